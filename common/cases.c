@@ -1,0 +1,125 @@
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/cases.h"
+#include "common/err.h"
+
+int lists_add(struct lists *l, const char *key, const char *values, int line)
+{
+    struct list *at = &l->list[l->n];
+
+    if (l->n == (int)COUNT(l->list))
+        return err_set("more than %zu keys", COUNT(l->list));
+    if (strlen(key) >= sizeof at->key)
+        return err_set("key too long: %s", key);
+    memset(at, 0, sizeof *at);
+    strcpy(at->key, key);
+    at->line = line;
+    l->n++;
+    for (const char *v = values;; v++) {
+        v += strspn(v, " \t");
+        size_t n = strcspn(v, ","), length = n;
+        while (length && strchr(" \t", v[length - 1]))
+            length--;
+        if (!length)
+            return err_set("%s: a value is missing", key);
+        if (at->n_values == (int)COUNT(at->value))
+            return err_set("%s: more than %zu values", key, COUNT(at->value));
+        at->value[at->n_values] = strndup(v, length);
+        if (!at->value[at->n_values++])
+            return err_set("no memory for the values of %s", key);
+        v += n;
+        if (!*v)
+            return 0;
+    }
+}
+
+int lists_next(struct lists *l)
+{
+    for (int i = l->n - 1; i >= 0; i--) {
+        if (++l->list[i].at < l->list[i].n_values)
+            return 1;
+        l->list[i].at = 0;
+    }
+    return 0;
+}
+
+void lists_free(struct lists *l)
+{
+    for (int i = 0; i < l->n; i++)
+        for (int v = 0; v < l->list[i].n_values; v++)
+            free(l->list[i].value[v]);
+    l->n = 0;
+}
+
+/* The words of one section, up to ';' or the end; returns where that is. */
+static const char *read_section(const char *text, struct lists *l)
+{
+    while (*text && *text != ';') {
+        char word[256], *equals;
+        size_t n = strcspn(text, " ;");
+        if (!n) {
+            text++;
+            continue;
+        }
+        if (n >= sizeof word || !(equals = memchr(text, '=', n))) {
+            err_set("expected key=value at: %.60s", text);
+            return NULL;
+        }
+        memcpy(word, text, n);
+        word[n] = 0;
+        word[equals - text] = 0;
+        if (lists_add(l, word, word + (equals - text) + 1, 0))
+            return NULL;
+        text += n;
+    }
+    return text;
+}
+
+static int set_all(const struct op *o, const struct lists *l, struct frame *f)
+{
+    op_defaults(o, f);
+    for (int i = 0; i < l->n; i++)
+        if (op_set(o, f, l->list[i].key, l->list[i].value[l->list[i].at]))
+            return -1;
+    return op_complete(o, f);
+}
+
+int cases_each(const struct op *o, const char *text,
+               int (*each)(const struct op *o, const struct frame *f, void *data), void *data)
+{
+    struct lists *l = calloc(1, sizeof *l);
+    int e = l ? 0 : err_set("no memory");
+
+    while (!e && *(text += strspn(text, "; "))) {
+        text = read_section(text, l);
+        e = text ? 0 : -1;
+        while (!e) {
+            struct frame f;
+            e = set_all(o, l, &f);
+            if (!e)
+                e = each(o, &f, data);
+            if (!lists_next(l))
+                break;
+        }
+        lists_free(l);
+    }
+    free(l);
+    return e;
+}
+
+static int keep(const struct op *o, const struct frame *f, void *data)
+{
+    (void)o;
+    *(struct frame *)data = *f;
+    return 0;
+}
+
+int cases_one(const struct op *o, const char *text, struct frame *f)
+{
+    op_defaults(o, f);
+    return *text ? cases_each(o, text, keep, f) : op_complete(o, f);
+}

@@ -1,0 +1,208 @@
+#include "config.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "common/err.h"
+
+/* ---- lists of verdicts ---- */
+
+void verdicts_free(struct verdicts *list)
+{
+    free(list->v);
+    *list = (struct verdicts){0};
+}
+
+int verdicts_failed(const struct verdicts *list, int from)
+{
+    int failed = 0;
+    for (int i = from; i < list->n; i++)
+        failed += !list->v[i].pass;
+    return failed;
+}
+
+struct verdict *verdict_add(struct verdicts *list, const char *check, const char *tensor,
+                            const struct backend *b, const struct impl *k)
+{
+    if (list->n == list->room) {
+        int room = list->room ? 2 * list->room : 64;
+        struct verdict *v = realloc(list->v, room * sizeof *v);
+        if (!v) {
+            err_set("no memory for %d verdicts", room);
+            return NULL;
+        }
+        list->v = v;
+        list->room = room;
+    }
+    struct verdict *v = &list->v[list->n++];
+    *v = (struct verdict){.check = check, .backend = b->name, .kernel = k->name, .first_bad = -1};
+    snprintf(v->tensor, sizeof v->tensor, "%s", tensor);
+    return v;
+}
+
+/* ---- distances ---- */
+
+struct distance distance(const double *a, const double *b, int64_t n)
+{
+    struct distance d = {0, 0, 0};
+    double worst = 0, size = 0, sum = 0, all = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        double off = a[i] == b[i] ? 0 : fabs(a[i] - b[i]);
+        if (isnan(off))
+            return (struct distance){INFINITY, INFINITY, i};
+        if (off > worst) {
+            worst = off;
+            d.worst = i;
+        }
+        size = fmax(size, fabs(b[i]));
+        sum += off * off;
+        all += b[i] * b[i];
+    }
+    d.max = worst == 0 ? 0 : worst / size;
+    d.norm = sum == 0 ? 0 : sqrt(sum / all);
+    return d;
+}
+
+int same_bits(const double *a, const double *b, int64_t n)
+{
+    return memcmp(a, b, n * sizeof *a) == 0;
+}
+
+/* ---- results ---- */
+
+int op_results(const struct op *o, const struct frame *f, int arg, int grad)
+{
+    unsigned flags = o->arg[arg].flags;
+    if (!op_has(o, f, arg))
+        return 0;
+    return grad ? flags & IN && flags & DIFF : !(flags & IN);
+}
+
+double *tensors_result(const struct tensors *t, int arg, int grad)
+{
+    return grad ? t->g[arg] : t->x[arg];
+}
+
+/* "[3,0,17]", and the place along the time axis, or -1. */
+static int64_t index_text(const struct op *o, const struct frame *f, int arg, int64_t flat,
+                          char *text, size_t room)
+{
+    const char *shape = op_shape(o, f, arg);
+    int64_t at[MAX_RANK], t = -1;
+    int rank = (int)strlen(shape);
+    size_t used = 0;
+
+    for (int d = rank - 1; d >= 0; d--) {
+        at[d] = flat % DIM(f, shape[d]);
+        flat /= DIM(f, shape[d]);
+        if (shape[d] == o->time)
+            t = at[d];
+    }
+    for (int d = 0; text && d < rank; d++)
+        used += snprintf(text + used, used < room ? room - used : 0, "%s%" PRId64 "%s",
+                         d ? "," : "[", at[d], d == rank - 1 ? "]" : "");
+    return t;
+}
+
+static int64_t first_bad_step(const struct op *o, const struct frame *f, int arg,
+                              const double *got, const double *want, double bound)
+{
+    int64_t n = op_count(o, f, arg), first = -1;
+    double size = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        size = fmax(size, fabs(want[i]));
+    for (int64_t i = 0; i < n; i++) {
+        if (got[i] == want[i] || fabs(got[i] - want[i]) <= bound * size)
+            continue;
+        int64_t t = index_text(o, f, arg, i, NULL, 0);
+        if (first < 0 || t < first)
+            first = t;
+    }
+    return first;
+}
+
+int check_tensor(const char *check, const struct op *o, const struct frame *f,
+                 const struct backend *b, const struct impl *k, int arg, int grad,
+                 const double *got, const double *want, double bound, struct verdicts *list)
+{
+    int64_t n = op_count(o, f, arg);
+    struct distance d = distance(got, want, n);
+    char name[32];
+
+    snprintf(name, sizeof name, "%s%s", grad ? "d_" : "", o->arg[arg].name);
+    struct verdict *v = verdict_add(list, check, name, b, k);
+    if (!v)
+        return -1;
+    v->error = d.max;
+    v->norm = d.norm;
+    v->bound = bound;
+    v->pass = bound > 0 ? d.max <= bound : same_bits(got, want, n);
+    index_text(o, f, arg, d.worst, v->worst, sizeof v->worst);
+    if (!v->pass)
+        v->first_bad = first_bad_step(o, f, arg, got, want, bound);
+    return 0;
+}
+
+/* ---- bounds ---- */
+
+const struct backend *yardstick(const struct backend *b)
+{
+    return b->type == BF16 ? &ref16 : &ref32;
+}
+
+void bounds_from(struct bounds *to, const struct op *o, const struct frame *f,
+                 const struct backend *b, const struct impl *k, const struct tensors *oracle,
+                 const struct tensors *yard)
+{
+    double finer = dtype_unit(b->type) / dtype_unit(yardstick(b)->type);
+
+    memset(to, 0, sizeof *to);
+    for (int i = 0; i < o->n_args; i++)
+        for (int grad = 0; grad < 2; grad++) {
+            if (!op_results(o, f, i, grad))
+                continue;
+            enum dtype type = grad ? op_grad_type(o, i, b) : op_type(o, f, i, b);
+            double off = distance(tensors_result(yard, i, grad), tensors_result(oracle, i, grad),
+                                  op_count(o, f, i)).max;
+            double unit = fmax(4 * dtype_unit(type), k ? 4 * k->unit : 0);
+            (grad ? to->g : to->x)[i] = fmax(SLACK * off * finer, unit);
+        }
+}
+
+int bounds_measure(struct bounds *to, const struct op *o, const struct frame *f,
+                   const struct backend *b, const struct impl *k, const struct tensors *t)
+{
+    struct tensors *oracle = tensors_copy(o, f, t), *yard = tensors_copy(o, f, t);
+    struct call c = {.op = o, .backend = &ref64, .kernel = op_kernels(o, &ref64)[0], .sizes = f};
+    int e = oracle && yard ? run_op(&c, oracle, NULL) : -1;
+
+    c.backend = yardstick(b);
+    c.kernel = op_kernels(o, c.backend)[0];
+    if (!e)
+        e = run_op(&c, yard, NULL);
+    if (!e)
+        bounds_from(to, o, f, b, k, oracle, yard);
+    tensors_free(oracle);
+    tensors_free(yard);
+    return e;
+}
+
+int check_parity(const struct op *o, const struct frame *f, const struct backend *b,
+                 const struct impl *k, const struct tensors *oracle, const struct tensors *got,
+                 const struct bounds *bounds, struct verdicts *list)
+{
+    for (int i = 0; i < o->n_args; i++)
+        for (int grad = 0; grad < 2; grad++)
+            if (op_results(o, f, i, grad) &&
+                check_tensor("parity", o, f, b, k, i, grad, tensors_result(got, i, grad),
+                             tensors_result(oracle, i, grad), (grad ? bounds->g : bounds->x)[i],
+                             list))
+                return -1;
+    return 0;
+}

@@ -1,0 +1,99 @@
+/* check.h - what must hold of an operation, and whether it does.
+ *
+ * Every check adds verdicts to a list; nothing here prints or exits.  A
+ * function returns nonzero, after err_set(), only where a run was not
+ * possible at all. */
+#ifndef CHECK_H
+#define CHECK_H
+
+#include "common/run.h"
+
+struct verdict {
+    const char *check;      /* "parity", "differences", "repeat", "batch", ... */
+    const char *backend, *kernel;
+    char tensor[32];        /* "out", "d_x" */
+    double error;           /* max |a - b| / max |b|; NaN counts as infinite */
+    double norm;            /* |a - b|_2 / |b|_2 */
+    double bound;           /* passes if error <= bound */
+    char worst[64];         /* index of the worst element, "[3,0,17]" */
+    int64_t first_bad;      /* first time step where an element is over the bound, or -1 */
+    int pass;
+};
+
+struct verdicts {
+    struct verdict *v;
+    int n, room;
+};
+
+/* A new one at the list's end, to be completed; NULL after err_set(). */
+struct verdict *verdict_add(struct verdicts *list, const char *check, const char *tensor,
+                            const struct backend *b, const struct impl *k);
+void verdicts_free(struct verdicts *list);
+/* How many of those from place `from` on failed. */
+int verdicts_failed(const struct verdicts *list, int from);
+
+/* ---- distances (check.c) ---- */
+
+struct distance {
+    double max, norm;
+    int64_t worst;          /* flat index */
+};
+struct distance distance(const double *a, const double *b, int64_t n);
+/* Are all bits equal, NaNs included? */
+int same_bits(const double *a, const double *b, int64_t n);
+
+/* A result is an output, something saved, or the gradient of an input. */
+int op_results(const struct op *o, const struct frame *f, int arg, int grad);
+double *tensors_result(const struct tensors *t, int arg, int grad);
+
+/* How far a backend may be off, for every result: SLACK times what the
+ * yardstick of the same storage type is itself off, but at least 4 units of
+ * the type that the result is stored in. */
+struct bounds {
+    double x[MAX_ARGS], g[MAX_ARGS];
+};
+enum { SLACK = 8 };
+
+/* The reference with b's storage type; the oracle's own is scaled from ref32. */
+const struct backend *yardstick(const struct backend *b);
+void bounds_from(struct bounds *to, const struct op *o, const struct frame *f,
+                 const struct backend *b, const struct impl *k, const struct tensors *oracle,
+                 const struct tensors *yard);
+/* The same, running oracle and yardstick on t's inputs. */
+int bounds_measure(struct bounds *to, const struct op *o, const struct frame *f,
+                   const struct backend *b, const struct impl *k, const struct tensors *t);
+
+/* Every result of `got` against the oracle's. */
+int check_parity(const struct op *o, const struct frame *f, const struct backend *b,
+                 const struct impl *k, const struct tensors *oracle, const struct tensors *got,
+                 const struct bounds *bounds, struct verdicts *list);
+/* One tensor against another; bound 0 asks for equal bits. */
+int check_tensor(const char *check, const struct op *o, const struct frame *f,
+                 const struct backend *b, const struct impl *k, int arg, int grad,
+                 const double *got, const double *want, double bound, struct verdicts *list);
+
+/* ---- differences (differences.c) ---- */
+
+/* The oracle's gradients in t (after a run) against central differences of
+ * its forward pass: tensors of up to `exhaustive` elements element by
+ * element, larger ones along `directions` random directions.  `stop`, where
+ * given, ends it early when it becomes nonzero. */
+int check_differences(const struct op *o, const struct frame *f, const struct tensors *t,
+                      int64_t exhaustive, int directions, const volatile int *stop,
+                      struct verdicts *list);
+
+/* ---- properties (properties.c) and identities (identities.c), on any kernel ---- */
+
+/* Nothing left unwritten, guard bands intact, two runs bit-equal, a reversed
+ * batch gives the reversed result, later inputs do not change earlier
+ * outputs, two runs that hand the state over equal one. */
+int check_properties(const struct call *c, const struct tensors *inputs,
+                     const struct bounds *bounds, struct verdicts *list);
+/* The two sides of an identity of o's contract. */
+int check_identity(const struct op *o, const struct identity *id, const struct backend *b,
+                   const struct impl *k, uint64_t seed, struct verdicts *list);
+/* o->neutral's parameter changes no bit of any result. */
+int check_neutral(const struct op *o, const struct frame *f, const struct backend *b,
+                  const struct impl *k, uint64_t seed, struct verdicts *list);
+
+#endif

@@ -1,0 +1,35 @@
+#include "config.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/err.h"
+
+static _Thread_local char text[1024];
+
+int err_set(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    return -1;
+}
+
+int err_at(const char *fmt, ...)
+{
+    char what[sizeof text], where[sizeof text];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(where, sizeof where, fmt, ap);
+    va_end(ap);
+    memcpy(what, text, sizeof what);
+    snprintf(text, sizeof text, "%.500s: %.500s", where, what);
+    return -1;
+}
+
+const char *err_text(void)
+{
+    return text;
+}

@@ -1,0 +1,344 @@
+#include "config.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/err.h"
+#include "common/half.h"
+#include "common/op.h"
+
+#define OP(name) extern const struct op op_##name;
+#include "common/ops.def"
+#undef OP
+
+const struct op *const ops[N_OPS] = {
+#define OP(name) &op_##name,
+#include "common/ops.def"
+#undef OP
+};
+
+/* ---- finding things by name ---- */
+
+const struct op *op_find(const char *name)
+{
+    for (int i = 0; i < N_OPS; i++)
+        if (strcmp(ops[i]->name, name) == 0)
+            return ops[i];
+    return NULL;
+}
+
+int op_id(const struct op *o)
+{
+    int i = 0;
+    while (ops[i] != o)
+        i++;
+    return i;
+}
+
+const struct param *op_param(const struct op *o, const char *name, int *place)
+{
+    for (int i = 0; i < o->n_params; i++)
+        if (strcmp(o->param[i].name, name) == 0) {
+            if (place)
+                *place = i;
+            return &o->param[i];
+        }
+    return NULL;
+}
+
+int op_arg(const struct op *o, const char *name)
+{
+    for (int i = 0; i < o->n_args; i++)
+        if (strcmp(o->arg[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+const struct backend *const *backends(void)
+{
+    static const struct backend *all[8] = {&ref64, &ref32, &ref16};
+    for (int i = 0; gpu_backends[i]; i++)
+        all[3 + i] = gpu_backends[i];
+    return all;
+}
+
+const struct backend *backend_find(const char *name)
+{
+    for (const struct backend *const *b = backends(); *b; b++)
+        if (strcmp((*b)->name, name) == 0)
+            return *b;
+    return NULL;
+}
+
+const struct impl *const *op_kernels(const struct op *o, const struct backend *b)
+{
+    static const struct impl *const none[] = {NULL};
+    const struct impl *const *list = b->impl[op_id(o)];
+    return list ? list : none;
+}
+
+/* ---- parameters ---- */
+
+static int set_choice(const struct param *p, int *choice, const char *value)
+{
+    char known[200] = "";
+    for (int i = 0; p->choices[i]; i++) {
+        if (strcmp(p->choices[i], value) == 0) {
+            *choice = i;
+            return 0;
+        }
+        snprintf(known + strlen(known), sizeof known - strlen(known), " %s", p->choices[i]);
+    }
+    return err_set("%s = %s: not one of%s", p->name, value, known);
+}
+
+int op_set(const struct op *o, struct frame *f, const char *key, const char *value)
+{
+    int place;
+    const struct param *p = op_param(o, key, &place);
+
+    if (!p)
+        return err_set("%s has no parameter %s", o->name, key);
+    if (p->choices)
+        return set_choice(p, &f->choice[place], value);
+    char *end;
+    errno = 0;
+    int64_t x = strtoll(value, &end, 10);
+    if (end == value || *end)
+        return err_set("%s = %s: not a whole number", key, value);
+    if (errno == ERANGE || x < p->min || x > p->max)
+        return err_set("%s = %s: must be %" PRId64 " to %" PRId64, key, value, p->min, p->max);
+    DIM(f, p->letter) = x;
+    return 0;
+}
+
+void op_defaults(const struct op *o, struct frame *f)
+{
+    memset(f, 0, sizeof *f);
+    for (int i = 0; i < o->n_params; i++) {
+        if (o->param[i].choices)
+            f->choice[i] = (int)o->param[i].initial;
+        else
+            DIM(f, o->param[i].letter) = o->param[i].initial;
+    }
+}
+
+int op_complete(const struct op *o, struct frame *f)
+{
+    int64_t bytes = 0;
+
+    if (o->derive && o->derive(f))
+        return -1;
+    for (int i = 0; i < o->n_args; i++) {
+        int64_t n = 16;    /* value and gradient, in double */
+        int over = 0;
+        if (!op_has(o, f, i))
+            continue;
+        for (const char *c = op_shape(o, f, i); *c; c++)
+            over |= __builtin_mul_overflow(n, DIM(f, *c), &n);
+        if (over || __builtin_add_overflow(bytes, n, &bytes) || bytes > INT64_MAX / 64)
+            return err_set("%s has more elements than a 64-bit size can count", o->arg[i].name);
+    }
+    return 0;
+}
+
+const char *op_value(const struct op *o, const struct frame *f, int i, char buffer[32])
+{
+    const struct param *p = &o->param[i];
+    if (p->unless && p->unless(f))
+        return "";
+    if (p->choices)
+        return p->choices[f->choice[i]];
+    snprintf(buffer, 32, "%" PRId64, DIM(f, p->letter));
+    return buffer;
+}
+
+void op_text(const struct op *o, const struct frame *f, char *text)
+{
+    size_t at = 0;
+    *text = 0;
+    for (int i = 0; i < o->n_params; i++) {
+        char buffer[32];
+        const char *value = op_value(o, f, i, buffer);
+        if (*value)
+            at += snprintf(text + at, MAX_TEXT - at, "%s%s=%s", at ? " " : "", o->param[i].name,
+                           value);
+    }
+}
+
+/* ---- tensors ---- */
+
+int op_has(const struct op *o, const struct frame *f, int arg)
+{
+    return !o->arg[arg].when || o->arg[arg].when(f);
+}
+
+const char *op_shape(const struct op *o, const struct frame *f, int arg)
+{
+    return o->arg[arg].shape_of ? o->arg[arg].shape_of(f) : o->arg[arg].shape;
+}
+
+int64_t op_count(const struct op *o, const struct frame *f, int arg)
+{
+    int64_t n = 1;
+    if (!op_has(o, f, arg))
+        return 0;
+    for (const char *c = op_shape(o, f, arg); *c; c++)
+        n *= DIM(f, *c);
+    return n;
+}
+
+const char *op_axis(const struct op *o, char letter)
+{
+    for (int i = 0; i < o->n_params; i++)
+        if (o->param[i].letter == letter)
+            return o->param[i].name;
+    for (const struct axis *a = o->axis; a && a->letter; a++)
+        if (a->letter == letter)
+            return a->name;
+    return "axis";
+}
+
+size_t dtype_size(enum dtype t)
+{
+    return t == F64 ? 8 : t == F32 ? 4 : 2;
+}
+
+double dtype_unit(enum dtype t)
+{
+    return t == F64 ? 0x1p-53 : t == F32 ? 0x1p-24 : t == F16 ? 0x1p-11 : 0x1p-8;
+}
+
+enum dtype op_type(const struct op *o, const struct frame *f, int arg, const struct backend *b)
+{
+    const struct arg *a = &o->arg[arg];
+    int place;
+    if (b->wide == F64)
+        return F64;
+    if (a->type_choice && op_param(o, a->type_choice, &place))
+        return (enum dtype[]){F32, BF16, F16}[f->choice[place]];
+    return a->flags & WIDE ? b->wide : b->type;
+}
+
+enum dtype op_grad_type(const struct op *o, int arg, const struct backend *b)
+{
+    return o->arg[arg].flags & (WIDE | WIDE_GRAD) ? b->wide : b->type;
+}
+
+double op_bytes(const struct op *o, const struct backend *b, const struct frame *f, enum pass p)
+{
+    double sum = 0;
+    for (int i = 0; i < o->n_args; i++) {
+        unsigned flags = o->arg[i].flags;
+        double n = (double)op_count(o, f, i);
+        if (p == FORWARD || flags & (IN | SAVED))
+            sum += n * dtype_size(op_type(o, f, i, b));
+        if (p == BACKWARD && flags & DIFF)
+            sum += n * dtype_size(op_grad_type(o, i, b));
+    }
+    return sum;
+}
+
+int64_t op_saved(const struct op *o, const struct backend *b, const struct frame *f)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < o->n_args; i++)
+        if (o->arg[i].flags & SAVED)
+            sum += op_count(o, f, i) * dtype_size(op_type(o, f, i, b));
+    return sum;
+}
+
+int64_t op_memory(const struct op *o, const struct backend *b, const struct impl *k,
+                  const struct frame *f)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < o->n_args; i++) {
+        int64_t n = op_count(o, f, i);
+        sum += n * dtype_size(op_type(o, f, i, b));
+        if (o->arg[i].flags & DIFF)
+            sum += n * dtype_size(op_grad_type(o, i, b));
+    }
+    if (k && k->work) {
+        size_t forward = k->work(f, FORWARD), backward = k->work(f, BACKWARD);
+        sum += forward > backward ? forward : backward;
+    }
+    return sum;
+}
+
+/* ---- inputs ---- */
+
+/* A number that depends on nothing but its arguments, so that any element
+ * of any input can be drawn by any thread in any order (splitmix64). */
+static uint64_t mix(uint64_t x)
+{
+    x += 0x9e3779b97f4a7c15;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+    return x ^ (x >> 31);
+}
+
+uint64_t draw_key(uint64_t seed, const char *name)
+{
+    for (const char *c = name; *c; c++)
+        seed = mix(seed ^ (uint64_t)*c);
+    return mix(seed);
+}
+
+double draw_uniform(uint64_t key, uint64_t i)
+{
+    return (double)(mix(key ^ mix(i)) >> 11) * 0x1p-53;
+}
+
+double draw_normal(uint64_t key, uint64_t i)
+{
+    double u = draw_uniform(key, 2 * i), w = draw_uniform(key, 2 * i + 1);
+    return sqrt(-2 * log(1 - u)) * cos(6.283185307179586 * w);
+}
+
+void op_draw(const struct op *o, const struct frame *f, int arg, enum fill fill, uint64_t seed,
+             double *x)
+{
+    const char *shape = op_shape(o, f, arg);
+    double fan = 1 / sqrt((double)DIM(f, shape[strlen(shape) - 1]));
+    uint64_t key = draw_key(seed, o->arg[arg].name);
+    int64_t n = op_count(o, f, arg);
+
+    #pragma omp parallel for
+    for (int64_t i = 0; i < n; i++) {
+        switch (fill) {
+        case ZERO: x[i] = 0; break;
+        case NORMAL: x[i] = draw_normal(key, i); break;
+        case FAN: x[i] = fan * draw_normal(key, i); break;
+        case UNIT: x[i] = 2 * draw_uniform(key, i) - 1; break;
+        case GATE: x[i] = draw_uniform(key, i); break;
+        }
+    }
+}
+
+void narrow(enum dtype t, void *to, const double *from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        switch (t) {
+        case F64: ((double *)to)[i] = from[i]; break;
+        case F32: ((float *)to)[i] = (float)from[i]; break;
+        case BF16: ((bf16 *)to)[i] = to_bf16((float)from[i]); break;
+        case F16: ((f16 *)to)[i] = to_f16((float)from[i]); break;
+        }
+    }
+}
+
+void widen(enum dtype t, double *to, const void *from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        switch (t) {
+        case F64: to[i] = ((const double *)from)[i]; break;
+        case F32: to[i] = ((const float *)from)[i]; break;
+        case BF16: to[i] = from_bf16(((const bf16 *)from)[i]); break;
+        case F16: to[i] = from_f16(((const f16 *)from)[i]); break;
+        }
+    }
+}

@@ -1,0 +1,235 @@
+/* op.h - what an operation is, and what a backend does for it.
+ *
+ * An operation (struct op) is a contract: its parameters, its tensors with
+ * their shapes, its cost, what must hold of it.  A backend (struct backend)
+ * is a machine that can carry it out: a place to put tensors and a list of
+ * kernels (struct impl) for each operation.  Nothing outside an operation's
+ * own three files knows more about it than this, so drawing inputs, running,
+ * judging, timing, storing and the ini keys are each written once, as loops.
+ */
+#ifndef OP_H
+#define OP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { MAX_ARGS = 32, MAX_PARAMS = 16, MAX_RANK = 6, MAX_TEXT = 512 };
+
+enum pass { FORWARD, BACKWARD, N_PASSES };
+enum dtype { F64, F32, BF16, F16 };
+
+struct frame;
+
+/* One parameter of an operation: a size, another whole number, or a named
+ * choice.  Its name is its ini key. */
+struct param {
+    const char *name;
+    char letter;                 /* of a whole number: where DIM() finds it; 0 for a choice */
+    const char *const *choices;  /* of a choice: its names, NULL at the end */
+    int64_t initial;             /* default: the number, or the choice's index */
+    int64_t min, max;            /* of a whole number */
+    const char *help;
+    const char *(*unless)(const struct frame *f);   /* NULL, or the reason it does not apply */
+};
+
+/* An axis whose length follows from the parameters. */
+struct axis {
+    char letter;
+    const char *name;
+};
+
+/* The flags of a tensor. */
+enum {
+    IN = 1,          /* read by the forward pass */
+    OUT = 2,         /* written by the forward pass */
+    SAVED = 4,       /* written by forward only so that backward can read it */
+    DIFF = 8,        /* has a gradient: backward writes an IN's, reads an OUT's */
+    WIDE = 16,       /* kept, like its gradient, in the backend's wide type */
+    WIDE_GRAD = 32,  /* only its gradient is */
+    TEXT = 64        /* can be the embedding of a text: axes time, batch, width */
+};
+
+/* How an input is drawn.  FAN is N(0, 1 / length of the last axis). */
+enum fill { ZERO, NORMAL, FAN, UNIT, GATE };
+
+/* One tensor of an operation.  The shape is one capital letter for each
+ * axis, slowest first: "TBD" is [time][batch][width], always dense. */
+struct arg {
+    const char *name;
+    const char *shape;
+    unsigned flags;
+    enum fill fill;
+    int (*when)(const struct frame *f);               /* NULL: always there */
+    const char *(*shape_of)(const struct frame *f);   /* NULL: shape */
+    const char *type_choice;    /* the choice (fp32 bf16 fp16) that is its storage type */
+    const char *continues;      /* of a final state: the initial state it hands over to */
+};
+
+/* One call: sizes by letter and choices by the parameter's place, then the
+ * tensors and their gradients in the order of the operation's argument
+ * struct; NULL where a tensor is absent or has no gradient. */
+struct frame {
+    int64_t dim[26];
+    int choice[MAX_PARAMS];
+    void *arg[MAX_ARGS];
+    void *grad[MAX_ARGS];
+    void *work;
+};
+
+#define DIM(f, letter) ((f)->dim[(letter) - 'A'])
+#define ARGS(f, op) ((const struct op *)(const void *)(f)->arg)
+#define GRADS(f, op) ((const struct op *)(const void *)(f)->grad)
+
+/* For contract files: ARG(diag_delta, k, "BTN", IN | DIFF, UNIT) describes
+ * the member k of struct diag_delta, at that member's place. */
+#define ARG(op, member, ...) \
+    [offsetof(struct op, member) / sizeof(void *)] = {.name = #member, .shape = __VA_ARGS__}
+#define N_ARGS(op) (sizeof(struct op) / sizeof(void *))
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+/* Two settings of an operation that must agree: a test no reference can get
+ * wrong on its own.  The left case's inputs are drawn; `left_given` then
+ * changes some; the right case takes over those of the same name, and
+ * `right_given` sets the rest.  In both, words like "V0=eye b_z=ones W_q=W_k"
+ * mean a tensor that is 1 on its last two axes' diagonal, all ones, all
+ * zeros, or a copy (from the left, on the right).  `same` lists what must
+ * agree, each word TENSOR, or LEFT:RIGHT, or LEFT:RIGHT+RIGHT for a sum.
+ * With `shrink`, these inputs of both go to 0 and the difference must vanish
+ * with their square. */
+struct identity {
+    const char *name;
+    const char *left, *right;      /* parameters, "state=blockdiag block_size=5" */
+    const char *left_given, *right_given;
+    const char *same;
+    const char *shrink;
+};
+
+/* A parameter that may change no bit of any result, as long as everything is
+ * stored in full. */
+struct neutral {
+    const char *name;
+    const char *values;            /* "1,7,40" */
+    const char *cases;             /* as struct op's */
+};
+
+struct op {
+    const char *name;
+    const char *formula;
+    const char *source;            /* where the mathematics is written down */
+    const struct param *param;
+    int n_params;
+    const struct axis *axis;       /* the derived ones, a 0 letter at the end; or NULL */
+    const struct arg *arg;
+    int n_args;
+    /* The cases that the suites run, as text: "steps=5 state=full,diagonal;
+     * ...": the product of the lists, like a section of an ini file. */
+    const char *cases;
+    const struct identity *identity;
+    int n_identities;
+    const struct neutral *neutral; /* or NULL */
+    /* Set the derived sizes; nonzero after err_set() where sizes do not fit together. */
+    int (*derive)(struct frame *f);
+    double (*flops)(const struct frame *f, enum pass p);
+    char batch;                    /* axis whose rows are independent, or 0 */
+    char time;                     /* axis along which the operation is causal, or 0 */
+    int blas;                      /* a matrix product's bits may depend on where a row stands */
+};
+
+/* One kernel of an operation on one backend.  A pass returns 0, or a code
+ * that its backend's strerror explains. */
+struct impl {
+    const char *name;
+    const char *idea;                                     /* one line, for --list */
+    int (*pass[N_PASSES])(const struct frame *f);
+    size_t (*work)(const struct frame *f, enum pass p);   /* bytes, or NULL: none */
+    const char *(*declines)(const struct frame *f);       /* NULL, or why not this case */
+    /* An approximate instruction it uses and that one's relative error, or NULL, 0. */
+    const char *approximates;
+    double unit;
+};
+
+struct backend {
+    const char *name;
+    enum dtype type, wide;
+    const char *(*unavailable)(void);      /* NULL, or why it cannot run here */
+    const char *(*device)(void);           /* what it runs on, in words */
+    int64_t (*memory)(void);               /* bytes free for tensors */
+    void *(*alloc)(size_t bytes);
+    void (*free)(void *p);
+    int (*put)(void *there, const void *here, size_t bytes);
+    int (*get)(void *here, const void *there, size_t bytes);
+    int (*start)(void);                    /* begin a timed stretch, caches as stated */
+    int (*stop)(double *seconds);          /* wait until all is done */
+    const char *caches;                    /* what start() does to them, in words */
+    const char *(*strerror)(int code);
+    const struct impl *const *const *impl; /* by place in ops[]: a NULL-ended list, best first */
+};
+
+/* The list of operations, in ops.def's order. */
+enum op_id {
+#define OP(name) OP_##name,
+#include "common/ops.def"
+#undef OP
+    N_OPS
+};
+extern const struct op *const ops[N_OPS];
+extern const struct backend ref64, ref32, ref16;
+extern const struct backend *const gpu_backends[];   /* ends with NULL */
+
+/* ---- op.c: what follows from a contract ---- */
+
+const struct op *op_find(const char *name);
+int op_id(const struct op *o);
+const struct param *op_param(const struct op *o, const char *name, int *place);
+int op_arg(const struct op *o, const char *name);    /* its place, or -1 */
+
+/* Every backend, oracle first; ends with NULL. */
+const struct backend *const *backends(void);
+const struct backend *backend_find(const char *name);
+
+/* Set a parameter from text; nonzero after err_set() if it cannot be. */
+int op_set(const struct op *o, struct frame *f, const char *key, const char *value);
+void op_defaults(const struct op *o, struct frame *f);
+/* After all are set: derive sizes and refuse what cannot be. */
+int op_complete(const struct op *o, struct frame *f);
+/* "state=diagonal steps=512 ...": every parameter that applies, MAX_TEXT at most. */
+void op_text(const struct op *o, const struct frame *f, char *text);
+/* The value of parameter i as text, "" where it does not apply. */
+const char *op_value(const struct op *o, const struct frame *f, int i, char buffer[32]);
+
+int op_has(const struct op *o, const struct frame *f, int arg);
+int64_t op_count(const struct op *o, const struct frame *f, int arg);
+const char *op_shape(const struct op *o, const struct frame *f, int arg);
+const char *op_axis(const struct op *o, char letter);   /* its name */
+size_t dtype_size(enum dtype t);
+double dtype_unit(enum dtype t);                         /* half the gap between 1 and the next */
+enum dtype op_type(const struct op *o, const struct frame *f, int arg, const struct backend *b);
+enum dtype op_grad_type(const struct op *o, int arg, const struct backend *b);
+/* The least traffic that the pass can do: each tensor it touches, once. */
+double op_bytes(const struct op *o, const struct backend *b, const struct frame *f, enum pass p);
+/* What forward leaves behind for backward, in bytes. */
+int64_t op_saved(const struct op *o, const struct backend *b, const struct frame *f);
+/* All tensors, gradients and workspace of a call, in bytes on the backend. */
+int64_t op_memory(const struct op *o, const struct backend *b, const struct impl *k,
+                  const struct frame *f);
+/* The kernels of o on b that there are; an empty list if none. */
+const struct impl *const *op_kernels(const struct op *o, const struct backend *b);
+
+/* Inputs: any element depends on nothing but (seed, name, index). */
+void op_draw(const struct op *o, const struct frame *f, int arg, enum fill fill, uint64_t seed,
+             double *x);
+double draw_normal(uint64_t seed, uint64_t i);
+double draw_uniform(uint64_t seed, uint64_t i);
+uint64_t draw_key(uint64_t seed, const char *name);
+
+void narrow(enum dtype t, void *to, const double *from, int64_t n);
+void widen(enum dtype t, double *to, const void *from, int64_t n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

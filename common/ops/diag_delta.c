@@ -1,0 +1,34 @@
+#include "common/op.h"
+#include "common/ops/diag_delta.h"
+
+static const struct param params[] = {
+    {"batch", 'B', NULL, 32, 1, 1 << 30, "sequences", NULL},
+    {"steps", 'T', NULL, 512, 1, 1 << 30, "sequence length", NULL},
+    {"n_state", 'N', NULL, 64, 1, 1 << 30, "cells of a sequence", NULL},
+};
+
+static const struct arg args[] = {
+    ARG(diag_delta, k, "BTN", IN | DIFF, UNIT),
+    ARG(diag_delta, v, "BTN", IN | DIFF, NORMAL),
+    ARG(diag_delta, q, "BTN", IN | DIFF, NORMAL),
+    ARG(diag_delta, s0, "BN", IN | DIFF | WIDE, NORMAL),
+    ARG(diag_delta, y, "BTN", OUT | DIFF),
+    ARG(diag_delta, s, "BTN", SAVED | WIDE),
+};
+
+static double flops(const struct frame *f, enum pass p)
+{
+    double cells = (double)DIM(f, 'B') * DIM(f, 'T') * DIM(f, 'N');
+    return cells * (p == FORWARD ? 6 : 15);
+}
+
+const struct op op_diag_delta = {
+    .name = "diag_delta",
+    .formula = "s = tanh((1 - k^2) s + k v); y = q s",
+    .source = "common/ops/diag_delta.h",
+    .param = params, .n_params = COUNT(params),
+    .arg = args, .n_args = N_ARGS(diag_delta),
+    .cases = "batch=1 steps=1 n_state=1; batch=3 steps=17 n_state=33; "
+             "batch=2 steps=64 n_state=256",
+    .flops = flops, .batch = 'B', .time = 'T',
+};

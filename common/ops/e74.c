@@ -1,0 +1,273 @@
+/* The contracts of e74_cell and e74: one set of parameters, one set of
+ * tensors, once with k, v, q, z as inputs and once with x and the weights. */
+#include "common/err.h"
+#include "common/op.h"
+#include "common/ops/e74.h"
+
+/* ---- parameters ---- */
+
+static const char *const states[] = {"full", "diagonal", "lowrank", "blockdiag", NULL};
+static const char *const projs[] = {"full", "no_z", "tied_kq", "tied_kvq", NULL};
+static const char *const nonlins[] = {"tanh", "linear", "rmsnorm", "frobnorm", NULL};
+static const char *const z_mods[] = {"column", "row", "full", NULL};
+static const char *const types[] = {"fp32", "bf16", "fp16", NULL};
+
+static int state_is(const struct frame *f, int state)
+{
+    return f->choice[E74_STATE] == state;
+}
+
+static int has_z(const struct frame *f)
+{
+    return f->choice[E74_PROJ] == E74_WITH_Z;
+}
+
+static const char *without_z(const struct frame *f)
+{
+    return has_z(f) ? NULL : "only proj = full has a z";
+}
+
+static const char *not_lowrank(const struct frame *f)
+{
+    return state_is(f, E74_LOWRANK) ? NULL : "only state = lowrank has a rank";
+}
+
+static const char *not_blockdiag(const struct frame *f)
+{
+    return state_is(f, E74_BLOCKDIAG) ? NULL : "only state = blockdiag has blocks";
+}
+
+enum { MAX_SIZE = 1 << 30 };
+
+/* dim comes last: the cell has all but that. */
+static const struct param params[] = {
+    [E74_STATE] = {"state", 0, states, E74_FULL, 0, 0, "structure of the state S", NULL},
+    [E74_PROJ] = {"proj", 0, projs, E74_NO_Z, 0, 0, "which of k v q z are projected, which tied",
+                  NULL},
+    [E74_NONLIN] = {"nonlin", 0, nonlins, E74_TANH, 0, 0, "what bends the state at each step",
+                    NULL},
+    [E74_Z_MOD] = {"z_mod", 0, z_mods, E74_COLUMN, 0, 0, "the side of S that z modulates",
+                   without_z},
+    [E74_CHECKPOINT_DTYPE] = {"checkpoint_dtype", 0, types, 0, 0, 0, "storage of checkpoints; "
+                              "bf16 and fp16 cost gradient accuracy", NULL},
+    {"steps", 'T', NULL, 512, 1, MAX_SIZE, "sequence length T", NULL},
+    {"batch", 'B', NULL, 32, 1, MAX_SIZE, "sequences B", NULL},
+    {"heads", 'H', NULL, 1, 1, MAX_SIZE, "heads H", NULL},
+    {"n_state", 'N', NULL, 64, 1, MAX_SIZE, "state width n of a head", NULL},
+    {"rank", 'R', NULL, 8, 1, MAX_SIZE, "columns r of U and V", not_lowrank},
+    {"block_size", 'L', NULL, 8, 1, MAX_SIZE, "block width b, divides n", not_blockdiag},
+    {"checkpoint_interval", 'K', NULL, 32, 1, MAX_SIZE, "steps between stored states", NULL},
+    {"dim", 'D', NULL, 256, 1, MAX_SIZE, "input width d", NULL},
+};
+
+static const struct axis axes[] = {
+    {'P', "heads_n_state"},
+    {'M', "blocks"},
+    {'C', "checkpoint"},
+    {0, NULL},
+};
+
+static int derive(struct frame *f)
+{
+    int64_t N = DIM(f, 'N'), L = DIM(f, 'L'), T = DIM(f, 'T'), K = DIM(f, 'K');
+
+    if (state_is(f, E74_BLOCKDIAG) && N % L)
+        return err_set("block_size = %lld does not divide n_state = %lld", (long long)L,
+                       (long long)N);
+    DIM(f, 'P') = DIM(f, 'H') * N;
+    DIM(f, 'M') = N / L;
+    DIM(f, 'C') = (T + K - 1) / K;
+    return 0;
+}
+
+/* ---- tensors ---- */
+
+static int has_v(const struct frame *f)
+{
+    return f->choice[E74_PROJ] != E74_TIED_KVQ;
+}
+
+static int has_q(const struct frame *f)
+{
+    return f->choice[E74_PROJ] <= E74_NO_Z;
+}
+
+static int lowrank(const struct frame *f)
+{
+    return state_is(f, E74_LOWRANK);
+}
+
+static int not_factored(const struct frame *f)
+{
+    return !lowrank(f);
+}
+
+static const char *state_shape(const struct frame *f)
+{
+    return ((const char *[]){"BHNN", "BHN", "BHNR", "BHMLL"})[f->choice[E74_STATE]];
+}
+
+static const char *checkpoint_shape(const struct frame *f)
+{
+    return ((const char *[]){"CBHNN", "CBHN", "CBHNR", "CBHMLL"})[f->choice[E74_STATE]];
+}
+
+#define STATE_ARGS(op)                                                                           \
+    ARG(op, S0, "BHNN", IN | DIFF | WIDE, ZERO, not_factored, state_shape),                      \
+    ARG(op, U0, "BHNR", IN | DIFF | WIDE, ZERO, lowrank),                                        \
+    ARG(op, V0, "BHNR", IN | DIFF | WIDE, FAN, lowrank),                                         \
+    ARG(op, W_r, "HRN", IN | DIFF | WIDE_GRAD, FAN, lowrank),                                    \
+    ARG(op, out, "TBP", OUT | DIFF),                                                             \
+    ARG(op, S_T, "BHNN", OUT | DIFF | WIDE, .when = not_factored, .shape_of = state_shape,       \
+        .continues = "S0"),                                                                      \
+    ARG(op, U_T, "BHNR", OUT | DIFF | WIDE, .when = lowrank, .continues = "U0"),                 \
+    ARG(op, y, "TBHN", SAVED),                                                                   \
+    ARG(op, checkpoints, "CBHNN", SAVED | WIDE, .shape_of = checkpoint_shape,                    \
+        .type_choice = "checkpoint_dtype")
+
+static const struct arg cell_args[] = {
+    ARG(e74_cell, k, "TBHN", IN | DIFF, NORMAL),
+    ARG(e74_cell, v, "TBHN", IN | DIFF, NORMAL, has_v),
+    ARG(e74_cell, q, "TBHN", IN | DIFF, NORMAL, has_q),
+    ARG(e74_cell, z, "TBHN", IN | DIFF, GATE, has_z),
+    STATE_ARGS(e74_cell),
+};
+
+static const struct arg layer_args[] = {
+    ARG(e74, x, "TBD", IN | DIFF | TEXT, NORMAL),
+    ARG(e74, W_k, "PD", IN | DIFF | WIDE_GRAD, FAN),
+    ARG(e74, W_v, "PD", IN | DIFF | WIDE_GRAD, FAN, has_v),
+    ARG(e74, W_q, "PD", IN | DIFF | WIDE_GRAD, FAN, has_q),
+    ARG(e74, W_z, "PD", IN | DIFF | WIDE_GRAD, FAN, has_z),
+    ARG(e74, b_z, "P", IN | DIFF | WIDE_GRAD, GATE, has_z),
+    ARG(e74, k, "TBHN", SAVED),
+    ARG(e74, v, "TBHN", SAVED, .when = has_v),
+    ARG(e74, q, "TBHN", SAVED, .when = has_q),
+    ARG(e74, z, "TBHN", SAVED, .when = has_z),
+    STATE_ARGS(e74),
+};
+
+/* ---- cost ---- */
+
+/* Multiplications and additions, f's own function evaluations left out.  A
+ * state of W columns is read twice and updated once each step; backward
+ * replays the step and then makes five more passes over the state. */
+static double cell_flops(const struct frame *f, enum pass p)
+{
+    double rows = (double)DIM(f, 'T') * DIM(f, 'B') * DIM(f, 'P');
+    double n = DIM(f, 'N'), r = DIM(f, 'R');
+    double columns[] = {n, 1, r, DIM(f, 'L')};
+    double state = 2 * rows * columns[f->choice[E74_STATE]];
+    double keys = lowrank(f) ? 2 * 3 * rows * r : 0;
+    return p == FORWARD ? 3 * state + keys : 9 * state + 4 * keys;
+}
+
+static double layer_flops(const struct frame *f, enum pass p)
+{
+    double product = 2.0 * DIM(f, 'T') * DIM(f, 'B') * DIM(f, 'P') * DIM(f, 'D');
+    int products = 1 + has_v(f) + has_q(f) + has_z(f);
+    return cell_flops(f, p) + products * product * (p == FORWARD ? 1 : 2);
+}
+
+/* ---- what must hold ---- */
+
+#define STATE_LISTS "nonlin=tanh,linear,rmsnorm,frobnorm "
+#define PROJ_LISTS(sizes)                                                                        \
+    sizes " " STATE_LISTS "proj=no_z,tied_kq,tied_kvq; "                                         \
+    sizes " " STATE_LISTS "proj=full z_mod=column,row,full; "
+#define SMALL "steps=5 batch=2 heads=2 checkpoint_interval=2 "
+
+/* All combinations small, then edges and odd sizes.  (Blocks of 1 stay small: their k^ is the
+ * sign of k, whose jumps spoil differences over many elements at once.) */
+#define CELL_CASES(d)                                                                            \
+    PROJ_LISTS(SMALL "n_state=4" d " state=full,diagonal")                                       \
+    PROJ_LISTS(SMALL "n_state=6 block_size=3" d " state=blockdiag")                              \
+    PROJ_LISTS(SMALL "n_state=4 rank=3" d " state=lowrank")                                      \
+    "steps=1 batch=1 n_state=1 state=full,diagonal" d "; "                                       \
+    "steps=3 batch=2 n_state=4 state=blockdiag block_size=1,4 proj=full" d "; "                  \
+    "steps=3 batch=5 n_state=7 heads=3 state=full checkpoint_interval=1,2,9" d "; "              \
+    "steps=33 batch=2 n_state=33 state=full proj=full" d "; "                                    \
+    "steps=37 batch=3 n_state=24 block_size=8 state=blockdiag proj=full z_mod=full" d "; "       \
+    "steps=9 batch=2 n_state=7 rank=1,16 state=lowrank" d "; "                                   \
+    "steps=40 batch=2 n_state=16 state=full checkpoint_dtype=bf16,fp16" d "; "                   \
+    "steps=70 batch=2 n_state=65 state=diagonal proj=full" d
+
+#define BLOCK "state=blockdiag block_size=6 n_state=6 " SMALL
+#define FULL "state=full n_state=6 " SMALL
+#define FACTORED "state=lowrank rank=6 n_state=6 " SMALL
+#define Z " proj=full z_mod=full"
+#define LIMIT "steps=8 batch=2 n_state=6 state=full proj=full "
+
+static const struct identity cell_identities[] = {
+    {"one block is full", BLOCK Z, FULL Z, "", "", "out S_T k v q z S0", NULL},
+    {"one block is full, rmsnorm", BLOCK "nonlin=rmsnorm", FULL "nonlin=rmsnorm", "", "",
+     "out S_T k v q S0", NULL},
+    {"V = W_r = 1 is full", FACTORED Z, FULL Z, "V0=eye W_r=eye", "S0=U0",
+     "out U_T:S_T k v q z U0:S0", NULL},
+    {"V = W_r = 1 is full, frobnorm", FACTORED "nonlin=frobnorm", FULL "nonlin=frobnorm",
+     "V0=eye W_r=eye", "S0=U0", "out U_T:S_T k v q U0:S0", NULL},
+    {"z = 1 is no_z, column", FULL "proj=full z_mod=column", FULL, "z=ones", "",
+     "out S_T k v q S0", NULL},
+    {"z = 1 is no_z, row", FULL "proj=full z_mod=row", FULL, "z=ones", "", "out S_T k v q S0",
+     NULL},
+    {"z = 1 is no_z, diagonal", "state=diagonal n_state=6 " SMALL Z, "state=diagonal n_state=6 "
+     SMALL, "z=ones", "", "out S_T k v q S0", NULL},
+    {"tied_kq is q = k", FULL "proj=tied_kq", FULL, "", "q=k", "out S_T k:k+q v S0", NULL},
+    {"tied_kvq is v = q = k", FULL "proj=tied_kvq", FULL, "", "v=k q=k", "out S_T k:k+v+q S0",
+     NULL},
+    {"tied_kvq is v = q = k, lowrank", FACTORED "proj=tied_kvq", FACTORED, "", "v=k q=k",
+     "out U_T k:k+v+q U0 V0 W_r", NULL},
+    {"tanh tends to linear", LIMIT "nonlin=tanh", LIMIT "nonlin=linear", "", "", "out S_T v S0",
+     "v S0"},
+};
+
+static const struct identity layer_identities[] = {
+    {"one block is full", BLOCK "dim=5" Z, FULL "dim=5" Z, "", "",
+     "out S_T x W_k W_v W_q W_z b_z S0", NULL},
+    {"V = W_r = 1 is full", FACTORED "dim=5" Z, FULL "dim=5" Z, "V0=eye W_r=eye", "S0=U0",
+     "out U_T:S_T x W_k W_v W_q W_z b_z U0:S0", NULL},
+    {"W_z = 0, b_z = 1 is no_z", FULL "dim=5" Z, FULL "dim=5", "W_z=zeros b_z=ones", "",
+     "out S_T W_k W_v W_q S0", NULL},
+    {"tied_kq is W_q = W_k", FULL "dim=5 proj=tied_kq", FULL "dim=5", "", "W_q=W_k",
+     "out S_T x W_k:W_k+W_q W_v S0", NULL},
+    {"tied_kvq is W_v = W_q = W_k", FULL "dim=5 proj=tied_kvq", FULL "dim=5", "",
+     "W_v=W_k W_q=W_k", "out S_T x W_k:W_k+W_v+W_q S0", NULL},
+};
+
+static const struct neutral cell_interval = {
+    "checkpoint_interval", "1,7,32,40,100",
+    "steps=40 batch=2 heads=2 n_state=4 state=full,diagonal " STATE_LISTS "; "
+    "steps=40 batch=2 heads=2 n_state=4 state=full nonlin=tanh,frobnorm proj=full z_mod=full; "
+    "steps=40 batch=2 heads=2 n_state=6 block_size=3 state=blockdiag " STATE_LISTS "; "
+    "steps=40 batch=2 heads=2 n_state=4 rank=3 state=lowrank " STATE_LISTS,
+};
+
+static const struct neutral layer_interval = {
+    "checkpoint_interval", "1,7,32,40,100",
+    "steps=40 batch=2 heads=2 n_state=4 dim=3 state=full,diagonal proj=full; "
+    "steps=40 batch=2 heads=2 n_state=4 rank=3 dim=3 state=lowrank nonlin=rmsnorm",
+};
+
+const struct op op_e74_cell = {
+    .name = "e74_cell",
+    .formula = "S <- f(S + (v - S k^) k^T); y = S q; out = y silu(y)",
+    .source = "E74 matrix-state delta rule; common/ops/e74.h",
+    .param = params, .n_params = COUNT(params) - 1, .axis = axes,
+    .arg = cell_args, .n_args = N_ARGS(e74_cell),
+    .cases = CELL_CASES(""),
+    .identity = cell_identities, .n_identities = COUNT(cell_identities),
+    .neutral = &cell_interval,
+    .derive = derive, .flops = cell_flops, .batch = 'B', .time = 'T',
+};
+
+const struct op op_e74 = {
+    .name = "e74",
+    .formula = "k v q z = W x; then e74_cell",
+    .source = "E74 matrix-state delta rule; common/ops/e74.h",
+    .param = params, .n_params = COUNT(params), .axis = axes,
+    .arg = layer_args, .n_args = N_ARGS(e74),
+    .cases = CELL_CASES(" dim=3"),
+    .identity = layer_identities, .n_identities = COUNT(layer_identities),
+    .neutral = &layer_interval,
+    .derive = derive, .flops = layer_flops, .batch = 'B', .time = 'T', .blas = 1,
+};

@@ -1,0 +1,407 @@
+/* What holds of an operation whatever it computes, and settings of it that
+ * must agree. */
+#include "config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/cases.h"
+#include "common/check.h"
+#include "common/err.h"
+
+/* ---- loops over all tensors ---- */
+
+/* Where the elements of a tensor lie along one axis: outer x length x inner. */
+struct along {
+    int64_t outer, length, inner;
+};
+
+static struct along along(const struct op *o, const struct frame *f, int arg, char letter)
+{
+    struct along a = {1, 0, 1};
+    if (!op_has(o, f, arg))
+        return a;
+    for (const char *c = op_shape(o, f, arg); *c; c++) {
+        if (*c == letter)
+            a.length = DIM(f, letter);
+        else if (a.length)
+            a.inner *= DIM(f, *c);
+        else
+            a.outer *= DIM(f, *c);
+    }
+    return a;
+}
+
+/* Reverse x along an axis, in place. */
+static void reverse(double *x, struct along a)
+{
+    for (int64_t o = 0; x && o < a.outer; o++)
+        for (int64_t l = 0; l < a.length / 2; l++)
+            for (int64_t i = 0; i < a.inner; i++) {
+                double *one = x + (o * a.length + l) * a.inner + i;
+                double *other = x + (o * a.length + a.length - 1 - l) * a.inner + i;
+                double t = *one;
+                *one = *other;
+                *other = t;
+            }
+}
+
+static double bound_of(const struct bounds *b, int arg, int grad)
+{
+    return (grad ? b->g : b->x)[arg];
+}
+
+/* Compare all results of two runs: bit by bit, or within the bounds where
+ * `loose` says so of the tensor. */
+static int compare(const char *check, const struct call *c, const struct tensors *got,
+                   const struct tensors *want, const struct bounds *bounds, const int *loose,
+                   struct verdicts *list)
+{
+    for (int i = 0; i < c->op->n_args; i++)
+        for (int grad = 0; grad < 2; grad++)
+            if (op_results(c->op, c->sizes, i, grad) &&
+                check_tensor(check, c->op, c->sizes, c->backend, c->kernel, i, grad,
+                             tensors_result(got, i, grad), tensors_result(want, i, grad),
+                             loose && loose[i] ? bound_of(bounds, i, grad) : 0, list))
+                return -1;
+    return 0;
+}
+
+/* ---- written, guards, repeat ---- */
+
+/* A verdict that is yes or no. */
+static int note(const char *check, const struct call *c, const char *tensor, int pass,
+                struct verdicts *list)
+{
+    struct verdict *v = verdict_add(list, check, tensor, c->backend, c->kernel);
+    if (!v)
+        return -1;
+    v->pass = pass;
+    v->error = v->norm = pass ? 0 : INFINITY;
+    return 0;
+}
+
+/* No result still holds the NaN that its memory was filled with. */
+static int check_written(const struct call *c, const struct tensors *t, struct verdicts *list)
+{
+    for (int i = 0; i < c->op->n_args; i++)
+        for (int grad = 0; grad < 2; grad++) {
+            char name[32];
+            if (!op_results(c->op, c->sizes, i, grad))
+                continue;
+            const double *x = tensors_result(t, i, grad);
+            int64_t n = op_count(c->op, c->sizes, i), nan = 0;
+            for (int64_t j = 0; j < n; j++)
+                nan += isnan(x[j]);
+            if (!nan)
+                continue;
+            snprintf(name, sizeof name, "%s%s", grad ? "d_" : "", c->op->arg[i].name);
+            return note("written", c, name, 0, list);
+        }
+    return note("written", c, "all", 1, list);
+}
+
+/* ---- batch, causality ---- */
+
+static int check_batch(const struct call *c, const struct tensors *inputs,
+                       const struct tensors *want, const struct bounds *bounds,
+                       struct verdicts *list)
+{
+    const struct op *o = c->op;
+    struct tensors *t = tensors_copy(o, c->sizes, inputs);
+    int loose[MAX_ARGS], e = t ? 0 : -1;
+
+    for (int i = 0; !e && i < o->n_args; i++) {
+        struct along a = along(o, c->sizes, i, o->batch);
+        reverse(t->x[i], a);
+        reverse(t->g[i], a);
+        loose[i] = o->blas || !a.length;    /* a sum over the batch has another order now */
+    }
+    if (!e)
+        e = run_op(c, t, NULL);
+    for (int i = 0; !e && i < o->n_args; i++) {
+        struct along a = along(o, c->sizes, i, o->batch);
+        reverse(t->x[i], a);
+        reverse(t->g[i], a);
+    }
+    if (!e)
+        e = compare("batch", c, t, want, bounds, loose, list);
+    tensors_free(t);
+    return e;
+}
+
+/* Copy x to `to` for time steps from <= t < below; all others stay. */
+static void splice(double *to, const double *x, struct along a, int64_t from, int64_t below)
+{
+    for (int64_t o = 0; o < a.outer; o++)
+        for (int64_t t = from; t < below; t++)
+            memcpy(to + (o * a.length + t) * a.inner, x + (o * a.length + t) * a.inner,
+                   a.inner * sizeof *x);
+}
+
+/* Inputs from the middle step on are other ones, and so are the gradients of
+ * outputs before it: then outputs before it and gradients of inputs from it
+ * on are the same.  (The gradients see the state's values, so for them only
+ * the outputs' gradients change.) */
+static int check_causal(const struct call *c, const struct tensors *inputs,
+                        const struct tensors *want, const struct bounds *bounds,
+                        struct verdicts *list)
+{
+    const struct op *o = c->op;
+    int64_t T = DIM(c->sizes, o->time), middle = T / 2;
+    int e = 0;
+
+    for (int grad = 0; !e && grad < 2; grad++) {
+        struct tensors *t = tensors_copy(o, c->sizes, inputs);
+        e = t ? 0 : -1;
+        for (int i = 0; !e && i < o->n_args; i++) {
+            struct along a = along(o, c->sizes, i, o->time);
+            double *x = grad ? (o->arg[i].flags & OUT ? t->g[i] : NULL)
+                             : (o->arg[i].flags & IN ? t->x[i] : NULL);
+            if (!a.length || !x)
+                continue;
+            int64_t step = a.inner;
+            for (int64_t outer = 0; outer < a.outer; outer++)
+                for (int64_t j = 0; j < T * step; j++)
+                    if ((j / step < middle) == grad)
+                        x[outer * T * step + j] = -x[outer * T * step + j];
+        }
+        if (!e)
+            e = run_op(c, t, NULL);
+        for (int i = 0; !e && i < o->n_args; i++) {
+            struct along a = along(o, c->sizes, i, o->time);
+            if (!a.length || !op_results(o, c->sizes, i, grad) || o->arg[i].flags & SAVED)
+                continue;
+            /* Where it may differ, take over what was there. */
+            double *got = tensors_result(t, i, grad);
+            const double *was = tensors_result(want, i, grad);
+            splice(got, was, a, grad ? 0 : middle, grad ? middle : T);
+            e = check_tensor("causal", o, c->sizes, c->backend, c->kernel, i, grad, got, was,
+                             o->blas ? bound_of(bounds, i, grad) : 0, list);
+        }
+        tensors_free(t);
+    }
+    return e;
+}
+
+/* ---- one run is two that hand the state over ---- */
+
+/* The case cut to `steps` steps. */
+static int cut(const struct call *c, int64_t steps, struct frame *f)
+{
+    *f = *c->sizes;
+    DIM(f, c->op->time) = steps;
+    return op_complete(c->op, f);
+}
+
+/* Steps from.. of a whole tensor to one of a part, or back (put). */
+static void part(double *some, double *whole, struct along a, int64_t from, int64_t steps, int put)
+{
+    for (int64_t o = 0; some && whole && o < a.outer; o++) {
+        double *w = whole + (o * a.length + from) * a.inner, *s = some + o * steps * a.inner;
+        memcpy(put ? w : s, put ? s : w, steps * a.inner * sizeof *w);
+    }
+}
+
+struct half {
+    struct frame sizes;
+    struct tensors *t;
+    int64_t from, steps;
+};
+
+static int half_new(const struct call *c, const struct tensors *inputs, int64_t from,
+                    int64_t steps, struct half *h)
+{
+    const struct op *o = c->op;
+
+    h->from = from;
+    h->steps = steps;
+    if (cut(c, steps, &h->sizes) || !(h->t = tensors_new(o, &h->sizes)))
+        return -1;
+    for (int i = 0; i < o->n_args; i++) {
+        struct along a = along(o, c->sizes, i, o->time);
+        if (o->arg[i].flags & SAVED)
+            continue;
+        if (a.length) {
+            part(h->t->x[i], inputs->x[i], a, from, steps, 0);
+            part(h->t->g[i], inputs->g[i], a, from, steps, 0);
+        } else {
+            size_t bytes = op_count(o, c->sizes, i) * sizeof(double);
+            if (h->t->x[i])
+                memcpy(h->t->x[i], inputs->x[i], bytes);
+            if (h->t->g[i])
+                memcpy(h->t->g[i], inputs->g[i], bytes);
+        }
+    }
+    return 0;
+}
+
+static int half_run(const struct call *c, struct half *h)
+{
+    struct call run = *c;
+    run.sizes = &h->sizes;
+    return run_op(&run, h->t, NULL);
+}
+
+/* For every final state: its place and that of the initial state it becomes. */
+static int handover(const struct call *c, int *final, int *initial)
+{
+    for (int i = *final; i < c->op->n_args; i++)
+        if (c->op->arg[i].continues && op_has(c->op, c->sizes, i)) {
+            *final = i;
+            *initial = op_arg(c->op, c->op->arg[i].continues);
+            return 1;
+        }
+    return 0;
+}
+
+/* Put the two halves' results together as one run's would be. */
+static void join(const struct call *c, struct half *one, struct half *two, struct tensors *got,
+                 int *loose)
+{
+    const struct op *o = c->op;
+
+    for (int i = 0; i < o->n_args; i++) {
+        struct along a = along(o, c->sizes, i, o->time);
+        int64_t n = op_count(o, c->sizes, i);
+        loose[i] = o->blas;
+        if (o->arg[i].flags & SAVED || !n)
+            continue;
+        if (a.length) {
+            part(one->t->x[i], got->x[i], a, one->from, one->steps, 1);
+            part(two->t->x[i], got->x[i], a, two->from, two->steps, 1);
+            part(one->t->g[i], got->g[i], a, one->from, one->steps, 1);
+            part(two->t->g[i], got->g[i], a, two->from, two->steps, 1);
+            continue;
+        }
+        int carried = 0, final = 0, initial;
+        for (; handover(c, &final, &initial); final++)
+            carried |= i == final || i == initial;
+        loose[i] |= !carried;
+        for (int64_t j = 0; j < n; j++) {
+            if (!(o->arg[i].flags & IN))
+                got->x[i][j] = two->t->x[i][j];
+            if (got->g[i])
+                got->g[i][j] = one->t->g[i][j] + (carried ? 0 : two->t->g[i][j]);
+        }
+    }
+}
+
+static int check_handover(const struct call *c, const struct tensors *inputs,
+                          const struct tensors *want, const struct bounds *bounds,
+                          struct verdicts *list)
+{
+    const struct op *o = c->op;
+    int64_t T = DIM(c->sizes, o->time);
+    struct half one = {.t = NULL}, two = {.t = NULL};
+    struct tensors *got = tensors_copy(o, c->sizes, want);
+    int loose[MAX_ARGS], final, initial, n;
+    int e = !got || half_new(c, inputs, 0, T / 2, &one) ||
+            half_new(c, inputs, T / 2, T - T / 2, &two) || half_run(c, &one);
+
+    /* The first half's forward, the second whole, the first again for its backward. */
+    for (final = 0; !e && handover(c, &final, &initial); final++) {
+        n = op_count(o, c->sizes, final);
+        memcpy(two.t->x[initial], one.t->x[final], n * sizeof(double));
+    }
+    e = e || half_run(c, &two);
+    for (final = 0; !e && handover(c, &final, &initial); final++) {
+        n = op_count(o, c->sizes, final);
+        memcpy(one.t->g[final], two.t->g[initial], n * sizeof(double));
+    }
+    e = e || half_run(c, &one);
+    if (!e) {
+        join(c, &one, &two, got, loose);
+        for (int i = 0; !e && i < o->n_args; i++)
+            for (int grad = 0; !e && grad < 2; grad++)
+                if (op_results(o, c->sizes, i, grad) && !(o->arg[i].flags & SAVED))
+                    e = check_tensor("handover", o, c->sizes, c->backend, c->kernel, i, grad,
+                                     tensors_result(got, i, grad), tensors_result(want, i, grad),
+                                     loose[i] ? bound_of(bounds, i, grad) : 0, list);
+    }
+    tensors_free(one.t);
+    tensors_free(two.t);
+    tensors_free(got);
+    return e;
+}
+
+/* Is any tensor saved in less than the full type?  Then where the segments
+ * begin shows in the gradients. */
+static int saved_in_full(const struct call *c)
+{
+    for (int i = 0; i < c->op->n_args; i++)
+        if (c->op->arg[i].type_choice &&
+            op_type(c->op, c->sizes, i, c->backend) != c->backend->wide)
+            return 0;
+    return 1;
+}
+
+int check_properties(const struct call *call, const struct tensors *inputs,
+                     const struct bounds *bounds, struct verdicts *list)
+{
+    const struct op *o = call->op;
+    struct call c = *call;
+    struct tensors *want = tensors_copy(o, c.sizes, inputs);
+    struct tensors *again = tensors_copy(o, c.sizes, inputs);
+    struct outcome out;
+    int e = !want || !again;
+
+    c.repeats = 0;
+    c.guards = 1;
+    e = e || run_op(&c, want, &out) ||
+        note("guards", &c, out.overrun[0] ? out.overrun : "all", !out.overrun[0], list) ||
+        check_written(&c, want, list);
+    c.guards = 0;
+    e = e || run_op(&c, again, NULL) || compare("repeat", &c, again, want, NULL, NULL, list);
+    if (o->batch && DIM(c.sizes, o->batch) > 1)
+        e = e || check_batch(&c, inputs, want, bounds, list);
+    if (o->time && DIM(c.sizes, o->time) > 1) {
+        int final = 0, initial;
+        e = e || check_causal(&c, inputs, want, bounds, list);
+        if (handover(&c, &final, &initial) && saved_in_full(&c))
+            e = e || check_handover(&c, inputs, want, bounds, list);
+    }
+    tensors_free(want);
+    tensors_free(again);
+    return e ? -1 : 0;
+}
+
+/* ---- a parameter that changes nothing ---- */
+
+int check_neutral(const struct op *o, const struct frame *f, const struct backend *b,
+                  const struct impl *k, uint64_t seed, struct verdicts *list)
+{
+    struct tensors *first = NULL;
+    struct lists *values = calloc(1, sizeof *values);
+    int e = values ? lists_add(values, o->neutral->name, o->neutral->values, 0) : -1;
+
+    for (int more = 1; !e && more; more = lists_next(values)) {
+        struct frame sizes = *f;
+        struct call c = {.op = o, .backend = b, .kernel = k, .sizes = &sizes};
+        struct tensors *t = NULL;
+        e = op_set(o, &sizes, o->neutral->name, values->list[0].value[values->list[0].at]) ||
+            op_complete(o, &sizes) || !(t = tensors_new(o, &sizes));
+        if (!e) {
+            tensors_draw(t, o, &sizes, seed, 1);
+            tensors_round(t, o, &sizes, b);
+            e = run_op(&c, t, NULL);
+        }
+        for (int i = 0; !e && first && i < o->n_args; i++)
+            for (int grad = 0; !e && grad < 2; grad++)
+                if (op_results(o, f, i, grad) && !(o->arg[i].flags & SAVED))
+                    e = check_tensor(o->neutral->name, o, &sizes, b, k, i, grad,
+                                     tensors_result(t, i, grad), tensors_result(first, i, grad),
+                                     0, list);
+        if (!first)
+            first = t;
+        else
+            tensors_free(t);
+    }
+    tensors_free(first);
+    if (values)
+        lists_free(values);
+    free(values);
+    return e ? -1 : 0;
+}

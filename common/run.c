@@ -1,0 +1,291 @@
+#include "config.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/err.h"
+#include "common/run.h"
+
+/* ---- tensors on the host ---- */
+
+struct tensors *tensors_new(const struct op *o, const struct frame *f)
+{
+    struct tensors *t = calloc(1, sizeof *t);
+    for (int i = 0; t && i < o->n_args; i++) {
+        int64_t n = op_count(o, f, i);
+        if (!n)
+            continue;
+        t->x[i] = calloc(n, sizeof(double));
+        if (o->arg[i].flags & DIFF)
+            t->g[i] = calloc(n, sizeof(double));
+        if (!t->x[i] || (o->arg[i].flags & DIFF && !t->g[i])) {
+            tensors_free(t);
+            t = NULL;
+        }
+    }
+    if (!t)
+        err_set("%s: no memory for its tensors", o->name);
+    return t;
+}
+
+void tensors_free(struct tensors *t)
+{
+    for (int i = 0; t && i < MAX_ARGS; i++) {
+        free(t->x[i]);
+        free(t->g[i]);
+    }
+    free(t);
+}
+
+struct tensors *tensors_copy(const struct op *o, const struct frame *f, const struct tensors *t)
+{
+    struct tensors *copy = tensors_new(o, f);
+    for (int i = 0; copy && i < o->n_args; i++) {
+        size_t bytes = op_count(o, f, i) * sizeof(double);
+        if (t->x[i])
+            memcpy(copy->x[i], t->x[i], bytes);
+        if (t->g[i])
+            memcpy(copy->g[i], t->g[i], bytes);
+    }
+    return copy;
+}
+
+int64_t tensors_bytes(const struct op *o, const struct frame *f)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < o->n_args; i++)
+        sum += op_count(o, f, i) * (o->arg[i].flags & DIFF ? 16 : 8);
+    return sum;
+}
+
+void tensors_draw(struct tensors *t, const struct op *o, const struct frame *f, uint64_t seed,
+                  int lively)
+{
+    for (int i = 0; i < o->n_args; i++) {
+        const struct arg *a = &o->arg[i];
+        if (a->flags & IN && t->x[i])
+            op_draw(o, f, i, lively && a->fill == ZERO ? UNIT : a->fill, seed, t->x[i]);
+        if (a->flags & OUT && t->g[i])
+            op_draw(o, f, i, NORMAL, seed + 1, t->g[i]);
+    }
+}
+
+static int round_to(enum dtype type, double *x, int64_t n)
+{
+    void *bits = malloc(n * dtype_size(type));
+    if (!bits)
+        return err_set("no memory to round a tensor");
+    narrow(type, bits, x, n);
+    widen(type, x, bits, n);
+    free(bits);
+    return 0;
+}
+
+void tensors_round(struct tensors *t, const struct op *o, const struct frame *f,
+                   const struct backend *b)
+{
+    for (int i = 0; i < o->n_args; i++) {
+        int64_t n = op_count(o, f, i);
+        if (o->arg[i].flags & IN && t->x[i])
+            round_to(op_type(o, f, i, b), t->x[i], n);
+        if (o->arg[i].flags & OUT && t->g[i])
+            round_to(op_grad_type(o, i, b), t->g[i], n);
+    }
+}
+
+/* ---- tensors on a backend ---- */
+
+enum { BAND = 256 };              /* bytes of a guard band */
+static const unsigned char GUARD = 0xa5, POISON = 0xff;    /* 0xffff... is a NaN in every type */
+
+/* A tensor there: where its memory begins, and where it begins itself. */
+struct place {
+    void *memory, *at;
+    size_t bytes;
+    enum dtype type;
+};
+
+/* Allocate it, poisoned, between its guards. */
+static int place_new(const struct call *c, struct place *p, size_t bytes, int64_t *used)
+{
+    size_t band = c->guards ? BAND : 0, all = bytes + 2 * band;
+    unsigned char *fill = malloc(all ? all : 1);
+    int e = 0;
+
+    p->bytes = bytes;
+    p->memory = c->backend->alloc(all ? all : 1);
+    if (!p->memory || !fill) {
+        free(fill);
+        return err_set("%s: cannot allocate %zu bytes", c->backend->name, all);
+    }
+    p->at = (char *)p->memory + band;
+    memset(fill, GUARD, all);
+    memset(fill + band, POISON, bytes);
+    e = c->backend->put(p->memory, fill, all);
+    free(fill);
+    *used += bytes;
+    return e ? err_set("%s: %s", c->backend->name, c->backend->strerror(e)) : 0;
+}
+
+static int place_put(const struct call *c, struct place *p, const double *x, int64_t n)
+{
+    void *bits = malloc(p->bytes);
+    if (!bits)
+        return err_set("no memory for a tensor of %zu bytes", p->bytes);
+    narrow(p->type, bits, x, n);
+    int e = c->backend->put(p->at, bits, p->bytes);
+    free(bits);
+    return e ? err_set("%s: %s", c->backend->name, c->backend->strerror(e)) : 0;
+}
+
+/* Read it back, and look at its guards. */
+static int place_get(const struct call *c, const struct place *p, double *x, int64_t n,
+                     int *intact)
+{
+    size_t band = c->guards ? BAND : 0, all = p->bytes + 2 * band;
+    unsigned char *bits = malloc(all ? all : 1);
+    if (!bits)
+        return err_set("no memory for a tensor of %zu bytes", p->bytes);
+    int e = c->backend->get(bits, p->memory, all);
+    for (size_t i = 0; !e && i < band; i++)
+        *intact &= bits[i] == GUARD && bits[all - 1 - i] == GUARD;
+    if (!e && x)
+        widen(p->type, x, bits + band, n);
+    free(bits);
+    return e ? err_set("%s: %s", c->backend->name, c->backend->strerror(e)) : 0;
+}
+
+/* ---- a run ---- */
+
+struct places {
+    struct place x[MAX_ARGS], g[MAX_ARGS], work;
+};
+
+static size_t work_bytes(const struct call *c, enum pass p)
+{
+    return c->kernel->work ? c->kernel->work(c->sizes, p) : 0;
+}
+
+static int put_all(const struct call *c, const struct tensors *t, struct places *p,
+                   struct frame *f, int64_t *used)
+{
+    const struct op *o = c->op;
+    size_t forward = work_bytes(c, FORWARD), backward = work_bytes(c, BACKWARD);
+
+    for (int i = 0; i < o->n_args; i++) {
+        int64_t n = op_count(o, f, i);
+        if (!n)
+            continue;
+        p->x[i].type = op_type(o, f, i, c->backend);
+        if (place_new(c, &p->x[i], n * dtype_size(p->x[i].type), used) ||
+            (o->arg[i].flags & IN && place_put(c, &p->x[i], t->x[i], n)))
+            return err_at("%s %s", o->name, o->arg[i].name);
+        f->arg[i] = p->x[i].at;
+        if (!(o->arg[i].flags & DIFF) || c->forward_only)
+            continue;
+        p->g[i].type = op_grad_type(o, i, c->backend);
+        if (place_new(c, &p->g[i], n * dtype_size(p->g[i].type), used) ||
+            (o->arg[i].flags & OUT && place_put(c, &p->g[i], t->g[i], n)))
+            return err_at("%s d_%s", o->name, o->arg[i].name);
+        f->grad[i] = p->g[i].at;
+    }
+    if (c->forward_only)
+        backward = 0;
+    if (forward || backward) {
+        if (place_new(c, &p->work, forward > backward ? forward : backward, used))
+            return err_at("%s workspace", o->name);
+        f->work = p->work.at;
+    }
+    return 0;
+}
+
+static int get_all(const struct call *c, struct tensors *t, const struct places *p,
+                   struct outcome *out)
+{
+    const struct op *o = c->op;
+    for (int i = 0; i < o->n_args; i++) {
+        int64_t n = op_count(o, c->sizes, i);
+        int input = o->arg[i].flags & IN, intact = 1;
+        if (!n || (input && c->forward_only && !c->guards))
+            continue;
+        if (place_get(c, &p->x[i], input ? NULL : t->x[i], n, &intact))
+            return -1;
+        if (p->g[i].at && place_get(c, &p->g[i], input ? t->g[i] : NULL, n, &intact))
+            return -1;
+        if (!intact && !out->overrun[0])
+            snprintf(out->overrun, sizeof out->overrun, "%s", o->arg[i].name);
+    }
+    if (p->work.at) {
+        int intact = 1;
+        if (c->guards && place_get(c, &p->work, NULL, 0, &intact))
+            return -1;
+        if (!intact && !out->overrun[0])
+            snprintf(out->overrun, sizeof out->overrun, "workspace");
+    }
+    return 0;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static int run_pass(const struct call *c, const struct frame *f, enum pass p,
+                    struct outcome *out)
+{
+    int n = c->repeats ? c->repeats : 1, warm_up = c->repeats > 0, e = 0;
+    double *seconds = calloc(n, sizeof *seconds);
+
+    if (!seconds)
+        return err_set("no memory for %d times", n);
+    for (int r = -warm_up; !e && r < n; r++) {
+        double s;
+        e = c->backend->start();
+        if (!e)
+            e = c->kernel->pass[p](f);
+        if (!e)
+            e = c->backend->stop(&s);
+        if (!e && r >= 0)
+            seconds[r] = s;
+    }
+    qsort(seconds, n, sizeof *seconds, by_size);
+    out->median[p] = n % 2 ? seconds[n / 2] : (seconds[n / 2 - 1] + seconds[n / 2]) / 2;
+    out->min[p] = seconds[0];
+    out->max[p] = seconds[n - 1];
+    free(seconds);
+    if (e)
+        return err_set("%s on %s, kernel %s, %s: %s", c->op->name, c->backend->name,
+                       c->kernel->name, p == FORWARD ? "forward" : "backward",
+                       c->backend->strerror(e));
+    return 0;
+}
+
+int run_op(const struct call *c, struct tensors *t, struct outcome *out)
+{
+    struct places p = {0};
+    struct outcome local;
+    struct frame f = *c->sizes;
+
+    out = out ? out : &local;
+    memset(out, 0, sizeof *out);
+    int e = put_all(c, t, &p, &f, &out->peak);
+    if (!e)
+        e = run_pass(c, &f, FORWARD, out);
+    if (!e && !c->forward_only)
+        e = run_pass(c, &f, BACKWARD, out);
+    if (!e)
+        e = get_all(c, t, &p, out);
+    for (int i = 0; i < MAX_ARGS; i++) {
+        if (p.x[i].memory)
+            c->backend->free(p.x[i].memory);
+        if (p.g[i].memory)
+            c->backend->free(p.g[i].memory);
+    }
+    if (p.work.memory)
+        c->backend->free(p.work.memory);
+    return e;
+}

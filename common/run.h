@@ -1,0 +1,52 @@
+/* run.h - carry out one operation on one backend, from host doubles to host
+ * doubles. */
+#ifndef RUN_H
+#define RUN_H
+
+#include "common/op.h"
+
+/* The tensors of one case as doubles on the host; x[i] the values and g[i]
+ * the gradients of argument i; NULL where there is none. */
+struct tensors {
+    double *x[MAX_ARGS];
+    double *g[MAX_ARGS];
+};
+
+/* NULL after err_set() where there is no memory for it. */
+struct tensors *tensors_new(const struct op *o, const struct frame *f);
+void tensors_free(struct tensors *t);
+struct tensors *tensors_copy(const struct op *o, const struct frame *f, const struct tensors *t);
+/* Bytes of a struct tensors. */
+int64_t tensors_bytes(const struct op *o, const struct frame *f);
+
+/* Draw the inputs and the gradients of the outputs.  With `lively`, no input
+ * is zero, as initial states by default are. */
+void tensors_draw(struct tensors *t, const struct op *o, const struct frame *f, uint64_t seed,
+                  int lively);
+/* Round them to what b stores, so that the oracle can be given the same. */
+void tensors_round(struct tensors *t, const struct op *o, const struct frame *f,
+                   const struct backend *b);
+
+/* One run to be made: kernel k of op o on backend b, sizes f. */
+struct call {
+    const struct op *op;
+    const struct backend *backend;
+    const struct impl *kernel;
+    const struct frame *sizes;
+    int forward_only;
+    int repeats;       /* timed runs after one that is not; 0: run once, untimed */
+    int guards;        /* put bands around every tensor and look at them afterwards */
+};
+
+struct outcome {
+    double median[N_PASSES], min[N_PASSES], max[N_PASSES];   /* seconds */
+    int64_t peak;      /* most bytes on the backend at once */
+    char overrun[48];  /* a tensor with a damaged guard band, or "" */
+};
+
+/* Run forward, then backward, reading the inputs and output gradients of t
+ * and writing everything else into it.  What a kernel does not write is NaN.
+ * Nonzero after err_set(). */
+int run_op(const struct call *c, struct tensors *t, struct outcome *out);
+
+#endif

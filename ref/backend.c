@@ -1,0 +1,101 @@
+#include "ref/ref.h"
+
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char *unavailable(void)
+{
+    return NULL;
+}
+
+/* "model name" of /proc/cpuinfo, where there is one. */
+static const char *device(void)
+{
+    static char name[128];
+    char line[256];
+    FILE *in = fopen("/proc/cpuinfo", "r");
+
+    snprintf(name, sizeof name, "CPU, %ld cores", sysconf(_SC_NPROCESSORS_ONLN));
+    while (in && fgets(line, sizeof line, in))
+        if (strncmp(line, "model name", 10) == 0 && strchr(line, ':')) {
+            line[strcspn(line, "\n")] = 0;
+            snprintf(name, sizeof name, "%.90s, %ld cores", strchr(line, ':') + 2,
+                     sysconf(_SC_NPROCESSORS_ONLN));
+            break;
+        }
+    if (in)
+        fclose(in);
+    return name;
+}
+
+/* What Linux says is to be had without swapping; else half the memory. */
+static int64_t memory(void)
+{
+    char line[128];
+    long long kib = 0;
+    FILE *in = fopen("/proc/meminfo", "r");
+
+    while (in && !kib && fgets(line, sizeof line, in))
+        sscanf(line, "MemAvailable: %lld kB", &kib);
+    if (in)
+        fclose(in);
+    return kib ? kib * 1024 : (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / 2;
+}
+
+static int copy(void *to, const void *from, size_t bytes)
+{
+    memcpy(to, from, bytes);
+    return 0;
+}
+
+static double started;
+
+static double now(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return ts.tv_sec + 1e-9 * ts.tv_nsec;
+}
+
+static int start(void)
+{
+    started = now();
+    return 0;
+}
+
+static int stop(double *seconds)
+{
+    *seconds = now() - started;
+    return 0;
+}
+
+static const char *error(int code)
+{
+    return code ? "failed" : "no error";
+}
+
+#define OP(name) extern const struct impl *const REF(name)[];
+#include "common/ops.def"
+#undef OP
+
+static const struct impl *const *const impl[N_OPS] = {
+#define OP(name) REF(name),
+#include "common/ops.def"
+#undef OP
+};
+
+#if REAL == 64
+const struct backend ref64 = {
+    .name = "ref64", .type = F64, .wide = F64,
+#elif REAL == 32
+const struct backend ref32 = {
+    .name = "ref32", .type = F32, .wide = F32,
+#else
+const struct backend ref16 = {
+    .name = "ref16", .type = BF16, .wide = F32,
+#endif
+    .unavailable = unavailable, .device = device, .memory = memory, .alloc = malloc,
+    .free = free, .put = copy, .get = copy, .start = start, .stop = stop, .caches = "warm",
+    .strerror = error, .impl = impl,
+};

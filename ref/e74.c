@@ -1,0 +1,153 @@
+/* e74, plainly: the projections as products over all T*B rows of x at once,
+ * then e74_cell; backward the other way round. */
+#include "ref/ref.h"
+
+#include "common/ops/e74.h"
+
+extern const struct impl *const REF(e74_cell)[];
+
+/* One projection: weights, what they make of x, and the gradients of both. */
+struct projection {
+    const num *W;
+    num *p;
+    real *dW;
+    num *dp;
+};
+
+/* Those that there are, k first; returns how many. */
+static int projections(const struct e74 *a, const struct e74 *g, num *const dp[4],
+                       struct projection list[4])
+{
+    struct projection all[4] = {
+        {a->W_k, a->k, g->W_k, dp[0]}, {a->W_v, a->v, g->W_v, dp[1]},
+        {a->W_q, a->q, g->W_q, dp[2]}, {a->W_z, a->z, g->W_z, dp[3]},
+    };
+    int n = 0;
+    for (int i = 0; i < 4; i++)
+        if (all[i].W)
+            list[n++] = all[i];
+    return n;
+}
+
+/* The cell's call within the layer's. */
+static struct frame cell_frame(const struct frame *f, void *work)
+{
+    const struct e74 *a = ARGS(f, e74), *g = GRADS(f, e74);
+    struct frame c = *f;
+    struct e74_cell ca = {a->k, a->v, a->q, a->z, a->S0, a->U0, a->V0, a->W_r,
+                          a->out, a->S_T, a->U_T, a->y, a->checkpoints};
+    struct e74_cell cg = {NULL, NULL, NULL, NULL, g->S0, g->U0, g->V0, g->W_r,
+                          g->out, g->S_T, g->U_T, NULL, NULL};
+    memset(c.arg, 0, sizeof c.arg);
+    memset(c.grad, 0, sizeof c.grad);
+    memcpy(c.arg, &ca, sizeof ca);
+    memcpy(c.grad, &cg, sizeof cg);
+    c.work = work;
+    return c;
+}
+
+static int64_t rows(const struct frame *f)
+{
+    return DIM(f, 'T') * DIM(f, 'B');
+}
+
+/* The gradients of k, v, q and z, rounded up so that what follows is aligned. */
+static size_t dp_bytes(const struct frame *f)
+{
+    return (4 * rows(f) * DIM(f, 'P') * sizeof(num) + 63) / 64 * 64;
+}
+
+static int forward(const struct frame *f)
+{
+    const struct e74 *a = ARGS(f, e74), *g = GRADS(f, e74);
+    int64_t M = rows(f), P = DIM(f, 'P'), D = DIM(f, 'D');
+    real *work = f->work;
+    const real *x = widened(a->x, M * D, &work);
+    num *none[4] = {NULL};
+    struct projection list[4];
+    int n = projections(a, g, none, list);
+
+    for (int i = 0; i < n; i++) {
+        real *at = work;
+        const real *W = widened(list[i].W, P * D, &at);
+        real *p = to_fill(list[i].p, M * P, &at);
+        gemm(CblasRowMajor, CblasNoTrans, CblasTrans, M, P, D, 1, x, D, W, D, 0, p, P);
+        if (list[i].p == a->z) {
+            #pragma omp parallel for
+            for (int64_t m = 0; m < M; m++)
+                for (int64_t j = 0; j < P; j++)
+                    p[m * P + j] += load(((const num *)a->b_z)[j]);
+        }
+        filled(list[i].p, p, M * P);
+    }
+    struct frame c = cell_frame(f, work);
+    return REF(e74_cell)[0]->pass[FORWARD](&c);
+}
+
+static int backward(const struct frame *f)
+{
+    const struct e74 *a = ARGS(f, e74), *g = GRADS(f, e74);
+    int64_t M = rows(f), P = DIM(f, 'P'), D = DIM(f, 'D');
+    num *dp[4];
+    struct projection list[4];
+
+    for (int i = 0; i < 4; i++)
+        dp[i] = (num *)f->work + i * M * P;
+    real *work = (real *)((char *)f->work + dp_bytes(f));
+    struct frame c = cell_frame(f, work);
+    struct e74_cell *cg = (struct e74_cell *)(void *)c.grad;
+    cg->k = dp[0];
+    cg->v = a->v ? dp[1] : NULL;
+    cg->q = a->q ? dp[2] : NULL;
+    cg->z = a->z ? dp[3] : NULL;
+    int e = REF(e74_cell)[0]->pass[BACKWARD](&c);
+    if (e)
+        return e;
+
+    const real *x = widened(a->x, M * D, &work);
+    real *dx = to_fill(g->x, M * D, &work);
+    int n = projections(a, g, dp, list);
+    for (int i = 0; i < n; i++) {
+        real *at = work;
+        const real *W = widened(list[i].W, P * D, &at);
+        const real *dpi = widened(list[i].dp, M * P, &at);
+        /* dW = dp^T x, dx += dp W */
+        gemm(CblasRowMajor, CblasTrans, CblasNoTrans, P, D, M, 1, dpi, P, x, D, 0, list[i].dW, D);
+        gemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, M, D, P, 1, dpi, P, W, D, i > 0, dx, D);
+    }
+    filled(g->x, dx, M * D);
+    if (g->b_z) {
+        #pragma omp parallel for
+        for (int64_t j = 0; j < P; j++) {
+            real sum = 0;
+            for (int64_t m = 0; m < M; m++)
+                sum += load(dp[3][m * P + j]);
+            ((real *)g->b_z)[j] = sum;
+        }
+    }
+    return 0;
+}
+
+/* Copies for the products and the cell's own workspace are not needed at the
+ * same time. */
+static size_t work(const struct frame *f, enum pass p)
+{
+    int64_t M = rows(f), P = DIM(f, 'P'), D = DIM(f, 'D');
+    struct frame c = cell_frame(f, NULL);
+    size_t cell = REF(e74_cell)[0]->work(&c, p);
+    size_t copies = COPIES * sizeof(real) * ((p == FORWARD ? 1 : 2) * M * D + P * D + M * P);
+    if (p == FORWARD)
+        return COPIES * sizeof(real) * M * D + (cell > copies ? cell : copies);
+    return dp_bytes(f) + (cell > copies ? cell : copies);
+}
+
+static const char *declines(const struct frame *f)
+{
+    return too_long_for_blas(rows(f), DIM(f, 'P'));
+}
+
+static const struct impl blas = {
+    .name = "blas", .idea = "CBLAS products, then e74_cell plainly",
+    .pass = {forward, backward}, .work = work, .declines = declines,
+};
+const struct impl *const REF(e74)[] = {&blas, NULL};

@@ -1,0 +1,467 @@
+/* e74_cell, plainly.
+ *
+ * All four structures of the state are one picture: n rows of `columns`
+ * numbers, where row i meets the stretch of a key that begins at start(i).
+ *
+ *                columns  rows that share a stretch   keys
+ *     full       n        n                           k^, u, q
+ *     blockdiag  b        b                           k^, u, q
+ *     diagonal   1        1                           k^, u, q
+ *     lowrank    r        n                           W_r k^, V^T u, V^T q
+ *
+ * A step reads rho = S u, writes P = S + delta k^T, bends S = f(P) and reads
+ * y = S q.  Backward replays one segment of steps from its checkpoint, keeps
+ * its states, and walks them back; the replay is the same function as the
+ * forward step, so that gradients do not depend on where checkpoints are. */
+#include "ref/ref.h"
+
+#include <omp.h>
+
+#include "common/ops/e74.h"
+
+/* ---- the sizes and choices of one call ---- */
+
+struct cell {
+    int64_t T, BH, H, N, K;
+    int64_t columns, rows;      /* of the table above */
+    int64_t L, M;               /* length of a key, numbers in a state */
+    int64_t group;              /* how many numbers of k are normalised together */
+    int nonlin, lowrank;
+    int z_inside, z_outside;    /* rho = z (S (z k^)): which of the two are there? */
+    enum dtype kept;            /* storage of checkpoints */
+};
+
+static struct cell cell_of(const struct frame *f)
+{
+    int64_t N = DIM(f, 'N'), R = DIM(f, 'R'), b = DIM(f, 'L');
+    int state = f->choice[E74_STATE], z_mod = f->choice[E74_Z_MOD];
+    int z = f->choice[E74_PROJ] == E74_WITH_Z;
+    struct cell c = {
+        .T = DIM(f, 'T'), .BH = DIM(f, 'B') * DIM(f, 'H'), .H = DIM(f, 'H'), .N = N,
+        .K = DIM(f, 'K') < DIM(f, 'T') ? DIM(f, 'K') : DIM(f, 'T'),
+        .group = state == E74_BLOCKDIAG ? b : N,
+        .nonlin = f->choice[E74_NONLIN], .lowrank = state == E74_LOWRANK,
+        .z_inside = z && z_mod != E74_ROW, .z_outside = z && z_mod != E74_COLUMN,
+        .kept = (enum dtype[]){F32, BF16, F16}[f->choice[E74_CHECKPOINT_DTYPE]],
+    };
+    switch (state) {
+    case E74_FULL: c.columns = N, c.rows = N; break;
+    case E74_DIAGONAL: c.columns = 1, c.rows = 1; break;
+    case E74_LOWRANK: c.columns = R, c.rows = N; break;
+    case E74_BLOCKDIAG: c.columns = b, c.rows = b; break;
+    }
+    c.L = N / c.rows * c.columns;
+    c.M = N * c.columns;
+    return c;
+}
+
+static int64_t start(const struct cell *c, int64_t i)
+{
+    return i / c->rows * c->columns;
+}
+
+/* ---- one thread's workspace ---- */
+
+struct work {
+    real *k, *v, *q, *z;                          /* of this step, in real; tied ones alias k */
+    real *khat, *u;
+    real *write, *read, *query;                   /* k^, u and q as the rows of S meet them */
+    real *dkhat, *du, *dq, *dv, *dz, *dy;
+    real *dwrite, *dread, *dquery;
+    real *W_r;                                    /* of this head, in real */
+    real *G;                                      /* gradient of the state */
+    real *states, *reads, *scales;                /* of a segment: S, S u and the norm of P */
+};
+
+static int64_t carve(const struct cell *c, enum pass p, real *at, struct work *w)
+{
+    int64_t used = 0, backward = p == BACKWARD, factor = c->lowrank;
+    struct { real **to; int64_t n; } parts[] = {
+        {&w->k, c->N}, {&w->v, c->N}, {&w->q, c->N}, {&w->z, c->N},
+        {&w->khat, c->N}, {&w->u, c->N},
+        {&w->write, factor * c->L}, {&w->read, factor * c->L}, {&w->query, factor * c->L},
+        {&w->W_r, factor * c->L * c->N},
+        {&w->states, ((backward ? c->K : 0) + 1) * c->M},
+        {&w->reads, (backward ? c->K : 1) * c->N}, {&w->scales, backward ? c->K : 1},
+        {&w->dkhat, backward * c->N}, {&w->du, backward * c->N}, {&w->dq, backward * c->N},
+        {&w->dv, backward * c->N}, {&w->dz, backward * c->N}, {&w->dy, backward * c->N},
+        {&w->dwrite, backward * c->L}, {&w->dread, backward * c->L},
+        {&w->dquery, backward * c->L},
+        {&w->G, backward * c->M},
+    };
+    for (size_t i = 0; i < COUNT(parts); i++) {
+        if (at)
+            *parts[i].to = at + used;
+        used += parts[i].n;
+    }
+    return used + 16;    /* the next thread's begins on another cache line */
+}
+
+/* Backward keeps one dW_r for each sequence and head, added up at the end in
+ * a fixed order; they come before the threads' own parts. */
+static int64_t partials(const struct cell *c, enum pass p)
+{
+    return p == BACKWARD && c->lowrank ? c->BH * c->L * c->N : 0;
+}
+
+static size_t work(const struct frame *f, enum pass p)
+{
+    struct cell c = cell_of(f);
+    struct work w;
+    return sizeof(real) * (partials(&c, p) + omp_get_max_threads() * carve(&c, p, NULL, &w));
+}
+
+static struct work my_work(const struct frame *f, const struct cell *c, enum pass p)
+{
+    struct work w;
+    int64_t each = carve(c, p, NULL, &w);
+    carve(c, p, (real *)f->work + partials(c, p) + omp_get_thread_num() * each, &w);
+    if (!c->lowrank)
+        w.query = w.q, w.write = w.khat, w.read = w.u;
+    return w;
+}
+
+/* ---- small loops ---- */
+
+static real dot(const real *a, const real *b, int64_t n)
+{
+    real sum = 0;
+    #pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < n; i++)
+        sum += a[i] * b[i];
+    return sum;
+}
+
+/* y += a x */
+static void add(real *y, real a, const real *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] += a * x[i];
+}
+
+static void zero(real *x, int64_t n)
+{
+    memset(x, 0, n * sizeof *x);
+}
+
+/* y = A x and y = A^T x for A [rows,columns] */
+static void times(const real *A, const real *x, real *y, int64_t rows, int64_t columns)
+{
+    for (int64_t i = 0; i < rows; i++)
+        y[i] = dot(A + i * columns, x, columns);
+}
+
+static void times_transposed(const real *A, const real *x, real *y, int64_t rows, int64_t columns)
+{
+    zero(y, columns);
+    for (int64_t i = 0; i < rows; i++)
+        add(y, x[i], A + i * columns, columns);
+}
+
+static void put_checkpoint(const struct cell *c, void *at, int64_t i, const real *S)
+{
+    for (int64_t j = 0; j < c->M; j++) {
+        if (REAL == 64 || c->kept == F32)
+            ((real *)at)[i * c->M + j] = S[j];
+        else if (c->kept == BF16)
+            ((bf16 *)at)[i * c->M + j] = to_bf16(S[j]);
+        else
+            ((f16 *)at)[i * c->M + j] = to_f16(S[j]);
+    }
+}
+
+static void get_checkpoint(const struct cell *c, const void *at, int64_t i, real *S)
+{
+    for (int64_t j = 0; j < c->M; j++) {
+        if (REAL == 64 || c->kept == F32)
+            S[j] = ((const real *)at)[i * c->M + j];
+        else if (c->kept == BF16)
+            S[j] = from_bf16(((const bf16 *)at)[i * c->M + j]);
+        else
+            S[j] = from_f16(((const f16 *)at)[i * c->M + j]);
+    }
+}
+
+/* ---- one step ---- */
+
+static void fetch(real *to, const num *from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] = load(from[i]);
+}
+
+/* k, v, q, z at step t of row bh, and what follows from them alone. */
+static void keys(const struct cell *c, const struct e74_cell *a, int64_t t, int64_t bh,
+                 struct work *w)
+{
+    int64_t N = c->N, at = (t * c->BH + bh) * N;
+
+    fetch(w->k, (const num *)a->k + at, N);
+    fetch(w->v, (const num *)(a->v ? a->v : a->k) + at, N);
+    fetch(w->q, (const num *)(a->q ? a->q : a->k) + at, N);
+    if (a->z)
+        fetch(w->z, (const num *)a->z + at, N);
+    for (int64_t g = 0; g < N; g += c->group) {
+        real length = sqrt(dot(w->k + g, w->k + g, c->group));
+        for (int64_t i = g; i < g + c->group; i++) {
+            w->khat[i] = w->k[i] / (length + (real)E74_EPSILON);
+            w->u[i] = c->z_inside ? w->z[i] * w->khat[i] : w->khat[i];
+        }
+    }
+    if (c->lowrank) {
+        const real *V = (const real *)a->V0 + bh * N * c->L;
+        times(w->W_r, w->khat, w->write, c->L, N);
+        times_transposed(V, w->u, w->read, N, c->L);
+        times_transposed(V, w->q, w->query, N, c->L);
+    }
+}
+
+/* S = f(P), in place; *scale is the norm that f divides by, less epsilon. */
+static void bend(const struct cell *c, real *P, real *scale)
+{
+    real mean = c->nonlin == E74_RMSNORM ? 1 / (real)c->M : 1;
+
+    switch (c->nonlin) {
+    case E74_TANH:
+        for (int64_t j = 0; j < c->M; j++)
+            P[j] = tanh(P[j]);
+        break;
+    case E74_LINEAR:
+        break;
+    case E74_RMSNORM:
+    case E74_FROBNORM:
+        *scale = sqrt(dot(P, P, c->M) * mean);
+        for (int64_t j = 0; j < c->M; j++)
+            P[j] /= *scale + (real)E74_EPSILON;
+        break;
+    }
+}
+
+/* From dL/dS to dL/dP, in place, given S = f(P). */
+static void unbend(const struct cell *c, real *G, const real *S, real scale)
+{
+    real mean = c->nonlin == E74_RMSNORM ? 1 / (real)c->M : 1;
+
+    switch (c->nonlin) {
+    case E74_TANH:
+        for (int64_t j = 0; j < c->M; j++)
+            G[j] *= 1 - S[j] * S[j];
+        break;
+    case E74_LINEAR:
+        break;
+    case E74_RMSNORM:
+    case E74_FROBNORM: {
+        /* d scale = mean <P, dP> / scale, and P = (scale + epsilon) S */
+        real along = scale > 0 ? mean * dot(G, S, c->M) / scale : 0;
+        for (int64_t j = 0; j < c->M; j++)
+            G[j] = G[j] / (scale + (real)E74_EPSILON) - along * S[j];
+        break;
+    }
+    }
+}
+
+/* v - rho, where `read` is (S u)[i]. */
+static real residual(const struct cell *c, const struct work *w, int64_t i, real read)
+{
+    return w->v[i] - (c->z_outside ? w->z[i] * read : read);
+}
+
+/* next = f(S + delta k^T); S and next may be the same. */
+static void advance(const struct cell *c, const struct work *w, const real *S, real *next,
+                    real *reads, real *scale)
+{
+    for (int64_t i = 0; i < c->N; i++) {
+        const real *row = S + i * c->columns, *write = w->write + start(c, i);
+        real *to = next + i * c->columns;
+        reads[i] = dot(row, w->read + start(c, i), c->columns);
+        real delta = residual(c, w, i, reads[i]);
+        for (int64_t j = 0; j < c->columns; j++)
+            to[j] = row[j] + delta * write[j];
+    }
+    bend(c, next, scale);
+}
+
+/* ---- forward ---- */
+
+static int forward(const struct frame *f)
+{
+    const struct e74_cell *a = ARGS(f, e74_cell);
+    struct cell c = cell_of(f);
+    const real *first = a->S0 ? a->S0 : a->U0;
+    real *last = a->S_T ? a->S_T : a->U_T;
+
+    #pragma omp parallel
+    {
+        struct work w = my_work(f, &c, FORWARD);
+        #pragma omp for
+        for (int64_t bh = 0; bh < c.BH; bh++) {
+            real *S = w.states;
+            memcpy(S, first + bh * c.M, c.M * sizeof *S);
+            if (c.lowrank)
+                fetch(w.W_r, (const num *)a->W_r + bh % c.H * c.M, c.M);
+            for (int64_t t = 0; t < c.T; t++) {
+                num *y = (num *)a->y + (t * c.BH + bh) * c.N;
+                num *out = (num *)a->out + (t * c.BH + bh) * c.N;
+                if (t % c.K == 0)
+                    put_checkpoint(&c, a->checkpoints, t / c.K * c.BH + bh, S);
+                keys(&c, a, t, bh, &w);
+                advance(&c, &w, S, S, w.reads, w.scales);
+                for (int64_t i = 0; i < c.N; i++) {
+                    real yi = dot(S + i * c.columns, w.query + start(&c, i), c.columns);
+                    y[i] = store(yi);
+                    out[i] = store(yi * yi * sigmoid(yi));
+                }
+            }
+            memcpy(last + bh * c.M, S, c.M * sizeof *S);
+        }
+    }
+    return 0;
+}
+
+/* ---- backward ---- */
+
+/* Walk step t back: w->G goes from dL/dS_t to dL/dS_{t-1}; the gradients of
+ * k^, u and q as the rows meet them, of v and of z are left in w. */
+static void retreat(const struct cell *c, struct work *w, const real *before, const real *S,
+                    const real *reads, real scale)
+{
+    zero(w->dwrite, c->L);
+    zero(w->dread, c->L);
+    zero(w->dquery, c->L);
+    for (int64_t i = 0; i < c->N; i++) {
+        add(w->G + i * c->columns, w->dy[i], w->query + start(c, i), c->columns);
+        add(w->dquery + start(c, i), w->dy[i], S + i * c->columns, c->columns);
+    }
+    unbend(c, w->G, S, scale);
+    for (int64_t i = 0; i < c->N; i++) {
+        real *dP = w->G + i * c->columns;
+        real delta = residual(c, w, i, reads[i]);
+        real ddelta = dot(dP, w->write + start(c, i), c->columns);
+        w->dv[i] = ddelta;
+        w->dz[i] = c->z_outside ? -ddelta * reads[i] : 0;
+        real dreads = c->z_outside ? -ddelta * w->z[i] : -ddelta;
+        add(w->dwrite + start(c, i), delta, dP, c->columns);
+        add(w->dread + start(c, i), dreads, before + i * c->columns, c->columns);
+        add(dP, dreads, w->read + start(c, i), c->columns);
+    }
+}
+
+/* From the keys that the rows meet back to k^, u and q; dV and dW_r add up. */
+static void retreat_keys(const struct cell *c, struct work *w, const real *V, real *dV, real *dW_r)
+{
+    int64_t N = c->N, L = c->L;
+
+    if (c->lowrank) {
+        times_transposed(w->W_r, w->dwrite, w->dkhat, L, N);
+        times(V, w->dread, w->du, N, L);
+        times(V, w->dquery, w->dq, N, L);
+        for (int64_t j = 0; j < L; j++)
+            add(dW_r + j * N, w->dwrite[j], w->khat, N);
+        for (int64_t i = 0; i < N; i++) {
+            add(dV + i * L, w->u[i], w->dread, L);
+            add(dV + i * L, w->q[i], w->dquery, L);
+        }
+    } else {
+        memcpy(w->dkhat, w->dwrite, N * sizeof(real));
+        memcpy(w->du, w->dread, N * sizeof(real));
+        memcpy(w->dq, w->dquery, N * sizeof(real));
+    }
+    for (int64_t i = 0; i < N; i++) {
+        w->dkhat[i] += c->z_inside ? w->du[i] * w->z[i] : w->du[i];
+        if (c->z_inside)
+            w->dz[i] += w->du[i] * w->khat[i];
+    }
+}
+
+/* Through the normalisation of k, then what a tied k also is. */
+static void put_gradients(const struct cell *c, const struct work *w, const struct e74_cell *g,
+                          int64_t at)
+{
+    for (int64_t s = 0; s < c->N; s += c->group) {
+        const real *k = w->k + s, *dkhat = w->dkhat + s;
+        real length = sqrt(dot(k, k, c->group)), scale = length + (real)E74_EPSILON;
+        real along = length > 0 ? dot(k, dkhat, c->group) / (length * scale * scale) : 0;
+        for (int64_t i = 0; i < c->group; i++) {
+            real dk = dkhat[i] / scale - along * k[i];
+            if (!g->q)
+                dk += w->dq[s + i];
+            if (!g->v)
+                dk += w->dv[s + i];
+            ((num *)g->k)[at + s + i] = store(dk);
+        }
+    }
+    for (int64_t i = 0; i < c->N; i++) {
+        if (g->v)
+            ((num *)g->v)[at + i] = store(w->dv[i]);
+        if (g->q)
+            ((num *)g->q)[at + i] = store(w->dq[i]);
+        if (g->z)
+            ((num *)g->z)[at + i] = store(w->dz[i]);
+    }
+}
+
+static int backward(const struct frame *f)
+{
+    const struct e74_cell *a = ARGS(f, e74_cell), *g = GRADS(f, e74_cell);
+    struct cell c = cell_of(f);
+    const real *dlast = g->S_T ? g->S_T : g->U_T;
+    real *dfirst = g->S0 ? g->S0 : g->U0, *dW_r_parts = f->work, *dW_r = g->W_r;
+
+    #pragma omp parallel
+    {
+        struct work w = my_work(f, &c, BACKWARD);
+        #pragma omp for
+        for (int64_t bh = 0; bh < c.BH; bh++) {
+            const real *V = c.lowrank ? (const real *)a->V0 + bh * c.M : NULL;
+            real *dV = c.lowrank ? (real *)g->V0 + bh * c.M : NULL;
+            real *dW_r_part = c.lowrank ? dW_r_parts + bh * c.M : NULL;
+            memcpy(w.G, dlast + bh * c.M, c.M * sizeof(real));
+            if (c.lowrank) {
+                fetch(w.W_r, (const num *)a->W_r + bh % c.H * c.M, c.M);
+                zero(dV, c.M);
+                zero(dW_r_part, c.M);
+            }
+            for (int64_t end = c.T; end > 0;) {
+                int64_t begin = (end - 1) / c.K * c.K;
+                get_checkpoint(&c, a->checkpoints, begin / c.K * c.BH + bh, w.states);
+                for (int64_t t = begin; t < end; t++) {
+                    int64_t s = t - begin;
+                    keys(&c, a, t, bh, &w);
+                    advance(&c, &w, w.states + s * c.M, w.states + (s + 1) * c.M,
+                            w.reads + s * c.N, w.scales + s);
+                }
+                for (int64_t t = end - 1; t >= begin; t--) {
+                    int64_t s = t - begin, at = (t * c.BH + bh) * c.N;
+                    keys(&c, a, t, bh, &w);
+                    for (int64_t i = 0; i < c.N; i++) {
+                        real y = load(((const num *)a->y)[at + i]), gate = sigmoid(y);
+                        real dout = load(((const num *)g->out)[at + i]);
+                        w.dy[i] = dout * y * gate * (2 + y * (1 - gate));
+                    }
+                    retreat(&c, &w, w.states + s * c.M, w.states + (s + 1) * c.M,
+                            w.reads + s * c.N, w.scales[s]);
+                    retreat_keys(&c, &w, V, dV, dW_r_part);
+                    put_gradients(&c, &w, g, at);
+                }
+                end = begin;
+            }
+            memcpy(dfirst + bh * c.M, w.G, c.M * sizeof(real));
+        }
+    }
+    if (!c.lowrank)
+        return 0;
+    #pragma omp parallel for
+    for (int64_t i = 0; i < c.H * c.M; i++) {
+        real sum = 0;
+        for (int64_t b = 0; b < c.BH / c.H; b++)
+            sum += dW_r_parts[b * c.H * c.M + i];
+        dW_r[i] = sum;
+    }
+    return 0;
+}
+
+static const struct impl plain = {
+    .name = "plain", .idea = "row by row, checkpoint and replay", .pass = {forward, backward},
+    .work = work,
+};
+const struct impl *const REF(e74_cell)[] = {&plain, NULL};

@@ -1,0 +1,107 @@
+/* ref.h - for the files in ref/, each compiled three times:
+ *
+ *     REAL   stored as    computed in
+ *     64     double       double         ref64, the oracle
+ *     32     float        float          ref32, the yardstick of fp32
+ *     16     bf16         float          ref16, the yardstick of bf16
+ *
+ * A tensor that the contract calls wide is of type real; every other is of
+ * type num, and load() and store() go between the two. */
+#ifndef REF_H
+#define REF_H
+
+#include "config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tgmath.h>
+
+#include <cblas.h>
+
+#include "common/half.h"
+#include "common/op.h"
+
+#if REAL == 64
+typedef double real, num;
+#define REF(name) ref64_##name
+#define gemm cblas_dgemm
+static inline real load(num x) { return x; }
+static inline num store(real x) { return x; }
+#elif REAL == 32
+typedef float real, num;
+#define REF(name) ref32_##name
+#define gemm cblas_sgemm
+static inline real load(num x) { return x; }
+static inline num store(real x) { return x; }
+#else
+typedef float real;
+typedef bf16 num;
+#define REF(name) ref16_##name
+#define gemm cblas_sgemm
+static inline real load(num x) { return from_bf16(x); }
+static inline num store(real x) { return to_bf16(x); }
+#endif
+
+static inline real sigmoid(real x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+/* A matrix product wants its operands in real.  Where they are stored so,
+ * these are no more than the tensor itself; else they go through a copy at
+ * *work, which moves on behind it. */
+static inline const real *widened(const num *x, int64_t n, real **work)
+{
+#if REAL == 16
+    real *copy = *work;
+    *work += n;
+    #pragma omp parallel for
+    for (int64_t i = 0; i < n; i++)
+        copy[i] = load(x[i]);
+    return copy;
+#else
+    (void)n;
+    (void)work;
+    return x;
+#endif
+}
+
+static inline real *to_fill(num *x, int64_t n, real **work)
+{
+#if REAL == 16
+    real *copy = *work;
+    (void)x;
+    *work += n;
+    return copy;
+#else
+    (void)n;
+    (void)work;
+    return x;
+#endif
+}
+
+static inline void filled(num *x, const real *from, int64_t n)
+{
+#if REAL == 16
+    #pragma omp parallel for
+    for (int64_t i = 0; i < n; i++)
+        x[i] = store(from[i]);
+#else
+    (void)x;
+    (void)from;
+    (void)n;
+#endif
+}
+
+enum { COPIES = REAL == 16 };    /* does a product need them? */
+
+/* CBLAS counts in int. */
+static inline const char *too_long_for_blas(int64_t rows, int64_t columns)
+{
+    return rows > 0x7fffffff || columns > 0x7fffffff
+               ? "a matrix with more rows or columns than CBLAS can count (2147483647)"
+               : NULL;
+}
+
+#endif

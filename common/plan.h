@@ -1,0 +1,81 @@
+/* plan.h - from an ini file, or a line of words, to a list of trials.
+ *
+ *     [experiment]                    ; once, and optional
+ *     name = e74_diag                 ; default: the file's name less .ini
+ *     seed = 1
+ *     backends = ref64, ref32, gpu32  ; default: all that are there; named ones are required
+ *     checks = differences, parity, properties    ; or none; default: all three
+ *     directions = 2                  ; of the differences, for each tensor
+ *     repeats = 5                     ; timed runs; 0: no times
+ *     output = e74_diag.h5            ; default: NAME.h5; where: the working directory
+ *     save = all                      ; or outputs, none
+ *     compress = 1                    ; gzip level 0 to 9
+ *
+ *     [trial]                         ; or [trial NAME]; any number of them
+ *     op = e74
+ *     state = diagonal                ; every parameter of the operation
+ *     nonlin = tanh, linear           ; lists: the section is their product, last key fastest
+ *     dtype = fp32, bf16              ; storage
+ *     input = text                    ; or normal, hdf5; hdf5 takes a group, too
+ *     file = ../data/sample.txt       ; from the folder that the ini file is in
+ *     kernel = plain                  ; default: the first that accepts the case
+ *
+ * The same words, "e74 state=diagonal nonlin=tanh seed=3 repeats=0", are a
+ * plan of one section: keys of [experiment] are told from those of a trial
+ * by their names. */
+#ifndef PLAN_H
+#define PLAN_H
+
+#include <stdio.h>
+
+#include "common/op.h"
+
+enum { CHECK_DIFFERENCES = 1, CHECK_PARITY = 2, CHECK_PROPERTIES = 4 };
+enum save { SAVE_ALL, SAVE_OUTPUTS, SAVE_NONE };
+enum input_kind { INPUT_NORMAL, INPUT_TEXT, INPUT_HDF5 };
+
+enum { MAX_LINE = 1024 };
+
+struct trial {
+    const struct op *op;
+    struct frame sizes;          /* complete: op_complete() has passed */
+    enum dtype type;             /* F32 or BF16 */
+    uint64_t seed;
+    enum input_kind input;
+    char file[512], group[128];  /* of the input; the file as seen from the working directory */
+    char kernel[32];             /* of the GPU backends; "": the first that accepts the case */
+    char section[64];            /* NAME of [trial NAME], or "" */
+    int line;                    /* of the section in the ini file */
+    char text[MAX_LINE];         /* the words that make this trial again, with -t */
+};
+
+struct experiment {
+    char name[64];
+    uint64_t seed;
+    const struct backend *backend[16];   /* those asked for by name; none: all that are there */
+    int n_backends;
+    int checks;                  /* CHECK_ flags */
+    int directions, repeats;
+    char output[512];
+    enum save save;
+    int compress;
+    char *text;                  /* the ini file, or the words */
+    int n;
+    struct trial *trial;
+};
+
+/* Read a plan.  All errors are found before it gives up: each goes to
+ * `errors` as a line "file:line: message" (or "-t: message"), and the
+ * function then returns how many there were; 0: x is complete and
+ * plan_free() frees it. */
+int plan_read(const char *file, struct experiment *x, FILE *errors);
+int plan_words(const char *words, struct experiment *x, FILE *errors);
+void plan_free(struct experiment *x);
+
+/* The keys of both sections with their meaning, for --list and the man page. */
+struct plan_key {
+    const char *name, *initial, *help;
+};
+extern const struct plan_key experiment_keys[], trial_keys[];    /* end with a NULL name */
+
+#endif

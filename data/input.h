@@ -1,0 +1,24 @@
+/* input.h - what a trial's inputs are made of. */
+#ifndef INPUT_H
+#define INPUT_H
+
+#include "common/plan.h"
+#include "common/run.h"
+
+/* Fill the inputs of t, and the gradients of its outputs, in double:
+ *
+ * normal   all drawn from the trial's seed, as the contract says (tensors_draw);
+ * text     the tensor that the contract flags TEXT, [T,B,d], holds the bytes
+ *          of the file through an embedding drawn from the seed: x[t,b] =
+ *          E[byte[start_b + t]], E [256,d] N(0,1); row b's window of T bytes
+ *          starts at a place drawn from (seed, b).  The others are drawn;
+ * hdf5     every input of the operation that the file's group has a dataset
+ *          for, by name, is read from there; the others are drawn.
+ *
+ * Nonzero after err_set(): the file cannot be read; a text is shorter than T;
+ * the operation has no TEXT tensor; a dataset has another shape (both are
+ * named) or is not of a floating-point type (the type is named); the group
+ * has none of the inputs. */
+int input_fill(const struct trial *trial, struct tensors *t);
+
+#endif

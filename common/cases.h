@@ -16,7 +16,7 @@ struct lists {
         char key[64];
         char *value[64];
         int n_values, at;
-        int line;           /* where it was set, for messages */
+        int line; /* where it was set, for messages */
     } list[64];
 };
 

@@ -109,8 +109,8 @@ static int64_t index_text(const struct op *o, const struct frame *f, int arg, in
     return t;
 }
 
-static int64_t first_bad_step(const struct op *o, const struct frame *f, int arg,
-                              const double *got, const double *want, double bound)
+static int64_t first_bad_step(const struct op *o, const struct frame *f, int arg, const double *got,
+                              const double *want, double bound)
 {
     int64_t n = op_count(o, f, arg), first = -1;
     double size = 0;
@@ -168,10 +168,10 @@ void bounds_from(struct bounds *to, const struct op *o, const struct frame *f,
             if (!op_results(o, f, i, grad))
                 continue;
             enum dtype type = grad ? op_grad_type(o, i, b) : op_type(o, f, i, b);
-            double off = distance(tensors_result(yard, i, grad), tensors_result(oracle, i, grad),
-                                  op_count(o, f, i)).max;
+            struct distance off = distance(tensors_result(yard, i, grad),
+                                           tensors_result(oracle, i, grad), op_count(o, f, i));
             double unit = fmax(4 * dtype_unit(type), k ? 4 * k->unit : 0);
-            (grad ? to->g : to->x)[i] = fmax(SLACK * off * finer, unit);
+            (grad ? to->g : to->x)[i] = fmax(SLACK * off.max * finer, unit);
         }
 }
 

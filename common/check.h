@@ -9,14 +9,14 @@
 #include "common/run.h"
 
 struct verdict {
-    const char *check;      /* "parity", "differences", "repeat", "batch", ... */
+    const char *check; /* "parity", "differences", "repeat", "batch", ... */
     const char *backend, *kernel;
-    char tensor[32];        /* "out", "d_x" */
-    double error;           /* max |a - b| / max |b|; NaN counts as infinite */
-    double norm;            /* |a - b|_2 / |b|_2 */
-    double bound;           /* passes if error <= bound */
-    char worst[64];         /* index of the worst element, "[3,0,17]" */
-    int64_t first_bad;      /* first time step where an element is over the bound, or -1 */
+    char tensor[32];   /* "out", "d_x" */
+    double error;      /* max |a - b| / max |b|; NaN counts as infinite */
+    double norm;       /* |a - b|_2 / |b|_2 */
+    double bound;      /* passes if error <= bound */
+    char worst[64];    /* index of the worst element, "[3,0,17]" */
+    int64_t first_bad; /* first time step where an element is over the bound, or -1 */
     int pass;
 };
 
@@ -36,7 +36,7 @@ int verdicts_failed(const struct verdicts *list, int from);
 
 struct distance {
     double max, norm;
-    int64_t worst;          /* flat index */
+    int64_t worst; /* flat index */
 };
 struct distance distance(const double *a, const double *b, int64_t n);
 /* Are all bits equal, NaNs included? */

@@ -26,13 +26,13 @@ static const double VACUOUS = 0x1p-20;
 struct probe {
     const struct op *op;
     struct call call;
-    struct tensors *up, *down;        /* moved inputs; outputs of both runs */
-    const struct tensors *t;          /* the case and the gradients to be checked */
+    struct tensors *up, *down; /* moved inputs; outputs of both runs */
+    const struct tensors *t;   /* the case and the gradients to be checked */
     const volatile int *stop;
     int arg;
-    int64_t n;                        /* elements of arg */
-    int64_t element;                  /* the one to move, or -1: all, ... */
-    uint64_t direction;               /* ... each by +h or -h as this key says */
+    int64_t n;          /* elements of arg */
+    int64_t element;    /* the one to move, or -1: all, ... */
+    uint64_t direction; /* ... each by +h or -h as this key says */
 };
 
 static double sign(const struct probe *p, int64_t i)
@@ -140,7 +140,7 @@ static int check_elements(struct probe *p, struct verdicts *list)
     }
     if (!e) {
         bound = SLACK * bound / (size > 0 ? size : 1);
-        if (size == 0)    /* no scale of its own: the numbers themselves must be as good as 0 */
+        if (size == 0) /* no scale of its own: the numbers themselves must be as good as 0 */
             for (int64_t i = 0; i < p->n; i++)
                 numeric[i] = fabs(numeric[i]) <= bound ? 0 : numeric[i];
         e = check_tensor("differences", p->op, p->call.sizes, &ref64, p->call.kernel, p->arg, 1,
@@ -170,7 +170,7 @@ static int check_directions(struct probe *p, int directions, struct verdicts *li
         for (int64_t i = 0; i < p->n; i++)
             along += g[i] * sign(p, i);
         double off = fabs(slope - (double)along) / size;
-        if (!(off <= error))    /* a NaN stays */
+        if (!(off <= error)) /* a NaN stays */
             error = off;
         bound = fmax(bound, SLACK * unsure / size);
     }
@@ -191,10 +191,16 @@ int check_differences(const struct op *o, const struct frame *f, const struct te
                       struct verdicts *list)
 {
     struct probe p = {
-        .op = o, .t = t, .stop = stop,
-        .call = {.op = o, .backend = &ref64, .kernel = op_kernels(o, &ref64)[0], .sizes = f,
+        .op = o,
+        .t = t,
+        .stop = stop,
+        .call = {.op = o,
+                 .backend = &ref64,
+                 .kernel = op_kernels(o, &ref64)[0],
+                 .sizes = f,
                  .forward_only = 1},
-        .up = tensors_copy(o, f, t), .down = tensors_copy(o, f, t),
+        .up = tensors_copy(o, f, t),
+        .down = tensors_copy(o, f, t),
     };
     int e = p.up && p.down ? 0 : -1;
 

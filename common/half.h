@@ -32,7 +32,7 @@ static inline bf16 to_bf16(float x)
 {
     uint32_t u = float_bits(x);
     if ((u & 0x7fffffff) > 0x7f800000)
-        return (bf16){(uint16_t)(u >> 16 | 0x40)};    /* a NaN stays one */
+        return (bf16){(uint16_t)(u >> 16 | 0x40)}; /* a NaN stays one */
     return (bf16){(uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16)};
 }
 
@@ -46,10 +46,10 @@ static inline f16 to_f16(float x)
     uint32_t u = float_bits(x), sign = u >> 16 & 0x8000, mag = u & 0x7fffffff;
     if (mag > 0x7f800000)
         return (f16){(uint16_t)(sign | 0x7e00)};
-    if (mag >= 0x477ff000)                            /* rounds to 65536 or more */
+    if (mag >= 0x477ff000) /* rounds to 65536 or more */
         return (f16){(uint16_t)(sign | 0x7c00)};
-    if (mag < 0x38800000) {                           /* below 2^-14: a multiple of 2^-24 */
-        float half = float_of(mag) + 0.5f;            /* adding 0.5 rounds to one */
+    if (mag < 0x38800000) {                /* below 2^-14: a multiple of 2^-24 */
+        float half = float_of(mag) + 0.5f; /* adding 0.5 rounds to one */
         return (f16){(uint16_t)(sign | (float_bits(half) - 0x3f000000))};
     }
     return (f16){(uint16_t)(sign | ((mag + 0xfff + (mag >> 13 & 1) - 0x38000000) >> 13))};

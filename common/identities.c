@@ -119,8 +119,8 @@ static void share_gradients(const struct op *o, const struct identity *id, struc
 }
 
 /* One word of `same`: into want the right side's sum, and the loosest bound. */
-static int right_sum(const struct op *o, const struct side *r, char *names, int64_t n,
-                     double *want, double *bound)
+static int right_sum(const struct op *o, const struct side *r, char *names, int64_t n, double *want,
+                     double *bound)
 {
     memset(want, 0, n * sizeof *want);
     for (char *name = strtok(names, "+"); name; name = strtok(NULL, "+")) {
@@ -191,7 +191,7 @@ int check_identity(const struct op *o, const struct identity *id, const struct b
     /* A limit: with inputs a quarter as large the difference is a sixteenth. */
     double near = 0, nearer = 0;
     double first = b->type == F64 ? 0x1p-6 : 0x1p-4;
-    if (b->type == BF16)    /* what would vanish is less than its rounding */
+    if (b->type == BF16) /* what would vanish is less than its rounding */
         return 0;
     if (compare_at(o, id, b, k, seed, first, &near, NULL) ||
         compare_at(o, id, b, k, seed, first / 4, &nearer, NULL))

@@ -134,7 +134,7 @@ int op_complete(const struct op *o, struct frame *f)
     if (o->derive && o->derive(f))
         return -1;
     for (int i = 0; i < o->n_args; i++) {
-        int64_t n = 16;    /* value and gradient, in double */
+        int64_t n = 16; /* value and gradient, in double */
         int over = 0;
         if (!op_has(o, f, i))
             continue;

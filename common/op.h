@@ -28,12 +28,12 @@ struct frame;
  * choice.  Its name is its ini key. */
 struct param {
     const char *name;
-    char letter;                 /* of a whole number: where DIM() finds it; 0 for a choice */
-    const char *const *choices;  /* of a choice: its names, NULL at the end */
-    int64_t initial;             /* default: the number, or the choice's index */
-    int64_t min, max;            /* of a whole number */
+    char letter;                /* of a whole number: where DIM() finds it; 0 for a choice */
+    const char *const *choices; /* of a choice: its names, NULL at the end */
+    int64_t initial;            /* default: the number, or the choice's index */
+    int64_t min, max;           /* of a whole number */
     const char *help;
-    const char *(*unless)(const struct frame *f);   /* NULL, or the reason it does not apply */
+    const char *(*unless)(const struct frame *f); /* NULL, or the reason it does not apply */
 };
 
 /* An axis whose length follows from the parameters. */
@@ -44,13 +44,13 @@ struct axis {
 
 /* The flags of a tensor. */
 enum {
-    IN = 1,          /* read by the forward pass */
-    OUT = 2,         /* written by the forward pass */
-    SAVED = 4,       /* written by forward only so that backward can read it */
-    DIFF = 8,        /* has a gradient: backward writes an IN's, reads an OUT's */
-    WIDE = 16,       /* kept, like its gradient, in the backend's wide type */
-    WIDE_GRAD = 32,  /* only its gradient is */
-    TEXT = 64        /* can be the embedding of a text: axes time, batch, width */
+    IN = 1,         /* read by the forward pass */
+    OUT = 2,        /* written by the forward pass */
+    SAVED = 4,      /* written by forward only so that backward can read it */
+    DIFF = 8,       /* has a gradient: backward writes an IN's, reads an OUT's */
+    WIDE = 16,      /* kept, like its gradient, in the backend's wide type */
+    WIDE_GRAD = 32, /* only its gradient is */
+    TEXT = 64       /* can be the embedding of a text: axes time, batch, width */
 };
 
 /* How an input is drawn.  FAN is N(0, 1 / length of the last axis). */
@@ -63,10 +63,10 @@ struct arg {
     const char *shape;
     unsigned flags;
     enum fill fill;
-    int (*when)(const struct frame *f);               /* NULL: always there */
-    const char *(*shape_of)(const struct frame *f);   /* NULL: shape */
-    const char *type_choice;    /* the choice (fp32 bf16 fp16) that is its storage type */
-    const char *continues;      /* of a final state: the initial state it hands over to */
+    int (*when)(const struct frame *f);             /* NULL: always there */
+    const char *(*shape_of)(const struct frame *f); /* NULL: shape */
+    const char *type_choice; /* the choice (fp32 bf16 fp16) that is its storage type */
+    const char *continues;   /* of a final state: the initial state it hands over to */
 };
 
 /* One call: sizes by letter and choices by the parameter's place, then the
@@ -86,7 +86,7 @@ struct frame {
 
 /* For contract files: ARG(diag_delta, k, "BTN", IN | DIFF, UNIT) describes
  * the member k of struct diag_delta, at that member's place. */
-#define ARG(op, member, ...) \
+#define ARG(op, member, ...)                                                                       \
     [offsetof(struct op, member) / sizeof(void *)] = {.name = #member, .shape = __VA_ARGS__}
 #define N_ARGS(op) (sizeof(struct op) / sizeof(void *))
 #define COUNT(array) (sizeof(array) / sizeof *(array))
@@ -102,7 +102,7 @@ struct frame {
  * with their square. */
 struct identity {
     const char *name;
-    const char *left, *right;      /* parameters, "state=blockdiag block_size=5" */
+    const char *left, *right; /* parameters, "state=blockdiag block_size=5" */
     const char *left_given, *right_given;
     const char *same;
     const char *shrink;
@@ -112,17 +112,17 @@ struct identity {
  * stored in full. */
 struct neutral {
     const char *name;
-    const char *values;            /* "1,7,40" */
-    const char *cases;             /* as struct op's */
+    const char *values; /* "1,7,40" */
+    const char *cases;  /* as struct op's */
 };
 
 struct op {
     const char *name;
     const char *formula;
-    const char *source;            /* where the mathematics is written down */
+    const char *source; /* where the mathematics is written down */
     const struct param *param;
     int n_params;
-    const struct axis *axis;       /* the derived ones, a 0 letter at the end; or NULL */
+    const struct axis *axis; /* the derived ones, a 0 letter at the end; or NULL */
     const struct arg *arg;
     int n_args;
     /* The cases that the suites run, as text: "steps=5 state=full,diagonal;
@@ -134,19 +134,19 @@ struct op {
     /* Set the derived sizes; nonzero after err_set() where sizes do not fit together. */
     int (*derive)(struct frame *f);
     double (*flops)(const struct frame *f, enum pass p);
-    char batch;                    /* axis whose rows are independent, or 0 */
-    char time;                     /* axis along which the operation is causal, or 0 */
-    int blas;                      /* a matrix product's bits may depend on where a row stands */
+    char batch; /* axis whose rows are independent, or 0 */
+    char time;  /* axis along which the operation is causal, or 0 */
+    int blas;   /* a matrix product's bits may depend on where a row stands */
 };
 
 /* One kernel of an operation on one backend.  A pass returns 0, or a code
  * that its backend's strerror explains. */
 struct impl {
     const char *name;
-    const char *idea;                                     /* one line, for --list */
+    const char *idea; /* one line, for --list */
     int (*pass[N_PASSES])(const struct frame *f);
-    size_t (*work)(const struct frame *f, enum pass p);   /* bytes, or NULL: none */
-    const char *(*declines)(const struct frame *f);       /* NULL, or why not this case */
+    size_t (*work)(const struct frame *f, enum pass p); /* bytes, or NULL: none */
+    const char *(*declines)(const struct frame *f);     /* NULL, or why not this case */
     /* An approximate instruction it uses and that one's relative error, or NULL, 0. */
     const char *approximates;
     double unit;
@@ -155,16 +155,16 @@ struct impl {
 struct backend {
     const char *name;
     enum dtype type, wide;
-    const char *(*unavailable)(void);      /* NULL, or why it cannot run here */
-    const char *(*device)(void);           /* what it runs on, in words */
-    int64_t (*memory)(void);               /* bytes free for tensors */
+    const char *(*unavailable)(void); /* NULL, or why it cannot run here */
+    const char *(*device)(void);      /* what it runs on, in words */
+    int64_t (*memory)(void);          /* bytes free for tensors */
     void *(*alloc)(size_t bytes);
     void (*free)(void *p);
     int (*put)(void *there, const void *here, size_t bytes);
     int (*get)(void *here, const void *there, size_t bytes);
-    int (*start)(void);                    /* begin a timed stretch, caches as stated */
-    int (*stop)(double *seconds);          /* wait until all is done */
-    const char *caches;                    /* what start() does to them, in words */
+    int (*start)(void);           /* begin a timed stretch, caches as stated */
+    int (*stop)(double *seconds); /* wait until all is done */
+    const char *caches;           /* what start() does to them, in words */
     const char *(*strerror)(int code);
     const struct impl *const *const *impl; /* by place in ops[]: a NULL-ended list, best first */
 };
@@ -178,14 +178,14 @@ enum op_id {
 };
 extern const struct op *const ops[N_OPS];
 extern const struct backend ref64, ref32, ref16;
-extern const struct backend *const gpu_backends[];   /* ends with NULL */
+extern const struct backend *const gpu_backends[]; /* ends with NULL */
 
 /* ---- op.c: what follows from a contract ---- */
 
 const struct op *op_find(const char *name);
 int op_id(const struct op *o);
 const struct param *op_param(const struct op *o, const char *name, int *place);
-int op_arg(const struct op *o, const char *name);    /* its place, or -1 */
+int op_arg(const struct op *o, const char *name); /* its place, or -1 */
 
 /* Every backend, oracle first; ends with NULL. */
 const struct backend *const *backends(void);
@@ -204,9 +204,9 @@ const char *op_value(const struct op *o, const struct frame *f, int i, char buff
 int op_has(const struct op *o, const struct frame *f, int arg);
 int64_t op_count(const struct op *o, const struct frame *f, int arg);
 const char *op_shape(const struct op *o, const struct frame *f, int arg);
-const char *op_axis(const struct op *o, char letter);   /* its name */
+const char *op_axis(const struct op *o, char letter); /* its name */
 size_t dtype_size(enum dtype t);
-double dtype_unit(enum dtype t);                         /* half the gap between 1 and the next */
+double dtype_unit(enum dtype t); /* half the gap between 1 and the next */
 enum dtype op_type(const struct op *o, const struct frame *f, int arg, const struct backend *b);
 enum dtype op_grad_type(const struct op *o, int arg, const struct backend *b);
 /* The least traffic that the pass can do: each tensor it touches, once. */

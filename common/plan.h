@@ -3,7 +3,8 @@
  *     [experiment]                    ; once, and optional
  *     name = e74_diag                 ; default: the file's name less .ini
  *     seed = 1
- *     backends = ref64, ref32, gpu32  ; default: all that are there; named ones are required
+ *     backends = gpu32, gpu16         ; default: all that are there; named ones are required
+ *                                     ; (the oracle and the yardstick run in any case)
  *     checks = differences, parity, properties    ; or none; default: all three
  *     directions = 2                  ; of the differences, for each tensor
  *     repeats = 5                     ; timed runs; 0: no times
@@ -20,9 +21,16 @@
  *     file = ../data/sample.txt       ; from the folder that the ini file is in
  *     kernel = plain                  ; default: the first that accepts the case
  *
+ * Each key once in a section; lists where they make sense: op, input, file,
+ * group, kernel and all of [experiment] but backends and checks take one
+ * value.  A parameter that is set must apply to every trial of its section,
+ * and a trial must fit into memory.
+ *
  * The same words, "e74 state=diagonal nonlin=tanh seed=3 repeats=0", are a
  * plan of one section: keys of [experiment] are told from those of a trial
- * by their names. */
+ * by their names; seed is the trial's; a file is seen from the working
+ * directory.  In both, a value can be put in double quotes ("" is one
+ * quote), for blanks or commas in the name of a file. */
 #ifndef PLAN_H
 #define PLAN_H
 
@@ -72,7 +80,8 @@ int plan_read(const char *file, struct experiment *x, FILE *errors);
 int plan_words(const char *words, struct experiment *x, FILE *errors);
 void plan_free(struct experiment *x);
 
-/* The keys of both sections with their meaning, for --list and the man page. */
+/* The keys of both sections with their meaning, for --list and the man page;
+ * initial is NULL where the help says what holds without it. */
 struct plan_key {
     const char *name, *initial, *help;
 };

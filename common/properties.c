@@ -117,7 +117,7 @@ static int check_batch(const struct call *c, const struct tensors *inputs,
         struct along a = along(o, c->sizes, i, o->batch);
         reverse(t->x[i], a);
         reverse(t->g[i], a);
-        loose[i] = o->blas || !a.length;    /* a sum over the batch has another order now */
+        loose[i] = o->blas || !a.length; /* a sum over the batch has another order now */
     }
     if (!e)
         e = run_op(c, t, NULL);
@@ -211,8 +211,8 @@ struct half {
     int64_t from, steps;
 };
 
-static int half_new(const struct call *c, const struct tensors *inputs, int64_t from,
-                    int64_t steps, struct half *h)
+static int half_new(const struct call *c, const struct tensors *inputs, int64_t from, int64_t steps,
+                    struct half *h)
 {
     const struct op *o = c->op;
 
@@ -392,8 +392,8 @@ int check_neutral(const struct op *o, const struct frame *f, const struct backen
             for (int grad = 0; !e && grad < 2; grad++)
                 if (op_results(o, f, i, grad) && !(o->arg[i].flags & SAVED))
                     e = check_tensor(o->neutral->name, o, &sizes, b, k, i, grad,
-                                     tensors_result(t, i, grad), tensors_result(first, i, grad),
-                                     0, list);
+                                     tensors_result(t, i, grad), tensors_result(first, i, grad), 0,
+                                     list);
         if (!first)
             first = t;
         else

@@ -98,8 +98,8 @@ void tensors_round(struct tensors *t, const struct op *o, const struct frame *f,
 
 /* ---- tensors on a backend ---- */
 
-enum { BAND = 256 };              /* bytes of a guard band */
-static const unsigned char GUARD = 0xa5, POISON = 0xff;    /* 0xffff... is a NaN in every type */
+enum { BAND = 256 };                                    /* bytes of a guard band */
+static const unsigned char GUARD = 0xa5, POISON = 0xff; /* 0xffff... is a NaN in every type */
 
 /* A tensor there: where its memory begins, and where it begins itself. */
 struct place {
@@ -142,8 +142,7 @@ static int place_put(const struct call *c, struct place *p, const double *x, int
 }
 
 /* Read it back, and look at its guards. */
-static int place_get(const struct call *c, const struct place *p, double *x, int64_t n,
-                     int *intact)
+static int place_get(const struct call *c, const struct place *p, double *x, int64_t n, int *intact)
 {
     size_t band = c->guards ? BAND : 0, all = p->bytes + 2 * band;
     unsigned char *bits = malloc(all ? all : 1);
@@ -169,8 +168,8 @@ static size_t work_bytes(const struct call *c, enum pass p)
     return c->kernel->work ? c->kernel->work(c->sizes, p) : 0;
 }
 
-static int put_all(const struct call *c, const struct tensors *t, struct places *p,
-                   struct frame *f, int64_t *used)
+static int put_all(const struct call *c, const struct tensors *t, struct places *p, struct frame *f,
+                   int64_t *used)
 {
     const struct op *o = c->op;
     size_t forward = work_bytes(c, FORWARD), backward = work_bytes(c, BACKWARD);
@@ -234,8 +233,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int run_pass(const struct call *c, const struct frame *f, enum pass p,
-                    struct outcome *out)
+static int run_pass(const struct call *c, const struct frame *f, enum pass p, struct outcome *out)
 {
     int n = c->repeats ? c->repeats : 1, warm_up = c->repeats > 0, e = 0;
     double *seconds = calloc(n, sizeof *seconds);

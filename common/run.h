@@ -34,14 +34,14 @@ struct call {
     const struct impl *kernel;
     const struct frame *sizes;
     int forward_only;
-    int repeats;       /* timed runs after one that is not; 0: run once, untimed */
-    int guards;        /* put bands around every tensor and look at them afterwards */
+    int repeats; /* timed runs after one that is not; 0: run once, untimed */
+    int guards;  /* put bands around every tensor and look at them afterwards */
 };
 
 struct outcome {
-    double median[N_PASSES], min[N_PASSES], max[N_PASSES];   /* seconds */
-    int64_t peak;      /* most bytes on the backend at once */
-    char overrun[48];  /* a tensor with a damaged guard band, or "" */
+    double median[N_PASSES], min[N_PASSES], max[N_PASSES]; /* seconds */
+    int64_t peak;                                          /* most bytes on the backend at once */
+    char overrun[48]; /* a tensor with a damaged guard band, or "" */
 };
 
 /* Run forward, then backward, reading the inputs and output gradients of t

@@ -1,6 +1,6 @@
 /* store.h - the HDF5 file of an experiment.
  *
- *     /                          attributes schema, version, ini, seed, host, device, compiler, date
+ *     /                          attributes schema, version, name, ini, seed, host, device ...
  *     /trial/0003                attributes: op, every size and choice by name, line
  *     /trial/0003/in/x           inputs, the same for all backends
  *     /trial/0003/dout/out       gradients of outputs and final states
@@ -9,10 +9,16 @@
  *     /trial/0003/check          table of verdicts
  *     /trial/0003/time           table of times
  *
- * It is written as NAME.h5.part and renamed by store_finish().  A trial is
- * there whole or not at all: the room it needs is reserved on disk before
- * anything is written, metadata goes to disk only in one flush at its end,
- * and its attribute `complete` is set last. */
+ * Trials count from 1 in the file and in messages, from 0 in these functions.
+ * `steps`, `batch` ... beside the groups of a trial are the dimension scales
+ * of its tensors, without values, as netCDF has dimensions.
+ *
+ * It is written as NAME.h5.part, with a group for every trial of the plan
+ * from the beginning, and renamed by store_close().  A trial is there whole
+ * or not at all: its attribute `complete` is 0 until all of it is on disk,
+ * and a process killed at any moment leaves every trial readable that is
+ * complete.  (A power failure is another matter: nothing is synced before
+ * the end.)  HDF5's lock on the part keeps a second process from it. */
 #ifndef STORE_H
 #define STORE_H
 
@@ -31,7 +37,7 @@ struct ran {
 
 struct result {
     const struct trial *trial;
-    const struct tensors *inputs;     /* inputs, and gradients of outputs */
+    struct tensors *inputs;           /* inputs, and gradients of outputs */
     struct ran ran[16];
     int n_ran;
     struct verdicts verdicts;
@@ -40,20 +46,26 @@ struct result {
     char skips[1024];                 /* what was skipped and why, one line each */
 };
 
-/* Begin x's file.  With `resume` go on with an existing NAME.h5.part, or with
- * a finished NAME.h5, of the same plan (another plan is an error), whose
- * finished trials stay.  Without it a finished file of that name is replaced
- * at the end, a part thrown away now.  NULL after err_set(): not writable,
- * not readable, another plan. */
+/* Begin the file of x, which must outlive the store.  With `resume` go on with
+ * an existing NAME.h5.part, or with a finished NAME.h5, of the same plan
+ * (another plan is an error), whose finished trials stay.  Without it a
+ * finished file of that name is replaced at the end, a part thrown away now.
+ * NULL after err_set(): not writable, not readable, in use by another
+ * program, another plan. */
 struct store *store_open(const struct experiment *x, int resume);
 /* Is trial i (from 0) there already?  Then its counts, as store_write() was given them. */
 int store_has(struct store *s, int i, int *n_checks, int *failed, int *skipped);
 /* Write trial i; nonzero after err_set(), e.g. "e74.h5.part: needs 12.3 MiB
  * more: No space left on device"; the finished trials stay readable. */
 int store_write(struct store *s, int i, const struct result *r);
-/* Close it, and give it its name if all trials are there (`complete`). */
+/* Close it in any case.  With `complete` all trials must be there, and it is
+ * synced and gets its final name.  Nonzero after err_set(); the part then stays. */
 int store_close(struct store *s, int complete);
 /* The name of the file as it is now. */
 const char *store_name(const struct store *s);
+
+/* Why the last HDF5 call failed, in HDF5's or the system's words; to be asked
+ * before the next one.  (For data/input.c, too.) */
+const char *h5_reason(void);
 
 #endif

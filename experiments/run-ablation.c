@@ -1,6 +1,242 @@
+/* run-ablation: run the experiment that an ini file describes. */
 #include "config.h"
 
-int main(void)
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/err.h"
+#include "common/report.h"
+#include "common/trial.h"
+#include "experiments/list.h"
+
+enum { GOOD = 0, CHECK_FAILED = 1, BAD_INPUT = 2, BACKEND_MISSING = 3, INTERRUPTED = 130 };
+
+static const char usage[] =
+    "usage: run-ablation [OPTION]... FILE.ini\n"
+    "       run-ablation [OPTION]... -t 'OP KEY=VALUE...'\n"
+    "\n"
+    "Run every trial that FILE.ini describes on every backend that is there,\n"
+    "judge the gradients by differences and the GPU by the CPU oracle, and save\n"
+    "every tensor to an HDF5 file.\n"
+    "\n"
+    "  -t WORDS         the words of one trial (or lists: several) instead of a file\n"
+    "  -n, --plan       print the plan, one trial a line, and run nothing\n"
+    "  -o FILE          write to FILE instead of the experiment's output\n"
+    "      --resume     go on with a file that an interrupted run left\n"
+    "      --tsv        one tab-separated record a line instead of the table\n"
+    "      --list [OP]  operations, their parameters, tensors and kernels; keys\n"
+    "      --help       this text\n"
+    "      --version    version and what it was built with\n"
+    "\n"
+    "Exit status: 0 good, 1 a check failed, 2 bad input, 3 a required backend is\n"
+    "missing, 130 interrupted.\n";
+
+struct options {
+    const char *words, *file, *output;
+    int plan, resume, tsv, list, help, version;
+};
+
+static volatile int stop;
+
+static void on_signal(int number)
 {
-    return 2;
+    (void)number;
+    stop = 1;
+}
+
+/* A second one ends the program at once. */
+static void catch_signals(void)
+{
+    struct sigaction a = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND};
+    sigaction(SIGINT, &a, NULL);
+    sigaction(SIGTERM, &a, NULL);
+    signal(SIGXFSZ, SIG_IGN);    /* a write then fails with a reason instead */
+}
+
+static int complain(int status)
+{
+    progress_clear();
+    fprintf(stderr, "run-ablation: %s\n", err_text());
+    return status;
+}
+
+/* What the file asked for by name must be there. */
+static int missing_backend(const struct experiment *x)
+{
+    for (int i = 0; i < x->n_backends; i++) {
+        const char *why = x->backend[i]->unavailable();
+        if (why)
+            return err_set("backend %s is required and missing: %s", x->backend[i]->name, why);
+    }
+    return 0;
+}
+
+struct place {
+    int i, n;
+};
+
+static void show(const char *what, void *data)
+{
+    const struct place *at = data;
+    enum { WIDTH = 24 };
+    char bar[WIDTH + 1];
+    int full = at->n ? at->i * WIDTH / at->n : 0;
+
+    for (int j = 0; j < WIDTH; j++)
+        bar[j] = j < full ? '#' : '.';
+    bar[WIDTH] = 0;
+    progress("[%s] trial %d of %d: %s", bar, at->i + 1, at->n, what);
+}
+
+/* All trials that are not in the store yet.  Nonzero where the file cannot be
+ * written; *errors counts trials that could not be run, *bad those of them
+ * whose input was not right. */
+static int run_trials(const struct experiment *x, struct store *store, struct report *report,
+                      int *errors, int *bad)
+{
+    for (int i = 0; i < x->n && !stop; i++) {
+        struct place at = {i, x->n};
+        struct result r;
+        int n_checks, failed, skipped;
+        if (store_has(store, i, &n_checks, &failed, &skipped)) {
+            report_resumed(report, i, n_checks, failed, skipped);
+            continue;
+        }
+        int e = trial_run(x, &x->trial[i], &stop, show, &at, &r);
+        if (!e) {
+            show("writing", &at);
+            e = store_write(store, i, &r);
+            if (e) {
+                result_free(&r);
+                return -1;
+            }
+            report_trial(report, i, &r);
+        } else if (!stop) {
+            report_error(report, i, err_text());
+            ++*errors;
+            *bad += e == TRIAL_BAD_INPUT;
+        }
+        result_free(&r);
+    }
+    return 0;
+}
+
+static int run(const struct experiment *x, const struct options *options)
+{
+    int resumed = 0, errors = 0, bad = 0, n_checks, failed, skipped;
+
+    if (missing_backend(x))
+        return complain(BACKEND_MISSING);
+    struct store *store = store_open(x, options->resume);
+    if (!store)
+        return complain(BAD_INPUT);
+    struct report *report = report_new(x, stdout, options->tsv);
+    if (!report) {
+        store_close(store, 0);
+        return BAD_INPUT;
+    }
+    for (int i = 0; i < x->n; i++)
+        resumed += store_has(store, i, &n_checks, &failed, &skipped);
+    report_head(report, x->output, resumed);
+    catch_signals();
+    char name[512];
+    int e = run_trials(x, store, report, &errors, &bad), status = bad ? BAD_INPUT : GOOD;
+    int complete = !e && !stop && !errors;
+    snprintf(name, sizeof name, "%s", complete ? x->output : store_name(store));
+    if (e)
+        status = complain(BAD_INPUT);
+    if (store_close(store, complete) && !e)
+        status = complain(BAD_INPUT);
+    if (report_end(report, name, stop) && status == GOOD)
+        status = CHECK_FAILED;
+    report_free(report);
+    return stop ? INTERRUPTED : status;
+}
+
+static int parse_options(int argc, char **argv, struct options *o)
+{
+    enum { OPT_RESUME = 256, OPT_TSV, OPT_LIST, OPT_HELP, OPT_VERSION };
+    static const struct option known[] = {
+        {"plan", no_argument, NULL, 'n'},
+        {"resume", no_argument, NULL, OPT_RESUME},
+        {"tsv", no_argument, NULL, OPT_TSV},
+        {"list", no_argument, NULL, OPT_LIST},
+        {"help", no_argument, NULL, OPT_HELP},
+        {"version", no_argument, NULL, OPT_VERSION},
+        {NULL, 0, NULL, 0},
+    };
+    int c;
+
+    while ((c = getopt_long(argc, argv, "t:no:", known, NULL)) != -1)
+        switch (c) {
+        case 't': o->words = optarg; break;
+        case 'n': o->plan = 1; break;
+        case 'o': o->output = optarg; break;
+        case OPT_RESUME: o->resume = 1; break;
+        case OPT_TSV: o->tsv = 1; break;
+        case OPT_LIST: o->list = 1; break;
+        case OPT_HELP: o->help = 1; break;
+        case OPT_VERSION: o->version = 1; break;
+        default: return -1;
+        }
+    if (optind < argc)
+        o->file = argv[optind++];
+    if (o->list || o->help || o->version)
+        return optind < argc ? -1 : 0;
+    return optind < argc || !o->words == !o->file ? -1 : 0;
+}
+
+/* OpenMP's threads spin while they wait, which on a machine with other work
+ * costs several times the run itself (measured: 104 s for 22 s).  They read
+ * how to wait before main begins: say so and begin again. */
+static void wait_quietly(char **argv)
+{
+    if (!getenv("OMP_WAIT_POLICY") && setenv("OMP_WAIT_POLICY", "passive", 1) == 0)
+        execv("/proc/self/exe", argv);    /* where that fails it runs on as it is */
+}
+
+int main(int argc, char **argv)
+{
+    struct options options = {0};
+    struct experiment x;
+
+    wait_quietly(argv);
+    if (parse_options(argc, argv, &options)) {
+        fputs(usage, stderr);
+        return BAD_INPUT;
+    }
+    if (options.help || options.version || options.list) {
+        if (options.help)
+            fputs(usage, stdout);
+        else if (options.version)
+            list_version(stdout);
+        else if (list(stdout, options.file))
+            return complain(BAD_INPUT);
+        return GOOD;
+    }
+    int errors = options.words ? plan_words(options.words, &x, stderr)
+                               : plan_read(options.file, &x, stderr);
+    if (errors)
+        return BAD_INPUT;
+    if (options.output && strlen(options.output) >= sizeof x.output) {
+        fprintf(stderr, "run-ablation: the name after -o is too long\n");
+        return BAD_INPUT;
+    }
+    if (options.output)
+        strcpy(x.output, options.output);
+    int status = GOOD;
+    if (options.plan)
+        report_plan(&x, stdout);
+    else
+        status = run(&x, &options);
+    plan_free(&x);
+    if (fflush(stdout) || ferror(stdout)) {
+        perror("run-ablation: standard output");
+        return BAD_INPUT;
+    }
+    return status;
 }

@@ -68,4 +68,4 @@ static int backward(const struct frame *f)
     return cudaGetLastError();
 }
 
-GPU_KERNEL(diag_delta, plain, "one thread a cell, all steps", NULL);
+GPU_KERNEL(diag_delta, plain, "one thread a cell, all steps", NULL, NULL);

@@ -5,6 +5,7 @@
 
 #ifdef __CUDACC__
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #else
 #include "gpu/emulate.h"
@@ -32,11 +33,11 @@ static inline __device__ void store(__nv_bfloat16 *p, float x) { *p = __float2bf
 
 /* Export both instances of an operation's only kernel, as the lists that
  * table.c puts into its tables. */
-#define GPU_KERNEL(op, kernel, idea, declines)                                                  \
+#define GPU_KERNEL(op, kernel, idea, work, declines)                                            \
     static const struct impl kernel##32 = {                                                     \
-        #kernel, idea, {forward<float>, backward<float>}, NULL, declines, NULL, 0};             \
+        #kernel, idea, {forward<float>, backward<float>}, work, declines, NULL, 0};             \
     static const struct impl kernel##16 = {#kernel, idea,                                       \
-        {forward<__nv_bfloat16>, backward<__nv_bfloat16>}, NULL, declines, NULL, 0};            \
+        {forward<__nv_bfloat16>, backward<__nv_bfloat16>}, work, declines, NULL, 0};            \
     extern "C" const struct impl *const gpu32_##op[], *const gpu16_##op[];                      \
     const struct impl *const gpu32_##op[] = {&kernel##32, NULL};                                \
     const struct impl *const gpu16_##op[] = {&kernel##16, NULL}

@@ -53,4 +53,4 @@ static const char *declines(const struct frame *f)
                : NULL;
 }
 
-GPU_KERNEL(linear, naive, "one thread an element of the result", declines);
+GPU_KERNEL(linear, naive, "one thread an element of the result", NULL, declines);

@@ -39,4 +39,4 @@ static int backward(const struct frame *f)
     return cudaGetLastError();
 }
 
-GPU_KERNEL(silu_gate, plain, "one thread an element", NULL);
+GPU_KERNEL(silu_gate, plain, "one thread an element", NULL, NULL);

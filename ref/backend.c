@@ -87,15 +87,30 @@ static const struct impl *const *const impl[N_OPS] = {
 
 #if REAL == 64
 const struct backend ref64 = {
-    .name = "ref64", .type = F64, .wide = F64,
+    .name = "ref64",
+    .type = F64,
+    .wide = F64,
 #elif REAL == 32
 const struct backend ref32 = {
-    .name = "ref32", .type = F32, .wide = F32,
+    .name = "ref32",
+    .type = F32,
+    .wide = F32,
 #else
 const struct backend ref16 = {
-    .name = "ref16", .type = BF16, .wide = F32,
+    .name = "ref16",
+    .type = BF16,
+    .wide = F32,
 #endif
-    .unavailable = unavailable, .device = device, .memory = memory, .alloc = malloc,
-    .free = free, .put = copy, .get = copy, .start = start, .stop = stop, .caches = "warm",
-    .strerror = error, .impl = impl,
+    .unavailable = unavailable,
+    .device = device,
+    .memory = memory,
+    .alloc = malloc,
+    .free = free,
+    .put = copy,
+    .get = copy,
+    .start = start,
+    .stop = stop,
+    .caches = "warm",
+    .strerror = error,
+    .impl = impl,
 };

@@ -38,7 +38,7 @@ static int backward(const struct frame *f)
     #pragma omp parallel for collapse(2)
     for (int64_t b = 0; b < B; b++) {
         for (int64_t n = 0; n < N; n++) {
-            real ds = 0;    /* gradient of the state after step t */
+            real ds = 0; /* gradient of the state after step t */
             for (int64_t t = T - 1; t >= 0; t--) {
                 int64_t i = (b * T + t) * N + n;
                 real before = t > 0 ? s[i - N] : s0[b * N + n];
@@ -46,7 +46,7 @@ static int backward(const struct frame *f)
 
                 dq[i] = store(dyt * s[i]);
                 ds += dyt * load(q[i]);
-                real da = ds * (1 - s[i] * s[i]);    /* through the tanh */
+                real da = ds * (1 - s[i] * s[i]); /* through the tanh */
                 dv[i] = store(da * kt);
                 dk[i] = store(da * (load(v[i]) - 2 * kt * before));
                 ds = da * (1 - kt * kt);
@@ -58,6 +58,8 @@ static int backward(const struct frame *f)
 }
 
 static const struct impl plain = {
-    .name = "plain", .idea = "one cell after the other", .pass = {forward, backward},
+    .name = "plain",
+    .idea = "one cell after the other",
+    .pass = {forward, backward},
 };
 const struct impl *const REF(diag_delta)[] = {&plain, NULL};

@@ -18,10 +18,10 @@ struct projection {
 static int projections(const struct e74 *a, const struct e74 *g, num *const dp[4],
                        struct projection list[4])
 {
-    struct projection all[4] = {
-        {a->W_k, a->k, g->W_k, dp[0]}, {a->W_v, a->v, g->W_v, dp[1]},
-        {a->W_q, a->q, g->W_q, dp[2]}, {a->W_z, a->z, g->W_z, dp[3]},
-    };
+    struct projection all[4] = {{a->W_k, a->k, g->W_k, dp[0]},
+                                {a->W_v, a->v, g->W_v, dp[1]},
+                                {a->W_q, a->q, g->W_q, dp[2]},
+                                {a->W_z, a->z, g->W_z, dp[3]}};
     int n = 0;
     for (int i = 0; i < 4; i++)
         if (all[i].W)
@@ -34,10 +34,12 @@ static struct frame cell_frame(const struct frame *f, void *work)
 {
     const struct e74 *a = ARGS(f, e74), *g = GRADS(f, e74);
     struct frame c = *f;
+    // clang-format off
     struct e74_cell ca = {a->k, a->v, a->q, a->z, a->S0, a->U0, a->V0, a->W_r,
                           a->out, a->S_T, a->U_T, a->y, a->checkpoints};
     struct e74_cell cg = {NULL, NULL, NULL, NULL, g->S0, g->U0, g->V0, g->W_r,
                           g->out, g->S_T, g->U_T, NULL, NULL};
+    // clang-format on
     memset(c.arg, 0, sizeof c.arg);
     memset(c.grad, 0, sizeof c.grad);
     memcpy(c.arg, &ca, sizeof ca);
@@ -71,7 +73,7 @@ static int forward(const struct frame *f)
         real *at = work;
         const real *W = widened(list[i].W, P * D, &at);
         real *p = to_fill(list[i].p, M * P, &at);
-        gemm(CblasRowMajor, CblasNoTrans, CblasTrans, M, P, D, 1, x, D, W, D, 0, p, P);
+        product(CblasNoTrans, CblasTrans, M, P, D, x, D, W, D, 0, p, P);
         if (list[i].p == a->z) {
             #pragma omp parallel for
             for (int64_t m = 0; m < M; m++)
@@ -112,8 +114,8 @@ static int backward(const struct frame *f)
         const real *W = widened(list[i].W, P * D, &at);
         const real *dpi = widened(list[i].dp, M * P, &at);
         /* dW = dp^T x, dx += dp W */
-        gemm(CblasRowMajor, CblasTrans, CblasNoTrans, P, D, M, 1, dpi, P, x, D, 0, list[i].dW, D);
-        gemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, M, D, P, 1, dpi, P, W, D, i > 0, dx, D);
+        product(CblasTrans, CblasNoTrans, P, D, M, dpi, P, x, D, 0, list[i].dW, D);
+        product(CblasNoTrans, CblasNoTrans, M, D, P, dpi, P, W, D, i > 0, dx, D);
     }
     filled(g->x, dx, M * D);
     if (g->b_z) {
@@ -147,7 +149,10 @@ static const char *declines(const struct frame *f)
 }
 
 static const struct impl blas = {
-    .name = "blas", .idea = "CBLAS products, then e74_cell plainly",
-    .pass = {forward, backward}, .work = work, .declines = declines,
+    .name = "blas",
+    .idea = "CBLAS products, then e74_cell plainly",
+    .pass = {forward, backward},
+    .work = work,
+    .declines = declines,
 };
 const struct impl *const REF(e74)[] = {&blas, NULL};

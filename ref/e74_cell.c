@@ -23,12 +23,12 @@
 
 struct cell {
     int64_t T, BH, H, N, K;
-    int64_t columns, rows;      /* of the table above */
-    int64_t L, M;               /* length of a key, numbers in a state */
-    int64_t group;              /* how many numbers of k are normalised together */
+    int64_t columns, rows; /* of the table above */
+    int64_t L, M;          /* length of a key, numbers in a state */
+    int64_t group;         /* how many numbers of k are normalised together */
     int nonlin, lowrank;
-    int z_inside, z_outside;    /* rho = z (S (z k^)): which of the two are there? */
-    enum dtype kept;            /* storage of checkpoints */
+    int z_inside, z_outside; /* rho = z (S (z k^)): which of the two are there? */
+    enum dtype kept;         /* storage of checkpoints */
 };
 
 static struct cell cell_of(const struct frame *f)
@@ -37,11 +37,16 @@ static struct cell cell_of(const struct frame *f)
     int state = f->choice[E74_STATE], z_mod = f->choice[E74_Z_MOD];
     int z = f->choice[E74_PROJ] == E74_WITH_Z;
     struct cell c = {
-        .T = DIM(f, 'T'), .BH = DIM(f, 'B') * DIM(f, 'H'), .H = DIM(f, 'H'), .N = N,
+        .T = DIM(f, 'T'),
+        .BH = DIM(f, 'B') * DIM(f, 'H'),
+        .H = DIM(f, 'H'),
+        .N = N,
         .K = DIM(f, 'K') < DIM(f, 'T') ? DIM(f, 'K') : DIM(f, 'T'),
         .group = state == E74_BLOCKDIAG ? b : N,
-        .nonlin = f->choice[E74_NONLIN], .lowrank = state == E74_LOWRANK,
-        .z_inside = z && z_mod != E74_ROW, .z_outside = z && z_mod != E74_COLUMN,
+        .nonlin = f->choice[E74_NONLIN],
+        .lowrank = state == E74_LOWRANK,
+        .z_inside = z && z_mod != E74_ROW,
+        .z_outside = z && z_mod != E74_COLUMN,
         .kept = (enum dtype[]){F32, BF16, F16}[f->choice[E74_CHECKPOINT_DTYPE]],
     };
     switch (state) {
@@ -63,19 +68,20 @@ static int64_t start(const struct cell *c, int64_t i)
 /* ---- one thread's workspace ---- */
 
 struct work {
-    real *k, *v, *q, *z;                          /* of this step, in real; tied ones alias k */
+    real *k, *v, *q, *z; /* of this step, in real; tied ones alias k */
     real *khat, *u;
-    real *write, *read, *query;                   /* k^, u and q as the rows of S meet them */
+    real *write, *read, *query; /* k^, u and q as the rows of S meet them */
     real *dkhat, *du, *dq, *dv, *dz, *dy;
     real *dwrite, *dread, *dquery;
-    real *W_r;                                    /* of this head, in real */
-    real *G;                                      /* gradient of the state */
-    real *states, *reads, *scales;                /* of a segment: S, S u and the norm of P */
+    real *W_r;                     /* of this head, in real */
+    real *G;                       /* gradient of the state */
+    real *states, *reads, *scales; /* of a segment: S, S u and the norm of P */
 };
 
 static int64_t carve(const struct cell *c, enum pass p, real *at, struct work *w)
 {
     int64_t used = 0, backward = p == BACKWARD, factor = c->lowrank;
+    // clang-format off
     struct { real **to; int64_t n; } parts[] = {
         {&w->k, c->N}, {&w->v, c->N}, {&w->q, c->N}, {&w->z, c->N},
         {&w->khat, c->N}, {&w->u, c->N},
@@ -89,12 +95,13 @@ static int64_t carve(const struct cell *c, enum pass p, real *at, struct work *w
         {&w->dquery, backward * c->L},
         {&w->G, backward * c->M},
     };
+    // clang-format on
     for (size_t i = 0; i < COUNT(parts); i++) {
         if (at)
             *parts[i].to = at + used;
         used += parts[i].n;
     }
-    return used + 16;    /* the next thread's begins on another cache line */
+    return used + 16; /* the next thread's begins on another cache line */
 }
 
 /* Backward keeps one dW_r for each sequence and head, added up at the end in
@@ -226,8 +233,7 @@ static void bend(const struct cell *c, real *P, real *scale)
         for (int64_t j = 0; j < c->M; j++)
             P[j] = tanh(P[j]);
         break;
-    case E74_LINEAR:
-        break;
+    case E74_LINEAR: break;
     case E74_RMSNORM:
     case E74_FROBNORM:
         *scale = sqrt(dot(P, P, c->M) * mean);
@@ -247,8 +253,7 @@ static void unbend(const struct cell *c, real *G, const real *S, real scale)
         for (int64_t j = 0; j < c->M; j++)
             G[j] *= 1 - S[j] * S[j];
         break;
-    case E74_LINEAR:
-        break;
+    case E74_LINEAR: break;
     case E74_RMSNORM:
     case E74_FROBNORM: {
         /* d scale = mean <P, dP> / scale, and P = (scale + epsilon) S */
@@ -427,8 +432,8 @@ static int backward(const struct frame *f)
                 for (int64_t t = begin; t < end; t++) {
                     int64_t s = t - begin;
                     keys(&c, a, t, bh, &w);
-                    advance(&c, &w, w.states + s * c.M, w.states + (s + 1) * c.M,
-                            w.reads + s * c.N, w.scales + s);
+                    advance(&c, &w, w.states + s * c.M, w.states + (s + 1) * c.M, w.reads + s * c.N,
+                            w.scales + s);
                 }
                 for (int64_t t = end - 1; t >= begin; t--) {
                     int64_t s = t - begin, at = (t * c.BH + bh) * c.N;
@@ -438,8 +443,8 @@ static int backward(const struct frame *f)
                         real dout = load(((const num *)g->out)[at + i]);
                         w.dy[i] = dout * y * gate * (2 + y * (1 - gate));
                     }
-                    retreat(&c, &w, w.states + s * c.M, w.states + (s + 1) * c.M,
-                            w.reads + s * c.N, w.scales[s]);
+                    retreat(&c, &w, w.states + s * c.M, w.states + (s + 1) * c.M, w.reads + s * c.N,
+                            w.scales[s]);
                     retreat_keys(&c, &w, V, dV, dW_r_part);
                     put_gradients(&c, &w, g, at);
                 }
@@ -461,7 +466,9 @@ static int backward(const struct frame *f)
 }
 
 static const struct impl plain = {
-    .name = "plain", .idea = "row by row, checkpoint and replay", .pass = {forward, backward},
+    .name = "plain",
+    .idea = "row by row, checkpoint and replay",
+    .pass = {forward, backward},
     .work = work,
 };
 const struct impl *const REF(e74_cell)[] = {&plain, NULL};

@@ -9,7 +9,7 @@ static int forward(const struct frame *f)
     const real *x = widened(a->x, M * C, &work), *W = widened(a->W, D * C, &work);
     real *y = to_fill(a->y, M * D, &work);
 
-    gemm(CblasRowMajor, CblasNoTrans, CblasTrans, M, D, C, 1, x, C, W, C, 0, y, D);
+    product(CblasNoTrans, CblasTrans, M, D, C, x, C, W, C, 0, y, D);
     filled(a->y, y, M * D);
     return 0;
 }
@@ -24,8 +24,8 @@ static int backward(const struct frame *f)
     real *dx = to_fill(g->x, M * C, &work), *dW = g->W;
 
     /* dx = dy W, dW = dy^T x */
-    gemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, M, C, D, 1, dy, D, W, C, 0, dx, C);
-    gemm(CblasRowMajor, CblasTrans, CblasNoTrans, D, C, M, 1, dy, D, x, C, 0, dW, C);
+    product(CblasNoTrans, CblasNoTrans, M, C, D, dy, D, W, C, 0, dx, C);
+    product(CblasTrans, CblasNoTrans, D, C, M, dy, D, x, C, 0, dW, C);
     filled(g->x, dx, M * C);
     return 0;
 }
@@ -37,6 +37,9 @@ static size_t work(const struct frame *f, enum pass p)
 }
 
 static const struct impl blas = {
-    .name = "blas", .idea = "CBLAS products", .pass = {forward, backward}, .work = work,
+    .name = "blas",
+    .idea = "CBLAS products",
+    .pass = {forward, backward},
+    .work = work,
 };
 const struct impl *const REF(linear)[] = {&blas, NULL};

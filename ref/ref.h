@@ -26,21 +26,39 @@
 typedef double real, num;
 #define REF(name) ref64_##name
 #define gemm cblas_dgemm
-static inline real load(num x) { return x; }
-static inline num store(real x) { return x; }
+static inline real load(num x)
+{
+    return x;
+}
+static inline num store(real x)
+{
+    return x;
+}
 #elif REAL == 32
 typedef float real, num;
 #define REF(name) ref32_##name
 #define gemm cblas_sgemm
-static inline real load(num x) { return x; }
-static inline num store(real x) { return x; }
+static inline real load(num x)
+{
+    return x;
+}
+static inline num store(real x)
+{
+    return x;
+}
 #else
 typedef float real;
 typedef bf16 num;
 #define REF(name) ref16_##name
 #define gemm cblas_sgemm
-static inline real load(num x) { return from_bf16(x); }
-static inline num store(real x) { return to_bf16(x); }
+static inline real load(num x)
+{
+    return from_bf16(x);
+}
+static inline num store(real x)
+{
+    return to_bf16(x);
+}
 #endif
 
 static inline real sigmoid(real x)
@@ -94,7 +112,24 @@ static inline void filled(num *x, const real *from, int64_t n)
 #endif
 }
 
-enum { COPIES = REAL == 16 };    /* does a product need them? */
+/* C [M,N] = op(A) op(B) + beta C, row-major, on one thread: the bits do not
+ * depend on how many there are, and OpenBLAS's threads, which go on spinning
+ * after a product, stay out of the way of OpenMP's. */
+static inline void product(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int64_t M, int64_t N,
+                           int64_t K, const real *A, int64_t lda, const real *B, int64_t ldb,
+                           real beta, real *C, int64_t ldc)
+{
+#ifdef HAVE_OPENBLAS_SET_NUM_THREADS
+    int threads = openblas_get_num_threads();
+    openblas_set_num_threads(1);
+#endif
+    gemm(CblasRowMajor, ta, tb, M, N, K, 1, A, lda, B, ldb, beta, C, ldc);
+#ifdef HAVE_OPENBLAS_SET_NUM_THREADS
+    openblas_set_num_threads(threads);
+#endif
+}
+
+enum { COPIES = REAL == 16 }; /* does a product need them? */
 
 /* CBLAS counts in int. */
 static inline const char *too_long_for_blas(int64_t rows, int64_t columns)

@@ -33,6 +33,8 @@ static int backward(const struct frame *f)
 }
 
 static const struct impl plain = {
-    .name = "plain", .idea = "the formula, element by element", .pass = {forward, backward},
+    .name = "plain",
+    .idea = "the formula, element by element",
+    .pass = {forward, backward},
 };
 const struct impl *const REF(silu_gate)[] = {&plain, NULL};

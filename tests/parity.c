@@ -8,7 +8,7 @@
 
 int main(void)
 {
-    const char *why = "built without CUDA";
+    const char *why = NULL;
     int usable = 0;
 
     for (int i = 0; gpu_backends[i]; i++) {

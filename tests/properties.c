@@ -2,14 +2,121 @@
  * property that holds whatever an operation computes. */
 #include "config.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "tests/suite.h"
+
+/* ---- the yardsticks ---- */
+
+/* Parity allows a yardstick SLACK times what it is itself off, so it cannot
+ * judge one.  This can: what rounding does to a result is of the size of what
+ * the oracle's result does when every input moves by one unit of the coarsest
+ * type in use, or of a unit of the largest result.  Where half of a float's
+ * digits cancel, as in the gradient of a key of one element, nothing is said. */
+
+static const double CANCELLED = 0x1p-12;
+
+static double unit_of(const struct op *o, const struct frame *f, const struct backend *b)
+{
+    double unit = 0;
+    for (int i = 0; i < o->n_args; i++)
+        if (op_has(o, f, i))
+            unit = fmax(unit, 2 * dtype_unit(op_type(o, f, i, b)));
+    return unit;
+}
+
+static void nudge(struct tensors *t, const struct op *o, const struct frame *f, double unit)
+{
+    for (int i = 0; i < o->n_args; i++) {
+        double *x = o->arg[i].flags & IN ? t->x[i] : t->g[i];
+        uint64_t key = draw_key(1, o->arg[i].name);
+        for (int64_t j = 0; x && o->arg[i].flags & (IN | OUT) && j < op_count(o, f, i); j++)
+            x[j] *= draw_uniform(key, j) < 0.5 ? 1 + unit : 1 - unit;
+    }
+}
+
+static double size_of(const double *x, int64_t n)
+{
+    double size = 0;
+    for (int64_t i = 0; i < n; i++)
+        size = fmax(size, fabs(x[i]));
+    return size;
+}
+
+static int compare_yardstick(const struct op *o, const struct frame *f, const struct on *on,
+                             const struct tensors *yard, const struct tensors *oracle,
+                             const struct tensors *nudged, struct verdicts *list)
+{
+    for (int grad = 0; grad < 2; grad++) {
+        double largest = 0;
+        for (int i = 0; i < o->n_args; i++)
+            if (op_results(o, f, i, grad))
+                largest =
+                    fmax(largest, size_of(tensors_result(oracle, i, grad), op_count(o, f, i)));
+        for (int i = 0; i < o->n_args; i++) {
+            if (!op_results(o, f, i, grad))
+                continue;
+            int64_t n = op_count(o, f, i);
+            const double *want = tensors_result(oracle, i, grad);
+            if (size_of(want, n) < CANCELLED * largest)
+                continue;
+            double moved = distance(tensors_result(nudged, i, grad), want, n).max;
+            enum dtype type =
+                grad ? op_grad_type(o, i, on->backend) : op_type(o, f, i, on->backend);
+            double unit = dtype_unit(type) * largest / size_of(want, n);
+            if (check_tensor("yardstick", o, f, on->backend, on->kernel, i, grad,
+                             tensors_result(yard, i, grad), want, SLACK * (moved + unit), list))
+                return -1;
+        }
+    }
+    return 0;
+}
+
+static int yardstick_case(const struct op *o, const struct frame *f, void *data)
+{
+    const struct on *on = data;
+    struct call c = {.op = o, .backend = &ref64, .kernel = op_kernels(o, &ref64)[0], .sizes = f};
+    struct tensors *oracle = tensors_new(o, f), *nudged = NULL, *yard = NULL;
+    struct verdicts list = {0};
+    int e = !oracle;
+
+    if (!e) {
+        tensors_draw(oracle, o, f, 1, 1);
+        tensors_round(oracle, o, f, on->backend);
+        nudged = tensors_copy(o, f, oracle);
+        yard = tensors_copy(o, f, oracle);
+        e = !nudged || !yard || run_op(&c, oracle, NULL);
+    }
+    if (!e) {
+        nudge(nudged, o, f, unit_of(o, f, on->backend));
+        e = run_op(&c, nudged, NULL);
+    }
+    c.backend = on->backend;
+    c.kernel = on->kernel;
+    e = e || run_op(&c, yard, NULL) || compare_yardstick(o, f, on, yard, oracle, nudged, &list);
+    report(o, f, &list, e, "yardstick");
+    verdicts_free(&list);
+    tensors_free(oracle);
+    tensors_free(nudged);
+    tensors_free(yard);
+    return 0;
+}
+
+static void judge_yardstick(const struct backend *b)
+{
+    for (int i = 0; i < N_OPS; i++) {
+        struct on on = {b, op_kernels(ops[i], b)[0]};
+        for_cases(ops[i], ops[i]->cases, yardstick_case, &on);
+    }
+}
 
 int main(void)
 {
     judge_backend(&ref64);
     judge_backend(&ref32);
     judge_backend(&ref16);
+    judge_yardstick(&ref32);
+    judge_yardstick(&ref16);
     return done();
 }

@@ -10,8 +10,8 @@
 
 static inline void print_verdict(const struct verdict *v)
 {
-    printf("# %s %s: %s off by %.3g (norm %.3g) at %s, bound %.3g", v->backend, v->check,
-           v->tensor, v->error, v->norm, v->worst[0] ? v->worst : "-", v->bound);
+    printf("# %s %s: %s off by %.3g (norm %.3g) at %s, bound %.3g", v->backend, v->check, v->tensor,
+           v->error, v->norm, v->worst[0] ? v->worst : "-", v->bound);
     if (v->first_bad >= 0)
         printf(", first at step %lld", (long long)v->first_bad);
     puts("");
@@ -23,8 +23,7 @@ static inline void report(const struct op *o, const struct frame *f, const struc
 {
     char text[MAX_TEXT];
     op_text(o, f, text);
-    if (!ok(!error && list->n > 0 && !verdicts_failed(list, 0), "%s: %s %s", what, o->name,
-            text)) {
+    if (!ok(!error && list->n > 0 && !verdicts_failed(list, 0), "%s: %s %s", what, o->name, text)) {
         if (error)
             printf("# %s\n", err_text());
         for (int i = 0; i < list->n; i++)

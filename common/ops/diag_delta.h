@@ -7,8 +7,8 @@
  * [B,T,N], s0 [B,N].
  */
 struct diag_delta {
-    void *k, *v, *q;     /* inputs at each step */
-    void *s0;            /* state before the first step */
+    void *k, *v, *q; /* inputs at each step */
+    void *s0;        /* state before the first step */
     void *y;
-    void *s;             /* state after each step, for the backward pass */
+    void *s; /* state after each step, for the backward pass */
 };

@@ -48,8 +48,8 @@ static const struct param params[] = {
                     NULL},
     [E74_Z_MOD] = {"z_mod", 0, z_mods, E74_COLUMN, 0, 0, "the side of S that z modulates",
                    without_z},
-    [E74_CHECKPOINT_DTYPE] = {"checkpoint_dtype", 0, types, 0, 0, 0, "storage of checkpoints; "
-                              "bf16 and fp16 cost gradient accuracy", NULL},
+    [E74_CHECKPOINT_DTYPE] = {"checkpoint_dtype", 0, types, 0, 0, 0,
+                              "storage of checkpoints; bf16 and fp16 cost gradient accuracy", NULL},
     {"steps", 'T', NULL, 512, 1, MAX_SIZE, "sequence length T", NULL},
     {"batch", 'B', NULL, 32, 1, MAX_SIZE, "sequences B", NULL},
     {"heads", 'H', NULL, 1, 1, MAX_SIZE, "heads H", NULL},
@@ -112,6 +112,7 @@ static const char *checkpoint_shape(const struct frame *f)
     return ((const char *[]){"CBHNN", "CBHN", "CBHNR", "CBHMLL"})[f->choice[E74_STATE]];
 }
 
+// clang-format off
 #define STATE_ARGS(op)                                                                           \
     ARG(op, S0, "BHNN", IN | DIFF | WIDE, ZERO, not_factored, state_shape),                      \
     ARG(op, U0, "BHNR", IN | DIFF | WIDE, ZERO, lowrank),                                        \
@@ -124,6 +125,7 @@ static const char *checkpoint_shape(const struct frame *f)
     ARG(op, y, "TBHN", SAVED),                                                                   \
     ARG(op, checkpoints, "CBHNN", SAVED | WIDE, .shape_of = checkpoint_shape,                    \
         .type_choice = "checkpoint_dtype")
+// clang-format on
 
 static const struct arg cell_args[] = {
     ARG(e74_cell, k, "TBHN", IN | DIFF, NORMAL),
@@ -171,6 +173,7 @@ static double layer_flops(const struct frame *f, enum pass p)
 
 /* ---- what must hold ---- */
 
+// clang-format off
 #define STATE_LISTS "nonlin=tanh,linear,rmsnorm,frobnorm "
 #define PROJ_LISTS(sizes)                                                                        \
     sizes " " STATE_LISTS "proj=no_z,tied_kq,tied_kvq; "                                         \
@@ -233,9 +236,11 @@ static const struct identity layer_identities[] = {
     {"tied_kvq is W_v = W_q = W_k", FULL "dim=5 proj=tied_kvq", FULL "dim=5", "",
      "W_v=W_k W_q=W_k", "out S_T x W_k:W_k+W_v+W_q S0", NULL},
 };
+// clang-format on
 
 static const struct neutral cell_interval = {
-    "checkpoint_interval", "1,7,32,40,100",
+    "checkpoint_interval",
+    "1,7,32,40,100",
     "steps=40 batch=2 heads=2 n_state=4 state=full,diagonal " STATE_LISTS "; "
     "steps=40 batch=2 heads=2 n_state=4 state=full nonlin=tanh,frobnorm proj=full z_mod=full; "
     "steps=40 batch=2 heads=2 n_state=6 block_size=3 state=blockdiag " STATE_LISTS "; "
@@ -243,7 +248,8 @@ static const struct neutral cell_interval = {
 };
 
 static const struct neutral layer_interval = {
-    "checkpoint_interval", "1,7,32,40,100",
+    "checkpoint_interval",
+    "1,7,32,40,100",
     "steps=40 batch=2 heads=2 n_state=4 dim=3 state=full,diagonal proj=full; "
     "steps=40 batch=2 heads=2 n_state=4 rank=3 dim=3 state=lowrank nonlin=rmsnorm",
 };
@@ -252,22 +258,37 @@ const struct op op_e74_cell = {
     .name = "e74_cell",
     .formula = "S <- f(S + (v - S k^) k^T); y = S q; out = y silu(y)",
     .source = "E74 matrix-state delta rule; common/ops/e74.h",
-    .param = params, .n_params = COUNT(params) - 1, .axis = axes,
-    .arg = cell_args, .n_args = N_ARGS(e74_cell),
+    .param = params,
+    .n_params = COUNT(params) - 1,
+    .axis = axes,
+    .arg = cell_args,
+    .n_args = N_ARGS(e74_cell),
     .cases = CELL_CASES(""),
-    .identity = cell_identities, .n_identities = COUNT(cell_identities),
+    .identity = cell_identities,
+    .n_identities = COUNT(cell_identities),
     .neutral = &cell_interval,
-    .derive = derive, .flops = cell_flops, .batch = 'B', .time = 'T',
+    .derive = derive,
+    .flops = cell_flops,
+    .batch = 'B',
+    .time = 'T',
 };
 
 const struct op op_e74 = {
     .name = "e74",
     .formula = "k v q z = W x; then e74_cell",
     .source = "E74 matrix-state delta rule; common/ops/e74.h",
-    .param = params, .n_params = COUNT(params), .axis = axes,
-    .arg = layer_args, .n_args = N_ARGS(e74),
+    .param = params,
+    .n_params = COUNT(params),
+    .axis = axes,
+    .arg = layer_args,
+    .n_args = N_ARGS(e74),
     .cases = CELL_CASES(" dim=3"),
-    .identity = layer_identities, .n_identities = COUNT(layer_identities),
+    .identity = layer_identities,
+    .n_identities = COUNT(layer_identities),
     .neutral = &layer_interval,
-    .derive = derive, .flops = layer_flops, .batch = 'B', .time = 'T', .blas = 1,
+    .derive = derive,
+    .flops = layer_flops,
+    .batch = 'B',
+    .time = 'T',
+    .blas = 1,
 };

@@ -24,29 +24,29 @@
 
 enum { E74_STATE, E74_PROJ, E74_NONLIN, E74_Z_MOD, E74_CHECKPOINT_DTYPE };
 
-enum { E74_FULL, E74_DIAGONAL, E74_LOWRANK, E74_BLOCKDIAG };       /* state */
-enum { E74_WITH_Z, E74_NO_Z, E74_TIED_KQ, E74_TIED_KVQ };          /* proj */
-enum { E74_TANH, E74_LINEAR, E74_RMSNORM, E74_FROBNORM };          /* nonlin */
-enum { E74_COLUMN, E74_ROW, E74_BOTH };                            /* z_mod */
+enum { E74_FULL, E74_DIAGONAL, E74_LOWRANK, E74_BLOCKDIAG }; /* state */
+enum { E74_WITH_Z, E74_NO_Z, E74_TIED_KQ, E74_TIED_KVQ };    /* proj */
+enum { E74_TANH, E74_LINEAR, E74_RMSNORM, E74_FROBNORM };    /* nonlin */
+enum { E74_COLUMN, E74_ROW, E74_BOTH };                      /* z_mod */
 
 struct e74_cell {
-    void *k, *v, *q, *z;       /* [T,B,H,n]; absent where tied or without z */
-    void *S0;                  /* [B,H,n,n], [B,H,n] or [B,H,n/b,b,b] */
-    void *U0, *V0, *W_r;       /* low rank: [B,H,n,r] twice, [H,r,n] */
-    void *out;                 /* [T,B,H*n] */
-    void *S_T, *U_T;           /* the final state, like the initial one */
-    void *y;                   /* [T,B,H,n] */
-    void *checkpoints;         /* the states before steps 0, K, 2K, ... */
+    void *k, *v, *q, *z; /* [T,B,H,n]; absent where tied or without z */
+    void *S0;            /* [B,H,n,n], [B,H,n] or [B,H,n/b,b,b] */
+    void *U0, *V0, *W_r; /* low rank: [B,H,n,r] twice, [H,r,n] */
+    void *out;           /* [T,B,H*n] */
+    void *S_T, *U_T;     /* the final state, like the initial one */
+    void *y;             /* [T,B,H,n] */
+    void *checkpoints;   /* the states before steps 0, K, 2K, ... */
 };
 
 struct e74 {
-    void *x;                   /* [T,B,d] */
-    void *W_k, *W_v, *W_q;     /* [H*n,d]: k = W_k x, ... */
-    void *W_z, *b_z;           /* z = W_z x + b_z */
+    void *x;               /* [T,B,d] */
+    void *W_k, *W_v, *W_q; /* [H*n,d]: k = W_k x, ... */
+    void *W_z, *b_z;       /* z = W_z x + b_z */
     void *S0, *U0, *V0, *W_r;
     void *out;
     void *S_T, *U_T;
-    void *k, *v, *q, *z;       /* kept for the backward pass */
+    void *k, *v, *q, *z; /* kept for the backward pass */
     void *y;
     void *checkpoints;
 };

@@ -22,9 +22,13 @@ const struct op op_linear = {
     .name = "linear",
     .formula = "y = x W^T",
     .source = "common/ops/linear.h",
-    .param = params, .n_params = COUNT(params),
-    .arg = args, .n_args = N_ARGS(linear),
+    .param = params,
+    .n_params = COUNT(params),
+    .arg = args,
+    .n_args = N_ARGS(linear),
     .cases = "rows=1 dim_in=1 dim_out=1; rows=10 dim_in=33 dim_out=17; "
              "rows=64 dim_in=64 dim_out=96",
-    .flops = flops, .batch = 'M', .blas = 1,
+    .flops = flops,
+    .batch = 'M',
+    .blas = 1,
 };

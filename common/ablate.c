@@ -1,0 +1,786 @@
+/* What ablate.h promises, said with op.h, plan.h, run.h, check.h and
+ * store.h. */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <hdf5.h>
+#include <hdf5_hl.h>
+
+#include "common/ablate.h"
+#include "common/check.h"
+#include "common/err.h"
+#include "common/plan.h"
+#include "common/store.h"
+#include "data/input.h"
+
+struct abl_case {
+    struct trial trial;
+    struct tensors *t;
+};
+
+/* Sizes and tensors of its own; `own` is its backend where it was not run. */
+struct abl_result {
+    struct trial trial;
+    struct tensors *t;
+    const struct backend *backend;
+    const struct impl *kernel;
+    struct outcome outcome;
+    int repeats;
+    int has_x[MAX_ARGS], has_g[MAX_ARGS];
+    char name[16];
+    struct backend own;
+};
+
+struct abl_verdicts {
+    struct verdicts list;
+    char name[16];
+};
+
+/* ---- errors and names ---- */
+
+const char *abl_error(void)
+{
+    return err_text();
+}
+
+const char *abl_version(void)
+{
+    return PACKAGE_VERSION;
+}
+
+static const struct op *find_op(const char *name)
+{
+    const struct op *o = op_find(name);
+    if (!o)
+        err_set("there is no operation %s", name);
+    return o;
+}
+
+static const struct backend *find_backend(const char *name)
+{
+    const struct backend *b = backend_find(name);
+    if (!b)
+        err_set("there is no backend %s in this build", name);
+    return b;
+}
+
+/* ---- what there is ---- */
+
+const char *abl_op(int i)
+{
+    return i >= 0 && i < N_OPS ? ops[i]->name : NULL;
+}
+
+const char *abl_formula(const char *op)
+{
+    const struct op *o = find_op(op);
+    return o ? o->formula : NULL;
+}
+
+int abl_param(const char *op, int i, struct abl_param *to)
+{
+    const struct op *o = find_op(op);
+    if (!o)
+        return -1;
+    if (i < 0 || i >= o->n_params)
+        return 1;
+    const struct param *p = &o->param[i];
+    *to = (struct abl_param){p->name, p->help, p->choices, p->initial, p->min, p->max};
+    return 0;
+}
+
+static void describe(const struct op *o, const struct frame *f, int arg, struct abl_tensor *to)
+{
+    const struct arg *a = &o->arg[arg];
+    const char *shape = op_shape(o, f, arg);
+
+    *to = (struct abl_tensor){
+        .name = a->name,
+        .rank = (int)strlen(shape),
+        .has_gradient = !!(a->flags & DIFF),
+        .role = a->flags & IN    ? ABL_INPUT
+                : a->flags & OUT ? ABL_OUTPUT
+                                 : ABL_SAVED,
+        .count = op_count(o, f, arg),
+    };
+    for (int i = 0; i < to->rank; i++) {
+        to->axis[i] = op_axis(o, shape[i]);
+        to->size[i] = DIM(f, shape[i]);
+    }
+}
+
+int abl_op_tensor(const char *op, int i, struct abl_tensor *to)
+{
+    const struct op *o = find_op(op);
+    struct frame f;
+    if (!o)
+        return -1;
+    if (i < 0 || i >= o->n_args)
+        return 1;
+    op_defaults(o, &f);
+    describe(o, &f, i, to);
+    to->count = 0;
+    memset(to->size, 0, sizeof to->size);
+    return 0;
+}
+
+const char *abl_backend(int i)
+{
+    const struct backend *const *b = backends();
+    while (*b && i-- > 0)
+        b++;
+    return *b && i <= 0 ? (*b)->name : NULL;
+}
+
+const char *abl_unavailable(const char *backend)
+{
+    const struct backend *b = find_backend(backend);
+    return b ? b->unavailable() : err_text();
+}
+
+const char *abl_device(const char *backend)
+{
+    const struct backend *b = find_backend(backend);
+    return b ? b->device() : NULL;
+}
+
+const char *abl_kernel(const char *op, const char *backend, int i)
+{
+    const struct op *o = find_op(op);
+    const struct backend *b = find_backend(backend);
+    const struct impl *const *k = o && b && i >= 0 ? op_kernels(o, b) : NULL;
+    while (k && *k && i-- > 0)
+        k++;
+    return k && *k ? (*k)->name : NULL;
+}
+
+/* ---- a case ---- */
+
+/* The plan of the words must be one trial; its first fault is the message. */
+static int parse(const char *words, struct trial *trial)
+{
+    char *text = NULL;
+    size_t n;
+    struct experiment x;
+    FILE *errors = open_memstream(&text, &n);
+
+    if (!errors)
+        return err_set("no memory");
+    int faults = plan_words(words, &x, errors);
+    fclose(errors);
+    if (faults) {
+        text[strcspn(text, "\n")] = 0;
+        err_set("%s", strncmp(text, "-t: ", 4) == 0 ? text + 4 : text);
+    } else {
+        if (x.n == 1)
+            *trial = x.trial[0];
+        else
+            faults = err_set("these words make %d cases", x.n);
+        plan_free(&x);
+    }
+    free(text);
+    return faults ? -1 : 0;
+}
+
+abl_case *abl_case_new(const char *words)
+{
+    abl_case *c = calloc(1, sizeof *c);
+
+    if (!c)
+        err_set("no memory for a case");
+    else if (parse(words, &c->trial) || !(c->t = tensors_new(c->trial.op, &c->trial.sizes)) ||
+             input_fill(&c->trial, c->t)) {
+        abl_case_free(c);
+        c = NULL;
+    }
+    return c;
+}
+
+void abl_case_free(abl_case *c)
+{
+    if (c)
+        tensors_free(c->t);
+    free(c);
+}
+
+const char *abl_text(const abl_case *c)
+{
+    return c->trial.text;
+}
+
+int abl_tensor(const abl_case *c, int i, struct abl_tensor *to)
+{
+    const struct op *o = c->trial.op;
+    for (int arg = 0; arg < o->n_args; arg++)
+        if (op_has(o, &c->trial.sizes, arg) && i-- == 0) {
+            describe(o, &c->trial.sizes, arg, to);
+            return 0;
+        }
+    return 1;
+}
+
+void abl_draw(abl_case *c, uint64_t seed, int lively)
+{
+    tensors_draw(c->t, c->trial.op, &c->trial.sizes, seed, lively);
+}
+
+/* Which tensor "out" or "d_out" is; `results` asks for results, else for what
+ * goes in.  -1 after err_set() where it is neither, or has not n elements. */
+static int find(const struct trial *t, const char *name, int results, int64_t n, int *grad)
+{
+    const struct op *o = t->op;
+    int arg = op_arg(o, name);
+
+    *grad = arg < 0 && strncmp(name, "d_", 2) == 0;
+    if (*grad)
+        arg = op_arg(o, name + 2);
+    if (arg < 0 || !op_has(o, &t->sizes, arg))
+        return err_set("%s has no tensor %s here", o->name, name);
+    unsigned flags = o->arg[arg].flags;
+    if (*grad && !(flags & DIFF))
+        return err_set("%s of %s has no gradient", name + 2, o->name);
+    if (results != (*grad ? !!(flags & IN) : !(flags & IN)))
+        return err_set("%s of %s is %s", name, o->name, results ? "no result" : "a result");
+    if (n != op_count(o, &t->sizes, arg))
+        return err_set("%s of %s has %lld elements, not %lld", name, o->name,
+                       (long long)op_count(o, &t->sizes, arg), (long long)n);
+    return arg;
+}
+
+int abl_set(abl_case *c, const char *name, const double *values, int64_t n)
+{
+    int grad, arg = find(&c->trial, name, 0, n, &grad);
+    if (arg < 0)
+        return -1;
+    memcpy(tensors_result(c->t, arg, grad), values, n * sizeof *values);
+    return 0;
+}
+
+int abl_get(const abl_case *c, const char *name, double *values, int64_t n)
+{
+    int grad, arg = find(&c->trial, name, 0, n, &grad);
+    if (arg < 0)
+        return -1;
+    memcpy(values, tensors_result(c->t, arg, grad), n * sizeof *values);
+    return 0;
+}
+
+/* ---- runs ---- */
+
+static const struct backend *like(const struct trial *t)
+{
+    return t->type == BF16 ? &ref16 : &ref32;
+}
+
+static const char *type_name(enum dtype type)
+{
+    return type == BF16 ? "bf16" : "fp32";
+}
+
+/* What the backends are given: the case's inputs, rounded to its storage. */
+static struct tensors *rounded(const abl_case *c)
+{
+    struct tensors *t = tensors_copy(c->trial.op, &c->trial.sizes, c->t);
+    if (t)
+        tensors_round(t, c->trial.op, &c->trial.sizes, like(&c->trial));
+    return t;
+}
+
+/* The kernel of that name, or the first that accepts the case; NULL after
+ * err_set(). */
+static const struct impl *choose(const struct trial *t, const struct backend *b, const char *name)
+{
+    const struct impl *const *k = op_kernels(t->op, b);
+
+    err_set("%s has no kernel %s%son %s", t->op->name, name ? name : "", name ? " " : "", b->name);
+    for (; *k; k++) {
+        if (name && strcmp((*k)->name, name) != 0)
+            continue;
+        const char *no = (*k)->declines ? (*k)->declines(&t->sizes) : NULL;
+        if (!no)
+            return *k;
+        err_set("kernel %s on %s declines: %s", (*k)->name, b->name, no);
+    }
+    return NULL;
+}
+
+/* The backend and kernel for a case; nonzero after err_set(). */
+static int place(const struct trial *t, const char *backend, const char *kernel, struct call *to)
+{
+    const struct backend *b = find_backend(backend);
+
+    if (!b)
+        return -1;
+    if (b->unavailable())
+        return err_set("%s cannot run here: %s", b->name, b->unavailable());
+    if (b->type != F64 && b->type != t->type)
+        return err_set("%s stores %s, the case is dtype=%s", b->name, type_name(b->type),
+                       type_name(t->type));
+    const struct impl *k = choose(t, b, kernel);
+    if (!k)
+        return -1;
+    *to = (struct call){.op = t->op, .backend = b, .kernel = k, .sizes = &t->sizes};
+    int64_t needs = op_memory(t->op, b, k, &t->sizes), has = b->memory();
+    if (needs > has)
+        return err_set("%s on %s needs %.1f GiB, %.1f GiB are free", t->op->name, b->name,
+                       needs * 0x1p-30, has * 0x1p-30);
+    return 0;
+}
+
+static const char *elsewhere(void)
+{
+    return "another program";
+}
+
+static const struct impl given = {.name = "given"};
+
+static abl_result *result_new(const abl_case *c)
+{
+    abl_result *r = calloc(1, sizeof *r);
+    if (r)
+        r->trial = c->trial;
+    else
+        err_set("no memory for a result");
+    return r;
+}
+
+/* It becomes the name of a group beside those of a dump. */
+static int good_name(const char *name)
+{
+    static const char *const taken[] = {"in", "dout", "check", "time"};
+    for (size_t i = 0; i < COUNT(taken); i++)
+        if (strcmp(name, taken[i]) == 0)
+            return 0;
+    return *name && *name != '.' && !strchr(name, '/') && !backend_find(name) &&
+           strlen(name) < sizeof((abl_result *)NULL)->name;
+}
+
+abl_result *abl_result_new(const abl_case *c, const char *name)
+{
+    abl_result *r = NULL;
+
+    if (!good_name(name))
+        err_set("\"%s\" cannot be the name of a result", name);
+    else if ((r = result_new(c)) && !(r->t = tensors_new(c->trial.op, &c->trial.sizes))) {
+        abl_result_free(r);
+        r = NULL;
+    }
+    if (!r)
+        return NULL;
+    strcpy(r->name, name);
+    r->own = *like(&c->trial);
+    r->own.name = r->name;
+    r->own.device = elsewhere;
+    r->backend = &r->own;
+    r->kernel = &given;
+    return r;
+}
+
+abl_result *abl_run(const abl_case *c, const char *backend, const char *kernel, int repeats)
+{
+    struct call call;
+    abl_result *r = place(&c->trial, backend, kernel, &call) ? NULL : result_new(c);
+
+    if (!r)
+        return NULL;
+    r->backend = call.backend;
+    r->kernel = call.kernel;
+    r->repeats = call.repeats = repeats > 0 ? repeats : 0;
+    r->t = rounded(c);
+    if (!r->t || run_op(&call, r->t, &r->outcome)) {
+        abl_result_free(r);
+        return NULL;
+    }
+    for (int i = 0; i < MAX_ARGS; i++)
+        r->has_x[i] = r->has_g[i] = 1;
+    return r;
+}
+
+void abl_result_free(abl_result *r)
+{
+    if (r)
+        tensors_free(r->t);
+    free(r);
+}
+
+int abl_result_set(abl_result *r, const char *name, const double *values, int64_t n)
+{
+    int grad, arg = find(&r->trial, name, 1, n, &grad);
+    if (arg < 0)
+        return -1;
+    memcpy(tensors_result(r->t, arg, grad), values, n * sizeof *values);
+    (grad ? r->has_g : r->has_x)[arg] = 1;
+    return 0;
+}
+
+int abl_result_get(const abl_result *r, const char *name, double *values, int64_t n)
+{
+    int grad, arg = find(&r->trial, name, 1, n, &grad);
+    if (arg < 0)
+        return -1;
+    if (!(grad ? r->has_g : r->has_x)[arg])
+        return err_set("%s was not set", name);
+    memcpy(values, tensors_result(r->t, arg, grad), n * sizeof *values);
+    return 0;
+}
+
+int abl_time(const abl_result *r, enum abl_pass pass, struct abl_time *to)
+{
+    enum pass p = pass == ABL_FORWARD ? FORWARD : BACKWARD;
+    const struct op *o = r->trial.op;
+    const struct frame *f = &r->trial.sizes;
+
+    if (!r->repeats)
+        return err_set("the run on %s was not timed", r->backend->name);
+    *to = (struct abl_time){
+        r->outcome.median[p],
+        r->outcome.min[p],
+        r->outcome.max[p],
+        o->flops ? o->flops(f, p) : 0,
+        op_bytes(o, r->backend, f, p),
+    };
+    return 0;
+}
+
+int64_t abl_peak(const abl_result *r)
+{
+    return r->outcome.peak;
+}
+
+/* ---- judgement ---- */
+
+/* A case's oracle and the bounds for a backend, from one run each of the
+ * oracle and the yardstick. */
+static struct tensors *oracle(const struct trial *t, const struct tensors *inputs,
+                              const struct backend *b, const struct impl *k, struct bounds *bounds)
+{
+    struct tensors *run = tensors_copy(t->op, &t->sizes, inputs);
+    struct call c = {
+        .op = t->op, .backend = &ref64, .kernel = op_kernels(t->op, &ref64)[0], .sizes = &t->sizes};
+
+    if (run && (run_op(&c, run, NULL) || bounds_measure(bounds, t->op, &t->sizes, b, k, inputs))) {
+        tensors_free(run);
+        run = NULL;
+    }
+    return run;
+}
+
+enum { DIRECTIONS = 2 };
+
+static int judge(const struct call *call, const struct trial *t, const struct tensors *inputs,
+                 int checks, struct verdicts *list)
+{
+    struct bounds bounds;
+    struct tensors *want = oracle(t, inputs, call->backend, call->kernel, &bounds);
+    struct tensors *got = tensors_copy(t->op, &t->sizes, inputs);
+    int e = !want || !got;
+
+    if (checks & ABL_PARITY)
+        e = e || run_op(call, got, NULL) ||
+            check_parity(t->op, &t->sizes, call->backend, call->kernel, want, got, &bounds, list);
+    if (checks & ABL_PROPERTIES)
+        e = e || check_properties(call, inputs, &bounds, list);
+    if (checks & ABL_DIFFERENCES)
+        e = e || check_differences(t->op, &t->sizes, want, 0, DIRECTIONS, NULL, list);
+    tensors_free(want);
+    tensors_free(got);
+    return e;
+}
+
+static abl_verdicts *verdicts_new(void)
+{
+    abl_verdicts *v = calloc(1, sizeof *v);
+    if (!v)
+        err_set("no memory for verdicts");
+    return v;
+}
+
+abl_verdicts *abl_judge(const abl_case *c, const char *backend, const char *kernel, int checks)
+{
+    struct call call;
+    abl_verdicts *v = place(&c->trial, backend, kernel, &call) ? NULL : verdicts_new();
+    struct tensors *inputs = v ? rounded(c) : NULL;
+
+    if (!inputs || judge(&call, &c->trial, inputs, checks, &v->list)) {
+        abl_verdicts_free(v);
+        v = NULL;
+    }
+    tensors_free(inputs);
+    return v;
+}
+
+/* Every result that was set, against `want`. */
+static int judge_given(const abl_result *r, const struct tensors *want, const struct bounds *bounds,
+                       const char *name, struct verdicts *list)
+{
+    for (int i = 0; i < r->trial.op->n_args; i++)
+        for (int grad = 0; grad < 2; grad++) {
+            if (!(grad ? r->has_g : r->has_x)[i] ||
+                !op_results(r->trial.op, &r->trial.sizes, i, grad))
+                continue;
+            if (check_tensor("parity", r->trial.op, &r->trial.sizes, r->backend, r->kernel, i, grad,
+                             tensors_result(r->t, i, grad), tensors_result(want, i, grad),
+                             (grad ? bounds->g : bounds->x)[i], list))
+                return -1;
+            list->v[list->n - 1].backend = name;
+        }
+    return list->n ? 0 : err_set("of this result, nothing was set");
+}
+
+abl_verdicts *abl_judge_result(const abl_case *c, const abl_result *r)
+{
+    struct bounds bounds;
+    struct tensors *inputs, *want;
+    int e;
+
+    if (strcmp(c->trial.text, r->trial.text) != 0) {
+        err_set("a result of another case: %.400s", r->trial.text);
+        return NULL;
+    }
+    abl_verdicts *v = verdicts_new();
+    if (!v)
+        return NULL;
+    snprintf(v->name, sizeof v->name, "%s", r->backend->name);
+    inputs = rounded(c);
+    want = inputs ? oracle(&c->trial, inputs, r->backend, r->kernel, &bounds) : NULL;
+    e = !want || judge_given(r, want, &bounds, v->name, &v->list);
+    tensors_free(inputs);
+    tensors_free(want);
+    if (e) {
+        abl_verdicts_free(v);
+        v = NULL;
+    }
+    return v;
+}
+
+void abl_verdicts_free(abl_verdicts *v)
+{
+    if (v)
+        verdicts_free(&v->list);
+    free(v);
+}
+
+int abl_count(const abl_verdicts *v)
+{
+    return v->list.n;
+}
+
+int abl_failed(const abl_verdicts *v)
+{
+    return verdicts_failed(&v->list, 0);
+}
+
+int abl_verdict(const abl_verdicts *v, int i, struct abl_verdict *to)
+{
+    if (i < 0 || i >= v->list.n)
+        return 1;
+    const struct verdict *from = &v->list.v[i];
+    *to = (struct abl_verdict){
+        .check = from->check,
+        .backend = from->backend,
+        .kernel = from->kernel,
+        .error = from->error,
+        .norm = from->norm,
+        .bound = from->bound,
+        .first_bad = from->first_bad,
+        .pass = from->pass,
+    };
+    memcpy(to->tensor, from->tensor, sizeof to->tensor);
+    memcpy(to->worst, from->worst, sizeof to->worst);
+    return 0;
+}
+
+/* ---- dumps ---- */
+
+/* A result as the store takes it: without what was not set. */
+static void set_only(const abl_result *r, struct tensors *t, struct ran *to)
+{
+    for (int i = 0; i < MAX_ARGS; i++) {
+        t->x[i] = r->has_x[i] ? r->t->x[i] : NULL;
+        t->g[i] = r->has_g[i] ? r->t->g[i] : NULL;
+    }
+    *to = (struct ran){r->backend, r->kernel, t, r->outcome};
+}
+
+int abl_write(const char *file, const abl_case *c, const abl_result *const *results, int n,
+              const abl_verdicts *v)
+{
+    struct trial trial = c->trial;
+    struct experiment x = {.name = "case",
+                           .seed = trial.seed,
+                           .save = SAVE_ALL,
+                           .compress = 1,
+                           .text = trial.text,
+                           .n = 1,
+                           .trial = &trial};
+    struct result r = {.trial = &trial};
+    struct tensors some[COUNT(r.ran)];
+
+    if (strlen(file) >= sizeof x.output)
+        return err_set("the name of a file is too long: %.60s...", file);
+    if (n < 0 || n > (int)COUNT(r.ran))
+        return err_set("%d results are more than the %zu that a dump can hold", n, COUNT(r.ran));
+    strcpy(x.output, file);
+    for (int i = 0; i < n; i++) {
+        if (strcmp(results[i]->trial.text, trial.text) != 0)
+            return err_set("a result of another case: %.400s", results[i]->trial.text);
+        set_only(results[i], &some[i], &r.ran[i]);
+        x.repeats = i == 0 || results[i]->repeats == x.repeats ? results[i]->repeats : 0;
+    }
+    r.n_ran = n;
+    if (v) {
+        r.verdicts = v->list;
+        r.failed = abl_failed(v);
+    }
+    r.inputs = rounded(c);
+    struct store *s = r.inputs ? store_open(&x, 0) : NULL;
+    int e = !s || store_write(s, 0, &r);
+    if (s) {
+        char why[512];
+        snprintf(why, sizeof why, "%s", err_text());
+        if (store_close(s, !e))
+            e = 1;
+        else if (e)
+            err_set("%s", why);
+    }
+    tensors_free(r.inputs);
+    return e ? -1 : 0;
+}
+
+/* The dataset GROUP/NAME, if it is there, into x; *found counts them. */
+static int read_one(hid_t group, const char *name, const struct trial *t, int arg, double *x,
+                    int *found)
+{
+    const char *shape = op_shape(t->op, &t->sizes, arg);
+    int rank, want = (int)strlen(shape), same;
+    hsize_t size[MAX_RANK];
+    H5T_class_t class;
+    size_t bytes;
+
+    if (!x || H5Lexists(group, name, H5P_DEFAULT) <= 0)
+        return 0;
+    if (H5LTget_dataset_ndims(group, name, &rank) < 0)
+        return err_set("%s cannot be read: %s", name, h5_reason());
+    same = rank == want && H5LTget_dataset_info(group, name, size, &class, &bytes) >= 0;
+    for (int i = 0; i < want; i++)
+        same = same && (int64_t)size[i] == DIM(&t->sizes, shape[i]);
+    if (!same || class != H5T_FLOAT)
+        return err_set("%s has not the shape that it has in %.300s, or is no floating point", name,
+                       t->text);
+    if (H5LTread_dataset_double(group, name, x) < 0)
+        return err_set("%s cannot be read: %s", name, h5_reason());
+    ++*found;
+    return 1;
+}
+
+/* All tensors whose flags have one of `flags`, from a group within a group. */
+static int read_all(hid_t at, const char *within, const struct trial *t, unsigned flags,
+                    double *const *x, int *has, int *found)
+{
+    int e = 0;
+    if (*within && H5Lexists(at, within, H5P_DEFAULT) <= 0)
+        return 0;
+    hid_t group = H5Gopen2(at, *within ? within : ".", H5P_DEFAULT);
+    if (group < 0)
+        return err_set("%s is no group", within);
+    for (int i = 0; e >= 0 && i < t->op->n_args; i++) {
+        if (!(t->op->arg[i].flags & flags))
+            continue;
+        e = read_one(group, t->op->arg[i].name, t, i, x[i], found);
+        if (e > 0 && has)
+            has[i] = 1;
+    }
+    H5Gclose(group);
+    return e < 0 ? -1 : 0;
+}
+
+/* With the group open, do what `read` does; HDF5 itself prints nothing. */
+static int with_group(const char *file, const char *group, int (*read)(hid_t group, void *data),
+                      void *data)
+{
+    int e;
+    H5E_BEGIN_TRY
+    {
+        hid_t f = H5Fopen(file, H5F_ACC_RDONLY, H5P_DEFAULT), g = -1;
+        if (f < 0)
+            e = err_set("%s cannot be read: %s", file, h5_reason());
+        else if ((g = H5Gopen2(f, group, H5P_DEFAULT)) < 0)
+            e = err_set("%s has no group %s", file, group);
+        else if ((e = read(g, data)))
+            err_at("%s:%s", file, group);
+        if (g >= 0)
+            H5Gclose(g);
+        if (f >= 0)
+            H5Fclose(f);
+    }
+    H5E_END_TRY
+    return e;
+}
+
+static int read_case(hid_t g, void *data)
+{
+    abl_case *c = data;
+    int found = 0;
+    if (read_all(g, "in", &c->trial, IN, c->t->x, NULL, &found) ||
+        read_all(g, "dout", &c->trial, OUT, c->t->g, NULL, &found))
+        return -1;
+    return found ? 0 : err_set("none of the inputs of %s is there", c->trial.op->name);
+}
+
+int abl_read(abl_case *c, const char *file, const char *group)
+{
+    return with_group(file, group, read_case, c);
+}
+
+static int read_result(hid_t g, void *data)
+{
+    abl_result *r = data;
+    int found = 0;
+    if (read_all(g, "", &r->trial, OUT | SAVED, r->t->x, r->has_x, &found) ||
+        read_all(g, "d", &r->trial, IN, r->t->g, r->has_g, &found))
+        return -1;
+    return found ? 0 : err_set("none of the results of %s is there", r->trial.op->name);
+}
+
+int abl_result_read(abl_result *r, const char *file, const char *group)
+{
+    return with_group(file, group, read_result, r);
+}
+
+/* The words of a trial's attribute `line`, less those that say where its
+ * inputs came from: they are in the dump. */
+static int read_line(hid_t g, void *data)
+{
+    char *line = NULL;
+    hid_t a = H5Aopen(g, "line", H5P_DEFAULT), type = a < 0 ? -1 : H5Aget_type(a);
+    int e = type < 0 || H5Tis_variable_str(type) <= 0 || H5Aread(a, type, &line) < 0 || !line;
+
+    if (e) {
+        err_set("no attribute `line`: not a trial of ours");
+    } else {
+        char *from = strstr(line, " input=");
+        if (from)
+            *from = 0;
+        *(abl_case **)data = abl_case_new(line);
+        e = !*(abl_case **)data;
+    }
+    H5free_memory(line);
+    if (type >= 0)
+        H5Tclose(type);
+    if (a >= 0)
+        H5Aclose(a);
+    return e ? -1 : 0;
+}
+
+abl_case *abl_case_read(const char *file, const char *group)
+{
+    abl_case *c = NULL;
+    if (!with_group(file, group, read_line, &c) && abl_read(c, file, group)) {
+        abl_case_free(c);
+        c = NULL;
+    }
+    return c;
+}

@@ -1,0 +1,1038 @@
+/* From an ini file or a line of words to a list of trials.  Everything that
+ * is wrong is collected, each fault with its line, and told in the order of
+ * the lines; a section's product is made only if each of its values is good. */
+#include "config.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/cases.h"
+#include "common/err.h"
+#include "common/ini.h"
+#include "common/plan.h"
+#include "common/run.h"
+
+enum {
+    MAX_TRIALS = 9999,     /* they have four digits in the HDF5 file */
+    MAX_FAULTS = 50,       /* told of one file */
+    MAX_REFUSED = 3        /* of them, told of the combinations of one section */
+};
+
+struct plan {
+    const char *file;      /* NULL: it is from words, whose numbers then stand for lines */
+    struct experiment *x;
+    struct fault {
+        int line, number;
+        char *text;
+    } *fault;
+    int n_faults;
+    int no_memory;         /* for one more of them */
+    double available;      /* bytes for tensors on this machine */
+};
+
+/* Room for one more than n; it grows from one power of two to the next. */
+static void *grow(void *list, int n, size_t size)
+{
+    return n & (n - 1) ? list : realloc(list, (n ? 2 * (size_t)n : 1) * size);
+}
+
+/* ---- faults ---- */
+
+__attribute__((format(printf, 3, 4)))
+static void fault(struct plan *p, int line, const char *fmt, ...)
+{
+    struct fault *more = grow(p->fault, p->n_faults, sizeof *more);
+    va_list ap;
+
+    if (!more) {
+        p->no_memory = 1;
+        return;
+    }
+    p->fault = more;
+    more += p->n_faults;
+    *more = (struct fault){line, p->n_faults, NULL};
+    va_start(ap, fmt);
+    if (vasprintf(&more->text, fmt, ap) < 0)
+        more->text = NULL;
+    va_end(ap);
+    for (char *c = more->text; c && *c; c++)
+        if (iscntrl((unsigned char)*c))
+            *c = '?';
+    p->n_faults++;
+}
+
+static void ini_fault(void *data, int line, const char *message)
+{
+    fault(data, line, "%s", message);
+}
+
+static int by_line(const void *a, const void *b)
+{
+    const struct fault *x = a, *y = b;
+    return x->line != y->line ? (x->line > y->line) - (x->line < y->line)
+                              : (x->number > y->number) - (x->number < y->number);
+}
+
+/* Tell them all; returns how many there are. */
+static int faults_tell(struct plan *p, FILE *errors)
+{
+    if (p->no_memory)
+        fprintf(errors, "%s: no memory\n", p->file ? p->file : "-t");
+    if (p->fault)
+        qsort(p->fault, p->n_faults, sizeof *p->fault, by_line);
+    for (int i = 0; i < p->n_faults; i++) {
+        const struct fault *f = &p->fault[i];
+        if (i < MAX_FAULTS && p->file && f->line)
+            fprintf(errors, "%s:%d: %s\n", p->file, f->line, f->text ? f->text : "no memory");
+        else if (i < MAX_FAULTS)
+            fprintf(errors, "%s: %s\n", p->file ? p->file : "-t", f->text ? f->text : "no memory");
+        free(f->text);
+    }
+    if (p->n_faults > MAX_FAULTS)
+        fprintf(errors, "%s: and %d more\n", p->file ? p->file : "-t", p->n_faults - MAX_FAULTS);
+    free(p->fault);
+    return p->n_faults + p->no_memory;
+}
+
+/* ---- values ---- */
+
+/* The place of value in names, which ends with NULL; -1 after err_set(). */
+static int one_of(const char *key, const char *value, const char *const *names)
+{
+    char known[200] = "";
+    for (int i = 0; names[i]; i++) {
+        size_t n = strlen(known);
+        if (strcmp(names[i], value) == 0)
+            return i;
+        snprintf(known + n, sizeof known - n, " %s", names[i]);
+    }
+    return err_set("%s = %s: not one of%s", key, value, known);
+}
+
+static int whole(const char *key, const char *value, uint64_t min, uint64_t max, uint64_t *x)
+{
+    size_t digits = strspn(value, "0123456789");
+    int minus = value[0] == '-' && value[1] && strspn(value + 1, "0123456789") + 1 == strlen(value);
+
+    if (!minus && (!digits || value[digits]))
+        return err_set("%s = %s: not a whole number", key, value);
+    errno = 0;
+    *x = strtoull(value, NULL, 10);
+    if (minus || errno == ERANGE || *x < min || *x > max)
+        return err_set("%s = %s: must be %" PRIu64 " to %" PRIu64, key, value, min, max);
+    return 0;
+}
+
+static int small(const char *key, const char *value, int min, int max, int *x)
+{
+    uint64_t wide;
+    if (whole(key, value, min, max, &wide))
+        return -1;
+    *x = (int)wide;
+    return 0;
+}
+
+/* Any text without control characters, of size - 1 bytes at most. */
+static int plain_text(const char *key, const char *value, char *to, size_t size)
+{
+    for (const char *c = value; *c; c++)
+        if (iscntrl((unsigned char)*c))
+            return err_set("%s: a control character (%d) stands in it", key, *c);
+    if (strlen(value) >= size)
+        return err_set("%s: longer than %zu characters", key, size - 1);
+    strcpy(to, value);
+    return 0;
+}
+
+/* May it stand in the name of an experiment? */
+static int is_name(char c)
+{
+    return strchr("_-.", c) || (isascii((unsigned char)c) && isalnum((unsigned char)c));
+}
+
+/* ---- the keys of [experiment] ---- */
+
+static int experiment_name(void *to, const char *value)
+{
+    struct experiment *x = to;
+    for (const char *c = value; *c; c++)
+        if (!is_name(*c))
+            return err_set("name = %s: may have letters, digits, '_', '-' and '.' only", value);
+    return plain_text("name", value, x->name, sizeof x->name);
+}
+
+static int experiment_seed(void *to, const char *value)
+{
+    return whole("seed", value, 0, UINT64_MAX, &((struct experiment *)to)->seed);
+}
+
+static int experiment_backends(void *to, const char *value)
+{
+    struct experiment *x = to;
+    const struct backend *b = backend_find(value);
+    char known[200] = "";
+
+    for (const struct backend *const *all = backends(); !b && *all; all++) {
+        size_t n = strlen(known);
+        snprintf(known + n, sizeof known - n, " %s", (*all)->name);
+    }
+    if (!b)
+        return err_set("backends = %s: not one of those in this build:%s", value, known);
+    for (int i = 0; i < x->n_backends; i++)
+        if (x->backend[i] == b)
+            return err_set("backends: %s stands there twice", value);
+    if (x->n_backends == (int)COUNT(x->backend))
+        return err_set("backends: more than %zu", COUNT(x->backend));
+    x->backend[x->n_backends++] = b;
+    return 0;
+}
+
+enum { CHECK_NONE = 8 };    /* while it is read */
+
+static int experiment_checks(void *to, const char *value)
+{
+    static const char *const names[] = {"differences", "parity", "properties", "none", NULL};
+    static const int flags[] = {CHECK_DIFFERENCES, CHECK_PARITY, CHECK_PROPERTIES, CHECK_NONE};
+    struct experiment *x = to;
+    int i = one_of("checks", value, names);
+
+    if (i < 0)
+        return -1;
+    if (x->checks & CHECK_NONE || (flags[i] == CHECK_NONE && x->checks))
+        return err_set("checks: nothing can stand beside none");
+    x->checks |= flags[i];
+    return 0;
+}
+
+static int experiment_directions(void *to, const char *value)
+{
+    return small("directions", value, 1, 64, &((struct experiment *)to)->directions);
+}
+
+static int experiment_repeats(void *to, const char *value)
+{
+    return small("repeats", value, 0, 1000, &((struct experiment *)to)->repeats);
+}
+
+static int experiment_output(void *to, const char *value)
+{
+    struct experiment *x = to;
+    return plain_text("output", value, x->output, sizeof x->output);
+}
+
+static int experiment_save(void *to, const char *value)
+{
+    int i = one_of("save", value, (const char *const[]){"all", "outputs", "none", NULL});
+    if (i >= 0)
+        ((struct experiment *)to)->save = (enum save[]){SAVE_ALL, SAVE_OUTPUTS, SAVE_NONE}[i];
+    return i < 0 ? -1 : 0;
+}
+
+static int experiment_compress(void *to, const char *value)
+{
+    return small("compress", value, 0, 9, &((struct experiment *)to)->compress);
+}
+
+/* ---- the keys of [trial] that are no parameter of its operation ---- */
+
+static const char *const dtype_names[] = {"fp32", "bf16", NULL};
+static const char *const input_names[] = {"normal", "text", "hdf5", NULL};
+static const enum dtype dtypes[] = {F32, BF16};
+
+static const char *dtype_name(enum dtype t)
+{
+    return dtype_names[t == dtypes[1]];
+}
+
+/* What stands behind "unknown ...": the nearest word, if one is near. */
+struct guess {
+    const char *word, *best;
+    int distance;
+};
+
+/* Levenshtein's: how many letters to put in, take out or change. */
+static int distance(const char *a, const char *b)
+{
+    int n = (int)strlen(b), row[64];
+
+    if (n >= (int)COUNT(row) || strlen(a) >= COUNT(row))
+        return (int)COUNT(row);
+    for (int j = 0; j <= n; j++)
+        row[j] = j;
+    for (int i = 1; a[i - 1]; i++) {
+        int corner = row[0];
+        row[0] = i;
+        for (int j = 1; j <= n; j++) {
+            int change = corner + (a[i - 1] != b[j - 1]);
+            corner = row[j];
+            row[j] = row[j] + 1 < change ? row[j] + 1 : change;
+            row[j] = row[j - 1] + 1 < row[j] ? row[j - 1] + 1 : row[j];
+        }
+    }
+    return row[n];
+}
+
+static void consider(struct guess *g, const char *candidate)
+{
+    size_t n = strlen(g->word);
+    int d = distance(g->word, candidate), limit = n < 2 ? 0 : n < 4 ? 1 : 2;
+    if (d <= limit && (!g->best || d < g->distance)) {
+        g->best = candidate;
+        g->distance = d;
+    }
+}
+
+static int trial_op(void *to, const char *value)
+{
+    struct trial *t = to;
+    struct guess g = {value, NULL, 0};
+    char known[1024] = "";
+
+    t->op = op_find(value);
+    if (t->op)
+        return 0;
+    for (int i = 0; i < N_OPS; i++) {
+        size_t n = strlen(known);
+        consider(&g, ops[i]->name);
+        snprintf(known + n, sizeof known - n, " %s", ops[i]->name);
+    }
+    return g.best ? err_set("op = %s: no such operation; did you mean '%s'?", value, g.best)
+                  : err_set("op = %.100s: not one of%s", value, known);
+}
+
+static int trial_dtype(void *to, const char *value)
+{
+    int i = one_of("dtype", value, dtype_names);
+    if (i >= 0)
+        ((struct trial *)to)->type = dtypes[i];
+    return i < 0 ? -1 : 0;
+}
+
+static int trial_seed(void *to, const char *value)
+{
+    return whole("seed", value, 0, UINT64_MAX, &((struct trial *)to)->seed);
+}
+
+static int trial_input(void *to, const char *value)
+{
+    int i = one_of("input", value, input_names);
+    if (i >= 0)
+        ((struct trial *)to)->input = (enum input_kind[]){INPUT_NORMAL, INPUT_TEXT, INPUT_HDF5}[i];
+    return i < 0 ? -1 : 0;
+}
+
+static int trial_file(void *to, const char *value)
+{
+    struct trial *t = to;
+    return plain_text("file", value, t->file, sizeof t->file);
+}
+
+static int trial_group(void *to, const char *value)
+{
+    struct trial *t = to;
+    return plain_text("group", value, t->group, sizeof t->group);
+}
+
+/* It must be one that some backend has for the operation. */
+static int trial_kernel(void *to, const char *value)
+{
+    struct trial *t = to;
+    char known[512] = " ";
+
+    if (!t->op)
+        return 0;
+    for (const struct backend *const *b = backends(); *b; b++)
+        for (const struct impl *const *k = op_kernels(t->op, *b); *k; k++) {
+            char name[64];
+            size_t n = strlen(known);
+            if (strcmp((*k)->name, value) == 0)
+                return plain_text("kernel", value, t->kernel, sizeof t->kernel);
+            snprintf(name, sizeof name, " %s ", (*k)->name);
+            if (!strstr(known, name))
+                snprintf(known + n, sizeof known - n, "%s ", (*k)->name);
+        }
+    known[strlen(known) - 1] = 0;
+    return err_set("kernel = %.100s: not one of those of %s in this build:%s", value, t->op->name,
+                   known);
+}
+
+/* ---- the tables ---- */
+
+enum { ONE, LIST };
+
+#define EXPERIMENT_KEYS(KEY)                                                                      \
+    KEY(experiment, name, ONE, NULL, "its name; default: the file's, less .ini")                  \
+    KEY(experiment, seed, ONE, "1", "seed of the trials that set none")                           \
+    KEY(experiment, backends, LIST, NULL, "what to judge; default: all that are there, named "   \
+        "ones are required")                                                                      \
+    KEY(experiment, checks, LIST, "differences, parity, properties", "what to check; or none")    \
+    KEY(experiment, directions, ONE, "2", "of the central differences, for each tensor: 1 to 64") \
+    KEY(experiment, repeats, ONE, "5", "timed runs, 0 to 1000; 0: no times")                      \
+    KEY(experiment, output, ONE, NULL, "HDF5 file to write, from the working directory; default: "\
+        "NAME.h5")                                                                                \
+    KEY(experiment, save, ONE, "all", "tensors to keep in it: all, outputs or none")              \
+    KEY(experiment, compress, ONE, "1", "gzip level of its tensors, 0 to 9")
+
+#define TRIAL_KEYS(KEY)                                                                           \
+    KEY(trial, op, ONE, NULL, "the operation; its parameters are keys, too, and may be lists")    \
+    KEY(trial, dtype, LIST, "fp32", "storage: fp32, bf16")                                        \
+    KEY(trial, seed, LIST, NULL, "of the inputs; default: the experiment's")                      \
+    KEY(trial, input, ONE, "normal", "what the inputs are made of: normal (drawn), text or hdf5") \
+    KEY(trial, file, ONE, NULL, "of input = text or hdf5, from the folder of the ini file")       \
+    KEY(trial, group, ONE, "/", "of input = hdf5: the group that has the inputs")                 \
+    KEY(trial, kernel, ONE, NULL, "name of a kernel; default: the first that accepts the case")
+
+#define HELP(section, name, many, initial, help) {#name, initial, help},
+#define SETTER(section, name, many, initial, help) {many, section##_##name},
+
+const struct plan_key experiment_keys[] = {EXPERIMENT_KEYS(HELP) {NULL, NULL, NULL}};
+const struct plan_key trial_keys[] = {TRIAL_KEYS(HELP) {NULL, NULL, NULL}};
+
+/* set() gives the struct experiment or struct trial a value, or one more of a
+ * list, and returns nonzero after err_set(). */
+struct setter {
+    int many;
+    int (*set)(void *to, const char *value);
+};
+static const struct setter experiment_setters[] = {EXPERIMENT_KEYS(SETTER)};
+static const struct setter trial_setters[] = {TRIAL_KEYS(SETTER)};
+
+static int key_find(const struct plan_key *keys, const char *name)
+{
+    for (int i = 0; keys[i].name; i++)
+        if (strcmp(keys[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+/* ---- entries ---- */
+
+static const struct ini_entry *entry_find(const struct ini_section *s, const char *key)
+{
+    for (int i = 0; i < s->n; i++)
+        if (strcmp(s->entry[i].key, key) == 0)
+            return &s->entry[i];
+    return NULL;
+}
+
+static int any_op_has(const char *key)
+{
+    int has = 0;
+    for (int i = 0; i < N_OPS; i++)
+        has |= op_param(ops[i], key, NULL) != NULL;
+    return has;
+}
+
+/* Words have but one kind of keys; o may be NULL: not known. */
+static void unknown_key(struct plan *p, const struct ini_section *s, const struct ini_entry *e,
+                        const struct op *o)
+{
+    int trial = strcmp(s->name, "experiment") != 0, words = !p->file;
+    const struct plan_key *own = trial ? trial_keys : experiment_keys;
+    const struct plan_key *other = trial ? experiment_keys : trial_keys;
+    struct guess g = {e->key, NULL, 0};
+    char where[64] = "", more[128] = "";
+
+    for (int i = 0; own[i].name; i++)
+        consider(&g, own[i].name);
+    for (int i = 0; words && other[i].name; i++)
+        consider(&g, other[i].name);
+    for (int i = 0; trial && i < N_OPS; i++)
+        for (int j = 0; (!o || o == ops[i]) && j < ops[i]->n_params; j++)
+            consider(&g, ops[i]->param[j].name);
+    if (!words)
+        snprintf(where, sizeof where, " in [%s]", s->name);
+    if (!words && (key_find(other, e->key) >= 0 || (!trial && any_op_has(e->key))))
+        snprintf(more, sizeof more, "; it belongs in [%s]", trial ? "experiment" : "trial");
+    else if (trial && o && any_op_has(e->key))
+        snprintf(more, sizeof more, "; it is no parameter of %s", o->name);
+    else if (g.best)
+        snprintf(more, sizeof more, "; did you mean '%s'?", g.best);
+    fault(p, e->line, "unknown key '%s'%s%s", e->key, where, more);
+}
+
+/* The text in quotes, where "" stands for one; NULL after err_set(). */
+static char *unquoted(const char *key, const char *value)
+{
+    char *text = strdup(value), *to = text;
+    const char *from = value + 1;
+
+    while (text && *from && (*from != '"' || from[1] == '"')) {
+        from += *from == '"';
+        *to++ = *from++;
+    }
+    if (text && *from && !from[1]) {
+        *to = 0;
+        return text;
+    }
+    free(text);
+    err_set("%s = %s: it must end where its quotes do", key, value);
+    return NULL;
+}
+
+/* The entry's value, without quotes; NULL after a fault. */
+static char *entry_value(struct plan *p, const struct ini_section *s, const struct ini_entry *e,
+                         int many)
+{
+    const struct ini_entry *first = entry_find(s, e->key);
+    int quoted = e->value[0] == '"';
+    char *value = NULL;
+
+    if (first != e && p->file)
+        fault(p, e->line, "%s stands twice in this section, first in line %d", e->key, first->line);
+    else if (first != e)
+        fault(p, e->line, "%s stands there twice", e->key);
+    else if (!many && !quoted && strchr(e->value, ','))
+        fault(p, e->line, "%s takes one value, not a list", e->key);
+    else if (!(value = quoted ? unquoted(e->key, e->value) : strdup(e->value)))
+        fault(p, e->line, "%s", quoted ? err_text() : "no memory");
+    else if (!*value)
+        fault(p, e->line, "%s: a value is missing", e->key);
+    if (value && !*value) {
+        free(value);
+        value = NULL;
+    }
+    return value;
+}
+
+/* ---- [experiment] ---- */
+
+/* The file's name less .ini, of characters that a name may have. */
+static void name_after(struct experiment *x, const char *file)
+{
+    const char *base = strrchr(file, '/') ? strrchr(file, '/') + 1 : file;
+    size_t n = strlen(base);
+
+    if (n > 4 && strcmp(base + n - 4, ".ini") == 0)
+        n -= 4;
+    if (n >= sizeof x->name)
+        n = sizeof x->name - 1;
+    for (size_t i = 0; i < n; i++)
+        x->name[i] = is_name(base[i]) ? base[i] : '_';
+    x->name[n] = 0;
+}
+
+static void set_experiment(struct plan *p, int k, const char *value, int line)
+{
+    const struct setter *how = &experiment_setters[k];
+    const char *key = experiment_keys[k].name;
+    struct lists *l = how->many ? calloc(1, sizeof *l) : NULL;
+
+    if (how->many && !l)
+        fault(p, line, "no memory");
+    else if (how->many ? lists_add(l, key, value, line) : how->set(p->x, value))
+        fault(p, line, "%s", err_text());
+    else
+        for (int i = 0; l && i < l->list[0].n_values; i++)
+            if (how->set(p->x, l->list[0].value[i]))
+                fault(p, line, "%s", err_text());
+    if (l)
+        lists_free(l);
+    free(l);
+}
+
+/* s may be NULL: there is none. */
+static void read_experiment(struct plan *p, const struct ini_section *s)
+{
+    for (int i = 0; s && i < s->n; i++) {
+        const struct ini_entry *e = &s->entry[i];
+        int k = key_find(experiment_keys, e->key);
+        if (k < 0) {
+            unknown_key(p, s, e, NULL);
+            continue;
+        }
+        char *value = entry_value(p, s, e, experiment_setters[k].many);
+        if (value)
+            set_experiment(p, k, value, e->line);
+        free(value);
+    }
+    for (int k = 0; experiment_keys[k].name; k++)
+        if (experiment_keys[k].initial && !(s && entry_find(s, experiment_keys[k].name)))
+            set_experiment(p, k, experiment_keys[k].initial, 0);
+    p->x->checks &= ~CHECK_NONE;
+    if (!p->x->output[0])
+        snprintf(p->x->output, sizeof p->x->output, "%s.h5", p->x->name);
+}
+
+/* ---- [trial] ---- */
+
+/* A section on its way to its trials. */
+struct work {
+    const struct ini_section *s;
+    struct trial t;            /* the trial at hand */
+    struct lists l;            /* what makes the product */
+    char told[64];             /* lists that were said not to apply */
+    unsigned wrong;            /* a bit for each of trial_keys whose value is */
+    int refused;               /* combinations */
+};
+
+static int set_listed(struct trial *t, const char *key, const char *value)
+{
+    int k = key_find(trial_keys, key);
+    return k < 0 ? op_set(t->op, &t->sizes, key, value) : trial_setters[k].set(t, value);
+}
+
+static void set_entry(struct plan *p, struct work *w, const struct ini_entry *e, int k,
+                      const char *value)
+{
+    int before = w->l.n, many = k < 0 || trial_setters[k].many;
+
+    if (many ? lists_add(&w->l, e->key, value, e->line) : trial_setters[k].set(&w->t, value))
+        fault(p, e->line, "%s", err_text());
+    for (int i = before; i < w->l.n; i++)
+        for (int v = 0; v < w->l.list[i].n_values; v++)
+            if ((k >= 0 || w->t.op) && set_listed(&w->t, e->key, w->l.list[i].value[v]))
+                fault(p, e->line, "%s", err_text());
+}
+
+static void read_entry(struct plan *p, struct work *w, const struct ini_entry *e)
+{
+    const struct op *o = w->t.op;
+    int k = key_find(trial_keys, e->key), faults = p->n_faults;
+
+    if (k < 0 && !(o ? op_param(o, e->key, NULL) != NULL : any_op_has(e->key))) {
+        unknown_key(p, w->s, e, o);
+        return;
+    }
+    char *value = entry_value(p, w->s, e, k < 0 || trial_setters[k].many);
+    if (value)
+        set_entry(p, w, e, k, value);
+    if (k >= 0 && p->n_faults > faults)
+        w->wrong |= 1u << k;
+    free(value);
+}
+
+static int takes_text(const struct op *o)
+{
+    int takes = 0;
+    for (int i = 0; i < o->n_args; i++)
+        takes |= o->arg[i].flags & TEXT;
+    return takes;
+}
+
+/* Make the name of the file one from the working directory, and look whether
+ * it can be read. */
+static void find_file(struct plan *p, struct trial *t, int line)
+{
+    const char *slash = p->file ? strrchr(p->file, '/') : NULL;
+    char from_here[sizeof t->file];
+    struct stat is;
+
+    if (slash && t->file[0] != '/') {
+        int folder = (int)(slash + 1 - p->file);
+        int n = snprintf(from_here, sizeof from_here, "%.*s%s", folder, p->file, t->file);
+        if (n >= (int)sizeof from_here) {
+            fault(p, line, "file: with the folder of the ini file, longer than %zu characters",
+                  sizeof from_here - 1);
+            return;
+        }
+        strcpy(t->file, from_here);
+    }
+    if (stat(t->file, &is) || access(t->file, R_OK))
+        fault(p, line, "file = %s: %s", t->file, strerror(errno));
+    else if (S_ISDIR(is.st_mode))
+        fault(p, line, "file = %s: %s", t->file, strerror(EISDIR));
+}
+
+static void read_input(struct plan *p, struct work *w)
+{
+    const struct ini_entry *input = entry_find(w->s, "input"), *file = entry_find(w->s, "file"),
+                           *group = entry_find(w->s, "group");
+    struct trial *t = &w->t;
+
+    if (w->wrong & 1u << key_find(trial_keys, "input"))
+        return;
+    if (t->input != INPUT_HDF5 && group)
+        fault(p, group->line, "group: only input = hdf5 has one");
+    if (t->input != INPUT_HDF5)
+        t->group[0] = 0;
+    if (t->input == INPUT_NORMAL && file)
+        fault(p, file->line, "file: only input = text and input = hdf5 have one");
+    if (t->input == INPUT_NORMAL)
+        return;
+    if (!file)
+        fault(p, input->line, "input = %s needs a file", input_names[t->input]);
+    if (t->input == INPUT_TEXT && t->op && !takes_text(t->op))
+        fault(p, input->line, "input = text: %s has no tensor that can hold a text", t->op->name);
+    if (t->file[0] && !(w->wrong & 1u << key_find(trial_keys, "file")))
+        find_file(p, t, file->line);
+}
+
+/* A choice of other parameters that, were it another, would make this one
+ * apply; -1: none by itself. */
+static int blame(const struct op *o, const struct frame *f, const struct param *param)
+{
+    for (int i = 0; i < o->n_params; i++)
+        for (int c = 0; o->param[i].choices && o->param[i].choices[c]; c++) {
+            struct frame other = *f;
+            other.choice[i] = c;
+            if (!param->unless(&other))
+                return i;
+        }
+    return -1;
+}
+
+static void does_not_apply(struct plan *p, const struct work *w, const struct list *l,
+                           const struct param *param)
+{
+    const struct op *o = w->t.op;
+    const struct frame *f = &w->t.sizes;
+    const char *section = p->file ? "this section" : "this line";
+    int i = blame(o, f, param);
+    char but[128] = "";
+
+    if (i >= 0) {
+        const char *name = o->param[i].name, *value = o->param[i].choices[f->choice[i]];
+        int listed = 0;
+        for (int j = 0; j < w->l.n; j++)
+            if (strcmp(w->l.list[j].key, name) == 0)
+                listed = w->l.list[j].n_values;
+        if (listed)
+            snprintf(but, sizeof but, ", but %s %s %s = %s", section,
+                     listed > 1 ? "also has" : "has", name, value);
+        else
+            snprintf(but, sizeof but, ", but %s is %s unless set", name, value);
+    }
+    fault(p, l->line, "%s: %s%s", l->key, param->unless(f), but);
+}
+
+/* Does all that is listed apply to this trial? */
+static int all_apply(struct plan *p, struct work *w)
+{
+    int good = 1;
+    for (int i = 0; i < w->l.n; i++) {
+        const struct list *l = &w->l.list[i];
+        const struct param *param = op_param(w->t.op, l->key, NULL);
+        if (!param || !param->unless || !param->unless(&w->t.sizes))
+            continue;
+        good = 0;
+        if (!w->told[i])
+            does_not_apply(p, w, l, param);
+        w->told[i] = 1;
+    }
+    return good;
+}
+
+static double work_bytes(const struct impl *k, const struct frame *f)
+{
+    if (!k || !k->work)
+        return 0;
+    double forward = (double)k->work(f, FORWARD), backward = (double)k->work(f, BACKWARD);
+    return forward > backward ? forward : backward;
+}
+
+/* Bytes that the trial takes on this machine: on the host one set of tensors
+ * for each of oracle, yardstick and judged backend, two more that differences
+ * move; then what is on the references' side.  Workspace is asked for only
+ * when the rest fits, for its own sizes are not bounded. */
+static double memory_needed(const struct plan *p, const struct trial *t)
+{
+    const struct backend *yardstick = t->type == F32 ? &ref32 : &ref16;
+    int sets = p->x->checks & CHECK_DIFFERENCES ? 5 : 3;
+    double sum = sets * (double)tensors_bytes(t->op, &t->sizes) +
+                 (double)op_memory(t->op, &ref64, NULL, &t->sizes) +
+                 (double)op_memory(t->op, yardstick, NULL, &t->sizes);
+    if (sum > p->available)
+        return sum;
+    return sum + work_bytes(op_kernels(t->op, &ref64)[0], &t->sizes) +
+           work_bytes(op_kernels(t->op, yardstick)[0], &t->sizes);
+}
+
+static const char *bytes_text(double bytes, char text[32])
+{
+    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    int i = 0;
+    for (bytes /= 1024; bytes >= 1024 && i < (int)COUNT(units) - 1; i++)
+        bytes /= 1024;
+    snprintf(text, 32, "%.1f %s", bytes, units[i]);
+    return text;
+}
+
+/* As it can stand among words. */
+static void quoted(const char *value, char *to, size_t size)
+{
+    size_t n = 0;
+    if (!strpbrk(value, " ,\"")) {
+        snprintf(to, size, "%s", value);
+        return;
+    }
+    to[n++] = '"';
+    for (; *value && n + 4 < size; value++) {
+        if (*value == '"')
+            to[n++] = '"';
+        to[n++] = *value;
+    }
+    to[n++] = '"';
+    to[n] = 0;
+}
+
+static int write_text(struct trial *t)
+{
+    char sizes[MAX_TEXT], more[2 * sizeof t->file + 8];
+    char *at = t->text, *end = at + sizeof t->text;
+
+    op_text(t->op, &t->sizes, sizes);
+    at += snprintf(at, end - at, "%s%s%s dtype=%s seed=%" PRIu64 " input=%s", t->op->name,
+                   *sizes ? " " : "", sizes, dtype_name(t->type), t->seed,
+                   input_names[t->input]);
+    const char *const keys[] = {" file", " group", " kernel"};
+    const char *const values[] = {t->file, t->group, t->kernel};
+    for (int i = 0; i < 3 && at < end; i++) {
+        quoted(values[i], more, sizeof more);
+        if (*values[i])
+            at += snprintf(at, end - at, "%s=%s", keys[i], more);
+    }
+    if (at >= end)
+        return err_set("as a line of words it is longer than %d characters", MAX_LINE - 1);
+    return 0;
+}
+
+static int append(struct experiment *x, const struct trial *t)
+{
+    struct trial *more = grow(x->trial, x->n, sizeof *more);
+    if (!more)
+        return err_set("no memory for %d trials", x->n + 1);
+    x->trial = more;
+    x->trial[x->n++] = *t;
+    return 0;
+}
+
+/* Is this list at its first value?  What it has no say in is then told once. */
+static int at_first(const struct lists *l, const char *key)
+{
+    for (int i = 0; i < l->n; i++)
+        if (strcmp(l->list[i].key, key) == 0)
+            return l->list[i].at == 0;
+    return 1;
+}
+
+static void refuse(struct plan *p, struct work *w)
+{
+    if (w->refused++ < MAX_REFUSED)
+        fault(p, w->s->line, "%s", err_text());
+}
+
+static void make_trial(struct plan *p, struct work *w)
+{
+    struct trial *t = &w->t;
+    char need[32], have[32], text[MAX_TEXT];
+
+    op_defaults(t->op, &t->sizes);
+    for (int i = 0; i < w->l.n; i++)
+        set_listed(t, w->l.list[i].key, w->l.list[i].value[w->l.list[i].at]);
+    if (!all_apply(p, w))
+        return;
+    op_text(t->op, &t->sizes, text);
+    if (op_complete(t->op, &t->sizes)) {
+        char why[512];
+        snprintf(why, sizeof why, "%s", err_text());
+        err_set("%s: %s (%s)", t->op->name, why, text);
+        if (at_first(&w->l, "dtype") && at_first(&w->l, "seed"))
+            refuse(p, w);
+        return;
+    }
+    double bytes = memory_needed(p, t);
+    if (bytes > p->available) {
+        err_set("%s needs %s of memory, %s are available (%s dtype=%s)", t->op->name,
+                bytes_text(bytes, need), bytes_text(p->available, have), text,
+                dtype_name(t->type));
+        if (at_first(&w->l, "seed"))
+            refuse(p, w);
+    } else if (write_text(t) || append(p->x, t)) {
+        refuse(p, w);
+    }
+}
+
+static void make_product(struct plan *p, struct work *w)
+{
+    double n = 1;
+    for (int i = 0; i < w->l.n; i++)
+        n *= w->l.list[i].n_values;
+    if (p->x->n + n > MAX_TRIALS) {
+        fault(p, w->s->line, "this makes %.0f trials%s; an experiment has at most %d", n,
+              p->x->n ? " more" : "", MAX_TRIALS);
+        return;
+    }
+    do
+        make_trial(p, w);
+    while (lists_next(&w->l));
+    if (w->refused > MAX_REFUSED)
+        fault(p, w->s->line, "and %d more", w->refused - MAX_REFUSED);
+}
+
+static void read_trials(struct plan *p, const struct ini_section *s)
+{
+    const struct ini_entry *op = entry_find(s, "op");
+    const char *name = s->name + strlen("trial");
+    struct work *w = calloc(1, sizeof *w);
+    int faults = p->n_faults;
+
+    if (!w) {
+        fault(p, s->line, "no memory");
+        return;
+    }
+    w->s = s;
+    w->t.line = p->file ? s->line : 0;
+    w->t.seed = p->x->seed;
+    for (int k = 0; trial_keys[k].name; k++)
+        if (trial_keys[k].initial)
+            trial_setters[k].set(&w->t, trial_keys[k].initial);
+    name += strspn(name, " \t");
+    snprintf(w->t.section, sizeof w->t.section, "%s", name);
+    if (op)
+        read_entry(p, w, op);    /* the meaning of the others hangs on it */
+    else if (p->file)
+        fault(p, s->line, "[%s] has no op", s->name);
+    else
+        fault(p, s->line, "no operation is named");
+    for (int i = 0; i < s->n; i++)
+        if (&s->entry[i] != op)
+            read_entry(p, w, &s->entry[i]);
+    read_input(p, w);
+    if (p->n_faults == faults)
+        make_product(p, w);
+    lists_free(&w->l);
+    free(w);
+}
+
+/* ---- sections ---- */
+
+static int is_trial(const char *name)
+{
+    return strncmp(name, "trial", 5) == 0 && (!name[5] || name[5] == ' ' || name[5] == '\t');
+}
+
+/* First [experiment], wherever it stands, for trials go by it. */
+static void read_experiments(struct plan *p, const struct ini *ini)
+{
+    const struct ini_section *first = NULL;
+    for (int i = 0; i < ini->n; i++) {
+        const struct ini_section *s = &ini->section[i];
+        if (!s->name || strcmp(s->name, "experiment") != 0)
+            continue;
+        if (first)
+            fault(p, s->line, "a second [experiment]; the first is in line %d", first->line);
+        else
+            first = s;
+    }
+    read_experiment(p, first);
+}
+
+static void read_sections(struct plan *p, const struct ini *ini)
+{
+    int others = p->n_faults, trials = 0;
+
+    read_experiments(p, ini);
+    for (int i = 0; i < ini->n; i++) {
+        const struct ini_section *s = &ini->section[i];
+        if (!s->name) {
+            others++;
+        } else if (is_trial(s->name)) {
+            trials++;
+            read_trials(p, s);
+        } else if (strcmp(s->name, "experiment") != 0 && !s->line) {
+            fault(p, s->entry[0].line, "%s = %s stands before any section", s->entry[0].key,
+                  s->entry[0].value);
+        } else if (strcmp(s->name, "experiment") != 0) {
+            others++;
+            fault(p, s->line, "unknown section [%s]", s->name);
+        }
+    }
+    if (!trials && !others)
+        fault(p, 0, "it has no [trial]");
+}
+
+static int finish(struct plan *p, struct ini *ini, FILE *errors)
+{
+    struct experiment *x = p->x;
+
+    if (ini->text) {
+        p->available = (double)ref64.memory();
+        read_sections(p, ini);
+    }
+    x->text = ini->text;
+    ini->text = NULL;
+    ini_free(ini);
+    int n = faults_tell(p, errors);
+    if (n)
+        plan_free(x);
+    return n;
+}
+
+int plan_read(const char *file, struct experiment *x, FILE *errors)
+{
+    struct plan p = {.file = file, .x = x};
+    struct ini ini;
+
+    memset(x, 0, sizeof *x);
+    name_after(x, file);
+    ini_read(&ini, file, ini_fault, &p);
+    return finish(&p, &ini, errors);
+}
+
+/* ---- words ---- */
+
+/* Cut off the next word, up to a blank that no quotes enclose; NULL at the end. */
+static char *next_word(char **at)
+{
+    char *c = *at, *word;
+    int in_quotes = 0;
+
+    while (isspace((unsigned char)*c))
+        c++;
+    for (word = c; *c && (in_quotes || !isspace((unsigned char)*c)); c++)
+        in_quotes ^= *c == '"';
+    *at = c + (*c != 0);
+    *c = 0;
+    return c > word ? word : NULL;
+}
+
+/* Deal the words out to two sections.  They are numbered, for the order of
+ * the faults. */
+static int read_words(struct plan *p, char *words, struct ini *ini)
+{
+    int e = ini_add_section(ini, "experiment", 1) || ini_add_section(ini, "trial", 1);
+    struct ini_section *experiment = ini->section, *trial = experiment + 1;
+    char *word;
+
+    for (int n = 1; !e && (word = next_word(&words)); n++) {
+        char *equals = strchr(word, '=');
+        if (!equals && n == 1) {
+            e = ini_add_entry(trial, "op", word, n);
+        } else if (!equals || equals == word) {
+            fault(p, n, "expected key=value at: %.60s", word);
+        } else {
+            *equals = 0;
+            int other = key_find(experiment_keys, word) >= 0 && key_find(trial_keys, word) < 0;
+            e = ini_add_entry(other ? experiment : trial, word, equals + 1, n);
+        }
+    }
+    return e;
+}
+
+int plan_words(const char *words, struct experiment *x, FILE *errors)
+{
+    struct plan p = {.x = x};
+    struct ini ini = {.text = strdup(words)};
+    char *copy = strdup(words);
+
+    memset(x, 0, sizeof *x);
+    strcpy(x->name, "trial");
+    if (!ini.text || !copy || read_words(&p, copy, &ini))
+        fault(&p, 0, "no memory for these words");
+    free(copy);
+    return finish(&p, &ini, errors);
+}
+
+void plan_free(struct experiment *x)
+{
+    free(x->text);
+    free(x->trial);
+    memset(x, 0, sizeof *x);
+}

@@ -1,0 +1,441 @@
+#include "config.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/report.h"
+
+enum { MAX_COLUMNS = 40, VALUE = 64 };
+
+/* A column of the table: something that differs between the trials. */
+struct column {
+    char name[VALUE];
+    int width;
+};
+
+/* The largest value seen of something, and where. */
+struct worst {
+    double value;
+    char tensor[32];
+    int trial;
+};
+
+struct report {
+    const struct experiment *x;
+    FILE *to;
+    int tsv;
+    struct column column[MAX_COLUMNS];
+    int n_columns;
+    int checks, failed, skipped, errors, done;
+    struct worst difference, yard, margin;
+    char why_skipped[1024];
+    time_t begun;
+};
+
+/* ---- what a trial's settings are, by name ---- */
+
+/* The value of setting `name`, "" where the trial has none. */
+static void setting(const struct trial *t, const char *name, char value[VALUE])
+{
+    int place;
+    char buffer[32];
+
+    *value = 0;
+    if (strcmp(name, "op") == 0)
+        snprintf(value, VALUE, "%s", t->op->name);
+    else if (strcmp(name, "section") == 0)
+        snprintf(value, VALUE, "%s", t->section);
+    else if (strcmp(name, "dtype") == 0)
+        snprintf(value, VALUE, "%s", t->type == BF16 ? "bf16" : "fp32");
+    else if (strcmp(name, "seed") == 0)
+        snprintf(value, VALUE, "%" PRIu64, t->seed);
+    else if (strcmp(name, "input") == 0)
+        snprintf(value, VALUE, "%s", (const char *[]){"normal", "text", "hdf5"}[t->input]);
+    else if (op_param(t->op, name, &place))
+        snprintf(value, VALUE, "%s", op_value(t->op, &t->sizes, place, buffer));
+}
+
+/* Every name that any trial has a setting of, in order. */
+static int settings(const struct experiment *x, char name[MAX_COLUMNS][VALUE])
+{
+    int n = 0;
+    snprintf(name[n++], VALUE, "section");
+    snprintf(name[n++], VALUE, "op");
+    for (int i = 0; i < x->n; i++) {
+        const struct op *o = x->trial[i].op;
+        for (int p = 0; p < o->n_params; p++) {
+            int known = 0;
+            for (int j = 0; j < n; j++)
+                known |= strcmp(name[j], o->param[p].name) == 0;
+            if (!known && n < MAX_COLUMNS - 3)
+                snprintf(name[n++], VALUE, "%s", o->param[p].name);
+        }
+    }
+    snprintf(name[n++], VALUE, "dtype");
+    snprintf(name[n++], VALUE, "seed");
+    snprintf(name[n++], VALUE, "input");
+    return n;
+}
+
+static int varies(const struct experiment *x, const char *name, int *width)
+{
+    char first[VALUE], value[VALUE];
+    int differ = 0;
+
+    *width = (int)strlen(name);
+    setting(&x->trial[0], name, first);
+    for (int i = 0; i < x->n; i++) {
+        setting(&x->trial[i], name, value);
+        differ |= strcmp(value, first) != 0;
+        if ((int)strlen(value) > *width)
+            *width = (int)strlen(value);
+    }
+    return differ;
+}
+
+struct report *report_new(const struct experiment *x, FILE *to, int tsv)
+{
+    struct report *p = calloc(1, sizeof *p);
+    char name[MAX_COLUMNS][VALUE];
+
+    if (!p)
+        return NULL;
+    p->x = x;
+    p->to = to;
+    p->tsv = tsv;
+    p->begun = time(NULL);
+    for (int i = 0, n = settings(x, name), width; i < n; i++)
+        if (varies(x, name[i], &width)) {
+            struct column *c = &p->column[p->n_columns++];
+            memcpy(c->name, name[i], VALUE);
+            c->width = width;
+        }
+    return p;
+}
+
+void report_free(struct report *p)
+{
+    free(p);
+}
+
+/* ---- numbers that fit ---- */
+
+static const char *seconds_text(double s, char text[16])
+{
+    double scale = s < 1e-3 ? 1e6 : s < 1 ? 1e3 : 1;
+    double x = s * scale;
+    snprintf(text, 16, "%.*f %s", x < 10 ? 2 : x < 100 ? 1 : 0, x,
+             s < 1e-3 ? "us" : s < 1 ? "ms" : "s");
+    return text;
+}
+
+static void note_worst(struct worst *w, const struct verdict *v, double value, int trial)
+{
+    if (!(value <= w->value)) {
+        w->value = value;
+        w->trial = trial;
+        snprintf(w->tensor, sizeof w->tensor, "%s", v->tensor);
+    }
+}
+
+/* ---- head ---- */
+
+static void head_constant(const struct report *p)
+{
+    char name[MAX_COLUMNS][VALUE], value[VALUE];
+    int n = settings(p->x, name), width, at = 0;
+
+    for (int i = 0; i < n; i++) {
+        if (varies(p->x, name[i], &width))
+            continue;
+        setting(&p->x->trial[0], name[i], value);
+        if (!*value)
+            continue;
+        int more = fprintf(p->to, "%s%s=%s", at ? " " : "  ", name[i], value);
+        at += more;
+        if (at > 84) {
+            fputc('\n', p->to);
+            at = 0;
+        }
+    }
+    if (at)
+        fputc('\n', p->to);
+}
+
+void report_head(struct report *p, const char *file, int resumed)
+{
+    const struct experiment *x = p->x;
+
+    if (p->tsv) {
+        fprintf(p->to, "trial\tbackend\tkernel\tcheck\ttensor\tvalue\tbound\tverdict\tline\n");
+        return;
+    }
+    fprintf(p->to, "%s %s: %s, %d trial%s into %s\n", PACKAGE_NAME, PACKAGE_VERSION, x->name, x->n,
+            x->n == 1 ? "" : "s", file);
+    head_constant(p);
+    fprintf(p->to, "  CPU  %s\n", ref64.device());
+    const char *why = gpu_backends[0]->unavailable();
+    if (why)
+        fprintf(p->to, "  GPU  none (%s): everything runs on the CPU\n", why);
+    else
+        fprintf(p->to, "  GPU  %s\n", gpu_backends[0]->device());
+    if (resumed)
+        fprintf(p->to, "  %d trials are there already\n", resumed);
+    fprintf(p->to, "\n%4s", "#");
+    for (int i = 0; i < p->n_columns; i++)
+        fprintf(p->to, "  %-*s", p->column[i].width, p->column[i].name);
+    fprintf(p->to, "  %-7s  %8s  %8s  %-22s  %s\n", "backend", "forward", "backward",
+            "worst error", "checks");
+}
+
+/* ---- a trial ---- */
+
+static void trial_columns(const struct report *p, int i, int first)
+{
+    char value[VALUE];
+    if (first)
+        fprintf(p->to, "%4d", i + 1);
+    else
+        fprintf(p->to, "%4s", "");
+    for (int c = 0; c < p->n_columns; c++) {
+        setting(&p->x->trial[i], p->column[c].name, value);
+        fprintf(p->to, "  %-*s", p->column[c].width, first ? (*value ? value : "-") : "");
+    }
+}
+
+/* The error to show for a backend: the oracle's against differences, any
+ * other's against the oracle. */
+static void worst_of(const struct report *p, const struct result *r, const struct ran *ran,
+                     double *error, char tensor[32])
+{
+    const struct trial *t = r->trial;
+    (void)p;
+    *error = -1;
+    for (int i = 0; i < r->verdicts.n; i++) {
+        const struct verdict *v = &r->verdicts.v[i];
+        if (strcmp(v->backend, ran->backend->name) != 0 || strcmp(v->check, "differences") != 0)
+            continue;
+        if (!(v->error <= *error)) {
+            *error = v->error;
+            snprintf(tensor, 32, "%s", v->tensor);
+        }
+    }
+    if (ran->backend == &ref64)
+        return;
+    for (int a = 0; a < t->op->n_args; a++)
+        for (int grad = 0; grad < 2; grad++) {
+            if (!op_results(t->op, &t->sizes, a, grad) || t->op->arg[a].flags & SAVED)
+                continue;
+            double d = distance(tensors_result(ran->t, a, grad),
+                                tensors_result(r->ran[0].t, a, grad),
+                                op_count(t->op, &t->sizes, a)).max;
+            if (!(d <= *error)) {
+                *error = d;
+                snprintf(tensor, 32, "%s%s", grad ? "d_" : "", t->op->arg[a].name);
+            }
+        }
+}
+
+static void count_checks(const struct result *r, const struct ran *ran, int *n, int *failed)
+{
+    *n = *failed = 0;
+    for (int i = 0; i < r->verdicts.n; i++)
+        if (strcmp(r->verdicts.v[i].backend, ran->backend->name) == 0) {
+            ++*n;
+            *failed += !r->verdicts.v[i].pass;
+        }
+}
+
+static void ran_row(struct report *p, int i, const struct result *r, const struct ran *ran)
+{
+    char tensor[32] = "", error_text[40] = "", forward[16] = "-", backward[16] = "-";
+    double error;
+    int n, failed;
+
+    worst_of(p, r, ran, &error, tensor);
+    count_checks(r, ran, &n, &failed);
+    if (error >= 0)
+        snprintf(error_text, sizeof error_text, "%.1e %s", error, tensor);
+    if (p->x->repeats) {
+        seconds_text(ran->outcome.median[FORWARD], forward);
+        seconds_text(ran->outcome.median[BACKWARD], backward);
+    }
+    trial_columns(p, i, ran == r->ran);
+    fprintf(p->to, "  %-7s  %8s  %8s  %-22s  ", ran->backend->name, forward, backward, error_text);
+    if (failed)
+        fprintf(p->to, "FAILED %d of %d\n", failed, n);
+    else if (n)
+        fprintf(p->to, "%d ok\n", n);
+    else
+        fprintf(p->to, "-\n");
+    if (ran->backend != &ref64 && ran->backend == yardstick(ran->backend)) {
+        struct verdict v = {.check = ""};
+        snprintf(v.tensor, sizeof v.tensor, "%s", tensor);
+        note_worst(&p->yard, &v, error, i + 1);
+    }
+}
+
+static void failure_lines(struct report *p, const struct result *r)
+{
+    for (int i = 0; i < r->verdicts.n; i++) {
+        const struct verdict *v = &r->verdicts.v[i];
+        if (v->pass)
+            continue;
+        fprintf(p->to, "      %s %s, %s: off by %.3g at %s, bound %.3g", v->backend, v->check,
+                v->tensor, v->error, *v->worst ? v->worst : "-", v->bound);
+        if (v->first_bad >= 0)
+            fprintf(p->to, ", first at step %" PRId64, v->first_bad);
+        fputc('\n', p->to);
+    }
+    if (r->failed)
+        fprintf(p->to, "      again: run-ablation -t '%s'\n", r->trial->text);
+}
+
+static void trial_records(struct report *p, int i, const struct result *r)
+{
+    const char *line = r->trial->text;
+    for (int j = 0; j < r->n_ran && p->x->repeats; j++)
+        for (enum pass q = FORWARD; q < N_PASSES; q++)
+            fprintf(p->to, "%d\t%s\t%s\ttime\t%s\t%.6g\t\t\t%s\n", i + 1,
+                    r->ran[j].backend->name, r->ran[j].kernel->name,
+                    q ? "backward" : "forward", r->ran[j].outcome.median[q], line);
+    for (int j = 0; j < r->verdicts.n; j++) {
+        const struct verdict *v = &r->verdicts.v[j];
+        fprintf(p->to, "%d\t%s\t%s\t%s\t%s\t%.6g\t%.6g\t%s\t%s\n", i + 1, v->backend, v->kernel,
+                v->check, v->tensor, v->error, v->bound, v->pass ? "pass" : "fail", line);
+    }
+}
+
+/* Each reason once, however many trials it holds for. */
+static void keep_reasons(struct report *p, const char *skips)
+{
+    char line[300];
+    for (; *skips; skips += strcspn(skips, "\n"), skips += *skips == '\n') {
+        snprintf(line, sizeof line, "%.*s", (int)strcspn(skips, "\n"), skips);
+        if (!strstr(p->why_skipped, line)) {
+            size_t used = strlen(p->why_skipped);
+            snprintf(p->why_skipped + used, sizeof p->why_skipped - used, "%s%s",
+                     used ? "; " : "", line);
+        }
+    }
+}
+
+void report_trial(struct report *p, int i, const struct result *r)
+{
+    progress_clear();
+    p->done++;
+    p->checks += r->verdicts.n;
+    p->failed += r->failed;
+    p->skipped += r->skipped;
+    keep_reasons(p, r->skips);
+    for (int j = 0; j < r->verdicts.n; j++) {
+        const struct verdict *v = &r->verdicts.v[j];
+        if (strcmp(v->check, "differences") == 0)
+            note_worst(&p->difference, v, v->error, i + 1);
+        if (strcmp(v->check, "parity") == 0)
+            note_worst(&p->margin, v, v->error / v->bound, i + 1);
+    }
+    if (p->tsv) {
+        trial_records(p, i, r);
+    } else {
+        for (int j = 0; j < r->n_ran; j++)
+            ran_row(p, i, r, &r->ran[j]);
+        failure_lines(p, r);
+    }
+    fflush(p->to);
+}
+
+void report_error(struct report *p, int i, const char *why)
+{
+    progress_clear();
+    p->errors++;
+    p->failed++;
+    p->checks++;
+    if (p->tsv) {
+        fprintf(p->to, "%d\t\t\terror\t%s\t\t\tfail\t%s\n", i + 1, why, p->x->trial[i].text);
+    } else {
+        trial_columns(p, i, 1);
+        fprintf(p->to, "  FAILED: %s\n      again: run-ablation -t '%s'\n", why,
+                p->x->trial[i].text);
+    }
+    fflush(p->to);
+}
+
+void report_resumed(struct report *p, int i, int n_checks, int failed, int skipped)
+{
+    (void)i;
+    p->done++;
+    p->checks += n_checks;
+    p->failed += failed;
+    p->skipped += skipped;
+}
+
+/* ---- end ---- */
+
+int report_end(struct report *p, const char *file, int interrupted)
+{
+    const char *comment = p->tsv ? "# " : "";
+    struct stat st;
+
+    progress_clear();
+    if (!p->tsv) {
+        fputc('\n', p->to);
+        if (p->difference.trial)
+            fprintf(p->to, "gradients   differ from central differences by at most %.1e of the "
+                    "gradient (%s, trial %d)\n", p->difference.value, p->difference.tensor,
+                    p->difference.trial);
+        if (p->yard.trial)
+            fprintf(p->to, "yardstick   differs from the oracle by at most %.1e (%s, trial %d)\n",
+                    p->yard.value, p->yard.tensor, p->yard.trial);
+        if (p->margin.trial)
+            fprintf(p->to, "parity      at most %.2f of its bound (%s, trial %d)\n",
+                    p->margin.value, p->margin.tensor, p->margin.trial);
+        if (*p->why_skipped)
+            fprintf(p->to, "skipped     %s\n", p->why_skipped);
+        if (stat(file, &st) == 0)
+            fprintf(p->to, "%s  %.1f MB, %d of %d trials, %.0f s\n", file, st.st_size * 1e-6,
+                    p->done, p->x->n, difftime(time(NULL), p->begun));
+    }
+    if (interrupted)
+        fprintf(p->to, "%sstopped after %d of %d trials; --resume goes on from there\n", comment,
+                p->done, p->x->n);
+    fprintf(p->to, "%s%d checks, %d failed, %d skipped\n", comment, p->checks, p->failed,
+            p->skipped);
+    return p->failed;
+}
+
+void report_plan(const struct experiment *x, FILE *to)
+{
+    for (int i = 0; i < x->n; i++)
+        fprintf(to, "%d\t%s\n", i + 1, x->trial[i].text);
+}
+
+/* ---- progress ---- */
+
+static int shown;
+
+void progress(const char *fmt, ...)
+{
+    va_list ap;
+    if (!isatty(STDERR_FILENO))
+        return;
+    va_start(ap, fmt);
+    fputs("\r\033[K", stderr);
+    vfprintf(stderr, fmt, ap);
+    fflush(stderr);
+    va_end(ap);
+    shown = 1;
+}
+
+void progress_clear(void)
+{
+    if (shown)
+        fputs("\r\033[K", stderr);
+    shown = 0;
+}

@@ -1,0 +1,32 @@
+/* report.h - what a person reads while an experiment runs, and after. */
+#ifndef REPORT_H
+#define REPORT_H
+
+#include <stdio.h>
+
+#include "common/store.h"
+
+struct report;
+
+/* `tsv`: one record a line, tab-separated, instead of the table. */
+struct report *report_new(const struct experiment *x, FILE *to, int tsv);
+/* The head: what runs where; `resumed` trials are there already. */
+void report_head(struct report *p, const char *file, int resumed);
+/* A trial that is done; one that could not be (err_text() says why). */
+void report_trial(struct report *p, int i, const struct result *r);
+void report_error(struct report *p, int i, const char *why);
+/* One that an earlier run did. */
+void report_resumed(struct report *p, int i, int n_checks, int failed, int skipped);
+/* Summary and closing line "N checks, F failed, S skipped"; returns F. */
+int report_end(struct report *p, const char *file, int interrupted);
+void report_free(struct report *p);
+
+/* The plan alone, one line a trial. */
+void report_plan(const struct experiment *x, FILE *to);
+
+/* A line on a terminal's stderr that says what is being done; nothing if
+ * stderr is no terminal. */
+void progress(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void progress_clear(void);
+
+#endif

@@ -1,0 +1,162 @@
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/err.h"
+#include "common/trial.h"
+#include "data/input.h"
+
+int trial_backends(const struct experiment *x, const struct trial *t,
+                   const struct backend *list[16])
+{
+    int n = 0;
+
+    list[n++] = &ref64;
+    list[n++] = t->type == BF16 ? &ref16 : &ref32;
+    for (int g = 0; gpu_backends[g]; g++) {
+        int wanted = !x->n_backends;
+        for (int i = 0; i < x->n_backends; i++)
+            wanted |= x->backend[i] == gpu_backends[g];
+        if (wanted && gpu_backends[g]->type == t->type)
+            list[n++] = gpu_backends[g];
+    }
+    return n;
+}
+
+static void skip(struct result *r, const char *what, const char *why)
+{
+    size_t used = strlen(r->skips);
+    snprintf(r->skips + used, sizeof r->skips - used, "%s: %s\n", what, why);
+    r->skipped++;
+}
+
+static int is_reference(const struct backend *b)
+{
+    return b == &ref64 || b == &ref32 || b == &ref16;
+}
+
+/* The kernel that the trial names, or the first that accepts the case; NULL
+ * and the reason where there is none. */
+static const struct impl *choose(const struct trial *t, const struct backend *b, char *why,
+                                 size_t room)
+{
+    const struct impl *const *k = op_kernels(t->op, b);
+    int any = is_reference(b) || !*t->kernel;
+
+    snprintf(why, room, "%s has no kernel%s%s", t->op->name, any ? "" : " ", any ? "" : t->kernel);
+    for (; *k; k++) {
+        if (!any && strcmp((*k)->name, t->kernel) != 0)
+            continue;
+        const char *no = (*k)->declines ? (*k)->declines(&t->sizes) : NULL;
+        if (!no)
+            return *k;
+        snprintf(why, room, "kernel %s declines: %s", (*k)->name, no);
+    }
+    return NULL;
+}
+
+static int run_on(const struct experiment *x, const struct trial *t, const struct backend *b,
+                  const struct impl *k, struct result *r)
+{
+    struct ran *ran = &r->ran[r->n_ran];
+    struct call c = {.op = t->op, .backend = b, .kernel = k, .sizes = &t->sizes,
+                     .repeats = x->repeats};
+
+    int64_t needs = op_memory(t->op, b, k, &t->sizes), has = b->memory();
+    if (needs > has)
+        return err_set("%s on %s needs %.1f GiB, %.1f GiB are free", t->op->name, b->name,
+                       needs * 0x1p-30, has * 0x1p-30);
+    ran->backend = b;
+    ran->kernel = k;
+    ran->t = tensors_copy(t->op, &t->sizes, r->inputs);
+    if (!ran->t)
+        return -1;
+    r->n_ran++;
+    return run_op(&c, ran->t, &ran->outcome);
+}
+
+enum { ORACLE, YARDSTICK };    /* their places in a result */
+
+/* Parity, for a backend that is judged; properties for it and the yardstick. */
+static int judge(const struct experiment *x, const struct trial *t, const struct ran *ran,
+                 trial_step *step, void *data, struct result *r)
+{
+    const struct ran *oracle = &r->ran[ORACLE], *yard = &r->ran[YARDSTICK];
+    struct bounds bounds;
+    struct call c = {.op = t->op, .backend = ran->backend, .kernel = ran->kernel,
+                     .sizes = &t->sizes};
+
+    bounds_from(&bounds, t->op, &t->sizes, ran->backend, ran->kernel, oracle->t, yard->t);
+    if (x->checks & CHECK_PARITY && ran != yard &&
+        check_parity(t->op, &t->sizes, ran->backend, ran->kernel, oracle->t, ran->t, &bounds,
+                     &r->verdicts))
+        return -1;
+    if (!(x->checks & CHECK_PROPERTIES))
+        return 0;
+    step("properties", data);
+    return check_properties(&c, r->inputs, &bounds, &r->verdicts);
+}
+
+static int run_all(const struct experiment *x, const struct trial *t, const volatile int *stop,
+                   trial_step *step, void *data, struct result *r)
+{
+    const struct backend *list[16];
+    int n = trial_backends(x, t, list), judged = 0;
+
+    for (int i = 0; i < n; i++) {
+        char why[200];
+        const char *no = list[i]->unavailable();
+        const struct impl *k = no ? NULL : choose(t, list[i], why, sizeof why);
+        if (*stop)
+            return err_set("interrupted");
+        if (!k && is_reference(list[i]))
+            return err_set("%s: %s", list[i]->name, no ? no : why);
+        if (!k) {
+            skip(r, list[i]->name, no ? no : why);
+            continue;
+        }
+        step(list[i]->name, data);
+        if (run_on(x, t, list[i], k, r))
+            return -1;
+        judged += i > YARDSTICK;
+    }
+    if (x->checks & CHECK_PARITY && !judged && !r->skipped)
+        skip(r, "parity", "no GPU backend was asked for");
+    if (x->checks & CHECK_DIFFERENCES) {
+        step("differences", data);
+        if (check_differences(t->op, &t->sizes, r->ran[ORACLE].t, 0, x->directions, stop,
+                              &r->verdicts))
+            return -1;
+    }
+    for (int i = YARDSTICK; i < r->n_ran && !*stop; i++)
+        if (judge(x, t, &r->ran[i], step, data, r))
+            return -1;
+    return *stop ? err_set("interrupted") : 0;
+}
+
+int trial_run(const struct experiment *x, const struct trial *t, const volatile int *stop,
+              trial_step *step, void *data, struct result *r)
+{
+    struct tensors *inputs = tensors_new(t->op, &t->sizes);
+
+    *r = (struct result){.trial = t, .inputs = inputs};
+    if (!inputs)
+        return -1;
+    step("inputs", data);
+    if (input_fill(t, inputs))
+        return TRIAL_BAD_INPUT;
+    tensors_round(inputs, t->op, &t->sizes, t->type == BF16 ? &ref16 : &ref32);
+    int e = run_all(x, t, stop, step, data, r);
+    r->failed = verdicts_failed(&r->verdicts, 0);
+    return e;
+}
+
+void result_free(struct result *r)
+{
+    tensors_free(r->inputs);
+    for (int i = 0; i < r->n_ran; i++)
+        tensors_free(r->ran[i].t);
+    verdicts_free(&r->verdicts);
+}

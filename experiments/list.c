@@ -1,0 +1,108 @@
+#include "config.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "common/err.h"
+#include "common/plan.h"
+#include "experiments/list.h"
+
+static void list_param(FILE *to, const struct op *o, const struct param *p)
+{
+    char what[200] = "";
+    (void)o;
+    if (p->choices) {
+        for (int i = 0; p->choices[i]; i++)
+            snprintf(what + strlen(what), sizeof what - strlen(what), "%s%s", i ? " " : "",
+                     p->choices[i]);
+        fprintf(to, "    %-20s %-34s [%s]  %s\n", p->name, what, p->choices[p->initial], p->help);
+    } else {
+        snprintf(what, sizeof what, "%" PRId64 " to %" PRId64, p->min, p->max);
+        fprintf(to, "    %-20s %-34s [%" PRId64 "]  %s\n", p->name, what, p->initial, p->help);
+    }
+}
+
+/* "[steps,batch,dim]" of an argument in the operation's default sizes. */
+static void shape_text(const struct op *o, const char *shape, char *text, size_t room)
+{
+    size_t used = snprintf(text, room, "[");
+    for (const char *c = shape; *c && used < room; c++)
+        used += snprintf(text + used, room - used, "%s%s", op_axis(o, *c), c[1] ? "," : "");
+    if (used < room)
+        snprintf(text + used, room - used, "]");
+}
+
+/* Does the tensor exist under some choice?  Its shape under the first. */
+static void list_arg(FILE *to, const struct op *o, int arg)
+{
+    const struct arg *a = &o->arg[arg];
+    struct frame f;
+    char shape[200];
+
+    op_defaults(o, &f);
+    op_complete(o, &f);
+    shape_text(o, a->shape, shape, sizeof shape);
+    fprintf(to, "    %-12s %-6s %s%s%s\n", a->name,
+            a->flags & IN ? "in" : a->flags & OUT ? "out" : "saved", shape,
+            a->shape_of ? " (by choice another)" : "",
+            op_has(o, &f, arg) ? "" : " (by choice; not with the defaults)");
+}
+
+static void list_kernels(FILE *to, const struct op *o)
+{
+    for (const struct backend *const *b = backends(); *b; b++) {
+        const struct impl *const *k = op_kernels(o, *b);
+        const char *why = (*b)->unavailable();
+        if (!*k)
+            fprintf(to, "    %-6s none (%s)\n", (*b)->name, why ? why : "not written yet");
+        for (; *k; k++)
+            fprintf(to, "    %-6s %-10s %s\n", (*b)->name, (*k)->name, (*k)->idea);
+    }
+}
+
+static void list_op(FILE *to, const struct op *o)
+{
+    fprintf(to, "%s    %s\n", o->name, o->formula);
+    fprintf(to, "  source: %s\n  parameters [default]\n", o->source);
+    for (int i = 0; i < o->n_params; i++)
+        list_param(to, o, &o->param[i]);
+    fprintf(to, "  tensors\n");
+    for (int i = 0; i < o->n_args; i++)
+        list_arg(to, o, i);
+    fprintf(to, "  kernels\n");
+    list_kernels(to, o);
+    fputc('\n', to);
+}
+
+static void list_keys(FILE *to, const char *section, const struct plan_key *k)
+{
+    fprintf(to, "%s\n", section);
+    for (; k->name; k++)
+        fprintf(to, "    %-20s %-34s %s\n", k->name, k->initial, k->help);
+    fputc('\n', to);
+}
+
+int list(FILE *to, const char *name)
+{
+    if (name) {
+        const struct op *o = op_find(name);
+        if (!o)
+            return err_set("no operation %s", name);
+        list_op(to, o);
+        return 0;
+    }
+    for (int i = 0; i < N_OPS; i++)
+        list_op(to, ops[i]);
+    list_keys(to, "[experiment]", experiment_keys);
+    list_keys(to, "[trial]: op, the operation's parameters, and", trial_keys);
+    return 0;
+}
+
+void list_version(FILE *to)
+{
+    fprintf(to, "%s\n", PACKAGE_STRING);
+    for (const struct backend *const *b = backends(); *b; b++) {
+        const char *why = (*b)->unavailable();
+        fprintf(to, "  %-6s %s\n", (*b)->name, why ? why : (*b)->device());
+    }
+}

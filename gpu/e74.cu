@@ -1,0 +1,167 @@
+/* e74: the projections as products over all T*B rows of x at once, then
+ * e74_cell in one launch; backward the other way round. */
+#include "gpu/product.cuh"
+#include "common/ops/e74.h"
+
+extern "C" const struct impl *const gpu32_e74_cell[], *const gpu16_e74_cell[];
+
+template <typename T> static const struct impl *cell_kernel(void);
+template <> const struct impl *cell_kernel<float>(void) { return gpu32_e74_cell[0]; }
+template <> const struct impl *cell_kernel<__nv_bfloat16>(void) { return gpu16_e74_cell[0]; }
+
+static int64_t rows(const struct frame *f)
+{
+    return DIM(f, 'T') * DIM(f, 'B');
+}
+
+/* Parts of the workspace begin on 256 bytes. */
+static size_t aligned(size_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+
+/* The cell's call within the layer's: its tensors are the layer's, its
+ * gradients of k, v, q, z those given. */
+static struct frame cell_frame(const struct frame *f, void *const dp[4], void *work)
+{
+    const struct e74 *a = ARGS(f, e74), *g = GRADS(f, e74);
+    struct frame c = *f;
+    struct e74_cell ca = {a->k, a->v, a->q, a->z, a->S0, a->U0, a->V0, a->W_r,
+                          a->out, a->S_T, a->U_T, a->y, a->checkpoints};
+    struct e74_cell cg = {dp[0], dp[1], dp[2], dp[3], g->S0, g->U0, g->V0, g->W_r,
+                          g->out, g->S_T, g->U_T, NULL, NULL};
+    memset(c.arg, 0, sizeof c.arg);
+    memset(c.grad, 0, sizeof c.grad);
+    memcpy(c.arg, &ca, sizeof ca);
+    memcpy(c.grad, &cg, sizeof cg);
+    c.work = work;
+    return c;
+}
+
+enum { BLOCK = 256 };
+
+/* Every row of z is b_z: what the product is then added to, so that z is
+ * rounded once. */
+template <typename T>
+__global__ void spread_bias(T *z, const T *b_z, int64_t n, int64_t P)
+{
+    int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
+    if (i < n)
+        z[i] = b_z[i % P];
+}
+
+/* From float to T, where the sum of several products was kept in float. */
+template <typename T>
+__global__ void convert(T *to, const float *from, int64_t n)
+{
+    int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
+    if (i < n)
+        store(to + i, from[i]);
+}
+
+/* db[j] = sum over rows of dz[.][j]: one block a column, in a fixed order. */
+template <typename T>
+__global__ void column_sums(float *db, const T *dz, int64_t M, int64_t P)
+{
+    __shared__ float sums[BLOCK];
+    float sum = 0;
+    for (int64_t m = threadIdx.x; m < M; m += BLOCK)
+        sum += load(dz + m * P + blockIdx.x);
+    sums[threadIdx.x] = sum;
+    for (int d = BLOCK / 2; d; d /= 2) {
+        __syncthreads();
+        if ((int)threadIdx.x < d)
+            sums[threadIdx.x] += sums[threadIdx.x + d];
+    }
+    if (threadIdx.x == 0)
+        db[blockIdx.x] = sums[0];
+}
+
+template <typename T>
+static int forward(const struct frame *f)
+{
+    const struct e74 *a = ARGS(f, e74);
+    int64_t M = rows(f), P = DIM(f, 'P'), D = DIM(f, 'D');
+    const void *W[] = {a->W_k, a->W_v, a->W_q, a->W_z};
+    void *p[] = {a->k, a->v, a->q, a->z}, *none[4] = {NULL};
+    matrix<T> x = {(const T *)a->x, M, D, false};
+
+    if (a->z) {
+        spread_bias<T><<<ceil_div(M * P, BLOCK), BLOCK>>>((T *)a->z, (const T *)a->b_z, M * P, P);
+        CUDA(cudaGetLastError());
+    }
+    for (int i = 0; i < 4; i++) {
+        matrix<T> Wt = {(const T *)W[i], D, P, true};
+        int e = W[i] ? product(x, Wt, p[i] == a->z, (T *)p[i]) : 0;
+        if (e)
+            return e;
+    }
+    struct frame c = cell_frame(f, none, f->work);
+    return cell_kernel<T>()->pass[FORWARD](&c);
+}
+
+/* dx is the sum of up to four products: in float until it is whole. */
+template <typename T>
+static int backward(const struct frame *f)
+{
+    const struct e74 *a = ARGS(f, e74), *g = GRADS(f, e74);
+    int64_t M = rows(f), P = DIM(f, 'P'), D = DIM(f, 'D');
+    size_t each = aligned(M * P * sizeof(T));
+    const void *W[] = {a->W_k, a->W_v, a->W_q, a->W_z};
+    void *dW[] = {g->W_k, g->W_v, g->W_q, g->W_z}, *dp[4];
+    char *work = (char *)f->work;
+
+    for (int i = 0; i < 4; i++)
+        dp[i] = W[i] ? work + i * each : NULL;
+    float *dx = (float *)(work + 4 * each);
+    struct frame c = cell_frame(f, dp, work + 4 * each + aligned(M * D * sizeof(float)));
+    int e = cell_kernel<T>()->pass[BACKWARD](&c);
+    for (int i = 0; !e && i < 4; i++) {
+        matrix<T> dpi = {(const T *)dp[i], M, P, false}, dpt = {(const T *)dp[i], P, M, true};
+        matrix<T> x = {(const T *)a->x, M, D, false}, Wi = {(const T *)W[i], P, D, false};
+        if (!W[i])
+            continue;
+        e = product(dpt, x, 0, (float *)dW[i]);
+        if (!e)
+            e = product(dpi, Wi, i > 0, dx);
+    }
+    if (e)
+        return e;
+    convert<T><<<ceil_div(M * D, BLOCK), BLOCK>>>((T *)g->x, dx, M * D);
+    CUDA(cudaGetLastError());
+    if (g->b_z) {
+        column_sums<T><<<P, BLOCK>>>((float *)g->b_z, (const T *)dp[3], M, P);
+        CUDA(cudaGetLastError());
+    }
+    return 0;
+}
+
+template <typename T>
+static size_t work_of(const struct frame *f, enum pass p)
+{
+    int64_t M = rows(f), P = DIM(f, 'P'), D = DIM(f, 'D');
+    void *none[4] = {NULL};
+    struct frame c = cell_frame(f, none, NULL);
+    size_t cell = cell_kernel<T>()->work(&c, p);
+    return p == FORWARD ? cell
+                        : 4 * aligned(M * P * sizeof(T)) + aligned(M * D * sizeof(float)) + cell;
+}
+
+static const char *declines(const struct frame *f)
+{
+    void *none[4] = {NULL};
+    struct frame c = cell_frame(f, none, NULL);
+    if (rows(f) > 0x7fffffff || DIM(f, 'P') > 0x7fffffff)
+        return "a matrix with more rows or columns than cuBLAS can count (2147483647)";
+    return gpu32_e74_cell[0]->declines(&c);
+}
+
+static const struct impl plain32 = {
+    "plain", "cuBLAS products, then e74_cell's plain kernel", {forward<float>, backward<float>},
+    work_of<float>, declines, NULL, 0};
+static const struct impl plain16 = {
+    "plain", "cuBLAS products, then e74_cell's plain kernel",
+    {forward<__nv_bfloat16>, backward<__nv_bfloat16>}, work_of<__nv_bfloat16>, declines, NULL, 0};
+extern "C" const struct impl *const gpu32_e74[], *const gpu16_e74[];
+const struct impl *const gpu32_e74[] = {&plain32, NULL};
+const struct impl *const gpu16_e74[] = {&plain16, NULL};

@@ -1,0 +1,64 @@
+#include "gpu/product.cuh"
+
+#ifndef CUDA_EMULATE
+
+#include <cublas_v2.h>
+
+static cublasHandle_t handle;
+
+template <typename T> struct type_of;
+template <> struct type_of<float> { static const cudaDataType_t code = CUDA_R_32F; };
+template <> struct type_of<__nv_bfloat16> { static const cudaDataType_t code = CUDA_R_16BF; };
+
+/* cuBLAS is column-major: it is given c^T = b^T a^T, where a row-major matrix
+ * is its own transpose.  Full fp32: no TF32 in fp32's products. */
+template <typename T, typename C>
+int product(const matrix<T> &a, const matrix<T> &b, float beta, C *c)
+{
+    const float alpha = 1;
+    int lda = (int)(a.transposed ? a.rows : a.columns);
+    int ldb = (int)(b.transposed ? b.rows : b.columns);
+
+    if (!handle && cublasCreate(&handle) != CUBLAS_STATUS_SUCCESS)
+        return PRODUCT_FAILED + CUBLAS_STATUS_NOT_INITIALIZED;
+    cublasStatus_t e = cublasGemmEx(
+        handle, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N, a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
+        (int)b.columns, (int)a.rows, (int)a.columns, &alpha, b.at, type_of<T>::code, ldb, a.at,
+        type_of<T>::code, lda, &beta, c, type_of<C>::code, (int)b.columns,
+        CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+    return e == CUBLAS_STATUS_SUCCESS ? 0 : PRODUCT_FAILED + e;
+}
+
+#else
+
+enum { TILE = 16 };
+
+template <typename T, typename C>
+__global__ void plain_product(matrix<T> a, matrix<T> b, float beta, C *c)
+{
+    int64_t m = (int64_t)blockIdx.y * TILE + threadIdx.y;
+    int64_t n = (int64_t)blockIdx.x * TILE + threadIdx.x;
+    if (m >= a.rows || n >= b.columns)
+        return;
+    float sum = 0;
+    for (int64_t k = 0; k < a.columns; k++)
+        sum += load(a.at + (a.transposed ? k * a.rows + m : m * a.columns + k)) *
+               load(b.at + (b.transposed ? n * b.rows + k : k * b.columns + n));
+    C *to = c + m * b.columns + n;
+    store(to, beta == 0 ? sum : sum + beta * load(to));
+}
+
+template <typename T, typename C>
+int product(const matrix<T> &a, const matrix<T> &b, float beta, C *c)
+{
+    dim3 grid(ceil_div(b.columns, TILE), ceil_div(a.rows, TILE)), block(TILE, TILE);
+    plain_product<<<grid, block>>>(a, b, beta, c);
+    return cudaGetLastError();
+}
+
+#endif
+
+template int product(const matrix<float> &, const matrix<float> &, float, float *);
+template int product(const matrix<__nv_bfloat16> &, const matrix<__nv_bfloat16> &, float,
+                     __nv_bfloat16 *);
+template int product(const matrix<__nv_bfloat16> &, const matrix<__nv_bfloat16> &, float, float *);

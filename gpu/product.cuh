@@ -1,0 +1,25 @@
+/* product.cuh - C = alpha A B + beta C, by cuBLAS; the kernels executed by
+ * emulation, where there is no cuBLAS, multiply plainly. */
+#ifndef PRODUCT_CUH
+#define PRODUCT_CUH
+
+#include "gpu/gpu.cuh"
+
+/* A matrix as a product meets it: [rows,columns], dense and row-major, or the
+ * transpose of one that is stored so. */
+template <typename T>
+struct matrix {
+    const T *at;
+    int64_t rows, columns;
+    bool transposed;
+};
+
+/* c [a.rows,b.columns] = a b + beta c, added up in float; bf16 or float in,
+ * c of either type.  0, or a code of the backend's strerror. */
+template <typename T, typename C>
+int product(const matrix<T> &a, const matrix<T> &b, float beta, C *c);
+
+/* Codes of cuBLAS, told from those of CUDA: these and above. */
+enum { PRODUCT_FAILED = 100000 };
+
+#endif

@@ -1,0 +1,35 @@
+#!/bin/sh
+# Print the C and CUDA files that .clang-format would lay out differently, and
+# how; with -i change them.  format.sh [-i] [FILE...]; default: all of them.
+# Needs clang-format 14 (CLANG_FORMAT).  gpu/emulate.* stay as they are: lists
+# of functions of one line.
+cd "$(dirname "$0")/.." || exit 1
+apply=no
+test "${1-}" = -i && { apply=yes; shift; }
+test $# -gt 0 || set -- common/*.[ch] common/ops/*.[ch] ref/*.[ch] gpu/*.c gpu/*.cu \
+    gpu/*.cuh data/*.[ch] experiments/*.[ch] tests/*.[ch] tests/*.cu
+
+# It would put #pragma omp into the first column: it is given as a comment.
+laid_out() {
+    sed 's,^\( *\)#pragma,\1//#pragma,' "$1" |
+        ${CLANG_FORMAT:-clang-format-14} --style=file --assume-filename="$1" |
+        sed 's,^\( *\)//#pragma,\1#pragma,'
+}
+
+bad=0
+for file; do
+    laid_out "$file" >"$file.laid-out" || exit 1
+    if ! cmp -s "$file" "$file.laid-out"; then
+        bad=$((bad + 1))
+        if [ $apply = yes ]; then
+            cat "$file.laid-out" >"$file"
+            echo "$file"
+        else
+            diff -u "$file" "$file.laid-out"
+        fi
+    fi
+    rm -f "$file.laid-out"
+done
+test $apply = yes && exit 0
+test $bad = 0 || echo "$bad files are laid out differently: tests/format.sh -i changes them"
+test $bad = 0

@@ -1,0 +1,272 @@
+/* Inputs: drawn, from a text, from HDF5 files of all the types that they may
+ * have; and every refusal, by its sentence. */
+#include "config.h"
+
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <hdf5.h>
+
+#include "common/cases.h"
+#include "common/err.h"
+#include "data/input.h"
+#include "tests/tap.h"
+
+static const char *sizes = "steps=6 batch=3 dim=5 n_state=4 state=full proj=no_z";
+static char text_file[64], h5_file[64];
+
+static struct trial trial(const char *op, const char *text, enum input_kind input, const char *file)
+{
+    struct trial t = {.op = op_find(op), .seed = 7, .type = F32, .input = input};
+    if (cases_one(t.op, text, &t.sizes))
+        ok(0, "%s", err_text());
+    snprintf(t.file, sizeof t.file, "%s", file);
+    return t;
+}
+
+static double *input(const struct trial *t, struct tensors *in, const char *name)
+{
+    return in->x[op_arg(t->op, name)];
+}
+
+static int equal(const double *a, const double *b, int64_t n)
+{
+    return memcmp(a, b, n * sizeof *a) == 0;
+}
+
+/* ---- refusals ---- */
+
+static void refused(const struct trial *t, const char *sentence, const char *what)
+{
+    struct tensors *in = tensors_new(t->op, &t->sizes);
+    char want[1024];
+    const char *hash = strchr(sentence, '#');    /* stands for the file's name */
+
+    if (hash)
+        snprintf(want, sizeof want, "%.*s%s%s", (int)(hash - sentence), sentence, t->file,
+                 hash + 1);
+    else
+        snprintf(want, sizeof want, "%s", sentence);
+    int e = input_fill(t, in);
+    if (!ok(e && strcmp(err_text(), want) == 0, "refused: %s", what))
+        printf("# %s\n# instead of %s\n", e ? err_text() : "accepted", want);
+    tensors_free(in);
+}
+
+/* ---- text ---- */
+
+static void write_text(const char *text)
+{
+    FILE *out = fopen(text_file, "wb");
+    if (!out || fputs(text, out) < 0 || fclose(out))
+        ok(0, "cannot write %s", text_file);
+}
+
+static void text(void)
+{
+    struct trial t = trial("e74", sizes, INPUT_TEXT, text_file), drawn = t, longer = t;
+    struct tensors *in = tensors_new(t.op, &t.sizes), *normal = tensors_new(t.op, &t.sizes);
+    const char *words = "the matrix remembers";
+    int64_t T = 6, B = 3, D = 5;
+
+    write_text(words);
+    drawn.input = INPUT_NORMAL;
+    int e = input_fill(&t, in) || input_fill(&drawn, normal);
+    ok(!e, "a text is read");
+
+    int good = 1;
+    double *x = input(&t, in, "x");
+    for (int64_t b = 0; b < B; b++) {
+        int64_t start = (int64_t)(draw_uniform(draw_key(7, "window"), b) * (20 - 6 + 1));
+        for (int64_t s = 0; s < T; s++)
+            for (int64_t d = 0; d < D; d++)
+                good &= x[(s * B + b) * D + d] ==
+                        draw_normal(draw_key(7, "embedding"), words[start + s] * D + d);
+    }
+    ok(good, "x is the embedding of its bytes");
+    ok(equal(input(&t, in, "W_k"), input(&t, normal, "W_k"), 4 * 5) &&
+           !equal(x, input(&t, normal, "x"), T * B * D),
+       "only x comes from the text");
+
+    write_text("matrix");
+    ok(!input_fill(&t, in) && equal(x, x + D, D) && equal(x, x + 2 * D, D),
+       "a text of just T bytes: all windows are the same");
+    write_text("short");
+    refused(&t, "# has 5 bytes, fewer than the 6 steps of e74", "a short text");
+    write_text("");
+    refused(&t, "# has 0 bytes, fewer than the 6 steps of e74", "an empty text");
+    t = trial("e74_cell", "steps=6 batch=3 n_state=4", INPUT_TEXT, text_file);
+    refused(&t, "e74_cell has no input that a text could be", "an operation without such a tensor");
+    t = trial("e74", sizes, INPUT_TEXT, "/nonexistent.txt");
+    refused(&t, "#: No such file or directory", "a text that is not there");
+    t = trial("e74", sizes, INPUT_TEXT, "/tmp");
+    refused(&t, "#: Is a directory", "a folder");
+    tensors_free(in);
+    tensors_free(normal);
+
+    /* more than one read's worth, every byte value */
+    FILE *out = fopen(text_file, "wb");
+    for (int i = 0; out && i < 200000; i++)
+        putc(i * 7 % 256, out);
+    if (out)
+        fclose(out);
+    cases_one(longer.op, "steps=199999 batch=2 dim=1 n_state=1 state=diagonal", &longer.sizes);
+    in = tensors_new(longer.op, &longer.sizes);
+    ok(!input_fill(&longer, in), "a long text");
+    x = input(&longer, in, "x");
+    good = 1;
+    for (int64_t i = 0; i + 256 < 199999; i++)
+        good &= x[2 * i] == x[2 * (i + 256)];
+    ok(good && x[0] != x[2], "all bytes of it");
+    tensors_free(in);
+}
+
+/* ---- hdf5 ---- */
+
+static hid_t half(void)
+{
+    hid_t t = H5Tcopy(H5T_IEEE_F32LE);
+    H5Tset_fields(t, 15, 10, 5, 0, 10);
+    H5Tset_size(t, 2);
+    H5Tset_ebias(t, 15);
+    return t;
+}
+
+/* x[i] = i / 8, exact in every type, as dataset `name` of the file's group /a/b. */
+static void put(hid_t file, const char *name, hid_t type, int rank, const hsize_t *dim)
+{
+    hid_t plan = H5Pcreate(H5P_LINK_CREATE), space = H5Screate_simple(rank, dim, NULL);
+    char path[64];
+    double x[1024];
+
+    for (int i = 0; i < 1024; i++)
+        x[i] = i / 8.;
+    snprintf(path, sizeof path, "/a/b/%s", name);
+    H5Pset_create_intermediate_group(plan, 1);
+    hid_t d = H5Dcreate2(file, path, type, space, plan, H5P_DEFAULT, H5P_DEFAULT);
+    if (d < 0 ||
+        (H5Tget_class(type) != H5T_STRING &&
+         H5Dwrite(d, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, x) < 0))
+        ok(0, "cannot write %s", path);
+    H5Dclose(d);
+    H5Sclose(space);
+    H5Pclose(plan);
+}
+
+#define DIMS(...) (hsize_t[]){__VA_ARGS__}
+#define SHAPE(...) (int)COUNT((DIMS(__VA_ARGS__))), DIMS(__VA_ARGS__)
+
+static hid_t h5_new(void)
+{
+    return H5Fcreate(h5_file, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+}
+
+static void hdf5_types(void)
+{
+    struct trial t = trial("e74", sizes, INPUT_HDF5, h5_file), drawn = t;
+    struct tensors *normal = tensors_new(t.op, &t.sizes);
+    hid_t big = half(), f16 = half();
+    H5Tset_order(big, H5T_ORDER_BE);
+    const struct {
+        const char *name;
+        hid_t type;
+    } types[] = {
+        {"float64", H5T_IEEE_F64LE}, {"float32", H5T_IEEE_F32LE}, {"float16", f16},
+        {"big-endian float64", H5T_IEEE_F64BE}, {"big-endian float32", H5T_IEEE_F32BE},
+        {"big-endian float16", big},
+    };
+
+    snprintf(t.group, sizeof t.group, "/a/b");
+    drawn.input = INPUT_NORMAL;
+    input_fill(&drawn, normal);
+    for (size_t k = 0; k < COUNT(types); k++) {
+        struct tensors *in = tensors_new(t.op, &t.sizes);
+        hid_t file = h5_new();
+        put(file, "W_k", types[k].type, SHAPE(4, 5));
+        put(file, "S0", types[k].type, SHAPE(3, 1, 4, 4));
+        put(file, "unrelated", H5T_STD_I32LE, SHAPE(2));
+        H5Fclose(file);
+        int e = input_fill(&t, in), good = !e;
+        for (int i = 0; i < 20; i++)
+            good &= input(&t, in, "W_k")[i] == i / 8.;
+        for (int i = 0; i < 48; i++)
+            good &= input(&t, in, "S0")[i] == i / 8.;
+        good &= equal(input(&t, in, "x"), input(&t, normal, "x"), 6 * 3 * 5);
+        if (!ok(good, "inputs of %s", types[k].name) && e)
+            printf("# %s\n", err_text());
+        int out = op_arg(t.op, "out");
+        ok(equal(in->g[out], normal->g[out], 6 * 3 * 4), "gradients of outputs are drawn");
+        tensors_free(in);
+    }
+    snprintf(t.group, sizeof t.group, "a/b");
+    struct tensors *in = tensors_new(t.op, &t.sizes);
+    ok(!input_fill(&t, in) && input(&t, in, "W_k")[3] == 3 / 8., "a group without its first /");
+    tensors_free(in);
+    tensors_free(normal);
+    H5Tclose(big);
+    H5Tclose(f16);
+}
+
+static void hdf5_refusals(void)
+{
+    struct trial t = trial("e74", sizes, INPUT_HDF5, h5_file);
+    static const struct {
+        const char *what, *sentence;
+    } wrong[] = {
+        {"another length", "#:/a/b/W_k is [4,9], e74's W_k is [4,5]"},
+        {"fewer axes", "#:/a/b/W_k is [20], e74's W_k is [4,5]"},
+        {"more axes", "#:/a/b/W_k is [4,5,1], e74's W_k is [4,5]"},
+        {"no axes", "#:/a/b/W_k is [], e74's W_k is [4,5]"},
+        {"int32", "#:/a/b/W_k is int32, e74's W_k takes floating point numbers"},
+        {"uint8", "#:/a/b/W_k is uint8, e74's W_k takes floating point numbers"},
+        {"big-endian int64", "#:/a/b/W_k is int64, e74's W_k takes floating point numbers"},
+        {"strings", "#:/a/b/W_k is strings, e74's W_k takes floating point numbers"},
+    };
+
+    snprintf(t.group, sizeof t.group, "/a/b");
+    for (size_t k = 0; k < COUNT(wrong); k++) {
+        hid_t file = h5_new();
+        switch (k) {
+        case 0: put(file, "W_k", H5T_IEEE_F64LE, SHAPE(4, 9)); break;
+        case 1: put(file, "W_k", H5T_IEEE_F64LE, SHAPE(20)); break;
+        case 2: put(file, "W_k", H5T_IEEE_F64LE, SHAPE(4, 5, 1)); break;
+        case 3: put(file, "W_k", H5T_IEEE_F64LE, 0, NULL); break;
+        case 4: put(file, "W_k", H5T_STD_I32LE, SHAPE(4, 5)); break;
+        case 5: put(file, "W_k", H5T_STD_U8BE, SHAPE(4, 5)); break;
+        case 6: put(file, "W_k", H5T_STD_I64BE, SHAPE(4, 5)); break;
+        case 7: put(file, "W_k", H5T_C_S1, SHAPE(4, 5)); break;
+        }
+        H5Fclose(file);
+        refused(&t, wrong[k].sentence, wrong[k].what);
+    }
+    hid_t file = h5_new();
+    put(file, "S0/x", H5T_IEEE_F64LE, SHAPE(3));
+    H5Fclose(file);
+    refused(&t, "#:/a/b/S0 is no dataset", "a group where a dataset should be");
+    snprintf(t.group, sizeof t.group, "/a");
+    refused(&t, "#:/a has none of the inputs of e74: x W_k W_v W_q S0", "none of the inputs");
+    t.group[0] = 0;
+    refused(&t, "#:/ has none of the inputs of e74: x W_k W_v W_q S0", "none, in the root");
+    snprintf(t.group, sizeof t.group, "/layer3");
+    refused(&t, "# has no group /layer3", "a group that is not there");
+    snprintf(t.group, sizeof t.group, "a/c/d");
+    refused(&t, "# has no group /a/c/d", "a group in a group that is not there");
+    snprintf(t.file, sizeof t.file, "%s", text_file);
+    refused(&t, "# cannot be read as HDF5: file signature not found", "a file of another kind");
+    snprintf(t.file, sizeof t.file, "/nonexistent.h5");
+    refused(&t, "#: No such file or directory", "a file that is not there");
+}
+
+int main(void)
+{
+    snprintf(text_file, sizeof text_file, "input-%ld.txt", (long)getpid());
+    snprintf(h5_file, sizeof h5_file, "input-%ld.h5", (long)getpid());
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    text();
+    hdf5_types();
+    hdf5_refusals();
+    unlink(text_file);
+    unlink(h5_file);
+    return done();
+}

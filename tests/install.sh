@@ -1,0 +1,56 @@
+#!/bin/sh
+# What `make install` puts there can be used, and shows nothing but what it
+# should.  MAKE, CC, CXX, CFLAGS, LDFLAGS, PKG_CONFIG and srcdir come from the
+# Makefile.
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/ablate.XXXXXX") || exit 1
+trap 'rm -rf "$tmp"' EXIT
+trap 'exit 1' HUP INT TERM
+n=0
+
+# ok WHAT COMMAND...: its output is shown if it fails.
+ok() {
+    n=$((n + 1)) what=$1
+    shift
+    if "$@" >"$tmp/log" 2>&1; then
+        echo "ok $n - $what"
+    else
+        echo "not ok $n - $what"
+        sed 's/^/# /' "$tmp/log"
+    fi
+}
+
+installs() (
+    unset MAKEFLAGS MFLAGS MAKELEVEL
+    $MAKE install DESTDIR="$tmp/there"
+)
+# A variable of ablate.pc, as it is for a program that was installed for good.
+pc() {
+    PKG_CONFIG_PATH=$there/pkgconfig $PKG_CONFIG "$@" ablate
+}
+compiles() {
+    $CC $CFLAGS "$srcdir/tests/installed.c" -o "$tmp/installed" $(pc --static --cflags --libs \
+        "--define-variable=libdir=$there" "--define-variable=includedir=$tmp/there$includedir") \
+        $LDFLAGS
+}
+unprefixed() {
+    nm -g --defined-only "$there/libablate.a" | awk 'NF == 3 && $3 !~ /^abl_/ { print; bad = 1 }
+        $3 ~ /^abl_/ { ours = 1 } END { exit bad || !ours }'
+}
+plans() {
+    "$tmp/there$bindir/run-ablation" -n "$1"
+}
+
+ok 'make install' installs
+there=$(dirname "$(find "$tmp/there" -name libablate.a)")
+ok 'the library defines abl_... and nothing else' unprefixed
+ok 'the header is C++ as well' $CXX -x c++ -fsyntax-only "$tmp/there$includedir/ablate.h"
+if [ -n "$PKG_CONFIG" ]; then
+    ok 'a program of 20 lines links' compiles
+    ok 'and runs' "$tmp/installed"
+fi
+ok 'the man page is there' test -s "$tmp/there$mandir/man1/run-ablation.1"
+ok 'the program runs' "$tmp/there$bindir/run-ablation" --version
+for file in "$tmp/there$pkgdatadir"/experiments/*.ini; do
+    ok "$(basename "$file") is a plan" plans "$file"
+done
+echo "1..$n"

@@ -1,0 +1,181 @@
+/* The library by its own header: what a program can do with it, and what it
+ * is told when it asks for what cannot be. */
+#include "config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/ablate.h"
+#include "tests/tap.h"
+
+enum { MAX = 4096 };
+static double x[MAX], y[MAX];
+static const char *const words = "e74_cell state=diagonal steps=9 batch=2 heads=2 n_state=4 seed=3";
+
+static void told(const char *sentence)
+{
+    if (!ok(strstr(abl_error(), sentence) != NULL, "refused: %s", sentence))
+        printf("# %s\n", abl_error());
+}
+
+static int64_t count(const abl_case *c, const char *name)
+{
+    struct abl_tensor t;
+    for (int i = 0; abl_tensor(c, i, &t) == 0; i++)
+        if (strcmp(t.name, name) == 0)
+            return t.count;
+    return 0;
+}
+
+static void table(void)
+{
+    struct abl_param p;
+    struct abl_tensor t;
+    int n_ops = 0, n_params = 0, n_tensors = 0, n_kernels = 0;
+
+    for (const char *op; (op = abl_op(n_ops)); n_ops++) {
+        n_tensors = n_params = 0;
+        while (abl_param(op, n_params, &p) == 0)
+            n_params++;
+        while (abl_op_tensor(op, n_tensors, &t) == 0)
+            n_tensors++;
+        n_kernels += abl_kernel(op, "ref64", 0) != NULL;
+        ok(n_params > 0 && n_tensors > 0 && abl_formula(op), "%s: %d parameters, %d tensors", op,
+           n_params, n_tensors);
+    }
+    ok(n_kernels == n_ops, "the oracle has a kernel for each");
+    ok(abl_param("nothing", 0, &p) == -1 && !abl_formula("nothing"), "no such operation");
+    ok(!abl_unavailable("ref64") && abl_unavailable("nothing"), "backends that can run say so");
+    ok(abl_device("ref32") && abl_backend(0) && !abl_backend(99), "backends have names");
+}
+
+static void values(void)
+{
+    abl_case *c = abl_case_new(words);
+    int64_t n = c ? count(c, "k") : 0;
+
+    ok(c && n == 9 * 2 * 2 * 4, "a case from words");
+    if (!c)
+        return;
+    ok(abl_get(c, "k", x, n) == 0 && x[0] != 0, "its inputs are drawn");
+    abl_draw(c, 4, 1);
+    ok(abl_get(c, "k", y, n) == 0 && memcmp(x, y, n * sizeof *x), "and drawn again");
+    ok(abl_set(c, "k", x, n) == 0 && abl_get(c, "k", y, n) == 0 && !memcmp(x, y, n * sizeof *x),
+       "and set");
+    ok(abl_get(c, "d_out", x, count(c, "out")) == 0 && x[0] != 0, "output gradients, too");
+    ok(abl_set(c, "out", x, n) == -1, "an output cannot be set");
+    told("is a result");
+    ok(abl_set(c, "k", x, n - 1) == -1, "nor half of an input");
+    told("144 elements, not 143");
+    ok(abl_set(c, "U0", x, n) == -1, "nor what is not there");
+    told("no tensor U0");
+    ok(!abl_case_new("e74_cell state=round"), "no such choice");
+    told("state = round: not one of");
+    ok(!abl_case_new("e74_cell steps=1,2"), "two cases");
+    told("make 2 cases");
+    ok(!abl_run(c, "ref16", NULL, 0), "a backend of another type");
+    told("stores bf16, the case is dtype=fp32");
+    ok(!abl_run(c, "ref32", "fastest", 0), "no such kernel");
+    told("no kernel fastest");
+    abl_case_free(c);
+}
+
+static void judged(void)
+{
+    abl_case *c = abl_case_new(words);
+    abl_result *r = c ? abl_run(c, "ref64", NULL, 3) : NULL, *mine = NULL;
+    int64_t n = c ? count(c, "out") : 0;
+    struct abl_time time;
+    struct abl_verdict v = {.error = 0};
+
+    ok(r && abl_result_get(r, "out", x, n) == 0 && abl_result_get(r, "d_k", y, n) == 0 &&
+           isfinite(x[n - 1]) && isfinite(y[n - 1]),
+       "a run has results");
+    ok(r && abl_time(r, ABL_BACKWARD, &time) == 0 && time.min <= time.median &&
+           time.median <= time.max && time.flops > 0 && abl_peak(r) > 0,
+       "and times");
+
+    abl_verdicts *all = abl_judge(c, "ref32", NULL, ABL_PARITY | ABL_PROPERTIES | ABL_DIFFERENCES);
+    ok(all && abl_count(all) > 20 && !abl_failed(all), "ref32 is judged good");
+    abl_verdicts_free(all);
+
+    mine = abl_result_new(c, "mine");
+    ok(mine && !abl_judge_result(c, mine), "a result without anything");
+    told("nothing was set");
+    ok(mine && abl_result_set(mine, "out", x, n) == 0, "results of one's own");
+    all = abl_judge_result(c, mine);
+    ok(all && abl_count(all) == 1 && abl_failed(all) == 0, "good ones");
+    abl_verdicts_free(all);
+    x[n - 1] += 1e-3;
+    abl_result_set(mine, "out", x, n);
+    all = abl_judge_result(c, mine);
+    ok(all && abl_failed(all) == 1 && abl_verdict(all, 0, &v) == 0 && v.first_bad == 8 &&
+           strcmp(v.worst, "[8,1,7]") == 0 && strcmp(v.backend, "mine") == 0,
+       "and a bad one");
+    ok(!abl_result_new(c, "ref64") && !abl_result_new(c, "a/b"), "names that are taken");
+
+    char file[] = "library.XXXXXX";
+    int fd = mkstemp(file);
+    const abl_result *both[] = {r, mine};
+    close(fd);
+    ok(fd >= 0 && abl_write(file, c, both, 2, all) == 0, "a dump of it all");
+    abl_case *again = abl_case_read(file, "/trial/0001");
+    ok(again && abl_get(c, "d_out", x, n) == 0 && abl_get(again, "d_out", y, n) == 0 &&
+           memcmp(x, y, n * sizeof *x),
+       "the case read back has inputs as they were run, rounded");
+    ok(again && fabs(x[0] - y[0]) <= 0x1p-24 * fabs(x[0]), "to float");
+    abl_result *read = again ? abl_result_new(again, "other") : NULL;
+    ok(read && abl_result_read(read, file, "/trial/0001/ref64") == 0 &&
+           abl_result_get(read, "d_k", y, n) == 0 && abl_result_get(r, "d_k", x, n) == 0 &&
+           !memcmp(x, y, n * sizeof *x),
+       "a result read back is the same");
+    ok(read && abl_result_read(read, file, "/trial/0001/mine") == 0, "also one's own");
+    ok(read && abl_result_read(read, file, "/trial/0002/mine") == -1, "no such group");
+    told("has no group /trial/0002/mine");
+    ok(!abl_case_read("nowhere.h5", "/trial/0001"), "no such file");
+    told("nowhere.h5 cannot be read");
+    unlink(file);
+    abl_verdicts_free(all);
+    abl_result_free(r);
+    abl_result_free(mine);
+    abl_result_free(read);
+    abl_case_free(again);
+    abl_case_free(c);
+}
+
+/* Every backend that can run here, a GPU or its emulation among them. */
+static void everywhere(void)
+{
+    static const char *const types[] = {"fp32", "bf16"};
+    const char *b;
+
+    for (int i = 0; (b = abl_backend(i)); i++) {
+        int judged = 0, failed = 0;
+        if (abl_unavailable(b)) {
+            printf("# %s: %s\n", b, abl_unavailable(b));
+            continue;
+        }
+        for (int t = 0; t < 2; t++) {
+            char text[100];
+            snprintf(text, sizeof text, "diag_delta batch=2 steps=5 n_state=7 dtype=%s", types[t]);
+            abl_case *c = abl_case_new(text);
+            abl_verdicts *v = c ? abl_judge(c, b, NULL, ABL_PARITY | ABL_PROPERTIES) : NULL;
+            judged += v ? abl_count(v) : 0;
+            failed += v ? abl_failed(v) : 0;
+            abl_verdicts_free(v);
+            abl_case_free(c);
+        }
+        ok(judged > 0 && !failed, "%s through the library: %d checks", b, judged);
+    }
+}
+
+int main(void)
+{
+    table();
+    values();
+    judged();
+    everywhere();
+    return done();
+}

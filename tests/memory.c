@@ -1,0 +1,93 @@
+/* What an operation says it needs against what is allocated; and E74's
+ * checkpoints against the table of its specification. */
+#include "config.h"
+
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/suite.h"
+
+static int64_t now_bytes, most_bytes;
+
+static void *count_alloc(size_t bytes)
+{
+    void *p = malloc(bytes);
+    now_bytes += p ? malloc_usable_size(p) : 0;
+    most_bytes = now_bytes > most_bytes ? now_bytes : most_bytes;
+    return p;
+}
+
+static void count_free(void *p)
+{
+    now_bytes -= malloc_usable_size(p);
+    free(p);
+}
+
+/* The allocator may round up, by a page a tensor and some. */
+static int close_to(int64_t got, int64_t predicted, int n_tensors)
+{
+    return got >= predicted && got <= predicted + n_tensors * 8192;
+}
+
+static int measure(const struct op *o, const struct frame *f, void *data)
+{
+    const struct backend *b = data;
+    struct backend counted = *b;
+    struct call c = {.op = o, .backend = &counted, .kernel = op_kernels(o, b)[0], .sizes = f};
+    struct tensors *t = tensors_new(o, f);
+    struct outcome out;
+    char text[MAX_TEXT];
+
+    counted.alloc = count_alloc;
+    counted.free = count_free;
+    now_bytes = most_bytes = 0;
+    op_text(o, f, text);
+    if (!t) {
+        ok(0, "%s", err_text());
+        return 0;
+    }
+    tensors_draw(t, o, f, 1, 0);
+    int e = run_op(&c, t, &out);
+    int64_t predicted = op_memory(o, b, c.kernel, f);
+    ok(!e && out.peak == predicted && close_to(most_bytes, predicted, 2 * o->n_args + 1) &&
+           now_bytes == 0,
+       "%s %s %s: %lld bytes predicted", b->name, o->name, text, (long long)predicted);
+    printf("# %lld allocated at once, of these %lld saved for backward\n", (long long)most_bytes,
+           (long long)op_saved(o, b, f));
+    tensors_free(t);
+    return 0;
+}
+
+static void table(const char *state, int64_t checkpoints)
+{
+    const struct op *o = op_find("e74");
+    struct frame f;
+    char text[MAX_TEXT];
+
+    snprintf(text, sizeof text, "state=%s checkpoint_dtype=bf16 steps=512 batch=32 n_state=64 "
+             "checkpoint_interval=32", state);
+    if (cases_one(o, text, &f)) {
+        ok(0, "%s", err_text());
+        return;
+    }
+    int arg = op_arg(o, "checkpoints");
+    int64_t bytes = op_count(o, &f, arg) * dtype_size(op_type(o, &f, arg, &ref16));
+    int64_t caches = 4 * 512 * 32 * 64 * 2;    /* k, v, q and y */
+    ok(bytes == checkpoints && op_saved(o, &ref16, &f) == checkpoints + caches,
+       "%s: checkpoints of %lld bytes, caches of %lld", state, (long long)bytes,
+       (long long)caches);
+}
+
+int main(void)
+{
+    static const struct backend *const each[] = {&ref64, &ref32, &ref16};
+    for (size_t i = 0; i < COUNT(each); i++) {
+        for_cases(op_find("e74"), "state=diagonal,full,lowrank checkpoint_dtype=fp32,bf16 "
+                  "steps=100 batch=8", measure, (void *)each[i]);
+        for_cases(op_find("linear"), "rows=100", measure, (void *)each[i]);
+    }
+    table("diagonal", 64 << 10);
+    table("full", 4 << 20);
+    return done();
+}

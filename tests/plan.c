@@ -1,0 +1,545 @@
+/* Plans: what ini files and words mean, and what is said of wrong ones. */
+#include "config.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/cases.h"
+#include "common/plan.h"
+#include "tests/tap.h"
+
+/* ---- a folder to work in, removed at the end ---- */
+
+static char folder[256];
+
+static void put(const char *file, const char *text, size_t n)
+{
+    FILE *out = fopen(file, "wb");
+    if (!out || fwrite(text, 1, n, out) != n || fclose(out)) {
+        printf("Bail out! cannot write %s\n", file);
+        exit(EXIT_FAILURE);
+    }
+}
+
+static void enter(void)
+{
+    const char *tmp = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%s/ablate-plan-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (!mkdtemp(folder) || chdir(folder) || mkdir("sub", 0700)) {
+        puts("Bail out! no temporary folder");
+        exit(EXIT_FAILURE);
+    }
+    put("a.txt", "text", 4);
+    put("a b,\"c\".txt", "text", 4);
+    put("sub/b.txt", "text", 4);
+}
+
+static void leave(void)
+{
+    static const char *const files[] = {"t.ini", "a.txt", "a b,\"c\".txt", "sub/b.txt",
+                                        "sub/my plan.ini", "closed.ini"};
+    for (size_t i = 0; i < COUNT(files); i++)
+        unlink(files[i]);
+    if (rmdir("sub") || chdir("/") || rmdir(folder))
+        printf("# %s is left behind\n", folder);
+}
+
+/* ---- judging ---- */
+
+/* Is text like the pattern, in which * is any text? */
+static int like(const char *text, const char *pattern)
+{
+    if (*pattern == '*')
+        return like(text, pattern + 1) || (*text && like(text + 1, pattern));
+    return *text == *pattern && (!*text || like(text + 1, pattern + 1));
+}
+
+/* The faults of a file or of words. */
+struct told {
+    char text[8192];
+    int n;
+};
+
+static struct told read_plan(const char *file, const char *words, struct experiment *x)
+{
+    struct told told = {.n = 0};
+    FILE *out = fmemopen(told.text, sizeof told.text - 1, "w");
+    told.n = file ? plan_read(file, x, out) : plan_words(words, x, out);
+    fclose(out);
+    return told;
+}
+
+static void expect(const struct told *told, const char *pattern, const char *what)
+{
+    int lines = 0;
+    for (const char *c = told->text; *c; c++)
+        lines += *c == '\n';
+    if (!ok(lines == told->n && like(told->text, pattern), "%s", what))
+        printf("# %d faults, %d lines, expected:\n# %s\n# told:\n# %s\n", told->n, lines, pattern,
+               told->text);
+}
+
+/* This file must be refused, with these words. */
+static void refused(const char *what, const char *ini, const char *pattern)
+{
+    struct experiment x;
+    put("t.ini", ini, strlen(ini));
+    struct told told = read_plan("t.ini", NULL, &x);
+    expect(&told, pattern, what);
+    if (!told.n)
+        plan_free(&x);
+}
+
+static void words_refused(const char *what, const char *words, const char *pattern)
+{
+    struct experiment x;
+    struct told told = read_plan(NULL, words, &x);
+    expect(&told, pattern, what);
+    if (!told.n)
+        plan_free(&x);
+}
+
+/* Read a good plan, all of whose trials come back from their text. */
+static int good(const char *what, const char *file, const char *words, struct experiment *x)
+{
+    struct told told = read_plan(file, words, x);
+    int same = !told.n;
+
+    for (int i = 0; !told.n && i < x->n; i++) {
+        struct experiment again;
+        const struct trial *a = &x->trial[i], *b;
+        struct told more = read_plan(NULL, a->text, &again);
+        if (more.n) {
+            printf("# %s# from: %s\n", more.text, a->text);
+            same = 0;
+            continue;
+        }
+        b = again.trial;
+        int equal = again.n == 1 && a->op == b->op && a->type == b->type && a->seed == b->seed &&
+                    memcmp(&a->sizes, &b->sizes, sizeof a->sizes) == 0 && a->input == b->input &&
+                    strcmp(a->file, b->file) == 0 && strcmp(a->group, b->group) == 0 &&
+                    strcmp(a->kernel, b->kernel) == 0 && strcmp(a->text, b->text) == 0;
+        if (!equal)
+            printf("# another trial: %s\n# from: %s\n", b->text, a->text);
+        same &= equal;
+        plan_free(&again);
+    }
+    ok(same, "%s", what);
+    if (told.n)
+        printf("# %s", told.text);
+    return same;
+}
+
+static int good_ini(const char *what, const char *ini, struct experiment *x)
+{
+    put("t.ini", ini, strlen(ini));
+    return good(what, "t.ini", NULL, x);
+}
+
+/* ---- what plans mean ---- */
+
+static void everything(void)
+{
+    struct experiment x;
+    if (!good_ini("every key of an experiment",
+                  "[trial early]\nop = linear\n"
+                  "[experiment]\nname = my-first_1.0\nseed = 18446744073709551615\n"
+                  "backends = ref32, ref64\nchecks = parity, properties\ndirections = 64\n"
+                  "repeats = 0\noutput = out/x.h5\nsave = outputs\ncompress = 9\n"
+                  "[trial]\nop = linear\nseed = 7\ndtype = bf16\n", &x))
+        return;
+    ok(strcmp(x.name, "my-first_1.0") == 0 && x.seed == UINT64_MAX && x.n_backends == 2 &&
+       x.backend[0] == &ref32 && x.backend[1] == &ref64 &&
+       x.checks == (CHECK_PARITY | CHECK_PROPERTIES) && x.directions == 64 && x.repeats == 0 &&
+       strcmp(x.output, "out/x.h5") == 0 && x.save == SAVE_OUTPUTS && x.compress == 9,
+       "they are what was said");
+    ok(strncmp(x.text, "[trial early]\n", 14) == 0, "the text is the file's");
+    ok(x.n == 2 && x.trial[0].seed == UINT64_MAX && x.trial[0].type == F32 &&
+       strcmp(x.trial[0].section, "early") == 0 && x.trial[0].line == 1, "the first trial");
+    ok(x.n == 2 && x.trial[1].seed == 7 && x.trial[1].type == BF16 && !x.trial[1].section[0] &&
+       x.trial[1].line == 13, "the second");
+    plan_free(&x);
+}
+
+static void defaults(void)
+{
+    struct experiment x;
+    const char *ini = "[trial]\nop = linear";
+    put("sub/my plan.ini", ini, strlen(ini));
+    if (!good("a file of two lines, the last without its end", "sub/my plan.ini", NULL, &x))
+        return;
+    ok(strcmp(x.name, "my_plan") == 0 && strcmp(x.output, "my_plan.h5") == 0 && x.seed == 1 &&
+       x.n_backends == 0 && x.directions == 2 && x.repeats == 5 && x.save == SAVE_ALL &&
+       x.compress == 1 && x.checks == (CHECK_DIFFERENCES | CHECK_PARITY | CHECK_PROPERTIES),
+       "defaults of the experiment");
+    ok(x.n == 1 && x.trial[0].seed == 1 && x.trial[0].type == F32 &&
+       x.trial[0].input == INPUT_NORMAL && !x.trial[0].file[0] && !x.trial[0].group[0] &&
+       !x.trial[0].kernel[0], "defaults of a trial");
+    plan_free(&x);
+    if (good_ini("checks = none", "[experiment]\nchecks = none\n[trial]\nop = linear\n", &x)) {
+        ok(x.checks == 0, "means no checks");
+        plan_free(&x);
+    }
+}
+
+static void order(void)
+{
+    static const int64_t rows[] = {1, 1, 1, 1, 2, 2, 2, 2};
+    static const enum dtype type[] = {F32, F32, BF16, BF16, F32, F32, BF16, BF16};
+    static const uint64_t seed[] = {3, 4, 3, 4, 3, 4, 3, 4};
+    struct experiment x;
+    int right = 1;
+
+    if (!good_ini("a product of lists", "[trial]\nrows = 1, 2\ndtype = fp32, bf16\nop = linear\n"
+                  "seed = 3, 4\n", &x))
+        return;
+    for (int i = 0; i < 8 && i < x.n; i++)
+        right &= DIM(&x.trial[i].sizes, 'M') == rows[i] && x.trial[i].type == type[i] &&
+                 x.trial[i].seed == seed[i];
+    ok(x.n == 8 && right, "its last key is the fastest");
+    plan_free(&x);
+}
+
+static void layout(void)
+{
+    struct experiment x;
+    if (good_ini("BOM, CRLF, comments, indentation, lists that go on",
+                 "\xef\xbb\xbf; a comment\r\n# another\r\n\r\n  [ trial ] ; a third\r\n"
+                 "  op = linear ; a fourth\r\n  rows = 1, ; 1\r\n   2\r\n\t3, 4\r\n\r\n"
+                 "  ; between\r\n    , 5\r\n\tdim_in: 7\r\ndim_out=6\r\n", &x)) {
+        ok(x.n == 5 && DIM(&x.trial[4].sizes, 'M') == 5 && DIM(&x.trial[0].sizes, 'C') == 7 &&
+           DIM(&x.trial[0].sizes, 'D') == 6 && x.trial[0].line == 4, "mean what they should");
+        plan_free(&x);
+    }
+    if (good_ini("two [trial] in a row", "[trial]\nop = linear\nrows = 1\n[trial]\nop = linear\n"
+                 "rows = 2\n", &x)) {
+        ok(x.n == 2 && DIM(&x.trial[0].sizes, 'M') == 1 && DIM(&x.trial[1].sizes, 'M') == 2 &&
+           x.trial[1].line == 4, "are two sections");
+        plan_free(&x);
+    }
+}
+
+static void inputs(void)
+{
+    const char *ini = "[trial]\nop = e74\ninput = text\nfile = b.txt\n"
+                      "[trial]\nop = e74\ninput = hdf5\nfile = \"../a b,\"\"c\"\".txt\"\n"
+                      "[trial]\nop = e74\ninput = hdf5\nfile = ../a.txt\ngroup = /my trial\n";
+    struct experiment x;
+
+    put("sub/my plan.ini", ini, strlen(ini));
+    if (good("texts and HDF5 files", "sub/my plan.ini", NULL, &x)) {
+        ok(x.trial[0].input == INPUT_TEXT && strcmp(x.trial[0].file, "sub/b.txt") == 0 &&
+           !x.trial[0].group[0], "a file in the ini file's folder");
+        ok(x.trial[1].input == INPUT_HDF5 && strcmp(x.trial[1].group, "/") == 0 &&
+           strcmp(x.trial[1].file, "sub/../a b,\"c\".txt") == 0, "a file with an odd name");
+        ok(like(x.trial[1].text, "* input=hdf5 file=\"sub/../a b,\"\"c\"\".txt\" group=/"),
+           "its words");
+        ok(strcmp(x.trial[2].group, "/my trial") == 0, "a group");
+        plan_free(&x);
+    }
+    char *here = realpath("a.txt", NULL), words[600];
+    snprintf(words, sizeof words, "e74 input=text file=\"%s\"", here);
+    if (good("an absolute name", NULL, words, &x)) {
+        ok(strcmp(x.trial[0].file, here) == 0, "stays");
+        plan_free(&x);
+    }
+    free(here);
+}
+
+static void words(void)
+{
+    struct experiment x;
+    if (good("words", NULL, " e74  state=full,diagonal nonlin=\"tanh, linear\"\trepeats=0 seed=3 "
+             "output=\"a b.h5\" input=text file=\"a b,\"\"c\"\".txt\" kernel=blas\n", &x)) {
+        ok(x.n == 4 && x.repeats == 0 && strcmp(x.output, "a b.h5") == 0 &&
+           strcmp(x.name, "trial") == 0 && x.trial[0].seed == 3 && x.trial[0].line == 0 &&
+           strcmp(x.trial[0].file, "a b,\"c\".txt") == 0 &&
+           strcmp(x.trial[0].kernel, "blas") == 0, "mean what they should");
+        plan_free(&x);
+    }
+    if (good("op=NAME", NULL, "rows=3 op=linear", &x)) {
+        ok(x.n == 1 && DIM(&x.trial[0].sizes, 'M') == 3 && strcmp(x.output, "trial.h5") == 0,
+           "may stand anywhere");
+        plan_free(&x);
+    }
+}
+
+/* All that a contract lists as a case is a section of a plan. */
+static void contracts(void)
+{
+    for (int i = 0; i < N_OPS; i++) {
+        const struct op *o = ops[i];
+        int clash = 0, plans = 0, same = 1;
+        for (int j = 0; j < o->n_params; j++) {
+            for (int k = 0; experiment_keys[k].name; k++)
+                clash |= strcmp(experiment_keys[k].name, o->param[j].name) == 0;
+            for (int k = 0; trial_keys[k].name; k++)
+                clash |= strcmp(trial_keys[k].name, o->param[j].name) == 0;
+        }
+        ok(!clash, "%s: no parameter is called like a key", o->name);
+        for (const char *c = o->cases; *(c += strspn(c, "; ")); c += strcspn(c, ";")) {
+            char line[4096];
+            struct experiment x;
+            snprintf(line, sizeof line, "%s ", o->name);
+            strncat(line, c, strcspn(c, ";"));
+            if (good(line, NULL, line, &x))
+                plan_free(&x);
+            else
+                same = 0;
+            plans++;
+        }
+        ok(same && plans, "%s: its %d cases are sections of plans", o->name, plans);
+    }
+}
+
+static void tables(void)
+{
+    int described = 1;
+    for (int i = 0; experiment_keys[i].name; i++)
+        described &= *experiment_keys[i].help != 0;
+    for (int i = 0; trial_keys[i].name; i++)
+        described &= *trial_keys[i].help != 0;
+    ok(described, "every key is described");
+}
+
+/* ---- what is said of wrong ones ---- */
+
+#define LINEAR "[trial]\nop = linear\n"
+#define E74 "[trial]\nop = e74\n"
+#define TEN "0123456789"
+#define FIFTY TEN TEN TEN TEN TEN
+
+static void sections(void)
+{
+    refused("unknown section", "[trails]\n" LINEAR, "t.ini:1: unknown section [trails]\n");
+    refused("no trial", "[experiment]\nseed = 1\n", "t.ini: it has no [trial]\n");
+    refused("empty file", "", "t.ini: it has no [trial]\n");
+    refused("no op", "\n[trial x]\nsteps = 3\n", "t.ini:2: [trial x] has no op\n");
+    refused("empty section", LINEAR "[trial]\n", "t.ini:3: [trial] has no op\n");
+    refused("empty sections", "[trial]\n[trial]\n",
+            "t.ini:1: [trial] has no op\nt.ini:2: [trial] has no op\n");
+    refused("no section", "seed = 1\nname = x\n" LINEAR,
+            "t.ini:1: seed = 1 stands before any section\n");
+    refused("two experiments", "[experiment]\n[experiment]\n" LINEAR,
+            "t.ini:2: a second [experiment]; the first is in line 1\n");
+    refused("no ]", "[trial\nop = x\n" LINEAR, "t.ini:1: a section has no ]: [trial\n");
+    refused("behind the ]", "[trial] op = linear\nfoo = x\n" LINEAR,
+            "t.ini:1: something stands behind the section's ]: op = linear\n");
+    refused("long section", "[trial " FIFTY "]\n" LINEAR,
+            "t.ini:1: section [trial 01234567890123...] is longer than 49 characters\n");
+}
+
+static void keys(void)
+{
+    refused("unknown key", E74 "nonlim = tanh\nfoo = 1\n",
+            "t.ini:3: unknown key 'nonlim' in [trial]; did you mean 'nonlin'?\n"
+            "t.ini:4: unknown key 'foo' in [trial]\n");
+    refused("key of another section", "[experiment]\nop = e74\nstate = full\n" LINEAR
+            "repeats = 1\n",
+            "t.ini:2: unknown key 'op' in [experiment]; it belongs in [trial]\n"
+            "t.ini:3: unknown key 'state' in [experiment]; it belongs in [trial]\n"
+            "t.ini:6: unknown key 'repeats' in [trial]; it belongs in [experiment]\n");
+    refused("key of another operation", LINEAR "n_state = 5\n",
+            "t.ini:3: unknown key 'n_state' in [trial]; it is no parameter of linear\n");
+    refused("key twice", E74 "steps = 3\nbatch = 3\nsteps = 3\n",
+            "t.ini:5: steps stands twice in this section, first in line 3\n");
+    refused("op twice", "[trial x]\nop = e74\nop = linear\n",
+            "t.ini:3: op stands twice in this section, first in line 2\n");
+    refused("unknown operation", "[trial]\nop = linaer\nrow = 1\n[trial]\nop = nonesuch\n",
+            "t.ini:2: op = linaer: no such operation; did you mean 'linear'?\n"
+            "t.ini:3: unknown key 'row' in [trial]; did you mean 'rows'?\n"
+            "t.ini:5: op = nonesuch: not one of*linear*\n");
+    refused("no key", LINEAR "= 3\n", "t.ini:3: a key is missing before '= 3'\n");
+    refused("no =", LINEAR "rows\n  3\n", "t.ini:3: expected key = value at: rows\n");
+    refused("long key", LINEAR FIFTY " = 3\n  4\n",
+            "t.ini:3: key '01234567890123456789...' is longer than 49 characters\n");
+    refused("long line", LINEAR "; " FIFTY FIFTY FIFTY FIFTY "\nrows = " FIFTY FIFTY FIFTY FIFTY
+            "\n 3\n",
+            "t.ini:4: this line is longer than 197 characters; a list can go on in an indented "
+            "line\n");
+    refused("a value all the same", LINEAR "rows =\ndim_in = \"\"\n",
+            "t.ini:3: rows: a value is missing\nt.ini:4: dim_in: a value is missing\n");
+    refused("quotes", LINEAR "rows = \"3\ndim_in = \"3\"4\n",
+            "t.ini:3: rows = \"3: it must end where its quotes do\n"
+            "t.ini:4: dim_in = \"3\"4: it must end where its quotes do\n");
+}
+
+static void values(void)
+{
+    refused("choice", E74 "state = full, fool\n",
+            "t.ini:3: state = fool: not one of full diagonal lowrank blockdiag\n");
+    refused("numbers", E74 "steps = 0, -1, 99999999999999999999, 1e3, 0x10, x,, 2\n",
+            "t.ini:3: steps: a value is missing\n"
+            "t.ini:3: steps = 0: must be 1 to 1073741824\n"
+            "t.ini:3: steps = -1: must be 1 to 1073741824\n"
+            "t.ini:3: steps = 99999999999999999999: must be 1 to 1073741824\n"
+            "t.ini:3: steps = 1e3: not a whole number\n"
+            "t.ini:3: steps = 0x10: not a whole number\n"
+            "t.ini:3: steps = x: not a whole number\n");
+    refused("a bad value once, not for each combination",
+            E74 "batch = 1, 2, 3\nsteps = 0, 5\nseed = 1, 2\ndtype = fp32, fp16\n",
+            "t.ini:4: steps = 0: must be 1 to 1073741824\n"
+            "t.ini:6: dtype = fp16: not one of fp32 bf16\n");
+    refused("the experiment's",
+            "[experiment]\nname = a/b\nseed = -1\nbackends = ref64, gpu99, ref64\n"
+            "checks = parity, none, all\ndirections = 65\nrepeats = 1001\nsave = some\n"
+            "compress = 1.5\n" LINEAR,
+            "t.ini:2: name = a/b: may have letters, digits, '_', '-' and '.' only\n"
+            "t.ini:3: seed = -1: must be 0 to 18446744073709551615\n"
+            "t.ini:4: backends = gpu99: not one of those in this build: ref64 ref32 ref16*\n"
+            "t.ini:4: backends: ref64 stands there twice\n"
+            "t.ini:5: checks: nothing can stand beside none\n"
+            "t.ini:5: checks = all: not one of differences parity properties none\n"
+            "t.ini:6: directions = 65: must be 1 to 64\n"
+            "t.ini:7: repeats = 1001: must be 0 to 1000\n"
+            "t.ini:8: save = some: not one of all outputs none\n"
+            "t.ini:9: compress = 1.5: not a whole number\n");
+    refused("seed", LINEAR "seed = 18446744073709551616, 0x1\n",
+            "t.ini:3: seed = 18446744073709551616: must be 0 to 18446744073709551615\n"
+            "t.ini:3: seed = 0x1: not a whole number\n");
+    refused("lists where none may stand",
+            "[experiment]\nseed = 1, 2\nname = a, b\n[trial]\nop = linear, e74\n"
+            "input = text, hdf5\nfile = a,b\n group\nkernel = a\n b\n",
+            "t.ini:2: seed takes one value, not a list\n"
+            "t.ini:3: name takes one value, not a list\n"
+            "t.ini:5: op takes one value, not a list\n"
+            "t.ini:6: input takes one value, not a list\n"
+            "t.ini:7: file takes one value, not a list\n"
+            "t.ini:9: kernel takes one value, not a list\n");
+    refused("kernel", LINEAR "kernel = magic\n",
+            "t.ini:3: kernel = magic: not one of those of linear in this build: *blas*\n");
+    refused("more than a list can have", LINEAR "rows = 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1\n"
+            " 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1\n"
+            " 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1\n", "t.ini:3: rows: more than 64 values\n");
+    refused("too many trials", LINEAR LINEAR "rows = 1,1,1,1,1,1,1,1,1,1\n"
+            "dim_in = 1,1,1,1,1,1,1,1,1,1\ndim_out = 1,1,1,1,1,1,1,1,1,1\n"
+            "seed = 1,1,1,1,1,1,1,1,1,1\n",
+            "t.ini:3: this makes 10000 trials more; an experiment has at most 9999\n");
+}
+
+static void combinations(void)
+{
+    refused("blocks that do not divide",
+            E74 "state = blockdiag\nblock_size = 8, 5, 7\ndtype = fp32, bf16\nseed = 1, 2\n",
+            "t.ini:1: e74: block_size = 5 does not divide n_state = 64 (state=blockdiag * "
+            "block_size=5 *)\n"
+            "t.ini:1: e74: block_size = 7 does not divide n_state = 64 (state=blockdiag * "
+            "block_size=7 *)\n");
+    refused("many of them", LINEAR E74 "state = blockdiag\nblock_size = 5, 6, 7, 9, 10, 11\n",
+            "t.ini:3: e74: block_size = 5 *\nt.ini:3: e74: block_size = 6 *\n"
+            "t.ini:3: e74: block_size = 7 *\nt.ini:3: and 3 more\n");
+    refused("z_mod without z", E74 "proj = full, no_z, tied_kq\nz_mod = row, full\n",
+            "t.ini:4: z_mod: only proj = full has a z, but this section also has proj = no_z\n");
+    refused("z_mod and no proj", E74 "z_mod = row\n",
+            "t.ini:3: z_mod: only proj = full has a z, but proj is no_z unless set\n");
+    refused("rank without lowrank", E74 "rank = 4, 5\nstate = diagonal\n",
+            "t.ini:3: rank: only state = lowrank has a rank, but this section has state = "
+            "diagonal\n");
+    refused("overflowing sizes",
+            LINEAR "rows = 1073741824\ndim_in = 1073741824\ndim_out = 1073741824\n",
+            "t.ini:1: linear: x has more elements than a 64-bit size can count (rows=1073741824 "
+            "dim_in=1073741824 dim_out=1073741824)\n");
+    refused("memory", E74 "steps = 1000000\nbatch = 1000000\nseed = 1, 2\ndtype = fp32, bf16\n",
+            "t.ini:1: e74 needs *iB of memory, *iB are available (* steps=1000000 batch=1000000 * "
+            "dtype=fp32)\n"
+            "t.ini:1: e74 needs *iB of memory, *iB are available (* steps=1000000 batch=1000000 * "
+            "dtype=bf16)\n");
+}
+
+static void input_faults(void)
+{
+    refused("input without its file", E74 "input = text\n" E74 "input = hdf5\n",
+            "t.ini:3: input = text needs a file\nt.ini:6: input = hdf5 needs a file\n");
+    refused("file without its input", E74 "file = a.txt\n" E74 "input = normal\ngroup = /\n",
+            "t.ini:3: file: only input = text and input = hdf5 have one\n"
+            "t.ini:7: group: only input = hdf5 has one\n");
+    refused("files that cannot be read", E74 "input = text\nfile = none.txt\n"
+            E74 "input = \"text\"\nfile = sub\n",
+            "t.ini:4: file = none.txt: No such file or directory\n"
+            "t.ini:8: file = sub: Is a directory\n");
+    refused("text for an operation that takes none", LINEAR "input = text\nfile = a.txt\n",
+            "t.ini:3: input = text: linear has no tensor that can hold a text\n");
+    refused("input that is none, whose file is not looked for", E74 "input = tekst\nfile = b\n",
+            "t.ini:3: input = tekst: not one of normal text hdf5\n");
+}
+
+static void unreadable(void)
+{
+    struct experiment x;
+    struct told told = read_plan("none.ini", NULL, &x);
+    expect(&told, "none.ini: cannot be read: No such file or directory\n", "no such file");
+    told = read_plan("sub", NULL, &x);
+    expect(&told, "sub: cannot be read: Is a directory\n", "a folder");
+    put("t.ini", "[trial]\nop = linear\nro\0ws = 3\nfoo\n", 34);
+    told = read_plan("t.ini", NULL, &x);
+    expect(&told, "t.ini:3: a byte of value 0: this is not a text file\n", "a byte of value 0");
+    if (geteuid() == 0) {
+        skip("root reads everything", "a file without permission");
+        return;
+    }
+    put("closed.ini", LINEAR, strlen(LINEAR));
+    chmod("closed.ini", 0);
+    told = read_plan("closed.ini", NULL, &x);
+    expect(&told, "closed.ini: cannot be read: Permission denied\n", "a file without permission");
+}
+
+static void together(void)
+{
+    refused("all at once, in the order of the lines",
+            "[experment]\n[trial]\nop = e74\nstate = blockdiag\nblock_size = 5\n"
+            "[trial]\nsteps = 0\nop = e74\nz_mod = low\nrow\n[experiment]\nrepeats = x\n"
+            "[trial]\n\x1b = 3\n",
+            "t.ini:1: unknown section [experment]\n"
+            "t.ini:2: e74: block_size = 5 does not divide *\n"
+            "t.ini:7: steps = 0: must be 1 to 1073741824\n"
+            "t.ini:9: z_mod = low: not one of column row full\n"
+            "t.ini:10: expected key = value at: row\n"
+            "t.ini:12: repeats = x: not a whole number\n"
+            "t.ini:13: [trial] has no op\n"
+            "t.ini:14: unknown key '?' in [trial]\n");
+}
+
+static void word_faults(void)
+{
+    words_refused("no words", "", "-t: no operation is named\n");
+    words_refused("unknown operation", "e75 foo=1",
+                  "-t: op = e75: no such operation; did you mean 'e74'?\n-t: unknown key 'foo'\n");
+    words_refused("wrong words", "e74 nonlim=tanh x steps=1 =4 reprats=3 steps=2 seed=a",
+                  "-t: unknown key 'nonlim'; did you mean 'nonlin'?\n"
+                  "-t: expected key=value at: x\n"
+                  "-t: expected key=value at: =4\n"
+                  "-t: unknown key 'reprats'; did you mean 'repeats'?\n"
+                  "-t: steps stands there twice\n"
+                  "-t: seed = a: not a whole number\n");
+    words_refused("z_mod without z", "e74 z_mod=row proj=full,no_z",
+                  "-t: z_mod: only proj = full has a z, but this line also has proj = no_z\n");
+    words_refused("open quotes", "e74 input=hdf5 file=\"a b.txt group=/",
+                  "-t: file = \"a b.txt group=/: it must end where its quotes do\n");
+    words_refused("a line end in a name", "e74 input=hdf5 file=\"a\nb\"",
+                  "-t: file: a control character (10) stands in it\n");
+}
+
+int main(void)
+{
+    enter();
+    everything();
+    defaults();
+    order();
+    layout();
+    inputs();
+    words();
+    contracts();
+    tables();
+    sections();
+    keys();
+    values();
+    combinations();
+    input_faults();
+    unreadable();
+    together();
+    word_faults();
+    leave();
+    return done();
+}

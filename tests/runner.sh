@@ -1,0 +1,220 @@
+#!/bin/sh
+# run-ablation as a user meets it: the main job, exit codes and messages,
+# interruption and --resume, and what other tools say of the files.
+# TAP on stdout.  $srcdir, $PYTHON and $H5DUMP come from the Makefile.
+srcdir=`cd "${srcdir:-.}" && pwd`
+run=`pwd`/run-ablation
+dir=`mktemp -d "${TMPDIR:-/tmp}/runner.XXXXXX"` || exit 1
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+n=0
+
+# ok STATUS NAME: STATUS is 0 for a pass; out and err are shown where it is not.
+ok() {
+    n=$((n + 1))
+    if [ "$1" = 0 ]; then
+        echo "ok $n - $2"
+    else
+        echo "not ok $n - $2"
+        for f in out err; do
+            [ -f $f ] && sed "s/^/# $f: /" $f | tail -15
+        done
+    fi
+}
+skip() {
+    n=$((n + 1))
+    echo "ok $n - $1 # SKIP $2"
+}
+# does NAME STATUS PATTERN COMMAND...: it exits so, and says so on either stream.
+does() {
+    name=$1 status=$2 pattern=$3
+    shift 3
+    "$@" >out 2>err
+    got=$?
+    [ $got = "$status" ] && cat out err | grep -q -- "$pattern"
+    e=$?
+    [ $e = 0 ] || echo "# exit $got, expected $status and: $pattern"
+    ok $e "$name"
+}
+# Everything below /trial, as text, less where in the file an axis refers to.
+content() {
+    "$H5DUMP" -g /trial "$1" | sed -e 1d -e 's/DATASET [0-9][0-9]* /DATASET /'
+}
+same_content() {
+    content "$1" >a.txt && content "$2" >b.txt && cmp a.txt b.txt >out 2>err
+}
+
+# ---- the main job ----
+
+does "the main job" 0 "^[0-9]* checks, 0 failed, [0-9]* skipped" "$run" "$srcdir/experiments/e74_diag.ini"
+[ -f e74_diag.h5 ] && [ ! -f e74_diag.h5.part ]
+ok $? "the main job leaves its file under its name"
+if [ -n "$H5DUMP" ]; then
+    "$H5DUMP" -n e74_diag.h5 >out 2>err
+    for path in /trial/0001/in/x /trial/0001/dout/out /trial/0024/ref64/d/W_z /trial/0001/ref32/out \
+        /trial/0024/check /trial/0001/time; do
+        grep -q "dataset    $path\$" out
+        ok $? "h5dump shows $path"
+    done
+else
+    skip "h5dump opens the file" "no h5dump"
+fi
+if [ -n "$PYTHON" ]; then
+    "$PYTHON" "$srcdir/tests/dump.py" e74_diag.h5 0001 0008 0013 0024 >out 2>err && ! grep -q '^not ok' out
+    ok $? "h5py and xarray open it, NumPy computes the same outputs"
+else
+    skip "h5py and xarray open it, NumPy computes the same outputs" "no Python with numpy and h5py"
+fi
+
+# All kinds of E74 in NumPy: the second, independent statement of what it computes.
+cat >all.ini <<EOF
+[experiment]
+checks = none
+repeats = 0
+[trial]
+op = e74
+state = full, diagonal, lowrank, blockdiag
+proj = no_z, tied_kq, tied_kvq
+nonlin = tanh, linear, rmsnorm, frobnorm
+steps = 7
+batch = 2
+heads = 2
+n_state = 6
+dim = 5
+rank = 3
+EOF
+does "rank without lowrank is refused" 2 "all.ini:14: rank" "$run" all.ini
+sed -i '/^rank/d' all.ini
+sed 's/^proj.*/proj = full\
+z_mod = column, row, full/' all.ini | sed '1,/^repeats/d' >>all.ini
+sed -i 's/^n_state.*/n_state = 8/' all.ini
+does "all 64 combinations and z modulations" 0 "^0 checks" "$run" all.ini
+if [ -n "$PYTHON" ]; then
+    "$PYTHON" "$srcdir/tests/dump.py" all.h5 >out 2>err && ! grep -q '^not ok' out
+    ok $? "NumPy computes the same outputs for all of them"
+else
+    skip "NumPy computes the same outputs for all of them" "no Python with numpy and h5py"
+fi
+
+# ---- plans ----
+
+"$run" -n "$srcdir/experiments/e74_all.ini" >out 2>err
+[ `wc -l <out` = 192 ]
+ok $? "e74_all has 192 trials"
+cut -f2 out | while read -r line; do
+    [ "`"$run" -n -t "$line" | cut -f2`" = "$line" ] || echo "$line"
+done >err
+[ ! -s err ]
+ok $? "every line of a plan pastes back"
+for ini in "$srcdir"/experiments/*.ini; do
+    does "`basename "$ini"` is a plan" 0 "^1	" "$run" -n "$ini"
+done
+
+# ---- options ----
+
+does "--help" 0 "^usage" "$run" --help
+does "--version" 0 "ref64" "$run" --version
+does "--list" 0 "checkpoint_interval" "$run" --list
+does "--list e74_cell" 0 "tied_kvq" "$run" --list e74_cell
+does "--list of nothing" 2 "no operation nothing" "$run" --list nothing
+does "no arguments" 2 "^usage" "$run"
+does "an unknown option" 2 "^usage" "$run" --no-such-option x.ini
+does "two files" 2 "^usage" "$run" a.ini b.ini
+
+# ---- bad input ----
+
+does "an ini that is not there" 2 "nowhere.ini" "$run" nowhere.ini
+printf '[trial]\nop = e74\nnonlin = tahn\n' >bad.ini
+does "an unknown choice" 2 "^bad.ini:3: .*tahn" "$run" bad.ini
+does "more than memory holds" 2 "needs .* GiB" "$run" -t 'e74_cell steps=1000000 batch=1000000'
+does "an output that cannot be written" 2 "nowhere/x.h5" "$run" -o nowhere/x.h5 -t 'e74 steps=2 batch=2 n_state=4 dim=3'
+printf '[experiment]\nbackends = gpu32\nrepeats = 0\n[trial]\nop = linear\nrows = 3\n' >gpu.ini
+if "$run" --version | grep -q "gpu32 *built without CUDA"; then
+    does "a required backend that is missing" 3 "gpu32 is required and missing" "$run" gpu.ini
+else
+    skip "a required backend that is missing" "built with CUDA"
+fi
+if [ -n "$PYTHON" ]; then
+    "$PYTHON" -c 'import h5py, numpy
+h5py.File("nan.h5", "w")["k"] = numpy.full((4, 2, 1, 3), numpy.nan)' 2>err
+    does "a failed check" 1 "again: run-ablation -t" "$run" -t \
+        'e74_cell steps=4 batch=2 n_state=3 input=hdf5 file=nan.h5 repeats=0'
+    does "an input of another shape" 2 "\[4,2,1,3\].*\[5,2,1,3\]" "$run" -t \
+        'e74_cell steps=5 batch=2 n_state=3 input=hdf5 file=nan.h5 repeats=0'
+else
+    skip "a failed check" "no Python with numpy and h5py"
+    skip "an input of another shape" "no Python with numpy and h5py"
+fi
+"$run" --tsv -t 'e74_cell steps=4 batch=2 n_state=3 repeats=1' >out 2>err
+ok $? "--tsv"
+[ `grep -v '^#' out | awk -F'\t' '{print NF}' | sort -u` = 9 ]
+ok $? "--tsv has nine fields in every record"
+
+# ---- interruption ----
+
+cat >long.ini <<EOF
+[experiment]
+checks = differences
+repeats = 0
+[trial]
+op = e74
+state = full
+nonlin = tanh, linear, rmsnorm, frobnorm
+seed = 1, 2, 3
+steps = 64
+batch = 4
+n_state = 24
+dim = 32
+EOF
+"$run" -o whole.h5 long.ini >out 2>err
+ok $? "a run that is not interrupted"
+
+# interrupt SIGNAL STATUS: stop a run in the middle, look at the part, resume.
+interrupt() {
+    rm -f cut.h5 cut.h5.part
+    : >cut.out
+    "$run" -o cut.h5 long.ini >cut.out 2>err &
+    child=$!
+    while [ `grep -c ref64 cut.out` -lt 3 ] && kill -0 $child 2>/dev/null; do
+        sleep 0.05
+    done
+    kill -$1 $child
+    wait $child 2>/dev/null
+    got=$?
+    [ $got = $2 ]
+    ok $? "$1 ends it with $2"
+    [ ! -f cut.h5 ] && [ -f cut.h5.part ]
+    ok $? "$1 leaves a part"
+    if [ -z "$H5DUMP" ]; then
+        skip "after $1 the finished trials are readable" "no h5dump"
+        skip "--resume after $1 completes the file to the same content" "no h5dump"
+        return
+    fi
+    "$H5DUMP" -d /trial/0003/ref64/out cut.h5.part >out 2>err
+    ok $? "after $1 the finished trials are readable"
+    "$run" --resume -o cut.h5 long.ini >out 2>err && grep -q 'are there already' out &&
+        same_content whole.h5 cut.h5
+    ok $? "--resume after $1 completes the file to the same content"
+}
+interrupt INT 130
+interrupt KILL 137
+
+if [ -n "$H5DUMP" ]; then
+    "$run" -o again.h5 long.ini >out 2>err && same_content whole.h5 again.h5
+    ok $? "two runs give the same datasets, bit for bit"
+fi
+# A write limit is a full disk: in blocks of 512 bytes.
+rm -f cut.h5 cut.h5.part
+(ulimit -f 8000 && exec "$run" -o cut.h5 long.ini) >out 2>err
+[ $? = 2 ] && grep -q 'cut.h5.part: needs' err
+ok $? "a full disk is told, with exit status 2"
+if [ -n "$H5DUMP" ]; then
+    "$H5DUMP" -d /trial/0001/ref64/out cut.h5.part >out 2>err
+    ok $? "after a full disk the finished trials are readable"
+    "$run" --resume -o cut.h5 long.ini >out 2>err && same_content whole.h5 cut.h5
+    ok $? "--resume after a full disk completes the file to the same content"
+fi
+sed -i 's/^dim.*/dim = 33/' long.ini
+cp whole.h5 other.h5.part
+does "--resume of another plan" 2 "another plan" "$run" --resume -o other.h5 long.ini
+echo "1..$n"

@@ -1,0 +1,691 @@
+/* The HDF5 file: all of it reads back; resuming; other plans; two writers; a
+ * full disk; and being killed at any of its writes. */
+#include "config.h"
+
+#include <signal.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <hdf5.h>
+#include <hdf5_hl.h>
+
+#include "common/cases.h"
+#include "common/err.h"
+#include "common/store.h"
+#include "tests/tap.h"
+
+/* ---- every write of this process to a file goes through here ---- */
+
+#if defined __linux__ && defined __LP64__
+enum { COUNTED = 1, PAGE = 4096 };
+
+/* Killed at the one after this many; negative: never.  `torn`: at one of
+ * those that go over the end of a page, having written up to there, as a
+ * killed process may. */
+static long writes_left = -1;
+static int torn;
+
+static int last_write(void)
+{
+    return writes_left >= 0 && writes_left-- == 0;
+}
+
+static ssize_t counted_pwrite(int fd, const void *data, size_t n, off_t at)
+{
+    off_t page = (at + (off_t)n - 1) / PAGE * PAGE;
+    if ((!torn || page > at) && last_write()) {
+        if (torn)
+            syscall(SYS_pwrite64, fd, data, (size_t)(page - at), at);
+        kill(getpid(), SIGKILL);
+    }
+    return syscall(SYS_pwrite64, fd, data, n, at);
+}
+
+static int counted_ftruncate(int fd, off_t n)
+{
+    if (!torn && last_write())
+        kill(getpid(), SIGKILL);
+    return (int)syscall(SYS_ftruncate, fd, n);
+}
+
+ssize_t pwrite(int fd, const void *data, size_t n, off_t at)
+{
+    return counted_pwrite(fd, data, n, at);
+}
+
+ssize_t pwrite64(int fd, const void *data, size_t n, off_t at)
+{
+    return counted_pwrite(fd, data, n, at);
+}
+
+int ftruncate(int fd, off_t n)
+{
+    return counted_ftruncate(fd, n);
+}
+
+int ftruncate64(int fd, off_t n)
+{
+    return counted_ftruncate(fd, n);
+}
+#else
+enum { COUNTED = 0 };
+static long writes_left;
+static int torn;
+#endif
+
+/* ---- an experiment by hand ---- */
+
+enum { MAX_TRIALS = 16 };
+
+static char output[64], part[80];
+static struct trial trials[MAX_TRIALS];
+static struct result results[MAX_TRIALS];
+
+static void trial(int i, const char *op, const char *text, enum dtype type)
+{
+    struct trial *t = &trials[i];
+    char words[MAX_TEXT];
+
+    *t = (struct trial){.op = op_find(op), .type = type, .seed = 100 + i};
+    if (cases_one(t->op, text, &t->sizes))
+        ok(0, "%s", err_text());
+    op_text(t->op, &t->sizes, words);
+    snprintf(t->text, sizeof t->text, "%s %s seed=%d", op, words, 100 + i);
+}
+
+/* Run it on the oracle and its yardstick, with some verdicts. */
+static void result(struct result *r, const struct trial *t, int repeats)
+{
+    const struct backend *b[] = {&ref64, t->type == BF16 ? &ref16 : &ref32};
+    *r = (struct result){.trial = t, .inputs = tensors_new(t->op, &t->sizes), .n_ran = 2};
+
+    tensors_draw(r->inputs, t->op, &t->sizes, t->seed, 1);
+    tensors_round(r->inputs, t->op, &t->sizes, b[1]);
+    for (int k = 0; k < 2; k++) {
+        struct ran *ran = &r->ran[k];
+        *ran = (struct ran){b[k], op_kernels(t->op, b[k])[0],
+                            tensors_copy(t->op, &t->sizes, r->inputs), {{0}, {0}, {0}, 0, ""}};
+        struct call c = {.op = t->op, .backend = b[k], .kernel = ran->kernel, .sizes = &t->sizes,
+                         .repeats = repeats};
+        if (run_op(&c, ran->t, &ran->outcome))
+            ok(0, "%s", err_text());
+    }
+    struct verdict *v = verdict_add(&r->verdicts, "parity", "out", b[1], r->ran[1].kernel);
+    *v = (struct verdict){v->check, v->backend, v->kernel, "out", 1, 2, 4, "[3,0,17]", -1, 1};
+    v = verdict_add(&r->verdicts, "repeat", "d_x", b[1], r->ran[1].kernel);
+    *v = (struct verdict){v->check, v->backend, v->kernel, "d_x", 1, 2, 0, "", 5, 0};
+    r->failed = 1;
+    r->skipped = 3;
+    snprintf(r->skips, sizeof r->skips, "gpu32: no device\nnothing more\n");
+}
+
+static struct experiment experiment(int n, enum save save, int compress, int repeats)
+{
+    struct experiment x = {.seed = 11, .save = save, .compress = compress, .repeats = repeats,
+                           .n = n, .trial = trials};
+    static char ini[] = "[experiment]\nname = \xc3\xa4hnlich\n[trial]\nop = e74\n";
+    snprintf(x.name, sizeof x.name, "store");
+    snprintf(x.output, sizeof x.output, "%s", output);
+    x.text = ini;
+    return x;
+}
+
+static int there(const char *file)
+{
+    return access(file, F_OK) == 0;
+}
+
+static void clean(void)
+{
+    unlink(output);
+    unlink(part);
+}
+
+/* Open, write trials `from` to `to`, close. */
+static int write_some(const struct experiment *x, int resume, int from, int to)
+{
+    struct store *s = store_open(x, resume);
+    int e = !s, a, b, c;
+    for (int i = from; !e && i < to; i++)
+        if (!store_has(s, i, &a, &b, &c))
+            e = store_write(s, i, &results[i]);
+    return s && store_close(s, !e && to == x->n) ? -1 : e;
+}
+
+/* ---- reading it back, with HDF5 alone ---- */
+
+static double number(hid_t at, const char *name)
+{
+    double x = -1;
+    hid_t a = H5Aopen(at, name, H5P_DEFAULT);
+    if (a >= 0) {
+        H5Aread(a, H5T_NATIVE_DOUBLE, &x);
+        H5Aclose(a);
+    }
+    return x;
+}
+
+static int is_text(hid_t at, const char *name, const char *want)
+{
+    hid_t a = H5Aopen(at, name, H5P_DEFAULT), type = a < 0 ? -1 : H5Aget_type(a);
+    char *text = NULL;
+    int same = type >= 0 && H5Tis_variable_str(type) > 0 && H5Aread(a, type, &text) >= 0 && text &&
+               strcmp(text, want) == 0;
+    H5free_memory(text);
+    if (type >= 0)
+        H5Tclose(type);
+    if (a >= 0)
+        H5Aclose(a);
+    return same;
+}
+
+/* Is that dataset of these values, of type `bits`, with the names of its axes? */
+static int is_dataset(hid_t trial, const struct trial *t, const char *folder, int arg,
+                      const double *want, int bits)
+{
+    char path[64];
+    const char *shape = op_shape(t->op, &t->sizes, arg);
+    int64_t n = op_count(t->op, &t->sizes, arg);
+    double *got = malloc(n * sizeof *got);
+
+    snprintf(path, sizeof path, "%s/%s", folder, t->op->arg[arg].name);
+    hid_t d = H5Dopen2(trial, path, H5P_DEFAULT), type = d < 0 ? -1 : H5Dget_type(d);
+    int good = d >= 0 && H5Tget_size(type) == (size_t)bits / 8 &&
+               H5Dread(d, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, got) >= 0 &&
+               memcmp(got, want, n * sizeof *got) == 0;
+    for (int i = 0; good && shape[i]; i++) {
+        char label[64] = "", name[64];
+        hsize_t length = 0;
+        snprintf(name, sizeof name, "%s", op_axis(t->op, shape[i]));
+        if (strchr(shape, shape[i]) < shape + i)
+            strcat(name, "_2");
+        hid_t scale = H5Dopen2(trial, name, H5P_DEFAULT);
+        hid_t space = scale < 0 ? -1 : H5Dget_space(scale);
+        good = scale >= 0 && H5DSis_attached(d, scale, i) > 0 &&
+               H5DSget_label(d, i, label, sizeof label) >= 0 && strcmp(label, name) == 0 &&
+               H5Sget_simple_extent_dims(space, &length, NULL) == 1 &&
+               length == (hsize_t)DIM(&t->sizes, shape[i]);
+        H5Sclose(space);
+        H5Dclose(scale);
+    }
+    if (d >= 0) {
+        H5Tclose(type);
+        H5Dclose(d);
+    }
+    free(got);
+    return good;
+}
+
+static int is_trial(hid_t trial, const struct result *r, enum save save)
+{
+    const struct trial *t = r->trial;
+    int good = is_text(trial, "op", t->op->name) && is_text(trial, "line", t->text) &&
+               is_text(trial, "skips", r->skips) && number(trial, "n_checks") == r->verdicts.n &&
+               number(trial, "failed") == r->failed && number(trial, "skipped") == r->skipped;
+
+    for (int i = 0; i < t->op->n_args; i++) {
+        unsigned flags = t->op->arg[i].flags;
+        if (!op_has(t->op, &t->sizes, i))
+            continue;
+        if (save == SAVE_ALL && flags & IN)
+            good = good && is_dataset(trial, t, "in", i, r->inputs->x[i], 32);
+        if (save == SAVE_ALL && flags & OUT && flags & DIFF)
+            good = good && is_dataset(trial, t, "dout", i, r->inputs->g[i], 32);
+        for (int k = 0; save != SAVE_NONE && k < r->n_ran; k++) {
+            int bits = k == 0 ? 64 : 32;
+            char d[32];
+            snprintf(d, sizeof d, "%s/d", r->ran[k].backend->name);
+            if (flags & OUT)
+                good = good && is_dataset(trial, t, r->ran[k].backend->name, i,
+                                          r->ran[k].t->x[i], bits);
+            if (save == SAVE_ALL && flags & IN && flags & DIFF)
+                good = good && is_dataset(trial, t, d, i, r->ran[k].t->g[i], bits);
+        }
+    }
+    return good;
+}
+
+/* How many trials of the file are complete; -1 if one of them does not read
+ * back, -2 if there is no such file, or none that can be opened. */
+static int complete(const char *file, int n, enum save save)
+{
+    hid_t f = there(file) ? H5Fopen(file, H5F_ACC_RDONLY, H5P_DEFAULT) : -1;
+    int found = f < 0 ? -2 : 0;
+
+    for (int i = 0; found >= 0 && i < n; i++) {
+        char path[32];
+        snprintf(path, sizeof path, "/trial/%04d", i + 1);
+        hid_t g = H5Gopen2(f, path, H5P_DEFAULT);
+        if (g >= 0 && number(g, "complete") == 1)
+            found = is_trial(g, &results[i], save) ? found + 1 : -1;
+        if (g >= 0)
+            H5Gclose(g);
+    }
+    if (f >= 0)
+        H5Fclose(f);
+    return found;
+}
+
+/* ---- tests ---- */
+
+static void says(int failed, const char *want, const char *what)
+{
+    if (!ok(failed && strstr(err_text(), want), "%s", what))
+        printf("# %s\n# instead of %s\n", failed ? err_text() : "no failure", want);
+}
+
+static void whole(void)
+{
+    struct experiment x = experiment(6, SAVE_ALL, 1, 2);
+    int e = write_some(&x, 0, 0, 6);
+    if (!ok(!e && there(output) && !there(part), "written and renamed") && e)
+        printf("# %s\n", err_text());
+    ok(complete(output, 6, SAVE_ALL) == 6, "everything reads back, with its axes' names");
+
+    hid_t f = H5Fopen(output, H5F_ACC_RDONLY, H5P_DEFAULT);
+    ok(is_text(f, "schema", "ablate-1") && is_text(f, "ini", x.text) &&
+           is_text(f, "name", "store") && is_text(f, "version", PACKAGE_VERSION) &&
+           number(f, "seed") == 11 &&
+           number(f, "n_trials") == 6 && H5Aexists(f, "host") > 0 && H5Aexists(f, "date") > 0 &&
+           H5Aexists(f, "device") > 0 && H5Aexists(f, "compiler") > 0,
+       "attributes of the file");
+    hid_t g = H5Gopen2(f, "/trial/0002", H5P_DEFAULT);
+    ok(is_text(g, "state", "lowrank") && number(g, "rank") == 3 && number(g, "steps") == 5 &&
+           H5Aexists(g, "z_mod") == 0 && is_text(g, "dtype", "bf16") && number(g, "seed") == 101 &&
+           is_text(g, "input", "normal") && H5Aexists(g, "file") == 0,
+       "attributes of a trial, those that apply");
+    hid_t wide = H5Dopen2(g, "in/U0", H5P_DEFAULT), stored = H5Dopen2(g, "in/x", H5P_DEFAULT);
+    ok(is_text(stored, "storage", "bf16") && H5Aexists(wide, "storage") == 0,
+       "what is bf16 says so");
+    H5Dclose(wide);
+    H5Dclose(stored);
+    H5Gclose(g);
+
+    struct row {
+        double error, margin;
+        char *verdict, *tensor;
+        int64_t first_bad;
+    } rows[2] = {{0, 0, NULL, NULL, 0}};
+    hid_t row = H5Tcreate(H5T_COMPOUND, sizeof *rows), text = H5Tcopy(H5T_C_S1);
+    H5Tset_size(text, H5T_VARIABLE);
+    H5Tset_cset(text, H5T_CSET_UTF8);
+    H5Tinsert(row, "error", HOFFSET(struct row, error), H5T_NATIVE_DOUBLE);
+    H5Tinsert(row, "margin", HOFFSET(struct row, margin), H5T_NATIVE_DOUBLE);
+    H5Tinsert(row, "verdict", HOFFSET(struct row, verdict), text);
+    H5Tinsert(row, "tensor", HOFFSET(struct row, tensor), text);
+    H5Tinsert(row, "first_bad", HOFFSET(struct row, first_bad), H5T_NATIVE_INT64);
+    hid_t table = H5Dopen2(f, "/trial/0001/check", H5P_DEFAULT);
+    ok(table >= 0 && H5Dread(table, row, H5S_ALL, H5S_ALL, H5P_DEFAULT, rows) >= 0 &&
+           rows[0].error == 1 && rows[0].margin == .25 && strcmp(rows[0].verdict, "pass") == 0 &&
+           strcmp(rows[0].tensor, "out") == 0 && rows[0].first_bad == -1 && rows[1].margin == 0 &&
+           strcmp(rows[1].verdict, "fail") == 0 && rows[1].first_bad == 5,
+       "table of verdicts");
+    for (int i = 0; i < 2; i++) {
+        H5free_memory(rows[i].verdict);
+        H5free_memory(rows[i].tensor);
+    }
+    H5Dclose(table);
+
+    double median[4] = {-1, -1, -1, -1};
+    hid_t times = H5Tcreate(H5T_COMPOUND, sizeof *median);
+    H5Tinsert(times, "median", 0, H5T_NATIVE_DOUBLE);
+    table = H5Dopen2(f, "/trial/0001/time", H5P_DEFAULT);
+    ok(table >= 0 && H5Dread(table, times, H5S_ALL, H5S_ALL, H5P_DEFAULT, median) >= 0 &&
+           median[0] == results[0].ran[0].outcome.median[FORWARD] &&
+           median[3] == results[0].ran[1].outcome.median[BACKWARD],
+       "table of times");
+    H5Dclose(table);
+
+    hid_t big = H5Dopen2(f, "/trial/0006/ref64/y", H5P_DEFAULT), how = H5Dget_create_plist(big);
+    ok(H5Pget_layout(how) == H5D_CHUNKED && H5Pget_nfilters(how) == 2 &&
+           H5Dget_storage_size(big) < 1100 * 130 * 8,
+       "a large tensor is compressed");
+    H5Pclose(how);
+    H5Dclose(big);
+    H5Tclose(times);
+    H5Tclose(row);
+    H5Tclose(text);
+    H5Fclose(f);
+    clean();
+}
+
+static void less(void)
+{
+    struct experiment x = experiment(2, SAVE_OUTPUTS, 0, 0);
+    int e = write_some(&x, 0, 0, 2);
+    hid_t f = H5Fopen(output, H5F_ACC_RDONLY, H5P_DEFAULT);
+    ok(!e && complete(output, 2, SAVE_OUTPUTS) == 2 &&
+           H5Lexists(f, "/trial/0001/in", H5P_DEFAULT) == 0 &&
+           H5Lexists(f, "/trial/0001/dout", H5P_DEFAULT) == 0 &&
+           H5Lexists(f, "/trial/0001/ref64/d", H5P_DEFAULT) == 0,
+       "save = outputs: outputs alone");
+    ok(H5Lexists(f, "/trial/0001/time", H5P_DEFAULT) == 0, "no times without repeats");
+    H5Fclose(f);
+    x = experiment(2, SAVE_NONE, 0, 0);
+    e = write_some(&x, 0, 0, 2);
+    f = H5Fopen(output, H5F_ACC_RDONLY, H5P_DEFAULT);
+    ok(!e && complete(output, 2, SAVE_NONE) == 2 &&
+           H5Lexists(f, "/trial/0001/ref64", H5P_DEFAULT) == 0 &&
+           H5Lexists(f, "/trial/0001/check", H5P_DEFAULT) > 0,
+       "save = none: verdicts alone");
+    H5Fclose(f);
+    clean();
+}
+
+/* Two runs differ in the date, at most. */
+static void equal_runs(void)
+{
+    struct experiment x = experiment(6, SAVE_ALL, 1, 2);
+    char other[80];
+    int64_t differ = 0, n = 0;
+
+    snprintf(other, sizeof other, "%s.other", output);
+    int e = write_some(&x, 0, 0, 6) || rename(output, other) || write_some(&x, 0, 0, 6);
+    FILE *a = fopen(output, "rb"), *b = fopen(other, "rb");
+    while (!e && a && b) {
+        int ca = getc(a), cb = getc(b);
+        differ += ca != cb;
+        if (ca == EOF || cb == EOF)
+            break;
+        n++;
+    }
+    if (!ok(n > 0 && differ <= 8, "equal runs, equal files but for the date"))
+        printf("# %lld of %lld bytes\n", (long long)differ, (long long)n);
+    if (a)
+        fclose(a);
+    if (b)
+        fclose(b);
+    unlink(other);
+    clean();
+}
+
+static void resuming(void)
+{
+    struct experiment x = experiment(4, SAVE_ALL, 0, 0), y = x;
+    int n_checks = -1, failed = -1, skipped = -1;
+
+    ok(!write_some(&x, 0, 0, 2) && there(part) && !there(output) &&
+           complete(part, 4, SAVE_ALL) == 2,
+       "an unfinished run leaves its part");
+    struct store *s = store_open(&x, 1);
+    if (!ok(s != NULL, "it can be resumed")) {
+        printf("# %s\n", err_text());
+        return;
+    }
+    ok(store_has(s, 1, &n_checks, &failed, &skipped) && n_checks == 2 && failed == 1 &&
+           skipped == 3 && !store_has(s, 2, &n_checks, &failed, &skipped),
+       "what is there is known, with its counts");
+    ok(strcmp(store_name(s), part) == 0, "store_name");
+    says(store_write(s, 1, &results[1]), "trial 2 is there already", "no trial is written twice");
+    ok(!store_close(s, 0), "closed");
+    s = store_open(&x, 1);
+    says(!s || store_close(s, 1), "trial 3 is missing", "not finished before all are there");
+    ok(there(part) && !there(output), "the part stays");
+
+    y.n = 3;
+    says(!store_open(&y, 1), ".part: holds another plan: of 4 trials, not 3", "fewer trials");
+    struct trial other[4];
+    memcpy(other, trials, sizeof other);
+    y = x;
+    y.trial = other;
+    snprintf(other[3].text, sizeof other[3].text, "something else");
+    says(!store_open(&y, 1), ".part: holds another plan: trial 4 is 'e74 state=", "another trial");
+    y = x;
+    snprintf(y.name, sizeof y.name, "loss");
+    says(!store_open(&y, 1), ".part: holds another plan: 'store', not 'loss'", "another name");
+    ok(complete(part, 4, SAVE_ALL) == 2, "refusing leaves the part alone");
+
+    ok(!write_some(&x, 1, 0, 4) && there(output) && !there(part) &&
+           complete(output, 4, SAVE_ALL) == 4,
+       "resumed to the end");
+    s = store_open(&x, 1);
+    ok(s && store_has(s, 3, &n_checks, &failed, &skipped) && strcmp(store_name(s), output) == 0,
+       "a finished file has everything");
+    says(!s || store_write(s, 3, &results[3]), "trial 4 is there already", "and takes no more");
+    ok(s && !store_close(s, 1) && complete(output, 4, SAVE_ALL) == 4, "and stays");
+    y.n = 2;
+    says(!store_open(&y, 1), "holds another plan", "a finished file of another plan");
+
+    ok(!write_some(&x, 0, 0, 1) && there(output) && complete(part, 4, SAVE_ALL) == 1,
+       "without resuming a new part begins beside the finished file");
+    ok(!write_some(&x, 0, 0, 2) && complete(part, 4, SAVE_ALL) == 2, "or in an old part's place");
+    FILE *out = fopen(part, "wb");
+    fputs("this is a text", out);
+    fclose(out);
+    says(!store_open(&x, 1), ".part: cannot be read: file signature not found", "no HDF5 file");
+    ok(!write_some(&x, 0, 0, 4), "without resuming it does not matter");
+    clean();
+    ok(!write_some(&x, 1, 0, 4) && complete(output, 4, SAVE_ALL) == 4, "nothing to resume: begun");
+    clean();
+    snprintf(y.output, sizeof y.output, "no/such/folder.h5");
+    says(!store_open(&y, 0), "no/such/folder.h5.part: cannot be written: No such file or directory",
+         "no such folder");
+}
+
+/* What a child process does; its exit status. */
+static int in_child(int (*what)(void))
+{
+    int status;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(what());
+    return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status)
+               ? WEXITSTATUS(status)
+               : 255;
+}
+
+static int second_writer(void)
+{
+    struct experiment x = experiment(4, SAVE_ALL, 0, 0);
+    int refused = 0;
+    for (int resume = 0; resume < 2; resume++)
+        refused += !store_open(&x, resume) &&
+                   strstr(err_text(), ".part: another program has it open") != NULL;
+    return refused;
+}
+
+static void two_writers(void)
+{
+    struct experiment x = experiment(4, SAVE_ALL, 0, 0);
+    struct store *s = store_open(&x, 0);
+    int e = !s || store_write(s, 0, &results[0]);
+    ok(!e && in_child(second_writer) == 2, "a second writer is refused");
+    e = e || store_write(s, 1, &results[1]);
+    ok(s && !store_close(s, 0) && !e && complete(part, 4, SAVE_ALL) == 2,
+       "and the first goes on");
+    clean();
+}
+
+/* ---- a full disk ---- */
+
+/* As if the disk were full at `size`. */
+static int full_at(off_t size)
+{
+    struct rlimit limit = {size, size};
+    signal(SIGXFSZ, SIG_IGN);
+    return setrlimit(RLIMIT_FSIZE, &limit);
+}
+
+static int full_while_writing(void)
+{
+    struct experiment x = experiment(6, SAVE_ALL, 0, 0);
+    struct stat at;
+    struct store *s = store_open(&x, 0);
+    int good = s && !store_write(s, 0, &results[0]) && !store_write(s, 1, &results[1]) &&
+               !stat(part, &at) && !full_at(at.st_size + (3 << 20));
+    good = good && store_write(s, 5, &results[5]) && strstr(err_text(), ".h5.part: needs ") &&
+           strstr(err_text(), " MiB more: File too large");
+    /* What is smaller still goes in. */
+    good = good && !store_write(s, 2, &results[2]);
+    return !(good && !store_close(s, 0));
+}
+
+static int full_from_the_start(void)
+{
+    struct experiment x = experiment(6, SAVE_ALL, 0, 0);
+    return full_at(1000) || store_open(&x, 0) || !strstr(err_text(), ".h5.part: needs ");
+}
+
+static void full_disk(void)
+{
+    struct experiment x = experiment(6, SAVE_ALL, 0, 0);
+    ok(in_child(full_while_writing) == 0, "a full disk: a refusal, then closed");
+    ok(complete(part, 6, SAVE_ALL) == 3, "the finished trials are there");
+    ok(!write_some(&x, 1, 0, 6) && complete(output, 6, SAVE_ALL) == 6, "with room again, resumed");
+    clean();
+    ok(in_child(full_from_the_start) == 0 && !there(part), "full from the start: nothing is left");
+}
+
+/* ---- kill -9 ---- */
+
+enum { KILL_TRIALS = 3 };
+
+static struct experiment killed;
+static int resume_killed;
+
+static int all_of_it(void)
+{
+    return write_some(&killed, resume_killed, 0, killed.n) != 0;
+}
+
+/* The part after a kill: every complete trial reads back, and a new run can
+ * go on to the end.  How many were complete, or -1. */
+static int survives(int n)
+{
+    long left = writes_left;
+    writes_left = -1;
+    int found = complete(part, n, SAVE_ALL), done_before = there(output);
+    if (found == -2 && !there(part))
+        found = done_before ? n : 0;
+    if (found < 0)
+        printf("# the part does not read back\n");
+    resume_killed = 1;
+    if (found >= 0 && (in_child(all_of_it) || complete(output, n, SAVE_ALL) != n)) {
+        printf("# cannot be resumed\n");
+        all_of_it();
+        printf("# %s\n", err_text());
+        found = -1;
+    }
+    resume_killed = 0;
+    writes_left = left;
+    return found;
+}
+
+/* Killed at its first write, its second, and so on to its last. */
+static void kill_at_each(int cut)
+{
+    int finished = 0, found[KILL_TRIALS + 1] = {0}, bad = 0, k;
+
+    killed = experiment(KILL_TRIALS, SAVE_ALL, 0, 0);
+    for (k = 0; COUNTED && !finished && bad < 3; k++) {
+        writes_left = k;
+        torn = cut;
+        clean();
+        finished = in_child(all_of_it) == 0;
+        int n = finished ? KILL_TRIALS : survives(KILL_TRIALS);
+        if (n < 0)
+            printf("# write %d\n", k);
+        bad += n < 0;
+        if (n >= 0)
+            found[n]++;
+        char litter[128];    /* the child's part, while it is being begun */
+        snprintf(litter, sizeof litter, "rm -f %s.part.*", output);
+        if (system(litter))
+            printf("# %s failed\n", litter);
+    }
+    writes_left = -1;
+    clean();
+    if (!COUNTED || k < 5)
+        skip("writes cannot be counted here", "killed at every write");
+    else if (ok(!bad && finished && found[0] && found[1], "killed at every write%s",
+                cut ? ", torn at a page" : ""))
+        printf("# %d writes; 0, 1, 2, 3 trials were complete %d, %d, %d, %d times\n", k, found[0],
+               found[1], found[2], found[3]);
+}
+
+static unsigned long long random_number(void)
+{
+    static uint64_t i;
+    return (unsigned long long)(1e9 * draw_uniform(2024, i++));
+}
+
+static void kill_at_random(int rounds)
+{
+    int bad = 0, most = 0, during = 0;
+
+    killed = experiment(12, SAVE_ALL, 1, 0);
+    for (int r = 0; r < rounds; r++) {
+        int status;
+        if (r % 3 == 0)
+            clean();
+        resume_killed = r % 3 != 0;    /* now and then on top of what is left */
+        fflush(stdout);
+        pid_t child = fork();
+        if (child == 0)
+            _exit(all_of_it());
+        struct timespec wait = {0, (long)(random_number() % 40000000)};
+        nanosleep(&wait, NULL);
+        kill(child, SIGKILL);
+        waitpid(child, &status, 0);
+        during += WIFSIGNALED(status);
+        int n = complete(there(output) ? output : part, 12, SAVE_ALL);
+        bad += n == -1 || (n == -2 && there(part));
+        most = n > most ? n : most;
+        if (there(output))
+            clean();
+    }
+    resume_killed = 1;
+    bad += in_child(all_of_it) != 0 || complete(output, 12, SAVE_ALL) != 12;
+    ok(!bad && during > 0, "killed at random moments, %d times", during);
+    printf("# up to %d of 12 trials were complete\n", most);
+    char litter[128];
+    snprintf(litter, sizeof litter, "rm -f %s.part.*", output);
+    if (system(litter))
+        printf("# %s failed\n", litter);
+    clean();
+}
+
+int main(void)
+{
+    static const char *const small[] = {
+        "steps=5 batch=2 heads=2 n_state=4 dim=3 state=full proj=full z_mod=row",
+        "steps=5 batch=2 heads=2 n_state=4 dim=3 state=lowrank rank=3",
+        "steps=4 batch=2 heads=1 n_state=6 block_size=3 dim=3 state=blockdiag",
+        "steps=3 batch=3 heads=1 n_state=5 dim=3 state=diagonal proj=tied_kvq",
+        "steps=20 batch=8 heads=2 n_state=16 dim=20 state=full nonlin=rmsnorm",
+    };
+
+    snprintf(output, sizeof output, "store-%ld.h5", (long)getpid());
+    snprintf(part, sizeof part, "%s.part", output);
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    for (int i = 0; i < 12; i++)
+        if (i == 5)
+            trial(i, "linear", "rows=1100 dim_in=64 dim_out=130", F32);
+        else
+            trial(i, "e74", small[i % 6 % 5], i % 2 ? BF16 : F32);
+    for (int i = 0; i < 12; i++)
+        result(&results[i], &trials[i], 2);
+    whole();
+    less();
+    equal_runs();
+    resuming();
+    two_writers();
+    full_disk();
+    kill_at_each(0);
+    kill_at_each(1);
+    kill_at_random(30);
+    for (int i = 0; i < 12; i++) {
+        tensors_free(results[i].inputs);
+        for (int k = 0; k < results[i].n_ran; k++)
+            tensors_free(results[i].ran[k].t);
+        verdicts_free(&results[i].verdicts);
+    }
+    return done();
+}

@@ -3,8 +3,9 @@
  * With L = sum over outputs of <output, its gradient>, the derivative of L
  * along a direction is <gradient, direction>.  It is estimated from central
  * differences of steps h, h/2 and h/4 by Romberg's extrapolation, which
- * leaves an error of order h^6 and says itself how large that is: what the
- * last extrapolation changed.  The bound is SLACK times that and the
+ * leaves an error of order h^6 and says itself how large that is: how far it
+ * went from its two neighbours in the tableau (Ridders 1982), one of which
+ * alone may agree by chance.  The bound is SLACK times that and the
  * rounding of L; where this is too coarse to tell anything, h shrinks. */
 #include "config.h"
 
@@ -17,7 +18,8 @@
 #include "common/err.h"
 
 enum { LEVELS = 3, TRIES = 4 };
-static const double FIRST_STEP = 0x1p-6, TRY_SHRINKS = 0x1p-3;
+/* Of one element, and of all at once, where a step goes much further. */
+static const double FIRST_STEP = 0x1p-6, FIRST_STRIDE = 0x1p-9, TRY_SHRINKS = 0x1p-3;
 /* An estimate this sure, against the gradient's size, is good enough ... */
 static const double SURE = 0x1p-36;
 /* ... and one less sure than this shows nothing: that check fails. */
@@ -91,14 +93,15 @@ static int romberg(const struct probe *p, double h, double *slope, double *unsur
         }
     }
     *slope = row[LEVELS - 1][LEVELS - 1];
-    *unsure = fabs(*slope - row[LEVELS - 1][LEVELS - 2]) + 2 * rounding;
+    *unsure = fmax(fabs(*slope - row[LEVELS - 1][LEVELS - 2]),
+                   fabs(*slope - row[LEVELS - 2][LEVELS - 2])) + 2 * rounding;
     return 0;
 }
 
 /* The slope along the probe's direction; `size` is what it is small against. */
 static int estimate(const struct probe *p, double size, double *slope, double *unsure)
 {
-    double h = FIRST_STEP;
+    double h = p->element >= 0 ? FIRST_STEP : FIRST_STRIDE;
 
     *slope = NAN;
     *unsure = INFINITY;

@@ -16,19 +16,20 @@ laid_out() {
         sed 's,^\( *\)//#pragma,\1#pragma,'
 }
 
+want=$(mktemp) || exit 1
+trap 'rm -f "$want"' EXIT
 bad=0
 for file; do
-    laid_out "$file" >"$file.laid-out" || exit 1
-    if ! cmp -s "$file" "$file.laid-out"; then
-        bad=$((bad + 1))
-        if [ $apply = yes ]; then
-            cat "$file.laid-out" >"$file"
-            echo "$file"
-        else
-            diff -u "$file" "$file.laid-out"
-        fi
+    laid_out "$file" >"$want"
+    test -s "$want" || { echo "$file: clang-format failed"; exit 1; }
+    cmp -s "$file" "$want" && continue
+    bad=$((bad + 1))
+    if [ $apply = yes ]; then
+        cat "$want" >"$file"
+        echo "$file"
+    else
+        diff -u "$file" "$want" | sed "2s,.*,+++ $file as .clang-format says,"
     fi
-    rm -f "$file.laid-out"
 done
 test $apply = yes && exit 0
 test $bad = 0 || echo "$bad files are laid out differently: tests/format.sh -i changes them"

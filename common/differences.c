@@ -23,7 +23,7 @@ static const double FIRST_STEP = 0x1p-6, FIRST_STRIDE = 0x1p-9, TRY_SHRINKS = 0x
 /* An estimate this sure, against the gradient's size, is good enough ... */
 static const double SURE = 0x1p-36;
 /* ... and one less sure than this shows nothing: that check fails. */
-static const double VACUOUS = 0x1p-20;
+static const double VACUOUS = 0x1p-17;
 
 struct probe {
     const struct op *op;

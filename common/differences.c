@@ -94,7 +94,8 @@ static int romberg(const struct probe *p, double h, double *slope, double *unsur
     }
     *slope = row[LEVELS - 1][LEVELS - 1];
     *unsure = fmax(fabs(*slope - row[LEVELS - 1][LEVELS - 2]),
-                   fabs(*slope - row[LEVELS - 2][LEVELS - 2])) + 2 * rounding;
+                   fabs(*slope - row[LEVELS - 2][LEVELS - 2])) +
+              2 * rounding;
     return 0;
 }
 

@@ -17,23 +17,23 @@
 
 enum {
     MAX_FILE = 1 << 20,
-    MAX_KEY = 49      /* inih's MAX_NAME and MAX_SECTION, less the final 0 */
+    MAX_KEY = 49 /* inih's MAX_NAME and MAX_SECTION, less the final 0 */
 };
 
 struct reading {
     struct ini *ini;
     ini_error *error;
     void *data;
-    const char *at, *end;      /* what inih has not been given yet */
-    int line;                  /* of the file, that inih has */
-    const char *expects;       /* that line, while it still owes a call of the handler */
+    const char *at, *end; /* what inih has not been given yet */
+    int line;             /* of the file, that inih has */
+    const char *expects;  /* that line, while it still owes a call of the handler */
     int indented;
-    int keyed;                 /* inih has a key that an indented line would go on with */
-    int lost;                  /* but that was not the last one: the last one was an error */
+    int keyed; /* inih has a key that an indented line would go on with */
+    int lost;  /* but that was not the last one: the last one was an error */
 };
 
-__attribute__((format(printf, 3, 4)))
-static void complain(struct reading *r, int line, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static void complain(struct reading *r, int line,
+                                                           const char *fmt, ...)
 {
     char message[256];
     va_list ap;
@@ -124,7 +124,7 @@ static int handle(void *user, const char *section, const char *key, const char *
 
     (void)section;
     if (!key || !value)
-        return 1;    /* what only other builds of inih do */
+        return 1; /* what only other builds of inih do */
     r->expects = NULL;
     if (r->indented && r->keyed) {
         e = r->lost ? 0 : go_on(ini, value);
@@ -232,8 +232,10 @@ static void hand_over(struct reading *r, char *line, size_t n, char *out, size_t
     }
     r->indented = text > line && !is_entry(text);
     if (n + 3 > size) {
-        complain(r, r->line, "this line is longer than %zu characters; a list can go on in an "
-                 "indented line", size - 3);
+        complain(r, r->line,
+                 "this line is longer than %zu characters; a list can go on in an "
+                 "indented line",
+                 size - 3);
         r->lost = 1;
         return;
     }
@@ -301,7 +303,7 @@ void ini_read(struct ini *ini, const char *file, ini_error *error, void *data)
     ini->text = slurp(&r, file, &n);
     if (!ini->text)
         return;
-    char *copy = malloc(n + 1);    /* lines are cut out of it */
+    char *copy = malloc(n + 1); /* lines are cut out of it */
     if (!copy) {
         complain(&r, 0, "no memory for this file");
         return;

@@ -8,7 +8,7 @@
  *
  * An indented line that reads "key = value" or "[section]" is that, however,
  * so that a section may be indented.  Lines end in LF or CRLF. */
-#ifndef COMMON_INI_H    /* INI_H is inih's */
+#ifndef COMMON_INI_H /* INI_H is inih's */
 #define COMMON_INI_H
 
 struct ini_entry {
@@ -17,7 +17,7 @@ struct ini_entry {
 };
 
 struct ini_section {
-    char *name;                /* "" and line 0: what stands before any header; NULL: a header
+    char *name; /* "" and line 0: what stands before any header; NULL: a header
                                 * that could not be read, its entries belong nowhere */
     int line;
     struct ini_entry *entry;
@@ -25,7 +25,7 @@ struct ini_section {
 };
 
 struct ini {
-    char *text;                /* the whole file */
+    char *text; /* the whole file */
     struct ini_section *section;
     int n;
 };

@@ -19,21 +19,21 @@
 #include "common/run.h"
 
 enum {
-    MAX_TRIALS = 9999,     /* they have four digits in the HDF5 file */
-    MAX_FAULTS = 50,       /* told of one file */
-    MAX_REFUSED = 3        /* of them, told of the combinations of one section */
+    MAX_TRIALS = 9999, /* they have four digits in the HDF5 file */
+    MAX_FAULTS = 50,   /* told of one file */
+    MAX_REFUSED = 3    /* of them, told of the combinations of one section */
 };
 
 struct plan {
-    const char *file;      /* NULL: it is from words, whose numbers then stand for lines */
+    const char *file; /* NULL: it is from words, whose numbers then stand for lines */
     struct experiment *x;
     struct fault {
         int line, number;
         char *text;
-    } *fault;
+    } * fault;
     int n_faults;
-    int no_memory;         /* for one more of them */
-    double available;      /* bytes for tensors on this machine */
+    int no_memory;    /* for one more of them */
+    double available; /* bytes for tensors on this machine */
 };
 
 /* Room for one more than n; it grows from one power of two to the next. */
@@ -44,8 +44,8 @@ static void *grow(void *list, int n, size_t size)
 
 /* ---- faults ---- */
 
-__attribute__((format(printf, 3, 4)))
-static void fault(struct plan *p, int line, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static void fault(struct plan *p, int line, const char *fmt,
+                                                        ...)
 {
     struct fault *more = grow(p->fault, p->n_faults, sizeof *more);
     va_list ap;
@@ -193,7 +193,7 @@ static int experiment_backends(void *to, const char *value)
     return 0;
 }
 
-enum { CHECK_NONE = 8 };    /* while it is read */
+enum { CHECK_NONE = 8 }; /* while it is read */
 
 static int experiment_checks(void *to, const char *value)
 {
@@ -366,33 +366,35 @@ static int trial_kernel(void *to, const char *value)
 
 enum { ONE, LIST };
 
-#define EXPERIMENT_KEYS(KEY)                                                                      \
-    KEY(experiment, name, ONE, NULL, "its name; default: the file's, less .ini")                  \
-    KEY(experiment, seed, ONE, "1", "seed of the trials that set none")                           \
-    KEY(experiment, backends, LIST, NULL, "what to judge; default: all that are there, named "   \
-        "ones are required")                                                                      \
-    KEY(experiment, checks, LIST, "differences, parity, properties", "what to check; or none")    \
-    KEY(experiment, directions, ONE, "2", "of the central differences, for each tensor: 1 to 64") \
-    KEY(experiment, repeats, ONE, "5", "timed runs, 0 to 1000; 0: no times")                      \
-    KEY(experiment, output, ONE, NULL, "HDF5 file to write, from the working directory; default: "\
-        "NAME.h5")                                                                                \
-    KEY(experiment, save, ONE, "all", "tensors to keep in it: all, outputs or none")              \
+#define EXPERIMENT_KEYS(KEY)                                                                       \
+    KEY(experiment, name, ONE, NULL, "its name; default: the file's, less .ini")                   \
+    KEY(experiment, seed, ONE, "1", "seed of the trials that set none")                            \
+    KEY(experiment, backends, LIST, NULL,                                                          \
+        "what to judge; default: all that are there, named "                                       \
+        "ones are required")                                                                       \
+    KEY(experiment, checks, LIST, "differences, parity, properties", "what to check; or none")     \
+    KEY(experiment, directions, ONE, "2", "of the central differences, for each tensor: 1 to 64")  \
+    KEY(experiment, repeats, ONE, "5", "timed runs, 0 to 1000; 0: no times")                       \
+    KEY(experiment, output, ONE, NULL,                                                             \
+        "HDF5 file to write, from the working directory; default: "                                \
+        "NAME.h5")                                                                                 \
+    KEY(experiment, save, ONE, "all", "tensors to keep in it: all, outputs or none")               \
     KEY(experiment, compress, ONE, "1", "gzip level of its tensors, 0 to 9")
 
-#define TRIAL_KEYS(KEY)                                                                           \
-    KEY(trial, op, ONE, NULL, "the operation; its parameters are keys, too, and may be lists")    \
-    KEY(trial, dtype, LIST, "fp32", "storage: fp32, bf16")                                        \
-    KEY(trial, seed, LIST, NULL, "of the inputs; default: the experiment's")                      \
-    KEY(trial, input, ONE, "normal", "what the inputs are made of: normal (drawn), text or hdf5") \
-    KEY(trial, file, ONE, NULL, "of input = text or hdf5, from the folder of the ini file")       \
-    KEY(trial, group, ONE, "/", "of input = hdf5: the group that has the inputs")                 \
+#define TRIAL_KEYS(KEY)                                                                            \
+    KEY(trial, op, ONE, NULL, "the operation; its parameters are keys, too, and may be lists")     \
+    KEY(trial, dtype, LIST, "fp32", "storage: fp32, bf16")                                         \
+    KEY(trial, seed, LIST, NULL, "of the inputs; default: the experiment's")                       \
+    KEY(trial, input, ONE, "normal", "what the inputs are made of: normal (drawn), text or hdf5")  \
+    KEY(trial, file, ONE, NULL, "of input = text or hdf5, from the folder of the ini file")        \
+    KEY(trial, group, ONE, "/", "of input = hdf5: the group that has the inputs")                  \
     KEY(trial, kernel, ONE, NULL, "name of a kernel; default: the first that accepts the case")
 
 #define HELP(section, name, many, initial, help) {#name, initial, help},
 #define SETTER(section, name, many, initial, help) {many, section##_##name},
 
-const struct plan_key experiment_keys[] = {EXPERIMENT_KEYS(HELP) {NULL, NULL, NULL}};
-const struct plan_key trial_keys[] = {TRIAL_KEYS(HELP) {NULL, NULL, NULL}};
+const struct plan_key experiment_keys[] = {EXPERIMENT_KEYS(HELP){NULL, NULL, NULL}};
+const struct plan_key trial_keys[] = {TRIAL_KEYS(HELP){NULL, NULL, NULL}};
 
 /* set() gives the struct experiment or struct trial a value, or one more of a
  * list, and returns nonzero after err_set(). */
@@ -565,11 +567,11 @@ static void read_experiment(struct plan *p, const struct ini_section *s)
 /* A section on its way to its trials. */
 struct work {
     const struct ini_section *s;
-    struct trial t;            /* the trial at hand */
-    struct lists l;            /* what makes the product */
-    char told[64];             /* lists that were said not to apply */
-    unsigned wrong;            /* a bit for each of trial_keys whose value is */
-    int refused;               /* combinations */
+    struct trial t; /* the trial at hand */
+    struct lists l; /* what makes the product */
+    char told[64];  /* lists that were said not to apply */
+    unsigned wrong; /* a bit for each of trial_keys whose value is */
+    int refused;    /* combinations */
 };
 
 static int set_listed(struct trial *t, const char *key, const char *value)
@@ -779,8 +781,7 @@ static int write_text(struct trial *t)
 
     op_text(t->op, &t->sizes, sizes);
     at += snprintf(at, end - at, "%s%s%s dtype=%s seed=%" PRIu64 " input=%s", t->op->name,
-                   *sizes ? " " : "", sizes, dtype_name(t->type), t->seed,
-                   input_names[t->input]);
+                   *sizes ? " " : "", sizes, dtype_name(t->type), t->seed, input_names[t->input]);
     const char *const keys[] = {" file", " group", " kernel"};
     const char *const values[] = {t->file, t->group, t->kernel};
     for (int i = 0; i < 3 && at < end; i++) {
@@ -840,8 +841,7 @@ static void make_trial(struct plan *p, struct work *w)
     double bytes = memory_needed(p, t);
     if (bytes > p->available) {
         err_set("%s needs %s of memory, %s are available (%s dtype=%s)", t->op->name,
-                bytes_text(bytes, need), bytes_text(p->available, have), text,
-                dtype_name(t->type));
+                bytes_text(bytes, need), bytes_text(p->available, have), text, dtype_name(t->type));
         if (at_first(&w->l, "seed"))
             refuse(p, w);
     } else if (write_text(t) || append(p->x, t)) {
@@ -886,7 +886,7 @@ static void read_trials(struct plan *p, const struct ini_section *s)
     name += strspn(name, " \t");
     snprintf(w->t.section, sizeof w->t.section, "%s", name);
     if (op)
-        read_entry(p, w, op);    /* the meaning of the others hangs on it */
+        read_entry(p, w, op); /* the meaning of the others hangs on it */
     else if (p->file)
         fault(p, s->line, "[%s] has no op", s->name);
     else

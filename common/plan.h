@@ -46,28 +46,28 @@ enum { MAX_LINE = 1024 };
 
 struct trial {
     const struct op *op;
-    struct frame sizes;          /* complete: op_complete() has passed */
-    enum dtype type;             /* F32 or BF16 */
+    struct frame sizes; /* complete: op_complete() has passed */
+    enum dtype type;    /* F32 or BF16 */
     uint64_t seed;
     enum input_kind input;
-    char file[512], group[128];  /* of the input; the file as seen from the working directory */
-    char kernel[32];             /* of the GPU backends; "": the first that accepts the case */
-    char section[64];            /* NAME of [trial NAME], or "" */
-    int line;                    /* of the section in the ini file */
-    char text[MAX_LINE];         /* the words that make this trial again, with -t */
+    char file[512], group[128]; /* of the input; the file as seen from the working directory */
+    char kernel[32];            /* of the GPU backends; "": the first that accepts the case */
+    char section[64];           /* NAME of [trial NAME], or "" */
+    int line;                   /* of the section in the ini file */
+    char text[MAX_LINE];        /* the words that make this trial again, with -t */
 };
 
 struct experiment {
     char name[64];
     uint64_t seed;
-    const struct backend *backend[16];   /* those asked for by name; none: all that are there */
+    const struct backend *backend[16]; /* those asked for by name; none: all that are there */
     int n_backends;
-    int checks;                  /* CHECK_ flags */
+    int checks; /* CHECK_ flags */
     int directions, repeats;
     char output[512];
     enum save save;
     int compress;
-    char *text;                  /* the ini file, or the words */
+    char *text; /* the ini file, or the words */
     int n;
     struct trial *trial;
 };
@@ -85,6 +85,6 @@ void plan_free(struct experiment *x);
 struct plan_key {
     const char *name, *initial, *help;
 };
-extern const struct plan_key experiment_keys[], trial_keys[];    /* end with a NULL name */
+extern const struct plan_key experiment_keys[], trial_keys[]; /* end with a NULL name */
 
 #endif

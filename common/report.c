@@ -130,8 +130,14 @@ static const char *seconds_text(double s, char text[16])
 {
     double scale = s < 1e-3 ? 1e6 : s < 1 ? 1e3 : 1;
     double x = s * scale;
-    snprintf(text, 16, "%.*f %s", x < 10 ? 2 : x < 100 ? 1 : 0, x,
-             s < 1e-3 ? "us" : s < 1 ? "ms" : "s");
+    snprintf(text, 16, "%.*f %s",
+             x < 10    ? 2
+             : x < 100 ? 1
+                       : 0,
+             x,
+             s < 1e-3 ? "us"
+             : s < 1  ? "ms"
+                      : "s");
     return text;
 }
 
@@ -190,8 +196,8 @@ void report_head(struct report *p, const char *file, int resumed)
     fprintf(p->to, "\n%4s", "#");
     for (int i = 0; i < p->n_columns; i++)
         fprintf(p->to, "  %-*s", p->column[i].width, p->column[i].name);
-    fprintf(p->to, "  %-7s  %8s  %8s  %-22s  %s\n", "backend", "forward", "backward",
-            "worst error", "checks");
+    fprintf(p->to, "  %-7s  %8s  %8s  %-22s  %s\n", "backend", "forward", "backward", "worst error",
+            "checks");
 }
 
 /* ---- a trial ---- */
@@ -233,8 +239,8 @@ static void worst_of(const struct report *p, const struct result *r, const struc
             if (!op_results(t->op, &t->sizes, a, grad) || t->op->arg[a].flags & SAVED)
                 continue;
             double d = distance(tensors_result(ran->t, a, grad),
-                                tensors_result(r->ran[0].t, a, grad),
-                                op_count(t->op, &t->sizes, a)).max;
+                                tensors_result(r->ran[0].t, a, grad), op_count(t->op, &t->sizes, a))
+                           .max;
             if (!(d <= *error)) {
                 *error = d;
                 snprintf(tensor, 32, "%s%s", grad ? "d_" : "", t->op->arg[a].name);
@@ -302,9 +308,9 @@ static void trial_records(struct report *p, int i, const struct result *r)
     const char *line = r->trial->text;
     for (int j = 0; j < r->n_ran && p->x->repeats; j++)
         for (enum pass q = FORWARD; q < N_PASSES; q++)
-            fprintf(p->to, "%d\t%s\t%s\ttime\t%s\t%.6g\t\t\t%s\n", i + 1,
-                    r->ran[j].backend->name, r->ran[j].kernel->name,
-                    q ? "backward" : "forward", r->ran[j].outcome.median[q], line);
+            fprintf(p->to, "%d\t%s\t%s\ttime\t%s\t%.6g\t\t\t%s\n", i + 1, r->ran[j].backend->name,
+                    r->ran[j].kernel->name, q ? "backward" : "forward", r->ran[j].outcome.median[q],
+                    line);
     for (int j = 0; j < r->verdicts.n; j++) {
         const struct verdict *v = &r->verdicts.v[j];
         fprintf(p->to, "%d\t%s\t%s\t%s\t%s\t%.6g\t%.6g\t%s\t%s\n", i + 1, v->backend, v->kernel,
@@ -320,8 +326,8 @@ static void keep_reasons(struct report *p, const char *skips)
         snprintf(line, sizeof line, "%.*s", (int)strcspn(skips, "\n"), skips);
         if (!strstr(p->why_skipped, line)) {
             size_t used = strlen(p->why_skipped);
-            snprintf(p->why_skipped + used, sizeof p->why_skipped - used, "%s%s",
-                     used ? "; " : "", line);
+            snprintf(p->why_skipped + used, sizeof p->why_skipped - used, "%s%s", used ? "; " : "",
+                     line);
         }
     }
 }
@@ -387,9 +393,10 @@ int report_end(struct report *p, const char *file, int interrupted)
     if (!p->tsv) {
         fputc('\n', p->to);
         if (p->difference.trial)
-            fprintf(p->to, "gradients   differ from central differences by at most %.1e of the "
-                    "gradient (%s, trial %d)\n", p->difference.value, p->difference.tensor,
-                    p->difference.trial);
+            fprintf(p->to,
+                    "gradients   differ from central differences by at most %.1e of the "
+                    "gradient (%s, trial %d)\n",
+                    p->difference.value, p->difference.tensor, p->difference.trial);
         if (p->yard.trial)
             fprintf(p->to, "yardstick   differs from the oracle by at most %.1e (%s, trial %d)\n",
                     p->yard.value, p->yard.tensor, p->yard.trial);

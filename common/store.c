@@ -38,8 +38,8 @@ enum { MAX_NAME = 600, MIB = 1 << 20, MAX_RAN = COUNT(((struct result *)0)->ran)
 struct store {
     const struct experiment *x;
     hid_t file;
-    int fd;                  /* the same file: to reserve room, cut it off, sync it */
-    int finished;            /* it has its final name already: there is nothing to write */
+    int fd;       /* the same file: to reserve room, cut it off, sync it */
+    int finished; /* it has its final name already: there is nothing to write */
     char name[MAX_NAME], final[MAX_NAME];
 };
 
@@ -146,8 +146,8 @@ static int same_text(hid_t at, const char *name, const char *value, char there[M
 {
     hid_t type = text_type(), a = H5Aopen(at, name, H5P_DEFAULT);
     char *text = NULL;
-    int same = a >= 0 && type >= 0 && H5Aread(a, type, &text) >= 0 && text &&
-               strcmp(text, value) == 0;
+    int same =
+        a >= 0 && type >= 0 && H5Aread(a, type, &text) >= 0 && text && strcmp(text, value) == 0;
     snprintf(there, MAX_LINE, "%s", text ? text : "");
     H5free_memory(text);
     drop(a);
@@ -202,9 +202,9 @@ static hid_t group_how(int whole)
     if (how >= 0 &&
         (H5Pset_link_creation_order(how, order) < 0 || H5Pset_attr_creation_order(how, order) < 0 ||
          H5Pset_obj_track_times(how, 0) < 0 ||
-         (whole && (H5Pset_attr_phase_change(how, 128, 0) < 0 ||
-                    H5Pset_link_phase_change(how, 128, 0) < 0 ||
-                    H5Pset_est_link_info(how, 44, 64) < 0)))) {
+         (whole &&
+          (H5Pset_attr_phase_change(how, 128, 0) < 0 || H5Pset_link_phase_change(how, 128, 0) < 0 ||
+           H5Pset_est_link_info(how, 44, 64) < 0)))) {
         drop(how);
         return -1;
     }
@@ -294,9 +294,9 @@ struct part {
 
 /* A tensor to be stored. */
 struct item {
-    int ran;                /* its backend's place in the result; -1: an input, or dout */
+    int ran; /* its backend's place in the result; -1: an input, or dout */
     int arg, grad;
-    enum dtype type;        /* what it was stored as where it was made */
+    enum dtype type; /* what it was stored as where it was made */
     const double *x;
 };
 
@@ -443,7 +443,7 @@ static int write_item(struct writing *w, const struct item *it)
         e = name_axes(w, d, shape);
     if (!e && (it->type == BF16 || it->type == F16))
         e = put_text(d, "storage", it->type == BF16 ? "bf16" : "fp16");
-    if (d >= 0 && H5Dclose(d) < 0 && !e)    /* it may write the last chunks */
+    if (d >= 0 && H5Dclose(d) < 0 && !e) /* it may write the last chunks */
         e = cannot("write");
     drop(sub);
     return e ? err_at("%s%s", it->grad ? "d_" : "", a->name) : 0;
@@ -458,7 +458,10 @@ struct column {
     size_t offset;
     char kind;
 };
-#define COLUMN(row, member, kind) {#member, offsetof(struct row, member), kind}
+#define COLUMN(row, member, kind)                                                                  \
+    {                                                                                              \
+#member, offsetof(struct row, member), kind                                                \
+    }
 
 struct check_row {
     const char *tensor, *check, *backend, *kernel;
@@ -468,11 +471,11 @@ struct check_row {
     const char *verdict;
 };
 static const struct column check_columns[] = {
-    COLUMN(check_row, tensor, 's'), COLUMN(check_row, check, 's'),
+    COLUMN(check_row, tensor, 's'),  COLUMN(check_row, check, 's'),
     COLUMN(check_row, backend, 's'), COLUMN(check_row, kernel, 's'),
-    COLUMN(check_row, error, 'd'), COLUMN(check_row, norm, 'd'),
-    COLUMN(check_row, bound, 'd'), COLUMN(check_row, margin, 'd'),
-    COLUMN(check_row, worst, 's'), COLUMN(check_row, first_bad, 'i'),
+    COLUMN(check_row, error, 'd'),   COLUMN(check_row, norm, 'd'),
+    COLUMN(check_row, bound, 'd'),   COLUMN(check_row, margin, 'd'),
+    COLUMN(check_row, worst, 's'),   COLUMN(check_row, first_bad, 'i'),
     COLUMN(check_row, verdict, 's'),
 };
 
@@ -484,9 +487,10 @@ struct time_row {
     const char *caches;
 };
 static const struct column time_columns[] = {
-    COLUMN(time_row, backend, 's'), COLUMN(time_row, kernel, 's'), COLUMN(time_row, pass, 's'),
-    COLUMN(time_row, median, 'd'), COLUMN(time_row, min, 'd'), COLUMN(time_row, max, 'd'),
-    COLUMN(time_row, flops, 'd'), COLUMN(time_row, bytes, 'd'),
+    COLUMN(time_row, backend, 's'),    COLUMN(time_row, kernel, 's'),
+    COLUMN(time_row, pass, 's'),       COLUMN(time_row, median, 'd'),
+    COLUMN(time_row, min, 'd'),        COLUMN(time_row, max, 'd'),
+    COLUMN(time_row, flops, 'd'),      COLUMN(time_row, bytes, 'd'),
     COLUMN(time_row, peak_bytes, 'i'), COLUMN(time_row, repeats, 'i'),
     COLUMN(time_row, caches, 's'),
 };
@@ -500,7 +504,9 @@ static hid_t row_type(const struct column *column, int n_columns, size_t size)
     for (int i = 0; !e && i < n_columns; i++) {
         char kind = column[i].kind;
         e = H5Tinsert(row, column[i].name, column[i].offset,
-                      kind == 's' ? text : kind == 'd' ? H5T_NATIVE_DOUBLE : H5T_NATIVE_INT64) < 0;
+                      kind == 's'   ? text
+                      : kind == 'd' ? H5T_NATIVE_DOUBLE
+                                    : H5T_NATIVE_INT64) < 0;
     }
     drop(text);
     if (e) {
@@ -519,7 +525,7 @@ static int put_table(struct writing *w, const char *name, const char *axis,
 
     snprintf(p->name, sizeof p->name, "%s", name);
     p->id = -1;
-    if (packed < 0 || H5Tpack(packed) < 0)    /* on disk, no padding between members */
+    if (packed < 0 || H5Tpack(packed) < 0) /* on disk, no padding between members */
         cannot("make the type of table %s", name);
     else
         p->id = dataset_new(w->s->file, NULL, packed, row, 1, &n, 0, rows);
@@ -531,7 +537,7 @@ static int put_table(struct writing *w, const char *name, const char *axis,
     return name_axis(w, p->id, 0, axis, n);
 }
 
-#define PUT_TABLE(w, name, axis, columns, rows, n)                                               \
+#define PUT_TABLE(w, name, axis, columns, rows, n)                                                 \
     put_table(w, name, axis, columns, COUNT(columns), rows, sizeof *(rows), n)
 
 static int write_checks(struct writing *w)
@@ -543,11 +549,17 @@ static int write_checks(struct writing *w)
         return err_set("no memory for %d verdicts", list->n);
     for (int i = 0; i < list->n; i++) {
         const struct verdict *v = &list->v[i];
-        rows[i] = (struct check_row){
-            .tensor = v->tensor, .check = v->check, .backend = v->backend, .kernel = v->kernel,
-            .error = v->error, .norm = v->norm, .bound = v->bound,
-            .margin = v->bound > 0 ? v->error / v->bound : 0, .worst = v->worst,
-            .first_bad = v->first_bad, .verdict = v->pass ? "pass" : "fail"};
+        rows[i] = (struct check_row){.tensor = v->tensor,
+                                     .check = v->check,
+                                     .backend = v->backend,
+                                     .kernel = v->kernel,
+                                     .error = v->error,
+                                     .norm = v->norm,
+                                     .bound = v->bound,
+                                     .margin = v->bound > 0 ? v->error / v->bound : 0,
+                                     .worst = v->worst,
+                                     .first_bad = v->first_bad,
+                                     .verdict = v->pass ? "pass" : "fail"};
     }
     int e = list->n ? PUT_TABLE(w, "check", "verdict", check_columns, rows, list->n) : 0;
     free(rows);
@@ -562,13 +574,17 @@ static int write_times(struct writing *w)
     for (int k = 0; w->s->x->repeats > 0 && k < w->r->n_ran; k++) {
         const struct ran *ran = &w->r->ran[k];
         for (enum pass p = FORWARD; p < N_PASSES; p++)
-            rows[n++] = (struct time_row){
-                .backend = ran->backend->name, .kernel = ran->kernel->name,
-                .pass = p == FORWARD ? "forward" : "backward",
-                .median = ran->outcome.median[p], .min = ran->outcome.min[p],
-                .max = ran->outcome.max[p], .flops = w->op->flops(w->f, p),
-                .bytes = op_bytes(w->op, ran->backend, w->f, p), .peak_bytes = ran->outcome.peak,
-                .repeats = w->s->x->repeats, .caches = ran->backend->caches};
+            rows[n++] = (struct time_row){.backend = ran->backend->name,
+                                          .kernel = ran->kernel->name,
+                                          .pass = p == FORWARD ? "forward" : "backward",
+                                          .median = ran->outcome.median[p],
+                                          .min = ran->outcome.min[p],
+                                          .max = ran->outcome.max[p],
+                                          .flops = w->op->flops(w->f, p),
+                                          .bytes = op_bytes(w->op, ran->backend, w->f, p),
+                                          .peak_bytes = ran->outcome.peak,
+                                          .repeats = w->s->x->repeats,
+                                          .caches = ran->backend->caches};
     }
     return n ? PUT_TABLE(w, "time", "timing", time_columns, rows, n) : 0;
 }
@@ -608,9 +624,8 @@ static int trial_new(hid_t trials, const struct trial *t, int i)
     for (size_t k = 0; !e && k < COUNT(optional); k++)
         if (*optional[k][1])
             e = put_text(g, optional[k][0], optional[k][1]);
-    e = e || put_text(g, "line", t->text) || put_int(g, "n_checks", 0) ||
-        put_int(g, "failed", 0) || put_int(g, "skipped", 0) || put_text(g, "skips", "") ||
-        put_int(g, "complete", 0);
+    e = e || put_text(g, "line", t->text) || put_int(g, "n_checks", 0) || put_int(g, "failed", 0) ||
+        put_int(g, "skipped", 0) || put_text(g, "skips", "") || put_int(g, "complete", 0);
     drop(g);
     return e ? err_at("trial %d", i + 1) : 0;
 }
@@ -652,8 +667,7 @@ static int write_trial(struct writing *w, hid_t trial)
     e = e || write_checks(w) || write_times(w) || flush(w->s);
     e = e || link_parts(trial, w->scale, w->n_scales) || link_parts(trial, w->group, w->n_groups) ||
         link_parts(trial, w->table, w->n_tables) || put_int(trial, "n_checks", r->verdicts.n) ||
-        put_int(trial, "failed", r->failed) || put_int(trial, "skipped", r->skipped) ||
-        flush(w->s);
+        put_int(trial, "failed", r->failed) || put_int(trial, "skipped", r->skipped) || flush(w->s);
     return e || put_int(trial, "complete", 1) || flush(w->s) ? -1 : 0;
 }
 
@@ -675,7 +689,7 @@ static int write_result(struct store *s, int i, const struct result *r)
         if (!e)
             e = trim(s);
         else
-            trim(s);    /* keeping the message that is there */
+            trim(s); /* keeping the message that is there */
     }
     free(w);
     return e ? -1 : 0;
@@ -860,7 +874,7 @@ static int go_on(struct store *s)
         return errno == ENOENT ? begin(s) : err_set("%s", strerror(errno));
     if (!s->finished && in_use(s->fd))
         return err_set("another program has it open");
-    flock(s->fd, LOCK_UN);    /* for HDF5 to take */
+    flock(s->fd, LOCK_UN); /* for HDF5 to take */
     how = file_how();
     s->file = H5Fopen(s->name, s->finished ? H5F_ACC_RDONLY : H5F_ACC_RDWR, how);
     e = s->file < 0 ? cannot("be read") : 0;
@@ -909,14 +923,16 @@ struct store *store_open(const struct experiment *x, int resume)
     *s = (struct store){.x = x, .file = -1, .fd = -1};
     snprintf(s->final, sizeof s->final, "%s", x->output);
     snprintf(s->name, sizeof s->name, "%s.part", x->output);
-    H5E_BEGIN_TRY {
+    H5E_BEGIN_TRY
+    {
         if (x->compress && H5Zfilter_avail(H5Z_FILTER_DEFLATE) <= 0)
             err_set("this HDF5 library cannot compress; set compress = 0");
         else
             e = resume ? go_on(s) : begin(s);
         if (e && s->file >= 0)
             H5Fclose(s->file);
-    } H5E_END_TRY
+    }
+    H5E_END_TRY
     if (!e)
         return s;
     err_at("%s", s->name);
@@ -929,33 +945,39 @@ struct store *store_open(const struct experiment *x, int resume)
 int store_has(struct store *s, int i, int *n_checks, int *failed, int *skipped)
 {
     int there;
-    H5E_BEGIN_TRY {
+    H5E_BEGIN_TRY
+    {
         there = has(s, i, n_checks, failed, skipped);
-    } H5E_END_TRY
+    }
+    H5E_END_TRY
     return there;
 }
 
 int store_write(struct store *s, int i, const struct result *r)
 {
     int e, ignored;
-    H5E_BEGIN_TRY {
+    H5E_BEGIN_TRY
+    {
         if (s->finished || has(s, i, &ignored, &ignored, &ignored))
             e = err_set("trial %d is there already", i + 1);
         else
             e = write_result(s, i, r);
-    } H5E_END_TRY
+    }
+    H5E_END_TRY
     return e ? err_at("%s", s->name) : 0;
 }
 
 int store_close(struct store *s, int complete)
 {
     int e = 0;
-    H5E_BEGIN_TRY {
+    H5E_BEGIN_TRY
+    {
         if (!s->finished)
             e = (complete && has_all(s)) || flush(s) || trim(s);
         if (H5Fclose(s->file) < 0 && !e)
             e = cannot("close");
-    } H5E_END_TRY
+    }
+    H5E_END_TRY
     if (!e && !s->finished && fsync(s->fd))
         e = err_set("%s", strerror(errno));
     close(s->fd);

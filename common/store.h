@@ -31,19 +31,19 @@ struct store;
 struct ran {
     const struct backend *backend;
     const struct impl *kernel;
-    struct tensors *t;           /* its outputs and gradients */
+    struct tensors *t; /* its outputs and gradients */
     struct outcome outcome;
 };
 
 struct result {
     const struct trial *trial;
-    struct tensors *inputs;           /* inputs, and gradients of outputs */
+    struct tensors *inputs; /* inputs, and gradients of outputs */
     struct ran ran[16];
     int n_ran;
     struct verdicts verdicts;
-    int skipped;                      /* checks that could not be made */
-    int failed;                       /* verdicts failed, and errors */
-    char skips[1024];                 /* what was skipped and why, one line each */
+    int skipped;      /* checks that could not be made */
+    int failed;       /* verdicts failed, and errors */
+    char skips[1024]; /* what was skipped and why, one line each */
 };
 
 /* Begin the file of x, which must outlive the store.  With `resume` go on with

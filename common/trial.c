@@ -61,8 +61,8 @@ static int run_on(const struct experiment *x, const struct trial *t, const struc
                   const struct impl *k, struct result *r)
 {
     struct ran *ran = &r->ran[r->n_ran];
-    struct call c = {.op = t->op, .backend = b, .kernel = k, .sizes = &t->sizes,
-                     .repeats = x->repeats};
+    struct call c = {
+        .op = t->op, .backend = b, .kernel = k, .sizes = &t->sizes, .repeats = x->repeats};
 
     int64_t needs = op_memory(t->op, b, k, &t->sizes), has = b->memory();
     if (needs > has)
@@ -77,7 +77,7 @@ static int run_on(const struct experiment *x, const struct trial *t, const struc
     return run_op(&c, ran->t, &ran->outcome);
 }
 
-enum { ORACLE, YARDSTICK };    /* their places in a result */
+enum { ORACLE, YARDSTICK }; /* their places in a result */
 
 /* Parity, for a backend that is judged; properties for it and the yardstick. */
 static int judge(const struct experiment *x, const struct trial *t, const struct ran *ran,
@@ -85,8 +85,8 @@ static int judge(const struct experiment *x, const struct trial *t, const struct
 {
     const struct ran *oracle = &r->ran[ORACLE], *yard = &r->ran[YARDSTICK];
     struct bounds bounds;
-    struct call c = {.op = t->op, .backend = ran->backend, .kernel = ran->kernel,
-                     .sizes = &t->sizes};
+    struct call c = {
+        .op = t->op, .backend = ran->backend, .kernel = ran->kernel, .sizes = &t->sizes};
 
     bounds_from(&bounds, t->op, &t->sizes, ran->backend, ran->kernel, oracle->t, yard->t);
     if (x->checks & CHECK_PARITY && ran != yard &&

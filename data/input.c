@@ -35,7 +35,7 @@ static unsigned char *read_file(const char *name, size_t *n)
             text = more ? more : text;
         }
     }
-    if (!in || (!e && ferror(in)))    /* a folder opens, but cannot be read */
+    if (!in || (!e && ferror(in))) /* a folder opens, but cannot be read */
         e = err_set("%s: %s", name, strerror(errno));
     else if (e)
         err_set("%s: no memory to read it", name);
@@ -113,9 +113,9 @@ static void shape_text(char *text, size_t size, int rank, const hsize_t *dim)
 static const char *type_text(hid_t type, char text[32])
 {
     static const char *const class[] = {
-        [H5T_TIME] = "a time", [H5T_STRING] = "strings", [H5T_BITFIELD] = "bits",
-        [H5T_OPAQUE] = "opaque", [H5T_COMPOUND] = "a table", [H5T_REFERENCE] = "references",
-        [H5T_ENUM] = "an enumeration", [H5T_VLEN] = "sequences", [H5T_ARRAY] = "arrays"};
+        [H5T_TIME] = "a time",         [H5T_STRING] = "strings",   [H5T_BITFIELD] = "bits",
+        [H5T_OPAQUE] = "opaque",       [H5T_COMPOUND] = "a table", [H5T_REFERENCE] = "references",
+        [H5T_ENUM] = "an enumeration", [H5T_VLEN] = "sequences",   [H5T_ARRAY] = "arrays"};
     H5T_class_t c = H5Tget_class(type);
 
     if (c == H5T_INTEGER)
@@ -198,7 +198,7 @@ static int fill_hdf5(const struct trial *trial, struct tensors *t)
 {
     const char *path = trial->group[0] ? trial->group : "/";
     char where[MAX_PLACE];
-    FILE *there = fopen(trial->file, "rb");    /* the system's words are plainer than HDF5's */
+    FILE *there = fopen(trial->file, "rb"); /* the system's words are plainer than HDF5's */
 
     if (!there)
         return err_set("%s: %s", trial->file, strerror(errno));
@@ -224,9 +224,11 @@ int input_fill(const struct trial *trial, struct tensors *t)
     if (trial->input == INPUT_TEXT)
         e = fill_text(trial, t);
     if (trial->input == INPUT_HDF5) {
-        H5E_BEGIN_TRY {    /* HDF5 prints nothing */
+        H5E_BEGIN_TRY
+        { /* HDF5 prints nothing */
             e = fill_hdf5(trial, t);
-        } H5E_END_TRY
+        }
+        H5E_END_TRY
     }
     return e;
 }

@@ -43,8 +43,10 @@ static void list_arg(FILE *to, const struct op *o, int arg)
     op_complete(o, &f);
     shape_text(o, a->shape, shape, sizeof shape);
     fprintf(to, "    %-12s %-6s %s%s%s\n", a->name,
-            a->flags & IN ? "in" : a->flags & OUT ? "out" : "saved", shape,
-            a->shape_of ? " (by choice another)" : "",
+            a->flags & IN    ? "in"
+            : a->flags & OUT ? "out"
+                             : "saved",
+            shape, a->shape_of ? " (by choice another)" : "",
             op_has(o, &f, arg) ? "" : " (by choice; not with the defaults)");
 }
 

@@ -54,7 +54,7 @@ static void catch_signals(void)
     struct sigaction a = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND};
     sigaction(SIGINT, &a, NULL);
     sigaction(SIGTERM, &a, NULL);
-    signal(SIGXFSZ, SIG_IGN);    /* a write then fails with a reason instead */
+    signal(SIGXFSZ, SIG_IGN); /* a write then fails with a reason instead */
 }
 
 static int complain(int status)
@@ -196,7 +196,7 @@ static int parse_options(int argc, char **argv, struct options *o)
 static void wait_quietly(char **argv)
 {
     if (!getenv("OMP_WAIT_POLICY") && setenv("OMP_WAIT_POLICY", "passive", 1) == 0)
-        execv("/proc/self/exe", argv);    /* where that fails it runs on as it is */
+        execv("/proc/self/exe", argv); /* where that fails it runs on as it is */
 }
 
 int main(int argc, char **argv)
@@ -218,8 +218,8 @@ int main(int argc, char **argv)
             return complain(BAD_INPUT);
         return GOOD;
     }
-    int errors = options.words ? plan_words(options.words, &x, stderr)
-                               : plan_read(options.file, &x, stderr);
+    int errors =
+        options.words ? plan_words(options.words, &x, stderr) : plan_read(options.file, &x, stderr);
     if (errors)
         return BAD_INPUT;
     if (options.output && strlen(options.output) >= sizeof x.output) {

@@ -98,11 +98,11 @@ extern "C" const struct impl *const *const gpu32_kernels[N_OPS];
 extern "C" const struct impl *const *const gpu16_kernels[N_OPS];
 
 static const struct backend gpu32 = {
-    "gpu32", F32, F32, unavailable, device, memory, alloc, release, put, get, start, stop,
-    "L2 flushed", error, gpu32_kernels,
+    "gpu32", F32, F32,   unavailable, device,       memory, alloc,         release,
+    put,     get, start, stop,        "L2 flushed", error,  gpu32_kernels,
 };
 static const struct backend gpu16 = {
-    "gpu16", BF16, F32, unavailable, device, memory, alloc, release, put, get, start, stop,
-    "L2 flushed", error, gpu16_kernels,
+    "gpu16", BF16, F32,   unavailable, device,       memory, alloc,         release,
+    put,     get,  start, stop,        "L2 flushed", error,  gpu16_kernels,
 };
 extern "C" const struct backend *const gpu_backends[] = {&gpu32, &gpu16, NULL};

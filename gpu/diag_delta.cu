@@ -6,8 +6,8 @@ enum { BLOCK = 128 };
 /* One thread per state cell; neighbouring threads read neighbouring n, so
  * every load of a step is coalesced. */
 template <typename T>
-__global__ void forward_kernel(const T *k, const T *v, const T *q, const float *s0,
-                               float *s, T *y, int64_t steps, int64_t N, int64_t cells)
+__global__ void forward_kernel(const T *k, const T *v, const T *q, const float *s0, float *s, T *y,
+                               int64_t steps, int64_t N, int64_t cells)
 {
     int64_t cell = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
     if (cell >= cells)
@@ -23,9 +23,9 @@ __global__ void forward_kernel(const T *k, const T *v, const T *q, const float *
 }
 
 template <typename T>
-__global__ void backward_kernel(const T *k, const T *v, const T *q, const float *s0,
-                                const float *s, const T *dy, T *dk, T *dv, T *dq, float *ds0,
-                                int64_t steps, int64_t N, int64_t cells)
+__global__ void backward_kernel(const T *k, const T *v, const T *q, const float *s0, const float *s,
+                                const T *dy, T *dk, T *dv, T *dq, float *ds0, int64_t steps,
+                                int64_t N, int64_t cells)
 {
     int64_t cell = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
     if (cell >= cells)
@@ -51,8 +51,8 @@ static int forward(const struct frame *f)
     const struct diag_delta *a = ARGS(f, diag_delta);
     int64_t N = DIM(f, 'N'), cells = DIM(f, 'B') * N;
     forward_kernel<<<ceil_div(cells, BLOCK), BLOCK>>>(
-        (const T *)a->k, (const T *)a->v, (const T *)a->q, (const float *)a->s0,
-        (float *)a->s, (T *)a->y, DIM(f, 'T'), N, cells);
+        (const T *)a->k, (const T *)a->v, (const T *)a->q, (const float *)a->s0, (float *)a->s,
+        (T *)a->y, DIM(f, 'T'), N, cells);
     return cudaGetLastError();
 }
 
@@ -63,8 +63,8 @@ static int backward(const struct frame *f)
     int64_t N = DIM(f, 'N'), cells = DIM(f, 'B') * N;
     backward_kernel<<<ceil_div(cells, BLOCK), BLOCK>>>(
         (const T *)a->k, (const T *)a->v, (const T *)a->q, (const float *)a->s0,
-        (const float *)a->s, (const T *)g->y, (T *)g->k, (T *)g->v, (T *)g->q,
-        (float *)g->s0, DIM(f, 'T'), N, cells);
+        (const float *)a->s, (const T *)g->y, (T *)g->k, (T *)g->v, (T *)g->q, (float *)g->s0,
+        DIM(f, 'T'), N, cells);
     return cudaGetLastError();
 }
 

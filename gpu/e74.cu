@@ -5,9 +5,18 @@
 
 extern "C" const struct impl *const gpu32_e74_cell[], *const gpu16_e74_cell[];
 
-template <typename T> static const struct impl *cell_kernel(void);
-template <> const struct impl *cell_kernel<float>(void) { return gpu32_e74_cell[0]; }
-template <> const struct impl *cell_kernel<__nv_bfloat16>(void) { return gpu16_e74_cell[0]; }
+template <typename T>
+static const struct impl *cell_kernel(void);
+template <>
+const struct impl *cell_kernel<float>(void)
+{
+    return gpu32_e74_cell[0];
+}
+template <>
+const struct impl *cell_kernel<__nv_bfloat16>(void)
+{
+    return gpu16_e74_cell[0];
+}
 
 static int64_t rows(const struct frame *f)
 {
@@ -26,10 +35,10 @@ static struct frame cell_frame(const struct frame *f, void *const dp[4], void *w
 {
     const struct e74 *a = ARGS(f, e74), *g = GRADS(f, e74);
     struct frame c = *f;
-    struct e74_cell ca = {a->k, a->v, a->q, a->z, a->S0, a->U0, a->V0, a->W_r,
-                          a->out, a->S_T, a->U_T, a->y, a->checkpoints};
-    struct e74_cell cg = {dp[0], dp[1], dp[2], dp[3], g->S0, g->U0, g->V0, g->W_r,
-                          g->out, g->S_T, g->U_T, NULL, NULL};
+    struct e74_cell ca = {a->k,   a->v,   a->q,   a->z,   a->S0, a->U0,         a->V0,
+                          a->W_r, a->out, a->S_T, a->U_T, a->y,  a->checkpoints};
+    struct e74_cell cg = {dp[0],  dp[1],  dp[2],  dp[3],  g->S0, g->U0, g->V0,
+                          g->W_r, g->out, g->S_T, g->U_T, NULL,  NULL};
     memset(c.arg, 0, sizeof c.arg);
     memset(c.grad, 0, sizeof c.grad);
     memcpy(c.arg, &ca, sizeof ca);
@@ -156,12 +165,20 @@ static const char *declines(const struct frame *f)
     return gpu32_e74_cell[0]->declines(&c);
 }
 
-static const struct impl plain32 = {
-    "plain", "cuBLAS products, then e74_cell's plain kernel", {forward<float>, backward<float>},
-    work_of<float>, declines, NULL, 0};
-static const struct impl plain16 = {
-    "plain", "cuBLAS products, then e74_cell's plain kernel",
-    {forward<__nv_bfloat16>, backward<__nv_bfloat16>}, work_of<__nv_bfloat16>, declines, NULL, 0};
+static const struct impl plain32 = {"plain",
+                                    "cuBLAS products, then e74_cell's plain kernel",
+                                    {forward<float>, backward<float>},
+                                    work_of<float>,
+                                    declines,
+                                    NULL,
+                                    0};
+static const struct impl plain16 = {"plain",
+                                    "cuBLAS products, then e74_cell's plain kernel",
+                                    {forward<__nv_bfloat16>, backward<__nv_bfloat16>},
+                                    work_of<__nv_bfloat16>,
+                                    declines,
+                                    NULL,
+                                    0};
 extern "C" const struct impl *const gpu32_e74[], *const gpu16_e74[];
 const struct impl *const gpu32_e74[] = {&plain32, NULL};
 const struct impl *const gpu16_e74[] = {&plain16, NULL};

@@ -25,7 +25,7 @@ struct call {
     int N, columns, rows, L, group, lanes;
     int64_t M;
     int nonlin, lowrank, z_inside, z_outside, kept;
-    int state_shared;                 /* forward: does the state fit into shared memory? */
+    int state_shared; /* forward: does the state fit into shared memory? */
     const void *k, *v, *q, *z, *W_r;
     const float *first, *V0;
     void *out, *y, *checkpoints;
@@ -35,7 +35,7 @@ struct call {
     void *dk, *dv, *dq, *dz;
     float *dfirst, *dV0, *dW_r;
     float *W_r_parts, *work;
-    int64_t work_each;                /* floats of a block's workspace */
+    int64_t work_each; /* floats of a block's workspace */
 };
 
 enum { KEPT_F32, KEPT_BF16, KEPT_F16 };
@@ -80,19 +80,19 @@ static call call_of(const struct frame *f)
 /* ---- a block's vectors in shared memory ---- */
 
 struct vectors {
-    float *k, *v, *q, *z, *khat, *u;          /* [N] of this step */
-    float *write, *read, *query;              /* [L] as the rows of S meet them */
-    float *dy, *delta, *dreads, *dv, *dz;     /* [N] backward */
-    float *dkhat, *du, *dq;                   /* [N] */
-    float *dwrite, *dread, *dquery;           /* [L] */
-    float *sums;                              /* [WARPS] */
+    float *k, *v, *q, *z, *khat, *u;      /* [N] of this step */
+    float *write, *read, *query;          /* [L] as the rows of S meet them */
+    float *dy, *delta, *dreads, *dv, *dz; /* [N] backward */
+    float *dkhat, *du, *dq;               /* [N] */
+    float *dwrite, *dread, *dquery;       /* [L] */
+    float *sums;                          /* [WARPS] */
 };
 
 static __host__ __device__ int carve(const call &c, int backward, float *at, vectors *w)
 {
     int n = 0;
-    float **N[] = {&w->k, &w->v, &w->q, &w->z, &w->khat, &w->u,
-                   &w->dy, &w->delta, &w->dreads, &w->dv, &w->dz, &w->dkhat, &w->du, &w->dq};
+    float **N[] = {&w->k,     &w->v,      &w->q,  &w->z,  &w->khat,  &w->u,  &w->dy,
+                   &w->delta, &w->dreads, &w->dv, &w->dz, &w->dkhat, &w->du, &w->dq};
     float **L[] = {&w->write, &w->read, &w->query, &w->dwrite, &w->dread, &w->dquery};
     for (int i = 0; i < (backward ? 14 : 6); i++, n += c.N)
         *N[i] = at + n;
@@ -139,7 +139,7 @@ static __device__ void keys(const call &c, const vectors &w, int64_t t, int64_t 
 {
     int64_t at = (t * c.BH + bh) * c.N;
 
-    __syncthreads();    /* the last step's vectors have been read */
+    __syncthreads(); /* the last step's vectors have been read */
     for (int i = threadIdx.x; i < c.N; i += THREADS) {
         w.k[i] = load((const T *)c.k + at + i);
         w.v[i] = load((const T *)c.v + at + i);
@@ -214,8 +214,8 @@ static __device__ void advance(const call &c, const vectors &w, const float *S, 
 }
 
 /* Elements of a state that a thread owns, in the order of advance(). */
-#define FOR_MY_ELEMENTS(c, row, j)                                                               \
-    for (int row = threadIdx.x / (c).lanes; row < (c).N; row += THREADS / (c).lanes)             \
+#define FOR_MY_ELEMENTS(c, row, j)                                                                 \
+    for (int row = threadIdx.x / (c).lanes; row < (c).N; row += THREADS / (c).lanes)               \
         for (int j = threadIdx.x % (c).lanes; j < (c).columns; j += (c).lanes)
 
 static __device__ void put_kept(const call &c, int64_t slot, int64_t e, float x)
@@ -249,11 +249,11 @@ __global__ void __launch_bounds__(THREADS) forward_kernel(call c)
     float scale;
 
     for (int64_t bh = blockIdx.x; bh < c.BH; bh += gridDim.x) {
-        FOR_MY_ELEMENTS(c, row, j)
+        FOR_MY_ELEMENTS (c, row, j)
             S[(int64_t)row * c.columns + j] = c.first[bh * c.M + (int64_t)row * c.columns + j];
         for (int64_t t = 0; t < c.T; t++) {
             if (t % c.K == 0)
-                FOR_MY_ELEMENTS(c, row, j) {
+                FOR_MY_ELEMENTS (c, row, j) {
                     int64_t e = (int64_t)row * c.columns + j;
                     put_kept(c, t / c.K * c.BH + bh, e, S[e]);
                 }
@@ -273,7 +273,7 @@ __global__ void __launch_bounds__(THREADS) forward_kernel(call c)
                 }
             }
         }
-        FOR_MY_ELEMENTS(c, row, j)
+        FOR_MY_ELEMENTS (c, row, j)
             c.last[bh * c.M + (int64_t)row * c.columns + j] = S[(int64_t)row * c.columns + j];
     }
 }
@@ -287,7 +287,7 @@ static __device__ void retreat_rows(const call &c, const vectors &w, float *G, c
     int lane = threadIdx.x % c.lanes;
     float along = 0;
 
-    FOR_MY_ELEMENTS(c, row, j) {
+    FOR_MY_ELEMENTS (c, row, j) {
         int64_t e = (int64_t)row * c.columns + j;
         G[e] = fmaf(w.dy[row], w.query[start(c, row) + j], G[e]);
         if (c.nonlin == E74_TANH)
@@ -297,7 +297,7 @@ static __device__ void retreat_rows(const call &c, const vectors &w, float *G, c
     if (c.nonlin == E74_RMSNORM || c.nonlin == E74_FROBNORM) {
         along = block_sum(along, w.sums);
         along = scale > 0 ? along / (c.nonlin == E74_RMSNORM ? c.M * scale : scale) : 0;
-        FOR_MY_ELEMENTS(c, row, j) {
+        FOR_MY_ELEMENTS (c, row, j) {
             int64_t e = (int64_t)row * c.columns + j;
             G[e] = fmaf(-along, S[e], G[e] / (scale + (float)E74_EPSILON));
         }
@@ -410,13 +410,13 @@ __global__ void __launch_bounds__(THREADS) backward_kernel(call c)
     float *reads = G + c.M, *scales = reads + c.K * c.N;
 
     for (int64_t bh = blockIdx.x; bh < c.BH; bh += gridDim.x) {
-        FOR_MY_ELEMENTS(c, row, j)
+        FOR_MY_ELEMENTS (c, row, j)
             G[(int64_t)row * c.columns + j] = c.dlast[bh * c.M + (int64_t)row * c.columns + j];
         for (int64_t e = threadIdx.x; c.lowrank && e < c.M; e += THREADS)
             c.dV0[bh * c.M + e] = c.W_r_parts[bh * c.M + e] = 0;
         for (int64_t end = c.T, begin; end > 0; end = begin) {
             begin = (end - 1) / c.K * c.K;
-            FOR_MY_ELEMENTS(c, row, j) {
+            FOR_MY_ELEMENTS (c, row, j) {
                 int64_t e = (int64_t)row * c.columns + j;
                 states[e] = get_kept(c, begin / c.K * c.BH + bh, e);
             }
@@ -439,7 +439,7 @@ __global__ void __launch_bounds__(THREADS) backward_kernel(call c)
                 __syncthreads();
                 retreat_rows(c, w, G, S, reads + s * c.N, scales[s]);
                 retreat_columns(c, w, G, before, S);
-                FOR_MY_ELEMENTS(c, row, j) {
+                FOR_MY_ELEMENTS (c, row, j) {
                     int64_t e = (int64_t)row * c.columns + j;
                     G[e] = fmaf(w.dreads[row], w.read[start(c, row) + j], G[e]);
                 }
@@ -447,7 +447,7 @@ __global__ void __launch_bounds__(THREADS) backward_kernel(call c)
                 put_gradients<T>(c, w, at);
             }
         }
-        FOR_MY_ELEMENTS(c, row, j)
+        FOR_MY_ELEMENTS (c, row, j)
             c.dfirst[bh * c.M + (int64_t)row * c.columns + j] = G[(int64_t)row * c.columns + j];
         __syncthreads();
     }

@@ -6,9 +6,16 @@
 
 static cublasHandle_t handle;
 
-template <typename T> struct type_of;
-template <> struct type_of<float> { static const cudaDataType_t code = CUDA_R_32F; };
-template <> struct type_of<__nv_bfloat16> { static const cudaDataType_t code = CUDA_R_16BF; };
+template <typename T>
+struct type_of;
+template <>
+struct type_of<float> {
+    static const cudaDataType_t code = CUDA_R_32F;
+};
+template <>
+struct type_of<__nv_bfloat16> {
+    static const cudaDataType_t code = CUDA_R_16BF;
+};
 
 /* cuBLAS is column-major: it is given c^T = b^T a^T, where a row-major matrix
  * is its own transpose.  Full fp32: no TF32 in fp32's products. */
@@ -21,11 +28,11 @@ int product(const matrix<T> &a, const matrix<T> &b, float beta, C *c)
 
     if (!handle && cublasCreate(&handle) != CUBLAS_STATUS_SUCCESS)
         return PRODUCT_FAILED + CUBLAS_STATUS_NOT_INITIALIZED;
-    cublasStatus_t e = cublasGemmEx(
-        handle, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N, a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
-        (int)b.columns, (int)a.rows, (int)a.columns, &alpha, b.at, type_of<T>::code, ldb, a.at,
-        type_of<T>::code, lda, &beta, c, type_of<C>::code, (int)b.columns,
-        CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+    cublasStatus_t e = cublasGemmEx(handle, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
+                                    a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N, (int)b.columns,
+                                    (int)a.rows, (int)a.columns, &alpha, b.at, type_of<T>::code,
+                                    ldb, a.at, type_of<T>::code, lda, &beta, c, type_of<C>::code,
+                                    (int)b.columns, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
     return e == CUBLAS_STATUS_SUCCESS ? 0 : PRODUCT_FAILED + e;
 }
 

@@ -115,9 +115,9 @@ static inline void filled(num *x, const real *from, int64_t n)
 /* C [M,N] = op(A) op(B) + beta C, row-major, on one thread: the bits do not
  * depend on how many there are, and OpenBLAS's threads, which go on spinning
  * after a product, stay out of the way of OpenMP's. */
-static inline void product(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int64_t M, int64_t N,
-                           int64_t K, const real *A, int64_t lda, const real *B, int64_t ldb,
-                           real beta, real *C, int64_t ldc)
+static inline void product(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int64_t M, int64_t N, int64_t K,
+                           const real *A, int64_t lda, const real *B, int64_t ldb, real beta,
+                           real *C, int64_t ldc)
 {
 #ifdef HAVE_OPENBLAS_SET_NUM_THREADS
     int threads = openblas_get_num_threads();

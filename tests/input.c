@@ -41,7 +41,7 @@ static void refused(const struct trial *t, const char *sentence, const char *wha
 {
     struct tensors *in = tensors_new(t->op, &t->sizes);
     char want[1024];
-    const char *hash = strchr(sentence, '#');    /* stands for the file's name */
+    const char *hash = strchr(sentence, '#'); /* stands for the file's name */
 
     if (hash)
         snprintf(want, sizeof want, "%.*s%s%s", (int)(hash - sentence), sentence, t->file,
@@ -145,16 +145,19 @@ static void put(hid_t file, const char *name, hid_t type, int rank, const hsize_
     snprintf(path, sizeof path, "/a/b/%s", name);
     H5Pset_create_intermediate_group(plan, 1);
     hid_t d = H5Dcreate2(file, path, type, space, plan, H5P_DEFAULT, H5P_DEFAULT);
-    if (d < 0 ||
-        (H5Tget_class(type) != H5T_STRING &&
-         H5Dwrite(d, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, x) < 0))
+    if (d < 0 || (H5Tget_class(type) != H5T_STRING &&
+                  H5Dwrite(d, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, x) < 0))
         ok(0, "cannot write %s", path);
     H5Dclose(d);
     H5Sclose(space);
     H5Pclose(plan);
 }
 
-#define DIMS(...) (hsize_t[]){__VA_ARGS__}
+#define DIMS(...)                                                                                  \
+    (hsize_t[])                                                                                    \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
 #define SHAPE(...) (int)COUNT((DIMS(__VA_ARGS__))), DIMS(__VA_ARGS__)
 
 static hid_t h5_new(void)
@@ -172,8 +175,11 @@ static void hdf5_types(void)
         const char *name;
         hid_t type;
     } types[] = {
-        {"float64", H5T_IEEE_F64LE}, {"float32", H5T_IEEE_F32LE}, {"float16", f16},
-        {"big-endian float64", H5T_IEEE_F64BE}, {"big-endian float32", H5T_IEEE_F32BE},
+        {"float64", H5T_IEEE_F64LE},
+        {"float32", H5T_IEEE_F32LE},
+        {"float16", f16},
+        {"big-endian float64", H5T_IEEE_F64BE},
+        {"big-endian float32", H5T_IEEE_F32BE},
         {"big-endian float16", big},
     };
 

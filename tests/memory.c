@@ -65,26 +65,29 @@ static void table(const char *state, int64_t checkpoints)
     struct frame f;
     char text[MAX_TEXT];
 
-    snprintf(text, sizeof text, "state=%s checkpoint_dtype=bf16 steps=512 batch=32 n_state=64 "
-             "checkpoint_interval=32", state);
+    snprintf(text, sizeof text,
+             "state=%s checkpoint_dtype=bf16 steps=512 batch=32 n_state=64 "
+             "checkpoint_interval=32",
+             state);
     if (cases_one(o, text, &f)) {
         ok(0, "%s", err_text());
         return;
     }
     int arg = op_arg(o, "checkpoints");
     int64_t bytes = op_count(o, &f, arg) * dtype_size(op_type(o, &f, arg, &ref16));
-    int64_t caches = 4 * 512 * 32 * 64 * 2;    /* k, v, q and y */
+    int64_t caches = 4 * 512 * 32 * 64 * 2; /* k, v, q and y */
     ok(bytes == checkpoints && op_saved(o, &ref16, &f) == checkpoints + caches,
-       "%s: checkpoints of %lld bytes, caches of %lld", state, (long long)bytes,
-       (long long)caches);
+       "%s: checkpoints of %lld bytes, caches of %lld", state, (long long)bytes, (long long)caches);
 }
 
 int main(void)
 {
     static const struct backend *const each[] = {&ref64, &ref32, &ref16};
     for (size_t i = 0; i < COUNT(each); i++) {
-        for_cases(op_find("e74"), "state=diagonal,full,lowrank checkpoint_dtype=fp32,bf16 "
-                  "steps=100 batch=8", measure, (void *)each[i]);
+        for_cases(op_find("e74"),
+                  "state=diagonal,full,lowrank checkpoint_dtype=fp32,bf16 "
+                  "steps=100 batch=8",
+                  measure, (void *)each[i]);
         for_cases(op_find("linear"), "rows=100", measure, (void *)each[i]);
     }
     table("diagonal", 64 << 10);

@@ -52,7 +52,7 @@ static int differences(const struct op *o, const struct frame *f, void *data)
 
 int main(void)
 {
-    omp_set_num_threads(1);    /* thousands of runs, each too small to be shared */
+    omp_set_num_threads(1); /* thousands of runs, each too small to be shared */
     for (int i = 0; i < N_OPS; i++)
         for_cases(ops[i], ops[i]->cases, differences, NULL);
     for (int i = 0; i < N_OPS; i++)

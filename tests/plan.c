@@ -38,8 +38,8 @@ static void enter(void)
 
 static void leave(void)
 {
-    static const char *const files[] = {"t.ini", "a.txt", "a b,\"c\".txt", "sub/b.txt",
-                                        "sub/my plan.ini", "closed.ini"};
+    static const char *const files[] = {"t.ini",     "a.txt",           "a b,\"c\".txt",
+                                        "sub/b.txt", "sub/my plan.ini", "closed.ini"};
     for (size_t i = 0; i < COUNT(files); i++)
         unlink(files[i]);
     if (rmdir("sub") || chdir("/") || rmdir(folder))
@@ -148,18 +148,21 @@ static void everything(void)
                   "[experiment]\nname = my-first_1.0\nseed = 18446744073709551615\n"
                   "backends = ref32, ref64\nchecks = parity, properties\ndirections = 64\n"
                   "repeats = 0\noutput = out/x.h5\nsave = outputs\ncompress = 9\n"
-                  "[trial]\nop = linear\nseed = 7\ndtype = bf16\n", &x))
+                  "[trial]\nop = linear\nseed = 7\ndtype = bf16\n",
+                  &x))
         return;
     ok(strcmp(x.name, "my-first_1.0") == 0 && x.seed == UINT64_MAX && x.n_backends == 2 &&
-       x.backend[0] == &ref32 && x.backend[1] == &ref64 &&
-       x.checks == (CHECK_PARITY | CHECK_PROPERTIES) && x.directions == 64 && x.repeats == 0 &&
-       strcmp(x.output, "out/x.h5") == 0 && x.save == SAVE_OUTPUTS && x.compress == 9,
+           x.backend[0] == &ref32 && x.backend[1] == &ref64 &&
+           x.checks == (CHECK_PARITY | CHECK_PROPERTIES) && x.directions == 64 && x.repeats == 0 &&
+           strcmp(x.output, "out/x.h5") == 0 && x.save == SAVE_OUTPUTS && x.compress == 9,
        "they are what was said");
     ok(strncmp(x.text, "[trial early]\n", 14) == 0, "the text is the file's");
     ok(x.n == 2 && x.trial[0].seed == UINT64_MAX && x.trial[0].type == F32 &&
-       strcmp(x.trial[0].section, "early") == 0 && x.trial[0].line == 1, "the first trial");
+           strcmp(x.trial[0].section, "early") == 0 && x.trial[0].line == 1,
+       "the first trial");
     ok(x.n == 2 && x.trial[1].seed == 7 && x.trial[1].type == BF16 && !x.trial[1].section[0] &&
-       x.trial[1].line == 13, "the second");
+           x.trial[1].line == 13,
+       "the second");
     plan_free(&x);
 }
 
@@ -171,12 +174,13 @@ static void defaults(void)
     if (!good("a file of two lines, the last without its end", "sub/my plan.ini", NULL, &x))
         return;
     ok(strcmp(x.name, "my_plan") == 0 && strcmp(x.output, "my_plan.h5") == 0 && x.seed == 1 &&
-       x.n_backends == 0 && x.directions == 2 && x.repeats == 5 && x.save == SAVE_ALL &&
-       x.compress == 1 && x.checks == (CHECK_DIFFERENCES | CHECK_PARITY | CHECK_PROPERTIES),
+           x.n_backends == 0 && x.directions == 2 && x.repeats == 5 && x.save == SAVE_ALL &&
+           x.compress == 1 && x.checks == (CHECK_DIFFERENCES | CHECK_PARITY | CHECK_PROPERTIES),
        "defaults of the experiment");
     ok(x.n == 1 && x.trial[0].seed == 1 && x.trial[0].type == F32 &&
-       x.trial[0].input == INPUT_NORMAL && !x.trial[0].file[0] && !x.trial[0].group[0] &&
-       !x.trial[0].kernel[0], "defaults of a trial");
+           x.trial[0].input == INPUT_NORMAL && !x.trial[0].file[0] && !x.trial[0].group[0] &&
+           !x.trial[0].kernel[0],
+       "defaults of a trial");
     plan_free(&x);
     if (good_ini("checks = none", "[experiment]\nchecks = none\n[trial]\nop = linear\n", &x)) {
         ok(x.checks == 0, "means no checks");
@@ -192,8 +196,10 @@ static void order(void)
     struct experiment x;
     int right = 1;
 
-    if (!good_ini("a product of lists", "[trial]\nrows = 1, 2\ndtype = fp32, bf16\nop = linear\n"
-                  "seed = 3, 4\n", &x))
+    if (!good_ini("a product of lists",
+                  "[trial]\nrows = 1, 2\ndtype = fp32, bf16\nop = linear\n"
+                  "seed = 3, 4\n",
+                  &x))
         return;
     for (int i = 0; i < 8 && i < x.n; i++)
         right &= DIM(&x.trial[i].sizes, 'M') == rows[i] && x.trial[i].type == type[i] &&
@@ -208,15 +214,20 @@ static void layout(void)
     if (good_ini("BOM, CRLF, comments, indentation, lists that go on",
                  "\xef\xbb\xbf; a comment\r\n# another\r\n\r\n  [ trial ] ; a third\r\n"
                  "  op = linear ; a fourth\r\n  rows = 1, ; 1\r\n   2\r\n\t3, 4\r\n\r\n"
-                 "  ; between\r\n    , 5\r\n\tdim_in: 7\r\ndim_out=6\r\n", &x)) {
+                 "  ; between\r\n    , 5\r\n\tdim_in: 7\r\ndim_out=6\r\n",
+                 &x)) {
         ok(x.n == 5 && DIM(&x.trial[4].sizes, 'M') == 5 && DIM(&x.trial[0].sizes, 'C') == 7 &&
-           DIM(&x.trial[0].sizes, 'D') == 6 && x.trial[0].line == 4, "mean what they should");
+               DIM(&x.trial[0].sizes, 'D') == 6 && x.trial[0].line == 4,
+           "mean what they should");
         plan_free(&x);
     }
-    if (good_ini("two [trial] in a row", "[trial]\nop = linear\nrows = 1\n[trial]\nop = linear\n"
-                 "rows = 2\n", &x)) {
+    if (good_ini("two [trial] in a row",
+                 "[trial]\nop = linear\nrows = 1\n[trial]\nop = linear\n"
+                 "rows = 2\n",
+                 &x)) {
         ok(x.n == 2 && DIM(&x.trial[0].sizes, 'M') == 1 && DIM(&x.trial[1].sizes, 'M') == 2 &&
-           x.trial[1].line == 4, "are two sections");
+               x.trial[1].line == 4,
+           "are two sections");
         plan_free(&x);
     }
 }
@@ -231,9 +242,11 @@ static void inputs(void)
     put("sub/my plan.ini", ini, strlen(ini));
     if (good("texts and HDF5 files", "sub/my plan.ini", NULL, &x)) {
         ok(x.trial[0].input == INPUT_TEXT && strcmp(x.trial[0].file, "sub/b.txt") == 0 &&
-           !x.trial[0].group[0], "a file in the ini file's folder");
+               !x.trial[0].group[0],
+           "a file in the ini file's folder");
         ok(x.trial[1].input == INPUT_HDF5 && strcmp(x.trial[1].group, "/") == 0 &&
-           strcmp(x.trial[1].file, "sub/../a b,\"c\".txt") == 0, "a file with an odd name");
+               strcmp(x.trial[1].file, "sub/../a b,\"c\".txt") == 0,
+           "a file with an odd name");
         ok(like(x.trial[1].text, "* input=hdf5 file=\"sub/../a b,\"\"c\"\".txt\" group=/"),
            "its words");
         ok(strcmp(x.trial[2].group, "/my trial") == 0, "a group");
@@ -251,12 +264,15 @@ static void inputs(void)
 static void words(void)
 {
     struct experiment x;
-    if (good("words", NULL, " e74  state=full,diagonal nonlin=\"tanh, linear\"\trepeats=0 seed=3 "
-             "output=\"a b.h5\" input=text file=\"a b,\"\"c\"\".txt\" kernel=blas\n", &x)) {
+    if (good("words", NULL,
+             " e74  state=full,diagonal nonlin=\"tanh, linear\"\trepeats=0 seed=3 "
+             "output=\"a b.h5\" input=text file=\"a b,\"\"c\"\".txt\" kernel=blas\n",
+             &x)) {
         ok(x.n == 4 && x.repeats == 0 && strcmp(x.output, "a b.h5") == 0 &&
-           strcmp(x.name, "trial") == 0 && x.trial[0].seed == 3 && x.trial[0].line == 0 &&
-           strcmp(x.trial[0].file, "a b,\"c\".txt") == 0 &&
-           strcmp(x.trial[0].kernel, "blas") == 0, "mean what they should");
+               strcmp(x.name, "trial") == 0 && x.trial[0].seed == 3 && x.trial[0].line == 0 &&
+               strcmp(x.trial[0].file, "a b,\"c\".txt") == 0 &&
+               strcmp(x.trial[0].kernel, "blas") == 0,
+           "mean what they should");
         plan_free(&x);
     }
     if (good("op=NAME", NULL, "rows=3 op=linear", &x)) {
@@ -336,8 +352,8 @@ static void keys(void)
     refused("unknown key", E74 "nonlim = tanh\nfoo = 1\n",
             "t.ini:3: unknown key 'nonlim' in [trial]; did you mean 'nonlin'?\n"
             "t.ini:4: unknown key 'foo' in [trial]\n");
-    refused("key of another section", "[experiment]\nop = e74\nstate = full\n" LINEAR
-            "repeats = 1\n",
+    refused("key of another section",
+            "[experiment]\nop = e74\nstate = full\n" LINEAR "repeats = 1\n",
             "t.ini:2: unknown key 'op' in [experiment]; it belongs in [trial]\n"
             "t.ini:3: unknown key 'state' in [experiment]; it belongs in [trial]\n"
             "t.ini:6: unknown key 'repeats' in [trial]; it belongs in [experiment]\n");
@@ -355,8 +371,8 @@ static void keys(void)
     refused("no =", LINEAR "rows\n  3\n", "t.ini:3: expected key = value at: rows\n");
     refused("long key", LINEAR FIFTY " = 3\n  4\n",
             "t.ini:3: key '01234567890123456789...' is longer than 49 characters\n");
-    refused("long line", LINEAR "; " FIFTY FIFTY FIFTY FIFTY "\nrows = " FIFTY FIFTY FIFTY FIFTY
-            "\n 3\n",
+    refused("long line",
+            LINEAR "; " FIFTY FIFTY FIFTY FIFTY "\nrows = " FIFTY FIFTY FIFTY FIFTY "\n 3\n",
             "t.ini:4: this line is longer than 197 characters; a list can go on in an indented "
             "line\n");
     refused("a value all the same", LINEAR "rows =\ndim_in = \"\"\n",
@@ -410,12 +426,15 @@ static void values(void)
             "t.ini:9: kernel takes one value, not a list\n");
     refused("kernel", LINEAR "kernel = magic\n",
             "t.ini:3: kernel = magic: not one of those of linear in this build: *blas*\n");
-    refused("more than a list can have", LINEAR "rows = 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1\n"
-            " 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1\n"
-            " 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1\n", "t.ini:3: rows: more than 64 values\n");
-    refused("too many trials", LINEAR LINEAR "rows = 1,1,1,1,1,1,1,1,1,1\n"
-            "dim_in = 1,1,1,1,1,1,1,1,1,1\ndim_out = 1,1,1,1,1,1,1,1,1,1\n"
-            "seed = 1,1,1,1,1,1,1,1,1,1\n",
+    refused("more than a list can have",
+            LINEAR "rows = 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1\n"
+                   " 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1\n"
+                   " 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1\n",
+            "t.ini:3: rows: more than 64 values\n");
+    refused("too many trials",
+            LINEAR LINEAR "rows = 1,1,1,1,1,1,1,1,1,1\n"
+                          "dim_in = 1,1,1,1,1,1,1,1,1,1\ndim_out = 1,1,1,1,1,1,1,1,1,1\n"
+                          "seed = 1,1,1,1,1,1,1,1,1,1\n",
             "t.ini:3: this makes 10000 trials more; an experiment has at most 9999\n");
 }
 
@@ -455,8 +474,8 @@ static void input_faults(void)
     refused("file without its input", E74 "file = a.txt\n" E74 "input = normal\ngroup = /\n",
             "t.ini:3: file: only input = text and input = hdf5 have one\n"
             "t.ini:7: group: only input = hdf5 has one\n");
-    refused("files that cannot be read", E74 "input = text\nfile = none.txt\n"
-            E74 "input = \"text\"\nfile = sub\n",
+    refused("files that cannot be read",
+            E74 "input = text\nfile = none.txt\n" E74 "input = \"text\"\nfile = sub\n",
             "t.ini:4: file = none.txt: No such file or directory\n"
             "t.ini:8: file = sub: Is a directory\n");
     refused("text for an operation that takes none", LINEAR "input = text\nfile = a.txt\n",

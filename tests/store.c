@@ -109,9 +109,14 @@ static void result(struct result *r, const struct trial *t, int repeats)
     tensors_round(r->inputs, t->op, &t->sizes, b[1]);
     for (int k = 0; k < 2; k++) {
         struct ran *ran = &r->ran[k];
-        *ran = (struct ran){b[k], op_kernels(t->op, b[k])[0],
-                            tensors_copy(t->op, &t->sizes, r->inputs), {{0}, {0}, {0}, 0, ""}};
-        struct call c = {.op = t->op, .backend = b[k], .kernel = ran->kernel, .sizes = &t->sizes,
+        *ran = (struct ran){b[k],
+                            op_kernels(t->op, b[k])[0],
+                            tensors_copy(t->op, &t->sizes, r->inputs),
+                            {{0}, {0}, {0}, 0, ""}};
+        struct call c = {.op = t->op,
+                         .backend = b[k],
+                         .kernel = ran->kernel,
+                         .sizes = &t->sizes,
                          .repeats = repeats};
         if (run_op(&c, ran->t, &ran->outcome))
             ok(0, "%s", err_text());
@@ -127,8 +132,12 @@ static void result(struct result *r, const struct trial *t, int repeats)
 
 static struct experiment experiment(int n, enum save save, int compress, int repeats)
 {
-    struct experiment x = {.seed = 11, .save = save, .compress = compress, .repeats = repeats,
-                           .n = n, .trial = trials};
+    struct experiment x = {.seed = 11,
+                           .save = save,
+                           .compress = compress,
+                           .repeats = repeats,
+                           .n = n,
+                           .trial = trials};
     static char ini[] = "[experiment]\nname = \xc3\xa4hnlich\n[trial]\nop = e74\n";
     snprintf(x.name, sizeof x.name, "store");
     snprintf(x.output, sizeof x.output, "%s", output);
@@ -242,8 +251,8 @@ static int is_trial(hid_t trial, const struct result *r, enum save save)
             char d[32];
             snprintf(d, sizeof d, "%s/d", r->ran[k].backend->name);
             if (flags & OUT)
-                good = good && is_dataset(trial, t, r->ran[k].backend->name, i,
-                                          r->ran[k].t->x[i], bits);
+                good = good &&
+                       is_dataset(trial, t, r->ran[k].backend->name, i, r->ran[k].t->x[i], bits);
             if (save == SAVE_ALL && flags & IN && flags & DIFF)
                 good = good && is_dataset(trial, t, d, i, r->ran[k].t->g[i], bits);
         }
@@ -291,9 +300,8 @@ static void whole(void)
     hid_t f = H5Fopen(output, H5F_ACC_RDONLY, H5P_DEFAULT);
     ok(is_text(f, "schema", "ablate-1") && is_text(f, "ini", x.text) &&
            is_text(f, "name", "store") && is_text(f, "version", PACKAGE_VERSION) &&
-           number(f, "seed") == 11 &&
-           number(f, "n_trials") == 6 && H5Aexists(f, "host") > 0 && H5Aexists(f, "date") > 0 &&
-           H5Aexists(f, "device") > 0 && H5Aexists(f, "compiler") > 0,
+           number(f, "seed") == 11 && number(f, "n_trials") == 6 && H5Aexists(f, "host") > 0 &&
+           H5Aexists(f, "date") > 0 && H5Aexists(f, "device") > 0 && H5Aexists(f, "compiler") > 0,
        "attributes of the file");
     hid_t g = H5Gopen2(f, "/trial/0002", H5P_DEFAULT);
     ok(is_text(g, "state", "lowrank") && number(g, "rank") == 3 && number(g, "steps") == 5 &&
@@ -498,8 +506,7 @@ static void two_writers(void)
     int e = !s || store_write(s, 0, &results[0]);
     ok(!e && in_child(second_writer) == 2, "a second writer is refused");
     e = e || store_write(s, 1, &results[1]);
-    ok(s && !store_close(s, 0) && !e && complete(part, 4, SAVE_ALL) == 2,
-       "and the first goes on");
+    ok(s && !store_close(s, 0) && !e && complete(part, 4, SAVE_ALL) == 2, "and the first goes on");
     clean();
 }
 
@@ -595,7 +602,7 @@ static void kill_at_each(int cut)
         bad += n < 0;
         if (n >= 0)
             found[n]++;
-        char litter[128];    /* the child's part, while it is being begun */
+        char litter[128]; /* the child's part, while it is being begun */
         snprintf(litter, sizeof litter, "rm -f %s.part.*", output);
         if (system(litter))
             printf("# %s failed\n", litter);
@@ -625,7 +632,7 @@ static void kill_at_random(int rounds)
         int status;
         if (r % 3 == 0)
             clean();
-        resume_killed = r % 3 != 0;    /* now and then on top of what is left */
+        resume_killed = r % 3 != 0; /* now and then on top of what is left */
         fflush(stdout);
         pid_t child = fork();
         if (child == 0)

@@ -78,9 +78,13 @@ static void list_op(FILE *to, const struct op *o)
 
 static void list_keys(FILE *to, const char *section, const struct plan_key *k)
 {
+    char initial[64];
+
     fprintf(to, "%s\n", section);
-    for (; k->name; k++)
-        fprintf(to, "    %-20s %-34s %s\n", k->name, k->initial, k->help);
+    for (; k->name; k++) {
+        snprintf(initial, sizeof initial, k->initial ? "[%s]" : "%s", k->initial ? k->initial : "");
+        fprintf(to, "    %-12s %-34s %s\n", k->name, initial, k->help);
+    }
     fputc('\n', to);
 }
 

@@ -15,6 +15,7 @@
 #include "common/cases.h"
 #include "common/err.h"
 #include "common/ini.h"
+#include "common/keys.h"
 #include "common/plan.h"
 #include "common/run.h"
 
@@ -100,319 +101,6 @@ static int faults_tell(struct plan *p, FILE *errors)
     return p->n_faults + p->no_memory;
 }
 
-/* ---- values ---- */
-
-/* The place of value in names, which ends with NULL; -1 after err_set(). */
-static int one_of(const char *key, const char *value, const char *const *names)
-{
-    char known[200] = "";
-    for (int i = 0; names[i]; i++) {
-        size_t n = strlen(known);
-        if (strcmp(names[i], value) == 0)
-            return i;
-        snprintf(known + n, sizeof known - n, " %s", names[i]);
-    }
-    return err_set("%s = %s: not one of%s", key, value, known);
-}
-
-static int whole(const char *key, const char *value, uint64_t min, uint64_t max, uint64_t *x)
-{
-    size_t digits = strspn(value, "0123456789");
-    int minus = value[0] == '-' && value[1] && strspn(value + 1, "0123456789") + 1 == strlen(value);
-
-    if (!minus && (!digits || value[digits]))
-        return err_set("%s = %s: not a whole number", key, value);
-    errno = 0;
-    *x = strtoull(value, NULL, 10);
-    if (minus || errno == ERANGE || *x < min || *x > max)
-        return err_set("%s = %s: must be %" PRIu64 " to %" PRIu64, key, value, min, max);
-    return 0;
-}
-
-static int small(const char *key, const char *value, int min, int max, int *x)
-{
-    uint64_t wide;
-    if (whole(key, value, min, max, &wide))
-        return -1;
-    *x = (int)wide;
-    return 0;
-}
-
-/* Any text without control characters, of size - 1 bytes at most. */
-static int plain_text(const char *key, const char *value, char *to, size_t size)
-{
-    for (const char *c = value; *c; c++)
-        if (iscntrl((unsigned char)*c))
-            return err_set("%s: a control character (%d) stands in it", key, *c);
-    if (strlen(value) >= size)
-        return err_set("%s: longer than %zu characters", key, size - 1);
-    strcpy(to, value);
-    return 0;
-}
-
-/* May it stand in the name of an experiment? */
-static int is_name(char c)
-{
-    return strchr("_-.", c) || (isascii((unsigned char)c) && isalnum((unsigned char)c));
-}
-
-/* ---- the keys of [experiment] ---- */
-
-static int experiment_name(void *to, const char *value)
-{
-    struct experiment *x = to;
-    for (const char *c = value; *c; c++)
-        if (!is_name(*c))
-            return err_set("name = %s: may have letters, digits, '_', '-' and '.' only", value);
-    return plain_text("name", value, x->name, sizeof x->name);
-}
-
-static int experiment_seed(void *to, const char *value)
-{
-    return whole("seed", value, 0, UINT64_MAX, &((struct experiment *)to)->seed);
-}
-
-static int experiment_backends(void *to, const char *value)
-{
-    struct experiment *x = to;
-    const struct backend *b = backend_find(value);
-    char known[200] = "";
-
-    for (const struct backend *const *all = backends(); !b && *all; all++) {
-        size_t n = strlen(known);
-        snprintf(known + n, sizeof known - n, " %s", (*all)->name);
-    }
-    if (!b)
-        return err_set("backends = %s: not one of those in this build:%s", value, known);
-    for (int i = 0; i < x->n_backends; i++)
-        if (x->backend[i] == b)
-            return err_set("backends: %s stands there twice", value);
-    if (x->n_backends == (int)COUNT(x->backend))
-        return err_set("backends: more than %zu", COUNT(x->backend));
-    x->backend[x->n_backends++] = b;
-    return 0;
-}
-
-enum { CHECK_NONE = 8 }; /* while it is read */
-
-static int experiment_checks(void *to, const char *value)
-{
-    static const char *const names[] = {"differences", "parity", "properties", "none", NULL};
-    static const int flags[] = {CHECK_DIFFERENCES, CHECK_PARITY, CHECK_PROPERTIES, CHECK_NONE};
-    struct experiment *x = to;
-    int i = one_of("checks", value, names);
-
-    if (i < 0)
-        return -1;
-    if (x->checks & CHECK_NONE || (flags[i] == CHECK_NONE && x->checks))
-        return err_set("checks: nothing can stand beside none");
-    x->checks |= flags[i];
-    return 0;
-}
-
-static int experiment_directions(void *to, const char *value)
-{
-    return small("directions", value, 1, 64, &((struct experiment *)to)->directions);
-}
-
-static int experiment_repeats(void *to, const char *value)
-{
-    return small("repeats", value, 0, 1000, &((struct experiment *)to)->repeats);
-}
-
-static int experiment_output(void *to, const char *value)
-{
-    struct experiment *x = to;
-    return plain_text("output", value, x->output, sizeof x->output);
-}
-
-static int experiment_save(void *to, const char *value)
-{
-    int i = one_of("save", value, (const char *const[]){"all", "outputs", "none", NULL});
-    if (i >= 0)
-        ((struct experiment *)to)->save = (enum save[]){SAVE_ALL, SAVE_OUTPUTS, SAVE_NONE}[i];
-    return i < 0 ? -1 : 0;
-}
-
-static int experiment_compress(void *to, const char *value)
-{
-    return small("compress", value, 0, 9, &((struct experiment *)to)->compress);
-}
-
-/* ---- the keys of [trial] that are no parameter of its operation ---- */
-
-static const char *const dtype_names[] = {"fp32", "bf16", NULL};
-static const char *const input_names[] = {"normal", "text", "hdf5", NULL};
-static const enum dtype dtypes[] = {F32, BF16};
-
-static const char *dtype_name(enum dtype t)
-{
-    return dtype_names[t == dtypes[1]];
-}
-
-/* What stands behind "unknown ...": the nearest word, if one is near. */
-struct guess {
-    const char *word, *best;
-    int distance;
-};
-
-/* Levenshtein's: how many letters to put in, take out or change. */
-static int distance(const char *a, const char *b)
-{
-    int n = (int)strlen(b), row[64];
-
-    if (n >= (int)COUNT(row) || strlen(a) >= COUNT(row))
-        return (int)COUNT(row);
-    for (int j = 0; j <= n; j++)
-        row[j] = j;
-    for (int i = 1; a[i - 1]; i++) {
-        int corner = row[0];
-        row[0] = i;
-        for (int j = 1; j <= n; j++) {
-            int change = corner + (a[i - 1] != b[j - 1]);
-            corner = row[j];
-            row[j] = row[j] + 1 < change ? row[j] + 1 : change;
-            row[j] = row[j - 1] + 1 < row[j] ? row[j - 1] + 1 : row[j];
-        }
-    }
-    return row[n];
-}
-
-static void consider(struct guess *g, const char *candidate)
-{
-    size_t n = strlen(g->word);
-    int d = distance(g->word, candidate), limit = n < 2 ? 0 : n < 4 ? 1 : 2;
-    if (d <= limit && (!g->best || d < g->distance)) {
-        g->best = candidate;
-        g->distance = d;
-    }
-}
-
-static int trial_op(void *to, const char *value)
-{
-    struct trial *t = to;
-    struct guess g = {value, NULL, 0};
-    char known[1024] = "";
-
-    t->op = op_find(value);
-    if (t->op)
-        return 0;
-    for (int i = 0; i < N_OPS; i++) {
-        size_t n = strlen(known);
-        consider(&g, ops[i]->name);
-        snprintf(known + n, sizeof known - n, " %s", ops[i]->name);
-    }
-    return g.best ? err_set("op = %s: no such operation; did you mean '%s'?", value, g.best)
-                  : err_set("op = %.100s: not one of%s", value, known);
-}
-
-static int trial_dtype(void *to, const char *value)
-{
-    int i = one_of("dtype", value, dtype_names);
-    if (i >= 0)
-        ((struct trial *)to)->type = dtypes[i];
-    return i < 0 ? -1 : 0;
-}
-
-static int trial_seed(void *to, const char *value)
-{
-    return whole("seed", value, 0, UINT64_MAX, &((struct trial *)to)->seed);
-}
-
-static int trial_input(void *to, const char *value)
-{
-    int i = one_of("input", value, input_names);
-    if (i >= 0)
-        ((struct trial *)to)->input = (enum input_kind[]){INPUT_NORMAL, INPUT_TEXT, INPUT_HDF5}[i];
-    return i < 0 ? -1 : 0;
-}
-
-static int trial_file(void *to, const char *value)
-{
-    struct trial *t = to;
-    return plain_text("file", value, t->file, sizeof t->file);
-}
-
-static int trial_group(void *to, const char *value)
-{
-    struct trial *t = to;
-    return plain_text("group", value, t->group, sizeof t->group);
-}
-
-/* It must be one that some backend has for the operation. */
-static int trial_kernel(void *to, const char *value)
-{
-    struct trial *t = to;
-    char known[512] = " ";
-
-    if (!t->op)
-        return 0;
-    for (const struct backend *const *b = backends(); *b; b++)
-        for (const struct impl *const *k = op_kernels(t->op, *b); *k; k++) {
-            char name[64];
-            size_t n = strlen(known);
-            if (strcmp((*k)->name, value) == 0)
-                return plain_text("kernel", value, t->kernel, sizeof t->kernel);
-            snprintf(name, sizeof name, " %s ", (*k)->name);
-            if (!strstr(known, name))
-                snprintf(known + n, sizeof known - n, "%s ", (*k)->name);
-        }
-    known[strlen(known) - 1] = 0;
-    return err_set("kernel = %.100s: not one of those of %s in this build:%s", value, t->op->name,
-                   known);
-}
-
-/* ---- the tables ---- */
-
-enum { ONE, LIST };
-
-#define EXPERIMENT_KEYS(KEY)                                                                       \
-    KEY(experiment, name, ONE, NULL, "its name; default: the file's, less .ini")                   \
-    KEY(experiment, seed, ONE, "1", "seed of the trials that set none")                            \
-    KEY(experiment, backends, LIST, NULL,                                                          \
-        "what to judge; default: all that are there, named "                                       \
-        "ones are required")                                                                       \
-    KEY(experiment, checks, LIST, "differences, parity, properties", "what to check; or none")     \
-    KEY(experiment, directions, ONE, "2", "of the central differences, for each tensor: 1 to 64")  \
-    KEY(experiment, repeats, ONE, "5", "timed runs, 0 to 1000; 0: no times")                       \
-    KEY(experiment, output, ONE, NULL,                                                             \
-        "HDF5 file to write, from the working directory; default: "                                \
-        "NAME.h5")                                                                                 \
-    KEY(experiment, save, ONE, "all", "tensors to keep in it: all, outputs or none")               \
-    KEY(experiment, compress, ONE, "1", "gzip level of its tensors, 0 to 9")
-
-#define TRIAL_KEYS(KEY)                                                                            \
-    KEY(trial, op, ONE, NULL, "the operation; its parameters are keys, too, and may be lists")     \
-    KEY(trial, dtype, LIST, "fp32", "storage: fp32, bf16")                                         \
-    KEY(trial, seed, LIST, NULL, "of the inputs; default: the experiment's")                       \
-    KEY(trial, input, ONE, "normal", "what the inputs are made of: normal (drawn), text or hdf5")  \
-    KEY(trial, file, ONE, NULL, "of input = text or hdf5, from the folder of the ini file")        \
-    KEY(trial, group, ONE, "/", "of input = hdf5: the group that has the inputs")                  \
-    KEY(trial, kernel, ONE, NULL, "name of a kernel; default: the first that accepts the case")
-
-#define HELP(section, name, many, initial, help) {#name, initial, help},
-#define SETTER(section, name, many, initial, help) {many, section##_##name},
-
-const struct plan_key experiment_keys[] = {EXPERIMENT_KEYS(HELP){NULL, NULL, NULL}};
-const struct plan_key trial_keys[] = {TRIAL_KEYS(HELP){NULL, NULL, NULL}};
-
-/* set() gives the struct experiment or struct trial a value, or one more of a
- * list, and returns nonzero after err_set(). */
-struct setter {
-    int many;
-    int (*set)(void *to, const char *value);
-};
-static const struct setter experiment_setters[] = {EXPERIMENT_KEYS(SETTER)};
-static const struct setter trial_setters[] = {TRIAL_KEYS(SETTER)};
-
-static int key_find(const struct plan_key *keys, const char *name)
-{
-    for (int i = 0; keys[i].name; i++)
-        if (strcmp(keys[i].name, name) == 0)
-            return i;
-    return -1;
-}
-
 /* ---- entries ---- */
 
 static const struct ini_entry *entry_find(const struct ini_section *s, const char *key)
@@ -442,12 +130,12 @@ static void unknown_key(struct plan *p, const struct ini_section *s, const struc
     char where[64] = "", more[128] = "";
 
     for (int i = 0; own[i].name; i++)
-        consider(&g, own[i].name);
+        guess_among(&g, own[i].name);
     for (int i = 0; words && other[i].name; i++)
-        consider(&g, other[i].name);
+        guess_among(&g, other[i].name);
     for (int i = 0; trial && i < N_OPS; i++)
         for (int j = 0; (!o || o == ops[i]) && j < ops[i]->n_params; j++)
-            consider(&g, ops[i]->param[j].name);
+            guess_among(&g, ops[i]->param[j].name);
     if (!words)
         snprintf(where, sizeof where, " in [%s]", s->name);
     if (!words && (key_find(other, e->key) >= 0 || (!trial && any_op_has(e->key))))
@@ -516,7 +204,7 @@ static void name_after(struct experiment *x, const char *file)
     if (n >= sizeof x->name)
         n = sizeof x->name - 1;
     for (size_t i = 0; i < n; i++)
-        x->name[i] = is_name(base[i]) ? base[i] : '_';
+        x->name[i] = key_is_name(base[i]) ? base[i] : '_';
     x->name[n] = 0;
 }
 

@@ -1,0 +1,36 @@
+/* keys.h - the keys of an ini file's sections, for plan.c. */
+#ifndef KEYS_H
+#define KEYS_H
+
+#include "common/plan.h"
+
+/* Beside CHECK_...: what `checks` is while it is being read as "none". */
+enum { CHECK_NONE = 8 };
+
+enum { ONE, LIST };
+
+/* set() gives the struct experiment or struct trial a value, or one more of a
+ * list, and returns nonzero after err_set(); in the order of experiment_keys
+ * and trial_keys. */
+struct setter {
+    int many; /* ONE or LIST */
+    int (*set)(void *to, const char *value);
+};
+extern const struct setter experiment_setters[], trial_setters[];
+
+/* The place of a name among keys, or -1. */
+int key_find(const struct plan_key *keys, const char *name);
+/* May it stand in the name of an experiment? */
+int key_is_name(char c);
+
+extern const char *const input_names[];
+const char *dtype_name(enum dtype t);
+
+/* What stands behind "unknown ...": the nearest word, if one is near. */
+struct guess {
+    const char *word, *best;
+    int distance;
+};
+void guess_among(struct guess *g, const char *candidate);
+
+#endif

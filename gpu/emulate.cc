@@ -949,6 +949,7 @@ const char *cudaGetErrorString(cudaError_t e)
     case cudaSuccess: return "no error";
     case cudaErrorInvalidValue: return "invalid argument";
     case cudaErrorMemoryAllocation: return "out of memory";
+    case cudaErrorNoDevice: return "no CUDA-capable device is detected";
     case cudaErrorInvalidConfiguration: return "invalid configuration argument";
     case cudaErrorCooperativeLaunchTooLarge: return "too many blocks in cooperative launch";
     case cudaErrorLaunchFailure: return *detail ? detail : "unspecified launch failure";
@@ -957,7 +958,14 @@ const char *cudaGetErrorString(cudaError_t e)
 }
 
 const char *cudaGetErrorName(cudaError_t e) { return cudaGetErrorString(e); }
-cudaError_t cudaGetDeviceCount(int *n) { return *n = 1, cudaSuccess; }
+
+cudaError_t cudaGetDeviceCount(int *n)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    *n = !visible || *visible;
+    return *n ? cudaSuccess : fail(cudaErrorNoDevice);
+}
+
 cudaError_t cudaGetDevice(int *n) { return *n = 0, cudaSuccess; }
 cudaError_t cudaSetDevice(int n) { return n ? fail(cudaErrorInvalidDevice) : cudaSuccess; }
 

@@ -9,6 +9,7 @@
  * the two kinds of shared memory - into the EMU_ macros at the end.
  *
  * Environment: EMU_SEED=n   take turns in a random order (0: ascending)
+ *              CUDA_VISIBLE_DEVICES=  (empty) there is no device
  *              EMU_ABORT=1  abort() at a fault instead of returning an error
  *              EMU_STACK=n  KiB of stack for a thread
  */
@@ -376,7 +377,7 @@ static inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short u) { return {u};
 
 enum cudaError_t {
     cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2,
-    cudaErrorInvalidConfiguration = 9, cudaErrorInvalidDevice = 101, cudaErrorNotReady = 600,
+    cudaErrorInvalidConfiguration = 9, cudaErrorNoDevice = 100, cudaErrorInvalidDevice = 101, cudaErrorNotReady = 600,
     cudaErrorLaunchFailure = 719, cudaErrorCooperativeLaunchTooLarge = 720,
     cudaErrorNotSupported = 801,
 };

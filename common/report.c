@@ -217,11 +217,9 @@ static void trial_columns(const struct report *p, int i, int first)
 
 /* The error to show for a backend: the oracle's against differences, any
  * other's against the oracle. */
-static void worst_of(const struct report *p, const struct result *r, const struct ran *ran,
-                     double *error, char tensor[32])
+static void worst_of(const struct result *r, const struct ran *ran, double *error, char tensor[32])
 {
     const struct trial *t = r->trial;
-    (void)p;
     *error = -1;
     for (int i = 0; i < r->verdicts.n; i++) {
         const struct verdict *v = &r->verdicts.v[i];
@@ -264,7 +262,7 @@ static void ran_row(struct report *p, int i, const struct result *r, const struc
     double error;
     int n, failed;
 
-    worst_of(p, r, ran, &error, tensor);
+    worst_of(r, ran, &error, tensor);
     count_checks(r, ran, &n, &failed);
     if (error >= 0)
         snprintf(error_text, sizeof error_text, "%.1e %s", error, tensor);
@@ -373,9 +371,8 @@ void report_error(struct report *p, int i, const char *why)
     fflush(p->to);
 }
 
-void report_resumed(struct report *p, int i, int n_checks, int failed, int skipped)
+void report_resumed(struct report *p, int n_checks, int failed, int skipped)
 {
-    (void)i;
     p->done++;
     p->checks += n_checks;
     p->failed += failed;

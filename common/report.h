@@ -16,7 +16,7 @@ void report_head(struct report *p, const char *file, int resumed);
 void report_trial(struct report *p, int i, const struct result *r);
 void report_error(struct report *p, int i, const char *why);
 /* One that an earlier run did. */
-void report_resumed(struct report *p, int i, int n_checks, int failed, int skipped);
+void report_resumed(struct report *p, int n_checks, int failed, int skipped);
 /* Summary and closing line "N checks, F failed, S skipped"; returns F. */
 int report_end(struct report *p, const char *file, int interrupted);
 void report_free(struct report *p);

@@ -7,10 +7,9 @@
 #include "common/plan.h"
 #include "experiments/list.h"
 
-static void list_param(FILE *to, const struct op *o, const struct param *p)
+static void list_param(FILE *to, const struct param *p)
 {
     char what[200] = "";
-    (void)o;
     if (p->choices) {
         for (int i = 0; p->choices[i]; i++)
             snprintf(what + strlen(what), sizeof what - strlen(what), "%s%s", i ? " " : "",
@@ -67,7 +66,7 @@ static void list_op(FILE *to, const struct op *o)
     fprintf(to, "%s    %s\n", o->name, o->formula);
     fprintf(to, "  source: %s\n  parameters [default]\n", o->source);
     for (int i = 0; i < o->n_params; i++)
-        list_param(to, o, &o->param[i]);
+        list_param(to, &o->param[i]);
     fprintf(to, "  tensors\n");
     for (int i = 0; i < o->n_args; i++)
         list_arg(to, o, i);

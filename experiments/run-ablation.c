@@ -103,7 +103,7 @@ static int run_trials(const struct experiment *x, struct store *store, struct re
         struct result r;
         int n_checks, failed, skipped;
         if (store_has(store, i, &n_checks, &failed, &skipped)) {
-            report_resumed(report, i, n_checks, failed, skipped);
+            report_resumed(report, n_checks, failed, skipped);
             continue;
         }
         int e = trial_run(x, &x->trial[i], &stop, show, &at, &r);

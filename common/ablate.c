@@ -141,6 +141,13 @@ const char *abl_unavailable(const char *backend)
     return b ? b->unavailable() : err_text();
 }
 
+int abl_use(const char *backend, int number)
+{
+    const struct backend *b = find_backend(backend);
+    const char *why = !b ? err_text() : b->use ? b->use(number) : "it has no devices to choose";
+    return b && why ? err_set("%s: device %d: %s", backend, number, why) : why ? -1 : 0;
+}
+
 const char *abl_device(const char *backend)
 {
     const struct backend *b = find_backend(backend);
@@ -323,11 +330,7 @@ static int place(const struct trial *t, const char *backend, const char *kernel,
     if (!k)
         return -1;
     *to = (struct call){.op = t->op, .backend = b, .kernel = k, .sizes = &t->sizes};
-    int64_t needs = op_memory(t->op, b, k, &t->sizes), has = b->memory();
-    if (needs > has)
-        return err_set("%s on %s needs %.1f GiB, %.1f GiB are free", t->op->name, b->name,
-                       needs * 0x1p-30, has * 0x1p-30);
-    return 0;
+    return run_reserve(to);
 }
 
 static const char *elsewhere(void)

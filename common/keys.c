@@ -105,6 +105,11 @@ static int experiment_backends(void *to, const char *value)
     return 0;
 }
 
+static int experiment_device(void *to, const char *value)
+{
+    return small("device", value, 0, 1023, &((struct experiment *)to)->device);
+}
+
 static int experiment_checks(void *to, const char *value)
 {
     static const char *const names[] = {"differences", "parity", "properties", "none", NULL};
@@ -274,6 +279,8 @@ static int trial_kernel(void *to, const char *value)
     KEY(experiment, backends, LIST, NULL,                                                          \
         "what to judge; default: all that are there, named "                                       \
         "ones are required")                                                                       \
+    KEY(experiment, device, ONE, NULL,                                                             \
+        "number of the GPU, from 0 among CUDA_VISIBLE_DEVICES; named, it is required; default: 0") \
     KEY(experiment, checks, LIST, "differences, parity, properties", "what to check; or none")     \
     KEY(experiment, directions, ONE, "2", "of the central differences, for each tensor: 1 to 64")  \
     KEY(experiment, repeats, ONE, "5", "timed runs, 0 to 1000; 0: no times")                       \

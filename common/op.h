@@ -155,9 +155,11 @@ struct impl {
 struct backend {
     const char *name;
     enum dtype type, wide;
-    const char *(*unavailable)(void); /* NULL, or why it cannot run here */
+    const char *(*unavailable)(void); /* NULL, or why it cannot run here, or no longer */
+    const char *(*use)(int device);   /* choose one of several; NULL, or why not; or is NULL */
     const char *(*device)(void);      /* what it runs on, in words */
     int64_t (*memory)(void);          /* bytes free for tensors */
+    int (*reserve)(int64_t bytes);    /* take them now, and alloc from there; or is NULL */
     void *(*alloc)(size_t bytes);
     void (*free)(void *p);
     int (*put)(void *there, const void *here, size_t bytes);

@@ -658,7 +658,7 @@ int plan_read(const char *file, struct experiment *x, FILE *errors)
     struct plan p = {.file = file, .x = x};
     struct ini ini;
 
-    memset(x, 0, sizeof *x);
+    *x = (struct experiment){.device = -1};
     name_after(x, file);
     ini_read(&ini, file, ini_fault, &p);
     return finish(&p, &ini, errors);
@@ -710,7 +710,7 @@ int plan_words(const char *words, struct experiment *x, FILE *errors)
     struct ini ini = {.text = strdup(words)};
     char *copy = strdup(words);
 
-    memset(x, 0, sizeof *x);
+    *x = (struct experiment){.device = -1};
     strcpy(x->name, "trial");
     if (!ini.text || !copy || read_words(&p, copy, &ini))
         fault(&p, 0, "no memory for these words");
@@ -722,5 +722,5 @@ void plan_free(struct experiment *x)
 {
     free(x->text);
     free(x->trial);
-    memset(x, 0, sizeof *x);
+    *x = (struct experiment){.device = -1};
 }

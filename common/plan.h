@@ -5,6 +5,7 @@
  *     seed = 1
  *     backends = gpu32, gpu16         ; default: all that are there; named ones are required
  *                                     ; (the oracle and the yardstick run in any case)
+ *     device = 1                      ; the GPU, from 0 among those visible; named, it is required
  *     checks = differences, parity, properties    ; or none; default: all three
  *     directions = 2                  ; of the differences, for each tensor
  *     repeats = 5                     ; timed runs; 0: no times
@@ -62,6 +63,7 @@ struct experiment {
     uint64_t seed;
     const struct backend *backend[16]; /* those asked for by name; none: all that are there */
     int n_backends;
+    int device; /* the GPU's number; -1: none named, the first if there is one */
     int checks; /* CHECK_ flags */
     int directions, repeats;
     char output[512];

@@ -157,6 +157,22 @@ static int place_get(const struct call *c, const struct place *p, double *x, int
     return e ? err_set("%s: %s", c->backend->name, c->backend->strerror(e)) : 0;
 }
 
+int run_reserve(const struct call *c)
+{
+    const struct backend *b = c->backend;
+    int64_t needs = op_memory(c->op, b, c->kernel, c->sizes), has = b->memory();
+    int64_t pieces = 2 * c->op->n_args + 1; /* each with its guards, and rounded up */
+    int e = 0;
+
+    if (needs > has)
+        return err_set("%s on %s needs %.1f GiB, %.1f GiB are free", c->op->name, b->name,
+                       needs * 0x1p-30, has * 0x1p-30);
+    if (b->reserve)
+        e = b->reserve(needs + pieces * 4 * BAND);
+    return e ? err_set("%s: cannot reserve %.1f GiB: %s", b->name, needs * 0x1p-30, b->strerror(e))
+             : 0;
+}
+
 /* ---- a run ---- */
 
 struct places {

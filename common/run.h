@@ -44,6 +44,10 @@ struct outcome {
     char overrun[48]; /* a tensor with a damaged guard band, or "" */
 };
 
+/* Predict what the call takes, refuse it where that is not free, and have the
+ * backend take it in one piece.  Nonzero after err_set(). */
+int run_reserve(const struct call *c);
+
 /* Run forward, then backward, reading the inputs and output gradients of t
  * and writing everything else into it.  What a kernel does not write is NaN.
  * Nonzero after err_set(). */

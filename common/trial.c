@@ -64,10 +64,8 @@ static int run_on(const struct experiment *x, const struct trial *t, const struc
     struct call c = {
         .op = t->op, .backend = b, .kernel = k, .sizes = &t->sizes, .repeats = x->repeats};
 
-    int64_t needs = op_memory(t->op, b, k, &t->sizes), has = b->memory();
-    if (needs > has)
-        return err_set("%s on %s needs %.1f GiB, %.1f GiB are free", t->op->name, b->name,
-                       needs * 0x1p-30, has * 0x1p-30);
+    if (run_reserve(&c))
+        return -1;
     ran->backend = b;
     ran->kernel = k;
     ran->t = tensors_copy(t->op, &t->sizes, r->inputs);

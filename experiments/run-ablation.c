@@ -64,9 +64,16 @@ static int complain(int status)
     return status;
 }
 
-/* What the file asked for by name must be there. */
+/* What the file asked for by name or number must be there. */
 static int missing_backend(const struct experiment *x)
 {
+    if (x->device >= 0) {
+        const struct backend *gpu = gpu_backends[0];
+        const char *why = gpu->unavailable();
+        why = why ? why : gpu->use(x->device);
+        if (why)
+            return err_set("device = %d cannot be used: %s", x->device, why);
+    }
     for (int i = 0; i < x->n_backends; i++) {
         const char *why = x->backend[i]->unavailable();
         if (why)

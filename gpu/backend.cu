@@ -1,11 +1,37 @@
+/* The CUDA backends: a device, its memory, its timer. */
 #include "gpu/gpu.cuh"
 
 #include <stdio.h>
 
+#include "gpu/product.cuh"
+#include "gpu/ptx.cuh"
+
+static cudaStream_t stream;
+
+/* The stream is made at the first use of the device; where it cannot be made,
+ * the calls that were to use it say why. */
+cudaStream_t gpu_stream(void)
+{
+    if (!stream && cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess)
+        stream = NULL;
+    return stream;
+}
+
+/* ---- which device ---- */
+
+/* After an illegal access, a trap or the like, every call fails until the
+ * process ends: this device is lost. */
 static const char *unavailable(void)
 {
+    static char lost[200];
     int count = 0;
     cudaError_t e = cudaGetDeviceCount(&count);
+
+    if (e == cudaSuccess && stream) {
+        e = cudaStreamSynchronize(stream);
+        snprintf(lost, sizeof lost, "lost: %s", cudaGetErrorString(e));
+        return e == cudaSuccess ? NULL : lost;
+    }
     if (e != cudaSuccess) {
         cudaGetLastError();
         return cudaGetErrorString(e);
@@ -13,47 +39,172 @@ static const char *unavailable(void)
     return count ? NULL : "no CUDA device";
 }
 
+static const char *use(int number)
+{
+    static char text[100];
+    int count = 0;
+
+    if (unavailable())
+        return unavailable();
+    if (stream)
+        return "another one is in use already";
+    if (cudaGetDeviceCount(&count) != cudaSuccess || number >= count) {
+        snprintf(text, sizeof text, "there are %d, the first is 0", count);
+        return text;
+    }
+    cudaError_t e = cudaSetDevice(number);
+    return e == cudaSuccess ? NULL : cudaGetErrorString(e);
+}
+
+#ifdef CUDA_EMULATE
+
 static const char *device(void)
 {
-#ifdef CUDA_EMULATE
     return "emulated on the CPU: a test of the kernels, its times mean nothing";
-#else
-    static char name[400];
-    cudaDeviceProp p;
-    int driver = 0;
-    if (cudaGetDeviceProperties(&p, 0) != cudaSuccess || cudaDriverGetVersion(&driver))
-        return "unknown CUDA device";
-    snprintf(name, sizeof name, "%s, capability %d.%d, %d SMs, driver for CUDA %d.%d", p.name,
-             p.major, p.minor, p.multiProcessorCount, driver / 1000, driver % 1000 / 10);
-    return name;
-#endif
 }
+
+#else
+
+/* Cycles and nanoseconds while it turns, after as many to wake the clock up. */
+static __global__ void turn(int64_t *cycles, int64_t *ns)
+{
+    const int64_t enough = 20000000;
+    for (int round = 0; round < 2; round++) {
+        int64_t began = clock64(), at = nanoseconds();
+        while (clock64() - began < enough)
+            ;
+        *cycles = clock64() - began;
+        *ns = nanoseconds() - at;
+    }
+}
+
+/* The clock of the multiprocessors while they work, in MHz; 0: unknown. */
+static int measured_clock(void)
+{
+    int64_t *x = NULL, got[2] = {0, 1};
+    if (cudaMalloc(&x, sizeof got) == cudaSuccess) {
+        turn<<<1, 1, 0, gpu_stream()>>>(x, x + 1);
+        cudaMemcpyAsync(got, x, sizeof got, cudaMemcpyDeviceToHost, gpu_stream());
+        cudaStreamSynchronize(gpu_stream());
+        cudaFree(x);
+    }
+    return (int)((got[0] * 1000 + got[1] / 2) / got[1]);
+}
+
+/* The number of the kernel's driver, as Linux tells it. */
+static void driver_version(char *text, size_t room)
+{
+    char line[300] = "", *at;
+    FILE *in = fopen("/proc/driver/nvidia/version", "r");
+    int cuda = 0;
+
+    if (in && !fgets(line, sizeof line, in))
+        *line = 0;
+    if (in)
+        fclose(in);
+    cudaDriverGetVersion(&cuda);
+    at = strstr(line, "Module");
+    at = at ? at + strcspn(at, "0123456789") : line;
+    snprintf(text, room, "driver %.*s%sCUDA %d.%d", (int)strspn(at, "0123456789."), at,
+             *at ? ", " : "for ", cuda / 1000, cuda % 1000 / 10);
+}
+
+static const char *device(void)
+{
+    static char name[500];
+    char driver[64];
+    cudaDeviceProp p;
+    int number = 0, memory_khz = 0;
+
+    if (*name)
+        return name;
+    if (cudaGetDevice(&number) != cudaSuccess || cudaGetDeviceProperties(&p, number) != cudaSuccess)
+        return "unknown CUDA device";
+    cudaDeviceGetAttribute(&memory_khz, cudaDevAttrMemoryClockRate, number);
+    driver_version(driver, sizeof driver);
+    snprintf(name, sizeof name,
+             "%s, capability %d.%d, %d multiprocessors at %d MHz (measured), memory at %d MHz, %s",
+             p.name, p.major, p.minor, p.multiProcessorCount, measured_clock(), memory_khz / 1000,
+             driver);
+    return name;
+}
+
+#endif
+
+/* ---- memory ---- */
+
+/* One piece of the device for all tensors of a trial, kept for the next:
+ * tensors are cut off its front, and when the last of them is given back it
+ * is whole again.  What does not fit, or comes without a reserve(), is
+ * allocated by itself: tests do without, so that tools see its true ends. */
+static struct {
+    char *base;
+    int64_t size, used;
+    int live;
+} arena;
+
+enum { ALIGNED = 256 };
 
 static int64_t memory(void)
 {
     size_t free = 0, total = 0;
-    return cudaMemGetInfo(&free, &total) == cudaSuccess ? (int64_t)free : 0;
+    if (cudaMemGetInfo(&free, &total) != cudaSuccess)
+        return 0;
+    return (int64_t)free + arena.size - arena.used;
+}
+
+/* An allocation that fails is the caller's to report, and no error of the
+ * launch that comes next. */
+static void *allocate(size_t bytes)
+{
+    char *p = NULL;
+    gpu_stream();
+    if (cudaMalloc(&p, bytes) == cudaSuccess)
+        return p;
+    cudaGetLastError();
+    return NULL;
+}
+
+static int reserve(int64_t bytes)
+{
+    if (bytes <= arena.size || arena.live)
+        return 0;
+    CUDA(cudaFree(arena.base));
+    arena.base = (char *)allocate(bytes);
+    arena.size = arena.base ? bytes : 0;
+    return arena.base ? 0 : cudaErrorMemoryAllocation;
 }
 
 static void *alloc(size_t bytes)
 {
-    void *p = NULL;
-    return cudaMalloc(&p, bytes) == cudaSuccess ? p : NULL;
+    int64_t all = ceil_div(bytes, ALIGNED) * ALIGNED;
+    if (all > arena.size - arena.used)
+        return allocate(bytes);
+    char *p = arena.base + arena.used;
+    arena.used += all;
+    arena.live++;
+    return p;
 }
 
 static void release(void *p)
 {
-    cudaFree(p);
+    char *at = (char *)p;
+    if (at < arena.base || at >= arena.base + arena.size)
+        cudaFree(p);
+    else if (--arena.live == 0)
+        arena.used = 0;
 }
 
 static int put(void *there, const void *here, size_t bytes)
 {
-    return cudaMemcpy(there, here, bytes, cudaMemcpyHostToDevice);
+    CUDA(cudaMemcpyAsync(there, here, bytes, cudaMemcpyHostToDevice, gpu_stream()));
+    return cudaStreamSynchronize(gpu_stream());
 }
 
 static int get(void *here, const void *there, size_t bytes)
 {
-    return cudaMemcpy(here, there, bytes, cudaMemcpyDeviceToHost);
+    CUDA(cudaMemcpyAsync(here, there, bytes, cudaMemcpyDeviceToHost, gpu_stream()));
+    return cudaStreamSynchronize(gpu_stream());
 }
 
 /* ---- timing by events, with a cold second-level cache ---- */
@@ -66,7 +217,9 @@ static int start(void)
 {
     if (!before) {
         cudaDeviceProp p;
-        CUDA(cudaGetDeviceProperties(&p, 0));
+        int number;
+        CUDA(cudaGetDevice(&number));
+        CUDA(cudaGetDeviceProperties(&p, number));
         flush_bytes = 2 * (size_t)p.l2CacheSize;
         CUDA(cudaEventCreate(&before));
         CUDA(cudaEventCreate(&after));
@@ -74,15 +227,14 @@ static int start(void)
             CUDA(cudaMalloc(&flush, flush_bytes));
     }
     if (flush_bytes)
-        CUDA(cudaMemset(flush, 0, flush_bytes));
-    CUDA(cudaEventRecord(before));
-    return 0;
+        CUDA(cudaMemsetAsync(flush, 0, flush_bytes, gpu_stream()));
+    return cudaEventRecord(before, gpu_stream());
 }
 
 static int stop(double *seconds)
 {
     float ms = 0;
-    CUDA(cudaEventRecord(after));
+    CUDA(cudaEventRecord(after, gpu_stream()));
     CUDA(cudaEventSynchronize(after));
     CUDA(cudaEventElapsedTime(&ms, before, after));
     *seconds = ms * 1e-3;
@@ -91,18 +243,18 @@ static int stop(double *seconds)
 
 static const char *error(int code)
 {
-    return cudaGetErrorString((cudaError_t)code);
+    return code >= PRODUCT_FAILED ? product_error(code) : cudaGetErrorString((cudaError_t)code);
 }
 
 extern "C" const struct impl *const *const gpu32_kernels[N_OPS];
 extern "C" const struct impl *const *const gpu16_kernels[N_OPS];
 
-static const struct backend gpu32 = {
-    "gpu32", F32, F32,   unavailable, device,       memory, alloc,         release,
-    put,     get, start, stop,        "L2 flushed", error,  gpu32_kernels,
-};
-static const struct backend gpu16 = {
-    "gpu16", BF16, F32,   unavailable, device,       memory, alloc,         release,
-    put,     get,  start, stop,        "L2 flushed", error,  gpu16_kernels,
-};
+#define GPU_BACKEND(name, type)                                                                    \
+    static const struct backend name = {                                                           \
+        #name,   type, F32, unavailable, use,  device,       memory, reserve,        alloc,        \
+        release, put,  get, start,       stop, "L2 flushed", error,  name##_kernels,               \
+    }
+
+GPU_BACKEND(gpu32, F32);
+GPU_BACKEND(gpu16, BF16);
 extern "C" const struct backend *const gpu_backends[] = {&gpu32, &gpu16, NULL};

@@ -50,7 +50,7 @@ static int forward(const struct frame *f)
 {
     const struct diag_delta *a = ARGS(f, diag_delta);
     int64_t N = DIM(f, 'N'), cells = DIM(f, 'B') * N;
-    forward_kernel<<<ceil_div(cells, BLOCK), BLOCK>>>(
+    forward_kernel<<<ceil_div(cells, BLOCK), BLOCK, 0, gpu_stream()>>>(
         (const T *)a->k, (const T *)a->v, (const T *)a->q, (const float *)a->s0, (float *)a->s,
         (T *)a->y, DIM(f, 'T'), N, cells);
     return cudaGetLastError();
@@ -61,7 +61,7 @@ static int backward(const struct frame *f)
 {
     const struct diag_delta *a = ARGS(f, diag_delta), *g = GRADS(f, diag_delta);
     int64_t N = DIM(f, 'N'), cells = DIM(f, 'B') * N;
-    backward_kernel<<<ceil_div(cells, BLOCK), BLOCK>>>(
+    backward_kernel<<<ceil_div(cells, BLOCK), BLOCK, 0, gpu_stream()>>>(
         (const T *)a->k, (const T *)a->v, (const T *)a->q, (const float *)a->s0,
         (const float *)a->s, (const T *)g->y, (T *)g->k, (T *)g->v, (T *)g->q, (float *)g->s0,
         DIM(f, 'T'), N, cells);

@@ -96,7 +96,8 @@ static int forward(const struct frame *f)
     matrix<T> x = {(const T *)a->x, M, D, false};
 
     if (a->z) {
-        spread_bias<T><<<ceil_div(M * P, BLOCK), BLOCK>>>((T *)a->z, (const T *)a->b_z, M * P, P);
+        spread_bias<T><<<ceil_div(M * P, BLOCK), BLOCK, 0, gpu_stream()>>>(
+            (T *)a->z, (const T *)a->b_z, M * P, P);
         CUDA(cudaGetLastError());
     }
     for (int i = 0; i < 4; i++) {
@@ -136,10 +137,10 @@ static int backward(const struct frame *f)
     }
     if (e)
         return e;
-    convert<T><<<ceil_div(M * D, BLOCK), BLOCK>>>((T *)g->x, dx, M * D);
+    convert<T><<<ceil_div(M * D, BLOCK), BLOCK, 0, gpu_stream()>>>((T *)g->x, dx, M * D);
     CUDA(cudaGetLastError());
     if (g->b_z) {
-        column_sums<T><<<P, BLOCK>>>((float *)g->b_z, (const T *)dp[3], M, P);
+        column_sums<T><<<P, BLOCK, 0, gpu_stream()>>>((float *)g->b_z, (const T *)dp[3], M, P);
         CUDA(cudaGetLastError());
     }
     return 0;

@@ -518,7 +518,7 @@ static int forward(const struct frame *f)
         shared += c.M * sizeof(float);
     CUDA(cudaFuncSetAttribute(forward_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                               (int)shared));
-    forward_kernel<T><<<blocks(c), THREADS, shared>>>(c);
+    forward_kernel<T><<<blocks(c), THREADS, shared, gpu_stream()>>>(c);
     return cudaGetLastError();
 }
 
@@ -533,11 +533,11 @@ static int backward(const struct frame *f)
     c.work_each = block_work(c, BACKWARD);
     CUDA(cudaFuncSetAttribute(backward_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                               (int)shared));
-    backward_kernel<T><<<blocks(c), THREADS, shared>>>(c);
+    backward_kernel<T><<<blocks(c), THREADS, shared, gpu_stream()>>>(c);
     CUDA(cudaGetLastError());
     if (c.lowrank) {
-        sum_parts<<<ceil_div(c.H * c.M, THREADS), THREADS>>>(c.W_r_parts, c.dW_r, c.H * c.M,
-                                                             c.BH / c.H);
+        sum_parts<<<ceil_div(c.H * c.M, THREADS), THREADS, 0, gpu_stream()>>>(
+            c.W_r_parts, c.dW_r, c.H * c.M, c.BH / c.H);
         CUDA(cudaGetLastError());
     }
     return 0;

@@ -143,6 +143,7 @@ static const int seed = env("EMU_SEED", 0), abort_at_fault = env("EMU_ABORT", 0)
 static std::mutex lock;
 static std::atomic<cudaError_t> last;
 static char detail[1000];      /* of the last fault */
+static std::atomic<bool> lost; /* there was a trap */
 
 static uint64_t draw(uint64_t *x)
 {
@@ -292,6 +293,13 @@ static bool say(const thread *t, emu_place here, const char *fmt, ...)
     va_end(ap);
     say((thread *)emu_self, here, "%s", text);
     leave();
+}
+
+/* The one fault that stays, as all do on a device: it is lost. */
+[[noreturn]] void emu_trap(emu_place here)
+{
+    lost = true;
+    emu_fault(here, "trap");
 }
 
 #ifdef __SANITIZE_ADDRESS__
@@ -874,9 +882,11 @@ static bool ours(const void *p, size_t n)
     return a != memory.begin() && (--a, (char *)p + n <= a->first + a->second);
 }
 
+static const size_t device_memory = (size_t)16 << 30;
+
 cudaError_t emu_malloc(void **p, size_t n)
 {
-    *p = poisoned(n);
+    *p = n > device_memory ? NULL : poisoned(n);
     if (!*p)
         return fail(cudaErrorMemoryAllocation);
     std::lock_guard<std::mutex> hold(lock);
@@ -928,18 +938,23 @@ cudaError_t cudaDeviceSynchronize(void) { return last; }
 
 cudaError_t cudaMemGetInfo(size_t *free, size_t *total)
 {
-    *free = *total = (size_t)sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    std::lock_guard<std::mutex> hold(lock);
+    *free = *total = device_memory;
+    for (auto &a : memory)
+        *free -= a.second;
     return cudaSuccess;
 }
 
 cudaError_t cudaPeekAtLastError(void) { return last; }
 
-/* Unlike the real one a fault does not stay for ever: the next test shall run. */
+/* Unlike the real one a fault does not stay for ever, unless it is a trap: the
+ * next test shall run. */
 cudaError_t cudaGetLastError(void)
 {
     std::lock_guard<std::mutex> hold(lock);
     cudaError_t e = last;
-    last = cudaSuccess;
+    if (!lost)
+        last = cudaSuccess;
     return e;
 }
 
@@ -973,7 +988,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int)
 {
     *p = {};
     strcpy(p->name, "emulated on the CPU");
-    p->totalGlobalMem = (size_t)16 << 30;
+    p->totalGlobalMem = device_memory;
     p->sharedMemPerBlock = 48 << 10;
     p->sharedMemPerBlockOptin = 227 << 10;
     p->sharedMemPerMultiprocessor = 228 << 10;

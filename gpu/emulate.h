@@ -98,6 +98,7 @@ void emu_collective(unsigned mask, void *arg, emu_resolve *resolve, const char *
 int emu_block_barrier(int value, const char *what, emu_place);   /* sum of all values */
 void emu_gang_barrier(const char *what, emu_place);
 [[noreturn]] void emu_fault(emu_place, const char *fmt, ...);
+[[noreturn]] void emu_trap(emu_place);
 void *emu_shared(const void *key, size_t bytes);
 void *emu_map_shared(const void *p, unsigned rank);
 unsigned emu_gang_size(void);
@@ -105,6 +106,8 @@ void emu_copy_later(void *to, const void *from, size_t bytes, size_t given);
 void emu_copy_commit(void);
 void emu_copy_wait(unsigned groups_left);
 void emu_yield(void);
+
+#define __trap() emu_trap({__FILE__, __LINE__})
 
 /* ---- barriers and warp collectives ---- */
 

@@ -35,6 +35,9 @@ static inline __device__ void store(__nv_bfloat16 *p, float x)
     *p = __float2bfloat16(x);
 }
 
+/* Where all kernels, copies and events go. */
+cudaStream_t gpu_stream(void);
+
 /* Leave the enclosing function with the code of a call that fails. */
 #define CUDA(call)                                                                                 \
     do {                                                                                           \

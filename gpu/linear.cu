@@ -24,7 +24,8 @@ static int run(const void *a, int64_t am, int64_t ak, const void *b, int64_t bk,
                void *c, int64_t M, int64_t N, int64_t K)
 {
     dim3 grid(ceil_div(N, TILE), ceil_div(M, TILE)), block(TILE, TILE);
-    product<<<grid, block>>>((const T *)a, am, ak, (const T *)b, bk, bn, (C *)c, M, N, K);
+    product<<<grid, block, 0, gpu_stream()>>>((const T *)a, am, ak, (const T *)b, bk, bn, (C *)c, M,
+                                              N, K);
     return cudaGetLastError();
 }
 

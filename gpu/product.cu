@@ -28,12 +28,20 @@ int product(const matrix<T> &a, const matrix<T> &b, float beta, C *c)
 
     if (!handle && cublasCreate(&handle) != CUBLAS_STATUS_SUCCESS)
         return PRODUCT_FAILED + CUBLAS_STATUS_NOT_INITIALIZED;
-    cublasStatus_t e = cublasGemmEx(handle, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
-                                    a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N, (int)b.columns,
-                                    (int)a.rows, (int)a.columns, &alpha, b.at, type_of<T>::code,
-                                    ldb, a.at, type_of<T>::code, lda, &beta, c, type_of<C>::code,
-                                    (int)b.columns, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+    cublasStatus_t e = cublasSetStream(handle, gpu_stream());
+    if (e != CUBLAS_STATUS_SUCCESS)
+        return PRODUCT_FAILED + e;
+    e = cublasGemmEx(handle, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
+                     a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N, (int)b.columns, (int)a.rows,
+                     (int)a.columns, &alpha, b.at, type_of<T>::code, ldb, a.at, type_of<T>::code,
+                     lda, &beta, c, type_of<C>::code, (int)b.columns, CUBLAS_COMPUTE_32F,
+                     CUBLAS_GEMM_DEFAULT);
     return e == CUBLAS_STATUS_SUCCESS ? 0 : PRODUCT_FAILED + e;
+}
+
+const char *product_error(int code)
+{
+    return cublasGetStatusString((cublasStatus_t)(code - PRODUCT_FAILED));
 }
 
 #else
@@ -59,8 +67,13 @@ template <typename T, typename C>
 int product(const matrix<T> &a, const matrix<T> &b, float beta, C *c)
 {
     dim3 grid(ceil_div(b.columns, TILE), ceil_div(a.rows, TILE)), block(TILE, TILE);
-    plain_product<<<grid, block>>>(a, b, beta, c);
+    plain_product<<<grid, block, 0, gpu_stream()>>>(a, b, beta, c);
     return cudaGetLastError();
+}
+
+const char *product_error(int)
+{
+    return "a product failed";
 }
 
 #endif

@@ -15,11 +15,12 @@ struct matrix {
 };
 
 /* c [a.rows,b.columns] = a b + beta c, added up in float; bf16 or float in,
- * c of either type.  0, or a code of the backend's strerror. */
+ * c of either type.  0, or a code: CUDA's, or from PRODUCT_FAILED on
+ * one for product_error(). */
 template <typename T, typename C>
 int product(const matrix<T> &a, const matrix<T> &b, float beta, C *c);
 
-/* Codes of cuBLAS, told from those of CUDA: these and above. */
 enum { PRODUCT_FAILED = 100000 };
+const char *product_error(int code);
 
 #endif

@@ -25,7 +25,8 @@ static int forward(const struct frame *f)
 {
     const struct silu_gate *a = ARGS(f, silu_gate);
     int64_t n = DIM(f, 'M') * DIM(f, 'D');
-    forward_kernel<<<ceil_div(n, 256), 256>>>((const T *)a->x, (const T *)a->z, (T *)a->y, n);
+    forward_kernel<<<ceil_div(n, 256), 256, 0, gpu_stream()>>>((const T *)a->x, (const T *)a->z,
+                                                               (T *)a->y, n);
     return cudaGetLastError();
 }
 
@@ -34,8 +35,8 @@ static int backward(const struct frame *f)
 {
     const struct silu_gate *a = ARGS(f, silu_gate), *g = GRADS(f, silu_gate);
     int64_t n = DIM(f, 'M') * DIM(f, 'D');
-    backward_kernel<<<ceil_div(n, 256), 256>>>((const T *)a->x, (const T *)a->z, (const T *)g->y,
-                                               (T *)g->x, (T *)g->z, n);
+    backward_kernel<<<ceil_div(n, 256), 256, 0, gpu_stream()>>>(
+        (const T *)a->x, (const T *)a->z, (const T *)g->y, (T *)g->x, (T *)g->z, n);
     return cudaGetLastError();
 }
 

@@ -1,10 +1,12 @@
-/* What an operation says it needs against what is allocated; and E74's
- * checkpoints against the table of its specification. */
+/* What an operation says it needs against what is allocated, on the CPU and on
+ * a GPU; and E74's checkpoints against the table of its specification. */
 #include "config.h"
 
 #include <malloc.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tests/suite.h"
 
@@ -59,6 +61,62 @@ static int measure(const struct op *o, const struct frame *f, void *data)
     return 0;
 }
 
+/* ---- a GPU's, as the device itself counts ---- */
+
+static const struct backend *device;
+static int64_t least_free;
+
+static void *watch_alloc(size_t bytes)
+{
+    void *p = device->alloc(bytes);
+    int64_t left = device->memory();
+    least_free = left < least_free ? left : least_free;
+    return p;
+}
+
+/* Not the workspace that cuBLAS takes at its first product and keeps: a run
+ * before has had it taken. */
+static int measure_device(const struct op *o, const struct frame *f, void *data)
+{
+    struct backend watched = *(device = data);
+    struct call c = {.op = o, .backend = device, .kernel = op_kernels(o, device)[0], .sizes = f};
+    struct tensors *t = tensors_new(o, f);
+    char text[MAX_TEXT];
+
+    op_text(o, f, text);
+    if (!t) {
+        ok(0, "%s", err_text());
+        return 0;
+    }
+    tensors_draw(t, o, f, 1, 0);
+    int e = run_op(&c, t, NULL);
+    int64_t before = least_free = device->memory(), predicted = op_memory(o, device, c.kernel, f);
+    watched.alloc = watch_alloc;
+    c.backend = &watched;
+    e = e || run_op(&c, t, NULL);
+    double used = (double)(before - least_free), off = used / (double)predicted - 1;
+    ok(!e && fabs(off) < 0.02, "%s %s %s: %lld bytes predicted, %.0f in use at most, %+.2f %%",
+       device->name, o->name, text, (long long)predicted, used, 100 * off);
+    ok(device->memory() == before, "and all of it given back");
+    tensors_free(t);
+    return 0;
+}
+
+static void devices(void)
+{
+    for (int i = 0; gpu_backends[i]; i++) {
+        const char *why = gpu_backends[i]->unavailable();
+        int emulated = !why && strstr(gpu_backends[i]->device(), "emulated");
+        if (why)
+            skip(why, "%s: bytes in use on the device", gpu_backends[i]->name);
+        else
+            for_cases(op_find("e74"),
+                      emulated ? "state=diagonal,full steps=33 batch=3 n_state=64"
+                               : "state=diagonal,full steps=512 batch=32 n_state=64 dim=256",
+                      measure_device, (void *)gpu_backends[i]);
+    }
+}
+
 static void table(const char *state, int64_t checkpoints)
 {
     const struct op *o = op_find("e74");
@@ -92,5 +150,6 @@ int main(void)
     }
     table("diagonal", 64 << 10);
     table("full", 4 << 20);
+    devices();
     return done();
 }

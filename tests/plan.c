@@ -147,21 +147,22 @@ static void everything(void)
                   "[trial early]\nop = linear\n"
                   "[experiment]\nname = my-first_1.0\nseed = 18446744073709551615\n"
                   "backends = ref32, ref64\nchecks = parity, properties\ndirections = 64\n"
-                  "repeats = 0\noutput = out/x.h5\nsave = outputs\ncompress = 9\n"
+                  "repeats = 0\noutput = out/x.h5\nsave = outputs\ncompress = 9\ndevice = 3\n"
                   "[trial]\nop = linear\nseed = 7\ndtype = bf16\n",
                   &x))
         return;
     ok(strcmp(x.name, "my-first_1.0") == 0 && x.seed == UINT64_MAX && x.n_backends == 2 &&
            x.backend[0] == &ref32 && x.backend[1] == &ref64 &&
            x.checks == (CHECK_PARITY | CHECK_PROPERTIES) && x.directions == 64 && x.repeats == 0 &&
-           strcmp(x.output, "out/x.h5") == 0 && x.save == SAVE_OUTPUTS && x.compress == 9,
+           strcmp(x.output, "out/x.h5") == 0 && x.save == SAVE_OUTPUTS && x.compress == 9 &&
+           x.device == 3,
        "they are what was said");
     ok(strncmp(x.text, "[trial early]\n", 14) == 0, "the text is the file's");
     ok(x.n == 2 && x.trial[0].seed == UINT64_MAX && x.trial[0].type == F32 &&
            strcmp(x.trial[0].section, "early") == 0 && x.trial[0].line == 1,
        "the first trial");
     ok(x.n == 2 && x.trial[1].seed == 7 && x.trial[1].type == BF16 && !x.trial[1].section[0] &&
-           x.trial[1].line == 13,
+           x.trial[1].line == 14,
        "the second");
     plan_free(&x);
 }
@@ -174,8 +175,9 @@ static void defaults(void)
     if (!good("a file of two lines, the last without its end", "sub/my plan.ini", NULL, &x))
         return;
     ok(strcmp(x.name, "my_plan") == 0 && strcmp(x.output, "my_plan.h5") == 0 && x.seed == 1 &&
-           x.n_backends == 0 && x.directions == 2 && x.repeats == 5 && x.save == SAVE_ALL &&
-           x.compress == 1 && x.checks == (CHECK_DIFFERENCES | CHECK_PARITY | CHECK_PROPERTIES),
+           x.n_backends == 0 && x.device == -1 && x.directions == 2 && x.repeats == 5 &&
+           x.save == SAVE_ALL && x.compress == 1 &&
+           x.checks == (CHECK_DIFFERENCES | CHECK_PARITY | CHECK_PROPERTIES),
        "defaults of the experiment");
     ok(x.n == 1 && x.trial[0].seed == 1 && x.trial[0].type == F32 &&
            x.trial[0].input == INPUT_NORMAL && !x.trial[0].file[0] && !x.trial[0].group[0] &&
@@ -401,7 +403,7 @@ static void values(void)
     refused("the experiment's",
             "[experiment]\nname = a/b\nseed = -1\nbackends = ref64, gpu99, ref64\n"
             "checks = parity, none, all\ndirections = 65\nrepeats = 1001\nsave = some\n"
-            "compress = 1.5\n" LINEAR,
+            "compress = 1.5\ndevice = cuda\n" LINEAR,
             "t.ini:2: name = a/b: may have letters, digits, '_', '-' and '.' only\n"
             "t.ini:3: seed = -1: must be 0 to 18446744073709551615\n"
             "t.ini:4: backends = gpu99: not one of those in this build: ref64 ref32 ref16*\n"
@@ -411,7 +413,8 @@ static void values(void)
             "t.ini:6: directions = 65: must be 1 to 64\n"
             "t.ini:7: repeats = 1001: must be 0 to 1000\n"
             "t.ini:8: save = some: not one of all outputs none\n"
-            "t.ini:9: compress = 1.5: not a whole number\n");
+            "t.ini:9: compress = 1.5: not a whole number\n"
+            "t.ini:10: device = cuda: not a whole number\n");
     refused("seed", LINEAR "seed = 18446744073709551616, 0x1\n",
             "t.ini:3: seed = 18446744073709551616: must be 0 to 18446744073709551615\n"
             "t.ini:3: seed = 0x1: not a whole number\n");

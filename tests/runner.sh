@@ -129,6 +129,7 @@ does "an unknown choice" 2 "^bad.ini:3: .*tahn" "$run" bad.ini
 does "more than memory holds" 2 "needs .* GiB" "$run" -t 'e74_cell steps=1000000 batch=1000000'
 does "an output that cannot be written" 2 "nowhere/x.h5" "$run" -o nowhere/x.h5 -t 'e74 steps=2 batch=2 n_state=4 dim=3'
 printf '[experiment]\nbackends = gpu32\nrepeats = 0\n[trial]\nop = linear\nrows = 3\n' >gpu.ini
+does "a device that is not there" 3 "device = 1000 cannot be used: " "$run" -t 'linear device=1000'
 does "a required backend that is missing" 3 "gpu32 is required and missing" \
     env CUDA_VISIBLE_DEVICES= "$run" gpu.ini
 if [ -n "$PYTHON" ]; then

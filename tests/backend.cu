@@ -1,0 +1,101 @@
+/* The GPU as a backend: its memory, and what becomes of it after an error
+ * that CUDA does not recover from.  The last test loses the device, so it is
+ * a program of its own. */
+#include "gpu/gpu.cuh"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern "C" {
+#include "common/err.h"
+#include "common/run.h"
+#include "common/trial.h"
+#include "tests/tap.h"
+}
+
+static const struct backend *const gpu = gpu_backends[0];
+
+static void memory(void)
+{
+    const int64_t size = 8 << 20;
+    ok(gpu->reserve(size) == 0, "memory can be reserved");
+    int64_t before = gpu->memory();
+    char *a = (char *)gpu->alloc(1000), *b = (char *)gpu->alloc(1000), *big;
+
+    ok(a && b && b - a == 1024 && (uintptr_t)a % 256 == 0, "tensors are cut from it, aligned");
+    ok(before - gpu->memory() == 2048, "what is free becomes less by as much");
+    big = (char *)gpu->alloc(size);
+    ok(big && (big < a || big >= a + size), "what does not fit is allocated by itself");
+    gpu->free(big);
+    gpu->free(a);
+    gpu->free(b);
+    ok(gpu->alloc(size) == a, "given back, it is whole again");
+    gpu->free(a);
+    ok(gpu->reserve(size / 2) == 0 && gpu->alloc(1) == a, "and kept for the next");
+    gpu->free(a);
+    ok(gpu->alloc((size_t)1 << 60) == NULL && cudaGetLastError() == cudaSuccess,
+       "an allocation that fails leaves no error behind");
+    ok(gpu->reserve((int64_t)1 << 60) != 0 && cudaGetLastError() == cudaSuccess,
+       "nor does a reservation");
+}
+
+static void devices(void)
+{
+    const char *why = gpu->use(1000);
+    ok(why != NULL, "device 1000: %s", why);
+}
+
+/* ---- a kernel that ends in a trap ---- */
+
+static __global__ void trap(void)
+{
+    __trap();
+}
+
+static int trapped(const struct frame *)
+{
+    trap<<<1, 32, 0, gpu_stream()>>>();
+    return cudaGetLastError();
+}
+
+static void lost(void)
+{
+    static const struct impl kernel = {"trap", "", {trapped, trapped}, NULL, NULL, NULL, 0};
+    static const volatile int go_on = 0;
+    trial_step *const quiet = [](const char *, void *) {};
+    struct experiment x;
+    struct result r;
+
+    if (plan_words("diag_delta steps=3 batch=2 n_state=4 repeats=0", &x, stderr)) {
+        ok(0, "the plan can be read");
+        return;
+    }
+    const struct trial *t = &x.trial[0];
+    ok(trial_run(&x, t, &go_on, quiet, NULL, &r) == 0 && r.n_ran == 3 && !r.skipped,
+       "a trial runs on the GPU");
+    struct call c = {t->op, gpu, &kernel, &t->sizes, 0, 0, 0};
+    ok(run_op(&c, r.inputs, NULL) != 0 && strstr(err_text(), "kernel trap"), "%s", err_text());
+    result_free(&r);
+    ok(gpu->unavailable() && strncmp(gpu->unavailable(), "lost: ", 6) == 0, "the GPU is %s",
+       gpu->unavailable());
+    ok(trial_run(&x, t, &go_on, quiet, NULL, &r) == 0 && r.n_ran == 2 && r.skipped &&
+           strstr(r.skips, "gpu32: lost: "),
+       "the next trial skips it, and says so");
+    result_free(&r);
+    plan_free(&x);
+}
+
+int main(void)
+{
+    const char *why = gpu->unavailable();
+    if (why) {
+        printf("1..0 # SKIP %s\n", why);
+        return 0;
+    }
+    devices();
+    memory();
+    lost();
+    return done();
+}

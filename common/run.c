@@ -108,26 +108,32 @@ struct place {
     enum dtype type;
 };
 
+/* Its memory filled with NaN, and the bands around it with GUARD. */
+static int place_poison(const struct call *c, const struct place *p, size_t band)
+{
+    size_t all = p->bytes + 2 * band;
+    unsigned char *fill = malloc(all ? all : 1);
+    if (!fill)
+        return err_set("no memory for a tensor of %zu bytes", p->bytes);
+    memset(fill, GUARD, all);
+    memset(fill + band, POISON, p->bytes);
+    int e = c->backend->put(p->memory, fill, all);
+    free(fill);
+    return e ? err_set("%s: %s", c->backend->name, c->backend->strerror(e)) : 0;
+}
+
 /* Allocate it, poisoned, between its guards. */
 static int place_new(const struct call *c, struct place *p, size_t bytes, int64_t *used)
 {
     size_t band = c->guards ? BAND : 0, all = bytes + 2 * band;
-    unsigned char *fill = malloc(all ? all : 1);
-    int e = 0;
 
     p->bytes = bytes;
     p->memory = c->backend->alloc(all ? all : 1);
-    if (!p->memory || !fill) {
-        free(fill);
+    if (!p->memory)
         return err_set("%s: cannot allocate %zu bytes", c->backend->name, all);
-    }
     p->at = (char *)p->memory + band;
-    memset(fill, GUARD, all);
-    memset(fill + band, POISON, bytes);
-    e = c->backend->put(p->memory, fill, all);
-    free(fill);
     *used += bytes;
-    return e ? err_set("%s: %s", c->backend->name, c->backend->strerror(e)) : 0;
+    return c->unpoisoned ? 0 : place_poison(c, p, band);
 }
 
 static int place_put(const struct call *c, struct place *p, const double *x, int64_t n)

@@ -36,6 +36,9 @@ struct call {
     int forward_only;
     int repeats; /* timed runs after one that is not; 0: run once, untimed */
     int guards;  /* put bands around every tensor and look at them afterwards */
+    /* Leave memory as it comes, for tools that watch for reads of what nobody
+     * wrote; not together with guards. */
+    int unpoisoned;
 };
 
 struct outcome {

@@ -75,7 +75,8 @@ static void lost(void)
     const struct trial *t = &x.trial[0];
     ok(trial_run(&x, t, &go_on, quiet, NULL, &r) == 0 && r.n_ran == 3 && !r.skipped,
        "a trial runs on the GPU");
-    struct call c = {t->op, gpu, &kernel, &t->sizes, 0, 0, 0};
+    struct call c = {};
+    c.op = t->op, c.backend = gpu, c.kernel = &kernel, c.sizes = &t->sizes;
     ok(run_op(&c, r.inputs, NULL) != 0 && strstr(err_text(), "kernel trap"), "%s", err_text());
     result_free(&r);
     ok(gpu->unavailable() && strncmp(gpu->unavailable(), "lost: ", 6) == 0, "the GPU is %s",

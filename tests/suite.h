@@ -3,6 +3,9 @@
 #ifndef SUITE_H
 #define SUITE_H
 
+#include <math.h>
+#include <string.h>
+
 #include "common/cases.h"
 #include "common/check.h"
 #include "common/err.h"
@@ -63,42 +66,91 @@ struct on {
     const struct impl *kernel;
 };
 
+/* Why it will not run the case, said on a comment line; or NULL. */
+static inline const char *declined(const struct op *o, const struct frame *f, const struct on *on)
+{
+    const char *why = on->kernel->declines ? on->kernel->declines(f) : NULL;
+    char text[MAX_TEXT];
+
+    if (why) {
+        op_text(o, f, text);
+        printf("# %s %s declines %s: %s\n", on->backend->name, on->kernel->name, text, why);
+    }
+    return why;
+}
+
+/* A run on a copy of the inputs; NULL after err_set(). */
+static inline struct tensors *run_copy(const struct call *c, const struct tensors *inputs,
+                                       struct outcome *out)
+{
+    struct tensors *t = tensors_copy(c->op, c->sizes, inputs);
+    if (t && run_op(c, t, out)) {
+        tensors_free(t);
+        t = NULL;
+    }
+    return t;
+}
+
+/* What all kernels of a backend are judged by in one case: inputs that its
+ * storage holds exactly, and what oracle and yardstick make of them. */
+struct truth {
+    struct tensors *inputs, *oracle, *yard;
+};
+
+static inline int truth_find(const struct op *o, const struct frame *f, const struct backend *b,
+                             struct truth *t)
+{
+    struct call c = {.op = o, .backend = &ref64, .kernel = op_kernels(o, &ref64)[0], .sizes = f};
+
+    *t = (struct truth){.inputs = tensors_new(o, f)};
+    if (!t->inputs)
+        return -1;
+    tensors_draw(t->inputs, o, f, 1, 1);
+    tensors_round(t->inputs, o, f, b);
+    t->oracle = run_copy(&c, t->inputs, NULL);
+    c.backend = yardstick(b);
+    c.kernel = op_kernels(o, c.backend)[0];
+    t->yard = t->oracle ? run_copy(&c, t->inputs, NULL) : NULL;
+    return t->yard ? 0 : -1;
+}
+
+static inline void truth_free(struct truth *t)
+{
+    tensors_free(t->inputs);
+    tensors_free(t->oracle);
+    tensors_free(t->yard);
+}
+
+/* Run it once: every result must be within its bound of the oracle's.  `got`
+ * is the run's, and `bounds` are left for further checks. */
+static inline int judge_parity(const struct call *c, const struct truth *t, struct tensors **got,
+                               struct bounds *bounds, struct outcome *out, struct verdicts *list)
+{
+    bounds_from(bounds, c->op, c->sizes, c->backend, c->kernel, t->oracle, t->yard);
+    *got = run_copy(c, t->inputs, out);
+    return *got
+               ? check_parity(c->op, c->sizes, c->backend, c->kernel, t->oracle, *got, bounds, list)
+               : -1;
+}
+
 /* On one kernel: parity with the oracle, and the properties. */
 static inline int judge_case(const struct op *o, const struct frame *f, void *data)
 {
     const struct on *on = data;
-    const struct impl *k = on->kernel;
-    const char *why = k->declines ? k->declines(f) : NULL;
-    char text[MAX_TEXT];
-    struct tensors *t = NULL, *oracle = NULL, *got = NULL;
+    struct call c = {.op = o, .backend = on->backend, .kernel = on->kernel, .sizes = f};
+    struct tensors *got = NULL;
+    struct truth truth;
     struct bounds bounds;
     struct verdicts list = {0};
-    struct call c = {.op = o, .backend = &ref64, .kernel = op_kernels(o, &ref64)[0], .sizes = f};
-    int e;
 
-    op_text(o, f, text);
-    if (why) {
-        printf("# %s %s declines %s: %s\n", on->backend->name, k->name, text, why);
+    if (declined(o, f, on))
         return 0;
-    }
-    e = !(t = tensors_new(o, f));
-    if (!e) {
-        tensors_draw(t, o, f, 1, 1);
-        tensors_round(t, o, f, on->backend);
-        oracle = tensors_copy(o, f, t);
-        got = tensors_copy(o, f, t);
-        e = !oracle || !got || run_op(&c, oracle, NULL) ||
-            bounds_measure(&bounds, o, f, on->backend, k, t);
-    }
-    c.backend = on->backend;
-    c.kernel = k;
-    e = e || run_op(&c, got, NULL) ||
-        check_parity(o, f, on->backend, k, oracle, got, &bounds, &list) ||
-        check_properties(&c, t, &bounds, &list);
+    int e = truth_find(o, f, on->backend, &truth) ||
+            judge_parity(&c, &truth, &got, &bounds, NULL, &list) ||
+            check_properties(&c, truth.inputs, &bounds, &list);
     report(o, f, &list, e, on->backend->name);
     verdicts_free(&list);
-    tensors_free(t);
-    tensors_free(oracle);
+    truth_free(&truth);
     tensors_free(got);
     return 0;
 }
@@ -111,6 +163,24 @@ static inline int neutral_case(const struct op *o, const struct frame *f, void *
     report(o, f, &list, e, o->neutral->name);
     verdicts_free(&list);
     return 0;
+}
+
+/* Can a GPU backend run here?  If not: why none can. */
+static inline int any_gpu(const char **why)
+{
+    int usable = 0;
+    for (int i = 0; gpu_backends[i]; i++) {
+        const char *missing = gpu_backends[i]->unavailable();
+        usable += !missing;
+        *why = missing ? missing : *why;
+    }
+    return usable > 0;
+}
+
+/* Is it not a GPU, but the CPU in its place? */
+static inline int emulated(const struct backend *b)
+{
+    return strncmp(b->device(), "emulated", strlen("emulated")) == 0;
 }
 
 /* Everything that can be asked of a backend's kernels for all operations. */

@@ -1,0 +1,111 @@
+/* Every kernel of every GPU backend, once forward and backward in each case
+ * of its operation, and parity with the oracle: what a tool that watches GPU
+ * memory is given to watch, as it slows a program down too much for a suite.
+ *
+ *     once [--small] [--unpoisoned] [OPERATION...]
+ *
+ * --small       only the cases of little work
+ * --unpoisoned  put nothing into memory that a kernel has to write: a tool
+ *               then sees where it is read before
+ *
+ * `make check-gpu` runs it by sanitizers.sh. */
+#include "config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/suite.h"
+
+/* A tool that looks at each access of shared memory takes seconds for more. */
+static const double SMALL_WORK = 1.5e5;
+
+struct session {
+    struct on on;
+    int small, unpoisoned;
+    int left;
+};
+
+static int once_case(const struct op *o, const struct frame *f, void *data)
+{
+    struct session *s = data;
+    struct call c = {.op = o,
+                     .backend = s->on.backend,
+                     .kernel = s->on.kernel,
+                     .sizes = f,
+                     .unpoisoned = s->unpoisoned};
+    struct truth truth;
+    struct tensors *got = NULL;
+    struct bounds bounds;
+    struct verdicts list = {0};
+    char what[100];
+
+    if (s->small && o->flops(f, FORWARD) + o->flops(f, BACKWARD) > SMALL_WORK) {
+        s->left++;
+        return 0;
+    }
+    if (declined(o, f, &s->on))
+        return 0;
+    int e =
+        truth_find(o, f, c.backend, &truth) || judge_parity(&c, &truth, &got, &bounds, NULL, &list);
+    snprintf(what, sizeof what, "%s %s, once", c.backend->name, c.kernel->name);
+    report(o, f, &list, e, what);
+    verdicts_free(&list);
+    truth_free(&truth);
+    tensors_free(got);
+    return 0;
+}
+
+static int wanted(const struct op *o, int n, char **names)
+{
+    int found = n == 0;
+    for (int i = 0; i < n; i++)
+        found |= strcmp(names[i], o->name) == 0;
+    return found;
+}
+
+/* The cases on one backend, of the n named operations, or of all if none is. */
+static void run_backend(const struct backend *b, struct session *s, int n, char **names)
+{
+    printf("# %s: %s\n", b->name, b->device());
+    for (int i = 0; i < N_OPS; i++)
+        for (const struct impl *const *k = op_kernels(ops[i], b); *k; k++) {
+            s->on = (struct on){b, *k};
+            if (wanted(ops[i], n, names))
+                for_cases(ops[i], ops[i]->cases, once_case, s);
+        }
+}
+
+static int usage(void)
+{
+    fprintf(stderr, "usage: once [--small] [--unpoisoned] [OPERATION...]\n");
+    return 2;
+}
+
+int main(int argc, char **argv)
+{
+    struct session s = {.small = 0};
+    const char *why = NULL;
+    int first = 1;
+
+    for (; first < argc && argv[first][0] == '-'; first++) {
+        if (strcmp(argv[first], "--small") == 0)
+            s.small = 1;
+        else if (strcmp(argv[first], "--unpoisoned") == 0)
+            s.unpoisoned = 1;
+        else
+            return usage();
+    }
+    for (int i = first; i < argc; i++)
+        if (!op_find(argv[i]))
+            return usage();
+    if (!any_gpu(&why)) {
+        printf("1..0 # SKIP 0 GPU checks ran: %s\n", why);
+        return 0;
+    }
+    for (int i = 0; gpu_backends[i]; i++)
+        if (!gpu_backends[i]->unavailable())
+            run_backend(gpu_backends[i], &s, argc - first, argv + first);
+    if (s.left)
+        printf("# %d cases beyond %.1e operations are left out\n", s.left, SMALL_WORK);
+    return done();
+}

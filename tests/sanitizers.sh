@@ -1,0 +1,66 @@
+#!/bin/sh
+# tests/once under each tool of compute-sanitizer.  Minutes, so only where
+# SANITIZE=yes asks for it, as `make check-gpu` does.  TAP on stdout.
+#
+# SANITIZE_SECONDS is what a tool may take (300); more is a failure.
+PATH=$PATH:/usr/local/cuda/bin
+seconds=${SANITIZE_SECONDS:-300}
+dir=`mktemp -d "${TMPDIR:-/tmp}/sanitizers.XXXXXX"` || exit 1
+trap 'rm -rf "$dir"' EXIT
+log=$dir/log
+n=0
+
+skip_all() {
+    echo "1..0 # SKIP $1"
+    exit 0
+}
+
+# clean STATUS: did the tool end well, the program too, and neither object?
+# racecheck has a summary of its own; where the tool saw no device, none.
+clean() {
+    [ "$1" = 0 ] && grep -q '^========= .*SUMMARY: 0 ' "$log" &&
+        ! grep '^========= .*SUMMARY: ' "$log" | grep -qv 'SUMMARY: 0 ' &&
+        grep -q '^1\.\.[1-9]' "$log" && ! grep -q '^not ok' "$log"
+}
+
+# watch TOOL [OPTION...] -- [ARGUMENT...]: the program, with these arguments,
+# under that tool, with these options.
+watch() {
+    tool=$1 options=
+    shift
+    while [ "$1" != -- ]; do
+        options="$options $1"
+        shift
+    done
+    shift
+    timeout -k 10 "$seconds" compute-sanitizer --tool $tool --error-exitcode 9 $options \
+        tests/once "$@" >"$log" 2>&1
+    status=$?
+    n=$((n + 1)) name="$tool: tests/once${*:+ $*}"
+    if clean $status; then
+        echo "ok $n - $name"
+        echo "# `grep -c '^ok' "$log"` cases"
+        grep '^========= .*SUMMARY' "$log" | sed 's/^/# /'
+        return
+    fi
+    echo "not ok $n - $name"
+    case $status in
+    124 | 137) echo "# not done within $seconds s, after `grep -c '^ok' "$log"` cases" ;;
+    *) echo "# exit status $status" ;;
+    esac
+    # The first complaint whole, and how it ended.
+    grep '^not ok\|^=========' "$log" | head -20 | sed 's/^/# /'
+    tail -5 "$log" | sed 's/^/# ... /'
+}
+
+[ "${SANITIZE-}" = yes ] || skip_all "minutes: make check-gpu runs it"
+command -v compute-sanitizer >/dev/null || skip_all "there is no compute-sanitizer"
+tests/once --small linear >"$log" 2>&1
+why=`sed -n 's/^1\.\.0 # SKIP //p; s/^# gpu32: \(emulated.*\)/\1/p' "$log"`
+[ -z "$why" ] || skip_all "$why"
+
+watch memcheck --
+watch racecheck --racecheck-report analysis -- --small
+watch initcheck -- --unpoisoned
+watch synccheck --
+echo "1..$n"

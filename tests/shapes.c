@@ -1,0 +1,295 @@
+/* Shapes that kernels stumble over: one step, one sequence, one more than a
+ * warp or a block holds, odd widths, blocks and ranks, segments longer than
+ * the sequence, more sequences than a grid is wide.  Every kernel of every
+ * GPU backend: parity with the oracle, then many runs, each in fresh memory
+ * full of NaN between guard bands, that must all give the same bits.  And
+ * sizes that must be refused, in words that name them. */
+#include "config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/suite.h"
+
+/* ---- the shapes ---- */
+
+/* A line is one set of sizes in all four states; each value meets many others:
+ *
+ *     T 1 2 31 33 513    B 1 3 33    H 1 3    n 1 7 33 63 65 100 128 200 256
+ *     K 1 7 T and beyond T    rank 1 5 16    block 1 3 16 and other divisors of n
+ *
+ * and each nonlinearity, projection and modulation is in every state.  Kept
+ * out: states over 64 MB a segment (each run moves them all to and fro), results
+ * of so few elements that the yardstick can be right by chance, and the layer
+ * at 30000 rows of x: how far a float sum of so many is off depends on its
+ * order by more than SLACK, and the order is the BLAS's. */
+// clang-format off
+#define SIZES(T, B, H, n, K, r, b)                                                               \
+    "steps=" #T " batch=" #B " heads=" #H " n_state=" #n " checkpoint_interval=" #K              \
+    " rank=" #r " block_size=" #b " "
+#define STATES " state=full,diagonal,lowrank,blockdiag; "
+
+static const char cell_cases[] =
+    SIZES(1, 33, 1, 7, 1, 5, 7) "nonlin=tanh proj=full z_mod=column" STATES
+    SIZES(1, 3, 3, 33, 1000, 16, 3) "nonlin=frobnorm proj=full z_mod=row" STATES
+    SIZES(1, 1, 3, 65, 1, 1, 13) "nonlin=rmsnorm proj=tied_kq" STATES
+    SIZES(1, 1, 3, 128, 1, 5, 16) "nonlin=tanh proj=tied_kq checkpoint_dtype=bf16" STATES
+    SIZES(1, 33, 1, 256, 1000, 5, 16) "nonlin=linear proj=tied_kvq" STATES
+    SIZES(2, 33, 3, 1, 7, 5, 1) "nonlin=rmsnorm proj=no_z" STATES
+    SIZES(2, 33, 3, 7, 1, 5, 1) "nonlin=rmsnorm proj=tied_kvq checkpoint_dtype=fp16" STATES
+    SIZES(2, 1, 1, 63, 1000, 1, 9) "nonlin=linear proj=full z_mod=column" STATES
+    SIZES(2, 33, 1, 100, 1, 1, 20) "nonlin=frobnorm proj=tied_kq" STATES
+    SIZES(2, 3, 3, 200, 1, 16, 40) "nonlin=rmsnorm proj=full z_mod=full" STATES
+    SIZES(2, 3, 1, 256, 2, 16, 16) "nonlin=tanh proj=full z_mod=row" STATES
+    SIZES(31, 3, 1, 1, 1, 1, 1) "nonlin=tanh proj=full z_mod=full" STATES
+    SIZES(31, 3, 3, 7, 7, 1, 7) "nonlin=rmsnorm proj=full z_mod=row" STATES
+    SIZES(31, 3, 1, 33, 31, 1, 11) "nonlin=rmsnorm proj=full z_mod=full" STATES
+    SIZES(31, 33, 3, 63, 31, 5, 9) "nonlin=frobnorm proj=tied_kvq" STATES
+    SIZES(31, 33, 1, 65, 1000, 16, 13) "nonlin=linear proj=full z_mod=full" STATES
+    SIZES(31, 1, 3, 100, 31, 5, 20) "nonlin=tanh proj=no_z checkpoint_dtype=fp16" STATES
+    SIZES(31, 33, 1, 128, 7, 16, 16) "nonlin=frobnorm proj=tied_kvq" STATES
+    SIZES(31, 33, 1, 200, 7, 5, 40) "nonlin=frobnorm proj=no_z" STATES
+    SIZES(31, 3, 1, 256, 7, 5, 1) "nonlin=tanh proj=tied_kq" STATES
+    SIZES(33, 33, 1, 1, 7, 16, 1) "nonlin=frobnorm proj=tied_kvq" STATES
+    SIZES(33, 33, 1, 7, 1, 5, 7) "nonlin=linear proj=full z_mod=row" STATES
+    SIZES(33, 33, 3, 33, 1, 16, 11) "nonlin=tanh proj=full z_mod=column" STATES
+    SIZES(33, 1, 1, 63, 7, 16, 3) "nonlin=rmsnorm proj=no_z checkpoint_dtype=bf16" STATES
+    SIZES(33, 3, 3, 65, 1, 1, 1) "nonlin=frobnorm proj=full z_mod=column" STATES
+    SIZES(33, 3, 1, 100, 1000, 16, 20) "nonlin=rmsnorm proj=full z_mod=column" STATES
+    SIZES(33, 1, 3, 128, 33, 5, 1) "nonlin=rmsnorm proj=full z_mod=row" STATES
+    SIZES(33, 1, 1, 200, 1000, 1, 40) "nonlin=tanh proj=tied_kvq" STATES
+    SIZES(33, 1, 3, 256, 1, 5, 16) "nonlin=frobnorm proj=full z_mod=full" STATES
+    SIZES(513, 1, 3, 1, 513, 16, 1) "nonlin=linear proj=tied_kq" STATES
+    SIZES(513, 1, 3, 7, 1000, 16, 7) "nonlin=frobnorm proj=tied_kvq" STATES
+    SIZES(513, 33, 1, 33, 7, 5, 33) "nonlin=linear proj=full z_mod=full" STATES
+    SIZES(513, 1, 3, 63, 1, 16, 9) "nonlin=tanh proj=full z_mod=row" STATES
+    SIZES(513, 3, 1, 65, 7, 5, 13) "nonlin=tanh proj=tied_kvq" STATES
+    SIZES(513, 3, 3, 128, 7, 1, 16) "nonlin=linear proj=no_z" STATES
+    SIZES(513, 1, 1, 256, 7, 1, 16) "nonlin=rmsnorm proj=full z_mod=column" STATES
+    /* 70000 sequences and heads: more than 65535, what two of a grid's sides hold. */
+    SIZES(3, 10000, 7, 4, 2, 5, 2) "nonlin=tanh proj=full z_mod=full" STATES;
+
+static const char layer_cases[] =
+    SIZES(1, 33, 3, 33, 7, 5, 3) "dim=17 nonlin=rmsnorm proj=full z_mod=row" STATES
+    SIZES(2, 3, 1, 63, 2, 16, 9) "dim=65 nonlin=linear proj=tied_kq" STATES
+    SIZES(31, 33, 1, 7, 1, 1, 7) "dim=1 nonlin=frobnorm proj=full z_mod=full" STATES
+    SIZES(33, 3, 3, 65, 33, 5, 13) "dim=100 nonlin=tanh proj=full z_mod=column" STATES
+    SIZES(33, 3, 3, 100, 1000, 16, 20) "dim=7 nonlin=rmsnorm proj=tied_kvq" STATES
+    SIZES(33, 1, 1, 256, 7, 1, 16) "dim=129 nonlin=tanh proj=no_z" STATES
+    SIZES(513, 3, 1, 33, 1, 16, 1) "dim=33 nonlin=linear proj=full z_mod=full" STATES;
+// clang-format on
+
+static const struct odd {
+    const char *op, *cases;
+} odd[] = {{"e74_cell", cell_cases}, {"e74", layer_cases}};
+
+/* ---- judging ---- */
+
+/* The emulator takes minutes for what a GPU does in seconds: it gets the cases
+ * below a limit, and fewer runs of each. */
+enum { RUNS = 20, EMULATED_RUNS = 3 };
+static const double EMULATED_WORK = 2.5e5;
+
+struct session {
+    const struct backend *backend;
+    double limit; /* operations of a case that is run */
+    int runs;
+    int left; /* cases beyond the limit */
+};
+
+static double work_of(const struct op *o, const struct frame *f)
+{
+    return o->flops(f, FORWARD) + o->flops(f, BACKWARD);
+}
+
+/* Damaged guards of run number `run`, as a verdict of its own. */
+static int note_guards(const struct call *c, int run, const struct outcome *out,
+                       struct verdicts *list)
+{
+    struct verdict *v;
+
+    if (!out->overrun[0])
+        return 0;
+    if (!(v = verdict_add(list, "guards", out->overrun, c->backend, c->kernel)))
+        return -1;
+    v->error = v->norm = INFINITY;
+    snprintf(v->worst, sizeof v->worst, "run %d", run);
+    return 0;
+}
+
+/* A verdict for each result whose bits differ. */
+static int note_differences(const struct call *c, const struct tensors *got,
+                            const struct tensors *want, struct verdicts *list)
+{
+    for (int i = 0; i < c->op->n_args; i++)
+        for (int grad = 0; grad < 2; grad++) {
+            const double *x = tensors_result(got, i, grad), *y = tensors_result(want, i, grad);
+            if (op_results(c->op, c->sizes, i, grad) &&
+                !same_bits(x, y, op_count(c->op, c->sizes, i)) &&
+                check_tensor("repeat", c->op, c->sizes, c->backend, c->kernel, i, grad, x, y, 0,
+                             list))
+                return -1;
+        }
+    return 0;
+}
+
+/* Further runs, up to the first that is not as `want`. */
+static int judge_repeats(const struct call *c, const struct tensors *want, int runs,
+                         struct verdicts *list)
+{
+    struct tensors *again = tensors_copy(c->op, c->sizes, want);
+    int e = !again, before = list->n;
+
+    for (int run = 2; !e && run <= runs && list->n == before; run++) {
+        struct outcome out;
+        e = run_op(c, again, &out) || note_guards(c, run, &out, list) ||
+            note_differences(c, again, want, list);
+    }
+    tensors_free(again);
+    return e;
+}
+
+/* What a kernel has not written is still NaN, whose distance from the
+ * oracle's result is infinite: parity sees that too. */
+static int judge_shape(const struct call *c, const struct truth *truth, int runs,
+                       struct verdicts *list)
+{
+    struct tensors *got = NULL;
+    struct bounds bounds;
+    struct outcome out;
+    int e = judge_parity(c, truth, &got, &bounds, &out, list) || note_guards(c, 1, &out, list) ||
+            judge_repeats(c, got, runs, list);
+    tensors_free(got);
+    return e;
+}
+
+/* All kernels in one case: oracle and yardstick are run once for them. */
+static int shape_case(const struct op *o, const struct frame *f, void *data)
+{
+    struct session *s = data;
+    struct truth truth = {NULL, NULL, NULL};
+    int e = 0;
+
+    if (work_of(o, f) > s->limit) {
+        s->left++;
+        return 0;
+    }
+    for (const struct impl *const *k = op_kernels(o, s->backend); *k; k++) {
+        struct on on = {s->backend, *k};
+        struct call c = {.op = o, .backend = s->backend, .kernel = *k, .sizes = f, .guards = 1};
+        struct verdicts list = {0};
+        char what[100];
+        if (declined(o, f, &on))
+            continue;
+        if (!truth.inputs)
+            e = truth_find(o, f, s->backend, &truth);
+        snprintf(what, sizeof what, "%s %s, %d runs", s->backend->name, (*k)->name, s->runs);
+        report(o, f, &list, e || judge_shape(&c, &truth, s->runs, &list), what);
+        verdicts_free(&list);
+    }
+    truth_free(&truth);
+    return 0;
+}
+
+static void judge_shapes(const struct backend *b)
+{
+    struct session s = {b, INFINITY, RUNS, 0};
+
+    printf("# %s: %s\n", b->name, b->device());
+    if (emulated(b)) {
+        s.limit = EMULATED_WORK;
+        s.runs = EMULATED_RUNS;
+    }
+    for (size_t i = 0; i < COUNT(odd); i++)
+        for_cases(op_find(odd[i].op), odd[i].cases, shape_case, &s);
+    if (s.left)
+        printf("# %s: %d cases beyond %.0e operations are left for a GPU\n", b->name, s.left,
+               s.limit);
+}
+
+/* ---- refused sizes ---- */
+
+/* A rank beyond n is no mistake, and in the list above. */
+static const struct refusal {
+    const char *op, *text;
+    const char *names; /* what the message must name */
+} refusals[] = {
+    {"e74_cell", "steps=0", "steps = 0"},
+    {"e74_cell", "batch=0", "batch = 0"},
+    {"e74_cell", "heads=0", "heads = 0"},
+    {"e74_cell", "n_state=0", "n_state = 0"},
+    {"e74_cell", "n_state=-3", "n_state = -3"},
+    {"e74_cell", "n_state=1e3", "n_state = 1e3"},
+    {"e74_cell", "n_state=9999999999999999999", "n_state = 9999999999999999999"},
+    {"e74_cell", "checkpoint_interval=0", "checkpoint_interval = 0"},
+    {"e74_cell", "state=lowrank rank=0", "rank = 0"},
+    {"e74_cell", "state=blockdiag block_size=0", "block_size = 0"},
+    {"e74_cell", "state=blockdiag n_state=100 block_size=16", "block_size = 16"},
+    {"e74_cell", "state=blockdiag n_state=3 block_size=4", "n_state = 3"},
+    {"e74_cell", "steps=1073741824 batch=1073741824 heads=1073741824", "64-bit"},
+    {"e74_cell", "state=diag", "state = diag"},
+    {"e74", "dim=0", "dim = 0"},
+    {"e74", "n_state=0", "n_state = 0"},
+    {"e74", "state=blockdiag n_state=100 block_size=16", "n_state = 100"},
+};
+
+static void refuse(const struct refusal *r)
+{
+    const struct op *o = op_find(r->op);
+    struct frame f;
+    int refused = cases_one(o, r->text, &f) != 0;
+
+    ok(refused && strstr(err_text(), r->names), "%s refuses %s", r->op, r->text);
+    printf("# %s\n", refused ? err_text() : "it does not");
+}
+
+/* Sizes that no contract forbids, but beyond what any block can hold. */
+static const struct refusal limits[] = {
+    {"e74_cell", "state=full,diagonal,lowrank,blockdiag n_state=1048576 steps=1 batch=1",
+     "n_state"},
+    {"e74_cell", "state=lowrank rank=1048576 n_state=4 steps=1 batch=1", "rank"},
+    {"e74", "state=full,diagonal,lowrank,blockdiag n_state=1048576 steps=1 batch=1", "n_state"},
+    {"e74", "state=lowrank rank=1048576 n_state=4 steps=1 batch=1", "rank"},
+    {"e74", "state=diagonal steps=1048576 batch=4096 n_state=1", "rows"},
+};
+
+struct limit {
+    const struct backend *backend;
+    const char *names;
+};
+
+static int decline(const struct op *o, const struct frame *f, void *data)
+{
+    const struct limit *l = data;
+    char text[MAX_TEXT];
+
+    op_text(o, f, text);
+    for (const struct impl *const *k = op_kernels(o, l->backend); *k; k++) {
+        const char *why = (*k)->declines ? (*k)->declines(f) : NULL;
+        ok(why && strstr(why, l->names), "%s %s declines %s %s", l->backend->name, (*k)->name,
+           o->name, text);
+        printf("# %s\n", why ? why : "it does not");
+    }
+    return 0;
+}
+
+int main(void)
+{
+    const char *why = NULL;
+
+    for (size_t i = 0; i < COUNT(refusals); i++)
+        refuse(&refusals[i]);
+    if (!any_gpu(&why))
+        skip(why, "shapes on a GPU");
+    for (int b = 0; gpu_backends[b]; b++) {
+        if (gpu_backends[b]->unavailable())
+            continue;
+        for (size_t i = 0; i < COUNT(limits); i++) {
+            struct limit l = {gpu_backends[b], limits[i].names};
+            for_cases(op_find(limits[i].op), limits[i].text, decline, &l);
+        }
+        judge_shapes(gpu_backends[b]);
+    }
+    return done();
+}

@@ -2,6 +2,7 @@
 #include "gpu/gpu.cuh"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "gpu/product.cuh"
 #include "gpu/ptx.cuh"
@@ -91,10 +92,10 @@ static int measured_clock(void)
     return (int)((got[0] * 1000 + got[1] / 2) / got[1]);
 }
 
-/* The number of the kernel's driver, as Linux tells it. */
+/* The driver's own number, as Linux tells it: the first word that is one. */
 static void driver_version(char *text, size_t room)
 {
-    char line[300] = "", *at;
+    char line[300] = "";
     FILE *in = fopen("/proc/driver/nvidia/version", "r");
     int cuda = 0;
 
@@ -102,11 +103,12 @@ static void driver_version(char *text, size_t room)
         *line = 0;
     if (in)
         fclose(in);
+    const char *word = strtok(line, " ");
+    while (word && !(strchr("123456789", *word) && strchr(word, '.')))
+        word = strtok(NULL, " ");
     cudaDriverGetVersion(&cuda);
-    at = strstr(line, "Module");
-    at = at ? at + strcspn(at, "0123456789") : line;
-    snprintf(text, room, "driver %.*s%sCUDA %d.%d", (int)strspn(at, "0123456789."), at,
-             *at ? ", " : "for ", cuda / 1000, cuda % 1000 / 10);
+    snprintf(text, room, "driver %s, CUDA %d.%d", word ? word : "unknown", cuda / 1000,
+             cuda % 1000 / 10);
 }
 
 static const char *device(void)

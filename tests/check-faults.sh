@@ -1,59 +1,138 @@
 #!/bin/sh
-# Compile each mistake of faults.list into a copy of a reference, link it
-# before the archive, so that the archive's own object is not pulled, and see
-# which suite notices.  `make check-faults` sets
+# Compile each mistake of faults.list into a copy of a reference or of a
+# kernel, link it before the archive, so that the archive's own object is not
+# pulled, and see which suite notices.  `make check-faults` sets
 #
-#     CC, FLAGS    what compiles a reference
-#     LIBS         what links a test, the archive first
-#     SUITES       the tests' objects, in the order that they are tried
+#     CC, FLAGS       what compiles a reference
+#     MAKE            what compiles a kernel, by Makefile's own rule for .cu
+#     OBJEXT          and what that rule calls an object
+#     LIBS            what links a test, the archive first
+#     SUITES          the tests' objects for references, in the order that they
+#                     are tried
+#     KERNEL_SUITE    the one for kernels; empty: built without CUDA
 #     srcdir, JOBS
 #
-# check-faults.sh [NAME...]: these faults; default: all of them.
+# check-faults.sh [NAME...]: these faults, where gpu/ is all in files whose
+# path begins so; default: all of them.
 set -eu
 list=$srcdir/tests/faults.list
 tmp=faults.tmp
+enough=20                       # failed checks, after which a kernel's suite may stop
+NOT_NOTICED=1 NOT_MADE=2 NOT_JUDGED=3 NOTICED_ELSEWHERE=4    # what judge() returns
 
 # Field $2 of fault $1.
 field() {
     awk -F ' [|] ' -v name="$1" -v n="$2" '$1 == name { print $n }' "$list"
 }
 
-# One line: fault, programs that caught it, checks failed of all, the first.
-# Returns 0 if it was caught.
+# The names of the faults that the arguments choose.
+chosen() {
+    awk -F ' [|] ' -v words="$*" '
+        BEGIN { n = split(words, word, " ") }
+        /^#/ || !NF { next }
+        {
+            take = !n
+            for (i = 1; i <= n; i++)
+                if ($1 == word[i] || index($2, word[i]) == 1)
+                    take = used[i] = 1
+            if (take)
+                print $1
+        }
+        END {
+            for (i = 1; i <= n; i++)
+                if (!used[i]) {
+                    print "check-faults: there is no fault " word[i] | "cat >&2"
+                    exit 2
+                }
+        }' "$list"
+}
+
+# The operation that file $1 has the kernels of; nothing if it is shared.
+operation() {
+    op=$(basename "$1" .cu)
+    if grep -qx "KERNEL($op)" "$srcdir/gpu/kernels.def"; then
+        echo "$op"
+    fi
+}
+
+# The copies in $2 of file $1, to objects.
+compile() {
+    case $1 in
+    *.cu)
+        # -j1, because the make that started this does not lend its jobs.
+        $MAKE -s -j1 "$2/fault.$OBJEXT" >&2
+        ;;
+    *)
+        for real in 64 32 16; do
+            $CC $FLAGS -DREAL=$real -O1 -w -c "$2/fault.c" -o "$2/fault$real.$OBJEXT" || return
+        done
+        ;;
+    esac
+}
+
+# Run program $1, on operations $3..., its TAP up to failed check $2 (empty: to
+# the end) into $1.tap.  Returns 0 if it ended in time.
+run() {
+    run_program=$1 run_until=$2
+    shift 2
+    {
+        timeout 300 "$run_program" "$@" 2>"$run_program.err" || echo $? >"$run_program.status"
+    } | awk -v until="$run_until" '{ print } /^not ok/ && ++n == until { stop = 1 }
+        stop && /^#/ { exit }' >"$run_program.tap"
+    test "$(cat "$run_program.status" 2>/dev/null)" != 124
+}
+
+# One line: fault, programs that caught it, checks failed of all that ran, the
+# first.
+# Returns 0 if it was caught, and as the list says.
 judge() {
     name=$1 dir=$tmp/$1 by='' failed=0 all=0 first=''
-    file=$(field "$name" 2)
-    mkdir -p "$dir"
-    if [ "$name" = unchanged ]; then
-        file=ref/e74_cell.c
-        cp "$srcdir/$file" "$dir/fault.c"
-    else
-        sed "$(field "$name" 3)" "$srcdir/$file" >"$dir/fault.c"
-        if cmp -s "$srcdir/$file" "$dir/fault.c"; then
-            echo "$name: its sed expression changes nothing"
-            return 2
-        fi
+    case $name in
+    unchanged) file=ref/e74_cell.c ;;
+    unchanged_kernel) file=gpu/e74_cell.cu ;;
+    *) file=$(field "$name" 2) ;;
+    esac
+    case $file in
+    *.cu) suites=$KERNEL_SUITE ops=$(operation "$file") until=$enough ;;
+    *) suites=$SUITES ops='' until='' ;;
+    esac
+    if [ -z "$suites" ]; then
+        echo "built without CUDA"
+        return $NOT_JUDGED
     fi
-    for real in 64 32 16; do
-        $CC $FLAGS -DREAL=$real -O1 -w -c "$dir/fault.c" -o "$dir/fault$real.o" || return 2
-    done
-    for suite in $SUITES; do
+    mkdir -p "$dir"
+    copy=$dir/fault.${file##*.}
+    sed "$(field "$name" 3)" "$srcdir/$file" >"$copy"
+    case $name in
+    unchanged*) ;;
+    *) cmp -s "$srcdir/$file" "$copy" && { echo "its sed expression changes nothing"; return $NOT_MADE; } ;;
+    esac
+    compile "$file" "$dir" || return $NOT_MADE
+    for suite in $suites; do
         program=$(basename "${suite%.*}")
-        $CC $FLAGS -o "$dir/$program" "$suite" "$dir"/fault??.o $LIBS || return 2
-        timeout 300 "$dir/$program" >"$dir/$program.tap" 2>"$dir/$program.err" || {
-            test $? -ne 124 || { echo "$name: $program hangs"; return 2; }
-        }
+        $CC $FLAGS -o "$dir/$program" "$suite" "$dir"/fault*."$OBJEXT" $LIBS || return $NOT_MADE
+        run "$dir/$program" "$until" $ops || { echo "$program hangs"; return $NOT_MADE; }
+        if why=$(grep '^1\.\.0 # SKIP' "$dir/$program.tap"); then
+            echo "${why#*# SKIP }"
+            return $NOT_JUDGED
+        fi
         n=$(grep -c '^not ok' "$dir/$program.tap") || :
-        grep -q '^1\.\.[1-9]' "$dir/$program.tap" || n=$((n + 1))    # it died
+        grep -q '^1\.\.[1-9]' "$dir/$program.tap" || test "$n" = "$until" || n=$((n + 1))    # it died
         failed=$((failed + n)) all=$((all + $(grep -c '^\(not \)\{0,1\}ok' "$dir/$program.tap")))
         test "$n" = 0 && continue
         by="$by${by:+ }$program"
         test -n "$first" || first=$(awk '/^not ok/ { seen = 1; next }
-            seen { sub(/^# /, ""); sub(/ \(norm.*/, ""); print; exit }' "$dir/$program.tap")
+            seen { sub(/^# /, ""); sub(/ \(norm [^)]*\)/, ""); sub(/, bound [^,]*/, ""); print; exit }' \
+            "$dir/$program.tap")
         test -n "$first" || first="$program died"
     done
-    printf '%-25s %-18s %4d of %4d  %s\n' "$name" "${by:-NOT CAUGHT}" "$failed" "$all" "$first"
-    test -n "$by"
+    printf '%-30s %-18s %4d of %4d  %s\n' "$name" "${by:-NOT CAUGHT}" "$failed" "$all" "$first"
+    test -n "$by" || return $NOT_NOTICED
+    want=$(field "$name" 5)
+    case $first in
+    *"$want"*) ;;
+    *) echo "$name: caught, but its first failed check does not say '$want'"; return $NOTICED_ELSEWHERE ;;
+    esac
 }
 
 if [ "${1-}" = --judge ]; then
@@ -61,28 +140,46 @@ if [ "${1-}" = --judge ]; then
     exit 0
 fi
 
+# How judge() ended for $1: what it returned.
+status() {
+    cat "$tmp/$1.status" 2>/dev/null || echo 0
+}
+
 rm -rf $tmp
 mkdir $tmp
-names=${*:-$(awk -F ' [|] ' '!/^#/ && NF { print $1 }' "$list")}
-# Faults run side by side, a thread each; the unchanged copy must pass.
-printf '%s\n' unchanged $names |
+names=$(chosen "$@")
+# Faults run side by side, a thread each; the unchanged copies must pass.
+unchanged='unchanged unchanged_kernel'
+printf '%s\n' $unchanged $names |
     OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 xargs -n 1 -P "${JOBS:-2}" "$SHELL" "$0" --judge
 
-n=0 caught=0
-printf '%-25s %-18s %-13s %s\n' fault 'caught by' 'failed checks' first
+n=0 caught=0 left=0
+printf '%-30s %-18s %-13s %s\n' fault 'caught by' 'failed checks' first
 for name in $names; do
+    case $(status "$name") in
+    $NOT_JUDGED)
+        left=$((left + 1)) why=$(cat "$tmp/$name.line")
+        continue
+        ;;
+    $NOT_MADE)
+        echo "$name: could not be made"
+        cat "$tmp/$name.line" "$tmp/$name.err"
+        ;;
+    *) cat "$tmp/$name.line" ;;
+    esac
     n=$((n + 1))
-    cat "$tmp/$name.line"
-    case $(cat "$tmp/$name.status" 2>/dev/null) in
-    '') caught=$((caught + 1)) ;;
-    1) ;;                           # it ran, and nobody noticed
-    *) echo "$name: could not be made"; cat "$tmp/$name.err" ;;
+    test "$(status "$name")" != 0 || caught=$((caught + 1))
+done
+for name in $unchanged; do
+    case $(status "$name") in
+    $NOT_NOTICED | $NOT_JUDGED) ;;
+    *)
+        echo "the unchanged copy does not pass:"
+        cat "$tmp/$name.line" "$tmp/$name.err"
+        exit 1
+        ;;
     esac
 done
-if [ "$(cat $tmp/unchanged.status 2>/dev/null)" != 1 ]; then
-    echo "the unchanged copy does not pass:"
-    cat $tmp/unchanged.line $tmp/unchanged.err
-    exit 1
-fi
+test $left = 0 || echo "$left kernel faults not judged: $why"
 echo "$n faults, $caught caught"
 test $n = $caught && rm -rf $tmp

@@ -1,16 +1,31 @@
 /* Every kernel of every GPU backend against the oracle, with the same
- * properties and identities as the references. */
+ * properties and identities as the references.
+ *
+ * parity [OPERATION...]: the kernels of these; default: all. */
 #include "config.h"
 
 #include <stdio.h>
 
 #include "tests/suite.h"
 
-int main(void)
+static int named(const struct op *o, int n, char *const *names)
+{
+    for (int i = 0; i < n; i++)
+        if (op_find(names[i]) == o)
+            return 1;
+    return n == 0;
+}
+
+int main(int argc, char **argv)
 {
     const char *why = NULL;
     int usable = 0;
 
+    for (int i = 1; i < argc; i++)
+        if (!op_find(argv[i])) {
+            fprintf(stderr, "parity: there is no operation %s\n", argv[i]);
+            return 2;
+        }
     for (int i = 0; gpu_backends[i]; i++) {
         why = gpu_backends[i]->unavailable();
         usable += !why;
@@ -21,6 +36,8 @@ int main(void)
     }
     for (int i = 0; gpu_backends[i]; i++)
         if (!gpu_backends[i]->unavailable())
-            judge_backend(gpu_backends[i]);
+            for (int o = 0; o < N_OPS; o++)
+                if (named(ops[o], argc - 1, argv + 1))
+                    judge_op(ops[o], gpu_backends[i]);
     return done();
 }

@@ -113,9 +113,10 @@ static void judge_yardstick(const struct backend *b)
 
 int main(void)
 {
-    judge_backend(&ref64);
-    judge_backend(&ref32);
-    judge_backend(&ref16);
+    static const struct backend *const each[] = {&ref64, &ref32, &ref16};
+    for (size_t i = 0; i < COUNT(each); i++)
+        for (int o = 0; o < N_OPS; o++)
+            judge_op(ops[o], each[i]);
     judge_yardstick(&ref32);
     judge_yardstick(&ref16);
     return done();

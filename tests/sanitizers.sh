@@ -1,6 +1,6 @@
 #!/bin/sh
 # tests/once under each tool of compute-sanitizer.  Minutes, so only where
-# SANITIZE=yes asks for it, as `make check-gpu` does.  TAP on stdout.
+# CHECK_GPU=yes asks for it, as `make check-gpu` does.  TAP on stdout.
 #
 # SANITIZE_SECONDS is what a tool may take (300); more is a failure.
 PATH=$PATH:/usr/local/cuda/bin
@@ -53,7 +53,7 @@ watch() {
     tail -5 "$log" | sed 's/^/# ... /'
 }
 
-[ "${SANITIZE-}" = yes ] || skip_all "minutes: make check-gpu runs it"
+[ "${CHECK_GPU-}" = yes ] || skip_all "minutes: make check-gpu runs it"
 command -v compute-sanitizer >/dev/null || skip_all "there is no compute-sanitizer"
 tests/once --small linear >"$log" 2>&1
 why=`sed -n 's/^1\.\.0 # SKIP //p; s/^# gpu32: \(emulated.*\)/\1/p' "$log"`

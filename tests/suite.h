@@ -183,21 +183,19 @@ static inline int emulated(const struct backend *b)
     return strncmp(b->device(), "emulated", strlen("emulated")) == 0;
 }
 
-/* Everything that can be asked of a backend's kernels for all operations. */
-static inline void judge_backend(const struct backend *b)
+/* Everything that can be asked of a backend's kernels for an operation. */
+static inline void judge_op(const struct op *o, const struct backend *b)
 {
-    for (int i = 0; i < N_OPS; i++) {
-        const struct impl *const *k = op_kernels(ops[i], b);
-        if (!*k)
-            printf("# %s has no kernel on %s\n", ops[i]->name, b->name);
-        for (; *k; k++) {
-            struct on on = {b, *k};
-            for_cases(ops[i], ops[i]->cases, judge_case, &on);
-            if (b != &ref64)
-                identities(ops[i], b, *k);
-            if (ops[i]->neutral)
-                for_cases(ops[i], ops[i]->neutral->cases, neutral_case, &on);
-        }
+    const struct impl *const *k = op_kernels(o, b);
+    if (!*k)
+        printf("# %s has no kernel on %s\n", o->name, b->name);
+    for (; *k; k++) {
+        struct on on = {b, *k};
+        for_cases(o, o->cases, judge_case, &on);
+        if (b != &ref64)
+            identities(o, b, *k);
+        if (o->neutral)
+            for_cases(o, o->neutral->cases, neutral_case, &on);
     }
 }
 

@@ -89,6 +89,8 @@ int check_differences(const struct op *o, const struct frame *f, const struct te
  * outputs, two runs that hand the state over equal one. */
 int check_properties(const struct call *c, const struct tensors *inputs,
                      const struct bounds *bounds, struct verdicts *list);
+/* Why k takes one of an identity's two sides not; or NULL. */
+const char *identity_declined(const struct op *o, const struct identity *id, const struct impl *k);
 /* The two sides of an identity of o's contract. */
 int check_identity(const struct op *o, const struct identity *id, const struct backend *b,
                    const struct impl *k, uint64_t seed, struct verdicts *list);

@@ -283,7 +283,7 @@ static int trial_kernel(void *to, const char *value)
         "number of the GPU, from 0 among CUDA_VISIBLE_DEVICES; named, it is required; default: 0") \
     KEY(experiment, checks, LIST, "differences, parity, properties", "what to check; or none")     \
     KEY(experiment, directions, ONE, "2", "of the central differences, for each tensor: 1 to 64")  \
-    KEY(experiment, repeats, ONE, "5", "timed runs, 0 to 1000; 0: no times")                       \
+    KEY(experiment, repeats, ONE, "5", "timed runs at most, 0 to 1000; 0: no times")               \
     KEY(experiment, output, ONE, NULL,                                                             \
         "HDF5 file to write, from the working directory; default: "                                \
         "NAME.h5")                                                                                 \

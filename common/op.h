@@ -167,6 +167,7 @@ struct backend {
     int (*start)(void);           /* begin a timed stretch, caches as stated */
     int (*stop)(double *seconds); /* wait until all is done */
     const char *caches;           /* what start() does to them, in words */
+    double warm_up;               /* seconds of runs before the timed ones, until its clock is up */
     const char *(*strerror)(int code);
     const struct impl *const *const *impl; /* by place in ops[]: a NULL-ended list, best first */
 };

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/err.h"
 #include "common/run.h"
@@ -255,33 +256,50 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static double now(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return ts.tv_sec + 1e-9 * ts.tv_nsec;
+}
+
+static int run_once(const struct call *c, const struct frame *f, enum pass p, double *seconds)
+{
+    int e = c->backend->start();
+    if (!e)
+        e = c->kernel->pass[p](f);
+    if (!e)
+        e = c->backend->stop(seconds);
+    return e ? err_set("%s on %s, kernel %s, %s: %s", c->op->name, c->backend->name,
+                       c->kernel->name, p == FORWARD ? "forward" : "backward",
+                       c->backend->strerror(e))
+             : 0;
+}
+
+/* One run, or several timed ones after some that are not; of slow ones, as
+ * many as a second has room for. */
 static int run_pass(const struct call *c, const struct frame *f, enum pass p, struct outcome *out)
 {
-    int n = c->repeats ? c->repeats : 1, warm_up = c->repeats > 0, e = 0;
-    double *seconds = calloc(n, sizeof *seconds);
+    static const double ENOUGH = 1;
+    double *seconds = calloc(c->repeats ? c->repeats : 1, sizeof *seconds), began = now();
+    int n = 0, e;
 
     if (!seconds)
-        return err_set("no memory for %d times", n);
-    for (int r = -warm_up; !e && r < n; r++) {
-        double s;
-        e = c->backend->start();
-        if (!e)
-            e = c->kernel->pass[p](f);
-        if (!e)
-            e = c->backend->stop(&s);
-        if (!e && r >= 0)
-            seconds[r] = s;
+        return err_set("no memory for %d times", c->repeats);
+    do
+        e = run_once(c, f, p, seconds);
+    while (!e && c->repeats && now() - began < c->backend->warm_up);
+    for (began = now(); !e && n < c->repeats && (n == 0 || now() - began < ENOUGH); n++)
+        e = run_once(c, f, p, seconds + n);
+    if (!e && n) {
+        qsort(seconds, n, sizeof *seconds, by_size);
+        out->median[p] = n % 2 ? seconds[n / 2] : (seconds[n / 2 - 1] + seconds[n / 2]) / 2;
+        out->min[p] = seconds[0];
+        out->max[p] = seconds[n - 1];
+        out->runs[p] = n;
     }
-    qsort(seconds, n, sizeof *seconds, by_size);
-    out->median[p] = n % 2 ? seconds[n / 2] : (seconds[n / 2 - 1] + seconds[n / 2]) / 2;
-    out->min[p] = seconds[0];
-    out->max[p] = seconds[n - 1];
     free(seconds);
-    if (e)
-        return err_set("%s on %s, kernel %s, %s: %s", c->op->name, c->backend->name,
-                       c->kernel->name, p == FORWARD ? "forward" : "backward",
-                       c->backend->strerror(e));
-    return 0;
+    return e;
 }
 
 int run_op(const struct call *c, struct tensors *t, struct outcome *out)
@@ -292,6 +310,10 @@ int run_op(const struct call *c, struct tensors *t, struct outcome *out)
 
     out = out ? out : &local;
     memset(out, 0, sizeof *out);
+    const char *no = c->kernel->declines ? c->kernel->declines(c->sizes) : NULL;
+    if (no)
+        return err_set("%s on %s: kernel %s declines: %s", c->op->name, c->backend->name,
+                       c->kernel->name, no);
     int e = put_all(c, t, &p, &f, &out->peak);
     if (!e)
         e = run_pass(c, &f, FORWARD, out);

@@ -34,7 +34,7 @@ struct call {
     const struct impl *kernel;
     const struct frame *sizes;
     int forward_only;
-    int repeats; /* timed runs after one that is not; 0: run once, untimed */
+    int repeats; /* timed runs at most, after a warm-up; 0: run once, untimed */
     int guards;  /* put bands around every tensor and look at them afterwards */
     /* Leave memory as it comes, for tools that watch for reads of what nobody
      * wrote; not together with guards. */
@@ -43,6 +43,7 @@ struct call {
 
 struct outcome {
     double median[N_PASSES], min[N_PASSES], max[N_PASSES]; /* seconds */
+    int runs[N_PASSES];                                    /* that were timed */
     int64_t peak;                                          /* most bytes on the backend at once */
     char overrun[48]; /* a tensor with a damaged guard band, or "" */
 };

@@ -583,7 +583,7 @@ static int write_times(struct writing *w)
                                           .flops = w->op->flops(w->f, p),
                                           .bytes = op_bytes(w->op, ran->backend, w->f, p),
                                           .peak_bytes = ran->outcome.peak,
-                                          .repeats = w->s->x->repeats,
+                                          .repeats = ran->outcome.runs[p],
                                           .caches = ran->backend->caches};
     }
     return n ? PUT_TABLE(w, "time", "timing", time_columns, rows, n) : 0;

@@ -248,13 +248,19 @@ static const char *error(int code)
     return code >= PRODUCT_FAILED ? product_error(code) : cudaGetErrorString((cudaError_t)code);
 }
 
+#ifdef CUDA_EMULATE
+static const double WARM_UP = 0;
+#else
+static const double WARM_UP = 0.05;
+#endif
+
 extern "C" const struct impl *const *const gpu32_kernels[N_OPS];
 extern "C" const struct impl *const *const gpu16_kernels[N_OPS];
 
 #define GPU_BACKEND(name, type)                                                                    \
     static const struct backend name = {                                                           \
-        #name,   type, F32, unavailable, use,  device,       memory, reserve,        alloc,        \
-        release, put,  get, start,       stop, "L2 flushed", error,  name##_kernels,               \
+        #name,   type, F32, unavailable, use,  device,       memory,  reserve, alloc,              \
+        release, put,  get, start,       stop, "L2 flushed", WARM_UP, error,   name##_kernels,     \
     }
 
 GPU_BACKEND(gpu32, F32);

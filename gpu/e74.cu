@@ -1,22 +1,7 @@
 /* e74: the projections as products over all T*B rows of x at once, then
  * e74_cell in one launch; backward the other way round. */
+#include "gpu/e74_cell.cuh"
 #include "gpu/product.cuh"
-#include "common/ops/e74.h"
-
-extern "C" const struct impl *const gpu32_e74_cell[], *const gpu16_e74_cell[];
-
-template <typename T>
-static const struct impl *cell_kernel(void);
-template <>
-const struct impl *cell_kernel<float>(void)
-{
-    return gpu32_e74_cell[0];
-}
-template <>
-const struct impl *cell_kernel<__nv_bfloat16>(void)
-{
-    return gpu16_e74_cell[0];
-}
 
 static int64_t rows(const struct frame *f)
 {
@@ -86,7 +71,7 @@ __global__ void column_sums(float *db, const T *dz, int64_t M, int64_t P)
         db[blockIdx.x] = sums[0];
 }
 
-template <typename T>
+template <typename T, const struct impl &CELL>
 static int forward(const struct frame *f)
 {
     const struct e74 *a = ARGS(f, e74);
@@ -107,11 +92,11 @@ static int forward(const struct frame *f)
             return e;
     }
     struct frame c = cell_frame(f, none, f->work);
-    return cell_kernel<T>()->pass[FORWARD](&c);
+    return CELL.pass[FORWARD](&c);
 }
 
 /* dx is the sum of up to four products: in float until it is whole. */
-template <typename T>
+template <typename T, const struct impl &CELL>
 static int backward(const struct frame *f)
 {
     const struct e74 *a = ARGS(f, e74), *g = GRADS(f, e74);
@@ -125,7 +110,7 @@ static int backward(const struct frame *f)
         dp[i] = W[i] ? work + i * each : NULL;
     float *dx = (float *)(work + 4 * each);
     struct frame c = cell_frame(f, dp, work + 4 * each + aligned(M * D * sizeof(float)));
-    int e = cell_kernel<T>()->pass[BACKWARD](&c);
+    int e = CELL.pass[BACKWARD](&c);
     for (int i = 0; !e && i < 4; i++) {
         matrix<T> dpi = {(const T *)dp[i], M, P, false}, dpt = {(const T *)dp[i], P, M, true};
         matrix<T> x = {(const T *)a->x, M, D, false}, Wi = {(const T *)W[i], P, D, false};
@@ -146,40 +131,42 @@ static int backward(const struct frame *f)
     return 0;
 }
 
-template <typename T>
-static size_t work_of(const struct frame *f, enum pass p)
+template <typename T, const struct impl &CELL>
+static size_t work(const struct frame *f, enum pass p)
 {
     int64_t M = rows(f), P = DIM(f, 'P'), D = DIM(f, 'D');
     void *none[4] = {NULL};
     struct frame c = cell_frame(f, none, NULL);
-    size_t cell = cell_kernel<T>()->work(&c, p);
+    size_t cell = CELL.work(&c, p);
     return p == FORWARD ? cell
                         : 4 * aligned(M * P * sizeof(T)) + aligned(M * D * sizeof(float)) + cell;
 }
 
+template <const struct impl &CELL>
 static const char *declines(const struct frame *f)
 {
     void *none[4] = {NULL};
     struct frame c = cell_frame(f, none, NULL);
     if (rows(f) > 0x7fffffff || DIM(f, 'P') > 0x7fffffff)
         return "a matrix with more rows or columns than cuBLAS can count (2147483647)";
-    return gpu32_e74_cell[0]->declines(&c);
+    return CELL.declines(&c);
 }
 
-static const struct impl plain32 = {"plain",
-                                    "cuBLAS products, then e74_cell's plain kernel",
-                                    {forward<float>, backward<float>},
-                                    work_of<float>,
-                                    declines,
-                                    NULL,
-                                    0};
-static const struct impl plain16 = {"plain",
-                                    "cuBLAS products, then e74_cell's plain kernel",
-                                    {forward<__nv_bfloat16>, backward<__nv_bfloat16>},
-                                    work_of<__nv_bfloat16>,
-                                    declines,
-                                    NULL,
-                                    0};
-extern "C" const struct impl *const gpu32_e74[], *const gpu16_e74[];
-const struct impl *const gpu32_e74[] = {&plain32, NULL};
-const struct impl *const gpu16_e74[] = {&plain16, NULL};
+/* The layer around each kernel of the cell is a kernel of that name. */
+#define LAYER(bits, T, cell)                                                                       \
+    static const struct impl cell##_layer##bits = {                                                \
+        cell##bits.name,                                                                           \
+        "cuBLAS products around e74_cell's kernel of this name",                                   \
+        {forward<T, cell##bits>, backward<T, cell##bits>},                                         \
+        work<T, cell##bits>,                                                                       \
+        declines<cell##bits>,                                                                      \
+        cell##bits.approximates,                                                                   \
+        cell##bits.unit}
+
+LAYER(32, float, e74_rows);
+LAYER(16, __nv_bfloat16, e74_rows);
+LAYER(32, float, e74_plain);
+LAYER(16, __nv_bfloat16, e74_plain);
+
+GPU_KERNEL_LIST(e74, 32, &e74_rows_layer32, &e74_plain_layer32);
+GPU_KERNEL_LIST(e74, 16, &e74_rows_layer16, &e74_plain_layer16);

@@ -1,4 +1,6 @@
-/* e74_cell: one block carries one (sequence, head) through all steps, in one
+/* e74_cell, kernel `plain`, and the list of all its kernels.
+ *
+ * One block carries one (sequence, head) through all steps, in one
  * launch a pass; blocks take further ones in turn where there are many.
  *
  * As in ref/e74_cell.c a state is n rows of `columns` numbers, where row i
@@ -13,69 +15,9 @@
  * The step uses fmaf and never a bare a * b + c, so that forward and replay
  * cannot be contracted differently: gradients are the same for every
  * checkpoint interval, bit for bit. */
-#include "gpu/gpu.cuh"
-#include "common/ops/e74.h"
+#include "gpu/e74_cell.cuh"
 
 enum { THREADS = 256, WARPS = THREADS / 32 };
-
-/* ---- sizes, choices and tensors of one call ---- */
-
-struct call {
-    int64_t T, BH, H, K;
-    int N, columns, rows, L, group, lanes;
-    int64_t M;
-    int nonlin, lowrank, z_inside, z_outside, kept;
-    int state_shared; /* forward: does the state fit into shared memory? */
-    const void *k, *v, *q, *z, *W_r;
-    const float *first, *V0;
-    void *out, *y, *checkpoints;
-    float *last;
-    const void *dout;
-    const float *dlast;
-    void *dk, *dv, *dq, *dz;
-    float *dfirst, *dV0, *dW_r;
-    float *W_r_parts, *work;
-    int64_t work_each; /* floats of a block's workspace */
-};
-
-enum { KEPT_F32, KEPT_BF16, KEPT_F16 };
-
-static call call_of(const struct frame *f)
-{
-    const struct e74_cell *a = ARGS(f, e74_cell), *g = GRADS(f, e74_cell);
-    int N = (int)DIM(f, 'N'), R = (int)DIM(f, 'R'), b = (int)DIM(f, 'L');
-    int state = f->choice[E74_STATE], z_mod = f->choice[E74_Z_MOD];
-    int z = f->choice[E74_PROJ] == E74_WITH_Z;
-    call c = {};
-
-    c.T = DIM(f, 'T');
-    c.H = DIM(f, 'H');
-    c.BH = DIM(f, 'B') * c.H;
-    c.K = DIM(f, 'K') < c.T ? DIM(f, 'K') : c.T;
-    c.N = N;
-    c.columns = state == E74_FULL ? N : state == E74_DIAGONAL ? 1 : state == E74_LOWRANK ? R : b;
-    c.rows = state == E74_DIAGONAL ? 1 : state == E74_BLOCKDIAG ? b : N;
-    c.group = state == E74_BLOCKDIAG ? b : N;
-    c.L = N / c.rows * c.columns;
-    c.M = (int64_t)N * c.columns;
-    for (c.lanes = 1; c.lanes < 32 && 4 * c.lanes < c.columns; c.lanes *= 2)
-        ;
-    c.nonlin = f->choice[E74_NONLIN];
-    c.lowrank = state == E74_LOWRANK;
-    c.z_inside = z && z_mod != E74_ROW;
-    c.z_outside = z && z_mod != E74_COLUMN;
-    c.kept = f->choice[E74_CHECKPOINT_DTYPE];
-    c.k = a->k, c.v = a->v ? a->v : a->k, c.q = a->q ? a->q : a->k, c.z = a->z;
-    c.W_r = a->W_r, c.V0 = (const float *)a->V0;
-    c.first = (const float *)(a->S0 ? a->S0 : a->U0);
-    c.out = a->out, c.y = a->y, c.checkpoints = a->checkpoints;
-    c.last = (float *)(a->S_T ? a->S_T : a->U_T);
-    c.dout = g->out, c.dlast = (const float *)(g->S_T ? g->S_T : g->U_T);
-    c.dk = g->k, c.dv = g->v, c.dq = g->q, c.dz = g->z;
-    c.dfirst = (float *)(g->S0 ? g->S0 : g->U0);
-    c.dV0 = (float *)g->V0, c.dW_r = (float *)g->W_r;
-    return c;
-}
 
 /* ---- a block's vectors in shared memory ---- */
 
@@ -217,25 +159,6 @@ static __device__ void advance(const call &c, const vectors &w, const float *S, 
 #define FOR_MY_ELEMENTS(c, row, j)                                                                 \
     for (int row = threadIdx.x / (c).lanes; row < (c).N; row += THREADS / (c).lanes)               \
         for (int j = threadIdx.x % (c).lanes; j < (c).columns; j += (c).lanes)
-
-static __device__ void put_kept(const call &c, int64_t slot, int64_t e, float x)
-{
-    if (c.kept == KEPT_F32)
-        ((float *)c.checkpoints)[slot * c.M + e] = x;
-    else if (c.kept == KEPT_BF16)
-        ((__nv_bfloat16 *)c.checkpoints)[slot * c.M + e] = __float2bfloat16(x);
-    else
-        ((__half *)c.checkpoints)[slot * c.M + e] = __float2half(x);
-}
-
-static __device__ float get_kept(const call &c, int64_t slot, int64_t e)
-{
-    if (c.kept == KEPT_F32)
-        return ((const float *)c.checkpoints)[slot * c.M + e];
-    if (c.kept == KEPT_BF16)
-        return __bfloat162float(((const __nv_bfloat16 *)c.checkpoints)[slot * c.M + e]);
-    return __half2float(((const __half *)c.checkpoints)[slot * c.M + e]);
-}
 
 /* ---- forward ---- */
 
@@ -552,4 +475,11 @@ static const char *declines(const struct frame *f)
     return NULL;
 }
 
-GPU_KERNEL(e74_cell, plain, "one block a sequence and head, three barriers a step", work, declines);
+static const char name[] = "plain";
+static const char idea[] = "one block a sequence and head, three barriers a step";
+
+GPU_IMPL(extern "C", 32, float, e74_plain, name, idea, work, declines, NULL, 0);
+GPU_IMPL(extern "C", 16, __nv_bfloat16, e74_plain, name, idea, work, declines, NULL, 0);
+
+GPU_KERNEL_LIST(e74_cell, 32, &e74_rows32, &e74_plain32);
+GPU_KERNEL_LIST(e74_cell, 16, &e74_rows16, &e74_plain16);

@@ -38,6 +38,15 @@ static inline __device__ void store(__nv_bfloat16 *p, float x)
 /* Where all kernels, copies and events go. */
 cudaStream_t gpu_stream(void);
 
+/* Before a loop: unroll it n times.  (g++ would warn of a pragma that it does
+ * not know.) */
+#ifdef __CUDACC__
+#define PRAGMA(text) _Pragma(#text)
+#define UNROLL(n) PRAGMA(unroll n)
+#else
+#define UNROLL(n)
+#endif
+
 /* Leave the enclosing function with the code of a call that fails. */
 #define CUDA(call)                                                                                 \
     do {                                                                                           \
@@ -46,20 +55,22 @@ cudaStream_t gpu_stream(void);
             return cuda_code;                                                                      \
     } while (0)
 
-/* Export both instances of an operation's only kernel, as the lists that
- * table.c puts into its tables. */
+/* The instance for one storage type, kernel32 or kernel16; `linkage` is static
+ * or extern "C". */
+#define GPU_IMPL(linkage, bits, T, kernel, name, idea, work, declines, approximates, unit)         \
+    linkage const struct impl kernel##bits = {                                                     \
+        name, idea, {forward<T>, backward<T>}, work, declines, approximates, unit}
+
+/* Export the list of an operation's kernels, best first, for table.c. */
+#define GPU_KERNEL_LIST(op, type, ...)                                                             \
+    extern "C" const struct impl *const gpu##type##_##op[];                                        \
+    const struct impl *const gpu##type##_##op[] = {__VA_ARGS__, NULL}
+
+/* An operation's only kernel. */
 #define GPU_KERNEL(op, kernel, idea, work, declines)                                               \
-    static const struct impl kernel##32 = {                                                        \
-        #kernel, idea, {forward<float>, backward<float>}, work, declines, NULL, 0};                \
-    static const struct impl kernel##16 = {#kernel,                                                \
-                                           idea,                                                   \
-                                           {forward<__nv_bfloat16>, backward<__nv_bfloat16>},      \
-                                           work,                                                   \
-                                           declines,                                               \
-                                           NULL,                                                   \
-                                           0};                                                     \
-    extern "C" const struct impl *const gpu32_##op[], *const gpu16_##op[];                         \
-    const struct impl *const gpu32_##op[] = {&kernel##32, NULL};                                   \
-    const struct impl *const gpu16_##op[] = {&kernel##16, NULL}
+    GPU_IMPL(static, 32, float, kernel, #kernel, idea, work, declines, NULL, 0);                   \
+    GPU_IMPL(static, 16, __nv_bfloat16, kernel, #kernel, idea, work, declines, NULL, 0);           \
+    GPU_KERNEL_LIST(op, 32, &kernel##32);                                                          \
+    GPU_KERNEL_LIST(op, 16, &kernel##16)
 
 #endif

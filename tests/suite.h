@@ -47,6 +47,12 @@ static inline void identities(const struct op *o, const struct backend *b, const
 {
     for (int i = 0; i < o->n_identities; i++) {
         struct verdicts list = {0};
+        const char *why = identity_declined(o, &o->identity[i], k);
+        if (why) {
+            printf("# %s %s declines a side of '%s': %s\n", b->name, k->name, o->identity[i].name,
+                   why);
+            continue;
+        }
         int e = check_identity(o, &o->identity[i], b, k, 1, &list);
         if (e || list.n) {
             ok(!e && !verdicts_failed(&list, 0), "identity on %s %s: %s, %s", b->name, k->name,
@@ -159,6 +165,8 @@ static inline int neutral_case(const struct op *o, const struct frame *f, void *
 {
     const struct on *on = data;
     struct verdicts list = {0};
+    if (declined(o, f, on))
+        return 0;
     int e = check_neutral(o, f, on->backend, on->kernel, 1, &list);
     report(o, f, &list, e, o->neutral->name);
     verdicts_free(&list);

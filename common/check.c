@@ -156,9 +156,43 @@ const struct backend *yardstick(const struct backend *b)
     return b->type == BF16 ? &ref16 : &ref32;
 }
 
+double coarsest_unit(const struct op *o, const struct frame *f, const struct backend *b)
+{
+    double unit = 0;
+    for (int i = 0; i < o->n_args; i++)
+        if (op_has(o, f, i))
+            unit = fmax(unit, dtype_unit(op_type(o, f, i, b)));
+    return unit;
+}
+
+void tensors_nudge(struct tensors *t, const struct op *o, const struct frame *f, double unit)
+{
+    for (int i = 0; i < o->n_args; i++) {
+        double *x = o->arg[i].flags & IN ? t->x[i] : o->arg[i].flags & OUT ? t->g[i] : NULL;
+        uint64_t key = draw_key(1, o->arg[i].name);
+        for (int64_t j = 0; x && j < op_count(o, f, i); j++)
+            x[j] *= draw_uniform(key, j) < 0.5 ? 1 + unit : 1 - unit;
+    }
+}
+
+struct tensors *oracle_nudged(const struct op *o, const struct frame *f, const struct backend *b,
+                              const struct tensors *inputs)
+{
+    struct tensors *t = tensors_copy(o, f, inputs);
+    struct call c = {.op = o, .backend = &ref64, .kernel = op_kernels(o, &ref64)[0], .sizes = f};
+
+    if (t)
+        tensors_nudge(t, o, f, coarsest_unit(o, f, b));
+    if (t && run_op(&c, t, NULL)) {
+        tensors_free(t);
+        t = NULL;
+    }
+    return t;
+}
+
 void bounds_from(struct bounds *to, const struct op *o, const struct frame *f,
                  const struct backend *b, const struct impl *k, const struct tensors *oracle,
-                 const struct tensors *yard)
+                 const struct tensors *yard, const struct tensors *nudged)
 {
     double finer = dtype_unit(b->type) / dtype_unit(yardstick(b)->type);
 
@@ -168,10 +202,12 @@ void bounds_from(struct bounds *to, const struct op *o, const struct frame *f,
             if (!op_results(o, f, i, grad))
                 continue;
             enum dtype type = grad ? op_grad_type(o, i, b) : op_type(o, f, i, b);
-            struct distance off = distance(tensors_result(yard, i, grad),
-                                           tensors_result(oracle, i, grad), op_count(o, f, i));
+            const double *want = tensors_result(oracle, i, grad);
+            int64_t n = op_count(o, f, i);
+            double off = distance(tensors_result(yard, i, grad), want, n).max * finer;
+            double moved = distance(tensors_result(nudged, i, grad), want, n).max;
             double unit = fmax(4 * dtype_unit(type), k ? 4 * k->unit : 0);
-            (grad ? to->g : to->x)[i] = fmax(SLACK * off.max * finer, unit);
+            (grad ? to->g : to->x)[i] = fmax(SLACK * fmax(off, moved), unit);
         }
 }
 
@@ -179,17 +215,19 @@ int bounds_measure(struct bounds *to, const struct op *o, const struct frame *f,
                    const struct backend *b, const struct impl *k, const struct tensors *t)
 {
     struct tensors *oracle = tensors_copy(o, f, t), *yard = tensors_copy(o, f, t);
+    struct tensors *nudged = oracle_nudged(o, f, b, t);
     struct call c = {.op = o, .backend = &ref64, .kernel = op_kernels(o, &ref64)[0], .sizes = f};
-    int e = oracle && yard ? run_op(&c, oracle, NULL) : -1;
+    int e = oracle && yard && nudged ? run_op(&c, oracle, NULL) : -1;
 
     c.backend = yardstick(b);
     c.kernel = op_kernels(o, c.backend)[0];
     if (!e)
         e = run_op(&c, yard, NULL);
     if (!e)
-        bounds_from(to, o, f, b, k, oracle, yard);
+        bounds_from(to, o, f, b, k, oracle, yard, nudged);
     tensors_free(oracle);
     tensors_free(yard);
+    tensors_free(nudged);
     return e;
 }
 

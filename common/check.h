@@ -47,19 +47,31 @@ int op_results(const struct op *o, const struct frame *f, int arg, int grad);
 double *tensors_result(const struct tensors *t, int arg, int grad);
 
 /* How far a backend may be off, for every result: SLACK times what the
- * yardstick of the same storage type is itself off, but at least 4 units of
- * the type that the result is stored in. */
+ * yardstick of the same storage type is itself off, or what the oracle's
+ * result moves by when every input is off by a rounding, since a yardstick
+ * can be lucky; but at least 4 units of the type that the result is stored
+ * in. */
 struct bounds {
     double x[MAX_ARGS], g[MAX_ARGS];
 };
 enum { SLACK = 8 };
 
+/* Every input and every gradient of an output off by `unit` of itself, up or
+ * down at random. */
+void tensors_nudge(struct tensors *t, const struct op *o, const struct frame *f, double unit);
+/* The roundings of the coarsest type that b stores one of the tensors in. */
+double coarsest_unit(const struct op *o, const struct frame *f, const struct backend *b);
+/* What the oracle makes of inputs that are off by b's roundings; NULL after
+ * err_set(). */
+struct tensors *oracle_nudged(const struct op *o, const struct frame *f, const struct backend *b,
+                              const struct tensors *inputs);
+
 /* The reference with b's storage type; the oracle's own is scaled from ref32. */
 const struct backend *yardstick(const struct backend *b);
 void bounds_from(struct bounds *to, const struct op *o, const struct frame *f,
                  const struct backend *b, const struct impl *k, const struct tensors *oracle,
-                 const struct tensors *yard);
-/* The same, running oracle and yardstick on t's inputs. */
+                 const struct tensors *yard, const struct tensors *nudged);
+/* The same, running oracle (twice) and yardstick on t's inputs. */
 int bounds_measure(struct bounds *to, const struct op *o, const struct frame *f,
                    const struct backend *b, const struct impl *k, const struct tensors *t);
 

@@ -79,14 +79,14 @@ enum { ORACLE, YARDSTICK }; /* their places in a result */
 
 /* Parity, for a backend that is judged; properties for it and the yardstick. */
 static int judge(const struct experiment *x, const struct trial *t, const struct ran *ran,
-                 trial_step *step, void *data, struct result *r)
+                 const struct tensors *nudged, trial_step *step, void *data, struct result *r)
 {
     const struct ran *oracle = &r->ran[ORACLE], *yard = &r->ran[YARDSTICK];
     struct bounds bounds;
     struct call c = {
         .op = t->op, .backend = ran->backend, .kernel = ran->kernel, .sizes = &t->sizes};
 
-    bounds_from(&bounds, t->op, &t->sizes, ran->backend, ran->kernel, oracle->t, yard->t);
+    bounds_from(&bounds, t->op, &t->sizes, ran->backend, ran->kernel, oracle->t, yard->t, nudged);
     if (x->checks & CHECK_PARITY && ran != yard &&
         check_parity(t->op, &t->sizes, ran->backend, ran->kernel, oracle->t, ran->t, &bounds,
                      &r->verdicts))
@@ -95,6 +95,23 @@ static int judge(const struct experiment *x, const struct trial *t, const struct
         return 0;
     step("properties", data);
     return check_properties(&c, r->inputs, &bounds, &r->verdicts);
+}
+
+static int judge_all(const struct experiment *x, const struct trial *t, const volatile int *stop,
+                     trial_step *step, void *data, struct result *r)
+{
+    struct tensors *nudged;
+    int e = 0;
+
+    if (!(x->checks & (CHECK_PARITY | CHECK_PROPERTIES)))
+        return 0;
+    nudged = oracle_nudged(t->op, &t->sizes, r->ran[YARDSTICK].backend, r->inputs);
+    if (!nudged)
+        return -1;
+    for (int i = YARDSTICK; !e && i < r->n_ran && !*stop; i++)
+        e = judge(x, t, &r->ran[i], nudged, step, data, r);
+    tensors_free(nudged);
+    return e;
 }
 
 static int run_all(const struct experiment *x, const struct trial *t, const volatile int *stop,
@@ -128,9 +145,8 @@ static int run_all(const struct experiment *x, const struct trial *t, const vola
                               &r->verdicts))
             return -1;
     }
-    for (int i = YARDSTICK; i < r->n_ran && !*stop; i++)
-        if (judge(x, t, &r->ran[i], step, data, r))
-            return -1;
+    if (judge_all(x, t, stop, step, data, r))
+        return -1;
     return *stop ? err_set("interrupted") : 0;
 }
 

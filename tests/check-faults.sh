@@ -17,7 +17,7 @@
 set -eu
 list=$srcdir/tests/faults.list
 tmp=faults.tmp
-enough=20                       # failed checks, after which a kernel's suite may stop
+enough=6                        # failed checks, after which a kernel's suite may stop
 NOT_NOTICED=1 NOT_MADE=2 NOT_JUDGED=3 NOTICED_ELSEWHERE=4    # what judge() returns
 
 # Field $2 of fault $1.
@@ -47,12 +47,15 @@ chosen() {
         }' "$list"
 }
 
-# The operation that file $1 has the kernels of; nothing if it is shared.
+# The operation that file $1 has kernels of: OP.cu, or OP_KERNEL.cu; nothing if
+# it is shared.
 operation() {
-    op=$(basename "$1" .cu)
-    if grep -qx "KERNEL($op)" "$srcdir/gpu/kernels.def"; then
+    file=$(basename "$1" .cu)
+    for op in "$file" "${file%_*}"; do
+        grep -x "KERNEL($op)" "$srcdir/gpu/kernels.def" >/dev/null || continue
         echo "$op"
-    fi
+        return
+    done
 }
 
 # The copies in $2 of file $1, to objects.

@@ -76,34 +76,47 @@ static void *watch_alloc(size_t bytes)
 
 /* Not the workspace that cuBLAS takes at its first product and keeps: a run
  * before has had it taken. */
+static void measure_kernel(const struct call *c, struct tensors *t)
+{
+    struct backend watched = *c->backend;
+    struct call watch = *c;
+    char text[MAX_TEXT];
+    int e = run_op(c, t, NULL);
+    int64_t before = least_free = device->memory();
+    int64_t predicted = op_memory(c->op, device, c->kernel, c->sizes);
+
+    op_text(c->op, c->sizes, text);
+    watched.alloc = watch_alloc;
+    watch.backend = &watched;
+    e = e || run_op(&watch, t, NULL);
+    double used = (double)(before - least_free), off = used / (double)predicted - 1;
+    int alone = device->memory() == before;
+    if (!e && !alone && !getenv("CHECK_GPU")) { /* which runs one suite at a time */
+        skip("others use the device meanwhile", "%s %s %s %s", device->name, c->kernel->name,
+             c->op->name, text);
+        return;
+    }
+    ok(!e && alone && fabs(off) < 0.02,
+       "%s %s %s %s: %lld bytes predicted, %.0f in use at most, %+.2f %%", device->name,
+       c->kernel->name, c->op->name, text, (long long)predicted, used, 100 * off);
+}
+
 static int measure_device(const struct op *o, const struct frame *f, void *data)
 {
-    struct backend watched = *(device = data);
-    struct call c = {.op = o, .backend = device, .kernel = op_kernels(o, device)[0], .sizes = f};
     struct tensors *t = tensors_new(o, f);
-    char text[MAX_TEXT];
 
-    op_text(o, f, text);
+    device = data;
     if (!t) {
         ok(0, "%s", err_text());
         return 0;
     }
     tensors_draw(t, o, f, 1, 0);
-    int e = run_op(&c, t, NULL);
-    int64_t before = least_free = device->memory(), predicted = op_memory(o, device, c.kernel, f);
-    watched.alloc = watch_alloc;
-    c.backend = &watched;
-    e = e || run_op(&c, t, NULL);
-    double used = (double)(before - least_free), off = used / (double)predicted - 1;
-    tensors_free(t);
-    int alone = device->memory() == before;
-    if (!e && !alone && !getenv("CHECK_GPU")) { /* which runs one suite at a time */
-        skip("others use the device meanwhile", "%s %s %s", device->name, o->name, text);
-        return 0;
+    for (const struct impl *const *k = op_kernels(o, device); *k; k++) {
+        struct call c = {.op = o, .backend = device, .kernel = *k, .sizes = f};
+        if (!(*k)->declines || !(*k)->declines(f))
+            measure_kernel(&c, t);
     }
-    ok(!e && alone && fabs(off) < 0.02,
-       "%s %s %s: %lld bytes predicted, %.0f in use at most, %+.2f %%", device->name, o->name, text,
-       (long long)predicted, used, 100 * off);
+    tensors_free(t);
     return 0;
 }
 

@@ -17,25 +17,6 @@
 
 static const double CANCELLED = 0x1p-12;
 
-static double unit_of(const struct op *o, const struct frame *f, const struct backend *b)
-{
-    double unit = 0;
-    for (int i = 0; i < o->n_args; i++)
-        if (op_has(o, f, i))
-            unit = fmax(unit, 2 * dtype_unit(op_type(o, f, i, b)));
-    return unit;
-}
-
-static void nudge(struct tensors *t, const struct op *o, const struct frame *f, double unit)
-{
-    for (int i = 0; i < o->n_args; i++) {
-        double *x = o->arg[i].flags & IN ? t->x[i] : t->g[i];
-        uint64_t key = draw_key(1, o->arg[i].name);
-        for (int64_t j = 0; x && o->arg[i].flags & (IN | OUT) && j < op_count(o, f, i); j++)
-            x[j] *= draw_uniform(key, j) < 0.5 ? 1 + unit : 1 - unit;
-    }
-}
-
 static double size_of(const double *x, int64_t n)
 {
     double size = 0;
@@ -89,7 +70,7 @@ static int yardstick_case(const struct op *o, const struct frame *f, void *data)
         e = !nudged || !yard || run_op(&c, oracle, NULL);
     }
     if (!e) {
-        nudge(nudged, o, f, unit_of(o, f, on->backend));
+        tensors_nudge(nudged, o, f, 2 * coarsest_unit(o, f, on->backend));
         e = run_op(&c, nudged, NULL);
     }
     c.backend = on->backend;

@@ -168,7 +168,7 @@ static int judge_shape(const struct call *c, const struct truth *truth, int runs
 static int shape_case(const struct op *o, const struct frame *f, void *data)
 {
     struct session *s = data;
-    struct truth truth = {NULL, NULL, NULL};
+    struct truth truth = {.inputs = NULL};
     int e = 0;
 
     if (work_of(o, f) > s->limit) {

@@ -109,10 +109,9 @@ static void result(struct result *r, const struct trial *t, int repeats)
     tensors_round(r->inputs, t->op, &t->sizes, b[1]);
     for (int k = 0; k < 2; k++) {
         struct ran *ran = &r->ran[k];
-        *ran = (struct ran){b[k],
-                            op_kernels(t->op, b[k])[0],
-                            tensors_copy(t->op, &t->sizes, r->inputs),
-                            {{0}, {0}, {0}, 0, ""}};
+        *ran = (struct ran){.backend = b[k],
+                            .kernel = op_kernels(t->op, b[k])[0],
+                            .t = tensors_copy(t->op, &t->sizes, r->inputs)};
         struct call c = {.op = t->op,
                          .backend = b[k],
                          .kernel = ran->kernel,

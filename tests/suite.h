@@ -98,9 +98,10 @@ static inline struct tensors *run_copy(const struct call *c, const struct tensor
 }
 
 /* What all kernels of a backend are judged by in one case: inputs that its
- * storage holds exactly, and what oracle and yardstick make of them. */
+ * storage holds exactly, what oracle and yardstick make of them, and the
+ * oracle of inputs a rounding off. */
 struct truth {
-    struct tensors *inputs, *oracle, *yard;
+    struct tensors *inputs, *oracle, *yard, *nudged;
 };
 
 static inline int truth_find(const struct op *o, const struct frame *f, const struct backend *b,
@@ -117,7 +118,8 @@ static inline int truth_find(const struct op *o, const struct frame *f, const st
     c.backend = yardstick(b);
     c.kernel = op_kernels(o, c.backend)[0];
     t->yard = t->oracle ? run_copy(&c, t->inputs, NULL) : NULL;
-    return t->yard ? 0 : -1;
+    t->nudged = t->yard ? oracle_nudged(o, f, b, t->inputs) : NULL;
+    return t->nudged ? 0 : -1;
 }
 
 static inline void truth_free(struct truth *t)
@@ -125,6 +127,7 @@ static inline void truth_free(struct truth *t)
     tensors_free(t->inputs);
     tensors_free(t->oracle);
     tensors_free(t->yard);
+    tensors_free(t->nudged);
 }
 
 /* Run it once: every result must be within its bound of the oracle's.  `got`
@@ -132,7 +135,7 @@ static inline void truth_free(struct truth *t)
 static inline int judge_parity(const struct call *c, const struct truth *t, struct tensors **got,
                                struct bounds *bounds, struct outcome *out, struct verdicts *list)
 {
-    bounds_from(bounds, c->op, c->sizes, c->backend, c->kernel, t->oracle, t->yard);
+    bounds_from(bounds, c->op, c->sizes, c->backend, c->kernel, t->oracle, t->yard, t->nudged);
     *got = run_copy(c, t->inputs, out);
     return *got
                ? check_parity(c->op, c->sizes, c->backend, c->kernel, t->oracle, *got, bounds, list)

@@ -70,11 +70,11 @@ struct place {
     int key;                 /* where the row's columns begin within a step's keys */
     int64_t element;         /* and the row within the state */
     int step, number;        /* of the numbers [steps][rows]: the first it brings, */
-    int stride;              /* and how many steps on its next one is */
+    int share, each;         /* of the column sums: threads for an item, items of a warp */
 };
 
 template <int LANES>
-static __device__ place place_of(const layout &l, int backward)
+static __device__ place place_of(const layout &l)
 {
     const int all = l.c.N / l.c.rows, sets = (all + l.groups - 1) / l.groups;
     const int i = (int)(blockIdx.x % (sets * l.parts)), self = (int)threadIdx.x;
@@ -94,7 +94,10 @@ static __device__ place place_of(const layout &l, int backward)
     p.element = p.bh * l.c.M + (int64_t)(p.first + p.row) * l.c.columns;
     p.step = self / l.rows;
     p.number = self % l.rows;
-    p.stride = backward ? 2 * LANES : LANES;
+    p.share = 1;
+    while (p.share * BEHIND * l.groups * 4 <= l.rows && p.share * 4 * LANES <= 64)
+        p.share *= 2;
+    p.each = 32 / p.share;
     return p;
 }
 
@@ -156,58 +159,81 @@ static __device__ void store_columns(T *row, int columns, int lane, const eight 
     }
 }
 
-/* As they are stored, not yet looked at, so that they can be on their way for
- * as long as it takes. */
+/* Eight columns as they are stored, in words that nobody looks at before they
+ * are needed, so that they can be on their way for as long as it takes. */
+template <typename T>
+struct alignas(4 * sizeof(T)) words {
+    unsigned w[sizeof(T)];
+};
 template <typename T>
 struct raw {
-    four<T> run[2];
+    words<T> run[2];
 };
 
-template <typename T, int LANES>
-static __device__ raw<T> load_columns(const T *row, int columns, int lane)
+/* ALIGNED: columns, and where rows begin, are multiples of four. */
+template <typename T, int LANES, bool ALIGNED>
+static __device__ __forceinline__ raw<T> load_columns(const T *row, int columns, int lane)
 {
-    raw<T> got;
+    raw<T> got = {};
     for (int i = 0; i < 2; i++) {
-        int at = run<LANES>(i, lane);
-        if (columns % 4 == 0 && at < columns) {
-            got.run[i] = *(const four<T> *)(row + at);
+        const int at = run<LANES>(i, lane);
+        if (ALIGNED) {
+            if (at < columns)
+                got.run[i] = *(const words<T> *)(row + at);
             continue;
         }
-        for (int j = 0; j < 4; j++)
+        T x[4];
+        for (int j = 0; j < 4; j++) {
+            store(x + j, 0.0f);
             if (at + j < columns)
-                got.run[i].x[j] = row[at + j];
-            else
-                store(&got.run[i].x[j], 0.0f);
+                x[j] = row[at + j];
+        }
+        memcpy(&got.run[i], x, sizeof x);
     }
     return got;
 }
 
-template <typename T>
-static __device__ eight widened(const raw<T> &r)
+static __device__ __forceinline__ eight widened(const raw<float> &r)
 {
     eight e;
     for (int j = 0; j < COLUMNS; j++)
-        e.x[j] = load(&r.run[j / 4].x[j % 4]);
+        e.x[j] = __uint_as_float(r.run[j / 4].w[j % 4]);
+    return e;
+}
+
+/* A bf16 is the upper half of a float. */
+static __device__ __forceinline__ eight widened(const raw<__nv_bfloat16> &r)
+{
+    eight e;
+    for (int j = 0; j < COLUMNS; j += 2) {
+        const unsigned pair = r.run[j / 4].w[j % 4 / 2];
+        e.x[j] = __uint_as_float(pair << 16);
+        e.x[j + 1] = __uint_as_float(pair & 0xffff0000);
+    }
     return e;
 }
 
 template <int LANES>
-static __device__ eight load_floats(const float *row, int columns, int lane)
+static __device__ __forceinline__ eight load_floats(const float *row, int columns, int lane)
 {
-    return widened(load_columns<float, LANES>(row, columns, lane));
+    return widened(columns % 4 ? load_columns<float, LANES, false>(row, columns, lane)
+                               : load_columns<float, LANES, true>(row, columns, lane));
 }
 
-static __device__ float dot(const eight &a, const eight &b)
+/* Two sums side by side: half as long a chain. */
+static __device__ __forceinline__ float dot(const eight &a, const eight &b)
 {
-    float sum = a.x[0] * b.x[0];
-    for (int j = 1; j < COLUMNS; j++)
-        sum = fmaf(a.x[j], b.x[j], sum);
-    return sum;
+    float even = a.x[0] * b.x[0], odd = a.x[1] * b.x[1];
+    for (int j = 2; j < COLUMNS; j += 2) {
+        even = fmaf(a.x[j], b.x[j], even);
+        odd = fmaf(a.x[j + 1], b.x[j + 1], odd);
+    }
+    return even + odd;
 }
 
 /* The sum over a row's lanes, in every one of them. */
 template <int LANES>
-static __device__ float lanes_sum(float x)
+static __device__ __forceinline__ float lanes_sum(float x)
 {
     for (int d = LANES / 2; d; d /= 2)
         x += __shfl_xor_sync(0xffffffff, x, d);
@@ -268,32 +294,90 @@ static __device__ void put_key(const staged &to, int at, bool any, const raw<T> 
     leave<LANES>(to.u + at, lane, key);
 }
 
-/* The keys of item i = (step, group), from step t on. */
+/* A chunk of steps on its way: the keys that this thread brings, and its
+ * numbers of rows; y and dout only on the way back. */
 template <typename T, int LANES>
-static __device__ void load_key(const layout &l, const place &p, int64_t t, int i, bool any,
-                                raw<T> *k, raw<T> *q, raw<T> *z)
+struct incoming {
+    raw<T> k[ROUNDS], q[ROUNDS], z[ROUNDS];
+    T v[values(LANES)], gate[values(LANES)], y[values(LANES)], dout[values(LANES)];
+};
+
+/* Key i of a chunk is that of a step and a group. */
+static __device__ int step_of(const place &p, int i)
+{
+    return p.groups == 1 ? i : i / p.groups;
+}
+
+/* BACK is how many times as many threads as carry rows bring them, less one. */
+template <typename T, int LANES, int BACK, bool ALIGNED>
+static __device__ __forceinline__ void send_for_keys(incoming<T, LANES> *in, const layout &l,
+                                                     const place &p, int64_t t, int steps)
 {
     const call &c = l.c;
-    int lane = threadIdx.x % LANES, columns = any ? c.columns : 0;
-    int step = i / p.groups, group = p.group + i % p.groups;
-    int64_t at = ((t + step) * c.BH + p.bh) * c.N + group * c.columns;
-
-    *k = load_columns<T, LANES>((const T *)c.k + at, columns, lane);
-    *q = load_columns<T, LANES>((const T *)c.q + at, columns, lane);
-    if (c.z_inside)
-        *z = load_columns<T, LANES>((const T *)c.z + at, columns, lane);
+    for (int n = 0; n < ROUNDS; n++) {
+        const int i = p.row + n * l.rows * (1 + BACK), step = step_of(p, i);
+        const int columns = i < steps * p.groups ? c.columns : 0;
+        const int64_t at =
+            ((t + step) * c.BH + p.bh) * c.N + (int64_t)(p.group + i - step * p.groups) * c.columns;
+        in->k[n] = load_columns<T, LANES, ALIGNED>((const T *)c.k + at, columns, p.lane);
+        in->q[n] = load_columns<T, LANES, ALIGNED>((const T *)c.q + at, columns, p.lane);
+        if (c.z_inside)
+            in->z[n] = load_columns<T, LANES, ALIGNED>((const T *)c.z + at, columns, p.lane);
+    }
 }
 
-/* Where item i of a chunk is put. */
-static __device__ int key_at(const layout &l, const place &p, int i)
+template <typename T, int LANES, int BACK>
+static __device__ __forceinline__ void send_for(incoming<T, LANES> *in, const layout &l,
+                                                const place &p, int64_t t, int steps)
 {
-    return (i / p.groups * l.groups + i % p.groups) * l.width;
+    const call &c = l.c;
+    const int64_t at = (t * c.BH + p.bh) * c.N + p.first + p.number, each = c.BH * c.N;
+
+    if (c.columns % 4 == 0)
+        send_for_keys<T, LANES, BACK, true>(in, l, p, t, steps);
+    else
+        send_for_keys<T, LANES, BACK, false>(in, l, p, t, steps);
+    for (int n = 0; n < values(LANES); n++) {
+        const int step = p.step + n * LANES * (1 + BACK);
+        const bool any = step < steps && p.number < p.rows;
+        store(&in->v[n], 0.0f);
+        store(&in->gate[n], 0.0f);
+        store(&in->y[n], 0.0f);
+        store(&in->dout[n], 0.0f);
+        if (any)
+            in->v[n] = ((const T *)c.v)[at + step * each];
+        if (any && c.z_outside)
+            in->gate[n] = ((const T *)c.z)[at + step * each];
+        if (any && BACK)
+            in->y[n] = ((const T *)c.y)[at + step * each];
+        if (any && BACK)
+            in->dout[n] = ((const T *)c.dout)[at + step * each];
+    }
 }
 
-/* The thread's number of that step, from step t on, in a tensor [T,BH,N]. */
-static __device__ int64_t number_at(const layout &l, const place &p, int64_t t, int step)
+/* It is there: into shared memory. */
+template <typename T, int LANES, int BACK>
+static __device__ __forceinline__ void settle(const incoming<T, LANES> &in, const layout &l,
+                                              const place &p, int steps, const staged &to)
 {
-    return ((t + step) * l.c.BH + p.bh) * l.c.N + p.first + p.number;
+    for (int n = 0; n < ROUNDS; n++) {
+        const int i = p.row + n * l.rows * (1 + BACK), step = step_of(p, i);
+        const bool any = i < steps * p.groups;
+        const int at = (step * l.groups + i - step * p.groups) * l.width;
+        put_key<T, LANES>(to, at, any, in.k[n], in.q[n], in.z[n]);
+    }
+    for (int n = 0; n < values(LANES); n++) {
+        const int step = p.step + n * LANES * (1 + BACK), at = step * l.rows + p.number;
+        if (step >= steps)
+            continue;
+        to.v[at] = load(&in.v[n]);
+        if (l.c.z_outside)
+            to.z[at] = load(&in.gate[n]);
+        if (BACK) {
+            const float y = load(&in.y[n]), gate = 1 / (1 + expf(-y));
+            to.dy[at] = load(&in.dout[n]) * y * gate * (2 + y * (1 - gate));
+        }
+    }
 }
 
 /* ---- one step ---- */
@@ -325,14 +409,49 @@ __device__ float bent<__nv_bfloat16>(float x)
     return tanh_approx(x);
 }
 
+/* What a step of a row needs from shared memory, taken a step ahead so that the
+ * chain never waits for it. */
+struct meal {
+    eight write, read, query;
+    float v, z;
+};
+
+/* Where the next one is. */
+struct table {
+    const float *write, *read, *query, *v, *z;
+};
+
+static __device__ __forceinline__ table table_of(const layout &l, const place &p, const staged &s,
+                                                 int step)
+{
+    const int key = step * l.groups * l.width + p.key, number = step * l.rows + p.row;
+    return {s.khat + key, s.u + key, s.q + key, s.v + number, s.z + number};
+}
+
+template <int LANES>
+static __device__ __forceinline__ meal serve(table *at, const layout &l, const place &p)
+{
+    meal m;
+    m.read = take<LANES>(at->read, p.lane);
+    m.write = take<LANES>(at->write, p.lane);
+    m.query = take<LANES>(at->query, p.lane);
+    m.v = *at->v;
+    m.z = l.c.z_outside ? *at->z : 1;
+    at->read += l.groups * l.width;
+    at->write += l.groups * l.width;
+    at->query += l.groups * l.width;
+    at->v += l.rows;
+    at->z += l.rows;
+    return m;
+}
+
 /* S <- f(S + delta k^T) given what S reads; returns delta. */
 template <typename T, int NONLIN>
-static __device__ __forceinline__ float advance(eight &S, const eight &khat, float reads, float v,
-                                                float z, bool gated)
+static __device__ __forceinline__ float advance(eight &S, const meal &m, float reads)
 {
-    float delta = gated ? fmaf(-z, reads, v) : v - reads;
+    const float delta = fmaf(-m.z, reads, m.v);
     for (int j = 0; j < COLUMNS; j++) {
-        float P = fmaf(delta, khat.x[j], S.x[j]);
+        float P = fmaf(delta, m.write.x[j], S.x[j]);
         S.x[j] = NONLIN == E74_TANH ? bent<T>(P) : P;
     }
     return delta;
@@ -340,74 +459,29 @@ static __device__ __forceinline__ float advance(eight &S, const eight &khat, flo
 
 /* ---- forward ---- */
 
-/* The chunk after this one, on its way. */
-template <typename T, int LANES>
-struct incoming {
-    raw<T> k[ROUNDS], q[ROUNDS], z[ROUNDS];
-    T v[values(LANES)], gate[values(LANES)];
-};
-
-template <typename T, int LANES>
-static __device__ void send_for(incoming<T, LANES> *in, const layout &l, const place &p, int64_t t)
-{
-    int steps = (int)min((int64_t)l.steps, l.c.T - t), threads = (int)blockDim.x;
-
-    for (int n = 0; n < ROUNDS; n++) {
-        int i = (n * threads + (int)threadIdx.x) / LANES;
-        load_key<T, LANES>(l, p, t, i, i < steps * p.groups, &in->k[n], &in->q[n], &in->z[n]);
-    }
-    for (int n = 0; n < values(LANES); n++) {
-        int step = p.step + n * LANES;
-        bool any = step < steps && p.number < p.rows;
-        int64_t at = any ? number_at(l, p, t, step) : 0;
-        store(&in->v[n], 0.0f);
-        store(&in->gate[n], 0.0f);
-        if (any)
-            in->v[n] = ((const T *)l.c.v)[at];
-        if (any && l.c.z_outside)
-            in->gate[n] = ((const T *)l.c.z)[at];
-    }
-}
-
-template <typename T, int LANES>
-static __device__ void settle(const incoming<T, LANES> &in, const layout &l, const place &p,
-                              int64_t t, const staged &to)
-{
-    int steps = (int)min((int64_t)l.steps, l.c.T - t), threads = (int)blockDim.x;
-
-    for (int n = 0; n < ROUNDS; n++) {
-        int i = (n * threads + (int)threadIdx.x) / LANES;
-        bool any = i < steps * p.groups;
-        put_key<T, LANES>(to, any ? key_at(l, p, i) : 0, any, in.k[n], in.q[n], in.z[n]);
-    }
-    for (int n = 0; n < values(LANES); n++) {
-        int step = p.step + n * LANES;
-        if (step >= steps)
-            continue;
-        to.v[step * l.rows + p.number] = load(&in.v[n]);
-        if (l.c.z_outside)
-            to.z[step * l.rows + p.number] = load(&in.gate[n]);
-    }
-}
-
 template <typename T>
-static __device__ void put_outputs(const layout &l, const place &p, int64_t t, int steps,
+static __device__ void put_outputs(const layout &l, const place &p, int64_t t, int steps, int each,
                                    const float *y)
 {
-    for (int step = p.step; step < steps && p.number < p.rows; step += p.stride) {
+    int64_t at = ((t + p.step) * l.c.BH + p.bh) * l.c.N + p.first + p.number;
+    for (int step = p.step; step < steps && p.number < p.rows; step += each) {
         const float x = y[step * l.rows + p.number];
-        const int64_t at = number_at(l, p, t, step);
         store((T *)l.c.y + at, x);
         store((T *)l.c.out + at, x * x / (1 + expf(-x)));
+        at += each * l.c.BH * l.c.N;
     }
 }
 
-/* The state of a checkpoint's slot, which counts from its (sequence, head). */
 template <int LANES>
 static __device__ void keep_state(const call &c, const place &p, int64_t segment, const eight &S)
 {
+    if (c.kept == KEPT_F32) {
+        float *to = (float *)c.checkpoints + segment * c.BH * c.M + p.element;
+        store_columns<float, LANES>(to, p.any ? c.columns : 0, p.lane, S);
+        return;
+    }
     for (int j = 0; j < COLUMNS && p.any; j++) {
-        int column = run<LANES>(j / 4, p.lane) + j % 4;
+        const int column = run<LANES>(j / 4, p.lane) + j % 4;
         if (column < c.columns)
             put_kept(c, segment * c.BH, p.element + column, S.x[j]);
     }
@@ -416,33 +490,46 @@ static __device__ void keep_state(const call &c, const place &p, int64_t segment
 template <int LANES>
 static __device__ eight kept_state(const call &c, const place &p, int64_t segment)
 {
-    eight S;
+    const int columns = p.any ? c.columns : 0;
+    if (c.kept == KEPT_F32)
+        return load_floats<LANES>((const float *)c.checkpoints + segment * c.BH * c.M + p.element,
+                                  columns, p.lane);
+    eight S = {};
     for (int j = 0; j < COLUMNS; j++) {
-        int column = run<LANES>(j / 4, p.lane) + j % 4;
-        S.x[j] = p.any && column < c.columns ? get_kept(c, segment * c.BH, p.element + column) : 0;
+        const int column = run<LANES>(j / 4, p.lane) + j % 4;
+        if (column < columns)
+            S.x[j] = get_kept(c, segment * c.BH, p.element + column);
     }
     return S;
 }
 
-/* What one step of a row needs from shared memory: taken a step ahead, so that
- * the chain never waits for it. */
-struct meal {
-    eight write, read, query;
-    float v, z;
-};
-
-template <int LANES>
-static __device__ __forceinline__ meal serve(const layout &l, const place &p, const staged &s,
-                                             int step)
+/* Steps from ... to - 1 of a chunk.  A dot product is begun as soon as S is
+ * there, and added up over the lanes when the next step begins. */
+template <typename T, int LANES, int NONLIN>
+static __device__ __forceinline__ void walk(const layout &l, const place &p, const staged &s,
+                                            int from, int to, eight &S)
 {
-    const int key = step * l.groups * l.width + p.key, number = step * l.rows + p.row;
-    meal m;
-    m.read = take<LANES>(s.u + key, p.lane);
-    m.write = take<LANES>(s.khat + key, p.lane);
-    m.query = take<LANES>(s.q + key, p.lane);
-    m.v = s.v[number];
-    m.z = l.c.z_outside ? s.z[number] : 0;
-    return m;
+    table at = table_of(l, p, s, from);
+    float *y_at = s.y + from * l.rows + p.row;
+    meal now = serve<LANES>(&at, l, p);
+    float reads = dot(S, now.read), y = 0;
+
+    UNROLL(2)
+    for (int i = from + 1; i < to; i++) {
+        const meal then = serve<LANES>(&at, l, p);
+        advance<T, NONLIN>(S, now, lanes_sum<LANES>(reads));
+        y = dot(S, now.query);
+        reads = dot(S, then.read);
+        y = lanes_sum<LANES>(y);
+        if (p.lane == 0)
+            *y_at = y;
+        y_at += l.rows;
+        now = then;
+    }
+    advance<T, NONLIN>(S, now, lanes_sum<LANES>(reads));
+    y = lanes_sum<LANES>(dot(S, now.query));
+    if (p.lane == 0)
+        *y_at = y;
 }
 
 template <typename T, int LANES, int NONLIN>
@@ -450,105 +537,75 @@ __global__ void __launch_bounds__(carriers(LANES, 0), 1) forward_rows(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
     const call &c = l.c;
-    const place p = place_of<LANES>(l, 0);
-    const int columns = p.any ? c.columns : 0;
-    incoming<T, LANES> next;
+    const place p = place_of<LANES>(l);
+    incoming<T, LANES> in;
     staged s;
     int64_t until_kept = 0, segment = 0;
 
     carve(l, 0, buffer, &s);
-    eight S = load_floats<LANES>(c.first + p.element, columns, p.lane);
-    send_for(&next, l, p, 0);
+    eight S = load_floats<LANES>(c.first + p.element, p.any ? c.columns : 0, p.lane);
+    send_for<T, LANES, 0>(&in, l, p, 0, (int)min((int64_t)l.steps, c.T));
     for (int64_t t = 0; t < c.T; t += l.steps) {
         const int steps = (int)min((int64_t)l.steps, c.T - t);
-        float y = 0;
 
         __syncthreads(); /* the last chunk is done */
         if (t > 0)
-            put_outputs<T>(l, p, t - l.steps, l.steps, s.y);
-        settle(next, l, p, t, s);
+            put_outputs<T>(l, p, t - l.steps, l.steps, LANES, s.y);
+        settle<T, LANES, 0>(in, l, p, steps, s);
         __syncthreads();
         if (t + steps < c.T)
-            send_for(&next, l, p, t + steps);
-        meal now = serve<LANES>(l, p, s, 0);
-        UNROLL(2)
-        for (int i = 0; i < steps; i++) {
-            if (until_kept-- == 0) {
-                until_kept = c.K - 1;
+            send_for<T, LANES, 0>(&in, l, p, t + steps,
+                                  (int)min((int64_t)l.steps, c.T - t - steps));
+        for (int from = 0, to; from < steps; from = to) {
+            if (until_kept == 0) {
                 keep_state<LANES>(c, p, segment++, S);
+                until_kept = c.K;
             }
-            const meal then = serve<LANES>(l, p, s, i + 1 < steps ? i + 1 : i);
-            float reads = lanes_sum<LANES>(dot(S, now.read));
-            y = lanes_sum<LANES>(y);
-            if (i > 0 && p.lane == 0)
-                s.y[(i - 1) * l.rows + p.row] = y;
-            advance<T, NONLIN>(S, now.write, reads, now.v, now.z, c.z_outside);
-            y = dot(S, now.query);
-            now = then;
+            to = (int)min((int64_t)steps, from + until_kept);
+            until_kept -= to - from;
+            walk<T, LANES, NONLIN>(l, p, s, from, to, S);
         }
-        y = lanes_sum<LANES>(y);
-        if (p.lane == 0)
-            s.y[(steps - 1) * l.rows + p.row] = y;
         if (t + steps >= c.T) {
             __syncthreads();
-            put_outputs<T>(l, p, t, steps, s.y);
+            put_outputs<T>(l, p, t, steps, LANES, s.y);
         }
     }
-    if (p.any)
-        store_columns<float, LANES>(c.last + p.element, columns, p.lane, S);
+    store_columns<float, LANES>(c.last + p.element, p.any ? c.columns : 0, p.lane, S);
 }
 
 /* ---- backward ---- */
 
-/* The steps from t on: keys, values and what the outputs' gradients say. */
-template <typename T, int LANES>
-static __device__ void stage(const layout &l, const place &p, int64_t t, int steps,
-                             const staged &to)
-{
-    const call &c = l.c;
-    int threads = (int)blockDim.x;
-
-    for (int first = 0; first < steps * p.groups; first += threads / LANES) {
-        int i = first + (int)threadIdx.x / LANES;
-        bool any = i < steps * p.groups;
-        raw<T> k, q, z;
-        load_key<T, LANES>(l, p, t, i, any, &k, &q, &z);
-        put_key<T, LANES>(to, any ? key_at(l, p, i) : 0, any, k, q, z);
-    }
-    for (int step = p.step; step < steps; step += p.stride) {
-        const bool any = p.number < p.rows;
-        const int64_t at = any ? number_at(l, p, t, step) : 0;
-        const int i = step * l.rows + p.number;
-        float y = any ? load((const T *)c.y + at) : 0, gate = 1 / (1 + expf(-y));
-        float dout = any ? load((const T *)c.dout + at) : 0;
-        to.v[i] = any ? load((const T *)c.v + at) : 0;
-        to.dy[i] = dout * y * gate * (2 + y * (1 - gate));
-        if (c.z_outside)
-            to.z[i] = any ? load((const T *)c.z + at) : 0;
-    }
-}
-
-/* S through some staged steps.  With slots, the states are left in them, before
- * the first step and after each. */
+/* S through some staged steps.  With slots, the states are left in them after
+ * each step. */
 template <typename T, int LANES, int NONLIN>
 static __device__ __forceinline__ void replay(const layout &l, const place &p, const staged &s,
                                               int from, int to, eight &S, float *slots)
 {
-    meal now = serve<LANES>(l, p, s, from);
+    const int number = from * l.rows + p.row;
+    float *slot = slots + (number + l.rows) * l.width;
+    float *delta_at = s.delta + number, *reads_at = s.reads + number;
+    table at = table_of(l, p, s, from);
+    meal now = serve<LANES>(&at, l, p);
+    float reads = dot(S, now.read);
+
     UNROLL(2)
     for (int i = from; i < to; i++) {
-        const int at = i * l.rows + p.row;
-        const meal then = serve<LANES>(l, p, s, i + 1 < to ? i + 1 : i);
-        float reads = lanes_sum<LANES>(dot(S, now.read));
-        float delta = advance<T, NONLIN>(S, now.write, reads, now.v, now.z, l.c.z_outside);
+        meal then = now;
+        if (i + 1 < to)
+            then = serve<LANES>(&at, l, p);
+        const float sum = lanes_sum<LANES>(reads), delta = advance<T, NONLIN>(S, now, sum);
+        reads = dot(S, then.read);
         now = then;
         if (!slots)
             continue;
-        leave<LANES>(slots + (at + l.rows) * l.width, p.lane, S);
+        leave<LANES>(slot, p.lane, S);
+        slot += l.rows * l.width;
         if (p.lane == 0) {
-            s.delta[at] = delta;
-            s.reads[at] = reads;
+            *delta_at = delta;
+            *reads_at = sum;
         }
+        delta_at += l.rows;
+        reads_at += l.rows;
     }
 }
 
@@ -584,14 +641,16 @@ static __device__ __forceinline__ void retreat(const layout &l, const place &p, 
     UNROLL(2)
     for (int i = to - 1; i >= from; i--) {
         const int at = i * l.rows + p.row;
-        const meal_back then = serve_back<LANES>(l, p, s, slots, i > from ? i - 1 : i);
+        meal_back then = now;
+        if (i > from)
+            then = serve_back<LANES>(l, p, s, slots, i - 1);
         for (int j = 0; j < COLUMNS; j++) {
             G.x[j] = fmaf(now.dy, now.query.x[j], G.x[j]);
             if (NONLIN == E74_TANH)
                 G.x[j] *= fmaf(-now.S.x[j], now.S.x[j], 1.0f);
         }
-        float dv = lanes_sum<LANES>(dot(G, now.write)), dreads = -dv * now.z;
-        leave<LANES>(dP + (i % BEHIND * l.rows + p.row) * l.width, p.lane, G);
+        const float dv = lanes_sum<LANES>(dot(G, now.write)), dreads = -dv * now.z;
+        leave<LANES>(dP + ((i - from) * l.rows + p.row) * l.width, p.lane, G);
         for (int j = 0; j < COLUMNS; j++)
             G.x[j] = fmaf(dreads, now.read.x[j], G.x[j]);
         if (p.lane == 0) {
@@ -612,61 +671,63 @@ static __device__ void put_four(float *row, int columns, int column, const four<
             row[column + j] = f.x[j];
 }
 
-/* to += the sum over the rows of a group: weight times four columns. */
-static __device__ void over_rows(four<float> *to, const float *weight, const float *columns,
-                                 int first, int rows, int each, int width)
-{
-    for (int row = first; row < rows; row += each)
-        for (int j = 0; j < 4; j++)
-            to->x[j] = fmaf(weight[row], columns[row * width + j], to->x[j]);
-}
-
 /* The column sums of steps from ... to - 1 by the second half of the block: an
  * item is (step, group, four columns); where there are threads to spare, a
  * warp's lanes share the rows of an item.  With dP those of the keys, else
  * those of the queries. */
 template <int LANES>
-static __device__ void sum_columns(const layout &l, const place &p, int64_t t, const staged &s,
-                                   int from, int to, const float *slots, const float *dP)
+static __device__ __forceinline__ void sum_columns(const layout &l, const place &p, int64_t t,
+                                                   const staged &s, int from, int to,
+                                                   const float *slots, const float *dP)
 {
     const call &c = l.c;
-    const int half = (int)blockDim.x / 2, self = (int)threadIdx.x - half;
-    const int quads = 2 * LANES, items = (to - from) * p.groups * quads;
-    const int rows = l.parts == 1 ? c.rows : p.rows;
-    int share = 1;
+    const int quads = 2 * LANES, half = l.rows * LANES, self = (int)threadIdx.x - half;
+    const int items = (to - from) * p.groups * quads, sub = self % 32 / p.each;
+    const int rows = l.parts == 1 ? c.rows : p.rows, width = l.width;
+    const int64_t all = c.T * c.BH * c.N;
 
-    while (2 * share * BEHIND * l.groups * quads <= half && 2 * share * quads <= 64)
-        share *= 2;
-    const int each = 32 / share, sub = self % 32 / each;
-    for (int first = self / 32 * each; first < items; first += half / share) {
-        int item = first + self % each, step = from + item / (p.groups * quads);
-        int group = item / quads % p.groups, column = item % quads * 4;
-        bool any = item < items;
-        int row = l.parts == 1 ? group * c.rows : 0, at = step * l.rows + row;
-        int64_t to_global = ((t + step) * c.BH + p.bh) * c.N + (p.group + group) * c.columns;
+    for (int first = self / 32 * p.each; first < items; first += half / p.share) {
+        const int item = first + self % p.each, rest = item / quads, column = item % quads * 4;
+        const int step = step_of(p, rest), group = rest - step * p.groups;
+        const int row = l.parts == 1 ? group * c.rows : 0, at = (from + step) * l.rows + row;
+        const bool any = item < items;
+        const float *before = slots + at * width + column, *after = before + l.rows * width;
         four<float> a = {}, b = {};
 
-        if (any && dP) {
-            over_rows(&a, s.delta + at, dP + (step % BEHIND * l.rows + row) * l.width + column, sub,
-                      rows, share, l.width);
-            const float *before = slots + at * l.width + column;
-            if (l.vectors == 3)
-                over_rows(&b, s.dreads + at, before, sub, rows, share, l.width);
-            else
-                over_rows(&a, s.dreads + at, before, sub, rows, share, l.width);
-        } else if (any) {
-            over_rows(&a, s.dy + at, slots + (at + l.rows) * l.width + column, sub, rows, share,
-                      l.width);
+        if (dP) {
+            const float *change = dP + (step * l.rows + row) * width + column;
+            UNROLL(4)
+            for (int r = sub; any && r < rows; r += p.share) {
+                const four<float> x = *(const four<float> *)(change + r * width);
+                const four<float> y = *(const four<float> *)(before + r * width);
+                const float delta = s.delta[at + r], dreads = s.dreads[at + r];
+                for (int j = 0; j < 4; j++) {
+                    a.x[j] = fmaf(delta, x.x[j], a.x[j]);
+                    b.x[j] = fmaf(dreads, y.x[j], b.x[j]);
+                }
+            }
+        } else {
+            UNROLL(4)
+            for (int r = sub; any && r < rows; r += p.share) {
+                const four<float> x = *(const four<float> *)(after + r * width);
+                const float dy = s.dy[at + r];
+                for (int j = 0; j < 4; j++)
+                    a.x[j] = fmaf(dy, x.x[j], a.x[j]);
+            }
         }
-        for (int d = each; d < 32; d *= 2)
+        if (l.vectors == 2)
+            for (int j = 0; j < 4; j++)
+                a.x[j] += b.x[j];
+        for (int d = p.each; d < 32; d *= 2)
             for (int j = 0; j < 4; j++) {
                 a.x[j] += __shfl_xor_sync(0xffffffff, a.x[j], d);
-                b.x[j] += __shfl_xor_sync(0xffffffff, b.x[j], d);
+                if (l.vectors == 3)
+                    b.x[j] += __shfl_xor_sync(0xffffffff, b.x[j], d);
             }
         if (!any || sub)
             continue;
-        const int64_t all = c.T * c.BH * c.N;
-        float *sums = l.sums + p.part * all + to_global;
+        float *sums = l.sums + p.part * all + ((t + from + step) * c.BH + p.bh) * c.N +
+                      (p.group + group) * c.columns;
         put_four(sums + (dP ? 0 : l.parts * all), c.columns, column, a);
         if (dP && l.vectors == 3)
             put_four(sums + 2 * l.parts * all, c.columns, column, b);
@@ -675,12 +736,12 @@ static __device__ void sum_columns(const layout &l, const place &p, int64_t t, c
 
 /* dv and dz as far as they are the rows' own. */
 template <typename T>
-static __device__ void put_rows(const layout &l, const place &p, int64_t t, int steps,
+static __device__ void put_rows(const layout &l, const place &p, int64_t t, int steps, int each,
                                 const staged &s)
 {
     const call &c = l.c;
-    for (int step = p.step; step < steps && p.number < p.rows; step += p.stride) {
-        const int64_t at = number_at(l, p, t, step);
+    int64_t at = ((t + p.step) * c.BH + p.bh) * c.N + p.first + p.number;
+    for (int step = p.step; step < steps && p.number < p.rows; step += each) {
         const int i = step * l.rows + p.number;
         if (l.dv)
             l.dv[at] = s.dv[i];
@@ -690,6 +751,7 @@ static __device__ void put_rows(const layout &l, const place &p, int64_t t, int 
             l.dz[at] = s.reads[i];
         else if (c.z_outside)
             store((T *)c.dz + at, s.reads[i]);
+        at += each * c.BH * c.N;
     }
 }
 
@@ -698,24 +760,32 @@ __global__ void __launch_bounds__(2 * carriers(LANES, 1), 1) backward_rows(layou
 {
     extern __shared__ __align__(16) float buffer[];
     const call &c = l.c;
-    const place p = place_of<LANES>(l, 1);
+    const place p = place_of<LANES>(l);
     const int columns = p.any ? c.columns : 0;
     float *const within = l.within + p.bh * (l.subs - 1) * c.M + p.element;
     staged s;
     float *const slots = buffer + carve(l, 1, buffer, &s);
     float *const ring = slots + (l.steps + 1) * l.rows * l.width;
     const int ring_part = BEHIND * l.rows * l.width;
+    const bool at_once = LANES <= 8 && l.subs == 1; /* beyond that registers are short */
+    incoming<T, LANES> in;
 
-    eight G = load_floats<LANES>(c.dlast + p.element, columns, p.lane);
-    for (int64_t end = c.T, begin; end > 0; end = begin) {
-        const int64_t segment = (end - 1) / c.K;
-        begin = segment * c.K;
+    eight G = load_floats<LANES>(c.dlast + p.element, columns, p.lane), S;
+    int64_t segment = (c.T - 1) / c.K;
+    if (at_once) {
+        send_for<T, LANES, 1>(&in, l, p, segment * c.K, (int)(c.T - segment * c.K));
+        S = kept_state<LANES>(c, p, segment);
+    }
+    for (; segment >= 0; segment--) {
+        const int64_t begin = segment * c.K, end = min(begin + c.K, c.T);
         const int subs = (int)ceil_div(end - begin, l.steps);
-        eight S = kept_state<LANES>(c, p, segment);
 
         /* A segment longer than what is kept at once: note states inside. */
+        if (!at_once)
+            S = kept_state<LANES>(c, p, segment);
         for (int sub = 0; sub < subs - 1; sub++) {
-            stage<T, LANES>(l, p, begin + sub * l.steps, l.steps, s);
+            send_for<T, LANES, 1>(&in, l, p, begin + sub * l.steps, l.steps);
+            settle<T, LANES, 1>(in, l, p, l.steps, s);
             __syncthreads();
             if (p.carries)
                 replay<T, LANES, NONLIN>(l, p, s, 0, l.steps, S, NULL);
@@ -727,10 +797,12 @@ __global__ void __launch_bounds__(2 * carriers(LANES, 1), 1) backward_rows(layou
             const int steps = (int)min((int64_t)l.steps, end - t);
             const int chunks = (steps + BEHIND - 1) / BEHIND;
 
-            stage<T, LANES>(l, p, t, steps, s);
-            if (subs > 1)
+            if (!at_once) {
+                send_for<T, LANES, 1>(&in, l, p, t, steps);
                 S = sub ? load_floats<LANES>(within + sub * c.M, columns, p.lane)
                         : kept_state<LANES>(c, p, segment);
+            }
+            settle<T, LANES, 1>(in, l, p, steps, s);
             if (p.carries)
                 leave<LANES>(slots + p.row * l.width, p.lane, S);
             __syncthreads();
@@ -742,6 +814,10 @@ __global__ void __launch_bounds__(2 * carriers(LANES, 1), 1) backward_rows(layou
                     sum_columns<LANES>(l, p, t, s, from - BEHIND, min(from, steps), slots, NULL);
                 __syncthreads();
             }
+            if (at_once && segment > 0) {
+                send_for<T, LANES, 1>(&in, l, p, begin - c.K, (int)c.K);
+                S = kept_state<LANES>(c, p, segment - 1);
+            }
             for (int n = chunks; n >= 0; n--) {
                 const int from = n * BEHIND;
                 if (p.carries && n > 0)
@@ -752,36 +828,35 @@ __global__ void __launch_bounds__(2 * carriers(LANES, 1), 1) backward_rows(layou
                                        ring + n % 2 * ring_part);
                 __syncthreads();
             }
-            put_rows<T>(l, p, t, steps, s);
+            put_rows<T>(l, p, t, steps, 2 * LANES, s);
         }
     }
     store_columns<float, LANES>(c.dfirst + p.element, columns, p.lane, G);
 }
 
-/* The sum over the parts, first part first. */
-template <int LANES>
-static __device__ eight sum_of_parts(const layout &l, int vector, int64_t at, int columns, int lane)
-{
-    const int64_t all = l.c.T * l.c.BH * l.c.N;
-    eight sum = {};
-    for (int part = 0; part < l.parts; part++) {
-        const float *from = l.sums + (vector * l.parts + part) * all + at;
-        eight e = load_floats<LANES>(from, columns, lane);
-        for (int j = 0; j < COLUMNS; j++)
-            sum.x[j] += e.x[j];
-    }
-    return sum;
-}
-
-static __device__ void add(eight *to, const eight &e)
+static __device__ __forceinline__ void add(eight *to, const eight &e)
 {
     for (int j = 0; j < COLUMNS; j++)
         to->x[j] += e.x[j];
 }
 
+/* The sum over the parts, first part first. */
+template <int LANES, bool ALIGNED>
+static __device__ __forceinline__ eight sum_of_parts(const layout &l, int vector, int64_t at,
+                                                     int columns, int lane)
+{
+    const int64_t all = l.c.T * l.c.BH * l.c.N;
+    const float *from = l.sums + vector * l.parts * all + at;
+    eight sum = {};
+    UNROLL(4)
+    for (int part = 0; part < l.parts; part++)
+        add(&sum, widened(load_columns<float, LANES, ALIGNED>(from + part * all, columns, lane)));
+    return sum;
+}
+
 /* From the sums to dk, dq, dz, and dv where it is tied: LANES threads for one
  * (step, sequence, head, group). */
-template <typename T, int LANES>
+template <typename T, int LANES, bool ALIGNED>
 __global__ void __launch_bounds__(128) finish_keys(layout l)
 {
     const call &c = l.c;
@@ -791,13 +866,13 @@ __global__ void __launch_bounds__(128) finish_keys(layout l)
     const int64_t at = any ? item / groups * c.N + item % groups * c.columns : 0;
     const int columns = any ? c.columns : 0;
 
-    eight k = widened(load_columns<T, LANES>((const T *)c.k + at, columns, lane));
-    eight dkey = sum_of_parts<LANES>(l, 0, at, columns, lane);
-    eight dq = sum_of_parts<LANES>(l, 1, at, columns, lane);
+    eight k = widened(load_columns<T, LANES, ALIGNED>((const T *)c.k + at, columns, lane));
+    eight dkey = sum_of_parts<LANES, ALIGNED>(l, 0, at, columns, lane);
+    eight dq = sum_of_parts<LANES, ALIGNED>(l, 1, at, columns, lane);
     float length = sqrtf(lanes_sum<LANES>(dot(k, k))), scale = length + (float)E74_EPSILON;
     if (c.z_inside) {
-        eight z = widened(load_columns<T, LANES>((const T *)c.z + at, columns, lane));
-        eight du = sum_of_parts<LANES>(l, 2, at, columns, lane), dz;
+        eight z = widened(load_columns<T, LANES, ALIGNED>((const T *)c.z + at, columns, lane));
+        eight du = sum_of_parts<LANES, ALIGNED>(l, 2, at, columns, lane), dz;
         for (int j = 0; j < COLUMNS; j++) {
             dkey.x[j] = fmaf(z.x[j], du.x[j], dkey.x[j]);
             dz.x[j] = du.x[j] * (k.x[j] / scale);
@@ -844,12 +919,13 @@ static layout layout_of(const struct frame *f, enum pass pass)
     l.parts = (int)ceil_div(c.rows, most);
     l.rows = l.parts > 1 ? most : (int)ceil_div(l.groups * c.rows, warp) * warp;
     l.vectors = c.z_inside ? 3 : 2;
+    const int half = pass == BACKWARD ? 2 : 1; /* how many times the rows' threads bring */
+    const int keys = half * ROUNDS * l.rows / l.groups;
+    const int numbers = half * values(l.lanes) * l.lanes;
     l.steps = CHUNK;
-    if (pass == FORWARD) {
-        int keys = ROUNDS * l.rows / l.groups, numbers = values(l.lanes) * l.lanes;
-        l.steps = l.steps < keys ? l.steps : keys;
-        l.steps = l.steps < numbers ? l.steps : numbers;
-    } else {
+    l.steps = l.steps < keys ? l.steps : keys;
+    l.steps = l.steps < numbers ? l.steps : numbers;
+    if (pass == BACKWARD) {
         l.steps = l.steps < c.K ? l.steps : (int)c.K;
         while (l.steps > 1 && shared_bytes(l, 1) > SHARED_MAX)
             l.steps--;
@@ -898,7 +974,9 @@ static int launch(const layout &l, enum pass pass)
     if (pass == FORWARD)
         return 0;
     const int64_t items = c.T * c.BH * (c.N / c.rows);
-    finish_keys<T, LANES><<<ceil_div(items * LANES, 128), 128, 0, gpu_stream()>>>(l);
+    void (*const finish)(layout) =
+        c.columns % 4 ? finish_keys<T, LANES, false> : finish_keys<T, LANES, true>;
+    finish<<<ceil_div(items * LANES, 128), 128, 0, gpu_stream()>>>(l);
     return cudaGetLastError();
 }
 

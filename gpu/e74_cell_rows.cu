@@ -1,20 +1,20 @@
 /* e74_cell, kernel `rows`: a state's rows meet the same keys but never each
  * other, so each row is carried through all steps by LANES neighbouring
- * threads, which hold eight of its columns each in registers.  A block takes
- * some rows of one (sequence, head); a chunk of steps at a time, it brings the
- * keys into shared memory, normalised; the next chunk's are on their way
- * meanwhile.
+ * threads, which hold eight of its columns each in registers.
  *
  * A step is a chain: dot product with the key (eight products a thread, then
  * shuffles over the lanes), residual, update, f.  The dot product with the
- * query goes along with the next step's, off the chain.
+ * query goes along with the next step's, off the chain.  A block has as many
+ * threads again that keep everything else away from the chain: a chunk of
+ * steps ahead they bring keys into shared memory, normalised; a chunk behind
+ * they write the outputs.
  *
- * Backward, a block has as many threads again.  The first half replays a
- * segment once, leaves its states in shared memory and walks back over them;
- * the second half follows a few steps behind and adds up over the rows what
- * belongs to the keys.  A second launch puts the sums of several blocks of
- * one (sequence, head) together, in their order, and turns gradients of
- * normalised keys into those of keys.
+ * Backward, a segment is replayed once, its states are left in shared memory,
+ * and the carriers walk back over them; what a state's element adds to a
+ * key's gradient takes the element's place.  The helpers follow a few steps
+ * behind and add up over the rows.  A second launch puts the sums of several
+ * blocks of one (sequence, head) together, in their order, and turns
+ * gradients of normalised keys into those of keys.
  *
  * The step uses fmaf and never a bare a * b + c, so that forward and replay
  * cannot be contracted differently. */
@@ -23,22 +23,17 @@
 
 enum {
     COLUMNS = 8, /* of a thread: two runs of four, half a row apart */
-    CHUNK = 32,  /* steps whose keys are in shared memory, at most */
-    ROUNDS = 2,  /* keys of a chunk that a thread brings, at most */
-    BEHIND = 4,  /* steps of the column sums' stride */
+    CHUNK = 32,  /* steps whose keys are in shared memory at once, at most */
+    ROUNDS = 1,  /* keys that a helper brings at once */
+    CARRIERS = 128,
+    BEHIND = 8, /* steps of the column sums' stride, at most */
     SHARED_MAX = 227 * 1024
 };
 
-/* Threads that carry rows, at most, in a block of either pass. */
-static constexpr __host__ __device__ int carriers(int lanes, int backward)
-{
-    return backward && lanes >= 16 ? 192 : 128;
-}
-
-/* Values of rows in a chunk that a thread brings, at most. */
+/* Numbers of rows that a helper brings at once. */
 static constexpr __host__ __device__ int values(int lanes)
 {
-    return lanes >= 8 ? 4 : 8;
+    return lanes >= 8 ? 2 : lanes > 1 ? 4 : 8;
 }
 
 /* ---- how a call is laid out over blocks ---- */
@@ -51,7 +46,8 @@ struct layout {
     int lanes, width;  /* threads of a row; columns of it with its padding */
     int rows;          /* of a block, with padding */
     int groups, parts; /* of a block; of a group */
-    int steps;         /* a chunk's forward, and kept at once backward */
+    int batch, steps;  /* that helpers bring at once; of a chunk, or kept at once */
+    int behind;        /* steps of the column sums' stride */
     int vectors;       /* sums over rows for each key: 2, or 3 with dz among them */
     float *sums;       /* [vectors][parts][T*BH*N] */
     float *dv, *dz;    /* [T*BH*N] where the rows' share is not all */
@@ -59,17 +55,17 @@ struct layout {
     int subs;
 };
 
-/* A block's share, and a thread's of that.  In a block that goes backward the
- * second half of the threads carries no rows. */
+/* A block's share, and a thread's of that: the first half of the threads are
+ * carriers, the second half helpers. */
 struct place {
     int64_t bh;
     int part, group, groups; /* the first group, and how many */
     int first, rows;         /* the first row, and how many */
-    int lane, row;           /* which lane of which row of the block; */
-    bool carries, any;       /* if it carries one, and if there is that row at all */
+    bool carries, any;       /* a carrier's row may be one too many */
+    int lane, row;           /* of a carrier; a helper brings that lane's columns */
     int key;                 /* where the row's columns begin within a step's keys */
-    int64_t element;         /* and the row within the state */
-    int step, number;        /* of the numbers [steps][rows]: the first it brings, */
+    int64_t element;         /* and the row within the states */
+    int step, number;        /* of the numbers [steps][rows], the first that a helper brings */
     int share, each;         /* of the column sums: threads for an item, items of a warp */
 };
 
@@ -77,7 +73,8 @@ template <int LANES>
 static __device__ place place_of(const layout &l)
 {
     const int all = l.c.N / l.c.rows, sets = (all + l.groups - 1) / l.groups;
-    const int i = (int)(blockIdx.x % (sets * l.parts)), self = (int)threadIdx.x;
+    const int i = (int)(blockIdx.x % (sets * l.parts)), half = l.rows * LANES;
+    const int self = (int)threadIdx.x % half;
     place p;
 
     p.bh = blockIdx.x / (sets * l.parts);
@@ -86,16 +83,16 @@ static __device__ place place_of(const layout &l)
     p.groups = min(l.groups, all - p.group);
     p.first = p.group * l.c.rows + p.part * l.rows;
     p.rows = l.parts == 1 ? p.groups * l.c.rows : min(l.rows, l.c.rows - p.part * l.rows);
+    p.carries = (int)threadIdx.x < half;
     p.lane = self % LANES;
     p.row = self / LANES;
-    p.carries = p.row < l.rows;
-    p.any = p.row < p.rows;
+    p.any = p.carries && p.row < p.rows;
     p.key = p.any && l.parts == 1 ? p.row / l.c.rows * l.width : 0;
     p.element = p.bh * l.c.M + (int64_t)(p.first + p.row) * l.c.columns;
     p.step = self / l.rows;
     p.number = self % l.rows;
     p.share = 1;
-    while (p.share * BEHIND * l.groups * 4 <= l.rows && p.share * 4 * LANES <= 64)
+    while (2 * p.share * BEHIND * l.groups * 2 <= l.rows && p.share * 4 * LANES <= 64)
         p.share *= 2;
     p.each = 32 / p.share;
     return p;
@@ -240,14 +237,26 @@ static __device__ __forceinline__ float lanes_sum(float x)
     return x;
 }
 
+/* Two at once take no longer than one. */
+template <int LANES>
+static __device__ __forceinline__ void lanes_sums(float *x, float *y)
+{
+    for (int d = LANES / 2; d; d /= 2) {
+        const float a = __shfl_xor_sync(0xffffffff, *x, d);
+        const float b = __shfl_xor_sync(0xffffffff, *y, d);
+        *x += a;
+        *y += b;
+    }
+}
+
 /* ---- what a chunk of steps needs, in shared memory ---- */
 
 struct staged {
     float *khat, *u, *q;       /* [steps][groups][width]; u is khat without an inner z */
     float *v, *z;              /* [steps][rows]; z only where it modulates rows */
-    float *y;                  /* [steps][rows] forward */
-    float *dy, *delta, *reads; /* [steps][rows] backward; reads becomes the rows' dz */
-    float *dreads, *dv;
+    float *y;                  /* forward */
+    float *dy, *delta, *reads; /* backward */
+    float *dv;
 };
 
 /* Returns the floats it takes, a multiple of four. */
@@ -265,18 +274,16 @@ static __host__ __device__ int carve(const layout &l, int backward, float *at, s
     s->y = s->dy = numbers + 2 * rows;
     s->delta = numbers + 3 * rows;
     s->reads = numbers + 4 * rows;
-    s->dreads = numbers + 5 * rows;
-    s->dv = numbers + 6 * rows;
-    return (vectors * keys + (backward ? 7 : 3) * rows + 3) / 4 * 4;
+    s->dv = numbers + 5 * rows;
+    return (vectors * keys + (backward ? 6 : 3) * rows + 3) / 4 * 4;
 }
 
 /* One key of each kind, normalised, from registers to shared memory.  Called
  * by whole warps; those threads that have no key bring zeros nowhere. */
 template <typename T, int LANES>
-static __device__ void put_key(const staged &to, int at, bool any, const raw<T> &k, const raw<T> &q,
-                               const raw<T> &z)
+static __device__ void put_key(const staged &to, int lane, int at, bool any, const raw<T> &k,
+                               const raw<T> &q, const raw<T> &z)
 {
-    int lane = threadIdx.x % LANES;
     eight key = widened(k);
     float scale = 1 / (sqrtf(lanes_sum<LANES>(dot(key, key))) + (float)E74_EPSILON);
 
@@ -294,28 +301,27 @@ static __device__ void put_key(const staged &to, int at, bool any, const raw<T> 
     leave<LANES>(to.u + at, lane, key);
 }
 
-/* A chunk of steps on its way: the keys that this thread brings, and its
- * numbers of rows; y and dout only on the way back. */
+/* Steps on their way: the keys that a helper brings, and its numbers of rows;
+ * y and dout only on the way back. */
 template <typename T, int LANES>
 struct incoming {
     raw<T> k[ROUNDS], q[ROUNDS], z[ROUNDS];
     T v[values(LANES)], gate[values(LANES)], y[values(LANES)], dout[values(LANES)];
 };
 
-/* Key i of a chunk is that of a step and a group. */
+/* Key i of some steps is that of a step and a group. */
 static __device__ int step_of(const place &p, int i)
 {
     return p.groups == 1 ? i : i / p.groups;
 }
 
-/* BACK is how many times as many threads as carry rows bring them, less one. */
-template <typename T, int LANES, int BACK, bool ALIGNED>
+template <typename T, int LANES, bool ALIGNED>
 static __device__ __forceinline__ void send_for_keys(incoming<T, LANES> *in, const layout &l,
                                                      const place &p, int64_t t, int steps)
 {
     const call &c = l.c;
     for (int n = 0; n < ROUNDS; n++) {
-        const int i = p.row + n * l.rows * (1 + BACK), step = step_of(p, i);
+        const int i = p.row + n * l.rows, step = step_of(p, i);
         const int columns = i < steps * p.groups ? c.columns : 0;
         const int64_t at =
             ((t + step) * c.BH + p.bh) * c.N + (int64_t)(p.group + i - step * p.groups) * c.columns;
@@ -326,7 +332,8 @@ static __device__ __forceinline__ void send_for_keys(incoming<T, LANES> *in, con
     }
 }
 
-template <typename T, int LANES, int BACK>
+/* Up to l.batch steps from step t on. */
+template <typename T, int LANES, bool BACK>
 static __device__ __forceinline__ void send_for(incoming<T, LANES> *in, const layout &l,
                                                 const place &p, int64_t t, int steps)
 {
@@ -334,11 +341,11 @@ static __device__ __forceinline__ void send_for(incoming<T, LANES> *in, const la
     const int64_t at = (t * c.BH + p.bh) * c.N + p.first + p.number, each = c.BH * c.N;
 
     if (c.columns % 4 == 0)
-        send_for_keys<T, LANES, BACK, true>(in, l, p, t, steps);
+        send_for_keys<T, LANES, true>(in, l, p, t, steps);
     else
-        send_for_keys<T, LANES, BACK, false>(in, l, p, t, steps);
+        send_for_keys<T, LANES, false>(in, l, p, t, steps);
     for (int n = 0; n < values(LANES); n++) {
-        const int step = p.step + n * LANES * (1 + BACK);
+        const int step = p.step + n * LANES;
         const bool any = step < steps && p.number < p.rows;
         store(&in->v[n], 0.0f);
         store(&in->gate[n], 0.0f);
@@ -355,19 +362,19 @@ static __device__ __forceinline__ void send_for(incoming<T, LANES> *in, const la
     }
 }
 
-/* It is there: into shared memory. */
-template <typename T, int LANES, int BACK>
+/* They are there: into shared memory, as steps from ... */
+template <typename T, int LANES, bool BACK>
 static __device__ __forceinline__ void settle(const incoming<T, LANES> &in, const layout &l,
-                                              const place &p, int steps, const staged &to)
+                                              const place &p, int from, int steps, const staged &to)
 {
     for (int n = 0; n < ROUNDS; n++) {
-        const int i = p.row + n * l.rows * (1 + BACK), step = step_of(p, i);
+        const int i = p.row + n * l.rows, step = step_of(p, i);
         const bool any = i < steps * p.groups;
-        const int at = (step * l.groups + i - step * p.groups) * l.width;
-        put_key<T, LANES>(to, at, any, in.k[n], in.q[n], in.z[n]);
+        const int at = ((from + step) * l.groups + i - step * p.groups) * l.width;
+        put_key<T, LANES>(to, p.lane, at, any, in.k[n], in.q[n], in.z[n]);
     }
     for (int n = 0; n < values(LANES); n++) {
-        const int step = p.step + n * LANES * (1 + BACK), at = step * l.rows + p.number;
+        const int step = p.step + n * LANES, at = (from + step) * l.rows + p.number;
         if (step >= steps)
             continue;
         to.v[at] = load(&in.v[n]);
@@ -377,6 +384,19 @@ static __device__ __forceinline__ void settle(const incoming<T, LANES> &in, cons
             const float y = load(&in.y[n]), gate = 1 / (1 + expf(-y));
             to.dy[at] = load(&in.dout[n]) * y * gate * (2 + y * (1 - gate));
         }
+    }
+}
+
+/* Both, for steps from ... to - 1 of those that begin with t. */
+template <typename T, int LANES, bool BACK>
+static __device__ __forceinline__ void bring(const layout &l, const place &p, int64_t t, int from,
+                                             int to, const staged &s)
+{
+    incoming<T, LANES> in;
+    for (; from < to; from += l.batch) {
+        const int some = min(l.batch, to - from);
+        send_for<T, LANES, BACK>(&in, l, p, t + from, some);
+        settle<T, LANES, BACK>(in, l, p, from, some, s);
     }
 }
 
@@ -512,65 +532,67 @@ static __device__ __forceinline__ void walk(const layout &l, const place &p, con
     table at = table_of(l, p, s, from);
     float *y_at = s.y + from * l.rows + p.row;
     meal now = serve<LANES>(&at, l, p);
-    float reads = dot(S, now.read), y = 0;
+    float reads = lanes_sum<LANES>(dot(S, now.read)), y = 0;
 
     UNROLL(2)
     for (int i = from + 1; i < to; i++) {
         const meal then = serve<LANES>(&at, l, p);
-        advance<T, NONLIN>(S, now, lanes_sum<LANES>(reads));
+        advance<T, NONLIN>(S, now, reads);
         y = dot(S, now.query);
         reads = dot(S, then.read);
-        y = lanes_sum<LANES>(y);
+        lanes_sums<LANES>(&reads, &y);
         if (p.lane == 0)
             *y_at = y;
         y_at += l.rows;
         now = then;
     }
-    advance<T, NONLIN>(S, now, lanes_sum<LANES>(reads));
+    advance<T, NONLIN>(S, now, reads);
     y = lanes_sum<LANES>(dot(S, now.query));
     if (p.lane == 0)
         *y_at = y;
 }
 
 template <typename T, int LANES, int NONLIN>
-__global__ void __launch_bounds__(carriers(LANES, 0), 1) forward_rows(layout l)
+__global__ void __launch_bounds__(2 * CARRIERS, 2) forward_rows(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
     const call &c = l.c;
     const place p = place_of<LANES>(l);
-    incoming<T, LANES> in;
-    staged s;
+    const int columns = p.any ? c.columns : 0;
+    staged now, other;
     int64_t until_kept = 0, segment = 0;
+    const int size = carve(l, 0, buffer, &now);
 
-    carve(l, 0, buffer, &s);
-    eight S = load_floats<LANES>(c.first + p.element, p.any ? c.columns : 0, p.lane);
-    send_for<T, LANES, 0>(&in, l, p, 0, (int)min((int64_t)l.steps, c.T));
-    for (int64_t t = 0; t < c.T; t += l.steps) {
+    eight S = load_floats<LANES>(c.first + p.element, columns, p.lane);
+    if (!p.carries)
+        bring<T, LANES, false>(l, p, 0, 0, (int)min((int64_t)l.steps, c.T), now);
+    __syncthreads();
+    for (int64_t t = 0, chunk = 0; t < c.T; t += l.steps, chunk++) {
         const int steps = (int)min((int64_t)l.steps, c.T - t);
 
-        __syncthreads(); /* the last chunk is done */
-        if (t > 0)
-            put_outputs<T>(l, p, t - l.steps, l.steps, LANES, s.y);
-        settle<T, LANES, 0>(in, l, p, steps, s);
-        __syncthreads();
-        if (t + steps < c.T)
-            send_for<T, LANES, 0>(&in, l, p, t + steps,
-                                  (int)min((int64_t)l.steps, c.T - t - steps));
-        for (int from = 0, to; from < steps; from = to) {
+        carve(l, 0, buffer + chunk % 2 * size, &now);
+        carve(l, 0, buffer + (1 - chunk % 2) * size, &other);
+        if (!p.carries) {
+            if (t > 0)
+                put_outputs<T>(l, p, t - l.steps, l.steps, LANES, other.y);
+            if (t + steps < c.T)
+                bring<T, LANES, false>(l, p, t + steps, 0,
+                                       (int)min((int64_t)l.steps, c.T - t - steps), other);
+        }
+        for (int from = 0, to; p.carries && from < steps; from = to) {
             if (until_kept == 0) {
                 keep_state<LANES>(c, p, segment++, S);
                 until_kept = c.K;
             }
             to = (int)min((int64_t)steps, from + until_kept);
             until_kept -= to - from;
-            walk<T, LANES, NONLIN>(l, p, s, from, to, S);
+            walk<T, LANES, NONLIN>(l, p, now, from, to, S);
         }
-        if (t + steps >= c.T) {
-            __syncthreads();
-            put_outputs<T>(l, p, t, steps, LANES, s.y);
-        }
+        __syncthreads();
+        if (!p.carries && t + steps >= c.T)
+            put_outputs<T>(l, p, t, steps, LANES, now.y);
     }
-    store_columns<float, LANES>(c.last + p.element, p.any ? c.columns : 0, p.lane, S);
+    store_columns<float, LANES>(c.last + p.element, columns, p.lane, S);
 }
 
 /* ---- backward ---- */
@@ -586,78 +608,117 @@ static __device__ __forceinline__ void replay(const layout &l, const place &p, c
     float *delta_at = s.delta + number, *reads_at = s.reads + number;
     table at = table_of(l, p, s, from);
     meal now = serve<LANES>(&at, l, p);
-    float reads = dot(S, now.read);
+    float reads = lanes_sum<LANES>(dot(S, now.read));
 
     UNROLL(2)
     for (int i = from; i < to; i++) {
-        meal then = now;
-        if (i + 1 < to)
-            then = serve<LANES>(&at, l, p);
-        const float sum = lanes_sum<LANES>(reads), delta = advance<T, NONLIN>(S, now, sum);
-        reads = dot(S, then.read);
-        now = then;
-        if (!slots)
-            continue;
-        leave<LANES>(slot, p.lane, S);
-        slot += l.rows * l.width;
-        if (p.lane == 0) {
-            *delta_at = delta;
-            *reads_at = sum;
+        /* (After the last step, of the number that follows: never used.)  Loads
+         * and stores queue up before shuffles: none between a dot product's
+         * two halves. */
+        const meal then = serve<LANES>(&at, l, p);
+        const float delta = advance<T, NONLIN>(S, now, reads);
+        const float next = lanes_sum<LANES>(dot(S, then.read));
+        if (slots) {
+            leave<LANES>(slot, p.lane, S);
+            if (p.lane == 0) {
+                *delta_at = delta;
+                *reads_at = reads;
+            }
         }
+        slot += l.rows * l.width;
         delta_at += l.rows;
         reads_at += l.rows;
+        reads = next;
+        now = then;
     }
 }
 
-/* What a step back needs. */
+/* What a step back needs, and where the next one is. */
 struct meal_back {
-    eight write, read, query, S;
-    float dy, z;
+    eight write, read, query;
+    float dy, z, delta;
 };
 
-template <int LANES>
-static __device__ __forceinline__ meal_back serve_back(const layout &l, const place &p,
-                                                       const staged &s, const float *slots,
-                                                       int step)
+struct table_back {
+    const float *write, *read, *query, *dy, *z, *delta;
+};
+
+static __device__ __forceinline__ table_back table_back_of(const layout &l, const place &p,
+                                                           const staged &s, int step)
 {
     const int key = step * l.groups * l.width + p.key, number = step * l.rows + p.row;
+    return {s.khat + key, s.u + key, s.q + key, s.dy + number, s.z + number, s.delta + number};
+}
+
+template <int LANES>
+static __device__ __forceinline__ meal_back serve_back(table_back *at, const layout &l,
+                                                       const place &p, bool more)
+{
+    const int key = more ? l.groups * l.width : 0, number = more ? l.rows : 0;
     meal_back m;
-    m.query = take<LANES>(s.q + key, p.lane);
-    m.S = take<LANES>(slots + (number + l.rows) * l.width, p.lane);
-    m.write = take<LANES>(s.khat + key, p.lane);
-    m.read = take<LANES>(s.u + key, p.lane);
-    m.dy = s.dy[number];
-    m.z = l.c.z_outside ? s.z[number] : 1;
+    m.query = take<LANES>(at->query, p.lane);
+    m.write = take<LANES>(at->write, p.lane);
+    m.read = take<LANES>(at->read, p.lane);
+    m.dy = *at->dy;
+    m.delta = *at->delta;
+    m.z = l.c.z_outside ? *at->z : 1;
+    at->query -= key;
+    at->write -= key;
+    at->read -= key;
+    at->dy -= number;
+    at->delta -= number;
+    at->z -= number;
     return m;
 }
 
-/* Back over the steps to - 1 ... from; G is dL/dS after, then before them. */
+/* Back over the steps to - 1 ... from; G is dL/dS after, then before them.
+ * What an element of the state adds to dk^ is left in the slot of the state
+ * after the step, which nobody needs any more; where z modulates the inner
+ * side, what it adds to du, in the ring. */
 template <int LANES, int NONLIN>
 static __device__ __forceinline__ void retreat(const layout &l, const place &p, const staged &s,
-                                               int from, int to, eight &G, const float *slots,
-                                               float *dP)
+                                               int from, int to, eight &G, float *slots,
+                                               float *ring)
 {
-    meal_back now = serve_back<LANES>(l, p, s, slots, to - 1);
+    const bool inside = l.vectors == 3;
+    const int piece = l.rows * l.width;
+    float *slot = slots + (to * l.rows + p.row) * l.width;
+    float *du_at = ring + ((to - 1 - from) * l.rows + p.row) * l.width;
+    float *dv_at = s.dv + (to - 1) * l.rows + p.row;
+    table_back at = table_back_of(l, p, s, to - 1);
+    meal_back now = serve_back<LANES>(&at, l, p, to - 1 > from);
+    eight after = take<LANES>(slot, p.lane), before = take<LANES>(slot - piece, p.lane);
+
     UNROLL(2)
     for (int i = to - 1; i >= from; i--) {
-        const int at = i * l.rows + p.row;
-        meal_back then = now;
-        if (i > from)
-            then = serve_back<LANES>(l, p, s, slots, i - 1);
         for (int j = 0; j < COLUMNS; j++) {
             G.x[j] = fmaf(now.dy, now.query.x[j], G.x[j]);
             if (NONLIN == E74_TANH)
-                G.x[j] *= fmaf(-now.S.x[j], now.S.x[j], 1.0f);
+                G.x[j] *= fmaf(-after.x[j], after.x[j], 1.0f);
         }
         const float dv = lanes_sum<LANES>(dot(G, now.write)), dreads = -dv * now.z;
-        leave<LANES>(dP + ((i - from) * l.rows + p.row) * l.width, p.lane, G);
-        for (int j = 0; j < COLUMNS; j++)
+        const float with_key = inside ? 0 : dreads;
+        const meal_back then = serve_back<LANES>(&at, l, p, i - 1 > from);
+        const eight next = take<LANES>(i > from ? slot - 2 * piece : slot - piece, p.lane);
+        eight dkey;
+        for (int j = 0; j < COLUMNS; j++) {
+            dkey.x[j] = fmaf(with_key, before.x[j], now.delta * G.x[j]);
             G.x[j] = fmaf(dreads, now.read.x[j], G.x[j]);
-        if (p.lane == 0) {
-            s.dv[at] = dv;
-            s.dreads[at] = dreads;
-            s.reads[at] *= -dv; /* now the row's share of dz */
         }
+        leave<LANES>(slot, p.lane, dkey);
+        if (inside) {
+            eight du;
+            for (int j = 0; j < COLUMNS; j++)
+                du.x[j] = dreads * before.x[j];
+            leave<LANES>(du_at, p.lane, du);
+        }
+        if (p.lane == 0)
+            *dv_at = dv;
+        slot -= piece;
+        du_at -= piece;
+        dv_at -= l.rows;
+        after = before;
+        before = next;
         now = then;
     }
 }
@@ -671,14 +732,41 @@ static __device__ void put_four(float *row, int columns, int column, const four<
             row[column + j] = f.x[j];
 }
 
-/* The column sums of steps from ... to - 1 by the second half of the block: an
- * item is (step, group, four columns); where there are threads to spare, a
- * warp's lanes share the rows of an item.  With dP those of the keys, else
- * those of the queries. */
-template <int LANES>
+/* The sum over `rows` rows from `first` on, every `each`-th, of four columns,
+ * each row weighted where there are weights. */
+template <bool WEIGHTED>
+static __device__ __forceinline__ four<float>
+over_rows(const float *columns, int width, const float *weight, int first, int rows, int each)
+{
+    four<float> sum = {};
+    UNROLL(4)
+    for (int row = first; row < rows; row += each) {
+        const four<float> x = *(const four<float> *)(columns + row * width);
+        const float w = WEIGHTED ? weight[row] : 1;
+        for (int j = 0; j < 4; j++)
+            sum.x[j] = WEIGHTED ? fmaf(w, x.x[j], sum.x[j]) : sum.x[j] + x.x[j];
+    }
+    return sum;
+}
+
+/* Over the lanes that share an item, and from the first of them to [T,BH,N]. */
+static __device__ __forceinline__ void put_sum(float *row, int columns, int column, bool mine,
+                                               int each, four<float> sum)
+{
+    for (int d = each; d < 32; d *= 2)
+        for (int j = 0; j < 4; j++)
+            sum.x[j] += __shfl_xor_sync(0xffffffff, sum.x[j], d);
+    if (mine)
+        put_four(row, columns, column, sum);
+}
+
+/* The column sums of steps from ... to - 1, by the helpers: an item is (step,
+ * group, four columns); where there are threads to spare, a warp's lanes
+ * share the rows of an item.  BACK: those of the keys, else of the queries. */
+template <int LANES, bool BACK>
 static __device__ __forceinline__ void sum_columns(const layout &l, const place &p, int64_t t,
                                                    const staged &s, int from, int to,
-                                                   const float *slots, const float *dP)
+                                                   const float *slots, const float *ring)
 {
     const call &c = l.c;
     const int quads = 2 * LANES, half = l.rows * LANES, self = (int)threadIdx.x - half;
@@ -690,47 +778,23 @@ static __device__ __forceinline__ void sum_columns(const layout &l, const place 
         const int item = first + self % p.each, rest = item / quads, column = item % quads * 4;
         const int step = step_of(p, rest), group = rest - step * p.groups;
         const int row = l.parts == 1 ? group * c.rows : 0, at = (from + step) * l.rows + row;
-        const bool any = item < items;
-        const float *before = slots + at * width + column, *after = before + l.rows * width;
-        four<float> a = {}, b = {};
-
-        if (dP) {
-            const float *change = dP + (step * l.rows + row) * width + column;
-            UNROLL(4)
-            for (int r = sub; any && r < rows; r += p.share) {
-                const four<float> x = *(const four<float> *)(change + r * width);
-                const four<float> y = *(const four<float> *)(before + r * width);
-                const float delta = s.delta[at + r], dreads = s.dreads[at + r];
-                for (int j = 0; j < 4; j++) {
-                    a.x[j] = fmaf(delta, x.x[j], a.x[j]);
-                    b.x[j] = fmaf(dreads, y.x[j], b.x[j]);
-                }
-            }
-        } else {
-            UNROLL(4)
-            for (int r = sub; any && r < rows; r += p.share) {
-                const four<float> x = *(const four<float> *)(after + r * width);
-                const float dy = s.dy[at + r];
-                for (int j = 0; j < 4; j++)
-                    a.x[j] = fmaf(dy, x.x[j], a.x[j]);
-            }
-        }
-        if (l.vectors == 2)
-            for (int j = 0; j < 4; j++)
-                a.x[j] += b.x[j];
-        for (int d = p.each; d < 32; d *= 2)
-            for (int j = 0; j < 4; j++) {
-                a.x[j] += __shfl_xor_sync(0xffffffff, a.x[j], d);
-                if (l.vectors == 3)
-                    b.x[j] += __shfl_xor_sync(0xffffffff, b.x[j], d);
-            }
-        if (!any || sub)
-            continue;
+        const int last = item < items ? rows : 0;
+        const bool mine = item < items && sub == 0;
+        const float *slot = slots + (at + l.rows) * width + column;
         float *sums = l.sums + p.part * all + ((t + from + step) * c.BH + p.bh) * c.N +
                       (p.group + group) * c.columns;
-        put_four(sums + (dP ? 0 : l.parts * all), c.columns, column, a);
-        if (dP && l.vectors == 3)
-            put_four(sums + 2 * l.parts * all, c.columns, column, b);
+
+        if (!BACK) {
+            put_sum(sums + l.parts * all, c.columns, column, mine, p.each,
+                    over_rows<true>(slot, width, s.dy + at, sub, last, p.share));
+            continue;
+        }
+        put_sum(sums, c.columns, column, mine, p.each,
+                over_rows<false>(slot, width, NULL, sub, last, p.share));
+        if (l.vectors == 3)
+            put_sum(sums + 2 * l.parts * all, c.columns, column, mine, p.each,
+                    over_rows<false>(ring + (step * l.rows + row) * width + column, width, NULL,
+                                     sub, last, p.share));
     }
 }
 
@@ -748,89 +812,120 @@ static __device__ void put_rows(const layout &l, const place &p, int64_t t, int 
         else
             store((T *)c.dv + at, s.dv[i]);
         if (c.z_outside && l.dz)
-            l.dz[at] = s.reads[i];
+            l.dz[at] = -s.dv[i] * s.reads[i];
         else if (c.z_outside)
-            store((T *)c.dz + at, s.reads[i]);
+            store((T *)c.dz + at, -s.dv[i] * s.reads[i]);
         at += each * c.BH * c.N;
     }
 }
 
+/* The states inside of a segment longer than what is kept at once, noted every
+ * l.steps steps. */
 template <typename T, int LANES, int NONLIN>
-__global__ void __launch_bounds__(2 * carriers(LANES, 1), 1) backward_rows(layout l)
+static __device__ __forceinline__ void note_states(const layout &l, const place &p, const staged &s,
+                                                   int64_t begin, int notes, eight S, float *within)
+{
+    for (int sub = 0; sub < notes; sub++) {
+        if (!p.carries)
+            bring<T, LANES, true>(l, p, begin + sub * l.steps, 0, l.steps, s);
+        __syncthreads();
+        if (p.carries)
+            replay<T, LANES, NONLIN>(l, p, s, 0, l.steps, S, NULL);
+        store_columns<float, LANES>(within + (sub + 1) * l.c.M, p.any ? l.c.columns : 0, p.lane, S);
+        __syncthreads();
+    }
+}
+
+/* `pieces` are what is kept at once: segments, or parts of them. */
+template <typename T, int LANES, int NONLIN>
+__global__ void __launch_bounds__(2 * CARRIERS, 1) backward_rows(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
     const call &c = l.c;
     const place p = place_of<LANES>(l);
-    const int columns = p.any ? c.columns : 0;
+    const int columns = p.any ? c.columns : 0, piece = l.rows * l.width;
     float *const within = l.within + p.bh * (l.subs - 1) * c.M + p.element;
-    staged s;
-    float *const slots = buffer + carve(l, 1, buffer, &s);
-    float *const ring = slots + (l.steps + 1) * l.rows * l.width;
-    const int ring_part = BEHIND * l.rows * l.width;
-    const bool at_once = LANES <= 8 && l.subs == 1; /* beyond that registers are short */
-    incoming<T, LANES> in;
+    /* Is the next segment brought while this one is walked, in two parts? */
+    const bool ahead = l.subs == 1;
+    const int first = min((int)c.K, (int)ceil_div(c.K, 2 * l.batch) * l.batch);
+    staged s, other;
+    const int size = carve(l, 1, buffer, &s);
+    float *const slots = buffer + 2 * size, *const ring = slots + (l.steps + 1) * piece;
+    int64_t done_at = 0;
+    int done = 0, count = 0; /* steps of the last piece; pieces */
 
     eight G = load_floats<LANES>(c.dlast + p.element, columns, p.lane), S;
     int64_t segment = (c.T - 1) / c.K;
-    if (at_once) {
-        send_for<T, LANES, 1>(&in, l, p, segment * c.K, (int)(c.T - segment * c.K));
+    if (ahead) {
         S = kept_state<LANES>(c, p, segment);
+        if (!p.carries)
+            bring<T, LANES, true>(l, p, segment * c.K, 0, (int)(c.T - segment * c.K), s);
     }
     for (; segment >= 0; segment--) {
         const int64_t begin = segment * c.K, end = min(begin + c.K, c.T);
         const int subs = (int)ceil_div(end - begin, l.steps);
 
-        /* A segment longer than what is kept at once: note states inside. */
-        if (!at_once)
-            S = kept_state<LANES>(c, p, segment);
-        for (int sub = 0; sub < subs - 1; sub++) {
-            send_for<T, LANES, 1>(&in, l, p, begin + sub * l.steps, l.steps);
-            settle<T, LANES, 1>(in, l, p, l.steps, s);
-            __syncthreads();
-            if (p.carries)
-                replay<T, LANES, NONLIN>(l, p, s, 0, l.steps, S, NULL);
-            store_columns<float, LANES>(within + (sub + 1) * c.M, columns, p.lane, S);
-            __syncthreads();
-        }
-        for (int sub = subs - 1; sub >= 0; sub--) {
+        carve(l, 1, buffer + count % 2 * size, &s);
+        if (subs > 1)
+            note_states<T, LANES, NONLIN>(l, p, s, begin, subs - 1,
+                                          kept_state<LANES>(c, p, segment), within);
+        for (int sub = subs - 1; sub >= 0; sub--, count++) {
             const int64_t t = begin + sub * l.steps;
             const int steps = (int)min((int64_t)l.steps, end - t);
-            const int chunks = (steps + BEHIND - 1) / BEHIND;
+            const int chunks = (steps + l.behind - 1) / l.behind;
 
-            if (!at_once) {
-                send_for<T, LANES, 1>(&in, l, p, t, steps);
+            carve(l, 1, buffer + count % 2 * size, &s);
+            carve(l, 1, buffer + (1 - count % 2) * size, &other);
+            if (!ahead) {
                 S = sub ? load_floats<LANES>(within + sub * c.M, columns, p.lane)
                         : kept_state<LANES>(c, p, segment);
+                if (!p.carries)
+                    bring<T, LANES, true>(l, p, t, 0, steps, s);
             }
-            settle<T, LANES, 1>(in, l, p, steps, s);
             if (p.carries)
                 leave<LANES>(slots + p.row * l.width, p.lane, S);
             __syncthreads();
+
+            /* Forward through the piece; dq follows. */
+            if (!p.carries) {
+                put_rows<T>(l, p, done_at, done, LANES, other);
+                if (ahead && segment > 0)
+                    bring<T, LANES, true>(l, p, begin - c.K, 0, first, other);
+            }
             for (int n = 0; n <= chunks; n++) {
-                const int from = n * BEHIND;
+                const int from = n * l.behind, to = min(from + l.behind, steps);
                 if (p.carries && n < chunks)
-                    replay<T, LANES, NONLIN>(l, p, s, from, min(from + BEHIND, steps), S, slots);
+                    replay<T, LANES, NONLIN>(l, p, s, from, to, S, slots);
                 if (!p.carries && n > 0)
-                    sum_columns<LANES>(l, p, t, s, from - BEHIND, min(from, steps), slots, NULL);
+                    sum_columns<LANES, false>(l, p, t, s, from - l.behind, min(from, steps), slots,
+                                              NULL);
                 __syncthreads();
             }
-            if (at_once && segment > 0) {
-                send_for<T, LANES, 1>(&in, l, p, begin - c.K, (int)c.K);
+
+            /* And back; the keys' gradients follow. */
+            if (ahead && segment > 0) {
                 S = kept_state<LANES>(c, p, segment - 1);
+                if (!p.carries)
+                    bring<T, LANES, true>(l, p, begin - c.K, first, (int)c.K, other);
             }
             for (int n = chunks; n >= 0; n--) {
-                const int from = n * BEHIND;
+                const int from = n * l.behind, to = min(from + l.behind, steps);
+                float *const now = ring + n % 2 * l.behind * piece;
+                float *const next = ring + (n + 1) % 2 * l.behind * piece;
                 if (p.carries && n > 0)
-                    retreat<LANES, NONLIN>(l, p, s, from - BEHIND, min(from, steps), G, slots,
-                                           ring + (n - 1) % 2 * ring_part);
+                    retreat<LANES, NONLIN>(l, p, s, from - l.behind, min(from, steps), G, slots,
+                                           next);
                 if (!p.carries && n < chunks)
-                    sum_columns<LANES>(l, p, t, s, from, min(from + BEHIND, steps), slots,
-                                       ring + n % 2 * ring_part);
+                    sum_columns<LANES, true>(l, p, t, s, from, to, slots, now);
                 __syncthreads();
             }
-            put_rows<T>(l, p, t, steps, 2 * LANES, s);
+            done_at = t;
+            done = steps;
         }
     }
+    carve(l, 1, buffer + (1 - count % 2) * size, &other);
+    if (!p.carries)
+        put_rows<T>(l, p, done_at, done, LANES, other);
     store_columns<float, LANES>(c.dfirst + p.element, columns, p.lane, G);
 }
 
@@ -899,10 +994,25 @@ __global__ void __launch_bounds__(128) finish_keys(layout l)
 static size_t shared_bytes(const layout &l, int backward)
 {
     staged s;
-    int n = carve(l, backward, NULL, &s);
+    int n = 2 * carve(l, backward, NULL, &s);
     if (backward)
-        n += (l.steps + 1 + 2 * BEHIND) * l.rows * l.width;
+        n += (l.steps + 1 + (l.vectors == 3 ? 2 * l.behind : 0)) * l.rows * l.width;
     return n * sizeof(float);
+}
+
+/* As many steps as fit; and as long a stride of the column sums. */
+static void fit_backward(layout *l)
+{
+    l->steps = CHUNK < l->c.K ? CHUNK : (int)l->c.K;
+    for (;; l->steps--)
+        for (l->behind = BEHIND; l->behind > 1; l->behind /= 2)
+            if (shared_bytes(*l, 1) <= SHARED_MAX)
+                return;
+}
+
+static int least(int a, int b)
+{
+    return a < b ? a : b;
 }
 
 static layout layout_of(const struct frame *f, enum pass pass)
@@ -913,24 +1023,19 @@ static layout layout_of(const struct frame *f, enum pass pass)
     for (l.lanes = 1; COLUMNS * l.lanes < c.columns; l.lanes *= 2)
         ;
     l.width = COLUMNS * l.lanes;
-    int most = carriers(l.lanes, pass == BACKWARD) / l.lanes, warp = ceil_div(32, l.lanes);
-    l.groups = c.rows < most ? most / c.rows : 1;
-    l.groups = l.groups < c.N / c.rows ? l.groups : c.N / c.rows;
+    const int most = CARRIERS / l.lanes, warp = (int)ceil_div(32, l.lanes);
+    l.groups = c.rows < most ? least(most / c.rows, c.N / c.rows) : 1;
     l.parts = (int)ceil_div(c.rows, most);
     l.rows = l.parts > 1 ? most : (int)ceil_div(l.groups * c.rows, warp) * warp;
     l.vectors = c.z_inside ? 3 : 2;
-    const int half = pass == BACKWARD ? 2 : 1; /* how many times the rows' threads bring */
-    const int keys = half * ROUNDS * l.rows / l.groups;
-    const int numbers = half * values(l.lanes) * l.lanes;
+    l.batch = least(ROUNDS * l.rows / l.groups, values(l.lanes) * l.lanes);
+    l.batch = least(l.batch, CHUNK);
     l.steps = CHUNK;
-    l.steps = l.steps < keys ? l.steps : keys;
-    l.steps = l.steps < numbers ? l.steps : numbers;
-    if (pass == BACKWARD) {
-        l.steps = l.steps < c.K ? l.steps : (int)c.K;
-        while (l.steps > 1 && shared_bytes(l, 1) > SHARED_MAX)
-            l.steps--;
-        l.subs = (int)ceil_div(c.K, l.steps);
-    }
+    if (pass == FORWARD && shared_bytes(l, 0) > SHARED_MAX / 2)
+        l.steps = CHUNK / 2;
+    if (pass == BACKWARD)
+        fit_backward(&l);
+    l.subs = pass == FORWARD ? 1 : (int)ceil_div(c.K, l.steps);
     return l;
 }
 
@@ -960,7 +1065,7 @@ static int launch(const layout &l, enum pass pass)
     const call &c = l.c;
     const int sets = (int)ceil_div(c.N / c.rows, l.groups);
     const int64_t blocks = c.BH * sets * l.parts;
-    const int threads = l.rows * l.lanes * (pass == BACKWARD ? 2 : 1);
+    const int threads = 2 * l.rows * l.lanes;
     const size_t shared = shared_bytes(l, pass == BACKWARD);
     const bool tanh = c.nonlin == E74_TANH;
     void (*const kernel)(layout) = pass == FORWARD ? tanh ? forward_rows<T, LANES, E74_TANH>

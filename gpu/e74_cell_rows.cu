@@ -1031,8 +1031,8 @@ static layout layout_of(const struct frame *f, enum pass pass)
     l.batch = least(ROUNDS * l.rows / l.groups, values(l.lanes) * l.lanes);
     l.batch = least(l.batch, CHUNK);
     l.steps = CHUNK;
-    if (pass == FORWARD && shared_bytes(l, 0) > SHARED_MAX / 2)
-        l.steps = CHUNK / 2;
+    while (pass == FORWARD && l.steps > 1 && shared_bytes(l, 0) > SHARED_MAX / 2)
+        l.steps /= 2; /* two blocks a multiprocessor */
     if (pass == BACKWARD)
         fit_backward(&l);
     l.subs = pass == FORWARD ? 1 : (int)ceil_div(c.K, l.steps);

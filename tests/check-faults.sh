@@ -17,7 +17,7 @@
 set -eu
 list=$srcdir/tests/faults.list
 tmp=faults.tmp
-enough=6                        # failed checks, after which a kernel's suite may stop
+enough=6                        # failed checks, after which a suite may stop
 NOT_NOTICED=1 NOT_MADE=2 NOT_JUDGED=3 NOTICED_ELSEWHERE=4    # what judge() returns
 
 # Field $2 of fault $1.
@@ -73,14 +73,14 @@ compile() {
     esac
 }
 
-# Run program $1, on operations $3..., its TAP up to failed check $2 (empty: to
-# the end) into $1.tap.  Returns 0 if it ended in time.
+# Run program $1, on operations $2..., its TAP until enough checks have failed
+# into $1.tap.  Returns 0 if it ended in time.
 run() {
-    run_program=$1 run_until=$2
-    shift 2
+    run_program=$1
+    shift
     {
         timeout 300 "$run_program" "$@" 2>"$run_program.err" || echo $? >"$run_program.status"
-    } | awk -v until="$run_until" '{ print } /^not ok/ && ++n == until { stop = 1 }
+    } | awk -v until="$enough" '{ print } /^not ok/ && ++n == until { stop = 1 }
         stop && /^#/ { exit }' >"$run_program.tap"
     test "$(cat "$run_program.status" 2>/dev/null)" != 124
 }
@@ -96,8 +96,8 @@ judge() {
     *) file=$(field "$name" 2) ;;
     esac
     case $file in
-    *.cu) suites=$KERNEL_SUITE ops=$(operation "$file") until=$enough ;;
-    *) suites=$SUITES ops='' until='' ;;
+    *.cu) suites=$KERNEL_SUITE ops=$(operation "$file") ;;
+    *) suites=$SUITES ops='' ;;
     esac
     if [ -z "$suites" ]; then
         echo "built without CUDA"
@@ -114,13 +114,13 @@ judge() {
     for suite in $suites; do
         program=$(basename "${suite%.*}")
         $CC $FLAGS -o "$dir/$program" "$suite" "$dir"/fault*."$OBJEXT" $LIBS || return $NOT_MADE
-        run "$dir/$program" "$until" $ops || { echo "$program hangs"; return $NOT_MADE; }
+        run "$dir/$program" $ops || { echo "$program hangs"; return $NOT_MADE; }
         if why=$(grep '^1\.\.0 # SKIP' "$dir/$program.tap"); then
             echo "${why#*# SKIP }"
             return $NOT_JUDGED
         fi
         n=$(grep -c '^not ok' "$dir/$program.tap") || :
-        grep -q '^1\.\.[1-9]' "$dir/$program.tap" || test "$n" = "$until" || n=$((n + 1))    # it died
+        grep -q '^1\.\.[1-9]' "$dir/$program.tap" || test "$n" = "$enough" || n=$((n + 1))    # it died
         failed=$((failed + n)) all=$((all + $(grep -c '^\(not \)\{0,1\}ok' "$dir/$program.tap")))
         test "$n" = 0 && continue
         by="$by${by:+ }$program"

@@ -14,24 +14,6 @@ static size_t aligned(size_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-/* The cell's call within the layer's: its tensors are the layer's, its
- * gradients of k, v, q, z those given. */
-static struct frame cell_frame(const struct frame *f, void *const dp[4], void *work)
-{
-    const struct e74 *a = ARGS(f, e74), *g = GRADS(f, e74);
-    struct frame c = *f;
-    struct e74_cell ca = {a->k,   a->v,   a->q,   a->z,   a->S0, a->U0,         a->V0,
-                          a->W_r, a->out, a->S_T, a->U_T, a->y,  a->checkpoints};
-    struct e74_cell cg = {dp[0],  dp[1],  dp[2],  dp[3],  g->S0, g->U0, g->V0,
-                          g->W_r, g->out, g->S_T, g->U_T, NULL,  NULL};
-    memset(c.arg, 0, sizeof c.arg);
-    memset(c.grad, 0, sizeof c.grad);
-    memcpy(c.arg, &ca, sizeof ca);
-    memcpy(c.grad, &cg, sizeof cg);
-    c.work = work;
-    return c;
-}
-
 enum { BLOCK = 256 };
 
 /* Every row of z is b_z: what the product is then added to, so that z is
@@ -77,7 +59,7 @@ static int forward(const struct frame *f)
     const struct e74 *a = ARGS(f, e74);
     int64_t M = rows(f), P = DIM(f, 'P'), D = DIM(f, 'D');
     const void *W[] = {a->W_k, a->W_v, a->W_q, a->W_z};
-    void *p[] = {a->k, a->v, a->q, a->z}, *none[4] = {NULL};
+    void *p[] = {a->k, a->v, a->q, a->z};
     matrix<T> x = {(const T *)a->x, M, D, false};
 
     if (a->z) {
@@ -91,7 +73,7 @@ static int forward(const struct frame *f)
         if (e)
             return e;
     }
-    struct frame c = cell_frame(f, none, f->work);
+    struct frame c = e74_cell_frame(f, NULL, f->work);
     return CELL.pass[FORWARD](&c);
 }
 
@@ -107,9 +89,9 @@ static int backward(const struct frame *f)
     char *work = (char *)f->work;
 
     for (int i = 0; i < 4; i++)
-        dp[i] = W[i] ? work + i * each : NULL;
+        dp[i] = work + i * each;
     float *dx = (float *)(work + 4 * each);
-    struct frame c = cell_frame(f, dp, work + 4 * each + aligned(M * D * sizeof(float)));
+    struct frame c = e74_cell_frame(f, dp, work + 4 * each + aligned(M * D * sizeof(float)));
     int e = CELL.pass[BACKWARD](&c);
     for (int i = 0; !e && i < 4; i++) {
         matrix<T> dpi = {(const T *)dp[i], M, P, false}, dpt = {(const T *)dp[i], P, M, true};
@@ -135,8 +117,7 @@ template <typename T, const struct impl &CELL>
 static size_t work(const struct frame *f, enum pass p)
 {
     int64_t M = rows(f), P = DIM(f, 'P'), D = DIM(f, 'D');
-    void *none[4] = {NULL};
-    struct frame c = cell_frame(f, none, NULL);
+    struct frame c = e74_cell_frame(f, NULL, NULL);
     size_t cell = CELL.work(&c, p);
     return p == FORWARD ? cell
                         : 4 * aligned(M * P * sizeof(T)) + aligned(M * D * sizeof(float)) + cell;
@@ -145,8 +126,7 @@ static size_t work(const struct frame *f, enum pass p)
 template <const struct impl &CELL>
 static const char *declines(const struct frame *f)
 {
-    void *none[4] = {NULL};
-    struct frame c = cell_frame(f, none, NULL);
+    struct frame c = e74_cell_frame(f, NULL, NULL);
     if (rows(f) > 0x7fffffff || DIM(f, 'P') > 0x7fffffff)
         return "a matrix with more rows or columns than cuBLAS can count (2147483647)";
     return CELL.declines(&c);

@@ -29,25 +29,6 @@ static int projections(const struct e74 *a, const struct e74 *g, num *const dp[4
     return n;
 }
 
-/* The cell's call within the layer's. */
-static struct frame cell_frame(const struct frame *f, void *work)
-{
-    const struct e74 *a = ARGS(f, e74), *g = GRADS(f, e74);
-    struct frame c = *f;
-    // clang-format off
-    struct e74_cell ca = {a->k, a->v, a->q, a->z, a->S0, a->U0, a->V0, a->W_r,
-                          a->out, a->S_T, a->U_T, a->y, a->checkpoints};
-    struct e74_cell cg = {NULL, NULL, NULL, NULL, g->S0, g->U0, g->V0, g->W_r,
-                          g->out, g->S_T, g->U_T, NULL, NULL};
-    // clang-format on
-    memset(c.arg, 0, sizeof c.arg);
-    memset(c.grad, 0, sizeof c.grad);
-    memcpy(c.arg, &ca, sizeof ca);
-    memcpy(c.grad, &cg, sizeof cg);
-    c.work = work;
-    return c;
-}
-
 static int64_t rows(const struct frame *f)
 {
     return DIM(f, 'T') * DIM(f, 'B');
@@ -82,7 +63,7 @@ static int forward(const struct frame *f)
         }
         filled(list[i].p, p, M * P);
     }
-    struct frame c = cell_frame(f, work);
+    struct frame c = e74_cell_frame(f, NULL, work);
     return REF(e74_cell)[0]->pass[FORWARD](&c);
 }
 
@@ -96,12 +77,7 @@ static int backward(const struct frame *f)
     for (int i = 0; i < 4; i++)
         dp[i] = (num *)f->work + i * M * P;
     real *work = (real *)((char *)f->work + dp_bytes(f));
-    struct frame c = cell_frame(f, work);
-    struct e74_cell *cg = (struct e74_cell *)(void *)c.grad;
-    cg->k = dp[0];
-    cg->v = a->v ? dp[1] : NULL;
-    cg->q = a->q ? dp[2] : NULL;
-    cg->z = a->z ? dp[3] : NULL;
+    struct frame c = e74_cell_frame(f, (void *[]){dp[0], dp[1], dp[2], dp[3]}, work);
     int e = REF(e74_cell)[0]->pass[BACKWARD](&c);
     if (e)
         return e;
@@ -135,7 +111,7 @@ static int backward(const struct frame *f)
 static size_t work(const struct frame *f, enum pass p)
 {
     int64_t M = rows(f), P = DIM(f, 'P'), D = DIM(f, 'D');
-    struct frame c = cell_frame(f, NULL);
+    struct frame c = e74_cell_frame(f, NULL, NULL);
     size_t cell = REF(e74_cell)[0]->work(&c, p);
     size_t copies = COPIES * sizeof(real) * ((p == FORWARD ? 1 : 2) * M * D + P * D + M * P);
     if (p == FORWARD)

@@ -20,6 +20,10 @@
 #ifndef E74_H
 #define E74_H
 
+#include <string.h>
+
+#include "common/op.h"
+
 #define E74_EPSILON 1e-6
 
 enum { E74_STATE, E74_PROJ, E74_NONLIN, E74_Z_MOD, E74_CHECKPOINT_DTYPE };
@@ -50,5 +54,26 @@ struct e74 {
     void *y;
     void *checkpoints;
 };
+
+/* The cell's call within the layer's f: its tensors are the layer's, and its
+ * gradients of k, v, q, z are dp (NULL: none are wanted), where f has those. */
+static inline struct frame e74_cell_frame(const struct frame *f, void *const dp[4], void *work)
+{
+    const struct e74 *a = ARGS(f, e74), *g = GRADS(f, e74);
+    struct frame c = *f;
+    // clang-format off
+    struct e74_cell ca = {a->k, a->v, a->q, a->z, a->S0, a->U0, a->V0, a->W_r,
+                          a->out, a->S_T, a->U_T, a->y, a->checkpoints};
+    struct e74_cell cg = {dp && a->k ? dp[0] : NULL, dp && a->v ? dp[1] : NULL,
+                          dp && a->q ? dp[2] : NULL, dp && a->z ? dp[3] : NULL,
+                          g->S0, g->U0, g->V0, g->W_r, g->out, g->S_T, g->U_T, NULL, NULL};
+    // clang-format on
+    memset(c.arg, 0, sizeof c.arg);
+    memset(c.grad, 0, sizeof c.grad);
+    memcpy(c.arg, &ca, sizeof ca);
+    memcpy(c.grad, &cg, sizeof cg);
+    c.work = work;
+    return c;
+}
 
 #endif

@@ -117,6 +117,16 @@ static __device__ void keys(const call &c, const vectors &w, int64_t t, int64_t 
     __syncthreads();
 }
 
+/* The dot product of a row, in every lane of it, with its stretch of a key. */
+static __device__ float row_dot(const call &c, const float *S, int row, const float *key)
+{
+    float sum = 0;
+    if (row < c.N)
+        for (int j = threadIdx.x % c.lanes; j < c.columns; j += c.lanes)
+            sum = fmaf(S[(int64_t)row * c.columns + j], key[start(c, row) + j], sum);
+    return lane_sum(sum, c.lanes);
+}
+
 /* next = f(S + delta k^T), which may be S itself; reads[i] = (S u)[i], *scale
  * the norm f divides by.  A thread touches the same elements in both loops. */
 static __device__ void advance(const call &c, const vectors &w, const float *S, float *next,
@@ -127,11 +137,7 @@ static __device__ void advance(const call &c, const vectors &w, const float *S, 
 
     for (int base = 0; base < c.N; base += groups) {
         int row = base + threadIdx.x / c.lanes, at = start(c, row);
-        float sum = 0;
-        if (row < c.N)
-            for (int j = lane; j < c.columns; j += c.lanes)
-                sum = fmaf(S[(int64_t)row * c.columns + j], w.read[at + j], sum);
-        sum = lane_sum(sum, c.lanes);
+        float sum = row_dot(c, S, row, w.read);
         if (row >= c.N)
             continue;
         if (lane == 0 && reads)
@@ -183,12 +189,8 @@ __global__ void __launch_bounds__(THREADS) forward_kernel(call c)
             keys<T>(c, w, t, bh);
             advance(c, w, S, S, NULL, &scale);
             for (int base = 0; base < c.N; base += THREADS / c.lanes) {
-                int row = base + threadIdx.x / c.lanes, at = start(c, row);
-                float y = 0;
-                if (row < c.N)
-                    for (int j = lane; j < c.columns; j += c.lanes)
-                        y = fmaf(S[(int64_t)row * c.columns + j], w.query[at + j], y);
-                y = lane_sum(y, c.lanes);
+                int row = base + threadIdx.x / c.lanes;
+                float y = row_dot(c, S, row, w.query);
                 if (row < c.N && lane == 0) {
                     int64_t i = (t * c.BH + bh) * c.N + row;
                     store((T *)c.y + i, y);
@@ -226,12 +228,8 @@ static __device__ void retreat_rows(const call &c, const vectors &w, float *G, c
         }
     }
     for (int base = 0; base < c.N; base += THREADS / c.lanes) {
-        int row = base + threadIdx.x / c.lanes, at = start(c, row);
-        float ddelta = 0;
-        if (row < c.N)
-            for (int j = lane; j < c.columns; j += c.lanes)
-                ddelta = fmaf(G[(int64_t)row * c.columns + j], w.write[at + j], ddelta);
-        ddelta = lane_sum(ddelta, c.lanes);
+        int row = base + threadIdx.x / c.lanes;
+        float ddelta = row_dot(c, G, row, w.write);
         if (row >= c.N || lane)
             continue;
         float z = c.z_outside ? w.z[row] : 1;

@@ -50,6 +50,7 @@ struct layout {
     int behind;        /* steps of the column sums' stride */
     int vectors;       /* sums over rows for each key: 2, or 3 with dz among them */
     float *sums;       /* [vectors][parts][T*BH*N] */
+    bool tied_v;       /* v is k: dv is a share of dk */
     float *dv, *dz;    /* [T*BH*N] where the rows' share is not all */
     float *within;     /* [BH][subs][M]: states inside of long segments */
     int subs;
@@ -139,20 +140,25 @@ static __device__ void leave(float *row, int lane, const eight &e)
     }
 }
 
-/* The same in global memory, where a row has no padding. */
+/* Into global memory, where a row has no padding: four columns, a thread's. */
+template <typename T>
+static __device__ void store_four(T *row, int columns, int column, const four<T> &f)
+{
+    if (columns % 4 == 0 && column < columns)
+        *(four<T> *)(row + column) = f;
+    else
+        for (int j = 0; j < 4 && column + j < columns; j++)
+            row[column + j] = f.x[j];
+}
+
 template <typename T, int LANES>
 static __device__ void store_columns(T *row, int columns, int lane, const eight &e)
 {
     for (int i = 0; i < 2; i++) {
-        int at = run<LANES>(i, lane);
         four<T> f;
         for (int j = 0; j < 4; j++)
             store(&f.x[j], e.x[4 * i + j]);
-        if (columns % 4 == 0 && at < columns)
-            *(four<T> *)(row + at) = f;
-        else
-            for (int j = 0; j < 4 && at + j < columns; j++)
-                row[at + j] = f.x[j];
+        store_four(row, columns, run<LANES>(i, lane), f);
     }
 }
 
@@ -523,8 +529,8 @@ static __device__ eight kept_state(const call &c, const place &p, int64_t segmen
     return S;
 }
 
-/* Steps from ... to - 1 of a chunk.  A dot product is begun as soon as S is
- * there, and added up over the lanes when the next step begins. */
+/* Steps from ... to - 1 of a chunk.  What the next step reads is added up over
+ * the lanes together with this one's y. */
 template <typename T, int LANES, int NONLIN>
 static __device__ __forceinline__ void walk(const layout &l, const place &p, const staged &s,
                                             int from, int to, eight &S)
@@ -723,15 +729,6 @@ static __device__ __forceinline__ void retreat(const layout &l, const place &p, 
     }
 }
 
-static __device__ void put_four(float *row, int columns, int column, const four<float> &f)
-{
-    if (columns % 4 == 0 && column < columns)
-        *(four<float> *)(row + column) = f;
-    else
-        for (int j = 0; j < 4 && column + j < columns; j++)
-            row[column + j] = f.x[j];
-}
-
 /* The sum over `rows` rows from `first` on, every `each`-th, of four columns,
  * each row weighted where there are weights. */
 template <bool WEIGHTED>
@@ -757,7 +754,7 @@ static __device__ __forceinline__ void put_sum(float *row, int columns, int colu
         for (int j = 0; j < 4; j++)
             sum.x[j] += __shfl_xor_sync(0xffffffff, sum.x[j], d);
     if (mine)
-        put_four(row, columns, column, sum);
+        store_four(row, columns, column, sum);
 }
 
 /* The column sums of steps from ... to - 1, by the helpers: an item is (step,
@@ -1028,6 +1025,7 @@ static layout layout_of(const struct frame *f, enum pass pass)
     l.parts = (int)ceil_div(c.rows, most);
     l.rows = l.parts > 1 ? most : (int)ceil_div(l.groups * c.rows, warp) * warp;
     l.vectors = c.z_inside ? 3 : 2;
+    l.tied_v = f->choice[E74_PROJ] == E74_TIED_KVQ;
     l.batch = least(ROUNDS * l.rows / l.groups, values(l.lanes) * l.lanes);
     l.batch = least(l.batch, CHUNK);
     l.steps = CHUNK;
@@ -1047,7 +1045,7 @@ static int64_t divide(layout *l, float *work)
 
     l->sums = work;
     n += l->vectors * l->parts * all;
-    if (!c.dv) {
+    if (l->tied_v) {
         l->dv = work + n;
         n += all;
     }

@@ -455,20 +455,14 @@ int64_t abl_peak(const abl_result *r)
 
 /* ---- judgement ---- */
 
-/* A case's oracle and the bounds for a backend, from one run each of the
- * oracle and the yardstick. */
-static struct tensors *oracle(const struct trial *t, const struct tensors *inputs,
-                              const struct backend *b, const struct impl *k, struct bounds *bounds)
+/* A case's truth and the bounds for a kernel; to be freed in any case. */
+static int truth_of(const struct trial *t, const struct tensors *inputs, const struct backend *b,
+                    const struct impl *k, struct truth *truth, struct bounds *bounds)
 {
-    struct tensors *run = tensors_copy(t->op, &t->sizes, inputs);
-    struct call c = {
-        .op = t->op, .backend = &ref64, .kernel = op_kernels(t->op, &ref64)[0], .sizes = &t->sizes};
-
-    if (run && (run_op(&c, run, NULL) || bounds_measure(bounds, t->op, &t->sizes, b, k, inputs))) {
-        tensors_free(run);
-        run = NULL;
-    }
-    return run;
+    int e = truth_find(truth, t->op, &t->sizes, b, inputs);
+    if (!e)
+        bounds_from(bounds, t->op, &t->sizes, b, k, truth);
+    return e;
 }
 
 enum { DIRECTIONS = 2 };
@@ -477,18 +471,19 @@ static int judge(const struct call *call, const struct trial *t, const struct te
                  int checks, struct verdicts *list)
 {
     struct bounds bounds;
-    struct tensors *want = oracle(t, inputs, call->backend, call->kernel, &bounds);
-    struct tensors *got = tensors_copy(t->op, &t->sizes, inputs);
-    int e = !want || !got;
+    struct truth truth;
+    struct tensors *got = NULL;
+    int e = truth_of(t, inputs, call->backend, call->kernel, &truth, &bounds);
 
     if (checks & ABL_PARITY)
-        e = e || run_op(call, got, NULL) ||
-            check_parity(t->op, &t->sizes, call->backend, call->kernel, want, got, &bounds, list);
+        e = e || !(got = run_copy(call, inputs, NULL)) ||
+            check_parity(t->op, &t->sizes, call->backend, call->kernel, truth.oracle, got, &bounds,
+                         list);
     if (checks & ABL_PROPERTIES)
         e = e || check_properties(call, inputs, &bounds, list);
     if (checks & ABL_DIFFERENCES)
-        e = e || check_differences(t->op, &t->sizes, want, 0, DIRECTIONS, NULL, list);
-    tensors_free(want);
+        e = e || check_differences(t->op, &t->sizes, truth.oracle, 0, DIRECTIONS, NULL, list);
+    truth_free(&truth);
     tensors_free(got);
     return e;
 }
@@ -536,7 +531,8 @@ static int judge_given(const abl_result *r, const struct tensors *want, const st
 abl_verdicts *abl_judge_result(const abl_case *c, const abl_result *r)
 {
     struct bounds bounds;
-    struct tensors *inputs, *want;
+    struct truth truth = {.oracle = NULL};
+    struct tensors *inputs;
     int e;
 
     if (strcmp(c->trial.text, r->trial.text) != 0) {
@@ -548,10 +544,10 @@ abl_verdicts *abl_judge_result(const abl_case *c, const abl_result *r)
         return NULL;
     snprintf(v->name, sizeof v->name, "%s", r->backend->name);
     inputs = rounded(c);
-    want = inputs ? oracle(&c->trial, inputs, r->backend, r->kernel, &bounds) : NULL;
-    e = !want || judge_given(r, want, &bounds, v->name, &v->list);
+    e = !inputs || truth_of(&c->trial, inputs, r->backend, r->kernel, &truth, &bounds) ||
+        judge_given(r, truth.oracle, &bounds, v->name, &v->list);
     tensors_free(inputs);
-    tensors_free(want);
+    truth_free(&truth);
     if (e) {
         abl_verdicts_free(v);
         v = NULL;

@@ -178,21 +178,39 @@ void tensors_nudge(struct tensors *t, const struct op *o, const struct frame *f,
 struct tensors *oracle_nudged(const struct op *o, const struct frame *f, const struct backend *b,
                               const struct tensors *inputs)
 {
-    struct tensors *t = tensors_copy(o, f, inputs);
+    struct tensors *moved = tensors_copy(o, f, inputs), *t = NULL;
     struct call c = {.op = o, .backend = &ref64, .kernel = op_kernels(o, &ref64)[0], .sizes = f};
 
-    if (t)
-        tensors_nudge(t, o, f, coarsest_unit(o, f, b));
-    if (t && run_op(&c, t, NULL)) {
-        tensors_free(t);
-        t = NULL;
+    if (moved) {
+        tensors_nudge(moved, o, f, coarsest_unit(o, f, b));
+        t = run_copy(&c, moved, NULL);
     }
+    tensors_free(moved);
     return t;
 }
 
+int truth_find(struct truth *t, const struct op *o, const struct frame *f, const struct backend *b,
+               const struct tensors *inputs)
+{
+    struct call c = {.op = o, .backend = &ref64, .kernel = op_kernels(o, &ref64)[0], .sizes = f};
+
+    *t = (struct truth){.oracle = run_copy(&c, inputs, NULL)};
+    c.backend = yardstick(b);
+    c.kernel = op_kernels(o, c.backend)[0];
+    t->yard = t->oracle ? run_copy(&c, inputs, NULL) : NULL;
+    t->nudged = t->yard ? oracle_nudged(o, f, b, inputs) : NULL;
+    return t->nudged ? 0 : -1;
+}
+
+void truth_free(struct truth *t)
+{
+    tensors_free(t->oracle);
+    tensors_free(t->yard);
+    tensors_free(t->nudged);
+}
+
 void bounds_from(struct bounds *to, const struct op *o, const struct frame *f,
-                 const struct backend *b, const struct impl *k, const struct tensors *oracle,
-                 const struct tensors *yard, const struct tensors *nudged)
+                 const struct backend *b, const struct impl *k, const struct truth *t)
 {
     double finer = dtype_unit(b->type) / dtype_unit(yardstick(b)->type);
 
@@ -202,33 +220,13 @@ void bounds_from(struct bounds *to, const struct op *o, const struct frame *f,
             if (!op_results(o, f, i, grad))
                 continue;
             enum dtype type = grad ? op_grad_type(o, i, b) : op_type(o, f, i, b);
-            const double *want = tensors_result(oracle, i, grad);
+            const double *want = tensors_result(t->oracle, i, grad);
             int64_t n = op_count(o, f, i);
-            double off = distance(tensors_result(yard, i, grad), want, n).max * finer;
-            double moved = distance(tensors_result(nudged, i, grad), want, n).max;
+            double off = distance(tensors_result(t->yard, i, grad), want, n).max * finer;
+            double moved = distance(tensors_result(t->nudged, i, grad), want, n).max;
             double unit = fmax(4 * dtype_unit(type), k ? 4 * k->unit : 0);
             (grad ? to->g : to->x)[i] = fmax(SLACK * fmax(off, moved), unit);
         }
-}
-
-int bounds_measure(struct bounds *to, const struct op *o, const struct frame *f,
-                   const struct backend *b, const struct impl *k, const struct tensors *t)
-{
-    struct tensors *oracle = tensors_copy(o, f, t), *yard = tensors_copy(o, f, t);
-    struct tensors *nudged = oracle_nudged(o, f, b, t);
-    struct call c = {.op = o, .backend = &ref64, .kernel = op_kernels(o, &ref64)[0], .sizes = f};
-    int e = oracle && yard && nudged ? run_op(&c, oracle, NULL) : -1;
-
-    c.backend = yardstick(b);
-    c.kernel = op_kernels(o, c.backend)[0];
-    if (!e)
-        e = run_op(&c, yard, NULL);
-    if (!e)
-        bounds_from(to, o, f, b, k, oracle, yard, nudged);
-    tensors_free(oracle);
-    tensors_free(yard);
-    tensors_free(nudged);
-    return e;
 }
 
 int check_parity(const struct op *o, const struct frame *f, const struct backend *b,

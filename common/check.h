@@ -68,12 +68,18 @@ struct tensors *oracle_nudged(const struct op *o, const struct frame *f, const s
 
 /* The reference with b's storage type; the oracle's own is scaled from ref32. */
 const struct backend *yardstick(const struct backend *b);
+
+/* What kernels of b are judged by in one case: what oracle and yardstick make
+ * of its inputs, and the oracle of inputs that are off by b's roundings. */
+struct truth {
+    struct tensors *oracle, *yard, *nudged;
+};
+/* Nonzero after err_set(); to be freed in any case. */
+int truth_find(struct truth *t, const struct op *o, const struct frame *f, const struct backend *b,
+               const struct tensors *inputs);
+void truth_free(struct truth *t);
 void bounds_from(struct bounds *to, const struct op *o, const struct frame *f,
-                 const struct backend *b, const struct impl *k, const struct tensors *oracle,
-                 const struct tensors *yard, const struct tensors *nudged);
-/* The same, running oracle (twice) and yardstick on t's inputs. */
-int bounds_measure(struct bounds *to, const struct op *o, const struct frame *f,
-                   const struct backend *b, const struct impl *k, const struct tensors *t);
+                 const struct backend *b, const struct impl *k, const struct truth *t);
 
 /* Every result of `got` against the oracle's. */
 int check_parity(const struct op *o, const struct frame *f, const struct backend *b,

@@ -331,3 +331,13 @@ int run_op(const struct call *c, struct tensors *t, struct outcome *out)
         c->backend->free(p.work.memory);
     return e;
 }
+
+struct tensors *run_copy(const struct call *c, const struct tensors *inputs, struct outcome *out)
+{
+    struct tensors *t = tensors_copy(c->op, c->sizes, inputs);
+    if (t && run_op(c, t, out)) {
+        tensors_free(t);
+        t = NULL;
+    }
+    return t;
+}

@@ -56,5 +56,7 @@ int run_reserve(const struct call *c);
  * and writing everything else into it.  What a kernel does not write is NaN.
  * Nonzero after err_set(). */
 int run_op(const struct call *c, struct tensors *t, struct outcome *out);
+/* The same on a copy of the inputs; NULL after err_set(). */
+struct tensors *run_copy(const struct call *c, const struct tensors *inputs, struct outcome *out);
 
 #endif

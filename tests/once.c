@@ -33,34 +33,25 @@ static int once_case(const struct op *o, const struct frame *f, void *data)
                      .kernel = s->on.kernel,
                      .sizes = f,
                      .unpoisoned = s->unpoisoned};
-    struct truth truth;
+    struct question q;
     struct tensors *got = NULL;
     struct bounds bounds;
     struct verdicts list = {0};
     char what[100];
 
-    if (s->small && o->flops(f, FORWARD) + o->flops(f, BACKWARD) > SMALL_WORK) {
+    if (s->small && work_of(o, f) > SMALL_WORK) {
         s->left++;
         return 0;
     }
     if (declined(o, f, &s->on))
         return 0;
-    int e =
-        truth_find(o, f, c.backend, &truth) || judge_parity(&c, &truth, &got, &bounds, NULL, &list);
+    int e = question_new(&q, o, f, c.backend) || judge_parity(&c, &q, &got, &bounds, NULL, &list);
     snprintf(what, sizeof what, "%s %s, once", c.backend->name, c.kernel->name);
     report(o, f, &list, e, what);
     verdicts_free(&list);
-    truth_free(&truth);
+    question_free(&q);
     tensors_free(got);
     return 0;
-}
-
-static int wanted(const struct op *o, int n, char **names)
-{
-    int found = n == 0;
-    for (int i = 0; i < n; i++)
-        found |= strcmp(names[i], o->name) == 0;
-    return found;
 }
 
 /* The cases on one backend, of the n named operations, or of all if none is. */
@@ -70,7 +61,7 @@ static void run_backend(const struct backend *b, struct session *s, int n, char 
     for (int i = 0; i < N_OPS; i++)
         for (const struct impl *const *k = op_kernels(ops[i], b); *k; k++) {
             s->on = (struct on){b, *k};
-            if (wanted(ops[i], n, names))
+            if (named(ops[i], n, names))
                 for_cases(ops[i], ops[i]->cases, once_case, s);
         }
 }

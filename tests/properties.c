@@ -58,26 +58,28 @@ static int yardstick_case(const struct op *o, const struct frame *f, void *data)
 {
     const struct on *on = data;
     struct call c = {.op = o, .backend = &ref64, .kernel = op_kernels(o, &ref64)[0], .sizes = f};
-    struct tensors *oracle = tensors_new(o, f), *nudged = NULL, *yard = NULL;
+    struct tensors *inputs = tensors_new(o, f), *oracle = NULL, *nudged = NULL, *yard = NULL;
     struct verdicts list = {0};
-    int e = !oracle;
+    int e = !inputs;
 
     if (!e) {
-        tensors_draw(oracle, o, f, 1, 1);
-        tensors_round(oracle, o, f, on->backend);
-        nudged = tensors_copy(o, f, oracle);
-        yard = tensors_copy(o, f, oracle);
-        e = !nudged || !yard || run_op(&c, oracle, NULL);
-    }
-    if (!e) {
-        tensors_nudge(nudged, o, f, 2 * coarsest_unit(o, f, on->backend));
-        e = run_op(&c, nudged, NULL);
+        tensors_draw(inputs, o, f, 1, 1);
+        tensors_round(inputs, o, f, on->backend);
+        e = !(oracle = run_copy(&c, inputs, NULL));
     }
     c.backend = on->backend;
     c.kernel = on->kernel;
-    e = e || run_op(&c, yard, NULL) || compare_yardstick(o, f, on, yard, oracle, nudged, &list);
+    e = e || !(yard = run_copy(&c, inputs, NULL));
+    c.backend = &ref64;
+    c.kernel = op_kernels(o, &ref64)[0];
+    if (!e) {
+        tensors_nudge(inputs, o, f, 2 * coarsest_unit(o, f, on->backend));
+        e = !(nudged = run_copy(&c, inputs, NULL));
+    }
+    e = e || compare_yardstick(o, f, on, yard, oracle, nudged, &list);
     report(o, f, &list, e, "yardstick");
     verdicts_free(&list);
+    tensors_free(inputs);
     tensors_free(oracle);
     tensors_free(nudged);
     tensors_free(yard);

@@ -98,11 +98,6 @@ struct session {
     int left; /* cases beyond the limit */
 };
 
-static double work_of(const struct op *o, const struct frame *f)
-{
-    return o->flops(f, FORWARD) + o->flops(f, BACKWARD);
-}
-
 /* Damaged guards of run number `run`, as a verdict of its own. */
 static int note_guards(const struct call *c, int run, const struct outcome *out,
                        struct verdicts *list)
@@ -152,13 +147,13 @@ static int judge_repeats(const struct call *c, const struct tensors *want, int r
 
 /* What a kernel has not written is still NaN, whose distance from the
  * oracle's result is infinite: parity sees that too. */
-static int judge_shape(const struct call *c, const struct truth *truth, int runs,
+static int judge_shape(const struct call *c, const struct question *q, int runs,
                        struct verdicts *list)
 {
     struct tensors *got = NULL;
     struct bounds bounds;
     struct outcome out;
-    int e = judge_parity(c, truth, &got, &bounds, &out, list) || note_guards(c, 1, &out, list) ||
+    int e = judge_parity(c, q, &got, &bounds, &out, list) || note_guards(c, 1, &out, list) ||
             judge_repeats(c, got, runs, list);
     tensors_free(got);
     return e;
@@ -168,7 +163,7 @@ static int judge_shape(const struct call *c, const struct truth *truth, int runs
 static int shape_case(const struct op *o, const struct frame *f, void *data)
 {
     struct session *s = data;
-    struct truth truth = {.inputs = NULL};
+    struct question q = {.inputs = NULL};
     int e = 0;
 
     if (work_of(o, f) > s->limit) {
@@ -182,13 +177,13 @@ static int shape_case(const struct op *o, const struct frame *f, void *data)
         char what[100];
         if (declined(o, f, &on))
             continue;
-        if (!truth.inputs)
-            e = truth_find(o, f, s->backend, &truth);
+        if (!q.inputs)
+            e = question_new(&q, o, f, s->backend);
         snprintf(what, sizeof what, "%s %s, %d runs", s->backend->name, (*k)->name, s->runs);
-        report(o, f, &list, e || judge_shape(&c, &truth, s->runs, &list), what);
+        report(o, f, &list, e || judge_shape(&c, &q, s->runs, &list), what);
         verdicts_free(&list);
     }
-    truth_free(&truth);
+    question_free(&q);
     return 0;
 }
 

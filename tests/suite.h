@@ -85,61 +85,57 @@ static inline const char *declined(const struct op *o, const struct frame *f, co
     return why;
 }
 
-/* A run on a copy of the inputs; NULL after err_set(). */
-static inline struct tensors *run_copy(const struct call *c, const struct tensors *inputs,
-                                       struct outcome *out)
-{
-    struct tensors *t = tensors_copy(c->op, c->sizes, inputs);
-    if (t && run_op(c, t, out)) {
-        tensors_free(t);
-        t = NULL;
-    }
-    return t;
-}
-
-/* What all kernels of a backend are judged by in one case: inputs that its
- * storage holds exactly, what oracle and yardstick make of them, and the
- * oracle of inputs a rounding off. */
-struct truth {
-    struct tensors *inputs, *oracle, *yard, *nudged;
+/* A case as all kernels of a backend are asked it: inputs that its storage
+ * holds exactly, and the truth about them. */
+struct question {
+    struct tensors *inputs;
+    struct truth truth;
 };
 
-static inline int truth_find(const struct op *o, const struct frame *f, const struct backend *b,
-                             struct truth *t)
+/* Nonzero after err_set(); to be freed in any case. */
+static inline int question_new(struct question *q, const struct op *o, const struct frame *f,
+                               const struct backend *b)
 {
-    struct call c = {.op = o, .backend = &ref64, .kernel = op_kernels(o, &ref64)[0], .sizes = f};
-
-    *t = (struct truth){.inputs = tensors_new(o, f)};
-    if (!t->inputs)
+    *q = (struct question){.inputs = tensors_new(o, f)};
+    if (!q->inputs)
         return -1;
-    tensors_draw(t->inputs, o, f, 1, 1);
-    tensors_round(t->inputs, o, f, b);
-    t->oracle = run_copy(&c, t->inputs, NULL);
-    c.backend = yardstick(b);
-    c.kernel = op_kernels(o, c.backend)[0];
-    t->yard = t->oracle ? run_copy(&c, t->inputs, NULL) : NULL;
-    t->nudged = t->yard ? oracle_nudged(o, f, b, t->inputs) : NULL;
-    return t->nudged ? 0 : -1;
+    tensors_draw(q->inputs, o, f, 1, 1);
+    tensors_round(q->inputs, o, f, b);
+    return truth_find(&q->truth, o, f, b, q->inputs);
 }
 
-static inline void truth_free(struct truth *t)
+static inline void question_free(struct question *q)
 {
-    tensors_free(t->inputs);
-    tensors_free(t->oracle);
-    tensors_free(t->yard);
-    tensors_free(t->nudged);
+    tensors_free(q->inputs);
+    truth_free(&q->truth);
+}
+
+/* Operations of both passes. */
+static inline double work_of(const struct op *o, const struct frame *f)
+{
+    return o->flops(f, FORWARD) + o->flops(f, BACKWARD);
+}
+
+/* Is it among the n names, or are there none?  For programs that take names of
+ * operations; all must be known. */
+static inline int named(const struct op *o, int n, char *const *names)
+{
+    for (int i = 0; i < n; i++)
+        if (op_find(names[i]) == o)
+            return 1;
+    return n == 0;
 }
 
 /* Run it once: every result must be within its bound of the oracle's.  `got`
  * is the run's, and `bounds` are left for further checks. */
-static inline int judge_parity(const struct call *c, const struct truth *t, struct tensors **got,
+static inline int judge_parity(const struct call *c, const struct question *q, struct tensors **got,
                                struct bounds *bounds, struct outcome *out, struct verdicts *list)
 {
-    bounds_from(bounds, c->op, c->sizes, c->backend, c->kernel, t->oracle, t->yard, t->nudged);
-    *got = run_copy(c, t->inputs, out);
-    return *got
-               ? check_parity(c->op, c->sizes, c->backend, c->kernel, t->oracle, *got, bounds, list)
-               : -1;
+    bounds_from(bounds, c->op, c->sizes, c->backend, c->kernel, &q->truth);
+    *got = run_copy(c, q->inputs, out);
+    return *got ? check_parity(c->op, c->sizes, c->backend, c->kernel, q->truth.oracle, *got,
+                               bounds, list)
+                : -1;
 }
 
 /* On one kernel: parity with the oracle, and the properties. */
@@ -148,18 +144,18 @@ static inline int judge_case(const struct op *o, const struct frame *f, void *da
     const struct on *on = data;
     struct call c = {.op = o, .backend = on->backend, .kernel = on->kernel, .sizes = f};
     struct tensors *got = NULL;
-    struct truth truth;
+    struct question q;
     struct bounds bounds;
     struct verdicts list = {0};
 
     if (declined(o, f, on))
         return 0;
-    int e = truth_find(o, f, on->backend, &truth) ||
-            judge_parity(&c, &truth, &got, &bounds, NULL, &list) ||
-            check_properties(&c, truth.inputs, &bounds, &list);
+    int e = question_new(&q, o, f, on->backend) ||
+            judge_parity(&c, &q, &got, &bounds, NULL, &list) ||
+            check_properties(&c, q.inputs, &bounds, &list);
     report(o, f, &list, e, on->backend->name);
     verdicts_free(&list);
-    truth_free(&truth);
+    question_free(&q);
     tensors_free(got);
     return 0;
 }

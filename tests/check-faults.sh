@@ -47,15 +47,16 @@ chosen() {
         }' "$list"
 }
 
-# The operation that file $1 has kernels of: OP.cu, or OP_KERNEL.cu; nothing if
-# it is shared.
+# The operation that file $1 has kernels of: OP.cu, OP_KERNEL.cu, or
+# OP_KERNEL_PART.cu; nothing if it is shared.
 operation() {
-    file=$(basename "$1" .cu)
-    for op in "$file" "${file%_*}"; do
-        grep -x "KERNEL($op)" "$srcdir/gpu/kernels.def" >/dev/null || continue
-        echo "$op"
-        return
-    done
+    op=$(basename "$1" .cu)
+    until grep -x "KERNEL($op)" "$srcdir/gpu/kernels.def"; do
+        case $op in
+        *_*) op=${op%_*} ;;
+        *) return ;;
+        esac
+    done | sed 's/KERNEL(\(.*\))/\1/'
 }
 
 # The copies in $2 of file $1, to objects.

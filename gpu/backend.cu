@@ -259,8 +259,9 @@ extern "C" const struct impl *const *const gpu16_kernels[N_OPS];
 
 #define GPU_BACKEND(name, type)                                                                    \
     static const struct backend name = {                                                           \
-        #name,   type, F32, unavailable, use,  device,       memory,  reserve, alloc,              \
-        release, put,  get, start,       stop, "L2 flushed", WARM_UP, error,   name##_kernels,     \
+        #name, type,           F32,       unavailable, use,   device, memory,       reserve,       \
+        alloc, release,        put,       get,         start, stop,   "L2 flushed", WARM_UP,       \
+        error, name##_kernels, gpu_probe,                                                          \
     }
 
 GPU_BACKEND(gpu32, F32);

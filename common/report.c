@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/report.h"
+#include "common/times.h"
 
 enum { MAX_COLUMNS = 40, VALUE = 64 };
 
@@ -124,22 +125,7 @@ void report_free(struct report *p)
     free(p);
 }
 
-/* ---- numbers that fit ---- */
-
-static const char *seconds_text(double s, char text[16])
-{
-    double scale = s < 1e-3 ? 1e6 : s < 1 ? 1e3 : 1;
-    double x = s * scale;
-    snprintf(text, 16, "%.*f %s",
-             x < 10    ? 2
-             : x < 100 ? 1
-                       : 0,
-             x,
-             s < 1e-3 ? "us"
-             : s < 1  ? "ms"
-                      : "s");
-    return text;
-}
+/* ---- the worst ---- */
 
 static void note_worst(struct worst *w, const struct verdict *v, double value, int trial)
 {
@@ -174,12 +160,37 @@ static void head_constant(const struct report *p)
         fputc('\n', p->to);
 }
 
-void report_head(struct report *p, const char *file, int resumed)
+static void tsv_head(const struct report *p)
+{
+    if (p->x->measure == MEASURE_TIME)
+        times_tsv_head(p->to);
+    else if (p->x->measure == MEASURE_REGIME)
+        regime_tsv_head(p->to);
+    else
+        fprintf(p->to, "trial\tbackend\tkernel\tcheck\ttensor\tvalue\tbound\tverdict\tline\n");
+}
+
+/* Of the columns that differ between trials, and of what follows them. */
+static void table_head(const struct report *p)
+{
+    fprintf(p->to, "\n%4s", "#");
+    for (int i = 0; i < p->n_columns; i++)
+        fprintf(p->to, "  %-*s", p->column[i].width, p->column[i].name);
+    if (p->x->measure == MEASURE_TIME)
+        times_head(p->to);
+    else if (p->x->measure == MEASURE_REGIME)
+        regime_head(p->to);
+    else
+        fprintf(p->to, "  %-7s  %8s  %8s  %-22s  %s\n", "backend", "forward", "backward",
+                "worst error", "checks");
+}
+
+void report_head(struct report *p, const char *file, int resumed, const char *no_ceilings)
 {
     const struct experiment *x = p->x;
 
     if (p->tsv) {
-        fprintf(p->to, "trial\tbackend\tkernel\tcheck\ttensor\tvalue\tbound\tverdict\tline\n");
+        tsv_head(p);
         return;
     }
     fprintf(p->to, "%s %s: %s, %d trial%s into %s\n", PACKAGE_NAME, PACKAGE_VERSION, x->name, x->n,
@@ -191,13 +202,14 @@ void report_head(struct report *p, const char *file, int resumed)
         fprintf(p->to, "  GPU  none (%s): everything runs on the CPU\n", why);
     else
         fprintf(p->to, "  GPU  %s\n", gpu_backends[0]->device());
+    if (x->measure == MEASURE_TIME)
+        times_ceilings(p->to, x->ceilings, no_ceilings);
+    if (x->measure != MEASURE_CHECK && why)
+        fprintf(p->to,
+                "  without a GPU the reference's yardstick is timed, and nothing is judged\n");
     if (resumed)
         fprintf(p->to, "  %d trials are there already\n", resumed);
-    fprintf(p->to, "\n%4s", "#");
-    for (int i = 0; i < p->n_columns; i++)
-        fprintf(p->to, "  %-*s", p->column[i].width, p->column[i].name);
-    fprintf(p->to, "  %-7s  %8s  %8s  %-22s  %s\n", "backend", "forward", "backward", "worst error",
-            "checks");
+    table_head(p);
 }
 
 /* ---- a trial ---- */
@@ -316,6 +328,59 @@ static void trial_records(struct report *p, int i, const struct result *r)
     }
 }
 
+/* Rows of what was timed; the trial's settings stand before the first. */
+static void time_rows(struct report *p, int i, const struct result *r)
+{
+    int first = 1;
+
+    for (int j = 0; j < r->n_ran; j++)
+        for (enum pass q = FORWARD; q < N_PASSES; q++) {
+            if (!times_wanted(&r->ran[j]))
+                continue;
+            trial_columns(p, i, first);
+            times_row(p->to, p->x->ceilings, r, &r->ran[j], q);
+            first = 0;
+        }
+    if (first) {
+        trial_columns(p, i, 1);
+        fprintf(p->to, "  nothing was timed\n");
+    }
+}
+
+static void regime_rows(struct report *p, int i, const struct result *r)
+{
+    for (int k = 0; k < r->n_growths; k++) {
+        for (int j = 0; j < r->growth[k].n; j++) {
+            trial_columns(p, i, k == 0 && j == 0);
+            regime_row(p->to, &r->growth[k], j);
+        }
+        regime_turn(p->to, &r->growth[k]);
+    }
+    if (!r->n_growths) {
+        trial_columns(p, i, 1);
+        fprintf(p->to, "  nothing was timed\n");
+    }
+}
+
+static void declined_lines(struct report *p, const struct result *r)
+{
+    for (const char *at = r->declined; *at; at += strcspn(at, "\n"), at += *at == '\n')
+        fprintf(p->to, "      declined  %.*s\n", (int)strcspn(at, "\n"), at);
+}
+
+static void trial_rows(struct report *p, int i, const struct result *r)
+{
+    if (p->x->measure == MEASURE_TIME)
+        time_rows(p, i, r);
+    else if (p->x->measure == MEASURE_REGIME)
+        regime_rows(p, i, r);
+    else
+        for (int j = 0; j < r->n_ran; j++)
+            ran_row(p, i, r, &r->ran[j]);
+    declined_lines(p, r);
+    failure_lines(p, r);
+}
+
 /* Each reason once, however many trials it holds for. */
 static void keep_reasons(struct report *p, const char *skips)
 {
@@ -345,13 +410,14 @@ void report_trial(struct report *p, int i, const struct result *r)
         if (strcmp(v->check, "parity") == 0)
             note_worst(&p->margin, v, v->error / v->bound, i + 1);
     }
-    if (p->tsv) {
+    if (!p->tsv)
+        trial_rows(p, i, r);
+    else if (p->x->measure == MEASURE_TIME)
+        times_tsv(p->to, i + 1, p->x->ceilings, r);
+    else if (p->x->measure == MEASURE_REGIME)
+        regime_tsv(p->to, i + 1, r);
+    else
         trial_records(p, i, r);
-    } else {
-        for (int j = 0; j < r->n_ran; j++)
-            ran_row(p, i, r, &r->ran[j]);
-        failure_lines(p, r);
-    }
     fflush(p->to);
 }
 
@@ -361,7 +427,9 @@ void report_error(struct report *p, int i, const char *why)
     p->errors++;
     p->failed++;
     p->checks++;
-    if (p->tsv) {
+    if (p->tsv && p->x->measure != MEASURE_CHECK) {
+        fprintf(p->to, "# %d: error: %s: %s\n", i + 1, why, p->x->trial[i].text);
+    } else if (p->tsv) {
         fprintf(p->to, "%d\t\t\terror\t%s\t\t\tfail\t%s\n", i + 1, why, p->x->trial[i].text);
     } else {
         trial_columns(p, i, 1);

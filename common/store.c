@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,9 +32,10 @@
 #include <hdf5_hl.h>
 
 #include "common/err.h"
+#include "common/keys.h"
 #include "common/store.h"
 
-enum { MAX_NAME = 600, MIB = 1 << 20, MAX_RAN = COUNT(((struct result *)0)->ran) };
+enum { MAX_NAME = 600, MIB = 1 << 20 };
 
 struct store {
     const struct experiment *x;
@@ -104,6 +106,11 @@ static int put(hid_t at, const char *name, hid_t stored, hid_t given, const void
 static int put_int(hid_t at, const char *name, int64_t value)
 {
     return put(at, name, H5T_STD_I64LE, H5T_NATIVE_INT64, &value);
+}
+
+static int put_double(hid_t at, const char *name, double value)
+{
+    return put(at, name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, &value);
 }
 
 static int put_seed(hid_t at, uint64_t seed)
@@ -307,7 +314,7 @@ struct writing {
     const struct frame *f;
     struct item item[2 * MAX_ARGS * (MAX_RAN + 1)];
     int n_items;
-    struct part scale[64], group[MAX_RAN + 2], table[2];
+    struct part scale[64], group[MAX_RAN + 2], table[4];
     int n_scales, n_groups, n_tables;
 };
 
@@ -326,6 +333,8 @@ static void list_items(struct writing *w)
     const struct backend *like = r->trial->type == BF16 ? &ref16 : &ref32;
     enum save save = w->s->x->save;
 
+    if (!r->inputs)
+        return;
     for (int i = 0; save == SAVE_ALL && i < w->op->n_args; i++)
         if (arg[i].flags & IN)
             add_item(w, -1, i, 0, op_type(w->op, w->f, i, like), r->inputs->x[i]);
@@ -334,10 +343,10 @@ static void list_items(struct writing *w)
             add_item(w, -1, i, 1, op_grad_type(w->op, i, like), r->inputs->g[i]);
     for (int k = 0; save != SAVE_NONE && k < r->n_ran; k++) {
         const struct backend *b = r->ran[k].backend;
-        for (int i = 0; i < w->op->n_args; i++)
+        for (int i = 0; r->ran[k].t && i < w->op->n_args; i++)
             if (arg[i].flags & OUT)
                 add_item(w, k, i, 0, op_type(w->op, w->f, i, b), r->ran[k].t->x[i]);
-        for (int i = 0; save == SAVE_ALL && i < w->op->n_args; i++)
+        for (int i = 0; r->ran[k].t && save == SAVE_ALL && i < w->op->n_args; i++)
             if (arg[i].flags & IN && arg[i].flags & DIFF)
                 add_item(w, k, i, 1, op_grad_type(w->op, i, b), r->ran[k].t->g[i]);
     }
@@ -479,12 +488,16 @@ static const struct column check_columns[] = {
     COLUMN(check_row, verdict, 's'),
 };
 
-/* Times in seconds. */
+/* Times in seconds.  memory to latency are the fractions of the ceilings, NaN
+ * where these were not measured; bound_by names the largest. */
 struct time_row {
     const char *backend, *kernel, *pass;
     double median, min, max, flops, bytes;
     int64_t peak_bytes, repeats;
     const char *caches;
+    double tokens, specials, memory, tensor, fp32, special, latency;
+    const char *bound_by;
+    int64_t predicted_bytes, used_bytes;
 };
 static const struct column time_columns[] = {
     COLUMN(time_row, backend, 's'),    COLUMN(time_row, kernel, 's'),
@@ -492,8 +505,41 @@ static const struct column time_columns[] = {
     COLUMN(time_row, min, 'd'),        COLUMN(time_row, max, 'd'),
     COLUMN(time_row, flops, 'd'),      COLUMN(time_row, bytes, 'd'),
     COLUMN(time_row, peak_bytes, 'i'), COLUMN(time_row, repeats, 'i'),
-    COLUMN(time_row, caches, 's'),
+    COLUMN(time_row, caches, 's'),     COLUMN(time_row, tokens, 'd'),
+    COLUMN(time_row, specials, 'd'),   COLUMN(time_row, memory, 'd'),
+    COLUMN(time_row, tensor, 'd'),     COLUMN(time_row, fp32, 'd'),
+    COLUMN(time_row, special, 'd'),    COLUMN(time_row, latency, 'd'),
+    COLUMN(time_row, bound_by, 's'),   COLUMN(time_row, predicted_bytes, 'i'),
+    COLUMN(time_row, used_bytes, 'i'),
 };
+
+/* One kernel and pass at one batch. */
+struct regime_row {
+    const char *backend, *kernel, *pass;
+    int64_t batch;
+    double rows, median, min, max;
+    int64_t repeats;
+};
+static const struct column regime_columns[] = {
+    COLUMN(regime_row, backend, 's'), COLUMN(regime_row, kernel, 's'),
+    COLUMN(regime_row, pass, 's'),    COLUMN(regime_row, batch, 'i'),
+    COLUMN(regime_row, rows, 'd'),    COLUMN(regime_row, median, 'd'),
+    COLUMN(regime_row, min, 'd'),     COLUMN(regime_row, max, 'd'),
+    COLUMN(regime_row, repeats, 'i'),
+};
+
+/* Where they turn from bound by latency to bound by throughput; 0: not yet. */
+struct turn_row {
+    const char *backend, *kernel, *pass;
+    double rows;
+    const char *stopped;
+};
+static const struct column turn_columns[] = {
+    COLUMN(turn_row, backend, 's'), COLUMN(turn_row, kernel, 's'),  COLUMN(turn_row, pass, 's'),
+    COLUMN(turn_row, rows, 'd'),    COLUMN(turn_row, stopped, 's'),
+};
+
+static const char *const pass_names[N_PASSES] = {"forward", "backward"};
 
 /* The type of a row, in memory. */
 static hid_t row_type(const struct column *column, int n_columns, size_t size)
@@ -566,27 +612,83 @@ static int write_checks(struct writing *w)
     return e;
 }
 
+static struct time_row time_row(const struct writing *w, const struct ran *ran, enum pass p)
+{
+    const struct ceilings *c = ceilings_of(w->s->x->ceilings, ran->backend);
+    double least[N_CEILINGS] = {NAN, NAN, NAN, NAN, NAN}, median = ran->outcome.median[p];
+
+    if (c)
+        least_times(c, w->op, ran->backend, w->f, p, least);
+    return (struct time_row){.backend = ran->backend->name,
+                             .kernel = ran->kernel->name,
+                             .pass = pass_names[p],
+                             .median = median,
+                             .min = ran->outcome.min[p],
+                             .max = ran->outcome.max[p],
+                             .flops = w->op->flops(w->f, p),
+                             .bytes = op_bytes(w->op, ran->backend, w->f, p),
+                             .peak_bytes = ran->outcome.peak,
+                             .repeats = ran->outcome.runs[p],
+                             .caches = ran->backend->caches,
+                             .tokens = case_tokens(w->op, w->f),
+                             .specials = w->op->specials ? w->op->specials(w->f, p) : 0,
+                             .memory = least[AT_MEMORY] / median,
+                             .tensor = least[AT_TENSOR] / median,
+                             .fp32 = least[AT_FP32] / median,
+                             .special = least[AT_SPECIAL] / median,
+                             .latency = least[AT_LATENCY] / median,
+                             .bound_by = c ? ceiling_names[binding(least)] : "",
+                             .predicted_bytes = ran->predicted,
+                             .used_bytes = ran->used};
+}
+
 static int write_times(struct writing *w)
 {
     struct time_row rows[MAX_RAN * N_PASSES];
     int n = 0;
 
-    for (int k = 0; w->s->x->repeats > 0 && k < w->r->n_ran; k++) {
-        const struct ran *ran = &w->r->ran[k];
+    for (int k = 0; k < w->r->n_ran; k++)
         for (enum pass p = FORWARD; p < N_PASSES; p++)
-            rows[n++] = (struct time_row){.backend = ran->backend->name,
-                                          .kernel = ran->kernel->name,
-                                          .pass = p == FORWARD ? "forward" : "backward",
-                                          .median = ran->outcome.median[p],
-                                          .min = ran->outcome.min[p],
-                                          .max = ran->outcome.max[p],
-                                          .flops = w->op->flops(w->f, p),
-                                          .bytes = op_bytes(w->op, ran->backend, w->f, p),
-                                          .peak_bytes = ran->outcome.peak,
-                                          .repeats = ran->outcome.runs[p],
-                                          .caches = ran->backend->caches};
-    }
+            if (w->r->ran[k].outcome.runs[p])
+                rows[n++] = time_row(w, &w->r->ran[k], p);
     return n ? PUT_TABLE(w, "time", "timing", time_columns, rows, n) : 0;
+}
+
+static struct regime_row regime_row(const struct growth *g, int i, enum pass p)
+{
+    return (struct regime_row){.backend = g->backend->name,
+                               .kernel = g->kernel->name,
+                               .pass = pass_names[p],
+                               .batch = g->batch[i],
+                               .rows = g->rows[i],
+                               .median = g->outcome[i].median[p],
+                               .min = g->outcome[i].min[p],
+                               .max = g->outcome[i].max[p],
+                               .repeats = g->outcome[i].runs[p]};
+}
+
+static int write_regime(struct writing *w)
+{
+    struct regime_row *rows = calloc(MAX_RAN * N_PASSES * MAX_POINTS, sizeof *rows);
+    struct turn_row turns[MAX_RAN * N_PASSES];
+    int n = 0, m = 0;
+
+    if (!rows)
+        return err_set("no memory for a table");
+    for (int k = 0; k < w->r->n_growths; k++)
+        for (enum pass p = FORWARD; p < N_PASSES; p++) {
+            const struct growth *g = &w->r->growth[k];
+            for (int i = 0; i < g->n; i++)
+                rows[n++] = regime_row(g, i, p);
+            turns[m++] = (struct turn_row){.backend = g->backend->name,
+                                           .kernel = g->kernel->name,
+                                           .pass = pass_names[p],
+                                           .rows = turning_point(g, p),
+                                           .stopped = g->stopped};
+        }
+    int e = n ? PUT_TABLE(w, "regime", "measurement", regime_columns, rows, n) : 0;
+    free(rows);
+    return e || !m ? e : PUT_TABLE(w, "turn", "kernel_and_pass", turn_columns, turns, m);
 }
 
 /* ---- a trial ---- */
@@ -660,11 +762,12 @@ static void close_parts(const struct part *p, int n)
 static int write_trial(struct writing *w, hid_t trial)
 {
     const struct result *r = w->r;
-    int e = put_text(trial, "skips", r->skips);
+    int e = put_text(trial, "skips", r->skips) ||
+            (*r->declined && put_text(trial, "declined", r->declined));
 
     for (int i = 0; !e && i < w->n_items; i++)
         e = write_item(w, &w->item[i]);
-    e = e || write_checks(w) || write_times(w) || flush(w->s);
+    e = e || write_checks(w) || write_times(w) || write_regime(w) || flush(w->s);
     e = e || link_parts(trial, w->scale, w->n_scales) || link_parts(trial, w->group, w->n_groups) ||
         link_parts(trial, w->table, w->n_tables) || put_int(trial, "n_checks", r->verdicts.n) ||
         put_int(trial, "failed", r->failed) || put_int(trial, "skipped", r->skipped) || flush(w->s);
@@ -748,10 +851,27 @@ static int describe(hid_t root, const struct experiment *x)
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
     devices(x, device, sizeof device);
     return put_text(root, "schema", "ablate-1") || put_text(root, "version", PACKAGE_VERSION) ||
+           put_text(root, "measure", measure_names[x->measure]) ||
            put_text(root, "name", x->name) || put_text(root, "ini", x->text ? x->text : "") ||
            put_seed(root, x->seed) || put_text(root, "host", host) ||
            put_text(root, "device", device) || put_text(root, "compiler", compiler) ||
            put_text(root, "date", date) || put_int(root, "n_trials", x->n);
+}
+
+/* What times are compared with, in bytes, FLOP or evaluations a second, and seconds. */
+static int write_ceilings(const struct store *s)
+{
+    const struct ceilings *c = s->x->ceilings;
+    if (!c)
+        return 0;
+    hid_t g = group_new(s->file, "ceilings", 0);
+    int e = g < 0 || put_double(g, "memory", c->memory) || put_double(g, "tensor", c->tensor) ||
+            put_double(g, "fp32", c->fp32) || put_double(g, "special", c->special) ||
+            put_double(g, "flop_time", c->flop_time) ||
+            put_double(g, "special_time", c->special_time) || put_double(g, "launch", c->launch) ||
+            put_double(g, "clock", c->clock);
+    drop(g);
+    return e;
 }
 
 /* Everything but the trials' contents, into the empty file. */
@@ -759,7 +879,7 @@ static int fill(struct store *s)
 {
     const struct experiment *x = s->x;
     hid_t root = H5Gopen2(s->file, "/", H5P_DEFAULT), trials = -1;
-    int e = root < 0 ? cannot("open /") : describe(root, x);
+    int e = root < 0 ? cannot("open /") : describe(root, x) || write_ceilings(s);
 
     e = e || (trials = group_new(s->file, "trial", 0)) < 0;
     for (int i = 0; !e && i < x->n; i++)
@@ -831,6 +951,9 @@ static int same_plan(struct store *s)
         e = err_set("was not written by this program");
     else if (!same_text(root, "name", x->name, there))
         e = err_set("holds another plan: '%s', not '%s'", there, x->name);
+    else if (H5Aexists(root, "measure") > 0 &&
+             !same_text(root, "measure", measure_names[x->measure], there))
+        e = err_set("holds another plan: measure = %s, not %s", there, measure_names[x->measure]);
     else if (get_int(root, "n_trials", &n) || n != x->n)
         e = err_set("holds another plan: of %" PRId64 " trials, not %d", n, x->n);
     drop(root);

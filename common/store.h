@@ -1,13 +1,16 @@
 /* store.h - the HDF5 file of an experiment.
  *
  *     /                          attributes schema, version, name, ini, seed, host, device ...
+ *     /ceilings                  attributes: what the GPU can do, where that was measured
  *     /trial/0003                attributes: op, every size and choice by name, line
  *     /trial/0003/in/x           inputs, the same for all backends
  *     /trial/0003/dout/out       gradients of outputs and final states
  *     /trial/0003/ref64/out      outputs, per backend
  *     /trial/0003/ref64/d/x      gradients, per backend
  *     /trial/0003/check          table of verdicts
- *     /trial/0003/time           table of times
+ *     /trial/0003/time           table of times, and how near they are to the ceilings
+ *     /trial/0003/regime         table of times as the batch grows, and
+ *     /trial/0003/turn           where each kernel and pass turns
  *
  * Trials count from 1 in the file and in messages, from 0 in these functions.
  * `steps`, `batch` ... beside the groups of a trial are the dimension scales
@@ -22,28 +25,35 @@
 #ifndef STORE_H
 #define STORE_H
 
+#include "common/bench.h"
 #include "common/check.h"
 #include "common/plan.h"
 
 struct store;
 
-/* What one backend did in a trial. */
+enum { MAX_RAN = 32 };
+
+/* What one kernel of a backend did in a trial. */
 struct ran {
     const struct backend *backend;
     const struct impl *kernel;
-    struct tensors *t; /* its outputs and gradients */
+    struct tensors *t; /* its outputs and gradients; NULL where they are not kept */
     struct outcome outcome;
+    int64_t predicted, used; /* bytes on the device: foretold, and by its own count; 0: unknown */
 };
 
 struct result {
     const struct trial *trial;
     struct tensors *inputs; /* inputs, and gradients of outputs */
-    struct ran ran[16];
+    struct ran ran[MAX_RAN];
     int n_ran;
+    struct growth *growth; /* of measure = regime */
+    int n_growths;
     struct verdicts verdicts;
-    int skipped;      /* checks that could not be made */
-    int failed;       /* verdicts failed, and errors */
-    char skips[1024]; /* what was skipped and why, one line each */
+    int skipped;         /* checks that could not be made */
+    int failed;          /* verdicts failed, and errors */
+    char skips[1024];    /* what was skipped and why, one line each */
+    char declined[2048]; /* "gpu16 plain: why": kernels that do not take the case */
 };
 
 /* Begin the file of x, which must outlive the store.  With `resume` go on with

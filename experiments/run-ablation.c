@@ -132,12 +132,18 @@ static int run_trials(const struct experiment *x, struct store *store, struct re
     return 0;
 }
 
-static int run(const struct experiment *x, const struct options *options)
+static int run(struct experiment *x, const struct options *options)
 {
+    struct ceilings ceilings;
+    const char *no_ceilings = NULL;
     int resumed = 0, errors = 0, bad = 0, n_checks, failed, skipped;
 
     if (missing_backend(x))
         return complain(BACKEND_MISSING);
+    if (x->measure == MEASURE_TIME) {
+        no_ceilings = ceilings_measure(gpu_backends, &ceilings);
+        x->ceilings = no_ceilings ? NULL : &ceilings;
+    }
     struct store *store = store_open(x, options->resume);
     if (!store)
         return complain(BAD_INPUT);
@@ -148,7 +154,7 @@ static int run(const struct experiment *x, const struct options *options)
     }
     for (int i = 0; i < x->n; i++)
         resumed += store_has(store, i, &n_checks, &failed, &skipped);
-    report_head(report, x->output, resumed);
+    report_head(report, x->output, resumed, no_ceilings);
     catch_signals();
     char name[512];
     int e = run_trials(x, store, report, &errors, &bad), status = bad ? BAD_INPUT : GOOD;

@@ -647,7 +647,7 @@ static int write_times(struct writing *w)
     struct time_row rows[MAX_RAN * N_PASSES];
     int n = 0;
 
-    for (int k = 0; k < w->r->n_ran; k++)
+    for (int k = 0; w->s->x->repeats > 0 && k < w->r->n_ran; k++)
         for (enum pass p = FORWARD; p < N_PASSES; p++)
             if (w->r->ran[k].outcome.runs[p])
                 rows[n++] = time_row(w, &w->r->ran[k], p);

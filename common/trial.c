@@ -69,6 +69,7 @@ static int run_on(const struct experiment *x, const struct trial *t, const struc
         return -1;
     ran->backend = b;
     ran->kernel = k;
+    ran->predicted = op_memory(t->op, b, k, &t->sizes);
     ran->t = tensors_copy(t->op, &t->sizes, r->inputs);
     if (!ran->t)
         return -1;

@@ -241,8 +241,8 @@ int gpu_probe(struct ceilings *to)
     CUDA(cudaGetDevice(&number));
     CUDA(cudaGetDeviceProperties(&device, number));
     b.blocks = BLOCKS * device.multiProcessorCount;
-    CUDA(cudaMalloc(&b.room, 2 * (size_t)COPIED));
-    int e = cudaMemsetAsync(b.room, 0, 2 * (size_t)COPIED, gpu_stream());
+    int e = cudaMalloc(&b.room, 2 * (size_t)COPIED);
+    e = e ? e : cudaMemsetAsync(b.room, 0, 2 * (size_t)COPIED, gpu_stream());
     e = e ? e : cudaEventCreate(&b.before);
     e = e ? e : cudaEventCreate(&b.after);
     e = e ? e : measure(&b, to);
@@ -251,5 +251,6 @@ int gpu_probe(struct ceilings *to)
     if (b.after)
         cudaEventDestroy(b.after);
     cudaFree(b.room);
+    cudaGetLastError(); /* which is told here, and is no error of the launch that comes next */
     return e;
 }

@@ -148,6 +148,68 @@ ok $? "--tsv"
 [ `grep -v '^#' out | awk -F'\t' '{print NF}' | sort -u` = 9 ]
 ok $? "--tsv has nine fields in every record"
 
+# ---- measuring ----
+
+gpu=`"$run" --version | sed -n 's/^  gpu16 *//p'`
+small='e74_cell steps=40 batch=2 n_state=16 dtype=fp32,bf16'
+case $gpu in
+*capability* | emulated*) timed=gpu16 head='ceilings  memory .*B/s' ;;
+*) timed=ref16 head='no ceilings measured' ;;
+esac
+does "measure = time" 0 "$head" "$run" -o time.h5 -t "$small measure=time"
+grep " $timed  *[a-z]*  *forward  *[0-9.]* [mu]*s  *[0-9.]* [mu]*s  *[0-9.]* [mu]*s  *[1-5] " out >/dev/null
+ok $? "a row for each pass of $timed"
+"$run" --tsv -o time.h5 -t "$small nonlin=tanh,rmsnorm measure=time repeats=2" >out 2>err
+ok $? "measure = time, as records"
+[ "`grep -v '^#' out | awk -F'\t' '{print NF}' | sort -u`" = 21 ]
+ok $? "they have 21 fields each"
+grep -v '^#' out | awk -F'\t' 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
+    $at["verdict"] ~ /^declined: ./ { next }
+    { n++ }
+    $at["runs"] != 2 || $at["min"] > $at["median"] || $at["median"] > $at["max"] ||
+    $at["min"] <= 0 || $at["tokens_per_s"] <= 0 || $at["predicted_bytes"] <= 0 { bad = 1 }
+    $at["bound_by"] != "" {
+        largest = ""
+        for (c = at["memory"]; c <= at["latency"]; c++)
+            if (largest == "" || $c > $largest) largest = c
+        if ($largest > $at[$at["bound_by"]]) bad = 1
+        if ($at["used_bytes"] < $at["predicted_bytes"]) bad = 1
+    }
+    END { exit bad || n < 8 }'
+ok $? "with times in order, and bound by the largest fraction"
+if [ $timed = gpu16 ]; then
+    does "kernels that decline a case are listed" 0 "declined  gpu16 rows: " "$run" -o time.h5 \
+        -t "$small nonlin=rmsnorm measure=time"
+else
+    skip "kernels that decline a case are listed" "no GPU"
+fi
+if [ -n "$PYTHON" ]; then
+    "$PYTHON" "$srcdir/tests/dump.py" time.h5 >out 2>err && ! grep -q '^not ok' out
+    ok $? "h5py and xarray open its file"
+else
+    skip "h5py and xarray open its file" "no Python with numpy and h5py"
+fi
+if [ -z "$PYTHON" ] || [ $timed = ref16 ]; then
+    skip "a kernel that is wrong has no time" "no GPU, or no Python with h5py"
+else
+    does "a kernel that is wrong has no time" 1 "forward .*no time: it failed parity" "$run" -o bad.h5 -t \
+        'e74_cell steps=4 batch=2 n_state=3 input=hdf5 file=nan.h5 measure=time'
+fi
+does "measure = regime" 0 "turns from latency to throughput" "$run" -o regime.h5 \
+    -t "e74_cell steps=9 batch=5 n_state=8 dtype=bf16 measure=regime"
+[ `awk -v b=$timed '($1 == b || $2 == b) && $3 ~ /^[0-9]*$/ { print $3 }
+    $2 == b && $4 ~ /^[0-9]*$/ { print $4 }' out | sort -nu | tr '\n' ' ' | grep -c '^1 2 4 5 $'` = 1 ]
+ok $? "at batches of 1, 2, 4 and the trial's"
+if [ -n "$PYTHON" ]; then
+    "$PYTHON" "$srcdir/tests/dump.py" regime.h5 >out 2>err && ! grep -q '^not ok' out
+    ok $? "h5py and xarray open its file, too"
+else
+    skip "h5py and xarray open its file, too" "no Python with numpy and h5py"
+fi
+"$run" --tsv -o regime.h5 -t "e74_cell steps=9 batch=5 n_state=8 measure=regime" >out 2>err
+[ "`grep -v '^#' out | awk -F'\t' '{print NF}' | sort -u`" = 12 ]
+ok $? "its records have 12 fields each"
+
 # ---- interruption ----
 
 cat >long.ini <<EOF

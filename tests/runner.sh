@@ -107,7 +107,13 @@ done >err
 [ ! -s err ]
 ok $? "a line of a plan pastes back"
 for ini in "$srcdir"/experiments/*.ini; do
-    does "`basename "$ini"` is a plan" 0 "^1	" "$run" -n "$ini"
+    "$run" -n "$ini" >out 2>err
+    if [ -s err ] && ! grep -v ': .* needs .* of memory, ' err >/dev/null; then
+        skip "`basename "$ini"` is a plan" "it needs more memory than there is here"
+    else
+        grep -q '^1	' out && [ ! -s err ]
+        ok $? "`basename "$ini"` is a plan"
+    fi
 done
 
 # ---- options ----

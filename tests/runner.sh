@@ -122,6 +122,7 @@ does "--help" 0 "^usage" "$run" --help
 does "--version" 0 "ref64" "$run" --version
 does "--list" 0 "checkpoint_interval" "$run" --list
 does "--list e74_cell" 0 "tied_kvq" "$run" --list e74_cell
+does "--list tells what a pass costs" 0 "chain of 512 steps, 8 FLOP + 1 special each" "$run" --list e74_cell
 does "--list of nothing" 2 "no operation nothing" "$run" --list nothing
 does "no arguments" 2 "^usage" "$run"
 does "an unknown option" 2 "^usage" "$run" --no-such-option x.ini

@@ -70,8 +70,10 @@ struct experiment {
     int device; /* the GPU's number; -1: none named, the first if there is one */
     int checks; /* CHECK_ flags; CHECK_PARITY where times are measured */
     enum measure measure;
-    /* Not of the plan: what the GPU can do, for whom times are compared with it; or NULL. */
+    /* Not of the plan: what the GPU can do, where times are compared with that,
+     * or NULL and why it is not known. */
     const struct ceilings *ceilings;
+    const char *no_ceilings;
     int directions, repeats;
     char output[512];
     enum save save;

@@ -185,7 +185,7 @@ static void table_head(const struct report *p)
                 "worst error", "checks");
 }
 
-void report_head(struct report *p, const char *file, int resumed, const char *no_ceilings)
+void report_head(struct report *p, const char *file, int resumed)
 {
     const struct experiment *x = p->x;
 
@@ -203,7 +203,7 @@ void report_head(struct report *p, const char *file, int resumed, const char *no
     else
         fprintf(p->to, "  GPU  %s\n", gpu_backends[0]->device());
     if (x->measure == MEASURE_TIME)
-        times_ceilings(p->to, x->ceilings, no_ceilings);
+        times_ceilings(p->to, x->ceilings, x->no_ceilings);
     if (x->measure != MEASURE_CHECK && why)
         fprintf(p->to,
                 "  without a GPU the reference's yardstick is timed, and nothing is judged\n");

@@ -10,9 +10,8 @@ struct report;
 
 /* `tsv`: one record a line, tab-separated, instead of the table. */
 struct report *report_new(const struct experiment *x, FILE *to, int tsv);
-/* The head: what runs where; `resumed` trials are there already; `no_ceilings`
- * says why x has none, where times are to be compared with them. */
-void report_head(struct report *p, const char *file, int resumed, const char *no_ceilings);
+/* The head: what runs where; `resumed` trials are there already. */
+void report_head(struct report *p, const char *file, int resumed);
 /* A trial that is done; one that could not be (err_text() says why). */
 void report_trial(struct report *p, int i, const struct result *r);
 void report_error(struct report *p, int i, const char *why);

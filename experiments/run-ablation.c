@@ -82,6 +82,17 @@ static int missing_backend(const struct experiment *x)
     return 0;
 }
 
+/* Where times are compared with them. */
+static void find_ceilings(struct experiment *x)
+{
+    static struct ceilings ceilings;
+
+    if (x->measure != MEASURE_TIME)
+        return;
+    x->no_ceilings = ceilings_measure(gpu_backends, &ceilings);
+    x->ceilings = x->no_ceilings ? NULL : &ceilings;
+}
+
 struct place {
     int i, n;
 };
@@ -134,16 +145,11 @@ static int run_trials(const struct experiment *x, struct store *store, struct re
 
 static int run(struct experiment *x, const struct options *options)
 {
-    struct ceilings ceilings;
-    const char *no_ceilings = NULL;
     int resumed = 0, errors = 0, bad = 0, n_checks, failed, skipped;
 
     if (missing_backend(x))
         return complain(BACKEND_MISSING);
-    if (x->measure == MEASURE_TIME) {
-        no_ceilings = ceilings_measure(gpu_backends, &ceilings);
-        x->ceilings = no_ceilings ? NULL : &ceilings;
-    }
+    find_ceilings(x);
     struct store *store = store_open(x, options->resume);
     if (!store)
         return complain(BAD_INPUT);
@@ -154,7 +160,7 @@ static int run(struct experiment *x, const struct options *options)
     }
     for (int i = 0; i < x->n; i++)
         resumed += store_has(store, i, &n_checks, &failed, &skipped);
-    report_head(report, x->output, resumed, no_ceilings);
+    report_head(report, x->output, resumed);
     catch_signals();
     char name[512];
     int e = run_trials(x, store, report, &errors, &bad), status = bad ? BAD_INPUT : GOOD;

@@ -191,6 +191,9 @@ void report_head(struct report *p, const char *file, int resumed)
         fprintf(p->to, "  GPU  none (%s): everything runs on the CPU\n", why);
     else
         fprintf(p->to, "  GPU  %s\n", gpu_backends[0]->device());
+    if (x->repeats)
+        fprintf(p->to, "  times are medians of up to %d runs: CPU, caches %s%s%s\n", x->repeats,
+                ref64.caches, why ? "" : "; GPU, ", why ? "" : gpu_backends[0]->caches);
     if (resumed)
         fprintf(p->to, "  %d trials are there already\n", resumed);
     fprintf(p->to, "\n%4s", "#");

@@ -482,7 +482,7 @@ static const struct column check_columns[] = {
 /* Times in seconds. */
 struct time_row {
     const char *backend, *kernel, *pass;
-    double median, min, max, flops, bytes;
+    double median, min, max, spread, plain, flops, bytes;
     int64_t peak_bytes, repeats;
     const char *caches;
 };
@@ -490,6 +490,7 @@ static const struct column time_columns[] = {
     COLUMN(time_row, backend, 's'),    COLUMN(time_row, kernel, 's'),
     COLUMN(time_row, pass, 's'),       COLUMN(time_row, median, 'd'),
     COLUMN(time_row, min, 'd'),        COLUMN(time_row, max, 'd'),
+    COLUMN(time_row, spread, 'd'),     COLUMN(time_row, plain, 'd'),
     COLUMN(time_row, flops, 'd'),      COLUMN(time_row, bytes, 'd'),
     COLUMN(time_row, peak_bytes, 'i'), COLUMN(time_row, repeats, 'i'),
     COLUMN(time_row, caches, 's'),
@@ -580,6 +581,8 @@ static int write_times(struct writing *w)
                                           .median = ran->outcome.median[p],
                                           .min = ran->outcome.min[p],
                                           .max = ran->outcome.max[p],
+                                          .spread = ran->outcome.spread[p],
+                                          .plain = ran->outcome.plain[p],
                                           .flops = w->op->flops(w->f, p),
                                           .bytes = op_bytes(w->op, ran->backend, w->f, p),
                                           .peak_bytes = ran->outcome.peak,

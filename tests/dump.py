@@ -192,8 +192,8 @@ ROOT = ["schema", "version", "name", "ini", "seed", "host", "device", "compiler"
 TRIAL = ["op", "dtype", "seed", "input", "line", "n_checks", "failed", "skipped", "skips"]
 CHECK = ["tensor", "check", "backend", "kernel", "error", "norm", "bound", "margin", "worst",
          "first_bad", "verdict"]
-TIME = ["backend", "kernel", "pass", "median", "min", "max", "flops", "bytes", "peak_bytes",
-        "repeats", "caches"]
+TIME = ["backend", "kernel", "pass", "median", "min", "max", "spread", "plain", "flops",
+        "bytes", "peak_bytes", "repeats", "caches"]
 
 
 def backends(trial):

@@ -191,8 +191,14 @@ struct backend {
     int (*get)(void *here, const void *there, size_t bytes);
     int (*start)(void);           /* begin a timed stretch, caches as stated */
     int (*stop)(double *seconds); /* wait until all is done */
-    const char *caches;           /* what start() does to them, in words */
-    double warm_up;               /* seconds of runs before the timed ones, until its clock is up */
+    /* Write down what a pass that has run before would start, without running it,
+     * so that replay() starts all of it at once and its time has no gaps between
+     * launches; all three NULL: a pass is timed as it is. */
+    int (*record)(int (*pass)(const struct frame *f), const struct frame *f, void **recorded);
+    int (*replay)(void *recorded);
+    void (*forget)(void *recorded);
+    const char *caches; /* how times are taken, in words: the caches before, and a replay */
+    double warm_up;     /* seconds of runs before the timed ones, until its clock is up */
     const char *(*strerror)(int code);
     const struct impl *const *const *impl; /* by place in ops[]: a NULL-ended list, best first */
     int (*probe)(struct ceilings *to);     /* measure them now; or is NULL */

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/err.h"
 #include "common/report.h"
 #include "common/times.h"
 
@@ -34,6 +35,8 @@ struct report {
     struct column column[MAX_COLUMNS];
     int n_columns;
     int checks, failed, skipped, errors, done;
+    int pace[NOT_COMPARED + 1]; /* how many times were what beside the baseline's */
+    const char *baseline;       /* its file, once a trial was compared; else NULL */
     struct worst difference, yard, margin;
     char why_skipped[1024];
     time_t begun;
@@ -105,8 +108,10 @@ struct report *report_new(const struct experiment *x, FILE *to, int tsv)
     struct report *p = calloc(1, sizeof *p);
     char name[MAX_COLUMNS][VALUE];
 
-    if (!p)
+    if (!p) {
+        err_set("no memory for a report");
         return NULL;
+    }
     p->x = x;
     p->to = to;
     p->tsv = tsv;
@@ -185,7 +190,15 @@ static void table_head(const struct report *p)
                 "worst error", "checks");
 }
 
-void report_head(struct report *p, const char *file, int resumed)
+static void head_baseline(const struct report *p, const struct baseline *b)
+{
+    fprintf(p->to, "  times are compared with those in %s; slower by over %g %% fails\n",
+            baseline_file(b), 100 * baseline_threshold(b));
+    if (*baseline_driver(b))
+        fprintf(p->to, "  the driver was another: %s\n", baseline_driver(b));
+}
+
+void report_head(struct report *p, const char *file, int resumed, const struct baseline *b)
 {
     const struct experiment *x = p->x;
 
@@ -207,6 +220,11 @@ void report_head(struct report *p, const char *file, int resumed)
     if (x->measure != MEASURE_CHECK && why)
         fprintf(p->to,
                 "  without a GPU the reference's yardstick is timed, and nothing is judged\n");
+    if (x->repeats)
+        fprintf(p->to, "  times are medians of up to %d runs: CPU, caches %s%s%s\n", x->repeats,
+                ref64.caches, why ? "" : "; GPU, ", why ? "" : gpu_backends[0]->caches);
+    if (b)
+        head_baseline(p, b);
     if (resumed)
         fprintf(p->to, "  %d trials are there already\n", resumed);
     table_head(p);
@@ -447,6 +465,71 @@ void report_resumed(struct report *p, int n_checks, int failed, int skipped)
     p->skipped += skipped;
 }
 
+/* ---- a trial's times beside those of an earlier run ---- */
+
+/* What a comparison is of: a time that there is on one side at least. */
+static const struct timing *compared(const struct comparison *c)
+{
+    return c->is.runs ? &c->is : &c->was;
+}
+
+static void comparison_line(const struct report *p, int i, const struct comparison *c)
+{
+    static const char *const words[] = {[AS_BEFORE] = "as before", "SLOWER", "faster"};
+    const struct timing *t = compared(c);
+    char was[16], is[16];
+
+    fprintf(p->to, "      trial %d", i + 1);
+    if (t->runs)
+        fprintf(p->to, ", %s %s %s", t->backend, t->kernel, t->pass);
+    if (c->pace == NOT_COMPARED)
+        fprintf(p->to, ": not compared, %s\n", c->why);
+    else
+        fprintf(p->to, ": was %s, is %s, ratio %.3f, noise %.3f, limit %.3f: %s\n",
+                seconds_text(c->was.median, was), seconds_text(c->is.median, is),
+                c->is.median / c->was.median, c->noise / c->was.median, c->limit / c->was.median,
+                words[c->pace]);
+}
+
+/* Its value is the ratio, its bound the largest that is not slower. */
+static void comparison_record(const struct report *p, int i, const struct comparison *c)
+{
+    const struct timing *t = compared(c);
+
+    fprintf(p->to, "%d\t%s\t%s\tbaseline\t%s\t", i + 1, t->backend, t->kernel, t->pass);
+    if (c->pace == NOT_COMPARED)
+        fprintf(p->to, "\t\tskip");
+    else
+        fprintf(p->to, "%.6g\t%.6g\t%s", c->is.median / c->was.median, 1 + c->limit / c->was.median,
+                c->pace == SLOWER ? "fail" : "pass");
+    fprintf(p->to, "\t%s\n", p->x->trial[i].text);
+}
+
+void report_baseline(struct report *p, int i, const struct baseline *b,
+                     const struct comparison *list, int n)
+{
+    int slower = 0;
+
+    progress_clear();
+    p->baseline = baseline_file(b);
+    for (int j = 0; j < n; j++) {
+        const struct comparison *c = &list[j];
+        p->pace[c->pace]++;
+        p->checks += c->pace != NOT_COMPARED;
+        p->skipped += c->pace == NOT_COMPARED;
+        slower += c->pace == SLOWER;
+        if (p->tsv)
+            comparison_record(p, i, c);
+        else
+            comparison_line(p, i, c);
+    }
+    p->failed += slower;
+    if (slower && !p->tsv)
+        fprintf(p->to, "      again: run-ablation --baseline %s --threshold %g -t '%s'\n",
+                p->baseline, 100 * baseline_threshold(b), p->x->trial[i].text);
+    fflush(p->to);
+}
+
 /* ---- end ---- */
 
 int report_end(struct report *p, const char *file, int interrupted)
@@ -468,6 +551,12 @@ int report_end(struct report *p, const char *file, int interrupted)
         if (p->margin.trial)
             fprintf(p->to, "parity      at most %.2f of its bound (%s, trial %d)\n",
                     p->margin.value, p->margin.tensor, p->margin.trial);
+        if (p->baseline)
+            fprintf(p->to,
+                    "baseline    %d slower than in %s, %d faster, %d as before, "
+                    "%d not compared\n",
+                    p->pace[SLOWER], p->baseline, p->pace[FASTER], p->pace[AS_BEFORE],
+                    p->pace[NOT_COMPARED]);
         if (*p->why_skipped)
             fprintf(p->to, "skipped     %s\n", p->why_skipped);
         if (stat(file, &st) == 0)

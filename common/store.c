@@ -162,6 +162,22 @@ static int same_text(hid_t at, const char *name, const char *value, char there[M
     return same;
 }
 
+/* A copy of the attribute, to be freed; NULL after err_set(). */
+static char *get_text(hid_t at, const char *name)
+{
+    hid_t type = text_type(), a = H5Aopen(at, name, H5P_DEFAULT);
+    char *text = NULL, *copy = NULL;
+
+    if (a < 0 || type < 0 || H5Aread(a, type, &text) < 0 || !text)
+        cannot("read attribute %s", name);
+    else if (!(copy = strdup(text)))
+        err_set("no memory for attribute %s", name);
+    H5free_memory(text);
+    drop(a);
+    drop(type);
+    return copy;
+}
+
 /* ---- room on the disk ---- */
 
 /* The file ends where HDF5 says, not where room was reserved. */
@@ -492,7 +508,7 @@ static const struct column check_columns[] = {
  * where these were not measured; bound_by names the largest. */
 struct time_row {
     const char *backend, *kernel, *pass;
-    double median, min, max, flops, bytes;
+    double median, min, max, spread, plain, flops, bytes;
     int64_t peak_bytes, repeats;
     const char *caches;
     double tokens, specials, memory, tensor, fp32, special, latency;
@@ -503,6 +519,7 @@ static const struct column time_columns[] = {
     COLUMN(time_row, backend, 's'),    COLUMN(time_row, kernel, 's'),
     COLUMN(time_row, pass, 's'),       COLUMN(time_row, median, 'd'),
     COLUMN(time_row, min, 'd'),        COLUMN(time_row, max, 'd'),
+    COLUMN(time_row, spread, 'd'),     COLUMN(time_row, plain, 'd'),
     COLUMN(time_row, flops, 'd'),      COLUMN(time_row, bytes, 'd'),
     COLUMN(time_row, peak_bytes, 'i'), COLUMN(time_row, repeats, 'i'),
     COLUMN(time_row, caches, 's'),     COLUMN(time_row, tokens, 'd'),
@@ -625,6 +642,8 @@ static struct time_row time_row(const struct writing *w, const struct ran *ran, 
                              .median = median,
                              .min = ran->outcome.min[p],
                              .max = ran->outcome.max[p],
+                             .spread = ran->outcome.spread[p],
+                             .plain = ran->outcome.plain[p],
                              .flops = w->op->flops(w->f, p),
                              .bytes = op_bytes(w->op, ran->backend, w->f, p),
                              .peak_bytes = ran->outcome.peak,
@@ -825,8 +844,7 @@ static int takes_part(const struct experiment *x, const struct backend *b)
     return named && !b->unavailable();
 }
 
-/* What each backend runs on, a line each. */
-static void devices(const struct experiment *x, char *text, size_t size)
+void store_device_now(const struct experiment *x, char *text, size_t size)
 {
     size_t at = 0;
     *text = 0;
@@ -849,7 +867,7 @@ static int describe(hid_t root, const struct experiment *x)
 
     gethostname(host, sizeof host - 1);
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
-    devices(x, device, sizeof device);
+    store_device_now(x, device, sizeof device);
     return put_text(root, "schema", "ablate-1") || put_text(root, "version", PACKAGE_VERSION) ||
            put_text(root, "measure", measure_names[x->measure]) ||
            put_text(root, "name", x->name) || put_text(root, "ini", x->text ? x->text : "") ||
@@ -1032,6 +1050,131 @@ static int has_all(struct store *s)
     return 0;
 }
 
+/* ---- times, read back ---- */
+
+/* The columns of a time that are read; text is HDF5's to free. */
+struct read_row {
+    char *backend, *kernel, *pass;
+    double median, spread;
+    int64_t repeats;
+    char *caches;
+};
+static const struct column read_columns[] = {
+    COLUMN(read_row, backend, 's'), COLUMN(read_row, kernel, 's'), COLUMN(read_row, pass, 's'),
+    COLUMN(read_row, median, 'd'),  COLUMN(read_row, spread, 'd'), COLUMN(read_row, repeats, 'i'),
+    COLUMN(read_row, caches, 's'),
+};
+
+/* HDF5 would leave out what is not there, and say nothing. */
+static int has_columns(hid_t table)
+{
+    hid_t type = H5Dget_type(table);
+    int e = type < 0 || H5Tget_class(type) != H5T_COMPOUND ? err_set("the table time is none") : 0;
+
+    for (size_t i = 0; !e && i < COUNT(read_columns); i++)
+        if (H5Tget_member_index(type, read_columns[i].name) < 0)
+            e = err_set("the table time has no column %s", read_columns[i].name);
+    drop(type);
+    return e;
+}
+
+static void keep_timings(struct timing *to, const struct read_row *from, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const struct read_row *r = &from[i];
+        to[i] = (struct timing){.median = r->median, .spread = r->spread, .runs = r->repeats};
+        snprintf(to[i].backend, sizeof to[i].backend, "%s", r->backend ? r->backend : "");
+        snprintf(to[i].kernel, sizeof to[i].kernel, "%s", r->kernel ? r->kernel : "");
+        snprintf(to[i].pass, sizeof to[i].pass, "%s", r->pass ? r->pass : "");
+        snprintf(to[i].how, sizeof to[i].how, "%s", r->caches ? r->caches : "");
+    }
+}
+
+static int read_table(hid_t table, struct timings *to)
+{
+    hid_t row = row_type(read_columns, COUNT(read_columns), sizeof(struct read_row));
+    hid_t space = H5Dget_space(table);
+    hssize_t n = H5Sget_simple_extent_npoints(space);
+    struct read_row *rows = calloc(n > 0 ? n : 1, sizeof *rows);
+    int e = has_columns(table);
+
+    to->timing = calloc(n > 0 ? n : 1, sizeof *to->timing);
+    if (!e && (!rows || !to->timing))
+        e = err_set("no memory for %lld times", (long long)n);
+    if (!e && (n < 0 || H5Dread(table, row, H5S_ALL, H5S_ALL, H5P_DEFAULT, rows) < 0))
+        e = cannot("read the table time");
+    if (!e) {
+        to->n = (int)n;
+        keep_timings(to->timing, rows, to->n);
+        H5Dvlen_reclaim(row, space, H5P_DEFAULT, rows);
+    }
+    free(rows);
+    drop(space);
+    drop(row);
+    return e;
+}
+
+static int read_timings(hid_t trial, struct timings *to)
+{
+    char *line = get_text(trial, "line");
+    hid_t table = -1;
+    int e = !line;
+
+    *to = (struct timings){.n = 0};
+    if (line)
+        snprintf(to->line, sizeof to->line, "%s", line);
+    free(line);
+    if (e || H5Lexists(trial, "time", H5P_DEFAULT) <= 0)
+        return e ? -1 : 0;
+    table = H5Dopen2(trial, "time", H5P_DEFAULT);
+    e = table < 0 ? cannot("open the table time") : read_table(table, to);
+    drop(table);
+    return e;
+}
+
+/* Of the complete trials, which are counted in d->n. */
+static int read_trials(struct store *s, struct dump_times *d, int64_t n)
+{
+    int e = 0;
+    d->trial = calloc(n > 0 ? n : 1, sizeof *d->trial);
+    if (!d->trial)
+        return err_set("no memory for the times of %" PRId64 " trials", n);
+    for (int i = 0; !e && i < n; i++) {
+        hid_t g = trial_open(s, i);
+        int64_t complete = 0;
+        e = g < 0 || get_int(g, "complete", &complete);
+        if (!e && complete)
+            e = read_timings(g, &d->trial[d->n++]) ? err_at("trial %d", i + 1) : 0;
+        drop(g);
+    }
+    return e;
+}
+
+static int read_dump(const char *file, struct dump_times *d)
+{
+    struct store s = {.file = -1};
+    char there[MAX_LINE];
+    int64_t n = 0;
+
+    if (access(file, R_OK))
+        return err_set("%s", strerror(errno));
+    if (H5Fis_hdf5(file) == 0)
+        return err_set("is no HDF5 file");
+    s.file = H5Fopen(file, H5F_ACC_RDONLY, H5P_DEFAULT);
+    if (s.file < 0)
+        return cannot("be read");
+    hid_t root = H5Gopen2(s.file, "/", H5P_DEFAULT);
+    int e = 0;
+    if (!same_text(root, "schema", "ablate-1", there))
+        e = *there ? err_set("has the schema '%s', not 'ablate-1'", there)
+                   : err_set("was not written by this program");
+    e = e || !(d->device = get_text(root, "device")) || get_int(root, "n_trials", &n) ||
+        read_trials(&s, d, n);
+    drop(root);
+    H5Fclose(s.file);
+    return e ? -1 : 0;
+}
+
 /* ---- what store.h promises; HDF5 prints nothing meanwhile ---- */
 
 struct store *store_open(const struct experiment *x, int resume)
@@ -1110,6 +1253,65 @@ int store_close(struct store *s, int complete)
         err_at("%s", s->name);
     free(s);
     return e ? -1 : 0;
+}
+
+int store_timings(struct store *s, int i, struct timings *to)
+{
+    int e;
+    *to = (struct timings){.n = 0};
+    H5E_BEGIN_TRY
+    {
+        hid_t g = trial_open(s, i);
+        e = g < 0 || read_timings(g, to);
+        drop(g);
+    }
+    H5E_END_TRY
+    return e ? err_at("%s: trial %d", s->name, i + 1) : 0;
+}
+
+char *store_device(struct store *s)
+{
+    char *text;
+    H5E_BEGIN_TRY
+    {
+        text = get_text(s->file, "device");
+    }
+    H5E_END_TRY
+    if (!text)
+        err_at("%s", s->name);
+    return text;
+}
+
+struct dump_times *dump_times_read(const char *file)
+{
+    struct dump_times *d = calloc(1, sizeof *d);
+    int e;
+
+    if (!d) {
+        err_set("no memory for the times of %s", file);
+        return NULL;
+    }
+    H5E_BEGIN_TRY
+    {
+        e = read_dump(file, d);
+    }
+    H5E_END_TRY
+    if (!e)
+        return d;
+    err_at("%s", file);
+    dump_times_free(d);
+    return NULL;
+}
+
+void dump_times_free(struct dump_times *d)
+{
+    for (int i = 0; d && i < d->n; i++)
+        free(d->trial[i].timing);
+    if (d) {
+        free(d->trial);
+        free(d->device);
+    }
+    free(d);
 }
 
 const char *store_name(const struct store *s)

@@ -192,9 +192,9 @@ ROOT = ["schema", "version", "name", "ini", "seed", "host", "device", "compiler"
 TRIAL = ["op", "dtype", "seed", "input", "line", "n_checks", "failed", "skipped", "skips"]
 CHECK = ["tensor", "check", "backend", "kernel", "error", "norm", "bound", "margin", "worst",
          "first_bad", "verdict"]
-TIME = ["backend", "kernel", "pass", "median", "min", "max", "flops", "bytes", "peak_bytes",
-        "repeats", "caches", "tokens", "specials", "memory", "tensor", "fp32", "special", "latency",
-        "bound_by", "predicted_bytes", "used_bytes"]
+TIME = ["backend", "kernel", "pass", "median", "min", "max", "spread", "plain", "flops",
+        "bytes", "peak_bytes", "repeats", "caches", "tokens", "specials", "memory", "tensor", "fp32",
+        "special", "latency", "bound_by", "predicted_bytes", "used_bytes"]
 REGIME = ["backend", "kernel", "pass", "batch", "rows", "median", "min", "max", "repeats"]
 TURN = ["backend", "kernel", "pass", "rows", "stopped"]
 

@@ -128,6 +128,76 @@ does "no arguments" 2 "^usage" "$run"
 does "an unknown option" 2 "^usage" "$run" --no-such-option x.ini
 does "two files" 2 "^usage" "$run" a.ini b.ini
 
+# ---- an earlier run's times ----
+
+# What is compared is in files, so that no clock decides these: --resume of a
+# finished file runs nothing, and compares the times that are in it.
+cat >times.ini <<EOF
+[experiment]
+checks = none
+[trial]
+op = diag_delta
+steps = 3, 4
+batch = 2
+n_state = 4
+EOF
+sed 's/^steps.*/steps = 3, 5/' times.ini >other_times.ini
+against() {
+    "$run" --resume --baseline "$@" times.ini
+}
+does "a run to compare with" 0 "^0 checks" "$run" times.ini
+does "a run against itself" 0 "^[1-9][0-9]* checks, 0 failed" against times.h5
+[ `grep -c 'ratio 1.000, .*: as before' out` = `tail -1 out | cut -d' ' -f1` ]
+ok $? "each of its times is as before"
+does "--tsv of a run against itself" 0 "	baseline	forward	1	[1-9][0-9.]*	pass	" \
+    against times.h5 --tsv
+[ `grep -v '^#' out | awk -F'\t' '{print NF}' | sort -u` = 9 ]
+ok $? "its records have nine fields, too"
+if [ -n "$PYTHON" ]; then
+    "$PYTHON" - >out 2>err <<EOF
+import h5py, shutil
+def doctored(name, scale, **attributes):
+    shutil.copy("times.h5", name)
+    with h5py.File(name, "r+") as f:
+        for trial in f["trial"].values():
+            rows = trial["time"][...]
+            rows["median"] *= scale
+            rows["spread"] = 0
+            trial["time"][...] = rows
+        f.attrs.update(attributes)
+doctored("calm.h5", 1)
+doctored("tenth.h5", .1)
+doctored("long.h5", 1e6)
+doctored("device.h5", 1, device="gpu32: an abacus\nref64: an abacus\nref32: an abacus")
+doctored("schema.h5", 1, schema="ablate-0")
+EOF
+    ok $? "times can be doctored"
+    does "times ten times as long" 1 "ratio 10.000, .*: SLOWER" against tenth.h5 -o calm.h5
+    grep -q 'again: run-ablation --baseline tenth.h5 --threshold 5 -t' out
+    ok $? "and how to see that again"
+    does "ten times as long, where that may be" 0 ", 0 failed" \
+        against tenth.h5 -o calm.h5 --threshold 901
+    does "times a tenth as long" 0 "ratio 0.100, .*: faster" against calm.h5 -o tenth.h5
+    does "times that are taken now" 0 ": faster" "$run" --baseline long.h5 -o now.h5 times.ini
+    does "a trial that has no counterpart" 0 "trial 2, .* no such trial then" \
+        "$run" --baseline long.h5 -o now.h5 other_times.ini
+    does "another device" 2 "device.h5: .*another device's: 'an abacus'" against device.h5
+    does "another schema" 2 "schema.h5: has the schema 'ablate-0'" against schema.h5
+    "$PYTHON" -c 'import h5py
+h5py.File("foreign.h5", "w")["k"] = 1' 2>err
+    does "an HDF5 file that is no dump" 2 "foreign.h5: was not written by" against foreign.h5
+else
+    for name in doctored slower again threshold faster now counterpart device schema foreign; do
+        skip "times beside others: $name" "no Python with numpy and h5py"
+    done
+fi
+does "a baseline that is no HDF5 file" 2 "times.ini: is no HDF5 file" against times.ini
+does "a baseline that is not there" 2 "nowhere.h5: No such file" against nowhere.h5
+does "a baseline without times" 2 "all.h5: has no times" against all.h5
+does "a run without times" 2 "repeats = 0: there are no times" "$run" --baseline times.h5 all.ini
+does "a threshold that is no number" 2 "threshold 5%: not a number" against times.h5 --threshold 5%
+does "a threshold without a baseline" 2 "nothing without --baseline" "$run" --threshold 5 times.ini
+
 # ---- bad input ----
 
 does "an ini that is not there" 2 "nowhere.ini" "$run" nowhere.ini

@@ -601,7 +601,7 @@ static void set_only(const abl_result *r, struct tensors *t, struct ran *to)
         t->x[i] = r->has_x[i] ? r->t->x[i] : NULL;
         t->g[i] = r->has_g[i] ? r->t->g[i] : NULL;
     }
-    *to = (struct ran){r->backend, r->kernel, t, r->outcome};
+    *to = (struct ran){.backend = r->backend, .kernel = r->kernel, .t = t, .outcome = r->outcome};
 }
 
 int abl_write(const char *file, const abl_case *c, const abl_result *const *results, int n,

@@ -142,7 +142,7 @@ int check_tensor(const char *check, const struct op *o, const struct frame *f,
     v->error = d.max;
     v->norm = d.norm;
     v->bound = bound;
-    v->pass = bound > 0 ? d.max <= bound : same_bits(got, want, n);
+    v->pass = bound > 0 ? isfinite(d.max) && d.max <= bound : same_bits(got, want, n);
     index_text(o, f, arg, d.worst, v->worst, sizeof v->worst);
     if (!v->pass)
         v->first_bad = first_bad_step(o, f, arg, got, want, bound);

@@ -14,7 +14,7 @@ struct verdict {
     char tensor[32];   /* "out", "d_x" */
     double error;      /* max |a - b| / max |b|; NaN counts as infinite */
     double norm;       /* |a - b|_2 / |b|_2 */
-    double bound;      /* passes if error <= bound */
+    double bound;      /* passes if error <= bound and is finite */
     char worst[64];    /* index of the worst element, "[3,0,17]" */
     int64_t first_bad; /* first time step where an element is over the bound, or -1 */
     int pass;

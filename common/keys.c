@@ -70,6 +70,8 @@ int key_is_name(char c)
 
 /* ---- the keys of [experiment] ---- */
 
+const char *const measure_names[] = {"check", "time", "regime", NULL};
+
 static int experiment_name(void *to, const char *value)
 {
     struct experiment *x = to;
@@ -123,6 +125,14 @@ static int experiment_checks(void *to, const char *value)
         return err_set("checks: nothing can stand beside none");
     x->checks |= flags[i];
     return 0;
+}
+
+static int experiment_measure(void *to, const char *value)
+{
+    int i = one_of("measure", value, measure_names);
+    if (i >= 0)
+        ((struct experiment *)to)->measure = (enum measure)i;
+    return i < 0 ? -1 : 0;
 }
 
 static int experiment_directions(void *to, const char *value)
@@ -282,6 +292,8 @@ static int trial_kernel(void *to, const char *value)
     KEY(experiment, device, ONE, NULL,                                                             \
         "number of the GPU, from 0 among CUDA_VISIBLE_DEVICES; named, it is required; default: 0") \
     KEY(experiment, checks, LIST, "differences, parity, properties", "what to check; or none")     \
+    KEY(experiment, measure, ONE, "check",                                                         \
+        "check; time: each kernel, against ceilings; regime: as the batch grows")                  \
     KEY(experiment, directions, ONE, "2", "of the central differences, for each tensor: 1 to 64")  \
     KEY(experiment, repeats, ONE, "5", "timed runs at most, 0 to 1000; 0: no times")               \
     KEY(experiment, output, ONE, NULL,                                                             \

@@ -116,6 +116,13 @@ struct neutral {
     const char *cases;  /* as struct op's */
 };
 
+/* What a recurrence cannot do faster than: `steps` that must follow each
+ * other, and in each so many FP32 operations and evaluations of special
+ * functions of which every one waits for the one before it. */
+struct chain {
+    double steps, flops, specials;
+};
+
 struct op {
     const char *name;
     const char *formula;
@@ -134,9 +141,16 @@ struct op {
     /* Set the derived sizes; nonzero after err_set() where sizes do not fit together. */
     int (*derive)(struct frame *f);
     double (*flops)(const struct frame *f, enum pass p);
-    char batch; /* axis whose rows are independent, or 0 */
-    char time;  /* axis along which the operation is causal, or 0 */
-    int blas;   /* a matrix product's bits may depend on where a row stands */
+    /* Those of flops() that are matrix products, which tensor cores can take. */
+    double (*products)(const struct frame *f, enum pass p);
+    /* Evaluations of special functions: tanh, 2^x, 1/x and sqrt are one each. */
+    double (*specials)(const struct frame *f, enum pass p);
+    /* NULL, or no steps: no recurrence, or one that need not go step by step. */
+    struct chain (*chain)(const struct frame *f, enum pass p);
+    const char *rows; /* axes along which recurrences do not meet, "BH"; NULL: only batch */
+    char batch;       /* axis whose rows are independent, or 0 */
+    char time;        /* axis along which the operation is causal, or 0 */
+    int blas;         /* a matrix product's bits may depend on where a row stands */
 };
 
 /* One kernel of an operation on one backend.  A pass returns 0, or a code
@@ -150,6 +164,17 @@ struct impl {
     /* An approximate instruction it uses and that one's relative error, or NULL, 0. */
     const char *approximates;
     double unit;
+};
+
+/* What a machine can do, as measured on it. */
+struct ceilings {
+    double memory;                  /* bytes a second, read and written, of a copy */
+    double tensor;                  /* FLOP/s of a bf16 matrix product */
+    double fp32;                    /* FLOP/s of independent multiply-adds */
+    double special;                 /* evaluations a second of independent tanh */
+    double flop_time, special_time; /* seconds of one that waits for the one before */
+    double launch;                  /* seconds that a launch takes, one after the other */
+    double clock;                   /* Hz, while it measured */
 };
 
 struct backend {
@@ -166,10 +191,17 @@ struct backend {
     int (*get)(void *here, const void *there, size_t bytes);
     int (*start)(void);           /* begin a timed stretch, caches as stated */
     int (*stop)(double *seconds); /* wait until all is done */
-    const char *caches;           /* what start() does to them, in words */
-    double warm_up;               /* seconds of runs before the timed ones, until its clock is up */
+    /* Write down what a pass that has run before would start, without running it,
+     * so that replay() starts all of it at once and its time has no gaps between
+     * launches; all three NULL: a pass is timed as it is. */
+    int (*record)(int (*pass)(const struct frame *f), const struct frame *f, void **recorded);
+    int (*replay)(void *recorded);
+    void (*forget)(void *recorded);
+    const char *caches; /* how times are taken, in words: the caches before, and a replay */
+    double warm_up;     /* seconds of runs before the timed ones, until its clock is up */
     const char *(*strerror)(int code);
     const struct impl *const *const *impl; /* by place in ops[]: a NULL-ended list, best first */
+    int (*probe)(struct ceilings *to);     /* measure them now; or is NULL */
 };
 
 /* The list of operations, in ops.def's order. */

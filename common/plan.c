@@ -227,6 +227,20 @@ static void set_experiment(struct plan *p, int k, const char *value, int line)
     free(l);
 }
 
+/* Where times are measured, every kernel is judged by parity, and by nothing else. */
+static void only_times(struct plan *p, const struct ini_section *s)
+{
+    const struct ini_entry *checks = s ? entry_find(s, "checks") : NULL;
+    const struct ini_entry *repeats = s ? entry_find(s, "repeats") : NULL;
+    const char *name = measure_names[p->x->measure];
+
+    if (checks && p->x->checks != CHECK_PARITY)
+        fault(p, checks->line, "checks: measure = %s makes none but parity", name);
+    if (repeats && strcmp(repeats->value, "0") == 0)
+        fault(p, repeats->line, "repeats = 0: measure = %s needs timed runs", name);
+    p->x->checks = CHECK_PARITY;
+}
+
 /* s may be NULL: there is none. */
 static void read_experiment(struct plan *p, const struct ini_section *s)
 {
@@ -246,6 +260,8 @@ static void read_experiment(struct plan *p, const struct ini_section *s)
         if (experiment_keys[k].initial && !(s && entry_find(s, experiment_keys[k].name)))
             set_experiment(p, k, experiment_keys[k].initial, 0);
     p->x->checks &= ~CHECK_NONE;
+    if (p->x->measure != MEASURE_CHECK)
+        only_times(p, s);
     if (!p->x->output[0])
         snprintf(p->x->output, sizeof p->x->output, "%s.h5", p->x->name);
 }
@@ -419,12 +435,13 @@ static double work_bytes(const struct impl *k, const struct frame *f)
 
 /* Bytes that the trial takes on this machine: on the host one set of tensors
  * for each of oracle, yardstick and judged backend, two more that differences
- * move; then what is on the references' side.  Workspace is asked for only
+ * move or that bounds need; then what is on the references' side.  Workspace is asked for only
  * when the rest fits, for its own sizes are not bounded. */
 static double memory_needed(const struct plan *p, const struct trial *t)
 {
     const struct backend *yardstick = t->type == F32 ? &ref32 : &ref16;
-    int sets = p->x->checks & CHECK_DIFFERENCES ? 5 : 3;
+    int timed = p->x->measure != MEASURE_CHECK;
+    int sets = p->x->checks & CHECK_DIFFERENCES || timed ? 5 : 3;
     double sum = sets * (double)tensors_bytes(t->op, &t->sizes) +
                  (double)op_memory(t->op, &ref64, NULL, &t->sizes) +
                  (double)op_memory(t->op, yardstick, NULL, &t->sizes);

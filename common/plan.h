@@ -7,6 +7,7 @@
  *                                     ; (the oracle and the yardstick run in any case)
  *     device = 1                      ; the GPU, from 0 among those visible; named, it is required
  *     checks = differences, parity, properties    ; or none; default: all three
+ *     measure = check                 ; or time, regime: parity, and then times of every kernel
  *     directions = 2                  ; of the differences, for each tensor
  *     repeats = 5                     ; timed runs; 0: no times
  *     output = e74_diag.h5            ; default: NAME.h5; where: the working directory
@@ -40,6 +41,9 @@
 #include "common/op.h"
 
 enum { CHECK_DIFFERENCES = 1, CHECK_PARITY = 2, CHECK_PROPERTIES = 4 };
+/* What is measured: a time as a by-product of checks; times of every kernel;
+ * those as the batch grows. */
+enum measure { MEASURE_CHECK, MEASURE_TIME, MEASURE_REGIME };
 enum save { SAVE_ALL, SAVE_OUTPUTS, SAVE_NONE };
 enum input_kind { INPUT_NORMAL, INPUT_TEXT, INPUT_HDF5 };
 
@@ -64,7 +68,12 @@ struct experiment {
     const struct backend *backend[16]; /* those asked for by name; none: all that are there */
     int n_backends;
     int device; /* the GPU's number; -1: none named, the first if there is one */
-    int checks; /* CHECK_ flags */
+    int checks; /* CHECK_ flags; CHECK_PARITY where times are measured */
+    enum measure measure;
+    /* Not of the plan: what the GPU can do, where times are compared with that,
+     * or NULL and why it is not known. */
+    const struct ceilings *ceilings;
+    const char *no_ceilings;
     int directions, repeats;
     char output[512];
     enum save save;

@@ -9,7 +9,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/err.h"
 #include "common/report.h"
+#include "common/times.h"
 
 enum { MAX_COLUMNS = 40, VALUE = 64 };
 
@@ -33,6 +35,8 @@ struct report {
     struct column column[MAX_COLUMNS];
     int n_columns;
     int checks, failed, skipped, errors, done;
+    int pace[NOT_COMPARED + 1]; /* how many times were what beside the baseline's */
+    const char *baseline;       /* its file, once a trial was compared; else NULL */
     struct worst difference, yard, margin;
     char why_skipped[1024];
     time_t begun;
@@ -104,8 +108,10 @@ struct report *report_new(const struct experiment *x, FILE *to, int tsv)
     struct report *p = calloc(1, sizeof *p);
     char name[MAX_COLUMNS][VALUE];
 
-    if (!p)
+    if (!p) {
+        err_set("no memory for a report");
         return NULL;
+    }
     p->x = x;
     p->to = to;
     p->tsv = tsv;
@@ -124,22 +130,7 @@ void report_free(struct report *p)
     free(p);
 }
 
-/* ---- numbers that fit ---- */
-
-static const char *seconds_text(double s, char text[16])
-{
-    double scale = s < 1e-3 ? 1e6 : s < 1 ? 1e3 : 1;
-    double x = s * scale;
-    snprintf(text, 16, "%.*f %s",
-             x < 10    ? 2
-             : x < 100 ? 1
-                       : 0,
-             x,
-             s < 1e-3 ? "us"
-             : s < 1  ? "ms"
-                      : "s");
-    return text;
-}
+/* ---- the worst ---- */
 
 static void note_worst(struct worst *w, const struct verdict *v, double value, int trial)
 {
@@ -174,12 +165,45 @@ static void head_constant(const struct report *p)
         fputc('\n', p->to);
 }
 
-void report_head(struct report *p, const char *file, int resumed)
+static void tsv_head(const struct report *p)
+{
+    if (p->x->measure == MEASURE_TIME)
+        times_tsv_head(p->to);
+    else if (p->x->measure == MEASURE_REGIME)
+        regime_tsv_head(p->to);
+    else
+        fprintf(p->to, "trial\tbackend\tkernel\tcheck\ttensor\tvalue\tbound\tverdict\tline\n");
+}
+
+/* Of the columns that differ between trials, and of what follows them. */
+static void table_head(const struct report *p)
+{
+    fprintf(p->to, "\n%4s", "#");
+    for (int i = 0; i < p->n_columns; i++)
+        fprintf(p->to, "  %-*s", p->column[i].width, p->column[i].name);
+    if (p->x->measure == MEASURE_TIME)
+        times_head(p->to);
+    else if (p->x->measure == MEASURE_REGIME)
+        regime_head(p->to);
+    else
+        fprintf(p->to, "  %-7s  %8s  %8s  %-22s  %s\n", "backend", "forward", "backward",
+                "worst error", "checks");
+}
+
+static void head_baseline(const struct report *p, const struct baseline *b)
+{
+    fprintf(p->to, "  times are compared with those in %s; slower by over %g %% fails\n",
+            baseline_file(b), 100 * baseline_threshold(b));
+    if (*baseline_driver(b))
+        fprintf(p->to, "  the driver was another: %s\n", baseline_driver(b));
+}
+
+void report_head(struct report *p, const char *file, int resumed, const struct baseline *b)
 {
     const struct experiment *x = p->x;
 
     if (p->tsv) {
-        fprintf(p->to, "trial\tbackend\tkernel\tcheck\ttensor\tvalue\tbound\tverdict\tline\n");
+        tsv_head(p);
         return;
     }
     fprintf(p->to, "%s %s: %s, %d trial%s into %s\n", PACKAGE_NAME, PACKAGE_VERSION, x->name, x->n,
@@ -191,13 +215,19 @@ void report_head(struct report *p, const char *file, int resumed)
         fprintf(p->to, "  GPU  none (%s): everything runs on the CPU\n", why);
     else
         fprintf(p->to, "  GPU  %s\n", gpu_backends[0]->device());
+    if (x->measure == MEASURE_TIME)
+        times_ceilings(p->to, x->ceilings, x->no_ceilings);
+    if (x->measure != MEASURE_CHECK && why)
+        fprintf(p->to,
+                "  without a GPU the reference's yardstick is timed, and nothing is judged\n");
+    if (x->repeats)
+        fprintf(p->to, "  times are medians of up to %d runs: CPU, caches %s%s%s\n", x->repeats,
+                ref64.caches, why ? "" : "; GPU, ", why ? "" : gpu_backends[0]->caches);
+    if (b)
+        head_baseline(p, b);
     if (resumed)
         fprintf(p->to, "  %d trials are there already\n", resumed);
-    fprintf(p->to, "\n%4s", "#");
-    for (int i = 0; i < p->n_columns; i++)
-        fprintf(p->to, "  %-*s", p->column[i].width, p->column[i].name);
-    fprintf(p->to, "  %-7s  %8s  %8s  %-22s  %s\n", "backend", "forward", "backward", "worst error",
-            "checks");
+    table_head(p);
 }
 
 /* ---- a trial ---- */
@@ -316,6 +346,59 @@ static void trial_records(struct report *p, int i, const struct result *r)
     }
 }
 
+/* Rows of what was timed; the trial's settings stand before the first. */
+static void time_rows(struct report *p, int i, const struct result *r)
+{
+    int first = 1;
+
+    for (int j = 0; j < r->n_ran; j++)
+        for (enum pass q = FORWARD; q < N_PASSES; q++) {
+            if (!times_wanted(&r->ran[j]))
+                continue;
+            trial_columns(p, i, first);
+            times_row(p->to, p->x->ceilings, r, &r->ran[j], q);
+            first = 0;
+        }
+    if (first) {
+        trial_columns(p, i, 1);
+        fprintf(p->to, "  nothing was timed\n");
+    }
+}
+
+static void regime_rows(struct report *p, int i, const struct result *r)
+{
+    for (int k = 0; k < r->n_growths; k++) {
+        for (int j = 0; j < r->growth[k].n; j++) {
+            trial_columns(p, i, k == 0 && j == 0);
+            regime_row(p->to, &r->growth[k], j);
+        }
+        regime_turn(p->to, &r->growth[k]);
+    }
+    if (!r->n_growths) {
+        trial_columns(p, i, 1);
+        fprintf(p->to, "  nothing was timed\n");
+    }
+}
+
+static void declined_lines(struct report *p, const struct result *r)
+{
+    for (const char *at = r->declined; *at; at += strcspn(at, "\n"), at += *at == '\n')
+        fprintf(p->to, "      declined  %.*s\n", (int)strcspn(at, "\n"), at);
+}
+
+static void trial_rows(struct report *p, int i, const struct result *r)
+{
+    if (p->x->measure == MEASURE_TIME)
+        time_rows(p, i, r);
+    else if (p->x->measure == MEASURE_REGIME)
+        regime_rows(p, i, r);
+    else
+        for (int j = 0; j < r->n_ran; j++)
+            ran_row(p, i, r, &r->ran[j]);
+    declined_lines(p, r);
+    failure_lines(p, r);
+}
+
 /* Each reason once, however many trials it holds for. */
 static void keep_reasons(struct report *p, const char *skips)
 {
@@ -345,13 +428,14 @@ void report_trial(struct report *p, int i, const struct result *r)
         if (strcmp(v->check, "parity") == 0)
             note_worst(&p->margin, v, v->error / v->bound, i + 1);
     }
-    if (p->tsv) {
+    if (!p->tsv)
+        trial_rows(p, i, r);
+    else if (p->x->measure == MEASURE_TIME)
+        times_tsv(p->to, i + 1, p->x->ceilings, r);
+    else if (p->x->measure == MEASURE_REGIME)
+        regime_tsv(p->to, i + 1, r);
+    else
         trial_records(p, i, r);
-    } else {
-        for (int j = 0; j < r->n_ran; j++)
-            ran_row(p, i, r, &r->ran[j]);
-        failure_lines(p, r);
-    }
     fflush(p->to);
 }
 
@@ -361,7 +445,9 @@ void report_error(struct report *p, int i, const char *why)
     p->errors++;
     p->failed++;
     p->checks++;
-    if (p->tsv) {
+    if (p->tsv && p->x->measure != MEASURE_CHECK) {
+        fprintf(p->to, "# %d: error: %s: %s\n", i + 1, why, p->x->trial[i].text);
+    } else if (p->tsv) {
         fprintf(p->to, "%d\t\t\terror\t%s\t\t\tfail\t%s\n", i + 1, why, p->x->trial[i].text);
     } else {
         trial_columns(p, i, 1);
@@ -377,6 +463,71 @@ void report_resumed(struct report *p, int n_checks, int failed, int skipped)
     p->checks += n_checks;
     p->failed += failed;
     p->skipped += skipped;
+}
+
+/* ---- a trial's times beside those of an earlier run ---- */
+
+/* What a comparison is of: a time that there is on one side at least. */
+static const struct timing *compared(const struct comparison *c)
+{
+    return c->is.runs ? &c->is : &c->was;
+}
+
+static void comparison_line(const struct report *p, int i, const struct comparison *c)
+{
+    static const char *const words[] = {[AS_BEFORE] = "as before", "SLOWER", "faster"};
+    const struct timing *t = compared(c);
+    char was[16], is[16];
+
+    fprintf(p->to, "      trial %d", i + 1);
+    if (t->runs)
+        fprintf(p->to, ", %s %s %s", t->backend, t->kernel, t->pass);
+    if (c->pace == NOT_COMPARED)
+        fprintf(p->to, ": not compared, %s\n", c->why);
+    else
+        fprintf(p->to, ": was %s, is %s, ratio %.3f, noise %.3f, limit %.3f: %s\n",
+                seconds_text(c->was.median, was), seconds_text(c->is.median, is),
+                c->is.median / c->was.median, c->noise / c->was.median, c->limit / c->was.median,
+                words[c->pace]);
+}
+
+/* Its value is the ratio, its bound the largest that is not slower. */
+static void comparison_record(const struct report *p, int i, const struct comparison *c)
+{
+    const struct timing *t = compared(c);
+
+    fprintf(p->to, "%d\t%s\t%s\tbaseline\t%s\t", i + 1, t->backend, t->kernel, t->pass);
+    if (c->pace == NOT_COMPARED)
+        fprintf(p->to, "\t\tskip");
+    else
+        fprintf(p->to, "%.6g\t%.6g\t%s", c->is.median / c->was.median, 1 + c->limit / c->was.median,
+                c->pace == SLOWER ? "fail" : "pass");
+    fprintf(p->to, "\t%s\n", p->x->trial[i].text);
+}
+
+void report_baseline(struct report *p, int i, const struct baseline *b,
+                     const struct comparison *list, int n)
+{
+    int slower = 0;
+
+    progress_clear();
+    p->baseline = baseline_file(b);
+    for (int j = 0; j < n; j++) {
+        const struct comparison *c = &list[j];
+        p->pace[c->pace]++;
+        p->checks += c->pace != NOT_COMPARED;
+        p->skipped += c->pace == NOT_COMPARED;
+        slower += c->pace == SLOWER;
+        if (p->tsv)
+            comparison_record(p, i, c);
+        else
+            comparison_line(p, i, c);
+    }
+    p->failed += slower;
+    if (slower && !p->tsv)
+        fprintf(p->to, "      again: run-ablation --baseline %s --threshold %g -t '%s'\n",
+                p->baseline, 100 * baseline_threshold(b), p->x->trial[i].text);
+    fflush(p->to);
 }
 
 /* ---- end ---- */
@@ -400,6 +551,12 @@ int report_end(struct report *p, const char *file, int interrupted)
         if (p->margin.trial)
             fprintf(p->to, "parity      at most %.2f of its bound (%s, trial %d)\n",
                     p->margin.value, p->margin.tensor, p->margin.trial);
+        if (p->baseline)
+            fprintf(p->to,
+                    "baseline    %d slower than in %s, %d faster, %d as before, "
+                    "%d not compared\n",
+                    p->pace[SLOWER], p->baseline, p->pace[FASTER], p->pace[AS_BEFORE],
+                    p->pace[NOT_COMPARED]);
         if (*p->why_skipped)
             fprintf(p->to, "skipped     %s\n", p->why_skipped);
         if (stat(file, &st) == 0)

@@ -4,19 +4,24 @@
 
 #include <stdio.h>
 
-#include "common/store.h"
+#include "common/baseline.h"
 
 struct report;
 
-/* `tsv`: one record a line, tab-separated, instead of the table. */
+/* `tsv`: one record a line, tab-separated, instead of the table.  NULL after
+ * err_set(). */
 struct report *report_new(const struct experiment *x, FILE *to, int tsv);
-/* The head: what runs where; `resumed` trials are there already. */
-void report_head(struct report *p, const char *file, int resumed);
+/* The head: what runs where; `resumed` trials are there already; b, unless
+ * NULL, is what times are compared with. */
+void report_head(struct report *p, const char *file, int resumed, const struct baseline *b);
 /* A trial that is done; one that could not be (err_text() says why). */
 void report_trial(struct report *p, int i, const struct result *r);
 void report_error(struct report *p, int i, const char *why);
 /* One that an earlier run did. */
 void report_resumed(struct report *p, int n_checks, int failed, int skipped);
+/* The times of trial i beside those of an earlier run. */
+void report_baseline(struct report *p, int i, const struct baseline *b,
+                     const struct comparison *list, int n);
 /* Summary and closing line "N checks, F failed, S skipped"; returns F. */
 int report_end(struct report *p, const char *file, int interrupted);
 void report_free(struct report *p);

@@ -263,41 +263,96 @@ static double now(void)
     return ts.tv_sec + 1e-9 * ts.tv_nsec;
 }
 
-static int run_once(const struct call *c, const struct frame *f, enum pass p, double *seconds)
+/* Half of the values are below it.  They are put in order. */
+static double median_of(double *x, int n)
+{
+    qsort(x, n, sizeof *x, by_size);
+    return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
+}
+
+static int run_failed(const struct call *c, enum pass p, const char *what, int e)
+{
+    return err_set("%s on %s, kernel %s, %s%s: %s", c->op->name, c->backend->name, c->kernel->name,
+                   p == FORWARD ? "forward" : "backward", what, c->backend->strerror(e));
+}
+
+/* The pass itself, or where it was recorded, the record of it. */
+static int run_once(const struct call *c, const struct frame *f, enum pass p, void *recorded,
+                    double *seconds)
 {
     int e = c->backend->start();
     if (!e)
-        e = c->kernel->pass[p](f);
+        e = recorded ? c->backend->replay(recorded) : c->kernel->pass[p](f);
     if (!e)
         e = c->backend->stop(seconds);
-    return e ? err_set("%s on %s, kernel %s, %s: %s", c->op->name, c->backend->name,
-                       c->kernel->name, p == FORWARD ? "forward" : "backward",
-                       c->backend->strerror(e))
-             : 0;
+    return e ? run_failed(c, p, recorded ? ", replayed" : "", e) : 0;
 }
 
-/* One run, or several timed ones after some that are not; of slow ones, as
- * many as a second has room for. */
-static int run_pass(const struct call *c, const struct frame *f, enum pass p, struct outcome *out)
+/* The times of several runs; of slow ones, as many as a second has room for. */
+static int run_timed(const struct call *c, const struct frame *f, enum pass p, void *recorded,
+                     double *seconds, int *runs)
 {
     static const double ENOUGH = 1;
+    double began = now();
+    int n = 0, e = 0;
+
+    for (; !e && n < c->repeats && (n == 0 || now() - began < ENOUGH); n++)
+        e = run_once(c, f, p, recorded, seconds + n);
+    *runs = n;
+    return e;
+}
+
+static void note_times(struct outcome *out, enum pass p, double *seconds, int n)
+{
+    out->median[p] = median_of(seconds, n);
+    out->min[p] = seconds[0];
+    out->max[p] = seconds[n - 1];
+    out->runs[p] = n;
+    for (int i = 0; i < n; i++)
+        seconds[i] = fabs(seconds[i] - out->median[p]);
+    out->spread[p] = median_of(seconds, n);
+}
+
+/* Times of a pass that has run.  Where it can be recorded, those of replays
+ * come last, so that the results which are judged are those that were timed. */
+static int run_times(const struct call *c, const struct frame *f, enum pass p, double *seconds,
+                     struct outcome *out)
+{
+    void *recorded = NULL;
+    int n, e = 0;
+
+    if (c->backend->record) {
+        e = run_timed(c, f, p, NULL, seconds, &n);
+        if (e)
+            return e;
+        out->plain[p] = median_of(seconds, n);
+        e = c->backend->record(c->kernel->pass[p], f, &recorded);
+        if (e)
+            return run_failed(c, p, ", cannot be recorded as a graph", e);
+    }
+    e = run_timed(c, f, p, recorded, seconds, &n);
+    if (!e)
+        note_times(out, p, seconds, n);
+    if (recorded)
+        c->backend->forget(recorded);
+    else
+        out->plain[p] = out->median[p];
+    return e;
+}
+
+/* Once, and until the clock is up if it is to be timed; then timed. */
+static int run_pass(const struct call *c, const struct frame *f, enum pass p, struct outcome *out)
+{
     double *seconds = calloc(c->repeats ? c->repeats : 1, sizeof *seconds), began = now();
-    int n = 0, e;
+    int e;
 
     if (!seconds)
         return err_set("no memory for %d times", c->repeats);
     do
-        e = run_once(c, f, p, seconds);
+        e = run_once(c, f, p, NULL, seconds);
     while (!e && c->repeats && now() - began < c->backend->warm_up);
-    for (began = now(); !e && n < c->repeats && (n == 0 || now() - began < ENOUGH); n++)
-        e = run_once(c, f, p, seconds + n);
-    if (!e && n) {
-        qsort(seconds, n, sizeof *seconds, by_size);
-        out->median[p] = n % 2 ? seconds[n / 2] : (seconds[n / 2 - 1] + seconds[n / 2]) / 2;
-        out->min[p] = seconds[0];
-        out->max[p] = seconds[n - 1];
-        out->runs[p] = n;
-    }
+    if (!e && c->repeats)
+        e = run_times(c, f, p, seconds, out);
     free(seconds);
     return e;
 }

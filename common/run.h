@@ -34,8 +34,10 @@ struct call {
     const struct impl *kernel;
     const struct frame *sizes;
     int forward_only;
-    int repeats; /* timed runs at most, after a warm-up; 0: run once, untimed */
-    int guards;  /* put bands around every tensor and look at them afterwards */
+    /* Timed runs at most, after a warm-up; 0: run once, untimed.  Where the
+     * backend replays passes, as many again without come before. */
+    int repeats;
+    int guards; /* put bands around every tensor and look at them afterwards */
     /* Leave memory as it comes, for tools that watch for reads of what nobody
      * wrote; not together with guards. */
     int unpoisoned;
@@ -43,9 +45,12 @@ struct call {
 
 struct outcome {
     double median[N_PASSES], min[N_PASSES], max[N_PASSES]; /* seconds */
-    int runs[N_PASSES];                                    /* that were timed */
-    int64_t peak;                                          /* most bytes on the backend at once */
-    char overrun[48]; /* a tensor with a damaged guard band, or "" */
+    double spread[N_PASSES]; /* the median of the times' distances from the median */
+    double
+        plain[N_PASSES]; /* where the backend replays passes, the median without; else the same */
+    int runs[N_PASSES];  /* that were timed */
+    int64_t peak;        /* most bytes on the backend at once */
+    char overrun[48];    /* a tensor with a damaged guard band, or "" */
 };
 
 /* Predict what the call takes, refuse it where that is not free, and have the

@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,9 +32,10 @@
 #include <hdf5_hl.h>
 
 #include "common/err.h"
+#include "common/keys.h"
 #include "common/store.h"
 
-enum { MAX_NAME = 600, MIB = 1 << 20, MAX_RAN = COUNT(((struct result *)0)->ran) };
+enum { MAX_NAME = 600, MIB = 1 << 20 };
 
 struct store {
     const struct experiment *x;
@@ -106,6 +108,11 @@ static int put_int(hid_t at, const char *name, int64_t value)
     return put(at, name, H5T_STD_I64LE, H5T_NATIVE_INT64, &value);
 }
 
+static int put_double(hid_t at, const char *name, double value)
+{
+    return put(at, name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, &value);
+}
+
 static int put_seed(hid_t at, uint64_t seed)
 {
     return put(at, "seed", H5T_STD_U64LE, H5T_NATIVE_UINT64, &seed);
@@ -153,6 +160,22 @@ static int same_text(hid_t at, const char *name, const char *value, char there[M
     drop(a);
     drop(type);
     return same;
+}
+
+/* A copy of the attribute, to be freed; NULL after err_set(). */
+static char *get_text(hid_t at, const char *name)
+{
+    hid_t type = text_type(), a = H5Aopen(at, name, H5P_DEFAULT);
+    char *text = NULL, *copy = NULL;
+
+    if (a < 0 || type < 0 || H5Aread(a, type, &text) < 0 || !text)
+        cannot("read attribute %s", name);
+    else if (!(copy = strdup(text)))
+        err_set("no memory for attribute %s", name);
+    H5free_memory(text);
+    drop(a);
+    drop(type);
+    return copy;
 }
 
 /* ---- room on the disk ---- */
@@ -307,7 +330,7 @@ struct writing {
     const struct frame *f;
     struct item item[2 * MAX_ARGS * (MAX_RAN + 1)];
     int n_items;
-    struct part scale[64], group[MAX_RAN + 2], table[2];
+    struct part scale[64], group[MAX_RAN + 2], table[4];
     int n_scales, n_groups, n_tables;
 };
 
@@ -326,6 +349,8 @@ static void list_items(struct writing *w)
     const struct backend *like = r->trial->type == BF16 ? &ref16 : &ref32;
     enum save save = w->s->x->save;
 
+    if (!r->inputs)
+        return;
     for (int i = 0; save == SAVE_ALL && i < w->op->n_args; i++)
         if (arg[i].flags & IN)
             add_item(w, -1, i, 0, op_type(w->op, w->f, i, like), r->inputs->x[i]);
@@ -334,10 +359,10 @@ static void list_items(struct writing *w)
             add_item(w, -1, i, 1, op_grad_type(w->op, i, like), r->inputs->g[i]);
     for (int k = 0; save != SAVE_NONE && k < r->n_ran; k++) {
         const struct backend *b = r->ran[k].backend;
-        for (int i = 0; i < w->op->n_args; i++)
+        for (int i = 0; r->ran[k].t && i < w->op->n_args; i++)
             if (arg[i].flags & OUT)
                 add_item(w, k, i, 0, op_type(w->op, w->f, i, b), r->ran[k].t->x[i]);
-        for (int i = 0; save == SAVE_ALL && i < w->op->n_args; i++)
+        for (int i = 0; r->ran[k].t && save == SAVE_ALL && i < w->op->n_args; i++)
             if (arg[i].flags & IN && arg[i].flags & DIFF)
                 add_item(w, k, i, 1, op_grad_type(w->op, i, b), r->ran[k].t->g[i]);
     }
@@ -479,21 +504,59 @@ static const struct column check_columns[] = {
     COLUMN(check_row, verdict, 's'),
 };
 
-/* Times in seconds. */
+/* Times in seconds.  memory to latency are the fractions of the ceilings, NaN
+ * where these were not measured; bound_by names the largest. */
 struct time_row {
     const char *backend, *kernel, *pass;
-    double median, min, max, flops, bytes;
+    double median, min, max, spread, plain, flops, bytes;
     int64_t peak_bytes, repeats;
     const char *caches;
+    double tokens, specials, memory, tensor, fp32, special, latency;
+    const char *bound_by;
+    int64_t predicted_bytes, used_bytes;
 };
 static const struct column time_columns[] = {
     COLUMN(time_row, backend, 's'),    COLUMN(time_row, kernel, 's'),
     COLUMN(time_row, pass, 's'),       COLUMN(time_row, median, 'd'),
     COLUMN(time_row, min, 'd'),        COLUMN(time_row, max, 'd'),
+    COLUMN(time_row, spread, 'd'),     COLUMN(time_row, plain, 'd'),
     COLUMN(time_row, flops, 'd'),      COLUMN(time_row, bytes, 'd'),
     COLUMN(time_row, peak_bytes, 'i'), COLUMN(time_row, repeats, 'i'),
-    COLUMN(time_row, caches, 's'),
+    COLUMN(time_row, caches, 's'),     COLUMN(time_row, tokens, 'd'),
+    COLUMN(time_row, specials, 'd'),   COLUMN(time_row, memory, 'd'),
+    COLUMN(time_row, tensor, 'd'),     COLUMN(time_row, fp32, 'd'),
+    COLUMN(time_row, special, 'd'),    COLUMN(time_row, latency, 'd'),
+    COLUMN(time_row, bound_by, 's'),   COLUMN(time_row, predicted_bytes, 'i'),
+    COLUMN(time_row, used_bytes, 'i'),
 };
+
+/* One kernel and pass at one batch. */
+struct regime_row {
+    const char *backend, *kernel, *pass;
+    int64_t batch;
+    double rows, median, min, max;
+    int64_t repeats;
+};
+static const struct column regime_columns[] = {
+    COLUMN(regime_row, backend, 's'), COLUMN(regime_row, kernel, 's'),
+    COLUMN(regime_row, pass, 's'),    COLUMN(regime_row, batch, 'i'),
+    COLUMN(regime_row, rows, 'd'),    COLUMN(regime_row, median, 'd'),
+    COLUMN(regime_row, min, 'd'),     COLUMN(regime_row, max, 'd'),
+    COLUMN(regime_row, repeats, 'i'),
+};
+
+/* Where they turn from bound by latency to bound by throughput; 0: not yet. */
+struct turn_row {
+    const char *backend, *kernel, *pass;
+    double rows;
+    const char *stopped;
+};
+static const struct column turn_columns[] = {
+    COLUMN(turn_row, backend, 's'), COLUMN(turn_row, kernel, 's'),  COLUMN(turn_row, pass, 's'),
+    COLUMN(turn_row, rows, 'd'),    COLUMN(turn_row, stopped, 's'),
+};
+
+static const char *const pass_names[N_PASSES] = {"forward", "backward"};
 
 /* The type of a row, in memory. */
 static hid_t row_type(const struct column *column, int n_columns, size_t size)
@@ -566,27 +629,85 @@ static int write_checks(struct writing *w)
     return e;
 }
 
+static struct time_row time_row(const struct writing *w, const struct ran *ran, enum pass p)
+{
+    const struct ceilings *c = ceilings_of(w->s->x->ceilings, ran->backend);
+    double least[N_CEILINGS] = {NAN, NAN, NAN, NAN, NAN}, median = ran->outcome.median[p];
+
+    if (c)
+        least_times(c, w->op, ran->backend, w->f, p, least);
+    return (struct time_row){.backend = ran->backend->name,
+                             .kernel = ran->kernel->name,
+                             .pass = pass_names[p],
+                             .median = median,
+                             .min = ran->outcome.min[p],
+                             .max = ran->outcome.max[p],
+                             .spread = ran->outcome.spread[p],
+                             .plain = ran->outcome.plain[p],
+                             .flops = w->op->flops(w->f, p),
+                             .bytes = op_bytes(w->op, ran->backend, w->f, p),
+                             .peak_bytes = ran->outcome.peak,
+                             .repeats = ran->outcome.runs[p],
+                             .caches = ran->backend->caches,
+                             .tokens = case_tokens(w->op, w->f),
+                             .specials = w->op->specials ? w->op->specials(w->f, p) : 0,
+                             .memory = least[AT_MEMORY] / median,
+                             .tensor = least[AT_TENSOR] / median,
+                             .fp32 = least[AT_FP32] / median,
+                             .special = least[AT_SPECIAL] / median,
+                             .latency = least[AT_LATENCY] / median,
+                             .bound_by = c ? ceiling_names[binding(least)] : "",
+                             .predicted_bytes = ran->predicted,
+                             .used_bytes = ran->used};
+}
+
 static int write_times(struct writing *w)
 {
     struct time_row rows[MAX_RAN * N_PASSES];
     int n = 0;
 
-    for (int k = 0; w->s->x->repeats > 0 && k < w->r->n_ran; k++) {
-        const struct ran *ran = &w->r->ran[k];
+    for (int k = 0; w->s->x->repeats > 0 && k < w->r->n_ran; k++)
         for (enum pass p = FORWARD; p < N_PASSES; p++)
-            rows[n++] = (struct time_row){.backend = ran->backend->name,
-                                          .kernel = ran->kernel->name,
-                                          .pass = p == FORWARD ? "forward" : "backward",
-                                          .median = ran->outcome.median[p],
-                                          .min = ran->outcome.min[p],
-                                          .max = ran->outcome.max[p],
-                                          .flops = w->op->flops(w->f, p),
-                                          .bytes = op_bytes(w->op, ran->backend, w->f, p),
-                                          .peak_bytes = ran->outcome.peak,
-                                          .repeats = ran->outcome.runs[p],
-                                          .caches = ran->backend->caches};
-    }
+            if (w->r->ran[k].outcome.runs[p])
+                rows[n++] = time_row(w, &w->r->ran[k], p);
     return n ? PUT_TABLE(w, "time", "timing", time_columns, rows, n) : 0;
+}
+
+static struct regime_row regime_row(const struct growth *g, int i, enum pass p)
+{
+    return (struct regime_row){.backend = g->backend->name,
+                               .kernel = g->kernel->name,
+                               .pass = pass_names[p],
+                               .batch = g->batch[i],
+                               .rows = g->rows[i],
+                               .median = g->outcome[i].median[p],
+                               .min = g->outcome[i].min[p],
+                               .max = g->outcome[i].max[p],
+                               .repeats = g->outcome[i].runs[p]};
+}
+
+static int write_regime(struct writing *w)
+{
+    struct regime_row *rows = calloc(MAX_RAN * N_PASSES * MAX_POINTS, sizeof *rows);
+    struct turn_row turns[MAX_RAN * N_PASSES];
+    int n = 0, m = 0;
+
+    if (!rows)
+        return err_set("no memory for a table");
+    for (int k = 0; k < w->r->n_growths; k++)
+        for (enum pass p = FORWARD; p < N_PASSES; p++) {
+            const struct growth *g = &w->r->growth[k];
+            for (int i = 0; i < g->n; i++)
+                rows[n++] = regime_row(g, i, p);
+            turns[m++] = (struct turn_row){.backend = g->backend->name,
+                                           .kernel = g->kernel->name,
+                                           .pass = pass_names[p],
+                                           .rows = turning_point(g, p),
+                                           .stopped = g->stopped};
+        }
+    int e = n ? PUT_TABLE(w, "regime", "measurement", regime_columns, rows, n) : 0;
+    free(rows);
+    return e || !m ? e : PUT_TABLE(w, "turn", "kernel_and_pass", turn_columns, turns, m);
 }
 
 /* ---- a trial ---- */
@@ -660,11 +781,12 @@ static void close_parts(const struct part *p, int n)
 static int write_trial(struct writing *w, hid_t trial)
 {
     const struct result *r = w->r;
-    int e = put_text(trial, "skips", r->skips);
+    int e = put_text(trial, "skips", r->skips) ||
+            (*r->declined && put_text(trial, "declined", r->declined));
 
     for (int i = 0; !e && i < w->n_items; i++)
         e = write_item(w, &w->item[i]);
-    e = e || write_checks(w) || write_times(w) || flush(w->s);
+    e = e || write_checks(w) || write_times(w) || write_regime(w) || flush(w->s);
     e = e || link_parts(trial, w->scale, w->n_scales) || link_parts(trial, w->group, w->n_groups) ||
         link_parts(trial, w->table, w->n_tables) || put_int(trial, "n_checks", r->verdicts.n) ||
         put_int(trial, "failed", r->failed) || put_int(trial, "skipped", r->skipped) || flush(w->s);
@@ -722,8 +844,7 @@ static int takes_part(const struct experiment *x, const struct backend *b)
     return named && !b->unavailable();
 }
 
-/* What each backend runs on, a line each. */
-static void devices(const struct experiment *x, char *text, size_t size)
+void store_device_now(const struct experiment *x, char *text, size_t size)
 {
     size_t at = 0;
     *text = 0;
@@ -746,12 +867,29 @@ static int describe(hid_t root, const struct experiment *x)
 
     gethostname(host, sizeof host - 1);
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
-    devices(x, device, sizeof device);
+    store_device_now(x, device, sizeof device);
     return put_text(root, "schema", "ablate-1") || put_text(root, "version", PACKAGE_VERSION) ||
+           put_text(root, "measure", measure_names[x->measure]) ||
            put_text(root, "name", x->name) || put_text(root, "ini", x->text ? x->text : "") ||
            put_seed(root, x->seed) || put_text(root, "host", host) ||
            put_text(root, "device", device) || put_text(root, "compiler", compiler) ||
            put_text(root, "date", date) || put_int(root, "n_trials", x->n);
+}
+
+/* What times are compared with, in bytes, FLOP or evaluations a second, and seconds. */
+static int write_ceilings(const struct store *s)
+{
+    const struct ceilings *c = s->x->ceilings;
+    if (!c)
+        return 0;
+    hid_t g = group_new(s->file, "ceilings", 0);
+    int e = g < 0 || put_double(g, "memory", c->memory) || put_double(g, "tensor", c->tensor) ||
+            put_double(g, "fp32", c->fp32) || put_double(g, "special", c->special) ||
+            put_double(g, "flop_time", c->flop_time) ||
+            put_double(g, "special_time", c->special_time) || put_double(g, "launch", c->launch) ||
+            put_double(g, "clock", c->clock);
+    drop(g);
+    return e;
 }
 
 /* Everything but the trials' contents, into the empty file. */
@@ -759,7 +897,7 @@ static int fill(struct store *s)
 {
     const struct experiment *x = s->x;
     hid_t root = H5Gopen2(s->file, "/", H5P_DEFAULT), trials = -1;
-    int e = root < 0 ? cannot("open /") : describe(root, x);
+    int e = root < 0 ? cannot("open /") : describe(root, x) || write_ceilings(s);
 
     e = e || (trials = group_new(s->file, "trial", 0)) < 0;
     for (int i = 0; !e && i < x->n; i++)
@@ -831,6 +969,9 @@ static int same_plan(struct store *s)
         e = err_set("was not written by this program");
     else if (!same_text(root, "name", x->name, there))
         e = err_set("holds another plan: '%s', not '%s'", there, x->name);
+    else if (H5Aexists(root, "measure") > 0 &&
+             !same_text(root, "measure", measure_names[x->measure], there))
+        e = err_set("holds another plan: measure = %s, not %s", there, measure_names[x->measure]);
     else if (get_int(root, "n_trials", &n) || n != x->n)
         e = err_set("holds another plan: of %" PRId64 " trials, not %d", n, x->n);
     drop(root);
@@ -907,6 +1048,131 @@ static int has_all(struct store *s)
         if (!has(s, i, &ignored, &ignored, &ignored))
             return err_set("trial %d is missing", i + 1);
     return 0;
+}
+
+/* ---- times, read back ---- */
+
+/* The columns of a time that are read; text is HDF5's to free. */
+struct read_row {
+    char *backend, *kernel, *pass;
+    double median, spread;
+    int64_t repeats;
+    char *caches;
+};
+static const struct column read_columns[] = {
+    COLUMN(read_row, backend, 's'), COLUMN(read_row, kernel, 's'), COLUMN(read_row, pass, 's'),
+    COLUMN(read_row, median, 'd'),  COLUMN(read_row, spread, 'd'), COLUMN(read_row, repeats, 'i'),
+    COLUMN(read_row, caches, 's'),
+};
+
+/* HDF5 would leave out what is not there, and say nothing. */
+static int has_columns(hid_t table)
+{
+    hid_t type = H5Dget_type(table);
+    int e = type < 0 || H5Tget_class(type) != H5T_COMPOUND ? err_set("the table time is none") : 0;
+
+    for (size_t i = 0; !e && i < COUNT(read_columns); i++)
+        if (H5Tget_member_index(type, read_columns[i].name) < 0)
+            e = err_set("the table time has no column %s", read_columns[i].name);
+    drop(type);
+    return e;
+}
+
+static void keep_timings(struct timing *to, const struct read_row *from, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const struct read_row *r = &from[i];
+        to[i] = (struct timing){.median = r->median, .spread = r->spread, .runs = r->repeats};
+        snprintf(to[i].backend, sizeof to[i].backend, "%s", r->backend ? r->backend : "");
+        snprintf(to[i].kernel, sizeof to[i].kernel, "%s", r->kernel ? r->kernel : "");
+        snprintf(to[i].pass, sizeof to[i].pass, "%s", r->pass ? r->pass : "");
+        snprintf(to[i].how, sizeof to[i].how, "%s", r->caches ? r->caches : "");
+    }
+}
+
+static int read_table(hid_t table, struct timings *to)
+{
+    hid_t row = row_type(read_columns, COUNT(read_columns), sizeof(struct read_row));
+    hid_t space = H5Dget_space(table);
+    hssize_t n = H5Sget_simple_extent_npoints(space);
+    struct read_row *rows = calloc(n > 0 ? n : 1, sizeof *rows);
+    int e = has_columns(table);
+
+    to->timing = calloc(n > 0 ? n : 1, sizeof *to->timing);
+    if (!e && (!rows || !to->timing))
+        e = err_set("no memory for %lld times", (long long)n);
+    if (!e && (n < 0 || H5Dread(table, row, H5S_ALL, H5S_ALL, H5P_DEFAULT, rows) < 0))
+        e = cannot("read the table time");
+    if (!e) {
+        to->n = (int)n;
+        keep_timings(to->timing, rows, to->n);
+        H5Dvlen_reclaim(row, space, H5P_DEFAULT, rows);
+    }
+    free(rows);
+    drop(space);
+    drop(row);
+    return e;
+}
+
+static int read_timings(hid_t trial, struct timings *to)
+{
+    char *line = get_text(trial, "line");
+    hid_t table = -1;
+    int e = !line;
+
+    *to = (struct timings){.n = 0};
+    if (line)
+        snprintf(to->line, sizeof to->line, "%s", line);
+    free(line);
+    if (e || H5Lexists(trial, "time", H5P_DEFAULT) <= 0)
+        return e ? -1 : 0;
+    table = H5Dopen2(trial, "time", H5P_DEFAULT);
+    e = table < 0 ? cannot("open the table time") : read_table(table, to);
+    drop(table);
+    return e;
+}
+
+/* Of the complete trials, which are counted in d->n. */
+static int read_trials(struct store *s, struct dump_times *d, int64_t n)
+{
+    int e = 0;
+    d->trial = calloc(n > 0 ? n : 1, sizeof *d->trial);
+    if (!d->trial)
+        return err_set("no memory for the times of %" PRId64 " trials", n);
+    for (int i = 0; !e && i < n; i++) {
+        hid_t g = trial_open(s, i);
+        int64_t complete = 0;
+        e = g < 0 || get_int(g, "complete", &complete);
+        if (!e && complete)
+            e = read_timings(g, &d->trial[d->n++]) ? err_at("trial %d", i + 1) : 0;
+        drop(g);
+    }
+    return e;
+}
+
+static int read_dump(const char *file, struct dump_times *d)
+{
+    struct store s = {.file = -1};
+    char there[MAX_LINE];
+    int64_t n = 0;
+
+    if (access(file, R_OK))
+        return err_set("%s", strerror(errno));
+    if (H5Fis_hdf5(file) == 0)
+        return err_set("is no HDF5 file");
+    s.file = H5Fopen(file, H5F_ACC_RDONLY, H5P_DEFAULT);
+    if (s.file < 0)
+        return cannot("be read");
+    hid_t root = H5Gopen2(s.file, "/", H5P_DEFAULT);
+    int e = 0;
+    if (!same_text(root, "schema", "ablate-1", there))
+        e = *there ? err_set("has the schema '%s', not 'ablate-1'", there)
+                   : err_set("was not written by this program");
+    e = e || !(d->device = get_text(root, "device")) || get_int(root, "n_trials", &n) ||
+        read_trials(&s, d, n);
+    drop(root);
+    H5Fclose(s.file);
+    return e ? -1 : 0;
 }
 
 /* ---- what store.h promises; HDF5 prints nothing meanwhile ---- */
@@ -987,6 +1253,65 @@ int store_close(struct store *s, int complete)
         err_at("%s", s->name);
     free(s);
     return e ? -1 : 0;
+}
+
+int store_timings(struct store *s, int i, struct timings *to)
+{
+    int e;
+    *to = (struct timings){.n = 0};
+    H5E_BEGIN_TRY
+    {
+        hid_t g = trial_open(s, i);
+        e = g < 0 || read_timings(g, to);
+        drop(g);
+    }
+    H5E_END_TRY
+    return e ? err_at("%s: trial %d", s->name, i + 1) : 0;
+}
+
+char *store_device(struct store *s)
+{
+    char *text;
+    H5E_BEGIN_TRY
+    {
+        text = get_text(s->file, "device");
+    }
+    H5E_END_TRY
+    if (!text)
+        err_at("%s", s->name);
+    return text;
+}
+
+struct dump_times *dump_times_read(const char *file)
+{
+    struct dump_times *d = calloc(1, sizeof *d);
+    int e;
+
+    if (!d) {
+        err_set("no memory for the times of %s", file);
+        return NULL;
+    }
+    H5E_BEGIN_TRY
+    {
+        e = read_dump(file, d);
+    }
+    H5E_END_TRY
+    if (!e)
+        return d;
+    err_at("%s", file);
+    dump_times_free(d);
+    return NULL;
+}
+
+void dump_times_free(struct dump_times *d)
+{
+    for (int i = 0; d && i < d->n; i++)
+        free(d->trial[i].timing);
+    if (d) {
+        free(d->trial);
+        free(d->device);
+    }
+    free(d);
 }
 
 const char *store_name(const struct store *s)

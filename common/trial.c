@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/err.h"
+#include "common/timing.h"
 #include "common/trial.h"
 #include "data/input.h"
 
@@ -25,7 +26,7 @@ int trial_backends(const struct experiment *x, const struct trial *t,
     return n;
 }
 
-static void skip(struct result *r, const char *what, const char *why)
+void result_skip(struct result *r, const char *what, const char *why)
 {
     size_t used = strlen(r->skips);
     snprintf(r->skips + used, sizeof r->skips - used, "%s: %s\n", what, why);
@@ -68,6 +69,7 @@ static int run_on(const struct experiment *x, const struct trial *t, const struc
         return -1;
     ran->backend = b;
     ran->kernel = k;
+    ran->predicted = op_memory(t->op, b, k, &t->sizes);
     ran->t = tensors_copy(t->op, &t->sizes, r->inputs);
     if (!ran->t)
         return -1;
@@ -128,7 +130,7 @@ static int run_all(const struct experiment *x, const struct trial *t, const vola
         if (!k && is_reference(list[i]))
             return err_set("%s: %s", list[i]->name, no ? no : why);
         if (!k) {
-            skip(r, list[i]->name, no ? no : why);
+            result_skip(r, list[i]->name, no ? no : why);
             continue;
         }
         step(list[i]->name, data);
@@ -137,7 +139,7 @@ static int run_all(const struct experiment *x, const struct trial *t, const vola
         judged += i > YARDSTICK;
     }
     if (x->checks & CHECK_PARITY && !judged && !r->skipped)
-        skip(r, "parity", "no GPU backend was asked for");
+        result_skip(r, "parity", "no GPU backend was asked for");
     if (x->checks & CHECK_DIFFERENCES) {
         step("differences", data);
         if (check_differences(t->op, &t->sizes, r->ran[ORACLE].t, 0, x->directions, stop,
@@ -152,16 +154,18 @@ static int run_all(const struct experiment *x, const struct trial *t, const vola
 int trial_run(const struct experiment *x, const struct trial *t, const volatile int *stop,
               trial_step *step, void *data, struct result *r)
 {
-    struct tensors *inputs = tensors_new(t->op, &t->sizes);
-
-    *r = (struct result){.trial = t, .inputs = inputs};
+    *r = (struct result){.trial = t};
+    if (x->measure == MEASURE_REGIME)
+        return regime_run(x, t, stop, step, data, r);
+    struct tensors *inputs = r->inputs = tensors_new(t->op, &t->sizes);
     if (!inputs)
         return -1;
     step("inputs", data);
     if (input_fill(t, inputs))
         return TRIAL_BAD_INPUT;
     tensors_round(inputs, t->op, &t->sizes, t->type == BF16 ? &ref16 : &ref32);
-    int e = run_all(x, t, stop, step, data, r);
+    int e = x->measure == MEASURE_TIME ? timing_run(x, t, stop, step, data, r)
+                                       : run_all(x, t, stop, step, data, r);
     r->failed = verdicts_failed(&r->verdicts, 0);
     return e;
 }
@@ -169,6 +173,7 @@ int trial_run(const struct experiment *x, const struct trial *t, const volatile 
 void result_free(struct result *r)
 {
     tensors_free(r->inputs);
+    free(r->growth);
     for (int i = 0; i < r->n_ran; i++)
         tensors_free(r->ran[i].t);
     verdicts_free(&r->verdicts);

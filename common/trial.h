@@ -14,6 +14,9 @@ typedef void trial_step(const char *what, void *data);
 int trial_backends(const struct experiment *x, const struct trial *t,
                    const struct backend *list[16]);
 
+/* Note a check that cannot be made, and why. */
+void result_skip(struct result *r, const char *what, const char *why);
+
 enum { TRIAL_BAD_INPUT = 2 };
 
 /* Run it.  Nonzero after err_set() where something could not be done at all

@@ -61,6 +61,27 @@ static void list_kernels(FILE *to, const struct op *o)
     }
 }
 
+/* What the default case costs; see struct op. */
+static void list_cost(FILE *to, const struct op *o)
+{
+    struct frame f;
+
+    op_defaults(o, &f);
+    op_complete(o, &f);
+    for (enum pass p = FORWARD; p < N_PASSES; p++) {
+        double products = o->products ? o->products(&f, p) : 0;
+        struct chain c = o->chain ? o->chain(&f, p) : (struct chain){0, 0, 0};
+        fprintf(to,
+                "    %-9s %.4g MFLOP, %.4g of them in matrix products; %.4g M special functions",
+                p == FORWARD ? "forward" : "backward", o->flops(&f, p) * 1e-6, products * 1e-6,
+                o->specials ? o->specials(&f, p) * 1e-6 : 0);
+        if (c.steps > 0)
+            fprintf(to, "; chain of %.0f steps, %.0f FLOP + %.0f special each", c.steps, c.flops,
+                    c.specials);
+        fputc('\n', to);
+    }
+}
+
 static void list_op(FILE *to, const struct op *o)
 {
     fprintf(to, "%s    %s\n", o->name, o->formula);
@@ -70,6 +91,8 @@ static void list_op(FILE *to, const struct op *o)
     fprintf(to, "  tensors\n");
     for (int i = 0; i < o->n_args; i++)
         list_arg(to, o, i);
+    fprintf(to, "  cost with the defaults\n");
+    list_cost(to, o);
     fprintf(to, "  kernels\n");
     list_kernels(to, o);
     fputc('\n', to);

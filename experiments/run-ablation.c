@@ -2,12 +2,14 @@
 #include "config.h"
 
 #include <getopt.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "common/baseline.h"
 #include "common/err.h"
 #include "common/report.h"
 #include "common/trial.h"
@@ -27,6 +29,9 @@ static const char usage[] =
     "  -n, --plan       print the plan, one trial a line, and run nothing\n"
     "  -o FILE          write to FILE instead of the experiment's output\n"
     "      --resume     go on with a file that an interrupted run left\n"
+    "      --baseline FILE      compare times with those in FILE, of an earlier run on\n"
+    "                           the same device; slower ones fail\n"
+    "      --threshold PERCENT  ... if by more than this, and than both runs' noise [5]\n"
     "      --tsv        one tab-separated record a line instead of the table\n"
     "      --list [OP]  operations, their parameters, tensors and kernels; keys\n"
     "      --help       this text\n"
@@ -36,7 +41,7 @@ static const char usage[] =
     "missing, 130 interrupted.\n";
 
 struct options {
-    const char *words, *file, *output;
+    const char *words, *file, *output, *baseline, *threshold;
     int plan, resume, tsv, list, help, version;
 };
 
@@ -82,6 +87,17 @@ static int missing_backend(const struct experiment *x)
     return 0;
 }
 
+/* Where times are compared with them. */
+static void find_ceilings(struct experiment *x)
+{
+    static struct ceilings ceilings;
+
+    if (x->measure != MEASURE_TIME)
+        return;
+    x->no_ceilings = ceilings_measure(gpu_backends, &ceilings);
+    x->ceilings = x->no_ceilings ? NULL : &ceilings;
+}
+
 struct place {
     int i, n;
 };
@@ -99,11 +115,25 @@ static void show(const char *what, void *data)
     progress("[%s] trial %d of %d: %s", bar, at->i + 1, at->n, what);
 }
 
+/* The times of trial i, which is in the store, beside the baseline's. */
+static int compare(struct store *store, int i, const struct baseline *b, struct report *report)
+{
+    struct timings now;
+    struct comparison *list = NULL;
+    int n = store_timings(store, i, &now) ? -1 : baseline_compare(b, &now, &list);
+
+    if (n >= 0)
+        report_baseline(report, i, b, list, n);
+    free(now.timing);
+    free(list);
+    return n < 0 ? -1 : 0;
+}
+
 /* All trials that are not in the store yet.  Nonzero where the file cannot be
- * written; *errors counts trials that could not be run, *bad those of them
- * whose input was not right. */
-static int run_trials(const struct experiment *x, struct store *store, struct report *report,
-                      int *errors, int *bad)
+ * written, or read for the baseline b, unless that is NULL; *errors counts
+ * trials that could not be run, *bad those of them whose input was not right. */
+static int run_trials(const struct experiment *x, struct store *store, const struct baseline *b,
+                      struct report *report, int *errors, int *bad)
 {
     for (int i = 0; i < x->n && !stop; i++) {
         struct place at = {i, x->n};
@@ -111,47 +141,80 @@ static int run_trials(const struct experiment *x, struct store *store, struct re
         int n_checks, failed, skipped;
         if (store_has(store, i, &n_checks, &failed, &skipped)) {
             report_resumed(report, n_checks, failed, skipped);
+            if (b && compare(store, i, b, report))
+                return -1;
             continue;
         }
-        int e = trial_run(x, &x->trial[i], &stop, show, &at, &r);
+        int e = trial_run(x, &x->trial[i], &stop, show, &at, &r), lost = 0;
         if (!e) {
             show("writing", &at);
-            e = store_write(store, i, &r);
-            if (e) {
-                result_free(&r);
-                return -1;
-            }
-            report_trial(report, i, &r);
+            lost = store_write(store, i, &r);
+            if (!lost)
+                report_trial(report, i, &r);
+            if (!lost && b)
+                lost = compare(store, i, b, report);
         } else if (!stop) {
             report_error(report, i, err_text());
             ++*errors;
             *bad += e == TRIAL_BAD_INPUT;
         }
         result_free(&r);
+        if (lost)
+            return -1;
     }
     return 0;
 }
 
-static int run(const struct experiment *x, const struct options *options)
+/* *b becomes what times are compared with, NULL if with nothing.  Nonzero after
+ * err_set(). */
+static int open_baseline(const struct experiment *x, const struct options *options,
+                         struct baseline **b)
+{
+    static const char initial[] = "5";
+    const char *text = options->threshold ? options->threshold : initial;
+    char device[2048], *end;
+    double percent = strtod(text, &end);
+
+    *b = NULL;
+    if (options->threshold && !options->baseline)
+        return err_set("--threshold is nothing without --baseline");
+    if (end == text || *end || !(percent >= 0 && isfinite(percent)))
+        return err_set("--threshold %s: not a number of percent, from 0", text);
+    if (!options->baseline)
+        return 0;
+    if (!x->repeats)
+        return err_set("repeats = 0: there are no times to compare with %s", options->baseline);
+    store_device_now(x, device, sizeof device);
+    *b = baseline_open(options->baseline, percent / 100, device);
+    return *b ? 0 : -1;
+}
+
+/* Trials that an earlier run left may be another device's. */
+static int check_resumed(const struct baseline *b, struct store *store)
+{
+    char *device = store_device(store);
+    int e = device ? baseline_resume(b, device) : -1;
+    free(device);
+    return e;
+}
+
+static int run_stored(const struct experiment *x, const struct options *options, struct baseline *b,
+                      struct store *store)
 {
     int resumed = 0, errors = 0, bad = 0, n_checks, failed, skipped;
 
-    if (missing_backend(x))
-        return complain(BACKEND_MISSING);
-    struct store *store = store_open(x, options->resume);
-    if (!store)
-        return complain(BAD_INPUT);
-    struct report *report = report_new(x, stdout, options->tsv);
-    if (!report) {
-        store_close(store, 0);
-        return BAD_INPUT;
-    }
     for (int i = 0; i < x->n; i++)
         resumed += store_has(store, i, &n_checks, &failed, &skipped);
-    report_head(report, x->output, resumed);
+    struct report *report = report_new(x, stdout, options->tsv);
+    if (!report || (b && resumed && check_resumed(b, store))) {
+        store_close(store, 0);
+        report_free(report);
+        return complain(BAD_INPUT);
+    }
+    report_head(report, x->output, resumed, b);
     catch_signals();
     char name[512];
-    int e = run_trials(x, store, report, &errors, &bad), status = bad ? BAD_INPUT : GOOD;
+    int e = run_trials(x, store, b, report, &errors, &bad), status = bad ? BAD_INPUT : GOOD;
     int complete = !e && !stop && !errors;
     snprintf(name, sizeof name, "%s", complete ? x->output : store_name(store));
     if (e)
@@ -164,12 +227,37 @@ static int run(const struct experiment *x, const struct options *options)
     return stop ? INTERRUPTED : status;
 }
 
+static int run(struct experiment *x, const struct options *options)
+{
+    struct baseline *b;
+    struct store *store = NULL;
+
+    if (missing_backend(x))
+        return complain(BACKEND_MISSING);
+    find_ceilings(x);
+    if (!open_baseline(x, options, &b))
+        store = store_open(x, options->resume);
+    int status = store ? run_stored(x, options, b, store) : complain(BAD_INPUT);
+    baseline_free(b);
+    return status;
+}
+
 static int parse_options(int argc, char **argv, struct options *o)
 {
-    enum { OPT_RESUME = 256, OPT_TSV, OPT_LIST, OPT_HELP, OPT_VERSION };
+    enum {
+        OPT_RESUME = 256,
+        OPT_BASELINE,
+        OPT_THRESHOLD,
+        OPT_TSV,
+        OPT_LIST,
+        OPT_HELP,
+        OPT_VERSION
+    };
     static const struct option known[] = {
         {"plan", no_argument, NULL, 'n'},
         {"resume", no_argument, NULL, OPT_RESUME},
+        {"baseline", required_argument, NULL, OPT_BASELINE},
+        {"threshold", required_argument, NULL, OPT_THRESHOLD},
         {"tsv", no_argument, NULL, OPT_TSV},
         {"list", no_argument, NULL, OPT_LIST},
         {"help", no_argument, NULL, OPT_HELP},
@@ -184,6 +272,8 @@ static int parse_options(int argc, char **argv, struct options *o)
         case 'n': o->plan = 1; break;
         case 'o': o->output = optarg; break;
         case OPT_RESUME: o->resume = 1; break;
+        case OPT_BASELINE: o->baseline = optarg; break;
+        case OPT_THRESHOLD: o->threshold = optarg; break;
         case OPT_TSV: o->tsv = 1; break;
         case OPT_LIST: o->list = 1; break;
         case OPT_HELP: o->help = 1; break;

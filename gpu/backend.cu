@@ -243,25 +243,89 @@ static int stop(double *seconds)
     return cudaGetLastError();
 }
 
-static const char *error(int code)
-{
-    return code >= PRODUCT_FAILED ? product_error(code) : cudaGetErrorString((cudaError_t)code);
-}
+/* ---- a pass as a graph ---- */
+
+/* A code of ours: a pass that put nothing on the stream would seem fast. */
+enum { EMPTY_GRAPH = -1 };
 
 #ifdef CUDA_EMULATE
+
+static int (*const record)(int (*)(const struct frame *), const struct frame *, void **) = NULL;
+static int (*const replay)(void *) = NULL;
+static void (*const forget)(void *) = NULL;
+static const char CACHES[] = "L2 flushed";
 static const double WARM_UP = 0;
+
 #else
+
+/* All that a pass puts on the stream, kernels, products and copies, is taken
+ * down; a call that cannot be (an allocation, a wait) fails. */
+static int capture(int (*pass)(const struct frame *), const struct frame *f, cudaGraph_t *graph)
+{
+    CUDA(cudaStreamBeginCapture(gpu_stream(), cudaStreamCaptureModeGlobal));
+    int e = pass(f);
+    int ended = cudaStreamEndCapture(gpu_stream(), graph);
+    return e ? e : ended;
+}
+
+static int prepare(cudaGraph_t graph, cudaGraphExec_t *ready)
+{
+    size_t nodes = 0;
+    CUDA(cudaGraphGetNodes(graph, NULL, &nodes));
+    if (!nodes)
+        return EMPTY_GRAPH;
+    CUDA(cudaGraphInstantiateWithFlags(ready, graph, 0));
+    return cudaGraphUpload(*ready, gpu_stream());
+}
+
+static void forget(void *recorded)
+{
+    cudaGraphExecDestroy((cudaGraphExec_t)recorded);
+}
+
+static int record(int (*pass)(const struct frame *), const struct frame *f, void **recorded)
+{
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t ready = NULL;
+    int e = capture(pass, f, &graph);
+
+    if (!e)
+        e = prepare(graph, &ready);
+    if (graph)
+        cudaGraphDestroy(graph);
+    if (e && ready)
+        forget(ready);
+    cudaGetLastError(); /* what a broken capture leaves is in e */
+    *recorded = e ? NULL : ready;
+    return e;
+}
+
+static int replay(void *recorded)
+{
+    return cudaGraphLaunch((cudaGraphExec_t)recorded, gpu_stream());
+}
+
+static const char CACHES[] = "L2 flushed, graph replay";
 static const double WARM_UP = 0.05;
+
 #endif
+
+static const char *error(int code)
+{
+    return code == EMPTY_GRAPH      ? "it starts nothing on the stream"
+           : code >= PRODUCT_FAILED ? product_error(code)
+                                    : cudaGetErrorString((cudaError_t)code);
+}
 
 extern "C" const struct impl *const *const gpu32_kernels[N_OPS];
 extern "C" const struct impl *const *const gpu16_kernels[N_OPS];
 
 #define GPU_BACKEND(name, type)                                                                    \
     static const struct backend name = {                                                           \
-        #name,   type, F32, unavailable, use,  device,       memory,  reserve, alloc,              \
-        release, put,  get, start,       stop, "L2 flushed", WARM_UP, error,   name##_kernels,     \
-    }
+        #name,    type,   F32,     unavailable, use,     device, memory,                           \
+        reserve,  alloc,  release, put,         get,     start,  stop,                             \
+        record,   replay, forget,  CACHES,      WARM_UP, error,  name##_kernels,                   \
+        gpu_probe}
 
 GPU_BACKEND(gpu32, F32);
 GPU_BACKEND(gpu16, BF16);

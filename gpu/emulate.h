@@ -21,6 +21,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <algorithm>
 #include <type_traits>
 
@@ -238,6 +239,13 @@ template <typename T> static inline void __stcs(T *p, T x) { *p = x; }
 static inline void __threadfence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 static inline void __threadfence_block(void) {}
 static inline void __nanosleep(unsigned) { emu_yield(); }
+/* of a clock of 1 GHz */
+static inline long long clock64(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000ll + t.tv_nsec;
+}
 
 /* Replace *p by f(*p), atomically among the host's threads; the old value. */
 template <typename T, typename F> static inline T emu_atomic(T *p, F f)

@@ -38,6 +38,9 @@ static inline __device__ void store(__nv_bfloat16 *p, float x)
 /* Where all kernels, copies and events go. */
 cudaStream_t gpu_stream(void);
 
+/* Measure what the device can do (probe.cu). */
+int gpu_probe(struct ceilings *to);
+
 /* Before a loop: unroll it n times.  (g++ would warn of a pragma that it does
  * not know.) */
 #ifdef __CUDACC__

@@ -17,6 +17,32 @@ struct type_of<__nv_bfloat16> {
     static const cudaDataType_t code = CUDA_R_16BF;
 };
 
+/* The handle works on the one stream, in memory of its own: a pass that is
+ * recorded as a graph may not allocate.  (32 MiB are what cuBLAS would take on
+ * Hopper.)  cublasSetStream gives the memory back, so it comes first. */
+static int begin(void)
+{
+    static const size_t WORKSPACE = 32 << 20;
+    cublasHandle_t made;
+    void *workspace = NULL;
+
+    if (cublasCreate(&made) != CUBLAS_STATUS_SUCCESS)
+        return PRODUCT_FAILED + CUBLAS_STATUS_NOT_INITIALIZED;
+    cublasStatus_t e = cublasSetStream(made, gpu_stream());
+    if (e == CUBLAS_STATUS_SUCCESS && cudaMalloc(&workspace, WORKSPACE) != cudaSuccess)
+        e = CUBLAS_STATUS_ALLOC_FAILED;
+    if (e == CUBLAS_STATUS_SUCCESS)
+        e = cublasSetWorkspace(made, workspace, WORKSPACE);
+    if (e == CUBLAS_STATUS_SUCCESS) {
+        handle = made;
+        return 0;
+    }
+    cudaFree(workspace);
+    cudaGetLastError();
+    cublasDestroy(made);
+    return PRODUCT_FAILED + e;
+}
+
 /* cuBLAS is column-major: it is given c^T = b^T a^T, where a row-major matrix
  * is its own transpose.  Full fp32: no TF32 in fp32's products. */
 template <typename T, typename C>
@@ -26,16 +52,14 @@ int product(const matrix<T> &a, const matrix<T> &b, float beta, C *c)
     int lda = (int)(a.transposed ? a.rows : a.columns);
     int ldb = (int)(b.transposed ? b.rows : b.columns);
 
-    if (!handle && cublasCreate(&handle) != CUBLAS_STATUS_SUCCESS)
-        return PRODUCT_FAILED + CUBLAS_STATUS_NOT_INITIALIZED;
-    cublasStatus_t e = cublasSetStream(handle, gpu_stream());
-    if (e != CUBLAS_STATUS_SUCCESS)
-        return PRODUCT_FAILED + e;
-    e = cublasGemmEx(handle, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
-                     a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N, (int)b.columns, (int)a.rows,
-                     (int)a.columns, &alpha, b.at, type_of<T>::code, ldb, a.at, type_of<T>::code,
-                     lda, &beta, c, type_of<C>::code, (int)b.columns, CUBLAS_COMPUTE_32F,
-                     CUBLAS_GEMM_DEFAULT);
+    int begun = handle ? 0 : begin();
+    if (begun)
+        return begun;
+    cublasStatus_t e = cublasGemmEx(handle, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
+                                    a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N, (int)b.columns,
+                                    (int)a.rows, (int)a.columns, &alpha, b.at, type_of<T>::code,
+                                    ldb, a.at, type_of<T>::code, lda, &beta, c, type_of<C>::code,
+                                    (int)b.columns, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
     return e == CUBLAS_STATUS_SUCCESS ? 0 : PRODUCT_FAILED + e;
 }
 

@@ -1,5 +1,5 @@
-/* The GPU as a backend: its memory, and what becomes of it after an error
- * that CUDA does not recover from.  The last test loses the device, so it is
+/* The GPU as a backend: its memory, passes that are recorded and replayed, and
+ * what becomes of it after an error that CUDA does not recover from.  The last test loses the device, so it is
  * a program of its own. */
 #include "gpu/gpu.cuh"
 
@@ -9,6 +9,8 @@
 #include <string.h>
 
 extern "C" {
+#include "common/cases.h"
+#include "common/check.h"
 #include "common/err.h"
 #include "common/run.h"
 #include "common/trial.h"
@@ -46,6 +48,85 @@ static void devices(void)
 {
     const char *why = gpu->use(1000);
     ok(why != NULL, "device 1000: %s", why);
+}
+
+/* ---- passes recorded and replayed ---- */
+
+static int same_results(const struct op *o, const struct frame *f, const struct tensors *a,
+                        const struct tensors *b)
+{
+    int same = 1;
+    for (int i = 0; i < o->n_args; i++)
+        for (int grad = 0; grad < 2; grad++)
+            if (op_results(o, f, i, grad))
+                same &= memcmp(tensors_result(a, i, grad), tensors_result(b, i, grad),
+                               op_count(o, f, i) * sizeof(double)) == 0;
+    return same;
+}
+
+/* What a timed run leaves is what an untimed one does; of the first case that
+ * the kernel takes, which ends the search. */
+static int timed_case(const struct op *o, const struct frame *f, void *data)
+{
+    struct call *c = (struct call *)data;
+    if (c->kernel->declines && c->kernel->declines(f))
+        return 0;
+    struct tensors *inputs = tensors_new(o, f);
+    if (!inputs)
+        return -1;
+    tensors_draw(inputs, o, f, 1, 1);
+    c->op = o, c->sizes = f;
+    c->repeats = 0;
+    struct tensors *once = run_copy(c, inputs, NULL);
+    c->repeats = 2;
+    struct tensors *timed = once ? run_copy(c, inputs, NULL) : NULL;
+    int good = timed && same_results(o, f, once, timed);
+    if (!ok(good, "%s: %s %s is timed, with the same results", o->name, c->backend->name,
+            c->kernel->name))
+        printf("# %s\n", timed ? "other results" : err_text());
+    tensors_free(timed);
+    tensors_free(once);
+    tensors_free(inputs);
+    return 1;
+}
+
+static int nothing(const struct frame *)
+{
+    return 0;
+}
+
+static int allocates(const struct frame *)
+{
+    void *p = NULL;
+    CUDA(cudaMalloc(&p, 1 << 20));
+    return cudaFree(p);
+}
+
+static void refused(int (*pass)(const struct frame *), const char *what)
+{
+    static const struct frame f = {};
+    void *recorded = NULL;
+    int e = gpu->record(pass, &f, &recorded);
+    ok(e && !recorded, "a pass that %s cannot be recorded: %s", what, gpu->strerror(e));
+    ok(!gpu->unavailable(), "the device is there after it");
+}
+
+static void recorded(void)
+{
+    for (int g = 0; gpu_backends[g]; g++)
+        for (int i = 0; i < N_OPS; i++)
+            for (const struct impl *const *k = op_kernels(ops[i], gpu_backends[g]); *k; k++) {
+                struct call c = {};
+                c.backend = gpu_backends[g], c.kernel = *k;
+                if (cases_each(ops[i], ops[i]->cases, timed_case, &c) <= 0)
+                    ok(0, "%s: %s %s takes a case", ops[i]->name, c.backend->name, (*k)->name);
+            }
+    if (gpu->record) {
+        refused(nothing, "starts nothing");
+        refused(allocates, "allocates");
+    } else {
+        ok(!gpu->replay && !gpu->forget, "passes are neither recorded nor replayed");
+    }
 }
 
 /* ---- a kernel that ends in a trap ---- */
@@ -98,6 +179,7 @@ int main(void)
     }
     devices();
     memory();
+    recorded();
     lost();
     return done();
 }

@@ -192,8 +192,11 @@ ROOT = ["schema", "version", "name", "ini", "seed", "host", "device", "compiler"
 TRIAL = ["op", "dtype", "seed", "input", "line", "n_checks", "failed", "skipped", "skips"]
 CHECK = ["tensor", "check", "backend", "kernel", "error", "norm", "bound", "margin", "worst",
          "first_bad", "verdict"]
-TIME = ["backend", "kernel", "pass", "median", "min", "max", "flops", "bytes", "peak_bytes",
-        "repeats", "caches"]
+TIME = ["backend", "kernel", "pass", "median", "min", "max", "spread", "plain", "flops",
+        "bytes", "peak_bytes", "repeats", "caches", "tokens", "specials", "memory", "tensor", "fp32",
+        "special", "latency", "bound_by", "predicted_bytes", "used_bytes"]
+REGIME = ["backend", "kernel", "pass", "batch", "rows", "median", "min", "max", "repeats"]
+TURN = ["backend", "kernel", "pass", "rows", "stopped"]
 
 
 def backends(trial):
@@ -247,7 +250,8 @@ def check_layout(trial):
         if "in" in trial and "d" in trial[name]:
             faults += [f"{name}/d/{x} is no input's" for x in trial[name]["d"]
                        if x not in trial["in"] or trial["in"][x].shape != trial[name]["d"][x].shape]
-    for name, columns in (("check", CHECK), ("time", TIME)):
+    for name, columns in (("check", CHECK), ("time", TIME), ("regime", REGIME),
+                          ("turn", TURN)):
         if name in trial and list(trial[name].dtype.names) != columns:
             faults.append(f"{name} has columns {trial[name].dtype.names}")
     if "check" in trial:

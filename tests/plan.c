@@ -176,7 +176,7 @@ static void defaults(void)
         return;
     ok(strcmp(x.name, "my_plan") == 0 && strcmp(x.output, "my_plan.h5") == 0 && x.seed == 1 &&
            x.n_backends == 0 && x.device == -1 && x.directions == 2 && x.repeats == 5 &&
-           x.save == SAVE_ALL && x.compress == 1 &&
+           x.save == SAVE_ALL && x.compress == 1 && x.measure == MEASURE_CHECK && !x.ceilings &&
            x.checks == (CHECK_DIFFERENCES | CHECK_PARITY | CHECK_PROPERTIES),
        "defaults of the experiment");
     ok(x.n == 1 && x.trial[0].seed == 1 && x.trial[0].type == F32 &&
@@ -186,6 +186,16 @@ static void defaults(void)
     plan_free(&x);
     if (good_ini("checks = none", "[experiment]\nchecks = none\n[trial]\nop = linear\n", &x)) {
         ok(x.checks == 0, "means no checks");
+        plan_free(&x);
+    }
+    if (good("measure in words", NULL, "linear measure=time", &x)) {
+        ok(x.measure == MEASURE_TIME && x.checks == CHECK_PARITY && x.repeats == 5,
+           "means parity and no other check");
+        plan_free(&x);
+    }
+    if (good_ini("a map of regimes",
+                 "[experiment]\nmeasure = regime\nchecks = parity\n[trial]\nop = linear\n", &x)) {
+        ok(x.measure == MEASURE_REGIME && x.checks == CHECK_PARITY, "may name parity");
         plan_free(&x);
     }
 }
@@ -415,6 +425,12 @@ static void values(void)
             "t.ini:8: save = some: not one of all outputs none\n"
             "t.ini:9: compress = 1.5: not a whole number\n"
             "t.ini:10: device = cuda: not a whole number\n");
+    refused("checks and repeats where times are measured",
+            "[experiment]\nmeasure = time\nchecks = parity, properties\nrepeats = 0\n" LINEAR,
+            "t.ini:3: checks: measure = time makes none but parity\n"
+            "t.ini:4: repeats = 0: measure = time needs timed runs\n");
+    refused("measure", "[experiment]\nmeasure = speed\n" LINEAR,
+            "t.ini:2: measure = speed: not one of check time regime\n");
     refused("seed", LINEAR "seed = 18446744073709551616, 0x1\n",
             "t.ini:3: seed = 18446744073709551616: must be 0 to 18446744073709551615\n"
             "t.ini:3: seed = 0x1: not a whole number\n");

@@ -446,6 +446,10 @@ static void resuming(void)
     y = x;
     snprintf(y.name, sizeof y.name, "loss");
     says(!store_open(&y, 1), ".part: holds another plan: 'store', not 'loss'", "another name");
+    y = x;
+    y.measure = MEASURE_TIME;
+    says(!store_open(&y, 1), ".part: holds another plan: measure = check, not time",
+         "another measure");
     ok(complete(part, 4, SAVE_ALL) == 2, "refusing leaves the part alone");
 
     ok(!write_some(&x, 1, 0, 4) && there(output) && !there(part) &&

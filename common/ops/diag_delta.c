@@ -22,6 +22,18 @@ static double flops(const struct frame *f, enum pass p)
     return cells * (p == FORWARD ? 6 : 15);
 }
 
+/* Backward finds the states kept. */
+static double specials(const struct frame *f, enum pass p)
+{
+    return p == FORWARD ? (double)DIM(f, 'B') * DIM(f, 'T') * DIM(f, 'N') : 0;
+}
+
+/* s = tanh(fma(1 - k^2, s, k v)); ds = fma((1 - s^2)(1 - k^2), ds, ...): all but ds is known. */
+static struct chain chain(const struct frame *f, enum pass p)
+{
+    return (struct chain){(double)DIM(f, 'T'), 1, p == FORWARD};
+}
+
 const struct op op_diag_delta = {
     .name = "diag_delta",
     .formula = "s = tanh((1 - k^2) s + k v); y = q s",
@@ -33,6 +45,8 @@ const struct op op_diag_delta = {
     .cases = "batch=1 steps=1 n_state=1; batch=3 steps=17 n_state=33; "
              "batch=2 steps=64 n_state=256",
     .flops = flops,
+    .specials = specials,
+    .chain = chain,
     .batch = 'B',
     .time = 'T',
 };

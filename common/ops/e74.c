@@ -151,24 +151,137 @@ static const struct arg layer_args[] = {
 
 /* ---- cost ---- */
 
-/* Multiplications and additions, f's own function evaluations left out.  A
- * state of W columns is read twice and updated once each step; backward
- * replays the step and then makes five more passes over the state. */
+/* Of a state's row. */
+static int64_t columns(const struct frame *f)
+{
+    return ((int64_t[]){DIM(f, 'N'), 1, DIM(f, 'R'), DIM(f, 'L')})[f->choice[E74_STATE]];
+}
+
+/* Rows of a state, over all steps, sequences and heads. */
+static double all_rows(const struct frame *f)
+{
+    return (double)DIM(f, 'T') * DIM(f, 'B') * DIM(f, 'P');
+}
+
+/* Of low rank: V^T u, V^T q and W_r k^. */
+static double keys_flops(const struct frame *f)
+{
+    return lowrank(f) ? 2 * 3 * all_rows(f) * DIM(f, 'R') : 0;
+}
+
+/* Multiplications and additions, f's own evaluations left out.  A state is
+ * read twice and updated once each step; backward replays one of these reads
+ * and the update, and then makes seven more passes over the state. */
 static double cell_flops(const struct frame *f, enum pass p)
 {
-    double rows = (double)DIM(f, 'T') * DIM(f, 'B') * DIM(f, 'P');
-    double n = DIM(f, 'N'), r = DIM(f, 'R');
-    double columns[] = {n, 1, r, DIM(f, 'L')};
-    double state = 2 * rows * columns[f->choice[E74_STATE]];
-    double keys = lowrank(f) ? 2 * 3 * rows * r : 0;
+    double state = 2 * all_rows(f) * columns(f), keys = keys_flops(f);
     return p == FORWARD ? 3 * state + keys : 9 * state + 4 * keys;
+}
+
+/* Forward S u and S q; backward the replayed S u, then S^T dy, dP k^, dP^T
+ * delta and S^T a.  A linear recurrence is made of products altogether, over
+ * chunks of steps; a diagonal state has none. */
+static double cell_products(const struct frame *f, enum pass p)
+{
+    double state = 2 * all_rows(f) * columns(f), keys = keys_flops(f);
+
+    if (state_is(f, E74_DIAGONAL))
+        return 0;
+    if (f->choice[E74_NONLIN] == E74_LINEAR)
+        return cell_flops(f, p);
+    return p == FORWARD ? 2 * state + keys : 5 * state + 4 * keys;
+}
+
+static int has_norm(const struct frame *f)
+{
+    return f->choice[E74_NONLIN] >= E74_RMSNORM;
+}
+
+/* A step's norms, of k (of each block of it) and of the state, are a square
+ * root and a reciprocal each; out's sigmoid an exponential and a reciprocal.
+ * Backward has them once more, and then one reciprocal more, of |k| and |P|.
+ * tanh is evaluated anew for the states that are no checkpoints. */
+static double cell_specials(const struct frame *f, enum pass p)
+{
+    double steps = (double)DIM(f, 'T') * DIM(f, 'B') * DIM(f, 'H');
+    double keys = state_is(f, E74_BLOCKDIAG) ? (double)DIM(f, 'M') : 1;
+    double bent = all_rows(f) * columns(f);
+    double sum = steps * (keys + has_norm(f)) * (p == FORWARD ? 2 : 3) + 2 * all_rows(f);
+
+    if (p == BACKWARD)
+        bent *= 1 - (double)DIM(f, 'C') / DIM(f, 'T');
+    return f->choice[E74_NONLIN] == E74_TANH ? sum + bent : sum;
+}
+
+/* How many additions, one after the other, make n numbers one: ceil(log2 n). */
+static int additions(int64_t n)
+{
+    int depth = 0;
+    while ((int64_t)1 << depth < n)
+        depth++;
+    return depth;
+}
+
+/* A step's chain, sums taken as trees and everything that does not wait for
+ * the state made beforehand; a dot product of w columns is D = 1 + log2 w:
+ *
+ *     tanh       delta = v - S u          D, v being its first addend
+ *                S = tanh(S + delta k^T)  1 and the tanh
+ *     norms      delta = v - S u          D; then |P|^2 from |S|^2, S k^ and |delta|:
+ *                2 S k^ + |k^|^2 delta    1
+ *                its product with delta   1 + log2 n
+ *                S = P / (sqrt + eps)     sqrt, 1, reciprocal, 1
+ *     diagonal   P = (1 - u k^) S + v k^  1; the norm is a sum over n: 1 + log2 n
+ *
+ *     backward   dP = G d + e             1, with d = 1 - S^2; e from dy and q
+ *                a = dP k^                D
+ *                G = dP - a u^T           1
+ *     norms      G k^ and <G,P>           D and 1 + log2 n, side by side: the sum goes
+ *                                         over rows, as <G,P> follows from a and the last
+ *                a                        1, from both
+ *                G = dP - a u^T           1
+ *     diagonal   tanh: G = G d' + e', 1;  norms: <G,P>, then 1
+ *
+ * A linear recurrence has none: its steps can be taken in chunks, or as a scan. */
+static struct chain cell_chain(const struct frame *f, enum pass p)
+{
+    struct chain c = {(double)DIM(f, 'T'), 0, 0};
+    int diagonal = state_is(f, E74_DIAGONAL), dot = 1 + additions(columns(f));
+    int over_rows = 1 + additions(DIM(f, 'N'));
+
+    if (f->choice[E74_NONLIN] == E74_LINEAR)
+        return (struct chain){0, 0, 0};
+    if (p == FORWARD) {
+        c.flops = diagonal ? 1 : dot + 1;
+        c.specials = 1;
+        if (has_norm(f)) {
+            c.flops = (diagonal ? 1 : dot + 1) + over_rows + 2;
+            c.specials = 2;
+        }
+    } else if (has_norm(f)) {
+        c.flops = diagonal ? over_rows + 1 : (dot > over_rows ? dot : over_rows) + 2;
+    } else {
+        c.flops = diagonal ? 1 : dot + 2;
+    }
+    return c;
+}
+
+/* Of k, v, q, z; backward the gradients of x and of the weights. */
+static double projections(const struct frame *f, enum pass p)
+{
+    double product = 2.0 * DIM(f, 'T') * DIM(f, 'B') * DIM(f, 'P') * DIM(f, 'D');
+    int products = 1 + has_v(f) + has_q(f) + has_z(f);
+    return products * product * (p == FORWARD ? 1 : 2);
 }
 
 static double layer_flops(const struct frame *f, enum pass p)
 {
-    double product = 2.0 * DIM(f, 'T') * DIM(f, 'B') * DIM(f, 'P') * DIM(f, 'D');
-    int products = 1 + has_v(f) + has_q(f) + has_z(f);
-    return cell_flops(f, p) + products * product * (p == FORWARD ? 1 : 2);
+    return cell_flops(f, p) + projections(f, p);
+}
+
+static double layer_products(const struct frame *f, enum pass p)
+{
+    return cell_products(f, p) + projections(f, p);
 }
 
 /* ---- what must hold ---- */
@@ -269,6 +382,10 @@ const struct op op_e74_cell = {
     .neutral = &cell_interval,
     .derive = derive,
     .flops = cell_flops,
+    .products = cell_products,
+    .specials = cell_specials,
+    .chain = cell_chain,
+    .rows = "BH",
     .batch = 'B',
     .time = 'T',
 };
@@ -288,6 +405,10 @@ const struct op op_e74 = {
     .neutral = &layer_interval,
     .derive = derive,
     .flops = layer_flops,
+    .products = layer_products,
+    .specials = cell_specials,
+    .chain = cell_chain,
+    .rows = "BH",
     .batch = 'B',
     .time = 'T',
     .blas = 1,

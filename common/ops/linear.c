@@ -29,6 +29,7 @@ const struct op op_linear = {
     .cases = "rows=1 dim_in=1 dim_out=1; rows=10 dim_in=33 dim_out=17; "
              "rows=64 dim_in=64 dim_out=96",
     .flops = flops,
+    .products = flops,
     .batch = 'M',
     .blas = 1,
 };

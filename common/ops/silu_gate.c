@@ -17,6 +17,13 @@ static double flops(const struct frame *f, enum pass p)
     return (p == FORWARD ? 5.0 : 10.0) * DIM(f, 'M') * DIM(f, 'D');
 }
 
+/* A sigmoid is an exponential and a reciprocal. */
+static double specials(const struct frame *f, enum pass p)
+{
+    (void)p;
+    return 2.0 * DIM(f, 'M') * DIM(f, 'D');
+}
+
 const struct op op_silu_gate = {
     .name = "silu_gate",
     .formula = "y = x z sigmoid(z)",
@@ -27,5 +34,6 @@ const struct op op_silu_gate = {
     .n_args = N_ARGS(silu_gate),
     .cases = "rows=1 dim=1; rows=10 dim=33",
     .flops = flops,
+    .specials = specials,
     .batch = 'M',
 };

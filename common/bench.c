@@ -1,0 +1,81 @@
+#include "config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/bench.h"
+
+const char *const ceiling_names[N_CEILINGS] = {
+    [AT_MEMORY] = "memory",   [AT_TENSOR] = "tensor",   [AT_FP32] = "fp32",
+    [AT_SPECIAL] = "special", [AT_LATENCY] = "latency",
+};
+
+void least_times(const struct ceilings *c, const struct op *o, const struct backend *b,
+                 const struct frame *f, enum pass p, double least[N_CEILINGS])
+{
+    double products = o->products && b->type == BF16 ? o->products(f, p) : 0;
+    double specials = o->specials ? o->specials(f, p) : 0;
+    struct chain chain = o->chain ? o->chain(f, p) : (struct chain){0, 0, 0};
+    double step = chain.flops * c->flop_time + chain.specials * c->special_time;
+
+    least[AT_MEMORY] = op_bytes(o, b, f, p) / c->memory;
+    least[AT_TENSOR] = products / c->tensor;
+    least[AT_FP32] = (o->flops(f, p) - products) / c->fp32;
+    least[AT_SPECIAL] = specials / c->special;
+    least[AT_LATENCY] = chain.steps * step;
+}
+
+enum ceiling binding(const double least[N_CEILINGS])
+{
+    enum ceiling worst = AT_MEMORY;
+    for (int i = 1; i < N_CEILINGS; i++)
+        if (least[i] > least[worst])
+            worst = (enum ceiling)i;
+    return worst;
+}
+
+double case_tokens(const struct op *o, const struct frame *f)
+{
+    return (o->time ? (double)DIM(f, o->time) : 1) * (o->batch ? (double)DIM(f, o->batch) : 1);
+}
+
+double case_rows(const struct op *o, const struct frame *f)
+{
+    double rows = 1;
+    const char batch[] = {o->batch, 0};
+    for (const char *c = o->rows ? o->rows : batch; *c; c++)
+        rows *= (double)DIM(f, *c);
+    return rows;
+}
+
+double turning_point(const struct growth *g, enum pass p)
+{
+    if (g->n < 2)
+        return 0;
+    int last = g->n - 1;
+    double before = g->outcome[last - 1].median[p], after = g->outcome[last].median[p];
+    double each = (after - before) / (g->rows[last] - g->rows[last - 1]);
+    return 2 * each < before / g->rows[last - 1] ? 0 : g->outcome[0].median[p] / each;
+}
+
+const struct ceilings *ceilings_of(const struct ceilings *c, const struct backend *b)
+{
+    return b->probe ? c : NULL;
+}
+
+const char *ceilings_measure(const struct backend *const *list, struct ceilings *to)
+{
+    static char why[300];
+
+    snprintf(why, sizeof why, "no backend has probes");
+    for (; *list; list++) {
+        const char *no = (*list)->unavailable();
+        if (!no && !(*list)->probe)
+            continue;
+        int e = no ? 0 : (*list)->probe(to);
+        if (!no && !e)
+            return NULL;
+        snprintf(why, sizeof why, "%s: %s", (*list)->name, no ? no : (*list)->strerror(e));
+    }
+    return why;
+}

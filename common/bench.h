@@ -1,0 +1,48 @@
+/* bench.h - how near a measured time is to what the machine allows, and where
+ * a kernel begins to be bound by throughput. */
+#ifndef BENCH_H
+#define BENCH_H
+
+#include "common/run.h"
+
+/* What can bind a pass; its fraction of one is the least time that this one
+ * allows over the time measured.  FLOPs of matrix products count for the
+ * tensor cores where storage is bf16; all others count for FP32. */
+enum ceiling { AT_MEMORY, AT_TENSOR, AT_FP32, AT_SPECIAL, AT_LATENCY, N_CEILINGS };
+extern const char *const ceiling_names[N_CEILINGS];
+
+/* The least seconds that each ceiling allows for a pass of o on b. */
+void least_times(const struct ceilings *c, const struct op *o, const struct backend *b,
+                 const struct frame *f, enum pass p, double least[N_CEILINGS]);
+/* The one that allows the least speed. */
+enum ceiling binding(const double least[N_CEILINGS]);
+
+/* Steps times sequences, or what a case has of these: rows of a batch. */
+double case_tokens(const struct op *o, const struct frame *f);
+/* Recurrences that do not meet: sequences times heads. */
+double case_rows(const struct op *o, const struct frame *f);
+
+/* One kernel at batches of 1, 2, 4 ...; only what was judged is there. */
+enum { MAX_POINTS = 32 };
+struct growth {
+    const struct backend *backend;
+    const struct impl *kernel;
+    int n;
+    int64_t batch[MAX_POINTS];
+    double rows[MAX_POINTS];
+    struct outcome outcome[MAX_POINTS];
+    char stopped[200]; /* why there are no more, or "" */
+};
+
+/* The rows at which p turns from bound by latency to bound by throughput:
+ * where the time of few rows is what each of the last rows added took, times
+ * their number.  0 where that was not yet half as much as the rows before
+ * took: it is bound by latency up to there. */
+double turning_point(const struct growth *g, enum pass p);
+
+/* c, where it says what b can do; else NULL. */
+const struct ceilings *ceilings_of(const struct ceilings *c, const struct backend *b);
+/* Measure the ceilings of the first backend of the list that can; NULL, or why none. */
+const char *ceilings_measure(const struct backend *const *list, struct ceilings *to);
+
+#endif

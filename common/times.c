@@ -1,0 +1,238 @@
+#include "config.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "common/check.h"
+#include "common/times.h"
+
+static const char *const passes[N_PASSES] = {"forward", "backward"};
+
+const char *seconds_text(double s, char text[16])
+{
+    double scale = s < 1e-3 ? 1e6 : s < 1 ? 1e3 : 1;
+    double x = s * scale;
+    snprintf(text, 16, "%.*f %s",
+             x < 10    ? 2
+             : x < 100 ? 1
+                       : 0,
+             x,
+             s < 1e-3 ? "us"
+             : s < 1  ? "ms"
+                      : "s");
+    return text;
+}
+
+/* "4.25 T" of 4.25e12. */
+static const char *large_text(double x, char text[16])
+{
+    static const char units[] = " kMGTP";
+    int i = 0;
+    for (; x >= 1000 && units[i + 1]; i++)
+        x /= 1000;
+    snprintf(text, 16, "%.*f%s%.1s",
+             x < 10    ? 2
+             : x < 100 ? 1
+                       : 0,
+             x, i ? " " : "", i ? units + i : "");
+    return text;
+}
+
+void times_ceilings(FILE *to, const struct ceilings *c, const char *why)
+{
+    char a[16], b[16], d[16], e[16], launch[16];
+
+    if (!c) {
+        fprintf(to, "  no ceilings measured (%s)\n", why);
+        return;
+    }
+    fprintf(
+        to,
+        "  ceilings  memory %sB/s read + written, tensor %sFLOP/s, fp32 %sFLOP/s,\n"
+        "            special %s/s; latency %.2f ns a multiply-add, %.2f ns a tanh, at %.0f MHz\n"
+        "  apart     a launch takes %s\n",
+        large_text(c->memory, a), large_text(c->tensor, b), large_text(c->fp32, d),
+        large_text(c->special, e), c->flop_time * 1e9, c->special_time * 1e9, c->clock * 1e-6,
+        seconds_text(c->launch, launch));
+}
+
+/* ---- measure = time ---- */
+
+int times_has(const struct ran *ran)
+{
+    return ran->outcome.runs[FORWARD] > 0;
+}
+
+int times_wanted(const struct ran *ran)
+{
+    return times_has(ran) || (ran->backend != &ref64 && ran->backend != yardstick(ran->backend));
+}
+
+void times_head(FILE *to)
+{
+    fprintf(to, "  %-7s  %-12s  %-8s  %8s  %8s  %8s  %4s  %8s  %8s  %8s", "backend", "kernel",
+            "pass", "median", "min", "max", "runs", "tokens/s", "GFLOP/s", "GB/s");
+    for (int i = 0; i < N_CEILINGS; i++)
+        fprintf(to, "  %7s", ceiling_names[i]);
+    fprintf(to, "  %-8s  %s\n", "bound by", "MiB used, predicted");
+}
+
+/* What of each ceiling it reached; nothing where a ceiling does not apply, or
+ * is none of this backend's. */
+static void fractions(FILE *to, const struct ceilings *c, const struct result *r,
+                      const struct ran *ran, enum pass p)
+{
+    int known = ceilings_of(c, ran->backend) != NULL;
+    double least[N_CEILINGS];
+    char text[16];
+
+    if (known)
+        least_times(c, r->trial->op, ran->backend, &r->trial->sizes, p, least);
+    for (int i = 0; i < N_CEILINGS; i++) {
+        strcpy(text, "-");
+        if (known && least[i] > 0)
+            snprintf(text, sizeof text, "%.1f %%", 100 * least[i] / ran->outcome.median[p]);
+        fprintf(to, "  %7s", text);
+    }
+    fprintf(to, "  %-*s", p == FORWARD ? 8 : 0, known ? ceiling_names[binding(least)] : "-");
+}
+
+void times_row(FILE *to, const struct ceilings *c, const struct result *r, const struct ran *ran,
+               enum pass p)
+{
+    const struct op *o = r->trial->op;
+    const struct frame *f = &r->trial->sizes;
+    const struct outcome *out = &ran->outcome;
+    double median = out->median[p];
+    char a[16], b[16], d[16], e[16];
+
+    fprintf(to, "  %-7s  %-12s  %-8s  ", ran->backend->name, ran->kernel->name, passes[p]);
+    if (!times_has(ran)) {
+        fprintf(to, "no time: it failed parity\n");
+        return;
+    }
+    fprintf(to, "%8s  %8s  %8s  %4d  %8s  %8.1f  %8.1f", seconds_text(median, a),
+            seconds_text(out->min[p], b), seconds_text(out->max[p], d), out->runs[p],
+            large_text(case_tokens(o, f) / median, e), o->flops(f, p) / median * 1e-9,
+            op_bytes(o, ran->backend, f, p) / median * 1e-9);
+    fractions(to, c, r, ran, p);
+    if (p == FORWARD && ran->used)
+        fprintf(to, "  %.1f, %.1f", ran->used * 0x1p-20, ran->predicted * 0x1p-20);
+    else if (p == FORWARD)
+        fprintf(to, "  -, %.1f", ran->predicted * 0x1p-20);
+    fputc('\n', to);
+}
+
+void times_tsv_head(FILE *to)
+{
+    fprintf(to, "trial\tbackend\tkernel\tpass\tmedian\tmin\tmax\truns\ttokens_per_s\tflops_per_s\t"
+                "bytes_per_s");
+    for (int i = 0; i < N_CEILINGS; i++)
+        fprintf(to, "\t%s", ceiling_names[i]);
+    fprintf(to, "\tbound_by\tpredicted_bytes\tused_bytes\tverdict\tline\n");
+}
+
+static void tsv_row(FILE *to, int trial, const struct ceilings *c, const struct result *r,
+                    const struct ran *ran, enum pass p)
+{
+    const struct op *o = r->trial->op;
+    const struct frame *f = &r->trial->sizes;
+    const struct outcome *out = &ran->outcome;
+    double median = out->median[p], least[N_CEILINGS];
+    int known = ceilings_of(c, ran->backend) != NULL;
+
+    fprintf(to, "%d\t%s\t%s\t%s", trial, ran->backend->name, ran->kernel->name, passes[p]);
+    if (!times_has(ran)) {
+        fprintf(to, "\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\tfail\t%s\n", r->trial->text);
+        return;
+    }
+    fprintf(to, "\t%.6g\t%.6g\t%.6g\t%d\t%.6g\t%.6g\t%.6g", median, out->min[p], out->max[p],
+            out->runs[p], case_tokens(o, f) / median, o->flops(f, p) / median,
+            op_bytes(o, ran->backend, f, p) / median);
+    if (known)
+        least_times(c, o, ran->backend, f, p, least);
+    for (int i = 0; i < N_CEILINGS; i++)
+        known ? fprintf(to, "\t%.4g", least[i] / median) : fprintf(to, "\t");
+    fprintf(to, "\t%s\t%" PRId64 "\t", known ? ceiling_names[binding(least)] : "", ran->predicted);
+    if (ran->used)
+        fprintf(to, "%" PRId64, ran->used);
+    fprintf(to, "\t%s\t%s\n", ran->backend == yardstick(ran->backend) ? "yardstick" : "pass",
+            r->trial->text);
+}
+
+/* Each line of r->declined, "gpu16 plain: why". */
+static void tsv_declined(FILE *to, int trial, const struct result *r)
+{
+    for (const char *at = r->declined; *at; at += strcspn(at, "\n"), at += *at == '\n') {
+        int backend = (int)strcspn(at, " "), kernel = (int)strcspn(at + backend + 1, ":");
+        int line = (int)strcspn(at, "\n"), head = backend + kernel + 3;
+        fprintf(to, "%d\t%.*s\t%.*s\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\tdeclined: %.*s\t%s\n", trial,
+                backend, at, kernel, at + backend + 1, line > head ? line - head : 0, at + head,
+                r->trial->text);
+    }
+}
+
+void times_tsv(FILE *to, int trial, const struct ceilings *c, const struct result *r)
+{
+    for (int i = 0; i < r->n_ran; i++)
+        for (enum pass p = FORWARD; p < N_PASSES; p++)
+            if (times_wanted(&r->ran[i]))
+                tsv_row(to, trial, c, r, &r->ran[i], p);
+    tsv_declined(to, trial, r);
+}
+
+/* ---- measure = regime ---- */
+
+void regime_head(FILE *to)
+{
+    fprintf(to, "  %-7s  %-12s  %8s  %10s  %10s  %12s  %12s\n", "backend", "kernel", "B*H",
+            "forward", "backward", "a row", "a row");
+}
+
+void regime_row(FILE *to, const struct growth *g, int i)
+{
+    const double *median = g->outcome[i].median;
+    char a[16], b[16], d[16], e[16];
+
+    fprintf(to, "  %-7s  %-12s  %8.0f  %10s  %10s  %12s  %12s\n", g->backend->name, g->kernel->name,
+            g->rows[i], seconds_text(median[FORWARD], a), seconds_text(median[BACKWARD], b),
+            seconds_text(median[FORWARD] / g->rows[i], d),
+            seconds_text(median[BACKWARD] / g->rows[i], e));
+}
+
+void regime_turn(FILE *to, const struct growth *g)
+{
+    fprintf(to, "      %s %s turns from latency to throughput", g->backend->name, g->kernel->name);
+    for (enum pass p = FORWARD; p < N_PASSES; p++) {
+        double rows = turning_point(g, p);
+        if (rows > 0)
+            fprintf(to, "%s %s at B*H = %.0f", p ? "," : "", passes[p], rows);
+        else
+            fprintf(to, "%s %s not up to %.0f", p ? "," : "", passes[p],
+                    g->n ? g->rows[g->n - 1] : 0);
+    }
+    fprintf(to, "%s%s\n", *g->stopped ? "; " : "", g->stopped);
+}
+
+void regime_tsv_head(FILE *to)
+{
+    fprintf(to, "trial\tbackend\tkernel\tpass\twhat\tbatch\trows\tmedian\tmin\tmax\truns\tline\n");
+}
+
+void regime_tsv(FILE *to, int trial, const struct result *r)
+{
+    for (int k = 0; k < r->n_growths; k++)
+        for (enum pass p = FORWARD; p < N_PASSES; p++) {
+            const struct growth *g = &r->growth[k];
+            char head[128];
+            snprintf(head, sizeof head, "%d\t%s\t%s\t%s", trial, g->backend->name, g->kernel->name,
+                     passes[p]);
+            for (int i = 0; i < g->n; i++)
+                fprintf(to, "%s\ttime\t%" PRId64 "\t%.0f\t%.6g\t%.6g\t%.6g\t%d\t%s\n", head,
+                        g->batch[i], g->rows[i], g->outcome[i].median[p], g->outcome[i].min[p],
+                        g->outcome[i].max[p], g->outcome[i].runs[p], r->trial->text);
+            fprintf(to, "%s\tturn\t\t%.6g\t\t\t\t\t%s\n", head, turning_point(g, p),
+                    r->trial->text);
+        }
+}

@@ -1,0 +1,36 @@
+/* times.h - how measured times are told: in words and columns, and as
+ * tab-separated fields. */
+#ifndef TIMES_H
+#define TIMES_H
+
+#include <stdio.h>
+
+#include "common/store.h"
+
+/* "12.3 us" */
+const char *seconds_text(double s, char text[16]);
+
+/* What the ceilings are, or NULL and why they are not known. */
+void times_ceilings(FILE *to, const struct ceilings *c, const char *why);
+
+/* Head and row of the table for measure = time, behind the columns of the trial. */
+void times_head(FILE *to);
+void times_row(FILE *to, const struct ceilings *c, const struct result *r, const struct ran *ran,
+               enum pass p);
+/* Did it get a time?  References may be there without one. */
+int times_has(const struct ran *ran);
+/* Is it here to be timed? */
+int times_wanted(const struct ran *ran);
+
+/* The same for measure = regime: a row for each batch, a line for where it turns. */
+void regime_head(FILE *to);
+void regime_row(FILE *to, const struct growth *g, int i);
+void regime_turn(FILE *to, const struct growth *g);
+
+/* As records, with the fields of the head. */
+void times_tsv_head(FILE *to);
+void times_tsv(FILE *to, int trial, const struct ceilings *c, const struct result *r);
+void regime_tsv_head(FILE *to);
+void regime_tsv(FILE *to, int trial, const struct result *r);
+
+#endif

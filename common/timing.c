@@ -1,0 +1,372 @@
+#include "config.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/err.h"
+#include "common/timing.h"
+#include "data/input.h"
+
+/* ---- what a run takes of a device's memory, by the device's own count ---- */
+
+static const struct backend *watched;
+static int64_t least_free;
+
+static void look(void)
+{
+    int64_t left = watched->memory();
+    least_free = left < least_free ? left : least_free;
+}
+
+static void *watched_alloc(size_t bytes)
+{
+    void *p = watched->alloc(bytes);
+    look();
+    return p;
+}
+
+static int watched_stop(double *seconds)
+{
+    int e = watched->stop(seconds);
+    look();
+    return e;
+}
+
+/* run_op(), into ran. */
+static int run_watched(const struct call *c, struct ran *ran)
+{
+    struct backend b = *c->backend;
+    struct call watch = *c;
+
+    watched = c->backend;
+    watch.backend = &b;
+    b.alloc = watched_alloc;
+    b.stop = watched_stop;
+    int64_t before = least_free = watched->memory();
+    int e = run_op(&watch, ran->t, &ran->outcome);
+    ran->used = before - least_free;
+    return e;
+}
+
+/* ---- one kernel ---- */
+
+static double now(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return ts.tv_sec + 1e-9 * ts.tv_nsec;
+}
+
+/* A kernel on copies of the inputs. */
+static int ran_new(struct ran *ran, const struct call *c, const struct tensors *inputs)
+{
+    *ran = (struct ran){.backend = c->backend,
+                        .kernel = c->kernel,
+                        .predicted = op_memory(c->op, c->backend, c->kernel, c->sizes)};
+    ran->t = tensors_copy(c->op, c->sizes, inputs);
+    return ran->t ? 0 : -1;
+}
+
+/* Run it, timed, and judge what the last run left; if that is wrong, the
+ * times are forgotten. */
+static int time_kernel(const struct call *c, const struct tensors *inputs,
+                       const struct truth *truth, struct ran *ran, struct verdicts *list)
+{
+    int judged = list->n;
+    struct bounds bounds;
+
+    if (ran_new(ran, c, inputs) || run_watched(c, ran))
+        return -1;
+    bounds_from(&bounds, c->op, c->sizes, c->backend, c->kernel, truth);
+    if (check_parity(c->op, c->sizes, c->backend, c->kernel, truth->oracle, ran->t, &bounds, list))
+        return -1;
+    if (verdicts_failed(list, judged))
+        ran->outcome = (struct outcome){.peak = ran->outcome.peak};
+    return 0;
+}
+
+/* A reference's only kernel, timed where repeats are asked for. */
+static int run_reference(const struct trial *t, const struct backend *b, int repeats,
+                         const struct tensors *inputs, struct ran *ran)
+{
+    struct call c = {.op = t->op,
+                     .backend = b,
+                     .kernel = op_kernels(t->op, b)[0],
+                     .sizes = &t->sizes,
+                     .repeats = repeats};
+
+    if (run_reserve(&c) || ran_new(ran, &c, inputs))
+        return -1;
+    return run_op(&c, ran->t, &ran->outcome);
+}
+
+static void decline(struct result *r, const struct backend *b, const char *kernel, const char *why)
+{
+    char line[400];
+    size_t used = strlen(r->declined);
+
+    snprintf(line, sizeof line, "%s %s: %s\n", b->name, kernel, why);
+    if (!strstr(r->declined, line))
+        snprintf(r->declined + used, sizeof r->declined - used, "%s", line);
+}
+
+/* May the trial's kernel be this one, and does it take the case, here and now? */
+static int takes_part(const struct trial *t, const struct call *c, struct result *r)
+{
+    if (*t->kernel && strcmp(t->kernel, c->kernel->name) != 0)
+        return 0;
+    const char *no = c->kernel->declines ? c->kernel->declines(c->sizes) : NULL;
+    if (!no && run_reserve(c))
+        no = err_text();
+    if (no)
+        decline(r, c->backend, c->kernel->name, no);
+    return !no;
+}
+
+/* ---- measure = time ---- */
+
+/* The GPU's backends that are there, of those that are meant. */
+static int present(const struct experiment *x, const struct trial *t, struct result *r,
+                   const struct backend *list[16])
+{
+    const struct backend *meant[16];
+    int n = trial_backends(x, t, meant), m = 0;
+
+    for (int i = 2; i < n; i++) {
+        const char *no = meant[i]->unavailable();
+        if (no)
+            result_skip(r, meant[i]->name, no);
+        else if (!*op_kernels(t->op, meant[i]))
+            result_skip(r, meant[i]->name, "it has no kernel for this operation");
+        else
+            list[m++] = meant[i];
+    }
+    return m;
+}
+
+static int time_backend(const struct experiment *x, const struct trial *t, const struct backend *b,
+                        const struct truth *truth, const volatile int *stop, trial_step *step,
+                        void *data, struct result *r)
+{
+    int kept = 0;
+
+    for (const struct impl *const *k = op_kernels(t->op, b); *k && !*stop; k++) {
+        struct call c = {
+            .op = t->op, .backend = b, .kernel = *k, .sizes = &t->sizes, .repeats = x->repeats};
+        if (!takes_part(t, &c, r))
+            continue;
+        if (r->n_ran == MAX_RAN)
+            return err_set("more than %d kernels", MAX_RAN);
+        step((*k)->name, data);
+        struct ran *ran = &r->ran[r->n_ran++];
+        if (time_kernel(&c, r->inputs, truth, ran, &r->verdicts))
+            return -1;
+        if (kept || !ran->outcome.runs[FORWARD]) {
+            tensors_free(ran->t);
+            ran->t = NULL;
+        } else {
+            kept = 1;
+        }
+    }
+    return 0;
+}
+
+enum { ORACLE, YARDSTICK }; /* their places in a result */
+
+int timing_run(const struct experiment *x, const struct trial *t, const volatile int *stop,
+               trial_step *step, void *data, struct result *r)
+{
+    const struct backend *list[16], *yard = t->type == BF16 ? &ref16 : &ref32;
+    int n = present(x, t, r, list);
+
+    r->n_ran = 2;
+    step(ref64.name, data);
+    if (run_reference(t, &ref64, 0, r->inputs, &r->ran[ORACLE]))
+        return -1;
+    step(yard->name, data);
+    if (run_reference(t, yard, n ? 0 : x->repeats, r->inputs, &r->ran[YARDSTICK]))
+        return -1;
+    if (!n)
+        return *stop ? err_set("interrupted") : 0;
+    struct truth truth = {.oracle = r->ran[ORACLE].t, .yard = r->ran[YARDSTICK].t};
+    truth.nudged = *stop ? NULL : oracle_nudged(t->op, &t->sizes, yard, r->inputs);
+    int e = truth.nudged || *stop ? 0 : -1;
+    for (int i = 0; !e && i < n && !*stop; i++)
+        e = time_backend(x, t, list[i], &truth, stop, step, data, r);
+    tensors_free(truth.nudged);
+    return !e && *stop ? err_set("interrupted") : e;
+}
+
+/* ---- measure = regime ---- */
+
+/* One batch of a trial, and what is true of it. */
+struct point {
+    struct trial t;
+    struct tensors *inputs;
+    struct truth truth;
+};
+
+/* The trial with another batch; nonzero after err_set(), or TRIAL_BAD_INPUT;
+ * to be freed in any case. */
+static int point_new(struct point *p, const struct trial *t, int64_t batch)
+{
+    const struct backend *yard = t->type == BF16 ? &ref16 : &ref32;
+
+    *p = (struct point){.t = *t};
+    DIM(&p->t.sizes, t->op->batch) = batch;
+    if (op_complete(t->op, &p->t.sizes))
+        return -1;
+    p->inputs = tensors_new(t->op, &p->t.sizes);
+    if (!p->inputs)
+        return -1;
+    if (input_fill(&p->t, p->inputs))
+        return TRIAL_BAD_INPUT;
+    tensors_round(p->inputs, t->op, &p->t.sizes, yard);
+    return 0;
+}
+
+static void point_free(struct point *p)
+{
+    tensors_free(p->inputs);
+    truth_free(&p->truth);
+}
+
+/* How k has grown so far; NULL where there is no room for one more. */
+static struct growth *growth_of(struct result *r, const struct backend *b, const struct impl *k)
+{
+    for (int i = 0; i < r->n_growths; i++)
+        if (r->growth[i].backend == b && r->growth[i].kernel == k)
+            return &r->growth[i];
+    if (r->n_growths == MAX_RAN)
+        return NULL;
+    struct growth *g = &r->growth[r->n_growths++];
+    *g = (struct growth){.backend = b, .kernel = k};
+    return g;
+}
+
+static void add_point(struct growth *g, const struct point *p, const struct outcome *out)
+{
+    g->batch[g->n] = DIM(&p->t.sizes, p->t.op->batch);
+    g->rows[g->n] = case_rows(p->t.op, &p->t.sizes);
+    g->outcome[g->n++] = *out;
+}
+
+/* A kernel at one batch, if it takes it, until it was once wrong. */
+static int grow_kernel(const struct call *c, const struct point *p, struct result *r)
+{
+    struct ran ran = {0};
+
+    if (!takes_part(&p->t, c, r))
+        return 0;
+    struct growth *g = growth_of(r, c->backend, c->kernel);
+    if (!g)
+        return err_set("more than %d kernels", MAX_RAN);
+    if (*g->stopped || g->n == MAX_POINTS)
+        return 0;
+    int e = time_kernel(c, p->inputs, &p->truth, &ran, &r->verdicts);
+    tensors_free(ran.t);
+    if (!e && ran.outcome.runs[FORWARD])
+        add_point(g, p, &ran.outcome);
+    else if (!e)
+        snprintf(g->stopped, sizeof g->stopped, "it failed parity at batch %" PRId64,
+                 DIM(&p->t.sizes, c->op->batch));
+    return e;
+}
+
+static int grow_all(const struct experiment *x, const struct point *p,
+                    const struct backend *const *list, int n, trial_step *step, void *data,
+                    struct result *r)
+{
+    for (int i = 0; i < n; i++)
+        for (const struct impl *const *k = op_kernels(p->t.op, list[i]); *k; k++) {
+            struct call c = {.op = p->t.op,
+                             .backend = list[i],
+                             .kernel = *k,
+                             .sizes = &p->t.sizes,
+                             .repeats = x->repeats};
+            step((*k)->name, data);
+            if (grow_kernel(&c, p, r))
+                return -1;
+        }
+    return 0;
+}
+
+/* Without a GPU: the yardstick, which is not judged. */
+static int grow_yardstick(const struct experiment *x, const struct point *p, struct result *r)
+{
+    const struct backend *b = p->t.type == BF16 ? &ref16 : &ref32;
+    struct growth *g = growth_of(r, b, op_kernels(p->t.op, b)[0]);
+    struct ran ran = {0};
+
+    int e = run_reference(&p->t, b, x->repeats, p->inputs, &ran);
+    if (!e && g->n < MAX_POINTS)
+        add_point(g, p, &ran.outcome);
+    tensors_free(ran.t);
+    return e;
+}
+
+/* Seconds that the oracle may take for a batch; a larger one is not judged. */
+static const double AFFORDED = 1;
+
+static void stop_all(struct result *r, int64_t batch)
+{
+    for (int i = 0; i < r->n_growths; i++)
+        if (!*r->growth[i].stopped)
+            snprintf(r->growth[i].stopped, sizeof r->growth[i].stopped,
+                     "not judged from batch %" PRId64
+                     " on: the reference would take more than %g s",
+                     batch, AFFORDED);
+}
+
+/* One batch on all kernels; *seconds is what the reference took for it. */
+static int grow(const struct experiment *x, const struct trial *t, int64_t batch,
+                const struct backend *const *list, int n, trial_step *step, void *data,
+                struct result *r, double *seconds)
+{
+    struct point p;
+    char what[64];
+    int e = point_new(&p, t, batch);
+    double began = now();
+
+    snprintf(what, sizeof what, "batch %" PRId64, batch);
+    step(what, data);
+    if (!e && !n) {
+        e = grow_yardstick(x, &p, r);
+        *seconds = (now() - began) / (1 + x->repeats);
+    } else if (!e) {
+        e = truth_find(&p.truth, t->op, &p.t.sizes, list[0], p.inputs);
+        *seconds = (now() - began) / 3;
+        e = e ? e : grow_all(x, &p, list, n, step, data, r);
+    }
+    point_free(&p);
+    return e;
+}
+
+int regime_run(const struct experiment *x, const struct trial *t, const volatile int *stop,
+               trial_step *step, void *data, struct result *r)
+{
+    const struct backend *list[16];
+    double seconds = 0;
+    int e = 0;
+
+    if (!t->op->batch)
+        return err_set("%s has no batch that could grow", t->op->name);
+    r->growth = calloc(MAX_RAN, sizeof *r->growth);
+    if (!r->growth)
+        return err_set("no memory for the times of growing batches");
+    const int64_t last = DIM(&t->sizes, t->op->batch);
+    int n = present(x, t, r, list);
+    for (int64_t batch = 1, before = 0; !e && !*stop && before < last;
+         before = batch, batch = 2 * batch < last ? 2 * batch : last) {
+        if (before && seconds * (double)batch / (double)before > AFFORDED) {
+            stop_all(r, batch);
+            break;
+        }
+        e = grow(x, t, batch, list, n, step, data, r, &seconds);
+    }
+    r->failed = verdicts_failed(&r->verdicts, 0);
+    return !e && *stop ? err_set("interrupted") : e;
+}

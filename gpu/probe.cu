@@ -1,0 +1,256 @@
+/* What the device can do, measured: the ceilings that times are compared with.
+ *
+ * Throughput is taken where nothing else binds: a copy far larger than the
+ * second-level cache, a matrix product of random numbers (zeros would let the
+ * clock rise), and CHAINS independent chains of multiply-adds or of tanh in
+ * every thread of a full device.  Latency is one chain in one warp, which
+ * nothing can shorten, by the device's own clocks.  Each is the median of a
+ * few runs of some milliseconds, after the clock has been woken up. */
+#include "gpu/gpu.cuh"
+#include "gpu/product.cuh"
+#include "gpu/ptx.cuh"
+
+#include <algorithm>
+#include <chrono>
+
+/* Under emulation the values mean nothing; it is to be over at once. */
+#ifdef CUDA_EMULATE
+enum { RUNS = 3, THREADS = 32, BLOCKS = 1, ROUNDS = 1, LINKS = 64, SMALL = 16, LARGE = 16 };
+enum { COPIED = 32768, LAUNCHES = 4 };
+static const double WAKE = 0;
+#else
+enum { RUNS = 7, THREADS = 256, BLOCKS = 8, ROUNDS = 256, LINKS = 1 << 18 };
+enum { SMALL = 4096, LARGE = 8192, COPIED = 512 << 20, LAUNCHES = 500 };
+static const double WAKE = 0.1;
+#endif
+
+enum { CHAINS = 8, UNROLLED = 32 };
+
+enum kind { MULTIPLY_ADD, TANH };
+
+template <kind K>
+static __device__ __forceinline__ float link(float x, float a, float b)
+{
+    return K == TANH ? tanh_approx(x) : fmaf(x, a, b);
+}
+
+/* Every thread of every multiprocessor: CHAINS chains of rounds * UNROLLED links. */
+template <kind K>
+static __global__ void __launch_bounds__(THREADS) many(int rounds, float a, float b, float *out)
+{
+    const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    float x[CHAINS], sum = 0;
+
+    UNROLL(8)
+    for (int c = 0; c < CHAINS; c++)
+        x[c] = a * (float)(i % 16 + c);
+    for (int r = 0; r < rounds; r++) {
+        UNROLL(32)
+        for (int u = 0; u < UNROLLED; u++) {
+            UNROLL(8)
+            for (int c = 0; c < CHAINS; c++)
+                x[c] = link<K>(x[c], a, b);
+        }
+    }
+    UNROLL(8)
+    for (int c = 0; c < CHAINS; c++)
+        sum += x[c];
+    out[i] = sum;
+}
+
+/* One warp, one chain; cycles and nanoseconds of it.  The volatile store
+ * keeps the clocks from being read before the chain has ended. */
+template <kind K>
+static __global__ void one(int rounds, float a, float b, volatile float *out, int64_t *took)
+{
+    float x = a * (float)threadIdx.x;
+    int64_t cycles = clock64(), ns = nanoseconds();
+
+    for (int r = 0; r < rounds; r++) {
+        UNROLL(32)
+        for (int u = 0; u < UNROLLED; u++)
+            x = link<K>(x, a, b);
+    }
+    out[threadIdx.x] = x;
+    if (threadIdx.x == 0) {
+        took[0] = clock64() - cycles;
+        took[1] = nanoseconds() - ns;
+    }
+}
+
+static __global__ void nothing(void) {}
+
+/* Numbers from -1 to 1 whose bits look random. */
+static __global__ void scatter(__nv_bfloat16 *x, int64_t n)
+{
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    unsigned bits = (unsigned)i * 2654435761u;
+    bits = (bits ^ bits >> 15) * 2246822519u;
+    bits = (bits ^ bits >> 13) * 3266489917u;
+    if (i < n)
+        x[i] = __float2bfloat16((float)(bits >> 8) * 0x1p-23f - 1);
+}
+
+/* ---- the works whose time is taken ---- */
+
+/* Memory of 2 COPIED bytes for all of them, and the grid that fills the device. */
+struct bench {
+    char *room;
+    int blocks, size;
+    cudaEvent_t before, after;
+};
+
+static int copy(const struct bench *b)
+{
+    return cudaMemcpyAsync(b->room + COPIED, b->room, COPIED, cudaMemcpyDeviceToDevice,
+                           gpu_stream());
+}
+
+template <kind K>
+static int fill(const struct bench *b)
+{
+    many<K><<<b->blocks, THREADS, 0, gpu_stream()>>>(ROUNDS, 0.999f, 0.001f, (float *)b->room);
+    return cudaGetLastError();
+}
+
+static int multiply(const struct bench *b)
+{
+    const int64_t n = b->size;
+    __nv_bfloat16 *x = (__nv_bfloat16 *)b->room;
+    matrix<__nv_bfloat16> left = {x, n, n, false}, right = {x + n * n, n, n, true};
+    return product(left, right, 0, x + 2 * n * n);
+}
+
+static int median_time(const struct bench *b, int (*work)(const struct bench *), double *median)
+{
+    double seconds[RUNS];
+
+    int e = work(b);
+    for (int i = 0; i < RUNS; i++) {
+        float ms = 0;
+        CUDA(cudaEventRecord(b->before, gpu_stream()));
+        e = e ? e : work(b);
+        if (e)
+            return e;
+        CUDA(cudaEventRecord(b->after, gpu_stream()));
+        CUDA(cudaEventSynchronize(b->after));
+        CUDA(cudaEventElapsedTime(&ms, b->before, b->after));
+        seconds[i] = ms * 1e-3;
+    }
+    std::sort(seconds, seconds + RUNS);
+    *median = seconds[RUNS / 2];
+    return 0;
+}
+
+/* ---- the ceilings ---- */
+
+static int rates(struct bench *b, struct ceilings *to)
+{
+    const double links = (double)b->blocks * THREADS * CHAINS * ROUNDS * UNROLLED;
+    const int sizes[] = {SMALL, LARGE};
+    double seconds;
+    int e = median_time(b, copy, &seconds);
+
+    to->memory = 2.0 * COPIED / seconds;
+    e = e ? e : median_time(b, fill<MULTIPLY_ADD>, &seconds);
+    to->fp32 = 2 * links / seconds;
+    e = e ? e : median_time(b, fill<TANH>, &seconds);
+    to->special = links / seconds;
+    const int64_t n = 2 * (int64_t)LARGE * LARGE;
+    scatter<<<ceil_div(n, 256), 256, 0, gpu_stream()>>>((__nv_bfloat16 *)b->room, n);
+    to->tensor = 0;
+    for (int i = 0; !e && i < 2; i++) {
+        b->size = sizes[i];
+        e = median_time(b, multiply, &seconds);
+        to->tensor = std::max(to->tensor, 2.0 * b->size * b->size * b->size / seconds);
+    }
+    return e;
+}
+
+/* Seconds of a link, and the clock. */
+template <kind K>
+static int latency(const struct bench *b, double *seconds, double *clock)
+{
+    double all[RUNS];
+    int64_t took[2];
+
+    for (int i = 0; i < RUNS; i++) {
+        int64_t *there = (int64_t *)b->room;
+        float *out = (float *)(there + 2);
+        one<K><<<1, 32, 0, gpu_stream()>>>(LINKS / UNROLLED, 0.999f, 0.001f, out, there);
+        CUDA(cudaMemcpyAsync(took, there, sizeof took, cudaMemcpyDeviceToHost, gpu_stream()));
+        CUDA(cudaStreamSynchronize(gpu_stream()));
+        *clock = took[0] / (took[1] * 1e-9);
+        all[i] = took[1] * 1e-9 / LINKS;
+    }
+    std::sort(all, all + RUNS);
+    *seconds = all[RUNS / 2];
+    return cudaGetLastError();
+}
+
+static double now(void)
+{
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+}
+
+/* Launches of nothing, one directly after the other. */
+static int launches(double *seconds)
+{
+    double all[RUNS];
+
+    for (int i = 0; i < RUNS; i++) {
+        double began = now();
+        for (int j = 0; j < LAUNCHES; j++)
+            nothing<<<1, 32, 0, gpu_stream()>>>();
+        CUDA(cudaStreamSynchronize(gpu_stream()));
+        all[i] = (now() - began) / LAUNCHES;
+    }
+    std::sort(all, all + RUNS);
+    *seconds = all[RUNS / 2];
+    return cudaGetLastError();
+}
+
+static int wake(const struct bench *b)
+{
+    double began = now();
+    int e = 0;
+    while (!e && now() - began < WAKE) {
+        e = fill<MULTIPLY_ADD>(b);
+        e = e ? e : cudaStreamSynchronize(gpu_stream());
+    }
+    return e;
+}
+
+static int measure(struct bench *b, struct ceilings *to)
+{
+    int e = wake(b);
+
+    e = e ? e : rates(b, to);
+    e = e ? e : latency<MULTIPLY_ADD>(b, &to->flop_time, &to->clock);
+    e = e ? e : latency<TANH>(b, &to->special_time, &to->clock);
+    return e ? e : launches(&to->launch);
+}
+
+int gpu_probe(struct ceilings *to)
+{
+    struct bench b = {};
+    cudaDeviceProp device;
+    int number = 0;
+
+    CUDA(cudaGetDevice(&number));
+    CUDA(cudaGetDeviceProperties(&device, number));
+    b.blocks = BLOCKS * device.multiProcessorCount;
+    int e = cudaMalloc(&b.room, 2 * (size_t)COPIED);
+    e = e ? e : cudaMemsetAsync(b.room, 0, 2 * (size_t)COPIED, gpu_stream());
+    e = e ? e : cudaEventCreate(&b.before);
+    e = e ? e : cudaEventCreate(&b.after);
+    e = e ? e : measure(&b, to);
+    if (b.before)
+        cudaEventDestroy(b.before);
+    if (b.after)
+        cudaEventDestroy(b.after);
+    cudaFree(b.room);
+    cudaGetLastError(); /* which is told here, and is no error of the launch that comes next */
+    return e;
+}

@@ -1,0 +1,337 @@
+/* Times: how they are summed up and replayed, and what is said of them beside
+ * those of an earlier run. */
+#include "config.h"
+
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/baseline.h"
+#include "common/cases.h"
+#include "common/err.h"
+#include "common/trial.h"
+#include "tests/tap.h"
+
+/* ---- a backend whose clock is the test's, and which replays passes ---- */
+
+enum { RUNS = 5 };
+
+/* Median 4, distances from it 1, 3, 5, 2, 0.  A plain run takes ten times a tick,
+ * a replayed one one; ran counts both. */
+static const double ticks[RUNS] = {5, 1, 9, 2, 4};
+static int ran[2], recorded, replayed, forgotten, fails;
+static double unit;
+
+static int (*the_pass)(const struct frame *f);
+static const struct frame *the_frame;
+
+static int counted_stop(double *seconds)
+{
+    *seconds = unit * ticks[ran[unit == 1]++ % RUNS];
+    return 0;
+}
+
+static int direct_start(void)
+{
+    unit = 10; /* unless replay() says otherwise */
+    return 0;
+}
+
+static int record(int (*pass)(const struct frame *f), const struct frame *f, void **to)
+{
+    the_pass = pass;
+    the_frame = f;
+    recorded++;
+    *to = &the_pass;
+    return fails;
+}
+
+static int replay(void *from)
+{
+    unit = 1;
+    replayed++;
+    return from == &the_pass ? the_pass(the_frame) : 1;
+}
+
+static void forget(void *from)
+{
+    forgotten += from == &the_pass;
+}
+
+static void replays(void)
+{
+    struct backend b = ref32;
+    const struct op *o = op_find("linear");
+    struct frame f;
+    struct outcome out;
+
+    cases_one(o, "rows=3 dim_in=4 dim_out=5", &f);
+    struct tensors *t = tensors_new(o, &f);
+    tensors_draw(t, o, &f, 1, 1);
+    b.start = direct_start, b.stop = counted_stop;
+    struct call c = {
+        .op = o, .backend = &b, .kernel = op_kernels(o, &ref32)[0], .sizes = &f, .repeats = RUNS};
+
+    ran[0] = RUNS - 1; /* the first run is not timed */
+    c.forward_only = 1;
+    ok(run_op(&c, t, &out) == 0 && out.median[FORWARD] == 40 && out.min[FORWARD] == 10 &&
+           out.max[FORWARD] == 90 && out.spread[FORWARD] == 20 && out.runs[FORWARD] == RUNS &&
+           out.plain[FORWARD] == 40,
+       "median, ends and spread of what was timed");
+
+    b.record = record, b.replay = replay, b.forget = forget;
+    ran[0] = RUNS - 1, ran[1] = RUNS;
+    ok(run_op(&c, t, &out) == 0 && out.median[FORWARD] == 4 && out.spread[FORWARD] == 2 &&
+           out.plain[FORWARD] == 40 && ran[0] == 2 * RUNS && ran[1] == 2 * RUNS,
+       "a pass that can be recorded is timed by replays, and plainly beside them");
+    ok(recorded == 1 && replayed == RUNS && forgotten == 1, "it is recorded once, then forgotten");
+    c.repeats = 0;
+    ok(run_op(&c, t, &out) == 0 && recorded == 1 && out.runs[FORWARD] == 0,
+       "what is not timed is not recorded");
+    c.repeats = RUNS, fails = 1;
+    ok(run_op(&c, t, &out) != 0 && recorded == 2 && replayed == RUNS &&
+           strstr(err_text(), "forward, cannot be recorded as a graph: "),
+       "a pass that cannot be recorded is an error: %s", err_text());
+    tensors_free(t);
+}
+
+/* ---- two times ---- */
+
+static struct timing timing(double median, double spread, int runs)
+{
+    struct timing t = {.median = median, .spread = spread, .runs = runs};
+    strcpy(t.backend, "gpu32");
+    strcpy(t.kernel, "rows");
+    strcpy(t.pass, "forward");
+    strcpy(t.how, "L2 flushed");
+    return t;
+}
+
+static void judged(const char *name, struct timing was, struct timing is, double threshold,
+                   enum pace expected)
+{
+    struct comparison c = compare_times(&was, &is, threshold);
+    if (!ok(c.pace == expected && (c.pace == NOT_COMPARED) == (c.why != NULL), "%s", name))
+        printf("# pace %d, expected %d, limit %g\n", c.pace, expected, c.limit);
+}
+
+static void pairs(void)
+{
+    const double sigma = 1.4826;
+    struct timing other = timing(100, 0, 5);
+    strcpy(other.how, "L2 flushed, graph replay");
+
+    judged("the same", timing(100, 1, 5), timing(100, 1, 5), .05, AS_BEFORE);
+    judged("4.9 % slower", timing(100, 0, 5), timing(104.9, 0, 5), .05, AS_BEFORE);
+    judged("5.1 % slower", timing(100, 0, 5), timing(105.1, 0, 5), .05, SLOWER);
+    judged("4.9 % faster", timing(100, 0, 5), timing(95.1, 0, 5), .05, AS_BEFORE);
+    judged("5.1 % faster", timing(100, 0, 5), timing(94.9, 0, 5), .05, FASTER);
+    judged("5.1 % slower, where 6 % may be", timing(100, 0, 5), timing(105.1, 0, 5), .06,
+           AS_BEFORE);
+    judged("any slower, where none may be", timing(100, 0, 5), timing(100.1, 0, 5), 0, SLOWER);
+    judged("20 % slower, within the noise of then", timing(100, 5, 5), timing(120, 0, 5), .05,
+           AS_BEFORE);
+    judged("20 % slower, within the noise of now", timing(100, 0, 5), timing(120, 5, 5), .05,
+           AS_BEFORE);
+    judged("20 % faster, within the noise", timing(100, 5, 5), timing(80, 0, 5), .05, AS_BEFORE);
+    judged("25 % slower, over the noise", timing(100, 5, 5), timing(125, 0, 5), .05, SLOWER);
+    judged("25 % slower, within that of both", timing(100, 5, 5), timing(125, 5, 5), .05,
+           AS_BEFORE);
+    judged("25 % faster, over the noise", timing(100, 5, 5), timing(75, 0, 5), .05, FASTER);
+    judged("one run tells no noise", timing(100, 0, 1), timing(200, 0, 5), .05, NOT_COMPARED);
+    judged("nor do two", timing(100, 0, 5), timing(200, 0, 2), .05, NOT_COMPARED);
+    judged("times taken in another way", other, timing(100, 0, 5), .05, NOT_COMPARED);
+    judged("a time that is none", timing(100, 0, 5), timing(NAN, 0, 5), .05, NOT_COMPARED);
+
+    struct timing was = timing(100, 3, 9), is = timing(100, 4, 9);
+    struct comparison c = compare_times(&was, &is, .05);
+    ok(fabs(c.noise - 3 * sigma * 5) < 1e-9 && c.limit == c.noise, "noise is that of both runs");
+}
+
+/* ---- devices ---- */
+
+static void devices(void)
+{
+    static const char gpu[] = "NVIDIA H200, capability 9.0, 132 multiprocessors at 1980 MHz "
+                              "(measured), memory at 3201 MHz, driver 580.95.05, CUDA 13.0";
+    static const struct {
+        const char *name, *text;
+        int same;
+    } other[] = {
+        {"itself", gpu, 1},
+        {"with another driver",
+         "NVIDIA H200, capability 9.0, 132 multiprocessors at 1980 MHz (measured), memory at "
+         "3201 MHz, driver 575.1, CUDA 12.9",
+         1},
+        {"with its clock within 1 %",
+         "NVIDIA H200, capability 9.0, 132 multiprocessors at 1969 MHz (measured), memory at "
+         "3201 MHz, driver 580.95.05, CUDA 13.0",
+         1},
+        {"with a slower clock",
+         "NVIDIA H200, capability 9.0, 132 multiprocessors at 1755 MHz (measured), memory at "
+         "3201 MHz, driver 580.95.05, CUDA 13.0",
+         0},
+        {"with slower memory",
+         "NVIDIA H200, capability 9.0, 132 multiprocessors at 1980 MHz (measured), memory at "
+         "2619 MHz, driver 580.95.05, CUDA 13.0",
+         0},
+        {"with fewer multiprocessors",
+         "NVIDIA H200, capability 9.0, 131 multiprocessors at 1980 MHz (measured), memory at "
+         "3201 MHz, driver 580.95.05, CUDA 13.0",
+         0},
+        {"of another name",
+         "NVIDIA H100, capability 9.0, 132 multiprocessors at 1980 MHz (measured), memory at "
+         "3201 MHz, driver 580.95.05, CUDA 13.0",
+         0},
+        {"cut short", "NVIDIA H200, capability 9.0", 0},
+    };
+    for (size_t i = 0; i < COUNT(other); i++)
+        ok(same_device(gpu, other[i].text) == other[i].same &&
+               same_device(other[i].text, gpu) == other[i].same,
+           "a device and one %s", other[i].name);
+    ok(same_device("AMD EPYC, 2 cores", "AMD EPYC, 2 cores") &&
+           !same_device("AMD EPYC, 2 cores", "AMD EPYC, 20 cores"),
+       "a device without clocks");
+}
+
+/* ---- a file ---- */
+
+static char file[256];
+
+static void no_step(const char *what, void *data)
+{
+    (void)what;
+    (void)data;
+}
+
+/* Write a file of one trial whose times are median and spread. */
+static int write_file(const char *words, double median, double spread)
+{
+    static const volatile int go_on = 0;
+    struct experiment x;
+    struct result r;
+
+    if (plan_words(words, &x, stdout))
+        return -1;
+    snprintf(x.output, sizeof x.output, "%s", file);
+    struct store *s = store_open(&x, 0);
+    int e = !s || trial_run(&x, &x.trial[0], &go_on, no_step, NULL, &r);
+    for (int i = 0; !e && i < r.n_ran; i++)
+        for (int p = 0; p < N_PASSES; p++) {
+            r.ran[i].outcome.median[p] = median;
+            r.ran[i].outcome.spread[p] = spread;
+            r.ran[i].outcome.runs[p] = 5;
+        }
+    e = e || store_write(s, 0, &r) || store_close(s, 1);
+    result_free(&r);
+    plan_free(&x);
+    if (e)
+        printf("# %s\n", err_text());
+    return e;
+}
+
+static const char *pace_of(const struct comparison *list, int n, const char *kernel, int pass)
+{
+    static const char *const pass_name[] = {"forward", "backward"};
+    static const char *const pace[] = {[AS_BEFORE] = "as before", "slower", "faster", "skipped"};
+    for (int i = 0; i < n; i++) {
+        const struct timing *t = list[i].is.runs ? &list[i].is : &list[i].was;
+        if (strcmp(t->backend, "ref32") == 0 && strcmp(t->kernel, kernel) == 0 &&
+            strcmp(t->pass, pass_name[pass]) == 0)
+            return pace[list[i].pace];
+    }
+    return "nothing";
+}
+
+/* A trial's times now, of the yardstick alone. */
+static struct timing now_timing[2];
+
+static struct timings now(const char *line, double forward, const char *kernel)
+{
+    struct timings t = {.timing = now_timing, .n = 2};
+    snprintf(t.line, sizeof t.line, "%s", line);
+    for (int p = 0; p < 2; p++) {
+        now_timing[p] = timing(p ? 100 : forward, 1, 5);
+        strcpy(now_timing[p].backend, "ref32");
+        snprintf(now_timing[p].kernel, sizeof now_timing[p].kernel, "%s", kernel);
+        strcpy(now_timing[p].pass, p ? "backward" : "forward");
+        snprintf(now_timing[p].how, sizeof now_timing[p].how, "%s", ref32.caches);
+    }
+    return t;
+}
+
+static void files(void)
+{
+    static const char words[] = "linear rows=3 dim_in=4 dim_out=5 checks=none";
+    char device[512], other[512];
+    struct comparison *list;
+    struct experiment x;
+
+    const char *tmp = getenv("TMPDIR");
+    snprintf(file, sizeof file, "%s/ablate-baseline-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    int fd = mkstemp(file);
+    if (fd < 0 || write_file(words, 100, 1) || plan_words(words, &x, stdout)) {
+        ok(0, "a file can be made");
+        return;
+    }
+    close(fd);
+    const char *kernel = op_kernels(x.trial[0].op, &ref32)[0]->name, *line = x.trial[0].text;
+    snprintf(device, sizeof device, "ref64: %s\nref32: %s", ref64.device(), ref32.device());
+    struct baseline *b = baseline_open(file, .05, device);
+    if (!ok(b != NULL, "a file of times is a baseline"))
+        return;
+
+    struct timings t = now(line, 120, kernel);
+    int n = baseline_compare(b, &t, &list);
+    ok(n == 4 && strcmp(pace_of(list, n, kernel, FORWARD), "slower") == 0 &&
+           strcmp(pace_of(list, n, kernel, BACKWARD), "as before") == 0,
+       "slower forward, and backward as before");
+    ok(list[2].pace == NOT_COMPARED && strcmp(list[2].was.backend, "ref64") == 0 &&
+           !list[2].is.runs,
+       "a time that is in the baseline alone is not compared");
+    free(list);
+
+    t = now(line, 80, kernel);
+    n = baseline_compare(b, &t, &list);
+    ok(strcmp(pace_of(list, n, kernel, FORWARD), "faster") == 0, "faster forward");
+    free(list);
+
+    t = now(line, 120, "new");
+    n = baseline_compare(b, &t, &list);
+    ok(n == 6 && strcmp(pace_of(list, n, "new", FORWARD), "skipped") == 0 &&
+           strcmp(pace_of(list, n, kernel, FORWARD), "skipped") == 0,
+       "another kernel has no counterpart, and the one that was is not compared");
+    free(list);
+
+    t = now("linear rows=4", 120, kernel);
+    n = baseline_compare(b, &t, &list);
+    ok(n == 2 && list[0].pace == NOT_COMPARED && strstr(list[0].why, "no such trial"),
+       "other words have no counterpart");
+    free(list);
+    baseline_free(b);
+
+    snprintf(other, sizeof other, "ref64: %s\nref32: an abacus", ref64.device());
+    ok(!baseline_open(file, .05, other) && strstr(err_text(), "another device's"), "%s",
+       err_text());
+    ok(!baseline_open(file, .05, "gpu32: a GPU, which this file does not have") &&
+           strstr(err_text(), file),
+       "%s", err_text());
+    ok(!baseline_open("/nowhere/x.h5", .05, device) && strstr(err_text(), "/nowhere/x.h5: "), "%s",
+       err_text());
+    ok(!baseline_open("/dev/null", .05, device) && strstr(err_text(), "is no HDF5 file"), "%s",
+       err_text());
+    if (write_file("linear rows=3 dim_in=4 dim_out=5 checks=none repeats=0", 1, 1) == 0)
+        ok(!baseline_open(file, .05, device) && strstr(err_text(), "has no times"), "%s",
+           err_text());
+    plan_free(&x);
+    unlink(file);
+}
+
+int main(void)
+{
+    replays();
+    pairs();
+    devices();
+    files();
+    return done();
+}

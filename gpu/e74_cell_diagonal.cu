@@ -33,6 +33,7 @@
  * blocks, the gradient of its norm. */
 #include "gpu/columns.cuh"
 #include "gpu/e74_cell.cuh"
+#include "gpu/ptx.cuh"
 #include "gpu/tanh.cuh"
 
 #ifdef __CUDACC__
@@ -399,6 +400,19 @@ static __device__ __forceinline__ void help(const layout &l, helper<T> *h, int64
     h->at += chunk;
 }
 
+/* What a carrier begins with, which is the first checkpoint. */
+static __device__ float first_of(const layout &l, const column &mine, int64_t segment)
+{
+    const call &c = l.c;
+    if (!mine.any)
+        return 0;
+    if (l.noting)
+        return get_kept(c, segment * c.BH + mine.bh, mine.e);
+    const float S = c.first[mine.bh * c.N + mine.e];
+    put_kept(c, mine.bh, mine.e, S);
+    return S;
+}
+
 template <typename T>
 static __device__ helper<T> helper_of(const layout &l, int64_t set, int part, stretch s)
 {
@@ -422,32 +436,32 @@ __global__ void __launch_bounds__(WIDTH + ITEMS, sizeof(T) == 2 ? 3 : 2) forward
     const int64_t sets = ceil_div(c.BH, l.groups), block = blockIdx.x / l.parts;
     const int64_t set = block % sets, segment = block / sets;
     const int part = (int)(blockIdx.x % l.parts), place = (int)threadIdx.x;
-    const bool carries = place < WIDTH;
     const stretch s = stretch_of(l, segment);
-    const int64_t chunks = ceil_div(s.end - s.begin, STEPS);
-    const column mine = column_of(l, set, part, place % WIDTH);
-    helper<T> h = {};
-    float S = 0;
+    const int chunks = (int)ceil_div(s.end - s.begin, STEPS);
 
     if (s.end <= s.begin)
         return;
-    if (!carries)
-        h = helper_of<T>(l, set, part, s);
-    else if (mine.any)
-        S = l.noting ? get_kept(c, segment * c.BH + mine.bh, mine.e)
-                     : c.first[mine.bh * c.N + mine.e];
-    if (carries && mine.any && !l.noting)
-        put_kept(c, mine.bh, mine.e, S);
-    for (int64_t n = -1; n <= chunks; n++) {
-        const int64_t steps = min((int64_t)STEPS, s.end - s.begin - n * STEPS);
-        if (!carries)
+    /* Chunk n is walked between two barriers, and so are chunks n - 1 and n + 1 helped. */
+    if (place < WIDTH) {
+        const column mine = column_of(l, set, part, place);
+        float S = first_of(l, mine, segment);
+        for (int n = 0; n < chunks; n++) {
+            const int64_t steps = s.end - s.begin - (int64_t)n * STEPS;
+            block_barrier(WIDTH + ITEMS);
+            S = walk<T, NONLIN>(pairs[n % 2] + place, states[n % 2] + place, 0,
+                                (int)min((int64_t)STEPS, steps), S);
+        }
+        block_barrier(WIDTH + ITEMS);
+        if (mine.any && !l.noting)
+            c.last[mine.bh * c.N + mine.e] = S;
+    } else {
+        helper<T> h = helper_of<T>(l, set, part, s);
+        for (int n = -1; n <= chunks; n++) {
             help<T>(l, &h, s.end, n > 0, states[(n + 1) % 2], n + 1 < chunks, pairs[(n + 1) % 2]);
-        else if (n >= 0 && steps > 0)
-            S = walk<T, NONLIN>(pairs[n % 2] + place, states[n % 2] + place, 0, (int)steps, S);
-        __syncthreads();
+            if (n < chunks)
+                block_barrier(WIDTH + ITEMS);
+        }
     }
-    if (carries && mine.any && !l.noting)
-        c.last[mine.bh * c.N + mine.e] = S;
 }
 
 /* ---- backward ---- */

@@ -284,6 +284,13 @@ static __device__ __forceinline__ void prepare(const layout &l, const item &it, 
     leave_pairs(step, it.octet, a, b);
 }
 
+template <typename T, int NONLIN>
+static __device__ __forceinline__ float step(float2 pair, float S)
+{
+    const float P = fmaf(pair.x, S, pair.y);
+    return NONLIN == E74_TANH ? bent<T>(P) : P;
+}
+
 /* A carrier's steps from ... to - 1, its states into `states`; both pointers
  * are to its place of step 0.  The pairs are taken a batch ahead: neither the
  * load's time nor the store's is then on the chain. */
@@ -293,24 +300,18 @@ static __device__ __forceinline__ float walk(const float2 *pairs, float *states,
 {
     float2 now[BATCH], then[BATCH];
     for (int i = 0; i < BATCH; i++)
-        now[i] = pairs[min(from + i, to - 1) * WIDTH];
+        now[i] = pairs[(min(from, STEPS - BATCH) + i) * WIDTH];
     for (; from + BATCH <= to; from += BATCH) {
+        const int next = min(from + BATCH, STEPS - BATCH);
         for (int i = 0; i < BATCH; i++)
-            then[i] = pairs[min(from + BATCH + i, to - 1) * WIDTH];
-        for (int i = 0; i < BATCH; i++) {
-            const float P = fmaf(now[i].x, S, now[i].y);
-            S = NONLIN == E74_TANH ? bent<T>(P) : P;
-            states[(from + i) * WIDTH] = S;
-        }
+            then[i] = pairs[(next + i) * WIDTH];
+        for (int i = 0; i < BATCH; i++)
+            states[(from + i) * WIDTH] = S = step<T, NONLIN>(now[i], S);
         for (int i = 0; i < BATCH; i++)
             now[i] = then[i];
     }
-    for (int i = 0; i < BATCH - 1; i++)
-        if (from + i < to) {
-            const float P = fmaf(now[i].x, S, now[i].y);
-            S = NONLIN == E74_TANH ? bent<T>(P) : P;
-            states[(from + i) * WIDTH] = S;
-        }
+    for (; from < to; from++)
+        states[from * WIDTH] = S = step<T, NONLIN>(pairs[from * WIDTH], S);
     return S;
 }
 

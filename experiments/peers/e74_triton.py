@@ -7,8 +7,9 @@ k, v, q [T,B,H,n] (float32 or bfloat16), S0 [B,H,n,n] or [B,H,n] (float32) give 
 backward replays one segment after the other, each once.
 
 full      A program carries ROWS rows of one (sequence, head) state through all steps in
-          registers: one launch.  k is normalised by one scalar a step, and y_t is
-          reduced together with the next step's S k, off the chain of dependent steps.
+          registers: one launch.  k, v and q of AHEAD steps are brought while the AHEAD
+          before them run.  k is normalised by one scalar a step, and y_t is reduced
+          together with the next step's S k, off the chain of dependent steps.
           Backward leaves a segment's states in global memory, of the size of the
           second-level cache; its sums over rows are partial, and a second kernel adds
           those of several programs in their order.
@@ -28,13 +29,13 @@ import triton.language as tl
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 EPSILON = tl.constexpr(1e-6)
 
-# ROWS, num_warps, num_stages
-FULL = [(8, 1, 3), (4, 1, 3), (16, 1, 3), (16, 2, 3), (16, 4, 3), (32, 4, 3), (64, 4, 3),
-        (64, 8, 3), (8, 2, 3), (8, 1, 1), (16, 4, 1)]
-# GROUP, num_warps, num_stages
-DIAGONAL = [(1, 1, 8), (1, 2, 8), (1, 1, 4), (2, 1, 8), (2, 2, 8), (4, 4, 8), (1, 1, 1)]
+# ROWS, AHEAD, num_warps
+FULL = [(16, 4, 4), (4, 4, 1), (8, 4, 1), (4, 4, 2), (8, 4, 2), (16, 4, 2), (8, 4, 4),
+        (32, 4, 4), (32, 4, 8), (64, 4, 8)]
+# GROUP, AHEAD, num_warps
+DIAGONAL = [(1, 8, 1), (1, 4, 1), (2, 4, 1), (4, 8, 4), (4, 4, 4)]
 # num_warps
-SCAN = [4, 1, 2, 8]
+SCAN = [4, 8, 16]
 LONGEST_SCAN = 128     # steps of a tile
 
 
@@ -53,11 +54,11 @@ def fewest_rows():
 
 
 tuned_full = triton.autotune(
-    interpreted([triton.Config({"ROWS": r, "STAGES": s}, num_warps=w) for r, w, s in FULL]),
+    interpreted([triton.Config({"ROWS": r, "AHEAD": u}, num_warps=w) for r, u, w in FULL]),
     key=["T", "BH", "N", "K", "TANH", "APPROX"],
     prune_configs_by={"early_config_prune": no_idle_rows})
 tuned_diagonal = triton.autotune(
-    interpreted([triton.Config({"GROUP": g, "STAGES": s}, num_warps=w) for g, w, s in DIAGONAL]),
+    interpreted([triton.Config({"GROUP": g, "AHEAD": u}, num_warps=w) for g, u, w in DIAGONAL]),
     key=["T", "BH", "N", "K", "APPROX"])
 tuned_scan = triton.autotune(
     interpreted([triton.Config({}, num_warps=w) for w in SCAN]), key=["T", "BH", "N", "K"])
@@ -117,6 +118,35 @@ def key_gradient(k, dkhat, axis: tl.constexpr):
     return dkhat / tl.expand_dims(R + EPSILON, axis) - k * tl.expand_dims(second, axis)
 
 
+@triton.jit
+def brought(x, stride, j, way: tl.constexpr, last, there, AHEAD: tl.constexpr):
+    """x of the steps j, j + way ... as a tuple; from 0 to last, whatever is asked for."""
+    found = ()
+    for u in tl.static_range(AHEAD):
+        found = found + (tl.load(x + max(min(j + way * u, last), 0) * stride, there, 0.0),)
+    return found
+
+
+@triton.jit
+def normalisers(ks, AHEAD: tl.constexpr):
+    """1 / (|k| + eps) of each, [1] for a vector or [rows] for a tile of them."""
+    found = ()
+    for u in tl.static_range(AHEAD):
+        k = ks[u].to(tl.float32)
+        if len(k.shape) == 1:
+            k = k[None, :]
+        found = found + (normaliser(k, 1),)
+    return found
+
+
+@triton.jit
+def kept(new, old, there, ALL: tl.constexpr):
+    """new where there is such a step; ALL says that there always is."""
+    if ALL:
+        return new
+    return tl.where(there, new, old)
+
+
 # ---- full ----
 
 @triton.jit
@@ -129,11 +159,17 @@ def full_step(S, k, v, scale, Sk, TANH: tl.constexpr, APPROX: tl.constexpr):
     return S, delta
 
 
+@triton.jit
+def column(tile, vector, index, which):
+    """The tile [rows, steps] with that vector as its column."""
+    return tl.where((index == which)[None, :], vector[:, None], tile)
+
+
 @tuned_full
 @triton.jit
 def full_forward(k, v, q, S0, out, y, S_T, checkpoints, T: tl.constexpr, BH: tl.constexpr,
                  K: tl.constexpr, N: tl.constexpr, WIDTH: tl.constexpr, TANH: tl.constexpr,
-                 APPROX: tl.constexpr, ROWS: tl.constexpr, STAGES: tl.constexpr):
+                 APPROX: tl.constexpr, ROWS: tl.constexpr, AHEAD: tl.constexpr):
     PARTS: tl.constexpr = (N + ROWS - 1) // ROWS
     bh = (tl.program_id(0) // PARTS).to(tl.int64)
     rows = tl.program_id(0) % PARTS * ROWS + tl.arange(0, ROWS)
@@ -142,25 +178,38 @@ def full_forward(k, v, q, S0, out, y, S_T, checkpoints, T: tl.constexpr, BH: tl.
     inside = mine[:, None] & wide[None, :]
     state = bh * N * N + rows[:, None] * N + columns[None, :]
     step = BH * N
+    across, down = bh * N + columns, bh * N + rows
+    index = tl.arange(0, AHEAD)
 
     S = tl.load(S0 + state, inside, 0.0)
-    for t in tl.range(0, T, num_stages=STAGES):
-        now = t * step + bh * N
-        k_t = tl.load(k + now + columns, wide, 0.0).to(tl.float32)
-        v_t = tl.load(v + now + rows, mine, 0.0).to(tl.float32)
-        q_before = tl.load(q + now - step + columns, wide & (t > 0), 0.0).to(tl.float32)
-        if t % K == 0:
-            tl.store(checkpoints + (t // K) * step * N + state, S, inside)
-        scale = normaliser(k_t, 0)
-        Sk, y_before = tl.reduce((S * k_t[None, :], S * q_before[None, :]), 1, add_both)
-        S, _ = full_step(S, k_t, v_t, scale, Sk, TANH, APPROX)
-        tl.store(y + now - step + rows, y_before, mine & (t > 0))
-        tl.store(out + now - step + rows, gated(y_before), mine & (t > 0))
-    last = (T - 1) * step + bh * N
-    q_t = tl.load(q + last + columns, wide, 0.0).to(tl.float32)
-    y_t = tl.sum(S * q_t[None, :], 1)
-    tl.store(y + last + rows, y_t, mine)
-    tl.store(out + last + rows, gated(y_t), mine)
+    ks = brought(k + across, step, 0, 1, T - 1, wide, AHEAD)
+    qs = brought(q + across, step, 0, 1, T - 1, wide, AHEAD)
+    vs = brought(v + down, step, 0, 1, T - 1, mine, AHEAD)
+    for t in range(0, T, AHEAD):
+        next_ks = brought(k + across, step, t + AHEAD, 1, T - 1, wide, AHEAD)
+        next_qs = brought(q + across, step, t + AHEAD, 1, T - 1, wide, AHEAD)
+        next_vs = brought(v + down, step, t + AHEAD, 1, T - 1, mine, AHEAD)
+        scales = normalisers(ks, AHEAD)
+        ys = tl.zeros((ROWS, AHEAD), tl.float32)
+        for u in tl.static_range(AHEAD):
+            k_t, v_t = ks[u].to(tl.float32), vs[u].to(tl.float32)
+            tl.store(checkpoints + ((t + u) // K) * step * N + state, S,
+                     inside & ((t + u) % K == 0) & (t + u < T))
+            if u == 0:
+                Sk = tl.sum(S * k_t[None, :], 1)
+            else:
+                q_before = qs[u - 1].to(tl.float32)
+                Sk, y_before = tl.reduce((S * k_t[None, :], S * q_before[None, :]), 1, add_both)
+                ys = column(ys, y_before, index, u - 1)
+            new, _ = full_step(S, k_t, v_t, scales[u], Sk, TANH, APPROX)
+            S = kept(new, S, t + u < T, T % AHEAD == 0)
+        y_t = tl.sum(S * qs[AHEAD - 1].to(tl.float32)[None, :], 1)
+        ys = column(ys, y_t, index, AHEAD - 1)
+        at = (t + index)[None, :] * step + down[:, None]
+        there = mine[:, None] & (t + index < T)[None, :]
+        tl.store(y + at, ys, there)
+        tl.store(out + at, gated(ys), there)
+        ks, qs, vs = next_ks, next_qs, next_vs
     tl.store(S_T + state, S, inside)
 
 
@@ -169,60 +218,91 @@ def full_forward(k, v, q, S0, out, y, S_T, checkpoints, T: tl.constexpr, BH: tl.
 def full_backward(k, v, q, y, checkpoints, dout, dS_T, states, deltas, dv, dS0, dq_parts,
                   dkhat_parts, T: tl.constexpr, BH: tl.constexpr, K: tl.constexpr,
                   N: tl.constexpr, WIDTH: tl.constexpr, TANH: tl.constexpr,
-                  APPROX: tl.constexpr, ROWS: tl.constexpr, STAGES: tl.constexpr):
+                  APPROX: tl.constexpr, ROWS: tl.constexpr, AHEAD: tl.constexpr):
     PARTS: tl.constexpr = (N + ROWS - 1) // ROWS
+    SEGMENTS: tl.constexpr = (T + K - 1) // K
+    EVEN: tl.constexpr = T % K == 0 and K % AHEAD == 0
     bh = (tl.program_id(0) // PARTS).to(tl.int64)
     part = (tl.program_id(0) % PARTS).to(tl.int64)
-    rows = part * ROWS + tl.arange(0, ROWS)
+    rows = tl.program_id(0) % PARTS * ROWS + tl.arange(0, ROWS)
     columns = tl.arange(0, WIDTH)
     mine, wide = rows < N, columns < N
     inside = mine[:, None] & wide[None, :]
     here = rows[:, None] * N + columns[None, :]
     step = BH * N
+    across, down = bh * N + columns, bh * N + rows
+    index = tl.arange(0, AHEAD)
     states += bh * K * N * N + here
-    deltas += bh * K * N + rows
-    dq_parts += part * T * step + bh * N + columns
-    dkhat_parts += part * T * step + bh * N + columns
+    deltas += bh * K * N
 
     G = tl.load(dS_T + bh * N * N + here, inside, 0.0)
-    SEGMENTS: tl.constexpr = (T + K - 1) // K
     for c in range(SEGMENTS - 1, -1, -1):
         first = c * K
-        steps = min(K, T - first)
+        last = min(K, T - first) - 1
+        # Replay: state j is the one before the segment's step j.
+        k_c, v_c = k + first * step + across, v + first * step + down
         S = tl.load(checkpoints + c * step * N + bh * N * N + here, inside, 0.0)
-        for j in tl.range(0, min(K, T - c * K), num_stages=STAGES):
-            now = (first + j) * step + bh * N
-            k_t = tl.load(k + now + columns, wide, 0.0).to(tl.float32)
-            v_t = tl.load(v + now + rows, mine, 0.0).to(tl.float32)
-            tl.store(states + j * N * N, S, inside)
-            Sk = tl.sum(S * k_t[None, :], 1)
-            S, delta = full_step(S, k_t, v_t, normaliser(k_t, 0), Sk, TANH, APPROX)
-            tl.store(deltas + j * N, delta, mine)
+        ks = brought(k_c, step, 0, 1, last, wide, AHEAD)
+        vs = brought(v_c, step, 0, 1, last, mine, AHEAD)
+        for j in range(0, min(K, T - c * K), AHEAD):
+            next_ks = brought(k_c, step, j + AHEAD, 1, last, wide, AHEAD)
+            next_vs = brought(v_c, step, j + AHEAD, 1, last, mine, AHEAD)
+            scales = normalisers(ks, AHEAD)
+            residuals = tl.zeros((ROWS, AHEAD), tl.float32)
+            for u in tl.static_range(AHEAD):
+                k_t, v_t = ks[u].to(tl.float32), vs[u].to(tl.float32)
+                tl.store(states + (j + u) * N * N, S, inside & (j + u <= last))
+                Sk = tl.sum(S * k_t[None, :], 1)
+                new, delta = full_step(S, k_t, v_t, scales[u], Sk, TANH, APPROX)
+                residuals = column(residuals, delta, index, u)
+                S = kept(new, S, j + u <= last, EVEN)
+            tl.store(deltas + (j + index)[None, :] * N + rows[:, None], residuals,
+                     mine[:, None] & (j + index <= last)[None, :])
+            ks, vs = next_ks, next_vs
         tl.debug_barrier()
-        for i in tl.range(0, min(K, T - c * K), num_stages=STAGES):
-            j = steps - 1 - i
-            now = (first + j) * step + bh * N
-            k_t = tl.load(k + now + columns, wide, 0.0).to(tl.float32)
-            q_t = tl.load(q + now + columns, wide, 0.0).to(tl.float32)
-            y_t = tl.load(y + now + rows, mine, 0.0).to(tl.float32)
-            d_t = tl.load(dout + now + rows, mine, 0.0).to(tl.float32)
-            delta = tl.load(deltas + j * N, mine, 0.0)
-            S_before = tl.load(states + j * N * N, inside, 0.0)
-            scale = normaliser(k_t, 0)
-            dy = d_t * gated_slope(y_t)
-            G += dy[:, None] * q_t[None, :]
-            if TANH:
-                dP = G * (1 - S * S)
-            else:
-                dP = G
-            a = scale * tl.sum(dP * k_t[None, :], 1)
-            dq, dkhat = tl.reduce((S * dy[:, None],
-                                   dP * delta[:, None] - S_before * a[:, None]), 0, add_both)
-            G = dP - (a * scale)[:, None] * k_t[None, :]
-            S = S_before
-            tl.store(dv + now + rows, a, mine)
-            tl.store(dq_parts + (first + j) * step, dq, wide)
-            tl.store(dkhat_parts + (first + j) * step, dkhat, wide)
+        # Walk back.
+        q_c = q + first * step + across
+        y_c, dout_c = y + first * step + down, dout + first * step + down
+        ks = brought(k_c, step, last, -1, last, wide, AHEAD)
+        qs = brought(q_c, step, last, -1, last, wide, AHEAD)
+        ys = brought(y_c, step, last, -1, last, mine, AHEAD)
+        ds = brought(dout_c, step, last, -1, last, mine, AHEAD)
+        rs = brought(deltas + rows, N, last, -1, last, mine, AHEAD)
+        for i in range(0, min(K, T - c * K), AHEAD):
+            j = last - i
+            next_ks = brought(k_c, step, j - AHEAD, -1, last, wide, AHEAD)
+            next_qs = brought(q_c, step, j - AHEAD, -1, last, wide, AHEAD)
+            next_ys = brought(y_c, step, j - AHEAD, -1, last, mine, AHEAD)
+            next_ds = brought(dout_c, step, j - AHEAD, -1, last, mine, AHEAD)
+            next_rs = brought(deltas + rows, N, j - AHEAD, -1, last, mine, AHEAD)
+            scales = normalisers(ks, AHEAD)
+            dvs = tl.zeros((ROWS, AHEAD), tl.float32)
+            dqs = tl.zeros((WIDTH, AHEAD), tl.float32)
+            dkhats = tl.zeros((WIDTH, AHEAD), tl.float32)
+            for u in tl.static_range(AHEAD):
+                S_before = tl.load(states + max(j - u, 0) * N * N, inside, 0.0)
+                k_t, q_t = ks[u].to(tl.float32), qs[u].to(tl.float32)
+                dy = ds[u].to(tl.float32) * gated_slope(ys[u].to(tl.float32))
+                dS = G + dy[:, None] * q_t[None, :]
+                if TANH:
+                    dP = dS * (1 - S * S)
+                else:
+                    dP = dS
+                a = scales[u] * tl.sum(dP * k_t[None, :], 1)
+                dq, dkhat = tl.reduce((S * dy[:, None],
+                                       dP * rs[u][:, None] - S_before * a[:, None]), 0, add_both)
+                G = kept(dP - (a * scales[u])[:, None] * k_t[None, :], G, j - u >= 0, EVEN)
+                S = S_before
+                dvs = column(dvs, a, index, u)
+                dqs = column(dqs, dq, index, u)
+                dkhats = column(dkhats, dkhat, index, u)
+            t = first + j - index
+            there = (j - index >= 0)[None, :]
+            tl.store(dv + t[None, :] * step + down[:, None], dvs, mine[:, None] & there)
+            at = (part * T + t)[None, :] * step + across[:, None]
+            tl.store(dq_parts + at, dqs, wide[:, None] & there)
+            tl.store(dkhat_parts + at, dkhats, wide[:, None] & there)
+            ks, qs, ys, ds, rs = next_ks, next_qs, next_ys, next_ds, next_rs
         tl.debug_barrier()
     tl.store(dS0 + bh * N * N + here, G, inside)
 
@@ -247,11 +327,17 @@ def add_parts(k, dq_parts, dkhat_parts, dk, dq, vectors, N: tl.constexpr, WIDTH:
 
 # ---- diagonal, tanh: step by step ----
 
+@triton.jit
+def diagonal_step(S, k, v, scale, APPROX: tl.constexpr):
+    khat = k * scale[:, None]
+    return tanh(tl.fma(v - S * khat, khat, S), APPROX)
+
+
 @tuned_diagonal
 @triton.jit
 def diagonal_forward(k, v, q, S0, out, y, S_T, checkpoints, T: tl.constexpr, BH: tl.constexpr,
                      K: tl.constexpr, N: tl.constexpr, WIDTH: tl.constexpr,
-                     APPROX: tl.constexpr, GROUP: tl.constexpr, STAGES: tl.constexpr):
+                     APPROX: tl.constexpr, GROUP: tl.constexpr, AHEAD: tl.constexpr):
     bh = tl.program_id(0) * GROUP + tl.arange(0, GROUP)
     columns = tl.arange(0, WIDTH)
     inside = (bh < BH)[:, None] & (columns < N)[None, :]
@@ -259,18 +345,24 @@ def diagonal_forward(k, v, q, S0, out, y, S_T, checkpoints, T: tl.constexpr, BH:
     step = BH * N
 
     S = tl.load(S0 + here, inside, 0.0)
-    for t in tl.range(0, T, num_stages=STAGES):
-        now = t * step + here
-        k_t = tl.load(k + now, inside, 0.0).to(tl.float32)
-        v_t = tl.load(v + now, inside, 0.0).to(tl.float32)
-        q_t = tl.load(q + now, inside, 0.0).to(tl.float32)
-        if t % K == 0:
-            tl.store(checkpoints + (t // K) * step + here, S, inside)
-        khat = k_t * normaliser(k_t, 1)[:, None]
-        S = tanh(tl.fma(v_t - S * khat, khat, S), APPROX)
-        y_t = S * q_t
-        tl.store(y + now, y_t, inside)
-        tl.store(out + now, gated(y_t), inside)
+    ks = brought(k + here, step, 0, 1, T - 1, inside, AHEAD)
+    vs = brought(v + here, step, 0, 1, T - 1, inside, AHEAD)
+    qs = brought(q + here, step, 0, 1, T - 1, inside, AHEAD)
+    for t in range(0, T, AHEAD):
+        next_ks = brought(k + here, step, t + AHEAD, 1, T - 1, inside, AHEAD)
+        next_vs = brought(v + here, step, t + AHEAD, 1, T - 1, inside, AHEAD)
+        next_qs = brought(q + here, step, t + AHEAD, 1, T - 1, inside, AHEAD)
+        scales = normalisers(ks, AHEAD)
+        for u in tl.static_range(AHEAD):
+            now = (t + u) * step + here
+            there = inside & (t + u < T)
+            tl.store(checkpoints + ((t + u) // K) * step + here, S, there & ((t + u) % K == 0))
+            new = diagonal_step(S, ks[u].to(tl.float32), vs[u].to(tl.float32), scales[u], APPROX)
+            S = kept(new, S, t + u < T, T % AHEAD == 0)
+            y_t = S * qs[u].to(tl.float32)
+            tl.store(y + now, y_t, there)
+            tl.store(out + now, gated(y_t), there)
+        ks, vs, qs = next_ks, next_vs, next_qs
     tl.store(S_T + here, S, inside)
 
 
@@ -279,7 +371,9 @@ def diagonal_forward(k, v, q, S0, out, y, S_T, checkpoints, T: tl.constexpr, BH:
 def diagonal_backward(k, v, q, y, checkpoints, dout, dS_T, states, dk, dv, dq, dS0,
                       T: tl.constexpr, BH: tl.constexpr, K: tl.constexpr, N: tl.constexpr,
                       WIDTH: tl.constexpr, APPROX: tl.constexpr, GROUP: tl.constexpr,
-                      STAGES: tl.constexpr):
+                      AHEAD: tl.constexpr):
+    SEGMENTS: tl.constexpr = (T + K - 1) // K
+    EVEN: tl.constexpr = T % K == 0 and K % AHEAD == 0
     bh = tl.program_id(0) * GROUP + tl.arange(0, GROUP)
     columns = tl.arange(0, WIDTH)
     inside = (bh < BH)[:, None] & (columns < N)[None, :]
@@ -287,38 +381,54 @@ def diagonal_backward(k, v, q, y, checkpoints, dout, dS_T, states, dk, dv, dq, d
     step = BH * N
 
     G = tl.load(dS_T + here, inside, 0.0)
-    SEGMENTS: tl.constexpr = (T + K - 1) // K
     for c in range(SEGMENTS - 1, -1, -1):
         first = c * K
-        steps = min(K, T - first)
+        last = min(K, T - first) - 1
+        start = first * step + here
         S = tl.load(checkpoints + c * step + here, inside, 0.0)
-        for j in tl.range(0, min(K, T - c * K), num_stages=STAGES):
-            now = (first + j) * step + here
-            k_t = tl.load(k + now, inside, 0.0).to(tl.float32)
-            v_t = tl.load(v + now, inside, 0.0).to(tl.float32)
-            tl.store(states + j * step + here, S, inside)
-            khat = k_t * normaliser(k_t, 1)[:, None]
-            S = tanh(tl.fma(v_t - S * khat, khat, S), APPROX)
+        ks = brought(k + start, step, 0, 1, last, inside, AHEAD)
+        vs = brought(v + start, step, 0, 1, last, inside, AHEAD)
+        for j in range(0, min(K, T - c * K), AHEAD):
+            next_ks = brought(k + start, step, j + AHEAD, 1, last, inside, AHEAD)
+            next_vs = brought(v + start, step, j + AHEAD, 1, last, inside, AHEAD)
+            scales = normalisers(ks, AHEAD)
+            for u in tl.static_range(AHEAD):
+                tl.store(states + (j + u) * step + here, S, inside & (j + u <= last))
+                new = diagonal_step(S, ks[u].to(tl.float32), vs[u].to(tl.float32), scales[u],
+                                    APPROX)
+                S = kept(new, S, j + u <= last, EVEN)
+            ks, vs = next_ks, next_vs
         tl.debug_barrier()
-        for i in tl.range(0, min(K, T - c * K), num_stages=STAGES):
-            j = steps - 1 - i
-            now = (first + j) * step + here
-            k_t = tl.load(k + now, inside, 0.0).to(tl.float32)
-            v_t = tl.load(v + now, inside, 0.0).to(tl.float32)
-            q_t = tl.load(q + now, inside, 0.0).to(tl.float32)
-            y_t = tl.load(y + now, inside, 0.0).to(tl.float32)
-            d_t = tl.load(dout + now, inside, 0.0).to(tl.float32)
-            S_before = tl.load(states + j * step + here, inside, 0.0)
-            khat = k_t * normaliser(k_t, 1)[:, None]
-            dy = d_t * gated_slope(y_t)
-            dP = tl.fma(dy, q_t, G) * (1 - S * S)
-            a = dP * khat
-            dkhat = dP * (v_t - S_before * khat) - S_before * a
-            G = dP - a * khat
-            tl.store(dq + now, S * dy, inside)
-            tl.store(dv + now, a, inside)
-            tl.store(dk + now, key_gradient(k_t, dkhat, 1), inside)
-            S = S_before
+        ks = brought(k + start, step, last, -1, last, inside, AHEAD)
+        vs = brought(v + start, step, last, -1, last, inside, AHEAD)
+        qs = brought(q + start, step, last, -1, last, inside, AHEAD)
+        ys = brought(y + start, step, last, -1, last, inside, AHEAD)
+        ds = brought(dout + start, step, last, -1, last, inside, AHEAD)
+        Ss = brought(states + here, step, last, -1, last, inside, AHEAD)
+        for i in range(0, min(K, T - c * K), AHEAD):
+            j = last - i
+            next_ks = brought(k + start, step, j - AHEAD, -1, last, inside, AHEAD)
+            next_vs = brought(v + start, step, j - AHEAD, -1, last, inside, AHEAD)
+            next_qs = brought(q + start, step, j - AHEAD, -1, last, inside, AHEAD)
+            next_ys = brought(y + start, step, j - AHEAD, -1, last, inside, AHEAD)
+            next_ds = brought(dout + start, step, j - AHEAD, -1, last, inside, AHEAD)
+            next_Ss = brought(states + here, step, j - AHEAD, -1, last, inside, AHEAD)
+            scales = normalisers(ks, AHEAD)
+            for u in tl.static_range(AHEAD):
+                now = (j - u) * step + start
+                there = inside & (j - u >= 0)
+                k_t, S_before = ks[u].to(tl.float32), Ss[u]
+                khat = k_t * scales[u][:, None]
+                dy = ds[u].to(tl.float32) * gated_slope(ys[u].to(tl.float32))
+                dP = tl.fma(dy, qs[u].to(tl.float32), G) * (1 - S * S)
+                a = dP * khat
+                dkhat = dP * (vs[u].to(tl.float32) - S_before * khat) - S_before * a
+                tl.store(dq + now, S * dy, there)
+                tl.store(dv + now, a, there)
+                tl.store(dk + now, key_gradient(k_t, dkhat, 1), there)
+                G = kept(dP - a * khat, G, j - u >= 0, EVEN)
+                S = S_before
+            ks, vs, qs, ys, ds, Ss = next_ks, next_vs, next_qs, next_ys, next_ds, next_Ss
         tl.debug_barrier()
     tl.store(dS0 + here, G, inside)
 

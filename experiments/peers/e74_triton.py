@@ -638,3 +638,16 @@ def cell(case, k, v, q, S0):
     if case["state"] == "full":
         return Full.apply(k, v, q, S0, K, bend)
     return (Diagonal if bend else Scan).apply(k, v, q, S0, K)
+
+
+def chosen(case):
+    """The launch parameters that tuning chose for the case that was run last, or None."""
+    if INTERPRETED:
+        return None
+    bend = case["nonlin"] == "tanh"
+    kernels = ((full_forward, full_backward) if case["state"] == "full" else
+               (diagonal_forward, diagonal_backward) if bend else (scan_forward, scan_backward))
+    return "; ".join(
+        " ".join([kernel.base_fn.__name__] +
+                 [f"{name} {value}" for name, value in kernel.best_config.kwargs.items()] +
+                 [f"num_warps {kernel.best_config.num_warps}"]) for kernel in kernels)

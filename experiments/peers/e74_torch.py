@@ -8,7 +8,7 @@ type, S0 in float32.  All arithmetic is float32.  Backward is PyTorch's own auto
 import torch
 
 EPSILON = 1e-6
-CHUNK = 16     # steps that are compiled as one: a whole loop takes minutes to compile
+CHUNK = 8      # steps that are compiled as one: a whole loop takes minutes to compile
 
 
 def declines(case):

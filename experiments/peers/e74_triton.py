@@ -30,7 +30,7 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 EPSILON = tl.constexpr(1e-6)
 
 # ROWS, AHEAD, num_warps
-FULL = [(16, 4, 4), (4, 4, 1), (8, 4, 1), (4, 4, 2), (8, 4, 2), (16, 4, 2), (8, 4, 4),
+FULL = [(16, 4, 4), (4, 4, 1), (8, 4, 1), (4, 4, 4), (8, 4, 4), (8, 4, 8), (16, 4, 8),
         (32, 4, 4), (32, 4, 8), (64, 4, 8)]
 # GROUP, AHEAD, num_warps
 DIAGONAL = [(1, 8, 1), (1, 4, 1), (2, 4, 1), (4, 8, 4), (4, 4, 4)]
@@ -44,9 +44,8 @@ def interpreted(configs):
     return configs[:1] if INTERPRETED else configs
 
 
-def no_idle_rows(configs, arguments, **_):
-    fitting = [c for c in configs if c.kwargs["ROWS"] <= arguments["WIDTH"]]
-    return fitting or configs[:1]
+def no_idle_rows(configs, _, WIDTH, **__):
+    return [config for config in configs if config.kwargs["ROWS"] <= WIDTH]
 
 
 def fewest_rows():

@@ -1,0 +1,578 @@
+#!/usr/bin/env python3
+"""Time other implementations of E74's cell on the tensors of a dump of run-ablation.
+
+Each peer gets the inputs and upstream gradients that the dump holds, in its storage type.
+Its outputs and gradients are compared with the oracle's (ref64 in the dump), by
+max|a-b| / max|b|; a peer that is further off than the bound is WRONG and gets no time.
+
+Time is GPU time: CUDA graph replay, the second-level cache flushed before each, median.
+What launching adds, from a stream and with the host waiting, stands in a column of its own.
+What a graph cannot capture is timed by the sum of its kernels in torch.profiler.
+
+Exit status: 0 good, 1 a peer was wrong or failed, 2 bad input.
+"""
+import argparse
+import importlib.util
+import os
+import statistics
+import sys
+import time
+import warnings
+
+PASSES = ("forward", "backward")
+UNITS = {"bf16": 2.0**-8, "fp32": 2.0**-24}
+SLACK, LEAST = 8, 4    # times the yardstick's own error; units of the storage type
+WARM_UP = 3
+STREAM_RUNS = 10
+PROFILED_RUNS = 5
+
+
+class BadInput(Exception):
+    pass
+
+
+# ---- peers ----
+
+class Peer:
+    """A cell, timed as a whole; see Fla for one of which only a part is."""
+
+    name = note = None
+
+    def missing(self):
+        """Why it is not there, or None."""
+        return None
+
+    def declines(self, case):
+        """Why it cannot do a case, or None."""
+        raise NotImplementedError
+
+    def begin(self, trial):
+        """Make what is made once for a trial."""
+
+    def prepared(self, case, k, v, q, S0):
+        """What core() takes."""
+        return k, v, q, S0
+
+    def core(self, case, *prepared):
+        """What is timed."""
+        raise NotImplementedError
+
+    def finished(self, case, results):
+        """out and S_T from what core() gave."""
+        return results
+
+    def chosen(self, case):
+        """What it chose for the case that was run last, or None."""
+        return None
+
+
+class Eager(Peer):
+    name = "eager"
+    note = "PyTorch, one step after the other"
+
+    def declines(self, case):
+        return torch_cell().declines(case)
+
+    def core(self, case, *prepared):
+        return torch_cell().eager(case, *prepared)
+
+
+class Compiled(Eager):
+    name = "compile"
+    note = "torch.compile of 8 steps at a time"
+
+    def missing(self):
+        return None if on_gpu() else "torch.compile is a peer on a GPU only"
+
+    def begin(self, trial):
+        torch.compiler.reset()
+        self.cell = torch_cell().compiled(trial.case)
+
+    def core(self, case, *prepared):
+        return self.cell(case, *prepared)
+
+
+class Triton(Peer):
+    name = "triton"
+    note = "our own kernels in Triton, tuned for each shape"
+
+    def missing(self):
+        if not installed("triton"):
+            return "Triton is not installed"
+        if not on_gpu() and os.environ.get("TRITON_INTERPRET") != "1":
+            return "Triton needs a GPU, or TRITON_INTERPRET=1"
+        return None
+
+    def declines(self, case):
+        return triton_cell().declines(case)
+
+    def core(self, case, *prepared):
+        return triton_cell().cell(case, *prepared)
+
+    def chosen(self, case):
+        return triton_cell().chosen(case)
+
+
+class Fla(Peer):
+    """flash-linear-attention's delta rule: only that is timed.  Normalising k, rounding it
+    to the storage type and y silu(y) are left out of its time, and so is the change of
+    layout from [T,B,H,n] to its [B,T,H,n] and of S [n_v,n_k] to its [n_k,n_v]."""
+
+    def missing(self):
+        if not installed("fla"):
+            return "flash-linear-attention is not installed"
+        return None if on_gpu() else "flash-linear-attention needs a GPU"
+
+    def declines(self, case):
+        if (case["state"], case["nonlin"], case["proj"]) != ("full", "linear", "no_z"):
+            return "the delta rule is state = full, nonlin = linear, proj = no_z"
+        return None
+
+    def begin(self, trial):
+        B, T, H = (int(trial.case[x]) for x in ("batch", "steps", "heads"))
+        self.beta = torch.ones(B, T, H, dtype=trial.storage, device=DEVICE)
+
+    def prepared(self, case, k, v, q, S0):
+        khat = k.float() / (torch.linalg.vector_norm(k.float(), dim=-1, keepdim=True) + 1e-6)
+        return (*(x.transpose(0, 1).contiguous() for x in (khat.to(k.dtype), v, q)),
+                S0.transpose(-1, -2).contiguous())
+
+    def core(self, case, khat, v, q, S0):
+        import fla.ops.delta_rule
+        return getattr(fla.ops.delta_rule, self.function)(
+            q, khat, v, self.beta, scale=1.0, initial_state=S0, output_final_state=True,
+            use_qk_l2norm_in_kernel=False)
+
+    def finished(self, case, results):
+        o, S_T = results
+        y = o.float().transpose(0, 1)
+        return (y * y * torch.sigmoid(y)).to(o.dtype).flatten(2), S_T.transpose(-1, -2)
+
+
+class FlaChunk(Fla):
+    name = "fla-chunk"
+    note = "flash-linear-attention's chunk_delta_rule alone"
+    function = "chunk_delta_rule"
+
+    def declines(self, case):
+        if case["dtype"] == "fp32":
+            return "it has no float32"
+        return super().declines(case)
+
+
+class FlaRecurrent(Fla):
+    name = "fla-recurrent"
+    note = "flash-linear-attention's fused_recurrent_delta_rule alone"
+    function = "fused_recurrent_delta_rule"
+
+
+PEERS = (Triton(), FlaChunk(), FlaRecurrent(), Compiled(), Eager())
+
+
+def torch_cell():
+    import e74_torch
+    return e74_torch
+
+
+def triton_cell():
+    import e74_triton
+    return e74_triton
+
+
+def installed(package):
+    return importlib.util.find_spec(package) is not None
+
+
+TSV, DEVICE, torch = False, "cpu", None      # set by main()
+
+
+def on_gpu():
+    return torch.cuda.is_available()
+
+
+# ---- a trial of a dump ----
+
+class Trial:
+    def __init__(self, name, group):
+        self.name, self.group = name, group
+        self.case = {key: value for key, value in group.attrs.items()}
+        self.storage = torch.bfloat16 if self.case["dtype"] == "bf16" else torch.float32
+
+    def unfit(self):
+        """Why it cannot be had from peers, or None."""
+        if self.case["op"] != "e74_cell":
+            return f"its operation is {self.case['op']}, not e74_cell"
+        if self.case["complete"] != 1:
+            return "it is not complete"
+        if any(x not in self.group for x in ("in", "dout", "ref64", self.yardstick())):
+            return "its tensors were not saved (save = all)"
+        return None
+
+    def yardstick(self):
+        return "ref16" if self.case["dtype"] == "bf16" else "ref32"
+
+    def tensor(self, path, dtype):
+        return torch.from_numpy(self.group[path][...]).to(DEVICE, dtype)
+
+    def inputs(self):
+        """k, v, q and S0, to be differentiated."""
+        given = [self.tensor(f"in/{x}", self.storage) for x in "kvq"]
+        return [x.requires_grad_() for x in given + [self.tensor("in/S0", torch.float32)]]
+
+    def upstream(self):
+        return (self.tensor("dout/out", self.storage), self.tensor("dout/S_T", torch.float32))
+
+    def bound(self, path):
+        """What our kernels were judged by, where the dump says it; else by the same rule
+        without the oracle's own sensitivity."""
+        name = path.replace("d/", "d_")
+        ours = [row["bound"] for row in self.table("check")
+                if row["check"] == b"parity" and row["tensor"] == name.encode()]
+        if ours:
+            return max(ours)
+        off = distance(self.tensor(f"{self.yardstick()}/{path}", torch.float64),
+                       self.tensor(f"ref64/{path}", torch.float64))
+        return max(SLACK * off, LEAST * UNITS[self.case["dtype"]])
+
+    def table(self, name):
+        return self.group[name][:] if name in self.group else []
+
+    def is_gpu(self, backend):
+        """Its name says so, and what it ran on: not the emulated kernels."""
+        name = backend.decode()
+        return (name.startswith("gpu") and name in self.group
+                and "emulated" not in self.group[name].attrs["device"])
+
+    def ours(self):
+        """For each pass the kernel of ours that is fastest, none of whose checks failed, and
+        its seconds."""
+        wrong = {(row["backend"], row["kernel"]) for row in self.table("check")
+                 if row["verdict"] != b"pass"}
+        best = {}
+        for row in self.table("time"):
+            which, p = (row["backend"], row["kernel"]), row["pass"].decode()
+            if not self.is_gpu(row["backend"]) or which in wrong or row["median"] <= 0:
+                continue
+            if p not in best or row["median"] < best[p][1]:
+                best[p] = row["kernel"].decode(), float(row["median"]), row["caches"].decode()
+        return best
+
+    def title(self):
+        keys = ("state", "nonlin", "steps", "batch", "heads", "n_state", "checkpoint_interval",
+                "dtype")
+        return f"trial {self.name}: " + " ".join(f"{key}={self.case[key]}" for key in keys)
+
+
+def trials_of(file, only):
+    if file.attrs.get("schema") != "ablate-1" or "trial" not in file:
+        raise BadInput("is no dump of run-ablation")
+    names = [f"{n:04d}" for n in only] if only else list(file["trial"])
+    for name in names:
+        if name not in file["trial"]:
+            raise BadInput(f"has no trial {int(name)}")
+    found = [Trial(name, file["trial"][name]) for name in names]
+    for trial in found:
+        why = trial.unfit()
+        if why and only:
+            raise BadInput(f"trial {trial.name} cannot be compared: {why}")
+        if why:
+            say(f"# trial {trial.name} left out: {why}")
+    fit = [trial for trial in found if not trial.unfit()]
+    if not fit:
+        raise BadInput("has no trial of e74_cell with its tensors")
+    return fit
+
+
+# ---- right or wrong ----
+
+def distance(a, b):
+    """max|a-b| / max|b|; NaN is infinite."""
+    off, size = (a.double() - b).abs().max().item(), b.abs().max().item()
+    if off != off:
+        return float("inf")
+    return off if off == 0 else off / size if size else float("inf")
+
+
+class Worst:
+    """The tensor of a pass that is worst, relative to its bound."""
+
+    def __init__(self, trial, results):
+        self.error, self.bound, self.tensor = 0.0, 1.0, "-"
+        margin = -1
+        for path, got in results.items():
+            bound = trial.bound(path)
+            error = distance(got.detach(), trial.tensor(f"ref64/{path}", torch.float64))
+            if error / bound > margin:
+                margin = error / bound
+                self.error, self.bound, self.tensor = error, bound, path.replace("d/", "d_")
+        self.wrong = not margin <= 1
+
+
+def results_of(peer, trial):
+    """All that it computes, by its path in the dump, for each pass."""
+    inputs = trial.inputs()
+    results = peer.finished(trial.case, peer.core(trial.case, *peer.prepared(trial.case, *inputs)))
+    grads = torch.autograd.grad(results, inputs, trial.upstream())
+    return {"forward": dict(zip(("out", "S_T"), results)),
+            "backward": dict(zip(("d/k", "d/v", "d/q", "d/S0"), grads))}
+
+
+# ---- time ----
+
+def flush():
+    """Write twice the second-level cache."""
+    global flushed
+    if flushed is None:
+        size = 2 * torch.cuda.get_device_properties(DEVICE).L2_cache_size
+        flushed = torch.empty(size, dtype=torch.uint8, device=DEVICE)
+    flushed.zero_()
+
+
+flushed = None
+
+
+def runs_of(peer, trial):
+    """Per pass, a function that runs it once, to be called on one and the same stream."""
+    case = trial.case
+    leaves = [x.detach().requires_grad_() for x in peer.prepared(case, *trial.inputs())]
+
+    def forward():
+        return peer.core(case, *leaves)
+
+    results = forward()
+    ends = [x.detach().requires_grad_() for x in results]
+    upstream = torch.autograd.grad(peer.finished(case, ends), ends, trial.upstream())
+    upstream = [x.contiguous() for x in upstream]
+
+    def backward():
+        return torch.autograd.grad(results, leaves, upstream, retain_graph=True)
+
+    return {"forward": forward, "backward": backward}
+
+
+def captured(run):
+    """As a graph.  Backward runs on the stream of its forward, so that one captures."""
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
+        run()
+    return graph
+
+
+def graph_seconds(run, repeats):
+    graph = captured(run)
+    marks = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]
+    for _ in range(WARM_UP):
+        graph.replay()
+    for begin, end in marks:
+        flush()
+        begin.record()
+        graph.replay()
+        end.record()
+    torch.cuda.synchronize()
+    return statistics.median(begin.elapsed_time(end) for begin, end in marks) / 1000
+
+
+def profiled_seconds(run):
+    """The sum of its kernels' times; each run is profiled apart, so that flushes are not."""
+    sums = []
+    for _ in range(PROFILED_RUNS):
+        flush()
+        torch.cuda.synchronize()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            run()
+            torch.cuda.synchronize()
+        sums.append(sum(e.self_device_time_total for e in profile.key_averages()) / 1e6)
+    return statistics.median(sums)
+
+
+def stream_seconds(run):
+    """Until the host has seen the end of it."""
+    times = []
+    for _ in range(STREAM_RUNS):
+        flush()
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        run()
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def timed(run, repeats):
+    """GPU seconds, what launching adds, and how they were found."""
+    for _ in range(WARM_UP):
+        run()
+    try:
+        seconds, how = graph_seconds(run, repeats), "graph"
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError:
+        torch.cuda.synchronize()
+        seconds, how = profiled_seconds(run), "sum of kernels"
+    return seconds, max(0.0, stream_seconds(run) - seconds), how
+
+
+# ---- report ----
+
+COLUMNS = ("trial", "peer", "pass", "us", "ratio", "launch_us", "error", "bound", "tensor", "how")
+WIDTHS = (0, 16, 9, 10, 8, 10, 8, 8, 6, 0)
+UNKNOWN = "-"
+
+
+def say(line):
+    """What is no row: beside the records, where a program reads these."""
+    print(line, file=sys.stderr if TSV else sys.stdout, flush=True)
+
+
+def put(fields):
+    if TSV:
+        print("\t".join(fields), flush=True)
+    else:
+        print("  " + " ".join(f"{x:{w}}" for x, w in zip(fields[1:], WIDTHS[1:])).rstrip(),
+              flush=True)
+
+
+def put_row(trial, peer, p, how, seconds=None, launch=None, worst=None):
+    ours = trial.ours().get(p)
+    put((trial.name, peer, p,
+         f"{seconds * 1e6:.1f}" if seconds else UNKNOWN,
+         f"{seconds / ours[1]:.2f}" if seconds and ours else UNKNOWN,
+         f"{launch * 1e6:.1f}" if launch is not None else UNKNOWN,
+         f"{worst.error:.1e}" if worst else UNKNOWN,
+         f"{worst.bound:.1e}" if worst else UNKNOWN,
+         worst.tensor if worst else UNKNOWN, how))
+
+
+def put_ours(trial):
+    for p in PASSES:
+        if p in trial.ours():
+            kernel, seconds, caches = trial.ours()[p]
+            put_row(trial, f"ours: {kernel}", p, f"in the dump, caches {caches}", seconds)
+        else:
+            put_row(trial, "ours", p, "no time of a GPU kernel in the dump")
+
+
+def put_judged(trial, peer, worst, repeats):
+    """A row for each pass, timed where repeats is not 0 and it is right."""
+    runs = runs_of(peer, trial) if repeats and not worst["forward"].wrong else {}
+    for p in PASSES:
+        if worst[p].wrong:
+            put_row(trial, peer.name, p, f"WRONG by {worst[p].error:.1e}", worst=worst[p])
+        elif p not in runs:
+            why = "not timed, forward is wrong" if worst["forward"].wrong else "not timed"
+            put_row(trial, peer.name, p, why, worst=worst[p])
+        else:
+            seconds, launch, how = timed(runs[p], repeats)
+            put_row(trial, peer.name, p, how, seconds, launch, worst[p])
+
+
+def compare(peer, trial, repeats):
+    """The rows of one peer; whether it was right."""
+    peer.begin(trial)
+    with torch.cuda.stream(torch.cuda.Stream() if on_gpu() else None):
+        worst = {p: Worst(trial, results) for p, results in results_of(peer, trial).items()}
+        put_judged(trial, peer, worst, repeats)
+    chosen = peer.chosen(trial.case)
+    if chosen:
+        say(f"  # {chosen}")
+    return not any(w.wrong for w in worst.values())
+
+
+def compare_safely(peer, trial, repeats):
+    """A peer that runs out of memory has no time; one that breaks is a failure; both go on."""
+    try:
+        return compare(peer, trial, repeats)
+    except torch.OutOfMemoryError:
+        put_row(trial, peer.name, UNKNOWN, "out of memory")
+        return True
+    except Exception as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        put_row(trial, peer.name, UNKNOWN, f"FAILED: {type(error).__name__}: {reason}")
+        return False
+    finally:
+        if on_gpu():
+            torch.cuda.empty_cache()
+
+
+def run(file, peers, only, repeats):
+    """All of it; whether every peer was right."""
+    good = True
+    trials = trials_of(file, only)
+    device = torch.cuda.get_device_name() if on_gpu() else "CPU"
+    say(f"device: {device}; PyTorch {torch.__version__}")
+    if repeats and not on_gpu():
+        say("no GPU: peers are compared, and not timed")
+        repeats = 0
+    there = [peer for peer in peers if not peer.missing()]
+    for peer in peers:
+        say(f"{peer.name}: {peer.note if peer in there else f'not there: {peer.missing()}'}")
+    if TSV:
+        put(COLUMNS)
+    for trial in trials:
+        say(f"\n{trial.title()}")
+        if not TSV:
+            put(COLUMNS)
+        put_ours(trial)
+        for peer in there:
+            why = peer.declines(trial.case)
+            if why:
+                put_row(trial, peer.name, UNKNOWN, f"declines: {why}")
+            else:
+                good &= compare_safely(peer, trial, repeats)
+    return good
+
+
+def chosen_peers(names):
+    known = {peer.name: peer for peer in PEERS}
+    for name in names or []:
+        if name not in known:
+            raise BadInput(f"there is no peer {name}; there are {', '.join(known)}")
+    return [known[name] for name in names] if names else list(PEERS)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dump", metavar="DUMP.h5")
+    parser.add_argument("--trial", type=int, action="append", metavar="N",
+                        help="only this one; may be repeated")
+    parser.add_argument("--peers", type=lambda text: text.split(","), metavar="A,B,..",
+                        help="only these: " + ", ".join(peer.name for peer in PEERS))
+    parser.add_argument("--repeats", type=int, default=30, metavar="N", help="timed runs (30)")
+    parser.add_argument("--no-times", action="store_true", help="compare, and time nothing")
+    parser.add_argument("--tsv", action="store_true",
+                        help="one tab-separated record a line; all else goes to stderr")
+    return parser.parse_args()
+
+
+def main():
+    global TSV, DEVICE, torch
+    options = arguments()
+    TSV = options.tsv
+    try:
+        peers = chosen_peers(options.peers)
+        if options.repeats < 1:
+            raise BadInput("--repeats must be at least 1")
+        for package in ("h5py", "torch"):
+            if not installed(package):
+                print(f"nothing can be compared: {package} is not there")
+                return 0
+        import h5py
+        import torch
+        DEVICE = "cuda" if on_gpu() else "cpu"
+        warnings.filterwarnings("ignore", category=UserWarning)
+        try:
+            file = h5py.File(options.dump, "r")
+        except OSError as error:
+            raise BadInput(f"cannot be opened: {str(error).splitlines()[0]}") from None
+        with file:
+            good = run(file, peers, options.trial, 0 if options.no_times else options.repeats)
+        return 0 if good else 1
+    except BadInput as error:
+        print(f"run_peers.py: {options.dump}: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+#!/bin/sh
+# experiments/peers on a dump of ours, without a GPU: PyTorch's eager loop, and
+# the Triton kernels in Triton's interpreter, are right where they are and WRONG
+# where the dump says otherwise; what is not there is listed; bad input is refused.
+# TAP on stdout.  $srcdir and $PYTHON come from the Makefile.
+srcdir=`cd "${srcdir:-.}" && pwd`
+run=`pwd`/run-ablation
+if [ -z "$PYTHON" ]; then
+    echo "1..0 # SKIP no Python with numpy and h5py"
+    exit 0
+fi
+dir=`mktemp -d "${TMPDIR:-/tmp}/peers.XXXXXX"` || exit 1
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+CUDA_VISIBLE_DEVICES=
+PYTHONDONTWRITEBYTECODE=1
+export CUDA_VISIBLE_DEVICES PYTHONDONTWRITEBYTECODE
+n=0
+
+ok() {
+    n=$((n + 1))
+    if [ "$1" = 0 ]; then
+        echo "ok $n - $2"
+    else
+        echo "not ok $n - $2"
+        sed 's/^/# out: /' out | tail -15
+        sed 's/^/# err: /' err | tail -15
+    fi
+}
+skip() {
+    n=$((n + 1))
+    echo "ok $n - $1 # SKIP $2"
+}
+peers() {
+    timeout 300 "$PYTHON" "$srcdir/experiments/peers/run_peers.py" "$@" >out 2>err
+}
+# does NAME STATUS PATTERN ARGUMENT...: the driver exits so, and says so on either stream.
+does() {
+    name=$1 status=$2 pattern=$3
+    shift 3
+    peers "$@"
+    got=$?
+    [ $got = "$status" ] && cat out err | grep -q -- "$pattern"
+    e=$?
+    [ $e = 0 ] || echo "# exit $got, expected $status and: $pattern"
+    ok $e "$name"
+}
+# Of all trials, both passes of one peer were compared and found right.
+all_right() {
+    [ `awk -F'\t' -v peer="$1" '$2 == peer && $10 == "not timed" && $7 <= $8' out | wc -l` = 16 ]
+}
+has() {
+    "$PYTHON" -c "import $1" >/dev/null 2>&1
+}
+
+# ---- dumps: the cells that peers know, in odd sizes ----
+
+cat >cells.ini <<END
+[experiment]
+checks = none
+repeats = 0
+[trial]
+op = e74_cell
+state = full, diagonal
+nonlin = tanh, linear
+dtype = bf16, fp32
+steps = 7
+batch = 1
+heads = 2
+n_state = 5
+checkpoint_interval = 3
+END
+"$run" cells.ini >out 2>err
+ok $? "a dump of 8 trials"
+"$run" -o gate.h5 -t 'silu_gate rows=2 dim=3' >out 2>err
+ok $? "a dump of another operation"
+"$run" -n "$srcdir/experiments/peers/bench_peers.ini" >out 2>err && [ `wc -l <out` = 11 ]
+ok $? "bench_peers.ini is a plan of 11 trials"
+
+# ---- what is refused, and what is not there ----
+
+does "an unknown peer is refused" 2 "there is no peer nobody; there are triton" cells.h5 --peers nobody
+if has torch; then
+    does "a file that is not there is refused" 2 "nothing.h5: cannot be opened" nothing.h5
+    does "what is no dump is refused" 2 "cells.ini: cannot be opened" cells.ini
+    does "a trial that is not there is refused" 2 "has no trial 9" cells.h5 --trial 9
+    does "another operation is refused" 2 "has no trial of e74_cell" gate.h5
+    does "what is not there is listed" 0 "fla-chunk: not there: flash-linear-attention" \
+        cells.h5 --trial 1 --peers fla-chunk
+else
+    does "without PyTorch nothing is compared" 0 "torch is not there" cells.h5
+fi
+
+# ---- right and wrong ----
+
+if has torch; then
+    peers cells.h5 --no-times --tsv --peers eager
+    [ $? = 0 ] && all_right eager
+    ok $? "PyTorch's eager loop is right in all trials, both passes"
+    if has triton; then
+        TRITON_INTERPRET=1 peers cells.h5 --no-times --tsv --peers triton
+        [ $? = 0 ] && all_right triton
+        ok $? "the Triton kernels are right in all trials, both passes"
+    else
+        skip "the Triton kernels are right in all trials, both passes" "no Triton"
+    fi
+    "$PYTHON" - <<END
+import h5py
+with h5py.File("cells.h5", "r+") as f:
+    f["trial/0002/dout/out"][...] *= 1.01
+    f["trial/0004/in/v"][...] *= 1.01
+END
+    does "other upstream gradients make its gradients WRONG" 1 \
+        "eager  *backward .* d_.*WRONG by" cells.h5 --trial 2 --peers eager
+    grep -q "eager  *forward .* not timed" out
+    ok $? "and leave its outputs right"
+    does "other inputs make its outputs WRONG" 1 "eager  *forward .*WRONG by" cells.h5 \
+        --trial 4 --peers eager
+else
+    for name in "PyTorch's eager loop is right" "the Triton kernels are right" \
+        "what is off is WRONG"; do
+        skip "$name" "no PyTorch"
+    done
+fi
+echo "1..$n"

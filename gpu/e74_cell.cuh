@@ -6,6 +6,7 @@
 #include "gpu/gpu.cuh"
 #include "common/ops/e74.h"
 
+extern "C" const struct impl e74_narrow32, e74_narrow16;
 extern "C" const struct impl e74_rows32, e74_rows16, e74_plain32, e74_plain16;
 
 /* A state is N rows of `columns` numbers, as in ref/e74_cell.c; `rows` of them

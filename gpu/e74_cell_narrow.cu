@@ -41,8 +41,8 @@ enum {
     THREADS = 256,      /* of a block, where there is work for as many */
     MOST = 512,         /* and where a state has many rows */
     LANES_MAX = 2,
-    PART = 16, /* rows that one thread adds up */
-    SHARED_MAX = 227 * 1024
+    PART = 16,                   /* rows that one thread adds up */
+    SHARED_MAX = 227 * 1024 - 16 /* the turn has its own */
 };
 
 /* What is not there yet. */
@@ -61,7 +61,9 @@ struct layout {
     int steps;           /* of a piece */
     int parts;           /* of a group's rows, which different threads add up */
     int share;           /* threads that add up the squares of a group of k */
-    bool quads, aligned; /* are fours of N's numbers so in shared memory; in global memory? */
+    bool eights;         /* are N's numbers brought eight at a time? */
+    bool gaps;           /* is padding read among a step's numbers? */
+    int gap, reciprocal; /* after each run of columns among them; 2^16 / columns */
     bool apart;          /* are the gradients of write and read different sums? */
     bool tied_v;         /* v is k: dv is a share of dk */
     bool noting;         /* forward's kernel notes the states before pieces, no more */
@@ -85,10 +87,11 @@ struct place {
     int64_t element; /* and the row within the states */
 };
 
-/* Where number i of a block's is in shared memory: keys of blocks are padded. */
+/* Where number i of a block's is in shared memory: keys of blocks are padded.
+ * (The division by the columns, at most 16, is exact for i up to 4096.) */
 static __device__ __forceinline__ int spot(const layout &l, int i)
 {
-    return l.c.lowrank ? i : i / l.c.columns * l.width + i % l.c.columns;
+    return i + (i * l.reciprocal >> 16) * l.gap;
 }
 
 /* Begins the block's turn; ends with a barrier. */
@@ -216,111 +219,113 @@ static __host__ __device__ int carve(const layout &l, bool back, float *at, stag
     return n;
 }
 
-/* Eight of a step's numbers, from number i on. */
-static __device__ __forceinline__ void put_eight(const layout &l, const place &p, float *step,
-                                                 int i, const eight &e)
+/* WIDE numbers of a step, a thread's: eight, or one where eight are not
+ * neighbours, aligned, in global memory and in fours in shared memory. */
+template <int WIDE>
+struct alignas(WIDE == 1 ? 4 : 16) some {
+    float x[WIDE];
+};
+
+template <int WIDE>
+static __device__ __forceinline__ void put(const layout &l, float *step, int i, const some<WIDE> &e)
 {
-    for (int h = 0; h < 2 && l.quads; h++) {
-        four<float> f;
-        for (int j = 0; j < 4; j++)
-            f.x[j] = e.x[4 * h + j];
-        if (i + 4 * h < p.rows)
-            *(four<float> *)(step + spot(l, i + 4 * h)) = f;
-    }
-    for (int j = 0; j < COLUMNS && !l.quads; j++)
-        if (i + j < p.rows)
-            step[spot(l, i + j)] = e.x[j];
+    if (WIDE == 1)
+        step[spot(l, i)] = e.x[0];
+    else
+        for (int h = 0; h < WIDE; h += 4)
+            *(four<float> *)(step + spot(l, i + h)) = *(const four<float> *)(e.x + h);
 }
 
-static __device__ __forceinline__ eight get_eight(const layout &l, const place &p,
-                                                  const float *step, int i)
+template <int WIDE>
+static __device__ __forceinline__ some<WIDE> get(const layout &l, const float *step, int i)
 {
-    eight e = {};
-    for (int h = 0; h < 2 && l.quads; h++)
-        if (i + 4 * h < p.rows) {
-            const four<float> f = *(const four<float> *)(step + spot(l, i + 4 * h));
-            for (int j = 0; j < 4; j++)
-                e.x[4 * h + j] = f.x[j];
-        }
-    for (int j = 0; j < COLUMNS && !l.quads; j++)
-        if (i + j < p.rows)
-            e.x[j] = step[spot(l, i + j)];
+    some<WIDE> e;
+    if (WIDE == 1)
+        e.x[0] = step[spot(l, i)];
+    else
+        for (int h = 0; h < WIDE; h += 4)
+            *(four<float> *)(e.x + h) = *(const four<float> *)(step + spot(l, i + h));
     return e;
 }
 
-template <typename T>
-static __device__ __forceinline__ raw<T> fetch(const layout &l, const void *from, int64_t at,
-                                               int columns)
+/* From and to global memory. */
+template <typename T, int WIDE>
+static __device__ __forceinline__ some<WIDE> fetch(const void *from, int64_t at)
 {
-    return l.aligned ? load_columns<T, 1, true>((const T *)from + at, columns, 0)
-                     : load_columns<T, 1, false>((const T *)from + at, columns, 0);
+    some<WIDE> e;
+    if (WIDE == 1) {
+        e.x[0] = load((const T *)from + at);
+    } else {
+        const eight w = widened(load_columns<T, 1, true>((const T *)from + at, COLUMNS, 0));
+        for (int j = 0; j < WIDE; j++)
+            e.x[j] = w.x[j];
+    }
+    return e;
 }
 
-template <typename T>
-static __device__ __forceinline__ void put_out(const layout &l, void *to, int64_t at, int columns,
-                                               const eight &e)
+template <typename T, int WIDE>
+static __device__ __forceinline__ void put_out(void *to, int64_t at, const some<WIDE> &e)
 {
-    if (l.aligned)
-        return store_columns<T, 1>((T *)to + at, columns, 0, e);
-    for (int j = 0; j < COLUMNS; j++)
-        if (j < columns)
-            store((T *)to + at + j, e.x[j]);
+    if (WIDE == 1) {
+        store((T *)to + at, e.x[0]);
+    } else {
+        eight w;
+        for (int j = 0; j < WIDE; j++)
+            w.x[j] = e.x[j];
+        store_columns<T, 1>((T *)to + at, COLUMNS, 0, w);
+    }
 }
 
-/* Eight numbers of a step, a thread's: item i of a piece. */
+/* Where the i-th such item of a piece is. */
 struct item {
-    int step, number, columns;
+    int step, number;
     int64_t at;
 };
 
+template <int WIDE>
 static __device__ __forceinline__ int items(const place &p)
 {
-    return p.steps * ((p.rows + COLUMNS - 1) / COLUMNS);
+    return p.steps * p.rows / WIDE;
 }
 
+template <int WIDE>
 static __device__ __forceinline__ item item_of(const layout &l, const place &p, int i)
 {
-    const int octets = (p.rows + COLUMNS - 1) / COLUMNS;
     item it;
-    it.step = i / octets;
-    it.number = i % octets * COLUMNS;
-    it.columns = min((int)COLUMNS, p.rows - it.number);
+    it.step = i / (p.rows / WIDE);
+    it.number = i % (p.rows / WIDE) * WIDE;
     it.at = ((p.t + it.step) * l.c.BH + p.bh) * l.c.N + p.first + it.number;
     return it;
 }
 
 /* k, q, v, z as they are; backward also dy. */
-template <typename T, bool BACK>
+template <typename T, bool BACK, int WIDE>
 static __device__ __forceinline__ void bring(const layout &l, const place &p, const staged &s)
 {
     const call &c = l.c;
-    for (int i = threadIdx.x; i < items(p); i += blockDim.x) {
-        const item it = item_of(l, p, i);
+    for (int i = threadIdx.x; i < items<WIDE>(p); i += blockDim.x) {
+        const item it = item_of<WIDE>(l, p, i);
         const int step = it.step * l.stride;
-        const raw<T> k = fetch<T>(l, c.k, it.at, it.columns);
-        const raw<T> q = fetch<T>(l, c.q, it.at, it.columns);
-        const raw<T> v = fetch<T>(l, c.v, it.at, it.columns);
-        raw<T> z = {}, y = {}, dout = {};
+        const some<WIDE> k = fetch<T, WIDE>(c.k, it.at), q = fetch<T, WIDE>(c.q, it.at);
+        const some<WIDE> v = fetch<T, WIDE>(c.v, it.at);
+        some<WIDE> z = {}, y = {}, dy = {};
         if (c.z)
-            z = fetch<T>(l, c.z, it.at, it.columns);
+            z = fetch<T, WIDE>(c.z, it.at);
         if (BACK) {
-            y = fetch<T>(l, c.y, it.at, it.columns);
-            dout = fetch<T>(l, c.dout, it.at, it.columns);
+            y = fetch<T, WIDE>(c.y, it.at);
+            dy = fetch<T, WIDE>(c.dout, it.at);
         }
-        put_eight(l, p, s.khat + step, it.number, widened(k));
-        put_eight(l, p, s.q + step, it.number, widened(q));
-        put_eight(l, p, s.v + step, it.number, widened(v));
+        put(l, s.khat + step, it.number, k);
+        put(l, s.q + step, it.number, q);
+        put(l, s.v + step, it.number, v);
         if (c.z)
-            put_eight(l, p, s.z + step, it.number, widened(z));
-        if (BACK) {
-            eight dy = widened(dout);
-            const eight x = widened(y);
-            for (int j = 0; j < COLUMNS; j++) {
-                const float gate = 1 / (1 + expf(-x.x[j]));
-                dy.x[j] *= x.x[j] * gate * (2 + x.x[j] * (1 - gate));
-            }
-            put_eight(l, p, s.dy + step, it.number, dy);
+            put(l, s.z + step, it.number, z);
+        for (int j = 0; j < WIDE && BACK; j++) {
+            const float gate = 1 / (1 + expf(-y.x[j]));
+            dy.x[j] *= y.x[j] * gate * (2 + y.x[j] * (1 - gate));
         }
+        if (BACK)
+            put(l, s.dy + step, it.number, dy);
     }
 }
 
@@ -430,12 +435,15 @@ static __device__ __forceinline__ void stage(const layout &l, const place &p, co
 {
     if (l.c.lowrank)
         bring_factors<T>(l, p, s);
-    else if (l.width != l.c.columns) {
+    if (l.gaps) {
         for (int i = threadIdx.x; i < p.steps * l.stride; i += blockDim.x)
             s.khat[i] = s.u[i] = s.q[i] = 0;
         __syncthreads();
     }
-    bring<T, BACK>(l, p, s);
+    if (l.eights)
+        bring<T, BACK, 8>(l, p, s);
+    else
+        bring<T, BACK, 1>(l, p, s);
     __syncthreads();
     normalise<BACK>(l, p, s);
     __syncthreads();
@@ -499,32 +507,55 @@ static __device__ __forceinline__ float advance(eight &S, const meal &m, float r
 /* ---- checkpoints ---- */
 
 template <int LANES>
-static __device__ void keep_state(const call &c, const place &p, int64_t segment, const eight &S)
+static __device__ __forceinline__ void keep_state(const call &c, const place &p, int64_t segment,
+                                                  const eight &S)
 {
-    for (int j = 0; j < COLUMNS && p.any; j++) {
+    const int columns = p.any ? c.columns : 0;
+    if (c.kept == KEPT_F32) {
+        float *to = (float *)c.checkpoints + segment * c.BH * c.M + p.element;
+        store_columns<float, LANES>(to, columns, p.lane, S);
+        return;
+    }
+    for (int j = 0; j < COLUMNS; j++) {
         const int column = run<LANES>(j / 4, p.lane) + j % 4;
-        if (column < c.columns)
+        if (column < columns)
             put_kept(c, segment * c.BH, p.element + column, S.x[j]);
     }
 }
 
 template <int LANES>
-static __device__ eight kept_state(const call &c, const place &p, int64_t segment)
+static __device__ __forceinline__ eight kept_state(const call &c, const place &p, int64_t segment)
 {
+    const int columns = p.any ? c.columns : 0;
+    if (c.kept == KEPT_F32)
+        return load_floats<LANES>((const float *)c.checkpoints + segment * c.BH * c.M + p.element,
+                                  columns, p.lane);
     eight S = {};
-    for (int j = 0; j < COLUMNS && p.any; j++) {
+    for (int j = 0; j < COLUMNS; j++) {
         const int column = run<LANES>(j / 4, p.lane) + j % 4;
-        if (column < c.columns)
+        if (column < columns)
             S.x[j] = get_kept(c, segment * c.BH, p.element + column);
     }
     return S;
 }
 
-/* The step of the piece, after `from`, before which there is a checkpoint; or its end. */
-static __device__ __forceinline__ int next_kept(const call &c, const place &p, int from)
+/* The checkpoints of a piece: that of segment `segment` is before step `step`,
+ * or the piece ends before it; the others follow. */
+struct kept {
+    int64_t segment;
+    int step;
+};
+
+static __device__ __forceinline__ kept first_kept(const call &c, const place &p)
 {
-    const int64_t next = ((p.t + from) / c.K + 1) * c.K - p.t;
-    return (int)min(next, (int64_t)p.steps);
+    const int64_t segment = ceil_div(p.t, c.K);
+    return {segment, (int)min(segment * c.K - p.t, (int64_t)p.steps)};
+}
+
+static __device__ __forceinline__ void find_next(kept *k, const call &c, const place &p)
+{
+    k->segment++;
+    k->step = (int)min(k->step + c.K, (int64_t)p.steps);
 }
 
 /* ---- forward ---- */
@@ -559,36 +590,43 @@ static __device__ __forceinline__ void walk(const layout &l, const place &p, con
         *y_at = y;
 }
 
-/* Where a walk that notes a piece's last state may begin: at its last
- * checkpoint, or, without one, where the piece does. */
-static __device__ int last_kept(const call &c, const place &p)
+/* The last checkpoint of a piece, which may be none. */
+static __device__ kept last_kept(const call &c, const place &p)
 {
-    const int64_t last = (p.t + p.steps - 1) / c.K * c.K;
-    return last < p.t ? 0 : (int)(last - p.t);
+    kept k = first_kept(c, p);
+    const int64_t further = (p.steps - 1 - k.step) / c.K;
+    if (k.step < p.steps)
+        k = {k.segment + further, (int)(k.step + further * c.K)};
+    return k;
 }
 
+/* The state before the piece; or, when notes are taken, at its last checkpoint,
+ * *from, if it has one. */
 template <int LANES>
-static __device__ eight first_state(const layout &l, const place &p, int from)
+static __device__ __forceinline__ eight first_state(const layout &l, const place &p, int *from)
 {
     const call &c = l.c;
-    if (l.noting && (p.t + from) % c.K == 0)
-        return kept_state<LANES>(c, p, (p.t + from) / c.K);
+    const kept last = l.noting ? last_kept(c, p) : kept{0, p.steps};
+    if (last.step < p.steps) {
+        *from = last.step;
+        return kept_state<LANES>(c, p, last.segment);
+    }
     if (p.piece == 0)
         return load_floats<LANES>(c.first + p.element, p.any ? c.columns : 0, p.lane);
     return take_over(l, l.handed, p, p.piece);
 }
 
-template <typename T>
-static __device__ void put_outputs(const layout &l, const place &p, const staged &s)
+template <typename T, int WIDE>
+static __device__ __forceinline__ void put_outputs(const layout &l, const place &p, const staged &s)
 {
-    for (int i = threadIdx.x; i < items(p); i += blockDim.x) {
-        const item it = item_of(l, p, i);
-        const eight y = get_eight(l, p, s.v + it.step * l.stride, it.number);
-        eight out;
-        for (int j = 0; j < COLUMNS; j++)
+    for (int i = threadIdx.x; i < items<WIDE>(p); i += blockDim.x) {
+        const item it = item_of<WIDE>(l, p, i);
+        const some<WIDE> y = get<WIDE>(l, s.v + it.step * l.stride, it.number);
+        some<WIDE> out;
+        for (int j = 0; j < WIDE; j++)
             out.x[j] = y.x[j] * y.x[j] / (1 + expf(-y.x[j]));
-        put_out<T>(l, l.c.y, it.at, it.columns, y);
-        put_out<T>(l, l.c.out, it.at, it.columns, out);
+        put_out<T, WIDE>(l.c.y, it.at, y);
+        put_out<T, WIDE>(l.c.out, it.at, out);
     }
 }
 
@@ -599,7 +637,6 @@ __global__ void __launch_bounds__(MOST) forward_narrow(layout l)
     const call &c = l.c;
     const place p = take_turn<LANES>(l, false);
     const int64_t end = p.t + p.steps;
-    const int start = l.noting ? last_kept(c, p) : 0;
     staged s;
     carve(l, false, buffer, &s);
 
@@ -607,11 +644,15 @@ __global__ void __launch_bounds__(MOST) forward_narrow(layout l)
         return;
     stage<T, false>(l, p, s);
     if (p.carries) {
-        eight S = first_state<LANES>(l, p, start);
-        for (int from = start, to; from < p.steps; from = to) {
-            to = next_kept(c, p, from);
-            if (!l.noting && (p.t + from) % c.K == 0)
-                keep_state<LANES>(c, p, (p.t + from) / c.K, S);
+        kept next = l.noting ? kept{0, p.steps} : first_kept(c, p);
+        int from = 0;
+        eight S = first_state<LANES>(l, p, &from);
+        for (int to; from < p.steps; from = to) {
+            if (from == next.step) {
+                keep_state<LANES>(c, p, next.segment, S);
+                find_next(&next, c, p);
+            }
+            to = next.step;
             walk<T, LANES, NONLIN>(l, p, s, from, to, S);
         }
         if (end < c.T)
@@ -622,7 +663,10 @@ __global__ void __launch_bounds__(MOST) forward_narrow(layout l)
     if (l.noting)
         return;
     __syncthreads();
-    put_outputs<T>(l, p, s);
+    if (l.eights)
+        put_outputs<T, 8>(l, p, s);
+    else
+        put_outputs<T, 1>(l, p, s);
 }
 
 /* ---- backward ---- */
@@ -687,14 +731,16 @@ static __device__ __forceinline__ void replay_piece(const layout &l, const place
                                                     const staged &s)
 {
     const call &c = l.c;
+    kept next = first_kept(c, p);
     eight S = {};
     for (int from = 0, to; from < p.steps; from = to) {
-        const bool kept = (p.t + from) % c.K == 0;
-        to = c.kept == KEPT_F32 ? p.steps : next_kept(c, p, from);
-        if (kept)
-            S = kept_state<LANES>(c, p, (p.t + from) / c.K);
-        else if (from == 0)
+        if (from == next.step) {
+            S = kept_state<LANES>(c, p, next.segment);
+            find_next(&next, c, p);
+        } else {
             S = take_over(l, l.noted, p, p.piece);
+        }
+        to = c.kept == KEPT_F32 ? p.steps : next.step;
         leave_slot(l, s.slots + from * l.slot, S);
         replay<T, LANES, NONLIN>(l, p, s, from, to, S);
     }
@@ -798,11 +844,12 @@ static __device__ void sum_parts_of_rows(const layout &l, const place &p, const 
         if (step >= p.steps)
             continue;
         const float *from = slots + step * l.slot + (quad / LANES * l.carriers + quad % LANES) * 4;
+        const float *weights = weight ? weight + step * l.stride + spot(l, first) : NULL;
         four<float> sum = {};
         UNROLL(4)
         for (int row = first; row < end; row++) {
             const four<float> x = *(const four<float> *)(from + row * LANES * 4);
-            const float w = weight ? weight[step * l.stride + spot(l, row)] : 1;
+            const float w = weight ? weights[row - first] : 1;
             for (int j = 0; j < 4; j++)
                 sum.x[j] = fmaf(w, x.x[j], sum.x[j]);
         }
@@ -838,10 +885,11 @@ struct gradients {
     float *dkhat, *dq, *dz;
 };
 
-static __device__ __forceinline__ float times_row(const layout &l, const float *row, const float *x)
+template <int LANES>
+static __device__ __forceinline__ float times_row(const float *row, const float *x)
 {
     float sum = 0;
-    for (int j = 0; j < l.width; j += 4) {
+    for (int j = 0; j < COLUMNS * LANES; j += 4) {
         const four<float> a = *(const four<float> *)(row + j), b = *(const four<float> *)(x + j);
         for (int n = 0; n < 4; n++)
             sum = fmaf(a.x[n], b.x[n], sum);
@@ -850,16 +898,17 @@ static __device__ __forceinline__ float times_row(const layout &l, const float *
 }
 
 /* For a factor, given the gradients of the three keys; dz only with an inner z. */
+template <int LANES>
 static __device__ void through_factors(const layout &l, const place &p, const staged &s,
                                        const float *dwrite, const float *dread, const gradients &g)
 {
     for (int i = threadIdx.x; i < p.steps * l.c.N; i += blockDim.x) {
         const int step = i / l.c.N, n = i % l.c.N, at = step * l.stride + n;
         const float *W_r = s.W_r + n * l.width, *V = s.V + n * l.width;
-        const float du = times_row(l, V, dread + step * l.wide);
-        const float dkhat = times_row(l, W_r, dwrite + step * l.wide);
+        const float du = times_row<LANES>(V, dread + step * l.wide);
+        const float dkhat = times_row<LANES>(W_r, dwrite + step * l.wide);
         g.dkhat[at] = l.c.z_inside ? fmaf(s.z[at], du, dkhat) : dkhat + du;
-        g.dq[at] = times_row(l, V, s.dquery + step * l.wide);
+        g.dq[at] = times_row<LANES>(V, s.dquery + step * l.wide);
         if (l.c.z_inside)
             g.dz[at] = du * s.khat[at];
     }
@@ -921,34 +970,34 @@ static __device__ void through_norm(const layout &l, const place &p, const stage
     }
 }
 
-template <typename T>
-static __device__ void put_gradients(const layout &l, const place &p, const staged &s,
-                                     const gradients &g)
+template <typename T, int WIDE>
+static __device__ __forceinline__ void put_gradients(const layout &l, const place &p,
+                                                     const staged &s, const gradients &g)
 {
     const call &c = l.c;
-    for (int i = threadIdx.x; i < items(p); i += blockDim.x) {
-        const item it = item_of(l, p, i);
+    for (int i = threadIdx.x; i < items<WIDE>(p); i += blockDim.x) {
+        const item it = item_of<WIDE>(l, p, i);
         const int step = it.step * l.stride;
-        eight dk = get_eight(l, p, g.dkhat + step, it.number);
-        const eight dq = get_eight(l, p, g.dq + step, it.number);
-        const eight dv = get_eight(l, p, s.v + step, it.number);
-        eight dz = {};
-        for (int j = 0; j < COLUMNS; j++)
+        const some<WIDE> dq = get<WIDE>(l, g.dq + step, it.number);
+        const some<WIDE> dv = get<WIDE>(l, s.v + step, it.number);
+        some<WIDE> dk = get<WIDE>(l, g.dkhat + step, it.number), dz = {};
+        for (int j = 0; j < WIDE; j++)
             dk.x[j] += (c.dq ? 0 : dq.x[j]) + (l.tied_v ? dv.x[j] : 0);
+        put_out<T, WIDE>(c.dk, it.at, dk);
+        if (!l.tied_v)
+            put_out<T, WIDE>(c.dv, it.at, dv);
+        if (c.dq)
+            put_out<T, WIDE>(c.dq, it.at, dq);
+        if (!c.dz)
+            continue;
         if (c.z_inside)
-            dz = get_eight(l, p, g.dz + step, it.number);
+            dz = get<WIDE>(l, g.dz + step, it.number);
         if (c.z_outside) {
-            const eight reads = get_eight(l, p, s.reads + step, it.number);
-            for (int j = 0; j < COLUMNS; j++)
+            const some<WIDE> reads = get<WIDE>(l, s.reads + step, it.number);
+            for (int j = 0; j < WIDE; j++)
                 dz.x[j] = fmaf(-dv.x[j], reads.x[j], dz.x[j]);
         }
-        put_out<T>(l, c.dk, it.at, it.columns, dk);
-        if (!l.tied_v)
-            put_out<T>(l, c.dv, it.at, it.columns, dv);
-        if (c.dq)
-            put_out<T>(l, c.dq, it.at, it.columns, dq);
-        if (c.dz)
-            put_out<T>(l, c.dz, it.at, it.columns, dz);
+        put_out<T, WIDE>(c.dz, it.at, dz);
     }
 }
 
@@ -966,7 +1015,7 @@ static __device__ void finish(const layout &l, const place &p, const staged &s)
     if (l.c.lowrank) {
         const int numbers = l.steps * l.stride;
         g = {s.slots, s.slots + numbers, s.slots + 2 * numbers};
-        through_factors(l, p, s, dwrite, dread, g);
+        through_factors<LANES>(l, p, s, dwrite, dread, g);
         factor_gradients(l, p, s, dwrite, dread);
         __syncthreads();
     } else if (l.c.z_inside) {
@@ -975,7 +1024,10 @@ static __device__ void finish(const layout &l, const place &p, const staged &s)
     }
     through_norm(l, p, s, g.dkhat);
     __syncthreads();
-    put_gradients<T>(l, p, s, g);
+    if (l.eights)
+        put_gradients<T, 8>(l, p, s, g);
+    else
+        put_gradients<T, 1>(l, p, s, g);
 }
 
 template <typename T, int LANES, int NONLIN>
@@ -1074,8 +1126,10 @@ static layout layout_of(const struct frame *f, bool back)
     l.slot = COLUMNS * l.carriers + 4;
     l.parts = (int)ceil_div(c.rows, PART);
     l.share = c.lowrank ? 8 : 1;
-    l.quads = c.lowrank || c.columns % 4 == 0;
-    l.aligned = c.N % 4 == 0 && (l.sets == 1 || l.rows % 4 == 0);
+    l.eights = c.N % 8 == 0 && l.rows % 8 == 0 && (c.lowrank || c.columns % 4 == 0);
+    l.gap = c.lowrank ? 0 : l.width - c.columns;
+    l.reciprocal = (int)ceil_div(1 << 16, c.columns);
+    l.gaps = c.lowrank ? c.N % 4 != 0 : l.gap != 0;
     l.apart = c.lowrank || c.z_inside;
     l.tied_v = f->choice[E74_PROJ] == E74_TIED_KVQ;
     l.steps = back ? STEPS : FORWARD_STEPS;
@@ -1083,7 +1137,7 @@ static layout layout_of(const struct frame *f, bool back)
         l.steps /= 2;
     l.steps = (int)(l.steps < c.T ? l.steps : c.T);
     l.pieces = ceil_div(c.T, l.steps);
-    l.threads = padded(l.steps * (int)ceil_div(l.rows, COLUMNS), 32);
+    l.threads = padded(l.steps * (int)ceil_div(l.rows, l.eights ? 8 : 1), 32);
     l.threads = least(l.threads, THREADS) < l.carriers ? l.carriers : least(l.threads, THREADS);
     return l;
 }

@@ -39,6 +39,7 @@ enum {
     CARRIERS = 64,      /* of a block, where a state's rows can be divided */
     KEY_WIDTH = 128,    /* padded columns of its keys, likewise */
     THREADS = 256,      /* of a block, where there is work for as many */
+    CROWD = 1024,       /* forward, half as many where there are so many blocks */
     MOST = 512,         /* and where a state has many rows */
     LANES_MAX = 2,
     PART = 16,                   /* rows that one thread adds up */
@@ -303,6 +304,7 @@ template <typename T, bool BACK, int WIDE>
 static __device__ __forceinline__ void bring(const layout &l, const place &p, const staged &s)
 {
     const call &c = l.c;
+    UNROLL(1)
     for (int i = threadIdx.x; i < items<WIDE>(p); i += blockDim.x) {
         const item it = item_of<WIDE>(l, p, i);
         const int step = it.step * l.stride;
@@ -368,6 +370,7 @@ static __device__ __forceinline__ int shares(const layout &l, const place &p)
 
 static __device__ __forceinline__ float shared_sum(const layout &l, float x)
 {
+    UNROLL(1)
     for (int d = l.share / 2; d; d /= 2)
         x += __shfl_xor_sync(0xffffffff, x, d);
     return x;
@@ -619,6 +622,7 @@ static __device__ __forceinline__ eight first_state(const layout &l, const place
 template <typename T, int WIDE>
 static __device__ __forceinline__ void put_outputs(const layout &l, const place &p, const staged &s)
 {
+    UNROLL(1)
     for (int i = threadIdx.x; i < items<WIDE>(p); i += blockDim.x) {
         const item it = item_of<WIDE>(l, p, i);
         const some<WIDE> y = get<WIDE>(l, s.v + it.step * l.stride, it.number);
@@ -866,6 +870,7 @@ static __device__ void sum_rows(const layout &l, const place &p, const staged &s
     __syncthreads();
     if (l.parts == 1)
         return;
+    UNROLL(1)
     for (int i = threadIdx.x; i < p.steps * l.wide; i += blockDim.x) {
         const int column = i % l.wide;
         float sum = 0;
@@ -975,6 +980,7 @@ static __device__ __forceinline__ void put_gradients(const layout &l, const plac
                                                      const staged &s, const gradients &g)
 {
     const call &c = l.c;
+    UNROLL(1)
     for (int i = threadIdx.x; i < items<WIDE>(p); i += blockDim.x) {
         const item it = item_of<WIDE>(l, p, i);
         const int step = it.step * l.stride;
@@ -1137,8 +1143,9 @@ static layout layout_of(const struct frame *f, bool back)
         l.steps /= 2;
     l.steps = (int)(l.steps < c.T ? l.steps : c.T);
     l.pieces = ceil_div(c.T, l.steps);
-    l.threads = padded(l.steps * (int)ceil_div(l.rows, l.eights ? 8 : 1), 32);
-    l.threads = least(l.threads, THREADS) < l.carriers ? l.carriers : least(l.threads, THREADS);
+    const int most = !back && l.pieces * c.BH * l.sets >= CROWD ? THREADS / 2 : THREADS;
+    l.threads = least(padded(l.steps * l.rows / (l.eights ? 8 : 1), 32), most);
+    l.threads = l.threads < l.carriers ? l.carriers : l.threads;
     return l;
 }
 

@@ -143,6 +143,8 @@ static const char *declines(const struct frame *f)
         cell##bits.approximates,                                                                   \
         cell##bits.unit}
 
+LAYER(32, float, e74_narrow);
+LAYER(16, __nv_bfloat16, e74_narrow);
 LAYER(32, float, e74_rows);
 LAYER(16, __nv_bfloat16, e74_rows);
 LAYER(32, float, e74_diagonal);

@@ -487,6 +487,8 @@ void emu_gang_barrier(const char *what, emu_place here)
 void emu_yield(void)
 {
     thread *t = (thread *)emu_self;
+    if (last != cudaSuccess)
+        leave();    /* what it waits for may never come */
     G->at = (G->at + 1) % G->n_warps;
     t->w->ready |= 1u << t->lane;
     give_way();
@@ -655,6 +657,10 @@ extern "C" void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC
     extern "C" uint##bits##_t __tsan_atomic##bits##_load(const volatile uint##bits##_t *p, int) \
     {                                                                             \
         return __atomic_load_n(p, __ATOMIC_SEQ_CST);                              \
+    }                                                                             \
+    extern "C" void __tsan_atomic##bits##_store(volatile uint##bits##_t *p, uint##bits##_t x, int) \
+    {                                                                             \
+        __atomic_store_n(p, x, __ATOMIC_SEQ_CST);                                 \
     }                                                                             \
     extern "C" int __tsan_atomic##bits##_compare_exchange_weak(                   \
         volatile uint##bits##_t *p, uint##bits##_t *was, uint##bits##_t to, int, int) \

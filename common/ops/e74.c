@@ -306,6 +306,8 @@ static double layer_products(const struct frame *f, enum pass p)
     "steps=37 batch=3 n_state=24 block_size=8 state=blockdiag proj=full z_mod=full" d "; "       \
     "steps=9 batch=2 n_state=7 rank=1,16 state=lowrank" d "; "                                   \
     "steps=40 batch=2 n_state=16 state=full checkpoint_dtype=bf16,fp16" d "; "                   \
+    "steps=70 batch=2 n_state=24 rank=9 block_size=3 state=lowrank,blockdiag proj=tied_kvq "     \
+    "checkpoint_interval=9,64 checkpoint_dtype=bf16" d "; "                                      \
     "steps=70 batch=2 n_state=65 state=diagonal proj=full" d
 
 #define BLOCK "state=blockdiag block_size=6 n_state=6 " SMALL

@@ -31,7 +31,7 @@
 #include "gpu/ptx.cuh"
 
 enum {
-    WARPS = 16, /* of carriers, at most */
+    WARPS = 16, /* of carriers that a sum is over, with zeros */
     HELPERS = 64,
     RING = 8,   /* records in shared memory */
     FLAT = 128, /* threads of a block where no state is carried */
@@ -48,7 +48,13 @@ static const int64_t RECORDS_MAX = 1 << 24, STATES_MAX = 20 << 20, BUSY = 132;
 
 static constexpr __host__ __device__ int rows_each(int lanes)
 {
-    return lanes == 16 ? 4 : lanes == 8 ? 2 : 1;
+    return lanes == 16 ? 8 : lanes == 8 ? 2 : 1;
+}
+
+/* Of a block, at most, so that there are registers enough for the rows. */
+static constexpr __host__ __device__ int warps_most(int lanes)
+{
+    return lanes == 16 ? 8 : 16;
 }
 
 /* States that a thread has on their way. */
@@ -80,11 +86,11 @@ struct layout {
     float *records, *states;    /* [span][count][record], [round][K + 1][count][tile] */
 
     /* of a launch */
-    int64_t first;          /* sequence and head */
-    int64_t begin, end;     /* steps that there are records of */
-    int64_t segment, until; /* segments that are replayed or walked back */
-    int query, answer;      /* the dot product that a step leaves: with what, and where */
-    const float *from;      /* the state, or its gradient, to begin with */
+    int64_t first;      /* sequence and head */
+    int64_t begin, end; /* steps that there are records of */
+    int segment, until; /* segments that are replayed or walked back */
+    int query, answer;  /* the dot product that a step leaves: with what, and where */
+    const float *from;  /* the state, or its gradient, to begin with */
 };
 
 /* A thread's share: its first row within its group. */
@@ -241,14 +247,15 @@ static __device__ __forceinline__ void note_state(const layout &l, float *to, co
     }
 }
 
-template <int LANES>
-static __device__ __forceinline__ void noted_state(const layout &l, const float *from, eight *S)
+static __device__ __forceinline__ eight noted_row(const layout &l, const float *from, int r)
 {
-    for (int i = 0; i < 2 * rows_each(LANES); i++) {
-        const four<float> f = *(const four<float> *)(from + quarter(l, i));
+    eight row;
+    for (int i = 0; i < 2; i++) {
+        const four<float> f = *(const four<float> *)(from + quarter(l, 2 * r + i));
         for (int j = 0; j < 4; j++)
-            S[i / 2].x[i % 2 * 4 + j] = f.x[j];
+            row.x[4 * i + j] = f.x[j];
     }
+    return row;
 }
 
 /* ---- forward, and replay ---- */
@@ -365,7 +372,7 @@ static __device__ __forceinline__ void note_step(const layout &l, const place &p
 /* A block carries a state through steps begin ... end - 1, or, in a replay,
  * through one segment of them. */
 template <int LANES, bool INSIDE>
-__global__ void __launch_bounds__(32 * WARPS + HELPERS, 1) carry(layout l)
+__global__ void __launch_bounds__(32 * warps_most(LANES) + HELPERS, 1) carry(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
     const int ROWS = rows_each(LANES);
@@ -453,8 +460,7 @@ __global__ void __launch_bounds__(32 * WARPS + HELPERS, 1) carry(layout l)
 /* Backward goes through the states of each segment, last first; state 0 is the
  * one before the segment, state s the one after its step s - 1. */
 struct cursor {
-    int64_t segment;
-    int s;
+    int segment, s;
 };
 
 static __device__ __forceinline__ cursor next(const layout &l, cursor at)
@@ -465,7 +471,7 @@ static __device__ __forceinline__ cursor next(const layout &l, cursor at)
 /* The step that leads to a state, and its record; none to a segment's first. */
 static __device__ __forceinline__ int64_t step_of(const layout &l, cursor at)
 {
-    return at.segment * l.c.K + at.s - 1;
+    return (int64_t)at.segment * l.c.K + at.s - 1;
 }
 
 static __device__ __forceinline__ float *record_at(const layout &l, cursor at, int64_t b)
@@ -494,19 +500,16 @@ static __device__ __forceinline__ void leave_columns(const layout &l, const plac
     const int left = LANES > 4 ? LANES / 4 : 1;
     const int first = share_out<COLUMNS, 16, LANES>(e.x);
     float *const to = parts + p.warp * l.width + run<LANES>(first / 4, p.lane) + first % 4;
-    if (LANES < 4 && threadIdx.x & (4 - LANES))
+    if (LANES < 4 && (int)threadIdx.x % 4 / LANES)
         return;
     for (int j = 0; j < left; j++)
         to[j] = e.x[j];
 }
 
-/* e += sum over the thread's rows of weight times row. */
-template <int LANES>
-static __device__ __forceinline__ void add_rows(eight *e, const float *weight, const eight *rows)
+static __device__ __forceinline__ void add(eight *e, float weight, const eight &row)
 {
-    for (int r = 0; r < rows_each(LANES); r++)
-        for (int j = 0; j < COLUMNS; j++)
-            e->x[j] = fmaf(weight[r], rows[r].x[j], e->x[j]);
+    for (int j = 0; j < COLUMNS; j++)
+        e->x[j] = fmaf(weight, row.x[j], e->x[j]);
 }
 
 /* What the warps have left of one vector, over the warps of each group, into a
@@ -544,77 +547,87 @@ static __device__ __forceinline__ void add_up_all(const layout &l, const float *
         add_up(l, parts + 2 * each, record, l.f.u);
 }
 
-/* What a step back hands to the next, for the gradients of its own keys. */
+/* What a step back leaves for the next, which has the state before it: of the
+ * gradients of its keys. */
 template <int LANES>
 struct pending {
-    eight dkey;
+    eight dkey, du;
     float dreads[rows_each(LANES)];
 };
 
-/* The following step's share of the keys' gradients that S, the state before
- * it, has. */
 template <int LANES, bool INSIDE>
 static __device__ __forceinline__ void leave_keys(const layout &l, const place &p,
-                                                  const pending<LANES> &after, const eight *S,
-                                                  float *parts)
+                                                  const pending<LANES> &left, float *parts)
 {
     const int each = l.groups * l.warps * l.width;
-    eight dkey = after.dkey, du = {};
-    add_rows<LANES>(INSIDE ? &du : &dkey, after.dreads, S);
-    leave_columns<LANES>(l, p, dkey, parts + each);
+    leave_columns<LANES>(l, p, left.dkey, parts + each);
     if (INSIDE)
-        leave_columns<LANES>(l, p, du, parts + 2 * each);
+        leave_columns<LANES>(l, p, left.du, parts + 2 * each);
+}
+
+/* A segment's first state is only for the step after it. */
+template <int LANES, bool INSIDE>
+static __device__ __forceinline__ void
+end_segment(const layout &l, const place &p, const float *state, pending<LANES> *left, float *parts)
+{
+    for (int r = 0; r < rows_each(LANES); r++)
+        add(INSIDE ? &left->du : &left->dkey, left->dreads[r], noted_row(l, state, r));
+    leave_keys<LANES, INSIDE>(l, p, *left, parts);
+    *left = {};
 }
 
 /* Up to the barrier: G takes dy q^T in; G k^ over each row, and what the warp
  * adds to <G, S>. */
-template <int LANES>
-static __device__ __forceinline__ void approach_back(const layout &l, const place &p,
-                                                     const float *at, const eight *S, eight *G,
-                                                     float *ddelta, float *sums, float *parts)
+template <int LANES, bool INSIDE>
+static __device__ __forceinline__ void
+approach_back(const layout &l, const place &p, const float *at, const float *state, eight *S,
+              eight *G, float *ddelta, pending<LANES> *left, float *sums, float *parts)
 {
-    const int ROWS = rows_each(LANES);
     const eight query = take<LANES>(at + l.f.q, p.lane), write = take<LANES>(at + l.f.khat, p.lane);
-    float dy[ROWS], along = 0;
+    float along = 0;
     eight dq = {};
 
-    for (int r = 0; r < ROWS; r++) {
-        dy[r] = at[l.f.dy + p.row + r];
-        for (int j = 0; j < COLUMNS; j++)
-            G[r].x[j] = fmaf(dy[r], query.x[j], G[r].x[j]);
+    for (int r = 0; r < rows_each(LANES); r++) {
+        const float dy = at[l.f.dy + p.row + r];
+        S[r] = noted_row(l, state, r);
+        add(&G[r], dy, query);
         ddelta[r] = dot(G[r], write);
         along += dot(G[r], S[r]);
+        add(&dq, dy, S[r]);
+        add(INSIDE ? &left->du : &left->dkey, left->dreads[r], S[r]);
     }
-    for (int r = 0; r < ROWS; r++)
+    for (int r = 0; r < rows_each(LANES); r++)
         ddelta[r] = lanes_sum<LANES>(ddelta[r]);
     along = lanes_sum<32>(along);
     if (threadIdx.x % 32 == 0)
         sums[p.warp] = along;
-    add_rows<LANES>(&dq, dy, S);
     leave_columns<LANES>(l, p, dq, parts);
+    leave_keys<LANES, INSIDE>(l, p, *left, parts);
 }
 
 /* And from there: G through the norm and the update. */
 template <int LANES, bool INSIDE>
 static __device__ __forceinline__ void
-retreat(const layout &l, const place &p, const float *at, float *record, const eight *S, eight *G,
-        const float *ddelta, const float *sums, pending<LANES> *left)
+retreat(const layout &l, const place &p, const float *at, float *record, const float *state,
+        eight *S, eight *G, const float *ddelta, const float *sums, pending<LANES> *left)
 {
+    const int ROWS = rows_each(LANES);
     const float inverse = at[l.f.inverse];
     const float along = at[l.f.along] * over_warps(sums, l.groups * l.warps);
     const eight read = take<LANES>(at + (INSIDE ? l.f.u : l.f.khat), p.lane);
 
-    left->dkey = {};
-    for (int r = 0; r < rows_each(LANES); r++) {
+    *left = {};
+    for (int r = 0; r < ROWS; r++) {
         const int row = p.row + r;
         const float delta = at[l.f.delta + row], z = l.c.z_outside ? at[l.f.z + row] : 1;
         const float dv = fmaf(-along, at[l.f.written + row], inverse * ddelta[r]);
         left->dreads[r] = -dv * z;
-        for (int j = 0; j < COLUMNS; j++) {
-            const float dP = fmaf(-along, S[r].x[j], inverse * G[r].x[j]);
-            left->dkey.x[j] = fmaf(delta, dP, left->dkey.x[j]);
-            G[r].x[j] = fmaf(left->dreads[r], read.x[j], dP);
-        }
+        if (ROWS > 2) /* too many to be kept beside G */
+            S[r] = noted_row(l, state, r);
+        for (int j = 0; j < COLUMNS; j++)
+            G[r].x[j] = fmaf(-along, S[r].x[j], inverse * G[r].x[j]);
+        add(&left->dkey, delta, G[r]);
+        add(&G[r], left->dreads[r], read);
         if (p.lane == 0)
             record[p.group * l.each + l.f.delta + row] = dv;
     }
@@ -626,7 +639,7 @@ static __host__ __device__ int parts_floats(const layout &l)
 }
 
 template <int LANES, bool INSIDE>
-__global__ void __launch_bounds__(32 * WARPS + HELPERS, 1) walk_back(layout l)
+__global__ void __launch_bounds__(32 * warps_most(LANES) + HELPERS, 1) walk_back(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
     const int ROWS = rows_each(LANES), AHEAD = states_ahead(LANES), each = parts_floats(l);
@@ -636,7 +649,7 @@ __global__ void __launch_bounds__(32 * WARPS + HELPERS, 1) walk_back(layout l)
     float *const sums = buffer + RING * l.record, *const parts = sums + 2 * WARPS;
     float *const states = parts + 2 * each;
     const int last = (int)(min(l.until * c.K, l.end) - (l.until - 1) * c.K);
-    const int items = (int)((l.until - 1 - l.segment) * (c.K + 1)) + last + 1;
+    const int items = (int)((int64_t)(l.until - 1 - l.segment) * (c.K + 1)) + last + 1;
     cursor at = {l.until - 1, last}, before = {l.until, 0}, earlier = before, ahead = at;
     pending<LANES> left = {};
     eight G[ROWS], S[ROWS];
@@ -659,11 +672,11 @@ __global__ void __launch_bounds__(32 * WARPS + HELPERS, 1) walk_back(layout l)
         float *const mine = parts + i % 2 * each, *const state = states + i % AHEAD * l.tile;
         if (p.carries) {
             cp_async_wait<AHEAD - 1>();
-            noted_state<LANES>(l, state, S);
             if (at.s)
-                approach_back<LANES>(l, p, here, S, G, ddelta, sums + i % 2 * WARPS, mine);
-            if (before.segment == at.segment)
-                leave_keys<LANES, INSIDE>(l, p, left, S, mine);
+                approach_back<LANES, INSIDE>(l, p, here, state, S, G, ddelta, &left,
+                                             sums + i % 2 * WARPS, mine);
+            else
+                end_segment<LANES, INSIDE>(l, p, state, &left, mine);
         } else {
             send_for(buffer + (i + RING - 2) % RING * l.record, record_at(l, ahead, b), l.record);
             cp_async_wait<RING - 3>();
@@ -671,11 +684,11 @@ __global__ void __launch_bounds__(32 * WARPS + HELPERS, 1) walk_back(layout l)
                 add_up_all<INSIDE>(l, parts + (i + 1) % 2 * each, earlier, before, b);
         }
         __syncthreads();
+        if (p.carries && at.s)
+            retreat<LANES, INSIDE>(l, p, here, record_of(l, step_of(l, at), b), state, S, G, ddelta,
+                                   sums + i % 2 * WARPS, &left);
         if (p.carries)
             send_for_state<LANES>(l, state, ahead, b);
-        if (p.carries && at.s)
-            retreat<LANES, INSIDE>(l, p, here, record_of(l, step_of(l, at), b), S, G, ddelta,
-                                   sums + i % 2 * WARPS, &left);
         earlier = before;
         before = at;
         at = next(l, at);
@@ -954,12 +967,12 @@ static int forward(const struct frame *f)
 static int go_back(layout l)
 {
     const kernels k = kernels_of(l);
-    const int64_t begin = l.begin / l.c.K;
+    const int begin = (int)(l.begin / l.c.K);
 
     l.query = l.f.khat;
     l.answer = l.f.written;
-    for (l.until = ceil_div(l.end, l.c.K); l.until > begin; l.until = l.segment) {
-        l.segment = within(l.until - l.round, begin, l.until);
+    for (l.until = (int)ceil_div(l.end, l.c.K); l.until > begin; l.until = l.segment) {
+        l.segment = (int)within(l.until - l.round, begin, l.until);
         l.from = l.until * l.c.K < l.c.T ? l.c.dfirst : l.c.dlast;
         CUDA((cudaError_t)launch_carriers(l, k.carry, (l.until - l.segment) * l.count, false));
         CUDA((cudaError_t)launch_carriers(l, k.walk_back, l.count, true));
@@ -1002,12 +1015,14 @@ static const char *declines(const struct frame *f)
         return "only for state = full and blockdiag";
     if (nonlin != E74_RMSNORM && nonlin != E74_FROBNORM)
         return "only for nonlin = rmsnorm and frobnorm";
+    if (DIM(f, state == E74_FULL ? 'N' : 'L') == 1)
+        return "rows of one number: their gradients are what a cancellation leaves";
     if (DIM(f, state == E74_FULL ? 'N' : 'L') > COLUMNS * 16)
         return state == E74_FULL ? "n_state beyond 128: the state does not fit a block's registers"
                                  : "block_size beyond 128: not enough threads for a row";
     const layout l = layout_of(f, BACKWARD);
-    if (l.groups * l.warps > WARPS)
-        return "the blocks of the state need more than 16 warps";
+    if (l.groups * l.warps > warps_most(l.lanes))
+        return "the blocks of the state need more warps than a block has";
     return NULL;
 }
 

@@ -492,6 +492,12 @@ static __device__ __forceinline__ void send_for_state(const layout &l, float *to
     cp_async_commit();
 }
 
+/* The warps' sums of a vector, [warps][width] each: dq, dk^, du. */
+static __device__ __forceinline__ float *part_of(const layout &l, float *parts, int vector)
+{
+    return parts + vector * l.groups * l.warps * l.width;
+}
+
 /* Over the rows of a warp, and left for the helpers: [warp][width]. */
 template <int LANES>
 static __device__ __forceinline__ void leave_columns(const layout &l, const place &p, eight e,
@@ -533,37 +539,26 @@ static __device__ __forceinline__ void add_up(const layout &l, const float *part
 /* The sums that the warps left on the way to a state: of q's gradient in the
  * step that leads to it, of the keys' in the step that follows. */
 template <bool INSIDE>
-static __device__ __forceinline__ void add_up_all(const layout &l, const float *parts,
-                                                  cursor before, cursor at, int64_t b)
+static __device__ __forceinline__ void add_up_all(const layout &l, float *parts, cursor before,
+                                                  cursor at, int64_t b)
 {
-    const int each = l.groups * l.warps * l.width;
     if (at.s)
         add_up(l, parts, record_of(l, step_of(l, at), b), l.f.q);
     if (before.segment != at.segment)
         return;
     float *const record = record_of(l, step_of(l, before), b);
-    add_up(l, parts + each, record, l.f.khat);
+    add_up(l, part_of(l, parts, 1), record, l.f.khat);
     if (INSIDE)
-        add_up(l, parts + 2 * each, record, l.f.u);
+        add_up(l, part_of(l, parts, 2), record, l.f.u);
 }
 
-/* What a step back leaves for the next, which has the state before it: of the
- * gradients of its keys. */
+/* What a step back leaves for the next, which has the state before it: dk^ as
+ * far as it goes, or, where u is not k^ and dk^ is complete, du, still 0. */
 template <int LANES>
 struct pending {
-    eight dkey, du;
+    eight key;
     float dreads[rows_each(LANES)];
 };
-
-template <int LANES, bool INSIDE>
-static __device__ __forceinline__ void leave_keys(const layout &l, const place &p,
-                                                  const pending<LANES> &left, float *parts)
-{
-    const int each = l.groups * l.warps * l.width;
-    leave_columns<LANES>(l, p, left.dkey, parts + each);
-    if (INSIDE)
-        leave_columns<LANES>(l, p, left.du, parts + 2 * each);
-}
 
 /* A segment's first state is only for the step after it. */
 template <int LANES, bool INSIDE>
@@ -571,8 +566,8 @@ static __device__ __forceinline__ void
 end_segment(const layout &l, const place &p, const float *state, pending<LANES> *left, float *parts)
 {
     for (int r = 0; r < rows_each(LANES); r++)
-        add(INSIDE ? &left->du : &left->dkey, left->dreads[r], noted_row(l, state, r));
-    leave_keys<LANES, INSIDE>(l, p, *left, parts);
+        add(&left->key, left->dreads[r], noted_row(l, state, r));
+    leave_columns<LANES>(l, p, left->key, part_of(l, parts, INSIDE ? 2 : 1));
     *left = {};
 }
 
@@ -594,22 +589,24 @@ approach_back(const layout &l, const place &p, const float *at, const float *sta
         ddelta[r] = dot(G[r], write);
         along += dot(G[r], S[r]);
         add(&dq, dy, S[r]);
-        add(INSIDE ? &left->du : &left->dkey, left->dreads[r], S[r]);
+        add(&left->key, left->dreads[r], S[r]);
     }
     for (int r = 0; r < rows_each(LANES); r++)
         ddelta[r] = lanes_sum<LANES>(ddelta[r]);
     along = lanes_sum<32>(along);
     if (threadIdx.x % 32 == 0)
         sums[p.warp] = along;
-    leave_columns<LANES>(l, p, dq, parts);
-    leave_keys<LANES, INSIDE>(l, p, *left, parts);
+    leave_columns<LANES>(l, p, dq, part_of(l, parts, 0));
+    leave_columns<LANES>(l, p, left->key, part_of(l, parts, INSIDE ? 2 : 1));
 }
 
-/* And from there: G through the norm and the update. */
+/* And from there: G through the norm and the update.  (The parts are the next
+ * state's.) */
 template <int LANES, bool INSIDE>
-static __device__ __forceinline__ void
-retreat(const layout &l, const place &p, const float *at, float *record, const float *state,
-        eight *S, eight *G, const float *ddelta, const float *sums, pending<LANES> *left)
+static __device__ __forceinline__ void retreat(const layout &l, const place &p, const float *at,
+                                               float *record, const float *state, eight *S,
+                                               eight *G, const float *ddelta, const float *sums,
+                                               pending<LANES> *left, float *parts)
 {
     const int ROWS = rows_each(LANES);
     const float inverse = at[l.f.inverse];
@@ -626,10 +623,14 @@ retreat(const layout &l, const place &p, const float *at, float *record, const f
             S[r] = noted_row(l, state, r);
         for (int j = 0; j < COLUMNS; j++)
             G[r].x[j] = fmaf(-along, S[r].x[j], inverse * G[r].x[j]);
-        add(&left->dkey, delta, G[r]);
+        add(&left->key, delta, G[r]);
         add(&G[r], left->dreads[r], read);
         if (p.lane == 0)
             record[p.group * l.each + l.f.delta + row] = dv;
+    }
+    if (INSIDE) {
+        leave_columns<LANES>(l, p, left->key, part_of(l, parts, 1));
+        left->key = {};
     }
 }
 
@@ -686,7 +687,7 @@ __global__ void __launch_bounds__(32 * warps_most(LANES) + HELPERS, 1) walk_back
         __syncthreads();
         if (p.carries && at.s)
             retreat<LANES, INSIDE>(l, p, here, record_of(l, step_of(l, at), b), state, S, G, ddelta,
-                                   sums + i % 2 * WARPS, &left);
+                                   sums + i % 2 * WARPS, &left, parts + (i + 1) % 2 * each);
         if (p.carries)
             send_for_state<LANES>(l, state, ahead, b);
         earlier = before;
@@ -1023,6 +1024,8 @@ static const char *declines(const struct frame *f)
     const layout l = layout_of(f, BACKWARD);
     if (l.groups * l.warps > warps_most(l.lanes))
         return "the blocks of the state need more warps than a block has";
+    if (shared_bytes(l, true) > SHARED_MAX)
+        return "a few steps do not fit shared memory";
     return NULL;
 }
 

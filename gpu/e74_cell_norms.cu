@@ -54,7 +54,7 @@ static constexpr __host__ __device__ int rows_each(int lanes)
 /* Of a block, at most, so that there are registers enough for the rows. */
 static constexpr __host__ __device__ int warps_most(int lanes)
 {
-    return lanes == 16 ? 8 : 16;
+    return lanes == 16 ? 8 : lanes == 8 ? 12 : 16;
 }
 
 /* States that a thread has on their way. */
@@ -97,7 +97,6 @@ struct layout {
 struct place {
     bool carries;
     int lane, warp, group, row;
-    int64_t element; /* of that row within a state */
 };
 
 template <int LANES>
@@ -109,7 +108,6 @@ static __device__ place place_of(const layout &l)
     p.warp = threadIdx.x / 32;
     p.group = p.warp / l.warps;
     p.row = (p.warp % l.warps * (32 / LANES) + (int)threadIdx.x % 32 / LANES) * rows_each(LANES);
-    p.element = (int64_t)(p.group * l.c.rows + p.row) * l.c.columns;
     return p;
 }
 
@@ -117,6 +115,12 @@ static __device__ place place_of(const layout &l)
 static __device__ int columns_of(const layout &l, const place &p, int r)
 {
     return p.carries && p.row + r < l.c.rows ? l.c.columns : 0;
+}
+
+/* Where that row begins within a state. */
+static __device__ int element_of(const layout &l, const place &p, int r)
+{
+    return (p.group * l.c.rows + p.row + r) * l.c.columns;
 }
 
 static __device__ float *record_of(const layout &l, int64_t t, int64_t b)
@@ -154,16 +158,17 @@ static __device__ __forceinline__ int share_out(float *x)
     }
 }
 
+static __device__ __forceinline__ float sum_of_eight(const float *x)
+{
+    const four<float> a = *(const four<float> *)x, b = *(const four<float> *)(x + 4);
+    return ((a.x[0] + a.x[1]) + (a.x[2] + a.x[3])) + ((b.x[0] + b.x[1]) + (b.x[2] + b.x[3]));
+}
+
 /* Over the warps, whose sums are followed by zeros. */
 static __device__ __forceinline__ float over_warps(const float *sums, int warps)
 {
-    float sum = 0;
-    for (int w = 0; w < warps; w += 8) {
-        const four<float> a = *(const four<float> *)(sums + w);
-        const four<float> b = *(const four<float> *)(sums + w + 4);
-        sum += ((a.x[0] + a.x[1]) + (a.x[2] + a.x[3])) + ((b.x[0] + b.x[1]) + (b.x[2] + b.x[3]));
-    }
-    return sum;
+    const float first = sum_of_eight(sums);
+    return warps > WARPS / 2 ? first + sum_of_eight(sums + WARPS / 2) : first;
 }
 
 /* From rows to the warp. */
@@ -191,15 +196,14 @@ template <int LANES>
 static __device__ void load_state(const layout &l, const place &p, const float *from, eight *S)
 {
     for (int r = 0; r < rows_each(LANES); r++)
-        S[r] = load_floats<LANES>(from + p.element + r * l.c.columns, columns_of(l, p, r), p.lane);
+        S[r] = load_floats<LANES>(from + element_of(l, p, r), columns_of(l, p, r), p.lane);
 }
 
 template <int LANES>
 static __device__ void store_state(const layout &l, const place &p, float *to, const eight *S)
 {
     for (int r = 0; r < rows_each(LANES); r++)
-        store_columns<float, LANES>(to + p.element + r * l.c.columns, columns_of(l, p, r), p.lane,
-                                    S[r]);
+        store_columns<float, LANES>(to + element_of(l, p, r), columns_of(l, p, r), p.lane, S[r]);
 }
 
 template <int LANES>
@@ -211,7 +215,7 @@ static __device__ void keep_state(const layout &l, const place &p, int64_t slot,
         for (int j = 0; j < COLUMNS; j++) {
             const int column = run<LANES>(j / 4, p.lane) + j % 4;
             if (column < columns_of(l, p, r))
-                put_kept(l.c, slot, p.element + r * l.c.columns + column, S[r].x[j]);
+                put_kept(l.c, slot, element_of(l, p, r) + column, S[r].x[j]);
         }
 }
 
@@ -224,34 +228,37 @@ static __device__ void kept_state(const layout &l, const place &p, int64_t slot,
         for (int j = 0; j < COLUMNS; j++) {
             const int column = run<LANES>(j / 4, p.lane) + j % 4;
             S[r].x[j] = column < columns_of(l, p, r)
-                            ? get_kept(l.c, slot, p.element + r * l.c.columns + column)
+                            ? get_kept(l.c, slot, element_of(l, p, r) + column)
                             : 0;
         }
 }
 
-/* In the workspace a state is in the order of the threads, four columns of
- * each at a time: quarter i of this thread's. */
-static __device__ __forceinline__ int quarter(const layout &l, int i)
+/* In the workspace a state is in the order of the warps, four columns of each
+ * thread at a time: quarter i of this thread's. */
+template <int LANES>
+static __device__ __forceinline__ int quarter(int i)
 {
-    return 4 * (i * 32 * l.groups * l.warps + (int)threadIdx.x);
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    return 4 * ((warp * 2 * rows_each(LANES) + i) * 32 + lane);
 }
 
 template <int LANES>
-static __device__ __forceinline__ void note_state(const layout &l, float *to, const eight *S)
+static __device__ __forceinline__ void note_state(float *to, const eight *S)
 {
     for (int i = 0; i < 2 * rows_each(LANES); i++) {
         four<float> f;
         for (int j = 0; j < 4; j++)
             f.x[j] = S[i / 2].x[i % 2 * 4 + j];
-        *(four<float> *)(to + quarter(l, i)) = f;
+        *(four<float> *)(to + quarter<LANES>(i)) = f;
     }
 }
 
-static __device__ __forceinline__ eight noted_row(const layout &l, const float *from, int r)
+template <int LANES>
+static __device__ __forceinline__ eight noted_row(const float *from, int r)
 {
     eight row;
     for (int i = 0; i < 2; i++) {
-        const four<float> f = *(const four<float> *)(from + quarter(l, 2 * r + i));
+        const four<float> f = *(const four<float> *)(from + quarter<LANES>(2 * r + i));
         for (int j = 0; j < 4; j++)
             row.x[4 * i + j] = f.x[j];
     }
@@ -412,7 +419,7 @@ __global__ void __launch_bounds__(32 * warps_most(LANES) + HELPERS, 1) carry(lay
         eight query;
         if (p.carries) {
             if (replays)
-                note_state<LANES>(l, state_of(l, segment, i, b), S);
+                note_state<LANES>(state_of(l, segment, i, b), S);
             else if (keep-- == 0) {
                 keep_state<LANES>(l, p, slot, S);
                 slot += c.BH;
@@ -450,7 +457,7 @@ __global__ void __launch_bounds__(32 * warps_most(LANES) + HELPERS, 1) carry(lay
     if (!p.carries)
         return;
     if (replays)
-        note_state<LANES>(l, state_of(l, segment, steps, b), S);
+        note_state<LANES>(state_of(l, segment, steps, b), S);
     else
         store_state<LANES>(l, p, c.last + bh * c.M, S);
 }
@@ -466,6 +473,19 @@ struct cursor {
 static __device__ __forceinline__ cursor next(const layout &l, cursor at)
 {
     return at.s ? cursor{at.segment, at.s - 1} : cursor{at.segment - 1, (int)l.c.K};
+}
+
+/* The steps of the segment that is the first to be walked back. */
+static __device__ __forceinline__ int last_steps(const layout &l)
+{
+    return (int)(min(l.until * l.c.K, l.end) - (l.until - 1) * l.c.K);
+}
+
+/* The one before it on the way. */
+static __device__ __forceinline__ cursor previous(const layout &l, cursor at)
+{
+    const int steps = at.segment == l.until - 1 ? last_steps(l) : (int)l.c.K;
+    return at.s < steps ? cursor{at.segment, at.s + 1} : cursor{at.segment + 1, 0};
 }
 
 /* The step that leads to a state, and its record; none to a segment's first. */
@@ -487,7 +507,7 @@ static __device__ __forceinline__ void send_for_state(const layout &l, float *to
     if (at.segment >= l.segment) {
         const float *const from = state_of(l, at.segment, at.s, b);
         for (int i = 0; i < 2 * rows_each(LANES); i++)
-            cp_async16(to + quarter(l, i), from + quarter(l, i));
+            cp_async16(to + quarter<LANES>(i), from + quarter<LANES>(i));
     }
     cp_async_commit();
 }
@@ -518,56 +538,59 @@ static __device__ __forceinline__ void add(eight *e, float weight, const eight &
         e->x[j] = fmaf(weight, row.x[j], e->x[j]);
 }
 
-/* What the warps have left of one vector, over the warps of each group, into a
- * field of a record. */
-static __device__ __forceinline__ void add_up(const layout &l, const float *parts, float *record,
-                                              int field)
+/* What the warps left on the way to a state, over the warps of each group: of
+ * dq in the step that leads to it, of the keys' gradients in the one after. */
+template <int LANES, bool INSIDE>
+static __device__ __forceinline__ void add_up(const layout &l, const float *parts, cursor at,
+                                              int64_t b)
 {
-    const int quads = l.width / 4;
-    for (int i = (int)threadIdx.x % HELPERS; i < l.groups * quads; i += HELPERS) {
-        const int group = i / quads, column = i % quads * 4;
-        const float *from = parts + group * l.warps * l.width + column;
+    const cursor before = previous(l, at);
+    const int quads = 2 * LANES;
+    float *const of_query = at.s ? record_of(l, step_of(l, at), b) : NULL;
+    float *const of_keys =
+        before.segment == at.segment ? record_of(l, step_of(l, before), b) : NULL;
+
+    for (int i = (int)threadIdx.x % HELPERS; i < (INSIDE ? 3 : 2) * l.groups * quads;
+         i += HELPERS) {
+        const int column = i % quads * 4, set = i / quads;
+        const int vector = (set >= l.groups) + (set >= 2 * l.groups);
+        float *const record = vector ? of_keys : of_query;
+        const float *from = parts + set * l.warps * l.width + column;
         four<float> sum = {};
+        if (!record)
+            continue;
         UNROLL(8)
-        for (int w = 0; w < l.warps; w++, from += l.width)
+        for (int w = 0; w < l.warps; w++, from += l.width) {
+            const four<float> x = *(const four<float> *)from;
             for (int j = 0; j < 4; j++)
-                sum.x[j] += from[j];
-        *(four<float> *)(record + group * l.each + field + column) = sum;
+                sum.x[j] += x.x[j];
+        }
+        float *const part = record + (set - vector * l.groups) * l.each;
+        *(four<float> *)(part +
+                         (vector == 0   ? l.f.q
+                          : vector == 1 ? l.f.khat
+                                        : l.f.u) +
+                         column) = sum;
     }
 }
 
-/* The sums that the warps left on the way to a state: of q's gradient in the
- * step that leads to it, of the keys' in the step that follows. */
-template <bool INSIDE>
-static __device__ __forceinline__ void add_up_all(const layout &l, float *parts, cursor before,
-                                                  cursor at, int64_t b)
-{
-    if (at.s)
-        add_up(l, parts, record_of(l, step_of(l, at), b), l.f.q);
-    if (before.segment != at.segment)
-        return;
-    float *const record = record_of(l, step_of(l, before), b);
-    add_up(l, part_of(l, parts, 1), record, l.f.khat);
-    if (INSIDE)
-        add_up(l, part_of(l, parts, 2), record, l.f.u);
-}
-
-/* What a step back leaves for the next, which has the state before it: dk^ as
- * far as it goes, or, where u is not k^ and dk^ is complete, du, still 0. */
-template <int LANES>
-struct pending {
-    eight key;
-    float dreads[rows_each(LANES)];
-};
+/* A step back leaves two things for the next, which has the state before it:
+ * `left` is dk^ as far as it goes, or, where u is not k^ and dk^ is complete,
+ * du, still 0; dreads, of each row, takes the place of dy in the record. */
 
 /* A segment's first state is only for the step after it. */
 template <int LANES, bool INSIDE>
-static __device__ __forceinline__ void
-end_segment(const layout &l, const place &p, const float *state, pending<LANES> *left, float *parts)
+static __device__ __forceinline__ void end_segment(const layout &l, const place &p, float *at,
+                                                   const float *after, const float *state,
+                                                   eight *left, float *parts)
 {
-    for (int r = 0; r < rows_each(LANES); r++)
-        add(&left->key, left->dreads[r], noted_row(l, state, r));
-    leave_columns<LANES>(l, p, left->key, part_of(l, parts, INSIDE ? 2 : 1));
+    UNROLL(1)
+    for (int r = 0; r < rows_each(LANES); r++) {
+        add(left, after[l.f.dy + p.row + r], noted_row<LANES>(state, r));
+        if (p.lane == 0)
+            at[l.f.dy + p.row + r] = 0;
+    }
+    leave_columns<LANES>(l, p, *left, part_of(l, parts, INSIDE ? 2 : 1));
     *left = {};
 }
 
@@ -575,21 +598,25 @@ end_segment(const layout &l, const place &p, const float *state, pending<LANES> 
  * adds to <G, S>. */
 template <int LANES, bool INSIDE>
 static __device__ __forceinline__ void
-approach_back(const layout &l, const place &p, const float *at, const float *state, eight *S,
-              eight *G, float *ddelta, pending<LANES> *left, float *sums, float *parts)
+approach_back(const layout &l, const place &p, const float *at, const float *after,
+              const float *state, eight *S, eight *G, float *ddelta, eight *left, float *sums,
+              float *parts)
 {
-    const eight query = take<LANES>(at + l.f.q, p.lane), write = take<LANES>(at + l.f.khat, p.lane);
-    float along = 0;
-    eight dq = {};
+    const int ROWS = rows_each(LANES);
+    float dy[ROWS], along = 0;
+    eight dq = {}, key = take<LANES>(at + l.f.q, p.lane);
 
-    for (int r = 0; r < rows_each(LANES); r++) {
-        const float dy = at[l.f.dy + p.row + r];
-        S[r] = noted_row(l, state, r);
-        add(&G[r], dy, query);
-        ddelta[r] = dot(G[r], write);
+    for (int r = 0; r < ROWS; r++) {
+        dy[r] = at[l.f.dy + p.row + r];
+        add(&G[r], dy[r], key);
+    }
+    key = take<LANES>(at + l.f.khat, p.lane);
+    for (int r = 0; r < ROWS; r++) {
+        S[r] = noted_row<LANES>(state, r);
+        ddelta[r] = dot(G[r], key);
         along += dot(G[r], S[r]);
-        add(&dq, dy, S[r]);
-        add(&left->key, left->dreads[r], S[r]);
+        add(&dq, dy[r], S[r]);
+        add(left, after[l.f.dy + p.row + r], S[r]);
     }
     for (int r = 0; r < rows_each(LANES); r++)
         ddelta[r] = lanes_sum<LANES>(ddelta[r]);
@@ -597,16 +624,15 @@ approach_back(const layout &l, const place &p, const float *at, const float *sta
     if (threadIdx.x % 32 == 0)
         sums[p.warp] = along;
     leave_columns<LANES>(l, p, dq, part_of(l, parts, 0));
-    leave_columns<LANES>(l, p, left->key, part_of(l, parts, INSIDE ? 2 : 1));
+    leave_columns<LANES>(l, p, *left, part_of(l, parts, INSIDE ? 2 : 1));
 }
 
 /* And from there: G through the norm and the update.  (The parts are the next
  * state's.) */
 template <int LANES, bool INSIDE>
-static __device__ __forceinline__ void retreat(const layout &l, const place &p, const float *at,
-                                               float *record, const float *state, eight *S,
-                                               eight *G, const float *ddelta, const float *sums,
-                                               pending<LANES> *left, float *parts)
+static __device__ __forceinline__ void
+retreat(const layout &l, const place &p, float *at, float *record, const float *state, eight *S,
+        eight *G, const float *ddelta, const float *sums, eight *left, float *parts)
 {
     const int ROWS = rows_each(LANES);
     const float inverse = at[l.f.inverse];
@@ -618,19 +644,21 @@ static __device__ __forceinline__ void retreat(const layout &l, const place &p, 
         const int row = p.row + r;
         const float delta = at[l.f.delta + row], z = l.c.z_outside ? at[l.f.z + row] : 1;
         const float dv = fmaf(-along, at[l.f.written + row], inverse * ddelta[r]);
-        left->dreads[r] = -dv * z;
+        const float dreads = -dv * z;
         if (ROWS > 2) /* too many to be kept beside G */
-            S[r] = noted_row(l, state, r);
+            S[r] = noted_row<LANES>(state, r);
         for (int j = 0; j < COLUMNS; j++)
             G[r].x[j] = fmaf(-along, S[r].x[j], inverse * G[r].x[j]);
-        add(&left->key, delta, G[r]);
-        add(&G[r], left->dreads[r], read);
-        if (p.lane == 0)
+        add(left, delta, G[r]);
+        add(&G[r], dreads, read);
+        if (p.lane == 0) {
             record[p.group * l.each + l.f.delta + row] = dv;
+            at[l.f.dy + row] = dreads;
+        }
     }
     if (INSIDE) {
-        leave_columns<LANES>(l, p, left->key, part_of(l, parts, 1));
-        left->key = {};
+        leave_columns<LANES>(l, p, *left, part_of(l, parts, 1));
+        *left = {};
     }
 }
 
@@ -649,15 +677,14 @@ __global__ void __launch_bounds__(32 * warps_most(LANES) + HELPERS, 1) walk_back
     const int64_t b = blockIdx.x, bh = l.first + b;
     float *const sums = buffer + RING * l.record, *const parts = sums + 2 * WARPS;
     float *const states = parts + 2 * each;
-    const int last = (int)(min(l.until * c.K, l.end) - (l.until - 1) * c.K);
-    const int items = (int)((int64_t)(l.until - 1 - l.segment) * (c.K + 1)) + last + 1;
-    cursor at = {l.until - 1, last}, before = {l.until, 0}, earlier = before, ahead = at;
-    pending<LANES> left = {};
-    eight G[ROWS], S[ROWS];
+    cursor at = {l.until - 1, last_steps(l)}, ahead = at;
+    eight G[ROWS], S[ROWS], left = {};
     float ddelta[ROWS] = {};
 
     for (int i = threadIdx.x; i < 2 * WARPS; i += blockDim.x)
         sums[i] = 0;
+    for (int i = threadIdx.x; i < l.record; i += blockDim.x)
+        buffer[(RING - 1) * l.record + i] = 0; /* no step comes after the last */
     if (p.carries) {
         for (int i = 0; i < AHEAD; i++, ahead = next(l, ahead))
             send_for_state<LANES>(l, states + i * l.tile, ahead, b);
@@ -668,37 +695,39 @@ __global__ void __launch_bounds__(32 * warps_most(LANES) + HELPERS, 1) walk_back
         cp_async_wait<RING - 3>();
     }
     __syncthreads();
-    for (int i = 0; i < items; i++) {
-        const float *const here = buffer + i % RING * l.record + p.group * l.each;
+    int i = 0;
+    for (; at.segment >= l.segment; i++) {
+        float *const here = buffer + i % RING * l.record + p.group * l.each;
+        const float *const after = buffer + (i + RING - 1) % RING * l.record + p.group * l.each;
         float *const mine = parts + i % 2 * each, *const state = states + i % AHEAD * l.tile;
         if (p.carries) {
             cp_async_wait<AHEAD - 1>();
             if (at.s)
-                approach_back<LANES, INSIDE>(l, p, here, state, S, G, ddelta, &left,
+                approach_back<LANES, INSIDE>(l, p, here, after, state, S, G, ddelta, &left,
                                              sums + i % 2 * WARPS, mine);
             else
-                end_segment<LANES, INSIDE>(l, p, state, &left, mine);
+                end_segment<LANES, INSIDE>(l, p, here, after, state, &left, mine);
         } else {
             send_for(buffer + (i + RING - 2) % RING * l.record, record_at(l, ahead, b), l.record);
             cp_async_wait<RING - 3>();
             if (i > 0)
-                add_up_all<INSIDE>(l, parts + (i + 1) % 2 * each, earlier, before, b);
+                add_up<LANES, INSIDE>(l, parts + (i + 1) % 2 * each, previous(l, at), b);
         }
         __syncthreads();
         if (p.carries && at.s)
             retreat<LANES, INSIDE>(l, p, here, record_of(l, step_of(l, at), b), state, S, G, ddelta,
                                    sums + i % 2 * WARPS, &left, parts + (i + 1) % 2 * each);
-        if (p.carries)
+        if (p.carries) {
             send_for_state<LANES>(l, state, ahead, b);
-        earlier = before;
-        before = at;
+            __syncwarp(); /* dreads */
+        }
         at = next(l, at);
         ahead = next(l, ahead);
     }
     if (p.carries)
         store_state<LANES>(l, p, c.dfirst + bh * c.M, G);
     else
-        add_up_all<INSIDE>(l, parts + (items - 1) % 2 * each, earlier, before, b);
+        add_up<LANES, INSIDE>(l, parts + (i + 1) % 2 * each, {l.segment, 0}, b);
 }
 
 /* ---- what needs no state: a warp for each record's part ---- */

@@ -480,4 +480,4 @@ GPU_IMPL(extern "C", 32, float, e74_plain, name, idea, work, declines, NULL, 0);
 GPU_IMPL(extern "C", 16, __nv_bfloat16, e74_plain, name, idea, work, declines, NULL, 0);
 
 GPU_KERNEL_LIST(e74_cell, 32, &e74_rows32, &e74_plain32);
-GPU_KERNEL_LIST(e74_cell, 16, &e74_rows16, &e74_plain16);
+GPU_KERNEL_LIST(e74_cell, 16, &e74_chunked16, &e74_rows16, &e74_plain16);

@@ -6,7 +6,7 @@
 #include "gpu/gpu.cuh"
 #include "common/ops/e74.h"
 
-extern "C" const struct impl e74_rows32, e74_rows16, e74_plain32, e74_plain16;
+extern "C" const struct impl e74_chunked16, e74_rows32, e74_rows16, e74_plain32, e74_plain16;
 
 /* A state is N rows of `columns` numbers, as in ref/e74_cell.c; `rows` of them
  * meet the same stretch of the keys, M numbers are a whole state. */

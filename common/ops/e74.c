@@ -193,7 +193,11 @@ static double layer_flops(const struct frame *f, enum pass p)
     "steps=37 batch=3 n_state=24 block_size=8 state=blockdiag proj=full z_mod=full" d "; "       \
     "steps=9 batch=2 n_state=7 rank=1,16 state=lowrank" d "; "                                   \
     "steps=40 batch=2 n_state=16 state=full checkpoint_dtype=bf16,fp16" d "; "                   \
-    "steps=70 batch=2 n_state=65 state=diagonal proj=full" d
+    "steps=70 batch=2 n_state=65 state=diagonal proj=full" d "; "                                \
+    "steps=70 batch=2 n_state=16 state=full nonlin=linear proj=full,no_z,tied_kq,tied_kvq" d "; "\
+    "steps=150 batch=1 heads=2 n_state=64 state=full nonlin=linear checkpoint_interval=20,128" d \
+    "; steps=66 batch=2 n_state=48 state=full nonlin=linear checkpoint_dtype=bf16,fp16" d "; "   \
+    "steps=65 batch=1 n_state=128 state=full nonlin=linear proj=full,tied_kvq" d
 
 #define BLOCK "state=blockdiag block_size=6 n_state=6 " SMALL
 #define FULL "state=full n_state=6 " SMALL

@@ -216,12 +216,10 @@ static __device__ void find_scales(const bf16 *K, float2 *scales)
 /* The warp's strip of (r X) (r K)^T, strictly below the diagonal. */
 static __device__ void put_A(float *A, const float (*sum)[4], const float2 *scales)
 {
-    UNROLL(8)
-    for (int tile = 0; tile < CHUNK / 8; tile++)
-        UNROLL(4)
-    for (int n = 0; n < 4; n++) {
-        const int t = 16 * warp() + line() + n / 2 * 8, s = 8 * tile + pair() + n % 2;
-        A[t * WIDTH + s] = s < t ? sum[tile][n] * scales[t].x * scales[s].x : 0;
+    UNROLL(32)
+    for (int i = 0; i < CHUNK / 2; i++) {
+        const int t = 16 * warp() + line() + i / 2 % 2 * 8, s = i / 4 * 8 + pair() + i % 2;
+        A[t * WIDTH + s] = s < t ? sum[i / 4][i % 4] * scales[t].x * scales[s].x : 0;
     }
 }
 
@@ -230,13 +228,11 @@ static __device__ void put_A(float *A, const float (*sum)[4], const float2 *scal
 template <bool STRICTLY, int TILES>
 static __device__ __forceinline__ void cut_triangle(float (*sum)[4], int m, int first)
 {
-    UNROLL(8)
-    for (int tile = 0; tile < TILES; tile++)
-        UNROLL(4)
-    for (int n = 0; n < 4; n++) {
-        const int t = m + line() + n / 2 * 8, s = first + 8 * tile + pair() + n % 2;
+    UNROLL(32)
+    for (int i = 0; i < 4 * TILES; i++) {
+        const int t = m + line() + i / 2 % 2 * 8, s = first + i / 4 * 8 + pair() + i % 2;
         if (STRICTLY ? s >= t : s > t)
-            sum[tile][n] = 0;
+            sum[i / 4][i % 4] = 0;
     }
 }
 
@@ -302,11 +298,29 @@ __global__ void __launch_bounds__(THREADS, 2) factor(plan p)
 
 /* ---- a walker's state and operands ---- */
 
-/* SLICE rows of a state: each warp has a run of N / 4 columns of all of them. */
+/* Of a walker: the state's columns are spread over the warps, each has a RUN of
+ * them; of a chunk's steps each warp makes TILES tiles of a strip. */
+template <int N, int SLICE>
+struct shape {
+    static constexpr int WARPS = N * SLICE > 64 * 64 ? 8 : 4, ALL = 32 * WARPS;
+    static constexpr int RUN = N / WARPS, TILES = SLICE / 8 / (WARPS / 4);
+};
+
+/* SLICE rows of a state, as a thread has them. */
 template <int N, int SLICE>
 struct slice {
-    float x[SLICE / 16][N / 32][4];
+    float x[SLICE / 16][shape<N, SLICE>::RUN / 8][4];
 };
+
+/* A warp's share of a chunk's rows: its steps from m, and its columns. */
+struct share {
+    int m, first;
+};
+
+static __device__ __forceinline__ share share_of(int tiles)
+{
+    return {warp() % 4 * 16, warp() / 4 * 8 * tiles};
+}
 
 /* Which state, and the first of its rows. */
 struct rows {
@@ -323,33 +337,35 @@ static __device__ __forceinline__ rows rows_of(const plan &p, int count)
 template <int N, int SLICE>
 static constexpr __host__ __device__ int pairs(void)
 {
-    return SLICE / 16 * (N / 32) * 2;
+    return SLICE / 16 * (shape<N, SLICE>::RUN / 8) * 2;
 }
 
 template <int N, int SLICE>
 static __device__ __forceinline__ float *nth_pair(slice<N, SLICE> &S, int i)
 {
-    return S.x[i / (N / 16)][i / 2 % (N / 32)] + i % 2 * 2;
+    constexpr int TILES = shape<N, SLICE>::RUN / 8;
+    return S.x[i / 2 / TILES][i / 2 % TILES] + i % 2 * 2;
 }
 
 /* Pair i's place in the slice. */
-template <int N>
+template <int N, int SLICE>
 static __device__ __forceinline__ int pair_row(int i)
 {
-    return i / (N / 16) * 16 + i % 2 * 8 + line();
+    return i / 2 / (shape<N, SLICE>::RUN / 8) * 16 + i % 2 * 8 + line();
 }
 
-template <int N>
+template <int N, int SLICE>
 static __device__ __forceinline__ int pair_column(int i)
 {
-    return warp() * (N / 4) + i / 2 % (N / 32) * 8 + pair();
+    constexpr int RUN = shape<N, SLICE>::RUN;
+    return warp() * RUN + i / 2 % (RUN / 8) * 8 + pair();
 }
 
 /* Pair i's place in its state; -1 where that has no such row or column. */
-template <int N>
+template <int N, int SLICE>
 static __device__ __forceinline__ int pair_element(const plan &p, const rows &r, int i)
 {
-    const int row = r.first + pair_row<N>(i), column = pair_column<N>(i);
+    const int row = r.first + pair_row<N, SLICE>(i), column = pair_column<N, SLICE>(i);
     return row < p.c.N && column < p.c.N ? row * p.c.N + column : -1;
 }
 
@@ -362,7 +378,7 @@ static __device__ slice<N, SLICE> load_slice(const plan &p, const rows &r, const
     slice<N, SLICE> S;
     UNROLL(32)
     for (int i = 0; i < pairs<N, SLICE>(); i++) {
-        const int e = pair_element<N>(p, r, i);
+        const int e = pair_element<N, SLICE>(p, r, i);
         const float2 both = e < 0 ? float2{0, 0} : *(const float2 *)(states + state * p.c.M + e);
         nth_pair(S, i)[0] = both.x;
         nth_pair(S, i)[1] = both.y;
@@ -376,7 +392,7 @@ static __device__ __forceinline__ void store_slice(const plan &p, const rows &r,
 {
     UNROLL(32)
     for (int i = 0; i < pairs<N, SLICE>(); i++) {
-        const int e = pair_element<N>(p, r, i);
+        const int e = pair_element<N, SLICE>(p, r, i);
         if (e >= 0)
             *(float2 *)(states + state * p.c.M + e) = {nth_pair(S, i)[0], nth_pair(S, i)[1]};
     }
@@ -402,7 +418,7 @@ static __device__ __forceinline__ void keep_slice(const plan &p, const rows &r, 
 {
     UNROLL(32)
     for (int i = 0; i < pairs<N, SLICE>(); i++)
-        keep_pair(p, state, pair_element<N>(p, r, i), nth_pair(S, i));
+        keep_pair(p, state, pair_element<N, SLICE>(p, r, i), nth_pair(S, i));
 }
 
 /* To shared memory as a factor, and to global memory where that is given. */
@@ -413,8 +429,8 @@ static __device__ __forceinline__ void put_slice(const plan &p, const rows &r, b
     UNROLL(32)
     for (int i = 0; i < pairs<N, SLICE>(); i++) {
         const unsigned both = pack(nth_pair(S, i)[0], nth_pair(S, i)[1]);
-        const int e = state ? pair_element<N>(p, r, i) : -1;
-        *(unsigned *)(to + pair_row<N>(i) * padded(N) + pair_column<N>(i)) = both;
+        const int e = state ? pair_element<N, SLICE>(p, r, i) : -1;
+        *(unsigned *)(to + pair_row<N, SLICE>(i) * padded(N) + pair_column<N, SLICE>(i)) = both;
         if (e >= 0)
             *(unsigned *)(state + e) = both;
     }
@@ -425,16 +441,17 @@ template <int N, int SLICE>
 static __device__ __forceinline__ void add_steps(slice<N, SLICE> &S, const bf16 *left,
                                                  const bf16 *right, int k)
 {
-    unsigned b[N / 64][4];
+    constexpr int RUN = shape<N, SLICE>::RUN;
+    unsigned b[RUN / 16][4];
     UNROLL(2)
-    for (int n = 0; n < N / 64; n++)
-        take_right<false>(b[n], right, padded(N), k, warp() * (N / 4) + 16 * n);
+    for (int n = 0; n < RUN / 16; n++)
+        take_right<false>(b[n], right, padded(N), k, warp() * RUN + 16 * n);
     UNROLL(4)
     for (int m = 0; m < SLICE / 16; m++) {
         unsigned a[4];
         take_left<true>(a, left, padded(SLICE), 16 * m, k);
         UNROLL(2)
-        for (int n = 0; n < N / 64; n++) {
+        for (int n = 0; n < RUN / 16; n++) {
             mma_bf16(S.x[m][2 * n], a, b[n]);
             mma_bf16(S.x[m][2 * n + 1], a, b[n] + 2);
         }
@@ -448,13 +465,14 @@ static __device__ __forceinline__ void keep_between(const plan &p, const rows &r
                                                     const slice<N, SLICE> &S, const bf16 *left,
                                                     const bf16 *right, int k, int some)
 {
+    constexpr int RUN = shape<N, SLICE>::RUN;
     UNROLL(32)
     for (int i = 0; i < pairs<N, SLICE>(); i += 2) {
-        const int m = i / (N / 16), n = i / 2 % (N / 32);
+        const int m = i / 2 / (RUN / 8), n = i / 2 % (RUN / 8);
         unsigned a[4], b[4];
         float sum[4];
         take_left<true>(a, left, padded(SLICE), 16 * m, k);
-        take_right<false>(b, right, padded(N), k, warp() * (N / 4) + n / 2 * 16);
+        take_right<false>(b, right, padded(N), k, warp() * RUN + n / 2 * 16);
         UNROLL(4)
         for (int j = 0; j < 4; j++) {
             const int step = pair() + j / 2 * 8;
@@ -462,8 +480,8 @@ static __device__ __forceinline__ void keep_between(const plan &p, const rows &r
             sum[j] = S.x[m][n][j];
         }
         mma_bf16(sum, a, b + n % 2 * 2);
-        keep_pair(p, state, pair_element<N>(p, r, i), sum);
-        keep_pair(p, state, pair_element<N>(p, r, i + 1), sum + 2);
+        keep_pair(p, state, pair_element<N, SLICE>(p, r, i), sum);
+        keep_pair(p, state, pair_element<N, SLICE>(p, r, i + 1), sum + 2);
     }
 }
 
@@ -505,20 +523,21 @@ template <int N, int SLICE>
 static __device__ void send_for(const plan &p, const operands &o, enum pass pass, int64_t chunk,
                                 const rows &r)
 {
+    constexpr int ALL = shape<N, SLICE>::ALL;
     const place at = place_of(p, chunk, r.bh);
 
-    bring_steps<N, THREADS>(p, at, o.K, p.c.k, 0);
+    bring_steps<N, ALL>(p, at, o.K, p.c.k, 0);
     if (!tied_q(p))
-        bring_steps<N, THREADS>(p, at, o.Q, p.c.q, 0);
+        bring_steps<N, ALL>(p, at, o.Q, p.c.q, 0);
     if (p.c.z)
-        bring_steps<N, THREADS>(p, at, o.X, p.x, 0);
-    bring<CHUNK, THREADS>(o.M, factors_of(p, at, 0), CHUNK, CHUNK, CHUNK);
-    bring<CHUNK, THREADS>(o.P, factors_of(p, at, 1), CHUNK, CHUNK, CHUNK);
+        bring_steps<N, ALL>(p, at, o.X, p.x, 0);
+    bring<CHUNK, ALL>(o.M, factors_of(p, at, 0), CHUNK, CHUNK, CHUNK);
+    bring<CHUNK, ALL>(o.P, factors_of(p, at, 1), CHUNK, CHUNK, CHUNK);
     if (pass == FORWARD) {
-        bring_steps<SLICE, THREADS>(p, at, o.v, p.c.v, r.first);
+        bring_steps<SLICE, ALL>(p, at, o.v, p.c.v, r.first);
     } else {
-        bring_steps<SLICE, THREADS>(p, at, o.y, p.c.y, r.first);
-        bring_steps<SLICE, THREADS>(p, at, o.dy, p.c.dout, r.first);
+        bring_steps<SLICE, ALL>(p, at, o.y, p.c.y, r.first);
+        bring_steps<SLICE, ALL>(p, at, o.dy, p.c.dout, r.first);
     }
     bring_scales(p, at, o.scales);
     cp_async_commit();
@@ -542,13 +561,36 @@ static __device__ __forceinline__ void scale_rows(float (*sum)[4], const float2 
     scale_rows<TILES>(sum, scales[m + line()].x, scales[m + line() + 8].x);
 }
 
-/* Of a strip from row m of a chunk: where the thread's pair h of the tile at
- * column n lies in a tensor [T][BH][N]; -1 if there is no such step or column. */
-static __device__ __forceinline__ int64_t pair_in_steps(const plan &p, const place &at, int m,
-                                                        int n, int h)
+/* Pair i of a thread's part of a strip: its numbers, its place in a matrix of
+ * CHUNK rows in shared memory, and that in a tensor [T][BH][N], -1 if there is
+ * no such step or column. */
+static __device__ __forceinline__ float *strip_pair(float (*sum)[4], int i)
 {
-    const int t = m + line() + 8 * h, column = n + pair();
+    return sum[i / 2] + i % 2 * 2;
+}
+
+static __device__ __forceinline__ unsigned shared_pair(const bf16 *A, int apart, const share &s,
+                                                       int i)
+{
+    const int row = s.m + line() + i % 2 * 8, column = s.first + i / 2 * 8 + pair();
+    return *(const unsigned *)(A + row * apart + column);
+}
+
+static __device__ __forceinline__ int64_t tensor_pair(const plan &p, const place &at,
+                                                      const share &s, int i)
+{
+    const int t = s.m + line() + i % 2 * 8, column = s.first + i / 2 * 8 + pair();
     return t < at.steps && column < p.c.N ? start(p, at) + t * p.c.BH * p.c.N + column : -1;
+}
+
+static __device__ __forceinline__ unsigned load_pair(const void *tensor, int64_t e)
+{
+    return *(const unsigned *)((const bf16 *)tensor + e);
+}
+
+static __device__ __forceinline__ void store_pair(void *tensor, int64_t e, float one, float other)
+{
+    *(unsigned *)((bf16 *)tensor + e) = pack(one, other);
 }
 
 /* ---- forward ---- */
@@ -558,16 +600,14 @@ template <int TILES>
 static __device__ __forceinline__ void subtract_from_v(float (*sum)[4], const operands &o,
                                                        int apart)
 {
-    const int m = 16 * warp();
-    scale_rows<TILES>(sum, o.scales, m);
-    UNROLL(8)
-    for (int tile = 0; tile < TILES; tile++)
-        UNROLL(2)
-    for (int h = 0; h < 2; h++) {
-        const bf16 *at = o.v + (m + line() + 8 * h) * apart + 8 * tile + pair();
-        const unsigned v = *(const unsigned *)at;
-        sum[tile][2 * h] = first_of(v) - sum[tile][2 * h];
-        sum[tile][2 * h + 1] = second_of(v) - sum[tile][2 * h + 1];
+    const share s = share_of(TILES);
+    scale_rows<TILES>(sum, o.scales, s.m);
+    UNROLL(16)
+    for (int i = 0; i < 2 * TILES; i++) {
+        const unsigned v = shared_pair(o.v, apart, s, i);
+        float *x = strip_pair(sum, i);
+        x[0] = first_of(v) - x[0];
+        x[1] = second_of(v) - x[1];
     }
 }
 
@@ -577,31 +617,29 @@ static __device__ __forceinline__ float sigmoid(float y)
 }
 
 template <int TILES>
-static __device__ __forceinline__ void put_outputs(const plan &p, const place &at, int first,
-                                                   const float (*y)[4])
+static __device__ __forceinline__ void put_outputs(const plan &p, const place &at, const share &s,
+                                                   float (*y)[4])
 {
-    UNROLL(8)
-    for (int tile = 0; tile < TILES; tile++)
-        UNROLL(2)
-    for (int h = 0; h < 2; h++) {
-        const int64_t e = pair_in_steps(p, at, 16 * warp(), first + 8 * tile, h);
-        const float one = y[tile][2 * h], other = y[tile][2 * h + 1];
+    UNROLL(16)
+    for (int i = 0; i < 2 * TILES; i++) {
+        const int64_t e = tensor_pair(p, at, s, i);
+        const float one = strip_pair(y, i)[0], other = strip_pair(y, i)[1];
         if (e < 0)
             continue;
-        *(unsigned *)((bf16 *)p.c.y + e) = pack(one, other);
-        *(unsigned *)((bf16 *)p.c.out + e) =
-            pack(one * one * sigmoid(one), other * other * sigmoid(other));
+        store_pair(p.c.y, e, one, other);
+        store_pair(p.c.out, e, one * one * sigmoid(one), other * other * sigmoid(other));
     }
 }
 
 /* With p.states it leaves those, just as they were in forward, and no more. */
 template <int N, int SLICE>
-__global__ void __launch_bounds__(THREADS, 128 / N) walk_forward(plan p)
+__global__ void __launch_bounds__((shape<N, SLICE>::ALL), 128 / N) walk_forward(plan p)
 {
     extern __shared__ __align__(16) unsigned char buffer[];
-    constexpr int TILES = SLICE / 8, APART = padded(SLICE);
+    constexpr int TILES = shape<N, SLICE>::TILES, APART = padded(SLICE);
     const rows r = rows_of(p, SLICE);
-    const int m = 16 * warp();
+    const share s = share_of(TILES), of_all = {s.m, r.first + s.first};
+    const int m = s.m, n = s.first;
     operands o, ahead;
     const int size = carve<N, SLICE>(p, FORWARD, buffer, &o);
     bf16 *rounded = (bf16 *)(buffer + STAGES * size), *reads = rounded + SLICE * padded(N);
@@ -623,15 +661,15 @@ __global__ void __launch_bounds__(THREADS, 128 / N) walk_forward(plan p)
             send_for<N, SLICE>(p, ahead, FORWARD, chunk + 1, r);
 
         float sum[TILES][4] = {}, y[TILES][4] = {}, d[TILES][4] = {};
-        multiply<RIGHT, TILES>(sum, o.X, padded(N), m, rounded, padded(N), 0, 0, N);
+        multiply<RIGHT, TILES>(sum, o.X, padded(N), m, rounded, padded(N), n, 0, N);
         subtract_from_v<TILES>(sum, o, APART);
-        put_strip<TILES>(reads, APART, m, 0, sum);
+        put_strip<TILES>(reads, APART, m, n, sum);
         if (SLICE < 64)
-            multiply<RIGHT, TILES>(y, o.Q, padded(N), m, rounded, padded(N), 0, 0, N);
+            multiply<RIGHT, TILES>(y, o.Q, padded(N), m, rounded, padded(N), n, 0, N);
         __syncthreads();
-        multiply<NEITHER, TILES>(d, o.M, WIDTH, m, reads, APART, 0, 0, m + 16);
+        multiply<NEITHER, TILES>(d, o.M, WIDTH, m, reads, APART, n, 0, m + 16);
         scale_rows<TILES>(d, o.scales, m);
-        put_strip<TILES>(D, APART, m, 0, d);
+        put_strip<TILES>(D, APART, m, n, d);
         __syncthreads();
         for (int k = 0; k < CHUNK; k += 16) {
             for (; !p.states && next < min(at.t + k + 16, p.c.T); next += p.c.K, slot++) {
@@ -646,9 +684,9 @@ __global__ void __launch_bounds__(THREADS, 128 / N) walk_forward(plan p)
         if (p.states)
             continue;
         if (SLICE >= 64)
-            multiply<RIGHT, TILES>(y, o.Q, padded(N), m, rounded, padded(N), 0, 0, N);
-        multiply<NEITHER, TILES>(y, o.P, WIDTH, m, D, APART, 0, 0, m + 16);
-        put_outputs<TILES>(p, at, r.first, y);
+            multiply<RIGHT, TILES>(y, o.Q, padded(N), m, rounded, padded(N), n, 0, N);
+        multiply<NEITHER, TILES>(y, o.P, WIDTH, m, D, APART, n, 0, m + 16);
+        put_outputs<TILES>(p, at, of_all, y);
     }
     if (!p.states)
         store_slice(p, r, p.c.last, r.bh, S);
@@ -661,15 +699,14 @@ template <int TILES>
 static __device__ __forceinline__ void add_rows(float (*sum)[4], const bf16 *A, int apart,
                                                 float one, float other)
 {
-    const bf16 *at = A + (16 * warp() + line()) * apart + pair();
-    UNROLL(8)
-    for (int tile = 0; tile < TILES; tile++) {
-        const unsigned x = *(const unsigned *)(at + 8 * tile);
-        const unsigned y = *(const unsigned *)(at + 8 * apart + 8 * tile);
-        sum[tile][0] = fmaf(one, first_of(x), sum[tile][0]);
-        sum[tile][1] = fmaf(one, second_of(x), sum[tile][1]);
-        sum[tile][2] = fmaf(other, first_of(y), sum[tile][2]);
-        sum[tile][3] = fmaf(other, second_of(y), sum[tile][3]);
+    const share s = share_of(TILES);
+    UNROLL(16)
+    for (int i = 0; i < 2 * TILES; i++) {
+        const unsigned x = shared_pair(A, apart, s, i);
+        const float times = i % 2 ? other : one;
+        float *to = strip_pair(sum, i);
+        to[0] = fmaf(times, first_of(x), to[0]);
+        to[1] = fmaf(times, second_of(x), to[1]);
     }
 }
 
@@ -681,18 +718,17 @@ static __device__ __forceinline__ float short_of_one(float r)
 
 /* E is dv: to global memory, in float where v is k and more is to be added. */
 template <int TILES>
-static __device__ __forceinline__ void put_dv(const plan &p, const place &at, int first,
-                                              const float (*E)[4])
+static __device__ __forceinline__ void put_dv(const plan &p, const place &at, const share &s,
+                                              float (*E)[4])
 {
-    UNROLL(8)
-    for (int tile = 0; tile < TILES; tile++)
-        UNROLL(2)
-    for (int h = 0; h < 2; h++) {
-        const int64_t e = pair_in_steps(p, at, 16 * warp(), first + 8 * tile, h);
+    UNROLL(16)
+    for (int i = 0; i < 2 * TILES; i++) {
+        const int64_t e = tensor_pair(p, at, s, i);
+        const float one = strip_pair(E, i)[0], other = strip_pair(E, i)[1];
         if (e >= 0 && p.dv)
-            *(float2 *)(p.dv + e) = {E[tile][2 * h], E[tile][2 * h + 1]};
+            *(float2 *)(p.dv + e) = {one, other};
         else if (e >= 0)
-            *(unsigned *)((bf16 *)p.c.dv + e) = pack(E[tile][2 * h], E[tile][2 * h + 1]);
+            store_pair(p.c.dv, e, one, other);
     }
 }
 
@@ -723,12 +759,13 @@ static __device__ __forceinline__ void through_gates(bf16 *dout, const bf16 *y)
 }
 
 template <int N, int SLICE>
-__global__ void __launch_bounds__(THREADS, 128 / N) walk_backward(plan p)
+__global__ void __launch_bounds__((shape<N, SLICE>::ALL), 128 / N) walk_backward(plan p)
 {
     extern __shared__ __align__(16) unsigned char buffer[];
-    constexpr int TILES = SLICE / 8, APART = padded(SLICE);
+    constexpr int TILES = shape<N, SLICE>::TILES, APART = padded(SLICE);
     const rows r = rows_of(p, SLICE);
-    const int m = 16 * warp();
+    const share s = share_of(TILES), of_all = {s.m, r.first + s.first};
+    const int m = s.m, n = s.first;
     operands o, ahead;
     const int size = carve<N, SLICE>(p, BACKWARD, buffer, &ahead);
     bf16 *rounded = (bf16 *)(buffer + STAGES * size), *ddelta = rounded + SLICE * padded(N);
@@ -743,7 +780,7 @@ __global__ void __launch_bounds__(THREADS, 128 / N) walk_backward(plan p)
         carve<N, SLICE>(p, BACKWARD, buffer + (chunk + 1) % STAGES * size, &ahead);
         put_slice(p, r, rounded, p.dstates + at.item * p.c.M, G);
         cp_async_wait<0>();
-        through_gates<SLICE, THREADS>(o.dy, o.y);
+        through_gates<SLICE, shape<N, SLICE>::ALL>(o.dy, o.y);
         __syncthreads();
         if (chunk > 0)
             send_for<N, SLICE>(p, ahead, BACKWARD, chunk - 1, r);
@@ -751,24 +788,24 @@ __global__ void __launch_bounds__(THREADS, 128 / N) walk_backward(plan p)
         const float one = o.scales[m + line()].x, other = o.scales[m + line() + 8].x;
         float sum[TILES][4] = {}, E[TILES][4] = {}, F[TILES][4];
         if (!tied_q(p))
-            multiply<LEFT, TILES>(sum, o.P, WIDTH, m, o.dy, APART, 0, m, CHUNK);
-        multiply<RIGHT, TILES>(sum, o.K, padded(N), m, rounded, padded(N), 0, 0, N);
+            multiply<LEFT, TILES>(sum, o.P, WIDTH, m, o.dy, APART, n, m, CHUNK);
+        multiply<RIGHT, TILES>(sum, o.K, padded(N), m, rounded, padded(N), n, 0, N);
         scale_rows<TILES>(sum, one, other);
         if (tied_q(p))
             add_rows<TILES>(sum, o.dy, APART, short_of_one(one), short_of_one(other));
-        put_strip<TILES>(ddelta, APART, m, 0, sum);
+        put_strip<TILES>(ddelta, APART, m, n, sum);
         for (int k = 0; !tied_q(p) && k < CHUNK; k += 16)
             add_steps(G, o.dy, o.Q, k);
         __syncthreads();
-        multiply<LEFT, TILES>(E, o.M, WIDTH, m, ddelta, APART, 0, m, CHUNK);
+        multiply<LEFT, TILES>(E, o.M, WIDTH, m, ddelta, APART, n, m, CHUNK);
         UNROLL(32)
         for (int i = 0; i < 4 * TILES; i++)
             F[i / 4][i % 4] = E[i / 4][i % 4];
         scale_rows<TILES>(F, -one, -other);
-        put_strip<TILES>(minus_F, APART, m, 0, F);
+        put_strip<TILES>(minus_F, APART, m, n, F);
         if (tied_q(p))
             add_rows<TILES>(E, o.dy, APART, 1 / one, 1 / other);
-        put_dv<TILES>(p, at, r.first, E);
+        put_dv<TILES>(p, at, of_all, E);
         __syncthreads();
         for (int k = 0; k < CHUNK; k += 16)
             add_steps(G, minus_F, o.X, k);
@@ -877,38 +914,19 @@ static __device__ __forceinline__ void bring_F(const plan &p, const place &at, b
     }
 }
 
-/* A warp's share of a chunk's rows: its steps and its columns. */
-struct share {
-    int m, first;
-};
-
-static __device__ __forceinline__ unsigned pair_of(const bf16 *A, int apart, const share &s,
-                                                   int tile, int h)
-{
-    const bf16 *at = A + (s.m + line() + 8 * h) * apart + s.first + 8 * tile + pair();
-    return *(const unsigned *)at;
-}
-
-static __device__ __forceinline__ int64_t pair_in_steps(const plan &p, const place &at,
-                                                        const share &s, int tile, int h)
-{
-    return pair_in_steps(p, at, s.m, s.first + 8 * tile, h);
-}
-
 /* From X S^T to V - r X S^T, where V comes from global memory. */
 static __device__ __forceinline__ void subtract_from_v(const plan &p, const place &at,
                                                        const float2 *scales, const share &s,
                                                        float (*sum)[4])
 {
     scale_rows<TILES>(sum, scales, s.m);
-    UNROLL(8)
-    for (int tile = 0; tile < TILES; tile++)
-        UNROLL(2)
-    for (int h = 0; h < 2; h++) {
-        const int64_t e = pair_in_steps(p, at, s, tile, h);
-        const unsigned v = e < 0 ? 0 : *(const unsigned *)((const bf16 *)p.c.v + e);
-        sum[tile][2 * h] = first_of(v) - sum[tile][2 * h];
-        sum[tile][2 * h + 1] = second_of(v) - sum[tile][2 * h + 1];
+    UNROLL(16)
+    for (int i = 0; i < 2 * TILES; i++) {
+        const int64_t e = tensor_pair(p, at, s, i);
+        const unsigned v = e < 0 ? 0 : load_pair(p.c.v, e);
+        float *x = strip_pair(sum, i);
+        x[0] = first_of(v) - x[0];
+        x[1] = second_of(v) - x[1];
     }
 }
 
@@ -916,17 +934,14 @@ static __device__ __forceinline__ void subtract_from_v(const plan &p, const plac
 static __device__ __forceinline__ void through_z(const plan &p, const place &at, const bf16 *K,
                                                  int apart, const share &s, float (*dkey)[4])
 {
-    UNROLL(8)
-    for (int tile = 0; tile < TILES; tile++)
-        UNROLL(2)
-    for (int h = 0; h < 2; h++) {
-        const int64_t e = pair_in_steps(p, at, s, tile, h);
+    UNROLL(16)
+    for (int i = 0; i < 2 * TILES; i++) {
+        const int64_t e = tensor_pair(p, at, s, i);
         if (e < 0)
             continue;
-        const unsigned z = *(const unsigned *)((const bf16 *)p.c.z + e);
-        const unsigned k = pair_of(K, apart, s, tile, h);
-        float *du = dkey[tile] + 2 * h;
-        *(unsigned *)((bf16 *)p.c.dz + e) = pack(du[0] * first_of(k), du[1] * second_of(k));
+        const unsigned z = load_pair(p.c.z, e), k = shared_pair(K, apart, s, i);
+        float *du = strip_pair(dkey, i);
+        store_pair(p.c.dz, e, du[0] * first_of(k), du[1] * second_of(k));
         du[0] *= first_of(z);
         du[1] *= second_of(z);
     }
@@ -935,17 +950,17 @@ static __device__ __forceinline__ void through_z(const plan &p, const place &at,
 /* <k, r dk^> r / |k| of the thread's two steps. */
 template <int N>
 static __device__ __forceinline__ void find_along(const chunk_memory &w, const share &s,
-                                                  const float (*dkey)[4], float along[2])
+                                                  float (*dkey)[4], float along[2])
 {
+    along[0] = along[1] = 0;
+    UNROLL(16)
+    for (int i = 0; i < 2 * TILES; i++) {
+        const unsigned k = shared_pair(w.K, padded(N), s, i);
+        along[i % 2] = fmaf(first_of(k), strip_pair(dkey, i)[0], along[i % 2]);
+        along[i % 2] = fmaf(second_of(k), strip_pair(dkey, i)[1], along[i % 2]);
+    }
     UNROLL(2)
     for (int h = 0; h < 2; h++) {
-        along[h] = 0;
-        UNROLL(8)
-        for (int tile = 0; tile < TILES; tile++) {
-            const unsigned k = pair_of(w.K, padded(N), s, tile, h);
-            along[h] = fmaf(first_of(k), dkey[tile][2 * h], along[h]);
-            along[h] = fmaf(second_of(k), dkey[tile][2 * h + 1], along[h]);
-        }
         along[h] += __shfl_xor_sync(0xffffffff, along[h], 1);
         along[h] += __shfl_xor_sync(0xffffffff, along[h], 2);
         if (pair() == 0)
@@ -965,29 +980,28 @@ static __device__ __forceinline__ void find_along(const chunk_memory &w, const s
 /* From r dk^ to dk; dq and dv join it where q and v are k. */
 static __device__ __forceinline__ void put_keys(const plan &p, const place &at, const bf16 *K,
                                                 int apart, const share &s, const float along[2],
-                                                const float (*dkey)[4], const float (*dq)[4])
+                                                float (*dkey)[4], float (*dq)[4])
 {
-    UNROLL(8)
-    for (int tile = 0; tile < TILES; tile++)
-        UNROLL(2)
-    for (int h = 0; h < 2; h++) {
-        const int64_t e = pair_in_steps(p, at, s, tile, h);
+    UNROLL(16)
+    for (int i = 0; i < 2 * TILES; i++) {
+        const int64_t e = tensor_pair(p, at, s, i);
         if (e < 0)
             continue;
-        const unsigned k = pair_of(K, apart, s, tile, h);
-        float one = fmaf(-along[h], first_of(k), dkey[tile][2 * h]);
-        float other = fmaf(-along[h], second_of(k), dkey[tile][2 * h + 1]);
+        const unsigned k = shared_pair(K, apart, s, i);
+        const float *dqi = strip_pair(dq, i);
+        float one = fmaf(-along[i % 2], first_of(k), strip_pair(dkey, i)[0]);
+        float other = fmaf(-along[i % 2], second_of(k), strip_pair(dkey, i)[1]);
         if (p.c.dq) {
-            *(unsigned *)((bf16 *)p.c.dq + e) = pack(dq[tile][2 * h], dq[tile][2 * h + 1]);
+            store_pair(p.c.dq, e, dqi[0], dqi[1]);
         } else {
-            one += dq[tile][2 * h];
-            other += dq[tile][2 * h + 1];
+            one += dqi[0];
+            other += dqi[1];
         }
         if (p.dv) {
             one += p.dv[e];
             other += p.dv[e + 1];
         }
-        *(unsigned *)((bf16 *)p.c.dk + e) = pack(one, other);
+        store_pair(p.c.dk, e, one, other);
     }
 }
 
@@ -997,8 +1011,8 @@ __global__ void __launch_bounds__(finish_threads(N), 128 / N) finish(plan p)
     extern __shared__ __align__(16) unsigned char buffer[];
     constexpr int ALL = finish_threads(N), PART = TILES / (N / STRIP), APART = padded(N);
     const place at = place_of(p, blockIdx.x / p.c.BH, blockIdx.x % p.c.BH);
-    const share s = {warp() % 4 * 16, warp() / 4 * STRIP};
-    const int m = s.m, first = s.first, some = warp() / 4 * 8 * PART; /* columns of a square */
+    const share s = share_of(TILES);
+    const int m = s.m, first = s.first, some = share_of(PART).first; /* of a square's columns */
     chunk_memory w;
 
     carve<N>(p, buffer, &w);
@@ -1099,7 +1113,7 @@ static cudaError_t walk(plan p, enum pass pass)
     const int shared = STAGES * carve<N, SLICE>(p, pass, NULL, &o) + between_bytes<N, SLICE>();
     p.slices = (int)ceil_div(p.c.N, SLICE);
     return launch(pass == FORWARD ? walk_forward<N, SLICE> : walk_backward<N, SLICE>, p,
-                  p.c.BH * p.slices, THREADS, shared);
+                  p.c.BH * p.slices, shape<N, SLICE>::ALL, shared);
 }
 
 template <int N>

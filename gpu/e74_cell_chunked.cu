@@ -38,8 +38,12 @@
 
 enum {
     CHUNK = 64,
-    THREADS = 128,    /* a warp for each strip of 16 steps */
+    THREADS = 128, /* a warp for each strip of 16 steps */
+#ifdef CUDA_EMULATE
+    BLOCKS_MIN = 3, /* so that small cases meet all lengths of a slice */
+#else
     BLOCKS_MIN = 128, /* slices become shorter until there are as many walkers */
+#endif
     STAGES = 2,       /* chunks in a walker's shared memory: this one, and those on their way */
     WIDTH = CHUNK + 8 /* padded(CHUNK) */
 };
@@ -664,12 +668,11 @@ __global__ void __launch_bounds__((shape<N, SLICE>::ALL), 128 / N) walk_forward(
         multiply<RIGHT, TILES>(sum, o.X, padded(N), m, rounded, padded(N), n, 0, N);
         subtract_from_v<TILES>(sum, o, APART);
         put_strip<TILES>(reads, APART, m, n, sum);
-        if (SLICE < 64)
-            multiply<RIGHT, TILES>(y, o.Q, padded(N), m, rounded, padded(N), n, 0, N);
         __syncthreads();
         multiply<NEITHER, TILES>(d, o.M, WIDTH, m, reads, APART, n, 0, m + 16);
         scale_rows<TILES>(d, o.scales, m);
         put_strip<TILES>(D, APART, m, n, d);
+        multiply<RIGHT, TILES>(y, o.Q, padded(N), m, rounded, padded(N), n, 0, N);
         __syncthreads();
         for (int k = 0; k < CHUNK; k += 16) {
             for (; !p.states && next < min(at.t + k + 16, p.c.T); next += p.c.K, slot++) {
@@ -683,8 +686,6 @@ __global__ void __launch_bounds__((shape<N, SLICE>::ALL), 128 / N) walk_forward(
         }
         if (p.states)
             continue;
-        if (SLICE >= 64)
-            multiply<RIGHT, TILES>(y, o.Q, padded(N), m, rounded, padded(N), n, 0, N);
         multiply<NEITHER, TILES>(y, o.P, WIDTH, m, D, APART, n, 0, m + 16);
         put_outputs<TILES>(p, at, of_all, y);
     }

@@ -44,7 +44,8 @@ enum {
 #else
     BLOCKS_MIN = 128, /* slices become shorter until there are as many walkers */
 #endif
-    STAGES = 2,       /* chunks in a walker's shared memory: this one, and those on their way */
+    STAGES_MAX = 3, /* chunks in a walker's shared memory: this one, and those on their way */
+    SHARED_MAX = 227 * 1024,
     WIDTH = CHUNK + 8 /* padded(CHUNK) */
 };
 
@@ -52,6 +53,7 @@ struct plan {
     call c;
     int64_t chunks;
     int slices;     /* blocks that share a state */
+    int stages;     /* as many as there is room for, 2 or 3 */
     bf16 *factors;  /* [chunks][BH][M P][CHUNK][CHUNK] */
     float2 *scales; /* [chunks][BH][CHUNK]: r, and r / |k| */
     bf16 *x;        /* [T][BH][N]: k, or z k */
@@ -99,18 +101,21 @@ static __device__ __forceinline__ void eight_of(int i, int *row, int *column)
     *column = i % (COLUMNS / 8) * 8;
 }
 
-/* CHUNK rows to shared memory, zeros where there are no more rows or columns. */
+/* CHUNK rows to shared memory, zeros where there are no more rows or columns;
+ * the same eight numbers to each thread as by eight_of(). */
 template <int COLUMNS, int ALL>
 static __device__ __forceinline__ void bring(bf16 *to, const bf16 *from, int64_t apart, int rows,
                                              int columns)
 {
+    constexpr int EACH = COLUMNS / 8, ROWS = ALL / EACH;
+    const int first = threadIdx.x / EACH, column = threadIdx.x % EACH * 8;
+    const bf16 *at = from + first * apart + column;
+
+    to += first * padded(COLUMNS) + column;
     UNROLL(8)
-    for (int i = threadIdx.x; i < CHUNK * COLUMNS / 8; i += ALL) {
-        int row, column;
-        eight_of<COLUMNS>(i, &row, &column);
-        const bool any = row < rows && column < columns;
-        cp_async16(to + row * padded(COLUMNS) + column, from + (any ? row * apart + column : 0),
-                   any ? 16 : 0);
+    for (int i = 0; i < CHUNK / ROWS; i++, at += ROWS * apart) {
+        const bool any = first + i * ROWS < rows && column < columns;
+        cp_async16(to + i * ROWS * padded(COLUMNS), any ? at : from, any ? 16 : 0);
     }
 }
 
@@ -523,10 +528,22 @@ static constexpr __host__ __device__ int between_bytes(void)
     return (SLICE * padded(N) + 2 * CHUNK * padded(SLICE)) * (int)sizeof(bf16);
 }
 
+/* A chunk's place in a walker's shared memory. */
 template <int N, int SLICE>
-static __device__ void send_for(const plan &p, const operands &o, enum pass pass, int64_t chunk,
-                                const rows &r)
+static __device__ __forceinline__ operands operands_of(const plan &p, enum pass pass,
+                                                       unsigned char *buffer, int64_t chunk)
 {
+    operands o;
+    const int size = carve<N, SLICE>(p, pass, buffer, &o);
+    carve<N, SLICE>(p, pass, buffer + (unsigned)chunk % (unsigned)p.stages * size, &o);
+    return o;
+}
+
+template <int N, int SLICE>
+static __device__ __forceinline__ void send_for(const plan &p, unsigned char *buffer,
+                                                enum pass pass, int64_t chunk, const rows &r)
+{
+    const operands o = operands_of<N, SLICE>(p, pass, buffer, chunk);
     constexpr int ALL = shape<N, SLICE>::ALL;
     const place at = place_of(p, chunk, r.bh);
 
@@ -544,7 +561,15 @@ static __device__ void send_for(const plan &p, const operands &o, enum pass pass
         bring_steps<SLICE, ALL>(p, at, o.dy, p.c.dout, r.first);
     }
     bring_scales(p, at, o.scales);
-    cp_async_commit();
+}
+
+/* The next chunks are under way, but this one is there. */
+static __device__ __forceinline__ void wait_for_one(const plan &p)
+{
+    if (p.stages == STAGES_MAX)
+        cp_async_wait<STAGES_MAX - 2>();
+    else
+        cp_async_wait<0>();
 }
 
 /* A strip's rows, each times its own number. */
@@ -644,25 +669,28 @@ __global__ void __launch_bounds__((shape<N, SLICE>::ALL), 128 / N) walk_forward(
     const rows r = rows_of(p, SLICE);
     const share s = share_of(TILES), of_all = {s.m, r.first + s.first};
     const int m = s.m, n = s.first;
-    operands o, ahead;
-    const int size = carve<N, SLICE>(p, FORWARD, buffer, &o);
-    bf16 *rounded = (bf16 *)(buffer + STAGES * size), *reads = rounded + SLICE * padded(N);
+    bf16 *rounded = (bf16 *)buffer, *reads = rounded + SLICE * padded(N);
     bf16 *D = reads + CHUNK * APART;
+    unsigned char *const stages = buffer + between_bytes<N, SLICE>();
     int64_t next = 0, slot = 0; /* the next step with a checkpoint, and that one's place */
 
-    send_for<N, SLICE>(p, o, FORWARD, 0, r);
+    for (int i = 0; i < p.stages - 1; i++) {
+        if (i < p.chunks)
+            send_for<N, SLICE>(p, stages, FORWARD, i, r);
+        cp_async_commit();
+    }
     slice<N, SLICE> S = load_slice<N, SLICE>(p, r, p.c.first, r.bh);
     for (int64_t chunk = 0; chunk < p.chunks; chunk++) {
         const place at = place_of(p, chunk, r.bh);
-        carve<N, SLICE>(p, FORWARD, buffer + chunk % STAGES * size, &o);
-        carve<N, SLICE>(p, FORWARD, buffer + (chunk + 1) % STAGES * size, &ahead);
+        const operands o = operands_of<N, SLICE>(p, FORWARD, stages, chunk);
         put_slice(p, r, rounded, (bf16 *)NULL, S);
         if (p.states)
             store_slice(p, r, p.states, at.item, S);
-        cp_async_wait<0>();
+        wait_for_one(p);
         __syncthreads();
-        if (chunk + 1 < p.chunks)
-            send_for<N, SLICE>(p, ahead, FORWARD, chunk + 1, r);
+        if (chunk + p.stages - 1 < p.chunks)
+            send_for<N, SLICE>(p, stages, FORWARD, chunk + p.stages - 1, r);
+        cp_async_commit();
 
         float sum[TILES][4] = {}, y[TILES][4] = {}, d[TILES][4] = {};
         multiply<RIGHT, TILES>(sum, o.X, padded(N), m, rounded, padded(N), n, 0, N);
@@ -767,24 +795,26 @@ __global__ void __launch_bounds__((shape<N, SLICE>::ALL), 128 / N) walk_backward
     const rows r = rows_of(p, SLICE);
     const share s = share_of(TILES), of_all = {s.m, r.first + s.first};
     const int m = s.m, n = s.first;
-    operands o, ahead;
-    const int size = carve<N, SLICE>(p, BACKWARD, buffer, &ahead);
-    bf16 *rounded = (bf16 *)(buffer + STAGES * size), *ddelta = rounded + SLICE * padded(N);
+    bf16 *rounded = (bf16 *)buffer, *ddelta = rounded + SLICE * padded(N);
     bf16 *minus_F = ddelta + CHUNK * APART;
+    unsigned char *const stages = buffer + between_bytes<N, SLICE>();
 
-    carve<N, SLICE>(p, BACKWARD, buffer + (p.chunks - 1) % STAGES * size, &ahead);
-    send_for<N, SLICE>(p, ahead, BACKWARD, p.chunks - 1, r);
+    for (int i = 1; i < p.stages; i++) {
+        if (i <= p.chunks)
+            send_for<N, SLICE>(p, stages, BACKWARD, p.chunks - i, r);
+        cp_async_commit();
+    }
     slice<N, SLICE> G = load_slice<N, SLICE>(p, r, p.c.dlast, r.bh);
     for (int64_t chunk = p.chunks - 1; chunk >= 0; chunk--) {
         const place at = place_of(p, chunk, r.bh);
-        carve<N, SLICE>(p, BACKWARD, buffer + chunk % STAGES * size, &o);
-        carve<N, SLICE>(p, BACKWARD, buffer + (chunk + 1) % STAGES * size, &ahead);
+        const operands o = operands_of<N, SLICE>(p, BACKWARD, stages, chunk);
         put_slice(p, r, rounded, p.dstates + at.item * p.c.M, G);
-        cp_async_wait<0>();
+        wait_for_one(p);
         through_gates<SLICE, shape<N, SLICE>::ALL>(o.dy, o.y);
         __syncthreads();
-        if (chunk > 0)
-            send_for<N, SLICE>(p, ahead, BACKWARD, chunk - 1, r);
+        if (chunk - p.stages + 1 >= 0)
+            send_for<N, SLICE>(p, stages, BACKWARD, chunk - p.stages + 1, r);
+        cp_async_commit();
 
         const float one = o.scales[m + line()].x, other = o.scales[m + line() + 8].x;
         float sum[TILES][4] = {}, E[TILES][4] = {}, F[TILES][4];
@@ -1111,10 +1141,11 @@ template <int N, int SLICE>
 static cudaError_t walk(plan p, enum pass pass)
 {
     operands o;
-    const int shared = STAGES * carve<N, SLICE>(p, pass, NULL, &o) + between_bytes<N, SLICE>();
+    const int each = carve<N, SLICE>(p, pass, NULL, &o), between = between_bytes<N, SLICE>();
+    p.stages = STAGES_MAX * each + between <= SHARED_MAX ? STAGES_MAX : 2;
     p.slices = (int)ceil_div(p.c.N, SLICE);
     return launch(pass == FORWARD ? walk_forward<N, SLICE> : walk_backward<N, SLICE>, p,
-                  p.c.BH * p.slices, shape<N, SLICE>::ALL, shared);
+                  p.c.BH * p.slices, shape<N, SLICE>::ALL, p.stages * each + between);
 }
 
 template <int N>

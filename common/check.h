@@ -104,7 +104,8 @@ int check_differences(const struct op *o, const struct frame *f, const struct te
 
 /* Nothing left unwritten, guard bands intact, two runs bit-equal, a reversed
  * batch gives the reversed result, later inputs do not change earlier
- * outputs, two runs that hand the state over equal one. */
+ * outputs, two runs that hand the state over equal one (bit by bit, but where
+ * the kernel takes steps together that the two part). */
 int check_properties(const struct call *c, const struct tensors *inputs,
                      const struct bounds *bounds, struct verdicts *list);
 /* Why k takes one of an identity's two sides not; or NULL. */

@@ -164,6 +164,9 @@ struct impl {
     /* An approximate instruction it uses and that one's relative error, or NULL, 0. */
     const char *approximates;
     double unit;
+    /* Steps that it takes together; 0: one by one.  Runs that are cut elsewhere then agree
+     * within their bounds, not bit by bit. */
+    int64_t chunk;
 };
 
 /* What a machine can do, as measured on it. */

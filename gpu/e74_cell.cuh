@@ -6,10 +6,14 @@
 #include "gpu/gpu.cuh"
 #include "common/ops/e74.h"
 
-extern "C" const struct impl e74_rows32, e74_rows16, e74_diagonal32, e74_diagonal16, e74_plain32,
-    e74_plain16;
-extern "C" const struct impl e74_narrow32, e74_narrow16;
-extern "C" const struct impl e74_rows32, e74_rows16, e74_norms32, e74_norms16;
+extern "C" {
+extern const struct impl e74_chunked16;
+extern const struct impl e74_narrow32, e74_narrow16;
+extern const struct impl e74_norms32, e74_norms16;
+extern const struct impl e74_rows32, e74_rows16;
+extern const struct impl e74_diagonal32, e74_diagonal16;
+extern const struct impl e74_plain32, e74_plain16;
+}
 
 /* A state is N rows of `columns` numbers, as in ref/e74_cell.c; `rows` of them
  * meet the same stretch of the keys, M numbers are a whole state. */

@@ -62,7 +62,7 @@ int gpu_probe(struct ceilings *to);
  * or extern "C". */
 #define GPU_IMPL(linkage, bits, T, kernel, name, idea, work, declines, approximates, unit)         \
     linkage const struct impl kernel##bits = {                                                     \
-        name, idea, {forward<T>, backward<T>}, work, declines, approximates, unit}
+        name, idea, {forward<T>, backward<T>}, work, declines, approximates, unit, 0}
 
 /* Export the list of an operation's kernels, best first, for table.c. */
 #define GPU_KERNEL_LIST(op, type, ...)                                                             \

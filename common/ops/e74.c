@@ -310,6 +310,16 @@ static double layer_products(const struct frame *f, enum pass p)
     "checkpoint_interval=9,64 checkpoint_dtype=bf16" d "; "                                      \
     "steps=70 batch=2 n_state=65 state=diagonal proj=full" d
 
+/* For kernels that take many steps at once: more than 64, at widths that they may divide their
+ * work by. */
+#define LONG_CASES                                                                               \
+    "; steps=70 batch=2 n_state=16 nonlin=linear proj=full,tied_kvq"                             \
+    "; steps=130 batch=1 n_state=16 nonlin=linear checkpoint_interval=20"                        \
+    "; steps=66 batch=2 n_state=48 nonlin=linear proj=tied_kq checkpoint_dtype=bf16,fp16"        \
+    "; steps=65 batch=3 n_state=32 nonlin=linear"                                                \
+    "; steps=65 batch=1 n_state=80 nonlin=linear proj=full"                                      \
+    "; steps=65 batch=2 n_state=80 nonlin=linear"
+
 #define BLOCK "state=blockdiag block_size=6 n_state=6 " SMALL
 #define FULL "state=full n_state=6 " SMALL
 #define FACTORED "state=lowrank rank=6 n_state=6 " SMALL
@@ -357,6 +367,7 @@ static const struct neutral cell_interval = {
     "checkpoint_interval",
     "1,7,32,40,100",
     "steps=40 batch=2 heads=2 n_state=4 state=full,diagonal " STATE_LISTS "; "
+    "steps=70 batch=1 n_state=16 state=full nonlin=linear; "
     "steps=40 batch=2 heads=2 n_state=4 state=full nonlin=tanh,frobnorm proj=full z_mod=full; "
     "steps=40 batch=2 heads=2 n_state=6 block_size=3 state=blockdiag " STATE_LISTS "; "
     "steps=40 batch=2 heads=2 n_state=4 rank=3 state=lowrank " STATE_LISTS,
@@ -378,7 +389,7 @@ const struct op op_e74_cell = {
     .axis = axes,
     .arg = cell_args,
     .n_args = N_ARGS(e74_cell),
-    .cases = CELL_CASES(""),
+    .cases = CELL_CASES("") LONG_CASES,
     .identity = cell_identities,
     .n_identities = COUNT(cell_identities),
     .neutral = &cell_interval,

@@ -1,0 +1,1222 @@
+/* e74_cell, kernel `chunked`: f = linear on tensor cores, CHUNK steps at once.
+ *
+ * Within a chunk that begins with state S, with r = 1 / (|k| + eps), x = k, or
+ * z k where there is a z, and u = r x, the steps are a triangular system:
+ *
+ *     delta_t = v_t - r_t S x_t - sum over s < t of A_ts delta_s
+ *     A = strictly lower part of (r X) (r K)^T
+ *     M = (1 + A)^-1,  P = lower part of Q K^T
+ *     Delta = M (V - r X S^T),  D = r Delta
+ *     Y = Q S^T + P D,  S <- S + D^T K
+ *
+ * k, q, v are never scaled, so that they are exact as bf16; S, M, P and what is
+ * made of them are rounded to bf16 where they are factors, and sums are float.
+ * With G = dL/dS after the chunk and dY = dout (y silu(y))':
+ *
+ *     E = M^T (r (P^T dY + K G^T)) = dV,  F = r E
+ *     G <- G + dY^T Q - F^T X
+ *     p = lower part of dY D^T,  a = strictly lower part of -F D^T
+ *     dQ = dY S + p K,  r dU = -F S + a K,  r dK^ = D G + p^T Q + a^T X
+ *
+ * Where q is k, r P r is 1 + A, but for eps on the diagonal, so that dY^T Q and
+ * dY's share of F^T X are equal: neither is computed, since their difference's
+ * error would be larger than G, of which then only dS_T's share is left:
+ *
+ *     E = dY / r + M^T (r K G^T - ((1 - r^2 |k|^2) / r) dY)
+ *
+ * factor() makes M, P, r and X of all chunks side by side.  Then a block walks
+ * one (sequence, head) and SLICE rows of its state, which never meet other
+ * rows, through the chunks, its state in the accumulators of its warps: three
+ * short products a chunk are the chain.  Backward walks G from the end, and
+ * finish() makes the keys' gradients of all chunks side by side: they need
+ * the state before each chunk, which is a checkpoint where CHUNK is a multiple
+ * of the interval, else forward's walk is repeated; its bits are the same.
+ *
+ * Bound by memory where there are many rows, else by the chain. */
+#include "gpu/e74_cell.cuh"
+#include "gpu/tiles.cuh"
+
+enum {
+    CHUNK = 64,
+    THREADS = 128, /* a warp for each strip of 16 steps */
+#ifdef CUDA_EMULATE
+    BLOCKS_MIN = 3, /* so that small cases meet all lengths of a slice */
+#else
+    BLOCKS_MIN = 128, /* slices become shorter until there are as many walkers */
+#endif
+    STAGES_MAX = 3, /* chunks in a walker's shared memory: this one, and those on their way */
+    SHARED_MAX = 227 * 1024,
+    WIDTH = CHUNK + 8 /* padded(CHUNK) */
+};
+
+struct plan {
+    call c;
+    int64_t chunks;
+    int slices;     /* blocks that share a state */
+    int stages;     /* as many as there is room for, 2 or 3 */
+    bf16 *factors;  /* [chunks][BH][M P][CHUNK][CHUNK] */
+    float2 *scales; /* [chunks][BH][CHUNK]: r, and r / |k| */
+    bf16 *x;        /* [T][BH][N]: k, or z k */
+    float *states;  /* [chunks][BH][N][N] before each chunk; NULL: none are wanted */
+    bf16 *dstates;  /* the same of G, after each */
+    float *dv;      /* [T][BH][N]: where v is k */
+};
+
+/* Steps, and one (sequence, head). */
+struct place {
+    int64_t t, bh, item; /* the first step; the item among chunks x BH */
+    int steps;
+};
+
+static __device__ __forceinline__ place place_of(const plan &p, int64_t chunk, int64_t bh)
+{
+    const int64_t t = chunk * CHUNK;
+    return {t, bh, chunk * p.c.BH + bh, (int)min((int64_t)CHUNK, p.c.T - t)};
+}
+
+/* Where its vectors begin in a tensor [T][BH][N]; those of the next step are
+ * BH * N further. */
+static __device__ __forceinline__ int64_t start(const plan &p, const place &at)
+{
+    return (at.t * p.c.BH + at.bh) * p.c.N;
+}
+
+static __host__ __device__ __forceinline__ bool tied_q(const plan &p)
+{
+    return p.c.q == p.c.k;
+}
+
+static __device__ __forceinline__ int warp(void)
+{
+    return threadIdx.x / 32;
+}
+
+/* ---- from global memory ---- */
+
+/* Eight numbers of a matrix of CHUNK rows that thread threadIdx.x + i takes. */
+template <int COLUMNS>
+static __device__ __forceinline__ void eight_of(int i, int *row, int *column)
+{
+    *row = i / (COLUMNS / 8);
+    *column = i % (COLUMNS / 8) * 8;
+}
+
+/* CHUNK rows to shared memory, zeros where there are no more rows or columns;
+ * the same eight numbers to each thread as by eight_of(). */
+template <int COLUMNS, int ALL>
+static __device__ __forceinline__ void bring(bf16 *to, const bf16 *from, int64_t apart, int rows,
+                                             int columns)
+{
+    constexpr int EACH = COLUMNS / 8, ROWS = ALL / EACH;
+    const int first = threadIdx.x / EACH, column = threadIdx.x % EACH * 8;
+    const bf16 *at = from + first * apart + column;
+
+    to += first * padded(COLUMNS) + column;
+    UNROLL(8)
+    for (int i = 0; i < CHUNK / ROWS; i++, at += ROWS * apart) {
+        const bool any = first + i * ROWS < rows && column < columns;
+        cp_async16(to + i * ROWS * padded(COLUMNS), any ? at : from, any ? 16 : 0);
+    }
+}
+
+template <int COLUMNS, int ALL>
+static __device__ __forceinline__ void bring_steps(const plan &p, const place &at, bf16 *to,
+                                                   const void *from, int first)
+{
+    bring<COLUMNS, ALL>(to, (const bf16 *)from + start(p, at) + first, p.c.BH * p.c.N, at.steps,
+                        p.c.N - first);
+}
+
+static __device__ __forceinline__ const bf16 *factors_of(const plan &p, const place &at, int which)
+{
+    return p.factors + (2 * at.item + which) * CHUNK * CHUNK;
+}
+
+static __device__ __forceinline__ void bring_scales(const plan &p, const place &at, float2 *to)
+{
+    if (threadIdx.x < CHUNK / 2)
+        cp_async16(to + 2 * threadIdx.x, p.scales + at.item * CHUNK + 2 * threadIdx.x);
+}
+
+/* ---- M, P and r of a chunk ---- */
+
+enum { INVERSE = 16 + 8 /* padded(16) */ };
+
+/* One 16 x 16 block on the diagonal of 1 + A, inverted: a thread a column. */
+static __device__ void invert_block(const float *A, float *inverse)
+{
+    const int column = threadIdx.x % 32;
+    float x[16];
+    if (column >= 16)
+        return;
+    UNROLL(16)
+    for (int i = 0; i < 16; i++) {
+        x[i] = i == column ? 1 : 0;
+        UNROLL(16)
+        for (int k = 0; k < i; k++)
+            x[i] = fmaf(-A[i * WIDTH + k], x[k], x[i]);
+        inverse[i * INVERSE + column] = x[i];
+    }
+}
+
+/* A 16 x 16 block of floats in shared memory as a left factor, flipped. */
+static __device__ split take_flipped(const float *block, int apart)
+{
+    split s;
+    for (int i = 0; i < 4; i++) {
+        const float *at = block + (pair() + i / 2 * 8) * apart + line() + i % 2 * 8;
+        split_pair(at[0], at[apart], &s.high[i], &s.low[i]);
+    }
+    return s;
+}
+
+/* Column j of the 16 x 16 blocks of M, by warp j: from the diagonal down,
+ * M_ij = -M_ii sum over k of A_ik M_kj.  It is kept flipped, because sums in
+ * the order that mma leaves them in can be the next product's left factor. */
+static __device__ void invert_column(const float *A, const float *inverses, bf16 *M)
+{
+    const int j = warp();
+    split N[4];
+
+    for (int row = threadIdx.x % 32; row < 16 * j; row += 32)
+        for (int column = 0; column < 16; column += 2)
+            *(unsigned *)(M + row * WIDTH + 16 * j + column) = 0;
+    const float *diagonal = inverses + j * 16 * INVERSE;
+    for (int i = threadIdx.x % 32; i < 256; i += 32)
+        store(M + (16 * j + i / 16) * WIDTH + 16 * j + i % 16, diagonal[i / 16 * INVERSE + i % 16]);
+    N[0] = take_flipped(diagonal, INVERSE);
+    UNROLL(4)
+    for (int e = 1; e < 4; e++) {
+        const int i = j + e;
+        if (i >= 4)
+            break;
+        float sum[2][4] = {}, block[2][4] = {};
+        UNROLL(4)
+        for (int d = 0; d < e; d++)
+            multiply_split(sum, N[d], A + 16 * i * WIDTH + 16 * (j + d), WIDTH);
+        multiply_split(block, as_left(sum), inverses + i * 16 * INVERSE, INVERSE);
+        for (int n = 0; n < 8; n++)
+            block[n / 4][n % 4] = -block[n / 4][n % 4];
+        N[e] = as_left(block);
+        for (int n = 0; n < 8; n++) {
+            const int row = 8 * (n / 4) + pair() + n % 2, column = line() + n % 4 / 2 * 8;
+            store(M + (16 * i + row) * WIDTH + 16 * j + column, block[n / 4][n % 4]);
+        }
+    }
+}
+
+/* r and r / |k| of all steps, two threads each. */
+template <int N>
+static __device__ void find_scales(const bf16 *K, float2 *scales)
+{
+    const bf16 *k = K + threadIdx.x / 2 * padded(N);
+    float squares = 0;
+    for (int i = threadIdx.x % 2; i < N / 2; i += 2) {
+        const unsigned both = *(const unsigned *)(k + 2 * i);
+        squares = fmaf(first_of(both), first_of(both), squares);
+        squares = fmaf(second_of(both), second_of(both), squares);
+    }
+    squares += __shfl_xor_sync(0xffffffff, squares, 1);
+    const float length = sqrtf(squares), r = 1 / (length + (float)E74_EPSILON);
+    if (threadIdx.x % 2 == 0)
+        scales[threadIdx.x / 2] = {r, length > 0 ? r / length : 0};
+}
+
+/* The warp's strip of (r X) (r K)^T, strictly below the diagonal. */
+static __device__ void put_A(float *A, const float (*sum)[4], const float2 *scales)
+{
+    UNROLL(32)
+    for (int i = 0; i < CHUNK / 2; i++) {
+        const int t = 16 * warp() + line() + i / 2 % 2 * 8, s = i / 4 * 8 + pair() + i % 2;
+        A[t * WIDTH + s] = s < t ? sum[i / 4][i % 4] * scales[t].x * scales[s].x : 0;
+    }
+}
+
+/* The strip from row m, column `first` of a square, all zero above its
+ * diagonal; STRICTLY: on it as well. */
+template <bool STRICTLY, int TILES>
+static __device__ __forceinline__ void cut_triangle(float (*sum)[4], int m, int first)
+{
+    UNROLL(32)
+    for (int i = 0; i < 4 * TILES; i++) {
+        const int t = m + line() + i / 2 % 2 * 8, s = first + i / 4 * 8 + pair() + i % 2;
+        if (STRICTLY ? s >= t : s > t)
+            sum[i / 4][i % 4] = 0;
+    }
+}
+
+template <int N>
+static constexpr int factor_bytes(void)
+{
+    return 3 * CHUNK * padded(N) * sizeof(bf16) +
+           (CHUNK * WIDTH + 4 * 16 * INVERSE + 2 * CHUNK) * sizeof(float);
+}
+
+template <int N>
+__global__ void __launch_bounds__(THREADS, 2) factor(plan p)
+{
+    extern __shared__ __align__(16) unsigned char buffer[];
+    const place at = place_of(p, blockIdx.x / p.c.BH, blockIdx.x % p.c.BH);
+    bf16 *K = (bf16 *)buffer, *Q = K + CHUNK * padded(N), *Z = Q + CHUNK * padded(N);
+    bf16 *X = p.c.z ? Z : K, *M = K, *P = Q;
+    float *A = (float *)(Z + CHUNK * padded(N)), *inverses = A + CHUNK * WIDTH;
+    float2 *scales = (float2 *)(inverses + 4 * 16 * INVERSE);
+
+    bring_steps<N, THREADS>(p, at, K, p.c.k, 0);
+    bring_steps<N, THREADS>(p, at, Q, p.c.q, 0);
+    if (p.c.z)
+        bring_steps<N, THREADS>(p, at, Z, p.c.z, 0);
+    cp_async_commit();
+    cp_async_wait<0>();
+    for (int i = threadIdx.x; p.c.z && i < CHUNK * N / 8; i += THREADS) {
+        int row, column;
+        eight_of<N>(i, &row, &column);
+        const bf16 *k = K + row * padded(N) + column;
+        bf16 *x = X + row * padded(N) + column;
+        for (int j = 0; j < 8; j += 2)
+            *(unsigned *)(x + j) =
+                pack(load(k + j) * load(x + j), load(k + j + 1) * load(x + j + 1));
+        if (row < at.steps && column < p.c.N)
+            *(uint4 *)(p.x + start(p, at) + row * p.c.BH * p.c.N + column) = *(const uint4 *)x;
+    }
+    __syncthreads();
+
+    find_scales<N>(K, scales);
+    float a[CHUNK / 8][4] = {}, q[CHUNK / 8][4] = {};
+    multiply<RIGHT, CHUNK / 8>(a, X, padded(N), 16 * warp(), K, padded(N), 0, 0, N);
+    multiply<RIGHT, CHUNK / 8>(q, Q, padded(N), 16 * warp(), K, padded(N), 0, 0, N);
+    __syncthreads();
+    put_A(A, a, scales);
+    cut_triangle<false, CHUNK / 8>(q, 16 * warp(), 0);
+    put_strip<CHUNK / 8>(P, WIDTH, 16 * warp(), 0, q);
+    if (threadIdx.x < CHUNK)
+        p.scales[at.item * CHUNK + threadIdx.x] = scales[threadIdx.x];
+    __syncwarp(); /* a warp's block on the diagonal is in its own strip */
+    invert_block(A + 16 * warp() * (WIDTH + 1), inverses + warp() * 16 * INVERSE);
+    __syncthreads();
+    invert_column(A, inverses, M);
+    __syncthreads();
+    for (int i = threadIdx.x; i < 2 * CHUNK * CHUNK / 8; i += THREADS) {
+        int row, column;
+        eight_of<CHUNK>(i, &row, &column);
+        const bf16 *from = row < CHUNK ? M + row * WIDTH : P + (row - CHUNK) * WIDTH;
+        *(uint4 *)(p.factors + 2 * at.item * CHUNK * CHUNK + 8 * i) =
+            *(const uint4 *)(from + column);
+    }
+}
+
+/* ---- a walker's state and operands ---- */
+
+/* Of a walker: the state's columns are spread over the warps, each has a RUN of
+ * them; of a chunk's steps each warp makes TILES tiles of a strip. */
+template <int N, int SLICE>
+struct shape {
+    static constexpr int WARPS = N * SLICE > 64 * 64 ? 8 : 4, ALL = 32 * WARPS;
+    static constexpr int RUN = N / WARPS, TILES = SLICE / 8 / (WARPS / 4);
+};
+
+/* SLICE rows of a state, as a thread has them. */
+template <int N, int SLICE>
+struct slice {
+    float x[SLICE / 16][shape<N, SLICE>::RUN / 8][4];
+};
+
+/* A warp's share of a chunk's rows: its steps from m, and its columns. */
+struct share {
+    int m, first;
+};
+
+static __device__ __forceinline__ share share_of(int tiles)
+{
+    return {warp() % 4 * 16, warp() / 4 * 8 * tiles};
+}
+
+/* Which state, and the first of its rows. */
+struct rows {
+    int64_t bh;
+    int first;
+};
+
+static __device__ __forceinline__ rows rows_of(const plan &p, int count)
+{
+    return {blockIdx.x / p.slices, (int)(blockIdx.x % p.slices) * count};
+}
+
+/* A thread has so many pairs of neighbouring numbers of it. */
+template <int N, int SLICE>
+static constexpr __host__ __device__ int pairs(void)
+{
+    return SLICE / 16 * (shape<N, SLICE>::RUN / 8) * 2;
+}
+
+template <int N, int SLICE>
+static __device__ __forceinline__ float *nth_pair(slice<N, SLICE> &S, int i)
+{
+    constexpr int TILES = shape<N, SLICE>::RUN / 8;
+    return S.x[i / 2 / TILES][i / 2 % TILES] + i % 2 * 2;
+}
+
+/* Pair i's place in the slice. */
+template <int N, int SLICE>
+static __device__ __forceinline__ int pair_row(int i)
+{
+    return i / 2 / (shape<N, SLICE>::RUN / 8) * 16 + i % 2 * 8 + line();
+}
+
+template <int N, int SLICE>
+static __device__ __forceinline__ int pair_column(int i)
+{
+    constexpr int RUN = shape<N, SLICE>::RUN;
+    return warp() * RUN + i / 2 % (RUN / 8) * 8 + pair();
+}
+
+/* Pair i's place in its state; -1 where that has no such row or column. */
+template <int N, int SLICE>
+static __device__ __forceinline__ int pair_element(const plan &p, const rows &r, int i)
+{
+    const int row = r.first + pair_row<N, SLICE>(i), column = pair_column<N, SLICE>(i);
+    return row < p.c.N && column < p.c.N ? row * p.c.N + column : -1;
+}
+
+/* `state` is a state's place among those of its kind: one for each (sequence,
+ * head), for each of a checkpoint's, for each of a chunk's. */
+template <int N, int SLICE>
+static __device__ slice<N, SLICE> load_slice(const plan &p, const rows &r, const float *states,
+                                             int64_t state)
+{
+    slice<N, SLICE> S;
+    UNROLL(32)
+    for (int i = 0; i < pairs<N, SLICE>(); i++) {
+        const int e = pair_element<N, SLICE>(p, r, i);
+        const float2 both = e < 0 ? float2{0, 0} : *(const float2 *)(states + state * p.c.M + e);
+        nth_pair(S, i)[0] = both.x;
+        nth_pair(S, i)[1] = both.y;
+    }
+    return S;
+}
+
+template <int N, int SLICE>
+static __device__ __forceinline__ void store_slice(const plan &p, const rows &r, float *states,
+                                                   int64_t state, slice<N, SLICE> &S)
+{
+    UNROLL(32)
+    for (int i = 0; i < pairs<N, SLICE>(); i++) {
+        const int e = pair_element<N, SLICE>(p, r, i);
+        if (e >= 0)
+            *(float2 *)(states + state * p.c.M + e) = {nth_pair(S, i)[0], nth_pair(S, i)[1]};
+    }
+}
+
+/* Two numbers of a checkpoint. */
+static __device__ __forceinline__ void keep_pair(const plan &p, int64_t state, int e,
+                                                 const float *x)
+{
+    if (e < 0)
+        return;
+    if (p.c.kept == KEPT_F32) {
+        *(float2 *)((float *)p.c.checkpoints + state * p.c.M + e) = {x[0], x[1]};
+    } else {
+        put_kept(p.c, state, e, x[0]);
+        put_kept(p.c, state, e + 1, x[1]);
+    }
+}
+
+template <int N, int SLICE>
+static __device__ __forceinline__ void keep_slice(const plan &p, const rows &r, int64_t state,
+                                                  slice<N, SLICE> &S)
+{
+    UNROLL(32)
+    for (int i = 0; i < pairs<N, SLICE>(); i++)
+        keep_pair(p, state, pair_element<N, SLICE>(p, r, i), nth_pair(S, i));
+}
+
+/* To shared memory as a factor, and to global memory where that is given. */
+template <int N, int SLICE>
+static __device__ __forceinline__ void put_slice(const plan &p, const rows &r, bf16 *to,
+                                                 bf16 *state, slice<N, SLICE> &S)
+{
+    UNROLL(32)
+    for (int i = 0; i < pairs<N, SLICE>(); i++) {
+        const unsigned both = pack(nth_pair(S, i)[0], nth_pair(S, i)[1]);
+        const int e = state ? pair_element<N, SLICE>(p, r, i) : -1;
+        *(unsigned *)(to + pair_row<N, SLICE>(i) * padded(N) + pair_column<N, SLICE>(i)) = both;
+        if (e >= 0)
+            *(unsigned *)(state + e) = both;
+    }
+}
+
+/* S += the sum of left_t right_t^T over the 16 steps from k on. */
+template <int N, int SLICE>
+static __device__ __forceinline__ void add_steps(slice<N, SLICE> &S, const bf16 *left,
+                                                 const bf16 *right, int k)
+{
+    constexpr int RUN = shape<N, SLICE>::RUN;
+    unsigned b[RUN / 16][4];
+    UNROLL(2)
+    for (int n = 0; n < RUN / 16; n++)
+        take_right<false>(b[n], right, padded(N), k, warp() * RUN + 16 * n);
+    UNROLL(4)
+    for (int m = 0; m < SLICE / 16; m++) {
+        unsigned a[4];
+        take_left<true>(a, left, padded(SLICE), 16 * m, k);
+        UNROLL(2)
+        for (int n = 0; n < RUN / 16; n++) {
+            mma_bf16(S.x[m][2 * n], a, b[n]);
+            mma_bf16(S.x[m][2 * n + 1], a, b[n] + 2);
+        }
+    }
+}
+
+/* A checkpoint after `some` of these steps; S stays.  Rare, so one tile at a
+ * time, in few registers. */
+template <int N, int SLICE>
+static __device__ __forceinline__ void keep_between(const plan &p, const rows &r, int64_t state,
+                                                    const slice<N, SLICE> &S, const bf16 *left,
+                                                    const bf16 *right, int k, int some)
+{
+    constexpr int RUN = shape<N, SLICE>::RUN;
+    UNROLL(32)
+    for (int i = 0; i < pairs<N, SLICE>(); i += 2) {
+        const int m = i / 2 / (RUN / 8), n = i / 2 % (RUN / 8);
+        unsigned a[4], b[4];
+        float sum[4];
+        take_left<true>(a, left, padded(SLICE), 16 * m, k);
+        take_right<false>(b, right, padded(N), k, warp() * RUN + n / 2 * 16);
+        UNROLL(4)
+        for (int j = 0; j < 4; j++) {
+            const int step = pair() + j / 2 * 8;
+            a[j] &= (step < some ? 0xffff : 0) | (step + 1 < some ? 0xffff0000 : 0);
+            sum[j] = S.x[m][n][j];
+        }
+        mma_bf16(sum, a, b + n % 2 * 2);
+        keep_pair(p, state, pair_element<N, SLICE>(p, r, i), sum);
+        keep_pair(p, state, pair_element<N, SLICE>(p, r, i + 1), sum + 2);
+    }
+}
+
+/* What a walker needs of a chunk. */
+struct operands {
+    bf16 *K, *X, *Q;  /* [CHUNK][N] */
+    bf16 *M, *P;      /* [CHUNK][CHUNK] */
+    bf16 *v, *y, *dy; /* [CHUNK][SLICE]: v forward; y and dout, then dY, backward */
+    float2 *scales;   /* [CHUNK] */
+};
+
+/* Returns the bytes it takes. */
+template <int N, int SLICE>
+static __host__ __device__ int carve(const plan &p, enum pass pass, unsigned char *from,
+                                     operands *o)
+{
+    const int keys = CHUNK * padded(N), square = CHUNK * WIDTH, values = CHUNK * padded(SLICE);
+    bf16 *at = (bf16 *)from;
+
+    o->K = at, at += keys;
+    o->Q = tied_q(p) ? o->K : at, at += tied_q(p) ? 0 : keys;
+    o->M = at, at += square;
+    o->P = at, at += square;
+    o->v = o->y = at, at += values;
+    o->dy = at, at += pass == BACKWARD ? values : 0;
+    o->scales = (float2 *)at, at += CHUNK * (sizeof(float2) / sizeof(bf16));
+    o->X = p.c.z ? at : o->K, at += p.c.z ? keys : 0;
+    return (int)((unsigned char *)at - from);
+}
+
+/* The state as a factor, and two matrices between the products. */
+template <int N, int SLICE>
+static constexpr __host__ __device__ int between_bytes(void)
+{
+    return (SLICE * padded(N) + 2 * CHUNK * padded(SLICE)) * (int)sizeof(bf16);
+}
+
+/* A chunk's place in a walker's shared memory. */
+template <int N, int SLICE>
+static __device__ __forceinline__ operands operands_of(const plan &p, enum pass pass,
+                                                       unsigned char *buffer, int64_t chunk)
+{
+    operands o;
+    const int size = carve<N, SLICE>(p, pass, buffer, &o);
+    carve<N, SLICE>(p, pass, buffer + (unsigned)chunk % (unsigned)p.stages * size, &o);
+    return o;
+}
+
+template <int N, int SLICE>
+static __device__ __forceinline__ void send_for(const plan &p, unsigned char *buffer,
+                                                enum pass pass, int64_t chunk, const rows &r)
+{
+    const operands o = operands_of<N, SLICE>(p, pass, buffer, chunk);
+    constexpr int ALL = shape<N, SLICE>::ALL;
+    const place at = place_of(p, chunk, r.bh);
+
+    bring_steps<N, ALL>(p, at, o.K, p.c.k, 0);
+    if (!tied_q(p))
+        bring_steps<N, ALL>(p, at, o.Q, p.c.q, 0);
+    if (p.c.z)
+        bring_steps<N, ALL>(p, at, o.X, p.x, 0);
+    bring<CHUNK, ALL>(o.M, factors_of(p, at, 0), CHUNK, CHUNK, CHUNK);
+    bring<CHUNK, ALL>(o.P, factors_of(p, at, 1), CHUNK, CHUNK, CHUNK);
+    if (pass == FORWARD) {
+        bring_steps<SLICE, ALL>(p, at, o.v, p.c.v, r.first);
+    } else {
+        bring_steps<SLICE, ALL>(p, at, o.y, p.c.y, r.first);
+        bring_steps<SLICE, ALL>(p, at, o.dy, p.c.dout, r.first);
+    }
+    bring_scales(p, at, o.scales);
+}
+
+/* The next chunks are under way, but this one is there. */
+static __device__ __forceinline__ void wait_for_one(const plan &p)
+{
+    if (p.stages == STAGES_MAX)
+        cp_async_wait<STAGES_MAX - 2>();
+    else
+        cp_async_wait<0>();
+}
+
+/* A strip's rows, each times its own number. */
+template <int TILES>
+static __device__ __forceinline__ void scale_rows(float (*sum)[4], float one, float other)
+{
+    UNROLL(8)
+    for (int tile = 0; tile < TILES; tile++) {
+        sum[tile][0] *= one, sum[tile][1] *= one;
+        sum[tile][2] *= other, sum[tile][3] *= other;
+    }
+}
+
+/* The same from row m of a chunk, times r. */
+template <int TILES>
+static __device__ __forceinline__ void scale_rows(float (*sum)[4], const float2 *scales, int m)
+{
+    scale_rows<TILES>(sum, scales[m + line()].x, scales[m + line() + 8].x);
+}
+
+/* Pair i of a thread's part of a strip: its numbers, its place in a matrix of
+ * CHUNK rows in shared memory, and that in a tensor [T][BH][N], -1 if there is
+ * no such step or column. */
+static __device__ __forceinline__ float *strip_pair(float (*sum)[4], int i)
+{
+    return sum[i / 2] + i % 2 * 2;
+}
+
+static __device__ __forceinline__ unsigned shared_pair(const bf16 *A, int apart, const share &s,
+                                                       int i)
+{
+    const int row = s.m + line() + i % 2 * 8, column = s.first + i / 2 * 8 + pair();
+    return *(const unsigned *)(A + row * apart + column);
+}
+
+static __device__ __forceinline__ int64_t tensor_pair(const plan &p, const place &at,
+                                                      const share &s, int i)
+{
+    const int t = s.m + line() + i % 2 * 8, column = s.first + i / 2 * 8 + pair();
+    return t < at.steps && column < p.c.N ? start(p, at) + t * p.c.BH * p.c.N + column : -1;
+}
+
+static __device__ __forceinline__ unsigned load_pair(const void *tensor, int64_t e)
+{
+    return *(const unsigned *)((const bf16 *)tensor + e);
+}
+
+static __device__ __forceinline__ void store_pair(void *tensor, int64_t e, float one, float other)
+{
+    *(unsigned *)((bf16 *)tensor + e) = pack(one, other);
+}
+
+/* ---- forward ---- */
+
+/* From X S^T to V - r X S^T, for the warp's strip. */
+template <int TILES>
+static __device__ __forceinline__ void subtract_from_v(float (*sum)[4], const operands &o,
+                                                       int apart)
+{
+    const share s = share_of(TILES);
+    scale_rows<TILES>(sum, o.scales, s.m);
+    UNROLL(16)
+    for (int i = 0; i < 2 * TILES; i++) {
+        const unsigned v = shared_pair(o.v, apart, s, i);
+        float *x = strip_pair(sum, i);
+        x[0] = first_of(v) - x[0];
+        x[1] = second_of(v) - x[1];
+    }
+}
+
+static __device__ __forceinline__ float sigmoid(float y)
+{
+    return reciprocal(1 + exp2_approx(-1.44269504f * y));
+}
+
+template <int TILES>
+static __device__ __forceinline__ void put_outputs(const plan &p, const place &at, const share &s,
+                                                   float (*y)[4])
+{
+    UNROLL(16)
+    for (int i = 0; i < 2 * TILES; i++) {
+        const int64_t e = tensor_pair(p, at, s, i);
+        const float one = strip_pair(y, i)[0], other = strip_pair(y, i)[1];
+        if (e < 0)
+            continue;
+        store_pair(p.c.y, e, one, other);
+        store_pair(p.c.out, e, one * one * sigmoid(one), other * other * sigmoid(other));
+    }
+}
+
+/* With p.states it leaves those, just as they were in forward, and no more. */
+template <int N, int SLICE>
+__global__ void __launch_bounds__((shape<N, SLICE>::ALL), 128 / N) walk_forward(plan p)
+{
+    extern __shared__ __align__(16) unsigned char buffer[];
+    constexpr int TILES = shape<N, SLICE>::TILES, APART = padded(SLICE);
+    const rows r = rows_of(p, SLICE);
+    const share s = share_of(TILES), of_all = {s.m, r.first + s.first};
+    const int m = s.m, n = s.first;
+    bf16 *rounded = (bf16 *)buffer, *reads = rounded + SLICE * padded(N);
+    bf16 *D = reads + CHUNK * APART;
+    unsigned char *const stages = buffer + between_bytes<N, SLICE>();
+    int64_t next = 0, slot = 0; /* the next step with a checkpoint, and that one's place */
+
+    for (int i = 0; i < p.stages - 1; i++) {
+        if (i < p.chunks)
+            send_for<N, SLICE>(p, stages, FORWARD, i, r);
+        cp_async_commit();
+    }
+    slice<N, SLICE> S = load_slice<N, SLICE>(p, r, p.c.first, r.bh);
+    for (int64_t chunk = 0; chunk < p.chunks; chunk++) {
+        const place at = place_of(p, chunk, r.bh);
+        const operands o = operands_of<N, SLICE>(p, FORWARD, stages, chunk);
+        put_slice(p, r, rounded, (bf16 *)NULL, S);
+        if (p.states)
+            store_slice(p, r, p.states, at.item, S);
+        wait_for_one(p);
+        __syncthreads();
+        if (chunk + p.stages - 1 < p.chunks)
+            send_for<N, SLICE>(p, stages, FORWARD, chunk + p.stages - 1, r);
+        cp_async_commit();
+
+        float sum[TILES][4] = {}, y[TILES][4] = {}, d[TILES][4] = {};
+        multiply<RIGHT, TILES>(sum, o.X, padded(N), m, rounded, padded(N), n, 0, N);
+        subtract_from_v<TILES>(sum, o, APART);
+        put_strip<TILES>(reads, APART, m, n, sum);
+        __syncthreads();
+        multiply<NEITHER, TILES>(d, o.M, WIDTH, m, reads, APART, n, 0, m + 16);
+        scale_rows<TILES>(d, o.scales, m);
+        put_strip<TILES>(D, APART, m, n, d);
+        multiply<RIGHT, TILES>(y, o.Q, padded(N), m, rounded, padded(N), n, 0, N);
+        __syncthreads();
+        for (int k = 0; k < CHUNK; k += 16) {
+            for (; !p.states && next < min(at.t + k + 16, p.c.T); next += p.c.K, slot++) {
+                const int64_t state = slot * p.c.BH + r.bh;
+                if (next == at.t + k)
+                    keep_slice(p, r, state, S);
+                else
+                    keep_between(p, r, state, S, D, o.K, k, (int)(next - at.t - k));
+            }
+            add_steps(S, D, o.K, k);
+        }
+        if (p.states)
+            continue;
+        multiply<NEITHER, TILES>(y, o.P, WIDTH, m, D, APART, n, 0, m + 16);
+        put_outputs<TILES>(p, at, of_all, y);
+    }
+    if (!p.states)
+        store_slice(p, r, p.c.last, r.bh, S);
+}
+
+/* ---- backward ---- */
+
+/* sum += the strip's rows of A, each times its own number. */
+template <int TILES>
+static __device__ __forceinline__ void add_rows(float (*sum)[4], const bf16 *A, int apart,
+                                                float one, float other)
+{
+    const share s = share_of(TILES);
+    UNROLL(16)
+    for (int i = 0; i < 2 * TILES; i++) {
+        const unsigned x = shared_pair(A, apart, s, i);
+        const float times = i % 2 ? other : one;
+        float *to = strip_pair(sum, i);
+        to[0] = fmaf(times, first_of(x), to[0]);
+        to[1] = fmaf(times, second_of(x), to[1]);
+    }
+}
+
+/* (1 - r^2 |k|^2) / r, less its sign: what the diagonal of r P r lacks to 1. */
+static __device__ __forceinline__ float short_of_one(float r)
+{
+    return (float)E74_EPSILON * fmaf((float)E74_EPSILON, r, -2.0f);
+}
+
+/* E is dv: to global memory, in float where v is k and more is to be added. */
+template <int TILES>
+static __device__ __forceinline__ void put_dv(const plan &p, const place &at, const share &s,
+                                              float (*E)[4])
+{
+    UNROLL(16)
+    for (int i = 0; i < 2 * TILES; i++) {
+        const int64_t e = tensor_pair(p, at, s, i);
+        const float one = strip_pair(E, i)[0], other = strip_pair(E, i)[1];
+        if (e >= 0 && p.dv)
+            *(float2 *)(p.dv + e) = {one, other};
+        else if (e >= 0)
+            store_pair(p.c.dv, e, one, other);
+    }
+}
+
+/* Eight dout in shared memory become dY. */
+static __device__ __forceinline__ void through_gate(bf16 *dout, const bf16 *y)
+{
+    UNROLL(4)
+    for (int i = 0; i < 8; i += 2) {
+        float dy[2];
+        for (int j = 0; j < 2; j++) {
+            const float yi = load(y + i + j), gate = sigmoid(yi);
+            dy[j] = load(dout + i + j) * yi * gate * fmaf(yi, 1 - gate, 2.0f);
+        }
+        *(unsigned *)(dout + i) = pack(dy[0], dy[1]);
+    }
+}
+
+/* Of all dout in shared memory, those that this thread has sent for. */
+template <int COLUMNS, int ALL>
+static __device__ __forceinline__ void through_gates(bf16 *dout, const bf16 *y)
+{
+    UNROLL(8)
+    for (int i = threadIdx.x; i < CHUNK * COLUMNS / 8; i += ALL) {
+        int row, column;
+        eight_of<COLUMNS>(i, &row, &column);
+        through_gate(dout + row * padded(COLUMNS) + column, y + row * padded(COLUMNS) + column);
+    }
+}
+
+template <int N, int SLICE>
+__global__ void __launch_bounds__((shape<N, SLICE>::ALL), 128 / N) walk_backward(plan p)
+{
+    extern __shared__ __align__(16) unsigned char buffer[];
+    constexpr int TILES = shape<N, SLICE>::TILES, APART = padded(SLICE);
+    const rows r = rows_of(p, SLICE);
+    const share s = share_of(TILES), of_all = {s.m, r.first + s.first};
+    const int m = s.m, n = s.first;
+    bf16 *rounded = (bf16 *)buffer, *ddelta = rounded + SLICE * padded(N);
+    bf16 *minus_F = ddelta + CHUNK * APART;
+    unsigned char *const stages = buffer + between_bytes<N, SLICE>();
+
+    for (int i = 1; i < p.stages; i++) {
+        if (i <= p.chunks)
+            send_for<N, SLICE>(p, stages, BACKWARD, p.chunks - i, r);
+        cp_async_commit();
+    }
+    slice<N, SLICE> G = load_slice<N, SLICE>(p, r, p.c.dlast, r.bh);
+    for (int64_t chunk = p.chunks - 1; chunk >= 0; chunk--) {
+        const place at = place_of(p, chunk, r.bh);
+        const operands o = operands_of<N, SLICE>(p, BACKWARD, stages, chunk);
+        put_slice(p, r, rounded, p.dstates + at.item * p.c.M, G);
+        wait_for_one(p);
+        through_gates<SLICE, shape<N, SLICE>::ALL>(o.dy, o.y);
+        __syncthreads();
+        if (chunk - p.stages + 1 >= 0)
+            send_for<N, SLICE>(p, stages, BACKWARD, chunk - p.stages + 1, r);
+        cp_async_commit();
+
+        const float one = o.scales[m + line()].x, other = o.scales[m + line() + 8].x;
+        float sum[TILES][4] = {}, E[TILES][4] = {}, F[TILES][4];
+        if (!tied_q(p))
+            multiply<LEFT, TILES>(sum, o.P, WIDTH, m, o.dy, APART, n, m, CHUNK);
+        multiply<RIGHT, TILES>(sum, o.K, padded(N), m, rounded, padded(N), n, 0, N);
+        scale_rows<TILES>(sum, one, other);
+        if (tied_q(p))
+            add_rows<TILES>(sum, o.dy, APART, short_of_one(one), short_of_one(other));
+        put_strip<TILES>(ddelta, APART, m, n, sum);
+        for (int k = 0; !tied_q(p) && k < CHUNK; k += 16)
+            add_steps(G, o.dy, o.Q, k);
+        __syncthreads();
+        multiply<LEFT, TILES>(E, o.M, WIDTH, m, ddelta, APART, n, m, CHUNK);
+        UNROLL(32)
+        for (int i = 0; i < 4 * TILES; i++)
+            F[i / 4][i % 4] = E[i / 4][i % 4];
+        scale_rows<TILES>(F, -one, -other);
+        put_strip<TILES>(minus_F, APART, m, n, F);
+        if (tied_q(p))
+            add_rows<TILES>(E, o.dy, APART, 1 / one, 1 / other);
+        put_dv<TILES>(p, at, of_all, E);
+        __syncthreads();
+        for (int k = 0; k < CHUNK; k += 16)
+            add_steps(G, minus_F, o.X, k);
+    }
+    store_slice(p, r, p.c.dfirst, r.bh, G);
+}
+
+/* ---- the keys' gradients ---- */
+
+enum { STRIP = 64, TILES = STRIP / 8 /* the columns of a warp of finish() */ };
+
+/* For each 64 columns, a warp for each 16 steps. */
+static constexpr __host__ __device__ int finish_threads(int N)
+{
+    return N / STRIP * THREADS;
+}
+
+struct chunk_memory {
+    bf16 *K, *X, *Q, *dY, *F, *D; /* [CHUNK][N]; -F; D is y, then V - r X S^T, then D */
+    bf16 *S, *G;                  /* [N][N] */
+    bf16 *M, *a;                  /* [CHUNK][CHUNK]; M, then p */
+    float2 *scales;               /* [CHUNK] */
+    float *along;                 /* [N / STRIP][CHUNK] */
+};
+
+/* Returns the bytes it takes. */
+template <int N>
+static __host__ __device__ int carve(const plan &p, unsigned char *from, chunk_memory *w)
+{
+    const int keys = CHUNK * padded(N), state = N * padded(N), square = CHUNK * WIDTH;
+    bf16 *at = (bf16 *)from;
+
+    w->K = at, at += keys;
+    w->Q = tied_q(p) ? w->K : at, at += tied_q(p) ? 0 : keys;
+    w->dY = at, at += keys;
+    w->F = at, at += keys;
+    w->D = at, at += keys;
+    w->S = at, at += state;
+    w->G = at, at += state;
+    w->M = at, at += square;
+    w->a = at, at += square;
+    w->scales = (float2 *)at, at += CHUNK * (sizeof(float2) / sizeof(bf16));
+    w->along = (float *)at, at += N / STRIP * CHUNK * (sizeof(float) / sizeof(bf16));
+    w->X = p.c.z ? at : w->K, at += p.c.z ? keys : 0;
+    return (int)((unsigned char *)at - from);
+}
+
+/* Four numbers of the state before the chunk, as a factor's. */
+static __device__ __forceinline__ uint2 state_before(const plan &p, const place &at, int e)
+{
+    const int64_t slot = at.t / p.c.K * p.c.BH + at.bh;
+    float x[4];
+
+    if (p.states || p.c.kept == KEPT_F32) {
+        const float *from =
+            p.states ? p.states + at.item * p.c.M : (const float *)p.c.checkpoints + slot * p.c.M;
+        const float4 four = *(const float4 *)(from + e);
+        return {pack(four.x, four.y), pack(four.z, four.w)};
+    }
+    for (int i = 0; i < 4; i++)
+        x[i] = get_kept(p.c, slot, e + i);
+    return {pack(x[0], x[1]), pack(x[2], x[3])};
+}
+
+template <int N>
+static __device__ __forceinline__ void bring_states(const plan &p, const place &at,
+                                                    const chunk_memory &w)
+{
+    UNROLL(8)
+    for (int i = threadIdx.x; i < N * N / 8; i += finish_threads(N)) {
+        int row, column;
+        eight_of<N>(i, &row, &column);
+        const bool any = row < p.c.N && column < p.c.N;
+        const bf16 *from = p.dstates + at.item * p.c.M;
+        cp_async16(w.G + row * padded(N) + column, from + (any ? row * p.c.N + column : 0),
+                   any ? 16 : 0);
+    }
+    UNROLL(8)
+    for (int i = threadIdx.x; i < N * N / 4; i += finish_threads(N)) {
+        const int row = i / (N / 4), column = i % (N / 4) * 4;
+        const bool any = row < p.c.N && column < p.c.N;
+        *(uint2 *)(w.S + row * padded(N) + column) =
+            any ? state_before(p, at, row * p.c.N + column) : uint2{0, 0};
+    }
+}
+
+/* -r E, from dv. */
+template <int N>
+static __device__ __forceinline__ void bring_F(const plan &p, const place &at, bf16 *F)
+{
+    UNROLL(4)
+    for (int i = threadIdx.x; i < CHUNK * N / 8; i += finish_threads(N)) {
+        int row, column;
+        eight_of<N>(i, &row, &column);
+        uint4 eight = {0, 0, 0, 0};
+        if (row < at.steps && column < p.c.N) {
+            const int64_t e = start(p, at) + row * p.c.BH * p.c.N + column;
+            const float r = -p.scales[at.item * CHUNK + row].x;
+            float x[8];
+            UNROLL(8)
+            for (int j = 0; j < 8; j++)
+                x[j] = r * (p.dv ? p.dv[e + j] : load((const bf16 *)p.c.dv + e + j));
+            eight = {pack(x[0], x[1]), pack(x[2], x[3]), pack(x[4], x[5]), pack(x[6], x[7])};
+        }
+        *(uint4 *)(F + row * padded(N) + column) = eight;
+    }
+}
+
+/* From X S^T to V - r X S^T, where V comes from global memory. */
+static __device__ __forceinline__ void subtract_from_v(const plan &p, const place &at,
+                                                       const float2 *scales, const share &s,
+                                                       float (*sum)[4])
+{
+    scale_rows<TILES>(sum, scales, s.m);
+    UNROLL(16)
+    for (int i = 0; i < 2 * TILES; i++) {
+        const int64_t e = tensor_pair(p, at, s, i);
+        const unsigned v = e < 0 ? 0 : load_pair(p.c.v, e);
+        float *x = strip_pair(sum, i);
+        x[0] = first_of(v) - x[0];
+        x[1] = second_of(v) - x[1];
+    }
+}
+
+/* r du in dkey becomes what it adds to r dk^; dz is stored. */
+static __device__ __forceinline__ void through_z(const plan &p, const place &at, const bf16 *K,
+                                                 int apart, const share &s, float (*dkey)[4])
+{
+    UNROLL(16)
+    for (int i = 0; i < 2 * TILES; i++) {
+        const int64_t e = tensor_pair(p, at, s, i);
+        if (e < 0)
+            continue;
+        const unsigned z = load_pair(p.c.z, e), k = shared_pair(K, apart, s, i);
+        float *du = strip_pair(dkey, i);
+        store_pair(p.c.dz, e, du[0] * first_of(k), du[1] * second_of(k));
+        du[0] *= first_of(z);
+        du[1] *= second_of(z);
+    }
+}
+
+/* <k, r dk^> r / |k| of the thread's two steps. */
+template <int N>
+static __device__ __forceinline__ void find_along(const chunk_memory &w, const share &s,
+                                                  float (*dkey)[4], float along[2])
+{
+    along[0] = along[1] = 0;
+    UNROLL(16)
+    for (int i = 0; i < 2 * TILES; i++) {
+        const unsigned k = shared_pair(w.K, padded(N), s, i);
+        along[i % 2] = fmaf(first_of(k), strip_pair(dkey, i)[0], along[i % 2]);
+        along[i % 2] = fmaf(second_of(k), strip_pair(dkey, i)[1], along[i % 2]);
+    }
+    UNROLL(2)
+    for (int h = 0; h < 2; h++) {
+        along[h] += __shfl_xor_sync(0xffffffff, along[h], 1);
+        along[h] += __shfl_xor_sync(0xffffffff, along[h], 2);
+        if (pair() == 0)
+            w.along[s.first / STRIP * CHUNK + s.m + line() + 8 * h] = along[h];
+    }
+    __syncthreads();
+    UNROLL(2)
+    for (int h = 0; h < 2; h++) {
+        const int t = s.m + line() + 8 * h;
+        along[h] = 0;
+        for (int strip = 0; strip < N / STRIP; strip++)
+            along[h] += w.along[strip * CHUNK + t];
+        along[h] *= w.scales[t].y;
+    }
+}
+
+/* From r dk^ to dk; dq and dv join it where q and v are k. */
+static __device__ __forceinline__ void put_keys(const plan &p, const place &at, const bf16 *K,
+                                                int apart, const share &s, const float along[2],
+                                                float (*dkey)[4], float (*dq)[4])
+{
+    UNROLL(16)
+    for (int i = 0; i < 2 * TILES; i++) {
+        const int64_t e = tensor_pair(p, at, s, i);
+        if (e < 0)
+            continue;
+        const unsigned k = shared_pair(K, apart, s, i);
+        const float *dqi = strip_pair(dq, i);
+        float one = fmaf(-along[i % 2], first_of(k), strip_pair(dkey, i)[0]);
+        float other = fmaf(-along[i % 2], second_of(k), strip_pair(dkey, i)[1]);
+        if (p.c.dq) {
+            store_pair(p.c.dq, e, dqi[0], dqi[1]);
+        } else {
+            one += dqi[0];
+            other += dqi[1];
+        }
+        if (p.dv) {
+            one += p.dv[e];
+            other += p.dv[e + 1];
+        }
+        store_pair(p.c.dk, e, one, other);
+    }
+}
+
+template <int N>
+__global__ void __launch_bounds__(finish_threads(N), 128 / N) finish(plan p)
+{
+    extern __shared__ __align__(16) unsigned char buffer[];
+    constexpr int ALL = finish_threads(N), PART = TILES / (N / STRIP), APART = padded(N);
+    const place at = place_of(p, blockIdx.x / p.c.BH, blockIdx.x % p.c.BH);
+    const share s = share_of(TILES);
+    const int m = s.m, first = s.first, some = share_of(PART).first; /* of a square's columns */
+    chunk_memory w;
+
+    carve<N>(p, buffer, &w);
+    bring_steps<N, ALL>(p, at, w.K, p.c.k, 0);
+    if (!tied_q(p))
+        bring_steps<N, ALL>(p, at, w.Q, p.c.q, 0);
+    bring_steps<N, ALL>(p, at, w.dY, p.c.dout, 0);
+    bring_steps<N, ALL>(p, at, w.D, p.c.y, 0);
+    if (p.c.z)
+        bring_steps<N, ALL>(p, at, w.X, p.x, 0);
+    bring<CHUNK, ALL>(w.M, factors_of(p, at, 0), CHUNK, CHUNK, CHUNK);
+    bring_scales(p, at, w.scales);
+    bring_states<N>(p, at, w);
+    cp_async_commit();
+    bring_F<N>(p, at, w.F);
+    cp_async_wait<0>();
+    through_gates<N, ALL>(w.dY, w.D);
+    __syncthreads();
+
+    float reads[TILES][4] = {}, d[TILES][4] = {};
+    multiply<RIGHT, TILES>(reads, w.X, APART, m, w.S, APART, first, 0, N);
+    subtract_from_v(p, at, w.scales, s, reads);
+    put_strip<TILES>(w.D, APART, m, first, reads);
+    __syncthreads();
+    multiply<NEITHER, TILES>(d, w.M, WIDTH, m, w.D, APART, first, 0, m + 16);
+    scale_rows<TILES>(d, w.scales, m);
+    __syncthreads(); /* M has been read, and what D takes the place of */
+    put_strip<TILES>(w.D, APART, m, first, d);
+    __syncthreads();
+
+    bf16 *const lower = w.M;
+    float part[PART][4] = {}, strict[PART][4] = {};
+    multiply<RIGHT, PART>(part, w.dY, APART, m, w.D, APART, some, 0, N);
+    cut_triangle<false, PART>(part, m, some);
+    put_strip<PART>(lower, WIDTH, m, some, part);
+    multiply<RIGHT, PART>(strict, w.F, APART, m, w.D, APART, some, 0, N);
+    cut_triangle<true, PART>(strict, m, some);
+    put_strip<PART>(w.a, WIDTH, m, some, strict);
+    __syncthreads();
+
+    float dkey[TILES][4] = {}, dq[TILES][4] = {}, along[2];
+    multiply<NEITHER, TILES>(dkey, w.F, APART, m, w.S, APART, first, 0, N);
+    multiply<NEITHER, TILES>(dkey, w.a, WIDTH, m, w.K, APART, first, 0, m + 16);
+    if (p.c.z)
+        through_z(p, at, w.K, APART, s, dkey);
+    multiply<NEITHER, TILES>(dkey, w.D, APART, m, w.G, APART, first, 0, N);
+    multiply<LEFT, TILES>(dkey, lower, WIDTH, m, w.Q, APART, first, m, CHUNK);
+    multiply<LEFT, TILES>(dkey, w.a, WIDTH, m, w.X, APART, first, m, CHUNK);
+    multiply<NEITHER, TILES>(dq, w.dY, APART, m, w.S, APART, first, 0, N);
+    multiply<NEITHER, TILES>(dq, lower, WIDTH, m, w.K, APART, first, 0, m + 16);
+    find_along<N>(w, s, dkey, along);
+    put_keys(p, at, w.K, APART, s, along, dkey, dq);
+}
+
+/* ---- launches ---- */
+
+/* The parts of the workspace; returns its bytes. */
+static size_t divide(plan *p, enum pass pass, bool tied_v, char *work)
+{
+    const call &c = p->c;
+    const size_t items = p->chunks * c.BH, all = c.T * c.BH * c.N;
+    size_t n = 0;
+
+    p->factors = (bf16 *)(work + n), n += items * 2 * CHUNK * CHUNK * sizeof(bf16);
+    p->scales = (float2 *)(work + n), n += items * CHUNK * sizeof(float2);
+    p->x = (bf16 *)(c.z_inside ? work + n : NULL), n += c.z_inside ? all * sizeof(bf16) : 0;
+    if (pass == FORWARD)
+        return n;
+    p->dstates = (bf16 *)(work + n), n += items * c.M * sizeof(bf16);
+    if (tied_v)
+        p->dv = (float *)(work + n), n += all * sizeof(float);
+    if (CHUNK % c.K && p->chunks > 1)
+        p->states = (float *)(work + n), n += items * c.M * sizeof(float);
+    return n;
+}
+
+static plan plan_of(const struct frame *f, enum pass pass, size_t *bytes)
+{
+    plan p = {};
+    p.c = call_of(f);
+    p.chunks = ceil_div(p.c.T, CHUNK);
+    *bytes = divide(&p, pass, f->choice[E74_PROJ] == E74_TIED_KVQ, (char *)f->work);
+    return p;
+}
+
+static cudaError_t launch(void (*kernel)(plan), const plan &p, int64_t blocks, int threads,
+                          int shared)
+{
+    CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+    kernel<<<blocks, threads, shared, gpu_stream()>>>(p);
+    return cudaGetLastError();
+}
+
+template <int N, int SLICE>
+static cudaError_t walk(plan p, enum pass pass)
+{
+    operands o;
+    const int each = carve<N, SLICE>(p, pass, NULL, &o), between = between_bytes<N, SLICE>();
+    p.stages = STAGES_MAX * each + between <= SHARED_MAX ? STAGES_MAX : 2;
+    p.slices = (int)ceil_div(p.c.N, SLICE);
+    return launch(pass == FORWARD ? walk_forward<N, SLICE> : walk_backward<N, SLICE>, p,
+                  p.c.BH * p.slices, shape<N, SLICE>::ALL, p.stages * each + between);
+}
+
+template <int N>
+static cudaError_t walk(const plan &p, enum pass pass)
+{
+    if (p.c.BH * ceil_div(p.c.N, 64) >= BLOCKS_MIN)
+        return walk<N, 64>(p, pass);
+    if (p.c.BH * ceil_div(p.c.N, 32) >= BLOCKS_MIN)
+        return walk<N, 32>(p, pass);
+    return walk<N, 16>(p, pass);
+}
+
+template <int N>
+static int run(const plan &p, enum pass pass)
+{
+    const int64_t items = p.chunks * p.c.BH;
+    chunk_memory w;
+
+    CUDA(launch(factor<N>, p, items, THREADS, factor_bytes<N>()));
+    if (pass == FORWARD)
+        return walk<N>(p, FORWARD);
+    if (p.states)
+        CUDA(walk<N>(p, FORWARD));
+    CUDA(walk<N>(p, BACKWARD));
+    return launch(finish<N>, p, items, finish_threads(N), carve<N>(p, NULL, &w));
+}
+
+static int run(const struct frame *f, enum pass pass)
+{
+    size_t bytes;
+    const plan p = plan_of(f, pass, &bytes);
+    return p.c.N <= 64 ? run<64>(p, pass) : run<128>(p, pass);
+}
+
+static int forward(const struct frame *f)
+{
+    return run(f, FORWARD);
+}
+
+static int backward(const struct frame *f)
+{
+    return run(f, BACKWARD);
+}
+
+static size_t work(const struct frame *f, enum pass pass)
+{
+    size_t bytes;
+    plan_of(f, pass, &bytes);
+    return bytes;
+}
+
+static const char *declines(const struct frame *f)
+{
+    const call c = call_of(f);
+    if (f->choice[E74_STATE] != E74_FULL)
+        return "only for state = full";
+    if (c.nonlin != E74_LINEAR)
+        return "only for nonlin = linear: otherwise steps cannot be taken together";
+    if (c.z_outside)
+        return "z on the row side has no chunked form: each row of a state would have its own "
+               "triangular system";
+    if (c.N % 16 || c.N > 128)
+        return "only for n_state a multiple of 16, up to 128";
+    return NULL;
+}
+
+extern "C" const struct impl e74_chunked16 = {"chunked",
+                                              "64 steps at once, products on tensor cores",
+                                              {forward, backward},
+                                              work,
+                                              declines,
+                                              "bf16 factors",
+                                              0x1p-8,
+                                              CHUNK};

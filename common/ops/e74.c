@@ -412,7 +412,7 @@ const struct op op_e74 = {
     .axis = axes,
     .arg = layer_args,
     .n_args = N_ARGS(e74),
-    .cases = CELL_CASES(" dim=3"),
+    .cases = CELL_CASES(" dim=3") "; steps=66 batch=1 n_state=16 nonlin=linear dim=3",
     .identity = layer_identities,
     .n_identities = COUNT(layer_identities),
     .neutral = &layer_interval,

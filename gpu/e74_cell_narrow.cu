@@ -470,11 +470,18 @@ struct table {
     const float *write, *read, *query, *v, *z;
 };
 
+/* v, of which a row too many must not read what another row's place is taken
+ * by: any other numbers will do for it. */
+static __device__ __forceinline__ const float *numbers_of(const place &p, const staged &s)
+{
+    return p.any ? s.v : s.khat;
+}
+
 static __device__ __forceinline__ table table_of(const layout &l, const place &p, const staged &s,
                                                  int step)
 {
     const int key = step * l.wide + p.key, number = step * l.stride + p.number;
-    return {s.write + key, s.read + key, s.query + key, s.v + number, s.z + number};
+    return {s.write + key, s.read + key, s.query + key, numbers_of(p, s) + number, s.z + number};
 }
 
 template <int LANES>
@@ -794,7 +801,7 @@ static __device__ __forceinline__ void retreat(const layout &l, const place &p, 
     int number = last * l.stride + p.number;
     float *slot = s.slots + p.steps * l.slot, *dread_at = s.dread + last * l.slot;
     table_back at = {s.write + key, s.read + key, s.query + key,
-                     s.dy + number, s.z + number, s.v + number};
+                     s.dy + number, s.z + number, numbers_of(p, s) + number};
     meal_back now = serve_back<LANES>(&at, l, p, last > 0);
     eight after = take_slot(l, slot), before = take_slot(l, slot - l.slot);
 
@@ -821,6 +828,8 @@ static __device__ __forceinline__ void retreat(const layout &l, const place &p, 
                 dread.x[j] = dreads * before.x[j];
             leave_slot(l, dread_at, dread);
         }
+        if (LANES > 1)
+            __syncwarp(); /* the row's other thread has read delta */
         if (writes)
             s.v[number] = dv;
         slot -= l.slot;

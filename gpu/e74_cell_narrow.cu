@@ -502,6 +502,14 @@ static __device__ __forceinline__ meal serve(table *at, const layout &l, const p
     return m;
 }
 
+/* Before one of a row's threads overwrites what all of them read. */
+template <int LANES>
+static __device__ __forceinline__ void row_has_read(void)
+{
+    if (LANES > 1)
+        __syncwarp();
+}
+
 /* S <- f(S + delta k^T) given what S reads; returns delta. */
 template <typename T, int NONLIN>
 static __device__ __forceinline__ float advance(eight &S, const meal &m, float reads)
@@ -589,6 +597,7 @@ static __device__ __forceinline__ void walk(const layout &l, const place &p, con
         y = dot(S, now.query);
         reads = dot(S, then.read);
         lanes_sums<LANES>(&reads, &y);
+        row_has_read<LANES>();
         if (writes)
             *y_at = y;
         y_at += l.stride;
@@ -596,6 +605,7 @@ static __device__ __forceinline__ void walk(const layout &l, const place &p, con
     }
     advance<T, NONLIN>(S, now, reads);
     y = lanes_sum<LANES>(dot(S, now.query));
+    row_has_read<LANES>();
     if (writes)
         *y_at = y;
 }
@@ -724,6 +734,7 @@ static __device__ __forceinline__ void replay(const layout &l, const place &p, c
         const float delta = advance<T, NONLIN>(S, now, reads);
         const float next = lanes_sum<LANES>(dot(S, then.read));
         leave_slot(l, slot, S);
+        row_has_read<LANES>();
         if (writes) {
             s.v[number] = delta;
             if (l.c.z_outside)
@@ -828,8 +839,7 @@ static __device__ __forceinline__ void retreat(const layout &l, const place &p, 
                 dread.x[j] = dreads * before.x[j];
             leave_slot(l, dread_at, dread);
         }
-        if (LANES > 1)
-            __syncwarp(); /* the row's other thread has read delta */
+        row_has_read<LANES>();
         if (writes)
             s.v[number] = dv;
         slot -= l.slot;

@@ -470,11 +470,18 @@ struct table {
     const float *write, *read, *query, *v, *z;
 };
 
+/* v, of which a row too many must not read what another row's place is taken
+ * by: any other numbers will do for it. */
+static __device__ __forceinline__ const float *numbers_of(const place &p, const staged &s)
+{
+    return p.any ? s.v : s.khat;
+}
+
 static __device__ __forceinline__ table table_of(const layout &l, const place &p, const staged &s,
                                                  int step)
 {
     const int key = step * l.wide + p.key, number = step * l.stride + p.number;
-    return {s.write + key, s.read + key, s.query + key, s.v + number, s.z + number};
+    return {s.write + key, s.read + key, s.query + key, numbers_of(p, s) + number, s.z + number};
 }
 
 template <int LANES>
@@ -493,6 +500,14 @@ static __device__ __forceinline__ meal serve(table *at, const layout &l, const p
     at->v += number;
     at->z += number;
     return m;
+}
+
+/* Before one of a row's threads overwrites what all of them read. */
+template <int LANES>
+static __device__ __forceinline__ void row_has_read(void)
+{
+    if (LANES > 1)
+        __syncwarp();
 }
 
 /* S <- f(S + delta k^T) given what S reads; returns delta. */
@@ -582,6 +597,7 @@ static __device__ __forceinline__ void walk(const layout &l, const place &p, con
         y = dot(S, now.query);
         reads = dot(S, then.read);
         lanes_sums<LANES>(&reads, &y);
+        row_has_read<LANES>();
         if (writes)
             *y_at = y;
         y_at += l.stride;
@@ -589,6 +605,7 @@ static __device__ __forceinline__ void walk(const layout &l, const place &p, con
     }
     advance<T, NONLIN>(S, now, reads);
     y = lanes_sum<LANES>(dot(S, now.query));
+    row_has_read<LANES>();
     if (writes)
         *y_at = y;
 }
@@ -717,6 +734,7 @@ static __device__ __forceinline__ void replay(const layout &l, const place &p, c
         const float delta = advance<T, NONLIN>(S, now, reads);
         const float next = lanes_sum<LANES>(dot(S, then.read));
         leave_slot(l, slot, S);
+        row_has_read<LANES>();
         if (writes) {
             s.v[number] = delta;
             if (l.c.z_outside)
@@ -794,7 +812,7 @@ static __device__ __forceinline__ void retreat(const layout &l, const place &p, 
     int number = last * l.stride + p.number;
     float *slot = s.slots + p.steps * l.slot, *dread_at = s.dread + last * l.slot;
     table_back at = {s.write + key, s.read + key, s.query + key,
-                     s.dy + number, s.z + number, s.v + number};
+                     s.dy + number, s.z + number, numbers_of(p, s) + number};
     meal_back now = serve_back<LANES>(&at, l, p, last > 0);
     eight after = take_slot(l, slot), before = take_slot(l, slot - l.slot);
 
@@ -821,6 +839,7 @@ static __device__ __forceinline__ void retreat(const layout &l, const place &p, 
                 dread.x[j] = dreads * before.x[j];
             leave_slot(l, dread_at, dread);
         }
+        row_has_read<LANES>();
         if (writes)
             s.v[number] = dv;
         slot -= l.slot;

@@ -304,6 +304,8 @@ static double layer_products(const struct frame *f, enum pass p)
     "steps=3 batch=5 n_state=7 heads=3 state=full checkpoint_interval=1,2,9" d "; "              \
     "steps=33 batch=2 n_state=33 state=full proj=full" d "; "                                    \
     "steps=37 batch=3 n_state=24 block_size=8 state=blockdiag proj=full z_mod=full" d "; "       \
+    "steps=9 batch=3 n_state=40 state=full nonlin=rmsnorm proj=full checkpoint_interval=4" d "; "\
+    "steps=20 batch=30 n_state=2 state=full nonlin=frobnorm checkpoint_interval=4" d "; "        \
     "steps=9 batch=2 n_state=7 rank=1,16 state=lowrank" d "; "                                   \
     "steps=40 batch=2 n_state=16 state=full checkpoint_dtype=bf16,fp16" d "; "                   \
     "steps=70 batch=2 n_state=24 rank=9 block_size=3 state=lowrank,blockdiag proj=tied_kvq "     \

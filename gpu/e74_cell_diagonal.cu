@@ -45,6 +45,7 @@ enum {
     WIDTH = 64,               /* columns of a block */
     OCTETS = WIDTH / COLUMNS, /* runs of eight columns, a thread's */
     ITEMS = STEPS * OCTETS,
+    AHEAD = 4,     /* chunks whose keys are sent for */
     BATCH = 4,     /* steps whose pairs a carrier has in registers, */
     BACK = 8,      /* and on the way back */
     CLUSTER = 8,   /* blocks, at most */
@@ -219,6 +220,20 @@ static __device__ __forceinline__ keys<T> load_keys(const layout &l, int64_t at,
     if (l.c.z)
         in.z = load_octet((const T *)l.c.z + at, columns, l.whole);
     return in;
+}
+
+/* Send for a step's keys to where they are near. */
+template <typename T>
+static __device__ __forceinline__ void prefetch_keys(const layout &l, const item &it, int64_t at)
+{
+    if (it.columns == 0)
+        return;
+    prefetch((const T *)l.c.k + at);
+    prefetch((const T *)l.c.v + at);
+    if (l.c.z)
+        prefetch((const T *)l.c.z + at);
+    if (!l.noting)
+        prefetch((const T *)l.c.q + at);
 }
 
 /* The sum over the lanes that have a (sequence, head)'s octets, in all of
@@ -396,6 +411,8 @@ static __device__ __forceinline__ void help(const layout &l, helper<T> *h, int64
         const float length = sqrtf(squares_of<T>(l, h->it, h->at, h->t < end, widened(h->in.k)));
         prepare(l, h->it, pairs + offset, h->in, length);
         h->in = load_keys<T>(l, h->at + chunk, h->t + STEPS < end ? h->it.columns : 0);
+        if (h->t + AHEAD * STEPS < end)
+            prefetch_keys<T>(l, h->it, h->at + AHEAD * chunk);
     }
     h->t += STEPS;
     h->at += chunk;
@@ -424,6 +441,8 @@ static __device__ helper<T> helper_of(const layout &l, int64_t set, int part, st
     h.at = h.t * l.c.BH * l.c.N + h.it.element;
     h.left = each - 1 - h.t % each + STEPS;
     h.in = load_keys<T>(l, h.at, h.t < s.end ? h.it.columns : 0);
+    for (int n = 1; n < AHEAD && h.t + n * STEPS < s.end; n++)
+        prefetch_keys<T>(l, h.it, h.at + n * STEPS * l.c.BH * l.c.N);
     h.query = {};
     return h;
 }

@@ -58,19 +58,49 @@ static __device__ tour go_on(const layout &l, const tour &at)
     return go(l, at.now, at.next, at.third == 2 ? 0 : at.third + 1, 1 - at.half);
 }
 
-/* Where the state before sub-piece 1, 2, ... of a segment is noted. */
-static __device__ float *noted(const layout &l, const place &p, int64_t segment, int sub)
+/* Where the states before sub-piece 1, 2, ... of a segment are noted. */
+static __device__ float *noted(const layout &l, int64_t segment, int sub)
 {
-    return l.within + (segment * (l.subs - 1) + sub - 1) * l.c.BH * l.c.M + p.element;
+    return l.within + (segment * (l.subs - 1) + sub - 1) * l.c.BH * l.c.M;
 }
 
 /* The row's state before a piece. */
 template <int LANES>
 static __device__ eight first_state(const layout &l, const place &p, const piece &w)
 {
-    return w.sub
-               ? load_floats<LANES>(noted(l, p, w.segment, w.sub), p.any ? l.c.columns : 0, p.lane)
-               : kept_state<LANES>(l.c, p, w.segment);
+    return w.sub ? load_floats<LANES>(noted(l, w.segment, w.sub) + p.element,
+                                      p.any ? l.c.columns : 0, p.lane)
+                 : kept_state<LANES>(l.c, p, w.segment);
+}
+
+static __device__ void prefetch_lines(const void *from, int64_t bytes, int first, int each)
+{
+    for (int64_t at = first * 128; at < bytes; at += each * 128)
+        prefetch((const char *)from + at);
+}
+
+/* What the crews will load of a piece, to where it is near. */
+template <typename T>
+static __device__ void prefetch_piece(const layout &l, const place &p, const piece &w)
+{
+    const call &c = l.c;
+    const int crew = l.rows * l.lanes, size = w.sub || c.kept == KEPT_F32 ? 4 : 2;
+    const int64_t state = p.bh * c.M + (int64_t)p.first * c.columns;
+    const char *const kept = (const char *)c.checkpoints + w.segment * c.BH * c.M * size;
+    const void *const keys[] = {c.k, c.q, c.z}, *const rows[] = {c.v, c.y, c.dout, c.z};
+
+    if (!w.steps)
+        return;
+    prefetch_lines((w.sub ? (const char *)noted(l, w.segment, w.sub) : kept) + state * size,
+                   (int64_t)p.rows * c.columns * size, p.self, crew);
+    for (int step = p.self; step < w.steps; step += crew) {
+        const int64_t at = ((w.t + step) * c.BH + p.bh) * c.N;
+        for (int i = 0; i < (c.z_inside ? 3 : 2); i++)
+            prefetch_lines((const T *)keys[i] + at + p.group * c.columns, c.columns * sizeof(T), 0,
+                           1);
+        for (int i = 0; i < (c.z_outside ? 4 : 3); i++)
+            prefetch_lines((const T *)rows[i] + at + p.first, p.rows * sizeof(T), 0, 1);
+    }
 }
 
 /* ---- forward again ---- */
@@ -106,37 +136,30 @@ static __device__ __forceinline__ float step_on(under_way *w, const layout &l, c
     return delta;
 }
 
-/* The states between the pieces of each segment. */
+/* The states between the pieces of each segment: one crew, since many blocks
+ * share a multiprocessor. */
 template <typename T, int LANES, bool INSIDE>
-__global__ void __launch_bounds__(2 * CREW, 2) note_rows(layout l)
+__global__ void __launch_bounds__(CREW, 4) note_rows(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
     const int64_t blocks = gridDim.x / l.segments, segment = blockIdx.x / blocks;
     const place p = place_of<LANES>(l, blockIdx.x % blocks);
-    const bool carries = p.crew == 0;
     const int64_t begin = segment * l.c.K, end = min(begin + l.c.K, l.c.T);
     const int notes = (int)ceil_div(end - begin, l.steps) - 1;
-    staged now, other;
-    const int size = carve(l, 0, buffer, &now);
+    staged s;
     under_way w;
 
+    carve(l, 0, buffer, &s);
     w.S = kept_state<LANES>(l.c, p, segment);
-    if (!carries && notes)
-        bring<T, LANES, false>(l, p, begin, 0, l.steps, now);
-    __syncthreads();
     for (int sub = 0; sub < notes; sub++) {
-        carve(l, 0, buffer + sub % 2 * size, &now);
-        carve(l, 0, buffer + (1 - sub % 2) * size, &other);
-        if (carries) {
-            set_out<LANES, INSIDE>(&w, l, p, now);
-            UNROLL(2)
-            for (int i = 0; i < l.steps; i++)
-                step_on<T, LANES, INSIDE>(&w, l, p);
-            store_columns<float, LANES>(noted(l, p, segment, sub + 1), p.any ? l.c.columns : 0,
-                                        p.lane, w.S);
-        } else if (sub + 1 < notes) {
-            bring<T, LANES, false>(l, p, begin + (sub + 1) * l.steps, 0, l.steps, other);
-        }
+        bring<T, LANES, false>(l, p, begin + sub * l.steps, 0, l.steps, s);
+        __syncthreads();
+        set_out<LANES, INSIDE>(&w, l, p, s);
+        UNROLL(2)
+        for (int i = 0; i < l.steps; i++)
+            step_on<T, LANES, INSIDE>(&w, l, p);
+        store_columns<float, LANES>(noted(l, segment, sub + 1) + p.element, p.any ? l.c.columns : 0,
+                                    p.lane, w.S);
         __syncthreads();
     }
 }
@@ -439,6 +462,7 @@ static __device__ __forceinline__ void help(const layout &l, const place &p, con
         const staged next = staged_of(l, d, at.third == 2 ? 0 : at.third + 1);
         const int each = (at.next.steps + at.strides - 1) / at.strides;
 
+        prefetch_piece<T>(l, p, go_on(l, at).next);
         for (int n = 0; n < at.strides; n++, half = 1 - half) {
             const int i = n * l.stride, left = max(at.back.steps - i, 0);
             bring<T, LANES, true>(l, p, at.next.t, n * each, min((n + 1) * each, at.next.steps),
@@ -591,11 +615,11 @@ static int launch(const layout &l)
     staged s;
 
     if (l.subs > 1) {
-        const size_t bytes = 2 * carve(l, 0, NULL, &s) * sizeof(float);
+        const size_t bytes = carve(l, 0, NULL, &s) * sizeof(float);
         void (*const note)(layout) =
             c.z_inside ? note_rows<T, LANES, true> : note_rows<T, LANES, false>;
         CUDA(cudaFuncSetAttribute(note, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
-        note<<<blocks * l.segments, 2 * crew, bytes, gpu_stream()>>>(l);
+        note<<<blocks * l.segments, crew, bytes, gpu_stream()>>>(l);
         CUDA(cudaGetLastError());
     }
     void (*const kernel)(layout) =

@@ -1200,6 +1200,9 @@ static size_t work(const struct frame *f, enum pass pass)
 static const char *declines(const struct frame *f)
 {
     const call c = call_of(f);
+    const char *no = e74_plain16.declines(f);
+    if (no)
+        return no;
     if (f->choice[E74_STATE] != E74_FULL)
         return "only for state = full";
     if (c.nonlin != E74_LINEAR)

@@ -308,7 +308,9 @@ static double layer_products(const struct frame *f, enum pass p)
     "steps=20 batch=30 n_state=2 state=full nonlin=frobnorm checkpoint_interval=4" d "; "        \
     "steps=9 batch=2 n_state=7 rank=1,16 state=lowrank" d "; "                                   \
     "steps=40 batch=2 n_state=16 state=full checkpoint_dtype=bf16,fp16" d "; "                   \
-    "steps=70 batch=2 n_state=24 rank=9 block_size=3 state=lowrank,blockdiag proj=tied_kvq "     \
+    "steps=70 batch=2 n_state=24 rank=9 state=lowrank proj=tied_kvq checkpoint_interval=9,64 "   \
+    "checkpoint_dtype=bf16" d "; "                                                               \
+    "steps=70 batch=2 n_state=24 block_size=3 state=blockdiag proj=tied_kvq "                    \
     "checkpoint_interval=9,64 checkpoint_dtype=bf16" d "; "                                      \
     "steps=70 batch=2 n_state=65 state=diagonal proj=full" d
 

@@ -637,6 +637,23 @@ put_gradients(const layout &l, const item &it, int64_t t, bool any, const keys<T
     store_octet((T *)c.dk + at, columns, l.whole, dk);
 }
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+/* Before capability 9.0 there are no clusters: layout_of() makes them of one block. */
+struct lone_block {
+    __device__ void sync(void) const {}
+    __device__ float *map_shared_rank(float *p, int) const { return p; }
+};
+static __device__ lone_block my_cluster(void)
+{
+    return {};
+}
+#else
+static __device__ cooperative_groups::cluster_group my_cluster(void)
+{
+    return cooperative_groups::this_cluster();
+}
+#endif
+
 /* All turns of a block; its cluster's blocks have the last piece, the one
  * before, and so on. */
 template <typename T, int NONLIN>
@@ -646,7 +663,7 @@ __global__ void __launch_bounds__(ITEMS, sizeof(T) == 2 ? 3 : 2) backward_diagon
     __shared__ __align__(16) float states[(1 + STEPS) * WIDTH];
     __shared__ __align__(16) float left[STEPS * WIDTH];
     __shared__ float reached[WIDTH];
-    const cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
+    const auto cluster = my_cluster();
     const call &c = l.c;
     const int rank = (int)(blockIdx.x % l.cluster), part = (int)(blockIdx.x / l.cluster % l.parts);
     const int64_t set = blockIdx.x / l.cluster / l.parts, row = c.BH * c.N;
@@ -739,6 +756,19 @@ static int64_t blocks_of(const layout &l)
     return ceil_div(l.c.BH, l.groups) * l.parts;
 }
 
+/* Blocks of a cluster, as far as the device in use has clusters. */
+static int cluster_most(void)
+{
+    static int most = 0;
+    int number = 0;
+    cudaDeviceProp p;
+
+    if (most == 0 && cudaGetDevice(&number) == cudaSuccess &&
+        cudaGetDeviceProperties(&p, number) == cudaSuccess)
+        most = p.clusterLaunch ? CLUSTER : 1;
+    return most ? most : 1;
+}
+
 static layout layout_of(const struct frame *f)
 {
     layout l = {};
@@ -750,7 +780,7 @@ static layout layout_of(const struct frame *f)
     l.parts = (int)ceil_div(c.N, WIDTH);
     l.whole = c.N % COLUMNS == 0;
     l.pieces = ceil_div(c.T, STEPS);
-    for (l.cluster = 1; l.cluster < CLUSTER && 2 * l.cluster <= l.pieces &&
+    for (l.cluster = 1; l.cluster < cluster_most() && 2 * l.cluster <= l.pieces &&
                         2 * l.cluster * blocks_of(l) <= ENOUGH;)
         l.cluster *= 2;
     return l;
@@ -801,7 +831,7 @@ static cudaError_t walk_backward(const layout &l)
     config.blockDim = dim3(ITEMS);
     config.stream = gpu_stream();
     config.attrs = &size;
-    config.numAttrs = 1;
+    config.numAttrs = l.cluster > 1;
     return cudaLaunchKernelEx(&config,
                               l.c.nonlin == E74_TANH ? backward_diagonal<T, E74_TANH>
                                                      : backward_diagonal<T, E74_LINEAR>,

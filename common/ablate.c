@@ -277,11 +277,6 @@ int abl_get(const abl_case *c, const char *name, double *values, int64_t n)
 
 /* ---- runs ---- */
 
-static const struct backend *like(const struct trial *t)
-{
-    return t->type == BF16 ? &ref16 : &ref32;
-}
-
 static const char *type_name(enum dtype type)
 {
     return type == BF16 ? "bf16" : "fp32";
@@ -292,7 +287,7 @@ static struct tensors *rounded(const abl_case *c)
 {
     struct tensors *t = tensors_copy(c->trial.op, &c->trial.sizes, c->t);
     if (t)
-        tensors_round(t, c->trial.op, &c->trial.sizes, like(&c->trial));
+        tensors_round(t, c->trial.op, &c->trial.sizes, reference_of(c->trial.type));
     return t;
 }
 
@@ -374,7 +369,7 @@ abl_result *abl_result_new(const abl_case *c, const char *name)
     if (!r)
         return NULL;
     strcpy(r->name, name);
-    r->own = *like(&c->trial);
+    r->own = *reference_of(c->trial.type);
     r->own.name = r->name;
     r->own.device = elsewhere;
     r->backend = &r->own;

@@ -153,7 +153,7 @@ int check_tensor(const char *check, const struct op *o, const struct frame *f,
 
 const struct backend *yardstick(const struct backend *b)
 {
-    return b->type == BF16 ? &ref16 : &ref32;
+    return reference_of(b->type);
 }
 
 double coarsest_unit(const struct op *o, const struct frame *f, const struct backend *b)

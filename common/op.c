@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/err.h"
 #include "common/half.h"
@@ -14,6 +15,8 @@
 #define OP(name) extern const struct op op_##name;
 #include "common/ops.def"
 #undef OP
+
+const char *const pass_names[N_PASSES] = {"forward", "backward"};
 
 const struct op *const ops[N_OPS] = {
 #define OP(name) &op_##name,
@@ -64,6 +67,11 @@ const struct backend *const *backends(void)
     for (int i = 0; gpu_backends[i]; i++)
         all[3 + i] = gpu_backends[i];
     return all;
+}
+
+const struct backend *reference_of(enum dtype t)
+{
+    return t == BF16 ? &ref16 : &ref32;
 }
 
 const struct backend *backend_find(const char *name)
@@ -317,6 +325,13 @@ void op_draw(const struct op *o, const struct frame *f, int arg, enum fill fill,
         case GATE: x[i] = draw_uniform(key, i); break;
         }
     }
+}
+
+double seconds_now(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return ts.tv_sec + 1e-9 * ts.tv_nsec;
 }
 
 void narrow(enum dtype t, void *to, const double *from, int64_t n)

@@ -20,6 +20,7 @@ extern "C" {
 enum { MAX_ARGS = 32, MAX_PARAMS = 16, MAX_RANK = 6, MAX_TEXT = 512 };
 
 enum pass { FORWARD, BACKWARD, N_PASSES };
+extern const char *const pass_names[N_PASSES];
 enum dtype { F64, F32, BF16, F16 };
 
 struct frame;
@@ -229,6 +230,9 @@ int op_arg(const struct op *o, const char *name); /* its place, or -1 */
 const struct backend *const *backends(void);
 const struct backend *backend_find(const char *name);
 
+/* The reference that stores tensors of type t as t is. */
+const struct backend *reference_of(enum dtype t);
+
 /* Set a parameter from text; nonzero after err_set() if it cannot be. */
 int op_set(const struct op *o, struct frame *f, const char *key, const char *value);
 void op_defaults(const struct op *o, struct frame *f);
@@ -263,6 +267,9 @@ void op_draw(const struct op *o, const struct frame *f, int arg, enum fill fill,
 double draw_normal(uint64_t seed, uint64_t i);
 double draw_uniform(uint64_t seed, uint64_t i);
 uint64_t draw_key(uint64_t seed, const char *name);
+
+/* Of a clock that never goes back. */
+double seconds_now(void);
 
 void narrow(enum dtype t, void *to, const double *from, int64_t n);
 void widen(enum dtype t, double *to, const void *from, int64_t n);

@@ -337,8 +337,7 @@ static void trial_records(struct report *p, int i, const struct result *r)
     for (int j = 0; j < r->n_ran && p->x->repeats; j++)
         for (enum pass q = FORWARD; q < N_PASSES; q++)
             fprintf(p->to, "%d\t%s\t%s\ttime\t%s\t%.6g\t\t\t%s\n", i + 1, r->ran[j].backend->name,
-                    r->ran[j].kernel->name, q ? "backward" : "forward", r->ran[j].outcome.median[q],
-                    line);
+                    r->ran[j].kernel->name, pass_names[q], r->ran[j].outcome.median[q], line);
     for (int j = 0; j < r->verdicts.n; j++) {
         const struct verdict *v = &r->verdicts.v[j];
         fprintf(p->to, "%d\t%s\t%s\t%s\t%s\t%.6g\t%.6g\t%s\t%s\n", i + 1, v->backend, v->kernel,

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/err.h"
 #include "common/run.h"
@@ -256,13 +255,6 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double now(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return ts.tv_sec + 1e-9 * ts.tv_nsec;
-}
-
 /* Half of the values are below it.  They are put in order. */
 static double median_of(double *x, int n)
 {
@@ -273,7 +265,7 @@ static double median_of(double *x, int n)
 static int run_failed(const struct call *c, enum pass p, const char *what, int e)
 {
     return err_set("%s on %s, kernel %s, %s%s: %s", c->op->name, c->backend->name, c->kernel->name,
-                   p == FORWARD ? "forward" : "backward", what, c->backend->strerror(e));
+                   pass_names[p], what, c->backend->strerror(e));
 }
 
 /* The pass itself, or where it was recorded, the record of it. */
@@ -293,10 +285,10 @@ static int run_timed(const struct call *c, const struct frame *f, enum pass p, v
                      double *seconds, int *runs)
 {
     static const double ENOUGH = 1;
-    double began = now();
+    double began = seconds_now();
     int n = 0, e = 0;
 
-    for (; !e && n < c->repeats && (n == 0 || now() - began < ENOUGH); n++)
+    for (; !e && n < c->repeats && (n == 0 || seconds_now() - began < ENOUGH); n++)
         e = run_once(c, f, p, recorded, seconds + n);
     *runs = n;
     return e;
@@ -343,14 +335,14 @@ static int run_times(const struct call *c, const struct frame *f, enum pass p, d
 /* Once, and until the clock is up if it is to be timed; then timed. */
 static int run_pass(const struct call *c, const struct frame *f, enum pass p, struct outcome *out)
 {
-    double *seconds = calloc(c->repeats ? c->repeats : 1, sizeof *seconds), began = now();
+    double *seconds = calloc(c->repeats ? c->repeats : 1, sizeof *seconds), began = seconds_now();
     int e;
 
     if (!seconds)
         return err_set("no memory for %d times", c->repeats);
     do
         e = run_once(c, f, p, NULL, seconds);
-    while (!e && c->repeats && now() - began < c->backend->warm_up);
+    while (!e && c->repeats && seconds_now() - began < c->backend->warm_up);
     if (!e && c->repeats)
         e = run_times(c, f, p, seconds, out);
     free(seconds);

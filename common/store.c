@@ -346,7 +346,7 @@ static void list_items(struct writing *w)
 {
     const struct result *r = w->r;
     const struct arg *arg = w->op->arg;
-    const struct backend *like = r->trial->type == BF16 ? &ref16 : &ref32;
+    const struct backend *like = reference_of(r->trial->type);
     enum save save = w->s->x->save;
 
     if (!r->inputs)
@@ -555,8 +555,6 @@ static const struct column turn_columns[] = {
     COLUMN(turn_row, backend, 's'), COLUMN(turn_row, kernel, 's'),  COLUMN(turn_row, pass, 's'),
     COLUMN(turn_row, rows, 'd'),    COLUMN(turn_row, stopped, 's'),
 };
-
-static const char *const pass_names[N_PASSES] = {"forward", "backward"};
 
 /* The type of a row, in memory. */
 static hid_t row_type(const struct column *column, int n_columns, size_t size)

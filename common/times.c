@@ -7,8 +7,6 @@
 #include "common/check.h"
 #include "common/times.h"
 
-static const char *const passes[N_PASSES] = {"forward", "backward"};
-
 const char *seconds_text(double s, char text[16])
 {
     double scale = s < 1e-3 ? 1e6 : s < 1 ? 1e3 : 1;
@@ -107,7 +105,7 @@ void times_row(FILE *to, const struct ceilings *c, const struct result *r, const
     double median = out->median[p];
     char a[16], b[16], d[16], e[16];
 
-    fprintf(to, "  %-7s  %-12s  %-8s  ", ran->backend->name, ran->kernel->name, passes[p]);
+    fprintf(to, "  %-7s  %-12s  %-8s  ", ran->backend->name, ran->kernel->name, pass_names[p]);
     if (!times_has(ran)) {
         fprintf(to, "no time: it failed parity\n");
         return;
@@ -142,7 +140,7 @@ static void tsv_row(FILE *to, int trial, const struct ceilings *c, const struct 
     double median = out->median[p], least[N_CEILINGS];
     int known = ceilings_of(c, ran->backend) != NULL;
 
-    fprintf(to, "%d\t%s\t%s\t%s", trial, ran->backend->name, ran->kernel->name, passes[p]);
+    fprintf(to, "%d\t%s\t%s\t%s", trial, ran->backend->name, ran->kernel->name, pass_names[p]);
     if (!times_has(ran)) {
         fprintf(to, "\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\tfail\t%s\n", r->trial->text);
         return;
@@ -207,9 +205,9 @@ void regime_turn(FILE *to, const struct growth *g)
     for (enum pass p = FORWARD; p < N_PASSES; p++) {
         double rows = turning_point(g, p);
         if (rows > 0)
-            fprintf(to, "%s %s at B*H = %.0f", p ? "," : "", passes[p], rows);
+            fprintf(to, "%s %s at B*H = %.0f", p ? "," : "", pass_names[p], rows);
         else
-            fprintf(to, "%s %s not up to %.0f", p ? "," : "", passes[p],
+            fprintf(to, "%s %s not up to %.0f", p ? "," : "", pass_names[p],
                     g->n ? g->rows[g->n - 1] : 0);
     }
     fprintf(to, "%s%s\n", *g->stopped ? "; " : "", g->stopped);
@@ -227,7 +225,7 @@ void regime_tsv(FILE *to, int trial, const struct result *r)
             const struct growth *g = &r->growth[k];
             char head[128];
             snprintf(head, sizeof head, "%d\t%s\t%s\t%s", trial, g->backend->name, g->kernel->name,
-                     passes[p]);
+                     pass_names[p]);
             for (int i = 0; i < g->n; i++)
                 fprintf(to, "%s\ttime\t%" PRId64 "\t%.0f\t%.6g\t%.6g\t%.6g\t%d\t%s\n", head,
                         g->batch[i], g->rows[i], g->outcome[i].median[p], g->outcome[i].min[p],

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/err.h"
 #include "common/timing.h"
@@ -52,13 +51,6 @@ static int run_watched(const struct call *c, struct ran *ran)
 }
 
 /* ---- one kernel ---- */
-
-static double now(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return ts.tv_sec + 1e-9 * ts.tv_nsec;
-}
 
 /* A kernel on copies of the inputs. */
 static int ran_new(struct ran *ran, const struct call *c, const struct tensors *inputs)
@@ -179,7 +171,7 @@ enum { ORACLE, YARDSTICK }; /* their places in a result */
 int timing_run(const struct experiment *x, const struct trial *t, const volatile int *stop,
                trial_step *step, void *data, struct result *r)
 {
-    const struct backend *list[16], *yard = t->type == BF16 ? &ref16 : &ref32;
+    const struct backend *list[16], *yard = reference_of(t->type);
     int n = present(x, t, r, list);
 
     r->n_ran = 2;
@@ -213,7 +205,7 @@ struct point {
  * to be freed in any case. */
 static int point_new(struct point *p, const struct trial *t, int64_t batch)
 {
-    const struct backend *yard = t->type == BF16 ? &ref16 : &ref32;
+    const struct backend *yard = reference_of(t->type);
 
     *p = (struct point){.t = *t};
     DIM(&p->t.sizes, t->op->batch) = batch;
@@ -297,7 +289,7 @@ static int grow_all(const struct experiment *x, const struct point *p,
 /* Without a GPU: the yardstick, which is not judged. */
 static int grow_yardstick(const struct experiment *x, const struct point *p, struct result *r)
 {
-    const struct backend *b = p->t.type == BF16 ? &ref16 : &ref32;
+    const struct backend *b = reference_of(p->t.type);
     struct growth *g = growth_of(r, b, op_kernels(p->t.op, b)[0]);
     struct ran ran = {0};
 
@@ -329,16 +321,16 @@ static int grow(const struct experiment *x, const struct trial *t, int64_t batch
     struct point p;
     char what[64];
     int e = point_new(&p, t, batch);
-    double began = now();
+    double began = seconds_now();
 
     snprintf(what, sizeof what, "batch %" PRId64, batch);
     step(what, data);
     if (!e && !n) {
         e = grow_yardstick(x, &p, r);
-        *seconds = (now() - began) / (1 + x->repeats);
+        *seconds = (seconds_now() - began) / (1 + x->repeats);
     } else if (!e) {
         e = truth_find(&p.truth, t->op, &p.t.sizes, list[0], p.inputs);
-        *seconds = (now() - began) / 3;
+        *seconds = (seconds_now() - began) / 3;
         e = e ? e : grow_all(x, &p, list, n, step, data, r);
     }
     point_free(&p);

@@ -15,7 +15,7 @@ int trial_backends(const struct experiment *x, const struct trial *t,
     int n = 0;
 
     list[n++] = &ref64;
-    list[n++] = t->type == BF16 ? &ref16 : &ref32;
+    list[n++] = reference_of(t->type);
     for (int g = 0; gpu_backends[g]; g++) {
         int wanted = !x->n_backends;
         for (int i = 0; i < x->n_backends; i++)
@@ -163,7 +163,7 @@ int trial_run(const struct experiment *x, const struct trial *t, const volatile 
     step("inputs", data);
     if (input_fill(t, inputs))
         return TRIAL_BAD_INPUT;
-    tensors_round(inputs, t->op, &t->sizes, t->type == BF16 ? &ref16 : &ref32);
+    tensors_round(inputs, t->op, &t->sizes, reference_of(t->type));
     int e = x->measure == MEASURE_TIME ? timing_run(x, t, stop, step, data, r)
                                        : run_all(x, t, stop, step, data, r);
     r->failed = verdicts_failed(&r->verdicts, 0);

@@ -73,7 +73,7 @@ static void list_cost(FILE *to, const struct op *o)
         struct chain c = o->chain ? o->chain(&f, p) : (struct chain){0, 0, 0};
         fprintf(to,
                 "    %-9s %.4g MFLOP, %.4g of them in matrix products; %.4g M special functions",
-                p == FORWARD ? "forward" : "backward", o->flops(&f, p) * 1e-6, products * 1e-6,
+                pass_names[p], o->flops(&f, p) * 1e-6, products * 1e-6,
                 o->specials ? o->specials(&f, p) * 1e-6 : 0);
         if (c.steps > 0)
             fprintf(to, "; chain of %.0f steps, %.0f FLOP + %.0f special each", c.steps, c.flops,

@@ -1,7 +1,6 @@
 #include "ref/ref.h"
 
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
 static const char *unavailable(void)
@@ -51,22 +50,15 @@ static int copy(void *to, const void *from, size_t bytes)
 
 static double started;
 
-static double now(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return ts.tv_sec + 1e-9 * ts.tv_nsec;
-}
-
 static int start(void)
 {
-    started = now();
+    started = seconds_now();
     return 0;
 }
 
 static int stop(double *seconds)
 {
-    *seconds = now() - started;
+    *seconds = seconds_now() - started;
     return 0;
 }
 

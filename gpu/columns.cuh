@@ -79,25 +79,34 @@ struct raw {
     words<T> run[2];
 };
 
-/* ALIGNED: columns, and where rows begin, are multiples of four. */
+/* Four, or as many as are left, and zeros.  ALIGNED: columns, and where rows
+ * begin, are multiples of four. */
+template <typename T, bool ALIGNED>
+static __device__ __forceinline__ words<T> load_run(const T *from, int left)
+{
+    words<T> got = {};
+    if (ALIGNED) {
+        if (left > 0)
+            got = *(const words<T> *)from;
+        return got;
+    }
+    T x[4];
+    for (int j = 0; j < 4; j++) {
+        store(x + j, 0.0f);
+        if (j < left)
+            x[j] = from[j];
+    }
+    memcpy(&got, x, sizeof x);
+    return got;
+}
+
 template <typename T, int LANES, bool ALIGNED>
 static __device__ __forceinline__ raw<T> load_columns(const T *row, int columns, int lane)
 {
-    raw<T> got = {};
+    raw<T> got;
     for (int i = 0; i < 2; i++) {
         const int at = run<LANES>(i, lane);
-        if (ALIGNED) {
-            if (at < columns)
-                got.run[i] = *(const words<T> *)(row + at);
-            continue;
-        }
-        T x[4];
-        for (int j = 0; j < 4; j++) {
-            store(x + j, 0.0f);
-            if (at + j < columns)
-                x[j] = row[at + j];
-        }
-        memcpy(&got.run[i], x, sizeof x);
+        got.run[i] = load_run<T, ALIGNED>(row + at, columns - at);
     }
     return got;
 }

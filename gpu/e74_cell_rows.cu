@@ -1,6 +1,8 @@
 /* e74_cell, kernel `rows`: a state's rows meet the same keys but never each
  * other, so each row is carried through all steps by LANES neighbouring
- * threads, which hold eight of its columns each in registers.
+ * threads, which hold eight of its columns each in registers, or, where rows
+ * enough keep the chip busy, twice eight: fewer sums over lanes and fewer keys
+ * to fetch for the same work, and so at last bound by tanh.
  *
  * A step is a chain: dot product with the key (eight products a thread, then
  * shuffles over the lanes), residual, update, f.  The dot product with the
@@ -15,105 +17,145 @@
  * cannot be contracted differently. */
 #include "gpu/e74_cell_rows.cuh"
 
+enum { HELPERS = 128 };
+
+/* Elements of all states, with padding, from which a thread has sixteen columns
+ * of a row.  Emulated, so few that tests meet both. */
+#ifdef CUDA_EMULATE
+static const int64_t CROWD = 1 << 13;
+#else
+static const int64_t CROWD = 5 << 16;
+#endif
+
 template <typename T>
-static __device__ void put_outputs(const layout &l, const place &p, int64_t t, int steps, int each,
-                                   const float *y)
+static __device__ __forceinline__ void put_outputs(const layout &l, const place &p, int64_t t,
+                                                   int steps, const float *y)
 {
-    int64_t at = ((t + p.step) * l.c.BH + p.bh) * l.c.N + p.first + p.number;
-    for (int step = p.step; step < steps && p.number < p.rows; step += each) {
-        const float x = y[step * l.rows + p.number];
-        store((T *)l.c.y + at, x);
-        store((T *)l.c.out + at, x * x / (1 + expf(-x)));
-        at += each * l.c.BH * l.c.N;
+    for (int step = p.step; step < steps && p.number < p.rows; step += p.span) {
+        const four<float> x = *(const four<float> *)(y + step * l.rows + p.number);
+        four<float> out;
+        for (int j = 0; j < 4; j++)
+            out.x[j] = x.x[j] * x.x[j] * reciprocal(1 + expf(-x.x[j]));
+        put_numbers<T>(l, p, l.c.y, t + step, x);
+        put_numbers<T>(l, p, l.c.out, t + step, out);
     }
 }
 
-template <int LANES>
-static __device__ void keep_state(const call &c, const place &p, int64_t segment, const eight &S)
+template <int LANES, int EACH>
+static __device__ void keep_state(const call &c, const place &p, int64_t segment,
+                                  const strip<EACH> &S)
 {
     if (c.kept == KEPT_F32) {
         float *to = (float *)c.checkpoints + segment * c.BH * c.M + p.element;
-        store_columns<float, LANES>(to, p.any ? c.columns : 0, p.lane, S);
+        store_strip<LANES, EACH>(to, p.any ? c.columns : 0, p.lane, S);
         return;
     }
-    for (int j = 0; j < COLUMNS && p.any; j++) {
-        const int column = run<LANES>(j / 4, p.lane) + j % 4;
+    for (int j = 0; j < EACH * COLUMNS && p.any; j++) {
+        const int column = column_of<LANES, EACH>(p.lane, j);
         if (column < c.columns)
-            put_kept(c, segment * c.BH, p.element + column, S.x[j]);
+            put_kept(c, segment * c.BH, p.element + column, S.of[j / COLUMNS].x[j % COLUMNS]);
     }
 }
 
 /* Steps from ... to - 1 of a chunk.  What the next step reads is added up over
  * the lanes together with this one's y. */
-template <typename T, int LANES, int NONLIN>
+template <typename T, int LANES, int EACH, int NONLIN, bool INSIDE>
 static __device__ __forceinline__ void walk(const layout &l, const place &p, const staged &s,
-                                            int from, int to, eight &S)
+                                            int from, int to, strip<EACH> &S)
 {
     table at = table_of(l, p, s, from);
+    const float *query_at = s.q + from * l.width;
     float *y_at = s.y + from * l.rows + p.row;
-    meal now = serve<LANES, true>(&at, l, p);
+    meal<EACH> now = serve<LANES, EACH, INSIDE>(&at, l, p);
     float reads = lanes_sum<LANES>(dot(S, now.read)), y = 0;
 
     UNROLL(2)
     for (int i = from + 1; i < to; i++) {
-        const meal then = serve<LANES, true>(&at, l, p);
+        const strip<EACH> query = take_strip<LANES, EACH>(query_at, p.lane);
+        const meal<EACH> then = serve<LANES, EACH, INSIDE>(&at, l, p);
         advance<T>(S, now, reads, NONLIN == E74_TANH);
-        y = dot(S, now.query);
+        y = dot(S, query);
         reads = dot(S, then.read);
         lanes_sums<LANES>(&reads, &y);
         if (p.lane == 0)
             *y_at = y;
+        query_at += l.width;
         y_at += l.rows;
         now = then;
     }
     advance<T>(S, now, reads, NONLIN == E74_TANH);
-    y = lanes_sum<LANES>(dot(S, now.query));
+    y = lanes_sum<LANES>(dot(S, take_strip<LANES, EACH>(query_at, p.lane)));
     if (p.lane == 0)
         *y_at = y;
 }
 
-template <typename T, int LANES, int NONLIN>
-__global__ void __launch_bounds__(2 * CREW, 2) forward_rows(layout l)
+/* The chunks' places in shared memory take turns. */
+static __device__ staged staged_of(const layout &l, float *buffer, int64_t chunk)
 {
-    extern __shared__ __align__(16) float buffer[];
-    const call &c = l.c;
-    const place p = place_of<LANES>(l, blockIdx.x);
-    const bool carries = p.crew == 0;
-    const int columns = carries && p.any ? c.columns : 0;
-    staged now, other;
-    int64_t until_kept = 0, segment = 0;
-    const int size = carve(l, 0, buffer, &now);
+    staged s;
+    const int size = carve(l, 0, buffer, &s);
+    carve(l, 0, buffer + chunk % 2 * size, &s);
+    return s;
+}
 
-    eight S = load_floats<LANES>(c.first + p.element, columns, p.lane);
-    if (!carries)
-        bring<T, LANES, false>(l, p, 0, 0, (int)min((int64_t)l.steps, c.T), now);
-    __syncthreads();
+/* The carriers: from the state before all steps to that after them. */
+template <typename T, int LANES, int EACH, int NONLIN, bool INSIDE>
+static __device__ __forceinline__ void carry(const layout &l, const place &p, float *buffer)
+{
+    const call &c = l.c;
+    const int columns = p.any ? c.columns : 0;
+    int64_t until_kept = 0, segment = 0;
+    strip<EACH> S = load_strip<LANES, EACH>(c.first + p.element, columns, p.lane);
+
+    block_barrier();
     for (int64_t t = 0, chunk = 0; t < c.T; t += l.steps, chunk++) {
         const int steps = (int)min((int64_t)l.steps, c.T - t);
-
-        carve(l, 0, buffer + chunk % 2 * size, &now);
-        carve(l, 0, buffer + (1 - chunk % 2) * size, &other);
-        if (!carries) {
-            if (t > 0)
-                put_outputs<T>(l, p, t - l.steps, l.steps, LANES, other.y);
-            if (t + steps < c.T)
-                bring<T, LANES, false>(l, p, t + steps, 0,
-                                       (int)min((int64_t)l.steps, c.T - t - steps), other);
-        }
-        for (int from = 0, to; carries && from < steps; from = to) {
+        for (int from = 0, to; from < steps; from = to) {
             if (until_kept == 0) {
-                keep_state<LANES>(c, p, segment++, S);
+                keep_state<LANES, EACH>(c, p, segment++, S);
                 until_kept = c.K;
             }
             to = (int)min((int64_t)steps, from + until_kept);
             until_kept -= to - from;
-            walk<T, LANES, NONLIN>(l, p, now, from, to, S);
+            walk<T, LANES, EACH, NONLIN, INSIDE>(l, p, staged_of(l, buffer, chunk), from, to, S);
         }
-        __syncthreads();
-        if (!carries && t + steps >= c.T)
-            put_outputs<T>(l, p, t, steps, LANES, now.y);
+        block_barrier();
     }
-    store_columns<float, LANES>(c.last + p.element, columns, p.lane, S);
+    store_strip<LANES, EACH>(c.last + p.element, columns, p.lane, S);
+}
+
+/* The helpers: a chunk ahead, and a chunk behind. */
+template <typename T, int OCTETS>
+static __device__ __forceinline__ void help(const layout &l, const place &p, float *buffer)
+{
+    const int64_t all = l.c.T;
+    int64_t chunk = 0;
+
+    bring<T, OCTETS, false>(l, p, 0, 0, (int)min((int64_t)l.steps, all), staged_of(l, buffer, 0));
+    block_barrier();
+    for (int64_t t = 0; t < all; t += l.steps, chunk++) {
+        const staged other = staged_of(l, buffer, chunk + 1);
+        const int ahead = (int)min((int64_t)l.steps, all - t - l.steps);
+        const incoming<T> first = send_for<T, OCTETS, false>(l, p, t + l.steps, 0, ahead);
+        if (chunk > 0)
+            put_outputs<T>(l, p, t - l.steps, l.steps, other.y);
+        receive<T, OCTETS, false>(first, l, p, t + l.steps, 0, ahead, other);
+        block_barrier();
+    }
+    const int64_t last = (chunk - 1) * l.steps;
+    put_outputs<T>(l, p, last, (int)(all - last), staged_of(l, buffer, chunk - 1).y);
+}
+
+template <typename T, int LANES, int EACH, int NONLIN, bool INSIDE>
+__global__ void __launch_bounds__(CREW + HELPERS, 2) forward_rows(layout l)
+{
+    extern __shared__ __align__(16) float buffer[];
+    const place p = place_of<LANES, EACH>(l, blockIdx.x);
+
+    if (p.crew == 0)
+        carry<T, LANES, EACH, NONLIN, INSIDE>(l, p, buffer);
+    else
+        help<T, LANES * EACH>(l, p, buffer);
 }
 
 /* ---- launches ---- */
@@ -124,12 +166,12 @@ static size_t shared_bytes(const layout &l)
     return 2 * carve(l, 0, NULL, &s) * sizeof(float);
 }
 
-template <typename T, int LANES>
+template <typename T, int LANES, int EACH, int NONLIN>
 static int launch(const layout &l)
 {
-    void (*const kernel)(layout) = l.c.nonlin == E74_TANH ? forward_rows<T, LANES, E74_TANH>
-                                                          : forward_rows<T, LANES, E74_LINEAR>;
-    const int threads = 2 * l.rows * l.lanes;
+    void (*const kernel)(layout) = l.c.z_inside ? forward_rows<T, LANES, EACH, NONLIN, true>
+                                                : forward_rows<T, LANES, EACH, NONLIN, false>;
+    const int threads = l.rows * l.lanes + l.helpers;
     const size_t shared = shared_bytes(l);
 
     CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
@@ -137,20 +179,50 @@ static int launch(const layout &l)
     return cudaGetLastError();
 }
 
+template <typename T, int LANES, int EACH>
+static int launch_nonlin(const layout &l)
+{
+    return l.c.nonlin == E74_TANH ? launch<T, LANES, EACH, E74_TANH>(l)
+                                  : launch<T, LANES, EACH, E74_LINEAR>(l);
+}
+
+/* (In fp32 the helpers leave no registers for that.) */
+static bool crowded(const layout &l, size_t size)
+{
+    return size == sizeof(__nv_bfloat16) && l.c.BH * l.c.N * l.width >= CROWD;
+}
+
+static int launch_crowd(const layout &l)
+{
+    switch (l.lanes) {
+    case 1: return launch_nonlin<__nv_bfloat16, 1, 2>(l);
+    case 2: return launch_nonlin<__nv_bfloat16, 2, 2>(l);
+    case 4: return launch_nonlin<__nv_bfloat16, 4, 2>(l);
+    case 8: return launch_nonlin<__nv_bfloat16, 8, 2>(l);
+    default: return launch_nonlin<__nv_bfloat16, 16, 2>(l);
+    }
+}
+
 /* Chunks are as long as lets two blocks share a multiprocessor. */
 template <typename T>
 static int forward(const struct frame *f)
 {
-    layout l = layout_of(f, FORWARD);
+    layout l = layout_of(f, 2, 1, HELPERS);
+    const bool crowd = crowded(l, sizeof(T));
+
+    if (crowd)
+        l = layout_of(f, 2, 2, HELPERS);
     for (l.steps = CHUNK; l.steps > 1 && shared_bytes(l) > SHARED_MAX / 2; l.steps /= 2)
         ;
+    if (crowd)
+        return launch_crowd(l);
     switch (l.lanes) {
-    case 1: return launch<T, 1>(l);
-    case 2: return launch<T, 2>(l);
-    case 4: return launch<T, 4>(l);
-    case 8: return launch<T, 8>(l);
-    case 16: return launch<T, 16>(l);
-    default: return launch<T, 32>(l);
+    case 1: return launch_nonlin<T, 1, 1>(l);
+    case 2: return launch_nonlin<T, 2, 1>(l);
+    case 4: return launch_nonlin<T, 4, 1>(l);
+    case 8: return launch_nonlin<T, 8, 1>(l);
+    case 16: return launch_nonlin<T, 16, 1>(l);
+    default: return launch_nonlin<T, 32, 1>(l);
     }
 }
 

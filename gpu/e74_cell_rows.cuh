@@ -15,12 +15,6 @@ enum {
     SHARED_MAX = 227 * 1024
 };
 
-/* Numbers of rows that a helper brings at once: backward there are more kinds. */
-static constexpr __host__ __device__ int values(int lanes, bool back)
-{
-    return lanes >= 8 || (back && lanes > 1) ? 2 : 4;
-}
-
 /* ---- how a call is laid out over blocks ---- */
 
 /* A group is a run of rows that meet the same columns of the keys: all n
@@ -28,9 +22,11 @@ static constexpr __host__ __device__ int values(int lanes, bool back)
  * group, or, where that is long, one of its parts. */
 struct layout {
     call c;
-    int lanes, width;         /* threads of a row; columns of it with its padding */
+    int lanes, each;          /* threads of a row; runs of eight columns that one has of it */
+    int width;                /* columns of a row with its padding */
     int rows;                 /* of a block, with padding */
     int parts;                /* of a group */
+    int crews, helpers;       /* crews of a block; threads of the last */
     int batch, steps;         /* that helpers bring at once; of a chunk, or of a piece */
     int stride;               /* steps between two barriers on the way back */
     int vectors;              /* sums over rows for each key: 2, or 3 with dz among them */
@@ -42,21 +38,27 @@ struct layout {
     int64_t segments, pieces; /* and of all, less than segments * subs where the last is short */
 };
 
-/* A block's share, and a thread's of that.  A block's threads are crews of
- * rows x LANES; the last crew are helpers, the others carriers. */
+/* A block's share, and a thread's of that.  A block's threads are crews, of
+ * rows x LANES carriers each but for the last, who are helpers. */
 struct place {
     int64_t bh;
     int group, part;
-    int first, rows;  /* the first row, and how many */
-    int crew, self;   /* and the thread's number in it */
-    bool any;         /* is there a row for it? */
-    int lane, row;    /* of a carrier; a helper brings that lane's columns */
-    int64_t element;  /* and the row within the states */
-    int step, number; /* of the numbers [steps][rows], the first that a helper brings */
+    int first, rows; /* the first row, and how many */
+    int crew, self;  /* and the thread's number in it */
+
+    /* a carrier's */
+    bool any; /* is there a row for it? */
+    int lane, row;
+    int64_t element; /* and the row within the states */
+
+    /* a helper's */
+    int octet, key;         /* whose columns it brings, and of which of the keys at once */
+    int step, number, span; /* the first of its four numbers of [steps][rows], and the steps
+                               to its next four */
 };
 
-/* The share of block number `block`. */
-template <int LANES>
+/* The share of block number `block`.  EACH: see layout. */
+template <int LANES, int EACH>
 static __device__ place place_of(const layout &l, int64_t block)
 {
     const int crew = l.rows * LANES, groups = l.c.N / l.c.rows;
@@ -68,14 +70,17 @@ static __device__ place place_of(const layout &l, int64_t block)
     p.group = i / l.parts;
     p.first = p.group * l.c.rows + p.part * l.rows;
     p.rows = min(l.rows, l.c.rows - p.part * l.rows);
-    p.crew = (int)threadIdx.x / crew;
-    p.self = (int)threadIdx.x % crew;
+    p.crew = min((int)threadIdx.x / crew, l.crews - 1);
+    p.self = (int)threadIdx.x - p.crew * crew;
     p.lane = p.self % LANES;
     p.row = p.self / LANES;
     p.any = p.row < p.rows;
     p.element = p.bh * l.c.M + (int64_t)(p.first + p.row) * l.c.columns;
-    p.step = p.self / l.rows;
-    p.number = p.self % l.rows;
+    p.octet = p.self % (LANES * EACH);
+    p.key = p.self / (LANES * EACH);
+    p.span = l.helpers / (l.rows / 4);
+    p.step = p.self / (l.rows / 4);
+    p.number = p.step < p.span ? p.self % (l.rows / 4) * 4 : l.rows; /* for those left over, none */
     return p;
 }
 
@@ -106,180 +111,266 @@ static inline __host__ __device__ int carve(const layout &l, int backward, float
     return (vectors * keys + (backward ? 5 : 3) * rows + 3) / 4 * 4;
 }
 
+/* Helpers' functions have OCTETS = LANES x EACH: eight columns a thread. */
+
 /* One key of each kind, normalised, from registers to shared memory.  Called
  * by whole warps; those threads that have no key bring zeros nowhere. */
-template <typename T, int LANES>
-static __device__ void put_key(const staged &to, int lane, int at, bool any, const raw<T> &k,
+template <typename T, int OCTETS>
+static __device__ void put_key(const staged &to, int octet, int at, bool any, const raw<T> &k,
                                const raw<T> &q, const raw<T> &z)
 {
     eight key = widened(k);
-    float scale = 1 / (sqrtf(lanes_sum<LANES>(dot(key, key))) + (float)E74_EPSILON);
+    float scale = 1 / (sqrtf(lanes_sum<OCTETS>(dot(key, key))) + (float)E74_EPSILON);
 
     if (!any)
         return;
     for (int j = 0; j < COLUMNS; j++)
         key.x[j] *= scale;
-    leave<LANES>(to.khat + at, lane, key);
-    leave<LANES>(to.q + at, lane, widened(q));
+    leave<OCTETS>(to.khat + at, octet, key);
+    leave<OCTETS>(to.q + at, octet, widened(q));
     if (to.u == to.khat)
         return;
     eight gate = widened(z);
     for (int j = 0; j < COLUMNS; j++)
         key.x[j] *= gate.x[j];
-    leave<LANES>(to.u + at, lane, key);
+    leave<OCTETS>(to.u + at, octet, key);
 }
 
 /* Steps on their way: the keys that a helper brings, and its numbers of rows;
  * y and dout only on the way back. */
-template <typename T, int LANES, bool BACK>
+template <typename T>
 struct incoming {
     raw<T> k, q, z;
-    T v[values(LANES, BACK)], gate[values(LANES, BACK)], y[values(LANES, BACK)],
-        dout[values(LANES, BACK)];
+    words<T> v, gate, y, dout;
 };
 
-template <typename T, int LANES, bool BACK, bool ALIGNED>
-static __device__ __forceinline__ void send_for_keys(incoming<T, LANES, BACK> *in, const layout &l,
-                                                     const place &p, int64_t t, int steps)
+/* Up to l.batch steps from step t on. */
+template <typename T, int OCTETS, bool BACK, bool ALIGNED>
+static __device__ __forceinline__ incoming<T> send_for(const layout &l, const place &p, int64_t t,
+                                                       int steps)
 {
     const call &c = l.c;
-    const int columns = p.row < steps ? c.columns : 0;
-    const int64_t at = ((t + p.row) * c.BH + p.bh) * c.N + (int64_t)p.group * c.columns;
-    in->k = load_columns<T, LANES, ALIGNED>((const T *)c.k + at, columns, p.lane);
-    in->q = load_columns<T, LANES, ALIGNED>((const T *)c.q + at, columns, p.lane);
+    const int columns = p.key < steps ? c.columns : 0, rows = p.step < steps ? p.rows : 0;
+    const int64_t key = ((t + p.key) * c.BH + p.bh) * c.N + (int64_t)p.group * c.columns;
+    const int64_t row = ((t + p.step) * c.BH + p.bh) * c.N + p.first + p.number;
+    incoming<T> in = {};
+
+    in.k = load_columns<T, OCTETS, ALIGNED>((const T *)c.k + key, columns, p.octet);
+    in.q = load_columns<T, OCTETS, ALIGNED>((const T *)c.q + key, columns, p.octet);
     if (c.z_inside)
-        in->z = load_columns<T, LANES, ALIGNED>((const T *)c.z + at, columns, p.lane);
+        in.z = load_columns<T, OCTETS, ALIGNED>((const T *)c.z + key, columns, p.octet);
+    in.v = load_run<T, ALIGNED>((const T *)c.v + row, rows - p.number);
+    if (c.z_outside)
+        in.gate = load_run<T, ALIGNED>((const T *)c.z + row, rows - p.number);
+    if (BACK) {
+        in.y = load_run<T, ALIGNED>((const T *)c.y + row, rows - p.number);
+        in.dout = load_run<T, ALIGNED>((const T *)c.dout + row, rows - p.number);
+    }
+    return in;
 }
 
-/* Up to l.batch steps from step t on. */
-template <typename T, int LANES, bool BACK>
-static __device__ __forceinline__ void send_for(incoming<T, LANES, BACK> *in, const layout &l,
-                                                const place &p, int64_t t, int steps)
+/* Those of steps from ... to - 1, of the steps that begin with t, which come first. */
+template <typename T, int OCTETS, bool BACK>
+static __device__ __forceinline__ incoming<T> send_for(const layout &l, const place &p, int64_t t,
+                                                       int from, int to)
 {
-    const call &c = l.c;
-    const int64_t at = (t * c.BH + p.bh) * c.N + p.first + p.number, each = c.BH * c.N;
+    const int steps = min(l.batch, to - from);
+    return l.c.columns % 4 ? send_for<T, OCTETS, BACK, false>(l, p, t + from, steps)
+                           : send_for<T, OCTETS, BACK, true>(l, p, t + from, steps);
+}
 
-    if (c.columns % 4 == 0)
-        send_for_keys<T, LANES, BACK, true>(in, l, p, t, steps);
-    else
-        send_for_keys<T, LANES, BACK, false>(in, l, p, t, steps);
-    for (int n = 0; n < values(LANES, BACK); n++) {
-        const int step = p.step + n * LANES;
-        const bool any = step < steps && p.number < p.rows;
-        store(&in->v[n], 0.0f);
-        store(&in->gate[n], 0.0f);
-        store(&in->y[n], 0.0f);
-        store(&in->dout[n], 0.0f);
-        if (any)
-            in->v[n] = ((const T *)c.v)[at + step * each];
-        if (any && c.z_outside)
-            in->gate[n] = ((const T *)c.z)[at + step * each];
-        if (any && BACK)
-            in->y[n] = ((const T *)c.y)[at + step * each];
-        if (any && BACK)
-            in->dout[n] = ((const T *)c.dout)[at + step * each];
-    }
+template <typename T>
+static __device__ __forceinline__ four<float> widened(const words<T> &w)
+{
+    T x[4];
+    four<float> f;
+    memcpy(x, &w, sizeof x);
+    for (int j = 0; j < 4; j++)
+        f.x[j] = load(x + j);
+    return f;
+}
+
+/* dL/dy, by way of y silu(y). */
+static __device__ __forceinline__ float through_gate(float dout, float y)
+{
+    const float gate = reciprocal(1 + expf(-y));
+    return dout * y * gate * (2 + y * (1 - gate));
 }
 
 /* They are there: into shared memory, as steps from ... */
-template <typename T, int LANES, bool BACK>
-static __device__ __forceinline__ void settle(const incoming<T, LANES, BACK> &in, const layout &l,
+template <typename T, int OCTETS, bool BACK>
+static __device__ __forceinline__ void settle(const incoming<T> &in, const layout &l,
                                               const place &p, int from, int steps, const staged &to)
 {
-    put_key<T, LANES>(to, p.lane, (from + p.row) * l.width, p.row < steps, in.k, in.q, in.z);
-    for (int n = 0; n < values(LANES, BACK); n++) {
-        const int step = p.step + n * LANES, at = (from + step) * l.rows + p.number;
-        if (step >= steps)
-            continue;
-        to.v[at] = load(&in.v[n]);
-        if (l.c.z_outside)
-            to.z[at] = load(&in.gate[n]);
-        if (BACK) {
-            const float y = load(&in.y[n]), gate = 1 / (1 + expf(-y));
-            to.dy[at] = load(&in.dout[n]) * y * gate * (2 + y * (1 - gate));
-        }
+    const int at = (from + p.step) * l.rows + p.number;
+
+    put_key<T, OCTETS>(to, p.octet, (from + p.key) * l.width, p.key < steps, in.k, in.q, in.z);
+    if (p.step >= steps || p.number >= l.rows)
+        return;
+    *(four<float> *)(to.v + at) = widened(in.v);
+    if (l.c.z_outside)
+        *(four<float> *)(to.z + at) = widened(in.gate);
+    if (BACK) {
+        const four<float> y = widened(in.y);
+        four<float> dy = widened(in.dout);
+        for (int j = 0; j < 4; j++)
+            dy.x[j] = through_gate(dy.x[j], y.x[j]);
+        *(four<float> *)(to.dy + at) = dy;
     }
 }
 
-/* Both, for steps from ... to - 1 of those that begin with t. */
-template <typename T, int LANES, bool BACK>
+/* The first come, then the rest of steps from ... to - 1. */
+template <typename T, int OCTETS, bool BACK>
+static __device__ __forceinline__ void receive(incoming<T> in, const layout &l, const place &p,
+                                               int64_t t, int from, int to, const staged &s)
+{
+    while (from < to) {
+        settle<T, OCTETS, BACK>(in, l, p, from, min(l.batch, to - from), s);
+        from += l.batch;
+        if (from < to)
+            in = send_for<T, OCTETS, BACK>(l, p, t, from, to);
+    }
+}
+
+template <typename T, int OCTETS, bool BACK>
 static __device__ __forceinline__ void bring(const layout &l, const place &p, int64_t t, int from,
                                              int to, const staged &s)
 {
-    incoming<T, LANES, BACK> in;
-    for (; from < to; from += l.batch) {
-        const int some = min(l.batch, to - from);
-        send_for<T, LANES, BACK>(&in, l, p, t + from, some);
-        settle<T, LANES, BACK>(in, l, p, from, some, s);
-    }
+    receive<T, OCTETS, BACK>(send_for<T, OCTETS, BACK>(l, p, t, from, to), l, p, t, from, to, s);
+}
+
+/* A helper's four numbers of step t, to [T,BH,N]. */
+template <typename T>
+static __device__ __forceinline__ void put_numbers(const layout &l, const place &p, void *to,
+                                                   int64_t t, const four<float> &numbers)
+{
+    T *const at = (T *)to + (t * l.c.BH + p.bh) * l.c.N + p.first + p.number;
+    four<T> f;
+    for (int j = 0; j < 4; j++)
+        store(&f.x[j], numbers.x[j]);
+    if (l.c.columns % 4 == 0)
+        *(four<T> *)at = f;
+    else
+        for (int j = 0; j < 4 && p.number + j < p.rows; j++)
+            at[j] = f.x[j];
 }
 
 /* ---- one step ---- */
 
+/* A thread's columns of a row: those that EACH threads would have, LANES apart,
+ * if there were as many, so that sums over a row have the same bits. */
+template <int EACH>
+struct strip {
+    eight of[EACH];
+};
+
+template <int LANES, int EACH>
+static __device__ __forceinline__ strip<EACH> take_strip(const float *row, int lane)
+{
+    strip<EACH> s;
+    for (int i = 0; i < EACH; i++)
+        s.of[i] = take<LANES * EACH>(row, lane + i * LANES);
+    return s;
+}
+
+template <int EACH>
+static __device__ __forceinline__ float dot(const strip<EACH> &a, const strip<EACH> &b)
+{
+    float sum = dot(a.of[0], b.of[0]);
+    for (int i = 1; i < EACH; i++)
+        sum += dot(a.of[i], b.of[i]);
+    return sum;
+}
+
 /* What a step of a row needs from shared memory, taken a step ahead so that the
  * chain never waits for it. */
+template <int EACH>
 struct meal {
-    eight write, read, query;
+    strip<EACH> write, read;
     float v, z;
 };
 
 /* Where the next one is. */
 struct table {
-    const float *write, *read, *query, *v, *z;
+    const float *write, *read, *v, *z;
 };
 
 static __device__ __forceinline__ table table_of(const layout &l, const place &p, const staged &s,
                                                  int step)
 {
     const int key = step * l.width, number = step * l.rows + p.row;
-    return {s.khat + key, s.u + key, s.q + key, s.v + number, s.z + number};
+    return {s.khat + key, s.u + key, s.v + number, s.z + number};
 }
 
 /* INSIDE: z modulates the inner side, so that what is read is not the key. */
-template <int LANES, bool INSIDE>
-static __device__ __forceinline__ meal serve(table *at, const layout &l, const place &p)
+template <int LANES, int EACH, bool INSIDE>
+static __device__ __forceinline__ meal<EACH> serve(table *at, const layout &l, const place &p)
 {
-    meal m;
-    m.write = take<LANES>(at->write, p.lane);
-    m.read = INSIDE ? take<LANES>(at->read, p.lane) : m.write;
-    m.query = take<LANES>(at->query, p.lane);
+    meal<EACH> m;
+    m.write = take_strip<LANES, EACH>(at->write, p.lane);
+    m.read = INSIDE ? take_strip<LANES, EACH>(at->read, p.lane) : m.write;
     m.v = *at->v;
     m.z = l.c.z_outside ? *at->z : 1;
     at->read += l.width;
     at->write += l.width;
-    at->query += l.width;
     at->v += l.rows;
     at->z += l.rows;
     return m;
 }
 
 /* S <- f(S + delta k^T) given what S reads; returns delta. */
-template <typename T>
-static __device__ __forceinline__ float advance(eight &S, const meal &m, float reads, bool tanh)
+template <typename T, int EACH>
+static __device__ __forceinline__ float advance(strip<EACH> &S, const meal<EACH> &m, float reads,
+                                                bool tanh)
 {
     const float delta = fmaf(-m.z, reads, m.v);
-    for (int j = 0; j < COLUMNS; j++)
-        S.x[j] = fmaf(delta, m.write.x[j], S.x[j]);
-    if (tanh)
+    for (int i = 0; i < EACH; i++)
         for (int j = 0; j < COLUMNS; j++)
-            S.x[j] = bent<T>(S.x[j]);
+            S.of[i].x[j] = fmaf(delta, m.write.of[i].x[j], S.of[i].x[j]);
+    if (tanh)
+        for (int i = 0; i < EACH; i++)
+            for (int j = 0; j < COLUMNS; j++)
+                S.of[i].x[j] = bent<T>(S.of[i].x[j]);
     return delta;
 }
 
-/* ---- states that are kept ---- */
+/* ---- states in global memory ---- */
 
-template <int LANES>
-static __device__ eight kept_state(const call &c, const place &p, int64_t segment)
+template <int LANES, int EACH>
+static __device__ strip<EACH> load_strip(const float *row, int columns, int lane)
+{
+    strip<EACH> s;
+    for (int i = 0; i < EACH; i++)
+        s.of[i] = load_floats<LANES * EACH>(row, columns, lane + i * LANES);
+    return s;
+}
+
+template <int LANES, int EACH>
+static __device__ void store_strip(float *row, int columns, int lane, const strip<EACH> &s)
+{
+    for (int i = 0; i < EACH; i++)
+        store_columns<float, LANES * EACH>(row, columns, lane + i * LANES, s.of[i]);
+}
+
+/* Where the thread's j-th column is. */
+template <int LANES, int EACH>
+static __device__ int column_of(int lane, int j)
+{
+    return run<LANES * EACH>(j % COLUMNS / 4, lane + j / COLUMNS * LANES) + j % 4;
+}
+
+template <int LANES, int EACH>
+static __device__ strip<EACH> kept_state(const call &c, const place &p, int64_t segment)
 {
     const int columns = p.any ? c.columns : 0;
     if (c.kept == KEPT_F32)
-        return load_floats<LANES>((const float *)c.checkpoints + segment * c.BH * c.M + p.element,
-                                  columns, p.lane);
-    eight S = {};
-    for (int j = 0; j < COLUMNS; j++) {
-        const int column = run<LANES>(j / 4, p.lane) + j % 4;
+        return load_strip<LANES, EACH>(
+            (const float *)c.checkpoints + segment * c.BH * c.M + p.element, columns, p.lane);
+    strip<EACH> S = {};
+    for (int j = 0; j < EACH * COLUMNS; j++) {
+        const int column = column_of<LANES, EACH>(p.lane, j);
         if (column < columns)
-            S.x[j] = get_kept(c, segment * c.BH, p.element + column);
+            S.of[j / COLUMNS].x[j % COLUMNS] = get_kept(c, segment * c.BH, p.element + column);
     }
     return S;
 }
@@ -291,22 +382,24 @@ static inline int least(int a, int b)
     return a < b ? a : b;
 }
 
-/* All of a layout but how many steps fit. */
-static inline layout layout_of(const struct frame *f, enum pass pass)
+/* All of a layout but how many steps fit; as many helpers as given, or as a crew has. */
+static inline layout layout_of(const struct frame *f, int crews, int each, int helpers)
 {
     layout l = {};
     call &c = l.c = call_of(f);
 
-    for (l.lanes = 1; COLUMNS * l.lanes < c.columns; l.lanes *= 2)
+    l.crews = crews;
+    l.each = each;
+    for (l.lanes = 1; COLUMNS * each * l.lanes < c.columns; l.lanes *= 2)
         ;
-    l.width = COLUMNS * l.lanes;
+    l.width = COLUMNS * each * l.lanes;
     const int most = CREW / l.lanes, warp = (int)ceil_div(32, l.lanes);
     l.parts = (int)ceil_div(c.rows, most);
     l.rows = l.parts > 1 ? most : (int)ceil_div(c.rows, warp) * warp;
+    l.helpers = helpers ? helpers : l.rows * l.lanes;
+    l.batch = least(least(l.helpers / (l.lanes * each), l.helpers / (l.rows / 4)), CHUNK);
     l.vectors = c.z_inside ? 3 : 2;
     l.tied_v = f->choice[E74_PROJ] == E74_TIED_KVQ;
-    l.batch = least(l.rows, values(l.lanes, pass == BACKWARD) * l.lanes);
-    l.batch = least(l.batch, CHUNK);
     return l;
 }
 

@@ -6,8 +6,9 @@
  * place: one replays a piece from its first state and leaves the states in
  * shared memory; one walks back over the piece after that; the helpers bring
  * the keys of the piece that is replayed next, and write the gradients, a
- * stride behind.  What is added up over the rows is so within each warp first.  So the chain is the longer of replaying and walking back,
- * not their sum.  The crews meet at a barrier each stride.
+ * stride behind.  What is added up over the rows is so within each warp first.
+ * So the chain is the longer of replaying and walking back, not their sum.  The
+ * crews meet at a barrier each stride.
  *
  * A last launch puts the sums of several blocks of one (sequence, head)
  * together, in their order, and turns gradients of normalised keys into those
@@ -66,11 +67,11 @@ static __device__ float *noted(const layout &l, int64_t segment, int sub)
 
 /* The row's state before a piece. */
 template <int LANES>
-static __device__ eight first_state(const layout &l, const place &p, const piece &w)
+static __device__ strip<1> first_state(const layout &l, const place &p, const piece &w)
 {
-    return w.sub ? load_floats<LANES>(noted(l, w.segment, w.sub) + p.element,
-                                      p.any ? l.c.columns : 0, p.lane)
-                 : kept_state<LANES>(l.c, p, w.segment);
+    return w.sub ? load_strip<LANES, 1>(noted(l, w.segment, w.sub) + p.element,
+                                        p.any ? l.c.columns : 0, p.lane)
+                 : kept_state<LANES, 1>(l.c, p, w.segment);
 }
 
 static __device__ void prefetch_lines(const void *from, int64_t bytes, int first, int each)
@@ -107,29 +108,30 @@ static __device__ void prefetch_piece(const layout &l, const place &p, const pie
 
 /* A row under way: its state, the next step's numbers, and what the state
  * reads with that step's key. */
+template <int EACH>
 struct under_way {
-    eight S;
+    strip<EACH> S;
     table at;
-    meal now;
+    meal<EACH> now;
     float reads;
 };
 
-template <int LANES, bool INSIDE>
-static __device__ __forceinline__ void set_out(under_way *w, const layout &l, const place &p,
+template <int LANES, int EACH, bool INSIDE>
+static __device__ __forceinline__ void set_out(under_way<EACH> *w, const layout &l, const place &p,
                                                const staged &s)
 {
     w->at = table_of(l, p, s, 0);
-    w->now = serve<LANES, INSIDE>(&w->at, l, p);
+    w->now = serve<LANES, EACH, INSIDE>(&w->at, l, p);
     w->reads = lanes_sum<LANES>(dot(w->S, w->now.read));
 }
 
 /* Returns delta.  (The number after a piece's last is fetched and not used.)
  * Loads and stores queue up before shuffles: none between a dot product's two
  * halves. */
-template <typename T, int LANES, bool INSIDE>
-static __device__ __forceinline__ float step_on(under_way *w, const layout &l, const place &p)
+template <typename T, int LANES, int EACH, bool INSIDE>
+static __device__ __forceinline__ float step_on(under_way<EACH> *w, const layout &l, const place &p)
 {
-    const meal then = serve<LANES, INSIDE>(&w->at, l, p);
+    const meal<EACH> then = serve<LANES, EACH, INSIDE>(&w->at, l, p);
     const float delta = advance<T>(w->S, w->now, w->reads, l.c.nonlin == E74_TANH);
     w->reads = lanes_sum<LANES>(dot(w->S, then.read));
     w->now = then;
@@ -138,28 +140,28 @@ static __device__ __forceinline__ float step_on(under_way *w, const layout &l, c
 
 /* The states between the pieces of each segment: one crew, since many blocks
  * share a multiprocessor. */
-template <typename T, int LANES, bool INSIDE>
-__global__ void __launch_bounds__(CREW, 4) note_rows(layout l)
+template <typename T, int LANES, int EACH, bool INSIDE>
+__global__ void __launch_bounds__(CREW, LANES > 2 ? 4 : 3) note_rows(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
     const int64_t blocks = gridDim.x / l.segments, segment = blockIdx.x / blocks;
-    const place p = place_of<LANES>(l, blockIdx.x % blocks);
+    const place p = place_of<LANES, EACH>(l, blockIdx.x % blocks);
     const int64_t begin = segment * l.c.K, end = min(begin + l.c.K, l.c.T);
     const int notes = (int)ceil_div(end - begin, l.steps) - 1;
     staged s;
-    under_way w;
+    under_way<EACH> w;
 
     carve(l, 0, buffer, &s);
-    w.S = kept_state<LANES>(l.c, p, segment);
+    w.S = kept_state<LANES, EACH>(l.c, p, segment);
     for (int sub = 0; sub < notes; sub++) {
-        bring<T, LANES, false>(l, p, begin + sub * l.steps, 0, l.steps, s);
+        bring<T, LANES * EACH, false>(l, p, begin + sub * l.steps, 0, l.steps, s);
         __syncthreads();
-        set_out<LANES, INSIDE>(&w, l, p, s);
+        set_out<LANES, EACH, INSIDE>(&w, l, p, s);
         UNROLL(2)
         for (int i = 0; i < l.steps; i++)
-            step_on<T, LANES, INSIDE>(&w, l, p);
-        store_columns<float, LANES>(noted(l, segment, sub + 1) + p.element, p.any ? l.c.columns : 0,
-                                    p.lane, w.S);
+            step_on<T, LANES, EACH, INSIDE>(&w, l, p);
+        store_strip<LANES, EACH>(noted(l, segment, sub + 1) + p.element, p.any ? l.c.columns : 0,
+                                 p.lane, w.S);
         __syncthreads();
     }
 }
@@ -231,7 +233,7 @@ static __device__ __forceinline__ void replay(const layout &l, const place &p, c
 {
     const int piece = l.rows * l.width;
     tour at = begin(l);
-    eight first = first_state<LANES>(l, p, at.now);
+    strip<1> first = first_state<LANES>(l, p, at.now);
     int half = 0;
 
     for (; at.strides; at = go_on(l, at)) {
@@ -239,14 +241,14 @@ static __device__ __forceinline__ void replay(const layout &l, const place &p, c
         const int steps = at.now.steps;
         float *slot = slots_of(l, d, at.half) + p.row * l.width;
         float *delta_at = s.delta + p.row, *reads_at = s.reads + p.row;
-        under_way w;
+        under_way<1> w;
 
         w.S = first;
         if (at.next.steps)
             first = first_state<LANES>(l, p, at.next);
         if (steps) {
-            leave<LANES>(slot, p.lane, w.S);
-            set_out<LANES, INSIDE>(&w, l, p, s);
+            leave<LANES>(slot, p.lane, w.S.of[0]);
+            set_out<LANES, 1, INSIDE>(&w, l, p, s);
         }
         const float *dy_at = s.dy + p.row;
         for (int n = 0, i = 0; n < at.strides; n++, half = 1 - half) {
@@ -254,16 +256,16 @@ static __device__ __forceinline__ void replay(const layout &l, const place &p, c
             UNROLL(2)
             for (const int to = min(i + l.stride, steps); i < to; i++) {
                 const float reads = w.reads, dy = *dy_at;
-                const float delta = step_on<T, LANES, INSIDE>(&w, l, p);
+                const float delta = step_on<T, LANES, 1, INSIDE>(&w, l, p);
                 eight dq;
                 slot += piece;
-                leave<LANES>(slot, p.lane, w.S);
+                leave<LANES>(slot, p.lane, w.S.of[0]);
                 if (p.lane == 0) {
                     *delta_at = delta;
                     *reads_at = reads;
                 }
                 for (int j = 0; j < COLUMNS; j++)
-                    dq.x[j] = dy * w.S.x[j];
+                    dq.x[j] = dy * w.S.of[0].x[j];
                 leave_sums<LANES>(dq_at, dq, p.self % 32);
                 dq_at += d.warps * l.width;
                 delta_at += l.rows;
@@ -419,17 +421,17 @@ static __device__ void put_rows(const layout &l, const place &p, int64_t t, int 
                                 const float *dv, const float *dz)
 {
     const call &c = l.c;
-    for (int step = p.step; step < steps && p.number < p.rows; step += LANES) {
-        const int64_t at = ((t + step) * c.BH + p.bh) * c.N + p.first + p.number;
-        const int i = step * l.rows + p.number;
+    for (int step = p.step; step < steps && p.number < p.rows; step += p.span) {
+        const four<float> v = *(const four<float> *)(dv + step * l.rows + p.number);
+        const four<float> z = *(const four<float> *)(dz + step * l.rows + p.number);
         if (l.dv)
-            l.dv[at] = dv[i];
+            put_numbers<float>(l, p, l.dv, t + step, v);
         else
-            store((T *)c.dv + at, dv[i]);
+            put_numbers<T>(l, p, c.dv, t + step, v);
         if (c.z_outside && l.dz)
-            l.dz[at] = dz[i];
+            put_numbers<float>(l, p, l.dz, t + step, z);
         else if (c.z_outside)
-            store((T *)c.dz + at, dz[i]);
+            put_numbers<T>(l, p, c.dz, t + step, z);
     }
 }
 
@@ -465,9 +467,10 @@ static __device__ __forceinline__ void help(const layout &l, const place &p, con
         prefetch_piece<T>(l, p, go_on(l, at).next);
         for (int n = 0; n < at.strides; n++, half = 1 - half) {
             const int i = n * l.stride, left = max(at.back.steps - i, 0);
-            bring<T, LANES, true>(l, p, at.next.t, n * each, min((n + 1) * each, at.next.steps),
-                                  next);
+            const int from = n * each, to = min(from + each, at.next.steps);
+            const incoming<T> first = send_for<T, LANES, true>(l, p, at.next.t, from, to);
             follow<T, LANES, INSIDE>(l, p, d, done, 1 - half);
+            receive<T, LANES, true>(first, l, p, at.next.t, from, to, next);
             done.t = at.now.t + i;
             done.steps = max(min(l.stride, at.now.steps - i), 0);
             done.back_steps = min(l.stride, left);
@@ -479,10 +482,10 @@ static __device__ __forceinline__ void help(const layout &l, const place &p, con
 }
 
 template <typename T, int LANES, bool INSIDE>
-__global__ void __launch_bounds__(CREW *CREWS, 1) backward_rows(layout l)
+__global__ void __launch_bounds__(CREWS *CREW, 1) backward_rows(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
-    const place p = place_of<LANES>(l, blockIdx.x);
+    const place p = place_of<LANES, 1>(l, blockIdx.x);
     desk d;
 
     carve_desk(l, buffer, &d);
@@ -559,6 +562,7 @@ __global__ void __launch_bounds__(128) finish_keys(layout l)
         add(&dkey, load_floats<LANES>(l.dv + at, columns, lane));
     store_columns<T, LANES>((T *)c.dk + at, columns, lane, dkey);
 }
+
 /* ---- launches ---- */
 
 static size_t desk_bytes(const layout &l)
@@ -570,7 +574,7 @@ static size_t desk_bytes(const layout &l)
 /* Pieces as long as fits, and as long a stride. */
 static layout back_layout(const struct frame *f)
 {
-    layout l = layout_of(f, BACKWARD);
+    layout l = layout_of(f, CREWS, 1, 0);
     const call &c = l.c;
 
     for (l.steps = least(PIECE, (int)c.K);; l.steps--) {
@@ -606,22 +610,44 @@ static int64_t divide(layout *l, float *work)
 }
 
 template <typename T, int LANES>
+static int note(const layout &l)
+{
+    staged s;
+    const size_t bytes = carve(l, 0, NULL, &s) * sizeof(float);
+    void (*const kernel)(layout) =
+        l.c.z_inside ? note_rows<T, LANES, 2, true> : note_rows<T, LANES, 2, false>;
+
+    CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+    kernel<<<blocks_of(l) * l.segments, l.helpers, bytes, gpu_stream()>>>(l);
+    return cudaGetLastError();
+}
+
+/* Segments side by side are rows enough for sixteen columns a thread. */
+template <typename T>
+static int note_between(const struct frame *f, const layout &back)
+{
+    layout l = layout_of(f, 1, 2, 0);
+
+    l.steps = back.steps;
+    l.within = back.within;
+    l.subs = back.subs;
+    l.segments = back.segments;
+    switch (l.lanes) {
+    case 1: return note<T, 1>(l);
+    case 2: return note<T, 2>(l);
+    case 4: return note<T, 4>(l);
+    case 8: return note<T, 8>(l);
+    default: return note<T, 16>(l);
+    }
+}
+
+template <typename T, int LANES>
 static int launch(const layout &l)
 {
     const call &c = l.c;
     const int crew = l.rows * l.lanes;
     const int64_t blocks = blocks_of(l), items = c.T * c.BH * (c.N / c.rows);
     const size_t shared = desk_bytes(l);
-    staged s;
-
-    if (l.subs > 1) {
-        const size_t bytes = carve(l, 0, NULL, &s) * sizeof(float);
-        void (*const note)(layout) =
-            c.z_inside ? note_rows<T, LANES, true> : note_rows<T, LANES, false>;
-        CUDA(cudaFuncSetAttribute(note, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
-        note<<<blocks * l.segments, crew, bytes, gpu_stream()>>>(l);
-        CUDA(cudaGetLastError());
-    }
     void (*const kernel)(layout) =
         c.z_inside ? backward_rows<T, LANES, true> : backward_rows<T, LANES, false>;
     CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
@@ -639,6 +665,11 @@ int rows_backward(const struct frame *f)
     layout l = back_layout(f);
 
     divide(&l, (float *)f->work);
+    if (l.subs > 1) {
+        const int e = note_between<T>(f, l);
+        if (e)
+            return e;
+    }
     switch (l.lanes) {
     case 1: return launch<T, 1>(l);
     case 2: return launch<T, 2>(l);

@@ -50,8 +50,9 @@ enum {
     SHARED_MAX = 227 * 1024
 };
 
-/* How far a scale may be from 1 before it is multiplied in. */
-static const float SCALE_MOST = 0x1p60f;
+/* How far a scale may be from 1 before it is multiplied in, and how far E may
+ * grow while there is a beta: that grows with its square, G does not. */
+static const float SCALE_MOST = 0x1p60f, GROWTH_MOST = 2;
 
 /* Floats wanted at once, and the blocks that keep a large chip busy, which may
  * take more.  Emulated, so few that tests meet several portions. */
@@ -93,7 +94,7 @@ struct fields {
     int squares;        /* given: |k^|^2 [groups] */
     int y, delta;       /* found: [groups][slots] */
     int written, reads; /* found: [groups][slots]; S k^, S u */
-    int scalars;        /* found: c, 1 / (m R), beta */
+    int scalars;        /* found: c, 1 / (m R), beta, and whether it is folded in then */
     int dkhat, more;    /* made: [groups][width]; two parts of dk^ */
     int du;             /* made: [groups][width] */
 };
@@ -701,16 +702,28 @@ static __device__ __forceinline__ void send_for_run(const layout &l, float *give
     send_for(founds, found_of(l, t, b), run_steps(l, run) * l.found);
 }
 
-/* G = Gamma + beta S, where S is known. */
+/* G = Gamma + beta S, where S is the state after some steps of a run that
+ * begins with `state`. */
 template <int LANES>
-static __device__ __forceinline__ void fold(const layout &l, const place &p, const float *state,
-                                            float down, float beta, eight *G)
+static __device__ __forceinline__ float fold(const layout &l, const place &p, const float *state,
+                                             const float *given, const float *found, int steps,
+                                             float down, float beta, eight *G)
 {
+    float along = 0;
     for (int r = 0; r < rows_each(LANES); r++) {
-        const eight S = take<LANES>(state + noted_at(l, p, r), p.lane);
+        eight S = take<LANES>(state + noted_at(l, p, r), p.lane);
+        UNROLL(1)
+        for (int step = 0; step < steps; step++) {
+            const float *const of_rows = found + step * l.found;
+            add(&S, of_rows[l.f.delta + p.slot + r],
+                take<LANES>(given + step * l.given + l.f.khat + p.column, p.lane));
+            multiply(&S, of_rows[l.f.scalars]);
+        }
         for (int j = 0; j < COLUMNS; j++)
             G[r].x[j] = fmaf(beta, S.x[j], down * G[r].x[j]);
+        along += dot(G[r], S);
     }
+    return lanes_sum<32>(along);
 }
 
 /* What a warp has of <G, S>, G without its dy q^T. */
@@ -777,7 +790,7 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
         if (run > first)
             send_for_run(l, buffer + (1 - i) * givens, others + (1 - i) * founds, run - 1, b);
         cp_async_commit();
-        float g = over_warps(opening, warps), up = 1, pull[ROWS];
+        float g = over_warps(opening, warps), up = 1, least = 1, pull[ROWS];
         down = 1, beta = 0;
         for (int r = 0; r < ROWS; r++)
             add(&G[r], now.dy[r], now.query);
@@ -794,6 +807,8 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
             down *= now.inverse;
             beta = lever * now.inverse;
             up = reciprocal(down);
+            least = fminf(least, down);
+            const bool folds = step && down > GROWTH_MOST * least;
             for (int r = 0; r < ROWS; r++) {
                 dv[r] = fmaf(down, pull[r], lever * now.written[r]);
                 f[r] = -now.z[r] * dv[r];
@@ -815,21 +830,30 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
                 leave_rows<ROWS>(out + l.f.written + p.slot, f);
             }
             if (threadIdx.x == 0)
-                out[l.f.scalars + 2] = beta;
+                out[l.f.scalars + 2] = beta, out[l.f.scalars + 3] = folds;
             __syncthreads();
             g = fmaf((float)E74_EPSILON * now.inverse, g, over_warps(mine, warps));
             meet_back<LANES>(G, then.write, pull);
             now = then;
-            if (!(down < SCALE_MOST && up < SCALE_MOST)) {
-                for (int r = 0; r < ROWS; r++) {
-                    multiply(&G[r], down);
-                    pull[r] *= down;
+            if (folds || down < 1 / SCALE_MOST) {
+                if (folds)
+                    cp_async_wait<0>();
+                const float along = fold<LANES>(l, p, state, buffer + i * givens,
+                                                others + i * founds, folds ? step : 0, down,
+                                                folds ? beta : 0, G);
+                if (folds) {
+                    if (threadIdx.x % 32 == 0)
+                        opening[p.warp] = along;
+                    __syncthreads();
+                    g = over_warps(opening, warps);
                 }
-                down = 1;
+                meet_back<LANES>(G, then.write, pull);
+                down = least = 1;
+                beta = folds ? 0 : beta;
             }
         }
         cp_async_wait<0>();
-        fold<LANES>(l, p, state, down, beta, G);
+        fold<LANES>(l, p, state, NULL, NULL, 0, down, beta, G);
         /* Rounded checkpoints are not what the segment before them ended with. */
         after = run % l.runs || c.kept == KEPT_F32 || run == first ? state
                                                                    : state_of(l, run - 1, 1, b);
@@ -982,10 +1006,34 @@ static __device__ __forceinline__ void sum_states(const layout &l, int group, in
     }
 }
 
+/* As the walk has done, where it had to: beta S, of the state before a step. */
+template <int LANES>
+static __device__ void fold_strip(const layout &l, int group, const float *state, float *buffer,
+                                  int steps, float beta, strip<LANES> *G)
+{
+    for (int r = 0; r < rows_down(LANES); r++) {
+        const int row = row_of<LANES>(r);
+        if (row >= l.c.rows)
+            continue;
+        four<float> S = *(const four<float> *)(state + (group * l.slots + row) * l.width +
+                                               column_of<LANES>());
+        UNROLL(1)
+        for (int step = 0; step < steps; step++) {
+            const tray at = tray_of(l, buffer + step * tray_floats(l));
+            for (int j = 0; j < 4; j++)
+                S.x[j] = at.scalars[0] *
+                         fmaf(at.delta[row], at.write[column_of<LANES>() + j], S.x[j]);
+        }
+        for (int j = 0; j < 4; j++)
+            G->row[r].x[j] = fmaf(beta, S.x[j], G->row[r].x[j]);
+    }
+}
+
 /* Back through the Gammas of a run: what they add to dk^. */
 template <int LANES, bool INSIDE>
 static __device__ __forceinline__ void sum_gradients(const layout &l, int group, int steps,
-                                                     float *buffer, strip<LANES> *G, float *made)
+                                                     float *buffer, const float *state,
+                                                     strip<LANES> *G, float *made)
 {
     made += (steps - 1) * l.made;
     for (int step = steps - 1; step >= 0; step--, made -= l.made) {
@@ -1003,6 +1051,8 @@ static __device__ __forceinline__ void sum_gradients(const layout &l, int group,
             add_outer(G, 1, at.scalars[2], delta,
                       *(const four<float> *)(at.write + column_of<LANES>()));
         leave_columns<LANES>(made + l.f.more + group * l.width, c, dkhat);
+        if (at.scalars[3] != 0)
+            fold_strip<LANES>(l, group, state, buffer, step, at.scalars[2], G);
     }
 }
 
@@ -1027,7 +1077,8 @@ __global__ void __launch_bounds__(2 * LANES * lanes_down(LANES)) sum_rows(layout
     cp_async_wait<0>();
     __syncthreads();
     if (blockIdx.x % 2)
-        sum_gradients<LANES, INSIDE>(l, group, steps, buffer, &S, made_of(l, t, b));
+        sum_gradients<LANES, INSIDE>(l, group, steps, buffer, state_of(l, run, 0, b), &S,
+                                     made_of(l, t, b));
     else
         sum_states<LANES, INSIDE>(l, group, steps, buffer, &S, given_of(l, t, b),
                                   made_of(l, t, b));
@@ -1200,7 +1251,7 @@ static void lay_out_steps(layout *l, enum pass pass)
         {&f->delta, back, rows},
         {&f->written, back, rows},
         {&f->reads, back && outside, rows},
-        {&f->scalars, back, 3},
+        {&f->scalars, back, 4},
     };
     const struct field made[] = {
         {&f->dkhat, back, keys},
@@ -1252,10 +1303,11 @@ static layout layout_of(const struct frame *f, enum pass pass)
     l.tile = l.groups * l.slots * l.width;
     l.mean = c.nonlin == E74_RMSNORM ? 1 / (float)c.M : 1;
 
-    /* The same in both passes. */
+    /* The same in both passes.  (Rounding shows sooner in a state of a few numbers.) */
     lay_out_steps(&l, BACKWARD);
-    for (l.run = RUN_MOST; l.run > RUN_LEAST && walk_bytes(l) > SHARED_MAX; l.run /= 2)
-        ;
+    for (l.run = RUN_MOST; l.run > RUN_LEAST; l.run /= 2)
+        if (l.run <= c.M && walk_bytes(l) <= SHARED_MAX)
+            break;
     lay_out_steps(&l, pass);
 
     const int64_t least = BUSY < c.BH ? BUSY : c.BH, each = l.given + l.found + l.made;

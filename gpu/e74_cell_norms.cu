@@ -387,29 +387,45 @@ static __device__ __forceinline__ void send_for_state(const layout &l, const pla
 
 /* ---- forward, and replay ---- */
 
-/* What a thread takes of a step ahead of the barrier. */
+/* What a thread takes of a step ahead of the barrier; z stays 1 where there is none. */
 template <int LANES>
 struct meal {
     eight write, read;
     float v[rows_each(LANES)], z[rows_each(LANES)], squares;
 };
 
-template <int LANES, bool INSIDE>
-static __device__ __forceinline__ meal<LANES> serve(const layout &l, const place &p,
-                                                    const float *given)
+/* Where the thread's numbers are within a step's. */
+struct seat {
+    int write, read, query, v, z, squares;
+};
+
+static __device__ __forceinline__ seat seat_of(const layout &l, const place &p)
 {
-    const int ROWS = rows_each(LANES);
-    meal<LANES> m;
-    m.write = take<LANES>(given + l.f.khat + p.column, p.lane);
-    m.read = INSIDE ? take<LANES>(given + l.f.u + p.column, p.lane) : m.write;
-    take_rows<ROWS>(m.v, given + l.f.v + p.slot);
+    const int column = p.column + 4 * p.lane;
+    return {l.f.khat + column, l.f.u + column, l.f.q + column, l.f.v + p.slot, l.f.z + p.slot,
+            l.f.squares + p.group};
+}
+
+template <int LANES, bool INSIDE>
+static __device__ __forceinline__ void serve(const layout &l, const seat &at, const float *given,
+                                             meal<LANES> *m)
+{
+    m->write = take<LANES>(given + at.write, 0);
+    m->read = INSIDE ? take<LANES>(given + at.read, 0) : m->write;
+    take_rows<rows_each(LANES)>(m->v, given + at.v);
     if (l.c.z_outside)
-        take_rows<ROWS>(m.z, given + l.f.z + p.slot);
-    else
-        for (int r = 0; r < ROWS; r++)
-            m.z[r] = 1;
-    m.squares = given[l.f.squares + p.group];
-    return m;
+        take_rows<rows_each(LANES)>(m->z, given + at.z);
+    m->squares = given[at.squares];
+}
+
+/* Of y, a thread is left with one row, some threads with the same. */
+template <int LANES>
+static __device__ __forceinline__ int own_row(const place &p)
+{
+    int row = 0;
+    for (int half = rows_each(LANES) / 2, bit = LANES / 2; half; half /= 2, bit /= 2)
+        row += p.lane & bit ? half : 0;
+    return row;
 }
 
 /* What is known of the state in registers: S = down Shat; its sum of squares,
@@ -532,7 +548,7 @@ static __device__ __forceinline__ void note_step(const layout &l, const place &p
     }
     if (threadIdx.x == 0) {
         found[l.f.scalars] = n.inverse;
-        found[l.f.scalars + 1] = n.R > 0 ? l.mean / n.R : 0;
+        found[l.f.scalars + 1] = n.R > 0 ? l.mean * reciprocal(n.R) : 0;
     }
 }
 
@@ -573,12 +589,17 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) carry(layout l)
     const stretch way = stretch_of(l, REPLAYS);
     const int64_t b = blockIdx.x % l.count, bh = l.first + b;
     float *const sums = buffer + 2 * half, *const opening = sums + 2 * WARPS;
-    int64_t keep = way.begin % c.K ? c.K - way.begin % c.K : 0;
+    const seat at = seat_of(l, p);
+    const bool leaves = p.lane % (LANES / ROWS) == 0;
+    int keep = (int)(way.begin % c.K ? c.K - way.begin % c.K : 0), turn = 0;
     int64_t slot = ceil_div(way.begin, c.K) * c.BH + bh, run = way.begin / l.K * l.runs;
-    float *found = found_of(l, way.begin, b);
+    float *found = found_of(l, way.begin, b), *out = found + l.f.y + p.slot + own_row<LANES>(p);
     scale s = {1, 1, 0, 0};
     eight S[ROWS];
+    meal<LANES> m;
 
+    for (int r = 0; r < ROWS; r++)
+        m.z[r] = 1;
     zero_sums(sums, CARRY_SUMS);
     send_for(buffer, given_of(l, way.begin, b),
              (int)min((int64_t)l.run, way.end - way.begin) * l.given);
@@ -608,38 +629,39 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) carry(layout l)
         if (REPLAYS)
             note_state<LANES>(l, p, state_of(l, run, 0, b), S);
 
-        meal<LANES> now = serve<LANES, INSIDE>(l, p, here);
-        dots<LANES> d = meet<LANES, INSIDE>(S, now);
-        for (int step = 0; step < steps; step++, found += l.found) {
+        serve<LANES, INSIDE>(l, at, here, &m);
+        dots<LANES> d = meet<LANES, INSIDE>(S, m);
+        for (int left = steps; left > 0; left--, out += l.found, found += l.found) {
             if (!REPLAYS && keep-- == 0) {
                 keep_state<LANES>(l, p, slot, S, s.down);
                 slot += c.BH;
-                keep = c.K - 1;
+                keep = (int)c.K - 1;
             }
-            float *const mine = sums + step % 2 * WARPS, y[ROWS];
-            const finding<LANES> f = approach<LANES>(p, now, d, s.down, mine);
-            const eight query = take<LANES>(here + l.f.q + p.column, p.lane);
-            here += step + 1 < steps ? l.given : 0; /* after the last, that once more: not used */
-            const meal<LANES> then = serve<LANES, INSIDE>(l, p, here);
+            float y[ROWS];
+            const finding<LANES> f = approach<LANES>(p, m, d, s.down, sums + turn);
             for (int r = 0; r < ROWS; r++)
-                add(&S[r], s.up * f.delta[r], now.write);
+                add(&S[r], s.up * f.delta[r], m.write);
+            const eight query = take<LANES>(here + at.query, 0);
+            here += left > 1 ? l.given : 0; /* after the last, that once more: not used */
+            serve<LANES, INSIDE>(l, at, here, &m);
             __syncthreads();
             const scale before = s;
-            const float after = s.squares + over_warps(mine, warps), peak = fmaxf(s.peak, after);
-            d = meet<LANES, INSIDE>(S, then);
+            const float after = s.squares + over_warps(sums + turn, warps);
+            const float peak = fmaxf(s.peak, after);
+            turn ^= WARPS;
+            d = meet<LANES, INSIDE>(S, m);
             for (int r = 0; r < ROWS; r++)
                 y[r] = dot(S[r], query);
-            const int own = share_out<ROWS, LANES / 2, 1>(y);
+            share_out<ROWS, LANES / 2, 1>(y);
             bend n = bend_to(&s, after, peak, l.mean);
             if (!(after >= 0.5f * peak)) {
                 s = before;
                 n = bend_again<LANES>(p, S, &s, l.mean, warps, opening + WARPS);
             }
-            if (p.lane % (LANES / ROWS) == 0)
-                found[l.f.y + p.slot + own] = s.down * y[0];
+            if (leaves)
+                *out = s.down * y[0];
             if (REPLAYS)
                 note_step<LANES>(l, p, found, f, n);
-            now = then;
             if (!(s.up < SCALE_MOST && s.down < SCALE_MOST))
                 settle<LANES>(S, &d, &s);
         }
@@ -654,37 +676,58 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) carry(layout l)
 
 /* ---- back ---- */
 
-/* What a thread takes of a step on the way back. */
+/* What a thread takes of a step on the way back; z stays 1 where there is none. */
 template <int LANES>
 struct course {
     eight write, read, query;
-    float v[rows_each(LANES)], z[rows_each(LANES)], dy[rows_each(LANES)];
-    float y[rows_each(LANES)], delta[rows_each(LANES)], written[rows_each(LANES)];
+    float v[rows_each(LANES)], z[rows_each(LANES)];
+    float delta[rows_each(LANES)], written[rows_each(LANES)];
     float inverse, along;
 };
 
+/* And of the step before that, whose y and dy it meets first. */
+template <int LANES>
+struct answer {
+    float y[rows_each(LANES)], dy[rows_each(LANES)];
+};
+
+struct seat_back {
+    seat given;
+    int dy, y, delta, written;
+};
+
+static __device__ __forceinline__ seat_back seat_back_of(const layout &l, const place &p)
+{
+    return {seat_of(l, p), l.f.dy + p.slot, l.f.y + p.slot, l.f.delta + p.slot,
+            l.f.written + p.slot};
+}
+
 template <int LANES, bool INSIDE>
-static __device__ __forceinline__ course<LANES>
-serve_back(const layout &l, const place &p, const float *given, const float *found)
+static __device__ __forceinline__ void serve_back(const layout &l, const seat_back &at,
+                                                  const float *given, const float *found,
+                                                  course<LANES> *o)
 {
     const int ROWS = rows_each(LANES);
-    course<LANES> o;
-    o.write = take<LANES>(given + l.f.khat + p.column, p.lane);
-    o.read = INSIDE ? take<LANES>(given + l.f.u + p.column, p.lane) : o.write;
-    o.query = take<LANES>(given + l.f.q + p.column, p.lane);
-    take_rows<ROWS>(o.v, given + l.f.v + p.slot);
-    take_rows<ROWS>(o.dy, given + l.f.dy + p.slot);
-    take_rows<ROWS>(o.y, found + l.f.y + p.slot);
-    take_rows<ROWS>(o.delta, found + l.f.delta + p.slot);
-    take_rows<ROWS>(o.written, found + l.f.written + p.slot);
+    o->write = take<LANES>(given + at.given.write, 0);
+    o->read = INSIDE ? take<LANES>(given + at.given.read, 0) : o->write;
+    o->query = take<LANES>(given + at.given.query, 0);
+    take_rows<ROWS>(o->v, given + at.given.v);
+    take_rows<ROWS>(o->delta, found + at.delta);
+    take_rows<ROWS>(o->written, found + at.written);
     if (l.c.z_outside)
-        take_rows<ROWS>(o.z, given + l.f.z + p.slot);
-    else
-        for (int r = 0; r < ROWS; r++)
-            o.z[r] = 1;
-    o.inverse = found[l.f.scalars];
-    o.along = found[l.f.scalars + 1];
-    return o;
+        take_rows<ROWS>(o->z, given + at.given.z);
+    o->inverse = found[l.f.scalars];
+    o->along = found[l.f.scalars + 1];
+}
+
+template <int LANES>
+static __device__ __forceinline__ answer<LANES> answer_at(const seat_back &at, const float *given,
+                                                          const float *found)
+{
+    answer<LANES> a;
+    take_rows<rows_each(LANES)>(a.y, found + at.y);
+    take_rows<rows_each(LANES)>(a.dy, given + at.dy);
+    return a;
 }
 
 static __host__ __device__ int64_t last_run(const layout &l)
@@ -730,12 +773,12 @@ static __device__ __forceinline__ float fold(const layout &l, const place &p, co
 template <int LANES>
 static __device__ __forceinline__ float along_state(const layout &l, const place &p,
                                                     const float *state, const eight *G,
-                                                    const course<LANES> &o)
+                                                    const answer<LANES> &a)
 {
     float along = 0;
     for (int r = 0; r < rows_each(LANES); r++) {
         along += dot(G[r], take<LANES>(state + noted_at(l, p, r), p.lane));
-        along = p.lane ? along : fmaf(o.dy[r], o.y[r], along);
+        along = p.lane ? along : fmaf(a.dy[r], a.y[r], along);
     }
     return lanes_sum<32>(along);
 }
@@ -762,11 +805,16 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
     const int64_t b = blockIdx.x, bh = l.first + b, first = (int64_t)l.segment * l.runs;
     float *const others = buffer + 2 * givens, *const state = others + 2 * founds;
     float *const sums = state + l.tile, *const opening = sums + 2 * WARPS;
+    const seat_back at = seat_back_of(l, p);
     int64_t run = last_run(l);
     const float *after = state_of(l, run, 1, b);
     float down = 1, beta = 0;
+    int turn = 0;
     eight G[ROWS];
+    course<LANES> m;
 
+    for (int r = 0; r < ROWS; r++)
+        m.z[r] = 1;
     zero_sums(sums, WALK_SUMS);
     send_for_run(l, buffer, others, run, b);
     cp_async_commit();
@@ -781,8 +829,8 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
         cp_async_wait<0>();
         __syncthreads();
         note_state<LANES>(l, p, end_of(l, run, b), G);
-        course<LANES> now = serve_back<LANES, INSIDE>(l, p, given, found);
-        const float along = along_state<LANES>(l, p, after, G, now);
+        answer<LANES> a = answer_at<LANES>(at, given, found);
+        const float along = along_state<LANES>(l, p, after, G, a);
         if (threadIdx.x % 32 == 0)
             opening[p.warp] = along;
         send_for_state<LANES>(l, p, state, state_of(l, run, 0, b));
@@ -790,66 +838,70 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
         if (run > first)
             send_for_run(l, buffer + (1 - i) * givens, others + (1 - i) * founds, run - 1, b);
         cp_async_commit();
-        float g = over_warps(opening, warps), up = 1, least = 1, pull[ROWS];
+        serve_back<LANES, INSIDE>(l, at, given, found, &m);
+        float g = over_warps(opening, warps), least = 1, pull[ROWS];
         down = 1, beta = 0;
         for (int r = 0; r < ROWS; r++)
-            add(&G[r], now.dy[r], now.query);
-        meet_back<LANES>(G, now.write, pull);
+            add(&G[r], a.dy[r], m.query);
+        meet_back<LANES>(G, m.write, pull);
 
         for (int step = steps - 1; step >= 0; step--, out -= l.found) {
-            const float lever = fmaf(now.inverse, beta, -now.along * g);
-            float *const mine = sums + step % 2 * WARPS;
-            float dv[ROWS], f[ROWS], pushed[ROWS], turn = 0;
+            const float lever = fmaf(m.inverse, beta, -m.along * g);
+            const float left = (float)E74_EPSILON * m.inverse * g;
+            float dv[ROWS], f[ROWS], sum = 0;
 
             given -= step ? l.given : 0; /* before the first, that once more: without its dy */
             found -= step ? l.found : 0;
-            const course<LANES> then = serve_back<LANES, INSIDE>(l, p, given, found);
-            down *= now.inverse;
-            beta = lever * now.inverse;
-            up = reciprocal(down);
+            a = answer_at<LANES>(at, given, found);
+            down *= m.inverse;
+            beta = lever * m.inverse;
             least = fminf(least, down);
+            const float up = reciprocal(down);
             const bool folds = step && down > GROWTH_MOST * least;
             for (int r = 0; r < ROWS; r++) {
-                dv[r] = fmaf(down, pull[r], lever * now.written[r]);
-                f[r] = -now.z[r] * dv[r];
-                f[r] = INSIDE ? f[r] : fmaf(beta, now.delta[r], f[r]);
-                pushed[r] = step ? then.dy[r] : 0;
-                turn = fmaf(-dv[r], now.v[r], fmaf(pushed[r], then.y[r], turn));
+                dv[r] = fmaf(down, pull[r], lever * m.written[r]);
+                f[r] = -m.z[r] * dv[r];
+                f[r] = INSIDE ? f[r] : fmaf(beta, m.delta[r], f[r]);
+                a.dy[r] = step ? a.dy[r] : 0;
+                sum = fmaf(-dv[r], m.v[r], fmaf(a.dy[r], a.y[r], sum));
             }
-            turn = over_rows<LANES>(turn);
+            sum = over_rows<LANES>(sum);
             if (threadIdx.x % 32 == 0)
-                mine[p.warp] = turn;
+                sums[turn + p.warp] = sum;
             for (int r = 0; r < ROWS; r++) {
-                add(&G[r], up * f[r], now.read);
+                add(&G[r], up * f[r], m.read);
                 if (INSIDE)
-                    add(&G[r], up * (beta * now.delta[r]), now.write);
-                add(&G[r], up * pushed[r], then.query);
+                    add(&G[r], up * (beta * m.delta[r]), m.write);
             }
+            serve_back<LANES, INSIDE>(l, at, given, found, &m);
+            for (int r = 0; r < ROWS; r++)
+                add(&G[r], up * a.dy[r], m.query);
             if (p.lane == 0) {
-                leave_rows<ROWS>(out + l.f.y + p.slot, dv);
-                leave_rows<ROWS>(out + l.f.written + p.slot, f);
+                leave_rows<ROWS>(out + at.y, dv);
+                leave_rows<ROWS>(out + at.written, f);
             }
             if (threadIdx.x == 0)
                 out[l.f.scalars + 2] = beta, out[l.f.scalars + 3] = folds;
             __syncthreads();
-            g = fmaf((float)E74_EPSILON * now.inverse, g, over_warps(mine, warps));
-            meet_back<LANES>(G, then.write, pull);
-            now = then;
-            if (folds || down < 1 / SCALE_MOST) {
-                if (folds)
-                    cp_async_wait<0>();
-                const float along = fold<LANES>(l, p, state, buffer + i * givens,
-                                                others + i * founds, folds ? step : 0, down,
-                                                folds ? beta : 0, G);
-                if (folds) {
-                    if (threadIdx.x % 32 == 0)
-                        opening[p.warp] = along;
-                    __syncthreads();
-                    g = over_warps(opening, warps);
+            g = left + over_warps(sums + turn, warps);
+            turn ^= WARPS;
+            meet_back<LANES>(G, m.write, pull);
+            if (folds) {
+                cp_async_wait<0>();
+                const float whole = fold<LANES>(l, p, state, buffer + i * givens,
+                                                others + i * founds, step, down, beta, G);
+                if (threadIdx.x % 32 == 0)
+                    opening[p.warp] = whole;
+                __syncthreads();
+                g = over_warps(opening, warps);
+                meet_back<LANES>(G, m.write, pull);
+                down = least = 1, beta = 0;
+            } else if (down < 1 / SCALE_MOST) {
+                for (int r = 0; r < ROWS; r++) {
+                    multiply(&G[r], down);
+                    pull[r] *= down;
                 }
-                meet_back<LANES>(G, then.write, pull);
                 down = least = 1;
-                beta = folds ? 0 : beta;
             }
         }
         cp_async_wait<0>();

@@ -43,7 +43,7 @@
 #include "gpu/ptx.cuh"
 
 enum {
-    WARPS = 16, /* that a sum is over, with zeros */
+    SUMS = 16, /* that warps leave for a block, with zeros */
     RUN_MOST = 16,
     RUN_LEAST = 2,
     FLAT = 128, /* threads of a block where no state is carried */
@@ -70,7 +70,13 @@ static constexpr __host__ __device__ int rows_each(int lanes)
 /* Of a block, at most, so that there are registers enough for the rows. */
 static constexpr __host__ __device__ int warps_most(int lanes)
 {
-    return lanes == 16 ? 8 : lanes == 8 ? 12 : 16;
+    return lanes >= 8 ? 8 : 16;
+}
+
+/* Sums that a warp leaves for the block: one exchange less is worth it. */
+static constexpr __host__ __device__ int sums_each(int lanes)
+{
+    return lanes >= 8 ? 2 : 1;
 }
 
 /* Where a thread has four columns: its rows, and the threads that share them. */
@@ -171,28 +177,43 @@ static __device__ float *made_of(const layout &l, int64_t t, int64_t b)
 }
 
 /* A segment's runs follow each other, and only the last segment may have less
- * than all: run i of all is run i % runs of segment i / runs. */
-static __device__ int64_t run_begin(const layout &l, int64_t run)
+ * than all. */
+struct leg {
+    int segment, run;
+};
+
+static __device__ __forceinline__ leg before(const layout &l, leg at)
 {
-    return run / l.runs * l.K + run % l.runs * l.run;
+    return at.run ? leg{at.segment, at.run - 1} : leg{at.segment - 1, l.runs - 1};
 }
 
-static __device__ int run_steps(const layout &l, int64_t run)
+static __host__ __device__ leg last_leg(const layout &l)
 {
-    const int64_t end = min((run / l.runs + 1) * l.K, l.c.T);
-    return (int)min((int64_t)l.run, end - run_begin(l, run));
+    const int64_t begin = (l.until - 1) * l.K, end = l.until * l.K < l.c.T ? l.until * l.K : l.c.T;
+    return {l.until - 1, (int)ceil_div(end - begin, l.run) - 1};
+}
+
+static __device__ __forceinline__ int64_t begin_of(const layout &l, leg at)
+{
+    return at.segment * l.K + at.run * l.run;
+}
+
+static __device__ __forceinline__ int steps_of(const layout &l, leg at)
+{
+    const int64_t end = min((at.segment + 1) * l.K, l.c.T);
+    return (int)min((int64_t)l.run, end - begin_of(l, at));
 }
 
 /* The state before a run, or, `after` = 1, the one after it. */
-static __device__ float *state_of(const layout &l, int64_t run, int after, int64_t b)
+static __device__ float *state_of(const layout &l, leg at, int after, int64_t b)
 {
-    const int64_t segment = run / l.runs - l.segment;
-    return l.states + ((segment * (l.runs + 1) + run % l.runs + after) * l.count + b) * l.tile;
+    const int64_t slot = (at.segment - l.segment) * (l.runs + 1) + at.run + after;
+    return l.states + (slot * l.count + b) * l.tile;
 }
 
-static __device__ float *end_of(const layout &l, int64_t run, int64_t b)
+static __device__ float *end_of(const layout &l, leg at, int64_t b)
 {
-    return l.ends + ((run - (int64_t)l.segment * l.runs) * l.count + b) * l.tile;
+    return l.ends + (((at.segment - l.segment) * l.runs + at.run) * l.count + b) * l.tile;
 }
 
 /* ---- sums ---- */
@@ -226,24 +247,35 @@ static __device__ __forceinline__ float sum_of_four(const float *x)
     return (a.x[0] + a.x[1]) + (a.x[2] + a.x[3]);
 }
 
-/* Over the warps, whose sums are followed by zeros. */
-static __device__ __forceinline__ float over_warps(const float *sums, int warps)
+/* Of a block, n of them, followed by zeros. */
+static __device__ __forceinline__ float sum_of(const float *sums, int n)
 {
     float sum = sum_of_four(sums);
-    if (warps > 4)
+    if (n > 4)
         sum += sum_of_four(sums + 4);
-    if (warps > 8)
-        sum += sum_of_four(sums + 8) + sum_of_four(sums + 12);
+    if (n > 8)
+        sum += sum_of_four(sums + 8);
+    if (n > 12)
+        sum += sum_of_four(sums + 12);
     return sum;
 }
 
-/* From rows to the warp. */
+/* Of what each row has, its lanes the same. */
 template <int LANES>
-static __device__ __forceinline__ float over_rows(float x)
+static __device__ __forceinline__ void leave_sums(float *to, const place &p, float x)
 {
-    for (int d = LANES; d < 32; d *= 2)
+    const int rows = 32 / LANES, each = sums_each(LANES), row = (int)threadIdx.x % 32 / LANES;
+    for (int d = LANES * each; d < 32; d *= 2)
         x += __shfl_xor_sync(0xffffffff, x, d);
-    return x;
+    if (p.lane == 0 && (each == rows || row < each))
+        to[p.warp * each + row] = x;
+}
+
+/* Of what each thread has. */
+template <int LANES>
+static __device__ __forceinline__ void leave_all_sums(float *to, const place &p, float x)
+{
+    leave_sums<LANES>(to, p, lanes_sum<LANES>(x));
 }
 
 static __device__ __forceinline__ void zero_sums(float *sums, int n)
@@ -489,17 +521,15 @@ static __device__ __forceinline__ finding<LANES> approach(const place &p, const 
                                                           float *sums)
 {
     finding<LANES> f;
-    float change = 0;
+    float change[2] = {};
     for (int r = 0; r < rows_each(LANES); r++) {
         const float before = down * d.write[r];
         f.reads[r] = down * d.read[r];
         f.delta[r] = fmaf(-m.z[r], f.reads[r], m.v[r]);
         f.written[r] = fmaf(m.squares, f.delta[r], before);
-        change = fmaf(f.delta[r], before + f.written[r], change);
+        change[r % 2] = fmaf(f.delta[r], before + f.written[r], change[r % 2]);
     }
-    change = over_rows<LANES>(change);
-    if (threadIdx.x % 32 == 0)
-        sums[p.warp] = change;
+    leave_sums<LANES>(sums, p, change[0] + change[1]);
     return f;
 }
 
@@ -509,13 +539,13 @@ static __device__ __forceinline__ float squares_of(const eight *S)
     float squares = 0;
     for (int r = 0; r < rows_each(LANES); r++)
         squares += dot(S[r], S[r]);
-    return lanes_sum<32>(squares);
+    return squares;
 }
 
 /* The step of which too many digits were lost, once more: s as it was before,
  * S as it is after. */
 template <int LANES>
-static __device__ bend bend_again(const place &p, const eight *S, scale *s, float mean, int warps,
+static __device__ bend bend_again(const place &p, const eight *S, scale *s, float mean, int n,
                                   float *sums)
 {
     eight P[rows_each(LANES)];
@@ -523,11 +553,9 @@ static __device__ bend bend_again(const place &p, const eight *S, scale *s, floa
         P[r] = S[r];
         multiply(&P[r], s->down);
     }
-    const float squares = squares_of<LANES>(P);
-    if (threadIdx.x % 32 == 0)
-        sums[p.warp] = squares;
+    leave_all_sums<LANES>(sums, p, squares_of<LANES>(P));
     __syncthreads();
-    const float all = over_warps(sums, warps);
+    const float all = sum_of(sums, n);
     return bend_to(s, all, all, mean);
 }
 
@@ -577,22 +605,24 @@ static __device__ __forceinline__ stretch stretch_of(const layout &l, bool repla
     return {begin, min(begin + l.K, l.c.T)};
 }
 
-enum { CARRY_SUMS = 4 * WARPS }; /* of two neighbouring steps, of a run's begin, exact ones */
+enum { CARRY_SUMS = 4 * SUMS }; /* of two neighbouring steps, of a run's begin, exact ones */
 
 template <int LANES, bool INSIDE, bool REPLAYS>
 __global__ void __launch_bounds__(32 * warps_most(LANES), 1) carry(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
-    const int ROWS = rows_each(LANES), half = l.run * l.given, warps = l.groups * l.warps;
+    const int ROWS = rows_each(LANES), half = l.run * l.given;
+    const int n = l.groups * l.warps * sums_each(LANES);
     const call &c = l.c;
     const place p = place_of<LANES>(l);
     const stretch way = stretch_of(l, REPLAYS);
     const int64_t b = blockIdx.x % l.count, bh = l.first + b;
-    float *const sums = buffer + 2 * half, *const opening = sums + 2 * WARPS;
+    float *const sums = buffer + 2 * half, *const opening = sums + 2 * SUMS;
     const seat at = seat_of(l, p);
     const bool leaves = p.lane % (LANES / ROWS) == 0;
     int keep = (int)(way.begin % c.K ? c.K - way.begin % c.K : 0), turn = 0;
-    int64_t slot = ceil_div(way.begin, c.K) * c.BH + bh, run = way.begin / l.K * l.runs;
+    int64_t slot = ceil_div(way.begin, c.K) * c.BH + bh;
+    leg at_run = {(int)(l.segment + blockIdx.x / l.count), 0};
     float *found = found_of(l, way.begin, b), *out = found + l.f.y + p.slot + own_row<LANES>(p);
     scale s = {1, 1, 0, 0};
     eight S[ROWS];
@@ -609,25 +639,23 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) carry(layout l)
     else
         load_state<LANES>(l, p, l.from + bh * c.M, S);
 
-    for (int64_t t = way.begin, i = 0; t < way.end; t += l.run, i ^= 1, run++) {
+    for (int64_t t = way.begin, i = 0; t < way.end; t += l.run, i ^= 1, at_run.run++) {
         const int steps = (int)min((int64_t)l.run, way.end - t);
         const int64_t beyond = way.end - t - steps;
         const float *here = buffer + i * half;
 
         for (int r = 0; r < ROWS; r++)
             multiply(&S[r], s.down);
-        const float squares = squares_of<LANES>(S);
-        if (threadIdx.x % 32 == 0)
-            opening[p.warp] = squares;
+        leave_all_sums<LANES>(opening, p, squares_of<LANES>(S));
         cp_async_wait<0>();
         __syncthreads();
         s.down = s.up = 1;
-        s.squares = s.peak = over_warps(opening, warps);
+        s.squares = s.peak = sum_of(opening, n);
         send_for(buffer + (1 - i) * half, given_of(l, t + steps, b),
                  (int)min((int64_t)l.run, beyond) * l.given);
         cp_async_commit();
         if (REPLAYS)
-            note_state<LANES>(l, p, state_of(l, run, 0, b), S);
+            note_state<LANES>(l, p, state_of(l, at_run, 0, b), S);
 
         serve<LANES, INSIDE>(l, at, here, &m);
         dots<LANES> d = meet<LANES, INSIDE>(S, m);
@@ -646,22 +674,22 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) carry(layout l)
             serve<LANES, INSIDE>(l, at, here, &m);
             __syncthreads();
             const scale before = s;
-            const float after = s.squares + over_warps(sums + turn, warps);
+            const float after = s.squares + sum_of(sums + turn, n);
             const float peak = fmaxf(s.peak, after);
-            turn ^= WARPS;
+            turn ^= SUMS;
             d = meet<LANES, INSIDE>(S, m);
             for (int r = 0; r < ROWS; r++)
                 y[r] = dot(S[r], query);
             share_out<ROWS, LANES / 2, 1>(y);
-            bend n = bend_to(&s, after, peak, l.mean);
+            bend by = bend_to(&s, after, peak, l.mean);
             if (!(after >= 0.5f * peak)) {
                 s = before;
-                n = bend_again<LANES>(p, S, &s, l.mean, warps, opening + WARPS);
+                by = bend_again<LANES>(p, S, &s, l.mean, n, opening + SUMS);
             }
             if (leaves)
                 *out = s.down * y[0];
             if (REPLAYS)
-                note_step<LANES>(l, p, found, f, n);
+                note_step<LANES>(l, p, found, f, by);
             if (!(s.up < SCALE_MOST && s.down < SCALE_MOST))
                 settle<LANES>(S, &d, &s);
         }
@@ -669,7 +697,7 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) carry(layout l)
     for (int r = 0; r < ROWS; r++)
         multiply(&S[r], s.down);
     if (REPLAYS)
-        note_state<LANES>(l, p, state_of(l, run - 1, 1, b), S);
+        note_state<LANES>(l, p, state_of(l, at_run, 0, b), S);
     else
         store_state<LANES>(l, p, c.last + bh * c.M, S);
 }
@@ -679,7 +707,7 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) carry(layout l)
 /* What a thread takes of a step on the way back; z stays 1 where there is none. */
 template <int LANES>
 struct course {
-    eight write, read, query;
+    eight write, read;
     float v[rows_each(LANES)], z[rows_each(LANES)];
     float delta[rows_each(LANES)], written[rows_each(LANES)];
     float inverse, along;
@@ -710,7 +738,6 @@ static __device__ __forceinline__ void serve_back(const layout &l, const seat_ba
     const int ROWS = rows_each(LANES);
     o->write = take<LANES>(given + at.given.write, 0);
     o->read = INSIDE ? take<LANES>(given + at.given.read, 0) : o->write;
-    o->query = take<LANES>(given + at.given.query, 0);
     take_rows<ROWS>(o->v, given + at.given.v);
     take_rows<ROWS>(o->delta, found + at.delta);
     take_rows<ROWS>(o->written, found + at.written);
@@ -730,19 +757,14 @@ static __device__ __forceinline__ answer<LANES> answer_at(const seat_back &at, c
     return a;
 }
 
-static __host__ __device__ int64_t last_run(const layout &l)
-{
-    const int64_t end = l.until * l.K < l.c.T ? l.until * l.K : l.c.T;
-    return (l.until - 1) * (int64_t)l.runs + ceil_div(end - (l.until - 1) * l.K, l.run) - 1;
-}
-
 /* A run's numbers, on their way to shared memory. */
 static __device__ __forceinline__ void send_for_run(const layout &l, float *givens, float *founds,
-                                                    int64_t run, int64_t b)
+                                                    leg at, int64_t b)
 {
-    const int64_t t = run_begin(l, run);
-    send_for(givens, given_of(l, t, b), run_steps(l, run) * l.given);
-    send_for(founds, found_of(l, t, b), run_steps(l, run) * l.found);
+    const int64_t t = begin_of(l, at);
+    const int steps = steps_of(l, at);
+    send_for(givens, given_of(l, t, b), steps * l.given);
+    send_for(founds, found_of(l, t, b), steps * l.found);
 }
 
 /* G = Gamma + beta S, where S is the state after some steps of a run that
@@ -766,10 +788,10 @@ static __device__ __forceinline__ float fold(const layout &l, const place &p, co
             G[r].x[j] = fmaf(beta, S.x[j], down * G[r].x[j]);
         along += dot(G[r], S);
     }
-    return lanes_sum<32>(along);
+    return along;
 }
 
-/* What a warp has of <G, S>, G without its dy q^T. */
+/* What a thread has of <G, S>, G without its dy q^T. */
 template <int LANES>
 static __device__ __forceinline__ float along_state(const layout &l, const place &p,
                                                     const float *state, const eight *G,
@@ -780,7 +802,7 @@ static __device__ __forceinline__ float along_state(const layout &l, const place
         along += dot(G[r], take<LANES>(state + noted_at(l, p, r), p.lane));
         along = p.lane ? along : fmaf(a.dy[r], a.y[r], along);
     }
-    return lanes_sum<32>(along);
+    return along;
 }
 
 template <int LANES>
@@ -792,21 +814,21 @@ static __device__ __forceinline__ void meet_back(const eight *G, const eight &wr
         pull[r] = lanes_sum<LANES>(pull[r]);
 }
 
-enum { WALK_SUMS = 3 * WARPS }; /* of two neighbouring steps, of a run's end */
+enum { WALK_SUMS = 3 * SUMS }; /* of two neighbouring steps, of a run's end */
 
 template <int LANES, bool INSIDE>
 __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
-    const int ROWS = rows_each(LANES), warps = l.groups * l.warps;
+    const int ROWS = rows_each(LANES), n = l.groups * l.warps * sums_each(LANES);
     const int givens = l.run * l.given, founds = l.run * l.found;
     const call &c = l.c;
     const place p = place_of<LANES>(l);
-    const int64_t b = blockIdx.x, bh = l.first + b, first = (int64_t)l.segment * l.runs;
+    const int64_t b = blockIdx.x, bh = l.first + b;
     float *const others = buffer + 2 * givens, *const state = others + 2 * founds;
-    float *const sums = state + l.tile, *const opening = sums + 2 * WARPS;
+    float *const sums = state + l.tile, *const opening = sums + 2 * SUMS;
     const seat_back at = seat_back_of(l, p);
-    int64_t run = last_run(l);
+    leg run = last_leg(l);
     const float *after = state_of(l, run, 1, b);
     float down = 1, beta = 0;
     int turn = 0;
@@ -820,62 +842,63 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
     cp_async_commit();
     load_state<LANES>(l, p, l.from + bh * c.M, G);
 
-    for (int i = 0; run >= first; run--, i ^= 1) {
-        const int steps = run_steps(l, run);
+    for (int i = 0; run.segment >= l.segment; i ^= 1) {
+        const leg next = before(l, run);
+        const int steps = steps_of(l, run);
         const float *given = buffer + i * givens + (steps - 1) * l.given;
         const float *found = others + i * founds + (steps - 1) * l.found;
-        float *out = found_of(l, run_begin(l, run) + steps - 1, b);
+        float *out = found_of(l, begin_of(l, run) + steps - 1, b);
 
         cp_async_wait<0>();
         __syncthreads();
         note_state<LANES>(l, p, end_of(l, run, b), G);
         answer<LANES> a = answer_at<LANES>(at, given, found);
-        const float along = along_state<LANES>(l, p, after, G, a);
-        if (threadIdx.x % 32 == 0)
-            opening[p.warp] = along;
+        serve_back<LANES, INSIDE>(l, at, given, found, &m);
+        eight query = take<LANES>(given + at.given.query, 0);
+        leave_all_sums<LANES>(opening, p, along_state<LANES>(l, p, after, G, a));
         send_for_state<LANES>(l, p, state, state_of(l, run, 0, b));
         __syncthreads();
-        if (run > first)
-            send_for_run(l, buffer + (1 - i) * givens, others + (1 - i) * founds, run - 1, b);
+        if (next.segment >= l.segment)
+            send_for_run(l, buffer + (1 - i) * givens, others + (1 - i) * founds, next, b);
         cp_async_commit();
-        serve_back<LANES, INSIDE>(l, at, given, found, &m);
-        float g = over_warps(opening, warps), least = 1, pull[ROWS];
+        float g = sum_of(opening, n), least = 1, pull[ROWS];
         down = 1, beta = 0;
         for (int r = 0; r < ROWS; r++)
-            add(&G[r], a.dy[r], m.query);
+            add(&G[r], a.dy[r], query);
         meet_back<LANES>(G, m.write, pull);
 
         for (int step = steps - 1; step >= 0; step--, out -= l.found) {
             const float lever = fmaf(m.inverse, beta, -m.along * g);
             const float left = (float)E74_EPSILON * m.inverse * g;
-            float dv[ROWS], f[ROWS], sum = 0;
+            float dv[ROWS], f[ROWS], sum[2] = {};
 
             given -= step ? l.given : 0; /* before the first, that once more: without its dy */
             found -= step ? l.found : 0;
             a = answer_at<LANES>(at, given, found);
+            query = take<LANES>(given + at.given.query, 0);
             down *= m.inverse;
             beta = lever * m.inverse;
             least = fminf(least, down);
             const float up = reciprocal(down);
             const bool folds = step && down > GROWTH_MOST * least;
             for (int r = 0; r < ROWS; r++) {
+                a.dy[r] = step ? a.dy[r] : 0;
+                sum[r % 2] = fmaf(a.dy[r], a.y[r], sum[r % 2]);
+                add(&G[r], up * a.dy[r], query);
+            }
+            for (int r = 0; r < ROWS; r++) {
                 dv[r] = fmaf(down, pull[r], lever * m.written[r]);
                 f[r] = -m.z[r] * dv[r];
                 f[r] = INSIDE ? f[r] : fmaf(beta, m.delta[r], f[r]);
-                a.dy[r] = step ? a.dy[r] : 0;
-                sum = fmaf(-dv[r], m.v[r], fmaf(a.dy[r], a.y[r], sum));
+                sum[r % 2] = fmaf(-dv[r], m.v[r], sum[r % 2]);
             }
-            sum = over_rows<LANES>(sum);
-            if (threadIdx.x % 32 == 0)
-                sums[turn + p.warp] = sum;
+            leave_sums<LANES>(sums + turn, p, sum[0] + sum[1]);
             for (int r = 0; r < ROWS; r++) {
                 add(&G[r], up * f[r], m.read);
                 if (INSIDE)
                     add(&G[r], up * (beta * m.delta[r]), m.write);
             }
             serve_back<LANES, INSIDE>(l, at, given, found, &m);
-            for (int r = 0; r < ROWS; r++)
-                add(&G[r], up * a.dy[r], m.query);
             if (p.lane == 0) {
                 leave_rows<ROWS>(out + at.y, dv);
                 leave_rows<ROWS>(out + at.written, f);
@@ -883,17 +906,16 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
             if (threadIdx.x == 0)
                 out[l.f.scalars + 2] = beta, out[l.f.scalars + 3] = folds;
             __syncthreads();
-            g = left + over_warps(sums + turn, warps);
-            turn ^= WARPS;
+            g = left + sum_of(sums + turn, n);
+            turn ^= SUMS;
             meet_back<LANES>(G, m.write, pull);
             if (folds) {
                 cp_async_wait<0>();
-                const float whole = fold<LANES>(l, p, state, buffer + i * givens,
+                const float along = fold<LANES>(l, p, state, buffer + i * givens,
                                                 others + i * founds, step, down, beta, G);
-                if (threadIdx.x % 32 == 0)
-                    opening[p.warp] = whole;
+                leave_all_sums<LANES>(opening, p, along);
                 __syncthreads();
-                g = over_warps(opening, warps);
+                g = sum_of(opening, n);
                 meet_back<LANES>(G, m.write, pull);
                 down = least = 1, beta = 0;
             } else if (down < 1 / SCALE_MOST) {
@@ -907,8 +929,8 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
         cp_async_wait<0>();
         fold<LANES>(l, p, state, NULL, NULL, 0, down, beta, G);
         /* Rounded checkpoints are not what the segment before them ended with. */
-        after = run % l.runs || c.kept == KEPT_F32 || run == first ? state
-                                                                   : state_of(l, run - 1, 1, b);
+        after = run.run || c.kept == KEPT_F32 ? state : state_of(l, next, 1, b);
+        run = next;
     }
     store_state<LANES>(l, p, c.dfirst + bh * c.M, G);
 }
@@ -1116,9 +1138,10 @@ __global__ void __launch_bounds__(2 * LANES * lanes_down(LANES)) sum_rows(layout
     const int64_t item = blockIdx.x / 2;
     const int group = (int)(item % l.groups);
     const int64_t b = item / l.groups % l.count;
-    const int64_t run = (int64_t)l.segment * l.runs + item / l.groups / l.count;
-    const int64_t t = run_begin(l, run);
-    const int steps = run_steps(l, run);
+    const int many = (int)(item / l.groups / l.count);
+    const leg run = {l.segment + many / l.runs, many % l.runs};
+    const int64_t t = begin_of(l, run);
+    const int steps = steps_of(l, run);
     strip<LANES> S;
 
     for (int step = 0; step < steps; step++)
@@ -1477,7 +1500,8 @@ static int go_back(layout l)
     for (l.until = (int)ceil_div(l.end, l.K); l.until > begin; l.until = l.segment) {
         l.segment = (int)within(l.until - l.round, begin, l.until);
         l.from = l.until * l.K < l.c.T ? l.c.dfirst : l.c.dlast;
-        const int64_t runs = last_run(l) + 1 - (int64_t)l.segment * l.runs;
+        const leg last = last_leg(l);
+        const int64_t runs = (int64_t)(last.segment - l.segment) * l.runs + last.run + 1;
         CUDA((cudaError_t)start_carriers(l, k.replay, (l.until - l.segment) * l.count,
                                          carry_bytes(l)));
         CUDA((cudaError_t)start_carriers(l, k.walk_back, l.count, walk_bytes(l)));

@@ -46,7 +46,8 @@ enum {
     SUMS = 16, /* that warps leave for a block, with zeros */
     RUN_MOST = 16,
     RUN_LEAST = 2,
-    FLAT = 128, /* threads of a block where no state is carried */
+    FLAT = 128, /* threads of a block where no state is carried, */
+    SHARE = 4,  /* and columns of a lane there, at most */
     SHARED_MAX = 227 * 1024
 };
 
@@ -998,14 +999,26 @@ static __device__ __forceinline__ void add_down(four<float> *sum, const strip<LA
             sum->x[j] = fmaf(x.x[r], S.row[r].x[j], sum->x[j]);
 }
 
-/* S = factor S + weight x key^T */
+/* S += weight x key^T */
 template <int LANES>
-static __device__ __forceinline__ void add_outer(strip<LANES> *S, float factor, float weight,
+static __device__ __forceinline__ void add_outer(strip<LANES> *S, float weight,
                                                  const stack<LANES> &x, const four<float> &key)
 {
     for (int r = 0; r < rows_down(LANES); r++)
         for (int j = 0; j < 4; j++)
-            S->row[r].x[j] = fmaf(weight * x.x[r], key.x[j], factor * S->row[r].x[j]);
+            S->row[r].x[j] = fmaf(weight * x.x[r], key.x[j], S->row[r].x[j]);
+}
+
+/* Here too a scale is kept apart, and multiplied in before it is too far from 1. */
+template <int LANES>
+static __device__ __forceinline__ float settled(strip<LANES> *S, float scale)
+{
+    if (scale >= 1 / SCALE_MOST && scale < SCALE_MOST)
+        return scale;
+    for (int r = 0; r < rows_down(LANES); r++)
+        for (int j = 0; j < 4; j++)
+            S->row[r].x[j] *= scale;
+    return 1;
 }
 
 /* times factor, over the lanes that share the columns. */
@@ -1053,6 +1066,7 @@ static __device__ __forceinline__ void sum_states(const layout &l, int group, in
                                                   float *buffer, strip<LANES> *S, float *given,
                                                   float *made)
 {
+    float scale = 1;
     for (int step = 0; step < steps; step++, given += l.given, made += l.made) {
         const tray at = tray_of(l, buffer + step * tray_floats(l));
         const float c = at.scalars[0], beta = at.scalars[2];
@@ -1067,23 +1081,26 @@ static __device__ __forceinline__ void sum_states(const layout &l, int group, in
             for (int j = 0; j < 4; j++)
                 dkhat.x[j] *= beta;
         }
+        for (int j = 0; j < 4; j++)
+            dkhat.x[j] *= scale;
         for (int r = 0; r < rows_down(LANES); r++)
             length = fmaf(delta.x[r], delta.x[r], length);
         for (int j = 0; j < 4; j++)
             dkhat.x[j] = fmaf(beta * length, key.x[j], dkhat.x[j]);
-        add_outer(S, c, c, delta, key);
+        if (INSIDE)
+            leave_columns<LANES>(made + l.f.du + group * l.width, scale, du);
+        add_outer(S, reciprocal(scale), delta, key);
+        scale = settled(S, scale * c);
         add_down(&dq, *S, stack_of<LANES>(at.dy));
         leave_columns<LANES>(made + l.f.dkhat + group * l.width, 1, dkhat);
-        leave_columns<LANES>(given + l.f.v + group * l.slots, 1, dq);
-        if (INSIDE)
-            leave_columns<LANES>(made + l.f.du + group * l.width, 1, du);
+        leave_columns<LANES>(given + l.f.v + group * l.slots, scale, dq);
     }
 }
 
-/* As the walk has done, where it had to: beta S, of the state before a step. */
+/* G = Gamma + beta S, of the state after some steps of the run. */
 template <int LANES>
 static __device__ void fold_strip(const layout &l, int group, const float *state, float *buffer,
-                                  int steps, float beta, strip<LANES> *G)
+                                  int steps, float down, float beta, strip<LANES> *G)
 {
     for (int r = 0; r < rows_down(LANES); r++) {
         const int row = row_of<LANES>(r);
@@ -1099,34 +1116,47 @@ static __device__ void fold_strip(const layout &l, int group, const float *state
                          fmaf(at.delta[row], at.write[column_of<LANES>() + j], S.x[j]);
         }
         for (int j = 0; j < 4; j++)
-            G->row[r].x[j] = fmaf(beta, S.x[j], G->row[r].x[j]);
+            G->row[r].x[j] = fmaf(beta, S.x[j], down * G->row[r].x[j]);
     }
 }
 
-/* Back through the Gammas of a run: what they add to dk^. */
+/* Back through the Gammas of a run: what they add to dk^.  They are those of
+ * the walk, bit by bit, so that what cancels there cancels here. */
 template <int LANES, bool INSIDE>
 static __device__ __forceinline__ void sum_gradients(const layout &l, int group, int steps,
                                                      float *buffer, const float *state,
                                                      strip<LANES> *G, float *made)
 {
+    const int column = column_of<LANES>();
+    tray at = tray_of(l, buffer + (steps - 1) * tray_floats(l));
+    float down = 1;
+
     made += (steps - 1) * l.made;
+    add_outer(G, 1, stack_of<LANES>(at.dy), *(const four<float> *)(at.query + column));
     for (int step = steps - 1; step >= 0; step--, made -= l.made) {
-        const tray at = tray_of(l, buffer + step * tray_floats(l));
-        const float c = at.scalars[0];
-        const stack<LANES> delta = stack_of<LANES>(at.delta);
+        const float beta = at.scalars[2];
+        const bool folds = at.scalars[3] != 0;
+        stack<LANES> delta = stack_of<LANES>(at.delta);
         four<float> dkhat = {};
 
-        add_outer(G, 1, 1, stack_of<LANES>(at.dy),
-                  *(const four<float> *)(at.query + column_of<LANES>()));
         add_down(&dkhat, *G, delta);
-        add_outer(G, c, 1, stack_of<LANES>(at.f),
-                  *(const four<float> *)(at.read + column_of<LANES>()));
-        if (INSIDE)
-            add_outer(G, 1, at.scalars[2], delta,
-                      *(const four<float> *)(at.write + column_of<LANES>()));
-        leave_columns<LANES>(made + l.f.more + group * l.width, c, dkhat);
-        if (at.scalars[3] != 0)
-            fold_strip<LANES>(l, group, state, buffer, step, at.scalars[2], G);
+        down *= at.scalars[0];
+        leave_columns<LANES>(made + l.f.more + group * l.width, down, dkhat);
+        const float up = reciprocal(down);
+        const tray later = tray_of(l, buffer + (step ? step - 1 : 0) * tray_floats(l));
+        if (step)
+            add_outer(G, up, stack_of<LANES>(later.dy),
+                      *(const four<float> *)(later.query + column));
+        add_outer(G, up, stack_of<LANES>(at.f), *(const four<float> *)(at.read + column));
+        if (INSIDE) {
+            for (int r = 0; r < rows_down(LANES); r++)
+                delta.x[r] *= beta;
+            add_outer(G, up, delta, *(const four<float> *)(at.write + column));
+        }
+        if (folds)
+            fold_strip<LANES>(l, group, state, buffer, step, down, beta, G);
+        down = folds ? 1 : settled(G, down);
+        at = later;
     }
 }
 
@@ -1189,47 +1219,81 @@ static __device__ float number(const void *from, int64_t at, bool any)
     return any ? load((const T *)from + at) : 0;
 }
 
+/* A lane's share of a group's vector, all on their way at once. */
+struct share {
+    float x[SHARE];
+};
+
+template <typename T>
+static __device__ __forceinline__ share share_of(const layout &l, const item &m, const void *from)
+{
+    share s;
+    for (int i = 0; i < SHARE; i++)
+        s.x[i] = number<T>(from, m.at + m.lane + 32 * i, m.lane + 32 * i < l.c.columns);
+    return s;
+}
+
+static __device__ __forceinline__ share share_made(const layout &l, const item &m,
+                                                   const float *from)
+{
+    share s;
+    for (int i = 0; i < SHARE; i++)
+        s.x[i] = m.lane + 32 * i < l.c.columns ? from[m.lane + 32 * i] : 0;
+    return s;
+}
+
+static __device__ __forceinline__ void leave_share(const item &m, float *to, int most,
+                                                   const share &s)
+{
+    for (int i = 0; i < SHARE; i++)
+        if (m.lane + 32 * i < most)
+            to[m.lane + 32 * i] = s.x[i];
+}
+
+static __device__ __forceinline__ float along(const share &a, const share &b)
+{
+    float sum = 0;
+    for (int i = 0; i < SHARE; i++)
+        sum = fmaf(a.x[i], b.x[i], sum);
+    return lanes_sum<32>(sum);
+}
+
 /* The keys, normalised; v, z, and on the way back dy; zeros behind them. */
 template <typename T, bool BACK>
 __global__ void __launch_bounds__(FLAT) prepare(layout l)
 {
     const call &c = l.c;
     const item m = item_of(l);
-    float squares = 0;
 
     if (!m.any)
         return;
-    for (int j = m.lane; j < c.columns; j += 32) {
-        const float k = number<T>(c.k, m.at + j, true);
-        squares = fmaf(k, k, squares);
+    const share k = share_of<T>(l, m, c.k), q = share_of<T>(l, m, c.q), v = share_of<T>(l, m, c.v);
+    const share z = c.z ? share_of<T>(l, m, c.z) : share{};
+    const share y = BACK ? share_of<T>(l, m, c.y) : share{};
+    const share dout = BACK ? share_of<T>(l, m, c.dout) : share{};
+    const float scale = sqrtf(along(k, k)) + (float)E74_EPSILON;
+    share khat, u, dy;
+    for (int i = 0; i < SHARE; i++) {
+        const float gate = 1 / (1 + expf(-y.x[i]));
+        khat.x[i] = k.x[i] / scale;
+        u.x[i] = z.x[i] * khat.x[i];
+        dy.x[i] = dout.x[i] * y.x[i] * gate * (2 + y.x[i] * (1 - gate));
     }
-    const float scale = sqrtf(lanes_sum<32>(squares)) + (float)E74_EPSILON;
-    squares = 0;
-    for (int j = m.lane; j < l.width; j += 32) {
-        const bool any = j < c.columns;
-        const float khat = number<T>(c.k, m.at + j, any) / scale;
-        squares = fmaf(khat, khat, squares);
-        m.given[l.f.khat + m.columns + j] = khat;
-        m.given[l.f.q + m.columns + j] = number<T>(c.q, m.at + j, any);
-        if (c.z_inside)
-            m.given[l.f.u + m.columns + j] = number<T>(c.z, m.at + j, any) * khat;
-    }
-    squares = lanes_sum<32>(squares);
-    if (m.lane == 0)
-        m.given[l.f.squares + m.rows / l.slots] = squares;
-    for (int j = m.lane; j < l.slots; j += 32) {
-        const bool any = j < c.rows;
-        m.given[l.f.v + m.rows + j] = number<T>(c.v, m.at + j, any);
-        if (c.z_outside)
-            m.given[l.f.z + m.rows + j] = number<T>(c.z, m.at + j, any);
-        if (BACK) {
-            const float y = number<T>(c.y, m.at + j, any), gate = 1 / (1 + expf(-y));
-            m.given[l.f.dy + m.rows + j] =
-                number<T>(c.dout, m.at + j, any) * y * gate * (2 + y * (1 - gate));
-        }
-        if (BACK && !any) /* nobody may carry these */
+    const float squares = along(khat, khat);
+    leave_share(m, m.given + l.f.khat + m.columns, l.width, khat);
+    leave_share(m, m.given + l.f.q + m.columns, l.width, q);
+    leave_share(m, m.given + l.f.v + m.rows, l.slots, v);
+    if (c.z_inside)
+        leave_share(m, m.given + l.f.u + m.columns, l.width, u);
+    if (c.z_outside)
+        leave_share(m, m.given + l.f.z + m.rows, l.slots, z);
+    if (BACK) {
+        leave_share(m, m.given + l.f.dy + m.rows, l.slots, dy);
+        for (int j = c.rows + m.lane; j < l.slots; j += 32) /* nobody may carry these */
             m.found[l.f.delta + m.rows + j] = m.found[l.f.written + m.rows + j] = 0;
     }
+    if (m.lane == 0)
+        m.given[l.f.squares + m.rows / l.slots] = squares;
 }
 
 template <typename T>
@@ -1243,49 +1307,55 @@ __global__ void __launch_bounds__(FLAT) put_outputs(layout l)
     }
 }
 
+template <typename T>
+static __device__ __forceinline__ void put_share(const layout &l, const item &m, void *to,
+                                                 const share &s)
+{
+    for (int i = 0; i < SHARE; i++)
+        if (m.lane + 32 * i < l.c.columns)
+            store((T *)to + m.at + m.lane + 32 * i, s.x[i]);
+}
+
 /* From the sums over rows to the gradients of k, q, v and z. */
 template <typename T>
 __global__ void __launch_bounds__(FLAT) put_gradients(layout l)
 {
     const call &c = l.c;
     const item m = item_of(l);
-    float squares = 0, along = 0;
 
     if (!m.any)
         return;
-    const float *const du = m.made + l.f.du + m.columns;
-    float *const dkhat = m.made + l.f.dkhat + m.columns;
-    for (int j = m.lane; j < c.columns; j += 32) {
-        const float k = number<T>(c.k, m.at + j, true);
-        dkhat[j] += m.made[l.f.more + m.columns + j];
+    const share k = share_of<T>(l, m, c.k), z = c.z ? share_of<T>(l, m, c.z) : share{};
+    const share more = share_made(l, m, m.made + l.f.more + m.columns);
+    const share dq = share_made(l, m, m.given + l.f.v + m.rows);
+    const share dv = share_made(l, m, m.found + l.f.y + m.rows);
+    const share du = c.z_inside ? share_made(l, m, m.made + l.f.du + m.columns) : share{};
+    const share reads = c.z_outside ? share_made(l, m, m.found + l.f.reads + m.rows) : share{};
+    share dkhat = share_made(l, m, m.made + l.f.dkhat + m.columns), dk, dz;
+
+    for (int i = 0; i < SHARE; i++) {
+        dkhat.x[i] += more.x[i];
         if (c.z_inside)
-            dkhat[j] = fmaf(number<T>(c.z, m.at + j, true), du[j], dkhat[j]);
-        squares = fmaf(k, k, squares);
-        along = fmaf(k, dkhat[j], along);
+            dkhat.x[i] = fmaf(z.x[i], du.x[i], dkhat.x[i]);
     }
-    const float length = sqrtf(lanes_sum<32>(squares)), scale = length + (float)E74_EPSILON;
-    along = lanes_sum<32>(along);
-    along = length > 0 ? along / (length * scale * scale) : 0;
-    for (int j = m.lane; j < c.columns; j += 32) {
-        const float k = number<T>(c.k, m.at + j, true), dq = m.given[l.f.v + m.rows + j];
-        const float dv = m.found[l.f.y + m.rows + j];
-        float dk = fmaf(-along, k, dkhat[j] / scale), dz = 0;
+    const float length = sqrtf(along(k, k)), scale = length + (float)E74_EPSILON;
+    const float slope = along(k, dkhat);
+    const float back = length > 0 ? slope / (length * scale * scale) : 0;
+    for (int i = 0; i < SHARE; i++) {
+        dk.x[i] = fmaf(-back, k.x[i], dkhat.x[i] / scale);
         if (!c.dq)
-            dk += dq;
+            dk.x[i] += dq.x[i];
         if (!c.dv)
-            dk += dv;
-        store((T *)c.dk + m.at + j, dk);
-        if (c.dq)
-            store((T *)c.dq + m.at + j, dq);
-        if (c.dv)
-            store((T *)c.dv + m.at + j, dv);
-        if (c.z_inside)
-            dz = du[j] * (k / scale);
-        if (c.z_outside)
-            dz = fmaf(-dv, m.found[l.f.reads + m.rows + j], dz);
-        if (c.dz)
-            store((T *)c.dz + m.at + j, dz);
+            dk.x[i] += dv.x[i];
+        dz.x[i] = fmaf(-dv.x[i], reads.x[i], du.x[i] * (k.x[i] / scale));
     }
+    put_share<T>(l, m, c.dk, dk);
+    if (c.dq)
+        put_share<T>(l, m, c.dq, dq);
+    if (c.dv)
+        put_share<T>(l, m, c.dv, dv);
+    if (c.dz)
+        put_share<T>(l, m, c.dz, dz);
 }
 
 /* ---- launches ---- */

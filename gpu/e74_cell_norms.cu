@@ -29,8 +29,11 @@
  *
  * (the first line with beta before, the second with beta after; y and dy are
  * those of the step before), Gamma again a scalar E times what is in registers,
- * and beta folded in where a run begins, and its state is known.  What remains
- * are sums over rows, for all runs side by side, a thread for four columns:
+ * and beta folded in where a run begins, and its state is known.  (Where E
+ * grows before that, beta grows with its square and digits would be lost: there
+ * the state is made again from the run's first, and beta folded in at once.)
+ * What remains are sums over rows, for all runs side by side, a thread for four
+ * columns:
  *
  *     dk^ = dP^T delta + S_{t-1}^T dreads,   dq = S^T dy
  *     dP^T delta = c Gamma^T delta + beta (S_{t-1} + delta k^T)^T delta
@@ -111,14 +114,14 @@ struct fields {
 struct layout {
     call c;
     fields f;
-    int lanes, groups, warps;   /* warps of a group */
-    int width, slots;           /* columns and rows of a group, with padding */
-    int given, found, made;     /* floats of a step */
-    int tile;                   /* floats of a noted state */
-    int run, runs;              /* steps of a run, runs of a segment, at most */
-    int64_t K;                  /* steps of a segment that is replayed */
-    float mean;                 /* what the sum of squares is multiplied with */
-    int64_t count, span, round; /* at once: sequences and heads, steps, segments of states */
+    int lanes, groups, warps;       /* warps of a group */
+    int width, slots;               /* columns and rows of a group, with padding */
+    int given, found, made;         /* floats of a step */
+    int tile;                       /* floats of a noted state */
+    int run, runs;                  /* steps of a run, runs of a segment, at most */
+    int64_t K;                      /* steps of a segment that is replayed */
+    float mean;                     /* what the sum of squares is multiplied with */
+    int64_t count, span, round;     /* at once: sequences and heads, steps, segments of states */
     float *givens, *founds, *mades; /* [count][span][given, ...] */
     float *states; /* [round][runs + 1][count][tile]: before each run, and at the segment's end */
     float *ends;   /* [round][runs][count][tile]: G after each run, without its dy q^T */
@@ -435,8 +438,8 @@ struct seat {
 static __device__ __forceinline__ seat seat_of(const layout &l, const place &p)
 {
     const int column = p.column + 4 * p.lane;
-    return {l.f.khat + column, l.f.u + column, l.f.q + column, l.f.v + p.slot, l.f.z + p.slot,
-            l.f.squares + p.group};
+    return {l.f.khat + column, l.f.u + column, l.f.q + column,
+            l.f.v + p.slot,    l.f.z + p.slot, l.f.squares + p.group};
 }
 
 template <int LANES, bool INSIDE>
@@ -517,9 +520,8 @@ struct finding {
 /* Up to the barrier: the residuals, S u, P k^, and what the warp adds to the
  * sum of squares. */
 template <int LANES>
-static __device__ __forceinline__ finding<LANES> approach(const place &p, const meal<LANES> &m,
-                                                          const dots<LANES> &d, float down,
-                                                          float *sums)
+static __device__ __forceinline__ finding<LANES>
+approach(const place &p, const meal<LANES> &m, const dots<LANES> &d, float down, float *sums)
 {
     finding<LANES> f;
     float change[2] = {};
@@ -1043,7 +1045,12 @@ static __host__ __device__ int tray_floats(const layout &l)
 static __device__ __forceinline__ tray tray_of(const layout &l, float *at)
 {
     float *const rows = at + 3 * l.width;
-    return {at,   at + l.width,   at + 2 * l.width,  rows, rows + l.slots, rows + 2 * l.slots,
+    return {at,
+            at + l.width,
+            at + 2 * l.width,
+            rows,
+            rows + l.slots,
+            rows + 2 * l.slots,
             rows + 3 * l.slots};
 }
 
@@ -1106,14 +1113,14 @@ static __device__ void fold_strip(const layout &l, int group, const float *state
         const int row = row_of<LANES>(r);
         if (row >= l.c.rows)
             continue;
-        four<float> S = *(const four<float> *)(state + (group * l.slots + row) * l.width +
-                                               column_of<LANES>());
+        four<float> S =
+            *(const four<float> *)(state + (group * l.slots + row) * l.width + column_of<LANES>());
         UNROLL(1)
         for (int step = 0; step < steps; step++) {
             const tray at = tray_of(l, buffer + step * tray_floats(l));
             for (int j = 0; j < 4; j++)
-                S.x[j] = at.scalars[0] *
-                         fmaf(at.delta[row], at.write[column_of<LANES>() + j], S.x[j]);
+                S.x[j] =
+                    at.scalars[0] * fmaf(at.delta[row], at.write[column_of<LANES>() + j], S.x[j]);
         }
         for (int j = 0; j < 4; j++)
             G->row[r].x[j] = fmaf(beta, S.x[j], down * G->row[r].x[j]);
@@ -1185,8 +1192,7 @@ __global__ void __launch_bounds__(2 * LANES * lanes_down(LANES)) sum_rows(layout
         sum_gradients<LANES, INSIDE>(l, group, steps, buffer, state_of(l, run, 0, b), &S,
                                      made_of(l, t, b));
     else
-        sum_states<LANES, INSIDE>(l, group, steps, buffer, &S, given_of(l, t, b),
-                                  made_of(l, t, b));
+        sum_states<LANES, INSIDE>(l, group, steps, buffer, &S, given_of(l, t, b), made_of(l, t, b));
 }
 
 /* ---- what needs no state: a warp for each group of each step ---- */
@@ -1203,14 +1209,10 @@ static __device__ item item_of(const layout &l)
     const int64_t i = ((int64_t)blockIdx.x * FLAT + threadIdx.x) / 32;
     const int64_t b = i / l.groups % l.count, t = l.begin + i / l.groups / l.count;
     const int group = (int)(i % l.groups);
-    return {t < l.end,
-            (int)threadIdx.x % 32,
-            group * l.width,
-            group * l.slots,
-            given_of(l, t, b),
-            found_of(l, t, b),
-            made_of(l, t, b),
-            (t * l.c.BH + l.first + b) * l.c.N + group * l.c.rows};
+    return {t < l.end,         (int)threadIdx.x % 32,
+            group * l.width,   group * l.slots,
+            given_of(l, t, b), found_of(l, t, b),
+            made_of(l, t, b),  (t * l.c.BH + l.first + b) * l.c.N + group * l.c.rows};
 }
 
 template <typename T>
@@ -1387,15 +1389,17 @@ static void lay_out_steps(layout *l, enum pass pass)
     const int keys = l->groups * l->width, rows = l->groups * l->slots;
     struct fields *const f = &l->f;
     const struct field given[] = {
-        {&f->khat, true, keys}, {&f->u, inside, keys},   {&f->q, true, keys},
-        {&f->v, true, rows},    {&f->z, outside, rows},  {&f->dy, back, rows},
+        {&f->khat, true, keys},
+        {&f->u, inside, keys},
+        {&f->q, true, keys},
+        {&f->v, true, rows},
+        {&f->z, outside, rows},
+        {&f->dy, back, rows},
         {&f->squares, true, l->groups},
     };
     const struct field found[] = {
-        {&f->y, true, rows},
-        {&f->delta, back, rows},
-        {&f->written, back, rows},
-        {&f->reads, back && outside, rows},
+        {&f->y, true, rows},       {&f->delta, back, rows},
+        {&f->written, back, rows}, {&f->reads, back && outside, rows},
         {&f->scalars, back, 4},
     };
     const struct field made[] = {
@@ -1634,5 +1638,5 @@ static const char name[] = "norms", idea[] = "a state in a block's registers, it
 extern "C" const struct impl e74_norms32 = {
     name, idea, {forward<float>, backward<float>}, work, declines, NULL, 0, RUN_MOST};
 extern "C" const struct impl e74_norms16 = {
-    name, idea, {forward<__nv_bfloat16>, backward<__nv_bfloat16>}, work, declines, NULL, 0,
-    RUN_MOST};
+    name, idea,    {forward<__nv_bfloat16>, backward<__nv_bfloat16>}, work, declines, NULL,
+    0,    RUN_MOST};

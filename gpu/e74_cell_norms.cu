@@ -2,41 +2,61 @@
  * state to each other, so that one block carries a whole state in registers:
  * eight columns of `rows_each` rows a thread, LANES threads for a row.
  *
- * The norm of P = S + delta k^T is a sum over the block, one barrier a step.
- * With p = S k^ it is
+ * The division by the norm is not done: S = C Shat, and only the scalar C
+ * knows of it.  With r = S u, p = S k^ and delta = v - z r,
  *
+ *     Shat <- Shat + delta / C k^T,   C <- C / (R + epsilon)
  *     |P|^2 = |S|^2 + sum over rows of delta (2 p + |k^|^2 delta)
  *
- * so |S|^2 is added up beside the dot products, not after the update, and
- * only the rows' numbers are on the chain.  Where that loses digits, because P
- * is much smaller than S, the squares of P are added up themselves; that
- * depends on S and the step alone, so that it is the same in every replay.
- * Bound by latency: dot product, shuffles, barrier, square root, reciprocal.
+ * so that a step has one sum over the block, of rows' numbers, one barrier,
+ * and root and reciprocal are awaited by the next step's delta only, beside
+ * the dot products.  Where the sum loses digits, because P is much smaller
+ * than S has been, the squares of P are added up themselves.
  *
- * Whatever needs no state is done for all steps at once, in launches of their
- * own: before, the keys are normalised into records, one for each step of a
- * sequence and head; after, outputs and gradients are made of what the
- * carriers have left in them.  Beside the carriers a block has helpers, which
- * bring the records to shared memory a few steps ahead.
+ * Steps are taken in runs, which begin at multiples of 16 (or less, where
+ * shared memory is short).  There S is made of C and Shat and its squares are
+ * summed anew, so that a run's bits depend on its first state alone; with
+ * checkpoints in float backward replays from those that begin a run.
  *
- * Backward, segments are replayed side by side, by the kernel of the forward
- * pass, and leave their states in the workspace in the order of the threads;
- * then one block for each sequence and head walks back over them, and each
- * thread brings its own share of the states ahead.  G goes back through the
- * norm by <G, S>, the block's sum, one barrier a step.  What rows add to the
- * keys' gradients is summed over a warp by its carriers, over warps by the
- * helpers, in a fixed order. */
+ * Backward, first all segments side by side are replayed, by the kernel of the
+ * forward pass, which leaves each step's vectors, and a state a run.  Then one
+ * block for each sequence and head walks back, without states: with
+ * c = 1 / (R + epsilon), g = <G, S>, a = g / (m R), w = S k^, G = Gamma + beta S,
+ *
+ *     dv = c Gamma k^ + (c beta - a) w,   dreads = -z dv,   beta <- c (c beta - a)
+ *     Gamma <- c Gamma + beta delta k^T + dreads u^T,       Gamma += dy q^T
+ *     g <- epsilon c g + sum over rows of (dy y - dv v)
+ *
+ * (the first line with beta before, the second with beta after; y and dy are
+ * those of the step before), Gamma again a scalar E times what is in registers,
+ * and beta folded in where a run begins, and its state is known.  (Where E
+ * grows before that, beta grows with its square and digits would be lost: there
+ * the state is made again from the run's first, and beta folded in at once.)
+ * What remains are sums over rows, for all runs side by side, a thread for four
+ * columns:
+ *
+ *     dk^ = dP^T delta + S_{t-1}^T dreads,   dq = S^T dy
+ *     dP^T delta = c Gamma^T delta + beta (S_{t-1} + delta k^T)^T delta
+ *
+ * Keys are normalised before all that, and the gradients of k made of those of
+ * k^ after, in launches of their own.  The chain of steps is bound by latency,
+ * all else by memory. */
 #include "gpu/columns.cuh"
 #include "gpu/e74_cell.cuh"
 #include "gpu/ptx.cuh"
 
 enum {
-    WARPS = 16, /* of carriers that a sum is over, with zeros */
-    HELPERS = 64,
-    RING = 8,   /* records in shared memory */
-    FLAT = 128, /* threads of a block where no state is carried */
+    SUMS = 16, /* that warps leave for a block, with zeros */
+    RUN_MOST = 16,
+    RUN_LEAST = 2,
+    FLAT = 128, /* threads of a block where no state is carried, */
+    SHARE = 4,  /* and columns of a lane there, at most */
     SHARED_MAX = 227 * 1024
 };
+
+/* How far a scale may be from 1 before it is multiplied in, and how far E may
+ * grow while there is a beta: that grows with its square, G does not. */
+static const float SCALE_MOST = 0x1p60f, GROWTH_MOST = 2;
 
 /* Floats wanted at once, and the blocks that keep a large chip busy, which may
  * take more.  Emulated, so few that tests meet several portions. */
@@ -48,29 +68,45 @@ static const int64_t RECORDS_MAX = 1 << 24, STATES_MAX = 20 << 20, BUSY = 132;
 
 static constexpr __host__ __device__ int rows_each(int lanes)
 {
-    return lanes == 16 ? 8 : lanes == 8 ? 2 : 1;
+    return lanes == 16 ? 8 : lanes == 8 ? 4 : 1;
 }
 
 /* Of a block, at most, so that there are registers enough for the rows. */
 static constexpr __host__ __device__ int warps_most(int lanes)
 {
-    return lanes == 16 ? 8 : lanes == 8 ? 12 : 16;
+    return lanes >= 8 ? 8 : 16;
 }
 
-/* States that a thread has on their way. */
-static constexpr __host__ __device__ int states_ahead(int lanes)
+/* Sums that a warp leaves for the block: one exchange less is worth it. */
+static constexpr __host__ __device__ int sums_each(int lanes)
 {
-    return lanes == 16 ? 2 : 4;
+    return lanes >= 8 ? 2 : 1;
+}
+
+/* Where a thread has four columns: its rows, and the threads that share them. */
+static constexpr __host__ __device__ int rows_down(int lanes)
+{
+    return lanes >= 8 ? 16 : lanes == 4 ? 8 : 2;
+}
+static constexpr __host__ __device__ int lanes_down(int lanes)
+{
+    return lanes == 16 || lanes == 2 ? 8 : lanes == 1 ? 16 : 4;
 }
 
 /* ---- how a call is laid out ---- */
 
-/* Where a group's numbers are in its part of a record; -1: not there.  The
- * gradients take the place of what they are gradients of, dv that of delta. */
+/* Where a step's numbers are: what prepare() gives, what the replay finds, in
+ * which the walk puts dv in the place of y and f in that of `written`, and what
+ * the sums over rows make; dq takes the place of v.  -1: not there. */
 struct fields {
-    int khat, q, u;                         /* [width] */
-    int v, z, y, dy, delta, written, reads; /* [slots]; written is S k^ */
-    int squares, inverse, along;            /* |k^|^2, 1 / (R + epsilon), 1 / (R m) */
+    int khat, u, q;     /* given: [groups][width] */
+    int v, z, dy;       /* given: [groups][slots] */
+    int squares;        /* given: |k^|^2 [groups] */
+    int y, delta;       /* found: [groups][slots] */
+    int written, reads; /* found: [groups][slots]; S k^, S u */
+    int scalars;        /* found: c, 1 / (m R), beta, and whether it is folded in then */
+    int dkhat, more;    /* made: [groups][width]; two parts of dk^ */
+    int du;             /* made: [groups][width] */
 };
 
 /* A group is a run of rows that meet the same columns of the keys: all n, or
@@ -78,43 +114,49 @@ struct fields {
 struct layout {
     call c;
     fields f;
-    int lanes, groups, warps;   /* warps of a group */
-    int width, slots;           /* columns and rows of a group, with padding */
-    int each, record, tile;     /* floats of a group's part, a record, a stored state */
-    float mean;                 /* what the sum of squares is multiplied with */
-    int64_t count, span, round; /* at once: sequences and heads, steps, segments of states */
-    float *records, *states;    /* [span][count][record], [round][K + 1][count][tile] */
+    int lanes, groups, warps;       /* warps of a group */
+    int width, slots;               /* columns and rows of a group, with padding */
+    int given, found, made;         /* floats of a step */
+    int tile;                       /* floats of a noted state */
+    int run, runs;                  /* steps of a run, runs of a segment, at most */
+    int64_t K;                      /* steps of a segment that is replayed */
+    float mean;                     /* what the sum of squares is multiplied with */
+    int64_t count, span, round;     /* at once: sequences and heads, steps, segments of states */
+    float *givens, *founds, *mades; /* [count][span][given, ...] */
+    float *states; /* [round][runs + 1][count][tile]: before each run, and at the segment's end */
+    float *ends;   /* [round][runs][count][tile]: G after each run, without its dy q^T */
 
     /* of a launch */
     int64_t first;      /* sequence and head */
     int64_t begin, end; /* steps that there are records of */
     int segment, until; /* segments that are replayed or walked back */
-    int query, answer;  /* the dot product that a step leaves: with what, and where */
     const float *from;  /* the state, or its gradient, to begin with */
 };
 
-/* A thread's share: its first row within its group. */
+/* A thread's share: its first row within its group, and where that and the
+ * group's columns are in a step's numbers. */
 struct place {
-    bool carries;
     int lane, warp, group, row;
+    int slot, column;
 };
 
 template <int LANES>
 static __device__ place place_of(const layout &l)
 {
     place p;
-    p.carries = (int)threadIdx.x < 32 * l.groups * l.warps;
     p.lane = threadIdx.x % LANES;
     p.warp = threadIdx.x / 32;
     p.group = p.warp / l.warps;
     p.row = (p.warp % l.warps * (32 / LANES) + (int)threadIdx.x % 32 / LANES) * rows_each(LANES);
+    p.slot = p.group * l.slots + p.row;
+    p.column = p.group * l.width;
     return p;
 }
 
 /* The columns that row r of a thread has in memory: none if it is padding. */
 static __device__ int columns_of(const layout &l, const place &p, int r)
 {
-    return p.carries && p.row + r < l.c.rows ? l.c.columns : 0;
+    return p.row + r < l.c.rows ? l.c.columns : 0;
 }
 
 /* Where that row begins within a state. */
@@ -123,14 +165,59 @@ static __device__ int element_of(const layout &l, const place &p, int r)
     return (p.group * l.c.rows + p.row + r) * l.c.columns;
 }
 
-static __device__ float *record_of(const layout &l, int64_t t, int64_t b)
+static __device__ float *given_of(const layout &l, int64_t t, int64_t b)
 {
-    return l.records + ((t - l.begin) * l.count + b) * l.record;
+    return l.givens + (b * l.span + t - l.begin) * l.given;
 }
 
-static __device__ float *state_of(const layout &l, int64_t segment, int64_t s, int64_t b)
+static __device__ float *found_of(const layout &l, int64_t t, int64_t b)
 {
-    return l.states + (((segment - l.segment) * (l.c.K + 1) + s) * l.count + b) * l.tile;
+    return l.founds + (b * l.span + t - l.begin) * l.found;
+}
+
+static __device__ float *made_of(const layout &l, int64_t t, int64_t b)
+{
+    return l.mades + (b * l.span + t - l.begin) * l.made;
+}
+
+/* A segment's runs follow each other, and only the last segment may have less
+ * than all. */
+struct leg {
+    int segment, run;
+};
+
+static __device__ __forceinline__ leg before(const layout &l, leg at)
+{
+    return at.run ? leg{at.segment, at.run - 1} : leg{at.segment - 1, l.runs - 1};
+}
+
+static __host__ __device__ leg last_leg(const layout &l)
+{
+    const int64_t begin = (l.until - 1) * l.K, end = l.until * l.K < l.c.T ? l.until * l.K : l.c.T;
+    return {l.until - 1, (int)ceil_div(end - begin, l.run) - 1};
+}
+
+static __device__ __forceinline__ int64_t begin_of(const layout &l, leg at)
+{
+    return at.segment * l.K + at.run * l.run;
+}
+
+static __device__ __forceinline__ int steps_of(const layout &l, leg at)
+{
+    const int64_t end = min((at.segment + 1) * l.K, l.c.T);
+    return (int)min((int64_t)l.run, end - begin_of(l, at));
+}
+
+/* The state before a run, or, `after` = 1, the one after it. */
+static __device__ float *state_of(const layout &l, leg at, int after, int64_t b)
+{
+    const int64_t slot = (at.segment - l.segment) * (l.runs + 1) + at.run + after;
+    return l.states + (slot * l.count + b) * l.tile;
+}
+
+static __device__ float *end_of(const layout &l, leg at, int64_t b)
+{
+    return l.ends + (((at.segment - l.segment) * l.runs + at.run) * l.count + b) * l.tile;
 }
 
 /* ---- sums ---- */
@@ -158,36 +245,102 @@ static __device__ __forceinline__ int share_out(float *x)
     }
 }
 
-static __device__ __forceinline__ float sum_of_eight(const float *x)
+static __device__ __forceinline__ float sum_of_four(const float *x)
 {
-    const four<float> a = *(const four<float> *)x, b = *(const four<float> *)(x + 4);
-    return ((a.x[0] + a.x[1]) + (a.x[2] + a.x[3])) + ((b.x[0] + b.x[1]) + (b.x[2] + b.x[3]));
+    const four<float> a = *(const four<float> *)x;
+    return (a.x[0] + a.x[1]) + (a.x[2] + a.x[3]);
 }
 
-/* Over the warps, whose sums are followed by zeros. */
-static __device__ __forceinline__ float over_warps(const float *sums, int warps)
+/* Of a block, n of them, followed by zeros. */
+static __device__ __forceinline__ float sum_of(const float *sums, int n)
 {
-    const float first = sum_of_eight(sums);
-    return warps > WARPS / 2 ? first + sum_of_eight(sums + WARPS / 2) : first;
+    float sum = sum_of_four(sums);
+    if (n > 4)
+        sum += sum_of_four(sums + 4);
+    if (n > 8)
+        sum += sum_of_four(sums + 8);
+    if (n > 12)
+        sum += sum_of_four(sums + 12);
+    return sum;
 }
 
-/* From rows to the warp. */
+/* Of what each row has, its lanes the same. */
 template <int LANES>
-static __device__ __forceinline__ float over_rows(float x)
+static __device__ __forceinline__ void leave_sums(float *to, const place &p, float x)
 {
-    for (int d = LANES; d < 32; d *= 2)
+    const int rows = 32 / LANES, each = sums_each(LANES), row = (int)threadIdx.x % 32 / LANES;
+    for (int d = LANES * each; d < 32; d *= 2)
         x += __shfl_xor_sync(0xffffffff, x, d);
-    return x;
+    if (p.lane == 0 && (each == rows || row < each))
+        to[p.warp * each + row] = x;
 }
 
-/* ---- records on their way to shared memory ---- */
+/* Of what each thread has. */
+template <int LANES>
+static __device__ __forceinline__ void leave_all_sums(float *to, const place &p, float x)
+{
+    leave_sums<LANES>(to, p, lanes_sum<LANES>(x));
+}
 
+static __device__ __forceinline__ void zero_sums(float *sums, int n)
+{
+    for (int i = threadIdx.x; i < n; i += blockDim.x)
+        sums[i] = 0;
+    __syncthreads();
+}
+
+/* ---- from memory to memory ---- */
+
+/* By all threads of a block; floats is a multiple of four. */
 static __device__ __forceinline__ void send_for(float *to, const float *from, int floats)
 {
-    const int self = (int)threadIdx.x % HELPERS;
-    for (int i = 4 * self; from && i < floats; i += 4 * HELPERS)
+    for (int i = 4 * (int)threadIdx.x; i < floats; i += 4 * (int)blockDim.x)
         cp_async16(to + i, from + i);
-    cp_async_commit();
+}
+
+/* A thread's rows of a step's numbers. */
+template <int ROWS>
+static __device__ __forceinline__ void take_rows(float *x, const float *from)
+{
+    if constexpr (ROWS % 4 == 0) {
+        for (int i = 0; i < ROWS; i += 4) {
+            const four<float> f = *(const four<float> *)(from + i);
+            for (int j = 0; j < 4; j++)
+                x[i + j] = f.x[j];
+        }
+    } else {
+        for (int i = 0; i < ROWS; i++)
+            x[i] = from[i];
+    }
+}
+
+template <int ROWS>
+static __device__ __forceinline__ void leave_rows(float *to, const float *x)
+{
+    if constexpr (ROWS % 4 == 0) {
+        for (int i = 0; i < ROWS; i += 4) {
+            four<float> f;
+            for (int j = 0; j < 4; j++)
+                f.x[j] = x[i + j];
+            *(four<float> *)(to + i) = f;
+        }
+    } else {
+        for (int i = 0; i < ROWS; i++)
+            to[i] = x[i];
+    }
+}
+
+/* row += weight * e */
+static __device__ __forceinline__ void add(eight *row, float weight, const eight &e)
+{
+    for (int j = 0; j < COLUMNS; j++)
+        row->x[j] = fmaf(weight, e.x[j], row->x[j]);
+}
+
+static __device__ __forceinline__ void multiply(eight *row, float factor)
+{
+    for (int j = 0; j < COLUMNS; j++)
+        row->x[j] *= factor;
 }
 
 /* ---- states ---- */
@@ -206,17 +359,26 @@ static __device__ void store_state(const layout &l, const place &p, float *to, c
         store_columns<float, LANES>(to + element_of(l, p, r), columns_of(l, p, r), p.lane, S[r]);
 }
 
+/* (C Shat, as it is stored.) */
 template <int LANES>
-static __device__ void keep_state(const layout &l, const place &p, int64_t slot, const eight *S)
+static __device__ void keep_state(const layout &l, const place &p, int64_t slot, const eight *S,
+                                  float scale)
 {
-    if (l.c.kept == KEPT_F32)
-        return store_state<LANES>(l, p, (float *)l.c.checkpoints + slot * l.c.M, S);
-    for (int r = 0; r < rows_each(LANES); r++)
+    for (int r = 0; r < rows_each(LANES); r++) {
+        eight row = S[r];
+        multiply(&row, scale);
+        if (l.c.kept == KEPT_F32) {
+            store_columns<float, LANES>((float *)l.c.checkpoints + slot * l.c.M +
+                                            element_of(l, p, r),
+                                        columns_of(l, p, r), p.lane, row);
+            continue;
+        }
         for (int j = 0; j < COLUMNS; j++) {
             const int column = run<LANES>(j / 4, p.lane) + j % 4;
             if (column < columns_of(l, p, r))
-                put_kept(l.c, slot, element_of(l, p, r) + column, S[r].x[j]);
+                put_kept(l.c, slot, element_of(l, p, r) + column, row.x[j]);
         }
+    }
 }
 
 template <int LANES>
@@ -233,519 +395,824 @@ static __device__ void kept_state(const layout &l, const place &p, int64_t slot,
         }
 }
 
-/* In the workspace a state is in the order of the warps, four columns of each
- * thread at a time: quarter i of this thread's. */
-template <int LANES>
-static __device__ __forceinline__ int quarter(int i)
+/* In the workspace a state is [groups][slots][width]: row r of a thread. */
+static __device__ __forceinline__ int noted_at(const layout &l, const place &p, int r)
 {
-    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    return 4 * ((warp * 2 * rows_each(LANES) + i) * 32 + lane);
+    return (p.slot + r) * l.width;
 }
 
 template <int LANES>
-static __device__ __forceinline__ void note_state(float *to, const eight *S)
+static __device__ __forceinline__ void note_state(const layout &l, const place &p, float *to,
+                                                  const eight *S)
 {
-    for (int i = 0; i < 2 * rows_each(LANES); i++) {
-        four<float> f;
-        for (int j = 0; j < 4; j++)
-            f.x[j] = S[i / 2].x[i % 2 * 4 + j];
-        *(four<float> *)(to + quarter<LANES>(i)) = f;
-    }
+    for (int r = 0; r < rows_each(LANES); r++)
+        leave<LANES>(to + noted_at(l, p, r), p.lane, S[r]);
 }
 
+/* This thread's own share, on its way to it alone. */
 template <int LANES>
-static __device__ __forceinline__ eight noted_row(const float *from, int r)
+static __device__ __forceinline__ void send_for_state(const layout &l, const place &p, float *to,
+                                                      const float *from)
 {
-    eight row;
-    for (int i = 0; i < 2; i++) {
-        const four<float> f = *(const four<float> *)(from + quarter<LANES>(2 * r + i));
-        for (int j = 0; j < 4; j++)
-            row.x[4 * i + j] = f.x[j];
-    }
-    return row;
+    for (int r = 0; r < rows_each(LANES); r++)
+        for (int i = 0; i < 2; i++) {
+            const int at = noted_at(l, p, r) + run<LANES>(i, p.lane);
+            cp_async16(to + at, from + at);
+        }
 }
 
 /* ---- forward, and replay ---- */
 
-/* The sums of the warps, each [WARPS] with zeros behind: those of two
- * neighbouring steps are apart. */
-struct sums {
-    float *squares, *change, *exact;
-};
-
-static __device__ __forceinline__ sums sums_of(float *at, int64_t step)
-{
-    float *const mine = at + step % 2 * 2 * WARPS;
-    return {mine, mine + WARPS, at + 4 * WARPS};
-}
-
-enum { SUMS = 5 * WARPS };
-
-/* What a thread takes from a record ahead of the barrier. */
+/* What a thread takes of a step ahead of the barrier; z stays 1 where there is none. */
 template <int LANES>
 struct meal {
     eight write, read;
     float v[rows_each(LANES)], z[rows_each(LANES)], squares;
 };
 
-template <int LANES, bool INSIDE>
-static __device__ __forceinline__ meal<LANES> serve(const layout &l, const place &p,
-                                                    const float *record)
+/* Where the thread's numbers are within a step's. */
+struct seat {
+    int write, read, query, v, z, squares;
+};
+
+static __device__ __forceinline__ seat seat_of(const layout &l, const place &p)
 {
-    const float *const at = record + p.group * l.each;
-    meal<LANES> m;
-    m.write = take<LANES>(at + l.f.khat, p.lane);
-    m.read = INSIDE ? take<LANES>(at + l.f.u, p.lane) : m.write;
-    for (int r = 0; r < rows_each(LANES); r++) {
-        m.v[r] = at[l.f.v + p.row + r];
-        m.z[r] = l.c.z_outside ? at[l.f.z + p.row + r] : 1;
-    }
-    m.squares = at[l.f.squares];
-    return m;
+    const int column = p.column + 4 * p.lane;
+    return {l.f.khat + column, l.f.u + column, l.f.q + column,
+            l.f.v + p.slot,    l.f.z + p.slot, l.f.squares + p.group};
 }
 
-/* Up to the barrier: the residuals, and what the warp adds to |S|^2 and |P|^2. */
 template <int LANES, bool INSIDE>
-static __device__ __forceinline__ void approach(const place &p, const meal<LANES> &m,
-                                                const eight *S, float *delta, float *reads,
-                                                const sums &to)
+static __device__ __forceinline__ void serve(const layout &l, const seat &at, const float *given,
+                                             meal<LANES> *m)
+{
+    m->write = take<LANES>(given + at.write, 0);
+    m->read = INSIDE ? take<LANES>(given + at.read, 0) : m->write;
+    take_rows<rows_each(LANES)>(m->v, given + at.v);
+    if (l.c.z_outside)
+        take_rows<rows_each(LANES)>(m->z, given + at.z);
+    m->squares = given[at.squares];
+}
+
+/* Of y, a thread is left with one row, some threads with the same. */
+template <int LANES>
+static __device__ __forceinline__ int own_row(const place &p)
+{
+    int row = 0;
+    for (int half = rows_each(LANES) / 2, bit = LANES / 2; half; half /= 2, bit /= 2)
+        row += p.lane & bit ? half : 0;
+    return row;
+}
+
+/* What is known of the state in registers: S = down Shat; its sum of squares,
+ * and the largest it has been, on the same scale, since all were last added up. */
+struct scale {
+    float down, up; /* C and 1/C */
+    float squares, peak;
+};
+
+/* What a step divides P by: R, and 1 / (R + epsilon); from P's sum of squares
+ * on, which are those of S on the same scale. */
+struct bend {
+    float R, inverse;
+};
+
+static __device__ __forceinline__ bend bend_to(scale *s, float squares, float peak, float mean)
+{
+    bend n;
+    n.R = root(squares * mean);
+    n.inverse = reciprocal(n.R + (float)E74_EPSILON);
+    s->up *= n.R + (float)E74_EPSILON;
+    s->down = reciprocal(s->up);
+    s->squares = squares * n.inverse * n.inverse;
+    s->peak = peak * n.inverse * n.inverse;
+    return n;
+}
+
+/* Shat u, and Shat k^ where that is not the same. */
+template <int LANES>
+struct dots {
+    float read[rows_each(LANES)], write[rows_each(LANES)];
+};
+
+template <int LANES, bool INSIDE>
+static __device__ __forceinline__ dots<LANES> meet(const eight *S, const meal<LANES> &m)
 {
     const int ROWS = rows_each(LANES);
-    float along[ROWS], squares = 0, change = 0;
-
+    dots<LANES> d;
     for (int r = 0; r < ROWS; r++) {
-        reads[r] = dot(S[r], m.read);
-        along[r] = INSIDE ? dot(S[r], m.write) : 0;
-        squares += dot(S[r], S[r]);
+        d.read[r] = dot(S[r], m.read);
+        d.write[r] = INSIDE ? dot(S[r], m.write) : 0;
     }
     for (int r = 0; r < ROWS; r++) {
-        reads[r] = lanes_sum<LANES>(reads[r]);
-        along[r] = INSIDE ? lanes_sum<LANES>(along[r]) : reads[r];
-        delta[r] = fmaf(-m.z[r], reads[r], m.v[r]);
-        change = fmaf(delta[r], fmaf(m.squares, delta[r], 2 * along[r]), change);
+        d.read[r] = lanes_sum<LANES>(d.read[r]);
+        d.write[r] = INSIDE ? lanes_sum<LANES>(d.write[r]) : d.read[r];
     }
-    squares = over_rows<LANES>(lanes_sum<LANES>(squares));
-    change = over_rows<LANES>(change);
-    if (threadIdx.x % 32 == 0) {
-        to.squares[p.warp] = squares;
-        to.change[p.warp] = change;
-    }
+    return d;
 }
 
-/* The sum of squares of P, for all threads; S + delta k^T, where the carriers
- * are called, is P. */
+/* What a step finds out about a thread's rows. */
 template <int LANES>
-static __device__ __forceinline__ float squares_of_P(const layout &l, const place &p,
-                                                     const meal<LANES> &m, const eight *S,
-                                                     const float *delta, const sums &s)
-{
-    const int warps = l.groups * l.warps;
-    const float before = over_warps(s.squares, warps);
-    const float after = before + over_warps(s.change, warps);
-    if (after >= 0.5f * before)
-        return after;
+struct finding {
+    float delta[rows_each(LANES)], reads[rows_each(LANES)], written[rows_each(LANES)];
+};
 
+/* Up to the barrier: the residuals, S u, P k^, and what the warp adds to the
+ * sum of squares. */
+template <int LANES>
+static __device__ __forceinline__ finding<LANES>
+approach(const place &p, const meal<LANES> &m, const dots<LANES> &d, float down, float *sums)
+{
+    finding<LANES> f;
+    float change[2] = {};
+    for (int r = 0; r < rows_each(LANES); r++) {
+        const float before = down * d.write[r];
+        f.reads[r] = down * d.read[r];
+        f.delta[r] = fmaf(-m.z[r], f.reads[r], m.v[r]);
+        f.written[r] = fmaf(m.squares, f.delta[r], before);
+        change[r % 2] = fmaf(f.delta[r], before + f.written[r], change[r % 2]);
+    }
+    leave_sums<LANES>(sums, p, change[0] + change[1]);
+    return f;
+}
+
+template <int LANES>
+static __device__ __forceinline__ float squares_of(const eight *S)
+{
     float squares = 0;
-    for (int r = 0; p.carries && r < rows_each(LANES); r++)
-        for (int j = 0; j < COLUMNS; j++) {
-            const float P = fmaf(delta[r], m.write.x[j], S[r].x[j]);
-            squares = fmaf(P, P, squares);
-        }
-    squares = lanes_sum<32>(squares);
-    if (p.carries && threadIdx.x % 32 == 0)
-        s.exact[p.warp] = squares;
-    __syncthreads();
-    return over_warps(s.exact, warps);
+    for (int r = 0; r < rows_each(LANES); r++)
+        squares += dot(S[r], S[r]);
+    return squares;
 }
 
-/* What backward needs to know of a step, into its record. */
+/* The step of which too many digits were lost, once more: s as it was before,
+ * S as it is after. */
 template <int LANES>
-static __device__ __forceinline__ void note_step(const layout &l, const place &p, float *record,
-                                                 const float *delta, const float *reads, float R,
-                                                 float inverse)
+static __device__ bend bend_again(const place &p, const eight *S, scale *s, float mean, int n,
+                                  float *sums)
 {
-    float *const at = record + p.group * l.each;
-    for (int r = 0; p.lane == 0 && r < rows_each(LANES); r++) {
-        at[l.f.delta + p.row + r] = delta[r];
-        if (l.c.z_outside)
-            at[l.f.reads + p.row + r] = reads[r];
+    eight P[rows_each(LANES)];
+    for (int r = 0; r < rows_each(LANES); r++) {
+        P[r] = S[r];
+        multiply(&P[r], s->down);
     }
-    if (p.lane == 0 && p.row == 0) {
-        at[l.f.inverse] = inverse;
-        at[l.f.along] = R > 0 ? l.mean / R : 0;
+    leave_all_sums<LANES>(sums, p, squares_of<LANES>(P));
+    __syncthreads();
+    const float all = sum_of(sums, n);
+    return bend_to(s, all, all, mean);
+}
+
+/* For the way back, by one lane of a row. */
+template <int LANES>
+static __device__ __forceinline__ void note_step(const layout &l, const place &p, float *found,
+                                                 const finding<LANES> &f, const bend &n)
+{
+    const int ROWS = rows_each(LANES);
+    float written[ROWS];
+    for (int r = 0; r < ROWS; r++)
+        written[r] = n.inverse * f.written[r];
+    if (p.lane == 0) {
+        leave_rows<ROWS>(found + l.f.delta + p.slot, f.delta);
+        leave_rows<ROWS>(found + l.f.written + p.slot, written);
+        if (l.c.z_outside)
+            leave_rows<ROWS>(found + l.f.reads + p.slot, f.reads);
+    }
+    if (threadIdx.x == 0) {
+        found[l.f.scalars] = n.inverse;
+        found[l.f.scalars + 1] = n.R > 0 ? l.mean * reciprocal(n.R) : 0;
     }
 }
 
-/* A block carries a state through steps begin ... end - 1, or, in a replay,
- * through one segment of them. */
-template <int LANES, bool INSIDE>
-__global__ void __launch_bounds__(32 * warps_most(LANES) + HELPERS, 1) carry(layout l)
+/* Multiply the scale in, before it is too far from 1. */
+template <int LANES>
+static __device__ void settle(eight *S, dots<LANES> *d, scale *s)
+{
+    for (int r = 0; r < rows_each(LANES); r++) {
+        multiply(&S[r], s->down);
+        d->read[r] *= s->down;
+        d->write[r] *= s->down;
+    }
+    s->down = s->up = 1;
+}
+
+/* The steps that a block carries its state through. */
+struct stretch {
+    int64_t begin, end;
+};
+
+static __device__ __forceinline__ stretch stretch_of(const layout &l, bool replays)
+{
+    if (!replays)
+        return {l.begin, l.end};
+    const int64_t begin = (l.segment + blockIdx.x / l.count) * l.K;
+    return {begin, min(begin + l.K, l.c.T)};
+}
+
+enum { CARRY_SUMS = 4 * SUMS }; /* of two neighbouring steps, of a run's begin, exact ones */
+
+template <int LANES, bool INSIDE, bool REPLAYS>
+__global__ void __launch_bounds__(32 * warps_most(LANES), 1) carry(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
-    const int ROWS = rows_each(LANES);
+    const int ROWS = rows_each(LANES), half = l.run * l.given;
+    const int n = l.groups * l.warps * sums_each(LANES);
     const call &c = l.c;
     const place p = place_of<LANES>(l);
-    const bool replays = l.states;
-    const int64_t b = blockIdx.x % l.count, segment = l.segment + blockIdx.x / l.count;
-    const int64_t bh = l.first + b;
-    const int64_t begin = replays ? segment * c.K : l.begin;
-    const int steps = (int)((replays ? min(begin + c.K, l.end) : l.end) - begin);
-    float *const rest = buffer + RING * l.record;
-    float *record = record_of(l, begin, b);
-    int64_t keep = begin % c.K ? c.K - begin % c.K : 0, slot = ceil_div(begin, c.K) * c.BH + bh;
+    const stretch way = stretch_of(l, REPLAYS);
+    const int64_t b = blockIdx.x % l.count, bh = l.first + b;
+    float *const sums = buffer + 2 * half, *const opening = sums + 2 * SUMS;
+    const seat at = seat_of(l, p);
+    const bool leaves = p.lane % (LANES / ROWS) == 0;
+    int keep = (int)(way.begin % c.K ? c.K - way.begin % c.K : 0), turn = 0;
+    int64_t slot = ceil_div(way.begin, c.K) * c.BH + bh;
+    leg at_run = {(int)(l.segment + blockIdx.x / l.count), 0};
+    float *found = found_of(l, way.begin, b), *out = found + l.f.y + p.slot + own_row<LANES>(p);
+    scale s = {1, 1, 0, 0};
     eight S[ROWS];
-    meal<LANES> now = {}, then;
-    float delta[ROWS] = {}, reads[ROWS] = {};
+    meal<LANES> m;
 
-    for (int i = threadIdx.x; i < SUMS; i += blockDim.x)
-        rest[i] = 0;
-    if (!p.carries) {
-        for (int i = 0; i < RING - 2; i++)
-            send_for(buffer + i * l.record, i < steps ? record + i * l.count * l.record : NULL,
-                     l.record);
-        cp_async_wait<RING - 4>();
-    } else if (replays) {
-        kept_state<LANES>(l, p, segment * c.BH + bh, S);
-    } else {
+    for (int r = 0; r < ROWS; r++)
+        m.z[r] = 1;
+    zero_sums(sums, CARRY_SUMS);
+    send_for(buffer, given_of(l, way.begin, b),
+             (int)min((int64_t)l.run, way.end - way.begin) * l.given);
+    cp_async_commit();
+    if (REPLAYS)
+        kept_state<LANES>(l, p, slot, S);
+    else
         load_state<LANES>(l, p, l.from + bh * c.M, S);
-    }
-    __syncthreads();
-    if (p.carries) {
-        now = serve<LANES, INSIDE>(l, p, buffer);
-        approach<LANES, INSIDE>(p, now, S, delta, reads, sums_of(rest, 0));
-    }
-    for (int i = 0; i < steps; i++, record += l.count * l.record) {
-        const float *const here = buffer + i % RING * l.record;
-        eight query;
-        if (p.carries) {
-            if (replays)
-                note_state<LANES>(state_of(l, segment, i, b), S);
-            else if (keep-- == 0) {
-                keep_state<LANES>(l, p, slot, S);
-                slot += c.BH;
-                keep = c.K - 1;
-            }
-            query = take<LANES>(here + p.group * l.each + l.query, p.lane);
-            /* (After the last step, the same once more: never used.) */
-            then = serve<LANES, INSIDE>(l, p,
-                                        i + 1 < steps ? buffer + (i + 1) % RING * l.record : here);
-        } else {
-            const int ahead = i + RING - 2;
-            send_for(buffer + ahead % RING * l.record,
-                     ahead < steps ? record + (RING - 2) * l.count * l.record : NULL, l.record);
-            cp_async_wait<RING - 4>();
-        }
+
+    for (int64_t t = way.begin, i = 0; t < way.end; t += l.run, i ^= 1, at_run.run++) {
+        const int steps = (int)min((int64_t)l.run, way.end - t);
+        const int64_t beyond = way.end - t - steps;
+        const float *here = buffer + i * half;
+
+        for (int r = 0; r < ROWS; r++)
+            multiply(&S[r], s.down);
+        leave_all_sums<LANES>(opening, p, squares_of<LANES>(S));
+        cp_async_wait<0>();
         __syncthreads();
-        const float squares = squares_of_P<LANES>(l, p, now, S, delta, sums_of(rest, i));
-        if (!p.carries)
-            continue;
-        const float R = sqrtf(squares * l.mean), inverse = 1 / (R + (float)E74_EPSILON);
-        float y[ROWS];
-        if (replays)
-            note_step<LANES>(l, p, record, delta, reads, R, inverse);
-        for (int r = 0; r < ROWS; r++)
-            for (int j = 0; j < COLUMNS; j++)
-                S[r].x[j] = inverse * fmaf(delta[r], now.write.x[j], S[r].x[j]);
-        now = then;
-        approach<LANES, INSIDE>(p, now, S, delta, reads, sums_of(rest, i + 1));
-        for (int r = 0; r < ROWS; r++)
-            y[r] = dot(S[r], query);
-        const int mine = share_out<ROWS, LANES / 2, 1>(y);
-        if (p.lane % (LANES / ROWS) == 0)
-            record[p.group * l.each + l.answer + p.row + mine] = y[0];
+        s.down = s.up = 1;
+        s.squares = s.peak = sum_of(opening, n);
+        send_for(buffer + (1 - i) * half, given_of(l, t + steps, b),
+                 (int)min((int64_t)l.run, beyond) * l.given);
+        cp_async_commit();
+        if (REPLAYS)
+            note_state<LANES>(l, p, state_of(l, at_run, 0, b), S);
+
+        serve<LANES, INSIDE>(l, at, here, &m);
+        dots<LANES> d = meet<LANES, INSIDE>(S, m);
+        for (int left = steps; left > 0; left--, out += l.found, found += l.found) {
+            if (!REPLAYS && keep-- == 0) {
+                keep_state<LANES>(l, p, slot, S, s.down);
+                slot += c.BH;
+                keep = (int)c.K - 1;
+            }
+            float y[ROWS];
+            const finding<LANES> f = approach<LANES>(p, m, d, s.down, sums + turn);
+            for (int r = 0; r < ROWS; r++)
+                add(&S[r], s.up * f.delta[r], m.write);
+            const eight query = take<LANES>(here + at.query, 0);
+            here += left > 1 ? l.given : 0; /* after the last, that once more: not used */
+            serve<LANES, INSIDE>(l, at, here, &m);
+            __syncthreads();
+            const scale before = s;
+            const float after = s.squares + sum_of(sums + turn, n);
+            const float peak = fmaxf(s.peak, after);
+            turn ^= SUMS;
+            d = meet<LANES, INSIDE>(S, m);
+            for (int r = 0; r < ROWS; r++)
+                y[r] = dot(S[r], query);
+            share_out<ROWS, LANES / 2, 1>(y);
+            bend by = bend_to(&s, after, peak, l.mean);
+            if (!(after >= 0.5f * peak)) {
+                s = before;
+                by = bend_again<LANES>(p, S, &s, l.mean, n, opening + SUMS);
+            }
+            if (leaves)
+                *out = s.down * y[0];
+            if (REPLAYS)
+                note_step<LANES>(l, p, found, f, by);
+            if (!(s.up < SCALE_MOST && s.down < SCALE_MOST))
+                settle<LANES>(S, &d, &s);
+        }
     }
-    if (!p.carries)
-        return;
-    if (replays)
-        note_state<LANES>(state_of(l, segment, steps, b), S);
+    for (int r = 0; r < ROWS; r++)
+        multiply(&S[r], s.down);
+    if (REPLAYS)
+        note_state<LANES>(l, p, state_of(l, at_run, 0, b), S);
     else
         store_state<LANES>(l, p, c.last + bh * c.M, S);
 }
 
 /* ---- back ---- */
 
-/* Backward goes through the states of each segment, last first; state 0 is the
- * one before the segment, state s the one after its step s - 1. */
-struct cursor {
-    int segment, s;
+/* What a thread takes of a step on the way back; z stays 1 where there is none. */
+template <int LANES>
+struct course {
+    eight write, read;
+    float v[rows_each(LANES)], z[rows_each(LANES)];
+    float delta[rows_each(LANES)], written[rows_each(LANES)];
+    float inverse, along;
 };
 
-static __device__ __forceinline__ cursor next(const layout &l, cursor at)
-{
-    return at.s ? cursor{at.segment, at.s - 1} : cursor{at.segment - 1, (int)l.c.K};
-}
-
-/* The steps of the segment that is the first to be walked back. */
-static __device__ __forceinline__ int last_steps(const layout &l)
-{
-    return (int)(min(l.until * l.c.K, l.end) - (l.until - 1) * l.c.K);
-}
-
-/* The one before it on the way. */
-static __device__ __forceinline__ cursor previous(const layout &l, cursor at)
-{
-    const int steps = at.segment == l.until - 1 ? last_steps(l) : (int)l.c.K;
-    return at.s < steps ? cursor{at.segment, at.s + 1} : cursor{at.segment + 1, 0};
-}
-
-/* The step that leads to a state, and its record; none to a segment's first. */
-static __device__ __forceinline__ int64_t step_of(const layout &l, cursor at)
-{
-    return (int64_t)at.segment * l.c.K + at.s - 1;
-}
-
-static __device__ __forceinline__ float *record_at(const layout &l, cursor at, int64_t b)
-{
-    return at.segment >= l.segment && at.s ? record_of(l, step_of(l, at), b) : NULL;
-}
-
-/* This thread's own share of a state on its way to it alone. */
+/* And of the step before that, whose y and dy it meets first. */
 template <int LANES>
-static __device__ __forceinline__ void send_for_state(const layout &l, float *to, cursor at,
-                                                      int64_t b)
+struct answer {
+    float y[rows_each(LANES)], dy[rows_each(LANES)];
+};
+
+struct seat_back {
+    seat given;
+    int dy, y, delta, written;
+};
+
+static __device__ __forceinline__ seat_back seat_back_of(const layout &l, const place &p)
 {
-    if (at.segment >= l.segment) {
-        const float *const from = state_of(l, at.segment, at.s, b);
-        for (int i = 0; i < 2 * rows_each(LANES); i++)
-            cp_async16(to + quarter<LANES>(i), from + quarter<LANES>(i));
-    }
-    cp_async_commit();
+    return {seat_of(l, p), l.f.dy + p.slot, l.f.y + p.slot, l.f.delta + p.slot,
+            l.f.written + p.slot};
 }
 
-/* The warps' sums of a vector, [warps][width] each: dq, dk^, du. */
-static __device__ __forceinline__ float *part_of(const layout &l, float *parts, int vector)
+template <int LANES, bool INSIDE>
+static __device__ __forceinline__ void serve_back(const layout &l, const seat_back &at,
+                                                  const float *given, const float *found,
+                                                  course<LANES> *o)
 {
-    return parts + vector * l.groups * l.warps * l.width;
+    const int ROWS = rows_each(LANES);
+    o->write = take<LANES>(given + at.given.write, 0);
+    o->read = INSIDE ? take<LANES>(given + at.given.read, 0) : o->write;
+    take_rows<ROWS>(o->v, given + at.given.v);
+    take_rows<ROWS>(o->delta, found + at.delta);
+    take_rows<ROWS>(o->written, found + at.written);
+    if (l.c.z_outside)
+        take_rows<ROWS>(o->z, given + at.given.z);
+    o->inverse = found[l.f.scalars];
+    o->along = found[l.f.scalars + 1];
 }
 
-/* Over the rows of a warp, and left for the helpers: [warp][width]. */
 template <int LANES>
-static __device__ __forceinline__ void leave_columns(const layout &l, const place &p, eight e,
-                                                     float *parts)
+static __device__ __forceinline__ answer<LANES> answer_at(const seat_back &at, const float *given,
+                                                          const float *found)
 {
-    const int left = LANES > 4 ? LANES / 4 : 1;
-    const int first = share_out<COLUMNS, 16, LANES>(e.x);
-    float *const to = parts + p.warp * l.width + run<LANES>(first / 4, p.lane) + first % 4;
-    if (LANES < 4 && (int)threadIdx.x % 4 / LANES)
-        return;
-    for (int j = 0; j < left; j++)
-        to[j] = e.x[j];
+    answer<LANES> a;
+    take_rows<rows_each(LANES)>(a.y, found + at.y);
+    take_rows<rows_each(LANES)>(a.dy, given + at.dy);
+    return a;
 }
 
-static __device__ __forceinline__ void add(eight *e, float weight, const eight &row)
+/* A run's numbers, on their way to shared memory. */
+static __device__ __forceinline__ void send_for_run(const layout &l, float *givens, float *founds,
+                                                    leg at, int64_t b)
 {
-    for (int j = 0; j < COLUMNS; j++)
-        e->x[j] = fmaf(weight, row.x[j], e->x[j]);
+    const int64_t t = begin_of(l, at);
+    const int steps = steps_of(l, at);
+    send_for(givens, given_of(l, t, b), steps * l.given);
+    send_for(founds, found_of(l, t, b), steps * l.found);
 }
 
-/* What the warps left on the way to a state, over the warps of each group: of
- * dq in the step that leads to it, of the keys' gradients in the one after. */
-template <int LANES, bool INSIDE>
-static __device__ __forceinline__ void add_up(const layout &l, const float *parts, cursor at,
-                                              int64_t b)
+/* G = Gamma + beta S, where S is the state after some steps of a run that
+ * begins with `state`. */
+template <int LANES>
+static __device__ __forceinline__ float fold(const layout &l, const place &p, const float *state,
+                                             const float *given, const float *found, int steps,
+                                             float down, float beta, eight *G)
 {
-    const cursor before = previous(l, at);
-    const int quads = 2 * LANES;
-    float *const of_query = at.s ? record_of(l, step_of(l, at), b) : NULL;
-    float *const of_keys =
-        before.segment == at.segment ? record_of(l, step_of(l, before), b) : NULL;
-
-    for (int i = (int)threadIdx.x % HELPERS; i < (INSIDE ? 3 : 2) * l.groups * quads;
-         i += HELPERS) {
-        const int column = i % quads * 4, set = i / quads;
-        const int vector = (set >= l.groups) + (set >= 2 * l.groups);
-        float *const record = vector ? of_keys : of_query;
-        const float *from = parts + set * l.warps * l.width + column;
-        four<float> sum = {};
-        if (!record)
-            continue;
-        UNROLL(8)
-        for (int w = 0; w < l.warps; w++, from += l.width) {
-            const four<float> x = *(const four<float> *)from;
-            for (int j = 0; j < 4; j++)
-                sum.x[j] += x.x[j];
-        }
-        float *const part = record + (set - vector * l.groups) * l.each;
-        *(four<float> *)(part +
-                         (vector == 0   ? l.f.q
-                          : vector == 1 ? l.f.khat
-                                        : l.f.u) +
-                         column) = sum;
-    }
-}
-
-/* A step back leaves two things for the next, which has the state before it:
- * `left` is dk^ as far as it goes, or, where u is not k^ and dk^ is complete,
- * du, still 0; dreads, of each row, takes the place of dy in the record. */
-
-/* A segment's first state is only for the step after it. */
-template <int LANES, bool INSIDE>
-static __device__ __forceinline__ void end_segment(const layout &l, const place &p, float *at,
-                                                   const float *after, const float *state,
-                                                   eight *left, float *parts)
-{
-    UNROLL(1)
+    float along = 0;
     for (int r = 0; r < rows_each(LANES); r++) {
-        add(left, after[l.f.dy + p.row + r], noted_row<LANES>(state, r));
-        if (p.lane == 0)
-            at[l.f.dy + p.row + r] = 0;
-    }
-    leave_columns<LANES>(l, p, *left, part_of(l, parts, INSIDE ? 2 : 1));
-    *left = {};
-}
-
-/* Up to the barrier: G takes dy q^T in; G k^ over each row, and what the warp
- * adds to <G, S>. */
-template <int LANES, bool INSIDE>
-static __device__ __forceinline__ void
-approach_back(const layout &l, const place &p, const float *at, const float *after,
-              const float *state, eight *S, eight *G, float *ddelta, eight *left, float *sums,
-              float *parts)
-{
-    const int ROWS = rows_each(LANES);
-    float dy[ROWS], along = 0;
-    eight dq = {}, key = take<LANES>(at + l.f.q, p.lane);
-
-    for (int r = 0; r < ROWS; r++) {
-        dy[r] = at[l.f.dy + p.row + r];
-        add(&G[r], dy[r], key);
-    }
-    key = take<LANES>(at + l.f.khat, p.lane);
-    for (int r = 0; r < ROWS; r++) {
-        S[r] = noted_row<LANES>(state, r);
-        ddelta[r] = dot(G[r], key);
-        along += dot(G[r], S[r]);
-        add(&dq, dy[r], S[r]);
-        add(left, after[l.f.dy + p.row + r], S[r]);
-    }
-    for (int r = 0; r < rows_each(LANES); r++)
-        ddelta[r] = lanes_sum<LANES>(ddelta[r]);
-    along = lanes_sum<32>(along);
-    if (threadIdx.x % 32 == 0)
-        sums[p.warp] = along;
-    leave_columns<LANES>(l, p, dq, part_of(l, parts, 0));
-    leave_columns<LANES>(l, p, *left, part_of(l, parts, INSIDE ? 2 : 1));
-}
-
-/* And from there: G through the norm and the update.  (The parts are the next
- * state's.) */
-template <int LANES, bool INSIDE>
-static __device__ __forceinline__ void
-retreat(const layout &l, const place &p, float *at, float *record, const float *state, eight *S,
-        eight *G, const float *ddelta, const float *sums, eight *left, float *parts)
-{
-    const int ROWS = rows_each(LANES);
-    const float inverse = at[l.f.inverse];
-    const float along = at[l.f.along] * over_warps(sums, l.groups * l.warps);
-    const eight read = take<LANES>(at + (INSIDE ? l.f.u : l.f.khat), p.lane);
-
-    *left = {};
-    for (int r = 0; r < ROWS; r++) {
-        const int row = p.row + r;
-        const float delta = at[l.f.delta + row], z = l.c.z_outside ? at[l.f.z + row] : 1;
-        const float dv = fmaf(-along, at[l.f.written + row], inverse * ddelta[r]);
-        const float dreads = -dv * z;
-        if (ROWS > 2) /* too many to be kept beside G */
-            S[r] = noted_row<LANES>(state, r);
-        for (int j = 0; j < COLUMNS; j++)
-            G[r].x[j] = fmaf(-along, S[r].x[j], inverse * G[r].x[j]);
-        add(left, delta, G[r]);
-        add(&G[r], dreads, read);
-        if (p.lane == 0) {
-            record[p.group * l.each + l.f.delta + row] = dv;
-            at[l.f.dy + row] = dreads;
+        eight S = take<LANES>(state + noted_at(l, p, r), p.lane);
+        UNROLL(1)
+        for (int step = 0; step < steps; step++) {
+            const float *const of_rows = found + step * l.found;
+            add(&S, of_rows[l.f.delta + p.slot + r],
+                take<LANES>(given + step * l.given + l.f.khat + p.column, p.lane));
+            multiply(&S, of_rows[l.f.scalars]);
         }
+        for (int j = 0; j < COLUMNS; j++)
+            G[r].x[j] = fmaf(beta, S.x[j], down * G[r].x[j]);
+        along += dot(G[r], S);
     }
-    if (INSIDE) {
-        leave_columns<LANES>(l, p, *left, part_of(l, parts, 1));
-        *left = {};
-    }
+    return along;
 }
 
-static __host__ __device__ int parts_floats(const layout &l)
+/* What a thread has of <G, S>, G without its dy q^T. */
+template <int LANES>
+static __device__ __forceinline__ float along_state(const layout &l, const place &p,
+                                                    const float *state, const eight *G,
+                                                    const answer<LANES> &a)
 {
-    return (l.c.z_inside ? 3 : 2) * l.groups * l.warps * l.width;
+    float along = 0;
+    for (int r = 0; r < rows_each(LANES); r++) {
+        along += dot(G[r], take<LANES>(state + noted_at(l, p, r), p.lane));
+        along = p.lane ? along : fmaf(a.dy[r], a.y[r], along);
+    }
+    return along;
 }
+
+template <int LANES>
+static __device__ __forceinline__ void meet_back(const eight *G, const eight &write, float *pull)
+{
+    for (int r = 0; r < rows_each(LANES); r++)
+        pull[r] = dot(G[r], write);
+    for (int r = 0; r < rows_each(LANES); r++)
+        pull[r] = lanes_sum<LANES>(pull[r]);
+}
+
+enum { WALK_SUMS = 3 * SUMS }; /* of two neighbouring steps, of a run's end */
 
 template <int LANES, bool INSIDE>
-__global__ void __launch_bounds__(32 * warps_most(LANES) + HELPERS, 1) walk_back(layout l)
+__global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
-    const int ROWS = rows_each(LANES), AHEAD = states_ahead(LANES), each = parts_floats(l);
+    const int ROWS = rows_each(LANES), n = l.groups * l.warps * sums_each(LANES);
+    const int givens = l.run * l.given, founds = l.run * l.found;
     const call &c = l.c;
     const place p = place_of<LANES>(l);
     const int64_t b = blockIdx.x, bh = l.first + b;
-    float *const sums = buffer + RING * l.record, *const parts = sums + 2 * WARPS;
-    float *const states = parts + 2 * each;
-    cursor at = {l.until - 1, last_steps(l)}, ahead = at;
-    eight G[ROWS], S[ROWS], left = {};
-    float ddelta[ROWS] = {};
+    float *const others = buffer + 2 * givens, *const state = others + 2 * founds;
+    float *const sums = state + l.tile, *const opening = sums + 2 * SUMS;
+    const seat_back at = seat_back_of(l, p);
+    leg run = last_leg(l);
+    const float *after = state_of(l, run, 1, b);
+    float down = 1, beta = 0;
+    int turn = 0;
+    eight G[ROWS];
+    course<LANES> m;
 
-    for (int i = threadIdx.x; i < 2 * WARPS; i += blockDim.x)
-        sums[i] = 0;
-    for (int i = threadIdx.x; i < l.record; i += blockDim.x)
-        buffer[(RING - 1) * l.record + i] = 0; /* no step comes after the last */
-    if (p.carries) {
-        for (int i = 0; i < AHEAD; i++, ahead = next(l, ahead))
-            send_for_state<LANES>(l, states + i * l.tile, ahead, b);
-        load_state<LANES>(l, p, l.from + bh * c.M, G);
-    } else {
-        for (int i = 0; i < RING - 2; i++, ahead = next(l, ahead))
-            send_for(buffer + i * l.record, record_at(l, ahead, b), l.record);
-        cp_async_wait<RING - 3>();
-    }
-    __syncthreads();
-    int i = 0;
-    for (; at.segment >= l.segment; i++) {
-        float *const here = buffer + i % RING * l.record + p.group * l.each;
-        const float *const after = buffer + (i + RING - 1) % RING * l.record + p.group * l.each;
-        float *const mine = parts + i % 2 * each, *const state = states + i % AHEAD * l.tile;
-        if (p.carries) {
-            cp_async_wait<AHEAD - 1>();
-            if (at.s)
-                approach_back<LANES, INSIDE>(l, p, here, after, state, S, G, ddelta, &left,
-                                             sums + i % 2 * WARPS, mine);
-            else
-                end_segment<LANES, INSIDE>(l, p, here, after, state, &left, mine);
-        } else {
-            send_for(buffer + (i + RING - 2) % RING * l.record, record_at(l, ahead, b), l.record);
-            cp_async_wait<RING - 3>();
-            if (i > 0)
-                add_up<LANES, INSIDE>(l, parts + (i + 1) % 2 * each, previous(l, at), b);
-        }
+    for (int r = 0; r < ROWS; r++)
+        m.z[r] = 1;
+    zero_sums(sums, WALK_SUMS);
+    send_for_run(l, buffer, others, run, b);
+    cp_async_commit();
+    load_state<LANES>(l, p, l.from + bh * c.M, G);
+
+    for (int i = 0; run.segment >= l.segment; i ^= 1) {
+        const leg next = before(l, run);
+        const int steps = steps_of(l, run);
+        const float *given = buffer + i * givens + (steps - 1) * l.given;
+        const float *found = others + i * founds + (steps - 1) * l.found;
+        float *out = found_of(l, begin_of(l, run) + steps - 1, b);
+
+        cp_async_wait<0>();
         __syncthreads();
-        if (p.carries && at.s)
-            retreat<LANES, INSIDE>(l, p, here, record_of(l, step_of(l, at), b), state, S, G, ddelta,
-                                   sums + i % 2 * WARPS, &left, parts + (i + 1) % 2 * each);
-        if (p.carries) {
-            send_for_state<LANES>(l, state, ahead, b);
-            __syncwarp(); /* dreads */
+        note_state<LANES>(l, p, end_of(l, run, b), G);
+        answer<LANES> a = answer_at<LANES>(at, given, found);
+        serve_back<LANES, INSIDE>(l, at, given, found, &m);
+        eight query = take<LANES>(given + at.given.query, 0);
+        leave_all_sums<LANES>(opening, p, along_state<LANES>(l, p, after, G, a));
+        send_for_state<LANES>(l, p, state, state_of(l, run, 0, b));
+        __syncthreads();
+        if (next.segment >= l.segment)
+            send_for_run(l, buffer + (1 - i) * givens, others + (1 - i) * founds, next, b);
+        cp_async_commit();
+        float g = sum_of(opening, n), least = 1, pull[ROWS];
+        down = 1, beta = 0;
+        for (int r = 0; r < ROWS; r++)
+            add(&G[r], a.dy[r], query);
+        meet_back<LANES>(G, m.write, pull);
+
+        for (int step = steps - 1; step >= 0; step--, out -= l.found) {
+            const float lever = fmaf(m.inverse, beta, -m.along * g);
+            const float left = (float)E74_EPSILON * m.inverse * g;
+            float dv[ROWS], f[ROWS], sum[2] = {};
+
+            given -= step ? l.given : 0; /* before the first, that once more: without its dy */
+            found -= step ? l.found : 0;
+            a = answer_at<LANES>(at, given, found);
+            query = take<LANES>(given + at.given.query, 0);
+            down *= m.inverse;
+            beta = lever * m.inverse;
+            least = fminf(least, down);
+            const float up = reciprocal(down);
+            const bool folds = step && down > GROWTH_MOST * least;
+            for (int r = 0; r < ROWS; r++) {
+                a.dy[r] = step ? a.dy[r] : 0;
+                sum[r % 2] = fmaf(a.dy[r], a.y[r], sum[r % 2]);
+                add(&G[r], up * a.dy[r], query);
+            }
+            for (int r = 0; r < ROWS; r++) {
+                dv[r] = fmaf(down, pull[r], lever * m.written[r]);
+                f[r] = -m.z[r] * dv[r];
+                f[r] = INSIDE ? f[r] : fmaf(beta, m.delta[r], f[r]);
+                sum[r % 2] = fmaf(-dv[r], m.v[r], sum[r % 2]);
+            }
+            leave_sums<LANES>(sums + turn, p, sum[0] + sum[1]);
+            for (int r = 0; r < ROWS; r++) {
+                add(&G[r], up * f[r], m.read);
+                if (INSIDE)
+                    add(&G[r], up * (beta * m.delta[r]), m.write);
+            }
+            serve_back<LANES, INSIDE>(l, at, given, found, &m);
+            if (p.lane == 0) {
+                leave_rows<ROWS>(out + at.y, dv);
+                leave_rows<ROWS>(out + at.written, f);
+            }
+            if (threadIdx.x == 0)
+                out[l.f.scalars + 2] = beta, out[l.f.scalars + 3] = folds;
+            __syncthreads();
+            g = left + sum_of(sums + turn, n);
+            turn ^= SUMS;
+            meet_back<LANES>(G, m.write, pull);
+            if (folds) {
+                cp_async_wait<0>();
+                const float along = fold<LANES>(l, p, state, buffer + i * givens,
+                                                others + i * founds, step, down, beta, G);
+                leave_all_sums<LANES>(opening, p, along);
+                __syncthreads();
+                g = sum_of(opening, n);
+                meet_back<LANES>(G, m.write, pull);
+                down = least = 1, beta = 0;
+            } else if (down < 1 / SCALE_MOST) {
+                for (int r = 0; r < ROWS; r++) {
+                    multiply(&G[r], down);
+                    pull[r] *= down;
+                }
+                down = least = 1;
+            }
         }
-        at = next(l, at);
-        ahead = next(l, ahead);
+        cp_async_wait<0>();
+        fold<LANES>(l, p, state, NULL, NULL, 0, down, beta, G);
+        /* Rounded checkpoints are not what the segment before them ended with. */
+        after = run.run || c.kept == KEPT_F32 ? state : state_of(l, next, 1, b);
+        run = next;
     }
-    if (p.carries)
-        store_state<LANES>(l, p, c.dfirst + bh * c.M, G);
-    else
-        add_up<LANES, INSIDE>(l, parts + (i + 1) % 2 * each, {l.segment, 0}, b);
+    store_state<LANES>(l, p, c.dfirst + bh * c.M, G);
 }
 
-/* ---- what needs no state: a warp for each record's part ---- */
+/* ---- sums over rows, for all runs side by side ---- */
+
+/* Four columns of a thread's rows, which are in stretches of up to four, those
+ * of the lanes that share the columns in turn. */
+template <int LANES>
+struct strip {
+    four<float> row[rows_down(LANES)];
+};
+
+template <int LANES>
+static __device__ __forceinline__ int row_of(int r)
+{
+    const int some = rows_down(LANES) < 4 ? rows_down(LANES) : 4;
+    const int lane = (int)threadIdx.x % lanes_down(LANES);
+    return (r / some * lanes_down(LANES) + lane) * some + r % some;
+}
+
+template <int LANES>
+static __device__ __forceinline__ int column_of(void)
+{
+    return (int)threadIdx.x / lanes_down(LANES) * 4;
+}
+
+/* A thread's rows of a step's numbers. */
+template <int LANES>
+struct stack {
+    float x[rows_down(LANES)];
+};
+
+template <int LANES>
+static __device__ __forceinline__ stack<LANES> stack_of(const float *from)
+{
+    const int ROWS = rows_down(LANES), some = ROWS < 4 ? ROWS : 4;
+    stack<LANES> s;
+    for (int r = 0; r < ROWS; r += some)
+        take_rows<some>(s.x + r, from + row_of<LANES>(r));
+    return s;
+}
+
+template <int LANES>
+static __device__ __forceinline__ void load_strip(const layout &l, int group, const float *from,
+                                                  strip<LANES> *S)
+{
+    for (int r = 0; r < rows_down(LANES); r++) {
+        const int row = row_of<LANES>(r);
+        if (row < l.c.rows)
+            S->row[r] = *(const four<float> *)(from + (group * l.slots + row) * l.width +
+                                               column_of<LANES>());
+        else
+            S->row[r] = {};
+    }
+}
+
+/* sum += S^T x, of this thread's rows. */
+template <int LANES>
+static __device__ __forceinline__ void add_down(four<float> *sum, const strip<LANES> &S,
+                                                const stack<LANES> &x)
+{
+    for (int r = 0; r < rows_down(LANES); r++)
+        for (int j = 0; j < 4; j++)
+            sum->x[j] = fmaf(x.x[r], S.row[r].x[j], sum->x[j]);
+}
+
+/* S += weight x key^T */
+template <int LANES>
+static __device__ __forceinline__ void add_outer(strip<LANES> *S, float weight,
+                                                 const stack<LANES> &x, const four<float> &key)
+{
+    for (int r = 0; r < rows_down(LANES); r++)
+        for (int j = 0; j < 4; j++)
+            S->row[r].x[j] = fmaf(weight * x.x[r], key.x[j], S->row[r].x[j]);
+}
+
+/* Here too a scale is kept apart, and multiplied in before it is too far from 1. */
+template <int LANES>
+static __device__ __forceinline__ float settled(strip<LANES> *S, float scale)
+{
+    if (scale >= 1 / SCALE_MOST && scale < SCALE_MOST)
+        return scale;
+    for (int r = 0; r < rows_down(LANES); r++)
+        for (int j = 0; j < 4; j++)
+            S->row[r].x[j] *= scale;
+    return 1;
+}
+
+/* times factor, over the lanes that share the columns. */
+template <int LANES>
+static __device__ __forceinline__ void leave_columns(float *to, float factor, four<float> sum)
+{
+    const int own = share_out<4, lanes_down(LANES) / 2, 1>(sum.x);
+    if ((int)threadIdx.x % (lanes_down(LANES) / 4) == 0)
+        to[column_of<LANES>() + own] = factor * sum.x[0];
+}
+
+/* A step's numbers in shared memory. */
+struct tray {
+    float *write, *query, *read, *dy, *delta, *f, *scalars;
+};
+
+static __host__ __device__ int tray_floats(const layout &l)
+{
+    return 3 * l.width + 3 * l.slots + 4;
+}
+
+static __device__ __forceinline__ tray tray_of(const layout &l, float *at)
+{
+    float *const rows = at + 3 * l.width;
+    return {at,
+            at + l.width,
+            at + 2 * l.width,
+            rows,
+            rows + l.slots,
+            rows + 2 * l.slots,
+            rows + 3 * l.slots};
+}
+
+static __device__ __forceinline__ void send_for_step(const layout &l, int group, const tray &to,
+                                                     const float *given, const float *found)
+{
+    const int columns = group * l.width, rows = group * l.slots;
+    send_for(to.write, given + l.f.khat + columns, l.width);
+    send_for(to.query, given + l.f.q + columns, l.width);
+    send_for(to.read, given + (l.c.z_inside ? l.f.u : l.f.khat) + columns, l.width);
+    send_for(to.dy, given + l.f.dy + rows, l.slots);
+    send_for(to.delta, found + l.f.delta + rows, l.slots);
+    send_for(to.f, found + l.f.written + rows, l.slots);
+    send_for(to.scalars, found + l.f.scalars, 4);
+}
+
+/* Through the states of a run: dq, what S_{t-1} adds to dk^, and du. */
+template <int LANES, bool INSIDE>
+static __device__ __forceinline__ void sum_states(const layout &l, int group, int steps,
+                                                  float *buffer, strip<LANES> *S, float *given,
+                                                  float *made)
+{
+    float scale = 1;
+    for (int step = 0; step < steps; step++, given += l.given, made += l.made) {
+        const tray at = tray_of(l, buffer + step * tray_floats(l));
+        const float c = at.scalars[0], beta = at.scalars[2];
+        const four<float> key = *(const four<float> *)(at.write + column_of<LANES>());
+        const stack<LANES> delta = stack_of<LANES>(at.delta);
+        four<float> dkhat = {}, du = {}, dq = {};
+        float length = 0;
+
+        add_down(INSIDE ? &du : &dkhat, *S, stack_of<LANES>(at.f));
+        if (INSIDE) {
+            add_down(&dkhat, *S, delta);
+            for (int j = 0; j < 4; j++)
+                dkhat.x[j] *= beta;
+        }
+        for (int j = 0; j < 4; j++)
+            dkhat.x[j] *= scale;
+        for (int r = 0; r < rows_down(LANES); r++)
+            length = fmaf(delta.x[r], delta.x[r], length);
+        for (int j = 0; j < 4; j++)
+            dkhat.x[j] = fmaf(beta * length, key.x[j], dkhat.x[j]);
+        if (INSIDE)
+            leave_columns<LANES>(made + l.f.du + group * l.width, scale, du);
+        add_outer(S, reciprocal(scale), delta, key);
+        scale = settled(S, scale * c);
+        add_down(&dq, *S, stack_of<LANES>(at.dy));
+        leave_columns<LANES>(made + l.f.dkhat + group * l.width, 1, dkhat);
+        leave_columns<LANES>(given + l.f.v + group * l.slots, scale, dq);
+    }
+}
+
+/* G = Gamma + beta S, of the state after some steps of the run. */
+template <int LANES>
+static __device__ void fold_strip(const layout &l, int group, const float *state, float *buffer,
+                                  int steps, float down, float beta, strip<LANES> *G)
+{
+    for (int r = 0; r < rows_down(LANES); r++) {
+        const int row = row_of<LANES>(r);
+        if (row >= l.c.rows)
+            continue;
+        four<float> S =
+            *(const four<float> *)(state + (group * l.slots + row) * l.width + column_of<LANES>());
+        UNROLL(1)
+        for (int step = 0; step < steps; step++) {
+            const tray at = tray_of(l, buffer + step * tray_floats(l));
+            for (int j = 0; j < 4; j++)
+                S.x[j] =
+                    at.scalars[0] * fmaf(at.delta[row], at.write[column_of<LANES>() + j], S.x[j]);
+        }
+        for (int j = 0; j < 4; j++)
+            G->row[r].x[j] = fmaf(beta, S.x[j], down * G->row[r].x[j]);
+    }
+}
+
+/* Back through the Gammas of a run: what they add to dk^.  They are those of
+ * the walk, bit by bit, so that what cancels there cancels here. */
+template <int LANES, bool INSIDE>
+static __device__ __forceinline__ void sum_gradients(const layout &l, int group, int steps,
+                                                     float *buffer, const float *state,
+                                                     strip<LANES> *G, float *made)
+{
+    const int column = column_of<LANES>();
+    tray at = tray_of(l, buffer + (steps - 1) * tray_floats(l));
+    float down = 1;
+
+    made += (steps - 1) * l.made;
+    add_outer(G, 1, stack_of<LANES>(at.dy), *(const four<float> *)(at.query + column));
+    for (int step = steps - 1; step >= 0; step--, made -= l.made) {
+        const float beta = at.scalars[2];
+        const bool folds = at.scalars[3] != 0;
+        stack<LANES> delta = stack_of<LANES>(at.delta);
+        four<float> dkhat = {};
+
+        add_down(&dkhat, *G, delta);
+        down *= at.scalars[0];
+        leave_columns<LANES>(made + l.f.more + group * l.width, down, dkhat);
+        const float up = reciprocal(down);
+        const tray later = tray_of(l, buffer + (step ? step - 1 : 0) * tray_floats(l));
+        if (step)
+            add_outer(G, up, stack_of<LANES>(later.dy),
+                      *(const four<float> *)(later.query + column));
+        add_outer(G, up, stack_of<LANES>(at.f), *(const four<float> *)(at.read + column));
+        if (INSIDE) {
+            for (int r = 0; r < rows_down(LANES); r++)
+                delta.x[r] *= beta;
+            add_outer(G, up, delta, *(const four<float> *)(at.write + column));
+        }
+        if (folds)
+            fold_strip<LANES>(l, group, state, buffer, step, down, beta, G);
+        down = folds ? 1 : settled(G, down);
+        at = later;
+    }
+}
+
+/* Two blocks for each group of each run: its states', its Gammas'. */
+template <int LANES, bool INSIDE>
+__global__ void __launch_bounds__(2 * LANES * lanes_down(LANES)) sum_rows(layout l)
+{
+    extern __shared__ __align__(16) float buffer[];
+    const int64_t item = blockIdx.x / 2;
+    const int group = (int)(item % l.groups);
+    const int64_t b = item / l.groups % l.count;
+    const int many = (int)(item / l.groups / l.count);
+    const leg run = {l.segment + many / l.runs, many % l.runs};
+    const int64_t t = begin_of(l, run);
+    const int steps = steps_of(l, run);
+    strip<LANES> S;
+
+    for (int step = 0; step < steps; step++)
+        send_for_step(l, group, tray_of(l, buffer + step * tray_floats(l)),
+                      given_of(l, t + step, b), found_of(l, t + step, b));
+    cp_async_commit();
+    load_strip(l, group, blockIdx.x % 2 ? end_of(l, run, b) : state_of(l, run, 0, b), &S);
+    cp_async_wait<0>();
+    __syncthreads();
+    if (blockIdx.x % 2)
+        sum_gradients<LANES, INSIDE>(l, group, steps, buffer, state_of(l, run, 0, b), &S,
+                                     made_of(l, t, b));
+    else
+        sum_states<LANES, INSIDE>(l, group, steps, buffer, &S, given_of(l, t, b), made_of(l, t, b));
+}
+
+/* ---- what needs no state: a warp for each group of each step ---- */
 
 struct item {
     bool any;
-    int lane;
-    float *part;
+    int lane, columns, rows; /* where the group's columns and rows are in a step's numbers */
+    float *given, *found, *made;
     int64_t at; /* where its numbers begin in [T,BH,N] */
 };
 
 static __device__ item item_of(const layout &l)
 {
     const int64_t i = ((int64_t)blockIdx.x * FLAT + threadIdx.x) / 32;
-    const int64_t group = i % l.groups, b = i / l.groups % l.count;
-    const int64_t t = l.begin + i / l.groups / l.count;
-    return {t < l.end, (int)threadIdx.x % 32, record_of(l, t, b) + group * l.each,
-            (t * l.c.BH + l.first + b) * l.c.N + group * l.c.rows};
+    const int64_t b = i / l.groups % l.count, t = l.begin + i / l.groups / l.count;
+    const int group = (int)(i % l.groups);
+    return {t < l.end,         (int)threadIdx.x % 32,
+            group * l.width,   group * l.slots,
+            given_of(l, t, b), found_of(l, t, b),
+            made_of(l, t, b),  (t * l.c.BH + l.first + b) * l.c.N + group * l.c.rows};
 }
 
 template <typename T>
@@ -754,44 +1221,81 @@ static __device__ float number(const void *from, int64_t at, bool any)
     return any ? load((const T *)from + at) : 0;
 }
 
+/* A lane's share of a group's vector, all on their way at once. */
+struct share {
+    float x[SHARE];
+};
+
+template <typename T>
+static __device__ __forceinline__ share share_of(const layout &l, const item &m, const void *from)
+{
+    share s;
+    for (int i = 0; i < SHARE; i++)
+        s.x[i] = number<T>(from, m.at + m.lane + 32 * i, m.lane + 32 * i < l.c.columns);
+    return s;
+}
+
+static __device__ __forceinline__ share share_made(const layout &l, const item &m,
+                                                   const float *from)
+{
+    share s;
+    for (int i = 0; i < SHARE; i++)
+        s.x[i] = m.lane + 32 * i < l.c.columns ? from[m.lane + 32 * i] : 0;
+    return s;
+}
+
+static __device__ __forceinline__ void leave_share(const item &m, float *to, int most,
+                                                   const share &s)
+{
+    for (int i = 0; i < SHARE; i++)
+        if (m.lane + 32 * i < most)
+            to[m.lane + 32 * i] = s.x[i];
+}
+
+static __device__ __forceinline__ float along(const share &a, const share &b)
+{
+    float sum = 0;
+    for (int i = 0; i < SHARE; i++)
+        sum = fmaf(a.x[i], b.x[i], sum);
+    return lanes_sum<32>(sum);
+}
+
 /* The keys, normalised; v, z, and on the way back dy; zeros behind them. */
 template <typename T, bool BACK>
 __global__ void __launch_bounds__(FLAT) prepare(layout l)
 {
     const call &c = l.c;
     const item m = item_of(l);
-    float squares = 0;
 
     if (!m.any)
         return;
-    for (int j = m.lane; j < c.columns; j += 32) {
-        const float k = number<T>(c.k, m.at + j, true);
-        squares = fmaf(k, k, squares);
+    const share k = share_of<T>(l, m, c.k), q = share_of<T>(l, m, c.q), v = share_of<T>(l, m, c.v);
+    const share z = c.z ? share_of<T>(l, m, c.z) : share{};
+    const share y = BACK ? share_of<T>(l, m, c.y) : share{};
+    const share dout = BACK ? share_of<T>(l, m, c.dout) : share{};
+    const float scale = sqrtf(along(k, k)) + (float)E74_EPSILON;
+    share khat, u, dy;
+    for (int i = 0; i < SHARE; i++) {
+        const float gate = 1 / (1 + expf(-y.x[i]));
+        khat.x[i] = k.x[i] / scale;
+        u.x[i] = z.x[i] * khat.x[i];
+        dy.x[i] = dout.x[i] * y.x[i] * gate * (2 + y.x[i] * (1 - gate));
     }
-    const float scale = sqrtf(lanes_sum<32>(squares)) + (float)E74_EPSILON;
-    squares = 0;
-    for (int j = m.lane; j < l.width; j += 32) {
-        const bool any = j < c.columns;
-        const float khat = number<T>(c.k, m.at + j, any) / scale;
-        squares = fmaf(khat, khat, squares);
-        m.part[l.f.khat + j] = khat;
-        m.part[l.f.q + j] = number<T>(c.q, m.at + j, any);
-        if (c.z_inside)
-            m.part[l.f.u + j] = number<T>(c.z, m.at + j, any) * khat;
+    const float squares = along(khat, khat);
+    leave_share(m, m.given + l.f.khat + m.columns, l.width, khat);
+    leave_share(m, m.given + l.f.q + m.columns, l.width, q);
+    leave_share(m, m.given + l.f.v + m.rows, l.slots, v);
+    if (c.z_inside)
+        leave_share(m, m.given + l.f.u + m.columns, l.width, u);
+    if (c.z_outside)
+        leave_share(m, m.given + l.f.z + m.rows, l.slots, z);
+    if (BACK) {
+        leave_share(m, m.given + l.f.dy + m.rows, l.slots, dy);
+        for (int j = c.rows + m.lane; j < l.slots; j += 32) /* nobody may carry these */
+            m.found[l.f.delta + m.rows + j] = m.found[l.f.written + m.rows + j] = 0;
     }
-    squares = lanes_sum<32>(squares);
     if (m.lane == 0)
-        m.part[l.f.squares] = squares;
-    for (int j = m.lane; j < l.slots; j += 32) {
-        const bool any = j < c.rows;
-        m.part[l.f.v + j] = number<T>(c.v, m.at + j, any);
-        if (c.z_outside)
-            m.part[l.f.z + j] = number<T>(c.z, m.at + j, any);
-        if (BACK) {
-            const float y = number<T>(c.y, m.at + j, any), gate = 1 / (1 + expf(-y));
-            m.part[l.f.dy + j] = number<T>(c.dout, m.at + j, any) * y * gate * (2 + y * (1 - gate));
-        }
-    }
+        m.given[l.f.squares + m.rows / l.slots] = squares;
 }
 
 template <typename T>
@@ -799,10 +1303,19 @@ __global__ void __launch_bounds__(FLAT) put_outputs(layout l)
 {
     const item m = item_of(l);
     for (int j = m.lane; m.any && j < l.c.rows; j += 32) {
-        const float y = m.part[l.f.y + j];
+        const float y = m.found[l.f.y + m.rows + j];
         store((T *)l.c.y + m.at + j, y);
         store((T *)l.c.out + m.at + j, y * y / (1 + expf(-y)));
     }
+}
+
+template <typename T>
+static __device__ __forceinline__ void put_share(const layout &l, const item &m, void *to,
+                                                 const share &s)
+{
+    for (int i = 0; i < SHARE; i++)
+        if (m.lane + 32 * i < l.c.columns)
+            store((T *)to + m.at + m.lane + 32 * i, s.x[i]);
 }
 
 /* From the sums over rows to the gradients of k, q, v and z. */
@@ -811,41 +1324,40 @@ __global__ void __launch_bounds__(FLAT) put_gradients(layout l)
 {
     const call &c = l.c;
     const item m = item_of(l);
-    float squares = 0, along = 0;
 
     if (!m.any)
         return;
-    for (int j = m.lane; j < c.columns; j += 32) {
-        const float k = number<T>(c.k, m.at + j, true);
-        float *const dkhat = m.part + l.f.khat + j;
+    const share k = share_of<T>(l, m, c.k), z = c.z ? share_of<T>(l, m, c.z) : share{};
+    const share more = share_made(l, m, m.made + l.f.more + m.columns);
+    const share dq = share_made(l, m, m.given + l.f.v + m.rows);
+    const share dv = share_made(l, m, m.found + l.f.y + m.rows);
+    const share du = c.z_inside ? share_made(l, m, m.made + l.f.du + m.columns) : share{};
+    const share reads = c.z_outside ? share_made(l, m, m.found + l.f.reads + m.rows) : share{};
+    share dkhat = share_made(l, m, m.made + l.f.dkhat + m.columns), dk, dz;
+
+    for (int i = 0; i < SHARE; i++) {
+        dkhat.x[i] += more.x[i];
         if (c.z_inside)
-            *dkhat = fmaf(number<T>(c.z, m.at + j, true), m.part[l.f.u + j], *dkhat);
-        squares = fmaf(k, k, squares);
-        along = fmaf(k, *dkhat, along);
+            dkhat.x[i] = fmaf(z.x[i], du.x[i], dkhat.x[i]);
     }
-    const float length = sqrtf(lanes_sum<32>(squares)), scale = length + (float)E74_EPSILON;
-    along = lanes_sum<32>(along);
-    along = length > 0 ? along / (length * scale * scale) : 0;
-    for (int j = m.lane; j < c.columns; j += 32) {
-        const float k = number<T>(c.k, m.at + j, true), dq = m.part[l.f.q + j];
-        const float dv = m.part[l.f.delta + j];
-        float dk = fmaf(-along, k, m.part[l.f.khat + j] / scale), dz = 0;
+    const float length = sqrtf(along(k, k)), scale = length + (float)E74_EPSILON;
+    const float slope = along(k, dkhat);
+    const float back = length > 0 ? slope / (length * scale * scale) : 0;
+    for (int i = 0; i < SHARE; i++) {
+        dk.x[i] = fmaf(-back, k.x[i], dkhat.x[i] / scale);
         if (!c.dq)
-            dk += dq;
+            dk.x[i] += dq.x[i];
         if (!c.dv)
-            dk += dv;
-        store((T *)c.dk + m.at + j, dk);
-        if (c.dq)
-            store((T *)c.dq + m.at + j, dq);
-        if (c.dv)
-            store((T *)c.dv + m.at + j, dv);
-        if (c.z_inside)
-            dz = m.part[l.f.u + j] * (k / scale);
-        if (c.z_outside)
-            dz = fmaf(-dv, m.part[l.f.reads + j], dz);
-        if (c.dz)
-            store((T *)c.dz + m.at + j, dz);
+            dk.x[i] += dv.x[i];
+        dz.x[i] = fmaf(-dv.x[i], reads.x[i], du.x[i] * (k.x[i] / scale));
     }
+    put_share<T>(l, m, c.dk, dk);
+    if (c.dq)
+        put_share<T>(l, m, c.dq, dq);
+    if (c.dv)
+        put_share<T>(l, m, c.dv, dv);
+    if (c.dz)
+        put_share<T>(l, m, c.dz, dz);
 }
 
 /* ---- launches ---- */
@@ -855,37 +1367,75 @@ static int64_t within(int64_t x, int64_t least, int64_t most)
     return x > most ? most : x < least ? least : x;
 }
 
-static fields fields_of(const layout &l, enum pass pass, int *each)
+struct field {
+    int *at;
+    bool any;
+    int floats;
+};
+
+static int lay_out(const struct field *fields, size_t n)
 {
-    const call &c = l.c;
-    const bool back = pass == BACKWARD;
-    fields f;
-    int n = 0;
-    struct {
-        int *at;
-        bool any;
-        int floats;
-    } all[] = {
-        {&f.khat, true, l.width},
-        {&f.q, true, l.width},
-        {&f.u, c.z_inside != 0, l.width},
-        {&f.v, true, l.slots},
-        {&f.z, c.z_outside != 0, l.slots},
-        {&f.y, !back, l.slots},
-        {&f.dy, back, l.slots},
-        {&f.delta, back, l.slots},
-        {&f.written, back, l.slots},
-        {&f.reads, back && c.z_outside, l.slots},
-        {&f.squares, true, 1},
-        {&f.inverse, true, 1},
-        {&f.along, true, 1},
-    };
-    for (size_t i = 0; i < COUNT(all); i++) {
-        *all[i].at = all[i].any ? n : -1;
-        n += all[i].any ? all[i].floats : 0;
+    int used = 0;
+    for (size_t i = 0; i < n; i++) {
+        *fields[i].at = fields[i].any ? used : -1;
+        used += fields[i].any ? (fields[i].floats + 3) / 4 * 4 : 0;
     }
-    *each = (n + 3) / 4 * 4;
-    return f;
+    return used;
+}
+
+static void lay_out_steps(layout *l, enum pass pass)
+{
+    const bool back = pass == BACKWARD, inside = l->c.z_inside, outside = l->c.z_outside;
+    const int keys = l->groups * l->width, rows = l->groups * l->slots;
+    struct fields *const f = &l->f;
+    const struct field given[] = {
+        {&f->khat, true, keys},
+        {&f->u, inside, keys},
+        {&f->q, true, keys},
+        {&f->v, true, rows},
+        {&f->z, outside, rows},
+        {&f->dy, back, rows},
+        {&f->squares, true, l->groups},
+    };
+    const struct field found[] = {
+        {&f->y, true, rows},       {&f->delta, back, rows},
+        {&f->written, back, rows}, {&f->reads, back && outside, rows},
+        {&f->scalars, back, 4},
+    };
+    const struct field made[] = {
+        {&f->dkhat, back, keys},
+        {&f->more, back, keys},
+        {&f->du, back && inside, keys},
+    };
+    l->given = lay_out(given, COUNT(given));
+    l->found = lay_out(found, COUNT(found));
+    l->made = lay_out(made, COUNT(made));
+}
+
+static size_t carry_bytes(const layout &l)
+{
+    return sizeof(float) * (2 * l.run * l.given + CARRY_SUMS);
+}
+
+static size_t walk_bytes(const layout &l)
+{
+    return sizeof(float) * (2 * l.run * (l.given + l.found) + l.tile + WALK_SUMS);
+}
+
+static size_t sum_bytes(const layout &l)
+{
+    return sizeof(float) * l.run * tray_floats(l);
+}
+
+static int64_t common_multiple(int64_t a, int64_t b)
+{
+    int64_t x = a, y = b;
+    while (y) {
+        const int64_t rest = x % y;
+        x = y;
+        y = rest;
+    }
+    return a / x * b;
 }
 
 static layout layout_of(const struct frame *f, enum pass pass)
@@ -895,46 +1445,73 @@ static layout layout_of(const struct frame *f, enum pass pass)
 
     for (l.lanes = 1; COLUMNS * l.lanes < c.columns; l.lanes *= 2)
         ;
-    const int warp = 32 / l.lanes * rows_each(l.lanes);
     l.groups = c.N / c.rows;
-    l.warps = (int)ceil_div(c.rows, warp);
+    l.warps = (int)ceil_div(c.rows, 32 / l.lanes * rows_each(l.lanes));
     l.width = COLUMNS * l.lanes;
-    l.slots = l.warps * warp;
+    l.slots = rows_down(l.lanes) * lanes_down(l.lanes);
     l.tile = l.groups * l.slots * l.width;
-    l.f = fields_of(l, pass, &l.each);
-    l.record = l.groups * l.each;
     l.mean = c.nonlin == E74_RMSNORM ? 1 / (float)c.M : 1;
 
-    const int64_t segments = ceil_div(c.T, c.K), least = BUSY < c.BH ? BUSY : c.BH;
+    /* The same in both passes.  (Rounding shows sooner in a state of a few numbers.) */
+    lay_out_steps(&l, BACKWARD);
+    for (l.run = RUN_MOST; l.run > RUN_LEAST; l.run /= 2)
+        if (l.run <= c.M && walk_bytes(l) <= SHARED_MAX)
+            break;
+    lay_out_steps(&l, pass);
+
+    const int64_t least = BUSY < c.BH ? BUSY : c.BH, each = l.given + l.found + l.made;
+    l.K = c.kept == KEPT_F32 ? common_multiple(c.K, l.run) : c.K;
+    l.K = l.K < c.T ? l.K : c.T;
+    l.runs = (int)ceil_div(l.K, l.run);
     if (pass == FORWARD) {
-        l.count = within(RECORDS_MAX / l.record, least, c.BH);
-        l.span = within(RECORDS_MAX / (l.count * l.record), 1, c.T);
+        l.count = within(RECORDS_MAX / each, least, c.BH);
+        l.span = within(RECORDS_MAX / (l.count * each) / l.run * l.run, l.run, c.T);
         return l;
     }
-    l.count = within(STATES_MAX / ((c.K + 1) * l.tile), least, c.BH);
-    l.span = within(RECORDS_MAX / (c.K * l.count * l.record), 1, segments) * c.K;
-    l.round = within(STATES_MAX / ((c.K + 1) * l.count * l.tile), 1, l.span / c.K);
+    const int64_t states = (2 * l.runs + 1) * (int64_t)l.tile, segments = ceil_div(c.T, l.K);
+    l.count = within(STATES_MAX / states, least, c.BH);
+    l.span = within(RECORDS_MAX / (l.K * l.count * each), 1, segments) * l.K;
+    l.round = within(STATES_MAX / (l.count * states), 1, l.span / l.K);
     return l;
 }
 
 /* The parts of the workspace; returns its floats. */
-static int64_t divide(layout *l, enum pass pass, float *work)
+static int64_t divide(layout *l, float *work)
 {
-    const int64_t records = l->span * l->count * l->record;
-    l->records = work;
-    l->states = pass == FORWARD ? NULL : work + records;
-    return records + (pass == FORWARD ? 0 : l->round * (l->c.K + 1) * l->count * l->tile);
+    const int64_t steps = l->count * l->span, states = l->round * l->count * l->tile;
+    const struct {
+        float **at;
+        int64_t floats;
+    } parts[] = {
+        {&l->givens, steps * l->given}, {&l->founds, steps * l->found},
+        {&l->mades, steps * l->made},   {&l->states, states * (l->runs + 1)},
+        {&l->ends, states * l->runs},
+    };
+    int64_t used = 0;
+    for (size_t i = 0; i < COUNT(parts); i++) {
+        if (work)
+            *parts[i].at = work + used;
+        used += parts[i].floats;
+    }
+    return used;
 }
 
 struct kernels {
-    void (*carry)(layout), (*walk_back)(layout);
+    void (*carry)(layout), (*replay)(layout), (*walk_back)(layout), (*sum_rows)(layout);
+    int summers; /* threads of a block of sum_rows */
 };
+
+template <int LANES, bool INSIDE>
+static kernels kernels_of(void)
+{
+    return {carry<LANES, INSIDE, false>, carry<LANES, INSIDE, true>, walk_back<LANES, INSIDE>,
+            sum_rows<LANES, INSIDE>, 2 * LANES * lanes_down(LANES)};
+}
 
 template <int LANES>
 static kernels kernels_of(const layout &l)
 {
-    return l.c.z_inside ? kernels{carry<LANES, true>, walk_back<LANES, true>}
-                        : kernels{carry<LANES, false>, walk_back<LANES, false>};
+    return l.c.z_inside ? kernels_of<LANES, true>() : kernels_of<LANES, false>();
 }
 
 static kernels kernels_of(const layout &l)
@@ -948,23 +1525,20 @@ static kernels kernels_of(const layout &l)
     }
 }
 
-static size_t shared_bytes(const layout &l, bool back)
+static int start(const layout &l, void (*kernel)(layout), int64_t blocks, int threads,
+                 size_t shared)
 {
-    const int walk = 2 * WARPS + 2 * parts_floats(l) + states_ahead(l.lanes) * l.tile;
-    return sizeof(float) * (RING * l.record + (back ? walk : SUMS));
-}
-
-static int launch_carriers(const layout &l, void (*kernel)(layout), int64_t blocks, bool back)
-{
-    const int threads = 32 * l.groups * l.warps + HELPERS;
-    const size_t shared = shared_bytes(l, back);
-
     CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
     kernel<<<blocks, threads, shared, gpu_stream()>>>(l);
     return cudaGetLastError();
 }
 
-static int launch_flat(const layout &l, void (*kernel)(layout))
+static int start_carriers(const layout &l, void (*kernel)(layout), int64_t blocks, size_t shared)
+{
+    return start(l, kernel, blocks, 32 * l.groups * l.warps, shared);
+}
+
+static int start_flat(const layout &l, void (*kernel)(layout))
 {
     const int64_t items = (l.end - l.begin) * l.count * l.groups;
     kernel<<<ceil_div(32 * items, FLAT), FLAT, 0, gpu_stream()>>>(l);
@@ -977,35 +1551,36 @@ static int forward(const struct frame *f)
     layout l = layout_of(f, FORWARD);
     const int64_t most = l.count;
 
-    divide(&l, FORWARD, (float *)f->work);
-    l.query = l.f.q;
-    l.answer = l.f.y;
+    divide(&l, (float *)f->work);
     for (l.first = 0; l.first < l.c.BH; l.first += most) {
         l.count = within(l.c.BH - l.first, 1, most);
         for (l.begin = 0; l.begin < l.c.T; l.begin = l.end) {
             l.end = within(l.begin + l.span, 1, l.c.T);
             l.from = l.begin ? l.c.last : l.c.first;
-            CUDA((cudaError_t)launch_flat(l, prepare<T, false>));
-            CUDA((cudaError_t)launch_carriers(l, kernels_of(l).carry, l.count, false));
-            CUDA((cudaError_t)launch_flat(l, put_outputs<T>));
+            CUDA((cudaError_t)start_flat(l, prepare<T, false>));
+            CUDA((cudaError_t)start_carriers(l, kernels_of(l).carry, l.count, carry_bytes(l)));
+            CUDA((cudaError_t)start_flat(l, put_outputs<T>));
         }
     }
     return 0;
 }
 
-/* Replay and walk back all segments that there are records of, some at a time. */
+/* Replay, walk back and add up all segments that there are numbers of, some at a time. */
 static int go_back(layout l)
 {
     const kernels k = kernels_of(l);
-    const int begin = (int)(l.begin / l.c.K);
+    const int begin = (int)(l.begin / l.K);
 
-    l.query = l.f.khat;
-    l.answer = l.f.written;
-    for (l.until = (int)ceil_div(l.end, l.c.K); l.until > begin; l.until = l.segment) {
+    for (l.until = (int)ceil_div(l.end, l.K); l.until > begin; l.until = l.segment) {
         l.segment = (int)within(l.until - l.round, begin, l.until);
-        l.from = l.until * l.c.K < l.c.T ? l.c.dfirst : l.c.dlast;
-        CUDA((cudaError_t)launch_carriers(l, k.carry, (l.until - l.segment) * l.count, false));
-        CUDA((cudaError_t)launch_carriers(l, k.walk_back, l.count, true));
+        l.from = l.until * l.K < l.c.T ? l.c.dfirst : l.c.dlast;
+        const leg last = last_leg(l);
+        const int64_t runs = (int64_t)(last.segment - l.segment) * l.runs + last.run + 1;
+        CUDA((cudaError_t)start_carriers(l, k.replay, (l.until - l.segment) * l.count,
+                                         carry_bytes(l)));
+        CUDA((cudaError_t)start_carriers(l, k.walk_back, l.count, walk_bytes(l)));
+        CUDA((cudaError_t)start(l, k.sum_rows, 2 * runs * l.count * l.groups, k.summers,
+                                sum_bytes(l)));
     }
     return 0;
 }
@@ -1014,16 +1589,16 @@ template <typename T>
 static int backward(const struct frame *f)
 {
     layout l = layout_of(f, BACKWARD);
-    const int64_t most = l.count, rows = l.span;
+    const int64_t most = l.count, steps = l.span;
 
-    divide(&l, BACKWARD, (float *)f->work);
+    divide(&l, (float *)f->work);
     for (l.first = 0; l.first < l.c.BH; l.first += most) {
         l.count = within(l.c.BH - l.first, 1, most);
         for (l.end = l.c.T; l.end > 0; l.end = l.begin) {
-            l.begin = within(ceil_div(l.end, l.c.K) * l.c.K - rows, 0, l.end);
-            CUDA((cudaError_t)launch_flat(l, prepare<T, true>));
+            l.begin = within(ceil_div(l.end, l.K) * l.K - steps, 0, l.end);
+            CUDA((cudaError_t)start_flat(l, prepare<T, true>));
             CUDA((cudaError_t)go_back(l));
-            CUDA((cudaError_t)launch_flat(l, put_gradients<T>));
+            CUDA((cudaError_t)start_flat(l, put_gradients<T>));
         }
     }
     return 0;
@@ -1032,7 +1607,7 @@ static int backward(const struct frame *f)
 static size_t work(const struct frame *f, enum pass p)
 {
     layout l = layout_of(f, p);
-    return sizeof(float) * divide(&l, p, NULL);
+    return sizeof(float) * divide(&l, NULL);
 }
 
 static const char *declines(const struct frame *f)
@@ -1053,12 +1628,15 @@ static const char *declines(const struct frame *f)
     const layout l = layout_of(f, BACKWARD);
     if (l.groups * l.warps > warps_most(l.lanes))
         return "the blocks of the state need more warps than a block has";
-    if (shared_bytes(l, true) > SHARED_MAX)
+    if (walk_bytes(l) > SHARED_MAX)
         return "a few steps do not fit shared memory";
     return NULL;
 }
 
-static const char name[] = "norms", idea[] = "a state in a block's registers, one barrier a step";
+static const char name[] = "norms", idea[] = "a state in a block's registers, its norm a scalar";
 
-GPU_IMPL(extern "C", 32, float, e74_norms, name, idea, work, declines, NULL, 0);
-GPU_IMPL(extern "C", 16, __nv_bfloat16, e74_norms, name, idea, work, declines, NULL, 0);
+extern "C" const struct impl e74_norms32 = {
+    name, idea, {forward<float>, backward<float>}, work, declines, NULL, 0, RUN_MOST};
+extern "C" const struct impl e74_norms16 = {
+    name, idea,    {forward<__nv_bfloat16>, backward<__nv_bfloat16>}, work, declines, NULL,
+    0,    RUN_MOST};

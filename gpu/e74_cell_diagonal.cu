@@ -34,8 +34,8 @@
  * blocks, the gradient of its norm. */
 #include "gpu/columns.cuh"
 #include "gpu/e74_cell.cuh"
-#include "gpu/ptx.cuh"
 #include "gpu/tanh.cuh"
+#include "gpu/turns.cuh"
 
 enum {
     STEPS = 32,               /* of a piece */
@@ -45,7 +45,6 @@ enum {
     AHEAD = 4,     /* turns whose keys are sent for */
     BATCH = 4,     /* steps whose pairs a carrier has in registers, */
     BACK = 8,      /* and on the way back */
-    CLUSTER = 8,   /* blocks, at most */
     ENOUGH = 528,  /* blocks that fill a large chip */
     FINISHERS = 8, /* warps of a block */
 };
@@ -65,12 +64,6 @@ struct layout {
     float *dkhat;   /* [T*BH*N] where the norm's gradient has to wait for all parts */
     float *further; /* and with it dk's share of dq and dv, where they are tied */
 };
-
-/* a / power where the compiler does not know it for a power of two. */
-static __device__ __forceinline__ int over(int a, int power)
-{
-    return a >> (__ffs(power) - 1);
-}
 
 /* Eight columns of a (sequence, head); where they are `columns` fewer. */
 struct item {
@@ -364,32 +357,13 @@ struct seat {
 
 static __device__ seat seat_of(const layout &l)
 {
-    const int rest = over((int)blockIdx.x, l.cluster), set = rest / l.parts;
+    const int rest = cluster_number(l.cluster), set = rest / l.parts;
     seat s;
-    s.rank = (int)blockIdx.x & (l.cluster - 1);
+    s.rank = cluster_rank(l.cluster);
     s.part = rest % l.parts;
     s.set = l.noting ? set % l.sets : set;
     s.segment = l.noting ? set / l.sets : 0;
     return s;
-}
-
-/* First of all; and before the first parcel is sent, which must find a block
- * that runs and an empty place (turn 0 waits for nobody).  Between them there is
- * time for loads. */
-static __device__ __forceinline__ void clear_places(const layout &l, parcel *arrived)
-{
-    if (l.cluster == 1)
-        return;
-    if (threadIdx.x < WIDTH)
-        arrived[threadIdx.x] = {0, 0};
-    __syncthreads();
-    cluster_arrive();
-}
-
-static __device__ __forceinline__ void all_are_clear(const layout &l)
-{
-    if (l.cluster > 1)
-        cluster_wait();
 }
 
 /* A carrier's number before a turn: from the block that had the turn before, or its own. */
@@ -404,12 +378,6 @@ static __device__ __forceinline__ float take_over(const layout &l, const parcel 
             return p.x;
         let_others_run();
     }
-}
-
-/* A carrier's place in the block that has the turn after; for before it waits. */
-static __device__ __forceinline__ parcel *next_place(const layout &l, int turn, parcel *arrived)
-{
-    return l.cluster > 1 ? place_of(arrived, (turn + 1) & (l.cluster - 1)) : arrived;
 }
 
 static __device__ __forceinline__ void hand_on(const layout &l, parcel *next, int turn, float x)
@@ -490,7 +458,7 @@ __global__ void __launch_bounds__(ITEMS, sizeof(T) == 2 ? 4 : 2) forward_diagona
 
     if (turns <= 0)
         return;
-    clear_places(l, arrived);
+    clear_places(l.cluster, arrived, WIDTH);
     const item it = item_of(l, own.set, own.part, place);
     const bool carries = place < WIDTH;
     const int stride = STEPS * l.cluster;
@@ -502,7 +470,7 @@ __global__ void __launch_bounds__(ITEMS, sizeof(T) == 2 ? 4 : 2) forward_diagona
     float S = carries && own.rank == 0
                   ? first_of(l, column_of(l, own.set, own.part, place), own.segment)
                   : 0;
-    all_are_clear(l);
+    all_are_clear(l.cluster);
 
     for (int turn = own.rank; turn < turns; turn += l.cluster) {
         const int t = s.begin + turn * STEPS + it.step, next = t + stride,
@@ -521,7 +489,7 @@ __global__ void __launch_bounds__(ITEMS, sizeof(T) == 2 ? 4 : 2) forward_diagona
         if (carries) {
             const int steps = min((int)STEPS, s.end - s.begin - turn * STEPS);
             const batch<BATCH> first = take_batch<BATCH>(pairs + place, 0);
-            parcel *const next_block = next_place(l, turn, arrived + place);
+            parcel *const next_block = next_place(l.cluster, turn, arrived + place);
             S = take_over(l, arrived + place, turn, S);
             S = walk_piece<T, NONLIN>(first, pairs + place, states + place, steps, S);
             if (turn + 1 < turns)
@@ -716,11 +684,11 @@ __global__ void __launch_bounds__(ITEMS, sizeof(T) == 2 ? 3 : 2) backward_diagon
     const int64_t row = c.BH * c.N;
     const int turns = (int)l.pieces, place = (int)threadIdx.x;
     const item it = item_of(l, own.set, own.part, place);
-    clear_places(l, arrived);
+    clear_places(l.cluster, arrived, WIDTH);
     const bool carries = place < WIDTH;
     const column mine = column_of(l, own.set, own.part, place % WIDTH);
     float G = carries && own.rank == 0 && mine.any ? c.dlast[mine.element] : 0;
-    all_are_clear(l);
+    all_are_clear(l.cluster);
 
     for (int turn = own.rank; turn < turns; turn += l.cluster) {
         const int begin = (turns - 1 - turn) * STEPS, steps = min((int)STEPS, (int)c.T - begin);
@@ -752,7 +720,7 @@ __global__ void __launch_bounds__(ITEMS, sizeof(T) == 2 ? 3 : 2) backward_diagon
 
         if (carries) {
             const batch<BACK> last = take_batch<BACK>(pairs + place, STEPS - BACK);
-            parcel *const next_block = next_place(l, turn, arrived + place);
+            parcel *const next_block = next_place(l.cluster, turn, arrived + place);
             G = take_over(l, arrived + place, turn, G);
             G = retreat(last, pairs + place, left + place, steps, G);
             if (turn + 1 < turns)
@@ -803,19 +771,6 @@ __global__ void __launch_bounds__(32 * FINISHERS) finish_keys(layout l)
 static int64_t blocks_of(const layout &l)
 {
     return (int64_t)l.sets * l.parts;
-}
-
-/* Blocks of a cluster, as far as the device in use has clusters. */
-static int cluster_most(void)
-{
-    static int most = 0;
-    int number = 0;
-    cudaDeviceProp p;
-
-    if (most == 0 && cudaGetDevice(&number) == cudaSuccess &&
-        cudaGetDeviceProperties(&p, number) == cudaSuccess)
-        most = p.clusterLaunch ? CLUSTER : 1;
-    return most ? most : 1;
 }
 
 /* More blocks of a cluster as long as each has a piece, and the chip room. */
@@ -879,17 +834,9 @@ static int64_t divide(layout *l, const struct frame *f, float *work)
 /* `walks`: of stretches of time, beside each other. */
 static cudaError_t start(void (*kernel)(layout), const layout &l, int64_t walks)
 {
-    cudaLaunchAttribute size;
-    cudaLaunchConfig_t config = {};
-    size.id = cudaLaunchAttributeClusterDimension;
-    size.val.clusterDim.x = l.cluster;
-    size.val.clusterDim.y = size.val.clusterDim.z = 1;
-    config.gridDim = dim3((unsigned)(walks * blocks_of(l) * l.cluster));
-    config.blockDim = dim3(ITEMS);
-    config.stream = gpu_stream();
-    config.attrs = &size;
-    config.numAttrs = l.cluster > 1;
-    return cudaLaunchKernelEx(&config, kernel, l);
+    cluster_launch x;
+    prepare_launch(&x, walks * blocks_of(l), l.cluster, ITEMS, 0);
+    return cudaLaunchKernelEx(&x.config, kernel, l);
 }
 
 template <typename T>

@@ -131,13 +131,13 @@ static __device__ __forceinline__ eight take_over(const layout &l, const parcel 
 {
     for (;;) {
         eight e;
-        bool there = true;
+        int wrong = 0;
         for (int j = 0; j < COLUMNS; j++) {
             const parcel p = look(arrived + j * l.carriers);
             e.x[j] = p.x;
-            there = there && p.number == turn;
+            wrong |= p.number ^ turn;
         }
-        if (there)
+        if (!wrong)
             return e;
         let_others_run();
     }
@@ -613,16 +613,34 @@ static __device__ __forceinline__ void find_next(kept *k, const call &c, const p
 
 /* ---- forward ---- */
 
+/* What a walk over steps from ... to - 1 begins with, but for the state. */
+struct provision {
+    table at;
+    meal now;
+    float *y;
+};
+
+template <int LANES>
+static __device__ __forceinline__ provision provide(const layout &l, const place &p,
+                                                    const staged &s, int from, int to)
+{
+    provision r;
+    r.at = table_of(l, p, s, from);
+    r.now = serve<LANES>(&r.at, l, p, from + 1 < to);
+    r.y = s.v + from * l.stride + p.number;
+    return r;
+}
+
 /* Steps from ... to - 1 of the piece; y takes v's place.  What the next step
  * reads is added up over the lanes together with this one's y. */
 template <typename T, int LANES, int NONLIN>
-static __device__ __forceinline__ void walk(const layout &l, const place &p, const staged &s,
+static __device__ __forceinline__ void walk(const layout &l, const place &p, provision with,
                                             int from, int to, eight &S)
 {
     const bool writes = p.any && p.lane == 0;
-    table at = table_of(l, p, s, from);
-    float *y_at = s.v + from * l.stride + p.number;
-    meal now = serve<LANES>(&at, l, p, from + 1 < to);
+    table at = with.at;
+    meal now = with.now;
+    float *y_at = with.y;
     float reads = lanes_sum<LANES>(dot(S, now.read)), y = 0;
 
     UNROLL(2)
@@ -691,29 +709,27 @@ static __device__ __forceinline__ void carry(const layout &l, const place &p, co
 {
     const call &c = l.c;
     const bool last = p.piece + 1 == l.pieces;
+    const bool hands = !last && !begins_anew(l, p, p.piece + 1);
     const kept begin = begin_of(l, p), first = l.noting ? kept{0, p.steps} : first_kept(c, p);
     parcel *const mine = places(s) + threadIdx.x;
     parcel *const next_block = next_place(l.cluster, p.piece, mine);
-    const bool hands = !last && !begins_anew(l, p, p.piece + 1);
+    const bool anew = begin.step < p.steps;
     kept next = first;
-    int from = 0;
-    eight S;
-    if (begin.step < p.steps) {
-        S = kept_state<LANES>(c, p, begin.segment);
-        from = begin.step;
-    } else {
-        S = take_over(l, mine, p.piece);
-    }
-    const eight before = S;
     if (first.step == 0)
         find_next(&next, c, p);
-    for (int to; from < p.steps; from = to) {
-        if (from == next.step) {
-            keep_state<LANES>(c, p, next.segment, S);
-            find_next(&next, c, p);
-        }
+    int from = anew ? begin.step : 0, to = next.step;
+    provision with = provide<LANES>(l, p, s, from, to);
+    eight S = anew ? kept_state<LANES>(c, p, begin.segment) : take_over(l, mine, p.piece);
+    const eight before = S;
+
+    walk<T, LANES, NONLIN>(l, p, with, from, to, S);
+    while (to < p.steps) {
+        keep_state<LANES>(c, p, next.segment, S);
+        find_next(&next, c, p);
+        from = to;
         to = next.step;
-        walk<T, LANES, NONLIN>(l, p, s, from, to, S);
+        with = provide<LANES>(l, p, s, from, to);
+        walk<T, LANES, NONLIN>(l, p, with, from, to, S);
     }
     if (hands)
         hand_on(l, next_block, p.piece + 1, S);
@@ -880,13 +896,12 @@ static __device__ __forceinline__ meal_back serve_back(table_back *at, const lay
     return m;
 }
 
-/* Back over the piece; G is dL/dS after, then before it.  What an element of
+/* Back over the piece, from G after it, when it comes, to G before it.  What an element of
  * the state adds to write's gradient (and read's, if they are one) is left in
  * the slot of the state after the step, which nobody needs any more; dv takes
  * delta's place. */
 template <int LANES, int NONLIN>
-static __device__ __forceinline__ void retreat(const layout &l, const place &p, const staged &s,
-                                               eight &G)
+static __device__ __forceinline__ eight retreat(const layout &l, const place &p, const staged &s)
 {
     const bool writes = p.any && p.lane == 0;
     const int last = p.steps - 1, key = last * l.wide + p.key;
@@ -896,6 +911,7 @@ static __device__ __forceinline__ void retreat(const layout &l, const place &p, 
                      s.dy + number, s.z + number, numbers_of(p, s) + number};
     meal_back now = serve_back<LANES>(&at, l, p, last > 0);
     eight after = take_slot(l, slot), before = take_slot(l, slot - l.slot);
+    eight G = take_over(l, places(s) + threadIdx.x, l.pieces - 1 - p.piece);
 
     UNROLL(2)
     for (int i = last; i >= 0; i--) {
@@ -930,6 +946,7 @@ static __device__ __forceinline__ void retreat(const layout &l, const place &p, 
         before = next;
         now = then;
     }
+    return G;
 }
 
 /* The sums over the rows of a group, of four columns at a time and, where rows
@@ -1141,10 +1158,8 @@ template <int LANES, int NONLIN>
 static __device__ __forceinline__ void carry_back(const layout &l, const place &p, const staged &s)
 {
     const int turn = l.pieces - 1 - p.piece;
-    parcel *const mine = places(s) + threadIdx.x;
-    parcel *const next_block = next_place(l.cluster, turn, mine);
-    eight G = take_over(l, mine, turn);
-    retreat<LANES, NONLIN>(l, p, s, G);
+    parcel *const next_block = next_place(l.cluster, turn, places(s) + threadIdx.x);
+    const eight G = retreat<LANES, NONLIN>(l, p, s);
     if (p.piece > 0)
         hand_on(l, next_block, turn + 1, G);
     else

@@ -680,11 +680,18 @@ static __device__ __forceinline__ kept begin_of(const layout &l, const place &p)
     return l.noting ? last_kept(l.c, p) : kept{0, p.steps};
 }
 
-/* Does nobody hand a state to this piece? */
-static __device__ __forceinline__ bool begins_anew(const layout &l, place p, int piece)
+/* When notes are taken: is the state after the piece one of them? */
+static __device__ __forceinline__ bool to_note(const layout &l, const place &p)
+{
+    const int end = p.t + p.steps;
+    return end < (int)l.c.T && end % (int)l.c.K != 0;
+}
+
+/* Does a piece wait for the state that the one before it ends with? */
+static __device__ __forceinline__ bool waits(const layout &l, place p, int piece)
 {
     go_to(l, &p, piece);
-    return begin_of(l, p).step < p.steps;
+    return !l.noting || (to_note(l, p) && begin_of(l, p).step == p.steps);
 }
 
 template <typename T, int WIDE>
@@ -709,7 +716,7 @@ static __device__ __forceinline__ void carry(const layout &l, const place &p, co
 {
     const call &c = l.c;
     const bool last = p.piece + 1 == l.pieces;
-    const bool hands = !last && !begins_anew(l, p, p.piece + 1);
+    const bool hands = !last && waits(l, p, p.piece + 1);
     const kept begin = begin_of(l, p), first = l.noting ? kept{0, p.steps} : first_kept(c, p);
     parcel *const mine = places(s) + threadIdx.x;
     parcel *const next_block = next_place(l.cluster, p.piece, mine);
@@ -739,13 +746,6 @@ static __device__ __forceinline__ void carry(const layout &l, const place &p, co
         note(l, p.piece + 1, S);
     else if (last)
         store_columns<float, LANES>(c.last + p.element, p.any ? c.columns : 0, p.lane, S);
-}
-
-/* Is the state after a piece to be noted? */
-static __device__ __forceinline__ bool to_note(const layout &l, const place &p)
-{
-    const int end = p.t + p.steps;
-    return end < (int)l.c.T && end % (int)l.c.K != 0;
 }
 
 template <typename T, int LANES, int NONLIN>

@@ -7,25 +7,26 @@
  * else is done for many steps at once.  A block has 64 columns: of several
  * (sequence, head)s where n is small, a part of one's where it is large.
  *
- * Forward, 64 carriers, a column each, walk over (a, b) pairs in shared memory
- * and leave their states there.  256 helpers, eight columns of a step each,
- * prepare the pairs a chunk of steps ahead, with the loads for the chunk after
- * that on their way, and turn states into outputs a chunk behind.  Bound by
- * the chain where there are few blocks (tanh: some 22 cycles a step), by memory
- * where there are many.
+ * Time is cut into pieces of 32 steps, which the blocks of a cluster have in
+ * turn.  256 threads, eight columns of a step each, make of the keys the piece's
+ * pairs (a, b) in shared memory; 64 of them, the carriers, a column each, wait
+ * for their state from the block of the piece before, walk over the pairs, leave
+ * the states behind and hand the last one on; then all turn states into outputs.
+ * So nothing but the walk (tanh: some 22 cycles a step) and the handing on (a
+ * store to the next block's shared memory, which waits for nobody) follow each
+ * other.  The keys of a block's next turn are on their way while it walks.
+ * Where there are many blocks, each has all pieces of its columns, and others
+ * work while it waits: bound by memory.
  *
  * Backward, the gradient G of the state is a linear recurrence,
  *
  *     G <- m G + e,   m = a f',   e = m dy q
  *
- * whose chain is one fma a step.  Time is cut into pieces of 32 steps which are
- * done side by side by the blocks of a cluster, each of which keeps its piece on
- * chip: it replays it from a checkpoint, forms (m, e), waits for G from the
- * block of the piece after its own, walks back, hands G on, and makes of it
- * the gradients of the keys.  Clusters take several turns where there are more
- * pieces.  G goes from step to step, so that no result depends on how time is
- * cut.  Bound by latency (replay: 32 steps of forward's chain; handing over: a
- * barrier of the cluster a piece) or, where there are many blocks, by memory.
+ * whose chain is one fma a step.  The pieces are taken from the last to the
+ * first, by turns as before: a block replays its piece from a checkpoint, which
+ * waits for nobody, forms (m, e), waits for G, walks back, hands G on, and makes
+ * of it the gradients of the keys.  State and G go from step to step, so that no
+ * result depends on how time is cut.
  *
  * Two small launches more, where needed.  Before: a piece that does not begin
  * at a checkpoint needs its first state, noted by forward's kernel in a walk
@@ -33,22 +34,17 @@
  * blocks, the gradient of its norm. */
 #include "gpu/columns.cuh"
 #include "gpu/e74_cell.cuh"
-#include "gpu/ptx.cuh"
 #include "gpu/tanh.cuh"
-
-#ifdef __CUDACC__
-#include <cooperative_groups.h>
-#endif
+#include "gpu/turns.cuh"
 
 enum {
-    STEPS = 32,               /* of a chunk, and of a piece */
+    STEPS = 32,               /* of a piece */
     WIDTH = 64,               /* columns of a block */
     OCTETS = WIDTH / COLUMNS, /* runs of eight columns, a thread's */
     ITEMS = STEPS * OCTETS,
-    AHEAD = 4,     /* chunks whose keys are sent for */
+    AHEAD = 4,     /* turns whose keys are sent for */
     BATCH = 4,     /* steps whose pairs a carrier has in registers, */
     BACK = 8,      /* and on the way back */
-    CLUSTER = 8,   /* blocks, at most */
     ENOUGH = 528,  /* blocks that fill a large chip */
     FINISHERS = 8, /* warps of a block */
 };
@@ -58,9 +54,10 @@ enum {
 struct layout {
     call c;
     int lanes, groups; /* octets of a (sequence, head) within a block; how many of those */
-    int parts;         /* blocks of a (sequence, head) */
+    int sets, parts;   /* such blocks; those of one (sequence, head) */
+    int K;             /* as c.K, for quick divisions */
     bool whole;        /* octets are neither cut nor unaligned */
-    int cluster;       /* backward: blocks that share the pieces */
+    int cluster;       /* blocks that have the pieces in turn, a power of two */
     int64_t pieces;
     bool noting;    /* forward's kernel, over all segments at once, notes states only */
     float *begins;  /* [pieces][BH*N]: a piece's first state where it is no checkpoint */
@@ -73,18 +70,18 @@ struct item {
     int step, octet;
     int columns;
     int column;
-    int64_t bh, element; /* bh * N + column */
+    int64_t element; /* among those of a step's or of a state */
 };
 
-static __device__ item item_of(const layout &l, int64_t set, int part, int self)
+static __device__ item item_of(const layout &l, int set, int part, int self)
 {
     item it;
     it.step = self / OCTETS;
     it.octet = self % OCTETS;
-    it.bh = set * l.groups + it.octet / l.lanes;
-    it.column = part * WIDTH + it.octet % l.lanes * COLUMNS;
-    it.element = it.bh * l.c.N + it.column;
-    it.columns = it.bh < l.c.BH ? max(0, min((int)COLUMNS, l.c.N - it.column)) : 0;
+    const int64_t bh = (int64_t)set * l.groups + over(it.octet, l.lanes);
+    it.column = part * WIDTH + (it.octet & (l.lanes - 1)) * COLUMNS;
+    it.element = bh * l.c.N + it.column;
+    it.columns = bh < l.c.BH ? max(0, min((int)COLUMNS, l.c.N - it.column)) : 0;
     return it;
 }
 
@@ -93,18 +90,15 @@ static __device__ item item_of(const layout &l, int64_t set, int part, int self)
  * nor carriers, who have a place each, meet in a bank. */
 struct column {
     bool any;
-    int e; /* which of N */
-    int64_t bh;
+    int64_t element;
 };
 
-static __device__ column column_of(const layout &l, int64_t set, int part, int place)
+static __device__ column column_of(const layout &l, int set, int part, int place)
 {
     const int octet = place / 2 % OCTETS, within = place / (2 * OCTETS) * 2 + place % 2;
-    column c;
-    c.bh = set * l.groups + octet / l.lanes;
-    c.e = part * WIDTH + octet % l.lanes * COLUMNS + within;
-    c.any = c.bh < l.c.BH && c.e < l.c.N;
-    return c;
+    const int64_t bh = (int64_t)set * l.groups + over(octet, l.lanes);
+    const int e = part * WIDTH + (octet & (l.lanes - 1)) * COLUMNS + within;
+    return {bh < l.c.BH && e < l.c.N, bh * l.c.N + e};
 }
 
 /* ---- eight columns in memory ---- */
@@ -254,12 +248,11 @@ static __device__ __forceinline__ float squares_of(const layout &l, const item &
     float sum = 0;
     if (l.parts == 1)
         return octets_sum(l, dot(key, key));
-    const T *row = (const T *)l.c.k + at - it.column;
     UNROLL(4)
     for (int from = it.octet * COLUMNS; any && from < l.c.N; from += WIDTH) {
-        const int columns = min((int)COLUMNS, l.c.N - from);
-        const eight some = widened(load_octet(row + from, columns, l.whole));
-        sum += dot(some, some);
+        const T *some = (const T *)l.c.k + (at + (from - it.column));
+        const eight x = widened(load_octet(some, min((int)COLUMNS, l.c.N - from), l.whole));
+        sum += dot(x, x);
     }
     return octets_sum(l, sum);
 }
@@ -306,27 +299,47 @@ static __device__ __forceinline__ float step(float2 pair, float S)
     return NONLIN == E74_TANH ? bent<T>(P) : P;
 }
 
-/* A carrier's steps from ... to - 1, its states into `states`; both pointers
- * are to its place of step 0.  The pairs are taken a batch ahead: neither the
- * load's time nor the store's is then on the chain. */
+/* Some successive steps' pairs of a carrier; pointers are to its place of step 0.
+ * They are taken a batch ahead, the first before the carrier has what it begins
+ * with, so that the load's time is never on the chain. */
+template <int N>
+struct batch {
+    float2 of[N];
+};
+
+template <int N>
+static __device__ __forceinline__ batch<N> take_batch(const float2 *pairs, int from)
+{
+    batch<N> b;
+    for (int i = 0; i < N; i++)
+        b.of[i] = pairs[(from + i) * WIDTH];
+    return b;
+}
+
+/* A carrier's steps from ... to - 1, its states into `states`. */
 template <typename T, int NONLIN>
 static __device__ __forceinline__ float walk(const float2 *pairs, float *states, int from, int to,
                                              float S)
 {
-    float2 now[BATCH], then[BATCH];
-    for (int i = 0; i < BATCH; i++)
-        now[i] = pairs[(min(from, STEPS - BATCH) + i) * WIDTH];
-    for (; from + BATCH <= to; from += BATCH) {
-        const int next = min(from + BATCH, STEPS - BATCH);
-        for (int i = 0; i < BATCH; i++)
-            then[i] = pairs[(next + i) * WIDTH];
-        for (int i = 0; i < BATCH; i++)
-            states[(from + i) * WIDTH] = S = step<T, NONLIN>(now[i], S);
-        for (int i = 0; i < BATCH; i++)
-            now[i] = then[i];
-    }
+    UNROLL(1)
     for (; from < to; from++)
         states[from * WIDTH] = S = step<T, NONLIN>(pairs[from * WIDTH], S);
+    return S;
+}
+
+/* All of a piece, of whose pairs the first are there already. */
+template <typename T, int NONLIN>
+static __device__ __forceinline__ float walk_piece(batch<BATCH> now, const float2 *pairs,
+                                                   float *states, int steps, float S)
+{
+    if (steps < STEPS)
+        return walk<T, NONLIN>(pairs, states, 0, steps, S);
+    for (int from = 0; from < STEPS; from += BATCH) {
+        const batch<BATCH> then = take_batch<BATCH>(pairs, min(from + BATCH, STEPS - BATCH));
+        for (int i = 0; i < BATCH; i++)
+            states[(from + i) * WIDTH] = S = step<T, NONLIN>(now.of[i], S);
+        now = then;
+    }
     return S;
 }
 
@@ -335,25 +348,65 @@ static __device__ __forceinline__ float gate_of(float y)
     return reciprocal(1 + exp2_approx(-1.442695041f * y));
 }
 
+/* ---- the blocks of a cluster ---- */
+
+/* Which columns and steps a block has. */
+struct seat {
+    int rank, part, set, segment;
+};
+
+static __device__ seat seat_of(const layout &l)
+{
+    const int rest = cluster_number(l.cluster), set = rest / l.parts;
+    seat s;
+    s.rank = cluster_rank(l.cluster);
+    s.part = rest % l.parts;
+    s.set = l.noting ? set % l.sets : set;
+    s.segment = l.noting ? set / l.sets : 0;
+    return s;
+}
+
+/* A carrier's number before a turn: from the block that had the turn before, or its own. */
+static __device__ __forceinline__ float take_over(const layout &l, const parcel *arrived, int turn,
+                                                  float own)
+{
+    if (l.cluster == 1 || turn == 0)
+        return own;
+    for (;;) {
+        const parcel p = look(arrived);
+        if (p.number == turn)
+            return p.x;
+        let_others_run();
+    }
+}
+
+static __device__ __forceinline__ void hand_on(const layout &l, parcel *next, int turn, float x)
+{
+    if (l.cluster > 1)
+        send(next, {x, turn});
+}
+
 /* ---- forward ---- */
 
-/* After a step: y and out; and the state, where the next step begins a
- * segment, or where a piece's first state is being noted. */
+/* After a step: y and out; and the state, if it is the last, or where the next
+ * step begins a segment or a piece whose first state is being noted. */
 template <typename T>
-static __device__ __forceinline__ void put_step(const layout &l, const item &it, int64_t t,
-                                                bool due, const float *step, const octet<T> &query)
+static __device__ __forceinline__ void put_step(const layout &l, const item &it, int t,
+                                                const float *step, const octet<T> &query)
 {
     const call &c = l.c;
     const eight S = take_octet(step, it.octet);
-    if (due && l.noting) {
-        float *to = l.begins + (t + 1) / STEPS * c.BH * c.N + it.element;
-        store_octet(to, it.columns, l.whole, S);
-    }
-    if (l.noting)
+    const int next = t + 1;
+    if (l.noting) {
+        if (next % STEPS == 0)
+            store_octet(l.begins + next / STEPS * c.BH * c.N + it.element, it.columns, l.whole, S);
         return;
-    for (int j = 0; due && j < COLUMNS; j++)
-        if (j < it.columns)
-            put_kept(c, (t + 1) / c.K * c.BH + it.bh, it.column + j, S.x[j]);
+    }
+    if (next == c.T)
+        store_octet(c.last + it.element, it.columns, l.whole, S);
+    else if (next % l.K == 0)
+        for (int j = 0; j < it.columns; j++)
+            put_kept(c, next / l.K * c.BH, it.element + j, S.x[j]);
     const eight q = widened(query);
     eight y, out;
     for (int j = 0; j < COLUMNS; j++) {
@@ -365,167 +418,133 @@ static __device__ __forceinline__ void put_step(const layout &l, const item &it,
     store_octet((T *)c.out + at, it.columns, l.whole, out);
 }
 
-/* The steps that a block of forward's kernel walks. */
+/* The steps that a cluster of forward's kernel walks. */
 struct stretch {
-    int64_t begin, end;
+    int begin, end;
 };
 
 /* To note states: from a segment's checkpoint to the last piece that begins
  * within the segment. */
-static __device__ stretch stretch_of(const layout &l, int64_t segment)
+static __device__ stretch stretch_of(const layout &l, int segment)
 {
-    const int64_t begin = segment * l.c.K, last = min(begin + l.c.K, l.c.T) - 1;
-    return l.noting ? stretch{begin, last / STEPS * STEPS} : stretch{0, l.c.T};
-}
-
-/* What a helper has on its way from one chunk to the next, and where it is. */
-template <typename T>
-struct helper {
-    item it;
-    int64_t t, at; /* its step of the chunk to prepare, and the element there */
-    int64_t left;  /* from its step of the chunk before last, to the next state due */
-    keys<T> in;
-    octet<T> query;
-};
-
-/* Between the barriers in which carriers walk chunk n: chunk n - 1 is put, and
- * chunk n + 1 prepared. */
-template <typename T>
-static __device__ __forceinline__ void help(const layout &l, helper<T> *h, int64_t end, bool behind,
-                                            const float *states, bool ahead, float2 *pairs)
-{
-    const int64_t chunk = STEPS * l.c.BH * l.c.N, each = l.noting ? (int64_t)STEPS : l.c.K;
-    const int offset = h->it.step * WIDTH;
-
-    if (behind) {
-        const int64_t t = h->t - 2 * STEPS;
-        for (h->left -= STEPS; h->left < 0;)
-            h->left += each;
-        if (t < end)
-            put_step(l, h->it, t, h->left == 0 && t + 1 < l.c.T, states + offset, h->query);
-    }
-    if (!l.noting && h->t >= STEPS)
-        h->query = load_octet((const T *)l.c.q + h->at - chunk,
-                              h->t - STEPS < end ? h->it.columns : 0, l.whole);
-    if (ahead) {
-        const float length = sqrtf(squares_of<T>(l, h->it, h->at, h->t < end, widened(h->in.k)));
-        prepare(l, h->it, pairs + offset, h->in, length);
-        h->in = load_keys<T>(l, h->at + chunk, h->t + STEPS < end ? h->it.columns : 0);
-        if (h->t + AHEAD * STEPS < end)
-            prefetch_keys<T>(l, h->it, h->at + AHEAD * chunk);
-    }
-    h->t += STEPS;
-    h->at += chunk;
+    const int T = (int)l.c.T, begin = segment * l.K, last = min(l.K, T - begin) + begin - 1;
+    return l.noting ? stretch{begin, last / STEPS * STEPS} : stretch{0, T};
 }
 
 /* What a carrier begins with, which is the first checkpoint. */
-static __device__ float first_of(const layout &l, const column &mine, int64_t segment)
+static __device__ float first_of(const layout &l, const column &mine, int segment)
 {
     const call &c = l.c;
     if (!mine.any)
         return 0;
     if (l.noting)
-        return get_kept(c, segment * c.BH + mine.bh, mine.e);
-    const float S = c.first[mine.bh * c.N + mine.e];
-    put_kept(c, mine.bh, mine.e, S);
+        return get_kept(c, segment * c.BH, mine.element);
+    const float S = c.first[mine.element];
+    put_kept(c, 0, mine.element, S);
     return S;
 }
 
-template <typename T>
-static __device__ helper<T> helper_of(const layout &l, int64_t set, int part, stretch s)
-{
-    const int64_t each = l.noting ? (int64_t)STEPS : l.c.K;
-    helper<T> h;
-    h.it = item_of(l, set, part, (int)threadIdx.x - WIDTH);
-    h.t = s.begin + h.it.step;
-    h.at = h.t * l.c.BH * l.c.N + h.it.element;
-    h.left = each - 1 - h.t % each + STEPS;
-    h.in = load_keys<T>(l, h.at, h.t < s.end ? h.it.columns : 0);
-    for (int n = 1; n < AHEAD && h.t + n * STEPS < s.end; n++)
-        prefetch_keys<T>(l, h.it, h.at + n * STEPS * l.c.BH * l.c.N);
-    h.query = {};
-    return h;
-}
-
+/* The turns of a block; the n-th piece of a stretch is that of rank n % cluster. */
 template <typename T, int NONLIN>
-__global__ void __launch_bounds__(WIDTH + ITEMS, sizeof(T) == 2 ? 3 : 2) forward_diagonal(layout l)
+__global__ void __launch_bounds__(ITEMS, sizeof(T) == 2 ? 4 : 2) forward_diagonal(layout l)
 {
-    __shared__ __align__(16) float2 pairs[2][STEPS * WIDTH];
-    __shared__ __align__(16) float states[2][STEPS * WIDTH];
+    __shared__ __align__(16) float2 pairs[STEPS * WIDTH];
+    __shared__ __align__(16) float states[STEPS * WIDTH];
+    __shared__ parcel arrived[WIDTH];
     const call &c = l.c;
-    const int64_t sets = ceil_div(c.BH, l.groups), block = blockIdx.x / l.parts;
-    const int64_t set = block % sets, segment = block / sets;
-    const int part = (int)(blockIdx.x % l.parts), place = (int)threadIdx.x;
-    const stretch s = stretch_of(l, segment);
-    const int chunks = (int)ceil_div(s.end - s.begin, STEPS);
+    const seat own = seat_of(l);
+    const stretch s = stretch_of(l, own.segment);
+    const int turns = (s.end - s.begin + STEPS - 1) / STEPS, place = (int)threadIdx.x;
 
-    if (s.end <= s.begin)
+    if (turns <= 0)
         return;
-    /* Chunk n is walked between two barriers, and so are chunks n - 1 and n + 1 helped. */
-    if (place < WIDTH) {
-        const column mine = column_of(l, set, part, place);
-        float S = first_of(l, mine, segment);
-        for (int n = 0; n < chunks; n++) {
-            const int64_t steps = s.end - s.begin - (int64_t)n * STEPS;
-            block_barrier();
-            S = walk<T, NONLIN>(pairs[n % 2] + place, states[n % 2] + place, 0,
-                                (int)min((int64_t)STEPS, steps), S);
+    clear_places(l.cluster, arrived, WIDTH);
+    const item it = item_of(l, own.set, own.part, place);
+    const bool carries = place < WIDTH;
+    const int stride = STEPS * l.cluster;
+    const int64_t row = c.BH * c.N;
+    const int first = s.begin + own.rank * STEPS + it.step;
+    keys<T> in = load_keys<T>(l, first * row + it.element, first < s.end ? it.columns : 0);
+    for (int n = 1; n < AHEAD && first + n * stride < s.end; n++)
+        prefetch_keys<T>(l, it, (first + n * stride) * row + it.element);
+    float S = carries && own.rank == 0
+                  ? first_of(l, column_of(l, own.set, own.part, place), own.segment)
+                  : 0;
+    all_are_clear(l.cluster);
+
+    for (int turn = own.rank; turn < turns; turn += l.cluster) {
+        const int t = s.begin + turn * STEPS + it.step, next = t + stride,
+                  later = t + AHEAD * stride;
+        const int64_t at = t * row + it.element;
+        octet<T> query = {};
+        if (!l.noting)
+            query = load_octet((const T *)c.q + at, t < s.end ? it.columns : 0, l.whole);
+        const float length = sqrtf(squares_of<T>(l, it, at, t < s.end, widened(in.k)));
+        prepare(l, it, pairs + it.step * WIDTH, in, length);
+        in = load_keys<T>(l, next * row + it.element, next < s.end ? it.columns : 0);
+        if (later < s.end)
+            prefetch_keys<T>(l, it, later * row + it.element);
+        __syncthreads();
+
+        if (carries) {
+            const int steps = min((int)STEPS, s.end - s.begin - turn * STEPS);
+            const batch<BATCH> first = take_batch<BATCH>(pairs + place, 0);
+            parcel *const next_block = next_place(l.cluster, turn, arrived + place);
+            S = take_over(l, arrived + place, turn, S);
+            S = walk_piece<T, NONLIN>(first, pairs + place, states + place, steps, S);
+            if (turn + 1 < turns)
+                hand_on(l, next_block, turn + 1, S);
         }
-        block_barrier();
-        if (mine.any && !l.noting)
-            c.last[mine.bh * c.N + mine.e] = S;
-    } else {
-        helper<T> h = helper_of<T>(l, set, part, s);
-        for (int n = -1; n <= chunks; n++) {
-            help<T>(l, &h, s.end, n > 0, states[(n + 1) % 2], n + 1 < chunks, pairs[(n + 1) % 2]);
-            if (n < chunks)
-                block_barrier();
-        }
+        __syncthreads();
+
+        if (t < s.end)
+            put_step(l, it, t, states + it.step * WIDTH, query);
     }
 }
 
 /* ---- backward ---- */
 
-/* A carrier's state before step t of its piece: a checkpoint, or noted. */
-static __device__ float begin_of(const layout &l, const column &mine, int64_t piece, int64_t t)
+/* A carrier's state before step t, where a piece begins: a checkpoint, or noted. */
+static __device__ float begin_of(const layout &l, const column &mine, int t)
 {
     const call &c = l.c;
     if (!mine.any)
         return 0;
-    return t % c.K ? l.begins[piece * c.BH * c.N + mine.bh * c.N + mine.e]
-                   : get_kept(c, t / c.K * c.BH + mine.bh, mine.e);
+    return t % l.K ? l.begins[t / STEPS * c.BH * c.N + mine.element]
+                   : get_kept(c, t / l.K * c.BH, mine.element);
 }
 
-/* A carrier's states of a piece, from that before its first step on; a
+/* A carrier's states of a piece, from S, that before its first step, on; a
  * checkpoint stored in fewer bits than the state begins anew. */
 template <typename T, int NONLIN>
-static __device__ __forceinline__ void replay(const layout &l, const column &mine, int64_t piece,
-                                              int steps, const float2 *pairs, float *states)
+static __device__ __forceinline__ void replay(const layout &l, const column &mine, int begin,
+                                              int steps, const float2 *pairs, float *states,
+                                              float S)
 {
     const call &c = l.c;
-    const int64_t begin = piece * STEPS;
-    float S = begin_of(l, mine, piece, begin);
     states[0] = S;
+    states += WIDTH;
+    if (c.kept == KEPT_F32 || l.K % STEPS == 0) {
+        walk_piece<T, NONLIN>(take_batch<BATCH>(pairs, 0), pairs, states, steps, S);
+        return;
+    }
     for (int from = 0, to; from < steps; from = to) {
-        to = steps;
-        if (c.kept != KEPT_F32) {
-            if (from > 0 && mine.any)
-                S = get_kept(c, (begin + from) / c.K * c.BH + mine.bh, mine.e);
-            to = (int)min((int64_t)steps, from + c.K - (begin + from) % c.K);
-        }
-        S = walk<T, NONLIN>(pairs, states + WIDTH, from, to, S);
+        if (from > 0 && mine.any)
+            S = get_kept(c, (begin + from) / l.K * c.BH, mine.element);
+        to = min(steps, from + l.K - (begin + from) % l.K);
+        S = walk<T, NONLIN>(pairs, states, from, to, S);
     }
 }
 
 /* The states before a step, as backward's formulas mean them. */
-static __device__ __forceinline__ eight before(const layout &l, const item &it, int64_t t,
+static __device__ __forceinline__ eight before(const layout &l, const item &it, int t,
                                                const float *step)
 {
     eight S = take_octet(step, it.octet);
-    if (l.c.kept != KEPT_F32 && t % l.c.K == 0)
+    if (l.c.kept != KEPT_F32 && t % l.K == 0)
         for (int j = 0; j < COLUMNS; j++)
             if (j < it.columns)
-                S.x[j] = get_kept(l.c, t / l.c.K * l.c.BH + it.bh, it.column + j);
+                S.x[j] = get_kept(l.c, t / l.K * l.c.BH, it.element + j);
     return S;
 }
 
@@ -549,25 +568,29 @@ static __device__ __forceinline__ void to_gradients(float2 *pairs, const float *
     leave_pairs(pairs, octet, m, e);
 }
 
-/* A carrier back through a piece; what reaches each step from those after it
- * is left, and what reaches the step before the piece returned. */
-static __device__ __forceinline__ float retreat(const float2 *pairs, float *left, int steps,
-                                                float G)
+/* One step back; what reaches it from those after it is left. */
+static __device__ __forceinline__ float step_back(float2 pair, float *left, float G)
 {
-    float2 now[BACK], then[BACK];
-    int from = (steps - 1) / BACK * BACK;
-    for (int i = 0; i < BACK; i++)
-        now[i] = pairs[(from + i) * WIDTH];
-    for (; from >= 0; from -= BACK) {
-        for (int i = 0; i < BACK; i++)
-            then[i] = pairs[(max(from - BACK, 0) + i) * WIDTH];
+    *left = G;
+    return fmaf(pair.x, G, pair.y);
+}
+
+/* A carrier back through a piece, of whose pairs the last are there already,
+ * if it is whole; returns what reaches the step before the piece. */
+static __device__ __forceinline__ float retreat(batch<BACK> now, const float2 *pairs, float *left,
+                                                int steps, float G)
+{
+    if (steps < STEPS) {
+        UNROLL(1)
+        for (int i = steps - 1; i >= 0; i--)
+            G = step_back(pairs[i * WIDTH], left + i * WIDTH, G);
+        return G;
+    }
+    for (int from = STEPS - BACK; from >= 0; from -= BACK) {
+        const batch<BACK> then = take_batch<BACK>(pairs, max(from - BACK, 0));
         for (int i = BACK - 1; i >= 0; i--)
-            if (from + i < steps) {
-                left[(from + i) * WIDTH] = G;
-                G = fmaf(now[i].x, G, now[i].y);
-            }
-        for (int i = 0; i < BACK; i++)
-            now[i] = then[i];
+            G = step_back(now.of[i], left + (from + i) * WIDTH, G);
+        now = then;
     }
     return G;
 }
@@ -589,7 +612,7 @@ static __device__ __forceinline__ eight through_gate(const octet<T> &y, const oc
  * it on, and G as the steps after it leave it. */
 template <typename T, int NONLIN>
 static __device__ __forceinline__ void
-put_gradients(const layout &l, const item &it, int64_t t, bool any, const keys<T> &in,
+put_gradients(const layout &l, const item &it, int t, bool any, const keys<T> &in,
               const octet<T> &query, const eight &dy, float length, const float *states,
               const float *left)
 {
@@ -637,85 +660,79 @@ put_gradients(const layout &l, const item &it, int64_t t, bool any, const keys<T
     store_octet((T *)c.dk + at, columns, l.whole, dk);
 }
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-/* Before capability 9.0 there are no clusters: layout_of() makes them of one block. */
-struct lone_block {
-    __device__ void sync(void) const {}
-    __device__ float *map_shared_rank(float *p, int) const { return p; }
-};
-static __device__ lone_block my_cluster(void)
+/* Send for what the turn at `at` needs. */
+template <typename T>
+static __device__ __forceinline__ void prefetch_turn(const layout &l, const item &it, int64_t at)
 {
-    return {};
+    prefetch_keys<T>(l, it, at);
+    if (it.columns == 0)
+        return;
+    prefetch((const T *)l.c.y + at);
+    prefetch((const T *)l.c.dout + at);
 }
-#else
-static __device__ cooperative_groups::cluster_group my_cluster(void)
-{
-    return cooperative_groups::this_cluster();
-}
-#endif
 
-/* All turns of a block; its cluster's blocks have the last piece, the one
- * before, and so on. */
+/* The turns of a block; the first is that of the last piece. */
 template <typename T, int NONLIN>
 __global__ void __launch_bounds__(ITEMS, sizeof(T) == 2 ? 3 : 2) backward_diagonal(layout l)
 {
     __shared__ __align__(16) float2 pairs[STEPS * WIDTH];
     __shared__ __align__(16) float states[(1 + STEPS) * WIDTH];
     __shared__ __align__(16) float left[STEPS * WIDTH];
-    __shared__ float reached[WIDTH];
-    const auto cluster = my_cluster();
+    __shared__ parcel arrived[WIDTH];
     const call &c = l.c;
-    const int rank = (int)(blockIdx.x % l.cluster), part = (int)(blockIdx.x / l.cluster % l.parts);
-    const int64_t set = blockIdx.x / l.cluster / l.parts, row = c.BH * c.N;
-    const item it = item_of(l, set, part, threadIdx.x);
-    const int place = (int)threadIdx.x;
+    const seat own = seat_of(l);
+    const int64_t row = c.BH * c.N;
+    const int turns = (int)l.pieces, place = (int)threadIdx.x;
+    const item it = item_of(l, own.set, own.part, place);
+    clear_places(l.cluster, arrived, WIDTH);
     const bool carries = place < WIDTH;
-    const column mine = column_of(l, set, part, place % WIDTH);
-    float G = carries && mine.any ? c.dlast[mine.bh * c.N + mine.e] : 0;
+    const column mine = column_of(l, own.set, own.part, place % WIDTH);
+    float G = carries && own.rank == 0 && mine.any ? c.dlast[mine.element] : 0;
+    all_are_clear(l.cluster);
 
-    for (int64_t last = l.pieces - 1; last >= 0; last -= l.cluster) {
-        const int64_t piece = last - rank, t = piece * STEPS + it.step;
-        const int steps = piece < 0 ? 0 : (int)min((int64_t)STEPS, c.T - piece * STEPS);
+    for (int turn = own.rank; turn < turns; turn += l.cluster) {
+        const int begin = (turns - 1 - turn) * STEPS, steps = min((int)STEPS, (int)c.T - begin);
+        const int t = begin + it.step;
         const bool any = it.step < steps;
         const int columns = any ? it.columns : 0;
         const int64_t at = t * row + it.element;
-        float2 *const own = pairs + it.step * WIDTH;
 
         const keys<T> in = load_keys<T>(l, at, columns);
         const octet<T> query = load_octet((const T *)c.q + at, columns, l.whole);
         const octet<T> y = load_octet((const T *)c.y + at, columns, l.whole);
         const octet<T> dout = load_octet((const T *)c.dout + at, columns, l.whole);
+        const float S = carries ? begin_of(l, mine, begin) : 0;
+        if (turn + l.cluster < turns)
+            prefetch_turn<T>(l, it, at - l.cluster * STEPS * row);
         const float length = sqrtf(squares_of<T>(l, it, at, any, widened(in.k)));
-        prepare(l, it, own, in, length);
+        prepare(l, it, pairs + it.step * WIDTH, in, length);
         __syncthreads();
 
-        if (carries && steps > 0)
-            replay<T, NONLIN>(l, mine, piece, steps, pairs + place, states + place);
+        if (carries)
+            replay<T, NONLIN>(l, mine, begin, steps, pairs + place, states + place, S);
         const eight dy = through_gate(y, dout);
         __syncthreads();
 
         if (any)
-            to_gradients<NONLIN>(own, states + (it.step + 1) * WIDTH, it.octet, dy, widened(query));
+            to_gradients<NONLIN>(pairs + it.step * WIDTH, states + (it.step + 1) * WIDTH, it.octet,
+                                 dy, widened(query));
         __syncthreads();
 
-        for (int r = 0; r < l.cluster && r <= last; r++) {
-            if (carries && r == rank)
-                reached[place] = G = retreat(pairs + place, left + place, steps, G);
-            if (l.cluster == 1)
-                continue;
-            cluster.sync();
-            if (carries)
-                G = *cluster.map_shared_rank(&reached[place], r);
+        if (carries) {
+            const batch<BACK> last = take_batch<BACK>(pairs + place, STEPS - BACK);
+            parcel *const next_block = next_place(l.cluster, turn, arrived + place);
+            G = take_over(l, arrived + place, turn, G);
+            G = retreat(last, pairs + place, left + place, steps, G);
+            if (turn + 1 < turns)
+                hand_on(l, next_block, turn + 1, G);
+            if (begin == 0 && mine.any)
+                c.dfirst[mine.element] = G;
         }
         __syncthreads();
 
         put_gradients<T, NONLIN>(l, it, t, any, in, query, dy, length, states + it.step * WIDTH,
                                  left + it.step * WIDTH);
     }
-    if (carries && mine.any && rank == 0)
-        c.dfirst[mine.bh * c.N + mine.e] = G;
-    if (l.cluster > 1)
-        cluster.sync(); /* nobody leaves while others read what it has */
 }
 
 /* The gradient of k from that of k^, where its columns are in several blocks:
@@ -753,20 +770,16 @@ __global__ void __launch_bounds__(32 * FINISHERS) finish_keys(layout l)
 
 static int64_t blocks_of(const layout &l)
 {
-    return ceil_div(l.c.BH, l.groups) * l.parts;
+    return (int64_t)l.sets * l.parts;
 }
 
-/* Blocks of a cluster, as far as the device in use has clusters. */
-static int cluster_most(void)
+/* More blocks of a cluster as long as each has a piece, and the chip room. */
+static int cluster_for(int64_t blocks, int64_t pieces)
 {
-    static int most = 0;
-    int number = 0;
-    cudaDeviceProp p;
-
-    if (most == 0 && cudaGetDevice(&number) == cudaSuccess &&
-        cudaGetDeviceProperties(&p, number) == cudaSuccess)
-        most = p.clusterLaunch ? CLUSTER : 1;
-    return most ? most : 1;
+    int n = 1;
+    while (n < cluster_most() && 2 * n <= pieces && 2 * n * blocks <= ENOUGH)
+        n *= 2;
+    return n;
 }
 
 static layout layout_of(const struct frame *f)
@@ -777,13 +790,22 @@ static layout layout_of(const struct frame *f)
     for (l.lanes = 1; l.lanes < OCTETS && COLUMNS * l.lanes < c.N; l.lanes *= 2)
         ;
     l.groups = OCTETS / l.lanes;
+    l.sets = (int)ceil_div(c.BH, l.groups);
+    l.K = (int)c.K;
     l.parts = (int)ceil_div(c.N, WIDTH);
     l.whole = c.N % COLUMNS == 0;
     l.pieces = ceil_div(c.T, STEPS);
-    for (l.cluster = 1; l.cluster < cluster_most() && 2 * l.cluster <= l.pieces &&
-                        2 * l.cluster * blocks_of(l) <= ENOUGH;)
-        l.cluster *= 2;
+    l.cluster = cluster_for(blocks_of(l), l.pieces);
     return l;
+}
+
+/* To note states, before backward. */
+static layout notes_of(const layout &l)
+{
+    layout notes = l;
+    notes.noting = true;
+    notes.cluster = cluster_for(blocks_of(l) * ceil_div(l.c.T, l.c.K), ceil_div(l.c.K, STEPS));
+    return notes;
 }
 
 /* The parts of backward's workspace; returns its floats. */
@@ -809,40 +831,34 @@ static int64_t divide(layout *l, const struct frame *f, float *work)
     return n;
 }
 
-template <typename T>
-static cudaError_t walk_forward(const layout &l, int64_t blocks)
+/* `walks`: of stretches of time, beside each other. */
+static cudaError_t start(void (*kernel)(layout), const layout &l, int64_t walks)
 {
-    const int threads = WIDTH + ITEMS;
-    void (*const kernel)(layout) =
-        l.c.nonlin == E74_TANH ? forward_diagonal<T, E74_TANH> : forward_diagonal<T, E74_LINEAR>;
-    kernel<<<blocks, threads, 0, gpu_stream()>>>(l);
-    return cudaGetLastError();
+    cluster_launch x;
+    prepare_launch(&x, walks * blocks_of(l), l.cluster, ITEMS, 0);
+    return cudaLaunchKernelEx(&x.config, kernel, l);
 }
 
 template <typename T>
-static cudaError_t walk_backward(const layout &l)
+static cudaError_t start_forward(const layout &l, int64_t walks)
 {
-    cudaLaunchAttribute size;
-    cudaLaunchConfig_t config = {};
-    size.id = cudaLaunchAttributeClusterDimension;
-    size.val.clusterDim.x = l.cluster;
-    size.val.clusterDim.y = size.val.clusterDim.z = 1;
-    config.gridDim = dim3((unsigned)(blocks_of(l) * l.cluster));
-    config.blockDim = dim3(ITEMS);
-    config.stream = gpu_stream();
-    config.attrs = &size;
-    config.numAttrs = l.cluster > 1;
-    return cudaLaunchKernelEx(&config,
-                              l.c.nonlin == E74_TANH ? backward_diagonal<T, E74_TANH>
-                                                     : backward_diagonal<T, E74_LINEAR>,
-                              l);
+    return start(l.c.nonlin == E74_TANH ? forward_diagonal<T, E74_TANH>
+                                        : forward_diagonal<T, E74_LINEAR>,
+                 l, walks);
+}
+
+template <typename T>
+static cudaError_t start_backward(const layout &l)
+{
+    return start(l.c.nonlin == E74_TANH ? backward_diagonal<T, E74_TANH>
+                                        : backward_diagonal<T, E74_LINEAR>,
+                 l, 1);
 }
 
 template <typename T>
 static int forward(const struct frame *f)
 {
-    const layout l = layout_of(f);
-    return walk_forward<T>(l, blocks_of(l));
+    return start_forward<T>(layout_of(f), 1);
 }
 
 template <typename T>
@@ -852,12 +868,9 @@ static int backward(const struct frame *f)
     const call &c = l.c;
 
     divide(&l, f, (float *)f->work);
-    if (l.begins) {
-        layout notes = l;
-        notes.noting = true;
-        CUDA(walk_forward<T>(notes, blocks_of(l) * ceil_div(c.T, c.K)));
-    }
-    CUDA(walk_backward<T>(l));
+    if (l.begins)
+        CUDA(start_forward<T>(notes_of(l), ceil_div(c.T, c.K)));
+    CUDA(start_backward<T>(l));
     if (l.parts > 1) {
         const int64_t blocks = ceil_div(c.T * c.BH, FINISHERS);
         finish_keys<T><<<blocks, 32 * FINISHERS, 0, gpu_stream()>>>(l);
@@ -885,7 +898,7 @@ static const char *declines(const struct frame *f)
 }
 
 static const char name[] = "diagonal",
-                  idea[] = "a column of the state a thread; backward, pieces of time side by side";
+                  idea[] = "a column of the state a thread; pieces of time side by side";
 
 GPU_IMPL(extern "C", 32, float, e74_diagonal, name, idea, work, declines, "ex2.approx, rcp.approx",
          3e-7);

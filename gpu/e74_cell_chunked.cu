@@ -54,15 +54,17 @@ struct plan {
     int64_t chunks;
     int slices;     /* blocks that share a state */
     int stages;     /* as many as there is room for, 2 or 3 */
+    int kept;       /* checkpoints in a chunk, where they begin with it */
     bf16 *factors;  /* [chunks][BH][M P][CHUNK][CHUNK] */
     float2 *scales; /* [chunks][BH][CHUNK]: r, and r / |k| */
     bf16 *x;        /* [T][BH][N]: k, or z k */
-    float *states;  /* [chunks][BH][N][N] before each chunk; NULL: none are wanted */
+    bf16 *states;   /* [chunks][BH][N][N] before each chunk; NULL: none are wanted */
     bf16 *dstates;  /* the same of G, after each */
+    bf16 *dy;       /* [T][BH][N]: dY */
     float *dv;      /* [T][BH][N]: where v is k */
 };
 
-/* Steps, and one (sequence, head). */
+/* Steps of one (sequence, head). */
 struct place {
     int64_t t, bh, item; /* the first step; the item among chunks x BH */
     int steps;
@@ -72,6 +74,13 @@ static __device__ __forceinline__ place place_of(const plan &p, int64_t chunk, i
 {
     const int64_t t = chunk * CHUNK;
     return {t, bh, chunk * p.c.BH + bh, (int)min((int64_t)CHUNK, p.c.T - t)};
+}
+
+/* A block's, where there is a block for each. */
+static __device__ __forceinline__ place own_place(const plan &p)
+{
+    const unsigned BH = (unsigned)p.c.BH;
+    return place_of(p, blockIdx.x / BH, blockIdx.x % BH);
 }
 
 /* Where its vectors begin in a tensor [T][BH][N]; those of the next step are
@@ -101,21 +110,76 @@ static __device__ __forceinline__ void eight_of(int i, int *row, int *column)
     *column = i % (COLUMNS / 8) * 8;
 }
 
-/* CHUNK rows to shared memory, zeros where there are no more rows or columns;
- * the same eight numbers to each thread as by eight_of(). */
-template <int COLUMNS, int ALL>
+/* ALL rows of a matrix to shared memory, zeros where there are no more rows or
+ * columns; the same eight numbers to each of the THREADS as by eight_of(). */
+template <int COLUMNS, int THREADS, int ALL = CHUNK>
 static __device__ __forceinline__ void bring(bf16 *to, const bf16 *from, int64_t apart, int rows,
                                              int columns)
 {
-    constexpr int EACH = COLUMNS / 8, ROWS = ALL / EACH;
-    const int first = threadIdx.x / EACH, column = threadIdx.x % EACH * 8;
-    const bf16 *at = from + first * apart + column;
+    constexpr int EACH = COLUMNS / 8, ROWS = THREADS / EACH;
+    const int thread = thread_again(), first = thread / EACH, column = thread % EACH * 8;
 
     to += first * padded(COLUMNS) + column;
+    from += first * apart + column;
     UNROLL(8)
-    for (int i = 0; i < CHUNK / ROWS; i++, at += ROWS * apart) {
+    for (int i = 0; i < ALL / ROWS; i++, from += ROWS * apart) {
         const bool any = first + i * ROWS < rows && column < columns;
-        cp_async16(to + i * ROWS * padded(COLUMNS), any ? at : from, any ? 16 : 0);
+        cp_async16(to + i * ROWS * padded(COLUMNS), from, any ? 16 : 0);
+    }
+}
+
+/* Four numbers as they lie in memory, and rounded. */
+template <typename T>
+struct four;
+template <>
+struct four<float> {
+    typedef float4 raw;
+};
+template <>
+struct four<__half> {
+    typedef uint2 raw;
+};
+
+static __device__ __forceinline__ uint2 rounded(const float4 &x)
+{
+    return {pack(x.x, x.y), pack(x.z, x.w)};
+}
+
+static __device__ __forceinline__ uint2 rounded(const uint2 &halves)
+{
+    __half x[4];
+    memcpy(x, &halves, sizeof x);
+    return {pack(__half2float(x[0]), __half2float(x[1])),
+            pack(__half2float(x[2]), __half2float(x[3]))};
+}
+
+/* The same of a matrix of another type, rounded; eight loads are under way at
+ * once, none of which depends on a condition. */
+template <int COLUMNS, int THREADS, int ALL, typename T>
+static __device__ __forceinline__ void bring_rounded(bf16 *to, const T *from, int64_t apart,
+                                                     int rows, int columns)
+{
+    typedef typename four<T>::raw raw;
+    constexpr int EACH = COLUMNS / 4, ROWS = THREADS / EACH;
+    const int thread = thread_again(), first = thread / EACH, column = thread % EACH * 4;
+    const bool some = column < columns;
+
+    UNROLL(1)
+    for (int i = first; i < ALL; i += 8 * ROWS) {
+        raw x[8];
+        UNROLL(8)
+        for (int j = 0; j < 8; j++) {
+            const int row = i + j * ROWS;
+            x[j] = *(const raw *)(from + (row < rows && some ? row * apart + column : 0));
+        }
+        __syncwarp(); /* else the compiler waits for one before it loads the next */
+        UNROLL(8)
+        for (int j = 0; j < 8; j++) {
+            const int row = i + j * ROWS;
+            const uint2 four = rounded(x[j]);
+            *(uint2 *)(to + row * padded(COLUMNS) + column) =
+                row < rows && some ? four : uint2{0, 0};
+        }
     }
 }
 
@@ -256,7 +320,7 @@ template <int N>
 __global__ void __launch_bounds__(THREADS, 2) factor(plan p)
 {
     extern __shared__ __align__(16) unsigned char buffer[];
-    const place at = place_of(p, blockIdx.x / p.c.BH, blockIdx.x % p.c.BH);
+    const place at = own_place(p);
     bf16 *K = (bf16 *)buffer, *Q = K + CHUNK * padded(N), *Z = Q + CHUNK * padded(N);
     bf16 *X = p.c.z ? Z : K, *M = K, *P = Q;
     float *A = (float *)(Z + CHUNK * padded(N)), *inverses = A + CHUNK * WIDTH;
@@ -283,8 +347,8 @@ __global__ void __launch_bounds__(THREADS, 2) factor(plan p)
 
     find_scales<N>(K, scales);
     float a[CHUNK / 8][4] = {}, q[CHUNK / 8][4] = {};
-    multiply<RIGHT, CHUNK / 8>(a, X, padded(N), 16 * warp(), K, padded(N), 0, 0, N);
-    multiply<RIGHT, CHUNK / 8>(q, Q, padded(N), 16 * warp(), K, padded(N), 0, 0, N);
+    multiply<RIGHT, CHUNK / 8, N>(a, X, padded(N), 16 * warp(), K, padded(N), 0);
+    multiply<RIGHT, CHUNK / 8, N>(q, Q, padded(N), 16 * warp(), K, padded(N), 0);
     __syncthreads();
     put_A(A, a, scales);
     cut_triangle<false, CHUNK / 8>(q, 16 * warp(), 0);
@@ -605,11 +669,29 @@ static __device__ __forceinline__ unsigned shared_pair(const bf16 *A, int apart,
     return *(const unsigned *)(A + row * apart + column);
 }
 
-static __device__ __forceinline__ int64_t tensor_pair(const plan &p, const place &at,
-                                                      const share &s, int i)
+/* Where a thread's pairs of a strip lie in a tensor [T][BH][N]. */
+struct spots {
+    int64_t first, further; /* its first; from there to the other row */
+    int tiles[2];           /* of each row there are so many */
+};
+
+static __device__ __forceinline__ spots spots_of(const plan &p, const place &at, const share &s)
 {
-    const int t = s.m + line() + i % 2 * 8, column = s.first + i / 2 * 8 + pair();
-    return t < at.steps && column < p.c.N ? start(p, at) + t * p.c.BH * p.c.N + column : -1;
+    const int t = s.m + line(), tiles = (p.c.N - s.first) / 8;
+    const int64_t apart = p.c.BH * p.c.N;
+    return {start(p, at) + t * apart + s.first + pair(),
+            8 * apart,
+            {t < at.steps ? tiles : 0, t + 8 < at.steps ? tiles : 0}};
+}
+
+static __device__ __forceinline__ bool has(const spots &at, int i)
+{
+    return i / 2 < at.tiles[i % 2];
+}
+
+static __device__ __forceinline__ int64_t element(const spots &at, int i)
+{
+    return at.first + i % 2 * at.further + i / 2 * 8;
 }
 
 static __device__ __forceinline__ unsigned load_pair(const void *tensor, int64_t e)
@@ -622,23 +704,39 @@ static __device__ __forceinline__ void store_pair(void *tensor, int64_t e, float
     *(unsigned *)((bf16 *)tensor + e) = pack(one, other);
 }
 
-/* ---- forward ---- */
-
-/* From X S^T to V - r X S^T, for the warp's strip. */
+/* The warp's strip, from shared memory to where it is of a tensor. */
 template <int TILES>
-static __device__ __forceinline__ void subtract_from_v(float (*sum)[4], const operands &o,
-                                                       int apart)
+static __device__ __forceinline__ void store_strip(const plan &p, const place &at, const share &s,
+                                                   const share &of_all, void *tensor,
+                                                   const bf16 *from, int apart)
 {
-    const share s = share_of(TILES);
-    scale_rows<TILES>(sum, o.scales, s.m);
+    constexpr int ROWS = 32 / TILES; /* at once */
+    const int lane = thread_again() % 32, row = s.m + lane / TILES, column = lane % TILES * 8;
+    const int64_t further = p.c.BH * p.c.N;
+    bf16 *to = (bf16 *)tensor + start(p, at) + row * further + of_all.first + column;
+
+    from += row * apart + s.first + column;
+    UNROLL(4)
+    for (int i = 0; i < 16; i += ROWS)
+        if (row + i < at.steps && of_all.first + column < p.c.N)
+            *(uint4 *)(to + i * further) = *(const uint4 *)(from + i * apart);
+}
+
+/* A strip becomes another, of bf16, less it. */
+template <int TILES>
+static __device__ __forceinline__ void subtract_from(float (*sum)[4], const bf16 *A, int apart,
+                                                     const share &s)
+{
     UNROLL(16)
     for (int i = 0; i < 2 * TILES; i++) {
-        const unsigned v = shared_pair(o.v, apart, s, i);
+        const unsigned v = shared_pair(A, apart, s, i);
         float *x = strip_pair(sum, i);
         x[0] = first_of(v) - x[0];
         x[1] = second_of(v) - x[1];
     }
 }
+
+/* ---- forward ---- */
 
 static __device__ __forceinline__ float sigmoid(float y)
 {
@@ -649,11 +747,12 @@ template <int TILES>
 static __device__ __forceinline__ void put_outputs(const plan &p, const place &at, const share &s,
                                                    float (*y)[4])
 {
+    const spots own = spots_of(p, at, s);
     UNROLL(16)
     for (int i = 0; i < 2 * TILES; i++) {
-        const int64_t e = tensor_pair(p, at, s, i);
+        const int64_t e = element(own, i);
         const float one = strip_pair(y, i)[0], other = strip_pair(y, i)[1];
-        if (e < 0)
+        if (!has(own, i))
             continue;
         store_pair(p.c.y, e, one, other);
         store_pair(p.c.out, e, one * one * sigmoid(one), other * other * sigmoid(other));
@@ -683,9 +782,7 @@ __global__ void __launch_bounds__((shape<N, SLICE>::ALL), 128 / N) walk_forward(
     for (int64_t chunk = 0; chunk < p.chunks; chunk++) {
         const place at = place_of(p, chunk, r.bh);
         const operands o = operands_of<N, SLICE>(p, FORWARD, stages, chunk);
-        put_slice(p, r, rounded, (bf16 *)NULL, S);
-        if (p.states)
-            store_slice(p, r, p.states, at.item, S);
+        put_slice(p, r, rounded, p.states ? p.states + at.item * p.c.M : NULL, S);
         wait_for_one(p);
         __syncthreads();
         if (chunk + p.stages - 1 < p.chunks)
@@ -693,14 +790,15 @@ __global__ void __launch_bounds__((shape<N, SLICE>::ALL), 128 / N) walk_forward(
         cp_async_commit();
 
         float sum[TILES][4] = {}, y[TILES][4] = {}, d[TILES][4] = {};
-        multiply<RIGHT, TILES>(sum, o.X, padded(N), m, rounded, padded(N), n, 0, N);
-        subtract_from_v<TILES>(sum, o, APART);
+        multiply<RIGHT, TILES, N>(sum, o.X, padded(N), m, rounded, padded(N), n);
+        scale_rows<TILES>(sum, o.scales, m);
+        subtract_from<TILES>(sum, o.v, APART, s);
         put_strip<TILES>(reads, APART, m, n, sum);
         __syncthreads();
-        multiply<NEITHER, TILES>(d, o.M, WIDTH, m, reads, APART, n, 0, m + 16);
+        multiply<NEITHER, TILES, CHUNK>(d, o.M, WIDTH, m, reads, APART, n, 0, m + 16);
         scale_rows<TILES>(d, o.scales, m);
         put_strip<TILES>(D, APART, m, n, d);
-        multiply<RIGHT, TILES>(y, o.Q, padded(N), m, rounded, padded(N), n, 0, N);
+        multiply<RIGHT, TILES, N>(y, o.Q, padded(N), m, rounded, padded(N), n);
         __syncthreads();
         for (int k = 0; k < CHUNK; k += 16) {
             for (; !p.states && next < min(at.t + k + 16, p.c.T); next += p.c.K, slot++) {
@@ -714,7 +812,7 @@ __global__ void __launch_bounds__((shape<N, SLICE>::ALL), 128 / N) walk_forward(
         }
         if (p.states)
             continue;
-        multiply<NEITHER, TILES>(y, o.P, WIDTH, m, D, APART, n, 0, m + 16);
+        multiply<NEITHER, TILES, CHUNK>(y, o.P, WIDTH, m, D, APART, n, 0, m + 16);
         put_outputs<TILES>(p, at, of_all, y);
     }
     if (!p.states)
@@ -750,13 +848,14 @@ template <int TILES>
 static __device__ __forceinline__ void put_dv(const plan &p, const place &at, const share &s,
                                               float (*E)[4])
 {
+    const spots own = spots_of(p, at, s);
     UNROLL(16)
     for (int i = 0; i < 2 * TILES; i++) {
-        const int64_t e = tensor_pair(p, at, s, i);
+        const int64_t e = element(own, i);
         const float one = strip_pair(E, i)[0], other = strip_pair(E, i)[1];
-        if (e >= 0 && p.dv)
+        if (has(own, i) && p.dv)
             *(float2 *)(p.dv + e) = {one, other};
-        else if (e >= 0)
+        else if (has(own, i))
             store_pair(p.c.dv, e, one, other);
     }
 }
@@ -775,15 +874,21 @@ static __device__ __forceinline__ void through_gate(bf16 *dout, const bf16 *y)
     }
 }
 
-/* Of all dout in shared memory, those that this thread has sent for. */
+/* Of all dout in shared memory, those that this thread has sent for; finish()
+ * wants them, too. */
 template <int COLUMNS, int ALL>
-static __device__ __forceinline__ void through_gates(bf16 *dout, const bf16 *y)
+static __device__ __forceinline__ void through_gates(const plan &p, const place &at, int first,
+                                                     bf16 *dout, const bf16 *y)
 {
     UNROLL(8)
-    for (int i = threadIdx.x; i < CHUNK * COLUMNS / 8; i += ALL) {
+    for (int i = 0; i < CHUNK * COLUMNS / 8; i += ALL) {
         int row, column;
-        eight_of<COLUMNS>(i, &row, &column);
-        through_gate(dout + row * padded(COLUMNS) + column, y + row * padded(COLUMNS) + column);
+        eight_of<COLUMNS>(i + threadIdx.x, &row, &column);
+        bf16 *dy = dout + row * padded(COLUMNS) + column;
+        through_gate(dy, y + row * padded(COLUMNS) + column);
+        if (row < at.steps && first + column < p.c.N)
+            *(uint4 *)(p.dy + start(p, at) + row * p.c.BH * p.c.N + first + column) =
+                *(const uint4 *)dy;
     }
 }
 
@@ -810,7 +915,7 @@ __global__ void __launch_bounds__((shape<N, SLICE>::ALL), 128 / N) walk_backward
         const operands o = operands_of<N, SLICE>(p, BACKWARD, stages, chunk);
         put_slice(p, r, rounded, p.dstates + at.item * p.c.M, G);
         wait_for_one(p);
-        through_gates<SLICE, shape<N, SLICE>::ALL>(o.dy, o.y);
+        through_gates<SLICE, shape<N, SLICE>::ALL>(p, at, r.first, o.dy, o.y);
         __syncthreads();
         if (chunk - p.stages + 1 >= 0)
             send_for<N, SLICE>(p, stages, BACKWARD, chunk - p.stages + 1, r);
@@ -819,8 +924,8 @@ __global__ void __launch_bounds__((shape<N, SLICE>::ALL), 128 / N) walk_backward
         const float one = o.scales[m + line()].x, other = o.scales[m + line() + 8].x;
         float sum[TILES][4] = {}, E[TILES][4] = {}, F[TILES][4];
         if (!tied_q(p))
-            multiply<LEFT, TILES>(sum, o.P, WIDTH, m, o.dy, APART, n, m, CHUNK);
-        multiply<RIGHT, TILES>(sum, o.K, padded(N), m, rounded, padded(N), n, 0, N);
+            multiply<LEFT, TILES, CHUNK>(sum, o.P, WIDTH, m, o.dy, APART, n, m);
+        multiply<RIGHT, TILES, N>(sum, o.K, padded(N), m, rounded, padded(N), n);
         scale_rows<TILES>(sum, one, other);
         if (tied_q(p))
             add_rows<TILES>(sum, o.dy, APART, short_of_one(one), short_of_one(other));
@@ -828,7 +933,7 @@ __global__ void __launch_bounds__((shape<N, SLICE>::ALL), 128 / N) walk_backward
         for (int k = 0; !tied_q(p) && k < CHUNK; k += 16)
             add_steps(G, o.dy, o.Q, k);
         __syncthreads();
-        multiply<LEFT, TILES>(E, o.M, WIDTH, m, ddelta, APART, n, m, CHUNK);
+        multiply<LEFT, TILES, CHUNK>(E, o.M, WIDTH, m, ddelta, APART, n, m);
         UNROLL(32)
         for (int i = 0; i < 4 * TILES; i++)
             F[i / 4][i % 4] = E[i / 4][i % 4];
@@ -854,15 +959,20 @@ static constexpr __host__ __device__ int finish_threads(int N)
     return N / STRIP * THREADS;
 }
 
+/* Where more than one matrix is named, the later takes the earlier's place. */
 struct chunk_memory {
-    bf16 *K, *X, *Q, *dY, *F, *D; /* [CHUNK][N]; -F; D is y, then V - r X S^T, then D */
-    bf16 *S, *G;                  /* [N][N] */
-    bf16 *M, *a;                  /* [CHUNK][CHUNK]; M, then p */
-    float2 *scales;               /* [CHUNK] */
-    float *along;                 /* [N / STRIP][CHUNK] */
+    bf16 *K, *X;     /* [CHUNK][N] */
+    bf16 *D;         /* [CHUNK][N]: v, V - r X S^T, D, and then results on their way */
+    bf16 *dY, *Q;    /* [CHUNK][N] */
+    bf16 *E, *a;     /* [CHUNK][N], [CHUNK][CHUNK] */
+    bf16 *S, *G;     /* [N][N] */
+    bf16 *M, *lower; /* [CHUNK][CHUNK]: M, p */
+    float2 *scales;  /* [CHUNK] */
+    float *along;    /* [N / STRIP][CHUNK] */
 };
 
-/* Returns the bytes it takes. */
+/* Returns the bytes it takes: what lets FINISHERS blocks be resident, where
+ * there is no z. */
 template <int N>
 static __host__ __device__ int carve(const plan &p, unsigned char *from, chunk_memory *w)
 {
@@ -870,94 +980,90 @@ static __host__ __device__ int carve(const plan &p, unsigned char *from, chunk_m
     bf16 *at = (bf16 *)from;
 
     w->K = at, at += keys;
-    w->Q = tied_q(p) ? w->K : at, at += tied_q(p) ? 0 : keys;
-    w->dY = at, at += keys;
-    w->F = at, at += keys;
     w->D = at, at += keys;
-    w->S = at, at += state;
-    w->G = at, at += state;
-    w->M = at, at += square;
-    w->a = at, at += square;
+    w->dY = at, at += keys;
+    w->Q = tied_q(p) ? w->K : w->dY;
+    w->E = w->a = at, at += keys;
+    w->S = w->G = at, at += state;
+    w->M = w->lower = at, at += square;
     w->scales = (float2 *)at, at += CHUNK * (sizeof(float2) / sizeof(bf16));
     w->along = (float *)at, at += N / STRIP * CHUNK * (sizeof(float) / sizeof(bf16));
     w->X = p.c.z ? at : w->K, at += p.c.z ? keys : 0;
     return (int)((unsigned char *)at - from);
 }
 
-/* Four numbers of the state before the chunk, as a factor's. */
-static __device__ __forceinline__ uint2 state_before(const plan &p, const place &at, int e)
+/* A state. */
+template <int N>
+static __device__ __forceinline__ void bring_state(const plan &p, bf16 *to, const bf16 *from)
 {
-    const int64_t slot = at.t / p.c.K * p.c.BH + at.bh;
-    float x[4];
-
-    if (p.states || p.c.kept == KEPT_F32) {
-        const float *from =
-            p.states ? p.states + at.item * p.c.M : (const float *)p.c.checkpoints + slot * p.c.M;
-        const float4 four = *(const float4 *)(from + e);
-        return {pack(four.x, four.y), pack(four.z, four.w)};
-    }
-    for (int i = 0; i < 4; i++)
-        x[i] = get_kept(p.c, slot, e + i);
-    return {pack(x[0], x[1]), pack(x[2], x[3])};
+    bring<N, finish_threads(N), N>(to, from, p.c.N, p.c.N, p.c.N);
 }
 
-template <int N>
-static __device__ __forceinline__ void bring_states(const plan &p, const place &at,
-                                                    const chunk_memory &w)
+template <int N, typename T>
+static __device__ __forceinline__ void bring_state(const plan &p, bf16 *to, const T *from)
 {
-    UNROLL(8)
-    for (int i = threadIdx.x; i < N * N / 8; i += finish_threads(N)) {
-        int row, column;
-        eight_of<N>(i, &row, &column);
-        const bool any = row < p.c.N && column < p.c.N;
-        const bf16 *from = p.dstates + at.item * p.c.M;
-        cp_async16(w.G + row * padded(N) + column, from + (any ? row * p.c.N + column : 0),
-                   any ? 16 : 0);
-    }
-    UNROLL(8)
-    for (int i = threadIdx.x; i < N * N / 4; i += finish_threads(N)) {
-        const int row = i / (N / 4), column = i % (N / 4) * 4;
-        const bool any = row < p.c.N && column < p.c.N;
-        *(uint2 *)(w.S + row * padded(N) + column) =
-            any ? state_before(p, at, row * p.c.N + column) : uint2{0, 0};
-    }
+    bring_rounded<N, finish_threads(N), N>(to, from, p.c.N, p.c.N, p.c.N);
 }
 
-/* -r E, from dv. */
+/* The state before the chunk. */
 template <int N>
-static __device__ __forceinline__ void bring_F(const plan &p, const place &at, bf16 *F)
+static __device__ __forceinline__ void bring_first(const plan &p, const place &at, bf16 *S)
 {
+    const int64_t kept = (at.t / CHUNK * p.kept * p.c.BH + at.bh) * p.c.M;
+
+    if (p.states)
+        bring_state<N>(p, S, p.states + at.item * p.c.M);
+    else if (p.c.kept == KEPT_F32)
+        bring_state<N>(p, S, (const float *)p.c.checkpoints + kept);
+    else if (p.c.kept == KEPT_BF16)
+        bring_state<N>(p, S, (const bf16 *)p.c.checkpoints + kept);
+    else
+        bring_state<N>(p, S, (const __half *)p.c.checkpoints + kept);
+}
+
+/* dv, where that is kept in float. */
+template <int N>
+static __device__ __forceinline__ void bring_float(const plan &p, const place &at, bf16 *E)
+{
+    bring_rounded<N, finish_threads(N), CHUNK>(E, p.dv + start(p, at), p.c.BH * p.c.N, at.steps,
+                                               p.c.N);
+}
+
+/* p = lower part of dY D^T and a = strictly lower part of -r E D^T: of the
+ * warp's strip those 16 x 16 blocks that are its own, up to the diagonal's;
+ * nobody reads the others.  a waits until all have read E. */
+template <int N>
+static __device__ __forceinline__ void put_triangles(const chunk_memory &w, int m)
+{
+    constexpr int STEP = 16 * (N / STRIP), BLOCKS = CHUNK / STEP;
+    const int first = warp() / 4 * 16;
+    unsigned held[BLOCKS][4];
+
     UNROLL(4)
-    for (int i = threadIdx.x; i < CHUNK * N / 8; i += finish_threads(N)) {
-        int row, column;
-        eight_of<N>(i, &row, &column);
-        uint4 eight = {0, 0, 0, 0};
-        if (row < at.steps && column < p.c.N) {
-            const int64_t e = start(p, at) + row * p.c.BH * p.c.N + column;
-            const float r = -p.scales[at.item * CHUNK + row].x;
-            float x[8];
-            UNROLL(8)
-            for (int j = 0; j < 8; j++)
-                x[j] = r * (p.dv ? p.dv[e + j] : load((const bf16 *)p.c.dv + e + j));
-            eight = {pack(x[0], x[1]), pack(x[2], x[3]), pack(x[4], x[5]), pack(x[6], x[7])};
-        }
-        *(uint4 *)(F + row * padded(N) + column) = eight;
+    for (int i = 0; i < BLOCKS; i++) {
+        const int column = first + i * STEP;
+        float part[2][4] = {}, strict[2][4] = {};
+        if (column > m)
+            break;
+        multiply_both<RIGHT, 2, N>(part, w.dY, strict, w.E, padded(N), m, w.D, padded(N), column);
+        cut_triangle<false, 2>(part, m, column);
+        put_strip<2>(w.lower, WIDTH, m, column, part);
+        cut_triangle<true, 2>(strict, m, column);
+        scale_rows<2>(strict, -w.scales[m + line()].x, -w.scales[m + line() + 8].x);
+        for (int j = 0; j < 4; j++)
+            held[i][j] = pack(strict[j / 2][j % 2 * 2], strict[j / 2][j % 2 * 2 + 1]);
     }
-}
-
-/* From X S^T to V - r X S^T, where V comes from global memory. */
-static __device__ __forceinline__ void subtract_from_v(const plan &p, const place &at,
-                                                       const float2 *scales, const share &s,
-                                                       float (*sum)[4])
-{
-    scale_rows<TILES>(sum, scales, s.m);
-    UNROLL(16)
-    for (int i = 0; i < 2 * TILES; i++) {
-        const int64_t e = tensor_pair(p, at, s, i);
-        const unsigned v = e < 0 ? 0 : load_pair(p.c.v, e);
-        float *x = strip_pair(sum, i);
-        x[0] = first_of(v) - x[0];
-        x[1] = second_of(v) - x[1];
+    if (N > STRIP)
+        __syncthreads();
+    UNROLL(4)
+    for (int i = 0; i < BLOCKS; i++) {
+        const int column = first + i * STEP;
+        if (column > m)
+            break;
+        for (int j = 0; j < 4; j++) {
+            const int row = m + line() + j % 2 * 8;
+            *(unsigned *)(w.a + row * WIDTH + column + j / 2 * 8 + pair()) = held[i][j];
+        }
     }
 }
 
@@ -965,11 +1071,12 @@ static __device__ __forceinline__ void subtract_from_v(const plan &p, const plac
 static __device__ __forceinline__ void through_z(const plan &p, const place &at, const bf16 *K,
                                                  int apart, const share &s, float (*dkey)[4])
 {
+    const spots own = spots_of(p, at, s);
     UNROLL(16)
     for (int i = 0; i < 2 * TILES; i++) {
-        const int64_t e = tensor_pair(p, at, s, i);
-        if (e < 0)
+        if (!has(own, i))
             continue;
+        const int64_t e = element(own, i);
         const unsigned z = load_pair(p.c.z, e), k = shared_pair(K, apart, s, i);
         float *du = strip_pair(dkey, i);
         store_pair(p.c.dz, e, du[0] * first_of(k), du[1] * second_of(k));
@@ -978,7 +1085,8 @@ static __device__ __forceinline__ void through_z(const plan &p, const place &at,
     }
 }
 
-/* <k, r dk^> r / |k| of the thread's two steps. */
+/* <k, r dk^> r / |k| of the thread's two steps; where two warps share a strip,
+ * all have come to the end of their products. */
 template <int N>
 static __device__ __forceinline__ void find_along(const chunk_memory &w, const share &s,
                                                   float (*dkey)[4], float along[2])
@@ -994,108 +1102,137 @@ static __device__ __forceinline__ void find_along(const chunk_memory &w, const s
     for (int h = 0; h < 2; h++) {
         along[h] += __shfl_xor_sync(0xffffffff, along[h], 1);
         along[h] += __shfl_xor_sync(0xffffffff, along[h], 2);
-        if (pair() == 0)
+        if (N > STRIP && pair() == 0)
             w.along[s.first / STRIP * CHUNK + s.m + line() + 8 * h] = along[h];
     }
-    __syncthreads();
+    if (N > STRIP)
+        __syncthreads();
     UNROLL(2)
     for (int h = 0; h < 2; h++) {
         const int t = s.m + line() + 8 * h;
-        along[h] = 0;
-        for (int strip = 0; strip < N / STRIP; strip++)
-            along[h] += w.along[strip * CHUNK + t];
+        if (N > STRIP)
+            along[h] = w.along[t] + w.along[CHUNK + t];
         along[h] *= w.scales[t].y;
     }
 }
 
-/* From r dk^ to dk; dq and dv join it where q and v are k. */
-static __device__ __forceinline__ void put_keys(const plan &p, const place &at, const bf16 *K,
-                                                int apart, const share &s, const float along[2],
-                                                float (*dkey)[4], float (*dq)[4])
+/* dv, kept in float, joins dk. */
+static __device__ __forceinline__ void add_dv(const plan &p, const place &at, const share &s,
+                                              float (*dkey)[4])
 {
+    const spots own = spots_of(p, at, s);
     UNROLL(16)
     for (int i = 0; i < 2 * TILES; i++) {
-        const int64_t e = tensor_pair(p, at, s, i);
-        if (e < 0)
+        if (!has(own, i))
             continue;
-        const unsigned k = shared_pair(K, apart, s, i);
-        const float *dqi = strip_pair(dq, i);
-        float one = fmaf(-along[i % 2], first_of(k), strip_pair(dkey, i)[0]);
-        float other = fmaf(-along[i % 2], second_of(k), strip_pair(dkey, i)[1]);
-        if (p.c.dq) {
-            store_pair(p.c.dq, e, dqi[0], dqi[1]);
-        } else {
-            one += dqi[0];
-            other += dqi[1];
-        }
-        if (p.dv) {
-            one += p.dv[e];
-            other += p.dv[e + 1];
-        }
-        store_pair(p.c.dk, e, one, other);
+        const float2 dv = *(const float2 *)(p.dv + element(own, i));
+        strip_pair(dkey, i)[0] += dv.x;
+        strip_pair(dkey, i)[1] += dv.y;
     }
 }
 
+/* From r dk^ to dk; dq joins it where q is k. */
+static __device__ __forceinline__ void complete_keys(const plan &p, const bf16 *K, int apart,
+                                                     const share &s, const float along[2],
+                                                     float (*dkey)[4], float (*dq)[4])
+{
+    UNROLL(16)
+    for (int i = 0; i < 2 * TILES; i++) {
+        const unsigned k = shared_pair(K, apart, s, i);
+        float *x = strip_pair(dkey, i);
+        x[0] = fmaf(-along[i % 2], first_of(k), x[0]);
+        x[1] = fmaf(-along[i % 2], second_of(k), x[1]);
+        if (!p.c.dq) {
+            x[0] += strip_pair(dq, i)[0];
+            x[1] += strip_pair(dq, i)[1];
+        }
+    }
+}
+
+/* A strip's sums to a tensor, through the warp's own part of `by`. */
 template <int N>
-__global__ void __launch_bounds__(finish_threads(N), 128 / N) finish(plan p)
+static __device__ __forceinline__ void send_strip(const plan &p, const place &at, const share &s,
+                                                  void *tensor, bf16 *by, const float (*sum)[4])
+{
+    __syncwarp();
+    put_strip<TILES>(by, padded(N), s.m, s.first, sum);
+    __syncwarp();
+    store_strip<TILES>(p, at, s, s, tensor, by, padded(N));
+}
+
+/* So many blocks of finish() at least fit on a multiprocessor. */
+static constexpr int finishers(int N)
+{
+    return N > STRIP ? 2 : 4;
+}
+
+template <int N>
+__global__ void __launch_bounds__(finish_threads(N), finishers(N)) finish(plan p)
 {
     extern __shared__ __align__(16) unsigned char buffer[];
-    constexpr int ALL = finish_threads(N), PART = TILES / (N / STRIP), APART = padded(N);
-    const place at = place_of(p, blockIdx.x / p.c.BH, blockIdx.x % p.c.BH);
+    constexpr int ALL = finish_threads(N), APART = padded(N);
+    const place at = own_place(p);
     const share s = share_of(TILES);
-    const int m = s.m, first = s.first, some = share_of(PART).first; /* of a square's columns */
+    const int m = s.m, first = s.first;
     chunk_memory w;
 
     carve<N>(p, buffer, &w);
     bring_steps<N, ALL>(p, at, w.K, p.c.k, 0);
-    if (!tied_q(p))
-        bring_steps<N, ALL>(p, at, w.Q, p.c.q, 0);
-    bring_steps<N, ALL>(p, at, w.dY, p.c.dout, 0);
-    bring_steps<N, ALL>(p, at, w.D, p.c.y, 0);
     if (p.c.z)
         bring_steps<N, ALL>(p, at, w.X, p.x, 0);
+    bring_steps<N, ALL>(p, at, w.D, p.c.v, 0);
     bring<CHUNK, ALL>(w.M, factors_of(p, at, 0), CHUNK, CHUNK, CHUNK);
     bring_scales(p, at, w.scales);
-    bring_states<N>(p, at, w);
+    bring_first<N>(p, at, w.S);
     cp_async_commit();
-    bring_F<N>(p, at, w.F);
-    cp_async_wait<0>();
-    through_gates<N, ALL>(w.dY, w.D);
+    bring_steps<N, ALL>(p, at, w.dY, p.dy, 0);
+    if (p.dv)
+        bring_float<N>(p, at, w.E);
+    else
+        bring_steps<N, ALL>(p, at, w.E, p.c.dv, 0);
+    cp_async_commit();
+    cp_async_wait<1>();
     __syncthreads();
 
     float reads[TILES][4] = {}, d[TILES][4] = {};
-    multiply<RIGHT, TILES>(reads, w.X, APART, m, w.S, APART, first, 0, N);
-    subtract_from_v(p, at, w.scales, s, reads);
+    multiply<RIGHT, TILES, N>(reads, w.X, APART, m, w.S, APART, first);
+    scale_rows<TILES>(reads, w.scales, m);
+    subtract_from<TILES>(reads, w.D, APART, s);
     put_strip<TILES>(w.D, APART, m, first, reads);
     __syncthreads();
-    multiply<NEITHER, TILES>(d, w.M, WIDTH, m, w.D, APART, first, 0, m + 16);
+    multiply<NEITHER, TILES, CHUNK>(d, w.M, WIDTH, m, w.D, APART, first, 0, m + 16);
     scale_rows<TILES>(d, w.scales, m);
+    cp_async_wait<0>();
     __syncthreads(); /* M has been read, and what D takes the place of */
     put_strip<TILES>(w.D, APART, m, first, d);
-    __syncthreads();
-
-    bf16 *const lower = w.M;
-    float part[PART][4] = {}, strict[PART][4] = {};
-    multiply<RIGHT, PART>(part, w.dY, APART, m, w.D, APART, some, 0, N);
-    cut_triangle<false, PART>(part, m, some);
-    put_strip<PART>(lower, WIDTH, m, some, part);
-    multiply<RIGHT, PART>(strict, w.F, APART, m, w.D, APART, some, 0, N);
-    cut_triangle<true, PART>(strict, m, some);
-    put_strip<PART>(w.a, WIDTH, m, some, strict);
-    __syncthreads();
-
     float dkey[TILES][4] = {}, dq[TILES][4] = {}, along[2];
-    multiply<NEITHER, TILES>(dkey, w.F, APART, m, w.S, APART, first, 0, N);
-    multiply<NEITHER, TILES>(dkey, w.a, WIDTH, m, w.K, APART, first, 0, m + 16);
+    multiply_both<NEITHER, TILES, N>(dkey, w.E, dq, w.dY, APART, m, w.S, APART, first);
+    scale_rows<TILES>(dkey, -w.scales[m + line()].x, -w.scales[m + line() + 8].x);
+    __syncthreads();
+    bring_state<N>(p, w.G, p.dstates + at.item * p.c.M);
+    cp_async_commit();
+
+    put_triangles<N>(w, m);
+    __syncthreads();
+    if (!tied_q(p))
+        bring_steps<N, ALL>(p, at, w.Q, p.c.q, 0);
+    cp_async_commit();
+    multiply_both<NEITHER, TILES, CHUNK>(dq, w.lower, dkey, w.a, WIDTH, m, w.K, APART, first,
+                                         m + 16);
     if (p.c.z)
         through_z(p, at, w.K, APART, s, dkey);
-    multiply<NEITHER, TILES>(dkey, w.D, APART, m, w.G, APART, first, 0, N);
-    multiply<LEFT, TILES>(dkey, lower, WIDTH, m, w.Q, APART, first, m, CHUNK);
-    multiply<LEFT, TILES>(dkey, w.a, WIDTH, m, w.X, APART, first, m, CHUNK);
-    multiply<NEITHER, TILES>(dq, w.dY, APART, m, w.S, APART, first, 0, N);
-    multiply<NEITHER, TILES>(dq, lower, WIDTH, m, w.K, APART, first, 0, m + 16);
+    multiply<LEFT, TILES, CHUNK>(dkey, w.a, WIDTH, m, w.X, APART, first, m);
+    cp_async_wait<0>();
+    __syncthreads();
+    multiply<NEITHER, TILES, N>(dkey, w.D, APART, m, w.G, APART, first);
+    multiply<LEFT, TILES, CHUNK>(dkey, w.lower, WIDTH, m, w.Q, APART, first, m);
     find_along<N>(w, s, dkey, along);
-    put_keys(p, at, w.K, APART, s, along, dkey, dq);
+    complete_keys(p, w.K, APART, s, along, dkey, dq);
+    if (p.dv)
+        add_dv(p, at, s, dkey);
+    if (p.c.dq)
+        send_strip<N>(p, at, s, p.c.dq, w.D, dq);
+    send_strip<N>(p, at, s, p.c.dk, w.D, dkey);
 }
 
 /* ---- launches ---- */
@@ -1113,10 +1250,11 @@ static size_t divide(plan *p, enum pass pass, bool tied_v, char *work)
     if (pass == FORWARD)
         return n;
     p->dstates = (bf16 *)(work + n), n += items * c.M * sizeof(bf16);
+    p->dy = (bf16 *)(work + n), n += all * sizeof(bf16);
     if (tied_v)
         p->dv = (float *)(work + n), n += all * sizeof(float);
     if (CHUNK % c.K && p->chunks > 1)
-        p->states = (float *)(work + n), n += items * c.M * sizeof(float);
+        p->states = (bf16 *)(work + n), n += items * c.M * sizeof(bf16);
     return n;
 }
 
@@ -1125,6 +1263,7 @@ static plan plan_of(const struct frame *f, enum pass pass, size_t *bytes)
     plan p = {};
     p.c = call_of(f);
     p.chunks = ceil_div(p.c.T, CHUNK);
+    p.kept = (int)(CHUNK / p.c.K);
     *bytes = divide(&p, pass, f->choice[E74_PROJ] == E74_TIED_KVQ, (char *)f->work);
     return p;
 }

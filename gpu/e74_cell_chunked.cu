@@ -117,7 +117,7 @@ static __device__ __forceinline__ void bring(bf16 *to, const bf16 *from, int64_t
                                              int columns)
 {
     constexpr int EACH = COLUMNS / 8, ROWS = THREADS / EACH;
-    const int thread = thread_again(), first = thread / EACH, column = thread % EACH * 8;
+    const int thread = thread_again() % THREADS, first = thread / EACH, column = thread % EACH * 8;
 
     to += first * padded(COLUMNS) + column;
     from += first * apart + column;
@@ -161,7 +161,7 @@ static __device__ __forceinline__ void bring_rounded(bf16 *to, const T *from, in
 {
     typedef typename four<T>::raw raw;
     constexpr int EACH = COLUMNS / 4, ROWS = THREADS / EACH;
-    const int thread = thread_again(), first = thread / EACH, column = thread % EACH * 4;
+    const int thread = thread_again() % THREADS, first = thread / EACH, column = thread % EACH * 4;
     const bool some = column < columns;
 
     UNROLL(1)
@@ -196,10 +196,12 @@ static __device__ __forceinline__ const bf16 *factors_of(const plan &p, const pl
     return p.factors + (2 * at.item + which) * CHUNK * CHUNK;
 }
 
+template <int THREADS>
 static __device__ __forceinline__ void bring_scales(const plan &p, const place &at, float2 *to)
 {
-    if (threadIdx.x < CHUNK / 2)
-        cp_async16(to + 2 * threadIdx.x, p.scales + at.item * CHUNK + 2 * threadIdx.x);
+    const int t = threadIdx.x % THREADS * 2;
+    if (t < CHUNK)
+        cp_async16(to + t, p.scales + at.item * CHUNK + t);
 }
 
 /* ---- M, P and r of a chunk ---- */
@@ -371,13 +373,20 @@ __global__ void __launch_bounds__(THREADS, 2) factor(plan p)
 
 /* ---- a walker's state and operands ---- */
 
-/* Of a walker: the state's columns are spread over the warps, each has a RUN of
- * them; of a chunk's steps each warp makes TILES tiles of a strip. */
+/* A walker's block is two crews of as many warps.  Of the chain's crew each warp
+ * has a RUN of the state's columns; of a chunk's steps each warp of either makes
+ * TILES tiles of a strip. */
 template <int N, int SLICE>
 struct shape {
-    static constexpr int WARPS = N * SLICE > 64 * 64 ? 8 : 4, ALL = 32 * WARPS;
+    static constexpr int WARPS = N * SLICE > 64 * 64 ? 8 : 4, CREW = 32 * WARPS;
     static constexpr int RUN = N / WARPS, TILES = SLICE / 8 / (WARPS / 4);
 };
+
+/* So many walkers' blocks at least have registers on a multiprocessor. */
+static constexpr int walkers(int N, int SLICE)
+{
+    return N * SLICE < 64 * 64 ? 2 : 1;
+}
 
 /* SLICE rows of a state, as a thread has them. */
 template <int N, int SLICE>
@@ -390,9 +399,9 @@ struct share {
     int m, first;
 };
 
-static __device__ __forceinline__ share share_of(int tiles)
+static __device__ __forceinline__ share share_of(int tiles, int warp)
 {
-    return {warp() % 4 * 16, warp() / 4 * 8 * tiles};
+    return {warp % 4 * 16, warp / 4 * 8 * tiles};
 }
 
 /* Which state, and the first of its rows. */
@@ -494,18 +503,29 @@ static __device__ __forceinline__ void keep_slice(const plan &p, const rows &r, 
         keep_pair(p, state, pair_element<N, SLICE>(p, r, i), nth_pair(S, i));
 }
 
-/* To shared memory as a factor, and to global memory where that is given. */
+/* To shared memory as a factor. */
 template <int N, int SLICE>
-static __device__ __forceinline__ void put_slice(const plan &p, const rows &r, bf16 *to,
-                                                 bf16 *state, slice<N, SLICE> &S)
+static __device__ __forceinline__ void put_slice(bf16 *to, slice<N, SLICE> &S)
 {
     UNROLL(32)
-    for (int i = 0; i < pairs<N, SLICE>(); i++) {
-        const unsigned both = pack(nth_pair(S, i)[0], nth_pair(S, i)[1]);
-        const int e = state ? pair_element<N, SLICE>(p, r, i) : -1;
-        *(unsigned *)(to + pair_row<N, SLICE>(i) * padded(N) + pair_column<N, SLICE>(i)) = both;
-        if (e >= 0)
-            *(unsigned *)(state + e) = both;
+    for (int i = 0; i < pairs<N, SLICE>(); i++)
+        *(unsigned *)(to + pair_row<N, SLICE>(i) * padded(N) + pair_column<N, SLICE>(i)) =
+            pack(nth_pair(S, i)[0], nth_pair(S, i)[1]);
+}
+
+/* From there to its place in a state in global memory, by the other crew. */
+template <int N, int SLICE>
+static __device__ __forceinline__ void store_factor(const plan &p, const rows &r, bf16 *state,
+                                                    const bf16 *from)
+{
+    constexpr int CREW = shape<N, SLICE>::CREW, EACH = N / 8, ROWS = CREW / EACH;
+    const int first = threadIdx.x % CREW / EACH, column = threadIdx.x % EACH * 8;
+    UNROLL(8)
+    for (int i = 0; i < SLICE; i += ROWS) {
+        const int row = first + i;
+        if ((ROWS <= SLICE || row < SLICE) && r.first + row < p.c.N && column < p.c.N)
+            *(uint4 *)(state + (r.first + row) * p.c.N + column) =
+                *(const uint4 *)(from + row * padded(N) + column);
     }
 }
 
@@ -531,8 +551,8 @@ static __device__ __forceinline__ void add_steps(slice<N, SLICE> &S, const bf16 
     }
 }
 
-/* A checkpoint after `some` of these steps; S stays.  Rare, so one tile at a
- * time, in few registers. */
+/* A checkpoint after `some` of these steps, maybe none; S stays.  Rare, so one
+ * tile at a time, in few registers. */
 template <int N, int SLICE>
 static __device__ __forceinline__ void keep_between(const plan &p, const rows &r, int64_t state,
                                                     const slice<N, SLICE> &S, const bf16 *left,
@@ -558,76 +578,147 @@ static __device__ __forceinline__ void keep_between(const plan &p, const rows &r
     }
 }
 
-/* What a walker needs of a chunk. */
+/* S += the sum over a chunk. */
+template <int N, int SLICE>
+static __device__ __forceinline__ void add_chunk(slice<N, SLICE> &S, const bf16 *left,
+                                                 const bf16 *right)
+{
+    UNROLL(4)
+    for (int k = 0; k < CHUNK; k += 16)
+        add_steps(S, left, right, k);
+}
+
+/* The same where there are checkpoints in it. */
+template <int N, int SLICE>
+static __device__ __forceinline__ void
+add_and_keep(const plan &p, const rows &r, slice<N, SLICE> &S, const bf16 *left, const bf16 *right,
+             int64_t t, int64_t *next, int64_t *slot)
+{
+    UNROLL(1)
+    for (int k = 0; k < CHUNK; k += 16) {
+        for (; *next < min(t + k + 16, p.c.T); *next += p.c.K, ++*slot)
+            keep_between(p, r, *slot * p.c.BH + r.bh, S, left, right, k, (int)(*next - t - k));
+        add_steps(S, left, right, k);
+    }
+}
+
+/* What a walker needs of a chunk, in shared memory for a few chunks each. */
 struct operands {
-    bf16 *K, *X, *Q;  /* [CHUNK][N] */
-    bf16 *M, *P;      /* [CHUNK][CHUNK] */
-    bf16 *v, *y, *dy; /* [CHUNK][SLICE]: v forward; y and dout, then dY, backward */
-    float2 *scales;   /* [CHUNK] */
+    bf16 *K, *X, *Q; /* [CHUNK][N] */
+    bf16 *M, *P;     /* [CHUNK][CHUNK] */
+    bf16 *v, *y;     /* [CHUNK][SLICE]: v forward, y backward */
+    bf16 *dy;        /* the same: dout, then dY; for one chunk more */
+    float2 *scales;  /* [CHUNK] */
 };
 
-/* Returns the bytes it takes. */
+/* What the crews hand over, and how. */
 template <int N, int SLICE>
-static __host__ __device__ int carve(const plan &p, enum pass pass, unsigned char *from,
-                                     operands *o)
-{
-    const int keys = CHUNK * padded(N), square = CHUNK * WIDTH, values = CHUNK * padded(SLICE);
-    bf16 *at = (bf16 *)from;
+struct hand_over {
+    static constexpr int KEYS = CHUNK * padded(N), SQUARE = CHUNK * WIDTH,
+                         VALUES = CHUNK * padded(SLICE), STATE = SLICE * padded(N);
+    bf16 *state;   /* two of [SLICE][N]: S before, or G after a chunk, as a factor */
+    bf16 *change;  /* two of [CHUNK][SLICE]: D, or E */
+    bf16 *middle;  /* [CHUNK][SLICE], two backward: between two products of the chain */
+    bf16 *leaving; /* the same, forward: results on their way */
+    bf16 *stages, *dys;
+};
 
-    o->K = at, at += keys;
-    o->Q = tied_q(p) ? o->K : at, at += tied_q(p) ? 0 : keys;
-    o->M = at, at += square;
-    o->P = at, at += square;
-    o->v = o->y = at, at += values;
-    o->dy = at, at += pass == BACKWARD ? values : 0;
+/* Returns the numbers that one chunk takes. */
+template <int N, int SLICE>
+static __host__ __device__ __forceinline__ int carve(const plan &p, enum pass pass, bf16 *at,
+                                                     operands *o)
+{
+    typedef hand_over<N, SLICE> h;
+    bf16 *const from = at;
+
+    o->K = at, at += h::KEYS;
+    o->Q = tied_q(p) ? o->K : at, at += tied_q(p) ? 0 : h::KEYS;
+    o->M = at, at += h::SQUARE;
+    o->P = at, at += pass == BACKWARD && tied_q(p) ? 0 : h::SQUARE;
+    o->v = o->y = at, at += h::VALUES;
     o->scales = (float2 *)at, at += CHUNK * (sizeof(float2) / sizeof(bf16));
-    o->X = p.c.z ? at : o->K, at += p.c.z ? keys : 0;
+    o->X = p.c.z ? at : o->K, at += p.c.z ? h::KEYS : 0;
+    return (int)(at - from);
+}
+
+/* Returns the bytes of the block's memory. */
+template <int N, int SLICE>
+static __host__ __device__ __forceinline__ int carve(const plan &p, enum pass pass,
+                                                     unsigned char *from, hand_over<N, SLICE> *w)
+{
+    typedef hand_over<N, SLICE> h;
+    bf16 *at = (bf16 *)from;
+    operands o;
+
+    w->state = at, at += 2 * h::STATE;
+    w->change = at, at += 2 * h::VALUES;
+    w->middle = at, at += h::VALUES;
+    w->leaving = at, at += h::VALUES;
+    w->stages = at, at += p.stages * carve<N, SLICE>(p, pass, at, &o);
+    w->dys = at, at += pass == BACKWARD ? (p.stages + 1) * h::VALUES : 0;
     return (int)((unsigned char *)at - from);
 }
 
-/* The state as a factor, and two matrices between the products. */
-template <int N, int SLICE>
-static constexpr __host__ __device__ int between_bytes(void)
-{
-    return (SLICE * padded(N) + 2 * CHUNK * padded(SLICE)) * (int)sizeof(bf16);
-}
-
-/* A chunk's place in a walker's shared memory. */
 template <int N, int SLICE>
 static __device__ __forceinline__ operands operands_of(const plan &p, enum pass pass,
-                                                       unsigned char *buffer, int64_t chunk)
+                                                       const hand_over<N, SLICE> &w, int64_t chunk)
 {
+    const unsigned nth = (unsigned)chunk % (unsigned)p.stages;
     operands o;
-    const int size = carve<N, SLICE>(p, pass, buffer, &o);
-    carve<N, SLICE>(p, pass, buffer + (unsigned)chunk % (unsigned)p.stages * size, &o);
+    const int size = carve<N, SLICE>(p, pass, w.stages, &o);
+    carve<N, SLICE>(p, pass, w.stages + nth * size, &o);
+    o.dy = w.dys + (unsigned)chunk % (unsigned)(p.stages + 1) * hand_over<N, SLICE>::VALUES;
     return o;
 }
 
+/* What a chunk begins with. */
 template <int N, int SLICE>
-static __device__ __forceinline__ void send_for(const plan &p, unsigned char *buffer,
-                                                enum pass pass, int64_t chunk, const rows &r)
+static __device__ __forceinline__ void send_for(const plan &p, enum pass pass, const rows &r,
+                                                const hand_over<N, SLICE> &w, int64_t chunk)
 {
-    const operands o = operands_of<N, SLICE>(p, pass, buffer, chunk);
-    constexpr int ALL = shape<N, SLICE>::ALL;
+    constexpr int CREW = shape<N, SLICE>::CREW;
+    if (chunk < 0 || chunk >= p.chunks)
+        return;
+    const operands o = operands_of(p, pass, w, chunk);
     const place at = place_of(p, chunk, r.bh);
-
-    bring_steps<N, ALL>(p, at, o.K, p.c.k, 0);
+    bring_steps<N, CREW>(p, at, o.K, p.c.k, 0);
     if (!tied_q(p))
-        bring_steps<N, ALL>(p, at, o.Q, p.c.q, 0);
+        bring_steps<N, CREW>(p, at, o.Q, p.c.q, 0);
     if (p.c.z)
-        bring_steps<N, ALL>(p, at, o.X, p.x, 0);
-    bring<CHUNK, ALL>(o.M, factors_of(p, at, 0), CHUNK, CHUNK, CHUNK);
-    bring<CHUNK, ALL>(o.P, factors_of(p, at, 1), CHUNK, CHUNK, CHUNK);
-    if (pass == FORWARD) {
-        bring_steps<SLICE, ALL>(p, at, o.v, p.c.v, r.first);
-    } else {
-        bring_steps<SLICE, ALL>(p, at, o.y, p.c.y, r.first);
-        bring_steps<SLICE, ALL>(p, at, o.dy, p.c.dout, r.first);
-    }
-    bring_scales(p, at, o.scales);
+        bring_steps<N, CREW>(p, at, o.X, p.x, 0);
+    bring<CHUNK, CREW>(o.M, factors_of(p, at, 0), CHUNK, CHUNK, CHUNK);
+    if (pass == BACKWARD && !tied_q(p))
+        bring<CHUNK, CREW>(o.P, factors_of(p, at, 1), CHUNK, CHUNK, CHUNK);
+    if (pass == FORWARD)
+        bring_steps<SLICE, CREW>(p, at, o.v, p.c.v, r.first);
+    bring_scales<CREW>(p, at, o.scales);
 }
 
-/* The next chunks are under way, but this one is there. */
+/* What is wanted of a chunk when the outputs of the one before it are made. */
+template <int N, int SLICE>
+static __device__ __forceinline__ void send_for_P(const plan &p, const rows &r,
+                                                  const hand_over<N, SLICE> &w, int64_t chunk)
+{
+    if (chunk >= 0 && chunk < p.chunks)
+        bring<CHUNK, shape<N, SLICE>::CREW>(operands_of(p, FORWARD, w, chunk).P,
+                                            factors_of(p, place_of(p, chunk, r.bh), 1), CHUNK,
+                                            CHUNK, CHUNK);
+}
+
+template <int N, int SLICE>
+static __device__ __forceinline__ void send_for_dout(const plan &p, const rows &r,
+                                                     const hand_over<N, SLICE> &w, int64_t chunk)
+{
+    constexpr int CREW = shape<N, SLICE>::CREW;
+    if (chunk < 0)
+        return;
+    const operands o = operands_of(p, BACKWARD, w, chunk);
+    const place at = place_of(p, chunk, r.bh);
+    bring_steps<SLICE, CREW>(p, at, o.y, p.c.y, r.first);
+    bring_steps<SLICE, CREW>(p, at, o.dy, p.c.dout, r.first);
+}
+
+/* What was sent for last may still be under way, but nothing before. */
 static __device__ __forceinline__ void wait_for_one(const plan &p)
 {
     if (p.stages == STAGES_MAX)
@@ -722,6 +813,18 @@ static __device__ __forceinline__ void store_strip(const plan &p, const place &a
             *(uint4 *)(to + i * further) = *(const uint4 *)(from + i * apart);
 }
 
+/* A strip's sums to a tensor, through the warp's own part of a matrix. */
+template <int TILES>
+static __device__ __forceinline__ void send_strip(const plan &p, const place &at, const share &s,
+                                                  const share &of_all, void *tensor, bf16 *by,
+                                                  int apart, const float (*sum)[4])
+{
+    __syncwarp();
+    put_strip<TILES>(by, apart, s.m, s.first, sum);
+    __syncwarp();
+    store_strip<TILES>(p, at, s, of_all, tensor, by, apart);
+}
+
 /* A strip becomes another, of bf16, less it. */
 template <int TILES>
 static __device__ __forceinline__ void subtract_from(float (*sum)[4], const bf16 *A, int apart,
@@ -743,80 +846,121 @@ static __device__ __forceinline__ float sigmoid(float y)
     return reciprocal(1 + exp2_approx(-1.44269504f * y));
 }
 
+/* y and out. */
 template <int TILES>
-static __device__ __forceinline__ void put_outputs(const plan &p, const place &at, const share &s,
-                                                   float (*y)[4])
+static __device__ __forceinline__ void send_outputs(const plan &p, const place &at, const share &s,
+                                                    const share &of_all, bf16 *by, int apart,
+                                                    float (*y)[4])
 {
-    const spots own = spots_of(p, at, s);
-    UNROLL(16)
-    for (int i = 0; i < 2 * TILES; i++) {
-        const int64_t e = element(own, i);
-        const float one = strip_pair(y, i)[0], other = strip_pair(y, i)[1];
-        if (!has(own, i))
+    send_strip<TILES>(p, at, s, of_all, p.c.y, by, apart, y);
+    UNROLL(32)
+    for (int i = 0; i < 4 * TILES; i++)
+        y[i / 4][i % 4] *= y[i / 4][i % 4] * sigmoid(y[i / 4][i % 4]);
+    send_strip<TILES>(p, at, s, of_all, p.c.out, by, apart, y);
+}
+
+/* The chain of all chunks: Delta, and S. */
+template <int N, int SLICE>
+static __device__ __forceinline__ void lead_forward(const plan &p, const rows &r,
+                                                    const hand_over<N, SLICE> &w)
+{
+    typedef hand_over<N, SLICE> h;
+    constexpr int TILES = shape<N, SLICE>::TILES, WARPS = shape<N, SLICE>::WARPS;
+    constexpr int APART = padded(SLICE);
+    const share s = share_of(TILES, warp());
+    const int m = s.m, n = s.first;
+    slice<N, SLICE> S = load_slice<N, SLICE>(p, r, p.c.first, r.bh);
+    int64_t next = p.states ? p.c.T : 0, slot = 0; /* of a checkpoint: its step, and its place */
+
+    for (int64_t chunk = 0; chunk < p.chunks; chunk++) {
+        const int64_t t = chunk * CHUNK;
+        const operands o = operands_of(p, FORWARD, w, chunk);
+        bf16 *const state = w.state + chunk % 2 * h::STATE;
+        bf16 *const D = w.change + chunk % 2 * h::VALUES;
+        float reads[TILES][4] = {}, d[TILES][4] = {};
+
+        put_slice(state, S);
+        block_barrier();
+        multiply<RIGHT, TILES, N>(reads, o.X, padded(N), m, state, padded(N), n);
+        scale_rows<TILES>(reads, o.scales, m);
+        subtract_from<TILES>(reads, o.v, APART, s);
+        put_strip<TILES>(w.middle, APART, m, n, reads);
+        crew_barrier<WARPS>();
+        multiply<NEITHER, TILES, CHUNK>(d, o.M, WIDTH, m, w.middle, APART, n, 0, m + 16);
+        scale_rows<TILES>(d, o.scales, m);
+        put_strip<TILES>(D, APART, m, n, d);
+        crew_barrier<WARPS>();
+        if (next == t)
+            keep_slice(p, r, (next += p.c.K, slot++) * p.c.BH + r.bh, S);
+        if (next < min(t + CHUNK, p.c.T))
+            add_and_keep(p, r, S, D, o.K, t, &next, &slot);
+        else
+            add_chunk(S, D, o.K);
+    }
+    block_barrier();
+    if (!p.states)
+        store_slice(p, r, p.c.last, r.bh, S);
+}
+
+/* What the chain waits for, a chunk or two ahead; and a chunk's outputs, half of
+ * which are made while the chain is at the same chunk, the rest while it is at
+ * the next one. */
+template <int N, int SLICE>
+static __device__ __forceinline__ void serve_forward(const plan &p, const rows &r,
+                                                     const hand_over<N, SLICE> &w)
+{
+    typedef hand_over<N, SLICE> h;
+    constexpr int TILES = shape<N, SLICE>::TILES, WARPS = shape<N, SLICE>::WARPS;
+    constexpr int APART = padded(SLICE);
+    const share s = share_of(TILES, warp() % WARPS), of_all = {s.m, r.first + s.first};
+    const int m = s.m, n = s.first;
+    float y[TILES][4];
+
+    for (int i = 0; i < p.stages - 1; i++) {
+        send_for(p, FORWARD, r, w, i);
+        send_for_P(p, r, w, i - 1);
+        cp_async_commit();
+    }
+    for (int64_t chunk = 0;; chunk++) {
+        wait_for_one(p);
+        block_barrier();
+        send_for(p, FORWARD, r, w, chunk + p.stages - 1);
+        send_for_P(p, r, w, chunk + p.stages - 2);
+        cp_async_commit();
+        if (chunk > 0 && !p.states) {
+            multiply<NEITHER, TILES, CHUNK>(y, operands_of(p, FORWARD, w, chunk - 1).P, WIDTH, m,
+                                            w.change + (chunk - 1) % 2 * h::VALUES, APART, n, 0,
+                                            m + 16);
+            send_outputs<TILES>(p, place_of(p, chunk - 1, r.bh), s, of_all, w.leaving, APART, y);
+        }
+        if (chunk == p.chunks)
+            return;
+        const bf16 *const state = w.state + chunk % 2 * h::STATE;
+        if (p.states) {
+            store_factor<N, SLICE>(p, r, p.states + place_of(p, chunk, r.bh).item * p.c.M, state);
             continue;
-        store_pair(p.c.y, e, one, other);
-        store_pair(p.c.out, e, one * one * sigmoid(one), other * other * sigmoid(other));
+        }
+        for (int i = 0; i < 4 * TILES; i++)
+            y[i / 4][i % 4] = 0;
+        multiply<RIGHT, TILES, N>(y, operands_of(p, FORWARD, w, chunk).Q, padded(N), m, state,
+                                  padded(N), n);
     }
 }
 
 /* With p.states it leaves those, just as they were in forward, and no more. */
 template <int N, int SLICE>
-__global__ void __launch_bounds__((shape<N, SLICE>::ALL), 128 / N) walk_forward(plan p)
+__global__ void __launch_bounds__((2 * shape<N, SLICE>::CREW), walkers(N, SLICE))
+    walk_forward(plan p)
 {
     extern __shared__ __align__(16) unsigned char buffer[];
-    constexpr int TILES = shape<N, SLICE>::TILES, APART = padded(SLICE);
     const rows r = rows_of(p, SLICE);
-    const share s = share_of(TILES), of_all = {s.m, r.first + s.first};
-    const int m = s.m, n = s.first;
-    bf16 *rounded = (bf16 *)buffer, *reads = rounded + SLICE * padded(N);
-    bf16 *D = reads + CHUNK * APART;
-    unsigned char *const stages = buffer + between_bytes<N, SLICE>();
-    int64_t next = 0, slot = 0; /* the next step with a checkpoint, and that one's place */
+    hand_over<N, SLICE> w;
 
-    for (int i = 0; i < p.stages - 1; i++) {
-        if (i < p.chunks)
-            send_for<N, SLICE>(p, stages, FORWARD, i, r);
-        cp_async_commit();
-    }
-    slice<N, SLICE> S = load_slice<N, SLICE>(p, r, p.c.first, r.bh);
-    for (int64_t chunk = 0; chunk < p.chunks; chunk++) {
-        const place at = place_of(p, chunk, r.bh);
-        const operands o = operands_of<N, SLICE>(p, FORWARD, stages, chunk);
-        put_slice(p, r, rounded, p.states ? p.states + at.item * p.c.M : NULL, S);
-        wait_for_one(p);
-        __syncthreads();
-        if (chunk + p.stages - 1 < p.chunks)
-            send_for<N, SLICE>(p, stages, FORWARD, chunk + p.stages - 1, r);
-        cp_async_commit();
-
-        float sum[TILES][4] = {}, y[TILES][4] = {}, d[TILES][4] = {};
-        multiply<RIGHT, TILES, N>(sum, o.X, padded(N), m, rounded, padded(N), n);
-        scale_rows<TILES>(sum, o.scales, m);
-        subtract_from<TILES>(sum, o.v, APART, s);
-        put_strip<TILES>(reads, APART, m, n, sum);
-        __syncthreads();
-        multiply<NEITHER, TILES, CHUNK>(d, o.M, WIDTH, m, reads, APART, n, 0, m + 16);
-        scale_rows<TILES>(d, o.scales, m);
-        put_strip<TILES>(D, APART, m, n, d);
-        multiply<RIGHT, TILES, N>(y, o.Q, padded(N), m, rounded, padded(N), n);
-        __syncthreads();
-        for (int k = 0; k < CHUNK; k += 16) {
-            for (; !p.states && next < min(at.t + k + 16, p.c.T); next += p.c.K, slot++) {
-                const int64_t state = slot * p.c.BH + r.bh;
-                if (next == at.t + k)
-                    keep_slice(p, r, state, S);
-                else
-                    keep_between(p, r, state, S, D, o.K, k, (int)(next - at.t - k));
-            }
-            add_steps(S, D, o.K, k);
-        }
-        if (p.states)
-            continue;
-        multiply<NEITHER, TILES, CHUNK>(y, o.P, WIDTH, m, D, APART, n, 0, m + 16);
-        put_outputs<TILES>(p, at, of_all, y);
-    }
-    if (!p.states)
-        store_slice(p, r, p.c.last, r.bh, S);
+    carve(p, FORWARD, buffer, &w);
+    if (threadIdx.x < shape<N, SLICE>::CREW)
+        lead_forward(p, r, w);
+    else
+        serve_forward(p, r, w);
 }
 
 /* ---- backward ---- */
@@ -824,9 +968,8 @@ __global__ void __launch_bounds__((shape<N, SLICE>::ALL), 128 / N) walk_forward(
 /* sum += the strip's rows of A, each times its own number. */
 template <int TILES>
 static __device__ __forceinline__ void add_rows(float (*sum)[4], const bf16 *A, int apart,
-                                                float one, float other)
+                                                const share &s, float one, float other)
 {
-    const share s = share_of(TILES);
     UNROLL(16)
     for (int i = 0; i < 2 * TILES; i++) {
         const unsigned x = shared_pair(A, apart, s, i);
@@ -843,21 +986,16 @@ static __device__ __forceinline__ float short_of_one(float r)
     return (float)E74_EPSILON * fmaf((float)E74_EPSILON, r, -2.0f);
 }
 
-/* E is dv: to global memory, in float where v is k and more is to be added. */
+/* E is dv: in float where v is k and more is to be added. */
 template <int TILES>
-static __device__ __forceinline__ void put_dv(const plan &p, const place &at, const share &s,
-                                              float (*E)[4])
+static __device__ __forceinline__ void put_float(const plan &p, const place &at, const share &s,
+                                                 float (*E)[4])
 {
     const spots own = spots_of(p, at, s);
     UNROLL(16)
-    for (int i = 0; i < 2 * TILES; i++) {
-        const int64_t e = element(own, i);
-        const float one = strip_pair(E, i)[0], other = strip_pair(E, i)[1];
-        if (has(own, i) && p.dv)
-            *(float2 *)(p.dv + e) = {one, other};
-        else if (has(own, i))
-            store_pair(p.c.dv, e, one, other);
-    }
+    for (int i = 0; i < 2 * TILES; i++)
+        if (has(own, i))
+            *(float2 *)(p.dv + element(own, i)) = {strip_pair(E, i)[0], strip_pair(E, i)[1]};
 }
 
 /* Eight dout in shared memory become dY. */
@@ -874,79 +1012,127 @@ static __device__ __forceinline__ void through_gate(bf16 *dout, const bf16 *y)
     }
 }
 
-/* Of all dout in shared memory, those that this thread has sent for; finish()
+/* A chunk's dout become dY: each thread those that it has sent for.  finish()
  * wants them, too. */
-template <int COLUMNS, int ALL>
-static __device__ __forceinline__ void through_gates(const plan &p, const place &at, int first,
-                                                     bf16 *dout, const bf16 *y)
+template <int N, int SLICE>
+static __device__ __forceinline__ void through_gates(const plan &p, const rows &r,
+                                                     const hand_over<N, SLICE> &w, int64_t chunk)
 {
-    UNROLL(8)
-    for (int i = 0; i < CHUNK * COLUMNS / 8; i += ALL) {
+    constexpr int CREW = shape<N, SLICE>::CREW;
+    const operands o = operands_of(p, BACKWARD, w, chunk);
+    const place at = place_of(p, chunk, r.bh);
+    UNROLL(4)
+    for (int i = 0; i < CHUNK * SLICE / 8; i += CREW) {
         int row, column;
-        eight_of<COLUMNS>(i + threadIdx.x, &row, &column);
-        bf16 *dy = dout + row * padded(COLUMNS) + column;
-        through_gate(dy, y + row * padded(COLUMNS) + column);
-        if (row < at.steps && first + column < p.c.N)
-            *(uint4 *)(p.dy + start(p, at) + row * p.c.BH * p.c.N + first + column) =
+        eight_of<SLICE>(i + threadIdx.x % CREW, &row, &column);
+        bf16 *const dy = o.dy + row * padded(SLICE) + column;
+        through_gate(dy, o.y + row * padded(SLICE) + column);
+        if (row < at.steps && r.first + column < p.c.N)
+            *(uint4 *)(p.dy + start(p, at) + row * p.c.BH * p.c.N + r.first + column) =
                 *(const uint4 *)dy;
     }
 }
 
+/* The chain of all chunks, from the last: E, and G. */
 template <int N, int SLICE>
-__global__ void __launch_bounds__((shape<N, SLICE>::ALL), 128 / N) walk_backward(plan p)
+static __device__ __forceinline__ void lead_backward(const plan &p, const rows &r,
+                                                     const hand_over<N, SLICE> &w)
 {
-    extern __shared__ __align__(16) unsigned char buffer[];
-    constexpr int TILES = shape<N, SLICE>::TILES, APART = padded(SLICE);
-    const rows r = rows_of(p, SLICE);
-    const share s = share_of(TILES), of_all = {s.m, r.first + s.first};
+    typedef hand_over<N, SLICE> h;
+    constexpr int TILES = shape<N, SLICE>::TILES, WARPS = shape<N, SLICE>::WARPS;
+    constexpr int APART = padded(SLICE);
+    const share s = share_of(TILES, warp()), of_all = {s.m, r.first + s.first};
     const int m = s.m, n = s.first;
-    bf16 *rounded = (bf16 *)buffer, *ddelta = rounded + SLICE * padded(N);
-    bf16 *minus_F = ddelta + CHUNK * APART;
-    unsigned char *const stages = buffer + between_bytes<N, SLICE>();
-
-    for (int i = 1; i < p.stages; i++) {
-        if (i <= p.chunks)
-            send_for<N, SLICE>(p, stages, BACKWARD, p.chunks - i, r);
-        cp_async_commit();
-    }
+    bf16 *const ddelta = w.middle, *const minus_F = w.leaving;
     slice<N, SLICE> G = load_slice<N, SLICE>(p, r, p.c.dlast, r.bh);
-    for (int64_t chunk = p.chunks - 1; chunk >= 0; chunk--) {
-        const place at = place_of(p, chunk, r.bh);
-        const operands o = operands_of<N, SLICE>(p, BACKWARD, stages, chunk);
-        put_slice(p, r, rounded, p.dstates + at.item * p.c.M, G);
-        wait_for_one(p);
-        through_gates<SLICE, shape<N, SLICE>::ALL>(p, at, r.first, o.dy, o.y);
-        __syncthreads();
-        if (chunk - p.stages + 1 >= 0)
-            send_for<N, SLICE>(p, stages, BACKWARD, chunk - p.stages + 1, r);
-        cp_async_commit();
 
-        const float one = o.scales[m + line()].x, other = o.scales[m + line() + 8].x;
+    for (int64_t chunk = p.chunks - 1; chunk >= 0; chunk--) {
+        const operands o = operands_of(p, BACKWARD, w, chunk);
+        bf16 *const state = w.state + chunk % 2 * h::STATE;
         float sum[TILES][4] = {}, E[TILES][4] = {}, F[TILES][4];
+
+        put_slice(state, G);
+        block_barrier();
+        const float one = o.scales[m + line()].x, other = o.scales[m + line() + 8].x;
         if (!tied_q(p))
             multiply<LEFT, TILES, CHUNK>(sum, o.P, WIDTH, m, o.dy, APART, n, m);
-        multiply<RIGHT, TILES, N>(sum, o.K, padded(N), m, rounded, padded(N), n);
+        multiply<RIGHT, TILES, N>(sum, o.K, padded(N), m, state, padded(N), n);
         scale_rows<TILES>(sum, one, other);
         if (tied_q(p))
-            add_rows<TILES>(sum, o.dy, APART, short_of_one(one), short_of_one(other));
+            add_rows<TILES>(sum, o.dy, APART, s, short_of_one(one), short_of_one(other));
         put_strip<TILES>(ddelta, APART, m, n, sum);
-        for (int k = 0; !tied_q(p) && k < CHUNK; k += 16)
-            add_steps(G, o.dy, o.Q, k);
-        __syncthreads();
+        if (!tied_q(p))
+            add_chunk(G, o.dy, o.Q);
+        crew_barrier<WARPS>();
         multiply<LEFT, TILES, CHUNK>(E, o.M, WIDTH, m, ddelta, APART, n, m);
         UNROLL(32)
         for (int i = 0; i < 4 * TILES; i++)
             F[i / 4][i % 4] = E[i / 4][i % 4];
         scale_rows<TILES>(F, -one, -other);
         put_strip<TILES>(minus_F, APART, m, n, F);
+        crew_barrier<WARPS>();
+        add_chunk(G, minus_F, o.X);
         if (tied_q(p))
-            add_rows<TILES>(E, o.dy, APART, 1 / one, 1 / other);
-        put_dv<TILES>(p, at, of_all, E);
-        __syncthreads();
-        for (int k = 0; k < CHUNK; k += 16)
-            add_steps(G, minus_F, o.X, k);
+            add_rows<TILES>(E, o.dy, APART, s, 1 / one, 1 / other);
+        if (p.dv)
+            put_float<TILES>(p, place_of(p, chunk, r.bh), of_all, E);
+        else
+            put_strip<TILES>(w.change + chunk % 2 * h::VALUES, APART, m, n, E);
     }
+    block_barrier();
     store_slice(p, r, p.c.dfirst, r.bh, G);
+}
+
+/* What the chain waits for, dY not least; and what it has found to global
+ * memory. */
+template <int N, int SLICE>
+static __device__ __forceinline__ void serve_backward(const plan &p, const rows &r,
+                                                      const hand_over<N, SLICE> &w)
+{
+    typedef hand_over<N, SLICE> h;
+    constexpr int TILES = shape<N, SLICE>::TILES, WARPS = shape<N, SLICE>::WARPS;
+    const share s = share_of(TILES, warp() % WARPS), of_all = {s.m, r.first + s.first};
+
+    send_for_dout(p, r, w, p.chunks - 1);
+    cp_async_commit();
+    for (int i = 1; i < p.stages; i++) {
+        send_for(p, BACKWARD, r, w, p.chunks - i);
+        send_for_dout(p, r, w, p.chunks - i - 1);
+        cp_async_commit();
+    }
+    wait_for_one(p);
+    through_gates(p, r, w, p.chunks - 1);
+    for (int64_t chunk = p.chunks - 1;; chunk--) {
+        wait_for_one(p);
+        block_barrier();
+        send_for(p, BACKWARD, r, w, chunk - p.stages + 1);
+        send_for_dout(p, r, w, chunk - p.stages);
+        cp_async_commit();
+        if (chunk + 1 < p.chunks && !p.dv)
+            store_strip<TILES>(p, place_of(p, chunk + 1, r.bh), s, of_all, p.c.dv,
+                               w.change + (chunk + 1) % 2 * h::VALUES, padded(SLICE));
+        if (chunk < 0)
+            return;
+        if (chunk > 0)
+            through_gates(p, r, w, chunk - 1);
+        store_factor<N, SLICE>(p, r, p.dstates + place_of(p, chunk, r.bh).item * p.c.M,
+                               w.state + chunk % 2 * h::STATE);
+    }
+}
+
+template <int N, int SLICE>
+__global__ void __launch_bounds__((2 * shape<N, SLICE>::CREW), walkers(N, SLICE))
+    walk_backward(plan p)
+{
+    extern __shared__ __align__(16) unsigned char buffer[];
+    const rows r = rows_of(p, SLICE);
+    hand_over<N, SLICE> w;
+
+    carve(p, BACKWARD, buffer, &w);
+    if (threadIdx.x < shape<N, SLICE>::CREW)
+        lead_backward(p, r, w);
+    else
+        serve_backward(p, r, w);
 }
 
 /* ---- the keys' gradients ---- */
@@ -1149,17 +1335,6 @@ static __device__ __forceinline__ void complete_keys(const plan &p, const bf16 *
     }
 }
 
-/* A strip's sums to a tensor, through the warp's own part of `by`. */
-template <int N>
-static __device__ __forceinline__ void send_strip(const plan &p, const place &at, const share &s,
-                                                  void *tensor, bf16 *by, const float (*sum)[4])
-{
-    __syncwarp();
-    put_strip<TILES>(by, padded(N), s.m, s.first, sum);
-    __syncwarp();
-    store_strip<TILES>(p, at, s, s, tensor, by, padded(N));
-}
-
 /* So many blocks of finish() at least fit on a multiprocessor. */
 static constexpr int finishers(int N)
 {
@@ -1172,7 +1347,7 @@ __global__ void __launch_bounds__(finish_threads(N), finishers(N)) finish(plan p
     extern __shared__ __align__(16) unsigned char buffer[];
     constexpr int ALL = finish_threads(N), APART = padded(N);
     const place at = own_place(p);
-    const share s = share_of(TILES);
+    const share s = share_of(TILES, warp());
     const int m = s.m, first = s.first;
     chunk_memory w;
 
@@ -1182,7 +1357,7 @@ __global__ void __launch_bounds__(finish_threads(N), finishers(N)) finish(plan p
         bring_steps<N, ALL>(p, at, w.X, p.x, 0);
     bring_steps<N, ALL>(p, at, w.D, p.c.v, 0);
     bring<CHUNK, ALL>(w.M, factors_of(p, at, 0), CHUNK, CHUNK, CHUNK);
-    bring_scales(p, at, w.scales);
+    bring_scales<ALL>(p, at, w.scales);
     bring_first<N>(p, at, w.S);
     cp_async_commit();
     bring_steps<N, ALL>(p, at, w.dY, p.dy, 0);
@@ -1231,8 +1406,8 @@ __global__ void __launch_bounds__(finish_threads(N), finishers(N)) finish(plan p
     if (p.dv)
         add_dv(p, at, s, dkey);
     if (p.c.dq)
-        send_strip<N>(p, at, s, p.c.dq, w.D, dq);
-    send_strip<N>(p, at, s, p.c.dk, w.D, dkey);
+        send_strip<TILES>(p, at, s, s, p.c.dq, w.D, APART, dq);
+    send_strip<TILES>(p, at, s, s, p.c.dk, w.D, APART, dkey);
 }
 
 /* ---- launches ---- */
@@ -1276,21 +1451,33 @@ static cudaError_t launch(void (*kernel)(plan), const plan &p, int64_t blocks, i
     return cudaGetLastError();
 }
 
+/* Does a walker of so many rows have room for all that it needs? */
+template <int N, int SLICE>
+static bool fits(plan p, enum pass pass)
+{
+    hand_over<N, SLICE> w;
+    p.stages = 2;
+    return carve(p, pass, NULL, &w) <= SHARED_MAX;
+}
+
 template <int N, int SLICE>
 static cudaError_t walk(plan p, enum pass pass)
 {
-    operands o;
-    const int each = carve<N, SLICE>(p, pass, NULL, &o), between = between_bytes<N, SLICE>();
-    p.stages = STAGES_MAX * each + between <= SHARED_MAX ? STAGES_MAX : 2;
+    hand_over<N, SLICE> w;
     p.slices = (int)ceil_div(p.c.N, SLICE);
-    return launch(pass == FORWARD ? walk_forward<N, SLICE> : walk_backward<N, SLICE>, p,
-                  p.c.BH * p.slices, shape<N, SLICE>::ALL, p.stages * each + between);
+    const int64_t blocks = p.c.BH * p.slices;
+    const int most = blocks > BLOCKS_MIN && walkers(N, SLICE) > 1 ? SHARED_MAX / 2 : SHARED_MAX;
+    p.stages = STAGES_MAX;
+    if (carve(p, pass, NULL, &w) > most)
+        p.stages = 2;
+    return launch(pass == FORWARD ? walk_forward<N, SLICE> : walk_backward<N, SLICE>, p, blocks,
+                  2 * shape<N, SLICE>::CREW, carve(p, pass, NULL, &w));
 }
 
 template <int N>
 static cudaError_t walk(const plan &p, enum pass pass)
 {
-    if (p.c.BH * ceil_div(p.c.N, 64) >= BLOCKS_MIN)
+    if (p.c.BH * ceil_div(p.c.N, 64) >= BLOCKS_MIN && fits<N, 64>(p, pass))
         return walk<N, 64>(p, pass);
     if (p.c.BH * ceil_div(p.c.N, 32) >= BLOCKS_MIN)
         return walk<N, 32>(p, pass);

@@ -51,7 +51,7 @@ enum {
 
 struct plan {
     call c;
-    int64_t chunks;
+    int chunks;
     int slices;     /* blocks that share a state */
     int stages;     /* as many as there is room for, 2 or 3 */
     int kept;       /* checkpoints in a chunk, where they begin with it */
@@ -443,12 +443,23 @@ static __device__ __forceinline__ int pair_column(int i)
     return warp() * RUN + i / 2 % (RUN / 8) * 8 + pair();
 }
 
-/* Pair i's place in its state; -1 where that has no such row or column. */
+/* The place of a thread's first pair in its state. */
 template <int N, int SLICE>
-static __device__ __forceinline__ int pair_element(const plan &p, const rows &r, int i)
+static __device__ __forceinline__ int first_element(const plan &p, const rows &r)
 {
-    const int row = r.first + pair_row<N, SLICE>(i), column = pair_column<N, SLICE>(i);
-    return row < p.c.N && column < p.c.N ? row * p.c.N + column : -1;
+    const int lane = thread_again() % 32;
+    return (r.first + lane / 4) * p.c.N + warp() * shape<N, SLICE>::RUN + lane % 4 * 2;
+}
+
+/* Pair i's, from there; -1 where the state has no such row or column. */
+template <int N, int SLICE>
+static __device__ __forceinline__ int pair_element(const plan &p, const rows &r, int first, int i)
+{
+    constexpr int RUN = shape<N, SLICE>::RUN;
+    const int row = i / 2 / (RUN / 8) * 16, column = i / 2 % (RUN / 8) * 8;
+    return r.first + row < p.c.N && warp() * RUN + column < p.c.N
+               ? first + (row + i % 2 * 8) * p.c.N + column
+               : -1;
 }
 
 /* `state` is a state's place among those of its kind: one for each (sequence,
@@ -457,10 +468,11 @@ template <int N, int SLICE>
 static __device__ slice<N, SLICE> load_slice(const plan &p, const rows &r, const float *states,
                                              int64_t state)
 {
+    const int first = first_element<N, SLICE>(p, r);
     slice<N, SLICE> S;
     UNROLL(32)
     for (int i = 0; i < pairs<N, SLICE>(); i++) {
-        const int e = pair_element<N, SLICE>(p, r, i);
+        const int e = pair_element<N, SLICE>(p, r, first, i);
         const float2 both = e < 0 ? float2{0, 0} : *(const float2 *)(states + state * p.c.M + e);
         nth_pair(S, i)[0] = both.x;
         nth_pair(S, i)[1] = both.y;
@@ -472,9 +484,10 @@ template <int N, int SLICE>
 static __device__ __forceinline__ void store_slice(const plan &p, const rows &r, float *states,
                                                    int64_t state, slice<N, SLICE> &S)
 {
+    const int first = first_element<N, SLICE>(p, r);
     UNROLL(32)
     for (int i = 0; i < pairs<N, SLICE>(); i++) {
-        const int e = pair_element<N, SLICE>(p, r, i);
+        const int e = pair_element<N, SLICE>(p, r, first, i);
         if (e >= 0)
             *(float2 *)(states + state * p.c.M + e) = {nth_pair(S, i)[0], nth_pair(S, i)[1]};
     }
@@ -498,9 +511,10 @@ template <int N, int SLICE>
 static __device__ __forceinline__ void keep_slice(const plan &p, const rows &r, int64_t state,
                                                   slice<N, SLICE> &S)
 {
+    const int first = first_element<N, SLICE>(p, r);
     UNROLL(32)
     for (int i = 0; i < pairs<N, SLICE>(); i++)
-        keep_pair(p, state, pair_element<N, SLICE>(p, r, i), nth_pair(S, i));
+        keep_pair(p, state, pair_element<N, SLICE>(p, r, first, i), nth_pair(S, i));
 }
 
 /* To shared memory as a factor. */
@@ -559,6 +573,7 @@ static __device__ __forceinline__ void keep_between(const plan &p, const rows &r
                                                     const bf16 *right, int k, int some)
 {
     constexpr int RUN = shape<N, SLICE>::RUN;
+    const int first = first_element<N, SLICE>(p, r);
     UNROLL(32)
     for (int i = 0; i < pairs<N, SLICE>(); i += 2) {
         const int m = i / 2 / (RUN / 8), n = i / 2 % (RUN / 8);
@@ -573,8 +588,8 @@ static __device__ __forceinline__ void keep_between(const plan &p, const rows &r
             sum[j] = S.x[m][n][j];
         }
         mma_bf16(sum, a, b + n % 2 * 2);
-        keep_pair(p, state, pair_element<N, SLICE>(p, r, i), sum);
-        keep_pair(p, state, pair_element<N, SLICE>(p, r, i + 1), sum + 2);
+        keep_pair(p, state, pair_element<N, SLICE>(p, r, first, i), sum);
+        keep_pair(p, state, pair_element<N, SLICE>(p, r, first, i + 1), sum + 2);
     }
 }
 
@@ -590,14 +605,14 @@ static __device__ __forceinline__ void add_chunk(slice<N, SLICE> &S, const bf16 
 
 /* The same where there are checkpoints in it. */
 template <int N, int SLICE>
-static __device__ __forceinline__ void
-add_and_keep(const plan &p, const rows &r, slice<N, SLICE> &S, const bf16 *left, const bf16 *right,
-             int64_t t, int64_t *next, int64_t *slot)
+static __device__ __forceinline__ void add_and_keep(const plan &p, const rows &r,
+                                                    slice<N, SLICE> &S, const bf16 *left,
+                                                    const bf16 *right, int t, int *next, int *slot)
 {
     UNROLL(1)
     for (int k = 0; k < CHUNK; k += 16) {
-        for (; *next < min(t + k + 16, p.c.T); *next += p.c.K, ++*slot)
-            keep_between(p, r, *slot * p.c.BH + r.bh, S, left, right, k, (int)(*next - t - k));
+        for (; *next < min(t + k + 16, (int)p.c.T); *next += (int)p.c.K, ++*slot)
+            keep_between(p, r, *slot * p.c.BH + r.bh, S, left, right, k, *next - t - k);
         add_steps(S, left, right, k);
     }
 }
@@ -632,11 +647,11 @@ static __host__ __device__ __forceinline__ int carve(const plan &p, enum pass pa
     bf16 *const from = at;
 
     o->K = at, at += h::KEYS;
-    o->Q = tied_q(p) ? o->K : at, at += tied_q(p) ? 0 : h::KEYS;
     o->M = at, at += h::SQUARE;
-    o->P = at, at += pass == BACKWARD && tied_q(p) ? 0 : h::SQUARE;
     o->v = o->y = at, at += h::VALUES;
     o->scales = (float2 *)at, at += CHUNK * (sizeof(float2) / sizeof(bf16));
+    o->P = at, at += pass == BACKWARD && tied_q(p) ? 0 : h::SQUARE;
+    o->Q = tied_q(p) ? o->K : at, at += tied_q(p) ? 0 : h::KEYS;
     o->X = p.c.z ? at : o->K, at += p.c.z ? h::KEYS : 0;
     return (int)(at - from);
 }
@@ -661,7 +676,7 @@ static __host__ __device__ __forceinline__ int carve(const plan &p, enum pass pa
 
 template <int N, int SLICE>
 static __device__ __forceinline__ operands operands_of(const plan &p, enum pass pass,
-                                                       const hand_over<N, SLICE> &w, int64_t chunk)
+                                                       const hand_over<N, SLICE> &w, int chunk)
 {
     const unsigned nth = (unsigned)chunk % (unsigned)p.stages;
     operands o;
@@ -674,7 +689,7 @@ static __device__ __forceinline__ operands operands_of(const plan &p, enum pass 
 /* What a chunk begins with. */
 template <int N, int SLICE>
 static __device__ __forceinline__ void send_for(const plan &p, enum pass pass, const rows &r,
-                                                const hand_over<N, SLICE> &w, int64_t chunk)
+                                                const hand_over<N, SLICE> &w, int chunk)
 {
     constexpr int CREW = shape<N, SLICE>::CREW;
     if (chunk < 0 || chunk >= p.chunks)
@@ -697,7 +712,7 @@ static __device__ __forceinline__ void send_for(const plan &p, enum pass pass, c
 /* What is wanted of a chunk when the outputs of the one before it are made. */
 template <int N, int SLICE>
 static __device__ __forceinline__ void send_for_P(const plan &p, const rows &r,
-                                                  const hand_over<N, SLICE> &w, int64_t chunk)
+                                                  const hand_over<N, SLICE> &w, int chunk)
 {
     if (chunk >= 0 && chunk < p.chunks)
         bring<CHUNK, shape<N, SLICE>::CREW>(operands_of(p, FORWARD, w, chunk).P,
@@ -707,7 +722,7 @@ static __device__ __forceinline__ void send_for_P(const plan &p, const rows &r,
 
 template <int N, int SLICE>
 static __device__ __forceinline__ void send_for_dout(const plan &p, const rows &r,
-                                                     const hand_over<N, SLICE> &w, int64_t chunk)
+                                                     const hand_over<N, SLICE> &w, int chunk)
 {
     constexpr int CREW = shape<N, SLICE>::CREW;
     if (chunk < 0)
@@ -870,10 +885,10 @@ static __device__ __forceinline__ void lead_forward(const plan &p, const rows &r
     const share s = share_of(TILES, warp());
     const int m = s.m, n = s.first;
     slice<N, SLICE> S = load_slice<N, SLICE>(p, r, p.c.first, r.bh);
-    int64_t next = p.states ? p.c.T : 0, slot = 0; /* of a checkpoint: its step, and its place */
+    int next = p.states ? (int)p.c.T : 0, slot = 0; /* of a checkpoint: its step, and its place */
 
-    for (int64_t chunk = 0; chunk < p.chunks; chunk++) {
-        const int64_t t = chunk * CHUNK;
+    for (int chunk = 0; chunk < p.chunks; chunk++) {
+        const int t = chunk * CHUNK;
         const operands o = operands_of(p, FORWARD, w, chunk);
         bf16 *const state = w.state + chunk % 2 * h::STATE;
         bf16 *const D = w.change + chunk % 2 * h::VALUES;
@@ -890,9 +905,11 @@ static __device__ __forceinline__ void lead_forward(const plan &p, const rows &r
         scale_rows<TILES>(d, o.scales, m);
         put_strip<TILES>(D, APART, m, n, d);
         crew_barrier<WARPS>();
-        if (next == t)
-            keep_slice(p, r, (next += p.c.K, slot++) * p.c.BH + r.bh, S);
-        if (next < min(t + CHUNK, p.c.T))
+        if (next == t) {
+            keep_slice(p, r, slot++ * p.c.BH + r.bh, S);
+            next += (int)p.c.K;
+        }
+        if (next < min(t + CHUNK, (int)p.c.T))
             add_and_keep(p, r, S, D, o.K, t, &next, &slot);
         else
             add_chunk(S, D, o.K);
@@ -921,7 +938,7 @@ static __device__ __forceinline__ void serve_forward(const plan &p, const rows &
         send_for_P(p, r, w, i - 1);
         cp_async_commit();
     }
-    for (int64_t chunk = 0;; chunk++) {
+    for (int chunk = 0;; chunk++) {
         wait_for_one(p);
         block_barrier();
         send_for(p, FORWARD, r, w, chunk + p.stages - 1);
@@ -1016,7 +1033,7 @@ static __device__ __forceinline__ void through_gate(bf16 *dout, const bf16 *y)
  * wants them, too. */
 template <int N, int SLICE>
 static __device__ __forceinline__ void through_gates(const plan &p, const rows &r,
-                                                     const hand_over<N, SLICE> &w, int64_t chunk)
+                                                     const hand_over<N, SLICE> &w, int chunk)
 {
     constexpr int CREW = shape<N, SLICE>::CREW;
     const operands o = operands_of(p, BACKWARD, w, chunk);
@@ -1046,7 +1063,7 @@ static __device__ __forceinline__ void lead_backward(const plan &p, const rows &
     bf16 *const ddelta = w.middle, *const minus_F = w.leaving;
     slice<N, SLICE> G = load_slice<N, SLICE>(p, r, p.c.dlast, r.bh);
 
-    for (int64_t chunk = p.chunks - 1; chunk >= 0; chunk--) {
+    for (int chunk = p.chunks - 1; chunk >= 0; chunk--) {
         const operands o = operands_of(p, BACKWARD, w, chunk);
         bf16 *const state = w.state + chunk % 2 * h::STATE;
         float sum[TILES][4] = {}, E[TILES][4] = {}, F[TILES][4];
@@ -1102,7 +1119,7 @@ static __device__ __forceinline__ void serve_backward(const plan &p, const rows 
     }
     wait_for_one(p);
     through_gates(p, r, w, p.chunks - 1);
-    for (int64_t chunk = p.chunks - 1;; chunk--) {
+    for (int chunk = p.chunks - 1;; chunk--) {
         wait_for_one(p);
         block_barrier();
         send_for(p, BACKWARD, r, w, chunk - p.stages + 1);
@@ -1437,7 +1454,7 @@ static plan plan_of(const struct frame *f, enum pass pass, size_t *bytes)
 {
     plan p = {};
     p.c = call_of(f);
-    p.chunks = ceil_div(p.c.T, CHUNK);
+    p.chunks = (int)ceil_div(p.c.T, CHUNK);
     p.kept = (int)(CHUNK / p.c.K);
     *bytes = divide(&p, pass, f->choice[E74_PROJ] == E74_TIED_KVQ, (char *)f->work);
     return p;

@@ -191,9 +191,23 @@ static __device__ __forceinline__ void bring_steps(const plan &p, const place &a
                         p.c.N - first);
 }
 
-static __device__ __forceinline__ const bf16 *factors_of(const plan &p, const place &at, int which)
+enum which_factor { M_OF, P_OF };
+
+/* M or P of a chunk: which is zero beyond the block on the diagonal. */
+template <int THREADS>
+static __device__ __forceinline__ void bring_factor(const plan &p, const place &at,
+                                                    which_factor which, bf16 *to)
 {
-    return p.factors + (2 * at.item + which) * CHUNK * CHUNK;
+    constexpr int ROWS = THREADS / (CHUNK / 8);
+    const bf16 *from = p.factors + (2 * at.item + which) * CHUNK * CHUNK;
+    const int thread = thread_again() % THREADS, first = thread / 8, column = thread % 8 * 8;
+
+    UNROLL(4)
+    for (int i = 0; i < CHUNK; i += ROWS) {
+        const int row = first + i;
+        cp_async16(to + row * WIDTH + column, from + row * CHUNK + column,
+                   column / 16 <= row / 16 ? 16 : 0);
+    }
 }
 
 template <int THREADS>
@@ -217,10 +231,14 @@ static __device__ void invert_block(const float *A, float *inverse)
         return;
     UNROLL(16)
     for (int i = 0; i < 16; i++) {
+        float row[16];
+        UNROLL(4)
+        for (int k = 0; k < i; k += 4)
+            memcpy(row + k, __builtin_assume_aligned(A + i * WIDTH + k, 16), 4 * sizeof *row);
         x[i] = i == column ? 1 : 0;
         UNROLL(16)
         for (int k = 0; k < i; k++)
-            x[i] = fmaf(-A[i * WIDTH + k], x[k], x[i]);
+            x[i] = fmaf(-row[k], x[k], x[i]);
         inverse[i * INVERSE + column] = x[i];
     }
 }
@@ -236,7 +254,7 @@ static __device__ split take_flipped(const float *block, int apart)
     return s;
 }
 
-/* Column j of the 16 x 16 blocks of M, by warp j: from the diagonal down,
+/* Column j of the 16 x 16 blocks of M, by warp j, from the diagonal down:
  * M_ij = -M_ii sum over k of A_ik M_kj.  It is kept flipped, because sums in
  * the order that mma leaves them in can be the next product's left factor. */
 static __device__ void invert_column(const float *A, const float *inverses, bf16 *M)
@@ -244,9 +262,6 @@ static __device__ void invert_column(const float *A, const float *inverses, bf16
     const int j = warp();
     split N[4];
 
-    for (int row = threadIdx.x % 32; row < 16 * j; row += 32)
-        for (int column = 0; column < 16; column += 2)
-            *(unsigned *)(M + row * WIDTH + 16 * j + column) = 0;
     const float *diagonal = inverses + j * 16 * INVERSE;
     for (int i = threadIdx.x % 32; i < 256; i += 32)
         store(M + (16 * j + i / 16) * WIDTH + 16 * j + i % 16, diagonal[i / 16 * INVERSE + i % 16]);
@@ -275,12 +290,17 @@ static __device__ void invert_column(const float *A, const float *inverses, bf16
 template <int N>
 static __device__ void find_scales(const bf16 *K, float2 *scales)
 {
-    const bf16 *k = K + threadIdx.x / 2 * padded(N);
+    const bf16 *k = K + threadIdx.x / 2 * padded(N) + threadIdx.x % 2 * (N / 2);
     float squares = 0;
-    for (int i = threadIdx.x % 2; i < N / 2; i += 2) {
-        const unsigned both = *(const unsigned *)(k + 2 * i);
-        squares = fmaf(first_of(both), first_of(both), squares);
-        squares = fmaf(second_of(both), second_of(both), squares);
+    UNROLL(8)
+    for (int i = 0; i < N / 2; i += 8) {
+        const uint4 eight = *(const uint4 *)(k + i);
+        const unsigned pairs[] = {eight.x, eight.y, eight.z, eight.w};
+        UNROLL(4)
+        for (int j = 0; j < 4; j++) {
+            squares = fmaf(first_of(pairs[j]), first_of(pairs[j]), squares);
+            squares = fmaf(second_of(pairs[j]), second_of(pairs[j]), squares);
+        }
     }
     squares += __shfl_xor_sync(0xffffffff, squares, 1);
     const float length = sqrtf(squares), r = 1 / (length + (float)E74_EPSILON);
@@ -288,14 +308,30 @@ static __device__ void find_scales(const bf16 *K, float2 *scales)
         scales[threadIdx.x / 2] = {r, length > 0 ? r / length : 0};
 }
 
-/* The warp's strip of (r X) (r K)^T, strictly below the diagonal. */
-static __device__ void put_A(float *A, const float (*sum)[4], const float2 *scales)
+/* Of the warp's strip of (r X) (r K)^T the 16 columns from `first`, strictly
+ * below the diagonal. */
+static __device__ void put_A(float *A, const float (*sum)[4], const float2 *scales, int first)
 {
-    UNROLL(32)
-    for (int i = 0; i < CHUNK / 2; i++) {
-        const int t = 16 * warp() + line() + i / 2 % 2 * 8, s = i / 4 * 8 + pair() + i % 2;
-        A[t * WIDTH + s] = s < t ? sum[i / 4][i % 4] * scales[t].x * scales[s].x : 0;
+    UNROLL(4)
+    for (int i = 0; i < 4; i++) {
+        const int t = 16 * warp() + line() + i % 2 * 8, s = first + i / 2 * 8 + pair();
+        const float *x = sum[i / 2] + i % 2 * 2;
+        const float one = x[0] * scales[t].x * scales[s].x;
+        const float other = x[1] * scales[t].x * scales[s + 1].x;
+        *(float2 *)(A + t * WIDTH + s) = {s < t ? one : 0, s + 1 < t ? other : 0};
     }
+}
+
+/* The rows from m of M or of P to global memory, up to the last block that is
+ * not zero; nobody reads what is beyond. */
+static __device__ __forceinline__ void store_lower(bf16 *to, const bf16 *from, int m)
+{
+    const int lane = threadIdx.x % 32, row = m + lane / 8, column = lane % 8 * 8;
+    UNROLL(4)
+    for (int i = 0; i < 16; i += 4)
+        if (column < m + 16)
+            *(uint4 *)(to + (row + i) * CHUNK + column) =
+                *(const uint4 *)(from + (row + i) * WIDTH + column);
 }
 
 /* The strip from row m, column `first` of a square, all zero above its
@@ -311,30 +347,38 @@ static __device__ __forceinline__ void cut_triangle(float (*sum)[4], int m, int 
     }
 }
 
+/* What factor() has in shared memory. */
+struct factor_memory {
+    bf16 *K, *X, *Q;     /* [CHUNK][N] */
+    bf16 *M, *P;         /* [CHUNK][CHUNK], in K's and Q's place */
+    float *A, *inverses; /* [CHUNK][CHUNK], [4][16][16] */
+    float2 *scales;      /* [CHUNK] */
+};
+
+/* Returns the bytes it takes. */
 template <int N>
-static constexpr int factor_bytes(void)
+static __host__ __device__ __forceinline__ int carve(const plan &p, unsigned char *from,
+                                                     factor_memory *w)
 {
-    return 3 * CHUNK * padded(N) * sizeof(bf16) +
-           (CHUNK * WIDTH + 4 * 16 * INVERSE + 2 * CHUNK) * sizeof(float);
+    const int keys = CHUNK * padded(N);
+    bf16 *at = (bf16 *)from;
+
+    w->K = w->M = at, at += keys;
+    w->Q = w->P = at, at += keys;
+    w->A = (float *)at, at += CHUNK * WIDTH * (sizeof(float) / sizeof(bf16));
+    w->inverses = (float *)at, at += 4 * 16 * INVERSE * (sizeof(float) / sizeof(bf16));
+    w->scales = (float2 *)at, at += CHUNK * (sizeof(float2) / sizeof(bf16));
+    w->X = p.c.z ? at : w->K, at += p.c.z ? keys : 0;
+    return (int)((unsigned char *)at - from);
 }
 
+/* From z in shared memory to z k, which others want, too. */
 template <int N>
-__global__ void __launch_bounds__(THREADS, 2) factor(plan p)
+static __device__ __forceinline__ void find_X(const plan &p, const place &at, const bf16 *K,
+                                              bf16 *X)
 {
-    extern __shared__ __align__(16) unsigned char buffer[];
-    const place at = own_place(p);
-    bf16 *K = (bf16 *)buffer, *Q = K + CHUNK * padded(N), *Z = Q + CHUNK * padded(N);
-    bf16 *X = p.c.z ? Z : K, *M = K, *P = Q;
-    float *A = (float *)(Z + CHUNK * padded(N)), *inverses = A + CHUNK * WIDTH;
-    float2 *scales = (float2 *)(inverses + 4 * 16 * INVERSE);
-
-    bring_steps<N, THREADS>(p, at, K, p.c.k, 0);
-    bring_steps<N, THREADS>(p, at, Q, p.c.q, 0);
-    if (p.c.z)
-        bring_steps<N, THREADS>(p, at, Z, p.c.z, 0);
-    cp_async_commit();
-    cp_async_wait<0>();
-    for (int i = threadIdx.x; p.c.z && i < CHUNK * N / 8; i += THREADS) {
+    UNROLL(1)
+    for (int i = threadIdx.x; i < CHUNK * N / 8; i += THREADS) {
         int row, column;
         eight_of<N>(i, &row, &column);
         const bf16 *k = K + row * padded(N) + column;
@@ -345,30 +389,57 @@ __global__ void __launch_bounds__(THREADS, 2) factor(plan p)
         if (row < at.steps && column < p.c.N)
             *(uint4 *)(p.x + start(p, at) + row * p.c.BH * p.c.N + column) = *(const uint4 *)x;
     }
+}
+
+/* So many blocks of factor() at least have registers on a multiprocessor. */
+static constexpr int factors(int N)
+{
+    return N > 64 ? 3 : 4;
+}
+
+template <int N>
+__global__ void __launch_bounds__(THREADS, factors(N)) factor(plan p)
+{
+    extern __shared__ __align__(16) unsigned char buffer[];
+    const place at = own_place(p);
+    bf16 *const to = p.factors + 2 * at.item * CHUNK * CHUNK;
+    const int m = 16 * warp();
+    factor_memory w;
+
+    carve<N>(p, buffer, &w);
+    bring_steps<N, THREADS>(p, at, w.K, p.c.k, 0);
+    bring_steps<N, THREADS>(p, at, w.Q, p.c.q, 0);
+    if (p.c.z)
+        bring_steps<N, THREADS>(p, at, w.X, p.c.z, 0);
+    cp_async_commit();
+    cp_async_wait<0>();
+    if (p.c.z)
+        find_X<N>(p, at, w.K, w.X);
     __syncthreads();
 
-    find_scales<N>(K, scales);
+    find_scales<N>(w.K, w.scales);
     float a[CHUNK / 8][4] = {}, q[CHUNK / 8][4] = {};
-    multiply<RIGHT, CHUNK / 8, N>(a, X, padded(N), 16 * warp(), K, padded(N), 0);
-    multiply<RIGHT, CHUNK / 8, N>(q, Q, padded(N), 16 * warp(), K, padded(N), 0);
+    UNROLL(4)
+    for (int i = 0; i < CHUNK; i += 16)
+        if (i <= m)
+            multiply_both<RIGHT, 2, N>(a + i / 8, w.X, q + i / 8, w.Q, padded(N), m, w.K, padded(N),
+                                       i);
     __syncthreads();
-    put_A(A, a, scales);
-    cut_triangle<false, CHUNK / 8>(q, 16 * warp(), 0);
-    put_strip<CHUNK / 8>(P, WIDTH, 16 * warp(), 0, q);
+    UNROLL(4)
+    for (int i = 0; i < CHUNK; i += 16)
+        if (i <= m)
+            put_A(w.A, a + i / 8, w.scales, i);
+    cut_triangle<false, CHUNK / 8>(q, m, 0);
+    put_strip<CHUNK / 8>(w.P, WIDTH, m, 0, q);
     if (threadIdx.x < CHUNK)
-        p.scales[at.item * CHUNK + threadIdx.x] = scales[threadIdx.x];
-    __syncwarp(); /* a warp's block on the diagonal is in its own strip */
-    invert_block(A + 16 * warp() * (WIDTH + 1), inverses + warp() * 16 * INVERSE);
+        p.scales[at.item * CHUNK + threadIdx.x] = w.scales[threadIdx.x];
+    __syncwarp(); /* the warp's own: its strip of P, and its block on A's diagonal */
+    store_lower(to + CHUNK * CHUNK, w.P, m);
+    invert_block(w.A + m * (WIDTH + 1), w.inverses + warp() * 16 * INVERSE);
     __syncthreads();
-    invert_column(A, inverses, M);
+    invert_column(w.A, w.inverses, w.M);
     __syncthreads();
-    for (int i = threadIdx.x; i < 2 * CHUNK * CHUNK / 8; i += THREADS) {
-        int row, column;
-        eight_of<CHUNK>(i, &row, &column);
-        const bf16 *from = row < CHUNK ? M + row * WIDTH : P + (row - CHUNK) * WIDTH;
-        *(uint4 *)(p.factors + 2 * at.item * CHUNK * CHUNK + 8 * i) =
-            *(const uint4 *)(from + column);
-    }
+    store_lower(to, w.M, m);
 }
 
 /* ---- a walker's state and operands ---- */
@@ -701,9 +772,9 @@ static __device__ __forceinline__ void send_for(const plan &p, enum pass pass, c
         bring_steps<N, CREW>(p, at, o.Q, p.c.q, 0);
     if (p.c.z)
         bring_steps<N, CREW>(p, at, o.X, p.x, 0);
-    bring<CHUNK, CREW>(o.M, factors_of(p, at, 0), CHUNK, CHUNK, CHUNK);
+    bring_factor<CREW>(p, at, M_OF, o.M);
     if (pass == BACKWARD && !tied_q(p))
-        bring<CHUNK, CREW>(o.P, factors_of(p, at, 1), CHUNK, CHUNK, CHUNK);
+        bring_factor<CREW>(p, at, P_OF, o.P);
     if (pass == FORWARD)
         bring_steps<SLICE, CREW>(p, at, o.v, p.c.v, r.first);
     bring_scales<CREW>(p, at, o.scales);
@@ -715,9 +786,8 @@ static __device__ __forceinline__ void send_for_P(const plan &p, const rows &r,
                                                   const hand_over<N, SLICE> &w, int chunk)
 {
     if (chunk >= 0 && chunk < p.chunks)
-        bring<CHUNK, shape<N, SLICE>::CREW>(operands_of(p, FORWARD, w, chunk).P,
-                                            factors_of(p, place_of(p, chunk, r.bh), 1), CHUNK,
-                                            CHUNK, CHUNK);
+        bring_factor<shape<N, SLICE>::CREW>(p, place_of(p, chunk, r.bh), P_OF,
+                                            operands_of(p, FORWARD, w, chunk).P);
 }
 
 template <int N, int SLICE>
@@ -1373,7 +1443,7 @@ __global__ void __launch_bounds__(finish_threads(N), finishers(N)) finish(plan p
     if (p.c.z)
         bring_steps<N, ALL>(p, at, w.X, p.x, 0);
     bring_steps<N, ALL>(p, at, w.D, p.c.v, 0);
-    bring<CHUNK, ALL>(w.M, factors_of(p, at, 0), CHUNK, CHUNK, CHUNK);
+    bring_factor<ALL>(p, at, M_OF, w.M);
     bring_scales<ALL>(p, at, w.scales);
     bring_first<N>(p, at, w.S);
     cp_async_commit();
@@ -1505,9 +1575,10 @@ template <int N>
 static int run(const plan &p, enum pass pass)
 {
     const int64_t items = p.chunks * p.c.BH;
+    factor_memory f;
     chunk_memory w;
 
-    CUDA(launch(factor<N>, p, items, THREADS, factor_bytes<N>()));
+    CUDA(launch(factor<N>, p, items, THREADS, carve<N>(p, NULL, &f)));
     if (pass == FORWARD)
         return walk<N>(p, FORWARD);
     if (p.states)

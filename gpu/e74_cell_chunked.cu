@@ -26,11 +26,14 @@
  *
  * factor() makes M, P, r and X of all chunks side by side.  Then a block walks
  * one (sequence, head) and SLICE rows of its state, which never meet other
- * rows, through the chunks, its state in the accumulators of its warps: three
- * short products a chunk are the chain.  Backward walks G from the end, and
- * finish() makes the keys' gradients of all chunks side by side: they need
- * the state before each chunk, which is a checkpoint where CHUNK is a multiple
- * of the interval, else forward's walk is repeated; its bits are the same.
+ * rows, through the chunks.  Half of its warps are the chain: three short
+ * products a chunk, the state in their accumulators.  The others bring what the
+ * chain needs, a chunk or two ahead, and make the outputs from what it leaves in
+ * shared memory.  Backward walks G from the end, and finish() makes the keys'
+ * gradients of all chunks side by side: they need the state before each chunk,
+ * which is a checkpoint where CHUNK is a multiple of the interval, else
+ * forward's walk is repeated; its bits are the same.  Each of these kernels
+ * starts while the one before it ends.
  *
  * Bound by memory where there are many rows, else by the chain. */
 #include "gpu/e74_cell.cuh"
@@ -406,6 +409,7 @@ __global__ void __launch_bounds__(THREADS, factors(N)) factor(plan p)
     const int m = 16 * warp();
     factor_memory w;
 
+    let_next_kernel_start();
     carve<N>(p, buffer, &w);
     bring_steps<N, THREADS>(p, at, w.K, p.c.k, 0);
     bring_steps<N, THREADS>(p, at, w.Q, p.c.q, 0);
@@ -1003,6 +1007,8 @@ static __device__ __forceinline__ void serve_forward(const plan &p, const rows &
     const int m = s.m, n = s.first;
     float y[TILES][4];
 
+    wait_for_kernel_before();
+    let_next_kernel_start();
     for (int i = 0; i < p.stages - 1; i++) {
         send_for(p, FORWARD, r, w, i);
         send_for_P(p, r, w, i - 1);
@@ -1180,6 +1186,8 @@ static __device__ __forceinline__ void serve_backward(const plan &p, const rows 
     constexpr int TILES = shape<N, SLICE>::TILES, WARPS = shape<N, SLICE>::WARPS;
     const share s = share_of(TILES, warp() % WARPS), of_all = {s.m, r.first + s.first};
 
+    wait_for_kernel_before();
+    let_next_kernel_start();
     send_for_dout(p, r, w, p.chunks - 1);
     cp_async_commit();
     for (int i = 1; i < p.stages; i++) {
@@ -1439,6 +1447,7 @@ __global__ void __launch_bounds__(finish_threads(N), finishers(N)) finish(plan p
     chunk_memory w;
 
     carve<N>(p, buffer, &w);
+    wait_for_kernel_before();
     bring_steps<N, ALL>(p, at, w.K, p.c.k, 0);
     if (p.c.z)
         bring_steps<N, ALL>(p, at, w.X, p.x, 0);
@@ -1530,10 +1539,13 @@ static plan plan_of(const struct frame *f, enum pass pass, size_t *bytes)
     return p;
 }
 
+/* All of a pass's kernels but its first start early. */
 static cudaError_t launch(void (*kernel)(plan), const plan &p, int64_t blocks, int threads,
-                          int shared)
+                          int shared, bool first = false)
 {
     CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+    if (!first)
+        return launch_early(kernel, (unsigned)blocks, threads, shared, p);
     kernel<<<blocks, threads, shared, gpu_stream()>>>(p);
     return cudaGetLastError();
 }
@@ -1578,7 +1590,7 @@ static int run(const plan &p, enum pass pass)
     factor_memory f;
     chunk_memory w;
 
-    CUDA(launch(factor<N>, p, items, THREADS, carve<N>(p, NULL, &f)));
+    CUDA(launch(factor<N>, p, items, THREADS, carve<N>(p, NULL, &f), true));
     if (pass == FORWARD)
         return walk<N>(p, FORWARD);
     if (p.states)

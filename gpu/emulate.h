@@ -414,10 +414,14 @@ struct cudaDeviceProp {
 };
 enum cudaLaunchAttributeID {
     cudaLaunchAttributeCooperative = 2, cudaLaunchAttributeClusterDimension = 4,
+    cudaLaunchAttributeProgrammaticStreamSerialization = 6,
 };
 struct cudaLaunchAttribute {
     cudaLaunchAttributeID id;
-    struct { struct { unsigned x, y, z; } clusterDim; int cooperative; } val;
+    struct {
+        struct { unsigned x, y, z; } clusterDim;
+        int cooperative, programmaticStreamSerializationAllowed;
+    } val;
 };
 struct cudaLaunchConfig_t {
     dim3 gridDim, blockDim;
@@ -509,7 +513,7 @@ static inline cudaError_t cudaLaunchCooperativeKernel(void (*kernel)(P...), dim3
                                                       void **a, size_t shared = 0,
                                                       cudaStream_t stream = NULL)
 {
-    cudaLaunchAttribute coop = {cudaLaunchAttributeCooperative, {{0, 0, 0}, 1}};
+    cudaLaunchAttribute coop = {cudaLaunchAttributeCooperative, {{0, 0, 0}, 1, 0}};
     cudaLaunchConfig_t c = {grid, block, shared, stream, &coop, 1};
     return emu_cooperative(&c, kernel, a, std::index_sequence_for<P...>());
 }

@@ -1336,6 +1336,8 @@ static __device__ __forceinline__ void put_triangles(const chunk_memory &w, int 
     }
     if (N > STRIP)
         __syncthreads();
+    else
+        __syncwarp(); /* nobody else reads this strip of E */
     UNROLL(4)
     for (int i = 0; i < BLOCKS; i++) {
         const int column = first + i * STEP;

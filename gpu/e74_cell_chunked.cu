@@ -49,6 +49,7 @@ enum {
 #endif
     STAGES_MAX = 3, /* chunks in a walker's shared memory: this one, and those on their way */
     SHARED_MAX = 227 * 1024,
+    SHARED_OF_TWO = 113 * 1024, /* the most for two blocks on a multiprocessor */
     WIDTH = CHUNK + 8 /* padded(CHUNK) */
 };
 
@@ -1567,7 +1568,7 @@ static cudaError_t walk(plan p, enum pass pass)
     hand_over<N, SLICE> w;
     p.slices = (int)ceil_div(p.c.N, SLICE);
     const int64_t blocks = p.c.BH * p.slices;
-    const int most = blocks > BLOCKS_MIN && walkers(N, SLICE) > 1 ? SHARED_MAX / 2 : SHARED_MAX;
+    const int most = blocks > BLOCKS_MIN && walkers(N, SLICE) > 1 ? SHARED_OF_TWO : SHARED_MAX;
     p.stages = STAGES_MAX;
     if (carve(p, pass, NULL, &w) > most)
         p.stages = 2;

@@ -50,7 +50,7 @@ enum {
     STAGES_MAX = 3, /* chunks in a walker's shared memory: this one, and those on their way */
     SHARED_MAX = 227 * 1024,
     SHARED_OF_TWO = 113 * 1024, /* the most for two blocks on a multiprocessor */
-    WIDTH = CHUNK + 8 /* padded(CHUNK) */
+    WIDTH = CHUNK + 8           /* padded(CHUNK) */
 };
 
 struct plan {

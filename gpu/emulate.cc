@@ -87,7 +87,7 @@ struct thread : emu_thread {
 struct warp {
     block *b;
     thread *lane;
-    unsigned ready, at_warp, at_block, at_gang, alive;
+    unsigned ready, at_warp, at_crew, at_block, at_gang, alive;
     unsigned phase;            /* how many __syncwarp there were */
 };
 
@@ -97,12 +97,22 @@ struct shared {
     size_t bytes;
 };
 
+/* Some warps of a block with barriers of their own. */
+struct crew {
+    unsigned phase;            /* how many there were */
+    int arrived;
+    thread *first_arrived;
+};
+
+enum { CREWS = 8 };
+
 struct block : emu_block {
     int alive, arrived, sum, result;
     unsigned phase;            /* how many barriers there were */
     thread *first_arrived;
     warp *warps;
-    int n_warps;
+    int n_warps, crew_warps;   /* each crew has so many; 0: there are none yet */
+    crew crews[CREWS];
     std::vector<shared> *statics;
 };
 
@@ -415,6 +425,23 @@ static void release_block(block *b)
     }
 }
 
+static crew *crew_of(const thread *t)
+{
+    block *b = t->w->b;
+    return b->crew_warps ? &b->crews[(t->w - b->warps) / b->crew_warps] : NULL;
+}
+
+static void release_crew(block *b, crew *c)
+{
+    warp *first = b->warps + (c - b->crews) * b->crew_warps;
+    c->phase++;
+    c->arrived = 0;
+    for (warp *w = first; w < first + b->crew_warps; w++) {
+        w->ready |= w->at_crew;
+        w->at_crew = 0;
+    }
+}
+
 static void release_gang(void)
 {
     G->arrived = 0;
@@ -470,6 +497,26 @@ int emu_block_barrier(int value, const char *what, emu_place here)
     return b->result;
 }
 
+void emu_crew_barrier(int warps, emu_place here)
+{
+    thread *t = wait_at("crew_barrier", here);
+    block *b = (block *)t->block;
+    if (!b->crew_warps) {
+        if (warps < 1 || b->n_warps % warps || b->n_warps / warps > CREWS)
+            emu_fault(here, "crew_barrier: no crews of %d warps in a block of %d", warps, b->n_warps);
+        b->crew_warps = warps;
+    }
+    if (b->crew_warps != warps)
+        emu_fault(here, "crew_barrier of %d warps, after one of %d", warps, b->crew_warps);
+    crew *c = crew_of(t);
+    if (!c->arrived++)
+        c->first_arrived = t;
+    t->w->at_crew |= 1u << t->lane;
+    if (c->arrived == 32 * warps)
+        release_crew(b, c);
+    give_way();
+}
+
 void emu_gang_barrier(const char *what, emu_place here)
 {
     thread *t = wait_at(what, here);
@@ -521,6 +568,9 @@ static void run_thread(void)
         if (b->arrived)
             emu_fault(b->first_arrived->here, "divergent barrier: this thread returned while thread %d waits in %s",
                       thread_number(b->first_arrived), b->first_arrived->what);
+        if (crew_of(me) && crew_of(me)->arrived)
+            emu_fault(crew_of(me)->first_arrived->here, "divergent barrier: this thread returned while thread %d waits in %s",
+                      thread_number(crew_of(me)->first_arrived), crew_of(me)->first_arrived->what);
         if (G->arrived)
             emu_fault(G->first_arrived->here, "divergent barrier: this thread returned while thread %d of block %u waits in %s",
                       thread_number(G->first_arrived), G->first_arrived->block->idx.x,
@@ -556,7 +606,7 @@ static void run_thread(void)
  * gang, one byte, at least one of them writing, no barrier in between. */
 #ifdef EMU_RACE
 struct seen {
-    unsigned thread, gang, block, warp;    /* thread 0: none */
+    unsigned thread, gang, block, crew, warp;    /* thread 0: none */
     const char *pc;
 };
 struct cell {
@@ -598,6 +648,8 @@ static bool clash(const seen *old, const seen *now)
         return true;
     if (old->block != now->block)
         return false;
+    if (crew_of(a) == crew_of(b) && old->crew != now->crew)
+        return false;
     return a->w != b->w || now->warp <= old->warp;
 }
 
@@ -613,7 +665,8 @@ static void race_access(const void *p, size_t bytes, bool write, const char *pc)
             if (c.at)
                 *cell_of(c.at) = c;
     }
-    seen now = {(unsigned)(t - G->threads) + 1, G->phase, ((block *)t->block)->phase, t->phase, pc};
+    seen now = {(unsigned)(t - G->threads) + 1, G->phase, ((block *)t->block)->phase,
+                crew_of(t) ? crew_of(t)->phase : 0, t->phase, pc};
     for (uintptr_t at = (uintptr_t)p; at < (uintptr_t)p + bytes; at++) {
         cell *c = cell_of(at);
         const seen *other = clash(&c->write, &now) ? &c->write : NULL;

@@ -97,6 +97,7 @@ struct emu_place {
 typedef void emu_resolve(void *const arg[32], unsigned present);
 void emu_collective(unsigned mask, void *arg, emu_resolve *resolve, const char *what, emu_place);
 int emu_block_barrier(int value, const char *what, emu_place);   /* sum of all values */
+void emu_crew_barrier(int warps, emu_place);
 void emu_gang_barrier(const char *what, emu_place);
 [[noreturn]] void emu_fault(emu_place, const char *fmt, ...);
 [[noreturn]] void emu_trap(emu_place);
@@ -413,10 +414,14 @@ struct cudaDeviceProp {
 };
 enum cudaLaunchAttributeID {
     cudaLaunchAttributeCooperative = 2, cudaLaunchAttributeClusterDimension = 4,
+    cudaLaunchAttributeProgrammaticStreamSerialization = 6,
 };
 struct cudaLaunchAttribute {
     cudaLaunchAttributeID id;
-    struct { struct { unsigned x, y, z; } clusterDim; int cooperative; } val;
+    struct {
+        struct { unsigned x, y, z; } clusterDim;
+        int cooperative, programmaticStreamSerializationAllowed;
+    } val;
 };
 struct cudaLaunchConfig_t {
     dim3 gridDim, blockDim;
@@ -519,7 +524,7 @@ static inline cudaError_t cudaLaunchCooperativeKernel(void (*kernel)(P...), dim3
                                                       void **a, size_t shared = 0,
                                                       cudaStream_t stream = NULL)
 {
-    cudaLaunchAttribute coop = {cudaLaunchAttributeCooperative, {{0, 0, 0}, 1}};
+    cudaLaunchAttribute coop = {cudaLaunchAttributeCooperative, {{0, 0, 0}, 1, 0}};
     cudaLaunchConfig_t c = {grid, block, shared, stream, &coop, 1};
     return emu_cooperative(&c, kernel, a, std::index_sequence_for<P...>());
 }

@@ -76,14 +76,18 @@ static __device__ __forceinline__ void take_right(unsigned b[4], const bf16 *B, 
 enum flipped { NEITHER, LEFT, RIGHT, BOTH };
 
 /* sum += A B: rows from m of A, TILES * 8 columns from n of B, over the columns
- * `from` ... `to` of A, whole sixteens. */
-template <flipped F, int TILES>
+ * `from` ... `to` of A's DEPTH, whole sixteens.  The loops unroll whole, so that
+ * no address is reckoned in them. */
+template <flipped F, int TILES, int DEPTH>
 static __device__ __forceinline__ void multiply(float (*sum)[4], const bf16 *A, int a_apart, int m,
-                                                const bf16 *B, int b_apart, int n, int from, int to)
+                                                const bf16 *B, int b_apart, int n, int from = 0,
+                                                int to = DEPTH)
 {
     UNROLL(8)
-    for (int k = from; k < to; k += 16) {
+    for (int k = 0; k < DEPTH; k += 16) {
         unsigned a[4];
+        if (k < from || k >= to)
+            continue;
         take_left<(F & LEFT) != 0>(a, A, a_apart, m, k);
         UNROLL(8)
         for (int tile = 0; tile < TILES; tile += 2) {
@@ -91,6 +95,31 @@ static __device__ __forceinline__ void multiply(float (*sum)[4], const bf16 *A, 
             take_right<(F & RIGHT) != 0>(b, B, b_apart, k, n + 8 * tile);
             mma_bf16(sum[tile], a, b);
             mma_bf16(sum[tile + 1], a, b + 2);
+        }
+    }
+}
+
+/* The same for two left factors, neither transposed, of one right factor. */
+template <flipped F, int TILES, int DEPTH>
+static __device__ __forceinline__ void
+multiply_both(float (*sum)[4], const bf16 *A, float (*other)[4], const bf16 *C, int apart, int m,
+              const bf16 *B, int b_apart, int n, int to = DEPTH)
+{
+    UNROLL(8)
+    for (int k = 0; k < DEPTH; k += 16) {
+        unsigned a[4], c[4];
+        if (k >= to)
+            continue;
+        take_left<false>(a, A, apart, m, k);
+        take_left<false>(c, C, apart, m, k);
+        UNROLL(8)
+        for (int tile = 0; tile < TILES; tile += 2) {
+            unsigned b[4];
+            take_right<(F & RIGHT) != 0>(b, B, b_apart, k, n + 8 * tile);
+            mma_bf16(sum[tile], a, b);
+            mma_bf16(sum[tile + 1], a, b + 2);
+            mma_bf16(other[tile], c, b);
+            mma_bf16(other[tile + 1], c, b + 2);
         }
     }
 }

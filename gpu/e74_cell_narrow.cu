@@ -5,13 +5,12 @@
  * where there are more.  A step is a chain (dot product, residual, update, f)
  * of some 100 cycles, in which the eight f's of a thread are the most.
  *
- * Time is cut into pieces, which the blocks of a cluster have in turn (turns.cuh);
- * a cluster has one (sequence, head), or some of its blocks' rows where these are
- * many.  A block brings its piece's keys into shared memory, normalised and, where
- * the state is a factor, times W_r and V; waits for the state that the block of
- * the piece before hands on; walks; hands the state on; and only then writes what
- * it found.  So all but the walk is done by many multiprocessors at once, away
- * from the chain.
+ * Time is cut into pieces, and a block carries a piece of one (sequence, head),
+ * or of some of its blocks' rows where these are many.  It brings the piece's
+ * keys into shared memory, normalised and, where the state is a factor, times
+ * W_r and V; waits for the state that the block of the piece before hands over;
+ * walks; hands the state on; and only then writes what it found.  So all but
+ * the walk is done by many multiprocessors at once, away from the chain.
  *
  * Backward likewise, last piece first: the piece is replayed from its
  * checkpoint, which waits for nobody, and its states stay in shared memory.
@@ -21,8 +20,11 @@
  * Pieces that begin between checkpoints need their first state: forward's
  * kernel notes it, in a launch before, over all segments at once.
  *
- * There are as many blocks in a cluster as all of them find room on the chip at
- * the same time.
+ * A hand-over is the numbers themselves: the place where they are put holds, at
+ * first, a NaN that no arithmetic makes, and the next block looks there until
+ * each number is another.  Blocks take their turns from a counter as they
+ * start, pieces in the order of the walk, so that whom a block waits for is
+ * always running or done.
  *
  * The step uses fmaf and never a bare a * b + c, so that forward and replay
  * cannot be contracted differently; pieces, and sums within and over them, are
@@ -30,20 +32,22 @@
 #include "gpu/columns.cuh"
 #include "gpu/e74_cell.cuh"
 #include "gpu/tanh.cuh"
-#include "gpu/turns.cuh"
 
 enum {
     STEPS = 32,         /* of a piece, backward, at most */
-    FORWARD_STEPS = 32, /* and forward */
+    FORWARD_STEPS = 64, /* and forward */
     CARRIERS = 64,      /* of a block, where a state's rows can be divided */
     KEY_WIDTH = 128,    /* padded columns of its keys, likewise */
     THREADS = 256,      /* of a block, where there is work for as many */
-    CROWD = 256,        /* forward, half as many where there are so many clusters */
+    CROWD = 1024,       /* forward, half as many where there are so many blocks */
     MOST = 512,         /* and where a state has many rows */
     LANES_MAX = 2,
-    PART = 16, /* rows that one thread adds up */
-    SHARED_MAX = 227 * 1024
+    PART = 16,                   /* rows that one thread adds up */
+    SHARED_MAX = 227 * 1024 - 16 /* the turn has its own */
 };
+
+/* What is not there yet. */
+#define UNSENT 0xffffffffu
 
 /* ---- how a call is laid out over blocks ---- */
 
@@ -64,23 +68,24 @@ struct layout {
     bool apart;          /* are the gradients of write and read different sums? */
     bool tied_v;         /* v is k: dv is a share of dk */
     bool noting;         /* forward's kernel notes the states before pieces, no more */
-    int cluster;         /* blocks that have the pieces in turn */
-    int pieces;
-    float *noted;     /* [pieces][blocks][2][carriers][4]: the states before pieces that begin
-                         between checkpoints */
+    int64_t pieces;
+    unsigned *turn;
+    float *handed;    /* [pieces][blocks][2][carriers][4]: the state before a piece, or the
+                         gradient of that after it */
+    float *noted;     /* likewise: the states before pieces that begin between checkpoints */
     float *dV, *dW_r; /* [BH][pieces][M]: shares of the pieces */
     float *each_dW_r; /* [BH][M] */
 };
 
-/* Where a block is in the state, and the piece that it is at. */
 struct place {
-    int bh;
+    int64_t piece, bh, block; /* block: among those of a piece */
+    int64_t t;
+    int steps;
     int first, rows, groups; /* of N, the first number that is its own, and how many */
     bool carries, any;       /* a carrier's row may be one too many */
     int lane;
     int number, key; /* where the row's numbers and keys are within a step's */
     int64_t element; /* and the row within the states */
-    int piece, steps, t;
 };
 
 /* Where number i of a block's is in shared memory: keys of blocks are padded.
@@ -90,13 +95,24 @@ static __device__ __forceinline__ int spot(const layout &l, int i)
     return i + (i * l.reciprocal >> 16) * l.gap;
 }
 
+/* Begins the block's turn; ends with a barrier. */
 template <int LANES>
-static __device__ place take_place(const layout &l)
+static __device__ place take_turn(const layout &l, bool back)
 {
+    __shared__ unsigned turn;
+    if (threadIdx.x == 0)
+        turn = atomicAdd(l.turn, 1u) + 1; /* it begins at -1 */
+    __syncthreads();
+
     const call &c = l.c;
-    const int set = cluster_number(l.cluster) % l.sets, row = (int)threadIdx.x / LANES;
+    const int64_t blocks = c.BH * l.sets;
+    const int set = (int)(turn % l.sets), row = (int)threadIdx.x / LANES;
     place p;
-    p.bh = cluster_number(l.cluster) / l.sets;
+    p.piece = back ? l.pieces - 1 - turn / blocks : turn / blocks;
+    p.block = turn % blocks;
+    p.bh = p.block / l.sets;
+    p.t = p.piece * l.steps;
+    p.steps = (int)min((int64_t)l.steps, c.T - p.t);
     p.groups = min(l.groups, c.N / c.rows - set * l.groups);
     p.first = set * l.groups * c.rows;
     p.rows = p.groups * c.rows;
@@ -105,68 +121,45 @@ static __device__ place take_place(const layout &l)
     p.lane = threadIdx.x % LANES;
     p.number = p.any ? spot(l, row) : 0;
     p.key = p.any ? row / c.rows * l.width : 0;
-    p.element = (int64_t)p.bh * c.M + (int64_t)(p.first + row) * c.columns;
+    p.element = p.bh * c.M + (int64_t)(p.first + row) * c.columns;
     return p;
-}
-
-static __device__ __forceinline__ void go_to(const layout &l, place *p, int piece)
-{
-    p->piece = piece;
-    p->t = piece * l.steps;
-    p->steps = min(l.steps, (int)l.c.T - p->t);
 }
 
 /* ---- from block to block ---- */
 
-/* Eight numbers, a carrier's, into its places of a block, which may be its own. */
-static __device__ __forceinline__ void hand_on(const layout &l, parcel *next, int turn,
-                                               const eight &e)
+static __device__ float *hand(const layout &l, float *at, const place &p, int64_t piece, int i)
 {
-    for (int j = 0; j < COLUMNS; j++)
-        send(next + j * l.carriers, {e.x[j], turn});
+    return at + (((piece * l.c.BH * l.sets + p.block) * 2 + i) * l.carriers + threadIdx.x) * 4;
 }
 
-/* What a carrier begins a turn with. */
-static __device__ __forceinline__ eight take_over(const layout &l, const parcel *arrived, int turn)
+static __device__ __forceinline__ void hand_over(const layout &l, float *at, const place &p,
+                                                 int64_t piece, const eight &e)
 {
+    for (int i = 0; i < 2; i++) {
+        float x[4];
+        for (int j = 0; j < 4; j++)
+            x[j] = __float_as_uint(e.x[4 * i + j]) == UNSENT ? __uint_as_float(0x7fffffff)
+                                                             : e.x[4 * i + j];
+        publish(hand(l, at, p, piece, i), x);
+    }
+}
+
+/* By whole warps. */
+static __device__ __forceinline__ eight take_over(const layout &l, float *at, const place &p,
+                                                  int64_t piece)
+{
+    const float *const from[] = {hand(l, at, p, piece, 0), hand(l, at, p, piece, 1)};
     for (;;) {
         eight e;
-        int wrong = 0;
-        for (int j = 0; j < COLUMNS; j++) {
-            const parcel p = look(arrived + j * l.carriers);
-            e.x[j] = p.x;
-            wrong |= p.number ^ turn;
-        }
-        if (!wrong)
+        bool there = true;
+        for (int i = 0; i < 2; i++)
+            peek(from[i], e.x + 4 * i);
+        for (int j = 0; j < COLUMNS; j++)
+            there = there && __float_as_uint(e.x[j]) != UNSENT;
+        if (__all_sync(0xffffffff, there))
             return e;
         let_others_run();
     }
-}
-
-/* A carrier's part of the state before a piece. */
-static __device__ float *note_of(const layout &l, int piece, int i)
-{
-    const int64_t blocks = l.c.BH * l.sets;
-    const int64_t block = piece * blocks + cluster_number(l.cluster);
-    return l.noted + ((block * 2 + i) * l.carriers + threadIdx.x) * 4;
-}
-
-static __device__ __forceinline__ void note(const layout &l, int piece, const eight &e)
-{
-    for (int i = 0; i < 2; i++)
-        *(float4 *)note_of(l, piece, i) =
-            make_float4(e.x[4 * i], e.x[4 * i + 1], e.x[4 * i + 2], e.x[4 * i + 3]);
-}
-
-static __device__ __forceinline__ eight noted_state(const layout &l, const place &p)
-{
-    eight e;
-    for (int i = 0; i < 2; i++) {
-        const four<float> f = *(const four<float> *)note_of(l, p.piece, i);
-        for (int j = 0; j < 4; j++)
-            e.x[4 * i + j] = f.x[j];
-    }
-    return e;
 }
 
 /* ---- what a piece needs, in shared memory ---- */
@@ -181,7 +174,6 @@ struct staged {
     float *sums;                 /* [parts][steps][wide] where there are parts */
     float *slots;                /* [steps + 1][slot] backward: states */
     float *dread;                /* [steps][slot] backward: addends of read's gradient, if apart */
-    float *arrived;              /* [8][carriers] parcels */
 };
 
 static __host__ __device__ int padded(int n, int to)
@@ -199,8 +191,6 @@ static __host__ __device__ int carve(const layout &l, bool back, float *at, stag
         int floats;
         bool needed;
     } const parts[] = {
-        {&s->arrived, COLUMNS * l.carriers * (int)(sizeof(parcel) / sizeof(float)), true},
-        {&s->slots, (l.steps + 1) * l.slot, back},
         {&s->khat, numbers, true},
         {&s->q, numbers, true},
         {&s->v, numbers, true},
@@ -216,6 +206,7 @@ static __host__ __device__ int carve(const layout &l, bool back, float *at, stag
         {&s->W_r, rows * l.width, l.c.lowrank != 0},
         {&s->V, rows * l.width, l.c.lowrank != 0},
         {&s->sums, l.parts * keys, back && l.parts > 1},
+        {&s->slots, (l.steps + 1) * l.slot, back},
         {&s->dread, l.steps * l.slot, back && l.apart},
     };
     for (int i = 0; i < (int)(sizeof parts / sizeof *parts); i++) {
@@ -286,12 +277,6 @@ static __device__ __forceinline__ void put_out(void *to, int64_t at, const some<
     }
 }
 
-/* The carriers' places for what comes from another block. */
-static __device__ __forceinline__ parcel *places(const staged &s)
-{
-    return (parcel *)s.arrived;
-}
-
 /* Where the i-th such item of a piece is. */
 struct item {
     int step, number;
@@ -310,7 +295,7 @@ static __device__ __forceinline__ item item_of(const layout &l, const place &p, 
     item it;
     it.step = i / (p.rows / WIDE);
     it.number = i % (p.rows / WIDE) * WIDE;
-    it.at = ((int64_t)(p.t + it.step) * l.c.BH + p.bh) * l.c.N + p.first + it.number;
+    it.at = ((p.t + it.step) * l.c.BH + p.bh) * l.c.N + p.first + it.number;
     return it;
 }
 
@@ -343,29 +328,6 @@ static __device__ __forceinline__ void bring(const layout &l, const place &p, co
         }
         if (BACK)
             put(l, s.dy + step, it.number, dy);
-    }
-}
-
-/* Send for what bring() will bring of another piece. */
-template <typename T, bool BACK>
-static __device__ __forceinline__ void prefetch_piece(const layout &l, place p, int piece)
-{
-    const call &c = l.c;
-    if (!l.eights || piece < 0 || piece >= l.pieces)
-        return;
-    go_to(l, &p, piece);
-    UNROLL(1)
-    for (int i = threadIdx.x; i < items<8>(p); i += blockDim.x) {
-        const int64_t at = item_of<8>(l, p, i).at;
-        prefetch((const T *)c.k + at);
-        prefetch((const T *)c.q + at);
-        prefetch((const T *)c.v + at);
-        if (c.z)
-            prefetch((const T *)c.z + at);
-        if (BACK) {
-            prefetch((const T *)c.y + at);
-            prefetch((const T *)c.dout + at);
-        }
     }
 }
 
@@ -474,6 +436,8 @@ static __device__ void factor_keys(const layout &l, const place &p, const staged
 template <typename T, bool BACK>
 static __device__ __forceinline__ void stage(const layout &l, const place &p, const staged &s)
 {
+    if (l.c.lowrank)
+        bring_factors<T>(l, p, s);
     if (l.gaps) {
         for (int i = threadIdx.x; i < p.steps * l.stride; i += blockDim.x)
             s.khat[i] = s.u[i] = s.q[i] = 0;
@@ -561,7 +525,7 @@ static __device__ __forceinline__ float advance(eight &S, const meal &m, float r
 /* ---- checkpoints ---- */
 
 template <int LANES>
-static __device__ __forceinline__ void keep_state(const call &c, const place &p, int segment,
+static __device__ __forceinline__ void keep_state(const call &c, const place &p, int64_t segment,
                                                   const eight &S)
 {
     const int columns = p.any ? c.columns : 0;
@@ -578,7 +542,7 @@ static __device__ __forceinline__ void keep_state(const call &c, const place &p,
 }
 
 template <int LANES>
-static __device__ __forceinline__ eight kept_state(const call &c, const place &p, int segment)
+static __device__ __forceinline__ eight kept_state(const call &c, const place &p, int64_t segment)
 {
     const int columns = p.any ? c.columns : 0;
     if (c.kept == KEPT_F32)
@@ -596,51 +560,34 @@ static __device__ __forceinline__ eight kept_state(const call &c, const place &p
 /* The checkpoints of a piece: that of segment `segment` is before step `step`,
  * or the piece ends before it; the others follow. */
 struct kept {
-    int segment, step;
+    int64_t segment;
+    int step;
 };
 
 static __device__ __forceinline__ kept first_kept(const call &c, const place &p)
 {
-    const int K = (int)c.K, segment = (p.t + K - 1) / K;
-    return {segment, min(segment * K - p.t, p.steps)};
+    const int64_t segment = ceil_div(p.t, c.K);
+    return {segment, (int)min(segment * c.K - p.t, (int64_t)p.steps)};
 }
 
 static __device__ __forceinline__ void find_next(kept *k, const call &c, const place &p)
 {
     k->segment++;
-    k->step = min(k->step + (int)c.K, p.steps);
+    k->step = (int)min(k->step + c.K, (int64_t)p.steps);
 }
 
 /* ---- forward ---- */
 
-/* What a walk over steps from ... to - 1 begins with, but for the state. */
-struct provision {
-    table at;
-    meal now;
-    float *y;
-};
-
-template <int LANES>
-static __device__ __forceinline__ provision provide(const layout &l, const place &p,
-                                                    const staged &s, int from, int to)
-{
-    provision r;
-    r.at = table_of(l, p, s, from);
-    r.now = serve<LANES>(&r.at, l, p, from + 1 < to);
-    r.y = s.v + from * l.stride + p.number;
-    return r;
-}
-
 /* Steps from ... to - 1 of the piece; y takes v's place.  What the next step
  * reads is added up over the lanes together with this one's y. */
 template <typename T, int LANES, int NONLIN>
-static __device__ __forceinline__ void walk(const layout &l, const place &p, provision with,
+static __device__ __forceinline__ void walk(const layout &l, const place &p, const staged &s,
                                             int from, int to, eight &S)
 {
     const bool writes = p.any && p.lane == 0;
-    table at = with.at;
-    meal now = with.now;
-    float *y_at = with.y;
+    table at = table_of(l, p, s, from);
+    float *y_at = s.v + from * l.stride + p.number;
+    meal now = serve<LANES>(&at, l, p, from + 1 < to);
     float reads = lanes_sum<LANES>(dot(S, now.read)), y = 0;
 
     UNROLL(2)
@@ -667,31 +614,26 @@ static __device__ __forceinline__ void walk(const layout &l, const place &p, pro
 static __device__ kept last_kept(const call &c, const place &p)
 {
     kept k = first_kept(c, p);
-    const int K = (int)c.K, further = (p.steps - 1 - k.step) / K;
+    const int64_t further = (p.steps - 1 - k.step) / c.K;
     if (k.step < p.steps)
-        k = {k.segment + further, k.step + further * K};
+        k = {k.segment + further, (int)(k.step + further * c.K)};
     return k;
 }
 
-/* When notes are taken, the walk over a piece begins at its last checkpoint, if it
- * has one; else, and when none are taken, with what the piece before ends with. */
-static __device__ __forceinline__ kept begin_of(const layout &l, const place &p)
+/* The state before the piece; or, when notes are taken, at its last checkpoint,
+ * *from, if it has one. */
+template <int LANES>
+static __device__ __forceinline__ eight first_state(const layout &l, const place &p, int *from)
 {
-    return l.noting ? last_kept(l.c, p) : kept{0, p.steps};
-}
-
-/* When notes are taken: is the state after the piece one of them? */
-static __device__ __forceinline__ bool to_note(const layout &l, const place &p)
-{
-    const int end = p.t + p.steps;
-    return end < (int)l.c.T && end % (int)l.c.K != 0;
-}
-
-/* Does a piece wait for the state that the one before it ends with? */
-static __device__ __forceinline__ bool waits(const layout &l, place p, int piece)
-{
-    go_to(l, &p, piece);
-    return !l.noting || (to_note(l, p) && begin_of(l, p).step == p.steps);
+    const call &c = l.c;
+    const kept last = l.noting ? last_kept(c, p) : kept{0, p.steps};
+    if (last.step < p.steps) {
+        *from = last.step;
+        return kept_state<LANES>(c, p, last.segment);
+    }
+    if (p.piece == 0)
+        return load_floats<LANES>(c.first + p.element, p.any ? c.columns : 0, p.lane);
+    return take_over(l, l.handed, p, p.piece);
 }
 
 template <typename T, int WIDE>
@@ -709,82 +651,43 @@ static __device__ __forceinline__ void put_outputs(const layout &l, const place 
     }
 }
 
-/* A carrier's walk over a piece.  The checkpoint that the piece begins with is
- * kept when others have what they wait for. */
-template <typename T, int LANES, int NONLIN>
-static __device__ __forceinline__ void carry(const layout &l, const place &p, const staged &s)
-{
-    const call &c = l.c;
-    const bool last = p.piece + 1 == l.pieces;
-    const bool hands = !last && waits(l, p, p.piece + 1);
-    const kept begin = begin_of(l, p), first = l.noting ? kept{0, p.steps} : first_kept(c, p);
-    parcel *const mine = places(s) + threadIdx.x;
-    parcel *const next_block = next_place(l.cluster, p.piece, mine);
-    const bool anew = begin.step < p.steps;
-    kept next = first;
-    if (first.step == 0)
-        find_next(&next, c, p);
-    int from = anew ? begin.step : 0, to = next.step;
-    provision with = provide<LANES>(l, p, s, from, to);
-    eight S = anew ? kept_state<LANES>(c, p, begin.segment) : take_over(l, mine, p.piece);
-    const eight before = S;
-
-    walk<T, LANES, NONLIN>(l, p, with, from, to, S);
-    while (to < p.steps) {
-        keep_state<LANES>(c, p, next.segment, S);
-        find_next(&next, c, p);
-        from = to;
-        to = next.step;
-        with = provide<LANES>(l, p, s, from, to);
-        walk<T, LANES, NONLIN>(l, p, with, from, to, S);
-    }
-    if (hands)
-        hand_on(l, next_block, p.piece + 1, S);
-    if (first.step == 0)
-        keep_state<LANES>(c, p, first.segment, before);
-    if (l.noting)
-        note(l, p.piece + 1, S);
-    else if (last)
-        store_columns<float, LANES>(c.last + p.element, p.any ? c.columns : 0, p.lane, S);
-}
-
 template <typename T, int LANES, int NONLIN>
 __global__ void __launch_bounds__(MOST) forward_narrow(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
-    const int rank = cluster_rank(l.cluster);
-    place p = take_place<LANES>(l);
+    const call &c = l.c;
+    const place p = take_turn<LANES>(l, false);
+    const int64_t end = p.t + p.steps;
     staged s;
     carve(l, false, buffer, &s);
 
-    clear_places(l.cluster, places(s), COLUMNS * l.carriers);
-    prefetch_piece<T, false>(l, p, rank);
-    if (l.c.lowrank)
-        bring_factors<T>(l, p, s);
-    if (p.carries && rank == 0)
-        hand_on(l, places(s) + threadIdx.x, 0,
-                load_floats<LANES>(l.c.first + p.element, p.any ? l.c.columns : 0, p.lane));
-    all_are_clear(l.cluster);
-
-    for (int round = 0; round < l.pieces; round += l.cluster) {
-        go_to(l, &p, round + rank);
-        if (p.piece < l.pieces && (!l.noting || to_note(l, p))) {
-            prefetch_piece<T, false>(l, p, p.piece + l.cluster);
-            stage<T, false>(l, p, s);
-            if (p.carries)
-                carry<T, LANES, NONLIN>(l, p, s);
-            __syncthreads();
-            if (!l.noting && l.eights)
-                put_outputs<T, 8>(l, p, s);
-            else if (!l.noting)
-                put_outputs<T, 1>(l, p, s);
-            __syncthreads();
+    if (l.noting && (end == c.T || end % c.K == 0))
+        return;
+    stage<T, false>(l, p, s);
+    if (p.carries) {
+        kept next = l.noting ? kept{0, p.steps} : first_kept(c, p);
+        int from = 0;
+        eight S = first_state<LANES>(l, p, &from);
+        for (int to; from < p.steps; from = to) {
+            if (from == next.step) {
+                keep_state<LANES>(c, p, next.segment, S);
+                find_next(&next, c, p);
+            }
+            to = next.step;
+            walk<T, LANES, NONLIN>(l, p, s, from, to, S);
         }
-        if (l.noting && l.cluster > 1) { /* a piece that begins anew waits for nobody */
-            cluster_arrive();
-            cluster_wait();
-        }
+        if (end < c.T)
+            hand_over(l, l.handed, p, p.piece + 1, S);
+        else
+            store_columns<float, LANES>(c.last + p.element, p.any ? c.columns : 0, p.lane, S);
     }
+    if (l.noting)
+        return;
+    __syncthreads();
+    if (l.eights)
+        put_outputs<T, 8>(l, p, s);
+    else
+        put_outputs<T, 1>(l, p, s);
 }
 
 /* ---- backward ---- */
@@ -857,7 +760,7 @@ static __device__ __forceinline__ void replay_piece(const layout &l, const place
             S = kept_state<LANES>(c, p, next.segment);
             find_next(&next, c, p);
         } else {
-            S = noted_state(l, p);
+            S = take_over(l, l.noted, p, p.piece);
         }
         to = c.kept == KEPT_F32 ? p.steps : next.step;
         leave_slot(l, s.slots + from * l.slot, S);
@@ -896,12 +799,13 @@ static __device__ __forceinline__ meal_back serve_back(table_back *at, const lay
     return m;
 }
 
-/* Back over the piece, from G after it, when it comes, to G before it.  What an element of
+/* Back over the piece; G is dL/dS after, then before it.  What an element of
  * the state adds to write's gradient (and read's, if they are one) is left in
  * the slot of the state after the step, which nobody needs any more; dv takes
  * delta's place. */
 template <int LANES, int NONLIN>
-static __device__ __forceinline__ eight retreat(const layout &l, const place &p, const staged &s)
+static __device__ __forceinline__ void retreat(const layout &l, const place &p, const staged &s,
+                                               eight &G)
 {
     const bool writes = p.any && p.lane == 0;
     const int last = p.steps - 1, key = last * l.wide + p.key;
@@ -911,7 +815,6 @@ static __device__ __forceinline__ eight retreat(const layout &l, const place &p,
                      s.dy + number, s.z + number, numbers_of(p, s) + number};
     meal_back now = serve_back<LANES>(&at, l, p, last > 0);
     eight after = take_slot(l, slot), before = take_slot(l, slot - l.slot);
-    eight G = take_over(l, places(s) + threadIdx.x, l.pieces - 1 - p.piece);
 
     UNROLL(2)
     for (int i = last; i >= 0; i--) {
@@ -946,7 +849,6 @@ static __device__ __forceinline__ eight retreat(const layout &l, const place &p,
         before = next;
         now = then;
     }
-    return G;
 }
 
 /* The sums over the rows of a group, of four columns at a time and, where rows
@@ -1042,7 +944,7 @@ static __device__ void factor_gradients(const layout &l, const place &p, const s
 {
     const call &c = l.c;
     const int quads = l.width / 4;
-    const int64_t share = ((int64_t)p.bh * l.pieces + p.piece) * c.M;
+    const int64_t share = (p.bh * l.pieces + p.piece) * c.M;
     for (int i = threadIdx.x; i < 2 * quads * c.N; i += blockDim.x) {
         const int n = i % c.N, column = i / c.N % quads * 4;
         const bool of_V = i / c.N / quads == 0;
@@ -1153,50 +1055,32 @@ static __device__ void finish(const layout &l, const place &p, const staged &s)
         put_gradients<T, 1>(l, p, s, g);
 }
 
-/* A carrier's walk back over a piece. */
-template <int LANES, int NONLIN>
-static __device__ __forceinline__ void carry_back(const layout &l, const place &p, const staged &s)
-{
-    const int turn = l.pieces - 1 - p.piece;
-    parcel *const next_block = next_place(l.cluster, turn, places(s) + threadIdx.x);
-    const eight G = retreat<LANES, NONLIN>(l, p, s);
-    if (p.piece > 0)
-        hand_on(l, next_block, turn + 1, G);
-    else
-        store_columns<float, LANES>(l.c.dfirst + p.element, p.any ? l.c.columns : 0, p.lane, G);
-}
-
 template <typename T, int LANES, int NONLIN>
 __global__ void __launch_bounds__(MOST) backward_narrow(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
-    const int rank = cluster_rank(l.cluster);
-    place p = take_place<LANES>(l);
+    const call &c = l.c;
+    const place p = take_turn<LANES>(l, true);
+    const int columns = p.any ? c.columns : 0;
     staged s;
     carve(l, true, buffer, &s);
 
-    clear_places(l.cluster, places(s), COLUMNS * l.carriers);
-    prefetch_piece<T, true>(l, p, l.pieces - 1 - rank);
-    if (l.c.lowrank)
-        bring_factors<T>(l, p, s);
-    if (p.carries && rank == 0)
-        hand_on(l, places(s) + threadIdx.x, 0,
-                load_floats<LANES>(l.c.dlast + p.element, p.any ? l.c.columns : 0, p.lane));
-    all_are_clear(l.cluster);
-
-    for (go_to(l, &p, l.pieces - 1 - rank); p.piece >= 0; go_to(l, &p, p.piece - l.cluster)) {
-        prefetch_piece<T, true>(l, p, p.piece - l.cluster);
-        stage<T, true>(l, p, s);
-        if (p.carries)
-            replay_piece<T, LANES, NONLIN>(l, p, s);
-        __syncthreads();
-        sum_rows<LANES>(l, p, s, s.slots + l.slot, s.dy, s.dquery);
-        if (p.carries)
-            carry_back<LANES, NONLIN>(l, p, s);
-        __syncthreads();
-        finish<T, LANES>(l, p, s);
-        __syncthreads();
+    stage<T, true>(l, p, s);
+    if (p.carries)
+        replay_piece<T, LANES, NONLIN>(l, p, s);
+    __syncthreads();
+    sum_rows<LANES>(l, p, s, s.slots + l.slot, s.dy, s.dquery);
+    if (p.carries) {
+        eight G = p.piece + 1 == l.pieces ? load_floats<LANES>(c.dlast + p.element, columns, p.lane)
+                                          : take_over(l, l.handed, p, p.piece);
+        retreat<LANES, NONLIN>(l, p, s, G);
+        if (p.piece > 0)
+            hand_over(l, l.handed, p, p.piece - 1, G);
+        else
+            store_columns<float, LANES>(c.dfirst + p.element, columns, p.lane, G);
     }
+    __syncthreads();
+    finish<T, LANES>(l, p, s);
 }
 
 /* dV0, and each sequence's share of dW_r: over its pieces, first piece first. */
@@ -1255,7 +1139,6 @@ static layout layout_of(const struct frame *f, bool back)
     layout l = {};
     call &c = l.c = call_of(f);
 
-    l.cluster = 1;
     l.lanes = c.columns > COLUMNS ? 2 : 1;
     l.width = COLUMNS * l.lanes;
     l.groups = least(least(CARRIERS / l.lanes / c.rows, KEY_WIDTH / l.width), c.N / c.rows);
@@ -1278,8 +1161,8 @@ static layout layout_of(const struct frame *f, bool back)
     while (l.steps > 1 && shared_bytes(l, back) > (size_t)(back ? SHARED_MAX : SHARED_MAX / 2))
         l.steps /= 2;
     l.steps = (int)(l.steps < c.T ? l.steps : c.T);
-    l.pieces = (int)ceil_div(c.T, l.steps);
-    const int most = !back && c.BH * l.sets >= CROWD ? THREADS / 2 : THREADS;
+    l.pieces = ceil_div(c.T, l.steps);
+    const int most = !back && l.pieces * c.BH * l.sets >= CROWD ? THREADS / 2 : THREADS;
     l.threads = least(padded(l.steps * l.rows / (l.eights ? 8 : 1), 32), most);
     l.threads = l.threads < l.carriers ? l.carriers : l.threads;
     return l;
@@ -1291,19 +1174,32 @@ static bool notes(const layout &l)
     return l.steps % l.c.K != 0 && l.pieces > 1;
 }
 
-/* The parts of the workspace; returns its floats. */
-static int64_t divide(layout *l, enum pass p, float *work)
+static int64_t hand_floats(const layout &l)
+{
+    return l.pieces * l.c.BH * l.sets * l.carriers * COLUMNS;
+}
+
+enum { TURN = 32 }; /* floats, so that what is handed over begins on a line */
+
+/* The first parts of the workspace are those that begin as UNSENT; a turn begins
+ * at -1, which is the same.  Returns its floats. */
+static int64_t divide(layout *l, layout *before, enum pass p, float *work, int64_t *unsent)
 {
     const call &c = l->c;
-    int64_t n = 0;
+    int64_t n = TURN;
 
-    if (p == FORWARD)
-        return 0;
-    if (notes(*l)) {
-        l->noted = work;
-        n = l->pieces * c.BH * l->sets * l->carriers * COLUMNS;
+    l->turn = (unsigned *)work;
+    l->handed = work + n;
+    n += hand_floats(*l);
+    if (p == BACKWARD && notes(*l)) {
+        *before = *l;
+        before->noting = true;
+        before->turn = (unsigned *)(work + n);
+        l->noted = before->handed = work + n + TURN;
+        n += TURN + hand_floats(*l);
     }
-    if (!c.lowrank)
+    *unsent = n;
+    if (p == FORWARD || !c.lowrank)
         return n;
     l->dV = work + n;
     l->dW_r = l->dV + c.BH * l->pieces * c.M;
@@ -1311,35 +1207,20 @@ static int64_t divide(layout *l, enum pass p, float *work)
     return n + (2 * l->pieces + 1) * c.BH * c.M;
 }
 
-/* How many clusters of such blocks the device runs at the same time. */
-static int at_a_time(void (*kernel)(layout), const layout &l, size_t shared)
-{
-    cluster_launch x;
-    int n = 0;
-    prepare_launch(&x, l.c.BH * l.sets, l.cluster, l.threads, shared);
-    return cudaOccupancyMaxActiveClusters(&n, kernel, &x.config) == cudaSuccess ? n : 0;
-}
-
 template <typename T, int LANES, int NONLIN>
-static cudaError_t launch(layout l, bool back)
+static int launch(const layout &l, bool back)
 {
+    const size_t shared = shared_bytes(l, back);
     void (*const kernel)(layout) =
         back ? backward_narrow<T, LANES, NONLIN> : forward_narrow<T, LANES, NONLIN>;
-    cluster_launch x;
 
-    CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_MAX));
-    for (layout more = l; l.cluster < cluster_most() && 2 * l.cluster <= l.pieces; l = more) {
-        more.cluster = 2 * l.cluster;
-        const size_t shared = shared_bytes(more, back);
-        if (shared > SHARED_MAX || at_a_time(kernel, more, shared) < l.c.BH * l.sets)
-            break;
-    }
-    prepare_launch(&x, l.c.BH * l.sets, l.cluster, l.threads, shared_bytes(l, back));
-    return cudaLaunchKernelEx(&x.config, kernel, l);
+    CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
+    kernel<<<l.pieces * l.c.BH * l.sets, l.threads, shared, gpu_stream()>>>(l);
+    return cudaGetLastError();
 }
 
 template <typename T>
-static cudaError_t launch(const layout &l, bool back)
+static int launch(const layout &l, bool back)
 {
     const bool tanh = l.c.nonlin == E74_TANH;
     if (l.lanes == 1)
@@ -1350,24 +1231,28 @@ static cudaError_t launch(const layout &l, bool back)
 template <typename T>
 static int forward(const struct frame *f)
 {
-    return launch<T>(layout_of(f, false), false);
+    layout l = layout_of(f, false), none;
+    int64_t unsent;
+
+    divide(&l, &none, FORWARD, (float *)f->work, &unsent);
+    CUDA(cudaMemsetAsync(f->work, 0xff, unsent * sizeof(float), gpu_stream()));
+    return launch<T>(l, false);
 }
 
 template <typename T>
 static int backward(const struct frame *f)
 {
-    layout l = layout_of(f, true);
+    layout l = layout_of(f, true), before = {};
     const call &c = l.c;
+    int64_t unsent;
 
-    divide(&l, BACKWARD, (float *)f->work);
-    if (l.noted) {
-        layout before = l;
-        before.noting = true;
-        CUDA(launch<T>(before, false));
-    }
-    CUDA(launch<T>(l, true));
-    if (!c.lowrank)
-        return 0;
+    divide(&l, &before, BACKWARD, (float *)f->work, &unsent);
+    CUDA(cudaMemsetAsync(f->work, 0xff, unsent * sizeof(float), gpu_stream()));
+    int e = before.noting ? launch<T>(before, false) : 0;
+    if (!e)
+        e = launch<T>(l, true);
+    if (e || !c.lowrank)
+        return e;
     sum_pieces<<<ceil_div(2 * c.BH * c.M, THREADS), THREADS, 0, gpu_stream()>>>(l, c.dV0);
     CUDA(cudaGetLastError());
     sum_sequences<<<ceil_div(c.H * c.M, 32), 32 * ADDERS, 0, gpu_stream()>>>(l, c.dW_r);
@@ -1376,8 +1261,9 @@ static int backward(const struct frame *f)
 
 static size_t work(const struct frame *f, enum pass p)
 {
-    layout l = layout_of(f, p == BACKWARD);
-    return sizeof(float) * divide(&l, p, NULL);
+    layout l = layout_of(f, p == BACKWARD), before;
+    int64_t unsent;
+    return sizeof(float) * divide(&l, &before, p, NULL, &unsent);
 }
 
 static const char *declines(const struct frame *f)
@@ -1398,8 +1284,8 @@ static const char *declines(const struct frame *f)
         return l.lanes == 1 ? "n_state beyond 512" : "n_state beyond 256 where rank is beyond 8";
     if (shared_bytes(l, true) > SHARED_MAX)
         return "a state and its step are more than shared memory holds";
-    if (l.c.BH * l.sets > 0x7fffffff)
-        return "more sequences than a grid has blocks";
+    if (l.pieces * l.c.BH * l.sets > 0x7fffffff)
+        return "more pieces of sequences than a grid has blocks";
     return NULL;
 }
 

@@ -492,17 +492,6 @@ static inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *n, 
     return *n = 1, cudaSuccess;
 }
 
-/* as if each had a multiprocessor's shared memory to itself */
-template <typename T>
-static inline cudaError_t cudaOccupancyMaxActiveClusters(int *n, T *, const cudaLaunchConfig_t *c)
-{
-    *n = 132;
-    for (unsigned i = 0; i < c->numAttrs; i++)
-        if (c->attrs[i].id == cudaLaunchAttributeClusterDimension)
-            *n /= (int)(c->attrs[i].val.clusterDim.x);
-    return cudaSuccess;
-}
-
 /* kernel(args...) in every thread */
 template <typename F> static inline cudaError_t emu_start(const cudaLaunchConfig_t *c, const char *name, F body)
 {

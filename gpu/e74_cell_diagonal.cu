@@ -500,6 +500,7 @@ __global__ void __launch_bounds__(ITEMS, sizeof(T) == 2 ? 4 : 2) forward_diagona
         if (t < s.end)
             put_step(l, it, t, states + it.step * WIDTH, query);
     }
+    leave_together(l.cluster);
 }
 
 /* ---- backward ---- */
@@ -733,6 +734,7 @@ __global__ void __launch_bounds__(ITEMS, sizeof(T) == 2 ? 3 : 2) backward_diagon
         put_gradients<T, NONLIN>(l, it, t, any, in, query, dy, length, states + it.step * WIDTH,
                                  left + it.step * WIDTH);
     }
+    leave_together(l.cluster);
 }
 
 /* The gradient of k from that of k^, where its columns are in several blocks:

@@ -34,13 +34,13 @@
 #include "gpu/tanh.cuh"
 
 enum {
-    STEPS = 32,         /* of a piece, backward, at most */
-    FORWARD_STEPS = 64, /* and forward */
-    CARRIERS = 64,      /* of a block, where a state's rows can be divided */
-    KEY_WIDTH = 128,    /* padded columns of its keys, likewise */
-    THREADS = 256,      /* of a block, where there is work for as many */
-    CROWD = 1024,       /* forward, half as many where there are so many blocks */
-    MOST = 512,         /* and where a state has many rows */
+    STEPS = 32,          /* of a piece, backward, at most */
+    FORWARD_STEPS = 128, /* and forward */
+    CARRIERS = 64,       /* of a block, where a state's rows can be divided */
+    KEY_WIDTH = 128,     /* padded columns of its keys, likewise */
+    THREADS = 256,       /* of a block, where there is work for as many */
+    CROWD = 1024,        /* forward, half as many where there are so many blocks */
+    MOST = 512,          /* and where a state has many rows */
     LANES_MAX = 2,
     PART = 16,                   /* rows that one thread adds up */
     SHARED_MAX = 227 * 1024 - 16 /* the turn has its own */

@@ -47,6 +47,15 @@ static __device__ __forceinline__ void all_are_clear(int cluster)
         cluster_wait();
 }
 
+/* Last of all: nobody leaves while a parcel may be on its way to it. */
+static __device__ __forceinline__ void leave_together(int cluster)
+{
+    if (cluster > 1) {
+        cluster_arrive();
+        cluster_wait();
+    }
+}
+
 /* The same place in the block that has the turn after; for before one waits. */
 static __device__ __forceinline__ parcel *next_place(int cluster, int turn, parcel *arrived)
 {

@@ -254,7 +254,8 @@ static const char *declines(const struct frame *f)
     return NULL;
 }
 
-static const char name[] = "rows", idea[] = "a row of the state in registers, 8 columns a thread";
+static const char name[] = "rows",
+                  idea[] = "a row of the state in registers, 8 or 16 columns a thread";
 
 GPU_IMPL(extern "C", 32, float, e74_rows, name, idea, work, declines, "ex2.approx, rcp.approx",
          3e-7);

@@ -22,7 +22,7 @@ enum { HELPERS = 128 };
 /* Elements of all states, with padding, from which a thread has sixteen columns
  * of a row.  Emulated, so few that tests meet both. */
 #ifdef CUDA_EMULATE
-static const int64_t CROWD = 1 << 13;
+static const int64_t CROWD = 1 << 11;
 #else
 static const int64_t CROWD = 5 << 16;
 #endif

@@ -186,17 +186,15 @@ static int launch_nonlin(const layout &l)
                                   : launch<T, LANES, EACH, E74_LINEAR>(l);
 }
 
-/* (In fp32 the helpers leave no registers for that.) */
+/* (In fp32, and where rows are short, the helpers leave no registers for that.) */
 static bool crowded(const layout &l, size_t size)
 {
-    return size == sizeof(__nv_bfloat16) && l.c.BH * l.c.N * l.width >= CROWD;
+    return size == sizeof(__nv_bfloat16) && l.lanes > 4 && l.c.BH * l.c.N * l.width >= CROWD;
 }
 
 static int launch_crowd(const layout &l)
 {
     switch (l.lanes) {
-    case 1: return launch_nonlin<__nv_bfloat16, 1, 2>(l);
-    case 2: return launch_nonlin<__nv_bfloat16, 2, 2>(l);
     case 4: return launch_nonlin<__nv_bfloat16, 4, 2>(l);
     case 8: return launch_nonlin<__nv_bfloat16, 8, 2>(l);
     default: return launch_nonlin<__nv_bfloat16, 16, 2>(l);

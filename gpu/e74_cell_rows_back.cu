@@ -405,6 +405,7 @@ static __device__ __forceinline__ void put_sums(const layout &l, const place &p,
         const float *from = d.sums + row * l.width + column;
         four<float> sum = *(const four<float> *)from;
 
+        UNROLL(4)
         for (int warp = 1; warp < d.warps; warp++) {
             const four<float> add = *(const four<float> *)(from + warp * l.width);
             for (int j = 0; j < 4; j++)

@@ -63,6 +63,38 @@ int product(const matrix<T> &a, const matrix<T> &b, float beta, C *c)
     return e == CUBLAS_STATUS_SUCCESS ? 0 : PRODUCT_FAILED + e;
 }
 
+__global__ void put(product_room *to, product_room pointers)
+{
+    *to = pointers;
+}
+
+template <typename T>
+int products(int n, const matrix<T> &a, const matrix<T> *b, float beta, T *const *c,
+             product_room *room)
+{
+    const float alpha = 1;
+    int lda = (int)(a.transposed ? a.rows : a.columns);
+    int ldb = (int)(b->transposed ? b->rows : b->columns);
+    product_room pointers = {};
+
+    int begun = handle ? 0 : begin();
+    if (begun)
+        return begun;
+    for (int i = 0; i < n; i++) {
+        pointers.a[i] = a.at;
+        pointers.b[i] = b[i].at;
+        pointers.c[i] = c[i];
+    }
+    put<<<1, 1, 0, gpu_stream()>>>(room, pointers);
+    CUDA(cudaGetLastError());
+    cublasStatus_t e = cublasGemmBatchedEx(
+        handle, b->transposed ? CUBLAS_OP_T : CUBLAS_OP_N, a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
+        (int)b->columns, (int)a.rows, (int)a.columns, &alpha, room->b, type_of<T>::code, ldb,
+        room->a, type_of<T>::code, lda, &beta, room->c, type_of<T>::code, (int)b->columns, n,
+        CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+    return e == CUBLAS_STATUS_SUCCESS ? 0 : PRODUCT_FAILED + e;
+}
+
 const char *product_error(int code)
 {
     return cublasGetStatusString((cublasStatus_t)(code - PRODUCT_FAILED));
@@ -95,6 +127,15 @@ int product(const matrix<T> &a, const matrix<T> &b, float beta, C *c)
     return cudaGetLastError();
 }
 
+template <typename T>
+int products(int n, const matrix<T> &a, const matrix<T> *b, float beta, T *const *c, product_room *)
+{
+    int e = 0;
+    for (int i = 0; !e && i < n; i++)
+        e = product(a, b[i], beta, c[i]);
+    return e;
+}
+
 const char *product_error(int)
 {
     return "a product failed";
@@ -106,3 +147,7 @@ template int product(const matrix<float> &, const matrix<float> &, float, float 
 template int product(const matrix<__nv_bfloat16> &, const matrix<__nv_bfloat16> &, float,
                      __nv_bfloat16 *);
 template int product(const matrix<__nv_bfloat16> &, const matrix<__nv_bfloat16> &, float, float *);
+template int products(int, const matrix<float> &, const matrix<float> *, float, float *const *,
+                      product_room *);
+template int products(int, const matrix<__nv_bfloat16> &, const matrix<__nv_bfloat16> *, float,
+                      __nv_bfloat16 *const *, product_room *);

@@ -20,6 +20,17 @@ struct matrix {
 template <typename T, typename C>
 int product(const matrix<T> &a, const matrix<T> &b, float beta, C *c);
 
+/* c[i] = a b[i] + beta c[i], i < n <= PRODUCTS_MAX, in one launch: the b are of one
+ * size.  `room` is on the device. */
+enum { PRODUCTS_MAX = 4 };
+struct product_room {
+    const void *a[PRODUCTS_MAX], *b[PRODUCTS_MAX];
+    void *c[PRODUCTS_MAX];
+};
+template <typename T>
+int products(int n, const matrix<T> &a, const matrix<T> *b, float beta, T *const *c,
+             product_room *room);
+
 enum { PRODUCT_FAILED = 100000 };
 const char *product_error(int code);
 

@@ -186,8 +186,8 @@ static void table_head(const struct report *p)
     else if (p->x->measure == MEASURE_REGIME)
         regime_head(p->to);
     else
-        fprintf(p->to, "  %-7s  %8s  %8s  %-22s  %s\n", "backend", "forward", "backward",
-                "worst error", "checks");
+        fprintf(p->to, "  %-7s  %8s  %8s  %9s  %-22s  %s\n", "backend", "forward", "backward",
+                "MiB saved", "worst error", "checks");
 }
 
 static void head_baseline(const struct report *p, const struct baseline *b)
@@ -289,6 +289,7 @@ static void count_checks(const struct result *r, const struct ran *ran, int *n, 
 static void ran_row(struct report *p, int i, const struct result *r, const struct ran *ran)
 {
     char tensor[32] = "", error_text[40] = "", forward[16] = "-", backward[16] = "-";
+    char saved[16];
     double error;
     int n, failed;
 
@@ -301,7 +302,9 @@ static void ran_row(struct report *p, int i, const struct result *r, const struc
         seconds_text(ran->outcome.median[BACKWARD], backward);
     }
     trial_columns(p, i, ran == r->ran);
-    fprintf(p->to, "  %-7s  %8s  %8s  %-22s  ", ran->backend->name, forward, backward, error_text);
+    mebibytes_text(op_saved(r->trial->op, ran->backend, &r->trial->sizes), saved);
+    fprintf(p->to, "  %-7s  %8s  %8s  %9s  %-22s  ", ran->backend->name, forward, backward, saved,
+            error_text);
     if (failed)
         fprintf(p->to, "FAILED %d of %d\n", failed, n);
     else if (n)

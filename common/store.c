@@ -513,20 +513,32 @@ struct time_row {
     const char *caches;
     double tokens, specials, memory, tensor, fp32, special, latency;
     const char *bound_by;
-    int64_t predicted_bytes, used_bytes;
+    int64_t saved_bytes, predicted_bytes, used_bytes;
 };
 static const struct column time_columns[] = {
-    COLUMN(time_row, backend, 's'),    COLUMN(time_row, kernel, 's'),
-    COLUMN(time_row, pass, 's'),       COLUMN(time_row, median, 'd'),
-    COLUMN(time_row, min, 'd'),        COLUMN(time_row, max, 'd'),
-    COLUMN(time_row, spread, 'd'),     COLUMN(time_row, plain, 'd'),
-    COLUMN(time_row, flops, 'd'),      COLUMN(time_row, bytes, 'd'),
-    COLUMN(time_row, peak_bytes, 'i'), COLUMN(time_row, repeats, 'i'),
-    COLUMN(time_row, caches, 's'),     COLUMN(time_row, tokens, 'd'),
-    COLUMN(time_row, specials, 'd'),   COLUMN(time_row, memory, 'd'),
-    COLUMN(time_row, tensor, 'd'),     COLUMN(time_row, fp32, 'd'),
-    COLUMN(time_row, special, 'd'),    COLUMN(time_row, latency, 'd'),
-    COLUMN(time_row, bound_by, 's'),   COLUMN(time_row, predicted_bytes, 'i'),
+    COLUMN(time_row, backend, 's'),
+    COLUMN(time_row, kernel, 's'),
+    COLUMN(time_row, pass, 's'),
+    COLUMN(time_row, median, 'd'),
+    COLUMN(time_row, min, 'd'),
+    COLUMN(time_row, max, 'd'),
+    COLUMN(time_row, spread, 'd'),
+    COLUMN(time_row, plain, 'd'),
+    COLUMN(time_row, flops, 'd'),
+    COLUMN(time_row, bytes, 'd'),
+    COLUMN(time_row, peak_bytes, 'i'),
+    COLUMN(time_row, repeats, 'i'),
+    COLUMN(time_row, caches, 's'),
+    COLUMN(time_row, tokens, 'd'),
+    COLUMN(time_row, specials, 'd'),
+    COLUMN(time_row, memory, 'd'),
+    COLUMN(time_row, tensor, 'd'),
+    COLUMN(time_row, fp32, 'd'),
+    COLUMN(time_row, special, 'd'),
+    COLUMN(time_row, latency, 'd'),
+    COLUMN(time_row, bound_by, 's'),
+    COLUMN(time_row, saved_bytes, 'i'),
+    COLUMN(time_row, predicted_bytes, 'i'),
     COLUMN(time_row, used_bytes, 'i'),
 };
 
@@ -655,6 +667,7 @@ static struct time_row time_row(const struct writing *w, const struct ran *ran, 
                              .special = least[AT_SPECIAL] / median,
                              .latency = least[AT_LATENCY] / median,
                              .bound_by = c ? ceiling_names[binding(least)] : "",
+                             .saved_bytes = op_saved(w->op, ran->backend, w->f),
                              .predicted_bytes = ran->predicted,
                              .used_bytes = ran->used};
 }

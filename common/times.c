@@ -55,7 +55,34 @@ void times_ceilings(FILE *to, const struct ceilings *c, const char *why)
         seconds_text(c->launch, launch));
 }
 
+const char *mebibytes_text(int64_t bytes, char text[16])
+{
+    double x = (double)bytes * 0x1p-20;
+    snprintf(text, 16, "%.*f", x < 10 ? 2 : 1, x);
+    return text;
+}
+
 /* ---- measure = time ---- */
+
+/* The worst error of a pass's results, outputs or gradients, and whose; -1: it
+ * was not judged. */
+static double error_of(const struct result *r, const struct ran *ran, enum pass p,
+                       const char **tensor)
+{
+    double error = -1;
+    *tensor = "";
+    for (int i = 0; i < r->verdicts.n; i++) {
+        const struct verdict *v = &r->verdicts.v[i];
+        int gradient = strncmp(v->tensor, "d_", 2) == 0;
+        if (strcmp(v->backend, ran->backend->name) == 0 &&
+            strcmp(v->kernel, ran->kernel->name) == 0 && gradient == (p == BACKWARD) &&
+            !(v->error <= error)) {
+            error = v->error;
+            *tensor = v->tensor;
+        }
+    }
+    return error;
+}
 
 int times_has(const struct ran *ran)
 {
@@ -73,7 +100,7 @@ void times_head(FILE *to)
             "pass", "median", "min", "max", "runs", "tokens/s", "GFLOP/s", "GB/s");
     for (int i = 0; i < N_CEILINGS; i++)
         fprintf(to, "  %7s", ceiling_names[i]);
-    fprintf(to, "  %-8s  %s\n", "bound by", "MiB used, predicted");
+    fprintf(to, "  %-8s  %-18s  %s\n", "bound by", "worst error", "MiB used, predicted, saved");
 }
 
 /* What of each ceiling it reached; nothing where a ceiling does not apply, or
@@ -93,7 +120,18 @@ static void fractions(FILE *to, const struct ceilings *c, const struct result *r
             snprintf(text, sizeof text, "%.1f %%", 100 * least[i] / ran->outcome.median[p]);
         fprintf(to, "  %7s", text);
     }
-    fprintf(to, "  %-*s", p == FORWARD ? 8 : 0, known ? ceiling_names[binding(least)] : "-");
+    fprintf(to, "  %-8s", known ? ceiling_names[binding(least)] : "-");
+}
+
+/* The device's own count, what was foretold, and what of it waits for backward. */
+static void memory(FILE *to, const struct result *r, const struct ran *ran)
+{
+    char used[16] = "-", predicted[16], saved[16];
+
+    if (ran->used)
+        mebibytes_text(ran->used, used);
+    fprintf(to, "  %s, %s, %s", used, mebibytes_text(ran->predicted, predicted),
+            mebibytes_text(op_saved(r->trial->op, ran->backend, &r->trial->sizes), saved));
 }
 
 void times_row(FILE *to, const struct ceilings *c, const struct result *r, const struct ran *ran,
@@ -103,7 +141,8 @@ void times_row(FILE *to, const struct ceilings *c, const struct result *r, const
     const struct frame *f = &r->trial->sizes;
     const struct outcome *out = &ran->outcome;
     double median = out->median[p];
-    char a[16], b[16], d[16], e[16];
+    char a[16], b[16], d[16], e[16], worst[48] = "-";
+    const char *tensor;
 
     fprintf(to, "  %-7s  %-12s  %-8s  ", ran->backend->name, ran->kernel->name, pass_names[p]);
     if (!times_has(ran)) {
@@ -115,10 +154,12 @@ void times_row(FILE *to, const struct ceilings *c, const struct result *r, const
             large_text(case_tokens(o, f) / median, e), o->flops(f, p) / median * 1e-9,
             op_bytes(o, ran->backend, f, p) / median * 1e-9);
     fractions(to, c, r, ran, p);
-    if (p == FORWARD && ran->used)
-        fprintf(to, "  %.1f, %.1f", ran->used * 0x1p-20, ran->predicted * 0x1p-20);
-    else if (p == FORWARD)
-        fprintf(to, "  -, %.1f", ran->predicted * 0x1p-20);
+    double error = error_of(r, ran, p, &tensor);
+    if (error >= 0)
+        snprintf(worst, sizeof worst, "%.1e %s", error, tensor);
+    fprintf(to, "  %-*s", p == FORWARD ? 18 : 0, worst);
+    if (p == FORWARD)
+        memory(to, r, ran);
     fputc('\n', to);
 }
 
@@ -128,7 +169,8 @@ void times_tsv_head(FILE *to)
                 "bytes_per_s");
     for (int i = 0; i < N_CEILINGS; i++)
         fprintf(to, "\t%s", ceiling_names[i]);
-    fprintf(to, "\tbound_by\tpredicted_bytes\tused_bytes\tverdict\tline\n");
+    fprintf(to,
+            "\tbound_by\tworst\terror\tsaved_bytes\tpredicted_bytes\tused_bytes\tverdict\tline\n");
 }
 
 static void tsv_row(FILE *to, int trial, const struct ceilings *c, const struct result *r,
@@ -139,10 +181,11 @@ static void tsv_row(FILE *to, int trial, const struct ceilings *c, const struct 
     const struct outcome *out = &ran->outcome;
     double median = out->median[p], least[N_CEILINGS];
     int known = ceilings_of(c, ran->backend) != NULL;
+    const char *tensor;
 
     fprintf(to, "%d\t%s\t%s\t%s", trial, ran->backend->name, ran->kernel->name, pass_names[p]);
     if (!times_has(ran)) {
-        fprintf(to, "\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\tfail\t%s\n", r->trial->text);
+        fprintf(to, "\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\tfail\t%s\n", r->trial->text);
         return;
     }
     fprintf(to, "\t%.6g\t%.6g\t%.6g\t%d\t%.6g\t%.6g\t%.6g", median, out->min[p], out->max[p],
@@ -152,7 +195,10 @@ static void tsv_row(FILE *to, int trial, const struct ceilings *c, const struct 
         least_times(c, o, ran->backend, f, p, least);
     for (int i = 0; i < N_CEILINGS; i++)
         known ? fprintf(to, "\t%.4g", least[i] / median) : fprintf(to, "\t");
-    fprintf(to, "\t%s\t%" PRId64 "\t", known ? ceiling_names[binding(least)] : "", ran->predicted);
+    fprintf(to, "\t%s\t", known ? ceiling_names[binding(least)] : "");
+    double error = error_of(r, ran, p, &tensor);
+    error >= 0 ? fprintf(to, "%s\t%.4g", tensor, error) : fprintf(to, "\t");
+    fprintf(to, "\t%" PRId64 "\t%" PRId64 "\t", op_saved(o, ran->backend, f), ran->predicted);
     if (ran->used)
         fprintf(to, "%" PRId64, ran->used);
     fprintf(to, "\t%s\t%s\n", ran->backend == yardstick(ran->backend) ? "yardstick" : "pass",
@@ -165,9 +211,9 @@ static void tsv_declined(FILE *to, int trial, const struct result *r)
     for (const char *at = r->declined; *at; at += strcspn(at, "\n"), at += *at == '\n') {
         int backend = (int)strcspn(at, " "), kernel = (int)strcspn(at + backend + 1, ":");
         int line = (int)strcspn(at, "\n"), head = backend + kernel + 3;
-        fprintf(to, "%d\t%.*s\t%.*s\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\tdeclined: %.*s\t%s\n", trial,
-                backend, at, kernel, at + backend + 1, line > head ? line - head : 0, at + head,
-                r->trial->text);
+        fprintf(to, "%d\t%.*s\t%.*s\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\tdeclined: %.*s\t%s\n",
+                trial, backend, at, kernel, at + backend + 1, line > head ? line - head : 0,
+                at + head, r->trial->text);
     }
 }
 

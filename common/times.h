@@ -9,6 +9,8 @@
 
 /* "12.3 us" */
 const char *seconds_text(double s, char text[16]);
+/* "4.25": bytes in MiB. */
+const char *mebibytes_text(int64_t bytes, char text[16]);
 
 /* What the ceilings are, or NULL and why they are not known. */
 void times_ceilings(FILE *to, const struct ceilings *c, const char *why);

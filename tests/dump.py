@@ -194,7 +194,7 @@ CHECK = ["tensor", "check", "backend", "kernel", "error", "norm", "bound", "marg
          "first_bad", "verdict"]
 TIME = ["backend", "kernel", "pass", "median", "min", "max", "spread", "plain", "flops",
         "bytes", "peak_bytes", "repeats", "caches", "tokens", "specials", "memory", "tensor", "fp32",
-        "special", "latency", "bound_by", "predicted_bytes", "used_bytes"]
+        "special", "latency", "bound_by", "saved_bytes", "predicted_bytes", "used_bytes"]
 REGIME = ["backend", "kernel", "pass", "batch", "rows", "median", "min", "max", "repeats"]
 TURN = ["backend", "kernel", "pass", "rows", "stopped"]
 

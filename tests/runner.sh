@@ -238,8 +238,8 @@ grep " $timed  *[a-z]*  *forward  *[0-9.]* [mu]*s  *[0-9.]* [mu]*s  *[0-9.]* [mu
 ok $? "a row for each pass of $timed"
 "$run" --tsv -o time.h5 -t "$small nonlin=tanh,rmsnorm measure=time repeats=2" >out 2>err
 ok $? "measure = time, as records"
-[ "`grep -v '^#' out | awk -F'\t' '{print NF}' | sort -u`" = 21 ]
-ok $? "they have 21 fields each"
+[ "`grep -v '^#' out | awk -F'\t' '{print NF}' | sort -u`" = 24 ]
+ok $? "they have 24 fields each"
 grep -v '^#' out | awk -F'\t' 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
     $at["verdict"] ~ /^declined: ./ { next }
     { n++ }

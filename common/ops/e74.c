@@ -10,6 +10,7 @@ static const char *const states[] = {"full", "diagonal", "lowrank", "blockdiag",
 static const char *const projs[] = {"full", "no_z", "tied_kq", "tied_kvq", NULL};
 static const char *const nonlins[] = {"tanh", "linear", "rmsnorm", "frobnorm", NULL};
 static const char *const z_mods[] = {"column", "row", "full", NULL};
+static const char *const trajectories[] = {"checkpoint", "store", NULL};
 static const char *const types[] = {"fp32", "bf16", "fp16", NULL};
 
 static int state_is(const struct frame *f, int state)
@@ -25,6 +26,16 @@ static int has_z(const struct frame *f)
 static const char *without_z(const struct frame *f)
 {
     return has_z(f) ? NULL : "only proj = full has a z";
+}
+
+static int stored(const struct frame *f)
+{
+    return f->choice[E74_TRAJECTORY] == E74_STORE;
+}
+
+static const char *without_interval(const struct frame *f)
+{
+    return stored(f) ? "trajectory = store keeps the state before every step" : NULL;
 }
 
 static const char *not_lowrank(const struct frame *f)
@@ -48,15 +59,18 @@ static const struct param params[] = {
                     NULL},
     [E74_Z_MOD] = {"z_mod", 0, z_mods, E74_COLUMN, 0, 0, "the side of S that z modulates",
                    without_z},
+    [E74_TRAJECTORY] = {"trajectory", 0, trajectories, E74_CHECKPOINT, 0, 0,
+                        "which states backward finds: some, and replays the others, or all", NULL},
     [E74_CHECKPOINT_DTYPE] = {"checkpoint_dtype", 0, types, 0, 0, 0,
-                              "storage of checkpoints; bf16 and fp16 cost gradient accuracy", NULL},
+                              "their storage; bf16 and fp16 cost gradient accuracy", NULL},
     {"steps", 'T', NULL, 512, 1, MAX_SIZE, "sequence length T", NULL},
     {"batch", 'B', NULL, 32, 1, MAX_SIZE, "sequences B", NULL},
     {"heads", 'H', NULL, 1, 1, MAX_SIZE, "heads H", NULL},
     {"n_state", 'N', NULL, 64, 1, MAX_SIZE, "state width n of a head", NULL},
     {"rank", 'R', NULL, 8, 1, MAX_SIZE, "columns r of U and V", not_lowrank},
     {"block_size", 'L', NULL, 8, 1, MAX_SIZE, "block width b, divides n", not_blockdiag},
-    {"checkpoint_interval", 'K', NULL, 32, 1, MAX_SIZE, "steps between stored states", NULL},
+    {"checkpoint_interval", 'K', NULL, 32, 1, MAX_SIZE, "steps between stored states",
+     without_interval},
     {"dim", 'D', NULL, 256, 1, MAX_SIZE, "input width d", NULL},
 };
 
@@ -69,14 +83,16 @@ static const struct axis axes[] = {
 
 static int derive(struct frame *f)
 {
-    int64_t N = DIM(f, 'N'), L = DIM(f, 'L'), T = DIM(f, 'T'), K = DIM(f, 'K');
+    int64_t N = DIM(f, 'N'), L = DIM(f, 'L'), T = DIM(f, 'T');
 
     if (state_is(f, E74_BLOCKDIAG) && N % L)
         return err_set("block_size = %lld does not divide n_state = %lld", (long long)L,
                        (long long)N);
     DIM(f, 'P') = DIM(f, 'H') * N;
     DIM(f, 'M') = N / L;
-    DIM(f, 'C') = (T + K - 1) / K;
+    if (stored(f))
+        DIM(f, 'K') = 1;
+    DIM(f, 'C') = (T + DIM(f, 'K') - 1) / DIM(f, 'K');
     return 0;
 }
 
@@ -308,6 +324,7 @@ static double layer_products(const struct frame *f, enum pass p)
     "steps=20 batch=30 n_state=2 state=full nonlin=frobnorm checkpoint_interval=4" d "; "        \
     "steps=9 batch=2 n_state=7 rank=1,16 state=lowrank" d "; "                                   \
     "steps=40 batch=2 n_state=16 state=full checkpoint_dtype=bf16,fp16" d "; "                   \
+    "steps=9 batch=2 n_state=16 state=full,diagonal trajectory=store checkpoint_dtype=fp32,fp16" d "; " \
     "steps=70 batch=2 n_state=24 rank=9 state=lowrank proj=tied_kvq checkpoint_interval=9,64 "   \
     "checkpoint_dtype=bf16" d "; "                                                               \
     "steps=70 batch=2 n_state=24 block_size=3 state=blockdiag proj=tied_kvq "                    \
@@ -349,6 +366,8 @@ static const struct identity cell_identities[] = {
      NULL},
     {"tied_kvq is v = q = k, lowrank", FACTORED "proj=tied_kvq", FACTORED, "", "v=k q=k",
      "out U_T k:k+v+q U0 V0 W_r", NULL},
+    {"stored is an interval of 1", LIMIT "trajectory=store", LIMIT "checkpoint_interval=1", "", "",
+     "out S_T k v q z S0", NULL},
     {"tanh tends to linear", LIMIT "nonlin=tanh", LIMIT "nonlin=linear", "", "", "out S_T v S0",
      "v S0"},
 };

@@ -26,12 +26,13 @@
 
 #define E74_EPSILON 1e-6
 
-enum { E74_STATE, E74_PROJ, E74_NONLIN, E74_Z_MOD, E74_CHECKPOINT_DTYPE };
+enum { E74_STATE, E74_PROJ, E74_NONLIN, E74_Z_MOD, E74_TRAJECTORY, E74_CHECKPOINT_DTYPE };
 
 enum { E74_FULL, E74_DIAGONAL, E74_LOWRANK, E74_BLOCKDIAG }; /* state */
 enum { E74_WITH_Z, E74_NO_Z, E74_TIED_KQ, E74_TIED_KVQ };    /* proj */
 enum { E74_TANH, E74_LINEAR, E74_RMSNORM, E74_FROBNORM };    /* nonlin */
 enum { E74_COLUMN, E74_ROW, E74_BOTH };                      /* z_mod */
+enum { E74_CHECKPOINT, E74_STORE };                          /* trajectory */
 
 struct e74_cell {
     void *k, *v, *q, *z; /* [T,B,H,n]; absent where tied or without z */
@@ -40,7 +41,7 @@ struct e74_cell {
     void *out;           /* [T,B,H*n] */
     void *S_T, *U_T;     /* the final state, like the initial one */
     void *y;             /* [T,B,H,n] */
-    void *checkpoints;   /* the states before steps 0, K, 2K, ... */
+    void *checkpoints;   /* the states before steps 0, K, 2K, ...; stored: K is 1 */
 };
 
 struct e74 {

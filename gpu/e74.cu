@@ -15,7 +15,7 @@ static size_t aligned(size_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-enum { BLOCK = 256 };
+enum { BLOCK = 256, SUMMING = 1024, COPIES = 4 };
 
 /* What is projected from x: k, v, q, z, as far as the call has them. */
 struct projections {
@@ -40,23 +40,51 @@ static projections projections_of(const struct frame *f)
     return all;
 }
 
-/* Every row of z is b_z, and of the others 0: what the products are then added
- * to, so that z is rounded once. */
-template <typename T>
-__global__ void spread_bias(projections to, const T *b_z, int64_t each, int64_t P)
+/* Threads for [rows,width]: along a row first, `all` of them. */
+static dim3 block_of(int64_t width, unsigned all)
 {
-    int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
-    if (i < each)
-        store((T *)to.p[blockIdx.y] + i, (int)blockIdx.y == to.n - 1 ? load(b_z + i % P) : 0.0f);
+    unsigned x = 1;
+    while (x < all && x < width)
+        x *= 2;
+    return dim3(x, all / x);
 }
 
-/* The gradients [M,P] of the projections, side by side: [M,n,P]. */
-template <typename T>
-__global__ void put_side_by_side(T *all, projections from, int64_t M, int64_t P)
+static unsigned blocks_of(int64_t rows, dim3 block)
 {
-    int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
-    if (i < M * P)
-        all[(i / P * from.n + blockIdx.y) * P + i % P] = ((const T *)from.p[blockIdx.y])[i];
+    return (unsigned)ceil_div(rows, block.y);
+}
+
+/* Every row of z is b_z: what the product is then added to, so that z is
+ * rounded once. */
+template <typename T>
+__global__ void spread_bias(T *z, const T *b_z, int64_t M, int64_t P)
+{
+    const int64_t m = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
+    if (m < M)
+        for (int64_t j = threadIdx.x; j < P; j += blockDim.x)
+            z[m * P + j] = b_z[j];
+}
+
+/* The gradients of the projections, [M,width] each, side by side: [M,n,width].  A
+ * thread has COPIES rows under way at once. */
+template <typename V>
+__global__ void put_side_by_side(V *all, projections from, int64_t M, int64_t width)
+{
+    const V *p = (const V *)from.p[blockIdx.y];
+    const int64_t first = (int64_t)blockIdx.x * blockDim.y * COPIES + threadIdx.y;
+
+    for (int64_t j = threadIdx.x; j < width; j += blockDim.x) {
+        V x[COPIES];
+        UNROLL(COPIES)
+        for (int i = 0; i < COPIES; i++)
+            x[i] = p[min(first + i * blockDim.y, M - 1) * width + j];
+        UNROLL(COPIES)
+        for (int i = 0; i < COPIES; i++) {
+            const int64_t m = first + i * blockDim.y;
+            if (m < M)
+                all[(m * from.n + blockIdx.y) * width + j] = x[i];
+        }
+    }
 }
 
 /* The weights, each of `each` numbers, one below the other. */
@@ -76,28 +104,83 @@ __global__ void unstack_gradients(projections to, const float *all, int64_t each
         ((float *)to.dW[blockIdx.y])[i] = all[blockIdx.y * each + i];
 }
 
-/* db[j] = sum over rows of dz[.][j]: one block a column, in a fixed order. */
+/* Sums over `part` rows of x [M,P] at a time: sums [M/part,P], in a fixed order. */
 template <typename T>
-__global__ void column_sums(float *db, const T *dz, int64_t M, int64_t P)
+__global__ void sum_rows(float *sums, const T *x, int64_t part, int64_t M, int64_t P)
 {
-    __shared__ float sums[BLOCK];
+    __shared__ float of[SUMMING];
+    const int64_t first = blockIdx.y * part, end = min(first + part, M);
+    const int64_t j = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     float sum = 0;
-    for (int64_t m = threadIdx.x; m < M; m += BLOCK)
-        sum += load(dz + m * P + blockIdx.x);
-    sums[threadIdx.x] = sum;
-    for (int d = BLOCK / 2; d; d /= 2) {
-        __syncthreads();
-        if ((int)threadIdx.x < d)
-            sums[threadIdx.x] += sums[threadIdx.x + d];
-    }
-    if (threadIdx.x == 0)
-        db[blockIdx.x] = sums[0];
+
+    UNROLL(8)
+    for (int64_t m = first + threadIdx.y; j < P && m < end; m += blockDim.y)
+        sum += load(x + m * P + j);
+    of[threadIdx.y * blockDim.x + threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y || j >= P)
+        return;
+    for (unsigned y = 1; y < blockDim.y; y++)
+        sum += of[y * blockDim.x + threadIdx.x];
+    sums[blockIdx.y * P + j] = sum;
+}
+
+/* M rows are summed in parts: many, so that they are many blocks' work, but few
+ * enough for one to sum what these found. */
+static int64_t part_of(int64_t M)
+{
+    return max((int64_t)128, ceil_div(M, 4096));
+}
+
+static int64_t parts_of(int64_t M)
+{
+    return ceil_div(M, part_of(M));
+}
+
+/* db[j] = sum over rows of dz[.][j]. */
+template <typename T>
+static int column_sums(float *db, float *sums, const T *dz, int64_t M, int64_t P)
+{
+    const dim3 block = block_of(P, SUMMING), grid((unsigned)ceil_div(P, block.x), parts_of(M));
+
+    sum_rows<T><<<grid, block, 0, gpu_stream()>>>(sums, dz, part_of(M), M, P);
+    CUDA(cudaGetLastError());
+    sum_rows<float><<<grid.x, block, 0, gpu_stream()>>>(db, sums, parts_of(M), parts_of(M), P);
+    return cudaGetLastError();
+}
+
+/* Sixteen bytes at a time where rows are of so many. */
+template <typename T>
+static int side_by_side(T *all, const projections &from, int64_t M, int64_t P)
+{
+    const bool wide = P * sizeof(T) % sizeof(uint4) == 0;
+    const int64_t width = wide ? P * sizeof(T) / sizeof(uint4) : P;
+    const dim3 block = block_of(width, BLOCK), grid(blocks_of(ceil_div(M, COPIES), block), from.n);
+
+    if (wide)
+        put_side_by_side<uint4><<<grid, block, 0, gpu_stream()>>>((uint4 *)all, from, M, width);
+    else
+        put_side_by_side<T><<<grid, block, 0, gpu_stream()>>>(all, from, M, width);
+    return cudaGetLastError();
 }
 
 /* Threads for `each` numbers of n tensors. */
 static dim3 grid_of(int64_t each, int n)
 {
     return dim3((unsigned)ceil_div(each, BLOCK), n);
+}
+
+/* z = x W_z^T + b_z. */
+template <typename T>
+static int project_z(const struct frame *f, const matrix<T> &x, const matrix<T> &Wt)
+{
+    const struct e74 *a = ARGS(f, e74);
+    const dim3 block = block_of(Wt.columns, BLOCK);
+
+    spread_bias<T><<<blocks_of(x.rows, block), block, 0, gpu_stream()>>>(
+        (T *)a->z, (const T *)a->b_z, x.rows, Wt.columns);
+    CUDA(cudaGetLastError());
+    return product(x, Wt, 1, (T *)a->z);
 }
 
 template <typename T, const struct impl &CELL>
@@ -109,16 +192,14 @@ static int forward(const struct frame *f)
     matrix<T> x = {(const T *)a->x, M, D, false}, Wt[4];
     T *to[4];
 
-    if (a->z) {
-        const T *b_z = (const T *)a->b_z;
-        spread_bias<T><<<grid_of(M * P, all.n), BLOCK, 0, gpu_stream()>>>(all, b_z, M * P, P);
-        CUDA(cudaGetLastError());
-    }
     for (int i = 0; i < all.n; i++) {
         Wt[i] = {(const T *)all.W[i], D, P, true};
         to[i] = (T *)all.p[i];
     }
-    int e = products(all.n, x, Wt, a->z ? 1 : 0, to, (product_room *)f->work);
+    int z = a->z != NULL;
+    int e = products(all.n - z, x, Wt, 0, to, (product_room *)f->work);
+    if (!e && z)
+        e = project_z(f, x, Wt[all.n - 1]);
     if (e)
         return e;
     struct frame c = e74_cell_frame(f, NULL, (char *)f->work + aligned(sizeof(product_room)));
@@ -134,7 +215,7 @@ static int count(const struct frame *f)
 
 /* Backward's workspace before the cell's own, in bytes from its start. */
 struct layout {
-    size_t each, all, W, dW, cell; /* `each` are n gradients from 0 on */
+    size_t each, all, W, dW, sums, cell; /* `each` are n gradients from 0 on */
 };
 
 template <typename T>
@@ -146,7 +227,8 @@ static layout layout_of(const struct frame *f)
     l.all = n * l.each;
     l.W = l.all + aligned(n * MP * sizeof(T));
     l.dW = l.W + aligned(n * PD * sizeof(T));
-    l.cell = l.dW + aligned(n * PD * sizeof(float));
+    l.sums = l.dW + aligned(n * PD * sizeof(float));
+    l.cell = l.sums + aligned(parts_of(rows(f)) * DIM(f, 'P') * sizeof(float));
     return l;
 }
 
@@ -170,8 +252,9 @@ static int backward(const struct frame *f)
     int e = CELL.pass[BACKWARD](&c);
     if (e)
         return e;
-    put_side_by_side<T><<<grid_of(M * P, all.n), BLOCK, 0, gpu_stream()>>>(dp, all, M, P);
-    CUDA(cudaGetLastError());
+    e = side_by_side(dp, all, M, P);
+    if (e)
+        return e;
     stack_weights<T><<<grid_of(P * D, all.n), BLOCK, 0, gpu_stream()>>>(W, all, P * D);
     CUDA(cudaGetLastError());
     int64_t nP = all.n * P;
@@ -185,8 +268,9 @@ static int backward(const struct frame *f)
     unstack_gradients<<<grid_of(P * D, all.n), BLOCK, 0, gpu_stream()>>>(all, dW, P * D);
     CUDA(cudaGetLastError());
     if (g->b_z) {
-        column_sums<T><<<P, BLOCK, 0, gpu_stream()>>>((float *)g->b_z, (const T *)each[3], M, P);
-        CUDA(cudaGetLastError());
+        e = column_sums((float *)g->b_z, (float *)(work + l.sums), (const T *)each[3], M, P);
+        if (e)
+            return e;
     }
     return 0;
 }

@@ -322,7 +322,10 @@ static double layer_products(const struct frame *f, enum pass p)
     "; steps=66 batch=2 n_state=48 nonlin=linear proj=tied_kq checkpoint_dtype=bf16,fp16"        \
     "; steps=65 batch=3 n_state=32 nonlin=linear"                                                \
     "; steps=65 batch=1 n_state=80 nonlin=linear proj=full"                                      \
-    "; steps=65 batch=2 n_state=80 nonlin=linear"
+    "; steps=65 batch=2 n_state=80 nonlin=linear"                                                \
+    "; steps=300 batch=2 n_state=48 nonlin=linear proj=full,tied_kvq"                            \
+    "; steps=512 batch=1 n_state=16 nonlin=linear checkpoint_interval=20"                        \
+    "; steps=300 batch=1 n_state=80 nonlin=linear"
 
 #define BLOCK "state=blockdiag block_size=6 n_state=6 " SMALL
 #define FULL "state=full n_state=6 " SMALL
@@ -371,7 +374,7 @@ static const struct neutral cell_interval = {
     "checkpoint_interval",
     "1,7,32,40,100",
     "steps=40 batch=2 heads=2 n_state=4 state=full,diagonal " STATE_LISTS "; "
-    "steps=70 batch=1 n_state=16 state=full nonlin=linear; "
+    "steps=70,300 batch=1 n_state=16 state=full nonlin=linear; "
     "steps=40 batch=2 heads=2 n_state=4 state=full nonlin=tanh,frobnorm proj=full z_mod=full; "
     "steps=40 batch=2 heads=2 n_state=6 block_size=3 state=blockdiag " STATE_LISTS "; "
     "steps=40 batch=2 heads=2 n_state=4 rank=3 state=lowrank " STATE_LISTS,

@@ -26,7 +26,7 @@
  *
  * factor() makes M, P, r and X of all chunks side by side.  Then a block walks
  * one (sequence, head) and SLICE rows of its state, which never meet other
- * rows, through the chunks.  Half of its warps are the chain: three short
+ * rows, through the chunks; where `split` has it, through those of a piece.  Half of its warps are the chain: three short
  * products a chunk, the state in their accumulators.  The others bring what the
  * chain needs, a chunk or two ahead, and make the outputs from what it leaves in
  * shared memory.  Backward walks G from the end, and finish() makes the keys'
@@ -483,6 +483,7 @@ plan chunked_plan(const struct frame *f, enum pass pass, size_t *bytes)
     p.c = call_of(f);
     p.chunks = p.length = (int)ceil_div(p.c.T, CHUNK);
     p.pieces = 1;
+    p.fill = DEVICE;
     p.kept = (int)(CHUNK / p.c.K);
     *bytes = divide(&p, pass, f->choice[E74_PROJ] == E74_TIED_KVQ, (char *)f->work);
     return p;

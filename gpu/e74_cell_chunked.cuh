@@ -10,9 +10,9 @@ enum {
     CHUNK = 64,
     THREADS = 128, /* a warp for each strip of 16 steps */
 #ifdef CUDA_EMULATE
-    BLOCKS_MIN = 3, /* so that small cases meet all lengths of a slice */
+    DEVICE = 3, /* so that small cases meet all lengths of a slice */
 #else
-    BLOCKS_MIN = 128, /* slices become shorter until there are as many walkers */
+    DEVICE = 128, /* blocks that find a multiprocessor each */
 #endif
     STAGES_MAX = 3, /* chunks in a walker's shared memory: this one, and those on their way */
     SHARED_MAX = 227 * 1024,
@@ -25,6 +25,7 @@ struct plan {
     int chunks;
     int length;     /* chunks of a piece of time; all of them, unless T is split */
     int pieces;     /* of a sequence */
+    int fill;       /* slices become shorter until there are as many walkers */
     int slices;     /* blocks that share a state */
     int stages;     /* as many as there is room for, 2 or 3 */
     int kept;       /* checkpoints in a chunk, where they begin with it */
@@ -200,15 +201,15 @@ struct rows {
 
 static __device__ __forceinline__ rows rows_of(const plan &p, int count)
 {
-    const unsigned BH = (unsigned)p.c.BH, kinds = sums_up(p) ? 2 : 1;
-    const unsigned nth = blockIdx.x / p.slices, item = nth / kinds;
+    const unsigned BH = (unsigned)p.c.BH, pairs = sums_up(p);
+    const unsigned nth = blockIdx.x / p.slices, item = nth >> pairs;
     const int begin = (int)(item / BH) * p.length;
     return {item % BH,
             item,
             (int)(blockIdx.x % p.slices) * count,
             begin,
             min(begin + p.length, p.chunks),
-            nth % kinds > 0};
+            (nth & pairs) > 0};
 }
 
 /* The columns of v, y or dout from its first row on: none where it goes without. */
@@ -640,7 +641,7 @@ static cudaError_t walk(plan p)
     hand_over<N, SLICE> w;
     p.slices = (int)ceil_div(p.c.N, SLICE);
     const int64_t blocks = walked(p) * p.slices;
-    const int most = blocks > BLOCKS_MIN && walkers(N, SLICE) > 1 ? SHARED_OF_TWO : SHARED_MAX;
+    const int most = blocks > DEVICE && walkers(N, SLICE) > 1 ? SHARED_OF_TWO : SHARED_MAX;
     p.stages = STAGES_MAX;
     if (carve(p, WALK::pass, NULL, &w) > most)
         p.stages = 2;
@@ -651,9 +652,9 @@ static cudaError_t walk(plan p)
 template <typename WALK, int N>
 static cudaError_t walk(const plan &p)
 {
-    if (walked(p) * ceil_div(p.c.N, 64) >= BLOCKS_MIN && fits<N, 64>(p, WALK::pass))
+    if (walked(p) * ceil_div(p.c.N, 64) >= p.fill && fits<N, 64>(p, WALK::pass))
         return walk<WALK, N, 64>(p);
-    if (walked(p) * ceil_div(p.c.N, 32) >= BLOCKS_MIN)
+    if (walked(p) * ceil_div(p.c.N, 32) >= p.fill)
         return walk<WALK, N, 32>(p);
     return walk<WALK, N, 16>(p);
 }

@@ -29,8 +29,10 @@
 #else
 #define PIECE 512
 #endif
-/* From so many rows of states on, B H n, those of single pieces fill the device. */
+/* From so many rows of states on, B H n, whole sequences fill the device. */
 #define ROWS_MOST 4096
+/* As struct plan's. */
+enum { FILL = DEVICE };
 
 /* ---- pieces one after the other ---- */
 
@@ -253,6 +255,7 @@ static plan plan_of(const struct frame *f, enum pass pass, size_t *bytes)
     plan p = chunked_plan(f, pass, bytes);
     p.length = PIECE / CHUNK;
     p.pieces = (int)ceil_div(p.chunks, p.length);
+    p.fill = FILL;
 
     const size_t items = p.pieces * p.c.BH;
     p.borders = (float *)((char *)f->work + *bytes), *bytes += items * p.c.M * sizeof(float);

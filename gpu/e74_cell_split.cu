@@ -327,11 +327,12 @@ static const char *declines(const struct frame *f)
     return NULL;
 }
 
-extern "C" const struct impl e74_split16 = {"split",
-                                            "as chunked, with pieces of time side by side",
-                                            {forward, backward},
-                                            work,
-                                            declines,
-                                            "bf16 factors",
-                                            0x1p-8,
-                                            PIECE};
+extern "C" const struct impl e74_split16 = {
+    "split",
+    "as chunked, pieces of time side by side: long sequences of few rows",
+    {forward, backward},
+    work,
+    declines,
+    "bf16 factors",
+    0x1p-8,
+    PIECE};

@@ -23,11 +23,13 @@
 #include "gpu/e74_cell_chunked.cuh"
 
 /* Steps of a piece, a multiple of CHUNK: the same for all T, or a hand-over where
- * pieces meet would not be exact. */
+ * pieces meet would not be exact; and the most of a sequence that is not long. */
 #ifdef CUDA_EMULATE
 #define PIECE 128
+#define SHORT 128
 #else
 #define PIECE 512
+#define SHORT 1024
 #endif
 /* From so many rows of states on, B H n, whole sequences fill the device. */
 #define ROWS_MOST 4096
@@ -319,8 +321,8 @@ static const char *declines(const struct frame *f)
     const char *no = chunked_declines(f);
     if (no)
         return no;
-    if (c.T <= 2 * PIECE)
-        return "only for sequences longer than two pieces of " NUMBER(PIECE) " steps";
+    if (c.T <= SHORT)
+        return "only for more than " NUMBER(SHORT) " steps";
     if (c.BH * c.N >= ROWS_MOST)
         return "only for fewer than " NUMBER(ROWS_MOST) " rows (batch heads n_state): more fill "
                                                         "the device as they are";

@@ -323,8 +323,8 @@ static double layer_products(const struct frame *f, enum pass p)
     "; steps=65 batch=3 n_state=32 nonlin=linear"                                                \
     "; steps=65 batch=1 n_state=80 nonlin=linear proj=full"                                      \
     "; steps=65 batch=2 n_state=80 nonlin=linear"                                                \
-    "; steps=257 batch=1 n_state=80 nonlin=linear"                                               \
-    "; steps=260 batch=1 n_state=48 nonlin=linear proj=tied_kvq"                                 \
+    "; steps=130 batch=1 n_state=80 nonlin=linear"                                               \
+    "; steps=200 batch=1 n_state=48 nonlin=linear proj=tied_kvq"                                 \
     "; steps=300 batch=2 n_state=16 nonlin=linear proj=full"                                     \
     "; steps=1280 batch=1 n_state=16 nonlin=linear checkpoint_interval=20"
 

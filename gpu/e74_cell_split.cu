@@ -31,10 +31,10 @@
 #define PIECE 512
 #define SHORT 1024
 #endif
-/* From so many rows of states on, B H n, whole sequences fill the device. */
-#define ROWS_MOST 4096
-/* As struct plan's. */
-enum { FILL = DEVICE };
+/* From so many rows of states on, B H n, whole sequences fill the device: pieces are
+ * three times their work. */
+#define ROWS_MOST 2048
+enum { FILL = DEVICE /* as struct plan's */ };
 
 /* ---- pieces one after the other ---- */
 
@@ -184,8 +184,8 @@ static __device__ __forceinline__ void add_part(products *sum, const part<N> &fr
     UNROLL(4)
     for (int i = 0; i < 4; i++) {
         const int row = i % 2 * 8 + line() - which * part::SUMS;
-        if (i % 2 * part::PARTS / 2 != which && part::PARTS > 1)
-            continue;
+        if (i % 2 * part::PARTS / 2 != which)
+            continue; /* the row is in another part */
         const float2 b =
             *(const float2 *)(from.sums + row * padded(N) + 16 * warp() + i / 2 * 8 + pair());
         sum->high[i / 2][i % 2 * 2] += b.x;
@@ -324,8 +324,7 @@ static const char *declines(const struct frame *f)
     if (c.T <= SHORT)
         return "only for more than " NUMBER(SHORT) " steps";
     if (c.BH * c.N >= ROWS_MOST)
-        return "only for fewer than " NUMBER(ROWS_MOST) " rows (batch heads n_state): more fill "
-                                                        "the device as they are";
+        return "only for fewer than " NUMBER(ROWS_MOST) " rows, batch heads n_state";
     return NULL;
 }
 

@@ -304,6 +304,7 @@ static const char *declines(const struct frame *f)
         cell##bits.unit,                                                                           \
         cell##bits.chunk}
 
+LAYER(16, __nv_bfloat16, e74_split);
 LAYER(16, __nv_bfloat16, e74_chunked);
 LAYER(32, float, e74_narrow);
 LAYER(16, __nv_bfloat16, e74_narrow);
@@ -318,5 +319,5 @@ LAYER(16, __nv_bfloat16, e74_plain);
 
 GPU_KERNEL_LIST(e74, 32, &e74_narrow_layer32, &e74_norms_layer32, &e74_rows_layer32,
                 &e74_diagonal_layer32, &e74_plain_layer32);
-GPU_KERNEL_LIST(e74, 16, &e74_chunked_layer16, &e74_narrow_layer16, &e74_norms_layer16,
-                &e74_rows_layer16, &e74_diagonal_layer16, &e74_plain_layer16);
+GPU_KERNEL_LIST(e74, 16, &e74_split_layer16, &e74_chunked_layer16, &e74_narrow_layer16,
+                &e74_norms_layer16, &e74_rows_layer16, &e74_diagonal_layer16, &e74_plain_layer16);

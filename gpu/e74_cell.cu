@@ -481,5 +481,5 @@ GPU_IMPL(extern "C", 16, __nv_bfloat16, e74_plain, name, idea, work, declines, N
 
 GPU_KERNEL_LIST(e74_cell, 32, &e74_narrow32, &e74_norms32, &e74_rows32, &e74_diagonal32,
                 &e74_plain32);
-GPU_KERNEL_LIST(e74_cell, 16, &e74_chunked16, &e74_narrow16, &e74_norms16, &e74_rows16,
-                &e74_diagonal16, &e74_plain16);
+GPU_KERNEL_LIST(e74_cell, 16, &e74_split16, &e74_chunked16, &e74_narrow16, &e74_norms16,
+                &e74_rows16, &e74_diagonal16, &e74_plain16);

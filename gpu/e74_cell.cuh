@@ -7,7 +7,7 @@
 #include "common/ops/e74.h"
 
 extern "C" {
-extern const struct impl e74_chunked16;
+extern const struct impl e74_split16, e74_chunked16;
 extern const struct impl e74_narrow32, e74_narrow16;
 extern const struct impl e74_norms32, e74_norms16;
 extern const struct impl e74_rows32, e74_rows16;

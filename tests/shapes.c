@@ -16,7 +16,7 @@
 
 /* A line is one set of sizes in all four states; each value meets many others:
  *
- *     T 1 2 31 33 513    B 1 3 33    H 1 3    n 1 7 33 63 65 100 128 200 256
+ *     T 1 2 31 33 513 3072    B 1 3 33    H 1 3    n 1 7 33 63 65 100 128 200 256
  *     K 1 7 T and beyond T    rank 1 5 16    block 1 3 16 and other divisors of n
  *
  * and each nonlinearity, projection and modulation is in every state.  Kept
@@ -67,6 +67,9 @@ static const char cell_cases[] =
     SIZES(513, 3, 1, 65, 7, 5, 13) "nonlin=tanh proj=tied_kvq" STATES
     SIZES(513, 3, 3, 128, 7, 1, 16) "nonlin=linear proj=no_z" STATES
     SIZES(513, 1, 1, 256, 7, 1, 16) "nonlin=rmsnorm proj=full z_mod=column" STATES
+    /* Long enough for kernels that split it. */
+    SIZES(3072, 1, 3, 128, 64, 1, 16) "nonlin=linear proj=full z_mod=column state=full; "
+    SIZES(3072, 3, 2, 64, 7, 1, 16) "nonlin=linear proj=tied_kq state=full; "
     /* 70000 sequences and heads: more than 65535, what two of a grid's sides hold. */
     SIZES(3, 10000, 7, 4, 2, 5, 2) "nonlin=tanh proj=full z_mod=full" STATES;
 

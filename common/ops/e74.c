@@ -339,7 +339,11 @@ static double layer_products(const struct frame *f, enum pass p)
     "; steps=66 batch=2 n_state=48 nonlin=linear proj=tied_kq checkpoint_dtype=bf16,fp16"        \
     "; steps=65 batch=3 n_state=32 nonlin=linear"                                                \
     "; steps=65 batch=1 n_state=80 nonlin=linear proj=full"                                      \
-    "; steps=65 batch=2 n_state=80 nonlin=linear"
+    "; steps=65 batch=2 n_state=80 nonlin=linear"                                                \
+    "; steps=130 batch=1 n_state=80 nonlin=linear"                                               \
+    "; steps=200 batch=1 n_state=48 nonlin=linear proj=tied_kvq"                                 \
+    "; steps=300 batch=2 n_state=16 nonlin=linear proj=full"                                     \
+    "; steps=1280 batch=1 n_state=16 nonlin=linear checkpoint_interval=20"
 
 #define BLOCK "state=blockdiag block_size=6 n_state=6 " SMALL
 #define FULL "state=full n_state=6 " SMALL
@@ -390,7 +394,7 @@ static const struct neutral cell_interval = {
     "checkpoint_interval",
     "1,7,32,40,100",
     "steps=40 batch=2 heads=2 n_state=4 state=full,diagonal " STATE_LISTS "; "
-    "steps=70 batch=1 n_state=16 state=full nonlin=linear; "
+    "steps=70,1030 batch=1 n_state=16 state=full nonlin=linear; "
     "steps=40 batch=2 heads=2 n_state=4 state=full nonlin=tanh,frobnorm proj=full z_mod=full; "
     "steps=40 batch=2 heads=2 n_state=6 block_size=3 state=blockdiag " STATE_LISTS "; "
     "steps=40 batch=2 heads=2 n_state=4 rank=3 state=lowrank " STATE_LISTS,
@@ -435,7 +439,7 @@ const struct op op_e74 = {
     .axis = axes,
     .arg = layer_args,
     .n_args = N_ARGS(e74),
-    .cases = CELL_CASES(" dim=3") "; steps=66 batch=1 n_state=16 nonlin=linear dim=3",
+    .cases = CELL_CASES(" dim=3") "; steps=66,300 batch=1 n_state=16 nonlin=linear dim=3",
     .identity = layer_identities,
     .n_identities = COUNT(layer_identities),
     .neutral = &layer_interval,

@@ -103,7 +103,8 @@ int check_differences(const struct op *o, const struct frame *f, const struct te
 /* ---- properties (properties.c) and identities (identities.c), on any kernel ---- */
 
 /* Nothing left unwritten, guard bands intact, two runs bit-equal, a reversed
- * batch gives the reversed result, later inputs do not change earlier
+ * batch gives the reversed result, the last row of the batch gives the same
+ * bits without the others, later inputs do not change earlier
  * outputs, two runs that hand the state over equal one (bit by bit, but where
  * the kernel takes steps together that the two part). */
 int check_properties(const struct call *c, const struct tensors *inputs,

@@ -186,47 +186,54 @@ static int check_causal(const struct call *c, const struct tensors *inputs,
     return e;
 }
 
-/* ---- one run is two that hand the state over ---- */
+/* ---- a part of a case as a case of its own ---- */
 
-/* The case cut to `steps` steps. */
-static int cut(const struct call *c, int64_t steps, struct frame *f)
+/* The case cut to `length` along an axis. */
+static int cut(const struct call *c, char axis, int64_t length, struct frame *f)
 {
     *f = *c->sizes;
-    DIM(f, c->op->time) = steps;
+    DIM(f, axis) = length;
     return op_complete(c->op, f);
 }
 
-/* Steps from.. of a whole tensor to one of a part, or back (put). */
-static void part(double *some, double *whole, struct along a, int64_t from, int64_t steps, int put)
+/* Does the kernel run that? */
+static int takes(const struct call *c, char axis, int64_t length)
+{
+    struct frame f;
+    return !c->kernel->declines || (!cut(c, axis, length, &f) && !c->kernel->declines(&f));
+}
+
+/* What is from.. along an axis of a whole tensor to one of a part, or back (put). */
+static void part(double *some, double *whole, struct along a, int64_t from, int64_t length, int put)
 {
     for (int64_t o = 0; some && whole && o < a.outer; o++) {
-        double *w = whole + (o * a.length + from) * a.inner, *s = some + o * steps * a.inner;
-        memcpy(put ? w : s, put ? s : w, steps * a.inner * sizeof *w);
+        double *w = whole + (o * a.length + from) * a.inner, *s = some + o * length * a.inner;
+        memcpy(put ? w : s, put ? s : w, length * a.inner * sizeof *w);
     }
 }
 
-struct half {
+struct share {
     struct frame sizes;
     struct tensors *t;
-    int64_t from, steps;
+    int64_t from, length;
 };
 
-static int half_new(const struct call *c, const struct tensors *inputs, int64_t from, int64_t steps,
-                    struct half *h)
+static int share_new(const struct call *c, const struct tensors *inputs, char axis, int64_t from,
+                     int64_t length, struct share *h)
 {
     const struct op *o = c->op;
 
     h->from = from;
-    h->steps = steps;
-    if (cut(c, steps, &h->sizes) || !(h->t = tensors_new(o, &h->sizes)))
+    h->length = length;
+    if (cut(c, axis, length, &h->sizes) || !(h->t = tensors_new(o, &h->sizes)))
         return -1;
     for (int i = 0; i < o->n_args; i++) {
-        struct along a = along(o, c->sizes, i, o->time);
+        struct along a = along(o, c->sizes, i, axis);
         if (o->arg[i].flags & SAVED)
             continue;
         if (a.length) {
-            part(h->t->x[i], inputs->x[i], a, from, steps, 0);
-            part(h->t->g[i], inputs->g[i], a, from, steps, 0);
+            part(h->t->x[i], inputs->x[i], a, from, length, 0);
+            part(h->t->g[i], inputs->g[i], a, from, length, 0);
         } else {
             size_t bytes = op_count(o, c->sizes, i) * sizeof(double);
             if (h->t->x[i])
@@ -238,12 +245,42 @@ static int half_new(const struct call *c, const struct tensors *inputs, int64_t 
     return 0;
 }
 
-static int half_run(const struct call *c, struct half *h)
+static int share_run(const struct call *c, struct share *h)
 {
     struct call run = *c;
     run.sizes = &h->sizes;
     return run_op(&run, h->t, NULL);
 }
+
+/* The last row of the batch gives the same bits without the others. */
+static int check_alone(const struct call *c, const struct tensors *inputs,
+                       const struct tensors *want, struct verdicts *list)
+{
+    const struct op *o = c->op;
+    struct share last = {.t = NULL};
+    int e = share_new(c, inputs, o->batch, DIM(c->sizes, o->batch) - 1, 1, &last) ||
+            share_run(c, &last);
+
+    for (int i = 0; !e && i < o->n_args; i++)
+        for (int grad = 0; !e && grad < 2; grad++) {
+            struct along a = along(o, c->sizes, i, o->batch);
+            if (!a.length || !op_results(o, c->sizes, i, grad))
+                continue;
+            double *of_all = malloc(op_count(o, &last.sizes, i) * sizeof *of_all);
+            if (!of_all) {
+                e = err_set("no memory for a copy of %s", o->arg[i].name);
+                break;
+            }
+            part(of_all, tensors_result(want, i, grad), a, last.from, 1, 0);
+            e = check_tensor("alone", o, &last.sizes, c->backend, c->kernel, i, grad,
+                             tensors_result(last.t, i, grad), of_all, 0, list);
+            free(of_all);
+        }
+    tensors_free(last.t);
+    return e;
+}
+
+/* ---- one run is two that hand the state over ---- */
 
 /* For every final state: its place and that of the initial state it becomes. */
 static int handover(const struct call *c, int *final, int *initial)
@@ -258,7 +295,7 @@ static int handover(const struct call *c, int *final, int *initial)
 }
 
 /* Put the two halves' results together as one run's would be. */
-static void join(const struct call *c, struct half *one, struct half *two, struct tensors *got,
+static void join(const struct call *c, struct share *one, struct share *two, struct tensors *got,
                  int *loose)
 {
     const struct op *o = c->op;
@@ -270,10 +307,10 @@ static void join(const struct call *c, struct half *one, struct half *two, struc
         if (o->arg[i].flags & SAVED || !n)
             continue;
         if (a.length) {
-            part(one->t->x[i], got->x[i], a, one->from, one->steps, 1);
-            part(two->t->x[i], got->x[i], a, two->from, two->steps, 1);
-            part(one->t->g[i], got->g[i], a, one->from, one->steps, 1);
-            part(two->t->g[i], got->g[i], a, two->from, two->steps, 1);
+            part(one->t->x[i], got->x[i], a, one->from, one->length, 1);
+            part(two->t->x[i], got->x[i], a, two->from, two->length, 1);
+            part(one->t->g[i], got->g[i], a, one->from, one->length, 1);
+            part(two->t->g[i], got->g[i], a, two->from, two->length, 1);
             continue;
         }
         int carried = 0, final = 0, initial;
@@ -295,24 +332,24 @@ static int check_handover(const struct call *c, const struct tensors *inputs,
 {
     const struct op *o = c->op;
     int64_t T = DIM(c->sizes, o->time);
-    struct half one = {.t = NULL}, two = {.t = NULL};
+    struct share one = {.t = NULL}, two = {.t = NULL};
     struct tensors *got = tensors_copy(o, c->sizes, want);
     int64_t chunk = c->kernel->chunk;
     int loose[MAX_ARGS], final, initial, n;
-    int e = !got || half_new(c, inputs, 0, T / 2, &one) ||
-            half_new(c, inputs, T / 2, T - T / 2, &two) || half_run(c, &one);
+    int e = !got || share_new(c, inputs, o->time, 0, T / 2, &one) ||
+            share_new(c, inputs, o->time, T / 2, T - T / 2, &two) || share_run(c, &one);
 
     /* The first half's forward, the second whole, the first again for its backward. */
     for (final = 0; !e && handover(c, &final, &initial); final++) {
         n = op_count(o, c->sizes, final);
         memcpy(two.t->x[initial], one.t->x[final], n * sizeof(double));
     }
-    e = e || half_run(c, &two);
+    e = e || share_run(c, &two);
     for (final = 0; !e && handover(c, &final, &initial); final++) {
         n = op_count(o, c->sizes, final);
         memcpy(one.t->g[final], two.t->g[initial], n * sizeof(double));
     }
-    e = e || half_run(c, &one);
+    e = e || share_run(c, &one);
     if (!e) {
         join(c, &one, &two, got, loose);
         for (int i = 0; chunk && T / 2 % chunk && i < o->n_args; i++)
@@ -341,16 +378,6 @@ static int saved_in_full(const struct call *c)
     return 1;
 }
 
-/* Does the kernel run sequences half as long? */
-static int takes_halves(const struct call *c)
-{
-    int64_t T = DIM(c->sizes, c->op->time);
-    struct frame one, two;
-
-    return !c->kernel->declines || (!cut(c, T / 2, &one) && !cut(c, T - T / 2, &two) &&
-                                    !c->kernel->declines(&one) && !c->kernel->declines(&two));
-}
-
 int check_properties(const struct call *call, const struct tensors *inputs,
                      const struct bounds *bounds, struct verdicts *list)
 {
@@ -370,10 +397,14 @@ int check_properties(const struct call *call, const struct tensors *inputs,
     e = e || run_op(&c, again, NULL) || compare("repeat", &c, again, want, NULL, NULL, list);
     if (o->batch && DIM(c.sizes, o->batch) > 1)
         e = e || check_batch(&c, inputs, want, bounds, list);
+    if (o->batch && !o->blas && DIM(c.sizes, o->batch) > 1 && takes(&c, o->batch, 1))
+        e = e || check_alone(&c, inputs, want, list);
     if (o->time && DIM(c.sizes, o->time) > 1) {
+        int64_t T = DIM(c.sizes, o->time);
         int final = 0, initial;
         e = e || check_causal(&c, inputs, want, bounds, list);
-        if (handover(&c, &final, &initial) && saved_in_full(&c) && takes_halves(&c))
+        if (handover(&c, &final, &initial) && saved_in_full(&c) && takes(&c, o->time, T / 2) &&
+            takes(&c, o->time, T - T / 2))
             e = e || check_handover(&c, inputs, want, bounds, list);
     }
     tensors_free(want);

@@ -149,6 +149,12 @@ static __device__ __forceinline__ float dot(const eight &a, const eight &b)
     return even + odd;
 }
 
+/* What the threads of a warp agree on, told to the compiler. */
+static __device__ __forceinline__ int of_warp(int x)
+{
+    return __shfl_sync(0xffffffff, x, 0);
+}
+
 /* The sum over a row's lanes, in every one of them. */
 template <int LANES>
 static __device__ __forceinline__ float lanes_sum(float x)

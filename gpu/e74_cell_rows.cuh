@@ -29,6 +29,7 @@ struct layout {
     int crews, crew, helpers; /* crews of a block; threads of one, and of the last */
     int batch, steps;         /* that helpers bring at once; of a chunk, or of a piece */
     int stride;               /* steps between two barriers on the way back */
+    int teams, united;        /* a crew's, that make sums over rows; put together at first */
     int vectors;              /* sums over rows for each key: 2, or 3 with dz among them */
     float *sums;              /* [vectors][parts][T*BH*N] */
     bool tied_v;              /* v is k: dv is a share of dk */

@@ -190,83 +190,6 @@ __global__ void __launch_bounds__(CREW, LANES > 2 ? 4 : 3) note_rows(layout l)
     }
 }
 
-/* ---- a block's shared memory on the way back ---- */
-
-enum { DKEY, DQ, DU };
-
-/* What the crews leave for each other.  Pieces take turns in the first two,
- * strides in the others. */
-struct desk {
-    float *staged;  /* [3] pieces' keys and numbers of rows */
-    float *slots;   /* [slots][rows][width] states before and after each step */
-    float *sums;    /* [vectors][2][stride][warps][width]: gradients of keys, over a warp's rows */
-    float *dv, *dz; /* [2][stride][rows] */
-    int warps;      /* of a crew */
-};
-
-/* One piece has its states from the first slot on, the next from the last slot
- * back: replay follows into the slots that the way back leaves.  In a stride it
- * writes one state for each step, at first one more, and none that is still to be
- * read. */
-static __host__ __device__ int slots_of(const layout &l)
-{
-    return l.steps + 1 + l.stride + 1;
-}
-
-static __host__ __device__ int carve_desk(const layout &l, float *at, desk *d)
-{
-    staged s;
-
-    d->warps = l.crew / 32;
-    d->staged = at;
-    d->slots = at + 3 * carve(l, 1, NULL, &s);
-    d->sums = d->slots + slots_of(l) * l.rows * l.width;
-    d->dv = d->sums + l.vectors * 2 * l.stride * d->warps * l.width;
-    d->dz = d->dv + 2 * l.stride * l.rows;
-    return (int)(d->dz - at) + 2 * l.stride * l.rows;
-}
-
-/* Where the thread leaves its part of a vector's sums of the i-th step of a stride. */
-template <int LANES>
-static __device__ float *sums_of(const layout &l, const place &p, const desk &d, int vector,
-                                 int half, int i)
-{
-    const int at = row_part_at<LANES>(p.self % 32), column = run<LANES>(at / 4, p.lane) + at % 4;
-    const int row = ((vector * 2 + half) * l.stride + i) * d.warps + p.self / 32;
-    return d.sums + row * l.width + column;
-}
-
-template <int LANES>
-static __device__ __forceinline__ void leave_sums(float *to, const eight &e, int place)
-{
-    const row_part<LANES> part = over_rows<LANES>(e, place);
-    if (place & 31 & -(8 * LANES))
-        return; /* one of several with this column */
-    for (int j = 0; j < part.columns; j++)
-        to[j / 4 * 4 * LANES + j % 4] = part.x[j];
-}
-
-static __device__ staged staged_of(const layout &l, const desk &d, int third)
-{
-    staged s;
-    const int size = carve(l, 1, NULL, &s);
-    carve(l, 1, d.staged + third * size, &s);
-    return s;
-}
-
-/* A carrier's first row in the slots of a piece. */
-struct shelf {
-    float *first; /* before all steps */
-    int next;     /* from there to the state after a step */
-};
-
-static __device__ shelf shelf_of(const layout &l, const place &p, const desk &d, int half)
-{
-    const int state = l.rows * l.width;
-    return {d.slots + (half ? (slots_of(l) - 1) * state : 0) + p.row * l.width,
-            half ? -state : state};
-}
-
 /* ---- several rows a carrier ---- */
 
 /* Numbers of as many rows, which are neighbours. */
@@ -296,10 +219,102 @@ static __device__ __forceinline__ void sum_lanes(few<ROWS> *f)
             f->x[r] += __shfl_xor_sync(0xffffffff, f->x[r], d);
 }
 
-template <int LANES>
-static __device__ __forceinline__ eight take_first(const layout &l, const place &p, const piece &w)
+/* The threads of a carrier's whose sums over rows are made at once.  Where it
+ * depends on the crowd how many rows a carrier has, they are as many rows' always. */
+template <int LANES, int ROWS>
+struct team {
+    static const int threads = LANES < LONG ? 32 / ROWS : 32;
+};
+
+/* The shares of a carrier's rows in a vector, added up and never contracted. */
+template <int ROWS>
+static __device__ __forceinline__ eight together(const eight share[ROWS])
 {
-    return first_state<LANES>(l, p, w).of[0];
+    eight sum = share[0];
+    for (int r = 1; r < ROWS; r++)
+        for (int j = 0; j < COLUMNS; j++)
+            sum.x[j] = __fadd_rn(sum.x[j], share[r].x[j]);
+    return sum;
+}
+
+/* ---- a block's shared memory on the way back ---- */
+
+enum { DKEY, DQ, DU };
+
+/* What the crews leave for each other.  Pieces take turns in the first two,
+ * strides in the others. */
+struct desk {
+    float *staged;  /* [3] pieces' keys and numbers of rows */
+    float *slots;   /* [slots][rows][width] states before and after each step */
+    float *sums;    /* [vectors][2][stride][teams][width]: gradients of keys, over a team's rows */
+    float *dv, *dz; /* [2][stride][rows] */
+};
+
+/* One piece has its states from the first slot on, the next from the last slot
+ * back: replay follows into the slots that the way back leaves.  In a stride it
+ * writes one state for each step, at first one more, and none that is still to be
+ * read. */
+static __host__ __device__ int slots_of(const layout &l)
+{
+    return l.steps + 1 + l.stride + 1;
+}
+
+static __host__ __device__ int carve_desk(const layout &l, float *at, desk *d)
+{
+    staged s;
+
+    d->staged = at;
+    d->slots = at + 3 * carve(l, 1, NULL, &s);
+    d->sums = d->slots + slots_of(l) * l.rows * l.width;
+    d->dv = d->sums + l.vectors * 2 * l.stride * l.teams * l.width;
+    d->dz = d->dv + 2 * l.stride * l.rows;
+    return (int)(d->dz - at) + 2 * l.stride * l.rows;
+}
+
+/* Where the thread leaves its part of a vector's sums of the i-th step of a stride. */
+template <int LANES, int TEAM>
+static __device__ float *sums_of(const layout &l, const place &p, const desk &d, int vector,
+                                 int half, int i)
+{
+    const int at = row_part_at<LANES, TEAM>(p.self), column = run<LANES>(at / 4, p.lane) + at % 4;
+    const int row = ((vector * 2 + half) * l.stride + i) * l.teams + p.self / TEAM;
+    return d.sums + row * l.width + column;
+}
+
+template <int LANES, int TEAM>
+static __device__ __forceinline__ void leave_sums(float *to, const eight &e, int place)
+{
+    const row_part<LANES, TEAM> part = over_rows<LANES, TEAM>(e, place);
+    const int columns = part.columns, once = columns < 4 ? columns : 4;
+    if (place & (TEAM - 1) & -(8 * LANES))
+        return; /* one of several with this column */
+    for (int i = 0; i < columns; i += once) {
+        few<once> f;
+        for (int j = 0; j < once; j++)
+            f.x[j] = part.x[i + j];
+        leave_few(to + i * LANES, f);
+    }
+}
+
+static __device__ staged staged_of(const layout &l, const desk &d, int third)
+{
+    staged s;
+    const int size = carve(l, 1, NULL, &s);
+    carve(l, 1, d.staged + third * size, &s);
+    return s;
+}
+
+/* A carrier's first row in the slots of a piece. */
+struct shelf {
+    float *first; /* before all steps */
+    int next;     /* from there to the state after a step */
+};
+
+static __device__ shelf shelf_of(const layout &l, const place &p, const desk &d, int half)
+{
+    const int state = l.rows * l.width;
+    return {d.slots + (half ? (slots_of(l) - 1) * state : 0) + p.row * l.width,
+            half ? -state : state};
 }
 
 /* ---- the first crew: replay ---- */
@@ -374,10 +389,13 @@ static __device__ __forceinline__ void leave_states(float *to, const layout &l, 
         leave<LANES>(to + r * l.width, p.lane, w.S[r].of[0]);
 }
 
-/* A single row's first state is on its way for as long as the piece before takes. */
+/* A single row's first state is on its way for as long as the piece before takes.
+ * (With a place of its own it keeps registers free.) */
 template <typename T, int LANES, int ROWS, bool INSIDE>
-static __device__ __forceinline__ void replay(const layout &l, const place &p, const desk &d)
+static __device__ __forceinline__ void replay(const layout &l, const desk &d)
 {
+    const place p = place_of<LANES, 1, ROWS>(l, blockIdx.x);
+    const int TEAM = team<LANES, ROWS>::threads;
     tour at = begin(l);
     strip<1> first = {};
     int half = 0;
@@ -406,12 +424,12 @@ static __device__ __forceinline__ void replay(const layout &l, const place &p, c
         }
         const float *dy_at = s.dy + p.row;
         for (int n = 0, i = 0; n < at.strides; n++, half = 1 - half) {
-            float *dq_at = sums_of<LANES>(l, p, d, DQ, half, 0);
+            float *dq_at = sums_of<LANES, TEAM>(l, p, d, DQ, half, 0);
             UNROLL(2)
             for (const int to = min(i + l.stride, steps); i < to; i++) {
                 const few<ROWS> reads = w.reads, dy = take_few<ROWS>(dy_at);
                 const few<ROWS> delta = step_again<T, LANES, ROWS, INSIDE>(&w, l, p);
-                eight dq;
+                eight dq[ROWS];
                 slot += states.next;
                 leave_states<LANES>(slot, l, p, w);
                 if (p.lane == 0) {
@@ -419,13 +437,11 @@ static __device__ __forceinline__ void replay(const layout &l, const place &p, c
                     if (l.c.z_outside)
                         leave_few(reads_at, reads);
                 }
-                for (int j = 0; j < COLUMNS; j++) {
-                    dq.x[j] = dy.x[0] * w.S[0].of[0].x[j];
-                    for (int r = 1; r < ROWS; r++)
-                        dq.x[j] = fmaf(dy.x[r], w.S[r].of[0].x[j], dq.x[j]);
-                }
-                leave_sums<LANES>(dq_at, dq, p.self % 32);
-                dq_at += d.warps * l.width;
+                for (int r = 0; r < ROWS; r++)
+                    for (int j = 0; j < COLUMNS; j++)
+                        dq[r].x[j] = dy.x[r] * w.S[r].of[0].x[j];
+                leave_sums<LANES, TEAM>(dq_at, together<ROWS>(dq), p.self);
+                dq_at += l.teams * l.width;
                 delta_at += l.rows;
                 reads_at += l.rows;
                 dy_at += l.rows;
@@ -505,8 +521,9 @@ static __device__ __forceinline__ states<ROWS> take_states(const layout &l, cons
 template <int LANES, int ROWS, bool INSIDE>
 static __device__ __forceinline__ void walk_back(const layout &l, const place &p, const desk &d)
 {
+    const int TEAM = team<LANES, ROWS>::threads;
     const bool tanh = l.c.nonlin == E74_TANH, AHEAD = ROWS == 1;
-    const int to_du = (DU - DKEY) * 2 * l.stride * d.warps * l.width;
+    const int to_du = (DU - DKEY) * 2 * l.stride * l.teams * l.width;
     states<ROWS> G, after, before;
     meal_back<ROWS> now;
     table_back from_here;
@@ -533,7 +550,7 @@ static __device__ __forceinline__ void walk_back(const layout &l, const place &p
         for (int n = 0, step = steps - 1; n < at.strides; n++, half = 1 - half) {
             const int from = max(step + 1 - l.stride, 0);
             const int row = (half * l.stride + step - from) * l.rows + p.row;
-            float *dkey_at = sums_of<LANES>(l, p, d, DKEY, half, step - from);
+            float *dkey_at = sums_of<LANES, TEAM>(l, p, d, DKEY, half, step - from);
             float *dv_at = d.dv + row;
             UNROLL(2)
             for (; step >= from; step--) {
@@ -557,7 +574,7 @@ static __device__ __forceinline__ void walk_back(const layout &l, const place &p
                         l, p, step > 0 ? slot - 2 * slots.next : slot - slots.next);
                 } else
                     before = take_states<LANES, ROWS>(l, p, slot - slots.next);
-                eight dkey = {}, du = {}, read = now.read;
+                eight share[ROWS], read = now.read;
                 for (int r = 0; r < ROWS; r++) {
                     dreads.x[r] = -dv.x[r] * now.z.x[r];
                     dz.x[r] = -dv.x[r] * now.reads.x[r];
@@ -565,27 +582,25 @@ static __device__ __forceinline__ void walk_back(const layout &l, const place &p
                 if (INSIDE) {
                     for (int r = 0; r < ROWS; r++)
                         for (int j = 0; j < COLUMNS; j++)
-                            du.x[j] = r ? fmaf(dreads.x[r], before.of[r].x[j], du.x[j])
-                                        : dreads.x[r] * before.of[r].x[j];
-                    leave_sums<LANES>(dkey_at + to_du, du, p.self % 32);
+                            share[r].x[j] = dreads.x[r] * before.of[r].x[j];
+                    leave_sums<LANES, TEAM>(dkey_at + to_du, together<ROWS>(share), p.self);
                     if (!AHEAD)
                         read = take<LANES>(from_here.read + l.width, p.lane);
                 }
                 for (int r = 0; r < ROWS; r++) {
                     const float with_key = INSIDE ? 0 : dreads.x[r], delta = now.delta.x[r];
                     for (int j = 0; j < COLUMNS; j++) {
-                        dkey.x[j] = r ? fmaf(delta, G.of[r].x[j], dkey.x[j]) : delta * G.of[r].x[j];
-                        dkey.x[j] = fmaf(with_key, before.of[r].x[j], dkey.x[j]);
+                        share[r].x[j] = fmaf(with_key, before.of[r].x[j], delta * G.of[r].x[j]);
                         G.of[r].x[j] = fmaf(dreads.x[r], read.x[j], G.of[r].x[j]);
                     }
                 }
-                leave_sums<LANES>(dkey_at, dkey, p.self % 32);
+                leave_sums<LANES, TEAM>(dkey_at, together<ROWS>(share), p.self);
                 if (p.lane == 0) {
                     leave_few(dv_at, dv);
                     leave_few(dv_at + (d.dz - d.dv), dz);
                 }
                 slot -= slots.next;
-                dkey_at -= d.warps * l.width;
+                dkey_at -= l.teams * l.width;
                 dv_at -= l.rows;
                 after = before;
                 if (AHEAD) {
@@ -618,7 +633,8 @@ static __device__ __forceinline__ done done_in(const layout &l, const tour &at, 
     return {time_of(l, at.now) + i, steps, time_of(l, at.back) + left - back_steps, back_steps};
 }
 
-/* The sums of a stride's vectors over the warps: to [T,BH,N]. */
+/* The sums of a stride's vectors over the teams: to [T,BH,N].  In a crowd as many
+ * are put together first as are of one block elsewhere. */
 template <int LANES>
 static __device__ __forceinline__ void put_sums(const layout &l, const place &p, const desk &d,
                                                 const done &w, int half)
@@ -630,15 +646,21 @@ static __device__ __forceinline__ void put_sums(const layout &l, const place &p,
         const int vector = row / l.stride, step = row % l.stride;
         if (step >= (vector == DQ ? w.steps : w.back_steps))
             continue;
-        const int at = (row + (vector + half) * l.stride) * d.warps;
+        const int at = (row + (vector + half) * l.stride) * l.teams;
         const float *from = d.sums + at * l.width + column;
-        four<float> sum = *(const four<float> *)from;
+        four<float> sum = {};
 
-        UNROLL(4)
-        for (int warp = 1; warp < d.warps; warp++) {
-            const four<float> add = *(const four<float> *)(from + warp * l.width);
+        for (int first = 0; first < l.teams; first += l.united) {
+            four<float> part = *(const four<float> *)from;
+            from += l.width;
+            UNROLL(4)
+            for (int team = 1; team < min(l.united, l.teams - first); team++, from += l.width) {
+                const four<float> one = *(const four<float> *)from;
+                for (int j = 0; j < 4; j++)
+                    part.x[j] += one.x[j];
+            }
             for (int j = 0; j < 4; j++)
-                sum.x[j] += add.x[j];
+                sum.x[j] += part.x[j];
         }
         const int64_t t =
             (vector * l.parts + p.part) * c.T + (vector == DQ ? w.t : w.back_t) + step;
@@ -738,7 +760,7 @@ __global__ void __launch_bounds__(ROWS > 1 ? 2 * LONG_CREW + LONG_HELPERS : CREW
 
     carve_desk(l, buffer, &d);
     switch (of_warp(p.crew)) {
-    case REPLAYS: replay<T, LANES, ROWS, INSIDE>(l, p, d); break;
+    case REPLAYS: replay<T, LANES, ROWS, INSIDE>(l, d); break;
     case WALKS_BACK: walk_back<LANES, ROWS, INSIDE>(l, p, d); break;
     default: help<T, LANES, ROWS, INSIDE, ALIGNED>(l, p, d);
     }
@@ -821,6 +843,19 @@ static bool fits(layout *l, int steps, int stride)
     return desk_bytes(*l) <= SHARED_MAX;
 }
 
+/* Elements of all states, with padding, from which carriers have several rows
+ * even if those are not long.  Emulated, so few that tests meet both. */
+#ifdef CUDA_EMULATE
+static const int64_t BACK_CROWD = 1 << 13;
+#else
+static const int64_t BACK_CROWD = 5 << 16;
+#endif
+
+static bool back_crowded(const layout &l)
+{
+    return l.lanes * 2 == LONG && l.c.BH * l.c.N * l.width >= BACK_CROWD;
+}
+
 /* Pieces as long as fits, of like length, and as long a stride. */
 static layout back_layout(const struct frame *f)
 {
@@ -828,8 +863,16 @@ static layout back_layout(const struct frame *f)
     const call &c = l.c;
     int steps = least(PIECE, (int)c.K), stride = STRIDE;
 
-    if (l.lanes >= LONG)
+    l.teams = l.united = l.crew / 32;
+    if (l.lanes >= LONG || back_crowded(l)) {
+        const int united = l.united;
         l = layout_of(f, {CREWS, LONG_CREW, LONG_HELPERS, 1, LONG_ROWS});
+        l.teams = l.united = l.crew / 32;
+        if (l.lanes < LONG) {
+            l.teams *= LONG_ROWS;
+            l.united = united;
+        }
+    }
     while (!fits(&l, steps, 1))
         steps--;
     l.subs = (int)ceil_div(c.K, steps);
@@ -898,11 +941,10 @@ static int note_between(const struct frame *f, const layout &back)
     }
 }
 
-template <typename T, int LANES, bool ALIGNED>
+template <typename T, int LANES, int ROWS, bool ALIGNED>
 static int launch(const layout &l)
 {
     const call &c = l.c;
-    const int ROWS = LANES < LONG ? 1 : LONG_ROWS;
     const int64_t blocks = blocks_of(l), items = c.T * c.BH * (c.N / c.rows);
     const size_t shared = desk_bytes(l);
     void (*const kernel)(layout) = c.z_inside ? backward_rows<T, LANES, ROWS, true, ALIGNED>
@@ -927,12 +969,13 @@ static int backward_of(const struct frame *f)
             return e;
     }
     switch (l.lanes) {
-    case 1: return launch<T, 1, ALIGNED>(l);
-    case 2: return launch<T, 2, ALIGNED>(l);
-    case 4: return launch<T, 4, ALIGNED>(l);
-    case 8: return launch<T, 8, ALIGNED>(l);
-    case 16: return launch<T, 16, ALIGNED>(l);
-    default: return launch<T, 32, ALIGNED>(l);
+    case 1: return launch<T, 1, 1, ALIGNED>(l);
+    case 2: return launch<T, 2, 1, ALIGNED>(l);
+    case 4: return launch<T, 4, 1, ALIGNED>(l);
+    case 8:
+        return back_crowded(l) ? launch<T, 8, LONG_ROWS, ALIGNED>(l) : launch<T, 8, 1, ALIGNED>(l);
+    case 16: return launch<T, 16, LONG_ROWS, ALIGNED>(l);
+    default: return launch<T, 32, LONG_ROWS, ALIGNED>(l);
     }
 }
 

@@ -846,7 +846,7 @@ static bool fits(layout *l, int steps, int stride)
 /* Elements of all states, with padding, from which carriers have several rows
  * even if those are not long.  Emulated, so few that tests meet both. */
 #ifdef CUDA_EMULATE
-static const int64_t BACK_CROWD = 1 << 13;
+static const int64_t BACK_CROWD = 3 << 11;
 #else
 static const int64_t BACK_CROWD = 5 << 16;
 #endif

@@ -1,6 +1,6 @@
 /* e74_cell, kernel `rows`, the way back.
  *
- * Segments are cut into pieces, whose states fit into shared memory twice.
+ * Segments are cut into pieces, whose states fit into shared memory.
  * Where a segment is several, a first launch notes the states between them,
  * each segment for itself.  Then a block has three crews, each at its own
  * place: one replays a piece from its first state and leaves the states in
@@ -10,6 +10,9 @@
  * So the chain is the longer of replaying and walking back, not their sum.  The
  * crews meet at a barrier each stride.
  *
+ * Where rows are many or long, the chain does not bind but instructions and what
+ * shared memory gives: a carrier has two rows, and a block as many states as fit.
+ *
  * A last launch puts the sums of several blocks of one (sequence, head)
  * together, in their order, and turns gradients of normalised keys into those
  * of keys. */
@@ -17,8 +20,9 @@
 
 enum { REPLAYS, WALKS_BACK, HELPS, CREWS };
 
-/* Of long rows, those of so many lanes, a carrier has several: fewer keys to
- * fetch and fewer sums over rows for the same work, and fewer parts of a state. */
+/* Of long rows, those of so many lanes, a carrier has several, and of shorter ones
+ * in a crowd: fewer keys to fetch and fewer sums over rows for the same work, and
+ * fewer parts of a state. */
 enum { LONG = 16, LONG_ROWS = 2, LONG_CREW = 256, LONG_HELPERS = 128 };
 
 /* ---- pieces ---- */

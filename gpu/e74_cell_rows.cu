@@ -17,7 +17,10 @@
  * cannot be contracted differently. */
 #include "gpu/e74_cell_rows.cuh"
 
-enum { HELPERS = 128 };
+enum { DEPTH = 2 }; /* batches of keys on their way at once */
+
+/* Of a block; and where a carrier has twice eight columns. */
+enum { HELPERS = 128, CROWD_CREW = 256, CROWD_HELPERS = 256 };
 
 /* Elements of all states, with padding, from which a thread has sixteen columns
  * of a row.  Emulated, so few that tests meet both. */
@@ -125,21 +128,36 @@ static __device__ __forceinline__ void carry(const layout &l, const place &p, fl
 }
 
 /* The helpers: a chunk ahead, and a chunk behind. */
-template <typename T, int OCTETS>
+template <typename T, int OCTETS, bool INSIDE, bool ALIGNED>
 static __device__ __forceinline__ void help(const layout &l, const place &p, float *buffer)
 {
     const int64_t all = l.c.T;
     int64_t chunk = 0;
 
-    bring<T, OCTETS, false>(l, p, 0, 0, (int)min((int64_t)l.steps, all), staged_of(l, buffer, 0));
+    bring<T, OCTETS, false, ALIGNED>(l, p, 0, 0, (int)min((int64_t)l.steps, all),
+                                     staged_of(l, buffer, 0));
     block_barrier();
     for (int64_t t = 0; t < all; t += l.steps, chunk++) {
         const staged other = staged_of(l, buffer, chunk + 1);
-        const int ahead = (int)min((int64_t)l.steps, all - t - l.steps);
-        const incoming<T> first = send_for<T, OCTETS, false>(l, p, t + l.steps, 0, ahead);
+        const int64_t next = t + l.steps;
+        const int steps = (int)min((int64_t)l.steps, all - next);
+        incoming<T> in[DEPTH];
+
+        UNROLL(2)
+        for (int i = 0; i < DEPTH; i++)
+            in[i] = send_for<T, OCTETS, INSIDE, false, ALIGNED>(l, p, next, i * l.batch, steps);
         if (chunk > 0)
             put_outputs<T>(l, p, t - l.steps, l.steps, other.y);
-        receive<T, OCTETS, false>(first, l, p, t + l.steps, 0, ahead, other);
+        for (int first = 0; first < steps; first += DEPTH * l.batch)
+            UNROLL(2)
+        for (int i = 0; i < DEPTH; i++) {
+            const int from = first + i * l.batch;
+            if (from >= steps)
+                break;
+            settle<T, OCTETS, false>(in[i], l, p, from, min(l.batch, steps - from), other);
+            in[i] = send_for<T, OCTETS, INSIDE, false, ALIGNED>(l, p, next, from + DEPTH * l.batch,
+                                                                steps);
+        }
         block_barrier();
     }
     const int64_t last = (chunk - 1) * l.steps;
@@ -147,15 +165,18 @@ static __device__ __forceinline__ void help(const layout &l, const place &p, flo
 }
 
 template <typename T, int LANES, int EACH, int NONLIN, bool INSIDE>
-__global__ void __launch_bounds__(CREW + HELPERS, 2) forward_rows(layout l)
+__global__ void __launch_bounds__(EACH > 1 ? CROWD_CREW + CROWD_HELPERS : CREW + HELPERS,
+                                  EACH > 1 ? 1 : 2) forward_rows(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
-    const place p = place_of<LANES, EACH>(l, blockIdx.x);
+    const place p = place_of<LANES, EACH, 1>(l, blockIdx.x);
 
-    if (p.crew == 0)
+    if (of_warp(p.crew) == 0)
         carry<T, LANES, EACH, NONLIN, INSIDE>(l, p, buffer);
+    else if (l.c.columns % 4)
+        help<T, LANES * EACH, INSIDE, false>(l, p, buffer);
     else
-        help<T, LANES * EACH>(l, p, buffer);
+        help<T, LANES * EACH, INSIDE, true>(l, p, buffer);
 }
 
 /* ---- launches ---- */
@@ -171,7 +192,7 @@ static int launch(const layout &l)
 {
     void (*const kernel)(layout) = l.c.z_inside ? forward_rows<T, LANES, EACH, NONLIN, true>
                                                 : forward_rows<T, LANES, EACH, NONLIN, false>;
-    const int threads = l.rows * l.lanes + l.helpers;
+    const int threads = l.crew + l.helpers;
     const size_t shared = shared_bytes(l);
 
     CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
@@ -201,16 +222,18 @@ static int launch_crowd(const layout &l)
     }
 }
 
-/* Chunks are as long as lets two blocks share a multiprocessor. */
+/* Chunks are as long as lets two blocks share a multiprocessor, but for the large
+ * ones of a crowd. */
 template <typename T>
 static int forward(const struct frame *f)
 {
-    layout l = layout_of(f, 2, 1, HELPERS);
+    layout l = layout_of(f, {2, CREW, HELPERS, 1, 1});
     const bool crowd = crowded(l, sizeof(T));
+    const size_t most = crowd ? SHARED_MAX : SHARED_MAX / 2;
 
     if (crowd)
-        l = layout_of(f, 2, 2, HELPERS);
-    for (l.steps = CHUNK; l.steps > 1 && shared_bytes(l) > SHARED_MAX / 2; l.steps /= 2)
+        l = layout_of(f, {2, CROWD_CREW, CROWD_HELPERS, 2, 1});
+    for (l.steps = CHUNK; l.steps > 1 && shared_bytes(l) > most; l.steps /= 2)
         ;
     if (crowd)
         return launch_crowd(l);

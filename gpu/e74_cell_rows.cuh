@@ -26,20 +26,22 @@ struct layout {
     int width;                /* columns of a row with its padding */
     int rows;                 /* of a block, with padding */
     int parts;                /* of a group */
-    int crews, helpers;       /* crews of a block; threads of the last */
+    int crews, crew, helpers; /* crews of a block; threads of one, and of the last */
     int batch, steps;         /* that helpers bring at once; of a chunk, or of a piece */
     int stride;               /* steps between two barriers on the way back */
+    int teams, united;        /* a crew's, that make sums over rows; put together at first */
     int vectors;              /* sums over rows for each key: 2, or 3 with dz among them */
     float *sums;              /* [vectors][parts][T*BH*N] */
     bool tied_v;              /* v is k: dv is a share of dk */
     float *dv, *dz;           /* [T*BH*N] where the rows' share is not all */
     float *within;            /* [segments][subs - 1][BH][M]: states between a segment's pieces */
-    int subs;                 /* pieces of a segment */
+    int subs;                 /* pieces of a segment; as many of them have all those steps as */
+    int longer;               /* this says, the rest one less */
     int64_t segments, pieces; /* and of all, less than segments * subs where the last is short */
 };
 
 /* A block's share, and a thread's of that.  A block's threads are crews, of
- * rows x LANES carriers each but for the last, who are helpers. */
+ * carriers each but for the last, who are helpers. */
 struct place {
     int64_t bh;
     int group, part;
@@ -47,8 +49,8 @@ struct place {
     int crew, self;  /* and the thread's number in it */
 
     /* a carrier's */
-    bool any; /* is there a row for it? */
-    int lane, row;
+    bool any;        /* is there a row for it? */
+    int lane, row;   /* the first, if it has several */
     int64_t element; /* and the row within the states */
 
     /* a helper's */
@@ -57,11 +59,11 @@ struct place {
                                to its next four */
 };
 
-/* The share of block number `block`.  EACH: see layout. */
-template <int LANES, int EACH>
+/* The share of block number `block`.  EACH: see layout; ROWS: of a carrier, neighbours. */
+template <int LANES, int EACH, int ROWS>
 static __device__ place place_of(const layout &l, int64_t block)
 {
-    const int crew = l.rows * LANES, groups = l.c.N / l.c.rows;
+    const int groups = l.c.N / l.c.rows, thread = thread_again();
     const int i = (int)(block % (groups * l.parts));
     place p;
 
@@ -70,10 +72,10 @@ static __device__ place place_of(const layout &l, int64_t block)
     p.group = i / l.parts;
     p.first = p.group * l.c.rows + p.part * l.rows;
     p.rows = min(l.rows, l.c.rows - p.part * l.rows);
-    p.crew = min((int)threadIdx.x / crew, l.crews - 1);
-    p.self = (int)threadIdx.x - p.crew * crew;
+    p.crew = min(thread / l.crew, l.crews - 1);
+    p.self = thread - p.crew * l.crew;
     p.lane = p.self % LANES;
-    p.row = p.self / LANES;
+    p.row = p.self / LANES * ROWS;
     p.any = p.row < p.rows;
     p.element = p.bh * l.c.M + (int64_t)(p.first + p.row) * l.c.columns;
     p.octet = p.self % (LANES * EACH);
@@ -84,31 +86,43 @@ static __device__ place place_of(const layout &l, int64_t block)
     return p;
 }
 
+/* A carrier's place as if the r-th of its rows were its only one. */
+static __device__ __forceinline__ place at_row(const layout &l, place p, int r)
+{
+    p.row += r;
+    p.any = p.row < p.rows;
+    p.element += r * l.c.columns;
+    return p;
+}
+
 /* ---- what a chunk of steps needs, in shared memory ---- */
 
 struct staged {
     float *khat, *u, *q;       /* [steps][width]; u is khat without an inner z */
     float *v, *z;              /* [steps][rows]; z only where it modulates rows */
     float *y;                  /* forward */
-    float *dy, *delta, *reads; /* backward; what replay finds is for the way back */
+    float *dy, *delta, *reads; /* backward; what replay finds is for the way back, reads
+                                  for that of z */
 };
 
 /* Returns the floats it takes, a multiple of four. */
 static inline __host__ __device__ int carve(const layout &l, int backward, float *at, staged *s)
 {
-    const int keys = l.steps * l.width, rows = l.steps * l.rows;
+    const int keys = l.steps * l.width;
     const int vectors = l.c.z_inside ? 3 : 2;
+    int rows = l.steps * l.rows;
     float *numbers = at + vectors * keys;
 
     s->khat = at;
     s->q = at + keys;
     s->u = l.c.z_inside ? at + 2 * keys : at;
     s->v = numbers;
-    s->z = numbers + rows;
-    s->y = s->dy = numbers + 2 * rows;
-    s->delta = numbers + 3 * rows;
+    s->y = s->dy = numbers + rows;
+    s->delta = numbers + 2 * rows;
+    s->z = numbers + (backward ? 3 : 2) * rows;
     s->reads = numbers + 4 * rows;
-    return (vectors * keys + (backward ? 5 : 3) * rows + 3) / 4 * 4;
+    rows *= (backward ? 3 : 2) + (l.c.z_outside ? backward + 1 : 0);
+    return (vectors * keys + rows + 3) / 4 * 4;
 }
 
 /* Helpers' functions have OCTETS = LANES x EACH: eight columns a thread. */
@@ -169,16 +183,6 @@ static __device__ __forceinline__ incoming<T> send_for(const layout &l, const pl
     return in;
 }
 
-/* Those of steps from ... to - 1, of the steps that begin with t, which come first. */
-template <typename T, int OCTETS, bool BACK>
-static __device__ __forceinline__ incoming<T> send_for(const layout &l, const place &p, int64_t t,
-                                                       int from, int to)
-{
-    const int steps = min(l.batch, to - from);
-    return l.c.columns % 4 ? send_for<T, OCTETS, BACK, false>(l, p, t + from, steps)
-                           : send_for<T, OCTETS, BACK, true>(l, p, t + from, steps);
-}
-
 template <typename T>
 static __device__ __forceinline__ four<float> widened(const words<T> &w)
 {
@@ -219,24 +223,27 @@ static __device__ __forceinline__ void settle(const incoming<T> &in, const layou
     }
 }
 
-/* The first come, then the rest of steps from ... to - 1. */
-template <typename T, int OCTETS, bool BACK>
-static __device__ __forceinline__ void receive(incoming<T> in, const layout &l, const place &p,
-                                               int64_t t, int from, int to, const staged &s)
+/* A batch of steps, those from `from` on, of the steps before `to` that begin with t. */
+template <typename T, int OCTETS, bool INSIDE, bool BACK, bool ALIGNED>
+static __device__ __forceinline__ incoming<T> send_for(const layout &l, const place &p, int64_t t,
+                                                       int from, int to)
 {
-    while (from < to) {
-        settle<T, OCTETS, BACK>(in, l, p, from, min(l.batch, to - from), s);
-        from += l.batch;
-        if (from < to)
-            in = send_for<T, OCTETS, BACK>(l, p, t, from, to);
-    }
+    incoming<T> in = send_for<T, OCTETS, BACK, ALIGNED>(l, p, t + from, min(l.batch, to - from));
+    if (!INSIDE)
+        in.z = {};
+    return in;
 }
 
-template <typename T, int OCTETS, bool BACK>
+/* Steps from ... to - 1, of those that begin with t. */
+template <typename T, int OCTETS, bool BACK, bool ALIGNED>
 static __device__ __forceinline__ void bring(const layout &l, const place &p, int64_t t, int from,
                                              int to, const staged &s)
 {
-    receive<T, OCTETS, BACK>(send_for<T, OCTETS, BACK>(l, p, t, from, to), l, p, t, from, to, s);
+    for (; from < to; from += l.batch) {
+        const int steps = min(l.batch, to - from);
+        settle<T, OCTETS, BACK>(send_for<T, OCTETS, BACK, ALIGNED>(l, p, t + from, steps), l, p,
+                                from, steps, s);
+    }
 }
 
 /* A helper's four numbers of step t, to [T,BH,N]. */
@@ -382,22 +389,30 @@ static inline int least(int a, int b)
     return a < b ? a : b;
 }
 
-/* All of a layout but how many steps fit; as many helpers as given, or as a crew has. */
-static inline layout layout_of(const struct frame *f, int crews, int each, int helpers)
+/* How a block is made up. */
+struct shape {
+    int crews, crew, helpers; /* carriers of a crew, at most; 0 helpers: as many */
+    int each, rows;           /* runs of eight columns, and rows, of a carrier */
+};
+
+/* All of a layout but how many steps fit.  A group's parts are of like size. */
+static inline layout layout_of(const struct frame *f, const shape &s)
 {
     layout l = {};
     call &c = l.c = call_of(f);
 
-    l.crews = crews;
-    l.each = each;
-    for (l.lanes = 1; COLUMNS * each * l.lanes < c.columns; l.lanes *= 2)
+    l.crews = s.crews;
+    l.each = s.each;
+    for (l.lanes = 1; COLUMNS * s.each * l.lanes < c.columns; l.lanes *= 2)
         ;
-    l.width = COLUMNS * each * l.lanes;
-    const int most = CREW / l.lanes, warp = (int)ceil_div(32, l.lanes);
+    l.width = COLUMNS * s.each * l.lanes;
+    const int most = s.crew / l.lanes * s.rows, warp = (int)ceil_div(32, l.lanes) * s.rows;
+    const int unit = warp > 4 ? warp : 4;
     l.parts = (int)ceil_div(c.rows, most);
-    l.rows = l.parts > 1 ? most : (int)ceil_div(c.rows, warp) * warp;
-    l.helpers = helpers ? helpers : l.rows * l.lanes;
-    l.batch = least(least(l.helpers / (l.lanes * each), l.helpers / (l.rows / 4)), CHUNK);
+    l.rows = (int)ceil_div(ceil_div(c.rows, l.parts), unit) * unit;
+    l.crew = l.rows / s.rows * l.lanes;
+    l.helpers = s.helpers ? s.helpers : l.crew;
+    l.batch = least(least(l.helpers / (l.lanes * s.each), l.helpers / (l.rows / 4)), CHUNK);
     l.vectors = c.z_inside ? 3 : 2;
     l.tied_v = f->choice[E74_PROJ] == E74_TIED_KVQ;
     return l;

@@ -1,6 +1,6 @@
 /* e74_cell, kernel `rows`, the way back.
  *
- * Segments are cut into pieces, whose states fit into shared memory twice.
+ * Segments are cut into pieces, whose states fit into shared memory.
  * Where a segment is several, a first launch notes the states between them,
  * each segment for itself.  Then a block has three crews, each at its own
  * place: one replays a piece from its first state and leaves the states in
@@ -10,6 +10,9 @@
  * So the chain is the longer of replaying and walking back, not their sum.  The
  * crews meet at a barrier each stride.
  *
+ * Where rows are many or long, the chain does not bind but instructions and what
+ * shared memory gives: a carrier has two rows, and a block as many states as fit.
+ *
  * A last launch puts the sums of several blocks of one (sequence, head)
  * together, in their order, and turns gradients of normalised keys into those
  * of keys. */
@@ -17,19 +20,35 @@
 
 enum { REPLAYS, WALKS_BACK, HELPS, CREWS };
 
+/* Of long rows, those of so many lanes, a carrier has several, and of shorter ones
+ * in a crowd: fewer keys to fetch and fewer sums over rows for the same work, and
+ * fewer parts of a state. */
+enum { LONG = 16, LONG_ROWS = 2, LONG_CREW = 256, LONG_HELPERS = 128 };
+
 /* ---- pieces ---- */
 
 /* Some steps of a segment; none, before the first and after the last. */
 struct piece {
-    int64_t segment, t;
-    int sub, steps;
+    int segment, sub, steps;
 };
 
-static __device__ piece piece_of(const layout &l, int64_t segment, int sub)
+/* Where a piece begins within its segment. */
+static __host__ __device__ __forceinline__ int begin_of(const layout &l, int sub)
 {
-    const int64_t t = segment * l.c.K + sub * l.steps;
-    const int64_t most = min(l.c.K - sub * l.steps, l.c.T - t);
-    return {segment, t, sub, segment < 0 ? 0 : (int)min((int64_t)l.steps, most)};
+    return sub * l.steps - (sub > l.longer ? sub - l.longer : 0);
+}
+
+/* Its first step. */
+static __device__ __forceinline__ int time_of(const layout &l, const piece &w)
+{
+    return w.segment * (int)l.c.K + begin_of(l, w.sub);
+}
+
+static __device__ piece piece_of(const layout &l, int segment, int sub)
+{
+    const int begin = begin_of(l, sub);
+    const int end = min(begin_of(l, sub + 1), (int)l.c.T - segment * (int)l.c.K);
+    return {segment, sub, segment < 0 ? 0 : end - begin};
 }
 
 /* Where a block is: the piece that is walked back over, the one before it,
@@ -50,13 +69,18 @@ static __device__ tour go(const layout &l, const piece &back, const piece &now, 
 
 static __device__ tour begin(const layout &l)
 {
-    const int subs = (int)(l.pieces - (l.segments - 1) * l.subs);
-    return go(l, {}, piece_of(l, l.segments - 1, subs - 1), 0, 0);
+    const int last = (int)l.segments - 1;
+    return go(l, {}, piece_of(l, last, (int)l.pieces - last * l.subs - 1), 0, 0);
+}
+
+static __device__ int third_after(int third)
+{
+    return third == 2 ? 0 : third + 1;
 }
 
 static __device__ tour go_on(const layout &l, const tour &at)
 {
-    return go(l, at.now, at.next, at.third == 2 ? 0 : at.third + 1, 1 - at.half);
+    return go(l, at.now, at.next, third_after(at.third), 1 - at.half);
 }
 
 /* Where the states before sub-piece 1, 2, ... of a segment are noted. */
@@ -76,31 +100,37 @@ static __device__ strip<1> first_state(const layout &l, const place &p, const pi
 
 static __device__ void prefetch_lines(const void *from, int64_t bytes, int first, int each)
 {
+    UNROLL(1)
     for (int64_t at = first * 128; at < bytes; at += each * 128)
         prefetch((const char *)from + at);
 }
 
 /* What the crews will load of a piece, to where it is near. */
 template <typename T>
-static __device__ void prefetch_piece(const layout &l, const place &p, const piece &w)
+static __device__ __forceinline__ void prefetch_piece(const layout &l, const place &p,
+                                                      const piece &w)
 {
     const call &c = l.c;
-    const int crew = l.rows * l.lanes, size = w.sub || c.kept == KEPT_F32 ? 4 : 2;
+    const int size = w.sub || c.kept == KEPT_F32 ? 4 : 2;
     const int64_t state = p.bh * c.M + (int64_t)p.first * c.columns;
     const char *const kept = (const char *)c.checkpoints + w.segment * c.BH * c.M * size;
-    const void *const keys[] = {c.k, c.q, c.z}, *const rows[] = {c.v, c.y, c.dout, c.z};
+    const int key = p.group * c.columns, keys = c.columns * sizeof(T), rows = p.rows * sizeof(T);
 
     if (!w.steps)
         return;
     prefetch_lines((w.sub ? (const char *)noted(l, w.segment, w.sub) : kept) + state * size,
-                   (int64_t)p.rows * c.columns * size, p.self, crew);
-    for (int step = p.self; step < w.steps; step += crew) {
-        const int64_t at = ((w.t + step) * c.BH + p.bh) * c.N;
-        for (int i = 0; i < (c.z_inside ? 3 : 2); i++)
-            prefetch_lines((const T *)keys[i] + at + p.group * c.columns, c.columns * sizeof(T), 0,
-                           1);
-        for (int i = 0; i < (c.z_outside ? 4 : 3); i++)
-            prefetch_lines((const T *)rows[i] + at + p.first, p.rows * sizeof(T), 0, 1);
+                   (int64_t)p.rows * c.columns * size, p.self, l.helpers);
+    for (int step = p.self; step < w.steps; step += l.helpers) {
+        const int64_t at = ((time_of(l, w) + step) * c.BH + p.bh) * c.N;
+        prefetch_lines((const T *)c.k + at + key, keys, 0, 1);
+        prefetch_lines((const T *)c.q + at + key, keys, 0, 1);
+        prefetch_lines((const T *)c.v + at + p.first, rows, 0, 1);
+        prefetch_lines((const T *)c.y + at + p.first, rows, 0, 1);
+        prefetch_lines((const T *)c.dout + at + p.first, rows, 0, 1);
+        if (c.z_inside)
+            prefetch_lines((const T *)c.z + at + key, keys, 0, 1);
+        if (c.z_outside)
+            prefetch_lines((const T *)c.z + at + p.first, rows, 0, 1);
     }
 }
 
@@ -125,45 +155,90 @@ static __device__ __forceinline__ void set_out(under_way<EACH> *w, const layout 
     w->reads = lanes_sum<LANES>(dot(w->S, w->now.read));
 }
 
-/* Returns delta.  (The number after a piece's last is fetched and not used.)
- * Loads and stores queue up before shuffles: none between a dot product's two
- * halves. */
+/* (The number after a piece's last is fetched and not used.)  Loads and stores
+ * queue up before shuffles: none between a dot product's two halves. */
 template <typename T, int LANES, int EACH, bool INSIDE>
-static __device__ __forceinline__ float step_on(under_way<EACH> *w, const layout &l, const place &p)
+static __device__ __forceinline__ void step_on(under_way<EACH> *w, const layout &l, const place &p)
 {
     const meal<EACH> then = serve<LANES, EACH, INSIDE>(&w->at, l, p);
-    const float delta = advance<T>(w->S, w->now, w->reads, l.c.nonlin == E74_TANH);
+    advance<T>(w->S, w->now, w->reads, l.c.nonlin == E74_TANH);
     w->reads = lanes_sum<LANES>(dot(w->S, then.read));
     w->now = then;
-    return delta;
 }
 
 /* The states between the pieces of each segment: one crew, since many blocks
  * share a multiprocessor. */
-template <typename T, int LANES, int EACH, bool INSIDE>
+template <typename T, int LANES, int EACH, bool INSIDE, bool ALIGNED>
 __global__ void __launch_bounds__(CREW, LANES > 2 ? 4 : 3) note_rows(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
     const int64_t blocks = gridDim.x / l.segments, segment = blockIdx.x / blocks;
-    const place p = place_of<LANES, EACH>(l, blockIdx.x % blocks);
-    const int64_t begin = segment * l.c.K, end = min(begin + l.c.K, l.c.T);
-    const int notes = (int)ceil_div(end - begin, l.steps) - 1;
+    const place p = place_of<LANES, EACH, 1>(l, blockIdx.x % blocks);
+    const int64_t begin = segment * l.c.K, steps = min(l.c.K, l.c.T - begin);
     staged s;
     under_way<EACH> w;
 
     carve(l, 0, buffer, &s);
     w.S = kept_state<LANES, EACH>(l.c, p, segment);
-    for (int sub = 0; sub < notes; sub++) {
-        bring<T, LANES * EACH, false>(l, p, begin + sub * l.steps, 0, l.steps, s);
+    for (int sub = 0; begin_of(l, sub + 1) < steps; sub++) {
+        const int from = begin_of(l, sub), to = begin_of(l, sub + 1);
+        bring<T, LANES * EACH, false, ALIGNED>(l, p, begin + from, 0, to - from, s);
         __syncthreads();
         set_out<LANES, EACH, INSIDE>(&w, l, p, s);
         UNROLL(2)
-        for (int i = 0; i < l.steps; i++)
+        for (int i = from; i < to; i++)
             step_on<T, LANES, EACH, INSIDE>(&w, l, p);
         store_strip<LANES, EACH>(noted(l, segment, sub + 1) + p.element, p.any ? l.c.columns : 0,
                                  p.lane, w.S);
         __syncthreads();
     }
+}
+
+/* ---- several rows a carrier ---- */
+
+/* Numbers of as many rows, which are neighbours. */
+template <int ROWS>
+struct alignas(4 * ROWS) few {
+    float x[ROWS];
+};
+
+template <int ROWS>
+static __device__ __forceinline__ few<ROWS> take_few(const float *from)
+{
+    return *(const few<ROWS> *)from;
+}
+
+template <int ROWS>
+static __device__ __forceinline__ void leave_few(float *to, const few<ROWS> &f)
+{
+    *(few<ROWS> *)to = f;
+}
+
+/* Side by side the sums of several take little longer than one. */
+template <int LANES, int ROWS>
+static __device__ __forceinline__ void sum_lanes(few<ROWS> *f)
+{
+    for (int d = LANES / 2; d; d /= 2)
+        for (int r = 0; r < ROWS; r++)
+            f->x[r] += __shfl_xor_sync(0xffffffff, f->x[r], d);
+}
+
+/* The threads of a carrier's whose sums over rows are made at once.  Where it
+ * depends on the crowd how many rows a carrier has, they are as many rows' always. */
+template <int LANES, int ROWS>
+struct team {
+    static const int threads = LANES < LONG ? 32 / ROWS : 32;
+};
+
+/* The shares of a carrier's rows in a vector, added up and never contracted. */
+template <int ROWS>
+static __device__ __forceinline__ eight together(const eight share[ROWS])
+{
+    eight sum = share[0];
+    for (int r = 1; r < ROWS; r++)
+        for (int j = 0; j < COLUMNS; j++)
+            sum.x[j] = __fadd_rn(sum.x[j], share[r].x[j]);
+    return sum;
 }
 
 /* ---- a block's shared memory on the way back ---- */
@@ -174,43 +249,55 @@ enum { DKEY, DQ, DU };
  * strides in the others. */
 struct desk {
     float *staged;  /* [3] pieces' keys and numbers of rows */
-    float *slots;   /* [2][steps + 1][rows][width] states before and after each step */
-    float *sums;    /* [vectors][2][stride][warps][width]: gradients of keys, over a warp's rows */
+    float *slots;   /* [slots][rows][width] states before and after each step */
+    float *sums;    /* [vectors][2][stride][teams][width]: gradients of keys, over a team's rows */
     float *dv, *dz; /* [2][stride][rows] */
-    int warps;      /* of a crew */
 };
+
+/* One piece has its states from the first slot on, the next from the last slot
+ * back: replay follows into the slots that the way back leaves.  In a stride it
+ * writes one state for each step, at first one more, and none that is still to be
+ * read. */
+static __host__ __device__ int slots_of(const layout &l)
+{
+    return l.steps + 1 + l.stride + 1;
+}
 
 static __host__ __device__ int carve_desk(const layout &l, float *at, desk *d)
 {
     staged s;
 
-    d->warps = l.rows * l.lanes / 32;
     d->staged = at;
     d->slots = at + 3 * carve(l, 1, NULL, &s);
-    d->sums = d->slots + 2 * (l.steps + 1) * l.rows * l.width;
-    d->dv = d->sums + l.vectors * 2 * l.stride * d->warps * l.width;
+    d->sums = d->slots + slots_of(l) * l.rows * l.width;
+    d->dv = d->sums + l.vectors * 2 * l.stride * l.teams * l.width;
     d->dz = d->dv + 2 * l.stride * l.rows;
     return (int)(d->dz - at) + 2 * l.stride * l.rows;
 }
 
 /* Where the thread leaves its part of a vector's sums of the i-th step of a stride. */
-template <int LANES>
+template <int LANES, int TEAM>
 static __device__ float *sums_of(const layout &l, const place &p, const desk &d, int vector,
                                  int half, int i)
 {
-    const int at = row_part_at<LANES>(p.self % 32), column = run<LANES>(at / 4, p.lane) + at % 4;
-    const int row = ((vector * 2 + half) * l.stride + i) * d.warps + p.self / 32;
+    const int at = row_part_at<LANES, TEAM>(p.self), column = run<LANES>(at / 4, p.lane) + at % 4;
+    const int row = ((vector * 2 + half) * l.stride + i) * l.teams + p.self / TEAM;
     return d.sums + row * l.width + column;
 }
 
-template <int LANES>
+template <int LANES, int TEAM>
 static __device__ __forceinline__ void leave_sums(float *to, const eight &e, int place)
 {
-    const row_part<LANES> part = over_rows<LANES>(e, place);
-    if (place & 31 & -(8 * LANES))
+    const row_part<LANES, TEAM> part = over_rows<LANES, TEAM>(e, place);
+    const int columns = part.columns, once = columns < 4 ? columns : 4;
+    if (place & (TEAM - 1) & -(8 * LANES))
         return; /* one of several with this column */
-    for (int j = 0; j < part.columns; j++)
-        to[j / 4 * 4 * LANES + j % 4] = part.x[j];
+    for (int i = 0; i < columns; i += once) {
+        few<once> f;
+        for (int j = 0; j < once; j++)
+            f.x[j] = part.x[i + j];
+        leave_few(to + i * LANES, f);
+    }
 }
 
 static __device__ staged staged_of(const layout &l, const desk &d, int third)
@@ -221,53 +308,144 @@ static __device__ staged staged_of(const layout &l, const desk &d, int third)
     return s;
 }
 
-static __device__ float *slots_of(const layout &l, const desk &d, int half)
+/* A carrier's first row in the slots of a piece. */
+struct shelf {
+    float *first; /* before all steps */
+    int next;     /* from there to the state after a step */
+};
+
+static __device__ shelf shelf_of(const layout &l, const place &p, const desk &d, int half)
 {
-    return d.slots + half * (l.steps + 1) * l.rows * l.width;
+    const int state = l.rows * l.width;
+    return {d.slots + (half ? (slots_of(l) - 1) * state : 0) + p.row * l.width,
+            half ? -state : state};
 }
 
 /* ---- the first crew: replay ---- */
 
-template <typename T, int LANES, bool INSIDE>
-static __device__ __forceinline__ void replay(const layout &l, const place &p, const desk &d)
+/* A step's key, and its numbers of the carrier's rows. */
+template <int ROWS>
+struct meal_again {
+    eight write, read;
+    few<ROWS> v, z;
+};
+
+template <int LANES, int ROWS, bool INSIDE>
+static __device__ __forceinline__ meal_again<ROWS> serve_again(table *at, const layout &l,
+                                                               const place &p)
 {
-    const int piece = l.rows * l.width;
+    meal_again<ROWS> m;
+    m.write = take<LANES>(at->write, p.lane);
+    m.read = INSIDE ? take<LANES>(at->read, p.lane) : m.write;
+    m.v = take_few<ROWS>(at->v);
+    if (l.c.z_outside)
+        m.z = take_few<ROWS>(at->z);
+    else
+        for (int r = 0; r < ROWS; r++)
+            m.z.x[r] = 1;
+    at->read += l.width;
+    at->write += l.width;
+    at->v += l.rows;
+    at->z += l.rows;
+    return m;
+}
+
+/* Rows under way: what they read is with the next step's key. */
+template <int ROWS>
+struct again {
+    strip<1> S[ROWS];
+    table at;
+    meal_again<ROWS> now;
+    few<ROWS> reads;
+};
+
+template <int LANES, int ROWS>
+static __device__ __forceinline__ few<ROWS> read_with(const again<ROWS> &w, const eight &key)
+{
+    few<ROWS> reads;
+    for (int r = 0; r < ROWS; r++)
+        reads.x[r] = dot(w.S[r].of[0], key);
+    sum_lanes<LANES, ROWS>(&reads);
+    return reads;
+}
+
+/* Returns delta.  (The number after a piece's last is fetched and not used.) */
+template <typename T, int LANES, int ROWS, bool INSIDE>
+static __device__ __forceinline__ few<ROWS> step_again(again<ROWS> *w, const layout &l,
+                                                       const place &p)
+{
+    const meal_again<ROWS> then = serve_again<LANES, ROWS, INSIDE>(&w->at, l, p);
+    few<ROWS> delta;
+    for (int r = 0; r < ROWS; r++) {
+        const meal<1> m = {{{w->now.write}}, {{w->now.read}}, w->now.v.x[r], w->now.z.x[r]};
+        delta.x[r] = advance<T>(w->S[r], m, w->reads.x[r], l.c.nonlin == E74_TANH);
+    }
+    w->reads = read_with<LANES, ROWS>(*w, then.read);
+    w->now = then;
+    return delta;
+}
+
+template <int LANES, int ROWS>
+static __device__ __forceinline__ void leave_states(float *to, const layout &l, const place &p,
+                                                    const again<ROWS> &w)
+{
+    for (int r = 0; r < ROWS; r++)
+        leave<LANES>(to + r * l.width, p.lane, w.S[r].of[0]);
+}
+
+/* A single row's first state is on its way for as long as the piece before takes.
+ * (With a place of its own it keeps registers free.) */
+template <typename T, int LANES, int ROWS, bool INSIDE>
+static __device__ __forceinline__ void replay(const layout &l, const desk &d)
+{
+    const place p = place_of<LANES, 1, ROWS>(l, blockIdx.x);
+    const int TEAM = team<LANES, ROWS>::threads;
     tour at = begin(l);
-    strip<1> first = first_state<LANES>(l, p, at.now);
+    strip<1> first = {};
     int half = 0;
 
+    if (ROWS == 1)
+        first = first_state<LANES>(l, p, at.now);
+    block_barrier();
     for (; at.strides; at = go_on(l, at)) {
         const staged s = staged_of(l, d, at.third);
         const int steps = at.now.steps;
-        float *slot = slots_of(l, d, at.half) + p.row * l.width;
+        const shelf states = shelf_of(l, p, d, at.half);
+        float *slot = states.first;
         float *delta_at = s.delta + p.row, *reads_at = s.reads + p.row;
-        under_way<1> w;
+        again<ROWS> w;
 
-        w.S = first;
-        if (at.next.steps)
+        w.S[0] = first;
+        if (ROWS == 1 && at.next.steps)
             first = first_state<LANES>(l, p, at.next);
         if (steps) {
-            leave<LANES>(slot, p.lane, w.S.of[0]);
-            set_out<LANES, 1, INSIDE>(&w, l, p, s);
+            for (int r = 0; ROWS > 1 && r < ROWS; r++)
+                w.S[r] = first_state<LANES>(l, at_row(l, p, r), at.now);
+            leave_states<LANES>(slot, l, p, w);
+            w.at = table_of(l, p, s, 0);
+            w.now = serve_again<LANES, ROWS, INSIDE>(&w.at, l, p);
+            w.reads = read_with<LANES, ROWS>(w, w.now.read);
         }
         const float *dy_at = s.dy + p.row;
         for (int n = 0, i = 0; n < at.strides; n++, half = 1 - half) {
-            float *dq_at = sums_of<LANES>(l, p, d, DQ, half, 0);
+            float *dq_at = sums_of<LANES, TEAM>(l, p, d, DQ, half, 0);
             UNROLL(2)
             for (const int to = min(i + l.stride, steps); i < to; i++) {
-                const float reads = w.reads, dy = *dy_at;
-                const float delta = step_on<T, LANES, 1, INSIDE>(&w, l, p);
-                eight dq;
-                slot += piece;
-                leave<LANES>(slot, p.lane, w.S.of[0]);
+                const few<ROWS> reads = w.reads, dy = take_few<ROWS>(dy_at);
+                const few<ROWS> delta = step_again<T, LANES, ROWS, INSIDE>(&w, l, p);
+                eight dq[ROWS];
+                slot += states.next;
+                leave_states<LANES>(slot, l, p, w);
                 if (p.lane == 0) {
-                    *delta_at = delta;
-                    *reads_at = reads;
+                    leave_few(delta_at, delta);
+                    if (l.c.z_outside)
+                        leave_few(reads_at, reads);
                 }
-                for (int j = 0; j < COLUMNS; j++)
-                    dq.x[j] = dy * w.S.of[0].x[j];
-                leave_sums<LANES>(dq_at, dq, p.self % 32);
-                dq_at += d.warps * l.width;
+                for (int r = 0; r < ROWS; r++)
+                    for (int j = 0; j < COLUMNS; j++)
+                        dq[r].x[j] = dy.x[r] * w.S[r].of[0].x[j];
+                leave_sums<LANES, TEAM>(dq_at, together<ROWS>(dq), p.self);
+                dq_at += l.teams * l.width;
                 delta_at += l.rows;
                 reads_at += l.rows;
                 dy_at += l.rows;
@@ -280,9 +458,10 @@ static __device__ __forceinline__ void replay(const layout &l, const place &p, c
 /* ---- the second crew: walk back ---- */
 
 /* What a step back needs, and where the one before it is. */
+template <int ROWS>
 struct meal_back {
     eight write, read, query;
-    float dy, z, delta, reads;
+    few<ROWS> dy, z, delta, reads;
 };
 
 struct table_back {
@@ -297,19 +476,25 @@ static __device__ __forceinline__ table_back table_back_of(const layout &l, cons
             s.z + number, s.delta + number, s.reads + number};
 }
 
-template <int LANES, bool INSIDE>
-static __device__ __forceinline__ meal_back serve_back(table_back *at, const layout &l,
-                                                       const place &p, bool more)
+template <int LANES, int ROWS, bool INSIDE>
+static __device__ __forceinline__ meal_back<ROWS> serve_back(table_back *at, const layout &l,
+                                                             const place &p, bool more)
 {
     const int key = more ? l.width : 0, number = more ? l.rows : 0;
-    meal_back m;
+    meal_back<ROWS> m;
     m.query = take<LANES>(at->query, p.lane);
     m.write = take<LANES>(at->write, p.lane);
     m.read = INSIDE ? take<LANES>(at->read, p.lane) : m.write;
-    m.dy = *at->dy;
-    m.delta = *at->delta;
-    m.z = l.c.z_outside ? *at->z : 1;
-    m.reads = l.c.z_outside ? *at->reads : 0;
+    m.dy = take_few<ROWS>(at->dy);
+    m.delta = take_few<ROWS>(at->delta);
+    for (int r = 0; r < ROWS; r++) {
+        m.z.x[r] = 1;
+        m.reads.x[r] = 0;
+    }
+    if (l.c.z_outside) {
+        m.z = take_few<ROWS>(at->z);
+        m.reads = take_few<ROWS>(at->reads);
+    }
     at->query -= key;
     at->write -= key;
     at->read -= key;
@@ -320,99 +505,170 @@ static __device__ __forceinline__ meal_back serve_back(table_back *at, const lay
     return m;
 }
 
+/* The states of a carrier's rows. */
+template <int ROWS>
+struct states {
+    eight of[ROWS];
+};
+
+template <int LANES, int ROWS>
+static __device__ __forceinline__ states<ROWS> take_states(const layout &l, const place &p,
+                                                           const float *from)
+{
+    states<ROWS> S;
+    for (int r = 0; r < ROWS; r++)
+        S.of[r] = take<LANES>(from + r * l.width, p.lane);
+    return S;
+}
+
 /* G is dL/dS, after a step, then before it. */
-template <int LANES, bool INSIDE>
+template <int LANES, int ROWS, bool INSIDE>
 static __device__ __forceinline__ void walk_back(const layout &l, const place &p, const desk &d)
 {
-    const bool tanh = l.c.nonlin == E74_TANH;
-    const int piece = l.rows * l.width, columns = p.any ? l.c.columns : 0;
-    eight G = load_floats<LANES>(l.c.dlast + p.element, columns, p.lane), after, before;
-    meal_back now;
+    const int TEAM = team<LANES, ROWS>::threads;
+    const bool tanh = l.c.nonlin == E74_TANH, AHEAD = ROWS == 1;
+    const int to_du = (DU - DKEY) * 2 * l.stride * l.teams * l.width;
+    states<ROWS> G, after, before;
+    meal_back<ROWS> now;
     table_back from_here;
     int half = 0, third = 0;
 
+    for (int r = 0; r < ROWS; r++) {
+        const place row = at_row(l, p, r);
+        G.of[r] = load_floats<LANES>(l.c.dlast + row.element, row.any ? l.c.columns : 0, p.lane);
+    }
+    block_barrier();
     for (tour at = begin(l); at.strides; third = at.third, at = go_on(l, at)) {
         const int steps = at.back.steps;
-        const float *slot = slots_of(l, d, 1 - at.half) + (steps * l.rows + p.row) * l.width;
+        const shelf slots = shelf_of(l, p, d, 1 - at.half);
+        const float *slot = slots.first + steps * slots.next;
 
         if (steps) {
             from_here = table_back_of(l, p, staged_of(l, d, third), steps - 1);
-            now = serve_back<LANES, INSIDE>(&from_here, l, p, steps > 1);
-            after = take<LANES>(slot, p.lane);
-            before = take<LANES>(slot - piece, p.lane);
+            after = take_states<LANES, ROWS>(l, p, slot);
+            if (AHEAD) {
+                now = serve_back<LANES, ROWS, INSIDE>(&from_here, l, p, steps > 1);
+                before = take_states<LANES, ROWS>(l, p, slot - slots.next);
+            }
         }
         for (int n = 0, step = steps - 1; n < at.strides; n++, half = 1 - half) {
             const int from = max(step + 1 - l.stride, 0);
             const int row = (half * l.stride + step - from) * l.rows + p.row;
-            float *dkey_at = sums_of<LANES>(l, p, d, DKEY, half, step - from);
-            float *du_at = sums_of<LANES>(l, p, d, DU, half, step - from);
-            float *dv_at = d.dv + row, *dz_at = d.dz + row;
+            float *dkey_at = sums_of<LANES, TEAM>(l, p, d, DKEY, half, step - from);
+            float *dv_at = d.dv + row;
             UNROLL(2)
             for (; step >= from; step--) {
-                for (int j = 0; j < COLUMNS; j++)
-                    G.x[j] = fmaf(now.dy, now.query.x[j], G.x[j]);
-                if (tanh)
+                few<ROWS> dv, dz, dreads;
+                if (!AHEAD)
+                    now = serve_back<LANES, ROWS, INSIDE>(&from_here, l, p, true);
+                for (int r = 0; r < ROWS; r++) {
                     for (int j = 0; j < COLUMNS; j++)
-                        G.x[j] *= fmaf(-after.x[j], after.x[j], 1.0f);
-                const float dv = lanes_sum<LANES>(dot(G, now.write)), dreads = -dv * now.z;
-                const float with_key = INSIDE ? 0 : dreads;
-                const meal_back then = serve_back<LANES, INSIDE>(&from_here, l, p, step > 1);
-                const eight next = take<LANES>(step > 0 ? slot - 2 * piece : slot - piece, p.lane);
-                eight dkey;
-                for (int j = 0; j < COLUMNS; j++) {
-                    dkey.x[j] = fmaf(with_key, before.x[j], now.delta * G.x[j]);
-                    G.x[j] = fmaf(dreads, now.read.x[j], G.x[j]);
+                        G.of[r].x[j] = fmaf(now.dy.x[r], now.query.x[j], G.of[r].x[j]);
+                    if (tanh)
+                        for (int j = 0; j < COLUMNS; j++)
+                            G.of[r].x[j] *= fmaf(-after.of[r].x[j], after.of[r].x[j], 1.0f);
+                    dv.x[r] = dot(G.of[r], now.write);
                 }
-                leave_sums<LANES>(dkey_at, dkey, p.self % 32);
+                sum_lanes<LANES, ROWS>(&dv);
+                meal_back<ROWS> then;
+                states<ROWS> next;
+                if (AHEAD) {
+                    then = serve_back<LANES, ROWS, INSIDE>(&from_here, l, p, step > 1);
+                    next = take_states<LANES, ROWS>(
+                        l, p, step > 0 ? slot - 2 * slots.next : slot - slots.next);
+                } else
+                    before = take_states<LANES, ROWS>(l, p, slot - slots.next);
+                eight share[ROWS], read = now.read;
+                for (int r = 0; r < ROWS; r++) {
+                    dreads.x[r] = -dv.x[r] * now.z.x[r];
+                    dz.x[r] = -dv.x[r] * now.reads.x[r];
+                }
                 if (INSIDE) {
-                    eight du;
-                    for (int j = 0; j < COLUMNS; j++)
-                        du.x[j] = dreads * before.x[j];
-                    leave_sums<LANES>(du_at, du, p.self % 32);
+                    for (int r = 0; r < ROWS; r++)
+                        for (int j = 0; j < COLUMNS; j++)
+                            share[r].x[j] = dreads.x[r] * before.of[r].x[j];
+                    leave_sums<LANES, TEAM>(dkey_at + to_du, together<ROWS>(share), p.self);
+                    if (!AHEAD)
+                        read = take<LANES>(from_here.read + l.width, p.lane);
                 }
+                for (int r = 0; r < ROWS; r++) {
+                    const float with_key = INSIDE ? 0 : dreads.x[r], delta = now.delta.x[r];
+                    for (int j = 0; j < COLUMNS; j++) {
+                        share[r].x[j] = fmaf(with_key, before.of[r].x[j], delta * G.of[r].x[j]);
+                        G.of[r].x[j] = fmaf(dreads.x[r], read.x[j], G.of[r].x[j]);
+                    }
+                }
+                leave_sums<LANES, TEAM>(dkey_at, together<ROWS>(share), p.self);
                 if (p.lane == 0) {
-                    *dv_at = dv;
-                    *dz_at = -dv * now.reads;
+                    leave_few(dv_at, dv);
+                    leave_few(dv_at + (d.dz - d.dv), dz);
                 }
-                slot -= piece;
-                dkey_at -= d.warps * l.width;
-                du_at -= d.warps * l.width;
+                slot -= slots.next;
+                dkey_at -= l.teams * l.width;
                 dv_at -= l.rows;
-                dz_at -= l.rows;
                 after = before;
-                before = next;
-                now = then;
+                if (AHEAD) {
+                    before = next;
+                    now = then;
+                }
             }
             block_barrier();
         }
     }
-    store_columns<float, LANES>(l.c.dfirst + p.element, columns, p.lane, G);
+    const place last = place_of<LANES, 1, ROWS>(l, blockIdx.x);
+    for (int r = 0; r < ROWS; r++) {
+        const place row = at_row(l, last, r);
+        store_columns<float, LANES>(l.c.dfirst + row.element, row.any ? l.c.columns : 0, row.lane,
+                                    G.of[r]);
+    }
 }
 
 /* ---- the helpers ---- */
 
-/* Some steps' sums of one vector, from step t on, over the warps: to [T,BH,N]. */
+/* What the carriers did in the n-th stride of a tour. */
+struct done {
+    int t, steps, back_t, back_steps;
+};
+
+static __device__ __forceinline__ done done_in(const layout &l, const tour &at, int n)
+{
+    const int i = n * l.stride, left = max(at.back.steps - i, 0);
+    const int steps = min(l.stride, at.now.steps - i), back_steps = min(l.stride, left);
+    return {time_of(l, at.now) + i, steps, time_of(l, at.back) + left - back_steps, back_steps};
+}
+
+/* The sums of a stride's vectors over the teams: to [T,BH,N].  In a crowd as many
+ * are put together first as are of one block elsewhere. */
 template <int LANES>
 static __device__ __forceinline__ void put_sums(const layout &l, const place &p, const desk &d,
-                                                int vector, int64_t t, int steps, int half)
+                                                const done &w, int half)
 {
     const call &c = l.c;
-    float *const to = l.sums + (vector * l.parts + p.part) * c.T * c.BH * c.N;
 
-    for (int item = p.self; item < steps * 2 * LANES; item += l.rows * LANES) {
-        const int step = item / (2 * LANES), column = item % (2 * LANES) * 4;
-        const int row = ((vector * 2 + half) * l.stride + step) * d.warps;
-        const float *from = d.sums + row * l.width + column;
-        four<float> sum = *(const four<float> *)from;
+    for (int item = p.self; item < l.vectors * l.stride * 2 * LANES; item += l.helpers) {
+        const int row = item / (2 * LANES), column = item % (2 * LANES) * 4;
+        const int vector = row / l.stride, step = row % l.stride;
+        if (step >= (vector == DQ ? w.steps : w.back_steps))
+            continue;
+        const int at = (row + (vector + half) * l.stride) * l.teams;
+        const float *from = d.sums + at * l.width + column;
+        four<float> sum = {};
 
-        UNROLL(4)
-        for (int warp = 1; warp < d.warps; warp++) {
-            const four<float> add = *(const four<float> *)(from + warp * l.width);
+        for (int first = 0; first < l.teams; first += l.united) {
+            four<float> part = *(const four<float> *)from;
+            from += l.width;
+            UNROLL(4)
+            for (int team = 1; team < min(l.united, l.teams - first); team++, from += l.width) {
+                const four<float> one = *(const four<float> *)from;
+                for (int j = 0; j < 4; j++)
+                    part.x[j] += one.x[j];
+            }
             for (int j = 0; j < 4; j++)
-                sum.x[j] += add.x[j];
+                sum.x[j] += part.x[j];
         }
-        store_four(to + ((t + step) * c.BH + p.bh) * c.N + p.group * c.columns, c.columns, column,
-                   sum);
+        const int64_t t =
+            (vector * l.parts + p.part) * c.T + (vector == DQ ? w.t : w.back_t) + step;
+        store_four(l.sums + (t * c.BH + p.bh) * c.N + p.group * c.columns, c.columns, column, sum);
     }
 }
 
@@ -436,69 +692,81 @@ static __device__ void put_rows(const layout &l, const place &p, int64_t t, int 
     }
 }
 
-/* What the carriers did in a stride. */
-struct stride {
-    int64_t t, back_t;
-    int steps, back_steps;
-};
-
-template <typename T, int LANES, bool INSIDE>
-static __device__ __forceinline__ void follow(const layout &l, const place &p, const desk &d,
-                                              const stride &done, int half)
+/* Steps of the n-th batch of a piece. */
+static __device__ __forceinline__ int steps_of(const layout &l, const piece &w, int n)
 {
-    put_sums<LANES>(l, p, d, DQ, done.t, done.steps, half);
-    put_sums<LANES>(l, p, d, DKEY, done.back_t, done.back_steps, half);
-    if (INSIDE)
-        put_sums<LANES>(l, p, d, DU, done.back_t, done.back_steps, half);
-    put_rows<T, LANES>(l, p, done.back_t, done.back_steps, d.dv + half * l.stride * l.rows,
-                       d.dz + half * l.stride * l.rows);
+    return n < 0 ? 0 : min(l.batch, w.steps - n * l.batch);
 }
 
-/* The third crew: a stride behind, and a piece ahead. */
-template <typename T, int LANES, bool INSIDE>
+/* The keys of a piece, a batch a stride, and in the last stride what is left. */
+template <typename T, int LANES, bool ALIGNED>
+static __device__ __forceinline__ void fetch(const layout &l, const place &p, const piece &w, int n,
+                                             bool last, const staged &to)
+{
+    const int from = min(n * l.batch, w.steps);
+    bring<T, LANES, true, ALIGNED>(l, p, time_of(l, w), from,
+                                   last ? w.steps : min(from + l.batch, w.steps), to);
+}
+
+/* The same, but what is sent for in a stride arrives in the next. */
+template <typename T, int LANES, bool INSIDE, bool ALIGNED>
+static __device__ __forceinline__ void fetch_ahead(incoming<T> *in, const layout &l, const place &p,
+                                                   const piece &w, int n, bool last,
+                                                   const staged &to)
+{
+    do {
+        const int have = steps_of(l, w, n - 1);
+        if (have > 0)
+            settle<T, LANES, true>(*in, l, p, (n - 1) * l.batch, have, to);
+        if (n * l.batch < w.steps)
+            *in = send_for<T, LANES, INSIDE, true, ALIGNED>(l, p, time_of(l, w), n * l.batch,
+                                                            w.steps);
+    } while (last && steps_of(l, w, n++) > 0);
+}
+
+/* The third crew: a stride behind, and a piece ahead.  (Where registers are few,
+ * nothing that is large can be on its way over a barrier.) */
+template <typename T, int LANES, int ROWS, bool INSIDE, bool ALIGNED>
 static __device__ __forceinline__ void help(const layout &l, const place &p, const desk &d)
 {
-    stride done = {};
+    const bool AHEAD = ROWS == 1 || (sizeof(T) == 2 && !INSIDE);
     int half = 0;
 
+    fetch<T, LANES, ALIGNED>(l, p, begin(l).now, 0, true, staged_of(l, d, 0));
+    block_barrier();
     for (tour at = begin(l); at.strides; at = go_on(l, at)) {
-        const staged next = staged_of(l, d, at.third == 2 ? 0 : at.third + 1);
-        const int each = (at.next.steps + at.strides - 1) / at.strides;
+        incoming<T> in = {};
 
         prefetch_piece<T>(l, p, go_on(l, at).next);
         for (int n = 0; n < at.strides; n++, half = 1 - half) {
-            const int i = n * l.stride, left = max(at.back.steps - i, 0);
-            const int from = n * each, to = min(from + each, at.next.steps);
-            const incoming<T> first = send_for<T, LANES, true>(l, p, at.next.t, from, to);
-            follow<T, LANES, INSIDE>(l, p, d, done, 1 - half);
-            receive<T, LANES, true>(first, l, p, at.next.t, from, to, next);
-            done.t = at.now.t + i;
-            done.steps = max(min(l.stride, at.now.steps - i), 0);
-            done.back_steps = min(l.stride, left);
-            done.back_t = at.back.t + left - done.back_steps;
+            const staged to = staged_of(l, d, third_after(at.third));
+            const bool last = n + 1 == at.strides;
+            if (AHEAD)
+                fetch_ahead<T, LANES, INSIDE, ALIGNED>(&in, l, p, at.next, n, last, to);
+            else
+                fetch<T, LANES, ALIGNED>(l, p, at.next, n, last, to);
             block_barrier();
+            const done w = done_in(l, at, n);
+            put_sums<LANES>(l, p, d, w, half);
+            put_rows<T, LANES>(l, p, w.back_t, w.back_steps, d.dv + half * l.stride * l.rows,
+                               d.dz + half * l.stride * l.rows);
         }
     }
-    follow<T, LANES, INSIDE>(l, p, d, done, 1 - half);
 }
 
-template <typename T, int LANES, bool INSIDE>
-__global__ void __launch_bounds__(CREWS *CREW, 1) backward_rows(layout l)
+template <typename T, int LANES, int ROWS, bool INSIDE, bool ALIGNED>
+__global__ void __launch_bounds__(ROWS > 1 ? 2 * LONG_CREW + LONG_HELPERS : CREWS * CREW, 1)
+    backward_rows(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
-    const place p = place_of<LANES, 1>(l, blockIdx.x);
+    const place p = place_of<LANES, 1, ROWS>(l, blockIdx.x);
     desk d;
 
     carve_desk(l, buffer, &d);
-    if (p.crew == HELPS) {
-        const piece last = begin(l).now;
-        bring<T, LANES, true>(l, p, last.t, 0, last.steps, staged_of(l, d, 0));
-    }
-    __syncthreads();
-    switch (p.crew) {
-    case REPLAYS: replay<T, LANES, INSIDE>(l, p, d); break;
-    case WALKS_BACK: walk_back<LANES, INSIDE>(l, p, d); break;
-    default: help<T, LANES, INSIDE>(l, p, d);
+    switch (of_warp(p.crew)) {
+    case REPLAYS: replay<T, LANES, ROWS, INSIDE>(l, d); break;
+    case WALKS_BACK: walk_back<LANES, ROWS, INSIDE>(l, p, d); break;
+    default: help<T, LANES, ROWS, INSIDE, ALIGNED>(l, p, d);
     }
 }
 
@@ -572,21 +840,55 @@ static size_t desk_bytes(const layout &l)
     return carve_desk(l, NULL, &d) * sizeof(float);
 }
 
-/* Pieces as long as fits, and as long a stride. */
+static bool fits(layout *l, int steps, int stride)
+{
+    l->steps = steps;
+    l->stride = stride;
+    return desk_bytes(*l) <= SHARED_MAX;
+}
+
+/* Elements of all states, with padding, from which carriers have several rows
+ * even if those are not long.  Emulated, so few that tests meet both. */
+#ifdef CUDA_EMULATE
+static const int64_t BACK_CROWD = 3 << 11;
+#else
+static const int64_t BACK_CROWD = 5 << 16;
+#endif
+
+static bool back_crowded(const layout &l)
+{
+    return l.lanes * 2 == LONG && l.c.BH * l.c.N * l.width >= BACK_CROWD;
+}
+
+/* Pieces as long as fits, of like length, and as long a stride. */
 static layout back_layout(const struct frame *f)
 {
-    layout l = layout_of(f, CREWS, 1, 0);
+    layout l = layout_of(f, {CREWS, CREW, 0, 1, 1});
     const call &c = l.c;
+    int steps = least(PIECE, (int)c.K), stride = STRIDE;
 
-    for (l.steps = least(PIECE, (int)c.K);; l.steps--) {
-        for (l.stride = STRIDE; l.stride > 1 && desk_bytes(l) > SHARED_MAX; l.stride /= 2)
-            ;
-        if (desk_bytes(l) <= SHARED_MAX)
-            break;
+    l.teams = l.united = l.crew / 32;
+    if (l.lanes >= LONG || back_crowded(l)) {
+        const int united = l.united;
+        l = layout_of(f, {CREWS, LONG_CREW, LONG_HELPERS, 1, LONG_ROWS});
+        l.teams = l.united = l.crew / 32;
+        if (l.lanes < LONG) {
+            l.teams *= LONG_ROWS;
+            l.united = united;
+        }
     }
-    l.subs = (int)ceil_div(c.K, l.steps);
+    while (!fits(&l, steps, 1))
+        steps--;
+    l.subs = (int)ceil_div(c.K, steps);
+    steps = (int)ceil_div(c.K, l.subs);
+    while (!fits(&l, steps, stride))
+        stride /= 2;
+    l.longer = (int)c.K - l.subs * (steps - 1);
     l.segments = ceil_div(c.T, c.K);
-    l.pieces = (l.segments - 1) * l.subs + ceil_div(c.T - (l.segments - 1) * c.K, l.steps);
+    const int left = (int)(c.T - (l.segments - 1) * c.K);
+    l.pieces = (l.segments - 1) * l.subs + 1;
+    while (begin_of(l, l.pieces - (l.segments - 1) * l.subs) < left)
+        l.pieces++;
     return l;
 }
 
@@ -610,75 +912,82 @@ static int64_t divide(layout *l, float *work)
     return n + l->segments * (l->subs - 1) * c.BH * c.M;
 }
 
-template <typename T, int LANES>
+template <typename T, int LANES, bool ALIGNED>
 static int note(const layout &l)
 {
     staged s;
     const size_t bytes = carve(l, 0, NULL, &s) * sizeof(float);
-    void (*const kernel)(layout) =
-        l.c.z_inside ? note_rows<T, LANES, 2, true> : note_rows<T, LANES, 2, false>;
+    void (*const kernel)(layout) = l.c.z_inside ? note_rows<T, LANES, 2, true, ALIGNED>
+                                                : note_rows<T, LANES, 2, false, ALIGNED>;
 
     CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
-    kernel<<<blocks_of(l) * l.segments, l.helpers, bytes, gpu_stream()>>>(l);
+    kernel<<<blocks_of(l) * l.segments, l.crew, bytes, gpu_stream()>>>(l);
     return cudaGetLastError();
 }
 
 /* Segments side by side are rows enough for sixteen columns a thread. */
-template <typename T>
+template <typename T, bool ALIGNED>
 static int note_between(const struct frame *f, const layout &back)
 {
-    layout l = layout_of(f, 1, 2, 0);
+    layout l = layout_of(f, {1, CREW, 0, 2, 1});
 
     l.steps = back.steps;
+    l.longer = back.longer;
     l.within = back.within;
     l.subs = back.subs;
     l.segments = back.segments;
     switch (l.lanes) {
-    case 1: return note<T, 1>(l);
-    case 2: return note<T, 2>(l);
-    case 4: return note<T, 4>(l);
-    case 8: return note<T, 8>(l);
-    default: return note<T, 16>(l);
+    case 1: return note<T, 1, ALIGNED>(l);
+    case 2: return note<T, 2, ALIGNED>(l);
+    case 4: return note<T, 4, ALIGNED>(l);
+    case 8: return note<T, 8, ALIGNED>(l);
+    default: return note<T, 16, ALIGNED>(l);
     }
 }
 
-template <typename T, int LANES>
+template <typename T, int LANES, int ROWS, bool ALIGNED>
 static int launch(const layout &l)
 {
     const call &c = l.c;
-    const int crew = l.rows * l.lanes;
     const int64_t blocks = blocks_of(l), items = c.T * c.BH * (c.N / c.rows);
     const size_t shared = desk_bytes(l);
-    void (*const kernel)(layout) =
-        c.z_inside ? backward_rows<T, LANES, true> : backward_rows<T, LANES, false>;
+    void (*const kernel)(layout) = c.z_inside ? backward_rows<T, LANES, ROWS, true, ALIGNED>
+                                              : backward_rows<T, LANES, ROWS, false, ALIGNED>;
     CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
-    kernel<<<blocks, CREWS * crew, shared, gpu_stream()>>>(l);
+    kernel<<<blocks, 2 * l.crew + l.helpers, shared, gpu_stream()>>>(l);
     CUDA(cudaGetLastError());
-    void (*const finish)(layout) =
-        c.columns % 4 ? finish_keys<T, LANES, false> : finish_keys<T, LANES, true>;
+    void (*const finish)(layout) = finish_keys<T, LANES, ALIGNED>;
     finish<<<ceil_div(items * LANES, 128), 128, 0, gpu_stream()>>>(l);
     return cudaGetLastError();
 }
 
-template <typename T>
-int rows_backward(const struct frame *f)
+template <typename T, bool ALIGNED>
+static int backward_of(const struct frame *f)
 {
     layout l = back_layout(f);
 
     divide(&l, (float *)f->work);
     if (l.subs > 1) {
-        const int e = note_between<T>(f, l);
+        const int e = note_between<T, ALIGNED>(f, l);
         if (e)
             return e;
     }
     switch (l.lanes) {
-    case 1: return launch<T, 1>(l);
-    case 2: return launch<T, 2>(l);
-    case 4: return launch<T, 4>(l);
-    case 8: return launch<T, 8>(l);
-    case 16: return launch<T, 16>(l);
-    default: return launch<T, 32>(l);
+    case 1: return launch<T, 1, 1, ALIGNED>(l);
+    case 2: return launch<T, 2, 1, ALIGNED>(l);
+    case 4: return launch<T, 4, 1, ALIGNED>(l);
+    case 8:
+        return back_crowded(l) ? launch<T, 8, LONG_ROWS, ALIGNED>(l) : launch<T, 8, 1, ALIGNED>(l);
+    case 16: return launch<T, 16, LONG_ROWS, ALIGNED>(l);
+    default: return launch<T, 32, LONG_ROWS, ALIGNED>(l);
     }
+}
+
+/* ALIGNED: runs of four columns are never cut short. */
+template <typename T>
+int rows_backward(const struct frame *f)
+{
+    return call_of(f).columns % 4 ? backward_of<T, false>(f) : backward_of<T, true>(f);
 }
 template int rows_backward<float>(const struct frame *f);
 template int rows_backward<__nv_bfloat16>(const struct frame *f);

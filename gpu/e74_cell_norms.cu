@@ -38,9 +38,15 @@
  *     dk^ = dP^T delta + S_{t-1}^T dreads,   dq = S^T dy
  *     dP^T delta = c Gamma^T delta + beta (S_{t-1} + delta k^T)^T delta
  *
- * Keys are normalised before all that, and the gradients of k made of those of
- * k^ after, in launches of their own.  The chain of steps is bound by latency,
- * all else by memory. */
+ * and of them the gradients of k, q, v and z.  Keys are normalised before all
+ * that.
+ *
+ * A chain of steps is bound by latency, and leaves most of the chip idle where
+ * there are few.  So what follows it, outputs or sums, is launched as soon as all
+ * chains have begun, and each of its blocks waits until its chain has told that
+ * the run is done with.  (Chains never wait for those who follow, so that it does
+ * not matter how many of them there is room for.)  Few chains claim a whole
+ * multiprocessor's shared memory each, to be alone there. */
 #include "gpu/columns.cuh"
 #include "gpu/e74_cell.cuh"
 #include "gpu/ptx.cuh"
@@ -49,8 +55,8 @@ enum {
     SUMS = 16, /* that warps leave for a block, with zeros */
     RUN_MOST = 16,
     RUN_LEAST = 2,
-    FLAT = 128, /* threads of a block where no state is carried, */
-    SHARE = 4,  /* and columns of a lane there, at most */
+    TOLD = 128, /* steps, at least, between a chain's announcements */
+    FLAT = 128, /* threads of a block where no state is carried */
     SHARED_MAX = 227 * 1024
 };
 
@@ -65,6 +71,10 @@ static const int64_t RECORDS_MAX = 1 << 13, STATES_MAX = 1 << 12, BUSY = 2;
 #else
 static const int64_t RECORDS_MAX = 1 << 24, STATES_MAX = 20 << 20, BUSY = 132;
 #endif
+
+/* So few chains have a multiprocessor each to themselves: what follows them runs
+ * on the others. */
+static const int64_t ALONE = BUSY / 2;
 
 static constexpr __host__ __device__ int rows_each(int lanes)
 {
@@ -93,11 +103,29 @@ static constexpr __host__ __device__ int lanes_down(int lanes)
     return lanes == 16 || lanes == 2 ? 8 : lanes == 1 ? 16 : 4;
 }
 
+/* Threads that add up a group's rows. */
+static constexpr __host__ __device__ int threads_down(int lanes)
+{
+    return 2 * lanes * lanes_down(lanes);
+}
+
+/* Blocks of these on a multiprocessor, at least: where there are registers enough. */
+static constexpr __host__ __device__ int blocks_down(int lanes, bool inside)
+{
+    return lanes == 16 ? (inside ? 1 : 2) : 6;
+}
+
+/* A lane's numbers of a vector that a warp has. */
+static constexpr __host__ __device__ int share_each(int lanes)
+{
+    return lanes > 4 ? lanes / 4 : 1;
+}
+
 /* ---- how a call is laid out ---- */
 
-/* Where a step's numbers are: what prepare() gives, what the replay finds, in
- * which the walk puts dv in the place of y and f in that of `written`, and what
- * the sums over rows make; dq takes the place of v.  -1: not there. */
+/* Where a step's numbers are: what prepare() gives, and what the replay finds, in
+ * which the walk puts dv in the place of y and f in that of `written`.  -1: not
+ * there. */
 struct fields {
     int khat, u, q;     /* given: [groups][width] */
     int v, z, dy;       /* given: [groups][slots] */
@@ -105,8 +133,6 @@ struct fields {
     int y, delta;       /* found: [groups][slots] */
     int written, reads; /* found: [groups][slots]; S k^, S u */
     int scalars;        /* found: c, 1 / (m R), beta, and whether it is folded in then */
-    int dkhat, more;    /* made: [groups][width]; two parts of dk^ */
-    int du;             /* made: [groups][width] */
 };
 
 /* A group is a run of rows that meet the same columns of the keys: all n, or
@@ -114,17 +140,18 @@ struct fields {
 struct layout {
     call c;
     fields f;
-    int lanes, groups, warps;       /* warps of a group */
-    int width, slots;               /* columns and rows of a group, with padding */
-    int given, found, made;         /* floats of a step */
-    int tile;                       /* floats of a noted state */
-    int run, runs;                  /* steps of a run, runs of a segment, at most */
-    int64_t K;                      /* steps of a segment that is replayed */
-    float mean;                     /* what the sum of squares is multiplied with */
-    int64_t count, span, round;     /* at once: sequences and heads, steps, segments of states */
-    float *givens, *founds, *mades; /* [count][span][given, ...] */
+    int lanes, groups, warps;   /* warps of a group */
+    int width, slots;           /* columns and rows of a group, with padding */
+    int given, found;           /* floats of a step */
+    int tile;                   /* floats of a noted state */
+    int run, runs;              /* steps of a run, runs of a segment, at most */
+    int64_t K;                  /* steps of a segment that is replayed */
+    float mean;                 /* what the sum of squares is multiplied with */
+    int64_t count, span, round; /* at once: sequences and heads, steps, segments of states */
+    float *givens, *founds;     /* [count][span][given or found] */
     float *states; /* [round][runs + 1][count][tile]: before each run, and at the segment's end */
     float *ends;   /* [round][runs][count][tile]: G after each run, without its dy q^T */
+    int *reached;  /* [count]: the step that a chain has come to, as it tells who follow it */
 
     /* of a launch */
     int64_t first;      /* sequence and head */
@@ -175,11 +202,6 @@ static __device__ float *found_of(const layout &l, int64_t t, int64_t b)
     return l.founds + (b * l.span + t - l.begin) * l.found;
 }
 
-static __device__ float *made_of(const layout &l, int64_t t, int64_t b)
-{
-    return l.mades + (b * l.span + t - l.begin) * l.made;
-}
-
 /* A segment's runs follow each other, and only the last segment may have less
  * than all. */
 struct leg {
@@ -218,6 +240,26 @@ static __device__ float *state_of(const layout &l, leg at, int after, int64_t b)
 static __device__ float *end_of(const layout &l, leg at, int64_t b)
 {
     return l.ends + (((at.segment - l.segment) * l.runs + at.run) * l.count + b) * l.tile;
+}
+
+/* ---- who goes ahead, and who follows ---- */
+
+/* By a thread, when its block has met at a barrier: the numbers of all steps on the
+ * way to t are in memory. */
+static __device__ __forceinline__ void tell(const layout &l, int64_t b, int64_t t)
+{
+    if (threadIdx.x == 0)
+        announce(l.reached + b, (int)t);
+}
+
+/* By a block of the kernel after that of the chains, all of which have begun. */
+template <bool BACK>
+static __device__ __forceinline__ void wait_for_chain(const layout &l, int64_t b, int64_t t)
+{
+    if (threadIdx.x == 0)
+        while (BACK ? heard(l.reached + b) > t : heard(l.reached + b) < t)
+            __nanosleep(200);
+    __syncthreads();
 }
 
 /* ---- sums ---- */
@@ -624,6 +666,7 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) carry(layout l)
     const seat at = seat_of(l, p);
     const bool leaves = p.lane % (LANES / ROWS) == 0;
     int keep = (int)(way.begin % c.K ? c.K - way.begin % c.K : 0), turn = 0;
+    int64_t told = way.begin;
     int64_t slot = ceil_div(way.begin, c.K) * c.BH + bh;
     leg at_run = {(int)(l.segment + blockIdx.x / l.count), 0};
     float *found = found_of(l, way.begin, b), *out = found + l.f.y + p.slot + own_row<LANES>(p);
@@ -634,6 +677,8 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) carry(layout l)
     for (int r = 0; r < ROWS; r++)
         m.z[r] = 1;
     zero_sums(sums, CARRY_SUMS);
+    wait_for_kernel_before();
+    let_next_kernel_start();
     send_for(buffer, given_of(l, way.begin, b),
              (int)min((int64_t)l.run, way.end - way.begin) * l.given);
     cp_async_commit();
@@ -652,6 +697,10 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) carry(layout l)
         leave_all_sums<LANES>(opening, p, squares_of<LANES>(S));
         cp_async_wait<0>();
         __syncthreads();
+        if (!REPLAYS && t - told >= TOLD) {
+            tell(l, b, t);
+            told = t;
+        }
         s.down = s.up = 1;
         s.squares = s.peak = sum_of(opening, n);
         send_for(buffer + (1 - i) * half, given_of(l, t + steps, b),
@@ -699,10 +748,13 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) carry(layout l)
     }
     for (int r = 0; r < ROWS; r++)
         multiply(&S[r], s.down);
-    if (REPLAYS)
+    if (REPLAYS) {
         note_state<LANES>(l, p, state_of(l, at_run, 0, b), S);
-    else
+    } else {
+        __syncthreads();
+        tell(l, b, way.end);
         store_state<LANES>(l, p, c.last + bh * c.M, S);
+    }
 }
 
 /* ---- back ---- */
@@ -833,6 +885,7 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
     const seat_back at = seat_back_of(l, p);
     leg run = last_leg(l);
     const float *after = state_of(l, run, 1, b);
+    int64_t told = l.until * l.K;
     float down = 1, beta = 0;
     int turn = 0;
     eight G[ROWS];
@@ -841,6 +894,8 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
     for (int r = 0; r < ROWS; r++)
         m.z[r] = 1;
     zero_sums(sums, WALK_SUMS);
+    wait_for_kernel_before();
+    let_next_kernel_start();
     send_for_run(l, buffer, others, run, b);
     cp_async_commit();
     load_state<LANES>(l, p, l.from + bh * c.M, G);
@@ -854,6 +909,10 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
 
         cp_async_wait<0>();
         __syncthreads();
+        if (told - begin_of(l, run) - steps >= TOLD) {
+            told = begin_of(l, run) + steps;
+            tell(l, b, told);
+        }
         note_state<LANES>(l, p, end_of(l, run, b), G);
         answer<LANES> a = answer_at<LANES>(at, given, found);
         serve_back<LANES, INSIDE>(l, at, given, found, &m);
@@ -935,10 +994,141 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
         after = run.run || c.kept == KEPT_F32 ? state : state_of(l, next, 1, b);
         run = next;
     }
+    __syncthreads();
+    tell(l, b, l.segment * l.K);
     store_state<LANES>(l, p, c.dfirst + bh * c.M, G);
 }
 
-/* ---- sums over rows, for all runs side by side ---- */
+/* ---- what needs no state: a warp for a group of a step ---- */
+
+struct item {
+    int lane, columns, rows; /* where the group's columns and rows are in a step's numbers */
+    float *given, *found;
+    int64_t at; /* where its numbers begin in [T,BH,N] */
+};
+
+static __device__ item item_of(const layout &l, int64_t t, int64_t b, int group)
+{
+    return {(int)threadIdx.x % 32, group * l.width,
+            group * l.slots,       given_of(l, t, b),
+            found_of(l, t, b),     (t * l.c.BH + l.first + b) * l.c.N + group * l.c.rows};
+}
+
+template <typename T>
+static __device__ float number(const void *from, int64_t at, bool any)
+{
+    return any ? load((const T *)from + at) : 0;
+}
+
+/* A lane's share of a group's vector, all on their way at once. */
+template <int EACH>
+struct share {
+    float x[EACH];
+};
+
+template <typename T, int EACH>
+static __device__ __forceinline__ share<EACH> share_of(const layout &l, const item &m,
+                                                       const void *from)
+{
+    share<EACH> s;
+    for (int i = 0; i < EACH; i++)
+        s.x[i] = number<T>(from, m.at + m.lane + 32 * i, m.lane + 32 * i < l.c.columns);
+    return s;
+}
+
+template <int EACH>
+static __device__ __forceinline__ share<EACH> share_made(const layout &l, const item &m,
+                                                         const float *from)
+{
+    share<EACH> s;
+    for (int i = 0; i < EACH; i++)
+        s.x[i] = m.lane + 32 * i < l.c.columns ? from[m.lane + 32 * i] : 0;
+    return s;
+}
+
+template <int EACH>
+static __device__ __forceinline__ void leave_share(const item &m, float *to, int most,
+                                                   const share<EACH> &s)
+{
+    for (int i = 0; i < EACH; i++)
+        if (m.lane + 32 * i < most)
+            to[m.lane + 32 * i] = s.x[i];
+}
+
+template <int EACH>
+static __device__ __forceinline__ float along(const share<EACH> &a, const share<EACH> &b)
+{
+    float sum = 0;
+    for (int i = 0; i < EACH; i++)
+        sum = fmaf(a.x[i], b.x[i], sum);
+    return lanes_sum<32>(sum);
+}
+
+/* The keys, normalised; v, z, and on the way back dy; zeros behind them. */
+template <typename T, int EACH, bool BACK>
+__global__ void __launch_bounds__(FLAT) prepare(layout l)
+{
+    const call &c = l.c;
+    const int64_t i = ((int64_t)blockIdx.x * FLAT + threadIdx.x) / 32;
+    const int64_t b = i / l.groups % l.count, t = l.begin + i / l.groups / l.count;
+
+    let_next_kernel_start();
+    if (t >= l.end)
+        return;
+    const item m = item_of(l, t, b, (int)(i % l.groups));
+    const share<EACH> k = share_of<T, EACH>(l, m, c.k), q = share_of<T, EACH>(l, m, c.q);
+    const share<EACH> v = share_of<T, EACH>(l, m, c.v);
+    const share<EACH> z = c.z ? share_of<T, EACH>(l, m, c.z) : share<EACH>{};
+    const share<EACH> y = BACK ? share_of<T, EACH>(l, m, c.y) : share<EACH>{};
+    const share<EACH> dout = BACK ? share_of<T, EACH>(l, m, c.dout) : share<EACH>{};
+    const float scale = sqrtf(along(k, k)) + (float)E74_EPSILON;
+    share<EACH> khat, u, dy;
+    for (int j = 0; j < EACH; j++) {
+        const float gate = 1 / (1 + expf(-y.x[j]));
+        khat.x[j] = k.x[j] / scale;
+        u.x[j] = z.x[j] * khat.x[j];
+        dy.x[j] = dout.x[j] * y.x[j] * gate * (2 + y.x[j] * (1 - gate));
+    }
+    const float squares = along(khat, khat);
+    leave_share(m, m.given + l.f.khat + m.columns, l.width, khat);
+    leave_share(m, m.given + l.f.q + m.columns, l.width, q);
+    leave_share(m, m.given + l.f.v + m.rows, l.slots, v);
+    if (c.z_inside)
+        leave_share(m, m.given + l.f.u + m.columns, l.width, u);
+    if (c.z_outside)
+        leave_share(m, m.given + l.f.z + m.rows, l.slots, z);
+    if (BACK) {
+        leave_share(m, m.given + l.f.dy + m.rows, l.slots, dy);
+        for (int j = c.rows + m.lane; j < l.slots; j += 32) /* nobody may carry these */
+            m.found[l.f.delta + m.rows + j] = m.found[l.f.written + m.rows + j] = 0;
+    }
+    if (m.lane == 0)
+        m.given[l.f.squares + m.rows / l.slots] = squares;
+    if (m.lane == 0 && m.rows == 0 && t == l.begin)
+        l.reached[b] = (int)(BACK ? l.end : l.begin);
+}
+
+/* A block for each run of steps, when the chain has left it behind. */
+template <typename T>
+__global__ void __launch_bounds__(FLAT) put_outputs(layout l)
+{
+    const call &c = l.c;
+    const int64_t b = blockIdx.x % l.count, t = l.begin + blockIdx.x / l.count * l.run;
+    const int64_t end = min(t + l.run, l.end);
+
+    wait_for_chain<false>(l, b, end);
+    for (int i = threadIdx.x; i < (end - t) * c.N; i += FLAT) {
+        const int step = i / c.N, row = i % c.N;
+        const int64_t to = ((t + step) * c.BH + l.first + b) * c.N + row;
+        const float y = found_of(l, t + step, b)[l.f.y + row / c.rows * l.slots + row % c.rows];
+        store((T *)c.y + to, y);
+        store((T *)c.out + to, y * y / (1 + expf(-y)));
+    }
+    if (end == l.end)
+        wait_for_kernel_before();
+}
+
+/* ---- sums over rows, for all runs side by side, and what is made of them ---- */
 
 /* Four columns of a thread's rows, which are in stretches of up to four, those
  * of the lanes that share the columns in turn. */
@@ -1023,59 +1213,124 @@ static __device__ __forceinline__ float settled(strip<LANES> *S, float scale)
     return 1;
 }
 
-/* times factor, over the lanes that share the columns. */
-template <int LANES>
+/* times factor, over the lanes that share the columns; ADDED to what the same thread
+ * has left there. */
+template <int LANES, bool ADDED>
 static __device__ __forceinline__ void leave_columns(float *to, float factor, four<float> sum)
 {
     const int own = share_out<4, lanes_down(LANES) / 2, 1>(sum.x);
+    float *const at = to + column_of<LANES>() + own;
     if ((int)threadIdx.x % (lanes_down(LANES) / 4) == 0)
-        to[column_of<LANES>() + own] = factor * sum.x[0];
+        *at = fmaf(factor, sum.x[0], ADDED ? *at : 0);
 }
 
-/* A step's numbers in shared memory. */
+/* A step's numbers in shared memory, and the sums that are made of them.  dq takes the
+ * place of q; `read` and du are there with INSIDE only. */
 struct tray {
-    float *write, *query, *read, *dy, *delta, *f, *scalars;
+    float *write, *query, *dkhat, *dy, *delta, *f, *scalars, *read, *du;
 };
 
 static __host__ __device__ int tray_floats(const layout &l)
 {
-    return 3 * l.width + 3 * l.slots + 4;
+    return (l.c.z_inside ? 5 : 3) * l.width + 3 * l.slots + 4;
 }
 
-static __device__ __forceinline__ tray tray_of(const layout &l, float *at)
+template <bool INSIDE>
+static __device__ __forceinline__ tray tray_of(const layout &l, float *buffer, int step)
 {
-    float *const rows = at + 3 * l.width;
-    return {at,
-            at + l.width,
-            at + 2 * l.width,
-            rows,
-            rows + l.slots,
-            rows + 2 * l.slots,
-            rows + 3 * l.slots};
+    float *const at = buffer + step * tray_floats(l);
+    float *const rows = at + 3 * l.width, *const scalars = rows + 3 * l.slots;
+    float *const inside = scalars + 4;
+    return {at,      at + l.width,         at + 2 * l.width,
+            rows,    rows + l.slots,       rows + 2 * l.slots,
+            scalars, INSIDE ? inside : at, INSIDE ? inside + l.width : NULL};
 }
 
+template <bool INSIDE>
 static __device__ __forceinline__ void send_for_step(const layout &l, int group, const tray &to,
                                                      const float *given, const float *found)
 {
     const int columns = group * l.width, rows = group * l.slots;
     send_for(to.write, given + l.f.khat + columns, l.width);
     send_for(to.query, given + l.f.q + columns, l.width);
-    send_for(to.read, given + (l.c.z_inside ? l.f.u : l.f.khat) + columns, l.width);
+    if (INSIDE)
+        send_for(to.read, given + l.f.u + columns, l.width);
     send_for(to.dy, given + l.f.dy + rows, l.slots);
     send_for(to.delta, found + l.f.delta + rows, l.slots);
     send_for(to.f, found + l.f.written + rows, l.slots);
     send_for(to.scalars, found + l.f.scalars, 4);
 }
 
+/* G = Gamma + beta S, of the state after some steps of the run. */
+template <int LANES, bool INSIDE>
+static __device__ void fold_strip(const layout &l, int group, const float *state, float *buffer,
+                                  int steps, float down, float beta, strip<LANES> *G)
+{
+    for (int r = 0; r < rows_down(LANES); r++) {
+        const int row = row_of<LANES>(r);
+        if (row >= l.c.rows)
+            continue;
+        four<float> S =
+            *(const four<float> *)(state + (group * l.slots + row) * l.width + column_of<LANES>());
+        UNROLL(1)
+        for (int step = 0; step < steps; step++) {
+            const tray at = tray_of<INSIDE>(l, buffer, step);
+            for (int j = 0; j < 4; j++)
+                S.x[j] =
+                    at.scalars[0] * fmaf(at.delta[row], at.write[column_of<LANES>() + j], S.x[j]);
+        }
+        for (int j = 0; j < 4; j++)
+            G->row[r].x[j] = fmaf(beta, S.x[j], down * G->row[r].x[j]);
+    }
+}
+
+/* Back through the Gammas of a run: what they add to dk^.  They are those of
+ * the walk, bit by bit, so that what cancels there cancels here. */
+template <int LANES, bool INSIDE>
+static __device__ __forceinline__ void sum_gradients(const layout &l, int group, int steps,
+                                                     float *buffer, const float *state,
+                                                     strip<LANES> *G)
+{
+    const int column = column_of<LANES>();
+    tray at = tray_of<INSIDE>(l, buffer, steps - 1);
+    float down = 1;
+
+    add_outer(G, 1, stack_of<LANES>(at.dy), *(const four<float> *)(at.query + column));
+    for (int step = steps - 1; step >= 0; step--) {
+        const float beta = at.scalars[2];
+        const bool folds = at.scalars[3] != 0;
+        stack<LANES> delta = stack_of<LANES>(at.delta);
+        four<float> dkhat = {};
+
+        add_down(&dkhat, *G, delta);
+        down *= at.scalars[0];
+        leave_columns<LANES, false>(at.dkhat, down, dkhat);
+        const float up = reciprocal(down);
+        const tray later = tray_of<INSIDE>(l, buffer, step ? step - 1 : 0);
+        if (step)
+            add_outer(G, up, stack_of<LANES>(later.dy),
+                      *(const four<float> *)(later.query + column));
+        add_outer(G, up, stack_of<LANES>(at.f), *(const four<float> *)(at.read + column));
+        if (INSIDE) {
+            for (int r = 0; r < rows_down(LANES); r++)
+                delta.x[r] *= beta;
+            add_outer(G, up, delta, *(const four<float> *)(at.write + column));
+        }
+        if (folds)
+            fold_strip<LANES, INSIDE>(l, group, state, buffer, step, down, beta, G);
+        down = folds ? 1 : settled(G, down);
+        at = later;
+    }
+}
+
 /* Through the states of a run: dq, what S_{t-1} adds to dk^, and du. */
 template <int LANES, bool INSIDE>
-static __device__ __forceinline__ void sum_states(const layout &l, int group, int steps,
-                                                  float *buffer, strip<LANES> *S, float *given,
-                                                  float *made)
+static __device__ __forceinline__ void sum_states(const layout &l, int steps, float *buffer,
+                                                  strip<LANES> *S)
 {
     float scale = 1;
-    for (int step = 0; step < steps; step++, given += l.given, made += l.made) {
-        const tray at = tray_of(l, buffer + step * tray_floats(l));
+    for (int step = 0; step < steps; step++) {
+        const tray at = tray_of<INSIDE>(l, buffer, step);
         const float c = at.scalars[0], beta = at.scalars[2];
         const four<float> key = *(const four<float> *)(at.write + column_of<LANES>());
         const stack<LANES> delta = stack_of<LANES>(at.delta);
@@ -1095,255 +1350,45 @@ static __device__ __forceinline__ void sum_states(const layout &l, int group, in
         for (int j = 0; j < 4; j++)
             dkhat.x[j] = fmaf(beta * length, key.x[j], dkhat.x[j]);
         if (INSIDE)
-            leave_columns<LANES>(made + l.f.du + group * l.width, scale, du);
+            leave_columns<LANES, false>(at.du, scale, du);
         add_outer(S, reciprocal(scale), delta, key);
         scale = settled(S, scale * c);
         add_down(&dq, *S, stack_of<LANES>(at.dy));
-        leave_columns<LANES>(made + l.f.dkhat + group * l.width, 1, dkhat);
-        leave_columns<LANES>(given + l.f.v + group * l.slots, scale, dq);
+        leave_columns<LANES, true>(at.dkhat, 1, dkhat);
+        leave_columns<LANES, false>(at.query, scale, dq);
     }
 }
 
-/* G = Gamma + beta S, of the state after some steps of the run. */
-template <int LANES>
-static __device__ void fold_strip(const layout &l, int group, const float *state, float *buffer,
-                                  int steps, float down, float beta, strip<LANES> *G)
-{
-    for (int r = 0; r < rows_down(LANES); r++) {
-        const int row = row_of<LANES>(r);
-        if (row >= l.c.rows)
-            continue;
-        four<float> S =
-            *(const four<float> *)(state + (group * l.slots + row) * l.width + column_of<LANES>());
-        UNROLL(1)
-        for (int step = 0; step < steps; step++) {
-            const tray at = tray_of(l, buffer + step * tray_floats(l));
-            for (int j = 0; j < 4; j++)
-                S.x[j] =
-                    at.scalars[0] * fmaf(at.delta[row], at.write[column_of<LANES>() + j], S.x[j]);
-        }
-        for (int j = 0; j < 4; j++)
-            G->row[r].x[j] = fmaf(beta, S.x[j], down * G->row[r].x[j]);
-    }
-}
-
-/* Back through the Gammas of a run: what they add to dk^.  They are those of
- * the walk, bit by bit, so that what cancels there cancels here. */
-template <int LANES, bool INSIDE>
-static __device__ __forceinline__ void sum_gradients(const layout &l, int group, int steps,
-                                                     float *buffer, const float *state,
-                                                     strip<LANES> *G, float *made)
-{
-    const int column = column_of<LANES>();
-    tray at = tray_of(l, buffer + (steps - 1) * tray_floats(l));
-    float down = 1;
-
-    made += (steps - 1) * l.made;
-    add_outer(G, 1, stack_of<LANES>(at.dy), *(const four<float> *)(at.query + column));
-    for (int step = steps - 1; step >= 0; step--, made -= l.made) {
-        const float beta = at.scalars[2];
-        const bool folds = at.scalars[3] != 0;
-        stack<LANES> delta = stack_of<LANES>(at.delta);
-        four<float> dkhat = {};
-
-        add_down(&dkhat, *G, delta);
-        down *= at.scalars[0];
-        leave_columns<LANES>(made + l.f.more + group * l.width, down, dkhat);
-        const float up = reciprocal(down);
-        const tray later = tray_of(l, buffer + (step ? step - 1 : 0) * tray_floats(l));
-        if (step)
-            add_outer(G, up, stack_of<LANES>(later.dy),
-                      *(const four<float> *)(later.query + column));
-        add_outer(G, up, stack_of<LANES>(at.f), *(const four<float> *)(at.read + column));
-        if (INSIDE) {
-            for (int r = 0; r < rows_down(LANES); r++)
-                delta.x[r] *= beta;
-            add_outer(G, up, delta, *(const four<float> *)(at.write + column));
-        }
-        if (folds)
-            fold_strip<LANES>(l, group, state, buffer, step, down, beta, G);
-        down = folds ? 1 : settled(G, down);
-        at = later;
-    }
-}
-
-/* Two blocks for each group of each run: its states', its Gammas'. */
-template <int LANES, bool INSIDE>
-__global__ void __launch_bounds__(2 * LANES * lanes_down(LANES)) sum_rows(layout l)
-{
-    extern __shared__ __align__(16) float buffer[];
-    const int64_t item = blockIdx.x / 2;
-    const int group = (int)(item % l.groups);
-    const int64_t b = item / l.groups % l.count;
-    const int many = (int)(item / l.groups / l.count);
-    const leg run = {l.segment + many / l.runs, many % l.runs};
-    const int64_t t = begin_of(l, run);
-    const int steps = steps_of(l, run);
-    strip<LANES> S;
-
-    for (int step = 0; step < steps; step++)
-        send_for_step(l, group, tray_of(l, buffer + step * tray_floats(l)),
-                      given_of(l, t + step, b), found_of(l, t + step, b));
-    cp_async_commit();
-    load_strip(l, group, blockIdx.x % 2 ? end_of(l, run, b) : state_of(l, run, 0, b), &S);
-    cp_async_wait<0>();
-    __syncthreads();
-    if (blockIdx.x % 2)
-        sum_gradients<LANES, INSIDE>(l, group, steps, buffer, state_of(l, run, 0, b), &S,
-                                     made_of(l, t, b));
-    else
-        sum_states<LANES, INSIDE>(l, group, steps, buffer, &S, given_of(l, t, b), made_of(l, t, b));
-}
-
-/* ---- what needs no state: a warp for each group of each step ---- */
-
-struct item {
-    bool any;
-    int lane, columns, rows; /* where the group's columns and rows are in a step's numbers */
-    float *given, *found, *made;
-    int64_t at; /* where its numbers begin in [T,BH,N] */
-};
-
-static __device__ item item_of(const layout &l)
-{
-    const int64_t i = ((int64_t)blockIdx.x * FLAT + threadIdx.x) / 32;
-    const int64_t b = i / l.groups % l.count, t = l.begin + i / l.groups / l.count;
-    const int group = (int)(i % l.groups);
-    return {t < l.end,         (int)threadIdx.x % 32,
-            group * l.width,   group * l.slots,
-            given_of(l, t, b), found_of(l, t, b),
-            made_of(l, t, b),  (t * l.c.BH + l.first + b) * l.c.N + group * l.c.rows};
-}
-
-template <typename T>
-static __device__ float number(const void *from, int64_t at, bool any)
-{
-    return any ? load((const T *)from + at) : 0;
-}
-
-/* A lane's share of a group's vector, all on their way at once. */
-struct share {
-    float x[SHARE];
-};
-
-template <typename T>
-static __device__ __forceinline__ share share_of(const layout &l, const item &m, const void *from)
-{
-    share s;
-    for (int i = 0; i < SHARE; i++)
-        s.x[i] = number<T>(from, m.at + m.lane + 32 * i, m.lane + 32 * i < l.c.columns);
-    return s;
-}
-
-static __device__ __forceinline__ share share_made(const layout &l, const item &m,
-                                                   const float *from)
-{
-    share s;
-    for (int i = 0; i < SHARE; i++)
-        s.x[i] = m.lane + 32 * i < l.c.columns ? from[m.lane + 32 * i] : 0;
-    return s;
-}
-
-static __device__ __forceinline__ void leave_share(const item &m, float *to, int most,
-                                                   const share &s)
-{
-    for (int i = 0; i < SHARE; i++)
-        if (m.lane + 32 * i < most)
-            to[m.lane + 32 * i] = s.x[i];
-}
-
-static __device__ __forceinline__ float along(const share &a, const share &b)
-{
-    float sum = 0;
-    for (int i = 0; i < SHARE; i++)
-        sum = fmaf(a.x[i], b.x[i], sum);
-    return lanes_sum<32>(sum);
-}
-
-/* The keys, normalised; v, z, and on the way back dy; zeros behind them. */
-template <typename T, bool BACK>
-__global__ void __launch_bounds__(FLAT) prepare(layout l)
-{
-    const call &c = l.c;
-    const item m = item_of(l);
-
-    if (!m.any)
-        return;
-    const share k = share_of<T>(l, m, c.k), q = share_of<T>(l, m, c.q), v = share_of<T>(l, m, c.v);
-    const share z = c.z ? share_of<T>(l, m, c.z) : share{};
-    const share y = BACK ? share_of<T>(l, m, c.y) : share{};
-    const share dout = BACK ? share_of<T>(l, m, c.dout) : share{};
-    const float scale = sqrtf(along(k, k)) + (float)E74_EPSILON;
-    share khat, u, dy;
-    for (int i = 0; i < SHARE; i++) {
-        const float gate = 1 / (1 + expf(-y.x[i]));
-        khat.x[i] = k.x[i] / scale;
-        u.x[i] = z.x[i] * khat.x[i];
-        dy.x[i] = dout.x[i] * y.x[i] * gate * (2 + y.x[i] * (1 - gate));
-    }
-    const float squares = along(khat, khat);
-    leave_share(m, m.given + l.f.khat + m.columns, l.width, khat);
-    leave_share(m, m.given + l.f.q + m.columns, l.width, q);
-    leave_share(m, m.given + l.f.v + m.rows, l.slots, v);
-    if (c.z_inside)
-        leave_share(m, m.given + l.f.u + m.columns, l.width, u);
-    if (c.z_outside)
-        leave_share(m, m.given + l.f.z + m.rows, l.slots, z);
-    if (BACK) {
-        leave_share(m, m.given + l.f.dy + m.rows, l.slots, dy);
-        for (int j = c.rows + m.lane; j < l.slots; j += 32) /* nobody may carry these */
-            m.found[l.f.delta + m.rows + j] = m.found[l.f.written + m.rows + j] = 0;
-    }
-    if (m.lane == 0)
-        m.given[l.f.squares + m.rows / l.slots] = squares;
-}
-
-template <typename T>
-__global__ void __launch_bounds__(FLAT) put_outputs(layout l)
-{
-    const item m = item_of(l);
-    for (int j = m.lane; m.any && j < l.c.rows; j += 32) {
-        const float y = m.found[l.f.y + m.rows + j];
-        store((T *)l.c.y + m.at + j, y);
-        store((T *)l.c.out + m.at + j, y * y / (1 + expf(-y)));
-    }
-}
-
-template <typename T>
+template <typename T, int EACH>
 static __device__ __forceinline__ void put_share(const layout &l, const item &m, void *to,
-                                                 const share &s)
+                                                 const share<EACH> &s)
 {
-    for (int i = 0; i < SHARE; i++)
+    for (int i = 0; i < EACH; i++)
         if (m.lane + 32 * i < l.c.columns)
             store((T *)to + m.at + m.lane + 32 * i, s.x[i]);
 }
 
-/* From the sums over rows to the gradients of k, q, v and z. */
-template <typename T>
-__global__ void __launch_bounds__(FLAT) put_gradients(layout l)
+/* From a step's sums to the gradients of k, q, v and z: by a warp. */
+template <typename T, int EACH>
+static __device__ __forceinline__ void put_gradients(const layout &l, const item &m, const tray &at)
 {
     const call &c = l.c;
-    const item m = item_of(l);
+    const share<EACH> none = {}, k = share_of<T, EACH>(l, m, c.k);
+    const share<EACH> z = c.z ? share_of<T, EACH>(l, m, c.z) : none;
+    const share<EACH> dv = share_made<EACH>(l, m, m.found + l.f.y + m.rows);
+    const share<EACH> reads =
+        c.z_outside ? share_made<EACH>(l, m, m.found + l.f.reads + m.rows) : none;
+    const share<EACH> dq = share_made<EACH>(l, m, at.query);
+    const share<EACH> du = c.z_inside ? share_made<EACH>(l, m, at.du) : none;
+    share<EACH> dkhat = share_made<EACH>(l, m, at.dkhat), dk, dz;
 
-    if (!m.any)
-        return;
-    const share k = share_of<T>(l, m, c.k), z = c.z ? share_of<T>(l, m, c.z) : share{};
-    const share more = share_made(l, m, m.made + l.f.more + m.columns);
-    const share dq = share_made(l, m, m.given + l.f.v + m.rows);
-    const share dv = share_made(l, m, m.found + l.f.y + m.rows);
-    const share du = c.z_inside ? share_made(l, m, m.made + l.f.du + m.columns) : share{};
-    const share reads = c.z_outside ? share_made(l, m, m.found + l.f.reads + m.rows) : share{};
-    share dkhat = share_made(l, m, m.made + l.f.dkhat + m.columns), dk, dz;
-
-    for (int i = 0; i < SHARE; i++) {
-        dkhat.x[i] += more.x[i];
+    for (int i = 0; i < EACH; i++)
         if (c.z_inside)
             dkhat.x[i] = fmaf(z.x[i], du.x[i], dkhat.x[i]);
-    }
     const float length = sqrtf(along(k, k)), scale = length + (float)E74_EPSILON;
     const float slope = along(k, dkhat);
     const float back = length > 0 ? slope / (length * scale * scale) : 0;
-    for (int i = 0; i < SHARE; i++) {
+    for (int i = 0; i < EACH; i++) {
         dk.x[i] = fmaf(-back, k.x[i], dkhat.x[i] / scale);
         if (!c.dq)
             dk.x[i] += dq.x[i];
@@ -1358,6 +1403,43 @@ __global__ void __launch_bounds__(FLAT) put_gradients(layout l)
         put_share<T>(l, m, c.dv, dv);
     if (c.dz)
         put_share<T>(l, m, c.dz, dz);
+}
+
+/* A block for each group of each run, when the walk has left it behind, the last
+ * runs first. */
+template <typename T, int LANES, bool INSIDE>
+__global__ void __launch_bounds__(threads_down(LANES), blocks_down(LANES, INSIDE))
+    sum_rows(layout l)
+{
+    extern __shared__ __align__(16) float buffer[];
+    const int64_t item = gridDim.x - 1 - blockIdx.x;
+    const int group = (int)(item % l.groups);
+    const int64_t b = item / l.groups % l.count;
+    const int many = (int)(item / l.groups / l.count);
+    const leg run = {l.segment + many / l.runs, many % l.runs};
+    const int64_t t = begin_of(l, run);
+    const int steps = steps_of(l, run);
+    const float *const state = state_of(l, run, 0, b);
+    strip<LANES> S;
+
+    wait_for_chain<true>(l, b, t);
+    for (int step = 0; step < steps; step++)
+        send_for_step<INSIDE>(l, group, tray_of<INSIDE>(l, buffer, step), given_of(l, t + step, b),
+                              found_of(l, t + step, b));
+    cp_async_commit();
+    load_strip(l, group, end_of(l, run, b), &S);
+    cp_async_wait<0>();
+    __syncthreads();
+    sum_gradients<LANES, INSIDE>(l, group, steps, buffer, state, &S);
+    load_strip(l, group, state, &S);
+    __syncthreads(); /* dq takes the place of q */
+    sum_states<LANES, INSIDE>(l, steps, buffer, &S);
+    __syncthreads();
+    for (int step = (int)threadIdx.x / 32; step < steps; step += threads_down(LANES) / 32)
+        put_gradients<T, share_each(LANES)>(l, item_of(l, t + step, b, group),
+                                            tray_of<INSIDE>(l, buffer, step));
+    if (many == 0)
+        wait_for_kernel_before();
 }
 
 /* ---- launches ---- */
@@ -1402,14 +1484,8 @@ static void lay_out_steps(layout *l, enum pass pass)
         {&f->written, back, rows}, {&f->reads, back && outside, rows},
         {&f->scalars, back, 4},
     };
-    const struct field made[] = {
-        {&f->dkhat, back, keys},
-        {&f->more, back, keys},
-        {&f->du, back && inside, keys},
-    };
     l->given = lay_out(given, COUNT(given));
     l->found = lay_out(found, COUNT(found));
-    l->made = lay_out(made, COUNT(made));
 }
 
 static size_t carry_bytes(const layout &l)
@@ -1459,7 +1535,7 @@ static layout layout_of(const struct frame *f, enum pass pass)
             break;
     lay_out_steps(&l, pass);
 
-    const int64_t least = BUSY < c.BH ? BUSY : c.BH, each = l.given + l.found + l.made;
+    const int64_t least = BUSY < c.BH ? BUSY : c.BH, each = l.given + l.found;
     l.K = c.kept == KEPT_F32 ? common_multiple(c.K, l.run) : c.K;
     l.K = l.K < c.T ? l.K : c.T;
     l.runs = (int)ceil_div(l.K, l.run);
@@ -1479,13 +1555,16 @@ static layout layout_of(const struct frame *f, enum pass pass)
 static int64_t divide(layout *l, float *work)
 {
     const int64_t steps = l->count * l->span, states = l->round * l->count * l->tile;
+    float *reached;
     const struct {
         float **at;
         int64_t floats;
     } parts[] = {
-        {&l->givens, steps * l->given}, {&l->founds, steps * l->found},
-        {&l->mades, steps * l->made},   {&l->states, states * (l->runs + 1)},
+        {&l->givens, steps * l->given},
+        {&l->founds, steps * l->found},
+        {&l->states, states * (l->runs + 1)},
         {&l->ends, states * l->runs},
+        {&reached, l->count},
     };
     int64_t used = 0;
     for (size_t i = 0; i < COUNT(parts); i++) {
@@ -1493,44 +1572,52 @@ static int64_t divide(layout *l, float *work)
             *parts[i].at = work + used;
         used += parts[i].floats;
     }
+    l->reached = work ? (int *)reached : NULL;
     return used;
 }
 
 struct kernels {
-    void (*carry)(layout), (*replay)(layout), (*walk_back)(layout), (*sum_rows)(layout);
+    void (*prepare)(layout), (*prepare_back)(layout), (*carry)(layout), (*replay)(layout);
+    void (*walk_back)(layout), (*sum_rows)(layout);
     int summers; /* threads of a block of sum_rows */
 };
 
-template <int LANES, bool INSIDE>
+template <typename T, int LANES, bool INSIDE>
 static kernels kernels_of(void)
 {
-    return {carry<LANES, INSIDE, false>, carry<LANES, INSIDE, true>, walk_back<LANES, INSIDE>,
-            sum_rows<LANES, INSIDE>, 2 * LANES * lanes_down(LANES)};
+    return {prepare<T, share_each(LANES), false>,
+            prepare<T, share_each(LANES), true>,
+            carry<LANES, INSIDE, false>,
+            carry<LANES, INSIDE, true>,
+            walk_back<LANES, INSIDE>,
+            sum_rows<T, LANES, INSIDE>,
+            threads_down(LANES)};
 }
 
-template <int LANES>
+template <typename T, int LANES>
 static kernels kernels_of(const layout &l)
 {
-    return l.c.z_inside ? kernels_of<LANES, true>() : kernels_of<LANES, false>();
+    return l.c.z_inside ? kernels_of<T, LANES, true>() : kernels_of<T, LANES, false>();
 }
 
+template <typename T>
 static kernels kernels_of(const layout &l)
 {
     switch (l.lanes) {
-    case 1: return kernels_of<1>(l);
-    case 2: return kernels_of<2>(l);
-    case 4: return kernels_of<4>(l);
-    case 8: return kernels_of<8>(l);
-    default: return kernels_of<16>(l);
+    case 1: return kernels_of<T, 1>(l);
+    case 2: return kernels_of<T, 2>(l);
+    case 4: return kernels_of<T, 4>(l);
+    case 8: return kernels_of<T, 8>(l);
+    default: return kernels_of<T, 16>(l);
     }
 }
 
+/* All but the first kernel of a portion start early. */
 static int start(const layout &l, void (*kernel)(layout), int64_t blocks, int threads,
                  size_t shared)
 {
     CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
-    kernel<<<blocks, threads, shared, gpu_stream()>>>(l);
-    return cudaGetLastError();
+    return launch_early(kernel, (unsigned)blocks, threads, shared, l);
 }
 
 static int start_carriers(const layout &l, void (*kernel)(layout), int64_t blocks, size_t shared)
@@ -1538,7 +1625,27 @@ static int start_carriers(const layout &l, void (*kernel)(layout), int64_t block
     return start(l, kernel, blocks, 32 * l.groups * l.warps, shared);
 }
 
-static int start_flat(const layout &l, void (*kernel)(layout))
+/* What a block may have, so that it is alone on its multiprocessor. */
+static size_t shared_of_all(void)
+{
+    static size_t all = 0;
+    int number = 0;
+    cudaDeviceProp p;
+
+    if (all == 0 && cudaGetDevice(&number) == cudaSuccess &&
+        cudaGetDeviceProperties(&p, number) == cudaSuccess)
+        all = p.sharedMemPerBlockOptin;
+    return all;
+}
+
+/* A chain for each sequence and head. */
+static int start_chains(const layout &l, void (*kernel)(layout), size_t shared)
+{
+    const size_t all = shared_of_all();
+    return start_carriers(l, kernel, l.count, l.count <= ALONE && all > shared ? all : shared);
+}
+
+static int start_prepare(const layout &l, void (*kernel)(layout))
 {
     const int64_t items = (l.end - l.begin) * l.count * l.groups;
     kernel<<<ceil_div(32 * items, FLAT), FLAT, 0, gpu_stream()>>>(l);
@@ -1549,6 +1656,7 @@ template <typename T>
 static int forward(const struct frame *f)
 {
     layout l = layout_of(f, FORWARD);
+    const kernels k = kernels_of<T>(l);
     const int64_t most = l.count;
 
     divide(&l, (float *)f->work);
@@ -1557,18 +1665,18 @@ static int forward(const struct frame *f)
         for (l.begin = 0; l.begin < l.c.T; l.begin = l.end) {
             l.end = within(l.begin + l.span, 1, l.c.T);
             l.from = l.begin ? l.c.last : l.c.first;
-            CUDA((cudaError_t)start_flat(l, prepare<T, false>));
-            CUDA((cudaError_t)start_carriers(l, kernels_of(l).carry, l.count, carry_bytes(l)));
-            CUDA((cudaError_t)start_flat(l, put_outputs<T>));
+            CUDA((cudaError_t)start_prepare(l, k.prepare));
+            CUDA((cudaError_t)start_chains(l, k.carry, carry_bytes(l)));
+            CUDA((cudaError_t)start(l, put_outputs<T>, ceil_div(l.end - l.begin, l.run) * l.count,
+                                    FLAT, 0));
         }
     }
     return 0;
 }
 
 /* Replay, walk back and add up all segments that there are numbers of, some at a time. */
-static int go_back(layout l)
+static int go_back(layout l, const kernels &k)
 {
-    const kernels k = kernels_of(l);
     const int begin = (int)(l.begin / l.K);
 
     for (l.until = (int)ceil_div(l.end, l.K); l.until > begin; l.until = l.segment) {
@@ -1578,9 +1686,8 @@ static int go_back(layout l)
         const int64_t runs = (int64_t)(last.segment - l.segment) * l.runs + last.run + 1;
         CUDA((cudaError_t)start_carriers(l, k.replay, (l.until - l.segment) * l.count,
                                          carry_bytes(l)));
-        CUDA((cudaError_t)start_carriers(l, k.walk_back, l.count, walk_bytes(l)));
-        CUDA((cudaError_t)start(l, k.sum_rows, 2 * runs * l.count * l.groups, k.summers,
-                                sum_bytes(l)));
+        CUDA((cudaError_t)start_chains(l, k.walk_back, walk_bytes(l)));
+        CUDA((cudaError_t)start(l, k.sum_rows, runs * l.count * l.groups, k.summers, sum_bytes(l)));
     }
     return 0;
 }
@@ -1589,6 +1696,7 @@ template <typename T>
 static int backward(const struct frame *f)
 {
     layout l = layout_of(f, BACKWARD);
+    const kernels k = kernels_of<T>(l);
     const int64_t most = l.count, steps = l.span;
 
     divide(&l, (float *)f->work);
@@ -1596,9 +1704,8 @@ static int backward(const struct frame *f)
         l.count = within(l.c.BH - l.first, 1, most);
         for (l.end = l.c.T; l.end > 0; l.end = l.begin) {
             l.begin = within(ceil_div(l.end, l.K) * l.K - steps, 0, l.end);
-            CUDA((cudaError_t)start_flat(l, prepare<T, true>));
-            CUDA((cudaError_t)go_back(l));
-            CUDA((cudaError_t)start_flat(l, put_gradients<T>));
+            CUDA((cudaError_t)start_prepare(l, k.prepare_back));
+            CUDA((cudaError_t)go_back(l, k));
         }
     }
     return 0;

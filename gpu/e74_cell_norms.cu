@@ -768,10 +768,12 @@ struct course {
     float inverse, along;
 };
 
-/* And of the step before that, whose y and dy it meets first. */
+/* And of the step before that, whose y and dy it meets first: on their way for as
+ * long as a step takes. */
 template <int LANES>
 struct answer {
     float y[rows_each(LANES)], dy[rows_each(LANES)];
+    eight query;
 };
 
 struct seat_back {
@@ -804,12 +806,25 @@ static __device__ __forceinline__ void serve_back(const layout &l, const seat_ba
 
 template <int LANES>
 static __device__ __forceinline__ answer<LANES> answer_at(const seat_back &at, const float *given,
-                                                          const float *found)
+                                                          const float *found, const float *dy)
 {
     answer<LANES> a;
     take_rows<rows_each(LANES)>(a.y, found + at.y);
-    take_rows<rows_each(LANES)>(a.dy, given + at.dy);
+    take_rows<rows_each(LANES)>(a.dy, dy);
+    a.query = take<LANES>(given + at.given.query, 0);
     return a;
+}
+
+/* Of the step before the one that the pointers are at; there is none before a run's
+ * first: its own once more, without its dy. */
+template <int LANES>
+static __device__ __forceinline__ answer<LANES>
+answer_before(const layout &l, const seat_back &at, const float *given, const float *found,
+              bool any, const float *none)
+{
+    given -= any ? l.given : 0;
+    found -= any ? l.found : 0;
+    return answer_at<LANES>(at, given, found, any ? given + at.dy : none);
 }
 
 /* A run's numbers, on their way to shared memory. */
@@ -860,16 +875,15 @@ static __device__ __forceinline__ float along_state(const layout &l, const place
     return along;
 }
 
+/* A thread's part of Gamma k^. */
 template <int LANES>
 static __device__ __forceinline__ void meet_back(const eight *G, const eight &write, float *pull)
 {
     for (int r = 0; r < rows_each(LANES); r++)
         pull[r] = dot(G[r], write);
-    for (int r = 0; r < rows_each(LANES); r++)
-        pull[r] = lanes_sum<LANES>(pull[r]);
 }
 
-enum { WALK_SUMS = 3 * SUMS }; /* of two neighbouring steps, of a run's end */
+enum { WALK_SUMS = 2 * SUMS }; /* of two neighbouring steps */
 
 template <int LANES, bool INSIDE>
 __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
@@ -881,7 +895,7 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
     const place p = place_of<LANES>(l);
     const int64_t b = blockIdx.x, bh = l.first + b;
     float *const others = buffer + 2 * givens, *const state = others + 2 * founds;
-    float *const sums = state + l.tile, *const opening = sums + 2 * SUMS;
+    float *const sums = state + l.tile, *const none = sums + WALK_SUMS;
     const seat_back at = seat_back_of(l, p);
     leg run = last_leg(l);
     const float *after = state_of(l, run, 1, b);
@@ -893,7 +907,7 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
 
     for (int r = 0; r < ROWS; r++)
         m.z[r] = 1;
-    zero_sums(sums, WALK_SUMS);
+    zero_sums(sums, WALK_SUMS + l.groups * l.slots);
     wait_for_kernel_before();
     let_next_kernel_start();
     send_for_run(l, buffer, others, run, b);
@@ -914,40 +928,38 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
             tell(l, b, told);
         }
         note_state<LANES>(l, p, end_of(l, run, b), G);
-        answer<LANES> a = answer_at<LANES>(at, given, found);
-        serve_back<LANES, INSIDE>(l, at, given, found, &m);
-        eight query = take<LANES>(given + at.given.query, 0);
-        leave_all_sums<LANES>(opening, p, along_state<LANES>(l, p, after, G, a));
-        send_for_state<LANES>(l, p, state, state_of(l, run, 0, b));
-        __syncthreads();
         if (next.segment >= l.segment)
             send_for_run(l, buffer + (1 - i) * givens, others + (1 - i) * founds, next, b);
+        answer<LANES> a = answer_at<LANES>(at, given, found, given + at.dy);
+        serve_back<LANES, INSIDE>(l, at, given, found, &m);
+        leave_all_sums<LANES>(sums + turn, p, along_state<LANES>(l, p, after, G, a));
+        send_for_state<LANES>(l, p, state, state_of(l, run, 0, b));
         cp_async_commit();
-        float g = sum_of(opening, n), least = 1, pull[ROWS];
+        float left = 0, least = 1, pull[ROWS];
         down = 1, beta = 0;
         for (int r = 0; r < ROWS; r++)
-            add(&G[r], a.dy[r], query);
+            add(&G[r], a.dy[r], a.query);
         meet_back<LANES>(G, m.write, pull);
+        a = answer_before<LANES>(l, at, given, found, steps > 1, none + p.slot);
+        __syncthreads();
 
         for (int step = steps - 1; step >= 0; step--, out -= l.found) {
-            const float lever = fmaf(m.inverse, beta, -m.along * g);
-            const float left = (float)E74_EPSILON * m.inverse * g;
             float dv[ROWS], f[ROWS], sum[2] = {};
 
-            given -= step ? l.given : 0; /* before the first, that once more: without its dy */
-            found -= step ? l.found : 0;
-            a = answer_at<LANES>(at, given, found);
-            query = take<LANES>(given + at.given.query, 0);
+            for (int r = 0; r < ROWS; r++)
+                pull[r] = lanes_sum<LANES>(pull[r]);
+            const float g = left + sum_of(sums + turn, n);
+            turn ^= SUMS;
             down *= m.inverse;
-            beta = lever * m.inverse;
             least = fminf(least, down);
             const float up = reciprocal(down);
-            const bool folds = step && down > GROWTH_MOST * least;
             for (int r = 0; r < ROWS; r++) {
-                a.dy[r] = step ? a.dy[r] : 0;
                 sum[r % 2] = fmaf(a.dy[r], a.y[r], sum[r % 2]);
-                add(&G[r], up * a.dy[r], query);
+                add(&G[r], up * a.dy[r], a.query);
             }
+            const float lever = fmaf(m.inverse, beta, -m.along * g);
+            left = (float)E74_EPSILON * m.inverse * g;
+            beta = lever * m.inverse;
             for (int r = 0; r < ROWS; r++) {
                 dv[r] = fmaf(down, pull[r], lever * m.written[r]);
                 f[r] = -m.z[r] * dv[r];
@@ -960,33 +972,33 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
                 if (INSIDE)
                     add(&G[r], up * (beta * m.delta[r]), m.write);
             }
+            given -= step ? l.given : 0; /* before the first, that once more: not used */
+            found -= step ? l.found : 0;
             serve_back<LANES, INSIDE>(l, at, given, found, &m);
+            meet_back<LANES>(G, m.write, pull);
+            a = answer_before<LANES>(l, at, given, found, step > 1, none + p.slot);
+            const bool folds = step && down > GROWTH_MOST * least;
             if (p.lane == 0) {
                 leave_rows<ROWS>(out + at.y, dv);
                 leave_rows<ROWS>(out + at.written, f);
             }
             if (threadIdx.x == 0)
                 out[l.f.scalars + 2] = beta, out[l.f.scalars + 3] = folds;
-            __syncthreads();
-            g = left + sum_of(sums + turn, n);
-            turn ^= SUMS;
-            meet_back<LANES>(G, m.write, pull);
-            if (folds) {
-                cp_async_wait<0>();
-                const float along = fold<LANES>(l, p, state, buffer + i * givens,
-                                                others + i * founds, step, down, beta, G);
-                leave_all_sums<LANES>(opening, p, along);
-                __syncthreads();
-                g = sum_of(opening, n);
-                meet_back<LANES>(G, m.write, pull);
-                down = least = 1, beta = 0;
-            } else if (down < 1 / SCALE_MOST) {
-                for (int r = 0; r < ROWS; r++) {
-                    multiply(&G[r], down);
-                    pull[r] *= down;
+            if (__builtin_expect(folds || down < 1 / SCALE_MOST, 0)) {
+                if (folds) {
+                    cp_async_wait<0>();
+                    leave_all_sums<LANES>(sums + turn, p,
+                                          fold<LANES>(l, p, state, buffer + i * givens,
+                                                      others + i * founds, step, down, beta, G));
+                    left = beta = 0;
+                } else {
+                    for (int r = 0; r < ROWS; r++)
+                        multiply(&G[r], down);
                 }
+                meet_back<LANES>(G, m.write, pull);
                 down = least = 1;
             }
+            __syncthreads();
         }
         cp_async_wait<0>();
         fold<LANES>(l, p, state, NULL, NULL, 0, down, beta, G);
@@ -1495,7 +1507,8 @@ static size_t carry_bytes(const layout &l)
 
 static size_t walk_bytes(const layout &l)
 {
-    return sizeof(float) * (2 * l.run * (l.given + l.found) + l.tile + WALK_SUMS);
+    return sizeof(float) *
+           (2 * l.run * (l.given + l.found) + l.tile + WALK_SUMS + l.groups * l.slots);
 }
 
 static size_t sum_bytes(const layout &l)

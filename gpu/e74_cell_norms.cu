@@ -123,17 +123,58 @@ static constexpr __host__ __device__ int share_each(int lanes)
 
 /* ---- how a call is laid out ---- */
 
-/* Where a step's numbers are: what prepare() gives, and what the replay finds, in
- * which the walk puts dv in the place of y and f in that of `written`.  -1: not
- * there. */
+/* Columns and rows of a group, with padding. */
+static constexpr __host__ __device__ int width_of(int lanes)
+{
+    return COLUMNS * lanes;
+}
+static constexpr __host__ __device__ int slots_of(int lanes)
+{
+    return rows_down(lanes) * lanes_down(lanes);
+}
+
+/* Where a group's numbers of a step are: what prepare() gives, and what the replay
+ * finds, in which the walk puts dv in the place of y and f in that of `written`.
+ * The sums over rows put dk^ in the place of v, dq in that of q and du in that of u.
+ * What comes last is not always there. */
 struct fields {
-    int khat, u, q;     /* given: [groups][width] */
-    int v, z, dy;       /* given: [groups][slots] */
-    int squares;        /* given: |k^|^2 [groups] */
-    int y, delta;       /* found: [groups][slots] */
-    int written, reads; /* found: [groups][slots]; S k^, S u */
+    int khat, q;        /* given, of columns */
+    int v;              /* given, of rows */
+    int squares;        /* given: |k^|^2 */
+    int u, dy, z;       /* given, of columns, rows, rows */
+    int given;          /* all of them */
+    int y, delta;       /* found, of rows */
     int scalars;        /* found: c, 1 / (m R), beta, and whether it is folded in then */
+    int written, reads; /* found, of rows; S k^, S u */
+    int found;          /* all of them */
 };
+
+static constexpr __host__ __device__ fields fields_of(int lanes, bool inside, bool outside,
+                                                      bool back)
+{
+    const int columns = width_of(lanes), rows = slots_of(lanes);
+    fields f = {};
+    f.q = f.khat + columns;
+    f.v = f.q + columns;
+    f.squares = f.v + rows;
+    f.u = f.squares + 4;
+    f.dy = f.u + (inside ? columns : 0);
+    f.z = f.dy + (back ? rows : 0);
+    f.given = f.z + (outside ? rows : 0);
+    f.delta = f.y + rows;
+    f.scalars = f.delta + rows;
+    f.written = f.scalars + 4;
+    f.reads = f.written + rows;
+    f.found = !back ? f.delta : f.reads + (outside ? rows : 0);
+    return f;
+}
+
+/* As a kernel knows them: all but those that may not be there. */
+template <int LANES, bool INSIDE, bool BACK = true>
+static constexpr __host__ __device__ fields known(void)
+{
+    return fields_of(LANES, INSIDE, true, BACK);
+}
 
 /* A group is a run of rows that meet the same columns of the keys: all n, or
  * those of one block of the state.  It takes whole warps. */
@@ -160,11 +201,9 @@ struct layout {
     const float *from;  /* the state, or its gradient, to begin with */
 };
 
-/* A thread's share: its first row within its group, and where that and the
- * group's columns are in a step's numbers. */
+/* A thread's share: its first row within its group, and within the state. */
 struct place {
-    int lane, warp, group, row;
-    int slot, column;
+    int lane, warp, group, row, slot;
 };
 
 template <int LANES>
@@ -176,7 +215,6 @@ static __device__ place place_of(const layout &l)
     p.group = p.warp / l.warps;
     p.row = (p.warp % l.warps * (32 / LANES) + (int)threadIdx.x % 32 / LANES) * rows_each(LANES);
     p.slot = p.group * l.slots + p.row;
-    p.column = p.group * l.width;
     return p;
 }
 
@@ -472,28 +510,28 @@ struct meal {
     float v[rows_each(LANES)], z[rows_each(LANES)], squares;
 };
 
-/* Where the thread's numbers are within a step's. */
+/* Where the thread's columns, its rows, and its group begin within a step's numbers. */
 struct seat {
-    int write, read, query, v, z, squares;
+    int column, row, group;
 };
 
-static __device__ __forceinline__ seat seat_of(const layout &l, const place &p)
+static __device__ __forceinline__ seat seat_of(const place &p, int floats)
 {
-    const int column = p.column + 4 * p.lane;
-    return {l.f.khat + column, l.f.u + column, l.f.q + column,
-            l.f.v + p.slot,    l.f.z + p.slot, l.f.squares + p.group};
+    const int group = p.group * floats;
+    return {group + 4 * p.lane, group + p.row, group};
 }
 
-template <int LANES, bool INSIDE>
+template <int LANES, bool INSIDE, bool BACK>
 static __device__ __forceinline__ void serve(const layout &l, const seat &at, const float *given,
                                              meal<LANES> *m)
 {
-    m->write = take<LANES>(given + at.write, 0);
-    m->read = INSIDE ? take<LANES>(given + at.read, 0) : m->write;
-    take_rows<rows_each(LANES)>(m->v, given + at.v);
+    constexpr fields f = known<LANES, INSIDE, BACK>();
+    m->write = take<LANES>(given + at.column + f.khat, 0);
+    m->read = INSIDE ? take<LANES>(given + at.column + f.u, 0) : m->write;
+    take_rows<rows_each(LANES)>(m->v, given + at.row + f.v);
     if (l.c.z_outside)
-        take_rows<rows_each(LANES)>(m->z, given + at.z);
-    m->squares = given[at.squares];
+        take_rows<rows_each(LANES)>(m->z, given + at.row + f.z);
+    m->squares = given[at.group + f.squares];
 }
 
 /* Of y, a thread is left with one row, some threads with the same. */
@@ -605,23 +643,25 @@ static __device__ bend bend_again(const place &p, const eight *S, scale *s, floa
 }
 
 /* For the way back, by one lane of a row. */
-template <int LANES>
-static __device__ __forceinline__ void note_step(const layout &l, const place &p, float *found,
-                                                 const finding<LANES> &f, const bend &n)
+template <int LANES, bool INSIDE>
+static __device__ __forceinline__ void note_step(const layout &l, const place &p, const seat &at,
+                                                 float *found, const finding<LANES> &f,
+                                                 const bend &n)
 {
     const int ROWS = rows_each(LANES);
+    constexpr fields to = known<LANES, INSIDE>();
     float written[ROWS];
     for (int r = 0; r < ROWS; r++)
         written[r] = n.inverse * f.written[r];
     if (p.lane == 0) {
-        leave_rows<ROWS>(found + l.f.delta + p.slot, f.delta);
-        leave_rows<ROWS>(found + l.f.written + p.slot, written);
+        leave_rows<ROWS>(found + at.row + to.delta, f.delta);
+        leave_rows<ROWS>(found + at.row + to.written, written);
         if (l.c.z_outside)
-            leave_rows<ROWS>(found + l.f.reads + p.slot, f.reads);
+            leave_rows<ROWS>(found + at.row + to.reads, f.reads);
     }
-    if (threadIdx.x == 0) {
-        found[l.f.scalars] = n.inverse;
-        found[l.f.scalars + 1] = n.R > 0 ? l.mean * reciprocal(n.R) : 0;
+    if (p.lane == 0 && p.row == 0) {
+        found[at.group + to.scalars] = n.inverse;
+        found[at.group + to.scalars + 1] = n.R > 0 ? l.mean * reciprocal(n.R) : 0;
     }
 }
 
@@ -663,13 +703,14 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) carry(layout l)
     const stretch way = stretch_of(l, REPLAYS);
     const int64_t b = blockIdx.x % l.count, bh = l.first + b;
     float *const sums = buffer + 2 * half, *const opening = sums + 2 * SUMS;
-    const seat at = seat_of(l, p);
+    const seat at = seat_of(p, l.f.given), at_found = seat_of(p, l.f.found);
+    constexpr fields f = known<LANES, INSIDE, REPLAYS>();
     const bool leaves = p.lane % (LANES / ROWS) == 0;
     int keep = (int)(way.begin % c.K ? c.K - way.begin % c.K : 0), turn = 0;
     int64_t told = way.begin;
     int64_t slot = ceil_div(way.begin, c.K) * c.BH + bh;
     leg at_run = {(int)(l.segment + blockIdx.x / l.count), 0};
-    float *found = found_of(l, way.begin, b), *out = found + l.f.y + p.slot + own_row<LANES>(p);
+    float *found = found_of(l, way.begin, b), *out = found + at_found.row + f.y + own_row<LANES>(p);
     scale s = {1, 1, 0, 0};
     eight S[ROWS];
     meal<LANES> m;
@@ -709,7 +750,7 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) carry(layout l)
         if (REPLAYS)
             note_state<LANES>(l, p, state_of(l, at_run, 0, b), S);
 
-        serve<LANES, INSIDE>(l, at, here, &m);
+        serve<LANES, INSIDE, REPLAYS>(l, at, here, &m);
         dots<LANES> d = meet<LANES, INSIDE>(S, m);
         for (int left = steps; left > 0; left--, out += l.found, found += l.found) {
             if (!REPLAYS && keep-- == 0) {
@@ -718,12 +759,12 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) carry(layout l)
                 keep = (int)c.K - 1;
             }
             float y[ROWS];
-            const finding<LANES> f = approach<LANES>(p, m, d, s.down, sums + turn);
+            const finding<LANES> row = approach<LANES>(p, m, d, s.down, sums + turn);
             for (int r = 0; r < ROWS; r++)
-                add(&S[r], s.up * f.delta[r], m.write);
-            const eight query = take<LANES>(here + at.query, 0);
+                add(&S[r], s.up * row.delta[r], m.write);
+            const eight query = take<LANES>(here + at.column + f.q, 0);
             here += left > 1 ? l.given : 0; /* after the last, that once more: not used */
-            serve<LANES, INSIDE>(l, at, here, &m);
+            serve<LANES, INSIDE, REPLAYS>(l, at, here, &m);
             __syncthreads();
             const scale before = s;
             const float after = s.squares + sum_of(sums + turn, n);
@@ -741,7 +782,7 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) carry(layout l)
             if (leaves)
                 *out = s.down * y[0];
             if (REPLAYS)
-                note_step<LANES>(l, p, found, f, by);
+                note_step<LANES, INSIDE>(l, p, at_found, found, row, by);
             if (!(s.up < SCALE_MOST && s.down < SCALE_MOST))
                 settle<LANES>(S, &d, &s);
         }
@@ -776,55 +817,52 @@ struct answer {
     eight query;
 };
 
-struct seat_back {
-    seat given;
-    int dy, y, delta, written;
+/* Where the thread's numbers are in what is given and in what is found. */
+struct seats {
+    seat given, found;
 };
 
-static __device__ __forceinline__ seat_back seat_back_of(const layout &l, const place &p)
-{
-    return {seat_of(l, p), l.f.dy + p.slot, l.f.y + p.slot, l.f.delta + p.slot,
-            l.f.written + p.slot};
-}
-
 template <int LANES, bool INSIDE>
-static __device__ __forceinline__ void serve_back(const layout &l, const seat_back &at,
+static __device__ __forceinline__ void serve_back(const layout &l, const seats &at,
                                                   const float *given, const float *found,
                                                   course<LANES> *o)
 {
+    constexpr fields f = known<LANES, INSIDE>();
     const int ROWS = rows_each(LANES);
-    o->write = take<LANES>(given + at.given.write, 0);
-    o->read = INSIDE ? take<LANES>(given + at.given.read, 0) : o->write;
-    take_rows<ROWS>(o->v, given + at.given.v);
-    take_rows<ROWS>(o->delta, found + at.delta);
-    take_rows<ROWS>(o->written, found + at.written);
+    o->write = take<LANES>(given + at.given.column + f.khat, 0);
+    o->read = INSIDE ? take<LANES>(given + at.given.column + f.u, 0) : o->write;
+    take_rows<ROWS>(o->v, given + at.given.row + f.v);
+    take_rows<ROWS>(o->delta, found + at.found.row + f.delta);
+    take_rows<ROWS>(o->written, found + at.found.row + f.written);
     if (l.c.z_outside)
-        take_rows<ROWS>(o->z, given + at.given.z);
-    o->inverse = found[l.f.scalars];
-    o->along = found[l.f.scalars + 1];
+        take_rows<ROWS>(o->z, given + at.given.row + f.z);
+    o->inverse = found[at.found.group + f.scalars];
+    o->along = found[at.found.group + f.scalars + 1];
 }
 
-template <int LANES>
-static __device__ __forceinline__ answer<LANES> answer_at(const seat_back &at, const float *given,
+template <int LANES, bool INSIDE>
+static __device__ __forceinline__ answer<LANES> answer_at(const seats &at, const float *given,
                                                           const float *found, const float *dy)
 {
+    constexpr fields f = known<LANES, INSIDE>();
     answer<LANES> a;
-    take_rows<rows_each(LANES)>(a.y, found + at.y);
-    take_rows<rows_each(LANES)>(a.dy, dy);
-    a.query = take<LANES>(given + at.given.query, 0);
+    take_rows<rows_each(LANES)>(a.y, found + at.found.row + f.y);
+    take_rows<rows_each(LANES)>(a.dy, dy + at.given.row);
+    a.query = take<LANES>(given + at.given.column + f.q, 0);
     return a;
 }
 
 /* Of the step before the one that the pointers are at; there is none before a run's
  * first: its own once more, without its dy. */
-template <int LANES>
+template <int LANES, bool INSIDE>
 static __device__ __forceinline__ answer<LANES>
-answer_before(const layout &l, const seat_back &at, const float *given, const float *found,
-              bool any, const float *none)
+answer_before(const layout &l, const seats &at, const float *given, const float *found, bool any,
+              const float *none)
 {
+    constexpr fields f = known<LANES, INSIDE>();
     given -= any ? l.given : 0;
     found -= any ? l.found : 0;
-    return answer_at<LANES>(at, given, found, any ? given + at.dy : none);
+    return answer_at<LANES, INSIDE>(at, given, found, any ? given + f.dy : none);
 }
 
 /* A run's numbers, on their way to shared memory. */
@@ -839,20 +877,21 @@ static __device__ __forceinline__ void send_for_run(const layout &l, float *give
 
 /* G = Gamma + beta S, where S is the state after some steps of a run that
  * begins with `state`. */
-template <int LANES>
-static __device__ __forceinline__ float fold(const layout &l, const place &p, const float *state,
-                                             const float *given, const float *found, int steps,
-                                             float down, float beta, eight *G)
+template <int LANES, bool INSIDE>
+static __device__ __forceinline__ float
+fold(const layout &l, const place &p, const seats &at, const float *state, const float *given,
+     const float *found, int steps, float down, float beta, eight *G)
 {
+    constexpr fields f = known<LANES, INSIDE>();
     float along = 0;
     for (int r = 0; r < rows_each(LANES); r++) {
         eight S = take<LANES>(state + noted_at(l, p, r), p.lane);
         UNROLL(1)
         for (int step = 0; step < steps; step++) {
-            const float *const of_rows = found + step * l.found;
-            add(&S, of_rows[l.f.delta + p.slot + r],
-                take<LANES>(given + step * l.given + l.f.khat + p.column, p.lane));
-            multiply(&S, of_rows[l.f.scalars]);
+            const float *const here = found + step * l.found;
+            add(&S, here[at.found.row + f.delta + r],
+                take<LANES>(given + step * l.given + at.given.column + f.khat, 0));
+            multiply(&S, here[at.found.group + f.scalars]);
         }
         for (int j = 0; j < COLUMNS; j++)
             G[r].x[j] = fmaf(beta, S.x[j], down * G[r].x[j]);
@@ -896,7 +935,8 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
     const int64_t b = blockIdx.x, bh = l.first + b;
     float *const others = buffer + 2 * givens, *const state = others + 2 * founds;
     float *const sums = state + l.tile, *const none = sums + WALK_SUMS;
-    const seat_back at = seat_back_of(l, p);
+    const seats at = {seat_of(p, l.f.given), seat_of(p, l.f.found)};
+    constexpr fields of = known<LANES, INSIDE>();
     leg run = last_leg(l);
     const float *after = state_of(l, run, 1, b);
     int64_t told = l.until * l.K;
@@ -907,7 +947,7 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
 
     for (int r = 0; r < ROWS; r++)
         m.z[r] = 1;
-    zero_sums(sums, WALK_SUMS + l.groups * l.slots);
+    zero_sums(sums, WALK_SUMS + l.given);
     wait_for_kernel_before();
     let_next_kernel_start();
     send_for_run(l, buffer, others, run, b);
@@ -930,7 +970,7 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
         note_state<LANES>(l, p, end_of(l, run, b), G);
         if (next.segment >= l.segment)
             send_for_run(l, buffer + (1 - i) * givens, others + (1 - i) * founds, next, b);
-        answer<LANES> a = answer_at<LANES>(at, given, found, given + at.dy);
+        answer<LANES> a = answer_at<LANES, INSIDE>(at, given, found, given + of.dy);
         serve_back<LANES, INSIDE>(l, at, given, found, &m);
         leave_all_sums<LANES>(sums + turn, p, along_state<LANES>(l, p, after, G, a));
         send_for_state<LANES>(l, p, state, state_of(l, run, 0, b));
@@ -940,7 +980,7 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
         for (int r = 0; r < ROWS; r++)
             add(&G[r], a.dy[r], a.query);
         meet_back<LANES>(G, m.write, pull);
-        a = answer_before<LANES>(l, at, given, found, steps > 1, none + p.slot);
+        a = answer_before<LANES, INSIDE>(l, at, given, found, steps > 1, none);
         __syncthreads();
 
         for (int step = steps - 1; step >= 0; step--, out -= l.found) {
@@ -976,20 +1016,22 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
             found -= step ? l.found : 0;
             serve_back<LANES, INSIDE>(l, at, given, found, &m);
             meet_back<LANES>(G, m.write, pull);
-            a = answer_before<LANES>(l, at, given, found, step > 1, none + p.slot);
+            a = answer_before<LANES, INSIDE>(l, at, given, found, step > 1, none);
             const bool folds = step && down > GROWTH_MOST * least;
+            const float fate[] = {beta, folds ? 1.0f : 0.0f};
             if (p.lane == 0) {
-                leave_rows<ROWS>(out + at.y, dv);
-                leave_rows<ROWS>(out + at.written, f);
+                leave_rows<ROWS>(out + at.found.row + of.y, dv);
+                leave_rows<ROWS>(out + at.found.row + of.written, f);
             }
-            if (threadIdx.x == 0)
-                out[l.f.scalars + 2] = beta, out[l.f.scalars + 3] = folds;
+            if (p.lane == 0 && p.row == 0)
+                leave_rows<2>(out + at.found.group + of.scalars + 2, fate);
             if (__builtin_expect(folds || down < 1 / SCALE_MOST, 0)) {
                 if (folds) {
                     cp_async_wait<0>();
                     leave_all_sums<LANES>(sums + turn, p,
-                                          fold<LANES>(l, p, state, buffer + i * givens,
-                                                      others + i * founds, step, down, beta, G));
+                                          fold<LANES, INSIDE>(l, p, at, state, buffer + i * givens,
+                                                              others + i * founds, step, down, beta,
+                                                              G));
                     left = beta = 0;
                 } else {
                     for (int r = 0; r < ROWS; r++)
@@ -1001,7 +1043,7 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
             __syncthreads();
         }
         cp_async_wait<0>();
-        fold<LANES>(l, p, state, NULL, NULL, 0, down, beta, G);
+        fold<LANES, INSIDE>(l, p, at, state, NULL, NULL, 0, down, beta, G);
         /* Rounded checkpoints are not what the segment before them ended with. */
         after = run.run || c.kept == KEPT_F32 ? state : state_of(l, next, 1, b);
         run = next;
@@ -1014,16 +1056,16 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
 /* ---- what needs no state: a warp for a group of a step ---- */
 
 struct item {
-    int lane, columns, rows; /* where the group's columns and rows are in a step's numbers */
+    int lane;
     float *given, *found;
     int64_t at; /* where its numbers begin in [T,BH,N] */
 };
 
 static __device__ item item_of(const layout &l, int64_t t, int64_t b, int group)
 {
-    return {(int)threadIdx.x % 32, group * l.width,
-            group * l.slots,       given_of(l, t, b),
-            found_of(l, t, b),     (t * l.c.BH + l.first + b) * l.c.N + group * l.c.rows};
+    return {(int)threadIdx.x % 32, given_of(l, t, b) + group * l.f.given,
+            found_of(l, t, b) + group * l.f.found,
+            (t * l.c.BH + l.first + b) * l.c.N + group * l.c.rows};
 }
 
 template <typename T>
@@ -1087,7 +1129,8 @@ __global__ void __launch_bounds__(FLAT) prepare(layout l)
     let_next_kernel_start();
     if (t >= l.end)
         return;
-    const item m = item_of(l, t, b, (int)(i % l.groups));
+    const int group = (int)(i % l.groups);
+    const item m = item_of(l, t, b, group);
     const share<EACH> k = share_of<T, EACH>(l, m, c.k), q = share_of<T, EACH>(l, m, c.q);
     const share<EACH> v = share_of<T, EACH>(l, m, c.v);
     const share<EACH> z = c.z ? share_of<T, EACH>(l, m, c.z) : share<EACH>{};
@@ -1102,21 +1145,21 @@ __global__ void __launch_bounds__(FLAT) prepare(layout l)
         dy.x[j] = dout.x[j] * y.x[j] * gate * (2 + y.x[j] * (1 - gate));
     }
     const float squares = along(khat, khat);
-    leave_share(m, m.given + l.f.khat + m.columns, l.width, khat);
-    leave_share(m, m.given + l.f.q + m.columns, l.width, q);
-    leave_share(m, m.given + l.f.v + m.rows, l.slots, v);
+    leave_share(m, m.given + l.f.khat, l.width, khat);
+    leave_share(m, m.given + l.f.q, l.width, q);
+    leave_share(m, m.given + l.f.v, l.slots, v);
     if (c.z_inside)
-        leave_share(m, m.given + l.f.u + m.columns, l.width, u);
+        leave_share(m, m.given + l.f.u, l.width, u);
     if (c.z_outside)
-        leave_share(m, m.given + l.f.z + m.rows, l.slots, z);
+        leave_share(m, m.given + l.f.z, l.slots, z);
     if (BACK) {
-        leave_share(m, m.given + l.f.dy + m.rows, l.slots, dy);
+        leave_share(m, m.given + l.f.dy, l.slots, dy);
         for (int j = c.rows + m.lane; j < l.slots; j += 32) /* nobody may carry these */
-            m.found[l.f.delta + m.rows + j] = m.found[l.f.written + m.rows + j] = 0;
+            m.found[l.f.delta + j] = m.found[l.f.written + j] = 0;
     }
     if (m.lane == 0)
-        m.given[l.f.squares + m.rows / l.slots] = squares;
-    if (m.lane == 0 && m.rows == 0 && t == l.begin)
+        m.given[l.f.squares] = squares;
+    if (m.lane == 0 && group == 0 && t == l.begin)
         l.reached[b] = (int)(BACK ? l.end : l.begin);
 }
 
@@ -1132,7 +1175,7 @@ __global__ void __launch_bounds__(FLAT) put_outputs(layout l)
     for (int i = threadIdx.x; i < (end - t) * c.N; i += FLAT) {
         const int step = i / c.N, row = i % c.N;
         const int64_t to = ((t + step) * c.BH + l.first + b) * c.N + row;
-        const float y = found_of(l, t + step, b)[l.f.y + row / c.rows * l.slots + row % c.rows];
+        const float y = found_of(l, t + step, b)[row / c.rows * l.f.found + l.f.y + row % c.rows];
         store((T *)c.y + to, y);
         store((T *)c.out + to, y * y / (1 + expf(-y)));
     }
@@ -1236,41 +1279,15 @@ static __device__ __forceinline__ void leave_columns(float *to, float factor, fo
         *at = fmaf(factor, sum.x[0], ADDED ? *at : 0);
 }
 
-/* A step's numbers in shared memory, and the sums that are made of them.  dq takes the
- * place of q; `read` and du are there with INSIDE only. */
+/* A step's numbers in shared memory. */
 struct tray {
-    float *write, *query, *dkhat, *dy, *delta, *f, *scalars, *read, *du;
+    float *given, *found;
 };
 
-static __host__ __device__ int tray_floats(const layout &l)
-{
-    return (l.c.z_inside ? 5 : 3) * l.width + 3 * l.slots + 4;
-}
-
-template <bool INSIDE>
 static __device__ __forceinline__ tray tray_of(const layout &l, float *buffer, int step)
 {
-    float *const at = buffer + step * tray_floats(l);
-    float *const rows = at + 3 * l.width, *const scalars = rows + 3 * l.slots;
-    float *const inside = scalars + 4;
-    return {at,      at + l.width,         at + 2 * l.width,
-            rows,    rows + l.slots,       rows + 2 * l.slots,
-            scalars, INSIDE ? inside : at, INSIDE ? inside + l.width : NULL};
-}
-
-template <bool INSIDE>
-static __device__ __forceinline__ void send_for_step(const layout &l, int group, const tray &to,
-                                                     const float *given, const float *found)
-{
-    const int columns = group * l.width, rows = group * l.slots;
-    send_for(to.write, given + l.f.khat + columns, l.width);
-    send_for(to.query, given + l.f.q + columns, l.width);
-    if (INSIDE)
-        send_for(to.read, given + l.f.u + columns, l.width);
-    send_for(to.dy, given + l.f.dy + rows, l.slots);
-    send_for(to.delta, found + l.f.delta + rows, l.slots);
-    send_for(to.f, found + l.f.written + rows, l.slots);
-    send_for(to.scalars, found + l.f.scalars, 4);
+    float *const at = buffer + step * (l.f.given + l.f.found);
+    return {at, at + l.f.given};
 }
 
 /* G = Gamma + beta S, of the state after some steps of the run. */
@@ -1278,6 +1295,7 @@ template <int LANES, bool INSIDE>
 static __device__ void fold_strip(const layout &l, int group, const float *state, float *buffer,
                                   int steps, float down, float beta, strip<LANES> *G)
 {
+    constexpr fields f = known<LANES, INSIDE>();
     for (int r = 0; r < rows_down(LANES); r++) {
         const int row = row_of<LANES>(r);
         if (row >= l.c.rows)
@@ -1286,10 +1304,10 @@ static __device__ void fold_strip(const layout &l, int group, const float *state
             *(const four<float> *)(state + (group * l.slots + row) * l.width + column_of<LANES>());
         UNROLL(1)
         for (int step = 0; step < steps; step++) {
-            const tray at = tray_of<INSIDE>(l, buffer, step);
+            const tray at = tray_of(l, buffer, step);
+            const float *const key = at.given + f.khat + column_of<LANES>();
             for (int j = 0; j < 4; j++)
-                S.x[j] =
-                    at.scalars[0] * fmaf(at.delta[row], at.write[column_of<LANES>() + j], S.x[j]);
+                S.x[j] = at.found[f.scalars] * fmaf(at.found[f.delta + row], key[j], S.x[j]);
         }
         for (int j = 0; j < 4; j++)
             G->row[r].x[j] = fmaf(beta, S.x[j], down * G->row[r].x[j]);
@@ -1303,30 +1321,33 @@ static __device__ __forceinline__ void sum_gradients(const layout &l, int group,
                                                      float *buffer, const float *state,
                                                      strip<LANES> *G)
 {
+    constexpr fields f = known<LANES, INSIDE>();
     const int column = column_of<LANES>();
-    tray at = tray_of<INSIDE>(l, buffer, steps - 1);
+    tray at = tray_of(l, buffer, steps - 1);
     float down = 1;
 
-    add_outer(G, 1, stack_of<LANES>(at.dy), *(const four<float> *)(at.query + column));
+    add_outer(G, 1, stack_of<LANES>(at.given + f.dy),
+              *(const four<float> *)(at.given + f.q + column));
     for (int step = steps - 1; step >= 0; step--) {
-        const float beta = at.scalars[2];
-        const bool folds = at.scalars[3] != 0;
-        stack<LANES> delta = stack_of<LANES>(at.delta);
+        const float beta = at.found[f.scalars + 2];
+        const bool folds = at.found[f.scalars + 3] != 0;
+        stack<LANES> delta = stack_of<LANES>(at.found + f.delta);
         four<float> dkhat = {};
 
         add_down(&dkhat, *G, delta);
-        down *= at.scalars[0];
-        leave_columns<LANES, false>(at.dkhat, down, dkhat);
+        down *= at.found[f.scalars];
+        leave_columns<LANES, false>(at.given + f.v, down, dkhat);
         const float up = reciprocal(down);
-        const tray later = tray_of<INSIDE>(l, buffer, step ? step - 1 : 0);
+        const tray later = tray_of(l, buffer, step ? step - 1 : 0);
         if (step)
-            add_outer(G, up, stack_of<LANES>(later.dy),
-                      *(const four<float> *)(later.query + column));
-        add_outer(G, up, stack_of<LANES>(at.f), *(const four<float> *)(at.read + column));
+            add_outer(G, up, stack_of<LANES>(later.given + f.dy),
+                      *(const four<float> *)(later.given + f.q + column));
+        add_outer(G, up, stack_of<LANES>(at.found + f.written),
+                  *(const four<float> *)(at.given + (INSIDE ? f.u : f.khat) + column));
         if (INSIDE) {
             for (int r = 0; r < rows_down(LANES); r++)
                 delta.x[r] *= beta;
-            add_outer(G, up, delta, *(const four<float> *)(at.write + column));
+            add_outer(G, up, delta, *(const four<float> *)(at.given + f.khat + column));
         }
         if (folds)
             fold_strip<LANES, INSIDE>(l, group, state, buffer, step, down, beta, G);
@@ -1340,16 +1361,17 @@ template <int LANES, bool INSIDE>
 static __device__ __forceinline__ void sum_states(const layout &l, int steps, float *buffer,
                                                   strip<LANES> *S)
 {
+    constexpr fields f = known<LANES, INSIDE>();
     float scale = 1;
     for (int step = 0; step < steps; step++) {
-        const tray at = tray_of<INSIDE>(l, buffer, step);
-        const float c = at.scalars[0], beta = at.scalars[2];
-        const four<float> key = *(const four<float> *)(at.write + column_of<LANES>());
-        const stack<LANES> delta = stack_of<LANES>(at.delta);
+        const tray at = tray_of(l, buffer, step);
+        const float c = at.found[f.scalars], beta = at.found[f.scalars + 2];
+        const four<float> key = *(const four<float> *)(at.given + f.khat + column_of<LANES>());
+        const stack<LANES> delta = stack_of<LANES>(at.found + f.delta);
         four<float> dkhat = {}, du = {}, dq = {};
         float length = 0;
 
-        add_down(INSIDE ? &du : &dkhat, *S, stack_of<LANES>(at.f));
+        add_down(INSIDE ? &du : &dkhat, *S, stack_of<LANES>(at.found + f.written));
         if (INSIDE) {
             add_down(&dkhat, *S, delta);
             for (int j = 0; j < 4; j++)
@@ -1362,12 +1384,12 @@ static __device__ __forceinline__ void sum_states(const layout &l, int steps, fl
         for (int j = 0; j < 4; j++)
             dkhat.x[j] = fmaf(beta * length, key.x[j], dkhat.x[j]);
         if (INSIDE)
-            leave_columns<LANES, false>(at.du, scale, du);
+            leave_columns<LANES, false>(at.given + f.u, scale, du);
         add_outer(S, reciprocal(scale), delta, key);
         scale = settled(S, scale * c);
-        add_down(&dq, *S, stack_of<LANES>(at.dy));
-        leave_columns<LANES, true>(at.dkhat, 1, dkhat);
-        leave_columns<LANES, false>(at.query, scale, dq);
+        add_down(&dq, *S, stack_of<LANES>(at.given + f.dy));
+        leave_columns<LANES, true>(at.given + f.v, 1, dkhat);
+        leave_columns<LANES, false>(at.given + f.q, scale, dq);
     }
 }
 
@@ -1381,21 +1403,22 @@ static __device__ __forceinline__ void put_share(const layout &l, const item &m,
 }
 
 /* From a step's sums to the gradients of k, q, v and z: by a warp. */
-template <typename T, int EACH>
+template <typename T, int LANES, bool INSIDE>
 static __device__ __forceinline__ void put_gradients(const layout &l, const item &m, const tray &at)
 {
+    constexpr int EACH = share_each(LANES);
+    constexpr fields f = known<LANES, INSIDE>();
     const call &c = l.c;
     const share<EACH> none = {}, k = share_of<T, EACH>(l, m, c.k);
     const share<EACH> z = c.z ? share_of<T, EACH>(l, m, c.z) : none;
-    const share<EACH> dv = share_made<EACH>(l, m, m.found + l.f.y + m.rows);
-    const share<EACH> reads =
-        c.z_outside ? share_made<EACH>(l, m, m.found + l.f.reads + m.rows) : none;
-    const share<EACH> dq = share_made<EACH>(l, m, at.query);
-    const share<EACH> du = c.z_inside ? share_made<EACH>(l, m, at.du) : none;
-    share<EACH> dkhat = share_made<EACH>(l, m, at.dkhat), dk, dz;
+    const share<EACH> dv = share_made<EACH>(l, m, at.found + f.y);
+    const share<EACH> reads = c.z_outside ? share_made<EACH>(l, m, at.found + f.reads) : none;
+    const share<EACH> dq = share_made<EACH>(l, m, at.given + f.q);
+    const share<EACH> du = INSIDE ? share_made<EACH>(l, m, at.given + f.u) : none;
+    share<EACH> dkhat = share_made<EACH>(l, m, at.given + f.v), dk, dz;
 
     for (int i = 0; i < EACH; i++)
-        if (c.z_inside)
+        if (INSIDE)
             dkhat.x[i] = fmaf(z.x[i], du.x[i], dkhat.x[i]);
     const float length = sqrtf(along(k, k)), scale = length + (float)E74_EPSILON;
     const float slope = along(k, dkhat);
@@ -1435,9 +1458,11 @@ __global__ void __launch_bounds__(threads_down(LANES), blocks_down(LANES, INSIDE
     strip<LANES> S;
 
     wait_for_chain<true>(l, b, t);
-    for (int step = 0; step < steps; step++)
-        send_for_step<INSIDE>(l, group, tray_of<INSIDE>(l, buffer, step), given_of(l, t + step, b),
-                              found_of(l, t + step, b));
+    for (int step = 0; step < steps; step++) {
+        const tray to = tray_of(l, buffer, step);
+        send_for(to.given, given_of(l, t + step, b) + group * l.f.given, l.f.given);
+        send_for(to.found, found_of(l, t + step, b) + group * l.f.found, l.f.found);
+    }
     cp_async_commit();
     load_strip(l, group, end_of(l, run, b), &S);
     cp_async_wait<0>();
@@ -1448,8 +1473,8 @@ __global__ void __launch_bounds__(threads_down(LANES), blocks_down(LANES, INSIDE
     sum_states<LANES, INSIDE>(l, steps, buffer, &S);
     __syncthreads();
     for (int step = (int)threadIdx.x / 32; step < steps; step += threads_down(LANES) / 32)
-        put_gradients<T, share_each(LANES)>(l, item_of(l, t + step, b, group),
-                                            tray_of<INSIDE>(l, buffer, step));
+        put_gradients<T, LANES, INSIDE>(l, item_of(l, t + step, b, group),
+                                        tray_of(l, buffer, step));
     if (many == 0)
         wait_for_kernel_before();
 }
@@ -1461,43 +1486,11 @@ static int64_t within(int64_t x, int64_t least, int64_t most)
     return x > most ? most : x < least ? least : x;
 }
 
-struct field {
-    int *at;
-    bool any;
-    int floats;
-};
-
-static int lay_out(const struct field *fields, size_t n)
-{
-    int used = 0;
-    for (size_t i = 0; i < n; i++) {
-        *fields[i].at = fields[i].any ? used : -1;
-        used += fields[i].any ? (fields[i].floats + 3) / 4 * 4 : 0;
-    }
-    return used;
-}
-
 static void lay_out_steps(layout *l, enum pass pass)
 {
-    const bool back = pass == BACKWARD, inside = l->c.z_inside, outside = l->c.z_outside;
-    const int keys = l->groups * l->width, rows = l->groups * l->slots;
-    struct fields *const f = &l->f;
-    const struct field given[] = {
-        {&f->khat, true, keys},
-        {&f->u, inside, keys},
-        {&f->q, true, keys},
-        {&f->v, true, rows},
-        {&f->z, outside, rows},
-        {&f->dy, back, rows},
-        {&f->squares, true, l->groups},
-    };
-    const struct field found[] = {
-        {&f->y, true, rows},       {&f->delta, back, rows},
-        {&f->written, back, rows}, {&f->reads, back && outside, rows},
-        {&f->scalars, back, 4},
-    };
-    l->given = lay_out(given, COUNT(given));
-    l->found = lay_out(found, COUNT(found));
+    l->f = fields_of(l->lanes, l->c.z_inside, l->c.z_outside, pass == BACKWARD);
+    l->given = l->groups * l->f.given;
+    l->found = l->groups * l->f.found;
 }
 
 static size_t carry_bytes(const layout &l)
@@ -1507,13 +1500,12 @@ static size_t carry_bytes(const layout &l)
 
 static size_t walk_bytes(const layout &l)
 {
-    return sizeof(float) *
-           (2 * l.run * (l.given + l.found) + l.tile + WALK_SUMS + l.groups * l.slots);
+    return sizeof(float) * (2 * l.run * (l.given + l.found) + l.tile + WALK_SUMS + l.given);
 }
 
 static size_t sum_bytes(const layout &l)
 {
-    return sizeof(float) * l.run * tray_floats(l);
+    return sizeof(float) * l.run * (l.f.given + l.f.found);
 }
 
 static int64_t common_multiple(int64_t a, int64_t b)
@@ -1536,8 +1528,8 @@ static layout layout_of(const struct frame *f, enum pass pass)
         ;
     l.groups = c.N / c.rows;
     l.warps = (int)ceil_div(c.rows, 32 / l.lanes * rows_each(l.lanes));
-    l.width = COLUMNS * l.lanes;
-    l.slots = rows_down(l.lanes) * lanes_down(l.lanes);
+    l.width = width_of(l.lanes);
+    l.slots = slots_of(l.lanes);
     l.tile = l.groups * l.slots * l.width;
     l.mean = c.nonlin == E74_RMSNORM ? 1 / (float)c.M : 1;
 

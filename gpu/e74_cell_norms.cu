@@ -87,12 +87,6 @@ static constexpr __host__ __device__ int warps_most(int lanes)
     return lanes >= 8 ? 8 : 16;
 }
 
-/* Sums that a warp leaves for the block: one exchange less is worth it. */
-static constexpr __host__ __device__ int sums_each(int lanes)
-{
-    return lanes >= 8 ? 2 : 1;
-}
-
 /* Where a thread has four columns: its rows, and the threads that share them. */
 static constexpr __host__ __device__ int rows_down(int lanes)
 {
@@ -332,15 +326,14 @@ static __device__ __forceinline__ float sum_of_four(const float *x)
 }
 
 /* Of a block, n of them, followed by zeros. */
+template <int LANES>
 static __device__ __forceinline__ float sum_of(const float *sums, int n)
 {
+    const int most = warps_most(LANES);
     float sum = sum_of_four(sums);
-    if (n > 4)
-        sum += sum_of_four(sums + 4);
-    if (n > 8)
-        sum += sum_of_four(sums + 8);
-    if (n > 12)
-        sum += sum_of_four(sums + 12);
+    for (int i = 4; i < most; i += 4)
+        if (n > i)
+            sum += sum_of_four(sums + i);
     return sum;
 }
 
@@ -348,11 +341,10 @@ static __device__ __forceinline__ float sum_of(const float *sums, int n)
 template <int LANES>
 static __device__ __forceinline__ void leave_sums(float *to, const place &p, float x)
 {
-    const int rows = 32 / LANES, each = sums_each(LANES), row = (int)threadIdx.x % 32 / LANES;
-    for (int d = LANES * each; d < 32; d *= 2)
+    for (int d = LANES; d < 32; d *= 2)
         x += __shfl_xor_sync(0xffffffff, x, d);
-    if (p.lane == 0 && (each == rows || row < each))
-        to[p.warp * each + row] = x;
+    if (threadIdx.x % 32 == 0)
+        to[p.warp] = x;
 }
 
 /* Of what each thread has. */
@@ -638,7 +630,7 @@ static __device__ bend bend_again(const place &p, const eight *S, scale *s, floa
     }
     leave_all_sums<LANES>(sums, p, squares_of<LANES>(P));
     __syncthreads();
-    const float all = sum_of(sums, n);
+    const float all = sum_of<LANES>(sums, n);
     return bend_to(s, all, all, mean);
 }
 
@@ -697,7 +689,7 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) carry(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
     const int ROWS = rows_each(LANES), half = l.run * l.given;
-    const int n = l.groups * l.warps * sums_each(LANES);
+    const int n = l.groups * l.warps;
     const call &c = l.c;
     const place p = place_of<LANES>(l);
     const stretch way = stretch_of(l, REPLAYS);
@@ -743,7 +735,7 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) carry(layout l)
             told = t;
         }
         s.down = s.up = 1;
-        s.squares = s.peak = sum_of(opening, n);
+        s.squares = s.peak = sum_of<LANES>(opening, n);
         send_for(buffer + (1 - i) * half, given_of(l, t + steps, b),
                  (int)min((int64_t)l.run, beyond) * l.given);
         cp_async_commit();
@@ -767,7 +759,7 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) carry(layout l)
             serve<LANES, INSIDE, REPLAYS>(l, at, here, &m);
             __syncthreads();
             const scale before = s;
-            const float after = s.squares + sum_of(sums + turn, n);
+            const float after = s.squares + sum_of<LANES>(sums + turn, n);
             const float peak = fmaxf(s.peak, after);
             turn ^= SUMS;
             d = meet<LANES, INSIDE>(S, m);
@@ -822,47 +814,55 @@ struct seats {
     seat given, found;
 };
 
+/* A step in shared memory, from where the thread's columns, its rows, and its group
+ * begin. */
+struct stand {
+    const float *columns, *rows, *found, *group;
+};
+
+static __device__ __forceinline__ stand stand_at(const seats &at, const float *given,
+                                                 const float *found)
+{
+    return {given + at.given.column, given + at.given.row, found + at.found.row,
+            found + at.found.group};
+}
+
+/* The step before; where there is none, the same. */
+static __device__ __forceinline__ void step_back(const layout &l, stand *s, bool any)
+{
+    const int given = any ? l.given : 0, found = any ? l.found : 0;
+    s->columns -= given;
+    s->rows -= given;
+    s->found -= found;
+    s->group -= found;
+}
+
 template <int LANES, bool INSIDE>
-static __device__ __forceinline__ void serve_back(const layout &l, const seats &at,
-                                                  const float *given, const float *found,
+static __device__ __forceinline__ void serve_back(const layout &l, const stand &from,
                                                   course<LANES> *o)
 {
     constexpr fields f = known<LANES, INSIDE>();
     const int ROWS = rows_each(LANES);
-    o->write = take<LANES>(given + at.given.column + f.khat, 0);
-    o->read = INSIDE ? take<LANES>(given + at.given.column + f.u, 0) : o->write;
-    take_rows<ROWS>(o->v, given + at.given.row + f.v);
-    take_rows<ROWS>(o->delta, found + at.found.row + f.delta);
-    take_rows<ROWS>(o->written, found + at.found.row + f.written);
+    o->write = take<LANES>(from.columns + f.khat, 0);
+    o->read = INSIDE ? take<LANES>(from.columns + f.u, 0) : o->write;
+    take_rows<ROWS>(o->v, from.rows + f.v);
+    take_rows<ROWS>(o->delta, from.found + f.delta);
+    take_rows<ROWS>(o->written, from.found + f.written);
     if (l.c.z_outside)
-        take_rows<ROWS>(o->z, given + at.given.row + f.z);
-    o->inverse = found[at.found.group + f.scalars];
-    o->along = found[at.found.group + f.scalars + 1];
+        take_rows<ROWS>(o->z, from.rows + f.z);
+    o->inverse = from.group[f.scalars];
+    o->along = from.group[f.scalars + 1];
 }
 
 template <int LANES, bool INSIDE>
-static __device__ __forceinline__ answer<LANES> answer_at(const seats &at, const float *given,
-                                                          const float *found, const float *dy)
+static __device__ __forceinline__ answer<LANES> answer_at(const stand &from, const float *rows)
 {
     constexpr fields f = known<LANES, INSIDE>();
     answer<LANES> a;
-    take_rows<rows_each(LANES)>(a.y, found + at.found.row + f.y);
-    take_rows<rows_each(LANES)>(a.dy, dy + at.given.row);
-    a.query = take<LANES>(given + at.given.column + f.q, 0);
+    take_rows<rows_each(LANES)>(a.y, from.found + f.y);
+    take_rows<rows_each(LANES)>(a.dy, rows + f.dy);
+    a.query = take<LANES>(from.columns + f.q, 0);
     return a;
-}
-
-/* Of the step before the one that the pointers are at; there is none before a run's
- * first: its own once more, without its dy. */
-template <int LANES, bool INSIDE>
-static __device__ __forceinline__ answer<LANES>
-answer_before(const layout &l, const seats &at, const float *given, const float *found, bool any,
-              const float *none)
-{
-    constexpr fields f = known<LANES, INSIDE>();
-    given -= any ? l.given : 0;
-    found -= any ? l.found : 0;
-    return answer_at<LANES, INSIDE>(at, given, found, any ? given + f.dy : none);
 }
 
 /* A run's numbers, on their way to shared memory. */
@@ -928,7 +928,7 @@ template <int LANES, bool INSIDE>
 __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
-    const int ROWS = rows_each(LANES), n = l.groups * l.warps * sums_each(LANES);
+    const int ROWS = rows_each(LANES), n = l.groups * l.warps;
     const int givens = l.run * l.given, founds = l.run * l.found;
     const call &c = l.c;
     const place p = place_of<LANES>(l);
@@ -937,6 +937,7 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
     float *const sums = state + l.tile, *const none = sums + WALK_SUMS;
     const seats at = {seat_of(p, l.f.given), seat_of(p, l.f.found)};
     constexpr fields of = known<LANES, INSIDE>();
+    const float *const no_dy = none + at.given.row; /* there is none before a run's first step */
     leg run = last_leg(l);
     const float *after = state_of(l, run, 1, b);
     int64_t told = l.until * l.K;
@@ -957,8 +958,8 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
     for (int i = 0; run.segment >= l.segment; i ^= 1) {
         const leg next = before(l, run);
         const int steps = steps_of(l, run);
-        const float *given = buffer + i * givens + (steps - 1) * l.given;
-        const float *found = others + i * founds + (steps - 1) * l.found;
+        const float *const given = buffer + i * givens, *const found = others + i * founds;
+        stand here = stand_at(at, given + (steps - 1) * l.given, found + (steps - 1) * l.found);
         float *out = found_of(l, begin_of(l, run) + steps - 1, b);
 
         cp_async_wait<0>();
@@ -970,8 +971,8 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
         note_state<LANES>(l, p, end_of(l, run, b), G);
         if (next.segment >= l.segment)
             send_for_run(l, buffer + (1 - i) * givens, others + (1 - i) * founds, next, b);
-        answer<LANES> a = answer_at<LANES, INSIDE>(at, given, found, given + of.dy);
-        serve_back<LANES, INSIDE>(l, at, given, found, &m);
+        answer<LANES> a = answer_at<LANES, INSIDE>(here, here.rows);
+        serve_back<LANES, INSIDE>(l, here, &m);
         leave_all_sums<LANES>(sums + turn, p, along_state<LANES>(l, p, after, G, a));
         send_for_state<LANES>(l, p, state, state_of(l, run, 0, b));
         cp_async_commit();
@@ -980,7 +981,8 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
         for (int r = 0; r < ROWS; r++)
             add(&G[r], a.dy[r], a.query);
         meet_back<LANES>(G, m.write, pull);
-        a = answer_before<LANES, INSIDE>(l, at, given, found, steps > 1, none);
+        step_back(l, &here, steps > 1);
+        a = answer_at<LANES, INSIDE>(here, steps > 1 ? here.rows : no_dy);
         __syncthreads();
 
         for (int step = steps - 1; step >= 0; step--, out -= l.found) {
@@ -988,7 +990,7 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
 
             for (int r = 0; r < ROWS; r++)
                 pull[r] = lanes_sum<LANES>(pull[r]);
-            const float g = left + sum_of(sums + turn, n);
+            const float g = left + sum_of<LANES>(sums + turn, n);
             turn ^= SUMS;
             down *= m.inverse;
             least = fminf(least, down);
@@ -1012,11 +1014,10 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
                 if (INSIDE)
                     add(&G[r], up * (beta * m.delta[r]), m.write);
             }
-            given -= step ? l.given : 0; /* before the first, that once more: not used */
-            found -= step ? l.found : 0;
-            serve_back<LANES, INSIDE>(l, at, given, found, &m);
+            serve_back<LANES, INSIDE>(l, here, &m); /* after the first, that once more */
             meet_back<LANES>(G, m.write, pull);
-            a = answer_before<LANES, INSIDE>(l, at, given, found, step > 1, none);
+            step_back(l, &here, step > 1);
+            a = answer_at<LANES, INSIDE>(here, step > 1 ? here.rows : no_dy);
             const bool folds = step && down > GROWTH_MOST * least;
             const float fate[] = {beta, folds ? 1.0f : 0.0f};
             if (p.lane == 0) {
@@ -1028,10 +1029,9 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
             if (__builtin_expect(folds || down < 1 / SCALE_MOST, 0)) {
                 if (folds) {
                     cp_async_wait<0>();
-                    leave_all_sums<LANES>(sums + turn, p,
-                                          fold<LANES, INSIDE>(l, p, at, state, buffer + i * givens,
-                                                              others + i * founds, step, down, beta,
-                                                              G));
+                    leave_all_sums<LANES>(
+                        sums + turn, p,
+                        fold<LANES, INSIDE>(l, p, at, state, given, found, step, down, beta, G));
                     left = beta = 0;
                 } else {
                     for (int r = 0; r < ROWS; r++)

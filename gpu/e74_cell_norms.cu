@@ -2,19 +2,21 @@
  * state to each other, so that one block carries a whole state in registers:
  * eight columns of `rows_each` rows a thread, LANES threads for a row.
  *
- * The division by the norm is not done: S = C Shat, and only the scalar C
- * knows of it.  With r = S u, p = S k^ and delta = v - z r,
+ * The division by the norm is not done: S = Shat / C, and only the scalar C
+ * knows of it.  With r = Shat u, p = Shat k^, all on the scale of Shat,
  *
- *     Shat <- Shat + delta / C k^T,   C <- C / (R + epsilon)
- *     |P|^2 = |S|^2 + sum over rows of delta (2 p + |k^|^2 delta)
+ *     delta = C v - z r,   Shat <- Shat + delta k^T
+ *     |Shat|^2 <- |Shat|^2 + sum over rows of delta (2 p + |k^|^2 delta)
+ *     C <- epsilon C + R,  R = |Shat| (or the root of its mean square)
  *
  * so that a step has one sum over the block, of rows' numbers, one barrier,
- * and root and reciprocal are awaited by the next step's delta only, beside
- * the dot products.  Where the sum loses digits, because P is much smaller
- * than S has been, the squares of P are added up themselves.
+ * and a root that is awaited by the next step's C v only, beside the dot
+ * products.  Where the sum loses digits, because P is much smaller than S has
+ * been, or leaves too little room to either side, the squares of P are added up
+ * themselves.
  *
  * Steps are taken in runs, which begin at multiples of 16 (or less, where
- * shared memory is short).  There S is made of C and Shat and its squares are
+ * shared memory is short).  There S takes the place of Shat and its squares are
  * summed anew, so that a run's bits depend on its first state alone; with
  * checkpoints in float backward replays from those that begin a run.
  *
@@ -60,9 +62,11 @@ enum {
     SHARED_MAX = 227 * 1024
 };
 
-/* How far a scale may be from 1 before it is multiplied in, and how far E may
- * grow while there is a beta: that grows with its square, G does not. */
-static const float SCALE_MOST = 0x1p60f, GROWTH_MOST = 2;
+/* How far a scale may be from 1 before it is multiplied in; forward, where Phat's sum
+ * of squares may be; and how far E may grow while there is a beta: that grows with its
+ * square, G does not. */
+static const float SCALE_MOST = 0x1p60f, SQUARES_MOST = 0x1p120f, SQUARES_LEAST = 0x1p-80f;
+static const float GROWTH_MOST = 2;
 
 /* Floats wanted at once, and the blocks that keep a large chip busy, which may
  * take more.  Emulated, so few that tests meet several portions. */
@@ -366,6 +370,7 @@ static __device__ __forceinline__ void zero_sums(float *sums, int n)
 /* By all threads of a block; floats is a multiple of four. */
 static __device__ __forceinline__ void send_for(float *to, const float *from, int floats)
 {
+    UNROLL(4)
     for (int i = 4 * (int)threadIdx.x; i < floats; i += 4 * (int)blockDim.x)
         cp_async16(to + i, from + i);
 }
@@ -536,28 +541,28 @@ static __device__ __forceinline__ int own_row(const place &p)
     return row;
 }
 
-/* What is known of the state in registers: S = down Shat; its sum of squares,
- * and the largest it has been, on the same scale, since all were last added up. */
+/* What is known of the state in registers: S = Shat / up = down Shat; Shat's sum of
+ * squares, and the largest that has been since all were last added up. */
 struct scale {
-    float down, up; /* C and 1/C */
+    float up, down;
     float squares, peak;
 };
 
-/* What a step divides P by: R, and 1 / (R + epsilon); from P's sum of squares
- * on, which are those of S on the same scale. */
+/* What a step divides P by: R, and 1 / (R + epsilon); from Phat's sum of squares on. */
 struct bend {
     float R, inverse;
 };
 
 static __device__ __forceinline__ bend bend_to(scale *s, float squares, float peak, float mean)
 {
+    const float length = root(squares * mean), up = s->up;
     bend n;
-    n.R = root(squares * mean);
-    n.inverse = reciprocal(n.R + (float)E74_EPSILON);
-    s->up *= n.R + (float)E74_EPSILON;
+    n.R = s->down * length;
+    s->up = fmaf((float)E74_EPSILON, up, length);
     s->down = reciprocal(s->up);
-    s->squares = squares * n.inverse * n.inverse;
-    s->peak = peak * n.inverse * n.inverse;
+    n.inverse = up * s->down;
+    s->squares = squares;
+    s->peak = peak;
     return n;
 }
 
@@ -583,26 +588,24 @@ static __device__ __forceinline__ dots<LANES> meet(const eight *S, const meal<LA
     return d;
 }
 
-/* What a step finds out about a thread's rows. */
+/* What a step finds out about a thread's rows, all as Shat is scaled: delta, and
+ * P k^. */
 template <int LANES>
 struct finding {
-    float delta[rows_each(LANES)], reads[rows_each(LANES)], written[rows_each(LANES)];
+    float delta[rows_each(LANES)], written[rows_each(LANES)];
 };
 
-/* Up to the barrier: the residuals, S u, P k^, and what the warp adds to the
- * sum of squares. */
+/* Up to the barrier: that, and what the warp adds to the sum of squares. */
 template <int LANES>
 static __device__ __forceinline__ finding<LANES>
-approach(const place &p, const meal<LANES> &m, const dots<LANES> &d, float down, float *sums)
+approach(const place &p, const meal<LANES> &m, const dots<LANES> &d, float up, float *sums)
 {
     finding<LANES> f;
     float change[2] = {};
     for (int r = 0; r < rows_each(LANES); r++) {
-        const float before = down * d.write[r];
-        f.reads[r] = down * d.read[r];
-        f.delta[r] = fmaf(-m.z[r], f.reads[r], m.v[r]);
-        f.written[r] = fmaf(m.squares, f.delta[r], before);
-        change[r % 2] = fmaf(f.delta[r], before + f.written[r], change[r % 2]);
+        f.delta[r] = fmaf(-m.z[r], d.read[r], up * m.v[r]);
+        f.written[r] = fmaf(m.squares, f.delta[r], d.write[r]);
+        change[r % 2] = fmaf(f.delta[r], d.write[r] + f.written[r], change[r % 2]);
     }
     leave_sums<LANES>(sums, p, change[0] + change[1]);
     return f;
@@ -617,56 +620,50 @@ static __device__ __forceinline__ float squares_of(const eight *S)
     return squares;
 }
 
-/* The step of which too many digits were lost, once more: s as it was before,
- * S as it is after. */
+/* A step of which too many digits were lost, or that leaves too little room to either
+ * side, once more: with Phat = P, whose squares are added up themselves.  s is as it was
+ * before the step, S as it is after. */
 template <int LANES>
-static __device__ bend bend_again(const place &p, const eight *S, scale *s, float mean, int n,
-                                  float *sums)
-{
-    eight P[rows_each(LANES)];
-    for (int r = 0; r < rows_each(LANES); r++) {
-        P[r] = S[r];
-        multiply(&P[r], s->down);
-    }
-    leave_all_sums<LANES>(sums, p, squares_of<LANES>(P));
-    __syncthreads();
-    const float all = sum_of<LANES>(sums, n);
-    return bend_to(s, all, all, mean);
-}
-
-/* For the way back, by one lane of a row. */
-template <int LANES, bool INSIDE>
-static __device__ __forceinline__ void note_step(const layout &l, const place &p, const seat &at,
-                                                 float *found, const finding<LANES> &f,
-                                                 const bend &n)
-{
-    const int ROWS = rows_each(LANES);
-    constexpr fields to = known<LANES, INSIDE>();
-    float written[ROWS];
-    for (int r = 0; r < ROWS; r++)
-        written[r] = n.inverse * f.written[r];
-    if (p.lane == 0) {
-        leave_rows<ROWS>(found + at.row + to.delta, f.delta);
-        leave_rows<ROWS>(found + at.row + to.written, written);
-        if (l.c.z_outside)
-            leave_rows<ROWS>(found + at.row + to.reads, f.reads);
-    }
-    if (p.lane == 0 && p.row == 0) {
-        found[at.group + to.scalars] = n.inverse;
-        found[at.group + to.scalars + 1] = n.R > 0 ? l.mean * reciprocal(n.R) : 0;
-    }
-}
-
-/* Multiply the scale in, before it is too far from 1. */
-template <int LANES>
-static __device__ void settle(eight *S, dots<LANES> *d, scale *s)
+static __device__ bend bend_again(const place &p, eight *S, dots<LANES> *d, float *y, scale *s,
+                                  float mean, int n, float *sums)
 {
     for (int r = 0; r < rows_each(LANES); r++) {
         multiply(&S[r], s->down);
         d->read[r] *= s->down;
         d->write[r] *= s->down;
+        y[r] *= s->down;
     }
-    s->down = s->up = 1;
+    s->up = s->down = 1;
+    leave_all_sums<LANES>(sums, p, squares_of<LANES>(S));
+    __syncthreads();
+    const float all = sum_of<LANES>(sums, n);
+    return bend_to(s, all, all, mean);
+}
+
+/* For the way back, by one lane of a row; P was down Phat. */
+template <int LANES, bool INSIDE>
+static __device__ __forceinline__ void note_step(const layout &l, const place &p, const seat &at,
+                                                 float *found, const finding<LANES> &f,
+                                                 const float *read, float down, const bend &n)
+{
+    const int ROWS = rows_each(LANES);
+    constexpr fields to = known<LANES, INSIDE>();
+    float delta[ROWS], written[ROWS], reads[ROWS];
+    for (int r = 0; r < ROWS; r++) {
+        delta[r] = down * f.delta[r];
+        written[r] = down * n.inverse * f.written[r];
+        reads[r] = down * read[r];
+    }
+    if (p.lane == 0) {
+        leave_rows<ROWS>(found + at.row + to.delta, delta);
+        leave_rows<ROWS>(found + at.row + to.written, written);
+        if (l.c.z_outside)
+            leave_rows<ROWS>(found + at.row + to.reads, reads);
+    }
+    if (p.lane == 0 && p.row == 0) {
+        found[at.group + to.scalars] = n.inverse;
+        found[at.group + to.scalars + 1] = n.R > 0 ? l.mean * reciprocal(n.R) : 0;
+    }
 }
 
 /* The steps that a block carries its state through. */
@@ -702,7 +699,8 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) carry(layout l)
     int64_t told = way.begin;
     int64_t slot = ceil_div(way.begin, c.K) * c.BH + bh;
     leg at_run = {(int)(l.segment + blockIdx.x / l.count), 0};
-    float *found = found_of(l, way.begin, b), *out = found + at_found.row + f.y + own_row<LANES>(p);
+    float *found = found_of(l, way.begin, b);
+    float *out = found - l.found + at_found.row + f.y + own_row<LANES>(p);
     scale s = {1, 1, 0, 0};
     eight S[ROWS];
     meal<LANES> m;
@@ -744,40 +742,44 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) carry(layout l)
 
         serve<LANES, INSIDE, REPLAYS>(l, at, here, &m);
         dots<LANES> d = meet<LANES, INSIDE>(S, m);
+        float y[ROWS] = {}; /* of the step before, not yet added up */
         for (int left = steps; left > 0; left--, out += l.found, found += l.found) {
-            if (!REPLAYS && keep-- == 0) {
+            if (!REPLAYS && __builtin_expect(keep-- == 0, 0)) {
                 keep_state<LANES>(l, p, slot, S, s.down);
                 slot += c.BH;
                 keep = (int)c.K - 1;
             }
-            float y[ROWS];
-            const finding<LANES> row = approach<LANES>(p, m, d, s.down, sums + turn);
+            share_out<ROWS, LANES / 2, 1>(y);
+            if (leaves && left < steps)
+                *out = s.down * y[0];
+            const finding<LANES> row = approach<LANES>(p, m, d, s.up, sums + turn);
             for (int r = 0; r < ROWS; r++)
-                add(&S[r], s.up * row.delta[r], m.write);
-            const eight query = take<LANES>(here + at.column + f.q, 0);
+                add(&S[r], row.delta[r], m.write);
+            const float *const query = here + at.column + f.q;
             here += left > 1 ? l.given : 0; /* after the last, that once more: not used */
             serve<LANES, INSIDE, REPLAYS>(l, at, here, &m);
             __syncthreads();
-            const scale before = s;
             const float after = s.squares + sum_of<LANES>(sums + turn, n);
             const float peak = fmaxf(s.peak, after);
             turn ^= SUMS;
+            const dots<LANES> met = d;
+            const scale before = s;
             d = meet<LANES, INSIDE>(S, m);
+            const eight q = take<LANES>(query, 0); /* (here, to have work for where it waits) */
             for (int r = 0; r < ROWS; r++)
-                y[r] = dot(S[r], query);
-            share_out<ROWS, LANES / 2, 1>(y);
+                y[r] = dot(S[r], q);
             bend by = bend_to(&s, after, peak, l.mean);
-            if (!(after >= 0.5f * peak)) {
+            if (__builtin_expect(
+                    !(after >= fmaxf(0.5f * peak, SQUARES_LEAST) && after < SQUARES_MOST), 0)) {
                 s = before;
-                by = bend_again<LANES>(p, S, &s, l.mean, n, opening + SUMS);
+                by = bend_again<LANES>(p, S, &d, y, &s, l.mean, n, opening + SUMS);
             }
-            if (leaves)
-                *out = s.down * y[0];
             if (REPLAYS)
-                note_step<LANES, INSIDE>(l, p, at_found, found, row, by);
-            if (!(s.up < SCALE_MOST && s.down < SCALE_MOST))
-                settle<LANES>(S, &d, &s);
+                note_step<LANES, INSIDE>(l, p, at_found, found, row, met.read, before.down, by);
         }
+        share_out<ROWS, LANES / 2, 1>(y);
+        if (leaves)
+            *out = s.down * y[0];
     }
     for (int r = 0; r < ROWS; r++)
         multiply(&S[r], s.down);

@@ -857,12 +857,12 @@ static __device__ __forceinline__ void serve_back(const layout &l, const stand &
 }
 
 template <int LANES, bool INSIDE>
-static __device__ __forceinline__ answer<LANES> answer_at(const stand &from, const float *rows)
+static __device__ __forceinline__ answer<LANES> answer_at(const stand &from, const float *dy)
 {
     constexpr fields f = known<LANES, INSIDE>();
     answer<LANES> a;
     take_rows<rows_each(LANES)>(a.y, from.found + f.y);
-    take_rows<rows_each(LANES)>(a.dy, rows + f.dy);
+    take_rows<rows_each(LANES)>(a.dy, dy);
     a.query = take<LANES>(from.columns + f.q, 0);
     return a;
 }
@@ -939,7 +939,7 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
     float *const sums = state + l.tile, *const none = sums + WALK_SUMS;
     const seats at = {seat_of(p, l.f.given), seat_of(p, l.f.found)};
     constexpr fields of = known<LANES, INSIDE>();
-    const float *const no_dy = none + at.given.row; /* there is none before a run's first step */
+    const float *const no_dy = none + p.row; /* there is none before a run's first step */
     leg run = last_leg(l);
     const float *after = state_of(l, run, 1, b);
     int64_t told = l.until * l.K;
@@ -950,7 +950,7 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
 
     for (int r = 0; r < ROWS; r++)
         m.z[r] = 1;
-    zero_sums(sums, WALK_SUMS + l.given);
+    zero_sums(sums, WALK_SUMS + l.slots);
     wait_for_kernel_before();
     let_next_kernel_start();
     send_for_run(l, buffer, others, run, b);
@@ -973,7 +973,7 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
         note_state<LANES>(l, p, end_of(l, run, b), G);
         if (next.segment >= l.segment)
             send_for_run(l, buffer + (1 - i) * givens, others + (1 - i) * founds, next, b);
-        answer<LANES> a = answer_at<LANES, INSIDE>(here, here.rows);
+        answer<LANES> a = answer_at<LANES, INSIDE>(here, here.rows + of.dy);
         serve_back<LANES, INSIDE>(l, here, &m);
         leave_all_sums<LANES>(sums + turn, p, along_state<LANES>(l, p, after, G, a));
         send_for_state<LANES>(l, p, state, state_of(l, run, 0, b));
@@ -984,7 +984,7 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
             add(&G[r], a.dy[r], a.query);
         meet_back<LANES>(G, m.write, pull);
         step_back(l, &here, steps > 1);
-        a = answer_at<LANES, INSIDE>(here, steps > 1 ? here.rows : no_dy);
+        a = answer_at<LANES, INSIDE>(here, steps > 1 ? here.rows + of.dy : no_dy);
         __syncthreads();
 
         for (int step = steps - 1; step >= 0; step--, out -= l.found) {
@@ -1019,7 +1019,7 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
             serve_back<LANES, INSIDE>(l, here, &m); /* after the first, that once more */
             meet_back<LANES>(G, m.write, pull);
             step_back(l, &here, step > 1);
-            a = answer_at<LANES, INSIDE>(here, step > 1 ? here.rows : no_dy);
+            a = answer_at<LANES, INSIDE>(here, step > 1 ? here.rows + of.dy : no_dy);
             const bool folds = step && down > GROWTH_MOST * least;
             const float fate[] = {beta, folds ? 1.0f : 0.0f};
             if (p.lane == 0) {
@@ -1502,7 +1502,7 @@ static size_t carry_bytes(const layout &l)
 
 static size_t walk_bytes(const layout &l)
 {
-    return sizeof(float) * (2 * l.run * (l.given + l.found) + l.tile + WALK_SUMS + l.given);
+    return sizeof(float) * (2 * l.run * (l.given + l.found) + l.tile + WALK_SUMS + l.slots);
 }
 
 static size_t sum_bytes(const layout &l)

@@ -2,19 +2,21 @@
  * state to each other, so that one block carries a whole state in registers:
  * eight columns of `rows_each` rows a thread, LANES threads for a row.
  *
- * The division by the norm is not done: S = C Shat, and only the scalar C
- * knows of it.  With r = S u, p = S k^ and delta = v - z r,
+ * The division by the norm is not done: S = Shat / C, and only the scalar C
+ * knows of it.  With r = Shat u, p = Shat k^, all on the scale of Shat,
  *
- *     Shat <- Shat + delta / C k^T,   C <- C / (R + epsilon)
- *     |P|^2 = |S|^2 + sum over rows of delta (2 p + |k^|^2 delta)
+ *     delta = C v - z r,   Shat <- Shat + delta k^T
+ *     |Shat|^2 <- |Shat|^2 + sum over rows of delta (2 p + |k^|^2 delta)
+ *     C <- epsilon C + R,  R = |Shat| (or the root of its mean square)
  *
  * so that a step has one sum over the block, of rows' numbers, one barrier,
- * and root and reciprocal are awaited by the next step's delta only, beside
- * the dot products.  Where the sum loses digits, because P is much smaller
- * than S has been, the squares of P are added up themselves.
+ * and a root that is awaited by the next step's C v only, beside the dot
+ * products.  Where the sum loses digits, because P is much smaller than S has
+ * been, or leaves too little room to either side, the squares of P are added up
+ * themselves.
  *
  * Steps are taken in runs, which begin at multiples of 16 (or less, where
- * shared memory is short).  There S is made of C and Shat and its squares are
+ * shared memory is short).  There S takes the place of Shat and its squares are
  * summed anew, so that a run's bits depend on its first state alone; with
  * checkpoints in float backward replays from those that begin a run.
  *
@@ -38,9 +40,15 @@
  *     dk^ = dP^T delta + S_{t-1}^T dreads,   dq = S^T dy
  *     dP^T delta = c Gamma^T delta + beta (S_{t-1} + delta k^T)^T delta
  *
- * Keys are normalised before all that, and the gradients of k made of those of
- * k^ after, in launches of their own.  The chain of steps is bound by latency,
- * all else by memory. */
+ * and of them the gradients of k, q, v and z.  Keys are normalised before all
+ * that.
+ *
+ * A chain of steps is bound by latency, and leaves most of the chip idle where
+ * there are few.  So what follows it, outputs or sums, is launched as soon as all
+ * chains have begun, and each of its blocks waits until its chain has told that
+ * the run is done with.  (Chains never wait for those who follow, so that it does
+ * not matter how many of them there is room for.)  Few chains claim a whole
+ * multiprocessor's shared memory each, to be alone there. */
 #include "gpu/columns.cuh"
 #include "gpu/e74_cell.cuh"
 #include "gpu/ptx.cuh"
@@ -49,14 +57,16 @@ enum {
     SUMS = 16, /* that warps leave for a block, with zeros */
     RUN_MOST = 16,
     RUN_LEAST = 2,
-    FLAT = 128, /* threads of a block where no state is carried, */
-    SHARE = 4,  /* and columns of a lane there, at most */
+    TOLD = 128, /* steps, at least, between a chain's announcements */
+    FLAT = 128, /* threads of a block where no state is carried */
     SHARED_MAX = 227 * 1024
 };
 
-/* How far a scale may be from 1 before it is multiplied in, and how far E may
- * grow while there is a beta: that grows with its square, G does not. */
-static const float SCALE_MOST = 0x1p60f, GROWTH_MOST = 2;
+/* How far a scale may be from 1 before it is multiplied in; forward, where Phat's sum
+ * of squares may be; and how far E may grow while there is a beta: that grows with its
+ * square, G does not. */
+static const float SCALE_MOST = 0x1p60f, SQUARES_MOST = 0x1p120f, SQUARES_LEAST = 0x1p-80f;
+static const float GROWTH_MOST = 2;
 
 /* Floats wanted at once, and the blocks that keep a large chip busy, which may
  * take more.  Emulated, so few that tests meet several portions. */
@@ -65,6 +75,10 @@ static const int64_t RECORDS_MAX = 1 << 13, STATES_MAX = 1 << 12, BUSY = 2;
 #else
 static const int64_t RECORDS_MAX = 1 << 24, STATES_MAX = 20 << 20, BUSY = 132;
 #endif
+
+/* So few chains have a multiprocessor each to themselves: what follows them runs
+ * on the others. */
+static const int64_t ALONE = BUSY / 2;
 
 static constexpr __host__ __device__ int rows_each(int lanes)
 {
@@ -77,12 +91,6 @@ static constexpr __host__ __device__ int warps_most(int lanes)
     return lanes >= 8 ? 8 : 16;
 }
 
-/* Sums that a warp leaves for the block: one exchange less is worth it. */
-static constexpr __host__ __device__ int sums_each(int lanes)
-{
-    return lanes >= 8 ? 2 : 1;
-}
-
 /* Where a thread has four columns: its rows, and the threads that share them. */
 static constexpr __host__ __device__ int rows_down(int lanes)
 {
@@ -93,38 +101,96 @@ static constexpr __host__ __device__ int lanes_down(int lanes)
     return lanes == 16 || lanes == 2 ? 8 : lanes == 1 ? 16 : 4;
 }
 
+/* Threads that add up a group's rows. */
+static constexpr __host__ __device__ int threads_down(int lanes)
+{
+    return 2 * lanes * lanes_down(lanes);
+}
+
+/* Blocks of these on a multiprocessor, at least: where there are registers enough. */
+static constexpr __host__ __device__ int blocks_down(int lanes, bool inside)
+{
+    return lanes == 16 ? (inside ? 1 : 2) : 6;
+}
+
+/* A lane's numbers of a vector that a warp has. */
+static constexpr __host__ __device__ int share_each(int lanes)
+{
+    return lanes > 4 ? lanes / 4 : 1;
+}
+
 /* ---- how a call is laid out ---- */
 
-/* Where a step's numbers are: what prepare() gives, what the replay finds, in
- * which the walk puts dv in the place of y and f in that of `written`, and what
- * the sums over rows make; dq takes the place of v.  -1: not there. */
+/* Columns and rows of a group, with padding. */
+static constexpr __host__ __device__ int width_of(int lanes)
+{
+    return COLUMNS * lanes;
+}
+static constexpr __host__ __device__ int slots_of(int lanes)
+{
+    return rows_down(lanes) * lanes_down(lanes);
+}
+
+/* Where a group's numbers of a step are: what prepare() gives, and what the replay
+ * finds, in which the walk puts dv in the place of y and f in that of `written`.
+ * The sums over rows put dk^ in the place of v, dq in that of q and du in that of u.
+ * What comes last is not always there. */
 struct fields {
-    int khat, u, q;     /* given: [groups][width] */
-    int v, z, dy;       /* given: [groups][slots] */
-    int squares;        /* given: |k^|^2 [groups] */
-    int y, delta;       /* found: [groups][slots] */
-    int written, reads; /* found: [groups][slots]; S k^, S u */
+    int khat, q;        /* given, of columns */
+    int v;              /* given, of rows */
+    int squares;        /* given: |k^|^2 */
+    int u, dy, z;       /* given, of columns, rows, rows */
+    int given;          /* all of them */
+    int y, delta;       /* found, of rows */
     int scalars;        /* found: c, 1 / (m R), beta, and whether it is folded in then */
-    int dkhat, more;    /* made: [groups][width]; two parts of dk^ */
-    int du;             /* made: [groups][width] */
+    int written, reads; /* found, of rows; S k^, S u */
+    int found;          /* all of them */
 };
+
+static constexpr __host__ __device__ fields fields_of(int lanes, bool inside, bool outside,
+                                                      bool back)
+{
+    const int columns = width_of(lanes), rows = slots_of(lanes);
+    fields f = {};
+    f.q = f.khat + columns;
+    f.v = f.q + columns;
+    f.squares = f.v + rows;
+    f.u = f.squares + 4;
+    f.dy = f.u + (inside ? columns : 0);
+    f.z = f.dy + (back ? rows : 0);
+    f.given = f.z + (outside ? rows : 0);
+    f.delta = f.y + rows;
+    f.scalars = f.delta + rows;
+    f.written = f.scalars + 4;
+    f.reads = f.written + rows;
+    f.found = !back ? f.delta : f.reads + (outside ? rows : 0);
+    return f;
+}
+
+/* As a kernel knows them: all but those that may not be there. */
+template <int LANES, bool INSIDE, bool BACK = true>
+static constexpr __host__ __device__ fields known(void)
+{
+    return fields_of(LANES, INSIDE, true, BACK);
+}
 
 /* A group is a run of rows that meet the same columns of the keys: all n, or
  * those of one block of the state.  It takes whole warps. */
 struct layout {
     call c;
     fields f;
-    int lanes, groups, warps;       /* warps of a group */
-    int width, slots;               /* columns and rows of a group, with padding */
-    int given, found, made;         /* floats of a step */
-    int tile;                       /* floats of a noted state */
-    int run, runs;                  /* steps of a run, runs of a segment, at most */
-    int64_t K;                      /* steps of a segment that is replayed */
-    float mean;                     /* what the sum of squares is multiplied with */
-    int64_t count, span, round;     /* at once: sequences and heads, steps, segments of states */
-    float *givens, *founds, *mades; /* [count][span][given, ...] */
+    int lanes, groups, warps;   /* warps of a group */
+    int width, slots;           /* columns and rows of a group, with padding */
+    int given, found;           /* floats of a step */
+    int tile;                   /* floats of a noted state */
+    int run, runs;              /* steps of a run, runs of a segment, at most */
+    int64_t K;                  /* steps of a segment that is replayed */
+    float mean;                 /* what the sum of squares is multiplied with */
+    int64_t count, span, round; /* at once: sequences and heads, steps, segments of states */
+    float *givens, *founds;     /* [count][span][given or found] */
     float *states; /* [round][runs + 1][count][tile]: before each run, and at the segment's end */
     float *ends;   /* [round][runs][count][tile]: G after each run, without its dy q^T */
+    int *reached;  /* [count]: the step that a chain has come to, as it tells who follow it */
 
     /* of a launch */
     int64_t first;      /* sequence and head */
@@ -133,11 +199,9 @@ struct layout {
     const float *from;  /* the state, or its gradient, to begin with */
 };
 
-/* A thread's share: its first row within its group, and where that and the
- * group's columns are in a step's numbers. */
+/* A thread's share: its first row within its group, and within the state. */
 struct place {
-    int lane, warp, group, row;
-    int slot, column;
+    int lane, warp, group, row, slot;
 };
 
 template <int LANES>
@@ -149,7 +213,6 @@ static __device__ place place_of(const layout &l)
     p.group = p.warp / l.warps;
     p.row = (p.warp % l.warps * (32 / LANES) + (int)threadIdx.x % 32 / LANES) * rows_each(LANES);
     p.slot = p.group * l.slots + p.row;
-    p.column = p.group * l.width;
     return p;
 }
 
@@ -173,11 +236,6 @@ static __device__ float *given_of(const layout &l, int64_t t, int64_t b)
 static __device__ float *found_of(const layout &l, int64_t t, int64_t b)
 {
     return l.founds + (b * l.span + t - l.begin) * l.found;
-}
-
-static __device__ float *made_of(const layout &l, int64_t t, int64_t b)
-{
-    return l.mades + (b * l.span + t - l.begin) * l.made;
 }
 
 /* A segment's runs follow each other, and only the last segment may have less
@@ -220,6 +278,26 @@ static __device__ float *end_of(const layout &l, leg at, int64_t b)
     return l.ends + (((at.segment - l.segment) * l.runs + at.run) * l.count + b) * l.tile;
 }
 
+/* ---- who goes ahead, and who follows ---- */
+
+/* By a thread, when its block has met at a barrier: the numbers of all steps on the
+ * way to t are in memory. */
+static __device__ __forceinline__ void tell(const layout &l, int64_t b, int64_t t)
+{
+    if (threadIdx.x == 0)
+        announce(l.reached + b, (int)t);
+}
+
+/* By a block of the kernel after that of the chains, all of which have begun. */
+template <bool BACK>
+static __device__ __forceinline__ void wait_for_chain(const layout &l, int64_t b, int64_t t)
+{
+    if (threadIdx.x == 0)
+        while (BACK ? heard(l.reached + b) > t : heard(l.reached + b) < t)
+            __nanosleep(200);
+    __syncthreads();
+}
+
 /* ---- sums ---- */
 
 /* Each of COUNT numbers is added up over the lanes that differ in bits HIGH to
@@ -252,15 +330,14 @@ static __device__ __forceinline__ float sum_of_four(const float *x)
 }
 
 /* Of a block, n of them, followed by zeros. */
+template <int LANES>
 static __device__ __forceinline__ float sum_of(const float *sums, int n)
 {
+    const int most = warps_most(LANES);
     float sum = sum_of_four(sums);
-    if (n > 4)
-        sum += sum_of_four(sums + 4);
-    if (n > 8)
-        sum += sum_of_four(sums + 8);
-    if (n > 12)
-        sum += sum_of_four(sums + 12);
+    for (int i = 4; i < most; i += 4)
+        if (n > i)
+            sum += sum_of_four(sums + i);
     return sum;
 }
 
@@ -268,11 +345,10 @@ static __device__ __forceinline__ float sum_of(const float *sums, int n)
 template <int LANES>
 static __device__ __forceinline__ void leave_sums(float *to, const place &p, float x)
 {
-    const int rows = 32 / LANES, each = sums_each(LANES), row = (int)threadIdx.x % 32 / LANES;
-    for (int d = LANES * each; d < 32; d *= 2)
+    for (int d = LANES; d < 32; d *= 2)
         x += __shfl_xor_sync(0xffffffff, x, d);
-    if (p.lane == 0 && (each == rows || row < each))
-        to[p.warp * each + row] = x;
+    if (threadIdx.x % 32 == 0)
+        to[p.warp] = x;
 }
 
 /* Of what each thread has. */
@@ -294,6 +370,7 @@ static __device__ __forceinline__ void zero_sums(float *sums, int n)
 /* By all threads of a block; floats is a multiple of four. */
 static __device__ __forceinline__ void send_for(float *to, const float *from, int floats)
 {
+    UNROLL(4)
     for (int i = 4 * (int)threadIdx.x; i < floats; i += 4 * (int)blockDim.x)
         cp_async16(to + i, from + i);
 }
@@ -430,28 +507,28 @@ struct meal {
     float v[rows_each(LANES)], z[rows_each(LANES)], squares;
 };
 
-/* Where the thread's numbers are within a step's. */
+/* Where the thread's columns, its rows, and its group begin within a step's numbers. */
 struct seat {
-    int write, read, query, v, z, squares;
+    int column, row, group;
 };
 
-static __device__ __forceinline__ seat seat_of(const layout &l, const place &p)
+static __device__ __forceinline__ seat seat_of(const place &p, int floats)
 {
-    const int column = p.column + 4 * p.lane;
-    return {l.f.khat + column, l.f.u + column, l.f.q + column,
-            l.f.v + p.slot,    l.f.z + p.slot, l.f.squares + p.group};
+    const int group = p.group * floats;
+    return {group + 4 * p.lane, group + p.row, group};
 }
 
-template <int LANES, bool INSIDE>
+template <int LANES, bool INSIDE, bool BACK>
 static __device__ __forceinline__ void serve(const layout &l, const seat &at, const float *given,
                                              meal<LANES> *m)
 {
-    m->write = take<LANES>(given + at.write, 0);
-    m->read = INSIDE ? take<LANES>(given + at.read, 0) : m->write;
-    take_rows<rows_each(LANES)>(m->v, given + at.v);
+    constexpr fields f = known<LANES, INSIDE, BACK>();
+    m->write = take<LANES>(given + at.column + f.khat, 0);
+    m->read = INSIDE ? take<LANES>(given + at.column + f.u, 0) : m->write;
+    take_rows<rows_each(LANES)>(m->v, given + at.row + f.v);
     if (l.c.z_outside)
-        take_rows<rows_each(LANES)>(m->z, given + at.z);
-    m->squares = given[at.squares];
+        take_rows<rows_each(LANES)>(m->z, given + at.row + f.z);
+    m->squares = given[at.group + f.squares];
 }
 
 /* Of y, a thread is left with one row, some threads with the same. */
@@ -464,28 +541,28 @@ static __device__ __forceinline__ int own_row(const place &p)
     return row;
 }
 
-/* What is known of the state in registers: S = down Shat; its sum of squares,
- * and the largest it has been, on the same scale, since all were last added up. */
+/* What is known of the state in registers: S = Shat / up = down Shat; Shat's sum of
+ * squares, and the largest that has been since all were last added up. */
 struct scale {
-    float down, up; /* C and 1/C */
+    float up, down;
     float squares, peak;
 };
 
-/* What a step divides P by: R, and 1 / (R + epsilon); from P's sum of squares
- * on, which are those of S on the same scale. */
+/* What a step divides P by: R, and 1 / (R + epsilon); from Phat's sum of squares on. */
 struct bend {
     float R, inverse;
 };
 
 static __device__ __forceinline__ bend bend_to(scale *s, float squares, float peak, float mean)
 {
+    const float length = root(squares * mean), up = s->up;
     bend n;
-    n.R = root(squares * mean);
-    n.inverse = reciprocal(n.R + (float)E74_EPSILON);
-    s->up *= n.R + (float)E74_EPSILON;
+    n.R = s->down * length;
+    s->up = fmaf((float)E74_EPSILON, up, length);
     s->down = reciprocal(s->up);
-    s->squares = squares * n.inverse * n.inverse;
-    s->peak = peak * n.inverse * n.inverse;
+    n.inverse = up * s->down;
+    s->squares = squares;
+    s->peak = peak;
     return n;
 }
 
@@ -511,26 +588,24 @@ static __device__ __forceinline__ dots<LANES> meet(const eight *S, const meal<LA
     return d;
 }
 
-/* What a step finds out about a thread's rows. */
+/* What a step finds out about a thread's rows, all as Shat is scaled: delta, and
+ * P k^. */
 template <int LANES>
 struct finding {
-    float delta[rows_each(LANES)], reads[rows_each(LANES)], written[rows_each(LANES)];
+    float delta[rows_each(LANES)], written[rows_each(LANES)];
 };
 
-/* Up to the barrier: the residuals, S u, P k^, and what the warp adds to the
- * sum of squares. */
+/* Up to the barrier: that, and what the warp adds to the sum of squares. */
 template <int LANES>
 static __device__ __forceinline__ finding<LANES>
-approach(const place &p, const meal<LANES> &m, const dots<LANES> &d, float down, float *sums)
+approach(const place &p, const meal<LANES> &m, const dots<LANES> &d, float up, float *sums)
 {
     finding<LANES> f;
     float change[2] = {};
     for (int r = 0; r < rows_each(LANES); r++) {
-        const float before = down * d.write[r];
-        f.reads[r] = down * d.read[r];
-        f.delta[r] = fmaf(-m.z[r], f.reads[r], m.v[r]);
-        f.written[r] = fmaf(m.squares, f.delta[r], before);
-        change[r % 2] = fmaf(f.delta[r], before + f.written[r], change[r % 2]);
+        f.delta[r] = fmaf(-m.z[r], d.read[r], up * m.v[r]);
+        f.written[r] = fmaf(m.squares, f.delta[r], d.write[r]);
+        change[r % 2] = fmaf(f.delta[r], d.write[r] + f.written[r], change[r % 2]);
     }
     leave_sums<LANES>(sums, p, change[0] + change[1]);
     return f;
@@ -545,54 +620,50 @@ static __device__ __forceinline__ float squares_of(const eight *S)
     return squares;
 }
 
-/* The step of which too many digits were lost, once more: s as it was before,
- * S as it is after. */
+/* A step of which too many digits were lost, or that leaves too little room to either
+ * side, once more: with Phat = P, whose squares are added up themselves.  s is as it was
+ * before the step, S as it is after. */
 template <int LANES>
-static __device__ bend bend_again(const place &p, const eight *S, scale *s, float mean, int n,
-                                  float *sums)
-{
-    eight P[rows_each(LANES)];
-    for (int r = 0; r < rows_each(LANES); r++) {
-        P[r] = S[r];
-        multiply(&P[r], s->down);
-    }
-    leave_all_sums<LANES>(sums, p, squares_of<LANES>(P));
-    __syncthreads();
-    const float all = sum_of(sums, n);
-    return bend_to(s, all, all, mean);
-}
-
-/* For the way back, by one lane of a row. */
-template <int LANES>
-static __device__ __forceinline__ void note_step(const layout &l, const place &p, float *found,
-                                                 const finding<LANES> &f, const bend &n)
-{
-    const int ROWS = rows_each(LANES);
-    float written[ROWS];
-    for (int r = 0; r < ROWS; r++)
-        written[r] = n.inverse * f.written[r];
-    if (p.lane == 0) {
-        leave_rows<ROWS>(found + l.f.delta + p.slot, f.delta);
-        leave_rows<ROWS>(found + l.f.written + p.slot, written);
-        if (l.c.z_outside)
-            leave_rows<ROWS>(found + l.f.reads + p.slot, f.reads);
-    }
-    if (threadIdx.x == 0) {
-        found[l.f.scalars] = n.inverse;
-        found[l.f.scalars + 1] = n.R > 0 ? l.mean * reciprocal(n.R) : 0;
-    }
-}
-
-/* Multiply the scale in, before it is too far from 1. */
-template <int LANES>
-static __device__ void settle(eight *S, dots<LANES> *d, scale *s)
+static __device__ bend bend_again(const place &p, eight *S, dots<LANES> *d, float *y, scale *s,
+                                  float mean, int n, float *sums)
 {
     for (int r = 0; r < rows_each(LANES); r++) {
         multiply(&S[r], s->down);
         d->read[r] *= s->down;
         d->write[r] *= s->down;
+        y[r] *= s->down;
     }
-    s->down = s->up = 1;
+    s->up = s->down = 1;
+    leave_all_sums<LANES>(sums, p, squares_of<LANES>(S));
+    __syncthreads();
+    const float all = sum_of<LANES>(sums, n);
+    return bend_to(s, all, all, mean);
+}
+
+/* For the way back, by one lane of a row; P was down Phat. */
+template <int LANES, bool INSIDE>
+static __device__ __forceinline__ void note_step(const layout &l, const place &p, const seat &at,
+                                                 float *found, const finding<LANES> &f,
+                                                 const float *read, float down, const bend &n)
+{
+    const int ROWS = rows_each(LANES);
+    constexpr fields to = known<LANES, INSIDE>();
+    float delta[ROWS], written[ROWS], reads[ROWS];
+    for (int r = 0; r < ROWS; r++) {
+        delta[r] = down * f.delta[r];
+        written[r] = down * n.inverse * f.written[r];
+        reads[r] = down * read[r];
+    }
+    if (p.lane == 0) {
+        leave_rows<ROWS>(found + at.row + to.delta, delta);
+        leave_rows<ROWS>(found + at.row + to.written, written);
+        if (l.c.z_outside)
+            leave_rows<ROWS>(found + at.row + to.reads, reads);
+    }
+    if (p.lane == 0 && p.row == 0) {
+        found[at.group + to.scalars] = n.inverse;
+        found[at.group + to.scalars + 1] = n.R > 0 ? l.mean * reciprocal(n.R) : 0;
+    }
 }
 
 /* The steps that a block carries its state through. */
@@ -615,18 +686,21 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) carry(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
     const int ROWS = rows_each(LANES), half = l.run * l.given;
-    const int n = l.groups * l.warps * sums_each(LANES);
+    const int n = l.groups * l.warps;
     const call &c = l.c;
     const place p = place_of<LANES>(l);
     const stretch way = stretch_of(l, REPLAYS);
     const int64_t b = blockIdx.x % l.count, bh = l.first + b;
     float *const sums = buffer + 2 * half, *const opening = sums + 2 * SUMS;
-    const seat at = seat_of(l, p);
+    const seat at = seat_of(p, l.f.given), at_found = seat_of(p, l.f.found);
+    constexpr fields f = known<LANES, INSIDE, REPLAYS>();
     const bool leaves = p.lane % (LANES / ROWS) == 0;
     int keep = (int)(way.begin % c.K ? c.K - way.begin % c.K : 0), turn = 0;
+    int64_t told = way.begin;
     int64_t slot = ceil_div(way.begin, c.K) * c.BH + bh;
     leg at_run = {(int)(l.segment + blockIdx.x / l.count), 0};
-    float *found = found_of(l, way.begin, b), *out = found + l.f.y + p.slot + own_row<LANES>(p);
+    float *found = found_of(l, way.begin, b);
+    float *out = found - l.found + at_found.row + f.y + own_row<LANES>(p);
     scale s = {1, 1, 0, 0};
     eight S[ROWS];
     meal<LANES> m;
@@ -634,6 +708,8 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) carry(layout l)
     for (int r = 0; r < ROWS; r++)
         m.z[r] = 1;
     zero_sums(sums, CARRY_SUMS);
+    wait_for_kernel_before();
+    let_next_kernel_start();
     send_for(buffer, given_of(l, way.begin, b),
              (int)min((int64_t)l.run, way.end - way.begin) * l.given);
     cp_async_commit();
@@ -652,57 +728,68 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) carry(layout l)
         leave_all_sums<LANES>(opening, p, squares_of<LANES>(S));
         cp_async_wait<0>();
         __syncthreads();
+        if (!REPLAYS && t - told >= TOLD) {
+            tell(l, b, t);
+            told = t;
+        }
         s.down = s.up = 1;
-        s.squares = s.peak = sum_of(opening, n);
+        s.squares = s.peak = sum_of<LANES>(opening, n);
         send_for(buffer + (1 - i) * half, given_of(l, t + steps, b),
                  (int)min((int64_t)l.run, beyond) * l.given);
         cp_async_commit();
         if (REPLAYS)
             note_state<LANES>(l, p, state_of(l, at_run, 0, b), S);
 
-        serve<LANES, INSIDE>(l, at, here, &m);
+        serve<LANES, INSIDE, REPLAYS>(l, at, here, &m);
         dots<LANES> d = meet<LANES, INSIDE>(S, m);
+        float y[ROWS] = {}; /* of the step before, not yet added up */
         for (int left = steps; left > 0; left--, out += l.found, found += l.found) {
-            if (!REPLAYS && keep-- == 0) {
+            if (!REPLAYS && __builtin_expect(keep-- == 0, 0)) {
                 keep_state<LANES>(l, p, slot, S, s.down);
                 slot += c.BH;
                 keep = (int)c.K - 1;
             }
-            float y[ROWS];
-            const finding<LANES> f = approach<LANES>(p, m, d, s.down, sums + turn);
+            share_out<ROWS, LANES / 2, 1>(y);
+            if (leaves && left < steps)
+                *out = s.down * y[0];
+            const finding<LANES> row = approach<LANES>(p, m, d, s.up, sums + turn);
             for (int r = 0; r < ROWS; r++)
-                add(&S[r], s.up * f.delta[r], m.write);
-            const eight query = take<LANES>(here + at.query, 0);
+                add(&S[r], row.delta[r], m.write);
+            const float *const query = here + at.column + f.q;
             here += left > 1 ? l.given : 0; /* after the last, that once more: not used */
-            serve<LANES, INSIDE>(l, at, here, &m);
+            serve<LANES, INSIDE, REPLAYS>(l, at, here, &m);
             __syncthreads();
-            const scale before = s;
-            const float after = s.squares + sum_of(sums + turn, n);
+            const float after = s.squares + sum_of<LANES>(sums + turn, n);
             const float peak = fmaxf(s.peak, after);
             turn ^= SUMS;
+            const dots<LANES> met = d;
+            const scale before = s;
             d = meet<LANES, INSIDE>(S, m);
+            const eight q = take<LANES>(query, 0); /* (here, to have work for where it waits) */
             for (int r = 0; r < ROWS; r++)
-                y[r] = dot(S[r], query);
-            share_out<ROWS, LANES / 2, 1>(y);
+                y[r] = dot(S[r], q);
             bend by = bend_to(&s, after, peak, l.mean);
-            if (!(after >= 0.5f * peak)) {
+            if (__builtin_expect(
+                    !(after >= fmaxf(0.5f * peak, SQUARES_LEAST) && after < SQUARES_MOST), 0)) {
                 s = before;
-                by = bend_again<LANES>(p, S, &s, l.mean, n, opening + SUMS);
+                by = bend_again<LANES>(p, S, &d, y, &s, l.mean, n, opening + SUMS);
             }
-            if (leaves)
-                *out = s.down * y[0];
             if (REPLAYS)
-                note_step<LANES>(l, p, found, f, by);
-            if (!(s.up < SCALE_MOST && s.down < SCALE_MOST))
-                settle<LANES>(S, &d, &s);
+                note_step<LANES, INSIDE>(l, p, at_found, found, row, met.read, before.down, by);
         }
+        share_out<ROWS, LANES / 2, 1>(y);
+        if (leaves)
+            *out = s.down * y[0];
     }
     for (int r = 0; r < ROWS; r++)
         multiply(&S[r], s.down);
-    if (REPLAYS)
+    if (REPLAYS) {
         note_state<LANES>(l, p, state_of(l, at_run, 0, b), S);
-    else
+    } else {
+        __syncthreads();
+        tell(l, b, way.end);
         store_state<LANES>(l, p, c.last + bh * c.M, S);
+    }
 }
 
 /* ---- back ---- */
@@ -716,47 +803,67 @@ struct course {
     float inverse, along;
 };
 
-/* And of the step before that, whose y and dy it meets first. */
+/* And of the step before that, whose y and dy it meets first: on their way for as
+ * long as a step takes. */
 template <int LANES>
 struct answer {
     float y[rows_each(LANES)], dy[rows_each(LANES)];
+    eight query;
 };
 
-struct seat_back {
-    seat given;
-    int dy, y, delta, written;
+/* Where the thread's numbers are in what is given and in what is found. */
+struct seats {
+    seat given, found;
 };
 
-static __device__ __forceinline__ seat_back seat_back_of(const layout &l, const place &p)
+/* A step in shared memory, from where the thread's columns, its rows, and its group
+ * begin. */
+struct stand {
+    const float *columns, *rows, *found, *group;
+};
+
+static __device__ __forceinline__ stand stand_at(const seats &at, const float *given,
+                                                 const float *found)
 {
-    return {seat_of(l, p), l.f.dy + p.slot, l.f.y + p.slot, l.f.delta + p.slot,
-            l.f.written + p.slot};
+    return {given + at.given.column, given + at.given.row, found + at.found.row,
+            found + at.found.group};
+}
+
+/* The step before; where there is none, the same. */
+static __device__ __forceinline__ void step_back(const layout &l, stand *s, bool any)
+{
+    const int given = any ? l.given : 0, found = any ? l.found : 0;
+    s->columns -= given;
+    s->rows -= given;
+    s->found -= found;
+    s->group -= found;
 }
 
 template <int LANES, bool INSIDE>
-static __device__ __forceinline__ void serve_back(const layout &l, const seat_back &at,
-                                                  const float *given, const float *found,
+static __device__ __forceinline__ void serve_back(const layout &l, const stand &from,
                                                   course<LANES> *o)
 {
+    constexpr fields f = known<LANES, INSIDE>();
     const int ROWS = rows_each(LANES);
-    o->write = take<LANES>(given + at.given.write, 0);
-    o->read = INSIDE ? take<LANES>(given + at.given.read, 0) : o->write;
-    take_rows<ROWS>(o->v, given + at.given.v);
-    take_rows<ROWS>(o->delta, found + at.delta);
-    take_rows<ROWS>(o->written, found + at.written);
+    o->write = take<LANES>(from.columns + f.khat, 0);
+    o->read = INSIDE ? take<LANES>(from.columns + f.u, 0) : o->write;
+    take_rows<ROWS>(o->v, from.rows + f.v);
+    take_rows<ROWS>(o->delta, from.found + f.delta);
+    take_rows<ROWS>(o->written, from.found + f.written);
     if (l.c.z_outside)
-        take_rows<ROWS>(o->z, given + at.given.z);
-    o->inverse = found[l.f.scalars];
-    o->along = found[l.f.scalars + 1];
+        take_rows<ROWS>(o->z, from.rows + f.z);
+    o->inverse = from.group[f.scalars];
+    o->along = from.group[f.scalars + 1];
 }
 
-template <int LANES>
-static __device__ __forceinline__ answer<LANES> answer_at(const seat_back &at, const float *given,
-                                                          const float *found)
+template <int LANES, bool INSIDE>
+static __device__ __forceinline__ answer<LANES> answer_at(const stand &from, const float *dy)
 {
+    constexpr fields f = known<LANES, INSIDE>();
     answer<LANES> a;
-    take_rows<rows_each(LANES)>(a.y, found + at.y);
-    take_rows<rows_each(LANES)>(a.dy, given + at.dy);
+    take_rows<rows_each(LANES)>(a.y, from.found + f.y);
+    take_rows<rows_each(LANES)>(a.dy, dy);
+    a.query = take<LANES>(from.columns + f.q, 0);
     return a;
 }
 
@@ -772,20 +879,21 @@ static __device__ __forceinline__ void send_for_run(const layout &l, float *give
 
 /* G = Gamma + beta S, where S is the state after some steps of a run that
  * begins with `state`. */
-template <int LANES>
-static __device__ __forceinline__ float fold(const layout &l, const place &p, const float *state,
-                                             const float *given, const float *found, int steps,
-                                             float down, float beta, eight *G)
+template <int LANES, bool INSIDE>
+static __device__ __forceinline__ float
+fold(const layout &l, const place &p, const seats &at, const float *state, const float *given,
+     const float *found, int steps, float down, float beta, eight *G)
 {
+    constexpr fields f = known<LANES, INSIDE>();
     float along = 0;
     for (int r = 0; r < rows_each(LANES); r++) {
         eight S = take<LANES>(state + noted_at(l, p, r), p.lane);
         UNROLL(1)
         for (int step = 0; step < steps; step++) {
-            const float *const of_rows = found + step * l.found;
-            add(&S, of_rows[l.f.delta + p.slot + r],
-                take<LANES>(given + step * l.given + l.f.khat + p.column, p.lane));
-            multiply(&S, of_rows[l.f.scalars]);
+            const float *const here = found + step * l.found;
+            add(&S, here[at.found.row + f.delta + r],
+                take<LANES>(given + step * l.given + at.given.column + f.khat, 0));
+            multiply(&S, here[at.found.group + f.scalars]);
         }
         for (int j = 0; j < COLUMNS; j++)
             G[r].x[j] = fmaf(beta, S.x[j], down * G[r].x[j]);
@@ -808,31 +916,33 @@ static __device__ __forceinline__ float along_state(const layout &l, const place
     return along;
 }
 
+/* A thread's part of Gamma k^. */
 template <int LANES>
 static __device__ __forceinline__ void meet_back(const eight *G, const eight &write, float *pull)
 {
     for (int r = 0; r < rows_each(LANES); r++)
         pull[r] = dot(G[r], write);
-    for (int r = 0; r < rows_each(LANES); r++)
-        pull[r] = lanes_sum<LANES>(pull[r]);
 }
 
-enum { WALK_SUMS = 3 * SUMS }; /* of two neighbouring steps, of a run's end */
+enum { WALK_SUMS = 2 * SUMS }; /* of two neighbouring steps */
 
 template <int LANES, bool INSIDE>
 __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
-    const int ROWS = rows_each(LANES), n = l.groups * l.warps * sums_each(LANES);
+    const int ROWS = rows_each(LANES), n = l.groups * l.warps;
     const int givens = l.run * l.given, founds = l.run * l.found;
     const call &c = l.c;
     const place p = place_of<LANES>(l);
     const int64_t b = blockIdx.x, bh = l.first + b;
     float *const others = buffer + 2 * givens, *const state = others + 2 * founds;
-    float *const sums = state + l.tile, *const opening = sums + 2 * SUMS;
-    const seat_back at = seat_back_of(l, p);
+    float *const sums = state + l.tile, *const none = sums + WALK_SUMS;
+    const seats at = {seat_of(p, l.f.given), seat_of(p, l.f.found)};
+    constexpr fields of = known<LANES, INSIDE>();
+    const float *const no_dy = none + p.row; /* there is none before a run's first step */
     leg run = last_leg(l);
     const float *after = state_of(l, run, 1, b);
+    int64_t told = l.until * l.K;
     float down = 1, beta = 0;
     int turn = 0;
     eight G[ROWS];
@@ -840,7 +950,9 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
 
     for (int r = 0; r < ROWS; r++)
         m.z[r] = 1;
-    zero_sums(sums, WALK_SUMS);
+    zero_sums(sums, WALK_SUMS + l.slots);
+    wait_for_kernel_before();
+    let_next_kernel_start();
     send_for_run(l, buffer, others, run, b);
     cp_async_commit();
     load_state<LANES>(l, p, l.from + bh * c.M, G);
@@ -848,47 +960,50 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
     for (int i = 0; run.segment >= l.segment; i ^= 1) {
         const leg next = before(l, run);
         const int steps = steps_of(l, run);
-        const float *given = buffer + i * givens + (steps - 1) * l.given;
-        const float *found = others + i * founds + (steps - 1) * l.found;
+        const float *const given = buffer + i * givens, *const found = others + i * founds;
+        stand here = stand_at(at, given + (steps - 1) * l.given, found + (steps - 1) * l.found);
         float *out = found_of(l, begin_of(l, run) + steps - 1, b);
 
         cp_async_wait<0>();
         __syncthreads();
+        if (told - begin_of(l, run) - steps >= TOLD) {
+            told = begin_of(l, run) + steps;
+            tell(l, b, told);
+        }
         note_state<LANES>(l, p, end_of(l, run, b), G);
-        answer<LANES> a = answer_at<LANES>(at, given, found);
-        serve_back<LANES, INSIDE>(l, at, given, found, &m);
-        eight query = take<LANES>(given + at.given.query, 0);
-        leave_all_sums<LANES>(opening, p, along_state<LANES>(l, p, after, G, a));
-        send_for_state<LANES>(l, p, state, state_of(l, run, 0, b));
-        __syncthreads();
         if (next.segment >= l.segment)
             send_for_run(l, buffer + (1 - i) * givens, others + (1 - i) * founds, next, b);
+        answer<LANES> a = answer_at<LANES, INSIDE>(here, here.rows + of.dy);
+        serve_back<LANES, INSIDE>(l, here, &m);
+        leave_all_sums<LANES>(sums + turn, p, along_state<LANES>(l, p, after, G, a));
+        send_for_state<LANES>(l, p, state, state_of(l, run, 0, b));
         cp_async_commit();
-        float g = sum_of(opening, n), least = 1, pull[ROWS];
+        float left = 0, least = 1, pull[ROWS];
         down = 1, beta = 0;
         for (int r = 0; r < ROWS; r++)
-            add(&G[r], a.dy[r], query);
+            add(&G[r], a.dy[r], a.query);
         meet_back<LANES>(G, m.write, pull);
+        step_back(l, &here, steps > 1);
+        a = answer_at<LANES, INSIDE>(here, steps > 1 ? here.rows + of.dy : no_dy);
+        __syncthreads();
 
         for (int step = steps - 1; step >= 0; step--, out -= l.found) {
-            const float lever = fmaf(m.inverse, beta, -m.along * g);
-            const float left = (float)E74_EPSILON * m.inverse * g;
             float dv[ROWS], f[ROWS], sum[2] = {};
 
-            given -= step ? l.given : 0; /* before the first, that once more: without its dy */
-            found -= step ? l.found : 0;
-            a = answer_at<LANES>(at, given, found);
-            query = take<LANES>(given + at.given.query, 0);
+            for (int r = 0; r < ROWS; r++)
+                pull[r] = lanes_sum<LANES>(pull[r]);
+            const float g = left + sum_of<LANES>(sums + turn, n);
+            turn ^= SUMS;
             down *= m.inverse;
-            beta = lever * m.inverse;
             least = fminf(least, down);
             const float up = reciprocal(down);
-            const bool folds = step && down > GROWTH_MOST * least;
             for (int r = 0; r < ROWS; r++) {
-                a.dy[r] = step ? a.dy[r] : 0;
                 sum[r % 2] = fmaf(a.dy[r], a.y[r], sum[r % 2]);
-                add(&G[r], up * a.dy[r], query);
+                add(&G[r], up * a.dy[r], a.query);
             }
+            const float lever = fmaf(m.inverse, beta, -m.along * g);
+            left = (float)E74_EPSILON * m.inverse * g;
+            beta = lever * m.inverse;
             for (int r = 0; r < ROWS; r++) {
                 dv[r] = fmaf(down, pull[r], lever * m.written[r]);
                 f[r] = -m.z[r] * dv[r];
@@ -901,44 +1016,176 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
                 if (INSIDE)
                     add(&G[r], up * (beta * m.delta[r]), m.write);
             }
-            serve_back<LANES, INSIDE>(l, at, given, found, &m);
-            if (p.lane == 0) {
-                leave_rows<ROWS>(out + at.y, dv);
-                leave_rows<ROWS>(out + at.written, f);
-            }
-            if (threadIdx.x == 0)
-                out[l.f.scalars + 2] = beta, out[l.f.scalars + 3] = folds;
-            __syncthreads();
-            g = left + sum_of(sums + turn, n);
-            turn ^= SUMS;
+            serve_back<LANES, INSIDE>(l, here, &m); /* after the first, that once more */
             meet_back<LANES>(G, m.write, pull);
-            if (folds) {
-                cp_async_wait<0>();
-                const float along = fold<LANES>(l, p, state, buffer + i * givens,
-                                                others + i * founds, step, down, beta, G);
-                leave_all_sums<LANES>(opening, p, along);
-                __syncthreads();
-                g = sum_of(opening, n);
-                meet_back<LANES>(G, m.write, pull);
-                down = least = 1, beta = 0;
-            } else if (down < 1 / SCALE_MOST) {
-                for (int r = 0; r < ROWS; r++) {
-                    multiply(&G[r], down);
-                    pull[r] *= down;
+            step_back(l, &here, step > 1);
+            a = answer_at<LANES, INSIDE>(here, step > 1 ? here.rows + of.dy : no_dy);
+            const bool folds = step && down > GROWTH_MOST * least;
+            const float fate[] = {beta, folds ? 1.0f : 0.0f};
+            if (p.lane == 0) {
+                leave_rows<ROWS>(out + at.found.row + of.y, dv);
+                leave_rows<ROWS>(out + at.found.row + of.written, f);
+            }
+            if (p.lane == 0 && p.row == 0)
+                leave_rows<2>(out + at.found.group + of.scalars + 2, fate);
+            if (__builtin_expect(folds || down < 1 / SCALE_MOST, 0)) {
+                if (folds) {
+                    cp_async_wait<0>();
+                    leave_all_sums<LANES>(
+                        sums + turn, p,
+                        fold<LANES, INSIDE>(l, p, at, state, given, found, step, down, beta, G));
+                    left = beta = 0;
+                } else {
+                    for (int r = 0; r < ROWS; r++)
+                        multiply(&G[r], down);
                 }
+                meet_back<LANES>(G, m.write, pull);
                 down = least = 1;
             }
+            __syncthreads();
         }
         cp_async_wait<0>();
-        fold<LANES>(l, p, state, NULL, NULL, 0, down, beta, G);
+        fold<LANES, INSIDE>(l, p, at, state, NULL, NULL, 0, down, beta, G);
         /* Rounded checkpoints are not what the segment before them ended with. */
         after = run.run || c.kept == KEPT_F32 ? state : state_of(l, next, 1, b);
         run = next;
     }
+    __syncthreads();
+    tell(l, b, l.segment * l.K);
     store_state<LANES>(l, p, c.dfirst + bh * c.M, G);
 }
 
-/* ---- sums over rows, for all runs side by side ---- */
+/* ---- what needs no state: a warp for a group of a step ---- */
+
+struct item {
+    int lane;
+    float *given, *found;
+    int64_t at; /* where its numbers begin in [T,BH,N] */
+};
+
+static __device__ item item_of(const layout &l, int64_t t, int64_t b, int group)
+{
+    return {(int)threadIdx.x % 32, given_of(l, t, b) + group * l.f.given,
+            found_of(l, t, b) + group * l.f.found,
+            (t * l.c.BH + l.first + b) * l.c.N + group * l.c.rows};
+}
+
+template <typename T>
+static __device__ float number(const void *from, int64_t at, bool any)
+{
+    return any ? load((const T *)from + at) : 0;
+}
+
+/* A lane's share of a group's vector, all on their way at once. */
+template <int EACH>
+struct share {
+    float x[EACH];
+};
+
+template <typename T, int EACH>
+static __device__ __forceinline__ share<EACH> share_of(const layout &l, const item &m,
+                                                       const void *from)
+{
+    share<EACH> s;
+    for (int i = 0; i < EACH; i++)
+        s.x[i] = number<T>(from, m.at + m.lane + 32 * i, m.lane + 32 * i < l.c.columns);
+    return s;
+}
+
+template <int EACH>
+static __device__ __forceinline__ share<EACH> share_made(const layout &l, const item &m,
+                                                         const float *from)
+{
+    share<EACH> s;
+    for (int i = 0; i < EACH; i++)
+        s.x[i] = m.lane + 32 * i < l.c.columns ? from[m.lane + 32 * i] : 0;
+    return s;
+}
+
+template <int EACH>
+static __device__ __forceinline__ void leave_share(const item &m, float *to, int most,
+                                                   const share<EACH> &s)
+{
+    for (int i = 0; i < EACH; i++)
+        if (m.lane + 32 * i < most)
+            to[m.lane + 32 * i] = s.x[i];
+}
+
+template <int EACH>
+static __device__ __forceinline__ float along(const share<EACH> &a, const share<EACH> &b)
+{
+    float sum = 0;
+    for (int i = 0; i < EACH; i++)
+        sum = fmaf(a.x[i], b.x[i], sum);
+    return lanes_sum<32>(sum);
+}
+
+/* The keys, normalised; v, z, and on the way back dy; zeros behind them. */
+template <typename T, int EACH, bool BACK>
+__global__ void __launch_bounds__(FLAT) prepare(layout l)
+{
+    const call &c = l.c;
+    const int64_t i = ((int64_t)blockIdx.x * FLAT + threadIdx.x) / 32;
+    const int64_t b = i / l.groups % l.count, t = l.begin + i / l.groups / l.count;
+
+    let_next_kernel_start();
+    if (t >= l.end)
+        return;
+    const int group = (int)(i % l.groups);
+    const item m = item_of(l, t, b, group);
+    const share<EACH> k = share_of<T, EACH>(l, m, c.k), q = share_of<T, EACH>(l, m, c.q);
+    const share<EACH> v = share_of<T, EACH>(l, m, c.v);
+    const share<EACH> z = c.z ? share_of<T, EACH>(l, m, c.z) : share<EACH>{};
+    const share<EACH> y = BACK ? share_of<T, EACH>(l, m, c.y) : share<EACH>{};
+    const share<EACH> dout = BACK ? share_of<T, EACH>(l, m, c.dout) : share<EACH>{};
+    const float scale = sqrtf(along(k, k)) + (float)E74_EPSILON;
+    share<EACH> khat, u, dy;
+    for (int j = 0; j < EACH; j++) {
+        const float gate = 1 / (1 + expf(-y.x[j]));
+        khat.x[j] = k.x[j] / scale;
+        u.x[j] = z.x[j] * khat.x[j];
+        dy.x[j] = dout.x[j] * y.x[j] * gate * (2 + y.x[j] * (1 - gate));
+    }
+    const float squares = along(khat, khat);
+    leave_share(m, m.given + l.f.khat, l.width, khat);
+    leave_share(m, m.given + l.f.q, l.width, q);
+    leave_share(m, m.given + l.f.v, l.slots, v);
+    if (c.z_inside)
+        leave_share(m, m.given + l.f.u, l.width, u);
+    if (c.z_outside)
+        leave_share(m, m.given + l.f.z, l.slots, z);
+    if (BACK) {
+        leave_share(m, m.given + l.f.dy, l.slots, dy);
+        for (int j = c.rows + m.lane; j < l.slots; j += 32) /* nobody may carry these */
+            m.found[l.f.delta + j] = m.found[l.f.written + j] = 0;
+    }
+    if (m.lane == 0)
+        m.given[l.f.squares] = squares;
+    if (m.lane == 0 && group == 0 && t == l.begin)
+        l.reached[b] = (int)(BACK ? l.end : l.begin);
+}
+
+/* A block for each run of steps, when the chain has left it behind. */
+template <typename T>
+__global__ void __launch_bounds__(FLAT) put_outputs(layout l)
+{
+    const call &c = l.c;
+    const int64_t b = blockIdx.x % l.count, t = l.begin + blockIdx.x / l.count * l.run;
+    const int64_t end = min(t + l.run, l.end);
+
+    wait_for_chain<false>(l, b, end);
+    for (int i = threadIdx.x; i < (end - t) * c.N; i += FLAT) {
+        const int step = i / c.N, row = i % c.N;
+        const int64_t to = ((t + step) * c.BH + l.first + b) * c.N + row;
+        const float y = found_of(l, t + step, b)[row / c.rows * l.f.found + l.f.y + row % c.rows];
+        store((T *)c.y + to, y);
+        store((T *)c.out + to, y * y / (1 + expf(-y)));
+    }
+    if (end == l.end)
+        wait_for_kernel_before();
+}
+
+/* ---- sums over rows, for all runs side by side, and what is made of them ---- */
 
 /* Four columns of a thread's rows, which are in stretches of up to four, those
  * of the lanes that share the columns in turn. */
@@ -1023,66 +1270,110 @@ static __device__ __forceinline__ float settled(strip<LANES> *S, float scale)
     return 1;
 }
 
-/* times factor, over the lanes that share the columns. */
-template <int LANES>
+/* times factor, over the lanes that share the columns; ADDED to what the same thread
+ * has left there. */
+template <int LANES, bool ADDED>
 static __device__ __forceinline__ void leave_columns(float *to, float factor, four<float> sum)
 {
     const int own = share_out<4, lanes_down(LANES) / 2, 1>(sum.x);
+    float *const at = to + column_of<LANES>() + own;
     if ((int)threadIdx.x % (lanes_down(LANES) / 4) == 0)
-        to[column_of<LANES>() + own] = factor * sum.x[0];
+        *at = fmaf(factor, sum.x[0], ADDED ? *at : 0);
 }
 
 /* A step's numbers in shared memory. */
 struct tray {
-    float *write, *query, *read, *dy, *delta, *f, *scalars;
+    float *given, *found;
 };
 
-static __host__ __device__ int tray_floats(const layout &l)
+static __device__ __forceinline__ tray tray_of(const layout &l, float *buffer, int step)
 {
-    return 3 * l.width + 3 * l.slots + 4;
+    float *const at = buffer + step * (l.f.given + l.f.found);
+    return {at, at + l.f.given};
 }
 
-static __device__ __forceinline__ tray tray_of(const layout &l, float *at)
+/* G = Gamma + beta S, of the state after some steps of the run. */
+template <int LANES, bool INSIDE>
+static __device__ void fold_strip(const layout &l, int group, const float *state, float *buffer,
+                                  int steps, float down, float beta, strip<LANES> *G)
 {
-    float *const rows = at + 3 * l.width;
-    return {at,
-            at + l.width,
-            at + 2 * l.width,
-            rows,
-            rows + l.slots,
-            rows + 2 * l.slots,
-            rows + 3 * l.slots};
+    constexpr fields f = known<LANES, INSIDE>();
+    for (int r = 0; r < rows_down(LANES); r++) {
+        const int row = row_of<LANES>(r);
+        if (row >= l.c.rows)
+            continue;
+        four<float> S =
+            *(const four<float> *)(state + (group * l.slots + row) * l.width + column_of<LANES>());
+        UNROLL(1)
+        for (int step = 0; step < steps; step++) {
+            const tray at = tray_of(l, buffer, step);
+            const float *const key = at.given + f.khat + column_of<LANES>();
+            for (int j = 0; j < 4; j++)
+                S.x[j] = at.found[f.scalars] * fmaf(at.found[f.delta + row], key[j], S.x[j]);
+        }
+        for (int j = 0; j < 4; j++)
+            G->row[r].x[j] = fmaf(beta, S.x[j], down * G->row[r].x[j]);
+    }
 }
 
-static __device__ __forceinline__ void send_for_step(const layout &l, int group, const tray &to,
-                                                     const float *given, const float *found)
+/* Back through the Gammas of a run: what they add to dk^.  They are those of
+ * the walk, bit by bit, so that what cancels there cancels here. */
+template <int LANES, bool INSIDE>
+static __device__ __forceinline__ void sum_gradients(const layout &l, int group, int steps,
+                                                     float *buffer, const float *state,
+                                                     strip<LANES> *G)
 {
-    const int columns = group * l.width, rows = group * l.slots;
-    send_for(to.write, given + l.f.khat + columns, l.width);
-    send_for(to.query, given + l.f.q + columns, l.width);
-    send_for(to.read, given + (l.c.z_inside ? l.f.u : l.f.khat) + columns, l.width);
-    send_for(to.dy, given + l.f.dy + rows, l.slots);
-    send_for(to.delta, found + l.f.delta + rows, l.slots);
-    send_for(to.f, found + l.f.written + rows, l.slots);
-    send_for(to.scalars, found + l.f.scalars, 4);
+    constexpr fields f = known<LANES, INSIDE>();
+    const int column = column_of<LANES>();
+    tray at = tray_of(l, buffer, steps - 1);
+    float down = 1;
+
+    add_outer(G, 1, stack_of<LANES>(at.given + f.dy),
+              *(const four<float> *)(at.given + f.q + column));
+    for (int step = steps - 1; step >= 0; step--) {
+        const float beta = at.found[f.scalars + 2];
+        const bool folds = at.found[f.scalars + 3] != 0;
+        stack<LANES> delta = stack_of<LANES>(at.found + f.delta);
+        four<float> dkhat = {};
+
+        add_down(&dkhat, *G, delta);
+        down *= at.found[f.scalars];
+        leave_columns<LANES, false>(at.given + f.v, down, dkhat);
+        const float up = reciprocal(down);
+        const tray later = tray_of(l, buffer, step ? step - 1 : 0);
+        if (step)
+            add_outer(G, up, stack_of<LANES>(later.given + f.dy),
+                      *(const four<float> *)(later.given + f.q + column));
+        add_outer(G, up, stack_of<LANES>(at.found + f.written),
+                  *(const four<float> *)(at.given + (INSIDE ? f.u : f.khat) + column));
+        if (INSIDE) {
+            for (int r = 0; r < rows_down(LANES); r++)
+                delta.x[r] *= beta;
+            add_outer(G, up, delta, *(const four<float> *)(at.given + f.khat + column));
+        }
+        if (folds)
+            fold_strip<LANES, INSIDE>(l, group, state, buffer, step, down, beta, G);
+        down = folds ? 1 : settled(G, down);
+        at = later;
+    }
 }
 
 /* Through the states of a run: dq, what S_{t-1} adds to dk^, and du. */
 template <int LANES, bool INSIDE>
-static __device__ __forceinline__ void sum_states(const layout &l, int group, int steps,
-                                                  float *buffer, strip<LANES> *S, float *given,
-                                                  float *made)
+static __device__ __forceinline__ void sum_states(const layout &l, int steps, float *buffer,
+                                                  strip<LANES> *S)
 {
+    constexpr fields f = known<LANES, INSIDE>();
     float scale = 1;
-    for (int step = 0; step < steps; step++, given += l.given, made += l.made) {
-        const tray at = tray_of(l, buffer + step * tray_floats(l));
-        const float c = at.scalars[0], beta = at.scalars[2];
-        const four<float> key = *(const four<float> *)(at.write + column_of<LANES>());
-        const stack<LANES> delta = stack_of<LANES>(at.delta);
+    for (int step = 0; step < steps; step++) {
+        const tray at = tray_of(l, buffer, step);
+        const float c = at.found[f.scalars], beta = at.found[f.scalars + 2];
+        const four<float> key = *(const four<float> *)(at.given + f.khat + column_of<LANES>());
+        const stack<LANES> delta = stack_of<LANES>(at.found + f.delta);
         four<float> dkhat = {}, du = {}, dq = {};
         float length = 0;
 
-        add_down(INSIDE ? &du : &dkhat, *S, stack_of<LANES>(at.f));
+        add_down(INSIDE ? &du : &dkhat, *S, stack_of<LANES>(at.found + f.written));
         if (INSIDE) {
             add_down(&dkhat, *S, delta);
             for (int j = 0; j < 4; j++)
@@ -1095,255 +1386,46 @@ static __device__ __forceinline__ void sum_states(const layout &l, int group, in
         for (int j = 0; j < 4; j++)
             dkhat.x[j] = fmaf(beta * length, key.x[j], dkhat.x[j]);
         if (INSIDE)
-            leave_columns<LANES>(made + l.f.du + group * l.width, scale, du);
+            leave_columns<LANES, false>(at.given + f.u, scale, du);
         add_outer(S, reciprocal(scale), delta, key);
         scale = settled(S, scale * c);
-        add_down(&dq, *S, stack_of<LANES>(at.dy));
-        leave_columns<LANES>(made + l.f.dkhat + group * l.width, 1, dkhat);
-        leave_columns<LANES>(given + l.f.v + group * l.slots, scale, dq);
+        add_down(&dq, *S, stack_of<LANES>(at.given + f.dy));
+        leave_columns<LANES, true>(at.given + f.v, 1, dkhat);
+        leave_columns<LANES, false>(at.given + f.q, scale, dq);
     }
 }
 
-/* G = Gamma + beta S, of the state after some steps of the run. */
-template <int LANES>
-static __device__ void fold_strip(const layout &l, int group, const float *state, float *buffer,
-                                  int steps, float down, float beta, strip<LANES> *G)
-{
-    for (int r = 0; r < rows_down(LANES); r++) {
-        const int row = row_of<LANES>(r);
-        if (row >= l.c.rows)
-            continue;
-        four<float> S =
-            *(const four<float> *)(state + (group * l.slots + row) * l.width + column_of<LANES>());
-        UNROLL(1)
-        for (int step = 0; step < steps; step++) {
-            const tray at = tray_of(l, buffer + step * tray_floats(l));
-            for (int j = 0; j < 4; j++)
-                S.x[j] =
-                    at.scalars[0] * fmaf(at.delta[row], at.write[column_of<LANES>() + j], S.x[j]);
-        }
-        for (int j = 0; j < 4; j++)
-            G->row[r].x[j] = fmaf(beta, S.x[j], down * G->row[r].x[j]);
-    }
-}
-
-/* Back through the Gammas of a run: what they add to dk^.  They are those of
- * the walk, bit by bit, so that what cancels there cancels here. */
-template <int LANES, bool INSIDE>
-static __device__ __forceinline__ void sum_gradients(const layout &l, int group, int steps,
-                                                     float *buffer, const float *state,
-                                                     strip<LANES> *G, float *made)
-{
-    const int column = column_of<LANES>();
-    tray at = tray_of(l, buffer + (steps - 1) * tray_floats(l));
-    float down = 1;
-
-    made += (steps - 1) * l.made;
-    add_outer(G, 1, stack_of<LANES>(at.dy), *(const four<float> *)(at.query + column));
-    for (int step = steps - 1; step >= 0; step--, made -= l.made) {
-        const float beta = at.scalars[2];
-        const bool folds = at.scalars[3] != 0;
-        stack<LANES> delta = stack_of<LANES>(at.delta);
-        four<float> dkhat = {};
-
-        add_down(&dkhat, *G, delta);
-        down *= at.scalars[0];
-        leave_columns<LANES>(made + l.f.more + group * l.width, down, dkhat);
-        const float up = reciprocal(down);
-        const tray later = tray_of(l, buffer + (step ? step - 1 : 0) * tray_floats(l));
-        if (step)
-            add_outer(G, up, stack_of<LANES>(later.dy),
-                      *(const four<float> *)(later.query + column));
-        add_outer(G, up, stack_of<LANES>(at.f), *(const four<float> *)(at.read + column));
-        if (INSIDE) {
-            for (int r = 0; r < rows_down(LANES); r++)
-                delta.x[r] *= beta;
-            add_outer(G, up, delta, *(const four<float> *)(at.write + column));
-        }
-        if (folds)
-            fold_strip<LANES>(l, group, state, buffer, step, down, beta, G);
-        down = folds ? 1 : settled(G, down);
-        at = later;
-    }
-}
-
-/* Two blocks for each group of each run: its states', its Gammas'. */
-template <int LANES, bool INSIDE>
-__global__ void __launch_bounds__(2 * LANES * lanes_down(LANES)) sum_rows(layout l)
-{
-    extern __shared__ __align__(16) float buffer[];
-    const int64_t item = blockIdx.x / 2;
-    const int group = (int)(item % l.groups);
-    const int64_t b = item / l.groups % l.count;
-    const int many = (int)(item / l.groups / l.count);
-    const leg run = {l.segment + many / l.runs, many % l.runs};
-    const int64_t t = begin_of(l, run);
-    const int steps = steps_of(l, run);
-    strip<LANES> S;
-
-    for (int step = 0; step < steps; step++)
-        send_for_step(l, group, tray_of(l, buffer + step * tray_floats(l)),
-                      given_of(l, t + step, b), found_of(l, t + step, b));
-    cp_async_commit();
-    load_strip(l, group, blockIdx.x % 2 ? end_of(l, run, b) : state_of(l, run, 0, b), &S);
-    cp_async_wait<0>();
-    __syncthreads();
-    if (blockIdx.x % 2)
-        sum_gradients<LANES, INSIDE>(l, group, steps, buffer, state_of(l, run, 0, b), &S,
-                                     made_of(l, t, b));
-    else
-        sum_states<LANES, INSIDE>(l, group, steps, buffer, &S, given_of(l, t, b), made_of(l, t, b));
-}
-
-/* ---- what needs no state: a warp for each group of each step ---- */
-
-struct item {
-    bool any;
-    int lane, columns, rows; /* where the group's columns and rows are in a step's numbers */
-    float *given, *found, *made;
-    int64_t at; /* where its numbers begin in [T,BH,N] */
-};
-
-static __device__ item item_of(const layout &l)
-{
-    const int64_t i = ((int64_t)blockIdx.x * FLAT + threadIdx.x) / 32;
-    const int64_t b = i / l.groups % l.count, t = l.begin + i / l.groups / l.count;
-    const int group = (int)(i % l.groups);
-    return {t < l.end,         (int)threadIdx.x % 32,
-            group * l.width,   group * l.slots,
-            given_of(l, t, b), found_of(l, t, b),
-            made_of(l, t, b),  (t * l.c.BH + l.first + b) * l.c.N + group * l.c.rows};
-}
-
-template <typename T>
-static __device__ float number(const void *from, int64_t at, bool any)
-{
-    return any ? load((const T *)from + at) : 0;
-}
-
-/* A lane's share of a group's vector, all on their way at once. */
-struct share {
-    float x[SHARE];
-};
-
-template <typename T>
-static __device__ __forceinline__ share share_of(const layout &l, const item &m, const void *from)
-{
-    share s;
-    for (int i = 0; i < SHARE; i++)
-        s.x[i] = number<T>(from, m.at + m.lane + 32 * i, m.lane + 32 * i < l.c.columns);
-    return s;
-}
-
-static __device__ __forceinline__ share share_made(const layout &l, const item &m,
-                                                   const float *from)
-{
-    share s;
-    for (int i = 0; i < SHARE; i++)
-        s.x[i] = m.lane + 32 * i < l.c.columns ? from[m.lane + 32 * i] : 0;
-    return s;
-}
-
-static __device__ __forceinline__ void leave_share(const item &m, float *to, int most,
-                                                   const share &s)
-{
-    for (int i = 0; i < SHARE; i++)
-        if (m.lane + 32 * i < most)
-            to[m.lane + 32 * i] = s.x[i];
-}
-
-static __device__ __forceinline__ float along(const share &a, const share &b)
-{
-    float sum = 0;
-    for (int i = 0; i < SHARE; i++)
-        sum = fmaf(a.x[i], b.x[i], sum);
-    return lanes_sum<32>(sum);
-}
-
-/* The keys, normalised; v, z, and on the way back dy; zeros behind them. */
-template <typename T, bool BACK>
-__global__ void __launch_bounds__(FLAT) prepare(layout l)
-{
-    const call &c = l.c;
-    const item m = item_of(l);
-
-    if (!m.any)
-        return;
-    const share k = share_of<T>(l, m, c.k), q = share_of<T>(l, m, c.q), v = share_of<T>(l, m, c.v);
-    const share z = c.z ? share_of<T>(l, m, c.z) : share{};
-    const share y = BACK ? share_of<T>(l, m, c.y) : share{};
-    const share dout = BACK ? share_of<T>(l, m, c.dout) : share{};
-    const float scale = sqrtf(along(k, k)) + (float)E74_EPSILON;
-    share khat, u, dy;
-    for (int i = 0; i < SHARE; i++) {
-        const float gate = 1 / (1 + expf(-y.x[i]));
-        khat.x[i] = k.x[i] / scale;
-        u.x[i] = z.x[i] * khat.x[i];
-        dy.x[i] = dout.x[i] * y.x[i] * gate * (2 + y.x[i] * (1 - gate));
-    }
-    const float squares = along(khat, khat);
-    leave_share(m, m.given + l.f.khat + m.columns, l.width, khat);
-    leave_share(m, m.given + l.f.q + m.columns, l.width, q);
-    leave_share(m, m.given + l.f.v + m.rows, l.slots, v);
-    if (c.z_inside)
-        leave_share(m, m.given + l.f.u + m.columns, l.width, u);
-    if (c.z_outside)
-        leave_share(m, m.given + l.f.z + m.rows, l.slots, z);
-    if (BACK) {
-        leave_share(m, m.given + l.f.dy + m.rows, l.slots, dy);
-        for (int j = c.rows + m.lane; j < l.slots; j += 32) /* nobody may carry these */
-            m.found[l.f.delta + m.rows + j] = m.found[l.f.written + m.rows + j] = 0;
-    }
-    if (m.lane == 0)
-        m.given[l.f.squares + m.rows / l.slots] = squares;
-}
-
-template <typename T>
-__global__ void __launch_bounds__(FLAT) put_outputs(layout l)
-{
-    const item m = item_of(l);
-    for (int j = m.lane; m.any && j < l.c.rows; j += 32) {
-        const float y = m.found[l.f.y + m.rows + j];
-        store((T *)l.c.y + m.at + j, y);
-        store((T *)l.c.out + m.at + j, y * y / (1 + expf(-y)));
-    }
-}
-
-template <typename T>
+template <typename T, int EACH>
 static __device__ __forceinline__ void put_share(const layout &l, const item &m, void *to,
-                                                 const share &s)
+                                                 const share<EACH> &s)
 {
-    for (int i = 0; i < SHARE; i++)
+    for (int i = 0; i < EACH; i++)
         if (m.lane + 32 * i < l.c.columns)
             store((T *)to + m.at + m.lane + 32 * i, s.x[i]);
 }
 
-/* From the sums over rows to the gradients of k, q, v and z. */
-template <typename T>
-__global__ void __launch_bounds__(FLAT) put_gradients(layout l)
+/* From a step's sums to the gradients of k, q, v and z: by a warp. */
+template <typename T, int LANES, bool INSIDE>
+static __device__ __forceinline__ void put_gradients(const layout &l, const item &m, const tray &at)
 {
+    constexpr int EACH = share_each(LANES);
+    constexpr fields f = known<LANES, INSIDE>();
     const call &c = l.c;
-    const item m = item_of(l);
+    const share<EACH> none = {}, k = share_of<T, EACH>(l, m, c.k);
+    const share<EACH> z = c.z ? share_of<T, EACH>(l, m, c.z) : none;
+    const share<EACH> dv = share_made<EACH>(l, m, at.found + f.y);
+    const share<EACH> reads = c.z_outside ? share_made<EACH>(l, m, at.found + f.reads) : none;
+    const share<EACH> dq = share_made<EACH>(l, m, at.given + f.q);
+    const share<EACH> du = INSIDE ? share_made<EACH>(l, m, at.given + f.u) : none;
+    share<EACH> dkhat = share_made<EACH>(l, m, at.given + f.v), dk, dz;
 
-    if (!m.any)
-        return;
-    const share k = share_of<T>(l, m, c.k), z = c.z ? share_of<T>(l, m, c.z) : share{};
-    const share more = share_made(l, m, m.made + l.f.more + m.columns);
-    const share dq = share_made(l, m, m.given + l.f.v + m.rows);
-    const share dv = share_made(l, m, m.found + l.f.y + m.rows);
-    const share du = c.z_inside ? share_made(l, m, m.made + l.f.du + m.columns) : share{};
-    const share reads = c.z_outside ? share_made(l, m, m.found + l.f.reads + m.rows) : share{};
-    share dkhat = share_made(l, m, m.made + l.f.dkhat + m.columns), dk, dz;
-
-    for (int i = 0; i < SHARE; i++) {
-        dkhat.x[i] += more.x[i];
-        if (c.z_inside)
+    for (int i = 0; i < EACH; i++)
+        if (INSIDE)
             dkhat.x[i] = fmaf(z.x[i], du.x[i], dkhat.x[i]);
-    }
     const float length = sqrtf(along(k, k)), scale = length + (float)E74_EPSILON;
     const float slope = along(k, dkhat);
     const float back = length > 0 ? slope / (length * scale * scale) : 0;
-    for (int i = 0; i < SHARE; i++) {
+    for (int i = 0; i < EACH; i++) {
         dk.x[i] = fmaf(-back, k.x[i], dkhat.x[i] / scale);
         if (!c.dq)
             dk.x[i] += dq.x[i];
@@ -1360,6 +1442,45 @@ __global__ void __launch_bounds__(FLAT) put_gradients(layout l)
         put_share<T>(l, m, c.dz, dz);
 }
 
+/* A block for each group of each run, when the walk has left it behind, the last
+ * runs first. */
+template <typename T, int LANES, bool INSIDE>
+__global__ void __launch_bounds__(threads_down(LANES), blocks_down(LANES, INSIDE))
+    sum_rows(layout l)
+{
+    extern __shared__ __align__(16) float buffer[];
+    const int64_t item = gridDim.x - 1 - blockIdx.x;
+    const int group = (int)(item % l.groups);
+    const int64_t b = item / l.groups % l.count;
+    const int many = (int)(item / l.groups / l.count);
+    const leg run = {l.segment + many / l.runs, many % l.runs};
+    const int64_t t = begin_of(l, run);
+    const int steps = steps_of(l, run);
+    const float *const state = state_of(l, run, 0, b);
+    strip<LANES> S;
+
+    wait_for_chain<true>(l, b, t);
+    for (int step = 0; step < steps; step++) {
+        const tray to = tray_of(l, buffer, step);
+        send_for(to.given, given_of(l, t + step, b) + group * l.f.given, l.f.given);
+        send_for(to.found, found_of(l, t + step, b) + group * l.f.found, l.f.found);
+    }
+    cp_async_commit();
+    load_strip(l, group, end_of(l, run, b), &S);
+    cp_async_wait<0>();
+    __syncthreads();
+    sum_gradients<LANES, INSIDE>(l, group, steps, buffer, state, &S);
+    load_strip(l, group, state, &S);
+    __syncthreads(); /* dq takes the place of q */
+    sum_states<LANES, INSIDE>(l, steps, buffer, &S);
+    __syncthreads();
+    for (int step = (int)threadIdx.x / 32; step < steps; step += threads_down(LANES) / 32)
+        put_gradients<T, LANES, INSIDE>(l, item_of(l, t + step, b, group),
+                                        tray_of(l, buffer, step));
+    if (many == 0)
+        wait_for_kernel_before();
+}
+
 /* ---- launches ---- */
 
 static int64_t within(int64_t x, int64_t least, int64_t most)
@@ -1367,49 +1488,11 @@ static int64_t within(int64_t x, int64_t least, int64_t most)
     return x > most ? most : x < least ? least : x;
 }
 
-struct field {
-    int *at;
-    bool any;
-    int floats;
-};
-
-static int lay_out(const struct field *fields, size_t n)
-{
-    int used = 0;
-    for (size_t i = 0; i < n; i++) {
-        *fields[i].at = fields[i].any ? used : -1;
-        used += fields[i].any ? (fields[i].floats + 3) / 4 * 4 : 0;
-    }
-    return used;
-}
-
 static void lay_out_steps(layout *l, enum pass pass)
 {
-    const bool back = pass == BACKWARD, inside = l->c.z_inside, outside = l->c.z_outside;
-    const int keys = l->groups * l->width, rows = l->groups * l->slots;
-    struct fields *const f = &l->f;
-    const struct field given[] = {
-        {&f->khat, true, keys},
-        {&f->u, inside, keys},
-        {&f->q, true, keys},
-        {&f->v, true, rows},
-        {&f->z, outside, rows},
-        {&f->dy, back, rows},
-        {&f->squares, true, l->groups},
-    };
-    const struct field found[] = {
-        {&f->y, true, rows},       {&f->delta, back, rows},
-        {&f->written, back, rows}, {&f->reads, back && outside, rows},
-        {&f->scalars, back, 4},
-    };
-    const struct field made[] = {
-        {&f->dkhat, back, keys},
-        {&f->more, back, keys},
-        {&f->du, back && inside, keys},
-    };
-    l->given = lay_out(given, COUNT(given));
-    l->found = lay_out(found, COUNT(found));
-    l->made = lay_out(made, COUNT(made));
+    l->f = fields_of(l->lanes, l->c.z_inside, l->c.z_outside, pass == BACKWARD);
+    l->given = l->groups * l->f.given;
+    l->found = l->groups * l->f.found;
 }
 
 static size_t carry_bytes(const layout &l)
@@ -1419,12 +1502,12 @@ static size_t carry_bytes(const layout &l)
 
 static size_t walk_bytes(const layout &l)
 {
-    return sizeof(float) * (2 * l.run * (l.given + l.found) + l.tile + WALK_SUMS);
+    return sizeof(float) * (2 * l.run * (l.given + l.found) + l.tile + WALK_SUMS + l.slots);
 }
 
 static size_t sum_bytes(const layout &l)
 {
-    return sizeof(float) * l.run * tray_floats(l);
+    return sizeof(float) * l.run * (l.f.given + l.f.found);
 }
 
 static int64_t common_multiple(int64_t a, int64_t b)
@@ -1447,8 +1530,8 @@ static layout layout_of(const struct frame *f, enum pass pass)
         ;
     l.groups = c.N / c.rows;
     l.warps = (int)ceil_div(c.rows, 32 / l.lanes * rows_each(l.lanes));
-    l.width = COLUMNS * l.lanes;
-    l.slots = rows_down(l.lanes) * lanes_down(l.lanes);
+    l.width = width_of(l.lanes);
+    l.slots = slots_of(l.lanes);
     l.tile = l.groups * l.slots * l.width;
     l.mean = c.nonlin == E74_RMSNORM ? 1 / (float)c.M : 1;
 
@@ -1459,7 +1542,7 @@ static layout layout_of(const struct frame *f, enum pass pass)
             break;
     lay_out_steps(&l, pass);
 
-    const int64_t least = BUSY < c.BH ? BUSY : c.BH, each = l.given + l.found + l.made;
+    const int64_t least = BUSY < c.BH ? BUSY : c.BH, each = l.given + l.found;
     l.K = c.kept == KEPT_F32 ? common_multiple(c.K, l.run) : c.K;
     l.K = l.K < c.T ? l.K : c.T;
     l.runs = (int)ceil_div(l.K, l.run);
@@ -1479,13 +1562,16 @@ static layout layout_of(const struct frame *f, enum pass pass)
 static int64_t divide(layout *l, float *work)
 {
     const int64_t steps = l->count * l->span, states = l->round * l->count * l->tile;
+    float *reached;
     const struct {
         float **at;
         int64_t floats;
     } parts[] = {
-        {&l->givens, steps * l->given}, {&l->founds, steps * l->found},
-        {&l->mades, steps * l->made},   {&l->states, states * (l->runs + 1)},
+        {&l->givens, steps * l->given},
+        {&l->founds, steps * l->found},
+        {&l->states, states * (l->runs + 1)},
         {&l->ends, states * l->runs},
+        {&reached, l->count},
     };
     int64_t used = 0;
     for (size_t i = 0; i < COUNT(parts); i++) {
@@ -1493,44 +1579,52 @@ static int64_t divide(layout *l, float *work)
             *parts[i].at = work + used;
         used += parts[i].floats;
     }
+    l->reached = work ? (int *)reached : NULL;
     return used;
 }
 
 struct kernels {
-    void (*carry)(layout), (*replay)(layout), (*walk_back)(layout), (*sum_rows)(layout);
+    void (*prepare)(layout), (*prepare_back)(layout), (*carry)(layout), (*replay)(layout);
+    void (*walk_back)(layout), (*sum_rows)(layout);
     int summers; /* threads of a block of sum_rows */
 };
 
-template <int LANES, bool INSIDE>
+template <typename T, int LANES, bool INSIDE>
 static kernels kernels_of(void)
 {
-    return {carry<LANES, INSIDE, false>, carry<LANES, INSIDE, true>, walk_back<LANES, INSIDE>,
-            sum_rows<LANES, INSIDE>, 2 * LANES * lanes_down(LANES)};
+    return {prepare<T, share_each(LANES), false>,
+            prepare<T, share_each(LANES), true>,
+            carry<LANES, INSIDE, false>,
+            carry<LANES, INSIDE, true>,
+            walk_back<LANES, INSIDE>,
+            sum_rows<T, LANES, INSIDE>,
+            threads_down(LANES)};
 }
 
-template <int LANES>
+template <typename T, int LANES>
 static kernels kernels_of(const layout &l)
 {
-    return l.c.z_inside ? kernels_of<LANES, true>() : kernels_of<LANES, false>();
+    return l.c.z_inside ? kernels_of<T, LANES, true>() : kernels_of<T, LANES, false>();
 }
 
+template <typename T>
 static kernels kernels_of(const layout &l)
 {
     switch (l.lanes) {
-    case 1: return kernels_of<1>(l);
-    case 2: return kernels_of<2>(l);
-    case 4: return kernels_of<4>(l);
-    case 8: return kernels_of<8>(l);
-    default: return kernels_of<16>(l);
+    case 1: return kernels_of<T, 1>(l);
+    case 2: return kernels_of<T, 2>(l);
+    case 4: return kernels_of<T, 4>(l);
+    case 8: return kernels_of<T, 8>(l);
+    default: return kernels_of<T, 16>(l);
     }
 }
 
+/* All but the first kernel of a portion start early. */
 static int start(const layout &l, void (*kernel)(layout), int64_t blocks, int threads,
                  size_t shared)
 {
     CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
-    kernel<<<blocks, threads, shared, gpu_stream()>>>(l);
-    return cudaGetLastError();
+    return launch_early(kernel, (unsigned)blocks, threads, shared, l);
 }
 
 static int start_carriers(const layout &l, void (*kernel)(layout), int64_t blocks, size_t shared)
@@ -1538,7 +1632,27 @@ static int start_carriers(const layout &l, void (*kernel)(layout), int64_t block
     return start(l, kernel, blocks, 32 * l.groups * l.warps, shared);
 }
 
-static int start_flat(const layout &l, void (*kernel)(layout))
+/* What a block may have, so that it is alone on its multiprocessor. */
+static size_t shared_of_all(void)
+{
+    static size_t all = 0;
+    int number = 0;
+    cudaDeviceProp p;
+
+    if (all == 0 && cudaGetDevice(&number) == cudaSuccess &&
+        cudaGetDeviceProperties(&p, number) == cudaSuccess)
+        all = p.sharedMemPerBlockOptin;
+    return all;
+}
+
+/* A chain for each sequence and head. */
+static int start_chains(const layout &l, void (*kernel)(layout), size_t shared)
+{
+    const size_t all = shared_of_all();
+    return start_carriers(l, kernel, l.count, l.count <= ALONE && all > shared ? all : shared);
+}
+
+static int start_prepare(const layout &l, void (*kernel)(layout))
 {
     const int64_t items = (l.end - l.begin) * l.count * l.groups;
     kernel<<<ceil_div(32 * items, FLAT), FLAT, 0, gpu_stream()>>>(l);
@@ -1549,6 +1663,7 @@ template <typename T>
 static int forward(const struct frame *f)
 {
     layout l = layout_of(f, FORWARD);
+    const kernels k = kernels_of<T>(l);
     const int64_t most = l.count;
 
     divide(&l, (float *)f->work);
@@ -1557,18 +1672,18 @@ static int forward(const struct frame *f)
         for (l.begin = 0; l.begin < l.c.T; l.begin = l.end) {
             l.end = within(l.begin + l.span, 1, l.c.T);
             l.from = l.begin ? l.c.last : l.c.first;
-            CUDA((cudaError_t)start_flat(l, prepare<T, false>));
-            CUDA((cudaError_t)start_carriers(l, kernels_of(l).carry, l.count, carry_bytes(l)));
-            CUDA((cudaError_t)start_flat(l, put_outputs<T>));
+            CUDA((cudaError_t)start_prepare(l, k.prepare));
+            CUDA((cudaError_t)start_chains(l, k.carry, carry_bytes(l)));
+            CUDA((cudaError_t)start(l, put_outputs<T>, ceil_div(l.end - l.begin, l.run) * l.count,
+                                    FLAT, 0));
         }
     }
     return 0;
 }
 
 /* Replay, walk back and add up all segments that there are numbers of, some at a time. */
-static int go_back(layout l)
+static int go_back(layout l, const kernels &k)
 {
-    const kernels k = kernels_of(l);
     const int begin = (int)(l.begin / l.K);
 
     for (l.until = (int)ceil_div(l.end, l.K); l.until > begin; l.until = l.segment) {
@@ -1578,9 +1693,8 @@ static int go_back(layout l)
         const int64_t runs = (int64_t)(last.segment - l.segment) * l.runs + last.run + 1;
         CUDA((cudaError_t)start_carriers(l, k.replay, (l.until - l.segment) * l.count,
                                          carry_bytes(l)));
-        CUDA((cudaError_t)start_carriers(l, k.walk_back, l.count, walk_bytes(l)));
-        CUDA((cudaError_t)start(l, k.sum_rows, 2 * runs * l.count * l.groups, k.summers,
-                                sum_bytes(l)));
+        CUDA((cudaError_t)start_chains(l, k.walk_back, walk_bytes(l)));
+        CUDA((cudaError_t)start(l, k.sum_rows, runs * l.count * l.groups, k.summers, sum_bytes(l)));
     }
     return 0;
 }
@@ -1589,6 +1703,7 @@ template <typename T>
 static int backward(const struct frame *f)
 {
     layout l = layout_of(f, BACKWARD);
+    const kernels k = kernels_of<T>(l);
     const int64_t most = l.count, steps = l.span;
 
     divide(&l, (float *)f->work);
@@ -1596,9 +1711,8 @@ static int backward(const struct frame *f)
         l.count = within(l.c.BH - l.first, 1, most);
         for (l.end = l.c.T; l.end > 0; l.end = l.begin) {
             l.begin = within(ceil_div(l.end, l.K) * l.K - steps, 0, l.end);
-            CUDA((cudaError_t)start_flat(l, prepare<T, true>));
-            CUDA((cudaError_t)go_back(l));
-            CUDA((cudaError_t)start_flat(l, put_gradients<T>));
+            CUDA((cudaError_t)start_prepare(l, k.prepare_back));
+            CUDA((cudaError_t)go_back(l, k));
         }
     }
     return 0;

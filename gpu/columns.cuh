@@ -164,32 +164,31 @@ static __device__ __forceinline__ float lanes_sum(float x)
     return x;
 }
 
-/* The sums over the rows of REACH neighbouring threads, a warp's or less.  Where
- * they have several, at each exchange a lane keeps half of its columns and gives
- * the other half away, so that in the end each has a few, from row_part() on; if
- * there are more rows than columns to a thread, several have the same. */
-template <int LANES, int REACH = 32>
+/* The sums over the rows of a warp.  Where it has several, at each exchange a
+ * lane keeps half of its columns and gives the other half away, so that in the
+ * end each has a few, from row_part() on; with less than four lanes several
+ * have the same. */
+template <int LANES>
 struct row_part {
-    static const int shares = REACH / LANES;
-    static const int columns = shares <= 1 ? 8 : shares == 2 ? 4 : shares == 4 ? 2 : 1;
+    static const int columns = LANES >= 32 ? 8 : LANES == 16 ? 4 : LANES == 8 ? 2 : 1;
     float x[columns];
 };
 
 /* Which of a thread's eight columns is its part's first, by its place in the warp. */
-template <int LANES, int REACH = 32>
+template <int LANES>
 static __device__ __forceinline__ int row_part_at(int place)
 {
     int at = 0;
-    for (int d = LANES, n = COLUMNS / 2; d < REACH && n; d *= 2, n /= 2)
+    for (int d = LANES, n = COLUMNS / 2; d < 32 && n; d *= 2, n /= 2)
         at += place & d ? n : 0;
     return at;
 }
 
-template <int LANES, int REACH = 32>
-static __device__ __forceinline__ row_part<LANES, REACH> over_rows(eight e, int place)
+template <int LANES>
+static __device__ __forceinline__ row_part<LANES> over_rows(eight e, int place)
 {
-    row_part<LANES, REACH> part;
-    for (int d = LANES, n = COLUMNS / 2; d < REACH; d *= 2, n /= 2) {
+    row_part<LANES> part;
+    for (int d = LANES, n = COLUMNS / 2; d < 32; d *= 2, n /= 2) {
         if (n == 0)
             e.x[0] += __shfl_xor_sync(0xffffffff, e.x[0], d);
         for (int j = 0; j < n; j++) {

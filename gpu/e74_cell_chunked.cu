@@ -26,9 +26,9 @@
  *
  * factor() makes M, P, r and X of all chunks side by side.  Then a block walks
  * one (sequence, head) and SLICE rows of its state, which never meet other
- * rows, through the chunks; where `split` has it, through those of a piece.  Half of its warps are the chain: three short
- * products a chunk, the state in their accumulators.  The others bring what the
- * chain needs, a chunk or two ahead, and make the outputs from what it leaves in
+ * rows, through the chunks (where `split` has it, through those of a piece).
+ * Half of its warps are the chain: three short products a chunk, the state in
+ * their accumulators.  The others bring what the chain needs, a chunk or two ahead, and make the outputs from what it leaves in
  * shared memory.  Backward walks G from the end, and finish() makes the keys'
  * gradients of all chunks side by side: they need the state before each chunk,
  * which is a checkpoint where CHUNK is a multiple of the interval, else

@@ -27,9 +27,9 @@ struct layout {
     int rows;                 /* of a block, with padding */
     int parts;                /* of a group */
     int crews, crew, helpers; /* crews of a block; threads of one, and of the last */
+    int warps;                /* of a crew, on the way back */
     int batch, steps;         /* that helpers bring at once; of a chunk, or of a piece */
     int stride;               /* steps between two barriers on the way back */
-    int teams, united;        /* a crew's, that make sums over rows; put together at first */
     int vectors;              /* sums over rows for each key: 2, or 3 with dz among them */
     float *sums;              /* [vectors][parts][T*BH*N] */
     bool tied_v;              /* v is k: dv is a share of dk */
@@ -108,21 +108,20 @@ struct staged {
 /* Returns the floats it takes, a multiple of four. */
 static inline __host__ __device__ int carve(const layout &l, int backward, float *at, staged *s)
 {
-    const int keys = l.steps * l.width;
-    const int vectors = l.c.z_inside ? 3 : 2;
-    int rows = l.steps * l.rows;
+    const int keys = l.steps * l.width, rows = l.steps * l.rows;
+    const int vectors = l.c.z_inside ? 3 : 2, gates = l.c.z_outside ? rows : 0;
     float *numbers = at + vectors * keys;
 
     s->khat = at;
     s->q = at + keys;
     s->u = l.c.z_inside ? at + 2 * keys : at;
     s->v = numbers;
-    s->y = s->dy = numbers + rows;
-    s->delta = numbers + 2 * rows;
-    s->z = numbers + (backward ? 3 : 2) * rows;
-    s->reads = numbers + 4 * rows;
-    rows *= (backward ? 3 : 2) + (l.c.z_outside ? backward + 1 : 0);
-    return (vectors * keys + rows + 3) / 4 * 4;
+    s->z = numbers + rows; /* never last: the one after a piece's last is fetched */
+    s->y = s->dy = numbers + rows + gates;
+    s->delta = numbers + 2 * rows + gates;
+    s->reads = numbers + 3 * rows + gates;
+    const int all = backward ? 3 * rows + 2 * gates : 2 * rows + gates;
+    return (vectors * keys + all + 3) / 4 * 4;
 }
 
 /* Helpers' functions have OCTETS = LANES x EACH: eight columns a thread. */

@@ -10,8 +10,8 @@
  * So the chain is the longer of replaying and walking back, not their sum.  The
  * crews meet at a barrier each stride.
  *
- * Where rows are many or long, the chain does not bind but instructions and what
- * shared memory gives: a carrier has two rows, and a block as many states as fit.
+ * Where rows are long, the chain does not bind but instructions and what shared
+ * memory gives: a carrier has two rows, and a block as many states as fit.
  *
  * A last launch puts the sums of several blocks of one (sequence, head)
  * together, in their order, and turns gradients of normalised keys into those
@@ -20,9 +20,8 @@
 
 enum { REPLAYS, WALKS_BACK, HELPS, CREWS };
 
-/* Of long rows, those of so many lanes, a carrier has several, and of shorter ones
- * in a crowd: fewer keys to fetch and fewer sums over rows for the same work, and
- * fewer parts of a state. */
+/* Of long rows, those of so many lanes, a carrier has several: fewer keys to fetch
+ * and fewer sums over rows for the same work, and fewer parts of a state. */
 enum { LONG = 16, LONG_ROWS = 2, LONG_CREW = 256, LONG_HELPERS = 128 };
 
 /* ---- pieces ---- */
@@ -223,13 +222,6 @@ static __device__ __forceinline__ void sum_lanes(few<ROWS> *f)
             f->x[r] += __shfl_xor_sync(0xffffffff, f->x[r], d);
 }
 
-/* The threads of a carrier's whose sums over rows are made at once.  Where it
- * depends on the crowd how many rows a carrier has, they are as many rows' always. */
-template <int LANES, int ROWS>
-struct team {
-    static const int threads = LANES < LONG ? 32 / ROWS : 32;
-};
-
 /* The shares of a carrier's rows in a vector, added up and never contracted. */
 template <int ROWS>
 static __device__ __forceinline__ eight together(const eight share[ROWS])
@@ -250,7 +242,7 @@ enum { DKEY, DQ, DU };
 struct desk {
     float *staged;  /* [3] pieces' keys and numbers of rows */
     float *slots;   /* [slots][rows][width] states before and after each step */
-    float *sums;    /* [vectors][2][stride][teams][width]: gradients of keys, over a team's rows */
+    float *sums;    /* [vectors][2][stride][warps][width]: gradients of keys, over a warp's rows */
     float *dv, *dz; /* [2][stride][rows] */
 };
 
@@ -270,27 +262,27 @@ static __host__ __device__ int carve_desk(const layout &l, float *at, desk *d)
     d->staged = at;
     d->slots = at + 3 * carve(l, 1, NULL, &s);
     d->sums = d->slots + slots_of(l) * l.rows * l.width;
-    d->dv = d->sums + l.vectors * 2 * l.stride * l.teams * l.width;
+    d->dv = d->sums + l.vectors * 2 * l.stride * l.warps * l.width;
     d->dz = d->dv + 2 * l.stride * l.rows;
     return (int)(d->dz - at) + 2 * l.stride * l.rows;
 }
 
 /* Where the thread leaves its part of a vector's sums of the i-th step of a stride. */
-template <int LANES, int TEAM>
+template <int LANES>
 static __device__ float *sums_of(const layout &l, const place &p, const desk &d, int vector,
                                  int half, int i)
 {
-    const int at = row_part_at<LANES, TEAM>(p.self), column = run<LANES>(at / 4, p.lane) + at % 4;
-    const int row = ((vector * 2 + half) * l.stride + i) * l.teams + p.self / TEAM;
+    const int at = row_part_at<LANES>(p.self), column = run<LANES>(at / 4, p.lane) + at % 4;
+    const int row = ((vector * 2 + half) * l.stride + i) * l.warps + p.self / 32;
     return d.sums + row * l.width + column;
 }
 
-template <int LANES, int TEAM>
+template <int LANES>
 static __device__ __forceinline__ void leave_sums(float *to, const eight &e, int place)
 {
-    const row_part<LANES, TEAM> part = over_rows<LANES, TEAM>(e, place);
+    const row_part<LANES> part = over_rows<LANES>(e, place);
     const int columns = part.columns, once = columns < 4 ? columns : 4;
-    if (place & (TEAM - 1) & -(8 * LANES))
+    if (place & 31 & -(8 * LANES))
         return; /* one of several with this column */
     for (int i = 0; i < columns; i += once) {
         few<once> f;
@@ -399,7 +391,6 @@ template <typename T, int LANES, int ROWS, bool INSIDE>
 static __device__ __forceinline__ void replay(const layout &l, const desk &d)
 {
     const place p = place_of<LANES, 1, ROWS>(l, blockIdx.x);
-    const int TEAM = team<LANES, ROWS>::threads;
     tour at = begin(l);
     strip<1> first = {};
     int half = 0;
@@ -428,7 +419,7 @@ static __device__ __forceinline__ void replay(const layout &l, const desk &d)
         }
         const float *dy_at = s.dy + p.row;
         for (int n = 0, i = 0; n < at.strides; n++, half = 1 - half) {
-            float *dq_at = sums_of<LANES, TEAM>(l, p, d, DQ, half, 0);
+            float *dq_at = sums_of<LANES>(l, p, d, DQ, half, 0);
             UNROLL(2)
             for (const int to = min(i + l.stride, steps); i < to; i++) {
                 const few<ROWS> reads = w.reads, dy = take_few<ROWS>(dy_at);
@@ -444,8 +435,8 @@ static __device__ __forceinline__ void replay(const layout &l, const desk &d)
                 for (int r = 0; r < ROWS; r++)
                     for (int j = 0; j < COLUMNS; j++)
                         dq[r].x[j] = dy.x[r] * w.S[r].of[0].x[j];
-                leave_sums<LANES, TEAM>(dq_at, together<ROWS>(dq), p.self);
-                dq_at += l.teams * l.width;
+                leave_sums<LANES>(dq_at, together<ROWS>(dq), p.self);
+                dq_at += l.warps * l.width;
                 delta_at += l.rows;
                 reads_at += l.rows;
                 dy_at += l.rows;
@@ -525,9 +516,8 @@ static __device__ __forceinline__ states<ROWS> take_states(const layout &l, cons
 template <int LANES, int ROWS, bool INSIDE>
 static __device__ __forceinline__ void walk_back(const layout &l, const place &p, const desk &d)
 {
-    const int TEAM = team<LANES, ROWS>::threads;
     const bool tanh = l.c.nonlin == E74_TANH, AHEAD = ROWS == 1;
-    const int to_du = (DU - DKEY) * 2 * l.stride * l.teams * l.width;
+    const int to_du = (DU - DKEY) * 2 * l.stride * l.warps * l.width;
     states<ROWS> G, after, before;
     meal_back<ROWS> now;
     table_back from_here;
@@ -554,9 +544,9 @@ static __device__ __forceinline__ void walk_back(const layout &l, const place &p
         for (int n = 0, step = steps - 1; n < at.strides; n++, half = 1 - half) {
             const int from = max(step + 1 - l.stride, 0);
             const int row = (half * l.stride + step - from) * l.rows + p.row;
-            float *dkey_at = sums_of<LANES, TEAM>(l, p, d, DKEY, half, step - from);
+            float *dkey_at = sums_of<LANES>(l, p, d, DKEY, half, step - from);
             float *dv_at = d.dv + row;
-            UNROLL(2)
+            UNROLL(ROWS > 1 ? 1 : 2)
             for (; step >= from; step--) {
                 few<ROWS> dv, dz, dreads;
                 if (!AHEAD)
@@ -587,7 +577,7 @@ static __device__ __forceinline__ void walk_back(const layout &l, const place &p
                     for (int r = 0; r < ROWS; r++)
                         for (int j = 0; j < COLUMNS; j++)
                             share[r].x[j] = dreads.x[r] * before.of[r].x[j];
-                    leave_sums<LANES, TEAM>(dkey_at + to_du, together<ROWS>(share), p.self);
+                    leave_sums<LANES>(dkey_at + to_du, together<ROWS>(share), p.self);
                     if (!AHEAD)
                         read = take<LANES>(from_here.read + l.width, p.lane);
                 }
@@ -598,13 +588,13 @@ static __device__ __forceinline__ void walk_back(const layout &l, const place &p
                         G.of[r].x[j] = fmaf(dreads.x[r], read.x[j], G.of[r].x[j]);
                     }
                 }
-                leave_sums<LANES, TEAM>(dkey_at, together<ROWS>(share), p.self);
+                leave_sums<LANES>(dkey_at, together<ROWS>(share), p.self);
                 if (p.lane == 0) {
                     leave_few(dv_at, dv);
                     leave_few(dv_at + (d.dz - d.dv), dz);
                 }
                 slot -= slots.next;
-                dkey_at -= l.teams * l.width;
+                dkey_at -= l.warps * l.width;
                 dv_at -= l.rows;
                 after = before;
                 if (AHEAD) {
@@ -637,8 +627,7 @@ static __device__ __forceinline__ done done_in(const layout &l, const tour &at, 
     return {time_of(l, at.now) + i, steps, time_of(l, at.back) + left - back_steps, back_steps};
 }
 
-/* The sums of a stride's vectors over the teams: to [T,BH,N].  In a crowd as many
- * are put together first as are of one block elsewhere. */
+/* The sums of a stride's vectors over the warps: to [T,BH,N]. */
 template <int LANES>
 static __device__ __forceinline__ void put_sums(const layout &l, const place &p, const desk &d,
                                                 const done &w, int half)
@@ -650,21 +639,16 @@ static __device__ __forceinline__ void put_sums(const layout &l, const place &p,
         const int vector = row / l.stride, step = row % l.stride;
         if (step >= (vector == DQ ? w.steps : w.back_steps))
             continue;
-        const int at = (row + (vector + half) * l.stride) * l.teams;
+        const int at = (row + (vector + half) * l.stride) * l.warps;
         const float *from = d.sums + at * l.width + column;
-        four<float> sum = {};
+        four<float> sum = *(const four<float> *)from;
 
-        for (int first = 0; first < l.teams; first += l.united) {
-            four<float> part = *(const four<float> *)from;
+        UNROLL(2)
+        for (int warp = 1; warp < l.warps; warp++) {
             from += l.width;
-            UNROLL(4)
-            for (int team = 1; team < min(l.united, l.teams - first); team++, from += l.width) {
-                const four<float> one = *(const four<float> *)from;
-                for (int j = 0; j < 4; j++)
-                    part.x[j] += one.x[j];
-            }
+            const four<float> one = *(const four<float> *)from;
             for (int j = 0; j < 4; j++)
-                sum.x[j] += part.x[j];
+                sum.x[j] += one.x[j];
         }
         const int64_t t =
             (vector * l.parts + p.part) * c.T + (vector == DQ ? w.t : w.back_t) + step;
@@ -725,7 +709,7 @@ static __device__ __forceinline__ void fetch_ahead(incoming<T> *in, const layout
 }
 
 /* The third crew: a stride behind, and a piece ahead.  (Where registers are few,
- * nothing that is large can be on its way over a barrier.) */
+ * nothing that is large can be on its way over a barrier, nor be asked for.) */
 template <typename T, int LANES, int ROWS, bool INSIDE, bool ALIGNED>
 static __device__ __forceinline__ void help(const layout &l, const place &p, const desk &d)
 {
@@ -737,7 +721,8 @@ static __device__ __forceinline__ void help(const layout &l, const place &p, con
     for (tour at = begin(l); at.strides; at = go_on(l, at)) {
         incoming<T> in = {};
 
-        prefetch_piece<T>(l, p, go_on(l, at).next);
+        if (ALIGNED || AHEAD || sizeof(T) == 4)
+            prefetch_piece<T>(l, p, go_on(l, at).next);
         for (int n = 0; n < at.strides; n++, half = 1 - half) {
             const staged to = staged_of(l, d, third_after(at.third));
             const bool last = n + 1 == at.strides;
@@ -847,19 +832,6 @@ static bool fits(layout *l, int steps, int stride)
     return desk_bytes(*l) <= SHARED_MAX;
 }
 
-/* Elements of all states, with padding, from which carriers have several rows
- * even if those are not long.  Emulated, so few that tests meet both. */
-#ifdef CUDA_EMULATE
-static const int64_t BACK_CROWD = 3 << 11;
-#else
-static const int64_t BACK_CROWD = 5 << 16;
-#endif
-
-static bool back_crowded(const layout &l)
-{
-    return l.lanes * 2 == LONG && l.c.BH * l.c.N * l.width >= BACK_CROWD;
-}
-
 /* Pieces as long as fits, of like length, and as long a stride. */
 static layout back_layout(const struct frame *f)
 {
@@ -867,16 +839,9 @@ static layout back_layout(const struct frame *f)
     const call &c = l.c;
     int steps = least(PIECE, (int)c.K), stride = STRIDE;
 
-    l.teams = l.united = l.crew / 32;
-    if (l.lanes >= LONG || back_crowded(l)) {
-        const int united = l.united;
+    if (l.lanes >= LONG)
         l = layout_of(f, {CREWS, LONG_CREW, LONG_HELPERS, 1, LONG_ROWS});
-        l.teams = l.united = l.crew / 32;
-        if (l.lanes < LONG) {
-            l.teams *= LONG_ROWS;
-            l.united = united;
-        }
-    }
+    l.warps = l.crew / 32;
     while (!fits(&l, steps, 1))
         steps--;
     l.subs = (int)ceil_div(c.K, steps);
@@ -976,8 +941,7 @@ static int backward_of(const struct frame *f)
     case 1: return launch<T, 1, 1, ALIGNED>(l);
     case 2: return launch<T, 2, 1, ALIGNED>(l);
     case 4: return launch<T, 4, 1, ALIGNED>(l);
-    case 8:
-        return back_crowded(l) ? launch<T, 8, LONG_ROWS, ALIGNED>(l) : launch<T, 8, 1, ALIGNED>(l);
+    case 8: return launch<T, 8, 1, ALIGNED>(l);
     case 16: return launch<T, 16, LONG_ROWS, ALIGNED>(l);
     default: return launch<T, 32, LONG_ROWS, ALIGNED>(l);
     }

@@ -50,6 +50,10 @@ int gpu_probe(struct ceilings *to);
 #define UNROLL(n)
 #endif
 
+/* The number that a macro stands for, as text. */
+#define TEXT(number) #number
+#define NUMBER(macro) TEXT(macro)
+
 /* Leave the enclosing function with the code of a call that fails. */
 #define CUDA(call)                                                                                 \
     do {                                                                                           \

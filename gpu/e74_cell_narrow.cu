@@ -34,7 +34,7 @@
 #include "gpu/tanh.cuh"
 
 enum {
-    STEPS = 32,          /* of a piece, backward, at most */
+    STEPS = 64,          /* of a piece, backward, at most */
     FORWARD_STEPS = 128, /* and forward */
     CARRIERS = 64,       /* of a block, where a state's rows can be divided */
     KEY_WIDTH = 128,     /* padded columns of its keys, likewise */

@@ -21,7 +21,8 @@
  *
  * and each nonlinearity, projection and modulation is in every state.  Kept
  * out: states over 64 MB a segment (each run moves them all to and fro), results
- * of so few elements that the yardstick can be right by chance, and the layer
+ * of so few elements that the yardstick can be right by chance, linear states that
+ * grow beyond all numbers, and the layer
  * at 30000 rows of x: how far a float sum of so many is off depends on its
  * order by more than SLACK, and the order is the BLAS's. */
 // clang-format off
@@ -60,7 +61,8 @@ static const char cell_cases[] =
     SIZES(33, 1, 3, 128, 33, 5, 1) "nonlin=rmsnorm proj=full z_mod=row" STATES
     SIZES(33, 1, 1, 200, 1000, 1, 40) "nonlin=tanh proj=tied_kvq" STATES
     SIZES(33, 1, 3, 256, 1, 5, 16) "nonlin=frobnorm proj=full z_mod=full" STATES
-    SIZES(513, 1, 3, 1, 513, 16, 1) "nonlin=linear proj=tied_kq" STATES
+    SIZES(513, 1, 3, 1, 513, 16, 1) "nonlin=linear proj=tied_kq state=full,diagonal,blockdiag; "
+    SIZES(513, 1, 3, 1, 513, 16, 1) "nonlin=tanh proj=tied_kq state=lowrank; "
     SIZES(513, 1, 3, 7, 1000, 16, 7) "nonlin=frobnorm proj=tied_kvq" STATES
     SIZES(513, 33, 1, 33, 7, 5, 33) "nonlin=linear proj=full z_mod=full" STATES
     SIZES(513, 1, 3, 63, 1, 16, 9) "nonlin=tanh proj=full z_mod=row" STATES
@@ -80,7 +82,9 @@ static const char layer_cases[] =
     SIZES(33, 3, 3, 65, 33, 5, 13) "dim=100 nonlin=tanh proj=full z_mod=column" STATES
     SIZES(33, 3, 3, 100, 1000, 16, 20) "dim=7 nonlin=rmsnorm proj=tied_kvq" STATES
     SIZES(33, 1, 1, 256, 7, 1, 16) "dim=129 nonlin=tanh proj=no_z" STATES
-    SIZES(513, 3, 1, 33, 1, 16, 1) "dim=33 nonlin=linear proj=full z_mod=full" STATES;
+    SIZES(513, 3, 1, 33, 1, 16, 1) "dim=33 nonlin=linear proj=full z_mod=full "
+    "state=full,diagonal,lowrank; "
+    SIZES(513, 3, 1, 33, 1, 16, 1) "dim=33 nonlin=tanh proj=full z_mod=full state=blockdiag; ";
 // clang-format on
 
 static const struct odd {

@@ -51,6 +51,11 @@ fi
 ok 'the man page is there' test -s "$tmp/there$mandir/man1/run-ablation.1"
 ok 'the program runs' "$tmp/there$bindir/run-ablation" --version
 for file in "$tmp/there$pkgdatadir"/experiments/*.ini; do
-    ok "$(basename "$file") is a plan" plans "$file"
+    if plans "$file" 2>&1 | grep ': .* needs .* of memory, ' >/dev/null; then
+        n=$((n + 1))
+        echo "ok $n - $(basename "$file") is a plan # SKIP it needs more memory than there is here"
+    else
+        ok "$(basename "$file") is a plan" plans "$file"
+    fi
 done
 echo "1..$n"

@@ -17,27 +17,23 @@ static size_t aligned(size_t bytes)
 
 enum { BLOCK = 256, SUMMING = 1024, COPIES = 4 };
 
-/* What is projected from x: k, v, q, z, as far as the call has them. */
+/* What is projected from x: the first n of k, v, q, z. */
 struct projections {
     int n;
     const void *W[4];
     void *p[4], *dW[4];
-    int place[4]; /* among k, v, q, z */
 };
 
 static projections projections_of(const struct frame *f)
 {
     const struct e74 *a = ARGS(f, e74), *g = GRADS(f, e74);
-    const void *W[] = {a->W_k, a->W_v, a->W_q, a->W_z};
-    void *p[] = {a->k, a->v, a->q, a->z}, *dW[] = {g->W_k, g->W_v, g->W_q, g->W_z};
-    projections all = {};
+    const int proj = f->choice[E74_PROJ];
+    const int n = proj == E74_TIED_KVQ ? 1 : proj == E74_TIED_KQ ? 2 : proj == E74_NO_Z ? 3 : 4;
 
-    for (int i = 0; i < 4; i++)
-        if (W[i]) {
-            all.W[all.n] = W[i], all.p[all.n] = p[i], all.dW[all.n] = dW[i];
-            all.place[all.n++] = i;
-        }
-    return all;
+    return {n,
+            {a->W_k, a->W_v, a->W_q, a->W_z},
+            {a->k, a->v, a->q, a->z},
+            {g->W_k, g->W_v, g->W_q, g->W_z}};
 }
 
 /* Threads for [rows,width]: along a row first, `all` of them. */
@@ -206,13 +202,6 @@ static int forward(const struct frame *f)
     return CELL.pass[FORWARD](&c);
 }
 
-/* How many projections there are, told from the choice alone. */
-static int count(const struct frame *f)
-{
-    int proj = f->choice[E74_PROJ];
-    return proj == E74_TIED_KVQ ? 1 : proj == E74_TIED_KQ ? 2 : proj == E74_NO_Z ? 3 : 4;
-}
-
 /* Backward's workspace before the cell's own, in bytes from its start. */
 struct layout {
     size_t each, all, W, dW, sums, cell; /* `each` are n gradients from 0 on */
@@ -221,7 +210,7 @@ struct layout {
 template <typename T>
 static layout layout_of(const struct frame *f)
 {
-    int64_t n = count(f), MP = rows(f) * DIM(f, 'P'), PD = DIM(f, 'P') * DIM(f, 'D');
+    int64_t n = projections_of(f).n, MP = rows(f) * DIM(f, 'P'), PD = DIM(f, 'P') * DIM(f, 'D');
     layout l;
     l.each = aligned(MP * sizeof(T));
     l.all = n * l.each;
@@ -247,12 +236,11 @@ static int backward(const struct frame *f)
     void *each[4] = {};
 
     for (int i = 0; i < all.n; i++)
-        each[all.place[i]] = all.p[i] = work + i * l.each;
+        each[i] = all.p[i] = work + i * l.each;
     struct frame c = e74_cell_frame(f, each, work + l.cell);
     int e = CELL.pass[BACKWARD](&c);
-    if (e)
-        return e;
-    e = side_by_side(dp, all, M, P);
+    if (!e)
+        e = side_by_side(dp, all, M, P);
     if (e)
         return e;
     stack_weights<T><<<grid_of(P * D, all.n), BLOCK, 0, gpu_stream()>>>(W, all, P * D);
@@ -267,12 +255,8 @@ static int backward(const struct frame *f)
         return e;
     unstack_gradients<<<grid_of(P * D, all.n), BLOCK, 0, gpu_stream()>>>(all, dW, P * D);
     CUDA(cudaGetLastError());
-    if (g->b_z) {
-        e = column_sums((float *)g->b_z, (float *)(work + l.sums), (const T *)each[3], M, P);
-        if (e)
-            return e;
-    }
-    return 0;
+    return g->b_z ? column_sums((float *)g->b_z, (float *)(work + l.sums), (const T *)each[3], M, P)
+                  : 0;
 }
 
 template <typename T, const struct impl &CELL>

@@ -43,22 +43,32 @@ static int begin(void)
     return PRODUCT_FAILED + e;
 }
 
+template <typename T>
+static cublasOperation_t operation(const matrix<T> &m)
+{
+    return m.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+}
+
+/* From a row to the next of the matrix that is stored. */
+template <typename T>
+static int apart(const matrix<T> &m)
+{
+    return (int)(m.transposed ? m.rows : m.columns);
+}
+
 /* cuBLAS is column-major: it is given c^T = b^T a^T, where a row-major matrix
  * is its own transpose.  Full fp32: no TF32 in fp32's products. */
 template <typename T, typename C>
 int product(const matrix<T> &a, const matrix<T> &b, float beta, C *c)
 {
     const float alpha = 1;
-    int lda = (int)(a.transposed ? a.rows : a.columns);
-    int ldb = (int)(b.transposed ? b.rows : b.columns);
 
     int begun = handle ? 0 : begin();
     if (begun)
         return begun;
-    cublasStatus_t e = cublasGemmEx(handle, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
-                                    a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N, (int)b.columns,
-                                    (int)a.rows, (int)a.columns, &alpha, b.at, type_of<T>::code,
-                                    ldb, a.at, type_of<T>::code, lda, &beta, c, type_of<C>::code,
+    cublasStatus_t e = cublasGemmEx(handle, operation(b), operation(a), (int)b.columns, (int)a.rows,
+                                    (int)a.columns, &alpha, b.at, type_of<T>::code, apart(b), a.at,
+                                    type_of<T>::code, apart(a), &beta, c, type_of<C>::code,
                                     (int)b.columns, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
     return e == CUBLAS_STATUS_SUCCESS ? 0 : PRODUCT_FAILED + e;
 }
@@ -73,8 +83,6 @@ int products(int n, const matrix<T> &a, const matrix<T> *b, float beta, T *const
              product_room *room)
 {
     const float alpha = 1;
-    int lda = (int)(a.transposed ? a.rows : a.columns);
-    int ldb = (int)(b->transposed ? b->rows : b->columns);
     product_room pointers = {};
 
     int begun = handle ? 0 : begin();
@@ -88,10 +96,9 @@ int products(int n, const matrix<T> &a, const matrix<T> *b, float beta, T *const
     put<<<1, 1, 0, gpu_stream()>>>(room, pointers);
     CUDA(cudaGetLastError());
     cublasStatus_t e = cublasGemmBatchedEx(
-        handle, b->transposed ? CUBLAS_OP_T : CUBLAS_OP_N, a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
-        (int)b->columns, (int)a.rows, (int)a.columns, &alpha, room->b, type_of<T>::code, ldb,
-        room->a, type_of<T>::code, lda, &beta, room->c, type_of<T>::code, (int)b->columns, n,
-        CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+        handle, operation(*b), operation(a), (int)b->columns, (int)a.rows, (int)a.columns, &alpha,
+        room->b, type_of<T>::code, apart(*b), room->a, type_of<T>::code, apart(a), &beta, room->c,
+        type_of<T>::code, (int)b->columns, n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
     return e == CUBLAS_STATUS_SUCCESS ? 0 : PRODUCT_FAILED + e;
 }
 

@@ -89,6 +89,14 @@ const struct impl *const *op_kernels(const struct op *o, const struct backend *b
     return list ? list : none;
 }
 
+int additions(int64_t n)
+{
+    int depth = 0;
+    while ((int64_t)1 << depth < n)
+        depth++;
+    return depth;
+}
+
 /* ---- parameters ---- */
 
 static int set_choice(const struct param *p, int *choice, const char *value)

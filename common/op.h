@@ -68,6 +68,7 @@ struct arg {
     const char *(*shape_of)(const struct frame *f); /* NULL: shape */
     const char *type_choice; /* the choice (fp32 bf16 fp16) that is its storage type */
     const char *continues;   /* of a final state: the initial state it hands over to */
+    enum fill (*fill_of)(const struct frame *f); /* NULL: fill */
 };
 
 /* One call: sizes by letter and choices by the parameter's place, then the
@@ -141,6 +142,8 @@ struct op {
     const struct neutral *neutral; /* or NULL */
     /* Set the derived sizes; nonzero after err_set() where sizes do not fit together. */
     int (*derive)(struct frame *f);
+    /* NULL, or what a user of these choices should know; or is NULL. */
+    const char *(*caution)(const struct frame *f);
     double (*flops)(const struct frame *f, enum pass p);
     /* Those of flops() that are matrix products, which tensor cores can take. */
     double (*products)(const struct frame *f, enum pass p);
@@ -220,6 +223,9 @@ extern const struct backend ref64, ref32, ref16;
 extern const struct backend *const gpu_backends[]; /* ends with NULL */
 
 /* ---- op.c: what follows from a contract ---- */
+
+/* How many additions, one after the other, make n numbers one: ceil(log2 n). */
+int additions(int64_t n);
 
 const struct op *op_find(const char *name);
 int op_id(const struct op *o);

@@ -388,6 +388,15 @@ static void declined_lines(struct report *p, const struct result *r)
         fprintf(p->to, "      declined  %.*s\n", (int)strcspn(at, "\n"), at);
 }
 
+static void caution_line(struct report *p, int i)
+{
+    const struct trial *t = &p->x->trial[i];
+    const char *caution = t->op->caution ? t->op->caution(&t->sizes) : NULL;
+
+    if (caution)
+        fprintf(p->to, "      caution   %s\n", caution);
+}
+
 static void trial_rows(struct report *p, int i, const struct result *r)
 {
     if (p->x->measure == MEASURE_TIME)
@@ -398,6 +407,7 @@ static void trial_rows(struct report *p, int i, const struct result *r)
         for (int j = 0; j < r->n_ran; j++)
             ran_row(p, i, r, &r->ran[j]);
     declined_lines(p, r);
+    caution_line(p, i);
     failure_lines(p, r);
 }
 

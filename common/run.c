@@ -66,8 +66,9 @@ void tensors_draw(struct tensors *t, const struct op *o, const struct frame *f, 
 {
     for (int i = 0; i < o->n_args; i++) {
         const struct arg *a = &o->arg[i];
+        enum fill fill = a->fill_of ? a->fill_of(f) : lively && a->fill == ZERO ? UNIT : a->fill;
         if (a->flags & IN && t->x[i])
-            op_draw(o, f, i, lively && a->fill == ZERO ? UNIT : a->fill, seed, t->x[i]);
+            op_draw(o, f, i, fill, seed, t->x[i]);
         if (a->flags & OUT && t->g[i])
             op_draw(o, f, i, NORMAL, seed + 1, t->g[i]);
     }

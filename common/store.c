@@ -792,8 +792,10 @@ static void close_parts(const struct part *p, int n)
 static int write_trial(struct writing *w, hid_t trial)
 {
     const struct result *r = w->r;
+    const char *caution = w->op->caution ? w->op->caution(w->f) : NULL;
     int e = put_text(trial, "skips", r->skips) ||
-            (*r->declined && put_text(trial, "declined", r->declined));
+            (*r->declined && put_text(trial, "declined", r->declined)) ||
+            (caution && put_text(trial, "caution", caution));
 
     for (int i = 0; !e && i < w->n_items; i++)
         e = write_item(w, &w->item[i]);

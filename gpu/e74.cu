@@ -2,20 +2,13 @@
  * then e74_cell; backward the other way round, with one product for dx and one for
  * the gradients of all weights. */
 #include "gpu/e74_cell.cuh"
+#include "gpu/layer.cuh"
 #include "gpu/product.cuh"
 
 static int64_t rows(const struct frame *f)
 {
     return DIM(f, 'T') * DIM(f, 'B');
 }
-
-/* Parts of the workspace begin on 256 bytes. */
-static size_t aligned(size_t bytes)
-{
-    return (bytes + 255) / 256 * 256;
-}
-
-enum { BLOCK = 256, SUMMING = 1024, COPIES = 4 };
 
 /* What is projected from x: the first n of k, v, q, z. */
 struct projections {
@@ -36,20 +29,6 @@ static projections projections_of(const struct frame *f)
             {g->W_k, g->W_v, g->W_q, g->W_z}};
 }
 
-/* Threads for [rows,width]: along a row first, `all` of them. */
-static dim3 block_of(int64_t width, unsigned all)
-{
-    unsigned x = 1;
-    while (x < all && x < width)
-        x *= 2;
-    return dim3(x, all / x);
-}
-
-static unsigned blocks_of(int64_t rows, dim3 block)
-{
-    return (unsigned)ceil_div(rows, block.y);
-}
-
 /* Every row of z is b_z: what the product is then added to, so that z is
  * rounded once. */
 template <typename T>
@@ -59,28 +38,6 @@ __global__ void spread_bias(T *z, const T *b_z, int64_t M, int64_t P)
     if (m < M)
         for (int64_t j = threadIdx.x; j < P; j += blockDim.x)
             z[m * P + j] = b_z[j];
-}
-
-/* The gradients of the projections, [M,width] each, side by side: [M,n,width].  A
- * thread has COPIES rows under way at once. */
-template <typename V>
-__global__ void put_side_by_side(V *all, projections from, int64_t M, int64_t width)
-{
-    const V *p = (const V *)from.p[blockIdx.y];
-    const int64_t first = (int64_t)blockIdx.x * blockDim.y * COPIES + threadIdx.y;
-
-    for (int64_t j = threadIdx.x; j < width; j += blockDim.x) {
-        V x[COPIES];
-        UNROLL(COPIES)
-        for (int i = 0; i < COPIES; i++)
-            x[i] = p[min(first + i * blockDim.y, M - 1) * width + j];
-        UNROLL(COPIES)
-        for (int i = 0; i < COPIES; i++) {
-            const int64_t m = first + i * blockDim.y;
-            if (m < M)
-                all[(m * from.n + blockIdx.y) * width + j] = x[i];
-        }
-    }
 }
 
 /* The weights, each of `each` numbers, one below the other. */
@@ -98,66 +55,6 @@ __global__ void unstack_gradients(projections to, const float *all, int64_t each
     int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
     if (i < each)
         ((float *)to.dW[blockIdx.y])[i] = all[blockIdx.y * each + i];
-}
-
-/* Sums over `part` rows of x [M,P] at a time: sums [M/part,P], in a fixed order. */
-template <typename T>
-__global__ void sum_rows(float *sums, const T *x, int64_t part, int64_t M, int64_t P)
-{
-    __shared__ float of[SUMMING];
-    const int64_t first = blockIdx.y * part, end = min(first + part, M);
-    const int64_t j = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    float sum = 0;
-
-    UNROLL(8)
-    for (int64_t m = first + threadIdx.y; j < P && m < end; m += blockDim.y)
-        sum += load(x + m * P + j);
-    of[threadIdx.y * blockDim.x + threadIdx.x] = sum;
-    __syncthreads();
-    if (threadIdx.y || j >= P)
-        return;
-    for (unsigned y = 1; y < blockDim.y; y++)
-        sum += of[y * blockDim.x + threadIdx.x];
-    sums[blockIdx.y * P + j] = sum;
-}
-
-/* M rows are summed in parts: many, so that they are many blocks' work, but few
- * enough for one to sum what these found. */
-static int64_t part_of(int64_t M)
-{
-    return max((int64_t)128, ceil_div(M, 4096));
-}
-
-static int64_t parts_of(int64_t M)
-{
-    return ceil_div(M, part_of(M));
-}
-
-/* db[j] = sum over rows of dz[.][j]. */
-template <typename T>
-static int column_sums(float *db, float *sums, const T *dz, int64_t M, int64_t P)
-{
-    const dim3 block = block_of(P, SUMMING), grid((unsigned)ceil_div(P, block.x), parts_of(M));
-
-    sum_rows<T><<<grid, block, 0, gpu_stream()>>>(sums, dz, part_of(M), M, P);
-    CUDA(cudaGetLastError());
-    sum_rows<float><<<grid.x, block, 0, gpu_stream()>>>(db, sums, parts_of(M), parts_of(M), P);
-    return cudaGetLastError();
-}
-
-/* Sixteen bytes at a time where rows are of so many. */
-template <typename T>
-static int side_by_side(T *all, const projections &from, int64_t M, int64_t P)
-{
-    const bool wide = P * sizeof(T) % sizeof(uint4) == 0;
-    const int64_t width = wide ? P * sizeof(T) / sizeof(uint4) : P;
-    const dim3 block = block_of(width, BLOCK), grid(blocks_of(ceil_div(M, COPIES), block), from.n);
-
-    if (wide)
-        put_side_by_side<uint4><<<grid, block, 0, gpu_stream()>>>((uint4 *)all, from, M, width);
-    else
-        put_side_by_side<T><<<grid, block, 0, gpu_stream()>>>(all, from, M, width);
-    return cudaGetLastError();
 }
 
 /* Threads for `each` numbers of n tensors. */
@@ -240,7 +137,7 @@ static int backward(const struct frame *f)
     struct frame c = e74_cell_frame(f, each, work + l.cell);
     int e = CELL.pass[BACKWARD](&c);
     if (!e)
-        e = side_by_side(dp, all, M, P);
+        e = side_by_side(dp, {all.n, {all.p[0], all.p[1], all.p[2], all.p[3]}}, M, P);
     if (e)
         return e;
     stack_weights<T><<<grid_of(P * D, all.n), BLOCK, 0, gpu_stream()>>>(W, all, P * D);
@@ -255,7 +152,8 @@ static int backward(const struct frame *f)
         return e;
     unstack_gradients<<<grid_of(P * D, all.n), BLOCK, 0, gpu_stream()>>>(all, dW, P * D);
     CUDA(cudaGetLastError());
-    return g->b_z ? column_sums((float *)g->b_z, (float *)(work + l.sums), (const T *)each[3], M, P)
+    return g->b_z ? column_sums((float *)g->b_z, (float *)(work + l.sums), (const T *)each[3],
+                                (const T *)NULL, M, P)
                   : 0;
 }
 

@@ -88,6 +88,7 @@ struct warp {
     block *b;
     thread *lane;
     unsigned ready, at_warp, at_crew, at_block, at_gang, alive;
+    unsigned after;            /* the lane whose turn is next, where one has given way */
     unsigned phase;            /* how many __syncwarp there were */
 };
 
@@ -358,7 +359,9 @@ static thread *next_thread(void)
         warp *w = &G->warps[at];
         if (!w->ready)
             continue;
-        int lane = __builtin_ctz(w->ready);
+        unsigned later = w->ready & ~0u << w->after;
+        int lane = __builtin_ctz(later ? later : w->ready);
+        w->after = later ? w->after : 0;
         if (G->random) {
             int turn = draw(&G->random) & 31;
             unsigned r = w->ready >> turn | (turn ? w->ready << (32 - turn) : 0);
@@ -538,6 +541,7 @@ void emu_yield(void)
         leave();    /* what it waits for may never come */
     G->at = (G->at + 1) % G->n_warps;
     t->w->ready |= 1u << t->lane;
+    t->w->after = (t->lane + 1) % 32; /* or it would be the warp's first again and again */
     give_way();
 }
 

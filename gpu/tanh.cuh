@@ -21,12 +21,12 @@ static inline __device__ float tanh_full(float x)
 template <typename T>
 static __device__ float bent(float x);
 template <>
-__device__ float bent<float>(float x)
+inline __device__ float bent<float>(float x)
 {
     return tanh_full(x);
 }
 template <>
-__device__ float bent<__nv_bfloat16>(float x)
+inline __device__ float bent<__nv_bfloat16>(float x)
 {
     return tanh_approx(x);
 }

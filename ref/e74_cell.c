@@ -130,63 +130,26 @@ static struct work my_work(const struct frame *f, const struct cell *c, enum pas
 
 /* ---- small loops ---- */
 
-static real dot(const real *a, const real *b, int64_t n)
-{
-    real sum = 0;
-    #pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < n; i++)
-        sum += a[i] * b[i];
-    return sum;
-}
-
-/* y += a x */
-static void add(real *y, real a, const real *x, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        y[i] += a * x[i];
-}
-
 static void zero(real *x, int64_t n)
 {
     memset(x, 0, n * sizeof *x);
 }
 
-/* y = A x and y = A^T x for A [rows,columns] */
+/* y = A x for A [rows,columns] */
 static void times(const real *A, const real *x, real *y, int64_t rows, int64_t columns)
 {
     for (int64_t i = 0; i < rows; i++)
         y[i] = dot(A + i * columns, x, columns);
 }
 
-static void times_transposed(const real *A, const real *x, real *y, int64_t rows, int64_t columns)
-{
-    zero(y, columns);
-    for (int64_t i = 0; i < rows; i++)
-        add(y, x[i], A + i * columns, columns);
-}
-
 static void put_checkpoint(const struct cell *c, void *at, int64_t i, const real *S)
 {
-    for (int64_t j = 0; j < c->M; j++) {
-        if (REAL == 64 || c->kept == F32)
-            ((real *)at)[i * c->M + j] = S[j];
-        else if (c->kept == BF16)
-            ((bf16 *)at)[i * c->M + j] = to_bf16(S[j]);
-        else
-            ((f16 *)at)[i * c->M + j] = to_f16(S[j]);
-    }
+    put_kept(c->kept, at, i * c->M, S, c->M);
 }
 
 static void get_checkpoint(const struct cell *c, const void *at, int64_t i, real *S)
 {
-    for (int64_t j = 0; j < c->M; j++) {
-        if (REAL == 64 || c->kept == F32)
-            S[j] = ((const real *)at)[i * c->M + j];
-        else if (c->kept == BF16)
-            S[j] = from_bf16(((const bf16 *)at)[i * c->M + j]);
-        else
-            S[j] = from_f16(((const f16 *)at)[i * c->M + j]);
-    }
+    get_kept(c->kept, at, i * c->M, S, c->M);
 }
 
 /* ---- one step ---- */

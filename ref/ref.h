@@ -66,6 +66,57 @@ static inline real sigmoid(real x)
     return 1 / (1 + exp(-x));
 }
 
+static inline real dot(const real *a, const real *b, int64_t n)
+{
+    real sum = 0;
+    #pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < n; i++)
+        sum += a[i] * b[i];
+    return sum;
+}
+
+/* y += a x */
+static inline void add(real *y, real a, const real *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] += a * x[i];
+}
+
+/* y [columns] = A^T x for A [rows,columns] */
+static inline void times_transposed(const real *A, const real *x, real *y, int64_t rows,
+                                    int64_t columns)
+{
+    memset(y, 0, columns * sizeof *y);
+    for (int64_t i = 0; i < rows; i++)
+        add(y, x[i], A + i * columns, columns);
+}
+
+/* n numbers of a tensor that is stored as its type_choice says, from place `first` on; the
+ * oracle keeps them all in full. */
+static inline void put_kept(enum dtype kept, void *at, int64_t first, const real *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (REAL == 64 || kept == F32)
+            ((real *)at)[first + i] = x[i];
+        else if (kept == BF16)
+            ((bf16 *)at)[first + i] = to_bf16(x[i]);
+        else
+            ((f16 *)at)[first + i] = to_f16(x[i]);
+    }
+}
+
+static inline void get_kept(enum dtype kept, const void *at, int64_t first, real *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (REAL == 64 || kept == F32)
+            x[i] = ((const real *)at)[first + i];
+        else if (kept == BF16)
+            x[i] = from_bf16(((const bf16 *)at)[first + i]);
+        else
+            x[i] = from_f16(((const f16 *)at)[first + i]);
+    }
+}
+
 /* A matrix product wants its operands in real.  Where they are stored so,
  * these are no more than the tensor itself; else they go through a copy at
  * *work, which moves on behind it. */

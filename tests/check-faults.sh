@@ -10,6 +10,7 @@
 #     SUITES          the tests' objects for references, in the order that they
 #                     are tried
 #     KERNEL_SUITE    the one for kernels; empty: built without CUDA
+#     OWN_SUITES      those of one operation, whose name they have: tried last
 #     srcdir, JOBS
 #
 # check-faults.sh [NAME...]: these faults, where gpu/ is all in files whose
@@ -47,16 +48,23 @@ chosen() {
         }' "$list"
 }
 
-# The operation that file $1 has kernels of: OP.cu, OP_KERNEL.cu, or
+# The operation that file $1 belongs to: OP.c, OP.cu, OP_KERNEL.cu, or
 # OP_KERNEL_PART.cu; nothing if it is shared.
 operation() {
-    op=$(basename "$1" .cu)
-    until grep -x "KERNEL($op)" "$srcdir/gpu/kernels.def"; do
+    op=$(basename "${1%.*}")
+    until grep -x "OP($op)" "$srcdir/common/ops.def"; do
         case $op in
         *_*) op=${op%_*} ;;
         *) return ;;
         esac
-    done | sed 's/KERNEL(\(.*\))/\1/'
+    done | sed 's/OP(\(.*\))/\1/'
+}
+
+# The suites of operation $1 alone.
+own() {
+    for suite in $OWN_SUITES; do
+        test "$(basename "${suite%.*}")" != "$1" || echo "$suite"
+    done
 }
 
 # The copies in $2 of file $1, to objects.
@@ -97,9 +105,10 @@ judge() {
     *) file=$(field "$name" 2) ;;
     esac
     case $file in
-    *.cu) suites=$KERNEL_SUITE ops=$(operation "$file") ;;
-    *) suites=$SUITES ops='' ;;
+    *.cu) suites=$KERNEL_SUITE ;;
+    *) suites=$SUITES ;;
     esac
+    ops=$(operation "$file")
     if [ -z "$suites" ]; then
         echo "built without CUDA"
         return $NOT_JUDGED
@@ -112,7 +121,7 @@ judge() {
     *) cmp -s "$srcdir/$file" "$copy" && { echo "its sed expression changes nothing"; return $NOT_MADE; } ;;
     esac
     compile "$file" "$dir" || return $NOT_MADE
-    for suite in $suites; do
+    for suite in $suites $(own "$ops"); do
         program=$(basename "${suite%.*}")
         $CC $FLAGS -o "$dir/$program" "$suite" "$dir"/fault*."$OBJEXT" $LIBS || return $NOT_MADE
         run "$dir/$program" $ops || { echo "$program hangs"; return $NOT_MADE; }

@@ -2,9 +2,9 @@
 """dump.py FILE [TRIAL...] - read a dump with other tools than ours, as TAP.
 
 Of each trial (default: all that are complete): that its layout is what common/store.h
-promises, that xarray opens each group and names its axes (the first ten), and, for e74 and
-e74_cell, that the oracle's outputs are what the mathematics says.  The
-mathematics is stated here once more, in NumPy, from the definition of E74 alone.
+promises, that xarray opens each group and names its axes (the first ten), and, for e74,
+e74_cell and dual_memory, that the oracle's outputs are what the mathematics says.  The
+mathematics is stated here once more, in NumPy, from the definitions of the cells alone.
 """
 import sys
 
@@ -182,7 +182,75 @@ def e74(a, given):
     return cell(a, given, *tied(a["proj"], project))
 
 
-FORWARD = {"e74": e74, "e74_cell": e74_cell}
+# ---- dual memory ----
+
+HALVINGS = 80    # of an interval of length 1: more than a double has bits
+
+
+def softmax(a):
+    e = np.exp(a - np.max(a, axis=-1, keepdims=True))
+    return e / np.sum(e, axis=-1, keepdims=True)
+
+
+def entmax15(a):
+    """[a/2 - tau]+^2 of sum 1: the sum falls as tau rises, from 1 or more to 0."""
+    u = a / 2
+    high = np.max(u, axis=-1, keepdims=True)
+    low = high - 1
+    for _ in range(HALVINGS):
+        tau = (low + high) / 2
+        much = np.sum(np.maximum(u - tau, 0)**2, axis=-1, keepdims=True) >= 1
+        low, high = np.where(much, tau, low), np.where(much, high, tau)
+    return np.maximum(u - low, 0)**2
+
+
+# attention, write query, gate
+PRESETS = {
+    "e23": (softmax, "h", "none"),
+    "e25": (entmax15, "h", "none"),
+    "e26": (softmax, "v", "none"),
+    "e29a": (softmax, "v", "sum"),
+    "e29b": (softmax, "v", "matrix"),
+    "e29c": (softmax, "v", "scaled"),
+}
+
+
+def gate_argument(a, given, gate, z, read, h):
+    if gate == "sum":
+        return z + read + h
+    if gate == "matrix":
+        return np.concatenate((z, read, h), axis=-1) @ given["W_gate"].T
+    g = z * given["g_z"] + read * given["g_r"] + h * given["g_h"] + given["b_g"]
+    return np.clip(g, -float(a["clamp"]), float(a["clamp"]))
+
+
+def dual_memory(a, given):
+    if a["preset"] == "parts":
+        attend = {"softmax": softmax, "entmax15": entmax15}[a["attention"]]
+        query, gate = a["write_query"], a["gate"]
+    else:
+        attend, query, gate = PRESETS[a["preset"]]
+    x, h, M = given["x"], given["h0"], given["M0"]
+    T, B, _ = x.shape
+    N, D = M.shape[-2:]
+    M = np.broadcast_to(M, (B, N, D))
+    xp, z = np.split(x @ given["W_xz"].T, 2, -1) if gate != "none" else (x @ given["W_x"].T, None)
+    out = np.empty((T, B, D))
+    for t in range(T):
+        rho = attend(times(M, h) / np.sqrt(D))
+        read = np.einsum("bn,bnd->bd", rho, M)
+        h = np.tanh(h @ given["W_h"].T + xp[t] + read + given["b_h"])
+        v = h @ given["W_write"].T
+        omega = attend(times(M, v if query == "v" else h) / np.sqrt(D))
+        M = (1 - omega[..., None]) * M + outer(omega, v)
+        out[t] = h
+        if gate != "none":
+            g = gate_argument(a, given, gate, z[t], read, h)
+            out[t] = h * g * sigmoid(g)
+    return {"out": out, "h_T": h, "M_T": M}
+
+
+FORWARD = {"e74": e74, "e74_cell": e74_cell, "dual_memory": dual_memory}
 
 
 # ---- layout ----

@@ -127,11 +127,16 @@ static void devices(void)
         int emulated = !why && strstr(gpu_backends[i]->device(), "emulated");
         if (why)
             skip(why, "%s: bytes in use on the device", gpu_backends[i]->name);
-        else
+        else {
             for_cases(op_find("e74"),
                       emulated ? "state=diagonal,full steps=33 batch=3 n_state=64"
                                : "state=diagonal,full steps=512 batch=32 n_state=64 dim=256",
                       measure_device, (void *)gpu_backends[i]);
+            for_cases(op_find("dual_memory"),
+                      emulated ? "preset=e23,e29b steps=5 batch=2 slots=8 dim=32"
+                               : "preset=e23,e29b steps=512 batch=32 slots=16 dim=512",
+                      measure_device, (void *)gpu_backends[i]);
+        }
     }
 }
 
@@ -165,6 +170,10 @@ int main(void)
                   "steps=100 batch=8",
                   measure, (void *)each[i]);
         for_cases(op_find("linear"), "rows=100", measure, (void *)each[i]);
+        for_cases(op_find("dual_memory"),
+                  "preset=e23,e29a,e29b checkpoint_dtype=fp32,bf16 tape=shared,each steps=100 "
+                  "batch=8 slots=12 dim=40",
+                  measure, (void *)each[i]);
     }
     table("diagonal", 64 << 10);
     table("full", 4 << 20);

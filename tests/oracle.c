@@ -1,6 +1,8 @@
 /* Every gradient of every reference, in all cases of its contract, against
  * central differences of the forward pass, in double; and the identities of
- * every contract. */
+ * every contract.
+ *
+ * oracle [OPERATION...]: of these; default: of all. */
 #include "config.h"
 
 #include <math.h>
@@ -50,12 +52,16 @@ static int differences(const struct op *o, const struct frame *f, void *data)
     return 0;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (!all_known(argc, argv))
+        return 2;
     omp_set_num_threads(1); /* thousands of runs, each too small to be shared */
     for (int i = 0; i < N_OPS; i++)
-        for_cases(ops[i], ops[i]->cases, differences, NULL);
+        if (named(ops[i], argc - 1, argv + 1))
+            for_cases(ops[i], ops[i]->cases, differences, NULL);
     for (int i = 0; i < N_OPS; i++)
-        identities(ops[i], &ref64, op_kernels(ops[i], &ref64)[0]);
+        if (named(ops[i], argc - 1, argv + 1))
+            identities(ops[i], &ref64, op_kernels(ops[i], &ref64)[0]);
     return done();
 }

@@ -12,11 +12,8 @@ int main(int argc, char **argv)
 {
     const char *why = NULL;
 
-    for (int i = 1; i < argc; i++)
-        if (!op_find(argv[i])) {
-            fprintf(stderr, "parity: there is no operation %s\n", argv[i]);
-            return 2;
-        }
+    if (!all_known(argc, argv))
+        return 2;
     if (!any_gpu(&why)) {
         printf("1..0 # SKIP 0 GPU checks ran: %s\n", why);
         return 0;

@@ -554,6 +554,14 @@ static void word_faults(void)
                   "-t: seed = a: not a whole number\n");
     words_refused("z_mod without z", "e74 z_mod=row proj=full,no_z",
                   "-t: z_mod: only proj = full has a z, but this line also has proj = no_z\n");
+    words_refused("attention given with a preset", "dual_memory preset=e23 attention=entmax15",
+                  "-t: attention: only preset = parts leaves it open, but this line has preset = "
+                  "e23\n");
+    words_refused("query and gate with the default preset", "dual_memory write_query=v gate=sum",
+                  "-t: write_query: only preset = parts leaves it open, but preset is e23 *\n"
+                  "-t: gate: only preset = parts leaves it open, but preset is e23 *\n");
+    words_refused("a clamp without its gate", "dual_memory preset=parts gate=sum clamp=5",
+                  "-t: clamp: only a scaled gate (e29c) is clamped, but *\n");
     words_refused("open quotes", "e74 input=hdf5 file=\"a b.txt group=/",
                   "-t: file = \"a b.txt group=/: it must end where its quotes do\n");
     words_refused("a line end in a name", "e74 input=hdf5 file=\"a\nb\"",

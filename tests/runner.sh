@@ -96,6 +96,57 @@ else
     skip "NumPy computes the same outputs for all of them" "no Python with numpy and h5py"
 fi
 
+# And all of the dual memory: its presets, and what else their parts can make.
+cat >dual.ini <<EOF
+[experiment]
+checks = none
+repeats = 0
+[trial]
+op = dual_memory
+preset = e23, e25, e26, e29a, e29b, e29c
+tape = shared, each
+tape_init = normal, zero
+steps = 7
+batch = 2
+slots = 5
+dim = 6
+dim_in = 3
+[trial]
+op = dual_memory
+preset = parts
+attention = softmax, entmax15
+write_query = h, v
+gate = none, sum, matrix, scaled
+dtype = fp32, bf16
+steps = 9
+batch = 2
+slots = 12
+dim = 5
+[trial]
+op = dual_memory
+preset = e29c
+clamp = 1
+steps = 7
+batch = 2
+slots = 4
+dim = 8
+EOF
+does "all presets and parts of the dual memory" 0 "^0 checks" "$run" dual.ini
+[ `grep -c '^      caution   tape_init = zero: all slots stay equal' out` = 12 ]
+ok $? "a zero tape is cautioned about, in each of its trials"
+if [ -n "$H5DUMP" ]; then
+    does "and in the file" 0 "tape_init = zero" "$H5DUMP" -a /trial/0002/caution dual.h5
+    does "but not beside a drawn one" 1 "caution" "$H5DUMP" -a /trial/0001/caution dual.h5
+else
+    skip "and in the file" "no h5dump"
+fi
+if [ -n "$PYTHON" ]; then
+    "$PYTHON" "$srcdir/tests/dump.py" dual.h5 >out 2>err && ! grep -q '^not ok' out
+    ok $? "NumPy computes the same outputs for all of them"
+else
+    skip "NumPy computes the same outputs for all of them" "no Python with numpy and h5py"
+fi
+
 # ---- plans ----
 
 "$run" -n "$srcdir/experiments/e74_all.ini" >out 2>err

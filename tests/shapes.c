@@ -85,11 +85,53 @@ static const char layer_cases[] =
     SIZES(513, 3, 1, 33, 1, 16, 1) "dim=33 nonlin=linear proj=full z_mod=full "
     "state=full,diagonal,lowrank; "
     SIZES(513, 3, 1, 33, 1, 16, 1) "dim=33 nonlin=tanh proj=full z_mod=full state=blockdiag; ";
+
+#undef SIZES
+#define SIZES(T, B, N, D, I, K)                                                                  \
+    "steps=" #T " batch=" #B " slots=" #N " dim=" #D " dim_in=" #I " checkpoint_interval=" #K " "
+#define ALL "preset=e23,e25,e26,e29a,e29b,e29c "
+#define PRESETS ALL "; "
+
+/* The dual memory: a line is one set of sizes in all presets.
+ *
+ *     T 1 2 5 31 65 513   B 1 3 33   N 1 7 8 9 16 17 24 32 33 63 64
+ *     D 1 3 5 33 64 100 256 520   I 1 3 and other odd widths   K 1 7 T and beyond T
+ *
+ * Kept out: long ones at D 1, whose W_write has a gradient of one element. */
+static const char dual_cases[] =
+    SIZES(1, 33, 7, 1, 1, 1) PRESETS
+    SIZES(1, 1, 64, 100, 7, 1000) "tape=each " PRESETS
+    SIZES(1, 3, 17, 520, 33, 7) PRESETS
+    SIZES(1, 33, 8, 256, 65, 1) PRESETS
+    SIZES(2, 33, 1, 3, 3, 1) PRESETS
+    SIZES(2, 3, 16, 1, 1, 7) "tape=each " PRESETS
+    SIZES(2, 3, 9, 33, 1, 2) "tape=each " PRESETS
+    SIZES(2, 33, 33, 64, 129, 7) PRESETS
+    SIZES(2, 1, 24, 520, 3, 1) PRESETS
+    SIZES(5, 1, 16, 33, 5, 1) PRESETS
+    SIZES(5, 3, 63, 3, 1, 7) PRESETS
+    SIZES(5, 33, 16, 100, 33, 5) "tape=each " PRESETS
+    SIZES(5, 3, 64, 256, 1, 1000) PRESETS
+    SIZES(31, 1, 1, 64, 17, 7) PRESETS
+    SIZES(31, 33, 9, 5, 3, 31) PRESETS
+    SIZES(31, 3, 32, 520, 65, 7) "tape=each " PRESETS
+    SIZES(31, 1, 33, 100, 129, 1) "checkpoint_dtype=fp16 " PRESETS
+    SIZES(65, 3, 8, 33, 7, 7) "checkpoint_dtype=bf16 " PRESETS
+    SIZES(65, 33, 17, 64, 33, 65) PRESETS
+    SIZES(65, 1, 7, 256, 3, 1000) "tape=each " PRESETS
+    SIZES(65, 3, 24, 100, 1, 1) PRESETS
+    SIZES(513, 1, 64, 33, 9, 7) "tape=each " PRESETS
+    SIZES(513, 3, 32, 64, 17, 513) PRESETS
+    SIZES(513, 1, 63, 3, 5, 1) PRESETS
+    /* What no preset is: entmax with a gate, or looking for v. */
+    SIZES(5, 3, 24, 64, 33, 2) "preset=parts attention=entmax15 write_query=h,v "
+    "gate=none,sum,matrix,scaled; "
+    SIZES(31, 3, 63, 33, 7, 7) "tape_init=zero " PRESETS;
 // clang-format on
 
 static const struct odd {
     const char *op, *cases;
-} odd[] = {{"e74_cell", cell_cases}, {"e74", layer_cases}};
+} odd[] = {{"e74_cell", cell_cases}, {"e74", layer_cases}, {"dual_memory", dual_cases}};
 
 /* ---- judging ---- */
 
@@ -234,6 +276,15 @@ static const struct refusal {
     {"e74", "dim=0", "dim = 0"},
     {"e74", "n_state=0", "n_state = 0"},
     {"e74", "state=blockdiag n_state=100 block_size=16", "n_state = 100"},
+    {"dual_memory", "steps=0", "steps = 0"},
+    {"dual_memory", "batch=0", "batch = 0"},
+    {"dual_memory", "dim=0", "dim = 0"},
+    {"dual_memory", "dim_in=-1", "dim_in = -1"},
+    {"dual_memory", "slots=0", "slots = 0"},
+    {"dual_memory", "checkpoint_interval=0", "checkpoint_interval = 0"},
+    {"dual_memory", "preset=e29c clamp=0", "clamp = 0"},
+    {"dual_memory", "preset=e24", "preset = e24"},
+    {"dual_memory", "steps=1073741824 batch=1073741824 dim=1073741824", "64-bit"},
 };
 
 static void refuse(const struct refusal *r)
@@ -254,6 +305,7 @@ static const struct refusal limits[] = {
     {"e74", "state=full,diagonal,lowrank,blockdiag n_state=1048576 steps=1 batch=1", "n_state"},
     {"e74", "state=lowrank rank=1048576 n_state=4 steps=1 batch=1", "rank"},
     {"e74", "state=diagonal steps=1048576 batch=4096 n_state=1", "rows"},
+    {"dual_memory", ALL "slots=65,1000 steps=1 batch=1 dim=8", "slots beyond 64"},
 };
 
 struct limit {

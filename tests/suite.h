@@ -126,6 +126,17 @@ static inline int named(const struct op *o, int n, char *const *names)
     return n == 0;
 }
 
+/* Are a program's arguments all names of operations?  If not, it is said. */
+static inline int all_known(int argc, char *const *argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (!op_find(argv[i])) {
+            fprintf(stderr, "%s: there is no operation %s\n", argv[0], argv[i]);
+            return 0;
+        }
+    return 1;
+}
+
 /* Run it once: every result must be within its bound of the oracle's.  `got`
  * is the run's, and `bounds` are left for further checks. */
 static inline int judge_parity(const struct call *c, const struct question *q, struct tensors **got,

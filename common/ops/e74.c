@@ -229,15 +229,6 @@ static double cell_specials(const struct frame *f, enum pass p)
     return f->choice[E74_NONLIN] == E74_TANH ? sum + bent : sum;
 }
 
-/* How many additions, one after the other, make n numbers one: ceil(log2 n). */
-static int additions(int64_t n)
-{
-    int depth = 0;
-    while ((int64_t)1 << depth < n)
-        depth++;
-    return depth;
-}
-
 /* A step's chain, sums taken as trees and everything that does not wait for
  * the state made beforehand; a dot product of w columns is D = 1 + log2 w:
  *

@@ -1,0 +1,293 @@
+/* The contract of dual_memory. */
+#include "common/ops/dual_memory.h"
+
+/* ---- parameters ---- */
+
+static const char *const presets[] = {"e23", "e25", "e26", "e29a", "e29b", "e29c", "parts", NULL};
+static const char *const attentions[] = {"softmax", "entmax15", NULL};
+static const char *const queries[] = {"h", "v", NULL};
+static const char *const gates[] = {"none", "sum", "matrix", "scaled", NULL};
+static const char *const tapes[] = {"shared", "each", NULL};
+static const char *const tape_inits[] = {"normal", "zero", NULL};
+static const char *const types[] = {"fp32", "bf16", "fp16", NULL};
+
+static const char *preset_says(const struct frame *f)
+{
+    return f->choice[DUAL_PRESET] == DUAL_PARTS ? NULL : "only preset = parts leaves it open";
+}
+
+static int gated(const struct frame *f)
+{
+    return dual_parts(f).gate != DUAL_NO_GATE;
+}
+
+static int ungated(const struct frame *f)
+{
+    return !gated(f);
+}
+
+static int by_matrix(const struct frame *f)
+{
+    return dual_parts(f).gate == DUAL_MATRIX;
+}
+
+static int scaled(const struct frame *f)
+{
+    return dual_parts(f).gate == DUAL_SCALED;
+}
+
+static const char *not_scaled(const struct frame *f)
+{
+    return scaled(f) ? NULL : "only a scaled gate (e29c) is clamped";
+}
+
+enum { MAX_SIZE = 1 << 30 };
+
+// clang-format off
+static const struct param params[] = {
+    [DUAL_PRESET] = {"preset", 0, presets, DUAL_E23, 0, 0,
+                     "the cell by its name, or parts: by the next three", NULL},
+    [DUAL_ATTENTION] = {"attention", 0, attentions, DUAL_SOFTMAX, 0, 0,
+                        "what makes weights of the slots' scores", preset_says},
+    [DUAL_QUERY] = {"write_query", 0, queries, DUAL_QUERY_H, 0, 0,
+                    "what looks for the slots to write to", preset_says},
+    [DUAL_GATE] = {"gate", 0, gates, DUAL_NO_GATE, 0, 0, "what the output is multiplied by",
+                   preset_says},
+    [DUAL_TAPE] = {"tape", 0, tapes, DUAL_SHARED, 0, 0,
+                   "the initial tape: one for all sequences, or one for each", NULL},
+    [DUAL_TAPE_INIT] = {"tape_init", 0, tape_inits, DUAL_NORMAL, 0, 0,
+                        "how it is drawn: N(0, 1/dim), or zero, where all slots stay equal", NULL},
+    [DUAL_CHECKPOINT_DTYPE] = {"checkpoint_dtype", 0, types, 0, 0, 0,
+                               "storage of the kept tapes; bf16 and fp16 cost gradient accuracy",
+                               NULL},
+    {"steps", 'T', NULL, 512, 1, MAX_SIZE, "sequence length T", NULL},
+    {"batch", 'B', NULL, 32, 1, MAX_SIZE, "sequences B", NULL},
+    {"dim", 'D', NULL, 512, 1, MAX_SIZE, "inner width D", NULL},
+    {"dim_in", 'I', NULL, 0, 0, MAX_SIZE, "input width; 0: dim", NULL},
+    {"slots", 'N', NULL, 16, 1, MAX_SIZE, "slots N of the tape", NULL},
+    {"checkpoint_interval", 'K', NULL, 32, 1, MAX_SIZE, "steps between stored tapes", NULL},
+    {"clamp", 'L', NULL, 20, 1, MAX_SIZE, "bound of a scaled gate's argument", not_scaled},
+};
+// clang-format on
+
+static const struct axis axes[] = {
+    {'E', "two_dim"},
+    {'F', "three_dim"},
+    {'C', "checkpoint"},
+    {0, NULL},
+};
+
+static int derive(struct frame *f)
+{
+    if (!DIM(f, 'I'))
+        DIM(f, 'I') = DIM(f, 'D');
+    DIM(f, 'E') = 2 * DIM(f, 'D');
+    DIM(f, 'F') = 3 * DIM(f, 'D');
+    DIM(f, 'C') = (DIM(f, 'T') + DIM(f, 'K') - 1) / DIM(f, 'K');
+    return 0;
+}
+
+static const char *caution(const struct frame *f)
+{
+    return f->choice[DUAL_TAPE_INIT] == DUAL_ZERO && DIM(f, 'N') > 1
+               ? "tape_init = zero: all slots stay equal for ever, attention is 1/slots, and "
+                 "training cannot leave that"
+               : NULL;
+}
+
+/* ---- tensors ---- */
+
+static const char *tape_shape(const struct frame *f)
+{
+    return f->choice[DUAL_TAPE] == DUAL_EACH ? "BND" : "ND";
+}
+
+static enum fill tape_fill(const struct frame *f)
+{
+    return f->choice[DUAL_TAPE_INIT] == DUAL_ZERO ? ZERO : FAN;
+}
+
+// clang-format off
+static const struct arg args[] = {
+    ARG(dual_memory, x, "TBI", IN | DIFF | TEXT, NORMAL),
+    ARG(dual_memory, W_h, "DD", IN | DIFF | WIDE_GRAD, FAN),
+    ARG(dual_memory, b_h, "D", IN | DIFF | WIDE_GRAD, UNIT),
+    ARG(dual_memory, W_write, "DD", IN | DIFF | WIDE_GRAD, FAN),
+    ARG(dual_memory, W_x, "DI", IN | DIFF | WIDE_GRAD, FAN, ungated),
+    ARG(dual_memory, W_xz, "EI", IN | DIFF | WIDE_GRAD, FAN, gated),
+    ARG(dual_memory, W_gate, "DF", IN | DIFF | WIDE_GRAD, FAN, by_matrix),
+    ARG(dual_memory, g_z, "D", IN | DIFF | WIDE_GRAD, UNIT, scaled),
+    ARG(dual_memory, g_r, "D", IN | DIFF | WIDE_GRAD, UNIT, scaled),
+    ARG(dual_memory, g_h, "D", IN | DIFF | WIDE_GRAD, UNIT, scaled),
+    ARG(dual_memory, b_g, "D", IN | DIFF | WIDE_GRAD, UNIT, scaled),
+    ARG(dual_memory, h0, "BD", IN | DIFF | WIDE, ZERO),
+    ARG(dual_memory, M0, "ND", IN | DIFF | WIDE, FAN, .shape_of = tape_shape,
+        .fill_of = tape_fill),
+    ARG(dual_memory, out, "TBD", OUT | DIFF),
+    ARG(dual_memory, h_T, "BD", OUT | DIFF | WIDE, .continues = "h0"),
+    ARG(dual_memory, M_T, "BND", OUT | DIFF | WIDE, .continues = "M0"),
+    ARG(dual_memory, h, "TBD", SAVED | WIDE),
+    ARG(dual_memory, v, "TBD", SAVED),
+    ARG(dual_memory, rho, "TBN", SAVED | WIDE),
+    ARG(dual_memory, omega, "TBN", SAVED | WIDE),
+    ARG(dual_memory, z, "TBD", SAVED, .when = gated),
+    ARG(dual_memory, read, "TBD", SAVED, .when = gated),
+    ARG(dual_memory, g, "TBD", SAVED, .when = by_matrix),
+    ARG(dual_memory, checkpoints, "CBND", SAVED | WIDE, .type_choice = "checkpoint_dtype"),
+};
+// clang-format on
+
+/* ---- cost ---- */
+
+/* Elements of one [T,B,D]. */
+static double elements(const struct frame *f)
+{
+    return (double)DIM(f, 'T') * DIM(f, 'B') * DIM(f, 'D');
+}
+
+/* W_h h and W_write h, W_x x, W_z x and the gate's; backward each twice, by the
+ * matrix and by what it multiplied. */
+static double products(const struct frame *f, enum pass p)
+{
+    double columns = 2 * DIM(f, 'D') + (1 + gated(f)) * DIM(f, 'I') + by_matrix(f) * DIM(f, 'F');
+    return 2 * elements(f) * columns * (p == FORWARD ? 1 : 2);
+}
+
+/* An element of the tape is multiplied and added to in the scores of reading (2),
+ * in the read (2), in the scores of writing (2) and written (3); backward it is
+ * replayed (3), and then has domega (3), dv (4, or 2 and dh 2), dM (3), drho (2), dM
+ * again (4) and dh (2).  The sums of a gate are 2 an element, scaled 6. */
+static double flops(const struct frame *f, enum pass p)
+{
+    int gate = dual_parts(f).gate;
+    double sums = gate == DUAL_SCALED ? 6 : gate == DUAL_SUM ? 2 : 0;
+    double tape = p == FORWARD ? 9 : 21;
+    return products(f, p) + elements(f) * (tape * DIM(f, 'N') + sums * (p == FORWARD ? 1 : 2));
+}
+
+/* tanh; a softmax's exponentials and the reciprocal of their sum, or a root for
+ * each slot; a gate's exponential and reciprocal.  Backward finds h, rho and
+ * omega; entmax's slopes are the roots of its weights. */
+static double specials(const struct frame *f, enum pass p)
+{
+    struct dual_parts of = dual_parts(f);
+    double attends = 2.0 * DIM(f, 'T') * DIM(f, 'B');
+    double gate = (of.gate != DUAL_NO_GATE) * 2 * elements(f);
+    double entmax = attends * DIM(f, 'N'), softmax = attends * (DIM(f, 'N') + 1);
+
+    if (p == BACKWARD)
+        return gate + (of.attention == DUAL_ENTMAX15 ? entmax + attends : 0);
+    return elements(f) + gate + (of.attention == DUAL_ENTMAX15 ? entmax : softmax);
+}
+
+/* A step's chain, sums taken as trees, from one score of reading to the next; a
+ * dot product over D is d = 1 + log2 D, over the slots n = 1 + log2 N:
+ *
+ *     rho          attend
+ *     h            read: n; its sum with W_h h: 1; tanh
+ *     v            d; with query h beside <M,h> and omega
+ *     <M,query>    d
+ *     omega        attend
+ *     <M',h>       (1 - omega) <M,h> + omega <v,h>: 2
+ *
+ *     softmax      maximum and difference: n;  exponential;  sum: n - 1;  reciprocal;  1
+ *     entmax       maximum and difference: n;  sums of those not below: n - 1, and 3;  root;  2
+ *
+ *     backward     dM to domega: d;  attend': n + 2;  dv, or dh: n;  with query v
+ *                  W_write^T dv: d;  dp: 2;  drho: 1 + d;  attend': n + 2;  dM: 2 */
+static struct chain chain(const struct frame *f, enum pass p)
+{
+    struct dual_parts of = dual_parts(f);
+    int d = 1 + additions(DIM(f, 'D')), n = 1 + additions(DIM(f, 'N'));
+    int entmax = of.attention == DUAL_ENTMAX15;
+    int attend = entmax ? 2 * n - 1 + 5 : 2 * n, attend_specials = entmax ? 1 : 2;
+    int wait = of.query == DUAL_QUERY_V ? d : 0; /* for v; backward for W_write^T dv */
+    struct chain c = {(double)DIM(f, 'T'), 0, 0};
+
+    if (p == BACKWARD) {
+        c.flops = 2 * d + 3 * n + 9 + wait;
+        return c;
+    }
+    c.flops = 2 * attend + n + 1 + d + wait + 2;
+    c.specials = 2 * attend_specials + 1;
+    return c;
+}
+
+/* ---- what must hold ---- */
+
+// clang-format off
+#define PARTS "preset=parts attention=softmax,entmax15 write_query=h,v gate=none,sum,matrix,scaled "
+#define SMALL "steps=5 batch=2 slots=3 dim=4 checkpoint_interval=2 "
+
+/* All combinations small, then edges and odd sizes.  A clamp of 1 binds now and then. */
+#define CASES                                                                                    \
+    SMALL PARTS "; "                                                                             \
+    SMALL "dim_in=3 preset=e23,e25,e26,e29a,e29b,e29c tape=each; "                               \
+    "steps=6 batch=2 slots=4 dim=5 preset=e29c clamp=1; "                                        \
+    "steps=1 batch=1 slots=1 dim=1 preset=e23,e29b; "                                            \
+    "steps=4 batch=1 slots=2 dim=3 preset=e25 tape_init=zero; "                                  \
+    "steps=1 batch=3 slots=5 dim=7 preset=e26,e29a tape=each; "                                  \
+    "steps=3 batch=7 slots=8 dim=4 preset=e23,e25 checkpoint_interval=1,9; "                     \
+    "steps=20 batch=2 slots=8 dim=6 preset=parts attention=entmax15 write_query=h,v tape=each "  \
+    "checkpoint_interval=7; "                                                                    \
+    "steps=9 batch=3 slots=16,17,32 dim=33 preset=e26,e29c checkpoint_interval=4; "              \
+    "steps=9 batch=9 slots=24 dim=64 preset=e25,e29b dim_in=16; "                                \
+    "steps=7 batch=2 slots=33,64 dim=40 preset=e25,e29a tape=each; "                             \
+    "steps=40 batch=2 slots=8 dim=16 preset=e23 checkpoint_dtype=bf16,fp16"
+
+#define ID "steps=6 batch=2 slots=3 dim=4 checkpoint_interval=4 "
+#define AS(name, parts, tensors)                                                                 \
+    {name " is its parts", ID "preset=" name, ID "preset=parts " parts, "", "",                  \
+     "out h_T M_T x W_h b_h W_write h0 M0 " tensors, NULL}
+#define GATED "out h_T M_T x W_h b_h W_write W_xz h0 M0"
+
+static const struct identity identities[] = {
+    AS("e23", "attention=softmax write_query=h gate=none", "W_x"),
+    AS("e25", "attention=entmax15 write_query=h gate=none", "W_x"),
+    AS("e26", "attention=softmax write_query=v gate=none", "W_x"),
+    AS("e29a", "attention=softmax write_query=v gate=sum", "W_xz"),
+    AS("e29b", "attention=softmax write_query=v gate=matrix", "W_xz W_gate"),
+    AS("e29c", "attention=softmax write_query=v gate=scaled", "W_xz g_z g_r g_h b_g"),
+    {"scaled by 1 is the sum", ID "preset=e29c", ID "preset=e29a",
+     "g_z=ones g_r=ones g_h=ones b_g=zeros", "", GATED, NULL},
+    {"W_gate = [1 0 0] is z", ID "preset=e29b", ID "preset=e29c", "W_gate=eye",
+     "g_z=ones g_r=zeros g_h=zeros b_g=zeros", GATED, NULL},
+    {"one slot is weighted 1", ID "slots=1 preset=e23", ID "slots=1 preset=e25", "", "",
+     "out h_T M_T x W_h b_h W_write W_x h0 M0", NULL},
+    {"one slot forgets its query", ID "slots=1 preset=e23", ID "slots=1 preset=e26", "", "",
+     "out h_T M_T x W_h b_h W_write W_x h0 M0", NULL},
+    {"a shared tape of one sequence is its own", ID "batch=1 preset=e23",
+     ID "batch=1 preset=e23 tape=each", "", "", "out h_T M_T x W_h b_h W_write W_x h0 M0", NULL},
+};
+// clang-format on
+
+static const struct neutral interval = {
+    "checkpoint_interval",
+    "1,7,32,40,100",
+    "steps=40 batch=2 slots=4 dim=8 preset=e23,e25,e26,e29a,e29b,e29c; "
+    "steps=40 batch=3 slots=17 dim=24 preset=e25,e29a tape=each",
+};
+
+const struct op op_dual_memory = {
+    .name = "dual_memory",
+    .formula = "h <- tanh(W_h h + W_x x + attend(M h) M + b); M <- M + attend(M q) (W h - M)",
+    .source = "E23 dual-memory Elman cell and E25, E26, E29a-c; common/ops/dual_memory.h",
+    .param = params,
+    .n_params = COUNT(params),
+    .axis = axes,
+    .arg = args,
+    .n_args = N_ARGS(dual_memory),
+    .cases = CASES,
+    .identity = identities,
+    .n_identities = COUNT(identities),
+    .neutral = &interval,
+    .derive = derive,
+    .caution = caution,
+    .flops = flops,
+    .products = products,
+    .specials = specials,
+    .chain = chain,
+    .batch = 'B',
+    .time = 'T',
+    .blas = 1,
+};

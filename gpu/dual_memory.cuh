@@ -1,0 +1,80 @@
+/* dual_memory.cuh - the recurrence of dual_memory as its kernels see it: what is
+ * between the products with x and the gate, which dual_memory.cu puts around it. */
+#ifndef DUAL_MEMORY_CUH
+#define DUAL_MEMORY_CUH
+
+#include "gpu/gpu.cuh"
+#include "common/ops/dual_memory.h"
+
+/* Sizes, choices and tensors of one call; T is the storage type.  Forward reads xp
+ * and writes what is saved; backward reads what the gate adds to every step's dh and
+ * dread, and writes dp and dv, from which products with what was saved make the
+ * gradients of the weights and of x. */
+struct recurrence {
+    int64_t steps, batch, K; /* K: steps between checkpoints, at most `steps` */
+    int D, N;
+    int64_t M;   /* numbers in a sequence's tape */
+    float scale; /* 1/sqrt(D) */
+    int attention, query;
+    int each;                        /* has each sequence an initial tape of its own? */
+    int kept;                        /* storage of checkpoints */
+    const void *W_h, *W_write, *b_h; /* T */
+    const void *xp;                  /* T [T,B,D]: W_x x */
+    const float *h0, *M0;
+    float *h, *rho, *omega; /* [T,B,D], [T,B,N] twice */
+    void *v;                /* T [T,B,D] */
+    void *read;             /* T [T,B,D], or NULL: nobody wants it */
+    void *checkpoints;
+    float *h_T, *M_T;
+    const void *dh, *dread; /* T [T,B,D]; dread NULL: 0 */
+    const float *dh_T, *dM_T;
+    void *dp, *dv;   /* T [T,B,D]: of tanh's argument, and of v */
+    float *dh0, *dM; /* [B,D]; [B,N,D], each sequence's own */
+    void *work;
+};
+
+/* A kernel of the recurrence: a pass of it, and what it approximates, as struct impl
+ * has them of a whole operation; work in bytes. */
+struct recurrence_kernel {
+    const char *name, *idea;
+    int (*pass[N_PASSES])(const recurrence &r);
+    size_t (*work)(const recurrence &r, enum pass p);
+    const char *(*declines)(const recurrence &r);
+    const char *approximates;
+    double unit;
+};
+
+extern const recurrence_kernel dual_steps32, dual_steps16;
+extern const recurrence_kernel dual_persistent32, dual_persistent16;
+extern const recurrence_kernel dual_template_d16;
+
+enum { MAX_SLOTS = 64 };
+
+enum { KEPT_F32, KEPT_BF16, KEPT_F16 };
+
+static inline __device__ void put_kept(const recurrence &r, int64_t slot, int64_t e, float x)
+{
+    if (r.kept == KEPT_F32)
+        ((float *)r.checkpoints)[slot * r.M + e] = x;
+    else if (r.kept == KEPT_BF16)
+        ((__nv_bfloat16 *)r.checkpoints)[slot * r.M + e] = __float2bfloat16(x);
+    else
+        ((__half *)r.checkpoints)[slot * r.M + e] = __float2half(x);
+}
+
+static inline __device__ float get_kept(const recurrence &r, int64_t slot, int64_t e)
+{
+    if (r.kept == KEPT_F32)
+        return ((const float *)r.checkpoints)[slot * r.M + e];
+    if (r.kept == KEPT_BF16)
+        return __bfloat162float(((const __nv_bfloat16 *)r.checkpoints)[slot * r.M + e]);
+    return __half2float(((const __half *)r.checkpoints)[slot * r.M + e]);
+}
+
+/* A tape's element after it was written to: the same bits wherever that is worked out. */
+static inline __device__ float written(float M, float omega, float v)
+{
+    return fmaf(omega, v, __fmul_rn(1 - omega, M));
+}
+
+#endif

@@ -1,0 +1,57 @@
+/* layer.cuh - what a layer needs around its products: matrices side by side, sums
+ * of columns, a workspace in parts. */
+#ifndef LAYER_CUH
+#define LAYER_CUH
+
+#include "gpu/gpu.cuh"
+
+/* Parts of a workspace begin on 256 bytes. */
+static inline size_t aligned(size_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+
+enum { BLOCK = 256, MAX_BESIDE = 4 };
+
+/* Threads for [rows,width]: along a row first, `all` of them. */
+static inline dim3 block_of(int64_t width, unsigned all)
+{
+    unsigned x = 1;
+    while (x < all && x < width)
+        x *= 2;
+    return dim3(x, all / x);
+}
+
+static inline unsigned blocks_of(int64_t rows, dim3 block)
+{
+    return (unsigned)ceil_div(rows, block.y);
+}
+
+/* Matrices of one size. */
+struct beside {
+    int n;
+    const void *p[MAX_BESIDE];
+};
+
+/* They, [M,P] each, side by side: all [M,n,P]. */
+template <typename T>
+int side_by_side(T *all, const beside &from, int64_t M, int64_t P);
+
+/* M rows are summed in parts: many, so that they are many blocks' work, but few
+ * enough for one to sum what these found. */
+static inline int64_t part_of(int64_t M)
+{
+    return max((int64_t)128, ceil_div(M, 4096));
+}
+
+static inline int64_t parts_of(int64_t M)
+{
+    return ceil_div(M, part_of(M));
+}
+
+/* db[j] = sum over the M rows of x[.][j] by[.][j], in a fixed order; by NULL: of x.
+ * `sums` has room for parts_of(M) rows of P. */
+template <typename T, typename U>
+int column_sums(float *db, float *sums, const T *x, const U *by, int64_t M, int64_t P);
+
+#endif

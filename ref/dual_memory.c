@@ -1,0 +1,610 @@
+/* dual_memory, plainly: the products over all T*B rows of x at once, those of a
+ * step over its B sequences, the rest sequence by sequence.
+ *
+ * A gate is outside the recurrence: forward it is applied when all steps are
+ * done, and backward it has said what it adds to dh and dread of every step
+ * before the walk back begins.  The walk replays a segment's tapes from its
+ * checkpoint, from the v and omega that forward has kept, so that gradients do
+ * not depend on where checkpoints are. */
+#include "ref/ref.h"
+
+#include "common/ops/dual_memory.h"
+
+/* ---- the sizes and choices of one call ---- */
+
+struct cell {
+    int64_t T, B, D, in, N, K;
+    int64_t M, rows; /* numbers in a sequence's tape; T*B */
+    struct dual_parts parts;
+    int each; /* has each sequence an initial tape of its own? */
+    real scale, clamp;
+    enum dtype kept; /* storage of checkpoints */
+};
+
+static struct cell cell_of(const struct frame *f)
+{
+    int64_t T = DIM(f, 'T'), K = DIM(f, 'K'), D = DIM(f, 'D');
+
+    return (struct cell){
+        .T = T,
+        .B = DIM(f, 'B'),
+        .D = D,
+        .in = DIM(f, 'I'),
+        .N = DIM(f, 'N'),
+        .K = K < T ? K : T,
+        .M = DIM(f, 'N') * D,
+        .rows = T * DIM(f, 'B'),
+        .parts = dual_parts(f),
+        .each = f->choice[DUAL_TAPE] == DUAL_EACH,
+        .scale = 1 / sqrt((real)D),
+        .clamp = (real)DIM(f, 'L'),
+        .kept = (enum dtype[]){F32, BF16, F16}[f->choice[DUAL_CHECKPOINT_DTYPE]],
+    };
+}
+
+/* ---- attention ---- */
+
+static void softmax(real *p, const real *a, int64_t n)
+{
+    real most = a[0], sum = 0;
+
+    for (int64_t i = 1; i < n; i++)
+        most = a[i] > most ? a[i] : most;
+    for (int64_t i = 0; i < n; i++)
+        sum += p[i] = exp(a[i] - most);
+    for (int64_t i = 0; i < n; i++)
+        p[i] /= sum;
+}
+
+static int descending(const void *a, const void *b)
+{
+    real x = *(const real *)a, y = *(const real *)b;
+    return (x < y) - (x > y);
+}
+
+/* The exact 1.5-entmax of a (Peters, Niculae and Martins 2019): the k largest of
+ * u = a/2 are in its support, for the largest k whose tau they all reach. */
+static void entmax15(real *p, const real *a, int64_t n)
+{
+    real sum = 0, squares = 0, threshold = 0, most;
+
+    memcpy(p, a, n * sizeof *p);
+    qsort(p, n, sizeof *p, descending);
+    most = p[0];
+    for (int64_t k = 1; k <= n; k++) {
+        real u = (p[k - 1] - most) / 2; /* from the largest on, which changes no p */
+        sum += u;
+        squares += u * u;
+        real mean = sum / k, spread = squares - sum * mean;
+        real under = (1 - spread) / k, tau = mean - sqrt(under > 0 ? under : 0);
+        if (tau <= u)
+            threshold = tau;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        real over = (a[i] - most) / 2 - threshold;
+        p[i] = over > 0 ? over * over : 0;
+    }
+}
+
+static void attend(const struct cell *c, real *p, const real *a)
+{
+    if (c->parts.attention == DUAL_SOFTMAX)
+        softmax(p, a, c->N);
+    else
+        entmax15(p, a, c->N);
+}
+
+/* From dL/dp to dL/da, in place. */
+static void attend_back(const struct cell *c, const real *p, real *d)
+{
+    real along = 0, sum = 0;
+
+    for (int64_t i = 0; i < c->N; i++) {
+        real slope = c->parts.attention == DUAL_SOFTMAX ? p[i] : sqrt(p[i]);
+        along += slope * d[i];
+        sum += slope;
+    }
+    for (int64_t i = 0; i < c->N; i++) {
+        real slope = c->parts.attention == DUAL_SOFTMAX ? p[i] : sqrt(p[i]);
+        d[i] = slope * (d[i] - along / sum);
+    }
+}
+
+/* ---- checkpoints ---- */
+
+static void put_checkpoint(const struct cell *c, void *at, int64_t slot, const real *M)
+{
+    put_kept(c->kept, at, slot * c->M, M, c->M);
+}
+
+static void get_checkpoint(const struct cell *c, const void *at, int64_t slot, real *M)
+{
+    get_kept(c->kept, at, slot * c->M, M, c->M);
+}
+
+/* ---- workspace ---- */
+
+/* What a pass has in real, all of it at once. */
+struct work {
+    real *x, *W_h, *W_write, *W_in, *W_gate; /* copies, where they are stored in less */
+    real *xp;                                /* [T,B,D]: W_x x */
+    real *z, *read, *g;                      /* [T,B,D]: of a gate; backward dg is in g */
+    real *dh, *dread, *dz;                   /* [T,B,D]: what the gate adds */
+    real *dp, *dv;                           /* [T,B,D] */
+    real *dx;                                /* [T,B,I] */
+    real *product, *carry;                   /* [B,D]; dL/dh */
+    real *scores;                            /* [B,N] */
+    real *dM, *tapes;                        /* [B,N,D]; [K,B,N,D]: before each step */
+};
+
+static int64_t carve(const struct cell *c, enum pass p, real *at, struct work *w)
+{
+    int64_t used = 0, backward = p == BACKWARD, D = c->D, TBD = c->rows * D;
+    int64_t gated = c->parts.gate != DUAL_NO_GATE, matrix = c->parts.gate == DUAL_MATRIX;
+    // clang-format off
+    struct { real **to; int64_t n; } parts[] = {
+        {&w->x, COPIES * c->rows * c->in}, {&w->W_h, COPIES * D * D}, {&w->W_write, COPIES * D * D},
+        {&w->W_in, COPIES * (1 + gated) * D * c->in}, {&w->W_gate, COPIES * matrix * 3 * D * D},
+        {&w->xp, !backward * TBD},
+        {&w->z, gated * TBD}, {&w->read, gated * TBD}, {&w->g, gated * TBD},
+        {&w->dh, backward * TBD}, {&w->dread, backward * gated * TBD},
+        {&w->dz, backward * gated * TBD}, {&w->dp, backward * TBD}, {&w->dv, backward * TBD},
+        {&w->dx, backward * c->rows * c->in},
+        {&w->product, c->B * D}, {&w->carry, backward * c->B * D}, {&w->scores, c->B * c->N},
+        {&w->dM, backward * c->B * c->M}, {&w->tapes, backward * c->K * c->B * c->M},
+    };
+    // clang-format on
+    for (size_t i = 0; i < COUNT(parts); i++) {
+        if (at)
+            *parts[i].to = at + used;
+        used += parts[i].n;
+    }
+    return used;
+}
+
+static size_t work(const struct frame *f, enum pass p)
+{
+    struct cell c = cell_of(f);
+    struct work w;
+    return sizeof(real) * carve(&c, p, NULL, &w);
+}
+
+/* x in real: itself, or a copy in `room`. */
+static const real *in_real(const void *x, int64_t n, real *room)
+{
+    return widened(x, n, &room);
+}
+
+static void fetch(real *to, const num *from, int64_t n)
+{
+    #pragma omp parallel for
+    for (int64_t i = 0; i < n; i++)
+        to[i] = load(from[i]);
+}
+
+/* To the storage type, and what that left of it. */
+static void keep(num *to, real *x, int64_t n)
+{
+    #pragma omp parallel for
+    for (int64_t i = 0; i < n; i++)
+        x[i] = load(to[i] = store(x[i]));
+}
+
+/* ---- the gate ---- */
+
+/* g of every step, not yet clamped, into w->g; z and read are in w. */
+static void gate_arguments(const struct cell *c, const struct dual_memory *a, struct work *w)
+{
+    const real *h = a->h;
+    int64_t D = c->D;
+
+    if (c->parts.gate == DUAL_MATRIX) {
+        const real *W = in_real(a->W_gate, 3 * D * D, w->W_gate);
+        const real *in[] = {w->z, w->read, h};
+        for (int i = 0; i < 3; i++)
+            product(CblasNoTrans, CblasTrans, c->rows, D, D, in[i], D, W + i * D, 3 * D, i > 0,
+                    w->g, D);
+        return;
+    }
+    #pragma omp parallel for
+    for (int64_t m = 0; m < c->rows; m++)
+        for (int64_t j = 0; j < D; j++) {
+            int64_t i = m * D + j;
+            if (c->parts.gate == DUAL_SUM)
+                w->g[i] = w->z[i] + w->read[i] + h[i];
+            else
+                w->g[i] = w->z[i] * load(((const num *)a->g_z)[j]) +
+                          w->read[i] * load(((const num *)a->g_r)[j]) +
+                          h[i] * load(((const num *)a->g_h)[j]) + load(((const num *)a->b_g)[j]);
+        }
+}
+
+/* Does the clamp hold g back?  If so, *g is its bound. */
+static int clamped(const struct cell *c, real *g)
+{
+    if (c->parts.gate != DUAL_SCALED || (*g >= -c->clamp && *g <= c->clamp))
+        return 0;
+    *g = *g > 0 ? c->clamp : -c->clamp;
+    return 1;
+}
+
+static void gate(const struct cell *c, const struct dual_memory *a, struct work *w)
+{
+    const real *h = a->h;
+    int64_t n = c->rows * c->D;
+
+    if (c->parts.gate != DUAL_NO_GATE) {
+        fetch(w->read, a->read, n);
+        gate_arguments(c, a, w);
+        if (a->g)
+            keep(a->g, w->g, n);
+    }
+    #pragma omp parallel for
+    for (int64_t i = 0; i < n; i++) {
+        real silu = 1;
+        if (c->parts.gate != DUAL_NO_GATE) {
+            real g = w->g[i];
+            clamped(c, &g);
+            silu = g * sigmoid(g);
+        }
+        ((num *)a->out)[i] = store(h[i] * silu);
+    }
+}
+
+/* d[j] = the sum over rows of dg x (NULL: 1). */
+static void column_sums(const struct cell *c, const real *dg, const real *x, real *d)
+{
+    #pragma omp parallel for
+    for (int64_t j = 0; j < c->D; j++) {
+        real sum = 0;
+        for (int64_t i = j; i < c->rows * c->D; i += c->D)
+            sum += x ? dg[i] * x[i] : dg[i];
+        d[j] = sum;
+    }
+}
+
+/* dg of every step, in w->g, to the gate's inputs: w->dz, w->dread, and more of w->dh;
+ * and to its parameters. */
+static void gate_inputs_back(const struct cell *c, const struct dual_memory *a,
+                             const struct dual_memory *g, struct work *w)
+{
+    const real *h = a->h;
+    int64_t D = c->D;
+
+    if (c->parts.gate == DUAL_MATRIX) {
+        const real *W = in_real(a->W_gate, 3 * D * D, w->W_gate);
+        const real *in[] = {w->z, w->read, h};
+        real *to[] = {w->dz, w->dread, w->dh};
+        for (int i = 0; i < 3; i++) {
+            product(CblasNoTrans, CblasNoTrans, c->rows, D, D, w->g, D, W + i * D, 3 * D,
+                    to[i] == w->dh, to[i], D);
+            product(CblasTrans, CblasNoTrans, D, D, c->rows, w->g, D, in[i], D, 0,
+                    (real *)g->W_gate + i * D, 3 * D);
+        }
+        return;
+    }
+    int scaled = c->parts.gate == DUAL_SCALED;
+    #pragma omp parallel for
+    for (int64_t m = 0; m < c->rows; m++)
+        for (int64_t j = 0; j < D; j++) {
+            int64_t i = m * D + j;
+            w->dz[i] = w->g[i] * (scaled ? load(((const num *)a->g_z)[j]) : 1);
+            w->dread[i] = w->g[i] * (scaled ? load(((const num *)a->g_r)[j]) : 1);
+            w->dh[i] += w->g[i] * (scaled ? load(((const num *)a->g_h)[j]) : 1);
+        }
+    if (scaled) {
+        column_sums(c, w->g, w->z, g->g_z);
+        column_sums(c, w->g, w->read, g->g_r);
+        column_sums(c, w->g, h, g->g_h);
+        column_sums(c, w->g, NULL, g->b_g);
+    }
+}
+
+/* Into w->dh, w->dread and w->dz what the outputs' gradients are to every step. */
+static void gate_back(const struct cell *c, const struct dual_memory *a,
+                      const struct dual_memory *g, struct work *w)
+{
+    const num *dout = g->out;
+    const real *h = a->h;
+    int64_t n = c->rows * c->D;
+
+    if (c->parts.gate == DUAL_NO_GATE) {
+        fetch(w->dh, dout, n);
+        return;
+    }
+    fetch(w->z, a->z, n);
+    fetch(w->read, a->read, n);
+    if (a->g)
+        fetch(w->g, a->g, n);
+    else
+        gate_arguments(c, a, w);
+    #pragma omp parallel for
+    for (int64_t i = 0; i < n; i++) {
+        real x = w->g[i], d = load(dout[i]);
+        int held = clamped(c, &x);
+        real s = sigmoid(x);
+        w->dh[i] = d * x * s;
+        w->g[i] = held ? 0 : d * h[i] * s * (1 + x * (1 - s));
+    }
+    gate_inputs_back(c, a, g, w);
+}
+
+/* ---- forward ---- */
+
+/* xp, and z, of all steps. */
+static void project(const struct cell *c, const struct dual_memory *a, struct work *w)
+{
+    const real *x = in_real(a->x, c->rows * c->in, w->x);
+    int64_t D = c->D, gated = c->parts.gate != DUAL_NO_GATE;
+    const real *W = in_real(gated ? a->W_xz : a->W_x, (1 + gated) * D * c->in, w->W_in);
+
+    product(CblasNoTrans, CblasTrans, c->rows, D, c->in, x, c->in, W, c->in, 0, w->xp, D);
+    if (gated) {
+        product(CblasNoTrans, CblasTrans, c->rows, D, c->in, x, c->in, W + D * c->in, c->in, 0,
+                w->z, D);
+        keep(a->z, w->z, c->rows * D);
+    }
+}
+
+/* The working state that step t finds. */
+static const real *h_before(const struct cell *c, const struct dual_memory *a, int64_t t)
+{
+    return t ? (const real *)a->h + (t - 1) * c->B * c->D : a->h0;
+}
+
+/* p = attend(s M query). */
+static void look(const struct cell *c, const real *M, const real *query, real *p, real *scores)
+{
+    for (int64_t n = 0; n < c->N; n++)
+        scores[n] = c->scale * dot(M + n * c->D, query, c->D);
+    attend(c, p, scores);
+}
+
+/* h of step t, for sequence b; w->product is W_h h. */
+static void think(const struct cell *c, const struct dual_memory *a, struct work *w, int64_t t,
+                  int64_t b)
+{
+    int64_t D = c->D, row = t * c->B + b;
+    const real *M = (const real *)a->M_T + b * c->M, *xp = w->xp + row * D;
+    real *h = (real *)a->h + row * D, *rho = (real *)a->rho + row * c->N;
+
+    look(c, M, h_before(c, a, t) + b * D, rho, w->scores + b * c->N);
+    times_transposed(M, rho, h, c->N, D);
+    for (int64_t j = 0; j < D; j++) {
+        real read = h[j];
+        if (a->read)
+            ((num *)a->read)[row * D + j] = store(read);
+        h[j] = tanh(w->product[b * D + j] + load(store(xp[j])) + read +
+                    load(((const num *)a->b_h)[j]));
+    }
+}
+
+/* M' = (1 - omega) M + omega v; both may be the same. */
+static void write_tape(const struct cell *c, const real *M, real *to, const real *omega,
+                       const num *v)
+{
+    for (int64_t n = 0; n < c->N; n++)
+        for (int64_t j = 0; j < c->D; j++)
+            to[n * c->D + j] = (1 - omega[n]) * M[n * c->D + j] + omega[n] * load(v[j]);
+}
+
+/* The tape of step t written, for sequence b; w->product is W_write h. */
+static void remember(const struct cell *c, const struct dual_memory *a, struct work *w, int64_t t,
+                     int64_t b)
+{
+    int64_t D = c->D, row = t * c->B + b;
+    real *M = (real *)a->M_T + b * c->M, *omega = (real *)a->omega + row * c->N;
+    real *v_real = w->product + b * D;
+    num *v = (num *)a->v + row * D;
+
+    for (int64_t j = 0; j < D; j++)
+        v_real[j] = load(v[j] = store(v_real[j]));
+    look(c, M, c->parts.query == DUAL_QUERY_V ? v_real : (const real *)a->h + row * D, omega,
+         w->scores + b * c->N);
+    write_tape(c, M, M, omega, v);
+}
+
+static int forward(const struct frame *f)
+{
+    const struct dual_memory *a = ARGS(f, dual_memory);
+    struct cell c = cell_of(f);
+    struct work w;
+    int64_t B = c.B, D = c.D;
+
+    carve(&c, FORWARD, f->work, &w);
+    const real *W_h = in_real(a->W_h, D * D, w.W_h);
+    const real *W_write = in_real(a->W_write, D * D, w.W_write);
+    project(&c, a, &w);
+    #pragma omp parallel for
+    for (int64_t b = 0; b < B; b++)
+        memcpy((real *)a->M_T + b * c.M, (const real *)a->M0 + c.each * b * c.M,
+               c.M * sizeof(real));
+    for (int64_t t = 0; t < c.T; t++) {
+        product(CblasNoTrans, CblasTrans, B, D, D, h_before(&c, a, t), D, W_h, D, 0, w.product, D);
+        #pragma omp parallel for
+        for (int64_t b = 0; b < B; b++) {
+            if (t % c.K == 0)
+                put_checkpoint(&c, a->checkpoints, t / c.K * B + b, (const real *)a->M_T + b * c.M);
+            think(&c, a, &w, t, b);
+        }
+        product(CblasNoTrans, CblasTrans, B, D, D, h_before(&c, a, t + 1), D, W_write, D, 0,
+                w.product, D);
+        #pragma omp parallel for
+        for (int64_t b = 0; b < B; b++)
+            remember(&c, a, &w, t, b);
+    }
+    memcpy(a->h_T, h_before(&c, a, c.T), B * D * sizeof(real));
+    gate(&c, a, &w);
+    return 0;
+}
+
+/* ---- backward ---- */
+
+/* One sequence at one step of the walk back. */
+struct moment {
+    const real *M, *h, *before, *rho, *omega; /* the tape unwritten; h and the one before */
+    const num *v;
+    real *dM, *carry, *dh, *dread, *dv, *dp, *scores, *product;
+};
+
+static struct moment moment(const struct cell *c, const struct dual_memory *a, struct work *w,
+                            int64_t t, int64_t b)
+{
+    int64_t D = c->D, row = t * c->B + b;
+    return (struct moment){
+        .M = w->tapes + (t % c->K * c->B + b) * c->M,
+        .h = (const real *)a->h + row * D,
+        .before = h_before(c, a, t) + b * D,
+        .rho = (const real *)a->rho + row * c->N,
+        .omega = (const real *)a->omega + row * c->N,
+        .v = (const num *)a->v + row * D,
+        .dM = w->dM + b * c->M,
+        .carry = w->carry + b * D,
+        .dh = w->dh + row * D,
+        .dread = c->parts.gate == DUAL_NO_GATE ? NULL : w->dread + row * D,
+        .dv = w->dv + row * D,
+        .dp = w->dp + row * D,
+        .scores = w->scores + b * c->N,
+        .product = w->product + b * D,
+    };
+}
+
+/* Back through the writing: carry is dL/dh but for v's share, dv complete. */
+static void remember_back(const struct cell *c, const struct moment *m)
+{
+    int64_t N = c->N, D = c->D;
+    int by_v = c->parts.query == DUAL_QUERY_V;
+
+    add(m->carry, 1, m->dh, D);
+    for (int64_t n = 0; n < N; n++) {
+        real sum = 0;
+        for (int64_t j = 0; j < D; j++)
+            sum += m->dM[n * D + j] * (load(m->v[j]) - m->M[n * D + j]);
+        m->scores[n] = sum;
+    }
+    times_transposed(m->dM, m->omega, m->dv, N, D);
+    attend_back(c, m->omega, m->scores);
+    for (int64_t n = 0; n < N; n++) {
+        real score = c->scale * m->scores[n], *dM = m->dM + n * D;
+        add(by_v ? m->dv : m->carry, score, m->M + n * D, D);
+        for (int64_t j = 0; j < D; j++)
+            dM[j] = (1 - m->omega[n]) * dM[j] + score * (by_v ? load(m->v[j]) : m->h[j]);
+    }
+}
+
+/* Back through the reading: dp, dM before the step, and in m->product what the
+ * scores add to the gradient of the h before. */
+static void think_back(const struct cell *c, const struct moment *m)
+{
+    int64_t N = c->N, D = c->D;
+    real *dread = m->product; /* until it has been used */
+
+    for (int64_t j = 0; j < D; j++) {
+        m->dp[j] = m->carry[j] * (1 - m->h[j] * m->h[j]);
+        dread[j] = m->dp[j] + (m->dread ? m->dread[j] : 0);
+    }
+    for (int64_t n = 0; n < N; n++)
+        m->scores[n] = dot(dread, m->M + n * D, D);
+    attend_back(c, m->rho, m->scores);
+    for (int64_t n = 0; n < N; n++) {
+        add(m->dM + n * D, m->rho[n], dread, D);
+        add(m->dM + n * D, c->scale * m->scores[n], m->before, D);
+    }
+    times_transposed(m->M, m->scores, m->product, N, D);
+    for (int64_t j = 0; j < D; j++)
+        m->product[j] *= c->scale;
+}
+
+/* The tapes before steps begin to end - 1, from the checkpoint before the first. */
+static void replay(const struct cell *c, const struct dual_memory *a, struct work *w, int64_t begin,
+                   int64_t end)
+{
+    #pragma omp parallel for
+    for (int64_t b = 0; b < c->B; b++) {
+        get_checkpoint(c, a->checkpoints, begin / c->K * c->B + b, w->tapes + b * c->M);
+        for (int64_t t = begin; t + 1 < end; t++) {
+            struct moment m = moment(c, a, w, t, b);
+            write_tape(c, m.M, w->tapes + ((t + 1 - begin) * c->B + b) * c->M, m.omega, m.v);
+        }
+    }
+}
+
+/* What all steps together are to x and to the weights. */
+static void products_back(const struct cell *c, const struct dual_memory *a,
+                          const struct dual_memory *g, struct work *w)
+{
+    int64_t B = c->B, D = c->D, in = c->in, gated = c->parts.gate != DUAL_NO_GATE;
+    const real *x = in_real(a->x, c->rows * in, w->x), *h = a->h;
+    const real *W = in_real(gated ? a->W_xz : a->W_x, (1 + gated) * D * in, w->W_in);
+    real *dW = gated ? g->W_xz : g->W_x;
+
+    product(CblasTrans, CblasNoTrans, D, D, c->rows, w->dv, D, h, D, 0, g->W_write, D);
+    product(CblasTrans, CblasNoTrans, D, D, B, w->dp, D, a->h0, D, 0, g->W_h, D);
+    if (c->T > 1)
+        product(CblasTrans, CblasNoTrans, D, D, c->rows - B, w->dp + B * D, D, h, D, 1, g->W_h, D);
+    product(CblasTrans, CblasNoTrans, D, in, c->rows, w->dp, D, x, in, 0, dW, in);
+    product(CblasNoTrans, CblasNoTrans, c->rows, in, D, w->dp, D, W, in, 0, w->dx, in);
+    if (gated) {
+        product(CblasTrans, CblasNoTrans, D, in, c->rows, w->dz, D, x, in, 0, dW + D * in, in);
+        product(CblasNoTrans, CblasNoTrans, c->rows, in, D, w->dz, D, W + D * in, in, 1, w->dx, in);
+    }
+    keep(g->x, w->dx, c->rows * in);
+    column_sums(c, w->dp, NULL, g->b_h);
+}
+
+static int backward(const struct frame *f)
+{
+    const struct dual_memory *a = ARGS(f, dual_memory), *g = GRADS(f, dual_memory);
+    struct cell c = cell_of(f);
+    struct work w;
+    int64_t B = c.B, D = c.D;
+
+    carve(&c, BACKWARD, f->work, &w);
+    const real *W_h = in_real(a->W_h, D * D, w.W_h);
+    const real *W_write = in_real(a->W_write, D * D, w.W_write);
+    gate_back(&c, a, g, &w);
+    memcpy(w.carry, g->h_T, B * D * sizeof(real));
+    memcpy(w.dM, g->M_T, B * c.M * sizeof(real));
+    for (int64_t end = c.T, begin; end > 0; end = begin) {
+        begin = (end - 1) / c.K * c.K;
+        replay(&c, a, &w, begin, end);
+        for (int64_t t = end - 1; t >= begin; t--) {
+            #pragma omp parallel for
+            for (int64_t b = 0; b < B; b++) {
+                struct moment m = moment(&c, a, &w, t, b);
+                remember_back(&c, &m);
+            }
+            product(CblasNoTrans, CblasNoTrans, B, D, D, w.dv + t * B * D, D, W_write, D, 1,
+                    w.carry, D);
+            #pragma omp parallel for
+            for (int64_t b = 0; b < B; b++) {
+                struct moment m = moment(&c, a, &w, t, b);
+                think_back(&c, &m);
+            }
+            product(CblasNoTrans, CblasNoTrans, B, D, D, w.dp + t * B * D, D, W_h, D, 0, w.carry,
+                    D);
+            add(w.carry, 1, w.product, B * D);
+        }
+    }
+    memcpy(g->h0, w.carry, B * D * sizeof(real));
+    memset(g->M0, 0, (c.each ? B : 1) * c.M * sizeof(real));
+    for (int64_t b = 0; b < B; b++)
+        add((real *)g->M0 + c.each * b * c.M, 1, w.dM + b * c.M, c.M);
+    products_back(&c, a, g, &w);
+    return 0;
+}
+
+static const char *declines(const struct frame *f)
+{
+    const char *why = too_long_for_blas(DIM(f, 'T') * DIM(f, 'B'), DIM(f, 'F'));
+    return why ? why : too_long_for_blas(DIM(f, 'I'), DIM(f, 'D'));
+}
+
+static const struct impl blas = {
+    .name = "blas",
+    .idea = "CBLAS products step by step, checkpoint and replay",
+    .pass = {forward, backward},
+    .work = work,
+    .declines = declines,
+};
+const struct impl *const REF(dual_memory)[] = {&blas, NULL};

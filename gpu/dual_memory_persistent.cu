@@ -18,7 +18,7 @@
 #include "gpu/dual_memory_persistent.cuh"
 
 template <typename T>
-using onward = walk<1, 2, 1, sizeof(T) == 2 ? 32 : 24>;
+using onward = walk<1, 2, 1, sizeof(T) == 2 ? 32 : 16>;
 
 /* What is in shape's `small`. */
 struct vectors {

@@ -346,9 +346,10 @@ static int forward_fixed(const recurrence &r)
 
 static const char *fixed_declines(const recurrence &r)
 {
-    if (r.D != FIXED_WIDTH || (r.N != 16 && r.N != 64))
-        return "only for dim = 512 and slots = 16 or 64, to measure what run-time sizes cost";
-    return declines<__nv_bfloat16>(r);
+    const char *why = declines<__nv_bfloat16>(r);
+    if (!why && (r.D != FIXED_WIDTH || (r.N != 16 && r.N != 64)))
+        why = "only for dim = 512 and slots = 16 or 64, to measure what run-time sizes cost";
+    return why;
 }
 
 const recurrence_kernel dual_template_d16 = {

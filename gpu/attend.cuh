@@ -1,9 +1,11 @@
 /* attend.cuh - softmax and the exact 1.5-entmax over up to 64 slots, inside one
  * warp, and back through them.
  *
- * SLOTS (8, 16, 32 or 64) scores belong to SLOTS / OWN neighbouring lanes, OWN to each, in
- * any order; a warp holds as many such sets side by side as it has lanes for.  A slot that is only padding has the score -INFINITY and gets exactly 0.
- * All sums are trees over lanes, in an order that depends on SLOTS alone.
+ * SLOTS (8, 16, 32 or 64) scores belong to SLOTS / OWN lanes, OWN to each, in any order;
+ * the lanes are neighbours, or APART from each other, and a warp holds as many such sets
+ * as it has lanes for.  A slot that is only padding has the score -INFINITY and gets
+ * exactly 0.  All sums are trees over lanes, in an order that depends on SLOTS and OWN
+ * alone.
  *
  * entmax15 sorts nothing: every slot adds up those that are not below it, which are
  * what a sorted list would have before it, and so finds the tau that would hold if
@@ -15,7 +17,7 @@
 #include "gpu/ptx.cuh"
 #include "common/ops/dual_memory.h"
 
-template <int SLOTS, int OWN_ = (SLOTS > 32 ? 2 : 1)>
+template <int SLOTS, int OWN_ = (SLOTS > 32 ? 2 : 1), int APART = 1>
 struct attention {
     enum { OWN = OWN_, GROUP = SLOTS / OWN };
 
@@ -27,7 +29,7 @@ struct attention {
             all += x[i];
         UNROLL(5)
         for (int far = GROUP / 2; far > 0; far /= 2)
-            all += __shfl_xor_sync(~0u, all, far);
+            all += __shfl_xor_sync(~0u, all, far * APART);
         return all;
     }
 
@@ -39,7 +41,7 @@ struct attention {
             all = fmaxf(all, x[i]);
         UNROLL(5)
         for (int far = GROUP / 2; far > 0; far /= 2)
-            all = fmaxf(all, __shfl_xor_sync(~0u, all, far));
+            all = fmaxf(all, __shfl_xor_sync(~0u, all, far * APART));
         return all;
     }
 
@@ -59,6 +61,7 @@ struct attention {
     {
         const float top = most(a);
         float u[OWN], add[OWN] = {}, squares[OWN] = {}, tau[OWN];
+        const int first = (int)threadIdx.x % 32 & ~((GROUP - 1) * APART); /* of the lanes */
         int count[OWN] = {}, longest = 0;
 
         UNROLL(OWN)
@@ -66,7 +69,7 @@ struct attention {
             u[i] = 0.5f * (a[i] - top); /* from the largest on, which changes no p */
         UNROLL(SLOTS)
         for (int j = 0; j < SLOTS; j++) {
-            const float other = __shfl_sync(~0u, u[j / GROUP], j % GROUP, GROUP);
+            const float other = __shfl_sync(~0u, u[j / GROUP], first + j % GROUP * APART);
             UNROLL(OWN)
             for (int i = 0; i < OWN; i++)
                 if (other >= u[i] && other > -2) { /* none so far down is in the support */
@@ -85,7 +88,7 @@ struct attention {
         }
         UNROLL(5)
         for (int far = GROUP / 2; far > 0; far /= 2)
-            longest = max(longest, __shfl_xor_sync(~0u, longest, far));
+            longest = max(longest, __shfl_xor_sync(~0u, longest, far * APART));
         UNROLL(OWN)
         for (int i = 0; i < OWN; i++)
             tau[i] = count[i] == longest ? tau[i] : -INFINITY;

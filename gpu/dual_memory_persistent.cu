@@ -1,292 +1,262 @@
 /* dual_memory, kernel `persistent`, forward: one launch, a cluster of up to 16 blocks
- * for every few sequences, weights and tapes on chip.
+ * for four or eight sequences, weights and tapes on chip.
  *
  * A step has two exchanges, by words that count what has come: nobody meets at a barrier
  * of the cluster.
  *
- *     every column     M from the last write; read; h          -> h to all blocks
- *     (meanwhile       <M_n, h> over own columns)
- *     every row        v = W_write h and W_h h of the next step, in one product
- *     every slot       <M_n, v> and <v, h> over own columns    -> the three to all blocks
- *     every slot       omega; scores of the next reading; rho
+ *     every column     read; h                                  -> h to all blocks
+ *     (meanwhile       <M_n, h> over own columns                -> to all blocks, early)
+ *     every column     v = W_write h and W_h h of the next step, in one product
+ *     every column     <v, h> over own columns; <M_n, v> if the query is v
+ *                                                               -> to all blocks, late
+ *     (meanwhile       omega and the write, if the query is h)
+ *     every sequence   omega and the write, if the query is v; rho of the next reading
  *
  * for what the next step reads by is <M'_n, h> = (1 - omega_n) <M_n, h> + omega_n <v, h>:
- * no third exchange.  Every block works attention out for itself, all alike.  What one
- * exchange brings is overwritten only by those who have got the other that follows it.
+ * no third exchange.  Every warp works its sequences' attention out for itself, all alike.
+ * What one exchange brings is overwritten only by those who have got the other that
+ * follows it; the early letters, which nobody waits for at once, have two places and two
+ * inboxes, in turns.
  *
- * Bound by latency: of two exchanges, two attentions and a product. */
+ * Bound by latency: of two exchanges, an attention and a product. */
 #include "gpu/dual_memory_persistent.cuh"
 
-template <typename T>
-using onward = walk<1, 2, 1, sizeof(T) == 2 ? 32 : 16>;
+template <typename PASS>
+__global__ void forward_persistent(recurrence r, shape given);
 
-/* What is in shape's `small`. */
-struct vectors {
-    float *rho, *omega, *v, *u, *h;
+template <typename T, int SLOTS_, int QUADS_, int WIDTH_>
+struct onward {
+    typedef T type;
+    enum {
+        SLOTS = SLOTS_,
+        QUADS = QUADS_,
+        WIDTH = WIDTH_, /* or 0: known when it runs */
+        VECTORS = 1,
+        HELD = held_beside(sizeof(T) == 4 ? 152 - 32 * QUADS
+                           : WIDTH_       ? 152
+                                          : 160,
+                           SLOTS *QUADS)
+    };
+    typedef letter<SLOTS, QUADS, 1> early_letter, late_letter;
+    typedef paid<late_letter> attentions;
+    static constexpr clusters_kernel *kernel = forward_persistent<onward>;
 };
 
-template <int SLOTS>
-static __device__ __forceinline__ vectors vectors_of(const shape &s, const seat &here)
-{
-    const int slots = s.rows * SLOTS, columns = s.rows * s.own;
-    float *at = here.at<float>(s.small), *more = at + 2 * slots;
-    return {at, at + slots, more, more + columns, more + 2 * columns};
-}
-
-/* What blocks tell each other of their columns, for every sequence: <M_n, h>, <M_n, v>
- * and <v, h>, the last in a word of four. */
-template <int SLOTS>
-struct numbers {
-    int by_v, both, all; /* from the first, in floats */
-    __device__ numbers(const shape &s)
-        : by_v(s.rows * SLOTS), both(2 * s.rows * SLOTS), all(s.rows * (2 * SLOTS + FOUR))
-    {
-    }
+/* What a thread has of its column: of each of its sequences. */
+template <typename PASS>
+struct column {
+    enum { SLOTS = PASS::SLOTS, QUADS = PASS::QUADS };
+    float M[QUADS][SLOTS], h[QUADS];
+    two sum[QUADS]; /* v, and W_h h for the next step */
+    bool live[QUADS];
 };
 
-/* The tape takes what the step before wrote, and is read.  (Slots beyond N are 0, and so
- * is what is written to them and read of them.) */
-template <int SLOTS>
-static __device__ __forceinline__ float write_and_read(const shape &s, float *tape, const column &c,
-                                                       const vectors &w, float v)
+/* The tapes before step t to a checkpoint. */
+template <typename PASS>
+static __device__ __forceinline__ void keep_tapes(const recurrence &r, const seat &here,
+                                                  const column<PASS> &c, int64_t t)
 {
-    const float *omega = w.omega + c.r * SLOTS, *rho = w.rho + c.r * SLOTS;
-    float *M = tape + (c.r * s.own + c.j) * tape_of<SLOTS>::APART;
-    float read = 0;
-
-    UNROLL(4)
-    for (int n = c.there ? c.part * FOUR : SLOTS; n < SLOTS; n += s.parts * FOUR) {
-        const four m = four_at(M + n), o = four_at(omega + n), p = four_at(rho + n);
-        four x;
-        UNROLL(FOUR)
-        for (int k = 0; k < FOUR; k++) {
-            x.x[k] = written(m.x[k], o.x[k], v);
-            read = fmaf(p.x[k], x.x[k], read);
-        }
-        put_four(M + n, x);
-    }
-    return over_parts(s, read);
-}
-
-/* The tape of the thread's column to a checkpoint. */
-template <int SLOTS>
-static __device__ __forceinline__ void keep_tape(const recurrence &r, const shape &s,
-                                                 const float *tape, const column &c, int64_t t)
-{
-    const float *M = tape + (c.r * s.own + c.j) * tape_of<SLOTS>::APART;
-    const int64_t slot = t / r.K * r.batch + c.row;
-    for (int n = c.part * FOUR; c.live && n < r.N; n += s.parts * FOUR)
-        for (int k = n; k < n + FOUR && k < r.N; k++) /* those that the thread wrote */
-            put_kept(r, slot, (int64_t)k * r.D + c.at, M[k]);
-}
-
-/* omega of the step t and rho of the next, from what all blocks have found; at first
- * there is no omega. */
-template <int SLOTS>
-static __device__ __forceinline__ void pay_attention(const recurrence &r, const shape &s,
-                                                     const seat &here, const vectors &w, int64_t t)
-{
-    typedef attention<SLOTS, FOUR> A;
-    typedef attentive<SLOTS> over;
-    const numbers<SLOTS> of(s);
-    const int lane = threadIdx.x % 32, n = lane % over::GROUP * FOUR;
-
-    for (int base = 0; base < here.rows; base += s.threads / 32) {
-        const int mine = base + threadIdx.x / 32, row = min(mine, here.rows - 1);
-        const float *scores = here.at<float>(s.scores) + row * SLOTS;
-        four by_h = over::over_blocks(s, scores, of.all), query = by_h, omega = {}, rho;
-        float both = 0;
-
-        if (lane < s.cluster)
-            both = here.at<float>(s.scores)[lane * of.all + of.both + row * FOUR];
-        UNROLL(5)
-        for (int far = CLUSTER_MOST / 2; far > 0; far /= 2)
-            both += __shfl_xor_sync(~0u, both, far, CLUSTER_MOST);
-        both = __shfl_sync(~0u, both, 0);
-        if (r.query == DUAL_QUERY_V)
-            query = over::over_blocks(s, scores + of.by_v, of.all);
-        UNROLL(FOUR)
-        for (int k = 0; k < FOUR; k++)
-            query.x[k] = n + k < r.N ? r.scale * query.x[k] : -INFINITY;
-        if (t >= 0)
-            A::attend(r.attention, omega.x, query.x);
-        UNROLL(FOUR)
-        for (int k = 0; k < FOUR; k++)
-            by_h.x[k] = n + k < r.N ? r.scale * written(by_h.x[k], omega.x[k], both) : -INFINITY;
-        A::attend(r.attention, rho.x, by_h.x);
-        if (lane >= over::GROUP || mine != row)
-            continue;
-        put_four(w.omega + row * SLOTS + n, omega);
-        put_four(w.rho + row * SLOTS + n, rho);
-        if (here.rank != (row & (s.cluster - 1)))
-            continue;
-        const int64_t at = (t * r.batch + here.row + row) * r.N + n;
-        UNROLL(FOUR)
-        for (int k = 0; k < FOUR; k++) {
-            if (t >= 0 && n + k < r.N)
-                r.omega[at + k] = omega.x[k];
-            if (t + 1 < r.steps && n + k < r.N)
-                r.rho[at + r.batch * r.N + k] = rho.x[k];
-        }
+    UNROLL(PASS::QUADS)
+    for (int p = 0; p < PASS::QUADS; p++) {
+        const int64_t slot = t / r.K * r.batch + here.row + 4 * p;
+        UNROLL(PASS::SLOTS)
+        for (int n = 0; n < PASS::SLOTS; n++)
+            if (c.live[p] && n < r.N)
+                put_kept(r, slot, (int64_t)n * r.D + here.column, c.M[p][n]);
     }
 }
 
-/* <v, h> of the block's columns, a warp a sequence, to all blocks. */
-template <int SLOTS>
-static __device__ __forceinline__ void tell_both(const shape &s, const seat &here, const vectors &w,
-                                                 uint64_t *inbox, int to)
+/* Scores to attention; those of slots that are not there to nothing. */
+template <typename PASS>
+static __device__ __forceinline__ void attend(const recurrence &r, const seat &here, float p[],
+                                              const float scores[])
 {
-    const int lane = threadIdx.x % 32;
-
-    for (int base = 0; base < s.rows; base += s.threads / 32) {
-        const int mine = base + threadIdx.x / 32, row = min(mine, s.rows - 1);
-        float sum = 0;
-        for (int j = lane; j < s.own; j += 32)
-            sum = fmaf(w.v[row * s.own + j], w.h[row * s.own + j], sum);
-        UNROLL(5)
-        for (int far = 16; far > 0; far /= 2)
-            sum += __shfl_xor_sync(~0u, sum, far);
-        if (mine == row && lane < s.cluster)
-            post(here.at<uint4>(to) + row, inbox, lane, make_uint4(__float_as_uint(sum), 0, 0, 0));
-    }
+    enum { OWN = PASS::late_letter::OWN };
+    float a[OWN];
+    UNROLL(OWN)
+    for (int k = 0; k < OWN; k++)
+        a[k] = here.i * OWN + k < r.N ? r.scale * scores[k] : -INFINITY;
+    attention<PASS::SLOTS, OWN, 4>::attend(r.attention, p, a);
 }
 
-/* The tape to where it belongs; everything else is nothing yet. */
-template <int SLOTS>
-static __device__ void begin(const recurrence &r, const shape &s, const seat &here)
+/* omega of step t or rho of it, [T,B,N], once of a cluster. */
+template <typename PASS>
+static __device__ __forceinline__ void keep_attention(const recurrence &r, const shape &s,
+                                                      const seat &here, float *kept, int64_t t,
+                                                      int quad, const float x[])
 {
-    enum { APART = tape_of<SLOTS>::APART };
-    float *tape = here.at<float>(s.tape);
-
-    for (int e = threadIdx.x; e < (s.weights - s.vector) / 16; e += s.threads)
-        here.at<uint4>(s.vector)[e] = {};
-    __syncthreads();
-    for (int e = threadIdx.x; e < here.rows * r.N * s.own; e += s.threads) {
-        const int j = e % s.own, n = e / s.own % r.N, row = e / s.own / r.N;
-        const int column = here.rank * s.own + j;
-        const int64_t from = r.each ? (int64_t)(here.row + row) * r.M : 0;
-        if (column < r.D)
-            tape[(row * s.own + j) * APART + n] = r.M0[from + (int64_t)n * r.D + column];
-    }
+    enum { OWN = PASS::late_letter::OWN };
+    const int64_t row = here.row + 4 * quad;
+    if (here.warp || row >= r.batch || here.rank != ((int)row & (s.cluster - 1)))
+        return;
+    float *to = kept + (t * r.batch + row) * r.N + here.i * OWN;
+    UNROLL(OWN)
+    for (int k = 0; k < OWN; k++)
+        if (here.i * OWN + k < r.N)
+            to[k] = x[k];
 }
 
-template <typename T, int SLOTS, int WIDTH>
+/* omega of a sequence from its scores, and the write. */
+template <typename PASS>
+static __device__ __forceinline__ void pay_and_write(const recurrence &r, const shape &s,
+                                                     const seat &here, column<PASS> *c, int64_t t,
+                                                     int quad, const float scores[], float omega[])
+{
+    typedef typename PASS::late_letter letters;
+    paid<letters> *told = here.at<typename PASS::attentions>(s.slots) + here.warp;
+
+    attend<PASS>(r, here, omega, scores);
+    keep_attention<PASS>(r, s, here, r.omega, t, quad, omega);
+    tell_warp(here, told, quad, omega);
+    __syncwarp();
+    float *M = c->M[quad];
+    const float v = c->sum[quad].one;
+    each_slot(here, told, quad, [&](int n, float x) { M[n] = written(M[n], x, v); });
+    __syncwarp();
+}
+
+template <typename PASS>
 __global__ void __launch_bounds__(THREADS_MOST, 1) forward_persistent(recurrence r, shape given)
 {
     extern __shared__ __align__(16) unsigned char memory[];
-    enum { ONE = 0, OTHER = 1, WORD = sizeof(float) };
-    const shape s = WIDTH ? shape_of<T, onward<T>>(WIDTH, SLOTS, given.rows, given.cluster) : given;
-    if (WIDTH)
-        r.D = WIDTH, r.N = SLOTS;
-    const seat here = seat_of(r, s, memory);
-    const vectors w = vectors_of<SLOTS>(s, here);
-    const numbers<SLOTS> of(s);
-    const int by_v = r.query == DUAL_QUERY_V;
-    const int chunk = own_bytes<T>(s), own_vector = s.vector + here.rank * chunk;
-    const int own_scores = s.scores + here.rank * of.all * WORD, each = s.rows * SLOTS * WORD;
-    uint64_t *inbox = here.at<uint64_t>(s.inbox);
-    float *tape = here.at<float>(s.tape), *own_sums = here.at<float>(s.mine);
-    column c[PASSES_MOST];
-    float bias[PASSES_MOST];
-    T xp[PASSES_MOST] = {};
-    int64_t e[PASSES_MOST]; /* of [T,B,D] */
-    uint4 held[onward<T>::HELD];
+    typedef typename PASS::type T;
+    typedef typename PASS::early_letter early;
+    typedef typename PASS::late_letter late;
+    enum { SLOTS = PASS::SLOTS, QUADS = PASS::QUADS, OWN = late::OWN };
+    enum { VECTOR, LATE, EARLY }; /* the inboxes; of early letters two */
+    const shape s = PASS::WIDTH != 0 ? shape_of<PASS>(PASS::WIDTH, given.cluster) : given;
+    if (PASS::WIDTH != 0)
+        r.D = PASS::WIDTH, r.N = SLOTS;
+    const seat here = seat_of(s, QUADS, memory);
+    const bool by_v = r.query == DUAL_QUERY_V;
+    uint64_t *inbox = here.at<uint64_t>(0);
+    paid<late> *told = here.at<typename PASS::attentions>(s.slots) + here.warp;
+    float *early_part = here.at<float>(s.early_parts) + here.warp * early::FLOATS;
+    float *late_part = here.at<float>(s.late_parts) + here.warp * late::FLOATS;
+    uint4 held[PASS::HELD];
+    column<PASS> c;
+    float bias;
+    T xp[QUADS] = {};
+    int64_t e = (here.row - r.batch) * r.D + here.column; /* of [T,B,D], the first sequence's */
 
-    fetch_weights<T, onward<T>>(
-        s, here,
-        [&](int, int tiles) {
-            return stacked<T>{(const T *)r.W_write, (const T *)r.W_h, r.D,
-                              here.rank * s.own + tiles * 8};
-        },
-        held);
-    UNROLL(PASSES_MOST)
-    for (int q = 0; q < PASSES_MOST; q++) {
-        c[q] = column_of(r, s, here, q);
-        bias[q] = c[q].live ? load((const T *)r.b_h + c[q].at) : 0;
-        e[q] = (c[q].row - r.batch) * r.D + c[q].at;
+    fetch_weights<PASS>(s, here, (const T *)r.W_write, (const T *)r.W_h, r.D, held);
+    for (int k = threadIdx.x; k < (s.weights - s.vector) / 16; k += s.warps * 32)
+        here.at<uint4>(s.vector)[k] = {};
+    bias = here.column < r.D ? load((const T *)r.b_h + here.column) : 0;
+    UNROLL(QUADS)
+    for (int p = 0; p < QUADS; p++) {
+        const int64_t row = here.row + 4 * p;
+        c.live[p] = row < r.batch && here.column < r.D;
+        c.h[p] = c.live[p] ? r.h0[row * r.D + here.column] : 0;
+        c.sum[p] = {};
+        UNROLL(SLOTS)
+        for (int n = 0; n < SLOTS; n++)
+            c.M[p][n] = c.live[p] && n < r.N
+                            ? r.M0[(r.each ? row * r.M : 0) + (int64_t)n * r.D + here.column]
+                            : 0;
     }
-    begin<SLOTS>(r, s, here);
-    if (threadIdx.x < 2)
+    if (threadIdx.x < 4)
         inbox_open(inbox + threadIdx.x);
     __syncthreads();
     cluster_arrive();
     cluster_wait();
 
     int64_t next_kept = 0;
-    for (int64_t t = -1; t < r.steps; t++) {
+    for (int64_t t = -1; t < r.steps; t++, e += r.batch * r.D) {
+        const int turn = (int)(t + 1), odd = turn & 1;
+        const int letters = s.early + odd * s.cluster * early::FLOATS * WORD;
         if (threadIdx.x == 0) {
-            inbox_expect(inbox + ONE, (s.cluster - 1) * chunk);
-            inbox_expect(inbox + OTHER, s.cluster * ((1 + by_v) * each + s.rows * FOUR * WORD));
+            inbox_expect(inbox + VECTOR, vector_bytes(s, QUADS));
+            inbox_expect(inbox + EARLY + odd, letter_bytes<early>(s, true, false));
+            inbox_expect(inbox + LATE, letter_bytes<late>(s, by_v, true));
         }
-        UNROLL(PASSES_MOST)
-        for (int q = 0; q < PASSES_MOST; q++) {
-            if (q >= s.passes)
-                continue;
-            const int small = c[q].r * s.own + c[q].j;
-            const bool first = c[q].live && c[q].part == 0; /* of those that share it */
-            float h = 0;
+        if (t == next_kept) {
+            keep_tapes(r, here, c, t);
+            next_kept += r.K;
+        }
+        UNROLL(QUADS)
+        for (int p = 0; p < QUADS; p++) {
+            const int64_t at = e + (int64_t)4 * p * r.D;
             if (t >= 0) {
-                const float read = write_and_read<SLOTS>(s, tape, c[q], w, w.v[small]);
-                if (t == next_kept)
-                    keep_tape<SLOTS>(r, s, tape, c[q], t);
-                h = tanh_full(w.u[small] + load(xp + q) + read + bias[q]);
-                if (first) {
-                    r.h[e[q]] = h;
+                float part[4] = {};
+                each_slot(here, told, p, [&](int n, float rho) {
+                    part[n % 4] = fmaf(rho, c.M[p][n], part[n % 4]);
+                });
+                const float read = part[0] + part[1] + (part[2] + part[3]);
+                c.h[p] = tanh_full(c.sum[p].other + load(xp + p) + read + bias);
+                if (c.live[p]) {
+                    r.h[at] = c.h[p];
                     if (r.read)
-                        store((T *)r.read + e[q], read);
+                        store((T *)r.read + at, read);
                 }
-            } else if (first) {
-                h = r.h0[c[q].row * r.D + c[q].at];
             }
-            if (first) {
-                put(s, here, s.vector, c[q].j, c[q].r, h, T{});
-                w.h[small] = h;
-                if (t + 1 < r.steps)
-                    xp[q] = ((const T *)r.xp)[e[q] + r.batch * r.D];
-                else
-                    r.h_T[c[q].row * r.D + c[q].at] = h;
-            }
+            if (c.live[p] && t + 1 < r.steps)
+                xp[p] = ((const T *)r.xp)[at + r.batch * r.D];
         }
-        next_kept += t == next_kept ? r.K : 0;
+        post_vector<T, QUADS>(s, here, inbox + VECTOR, s.vector, c.h);
+        UNROLL(QUADS)
+        for (int p = 0; p < QUADS; p++)
+            fold_slots<early>(here, early_part + (4 * p + here.q) * early::APART,
+                              [&](int n) { return c.M[p][n] * c.h[p]; });
         __syncthreads();
-        spread(s, here, inbox + ONE, own_vector, own_vector, chunk, s.cluster - 1);
-        dots<SLOTS>(s, tape, w.h, own_sums);
-        inbox_wait(inbox + ONE, (int)(t + 1));
+        post_letter<early>(s, here, inbox + EARLY + odd, s.early_parts, letters, true, false);
+        inbox_wait(inbox + VECTOR, turn);
 
-        multiply(s, here, held, 0, T{});
+        multiply<PASS>(s, here, held, s.vector, c.sum);
+        UNROLL(QUADS)
+        for (int p = 0; p < QUADS; p++) {
+            T v;
+            store(&v, c.sum[p].one);
+            c.sum[p].one = load(&v);
+            if (c.live[p] && t >= 0)
+                ((T *)r.v)[e + (int64_t)4 * p * r.D] = v;
+            const float both = over_columns(c.sum[p].one * c.h[p]);
+            if (here.i == 0)
+                late_part[late::SCALARS + 4 * p + here.q] = both;
+            if (by_v)
+                fold_slots<late>(here, late_part + (4 * p + here.q) * late::APART,
+                                 [&](int n) { return c.M[p][n] * c.sum[p].one; });
+        }
         __syncthreads();
-        spread(s, here, inbox + OTHER, s.mine, own_scores, each, s.cluster);
-        UNROLL(PASSES_MOST)
-        for (int q = 0; q < PASSES_MOST; q++) {
-            const int small = c[q].r * s.own + c[q].j, i = c[q].j % 8;
-            if (q < s.passes && c[q].live && c[q].part == 0 && t >= 0) {
-                T v;
-                store(&v, total<T>(s, here, c[q].j / 8, i, c[q].r));
-                w.v[small] = load(&v);
-                ((T *)r.v)[e[q]] = v;
+        post_letter<late>(s, here, inbox + LATE, s.late_parts, s.late, by_v, true);
+
+        float by_h[QUADS][OWN], omega[QUADS][OWN] = {};
+        inbox_wait(inbox + EARLY + odd, turn / 2);
+        UNROLL(QUADS)
+        for (int p = 0; p < QUADS; p++) {
+            slot_sums<early>(s, here, letters, 0, p, by_h[p]);
+            if (!by_v && t >= 0)
+                pay_and_write(r, s, here, &c, t, p, by_h[p], omega[p]);
+        }
+        inbox_wait(inbox + LATE, turn);
+        UNROLL(QUADS)
+        for (int p = 0; p < QUADS; p++) {
+            float rho[OWN];
+            if (by_v && t >= 0) {
+                slot_sums<late>(s, here, s.late, 0, p, rho);
+                pay_and_write(r, s, here, &c, t, p, rho, omega[p]);
             }
-            if (q < s.passes && c[q].live && c[q].part == s.parts - 1)
-                w.u[small] = total<T>(s, here, c[q].j / 8, i + 8, c[q].r);
-            e[q] += r.batch * r.D;
+            const float both = scalar_sum<late>(s, here, s.late, p);
+            UNROLL(OWN)
+            for (int k = 0; k < OWN; k++)
+                by_h[p][k] = written(by_h[p][k], omega[p][k], both);
+            attend<PASS>(r, here, rho, by_h[p]);
+            tell_warp(here, told, p, rho);
+            if (t + 1 < r.steps)
+                keep_attention<PASS>(r, s, here, r.rho, t + 1, p, rho);
         }
-        __syncthreads();
-        if (by_v) {
-            dots<SLOTS>(s, tape, w.v, own_sums + of.by_v);
-            __syncthreads();
-            spread(s, here, inbox + OTHER, s.mine + of.by_v * WORD, own_scores + of.by_v * WORD,
-                   each, s.cluster);
-        }
-        tell_both<SLOTS>(s, here, w, inbox + OTHER, own_scores + of.both * WORD);
-        inbox_wait(inbox + OTHER, (int)(t + 1));
-        pay_attention<SLOTS>(r, s, here, w, t);
-        __syncthreads();
+        __syncwarp();
     }
-    UNROLL(PASSES_MOST)
-    for (int q = 0; q < PASSES_MOST; q++) {
-        const int small = c[q].r * s.own + c[q].j;
-        for (int n = c[q].part; q < s.passes && c[q].live && n < r.N; n += s.parts)
-            r.M_T[c[q].row * r.M + (int64_t)n * r.D + c[q].at] = written(
-                tape[small * tape_of<SLOTS>::APART + n], w.omega[c[q].r * SLOTS + n], w.v[small]);
+    UNROLL(QUADS)
+    for (int p = 0; p < QUADS; p++) {
+        const int64_t row = here.row + 4 * p;
+        if (!c.live[p])
+            continue;
+        r.h_T[row * r.D + here.column] = c.h[p];
+        UNROLL(SLOTS)
+        for (int n = 0; n < SLOTS; n++)
+            if (n < r.N)
+                r.M_T[row * r.M + (int64_t)n * r.D + here.column] = c.M[p][n];
     }
     cluster_arrive();
     cluster_wait();
@@ -294,20 +264,67 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) forward_persistent(recurrence
 
 /* ---- launches ---- */
 
+/* W_write and W_h, or what they are transposed, in rows so far apart. */
 template <typename T>
-static int forward(const recurrence &r)
+__global__ void copy_rows(T *to, const T *one, const T *other, int D, bool transposed)
 {
-    return launch_clusters<T, onward<T>>(r.N <= 8    ? forward_persistent<T, 8, 0>
-                                         : r.N <= 16 ? forward_persistent<T, 16, 0>
-                                         : r.N <= 32 ? forward_persistent<T, 32, 0>
-                                                     : forward_persistent<T, 64, 0>,
-                                         r);
+    enum { SIDE = 32 };
+    __shared__ T tile[SIDE][SIDE + 1];
+    const T *from = blockIdx.z ? other : one;
+    const int row = blockIdx.y * SIDE, column = blockIdx.x * SIDE, apart = row_apart(D);
+    const int above = transposed ? column : row, left = transposed ? row : column;
+
+    for (int i = threadIdx.y; i < SIDE; i += blockDim.y)
+        if (above + i < D && left + (int)threadIdx.x < D)
+            tile[i][threadIdx.x] = from[(int64_t)(above + i) * D + left + threadIdx.x];
+    __syncthreads();
+    for (int i = threadIdx.y; i < SIDE; i += blockDim.y) {
+        const int k = column + threadIdx.x;
+        if (row + i < D && k < apart)
+            to[((int64_t)blockIdx.z * D + row + i) * apart + k] = k >= D ? T{}
+                                                                  : transposed
+                                                                      ? tile[threadIdx.x][i]
+                                                                      : tile[i][threadIdx.x];
+    }
+}
+
+template <typename T>
+int lay_rows(recurrence *r, bool transposed)
+{
+    const unsigned side = (unsigned)ceil_of(row_apart(r->D), 32);
+    const dim3 grid(side, side, 2), block(32, 8);
+    T *to = (T *)r->work;
+
+    copy_rows<T><<<grid, block, 0, gpu_stream()>>>(to, (const T *)r->W_write, (const T *)r->W_h,
+                                                   r->D, transposed);
+    r->W_write = to;
+    r->W_h = to + (int64_t)r->D * row_apart(r->D);
+    return cudaGetLastError();
+}
+
+template int lay_rows<float>(recurrence *r, bool transposed);
+template int lay_rows<__nv_bfloat16>(recurrence *r, bool transposed);
+
+/* Rows of weights that cannot be fetched 16 bytes at a time are copied. */
+template <typename T>
+static bool whole(const recurrence &r)
+{
+    return r.D % COLUMNS == 0 && !((uintptr_t)r.W_write % 16 || (uintptr_t)r.W_h % 16);
+}
+
+template <typename T, int launch_it(const recurrence &)>
+static int forward(const recurrence &given)
+{
+    recurrence r = given;
+    const int e = whole<T>(r) ? 0 : lay_rows<T>(&r, false);
+    return e ? e : launch_it(r);
 }
 
 /* Backward replays a segment's tapes for every sequence. */
+template <typename T>
 static size_t work(const recurrence &r, enum pass p)
 {
-    return p == FORWARD ? 0 : sizeof(float) * r.K * r.batch * r.M;
+    return p == FORWARD ? rows_bytes<T>(r) : sizeof(float) * r.K * r.batch * r.M;
 }
 
 template <typename T>
@@ -315,7 +332,7 @@ static const char *declines(const recurrence &r)
 {
     if (r.N > MAX_SLOTS)
         return "slots beyond 64";
-    const char *why = clusters_decline<T, onward<T>>(r);
+    const char *why = pass_declines<onward, T>(r);
     return why ? why : backward_declines<T>(r);
 }
 
@@ -323,8 +340,8 @@ static const char *declines(const recurrence &r)
     const recurrence_kernel dual_persistent##bits = {                                              \
         "persistent",                                                                              \
         "a cluster of blocks for some sequences, weights on chip, one launch a pass",              \
-        {forward<T>, launch_backward<T>},                                                          \
-        work,                                                                                      \
+        {forward<T, launch_pass<onward, T>>, launch_backward<T>},                                  \
+        work<T>,                                                                                   \
         declines<T>,                                                                               \
         "ex2.approx, rcp.approx",                                                                  \
         3e-7}
@@ -339,9 +356,9 @@ enum { FIXED_WIDTH = 512 };
 static int forward_fixed(const recurrence &r)
 {
     typedef __nv_bfloat16 T;
-    return launch_clusters<T, onward<T>>(r.N == 16 ? forward_persistent<T, 16, FIXED_WIDTH>
-                                                   : forward_persistent<T, 64, FIXED_WIDTH>,
-                                         r);
+    return r.N == 16
+               ? launch_clusters<onward<T, 16, 1, FIXED_WIDTH>, onward<T, 16, 2, FIXED_WIDTH>>(r)
+               : launch_clusters<onward<T, 64, 1, FIXED_WIDTH>, onward<T, 64, 1, FIXED_WIDTH>>(r);
 }
 
 static const char *fixed_declines(const recurrence &r)
@@ -355,8 +372,8 @@ static const char *fixed_declines(const recurrence &r)
 const recurrence_kernel dual_template_d16 = {
     "template_d",
     "persistent, with slots and width known to the compiler",
-    {forward_fixed, launch_backward_fixed},
-    work,
+    {forward<__nv_bfloat16, forward_fixed>, launch_backward_fixed},
+    work<__nv_bfloat16>,
     fixed_declines,
     "ex2.approx, rcp.approx",
     3e-7};

@@ -1,20 +1,29 @@
 /* dual_memory_persistent.cuh - a cluster of blocks that carries some sequences of
- * dual_memory through all steps, with the weights on chip: who has what, the
- * product of a [D,D] matrix with the cluster's vectors, and the exchange of these.
+ * dual_memory through all steps: who has what, products, and the exchange.
  *
- * The inner width is padded to cluster x own: each block has `own` columns of every
- * vector and of the tape, and the rows of the weights that make them.  The weights
- * lie in tiles of 16 rows, in the order in which the lanes of a warp need them, 16
- * bytes to a lane.  A row of tiles belongs to `split` warps, `each` tiles of every
- * product that a step has to a warp, the first of them in registers, the others in
- * shared memory.
+ * A warp has 8 columns of every vector and of the tape, for four sequences: lane l
+ * column l / 4 of sequence l % 4 (and of the fourth after it, where QUADS is 2), with
+ * all its slots, in registers.  A block has up to 8 warps, a cluster all columns.
  *
- *             bytes of a lane          a tile's depth   product
- *     bf16    a fragment of mma        16               tensor cores; the vector goes in as two
- *                                                       halves, high and low, of 16 bits together
- *     f32     4 neighbours of a row    8                multiply-adds; a row is two lanes' work
+ * A product is of two [D,D] matrices at once.  The four lanes of a column share its two
+ * rows: 16 bytes of each from every `slab` of 64 bytes, in registers first, then in
+ * shared memory.  Its sums come out in the lane that has the column and the sequence:
  *
- * What the warps have found of a row is added up in a fixed order, that of tiles. */
+ *     bf16   mma with 8 rows of one matrix above the same 8 of the other, whose 8
+ *            columns are four vectors, each as two bf16 halves, high and low, side by
+ *            side: a lane gets both halves of both sums
+ *     f32    a lane's own 16 bytes with all four vectors, then summed over the lanes
+ *
+ * A vector goes to all blocks as chunks of 128 bytes, a warp's 8 columns of four
+ * sequences: 8 pieces of 16 bytes, turned by two more from chunk to chunk, so that what
+ * lanes fetch together lies in different banks.
+ *
+ * Sums over columns, of every slot and of every sequence, are of a lane's columns first,
+ * then of the warp's 8 (fold), the block's warps and the cluster's blocks, always in
+ * that order.  What a block has to tell of them is a `letter`.
+ *
+ * Every warp pays attention to its four sequences itself: lane l has some slots of
+ * sequence l % 4. */
 #ifndef DUAL_MEMORY_PERSISTENT_CUH
 #define DUAL_MEMORY_PERSISTENT_CUH
 
@@ -24,108 +33,104 @@
 #include "gpu/dual_memory.cuh"
 #include "gpu/tanh.cuh"
 
-enum { CLUSTER_MOST = 16, THREADS_MOST = 256, ROWS_MOST = 8, TILE = 16, FOUR = 4 };
+enum {
+    CLUSTER_MOST = 16,
+    WARPS_MOST = 8,
+    THREADS_MOST = 32 * WARPS_MOST,
+    COLUMNS = 8,  /* of a warp */
+    TOGETHER = 4, /* slabs; a product's are a multiple */
+    CHUNK = 128,
+    WORD = sizeof(float)
+};
 
 template <typename T>
-struct depth_of;
-template <>
-struct depth_of<__nv_bfloat16> {
-    enum { DEPTH = 16 };
-};
-template <>
-struct depth_of<float> {
-    enum { DEPTH = 8 };
+struct slab {
+    enum { EACH = 16 / sizeof(T), DEPTH = 4 * EACH }; /* numbers of a lane's, of a row's */
 };
 
-/* What one pass is made of: products of a step (one of both matrices at once, or one of
- * each); sums over columns that blocks exchange for each slot; tapes in shared memory;
- * tiles that a thread has registers for. */
-template <int PRODUCTS, int KINDS_, int TAPES_, int HELD_>
-struct walk {
-    enum { SETS = PRODUCTS, KINDS = KINDS_, TAPES = TAPES_, HELD = HELD_ };
+/* What is told of sequences: KINDS sums for each slot, and one for the sequence. */
+template <int SLOTS_, int QUADS_, int KINDS_>
+struct letter {
+    enum {
+        SLOTS = SLOTS_,
+        QUADS = QUADS_,
+        KINDS = KINDS_,
+        OWN = SLOTS / 8, /* slots of a lane */
+        APART = SLOTS + (SLOTS == 8    ? 0
+                         : SLOTS == 64 ? 4
+                                       : 8), /* from a sequence to the next; banks differ */
+        ROWS = 4 * QUADS,
+        SCALARS = KINDS * ROWS * APART,
+        FLOATS = SCALARS + ROWS
+    };
 };
 
 /* ---- who has what ---- */
 
 /* Sizes of a launch; offsets into shared memory in bytes. */
 struct shape {
-    int cluster, own;    /* blocks; columns of one */
-    int rows, quads;     /* sequences of a cluster; in fours, for bf16's products */
-    int threads, passes; /* times that the threads go over the block's columns */
-    int deep;            /* tiles of a row of them */
-    int pair, split;     /* rows of tiles that a warp has, and warps that share them */
-    int each;            /* a warp's tiles of a product */
-    int room;            /* bytes of a vector, zeros behind it for tiles beyond the last */
-    int parts;           /* threads that share a column's slots */
-    int lanes;           /* threads that share the columns of four slots */
-    int inbox, vector, partial, tape, mine, scores, small, weights, bytes;
+    int cluster, warps;          /* blocks; warps of one */
+    int own;                     /* columns of a block */
+    int slabs;                   /* of a product */
+    int room;                    /* bytes of a vector that all blocks have */
+    int vector, staged, slots;   /* such vectors; a warp's chunks; its `attentions` */
+    int early_parts, late_parts; /* the letters, warp by warp */
+    int early, late;             /* and block by block: early ones of two turns */
+    int weights, bytes;
 };
 
-/* Tiles of a warp come in eights, in four chains of sums. */
-enum { PASSES_MOST = 2, TOGETHER = 8, CHAINS = 4 };
-
-static constexpr __host__ __device__ int power_below(int x)
+static constexpr __host__ __device__ int ceil_of(int x, int y)
 {
-    int power = 1;
-    while (2 * power <= x)
-        power *= 2;
-    return power;
+    return (x + y - 1) / y;
 }
 
-static constexpr __host__ __device__ int at_most(int x, int most)
+/* How often a lane can have 16 bytes of weights in registers, of which there are so many for
+ * them and for what else it keeps: whole turns of a product. */
+static constexpr int held_beside(int registers, int others)
 {
-    return x < most ? x : most;
+    const int turns = (registers - others) / (2 * TOGETHER * 4);
+    return 2 * TOGETHER * (turns < 1 ? 1 : turns > 4 ? 4 : turns);
 }
 
-/* From a column of a tape in shared memory to the next, in floats: no bank meets itself. */
-template <int SLOTS>
-struct tape_of {
-    enum { APART = SLOTS + FOUR };
+/* Numbers of every slot, of each of a warp's sequences. */
+template <typename LETTER>
+struct alignas(16) paid {
+    float of[LETTER::ROWS][LETTER::APART];
 };
 
-template <typename T, typename WALK>
-static constexpr __host__ __device__ shape shape_of(int D, int slots, int rows, int cluster)
+/* PASS tells what a pass has: its `type` of storage, SLOTS, QUADS; VECTORS that all blocks
+ * have; its letters early_letter and late_letter; HELD, how often a lane has 16 bytes of
+ * weights in registers; attentions, what a warp has worked out of its sequences. */
+template <typename PASS>
+static constexpr __host__ __device__ shape shape_of(int D, int cluster)
 {
-    enum { SETS = WALK::SETS };
+    typedef typename PASS::type T;
+    enum { DEPTH = slab<T>::DEPTH, QUADS = PASS::QUADS };
     shape s = {};
     s.cluster = cluster;
-    s.own = ((D + TILE - 1) / TILE + cluster - 1) / cluster * TILE;
-    s.rows = rows;
-    s.quads = (rows + 3) / 4;
-    s.deep = cluster * s.own / depth_of<T>::DEPTH;
-    const int part_rows = sizeof(T) == 2 ? 4 * s.quads : rows;
-    const int tiles = 2 / SETS * s.own / TILE; /* rows of them */
-    s.threads = tiles * SETS * s.deep >= 32 || s.own * rows > 128 ? THREADS_MOST : 128;
-    s.passes = (s.own * rows + s.threads - 1) / s.threads;
-    s.pair = tiles % 2 ? 1 : 2;
-    s.split = s.threads / 32 * s.pair / tiles;
-    s.each = 0;
-    if (s.split) {
-        const int deep = (s.deep + s.split - 1) / s.split, units = deep * s.pair;
-        s.each = (units + TOGETHER - 1) / TOGETHER * TOGETHER;
-    }
-    s.room = s.split * s.each / s.pair * depth_of<T>::DEPTH * part_rows * 4;
-    s.parts = s.passes > 1 ? 1 : at_most(power_below(s.threads / (s.own * rows)), slots / FOUR);
-    const int fours = slots / FOUR * rows;
-    s.lanes = fours < s.threads ? at_most(power_below(s.threads / fours), 16) : 1;
-    const int numbers = (WALK::KINDS * slots + 4) * rows;
-    s.inbox = 0;
-    s.vector = 16;
-    s.partial = s.vector + SETS * s.room;
-    s.tape = s.partial + s.threads / 32 * s.pair * part_rows * 32 * 4;
-    s.mine = s.tape + WALK::TAPES * rows * s.own * (slots + FOUR) * 4;
-    s.scores = s.mine + numbers * 4;
-    s.small = s.scores + cluster * numbers * 4;
-    s.weights = s.small + rows * 4 * (slots + s.own) * 4;
-    const int units = SETS * s.each;
-    s.bytes = s.weights + s.threads * 16 * (units > WALK::HELD ? units - WALK::HELD : 0);
+    s.warps = ceil_of(ceil_of(D, COLUMNS), cluster);
+    s.own = s.warps * COLUMNS;
+    s.slabs = ceil_of(cluster * s.own, DEPTH * TOGETHER) * TOGETHER;
+    s.room = s.slabs * DEPTH / COLUMNS * QUADS * CHUNK;
+    s.vector = 4 * (int)sizeof(uint64_t); /* behind the inboxes */
+    s.staged = s.vector + PASS::VECTORS * s.room;
+    s.slots = s.staged + s.warps * QUADS * CHUNK;
+    s.early_parts = s.slots + s.warps * (int)sizeof(typename PASS::attentions);
+    s.late_parts = s.early_parts + s.warps * PASS::early_letter::FLOATS * WORD;
+    s.early = s.late_parts + s.warps * PASS::late_letter::FLOATS * WORD;
+    s.late = s.early + 2 * cluster * PASS::early_letter::FLOATS * WORD;
+    s.weights = s.late + cluster * PASS::late_letter::FLOATS * WORD;
+    const int more = 2 * s.slabs - PASS::HELD;
+    s.bytes = s.weights + (more > 0 ? more : 0) * s.warps * 32 * 16;
     return s;
 }
 
-/* Of one block: where it is, and its shared memory; and of one warp, whose tiles. */
+/* A thread's place: its block in the cluster, its warp in the block and, of all columns
+ * and of the batch, its own; and the block's shared memory. */
 struct seat {
-    int rank, row, rows; /* in its cluster; its first sequence, and how many there are */
-    int tiles, from;     /* the warp's first row of tiles, and its first tile of that */
+    int rank, warp, lane, i, q; /* i: of the warp's columns; q: of four sequences */
+    int column;
+    int64_t row;
     unsigned char *memory;
 
     template <typename N>
@@ -135,438 +140,387 @@ struct seat {
     }
 };
 
-static __device__ __forceinline__ seat seat_of(const recurrence &r, const shape &s,
-                                               unsigned char *memory)
+static __device__ __forceinline__ seat seat_of(const shape &s, int quads, unsigned char *memory)
 {
-    const int row = (int)blockIdx.x / s.cluster * s.rows, warp = (int)threadIdx.x / 32;
-    return {(int)blockIdx.x & (s.cluster - 1),        row,
-            (int)min((int64_t)s.rows, r.batch - row), warp / s.split * s.pair,
-            warp % s.split * (s.each / s.pair),       memory};
+    const int rank = (int)blockIdx.x & (s.cluster - 1), warp = (int)threadIdx.x / 32;
+    const int lane = (int)threadIdx.x % 32, i = lane / 4, q = lane % 4;
+    return {rank,
+            warp,
+            lane,
+            i,
+            q,
+            rank * s.own + warp * COLUMNS + i,
+            (int64_t)((int)blockIdx.x / s.cluster) * 4 * quads + q,
+            memory};
 }
 
-/* A thread's column of a sequence, and which of that column's slots are its own. */
-struct column {
-    int part, j, r, at; /* slots part, part + parts, ..; of the block's; of all */
-    int64_t row;        /* of the batch */
-    bool there;         /* has the block such a column? */
-    bool live;          /* and are there such a column and such a sequence at all? */
-};
+/* ---- a vector that all blocks have ---- */
 
-static __device__ __forceinline__ column column_of(const recurrence &r, const shape &s,
-                                                   const seat &here, int pass)
+/* Where piece e of a chunk is, in bytes; chunks are counted through the cluster. */
+static __device__ __forceinline__ int piece_at(int chunk, int e)
 {
-    const int item = ((int)threadIdx.x + pass * s.threads) / s.parts;
-    const int row = item / s.own, j = item % s.own, at = here.rank * s.own + j;
-    return {
-        (int)threadIdx.x & (s.parts - 1), j, min(row, s.rows - 1), at, here.row + row, row < s.rows,
-        row < here.rows && at < r.D};
+    return (e + 2 * chunk) % 8 * 16;
 }
 
-/* Sums over the threads that share a column's slots. */
-static __device__ __forceinline__ float over_parts(const shape &s, float x)
+/* A warp's numbers of a vector, x of each lane, as a chunk.  bf16: the pieces are columns
+ * of mma's second operand, high and low halves of a sequence side by side. */
+static __device__ __forceinline__ void put(const seat &here, unsigned char *chunk, int number,
+                                           float x, __nv_bfloat16)
 {
-    for (int far = s.parts / 2; far > 0; far /= 2)
-        x += __shfl_xor_sync(~0u, x, far);
-    return x;
-}
-
-/* ---- weights ---- */
-
-/* What a tile's row i is, at depth k: of forward, 8 columns of W_write and the same of
- * W_h; of backward, 16 columns of one of them, transposed. */
-template <typename T>
-struct stacked {
-    const T *write, *h;
-    int D, column;
-    __device__ T operator()(int i, int k) const
-    {
-        const int j = column + i % 8;
-        return j < D && k < D ? (i < 8 ? write : h)[(int64_t)j * D + k] : T{};
-    }
-};
-
-template <typename T>
-struct transposed {
-    const T *W;
-    int D, column;
-    __device__ T operator()(int i, int k) const
-    {
-        const int j = column + i;
-        return j < D && k < D ? W[(int64_t)k * D + j] : T{};
-    }
-};
-
-static __device__ __forceinline__ unsigned pair_of(__nv_bfloat16 x, __nv_bfloat16 y)
-{
-    return (unsigned)__bfloat16_as_ushort(y) << 16 | __bfloat16_as_ushort(x);
-}
-
-template <typename SOURCE>
-static __device__ uint4 tile_of(const SOURCE &w, int k, __nv_bfloat16)
-{
-    const int lane = threadIdx.x % 32, i = lane / 4, at = k + lane % 4 * 2;
-    uint4 x;
-    x.x = pair_of(w(i, at), w(i, at + 1));
-    x.y = pair_of(w(i + 8, at), w(i + 8, at + 1));
-    x.z = pair_of(w(i, at + 8), w(i, at + 9));
-    x.w = pair_of(w(i + 8, at + 8), w(i + 8, at + 9));
-    return x;
-}
-
-template <typename SOURCE>
-static __device__ uint4 tile_of(const SOURCE &w, int k, float)
-{
-    const int lane = threadIdx.x % 32, i = lane % TILE, at = k + lane / TILE * 4;
-    uint4 x;
-    x.x = __float_as_uint(w(i, at));
-    x.y = __float_as_uint(w(i, at + 1));
-    x.z = __float_as_uint(w(i, at + 2));
-    x.w = __float_as_uint(w(i, at + 3));
-    return x;
-}
-
-/* A warp's tiles, into registers and then into shared memory.  source(set, row of tiles)
- * gives what a row of tiles is made of. */
-template <typename T, typename WALK, typename SOURCES>
-static __device__ void fetch_weights(const shape &s, const seat &here, const SOURCES &source,
-                                     uint4 held[WALK::HELD])
-{
-    uint4 *more = here.at<uint4>(s.weights) + threadIdx.x;
-    const auto fetch = [&](int i) -> uint4 {
-        const int set = i / s.each, unit = i % s.each;
-        const int tiles = here.tiles + unit % s.pair, tile = here.from + unit / s.pair;
-        if (set >= WALK::SETS || tiles >= 2 / WALK::SETS * s.own / TILE || tile >= s.deep)
-            return {};
-        return tile_of(source(set, tiles), tile * depth_of<T>::DEPTH, T{});
-    };
-
-    UNROLL(64)
-    for (int i = 0; i < WALK::HELD; i++)
-        held[i] = fetch(i);
-    for (int i = WALK::HELD; i < WALK::SETS * s.each; i++)
-        more[(i - WALK::HELD) * s.threads] = fetch(i);
-}
-
-/* ---- a vector that all blocks of the cluster have ---- */
-
-/* Column j of the block's own, of sequence r. */
-static __device__ __forceinline__ void put(const shape &s, const seat &here, int vector, int j,
-                                           int r, float x, __nv_bfloat16)
-{
-    const int column = here.rank * s.own + j, k = column % 16;
-    const int lane = r % 4 * 4 + k % 8 / 2;
-    __nv_bfloat16 *to = here.at<__nv_bfloat16>(vector) +
-                        ((((column / 16 * s.quads + r / 4) * 32 + lane) * 2 + k / 8) * 2 + k % 2);
     const __nv_bfloat16 high = __float2bfloat16(x);
-    to[0] = high;
-    to[16 * 4] = __float2bfloat16(x - __bfloat162float(high)); /* 16 lanes further */
+    const __nv_bfloat16 low = __float2bfloat16(x - __bfloat162float(high));
+    const unsigned both = (unsigned)__bfloat16_as_ushort(low) << 16 | __bfloat16_as_ushort(high);
+    *(unsigned *)(chunk + piece_at(number, here.i) + here.q * WORD) = transpose_pairs(both);
 }
 
-static __device__ __forceinline__ void put(const shape &s, const seat &here, int vector, int j,
-                                           int r, float x, float)
+/* f32: the pieces are four columns of a sequence. */
+static __device__ __forceinline__ void put(const seat &here, unsigned char *chunk, int number,
+                                           float x, float)
 {
-    const int column = here.rank * s.own + j;
-    here.at<float>(vector)[(column / 4 * s.rows + r) * 4 + column % 4] = x;
+    *(float *)(chunk + piece_at(number, here.i / 4 * 4 + here.q) + here.i % 4 * WORD) = x;
 }
 
-/* Bytes of a block's own columns. */
-template <typename T>
-static __device__ __forceinline__ int own_bytes(const shape &s)
+/* A warp's numbers, one of each lane and quad, to all blocks, their own among them. */
+template <typename T, int QUADS>
+static __device__ __forceinline__ void
+post_vector(const shape &s, const seat &here, uint64_t *inbox, int vector, const float x[QUADS])
 {
-    return s.own * (sizeof(T) == 2 ? 16 * s.quads : s.rows * 4);
+    const int chunk = here.rank * s.warps + here.warp;
+    unsigned char *staged = here.memory + s.staged + here.warp * QUADS * CHUNK;
+    uint4 *to = here.at<uint4>(vector + chunk * QUADS * CHUNK);
+
+    __syncwarp();
+    UNROLL(QUADS)
+    for (int p = 0; p < QUADS; p++)
+        put(here, staged + p * CHUNK, chunk, x[p], T{});
+    __syncwarp();
+    for (int k = here.lane; k < 8 * QUADS * s.cluster; k += 32) {
+        const int piece = k % (8 * QUADS), block = k / (8 * QUADS);
+        post(to + piece, inbox, (here.rank + 1 + block) & (s.cluster - 1),
+             ((const uint4 *)staged)[piece]);
+    }
 }
 
-/* Where a product's vector is. */
-static __device__ __forceinline__ int vector_of(const shape &s, int set)
+/* Bytes that come of it to a block. */
+static __device__ __forceinline__ int vector_bytes(const shape &s, int quads)
 {
-    return s.vector + set * s.room;
-}
-
-/* `bytes` at `from` of the block's shared memory to the place `to` of so many blocks', from
- * the next of the cluster on to itself. */
-static __device__ __forceinline__ void spread(const shape &s, const seat &here, uint64_t *inbox,
-                                              int from, int to, int bytes, int blocks)
-{
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    for (int k = warp; k < blocks; k += s.threads / 32)
-        for (int e = lane; e < bytes / 16; e += 32)
-            post(here.at<uint4>(to) + e, inbox, (here.rank + 1 + k) & (s.cluster - 1),
-                 here.at<uint4>(from)[e]);
+    return s.cluster * s.warps * quads * CHUNK;
 }
 
 /* ---- products ---- */
 
-/* The parts of a product: of each warp and row of tiles of it, for each sequence, 2 x 16
- * numbers, whose sums are the 16 rows'. */
-template <typename T>
-static __device__ __forceinline__ int part_rows(const shape &s)
+/* From a row of the weights to the next, where the kernels fetch 16 bytes at a time. */
+static __host__ __device__ __forceinline__ int row_apart(int D)
 {
-    return sizeof(T) == 2 ? 4 * s.quads : s.rows;
+    return ceil_of(D, COLUMNS) * COLUMNS;
 }
 
-/* A warp's product: PAIR rows of tiles, all sequences. */
-template <int PAIR, int QUADS>
-struct product_bf16 {
-    float sum[CHAINS][QUADS][4]; /* PAIR rows of tiles take turns with the chains */
-
-    __device__ __forceinline__ void begin()
-    {
-        UNROLL(CHAINS)
-        for (int a = 0; a < CHAINS; a++)
-            UNROLL(QUADS)
-        for (int q = 0; q < QUADS; q++)
-            UNROLL(4)
-        for (int e = 0; e < 4; e++)
-            sum[a][q][e] = 0;
-    }
-    /* TOGETHER tiles from `tile` on, of which w is one's own part. */
-    __device__ __forceinline__ void add(const shape &, const unsigned char *vector, int tile,
-                                        const uint4 *w)
-    {
-        const uint2 *at = (const uint2 *)vector + tile * QUADS * 32 + threadIdx.x % 32;
-        uint2 x[TOGETHER / PAIR][QUADS];
-        UNROLL(TOGETHER)
-        for (int k = 0; k < TOGETHER / PAIR; k++)
-            UNROLL(QUADS)
-        for (int q = 0; q < QUADS; q++)
-            x[k][q] = at[(k * QUADS + q) * 32];
-        UNROLL(TOGETHER)
-        for (int k = 0; k < TOGETHER; k++) {
-            const unsigned a[4] = {w[k].x, w[k].y, w[k].z, w[k].w};
-            UNROLL(QUADS)
-            for (int q = 0; q < QUADS; q++) {
-                const unsigned b[2] = {x[k / PAIR][q].x, x[k / PAIR][q].y};
-                mma_bf16(sum[k % CHAINS][q], a, b);
-            }
-        }
-    }
-    __device__ __forceinline__ void end(const shape &, float *part)
-    {
-        const int lane = threadIdx.x % 32, i = lane / 4, n = lane % 4 * 2;
-        UNROLL(PAIR)
-        for (int p = 0; p < PAIR; p++)
-            UNROLL(QUADS)
-        for (int q = 0; q < QUADS; q++)
-            UNROLL(4)
-        for (int e = 0; e < 4; e++) {
-            const int column = n + e % 2, r = q * 4 + column % 4;
-            float all = sum[p][q][e];
-            UNROLL(CHAINS)
-            for (int k = p + PAIR; k < CHAINS; k += PAIR)
-                all += sum[k][q][e];
-            part[(p * 4 * QUADS + r) * 32 + column / 4 * TILE + i + e / 2 * 8] = all;
-        }
-    }
-};
-
-template <int PAIR, int ROWS>
-struct product_f32 {
-    float sum[PAIR][ROWS];
-
-    __device__ __forceinline__ void begin()
-    {
-        UNROLL(PAIR)
-        for (int p = 0; p < PAIR; p++)
-            UNROLL(ROWS)
-        for (int r = 0; r < ROWS; r++)
-            sum[p][r] = 0;
-    }
-    __device__ __forceinline__ void add(const shape &s, const unsigned char *vector, int tile,
-                                        const uint4 *w)
-    {
-        const float4 *x = (const float4 *)vector + (tile * 2 + threadIdx.x % 32 / TILE) * s.rows;
-        UNROLL(TOGETHER)
-        for (int k = 0; k < TOGETHER; k += PAIR)
-            UNROLL(ROWS)
-        for (int r = 0; r < ROWS; r++) {
-            const float4 y = x[2 * k / PAIR * s.rows + min(r, s.rows - 1)];
-            UNROLL(PAIR)
-            for (int p = 0; p < PAIR; p++) {
-                float all = sum[p][r];
-                all = fmaf(__uint_as_float(w[k + p].x), y.x, all);
-                all = fmaf(__uint_as_float(w[k + p].y), y.y, all);
-                all = fmaf(__uint_as_float(w[k + p].z), y.z, all);
-                sum[p][r] = fmaf(__uint_as_float(w[k + p].w), y.w, all);
-            }
-        }
-    }
-    __device__ __forceinline__ void end(const shape &s, float *part)
-    {
-        UNROLL(PAIR)
-        for (int p = 0; p < PAIR; p++)
-            UNROLL(ROWS)
-        for (int r = 0; r < ROWS; r++)
-            if (r < s.rows)
-                part[(p * s.rows + r) * 32 + threadIdx.x % 32] = sum[p][r];
-    }
-};
-
-/* Product `set` of a step: the warp's tiles times its vector; the parts are for total().
- * (Tiles beyond the last are zero.) */
-template <typename T, typename PRODUCT, int HELD>
-static __device__ __forceinline__ void multiply_by(const shape &s, const seat &here,
-                                                   const uint4 (&held)[HELD], int set)
+template <typename T>
+static size_t rows_bytes(const recurrence &r)
 {
-    const int begin = set * s.each, deep = TOGETHER / s.pair;
-    const unsigned char *vector = here.memory + vector_of(s, set);
-    const uint4 *more = here.at<uint4>(s.weights) + threadIdx.x;
-    int tile = here.from;
-    PRODUCT product;
+    return 2 * sizeof(T) * r.D * row_apart(r.D);
+}
 
-    product.begin();
+/* The recurrence with W_write and W_h, or what they are transposed, in such rows, which come
+ * to the start of the workspace. */
+template <typename T>
+int lay_rows(recurrence *r, bool transposed);
+
+/* A lane's 16 bytes of each of two matrices' rows, slab by slab; zeros beyond the last row and
+ * column. */
+template <typename PASS, typename T>
+static __device__ void fetch_weights(const shape &s, const seat &here, const T *one, const T *other,
+                                     int D, uint4 held[PASS::HELD])
+{
+    uint4 *more = here.at<uint4>(s.weights) + threadIdx.x;
+    const int first = here.q * slab<T>::EACH;
+    const int64_t row = (int64_t)here.column * row_apart(D) + first;
+    const int depth = here.column < D ? D - first : 0;
+
     UNROLL(64)
-    for (int i = 0; i < HELD; i += TOGETHER)
-        if (i >= begin && i < begin + s.each) {
-            product.add(s, vector, tile, held + i);
-            tile += deep;
-        }
-    for (int i = max(begin, HELD); i < begin + s.each; i += TOGETHER, tile += deep) {
-        uint4 w[TOGETHER];
-        UNROLL(TOGETHER)
-        for (int k = 0; k < TOGETHER; k++)
-            w[k] = more[(i + k - HELD) * s.threads];
-        product.add(s, vector, tile, w);
+    for (int k = 0; k < PASS::HELD; k++) {
+        const int at = k / 2 * slab<T>::DEPTH;
+        held[k] = at < depth ? *(const uint4 *)((k % 2 ? other : one) + row + at) : uint4{};
     }
-    product.end(s, here.at<float>(s.partial) + threadIdx.x / 32 * s.pair * part_rows<T>(s) * 32);
+    for (int k = PASS::HELD; k < 2 * s.slabs; k++) {
+        const int at = k / 2 * slab<T>::DEPTH;
+        more[(k - PASS::HELD) * s.warps * 32] =
+            at < depth ? *(const uint4 *)((k % 2 ? other : one) + row + at) : uint4{};
+    }
 }
 
-template <int HELD>
+/* The sums that a lane has of a product: of its row of the one matrix and of the other. */
+struct two {
+    float one, other;
+};
+
+template <typename T, int QUADS>
+struct sums;
+
+template <int QUADS>
+struct sums<__nv_bfloat16, QUADS> {
+    enum { CHAINS = 4 / QUADS };
+    float sum[CHAINS][QUADS][4];
+
+    __device__ __forceinline__ sums() : sum{} {}
+    __device__ __forceinline__ void add(const seat &here, const unsigned char *vector, int m,
+                                        uint4 one, uint4 other)
+    {
+        const int chunk = 4 * m + here.q;
+        const unsigned a[4] = {one.x, other.x, one.y, other.y};
+        const unsigned b[4] = {one.z, other.z, one.w, other.w};
+        UNROLL(QUADS)
+        for (int p = 0; p < QUADS; p++) {
+            const uint4 x =
+                *(const uint4 *)(vector + (chunk * QUADS + p) * CHUNK + piece_at(here.q, here.i));
+            const unsigned low[2] = {x.x, x.y}, high[2] = {x.z, x.w};
+            mma_bf16(sum[2 * m % CHAINS][p], a, low);
+            mma_bf16(sum[(2 * m + 1) % CHAINS][p], b, high);
+        }
+    }
+    __device__ __forceinline__ void end(const seat &, two *x)
+    {
+        UNROLL(QUADS)
+        for (int p = 0; p < QUADS; p++) {
+            UNROLL(CHAINS)
+            for (int k = 1; k < CHAINS; k++)
+                UNROLL(4)
+            for (int e = 0; e < 4; e++)
+                sum[0][p][e] += sum[k][p][e];
+            x[p] = {sum[0][p][0] + sum[0][p][1], sum[0][p][2] + sum[0][p][3]};
+        }
+    }
+};
+
+template <int QUADS>
+struct sums<float, QUADS> {
+    float one[QUADS][4], other[QUADS][4];
+
+    __device__ __forceinline__ sums() : one{}, other{} {}
+    static __device__ __forceinline__ float along(uint4 w, float4 x, float sum)
+    {
+        sum = fmaf(__uint_as_float(w.x), x.x, sum);
+        sum = fmaf(__uint_as_float(w.y), x.y, sum);
+        sum = fmaf(__uint_as_float(w.z), x.z, sum);
+        return fmaf(__uint_as_float(w.w), x.w, sum);
+    }
+    __device__ __forceinline__ void add(const seat &here, const unsigned char *vector, int m,
+                                        uint4 w, uint4 v)
+    {
+        const int chunk = 2 * m + here.q / 2;
+        UNROLL(QUADS)
+        for (int p = 0; p < QUADS; p++)
+            UNROLL(4)
+        for (int r = 0; r < 4; r++) {
+            const float4 x = *(const float4 *)(vector + (chunk * QUADS + p) * CHUNK +
+                                               piece_at(chunk, here.q % 2 * 4 + r));
+            one[p][r] = along(w, x, one[p][r]);
+            other[p][r] = along(v, x, other[p][r]);
+        }
+    }
+    /* Lane q of a column keeps sequence q: half of the four, then half of the two. */
+    static __device__ __forceinline__ float over_lanes(const seat &here, const float x[4])
+    {
+        const bool second = here.q & 2, odd = here.q & 1;
+        const float a = second ? x[2] : x[0], b = second ? x[3] : x[1];
+        const float c = a + __shfl_xor_sync(~0u, second ? x[0] : x[2], 2);
+        const float d = b + __shfl_xor_sync(~0u, second ? x[1] : x[3], 2);
+        return (odd ? d : c) + __shfl_xor_sync(~0u, odd ? c : d, 1);
+    }
+    __device__ __forceinline__ void end(const seat &here, two *x)
+    {
+        UNROLL(QUADS)
+        for (int p = 0; p < QUADS; p++)
+            x[p] = {over_lanes(here, one[p]), over_lanes(here, other[p])};
+    }
+};
+
+/* The lane's rows times a vector that all blocks have.  (Slabs beyond the last are zero.) */
+template <typename PASS>
 static __device__ __forceinline__ void multiply(const shape &s, const seat &here,
-                                                const uint4 (&held)[HELD], int set, __nv_bfloat16)
+                                                const uint4 held[PASS::HELD], int vector,
+                                                two x[PASS::QUADS])
 {
-    if (s.pair == 1 && s.quads == 1)
-        multiply_by<__nv_bfloat16, product_bf16<1, 1>>(s, here, held, set);
-    else if (s.pair == 1)
-        multiply_by<__nv_bfloat16, product_bf16<1, 2>>(s, here, held, set);
-    else if (s.quads == 1)
-        multiply_by<__nv_bfloat16, product_bf16<2, 1>>(s, here, held, set);
-    else
-        multiply_by<__nv_bfloat16, product_bf16<2, 2>>(s, here, held, set);
-}
+    enum { REGISTERS = PASS::HELD / 2 };
+    const unsigned char *at = here.memory + vector;
+    const uint4 *more = here.at<uint4>(s.weights) + threadIdx.x;
+    const int apart = s.warps * 32;
+    sums<typename PASS::type, PASS::QUADS> all;
 
-template <int HELD>
-static __device__ __forceinline__ void multiply(const shape &s, const seat &here,
-                                                const uint4 (&held)[HELD], int set, float)
-{
-    if (s.pair == 1)
-        multiply_by<float, product_f32<1, ROWS_MOST>>(s, here, held, set);
-    else if (s.rows <= 4)
-        multiply_by<float, product_f32<2, 4>>(s, here, held, set);
-    else
-        multiply_by<float, product_f32<2, ROWS_MOST>>(s, here, held, set);
-}
-
-/* Row i of a row of tiles, for sequence r: all its warps' parts, in their order. */
-template <typename T>
-static __device__ __forceinline__ float total(const shape &s, const seat &here, int tiles, int i,
-                                              int r)
-{
-    const int apart = part_rows<T>(s) * 32, second = s.pair > 1 ? tiles & 1 : 0;
-    const int warp = (s.pair > 1 ? tiles >> 1 : tiles) * s.split;
-    const float *x = here.at<float>(s.partial) + (warp * s.pair + second) * apart + r * 32 + i;
-    float sum = 0;
-
-    UNROLL(2)
-    for (int k = 0; k < s.split; k++)
-        sum += x[k * s.pair * apart] + x[k * s.pair * apart + TILE];
-    return sum;
+    UNROLL(64)
+    for (int m = 0; m < REGISTERS; m += TOGETHER)
+        if (m < s.slabs)
+            UNROLL(TOGETHER)
+    for (int k = m; k < m + TOGETHER; k++)
+        all.add(here, at, k, held[2 * k], held[2 * k + 1]);
+    for (int m = REGISTERS; m < s.slabs; m += TOGETHER, more += 2 * TOGETHER * apart)
+        UNROLL(TOGETHER)
+    for (int k = 0; k < TOGETHER; k++)
+        all.add(here, at + m * (slab<typename PASS::type>::DEPTH / COLUMNS) * PASS::QUADS * CHUNK,
+                k, more[2 * k * apart], more[(2 * k + 1) * apart]);
+    all.end(here, x);
 }
 
 /* ---- sums over columns ---- */
 
-/* A number of each of four slots. */
-struct four {
-    float x[FOUR];
-};
-
-static __device__ __forceinline__ four four_at(const float *at)
+/* OWN neighbouring floats, aligned as far as they go. */
+template <int OWN>
+static __device__ __forceinline__ void put_own(float *at, const float x[OWN])
 {
-    const float4 x = *(const float4 *)at;
-    return {{x.x, x.y, x.z, x.w}};
+    UNROLL(2)
+    for (int k = 0; k < OWN / 4 * 4; k += 4)
+        *(float4 *)(at + k) = make_float4(x[k], x[k + 1], x[k + 2], x[k + 3]);
+    if (OWN == 2)
+        *(float2 *)at = make_float2(x[0], x[OWN - 1]);
+    if (OWN == 1)
+        *at = x[0];
 }
 
-static __device__ __forceinline__ void put_four(float *at, const four &f)
+template <int OWN>
+static __device__ __forceinline__ void get_own(float x[OWN], const float *at)
 {
-    *(float4 *)at = make_float4(f.x[0], f.x[1], f.x[2], f.x[3]);
+    UNROLL(2)
+    for (int k = 0; k < OWN / 4 * 4; k += 4) {
+        const float4 y = *(const float4 *)(at + k);
+        x[k] = y.x, x[k + 1] = y.y, x[k + 2] = y.z, x[k + 3] = y.w;
+    }
+    if (OWN == 2) {
+        const float2 y = *(const float2 *)at;
+        x[0] = y.x, x[OWN - 1] = y.y;
+    }
+    if (OWN == 1)
+        x[0] = *at;
 }
 
-/* Four slots of a sequence, whose sums over columns `lanes` threads share. */
-struct slots {
-    int r, n, lane;
-    bool live;
-};
-
-template <int SLOTS>
-static __device__ __forceinline__ slots slots_at(const shape &s, int base)
+/* One number of a lane, over the warp's columns. */
+static __device__ __forceinline__ float over_columns(float x)
 {
-    enum { FOURS = SLOTS / FOUR };
-    const int item = base + (int)threadIdx.x / s.lanes, live = item < FOURS * s.rows;
-    return {live ? item / FOURS : 0, item % FOURS * FOUR, (int)threadIdx.x & (s.lanes - 1),
-            live != 0};
+    UNROLL(3)
+    for (int far = 4; far < 32; far *= 2)
+        x += __shfl_xor_sync(~0u, x, far);
+    return x;
 }
 
-static __device__ __forceinline__ void over_lanes(const shape &s, four *f)
+/* Eight numbers, likewise: lane i gets the sum of the i-th. */
+static __device__ __forceinline__ float fold(const seat &here, float x[8])
 {
-    for (int far = s.lanes / 2; far > 0; far /= 2)
-        UNROLL(FOUR)
-    for (int k = 0; k < FOUR; k++)
-        f->x[k] += __shfl_xor_sync(~0u, f->x[k], far);
-}
-
-/* <slot n of the tape, x> over the block's own columns, for every slot of every sequence,
- * to [rows][SLOTS]. */
-template <int SLOTS>
-static __device__ __forceinline__ void dots(const shape &s, const float *tape, const float *x,
-                                            float *to)
-{
-    enum { APART = tape_of<SLOTS>::APART };
-
-    for (int base = 0; base < SLOTS / FOUR * s.rows; base += s.threads / s.lanes) {
-        const slots of = slots_at<SLOTS>(s, base);
-        const float *M = tape + (of.r * s.own + of.lane) * APART + of.n;
-        const float *with = x + of.r * s.own + of.lane;
-        four sum = {};
+    UNROLL(3)
+    for (int half = 4; half > 0; half /= 2) {
+        const bool upper = here.i & half;
         UNROLL(4)
-        for (int j = of.lane; j < s.own; j += s.lanes) {
-            const four m = four_at(M);
-            const float y = *with;
-            UNROLL(FOUR)
-            for (int k = 0; k < FOUR; k++)
-                sum.x[k] = fmaf(m.x[k], y, sum.x[k]);
-            M += s.lanes * APART;
-            with += s.lanes;
+        for (int k = 0; k < half; k++) {
+            const float kept = upper ? x[k + half] : x[k], given = upper ? x[k] : x[k + half];
+            x[k] = kept + __shfl_xor_sync(~0u, given, 4 * half);
         }
-        over_lanes(s, &sum);
-        if (of.live && of.lane == 0)
-            put_four(to + of.r * SLOTS + of.n, sum);
+    }
+    return x[0];
+}
+
+/* term(n), of a lane for every slot n, over the warp's columns, to a sequence's place in the
+ * warp's part of a letter. */
+template <typename LETTER, typename TERM>
+static __device__ __forceinline__ void fold_slots(const seat &here, float *to, const TERM &term)
+{
+    enum { OWN = LETTER::OWN };
+    float own[OWN];
+    UNROLL(OWN)
+    for (int k = 0; k < OWN; k++) {
+        float x[8];
+        UNROLL(8)
+        for (int i = 0; i < 8; i++)
+            x[i] = term(i * OWN + k);
+        own[k] = fold(here, x);
+    }
+    put_own<OWN>(to + here.i * OWN, own);
+}
+
+/* From the warps' parts of a letter the block's, to all blocks: the slots, the scalars, or
+ * both. */
+template <typename LETTER>
+static __device__ __forceinline__ void post_letter(const shape &s, const seat &here,
+                                                   uint64_t *inbox, int parts, int to, bool slots,
+                                                   bool scalars)
+{
+    enum { FOURS = LETTER::SLOTS / 4, ALL = LETTER::KINDS * LETTER::ROWS * FOURS };
+    const int first = slots ? 0 : ALL, last = scalars ? ALL + LETTER::QUADS : ALL;
+    const float *part = here.at<float>(parts);
+    float *place = here.at<float>(to) + here.rank * LETTER::FLOATS;
+
+    for (int e = threadIdx.x; e < (last - first) * s.cluster; e += s.warps * 32) {
+        const int word = first + e / s.cluster;
+        const int at = word < ALL ? word / FOURS * LETTER::APART + word % FOURS * 4
+                                  : LETTER::SCALARS + (word - ALL) * 4;
+        float4 sum = {};
+        UNROLL(4)
+        for (int w = 0; w < s.warps; w++) {
+            const float4 x = *(const float4 *)(part + w * LETTER::FLOATS + at);
+            sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
+        }
+        post((uint4 *)(place + at), inbox, (here.rank + 1 + e) & (s.cluster - 1),
+             make_uint4(__float_as_uint(sum.x), __float_as_uint(sum.y), __float_as_uint(sum.z),
+                        __float_as_uint(sum.w)));
     }
 }
 
-/* A warp has attention to pay to one sequence: each lane four slots, `group` lanes all of
- * them; as many groups as there are share the blocks whose numbers are to be summed. */
-template <int SLOTS>
-struct attentive {
-    enum { GROUP = SLOTS / FOUR, GROUPS = 32 / GROUP };
+template <typename LETTER>
+static __device__ __forceinline__ int letter_bytes(const shape &s, bool slots, bool scalars)
+{
+    return s.cluster * WORD *
+           (slots * (LETTER::KINDS * LETTER::ROWS * LETTER::SLOTS) + scalars * LETTER::ROWS);
+}
 
-    static __device__ __forceinline__ four over_blocks(const shape &s, const float *share,
-                                                       int apart)
-    {
-        const int lane = threadIdx.x % 32;
-        four sum = {};
-        for (int block = lane / GROUP; block < s.cluster; block += GROUPS) {
-            const four f = four_at(share + block * apart + lane % GROUP * FOUR);
-            UNROLL(FOUR)
-            for (int k = 0; k < FOUR; k++)
-                sum.x[k] += f.x[k];
-        }
-        UNROLL(5)
-        for (int far = 16; far >= GROUP; far /= 2)
-            UNROLL(FOUR)
-        for (int k = 0; k < FOUR; k++)
-            sum.x[k] += __shfl_xor_sync(~0u, sum.x[k], far);
-        return sum;
+/* All blocks' sums of a lane's slots of a sequence, in the order of blocks. */
+template <typename LETTER>
+static __device__ __forceinline__ void slot_sums(const shape &s, const seat &here, int letters,
+                                                 int kind, int quad, float x[LETTER::OWN])
+{
+    enum { OWN = LETTER::OWN };
+    const float *at = here.at<float>(letters) +
+                      (kind * LETTER::ROWS + 4 * quad + here.q) * LETTER::APART + here.i * OWN;
+    get_own<OWN>(x, at);
+    UNROLL(4)
+    for (int block = 1; block < s.cluster; block++) {
+        float y[OWN];
+        get_own<OWN>(y, at + block * LETTER::FLOATS);
+        UNROLL(OWN)
+        for (int k = 0; k < OWN; k++)
+            x[k] += y[k];
     }
-};
+}
+
+/* And of the sequence's scalar. */
+template <typename LETTER>
+static __device__ __forceinline__ float scalar_sum(const shape &s, const seat &here, int letters,
+                                                   int quad)
+{
+    const float *at = here.at<float>(letters) + LETTER::SCALARS + 4 * quad + here.q;
+    float x = *at;
+    UNROLL(4)
+    for (int block = 1; block < s.cluster; block++)
+        x += at[block * LETTER::FLOATS];
+    return x;
+}
+
+/* A lane's slots of a sequence for all lanes that have it, and a sequence's from there, n's in
+ * x(n, its number). */
+template <typename LETTER>
+static __device__ __forceinline__ void tell_warp(const seat &here, paid<LETTER> *all, int quad,
+                                                 const float x[LETTER::OWN])
+{
+    put_own<LETTER::OWN>(all->of[4 * quad + here.q] + here.i * LETTER::OWN, x);
+}
+
+template <typename LETTER, typename TAKE>
+static __device__ __forceinline__ void each_slot(const seat &here, const paid<LETTER> *all,
+                                                 int quad, const TAKE &take)
+{
+    const float *at = all->of[4 * quad + here.q];
+    UNROLL(16)
+    for (int n = 0; n < LETTER::SLOTS; n += 4) {
+        const float4 x = *(const float4 *)(at + n);
+        take(n, x.x), take(n + 1, x.y), take(n + 2, x.z), take(n + 3, x.w);
+    }
+}
 
 /* ---- launches ---- */
 
@@ -578,11 +532,6 @@ static const cudaDeviceProp &device_in_use(void)
     if (!p.multiProcessorCount && cudaGetDevice(&number) == cudaSuccess)
         cudaGetDeviceProperties(&p, number);
     return p;
-}
-
-static int slots_of(const recurrence &r)
-{
-    return r.N <= 8 ? 8 : r.N <= 16 ? 16 : r.N <= 32 ? 32 : MAX_SLOTS;
 }
 
 typedef void clusters_kernel(recurrence, shape);
@@ -597,7 +546,7 @@ static void arrange(const shape &s, int64_t clusters, cudaLaunchAttribute *size,
     size->val.clusterDim.x = s.cluster;
     size->val.clusterDim.y = size->val.clusterDim.z = 1;
     config->gridDim = dim3((unsigned)(clusters * s.cluster));
-    config->blockDim = dim3(s.threads);
+    config->blockDim = dim3(s.warps * 32);
     config->dynamicSmemBytes = s.bytes;
     config->stream = gpu_stream();
     config->attrs = size;
@@ -621,27 +570,20 @@ static cudaError_t prepare(clusters_kernel *kernel, const shape &s, int *cluster
     return cudaSuccess;
 }
 
-/* Do the threads have the warps for it, and a block the memory? */
-static bool fits(const shape &s)
-{
-    return s.split > 0 && s.split * s.each >= s.deep * s.pair && s.passes <= PASSES_MOST &&
-           s.bytes <= (int)device_in_use().sharedMemPerBlockOptin;
-}
-
 /* The smallest cluster whose registers hold the weights, else the smallest that holds them
- * at all; for one sequence.  (Two blocks at least: one alone cannot post, where there are
- * clusters.)  No blocks: there is none. */
-template <typename T, typename WALK>
-static shape smallest_shape(const recurrence &r)
+ * at all.  (Two blocks at least: one alone cannot post, where there are clusters.)  No
+ * blocks: there is none. */
+template <typename PASS>
+static shape smallest_shape(int D)
 {
     const int most = device_in_use().clusterLaunch ? CLUSTER_MOST : 1;
     shape found = {};
 
     for (int cluster = most > 1 ? 2 : 1; cluster <= most; cluster *= 2) {
-        const shape s = shape_of<T, WALK>(r.D, slots_of(r), 1, cluster);
-        if (!fits(s))
+        const shape s = shape_of<PASS>(D, cluster);
+        if (s.warps > WARPS_MOST || s.bytes > (int)device_in_use().sharedMemPerBlockOptin)
             continue;
-        if (WALK::SETS * s.each <= WALK::HELD)
+        if (2 * s.slabs <= PASS::HELD)
             return s;
         if (!found.cluster)
             found = s;
@@ -649,40 +591,53 @@ static shape smallest_shape(const recurrence &r)
     return found;
 }
 
-template <typename T, typename WALK>
-static const char *clusters_decline(const recurrence &r)
+/* Four sequences to a cluster (ONE) where all can run at the same time; else eight (TWO), if
+ * they fit. */
+template <typename ONE, typename TWO>
+static int launch_clusters(const recurrence &r)
+{
+    shape s = smallest_shape<ONE>(r.D);
+    const shape twice = smallest_shape<TWO>(r.D);
+    clusters_kernel *kernel = ONE::kernel;
+    int64_t clusters = ceil_div(r.batch, 4);
+    cudaLaunchAttribute size;
+    cudaLaunchConfig_t config;
+    int at_once;
+
+    CUDA(prepare(kernel, s, &at_once));
+    if (clusters > at_once && twice.cluster && TWO::QUADS == 2) {
+        s = twice, kernel = TWO::kernel, clusters = ceil_div(r.batch, 8);
+        CUDA(prepare(kernel, s, &at_once));
+    }
+    arrange(s, clusters, &size, &config);
+    return cudaLaunchKernelEx(&config, kernel, r, s);
+}
+
+/* The kernels of a pass.  (Eight tapes of 64 slots are more than registers can hold.) */
+template <template <typename, int, int, int> class PASS, typename T>
+static int launch_pass(const recurrence &r)
+{
+    return r.N <= 8    ? launch_clusters<PASS<T, 8, 1, 0>, PASS<T, 8, 2, 0>>(r)
+           : r.N <= 16 ? launch_clusters<PASS<T, 16, 1, 0>, PASS<T, 16, 2, 0>>(r)
+           : r.N <= 32 ? launch_clusters<PASS<T, 32, 1, 0>, PASS<T, 32, 2, 0>>(r)
+                       : launch_clusters<PASS<T, 64, 1, 0>, PASS<T, 64, 1, 0>>(r);
+}
+
+template <template <typename, int, int, int> class PASS, typename T>
+static const char *pass_declines(const recurrence &r)
 {
     static char why[160];
-    if (r.D <= 4096 && smallest_shape<T, WALK>(r).cluster)
+    const shape s = r.D > 4096  ? shape{}
+                    : r.N <= 8  ? smallest_shape<PASS<T, 8, 1, 0>>(r.D)
+                    : r.N <= 16 ? smallest_shape<PASS<T, 16, 1, 0>>(r.D)
+                    : r.N <= 32 ? smallest_shape<PASS<T, 32, 1, 0>>(r.D)
+                                : smallest_shape<PASS<T, 64, 1, 0>>(r.D);
+    if (s.cluster)
         return NULL;
     snprintf(why, sizeof why,
              "dim %d with %d slots: weights and tape are more than a cluster of %d blocks can hold",
              r.D, r.N, device_in_use().clusterLaunch ? CLUSTER_MOST : 1);
     return why;
-}
-
-/* As many sequences to a cluster as there must be for all to run at the same time, so far
- * as they fit. */
-template <typename T, typename WALK>
-static int launch_clusters(clusters_kernel *kernel, const recurrence &r)
-{
-    const shape least = smallest_shape<T, WALK>(r);
-    cudaLaunchAttribute size;
-    cudaLaunchConfig_t config;
-    shape s = least;
-    int at_once;
-
-    CUDA(prepare(kernel, least, &at_once));
-    for (int rows = (int)min((int64_t)ROWS_MOST, ceil_div(r.batch, max(at_once, 1))); rows > 1;
-         rows--) {
-        s = shape_of<T, WALK>(r.D, slots_of(r), rows, least.cluster);
-        if (fits(s))
-            break;
-        s = least;
-    }
-    CUDA(prepare(kernel, s, &at_once));
-    arrange(s, ceil_div(r.batch, s.rows), &size, &config);
-    return cudaLaunchKernelEx(&config, kernel, r, s);
 }
 
 /* The backward pass (dual_memory_persistent_back.cu); and with sizes known beforehand. */

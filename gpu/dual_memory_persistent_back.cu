@@ -16,7 +16,7 @@
  *
  * The tapes of a segment are replayed into the workspace, each thread its own columns'
  * slots, so that nobody waits for anybody. */
-#include "gpu/dual_memory_persistent.cuh"
+#include "gpu/dual_memory_persistent_back.cuh"
 
 enum { KINDS = 4 };
 template <typename T>

@@ -5,17 +5,17 @@
  * of the cluster.
  *
  *     every column     read; h                                  -> h to all blocks
- *     (meanwhile       <M_n, h> over own columns                -> to all blocks, early)
+ *     (meanwhile       <M_n, h> over own columns                -> to all blocks, aside)
  *     every column     v = W_write h and W_h h of the next step, in one product
  *     every column     <v, h> over own columns; <M_n, v> if the query is v
- *                                                               -> to all blocks, late
+ *                                                               -> to all blocks
  *     (meanwhile       omega and the write, if the query is h)
  *     every sequence   omega and the write, if the query is v; rho of the next reading
  *
  * for what the next step reads by is <M'_n, h> = (1 - omega_n) <M_n, h> + omega_n <v, h>:
  * no third exchange.  Every warp works its sequences' attention out for itself, all alike.
  * What one exchange brings is overwritten only by those who have got the other that
- * follows it; the early letters, which nobody waits for at once, have two places and two
+ * follows it; the letters aside, which nobody waits for at once, have two places and two
  * inboxes, in turns.
  *
  * Bound by latency: of two exchanges, an attention and a product. */
@@ -32,13 +32,14 @@ struct onward {
         QUADS = QUADS_,
         WIDTH = WIDTH_, /* or 0: known when it runs */
         VECTORS = 1,
+        SIDES = 2,
         HELD = held_beside(sizeof(T) == 4 ? 152 - 32 * QUADS
                            : WIDTH_       ? 152
                                           : 160,
                            SLOTS *QUADS)
     };
-    typedef letter<SLOTS, QUADS, 1> early_letter, late_letter;
-    typedef paid<late_letter> attentions;
+    typedef letter<SLOTS, QUADS, 1> side_letter, main_letter;
+    typedef paid<main_letter> attentions;
     static constexpr clusters_kernel *kernel = forward_persistent<onward>;
 };
 
@@ -71,7 +72,7 @@ template <typename PASS>
 static __device__ __forceinline__ void attend(const recurrence &r, const seat &here, float p[],
                                               const float scores[])
 {
-    enum { OWN = PASS::late_letter::OWN };
+    enum { OWN = PASS::main_letter::OWN };
     float a[OWN];
     UNROLL(OWN)
     for (int k = 0; k < OWN; k++)
@@ -85,7 +86,7 @@ static __device__ __forceinline__ void keep_attention(const recurrence &r, const
                                                       const seat &here, float *kept, int64_t t,
                                                       int quad, const float x[])
 {
-    enum { OWN = PASS::late_letter::OWN };
+    enum { OWN = PASS::main_letter::OWN };
     const int64_t row = here.row + 4 * quad;
     if (here.warp || row >= r.batch || here.rank != ((int)row & (s.cluster - 1)))
         return;
@@ -102,7 +103,7 @@ static __device__ __forceinline__ void pay_and_write(const recurrence &r, const 
                                                      const seat &here, column<PASS> *c, int64_t t,
                                                      int quad, const float scores[], float omega[])
 {
-    typedef typename PASS::late_letter letters;
+    typedef typename PASS::main_letter letters;
     paid<letters> *told = here.at<typename PASS::attentions>(s.slots) + here.warp;
 
     attend<PASS>(r, here, omega, scores);
@@ -111,7 +112,14 @@ static __device__ __forceinline__ void pay_and_write(const recurrence &r, const 
     __syncwarp();
     float *M = c->M[quad];
     const float v = c->sum[quad].one;
-    each_slot(here, told, quad, [&](int n, float x) { M[n] = written(M[n], x, v); });
+    UNROLL(16)
+    for (int n = 0; n < PASS::SLOTS; n += 4) {
+        float x[4];
+        four_of(*told, here, quad, n, x);
+        UNROLL(4)
+        for (int k = 0; k < 4; k++)
+            M[n + k] = written(M[n + k], x[k], v);
+    }
     __syncwarp();
 }
 
@@ -120,19 +128,19 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) forward_persistent(recurrence
 {
     extern __shared__ __align__(16) unsigned char memory[];
     typedef typename PASS::type T;
-    typedef typename PASS::early_letter early;
-    typedef typename PASS::late_letter late;
-    enum { SLOTS = PASS::SLOTS, QUADS = PASS::QUADS, OWN = late::OWN };
-    enum { VECTOR, LATE, EARLY }; /* the inboxes; of early letters two */
+    typedef typename PASS::side_letter side_letter;
+    typedef typename PASS::main_letter main_letter;
+    enum { SLOTS = PASS::SLOTS, QUADS = PASS::QUADS, OWN = main_letter::OWN };
+    enum { VECTOR, MAIN, SIDE }; /* the inboxes; of side letters two */
     const shape s = PASS::WIDTH != 0 ? shape_of<PASS>(PASS::WIDTH, given.cluster) : given;
     if (PASS::WIDTH != 0)
         r.D = PASS::WIDTH, r.N = SLOTS;
     const seat here = seat_of(s, QUADS, memory);
     const bool by_v = r.query == DUAL_QUERY_V;
     uint64_t *inbox = here.at<uint64_t>(0);
-    paid<late> *told = here.at<typename PASS::attentions>(s.slots) + here.warp;
-    float *early_part = here.at<float>(s.early_parts) + here.warp * early::FLOATS;
-    float *late_part = here.at<float>(s.late_parts) + here.warp * late::FLOATS;
+    paid<main_letter> *told = here.at<typename PASS::attentions>(s.slots) + here.warp;
+    float *side_part = here.at<float>(s.side_parts) + here.warp * side_letter::FLOATS;
+    float *main_part = here.at<float>(s.main_parts) + here.warp * main_letter::FLOATS;
     uint4 held[PASS::HELD];
     column<PASS> c;
     float bias;
@@ -155,7 +163,7 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) forward_persistent(recurrence
                             ? r.M0[(r.each ? row * r.M : 0) + (int64_t)n * r.D + here.column]
                             : 0;
     }
-    if (threadIdx.x < 4)
+    if (threadIdx.x < INBOXES)
         inbox_open(inbox + threadIdx.x);
     __syncthreads();
     cluster_arrive();
@@ -164,11 +172,11 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) forward_persistent(recurrence
     int64_t next_kept = 0;
     for (int64_t t = -1; t < r.steps; t++, e += r.batch * r.D) {
         const int turn = (int)(t + 1), odd = turn & 1;
-        const int letters = s.early + odd * s.cluster * early::FLOATS * WORD;
+        const int letters = s.side + odd * s.cluster * side_letter::FLOATS * WORD;
         if (threadIdx.x == 0) {
             inbox_expect(inbox + VECTOR, vector_bytes(s, QUADS));
-            inbox_expect(inbox + EARLY + odd, letter_bytes<early>(s, true, false));
-            inbox_expect(inbox + LATE, letter_bytes<late>(s, by_v, true));
+            inbox_expect(inbox + SIDE + odd, letter_bytes<side_letter>(s, true, false));
+            inbox_expect(inbox + MAIN, letter_bytes<main_letter>(s, by_v, true));
         }
         if (t == next_kept) {
             keep_tapes(r, here, c, t);
@@ -178,10 +186,14 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) forward_persistent(recurrence
         for (int p = 0; p < QUADS; p++) {
             const int64_t at = e + (int64_t)4 * p * r.D;
             if (t >= 0) {
-                float part[4] = {};
-                each_slot(here, told, p, [&](int n, float rho) {
-                    part[n % 4] = fmaf(rho, c.M[p][n], part[n % 4]);
-                });
+                float part[4] = {}, rho[4];
+                UNROLL(16)
+                for (int n = 0; n < SLOTS; n += 4) {
+                    four_of(*told, here, p, n, rho);
+                    UNROLL(4)
+                    for (int k = 0; k < 4; k++)
+                        part[k] = fmaf(rho[k], c.M[p][n + k], part[k]);
+                }
                 const float read = part[0] + part[1] + (part[2] + part[3]);
                 c.h[p] = tanh_full(c.sum[p].other + load(xp + p) + read + bias);
                 if (c.live[p]) {
@@ -196,13 +208,13 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) forward_persistent(recurrence
         post_vector<T, QUADS>(s, here, inbox + VECTOR, s.vector, c.h);
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++)
-            fold_slots<early>(here, early_part + (4 * p + here.q) * early::APART,
-                              [&](int n) { return c.M[p][n] * c.h[p]; });
+            fold_slots<side_letter>(here, side_part + (4 * p + here.q) * side_letter::APART,
+                                    [&](int n) { return c.M[p][n] * c.h[p]; });
         __syncthreads();
-        post_letter<early>(s, here, inbox + EARLY + odd, s.early_parts, letters, true, false);
+        post_letter<side_letter>(s, here, inbox + SIDE + odd, s.side_parts, letters, true, false);
         inbox_wait(inbox + VECTOR, turn);
 
-        multiply<PASS>(s, here, held, s.vector, c.sum);
+        multiply<PASS, BOTH_SUMS>(s, here, held, s.vector, c.sum);
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++) {
             T v;
@@ -212,31 +224,31 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) forward_persistent(recurrence
                 ((T *)r.v)[e + (int64_t)4 * p * r.D] = v;
             const float both = over_columns(c.sum[p].one * c.h[p]);
             if (here.i == 0)
-                late_part[late::SCALARS + 4 * p + here.q] = both;
+                main_part[main_letter::SCALARS + 4 * p + here.q] = both;
             if (by_v)
-                fold_slots<late>(here, late_part + (4 * p + here.q) * late::APART,
-                                 [&](int n) { return c.M[p][n] * c.sum[p].one; });
+                fold_slots<main_letter>(here, main_part + (4 * p + here.q) * main_letter::APART,
+                                        [&](int n) { return c.M[p][n] * c.sum[p].one; });
         }
         __syncthreads();
-        post_letter<late>(s, here, inbox + LATE, s.late_parts, s.late, by_v, true);
+        post_letter<main_letter>(s, here, inbox + MAIN, s.main_parts, s.main, by_v, true);
 
         float by_h[QUADS][OWN], omega[QUADS][OWN] = {};
-        inbox_wait(inbox + EARLY + odd, turn / 2);
+        inbox_wait(inbox + SIDE + odd, turn / 2);
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++) {
-            slot_sums<early>(s, here, letters, 0, p, by_h[p]);
+            slot_sums<side_letter>(s, here, letters, 0, p, by_h[p]);
             if (!by_v && t >= 0)
                 pay_and_write(r, s, here, &c, t, p, by_h[p], omega[p]);
         }
-        inbox_wait(inbox + LATE, turn);
+        inbox_wait(inbox + MAIN, turn);
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++) {
             float rho[OWN];
             if (by_v && t >= 0) {
-                slot_sums<late>(s, here, s.late, 0, p, rho);
+                slot_sums<main_letter>(s, here, s.main, 0, p, rho);
                 pay_and_write(r, s, here, &c, t, p, rho, omega[p]);
             }
-            const float both = scalar_sum<late>(s, here, s.late, p);
+            const float both = scalar_sum<main_letter>(s, here, s.main, p);
             UNROLL(OWN)
             for (int k = 0; k < OWN; k++)
                 by_h[p][k] = written(by_h[p][k], omega[p][k], both);
@@ -320,11 +332,10 @@ static int forward(const recurrence &given)
     return e ? e : launch_it(r);
 }
 
-/* Backward replays a segment's tapes for every sequence. */
 template <typename T>
 static size_t work(const recurrence &r, enum pass p)
 {
-    return p == FORWARD ? rows_bytes<T>(r) : sizeof(float) * r.K * r.batch * r.M;
+    return p == FORWARD ? rows_bytes<T>(r) : backward_work<T>(r);
 }
 
 template <typename T>

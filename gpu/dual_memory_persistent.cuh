@@ -40,7 +40,8 @@ enum {
     COLUMNS = 8,  /* of a warp */
     TOGETHER = 4, /* slabs; a product's are a multiple */
     CHUNK = 128,
-    WORD = sizeof(float)
+    WORD = sizeof(float),
+    INBOXES = 4
 };
 
 template <typename T>
@@ -69,13 +70,13 @@ struct letter {
 
 /* Sizes of a launch; offsets into shared memory in bytes. */
 struct shape {
-    int cluster, warps;          /* blocks; warps of one */
-    int own;                     /* columns of a block */
-    int slabs;                   /* of a product */
-    int room;                    /* bytes of a vector that all blocks have */
-    int vector, staged, slots;   /* such vectors; a warp's chunks; its `attentions` */
-    int early_parts, late_parts; /* the letters, warp by warp */
-    int early, late;             /* and block by block: early ones of two turns */
+    int cluster, warps;         /* blocks; warps of one */
+    int own;                    /* columns of a block */
+    int slabs;                  /* of a product */
+    int room;                   /* bytes of a vector that all blocks have */
+    int vector, staged, slots;  /* such vectors; a warp's chunks; its `attentions` */
+    int side_parts, main_parts; /* the letters, warp by warp */
+    int side, main;             /* and block by block: the one SIDES times over */
     int weights, bytes;
 };
 
@@ -99,7 +100,8 @@ struct alignas(16) paid {
 };
 
 /* PASS tells what a pass has: its `type` of storage, SLOTS, QUADS; VECTORS that all blocks
- * have; its letters early_letter and late_letter; HELD, how often a lane has 16 bytes of
+ * have; its letters, main_letter, and side_letter
+ * with SIDES places for it; HELD, how often a lane has 16 bytes of
  * weights in registers; attentions, what a warp has worked out of its sequences. */
 template <typename PASS>
 static constexpr __host__ __device__ shape shape_of(int D, int cluster)
@@ -112,14 +114,14 @@ static constexpr __host__ __device__ shape shape_of(int D, int cluster)
     s.own = s.warps * COLUMNS;
     s.slabs = ceil_of(cluster * s.own, DEPTH * TOGETHER) * TOGETHER;
     s.room = s.slabs * DEPTH / COLUMNS * QUADS * CHUNK;
-    s.vector = 4 * (int)sizeof(uint64_t); /* behind the inboxes */
+    s.vector = INBOXES * (int)sizeof(uint64_t); /* behind the inboxes */
     s.staged = s.vector + PASS::VECTORS * s.room;
     s.slots = s.staged + s.warps * QUADS * CHUNK;
-    s.early_parts = s.slots + s.warps * (int)sizeof(typename PASS::attentions);
-    s.late_parts = s.early_parts + s.warps * PASS::early_letter::FLOATS * WORD;
-    s.early = s.late_parts + s.warps * PASS::late_letter::FLOATS * WORD;
-    s.late = s.early + 2 * cluster * PASS::early_letter::FLOATS * WORD;
-    s.weights = s.late + cluster * PASS::late_letter::FLOATS * WORD;
+    s.side_parts = s.slots + s.warps * (int)sizeof(typename PASS::attentions);
+    s.main_parts = s.side_parts + s.warps * PASS::side_letter::FLOATS * WORD;
+    s.side = s.main_parts + s.warps * PASS::main_letter::FLOATS * WORD;
+    s.main = s.side + PASS::SIDES * cluster * PASS::side_letter::FLOATS * WORD;
+    s.weights = s.main + cluster * PASS::main_letter::FLOATS * WORD;
     const int more = 2 * s.slabs - PASS::HELD;
     s.bytes = s.weights + (more > 0 ? more : 0) * s.warps * 32 * 16;
     return s;
@@ -249,16 +251,19 @@ static __device__ void fetch_weights(const shape &s, const seat &here, const T *
     }
 }
 
-/* The sums that a lane has of a product: of its row of the one matrix and of the other. */
+/* The sums that a lane has of a product: of its row of the one matrix and of the other; and
+ * which of them are wanted.  (bf16 has both always: they are one instruction's.) */
 struct two {
     float one, other;
 };
 
-template <typename T, int QUADS>
+enum { ONE_SUM = 1, OTHER_SUM = 2, BOTH_SUMS = 3 };
+
+template <typename T, int QUADS, int WANTED>
 struct sums;
 
-template <int QUADS>
-struct sums<__nv_bfloat16, QUADS> {
+template <int QUADS, int WANTED>
+struct sums<__nv_bfloat16, QUADS, WANTED> {
     enum { CHAINS = 4 / QUADS };
     float sum[CHAINS][QUADS][4];
 
@@ -292,8 +297,8 @@ struct sums<__nv_bfloat16, QUADS> {
     }
 };
 
-template <int QUADS>
-struct sums<float, QUADS> {
+template <int QUADS, int WANTED>
+struct sums<float, QUADS, WANTED> {
     float one[QUADS][4], other[QUADS][4];
 
     __device__ __forceinline__ sums() : one{}, other{} {}
@@ -314,8 +319,10 @@ struct sums<float, QUADS> {
         for (int r = 0; r < 4; r++) {
             const float4 x = *(const float4 *)(vector + (chunk * QUADS + p) * CHUNK +
                                                piece_at(chunk, here.q % 2 * 4 + r));
-            one[p][r] = along(w, x, one[p][r]);
-            other[p][r] = along(v, x, other[p][r]);
+            if (WANTED & ONE_SUM)
+                one[p][r] = along(w, x, one[p][r]);
+            if (WANTED & OTHER_SUM)
+                other[p][r] = along(v, x, other[p][r]);
         }
     }
     /* Lane q of a column keeps sequence q: half of the four, then half of the two. */
@@ -336,7 +343,7 @@ struct sums<float, QUADS> {
 };
 
 /* The lane's rows times a vector that all blocks have.  (Slabs beyond the last are zero.) */
-template <typename PASS>
+template <typename PASS, int WANTED>
 static __device__ __forceinline__ void multiply(const shape &s, const seat &here,
                                                 const uint4 held[PASS::HELD], int vector,
                                                 two x[PASS::QUADS])
@@ -345,7 +352,7 @@ static __device__ __forceinline__ void multiply(const shape &s, const seat &here
     const unsigned char *at = here.memory + vector;
     const uint4 *more = here.at<uint4>(s.weights) + threadIdx.x;
     const int apart = s.warps * 32;
-    sums<typename PASS::type, PASS::QUADS> all;
+    sums<typename PASS::type, PASS::QUADS, WANTED> all;
 
     UNROLL(64)
     for (int m = 0; m < REGISTERS; m += TOGETHER)
@@ -501,8 +508,7 @@ static __device__ __forceinline__ float scalar_sum(const shape &s, const seat &h
     return x;
 }
 
-/* A lane's slots of a sequence for all lanes that have it, and a sequence's from there, n's in
- * x(n, its number). */
+/* A lane's slots of a sequence for all lanes that have it; four of a sequence's. */
 template <typename LETTER>
 static __device__ __forceinline__ void tell_warp(const seat &here, paid<LETTER> *all, int quad,
                                                  const float x[LETTER::OWN])
@@ -510,16 +516,11 @@ static __device__ __forceinline__ void tell_warp(const seat &here, paid<LETTER> 
     put_own<LETTER::OWN>(all->of[4 * quad + here.q] + here.i * LETTER::OWN, x);
 }
 
-template <typename LETTER, typename TAKE>
-static __device__ __forceinline__ void each_slot(const seat &here, const paid<LETTER> *all,
-                                                 int quad, const TAKE &take)
+template <typename LETTER>
+static __device__ __forceinline__ void four_of(const paid<LETTER> &all, const seat &here, int quad,
+                                               int n, float x[4])
 {
-    const float *at = all->of[4 * quad + here.q];
-    UNROLL(16)
-    for (int n = 0; n < LETTER::SLOTS; n += 4) {
-        const float4 x = *(const float4 *)(at + n);
-        take(n, x.x), take(n + 1, x.y), take(n + 2, x.z), take(n + 3, x.w);
-    }
+    get_own<4>(x, all.of[4 * quad + here.q] + n);
 }
 
 /* ---- launches ---- */
@@ -644,6 +645,8 @@ static const char *pass_declines(const recurrence &r)
 template <typename T>
 int launch_backward(const recurrence &r);
 int launch_backward_fixed(const recurrence &r);
+template <typename T>
+size_t backward_work(const recurrence &r);
 template <typename T>
 const char *backward_declines(const recurrence &r);
 

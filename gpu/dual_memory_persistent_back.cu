@@ -1,277 +1,267 @@
 /* dual_memory, kernel `persistent`, backward: clusters, weights and exchange as forward.
  *
- * A step t has two exchanges and two products.  D is dL/dM' of the write, before the
- * step's own shares are in it; e_n = v - M_n of the step before:
+ * A step t has two exchanges that it waits for.  D is dL/dM' of the write, before the
+ * step's own shares are in it; M, v and omega are those of the step before, e = v - M:
  *
- *     every slot     dalpha of step t + 1 from drho; domega of step t; dgamma
- *     every column   D takes what reading at t + 1 gave; dv; D back through the write
- *                    -> dv to all blocks
- *     every row      W_write^T dv; dp; dread
- *     every slot     drho_n = <dread, M_n>, <D_n, e_n>, <dread, e_n> and <h_before, e_n>
- *                    over own columns -> dp and these to all blocks
- *     every row      W_h^T dp
+ *     every column     D takes what reading at t + 1 gave; dv; D back through the write
+ *                                                               -> dv to all blocks
+ *     (meanwhile       W_h^T dp of the step after; M from the workspace)
+ *     every column     W_write^T dv; dp; dread
+ *     every column     <dread, M_n> and <dread, v> over own columns
+ *                                                               -> to all blocks
+ *     (meanwhile       <D_n, e_n>, <h, M_n> and <h, v>          -> to all blocks, aside)
+ *     every sequence   dalpha of the reading; domega and dgamma of the step before
+ *                                                               -> dp to all blocks
  *
- * for domega of the step before is <D_n + rho_n dread + s dalpha_n h_before, e_n>, whose
- * three sums are there before dalpha is: no third exchange.
+ * for the tape that was read is (1 - omega_n) M_n + omega_n v, and domega of the step
+ * before is <D_n + rho_n dread + s dalpha_n h, e_n>, whose three sums are there before
+ * dalpha is: no third exchange.  What one brings is overwritten only by those who have got
+ * one that follows it.
  *
- * The tapes of a segment are replayed into the workspace, each thread its own columns'
- * slots, so that nobody waits for anybody. */
-#include "gpu/dual_memory_persistent_back.cuh"
+ * The tapes of a segment are replayed into the workspace, each thread its own columns',
+ * so that nobody waits for anybody; the weights are fetched from transposed copies. */
+#include "gpu/dual_memory_persistent.cuh"
+#include "gpu/layer.cuh"
 
-enum { KINDS = 4 };
-template <typename T>
-using back = walk<2, KINDS, 3, sizeof(T) == 2 ? 24 : 8>;
+template <typename PASS>
+__global__ void backward_persistent(recurrence r, shape given);
 
-/* What is in shape's `small`: of the step t + 1 rho and dalpha, of t omega and dgamma;
- * dread of t, and v and h of the step before. */
-struct vectors {
-    float *rho, *dalpha, *omega, *dgamma, *dread, *v, *h;
+template <typename T, int SLOTS_, int QUADS_, int WIDTH_>
+struct back {
+    typedef T type;
+    enum {
+        SLOTS = SLOTS_,
+        QUADS = QUADS_,
+        WIDTH = WIDTH_, /* or 0: known when it runs */
+        VECTORS = 2,
+        SIDES = 1,
+        HELD = held_beside(sizeof(T) == 4 ? 152 - 32 * QUADS
+                           : WIDTH_       ? 152
+                                          : 160,
+                           2 * SLOTS * QUADS)
+    };
+    typedef letter<SLOTS, QUADS, 1> main_letter;
+    typedef letter<SLOTS, QUADS, 2> side_letter;
+    struct attentions {
+        paid<main_letter> rho, dalpha, omega, dgamma; /* of t + 1, and of t */
+    };
+    static constexpr clusters_kernel *kernel = backward_persistent<back>;
 };
 
-template <int SLOTS>
-static __device__ __forceinline__ vectors vectors_of(const shape &s, const seat &here)
+/* What a thread has of its column: of each of its sequences. */
+template <typename PASS>
+struct column {
+    enum { SLOTS = PASS::SLOTS, QUADS = PASS::QUADS };
+    float dM[QUADS][SLOTS], M[QUADS][SLOTS];
+    float h[QUADS], v[QUADS], dread[QUADS], carry[QUADS];
+    bool live[QUADS];
+};
+
+/* ---- tapes ---- */
+
+/* Where the workspace has the tape before step t of a sequence, from the thread's column on. */
+static __device__ __forceinline__ float *replayed(const recurrence &r, const seat &here, int64_t t,
+                                                  int64_t row)
 {
-    const int slots = s.rows * SLOTS, columns = s.rows * s.own;
-    float *at = here.at<float>(s.small), *more = at + 4 * slots;
-    return {at,   at + slots,     at + 2 * slots,    at + 3 * slots,
-            more, more + columns, more + 2 * columns};
+    return (float *)r.work + (t % r.K * r.batch + row) * r.M + here.column;
 }
 
-/* The tapes in shared memory: dM, and M of this step and of the one before, which change
- * places. */
-template <int SLOTS>
-static __device__ __forceinline__ float *tape(const shape &s, const seat &here, int which)
+/* The tapes of the segment whose last step is t: the last stays, the others to the workspace. */
+template <typename PASS>
+static __device__ __forceinline__ void replay(const recurrence &r, const seat &here, int64_t row,
+                                              int64_t t, float M[PASS::SLOTS])
 {
-    return here.at<float>(s.tape) + which * s.rows * s.own * tape_of<SLOTS>::APART;
-}
-
-/* Where the workspace has the tape before step t of a sequence. */
-static __device__ __forceinline__ float *replayed(const recurrence &r, int64_t t, int64_t row)
-{
-    return (float *)r.work + (t % r.K * r.batch + row) * r.M;
-}
-
-/* The tapes of the segment whose last step is t, at the thread's own places. */
-template <typename T>
-static __device__ __forceinline__ void replay(const recurrence &r, const shape &s, const column &c,
-                                              int64_t t)
-{
+    typedef typename PASS::type T;
+    enum { SLOTS = PASS::SLOTS };
     const int64_t begin = t / r.K * r.K;
 
-    for (int n = c.part; n < r.N; n += s.parts) {
-        const int64_t e = (int64_t)n * r.D + c.at;
-        const float *omega = r.omega + (begin * r.batch + c.row) * r.N + n;
-        const T *v = (const T *)r.v + (begin * r.batch + c.row) * r.D + c.at;
-        float *to = replayed(r, begin, c.row) + e;
-        float M = get_kept(r, begin / r.K * r.batch + c.row, e);
-        UNROLL(4)
-        for (int64_t i = begin; i <= t; i++) {
-            *to = M;
-            M = written(M, *omega, load(v));
-            to += r.batch * r.M;
-            omega += r.batch * r.N;
-            v += r.batch * r.D;
-        }
-    }
-}
-
-/* The tape before step t, at the thread's own places, to `to`. */
-template <typename T>
-static __device__ __forceinline__ void fetch_tape(const recurrence &r, const shape &s,
-                                                  const column &c, int64_t t, float *to)
-{
-    if (t == r.steps - 1 || (t + 1) % r.K == 0)
-        replay<T>(r, s, c, t);
-    const float *from = replayed(r, t, c.row) + c.at;
-    UNROLL(8)
-    for (int n = c.part; n < r.N; n += s.parts)
-        to[n] = from[(int64_t)n * r.D];
-}
-
-/* The four sums of every slot over own columns, to [kind][rows][SLOTS]. */
-template <int SLOTS>
-static __device__ __forceinline__ void sums(const shape &s, const float *dM, const float *M,
-                                            const float *before, const vectors &w, float *to)
-{
-    enum { APART = tape_of<SLOTS>::APART };
-    const int kind = s.rows * SLOTS;
-
-    for (int base = 0; base < SLOTS / FOUR * s.rows; base += s.threads / s.lanes) {
-        const slots of = slots_at<SLOTS>(s, base);
-        four drho = {}, kept = {}, read = {}, h = {};
-        UNROLL(2)
-        for (int j = of.lane; j < s.own; j += s.lanes) {
-            const int small = of.r * s.own + j, e = small * APART + of.n;
-            const four m = four_at(M + e), b = four_at(before + e), d = four_at(dM + e);
-            const float dread = w.dread[small], v = w.v[small], y = w.h[small];
-            UNROLL(FOUR)
-            for (int k = 0; k < FOUR; k++) {
-                const float error = v - b.x[k];
-                drho.x[k] = fmaf(dread, m.x[k], drho.x[k]);
-                kept.x[k] = fmaf(d.x[k], error, kept.x[k]);
-                read.x[k] = fmaf(dread, error, read.x[k]);
-                h.x[k] = fmaf(y, error, h.x[k]);
+    UNROLL(SLOTS)
+    for (int n = 0; n < SLOTS; n++)
+        M[n] =
+            n < r.N ? get_kept(r, begin / r.K * r.batch + row, (int64_t)n * r.D + here.column) : 0;
+    for (int64_t i = begin; i < t; i++) {
+        const float v = load((const T *)r.v + (i * r.batch + row) * r.D + here.column);
+        const float *omega = r.omega + (i * r.batch + row) * r.N;
+        float *to = replayed(r, here, i, row);
+        UNROLL(SLOTS)
+        for (int n = 0; n < SLOTS; n++)
+            if (n < r.N) {
+                to[(int64_t)n * r.D] = M[n];
+                M[n] = written(M[n], omega[n], v);
             }
-        }
-        over_lanes(s, &drho);
-        over_lanes(s, &kept);
-        over_lanes(s, &read);
-        over_lanes(s, &h);
-        if (of.live && of.lane == 0) {
-            float *sum = to + of.r * SLOTS + of.n;
-            put_four(sum, drho);
-            put_four(sum + kind, kept);
-            put_four(sum + 2 * kind, read);
-            put_four(sum + 3 * kind, h);
-        }
     }
 }
 
-/* dalpha of the step after, and dgamma of this one, from what all blocks have found. */
-template <int SLOTS>
-static __device__ __forceinline__ void pay_back(const recurrence &r, const shape &s,
-                                                const seat &here, const vectors &w)
+/* The tapes before step t. */
+template <typename PASS>
+static __device__ __forceinline__ void fetch_tapes(const recurrence &r, const seat &here, int64_t t,
+                                                   column<PASS> *c)
 {
-    typedef attention<SLOTS, FOUR> A;
-    typedef attentive<SLOTS> over;
-    const int lane = threadIdx.x % 32, n = lane % over::GROUP * FOUR;
-    const int kind = s.rows * SLOTS, all = KINDS * kind;
-
-    for (int base = 0; base < here.rows; base += s.threads / 32) {
-        const int mine = base + threadIdx.x / 32, row = min(mine, here.rows - 1);
-        const float *scores = here.at<float>(s.scores) + row * SLOTS;
-        four dalpha = over::over_blocks(s, scores, all);
-        four domega = over::over_blocks(s, scores + kind, all);
-        const four by_read = over::over_blocks(s, scores + 2 * kind, all);
-        const four by_h = over::over_blocks(s, scores + 3 * kind, all);
-        const four rho = four_at(w.rho + row * SLOTS + n);
-        const four omega = four_at(w.omega + row * SLOTS + n);
-
-        A::back(r.attention, rho.x, dalpha.x);
-        UNROLL(FOUR)
-        for (int k = 0; k < FOUR; k++) {
-            dalpha.x[k] *= r.scale;
-            domega.x[k] = fmaf(rho.x[k], by_read.x[k], domega.x[k]);
-            domega.x[k] = fmaf(dalpha.x[k], by_h.x[k], domega.x[k]);
-        }
-        A::back(r.attention, omega.x, domega.x);
-        UNROLL(FOUR)
-        for (int k = 0; k < FOUR; k++)
-            domega.x[k] *= r.scale;
-        if (lane >= over::GROUP || mine != row)
+    UNROLL(PASS::QUADS)
+    for (int p = 0; p < PASS::QUADS; p++) {
+        const int64_t row = here.row + 4 * p;
+        if (!c->live[p])
             continue;
-        put_four(w.dalpha + row * SLOTS + n, dalpha);
-        put_four(w.dgamma + row * SLOTS + n, domega);
-    }
-}
-
-/* rho of step t and omega of the one before, for all sequences of the cluster; 0 where there
- * is no step, slot or sequence. */
-template <int SLOTS>
-static __device__ __forceinline__ void
-fetch_attention(const recurrence &r, const shape &s, const seat &here, const vectors &w, int64_t t)
-{
-    for (int e = threadIdx.x; e < s.rows * SLOTS; e += s.threads) {
-        const int row = e / SLOTS, n = e % SLOTS;
-        const bool there = row < here.rows && n < r.N;
-        const int64_t at = (t * r.batch + here.row + row) * r.N + n;
-        w.rho[e] = there && t < r.steps ? r.rho[at] : 0;
-        w.omega[e] = there && t > 0 ? r.omega[at - r.batch * r.N] : 0;
-    }
-}
-
-/* What a column's thread has of its slots, over a step. */
-struct shares {
-    float from_slots, from_query, dv;
-};
-
-/* Back through the reading of step t + 1 and the writing of t: M_after and M are their
- * tapes, unwritten. */
-template <int SLOTS>
-static __device__ __forceinline__ shares unwrite(const shape &s, const column &c, const vectors &w,
-                                                 float *dM, const float *M, const float *M_after,
-                                                 float dread, float h, float query)
-{
-    const int place = (c.r * s.own + c.j) * tape_of<SLOTS>::APART, small = c.r * SLOTS;
-    shares of = {};
-
-    UNROLL(2)
-    for (int n = c.there ? c.part * FOUR : SLOTS; n < SLOTS; n += s.parts * FOUR) {
-        const four rho = four_at(w.rho + small + n), dalpha = four_at(w.dalpha + small + n);
-        const four omega = four_at(w.omega + small + n), dgamma = four_at(w.dgamma + small + n);
-        const four m = four_at(M + place + n), after = four_at(M_after + place + n);
-        four d = four_at(dM + place + n);
-        UNROLL(FOUR)
-        for (int k = 0; k < FOUR; k++) {
-            float x = fmaf(rho.x[k], dread, d.x[k]);
-            x = fmaf(dalpha.x[k], h, x);
-            of.from_slots = fmaf(dalpha.x[k], after.x[k], of.from_slots);
-            of.dv = fmaf(omega.x[k], x, of.dv);
-            of.from_query = fmaf(dgamma.x[k], m.x[k], of.from_query);
-            d.x[k] = fmaf(dgamma.x[k], query, __fmul_rn(1 - omega.x[k], x));
+        if (t == r.steps - 1 || (t + 1) % r.K == 0) {
+            replay<PASS>(r, here, row, t, c->M[p]);
+            continue;
         }
-        put_four(dM + place + n, d);
+        const float *from = replayed(r, here, t, row);
+        UNROLL(PASS::SLOTS)
+        for (int n = 0; n < PASS::SLOTS; n++)
+            if (n < r.N)
+                c->M[p][n] = from[(int64_t)n * r.D];
     }
-    of.from_slots = over_parts(s, of.from_slots);
-    of.from_query = over_parts(s, of.from_query);
-    of.dv = over_parts(s, of.dv);
-    return of;
 }
 
-template <typename T, int SLOTS, int WIDTH>
+/* ---- attention ---- */
+
+/* A lane's slots of a sequence's weights at step t, [T,B,N]; 0 where there is no such step. */
+template <typename PASS>
+static __device__ __forceinline__ void fetch_attention(const recurrence &r, const seat &here,
+                                                       const float *weights, int64_t t, int quad,
+                                                       float x[PASS::main_letter::OWN])
+{
+    enum { OWN = PASS::main_letter::OWN };
+    const int64_t row = here.row + 4 * quad;
+    const bool there = t >= 0 && t < r.steps && row < r.batch;
+    UNROLL(OWN)
+    for (int k = 0; k < OWN; k++) {
+        const int n = here.i * OWN + k;
+        x[k] = there && n < r.N ? weights[(t * r.batch + row) * r.N + n] : 0;
+    }
+}
+
+/* dalpha of step t and dgamma of the one before, from what all blocks have found. */
+template <typename PASS>
+static __device__ __forceinline__ void
+pay_back(const recurrence &r, const shape &s, const seat &here, uint64_t *side_inbox, int turn,
+         const float rho[PASS::QUADS][PASS::main_letter::OWN],
+         const float omega[PASS::QUADS][PASS::main_letter::OWN])
+{
+    typedef typename PASS::main_letter main_letter;
+    typedef typename PASS::side_letter side_letter;
+    enum { OWN = main_letter::OWN, QUADS = PASS::QUADS };
+    typedef attention<PASS::SLOTS, OWN, 4> A;
+    typename PASS::attentions *told = here.at<typename PASS::attentions>(s.slots) + here.warp;
+    float by_read[QUADS][OWN], dalpha[QUADS][OWN];
+
+    UNROLL(QUADS)
+    for (int p = 0; p < QUADS; p++) {
+        const float to_v = scalar_sum<main_letter>(s, here, s.main, p);
+        slot_sums<main_letter>(s, here, s.main, 0, p, by_read[p]);
+        UNROLL(OWN)
+        for (int k = 0; k < OWN; k++) {
+            dalpha[p][k] = written(by_read[p][k], omega[p][k], to_v);
+            by_read[p][k] = to_v - by_read[p][k];
+        }
+        A::back(r.attention, rho[p], dalpha[p]);
+        UNROLL(OWN)
+        for (int k = 0; k < OWN; k++)
+            dalpha[p][k] *= r.scale;
+    }
+    inbox_wait(side_inbox, turn);
+    UNROLL(QUADS)
+    for (int p = 0; p < QUADS; p++) {
+        const float to_v = scalar_sum<side_letter>(s, here, s.side, p);
+        float domega[OWN], by_h[OWN];
+        slot_sums<side_letter>(s, here, s.side, 0, p, domega);
+        slot_sums<side_letter>(s, here, s.side, 1, p, by_h);
+        UNROLL(OWN)
+        for (int k = 0; k < OWN; k++) {
+            domega[k] = fmaf(rho[p][k], by_read[p][k], domega[k]);
+            domega[k] = fmaf(dalpha[p][k], to_v - by_h[k], domega[k]);
+        }
+        A::back(r.attention, omega[p], domega);
+        UNROLL(OWN)
+        for (int k = 0; k < OWN; k++)
+            domega[k] *= r.scale;
+        tell_warp(here, &told->rho, p, rho[p]);
+        tell_warp(here, &told->dalpha, p, dalpha[p]);
+        tell_warp(here, &told->omega, p, omega[p]);
+        tell_warp(here, &told->dgamma, p, domega);
+    }
+    __syncwarp();
+}
+
+/* ---- columns ---- */
+
+/* Back through the reading of step t + 1 and the writing of t, whose tape is M; gives dv. */
+template <typename PASS>
+static __device__ __forceinline__ float unwrite(const recurrence &r, const shape &s,
+                                                const seat &here, int quad, column<PASS> *c)
+{
+    typedef typename PASS::main_letter letters;
+    const typename PASS::attentions *told = here.at<typename PASS::attentions>(s.slots) + here.warp;
+    const float h = c->h[quad], v = c->v[quad], dread = c->dread[quad];
+    const bool by_v = r.query == DUAL_QUERY_V;
+    const float query = by_v ? v : h;
+    float *dM = c->dM[quad], dv[2] = {}, from_slots[2] = {}, from_query[2] = {};
+
+    UNROLL(16)
+    for (int n = 0; n < PASS::SLOTS; n += 4) {
+        float rho[4], dalpha[4], omega[4], dgamma[4];
+        four_of(told->rho, here, quad, n, rho);
+        four_of(told->dalpha, here, quad, n, dalpha);
+        four_of(told->omega, here, quad, n, omega);
+        four_of(told->dgamma, here, quad, n, dgamma);
+        UNROLL(4)
+        for (int k = 0; k < 4; k++) {
+            const float M = c->M[quad][n + k], after = written(M, omega[k], v);
+            float x = fmaf(rho[k], dread, dM[n + k]);
+            x = fmaf(dalpha[k], h, x);
+            from_slots[k % 2] = fmaf(dalpha[k], after, from_slots[k % 2]);
+            dv[k % 2] = fmaf(omega[k], x, dv[k % 2]);
+            from_query[k % 2] = fmaf(dgamma[k], M, from_query[k % 2]);
+            dM[n + k] = fmaf(dgamma[k], query, __fmul_rn(1 - omega[k], x));
+        }
+    }
+    c->carry[quad] += from_slots[0] + from_slots[1];
+    if (!by_v)
+        c->carry[quad] += from_query[0] + from_query[1];
+    return dv[0] + dv[1] + (by_v ? from_query[0] + from_query[1] : 0);
+}
+
+template <typename PASS>
 __global__ void __launch_bounds__(THREADS_MOST, 1) backward_persistent(recurrence r, shape given)
 {
     extern __shared__ __align__(16) unsigned char memory[];
-    enum { ONE = 0, OTHER = 1, APART = tape_of<SLOTS>::APART };
-    const shape s = WIDTH ? shape_of<T, back<T>>(WIDTH, SLOTS, given.rows, given.cluster) : given;
-    if (WIDTH)
-        r.D = WIDTH, r.N = SLOTS;
-    const seat here = seat_of(r, s, memory);
-    const vectors w = vectors_of<SLOTS>(s, here);
-    const int sum_bytes = KINDS * s.rows * SLOTS * (int)sizeof(float);
-    const int chunk = own_bytes<T>(s), own_dv = vector_of(s, 0) + here.rank * chunk;
-    const int own_dp = vector_of(s, 1) + here.rank * chunk;
-    const int own_scores = s.scores + here.rank * sum_bytes;
+    typedef typename PASS::type T;
+    typedef typename PASS::main_letter main_letter;
+    typedef typename PASS::side_letter side_letter;
+    enum { SLOTS = PASS::SLOTS, QUADS = PASS::QUADS, OWN = main_letter::OWN };
+    enum { DV, DP, MAIN, SIDE }; /* the inboxes */
+    const shape s = PASS::WIDTH != 0 ? shape_of<PASS>(PASS::WIDTH, given.cluster) : given;
+    if (PASS::WIDTH != 0)
+        r.D = PASS::WIDTH, r.N = SLOTS;
+    const seat here = seat_of(s, QUADS, memory);
+    const int dv_at = s.vector, dp_at = s.vector + s.room;
     const int64_t step = r.batch * r.D;
-    uint64_t *inbox = here.at<uint64_t>(s.inbox);
-    float *dM = tape<SLOTS>(s, here, 0), *own_sums = here.at<float>(s.mine);
-    float carry[PASSES_MOST] = {};
-    T dh[PASSES_MOST] = {}, dread[PASSES_MOST] = {};
-    column c[PASSES_MOST];
-    uint4 held[back<T>::HELD];
+    uint64_t *inbox = here.at<uint64_t>(0);
+    float *main_part = here.at<float>(s.main_parts) + here.warp * main_letter::FLOATS;
+    float *side_part = here.at<float>(s.side_parts) + here.warp * side_letter::FLOATS;
+    uint4 held[PASS::HELD];
+    column<PASS> c;
+    two sum[QUADS];
+    T dh[QUADS] = {}, dread[QUADS] = {};
 
-    fetch_weights<T, back<T>>(
-        s, here,
-        [&](int set, int tiles) {
-            return transposed<T>{(const T *)(set ? r.W_h : r.W_write), r.D,
-                                 here.rank * s.own + tiles * TILE};
-        },
-        held);
-    for (int e = threadIdx.x; e < (s.weights - s.vector) / 16; e += s.threads)
-        here.at<uint4>(s.vector)[e] = {};
-    __syncthreads();
-    UNROLL(PASSES_MOST)
-    for (int q = 0; q < PASSES_MOST; q++) {
-        c[q] = column_of(r, s, here, q);
-        if (q >= s.passes || !c[q].live)
-            continue;
-        const int64_t at = c[q].row * r.D + c[q].at, last = (r.steps - 1) * step + at;
-        const int small = c[q].r * s.own + c[q].j;
-        for (int n = c[q].part; n < r.N; n += s.parts)
-            dM[small * APART + n] = r.dM_T[c[q].row * r.M + (int64_t)n * r.D + c[q].at];
-        fetch_tape<T>(r, s, c[q], r.steps - 1,
-                      tape<SLOTS>(s, here, 2 - r.steps % 2) + small * APART);
-        if (c[q].part)
-            continue;
-        carry[q] = r.dh_T[at];
-        w.v[small] = load((const T *)r.v + last);
-        w.h[small] = r.h[last];
-        dh[q] = ((const T *)r.dh)[last];
-        if (r.dread)
-            dread[q] = ((const T *)r.dread)[last];
+    fetch_weights<PASS>(s, here, (const T *)r.W_write, (const T *)r.W_h, r.D, held);
+    for (int k = threadIdx.x; k < (s.weights - s.vector) / 16; k += s.warps * 32)
+        here.at<uint4>(s.vector)[k] = {};
+    UNROLL(QUADS)
+    for (int p = 0; p < QUADS; p++) {
+        const int64_t row = here.row + 4 * p;
+        c.live[p] = row < r.batch && here.column < r.D;
+        c.h[p] = c.v[p] = c.dread[p] = 0;
+        c.carry[p] = c.live[p] ? r.dh_T[row * r.D + here.column] : 0;
+        UNROLL(SLOTS)
+        for (int n = 0; n < SLOTS; n++) {
+            c.M[p][n] = 0;
+            c.dM[p][n] =
+                c.live[p] && n < r.N ? r.dM_T[row * r.M + (int64_t)n * r.D + here.column] : 0;
+        }
     }
-    fetch_attention<SLOTS>(r, s, here, w, r.steps);
-    if (threadIdx.x < 2)
+    if (threadIdx.x < INBOXES)
         inbox_open(inbox + threadIdx.x);
     __syncthreads();
     cluster_arrive();
@@ -281,93 +271,114 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) backward_persistent(recurrenc
     for (int64_t t = r.steps; t >= 0; t--) {
         const int turn = (int)(r.steps - t);
         const bool a_step = t < r.steps;
-        float *M = tape<SLOTS>(s, here, 1 + t % 2), *before = tape<SLOTS>(s, here, 2 - t % 2);
+        const int64_t at = t * step + here.row * r.D + here.column; /* the first sequence's */
+        float rho[QUADS][OWN], omega[QUADS][OWN], before[QUADS] = {}, dp[QUADS] = {};
         if (threadIdx.x == 0) {
-            inbox_expect(inbox + ONE, a_step ? (s.cluster - 1) * chunk : 0);
-            inbox_expect(inbox + OTHER,
-                         (a_step ? (s.cluster - 1) * chunk : 0) + s.cluster * sum_bytes);
+            if (a_step) {
+                inbox_expect(inbox + DV, vector_bytes(s, QUADS));
+                inbox_expect(inbox + DP, vector_bytes(s, QUADS));
+            }
+            inbox_expect(inbox + MAIN, letter_bytes<main_letter>(s, true, true));
+            inbox_expect(inbox + SIDE, letter_bytes<side_letter>(s, true, true));
         }
         if (a_step) {
-            UNROLL(PASSES_MOST)
-            for (int q = 0; q < PASSES_MOST; q++) {
-                if (q >= s.passes)
-                    continue;
-                const int small = c[q].r * s.own + c[q].j;
-                const float h = w.h[small], v = w.v[small];
-                const shares of = unwrite<SLOTS>(s, c[q], w, dM, M, before, w.dread[small], h,
-                                                 r.query == DUAL_QUERY_V ? v : h);
-                const float dv = of.dv + (r.query == DUAL_QUERY_V ? of.from_query : 0);
-                carry[q] += of.from_slots + load(dh + q);
-                carry[q] += r.query == DUAL_QUERY_V ? 0 : of.from_query;
-                if (c[q].live && c[q].part == 0) {
-                    put(s, here, vector_of(s, 0), c[q].j, c[q].r, dv, T{});
-                    store((T *)r.dv + t * step + c[q].row * r.D + c[q].at, dv);
-                }
+            float dv[QUADS];
+            UNROLL(QUADS)
+            for (int p = 0; p < QUADS; p++) {
+                dv[p] = unwrite(r, s, here, p, &c);
+                c.carry[p] += load(dh + p);
+                if (c.live[p])
+                    store((T *)r.dv + at + (int64_t)4 * p * r.D, dv[p]);
             }
-            __syncthreads();
-            spread(s, here, inbox + ONE, own_dv, own_dv, chunk, s.cluster - 1);
-            fetch_attention<SLOTS>(r, s, here, w, t);
-            UNROLL(PASSES_MOST)
-            for (int q = 0; q < PASSES_MOST; q++)
-                if (q < s.passes && c[q].live && t > 0)
-                    fetch_tape<T>(r, s, c[q], t - 1, before + (c[q].r * s.own + c[q].j) * APART);
+            post_vector<T, QUADS>(s, here, inbox + DV, dv_at, dv);
         }
-        inbox_wait(inbox + ONE, turn);
+        if (t > 0)
+            fetch_tapes(r, here, t - 1, &c);
+        UNROLL(QUADS)
+        for (int p = 0; p < QUADS; p++) {
+            const int64_t e = at + (int64_t)4 * p * r.D;
+            fetch_attention<PASS>(r, here, r.rho, t, p, rho[p]);
+            fetch_attention<PASS>(r, here, r.omega, t - 1, p, omega[p]);
+            c.v[p] = c.live[p] && t > 0 ? load((const T *)r.v + e - step) : 0;
+            if (c.live[p])
+                before[p] = t > 0 ? r.h[e - step] : r.h0[e];
+            if (c.live[p] && t > 0)
+                dh[p] = ((const T *)r.dh)[e - step];
+        }
+        if (turn > 1) {
+            inbox_wait(inbox + DP, turn - 2);
+            multiply<PASS, OTHER_SUM>(s, here, held, dp_at, sum);
+            UNROLL(QUADS)
+            for (int p = 0; p < QUADS; p++)
+                c.carry[p] += sum[p].other;
+        }
         if (a_step) {
-            multiply(s, here, held, 0, T{});
-            __syncthreads();
-            UNROLL(PASSES_MOST)
-            for (int q = 0; q < PASSES_MOST; q++) {
-                if (q >= s.passes || !c[q].live || c[q].part)
-                    continue;
-                const int64_t at = c[q].row * r.D + c[q].at;
-                const int small = c[q].r * s.own + c[q].j;
-                const float h = w.h[small];
-                carry[q] += total<T>(s, here, c[q].j / TILE, c[q].j % TILE, c[q].r);
-                const float dp = carry[q] * fmaf(-h, h, 1.0f);
-                w.dread[small] = dp + load(dread + q);
-                put(s, here, vector_of(s, 1), c[q].j, c[q].r, dp, T{});
-                store((T *)r.dp + t * step + at, dp);
-                w.v[small] = t > 0 ? load((const T *)r.v + (t - 1) * step + at) : 0;
-                w.h[small] = t > 0 ? r.h[(t - 1) * step + at] : r.h0[at];
-                if (t > 0)
-                    dh[q] = ((const T *)r.dh)[(t - 1) * step + at];
-                if (t > 0 && r.dread)
-                    dread[q] = ((const T *)r.dread)[(t - 1) * step + at];
-            }
-            __syncthreads();
-            spread(s, here, inbox + OTHER, own_dp, own_dp, chunk, s.cluster - 1);
+            inbox_wait(inbox + DV, turn - 1);
+            multiply<PASS, ONE_SUM>(s, here, held, dv_at, sum);
         }
-        sums<SLOTS>(s, dM, M, before, w, own_sums);
+        UNROLL(QUADS)
+        for (int p = 0; p < QUADS; p++) {
+            const int64_t e = at + (int64_t)4 * p * r.D;
+            if (a_step) {
+                dp[p] = (c.carry[p] + sum[p].one) * fmaf(-c.h[p], c.h[p], 1.0f);
+                c.dread[p] = dp[p] + load(dread + p);
+                c.carry[p] = 0;
+                if (c.live[p])
+                    store((T *)r.dp + e, dp[p]);
+            }
+            c.h[p] = before[p];
+            if (c.live[p] && t > 0 && r.dread)
+                dread[p] = ((const T *)r.dread)[e - step];
+            const float to_v = over_columns(c.dread[p] * c.v[p]);
+            if (here.i == 0)
+                main_part[main_letter::SCALARS + 4 * p + here.q] = to_v;
+            fold_slots<main_letter>(here, main_part + (4 * p + here.q) * main_letter::APART,
+                                    [&](int n) { return c.dread[p] * c.M[p][n]; });
+        }
         __syncthreads();
-        spread(s, here, inbox + OTHER, s.mine, own_scores, sum_bytes, s.cluster);
-        inbox_wait(inbox + OTHER, turn);
-
-        pay_back<SLOTS>(r, s, here, w);
+        post_letter<main_letter>(s, here, inbox + MAIN, s.main_parts, s.main, true, true);
+        UNROLL(QUADS)
+        for (int p = 0; p < QUADS; p++) {
+            float *to = side_part + (4 * p + here.q) * side_letter::APART;
+            const float to_v = over_columns(c.h[p] * c.v[p]);
+            if (here.i == 0)
+                side_part[side_letter::SCALARS + 4 * p + here.q] = to_v;
+            fold_slots<side_letter>(here, to,
+                                    [&](int n) { return c.dM[p][n] * (c.v[p] - c.M[p][n]); });
+            fold_slots<side_letter>(here, to + side_letter::ROWS * side_letter::APART,
+                                    [&](int n) { return c.h[p] * c.M[p][n]; });
+        }
+        __syncthreads();
+        post_letter<side_letter>(s, here, inbox + SIDE, s.side_parts, s.side, true, true);
+        inbox_wait(inbox + MAIN, turn);
+        pay_back<PASS>(r, s, here, inbox + SIDE, turn, rho, omega);
         if (a_step)
-            multiply(s, here, held, 1, T{});
-        __syncthreads();
-        UNROLL(PASSES_MOST)
-        for (int q = 0; q < PASSES_MOST; q++)
-            if (a_step && q < s.passes && c[q].live && c[q].part == 0)
-                carry[q] = total<T>(s, here, c[q].j / TILE, c[q].j % TILE, c[q].r);
+            post_vector<T, QUADS>(s, here, inbox + DP, dp_at, dp);
     }
+    inbox_wait(inbox + DP, (int)(r.steps - 1));
+    multiply<PASS, OTHER_SUM>(s, here, held, dp_at, sum);
     /* Back through the reading of the first step. */
-    const float *M = tape<SLOTS>(s, here, 1);
-    UNROLL(PASSES_MOST)
-    for (int q = 0; q < PASSES_MOST; q++) {
-        const int small = c[q].r * s.own + c[q].j;
+    const typename PASS::attentions *told = here.at<typename PASS::attentions>(s.slots) + here.warp;
+    UNROLL(QUADS)
+    for (int p = 0; p < QUADS; p++) {
+        const int64_t row = here.row + 4 * p;
         float from_slots = 0;
-        for (int n = c[q].part; q < s.passes && c[q].live && n < r.N; n += s.parts) {
-            const int e = small * APART + n, i = c[q].r * SLOTS + n;
-            float d = fmaf(w.rho[i], w.dread[small], dM[e]);
-            d = fmaf(w.dalpha[i], w.h[small], d);
-            from_slots = fmaf(w.dalpha[i], M[e], from_slots);
-            r.dM[c[q].row * r.M + (int64_t)n * r.D + c[q].at] = d;
+        UNROLL(16)
+        for (int n = 0; n < SLOTS; n += 4) {
+            float rho[4], dalpha[4];
+            four_of(told->rho, here, p, n, rho);
+            four_of(told->dalpha, here, p, n, dalpha);
+            UNROLL(4)
+            for (int k = 0; k < 4; k++) {
+                const float d = fmaf(rho[k], c.dread[p], c.dM[p][n + k]);
+                from_slots = fmaf(dalpha[k], c.M[p][n + k], from_slots);
+                if (c.live[p] && n + k < r.N)
+                    r.dM[row * r.M + (int64_t)(n + k) * r.D + here.column] =
+                        fmaf(dalpha[k], c.h[p], d);
+            }
         }
-        from_slots = over_parts(s, from_slots);
-        if (q < s.passes && c[q].live && c[q].part == 0)
-            r.dh0[c[q].row * r.D + c[q].at] = carry[q] + from_slots;
+        if (c.live[p])
+            r.dh0[row * r.D + here.column] = sum[p].other + from_slots;
     }
     cluster_arrive();
     cluster_wait();
@@ -375,30 +386,50 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) backward_persistent(recurrenc
 
 /* ---- launches ---- */
 
+/* The workspace: transposed weights, then the tapes of a segment. */
+template <typename T>
+size_t backward_work(const recurrence &r)
+{
+    return aligned(rows_bytes<T>(r)) + sizeof(float) * r.K * r.batch * r.M;
+}
+
+template <typename T>
+static int with_transposed(const recurrence &given, int launch(const recurrence &))
+{
+    recurrence r = given;
+    const int e = lay_rows<T>(&r, true);
+    r.work = (char *)r.work + aligned(rows_bytes<T>(r));
+    return e ? e : launch(r);
+}
+
 template <typename T>
 int launch_backward(const recurrence &r)
 {
-    return launch_clusters<T, back<T>>(r.N <= 8    ? backward_persistent<T, 8, 0>
-                                       : r.N <= 16 ? backward_persistent<T, 16, 0>
-                                       : r.N <= 32 ? backward_persistent<T, 32, 0>
-                                                   : backward_persistent<T, 64, 0>,
-                                       r);
+    return with_transposed<T>(r, launch_pass<back, T>);
+}
+
+static int launch_fixed(const recurrence &r)
+{
+    typedef __nv_bfloat16 T;
+    return r.N == 16 ? launch_clusters<back<T, 16, 1, 512>, back<T, 16, 2, 512>>(r)
+                     : launch_clusters<back<T, 64, 1, 512>, back<T, 64, 1, 512>>(r);
 }
 
 int launch_backward_fixed(const recurrence &r)
 {
-    typedef __nv_bfloat16 T;
-    return launch_clusters<T, back<T>>(
-        r.N == 16 ? backward_persistent<T, 16, 512> : backward_persistent<T, 64, 512>, r);
+    return with_transposed<__nv_bfloat16>(r, launch_fixed);
 }
 
 template <typename T>
 const char *backward_declines(const recurrence &r)
 {
-    return clusters_decline<T, back<T>>(r);
+    return pass_declines<back, T>(r);
 }
 
-template int launch_backward<float>(const recurrence &r);
-template int launch_backward<__nv_bfloat16>(const recurrence &r);
-template const char *backward_declines<float>(const recurrence &r);
-template const char *backward_declines<__nv_bfloat16>(const recurrence &r);
+#define BACKWARD_OF(T)                                                                             \
+    template size_t backward_work<T>(const recurrence &r);                                         \
+    template int launch_backward<T>(const recurrence &r);                                          \
+    template const char *backward_declines<T>(const recurrence &r)
+
+BACKWARD_OF(float);
+BACKWARD_OF(__nv_bfloat16);

@@ -33,10 +33,11 @@ struct onward {
         WIDTH = WIDTH_, /* or 0: known when it runs */
         VECTORS = 1,
         SIDES = 2,
-        HELD = held_beside(sizeof(T) == 4 ? 152 - 32 * QUADS
-                           : WIDTH_       ? 152
-                                          : 160,
-                           SLOTS *QUADS)
+        TAPES = 0,
+        ROOM = sizeof(T) == 4 ? 134 - 23 * QUADS_
+               : WIDTH_       ? 152
+                              : 160, /* registers */
+        HELD = held_beside(ROOM, SLOTS *QUADS)
     };
     typedef letter<SLOTS, QUADS, 1> side_letter, main_letter;
     typedef paid<main_letter> attentions;
@@ -55,11 +56,11 @@ struct column {
 /* The tapes before step t to a checkpoint. */
 template <typename PASS>
 static __device__ __forceinline__ void keep_tapes(const recurrence &r, const seat &here,
-                                                  const column<PASS> &c, int64_t t)
+                                                  const column<PASS> &c, int t)
 {
     UNROLL(PASS::QUADS)
     for (int p = 0; p < PASS::QUADS; p++) {
-        const int64_t slot = t / r.K * r.batch + here.row + 4 * p;
+        const int64_t slot = t / (int)r.K * r.batch + here.row + 4 * p;
         UNROLL(PASS::SLOTS)
         for (int n = 0; n < PASS::SLOTS; n++)
             if (c.live[p] && n < r.N)
@@ -83,11 +84,11 @@ static __device__ __forceinline__ void attend(const recurrence &r, const seat &h
 /* omega of step t or rho of it, [T,B,N], once of a cluster. */
 template <typename PASS>
 static __device__ __forceinline__ void keep_attention(const recurrence &r, const shape &s,
-                                                      const seat &here, float *kept, int64_t t,
+                                                      const seat &here, float *kept, int t,
                                                       int quad, const float x[])
 {
     enum { OWN = PASS::main_letter::OWN };
-    const int64_t row = here.row + 4 * quad;
+    const int row = here.row + 4 * quad;
     if (here.warp || row >= r.batch || here.rank != ((int)row & (s.cluster - 1)))
         return;
     float *to = kept + (t * r.batch + row) * r.N + here.i * OWN;
@@ -100,7 +101,7 @@ static __device__ __forceinline__ void keep_attention(const recurrence &r, const
 /* omega of a sequence from its scores, and the write. */
 template <typename PASS>
 static __device__ __forceinline__ void pay_and_write(const recurrence &r, const shape &s,
-                                                     const seat &here, column<PASS> *c, int64_t t,
+                                                     const seat &here, column<PASS> *c, int t,
                                                      int quad, const float scores[], float omega[])
 {
     typedef typename PASS::main_letter letters;
@@ -153,9 +154,9 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) forward_persistent(recurrence
     bias = here.column < r.D ? load((const T *)r.b_h + here.column) : 0;
     UNROLL(QUADS)
     for (int p = 0; p < QUADS; p++) {
-        const int64_t row = here.row + 4 * p;
+        const int row = here.row + 4 * p;
         c.live[p] = row < r.batch && here.column < r.D;
-        c.h[p] = c.live[p] ? r.h0[row * r.D + here.column] : 0;
+        c.h[p] = c.live[p] ? r.h0[(int64_t)row * r.D + here.column] : 0;
         c.sum[p] = {};
         UNROLL(SLOTS)
         for (int n = 0; n < SLOTS; n++)
@@ -169,9 +170,9 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) forward_persistent(recurrence
     cluster_arrive();
     cluster_wait();
 
-    int64_t next_kept = 0;
-    for (int64_t t = -1; t < r.steps; t++, e += r.batch * r.D) {
-        const int turn = (int)(t + 1), odd = turn & 1;
+    int next_kept = 0;
+    for (int t = -1; t < r.steps; t++, e += r.batch * r.D) {
+        const int turn = t + 1, odd = turn & 1;
         const int letters = s.side + odd * s.cluster * side_letter::FLOATS * WORD;
         if (threadIdx.x == 0) {
             inbox_expect(inbox + VECTOR, vector_bytes(s, QUADS));
@@ -180,7 +181,7 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) forward_persistent(recurrence
         }
         if (t == next_kept) {
             keep_tapes(r, here, c, t);
-            next_kept += r.K;
+            next_kept += (int)r.K;
         }
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++) {
@@ -261,10 +262,10 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) forward_persistent(recurrence
     }
     UNROLL(QUADS)
     for (int p = 0; p < QUADS; p++) {
-        const int64_t row = here.row + 4 * p;
+        const int row = here.row + 4 * p;
         if (!c.live[p])
             continue;
-        r.h_T[row * r.D + here.column] = c.h[p];
+        r.h_T[(int64_t)row * r.D + here.column] = c.h[p];
         UNROLL(SLOTS)
         for (int n = 0; n < SLOTS; n++)
             if (n < r.N)

@@ -77,7 +77,7 @@ struct shape {
     int vector, staged, slots;  /* such vectors; a warp's chunks; its `attentions` */
     int side_parts, main_parts; /* the letters, warp by warp */
     int side, main;             /* and block by block: the one SIDES times over */
-    int weights, bytes;
+    int tape, weights, bytes;   /* the threads' slots that are not in registers; weights likewise */
 };
 
 static constexpr __host__ __device__ int ceil_of(int x, int y)
@@ -100,9 +100,9 @@ struct alignas(16) paid {
 };
 
 /* PASS tells what a pass has: its `type` of storage, SLOTS, QUADS; VECTORS that all blocks
- * have; its letters, main_letter, and side_letter
- * with SIDES places for it; HELD, how often a lane has 16 bytes of
- * weights in registers; attentions, what a warp has worked out of its sequences. */
+ * have; its letters, main_letter, and side_letter with SIDES places for it; HELD, how often
+ * a lane has 16 bytes of weights in registers; TAPES, its slots that are not; attentions,
+ * what a warp has worked out of its sequences. */
 template <typename PASS>
 static constexpr __host__ __device__ shape shape_of(int D, int cluster)
 {
@@ -121,7 +121,8 @@ static constexpr __host__ __device__ shape shape_of(int D, int cluster)
     s.main_parts = s.side_parts + s.warps * PASS::side_letter::FLOATS * WORD;
     s.side = s.main_parts + s.warps * PASS::main_letter::FLOATS * WORD;
     s.main = s.side + PASS::SIDES * cluster * PASS::side_letter::FLOATS * WORD;
-    s.weights = s.main + cluster * PASS::main_letter::FLOATS * WORD;
+    s.tape = s.main + cluster * PASS::main_letter::FLOATS * WORD;
+    s.weights = s.tape + PASS::TAPES * THREADS_MOST * WORD;
     const int more = 2 * s.slabs - PASS::HELD;
     s.bytes = s.weights + (more > 0 ? more : 0) * s.warps * 32 * 16;
     return s;
@@ -131,8 +132,7 @@ static constexpr __host__ __device__ shape shape_of(int D, int cluster)
  * and of the batch, its own; and the block's shared memory. */
 struct seat {
     int rank, warp, lane, i, q; /* i: of the warp's columns; q: of four sequences */
-    int column;
-    int64_t row;
+    int column, row;
     unsigned char *memory;
 
     template <typename N>
@@ -152,8 +152,39 @@ static __device__ __forceinline__ seat seat_of(const shape &s, int quads, unsign
             i,
             q,
             rank * s.own + warp * COLUMNS + i,
-            (int64_t)((int)blockIdx.x / s.cluster) * 4 * quads + q,
+            (int)blockIdx.x / s.cluster * 4 * quads + q,
             memory};
+}
+
+/* ---- neighbours ---- */
+
+/* OWN neighbouring floats, aligned as far as they go. */
+template <int OWN>
+static __device__ __forceinline__ void put_own(float *at, const float x[OWN])
+{
+    UNROLL(2)
+    for (int k = 0; k < OWN / 4 * 4; k += 4)
+        *(float4 *)(at + k) = make_float4(x[k], x[k + 1], x[k + 2], x[k + 3]);
+    if (OWN == 2)
+        *(float2 *)at = make_float2(x[0], x[OWN - 1]);
+    if (OWN == 1)
+        *at = x[0];
+}
+
+template <int OWN>
+static __device__ __forceinline__ void get_own(float x[OWN], const float *at)
+{
+    UNROLL(2)
+    for (int k = 0; k < OWN / 4 * 4; k += 4) {
+        const float4 y = *(const float4 *)(at + k);
+        x[k] = y.x, x[k + 1] = y.y, x[k + 2] = y.z, x[k + 3] = y.w;
+    }
+    if (OWN == 2) {
+        const float2 y = *(const float2 *)at;
+        x[0] = y.x, x[OWN - 1] = y.y;
+    }
+    if (OWN == 1)
+        x[0] = *at;
 }
 
 /* ---- a vector that all blocks have ---- */
@@ -228,8 +259,8 @@ static size_t rows_bytes(const recurrence &r)
 template <typename T>
 int lay_rows(recurrence *r, bool transposed);
 
-/* A lane's 16 bytes of each of two matrices' rows, slab by slab; zeros beyond the last row and
- * column. */
+/* A lane's 16 bytes of each of two matrices' rows, slab by slab: 4 of the one and of the other by
+ * turns, as mma takes them.  Zeros beyond the last row and column. */
 template <typename PASS, typename T>
 static __device__ void fetch_weights(const shape &s, const seat &here, const T *one, const T *other,
                                      int D, uint4 held[PASS::HELD])
@@ -239,15 +270,22 @@ static __device__ void fetch_weights(const shape &s, const seat &here, const T *
     const int64_t row = (int64_t)here.column * row_apart(D) + first;
     const int depth = here.column < D ? D - first : 0;
 
+    const auto fetch = [&](int m, uint4 x[2]) {
+        const bool there = m * slab<T>::DEPTH < depth;
+        const int64_t at = row + m * slab<T>::DEPTH;
+        const uint4 a = there ? *(const uint4 *)(one + at) : uint4{};
+        const uint4 b = there ? *(const uint4 *)(other + at) : uint4{};
+        x[0] = {a.x, b.x, a.y, b.y};
+        x[1] = {a.z, b.z, a.w, b.w};
+    };
+
     UNROLL(64)
-    for (int k = 0; k < PASS::HELD; k++) {
-        const int at = k / 2 * slab<T>::DEPTH;
-        held[k] = at < depth ? *(const uint4 *)((k % 2 ? other : one) + row + at) : uint4{};
-    }
-    for (int k = PASS::HELD; k < 2 * s.slabs; k++) {
-        const int at = k / 2 * slab<T>::DEPTH;
-        more[(k - PASS::HELD) * s.warps * 32] =
-            at < depth ? *(const uint4 *)((k % 2 ? other : one) + row + at) : uint4{};
+    for (int m = 0; m < PASS::HELD / 2; m++)
+        fetch(m, held + 2 * m);
+    for (int m = PASS::HELD / 2; m < s.slabs; m++, more += 2 * s.warps * 32) {
+        uint4 x[2];
+        fetch(m, x);
+        more[0] = x[0], more[s.warps * 32] = x[1];
     }
 }
 
@@ -269,18 +307,17 @@ struct sums<__nv_bfloat16, QUADS, WANTED> {
 
     __device__ __forceinline__ sums() : sum{} {}
     __device__ __forceinline__ void add(const seat &here, const unsigned char *vector, int m,
-                                        uint4 one, uint4 other)
+                                        int turn, uint4 w, uint4 more)
     {
         const int chunk = 4 * m + here.q;
-        const unsigned a[4] = {one.x, other.x, one.y, other.y};
-        const unsigned b[4] = {one.z, other.z, one.w, other.w};
+        const unsigned a[4] = {w.x, w.y, w.z, w.w}, b[4] = {more.x, more.y, more.z, more.w};
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++) {
             const uint4 x =
                 *(const uint4 *)(vector + (chunk * QUADS + p) * CHUNK + piece_at(here.q, here.i));
             const unsigned low[2] = {x.x, x.y}, high[2] = {x.z, x.w};
-            mma_bf16(sum[2 * m % CHAINS][p], a, low);
-            mma_bf16(sum[(2 * m + 1) % CHAINS][p], b, high);
+            mma_bf16(sum[2 * turn % CHAINS][p], a, low);
+            mma_bf16(sum[(2 * turn + 1) % CHAINS][p], b, high);
         }
     }
     __device__ __forceinline__ void end(const seat &, two *x)
@@ -302,27 +339,25 @@ struct sums<float, QUADS, WANTED> {
     float one[QUADS][4], other[QUADS][4];
 
     __device__ __forceinline__ sums() : one{}, other{} {}
-    static __device__ __forceinline__ float along(uint4 w, float4 x, float sum)
-    {
-        sum = fmaf(__uint_as_float(w.x), x.x, sum);
-        sum = fmaf(__uint_as_float(w.y), x.y, sum);
-        sum = fmaf(__uint_as_float(w.z), x.z, sum);
-        return fmaf(__uint_as_float(w.w), x.w, sum);
-    }
-    __device__ __forceinline__ void add(const seat &here, const unsigned char *vector, int m,
-                                        uint4 w, uint4 v)
+    __device__ __forceinline__ void add(const seat &here, const unsigned char *vector, int m, int,
+                                        uint4 w, uint4 more)
     {
         const int chunk = 2 * m + here.q / 2;
+        const unsigned a[4] = {w.x, w.z, more.x, more.z}, b[4] = {w.y, w.w, more.y, more.w};
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++)
             UNROLL(4)
         for (int r = 0; r < 4; r++) {
-            const float4 x = *(const float4 *)(vector + (chunk * QUADS + p) * CHUNK +
-                                               piece_at(chunk, here.q % 2 * 4 + r));
-            if (WANTED & ONE_SUM)
-                one[p][r] = along(w, x, one[p][r]);
-            if (WANTED & OTHER_SUM)
-                other[p][r] = along(v, x, other[p][r]);
+            float x[4];
+            get_own<4>(x, (const float *)(vector + (chunk * QUADS + p) * CHUNK +
+                                          piece_at(chunk, here.q % 2 * 4 + r)));
+            UNROLL(4)
+            for (int k = 0; k < 4; k++) {
+                if (WANTED & ONE_SUM)
+                    one[p][r] = fmaf(__uint_as_float(a[k]), x[k], one[p][r]);
+                if (WANTED & OTHER_SUM)
+                    other[p][r] = fmaf(__uint_as_float(b[k]), x[k], other[p][r]);
+            }
         }
     }
     /* Lane q of a column keeps sequence q: half of the four, then half of the two. */
@@ -348,56 +383,32 @@ static __device__ __forceinline__ void multiply(const shape &s, const seat &here
                                                 const uint4 held[PASS::HELD], int vector,
                                                 two x[PASS::QUADS])
 {
-    enum { REGISTERS = PASS::HELD / 2 };
+    enum {
+        BITS16 = sizeof(typename PASS::type) == 2,
+        REGISTERS = PASS::HELD / 2,
+        STRIDE = BITS16 ? TOGETHER : 1, /* what is fetched together takes registers */
+        AT_ONCE = BITS16 ? 2 : 1
+    };
     const unsigned char *at = here.memory + vector;
     const uint4 *more = here.at<uint4>(s.weights) + threadIdx.x;
     const int apart = s.warps * 32;
     sums<typename PASS::type, PASS::QUADS, WANTED> all;
 
     UNROLL(64)
-    for (int m = 0; m < REGISTERS; m += TOGETHER)
+    for (int m = 0; m < REGISTERS; m += STRIDE)
         if (m < s.slabs)
-            UNROLL(TOGETHER)
-    for (int k = m; k < m + TOGETHER; k++)
-        all.add(here, at, k, held[2 * k], held[2 * k + 1]);
-    for (int m = REGISTERS; m < s.slabs; m += TOGETHER, more += 2 * TOGETHER * apart)
-        UNROLL(TOGETHER)
-    for (int k = 0; k < TOGETHER; k++)
-        all.add(here, at + m * (slab<typename PASS::type>::DEPTH / COLUMNS) * PASS::QUADS * CHUNK,
-                k, more[2 * k * apart], more[(2 * k + 1) * apart]);
+            UNROLL(STRIDE)
+    for (int k = m; k < m + STRIDE; k++)
+        all.add(here, at, k, k, held[2 * k], held[2 * k + 1]);
+    UNROLL(1)
+    for (int m = REGISTERS; m < s.slabs; m += AT_ONCE)
+        UNROLL(AT_ONCE)
+    for (int k = 0; k < AT_ONCE; k++, more += 2 * apart)
+        all.add(here, at, m + k, k, more[0], more[apart]);
     all.end(here, x);
 }
 
 /* ---- sums over columns ---- */
-
-/* OWN neighbouring floats, aligned as far as they go. */
-template <int OWN>
-static __device__ __forceinline__ void put_own(float *at, const float x[OWN])
-{
-    UNROLL(2)
-    for (int k = 0; k < OWN / 4 * 4; k += 4)
-        *(float4 *)(at + k) = make_float4(x[k], x[k + 1], x[k + 2], x[k + 3]);
-    if (OWN == 2)
-        *(float2 *)at = make_float2(x[0], x[OWN - 1]);
-    if (OWN == 1)
-        *at = x[0];
-}
-
-template <int OWN>
-static __device__ __forceinline__ void get_own(float x[OWN], const float *at)
-{
-    UNROLL(2)
-    for (int k = 0; k < OWN / 4 * 4; k += 4) {
-        const float4 y = *(const float4 *)(at + k);
-        x[k] = y.x, x[k + 1] = y.y, x[k + 2] = y.z, x[k + 3] = y.w;
-    }
-    if (OWN == 2) {
-        const float2 y = *(const float2 *)at;
-        x[0] = y.x, x[OWN - 1] = y.y;
-    }
-    if (OWN == 1)
-        x[0] = *at;
-}
 
 /* One number of a lane, over the warp's columns. */
 static __device__ __forceinline__ float over_columns(float x)
@@ -481,11 +492,11 @@ template <typename LETTER>
 static __device__ __forceinline__ void slot_sums(const shape &s, const seat &here, int letters,
                                                  int kind, int quad, float x[LETTER::OWN])
 {
-    enum { OWN = LETTER::OWN };
+    enum { OWN = LETTER::OWN, AT_ONCE = OWN < 4 ? 4 : OWN < 8 ? 2 : 1 };
     const float *at = here.at<float>(letters) +
                       (kind * LETTER::ROWS + 4 * quad + here.q) * LETTER::APART + here.i * OWN;
     get_own<OWN>(x, at);
-    UNROLL(4)
+    UNROLL(AT_ONCE)
     for (int block = 1; block < s.cluster; block++) {
         float y[OWN];
         get_own<OWN>(y, at + block * LETTER::FLOATS);

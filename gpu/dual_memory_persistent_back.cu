@@ -35,10 +35,13 @@ struct back {
         WIDTH = WIDTH_, /* or 0: known when it runs */
         VECTORS = 2,
         SIDES = 1,
-        HELD = held_beside(sizeof(T) == 4 ? 152 - 32 * QUADS
-                           : WIDTH_       ? 152
-                                          : 160,
-                           2 * SLOTS * QUADS)
+        SHARED = SLOTS * QUADS >= 64, /* M is in shared memory */
+        TAPES = SHARED ? SLOTS * QUADS : 0,
+        ROOM = sizeof(T) == 4           ? 88 /* registers, as many as spill none */
+               : WIDTH_ && SLOTS_ == 64 ? 96
+               : WIDTH_ || QUADS_ == 2  ? 152
+                                        : 160,
+        HELD = held_beside(ROOM, (SHARED ? 1 : 2) * SLOTS * QUADS)
     };
     typedef letter<SLOTS, QUADS, 1> main_letter;
     typedef letter<SLOTS, QUADS, 2> side_letter;
@@ -48,69 +51,92 @@ struct back {
     static constexpr clusters_kernel *kernel = backward_persistent<back>;
 };
 
+/* A column of a tape: in registers, or in shared memory, side by side with the other threads'. */
+template <int SLOTS, bool SHARED>
+struct tape {
+    float x[SLOTS];
+    __device__ __forceinline__ void place(float *) {}
+    __device__ __forceinline__ float &operator[](int n) { return x[n]; }
+};
+
+template <int SLOTS>
+struct tape<SLOTS, true> {
+    float *at;
+    __device__ __forceinline__ void place(float *from) { at = from + threadIdx.x; }
+    __device__ __forceinline__ float &operator[](int n) { return at[n * THREADS_MOST]; }
+};
+
 /* What a thread has of its column: of each of its sequences. */
 template <typename PASS>
 struct column {
     enum { SLOTS = PASS::SLOTS, QUADS = PASS::QUADS };
-    float dM[QUADS][SLOTS], M[QUADS][SLOTS];
+    float dM[QUADS][SLOTS];
+    tape<SLOTS, PASS::SHARED> M[QUADS];
     float h[QUADS], v[QUADS], dread[QUADS], carry[QUADS];
     bool live[QUADS];
 };
 
 /* ---- tapes ---- */
 
-/* Where the workspace has the tape before step t of a sequence, from the thread's column on. */
-static __device__ __forceinline__ float *replayed(const recurrence &r, const seat &here, int64_t t,
-                                                  int64_t row)
+/* Each slot that there is; in eights, with a branch between, so that no more than that are
+ * under way at once and take registers. */
+template <int SLOTS, typename TAKE>
+static __device__ __forceinline__ void each_slot(const recurrence &r, const TAKE &take)
 {
-    return (float *)r.work + (t % r.K * r.batch + row) * r.M + here.column;
+    UNROLL(8)
+    for (int eight = 0; eight < SLOTS; eight += 8)
+        if (eight < r.N)
+            UNROLL(8)
+    for (int n = eight; n < eight + 8; n++)
+        if (n < r.N)
+            take(n);
 }
 
-/* The tapes of the segment whose last step is t: the last stays, the others to the workspace. */
+/* The tapes before the steps of segment `segment`, of which there are `place` before its
+ * last, to the workspace; the last's stays. */
 template <typename PASS>
-static __device__ __forceinline__ void replay(const recurrence &r, const seat &here, int64_t row,
-                                              int64_t t, float M[PASS::SLOTS])
+static __device__ __forceinline__ void replay(const recurrence &r, const seat &here, int row,
+                                              int segment, int place,
+                                              tape<PASS::SLOTS, PASS::SHARED> &M)
 {
     typedef typename PASS::type T;
     enum { SLOTS = PASS::SLOTS };
-    const int64_t begin = t / r.K * r.K;
+    const int64_t begin = (int64_t)segment * r.K * r.batch + row;
+    const float *omega = r.omega + begin * r.N;
+    const T *v = (const T *)r.v + begin * r.D + here.column;
+    float *to = (float *)r.work + row * r.M + here.column;
 
-    UNROLL(SLOTS)
-    for (int n = 0; n < SLOTS; n++)
-        M[n] =
-            n < r.N ? get_kept(r, begin / r.K * r.batch + row, (int64_t)n * r.D + here.column) : 0;
-    for (int64_t i = begin; i < t; i++) {
-        const float v = load((const T *)r.v + (i * r.batch + row) * r.D + here.column);
-        const float *omega = r.omega + (i * r.batch + row) * r.N;
-        float *to = replayed(r, here, i, row);
-        UNROLL(SLOTS)
-        for (int n = 0; n < SLOTS; n++)
-            if (n < r.N) {
-                to[(int64_t)n * r.D] = M[n];
-                M[n] = written(M[n], omega[n], v);
-            }
+    each_slot<SLOTS>(r, [&](int n) {
+        M[n] = get_kept(r, segment * r.batch + row, (int64_t)n * r.D + here.column);
+    });
+    UNROLL(1)
+    for (int i = 0; i < place; i++) {
+        const float v_of = load(v);
+        each_slot<SLOTS>(r, [&](int n) {
+            to[(int64_t)n * r.D] = M[n];
+            M[n] = written(M[n], omega[n], v_of);
+        });
+        omega += r.batch * r.N;
+        v += r.batch * r.D;
+        to += r.batch * r.M;
     }
 }
 
-/* The tapes before step t. */
+/* The tapes before step t, which is at `place` of its segment. */
 template <typename PASS>
-static __device__ __forceinline__ void fetch_tapes(const recurrence &r, const seat &here, int64_t t,
-                                                   column<PASS> *c)
+static __device__ __forceinline__ void fetch_tapes(const recurrence &r, const seat &here, int t,
+                                                   int place, column<PASS> *c)
 {
+    const bool last = t == r.steps - 1 || place == r.K - 1;
     UNROLL(PASS::QUADS)
     for (int p = 0; p < PASS::QUADS; p++) {
-        const int64_t row = here.row + 4 * p;
-        if (!c->live[p])
-            continue;
-        if (t == r.steps - 1 || (t + 1) % r.K == 0) {
-            replay<PASS>(r, here, row, t, c->M[p]);
-            continue;
-        }
-        const float *from = replayed(r, here, t, row);
-        UNROLL(PASS::SLOTS)
-        for (int n = 0; n < PASS::SLOTS; n++)
-            if (n < r.N)
-                c->M[p][n] = from[(int64_t)n * r.D];
+        const int row = here.row + 4 * p;
+        auto &M = c->M[p];
+        if (c->live[p] && last)
+            replay<PASS>(r, here, row, t / (int)r.K, place, M);
+        const float *from = (const float *)r.work + (place * r.batch + row) * r.M + here.column;
+        if (c->live[p] && !last)
+            each_slot<PASS::SLOTS>(r, [&](int n) { M[n] = from[(int64_t)n * r.D]; });
     }
 }
 
@@ -119,11 +145,11 @@ static __device__ __forceinline__ void fetch_tapes(const recurrence &r, const se
 /* A lane's slots of a sequence's weights at step t, [T,B,N]; 0 where there is no such step. */
 template <typename PASS>
 static __device__ __forceinline__ void fetch_attention(const recurrence &r, const seat &here,
-                                                       const float *weights, int64_t t, int quad,
+                                                       const float *weights, int t, int quad,
                                                        float x[PASS::main_letter::OWN])
 {
     enum { OWN = PASS::main_letter::OWN };
-    const int64_t row = here.row + 4 * quad;
+    const int row = here.row + 4 * quad;
     const bool there = t >= 0 && t < r.steps && row < r.batch;
     UNROLL(OWN)
     for (int k = 0; k < OWN; k++) {
@@ -166,12 +192,15 @@ pay_back(const recurrence &r, const shape &s, const seat &here, uint64_t *side_i
         const float to_v = scalar_sum<side_letter>(s, here, s.side, p);
         float domega[OWN], by_h[OWN];
         slot_sums<side_letter>(s, here, s.side, 0, p, domega);
+        UNROLL(OWN)
+        for (int k = 0; k < OWN; k++)
+            domega[k] = fmaf(rho[p][k], by_read[p][k], domega[k]);
+        if (PASS::SHARED)
+            __syncwarp();
         slot_sums<side_letter>(s, here, s.side, 1, p, by_h);
         UNROLL(OWN)
-        for (int k = 0; k < OWN; k++) {
-            domega[k] = fmaf(rho[p][k], by_read[p][k], domega[k]);
+        for (int k = 0; k < OWN; k++)
             domega[k] = fmaf(dalpha[p][k], to_v - by_h[k], domega[k]);
-        }
         A::back(r.attention, omega[p], domega);
         UNROLL(OWN)
         for (int k = 0; k < OWN; k++)
@@ -201,6 +230,8 @@ static __device__ __forceinline__ float unwrite(const recurrence &r, const shape
     UNROLL(16)
     for (int n = 0; n < PASS::SLOTS; n += 4) {
         float rho[4], dalpha[4], omega[4], dgamma[4];
+        if (PASS::SHARED) /* so that the next ones' are not fetched yet, for want of registers */
+            __syncwarp();
         four_of(told->rho, here, quad, n, rho);
         four_of(told->dalpha, here, quad, n, dalpha);
         four_of(told->omega, here, quad, n, omega);
@@ -250,10 +281,11 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) backward_persistent(recurrenc
         here.at<uint4>(s.vector)[k] = {};
     UNROLL(QUADS)
     for (int p = 0; p < QUADS; p++) {
-        const int64_t row = here.row + 4 * p;
+        const int row = here.row + 4 * p;
         c.live[p] = row < r.batch && here.column < r.D;
         c.h[p] = c.v[p] = c.dread[p] = 0;
-        c.carry[p] = c.live[p] ? r.dh_T[row * r.D + here.column] : 0;
+        c.M[p].place(here.at<float>(s.tape) + p * SLOTS * THREADS_MOST);
+        c.carry[p] = c.live[p] ? r.dh_T[(int64_t)row * r.D + here.column] : 0;
         UNROLL(SLOTS)
         for (int n = 0; n < SLOTS; n++) {
             c.M[p][n] = 0;
@@ -268,10 +300,12 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) backward_persistent(recurrenc
     cluster_wait();
 
     /* Step `steps` is none: nothing was read there, and there are only D and e to be summed. */
-    for (int64_t t = r.steps; t >= 0; t--) {
-        const int turn = (int)(r.steps - t);
+    int place = (int)(r.steps - 1) % (int)r.K; /* of the step before in its segment */
+    for (int t = (int)r.steps; t >= 0; t--) {
+        const int turn = (int)r.steps - t;
         const bool a_step = t < r.steps;
-        const int64_t at = t * step + here.row * r.D + here.column; /* the first sequence's */
+        const int64_t at =
+            t * step + (int64_t)here.row * r.D + here.column; /* the first sequence's */
         float rho[QUADS][OWN], omega[QUADS][OWN], before[QUADS] = {}, dp[QUADS] = {};
         if (threadIdx.x == 0) {
             if (a_step) {
@@ -293,12 +327,11 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) backward_persistent(recurrenc
             post_vector<T, QUADS>(s, here, inbox + DV, dv_at, dv);
         }
         if (t > 0)
-            fetch_tapes(r, here, t - 1, &c);
+            fetch_tapes(r, here, t - 1, place, &c);
+        place = place ? place - 1 : (int)r.K - 1;
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++) {
             const int64_t e = at + (int64_t)4 * p * r.D;
-            fetch_attention<PASS>(r, here, r.rho, t, p, rho[p]);
-            fetch_attention<PASS>(r, here, r.omega, t - 1, p, omega[p]);
             c.v[p] = c.live[p] && t > 0 ? load((const T *)r.v + e - step) : 0;
             if (c.live[p])
                 before[p] = t > 0 ? r.h[e - step] : r.h0[e];
@@ -339,6 +372,8 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) backward_persistent(recurrenc
         post_letter<main_letter>(s, here, inbox + MAIN, s.main_parts, s.main, true, true);
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++) {
+            fetch_attention<PASS>(r, here, r.rho, t, p, rho[p]);
+            fetch_attention<PASS>(r, here, r.omega, t - 1, p, omega[p]);
             float *to = side_part + (4 * p + here.q) * side_letter::APART;
             const float to_v = over_columns(c.h[p] * c.v[p]);
             if (here.i == 0)
@@ -361,7 +396,7 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) backward_persistent(recurrenc
     const typename PASS::attentions *told = here.at<typename PASS::attentions>(s.slots) + here.warp;
     UNROLL(QUADS)
     for (int p = 0; p < QUADS; p++) {
-        const int64_t row = here.row + 4 * p;
+        const int row = here.row + 4 * p;
         float from_slots = 0;
         UNROLL(16)
         for (int n = 0; n < SLOTS; n += 4) {
@@ -378,7 +413,7 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) backward_persistent(recurrenc
             }
         }
         if (c.live[p])
-            r.dh0[row * r.D + here.column] = sum[p].other + from_slots;
+            r.dh0[(int64_t)row * r.D + here.column] = sum[p].other + from_slots;
     }
     cluster_arrive();
     cluster_wait();

@@ -20,6 +20,20 @@ cudaStream_t gpu_stream(void)
 
 /* ---- which device ---- */
 
+const cudaDeviceProp &gpu_properties(void)
+{
+    static cudaDeviceProp p;
+    static int known = -1;
+    int number = 0;
+    if (cudaGetDevice(&number) != cudaSuccess)
+        return p = {};
+    if (number != known)
+        known = cudaGetDeviceProperties(&p, number) == cudaSuccess ? number : -1;
+    if (known < 0)
+        p = {};
+    return p;
+}
+
 /* After an illegal access, a trap or the like, every call fails until the
  * process ends: this device is lost. */
 static const char *unavailable(void)
@@ -115,12 +129,12 @@ static const char *device(void)
 {
     static char name[500];
     char driver[64];
-    cudaDeviceProp p;
+    const cudaDeviceProp &p = gpu_properties();
     int number = 0, memory_khz = 0;
 
     if (*name)
         return name;
-    if (cudaGetDevice(&number) != cudaSuccess || cudaGetDeviceProperties(&p, number) != cudaSuccess)
+    if (cudaGetDevice(&number) != cudaSuccess || !p.multiProcessorCount)
         return "unknown CUDA device";
     cudaDeviceGetAttribute(&memory_khz, cudaDevAttrMemoryClockRate, number);
     driver_version(driver, sizeof driver);
@@ -218,11 +232,7 @@ static size_t flush_bytes;
 static int start(void)
 {
     if (!before) {
-        cudaDeviceProp p;
-        int number;
-        CUDA(cudaGetDevice(&number));
-        CUDA(cudaGetDeviceProperties(&p, number));
-        flush_bytes = 2 * (size_t)p.l2CacheSize;
+        flush_bytes = 2 * (size_t)gpu_properties().l2CacheSize;
         CUDA(cudaEventCreate(&before));
         CUDA(cudaEventCreate(&after));
         if (flush_bytes)

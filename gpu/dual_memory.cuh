@@ -50,25 +50,14 @@ extern const recurrence_kernel dual_template_d16;
 
 enum { MAX_SLOTS = 64 };
 
-enum { KEPT_F32, KEPT_BF16, KEPT_F16 };
-
 static inline __device__ void put_kept(const recurrence &r, int64_t slot, int64_t e, float x)
 {
-    if (r.kept == KEPT_F32)
-        ((float *)r.checkpoints)[slot * r.M + e] = x;
-    else if (r.kept == KEPT_BF16)
-        ((__nv_bfloat16 *)r.checkpoints)[slot * r.M + e] = __float2bfloat16(x);
-    else
-        ((__half *)r.checkpoints)[slot * r.M + e] = __float2half(x);
+    put_kept(r.kept, r.checkpoints, slot * r.M + e, x);
 }
 
 static inline __device__ float get_kept(const recurrence &r, int64_t slot, int64_t e)
 {
-    if (r.kept == KEPT_F32)
-        return ((const float *)r.checkpoints)[slot * r.M + e];
-    if (r.kept == KEPT_BF16)
-        return __bfloat162float(((const __nv_bfloat16 *)r.checkpoints)[slot * r.M + e]);
-    return __half2float(((const __half *)r.checkpoints)[slot * r.M + e]);
+    return get_kept(r.kept, r.checkpoints, slot * r.M + e);
 }
 
 /* A tape's element after it was written to: the same bits wherever that is worked out. */

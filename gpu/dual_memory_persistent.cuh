@@ -32,6 +32,7 @@
 #include "gpu/attend.cuh"
 #include "gpu/dual_memory.cuh"
 #include "gpu/tanh.cuh"
+#include "gpu/turns.cuh"
 
 enum {
     CLUSTER_MOST = 16,
@@ -465,7 +466,7 @@ static __device__ __forceinline__ void post_letter(const shape &s, const seat &h
     float *place = here.at<float>(to) + here.rank * LETTER::FLOATS;
 
     for (int e = threadIdx.x; e < (last - first) * s.cluster; e += s.warps * 32) {
-        const int word = first + e / s.cluster;
+        const int word = first + over(e, s.cluster);
         const int at = word < ALL ? word / FOURS * LETTER::APART + word % FOURS * 4
                                   : LETTER::SCALARS + (word - ALL) * 4;
         float4 sum = {};
@@ -536,50 +537,32 @@ static __device__ __forceinline__ void four_of(const paid<LETTER> &all, const se
 
 /* ---- launches ---- */
 
-/* What the device in use has, asked once. */
-static const cudaDeviceProp &device_in_use(void)
-{
-    static cudaDeviceProp p;
-    int number = 0;
-    if (!p.multiProcessorCount && cudaGetDevice(&number) == cudaSuccess)
-        cudaGetDeviceProperties(&p, number);
-    return p;
-}
-
 typedef void clusters_kernel(recurrence, shape);
 
-/* Blocks of a launch, and how they go together. */
-static void arrange(const shape &s, int64_t clusters, cudaLaunchAttribute *size,
-                    cudaLaunchConfig_t *config)
+static void prepare_shape(cluster_launch *to, const shape &s, int64_t clusters)
 {
-    *size = {};
-    *config = {};
-    size->id = cudaLaunchAttributeClusterDimension;
-    size->val.clusterDim.x = s.cluster;
-    size->val.clusterDim.y = size->val.clusterDim.z = 1;
-    config->gridDim = dim3((unsigned)(clusters * s.cluster));
-    config->blockDim = dim3(s.warps * 32);
-    config->dynamicSmemBytes = s.bytes;
-    config->stream = gpu_stream();
-    config->attrs = size;
-    config->numAttrs = s.cluster > 1;
+    prepare_launch(to, clusters, s.cluster, s.warps * 32, s.bytes);
 }
 
 /* Have the kernel take so much shared memory and such clusters; how many can run at once. */
 static cudaError_t prepare(clusters_kernel *kernel, const shape &s, int *clusters)
 {
-    cudaLaunchAttribute size;
-    cudaLaunchConfig_t config;
+    cluster_launch l;
 
     *clusters = 0;
-    arrange(s, 1, &size, &config);
+    prepare_shape(&l, s, 1);
     CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, s.bytes));
     if (s.cluster > 8)
         CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
     if (s.cluster > 1)
-        return cudaOccupancyMaxActiveClusters(clusters, kernel, &config);
-    *clusters = device_in_use().multiProcessorCount;
+        return cudaOccupancyMaxActiveClusters(clusters, kernel, &l.config);
+    *clusters = gpu_properties().multiProcessorCount;
     return cudaSuccess;
+}
+
+static int largest_cluster(void)
+{
+    return cluster_most() > 1 ? CLUSTER_MOST : 1;
 }
 
 /* The smallest cluster whose registers hold the weights, else the smallest that holds them
@@ -588,12 +571,12 @@ static cudaError_t prepare(clusters_kernel *kernel, const shape &s, int *cluster
 template <typename PASS>
 static shape smallest_shape(int D)
 {
-    const int most = device_in_use().clusterLaunch ? CLUSTER_MOST : 1;
+    const int most = largest_cluster();
     shape found = {};
 
     for (int cluster = most > 1 ? 2 : 1; cluster <= most; cluster *= 2) {
         const shape s = shape_of<PASS>(D, cluster);
-        if (s.warps > WARPS_MOST || s.bytes > (int)device_in_use().sharedMemPerBlockOptin)
+        if (s.warps > WARPS_MOST || s.bytes > (int)gpu_properties().sharedMemPerBlockOptin)
             continue;
         if (2 * s.slabs <= PASS::HELD)
             return s;
@@ -612,8 +595,7 @@ static int launch_clusters(const recurrence &r)
     const shape twice = smallest_shape<TWO>(r.D);
     clusters_kernel *kernel = ONE::kernel;
     int64_t clusters = ceil_div(r.batch, 4);
-    cudaLaunchAttribute size;
-    cudaLaunchConfig_t config;
+    cluster_launch l;
     int at_once;
 
     CUDA(prepare(kernel, s, &at_once));
@@ -621,8 +603,8 @@ static int launch_clusters(const recurrence &r)
         s = twice, kernel = TWO::kernel, clusters = ceil_div(r.batch, 8);
         CUDA(prepare(kernel, s, &at_once));
     }
-    arrange(s, clusters, &size, &config);
-    return cudaLaunchKernelEx(&config, kernel, r, s);
+    prepare_shape(&l, s, clusters);
+    return cudaLaunchKernelEx(&l.config, kernel, r, s);
 }
 
 /* The kernels of a pass.  (Eight tapes of 64 slots are more than registers can hold.) */
@@ -648,7 +630,7 @@ static const char *pass_declines(const recurrence &r)
         return NULL;
     snprintf(why, sizeof why,
              "dim %d with %d slots: weights and tape are more than a cluster of %d blocks can hold",
-             r.D, r.N, device_in_use().clusterLaunch ? CLUSTER_MOST : 1);
+             r.D, r.N, largest_cluster());
     return why;
 }
 

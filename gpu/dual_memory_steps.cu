@@ -19,6 +19,7 @@
  * gradients do not depend on where checkpoints are. */
 #include "gpu/attend.cuh"
 #include "gpu/dual_memory.cuh"
+#include "gpu/layer.cuh"
 #include "gpu/product.cuh"
 #include "gpu/tanh.cuh"
 
@@ -40,11 +41,6 @@ template <typename T>
 static constexpr __host__ __device__ int halves(void)
 {
     return sizeof(T) == sizeof(float) ? 1 : 2;
-}
-
-static size_t aligned(size_t bytes)
-{
-    return (bytes + 255) / 256 * 256;
 }
 
 template <typename T>

@@ -35,8 +35,6 @@ struct call {
     int64_t work_each; /* floats of a block's workspace */
 };
 
-enum { KEPT_F32, KEPT_BF16, KEPT_F16 };
-
 static inline call call_of(const struct frame *f)
 {
     const struct e74_cell *a = ARGS(f, e74_cell), *g = GRADS(f, e74_cell);
@@ -76,21 +74,12 @@ static inline call call_of(const struct frame *f)
 
 static inline __device__ void put_kept(const call &c, int64_t slot, int64_t e, float x)
 {
-    if (c.kept == KEPT_F32)
-        ((float *)c.checkpoints)[slot * c.M + e] = x;
-    else if (c.kept == KEPT_BF16)
-        ((__nv_bfloat16 *)c.checkpoints)[slot * c.M + e] = __float2bfloat16(x);
-    else
-        ((__half *)c.checkpoints)[slot * c.M + e] = __float2half(x);
+    put_kept(c.kept, c.checkpoints, slot * c.M + e, x);
 }
 
 static inline __device__ float get_kept(const call &c, int64_t slot, int64_t e)
 {
-    if (c.kept == KEPT_F32)
-        return ((const float *)c.checkpoints)[slot * c.M + e];
-    if (c.kept == KEPT_BF16)
-        return __bfloat162float(((const __nv_bfloat16 *)c.checkpoints)[slot * c.M + e]);
-    return __half2float(((const __half *)c.checkpoints)[slot * c.M + e]);
+    return get_kept(c.kept, c.checkpoints, slot * c.M + e);
 }
 
 #endif

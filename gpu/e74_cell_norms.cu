@@ -1632,23 +1632,11 @@ static int start_carriers(const layout &l, void (*kernel)(layout), int64_t block
     return start(l, kernel, blocks, 32 * l.groups * l.warps, shared);
 }
 
-/* What a block may have, so that it is alone on its multiprocessor. */
-static size_t shared_of_all(void)
-{
-    static size_t all = 0;
-    int number = 0;
-    cudaDeviceProp p;
-
-    if (all == 0 && cudaGetDevice(&number) == cudaSuccess &&
-        cudaGetDeviceProperties(&p, number) == cudaSuccess)
-        all = p.sharedMemPerBlockOptin;
-    return all;
-}
-
-/* A chain for each sequence and head. */
+/* A chain for each sequence and head; with as much shared memory as a block may have, so that
+ * it is alone on its multiprocessor, while they are few. */
 static int start_chains(const layout &l, void (*kernel)(layout), size_t shared)
 {
-    const size_t all = shared_of_all();
+    const size_t all = gpu_properties().sharedMemPerBlockOptin;
     return start_carriers(l, kernel, l.count, l.count <= ALONE && all > shared ? all : shared);
 }
 

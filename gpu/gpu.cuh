@@ -35,8 +35,33 @@ static inline __device__ void store(__nv_bfloat16 *p, float x)
     *p = __float2bfloat16(x);
 }
 
+/* A number of a tensor whose storage is a parameter, as checkpoint_dtype is. */
+enum { KEPT_F32, KEPT_BF16, KEPT_F16 };
+
+static inline __device__ void put_kept(int kept, void *at, int64_t i, float x)
+{
+    if (kept == KEPT_F32)
+        ((float *)at)[i] = x;
+    else if (kept == KEPT_BF16)
+        ((__nv_bfloat16 *)at)[i] = __float2bfloat16(x);
+    else
+        ((__half *)at)[i] = __float2half(x);
+}
+
+static inline __device__ float get_kept(int kept, const void *at, int64_t i)
+{
+    if (kept == KEPT_F32)
+        return ((const float *)at)[i];
+    if (kept == KEPT_BF16)
+        return __bfloat162float(((const __nv_bfloat16 *)at)[i]);
+    return __half2float(((const __half *)at)[i]);
+}
+
 /* Where all kernels, copies and events go. */
 cudaStream_t gpu_stream(void);
+
+/* What the device in use is, asked once; nothing but zeros if that fails. */
+const cudaDeviceProp &gpu_properties(void);
 
 /* Measure what the device can do (probe.cu). */
 int gpu_probe(struct ceilings *to);

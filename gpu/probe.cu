@@ -235,12 +235,8 @@ static int measure(struct bench *b, struct ceilings *to)
 int gpu_probe(struct ceilings *to)
 {
     struct bench b = {};
-    cudaDeviceProp device;
-    int number = 0;
 
-    CUDA(cudaGetDevice(&number));
-    CUDA(cudaGetDeviceProperties(&device, number));
-    b.blocks = BLOCKS * device.multiProcessorCount;
+    b.blocks = BLOCKS * gpu_properties().multiProcessorCount;
     int e = cudaMalloc(&b.room, 2 * (size_t)COPIED);
     e = e ? e : cudaMemsetAsync(b.room, 0, 2 * (size_t)COPIED, gpu_stream());
     e = e ? e : cudaEventCreate(&b.before);

@@ -67,14 +67,7 @@ static __device__ __forceinline__ parcel *next_place(int cluster, int turn, parc
 /* Blocks of a cluster, as far as the device in use has clusters. */
 static int cluster_most(void)
 {
-    static int most = 0;
-    int number = 0;
-    cudaDeviceProp p;
-
-    if (most == 0 && cudaGetDevice(&number) == cudaSuccess &&
-        cudaGetDeviceProperties(&p, number) == cudaSuccess)
-        most = p.clusterLaunch ? CLUSTER : 1;
-    return most ? most : 1;
+    return gpu_properties().clusterLaunch ? CLUSTER : 1;
 }
 
 struct cluster_launch {

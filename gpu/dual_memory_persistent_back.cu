@@ -308,10 +308,8 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) backward_persistent(recurrenc
             t * step + (int64_t)here.row * r.D + here.column; /* the first sequence's */
         float rho[QUADS][OWN], omega[QUADS][OWN], before[QUADS] = {}, dp[QUADS] = {};
         if (threadIdx.x == 0) {
-            if (a_step) {
+            if (a_step)
                 inbox_expect(inbox + DV, vector_bytes(s, QUADS));
-                inbox_expect(inbox + DP, vector_bytes(s, QUADS));
-            }
             inbox_expect(inbox + MAIN, letter_bytes<main_letter>(s, true, true));
             inbox_expect(inbox + SIDE, letter_bytes<side_letter>(s, true, true));
         }
@@ -346,6 +344,8 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) backward_persistent(recurrenc
                 c.carry[p] += sum[p].other;
         }
         if (a_step) {
+            if (threadIdx.x == 0) /* the last dp has come */
+                inbox_expect(inbox + DP, vector_bytes(s, QUADS));
             inbox_wait(inbox + DV, turn - 1);
             multiply<PASS, ONE_SUM>(s, here, held, dv_at, sum);
         }

@@ -279,6 +279,7 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) backward_persistent(recurrenc
     fetch_weights<PASS>(s, here, (const T *)r.W_write, (const T *)r.W_h, r.D, held);
     for (int k = threadIdx.x; k < (s.weights - s.vector) / 16; k += s.warps * 32)
         here.at<uint4>(s.vector)[k] = {};
+    __syncthreads();
     UNROLL(QUADS)
     for (int p = 0; p < QUADS; p++) {
         const int row = here.row + 4 * p;

@@ -78,13 +78,14 @@ struct column {
 
 /* ---- tapes ---- */
 
-/* Each slot that there is; in eights, with a branch between, so that no more than that are
- * under way at once and take registers. */
-template <int SLOTS, typename TAKE>
+/* Each slot that there is; in eights, so that no more than that are under way at once and take
+ * registers: a branch keeps them apart, or a loop, where no register's number depends on it. */
+template <typename PASS, typename TAKE>
 static __device__ __forceinline__ void each_slot(const recurrence &r, const TAKE &take)
 {
-    UNROLL(8)
-    for (int eight = 0; eight < SLOTS; eight += 8)
+    enum { EIGHTS = PASS::SHARED ? 1 : PASS::SLOTS / 8 };
+    UNROLL(EIGHTS)
+    for (int eight = 0; eight < PASS::SLOTS; eight += 8)
         if (eight < r.N)
             UNROLL(8)
     for (int n = eight; n < eight + 8; n++)
@@ -100,19 +101,18 @@ static __device__ __forceinline__ void replay(const recurrence &r, const seat &h
                                               tape<PASS::SLOTS, PASS::SHARED> &M)
 {
     typedef typename PASS::type T;
-    enum { SLOTS = PASS::SLOTS };
     const int64_t begin = (int64_t)segment * r.K * r.batch + row;
     const float *omega = r.omega + begin * r.N;
     const T *v = (const T *)r.v + begin * r.D + here.column;
     float *to = (float *)r.work + row * r.M + here.column;
 
-    each_slot<SLOTS>(r, [&](int n) {
+    each_slot<PASS>(r, [&](int n) {
         M[n] = get_kept(r, segment * r.batch + row, (int64_t)n * r.D + here.column);
     });
     UNROLL(1)
     for (int i = 0; i < place; i++) {
         const float v_of = load(v);
-        each_slot<SLOTS>(r, [&](int n) {
+        each_slot<PASS>(r, [&](int n) {
             to[(int64_t)n * r.D] = M[n];
             M[n] = written(M[n], omega[n], v_of);
         });
@@ -136,7 +136,7 @@ static __device__ __forceinline__ void fetch_tapes(const recurrence &r, const se
             replay<PASS>(r, here, row, t / (int)r.K, place, M);
         const float *from = (const float *)r.work + (place * r.batch + row) * r.M + here.column;
         if (c->live[p] && !last)
-            each_slot<PASS::SLOTS>(r, [&](int n) { M[n] = from[(int64_t)n * r.D]; });
+            each_slot<PASS>(r, [&](int n) { M[n] = from[(int64_t)n * r.D]; });
     }
 }
 

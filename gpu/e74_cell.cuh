@@ -72,14 +72,24 @@ static inline call call_of(const struct frame *f)
     return c;
 }
 
+/* As in gpu.cuh: through those, the backward kernel of e74_cell.cu spills registers. */
 static inline __device__ void put_kept(const call &c, int64_t slot, int64_t e, float x)
 {
-    put_kept(c.kept, c.checkpoints, slot * c.M + e, x);
+    if (c.kept == KEPT_F32)
+        ((float *)c.checkpoints)[slot * c.M + e] = x;
+    else if (c.kept == KEPT_BF16)
+        ((__nv_bfloat16 *)c.checkpoints)[slot * c.M + e] = __float2bfloat16(x);
+    else
+        ((__half *)c.checkpoints)[slot * c.M + e] = __float2half(x);
 }
 
 static inline __device__ float get_kept(const call &c, int64_t slot, int64_t e)
 {
-    return get_kept(c.kept, c.checkpoints, slot * c.M + e);
+    if (c.kept == KEPT_F32)
+        return ((const float *)c.checkpoints)[slot * c.M + e];
+    if (c.kept == KEPT_BF16)
+        return __bfloat162float(((const __nv_bfloat16 *)c.checkpoints)[slot * c.M + e]);
+    return __half2float(((const __half *)c.checkpoints)[slot * c.M + e]);
 }
 
 #endif

@@ -3,6 +3,8 @@
 #ifndef DUAL_MEMORY_CUH
 #define DUAL_MEMORY_CUH
 
+#include <type_traits>
+
 #include "gpu/gpu.cuh"
 #include "common/ops/dual_memory.h"
 
@@ -49,6 +51,16 @@ extern const recurrence_kernel dual_persistent32, dual_persistent16;
 extern const recurrence_kernel dual_template_d16;
 
 enum { MAX_SLOTS = 64 };
+
+/* run(n), where n.value slots, at least N, are a number that the compiler knows. */
+template <typename RUN>
+static inline auto with_slots(int N, const RUN &run)
+{
+    return N <= 8    ? run(std::integral_constant<int, 8>{})
+           : N <= 16 ? run(std::integral_constant<int, 16>{})
+           : N <= 32 ? run(std::integral_constant<int, 32>{})
+                     : run(std::integral_constant<int, MAX_SLOTS>{});
+}
 
 static inline __device__ void put_kept(const recurrence &r, int64_t slot, int64_t e, float x)
 {

@@ -18,26 +18,27 @@
  * follows it; the letters aside, which nobody waits for at once, have two places and two
  * inboxes, in turns.
  *
- * Bound by latency: of two exchanges, an attention and a product. */
+ * Bound by the latency of instructions, of which a warp has 830 a step: nobody waits for
+ * what the exchanges bring. */
 #include "gpu/dual_memory_persistent.cuh"
 
 template <typename PASS>
 __global__ void forward_persistent(recurrence r, shape given);
 
-template <typename T, int SLOTS_, int QUADS_, int WIDTH_>
-struct onward {
-    typedef T type;
+/* As many as spill none (tests/spills.sh), where a lane has so many slots. */
+static constexpr int turns_held(int bytes, int slots, int width)
+{
+    return bytes == 4 ? (slots == 8 ? 3 : slots == 16 ? 2 : 1) : slots <= (width ? 16 : 32) ? 4 : 3;
+}
+
+template <typename T, int SLOTS, int QUADS, int WIDTH>
+struct onward : pass_of<T, SLOTS, QUADS, WIDTH> {
     enum {
-        SLOTS = SLOTS_,
-        QUADS = QUADS_,
-        WIDTH = WIDTH_, /* or 0: known when it runs */
         VECTORS = 1,
+        SCALARS = 1,
         SIDES = 2,
         TAPES = 0,
-        ROOM = sizeof(T) == 4 ? 134 - 23 * QUADS_
-               : WIDTH_       ? 152
-                              : 160, /* registers */
-        HELD = held_beside(ROOM, SLOTS *QUADS)
+        TURNS = turns_held(sizeof(T), SLOTS *QUADS, WIDTH)
     };
     typedef letter<SLOTS, QUADS, 1> side_letter, main_letter;
     typedef paid<main_letter> attentions;
@@ -81,15 +82,15 @@ static __device__ __forceinline__ void attend(const recurrence &r, const seat &h
     attention<PASS::SLOTS, OWN, 4>::attend(r.attention, p, a);
 }
 
-/* omega of step t or rho of it, [T,B,N], once of a cluster. */
+/* omega of step t or rho of it, [T,B,N], once of a cluster: by one of its warps. */
 template <typename PASS>
 static __device__ __forceinline__ void keep_attention(const recurrence &r, const shape &s,
-                                                      const seat &here, float *kept, int t,
-                                                      int quad, const float x[])
+                                                      const seat &here, int warp, float *kept,
+                                                      int t, int quad, const float x[])
 {
     enum { OWN = PASS::main_letter::OWN };
     const int row = here.row + 4 * quad;
-    if (here.warp || row >= r.batch || here.rank != ((int)row & (s.cluster - 1)))
+    if (here.warp != warp || row >= r.batch || here.rank != (row & (s.cluster - 1)))
         return;
     float *to = kept + (t * r.batch + row) * r.N + here.i * OWN;
     UNROLL(OWN)
@@ -108,7 +109,7 @@ static __device__ __forceinline__ void pay_and_write(const recurrence &r, const 
     paid<letters> *told = here.at<typename PASS::attentions>(s.slots) + here.warp;
 
     attend<PASS>(r, here, omega, scores);
-    keep_attention<PASS>(r, s, here, r.omega, t, quad, omega);
+    keep_attention<PASS>(r, s, here, 0, r.omega, t, quad, omega);
     tell_warp(here, told, quad, omega);
     __syncwarp();
     float *M = c->M[quad];
@@ -142,7 +143,7 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) forward_persistent(recurrence
     paid<main_letter> *told = here.at<typename PASS::attentions>(s.slots) + here.warp;
     float *side_part = here.at<float>(s.side_parts) + here.warp * side_letter::FLOATS;
     float *main_part = here.at<float>(s.main_parts) + here.warp * main_letter::FLOATS;
-    uint4 held[PASS::HELD];
+    uint4 held[held_of<PASS>()];
     column<PASS> c;
     float bias;
     T xp[QUADS] = {};
@@ -173,65 +174,68 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) forward_persistent(recurrence
     int next_kept = 0;
     for (int t = -1; t < r.steps; t++, e += r.batch * r.D) {
         const int turn = t + 1, odd = turn & 1;
-        const int letters = s.side + odd * s.cluster * side_letter::FLOATS * WORD;
-        if (threadIdx.x == 0) {
+        const int letters = s.side + odd * letters_room<side_letter>(s.cluster);
+        if (here.lane == 0 && here.warp == s.warps / 2) {
             inbox_expect(inbox + VECTOR, vector_bytes(s, QUADS));
-            inbox_expect(inbox + SIDE + odd, letter_bytes<side_letter>(s, true, false));
-            inbox_expect(inbox + MAIN, letter_bytes<main_letter>(s, by_v, true));
+            inbox_expect(inbox + SIDE + odd, letter_bytes<side_letter>(s));
+            inbox_expect(inbox + MAIN,
+                         scalars_bytes(s, QUADS) + by_v * letter_bytes<main_letter>(s));
         }
         if (t == next_kept) {
             keep_tapes(r, here, c, t);
             next_kept += (int)r.K;
         }
+        float read[QUADS] = {};
+        UNROLL(QUADS)
+        for (int p = 0; p < QUADS && t >= 0; p++) {
+            float part[4] = {}, rho[4];
+            UNROLL(16)
+            for (int n = 0; n < SLOTS; n += 4) {
+                four_of(*told, here, p, n, rho);
+                UNROLL(4)
+                for (int k = 0; k < 4; k++)
+                    part[k] = fmaf(rho[k], c.M[p][n + k], part[k]);
+            }
+            read[p] = part[0] + part[1] + (part[2] + part[3]);
+            c.h[p] = tanh_full(c.sum[p].other + load(xp + p) + read[p] + bias);
+        }
+        post_vector<T, QUADS>(s, here, inbox + VECTOR, 0, c.h);
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++) {
             const int64_t at = e + (int64_t)4 * p * r.D;
-            if (t >= 0) {
-                float part[4] = {}, rho[4];
-                UNROLL(16)
-                for (int n = 0; n < SLOTS; n += 4) {
-                    four_of(*told, here, p, n, rho);
-                    UNROLL(4)
-                    for (int k = 0; k < 4; k++)
-                        part[k] = fmaf(rho[k], c.M[p][n + k], part[k]);
-                }
-                const float read = part[0] + part[1] + (part[2] + part[3]);
-                c.h[p] = tanh_full(c.sum[p].other + load(xp + p) + read + bias);
-                if (c.live[p]) {
-                    r.h[at] = c.h[p];
-                    if (r.read)
-                        store((T *)r.read + at, read);
-                }
-            }
             if (c.live[p] && t + 1 < r.steps)
                 xp[p] = ((const T *)r.xp)[at + r.batch * r.D];
-        }
-        post_vector<T, QUADS>(s, here, inbox + VECTOR, s.vector, c.h);
-        UNROLL(QUADS)
-        for (int p = 0; p < QUADS; p++)
+            if (c.live[p] && t >= 0) {
+                r.h[at] = c.h[p];
+                if (r.read)
+                    store((T *)r.read + at, read[p]);
+            }
             fold_slots<side_letter>(here, side_part + (4 * p + here.q) * side_letter::APART,
                                     [&](int n) { return c.M[p][n] * c.h[p]; });
-        __syncthreads();
-        post_letter<side_letter>(s, here, inbox + SIDE + odd, s.side_parts, letters, true, false);
+        }
+        post_letter<side_letter>(s, here, inbox + SIDE + odd, s.side_parts, letters);
         inbox_wait(inbox + VECTOR, turn);
 
         multiply<PASS, BOTH_SUMS>(s, here, held, s.vector, c.sum);
+        float both[QUADS];
+        T v[QUADS];
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++) {
-            T v;
-            store(&v, c.sum[p].one);
-            c.sum[p].one = load(&v);
+            store(v + p, c.sum[p].one);
+            c.sum[p].one = load(v + p);
+            both[p] = over_columns(c.sum[p].one * c.h[p]);
+        }
+        post_scalars<QUADS>(s, here, inbox + MAIN, both);
+        UNROLL(QUADS)
+        for (int p = 0; p < QUADS; p++) {
             if (c.live[p] && t >= 0)
-                ((T *)r.v)[e + (int64_t)4 * p * r.D] = v;
-            const float both = over_columns(c.sum[p].one * c.h[p]);
-            if (here.i == 0)
-                main_part[main_letter::SCALARS + 4 * p + here.q] = both;
+                ((T *)r.v)[e + (int64_t)4 * p * r.D] = v[p];
             if (by_v)
                 fold_slots<main_letter>(here, main_part + (4 * p + here.q) * main_letter::APART,
                                         [&](int n) { return c.M[p][n] * c.sum[p].one; });
         }
-        __syncthreads();
-        post_letter<main_letter>(s, here, inbox + MAIN, s.main_parts, s.main, by_v, true);
+        if (by_v)
+            post_letter<main_letter>(s, here, inbox + MAIN, s.main_parts, s.main);
 
         float by_h[QUADS][OWN], omega[QUADS][OWN] = {};
         inbox_wait(inbox + SIDE + odd, turn / 2);
@@ -249,16 +253,16 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) forward_persistent(recurrence
                 slot_sums<main_letter>(s, here, s.main, 0, p, rho);
                 pay_and_write(r, s, here, &c, t, p, rho, omega[p]);
             }
-            const float both = scalar_sum<main_letter>(s, here, s.main, p);
+            const float sum = scalar_sum<QUADS>(s, here, p);
             UNROLL(OWN)
             for (int k = 0; k < OWN; k++)
-                by_h[p][k] = written(by_h[p][k], omega[p][k], both);
+                by_h[p][k] = written(by_h[p][k], omega[p][k], sum);
             attend<PASS>(r, here, rho, by_h[p]);
             tell_warp(here, told, p, rho);
             if (t + 1 < r.steps)
-                keep_attention<PASS>(r, s, here, r.rho, t + 1, p, rho);
+                keep_attention<PASS>(r, s, here, s.warps - 1, r.rho, t + 1, p, rho);
         }
-        __syncwarp();
+        __syncthreads(); /* nobody reads this step's h any more */
     }
     UNROLL(QUADS)
     for (int p = 0; p < QUADS; p++) {
@@ -363,21 +367,17 @@ PERSISTENT(16, __nv_bfloat16);
 
 /* ---- the same with slots and width known beforehand: what does it cost that they are not? ---- */
 
-enum { FIXED_WIDTH = 512 };
-
 static int forward_fixed(const recurrence &r)
 {
-    typedef __nv_bfloat16 T;
-    return r.N == 16
-               ? launch_clusters<onward<T, 16, 1, FIXED_WIDTH>, onward<T, 16, 2, FIXED_WIDTH>>(r)
-               : launch_clusters<onward<T, 64, 1, FIXED_WIDTH>, onward<T, 64, 1, FIXED_WIDTH>>(r);
+    return launch_fixed<onward>(r);
 }
 
 static const char *fixed_declines(const recurrence &r)
 {
     const char *why = declines<__nv_bfloat16>(r);
-    if (!why && (r.D != FIXED_WIDTH || (r.N != 16 && r.N != 64)))
-        why = "only for dim = 512 and slots = 16 or 64, to measure what run-time sizes cost";
+    if (!why && (r.D != FIXED_WIDTH || r.N != FIXED_SLOTS))
+        why = "only for dim = " NUMBER(FIXED_WIDTH) " and slots = " NUMBER(
+            FIXED_SLOTS) ", to measure what run-time sizes cost";
     return why;
 }
 

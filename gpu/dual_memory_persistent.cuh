@@ -16,11 +16,12 @@
  *
  * A vector goes to all blocks as chunks of 128 bytes, a warp's 8 columns of four
  * sequences: 8 pieces of 16 bytes, turned by two more from chunk to chunk, so that what
- * lanes fetch together lies in different banks.
+ * lanes fetch together lies in different banks.  A block's go together, copied to each
+ * other block by one of its warps.
  *
- * Sums over columns, of every slot and of every sequence, are of a lane's columns first,
- * then of the warp's 8 (fold), the block's warps and the cluster's blocks, always in
- * that order.  What a block has to tell of them is a `letter`.
+ * Sums over columns, of every slot, are of a warp's 8 first (fold), then of the block's
+ * warps and of the cluster's blocks, always in that order.  What a block has to tell of
+ * them is a `letter`.  Of one number for a sequence each warp tells its own.
  *
  * Every warp pays attention to its four sequences itself: lane l has some slots of
  * sequence l % 4. */
@@ -50,7 +51,7 @@ struct slab {
     enum { EACH = 16 / sizeof(T), DEPTH = 4 * EACH }; /* numbers of a lane's, of a row's */
 };
 
-/* What is told of sequences: KINDS sums for each slot, and one for the sequence. */
+/* What is told of sequences: KINDS sums for each slot. */
 template <int SLOTS_, int QUADS_, int KINDS_>
 struct letter {
     enum {
@@ -62,8 +63,7 @@ struct letter {
                          : SLOTS == 64 ? 4
                                        : 8), /* from a sequence to the next; banks differ */
         ROWS = 4 * QUADS,
-        SCALARS = KINDS * ROWS * APART,
-        FLOATS = SCALARS + ROWS
+        FLOATS = KINDS * ROWS * APART
     };
 };
 
@@ -75,9 +75,10 @@ struct shape {
     int own;                    /* columns of a block */
     int slabs;                  /* of a product */
     int room;                   /* bytes of a vector that all blocks have */
-    int vector, staged, slots;  /* such vectors; a warp's chunks; its `attentions` */
+    int vector, slots;          /* such vectors; the warps' `attentions` */
     int side_parts, main_parts; /* the letters, warp by warp */
     int side, main;             /* and block by block: the one SIDES times over */
+    int scalars;                /* one number of every warp's, block by block */
     int tape, weights, bytes;   /* the threads' slots that are not in registers; weights likewise */
 };
 
@@ -86,24 +87,54 @@ static constexpr __host__ __device__ int ceil_of(int x, int y)
     return (x + y - 1) / y;
 }
 
-/* How often a lane can have 16 bytes of weights in registers, of which there are so many for
- * them and for what else it keeps: whole turns of a product. */
-static constexpr int held_beside(int registers, int others)
-{
-    const int turns = (registers - others) / (2 * TOGETHER * 4);
-    return 2 * TOGETHER * (turns < 1 ? 1 : turns > 4 ? 4 : turns);
-}
-
 /* Numbers of every slot, of each of a warp's sequences. */
 template <typename LETTER>
 struct alignas(16) paid {
     float of[LETTER::ROWS][LETTER::APART];
 };
 
-/* PASS tells what a pass has: its `type` of storage, SLOTS, QUADS; VECTORS that all blocks
- * have; its letters, main_letter, and side_letter with SIDES places for it; HELD, how often
- * a lane has 16 bytes of weights in registers; TAPES, its slots that are not; attentions,
- * what a warp has worked out of its sequences. */
+/* PASS tells what a pass has: this; VECTORS that all blocks have; SCALARS or none; its letters,
+ * main_letter, and side_letter with SIDES places for it; TURNS of a product whose weights are in
+ * registers; TAPES, its slots that are not; attentions, what a warp has worked out of its
+ * sequences. */
+template <typename T, int SLOTS_, int QUADS_, int WIDTH_>
+struct pass_of {
+    typedef T type; /* of storage */
+    enum { SLOTS = SLOTS_, QUADS = QUADS_, WIDTH = WIDTH_ /* or 0: known when it runs */ };
+};
+
+/* For so many blocks' numbers there is room: they are added up eight at a time, some of them
+ * zeros that nobody writes to.  (Likewise for eight warps' parts.) */
+static constexpr __host__ __device__ int eights(int blocks)
+{
+    return (blocks + 7) / 8 * 8;
+}
+
+template <typename LETTER>
+static constexpr __host__ __device__ int letters_room(int cluster)
+{
+    return eights(cluster) * LETTER::FLOATS * WORD;
+}
+
+/* From a block's scalars, warp by warp those of its sequences, to the next's: banks differ. */
+static constexpr __host__ __device__ int scalars_apart(int quads)
+{
+    return WARPS_MOST * 4 * quads + 4;
+}
+
+/* Bytes of a vector from one block. */
+static constexpr __host__ __device__ int block_bytes(const shape &s, int quads)
+{
+    return s.warps * quads * CHUNK;
+}
+
+/* How often a lane has 16 bytes of weights in registers. */
+template <typename PASS>
+static constexpr __host__ __device__ int held_of(void)
+{
+    return 2 * TOGETHER * PASS::TURNS;
+}
+
 template <typename PASS>
 static constexpr __host__ __device__ shape shape_of(int D, int cluster)
 {
@@ -116,15 +147,15 @@ static constexpr __host__ __device__ shape shape_of(int D, int cluster)
     s.slabs = ceil_of(cluster * s.own, DEPTH * TOGETHER) * TOGETHER;
     s.room = s.slabs * DEPTH / COLUMNS * QUADS * CHUNK;
     s.vector = INBOXES * (int)sizeof(uint64_t); /* behind the inboxes */
-    s.staged = s.vector + PASS::VECTORS * s.room;
-    s.slots = s.staged + s.warps * QUADS * CHUNK;
+    s.slots = s.vector + PASS::VECTORS * s.room;
     s.side_parts = s.slots + s.warps * (int)sizeof(typename PASS::attentions);
-    s.main_parts = s.side_parts + s.warps * PASS::side_letter::FLOATS * WORD;
-    s.side = s.main_parts + s.warps * PASS::main_letter::FLOATS * WORD;
-    s.main = s.side + PASS::SIDES * cluster * PASS::side_letter::FLOATS * WORD;
-    s.tape = s.main + cluster * PASS::main_letter::FLOATS * WORD;
-    s.weights = s.tape + PASS::TAPES * THREADS_MOST * WORD;
-    const int more = 2 * s.slabs - PASS::HELD;
+    s.main_parts = s.side_parts + WARPS_MOST * PASS::side_letter::FLOATS * WORD;
+    s.side = s.main_parts + WARPS_MOST * PASS::main_letter::FLOATS * WORD;
+    s.main = s.side + PASS::SIDES * letters_room<typename PASS::side_letter>(cluster);
+    s.scalars = s.main + letters_room<typename PASS::main_letter>(cluster);
+    s.tape = s.scalars + PASS::SCALARS * eights(cluster) * scalars_apart(QUADS) * WORD;
+    s.weights = s.tape + PASS::TAPES * s.warps * 32 * WORD;
+    const int more = 2 * s.slabs - held_of<PASS>();
     s.bytes = s.weights + (more > 0 ? more : 0) * s.warps * 32 * 16;
     return s;
 }
@@ -155,6 +186,15 @@ static __device__ __forceinline__ seat seat_of(const shape &s, int quads, unsign
             rank * s.own + warp * COLUMNS + i,
             (int)blockIdx.x / s.cluster * 4 * quads + q,
             memory};
+}
+
+/* The same place, of which the compiler cannot tell in one turn that it is the same in the next:
+ * what follows from it is worked out again, and not kept in registers. */
+static __device__ __forceinline__ seat afresh(const seat &here, int turn)
+{
+    const int none = turn >> 30, lane = here.lane ^ none;
+    return {here.rank ^ none, here.warp ^ none, lane,     lane / 4,
+            lane % 4,         here.column,      here.row, here.memory + none};
 }
 
 /* ---- neighbours ---- */
@@ -188,6 +228,16 @@ static __device__ __forceinline__ void get_own(float x[OWN], const float *at)
         x[0] = *at;
 }
 
+/* Bytes that the block has written, to the same place of all others: each warp has them copied to
+ * another.  They are read when it suits; once all blocks have waited for them they may change. */
+static __device__ __forceinline__ void post_others(const shape &s, const seat &here,
+                                                   uint64_t *inbox, void *place, int bytes)
+{
+    if (here.lane == 0)
+        for (int block = here.warp; block < s.cluster - 1; block += s.warps)
+            post_many(place, bytes, inbox, (here.rank + 1 + block) & (s.cluster - 1));
+}
+
 /* ---- a vector that all blocks have ---- */
 
 /* Where piece e of a chunk is, in bytes; chunks are counted through the cluster. */
@@ -214,31 +264,26 @@ static __device__ __forceinline__ void put(const seat &here, unsigned char *chun
     *(float *)(chunk + piece_at(number, here.i / 4 * 4 + here.q) + here.i % 4 * WORD) = x;
 }
 
-/* A warp's numbers, one of each lane and quad, to all blocks, their own among them. */
+/* The block's numbers of a vector, one of each lane and quad, to all blocks. */
 template <typename T, int QUADS>
 static __device__ __forceinline__ void
-post_vector(const shape &s, const seat &here, uint64_t *inbox, int vector, const float x[QUADS])
+post_vector(const shape &s, const seat &here, uint64_t *inbox, int number, const float x[QUADS])
 {
-    const int chunk = here.rank * s.warps + here.warp;
-    unsigned char *staged = here.memory + s.staged + here.warp * QUADS * CHUNK;
-    uint4 *to = here.at<uint4>(vector + chunk * QUADS * CHUNK);
+    const int bytes = block_bytes(s, QUADS), chunk = here.rank * s.warps + here.warp;
+    unsigned char *own = here.memory + s.vector + number * s.room + here.rank * bytes;
 
-    __syncwarp();
     UNROLL(QUADS)
     for (int p = 0; p < QUADS; p++)
-        put(here, staged + p * CHUNK, chunk, x[p], T{});
-    __syncwarp();
-    for (int k = here.lane; k < 8 * QUADS * s.cluster; k += 32) {
-        const int piece = k % (8 * QUADS), block = k / (8 * QUADS);
-        post(to + piece, inbox, (here.rank + 1 + block) & (s.cluster - 1),
-             ((const uint4 *)staged)[piece]);
-    }
+        put(here, own + (here.warp * QUADS + p) * CHUNK, chunk, x[p], T{});
+    before_post_many();
+    __syncthreads();
+    post_others(s, here, inbox, own, bytes);
 }
 
-/* Bytes that come of it to a block. */
+/* Bytes that come of it to a block, from the others. */
 static __device__ __forceinline__ int vector_bytes(const shape &s, int quads)
 {
-    return s.cluster * s.warps * quads * CHUNK;
+    return (s.cluster - 1) * block_bytes(s, quads);
 }
 
 /* ---- products ---- */
@@ -264,7 +309,7 @@ int lay_rows(recurrence *r, bool transposed);
  * turns, as mma takes them.  Zeros beyond the last row and column. */
 template <typename PASS, typename T>
 static __device__ void fetch_weights(const shape &s, const seat &here, const T *one, const T *other,
-                                     int D, uint4 held[PASS::HELD])
+                                     int D, uint4 held[held_of<PASS>()])
 {
     uint4 *more = here.at<uint4>(s.weights) + threadIdx.x;
     const int first = here.q * slab<T>::EACH;
@@ -281,9 +326,9 @@ static __device__ void fetch_weights(const shape &s, const seat &here, const T *
     };
 
     UNROLL(64)
-    for (int m = 0; m < PASS::HELD / 2; m++)
+    for (int m = 0; m < held_of<PASS>() / 2; m++)
         fetch(m, held + 2 * m);
-    for (int m = PASS::HELD / 2; m < s.slabs; m++, more += 2 * s.warps * 32) {
+    for (int m = held_of<PASS>() / 2; m < s.slabs; m++, more += 2 * s.warps * 32) {
         uint4 x[2];
         fetch(m, x);
         more[0] = x[0], more[s.warps * 32] = x[1];
@@ -381,12 +426,12 @@ struct sums<float, QUADS, WANTED> {
 /* The lane's rows times a vector that all blocks have.  (Slabs beyond the last are zero.) */
 template <typename PASS, int WANTED>
 static __device__ __forceinline__ void multiply(const shape &s, const seat &here,
-                                                const uint4 held[PASS::HELD], int vector,
+                                                const uint4 held[held_of<PASS>()], int vector,
                                                 two x[PASS::QUADS])
 {
     enum {
         BITS16 = sizeof(typename PASS::type) == 2,
-        REGISTERS = PASS::HELD / 2,
+        REGISTERS = held_of<PASS>() / 2,
         STRIDE = BITS16 ? TOGETHER : 1, /* what is fetched together takes registers */
         AT_ONCE = BITS16 ? 2 : 1
     };
@@ -444,6 +489,8 @@ static __device__ __forceinline__ void fold_slots(const seat &here, float *to, c
     float own[OWN];
     UNROLL(OWN)
     for (int k = 0; k < OWN; k++) {
+        if (OWN > 2)
+            __syncwarp(); /* not all are under way at once, for want of registers */
         float x[8];
         UNROLL(8)
         for (int i = 0; i < 8; i++)
@@ -453,39 +500,33 @@ static __device__ __forceinline__ void fold_slots(const seat &here, float *to, c
     put_own<OWN>(to + here.i * OWN, own);
 }
 
-/* From the warps' parts of a letter the block's, to all blocks: the slots, the scalars, or
- * both. */
+/* From the warps' parts of a letter, which all have written, the block's, to all blocks. */
 template <typename LETTER>
 static __device__ __forceinline__ void post_letter(const shape &s, const seat &here,
-                                                   uint64_t *inbox, int parts, int to, bool slots,
-                                                   bool scalars)
+                                                   uint64_t *inbox, int parts, int letters)
 {
-    enum { FOURS = LETTER::SLOTS / 4, ALL = LETTER::KINDS * LETTER::ROWS * FOURS };
-    const int first = slots ? 0 : ALL, last = scalars ? ALL + LETTER::QUADS : ALL;
-    const float *part = here.at<float>(parts);
-    float *place = here.at<float>(to) + here.rank * LETTER::FLOATS;
+    enum { FOURS = LETTER::FLOATS / 4 };
+    float4 *own = here.at<float4>(letters) + here.rank * FOURS;
 
-    for (int e = threadIdx.x; e < (last - first) * s.cluster; e += s.warps * 32) {
-        const int word = first + over(e, s.cluster);
-        const int at = word < ALL ? word / FOURS * LETTER::APART + word % FOURS * 4
-                                  : LETTER::SCALARS + (word - ALL) * 4;
+    __syncthreads();
+    for (int at = threadIdx.x; at < FOURS; at += s.warps * 32) {
         float4 sum = {};
-        UNROLL(4)
-        for (int w = 0; w < s.warps; w++) {
-            const float4 x = *(const float4 *)(part + w * LETTER::FLOATS + at);
+        UNROLL(WARPS_MOST)
+        for (int w = 0; w < WARPS_MOST; w++) {
+            const float4 x = here.at<float4>(parts)[w * FOURS + at];
             sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
         }
-        post((uint4 *)(place + at), inbox, (here.rank + 1 + e) & (s.cluster - 1),
-             make_uint4(__float_as_uint(sum.x), __float_as_uint(sum.y), __float_as_uint(sum.z),
-                        __float_as_uint(sum.w)));
+        own[at] = sum;
     }
+    before_post_many();
+    __syncthreads();
+    post_others(s, here, inbox, own, LETTER::FLOATS * WORD);
 }
 
 template <typename LETTER>
-static __device__ __forceinline__ int letter_bytes(const shape &s, bool slots, bool scalars)
+static __device__ __forceinline__ int letter_bytes(const shape &s)
 {
-    return s.cluster * WORD *
-           (slots * (LETTER::KINDS * LETTER::ROWS * LETTER::SLOTS) + scalars * LETTER::ROWS);
+    return (s.cluster - 1) * LETTER::FLOATS * WORD;
 }
 
 /* All blocks' sums of a lane's slots of a sequence, in the order of blocks. */
@@ -493,12 +534,16 @@ template <typename LETTER>
 static __device__ __forceinline__ void slot_sums(const shape &s, const seat &here, int letters,
                                                  int kind, int quad, float x[LETTER::OWN])
 {
-    enum { OWN = LETTER::OWN, AT_ONCE = OWN < 4 ? 4 : OWN < 8 ? 2 : 1 };
+    enum { OWN = LETTER::OWN, AT_ONCE = OWN < 4 ? 8 : 16 / OWN };
     const float *at = here.at<float>(letters) +
                       (kind * LETTER::ROWS + 4 * quad + here.q) * LETTER::APART + here.i * OWN;
-    get_own<OWN>(x, at);
-    UNROLL(AT_ONCE)
-    for (int block = 1; block < s.cluster; block++) {
+    UNROLL(OWN)
+    for (int k = 0; k < OWN; k++)
+        x[k] = 0;
+    UNROLL(1)
+    for (int first = 0; first < s.cluster; first += AT_ONCE, at += AT_ONCE * LETTER::FLOATS)
+        UNROLL(AT_ONCE)
+    for (int block = 0; block < AT_ONCE; block++) {
         float y[OWN];
         get_own<OWN>(y, at + block * LETTER::FLOATS);
         UNROLL(OWN)
@@ -507,17 +552,39 @@ static __device__ __forceinline__ void slot_sums(const shape &s, const seat &her
     }
 }
 
-/* And of the sequence's scalar. */
-template <typename LETTER>
-static __device__ __forceinline__ float scalar_sum(const shape &s, const seat &here, int letters,
-                                                   int quad)
+/* A scalar of each of a warp's sequences, to all blocks: lanes of column i to the i-th from here. */
+template <int QUADS>
+static __device__ __forceinline__ void post_scalars(const shape &s, const seat &here,
+                                                    uint64_t *inbox, const float x[QUADS])
 {
-    const float *at = here.at<float>(letters) + LETTER::SCALARS + 4 * quad + here.q;
-    float x = *at;
-    UNROLL(4)
-    for (int block = 1; block < s.cluster; block++)
-        x += at[block * LETTER::FLOATS];
-    return x;
+    float *to = here.at<float>(s.scalars) + here.rank * scalars_apart(QUADS) +
+                here.warp * 4 * QUADS + here.q;
+    for (int block = here.i; block < s.cluster; block += COLUMNS)
+        UNROLL(QUADS)
+    for (int p = 0; p < QUADS; p++)
+        post(to + 4 * p, inbox, (here.rank + 1 + block) & (s.cluster - 1), x[p]);
+}
+
+static __device__ __forceinline__ int scalars_bytes(const shape &s, int quads)
+{
+    return s.cluster * s.warps * 4 * quads * WORD;
+}
+
+/* And all blocks' and warps' sum of a sequence's: lanes of column i add up the i-th block's. */
+template <int QUADS>
+static __device__ __forceinline__ float scalar_sum(const shape &s, const seat &here, int quad)
+{
+    const float *at = here.at<float>(s.scalars) + here.i * scalars_apart(QUADS) + 4 * quad + here.q;
+    float x = 0;
+    UNROLL(1)
+    for (int first = 0; first < s.cluster; first += COLUMNS, at += COLUMNS * scalars_apart(QUADS)) {
+        float two[2] = {};
+        UNROLL(WARPS_MOST)
+        for (int w = 0; w < WARPS_MOST; w++)
+            two[w % 2] += at[w * 4 * QUADS];
+        x += two[0] + two[1];
+    }
+    return over_columns(x);
 }
 
 /* A lane's slots of a sequence for all lanes that have it; four of a sequence's. */
@@ -578,7 +645,7 @@ static shape smallest_shape(int D)
         const shape s = shape_of<PASS>(D, cluster);
         if (s.warps > WARPS_MOST || s.bytes > (int)gpu_properties().sharedMemPerBlockOptin)
             continue;
-        if (2 * s.slabs <= PASS::HELD)
+        if (2 * s.slabs <= held_of<PASS>())
             return s;
         if (!found.cluster)
             found = s;
@@ -607,25 +674,39 @@ static int launch_clusters(const recurrence &r)
     return cudaLaunchKernelEx(&l.config, kernel, r, s);
 }
 
-/* The kernels of a pass.  (Eight tapes of 64 slots are more than registers can hold.) */
+/* Of so many sequences at most a lane has a column, each with its slots in registers: in fours. */
+static constexpr int most_quads(int slots)
+{
+    return slots <= 16 ? 2 : 1;
+}
+
+/* The kernels of a pass. */
 template <template <typename, int, int, int> class PASS, typename T>
 static int launch_pass(const recurrence &r)
 {
-    return r.N <= 8    ? launch_clusters<PASS<T, 8, 1, 0>, PASS<T, 8, 2, 0>>(r)
-           : r.N <= 16 ? launch_clusters<PASS<T, 16, 1, 0>, PASS<T, 16, 2, 0>>(r)
-           : r.N <= 32 ? launch_clusters<PASS<T, 32, 1, 0>, PASS<T, 32, 2, 0>>(r)
-                       : launch_clusters<PASS<T, 64, 1, 0>, PASS<T, 64, 1, 0>>(r);
+    return with_slots(r.N, [&](auto n) {
+        return launch_clusters<PASS<T, n.value, 1, 0>, PASS<T, n.value, most_quads(n.value), 0>>(r);
+    });
+}
+
+/* And those of kernel `template_d`. */
+#define FIXED_WIDTH 512
+#define FIXED_SLOTS 16
+
+template <template <typename, int, int, int> class PASS>
+static int launch_fixed(const recurrence &r)
+{
+    return launch_clusters<PASS<__nv_bfloat16, FIXED_SLOTS, 1, FIXED_WIDTH>,
+                           PASS<__nv_bfloat16, FIXED_SLOTS, most_quads(FIXED_SLOTS), FIXED_WIDTH>>(
+        r);
 }
 
 template <template <typename, int, int, int> class PASS, typename T>
 static const char *pass_declines(const recurrence &r)
 {
     static char why[160];
-    const shape s = r.D > 4096  ? shape{}
-                    : r.N <= 8  ? smallest_shape<PASS<T, 8, 1, 0>>(r.D)
-                    : r.N <= 16 ? smallest_shape<PASS<T, 16, 1, 0>>(r.D)
-                    : r.N <= 32 ? smallest_shape<PASS<T, 32, 1, 0>>(r.D)
-                                : smallest_shape<PASS<T, 64, 1, 0>>(r.D);
+    const auto smallest = [&](auto n) { return smallest_shape<PASS<T, n.value, 1, 0>>(r.D); };
+    const shape s = r.D > 4096 ? shape{} : with_slots(r.N, smallest);
     if (s.cluster)
         return NULL;
     snprintf(why, sizeof why,

@@ -7,41 +7,42 @@
  *                                                               -> dv to all blocks
  *     (meanwhile       W_h^T dp of the step after; M from the workspace)
  *     every column     W_write^T dv; dp; dread
- *     every column     <dread, M_n> and <dread, v> over own columns
- *                                                               -> to all blocks
- *     (meanwhile       <D_n, e_n>, <h, M_n> and <h, v>          -> to all blocks, aside)
+ *     every column     <dread, e_n> over own columns            -> to all blocks
+ *     (meanwhile       <D_n, e_n> and <h, e_n>                  -> to all blocks, aside)
  *     every sequence   dalpha of the reading; domega and dgamma of the step before
  *                                                               -> dp to all blocks
  *
- * for the tape that was read is (1 - omega_n) M_n + omega_n v, and domega of the step
- * before is <D_n + rho_n dread + s dalpha_n h, e_n>, whose three sums are there before
- * dalpha is: no third exchange.  What one brings is overwritten only by those who have got
- * one that follows it.
+ * for the tape that was read is v - (1 - omega_n) e_n, where attention's way back does not
+ * feel the v that all slots share, and domega of the step before is
+ * <D_n + rho_n dread + s dalpha_n h, e_n>, whose three sums are there before dalpha is: no
+ * third exchange.  What one brings is overwritten only by those who have got one that
+ * follows it.
  *
- * The tapes of a segment are replayed into the workspace, each thread its own columns',
- * so that nobody waits for anybody; the weights are fetched from transposed copies. */
+ * The tapes of a segment are replayed into the workspace, each warp its own columns' in
+ * its own order, so that nobody waits for anybody and 16 bytes at a time come back, past
+ * the registers, while dv is under way; the weights are fetched from transposed copies. */
+#include <algorithm>
+
 #include "gpu/dual_memory_persistent.cuh"
 #include "gpu/layer.cuh"
 
 template <typename PASS>
 __global__ void backward_persistent(recurrence r, shape given);
 
-template <typename T, int SLOTS_, int QUADS_, int WIDTH_>
-struct back {
-    typedef T type;
+/* As many as spill none (tests/spills.sh), where a lane has so many slots. */
+static constexpr int turns_held(int bytes, int slots, int width)
+{
+    return bytes == 4 ? (slots <= 16 ? 2 : 1) : slots <= 16 ? (width ? 3 : 4) : slots == 32 ? 3 : 2;
+}
+
+template <typename T, int SLOTS, int QUADS, int WIDTH>
+struct back : pass_of<T, SLOTS, QUADS, WIDTH> {
     enum {
-        SLOTS = SLOTS_,
-        QUADS = QUADS_,
-        WIDTH = WIDTH_, /* or 0: known when it runs */
         VECTORS = 2,
+        SCALARS = 0,
         SIDES = 1,
-        SHARED = SLOTS * QUADS >= 64, /* M is in shared memory */
-        TAPES = SHARED ? SLOTS * QUADS : 0,
-        ROOM = sizeof(T) == 4           ? 88 /* registers, as many as spill none */
-               : WIDTH_ && SLOTS_ == 64 ? 96
-               : WIDTH_ || QUADS_ == 2  ? 152
-                                        : 160,
-        HELD = held_beside(ROOM, (SHARED ? 1 : 2) * SLOTS * QUADS)
+        TAPES = SLOTS * QUADS, /* M is in shared memory */
+        TURNS = turns_held(sizeof(T), SLOTS *QUADS, WIDTH)
     };
     typedef letter<SLOTS, QUADS, 1> main_letter;
     typedef letter<SLOTS, QUADS, 2> side_letter;
@@ -51,96 +52,16 @@ struct back {
     static constexpr clusters_kernel *kernel = backward_persistent<back>;
 };
 
-/* A column of a tape: in registers, or in shared memory, side by side with the other threads'. */
-template <int SLOTS, bool SHARED>
-struct tape {
-    float x[SLOTS];
-    __device__ __forceinline__ void place(float *) {}
-    __device__ __forceinline__ float &operator[](int n) { return x[n]; }
-};
-
-template <int SLOTS>
-struct tape<SLOTS, true> {
-    float *at;
-    __device__ __forceinline__ void place(float *from) { at = from + threadIdx.x; }
-    __device__ __forceinline__ float &operator[](int n) { return at[n * THREADS_MOST]; }
-};
-
 /* What a thread has of its column: of each of its sequences. */
 template <typename PASS>
 struct column {
     enum { SLOTS = PASS::SLOTS, QUADS = PASS::QUADS };
     float dM[QUADS][SLOTS];
-    tape<SLOTS, PASS::SHARED> M[QUADS];
+    float *tape; /* in shared memory; slot n of the p-th is M(p, n) */
     float h[QUADS], v[QUADS], dread[QUADS], carry[QUADS];
     bool live[QUADS];
+    __device__ __forceinline__ float &M(int p, int n) { return tape[(p * SLOTS + n) * 32]; }
 };
-
-/* ---- tapes ---- */
-
-/* Each slot that there is; in eights, so that no more than that are under way at once and take
- * registers: a branch keeps them apart, or a loop, where no register's number depends on it. */
-template <typename PASS, typename TAKE>
-static __device__ __forceinline__ void each_slot(const recurrence &r, const TAKE &take)
-{
-    enum { EIGHTS = PASS::SHARED ? 1 : PASS::SLOTS / 8 };
-    UNROLL(EIGHTS)
-    for (int eight = 0; eight < PASS::SLOTS; eight += 8)
-        if (eight < r.N)
-            UNROLL(8)
-    for (int n = eight; n < eight + 8; n++)
-        if (n < r.N)
-            take(n);
-}
-
-/* The tapes before the steps of segment `segment`, of which there are `place` before its
- * last, to the workspace; the last's stays. */
-template <typename PASS>
-static __device__ __forceinline__ void replay(const recurrence &r, const seat &here, int row,
-                                              int segment, int place,
-                                              tape<PASS::SLOTS, PASS::SHARED> &M)
-{
-    typedef typename PASS::type T;
-    const int64_t begin = (int64_t)segment * r.K * r.batch + row;
-    const float *omega = r.omega + begin * r.N;
-    const T *v = (const T *)r.v + begin * r.D + here.column;
-    float *to = (float *)r.work + row * r.M + here.column;
-
-    each_slot<PASS>(r, [&](int n) {
-        M[n] = get_kept(r, segment * r.batch + row, (int64_t)n * r.D + here.column);
-    });
-    UNROLL(1)
-    for (int i = 0; i < place; i++) {
-        const float v_of = load(v);
-        each_slot<PASS>(r, [&](int n) {
-            to[(int64_t)n * r.D] = M[n];
-            M[n] = written(M[n], omega[n], v_of);
-        });
-        omega += r.batch * r.N;
-        v += r.batch * r.D;
-        to += r.batch * r.M;
-    }
-}
-
-/* The tapes before step t, which is at `place` of its segment. */
-template <typename PASS>
-static __device__ __forceinline__ void fetch_tapes(const recurrence &r, const seat &here, int t,
-                                                   int place, column<PASS> *c)
-{
-    const bool last = t == r.steps - 1 || place == r.K - 1;
-    UNROLL(PASS::QUADS)
-    for (int p = 0; p < PASS::QUADS; p++) {
-        const int row = here.row + 4 * p;
-        auto &M = c->M[p];
-        if (c->live[p] && last)
-            replay<PASS>(r, here, row, t / (int)r.K, place, M);
-        const float *from = (const float *)r.work + (place * r.batch + row) * r.M + here.column;
-        if (c->live[p] && !last)
-            each_slot<PASS>(r, [&](int n) { M[n] = from[(int64_t)n * r.D]; });
-    }
-}
-
-/* ---- attention ---- */
 
 /* A lane's slots of a sequence's weights at step t, [T,B,N]; 0 where there is no such step. */
 template <typename PASS>
@@ -158,6 +79,98 @@ static __device__ __forceinline__ void fetch_attention(const recurrence &r, cons
     }
 }
 
+/* ---- tapes ---- */
+
+/* Where a warp's tapes of a sequence before the step at `place` are in the workspace: as in shared
+ * memory, slot by slot the lanes' columns. */
+template <typename PASS>
+static __device__ __forceinline__ float *tapes_at(const recurrence &r, const shape &s,
+                                                  const seat &here, int place, int quad)
+{
+    const int64_t warp = ((int64_t)place * gridDim.x + blockIdx.x) * s.warps + here.warp;
+    return (float *)r.work + (warp * PASS::QUADS + quad) * PASS::SLOTS * 32;
+}
+
+/* The tapes before the steps of segment `segment`, of which there are `place` before its
+ * last, to the workspace; the last's stays. */
+template <typename PASS>
+static __device__ __forceinline__ void replay(const recurrence &r, const shape &s, const seat &here,
+                                              int segment, int place, int quad, column<PASS> *c)
+{
+    typedef typename PASS::type T;
+    typedef typename PASS::main_letter letters;
+    enum { OWN = letters::OWN };
+    const int row = here.row + 4 * quad, first = segment * (int)r.K;
+    const bool live = c->live[quad];
+    paid<letters> *told = &here.at<typename PASS::attentions>(s.slots)[here.warp].omega;
+    const T *v = (const T *)r.v + (first * r.batch + row) * r.D + here.column;
+    float omega[OWN];
+    T next = {};
+
+    UNROLL(8)
+    for (int n = 0; n < PASS::SLOTS; n++)
+        c->M(quad, n) = live && n < r.N
+                            ? get_kept(r, segment * r.batch + row, (int64_t)n * r.D + here.column)
+                            : 0;
+    if (live)
+        next = *v;
+    fetch_attention<PASS>(r, here, r.omega, first, quad, omega);
+    UNROLL(1)
+    for (int i = 0; i < place; i++) {
+        const float v_of = load(&next);
+        float *to = tapes_at<PASS>(r, s, here, i, quad) + here.lane;
+        tell_warp(here, told, quad, omega);
+        __syncwarp();
+        v += r.batch * r.D; /* what the next turn needs is under way in this one */
+        if (live)
+            next = *v;
+        fetch_attention<PASS>(r, here, r.omega, first + i + 1, quad, omega);
+        UNROLL(2)
+        for (int n = 0; n < PASS::SLOTS; n += 4) {
+            float x[4];
+            four_of(*told, here, quad, n, x);
+            UNROLL(4)
+            for (int k = 0; k < 4; k++) {
+                float &M = c->M(quad, n + k);
+                to[(n + k) * 32] = M;
+                M = written(M, x[k], v_of);
+            }
+        }
+        __syncwarp();
+    }
+}
+
+/* The tapes before step t, which is at `place` of its segment: under way to shared memory, where
+ * nobody of the warp reads any more; fetched_tapes() waits for them. */
+template <typename PASS>
+static __device__ __forceinline__ void fetch_tapes(const recurrence &r, const shape &s,
+                                                   const seat &here, int t, int place,
+                                                   column<PASS> *c)
+{
+    __syncwarp();
+    UNROLL(PASS::QUADS)
+    for (int p = 0; p < PASS::QUADS; p++) {
+        if (t == r.steps - 1 || place == r.K - 1) {
+            replay(r, s, here, t / (int)r.K, place, p, c);
+            continue;
+        }
+        const float *from = tapes_at<PASS>(r, s, here, place, p);
+        float *to = &c->M(p, 0) - here.lane;
+        UNROLL(16)
+        for (int k = 4 * here.lane; k < PASS::SLOTS * 32; k += 128)
+            cp_async16(to + k, from + k);
+    }
+    cp_async_commit();
+}
+
+static __device__ __forceinline__ void fetched_tapes(void)
+{
+    cp_async_wait<0>();
+    __syncwarp();
+}
+
+/* ---- attention ---- */
+
 /* dalpha of step t and dgamma of the one before, from what all blocks have found. */
 template <typename PASS>
 static __device__ __forceinline__ void
@@ -174,13 +187,10 @@ pay_back(const recurrence &r, const shape &s, const seat &here, uint64_t *side_i
 
     UNROLL(QUADS)
     for (int p = 0; p < QUADS; p++) {
-        const float to_v = scalar_sum<main_letter>(s, here, s.main, p);
         slot_sums<main_letter>(s, here, s.main, 0, p, by_read[p]);
         UNROLL(OWN)
-        for (int k = 0; k < OWN; k++) {
-            dalpha[p][k] = written(by_read[p][k], omega[p][k], to_v);
-            by_read[p][k] = to_v - by_read[p][k];
-        }
+        for (int k = 0; k < OWN; k++)
+            dalpha[p][k] = (omega[p][k] - 1) * by_read[p][k];
         A::back(r.attention, rho[p], dalpha[p]);
         UNROLL(OWN)
         for (int k = 0; k < OWN; k++)
@@ -189,18 +199,15 @@ pay_back(const recurrence &r, const shape &s, const seat &here, uint64_t *side_i
     inbox_wait(side_inbox, turn);
     UNROLL(QUADS)
     for (int p = 0; p < QUADS; p++) {
-        const float to_v = scalar_sum<side_letter>(s, here, s.side, p);
         float domega[OWN], by_h[OWN];
         slot_sums<side_letter>(s, here, s.side, 0, p, domega);
         UNROLL(OWN)
         for (int k = 0; k < OWN; k++)
             domega[k] = fmaf(rho[p][k], by_read[p][k], domega[k]);
-        if (PASS::SHARED)
-            __syncwarp();
         slot_sums<side_letter>(s, here, s.side, 1, p, by_h);
         UNROLL(OWN)
         for (int k = 0; k < OWN; k++)
-            domega[k] = fmaf(dalpha[p][k], to_v - by_h[k], domega[k]);
+            domega[k] = fmaf(dalpha[p][k], by_h[k], domega[k]);
         A::back(r.attention, omega[p], domega);
         UNROLL(OWN)
         for (int k = 0; k < OWN; k++)
@@ -220,7 +227,6 @@ template <typename PASS>
 static __device__ __forceinline__ float unwrite(const recurrence &r, const shape &s,
                                                 const seat &here, int quad, column<PASS> *c)
 {
-    typedef typename PASS::main_letter letters;
     const typename PASS::attentions *told = here.at<typename PASS::attentions>(s.slots) + here.warp;
     const float h = c->h[quad], v = c->v[quad], dread = c->dread[quad];
     const bool by_v = r.query == DUAL_QUERY_V;
@@ -230,15 +236,15 @@ static __device__ __forceinline__ float unwrite(const recurrence &r, const shape
     UNROLL(16)
     for (int n = 0; n < PASS::SLOTS; n += 4) {
         float rho[4], dalpha[4], omega[4], dgamma[4];
-        if (PASS::SHARED) /* so that the next ones' are not fetched yet, for want of registers */
-            __syncwarp();
+        if (PASS::TAPES >= 64)
+            __syncwarp(); /* the next ones' are not fetched yet, for want of registers */
         four_of(told->rho, here, quad, n, rho);
         four_of(told->dalpha, here, quad, n, dalpha);
         four_of(told->omega, here, quad, n, omega);
         four_of(told->dgamma, here, quad, n, dgamma);
         UNROLL(4)
         for (int k = 0; k < 4; k++) {
-            const float M = c->M[quad][n + k], after = written(M, omega[k], v);
+            const float M = c->M(quad, n + k), after = written(M, omega[k], v);
             float x = fmaf(rho[k], dread, dM[n + k]);
             x = fmaf(dalpha[k], h, x);
             from_slots[k % 2] = fmaf(dalpha[k], after, from_slots[k % 2]);
@@ -261,38 +267,32 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) backward_persistent(recurrenc
     typedef typename PASS::main_letter main_letter;
     typedef typename PASS::side_letter side_letter;
     enum { SLOTS = PASS::SLOTS, QUADS = PASS::QUADS, OWN = main_letter::OWN };
-    enum { DV, DP, MAIN, SIDE }; /* the inboxes */
+    enum { DV, DP, MAIN, SIDE };               /* the inboxes */
+    constexpr bool near = SLOTS * QUADS <= 16; /* e stays in registers, from sum to sum */
     const shape s = PASS::WIDTH != 0 ? shape_of<PASS>(PASS::WIDTH, given.cluster) : given;
     if (PASS::WIDTH != 0)
         r.D = PASS::WIDTH, r.N = SLOTS;
     const seat here = seat_of(s, QUADS, memory);
-    const int dv_at = s.vector, dp_at = s.vector + s.room;
     const int64_t step = r.batch * r.D;
     uint64_t *inbox = here.at<uint64_t>(0);
-    float *main_part = here.at<float>(s.main_parts) + here.warp * main_letter::FLOATS;
-    float *side_part = here.at<float>(s.side_parts) + here.warp * side_letter::FLOATS;
-    uint4 held[PASS::HELD];
+    uint4 held[held_of<PASS>()];
     column<PASS> c;
-    two sum[QUADS];
-    T dh[QUADS] = {}, dread[QUADS] = {};
+    two sum[QUADS] = {};
 
     fetch_weights<PASS>(s, here, (const T *)r.W_write, (const T *)r.W_h, r.D, held);
     for (int k = threadIdx.x; k < (s.weights - s.vector) / 16; k += s.warps * 32)
         here.at<uint4>(s.vector)[k] = {};
-    __syncthreads();
+    c.tape = here.at<float>(s.tape) + here.warp * QUADS * SLOTS * 32 + here.lane;
     UNROLL(QUADS)
     for (int p = 0; p < QUADS; p++) {
         const int row = here.row + 4 * p;
         c.live[p] = row < r.batch && here.column < r.D;
         c.h[p] = c.v[p] = c.dread[p] = 0;
-        c.M[p].place(here.at<float>(s.tape) + p * SLOTS * THREADS_MOST);
         c.carry[p] = c.live[p] ? r.dh_T[(int64_t)row * r.D + here.column] : 0;
         UNROLL(SLOTS)
-        for (int n = 0; n < SLOTS; n++) {
-            c.M[p][n] = 0;
+        for (int n = 0; n < SLOTS; n++)
             c.dM[p][n] =
                 c.live[p] && n < r.N ? r.dM_T[row * r.M + (int64_t)n * r.D + here.column] : 0;
-        }
     }
     if (threadIdx.x < INBOXES)
         inbox_open(inbox + threadIdx.x);
@@ -308,113 +308,124 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) backward_persistent(recurrenc
         const int64_t at =
             t * step + (int64_t)here.row * r.D + here.column; /* the first sequence's */
         float rho[QUADS][OWN], omega[QUADS][OWN], before[QUADS] = {}, dp[QUADS] = {};
-        if (threadIdx.x == 0) {
+        T v[QUADS], dh[QUADS], dread[QUADS];
+        float away[QUADS][near ? SLOTS : 1] = {};
+        const auto e_of = [&](int p, int n) {
+            if constexpr (near)
+                return away[p][n];
+            else
+                return c.v[p] - c.M(p, n);
+        };
+        if (here.lane == 0 && here.warp == s.warps - 1) {
             if (a_step)
                 inbox_expect(inbox + DV, vector_bytes(s, QUADS));
-            inbox_expect(inbox + MAIN, letter_bytes<main_letter>(s, true, true));
-            inbox_expect(inbox + SIDE, letter_bytes<side_letter>(s, true, true));
+            inbox_expect(inbox + MAIN, letter_bytes<main_letter>(s));
+            inbox_expect(inbox + SIDE, letter_bytes<side_letter>(s));
         }
         if (a_step) {
             float dv[QUADS];
             UNROLL(QUADS)
-            for (int p = 0; p < QUADS; p++) {
-                dv[p] = unwrite(r, s, here, p, &c);
-                c.carry[p] += load(dh + p);
+            for (int p = 0; p < QUADS; p++)
+                dv[p] = unwrite(r, s, afresh(here, turn), p, &c);
+            post_vector<T, QUADS>(s, afresh(here, turn), inbox + DV, 0, dv);
+            UNROLL(QUADS)
+            for (int p = 0; p < QUADS; p++)
                 if (c.live[p])
                     store((T *)r.dv + at + (int64_t)4 * p * r.D, dv[p]);
-            }
-            post_vector<T, QUADS>(s, here, inbox + DV, dv_at, dv);
         }
         if (t > 0)
-            fetch_tapes(r, here, t - 1, place, &c);
+            fetch_tapes(r, s, here, t - 1, place, &c);
         place = place ? place - 1 : (int)r.K - 1;
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++) {
             const int64_t e = at + (int64_t)4 * p * r.D;
-            c.v[p] = c.live[p] && t > 0 ? load((const T *)r.v + e - step) : 0;
+            v[p] = dh[p] = dread[p] = T{};
+            if (c.live[p] && t > 0)
+                v[p] = ((const T *)r.v)[e - step];
             if (c.live[p])
                 before[p] = t > 0 ? r.h[e - step] : r.h0[e];
-            if (c.live[p] && t > 0)
-                dh[p] = ((const T *)r.dh)[e - step];
+            if (c.live[p] && a_step)
+                dh[p] = ((const T *)r.dh)[e];
+            if (c.live[p] && a_step && r.dread)
+                dread[p] = ((const T *)r.dread)[e];
         }
         if (turn > 1) {
             inbox_wait(inbox + DP, turn - 2);
-            multiply<PASS, OTHER_SUM>(s, here, held, dp_at, sum);
+            multiply<PASS, OTHER_SUM>(s, afresh(here, turn), held, s.vector + s.room, sum);
             UNROLL(QUADS)
             for (int p = 0; p < QUADS; p++)
                 c.carry[p] += sum[p].other;
         }
         if (a_step) {
-            if (threadIdx.x == 0) /* the last dp has come */
+            if (here.lane == 0 && here.warp == s.warps - 1) /* the last dp has come */
                 inbox_expect(inbox + DP, vector_bytes(s, QUADS));
             inbox_wait(inbox + DV, turn - 1);
-            multiply<PASS, ONE_SUM>(s, here, held, dv_at, sum);
+            multiply<PASS, ONE_SUM>(s, afresh(here, turn), held, s.vector, sum);
         }
+        fetched_tapes();
+        const seat now = afresh(here, turn);
+        float *main_part = now.at<float>(s.main_parts) + now.warp * main_letter::FLOATS;
+        float *side_part = now.at<float>(s.side_parts) + now.warp * side_letter::FLOATS;
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++) {
-            const int64_t e = at + (int64_t)4 * p * r.D;
             if (a_step) {
-                dp[p] = (c.carry[p] + sum[p].one) * fmaf(-c.h[p], c.h[p], 1.0f);
+                dp[p] = (c.carry[p] + load(dh + p) + sum[p].one) * fmaf(-c.h[p], c.h[p], 1.0f);
                 c.dread[p] = dp[p] + load(dread + p);
                 c.carry[p] = 0;
-                if (c.live[p])
-                    store((T *)r.dp + e, dp[p]);
             }
             c.h[p] = before[p];
-            if (c.live[p] && t > 0 && r.dread)
-                dread[p] = ((const T *)r.dread)[e - step];
-            const float to_v = over_columns(c.dread[p] * c.v[p]);
-            if (here.i == 0)
-                main_part[main_letter::SCALARS + 4 * p + here.q] = to_v;
-            fold_slots<main_letter>(here, main_part + (4 * p + here.q) * main_letter::APART,
-                                    [&](int n) { return c.dread[p] * c.M[p][n]; });
+            c.v[p] = load(v + p);
+            if constexpr (near)
+                UNROLL(SLOTS)
+            for (int n = 0; n < SLOTS; n++)
+                away[p][n] = c.v[p] - c.M(p, n);
+            fold_slots<main_letter>(now, main_part + (4 * p + now.q) * main_letter::APART,
+                                    [&](int n) { return c.dread[p] * e_of(p, n); });
         }
-        __syncthreads();
-        post_letter<main_letter>(s, here, inbox + MAIN, s.main_parts, s.main, true, true);
+        post_letter<main_letter>(s, now, inbox + MAIN, s.main_parts, s.main);
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++) {
-            fetch_attention<PASS>(r, here, r.rho, t, p, rho[p]);
-            fetch_attention<PASS>(r, here, r.omega, t - 1, p, omega[p]);
-            float *to = side_part + (4 * p + here.q) * side_letter::APART;
-            const float to_v = over_columns(c.h[p] * c.v[p]);
-            if (here.i == 0)
-                side_part[side_letter::SCALARS + 4 * p + here.q] = to_v;
-            fold_slots<side_letter>(here, to,
-                                    [&](int n) { return c.dM[p][n] * (c.v[p] - c.M[p][n]); });
-            fold_slots<side_letter>(here, to + side_letter::ROWS * side_letter::APART,
-                                    [&](int n) { return c.h[p] * c.M[p][n]; });
+            const int64_t here_at = at + (int64_t)4 * p * r.D;
+            float *to = side_part + (4 * p + now.q) * side_letter::APART;
+            fetch_attention<PASS>(r, now, r.rho, t, p, rho[p]);
+            fetch_attention<PASS>(r, now, r.omega, t - 1, p, omega[p]);
+            if (c.live[p] && a_step)
+                store((T *)r.dp + here_at, dp[p]);
+            fold_slots<side_letter>(now, to, [&](int n) { return c.dM[p][n] * e_of(p, n); });
+            fold_slots<side_letter>(now, to + side_letter::ROWS * side_letter::APART,
+                                    [&](int n) { return c.h[p] * e_of(p, n); });
         }
-        __syncthreads();
-        post_letter<side_letter>(s, here, inbox + SIDE, s.side_parts, s.side, true, true);
+        post_letter<side_letter>(s, now, inbox + SIDE, s.side_parts, s.side);
         inbox_wait(inbox + MAIN, turn);
-        pay_back<PASS>(r, s, here, inbox + SIDE, turn, rho, omega);
+        pay_back<PASS>(r, s, now, inbox + SIDE, turn, rho, omega);
         if (a_step)
-            post_vector<T, QUADS>(s, here, inbox + DP, dp_at, dp);
+            post_vector<T, QUADS>(s, afresh(here, turn), inbox + DP, 1, dp);
     }
+    const seat end = afresh(here, (int)r.steps);
     inbox_wait(inbox + DP, (int)(r.steps - 1));
-    multiply<PASS, OTHER_SUM>(s, here, held, dp_at, sum);
+    multiply<PASS, OTHER_SUM>(s, end, held, s.vector + s.room, sum);
     /* Back through the reading of the first step. */
-    const typename PASS::attentions *told = here.at<typename PASS::attentions>(s.slots) + here.warp;
+    const typename PASS::attentions *told = end.at<typename PASS::attentions>(s.slots) + end.warp;
     UNROLL(QUADS)
     for (int p = 0; p < QUADS; p++) {
-        const int row = here.row + 4 * p;
+        const int row = end.row + 4 * p;
         float from_slots = 0;
         UNROLL(16)
         for (int n = 0; n < SLOTS; n += 4) {
             float rho[4], dalpha[4];
-            four_of(told->rho, here, p, n, rho);
-            four_of(told->dalpha, here, p, n, dalpha);
+            four_of(told->rho, end, p, n, rho);
+            four_of(told->dalpha, end, p, n, dalpha);
             UNROLL(4)
             for (int k = 0; k < 4; k++) {
                 const float d = fmaf(rho[k], c.dread[p], c.dM[p][n + k]);
-                from_slots = fmaf(dalpha[k], c.M[p][n + k], from_slots);
+                from_slots = fmaf(dalpha[k], c.M(p, n + k), from_slots);
                 if (c.live[p] && n + k < r.N)
-                    r.dM[row * r.M + (int64_t)(n + k) * r.D + here.column] =
+                    r.dM[row * r.M + (int64_t)(n + k) * r.D + end.column] =
                         fmaf(dalpha[k], c.h[p], d);
             }
         }
         if (c.live[p])
-            r.dh0[(int64_t)row * r.D + here.column] = sum[p].other + from_slots;
+            r.dh0[(int64_t)row * r.D + end.column] = sum[p].other + from_slots;
     }
     cluster_arrive();
     cluster_wait();
@@ -422,11 +433,18 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) backward_persistent(recurrenc
 
 /* ---- launches ---- */
 
-/* The workspace: transposed weights, then the tapes of a segment. */
+/* The workspace: transposed weights, then the tapes of a segment, of as many clusters and
+ * columns as any launch has. */
 template <typename T>
 size_t backward_work(const recurrence &r)
 {
-    return aligned(rows_bytes<T>(r)) + sizeof(float) * r.K * r.batch * r.M;
+    const auto columns = [&](auto n) {
+        const shape one = smallest_shape<back<T, n.value, 1, 0>>(r.D);
+        const shape two = smallest_shape<back<T, n.value, most_quads(n.value), 0>>(r.D);
+        return (int64_t)n.value * std::max(one.cluster * one.own, two.cluster * two.own);
+    };
+    return aligned(rows_bytes<T>(r)) +
+           sizeof(float) * r.K * ceil_div(r.batch, 8) * 8 * with_slots(r.N, columns);
 }
 
 template <typename T>
@@ -444,16 +462,9 @@ int launch_backward(const recurrence &r)
     return with_transposed<T>(r, launch_pass<back, T>);
 }
 
-static int launch_fixed(const recurrence &r)
-{
-    typedef __nv_bfloat16 T;
-    return r.N == 16 ? launch_clusters<back<T, 16, 1, 512>, back<T, 16, 2, 512>>(r)
-                     : launch_clusters<back<T, 64, 1, 512>, back<T, 64, 1, 512>>(r);
-}
-
 int launch_backward_fixed(const recurrence &r)
 {
-    return with_transposed<__nv_bfloat16>(r, launch_fixed);
+    return with_transposed<__nv_bfloat16>(r, launch_fixed<back>);
 }
 
 template <typename T>

@@ -494,10 +494,7 @@ static int forward_slots(const recurrence &r)
 template <typename T>
 static int forward(const recurrence &r)
 {
-    return r.N <= 8    ? forward_slots<T, 8>(r)
-           : r.N <= 16 ? forward_slots<T, 16>(r)
-           : r.N <= 32 ? forward_slots<T, 32>(r)
-                       : forward_slots<T, 64>(r);
+    return with_slots(r.N, [&](auto n) { return forward_slots<T, n.value>(r); });
 }
 
 /* The way back through step t, whose tape has been replayed. */
@@ -542,10 +539,7 @@ static int backward_slots(const recurrence &r)
 template <typename T>
 static int backward(const recurrence &r)
 {
-    return r.N <= 8    ? backward_slots<T, 8>(r)
-           : r.N <= 16 ? backward_slots<T, 16>(r)
-           : r.N <= 32 ? backward_slots<T, 32>(r)
-                       : backward_slots<T, 64>(r);
+    return with_slots(r.N, [&](auto n) { return backward_slots<T, n.value>(r); });
 }
 
 /* ---- the kernel ---- */

@@ -42,6 +42,18 @@ static int run_here(const struct op *o, const struct frame *f, const struct on *
     return failed(run_op(&c, t, NULL), what);
 }
 
+/* Tensors for a case that the kernel takes, drawn; else NULL. */
+static struct tensors *drawn(const struct op *o, const struct frame *f, const struct on *on)
+{
+    if (declined(o, f, on))
+        return NULL;
+    struct tensors *t = tensors_new(o, f);
+    if (failed(!t, o->name))
+        return NULL;
+    tensors_draw(t, o, f, 1, 1);
+    return t;
+}
+
 /* ---- the collapse ---- */
 
 /* The distance between the largest and the smallest of the N weights of a row:
@@ -158,12 +170,9 @@ static int collapse(const struct op *o, const struct frame *f, void *data)
     const struct on *on = data;
     char what[MAX_TEXT];
 
-    if (declined(o, f, on))
+    struct tensors *t = drawn(o, f, on);
+    if (!t)
         return 0;
-    struct tensors *t = tensors_new(o, f);
-    if (failed(!t, o->name))
-        return 0;
-    tensors_draw(t, o, f, 1, 1);
     level(result(o, t, "M_T", 1), DIM(f, 'B'), DIM(f, 'N'), DIM(f, 'D'));
     if (!run_here(o, f, on, t, what)) {
         if (f->choice[DUAL_TAPE_INIT] == DUAL_ZERO)
@@ -268,12 +277,9 @@ static int given_scores(const struct op *o, const struct frame *f, void *data)
     int exact_zeros = dual_parts(f).attention == DUAL_ENTMAX15;
     char what[MAX_TEXT];
 
-    if (declined(o, f, on))
+    struct tensors *t = drawn(o, f, on);
+    if (!t)
         return 0;
-    struct tensors *t = tensors_new(o, f);
-    if (failed(!t, o->name))
-        return 0;
-    tensors_draw(t, o, f, 1, 1);
     double *h0 = t->x[op_arg(o, "h0")], *M0 = t->x[op_arg(o, "M0")];
     memcpy(h0, (const double[WIDTH]){2}, WIDTH * sizeof *h0);
     for (size_t i = 0; i < COUNT(scores); i++) {
@@ -314,12 +320,9 @@ static int drawn_scores(const struct op *o, const struct frame *f, void *data)
     double gap = 2 * dtype_unit(on->backend->wide), off = 0, a[64];
     char what[MAX_TEXT];
 
-    if (declined(o, f, on))
+    struct tensors *t = drawn(o, f, on);
+    if (!t)
         return 0;
-    struct tensors *t = tensors_new(o, f);
-    if (failed(!t, o->name))
-        return 0;
-    tensors_draw(t, o, f, 1, 1);
     const double *h0 = t->x[op_arg(o, "h0")], *query = result(o, t, by_v ? "v" : "h", 0);
     const double *rho = result(o, t, "rho", 0), *omega = result(o, t, "omega", 0);
     double *M0 = t->x[op_arg(o, "M0")];

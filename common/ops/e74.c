@@ -316,10 +316,14 @@ static double layer_products(const struct frame *f, enum pass p)
     "steps=9 batch=2 n_state=7 rank=1,16 state=lowrank" d "; "                                   \
     "steps=40 batch=2 n_state=16 state=full checkpoint_dtype=bf16,fp16" d "; "                   \
     "steps=9 batch=2 n_state=16 state=full,diagonal trajectory=store checkpoint_dtype=fp32,fp16" d "; " \
-    "steps=70 batch=2 n_state=24 rank=9 state=lowrank proj=tied_kvq checkpoint_interval=9,64 "   \
+    "steps=140 batch=1 n_state=24 rank=9 state=lowrank proj=tied_kvq checkpoint_interval=64"     \
+    d "; "                                                                                       \
+    "steps=140 batch=1 n_state=24 rank=9 state=lowrank proj=tied_kvq checkpoint_interval=9 "     \
     "checkpoint_dtype=bf16" d "; "                                                               \
-    "steps=70 batch=2 n_state=24 block_size=3 state=blockdiag proj=tied_kvq "                    \
-    "checkpoint_interval=9,64 checkpoint_dtype=bf16" d "; "                                      \
+    "steps=140 batch=1 n_state=24 block_size=3 state=blockdiag proj=tied_kvq "                   \
+    "checkpoint_interval=64" d "; "                                                              \
+    "steps=140 batch=1 n_state=24 block_size=3 state=blockdiag proj=tied_kvq "                   \
+    "checkpoint_interval=9 checkpoint_dtype=bf16" d "; "                                         \
     "steps=70 batch=2 n_state=65 state=diagonal proj=full" d
 
 /* For kernels that take many steps at once: more than 64, at widths that they may divide their

@@ -2,33 +2,38 @@
  * for four or eight sequences, weights and tapes on chip.
  *
  * A step has two exchanges, by words that count what has come: nobody meets at a barrier
- * of the cluster.
+ * of the cluster.  The warps that have columns and those that pay attention go side by side:
  *
- *     every column     read; h                                  -> h to all blocks
- *     (meanwhile       <M_n, h> over own columns                -> to all blocks, aside)
- *     every column     v = W_write h and W_h h of the next step, in one product
- *     every column     <v, h> over own columns; <M_n, v> if the query is v
- *                                                               -> to all blocks
- *     (meanwhile       omega and the write, if the query is h)
- *     every sequence   omega and the write, if the query is v; rho of the next reading
+ *     columns                                     attention
+ *
+ *     read; h                  -> to all blocks
+ *     <M_n, h> over own columns  -> the block     sums -> to all blocks
+ *     v = W_write h and W_h h of the next step    omega, if the query is h
+ *     <v, h> over own columns  -> to all blocks
+ *     (<M_n, v>, if it is v      -> the block     sums -> to all blocks; omega)
+ *     write                                       rho of the next reading
  *
  * for what the next step reads by is <M'_n, h> = (1 - omega_n) <M_n, h> + omega_n <v, h>:
- * no third exchange.  Every warp works its sequences' attention out for itself, all alike.
- * What one exchange brings is overwritten only by those who have got the other that
- * follows it; the letters aside, which nobody waits for at once, have two places and two
- * inboxes, in turns.
+ * no third exchange.  What one exchange brings is overwritten only by those who have got
+ * the other that follows it; the letters about <M_n, h>, which the columns do not wait for,
+ * have two places and two inboxes, in turns.
  *
- * Bound by the latency of instructions, of which a warp has 830 a step: nobody waits for
- * what the exchanges bring. */
+ * Bound by the latency of instructions along one chain: rho, read, h, its way, the product,
+ * <v, h>, its way, rho. */
 #include "gpu/dual_memory_persistent.cuh"
 
 template <typename PASS>
 __global__ void forward_persistent(recurrence r, shape given);
 
 /* As many as spill none (tests/spills.sh), where a lane has so many slots. */
-static constexpr int turns_held(int bytes, int slots, int width)
+static constexpr int turns_held(int bytes, int slots)
 {
-    return bytes == 4 ? (slots == 8 ? 3 : slots == 16 ? 2 : 1) : slots <= (width ? 16 : 32) ? 4 : 3;
+    return bytes == 4    ? (slots == 8    ? 4
+                            : slots == 16 ? 3
+                            : slots == 32 ? 2
+                                          : 1)
+           : slots <= 32 ? 4
+                         : 3;
 }
 
 template <typename T, int SLOTS, int QUADS, int WIDTH>
@@ -38,10 +43,15 @@ struct onward : pass_of<T, SLOTS, QUADS, WIDTH> {
         SCALARS = 1,
         SIDES = 2,
         TAPES = 0,
-        TURNS = turns_held(sizeof(T), SLOTS *QUADS, WIDTH)
+        TURNS = turns_held(sizeof(T), SLOTS *QUADS),
+        FEW = SLOTS <= 16   ? 56
+              : SLOTS == 32 ? 72
+                            : 88
     };
     typedef letter<SLOTS, QUADS, 1> side_letter, main_letter;
-    typedef paid<main_letter> attentions;
+    struct attentions {
+        paid<main_letter> omega, rho;
+    };
     static constexpr clusters_kernel *kernel = forward_persistent<onward>;
 };
 
@@ -50,8 +60,8 @@ template <typename PASS>
 struct column {
     enum { SLOTS = PASS::SLOTS, QUADS = PASS::QUADS };
     float M[QUADS][SLOTS], h[QUADS];
-    two sum[QUADS]; /* v, and W_h h for the next step */
     bool live[QUADS];
+    two sum[QUADS]; /* v, and W_h h for the next step */
 };
 
 /* The tapes before step t to a checkpoint. */
@@ -82,15 +92,15 @@ static __device__ __forceinline__ void attend(const recurrence &r, const seat &h
     attention<PASS::SLOTS, OWN, 4>::attend(r.attention, p, a);
 }
 
-/* omega of step t or rho of it, [T,B,N], once of a cluster: by one of its warps. */
+/* omega of step t or rho of it, [T,B,N], once of a cluster. */
 template <typename PASS>
 static __device__ __forceinline__ void keep_attention(const recurrence &r, const shape &s,
-                                                      const seat &here, int warp, float *kept,
-                                                      int t, int quad, const float x[])
+                                                      const seat &here, float *kept, int t,
+                                                      int quad, const float x[])
 {
     enum { OWN = PASS::main_letter::OWN };
     const int row = here.row + 4 * quad;
-    if (here.warp != warp || row >= r.batch || here.rank != (row & (s.cluster - 1)))
+    if (row >= r.batch || here.rank != (row & (s.cluster - 1)))
         return;
     float *to = kept + (t * r.batch + row) * r.N + here.i * OWN;
     UNROLL(OWN)
@@ -99,60 +109,25 @@ static __device__ __forceinline__ void keep_attention(const recurrence &r, const
             to[k] = x[k];
 }
 
-/* omega of a sequence from its scores, and the write. */
-template <typename PASS>
-static __device__ __forceinline__ void pay_and_write(const recurrence &r, const shape &s,
-                                                     const seat &here, column<PASS> *c, int t,
-                                                     int quad, const float scores[], float omega[])
-{
-    typedef typename PASS::main_letter letters;
-    paid<letters> *told = here.at<typename PASS::attentions>(s.slots) + here.warp;
+enum { VECTOR, MAIN, SIDE }; /* the inboxes; of side letters two */
 
-    attend<PASS>(r, here, omega, scores);
-    keep_attention<PASS>(r, s, here, 0, r.omega, t, quad, omega);
-    tell_warp(here, told, quad, omega);
-    __syncwarp();
-    float *M = c->M[quad];
-    const float v = c->sum[quad].one;
-    UNROLL(16)
-    for (int n = 0; n < PASS::SLOTS; n += 4) {
-        float x[4];
-        four_of(*told, here, quad, n, x);
-        UNROLL(4)
-        for (int k = 0; k < 4; k++)
-            M[n + k] = written(M[n + k], x[k], v);
-    }
-    __syncwarp();
-}
-
+/* The columns, from the first step's reading to the last one's write. */
 template <typename PASS>
-__global__ void __launch_bounds__(THREADS_MOST, 1) forward_persistent(recurrence r, shape given)
+static __device__ __forceinline__ void carry(const recurrence &r, const shape &s, const seat &here)
 {
-    extern __shared__ __align__(16) unsigned char memory[];
     typedef typename PASS::type T;
     typedef typename PASS::side_letter side_letter;
     typedef typename PASS::main_letter main_letter;
-    enum { SLOTS = PASS::SLOTS, QUADS = PASS::QUADS, OWN = main_letter::OWN };
-    enum { VECTOR, MAIN, SIDE }; /* the inboxes; of side letters two */
-    const shape s = PASS::WIDTH != 0 ? shape_of<PASS>(PASS::WIDTH, given.cluster) : given;
-    if (PASS::WIDTH != 0)
-        r.D = PASS::WIDTH, r.N = SLOTS;
-    const seat here = seat_of(s, QUADS, memory);
+    enum { SLOTS = PASS::SLOTS, QUADS = PASS::QUADS };
     const bool by_v = r.query == DUAL_QUERY_V;
+    const int all = all_of(s, QUADS);
     uint64_t *inbox = here.at<uint64_t>(0);
-    paid<main_letter> *told = here.at<typename PASS::attentions>(s.slots) + here.warp;
-    float *side_part = here.at<float>(s.side_parts) + here.warp * side_letter::FLOATS;
-    float *main_part = here.at<float>(s.main_parts) + here.warp * main_letter::FLOATS;
     uint4 held[held_of<PASS>()];
     column<PASS> c;
-    float bias;
-    T xp[QUADS] = {};
     int64_t e = (here.row - r.batch) * r.D + here.column; /* of [T,B,D], the first sequence's */
+    int next_kept = 0;
 
     fetch_weights<PASS>(s, here, (const T *)r.W_write, (const T *)r.W_h, r.D, held);
-    for (int k = threadIdx.x; k < (s.weights - s.vector) / 16; k += s.warps * 32)
-        here.at<uint4>(s.vector)[k] = {};
-    bias = here.column < r.D ? load((const T *)r.b_h + here.column) : 0;
     UNROLL(QUADS)
     for (int p = 0; p < QUADS; p++) {
         const int row = here.row + 4 * p;
@@ -165,58 +140,59 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) forward_persistent(recurrence
                             ? r.M0[(r.each ? row * r.M : 0) + (int64_t)n * r.D + here.column]
                             : 0;
     }
-    if (threadIdx.x < INBOXES)
-        inbox_open(inbox + threadIdx.x);
-    __syncthreads();
-    cluster_arrive();
-    cluster_wait();
-
-    int next_kept = 0;
     for (int t = -1; t < r.steps; t++, e += r.batch * r.D) {
-        const int turn = t + 1, odd = turn & 1;
-        const int letters = s.side + odd * letters_room<side_letter>(s.cluster);
-        if (here.lane == 0 && here.warp == s.warps / 2) {
-            inbox_expect(inbox + VECTOR, vector_bytes(s, QUADS));
-            inbox_expect(inbox + SIDE + odd, letter_bytes<side_letter>(s));
-            inbox_expect(inbox + MAIN,
-                         scalars_bytes(s, QUADS) + by_v * letter_bytes<main_letter>(s));
-        }
+        const int turn = t + 1;
+        const seat now = afresh(here, turn);
+        const typename PASS::attentions *told = now.at<typename PASS::attentions>(s.slots);
+        float *side_part = now.at<float>(s.side_parts) + now.warp * side_letter::FLOATS;
+        float *main_part = now.at<float>(s.main_parts) + now.warp * main_letter::FLOATS;
+        float read[QUADS] = {}, inward[QUADS] = {};
+        UNROLL(QUADS)
+        for (int p = 0; p < QUADS; p++)
+            if (c.live[p] && t >= 0)
+                inward[p] = load((const T *)r.xp + e + (int64_t)4 * p * r.D) +
+                            load((const T *)r.b_h + now.column);
         if (t == next_kept) {
-            keep_tapes(r, here, c, t);
+            keep_tapes(r, now, c, t);
             next_kept += (int)r.K;
         }
-        float read[QUADS] = {};
+        if (t >= 0)
+            meet(PAID_LAST, all);
         UNROLL(QUADS)
         for (int p = 0; p < QUADS && t >= 0; p++) {
             float part[4] = {}, rho[4];
             UNROLL(16)
             for (int n = 0; n < SLOTS; n += 4) {
-                four_of(*told, here, p, n, rho);
+                if (SLOTS > 32)
+                    __syncwarp(); /* the next ones' are not fetched yet, for want of registers */
+                four_of(told->rho, now, p, n, rho);
                 UNROLL(4)
                 for (int k = 0; k < 4; k++)
                     part[k] = fmaf(rho[k], c.M[p][n + k], part[k]);
             }
             read[p] = part[0] + part[1] + (part[2] + part[3]);
-            c.h[p] = tanh_full(c.sum[p].other + load(xp + p) + read[p] + bias);
+            c.h[p] = tanh_full(c.sum[p].other + inward[p] + read[p]);
         }
-        post_vector<T, QUADS>(s, here, inbox + VECTOR, 0, c.h);
+        post_vector<T, QUADS>(s, now, inbox + VECTOR, 0, c.h);
+        UNROLL(QUADS)
+        for (int p = 0; p < QUADS; p++)
+            fold_slots<side_letter>(now, side_part + side_letter::row(p, 0, now.q),
+                                    [&](int n) { return c.M[p][n] * c.h[p]; });
+        pass(SIDE_PARTS, all);
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++) {
             const int64_t at = e + (int64_t)4 * p * r.D;
             if (c.live[p] && t + 1 < r.steps)
-                xp[p] = ((const T *)r.xp)[at + r.batch * r.D];
+                prefetch((const T *)r.xp + at + r.batch * r.D);
             if (c.live[p] && t >= 0) {
                 r.h[at] = c.h[p];
                 if (r.read)
                     store((T *)r.read + at, read[p]);
             }
-            fold_slots<side_letter>(here, side_part + (4 * p + here.q) * side_letter::APART,
-                                    [&](int n) { return c.M[p][n] * c.h[p]; });
         }
-        post_letter<side_letter>(s, here, inbox + SIDE + odd, s.side_parts, letters);
         inbox_wait(inbox + VECTOR, turn);
 
-        multiply<PASS, BOTH_SUMS>(s, here, held, s.vector, c.sum);
+        multiply<PASS, BOTH_SUMS>(s, now, held, s.vector, c.sum);
         float both[QUADS];
         T v[QUADS];
         UNROLL(QUADS)
@@ -225,44 +201,30 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) forward_persistent(recurrence
             c.sum[p].one = load(v + p);
             both[p] = over_columns(c.sum[p].one * c.h[p]);
         }
-        post_scalars<QUADS>(s, here, inbox + MAIN, both);
+        post_scalars<QUADS>(s, now, inbox + MAIN, both);
         UNROLL(QUADS)
-        for (int p = 0; p < QUADS; p++) {
+        for (int p = 0; p < QUADS && by_v; p++)
+            fold_slots<main_letter>(now, main_part + main_letter::row(p, 0, now.q),
+                                    [&](int n) { return c.M[p][n] * c.sum[p].one; });
+        pass(MAIN_PARTS, all); /* and nobody reads this step's h any more */
+        UNROLL(QUADS)
+        for (int p = 0; p < QUADS; p++)
             if (c.live[p] && t >= 0)
                 ((T *)r.v)[e + (int64_t)4 * p * r.D] = v[p];
-            if (by_v)
-                fold_slots<main_letter>(here, main_part + (4 * p + here.q) * main_letter::APART,
-                                        [&](int n) { return c.M[p][n] * c.sum[p].one; });
-        }
-        if (by_v)
-            post_letter<main_letter>(s, here, inbox + MAIN, s.main_parts, s.main);
-
-        float by_h[QUADS][OWN], omega[QUADS][OWN] = {};
-        inbox_wait(inbox + SIDE + odd, turn / 2);
+        if (t >= 0)
+            meet(PAID_FIRST, all);
         UNROLL(QUADS)
-        for (int p = 0; p < QUADS; p++) {
-            slot_sums<side_letter>(s, here, letters, 0, p, by_h[p]);
-            if (!by_v && t >= 0)
-                pay_and_write(r, s, here, &c, t, p, by_h[p], omega[p]);
+        for (int p = 0; p < QUADS && t >= 0; p++)
+            UNROLL(16)
+        for (int n = 0; n < SLOTS; n += 4) {
+            float omega[4];
+            if (SLOTS > 32)
+                __syncwarp();
+            four_of(told->omega, now, p, n, omega);
+            UNROLL(4)
+            for (int k = 0; k < 4; k++)
+                c.M[p][n + k] = written(c.M[p][n + k], omega[k], c.sum[p].one);
         }
-        inbox_wait(inbox + MAIN, turn);
-        UNROLL(QUADS)
-        for (int p = 0; p < QUADS; p++) {
-            float rho[OWN];
-            if (by_v && t >= 0) {
-                slot_sums<main_letter>(s, here, s.main, 0, p, rho);
-                pay_and_write(r, s, here, &c, t, p, rho, omega[p]);
-            }
-            const float sum = scalar_sum<QUADS>(s, here, p);
-            UNROLL(OWN)
-            for (int k = 0; k < OWN; k++)
-                by_h[p][k] = written(by_h[p][k], omega[p][k], sum);
-            attend<PASS>(r, here, rho, by_h[p]);
-            tell_warp(here, told, p, rho);
-            if (t + 1 < r.steps)
-                keep_attention<PASS>(r, s, here, s.warps - 1, r.rho, t + 1, p, rho);
-        }
-        __syncthreads(); /* nobody reads this step's h any more */
     }
     UNROLL(QUADS)
     for (int p = 0; p < QUADS; p++) {
@@ -275,8 +237,75 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) forward_persistent(recurrence
             if (n < r.N)
                 r.M_T[row * r.M + (int64_t)n * r.D + here.column] = c.M[p][n];
     }
-    cluster_arrive();
-    cluster_wait();
+}
+
+/* One warp, a quad's attention of all steps. */
+template <typename PASS>
+static __device__ __forceinline__ void pay(const recurrence &r, const shape &s, const seat &seated,
+                                           int quad)
+{
+    typedef typename PASS::side_letter side_letter;
+    typedef typename PASS::main_letter main_letter;
+    enum { QUADS = PASS::QUADS, OWN = main_letter::OWN };
+    const bool by_v = r.query == DUAL_QUERY_V;
+    const int all = all_of(s, QUADS);
+
+    for (int t = -1; t < r.steps; t++) {
+        const int turn = t + 1, odd = turn & 1;
+        const seat here = afresh(seated, turn);
+        typename PASS::attentions *told = here.at<typename PASS::attentions>(s.slots);
+        uint64_t *inbox = here.at<uint64_t>(0);
+        const int letters = s.side + odd * letters_room<side_letter>(s.cluster);
+        float by_h[OWN], scores[OWN], omega[OWN] = {}, rho[OWN];
+
+        if (here.lane == 0 && quad == 0) {
+            inbox_expect(inbox + VECTOR, vector_bytes(s, QUADS));
+            inbox_expect(inbox + SIDE + odd, letter_bytes<side_letter>(s));
+            inbox_expect(inbox + MAIN,
+                         scalars_bytes(s, QUADS) + by_v * letter_bytes<main_letter>(s));
+        }
+        meet(SIDE_PARTS, all);
+        post_letter<side_letter>(s, here, inbox + SIDE + odd, s.side_parts, letters, quad);
+        inbox_wait(inbox + SIDE + odd, turn / 2);
+        slot_sums<side_letter>(s, here, letters, 0, quad, by_h);
+        if (by_v) {
+            meet(MAIN_PARTS, all);
+            post_letter<main_letter>(s, here, inbox + MAIN, s.main_parts, s.main, quad);
+            inbox_wait(inbox + MAIN, turn);
+        }
+        if (t >= 0) {
+            UNROLL(OWN)
+            for (int k = 0; k < OWN; k++)
+                scores[k] = by_h[k];
+            if (by_v)
+                slot_sums<main_letter>(s, here, s.main, 0, quad, scores);
+            attend<PASS>(r, here, omega, scores);
+            tell(here, &told->omega, quad, omega);
+            pass(PAID_FIRST, all);
+            keep_attention<PASS>(r, s, here, r.omega, t, quad, omega);
+        }
+        if (!by_v) {
+            meet(MAIN_PARTS, all);
+            inbox_wait(inbox + MAIN, turn);
+        }
+        if (t + 1 == r.steps)
+            break;
+        const float both = scalar_sum<QUADS>(s, here, quad);
+        UNROLL(OWN)
+        for (int k = 0; k < OWN; k++)
+            by_h[k] = written(by_h[k], omega[k], both);
+        attend<PASS>(r, here, rho, by_h);
+        tell(here, &told->rho, quad, rho);
+        pass(PAID_LAST, all);
+        keep_attention<PASS>(r, s, here, r.rho, t + 1, quad, rho);
+    }
+}
+
+template <typename PASS>
+__global__ void __launch_bounds__(THREADS_MOST, 1) forward_persistent(recurrence r, shape given)
+{
+    extern __shared__ __align__(16) unsigned char memory[];
+    run_crews<PASS>(r, given, memory, carry<PASS>, pay<PASS>);
 }
 
 /* ---- launches ---- */

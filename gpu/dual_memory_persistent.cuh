@@ -23,8 +23,10 @@
  * warps and of the cluster's blocks, always in that order.  What a block has to tell of
  * them is a `letter`.  Of one number for a sequence each warp tells its own.
  *
- * Every warp pays attention to its four sequences itself: lane l has some slots of
- * sequence l % 4. */
+ * Behind the warps that have columns come those that pay attention, one to four sequences,
+ * lane l to some slots of sequence l % 4.  They have few registers, so that the others have
+ * many.  Within a block the two kinds meet at numbered barriers, where the ones wait for
+ * the others' numbers and the others go on. */
 #ifndef DUAL_MEMORY_PERSISTENT_CUH
 #define DUAL_MEMORY_PERSISTENT_CUH
 
@@ -37,14 +39,19 @@
 
 enum {
     CLUSTER_MOST = 16,
-    WARPS_MOST = 8,
-    THREADS_MOST = 32 * WARPS_MOST,
-    COLUMNS = 8,  /* of a warp */
-    TOGETHER = 4, /* slabs; a product's are a multiple */
+    WARPS_MOST = 8, /* that have columns */
+    CREW = 4,       /* warps that are given registers together */
+    THREADS_MOST = 32 * (WARPS_MOST + CREW),
+    ALL_REGISTERS = 504, /* three threads', of two crews with columns and of one without */
+    COLUMNS = 8,         /* of a warp */
+    TOGETHER = 4,        /* slabs; a product's are a multiple */
     CHUNK = 128,
     WORD = sizeof(float),
     INBOXES = 4
 };
+
+/* The barriers: the columns' own; and those where they and the payers meet. */
+enum { COLUMNS_MET = 1, SIDE_PARTS, MAIN_PARTS, PAID_FIRST, PAID_LAST };
 
 template <typename T>
 struct slab {
@@ -65,6 +72,11 @@ struct letter {
         ROWS = 4 * QUADS,
         FLOATS = KINDS * ROWS * APART
     };
+    /* Where sequence q of a quad begins. */
+    static constexpr __host__ __device__ int row(int quad, int kind, int q)
+    {
+        return ((quad * KINDS + kind) * 4 + q) * APART;
+    }
 };
 
 /* ---- who has what ---- */
@@ -75,7 +87,7 @@ struct shape {
     int own;                    /* columns of a block */
     int slabs;                  /* of a product */
     int room;                   /* bytes of a vector that all blocks have */
-    int vector, slots;          /* such vectors; the warps' `attentions` */
+    int vector, slots;          /* such vectors; the `attentions` */
     int side_parts, main_parts; /* the letters, warp by warp */
     int side, main;             /* and block by block: the one SIDES times over */
     int scalars;                /* one number of every warp's, block by block */
@@ -95,8 +107,8 @@ struct alignas(16) paid {
 
 /* PASS tells what a pass has: this; VECTORS that all blocks have; SCALARS or none; its letters,
  * main_letter, and side_letter with SIDES places for it; TURNS of a product whose weights are in
- * registers; TAPES, its slots that are not; attentions, what a warp has worked out of its
- * sequences. */
+ * registers; TAPES, its slots that are not; FEW registers of a thread that pays attention;
+ * attentions, what was worked out of the sequences. */
 template <typename T, int SLOTS_, int QUADS_, int WIDTH_>
 struct pass_of {
     typedef T type; /* of storage */
@@ -148,7 +160,7 @@ static constexpr __host__ __device__ shape shape_of(int D, int cluster)
     s.room = s.slabs * DEPTH / COLUMNS * QUADS * CHUNK;
     s.vector = INBOXES * (int)sizeof(uint64_t); /* behind the inboxes */
     s.slots = s.vector + PASS::VECTORS * s.room;
-    s.side_parts = s.slots + s.warps * (int)sizeof(typename PASS::attentions);
+    s.side_parts = s.slots + (int)sizeof(typename PASS::attentions);
     s.main_parts = s.side_parts + WARPS_MOST * PASS::side_letter::FLOATS * WORD;
     s.side = s.main_parts + WARPS_MOST * PASS::main_letter::FLOATS * WORD;
     s.main = s.side + PASS::SIDES * letters_room<typename PASS::side_letter>(cluster);
@@ -158,6 +170,23 @@ static constexpr __host__ __device__ shape shape_of(int D, int cluster)
     const int more = 2 * s.slabs - held_of<PASS>();
     s.bytes = s.weights + (more > 0 ? more : 0) * s.warps * 32 * 16;
     return s;
+}
+
+/* A block's warps: those with columns, by fours, then those that pay attention. */
+static constexpr __host__ __device__ int first_payer(const shape &s)
+{
+    return ceil_of(s.warps, CREW) * CREW;
+}
+
+static constexpr __host__ __device__ int threads_of(const shape &s)
+{
+    return 32 * (first_payer(s) + CREW);
+}
+
+/* Threads that are counted where columns and payers meet. */
+static constexpr __host__ __device__ int all_of(const shape &s, int quads)
+{
+    return 32 * (s.warps + quads);
 }
 
 /* A thread's place: its block in the cluster, its warp in the block and, of all columns
@@ -176,8 +205,9 @@ struct seat {
 
 static __device__ __forceinline__ seat seat_of(const shape &s, int quads, unsigned char *memory)
 {
-    const int rank = (int)blockIdx.x & (s.cluster - 1), warp = (int)threadIdx.x / 32;
-    const int lane = (int)threadIdx.x % 32, i = lane / 4, q = lane % 4;
+    const int thread = thread_again(), warp = thread / 32;
+    const int rank = (int)blockIdx.x & (s.cluster - 1), lane = thread % 32, i = lane / 4,
+              q = lane % 4;
     return {rank,
             warp,
             lane,
@@ -195,6 +225,18 @@ static __device__ __forceinline__ seat afresh(const seat &here, int turn)
     const int none = turn >> 30, lane = here.lane ^ none;
     return {here.rank ^ none, here.warp ^ none, lane,     lane / 4,
             lane % 4,         here.column,      here.row, here.memory + none};
+}
+
+/* Shared memory before it is used: nothing in it, and no turn of an inbox over. */
+static __device__ __forceinline__ void clear_and_open(const shape &s, unsigned char *memory)
+{
+    for (int k = s.vector + 16 * (int)threadIdx.x; k < s.weights; k += 16 * (int)blockDim.x)
+        *(uint4 *)(memory + k) = {};
+    if (threadIdx.x < INBOXES)
+        inbox_open((uint64_t *)memory + threadIdx.x);
+    __syncthreads();
+    cluster_arrive();
+    cluster_wait();
 }
 
 /* ---- neighbours ---- */
@@ -228,13 +270,14 @@ static __device__ __forceinline__ void get_own(float x[OWN], const float *at)
         x[0] = *at;
 }
 
-/* Bytes that the block has written, to the same place of all others: each warp has them copied to
- * another.  They are read when it suits; once all blocks have waited for them they may change. */
+/* Bytes that the block has written, to the same place of all others: to every `among`-th from
+ * the `first`.  They are read when it suits; once all blocks have waited for them they may change. */
 static __device__ __forceinline__ void post_others(const shape &s, const seat &here,
-                                                   uint64_t *inbox, void *place, int bytes)
+                                                   uint64_t *inbox, void *place, int bytes,
+                                                   int first, int among)
 {
     if (here.lane == 0)
-        for (int block = here.warp; block < s.cluster - 1; block += s.warps)
+        for (int block = first; block < s.cluster - 1; block += among)
             post_many(place, bytes, inbox, (here.rank + 1 + block) & (s.cluster - 1));
 }
 
@@ -276,8 +319,8 @@ post_vector(const shape &s, const seat &here, uint64_t *inbox, int number, const
     for (int p = 0; p < QUADS; p++)
         put(here, own + (here.warp * QUADS + p) * CHUNK, chunk, x[p], T{});
     before_post_many();
-    __syncthreads();
-    post_others(s, here, inbox, own, bytes);
+    meet(COLUMNS_MET, 32 * s.warps);
+    post_others(s, here, inbox, own, bytes, here.warp, s.warps);
 }
 
 /* Bytes that come of it to a block, from the others. */
@@ -500,27 +543,27 @@ static __device__ __forceinline__ void fold_slots(const seat &here, float *to, c
     put_own<OWN>(to + here.i * OWN, own);
 }
 
-/* From the warps' parts of a letter, which all have written, the block's, to all blocks. */
+/* From the warps' parts of a letter, which all have written, the block's of a quad, to all blocks. */
 template <typename LETTER>
-static __device__ __forceinline__ void post_letter(const shape &s, const seat &here,
-                                                   uint64_t *inbox, int parts, int letters)
+static __device__ __forceinline__ void
+post_letter(const shape &s, const seat &here, uint64_t *inbox, int parts, int letters, int quad)
 {
-    enum { FOURS = LETTER::FLOATS / 4 };
-    float4 *own = here.at<float4>(letters) + here.rank * FOURS;
+    enum { FOURS = LETTER::FLOATS / 4, EACH = FOURS / LETTER::QUADS };
+    float4 *own = here.at<float4>(letters) + here.rank * FOURS + quad * EACH;
+    const float4 *from = here.at<float4>(parts) + quad * EACH;
 
-    __syncthreads();
-    for (int at = threadIdx.x; at < FOURS; at += s.warps * 32) {
+    for (int at = here.lane; at < EACH; at += 32) {
         float4 sum = {};
-        UNROLL(WARPS_MOST)
+        UNROLL(LETTER::SLOTS > 8 ? 8 : 4) /* as many at once as there are registers for */
         for (int w = 0; w < WARPS_MOST; w++) {
-            const float4 x = here.at<float4>(parts)[w * FOURS + at];
+            const float4 x = from[w * FOURS + at];
             sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
         }
         own[at] = sum;
     }
     before_post_many();
-    __syncthreads();
-    post_others(s, here, inbox, own, LETTER::FLOATS * WORD);
+    __syncwarp();
+    post_others(s, here, inbox, own, EACH * (int)sizeof *own, 0, 1);
 }
 
 template <typename LETTER>
@@ -535,8 +578,7 @@ static __device__ __forceinline__ void slot_sums(const shape &s, const seat &her
                                                  int kind, int quad, float x[LETTER::OWN])
 {
     enum { OWN = LETTER::OWN, AT_ONCE = OWN < 4 ? 8 : 16 / OWN };
-    const float *at = here.at<float>(letters) +
-                      (kind * LETTER::ROWS + 4 * quad + here.q) * LETTER::APART + here.i * OWN;
+    const float *at = here.at<float>(letters) + LETTER::row(quad, kind, here.q) + here.i * OWN;
     UNROLL(OWN)
     for (int k = 0; k < OWN; k++)
         x[k] = 0;
@@ -587,10 +629,10 @@ static __device__ __forceinline__ float scalar_sum(const shape &s, const seat &h
     return over_columns(x);
 }
 
-/* A lane's slots of a sequence for all lanes that have it; four of a sequence's. */
+/* A lane's slots of a sequence for all that have a column of it; four of a sequence's. */
 template <typename LETTER>
-static __device__ __forceinline__ void tell_warp(const seat &here, paid<LETTER> *all, int quad,
-                                                 const float x[LETTER::OWN])
+static __device__ __forceinline__ void tell(const seat &here, paid<LETTER> *all, int quad,
+                                            const float x[LETTER::OWN])
 {
     put_own<LETTER::OWN>(all->of[4 * quad + here.q] + here.i * LETTER::OWN, x);
 }
@@ -602,13 +644,39 @@ static __device__ __forceinline__ void four_of(const paid<LETTER> &all, const se
     get_own<4>(x, all.of[4 * quad + here.q] + n);
 }
 
+/* ---- a kernel ---- */
+
+/* carry() by the warps that have columns, pay() by one for each quad. */
+template <typename PASS, typename CARRY, typename PAY>
+static __device__ __forceinline__ void run_crews(recurrence &r, const shape &given,
+                                                 unsigned char *memory, const CARRY &carry,
+                                                 const PAY &pay)
+{
+    const shape s = PASS::WIDTH != 0 ? shape_of<PASS>(PASS::WIDTH, given.cluster) : given;
+    if (PASS::WIDTH != 0)
+        r.D = PASS::WIDTH, r.N = PASS::SLOTS;
+    const int warp = (int)threadIdx.x / 32, payer = warp - first_payer(s);
+
+    clear_and_open(s, memory);
+    if (payer < 0) {
+        take_registers<(ALL_REGISTERS - PASS::FEW) / 2>();
+        if (warp < s.warps)
+            carry(r, s, seat_of(s, PASS::QUADS, memory));
+    } else {
+        give_registers<PASS::FEW>();
+        if (payer < PASS::QUADS)
+            pay(r, s, seat_of(s, PASS::QUADS, memory), payer);
+    }
+    leave_together(s.cluster);
+}
+
 /* ---- launches ---- */
 
 typedef void clusters_kernel(recurrence, shape);
 
 static void prepare_shape(cluster_launch *to, const shape &s, int64_t clusters)
 {
-    prepare_launch(to, clusters, s.cluster, s.warps * 32, s.bytes);
+    prepare_launch(to, clusters, s.cluster, threads_of(s), s.bytes);
 }
 
 /* Have the kernel take so much shared memory and such clusters; how many can run at once. */

@@ -3,14 +3,17 @@
  * A step t has two exchanges that it waits for.  D is dL/dM' of the write, before the
  * step's own shares are in it; M, v and omega are those of the step before, e = v - M:
  *
- *     every column     D takes what reading at t + 1 gave; dv; D back through the write
- *                                                               -> dv to all blocks
- *     (meanwhile       W_h^T dp of the step after; M from the workspace)
- *     every column     W_write^T dv; dp; dread
- *     every column     <dread, e_n> over own columns            -> to all blocks
- *     (meanwhile       <D_n, e_n> and <h, e_n>                  -> to all blocks, aside)
- *     every sequence   dalpha of the reading; domega and dgamma of the step before
- *                                                               -> dp to all blocks
+ *     columns                                     attention
+ *
+ *     D takes what reading at t + 1 gave;
+ *     dv; D back through the write -> to all blocks
+ *     (meanwhile M from the workspace)
+ *     W_write^T dv; dp; dread
+ *     <dread, e_n> over own columns -> the block  sums -> to all blocks
+ *     <D_n, e_n>, <h, e_n>          -> the block  sums -> to all blocks
+ *     dp                           -> to all blocks
+ *     W_h^T dp                                    dalpha of the reading; domega and
+ *                                                 dgamma of the step before
  *
  * for the tape that was read is v - (1 - omega_n) e_n, where attention's way back does not
  * feel the v that all slots share, and domega of the step before is
@@ -32,7 +35,12 @@ __global__ void backward_persistent(recurrence r, shape given);
 /* As many as spill none (tests/spills.sh), where a lane has so many slots. */
 static constexpr int turns_held(int bytes, int slots, int width)
 {
-    return bytes == 4 ? (slots <= 16 ? 2 : 1) : slots <= 16 ? (width ? 3 : 4) : slots == 32 ? 3 : 2;
+    return bytes == 4    ? (slots <= 16   ? 3
+                            : slots == 32 ? 2
+                                          : 1)
+           : slots <= 16 ? (width ? 3 : 4)
+           : slots == 32 ? (width ? 2 : 3)
+                         : 2;
 }
 
 template <typename T, int SLOTS, int QUADS, int WIDTH>
@@ -42,7 +50,11 @@ struct back : pass_of<T, SLOTS, QUADS, WIDTH> {
         SCALARS = 0,
         SIDES = 1,
         TAPES = SLOTS * QUADS, /* M is in shared memory */
-        TURNS = turns_held(sizeof(T), SLOTS *QUADS, WIDTH)
+        TURNS = turns_held(sizeof(T), SLOTS *QUADS, WIDTH),
+        FEW = SLOTS == 8    ? 40
+              : SLOTS == 16 ? 56
+              : SLOTS == 32 ? 72
+                            : 88
     };
     typedef letter<SLOTS, QUADS, 1> main_letter;
     typedef letter<SLOTS, QUADS, 2> side_letter;
@@ -102,7 +114,9 @@ static __device__ __forceinline__ void replay(const recurrence &r, const shape &
     enum { OWN = letters::OWN };
     const int row = here.row + 4 * quad, first = segment * (int)r.K;
     const bool live = c->live[quad];
-    paid<letters> *told = &here.at<typename PASS::attentions>(s.slots)[here.warp].omega;
+    float *place_of_parts = here.at<float>(s.side_parts) + here.warp * PASS::side_letter::FLOATS;
+    paid<letters> *told =
+        (paid<letters> *)place_of_parts; /* nobody asks for the last ones any more */
     const T *v = (const T *)r.v + (first * r.batch + row) * r.D + here.column;
     float omega[OWN];
     T next = {};
@@ -119,7 +133,7 @@ static __device__ __forceinline__ void replay(const recurrence &r, const shape &
     for (int i = 0; i < place; i++) {
         const float v_of = load(&next);
         float *to = tapes_at<PASS>(r, s, here, i, quad) + here.lane;
-        tell_warp(here, told, quad, omega);
+        tell(here, told, quad, omega);
         __syncwarp();
         v += r.batch * r.D; /* what the next turn needs is under way in this one */
         if (live)
@@ -171,53 +185,68 @@ static __device__ __forceinline__ void fetched_tapes(void)
 
 /* ---- attention ---- */
 
-/* dalpha of step t and dgamma of the one before, from what all blocks have found. */
+enum { DV, DP, MAIN, SIDE }; /* the inboxes */
+
+/* One warp, a quad's attention of all steps: dalpha of step t and dgamma of the one before. */
 template <typename PASS>
-static __device__ __forceinline__ void
-pay_back(const recurrence &r, const shape &s, const seat &here, uint64_t *side_inbox, int turn,
-         const float rho[PASS::QUADS][PASS::main_letter::OWN],
-         const float omega[PASS::QUADS][PASS::main_letter::OWN])
+static __device__ __forceinline__ void pay_back(const recurrence &r, const shape &s,
+                                                const seat &here, int quad)
 {
     typedef typename PASS::main_letter main_letter;
     typedef typename PASS::side_letter side_letter;
-    enum { OWN = main_letter::OWN, QUADS = PASS::QUADS };
+    enum { QUADS = PASS::QUADS, OWN = main_letter::OWN };
     typedef attention<PASS::SLOTS, OWN, 4> A;
-    typename PASS::attentions *told = here.at<typename PASS::attentions>(s.slots) + here.warp;
-    float by_read[QUADS][OWN], dalpha[QUADS][OWN];
+    const int all = all_of(s, QUADS);
+    typename PASS::attentions *told = here.at<typename PASS::attentions>(s.slots);
+    uint64_t *inbox = here.at<uint64_t>(0);
 
-    UNROLL(QUADS)
-    for (int p = 0; p < QUADS; p++) {
-        slot_sums<main_letter>(s, here, s.main, 0, p, by_read[p]);
+    /* Step `steps` is none: nothing was read there, and there are only D and e to be summed. */
+    for (int t = (int)r.steps; t >= 0; t--) {
+        const int turn = (int)r.steps - t;
+        const bool first = here.lane == 0 && quad == 0, a_step = t < r.steps;
+        float rho[OWN], omega[OWN], by_read[OWN], dalpha[OWN], by_h[OWN], domega[OWN];
+
+        if (first) {
+            if (a_step)
+                inbox_expect(inbox + DV, vector_bytes(s, QUADS));
+            inbox_expect(inbox + MAIN, letter_bytes<main_letter>(s));
+            inbox_expect(inbox + SIDE, letter_bytes<side_letter>(s));
+        }
+        fetch_attention<PASS>(r, here, r.rho, t, quad, rho);
+        fetch_attention<PASS>(r, here, r.omega, t - 1, quad, omega);
+        meet(MAIN_PARTS, all);
+        if (first && a_step) /* the last dp has come */
+            inbox_expect(inbox + DP, vector_bytes(s, QUADS));
+        post_letter<main_letter>(s, here, inbox + MAIN, s.main_parts, s.main, quad);
+        meet(SIDE_PARTS, all);
+        post_letter<side_letter>(s, here, inbox + SIDE, s.side_parts, s.side, quad);
+
+        inbox_wait(inbox + MAIN, turn);
+        slot_sums<main_letter>(s, here, s.main, 0, quad, by_read);
         UNROLL(OWN)
         for (int k = 0; k < OWN; k++)
-            dalpha[p][k] = (omega[p][k] - 1) * by_read[p][k];
-        A::back(r.attention, rho[p], dalpha[p]);
+            dalpha[k] = (omega[k] - 1) * by_read[k];
+        A::back(r.attention, rho, dalpha);
         UNROLL(OWN)
         for (int k = 0; k < OWN; k++)
-            dalpha[p][k] *= r.scale;
-    }
-    inbox_wait(side_inbox, turn);
-    UNROLL(QUADS)
-    for (int p = 0; p < QUADS; p++) {
-        float domega[OWN], by_h[OWN];
-        slot_sums<side_letter>(s, here, s.side, 0, p, domega);
+            dalpha[k] *= r.scale;
+        tell(here, &told->rho, quad, rho);
+        tell(here, &told->dalpha, quad, dalpha);
+        tell(here, &told->omega, quad, omega);
+
+        inbox_wait(inbox + SIDE, turn);
+        slot_sums<side_letter>(s, here, s.side, 0, quad, domega);
+        slot_sums<side_letter>(s, here, s.side, 1, quad, by_h);
         UNROLL(OWN)
         for (int k = 0; k < OWN; k++)
-            domega[k] = fmaf(rho[p][k], by_read[p][k], domega[k]);
-        slot_sums<side_letter>(s, here, s.side, 1, p, by_h);
-        UNROLL(OWN)
-        for (int k = 0; k < OWN; k++)
-            domega[k] = fmaf(dalpha[p][k], by_h[k], domega[k]);
-        A::back(r.attention, omega[p], domega);
+            domega[k] = fmaf(dalpha[k], by_h[k], fmaf(rho[k], by_read[k], domega[k]));
+        A::back(r.attention, omega, domega);
         UNROLL(OWN)
         for (int k = 0; k < OWN; k++)
             domega[k] *= r.scale;
-        tell_warp(here, &told->rho, p, rho[p]);
-        tell_warp(here, &told->dalpha, p, dalpha[p]);
-        tell_warp(here, &told->omega, p, omega[p]);
-        tell_warp(here, &told->dgamma, p, domega);
+        tell(here, &told->dgamma, quad, domega);
+        pass(PAID_LAST, all);
     }
-    __syncwarp();
 }
 
 /* ---- columns ---- */
@@ -227,7 +256,7 @@ template <typename PASS>
 static __device__ __forceinline__ float unwrite(const recurrence &r, const shape &s,
                                                 const seat &here, int quad, column<PASS> *c)
 {
-    const typename PASS::attentions *told = here.at<typename PASS::attentions>(s.slots) + here.warp;
+    const typename PASS::attentions *told = here.at<typename PASS::attentions>(s.slots);
     const float h = c->h[quad], v = c->v[quad], dread = c->dread[quad];
     const bool by_v = r.query == DUAL_QUERY_V;
     const float query = by_v ? v : h;
@@ -259,29 +288,24 @@ static __device__ __forceinline__ float unwrite(const recurrence &r, const shape
     return dv[0] + dv[1] + (by_v ? from_query[0] + from_query[1] : 0);
 }
 
+/* The columns, from the last step's write to the first one's reading. */
 template <typename PASS>
-__global__ void __launch_bounds__(THREADS_MOST, 1) backward_persistent(recurrence r, shape given)
+static __device__ __forceinline__ void carry_back(const recurrence &r, const shape &s,
+                                                  const seat &here)
 {
-    extern __shared__ __align__(16) unsigned char memory[];
     typedef typename PASS::type T;
     typedef typename PASS::main_letter main_letter;
     typedef typename PASS::side_letter side_letter;
-    enum { SLOTS = PASS::SLOTS, QUADS = PASS::QUADS, OWN = main_letter::OWN };
-    enum { DV, DP, MAIN, SIDE };               /* the inboxes */
+    enum { SLOTS = PASS::SLOTS, QUADS = PASS::QUADS };
     constexpr bool near = SLOTS * QUADS <= 16; /* e stays in registers, from sum to sum */
-    const shape s = PASS::WIDTH != 0 ? shape_of<PASS>(PASS::WIDTH, given.cluster) : given;
-    if (PASS::WIDTH != 0)
-        r.D = PASS::WIDTH, r.N = SLOTS;
-    const seat here = seat_of(s, QUADS, memory);
     const int64_t step = r.batch * r.D;
+    const int all = all_of(s, QUADS);
     uint64_t *inbox = here.at<uint64_t>(0);
     uint4 held[held_of<PASS>()];
     column<PASS> c;
     two sum[QUADS] = {};
 
     fetch_weights<PASS>(s, here, (const T *)r.W_write, (const T *)r.W_h, r.D, held);
-    for (int k = threadIdx.x; k < (s.weights - s.vector) / 16; k += s.warps * 32)
-        here.at<uint4>(s.vector)[k] = {};
     c.tape = here.at<float>(s.tape) + here.warp * QUADS * SLOTS * 32 + here.lane;
     UNROLL(QUADS)
     for (int p = 0; p < QUADS; p++) {
@@ -294,20 +318,13 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) backward_persistent(recurrenc
             c.dM[p][n] =
                 c.live[p] && n < r.N ? r.dM_T[row * r.M + (int64_t)n * r.D + here.column] : 0;
     }
-    if (threadIdx.x < INBOXES)
-        inbox_open(inbox + threadIdx.x);
-    __syncthreads();
-    cluster_arrive();
-    cluster_wait();
-
-    /* Step `steps` is none: nothing was read there, and there are only D and e to be summed. */
     int place = (int)(r.steps - 1) % (int)r.K; /* of the step before in its segment */
     for (int t = (int)r.steps; t >= 0; t--) {
         const int turn = (int)r.steps - t;
         const bool a_step = t < r.steps;
         const int64_t at =
             t * step + (int64_t)here.row * r.D + here.column; /* the first sequence's */
-        float rho[QUADS][OWN], omega[QUADS][OWN], before[QUADS] = {}, dp[QUADS] = {};
+        float before[QUADS] = {}, dp[QUADS] = {};
         T v[QUADS], dh[QUADS], dread[QUADS];
         float away[QUADS][near ? SLOTS : 1] = {};
         const auto e_of = [&](int p, int n) {
@@ -316,14 +333,9 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) backward_persistent(recurrenc
             else
                 return c.v[p] - c.M(p, n);
         };
-        if (here.lane == 0 && here.warp == s.warps - 1) {
-            if (a_step)
-                inbox_expect(inbox + DV, vector_bytes(s, QUADS));
-            inbox_expect(inbox + MAIN, letter_bytes<main_letter>(s));
-            inbox_expect(inbox + SIDE, letter_bytes<side_letter>(s));
-        }
         if (a_step) {
             float dv[QUADS];
+            meet(PAID_LAST, all);
             UNROLL(QUADS)
             for (int p = 0; p < QUADS; p++)
                 dv[p] = unwrite(r, s, afresh(here, turn), p, &c);
@@ -349,16 +361,7 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) backward_persistent(recurrenc
             if (c.live[p] && a_step && r.dread)
                 dread[p] = ((const T *)r.dread)[e];
         }
-        if (turn > 1) {
-            inbox_wait(inbox + DP, turn - 2);
-            multiply<PASS, OTHER_SUM>(s, afresh(here, turn), held, s.vector + s.room, sum);
-            UNROLL(QUADS)
-            for (int p = 0; p < QUADS; p++)
-                c.carry[p] += sum[p].other;
-        }
         if (a_step) {
-            if (here.lane == 0 && here.warp == s.warps - 1) /* the last dp has come */
-                inbox_expect(inbox + DP, vector_bytes(s, QUADS));
             inbox_wait(inbox + DV, turn - 1);
             multiply<PASS, ONE_SUM>(s, afresh(here, turn), held, s.vector, sum);
         }
@@ -379,33 +382,35 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) backward_persistent(recurrenc
                 UNROLL(SLOTS)
             for (int n = 0; n < SLOTS; n++)
                 away[p][n] = c.v[p] - c.M(p, n);
-            fold_slots<main_letter>(now, main_part + (4 * p + now.q) * main_letter::APART,
+            fold_slots<main_letter>(now, main_part + main_letter::row(p, 0, now.q),
                                     [&](int n) { return c.dread[p] * e_of(p, n); });
         }
-        post_letter<main_letter>(s, now, inbox + MAIN, s.main_parts, s.main);
+        pass(MAIN_PARTS, all);
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++) {
-            const int64_t here_at = at + (int64_t)4 * p * r.D;
-            float *to = side_part + (4 * p + now.q) * side_letter::APART;
-            fetch_attention<PASS>(r, now, r.rho, t, p, rho[p]);
-            fetch_attention<PASS>(r, now, r.omega, t - 1, p, omega[p]);
-            if (c.live[p] && a_step)
-                store((T *)r.dp + here_at, dp[p]);
-            fold_slots<side_letter>(now, to, [&](int n) { return c.dM[p][n] * e_of(p, n); });
-            fold_slots<side_letter>(now, to + side_letter::ROWS * side_letter::APART,
+            fold_slots<side_letter>(now, side_part + side_letter::row(p, 0, now.q),
+                                    [&](int n) { return c.dM[p][n] * e_of(p, n); });
+            fold_slots<side_letter>(now, side_part + side_letter::row(p, 1, now.q),
                                     [&](int n) { return c.h[p] * e_of(p, n); });
         }
-        post_letter<side_letter>(s, now, inbox + SIDE, s.side_parts, s.side);
-        inbox_wait(inbox + MAIN, turn);
-        pay_back<PASS>(r, s, now, inbox + SIDE, turn, rho, omega);
-        if (a_step)
+        pass(SIDE_PARTS, all);
+        if (a_step) {
             post_vector<T, QUADS>(s, afresh(here, turn), inbox + DP, 1, dp);
+            UNROLL(QUADS)
+            for (int p = 0; p < QUADS; p++)
+                if (c.live[p])
+                    store((T *)r.dp + at + (int64_t)4 * p * r.D, dp[p]);
+            inbox_wait(inbox + DP, turn - 1);
+            multiply<PASS, OTHER_SUM>(s, afresh(here, turn), held, s.vector + s.room, sum);
+            UNROLL(QUADS)
+            for (int p = 0; p < QUADS; p++)
+                c.carry[p] += sum[p].other;
+        }
     }
-    const seat end = afresh(here, (int)r.steps);
-    inbox_wait(inbox + DP, (int)(r.steps - 1));
-    multiply<PASS, OTHER_SUM>(s, end, held, s.vector + s.room, sum);
     /* Back through the reading of the first step. */
-    const typename PASS::attentions *told = end.at<typename PASS::attentions>(s.slots) + end.warp;
+    const seat end = afresh(here, (int)r.steps);
+    const typename PASS::attentions *told = end.at<typename PASS::attentions>(s.slots);
+    meet(PAID_LAST, all);
     UNROLL(QUADS)
     for (int p = 0; p < QUADS; p++) {
         const int row = end.row + 4 * p;
@@ -425,10 +430,15 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) backward_persistent(recurrenc
             }
         }
         if (c.live[p])
-            r.dh0[(int64_t)row * r.D + end.column] = sum[p].other + from_slots;
+            r.dh0[(int64_t)row * r.D + end.column] = c.carry[p] + from_slots;
     }
-    cluster_arrive();
-    cluster_wait();
+}
+
+template <typename PASS>
+__global__ void __launch_bounds__(THREADS_MOST, 1) backward_persistent(recurrence r, shape given)
+{
+    extern __shared__ __align__(16) unsigned char memory[];
+    run_crews<PASS>(r, given, memory, carry_back<PASS>, pay_back<PASS>);
 }
 
 /* ---- launches ---- */

@@ -72,6 +72,8 @@ struct copy {
 struct block;
 struct warp;
 
+enum { WARPS = 32, BARRIERS = 16 }; /* of a block, at most */
+
 struct thread : emu_thread {
     warp *w;
     struct stack *stack;       /* NULL: not started */
@@ -87,9 +89,11 @@ struct thread : emu_thread {
 struct warp {
     block *b;
     thread *lane;
-    unsigned ready, at_warp, at_crew, at_block, at_gang, alive;
+    unsigned ready, at_warp, at_barrier, at_block, at_gang, alive;
     unsigned after;            /* the lane whose turn is next, where one has given way */
     unsigned phase;            /* how many __syncwarp there were */
+    int barrier;               /* where it waits; 0: nowhere */
+    unsigned knows[WARPS];     /* how far each of the block's had come, by the numbered barriers */
 };
 
 struct shared {
@@ -98,22 +102,19 @@ struct shared {
     size_t bytes;
 };
 
-/* Some warps of a block with barriers of their own. */
-struct crew {
-    unsigned phase;            /* how many there were */
-    int arrived;
-    thread *first_arrived;
+/* One of a block's numbered barriers. */
+struct barrier {
+    int threads, arrived;
+    unsigned knows[WARPS];     /* what those have known who have arrived */
 };
-
-enum { CREWS = 8 };
 
 struct block : emu_block {
     int alive, arrived, sum, result;
     unsigned phase;            /* how many barriers there were */
     thread *first_arrived;
     warp *warps;
-    int n_warps, crew_warps;   /* each crew has so many; 0: there are none yet */
-    crew crews[CREWS];
+    int n_warps;
+    barrier barriers[BARRIERS];
     std::vector<shared> *statics;
 };
 
@@ -428,21 +429,23 @@ static void release_block(block *b)
     }
 }
 
-static crew *crew_of(const thread *t)
+static void learn(unsigned knows[WARPS], const unsigned from[WARPS])
 {
-    block *b = t->w->b;
-    return b->crew_warps ? &b->crews[(t->w - b->warps) / b->crew_warps] : NULL;
+    for (int i = 0; i < WARPS; i++)
+        knows[i] = std::max(knows[i], from[i]);
 }
 
-static void release_crew(block *b, crew *c)
+static void release_barrier(block *b, int number)
 {
-    warp *first = b->warps + (c - b->crews) * b->crew_warps;
-    c->phase++;
-    c->arrived = 0;
-    for (warp *w = first; w < first + b->crew_warps; w++) {
-        w->ready |= w->at_crew;
-        w->at_crew = 0;
-    }
+    barrier *at = &b->barriers[number];
+    for (warp *w = b->warps; w < b->warps + b->n_warps; w++)
+        if (w->barrier == number) {
+            learn(w->knows, at->knows);
+            w->barrier = 0;
+            w->ready |= w->at_barrier;
+            w->at_barrier = 0;
+        }
+    *at = {};
 }
 
 static void release_gang(void)
@@ -500,24 +503,48 @@ int emu_block_barrier(int value, const char *what, emu_place here)
     return b->result;
 }
 
-void emu_crew_barrier(int warps, emu_place here)
+struct arrival {
+    int number, threads;
+    bool waits;
+    emu_place here;
+};
+
+/* A whole warp has come. */
+static void resolve_arrival(void *const *arg, unsigned present)
 {
-    thread *t = wait_at("crew_barrier", here);
-    block *b = (block *)t->block;
-    if (!b->crew_warps) {
-        if (warps < 1 || b->n_warps % warps || b->n_warps / warps > CREWS)
-            emu_fault(here, "crew_barrier: no crews of %d warps in a block of %d", warps, b->n_warps);
-        b->crew_warps = warps;
+    const arrival *a = (const arrival *)arg[0];
+    warp *w = ((thread *)emu_self)->w;
+    barrier *at = &w->b->barriers[a->number];
+    for (int l = 0; l < 32; l++) {
+        const arrival *o = (const arrival *)arg[l];
+        if (!(present >> l & 1) || o->number != a->number || o->threads != a->threads || o->waits != a->waits)
+            emu_fault(a->here, "barrier %d: a warp's threads are not all there, or not of one mind", a->number);
     }
-    if (b->crew_warps != warps)
-        emu_fault(here, "crew_barrier of %d warps, after one of %d", warps, b->crew_warps);
-    crew *c = crew_of(t);
-    if (!c->arrived++)
-        c->first_arrived = t;
-    t->w->at_crew |= 1u << t->lane;
-    if (c->arrived == 32 * warps)
-        release_crew(b, c);
-    give_way();
+    if (at->arrived && at->threads != a->threads)
+        emu_fault(a->here, "barrier %d is for %d threads, and was for %d", a->number, a->threads, at->threads);
+    at->threads = a->threads;
+    at->arrived += 32;
+    w->knows[w - w->b->warps]++;
+    learn(at->knows, w->knows);
+    w->barrier = a->waits ? a->number : 0;
+    w->phase += a->waits;
+    for (int l = 0; l < 32; l++)
+        w->lane[l].phase = w->phase;
+    if (at->arrived == at->threads)
+        release_barrier(w->b, a->number);
+}
+
+void emu_barrier(int number, int threads, bool waits, const char *what, emu_place here)
+{
+    warp *w = ((thread *)emu_self)->w;
+    arrival a = {number, threads, waits, here};
+    if (number < 1 || number >= BARRIERS || threads < 32 || threads % 32 || threads > 32 * w->b->n_warps)
+        emu_fault(here, "%s: there is no barrier %d for %d threads", what, number, threads);
+    emu_collective(~0u, &a, resolve_arrival, what, here);
+    if (w->barrier) {
+        w->at_barrier |= 1u << ((thread *)emu_self)->lane;
+        give_way();
+    }
 }
 
 void emu_gang_barrier(const char *what, emu_place here)
@@ -572,9 +599,6 @@ static void run_thread(void)
         if (b->arrived)
             emu_fault(b->first_arrived->here, "divergent barrier: this thread returned while thread %d waits in %s",
                       thread_number(b->first_arrived), b->first_arrived->what);
-        if (crew_of(me) && crew_of(me)->arrived)
-            emu_fault(crew_of(me)->first_arrived->here, "divergent barrier: this thread returned while thread %d waits in %s",
-                      thread_number(crew_of(me)->first_arrived), crew_of(me)->first_arrived->what);
         if (G->arrived)
             emu_fault(G->first_arrived->here, "divergent barrier: this thread returned while thread %d of block %u waits in %s",
                       thread_number(G->first_arrived), G->first_arrived->block->idx.x,
@@ -610,7 +634,7 @@ static void run_thread(void)
  * gang, one byte, at least one of them writing, no barrier in between. */
 #ifdef EMU_RACE
 struct seen {
-    unsigned thread, gang, block, crew, warp;    /* thread 0: none */
+    unsigned thread, gang, block, arrivals, warp;    /* thread 0: none */
     const char *pc;
 };
 struct cell {
@@ -652,9 +676,9 @@ static bool clash(const seen *old, const seen *now)
         return true;
     if (old->block != now->block)
         return false;
-    if (crew_of(a) == crew_of(b) && old->crew != now->crew)
-        return false;
-    return a->w != b->w || now->warp <= old->warp;
+    if (a->w != b->w)
+        return b->w->knows[a->w - b->w->b->warps] <= old->arrivals;
+    return now->warp <= old->warp;
 }
 
 static void race_access(const void *p, size_t bytes, bool write, const char *pc)
@@ -670,7 +694,7 @@ static void race_access(const void *p, size_t bytes, bool write, const char *pc)
                 *cell_of(c.at) = c;
     }
     seen now = {(unsigned)(t - G->threads) + 1, G->phase, ((block *)t->block)->phase,
-                crew_of(t) ? crew_of(t)->phase : 0, t->phase, pc};
+                t->w->knows[t->w - t->w->b->warps], t->phase, pc};
     for (uintptr_t at = (uintptr_t)p; at < (uintptr_t)p + bytes; at++) {
         cell *c = cell_of(at);
         const seen *other = clash(&c->write, &now) ? &c->write : NULL;

@@ -97,7 +97,7 @@ struct emu_place {
 typedef void emu_resolve(void *const arg[32], unsigned present);
 void emu_collective(unsigned mask, void *arg, emu_resolve *resolve, const char *what, emu_place);
 int emu_block_barrier(int value, const char *what, emu_place);   /* sum of all values */
-void emu_crew_barrier(int warps, emu_place);
+void emu_barrier(int number, int threads, bool waits, const char *what, emu_place);
 void emu_gang_barrier(const char *what, emu_place);
 [[noreturn]] void emu_fault(emu_place, const char *fmt, ...);
 [[noreturn]] void emu_trap(emu_place);

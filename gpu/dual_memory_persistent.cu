@@ -157,7 +157,7 @@ static __device__ __forceinline__ void carry(const recurrence &r, const shape &s
             next_kept += (int)r.K;
         }
         if (t >= 0)
-            meet(PAID_LAST, all);
+            barrier_sync(PAID_LAST, all);
         UNROLL(QUADS)
         for (int p = 0; p < QUADS && t >= 0; p++) {
             float part[4] = {}, rho[4];
@@ -178,7 +178,7 @@ static __device__ __forceinline__ void carry(const recurrence &r, const shape &s
         for (int p = 0; p < QUADS; p++)
             fold_slots<side_letter>(now, side_part + side_letter::row(p, 0, now.q),
                                     [&](int n) { return c.M[p][n] * c.h[p]; });
-        pass(SIDE_PARTS, all);
+        barrier_arrive(SIDE_PARTS, all);
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++) {
             const int64_t at = e + (int64_t)4 * p * r.D;
@@ -206,13 +206,13 @@ static __device__ __forceinline__ void carry(const recurrence &r, const shape &s
         for (int p = 0; p < QUADS && by_v; p++)
             fold_slots<main_letter>(now, main_part + main_letter::row(p, 0, now.q),
                                     [&](int n) { return c.M[p][n] * c.sum[p].one; });
-        pass(MAIN_PARTS, all); /* and nobody reads this step's h any more */
+        barrier_arrive(MAIN_PARTS, all); /* and nobody reads this step's h any more */
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++)
             if (c.live[p] && t >= 0)
                 ((T *)r.v)[e + (int64_t)4 * p * r.D] = v[p];
         if (t >= 0)
-            meet(PAID_FIRST, all);
+            barrier_sync(PAID_FIRST, all);
         UNROLL(QUADS)
         for (int p = 0; p < QUADS && t >= 0; p++)
             UNROLL(16)
@@ -264,12 +264,12 @@ static __device__ __forceinline__ void pay(const recurrence &r, const shape &s, 
             inbox_expect(inbox + MAIN,
                          scalars_bytes(s, QUADS) + by_v * letter_bytes<main_letter>(s));
         }
-        meet(SIDE_PARTS, all);
+        barrier_sync(SIDE_PARTS, all);
         post_letter<side_letter>(s, here, inbox + SIDE + odd, s.side_parts, letters, quad);
         inbox_wait(inbox + SIDE + odd, turn / 2);
         slot_sums<side_letter>(s, here, letters, 0, quad, by_h);
         if (by_v) {
-            meet(MAIN_PARTS, all);
+            barrier_sync(MAIN_PARTS, all);
             post_letter<main_letter>(s, here, inbox + MAIN, s.main_parts, s.main, quad);
             inbox_wait(inbox + MAIN, turn);
         }
@@ -281,11 +281,11 @@ static __device__ __forceinline__ void pay(const recurrence &r, const shape &s, 
                 slot_sums<main_letter>(s, here, s.main, 0, quad, scores);
             attend<PASS>(r, here, omega, scores);
             tell(here, &told->omega, quad, omega);
-            pass(PAID_FIRST, all);
+            barrier_arrive(PAID_FIRST, all);
             keep_attention<PASS>(r, s, here, r.omega, t, quad, omega);
         }
         if (!by_v) {
-            meet(MAIN_PARTS, all);
+            barrier_sync(MAIN_PARTS, all);
             inbox_wait(inbox + MAIN, turn);
         }
         if (t + 1 == r.steps)
@@ -296,7 +296,7 @@ static __device__ __forceinline__ void pay(const recurrence &r, const shape &s, 
             by_h[k] = written(by_h[k], omega[k], both);
         attend<PASS>(r, here, rho, by_h);
         tell(here, &told->rho, quad, rho);
-        pass(PAID_LAST, all);
+        barrier_arrive(PAID_LAST, all);
         keep_attention<PASS>(r, s, here, r.rho, t + 1, quad, rho);
     }
 }

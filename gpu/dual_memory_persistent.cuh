@@ -319,7 +319,7 @@ post_vector(const shape &s, const seat &here, uint64_t *inbox, int number, const
     for (int p = 0; p < QUADS; p++)
         put(here, own + (here.warp * QUADS + p) * CHUNK, chunk, x[p], T{});
     before_post_many();
-    meet(COLUMNS_MET, 32 * s.warps);
+    barrier_sync(COLUMNS_MET, 32 * s.warps);
     post_others(s, here, inbox, own, bytes, here.warp, s.warps);
 }
 

@@ -214,11 +214,11 @@ static __device__ __forceinline__ void pay_back(const recurrence &r, const shape
         }
         fetch_attention<PASS>(r, here, r.rho, t, quad, rho);
         fetch_attention<PASS>(r, here, r.omega, t - 1, quad, omega);
-        meet(MAIN_PARTS, all);
+        barrier_sync(MAIN_PARTS, all);
         if (first && a_step) /* the last dp has come */
             inbox_expect(inbox + DP, vector_bytes(s, QUADS));
         post_letter<main_letter>(s, here, inbox + MAIN, s.main_parts, s.main, quad);
-        meet(SIDE_PARTS, all);
+        barrier_sync(SIDE_PARTS, all);
         post_letter<side_letter>(s, here, inbox + SIDE, s.side_parts, s.side, quad);
 
         inbox_wait(inbox + MAIN, turn);
@@ -245,7 +245,7 @@ static __device__ __forceinline__ void pay_back(const recurrence &r, const shape
         for (int k = 0; k < OWN; k++)
             domega[k] *= r.scale;
         tell(here, &told->dgamma, quad, domega);
-        pass(PAID_LAST, all);
+        barrier_arrive(PAID_LAST, all);
     }
 }
 
@@ -335,7 +335,7 @@ static __device__ __forceinline__ void carry_back(const recurrence &r, const sha
         };
         if (a_step) {
             float dv[QUADS];
-            meet(PAID_LAST, all);
+            barrier_sync(PAID_LAST, all);
             UNROLL(QUADS)
             for (int p = 0; p < QUADS; p++)
                 dv[p] = unwrite(r, s, afresh(here, turn), p, &c);
@@ -385,7 +385,7 @@ static __device__ __forceinline__ void carry_back(const recurrence &r, const sha
             fold_slots<main_letter>(now, main_part + main_letter::row(p, 0, now.q),
                                     [&](int n) { return c.dread[p] * e_of(p, n); });
         }
-        pass(MAIN_PARTS, all);
+        barrier_arrive(MAIN_PARTS, all);
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++) {
             fold_slots<side_letter>(now, side_part + side_letter::row(p, 0, now.q),
@@ -393,7 +393,7 @@ static __device__ __forceinline__ void carry_back(const recurrence &r, const sha
             fold_slots<side_letter>(now, side_part + side_letter::row(p, 1, now.q),
                                     [&](int n) { return c.h[p] * e_of(p, n); });
         }
-        pass(SIDE_PARTS, all);
+        barrier_arrive(SIDE_PARTS, all);
         if (a_step) {
             post_vector<T, QUADS>(s, afresh(here, turn), inbox + DP, 1, dp);
             UNROLL(QUADS)
@@ -410,7 +410,7 @@ static __device__ __forceinline__ void carry_back(const recurrence &r, const sha
     /* Back through the reading of the first step. */
     const seat end = afresh(here, (int)r.steps);
     const typename PASS::attentions *told = end.at<typename PASS::attentions>(s.slots);
-    meet(PAID_LAST, all);
+    barrier_sync(PAID_LAST, all);
     UNROLL(QUADS)
     for (int p = 0; p < QUADS; p++) {
         const int row = end.row + 4 * p;

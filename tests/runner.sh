@@ -46,7 +46,13 @@ same_content() {
 
 # ---- the main job ----
 
-does "the main job" 0 "^[0-9]* checks, 0 failed, [0-9]* skipped" "$run" "$srcdir/experiments/e74_diag.ini"
+main=$srcdir/experiments/e74_diag.ini
+if [ "$NVCC" = emulated ]; then
+    # With all its steps that takes minutes.
+    sed -e 's/^steps = 128/steps = 16/' -e "s|^file = \.\.|file = $srcdir|" "$main" >e74_diag.ini
+    main=e74_diag.ini
+fi
+does "the main job" 0 "^[0-9]* checks, 0 failed, [0-9]* skipped" "$run" "$main"
 [ -f e74_diag.h5 ] && [ ! -f e74_diag.h5.part ]
 ok $? "the main job leaves its file under its name"
 if [ -n "$H5DUMP" ]; then

@@ -137,7 +137,11 @@ static const struct odd {
 
 /* The emulator takes minutes for what a GPU does in seconds: it gets the cases
  * below a limit, and fewer runs of each. */
+#if defined __SANITIZE_ADDRESS__ || defined EMU_RACE
+enum { RUNS = 20, EMULATED_RUNS = 1 };
+#else
 enum { RUNS = 20, EMULATED_RUNS = 3 };
+#endif
 static const double EMULATED_WORK = 2.5e5;
 
 struct session {

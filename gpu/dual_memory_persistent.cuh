@@ -14,6 +14,10 @@
  *            side: a lane gets both halves of both sums
  *     f32    a lane's own 16 bytes with all four vectors, then summed over the lanes
  *
+ * In bf16 with eight sequences two neighbouring warps have both's rows, each half of every
+ * row: so a vector is fetched from shared memory half as often, for which fetching weights
+ * leaves little time.  Then they tell each other the halves of the sums.
+ *
  * A vector goes to all blocks as chunks of 128 bytes, a warp's 8 columns of four
  * sequences: 8 pieces of 16 bytes, turned by two more from chunk to chunk, so that what
  * lanes fetch together lies in different banks.  A block's go together, copied to each
@@ -50,8 +54,8 @@ enum {
     INBOXES = 4
 };
 
-/* The barriers: the columns' own; and those where they and the payers meet. */
-enum { COLUMNS_MET = 1, SIDE_PARTS, MAIN_PARTS, PAID_FIRST, PAID_LAST };
+/* The barriers: the columns' own; those where they and the payers meet; and of each pair. */
+enum { COLUMNS_MET = 1, SIDE_PARTS, MAIN_PARTS, PAID_FIRST, PAID_LAST, PAIR_MET };
 
 template <typename T>
 struct slab {
@@ -87,7 +91,7 @@ struct shape {
     int own;                    /* columns of a block */
     int slabs;                  /* of a product */
     int room;                   /* bytes of a vector that all blocks have */
-    int vector, slots;          /* such vectors; the `attentions` */
+    int vector, halves, slots;  /* such vectors; what paired warps tell each other; `attentions` */
     int side_parts, main_parts; /* the letters, warp by warp */
     int side, main;             /* and block by block: the one SIDES times over */
     int scalars;                /* one number of every warp's, block by block */
@@ -114,6 +118,13 @@ struct pass_of {
     typedef T type; /* of storage */
     enum { SLOTS = SLOTS_, QUADS = QUADS_, WIDTH = WIDTH_ /* or 0: known when it runs */ };
 };
+
+/* Do warps go in pairs? */
+template <typename PASS>
+static constexpr __host__ __device__ bool paired(void)
+{
+    return sizeof(typename PASS::type) == 2 && PASS::QUADS == 2;
+}
 
 /* For so many blocks' numbers there is room: they are added up eight at a time, some of them
  * zeros that nobody writes to.  (Likewise for eight warps' parts.) */
@@ -155,11 +166,13 @@ static constexpr __host__ __device__ shape shape_of(int D, int cluster)
     shape s = {};
     s.cluster = cluster;
     s.warps = ceil_of(ceil_of(D, COLUMNS), cluster);
+    s.warps += paired<PASS>() && s.warps % 2;
     s.own = s.warps * COLUMNS;
     s.slabs = ceil_of(cluster * s.own, DEPTH * TOGETHER) * TOGETHER;
     s.room = s.slabs * DEPTH / COLUMNS * QUADS * CHUNK;
     s.vector = INBOXES * (int)sizeof(uint64_t); /* behind the inboxes */
-    s.slots = s.vector + PASS::VECTORS * s.room;
+    s.halves = s.vector + PASS::VECTORS * s.room;
+    s.slots = s.halves + paired<PASS>() * s.warps * 32 * (int)sizeof(float4);
     s.side_parts = s.slots + (int)sizeof(typename PASS::attentions);
     s.main_parts = s.side_parts + WARPS_MOST * PASS::side_letter::FLOATS * WORD;
     s.side = s.main_parts + WARPS_MOST * PASS::main_letter::FLOATS * WORD;
@@ -349,19 +362,22 @@ template <typename T>
 int lay_rows(recurrence *r, bool transposed);
 
 /* A lane's 16 bytes of each of two matrices' rows, slab by slab: 4 of the one and of the other by
- * turns, as mma takes them.  Zeros beyond the last row and column. */
+ * turns, as mma takes them.  Of a pair, half of the slabs, each of its own rows and of the other
+ * warp's.  Zeros beyond the last row and column. */
 template <typename PASS, typename T>
 static __device__ void fetch_weights(const shape &s, const seat &here, const T *one, const T *other,
                                      int D, uint4 held[held_of<PASS>()])
 {
+    enum { DEPTH = slab<T>::DEPTH };
     uint4 *more = here.at<uint4>(s.weights) + threadIdx.x;
-    const int first = here.q * slab<T>::EACH;
-    const int64_t row = (int64_t)here.column * row_apart(D) + first;
-    const int depth = here.column < D ? D - first : 0;
+    const int half = paired<PASS>() ? here.warp % 2 : 0;
+    const int first = half * s.slabs / 2 * DEPTH + here.q * slab<T>::EACH;
 
     const auto fetch = [&](int m, uint4 x[2]) {
-        const bool there = m * slab<T>::DEPTH < depth;
-        const int64_t at = row + m * slab<T>::DEPTH;
+        const int row = here.column + (paired<PASS>() ? (m % 2 - half) * COLUMNS : 0);
+        const int along = (paired<PASS>() ? m / 2 : m) * DEPTH;
+        const bool there = along < (row < D ? D - first : 0);
+        const int64_t at = (int64_t)row * row_apart(D) + first + along;
         const uint4 a = there ? *(const uint4 *)(one + at) : uint4{};
         const uint4 b = there ? *(const uint4 *)(other + at) : uint4{};
         x[0] = {a.x, b.x, a.y, b.y};
@@ -389,50 +405,109 @@ enum { ONE_SUM = 1, OTHER_SUM = 2, BOTH_SUMS = 3 };
 template <typename T, int QUADS, int WANTED>
 struct sums;
 
-template <int QUADS, int WANTED>
-struct sums<__nv_bfloat16, QUADS, WANTED> {
-    enum { CHAINS = 4 / QUADS };
-    float sum[CHAINS][QUADS][4];
+/* mma's operand of a quad: a lane's k of a slab, low and high. */
+static __device__ __forceinline__ uint4 operand(const seat &here, const unsigned char *vector,
+                                                int slab, int quads, int quad)
+{
+    const int chunk = 4 * slab + here.q;
+    return *(const uint4 *)(vector + (chunk * quads + quad) * CHUNK + piece_at(here.q, here.i));
+}
+
+static __device__ __forceinline__ void
+multiply_both(float first[4], float second[4], const uint4 &w, const uint4 &more, const uint4 &x)
+{
+    const unsigned a[4] = {w.x, w.y, w.z, w.w}, b[4] = {more.x, more.y, more.z, more.w};
+    const unsigned low[2] = {x.x, x.y}, high[2] = {x.z, x.w};
+    mma_bf16(first, a, low);
+    mma_bf16(second, b, high);
+}
+
+template <int WANTED>
+struct sums<__nv_bfloat16, 1, WANTED> {
+    enum { CHAINS = 4, EACH = 1 };
+    float sum[CHAINS][4];
 
     __device__ __forceinline__ sums() : sum{} {}
-    __device__ __forceinline__ void add(const seat &here, const unsigned char *vector, int m,
-                                        int turn, uint4 w, uint4 more)
+    __device__ __forceinline__ void add(const shape &, const seat &here,
+                                        const unsigned char *vector, int m, int turn,
+                                        const uint4 w[2])
     {
-        const int chunk = 4 * m + here.q;
-        const unsigned a[4] = {w.x, w.y, w.z, w.w}, b[4] = {more.x, more.y, more.z, more.w};
-        UNROLL(QUADS)
-        for (int p = 0; p < QUADS; p++) {
-            const uint4 x =
-                *(const uint4 *)(vector + (chunk * QUADS + p) * CHUNK + piece_at(here.q, here.i));
+        multiply_both(sum[2 * turn % CHAINS], sum[(2 * turn + 1) % CHAINS], w[0], w[1],
+                      operand(here, vector, m, 1, 0));
+    }
+    __device__ __forceinline__ void end(const shape &, const seat &, two *x)
+    {
+        UNROLL(CHAINS)
+        for (int k = 1; k < CHAINS; k++)
+            UNROLL(4)
+        for (int e = 0; e < 4; e++)
+            sum[0][e] += sum[k][e];
+        *x = {sum[0][0] + sum[0][1], sum[0][2] + sum[0][3]};
+    }
+};
+
+/* In pairs: of slabs by twos the warp's half, of its own rows and of the other's. */
+template <int WANTED>
+struct sums<__nv_bfloat16, 2, WANTED> {
+    enum { EACH = 2 };
+    float sum[2][2][4]; /* rows of the first warp and of the second, of each quad */
+
+    __device__ __forceinline__ sums() : sum{} {}
+    __device__ __forceinline__ void add(const shape &s, const seat &here,
+                                        const unsigned char *vector, int m, int, const uint4 w[4])
+    {
+        const int slab = here.warp % 2 * s.slabs / 2 + m / 2;
+        UNROLL(2)
+        for (int p = 0; p < 2; p++) {
+            const uint4 x = operand(here, vector, slab, 2, p);
             const unsigned low[2] = {x.x, x.y}, high[2] = {x.z, x.w};
-            mma_bf16(sum[2 * turn % CHAINS][p], a, low);
-            mma_bf16(sum[(2 * turn + 1) % CHAINS][p], b, high);
+            UNROLL(2)
+            for (int of = 0; of < 2; of++) {
+                const unsigned a[4] = {w[2 * of].x, w[2 * of].y, w[2 * of].z, w[2 * of].w};
+                mma_bf16(sum[of][p], a, low);
+            }
+            UNROLL(2)
+            for (int of = 0; of < 2; of++) {
+                const uint4 &y = w[2 * of + 1];
+                const unsigned b[4] = {y.x, y.y, y.z, y.w};
+                mma_bf16(sum[of][p], b, high);
+            }
         }
     }
-    __device__ __forceinline__ void end(const seat &, two *x)
+    __device__ __forceinline__ void end(const shape &s, const seat &here, two *x)
     {
-        UNROLL(QUADS)
-        for (int p = 0; p < QUADS; p++) {
-            UNROLL(CHAINS)
-            for (int k = 1; k < CHAINS; k++)
-                UNROLL(4)
-            for (int e = 0; e < 4; e++)
-                sum[0][p][e] += sum[k][p][e];
-            x[p] = {sum[0][p][0] + sum[0][p][1], sum[0][p][2] + sum[0][p][3]};
+        const bool second = here.warp % 2;
+        float4 *told = here.at<float4>(s.halves) + here.lane;
+        float own[4], others[4];
+        UNROLL(2)
+        for (int p = 0; p < 2; p++)
+            UNROLL(2)
+        for (int e = 0; e < 2; e++) {
+            const float first_s = sum[0][p][2 * e] + sum[0][p][2 * e + 1];
+            const float second_s = sum[1][p][2 * e] + sum[1][p][2 * e + 1];
+            own[2 * p + e] = second ? second_s : first_s;
+            others[2 * p + e] = second ? first_s : second_s;
         }
+        told[here.warp * 32] = make_float4(others[0], others[1], others[2], others[3]);
+        barrier_sync(PAIR_MET + here.warp / 2, 64);
+        const float4 half = told[(here.warp ^ 1) * 32];
+        x[0] = {own[0] + half.x, own[1] + half.y};
+        x[1] = {own[2] + half.z, own[3] + half.w};
     }
 };
 
 template <int QUADS, int WANTED>
 struct sums<float, QUADS, WANTED> {
+    enum { EACH = 1 };
     float one[QUADS][4], other[QUADS][4];
 
     __device__ __forceinline__ sums() : one{}, other{} {}
-    __device__ __forceinline__ void add(const seat &here, const unsigned char *vector, int m, int,
-                                        uint4 w, uint4 more)
+    __device__ __forceinline__ void add(const shape &, const seat &here,
+                                        const unsigned char *vector, int m, int, const uint4 w[2])
     {
         const int chunk = 2 * m + here.q / 2;
-        const unsigned a[4] = {w.x, w.z, more.x, more.z}, b[4] = {w.y, w.w, more.y, more.w};
+        const unsigned a[4] = {w[0].x, w[0].z, w[1].x, w[1].z};
+        const unsigned b[4] = {w[0].y, w[0].w, w[1].y, w[1].w};
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++)
             UNROLL(4)
@@ -458,7 +533,7 @@ struct sums<float, QUADS, WANTED> {
         const float d = b + __shfl_xor_sync(~0u, second ? x[1] : x[3], 2);
         return (odd ? d : c) + __shfl_xor_sync(~0u, odd ? c : d, 1);
     }
-    __device__ __forceinline__ void end(const seat &here, two *x)
+    __device__ __forceinline__ void end(const shape &, const seat &here, two *x)
     {
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++)
@@ -482,19 +557,25 @@ static __device__ __forceinline__ void multiply(const shape &s, const seat &here
     const uint4 *more = here.at<uint4>(s.weights) + threadIdx.x;
     const int apart = s.warps * 32;
     sums<typename PASS::type, PASS::QUADS, WANTED> all;
+    enum { EACH = decltype(all)::EACH };
 
     UNROLL(64)
     for (int m = 0; m < REGISTERS; m += STRIDE)
         if (m < s.slabs)
             UNROLL(STRIDE)
-    for (int k = m; k < m + STRIDE; k++)
-        all.add(here, at, k, k, held[2 * k], held[2 * k + 1]);
+    for (int k = m; k < m + STRIDE; k += EACH)
+        all.add(s, here, at, k, k, held + 2 * k);
     UNROLL(1)
     for (int m = REGISTERS; m < s.slabs; m += AT_ONCE)
         UNROLL(AT_ONCE)
-    for (int k = 0; k < AT_ONCE; k++, more += 2 * apart)
-        all.add(here, at, m + k, k, more[0], more[apart]);
-    all.end(here, x);
+    for (int k = 0; k < AT_ONCE; k += EACH, more += 2 * EACH * apart) {
+        uint4 w[2 * EACH];
+        UNROLL(4)
+        for (int e = 0; e < 2 * EACH; e++)
+            w[e] = more[e * apart];
+        all.add(s, here, at, m + k, k, w);
+    }
+    all.end(s, here, x);
 }
 
 /* ---- sums over columns ---- */

@@ -231,7 +231,7 @@ static struct chain chain(const struct frame *f, enum pass p)
     "steps=20 batch=2 slots=8 dim=6 preset=parts attention=entmax15 write_query=h,v tape=each "  \
     "checkpoint_interval=7; "                                                                    \
     "steps=9 batch=3 slots=16,17,32 dim=33 preset=e26,e29c checkpoint_interval=4; "              \
-    "steps=9 batch=9 slots=24 dim=64 preset=e25,e29b dim_in=16; "                                \
+    "steps=9 batch=9 slots=12,24 dim=40 preset=e25,e29b dim_in=16; "                              \
     "steps=7 batch=2 slots=33,64 dim=40 preset=e25,e29a tape=each; "                             \
     "steps=40 batch=2 slots=8 dim=16 preset=e23 checkpoint_dtype=bf16,fp16; "                    \
     "steps=2 batch=1 slots=16 dim=512 dim_in=8 preset=e23"

@@ -163,7 +163,7 @@ static __device__ __forceinline__ void carry(const recurrence &r, const shape &s
             float part[4] = {}, rho[4];
             UNROLL(16)
             for (int n = 0; n < SLOTS; n += 4) {
-                if (SLOTS > 32)
+                if (SLOTS > 32 || (QUADS > 1 && n == 0))
                     __syncwarp(); /* the next ones' are not fetched yet, for want of registers */
                 four_of(told->rho, now, p, n, rho);
                 UNROLL(4)
@@ -218,7 +218,7 @@ static __device__ __forceinline__ void carry(const recurrence &r, const shape &s
             UNROLL(16)
         for (int n = 0; n < SLOTS; n += 4) {
             float omega[4];
-            if (SLOTS > 32)
+            if (SLOTS > 32 || (QUADS > 1 && n == 0))
                 __syncwarp();
             four_of(told->omega, now, p, n, omega);
             UNROLL(4)

@@ -3,7 +3,7 @@
  *
  * A warp has 8 columns of every vector and of the tape, for four sequences: lane l
  * column l / 4 of sequence l % 4 (and of the fourth after it, where QUADS is 2), with
- * all its slots, in registers.  A block has up to 8 warps, a cluster all columns.
+ * all its slots, in registers.  A block has up to 8 such warps, a cluster all columns.
  *
  * A product is of two [D,D] matrices at once.  The four lanes of a column share its two
  * rows: 16 bytes of each from every `slab` of 64 bytes, in registers first, then in
@@ -405,7 +405,7 @@ enum { ONE_SUM = 1, OTHER_SUM = 2, BOTH_SUMS = 3 };
 template <typename T, int QUADS, int WANTED>
 struct sums;
 
-/* mma's operand of a quad: a lane's k of a slab, low and high. */
+/* mma's operands of a quad and two products: the lane's share of a slab's numbers. */
 static __device__ __forceinline__ uint4 operand(const seat &here, const unsigned char *vector,
                                                 int slab, int quads, int quad)
 {
@@ -413,13 +413,11 @@ static __device__ __forceinline__ uint4 operand(const seat &here, const unsigned
     return *(const uint4 *)(vector + (chunk * quads + quad) * CHUNK + piece_at(here.q, here.i));
 }
 
-static __device__ __forceinline__ void
-multiply_both(float first[4], float second[4], const uint4 &w, const uint4 &more, const uint4 &x)
+static __device__ __forceinline__ void multiply_add(float sum[4], const uint4 &rows, unsigned x,
+                                                    unsigned y)
 {
-    const unsigned a[4] = {w.x, w.y, w.z, w.w}, b[4] = {more.x, more.y, more.z, more.w};
-    const unsigned low[2] = {x.x, x.y}, high[2] = {x.z, x.w};
-    mma_bf16(first, a, low);
-    mma_bf16(second, b, high);
+    const unsigned a[4] = {rows.x, rows.y, rows.z, rows.w}, b[2] = {x, y};
+    mma_bf16(sum, a, b);
 }
 
 template <int WANTED>
@@ -432,8 +430,9 @@ struct sums<__nv_bfloat16, 1, WANTED> {
                                         const unsigned char *vector, int m, int turn,
                                         const uint4 w[2])
     {
-        multiply_both(sum[2 * turn % CHAINS], sum[(2 * turn + 1) % CHAINS], w[0], w[1],
-                      operand(here, vector, m, 1, 0));
+        const uint4 x = operand(here, vector, m, 1, 0);
+        multiply_add(sum[2 * turn % CHAINS], w[0], x.x, x.y);
+        multiply_add(sum[(2 * turn + 1) % CHAINS], w[1], x.z, x.w);
     }
     __device__ __forceinline__ void end(const shape &, const seat &, two *x)
     {
@@ -446,11 +445,11 @@ struct sums<__nv_bfloat16, 1, WANTED> {
     }
 };
 
-/* In pairs: of slabs by twos the warp's half, of its own rows and of the other's. */
+/* In pairs: of half of the slabs, rows of the first warp and of the second by turns. */
 template <int WANTED>
 struct sums<__nv_bfloat16, 2, WANTED> {
     enum { EACH = 2 };
-    float sum[2][2][4]; /* rows of the first warp and of the second, of each quad */
+    float sum[2][2][4]; /* of the first warp's rows and the second's, of each quad */
 
     __device__ __forceinline__ sums() : sum{} {}
     __device__ __forceinline__ void add(const shape &s, const seat &here,
@@ -460,18 +459,12 @@ struct sums<__nv_bfloat16, 2, WANTED> {
         UNROLL(2)
         for (int p = 0; p < 2; p++) {
             const uint4 x = operand(here, vector, slab, 2, p);
-            const unsigned low[2] = {x.x, x.y}, high[2] = {x.z, x.w};
             UNROLL(2)
-            for (int of = 0; of < 2; of++) {
-                const unsigned a[4] = {w[2 * of].x, w[2 * of].y, w[2 * of].z, w[2 * of].w};
-                mma_bf16(sum[of][p], a, low);
-            }
+            for (int of = 0; of < 2; of++)
+                multiply_add(sum[of][p], w[2 * of], x.x, x.y);
             UNROLL(2)
-            for (int of = 0; of < 2; of++) {
-                const uint4 &y = w[2 * of + 1];
-                const unsigned b[4] = {y.x, y.y, y.z, y.w};
-                mma_bf16(sum[of][p], b, high);
-            }
+            for (int of = 0; of < 2; of++)
+                multiply_add(sum[of][p], w[2 * of + 1], x.z, x.w);
         }
     }
     __device__ __forceinline__ void end(const shape &s, const seat &here, two *x)

@@ -43,6 +43,7 @@ struct onward : pass_of<T, SLOTS, QUADS, WIDTH> {
         SCALARS = 1,
         SIDES = 2,
         TAPES = 0,
+        PAIRED = sizeof(T) == 2 && QUADS == 2,
         TURNS = turns_held(sizeof(T), SLOTS *QUADS),
         FEW = SLOTS <= 16   ? 56
               : SLOTS == 32 ? 72

@@ -14,9 +14,10 @@
  *            side: a lane gets both halves of both sums
  *     f32    a lane's own 16 bytes with all four vectors, then summed over the lanes
  *
- * In bf16 with eight sequences two neighbouring warps have both's rows, each half of every
- * row: so a vector is fetched from shared memory half as often, for which fetching weights
- * leaves little time.  Then they tell each other the halves of the sums.
+ * Where warps are PAIRED, two neighbours have both's rows, each half of every row, and mma
+ * has rows of the one above rows of the other, of one matrix: so a vector is fetched from
+ * shared memory half as often, and where one matrix is wanted nothing is multiplied for
+ * nothing.  Then they tell each other the halves of the sums.
  *
  * A vector goes to all blocks as chunks of 128 bytes, a warp's 8 columns of four
  * sequences: 8 pieces of 16 bytes, turned by two more from chunk to chunk, so that what
@@ -111,20 +112,13 @@ struct alignas(16) paid {
 
 /* PASS tells what a pass has: this; VECTORS that all blocks have; SCALARS or none; its letters,
  * main_letter, and side_letter with SIDES places for it; TURNS of a product whose weights are in
- * registers; TAPES, its slots that are not; FEW registers of a thread that pays attention;
- * attentions, what was worked out of the sequences. */
+ * registers; TAPES, its slots that are not; whether warps are PAIRED; FEW registers of a thread that
+ * pays attention; attentions, what was worked out of the sequences. */
 template <typename T, int SLOTS_, int QUADS_, int WIDTH_>
 struct pass_of {
     typedef T type; /* of storage */
     enum { SLOTS = SLOTS_, QUADS = QUADS_, WIDTH = WIDTH_ /* or 0: known when it runs */ };
 };
-
-/* Do warps go in pairs? */
-template <typename PASS>
-static constexpr __host__ __device__ bool paired(void)
-{
-    return sizeof(typename PASS::type) == 2 && PASS::QUADS == 2;
-}
 
 /* For so many blocks' numbers there is room: they are added up eight at a time, some of them
  * zeros that nobody writes to.  (Likewise for eight warps' parts.) */
@@ -166,13 +160,13 @@ static constexpr __host__ __device__ shape shape_of(int D, int cluster)
     shape s = {};
     s.cluster = cluster;
     s.warps = ceil_of(ceil_of(D, COLUMNS), cluster);
-    s.warps += paired<PASS>() && s.warps % 2;
+    s.warps += PASS::PAIRED && s.warps % 2;
     s.own = s.warps * COLUMNS;
     s.slabs = ceil_of(cluster * s.own, DEPTH * TOGETHER) * TOGETHER;
     s.room = s.slabs * DEPTH / COLUMNS * QUADS * CHUNK;
     s.vector = INBOXES * (int)sizeof(uint64_t); /* behind the inboxes */
     s.halves = s.vector + PASS::VECTORS * s.room;
-    s.slots = s.halves + paired<PASS>() * s.warps * 32 * (int)sizeof(float4);
+    s.slots = s.halves + PASS::PAIRED * s.warps * 32 * (int)sizeof(float4);
     s.side_parts = s.slots + (int)sizeof(typename PASS::attentions);
     s.main_parts = s.side_parts + WARPS_MOST * PASS::side_letter::FLOATS * WORD;
     s.side = s.main_parts + WARPS_MOST * PASS::main_letter::FLOATS * WORD;
@@ -362,24 +356,28 @@ template <typename T>
 int lay_rows(recurrence *r, bool transposed);
 
 /* A lane's 16 bytes of each of two matrices' rows, slab by slab: 4 of the one and of the other by
- * turns, as mma takes them.  Of a pair, half of the slabs, each of its own rows and of the other
- * warp's.  Zeros beyond the last row and column. */
+ * turns, as mma takes them.  Paired: of half of the slabs, 4 of the first warp's row and of the
+ * second's by turns, of the one matrix and then of the other.  Zeros beyond the last row and
+ * column. */
 template <typename PASS, typename T>
 static __device__ void fetch_weights(const shape &s, const seat &here, const T *one, const T *other,
                                      int D, uint4 held[held_of<PASS>()])
 {
-    enum { DEPTH = slab<T>::DEPTH };
+    enum { DEPTH = slab<T>::DEPTH, PAIRED = PASS::PAIRED };
     uint4 *more = here.at<uint4>(s.weights) + threadIdx.x;
-    const int half = paired<PASS>() ? here.warp % 2 : 0;
+    const int half = PAIRED ? here.warp % 2 : 0;
     const int first = half * s.slabs / 2 * DEPTH + here.q * slab<T>::EACH;
+    const int upper = here.column - half * COLUMNS, lower = upper + PAIRED * COLUMNS;
 
-    const auto fetch = [&](int m, uint4 x[2]) {
-        const int row = here.column + (paired<PASS>() ? (m % 2 - half) * COLUMNS : 0);
-        const int along = (paired<PASS>() ? m / 2 : m) * DEPTH;
+    const auto piece = [&](const T *matrix, int row, int along) {
         const bool there = along < (row < D ? D - first : 0);
-        const int64_t at = (int64_t)row * row_apart(D) + first + along;
-        const uint4 a = there ? *(const uint4 *)(one + at) : uint4{};
-        const uint4 b = there ? *(const uint4 *)(other + at) : uint4{};
+        return there ? *(const uint4 *)(matrix + (int64_t)row * row_apart(D) + first + along)
+                     : uint4{};
+    };
+    const auto fetch = [&](int m, uint4 x[2]) {
+        const int along = (PAIRED ? m / 2 : m) * DEPTH;
+        const uint4 a = piece(PAIRED && m % 2 ? other : one, upper, along);
+        const uint4 b = piece(PAIRED && m % 2 == 0 ? one : other, lower, along);
         x[0] = {a.x, b.x, a.y, b.y};
         x[1] = {a.z, b.z, a.w, b.w};
     };
@@ -395,14 +393,14 @@ static __device__ void fetch_weights(const shape &s, const seat &here, const T *
 }
 
 /* The sums that a lane has of a product: of its row of the one matrix and of the other; and
- * which of them are wanted.  (bf16 has both always: they are one instruction's.) */
+ * which of them are wanted. */
 struct two {
     float one, other;
 };
 
 enum { ONE_SUM = 1, OTHER_SUM = 2, BOTH_SUMS = 3 };
 
-template <typename T, int QUADS, int WANTED>
+template <typename PASS, int WANTED, typename T = typename PASS::type, bool PAIRED = PASS::PAIRED>
 struct sums;
 
 /* mma's operands of a quad and two products: the lane's share of a slab's numbers. */
@@ -420,16 +418,19 @@ static __device__ __forceinline__ void multiply_add(float sum[4], const uint4 &r
     mma_bf16(sum, a, b);
 }
 
-template <int WANTED>
-struct sums<__nv_bfloat16, 1, WANTED> {
+/* Both sums are one instruction's. */
+template <typename PASS, int WANTED>
+struct sums<PASS, WANTED, __nv_bfloat16, false> {
     enum { CHAINS = 4, EACH = 1 };
     float sum[CHAINS][4];
 
     __device__ __forceinline__ sums() : sum{} {}
+    static constexpr __device__ bool takes(int) { return true; }
     __device__ __forceinline__ void add(const shape &, const seat &here,
                                         const unsigned char *vector, int m, int turn,
                                         const uint4 w[2])
     {
+        static_assert(PASS::QUADS == 1);
         const uint4 x = operand(here, vector, m, 1, 0);
         multiply_add(sum[2 * turn % CHAINS], w[0], x.x, x.y);
         multiply_add(sum[(2 * turn + 1) % CHAINS], w[1], x.z, x.w);
@@ -445,56 +446,75 @@ struct sums<__nv_bfloat16, 1, WANTED> {
     }
 };
 
-/* In pairs: of half of the slabs, rows of the first warp and of the second by turns. */
-template <int WANTED>
-struct sums<__nv_bfloat16, 2, WANTED> {
-    enum { EACH = 2 };
-    float sum[2][2][4]; /* of the first warp's rows and the second's, of each quad */
+/* A sum of each warp's rows is one instruction's. */
+template <typename PASS, int WANTED>
+struct sums<PASS, WANTED, __nv_bfloat16, true> {
+    enum {
+        QUADS = PASS::QUADS,
+        EACH = 2,
+        MATRICES = WANTED == BOTH_SUMS ? 2 : 1,
+        FIRST = WANTED == OTHER_SUM, /* of the matrices */
+        OWN = MATRICES * QUADS,
+        CHAINS = 4 / OWN
+    };
+    float sum[CHAINS][OWN][4];
 
     __device__ __forceinline__ sums() : sum{} {}
+    static constexpr __device__ bool takes(int e)
+    {
+        return e / 2 >= FIRST && e / 2 < FIRST + MATRICES;
+    }
     __device__ __forceinline__ void add(const shape &s, const seat &here,
-                                        const unsigned char *vector, int m, int, const uint4 w[4])
+                                        const unsigned char *vector, int m, int turn,
+                                        const uint4 w[4])
     {
         const int slab = here.warp % 2 * s.slabs / 2 + m / 2;
-        UNROLL(2)
-        for (int p = 0; p < 2; p++) {
-            const uint4 x = operand(here, vector, slab, 2, p);
-            UNROLL(2)
-            for (int of = 0; of < 2; of++)
-                multiply_add(sum[of][p], w[2 * of], x.x, x.y);
-            UNROLL(2)
-            for (int of = 0; of < 2; of++)
-                multiply_add(sum[of][p], w[2 * of + 1], x.z, x.w);
+        UNROLL(QUADS)
+        for (int p = 0; p < QUADS; p++) {
+            const uint4 x = operand(here, vector, slab, QUADS, p);
+            UNROLL(MATRICES)
+            for (int k = 0; k < MATRICES; k++)
+                multiply_add(sum[turn % CHAINS][k * QUADS + p], w[2 * (FIRST + k)], x.x, x.y);
+            UNROLL(MATRICES)
+            for (int k = 0; k < MATRICES; k++)
+                multiply_add(sum[(turn + 1) % CHAINS][k * QUADS + p], w[2 * (FIRST + k) + 1], x.z,
+                             x.w);
         }
     }
     __device__ __forceinline__ void end(const shape &s, const seat &here, two *x)
     {
         const bool second = here.warp % 2;
-        float4 *told = here.at<float4>(s.halves) + here.lane;
-        float own[4], others[4];
-        UNROLL(2)
-        for (int p = 0; p < 2; p++)
-            UNROLL(2)
-        for (int e = 0; e < 2; e++) {
-            const float first_s = sum[0][p][2 * e] + sum[0][p][2 * e + 1];
-            const float second_s = sum[1][p][2 * e] + sum[1][p][2 * e + 1];
-            own[2 * p + e] = second ? second_s : first_s;
-            others[2 * p + e] = second ? first_s : second_s;
+        float *told = here.at<float>(s.halves) + here.lane * OWN;
+        float own[OWN], others[OWN], half[OWN];
+        UNROLL(OWN)
+        for (int k = 0; k < OWN; k++) {
+            float upper = 0, lower = 0;
+            UNROLL(CHAINS)
+            for (int chain = 0; chain < CHAINS; chain++) {
+                upper += sum[chain][k][0] + sum[chain][k][1];
+                lower += sum[chain][k][2] + sum[chain][k][3];
+            }
+            own[k] = second ? lower : upper;
+            others[k] = second ? upper : lower;
         }
-        told[here.warp * 32] = make_float4(others[0], others[1], others[2], others[3]);
+        put_own<OWN>(told + here.warp * 32 * OWN, others);
         barrier_sync(PAIR_MET + here.warp / 2, 64);
-        const float4 half = told[(here.warp ^ 1) * 32];
-        x[0] = {own[0] + half.x, own[1] + half.y};
-        x[1] = {own[2] + half.z, own[3] + half.w};
+        get_own<OWN>(half, told + (here.warp ^ 1) * 32 * OWN);
+        UNROLL(QUADS)
+        for (int p = 0; p < QUADS; p++) {
+            x[p].one = WANTED & ONE_SUM ? own[p] + half[p] : 0;
+            x[p].other = WANTED & OTHER_SUM ? own[OWN - QUADS + p] + half[OWN - QUADS + p] : 0;
+        }
     }
 };
 
-template <int QUADS, int WANTED>
-struct sums<float, QUADS, WANTED> {
-    enum { EACH = 1 };
+template <typename PASS, int WANTED>
+struct sums<PASS, WANTED, float, false> {
+    enum { QUADS = PASS::QUADS, EACH = 1 };
     float one[QUADS][4], other[QUADS][4];
 
     __device__ __forceinline__ sums() : one{}, other{} {}
+    static constexpr __device__ bool takes(int) { return true; }
     __device__ __forceinline__ void add(const shape &, const seat &here,
                                         const unsigned char *vector, int m, int, const uint4 w[2])
     {
@@ -549,8 +569,9 @@ static __device__ __forceinline__ void multiply(const shape &s, const seat &here
     const unsigned char *at = here.memory + vector;
     const uint4 *more = here.at<uint4>(s.weights) + threadIdx.x;
     const int apart = s.warps * 32;
-    sums<typename PASS::type, PASS::QUADS, WANTED> all;
-    enum { EACH = decltype(all)::EACH };
+    typedef sums<PASS, WANTED> sums_of;
+    enum { EACH = sums_of::EACH };
+    sums_of all;
 
     UNROLL(64)
     for (int m = 0; m < REGISTERS; m += STRIDE)
@@ -565,7 +586,8 @@ static __device__ __forceinline__ void multiply(const shape &s, const seat &here
         uint4 w[2 * EACH];
         UNROLL(4)
         for (int e = 0; e < 2 * EACH; e++)
-            w[e] = more[e * apart];
+            if (sums_of::takes(e))
+                w[e] = more[e * apart];
         all.add(s, here, at, m + k, k, w);
     }
     all.end(s, here, x);

@@ -50,6 +50,7 @@ struct back : pass_of<T, SLOTS, QUADS, WIDTH> {
         SCALARS = 0,
         SIDES = 1,
         TAPES = SLOTS * QUADS, /* M is in shared memory */
+        PAIRED = sizeof(T) == 2,
         TURNS = turns_held(sizeof(T), SLOTS *QUADS, WIDTH),
         FEW = SLOTS == 8    ? 40
               : SLOTS == 16 ? 56

@@ -28,22 +28,18 @@ __global__ void forward_persistent(recurrence r, shape given);
 /* As many as spill none (tests/spills.sh), where a lane has so many slots. */
 static constexpr int turns_held(int bytes, int slots)
 {
-    return bytes == 4    ? (slots == 8    ? 4
-                            : slots == 16 ? 3
-                            : slots == 32 ? 2
-                                          : 1)
-           : slots <= 32 ? 4
-                         : 3;
+    const int of_floats = slots == 8 ? 4 : slots == 16 ? 3 : slots == 32 ? 2 : 1;
+    return bytes == 4 ? of_floats : slots <= 32 ? 4 : 2;
 }
 
 template <typename T, int SLOTS, int QUADS, int WIDTH>
 struct onward : pass_of<T, SLOTS, QUADS, WIDTH> {
     enum {
-        VECTORS = 1,
+        SPLIT = onward::PAIRED && QUADS == 1, /* W_h h after v is told */
+        VECTORS = 1 + SPLIT,
         SCALARS = 1,
         SIDES = 2,
         TAPES = 0,
-        PAIRED = sizeof(T) == 2 && QUADS == 2,
         TURNS = turns_held(sizeof(T), SLOTS *QUADS),
         FEW = SLOTS <= 16   ? 56
               : SLOTS == 32 ? 72
@@ -142,7 +138,7 @@ static __device__ __forceinline__ void carry(const recurrence &r, const shape &s
                             : 0;
     }
     for (int t = -1; t < r.steps; t++, e += r.batch * r.D) {
-        const int turn = t + 1;
+        const int turn = t + 1, number = PASS::SPLIT ? turn & 1 : 0; /* h's place */
         const seat now = afresh(here, turn);
         const typename PASS::attentions *told = now.at<typename PASS::attentions>(s.slots);
         float *side_part = now.at<float>(s.side_parts) + now.warp * side_letter::FLOATS;
@@ -174,7 +170,7 @@ static __device__ __forceinline__ void carry(const recurrence &r, const shape &s
             read[p] = part[0] + part[1] + (part[2] + part[3]);
             c.h[p] = tanh_full(c.sum[p].other + inward[p] + read[p]);
         }
-        post_vector<T, QUADS>(s, now, inbox + VECTOR, 0, c.h);
+        post_vector<T, QUADS>(s, now, inbox + VECTOR, number, c.h);
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++)
             fold_slots<side_letter>(now, side_part + side_letter::row(p, 0, now.q),
@@ -193,7 +189,8 @@ static __device__ __forceinline__ void carry(const recurrence &r, const shape &s
         }
         inbox_wait(inbox + VECTOR, turn);
 
-        multiply<PASS, BOTH_SUMS>(s, now, held, s.vector, c.sum);
+        multiply<PASS, PASS::SPLIT ? ONE_SUM : BOTH_SUMS>(s, now, held, s.vector + number * s.room,
+                                                          c.sum);
         float both[QUADS];
         T v[QUADS];
         UNROLL(QUADS)
@@ -207,11 +204,18 @@ static __device__ __forceinline__ void carry(const recurrence &r, const shape &s
         for (int p = 0; p < QUADS && by_v; p++)
             fold_slots<main_letter>(now, main_part + main_letter::row(p, 0, now.q),
                                     [&](int n) { return c.M[p][n] * c.sum[p].one; });
-        barrier_arrive(MAIN_PARTS, all); /* and nobody reads this step's h any more */
+        barrier_arrive(MAIN_PARTS, all);
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++)
             if (c.live[p] && t >= 0)
                 ((T *)r.v)[e + (int64_t)4 * p * r.D] = v[p];
+        if constexpr (PASS::SPLIT) {
+            two sum[QUADS];
+            multiply<PASS, OTHER_SUM>(s, now, held, s.vector + number * s.room, sum);
+            UNROLL(QUADS)
+            for (int p = 0; p < QUADS; p++)
+                c.sum[p].other = sum[p].other;
+        }
         if (t >= 0)
             barrier_sync(PAID_FIRST, all);
         UNROLL(QUADS)

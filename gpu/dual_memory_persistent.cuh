@@ -5,19 +5,16 @@
  * column l / 4 of sequence l % 4 (and of the fourth after it, where QUADS is 2), with
  * all its slots, in registers.  A block has up to 8 such warps, a cluster all columns.
  *
- * A product is of two [D,D] matrices at once.  The four lanes of a column share its two
- * rows: 16 bytes of each from every `slab` of 64 bytes, in registers first, then in
- * shared memory.  Its sums come out in the lane that has the column and the sequence:
+ * A product is of one of two [D,D] matrices, or of both at once.  The four lanes of a column
+ * share its two rows: 16 bytes of each from every `slab` of 64 bytes, in registers first,
+ * then in shared memory.  Its sums come out in the lane that has the column and the sequence:
  *
- *     bf16   mma with 8 rows of one matrix above the same 8 of the other, whose 8
- *            columns are four vectors, each as two bf16 halves, high and low, side by
- *            side: a lane gets both halves of both sums
+ *     bf16   two neighbouring warps have both's rows, each half of every row, and tell
+ *            each other the halves of the sums: so a vector is fetched half as often.
+ *            mma has 8 rows of the one above 8 of the other; its 8 columns are four
+ *            vectors, each as two bf16 halves, high and low, side by side: a lane gets
+ *            both halves of both sums
  *     f32    a lane's own 16 bytes with all four vectors, then summed over the lanes
- *
- * Where warps are PAIRED, two neighbours have both's rows, each half of every row, and mma
- * has rows of the one above rows of the other, of one matrix: so a vector is fetched from
- * shared memory half as often, and where one matrix is wanted nothing is multiplied for
- * nothing.  Then they tell each other the halves of the sums.
  *
  * A vector goes to all blocks as chunks of 128 bytes, a warp's 8 columns of four
  * sequences: 8 pieces of 16 bytes, turned by two more from chunk to chunk, so that what
@@ -112,12 +109,17 @@ struct alignas(16) paid {
 
 /* PASS tells what a pass has: this; VECTORS that all blocks have; SCALARS or none; its letters,
  * main_letter, and side_letter with SIDES places for it; TURNS of a product whose weights are in
- * registers; TAPES, its slots that are not; whether warps are PAIRED; FEW registers of a thread that
- * pays attention; attentions, what was worked out of the sequences. */
+ * registers; TAPES, its slots that are not; FEW registers of a thread that pays attention;
+ * attentions, what was worked out of the sequences. */
 template <typename T, int SLOTS_, int QUADS_, int WIDTH_>
 struct pass_of {
     typedef T type; /* of storage */
-    enum { SLOTS = SLOTS_, QUADS = QUADS_, WIDTH = WIDTH_ /* or 0: known when it runs */ };
+    enum {
+        SLOTS = SLOTS_,
+        QUADS = QUADS_,
+        WIDTH = WIDTH_,         /* or 0: known when it runs */
+        PAIRED = sizeof(T) == 2 /* are warps? */
+    };
 };
 
 /* For so many blocks' numbers there is room: they are added up eight at a time, some of them
@@ -418,34 +420,6 @@ static __device__ __forceinline__ void multiply_add(float sum[4], const uint4 &r
     mma_bf16(sum, a, b);
 }
 
-/* Both sums are one instruction's. */
-template <typename PASS, int WANTED>
-struct sums<PASS, WANTED, __nv_bfloat16, false> {
-    enum { CHAINS = 4, EACH = 1 };
-    float sum[CHAINS][4];
-
-    __device__ __forceinline__ sums() : sum{} {}
-    static constexpr __device__ bool takes(int) { return true; }
-    __device__ __forceinline__ void add(const shape &, const seat &here,
-                                        const unsigned char *vector, int m, int turn,
-                                        const uint4 w[2])
-    {
-        static_assert(PASS::QUADS == 1);
-        const uint4 x = operand(here, vector, m, 1, 0);
-        multiply_add(sum[2 * turn % CHAINS], w[0], x.x, x.y);
-        multiply_add(sum[(2 * turn + 1) % CHAINS], w[1], x.z, x.w);
-    }
-    __device__ __forceinline__ void end(const shape &, const seat &, two *x)
-    {
-        UNROLL(CHAINS)
-        for (int k = 1; k < CHAINS; k++)
-            UNROLL(4)
-        for (int e = 0; e < 4; e++)
-            sum[0][e] += sum[k][e];
-        *x = {sum[0][0] + sum[0][1], sum[0][2] + sum[0][3]};
-    }
-};
-
 /* A sum of each warp's rows is one instruction's. */
 template <typename PASS, int WANTED>
 struct sums<PASS, WANTED, __nv_bfloat16, true> {
@@ -484,7 +458,7 @@ struct sums<PASS, WANTED, __nv_bfloat16, true> {
     __device__ __forceinline__ void end(const shape &s, const seat &here, two *x)
     {
         const bool second = here.warp % 2;
-        float *told = here.at<float>(s.halves) + here.lane * OWN;
+        float *told = here.at<float>(s.halves) + (FIRST * s.warps * 32 + here.lane) * OWN;
         float own[OWN], others[OWN], half[OWN];
         UNROLL(OWN)
         for (int k = 0; k < OWN; k++) {

@@ -35,12 +35,8 @@ __global__ void backward_persistent(recurrence r, shape given);
 /* As many as spill none (tests/spills.sh), where a lane has so many slots. */
 static constexpr int turns_held(int bytes, int slots, int width)
 {
-    return bytes == 4    ? (slots <= 16   ? 3
-                            : slots == 32 ? 2
-                                          : 1)
-           : slots <= 16 ? (width ? 3 : 4)
-           : slots == 32 ? (width ? 2 : 3)
-                         : 2;
+    const int most = slots <= 16 ? 4 : slots == 32 ? 3 : 2;
+    return most - (bytes == 4 || width);
 }
 
 template <typename T, int SLOTS, int QUADS, int WIDTH>
@@ -50,7 +46,6 @@ struct back : pass_of<T, SLOTS, QUADS, WIDTH> {
         SCALARS = 0,
         SIDES = 1,
         TAPES = SLOTS * QUADS, /* M is in shared memory */
-        PAIRED = sizeof(T) == 2,
         TURNS = turns_held(sizeof(T), SLOTS *QUADS, WIDTH),
         FEW = SLOTS == 8    ? 40
               : SLOTS == 16 ? 56

@@ -8,15 +8,16 @@
  *
  *     read; h                  -> to all blocks
  *     <M_n, h> over own columns  -> the block     sums -> to all blocks
- *     v = W_write h and W_h h of the next step    omega, if the query is h
+ *     v = W_write h                               omega, if the query is h
  *     <v, h> over own columns  -> to all blocks
  *     (<M_n, v>, if it is v      -> the block     sums -> to all blocks; omega)
- *     write                                       rho of the next reading
+ *     W_h h of the next step; write               rho of the next reading
  *
  * for what the next step reads by is <M'_n, h> = (1 - omega_n) <M_n, h> + omega_n <v, h>:
  * no third exchange.  What one exchange brings is overwritten only by those who have got
- * the other that follows it; the letters about <M_n, h>, which the columns do not wait for,
- * have two places and two inboxes, in turns.
+ * the other that follows it; h, where it is still read then (SPLIT; else both products come
+ * first), has two places, in turns, and the letters about <M_n, h>, which the columns do not
+ * wait for, two places and two inboxes.
  *
  * Bound by the latency of instructions along one chain: rho, read, h, its way, the product,
  * <v, h>, its way, rho. */

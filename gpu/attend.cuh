@@ -45,16 +45,27 @@ struct attention {
         return all;
     }
 
-    static __device__ __forceinline__ void softmax(float p[OWN], const float a[OWN])
+    /* e^(a - top), and their sum. */
+    static __device__ __forceinline__ float powers(float p[OWN], const float a[OWN], float top)
     {
-        const float top = most(a);
         UNROLL(OWN)
         for (int i = 0; i < OWN; i++)
             p[i] = exp2_approx(1.442695041f * (a[i] - top));
-        const float all = reciprocal(sum(p));
+        return sum(p);
+    }
+
+    /* From the largest score on, or from a bound that is known before the scores are; unless
+     * that is so far up that next to nothing is left. */
+    static __device__ __forceinline__ void softmax(float p[OWN], const float a[OWN], float bound)
+    {
+        const float least = 1e-20f;
+        float all = powers(p, a, bound);
+        if (__any_sync(~0u, all < least))
+            all = powers(p, a, most(a));
+        const float share = reciprocal(all);
         UNROLL(OWN)
         for (int i = 0; i < OWN; i++)
-            p[i] *= all;
+            p[i] *= share;
     }
 
     static __device__ __forceinline__ void entmax15(float p[OWN], const float a[OWN])
@@ -100,12 +111,19 @@ struct attention {
         }
     }
 
-    static __device__ __forceinline__ void attend(int kind, float p[OWN], const float a[OWN])
+    /* Scores to weights, where no score is above the bound. */
+    static __device__ __forceinline__ void attend(int kind, float p[OWN], const float a[OWN],
+                                                  float bound)
     {
         if (kind == DUAL_SOFTMAX)
-            softmax(p, a);
+            softmax(p, a, bound);
         else
             entmax15(p, a);
+    }
+
+    static __device__ __forceinline__ void attend(int kind, float p[OWN], const float a[OWN])
+    {
+        attend(kind, p, a, most(a));
     }
 
     /* From dL/dp to dL/da, in place: slope (d - <slope,d> / sum of slopes), where the

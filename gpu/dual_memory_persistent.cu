@@ -8,16 +8,15 @@
  *
  *     read; h                  -> to all blocks
  *     <M_n, h> over own columns  -> the block     sums -> to all blocks
- *     v = W_write h                               omega, if the query is h
- *     <v, h> over own columns  -> to all blocks
- *     (<M_n, v>, if it is v      -> the block     sums -> to all blocks; omega)
- *     W_h h of the next step; write               rho of the next reading
+ *     v = W_write h, W_h h of the next step
+ *     <v, h> over own columns    -> the block     sum -> to all blocks
+ *     (<M_n, v>, if it is the query, likewise     sums -> to all blocks)
+ *     write                                       omega; rho of the next reading
  *
  * for what the next step reads by is <M'_n, h> = (1 - omega_n) <M_n, h> + omega_n <v, h>:
  * no third exchange.  What one exchange brings is overwritten only by those who have got
- * the other that follows it; h, where it is still read then (SPLIT; else both products come
- * first), has two places, in turns, and the letters about <M_n, h>, which the columns do not
- * wait for, two places and two inboxes.
+ * the other that follows it; the letters about <M_n, h>, which the columns do not wait for,
+ * have two places and two inboxes.
  *
  * Bound by the latency of instructions along one chain: rho, read, h, its way, the product,
  * <v, h>, its way, rho. */
@@ -36,15 +35,13 @@ static constexpr int turns_held(int bytes, int slots)
 template <typename T, int SLOTS, int QUADS, int WIDTH>
 struct onward : pass_of<T, SLOTS, QUADS, WIDTH> {
     enum {
-        SPLIT = onward::PAIRED && QUADS == 1, /* W_h h after v is told */
-        VECTORS = 1 + SPLIT,
+        VECTORS = 1,
         SCALARS = 1,
         SIDES = 2,
         TAPES = 0,
         TURNS = turns_held(sizeof(T), SLOTS *QUADS),
-        FEW = SLOTS <= 16   ? 56
-              : SLOTS == 32 ? 72
-                            : 88
+        EARLY = SLOTS * QUADS <= 16,
+        FEW = few_of(SLOTS)
     };
     typedef letter<SLOTS, QUADS, 1> side_letter, main_letter;
     struct attentions {
@@ -67,43 +64,48 @@ template <typename PASS>
 static __device__ __forceinline__ void keep_tapes(const recurrence &r, const seat &here,
                                                   const column<PASS> &c, int t)
 {
-    UNROLL(PASS::QUADS)
-    for (int p = 0; p < PASS::QUADS; p++) {
-        const int64_t slot = t / (int)r.K * r.batch + here.row + 4 * p;
+    const auto keep = [&](auto *to, int p) {
+        to += (t / r.K * r.batch + here.row + 4 * p) * r.M + here.column;
         UNROLL(PASS::SLOTS)
-        for (int n = 0; n < PASS::SLOTS; n++)
-            if (c.live[p] && n < r.N)
-                put_kept(r, slot, (int64_t)n * r.D + here.column, c.M[p][n]);
-    }
+        for (int n = 0; n < PASS::SLOTS; n++, to += r.D)
+            if (n < r.N)
+                store(to, c.M[p][n]);
+    };
+    UNROLL(PASS::QUADS)
+    for (int p = 0; p < PASS::QUADS; p++)
+        if (!c.live[p])
+            continue;
+        else if (r.kept == KEPT_F32)
+            keep((float *)r.checkpoints, p);
+        else if (r.kept == KEPT_BF16)
+            keep((__nv_bfloat16 *)r.checkpoints, p);
+        else
+            keep((__half *)r.checkpoints, p);
 }
 
-/* Scores to attention; those of slots that are not there to nothing. */
+/* What attention is of; slots that are not there get none. */
 template <typename PASS>
-static __device__ __forceinline__ void attend(const recurrence &r, const seat &here, float p[],
-                                              const float scores[])
+static __device__ __forceinline__ void scale_scores(const recurrence &r, const payer<PASS> &here,
+                                                    float scores[payer<PASS>::OWN])
 {
-    enum { OWN = PASS::main_letter::OWN };
-    float a[OWN];
-    UNROLL(OWN)
-    for (int k = 0; k < OWN; k++)
-        a[k] = here.i * OWN + k < r.N ? r.scale * scores[k] : -INFINITY;
-    attention<PASS::SLOTS, OWN, 4>::attend(r.attention, p, a);
+    UNROLL(2)
+    for (int k = 0; k < here.OWN; k++)
+        scores[k] = here.slot() + k < r.N ? r.scale * scores[k] : -INFINITY;
 }
 
 /* omega of step t or rho of it, [T,B,N], once of a cluster. */
 template <typename PASS>
 static __device__ __forceinline__ void keep_attention(const recurrence &r, const shape &s,
-                                                      const seat &here, float *kept, int t,
-                                                      int quad, const float x[])
+                                                      const payer<PASS> &here, float *kept, int t,
+                                                      const float x[payer<PASS>::OWN])
 {
-    enum { OWN = PASS::main_letter::OWN };
-    const int row = here.row + 4 * quad;
-    if (row >= r.batch || here.rank != (row & (s.cluster - 1)))
+    if (t < 0 || here.row >= r.batch || here.lane >= here.LANES ||
+        here.rank != (here.row & (s.cluster - 1)))
         return;
-    float *to = kept + (t * r.batch + row) * r.N + here.i * OWN;
-    UNROLL(OWN)
-    for (int k = 0; k < OWN; k++)
-        if (here.i * OWN + k < r.N)
+    float *to = kept + (t * r.batch + here.row) * r.N + here.slot();
+    UNROLL(2)
+    for (int k = 0; k < here.OWN; k++)
+        if (here.slot() + k < r.N)
             to[k] = x[k];
 }
 
@@ -118,11 +120,13 @@ static __device__ __forceinline__ void carry(const recurrence &r, const shape &s
     typedef typename PASS::main_letter main_letter;
     enum { SLOTS = PASS::SLOTS, QUADS = PASS::QUADS };
     const bool by_v = r.query == DUAL_QUERY_V;
-    const int all = all_of(s, QUADS);
+    const int all = all_of(s);
     uint64_t *inbox = here.at<uint64_t>(0);
     uint4 held[held_of<PASS>()];
     column<PASS> c;
     int64_t e = (here.row - r.batch) * r.D + here.column; /* of [T,B,D], the first sequence's */
+    const float bias = here.column < r.D ? load((const T *)r.b_h + here.column) : 0;
+    unsigned inward[QUADS] = {}; /* as stored, of the next step: nothing waits for it before */
     int next_kept = 0;
 
     fetch_weights<PASS>(s, here, (const T *)r.W_write, (const T *)r.W_h, r.D, held);
@@ -139,17 +143,12 @@ static __device__ __forceinline__ void carry(const recurrence &r, const shape &s
                             : 0;
     }
     for (int t = -1; t < r.steps; t++, e += r.batch * r.D) {
-        const int turn = t + 1, number = PASS::SPLIT ? turn & 1 : 0; /* h's place */
+        const int turn = t + 1;
         const seat now = afresh(here, turn);
         const typename PASS::attentions *told = now.at<typename PASS::attentions>(s.slots);
         float *side_part = now.at<float>(s.side_parts) + now.warp * side_letter::FLOATS;
         float *main_part = now.at<float>(s.main_parts) + now.warp * main_letter::FLOATS;
-        float read[QUADS] = {}, inward[QUADS] = {};
-        UNROLL(QUADS)
-        for (int p = 0; p < QUADS; p++)
-            if (c.live[p] && t >= 0)
-                inward[p] = load((const T *)r.xp + e + (int64_t)4 * p * r.D) +
-                            load((const T *)r.b_h + now.column);
+        float read[QUADS] = {};
         if (t == next_kept) {
             keep_tapes(r, now, c, t);
             next_kept += (int)r.K;
@@ -169,9 +168,9 @@ static __device__ __forceinline__ void carry(const recurrence &r, const shape &s
                     part[k] = fmaf(rho[k], c.M[p][n + k], part[k]);
             }
             read[p] = part[0] + part[1] + (part[2] + part[3]);
-            c.h[p] = tanh_full(c.sum[p].other + inward[p] + read[p]);
+            c.h[p] = tanh_full(c.sum[p].other + (from_bits(inward[p], T{}) + bias) + read[p]);
         }
-        post_vector<T, QUADS>(s, now, inbox + VECTOR, number, c.h);
+        post_vector<T, QUADS>(s, now, inbox + VECTOR, 0, c.h);
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++)
             fold_slots<side_letter>(now, side_part + side_letter::row(p, 0, now.q),
@@ -181,7 +180,7 @@ static __device__ __forceinline__ void carry(const recurrence &r, const shape &s
         for (int p = 0; p < QUADS; p++) {
             const int64_t at = e + (int64_t)4 * p * r.D;
             if (c.live[p] && t + 1 < r.steps)
-                prefetch((const T *)r.xp + at + r.batch * r.D);
+                inward[p] = bits_of((const T *)r.xp + at + r.batch * r.D);
             if (c.live[p] && t >= 0) {
                 r.h[at] = c.h[p];
                 if (r.read)
@@ -190,17 +189,12 @@ static __device__ __forceinline__ void carry(const recurrence &r, const shape &s
         }
         inbox_wait(inbox + VECTOR, turn);
 
-        multiply<PASS, PASS::SPLIT ? ONE_SUM : BOTH_SUMS>(s, now, held, s.vector + number * s.room,
-                                                          c.sum);
-        float both[QUADS];
-        T v[QUADS];
+        multiply<PASS, BOTH_SUMS>(s, now, held, s.vector, c.sum);
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++) {
-            store(v + p, c.sum[p].one);
-            c.sum[p].one = load(v + p);
-            both[p] = over_columns(c.sum[p].one * c.h[p]);
+            c.sum[p].one = as_stored(c.sum[p].one, T{});
+            put_scalar(s, now, QUADS, p, c.sum[p].one * c.h[p]);
         }
-        post_scalars<QUADS>(s, now, inbox + MAIN, both);
         UNROLL(QUADS)
         for (int p = 0; p < QUADS && by_v; p++)
             fold_slots<main_letter>(now, main_part + main_letter::row(p, 0, now.q),
@@ -209,14 +203,7 @@ static __device__ __forceinline__ void carry(const recurrence &r, const shape &s
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++)
             if (c.live[p] && t >= 0)
-                ((T *)r.v)[e + (int64_t)4 * p * r.D] = v[p];
-        if constexpr (PASS::SPLIT) {
-            two sum[QUADS];
-            multiply<PASS, OTHER_SUM>(s, now, held, s.vector + number * s.room, sum);
-            UNROLL(QUADS)
-            for (int p = 0; p < QUADS; p++)
-                c.sum[p].other = sum[p].other;
-        }
+                store((T *)r.v + e + (int64_t)4 * p * r.D, c.sum[p].one);
         if (t >= 0)
             barrier_sync(PAID_FIRST, all);
         UNROLL(QUADS)
@@ -245,65 +232,70 @@ static __device__ __forceinline__ void carry(const recurrence &r, const shape &s
     }
 }
 
-/* One warp, a quad's attention of all steps. */
+/* Attention of all steps. */
 template <typename PASS>
-static __device__ __forceinline__ void pay(const recurrence &r, const shape &s, const seat &seated,
-                                           int quad)
+static __device__ __forceinline__ void pay(const recurrence &r, const shape &s,
+                                           const payer<PASS> &seated)
 {
     typedef typename PASS::side_letter side_letter;
     typedef typename PASS::main_letter main_letter;
-    enum { QUADS = PASS::QUADS, OWN = main_letter::OWN };
+    typedef payer<PASS> P;
+    enum { QUADS = PASS::QUADS, OWN = P::OWN };
     const bool by_v = r.query == DUAL_QUERY_V;
-    const int all = all_of(s, QUADS);
+    const int all = all_of(s);
 
     for (int t = -1; t < r.steps; t++) {
         const int turn = t + 1, odd = turn & 1;
-        const seat here = afresh(seated, turn);
-        typename PASS::attentions *told = here.at<typename PASS::attentions>(s.slots);
-        uint64_t *inbox = here.at<uint64_t>(0);
+        const P here = seated.afresh(turn);
+        typename PASS::attentions *told = here.template at<typename PASS::attentions>(s.slots);
         const int letters = s.side + odd * letters_room<side_letter>(s.cluster);
+        uint64_t *main_box = here.inbox(MAIN), *side_box = here.inbox(SIDE + odd);
         float by_h[OWN], scores[OWN], omega[OWN] = {}, rho[OWN];
 
-        if (here.lane == 0 && quad == 0) {
-            inbox_expect(inbox + VECTOR, vector_bytes(s, QUADS));
-            inbox_expect(inbox + SIDE + odd, letter_bytes<side_letter>(s));
-            inbox_expect(inbox + MAIN,
-                         scalars_bytes(s, QUADS) + by_v * letter_bytes<main_letter>(s));
+        if (here.first()) {
+            inbox_expect(here.inbox(VECTOR), vector_bytes(s, QUADS));
+            inbox_expect(side_box, letter_bytes<side_letter>(s));
+            inbox_expect(main_box, scalars_bytes(s, QUADS) + by_v * letter_bytes<main_letter>(s));
         }
         barrier_sync(SIDE_PARTS, all);
-        post_letter<side_letter>(s, here, inbox + SIDE + odd, s.side_parts, letters, quad);
-        inbox_wait(inbox + SIDE + odd, turn / 2);
-        slot_sums<side_letter>(s, here, letters, 0, quad, by_h);
+        here.template post_letter<side_letter>(s, side_box, s.side_parts, letters);
+        inbox_wait(side_box, turn / 2);
+        here.template slot_sums<side_letter>(s, letters, 0, by_h);
+        scale_scores(r, here, by_h);
+        const float most = P::of::most(by_h);
+        float bound = most;
+        UNROLL(OWN)
+        for (int k = 0; k < OWN; k++)
+            scores[k] = by_h[k];
+        barrier_sync(MAIN_PARTS, all);
+        here.post_scalar(s, main_box);
         if (by_v) {
-            barrier_sync(MAIN_PARTS, all);
-            post_letter<main_letter>(s, here, inbox + MAIN, s.main_parts, s.main, quad);
-            inbox_wait(inbox + MAIN, turn);
+            here.template post_letter<main_letter>(s, main_box, s.main_parts, s.main);
+            inbox_wait(main_box, turn);
+            here.template slot_sums<main_letter>(s, s.main, 0, scores);
+            scale_scores(r, here, scores);
+            bound = P::of::most(scores);
         }
         if (t >= 0) {
-            UNROLL(OWN)
-            for (int k = 0; k < OWN; k++)
-                scores[k] = by_h[k];
-            if (by_v)
-                slot_sums<main_letter>(s, here, s.main, 0, quad, scores);
-            attend<PASS>(r, here, omega, scores);
-            tell(here, &told->omega, quad, omega);
+            P::of::attend(r.attention, omega, scores, bound);
+            here.tell(&told->omega, omega);
             barrier_arrive(PAID_FIRST, all);
-            keep_attention<PASS>(r, s, here, r.omega, t, quad, omega);
         }
-        if (!by_v) {
-            barrier_sync(MAIN_PARTS, all);
-            inbox_wait(inbox + MAIN, turn);
-        }
-        if (t + 1 == r.steps)
+        if (!by_v)
+            inbox_wait(main_box, turn);
+        if (t + 1 == r.steps) {
+            keep_attention(r, s, here, r.omega, t, omega);
             break;
-        const float both = scalar_sum<QUADS>(s, here, quad);
+        }
+        const float both = r.scale * here.scalar_sum(s);
         UNROLL(OWN)
         for (int k = 0; k < OWN; k++)
             by_h[k] = written(by_h[k], omega[k], both);
-        attend<PASS>(r, here, rho, by_h);
-        tell(here, &told->rho, quad, rho);
+        P::of::attend(r.attention, rho, by_h, fmaxf(most, both));
+        here.tell(&told->rho, rho);
         barrier_arrive(PAID_LAST, all);
-        keep_attention<PASS>(r, s, here, r.rho, t + 1, quad, rho);
+        keep_attention(r, s, here, r.omega, t, omega);
+        keep_attention(r, s, here, r.rho, t + 1, rho);
     }
 }
 

@@ -23,12 +23,11 @@
  *
  * Sums over columns, of every slot, are of a warp's 8 first (fold), then of the block's
  * warps and of the cluster's blocks, always in that order.  What a block has to tell of
- * them is a `letter`.  Of one number for a sequence each warp tells its own.
+ * them is a `letter`.
  *
- * Behind the warps that have columns come those that pay attention, one to four sequences,
- * lane l to some slots of sequence l % 4.  They have few registers, so that the others have
- * many.  Within a block the two kinds meet at numbered barriers, where the ones wait for
- * the others' numbers and the others go on. */
+ * Behind the warps that have columns come four that pay attention, each to one sequence of
+ * four.  They have few registers, so that the others have many.  Within a block the two kinds
+ * meet at numbered barriers, where the ones wait for the others' numbers and the others go on. */
 #ifndef DUAL_MEMORY_PERSISTENT_CUH
 #define DUAL_MEMORY_PERSISTENT_CUH
 
@@ -37,6 +36,7 @@
 #include "gpu/attend.cuh"
 #include "gpu/dual_memory.cuh"
 #include "gpu/tanh.cuh"
+#include "gpu/tiles.cuh"
 #include "gpu/turns.cuh"
 
 enum {
@@ -67,7 +67,7 @@ struct letter {
         SLOTS = SLOTS_,
         QUADS = QUADS_,
         KINDS = KINDS_,
-        OWN = SLOTS / 8, /* slots of a lane */
+        OWN = SLOTS / 8, /* slots of a lane that has a column */
         APART = SLOTS + (SLOTS == 8    ? 0
                          : SLOTS == 64 ? 4
                                        : 8), /* from a sequence to the next; banks differ */
@@ -92,7 +92,7 @@ struct shape {
     int vector, halves, slots;  /* such vectors; what paired warps tell each other; `attentions` */
     int side_parts, main_parts; /* the letters, warp by warp */
     int side, main;             /* and block by block: the one SIDES times over */
-    int scalars;                /* one number of every warp's, block by block */
+    int scalar_parts, scalars;  /* of one number for a sequence: every column's; block by block */
     int tape, weights, bytes;   /* the threads' slots that are not in registers; weights likewise */
 };
 
@@ -109,7 +109,8 @@ struct alignas(16) paid {
 
 /* PASS tells what a pass has: this; VECTORS that all blocks have; SCALARS or none; its letters,
  * main_letter, and side_letter with SIDES places for it; TURNS of a product whose weights are in
- * registers; TAPES, its slots that are not; FEW registers of a thread that pays attention;
+ * registers; EARLY, if what they are multiplied by is fetched a turn before, which takes some;
+ * TAPES, its slots that are not in registers; FEW registers of a thread that pays attention;
  * attentions, what was worked out of the sequences. */
 template <typename T, int SLOTS_, int QUADS_, int WIDTH_>
 struct pass_of {
@@ -121,6 +122,11 @@ struct pass_of {
         PAIRED = sizeof(T) == 2 /* are warps? */
     };
 };
+
+static constexpr int few_of(int slots)
+{
+    return slots <= 16 ? 56 : slots == 32 ? 72 : 88;
+}
 
 /* For so many blocks' numbers there is room: they are added up eight at a time, some of them
  * zeros that nobody writes to.  (Likewise for eight warps' parts.) */
@@ -135,10 +141,10 @@ static constexpr __host__ __device__ int letters_room(int cluster)
     return eights(cluster) * LETTER::FLOATS * WORD;
 }
 
-/* From a block's scalars, warp by warp those of its sequences, to the next's: banks differ. */
-static constexpr __host__ __device__ int scalars_apart(int quads)
+/* From a warp's parts of scalars to the next one's: banks differ. */
+static constexpr __host__ __device__ int parts_apart(int quads)
 {
-    return WARPS_MOST * 4 * quads + 4;
+    return COLUMNS * 4 * quads + 4;
 }
 
 /* Bytes of a vector from one block. */
@@ -173,8 +179,9 @@ static constexpr __host__ __device__ shape shape_of(int D, int cluster)
     s.main_parts = s.side_parts + WARPS_MOST * PASS::side_letter::FLOATS * WORD;
     s.side = s.main_parts + WARPS_MOST * PASS::main_letter::FLOATS * WORD;
     s.main = s.side + PASS::SIDES * letters_room<typename PASS::side_letter>(cluster);
-    s.scalars = s.main + letters_room<typename PASS::main_letter>(cluster);
-    s.tape = s.scalars + PASS::SCALARS * eights(cluster) * scalars_apart(QUADS) * WORD;
+    s.scalar_parts = s.main + letters_room<typename PASS::main_letter>(cluster);
+    s.scalars = s.scalar_parts + PASS::SCALARS * WARPS_MOST * parts_apart(QUADS) * WORD;
+    s.tape = s.scalars + PASS::SCALARS * eights(cluster) * 4 * QUADS * WORD;
     s.weights = s.tape + PASS::TAPES * s.warps * 32 * WORD;
     const int more = 2 * s.slabs - held_of<PASS>();
     s.bytes = s.weights + (more > 0 ? more : 0) * s.warps * 32 * 16;
@@ -193,9 +200,9 @@ static constexpr __host__ __device__ int threads_of(const shape &s)
 }
 
 /* Threads that are counted where columns and payers meet. */
-static constexpr __host__ __device__ int all_of(const shape &s, int quads)
+static constexpr __host__ __device__ int all_of(const shape &s)
 {
-    return 32 * (s.warps + quads);
+    return 32 * (s.warps + CREW);
 }
 
 /* A thread's place: its block in the cluster, its warp in the block and, of all columns
@@ -290,6 +297,34 @@ static __device__ __forceinline__ void post_others(const shape &s, const seat &h
             post_many(place, bytes, inbox, (here.rank + 1 + block) & (s.cluster - 1));
 }
 
+/* What of x would be left in storage.  (A pair is packed at once, one number by a slow unit.) */
+static __device__ __forceinline__ float as_stored(float x, float)
+{
+    return x;
+}
+static __device__ __forceinline__ float as_stored(float x, __nv_bfloat16)
+{
+    return second_of(pack(x, x));
+}
+
+/* A stored number as bits; and the number. */
+static __device__ __forceinline__ unsigned bits_of(const float *at)
+{
+    return *(const unsigned *)at;
+}
+static __device__ __forceinline__ unsigned bits_of(const __nv_bfloat16 *at)
+{
+    return *(const unsigned short *)at;
+}
+static __device__ __forceinline__ float from_bits(unsigned bits, float)
+{
+    return __uint_as_float(bits);
+}
+static __device__ __forceinline__ float from_bits(unsigned bits, __nv_bfloat16)
+{
+    return __uint_as_float(bits << 16);
+}
+
 /* ---- a vector that all blocks have ---- */
 
 /* Where piece e of a chunk is, in bytes; chunks are counted through the cluster. */
@@ -303,10 +338,8 @@ static __device__ __forceinline__ int piece_at(int chunk, int e)
 static __device__ __forceinline__ void put(const seat &here, unsigned char *chunk, int number,
                                            float x, __nv_bfloat16)
 {
-    const __nv_bfloat16 high = __float2bfloat16(x);
-    const __nv_bfloat16 low = __float2bfloat16(x - __bfloat162float(high));
-    const unsigned both = (unsigned)__bfloat16_as_ushort(low) << 16 | __bfloat16_as_ushort(high);
-    *(unsigned *)(chunk + piece_at(number, here.i) + here.q * WORD) = transpose_pairs(both);
+    const float low = x - as_stored(x, __nv_bfloat16{});
+    *(unsigned *)(chunk + piece_at(number, here.i) + here.q * WORD) = transpose_pairs(pack(x, low));
 }
 
 /* f32: the pieces are four columns of a sequence. */
@@ -425,7 +458,9 @@ template <typename PASS, int WANTED>
 struct sums<PASS, WANTED, __nv_bfloat16, true> {
     enum {
         QUADS = PASS::QUADS,
-        EACH = 2,
+        EACH = 2,          /* m's of a slab */
+        AHEAD = 4 / QUADS, /* and of a turn */
+        EARLY = PASS::EARLY,
         MATRICES = WANTED == BOTH_SUMS ? 2 : 1,
         FIRST = WANTED == OTHER_SUM, /* of the matrices */
         OWN = MATRICES * QUADS,
@@ -438,21 +473,32 @@ struct sums<PASS, WANTED, __nv_bfloat16, true> {
     {
         return e / 2 >= FIRST && e / 2 < FIRST + MATRICES;
     }
-    __device__ __forceinline__ void add(const shape &s, const seat &here,
-                                        const unsigned char *vector, int m, int turn,
-                                        const uint4 w[4])
+    struct operands {
+        uint4 of[QUADS];
+    };
+    static __device__ __forceinline__ operands fetch(const shape &s, const seat &here,
+                                                     const unsigned char *vector, int m)
     {
         const int slab = here.warp % 2 * s.slabs / 2 + m / 2;
+        operands x;
+        UNROLL(QUADS)
+        for (int p = 0; p < QUADS; p++)
+            x.of[p] = operand(here, vector, slab, QUADS, p);
+        return x;
+    }
+    __device__ __forceinline__ void add(const seat &, const unsigned char *, int, int turn,
+                                        const operands &x, const uint4 w[4])
+    {
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++) {
-            const uint4 x = operand(here, vector, slab, QUADS, p);
             UNROLL(MATRICES)
             for (int k = 0; k < MATRICES; k++)
-                multiply_add(sum[turn % CHAINS][k * QUADS + p], w[2 * (FIRST + k)], x.x, x.y);
+                multiply_add(sum[turn % CHAINS][k * QUADS + p], w[2 * (FIRST + k)], x.of[p].x,
+                             x.of[p].y);
             UNROLL(MATRICES)
             for (int k = 0; k < MATRICES; k++)
-                multiply_add(sum[(turn + 1) % CHAINS][k * QUADS + p], w[2 * (FIRST + k) + 1], x.z,
-                             x.w);
+                multiply_add(sum[(turn + 1) % CHAINS][k * QUADS + p], w[2 * (FIRST + k) + 1],
+                             x.of[p].z, x.of[p].w);
         }
     }
     __device__ __forceinline__ void end(const shape &s, const seat &here, two *x)
@@ -484,13 +530,20 @@ struct sums<PASS, WANTED, __nv_bfloat16, true> {
 
 template <typename PASS, int WANTED>
 struct sums<PASS, WANTED, float, false> {
-    enum { QUADS = PASS::QUADS, EACH = 1 };
+    enum { QUADS = PASS::QUADS, EACH = 1, AHEAD = 1, EARLY = 0 };
     float one[QUADS][4], other[QUADS][4];
 
     __device__ __forceinline__ sums() : one{}, other{} {}
     static constexpr __device__ bool takes(int) { return true; }
-    __device__ __forceinline__ void add(const shape &, const seat &here,
-                                        const unsigned char *vector, int m, int, const uint4 w[2])
+    struct operands {
+    };
+    static __device__ __forceinline__ operands fetch(const shape &, const seat &,
+                                                     const unsigned char *, int)
+    {
+        return {};
+    }
+    __device__ __forceinline__ void add(const seat &here, const unsigned char *vector, int m, int,
+                                        const operands &, const uint4 w[2])
     {
         const int chunk = 2 * m + here.q / 2;
         const unsigned a[4] = {w[0].x, w[0].z, w[1].x, w[1].z};
@@ -528,41 +581,48 @@ struct sums<PASS, WANTED, float, false> {
     }
 };
 
-/* The lane's rows times a vector that all blocks have.  (Slabs beyond the last are zero.) */
+/* The lane's rows times a vector that all blocks have.  (Slabs beyond the last are zero, or
+ * fetched for nothing.) */
 template <typename PASS, int WANTED>
 static __device__ __forceinline__ void multiply(const shape &s, const seat &here,
                                                 const uint4 held[held_of<PASS>()], int vector,
                                                 two x[PASS::QUADS])
 {
+    typedef sums<PASS, WANTED> sums_of;
     enum {
-        BITS16 = sizeof(typename PASS::type) == 2,
         REGISTERS = held_of<PASS>() / 2,
-        STRIDE = BITS16 ? TOGETHER : 1, /* what is fetched together takes registers */
-        AT_ONCE = BITS16 ? 2 : 1
+        EACH = sums_of::EACH,
+        AHEAD = sums_of::AHEAD,
+        EARLY = sums_of::EARLY
     };
     const unsigned char *at = here.memory + vector;
     const uint4 *more = here.at<uint4>(s.weights) + threadIdx.x;
     const int apart = s.warps * 32;
-    typedef sums<PASS, WANTED> sums_of;
-    enum { EACH = sums_of::EACH };
+    typename sums_of::operands of[2][AHEAD]; /* a turn's, and the next one's */
     sums_of all;
 
+    UNROLL(4)
+    for (int k = 0; k < AHEAD && EARLY; k += EACH)
+        of[0][k] = all.fetch(s, here, at, k);
     UNROLL(64)
-    for (int m = 0; m < REGISTERS; m += STRIDE)
-        if (m < s.slabs)
-            UNROLL(STRIDE)
-    for (int k = m; k < m + STRIDE; k += EACH)
-        all.add(s, here, at, k, k, held + 2 * k);
+    for (int m = 0; m < REGISTERS; m += AHEAD)
+        if (m < s.slabs) {
+            const int turn = m / AHEAD % 2, fetched = EARLY ? m + AHEAD : m;
+            UNROLL(4)
+            for (int k = 0; k < AHEAD; k += EACH)
+                of[turn ^ EARLY][k] = all.fetch(s, here, at, fetched + k);
+            UNROLL(4)
+            for (int k = 0; k < AHEAD; k += EACH)
+                all.add(here, at, m + k, m + k, of[turn][k], held + 2 * (m + k));
+        }
     UNROLL(1)
-    for (int m = REGISTERS; m < s.slabs; m += AT_ONCE)
-        UNROLL(AT_ONCE)
-    for (int k = 0; k < AT_ONCE; k += EACH, more += 2 * EACH * apart) {
+    for (int m = REGISTERS; m < s.slabs; m += EACH, more += 2 * EACH * apart) {
         uint4 w[2 * EACH];
         UNROLL(4)
         for (int e = 0; e < 2 * EACH; e++)
             if (sums_of::takes(e))
                 w[e] = more[e * apart];
-        all.add(s, here, at, m + k, k, w);
+        all.add(here, at, m, 0, all.fetch(s, here, at, m), w);
     }
     all.end(s, here, x);
 }
@@ -613,100 +673,175 @@ static __device__ __forceinline__ void fold_slots(const seat &here, float *to, c
     put_own<OWN>(to + here.i * OWN, own);
 }
 
-/* From the warps' parts of a letter, which all have written, the block's of a quad, to all blocks. */
-template <typename LETTER>
-static __device__ __forceinline__ void
-post_letter(const shape &s, const seat &here, uint64_t *inbox, int parts, int letters, int quad)
+/* A number of each of a warp's columns, likewise: their part of a scalar, which is one number of a
+ * sequence. */
+static __device__ __forceinline__ void put_scalar(const shape &s, const seat &here, int quads,
+                                                  int quad, float x)
 {
-    enum { FOURS = LETTER::FLOATS / 4, EACH = FOURS / LETTER::QUADS };
-    float4 *own = here.at<float4>(letters) + here.rank * FOURS + quad * EACH;
-    const float4 *from = here.at<float4>(parts) + quad * EACH;
-
-    for (int at = here.lane; at < EACH; at += 32) {
-        float4 sum = {};
-        UNROLL(LETTER::SLOTS > 8 ? 8 : 4) /* as many at once as there are registers for */
-        for (int w = 0; w < WARPS_MOST; w++) {
-            const float4 x = from[w * FOURS + at];
-            sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
-        }
-        own[at] = sum;
-    }
-    before_post_many();
-    __syncwarp();
-    post_others(s, here, inbox, own, EACH * (int)sizeof *own, 0, 1);
+    here.at<float>(
+        s.scalar_parts)[here.warp * parts_apart(quads) + (4 * quad + here.q) * COLUMNS + here.i] =
+        x;
 }
+
+/* ---- who pays attention ---- */
+
+/* A lane of the crew: its warp has the q-th sequence of each quad, and it OWN slots of one of them.
+ * Where there are more lanes than that takes, they have SHARES of what is to be added up. */
+template <typename PASS>
+struct payer {
+    enum {
+        SLOTS = PASS::SLOTS,
+        QUADS = PASS::QUADS,
+        OWN = attention<SLOTS>::OWN,
+        LANES = attention<SLOTS>::GROUP, /* that have a sequence's slots */
+        ALL = 32 / QUADS,                /* that have the sequence */
+        SHARES = ALL / LANES,
+        FOURS = SLOTS / 4
+    };
+    typedef attention<SLOTS> of;
+    int rank, q, quad, lane, row; /* lane: of ALL; row: the sequence, of the batch */
+    unsigned char *memory;
+
+    __device__ __forceinline__ payer(const shape &s, int warp, unsigned char *memory_)
+        : rank((int)blockIdx.x & (s.cluster - 1)), q(warp), quad(thread_again() % 32 / ALL),
+          lane(thread_again() % ALL),
+          row((int)blockIdx.x / s.cluster * 4 * QUADS + 4 * quad + warp), memory(memory_)
+    {
+    }
+    /* As of a column's seat. */
+    __device__ __forceinline__ payer afresh(int turn) const
+    {
+        payer same = *this;
+        const int none = turn >> 30;
+        same.rank ^= none, same.q ^= none, same.quad ^= none, same.lane ^= none;
+        same.memory += none;
+        return same;
+    }
+    __device__ __forceinline__ int slot(void) const { return lane % LANES * OWN; }
+    __device__ __forceinline__ bool first(void) const { return q + quad + lane == 0; }
+    __device__ __forceinline__ uint64_t *inbox(int k) const { return (uint64_t *)memory + k; }
+    template <typename N>
+    __device__ __forceinline__ N *at(int offset) const
+    {
+        return (N *)(memory + offset);
+    }
+
+    /* `terms` numbers of each slot, `apart` from each other, added up: always in the same order. */
+    template <int TERMS>
+    __device__ __forceinline__ void add_up(const float *from, int apart, float x[OWN]) const
+    {
+        float term[TERMS / SHARES][OWN];
+        from += lane / LANES * (TERMS / SHARES) * apart;
+        UNROLL(8)
+        for (int k = 0; k < TERMS / SHARES; k++)
+            get_own<OWN>(term[k], from + k * apart);
+        UNROLL(OWN)
+        for (int i = 0; i < OWN; i++) {
+            UNROLL(3)
+            for (int half = TERMS / SHARES / 2; half > 0; half /= 2)
+                UNROLL(4)
+            for (int k = 0; k < half; k++)
+                term[k][i] += term[k + half][i];
+            x[i] = term[0][i];
+            UNROLL(2)
+            for (int far = LANES; far < ALL; far *= 2)
+                x[i] += __shfl_xor_sync(~0u, x[i], far);
+        }
+    }
+
+    /* One number of each eight lanes. */
+    static __device__ __forceinline__ float over_eight(float x)
+    {
+        UNROLL(3)
+        for (int far = 1; far < 8; far *= 2)
+            x += __shfl_xor_sync(~0u, x, far);
+        return x;
+    }
+
+    /* From the warps' parts of a letter, which all have written, the block's, to all blocks. */
+    template <typename LETTER>
+    __device__ __forceinline__ void post_letter(const shape &s, uint64_t *inbox, int parts,
+                                                int letters) const
+    {
+        float *own = at<float>(letters) + rank * LETTER::FLOATS;
+        UNROLL(LETTER::KINDS)
+        for (int kind = 0; kind < LETTER::KINDS; kind++) {
+            const int row = LETTER::row(quad, kind, q);
+            float x[OWN];
+            add_up<WARPS_MOST>(at<float>(parts) + row + slot(), LETTER::FLOATS, x);
+            if (lane < LANES)
+                put_own<OWN>(own + row + slot(), x);
+        }
+        __syncwarp();
+        UNROLL(LETTER::KINDS)
+        for (int kind = 0; kind < LETTER::KINDS; kind++) {
+            float4 *place =
+                (float4 *)(own + LETTER::row(quad, kind, q)) + lane % FOURS; /* 16 bytes a lane */
+            const float4 x = *place;
+            UNROLL(1)
+            for (int block = 1 + lane / FOURS; block < s.cluster; block += ALL / FOURS)
+                post(place, inbox, (rank + block) & (s.cluster - 1), x);
+        }
+    }
+
+    /* All blocks' sums, of the lane's slots. */
+    template <typename LETTER>
+    __device__ __forceinline__ void slot_sums(const shape &s, int letters, int kind,
+                                              float x[OWN]) const
+    {
+        const float *from = at<float>(letters) + LETTER::row(quad, kind, q) + slot();
+        add_up<8>(from, LETTER::FLOATS, x);
+        if (s.cluster > 8) {
+            float y[OWN];
+            add_up<8>(from + 8 * LETTER::FLOATS, LETTER::FLOATS, y);
+            UNROLL(OWN)
+            for (int i = 0; i < OWN; i++)
+                x[i] += y[i];
+        }
+    }
+
+    /* From all of the block's parts of a scalar the block's sum, to all blocks. */
+    __device__ __forceinline__ void post_scalar(const shape &s, uint64_t *inbox) const
+    {
+        float x[COLUMNS];
+        get_own<COLUMNS>(x, at<float>(s.scalar_parts) + lane % WARPS_MOST * parts_apart(QUADS) +
+                                (4 * quad + q) * COLUMNS);
+        const float sum = over_eight(x[0] + x[1] + (x[2] + x[3]) + (x[4] + x[5] + (x[6] + x[7])));
+        if (lane < s.cluster)
+            post(at<float>(s.scalars) + rank * 4 * QUADS + 4 * quad + q, inbox, lane, sum);
+    }
+
+    /* And all blocks' sum. */
+    __device__ __forceinline__ float scalar_sum(const shape &s) const
+    {
+        const float *from = at<float>(s.scalars) + 4 * quad + q;
+        float x = from[lane % 8 * 4 * QUADS];
+        if (s.cluster > 8)
+            x += from[(lane % 8 + 8) * 4 * QUADS];
+        return over_eight(x);
+    }
+
+    /* A number of each slot for all that have a column of the sequence. */
+    template <typename LETTER>
+    __device__ __forceinline__ void tell(paid<LETTER> *all, const float x[OWN]) const
+    {
+        if (lane < LANES)
+            put_own<OWN>(all->of[4 * quad + q] + slot(), x);
+    }
+};
 
 template <typename LETTER>
 static __device__ __forceinline__ int letter_bytes(const shape &s)
 {
-    return (s.cluster - 1) * LETTER::FLOATS * WORD;
-}
-
-/* All blocks' sums of a lane's slots of a sequence, in the order of blocks. */
-template <typename LETTER>
-static __device__ __forceinline__ void slot_sums(const shape &s, const seat &here, int letters,
-                                                 int kind, int quad, float x[LETTER::OWN])
-{
-    enum { OWN = LETTER::OWN, AT_ONCE = OWN < 4 ? 8 : 16 / OWN };
-    const float *at = here.at<float>(letters) + LETTER::row(quad, kind, here.q) + here.i * OWN;
-    UNROLL(OWN)
-    for (int k = 0; k < OWN; k++)
-        x[k] = 0;
-    UNROLL(1)
-    for (int first = 0; first < s.cluster; first += AT_ONCE, at += AT_ONCE * LETTER::FLOATS)
-        UNROLL(AT_ONCE)
-    for (int block = 0; block < AT_ONCE; block++) {
-        float y[OWN];
-        get_own<OWN>(y, at + block * LETTER::FLOATS);
-        UNROLL(OWN)
-        for (int k = 0; k < OWN; k++)
-            x[k] += y[k];
-    }
-}
-
-/* A scalar of each of a warp's sequences, to all blocks: lanes of column i to the i-th from here. */
-template <int QUADS>
-static __device__ __forceinline__ void post_scalars(const shape &s, const seat &here,
-                                                    uint64_t *inbox, const float x[QUADS])
-{
-    float *to = here.at<float>(s.scalars) + here.rank * scalars_apart(QUADS) +
-                here.warp * 4 * QUADS + here.q;
-    for (int block = here.i; block < s.cluster; block += COLUMNS)
-        UNROLL(QUADS)
-    for (int p = 0; p < QUADS; p++)
-        post(to + 4 * p, inbox, (here.rank + 1 + block) & (s.cluster - 1), x[p]);
+    return (s.cluster - 1) * LETTER::KINDS * LETTER::ROWS * LETTER::SLOTS * WORD;
 }
 
 static __device__ __forceinline__ int scalars_bytes(const shape &s, int quads)
 {
-    return s.cluster * s.warps * 4 * quads * WORD;
+    return s.cluster * 4 * quads * WORD;
 }
 
-/* And all blocks' and warps' sum of a sequence's: lanes of column i add up the i-th block's. */
-template <int QUADS>
-static __device__ __forceinline__ float scalar_sum(const shape &s, const seat &here, int quad)
-{
-    const float *at = here.at<float>(s.scalars) + here.i * scalars_apart(QUADS) + 4 * quad + here.q;
-    float x = 0;
-    UNROLL(1)
-    for (int first = 0; first < s.cluster; first += COLUMNS, at += COLUMNS * scalars_apart(QUADS)) {
-        float two[2] = {};
-        UNROLL(WARPS_MOST)
-        for (int w = 0; w < WARPS_MOST; w++)
-            two[w % 2] += at[w * 4 * QUADS];
-        x += two[0] + two[1];
-    }
-    return over_columns(x);
-}
-
-/* A lane's slots of a sequence for all that have a column of it; four of a sequence's. */
-template <typename LETTER>
-static __device__ __forceinline__ void tell(const seat &here, paid<LETTER> *all, int quad,
-                                            const float x[LETTER::OWN])
-{
-    put_own<LETTER::OWN>(all->of[4 * quad + here.q] + here.i * LETTER::OWN, x);
-}
-
+/* Four of a sequence's slots. */
 template <typename LETTER>
 static __device__ __forceinline__ void four_of(const paid<LETTER> &all, const seat &here, int quad,
                                                int n, float x[4])
@@ -716,7 +851,7 @@ static __device__ __forceinline__ void four_of(const paid<LETTER> &all, const se
 
 /* ---- a kernel ---- */
 
-/* carry() by the warps that have columns, pay() by one for each quad. */
+/* carry() by the warps that have columns, pay() by the crew behind them. */
 template <typename PASS, typename CARRY, typename PAY>
 static __device__ __forceinline__ void run_crews(recurrence &r, const shape &given,
                                                  unsigned char *memory, const CARRY &carry,
@@ -725,17 +860,16 @@ static __device__ __forceinline__ void run_crews(recurrence &r, const shape &giv
     const shape s = PASS::WIDTH != 0 ? shape_of<PASS>(PASS::WIDTH, given.cluster) : given;
     if (PASS::WIDTH != 0)
         r.D = PASS::WIDTH, r.N = PASS::SLOTS;
-    const int warp = (int)threadIdx.x / 32, payer = warp - first_payer(s);
+    const int warp = (int)threadIdx.x / 32, of_crew = warp - first_payer(s);
 
     clear_and_open(s, memory);
-    if (payer < 0) {
+    if (of_crew < 0) {
         take_registers<(ALL_REGISTERS - PASS::FEW) / 2>();
         if (warp < s.warps)
             carry(r, s, seat_of(s, PASS::QUADS, memory));
     } else {
         give_registers<PASS::FEW>();
-        if (payer < PASS::QUADS)
-            pay(r, s, seat_of(s, PASS::QUADS, memory), payer);
+        pay(r, s, payer<PASS>(s, of_crew, memory));
     }
     leave_together(s.cluster);
 }

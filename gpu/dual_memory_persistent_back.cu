@@ -21,9 +21,9 @@
  * third exchange.  What one brings is overwritten only by those who have got one that
  * follows it.
  *
- * The tapes of a segment are replayed into the workspace, each warp its own columns' in
- * its own order, so that nobody waits for anybody and 16 bytes at a time come back, past
- * the registers, while dv is under way; the weights are fetched from transposed copies. */
+ * The tapes of a segment are replayed into the workspace by those who pay attention, step by
+ * step while the columns go through the segment after it, and come back 16 bytes at a time,
+ * past the registers, while dv is under way; the weights are fetched from transposed copies. */
 #include <algorithm>
 
 #include "gpu/dual_memory_persistent.cuh"
@@ -33,9 +33,9 @@ template <typename PASS>
 __global__ void backward_persistent(recurrence r, shape given);
 
 /* As many as spill none (tests/spills.sh), where a lane has so many slots. */
-static constexpr int turns_held(int bytes, int slots, int width)
+static constexpr int turns_held(int bytes, int slots, int quads, int width)
 {
-    const int most = slots <= 16 ? 4 : slots == 32 ? 3 : 2;
+    const int most = slots == 8 ? 5 - quads : slots * quads <= 16 ? 4 : slots * quads == 32 ? 3 : 2;
     return most - (bytes == 4 || width);
 }
 
@@ -46,16 +46,15 @@ struct back : pass_of<T, SLOTS, QUADS, WIDTH> {
         SCALARS = 0,
         SIDES = 1,
         TAPES = SLOTS * QUADS, /* M is in shared memory */
-        TURNS = turns_held(sizeof(T), SLOTS *QUADS, WIDTH),
-        FEW = SLOTS == 8    ? 40
-              : SLOTS == 16 ? 56
-              : SLOTS == 32 ? 72
-                            : 88
+        TURNS = turns_held(sizeof(T), SLOTS, QUADS, WIDTH),
+        EARLY = WIDTH && QUADS == 1,
+        FEW = few_of(QUADS == 2 ? 32 : SLOTS)
     };
     typedef letter<SLOTS, QUADS, 1> main_letter;
     typedef letter<SLOTS, QUADS, 2> side_letter;
     struct attentions {
         paid<main_letter> rho, dalpha, omega, dgamma; /* of t + 1, and of t */
+        paid<main_letter> replayed[CREW];             /* omega of a step replayed, each warp's */
     };
     static constexpr clusters_kernel *kernel = backward_persistent<back>;
 };
@@ -71,26 +70,29 @@ struct column {
     __device__ __forceinline__ float &M(int p, int n) { return tape[(p * SLOTS + n) * 32]; }
 };
 
-/* A lane's slots of a sequence's weights at step t, [T,B,N]; 0 where there is no such step. */
-template <typename PASS>
-static __device__ __forceinline__ void fetch_attention(const recurrence &r, const seat &here,
-                                                       const float *weights, int t, int quad,
-                                                       float x[PASS::main_letter::OWN])
+/* Some slots of a sequence's weights at step t, [T,B,N]; 0 where there is no such step. */
+template <int OWN>
+static __device__ __forceinline__ void fetch_attention(const recurrence &r, const float *weights,
+                                                       int t, int row, int slot, float x[OWN])
 {
-    enum { OWN = PASS::main_letter::OWN };
-    const int row = here.row + 4 * quad;
     const bool there = t >= 0 && t < r.steps && row < r.batch;
     UNROLL(OWN)
-    for (int k = 0; k < OWN; k++) {
-        const int n = here.i * OWN + k;
-        x[k] = there && n < r.N ? weights[(t * r.batch + row) * r.N + n] : 0;
-    }
+    for (int k = 0; k < OWN; k++)
+        x[k] = there && slot + k < r.N ? weights[(t * r.batch + row) * r.N + slot + k] : 0;
 }
 
 /* ---- tapes ---- */
 
-/* Where a warp's tapes of a sequence before the step at `place` are in the workspace: as in shared
- * memory, slot by slot the lanes' columns. */
+/* Where the tapes before a step are in the workspace: there is one place more than a segment has
+ * steps, and every other segment is in descending order, each step where one of the segment
+ * after it has just been.  So who goes from step to step goes up to place K and down to 0. */
+static __device__ __forceinline__ int place_of(const recurrence &r, int step)
+{
+    const int K = (int)r.K, segment = step / K, of_segment = step - segment * K;
+    return segment % 2 ? K - of_segment : of_segment;
+}
+
+/* A warp's of a sequence there: as in shared memory, slot by slot the lanes' columns. */
 template <typename PASS>
 static __device__ __forceinline__ float *tapes_at(const recurrence &r, const shape &s,
                                                   const seat &here, int place, int quad)
@@ -99,71 +101,126 @@ static __device__ __forceinline__ float *tapes_at(const recurrence &r, const sha
     return (float *)r.work + (warp * PASS::QUADS + quad) * PASS::SLOTS * 32;
 }
 
-/* The tapes before the steps of segment `segment`, of which there are `place` before its
- * last, to the workspace; the last's stays. */
+/* The write before a step that is to be replayed, as a lane needs it: fetched early. */
 template <typename PASS>
-static __device__ __forceinline__ void replay(const recurrence &r, const shape &s, const seat &here,
-                                              int segment, int place, int quad, column<PASS> *c)
+struct replayed {
+    typedef typename PASS::type T;
+    enum {
+        QUADS = PASS::QUADS,
+        OWN = PASS::main_letter::OWN,
+        PARTS = WARPS_MOST / CREW * QUADS /* each a quad of a warp of columns */
+    };
+    int step;
+    float omega[QUADS][OWN];
+    unsigned v[PARTS]; /* as stored */
+
+    __device__ __forceinline__ replayed(const recurrence &r, const shape &s, const payer<PASS> &by,
+                                        int step_)
+        : step(step_)
+    {
+        const seat here = seat_of(s, QUADS, by.memory);
+        UNROLL(QUADS)
+        for (int p = 0; p < QUADS; p++)
+            fetch_attention<OWN>(r, r.omega, step - 1, here.row + 4 * p, here.i * OWN, omega[p]);
+        UNROLL(PARTS)
+        for (int k = 0; k < PARTS; k++) {
+            const int row = here.row + k % QUADS * 4;
+            const int column = column_of(s, here, by.q + k / QUADS * CREW);
+            v[k] = step > 0 && step < r.steps && row < r.batch && column < r.D
+                       ? bits_of((const T *)r.v + ((step - 1) * r.batch + row) * r.D + column)
+                       : 0;
+        }
+    }
+    static __device__ __forceinline__ int column_of(const shape &s, const seat &here, int warp)
+    {
+        return here.rank * s.own + warp * COLUMNS + here.i;
+    }
+};
+
+/* The tapes before a step, of every fourth warp of columns, from a checkpoint or from those before
+ * the step before. */
+template <typename PASS>
+static __device__ __forceinline__ void replay(const recurrence &r, const shape &s,
+                                              const payer<PASS> &by, replayed<PASS> &of)
 {
     typedef typename PASS::type T;
-    typedef typename PASS::main_letter letters;
-    enum { OWN = letters::OWN };
-    const int row = here.row + 4 * quad, first = segment * (int)r.K;
-    const bool live = c->live[quad];
-    float *place_of_parts = here.at<float>(s.side_parts) + here.warp * PASS::side_letter::FLOATS;
-    paid<letters> *told =
-        (paid<letters> *)place_of_parts; /* nobody asks for the last ones any more */
-    const T *v = (const T *)r.v + (first * r.batch + row) * r.D + here.column;
-    float omega[OWN];
-    T next = {};
+    enum {
+        SLOTS = PASS::SLOTS,
+        QUADS = PASS::QUADS,
+        OWN = of.OWN,
+        AT_ONCE = SLOTS < 16 ? SLOTS : 16 /* under way */
+    };
+    if (of.step < 0 || of.step >= r.steps)
+        return;
+    auto &told = by.template at<typename PASS::attentions>(s.slots)->replayed[by.q];
+    seat here = seat_of(s, QUADS, by.memory);
+    const int segment = of.step / (int)r.K, place = place_of(r, of.step);
+    const int before = place + (segment % 2 ? 1 : -1);
+    const bool kept = of.step == segment * r.K;
 
-    UNROLL(8)
-    for (int n = 0; n < PASS::SLOTS; n++)
-        c->M(quad, n) = live && n < r.N
-                            ? get_kept(r, segment * r.batch + row, (int64_t)n * r.D + here.column)
-                            : 0;
-    if (live)
-        next = *v;
-    fetch_attention<PASS>(r, here, r.omega, first, quad, omega);
+    UNROLL(QUADS)
+    for (int p = 0; p < QUADS; p++)
+        put_own<OWN>(told.of[4 * p + here.q] + here.i * OWN, of.omega[p]);
+    __syncwarp();
     UNROLL(1)
-    for (int i = 0; i < place; i++) {
-        const float v_of = load(&next);
-        float *to = tapes_at<PASS>(r, s, here, i, quad) + here.lane;
-        tell(here, told, quad, omega);
-        __syncwarp();
-        v += r.batch * r.D; /* what the next turn needs is under way in this one */
-        if (live)
-            next = *v;
-        fetch_attention<PASS>(r, here, r.omega, first + i + 1, quad, omega);
-        UNROLL(2)
-        for (int n = 0; n < PASS::SLOTS; n += 4) {
-            float x[4];
-            four_of(*told, here, quad, n, x);
-            UNROLL(4)
-            for (int k = 0; k < 4; k++) {
-                float &M = c->M(quad, n + k);
-                to[(n + k) * 32] = M;
-                M = written(M, x[k], v_of);
+    for (int part = 0; part < of.PARTS; part++) {
+        const int p = part % QUADS, row = here.row + 4 * p;
+        here.warp = by.q + part / QUADS * CREW;
+        if (here.warp >= s.warps)
+            break;
+        const int column = of.column_of(s, here, here.warp);
+        const bool live = row < r.batch && column < r.D;
+        float *to = tapes_at<PASS>(r, s, here, place, p) + here.lane;
+        const float *from = tapes_at<PASS>(r, s, here, before, p) + here.lane;
+        const float v = from_bits(of.v[0], T{});
+        UNROLL(1)
+        for (int first = 0; first < SLOTS; first += AT_ONCE) {
+            float M[AT_ONCE], x[4];
+            UNROLL(16)
+            for (int n = 0; n < AT_ONCE; n++)
+                if (kept)
+                    M[n] = live && first + n < r.N ? get_kept(r, (int64_t)segment * r.batch + row,
+                                                              (int64_t)(first + n) * r.D + column)
+                                                   : 0;
+                else
+                    M[n] = from[(first + n) * 32];
+            UNROLL(16)
+            for (int n = 0; n < AT_ONCE; n++) {
+                if (n % 4 == 0)
+                    four_of(told, here, p, first + n, x);
+                to[(first + n) * 32] = kept ? M[n] : written(M[n], x[n % 4], v);
             }
         }
-        __syncwarp();
+        UNROLL(of.PARTS) /* the next part's is the first */
+        for (int k = 1; k < of.PARTS; k++)
+            of.v[k - 1] = of.v[k];
     }
+    __syncwarp();
 }
 
-/* The tapes before step t, which is at `place` of its segment: under way to shared memory, where
- * nobody of the warp reads any more; fetched_tapes() waits for them. */
+/* What is replayed in the turn of step t, when the columns go on to t - 1: in K turns the K steps
+ * of the segment before theirs; none, if it is not there. */
+static __device__ __forceinline__ int replayed_in(const recurrence &r, int t)
+{
+    const int K = (int)r.K, before = t - 2 + K; /* so that it is not below 0 */
+    return before / K * K - K - 1 - before % K;
+}
+
+/* The first turn of those in which there is nothing to do but to replay. */
+static __device__ __forceinline__ int first_turn(const recurrence &r)
+{
+    return (((int)r.steps - 1) / (int)r.K + 2) * (int)r.K + 1;
+}
+
+/* The tapes at a place: under way to shared memory, where nobody of the warp reads any more;
+ * fetched_tapes() waits for them. */
 template <typename PASS>
 static __device__ __forceinline__ void fetch_tapes(const recurrence &r, const shape &s,
-                                                   const seat &here, int t, int place,
-                                                   column<PASS> *c)
+                                                   const seat &here, int place, column<PASS> *c)
 {
     __syncwarp();
     UNROLL(PASS::QUADS)
     for (int p = 0; p < PASS::QUADS; p++) {
-        if (t == r.steps - 1 || place == r.K - 1) {
-            replay(r, s, here, t / (int)r.K, place, p, c);
-            continue;
-        }
         const float *from = tapes_at<PASS>(r, s, here, place, p);
         float *to = &c->M(p, 0) - here.lane;
         UNROLL(16)
@@ -183,65 +240,85 @@ static __device__ __forceinline__ void fetched_tapes(void)
 
 enum { DV, DP, MAIN, SIDE }; /* the inboxes */
 
-/* One warp, a quad's attention of all steps: dalpha of step t and dgamma of the one before. */
+/* dalpha of step t and dgamma of the one before.  Step `steps` is none: nothing was read there, and
+ * there are only D and e to be summed. */
 template <typename PASS>
-static __device__ __forceinline__ void pay_back(const recurrence &r, const shape &s,
-                                                const seat &here, int quad)
+static __device__ __forceinline__ void pay_step(const recurrence &r, const shape &s,
+                                                const payer<PASS> &here, int t)
 {
     typedef typename PASS::main_letter main_letter;
     typedef typename PASS::side_letter side_letter;
-    enum { QUADS = PASS::QUADS, OWN = main_letter::OWN };
-    typedef attention<PASS::SLOTS, OWN, 4> A;
-    const int all = all_of(s, QUADS);
-    typename PASS::attentions *told = here.at<typename PASS::attentions>(s.slots);
-    uint64_t *inbox = here.at<uint64_t>(0);
+    typedef payer<PASS> P;
+    enum { QUADS = PASS::QUADS, OWN = P::OWN };
+    const int all = all_of(s);
+    typename PASS::attentions *told = here.template at<typename PASS::attentions>(s.slots);
+    uint64_t *main_box = here.inbox(MAIN), *side_box = here.inbox(SIDE);
+    const int turn = (int)r.steps - t;
+    const bool a_step = t < r.steps;
+    float rho[OWN], omega[OWN], by_read[OWN], dalpha[OWN], by_h[OWN], domega[OWN];
 
-    /* Step `steps` is none: nothing was read there, and there are only D and e to be summed. */
-    for (int t = (int)r.steps; t >= 0; t--) {
-        const int turn = (int)r.steps - t;
-        const bool first = here.lane == 0 && quad == 0, a_step = t < r.steps;
-        float rho[OWN], omega[OWN], by_read[OWN], dalpha[OWN], by_h[OWN], domega[OWN];
+    fetch_attention<OWN>(r, r.rho, t, here.row, here.slot(), rho);
+    fetch_attention<OWN>(r, r.omega, t - 1, here.row, here.slot(), omega);
+    barrier_sync(MAIN_PARTS, all);
+    if (here.first() && a_step) /* the last dp has come */
+        inbox_expect(here.inbox(DP), vector_bytes(s, QUADS));
+    here.template post_letter<main_letter>(s, main_box, s.main_parts, s.main);
+    barrier_sync(SIDE_PARTS, all);
+    here.template post_letter<side_letter>(s, side_box, s.side_parts, s.side);
 
-        if (first) {
-            if (a_step)
-                inbox_expect(inbox + DV, vector_bytes(s, QUADS));
-            inbox_expect(inbox + MAIN, letter_bytes<main_letter>(s));
-            inbox_expect(inbox + SIDE, letter_bytes<side_letter>(s));
+    inbox_wait(main_box, turn);
+    here.template slot_sums<main_letter>(s, s.main, 0, by_read);
+    UNROLL(OWN)
+    for (int k = 0; k < OWN; k++)
+        dalpha[k] = (omega[k] - 1) * by_read[k];
+    P::of::back(r.attention, rho, dalpha);
+    UNROLL(OWN)
+    for (int k = 0; k < OWN; k++)
+        dalpha[k] *= r.scale;
+    here.tell(&told->rho, rho);
+    here.tell(&told->dalpha, dalpha);
+    here.tell(&told->omega, omega);
+
+    inbox_wait(side_box, turn);
+    here.template slot_sums<side_letter>(s, s.side, 0, domega);
+    here.template slot_sums<side_letter>(s, s.side, 1, by_h);
+    UNROLL(OWN)
+    for (int k = 0; k < OWN; k++)
+        domega[k] = fmaf(dalpha[k], by_h[k], fmaf(rho[k], by_read[k], domega[k]));
+    P::of::back(r.attention, omega, domega);
+    UNROLL(OWN)
+    for (int k = 0; k < OWN; k++)
+        domega[k] *= r.scale;
+    here.tell(&told->dgamma, domega);
+}
+
+/* What will come in the turn of step t, all of the turn before having come; of dp later. */
+template <typename PASS>
+static __device__ __forceinline__ void expect_step(const recurrence &r, const shape &s,
+                                                   const payer<PASS> &here, int t)
+{
+    if (t < r.steps)
+        inbox_expect(here.inbox(DV), vector_bytes(s, PASS::QUADS));
+    inbox_expect(here.inbox(MAIN), letter_bytes<typename PASS::main_letter>(s));
+    inbox_expect(here.inbox(SIDE), letter_bytes<typename PASS::side_letter>(s));
+}
+
+/* Attention and tapes of all steps. */
+template <typename PASS>
+static __device__ __forceinline__ void pay_back(const recurrence &r, const shape &s,
+                                                const payer<PASS> &seated)
+{
+    for (int t = first_turn(r); t >= 0; t--) {
+        const payer<PASS> here = seated.afresh(t);
+        replayed<PASS> next(r, s, here, replayed_in(r, t));
+        if (t <= r.steps)
+            pay_step(r, s, here, t);
+        if (t <= r.steps + 1) {
+            if (here.first() && t > 0)
+                expect_step(r, s, here, t - 1);
+            barrier_arrive(PAID_LAST, all_of(s));
         }
-        fetch_attention<PASS>(r, here, r.rho, t, quad, rho);
-        fetch_attention<PASS>(r, here, r.omega, t - 1, quad, omega);
-        barrier_sync(MAIN_PARTS, all);
-        if (first && a_step) /* the last dp has come */
-            inbox_expect(inbox + DP, vector_bytes(s, QUADS));
-        post_letter<main_letter>(s, here, inbox + MAIN, s.main_parts, s.main, quad);
-        barrier_sync(SIDE_PARTS, all);
-        post_letter<side_letter>(s, here, inbox + SIDE, s.side_parts, s.side, quad);
-
-        inbox_wait(inbox + MAIN, turn);
-        slot_sums<main_letter>(s, here, s.main, 0, quad, by_read);
-        UNROLL(OWN)
-        for (int k = 0; k < OWN; k++)
-            dalpha[k] = (omega[k] - 1) * by_read[k];
-        A::back(r.attention, rho, dalpha);
-        UNROLL(OWN)
-        for (int k = 0; k < OWN; k++)
-            dalpha[k] *= r.scale;
-        tell(here, &told->rho, quad, rho);
-        tell(here, &told->dalpha, quad, dalpha);
-        tell(here, &told->omega, quad, omega);
-
-        inbox_wait(inbox + SIDE, turn);
-        slot_sums<side_letter>(s, here, s.side, 0, quad, domega);
-        slot_sums<side_letter>(s, here, s.side, 1, quad, by_h);
-        UNROLL(OWN)
-        for (int k = 0; k < OWN; k++)
-            domega[k] = fmaf(dalpha[k], by_h[k], fmaf(rho[k], by_read[k], domega[k]));
-        A::back(r.attention, omega, domega);
-        UNROLL(OWN)
-        for (int k = 0; k < OWN; k++)
-            domega[k] *= r.scale;
-        tell(here, &told->dgamma, quad, domega);
-        barrier_arrive(PAID_LAST, all);
+        replay(r, s, here, next);
     }
 }
 
@@ -295,7 +372,7 @@ static __device__ __forceinline__ void carry_back(const recurrence &r, const sha
     enum { SLOTS = PASS::SLOTS, QUADS = PASS::QUADS };
     constexpr bool near = SLOTS * QUADS <= 16; /* e stays in registers, from sum to sum */
     const int64_t step = r.batch * r.D;
-    const int all = all_of(s, QUADS);
+    const int all = all_of(s);
     uint64_t *inbox = here.at<uint64_t>(0);
     uint4 held[held_of<PASS>()];
     column<PASS> c;
@@ -314,7 +391,8 @@ static __device__ __forceinline__ void carry_back(const recurrence &r, const sha
             c.dM[p][n] =
                 c.live[p] && n < r.N ? r.dM_T[row * r.M + (int64_t)n * r.D + here.column] : 0;
     }
-    int place = (int)(r.steps - 1) % (int)r.K; /* of the step before in its segment */
+    int place = place_of(r, (int)r.steps - 1); /* of the step before; and where to the next is */
+    int way = place == 0 ? 1 : place == r.K ? -1 : ((int)r.steps - 1) / (int)r.K % 2 ? 1 : -1;
     for (int t = (int)r.steps; t >= 0; t--) {
         const int turn = (int)r.steps - t;
         const bool a_step = t < r.steps;
@@ -329,9 +407,9 @@ static __device__ __forceinline__ void carry_back(const recurrence &r, const sha
             else
                 return c.v[p] - c.M(p, n);
         };
+        barrier_sync(PAID_LAST, all);
         if (a_step) {
             float dv[QUADS];
-            barrier_sync(PAID_LAST, all);
             UNROLL(QUADS)
             for (int p = 0; p < QUADS; p++)
                 dv[p] = unwrite(r, s, afresh(here, turn), p, &c);
@@ -342,8 +420,9 @@ static __device__ __forceinline__ void carry_back(const recurrence &r, const sha
                     store((T *)r.dv + at + (int64_t)4 * p * r.D, dv[p]);
         }
         if (t > 0)
-            fetch_tapes(r, s, here, t - 1, place, &c);
-        place = place ? place - 1 : (int)r.K - 1;
+            fetch_tapes(r, s, here, place, &c);
+        place += way;
+        way = place == 0 ? 1 : place == r.K ? -1 : way;
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++) {
             const int64_t e = at + (int64_t)4 * p * r.D;
@@ -439,8 +518,8 @@ __global__ void __launch_bounds__(THREADS_MOST, 1) backward_persistent(recurrenc
 
 /* ---- launches ---- */
 
-/* The workspace: transposed weights, then the tapes of a segment, of as many clusters and
- * columns as any launch has. */
+/* The workspace: transposed weights, then the tapes of a segment and one more, of as many
+ * clusters and columns as any launch has. */
 template <typename T>
 size_t backward_work(const recurrence &r)
 {
@@ -450,7 +529,7 @@ size_t backward_work(const recurrence &r)
         return (int64_t)n.value * std::max(one.cluster * one.own, two.cluster * two.own);
     };
     return aligned(rows_bytes<T>(r)) +
-           sizeof(float) * r.K * ceil_div(r.batch, 8) * 8 * with_slots(r.N, columns);
+           sizeof(float) * (r.K + 1) * ceil_div(r.batch, 8) * 8 * with_slots(r.N, columns);
 }
 
 template <typename T>

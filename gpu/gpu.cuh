@@ -30,6 +30,10 @@ static inline __device__ void store(float *p, float x)
 {
     *p = x;
 }
+static inline __device__ void store(__half *p, float x)
+{
+    *p = __float2half(x);
+}
 static inline __device__ void store(__nv_bfloat16 *p, float x)
 {
     *p = __float2bfloat16(x);

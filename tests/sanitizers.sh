@@ -60,7 +60,9 @@ why=`sed -n 's/^1\.\.0 # SKIP //p; s/^# gpu32: \(emulated.*\)/\1/p' "$log"`
 [ -z "$why" ] || skip_all "$why"
 
 watch memcheck --
-watch racecheck --racecheck-report analysis -- --small
+# racecheck takes no notice of barrier.arrive: two warps that hand 128 bytes to and fro by it are
+# reported.  `persistent` lives by that; configure --with-cuda=emulate-race knows it.
+watch racecheck --racecheck-report analysis --kernel-name-exclude kns=_persistent -- --small
 watch initcheck -- --unpoisoned
 watch synccheck --
 echo "1..$n"

@@ -64,8 +64,10 @@ struct attention {
             all = powers(p, a, most(a));
         const float share = reciprocal(all);
         UNROLL(OWN)
-        for (int i = 0; i < OWN; i++)
-            p[i] *= share;
+        for (int i = 0; i < OWN; i++) { /* what is left over, too: equal scores get 1/N exactly */
+            const float near = p[i] * share;
+            p[i] = fmaf(fmaf(-near, all, p[i]), share, near);
+        }
     }
 
     static __device__ __forceinline__ void entmax15(float p[OWN], const float a[OWN])

@@ -42,7 +42,7 @@
 enum {
     CLUSTER_MOST = 16,
     WARPS_MOST = 8, /* that have columns */
-    CREW = 4,       /* warps that are given registers together */
+    CREW = 4,       /* warps that are given registers together; as many pay attention */
     THREADS_MOST = 32 * (WARPS_MOST + CREW),
     ALL_REGISTERS = 504, /* three threads', of two crews with columns and of one without */
     COLUMNS = 8,         /* of a warp */
@@ -101,7 +101,7 @@ static constexpr __host__ __device__ int ceil_of(int x, int y)
     return (x + y - 1) / y;
 }
 
-/* Numbers of every slot, of each of a warp's sequences. */
+/* Numbers of every slot, of each of a block's sequences. */
 template <typename LETTER>
 struct alignas(16) paid {
     float of[LETTER::ROWS][LETTER::APART];
@@ -123,6 +123,7 @@ struct pass_of {
     };
 };
 
+/* FEW, for so many slots: what is left of ALL_REGISTERS is for two crews, by eights. */
 static constexpr int few_of(int slots)
 {
     return slots <= 16 ? 56 : slots == 32 ? 72 : 88;
@@ -581,8 +582,7 @@ struct sums<PASS, WANTED, float, false> {
     }
 };
 
-/* The lane's rows times a vector that all blocks have.  (Slabs beyond the last are zero, or
- * fetched for nothing.) */
+/* The lane's rows times a vector that all blocks have.  (Slabs beyond the last are zero.) */
 template <typename PASS, int WANTED>
 static __device__ __forceinline__ void multiply(const shape &s, const seat &here,
                                                 const uint4 held[held_of<PASS>()], int vector,
@@ -607,9 +607,10 @@ static __device__ __forceinline__ void multiply(const shape &s, const seat &here
     UNROLL(64)
     for (int m = 0; m < REGISTERS; m += AHEAD)
         if (m < s.slabs) {
-            const int turn = m / AHEAD % 2, fetched = EARLY ? m + AHEAD : m;
+            const int turn = m / AHEAD % 2, next = m + AHEAD;
+            const int fetched = !EARLY ? m : next < s.slabs ? next : 0;
             UNROLL(4)
-            for (int k = 0; k < AHEAD; k += EACH)
+            for (int k = 0; k < AHEAD && (!EARLY || next < REGISTERS); k += EACH)
                 of[turn ^ EARLY][k] = all.fetch(s, here, at, fetched + k);
             UNROLL(4)
             for (int k = 0; k < AHEAD; k += EACH)

@@ -528,7 +528,7 @@ static void resolve_arrival(void *const *arg, unsigned present)
     learn(at->knows, w->knows);
     w->barrier = a->waits ? a->number : 0;
     w->phase += a->waits;
-    for (int l = 0; l < 32; l++)
+    for (int l = 0; l < 32 && a->waits; l++) /* who only tells has not met its own lanes */
         w->lane[l].phase = w->phase;
     if (at->arrived == at->threads)
         release_barrier(w->b, a->number);

@@ -287,14 +287,13 @@ static __device__ __forceinline__ void get_own(float x[OWN], const float *at)
         x[0] = *at;
 }
 
-/* Bytes that the block has written, to the same place of all others: to every `among`-th from
- * the `first`.  They are read when it suits; once all blocks have waited for them they may change. */
+/* Bytes that the block has written, to the same place of all others, by one warp after the other.
+ * They are read when it suits; once all blocks have waited for them they may change. */
 static __device__ __forceinline__ void post_others(const shape &s, const seat &here,
-                                                   uint64_t *inbox, void *place, int bytes,
-                                                   int first, int among)
+                                                   uint64_t *inbox, void *place, int bytes)
 {
     if (here.lane == 0)
-        for (int block = first; block < s.cluster - 1; block += among)
+        for (int block = here.warp; block < s.cluster - 1; block += s.warps)
             post_many(place, bytes, inbox, (here.rank + 1 + block) & (s.cluster - 1));
 }
 
@@ -363,7 +362,7 @@ post_vector(const shape &s, const seat &here, uint64_t *inbox, int number, const
         put(here, own + (here.warp * QUADS + p) * CHUNK, chunk, x[p], T{});
     before_post_many();
     barrier_sync(COLUMNS_MET, 32 * s.warps);
-    post_others(s, here, inbox, own, bytes, here.warp, s.warps);
+    post_others(s, here, inbox, own, bytes);
 }
 
 /* Bytes that come of it to a block, from the others. */
@@ -630,16 +629,7 @@ static __device__ __forceinline__ void multiply(const shape &s, const seat &here
 
 /* ---- sums over columns ---- */
 
-/* One number of a lane, over the warp's columns. */
-static __device__ __forceinline__ float over_columns(float x)
-{
-    UNROLL(3)
-    for (int far = 4; far < 32; far *= 2)
-        x += __shfl_xor_sync(~0u, x, far);
-    return x;
-}
-
-/* Eight numbers, likewise: lane i gets the sum of the i-th. */
+/* Eight numbers of a lane, over the warp's columns: lane i gets the sum of the i-th. */
 static __device__ __forceinline__ float fold(const seat &here, float x[8])
 {
     UNROLL(3)

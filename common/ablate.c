@@ -88,7 +88,18 @@ int abl_param(const char *op, int i, struct abl_param *to)
     if (i < 0 || i >= o->n_params)
         return 1;
     const struct param *p = &o->param[i];
-    *to = (struct abl_param){p->name, p->help, p->choices, p->initial, p->min, p->max};
+    *to = (struct abl_param){.name = p->name,
+                             .help = p->help,
+                             .choices = p->choices,
+                             .initial = p->initial,
+                             .min = p->min,
+                             .max = p->max};
+    if (p->real) {
+        to->real = 1;
+        to->real_initial = p->real->initial;
+        to->real_min = p->real->min;
+        to->real_max = p->real->max;
+    }
     return 0;
 }
 

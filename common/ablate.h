@@ -42,12 +42,14 @@ const char *abl_op(int i);
 /* What it computes, in one line; NULL: no such operation. */
 const char *abl_formula(const char *op);
 
-/* A parameter: a whole number from min to max, or one of the choices.
- * `initial` is its default, of a choice the index. */
+/* A parameter: a whole number from min to max, one of the choices, or a real
+ * number.  `initial` is its default, of a choice the index. */
 struct abl_param {
     const char *name, *help;
     const char *const *choices; /* NULL at the end; NULL for a number */
     int64_t initial, min, max;
+    int real; /* 1: its default and range are these, and those above 0 */
+    double real_initial, real_min, real_max;
 };
 /* Parameter i of the operation, from 0.  1: past the last; -1: no such operation. */
 int abl_param(const char *op, int i, struct abl_param *to);

@@ -170,6 +170,8 @@ void tensors_nudge(struct tensors *t, const struct op *o, const struct frame *f,
     for (int i = 0; i < o->n_args; i++) {
         double *x = o->arg[i].flags & IN ? t->x[i] : o->arg[i].flags & OUT ? t->g[i] : NULL;
         uint64_t key = draw_key(1, o->arg[i].name);
+        if (o->arg[i].flags & WHOLE)
+            continue;
         for (int64_t j = 0; x && j < op_count(o, f, i); j++)
             x[j] *= draw_uniform(key, j) < 0.5 ? 1 + unit : 1 - unit;
     }
@@ -217,7 +219,7 @@ void bounds_from(struct bounds *to, const struct op *o, const struct frame *f,
     memset(to, 0, sizeof *to);
     for (int i = 0; i < o->n_args; i++)
         for (int grad = 0; grad < 2; grad++) {
-            if (!op_results(o, f, i, grad))
+            if (!op_results(o, f, i, grad) || o->arg[i].flags & WHOLE)
                 continue;
             enum dtype type = grad ? op_grad_type(o, i, b) : op_type(o, f, i, b);
             const double *want = tensors_result(t->oracle, i, grad);

@@ -112,6 +112,18 @@ static int set_choice(const struct param *p, int *choice, const char *value)
     return err_set("%s = %s: not one of%s", p->name, value, known);
 }
 
+static int set_real(const struct param *p, double *to, const char *value)
+{
+    char *end;
+    double x = strtod(value, &end);
+    if (end == value || *end || !isfinite(x))
+        return err_set("%s = %s: not a number", p->name, value);
+    if (x < p->real->min || x > p->real->max)
+        return err_set("%s = %s: must be %g to %g", p->name, value, p->real->min, p->real->max);
+    *to = x;
+    return 0;
+}
+
 int op_set(const struct op *o, struct frame *f, const char *key, const char *value)
 {
     int place;
@@ -121,6 +133,8 @@ int op_set(const struct op *o, struct frame *f, const char *key, const char *val
         return err_set("%s has no parameter %s", o->name, key);
     if (p->choices)
         return set_choice(p, &f->choice[place], value);
+    if (p->real)
+        return set_real(p, &f->real[place], value);
     char *end;
     errno = 0;
     int64_t x = strtoll(value, &end, 10);
@@ -138,6 +152,8 @@ void op_defaults(const struct op *o, struct frame *f)
     for (int i = 0; i < o->n_params; i++) {
         if (o->param[i].choices)
             f->choice[i] = (int)o->param[i].initial;
+        else if (o->param[i].real)
+            f->real[i] = o->param[i].real->initial;
         else
             DIM(f, o->param[i].letter) = o->param[i].initial;
     }
@@ -169,7 +185,12 @@ const char *op_value(const struct op *o, const struct frame *f, int i, char buff
         return "";
     if (p->choices)
         return p->choices[f->choice[i]];
-    snprintf(buffer, 32, "%" PRId64, DIM(f, p->letter));
+    if (p->real) {
+        snprintf(buffer, 32, "%.15g", f->real[i]);
+        if (strtod(buffer, NULL) != f->real[i])
+            snprintf(buffer, 32, "%.17g", f->real[i]);
+    } else
+        snprintf(buffer, 32, "%" PRId64, DIM(f, p->letter));
     return buffer;
 }
 
@@ -191,6 +212,14 @@ void op_text(const struct op *o, const struct frame *f, char *text)
 int op_has(const struct op *o, const struct frame *f, int arg)
 {
     return !o->arg[arg].when || o->arg[arg].when(f);
+}
+
+int op_has_backward(const struct op *o)
+{
+    for (int i = 0; i < o->n_args; i++)
+        if (o->arg[i].flags & DIFF)
+            return 1;
+    return 0;
 }
 
 const char *op_shape(const struct op *o, const struct frame *f, int arg)
@@ -221,18 +250,20 @@ const char *op_axis(const struct op *o, char letter)
 
 size_t dtype_size(enum dtype t)
 {
-    return t == F64 ? 8 : t == F32 ? 4 : 2;
+    return t == F64 || t == I64 ? 8 : t == F32 ? 4 : 2;
 }
 
 double dtype_unit(enum dtype t)
 {
-    return t == F64 ? 0x1p-53 : t == F32 ? 0x1p-24 : t == F16 ? 0x1p-11 : 0x1p-8;
+    return t == I64 ? 0 : t == F64 ? 0x1p-53 : t == F32 ? 0x1p-24 : t == F16 ? 0x1p-11 : 0x1p-8;
 }
 
 enum dtype op_type(const struct op *o, const struct frame *f, int arg, const struct backend *b)
 {
     const struct arg *a = &o->arg[arg];
     int place;
+    if (a->flags & WHOLE)
+        return I64;
     if (b->wide == F64)
         return F64;
     if (a->type_choice && op_param(o, a->type_choice, &place))
@@ -251,7 +282,7 @@ double op_bytes(const struct op *o, const struct backend *b, const struct frame 
     for (int i = 0; i < o->n_args; i++) {
         unsigned flags = o->arg[i].flags;
         double n = (double)op_count(o, f, i);
-        if (p == FORWARD || flags & (IN | SAVED))
+        if (p == FORWARD || (flags & (IN | SAVED) && !(flags & NOT_BACK)))
             sum += n * dtype_size(op_type(o, f, i, b));
         if (p == BACKWARD && flags & DIFF)
             sum += n * dtype_size(op_grad_type(o, i, b));
@@ -321,7 +352,7 @@ void op_draw(const struct op *o, const struct frame *f, int arg, enum fill fill,
     const char *shape = op_shape(o, f, arg);
     double fan = 1 / sqrt((double)DIM(f, shape[strlen(shape) - 1]));
     uint64_t key = draw_key(seed, o->arg[arg].name);
-    int64_t n = op_count(o, f, arg);
+    int64_t n = op_count(o, f, arg), range = fill == INDEX ? o->index_range(f) : 0;
 
     #pragma omp parallel for
     for (int64_t i = 0; i < n; i++) {
@@ -331,6 +362,10 @@ void op_draw(const struct op *o, const struct frame *f, int arg, enum fill fill,
         case FAN: x[i] = fan * draw_normal(key, i); break;
         case UNIT: x[i] = 2 * draw_uniform(key, i) - 1; break;
         case GATE: x[i] = draw_uniform(key, i); break;
+        case INDEX: x[i] = floor(draw_uniform(key, i) * range); break;
+        case LEVEL: x[i] = draw_uniform(key, 0); break;
+        case WILD: x[i] = i % 100 == 37 ? NAN : 1.5 * draw_uniform(key, i) - 0.25; break;
+        case POSITIVE: x[i] = pow(draw_normal(key, i), 2); break;
         }
     }
 }
@@ -350,6 +385,7 @@ void narrow(enum dtype t, void *to, const double *from, int64_t n)
         case F32: ((float *)to)[i] = (float)from[i]; break;
         case BF16: ((bf16 *)to)[i] = to_bf16((float)from[i]); break;
         case F16: ((f16 *)to)[i] = to_f16((float)from[i]); break;
+        case I64: ((int64_t *)to)[i] = (int64_t)from[i]; break;
         }
     }
 }
@@ -362,6 +398,7 @@ void widen(enum dtype t, double *to, const void *from, int64_t n)
         case F32: to[i] = ((const float *)from)[i]; break;
         case BF16: to[i] = from_bf16(((const bf16 *)from)[i]); break;
         case F16: to[i] = from_f16(((const f16 *)from)[i]); break;
+        case I64: to[i] = (double)((const int64_t *)from)[i]; break;
         }
     }
 }

@@ -21,21 +21,47 @@ enum { MAX_ARGS = 32, MAX_PARAMS = 16, MAX_RANK = 6, MAX_TEXT = 512 };
 
 enum pass { FORWARD, BACKWARD, N_PASSES };
 extern const char *const pass_names[N_PASSES];
-enum dtype { F64, F32, BF16, F16 };
+enum dtype { F64, F32, BF16, F16, I64 };
 
 struct frame;
 
-/* One parameter of an operation: a size, another whole number, or a named
- * choice.  Its name is its ini key. */
+/* The range of a parameter that is a real number. */
+struct real_range {
+    double initial, min, max;
+};
+
+/* One parameter of an operation: a size, another whole number, a named
+ * choice, or a real number.  Its name is its ini key. */
 struct param {
     const char *name;
-    char letter;                /* of a whole number: where DIM() finds it; 0 for a choice */
+    char letter;                /* of a whole number: where DIM() finds it; else 0 */
     const char *const *choices; /* of a choice: its names, NULL at the end */
     int64_t initial;            /* default: the number, or the choice's index */
     int64_t min, max;           /* of a whole number */
     const char *help;
     const char *(*unless)(const struct frame *f); /* NULL, or the reason it does not apply */
+    const struct real_range *real;                /* of a real number */
 };
+
+/* SIZE_PARAM("rows", 'M', 4096, "rows of x"): the length of an axis.
+ * CHOICE_PARAM("form", forms, FORM_HALF, "which columns are a pair").
+ * REAL_PARAM("beta", 0, -1e6, 1e6, "factor of what is added"). */
+#define SIZE_PARAM(name_, letter_, initial_, help_)                                                \
+    {                                                                                              \
+        .name = name_, .letter = letter_, .initial = initial_, .min = 1, .max = 1 << 30,           \
+        .help = help_                                                                              \
+    }
+#define CHOICE_PARAM(name_, choices_, initial_, help_)                                             \
+    {                                                                                              \
+        .name = name_, .choices = choices_, .initial = initial_, .help = help_                     \
+    }
+#define REAL_PARAM(name_, initial_, min_, max_, help_)                                             \
+    {                                                                                              \
+        .name = name_, .help = help_, .real = &(const struct real_range)                           \
+        {                                                                                          \
+            initial_, min_, max_                                                                   \
+        }                                                                                          \
+    }
 
 /* An axis whose length follows from the parameters. */
 struct axis {
@@ -51,11 +77,16 @@ enum {
     DIFF = 8,       /* has a gradient: backward writes an IN's, reads an OUT's */
     WIDE = 16,      /* kept, like its gradient, in the backend's wide type */
     WIDE_GRAD = 32, /* only its gradient is */
-    TEXT = 64       /* can be the embedding of a text: axes time, batch, width */
+    TEXT = 64,      /* can be the embedding of a text: axes time, batch, width */
+    WHOLE = 128,    /* whole numbers, int64_t in every backend, and judged by equality */
+    NOT_BACK = 256  /* an input that backward has no need of */
 };
 
-/* How an input is drawn.  FAN is N(0, 1 / length of the last axis). */
-enum fill { ZERO, NORMAL, FAN, UNIT, GATE };
+/* How an input is drawn.  FAN is N(0, 1 / length of the last axis), UNIT within -1 ... 1, GATE
+ * within 0 ... 1; INDEX whole numbers from 0 to below the range of the contract's index_range();
+ * LEVEL is all the same number within 0 ... 1; WILD within -0.25 ... 1.25, and every hundredth
+ * NaN; POSITIVE the square of N(0, 1). */
+enum fill { ZERO, NORMAL, FAN, UNIT, GATE, INDEX, LEVEL, WILD, POSITIVE };
 
 /* One tensor of an operation.  The shape is one capital letter for each
  * axis, slowest first: "TBD" is [time][batch][width], always dense. */
@@ -71,12 +102,13 @@ struct arg {
     enum fill (*fill_of)(const struct frame *f); /* NULL: fill */
 };
 
-/* One call: sizes by letter and choices by the parameter's place, then the
+/* One call: sizes by letter, choices and real numbers by the parameter's place, then the
  * tensors and their gradients in the order of the operation's argument
  * struct; NULL where a tensor is absent or has no gradient. */
 struct frame {
     int64_t dim[26];
     int choice[MAX_PARAMS];
+    double real[MAX_PARAMS];
     void *arg[MAX_ARGS];
     void *grad[MAX_ARGS];
     void *work;
@@ -142,6 +174,8 @@ struct op {
     const struct neutral *neutral; /* or NULL */
     /* Set the derived sizes; nonzero after err_set() where sizes do not fit together. */
     int (*derive)(struct frame *f);
+    /* How many indices there are, for fill INDEX; or is NULL. */
+    int64_t (*index_range)(const struct frame *f);
     /* NULL, or what a user of these choices should know; or is NULL. */
     const char *(*caution)(const struct frame *f);
     double (*flops)(const struct frame *f, enum pass p);
@@ -250,6 +284,8 @@ void op_text(const struct op *o, const struct frame *f, char *text);
 const char *op_value(const struct op *o, const struct frame *f, int i, char buffer[32]);
 
 int op_has(const struct op *o, const struct frame *f, int arg);
+/* Does it have a backward pass: is any of its tensors differentiable? */
+int op_has_backward(const struct op *o);
 int64_t op_count(const struct op *o, const struct frame *f, int arg);
 const char *op_shape(const struct op *o, const struct frame *f, int arg);
 const char *op_axis(const struct op *o, char letter); /* its name */

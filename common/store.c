@@ -449,7 +449,9 @@ static int write_item(struct writing *w, const struct item *it)
 {
     const struct arg *a = &w->op->arg[it->arg];
     const char *shape = op_shape(w->op, w->f, it->arg);
-    hid_t type = it->type == F64 ? H5T_IEEE_F64LE : H5T_IEEE_F32LE;
+    hid_t type = it->type == F64   ? H5T_IEEE_F64LE
+                 : it->type == I64 ? H5T_STD_I64LE
+                                   : H5T_IEEE_F32LE;
     hid_t group = item_group(w, it), sub = -1, d = -1;
     hsize_t dim[MAX_RANK];
     int rank = (int)strlen(shape), e = group < 0;
@@ -706,7 +708,7 @@ static int write_regime(struct writing *w)
     if (!rows)
         return err_set("no memory for a table");
     for (int k = 0; k < w->r->n_growths; k++)
-        for (enum pass p = FORWARD; p < N_PASSES; p++) {
+        for (enum pass p = FORWARD; p <= (enum pass)op_has_backward(w->op); p++) {
             const struct growth *g = &w->r->growth[k];
             for (int i = 0; i < g->n; i++)
                 rows[n++] = regime_row(g, i, p);
@@ -747,6 +749,7 @@ static int trial_new(hid_t trials, const struct trial *t, int i)
         const char *value = op_value(t->op, &t->sizes, p, buffer), *key = t->op->param[p].name;
         if (*value)
             e = t->op->param[p].choices ? put_text(g, key, value)
+                : t->op->param[p].real  ? put_double(g, key, t->sizes.real[p])
                                         : put_int(g, key, DIM(&t->sizes, t->op->param[p].letter));
     }
     e = e || put_text(g, "dtype", types[t->type]) || put_seed(g, t->seed) ||

@@ -220,7 +220,7 @@ static void tsv_declined(FILE *to, int trial, const struct result *r)
 void times_tsv(FILE *to, int trial, const struct ceilings *c, const struct result *r)
 {
     for (int i = 0; i < r->n_ran; i++)
-        for (enum pass p = FORWARD; p < N_PASSES; p++)
+        for (enum pass p = FORWARD; p <= (enum pass)op_has_backward(r->trial->op); p++)
             if (times_wanted(&r->ran[i]))
                 tsv_row(to, trial, c, r, &r->ran[i], p);
     tsv_declined(to, trial, r);
@@ -250,6 +250,8 @@ void regime_turn(FILE *to, const struct growth *g)
     fprintf(to, "      %s %s turns from latency to throughput", g->backend->name, g->kernel->name);
     for (enum pass p = FORWARD; p < N_PASSES; p++) {
         double rows = turning_point(g, p);
+        if (g->n && !g->outcome[0].runs[p])
+            continue;
         if (rows > 0)
             fprintf(to, "%s %s at B*H = %.0f", p ? "," : "", pass_names[p], rows);
         else
@@ -270,6 +272,8 @@ void regime_tsv(FILE *to, int trial, const struct result *r)
         for (enum pass p = FORWARD; p < N_PASSES; p++) {
             const struct growth *g = &r->growth[k];
             char head[128];
+            if (g->n && !g->outcome[0].runs[p])
+                continue;
             snprintf(head, sizeof head, "%d\t%s\t%s\t%s", trial, g->backend->name, g->kernel->name,
                      pass_names[p]);
             for (int i = 0; i < g->n; i++)

@@ -15,6 +15,9 @@ static void list_param(FILE *to, const struct param *p)
             snprintf(what + strlen(what), sizeof what - strlen(what), "%s%s", i ? " " : "",
                      p->choices[i]);
         fprintf(to, "    %-20s %-34s [%s]  %s\n", p->name, what, p->choices[p->initial], p->help);
+    } else if (p->real) {
+        snprintf(what, sizeof what, "%g to %g, real", p->real->min, p->real->max);
+        fprintf(to, "    %-20s %-34s [%g]  %s\n", p->name, what, p->real->initial, p->help);
     } else {
         snprintf(what, sizeof what, "%" PRId64 " to %" PRId64, p->min, p->max);
         fprintf(to, "    %-20s %-34s [%" PRId64 "]  %s\n", p->name, what, p->initial, p->help);
@@ -68,7 +71,7 @@ static void list_cost(FILE *to, const struct op *o)
 
     op_defaults(o, &f);
     op_complete(o, &f);
-    for (enum pass p = FORWARD; p < N_PASSES; p++) {
+    for (enum pass p = FORWARD; p <= (enum pass)op_has_backward(o); p++) {
         double products = o->products ? o->products(&f, p) : 0;
         struct chain c = o->chain ? o->chain(&f, p) : (struct chain){0, 0, 0};
         fprintf(to,

@@ -25,7 +25,7 @@
 #if REAL == 64
 typedef double real, num;
 #define REF(name) ref64_##name
-#define gemm cblas_dgemm
+#define blas_gemm cblas_dgemm
 static inline real load(num x)
 {
     return x;
@@ -37,7 +37,7 @@ static inline num store(real x)
 #elif REAL == 32
 typedef float real, num;
 #define REF(name) ref32_##name
-#define gemm cblas_sgemm
+#define blas_gemm cblas_sgemm
 static inline real load(num x)
 {
     return x;
@@ -50,7 +50,7 @@ static inline num store(real x)
 typedef float real;
 typedef bf16 num;
 #define REF(name) ref16_##name
-#define gemm cblas_sgemm
+#define blas_gemm cblas_sgemm
 static inline real load(num x)
 {
     return from_bf16(x);
@@ -163,21 +163,37 @@ static inline void filled(num *x, const real *from, int64_t n)
 #endif
 }
 
-/* C [M,N] = op(A) op(B) + beta C, row-major, on one thread: the bits do not
- * depend on how many there are, and OpenBLAS's threads, which go on spinning
- * after a product, stay out of the way of OpenMP's. */
-static inline void product(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int64_t M, int64_t N, int64_t K,
-                           const real *A, int64_t lda, const real *B, int64_t ldb, real beta,
-                           real *C, int64_t ldc)
+/* Have BLAS use one thread, until blas_threads() is given what this returns: the bits of a product
+ * do not depend on how many there are, and OpenBLAS's threads, which go on spinning after it, stay
+ * out of the way of OpenMP's. */
+static inline int one_blas_thread(void)
 {
 #ifdef HAVE_OPENBLAS_SET_NUM_THREADS
     int threads = openblas_get_num_threads();
     openblas_set_num_threads(1);
+    return threads;
+#else
+    return 1;
 #endif
-    gemm(CblasRowMajor, ta, tb, M, N, K, 1, A, lda, B, ldb, beta, C, ldc);
+}
+
+static inline void blas_threads(int threads)
+{
 #ifdef HAVE_OPENBLAS_SET_NUM_THREADS
     openblas_set_num_threads(threads);
+#else
+    (void)threads;
 #endif
+}
+
+/* C [M,N] = op(A) op(B) + beta C, row-major, on one thread. */
+static inline void product(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int64_t M, int64_t N, int64_t K,
+                           const real *A, int64_t lda, const real *B, int64_t ldb, real beta,
+                           real *C, int64_t ldc)
+{
+    int threads = one_blas_thread();
+    blas_gemm(CblasRowMajor, ta, tb, M, N, K, 1, A, lda, B, ldb, beta, C, ldc);
+    blas_threads(threads);
 }
 
 enum { COPIES = REAL == 16 }; /* does a product need them? */

@@ -2,9 +2,9 @@
 #include "common/ops/diag_delta.h"
 
 static const struct param params[] = {
-    {"batch", 'B', NULL, 32, 1, 1 << 30, "sequences", NULL},
-    {"steps", 'T', NULL, 512, 1, 1 << 30, "sequence length", NULL},
-    {"n_state", 'N', NULL, 64, 1, 1 << 30, "cells of a sequence", NULL},
+    SIZE_PARAM("batch", 'B', 32, "sequences"),
+    SIZE_PARAM("steps", 'T', 512, "sequence length"),
+    SIZE_PARAM("n_state", 'N', 64, "cells of a sequence"),
 };
 
 static const struct arg args[] = {

@@ -2,9 +2,9 @@
 #include "common/ops/linear.h"
 
 static const struct param params[] = {
-    {"rows", 'M', NULL, 4096, 1, 1 << 30, "rows of x", NULL},
-    {"dim_in", 'C', NULL, 256, 1, 1 << 30, "columns of x", NULL},
-    {"dim_out", 'D', NULL, 256, 1, 1 << 30, "columns of y", NULL},
+    SIZE_PARAM("rows", 'M', 4096, "rows of x"),
+    SIZE_PARAM("dim_in", 'C', 256, "columns of x"),
+    SIZE_PARAM("dim_out", 'D', 256, "columns of y"),
 };
 
 static const struct arg args[] = {

@@ -2,8 +2,8 @@
 #include "common/ops/silu_gate.h"
 
 static const struct param params[] = {
-    {"rows", 'M', NULL, 4096, 1, 1 << 30, "rows", NULL},
-    {"dim", 'D', NULL, 256, 1, 1 << 30, "columns", NULL},
+    SIZE_PARAM("rows", 'M', 4096, "rows"),
+    SIZE_PARAM("dim", 'D', 256, "columns"),
 };
 
 static const struct arg args[] = {

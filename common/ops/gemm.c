@@ -1,0 +1,118 @@
+#include "common/op.h"
+#include "common/ops/gemm.h"
+
+static const char *const no_yes[] = {"no", "yes", NULL};
+
+#define PARAMS(M, N, K)                                                                            \
+    SIZE_PARAM("M", 'M', M, "rows of C"), SIZE_PARAM("N", 'N', N, "columns of C"),                 \
+        SIZE_PARAM("K", 'K', K, "what is summed over"),                                            \
+        CHOICE_PARAM("transpose_a", no_yes, 0, "A is stored as [K,M]"),                            \
+        CHOICE_PARAM("transpose_b", no_yes, 0, "B is stored as [N,K]"),                            \
+        REAL_PARAM("alpha", 1, -1e6, 1e6, "factor of the product"),                                \
+        REAL_PARAM("beta", 0, -1e6, 1e6, "factor of C0, which is added")
+
+static const struct param params[] = {PARAMS(512, 512, 512)};
+static const struct param splitk_params[] = {PARAMS(64, 64, 131072)};
+static const struct param batched_params[] = {PARAMS(128, 128, 128),
+                                              SIZE_PARAM("batch", 'G', 16, "products")};
+
+static int adds(const struct frame *f)
+{
+    return f->real[GEMM_BETA] != 0;
+}
+
+static const char *a_shape(const struct frame *f)
+{
+    return f->choice[GEMM_TRANSPOSE_A] ? "KM" : "MK";
+}
+
+static const char *b_shape(const struct frame *f)
+{
+    return f->choice[GEMM_TRANSPOSE_B] ? "NK" : "KN";
+}
+
+static const char *batched_a_shape(const struct frame *f)
+{
+    return f->choice[GEMM_TRANSPOSE_A] ? "GKM" : "GMK";
+}
+
+static const char *batched_b_shape(const struct frame *f)
+{
+    return f->choice[GEMM_TRANSPOSE_B] ? "GNK" : "GKN";
+}
+
+static const struct arg args[] = {
+    ARG(gemm, A, "MK", IN | DIFF, NORMAL, .shape_of = a_shape),
+    ARG(gemm, B, "KN", IN | DIFF, NORMAL, .shape_of = b_shape),
+    ARG(gemm, C0, "MN", IN | DIFF | NOT_BACK, NORMAL, .when = adds),
+    ARG(gemm, C, "MN", OUT | DIFF),
+};
+
+static const struct arg batched_args[] = {
+    ARG(gemm, A, "GMK", IN | DIFF, NORMAL, .shape_of = batched_a_shape),
+    ARG(gemm, B, "GKN", IN | DIFF, NORMAL, .shape_of = batched_b_shape),
+    ARG(gemm, C0, "GMN", IN | DIFF | NOT_BACK, NORMAL, .when = adds),
+    ARG(gemm, C, "GMN", OUT | DIFF),
+};
+
+static int alone(struct frame *f)
+{
+    DIM(f, 'G') = 1;
+    return 0;
+}
+
+static double flops(const struct frame *f, enum pass p)
+{
+    return 2.0 * DIM(f, 'G') * DIM(f, 'M') * DIM(f, 'N') * DIM(f, 'K') * (p == FORWARD ? 1 : 2);
+}
+
+#define SCALED "alpha=0.5 beta=-1.5 "
+#define EACH_LAYOUT "transpose_a=no,yes transpose_b=no,yes; "
+
+const struct op op_gemm = {
+    .name = "gemm",
+    .formula = "C = alpha op(A) op(B) + beta C0",
+    .source = "common/ops/gemm.h",
+    .param = params,
+    .n_params = COUNT(params),
+    .arg = args,
+    .n_args = N_ARGS(gemm),
+    .cases = "M=1 N=1 K=1; M=1 N=33 K=7; M=31 N=1 K=33; "
+             "M=33 N=65 K=31 " SCALED EACH_LAYOUT "M=64 N=128 K=64 " EACH_LAYOUT
+             "M=130 N=72 K=40 " SCALED EACH_LAYOUT "M=17 N=257 K=67 alpha=-2 beta=2",
+    .derive = alone,
+    .flops = flops,
+    .products = flops,
+    .blas = 1,
+};
+
+const struct op op_gemm_splitk = {
+    .name = "gemm_splitk",
+    .formula = "C = alpha op(A) op(B) + beta C0, K far beyond M and N",
+    .source = "common/ops/gemm.h",
+    .param = splitk_params,
+    .n_params = COUNT(splitk_params),
+    .arg = args,
+    .n_args = N_ARGS(gemm),
+    .cases = "M=1 N=1 K=1; M=3 N=5 K=1031 " SCALED EACH_LAYOUT "M=33 N=17 K=2048 " EACH_LAYOUT,
+    .derive = alone,
+    .flops = flops,
+    .products = flops,
+    .blas = 1,
+};
+
+const struct op op_gemm_batched = {
+    .name = "gemm_batched",
+    .formula = "C[g] = alpha op(A[g]) op(B[g]) + beta C0[g]",
+    .source = "common/ops/gemm.h",
+    .param = batched_params,
+    .n_params = COUNT(batched_params),
+    .arg = batched_args,
+    .n_args = N_ARGS(gemm),
+    .cases = "M=1 N=1 K=1 batch=1; M=5 N=7 K=3 batch=9; M=33 N=31 K=17 batch=3 " SCALED EACH_LAYOUT
+             "M=64 N=64 K=32 batch=2 " EACH_LAYOUT,
+    .flops = flops,
+    .products = flops,
+    .batch = 'G',
+    .blas = 1,
+};

@@ -169,6 +169,7 @@ struct op {
     /* The cases that the suites run, as text: "steps=5 state=full,diagonal;
      * ...": the product of the lists, like a section of an ini file. */
     const char *cases;
+    const char *shapes; /* NULL, or more cases: sizes that kernels stumble over (tests/shapes) */
     const struct identity *identity;
     int n_identities;
     const struct neutral *neutral; /* or NULL */

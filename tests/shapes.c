@@ -251,6 +251,9 @@ static void judge_shapes(const struct backend *b)
     }
     for (size_t i = 0; i < COUNT(odd); i++)
         for_cases(op_find(odd[i].op), odd[i].cases, shape_case, &s);
+    for (int i = 0; i < N_OPS; i++)
+        if (ops[i]->shapes)
+            for_cases(ops[i], ops[i]->shapes, shape_case, &s);
     if (s.left)
         printf("# %s: %d cases beyond %.0e operations are left for a GPU\n", b->name, s.left,
                s.limit);

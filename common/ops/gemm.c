@@ -80,6 +80,9 @@ const struct op op_gemm = {
     .cases = "M=1 N=1 K=1; M=1 N=33 K=7; M=31 N=1 K=33; "
              "M=33 N=65 K=31 " SCALED EACH_LAYOUT "M=64 N=128 K=64 " EACH_LAYOUT
              "M=130 N=72 K=40 " SCALED EACH_LAYOUT "M=17 N=257 K=67 alpha=-2 beta=2",
+    .shapes = "M=257 N=1 K=129 " EACH_LAYOUT "M=1 N=257 K=65 " EACH_LAYOUT
+              "M=127 N=129 K=263 " SCALED EACH_LAYOUT "M=256 N=384 K=96 " EACH_LAYOUT
+              "M=300 N=200 K=8 beta=1",
     .derive = alone,
     .flops = flops,
     .products = flops,

@@ -2,11 +2,12 @@
  * of its operation, and parity with the oracle: what a tool that watches GPU
  * memory is given to watch, as it slows a program down too much for a suite.
  *
- *     once [--small] [--unpoisoned] [OPERATION...]
+ *     once [--small] [--unpoisoned] [--without KERNEL] [OPERATION...]
  *
  * --small       only the cases of little work
  * --unpoisoned  put nothing into memory that a kernel has to write: a tool
  *               then sees where it is read before
+ * --without     no kernel of this name; several times for several
  *
  * `make check-gpu` runs it by sanitizers.sh. */
 #include "config.h"
@@ -19,8 +20,12 @@
 /* A tool that looks at each access of shared memory takes seconds for more. */
 static const double SMALL_WORK = 1.5e5;
 
+enum { MAX_WITHOUT = 8 };
+
 struct session {
     struct on on;
+    const char *without[MAX_WITHOUT];
+    int n_without;
     int small, unpoisoned;
     int left;
 };
@@ -54,6 +59,14 @@ static int once_case(const struct op *o, const struct frame *f, void *data)
     return 0;
 }
 
+static int left_out(const struct session *s, const struct impl *k)
+{
+    for (int i = 0; i < s->n_without; i++)
+        if (strcmp(s->without[i], k->name) == 0)
+            return 1;
+    return 0;
+}
+
 /* The cases on one backend, of the n named operations, or of all if none is. */
 static void run_backend(const struct backend *b, struct session *s, int n, char **names)
 {
@@ -61,14 +74,14 @@ static void run_backend(const struct backend *b, struct session *s, int n, char 
     for (int i = 0; i < N_OPS; i++)
         for (const struct impl *const *k = op_kernels(ops[i], b); *k; k++) {
             s->on = (struct on){b, *k};
-            if (named(ops[i], n, names))
+            if (!left_out(s, *k) && named(ops[i], n, names))
                 for_cases(ops[i], ops[i]->cases, once_case, s);
         }
 }
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: once [--small] [--unpoisoned] [OPERATION...]\n");
+    fprintf(stderr, "usage: once [--small] [--unpoisoned] [--without KERNEL] [OPERATION...]\n");
     return 2;
 }
 
@@ -83,6 +96,9 @@ int main(int argc, char **argv)
             s.small = 1;
         else if (strcmp(argv[first], "--unpoisoned") == 0)
             s.unpoisoned = 1;
+        else if (strcmp(argv[first], "--without") == 0 && first + 1 < argc &&
+                 s.n_without < MAX_WITHOUT)
+            s.without[s.n_without++] = argv[++first];
         else
             return usage();
     }

@@ -60,9 +60,12 @@ why=`sed -n 's/^1\.\.0 # SKIP //p; s/^# gpu32: \(emulated.*\)/\1/p' "$log"`
 [ -z "$why" ] || skip_all "$why"
 
 watch memcheck --
-# racecheck takes no notice of barrier.arrive: two warps that hand 128 bytes to and fro by it are
-# reported.  `persistent` lives by that; configure --with-cuda=emulate-race knows it.
-watch racecheck --racecheck-report analysis --kernel-name-exclude kns=_persistent -- --small
+# Under racecheck `persistent` ends in an illegal access within its first launch, looked at or not
+# (--kernel-name, --kernel-name-exclude); without the tool, and under the other three, it is clean.
+# Nor does the tool take notice of barrier.arrive, by which it lives: two warps that hand 128 bytes
+# to and fro are reported.  configure --with-cuda=emulate-race knows that.
+watch racecheck --racecheck-report analysis -- --small --without persistent --without template_d
 watch initcheck -- --unpoisoned
-watch synccheck --
+# It keeps a table of barriers: by default too short for `persistent`, and 65536 do not fit the GPU.
+watch synccheck --num-cuda-barriers 2048 --
 echo "1..$n"

@@ -84,7 +84,7 @@ if has torch; then
     does "a file that is not there is refused" 2 "nothing.h5: cannot be opened" nothing.h5
     does "what is no dump is refused" 2 "cells.ini: cannot be opened" cells.ini
     does "a trial that is not there is refused" 2 "has no trial 9" cells.h5 --trial 9
-    does "another operation is refused" 2 "has no trial of e74_cell" gate.h5
+    does "another operation is refused" 2 "has no trial that a peer could run" gate.h5
     does "what is not there is listed" 0 "fla-chunk: not there: flash-linear-attention" \
         cells.h5 --trial 1 --peers fla-chunk
 else

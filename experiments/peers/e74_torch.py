@@ -12,6 +12,14 @@ EPSILON = 1e-6
 CHUNK = 8      # steps that are compiled as one: a whole loop takes minutes to compile
 
 
+def inputs(case):
+    return "k", "v", "q", "S0"
+
+
+def outputs(case):
+    return "out", "S_T"
+
+
 def declines(case):
     """Why this cell cannot do a case (a dict of a trial's attributes), or None."""
     if case["state"] not in ("full", "diagonal") or case["nonlin"] not in ("tanh", "linear"):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Time other implementations of E74's cell on the tensors of a dump of run-ablation.
+"""Time other implementations of E74's cell, and of the kernel catalogue's rows, on the tensors of
+a dump of run-ablation.
 
 Each peer gets the inputs and upstream gradients that the dump holds, in its storage type.
 Its outputs and gradients are compared with the oracle's (ref64 in the dump), by
@@ -34,9 +35,10 @@ class BadInput(Exception):
 # ---- peers ----
 
 class Peer:
-    """A cell, timed as a whole; see Fla for one of which only a part is."""
+    """An operation, timed as a whole; see Fla for one of which only a part is."""
 
     name = note = None
+    operations = ("e74_cell",)
 
     def missing(self):
         """Why it is not there, or None."""
@@ -49,16 +51,24 @@ class Peer:
     def begin(self, trial):
         """Make what is made once for a trial."""
 
-    def prepared(self, case, k, v, q, S0):
+    def inputs(self, case):
+        """The names of what prepared() takes."""
+        return torch_cell().inputs(case)
+
+    def outputs(self, case):
+        """The names of what finished() gives."""
+        return torch_cell().outputs(case)
+
+    def prepared(self, case, *inputs):
         """What core() takes."""
-        return k, v, q, S0
+        return inputs
 
     def core(self, case, *prepared):
         """What is timed."""
         raise NotImplementedError
 
     def finished(self, case, results):
-        """out and S_T from what core() gave."""
+        """The outputs from what core() gave."""
         return results
 
     def chosen(self, case):
@@ -68,28 +78,41 @@ class Peer:
 
 class Eager(Peer):
     name = "eager"
-    note = "PyTorch, one step after the other"
+    note = "PyTorch; E74's cell one step after the other"
+
+    @property
+    def operations(self):
+        return ("e74_cell", *torch_rows().OPERATIONS)
+
+    def module(self, case):
+        return torch_cell() if case["op"] == "e74_cell" else torch_rows()
+
+    def inputs(self, case):
+        return self.module(case).inputs(case)
+
+    def outputs(self, case):
+        return self.module(case).outputs(case)
 
     def declines(self, case):
-        return torch_cell().declines(case)
+        return self.module(case).declines(case)
 
     def core(self, case, *prepared):
-        return torch_cell().eager(case, *prepared)
+        return self.module(case).eager(case, *prepared)
 
 
 class Compiled(Eager):
     name = "compile"
-    note = "torch.compile of 8 steps at a time"
+    note = "torch.compile; of E74's cell 8 steps at a time"
 
     def missing(self):
         return None if on_gpu() else "torch.compile is a peer on a GPU only"
 
     def begin(self, trial):
         torch.compiler.reset()
-        self.cell = torch_cell().compiled(trial.case)
+        self.function = self.module(trial.case).compiled(trial.case)
 
     def core(self, case, *prepared):
-        return self.cell(case, *prepared)
+        return self.function(case, *prepared)
 
 
 class Triton(Peer):
@@ -174,6 +197,11 @@ def torch_cell():
     return e74_torch
 
 
+def torch_rows():
+    import rows_torch
+    return rows_torch
+
+
 def triton_cell():
     import e74_triton
     return e74_triton
@@ -200,11 +228,11 @@ class Trial:
 
     def unfit(self):
         """Why it cannot be had from peers, or None."""
-        if self.case["op"] != "e74_cell":
-            return f"its operation is {self.case['op']}, not e74_cell"
+        if not any(self.case["op"] in peer.operations for peer in PEERS):
+            return f"no peer has its operation, {self.case['op']}"
         if self.case["complete"] != 1:
             return "it is not complete"
-        if any(x not in self.group for x in ("in", "dout", "ref64", self.yardstick())):
+        if any(x not in self.group for x in ("in", "ref64", self.yardstick())):
             return "its tensors were not saved (save = all)"
         return None
 
@@ -214,13 +242,23 @@ class Trial:
     def tensor(self, path, dtype):
         return torch.from_numpy(self.group[path][...]).to(DEVICE, dtype)
 
-    def inputs(self):
-        """k, v, q and S0, to be differentiated."""
-        given = [self.tensor(f"in/{x}", self.storage) for x in "kvq"]
-        return [x.requires_grad_() for x in given + [self.tensor("in/S0", torch.float32)]]
+    def stored(self, path):
+        """In the type that our kernels had it in."""
+        data = self.group[path]
+        if data.dtype.kind == "i":
+            return self.tensor(path, torch.int64)
+        return self.tensor(path, torch.bfloat16 if data.attrs.get("storage") == "bf16"
+                           else torch.float32)
 
-    def upstream(self):
-        return (self.tensor("dout/out", self.storage), self.tensor("dout/S_T", torch.float32))
+    def inputs(self, names):
+        """Those that have a gradient are to be differentiated."""
+        return [self.stored(f"in/{x}").requires_grad_(x in self.group.get("ref64/d", ()))
+                for x in names]
+
+    def upstream(self, names):
+        """The gradients of those outputs that have one, and their places."""
+        places = [i for i, x in enumerate(names) if x in self.group.get("dout", ())]
+        return places, [self.stored(f"dout/{names[i]}") for i in places]
 
     def bound(self, path):
         """What our kernels were judged by, where the dump says it; else by the same rule
@@ -258,6 +296,8 @@ class Trial:
         return best
 
     def title(self):
+        if self.case["op"] != "e74_cell":
+            return f"trial {self.name}: {self.case['line']}"
         keys = ("state", "nonlin", "steps", "batch", "heads", "n_state", "checkpoint_interval",
                 "dtype")
         return f"trial {self.name}: " + " ".join(f"{key}={self.case[key]}" for key in keys)
@@ -279,7 +319,7 @@ def trials_of(file, only):
             say(f"# trial {trial.name} left out: {why}")
     fit = [trial for trial in found if not trial.unfit()]
     if not fit:
-        raise BadInput("has no trial of e74_cell with its tensors")
+        raise BadInput("has no trial that a peer could run, with its tensors")
     return fit
 
 
@@ -310,11 +350,17 @@ class Worst:
 
 def results_of(peer, trial):
     """All that it computes, by its path in the dump, for each pass."""
-    inputs = trial.inputs()
+    names, outputs = peer.inputs(trial.case), peer.outputs(trial.case)
+    inputs = trial.inputs(names)
     results = peer.finished(trial.case, peer.core(trial.case, *peer.prepared(trial.case, *inputs)))
-    grads = torch.autograd.grad(results, inputs, trial.upstream())
-    return {"forward": dict(zip(("out", "S_T"), results)),
-            "backward": dict(zip(("d/k", "d/v", "d/q", "d/S0"), grads))}
+    found = {"forward": dict(zip(outputs, results))}
+    places, upstream = trial.upstream(outputs)
+    if places:
+        wanted = [i for i, x in enumerate(inputs) if x.requires_grad]
+        grads = torch.autograd.grad([results[i] for i in places], [inputs[i] for i in wanted],
+                                    upstream)
+        found["backward"] = {f"d/{names[i]}": grad for i, grad in zip(wanted, grads)}
+    return found
 
 
 # ---- time ----
@@ -334,18 +380,26 @@ flushed = None
 def runs_of(peer, trial):
     """Per pass, a function that runs it once, to be called on one and the same stream."""
     case = trial.case
-    leaves = [x.detach().requires_grad_() for x in peer.prepared(case, *trial.inputs())]
+    given = trial.inputs(peer.inputs(case))
+    leaves = [x.detach().requires_grad_(x.requires_grad) for x in peer.prepared(case, *given)]
+    places, upstream = trial.upstream(peer.outputs(case))
 
     def forward():
         return peer.core(case, *leaves)
 
+    if not places:
+        return {"forward": forward}
     results = forward()
     ends = [x.detach().requires_grad_() for x in results]
-    upstream = torch.autograd.grad(peer.finished(case, ends), ends, trial.upstream())
-    upstream = [x.contiguous() for x in upstream]
+    finished = peer.finished(case, ends)
+    upstream = torch.autograd.grad([finished[i] for i in places], ends, upstream,
+                                   allow_unused=True)
+    used = [(result, x.contiguous()) for result, x in zip(results, upstream) if x is not None]
+    wanted = [x for x in leaves if x.requires_grad]
 
     def backward():
-        return torch.autograd.grad(results, leaves, upstream, retain_graph=True)
+        return torch.autograd.grad([r for r, _ in used], wanted, [x for _, x in used],
+                                   retain_graph=True)
 
     return {"forward": forward, "backward": backward}
 
@@ -456,7 +510,7 @@ def put_ours(trial):
 def put_judged(trial, peer, worst, repeats):
     """A row for each pass, timed where repeats is not 0 and it is right."""
     runs = runs_of(peer, trial) if repeats and not worst["forward"].wrong else {}
-    for p in PASSES:
+    for p in worst:
         if worst[p].wrong:
             put_row(trial, peer.name, p, f"WRONG by {worst[p].error:.1e}", worst=worst[p])
         elif p not in runs:
@@ -515,7 +569,8 @@ def run(file, peers, only, repeats):
             put(COLUMNS)
         put_ours(trial)
         for peer in there:
-            why = peer.declines(trial.case)
+            why = (None if trial.case["op"] in peer.operations
+                   else f"it has no {trial.case['op']}") or peer.declines(trial.case)
             if why:
                 put_row(trial, peer.name, UNKNOWN, f"declines: {why}")
             else:

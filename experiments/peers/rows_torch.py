@@ -1,0 +1,69 @@
+"""rows_torch.py - the kernel catalogue's rows and elements in PyTorch, as its users write them.
+
+Each operation is a function of its inputs, in the order of INPUTS, that gives the outputs of
+OUTPUTS; `case` is a dict of a trial's attributes.  What the operation keeps for its own backward
+pass is no output here.  Backward is PyTorch's own autograd.
+"""
+import torch
+import torch.nn.functional as F
+
+OPERATIONS = {}
+
+
+def operation(inputs, outputs):
+    def known(function):
+        OPERATIONS[function.__name__] = (inputs.split(), outputs.split(), function)
+        return function
+    return known
+
+
+@operation("x", "y")
+def softmax(case, x):
+    return (torch.softmax(x * float(case["scale"]) if case["scale"] != 1 else x, -1),)
+
+
+@operation("x w", "y")
+def rmsnorm(case, x, w):
+    return (F.rms_norm(x, x.shape[-1:], w, float(case["eps"])),)
+
+
+@operation("x w b", "y")
+def layernorm(case, x, w, b):
+    return (F.layer_norm(x, x.shape[-1:], w, b, float(case["eps"])),)
+
+
+@operation("x", "y")
+def silu(case, x):
+    return (F.silu(x),)
+
+
+@operation("x", "y")
+def relu(case, x):
+    return (F.relu(x),)
+
+
+@operation("a b", "y")
+def swiglu(case, a, b):
+    return (F.silu(a) * b,)
+
+
+def inputs(case):
+    return OPERATIONS[case["op"]][0]
+
+
+def outputs(case):
+    return OPERATIONS[case["op"]][1]
+
+
+def eager(case, *given):
+    return OPERATIONS[case["op"]][2](case, *given)
+
+
+def compiled(case):
+    # The backward pass is timed, so it runs again and again on what one forward pass kept.
+    import torch._functorch.config
+    torch._functorch.config.donated_buffer = False
+    function = torch.compile(eager, dynamic=False)
+    plain = {key: value for key, value in case.items() if isinstance(value, (str, int, float))}
+    plain.update((key, float(case[key])) for key in ("eps", "scale") if key in case)
+    return lambda _, *given: function(plain, *given)

@@ -105,6 +105,10 @@ static gemm_problem<T> gemm_to_b(const gemm_problem<T, C> &p, const T *dc, T *db
 template <typename T>
 int gemm_scale(T *to, const T *from, float by, int64_t n);
 
+/* p.c from the sums of slices of k in p.room, [slices,batch,M,N], in the order of the slices. */
+template <typename T, typename C>
+int gemm_add_slices(const gemm_problem<T, C> &p, int slices);
+
 template <typename T, typename ENGINE>
 static int gemm_forward(const struct frame *f)
 {
@@ -166,8 +170,7 @@ static const char *gemm_declines(const struct frame *f)
 extern "C" {
 extern const struct impl gemm_blocked32, gemm_blocked16;
 extern const struct impl gemm_splitk32, gemm_splitk16;
-/* Here those of tensor cores are declared: gemm_mma16, gemm_wgmma16 and what they have for
- * batches and slices. */
+extern const struct impl gemm_mma16, gemm_wgmma16;
 }
 
 #endif

@@ -333,6 +333,17 @@ __global__ void add_slices(gemm_problem<T, C> p, int slices)
     store(p.c + i, p.c0 ? fmaf(p.alpha, sum, p.beta * load(p.c0 + i)) : p.alpha * sum);
 }
 
+template <typename T, typename C>
+int gemm_add_slices(const gemm_problem<T, C> &p, int slices)
+{
+    const dim3 block(COLUMNS, slices < ROWS ? slices : ROWS);
+    add_slices<<<ceil_div(p.batch * p.M * p.N, COLUMNS), block, 0, gpu_stream()>>>(p, slices);
+    return cudaGetLastError();
+}
+
+template int gemm_add_slices(const gemm_problem<float> &, int);
+template int gemm_add_slices(const gemm_problem<__nv_bfloat16> &, int);
+
 /* ---- which tile, how many slices ---- */
 
 struct plan {
@@ -378,17 +389,13 @@ template <typename T, typename C, int SIDE, bool WIDE>
 static void start(const gemm_problem<T, C> &p, const plan &it)
 {
     if (p.flip_a && p.flip_b)
-        multiply_blocked<T, C, SIDE, true, true, WIDE>
-            <<<it.blocks, THREADS, 0, gpu_stream()>>>(p, it.slices);
+        multiply_blocked<T, C, SIDE, true, true, WIDE><<<it.blocks, THREADS, 0, gpu_stream()>>>(p, it.slices);
     else if (p.flip_a)
-        multiply_blocked<T, C, SIDE, true, false, WIDE>
-            <<<it.blocks, THREADS, 0, gpu_stream()>>>(p, it.slices);
+        multiply_blocked<T, C, SIDE, true, false, WIDE><<<it.blocks, THREADS, 0, gpu_stream()>>>(p, it.slices);
     else if (p.flip_b)
-        multiply_blocked<T, C, SIDE, false, true, WIDE>
-            <<<it.blocks, THREADS, 0, gpu_stream()>>>(p, it.slices);
+        multiply_blocked<T, C, SIDE, false, true, WIDE><<<it.blocks, THREADS, 0, gpu_stream()>>>(p, it.slices);
     else
-        multiply_blocked<T, C, SIDE, false, false, WIDE>
-            <<<it.blocks, THREADS, 0, gpu_stream()>>>(p, it.slices);
+        multiply_blocked<T, C, SIDE, false, false, WIDE><<<it.blocks, THREADS, 0, gpu_stream()>>>(p, it.slices);
 }
 
 template <typename T, typename C>
@@ -401,11 +408,7 @@ static int multiply_by(const gemm_problem<T, C> &p, const plan &it)
     else
         start<T, C, 128, true>(p, it);
     CUDA(cudaGetLastError());
-    if (it.slices == 1)
-        return 0;
-    const dim3 block(COLUMNS, it.slices < ROWS ? it.slices : ROWS);
-    add_slices<<<ceil_div(p.batch * p.M * p.N, COLUMNS), block, 0, gpu_stream()>>>(p, it.slices);
-    return cudaGetLastError();
+    return it.slices > 1 ? gemm_add_slices(p, it.slices) : 0;
 }
 
 static const char *too_many(int64_t blocks)

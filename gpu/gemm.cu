@@ -69,8 +69,8 @@ GEMM_IMPLS(static, naive, "one thread an element of the result");
 /* Best first.  Kernels of other files are declared in gpu/gemm.cuh; those of tensor cores, for
  * bf16 alone, go in front of the lists gpu16_.... */
 GPU_KERNEL_LIST(gemm, 32, &gemm_blocked32, &gemm_naive32);
-GPU_KERNEL_LIST(gemm, 16, &gemm_wgmma16, &gemm_blocked16, &gemm_naive16);
+GPU_KERNEL_LIST(gemm, 16, &gemm_wgmma16, &gemm_mma16, &gemm_blocked16, &gemm_naive16);
 GPU_KERNEL_LIST(gemm_batched, 32, &gemm_blocked32, &gemm_naive32);
-GPU_KERNEL_LIST(gemm_batched, 16, &gemm_wgmma16, &gemm_blocked16, &gemm_naive16);
+GPU_KERNEL_LIST(gemm_batched, 16, &gemm_wgmma16, &gemm_mma16, &gemm_blocked16, &gemm_naive16);
 GPU_KERNEL_LIST(gemm_splitk, 32, &gemm_splitk32, &gemm_naive32);
-GPU_KERNEL_LIST(gemm_splitk, 16, &gemm_wgmma16, &gemm_splitk16, &gemm_naive16);
+GPU_KERNEL_LIST(gemm_splitk, 16, &gemm_wgmma16, &gemm_mma16, &gemm_splitk16, &gemm_naive16);

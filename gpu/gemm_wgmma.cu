@@ -284,7 +284,7 @@ struct launch {
     cudaLaunchAttribute pair;
 };
 
-template <int BN, typename C, typename K>
+template <int BN, typename K>
 static cudaError_t prepare(launch *l, K kernel, int blocks)
 {
     *l = {};
@@ -301,14 +301,26 @@ static cudaError_t prepare(launch *l, K kernel, int blocks)
                                 room<BN>::BYTES);
 }
 
-/* How many tiles, or pairs of them, are worked on at the same time; 0 if nobody knows. */
+/* Compiled for 9.0 rather than 9.0a, the kernel is empty and needs hardly a register. */
+template <typename K>
+static bool is_there(K kernel)
+{
+#ifndef CUDA_EMULATE
+    cudaFuncAttributes of;
+    return cudaFuncGetAttributes(&of, kernel) == cudaSuccess && of.numRegs > 64;
+#else
+    return kernel;
+#endif
+}
+
+/* How many tiles, or pairs of them, are worked on at the same time; 0 if it cannot be. */
 template <int BN>
 static int at_once(void)
 {
     static int n;
     const auto kernel = kernel_of<BN, bf16>(false, false);
     launch l;
-    if (!n && (prepare<BN, bf16>(&l, kernel, shape<BN>::PAIR) != cudaSuccess ||
+    if (!n && (!is_there(kernel) || prepare<BN>(&l, kernel, shape<BN>::PAIR) != cudaSuccess ||
                cudaOccupancyMaxActiveClusters(&n, kernel, &l.config) != cudaSuccess)) {
         cudaGetLastError();
         n = 0;
@@ -374,7 +386,7 @@ static int start(const gemm_problem<bf16, C> &p, walk w, P *c, const P *c0, floa
     CUDA(tensor_map_of(&a_map, p.a, p.flip_a ? p.M : p.K, p.flip_a ? p.K : p.M, p.batch, 64));
     CUDA(tensor_map_of(&b_map, p.b, p.flip_b ? p.K : p.N, p.flip_b ? p.N : p.K, p.batch, 64));
     CUDA(tensor_map_of(&c_map, c, p.N, p.M, layers, 64));
-    CUDA((prepare<BN, P>(&l, kernel, blocks)));
+    CUDA(prepare<BN>(&l, kernel, blocks));
     return cudaLaunchKernelEx(&l.config, kernel, a_map, b_map, c_map, c0, alpha, beta, w);
 }
 
@@ -399,7 +411,7 @@ struct gemm_wgmma : gemm_engine {
             return "more than 2^30 tiles";
         return at_once<256>() && at_once<128>()
                    ? NULL
-                   : "the blocks of this kernel do not fit on the multiprocessors";
+                   : "not compiled for 9.0a, or its blocks do not fit on the multiprocessors";
     }
 
     template <typename T, typename C>

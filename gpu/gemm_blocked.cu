@@ -32,7 +32,9 @@ struct tile {
         STAGE = DEPTH * GROUPS,
         QUADS = SIDE * STAGE / 4 / THREADS, /* of each operand, a thread in a stage */
         APART = 4 * THREADS / SIDE,         /* of a thread's quads, in k */
-        PITCH = SIDE + PADDING
+        PITCH = SIDE + PADDING,
+        B = STAGE * PITCH, /* where b's stage begins */
+        HALF = 2 * B
     };
 };
 
@@ -59,6 +61,21 @@ static __device__ __forceinline__ float4 widened(uint2 x)
 {
     return make_float4(__uint_as_float(x.x << 16), __uint_as_float(x.x & 0xffff0000),
                        __uint_as_float(x.y << 16), __uint_as_float(x.y & 0xffff0000));
+}
+
+/* The first n of four, one by one, and zeros. */
+static __device__ __forceinline__ float4 gathered(const float *from, int n)
+{
+    return make_float4(n > 0 ? from[0] : 0, n > 1 ? from[1] : 0, n > 2 ? from[2] : 0,
+                       n > 3 ? from[3] : 0);
+}
+
+static __device__ __forceinline__ uint2 gathered(const __nv_bfloat16 *from, int n)
+{
+    const unsigned short *bits = (const unsigned short *)from;
+    const unsigned x = n > 0 ? bits[0] : 0, y = n > 1 ? bits[1] : 0;
+    const unsigned z = n > 2 ? bits[2] : 0, w = n > 3 ? bits[3] : 0;
+    return make_uint2(x | y << 16, z | w << 16);
 }
 
 static __device__ __forceinline__ float4 load4(const float *from)
@@ -95,10 +112,8 @@ struct supply {
     typedef tile<SIDE> t;
     const T *at;   /* the next stage's first quad */
     int64_t apart; /* lines of memory */
-    int k;         /* of that quad */
     int beside;    /* how many rows there are from the quad's first on */
-    typename quad_of<T>::type wide[t::QUADS];
-    float4 narrow[t::QUADS];
+    typename quad_of<T>::type x[t::QUADS];
 
     /* Of the quad's place in the stage. */
     static __device__ __forceinline__ int depth(void)
@@ -117,31 +132,25 @@ struct supply {
                                          int64_t K)
     {
         const int64_t row = min(first + side(), ALONG_K ? rows - 1 : WIDE ? rows - 4 : rows - 1);
-        k = (int)begin + depth();
+        const int64_t k = begin + depth();
         apart = ALONG_K ? K : rows;
         beside = (int)min(rows - row, (int64_t)4);
         at = from + (ALONG_K ? row * apart + k : k * apart + row);
     }
 
-    __device__ __forceinline__ void fetch(int end)
+    /* The next stage's, of which `there` are left in k. */
+    __device__ __forceinline__ void fetch(int there)
     {
         UNROLL(2)
         for (int i = 0; i < t::QUADS; i++) {
             const T *from = at + i * t::APART * (ALONG_K ? 1 : apart);
-            const int left = end - k - i * t::APART;
-            if (WIDE) {
-                wide[i] = {};
-                if (left > 0)
-                    wide[i] = *(const typename quad_of<T>::type *)from;
-            } else {
-                const int there = ALONG_K ? left : left > 0 ? beside : 0;
-                narrow[i].x = 0 < there ? load(from) : 0;
-                narrow[i].y = 1 < there ? load(from + 1) : 0;
-                narrow[i].z = 2 < there ? load(from + 2) : 0;
-                narrow[i].w = 3 < there ? load(from + 3) : 0;
-            }
+            const int left = there - i * t::APART - depth();
+            x[i] = {};
+            if (!WIDE)
+                x[i] = gathered(from, ALONG_K ? left : left > 0 ? beside : 0);
+            else if (left > 0)
+                x[i] = *(const typename quad_of<T>::type *)from;
         }
-        k += t::STAGE;
         at += t::STAGE * (ALONG_K ? 1 : apart);
     }
 
@@ -150,15 +159,15 @@ struct supply {
         float *to = stage + depth() * t::PITCH + side();
         UNROLL(2)
         for (int i = 0; i < t::QUADS; i++, to += t::APART * t::PITCH) {
-            const float4 x = WIDE ? widened(wide[i]) : narrow[i];
+            const float4 y = widened(x[i]);
             if (!ALONG_K) {
-                store4(to, x);
+                store4(to, y);
                 continue;
             }
-            to[0] = x.x;
-            to[t::PITCH] = x.y;
-            to[2 * t::PITCH] = x.z;
-            to[3 * t::PITCH] = x.w;
+            to[0] = y.x;
+            to[t::PITCH] = y.y;
+            to[2 * t::PITCH] = y.z;
+            to[3 * t::PITCH] = y.w;
         }
     }
 };
@@ -252,13 +261,13 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
     multiply_blocked(gemm_problem<T, C> p, int slices)
 {
     typedef tile<SIDE> t;
-    __shared__ __align__(16) float memory[2][2 * t::STAGE][t::PITCH];
+    __shared__ __align__(16) float memory[2 * t::HALF]; /* a's stage and b's, twice */
     const unsigned across = (unsigned)ceil_div(p.N, SIDE), down = (unsigned)ceil_div(p.M, SIDE);
     const unsigned row = blockIdx.x / across, of = row / down;
     const int64_t n0 = (int64_t)(blockIdx.x % across) * SIDE, m0 = (int64_t)(row % down) * SIDE;
     const int64_t slice = of % slices, g = of / slices, stages = ceil_div(p.K, t::STAGE);
     const int begin = (int)(slice * stages / slices), end = (int)((slice + 1) * stages / slices);
-    const int stop = (int)min((int64_t)end * t::STAGE, p.K);
+    const int k = (int)(min((int64_t)end * t::STAGE, p.K) - (int64_t)begin * t::STAGE);
 
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = threadIdx.x / t::GROUP;
     const int m = warp % t::WARPS_M * WARP_M + (lane / 16 * 2 + lane % 2) * 4;
@@ -269,34 +278,36 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
 
     from_a.open(p.a + g * p.M * p.K, m0, p.M, (int64_t)begin * t::STAGE, p.K);
     from_b.open(p.b + g * p.K * p.N, n0, p.N, (int64_t)begin * t::STAGE, p.K);
-    from_a.fetch(stop);
-    from_b.fetch(stop);
-    from_a.put(memory[0][0]);
-    from_b.put(memory[0][t::STAGE]);
+    from_a.fetch(k);
+    from_b.fetch(k);
+    from_a.put(memory);
+    from_b.put(memory + t::B);
     __syncthreads();
-    take(a[0], memory[0][group * DEPTH] + m, WARP_M / 2);
-    take(b[0], memory[0][t::STAGE + group * DEPTH] + n, WARP_N / 2);
+    const float *const a_rows = memory + group * DEPTH * t::PITCH + m;
+    const float *const b_rows = memory + t::B + group * DEPTH * t::PITCH + n;
+    take(a[0], a_rows, WARP_M / 2);
+    take(b[0], b_rows, WARP_N / 2);
     int half = 0;
-    for (int left = end - begin; left; left--) {
+    for (int left = k; left > 0; left -= t::STAGE) {
         UNROLL(8)
         for (int j = 0; j < DEPTH; j++) {
             if (j == DEPTH - 1) {
-                half ^= 1;
-                from_a.put(memory[half][0]);
-                from_b.put(memory[half][t::STAGE]);
+                half ^= t::HALF;
+                from_a.put(memory + half);
+                from_b.put(memory + half + t::B);
                 __syncthreads();
             }
-            const int next = group * DEPTH + (j + 1) % DEPTH;
-            take(a[(j + 1) % 2], memory[half][next] + m, WARP_M / 2);
-            take(b[(j + 1) % 2], memory[half][t::STAGE + next] + n, WARP_N / 2);
+            const int next = half + (j + 1) % DEPTH * t::PITCH;
+            take(a[(j + 1) % 2], a_rows + next, WARP_M / 2);
+            take(b[(j + 1) % 2], b_rows + next, WARP_N / 2);
             if (j == 0) {
-                from_a.fetch(stop);
-                from_b.fetch(stop);
+                from_a.fetch(left - t::STAGE);
+                from_b.fetch(left - t::STAGE);
             }
             multiply_add(sum, a[j % 2], b[j % 2]);
         }
     }
-    add_groups<SIDE>(sum, memory[0][0]);
+    add_groups<SIDE>(sum, memory);
     if (group)
         return;
     const int64_t at = g * p.M * p.N;
@@ -388,14 +399,13 @@ static plan plan_of(const gemm_problem<T, C> &p, bool split)
 template <typename T, typename C, int SIDE, bool WIDE>
 static void start(const gemm_problem<T, C> &p, const plan &it)
 {
-    if (p.flip_a && p.flip_b)
-        multiply_blocked<T, C, SIDE, true, true, WIDE><<<it.blocks, THREADS, 0, gpu_stream()>>>(p, it.slices);
-    else if (p.flip_a)
-        multiply_blocked<T, C, SIDE, true, false, WIDE><<<it.blocks, THREADS, 0, gpu_stream()>>>(p, it.slices);
-    else if (p.flip_b)
-        multiply_blocked<T, C, SIDE, false, true, WIDE><<<it.blocks, THREADS, 0, gpu_stream()>>>(p, it.slices);
-    else
-        multiply_blocked<T, C, SIDE, false, false, WIDE><<<it.blocks, THREADS, 0, gpu_stream()>>>(p, it.slices);
+    void (*const kernel[2][2])(gemm_problem<T, C>,
+                               int) = {{multiply_blocked<T, C, SIDE, false, false, WIDE>,
+                                        multiply_blocked<T, C, SIDE, false, true, WIDE>},
+                                       {multiply_blocked<T, C, SIDE, true, false, WIDE>,
+                                        multiply_blocked<T, C, SIDE, true, true, WIDE>}};
+    auto *const multiply = kernel[p.flip_a][p.flip_b];
+    multiply<<<it.blocks, THREADS, 0, gpu_stream()>>>(p, it.slices);
 }
 
 template <typename T, typename C>

@@ -69,6 +69,9 @@ struct copy {
     size_t bytes, given;
 };
 
+/* Groups of what is done later; the last one is open. */
+typedef std::vector<std::vector<std::function<void(void)>>> deferred;
+
 struct block;
 struct warp;
 
@@ -84,6 +87,7 @@ struct thread : emu_thread {
     emu_resolve *resolve;
     unsigned phase;            /* of the warp, at the last __syncwarp */
     std::vector<std::vector<copy>> *copies;    /* cp.async: groups not yet waited for */
+    deferred *later[EMU_LATER];
 };
 
 struct warp {
@@ -593,6 +597,9 @@ static void run_thread(void)
             emu_fault(me->here, "stack overflow: more than %zu KiB (EMU_STACK)", stack_bytes / 1024);
         if (me->copies)
             emu_copy_wait(0);
+        for (deferred *d : me->later)
+            if (d && (d->size() > 1 || !d->back().empty()))
+                emu_fault(me->here, "returns without having waited for what it put or multiplied");
         w->alive &= ~(1u << me->lane);
         b->alive--;
         G->alive--;
@@ -757,10 +764,10 @@ static inline void race_access(const void *, size_t, bool, const char *) {}
 /* ---- shared memory ---- */
 
 /* All ones: NaN as a float and as a bf16, -1 as an int. */
-static char *poisoned(size_t bytes)
+static char *poisoned(size_t bytes, size_t aligned = 256)
 {
     void *p = NULL;
-    if (posix_memalign(&p, 256, bytes ? bytes : 1))
+    if (posix_memalign(&p, aligned, bytes ? bytes : 1))
         return NULL;
     return (char *)memset(p, 0xff, bytes);
 }
@@ -833,6 +840,34 @@ void emu_copy_wait(unsigned left)
     }
 }
 
+static deferred *later_of(int kind)
+{
+    thread *t = (thread *)emu_self;
+    if (!t->later[kind])
+        t->later[kind] = new deferred(1);
+    return t->later[kind];
+}
+
+void emu_later(int kind, const std::function<void(void)> &what)
+{
+    later_of(kind)->back().push_back(what);
+}
+
+void emu_later_commit(int kind)
+{
+    later_of(kind)->push_back({});
+}
+
+void emu_later_wait(int kind, unsigned left)
+{
+    deferred *d = later_of(kind);
+    while (d->size() > left + 1) {
+        for (auto &what : d->front())
+            what();
+        d->erase(d->begin());
+    }
+}
+
 /* ---- launches ---- */
 
 static cudaError_t fail(cudaError_t e)
@@ -876,7 +911,7 @@ static void run_gang(const cudaLaunchConfig_t *c, dim3 cluster, bool whole, cons
         b->dim = d;
         b->grid = g;
         b->rank = i;
-        b->dynamic = (unsigned char *)poisoned(it.dynamic);
+        b->dynamic = (unsigned char *)poisoned(it.dynamic, 1024);
         b->statics = &statics[i];
         b->alive = per_block;
         b->warps = it.warps + i * warps;

@@ -23,6 +23,7 @@
 #include <string.h>
 #include <time.h>
 #include <algorithm>
+#include <functional>
 #include <type_traits>
 
 #define CUDA_EMULATE 1
@@ -107,6 +108,11 @@ unsigned emu_gang_size(void);
 void emu_copy_later(void *to, const void *from, size_t bytes, size_t given);
 void emu_copy_commit(void);
 void emu_copy_wait(unsigned groups_left);
+/* What else a thread has done for it in groups, as late as may be: when they are waited for. */
+enum { EMU_PUT, EMU_WGMMA, EMU_LATER };
+void emu_later(int kind, const std::function<void(void)> &what);
+void emu_later_commit(int kind);
+void emu_later_wait(int kind, unsigned groups_left);
 void emu_yield(void);
 
 #define __trap() emu_trap({__FILE__, __LINE__})

@@ -59,18 +59,36 @@ static int apart(const matrix<T> &m)
 /* cuBLAS is column-major: it is given c^T = b^T a^T, where a row-major matrix
  * is its own transpose.  Full fp32: no TF32 in fp32's products. */
 template <typename T, typename C>
-int product(const matrix<T> &a, const matrix<T> &b, float beta, C *c)
+int product_batch(int64_t batch, float alpha, const matrix<T> &a, const matrix<T> &b, float beta,
+                  C *c)
 {
-    const float alpha = 1;
+    const int M = (int)a.rows, N = (int)b.columns, K = (int)a.columns;
+    const cudaDataType_t in = type_of<T>::code, out = type_of<C>::code;
 
     int begun = handle ? 0 : begin();
     if (begun)
         return begun;
-    cublasStatus_t e = cublasGemmEx(handle, operation(b), operation(a), (int)b.columns, (int)a.rows,
-                                    (int)a.columns, &alpha, b.at, type_of<T>::code, apart(b), a.at,
-                                    type_of<T>::code, apart(a), &beta, c, type_of<C>::code,
-                                    (int)b.columns, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+    cublasStatus_t e =
+        batch == 1
+            ? cublasGemmEx(handle, operation(b), operation(a), N, M, K, &alpha, b.at, in, apart(b),
+                           a.at, in, apart(a), &beta, c, out, N, CUBLAS_COMPUTE_32F,
+                           CUBLAS_GEMM_DEFAULT)
+            : cublasGemmStridedBatchedEx(handle, operation(b), operation(a), N, M, K, &alpha, b.at,
+                                         in, apart(b), b.rows * b.columns, a.at, in, apart(a),
+                                         a.rows * a.columns, &beta, c, out, N, a.rows * b.columns,
+                                         (int)batch, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
     return e == CUBLAS_STATUS_SUCCESS ? 0 : PRODUCT_FAILED + e;
+}
+
+template int product_batch(int64_t, float, const matrix<float> &, const matrix<float> &, float,
+                           float *);
+template int product_batch(int64_t, float, const matrix<__nv_bfloat16> &,
+                           const matrix<__nv_bfloat16> &, float, __nv_bfloat16 *);
+
+template <typename T, typename C>
+int product(const matrix<T> &a, const matrix<T> &b, float beta, C *c)
+{
+    return product_batch(1, 1, a, b, beta, c);
 }
 
 __global__ void put(product_room *to, product_room pointers)

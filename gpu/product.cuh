@@ -20,6 +20,13 @@ struct matrix {
 template <typename T, typename C>
 int product(const matrix<T> &a, const matrix<T> &b, float beta, C *c);
 
+#ifndef CUDA_EMULATE
+/* c[g] = alpha a[g] b[g] + beta c[g], g < batch: each of a, b, c lies behind the one before. */
+template <typename T, typename C>
+int product_batch(int64_t batch, float alpha, const matrix<T> &a, const matrix<T> &b, float beta,
+                  C *c);
+#endif
+
 /* c[i] = a b[i] + beta c[i], i < n <= PRODUCTS_MAX, in one launch: the b are of one
  * size.  `room` is on the device. */
 enum { PRODUCTS_MAX = 4 };

@@ -1,0 +1,33 @@
+#include "ref/ref.h"
+#include "common/ops/transpose.h"
+
+/* to [B,N,M] from [B,M,N] */
+static void transpose(num *to, const num *from, int64_t B, int64_t M, int64_t N)
+{
+    #pragma omp parallel for collapse(2)
+    for (int64_t b = 0; b < B; b++)
+        for (int64_t j = 0; j < N; j++)
+            for (int64_t i = 0; i < M; i++)
+                to[(b * N + j) * M + i] = from[(b * M + i) * N + j];
+}
+
+static int forward(const struct frame *f)
+{
+    const struct transpose *a = ARGS(f, transpose);
+    transpose(a->out, a->x, DIM(f, 'B'), DIM(f, 'M'), DIM(f, 'N'));
+    return 0;
+}
+
+static int backward(const struct frame *f)
+{
+    const struct transpose *g = GRADS(f, transpose);
+    transpose(g->x, g->out, DIM(f, 'B'), DIM(f, 'N'), DIM(f, 'M'));
+    return 0;
+}
+
+static const struct impl plain = {
+    .name = "plain",
+    .idea = "one element after the other",
+    .pass = {forward, backward},
+};
+const struct impl *const REF(transpose)[] = {&plain, NULL};

@@ -167,7 +167,7 @@ static const struct count counts[] = {
     {"diag_delta", SIZES, FORWARD, 0, 0, 24, {3, 1, 1}},
     {"diag_delta", SIZES, BACKWARD, 0, 0, 0, {3, 1, 0}},
     {"linear", "rows=3 dim_in=4 dim_out=5", FORWARD, 120, 120, 0, {0, 0, 0}},
-    {"silu_gate", "rows=3 dim=4", BACKWARD, 0, 0, 24, {0, 0, 0}},
+    {"swiglu", "rows=3 dim=4", BACKWARD, 0, 0, 24, {0, 0, 0}},
 };
 
 /* ---- what follows ---- */

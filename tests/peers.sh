@@ -72,7 +72,7 @@ checkpoint_interval = 3
 END
 "$run" cells.ini >out 2>err
 ok $? "a dump of 8 trials"
-"$run" -o gate.h5 -t 'silu_gate rows=2 dim=3' >out 2>err
+"$run" -o gate.h5 -t 'swiglu rows=2 dim=3' >out 2>err
 ok $? "a dump of another operation"
 "$run" -n "$srcdir/experiments/peers/bench_peers.ini" >out 2>err && [ `wc -l <out` = 11 ]
 ok $? "bench_peers.ini is a plan of 11 trials"

@@ -1,0 +1,97 @@
+#include "common/op.h"
+#include "common/ops/elementwise.h"
+
+static const struct param params[] = {
+    SIZE_PARAM("rows", 'M', 4096, "rows"),
+    SIZE_PARAM("dim", 'D', 256, "columns"),
+};
+
+static const struct arg unary_args[] = {
+    ARG(unary, x, "MD", IN | DIFF, NORMAL),
+    ARG(unary, y, "MD", OUT | DIFF),
+};
+
+static const struct arg swiglu_args[] = {
+    ARG(swiglu, a, "MD", IN | DIFF, NORMAL),
+    ARG(swiglu, b, "MD", IN | DIFF, NORMAL),
+    ARG(swiglu, y, "MD", OUT | DIFF),
+};
+
+static double elements(const struct frame *f)
+{
+    return (double)DIM(f, 'M') * DIM(f, 'D');
+}
+
+static double silu_flops(const struct frame *f, enum pass p)
+{
+    return (p == FORWARD ? 4 : 8) * elements(f);
+}
+
+static double relu_flops(const struct frame *f, enum pass p)
+{
+    (void)p;
+    return elements(f);
+}
+
+static double swiglu_flops(const struct frame *f, enum pass p)
+{
+    return (p == FORWARD ? 5 : 10) * elements(f);
+}
+
+/* A sigmoid is an exponential and a reciprocal. */
+static double sigmoids(const struct frame *f, enum pass p)
+{
+    (void)p;
+    return 2 * elements(f);
+}
+
+/* In shapes: of eight numbers, which are sixteen bytes in bf16, all and less; the last ones are
+ * several blocks' work, and end within one. */
+#define CASES "rows=1 dim=1; rows=10 dim=33; rows=3 dim=64"
+#define SHAPES                                                                                     \
+    "rows=1 dim=2,3,7,8,9,31,257; rows=257 dim=1; rows=31 dim=33; rows=13 dim=1031; "              \
+    "rows=64 dim=256; rows=131 dim=127"
+
+const struct op op_silu = {
+    .name = "silu",
+    .formula = "y = x sigmoid(x)",
+    .source = "common/ops/elementwise.h",
+    .param = params,
+    .n_params = COUNT(params),
+    .arg = unary_args,
+    .n_args = N_ARGS(unary),
+    .cases = CASES,
+    .shapes = SHAPES,
+    .flops = silu_flops,
+    .specials = sigmoids,
+    .batch = 'M',
+};
+
+const struct op op_relu = {
+    .name = "relu",
+    .formula = "y = max(x, 0)",
+    .source = "common/ops/elementwise.h",
+    .param = params,
+    .n_params = COUNT(params),
+    .arg = unary_args,
+    .n_args = N_ARGS(unary),
+    .cases = "rows=2 dim=2; rows=10 dim=33; rows=3 dim=64",
+    .shapes = SHAPES,
+    .flops = relu_flops,
+    .batch = 'M',
+};
+
+const struct op op_swiglu = {
+    .name = "swiglu",
+    .formula = "y = a sigmoid(a) b",
+    .source = "common/ops/elementwise.h",
+    .param = params,
+    .n_params = COUNT(params),
+    .arg = swiglu_args,
+    .n_args = N_ARGS(swiglu),
+    .cases = CASES,
+    .shapes = SHAPES,
+    .flops = swiglu_flops,
+    .specials = sigmoids,
+    .batch = 'M',
+};

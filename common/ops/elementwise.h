@@ -1,0 +1,12 @@
+/* silu, relu, swiglu: element by element, all tensors [M,D].
+ *
+ *     silu      y = x / (1 + exp(-x))
+ *     relu      y = max(x, 0), whose slope at 0 is 0
+ *     swiglu    y = silu(a) b
+ */
+struct unary { /* silu, relu */
+    void *x, *y;
+};
+struct swiglu {
+    void *a, *b, *y;
+};

@@ -1,0 +1,39 @@
+#include "ref/ref.h"
+#include "common/ops/elementwise.h"
+
+static int forward(const struct frame *f)
+{
+    const struct unary *a = ARGS(f, unary);
+    const num *x = a->x;
+    num *y = a->y;
+    int64_t n = DIM(f, 'M') * DIM(f, 'D');
+
+    #pragma omp parallel for
+    for (int64_t i = 0; i < n; i++) {
+        real xi = load(x[i]);
+        y[i] = store(xi * sigmoid(xi));
+    }
+    return 0;
+}
+
+static int backward(const struct frame *f)
+{
+    const struct unary *a = ARGS(f, unary), *g = GRADS(f, unary);
+    const num *x = a->x, *dy = g->y;
+    num *dx = g->x;
+    int64_t n = DIM(f, 'M') * DIM(f, 'D');
+
+    #pragma omp parallel for
+    for (int64_t i = 0; i < n; i++) {
+        real xi = load(x[i]), gate = sigmoid(xi);
+        dx[i] = store(load(dy[i]) * gate * (1 + xi * (1 - gate)));
+    }
+    return 0;
+}
+
+static const struct impl plain = {
+    .name = "plain",
+    .idea = "the formula, element by element",
+    .pass = {forward, backward},
+};
+const struct impl *const REF(silu)[] = {&plain, NULL};

@@ -1,0 +1,40 @@
+#include "ref/ref.h"
+#include "common/ops/elementwise.h"
+
+static int forward(const struct frame *f)
+{
+    const struct swiglu *p = ARGS(f, swiglu);
+    const num *a = p->a, *b = p->b;
+    num *y = p->y;
+    int64_t n = DIM(f, 'M') * DIM(f, 'D');
+
+    #pragma omp parallel for
+    for (int64_t i = 0; i < n; i++) {
+        real ai = load(a[i]);
+        y[i] = store(ai * sigmoid(ai) * load(b[i]));
+    }
+    return 0;
+}
+
+static int backward(const struct frame *f)
+{
+    const struct swiglu *p = ARGS(f, swiglu), *g = GRADS(f, swiglu);
+    const num *a = p->a, *b = p->b, *dy = g->y;
+    num *da = g->a, *db = g->b;
+    int64_t n = DIM(f, 'M') * DIM(f, 'D');
+
+    #pragma omp parallel for
+    for (int64_t i = 0; i < n; i++) {
+        real ai = load(a[i]), dyi = load(dy[i]), gate = sigmoid(ai);
+        db[i] = store(dyi * ai * gate);
+        da[i] = store(dyi * load(b[i]) * gate * (1 + ai * (1 - gate)));
+    }
+    return 0;
+}
+
+static const struct impl plain = {
+    .name = "plain",
+    .idea = "the formula, element by element",
+    .pass = {forward, backward},
+};
+const struct impl *const REF(swiglu)[] = {&plain, NULL};

@@ -276,13 +276,19 @@ enum dtype op_grad_type(const struct op *o, int arg, const struct backend *b)
     return o->arg[arg].flags & (WIDE | WIDE_GRAD) ? b->wide : b->type;
 }
 
+/* Does backward read it? */
+static int read_back(const struct arg *a, const struct frame *f)
+{
+    return a->flags & (IN | SAVED) && !(a->flags & NOT_BACK) && (!a->back || a->back(f));
+}
+
 double op_bytes(const struct op *o, const struct backend *b, const struct frame *f, enum pass p)
 {
     double sum = 0;
     for (int i = 0; i < o->n_args; i++) {
         unsigned flags = o->arg[i].flags;
         double n = (double)op_count(o, f, i);
-        if (p == FORWARD || (flags & (IN | SAVED) && !(flags & NOT_BACK)))
+        if (p == FORWARD || read_back(&o->arg[i], f))
             sum += n * dtype_size(op_type(o, f, i, b));
         if (p == BACKWARD && flags & DIFF)
             sum += n * dtype_size(op_grad_type(o, i, b));
@@ -294,7 +300,7 @@ int64_t op_saved(const struct op *o, const struct backend *b, const struct frame
 {
     int64_t sum = 0;
     for (int i = 0; i < o->n_args; i++)
-        if (o->arg[i].flags & SAVED)
+        if (o->arg[i].flags & SAVED && read_back(&o->arg[i], f))
             sum += op_count(o, f, i) * dtype_size(op_type(o, f, i, b));
     return sum;
 }

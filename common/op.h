@@ -100,6 +100,7 @@ struct arg {
     const char *type_choice; /* the choice (fp32 bf16 fp16) that is its storage type */
     const char *continues;   /* of a final state: the initial state it hands over to */
     enum fill (*fill_of)(const struct frame *f); /* NULL: fill */
+    int (*back)(const struct frame *f);          /* does backward read it? NULL: as the flags say */
 };
 
 /* One call: sizes by letter, choices and real numbers by the parameter's place, then the

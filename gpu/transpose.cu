@@ -2,6 +2,7 @@
  * The grid has one axis, because the others end at 65535. */
 #include "gpu/gpu.cuh"
 #include "common/ops/transpose.h"
+#include "gpu/unit.cuh"
 
 enum {
     SIDE = 32,        /* of a tile that is moved number by number */
@@ -75,10 +76,6 @@ __global__ void turned(T *out, const T *x, int64_t M, int64_t N, tiling tiles)
 }
 
 /* ---- sixteen bytes at a time ---- */
-
-struct alignas(16) unit {
-    unsigned word[4];
-};
 
 /* Column c of as many rows as a unit has numbers. */
 static __device__ __forceinline__ unit column(const unit (&row)[4], int c)
@@ -222,43 +219,19 @@ static const char *declines(const struct frame *f)
     return tiles > MOST / DIM(f, 'B') ? "more tiles than a grid has blocks (2147483647)" : NULL;
 }
 
-#define RUNGS(bits, T)                                                                             \
-    static const struct impl naive##bits = {"naive",                                               \
-                                            "a thread a number, writes a row apart",               \
-                                            {forward<naive_turn<T>>, backward<naive_turn<T>>},     \
-                                            NULL,                                                  \
-                                            declines<SIDE>,                                        \
-                                            NULL,                                                  \
-                                            0,                                                     \
-                                            0};                                                    \
-    static const struct impl tiled##bits = {                                                       \
-        "tiled",                                                                                   \
-        "tiles of 32 x 32 turned in shared memory",                                                \
-        {forward<shared_turn<T, 0>>, backward<shared_turn<T, 0>>},                                 \
-        NULL,                                                                                      \
-        declines<SIDE>,                                                                            \
-        NULL,                                                                                      \
-        0,                                                                                         \
-        0};                                                                                        \
-    static const struct impl padded##bits = {                                                      \
-        "padded",                                                                                  \
-        "its rows padded to 33: no bank twice",                                                    \
-        {forward<shared_turn<T, 1>>, backward<shared_turn<T, 1>>},                                 \
-        NULL,                                                                                      \
-        declines<SIDE>,                                                                            \
-        NULL,                                                                                      \
-        0,                                                                                         \
-        0};                                                                                        \
-    static const struct impl vector##bits = {                                                      \
-        "vector",                                                                                  \
-        "16 bytes on both sides, squares of them turned in registers",                             \
-        {forward<unit_turn<T>>, backward<unit_turn<T>>},                                           \
-        NULL,                                                                                      \
-        declines<turned_tile<T>::TILE>,                                                            \
-        NULL,                                                                                      \
-        0,                                                                                         \
-        0};                                                                                        \
+/* __VA_ARGS__ is its turn. */
+#define RUNG(bits, rung, tile, idea, ...)                                                          \
+    static const struct impl rung##bits = {                                                        \
+        #rung, idea, {forward<__VA_ARGS__>, backward<__VA_ARGS__>}, NULL, declines<tile>, NULL,    \
+        0,     0}
+
+#define LADDER(bits, T)                                                                            \
+    RUNG(bits, naive, SIDE, "a thread a number, writes a row apart", naive_turn<T>);               \
+    RUNG(bits, tiled, SIDE, "tiles of 32 x 32 turned in shared memory", shared_turn<T, 0>);        \
+    RUNG(bits, padded, SIDE, "its rows padded to 33: no bank twice", shared_turn<T, 1>);           \
+    RUNG(bits, vector, turned_tile<T>::TILE,                                                       \
+         "16 bytes on both sides, squares of them turned in registers", unit_turn<T>);             \
     GPU_KERNEL_LIST(transpose, bits, &vector##bits, &padded##bits, &tiled##bits, &naive##bits)
 
-RUNGS(32, float);
-RUNGS(16, __nv_bfloat16);
+LADDER(32, float);
+LADDER(16, __nv_bfloat16);

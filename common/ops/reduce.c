@@ -1,0 +1,87 @@
+#include "common/op.h"
+#include "common/ops/reduce.h"
+
+static const char *const kinds[] = {"sum", "max", "mean", "norm2", NULL};
+static const char *const overs[] = {"rows", "all", NULL};
+
+static const struct param params[] = {
+    SIZE_PARAM("rows", 'R', 4096, "rows of x"),
+    SIZE_PARAM("length", 'N', 4096, "numbers of a row"),
+    CHOICE_PARAM("kind", kinds, REDUCE_SUM, "what is made of them"),
+    CHOICE_PARAM("over", overs, REDUCE_EACH_ROW, "of each row, or of all of x"),
+};
+
+static const struct axis axes[] = {{'U', "one"}, {0, NULL}};
+
+static int is_max(const struct frame *f)
+{
+    return f->choice[REDUCE_KIND] == REDUCE_MAX;
+}
+
+static int is_norm2(const struct frame *f)
+{
+    return f->choice[REDUCE_KIND] == REDUCE_NORM2;
+}
+
+static const char *result_shape(const struct frame *f)
+{
+    return f->choice[REDUCE_OVER] == REDUCE_ALL ? "U" : "R";
+}
+
+static const struct arg args[] = {
+    ARG(reduce, x, "RN", IN | DIFF, NORMAL, .back = is_norm2),
+    ARG(reduce, y, "R", OUT | SAVED | DIFF, .shape_of = result_shape, .back = is_norm2),
+    ARG(reduce, at, "R", SAVED | WHOLE, .when = is_max, .shape_of = result_shape),
+};
+
+#define EACH_KIND "kind=sum,max,mean,norm2 "
+
+/* All of x is a row of it, if it is laid out so. */
+#define ONE_ROW(kind)                                                                              \
+    {                                                                                              \
+        kind " of all is of one row", "over=rows rows=1 length=300 kind=" kind,                    \
+            "over=all rows=3 length=100 kind=" kind, "", "", "y x", NULL                           \
+    }
+static const struct identity identities[] = {ONE_ROW("sum"), ONE_ROW("max"), ONE_ROW("mean"),
+                                             ONE_ROW("norm2")};
+
+static int derive(struct frame *f)
+{
+    DIM(f, 'U') = 1;
+    return 0;
+}
+
+static double flops(const struct frame *f, enum pass p)
+{
+    double n = (double)DIM(f, 'R') * DIM(f, 'N');
+    return p == FORWARD ? (is_norm2(f) ? 2 * n : n) : is_norm2(f) ? n : 0;
+}
+
+/* A square root, or what dy is divided by. */
+static double specials(const struct frame *f, enum pass p)
+{
+    (void)p;
+    return is_norm2(f) ? (double)DIM(f, *result_shape(f)) : 0;
+}
+
+const struct op op_reduce = {
+    .name = "reduce",
+    .formula = "y = sum, max, mean or 2-norm of x",
+    .source = "common/ops/reduce.h",
+    .param = params,
+    .n_params = COUNT(params),
+    .axis = axes,
+    .arg = args,
+    .n_args = N_ARGS(reduce),
+    .cases = "rows=1 length=1 over=rows,all " EACH_KIND
+             "; rows=5 length=33 over=rows,all " EACH_KIND "; rows=3 length=72 " EACH_KIND,
+    .shapes =
+        "rows=257 length=1,2,31 over=rows,all " EACH_KIND "; rows=3 length=4096,4099 " EACH_KIND
+        "; rows=2 length=4104,20011 over=rows,all " EACH_KIND
+        "; rows=1 length=65536 over=rows,all " EACH_KIND "; rows=300 length=260 " EACH_KIND,
+    .identity = identities,
+    .n_identities = COUNT(identities),
+    .derive = derive,
+    .flops = flops,
+    .specials = specials,
+};

@@ -1,0 +1,18 @@
+/* reduce: one number y of each row of x [R,N], or of all of x.  Of n numbers, N or R N,
+ *
+ *     sum    y = sum of x          dx = dy
+ *     max    y = max of x          dx = dy at the first that is y, elsewhere 0
+ *     mean   y = sum of x / n      dx = dy / n
+ *     norm2  y = sqrt(sum of x^2)  dx = dy x / y, and 0 where y is 0
+ *
+ * The numbers of a max are numbers: with NaN among them y is not defined. */
+struct reduce {
+    void *x;
+    void *y;  /* [R], or one number */
+    void *at; /* of a max: which it was, from 0; in all of x, row after row */
+};
+
+/* The places of the parameters, and the choices. */
+enum { REDUCE_ROWS, REDUCE_LENGTH, REDUCE_KIND, REDUCE_OVER };
+enum { REDUCE_SUM, REDUCE_MAX, REDUCE_MEAN, REDUCE_NORM2 };
+enum { REDUCE_EACH_ROW, REDUCE_ALL };

@@ -1,0 +1,474 @@
+/* What a kernel folds is a row, or a piece of one: all of x is one row of R N numbers. */
+#include "gpu/gpu.cuh"
+#include "common/ops/reduce.h"
+#include "gpu/ptx.cuh"
+#include "gpu/unit.cuh"
+
+enum {
+    BLOCK = 256,
+    AHEAD = 8,        /* accesses that a thread has under way at once */
+    CHAIN = 64,       /* times so many: what is summed by itself, so that sums stay exact */
+    SHORT = 4096,     /* numbers of a row that a warp folds alone */
+    FEW = 256,        /* and pieces */
+    MOST = 0x7fffffff /* blocks of a grid */
+};
+
+/* ---- what is found of many numbers ---- */
+
+struct total {
+    float sum;
+
+    static __device__ __forceinline__ total none(void) { return {0}; }
+    /* Neighbours, or zeros in place of them where they are not `there`. */
+    template <int N>
+    __device__ __forceinline__ void take(const float (&x)[N], int64_t, bool, bool squared)
+    {
+        float some = squared ? x[0] * x[0] : x[0];
+        UNROLL(N)
+        for (int i = 1; i < N; i++)
+            some += squared ? x[i] * x[i] : x[i];
+        sum += some;
+    }
+    __device__ __forceinline__ void merge(const total &other) { sum += other.sum; }
+    __device__ __forceinline__ total of_lane(int distance) const
+    {
+        return {__shfl_xor_sync(~0u, sum, distance)};
+    }
+};
+
+/* The largest, and the first place where it is. */
+struct top {
+    float x;
+    int64_t at;
+
+    static __device__ __forceinline__ top none(void) { return {-INFINITY, INT64_MAX}; }
+    __device__ __forceinline__ void merge(const top &other)
+    {
+        if (other.x > x || (other.x == x && other.at < at))
+            *this = other;
+    }
+    template <int N>
+    __device__ __forceinline__ void take(const float (&x)[N], int64_t first, bool there, bool)
+    {
+        UNROLL(N)
+        for (int i = 0; i < N; i++)
+            if (there)
+                merge({x[i], first + i});
+    }
+    __device__ __forceinline__ top of_lane(int distance) const
+    {
+        return {__shfl_xor_sync(~0u, x, distance), __shfl_xor_sync(~0u, at, distance)};
+    }
+};
+
+/* ---- who has what ---- */
+
+/* Rows of n numbers, each cut into so many pieces of so many, the last shorter; a crew of
+ * threads, a warp or a block, has one of them. */
+struct cut {
+    int64_t rows, n, piece, pieces;
+    int crew;
+};
+
+static cut cut_of(int64_t rows, int64_t n, int64_t piece, int64_t of_a_warp)
+{
+    piece = min(n, piece);
+    return {rows, n, piece, ceil_div(n, piece), n <= of_a_warp ? 32 : BLOCK};
+}
+
+static int64_t blocks_of(const cut &c)
+{
+    return ceil_div(c.rows * c.pieces, BLOCK / c.crew);
+}
+
+/* A thread's piece of a row, and its place in the crew. */
+struct seat {
+    int64_t number, row, begin;
+    int64_t n;
+    int first;
+};
+
+static __device__ __forceinline__ seat seat_of(const cut &c)
+{
+    const bool alone = c.crew == 32;
+    seat s;
+    s.number = alone ? (int64_t)blockIdx.x * (BLOCK / 32) + threadIdx.x / 32 : blockIdx.x;
+    s.first = alone ? threadIdx.x % 32 : threadIdx.x;
+    s.row = c.pieces == 1 ? s.number : s.number / c.pieces;
+    s.begin = (s.number - s.row * c.pieces) * c.piece;
+    s.n = min(c.n - s.begin, c.piece);
+    return s;
+}
+
+/* What is folded into what, and how. */
+struct job {
+    cut by;
+    const void *x;
+    const int64_t *from; /* NULL, or where the numbers of x have been found */
+    void *y;
+    int64_t *at;        /* of a max */
+    int kept;           /* the type of y */
+    bool squared, root; /* of a norm */
+    float divisor;      /* of a mean */
+};
+
+static __device__ void put(const job &j, const seat &s, const total &found)
+{
+    put_kept(j.kept, j.y, s.number, j.root ? sqrtf(found.sum) : found.sum / j.divisor);
+}
+
+static __device__ void put(const job &j, const seat &s, const top &found)
+{
+    put_kept(j.kept, j.y, s.number, found.x);
+    j.at[s.number] = j.from && found.at < j.by.n ? j.from[s.row * j.by.n + found.at] : found.at;
+}
+
+/* ---- tree ---- */
+
+/* A block a row: its threads' shares are folded by halves in shared memory. */
+template <typename F, typename T>
+__global__ void __launch_bounds__(BLOCK) tree_kernel(job j)
+{
+    enum { RUN = AHEAD * CHAIN };
+    __shared__ F of[BLOCK];
+    const seat s = seat_of(j.by);
+    const T *x = (const T *)j.x + s.row * s.n;
+    F found = F::none();
+
+    for (int64_t i = threadIdx.x; i < s.n;) {
+        F some = F::none();
+        for (int k = 0; k < RUN && i < s.n; k++, i += BLOCK) {
+            const float one[1] = {load(x + i)};
+            some.take(one, i, true, j.squared);
+        }
+        found.merge(some);
+    }
+    of[threadIdx.x] = found;
+    for (int half = BLOCK / 2; half; half /= 2) {
+        __syncthreads();
+        if ((int)threadIdx.x < half)
+            of[threadIdx.x].merge(of[threadIdx.x + half]);
+    }
+    if (threadIdx.x == 0)
+        put(j, s, of[0]);
+}
+
+/* ---- shuffle, and two levels of it ---- */
+
+/* A thread's share of a piece: every threads-th access from its first on, AHEAD of them under way
+ * before the first is used. */
+template <typename F, typename T, bool WIDE>
+static __device__ __forceinline__ F fold_share(const T *x, const seat &s, int threads, bool squared)
+{
+    typedef access<T, WIDE> by;
+    const typename by::raw *p = (const typename by::raw *)x;
+    const int64_t all = s.n / by::NUMBERS;
+    F found = F::none();
+
+    for (int64_t k = 0; k < all;) {
+        F some = F::none();
+        for (int round = 0; round < CHAIN && k < all; round++, k += AHEAD * threads) {
+            const int left = (int)min(all - k, (int64_t)(AHEAD * threads)) - s.first;
+            typename by::raw got[AHEAD];
+            UNROLL(AHEAD)
+            for (int i = 0; i < AHEAD; i++)
+                got[i] = i * threads < left ? p[k + s.first + i * threads] : by::none();
+            UNROLL(AHEAD)
+            for (int i = 0; i < AHEAD; i++) {
+                float numbers[by::NUMBERS];
+                by::unpack(got[i], numbers);
+                some.take(numbers, s.begin + (k + s.first + i * threads) * by::NUMBERS,
+                          i * threads < left, squared);
+            }
+        }
+        found.merge(some);
+    }
+    return found;
+}
+
+template <typename F>
+static __device__ __forceinline__ F fold_lanes(F found)
+{
+    UNROLL(5)
+    for (int distance = 16; distance; distance /= 2)
+        found.merge(found.of_lane(distance));
+    return found;
+}
+
+/* A warp folds its lanes by shuffles; a block's warps meet once, and not at all where each has a
+ * row of its own. */
+template <typename F, typename T, bool WIDE>
+__global__ void __launch_bounds__(BLOCK) shuffle_kernel(job j)
+{
+    enum { WARPS = BLOCK / 32 };
+    __shared__ F of[WARPS];
+    const seat s = seat_of(j.by);
+    const int lane = threadIdx.x % 32;
+
+    wait_for_kernel_before();
+    let_next_kernel_start();
+    if (s.row >= j.by.rows)
+        return;
+    const T *x = (const T *)j.x + s.row * j.by.n + s.begin;
+    F found = fold_lanes(fold_share<F, T, WIDE>(x, s, j.by.crew, j.squared));
+    if (j.by.crew > 32) {
+        if (lane == 0)
+            of[threadIdx.x / 32] = found;
+        __syncthreads();
+        if (threadIdx.x >= 32)
+            return;
+        found = fold_lanes(lane < WARPS ? of[lane] : F::none());
+    }
+    if (s.first == 0)
+        put(j, s, found);
+}
+
+/* ---- backward ---- */
+
+struct job_back {
+    cut by;
+    const void *dy;
+    const void *x, *y; /* of a norm, or NULL */
+    void *dx;
+    const int64_t *at; /* of a max, or NULL */
+    float divisor;     /* of a mean, else 1 */
+};
+
+/* A thread a number. */
+template <typename T>
+__global__ void __launch_bounds__(BLOCK) each_kernel(job_back j)
+{
+    const int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x, row = i / j.by.n;
+    if (row >= j.by.rows)
+        return;
+    float d = load((const T *)j.dy + row) / j.divisor;
+    if (j.at && i - row * j.by.n != j.at[row])
+        d = 0;
+    if (j.x) {
+        const float y = load((const T *)j.y + row);
+        d = y > 0 ? d * load((const T *)j.x + i) / y : 0;
+    }
+    store((T *)j.dx + i, d);
+}
+
+/* A crew a piece. */
+template <typename T, bool WIDE, bool NORM>
+__global__ void __launch_bounds__(BLOCK) spread_kernel(job_back j)
+{
+    typedef access<T, WIDE> by;
+    typedef typename by::raw raw;
+    const seat s = seat_of(j.by);
+    if (s.row >= j.by.rows)
+        return;
+    const int64_t start = s.row * j.by.n + s.begin, top = j.at ? j.at[s.row] - s.begin : -1;
+    const raw *x = (const raw *)((const T *)j.x + start);
+    raw *dx = (raw *)((T *)j.dx + start);
+    const float dy = load((const T *)j.dy + s.row), y = NORM ? load((const T *)j.y + s.row) : 1;
+    const float level = j.at ? 0 : y > 0 ? dy / (NORM ? y : j.divisor) : 0;
+    const int all = (int)(s.n / by::NUMBERS);
+
+    for (int k = s.first; k < all; k += AHEAD * j.by.crew) {
+        raw got[AHEAD];
+        UNROLL(AHEAD)
+        for (int i = 0; NORM && i < AHEAD; i++)
+            got[i] = k + i * j.by.crew < all ? x[k + i * j.by.crew] : by::none();
+        UNROLL(AHEAD)
+        for (int i = 0; i < AHEAD; i++) {
+            const int place = k + i * j.by.crew;
+            const int64_t away = top - (int64_t)place * by::NUMBERS;
+            const int here = away >= 0 && away < by::NUMBERS ? (int)away : -1;
+            float numbers[by::NUMBERS];
+            if (NORM)
+                by::unpack(got[i], numbers);
+            UNROLL(8)
+            for (int n = 0; n < by::NUMBERS; n++)
+                numbers[n] = NORM ? level * numbers[n] : n == here ? dy : level;
+            if (place < all)
+                dx[place] = by::pack(numbers);
+        }
+    }
+}
+
+/* ---- launches ---- */
+
+/* Numbers that a block folds before it says what it has found: 64 KB of them. */
+template <typename T>
+constexpr int64_t PIECE = 65536 / sizeof(T);
+
+static int64_t rows_of(const struct frame *f)
+{
+    return f->choice[REDUCE_OVER] == REDUCE_ALL ? 1 : DIM(f, 'R');
+}
+
+static int64_t numbers_of(const struct frame *f)
+{
+    return DIM(f, 'N') * (f->choice[REDUCE_OVER] == REDUCE_ALL ? DIM(f, 'R') : 1);
+}
+
+static cut rows_whole(const struct frame *f)
+{
+    return cut_of(rows_of(f), numbers_of(f), numbers_of(f), SHORT);
+}
+
+template <typename T>
+static cut rows_cut(const struct frame *f)
+{
+    return cut_of(rows_of(f), numbers_of(f), PIECE<T>, SHORT);
+}
+
+static float divisor_of(const struct frame *f)
+{
+    return f->choice[REDUCE_KIND] == REDUCE_MEAN ? (float)numbers_of(f) : 1;
+}
+
+template <typename T>
+static job job_of(const struct frame *f, const cut &by)
+{
+    const struct reduce *a = ARGS(f, reduce);
+    const bool norm = f->choice[REDUCE_KIND] == REDUCE_NORM2;
+    return {by,
+            a->x,
+            NULL,
+            a->y,
+            (int64_t *)a->at,
+            sizeof(T) == sizeof(float) ? KEPT_F32 : KEPT_BF16,
+            norm,
+            norm,
+            divisor_of(f)};
+}
+
+template <typename F, typename T>
+static int tree_fold(const struct frame *f)
+{
+    const cut by = cut_of(rows_of(f), numbers_of(f), numbers_of(f), 0);
+    tree_kernel<F, T><<<blocks_of(by), BLOCK, 0, gpu_stream()>>>(job_of<T>(f, by));
+    return cudaGetLastError();
+}
+
+template <typename F, typename T>
+static int fold(const job &j)
+{
+    if (whole_units<T>(j.by.n))
+        shuffle_kernel<F, T, true><<<blocks_of(j.by), BLOCK, 0, gpu_stream()>>>(j);
+    else
+        shuffle_kernel<F, T, false><<<blocks_of(j.by), BLOCK, 0, gpu_stream()>>>(j);
+    return cudaGetLastError();
+}
+
+template <typename F, typename T>
+static int shuffle_fold(const struct frame *f)
+{
+    return fold<F, T>(job_of<T>(f, rows_whole(f)));
+}
+
+/* Where a row is a piece, the first level is the last. */
+template <typename F, typename T>
+static int two_level_fold(const struct frame *f)
+{
+    job whole = job_of<T>(f, rows_cut<T>(f)), first = whole;
+    const int64_t parts = whole.by.rows * whole.by.pieces;
+    const bool max = std::is_same<F, top>::value;
+
+    if (whole.by.pieces == 1)
+        return fold<F, T>(whole);
+    first.at = (int64_t *)f->work;
+    first.y = first.at + (max ? parts : 0);
+    first.kept = KEPT_F32;
+    first.root = false;
+    first.divisor = 1;
+    int e = fold<F, T>(first);
+    whole.by = cut_of(whole.by.rows, whole.by.pieces, whole.by.pieces, FEW);
+    whole.x = first.y;
+    whole.from = max ? first.at : NULL;
+    whole.squared = false;
+    return e ? e
+             : launch_early(whole_units<float>(whole.by.n) ? shuffle_kernel<F, float, true>
+                                                           : shuffle_kernel<F, float, false>,
+                            blocks_of(whole.by), BLOCK, 0, whole);
+}
+
+template <typename T>
+static size_t two_level_work(const struct frame *f, enum pass p)
+{
+    const cut by = rows_cut<T>(f);
+    const size_t part =
+        sizeof(float) + (f->choice[REDUCE_KIND] == REDUCE_MAX ? sizeof(int64_t) : 0);
+    return p == FORWARD && by.pieces > 1 ? by.rows * by.pieces * part : 0;
+}
+
+/* The folds of sums and of a max. */
+typedef int folding(const struct frame *f);
+
+template <folding *SUM, folding *MAX>
+static int forward(const struct frame *f)
+{
+    return f->choice[REDUCE_KIND] == REDUCE_MAX ? MAX(f) : SUM(f);
+}
+
+static job_back job_back_of(const struct frame *f, const cut &by)
+{
+    const struct reduce *a = ARGS(f, reduce), *g = GRADS(f, reduce);
+    const bool norm = f->choice[REDUCE_KIND] == REDUCE_NORM2;
+    return {
+        by,           g->y, norm ? a->x : NULL, norm ? a->y : NULL, g->x, (const int64_t *)a->at,
+        divisor_of(f)};
+}
+
+template <typename T>
+static int each_back(const struct frame *f)
+{
+    const job_back j = job_back_of(f, rows_whole(f));
+    each_kernel<T><<<ceil_div(j.by.rows * j.by.n, BLOCK), BLOCK, 0, gpu_stream()>>>(j);
+    return cudaGetLastError();
+}
+
+template <typename T, bool NORM>
+static int spread(const job_back &j)
+{
+    if (whole_units<T>(j.by.n))
+        spread_kernel<T, true, NORM><<<blocks_of(j.by), BLOCK, 0, gpu_stream()>>>(j);
+    else
+        spread_kernel<T, false, NORM><<<blocks_of(j.by), BLOCK, 0, gpu_stream()>>>(j);
+    return cudaGetLastError();
+}
+
+template <typename T>
+static int spread_back(const struct frame *f)
+{
+    const job_back j = job_back_of(f, rows_cut<T>(f));
+    return j.x ? spread<T, true>(j) : spread<T, false>(j);
+}
+
+static const char *too_many(int64_t blocks)
+{
+    return blocks > MOST ? "more blocks of threads than a grid has (2147483647)" : NULL;
+}
+
+static const char *tree_declines(const struct frame *f)
+{
+    return too_many(ceil_div(rows_of(f) * numbers_of(f), BLOCK));
+}
+
+template <typename T>
+static const char *declines(const struct frame *f)
+{
+    return too_many(blocks_of(rows_cut<T>(f)));
+}
+
+#define RUNG(bits, T, rung, idea, back, work, declines)                                            \
+    static const struct impl rung##bits = {                                                        \
+        #rung, idea,     {forward<rung##_fold<total, T>, rung##_fold<top, T>>, back<T>},           \
+        work,  declines, NULL,                                                                     \
+        0,     0}
+
+#define LADDER(bits, T)                                                                            \
+    RUNG(bits, T, tree, "a block a row, halved in shared memory; backward a thread a number",      \
+         each_back, NULL, tree_declines);                                                          \
+    RUNG(bits, T, shuffle, "a warp a short row, a block a long one, folded by shuffles",           \
+         spread_back, NULL, declines<T>);                                                          \
+    RUNG(bits, T, two_level, "long rows in pieces, what is found of them folded in turn",          \
+         spread_back, two_level_work<T>, declines<T>);                                             \
+    GPU_KERNEL_LIST(reduce, bits, &two_level##bits, &shuffle##bits, &tree##bits)
+
+LADDER(32, float);
+LADDER(16, __nv_bfloat16);

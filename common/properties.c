@@ -229,7 +229,7 @@ static int share_new(const struct call *c, const struct tensors *inputs, char ax
         return -1;
     for (int i = 0; i < o->n_args; i++) {
         struct along a = along(o, c->sizes, i, axis);
-        if (o->arg[i].flags & SAVED)
+        if (!(o->arg[i].flags & (IN | OUT)))
             continue;
         if (a.length) {
             part(h->t->x[i], inputs->x[i], a, from, length, 0);

@@ -6,6 +6,7 @@
  * before the walk back begins.  The walk replays a segment's tapes from its
  * checkpoint, from the v and omega that forward has kept, so that gradients do
  * not depend on where checkpoints are. */
+#include "ref/entmax15.h"
 #include "ref/ref.h"
 
 #include "common/ops/dual_memory.h"
@@ -56,42 +57,12 @@ static void softmax(real *p, const real *a, int64_t n)
         p[i] /= sum;
 }
 
-static int descending(const void *a, const void *b)
-{
-    real x = *(const real *)a, y = *(const real *)b;
-    return (x < y) - (x > y);
-}
-
-/* The exact 1.5-entmax of a (Peters, Niculae and Martins 2019): the k largest of
- * u = a/2 are in its support, for the largest k whose tau they all reach. */
-static void entmax15(real *p, const real *a, int64_t n)
-{
-    real sum = 0, squares = 0, threshold = 0, most;
-
-    memcpy(p, a, n * sizeof *p);
-    qsort(p, n, sizeof *p, descending);
-    most = p[0];
-    for (int64_t k = 1; k <= n; k++) {
-        real u = (p[k - 1] - most) / 2; /* from the largest on, which changes no p */
-        sum += u;
-        squares += u * u;
-        real mean = sum / k, spread = squares - sum * mean;
-        real under = (1 - spread) / k, tau = mean - sqrt(under > 0 ? under : 0);
-        if (tau <= u)
-            threshold = tau;
-    }
-    for (int64_t i = 0; i < n; i++) {
-        real over = (a[i] - most) / 2 - threshold;
-        p[i] = over > 0 ? over * over : 0;
-    }
-}
-
 static void attend(const struct cell *c, real *p, const real *a)
 {
     if (c->parts.attention == DUAL_SOFTMAX)
         softmax(p, a, c->N);
     else
-        entmax15(p, a, c->N);
+        REF(entmax15_row)(p, a, c->N);
 }
 
 /* From dL/dp to dL/da, in place. */
@@ -99,15 +70,16 @@ static void attend_back(const struct cell *c, const real *p, real *d)
 {
     real along = 0, sum = 0;
 
-    for (int64_t i = 0; i < c->N; i++) {
-        real slope = c->parts.attention == DUAL_SOFTMAX ? p[i] : sqrt(p[i]);
-        along += slope * d[i];
-        sum += slope;
+    if (c->parts.attention == DUAL_ENTMAX15) {
+        REF(entmax15_row_back)(p, d, c->N);
+        return;
     }
     for (int64_t i = 0; i < c->N; i++) {
-        real slope = c->parts.attention == DUAL_SOFTMAX ? p[i] : sqrt(p[i]);
-        d[i] = slope * (d[i] - along / sum);
+        along += p[i] * d[i];
+        sum += p[i];
     }
+    for (int64_t i = 0; i < c->N; i++)
+        d[i] = p[i] * (d[i] - along / sum);
 }
 
 /* ---- checkpoints ---- */

@@ -1,0 +1,71 @@
+#include "common/op.h"
+#include "common/ops/cross_entropy.h"
+
+static const struct param params[] = {
+    SIZE_PARAM("rows", 'R', 512, "rows of logits"),
+    SIZE_PARAM("vocabulary", 'V', 4096, "logits of a row"),
+    {.name = "ignore_index",
+     .letter = 'I',
+     .initial = -100,
+     .min = -(1 << 30),
+     .max = 1 << 30,
+     .help = "the target of rows that do not count"},
+    REAL_PARAM("label_smoothing", 0, 0, 1, "share of a target that goes to all alike"),
+};
+
+static const struct axis axes[] = {{'O', "one"}, {0}};
+
+static const struct arg args[] = {
+    ARG(cross_entropy, logits, "RV", IN | DIFF, NORMAL),
+    ARG(cross_entropy, target, "R", IN | WHOLE, INDEX),
+    ARG(cross_entropy, loss, "O", OUT | DIFF | WIDE),
+    ARG(cross_entropy, row_loss, "R", OUT | DIFF | WIDE),
+    ARG(cross_entropy, lse, "R", OUT | SAVED | DIFF | WIDE),
+    ARG(cross_entropy, count, "O", SAVED | WHOLE),
+};
+
+static int derive(struct frame *f)
+{
+    DIM(f, 'O') = 1;
+    return 0;
+}
+
+static int64_t index_range(const struct frame *f)
+{
+    return DIM(f, 'V');
+}
+
+static double flops(const struct frame *f, enum pass p)
+{
+    double logits = (double)DIM(f, 'R') * DIM(f, 'V');
+    return (p == FORWARD ? 4 + (f->real[CROSS_SMOOTHING] > 0) : 4) * logits;
+}
+
+static double specials(const struct frame *f, enum pass p)
+{
+    (void)p;
+    return (double)DIM(f, 'R') * DIM(f, 'V');
+}
+
+/* The rows are not independent: each one's gradient knows how many count. */
+const struct op op_cross_entropy = {
+    .name = "cross_entropy",
+    .formula = "loss = mean of log sum e^logits - logits[target]",
+    .source = "common/ops/cross_entropy.h",
+    .param = params,
+    .n_params = COUNT(params),
+    .axis = axes,
+    .arg = args,
+    .n_args = N_ARGS(cross_entropy),
+    .cases = "rows=1 vocabulary=1; rows=3 vocabulary=1 ignore_index=0; rows=4 vocabulary=2; "
+             "rows=7 vocabulary=33 label_smoothing=0,0.1; rows=3 vocabulary=257; "
+             "rows=40 vocabulary=5 ignore_index=2 label_smoothing=0,0.3; "
+             "rows=2 vocabulary=1024 label_smoothing=1",
+    .shapes = "rows=1 vocabulary=31,1031,8192; rows=257 vocabulary=1,2,3,8,9 ignore_index=0; "
+              "rows=3 vocabulary=257,1000,4096,5003 label_smoothing=0,0.25; "
+              "rows=2 vocabulary=8209; rows=1100 vocabulary=7 ignore_index=3",
+    .derive = derive,
+    .index_range = index_range,
+    .flops = flops,
+    .specials = specials,
+};

@@ -1,0 +1,52 @@
+#include "common/err.h"
+#include "common/op.h"
+#include "common/ops/entmax15.h"
+
+static const struct param params[] = {
+    SIZE_PARAM("rows", 'R', 65536, "rows of x"),
+    SIZE_PARAM("columns", 'N', 64, "numbers in a row, at most 64"),
+};
+
+static const struct arg args[] = {
+    ARG(entmax15, x, "RN", IN | DIFF | NOT_BACK, NORMAL),
+    ARG(entmax15, p, "RN", OUT | SAVED | DIFF),
+};
+
+static int derive(struct frame *f)
+{
+    if (DIM(f, 'N') > ENTMAX15_MOST)
+        return err_set("columns = %d: entmax15 takes rows of at most %d, which one warp sorts",
+                       (int)DIM(f, 'N'), ENTMAX15_MOST);
+    return 0;
+}
+
+/* Without the sort. */
+static double flops(const struct frame *f, enum pass p)
+{
+    return (p == FORWARD ? 8.0 : 5.0) * DIM(f, 'R') * DIM(f, 'N');
+}
+
+/* The root of each tau, or of each p. */
+static double specials(const struct frame *f, enum pass p)
+{
+    (void)p;
+    return (double)DIM(f, 'R') * DIM(f, 'N');
+}
+
+const struct op op_entmax15 = {
+    .name = "entmax15",
+    .formula = "p = [x/2 - tau]_+^2, sum of p = 1, over the last axis",
+    .source = "common/ops/entmax15.h",
+    .param = params,
+    .n_params = COUNT(params),
+    .arg = args,
+    .n_args = N_ARGS(entmax15),
+    .cases = "rows=1 columns=2; rows=3 columns=3; rows=5 columns=7; rows=9 columns=16; "
+             "rows=4 columns=33; rows=3 columns=64",
+    .shapes = "rows=1 columns=1,31,33,64; rows=257 columns=1,2,3,5,8,9,15,16,17; "
+              "rows=67 columns=31,32,33,47,63,64",
+    .derive = derive,
+    .flops = flops,
+    .specials = specials,
+    .batch = 'R',
+};

@@ -1,0 +1,43 @@
+#include "common/op.h"
+#include "common/ops/softmax.h"
+
+static const struct param params[] = {
+    SIZE_PARAM("rows", 'R', 1024, "rows of x"),
+    SIZE_PARAM("columns", 'N', 1024, "numbers in a row"),
+    REAL_PARAM("scale", 1, 1e-6, 1e6, "factor of x"),
+};
+
+static const struct arg args[] = {
+    ARG(softmax, x, "RN", IN | DIFF | NOT_BACK, NORMAL),
+    ARG(softmax, y, "RN", OUT | SAVED | DIFF),
+};
+
+static double flops(const struct frame *f, enum pass p)
+{
+    return (p == FORWARD ? 5.0 : 4.0) * DIM(f, 'R') * DIM(f, 'N');
+}
+
+/* Backward finds the exponentials in y. */
+static double specials(const struct frame *f, enum pass p)
+{
+    return p == FORWARD ? (double)DIM(f, 'R') * DIM(f, 'N') : 0;
+}
+
+const struct op op_softmax = {
+    .name = "softmax",
+    .formula = "y = softmax(scale x) over the last axis",
+    .source = "common/ops/softmax.h",
+    .param = params,
+    .n_params = COUNT(params),
+    .arg = args,
+    .n_args = N_ARGS(softmax),
+    .cases = "rows=1 columns=2; rows=3 columns=3; rows=5 columns=7 scale=0.125; "
+             "rows=9 columns=33 scale=2.5; rows=2 columns=64; rows=3 columns=257 scale=20; "
+             "rows=2 columns=1024",
+    .shapes = "rows=1 columns=1,31,257,10007; rows=331 columns=1,3,4,8,9,31,33,64; "
+              "rows=37 columns=128,129,255,256,257,512; rows=7 columns=513,1024,1031,2048,2053; "
+              "rows=2 columns=4096,8209 scale=3; rows=1 columns=16384 scale=0.5",
+    .flops = flops,
+    .specials = specials,
+    .batch = 'R',
+};

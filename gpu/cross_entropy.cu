@@ -1,0 +1,288 @@
+#include "gpu/softmax.cuh"
+#include "common/ops/cross_entropy.h"
+
+/* Forward, a block finds a row's lse and row_loss; then one block, which comes while the last
+ * rows are still under way, adds up the rows' losses in a fixed order. */
+
+enum {
+    BLOCK = 256,
+    MOST_THREADS = 512, /* of a long row */
+    MEAN = 512,         /* of the block that takes the mean */
+    UNDER_WAY = 4,      /* vectors of a thread at a time */
+};
+
+/* How row r of n logits lies in memory, where it begins anywhere: the `head` before the first
+ * 16-byte boundary and the tail after the last are its edges, fewer than two vectors' numbers;
+ * a thread has its vectors in turn, and one edge number at most. */
+template <typename T>
+struct extent {
+    enum { SIZE = vector_of<T>::SIZE };
+    int head, body, edges; /* body: all vectors' numbers */
+
+    __device__ __forceinline__ extent(int64_t r, int n)
+    {
+        const unsigned first = (unsigned)r * (unsigned)n; /* its last bits are enough */
+        head = min((int)(-first & (SIZE - 1)), n);
+        body = (n - head) / SIZE * SIZE;
+        edges = n - body;
+    }
+    /* Where in the row the i-th edge number is. */
+    __device__ __forceinline__ int edge(int i) const { return i < head ? i : i + body; }
+    /* Which of so many threads has number j of the row. */
+    __device__ __forceinline__ int thread_of(int j, int threads) const
+    {
+        return j < head ? j : j < head + body ? (j - head) / SIZE % threads : j - body;
+    }
+};
+
+/* The sum of a vector, on top of what there is. */
+template <typename T>
+static __device__ __forceinline__ float total(const uint4 &v, float so_far)
+{
+    UNROLL(8)
+    for (int i = 0; i < vector_of<T>::SIZE; i++)
+        so_far += number<T>(v, i);
+    return so_far;
+}
+
+/* What a row's target says. */
+struct aim {
+    int64_t ignored;
+    float smoothing;
+};
+
+static struct aim aim_of(const struct frame *f)
+{
+    return {DIM(f, 'I'), (float)f->real[CROSS_SMOOTHING]};
+}
+
+/* By one thread, when lse and, if there is smoothing, the sum of the row's logits are known. */
+template <typename T>
+static __device__ __forceinline__ float loss_of(const T *x, int V, int64_t target, const aim &a,
+                                                float lse, float sum)
+{
+    if (target == a.ignored)
+        return 0;
+    if (target < 0 || target >= V)
+        return NAN;
+    const float likely = lse - (1 - a.smoothing) * load(x + target);
+    return a.smoothing > 0 ? likely - a.smoothing * (sum / V) : likely;
+}
+
+__global__ void __launch_bounds__(MEAN)
+    mean_kernel(const float *row_loss, const int64_t *target, float *loss, int64_t *count,
+                int64_t R, int64_t ignored)
+{
+    __shared__ float room[32];
+    __shared__ int counts[32];
+    int mine = 0;
+    float sum = 0;
+
+    for (int64_t r = threadIdx.x; r < R; r += MEAN)
+        mine += target[r] != ignored;
+    mine = (int)__reduce_add_sync(~0u, (unsigned)mine);
+    if (threadIdx.x % 32 == 0)
+        counts[threadIdx.x / 32] = mine;
+    wait_for_kernel_before();
+    UNROLL(8)
+    for (int64_t r = threadIdx.x; r < R; r += MEAN)
+        sum += row_loss[r];
+    sum = block_sum(sum, room);
+    if (threadIdx.x)
+        return;
+    int all = 0;
+    for (int w = 0; w < MEAN / 32; w++)
+        all += counts[w];
+    *count = all;
+    *loss = all ? sum / all : 0;
+}
+
+static int mean(const struct frame *f)
+{
+    const struct cross_entropy *a = ARGS(f, cross_entropy);
+    return launch_early(mean_kernel, 1, MEAN, 0, (const float *)a->row_loss,
+                        (const int64_t *)a->target, (float *)a->loss, (int64_t *)a->count,
+                        DIM(f, 'R'), DIM(f, 'I'));
+}
+
+/* What backward multiplies a row's probabilities by, and what its target takes away. */
+struct slope {
+    float likely, target, each; /* dx = likely e^(x - lse) - each, and - target at the target */
+};
+
+static __device__ __forceinline__ slope slope_of(const cross_entropy &a, const cross_entropy &g,
+                                                 int64_t r, int V, const aim &to)
+{
+    const bool ignored = ((const int64_t *)a.target)[r] == to.ignored;
+    const float count = (float)*(const int64_t *)a.count;
+    const float d = ignored ? 0 : *(const float *)g.loss / count + ((const float *)g.row_loss)[r];
+    return {d + ((const float *)g.lse)[r], d * (1 - to.smoothing), d * (to.smoothing / V)};
+}
+
+/* ---- online ---- */
+
+/* A row is read once, sixteen bytes at a time wherever it begins: the largest logit and the sum
+ * relative to it run along, and beside them the sum of the logits if there is smoothing. */
+template <typename T>
+__global__ void __launch_bounds__(MOST_THREADS, 3)
+    online_forward_kernel(const T *logits, const int64_t *target, float *row_loss, float *lse,
+                          int V, aim to)
+{
+    __shared__ float room[96];
+    const int64_t r = blockIdx.x;
+    const T *x = logits + r * V;
+    const extent<T> e(r, V);
+    const int i = threadIdx.x, threads = blockDim.x;
+    running so_far;
+    float sum = 0;
+
+    let_next_kernel_start();
+    if (i < e.edges) {
+        sum = load(x + e.edge(i));
+        so_far = {fmaxf(sum, LOWEST), 0};
+        so_far.sum = power(sum, so_far.top, LOG2E);
+    }
+    for (int first = 0; first * e.SIZE < e.body; first += UNDER_WAY * threads) {
+        uint4 v[UNDER_WAY];
+        take<true>(v, x + e.head, e.body, first, i, threads, -INFINITY);
+        include<T>(so_far, v, LOG2E);
+        if (to.smoothing > 0) {
+            UNROLL(UNDER_WAY)
+            for (int k = 0; k < UNDER_WAY; k++)
+                if ((first + i + k * threads) * e.SIZE < e.body)
+                    sum = total<T>(v[k], sum);
+        }
+    }
+    block_running(so_far, LOG2E, room);
+    if (to.smoothing > 0)
+        sum = block_sum(sum, room + 64);
+    if (threadIdx.x)
+        return;
+    lse[r] = so_far.top + logf(so_far.sum);
+    row_loss[r] = loss_of(x, V, target[r], to, lse[r], sum);
+}
+
+/* The probabilities are made of logits and lse, and go no further than registers: logits are
+ * read once and dlogits written once.  Whoever has written the target's writes it again. */
+template <typename T>
+__global__ void __launch_bounds__(MOST_THREADS, 3)
+    online_backward_kernel(cross_entropy a, cross_entropy g, int V, aim to)
+{
+    const int64_t r = blockIdx.x, target = ((const int64_t *)a.target)[r];
+    const T *x = (const T *)a.logits + r * V;
+    T *dx = (T *)g.logits + r * V;
+    const extent<T> e(r, V);
+    const int i = threadIdx.x, threads = blockDim.x;
+    const slope d = slope_of(a, g, r, V, to);
+    const float lse = ((const float *)a.lse)[r];
+
+    const auto gradient = [&](float logit) {
+        return fmaf(d.likely, power(logit, lse, LOG2E), -d.each);
+    };
+    for (int first = 0; first * e.SIZE < e.body; first += UNDER_WAY * threads) {
+        uint4 v[UNDER_WAY];
+        take<true>(v, x + e.head, e.body, first, i, threads, 0);
+        put<true, UNDER_WAY>(dx + e.head, e.body, first, i, threads,
+                             [&](int k, int j) { return gradient(number<T>(v[k], j)); });
+    }
+    if (i < e.edges)
+        store(dx + e.edge(i), gradient(load(x + e.edge(i))));
+    if (target >= 0 && target < V && e.thread_of((int)target, threads) == i)
+        store(dx + target, gradient(load(x + target)) - d.target);
+}
+
+template <typename T>
+static unsigned threads_of(const struct frame *f)
+{
+    return min(threads_for(vectors_of<T>(DIM(f, 'V')), UNDER_WAY), (unsigned)MOST_THREADS);
+}
+
+template <typename T>
+static int online_forward(const struct frame *f)
+{
+    const struct cross_entropy *a = ARGS(f, cross_entropy);
+    online_forward_kernel<<<DIM(f, 'R'), threads_of<T>(f), 0, gpu_stream()>>>(
+        (const T *)a->logits, (const int64_t *)a->target, (float *)a->row_loss, (float *)a->lse,
+        (int)DIM(f, 'V'), aim_of(f));
+    CUDA(cudaGetLastError());
+    return mean(f);
+}
+
+template <typename T>
+static int online_backward(const struct frame *f)
+{
+    const struct cross_entropy *a = ARGS(f, cross_entropy), *g = GRADS(f, cross_entropy);
+    const auto kernel = online_backward_kernel<T>;
+    kernel<<<DIM(f, 'R'), threads_of<T>(f), 0, gpu_stream()>>>(*a, *g, (int)DIM(f, 'V'), aim_of(f));
+    return cudaGetLastError();
+}
+
+/* ---- two_pass ---- */
+
+/* Plainly: a row is read for its largest logit, and again for the sum of the exponentials. */
+template <typename T>
+__global__ void two_pass_forward_kernel(const T *logits, const int64_t *target, float *row_loss,
+                                        float *lse, int V, aim to)
+{
+    __shared__ float room[96];
+    const int64_t r = blockIdx.x;
+    const T *x = logits + r * V;
+    float most = -INFINITY, powers = 0, sum = 0;
+
+    for (int j = threadIdx.x; j < V; j += BLOCK)
+        most = fmaxf(most, load(x + j));
+    most = block_max(most, room);
+    for (int j = threadIdx.x; j < V; j += BLOCK) {
+        powers += power(load(x + j), most, LOG2E);
+        sum += load(x + j);
+    }
+    powers = block_sum(powers, room + 32);
+    sum = block_sum(sum, room + 64);
+    if (threadIdx.x)
+        return;
+    lse[r] = most + logf(powers);
+    row_loss[r] = loss_of(x, V, target[r], to, lse[r], sum);
+}
+
+template <typename T>
+__global__ void two_pass_backward_kernel(cross_entropy a, cross_entropy g, int V, aim to)
+{
+    const int64_t r = blockIdx.x, target = ((const int64_t *)a.target)[r];
+    const T *x = (const T *)a.logits + r * V;
+    T *dx = (T *)g.logits + r * V;
+    const slope d = slope_of(a, g, r, V, to);
+    const float lse = ((const float *)a.lse)[r];
+
+    for (int j = threadIdx.x; j < V; j += BLOCK) {
+        const float wanted = j == target ? d.target + d.each : d.each;
+        store(dx + j, d.likely * power(load(x + j), lse, LOG2E) - wanted);
+    }
+}
+
+template <typename T>
+static int two_pass_forward(const struct frame *f)
+{
+    const struct cross_entropy *a = ARGS(f, cross_entropy);
+    two_pass_forward_kernel<<<DIM(f, 'R'), BLOCK, 0, gpu_stream()>>>(
+        (const T *)a->logits, (const int64_t *)a->target, (float *)a->row_loss, (float *)a->lse,
+        (int)DIM(f, 'V'), aim_of(f));
+    CUDA(cudaGetLastError());
+    return mean(f);
+}
+
+template <typename T>
+static int two_pass_backward(const struct frame *f)
+{
+    const struct cross_entropy *a = ARGS(f, cross_entropy), *g = GRADS(f, cross_entropy);
+    const auto kernel = two_pass_backward_kernel<T>;
+    kernel<<<DIM(f, 'R'), BLOCK, 0, gpu_stream()>>>(*a, *g, (int)DIM(f, 'V'), aim_of(f));
+    return cudaGetLastError();
+}
+
+#define EACH(bits, T)                                                                              \
+    RUNG(bits, T, online, "logits read once, whatever their alignment", NULL, "ex2.approx");       \
+    RUNG(bits, T, two_pass, "a block a row, which is read for each step", NULL, "ex2.approx");     \
+    GPU_KERNEL_LIST(cross_entropy, bits, &online##bits, &two_pass##bits)
+
+EACH(32, float);
+EACH(16, __nv_bfloat16);

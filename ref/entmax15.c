@@ -1,0 +1,90 @@
+#include "ref/entmax15.h"
+#include "common/ops/entmax15.h"
+
+static int descending(const void *a, const void *b)
+{
+    real x = *(const real *)a, y = *(const real *)b;
+    return (x < y) - (x > y);
+}
+
+/* The k largest of u = a/2 are in the support, for the largest k whose tau they all reach. */
+void REF(entmax15_row)(real *p, const real *a, int64_t n)
+{
+    real sum = 0, squares = 0, threshold = 0, most;
+
+    memcpy(p, a, n * sizeof *p);
+    qsort(p, n, sizeof *p, descending);
+    most = p[0];
+    for (int64_t k = 1; k <= n; k++) {
+        real u = (p[k - 1] - most) / 2; /* from the largest on, which changes no p */
+        sum += u;
+        squares += u * u;
+        real mean = sum / k, spread = squares - sum * mean;
+        real under = (1 - spread) / k, tau = mean - sqrt(under > 0 ? under : 0);
+        if (tau <= u)
+            threshold = tau;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        real over = (a[i] - most) / 2 - threshold;
+        p[i] = over > 0 ? over * over : 0;
+    }
+}
+
+void REF(entmax15_row_back)(const real *p, real *d, int64_t n)
+{
+    real along = 0, sum = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        along += sqrt(p[i]) * d[i];
+        sum += sqrt(p[i]);
+    }
+    for (int64_t i = 0; i < n; i++)
+        d[i] = sqrt(p[i]) * (d[i] - along / sum);
+}
+
+static int forward(const struct frame *f)
+{
+    const struct entmax15 *a = ARGS(f, entmax15);
+    int64_t R = DIM(f, 'R'), N = DIM(f, 'N');
+
+    #pragma omp parallel for
+    for (int64_t r = 0; r < R; r++) {
+        const num *x = (const num *)a->x + r * N;
+        num *to = (num *)a->p + r * N;
+        real row[ENTMAX15_MOST], p[ENTMAX15_MOST];
+        for (int64_t j = 0; j < N; j++)
+            row[j] = load(x[j]);
+        REF(entmax15_row)(p, row, N);
+        for (int64_t j = 0; j < N; j++)
+            to[j] = store(p[j]);
+    }
+    return 0;
+}
+
+static int backward(const struct frame *f)
+{
+    const struct entmax15 *a = ARGS(f, entmax15), *g = GRADS(f, entmax15);
+    int64_t R = DIM(f, 'R'), N = DIM(f, 'N');
+
+    #pragma omp parallel for
+    for (int64_t r = 0; r < R; r++) {
+        const num *from = (const num *)a->p + r * N, *dp = (const num *)g->p + r * N;
+        num *dx = (num *)g->x + r * N;
+        real p[ENTMAX15_MOST], d[ENTMAX15_MOST];
+        for (int64_t j = 0; j < N; j++) {
+            p[j] = load(from[j]);
+            d[j] = load(dp[j]);
+        }
+        REF(entmax15_row_back)(p, d, N);
+        for (int64_t j = 0; j < N; j++)
+            dx[j] = store(d[j]);
+    }
+    return 0;
+}
+
+static const struct impl sort = {
+    .name = "sort",
+    .idea = "each row sorted, one after the other",
+    .pass = {forward, backward},
+};
+const struct impl *const REF(entmax15)[] = {&sort, NULL};

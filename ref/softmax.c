@@ -1,0 +1,49 @@
+#include "ref/ref.h"
+#include "common/ops/softmax.h"
+
+static int forward(const struct frame *f)
+{
+    const struct softmax *a = ARGS(f, softmax);
+    int64_t R = DIM(f, 'R'), N = DIM(f, 'N');
+    real scale = f->real[SOFTMAX_SCALE];
+
+    #pragma omp parallel for
+    for (int64_t r = 0; r < R; r++) {
+        const num *x = (const num *)a->x + r * N;
+        num *y = (num *)a->y + r * N;
+        real most = load(x[0]), sum = 0;
+        for (int64_t j = 1; j < N; j++)
+            most = load(x[j]) > most ? load(x[j]) : most;
+        for (int64_t j = 0; j < N; j++)
+            sum += exp(scale * (load(x[j]) - most));
+        for (int64_t j = 0; j < N; j++)
+            y[j] = store(exp(scale * (load(x[j]) - most)) / sum);
+    }
+    return 0;
+}
+
+static int backward(const struct frame *f)
+{
+    const struct softmax *a = ARGS(f, softmax), *g = GRADS(f, softmax);
+    int64_t R = DIM(f, 'R'), N = DIM(f, 'N');
+    real scale = f->real[SOFTMAX_SCALE];
+
+    #pragma omp parallel for
+    for (int64_t r = 0; r < R; r++) {
+        const num *y = (const num *)a->y + r * N, *dy = (const num *)g->y + r * N;
+        num *dx = (num *)g->x + r * N;
+        real along = 0;
+        for (int64_t j = 0; j < N; j++)
+            along += load(y[j]) * load(dy[j]);
+        for (int64_t j = 0; j < N; j++)
+            dx[j] = store(scale * load(y[j]) * (load(dy[j]) - along));
+    }
+    return 0;
+}
+
+static const struct impl plain = {
+    .name = "plain",
+    .idea = "one row after the other",
+    .pass = {forward, backward},
+};
+const struct impl *const REF(softmax)[] = {&plain, NULL};

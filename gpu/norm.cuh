@@ -123,9 +123,13 @@ struct numbers {
     float x[16 / sizeof(T)];
 };
 
+/* Where that is more registers than the vector itself, it is made anew for every use, one use
+ * after the other, so that there is room for more vectors. */
 template <typename T>
-static __device__ __forceinline__ numbers<T> widened(const uint4 &v)
+static __device__ __forceinline__ numbers<T> widened(uint4 v)
 {
+    if (sizeof(T) < 4)
+        taken_anew(&v);
     const unsigned word[4] = {v.x, v.y, v.z, v.w};
     numbers<T> n;
     UNROLL(4)
@@ -189,13 +193,19 @@ static __device__ __forceinline__ void store_vector(T *to, int left, const numbe
  * has up to HELD vectors.  Teams depend on N alone, and so do a row's bits. */
 enum { HELD = 4, CLUSTER_MOST = 8 };
 
-/* Of a block that is of several teams, and of any.  Emulated: so few that small cases meet teams
- * of all kinds. */
+/* Threads of a block that is of several teams, and of any block; fewer where rows are not aligned,
+ * whose numbers one by one take more registers.  Emulated: so few that small cases meet teams of
+ * all kinds. */
 #ifdef CUDA_EMULATE
-enum { TEAMS_THREADS = 64, THREADS_MOST = 64 };
+enum { TEAMS_THREADS = 64, THREADS_MOST = 64, UNALIGNED_MOST = 64 };
 #else
-enum { TEAMS_THREADS = 256, THREADS_MOST = 512 };
+enum { TEAMS_THREADS = 128, THREADS_MOST = 384, UNALIGNED_MOST = 256 };
 #endif
+
+static constexpr __host__ __device__ int threads_most(bool aligned)
+{
+    return aligned ? THREADS_MOST : UNALIGNED_MOST;
+}
 
 struct norm_layout {
     int cluster; /* blocks of a team; 0: there is no team so large */
@@ -205,11 +215,12 @@ struct norm_layout {
     int rows;    /* that a team takes at once: HELD or 1 */
 };
 
-#define TOO_LONG "a row longer than a cluster's threads hold (262144 bytes)"
+#define TOO_LONG "a row longer than a cluster's threads hold"
 
 static inline norm_layout layout_of(int64_t N, size_t size)
 {
-    const int64_t vectors = ceil_div(N, 16 / size), block = (int64_t)HELD * THREADS_MOST;
+    const int64_t vectors = ceil_div(N, 16 / size);
+    const int64_t block = (int64_t)HELD * threads_most(N * size % 16 == 0);
     const int cluster_most = gpu_properties().clusterLaunch ? CLUSTER_MOST : 1;
     norm_layout l = {1, TEAMS_THREADS, 1, (int)vectors, vectors <= 32 ? HELD : 1};
 
@@ -297,17 +308,6 @@ static __device__ __forceinline__ void load_columns(uint4 *v, const void *from, 
     }
 }
 
-/* What the compiler has unpacked of these it does not keep until their next use: it would fill
- * twice as many registers. */
-template <typename T, int UNITS>
-static __device__ __forceinline__ void forget_unpacked(uint4 (&v)[UNITS])
-{
-    UNROLL(4)
-    for (int u = 0; u < UNITS; u++)
-        if (sizeof(T) == 2)
-            taken_anew(&v[u]);
-}
-
 /* Before one of a cluster's blocks may write to another's shared memory, that must have begun. */
 static __device__ __forceinline__ void cluster_meets(const member &m)
 {
@@ -318,6 +318,7 @@ static __device__ __forceinline__ void cluster_meets(const member &m)
 static __device__ __forceinline__ float2 sum_of(const float2 *x, int n)
 {
     float2 sum = make_float2(0, 0);
+    UNROLL(4)
     for (int i = 0; i < n; i++) {
         sum.x += x[i].x;
         sum.y += x[i].y;
@@ -443,10 +444,12 @@ static __device__ __forceinline__ void add_slopes(const uint4 &x, const uint4 &d
     }
 }
 
-/* dx = rstd (g - level - xhat along), of the means along = mean(g xhat), level = mean(g). */
-template <typename T, bool CENTRED>
+/* dx = rstd (g - level - xhat along), of the means along = mean(g xhat), level = mean(g); and to
+ * the u-th of the thread's columns' sums what the row adds. */
+template <typename T, bool CENTRED, typename C>
 static __device__ __forceinline__ numbers<T> slope(const uint4 &x, const uint4 &dy, const uint4 &w,
-                                                   const row_stats &row, float along, float level)
+                                                   const row_stats &row, float along, float level,
+                                                   int u, C *columns)
 {
     const numbers<T> xs = widened<T>(x), dys = widened<T>(dy), ws = widened<T>(w);
     numbers<T> dx;
@@ -455,22 +458,9 @@ static __device__ __forceinline__ numbers<T> slope(const uint4 &x, const uint4 &
         const float xhat = row.rstd * deviation<CENTRED>(xs.x[j], row);
         const float g = ws.x[j] * dys.x[j];
         dx.x[j] = row.rstd * fmaf(-xhat, along, CENTRED ? g - level : g);
+        columns->add(u, j, dys.x[j], xhat);
     }
     return dx;
-}
-
-/* A row's share of dw and, if CENTRED, of db. */
-template <typename T, bool CENTRED>
-static __device__ __forceinline__ void add_columns(const uint4 &x, const uint4 &dy,
-                                                   const row_stats &row, float *dw, float *db)
-{
-    const numbers<T> xs = widened<T>(x), dys = widened<T>(dy);
-    UNROLL(8)
-    for (int j = 0; j < per_vector<T>(); j++) {
-        dw[j] = fmaf(dys.x[j], row.rstd * deviation<CENTRED>(xs.x[j], row), dw[j]);
-        if (CENTRED)
-            db[j] += dys.x[j];
-    }
 }
 
 /* ---- what is done with a team's rows ---- */
@@ -481,12 +471,6 @@ struct held {
     uint4 v[HELD / UNITS][UNITS];
 
     __device__ __forceinline__ uint4 at(int r, int u) const { return v[r][u]; }
-    __device__ __forceinline__ void forget(void)
-    {
-        UNROLL(4)
-        for (int r = 0; r < HELD / UNITS; r++)
-            forget_unpacked<T>(v[r]);
-    }
 };
 
 /* ... or in shared memory, where the thread itself has had them put. */
@@ -498,7 +482,6 @@ struct laid {
     {
         return v[(r * UNITS + u) * blockDim.x + threadIdx.x];
     }
-    __device__ __forceinline__ void forget(void) {}
 };
 
 /* Forward: y, rstd and mean of the rows from `first` on; `turn` counts calls. */
@@ -509,6 +492,7 @@ static __device__ __forceinline__ void put_rows(const norm_call &p, const member
 {
     enum { V = 16 / sizeof(T), ROWS = HELD / UNITS };
     const norm_rows &m = p.of[me.matrix];
+    const float share = 1.0f / p.N;
     row_stats of[ROWS] = {};
     float s[ROWS] = {};
 
@@ -517,10 +501,9 @@ static __device__ __forceinline__ void put_rows(const norm_call &p, const member
         for (int i = 0; i < HELD; i++)
             s[i / UNITS] += sum_vector<T>(x.at(i / UNITS, i % UNITS));
         add_up(s, me, met, 0);
-        x.forget();
         UNROLL(4)
         for (int r = 0; r < ROWS; r++) {
-            of[r].mean = s[r] / p.N;
+            of[r].mean = s[r] * share;
             s[r] = 0;
         }
     }
@@ -529,11 +512,10 @@ static __device__ __forceinline__ void put_rows(const norm_call &p, const member
         s[i / UNITS] += sum_squares<T, CENTRED>(x.at(i / UNITS, i % UNITS), of[i / UNITS],
                                                 me.end - column_of(me, i % UNITS, V));
     add_up(s, me, met, CENTRED ? 1 : turn);
-    x.forget();
     UNROLL(4)
     for (int r = 0; r < ROWS; r++) {
         const int64_t row = first + r;
-        of[r].rstd = 1 / sqrtf(s[r] / p.N + p.eps);
+        of[r].rstd = 1 / sqrtf(fmaf(s[r], share, p.eps));
         if (row >= m.R)
             continue;
         UNROLL(4)
@@ -556,6 +538,7 @@ static __device__ __forceinline__ void put_slopes(const norm_call &p, const memb
 {
     enum { V = 16 / sizeof(T), ROWS = HELD / UNITS, SUMS = CENTRED ? 2 : 1 };
     const norm_rows &m = p.of[me.matrix];
+    const float share = 1.0f / p.N;
     float s[ROWS * SUMS] = {};
 
     UNROLL(4)
@@ -564,21 +547,18 @@ static __device__ __forceinline__ void put_slopes(const norm_call &p, const memb
         add_slopes<T, CENTRED>(x.at(r, u), dy.at(r, u), w[u], of[r], s + r * SUMS);
     }
     add_up(s, me, met, turn);
-    x.forget();
-    dy.forget();
     UNROLL(4)
     for (int r = 0; r < ROWS; r++) {
         const int64_t row = first + r;
-        const float along = s[r * SUMS] / p.N, level = s[(r + 1) * SUMS - 1] / p.N;
+        const float along = s[r * SUMS] * share, level = s[(r + 1) * SUMS - 1] * share;
         if (row >= m.R)
             continue;
         UNROLL(4)
         for (int u = 0; u < UNITS; u++) {
             const int n = column_of(me, u, V);
-            const uint4 xs = x.at(r, u), dys = dy.at(r, u);
-            store_vector<T, ALIGNED>((T *)m.dx + row * p.N + n, me.end - n,
-                                     slope<T, CENTRED>(xs, dys, w[u], of[r], along, level));
-            columns->add(u, xs, dys, of[r]);
+            store_vector<T, ALIGNED>(
+                (T *)m.dx + row * p.N + n, me.end - n,
+                slope<T, CENTRED>(x.at(r, u), dy.at(r, u), w[u], of[r], along, level, u, columns));
         }
     }
 }

@@ -8,7 +8,7 @@
 
 /* Sets of vectors in the ring, of x or of x and dy: with THREADS_MOST threads on a multiprocessor
  * 192 KB. */
-enum { RING = 6, ADDING = 32, DOWN = 32 };
+enum { RING = 8, ADDING = 32, DOWN = 32 };
 
 /* Steps in the ring at once: one is worked on, the others are on their way. */
 static constexpr __host__ __device__ int stages(int tensors)
@@ -30,7 +30,7 @@ template <typename T, bool ALIGNED, int UNITS>
 static __device__ __forceinline__ void fetch(uint4 *ring, const void *x, const norm_call &p,
                                              const member &me, int64_t first)
 {
-    UNROLL(4)
+    UNROLL((ALIGNED ? HELD : 1))
     for (int i = 0; i < HELD; i++) {
         const int64_t row = first + i / UNITS;
         const int n = column_of(me, i % UNITS, 16 / sizeof(T));
@@ -46,13 +46,13 @@ static __device__ __forceinline__ void fetch(uint4 *ring, const void *x, const n
 
 /* Steps that every team takes, the last of them perhaps without a row. */
 template <int ROWS>
-static __device__ __forceinline__ int64_t steps_of(const norm_rows &m, const member &me)
+static __device__ __forceinline__ int steps_of(const norm_rows &m, const member &me)
 {
-    return (m.R + me.teams * ROWS - 1) / (me.teams * ROWS);
+    return (int)((m.R + me.teams * ROWS - 1) / (me.teams * ROWS));
 }
 
 template <typename T, bool CENTRED, bool ALIGNED, int UNITS>
-__global__ void __launch_bounds__(THREADS_MOST)
+__global__ void __launch_bounds__(threads_most(ALIGNED), 1)
     fused_forward_kernel(const norm_call p, const norm_layout l, const norm_grid grid)
 {
     enum { ROWS = HELD / UNITS, STAGES = stages(1) };
@@ -60,11 +60,13 @@ __global__ void __launch_bounds__(THREADS_MOST)
     __shared__ meeting met;
     const member me = member_of(p.N, 16 / sizeof(T), l, grid);
     const norm_rows &m = p.of[me.matrix];
-    const int64_t steps = steps_of<ROWS>(m, me), stride = me.teams * ROWS;
+    const int64_t stride = me.teams * ROWS;
+    const int steps = steps_of<ROWS>(m, me);
     const int stage = HELD * blockDim.x;
     int64_t first = me.team * ROWS;
     uint4 w[UNITS], b[UNITS];
 
+    UNROLL(1)
     for (int s = 0; s < STAGES - 1; s++) {
         fetch<T, ALIGNED, UNITS>(ring + s * stage, m.x, p, me, first + s * stride);
         cp_async_commit();
@@ -74,16 +76,13 @@ __global__ void __launch_bounds__(THREADS_MOST)
         load_columns<T, ALIGNED, UNITS>(b, m.b, me);
     cluster_meets(me);
     int at = 0; /* the stage that is worked on; the one before it is free */
-    for (int64_t step = 0; step < steps; step++, first += stride) {
+    for (int step = 0; step < steps; step++, first += stride) {
         fetch<T, ALIGNED, UNITS>(ring + (at ? at - 1 : STAGES - 1) * stage, m.x, p, me,
                                  first + (STAGES - 1) * stride);
         cp_async_commit();
         cp_async_wait<STAGES - 1>();
         const laid<UNITS> x = {ring + at * stage};
-        forget_unpacked<T>(w);
-        if (CENTRED)
-            forget_unpacked<T>(b);
-        put_rows<T, CENTRED, ALIGNED, UNITS>(p, me, &met, (int)step, first, x, w, b);
+        put_rows<T, CENTRED, ALIGNED, UNITS>(p, me, &met, step, first, x, w, b);
         at = at + 1 < STAGES ? at + 1 : 0;
     }
 }
@@ -92,12 +91,13 @@ __global__ void __launch_bounds__(THREADS_MOST)
 template <typename T, bool CENTRED, int UNITS>
 struct column_sums {
     enum { V = 16 / sizeof(T) };
-    float dw[UNITS][V], db[CENTRED ? UNITS : 1][V];
+    float dw[UNITS][V], db[UNITS][V]; /* db only if CENTRED */
 
-    __device__ __forceinline__ void add(int u, const uint4 &x, const uint4 &dy,
-                                        const row_stats &row)
+    __device__ __forceinline__ void add(int u, int j, float dy, float xhat)
     {
-        add_columns<T, CENTRED>(x, dy, row, dw[u], db[CENTRED ? u : 0]);
+        dw[u][j] = fmaf(dy, xhat, dw[u][j]);
+        if (CENTRED)
+            db[u][j] += dy;
     }
 };
 
@@ -133,7 +133,7 @@ static __device__ __forceinline__ float *parts_of(const norm_call &p, const norm
 }
 
 template <typename T, bool CENTRED, bool ALIGNED, int UNITS>
-__global__ void __launch_bounds__(THREADS_MOST)
+__global__ void __launch_bounds__(threads_most(ALIGNED), 1)
     fused_backward_kernel(const norm_call p, const norm_layout l, const norm_grid grid)
 {
     enum { ROWS = HELD / UNITS, STAGES = stages(2) };
@@ -141,13 +141,15 @@ __global__ void __launch_bounds__(THREADS_MOST)
     __shared__ meeting met;
     const member me = member_of(p.N, 16 / sizeof(T), l, grid);
     const norm_rows &m = p.of[me.matrix];
-    const int64_t steps = steps_of<ROWS>(m, me), stride = me.teams * ROWS;
+    const int64_t stride = me.teams * ROWS;
+    const int steps = steps_of<ROWS>(m, me);
     const int stage = 2 * HELD * blockDim.x, half = HELD * blockDim.x;
     int64_t first = me.team * ROWS;
     uint4 w[UNITS];
     row_stats of[ROWS], then[ROWS];
     column_sums<T, CENTRED, UNITS> sums = {};
 
+    UNROLL(1)
     for (int s = 0; s < STAGES - 1; s++) {
         fetch<T, ALIGNED, UNITS>(ring + s * stage, m.x, p, me, first + s * stride);
         fetch<T, ALIGNED, UNITS>(ring + s * stage + half, m.dy, p, me, first + s * stride);
@@ -159,7 +161,7 @@ __global__ void __launch_bounds__(THREADS_MOST)
         then[r] = get_stats<CENTRED>(m, first + r);
     cluster_meets(me);
     int at = 0; /* the stage that is worked on; the one before it is free */
-    for (int64_t step = 0; step < steps; step++, first += stride) {
+    for (int step = 0; step < steps; step++, first += stride) {
         const int64_t ahead = first + (STAGES - 1) * stride;
         fetch<T, ALIGNED, UNITS>(ring + (at ? at - 1 : STAGES - 1) * stage, m.x, p, me, ahead);
         fetch<T, ALIGNED, UNITS>(ring + (at ? at - 1 : STAGES - 1) * stage + half, m.dy, p, me,
@@ -172,8 +174,7 @@ __global__ void __launch_bounds__(THREADS_MOST)
         }
         cp_async_wait<STAGES - 1>();
         const laid<UNITS> x = {ring + at * stage}, dy = {ring + at * stage + half};
-        forget_unpacked<T>(w);
-        put_slopes<T, CENTRED, ALIGNED, UNITS>(p, me, &met, (int)step, first, x, dy, w, of, &sums);
+        put_slopes<T, CENTRED, ALIGNED, UNITS>(p, me, &met, step, first, x, dy, w, of, &sums);
         at = at + 1 < STAGES ? at + 1 : 0;
     }
     let_next_kernel_start();

@@ -20,7 +20,7 @@ static __device__ __forceinline__ held<T, UNITS> rows_of(const void *x, const no
 }
 
 template <typename T, bool CENTRED, bool ALIGNED, int UNITS>
-__global__ void __launch_bounds__(THREADS_MOST)
+__global__ void __launch_bounds__(threads_most(ALIGNED), ALIGNED ? 2 : 1)
     row_forward_kernel(const norm_call p, const norm_layout l, const norm_grid grid)
 {
     __shared__ meeting met;
@@ -39,11 +39,11 @@ __global__ void __launch_bounds__(THREADS_MOST)
 
 /* dw and db are not this kernel's. */
 struct no_columns {
-    __device__ __forceinline__ void add(int, const uint4 &, const uint4 &, const row_stats &) {}
+    __device__ __forceinline__ void add(int, int, float, float) {}
 };
 
 template <typename T, bool CENTRED, bool ALIGNED, int UNITS>
-__global__ void __launch_bounds__(THREADS_MOST)
+__global__ void __launch_bounds__(threads_most(ALIGNED), ALIGNED ? 2 : 1)
     row_backward_kernel(const norm_call p, const norm_layout l, const norm_grid grid)
 {
     enum { ROWS = HELD / UNITS };

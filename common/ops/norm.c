@@ -1,0 +1,140 @@
+#include "common/op.h"
+#include "common/ops/norm.h"
+
+#define EPS_PARAM REAL_PARAM("eps", 1e-6, 0, 1e6, "added to the mean square, under the root")
+
+static const struct param params[] = {
+    SIZE_PARAM("rows", 'R', 4096, "rows of x"),
+    SIZE_PARAM("columns", 'N', 1024, "columns of x"),
+    [NORM_EPS] = EPS_PARAM,
+};
+
+static const struct param qk_params[] = {
+    SIZE_PARAM("batch", 'B', 4, "sequences"),
+    SIZE_PARAM("steps", 'T', 512, "steps of a sequence"),
+    SIZE_PARAM("heads", 'H', 16, "heads of q"),
+    SIZE_PARAM("kv_heads", 'G', 4, "heads of k"),
+    SIZE_PARAM("head_dim", 'D', 128, "columns of a head"),
+    [QK_NORM_EPS] = EPS_PARAM,
+};
+
+static const struct arg rms_args[] = {
+    ARG(rmsnorm, x, "RN", IN | DIFF, NORMAL),
+    ARG(rmsnorm, w, "N", IN | DIFF | WIDE_GRAD, NORMAL),
+    ARG(rmsnorm, y, "RN", OUT | DIFF),
+    ARG(rmsnorm, rstd, "R", SAVED | WIDE),
+};
+
+static const struct arg layer_args[] = {
+    ARG(layernorm, x, "RN", IN | DIFF, NORMAL),
+    ARG(layernorm, w, "N", IN | DIFF | WIDE_GRAD, NORMAL),
+    ARG(layernorm, b, "N", IN | DIFF | WIDE_GRAD | NOT_BACK, NORMAL),
+    ARG(layernorm, y, "RN", OUT | DIFF),
+    ARG(layernorm, mean, "R", SAVED | WIDE),
+    ARG(layernorm, rstd, "R", SAVED | WIDE),
+};
+
+static const struct arg qk_args[] = {
+    ARG(qk_norm, q, "BTHD", IN | DIFF, NORMAL),
+    ARG(qk_norm, k, "BTGD", IN | DIFF, NORMAL),
+    ARG(qk_norm, w_q, "D", IN | DIFF | WIDE_GRAD, NORMAL),
+    ARG(qk_norm, w_k, "D", IN | DIFF | WIDE_GRAD, NORMAL),
+    ARG(qk_norm, y_q, "BTHD", OUT | DIFF),
+    ARG(qk_norm, y_k, "BTGD", OUT | DIFF),
+    ARG(qk_norm, rstd_q, "BTH", SAVED | WIDE),
+    ARG(qk_norm, rstd_k, "BTG", SAVED | WIDE),
+};
+
+static double rms_flops(const struct frame *f, enum pass p)
+{
+    return (double)DIM(f, 'R') * DIM(f, 'N') * (p == FORWARD ? 4 : 9);
+}
+
+static double layer_flops(const struct frame *f, enum pass p)
+{
+    return (double)DIM(f, 'R') * DIM(f, 'N') * (p == FORWARD ? 8 : 14);
+}
+
+static double qk_rows(const struct frame *f)
+{
+    return (double)DIM(f, 'B') * DIM(f, 'T') * (DIM(f, 'H') + DIM(f, 'G'));
+}
+
+static double qk_flops(const struct frame *f, enum pass p)
+{
+    return qk_rows(f) * DIM(f, 'D') * (p == FORWARD ? 4 : 9);
+}
+
+/* A root and its reciprocal, which backward finds kept. */
+static double specials(const struct frame *f, enum pass p)
+{
+    return p == FORWARD ? 2.0 * DIM(f, 'R') : 0;
+}
+
+static double qk_specials(const struct frame *f, enum pass p)
+{
+    return p == FORWARD ? 2 * qk_rows(f) : 0;
+}
+
+/* Rows of a few numbers and a small eps leave of dx little but rounding; of a single number
+ * layernorm leaves nothing. */
+#define CASES                                                                                      \
+    "rows=7 columns=3 eps=0.5; rows=5 columns=33; rows=37 columns=64; "                            \
+    "rows=9 columns=520 eps=0.01; rows=3 columns=1111"
+#define SHAPES                                                                                     \
+    "rows=513 columns=1 eps=0.25; rows=257 columns=31; rows=131 columns=8 eps=0.1; "               \
+    "rows=67 columns=128; rows=61 columns=130; rows=31 columns=257; rows=9 columns=768; "          \
+    "rows=3 columns=1023; rows=5 columns=1032; rows=1 columns=2049; rows=3 columns=2056; "         \
+    "rows=1 columns=4104; rows=1 columns=7919; rows=1 columns=8193"
+
+const struct op op_rmsnorm = {
+    .name = "rmsnorm",
+    .formula = "y = w x / sqrt(mean(x^2) + eps)",
+    .source = "common/ops/norm.h",
+    .param = params,
+    .n_params = COUNT(params),
+    .arg = rms_args,
+    .n_args = N_ARGS(rmsnorm),
+    .cases = "rows=1 columns=1 eps=0.25; " CASES,
+    .shapes = SHAPES,
+    .flops = rms_flops,
+    .specials = specials,
+    .batch = 'R',
+};
+
+const struct op op_layernorm = {
+    .name = "layernorm",
+    .formula = "y = w (x - mean) / sqrt(var + eps) + b",
+    .source = "common/ops/norm.h",
+    .param = params,
+    .n_params = COUNT(params),
+    .arg = layer_args,
+    .n_args = N_ARGS(layernorm),
+    .cases = CASES,
+    .shapes = SHAPES,
+    .flops = layer_flops,
+    .specials = specials,
+    .batch = 'R',
+};
+
+const struct op op_qk_norm = {
+    .name = "qk_norm",
+    .formula = "rmsnorm of each head of q and of k",
+    .source = "common/ops/norm.h",
+    .param = qk_params,
+    .n_params = COUNT(qk_params),
+    .arg = qk_args,
+    .n_args = N_ARGS(qk_norm),
+    .cases = "batch=1 steps=1 heads=1 kv_heads=1 head_dim=1 eps=0.25; "
+             "batch=2 steps=5 heads=4 kv_heads=2 head_dim=16; "
+             "batch=3 steps=2 heads=3 kv_heads=1 head_dim=33; "
+             "batch=2 steps=3 heads=4 kv_heads=1 head_dim=128",
+    .shapes = "batch=3 steps=31 heads=5 kv_heads=1 head_dim=7 eps=0.1; "
+              "batch=1 steps=33 heads=8 kv_heads=8 head_dim=32; "
+              "batch=2 steps=7 heads=6 kv_heads=3 head_dim=129; "
+              "batch=5 steps=3 heads=7 kv_heads=7 head_dim=72; "
+              "batch=1 steps=1 heads=3 kv_heads=2 head_dim=1031",
+    .flops = qk_flops,
+    .specials = qk_specials,
+    .batch = 'B',
+};

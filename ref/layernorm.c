@@ -1,0 +1,93 @@
+#include "ref/ref.h"
+#include "common/ops/norm.h"
+
+enum { PANEL = 64 }; /* columns that a thread sums at once */
+
+static int forward(const struct frame *f)
+{
+    const struct layernorm *a = ARGS(f, layernorm);
+    const num *x = a->x, *w = a->w, *b = a->b;
+    num *y = a->y;
+    real *mean = a->mean, *rstd = a->rstd, eps = f->real[NORM_EPS];
+    int64_t R = DIM(f, 'R'), N = DIM(f, 'N');
+
+    #pragma omp parallel for
+    for (int64_t i = 0; i < R; i++) {
+        const num *xi = x + i * N;
+        real sum = 0, squares = 0;
+
+        for (int64_t n = 0; n < N; n++)
+            sum += load(xi[n]);
+        mean[i] = sum / N;
+        for (int64_t n = 0; n < N; n++)
+            squares += (load(xi[n]) - mean[i]) * (load(xi[n]) - mean[i]);
+        rstd[i] = 1 / sqrt(squares / N + eps);
+        for (int64_t n = 0; n < N; n++)
+            y[i * N + n] = store(load(w[n]) * (rstd[i] * (load(xi[n]) - mean[i])) + load(b[n]));
+    }
+    return 0;
+}
+
+static void backward_rows(const struct frame *f)
+{
+    const struct layernorm *a = ARGS(f, layernorm), *d = GRADS(f, layernorm);
+    const num *x = a->x, *w = a->w, *dy = d->y;
+    const real *mean = a->mean, *rstd = a->rstd;
+    num *dx = d->x;
+    int64_t R = DIM(f, 'R'), N = DIM(f, 'N');
+
+    #pragma omp parallel for
+    for (int64_t i = 0; i < R; i++) {
+        const num *xi = x + i * N, *dyi = dy + i * N;
+        real level = 0, along = 0; /* means of g and of g xhat */
+
+        for (int64_t n = 0; n < N; n++) {
+            real xhat = rstd[i] * (load(xi[n]) - mean[i]), g = load(w[n]) * load(dyi[n]);
+            level += g;
+            along += g * xhat;
+        }
+        level /= N;
+        along /= N;
+        for (int64_t n = 0; n < N; n++) {
+            real xhat = rstd[i] * (load(xi[n]) - mean[i]), g = load(w[n]) * load(dyi[n]);
+            dx[i * N + n] = store(rstd[i] * (g - level - xhat * along));
+        }
+    }
+}
+
+/* A panel of columns a thread, which it goes through row by row. */
+static void backward_columns(const struct frame *f)
+{
+    const struct layernorm *a = ARGS(f, layernorm), *d = GRADS(f, layernorm);
+    const num *x = a->x, *dy = d->y;
+    const real *mean = a->mean, *rstd = a->rstd;
+    real *dw = d->w, *db = d->b;
+    int64_t R = DIM(f, 'R'), N = DIM(f, 'N');
+
+    #pragma omp parallel for
+    for (int64_t from = 0; from < N; from += PANEL) {
+        int64_t end = from + PANEL < N ? from + PANEL : N;
+
+        for (int64_t n = from; n < end; n++)
+            dw[n] = db[n] = 0;
+        for (int64_t i = 0; i < R; i++)
+            for (int64_t n = from; n < end; n++) {
+                dw[n] += load(dy[i * N + n]) * (rstd[i] * (load(x[i * N + n]) - mean[i]));
+                db[n] += load(dy[i * N + n]);
+            }
+    }
+}
+
+static int backward(const struct frame *f)
+{
+    backward_rows(f);
+    backward_columns(f);
+    return 0;
+}
+
+static const struct impl plain = {
+    .name = "plain",
+    .idea = "row by row, dw and db column by column",
+    .pass = {forward, backward},
+};
+const struct impl *const REF(layernorm)[] = {&plain, NULL};

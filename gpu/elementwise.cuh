@@ -59,12 +59,37 @@ static __device__ __forceinline__ void put_pack(pack<__nv_bfloat16, N> *to, cons
     *to = p;
 }
 
+/* Where rows are not of whole packs, each number is taken by itself, as if it were one. */
+template <typename T>
+struct alignas(sizeof(T)) pack<T, 1> {
+    T x;
+};
+
+static __device__ __forceinline__ void unpack(float *x, const pack<float, 1> &p)
+{
+    x[0] = load(&p.x);
+}
+static __device__ __forceinline__ void put_pack(pack<float, 1> *to, const float *x)
+{
+    store(&to->x, x[0]);
+}
+static __device__ __forceinline__ void unpack(float *x, const pack<__nv_bfloat16, 1> &p)
+{
+    x[0] = load(&p.x);
+}
+static __device__ __forceinline__ void put_pack(pack<__nv_bfloat16, 1> *to, const float *x)
+{
+    store(&to->x, x[0]);
+}
+
 /* By 2^x and a reciprocal as the hardware has them: the accurate ones take so many instructions
  * that bf16 would wait for them, not for memory. */
 static __device__ __forceinline__ float sigmoid(float x)
 {
     return reciprocal(1 + exp2_approx(-1.44269504f * x));
 }
+#define SIGMOID "ex2.approx, rcp.approx"
+#define SIGMOID_UNIT 3e-7
 
 template <typename F>
 struct operands {
@@ -125,7 +150,7 @@ __global__ void __launch_bounds__(ELEMENT_THREADS) each_vector(operands<F> o, in
         float in[F::IN][WIDTH], out[F::OUT][WIDTH];
         UNROLL(4)
         for (int k = 0; k < F::IN; k++)
-            unpack<WIDTH>(in[k], got[j][k]);
+            unpack(in[k], got[j][k]);
         UNROLL(8)
         for (int i = 0; i < WIDTH; i++) {
             float x[F::IN], y[F::OUT];
@@ -140,7 +165,7 @@ __global__ void __launch_bounds__(ELEMENT_THREADS) each_vector(operands<F> o, in
         UNROLL(4)
         for (int k = 0; k < F::OUT; k++)
             if (first + j * ELEMENT_THREADS < whole)
-                put_pack<WIDTH>((P *)o.out[k] + first + j * ELEMENT_THREADS, out[k]);
+                put_pack((P *)o.out[k] + first + j * ELEMENT_THREADS, out[k]);
     }
     if (blockIdx.x == 0 && whole * WIDTH + threadIdx.x < n)
         one_element<T>(o, whole * WIDTH + threadIdx.x);

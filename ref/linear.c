@@ -5,35 +5,74 @@ static int forward(const struct frame *f)
 {
     const struct linear *a = ARGS(f, linear);
     int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D');
+    int act = f->choice[LINEAR_ACT];
     real *work = f->work;
     const real *x = widened(a->x, M * C, &work), *W = widened(a->W, D * C, &work);
+    const num *b = a->b;
     real *y = to_fill(a->y, M * D, &work);
+    num *z = a->z;
 
-    product(CblasNoTrans, CblasTrans, M, D, C, x, C, W, C, 0, y, D);
+    product_in_panels(CblasNoTrans, CblasTrans, M, D, C, x, C, W, C, 0, y, D);
+    #pragma omp parallel for
+    for (int64_t i = 0; i < M * D; i++) {
+        if (z)
+            z[i] = store(y[i]);
+        if (b)
+            y[i] += load(b[i % D]);
+        if (act == ACT_SILU)
+            y[i] *= sigmoid(y[i]);
+        else if (act == ACT_RELU)
+            y[i] = y[i] <= 0 ? 0 : y[i];
+    }
     filled(a->y, y, M * D);
     return 0;
+}
+
+/* The slope of act where y[i] was made. */
+static real slope(const struct frame *f, int64_t i)
+{
+    const struct linear *a = ARGS(f, linear);
+    const num *b = a->b, *y = a->y, *z = a->z;
+
+    if (f->choice[LINEAR_ACT] == ACT_NONE)
+        return 1;
+    if (f->choice[LINEAR_ACT] == ACT_RELU)
+        return load(y[i]) <= 0 ? 0 : 1;
+    real at = load(z[i]) + (b ? load(b[i % DIM(f, 'D')]) : 0), gate = sigmoid(at);
+    return gate * (1 + at * (1 - gate));
 }
 
 static int backward(const struct frame *f)
 {
     const struct linear *a = ARGS(f, linear), *g = GRADS(f, linear);
     int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D');
-    real *work = f->work;
+    real *work = f->work, *dz = work;
+    work += M * D;
     const real *x = widened(a->x, M * C, &work), *W = widened(a->W, D * C, &work);
-    const real *dy = widened(g->y, M * D, &work);
-    real *dx = to_fill(g->x, M * C, &work), *dW = g->W;
+    const num *dy = g->y;
+    real *dx = to_fill(g->x, M * C, &work), *dW = g->W, *db = g->b;
 
-    /* dx = dy W, dW = dy^T x */
-    product(CblasNoTrans, CblasNoTrans, M, C, D, dy, D, W, C, 0, dx, C);
-    product(CblasTrans, CblasNoTrans, D, C, M, dy, D, x, C, 0, dW, C);
+    #pragma omp parallel for
+    for (int64_t i = 0; i < M * D; i++)
+        dz[i] = load(dy[i]) * slope(f, i);
+    /* dx = dz W, dW = dz^T x */
+    product_in_panels(CblasNoTrans, CblasNoTrans, M, C, D, dz, D, W, C, 0, dx, C);
+    product_in_panels(CblasTrans, CblasNoTrans, D, C, M, dz, D, x, C, 0, dW, C);
     filled(g->x, dx, M * C);
+    #pragma omp parallel for
+    for (int64_t j = 0; j < (db ? D : 0); j++) {
+        db[j] = 0;
+        for (int64_t m = 0; m < M; m++)
+            db[j] += dz[m * D + j];
+    }
     return 0;
 }
 
 static size_t work(const struct frame *f, enum pass p)
 {
     int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D');
-    return COPIES * sizeof(real) * (M * C + D * C + M * D + (p == BACKWARD ? M * C : 0));
+    return sizeof(real) * (p == FORWARD ? COPIES * (M * C + D * C + M * D)
+                                        : COPIES * (M * C + D * C + M * C) + M * D);
 }
 
 static const struct impl blas = {

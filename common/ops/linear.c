@@ -1,35 +1,81 @@
 #include "common/op.h"
 #include "common/ops/linear.h"
 
+static const char *const no_yes[] = {"no", "yes", NULL};
+static const char *const acts[] = {"none", "silu", "relu", NULL};
+
 static const struct param params[] = {
-    SIZE_PARAM("rows", 'M', 4096, "rows of x"),
-    SIZE_PARAM("dim_in", 'C', 256, "columns of x"),
-    SIZE_PARAM("dim_out", 'D', 256, "columns of y"),
+    [LINEAR_M] = SIZE_PARAM("rows", 'M', 4096, "rows of x"),
+    [LINEAR_C] = SIZE_PARAM("dim_in", 'C', 256, "columns of x"),
+    [LINEAR_D] = SIZE_PARAM("dim_out", 'D', 256, "columns of y"),
+    [LINEAR_BIAS] = CHOICE_PARAM("bias", no_yes, 0, "b is added"),
+    [LINEAR_ACT] = CHOICE_PARAM("act", acts, ACT_NONE, "what y goes through"),
 };
+
+static int has_bias(const struct frame *f)
+{
+    return f->choice[LINEAR_BIAS];
+}
+
+static int keeps_z(const struct frame *f)
+{
+    return f->choice[LINEAR_ACT] == ACT_SILU;
+}
 
 static const struct arg args[] = {
     ARG(linear, x, "MC", IN | DIFF, NORMAL),
     ARG(linear, W, "DC", IN | DIFF | WIDE_GRAD, FAN),
+    ARG(linear, b, "D", IN | DIFF | WIDE_GRAD, UNIT, .when = has_bias),
     ARG(linear, y, "MD", OUT | DIFF),
+    ARG(linear, z, "MD", SAVED, .when = keeps_z),
 };
 
-static double flops(const struct frame *f, enum pass p)
+static double products(const struct frame *f, enum pass p)
 {
     return 2.0 * DIM(f, 'M') * DIM(f, 'C') * DIM(f, 'D') * (p == FORWARD ? 1 : 2);
 }
 
+static double flops(const struct frame *f, enum pass p)
+{
+    int act = f->choice[LINEAR_ACT];
+    double each = has_bias(f) + (act == ACT_SILU ? (p == FORWARD ? 4 : 8) : act == ACT_RELU);
+    return products(f, p) + each * DIM(f, 'M') * DIM(f, 'D');
+}
+
+/* A sigmoid is an exponential and a reciprocal. */
+static double specials(const struct frame *f, enum pass p)
+{
+    (void)p;
+    return f->choice[LINEAR_ACT] == ACT_SILU ? 2.0 * DIM(f, 'M') * DIM(f, 'D') : 0;
+}
+
+#define EACH "bias=no,yes act=none,silu,relu; "
+
+static const struct identity identities[] = {
+    {"b = 0 is no bias", "rows=5 dim_in=7 dim_out=9 act=silu bias=yes",
+     "rows=5 dim_in=7 dim_out=9 act=silu", "b=zeros", "", "y x W", NULL},
+};
+
 const struct op op_linear = {
     .name = "linear",
-    .formula = "y = x W^T",
+    .formula = "y = act(x W^T + b)",
     .source = "common/ops/linear.h",
     .param = params,
     .n_params = COUNT(params),
     .arg = args,
     .n_args = N_ARGS(linear),
-    .cases = "rows=1 dim_in=1 dim_out=1; rows=10 dim_in=33 dim_out=17; "
-             "rows=64 dim_in=64 dim_out=96",
+    .cases = "rows=1 dim_in=1 dim_out=1; rows=10 dim_in=33 dim_out=17 " EACH
+             "rows=64 dim_in=64 dim_out=96; rows=64 dim_in=64 dim_out=96 bias=yes act=silu,relu; "
+             "rows=3 dim_in=2 dim_out=264 bias=yes act=silu,relu; "
+             "rows=130 dim_in=1 dim_out=8 bias=yes act=silu,relu",
+    .shapes = "rows=257 dim_in=5 dim_out=1 " EACH "rows=1 dim_in=3 dim_out=257 " EACH
+              "rows=31 dim_in=1 dim_out=31 " EACH "rows=263 dim_in=2 dim_out=33 " EACH
+              "rows=9 dim_in=1 dim_out=264,528 " EACH "rows=270 dim_in=1 dim_out=32 " EACH,
+    .identity = identities,
+    .n_identities = COUNT(identities),
     .flops = flops,
-    .products = flops,
+    .products = products,
+    .specials = specials,
     .batch = 'M',
     .blas = 1,
 };

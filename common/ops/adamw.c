@@ -1,0 +1,89 @@
+#include "common/op.h"
+#include "common/ops/adamw.h"
+
+static const char *const decays[] = {"all", "alternate", NULL};
+static const char *const no_yes[] = {"no", "yes", NULL};
+
+static const struct param params[] = {
+    [ADAMW_N] = SIZE_PARAM("parameters", 'N', 1 << 20, "parameters in all"),
+    [ADAMW_TENSORS] = {.name = "tensors",
+                       .letter = 'K',
+                       .initial = 1,
+                       .min = 1,
+                       .max = ADAMW_MAX_TENSORS,
+                       .help = "tensors that they are"},
+    [ADAMW_STEP] = SIZE_PARAM("step", 'S', 1, "the step that it is, from 1"),
+    [ADAMW_DECAY] = CHOICE_PARAM("decay", decays, DECAY_ALL, "which tensors decay"),
+    [ADAMW_MASTER] = CHOICE_PARAM("master", no_yes, 0, "a copy of the parameters in full"),
+    [ADAMW_LR] = REAL_PARAM("lr", 1e-3, 0, 1e3, "learning rate"),
+    [ADAMW_BETA1] = REAL_PARAM("beta1", 0.9, 0, 0.999999, "what is left of m"),
+    [ADAMW_BETA2] = REAL_PARAM("beta2", 0.999, 0, 0.999999, "what is left of v"),
+    [ADAMW_EPS] = REAL_PARAM("eps", 1e-8, 1e-30, 1e3, "added to the root of v"),
+    [ADAMW_WEIGHT_DECAY] = REAL_PARAM("weight_decay", 0.01, 0, 1e3, "decay of p, times lr"),
+};
+
+static int has_master(const struct frame *f)
+{
+    return f->choice[ADAMW_MASTER];
+}
+
+static int no_master(const struct frame *f)
+{
+    return !has_master(f);
+}
+
+static const struct arg args[] = {
+    ARG(adamw, p, "N", IN, NORMAL, .when = no_master),
+    ARG(adamw, g, "N", IN, NORMAL),
+    ARG(adamw, m, "N", IN | WIDE, NORMAL),
+    ARG(adamw, v, "N", IN | WIDE, POSITIVE),
+    ARG(adamw, master, "N", IN | WIDE, NORMAL, .when = has_master),
+    ARG(adamw, p_next, "N", OUT),
+    ARG(adamw, m_next, "N", OUT | WIDE),
+    ARG(adamw, v_next, "N", OUT | WIDE),
+    ARG(adamw, master_next, "N", OUT | WIDE, .when = has_master),
+};
+
+static double flops(const struct frame *f, enum pass p)
+{
+    return p == FORWARD ? 14.0 * DIM(f, 'N') : 0;
+}
+
+/* A root and a reciprocal. */
+static double specials(const struct frame *f, enum pass p)
+{
+    return p == FORWARD ? 2.0 * DIM(f, 'N') : 0;
+}
+
+/* All of the parameters show in the results. */
+#define STRONG "lr=0.3 beta1=0.8 beta2=0.7 eps=0.2 weight_decay=0.5 "
+
+static const struct identity identities[] = {
+    {"a master that is p", STRONG "parameters=77", STRONG "parameters=77 master=yes", "",
+     "master=p", "p_next p_next:master_next m_next v_next", NULL},
+};
+
+static const struct neutral cut = {"tensors", "1,2,3,30,301",
+                                   STRONG "parameters=5,300,10000 master=no,yes"};
+
+const struct op op_adamw = {
+    .name = "adamw",
+    .formula = "m <- beta1 m + (1-beta1) g; v <- beta2 v + (1-beta2) g^2; "
+               "p <- p - lr (m^ / (sqrt(v^) + eps) + weight_decay p)",
+    .source = "common/ops/adamw.h",
+    .param = params,
+    .n_params = COUNT(params),
+    .arg = args,
+    .n_args = N_ARGS(adamw),
+    .cases = "parameters=1 master=no,yes; parameters=33 step=1,2,1000; " STRONG
+             "parameters=500 tensors=1,7 step=3 decay=all,alternate master=no,yes",
+    .shapes = STRONG
+    "decay=alternate master=no,yes parameters=2,31,257,1031 tensors=1,2,33,319,320; " STRONG
+    "parameters=12289 tensors=1,3 decay=alternate master=no,yes; "
+    "parameters=3 tensors=65535; parameters=8192 step=1000000",
+    .identity = identities,
+    .n_identities = COUNT(identities),
+    .neutral = &cut,
+    .flops = flops,
+    .specials = specials,
+};

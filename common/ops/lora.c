@@ -1,0 +1,59 @@
+#include "common/op.h"
+#include "common/ops/lora.h"
+
+static const struct param params[] = {
+    [LORA_M] = SIZE_PARAM("rows", 'M', 4096, "rows of x"),
+    [LORA_C] = SIZE_PARAM("dim_in", 'C', 256, "columns of x"),
+    [LORA_D] = SIZE_PARAM("dim_out", 'D', 256, "columns of y"),
+    [LORA_R] = SIZE_PARAM("rank", 'R', 16, "dimensions between A and B"),
+    [LORA_ALPHA] = REAL_PARAM("alpha", 16, -1e6, 1e6, "what they are scaled by, times rank"),
+};
+
+static const struct arg args[] = {
+    ARG(lora, x, "MC", IN | DIFF, NORMAL),
+    ARG(lora, W, "DC", IN, FAN),
+    ARG(lora, A, "RC", IN | DIFF | WIDE_GRAD, FAN),
+    ARG(lora, B, "DR", IN | DIFF | WIDE_GRAD, FAN),
+    ARG(lora, y, "MD", OUT | DIFF),
+    ARG(lora, h, "MR", SAVED),
+};
+
+/* Backward has one product for dx, and of those with A and B two each. */
+static double products(const struct frame *f, enum pass p)
+{
+    double C = DIM(f, 'C'), D = DIM(f, 'D'), low = DIM(f, 'R') * (C + D);
+    return 2.0 * DIM(f, 'M') * (C * D + (p == FORWARD ? 1 : 2) * low);
+}
+
+static double flops(const struct frame *f, enum pass p)
+{
+    return products(f, p) + (double)DIM(f, 'M') * DIM(f, 'R');
+}
+
+#define SIZES "rows=5 dim_in=7 dim_out=6 "
+
+static const struct identity identities[] = {
+    {"alpha = 0 is B = 0", SIZES "rank=3 alpha=0", SIZES "rank=3", "", "B=zeros", "y x", NULL},
+    {"alpha is shared by the ranks", SIZES "rank=4 alpha=3", SIZES "rank=2 alpha=3",
+     "A=ones B=ones", "A=ones B=ones", "y x", NULL},
+};
+
+const struct op op_lora = {
+    .name = "lora",
+    .formula = "y = x W^T + (alpha / rank) (x A^T) B^T",
+    .source = "common/ops/lora.h",
+    .param = params,
+    .n_params = COUNT(params),
+    .arg = args,
+    .n_args = N_ARGS(lora),
+    .cases = "rows=1 dim_in=1 dim_out=1 rank=1; rows=10 dim_in=33 dim_out=17 rank=5 alpha=8; "
+             "rows=64 dim_in=64 dim_out=96 rank=8",
+    .shapes = "rows=257 dim_in=5 dim_out=1 rank=2; rows=1 dim_in=31 dim_out=257 rank=1,3; "
+              "rows=31 dim_in=1 dim_out=33 rank=17 alpha=-3; rows=7 dim_in=5 dim_out=3 rank=131",
+    .identity = identities,
+    .n_identities = COUNT(identities),
+    .flops = flops,
+    .products = products,
+    .batch = 'M',
+    .blas = 1,
+};

@@ -1,0 +1,62 @@
+#include "ref/ref.h"
+#include "common/ops/lora.h"
+
+static void times(real *x, real by, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] *= by;
+}
+
+static int forward(const struct frame *f)
+{
+    const struct lora *a = ARGS(f, lora);
+    int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D'), R = DIM(f, 'R');
+    real *work = f->work;
+    const real *x = widened(a->x, M * C, &work), *W = widened(a->W, D * C, &work);
+    const real *A = widened(a->A, R * C, &work), *B = widened(a->B, D * R, &work);
+    real *y = to_fill(a->y, M * D, &work), *h = to_fill(a->h, M * R, &work);
+
+    product_in_panels(CblasNoTrans, CblasTrans, M, R, C, x, C, A, C, 0, h, R);
+    times(h, f->real[LORA_ALPHA] / R, M * R);
+    product_in_panels(CblasNoTrans, CblasTrans, M, D, C, x, C, W, C, 0, y, D);
+    product_in_panels(CblasNoTrans, CblasTrans, M, D, R, h, R, B, R, 1, y, D);
+    filled(a->h, h, M * R);
+    filled(a->y, y, M * D);
+    return 0;
+}
+
+static int backward(const struct frame *f)
+{
+    const struct lora *a = ARGS(f, lora), *g = GRADS(f, lora);
+    int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D'), R = DIM(f, 'R');
+    real *work = f->work, *dh = work;
+    work += M * R;
+    const real *x = widened(a->x, M * C, &work), *W = widened(a->W, D * C, &work);
+    const real *A = widened(a->A, R * C, &work), *B = widened(a->B, D * R, &work);
+    const real *h = widened(a->h, M * R, &work), *dy = widened(g->y, M * D, &work);
+    real *dx = to_fill(g->x, M * C, &work), *dA = g->A, *dB = g->B;
+
+    product_in_panels(CblasNoTrans, CblasNoTrans, M, R, D, dy, D, B, R, 0, dh, R);
+    times(dh, f->real[LORA_ALPHA] / R, M * R);
+    product_in_panels(CblasNoTrans, CblasNoTrans, M, C, D, dy, D, W, C, 0, dx, C);
+    product_in_panels(CblasNoTrans, CblasNoTrans, M, C, R, dh, R, A, C, 1, dx, C);
+    product_in_panels(CblasTrans, CblasNoTrans, R, C, M, dh, R, x, C, 0, dA, C);
+    product_in_panels(CblasTrans, CblasNoTrans, D, R, M, dy, D, h, R, 0, dB, R);
+    filled(g->x, dx, M * C);
+    return 0;
+}
+
+static size_t work(const struct frame *f, enum pass p)
+{
+    int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D'), R = DIM(f, 'R');
+    int64_t copies = COPIES * (M * C + D * C + R * C + D * R + M * D + M * R);
+    return sizeof(real) * (copies + (p == BACKWARD ? M * R + COPIES * M * C : 0));
+}
+
+static const struct impl blas = {
+    .name = "blas",
+    .idea = "CBLAS products",
+    .pass = {forward, backward},
+    .work = work,
+};
+const struct impl *const REF(lora)[] = {&blas, NULL};

@@ -50,7 +50,7 @@ static const char *not_blockdiag(const struct frame *f)
 
 enum { MAX_SIZE = 1 << 30 };
 
-/* dim comes last: the cell has all but that. */
+/* The cell has all but dim, the layer all but eps. */
 static const struct param params[] = {
     [E74_STATE] = {"state", 0, states, E74_FULL, 0, 0, "structure of the state S", NULL},
     [E74_PROJ] = {"proj", 0, projs, E74_NO_Z, 0, 0, "which of k v q z are projected, which tied",
@@ -72,7 +72,9 @@ static const struct param params[] = {
     {"checkpoint_interval", 'K', NULL, 32, 1, MAX_SIZE, "steps between stored states",
      without_interval},
     {"dim", 'D', NULL, 256, 1, MAX_SIZE, "input width d", NULL},
+    [E74_EPS] = REAL_PARAM("eps", 1e-6, 0, 1e6, "of the norm: added to the mean square"),
 };
+enum { BLOCK_PARAMS = COUNT(params), LAYER_PARAMS = BLOCK_PARAMS - 1, CELL_PARAMS = LAYER_PARAMS - 1 };
 
 static const struct axis axes[] = {
     {'P', "heads_n_state"},
@@ -129,12 +131,12 @@ static const char *checkpoint_shape(const struct frame *f)
 }
 
 // clang-format off
-#define STATE_ARGS(op)                                                                           \
+#define STATE_ARGS(op, out_shape)                                                                \
     ARG(op, S0, "BHNN", IN | DIFF | WIDE, ZERO, not_factored, state_shape),                      \
     ARG(op, U0, "BHNR", IN | DIFF | WIDE, ZERO, lowrank),                                        \
     ARG(op, V0, "BHNR", IN | DIFF | WIDE, FAN, lowrank),                                         \
     ARG(op, W_r, "HRN", IN | DIFF | WIDE_GRAD, FAN, lowrank),                                    \
-    ARG(op, out, "TBP", OUT | DIFF),                                                             \
+    ARG(op, out, out_shape, OUT | DIFF),                                                         \
     ARG(op, S_T, "BHNN", OUT | DIFF | WIDE, .when = not_factored, .shape_of = state_shape,       \
         .continues = "S0"),                                                                      \
     ARG(op, U_T, "BHNR", OUT | DIFF | WIDE, .when = lowrank, .continues = "U0"),                 \
@@ -148,7 +150,7 @@ static const struct arg cell_args[] = {
     ARG(e74_cell, v, "TBHN", IN | DIFF, NORMAL, has_v),
     ARG(e74_cell, q, "TBHN", IN | DIFF, NORMAL, has_q),
     ARG(e74_cell, z, "TBHN", IN | DIFF, GATE, has_z),
-    STATE_ARGS(e74_cell),
+    STATE_ARGS(e74_cell, "TBP"),
 };
 
 static const struct arg layer_args[] = {
@@ -162,7 +164,26 @@ static const struct arg layer_args[] = {
     ARG(e74, v, "TBHN", SAVED, .when = has_v),
     ARG(e74, q, "TBHN", SAVED, .when = has_q),
     ARG(e74, z, "TBHN", SAVED, .when = has_z),
-    STATE_ARGS(e74),
+    STATE_ARGS(e74, "TBP"),
+};
+
+static const struct arg block_args[] = {
+    ARG(e74_block, x, "TBD", IN | DIFF | TEXT, NORMAL),
+    ARG(e74_block, w_norm, "D", IN | DIFF | WIDE_GRAD, NORMAL),
+    ARG(e74_block, W_k, "PD", IN | DIFF | WIDE_GRAD, FAN),
+    ARG(e74_block, W_v, "PD", IN | DIFF | WIDE_GRAD, FAN, has_v),
+    ARG(e74_block, W_q, "PD", IN | DIFF | WIDE_GRAD, FAN, has_q),
+    ARG(e74_block, W_z, "PD", IN | DIFF | WIDE_GRAD, FAN, has_z),
+    ARG(e74_block, b_z, "P", IN | DIFF | WIDE_GRAD, GATE, has_z),
+    ARG(e74_block, W_o, "DP", IN | DIFF | WIDE_GRAD, FAN),
+    ARG(e74_block, normed, "TBD", SAVED),
+    ARG(e74_block, rstd, "TB", SAVED | WIDE),
+    ARG(e74_block, k, "TBHN", SAVED),
+    ARG(e74_block, v, "TBHN", SAVED, .when = has_v),
+    ARG(e74_block, q, "TBHN", SAVED, .when = has_q),
+    ARG(e74_block, z, "TBHN", SAVED, .when = has_z),
+    ARG(e74_block, read, "TBP", SAVED),
+    STATE_ARGS(e74_block, "TBD"),
 };
 
 /* ---- cost ---- */
@@ -291,6 +312,20 @@ static double layer_products(const struct frame *f, enum pass p)
     return cell_products(f, p) + projections(f, p);
 }
 
+/* The layer's, the projection back to dim, the norm and the sum. */
+static double block_flops(const struct frame *f, enum pass p)
+{
+    double rows = (double)DIM(f, 'T') * DIM(f, 'B'), back = 2 * rows * DIM(f, 'P') * DIM(f, 'D');
+    return layer_flops(f, p) + (p == FORWARD ? back : 2 * back) +
+           rows * DIM(f, 'D') * (p == FORWARD ? 5 : 10);
+}
+
+static double block_products(const struct frame *f, enum pass p)
+{
+    double back = 2.0 * DIM(f, 'T') * DIM(f, 'B') * DIM(f, 'P') * DIM(f, 'D');
+    return layer_products(f, p) + (p == FORWARD ? back : 2 * back);
+}
+
 /* ---- what must hold ---- */
 
 // clang-format off
@@ -407,7 +442,7 @@ const struct op op_e74_cell = {
     .formula = "S <- f(S + (v - S k^) k^T); y = S q; out = y silu(y)",
     .source = "E74 matrix-state delta rule; common/ops/e74.h",
     .param = params,
-    .n_params = COUNT(params) - 1,
+    .n_params = CELL_PARAMS,
     .axis = axes,
     .arg = cell_args,
     .n_args = N_ARGS(e74_cell),
@@ -430,7 +465,7 @@ const struct op op_e74 = {
     .formula = "k v q z = W x; then e74_cell",
     .source = "E74 matrix-state delta rule; common/ops/e74.h",
     .param = params,
-    .n_params = COUNT(params),
+    .n_params = LAYER_PARAMS,
     .axis = axes,
     .arg = layer_args,
     .n_args = N_ARGS(e74),
@@ -441,6 +476,31 @@ const struct op op_e74 = {
     .derive = derive,
     .flops = layer_flops,
     .products = layer_products,
+    .specials = cell_specials,
+    .chain = cell_chain,
+    .rows = "BH",
+    .batch = 'B',
+    .time = 'T',
+    .blas = 1,
+};
+
+const struct op op_e74_block = {
+    .name = "e74_block",
+    .formula = "out = x + e74(rmsnorm(x)) W_o^T",
+    .source = "common/ops/e74.h",
+    .param = params,
+    .n_params = BLOCK_PARAMS,
+    .axis = axes,
+    .arg = block_args,
+    .n_args = N_ARGS(e74_block),
+    .cases = "steps=5 batch=2 heads=2 n_state=4 checkpoint_interval=2 dim=6 "
+             "state=full,diagonal nonlin=tanh,linear; "
+             "steps=5 batch=2 heads=2 n_state=4 checkpoint_interval=2 dim=6 rank=3 "
+             "state=lowrank proj=full; "
+             "steps=33 batch=1 n_state=16 checkpoint_interval=8 dim=24 proj=tied_kq",
+    .derive = derive,
+    .flops = block_flops,
+    .products = block_products,
     .specials = cell_specials,
     .chain = cell_chain,
     .rows = "BH",

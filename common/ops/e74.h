@@ -14,8 +14,10 @@
  * blocks of b x b; or U V^T of rank r, where U takes (v - rho) (W_r k^)^T, f
  * acts on U, and V stays.
  *
- * e74_cell takes k, v, q, z; e74 takes x and the weights that make them.
- * Both take the same choices, by the same places:
+ * e74_cell takes k, v, q, z; e74 takes x and the weights that make them; and e74_block is a
+ * layer as models have it, out = x + e74(rmsnorm(x)) W_o^T: a chain of the operations rmsnorm,
+ * e74 (linear, e74_cell) and linear, and the sum.
+ * All take the same choices, by the same places:
  */
 #ifndef E74_H
 #define E74_H
@@ -27,6 +29,8 @@
 #define E74_EPSILON 1e-6
 
 enum { E74_STATE, E74_PROJ, E74_NONLIN, E74_Z_MOD, E74_TRAJECTORY, E74_CHECKPOINT_DTYPE };
+
+enum { E74_EPS = 14 }; /* the place of eps, e74_block's */
 
 enum { E74_FULL, E74_DIAGONAL, E74_LOWRANK, E74_BLOCKDIAG }; /* state */
 enum { E74_WITH_Z, E74_NO_Z, E74_TIED_KQ, E74_TIED_KVQ };    /* proj */
@@ -53,6 +57,21 @@ struct e74 {
     void *S_T, *U_T;
     void *k, *v, *q, *z; /* kept for the backward pass */
     void *y;
+    void *checkpoints;
+};
+
+struct e74_block {
+    void *x;                    /* [T,B,d] */
+    void *w_norm;               /* [d] */
+    void *W_k, *W_v, *W_q;      /* [H*n,d] */
+    void *W_z, *b_z;            /* of normed, too */
+    void *S0, *U0, *V0, *W_r;
+    void *W_o;                  /* [d,H*n] */
+    void *out;                  /* [T,B,d] */
+    void *S_T, *U_T;
+    void *normed, *rstd;        /* [T,B,d], [T,B]: kept for the backward pass, like all that follow */
+    void *k, *v, *q, *z;
+    void *y, *read;             /* read: e74's out, [T,B,H*n] */
     void *checkpoints;
 };
 

@@ -60,6 +60,15 @@ operation() {
     done | sed 's/OP(\(.*\))/\1/'
 }
 
+# The operations in operation $1's contract that have no reference of their own.
+beside() {
+    test ! -f "$srcdir/common/ops/$1.c" ||
+        sed -n 's/^const struct op op_\([a-z0-9_]*\) = .*/\1/p' "$srcdir/common/ops/$1.c" |
+        while read -r op; do
+            test -f "$srcdir/ref/$op.c" || echo "$op"
+        done
+}
+
 # The suites of operation $1 alone.
 own() {
     for suite in $OWN_SUITES; do
@@ -108,7 +117,8 @@ judge() {
     *.cu) suites=$KERNEL_SUITE ;;
     *) suites=$SUITES ;;
     esac
-    ops=$(operation "$file")
+    op=$(operation "$file")
+    ops="$op $(beside "$op")"
     if [ -z "$suites" ]; then
         echo "built without CUDA"
         return $NOT_JUDGED
@@ -121,7 +131,7 @@ judge() {
     *) cmp -s "$srcdir/$file" "$copy" && { echo "its sed expression changes nothing"; return $NOT_MADE; } ;;
     esac
     compile "$file" "$dir" || return $NOT_MADE
-    for suite in $suites $(own "$ops"); do
+    for suite in $suites $(own "$op"); do
         program=$(basename "${suite%.*}")
         $CC $FLAGS -o "$dir/$program" "$suite" "$dir"/fault*."$OBJEXT" $LIBS || return $NOT_MADE
         run "$dir/$program" $ops || { echo "$program hangs"; return $NOT_MADE; }

@@ -138,8 +138,8 @@ template <bool FLIP_A, bool FLIP_B, typename C>
 __global__ void __launch_bounds__(THREADS, RESIDENT)
     multiply_mma(const gemm_problem<bf16, C> p, const share s)
 {
-    extern __shared__ __align__(16) unsigned char shared[];
-    bf16 *ring = (bf16 *)shared;
+    extern __shared__ __align__(16) unsigned char memory[];
+    bf16 *ring = (bf16 *)memory;
     const int64_t layer = blockIdx.x / (s.down * s.across);
     const unsigned in = (unsigned)(blockIdx.x % (s.down * s.across));
     const unsigned band = in / (BAND * (unsigned)s.across) * BAND;

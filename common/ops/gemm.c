@@ -79,7 +79,8 @@ const struct op op_gemm = {
     .n_args = N_ARGS(gemm),
     .cases = "M=1 N=1 K=1; M=1 N=33 K=7; M=31 N=1 K=33; "
              "M=33 N=65 K=31 " SCALED EACH_LAYOUT "M=64 N=128 K=64 " EACH_LAYOUT
-             "M=130 N=72 K=40 " SCALED EACH_LAYOUT "M=17 N=257 K=67 alpha=-2 beta=2",
+             "M=130 N=72 K=40 " SCALED EACH_LAYOUT "M=17 N=257 K=67 alpha=-2 beta=2; "
+             "M=8 N=264 K=328 " EACH_LAYOUT "M=40 N=72 K=456 " SCALED EACH_LAYOUT "M=8 N=520 K=264",
     .shapes = "M=257 N=1 K=129 " EACH_LAYOUT "M=1 N=257 K=65 " EACH_LAYOUT
               "M=127 N=129 K=263 " SCALED EACH_LAYOUT "M=256 N=384 K=96 " EACH_LAYOUT
               "M=300 N=200 K=8 beta=1",
@@ -97,7 +98,8 @@ const struct op op_gemm_splitk = {
     .n_params = COUNT(splitk_params),
     .arg = args,
     .n_args = N_ARGS(gemm),
-    .cases = "M=1 N=1 K=1; M=3 N=5 K=1031 " SCALED EACH_LAYOUT "M=33 N=17 K=2048 " EACH_LAYOUT,
+    .cases = "M=1 N=1 K=1; M=3 N=5 K=1031 " SCALED EACH_LAYOUT "M=33 N=17 K=2048 " EACH_LAYOUT
+             "M=8 N=16 K=2056 " SCALED EACH_LAYOUT,
     .shapes = "M=1 N=1 K=4999; M=100 N=124 K=76 " SCALED EACH_LAYOUT
               "M=64 N=64 K=1284 beta=1 " EACH_LAYOUT "M=65 N=127 K=331 transpose_a=yes",
     .derive = alone,
@@ -115,7 +117,7 @@ const struct op op_gemm_batched = {
     .arg = batched_args,
     .n_args = N_ARGS(gemm),
     .cases = "M=1 N=1 K=1 batch=1; M=5 N=7 K=3 batch=9; M=33 N=31 K=17 batch=3 " SCALED EACH_LAYOUT
-             "M=64 N=64 K=32 batch=2 " EACH_LAYOUT,
+             "M=64 N=64 K=32 batch=2 " EACH_LAYOUT "M=8 N=24 K=72 batch=5 " SCALED EACH_LAYOUT,
     .shapes = "M=1 N=31 K=257 batch=37; M=36 N=68 K=20 batch=5 beta=2 " EACH_LAYOUT
               "M=127 N=65 K=3 batch=7",
     .flops = flops,

@@ -74,7 +74,8 @@ const struct op op_reduce = {
     .arg = args,
     .n_args = N_ARGS(reduce),
     .cases = "rows=1 length=1 over=rows,all " EACH_KIND
-             "; rows=5 length=33 over=rows,all " EACH_KIND "; rows=3 length=72 " EACH_KIND,
+             "; rows=5 length=33 over=rows,all " EACH_KIND "; rows=3 length=72 " EACH_KIND
+             "; rows=1 length=40004 kind=max,norm2; rows=100 length=65 kind=max",
     .shapes =
         "rows=257 length=1,2,31 over=rows,all " EACH_KIND "; rows=3 length=4096,4099 " EACH_KIND
         "; rows=2 length=4104,20011 over=rows,all " EACH_KIND

@@ -1,0 +1,41 @@
+#include "common/op.h"
+#include "common/ops/scan.h"
+
+static const char *const kinds[] = {"inclusive", "exclusive", NULL};
+
+static const struct param params[] = {
+    SIZE_PARAM("rows", 'R', 4096, "rows of x"),
+    SIZE_PARAM("length", 'N', 4096, "numbers of a row"),
+    CHOICE_PARAM("kind", kinds, SCAN_INCLUSIVE, "with what is there, or only what is before it"),
+};
+
+static const struct arg args[] = {
+    ARG(scan, x, "RN", IN | DIFF | NOT_BACK, NORMAL),
+    ARG(scan, y, "RN", OUT | DIFF),
+};
+
+static double flops(const struct frame *f, enum pass p)
+{
+    (void)p;
+    return (double)DIM(f, 'R') * DIM(f, 'N');
+}
+
+#define EACH_KIND "kind=inclusive,exclusive "
+
+const struct op op_scan = {
+    .name = "scan",
+    .formula = "y[i] = sum of x[k] up to i",
+    .source = "common/ops/scan.h",
+    .param = params,
+    .n_params = COUNT(params),
+    .arg = args,
+    .n_args = N_ARGS(scan),
+    .cases = "rows=1 length=1; rows=5 length=33 " EACH_KIND "; rows=3 length=1096 " EACH_KIND
+             "; rows=2 length=2049; rows=2 length=20008",
+    .shapes = "rows=257 length=1,2,31 " EACH_KIND "; rows=3 length=1023,1024,1025 " EACH_KIND
+              "; rows=2 length=4096,8191,16385 " EACH_KIND "; rows=3 length=32800; "
+              "rows=1 length=98304,69001; rows=300 length=260 " EACH_KIND,
+    .flops = flops,
+    .batch = 'R',
+    .time = 'N',
+};

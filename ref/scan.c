@@ -1,0 +1,56 @@
+#include "ref/ref.h"
+#include "common/ops/scan.h"
+
+/* The sums of n numbers, each `step` after the one before.  A short stretch is summed by itself, so
+ * that few additions meet a large sum. */
+static void scan_row(num *to, const num *from, int64_t n, int64_t step, int exclusive)
+{
+    enum { STRETCH = 256 };
+    real before = 0, sum = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        real x = load(from[i * step]);
+        if (i % STRETCH == 0) {
+            before += sum;
+            sum = 0;
+        }
+        to[i * step] = store(before + (exclusive ? sum : sum + x));
+        sum += x;
+    }
+}
+
+static int forward(const struct frame *f)
+{
+    const struct scan *a = ARGS(f, scan);
+    const num *x = a->x;
+    num *y = a->y;
+    int64_t R = DIM(f, 'R'), N = DIM(f, 'N');
+
+    #pragma omp parallel for
+    for (int64_t r = 0; r < R; r++)
+        scan_row(y + r * N, x + r * N, N, 1, f->choice[SCAN_KIND] == SCAN_EXCLUSIVE);
+    return 0;
+}
+
+/* From each row's end. */
+static int backward(const struct frame *f)
+{
+    const struct scan *g = GRADS(f, scan);
+    const num *dy = g->y;
+    num *dx = g->x;
+    int64_t R = DIM(f, 'R'), N = DIM(f, 'N');
+
+    #pragma omp parallel for
+    for (int64_t r = 0; r < R; r++) {
+        int64_t last = (r + 1) * N - 1;
+        scan_row(dx + last, dy + last, N, -1, f->choice[SCAN_KIND] == SCAN_EXCLUSIVE);
+    }
+    return 0;
+}
+
+static const struct impl plain = {
+    .name = "plain",
+    .idea = "one number after the other",
+    .pass = {forward, backward},
+};
+const struct impl *const REF(scan)[] = {&plain, NULL};

@@ -152,12 +152,11 @@ template <typename T, int K>
 static int sliding_by(const means &m)
 {
     const int threads = threads_for(m.N), tiles = (int)ceil_div(m.N, threads * EACH);
-    const int bytes = (int)sliding_bytes(m.N, m.R);
+    const int bytes = (int)sliding_bytes(m.N, m.R), margin = margin_of<T>(m.R, m.N);
 
     CUDA(cudaFuncSetAttribute(sliding_kernel<T, K>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                               bytes));
-    sliding_kernel<T, K>
-        <<<m.B * tiles, threads, bytes, gpu_stream()>>>(m, tiles, margin_of<T>(m.R, m.N));
+    sliding_kernel<T, K><<<m.B * tiles, threads, bytes, gpu_stream()>>>(m, tiles, margin);
     return cudaGetLastError();
 }
 

@@ -307,7 +307,25 @@ static inline float __fsqrt_rn(float x) { return sqrtf(x); }
 static inline float __fadd_rn(float x, float y) { return x + y; }
 static inline float __fmul_rn(float x, float y) { return x * y; }
 static inline float __fmaf_rn(float x, float y, float z) { return fmaf(x, y, z); }
+/* x y + z rounded down.  The product is exact in double; `sum` and what its rounding left are the
+   exact sum; nearest to sum there is a float at or next to the one looked for. */
+static inline float __fmaf_rd(float x, float y, float z)
+{
+    double product = (double)x * y, sum = product + z, other = sum - product;
+    double left = (product - (sum - other)) + (z - other);
+    float near = (float)sum;
+    return near > sum || (near == sum && left < 0) ? nextafterf(near, -INFINITY) : near;
+}
 static inline float rsqrtf(float x) { return 1 / sqrtf(x); }
+/* of pi x; what is left of x after whole half turns is exact */
+static inline void sincospi(double x, double *sine, double *cosine)
+{
+    double half = nearbyint(2 * x), left = (x - half / 2) * M_PI;
+    double s = sin(left), c = cos(left);
+    int quarter = (int)fmod(half, 4) & 3;
+    *sine = quarter == 0 ? s : quarter == 1 ? c : quarter == 2 ? -s : -c;
+    *cosine = quarter == 0 ? c : quarter == 1 ? -s : quarter == 2 ? -c : s;
+}
 static inline double rsqrt(double x) { return 1 / sqrt(x); }
 static inline float __saturatef(float x) { return x > 0 ? x < 1 ? x : 1 : 0; }
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }

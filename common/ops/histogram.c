@@ -1,0 +1,64 @@
+#include "common/op.h"
+#include "common/ops/histogram.h"
+
+enum { SIZE, BINS, DATA };
+
+static const char *const data[] = {"uniform", "level", "wild", NULL};
+
+static const struct param params[] = {
+    [SIZE] = SIZE_PARAM("size", 'N', 1048576, "numbers"),
+    [BINS] = {.name = "bins",
+              .letter = 'M',
+              .initial = 256,
+              .min = 1,
+              .max = HISTOGRAM_BINS_MAX,
+              .help = "bins"},
+    [DATA] =
+        CHOICE_PARAM("data", data, 0, "x anywhere in 0 ... 1, all in one bin, or also outside"),
+};
+
+static const struct axis axes[] = {{'A', "kind"}, {0, NULL}};
+
+static enum fill fill_of(const struct frame *f)
+{
+    static const enum fill of[] = {GATE, LEVEL, WILD};
+    return of[f->choice[DATA]];
+}
+
+static const struct arg args[] = {
+    ARG(histogram, x, "N", IN, GATE, .fill_of = fill_of),
+    ARG(histogram, counts, "M", OUT | WHOLE),
+    ARG(histogram, apart, "A", OUT | WHOLE),
+};
+
+static int derive(struct frame *f)
+{
+    DIM(f, 'A') = HISTOGRAM_KINDS;
+    return 0;
+}
+
+static double flops(const struct frame *f, enum pass p)
+{
+    return p == FORWARD ? 2.0 * DIM(f, 'N') : 0;
+}
+
+#define EACH_DATA " data=uniform,level,wild; "
+
+const struct op op_histogram = {
+    .name = "histogram",
+    .formula = "counts[k] = how many x have floor(x M) = k",
+    .source = "common/ops/histogram.h",
+    .param = params,
+    .n_params = COUNT(params),
+    .axis = axes,
+    .arg = args,
+    .n_args = N_ARGS(histogram),
+    .cases = "size=1 bins=1" EACH_DATA "size=7 bins=3" EACH_DATA "size=1000 bins=10" EACH_DATA
+             "size=3001 bins=256" EACH_DATA "size=4099 bins=1000" EACH_DATA,
+    .shapes = "size=31 bins=33" EACH_DATA "size=65536 bins=257" EACH_DATA
+              "size=100003 bins=7" EACH_DATA "size=20000 bins=5000" EACH_DATA
+              "size=20000 bins=40000 data=uniform,wild; size=5000 bins=58109 data=uniform; "
+              "size=5000 bins=100000 data=uniform,wild; size=1000 bins=3000017 data=uniform",
+    .derive = derive,
+    .flops = flops,
+};

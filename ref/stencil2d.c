@@ -1,0 +1,61 @@
+#include "ref/ref.h"
+#include "common/ops/stencil2d.h"
+
+/* Row i of the image x [H,W]: sum over rows i-R ... i+R into `down` [W], and of that over columns
+ * j-R ... j+R into y [W]. */
+static void mean_row(const num *x, num *y, int64_t i, int64_t H, int64_t W, int64_t R, real *down)
+{
+    int64_t top = i > R ? i - R : 0, bottom = i + R < H ? i + R : H - 1;
+
+    for (int64_t j = 0; j < W; j++)
+        down[j] = 0;
+    for (int64_t k = top; k <= bottom; k++)
+        for (int64_t j = 0; j < W; j++)
+            down[j] += load(x[k * W + j]);
+    for (int64_t j = 0; j < W; j++) {
+        int64_t left = j > R ? j - R : 0, right = j + R < W ? j + R : W - 1;
+        real sum = 0;
+        for (int64_t l = left; l <= right; l++)
+            sum += down[l];
+        y[j] = store(sum / ((real)(2 * R + 1) * (2 * R + 1)));
+    }
+}
+
+static void means(const struct frame *f, const num *x, num *y)
+{
+    int64_t B = DIM(f, 'B'), H = DIM(f, 'H'), W = DIM(f, 'W'), R = DIM(f, 'R');
+    real *down = f->work; /* [B,H,W] */
+
+    #pragma omp parallel for collapse(2)
+    for (int64_t b = 0; b < B; b++)
+        for (int64_t i = 0; i < H; i++)
+            mean_row(x + b * H * W, y + (b * H + i) * W, i, H, W, R, down + (b * H + i) * W);
+}
+
+static int forward(const struct frame *f)
+{
+    const struct stencil2d *a = ARGS(f, stencil2d);
+    means(f, a->x, a->y);
+    return 0;
+}
+
+static int backward(const struct frame *f)
+{
+    const struct stencil2d *g = GRADS(f, stencil2d);
+    means(f, g->y, g->x);
+    return 0;
+}
+
+static size_t work(const struct frame *f, enum pass p)
+{
+    (void)p;
+    return sizeof(real) * DIM(f, 'B') * DIM(f, 'H') * DIM(f, 'W');
+}
+
+static const struct impl plain = {
+    .name = "plain",
+    .idea = "sums down the columns, then along the rows",
+    .pass = {forward, backward},
+    .work = work,
+};
+const struct impl *const REF(stencil2d)[] = {&plain, NULL};

@@ -438,7 +438,7 @@ void report_trial(struct report *p, int i, const struct result *r)
         const struct verdict *v = &r->verdicts.v[j];
         if (strcmp(v->check, "differences") == 0)
             note_worst(&p->difference, v, v->error, i + 1);
-        if (strcmp(v->check, "parity") == 0)
+        if (strcmp(v->check, "parity") == 0 && v->bound > 0)
             note_worst(&p->margin, v, v->error / v->bound, i + 1);
     }
     if (!p->tsv)

@@ -167,6 +167,15 @@ static const struct count counts[] = {
     {"diag_delta", SIZES, FORWARD, 0, 0, 24, {3, 1, 1}},
     {"diag_delta", SIZES, BACKWARD, 0, 0, 0, {3, 1, 0}},
     {"linear", "rows=3 dim_in=4 dim_out=5", FORWARD, 120, 120, 0, {0, 0, 0}},
+    {"linear",
+     "rows=3 dim_in=4 dim_out=5 bias=yes act=silu",
+     BACKWARD,
+     240 + 9 * 15,
+     240,
+     30,
+     {0, 0, 0}},
+    {"lora", "rows=3 dim_in=4 dim_out=5 rank=2", FORWARD, 120 + 108 + 6, 120 + 108, 0, {0, 0, 0}},
+    {"adamw", "parameters=5", FORWARD, 0, 0, 10, {0, 0, 0}},
     {"swiglu", "rows=3 dim=4", BACKWARD, 0, 0, 24, {0, 0, 0}},
 };
 

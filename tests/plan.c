@@ -478,7 +478,7 @@ static void combinations(void)
     refused("overflowing sizes",
             LINEAR "rows = 1073741824\ndim_in = 1073741824\ndim_out = 1073741824\n",
             "t.ini:1: linear: x has more elements than a 64-bit size can count (rows=1073741824 "
-            "dim_in=1073741824 dim_out=1073741824)\n");
+            "dim_in=1073741824 dim_out=1073741824 bias=no act=none)\n");
     refused("memory", E74 "steps = 1000000\nbatch = 1000000\nseed = 1, 2\ndtype = fp32, bf16\n",
             "t.ini:1: e74 needs *iB of memory, *iB are available (* steps=1000000 batch=1000000 * "
             "dtype=fp32)\n"

@@ -319,31 +319,6 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
                                 n0 + n, p.M, p.N);
 }
 
-/* ---- the sums of the slices ---- */
-
-enum { COLUMNS = 32, ROWS = 32 };
-
-/* 32 elements a block.  Its threads of one element each take every blockDim.y-th slice; then the
- * first adds up theirs. */
-template <typename T, typename C>
-__global__ void add_slices(gemm_problem<T, C> p, int slices)
-{
-    __shared__ float of[ROWS][COLUMNS];
-    const int64_t i = (int64_t)blockIdx.x * COLUMNS + threadIdx.x, n = p.batch * p.M * p.N;
-    float sum = 0;
-
-    UNROLL(8)
-    for (int s = threadIdx.y; s < slices; s += blockDim.y)
-        sum += i < n ? p.room[s * n + i] : 0;
-    of[threadIdx.y][threadIdx.x] = sum;
-    __syncthreads();
-    if (threadIdx.y || i >= n)
-        return;
-    for (unsigned y = 1; y < blockDim.y; y++)
-        sum += of[y][threadIdx.x];
-    store(p.c + i, p.c0 ? fmaf(p.alpha, sum, p.beta * load(p.c0 + i)) : p.alpha * sum);
-}
-
 /* ---- which tile, how many slices ---- */
 
 struct plan {
@@ -409,9 +384,7 @@ static int multiply_by(const gemm_problem<T, C> &p, const plan &it)
     CUDA(cudaGetLastError());
     if (it.slices == 1)
         return 0;
-    const dim3 block(COLUMNS, it.slices < ROWS ? it.slices : ROWS);
-    add_slices<<<ceil_div(p.batch * p.M * p.N, COLUMNS), block, 0, gpu_stream()>>>(p, it.slices);
-    return cudaGetLastError();
+    return gemm_add_parts(p.room, it.slices, p.batch * p.M * p.N, p.alpha, p.beta, p.c0, p.c);
 }
 
 static const char *too_many(int64_t blocks)

@@ -319,6 +319,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
                                 n0 + n, p.M, p.N);
 }
 
+<<<<<<< HEAD
 /* ---- the sums of the slices ---- */
 
 enum { COLUMNS = 32, ROWS = 32 };
@@ -355,6 +356,8 @@ int gemm_add_slices(const gemm_problem<T, C> &p, int slices)
 template int gemm_add_slices(const gemm_problem<float> &, int);
 template int gemm_add_slices(const gemm_problem<__nv_bfloat16> &, int);
 
+=======
+>>>>>>> hA
 /* ---- which tile, how many slices ---- */
 
 struct plan {
@@ -418,7 +421,13 @@ static int multiply_by(const gemm_problem<T, C> &p, const plan &it)
     else
         start<T, C, 128, true>(p, it);
     CUDA(cudaGetLastError());
+<<<<<<< HEAD
     return it.slices > 1 ? gemm_add_slices(p, it.slices) : 0;
+=======
+    if (it.slices == 1)
+        return 0;
+    return gemm_add_parts(p.room, it.slices, p.batch * p.M * p.N, p.alpha, p.beta, p.c0, p.c);
+>>>>>>> hA
 }
 
 static const char *too_many(int64_t blocks)

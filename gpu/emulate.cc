@@ -70,7 +70,11 @@ struct copy {
 };
 
 /* Groups of what is done later; the last one is open. */
-typedef std::vector<std::vector<std::function<void(void)>>> deferred;
+struct deed {
+    void (*what)(const void *);
+    alignas(16) char data[96];
+};
+typedef std::vector<std::vector<deed>> deferred;
 
 struct block;
 struct warp;
@@ -848,9 +852,13 @@ static deferred *later_of(int kind)
     return t->later[kind];
 }
 
-void emu_later(int kind, const std::function<void(void)> &what)
+void emu_later(int kind, void (*what)(const void *), const void *data, size_t bytes)
 {
-    later_of(kind)->back().push_back(what);
+    deed d = {what, {0}};
+    if (bytes > sizeof d.data)
+        emu_fault({"emu_later", 0}, "%zu bytes, and there is room for %zu", bytes, sizeof d.data);
+    memcpy(d.data, data, bytes);
+    later_of(kind)->back().push_back(d);
 }
 
 void emu_later_commit(int kind)
@@ -862,9 +870,12 @@ void emu_later_wait(int kind, unsigned left)
 {
     deferred *d = later_of(kind);
     while (d->size() > left + 1) {
-        for (auto &what : d->front())
-            what();
+        const std::vector<deed> group = d->front();
         d->erase(d->begin());
+        for (const deed &one : group) {
+            const deed own = one;      /* on this thread's stack, where nothing is a race */
+            own.what(own.data);
+        }
     }
 }
 
@@ -942,6 +953,8 @@ static void run_gang(const cudaLaunchConfig_t *c, dim3 cluster, bool whole, cons
     stack_switch(&it.host, first->stack, false);
     for (thread &t : ts) {
         delete t.copies;
+        for (deferred *d : t.later)
+            delete d;
         if (it.broken && t.stack && t.w->alive >> t.lane & 1)
             pool->push_back(t.stack);
     }

@@ -23,7 +23,6 @@
 #include <string.h>
 #include <time.h>
 #include <algorithm>
-#include <functional>
 #include <type_traits>
 
 #define CUDA_EMULATE 1
@@ -108,9 +107,10 @@ unsigned emu_gang_size(void);
 void emu_copy_later(void *to, const void *from, size_t bytes, size_t given);
 void emu_copy_commit(void);
 void emu_copy_wait(unsigned groups_left);
-/* What else a thread has done for it in groups, as late as may be: when they are waited for. */
+/* What else a thread has done for it in groups, as late as may be: when they are waited for,
+ * what(a copy of the bytes). */
 enum { EMU_PUT, EMU_WGMMA, EMU_LATER };
-void emu_later(int kind, const std::function<void(void)> &what);
+void emu_later(int kind, void (*what)(const void *), const void *data, size_t bytes);
 void emu_later_commit(int kind);
 void emu_later_wait(int kind, unsigned groups_left);
 void emu_yield(void);

@@ -7,7 +7,7 @@
  * into registers.  An operand whose rows are no multiple of 16 bytes is gathered number by number
  * into the same places. */
 #include "gpu/gemm.cuh"
-#include "gpu/tiles.cuh"
+#include "gpu/gemm_pairs.cuh"
 
 enum {
     THREADS = 256,
@@ -97,15 +97,6 @@ static __device__ __forceinline__ void multiply_stage(float (*sum)[WARP_N / 8][4
         for (int j = 0; j < WARP_N / 8; j++)
             mma_bf16(sum[i][j], a[i], b[j / 2] + j % 2 * 2);
     }
-}
-
-static __device__ __forceinline__ void put_pair(bf16 *to, float first, float second)
-{
-    *(unsigned *)to = pack(first, second);
-}
-static __device__ __forceinline__ void put_pair(float *to, float first, float second)
-{
-    *(float2 *)to = make_float2(first, second);
 }
 
 /* Numbers n and n + 1 of row m of layer `layer`, where they are. */

@@ -7,8 +7,8 @@
  * With large tiles the blocks are in pairs, one tile below the other: of the columns of b that
  * both want each fetches half for both. */
 #include "gpu/gemm.cuh"
+#include "gpu/gemm_pairs.cuh"
 #include "gpu/tensors.cuh"
-#include "gpu/tiles.cuh"
 
 enum {
     BM = 128,     /* rows of a tile */
@@ -113,24 +113,6 @@ static __device__ __forceinline__ void fetch(unsigned char *shared, const tensor
             }
         }
     }
-}
-
-static __device__ __forceinline__ void put_pair(bf16 *to, float first, float second)
-{
-    *(unsigned *)to = pack(first, second);
-}
-static __device__ __forceinline__ void put_pair(float *to, float first, float second)
-{
-    *(float2 *)to = make_float2(first, second);
-}
-static __device__ __forceinline__ float2 get_pair(const bf16 *from)
-{
-    const unsigned both = *(const unsigned *)from;
-    return make_float2(first_of(both), second_of(both));
-}
-static __device__ __forceinline__ float2 get_pair(const float *from)
-{
-    return *(const float2 *)from;
 }
 
 /* A warpgroup's 64 rows of a tile, from (m, n) on, to memory, box by box: through two pieces of

@@ -83,7 +83,8 @@ const struct op op_gemm = {
              "M=8 N=264 K=328 " EACH_LAYOUT "M=40 N=72 K=456 " SCALED EACH_LAYOUT "M=8 N=520 K=264",
     .shapes = "M=257 N=1 K=129 " EACH_LAYOUT "M=1 N=257 K=65 " EACH_LAYOUT
               "M=127 N=129 K=263 " SCALED EACH_LAYOUT "M=256 N=384 K=96 " EACH_LAYOUT
-              "M=300 N=200 K=8 beta=1",
+              "M=300 N=200 K=8 beta=1; M=264 N=520 K=328 " EACH_LAYOUT
+              "M=2312 N=2824 K=456 alpha=2 beta=1",
     .derive = alone,
     .flops = flops,
     .products = flops,

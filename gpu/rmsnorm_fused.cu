@@ -218,15 +218,20 @@ static size_t ring_bytes(const norm_layout &l)
     return (size_t)RING * HELD * sizeof(uint4) * l.threads;
 }
 
-/* At most `most` clusters, shared among the matrices as their rows are, and no more than have
- * rows. */
+/* `most` clusters, shared among the matrices as their rows are, but no more than have rows: one
+ * beyond `most` would begin when the others are done. */
 static norm_grid fused_grid(const norm_call &p, const norm_layout &l, int64_t most)
 {
     norm_grid grid = {};
+    int64_t left = most;
     for (int i = 0; i < p.n; i++) {
-        const int64_t share = (int64_t)((double)most * p.of[i].R / all_rows(p) + 0.5);
-        grid.clusters[i] =
-            min(max(share, (int64_t)1), ceil_div(p.of[i].R, (int64_t)teams_of(l) * l.rows));
+        const int64_t others = p.n - 1 - i;
+        int64_t share = left;
+        if (others)
+            share = min((int64_t)((double)most * p.of[i].R / all_rows(p) + 0.5), most - others);
+        share = max(share, (int64_t)1);
+        left -= share;
+        grid.clusters[i] = min(share, ceil_div(p.of[i].R, (int64_t)teams_of(l) * l.rows));
     }
     return grid;
 }

@@ -439,8 +439,8 @@ template <typename PASS, int WANTED, typename T = typename PASS::type, bool PAIR
 struct sums;
 
 /* mma's operands of a quad and two products: the lane's share of a slab's numbers. */
-static __device__ __forceinline__ uint4 operand(const seat &here, const unsigned char *vector,
-                                                int slab, int quads, int quad)
+static __device__ __forceinline__ uint4 vector_part(const seat &here, const unsigned char *vector,
+                                                    int slab, int quads, int quad)
 {
     const int chunk = 4 * slab + here.q;
     return *(const uint4 *)(vector + (chunk * quads + quad) * CHUNK + piece_at(here.q, here.i));
@@ -483,7 +483,7 @@ struct sums<PASS, WANTED, __nv_bfloat16, true> {
         operands x;
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++)
-            x.of[p] = operand(here, vector, slab, QUADS, p);
+            x.of[p] = vector_part(here, vector, slab, QUADS, p);
         return x;
     }
     __device__ __forceinline__ void add(const seat &, const unsigned char *, int, int turn,

@@ -46,26 +46,59 @@ struct verdict *verdict_add(struct verdicts *list, const char *check, const char
 
 /* ---- distances ---- */
 
-struct distance distance(const double *a, const double *b, int64_t n)
-{
-    struct distance d = {0, 0, 0};
-    double worst = 0, size = 0, sum = 0, all = 0;
+/* What distance() knows of a piece, or of all. */
+struct apart {
+    double worst, size, sum, all;
+    int64_t at;
+    int nan;
+};
 
-    for (int64_t i = 0; i < n; i++) {
+static struct apart apart_in(const double *a, const double *b, int64_t from, int64_t to)
+{
+    struct apart p = {.at = from};
+
+    for (int64_t i = from; i < to; i++) {
         double off = a[i] == b[i] ? 0 : fabs(a[i] - b[i]);
         if (isnan(off))
-            return (struct distance){INFINITY, INFINITY, i};
-        if (off > worst) {
-            worst = off;
-            d.worst = i;
+            return (struct apart){.at = i, .nan = 1};
+        if (off > p.worst) {
+            p.worst = off;
+            p.at = i;
         }
-        size = fmax(size, fabs(b[i]));
-        sum += off * off;
-        all += b[i] * b[i];
+        p.size = fmax(p.size, fabs(b[i]));
+        p.sum += off * off;
+        p.all += b[i] * b[i];
     }
-    d.max = worst == 0 ? 0 : worst / size;
-    d.norm = sum == 0 ? 0 : sqrt(sum / all);
-    return d;
+    return p;
+}
+
+/* Pieces are of one size, however many threads there are, so that the sums are the same. */
+struct distance distance(const double *a, const double *b, int64_t n)
+{
+    enum { PIECE = 1 << 16, MANY = 1 << 10 };
+    struct apart whole = {.at = 0}, part[MANY];
+
+    for (int64_t from = 0; from < n; from += (int64_t)PIECE * MANY) {
+        int64_t left = (n - from + PIECE - 1) / PIECE, pieces = left < MANY ? left : MANY;
+        #pragma omp parallel for if (pieces > 1)
+        for (int64_t p = 0; p < pieces; p++) {
+            int64_t begin = from + p * PIECE, end = begin + PIECE;
+            part[p] = apart_in(a, b, begin, end < n ? end : n);
+        }
+        for (int64_t p = 0; p < pieces; p++) {
+            if (part[p].nan)
+                return (struct distance){INFINITY, INFINITY, part[p].at};
+            if (part[p].worst > whole.worst) {
+                whole.worst = part[p].worst;
+                whole.at = part[p].at;
+            }
+            whole.size = fmax(whole.size, part[p].size);
+            whole.sum += part[p].sum;
+            whole.all += part[p].all;
+        }
+    }
+    return (struct distance){whole.worst == 0 ? 0 : whole.worst / whole.size,
+                             whole.sum == 0 ? 0 : sqrt(whole.sum / whole.all), whole.at};
 }
 
 int same_bits(const double *a, const double *b, int64_t n)
@@ -172,7 +205,9 @@ void tensors_nudge(struct tensors *t, const struct op *o, const struct frame *f,
         uint64_t key = draw_key(1, o->arg[i].name);
         if (o->arg[i].flags & WHOLE)
             continue;
-        for (int64_t j = 0; x && j < op_count(o, f, i); j++)
+        int64_t n = x ? op_count(o, f, i) : 0;
+        #pragma omp parallel for
+        for (int64_t j = 0; j < n; j++)
             x[j] *= draw_uniform(key, j) < 0.5 ? 1 + unit : 1 - unit;
     }
 }

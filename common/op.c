@@ -385,6 +385,7 @@ double seconds_now(void)
 
 void narrow(enum dtype t, void *to, const double *from, int64_t n)
 {
+    #pragma omp parallel for
     for (int64_t i = 0; i < n; i++) {
         switch (t) {
         case F64: ((double *)to)[i] = from[i]; break;
@@ -398,6 +399,7 @@ void narrow(enum dtype t, void *to, const double *from, int64_t n)
 
 void widen(enum dtype t, double *to, const void *from, int64_t n)
 {
+    #pragma omp parallel for
     for (int64_t i = 0; i < n; i++) {
         switch (t) {
         case F64: to[i] = ((const double *)from)[i]; break;

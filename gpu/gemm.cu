@@ -25,6 +25,46 @@ int gemm_scale(T *to, const T *from, float by, int64_t n)
 template int gemm_scale(float *, const float *, float, int64_t);
 template int gemm_scale(__nv_bfloat16 *, const __nv_bfloat16 *, float, int64_t);
 
+/* ---- sums of parts ---- */
+
+enum { COLUMNS = 32, ROWS = 32 };
+
+/* 32 elements a block.  Its threads of one element each take every blockDim.y-th part; then the
+ * first adds up theirs. */
+template <typename C>
+__global__ void add_parts(const float *parts, int64_t n_parts, int64_t n, float alpha, float beta,
+                          const C *c0, C *c)
+{
+    __shared__ float of[ROWS][COLUMNS];
+    const int64_t i = (int64_t)blockIdx.x * COLUMNS + threadIdx.x;
+    float sum = 0;
+
+    UNROLL(8)
+    for (int64_t p = threadIdx.y; p < n_parts; p += blockDim.y)
+        sum += i < n ? parts[p * n + i] : 0;
+    of[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y || i >= n)
+        return;
+    for (unsigned y = 1; y < blockDim.y; y++)
+        sum += of[y][threadIdx.x];
+    store(c + i, c0 ? fmaf(alpha, sum, beta * load(c0 + i)) : alpha * sum);
+}
+
+template <typename C>
+int gemm_add_parts(const float *parts, int64_t n_parts, int64_t n, float alpha, float beta,
+                   const C *c0, C *c)
+{
+    const dim3 block(COLUMNS, n_parts < ROWS ? (int)n_parts : +ROWS);
+    const int64_t blocks = ceil_div(n, COLUMNS);
+    add_parts<<<blocks, block, 0, gpu_stream()>>>(parts, n_parts, n, alpha, beta, c0, c);
+    return cudaGetLastError();
+}
+
+template int gemm_add_parts(const float *, int64_t, int64_t, float, float, const float *, float *);
+template int gemm_add_parts(const float *, int64_t, int64_t, float, float, const __nv_bfloat16 *,
+                            __nv_bfloat16 *);
+
 /* ---- what the first rungs share ---- */
 
 /* Element i of all of c, of which `sum` is the product's. */

@@ -105,9 +105,11 @@ static gemm_problem<T> gemm_to_b(const gemm_problem<T, C> &p, const T *dc, T *db
 template <typename T>
 int gemm_scale(T *to, const T *from, float by, int64_t n);
 
-/* p.c from the sums of slices of k in p.room, [slices,batch,M,N], in the order of the slices. */
-template <typename T, typename C>
-int gemm_add_slices(const gemm_problem<T, C> &p, int slices);
+/* c[i] = alpha (parts[0][i] + parts[1][i] + ...) + beta c0[i], i < n, in an order that the sizes
+ * fix; c0 may be NULL. */
+template <typename C>
+int gemm_add_parts(const float *parts, int64_t n_parts, int64_t n, float alpha, float beta,
+                   const C *c0, C *c);
 
 template <typename T, typename ENGINE>
 static int gemm_forward(const struct frame *f)

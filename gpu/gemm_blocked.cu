@@ -319,42 +319,6 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
                                 n0 + n, p.M, p.N);
 }
 
-/* ---- the sums of the slices ---- */
-
-enum { COLUMNS = 32, ROWS = 32 };
-
-/* 32 elements a block.  Its threads of one element each take every blockDim.y-th slice; then the
- * first adds up theirs. */
-template <typename T, typename C>
-__global__ void add_slices(gemm_problem<T, C> p, int slices)
-{
-    __shared__ float of[ROWS][COLUMNS];
-    const int64_t i = (int64_t)blockIdx.x * COLUMNS + threadIdx.x, n = p.batch * p.M * p.N;
-    float sum = 0;
-
-    UNROLL(8)
-    for (int s = threadIdx.y; s < slices; s += blockDim.y)
-        sum += i < n ? p.room[s * n + i] : 0;
-    of[threadIdx.y][threadIdx.x] = sum;
-    __syncthreads();
-    if (threadIdx.y || i >= n)
-        return;
-    for (unsigned y = 1; y < blockDim.y; y++)
-        sum += of[y][threadIdx.x];
-    store(p.c + i, p.c0 ? fmaf(p.alpha, sum, p.beta * load(p.c0 + i)) : p.alpha * sum);
-}
-
-template <typename T, typename C>
-int gemm_add_slices(const gemm_problem<T, C> &p, int slices)
-{
-    const dim3 block(COLUMNS, slices < ROWS ? slices : ROWS);
-    add_slices<<<ceil_div(p.batch * p.M * p.N, COLUMNS), block, 0, gpu_stream()>>>(p, slices);
-    return cudaGetLastError();
-}
-
-template int gemm_add_slices(const gemm_problem<float> &, int);
-template int gemm_add_slices(const gemm_problem<__nv_bfloat16> &, int);
-
 /* ---- which tile, how many slices ---- */
 
 struct plan {
@@ -418,7 +382,9 @@ static int multiply_by(const gemm_problem<T, C> &p, const plan &it)
     else
         start<T, C, 128, true>(p, it);
     CUDA(cudaGetLastError());
-    return it.slices > 1 ? gemm_add_slices(p, it.slices) : 0;
+    if (it.slices == 1)
+        return 0;
+    return gemm_add_parts(p.room, it.slices, p.batch * p.M * p.N, p.alpha, p.beta, p.c0, p.c);
 }
 
 static const char *too_many(int64_t blocks)

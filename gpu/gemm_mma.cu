@@ -230,7 +230,7 @@ struct gemm_mma : gemm_engine {
         const gemm_problem<T, float> sums = {p.a,     p.b,      NULL,     p.room, p.M, p.N, p.K,
                                              p.batch, p.flip_a, p.flip_b, 1,      0,   NULL};
         CUDA((cudaError_t)start(sums, s));
-        return gemm_add_slices(p, (int)s.slices);
+        return gemm_add_parts(p.room, s.slices, p.batch * p.M * p.N, p.alpha, p.beta, p.c0, p.c);
     }
 };
 

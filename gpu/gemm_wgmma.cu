@@ -406,7 +406,7 @@ struct gemm_wgmma : gemm_engine {
             return start<128>(p, w, p.c, p.c0, p.alpha, p.beta);
         const float *none = NULL;
         CUDA((cudaError_t)start<128>(p, w, p.room, none, 1, 0));
-        return gemm_add_slices(p, w.slices);
+        return gemm_add_parts(p.room, w.slices, p.batch * p.M * p.N, p.alpha, p.beta, p.c0, p.c);
     }
 };
 

@@ -101,7 +101,7 @@ const struct op op_gemm_splitk = {
     .n_args = N_ARGS(gemm),
     .cases = "M=1 N=1 K=1; M=3 N=5 K=1031 " SCALED EACH_LAYOUT "M=33 N=17 K=2048 " EACH_LAYOUT
              "M=8 N=16 K=2056 " SCALED EACH_LAYOUT,
-    .shapes = "M=1 N=1 K=4999; M=100 N=124 K=76 " SCALED EACH_LAYOUT
+    .shapes = "M=1 N=1 K=4999; M=4 N=8 K=1028 " EACH_LAYOUT "M=100 N=124 K=76 " SCALED EACH_LAYOUT
               "M=64 N=64 K=1284 beta=1 " EACH_LAYOUT "M=65 N=127 K=331 transpose_a=yes",
     .derive = alone,
     .flops = flops,
@@ -119,8 +119,8 @@ const struct op op_gemm_batched = {
     .n_args = N_ARGS(gemm),
     .cases = "M=1 N=1 K=1 batch=1; M=5 N=7 K=3 batch=9; M=33 N=31 K=17 batch=3 " SCALED EACH_LAYOUT
              "M=64 N=64 K=32 batch=2 " EACH_LAYOUT "M=8 N=24 K=72 batch=5 " SCALED EACH_LAYOUT,
-    .shapes = "M=1 N=31 K=257 batch=37; M=36 N=68 K=20 batch=5 beta=2 " EACH_LAYOUT
-              "M=127 N=65 K=3 batch=7",
+    .shapes = "M=1 N=31 K=67 batch=15; M=36 N=68 K=4 batch=3 beta=2 " EACH_LAYOUT
+              "M=127 N=3 K=20 batch=4; M=127 N=65 K=257 batch=7",
     .flops = flops,
     .products = flops,
     .batch = 'G',

@@ -1,0 +1,54 @@
+#include "common/op.h"
+#include "common/ops/gemv.h"
+
+static const char *const no_yes[] = {"no", "yes", NULL};
+
+static const struct param params[] = {
+    SIZE_PARAM("M", 'M', 4096, "numbers of y"),
+    SIZE_PARAM("K", 'K', 4096, "numbers of x, what is summed over"),
+    CHOICE_PARAM("transpose_a", no_yes, 0, "A is stored as [K,M]"),
+    REAL_PARAM("alpha", 1, -1e6, 1e6, "factor of the product"),
+    REAL_PARAM("beta", 0, -1e6, 1e6, "factor of y0, which is added"),
+};
+
+static int adds(const struct frame *f)
+{
+    return f->real[GEMV_BETA] != 0;
+}
+
+static const char *a_shape(const struct frame *f)
+{
+    return f->choice[GEMV_TRANSPOSE_A] ? "KM" : "MK";
+}
+
+static const struct arg args[] = {
+    ARG(gemv, A, "MK", IN | DIFF, NORMAL, .shape_of = a_shape),
+    ARG(gemv, x, "K", IN | DIFF, NORMAL),
+    ARG(gemv, y0, "M", IN | DIFF | NOT_BACK, NORMAL, .when = adds),
+    ARG(gemv, y, "M", OUT | DIFF),
+};
+
+/* dx is a product like y; dA takes a multiplication for each of its elements. */
+static double flops(const struct frame *f, enum pass p)
+{
+    return (double)DIM(f, 'M') * DIM(f, 'K') * (p == FORWARD ? 2 : 3);
+}
+
+#define SCALED "alpha=0.5 beta=-1.5 "
+#define EITHER "transpose_a=no,yes; "
+
+const struct op op_gemv = {
+    .name = "gemv",
+    .formula = "y = alpha op(A) x + beta y0",
+    .source = "common/ops/gemv.h",
+    .param = params,
+    .n_params = COUNT(params),
+    .arg = args,
+    .n_args = N_ARGS(gemv),
+    .cases = "M=1 K=1; M=1 K=37; M=37 K=1 " SCALED EITHER "M=33 K=65 " SCALED EITHER
+             "M=40 K=136 " EITHER "M=129 K=64 alpha=-2 beta=1 " EITHER,
+    .shapes = "M=1 K=60001 " EITHER "M=60001 K=1 " EITHER "M=3 K=20000 " SCALED EITHER
+              "M=20000 K=3 " EITHER "M=257 K=263 " SCALED EITHER "M=256 K=264 " EITHER
+              "M=24 K=2048 " EITHER "M=2048 K=24 beta=1 " EITHER,
+    .flops = flops,
+};

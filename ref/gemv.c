@@ -1,0 +1,85 @@
+#include "ref/ref.h"
+#include "common/ops/gemv.h"
+
+/* sums [rows] = A x for A [rows,columns] */
+static void along(const num *A, const num *x, real *sums, int64_t rows, int64_t columns)
+{
+    #pragma omp parallel for
+    for (int64_t i = 0; i < rows; i++) {
+        real sum = 0;
+        for (int64_t j = 0; j < columns; j++)
+            sum += load(A[i * columns + j]) * load(x[j]);
+        sums[i] = sum;
+    }
+}
+
+/* sums [columns] = A^T x for A [rows,columns], a strip of columns a thread. */
+static void across(const num *A, const num *x, real *sums, int64_t rows, int64_t columns)
+{
+    enum { STRIP = 64 };
+
+    #pragma omp parallel for
+    for (int64_t first = 0; first < columns; first += STRIP) {
+        int64_t end = columns - first < STRIP ? columns : first + STRIP;
+        for (int64_t j = first; j < end; j++)
+            sums[j] = 0;
+        for (int64_t i = 0; i < rows; i++)
+            for (int64_t j = first; j < end; j++)
+                sums[j] += load(A[i * columns + j]) * load(x[i]);
+    }
+}
+
+static int forward(const struct frame *f)
+{
+    const struct gemv *a = ARGS(f, gemv);
+    int64_t M = DIM(f, 'M'), K = DIM(f, 'K');
+    real alpha = f->real[GEMV_ALPHA], beta = f->real[GEMV_BETA], *sums = f->work;
+    const num *y0 = a->y0;
+    num *y = a->y;
+
+    if (f->choice[GEMV_TRANSPOSE_A])
+        across(a->A, a->x, sums, K, M);
+    else
+        along(a->A, a->x, sums, M, K);
+    for (int64_t m = 0; m < M; m++)
+        y[m] = store(alpha * sums[m] + (y0 ? beta * load(y0[m]) : 0));
+    return 0;
+}
+
+static int backward(const struct frame *f)
+{
+    const struct gemv *a = ARGS(f, gemv), *g = GRADS(f, gemv);
+    int64_t M = DIM(f, 'M'), K = DIM(f, 'K');
+    int flip = f->choice[GEMV_TRANSPOSE_A];
+    real alpha = f->real[GEMV_ALPHA], beta = f->real[GEMV_BETA], *sums = f->work;
+    const num *x = a->x, *dy = g->y, *left = flip ? x : dy, *right = flip ? dy : x;
+    num *dA = g->A, *dx = g->x, *dy0 = g->y0;
+    int64_t rows = flip ? K : M, columns = flip ? M : K;
+
+    if (flip)
+        along(a->A, dy, sums, K, M);
+    else
+        across(a->A, dy, sums, M, K);
+    for (int64_t k = 0; k < K; k++)
+        dx[k] = store(alpha * sums[k]);
+    #pragma omp parallel for
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++)
+            dA[i * columns + j] = store(alpha * load(left[i]) * load(right[j]));
+    for (int64_t m = 0; dy0 && m < M; m++)
+        dy0[m] = store(beta * load(dy[m]));
+    return 0;
+}
+
+static size_t work(const struct frame *f, enum pass p)
+{
+    return sizeof(real) * (p == FORWARD ? DIM(f, 'M') : DIM(f, 'K'));
+}
+
+static const struct impl plain = {
+    .name = "plain",
+    .idea = "one row, or a strip of columns, after the other",
+    .pass = {forward, backward},
+    .work = work,
+};
+const struct impl *const REF(gemv)[] = {&plain, NULL};

@@ -6,7 +6,7 @@
 
 enum {
     BLOCK = 128,      /* threads at most */
-    RESIDENT = 7,     /* blocks of a multiprocessor: 7 x 16 KB under way */
+    RESIDENT = 8,     /* blocks of a multiprocessor: 8 x 16 KB under way */
     AHEAD = 8,        /* accesses of a thread, all under way at once */
     SWEEPERS = 512,   /* threads of a sweep, each with two numbers */
     LEVELS = 4,       /* of sums over 1, 32, 32^2 ... tiles: enough for 2^30 numbers */
@@ -78,18 +78,6 @@ struct job {
     bool exclusive;
 };
 
-/* What is unpacked before a barrier shall not stay in registers beyond it. */
-static __device__ __forceinline__ void anew(unit &u)
-{
-    UNROLL(4)
-    for (int i = 0; i < 4; i++)
-        of_unknown(u.word[i]);
-}
-template <typename T>
-static __device__ __forceinline__ void anew(T &)
-{
-}
-
 /* A warp has AHEAD accesses of each lane, one beside the other: they come in the order of the
  * row. */
 template <typename T, bool WIDE, bool BACK>
@@ -137,14 +125,17 @@ struct share {
             sum += x[n];
         return sum;
     }
-    /* Sums within the warp: what is before each access, and all. */
-    __device__ __forceinline__ float scan(void)
+    /* Sums within the warp: what is before each access, and all.  What was fetched goes to shared
+     * memory, so that no registers hold it while the block waits. */
+    __device__ __forceinline__ float scan(unit *room)
     {
+        typename by::raw *kept = (typename by::raw *)room;
         const int lane = threadIdx.x % 32;
         float all_before = 0;
         UNROLL(AHEAD)
         for (int i = 0; i < AHEAD; i++) {
             float sum = sum_of(i);
+            kept[i * blockDim.x + threadIdx.x] = got[i];
             UNROLL(5)
             for (int distance = 1; distance < 32; distance *= 2) {
                 const float other = __shfl_up_sync(~0u, sum, distance);
@@ -157,14 +148,14 @@ struct share {
         return all_before;
     }
     /* y, where so much is before the warp's share. */
-    __device__ __forceinline__ void leave(const job &j, float base)
+    __device__ __forceinline__ void leave(const job &j, float base, const unit *room) const
     {
         typename by::raw *y = (typename by::raw *)j.y + place;
+        const typename by::raw *kept = (const typename by::raw *)room;
         UNROLL(AHEAD)
         for (int i = 0; i < AHEAD; i++) {
             float x[NUMBERS], sum = 0;
-            anew(got[i]);
-            by::unpack(got[i], x);
+            by::unpack(kept[i * blockDim.x + threadIdx.x], x);
             turn(x);
             UNROLL(NUMBERS)
             for (int n = 0; n < NUMBERS; n++) {
@@ -210,14 +201,15 @@ static __device__ __forceinline__ within meet(float of[BLOCK / 32], float mine)
 template <typename T, bool WIDE, bool BACK>
 __global__ void __launch_bounds__(BLOCK, RESIDENT) shuffle_kernel(job j)
 {
+    extern __shared__ unit room[];
     __shared__ float sums[2][BLOCK / 32];
     float carry = 0;
 
     for (int tile = 0; tile < j.tiles; tile++) {
         share<T, WIDE, BACK> mine;
         mine.fetch(j, blockIdx.x, tile);
-        const within w = meet(sums[tile % 2], mine.scan());
-        mine.leave(j, carry + w.before);
+        const within w = meet(sums[tile % 2], mine.scan(room));
+        mine.leave(j, carry + w.before, room);
         carry += w.all;
     }
 }
@@ -250,13 +242,14 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT) sum_kernel(job j, float *sums
 template <typename T, bool WIDE, bool BACK>
 __global__ void __launch_bounds__(BLOCK, RESIDENT) tile_kernel(job j, const float *before)
 {
+    extern __shared__ unit room[];
     __shared__ float of[BLOCK / 32];
     const int64_t row = blockIdx.x / j.tiles;
     share<T, WIDE, BACK> mine;
 
     mine.fetch(j, row, blockIdx.x % j.tiles);
-    const within w = meet(of, mine.scan());
-    mine.leave(j, (before ? before[blockIdx.x] : 0) + w.before);
+    const within w = meet(of, mine.scan(room));
+    mine.leave(j, (before ? before[blockIdx.x] : 0) + w.before, room);
 }
 
 /* ---- look-back ---- */
@@ -324,6 +317,7 @@ static __device__ float look_back(parcel *sums, int tiles, int tile, float mine)
 template <typename T, bool WIDE, bool BACK>
 __global__ void __launch_bounds__(BLOCK, RESIDENT) lookback_kernel(job j, board b)
 {
+    extern __shared__ unit room[];
     __shared__ float of[BLOCK / 32];
     __shared__ unsigned next;
     __shared__ float before;
@@ -335,7 +329,7 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT) lookback_kernel(job j, board 
     const unsigned number = next, tile = number / (unsigned)j.rows;
     const int64_t row = number - tile * (unsigned)j.rows;
     mine.fetch(j, row, tile);
-    const within w = meet(of, mine.scan());
+    const within w = meet(of, mine.scan(room));
     if (threadIdx.x < 32) {
         const float found =
             j.tiles > 1 ? look_back(b.sums + row * b.of_a_row, j.tiles, tile, w.all) : 0;
@@ -343,7 +337,7 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT) lookback_kernel(job j, board 
             before = found;
     }
     __syncthreads();
-    mine.leave(j, before + w.before);
+    mine.leave(j, before + w.before, room);
 }
 
 /* ---- launches ---- */
@@ -360,6 +354,13 @@ template <typename T>
 static int threads_of(int64_t n)
 {
     return 32 * (int)min((int64_t)BLOCK / 32, ceil_div(accesses<T>(n), 32 * AHEAD));
+}
+
+/* Shared memory for what its threads have fetched. */
+template <typename T>
+static size_t room_of(int64_t n)
+{
+    return threads_of<T>(n) * AHEAD * (whole_units<T>(n) ? sizeof(unit) : sizeof(T));
 }
 
 template <typename T>
@@ -388,9 +389,9 @@ static int shuffle_scan(const job &j, void *)
 {
     const int threads = threads_of<T>(j.n);
     if (whole_units<T>(j.n))
-        shuffle_kernel<T, true, BACK><<<j.rows, threads, 0, gpu_stream()>>>(j);
+        shuffle_kernel<T, true, BACK><<<j.rows, threads, room_of<T>(j.n), gpu_stream()>>>(j);
     else
-        shuffle_kernel<T, false, BACK><<<j.rows, threads, 0, gpu_stream()>>>(j);
+        shuffle_kernel<T, false, BACK><<<j.rows, threads, room_of<T>(j.n), gpu_stream()>>>(j);
     return cudaGetLastError();
 }
 
@@ -409,7 +410,7 @@ static int three_passes(const job &j, float *sums)
         if (e)
             return e;
     }
-    tile_kernel<T, WIDE, BACK><<<tiles, threads, 0, gpu_stream()>>>(j, before);
+    tile_kernel<T, WIDE, BACK><<<tiles, threads, room_of<T>(j.n), gpu_stream()>>>(j, before);
     return cudaGetLastError();
 }
 
@@ -453,9 +454,9 @@ static int lookback_scan(const job &j, void *work)
     if (j.tiles > 1)
         CUDA(cudaMemsetAsync(work, 0, (j.rows * b.of_a_row + 1) * sizeof(parcel), gpu_stream()));
     if (whole_units<T>(j.n))
-        lookback_kernel<T, true, BACK><<<tiles, threads, 0, gpu_stream()>>>(j, b);
+        lookback_kernel<T, true, BACK><<<tiles, threads, room_of<T>(j.n), gpu_stream()>>>(j, b);
     else
-        lookback_kernel<T, false, BACK><<<tiles, threads, 0, gpu_stream()>>>(j, b);
+        lookback_kernel<T, false, BACK><<<tiles, threads, room_of<T>(j.n), gpu_stream()>>>(j, b);
     return cudaGetLastError();
 }
 

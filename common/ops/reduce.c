@@ -42,8 +42,14 @@ static const struct arg args[] = {
         kind " of all is of one row", "over=rows rows=1 length=300 kind=" kind,                    \
             "over=all rows=3 length=100 kind=" kind, "", "", "y x", NULL                           \
     }
-static const struct identity identities[] = {ONE_ROW("sum"), ONE_ROW("max"), ONE_ROW("mean"),
-                                             ONE_ROW("norm2")};
+static const struct identity identities[] = {
+    ONE_ROW("sum"),
+    ONE_ROW("max"),
+    ONE_ROW("mean"),
+    ONE_ROW("norm2"),
+    {"the largest of 0, 1, 0 is their sum", "rows=5 length=5 kind=max", "rows=5 length=5 kind=sum",
+     "x=eye", "", "y", NULL},
+};
 
 static int derive(struct frame *f)
 {
@@ -75,7 +81,7 @@ const struct op op_reduce = {
     .n_args = N_ARGS(reduce),
     .cases = "rows=1 length=1 over=rows,all " EACH_KIND
              "; rows=5 length=33 over=rows,all " EACH_KIND "; rows=3 length=72 " EACH_KIND
-             "; rows=1 length=40004 kind=max,norm2; rows=100 length=65 kind=max",
+             "; rows=1 length=40004 kind=max,norm2; rows=1000 length=33 kind=max",
     .shapes =
         "rows=257 length=1,2,31 over=rows,all " EACH_KIND "; rows=3 length=4096,4099 " EACH_KIND
         "; rows=2 length=4104,20011 over=rows,all " EACH_KIND

@@ -35,7 +35,7 @@ const struct op op_stencil1d = {
     .n_args = N_ARGS(stencil1d),
     .cases =
         "rows=1 length=1 radius=0,1; rows=3 length=7 radius=2; rows=2 length=33 radius=0,4,40; "
-        "rows=2 length=300 radius=1,7,17",
+        "rows=2 length=300 radius=1,7,17; rows=1 length=4099,4104 radius=2,9",
     .shapes = "rows=2 length=4096 radius=1,3; rows=1 length=8200 radius=2,5; "
               "rows=1 length=4096 radius=8; rows=3 length=4099 radius=1,4; "
               "rows=1 length=4097 radius=7,8,14; rows=1 length=5000 radius=12; "

@@ -41,7 +41,7 @@ const struct op op_stencil2d = {
     .n_args = N_ARGS(stencil2d),
     .cases = "batch=1 height=1 width=1 radius=0,1; batch=2 height=3 width=5 radius=1,4; "
              "batch=2 height=9 width=16 radius=0,1,2,3,4,5; batch=1 height=33 width=12 radius=2; "
-             "batch=1 height=5 width=40 radius=3,20",
+             "batch=1 height=5 width=40 radius=3,20; batch=1 height=35 width=41 radius=3",
     .shapes = "batch=1 height=31 width=33 radius=1,4,9; batch=1 height=1 width=2000 radius=1,4; "
               "batch=1 height=2000 width=1 radius=1,4,6; batch=3 height=17 width=257 radius=2,5; "
               "batch=1 height=20 width=520 radius=1,4; batch=1 height=8 width=1032 radius=0,3,5; "

@@ -17,7 +17,8 @@ __global__ void add_kernel(T *to, const T *a, const T *b, int64_t n)
 template <typename T>
 static int add_all(void *to, const void *a, const void *b, int64_t n)
 {
-    add_kernel<<<ceil_div(n, BLOCK), BLOCK, 0, gpu_stream()>>>((T *)to, (const T *)a, (const T *)b, n);
+    add_kernel<<<ceil_div(n, BLOCK), BLOCK, 0, gpu_stream()>>>((T *)to, (const T *)a, (const T *)b,
+                                                               n);
     return cudaGetLastError();
 }
 

@@ -383,6 +383,10 @@ static __device__ __forceinline__ row_stats get_stats(const norm_rows &m, int64_
     return of;
 }
 
+/* Which product meets which sum in one rounding is said here (__fmul_rn: it does not), not left
+ * to the compiler, which chose otherwise from row to row of an unrolled loop: then the bits of a
+ * row depend on where it stands. */
+
 template <bool CENTRED>
 static __device__ __forceinline__ float deviation(float x, const row_stats &row)
 {
@@ -437,7 +441,7 @@ static __device__ __forceinline__ void add_slopes(const uint4 &x, const uint4 &d
     const numbers<T> xs = widened<T>(x), dys = widened<T>(dy), ws = widened<T>(w);
     UNROLL(8)
     for (int j = 0; j < per_vector<T>(); j++) {
-        const float g = ws.x[j] * dys.x[j];
+        const float g = __fmul_rn(ws.x[j], dys.x[j]);
         s[0] = fmaf(g, row.rstd * deviation<CENTRED>(xs.x[j], row), s[0]);
         if (CENTRED)
             s[1] += g;
@@ -456,7 +460,7 @@ static __device__ __forceinline__ numbers<T> slope(const uint4 &x, const uint4 &
     UNROLL(8)
     for (int j = 0; j < per_vector<T>(); j++) {
         const float xhat = row.rstd * deviation<CENTRED>(xs.x[j], row);
-        const float g = ws.x[j] * dys.x[j];
+        const float g = __fmul_rn(ws.x[j], dys.x[j]);
         dx.x[j] = row.rstd * fmaf(-xhat, along, CENTRED ? g - level : g);
         columns->add(u, j, dys.x[j], xhat);
     }
@@ -503,7 +507,7 @@ static __device__ __forceinline__ void put_rows(const norm_call &p, const member
         add_up(s, me, met, 0);
         UNROLL(4)
         for (int r = 0; r < ROWS; r++) {
-            of[r].mean = s[r] * share;
+            of[r].mean = __fmul_rn(s[r], share);
             s[r] = 0;
         }
     }
@@ -550,7 +554,8 @@ static __device__ __forceinline__ void put_slopes(const norm_call &p, const memb
     UNROLL(4)
     for (int r = 0; r < ROWS; r++) {
         const int64_t row = first + r;
-        const float along = s[r * SUMS] * share, level = s[(r + 1) * SUMS - 1] * share;
+        const float along = __fmul_rn(s[r * SUMS], share);
+        const float level = __fmul_rn(s[(r + 1) * SUMS - 1], share);
         if (row >= m.R)
             continue;
         UNROLL(4)

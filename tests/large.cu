@@ -130,7 +130,7 @@ static int allocate(const struct session *s, struct frame *f, size_t work)
                 dtype_size(grad ? op_grad_type(s->o, i, s->b) : op_type(s->o, f, i, s->b));
             CUDA(cudaMalloc(&p, n * size));
             (grad ? f->grad : f->arg)[i] = p;
-            CUDA(cudaMemset(p, 0xff, n * size));
+            CUDA(cudaMemsetAsync(p, 0xff, n * size, gpu_stream()));
             if ((grad ? flags & OUT : flags & IN)) {
                 fill<<<4096, BLOCK, 0, gpu_stream()>>>((__nv_bfloat16 *)p, n,
                                                        key_of(s->o, i, grad));

@@ -74,7 +74,11 @@ static const struct param params[] = {
     {"dim", 'D', NULL, 256, 1, MAX_SIZE, "input width d", NULL},
     [E74_EPS] = REAL_PARAM("eps", 1e-6, 0, 1e6, "of the norm: added to the mean square"),
 };
-enum { BLOCK_PARAMS = COUNT(params), LAYER_PARAMS = BLOCK_PARAMS - 1, CELL_PARAMS = LAYER_PARAMS - 1 };
+enum {
+    BLOCK_PARAMS = COUNT(params),
+    LAYER_PARAMS = BLOCK_PARAMS - 1,
+    CELL_PARAMS = LAYER_PARAMS - 1
+};
 
 static const struct axis axes[] = {
     {'P', "heads_n_state"},

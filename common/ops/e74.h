@@ -61,17 +61,17 @@ struct e74 {
 };
 
 struct e74_block {
-    void *x;                    /* [T,B,d] */
-    void *w_norm;               /* [d] */
-    void *W_k, *W_v, *W_q;      /* [H*n,d] */
-    void *W_z, *b_z;            /* of normed, too */
+    void *x;               /* [T,B,d] */
+    void *w_norm;          /* [d] */
+    void *W_k, *W_v, *W_q; /* [H*n,d] */
+    void *W_z, *b_z;       /* of normed, too */
     void *S0, *U0, *V0, *W_r;
-    void *W_o;                  /* [d,H*n] */
-    void *out;                  /* [T,B,d] */
+    void *W_o; /* [d,H*n] */
+    void *out; /* [T,B,d] */
     void *S_T, *U_T;
-    void *normed, *rstd;        /* [T,B,d], [T,B]: kept for the backward pass, like all that follow */
+    void *normed, *rstd; /* [T,B,d], [T,B]: kept for the backward pass, like all that follow */
     void *k, *v, *q, *z;
-    void *y, *read;             /* read: e74's out, [T,B,H*n] */
+    void *y, *read; /* read: e74's out, [T,B,H*n] */
     void *checkpoints;
 };
 

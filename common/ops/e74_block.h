@@ -116,8 +116,7 @@ static inline const struct impl *e74_block_kernel(const struct impl *const *list
     return *list;
 }
 
-static inline int e74_block_link(const struct impl *const *list, const struct frame *f,
-                                 enum pass p)
+static inline int e74_block_link(const struct impl *const *list, const struct frame *f, enum pass p)
 {
     return e74_block_kernel(list, f)->pass[p](f);
 }

@@ -48,11 +48,11 @@ function table(trial, n, i, kernel, below, both) {
 FNR == NR && /^[a-z]/ { op = $1; next }
 FNR == NR && /^    gpu(32|16) / {
     kernel = $2
-    if (!((op, kernel) in idea)) {
-        sub(/^ *[^ ]+ +[^ ]+ +/, "")
-        idea[op, kernel] = $0
-        ideas[op, ++n_ideas[op]] = kernel
-    }
+    if ($1 == "gpu16" && !listed16[op]++) # it has them all
+        n_ideas[op] = 0
+    ideas[op, ++n_ideas[op]] = kernel
+    sub(/^ *[^ ]+ +[^ ]+ +/, "")
+    idea[op, kernel] = $0
     next
 }
 FNR == NR { next }
@@ -94,11 +94,10 @@ $column["verdict"] == "pass" && $column["backend"] ~ /^gpu/ {
 
 END {
     print "# Ladders: what each idea brought\n"
-    print "Made by `doc/ladders.awk` from a run of `experiments/bench_kernels.ini`; not written by hand."
-    printf "\n%s. GPU time by graph replay, second-level cache flushed,\n", machine
-    print "median of 20, parity green in the same process. \"x\" is the time of the rung above it in the table over"
-    print "its own; bytes are those of the definition, each tensor once; the bound is the ceiling, measured at the"
-    print "start of the run, that allows the least speed."
+    print "Made by `doc/ladders.awk` from runs of `experiments/bench_kernels.ini`; not written by hand."
+    printf "\n%s.\nGPU time by graph replay, second-level cache flushed, median of 20, parity green in the same process.\n", machine
+    print "\"x\" is the time of the rung above it in the table over its own; bytes are those of the definition, each"
+    print "tensor once; the bound is the ceiling, measured at the start of the run, that allows the least speed."
     for (i = 1; i <= n_trials; i++) {
         op = op_of[trials[i]]
         if (op != last) {

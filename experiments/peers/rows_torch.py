@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 OPERATIONS = {}
+REAL = ("eps", "scale", "theta", "label_smoothing")     # attributes that are no text and no size
 
 
 def operation(inputs, outputs):
@@ -47,6 +48,34 @@ def swiglu(case, a, b):
     return (F.silu(a) * b,)
 
 
+@operation("x", "y")
+def rope(case, x):
+    steps, half = x.shape[1], x.shape[3] // 2
+    at = int(case["offset"]) + torch.arange(steps, dtype=torch.float64, device=x.device)
+    angle = at[:, None] * float(case["theta"]) ** (
+        -torch.arange(half, dtype=torch.float64, device=x.device) / half)
+    cos, sin = (f(angle).to(torch.float32)[None, :, None, :] for f in (torch.cos, torch.sin))
+    if case["form"] == "half":
+        a, b = x[..., :half], x[..., half:]
+        return (torch.cat((a * cos - b * sin, b * cos + a * sin), -1).to(x.dtype),)
+    a, b = x[..., 0::2], x[..., 1::2]
+    return (torch.stack((a * cos - b * sin, b * cos + a * sin), -1).flatten(-2).to(x.dtype),)
+
+
+@operation("logits target", "loss row_loss lse")
+def cross_entropy(case, logits, target):
+    ignored = int(case["ignore_index"])
+    row_loss = F.cross_entropy(logits.float(), target, ignore_index=ignored, reduction="none",
+                               label_smoothing=float(case["label_smoothing"]))
+    count = (target != ignored).sum().clamp(min=1)
+    return ((row_loss.sum() / count)[None], row_loss, torch.logsumexp(logits.float(), -1))
+
+
+def declines(case):
+    """Why an operation's function cannot do a case, or None."""
+    return None
+
+
 def inputs(case):
     return OPERATIONS[case["op"]][0]
 
@@ -65,5 +94,5 @@ def compiled(case):
     torch._functorch.config.donated_buffer = False
     function = torch.compile(eager, dynamic=False)
     plain = {key: value for key, value in case.items() if isinstance(value, (str, int, float))}
-    plain.update((key, float(case[key])) for key in ("eps", "scale") if key in case)
+    plain.update((key, float(case[key])) for key in REAL if key in case)
     return lambda _, *given: function(plain, *given)

@@ -214,12 +214,12 @@ int op_has(const struct op *o, const struct frame *f, int arg)
     return !o->arg[arg].when || o->arg[arg].when(f);
 }
 
-int op_has_backward(const struct op *o)
+enum pass op_passes(const struct op *o)
 {
     for (int i = 0; i < o->n_args; i++)
         if (o->arg[i].flags & DIFF)
-            return 1;
-    return 0;
+            return N_PASSES;
+    return BACKWARD;
 }
 
 const char *op_shape(const struct op *o, const struct frame *f, int arg)

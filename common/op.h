@@ -286,8 +286,8 @@ void op_text(const struct op *o, const struct frame *f, char *text);
 const char *op_value(const struct op *o, const struct frame *f, int i, char buffer[32]);
 
 int op_has(const struct op *o, const struct frame *f, int arg);
-/* Does it have a backward pass: is any of its tensors differentiable? */
-int op_has_backward(const struct op *o);
+/* How many passes it has: forward, and backward if any of its tensors is differentiable. */
+enum pass op_passes(const struct op *o);
 int64_t op_count(const struct op *o, const struct frame *f, int arg);
 const char *op_shape(const struct op *o, const struct frame *f, int arg);
 const char *op_axis(const struct op *o, char letter); /* its name */

@@ -299,7 +299,7 @@ static void ran_row(struct report *p, int i, const struct result *r, const struc
         snprintf(error_text, sizeof error_text, "%.1e %s", error, tensor);
     if (p->x->repeats) {
         seconds_text(ran->outcome.median[FORWARD], forward);
-        if (op_has_backward(r->trial->op))
+        if (op_passes(r->trial->op) == N_PASSES)
             seconds_text(ran->outcome.median[BACKWARD], backward);
     }
     trial_columns(p, i, ran == r->ran);
@@ -339,7 +339,7 @@ static void trial_records(struct report *p, int i, const struct result *r)
 {
     const char *line = r->trial->text;
     for (int j = 0; j < r->n_ran && p->x->repeats; j++)
-        for (enum pass q = FORWARD; q <= (enum pass)op_has_backward(r->trial->op); q++)
+        for (enum pass q = FORWARD; q < op_passes(r->trial->op); q++)
             fprintf(p->to, "%d\t%s\t%s\ttime\t%s\t%.6g\t\t\t%s\n", i + 1, r->ran[j].backend->name,
                     r->ran[j].kernel->name, pass_names[q], r->ran[j].outcome.median[q], line);
     for (int j = 0; j < r->verdicts.n; j++) {
@@ -355,7 +355,7 @@ static void time_rows(struct report *p, int i, const struct result *r)
     int first = 1;
 
     for (int j = 0; j < r->n_ran; j++)
-        for (enum pass q = FORWARD; q <= (enum pass)op_has_backward(r->trial->op); q++) {
+        for (enum pass q = FORWARD; q < op_passes(r->trial->op); q++) {
             if (!times_wanted(&r->ran[j]))
                 continue;
             trial_columns(p, i, first);

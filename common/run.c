@@ -365,7 +365,7 @@ int run_op(const struct call *c, struct tensors *t, struct outcome *out)
     int e = put_all(c, t, &p, &f, &out->peak);
     if (!e)
         e = run_pass(c, &f, FORWARD, out);
-    if (!e && !c->forward_only && op_has_backward(c->op))
+    if (!e && !c->forward_only && op_passes(c->op) == N_PASSES)
         e = run_pass(c, &f, BACKWARD, out);
     if (!e)
         e = get_all(c, t, &p, out);

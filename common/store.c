@@ -708,7 +708,7 @@ static int write_regime(struct writing *w)
     if (!rows)
         return err_set("no memory for a table");
     for (int k = 0; k < w->r->n_growths; k++)
-        for (enum pass p = FORWARD; p <= (enum pass)op_has_backward(w->op); p++) {
+        for (enum pass p = FORWARD; p < op_passes(w->op); p++) {
             const struct growth *g = &w->r->growth[k];
             for (int i = 0; i < g->n; i++)
                 rows[n++] = regime_row(g, i, p);

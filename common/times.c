@@ -220,7 +220,7 @@ static void tsv_declined(FILE *to, int trial, const struct result *r)
 void times_tsv(FILE *to, int trial, const struct ceilings *c, const struct result *r)
 {
     for (int i = 0; i < r->n_ran; i++)
-        for (enum pass p = FORWARD; p <= (enum pass)op_has_backward(r->trial->op); p++)
+        for (enum pass p = FORWARD; p < op_passes(r->trial->op); p++)
             if (times_wanted(&r->ran[i]))
                 tsv_row(to, trial, c, r, &r->ran[i], p);
     tsv_declined(to, trial, r);

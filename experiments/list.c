@@ -71,7 +71,7 @@ static void list_cost(FILE *to, const struct op *o)
 
     op_defaults(o, &f);
     op_complete(o, &f);
-    for (enum pass p = FORWARD; p <= (enum pass)op_has_backward(o); p++) {
+    for (enum pass p = FORWARD; p < op_passes(o); p++) {
         double products = o->products ? o->products(&f, p) : 0;
         struct chain c = o->chain ? o->chain(&f, p) : (struct chain){0, 0, 0};
         fprintf(to,

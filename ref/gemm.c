@@ -6,18 +6,12 @@ static CBLAS_TRANSPOSE flipped(int yes)
     return yes ? CblasTrans : CblasNoTrans;
 }
 
-/* c [m,n] = alpha op(a) op(b) + beta c, op(a) [m,k], op(b) [k,n], each dense as it is stored; a
- * panel of rows a thread, of the same size however many threads there are. */
+/* c [m,n] = alpha op(a) op(b) + beta c, op(a) [m,k], op(b) [k,n], each dense as it is stored. */
 static void multiply(int flip_a, int flip_b, int64_t m, int64_t n, int64_t k, real alpha,
                      const real *a, const real *b, real beta, real *c)
 {
-    enum { PANEL = 128 };
-
-    #pragma omp parallel for
-    for (int64_t i = 0; i < m; i += PANEL)
-        blas_gemm(CblasRowMajor, flipped(flip_a), flipped(flip_b), m - i < PANEL ? m - i : PANEL, n,
-                  k, alpha, flip_a ? a + i : a + i * k, flip_a ? m : k, b, flip_b ? k : n, beta,
-                  c + i * n, n);
+    product_in_panels(flipped(flip_a), flipped(flip_b), m, n, k, alpha, a, flip_a ? m : k, b,
+                      flip_b ? k : n, beta, c, n);
 }
 
 static int forward(const struct frame *f)
@@ -32,10 +26,8 @@ static int forward(const struct frame *f)
 
     for (int64_t i = 0; i < G * M * N; i++)
         C[i] = C0 ? load(C0[i]) : 0;
-    int threads = one_blas_thread();
     for (int64_t g = 0; g < G; g++)
         multiply(ta, tb, M, N, K, alpha, A + g * M * K, B + g * K * N, beta, C + g * M * N);
-    blas_threads(threads);
     filled(a->C, C, G * M * N);
     return 0;
 }
@@ -52,7 +44,6 @@ static int backward(const struct frame *f)
     const num *given = d->C;
     num *dC0 = d->C0;
 
-    int threads = one_blas_thread();
     for (int64_t g = 0; g < G; g++) {
         const real *Ag = A + g * M * K, *Bg = B + g * K * N, *dCg = dC + g * M * N;
         if (ta) /* dA^T [K,M] = op(B) dC^T */
@@ -64,7 +55,6 @@ static int backward(const struct frame *f)
         else /* dB [K,N] = op(A)^T dC */
             multiply(!ta, 0, K, N, M, alpha, Ag, dCg, 0, dB + g * K * N);
     }
-    blas_threads(threads);
     filled(d->A, dA, G * M * K);
     filled(d->B, dB, G * K * N);
     for (int64_t i = 0; dC0 && i < G * M * N; i++)

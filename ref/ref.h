@@ -196,18 +196,18 @@ static inline void product(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int64_t M, in
     blas_threads(threads);
 }
 
-/* The same, for large ones: a panel of C's rows a thread, of the same size however many threads
- * there are. */
+/* alpha op(A) op(B) + beta C, for large ones: a panel of C's rows a thread, of the same size
+ * however many threads there are. */
 static inline void product_in_panels(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int64_t M, int64_t N,
-                                     int64_t K, const real *A, int64_t lda, const real *B,
-                                     int64_t ldb, real beta, real *C, int64_t ldc)
+                                     int64_t K, real alpha, const real *A, int64_t lda,
+                                     const real *B, int64_t ldb, real beta, real *C, int64_t ldc)
 {
     enum { PANEL = 128 };
     int threads = one_blas_thread();
 
     #pragma omp parallel for
     for (int64_t i = 0; i < M; i += PANEL)
-        blas_gemm(CblasRowMajor, ta, tb, M - i < PANEL ? M - i : PANEL, N, K, 1,
+        blas_gemm(CblasRowMajor, ta, tb, M - i < PANEL ? M - i : PANEL, N, K, alpha,
                   ta == CblasTrans ? A + i : A + i * lda, lda, B, ldb, beta, C + i * ldc, ldc);
     blas_threads(threads);
 }

@@ -207,7 +207,7 @@ static int judge(const struct session *s, const struct impl *k, const struct fra
 static int run(const struct session *s, const struct impl *k, const struct truth *truth,
                struct verdicts *list)
 {
-    const int backward = op_has_backward(s->o);
+    const int backward = op_passes(s->o) == N_PASSES;
     struct frame f = s->whole;
     size_t work = 0;
 

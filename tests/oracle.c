@@ -58,7 +58,7 @@ int main(int argc, char **argv)
         return 2;
     omp_set_num_threads(1); /* thousands of runs, each too small to be shared */
     for (int i = 0; i < N_OPS; i++)
-        if (named(ops[i], argc - 1, argv + 1) && op_has_backward(ops[i]))
+        if (named(ops[i], argc - 1, argv + 1) && op_passes(ops[i]) == N_PASSES)
             for_cases(ops[i], ops[i]->cases, differences, NULL);
     for (int i = 0; i < N_OPS; i++)
         if (named(ops[i], argc - 1, argv + 1))

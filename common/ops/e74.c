@@ -157,35 +157,32 @@ static const struct arg cell_args[] = {
     STATE_ARGS(e74_cell, "TBP"),
 };
 
+// clang-format off
+#define PROJECTION_ARGS(op)                                                                      \
+    ARG(op, W_k, "PD", IN | DIFF | WIDE_GRAD, FAN),                                              \
+    ARG(op, W_v, "PD", IN | DIFF | WIDE_GRAD, FAN, has_v),                                       \
+    ARG(op, W_q, "PD", IN | DIFF | WIDE_GRAD, FAN, has_q),                                       \
+    ARG(op, W_z, "PD", IN | DIFF | WIDE_GRAD, FAN, has_z),                                       \
+    ARG(op, b_z, "P", IN | DIFF | WIDE_GRAD, GATE, has_z),                                       \
+    ARG(op, k, "TBHN", SAVED),                                                                   \
+    ARG(op, v, "TBHN", SAVED, .when = has_v),                                                    \
+    ARG(op, q, "TBHN", SAVED, .when = has_q),                                                    \
+    ARG(op, z, "TBHN", SAVED, .when = has_z)
+// clang-format on
+
 static const struct arg layer_args[] = {
     ARG(e74, x, "TBD", IN | DIFF | TEXT, NORMAL),
-    ARG(e74, W_k, "PD", IN | DIFF | WIDE_GRAD, FAN),
-    ARG(e74, W_v, "PD", IN | DIFF | WIDE_GRAD, FAN, has_v),
-    ARG(e74, W_q, "PD", IN | DIFF | WIDE_GRAD, FAN, has_q),
-    ARG(e74, W_z, "PD", IN | DIFF | WIDE_GRAD, FAN, has_z),
-    ARG(e74, b_z, "P", IN | DIFF | WIDE_GRAD, GATE, has_z),
-    ARG(e74, k, "TBHN", SAVED),
-    ARG(e74, v, "TBHN", SAVED, .when = has_v),
-    ARG(e74, q, "TBHN", SAVED, .when = has_q),
-    ARG(e74, z, "TBHN", SAVED, .when = has_z),
+    PROJECTION_ARGS(e74),
     STATE_ARGS(e74, "TBP"),
 };
 
 static const struct arg block_args[] = {
     ARG(e74_block, x, "TBD", IN | DIFF | TEXT, NORMAL),
     ARG(e74_block, w_norm, "D", IN | DIFF | WIDE_GRAD, NORMAL),
-    ARG(e74_block, W_k, "PD", IN | DIFF | WIDE_GRAD, FAN),
-    ARG(e74_block, W_v, "PD", IN | DIFF | WIDE_GRAD, FAN, has_v),
-    ARG(e74_block, W_q, "PD", IN | DIFF | WIDE_GRAD, FAN, has_q),
-    ARG(e74_block, W_z, "PD", IN | DIFF | WIDE_GRAD, FAN, has_z),
-    ARG(e74_block, b_z, "P", IN | DIFF | WIDE_GRAD, GATE, has_z),
+    PROJECTION_ARGS(e74_block),
     ARG(e74_block, W_o, "DP", IN | DIFF | WIDE_GRAD, FAN),
     ARG(e74_block, normed, "TBD", SAVED),
     ARG(e74_block, rstd, "TB", SAVED | WIDE),
-    ARG(e74_block, k, "TBHN", SAVED),
-    ARG(e74_block, v, "TBHN", SAVED, .when = has_v),
-    ARG(e74_block, q, "TBHN", SAVED, .when = has_q),
-    ARG(e74_block, z, "TBHN", SAVED, .when = has_z),
     ARG(e74_block, read, "TBP", SAVED),
     STATE_ARGS(e74_block, "TBD"),
 };

@@ -28,7 +28,7 @@ static const struct large {
     {"gemm", "M=40 N=4300000 K=512 transpose_b=yes", "M"},
     {"transpose", "M=46349 N=46351", "M"},
     {"transpose", "M=46349 N=46351", "N"},
-    {"reduce", "rows=65600 columns=32749", "rows"},
+    {"reduce", "rows=65600 length=32749", "rows"},
     {"softmax", "rows=65600 columns=32749", "rows"},
 };
 

@@ -225,21 +225,53 @@ static int get(void *here, const void *there, size_t bytes)
 
 /* ---- timing by events, with a cold second-level cache ---- */
 
+enum { EVICTING = 256, EACH = 8 }; /* threads of a block; vectors that each reads */
+
 static cudaEvent_t before, after;
-static void *flush;
-static size_t flush_bytes;
+static uint4 *others;
+static int64_t n_others;
+
+/* Read data that nobody wants, and write none of it (it is zeros): so the cache is left full of
+ * lines that are as in memory.  Had they been written, a kernel that only reads would have to wait,
+ * within its time, until they had made room. */
+static __global__ void __launch_bounds__(EVICTING) evict(uint4 *x, int64_t n)
+{
+    const int64_t first = (int64_t)blockIdx.x * EVICTING * EACH + threadIdx.x;
+    uint4 all = make_uint4(0, 0, 0, 0);
+
+    UNROLL(8)
+    for (int i = 0; i < EACH; i++) {
+        const int64_t at = first + i * EVICTING;
+        const uint4 one = x[at < n ? at : 0];
+        all = make_uint4(all.x | one.x, all.y | one.y, all.z | one.z, all.w | one.w);
+    }
+    if (all.x | all.y | all.z | all.w)
+        x[0] = all;
+}
+
+/* Twice what the cache holds. */
+static int prepare_timing(void)
+{
+    const size_t bytes = 2 * (size_t)gpu_properties().l2CacheSize;
+
+    CUDA(cudaEventCreate(&before));
+    CUDA(cudaEventCreate(&after));
+    if (!bytes)
+        return 0;
+    CUDA(cudaMalloc(&others, bytes));
+    CUDA(cudaMemsetAsync(others, 0, bytes, gpu_stream()));
+    n_others = bytes / sizeof *others;
+    return 0;
+}
 
 static int start(void)
 {
-    if (!before) {
-        flush_bytes = 2 * (size_t)gpu_properties().l2CacheSize;
-        CUDA(cudaEventCreate(&before));
-        CUDA(cudaEventCreate(&after));
-        if (flush_bytes)
-            CUDA(cudaMalloc(&flush, flush_bytes));
-    }
-    if (flush_bytes)
-        CUDA(cudaMemsetAsync(flush, 0, flush_bytes, gpu_stream()));
+    int e = before ? 0 : prepare_timing();
+
+    if (e)
+        return e;
+    if (n_others)
+        evict<<<ceil_div(n_others, EACH * EVICTING), EVICTING, 0, gpu_stream()>>>(others, n_others);
     return cudaEventRecord(before, gpu_stream());
 }
 
@@ -263,7 +295,7 @@ enum { EMPTY_GRAPH = -1 };
 static int (*const record)(int (*)(const struct frame *), const struct frame *, void **) = NULL;
 static int (*const replay)(void *) = NULL;
 static void (*const forget)(void *) = NULL;
-static const char CACHES[] = "L2 flushed";
+static const char CACHES[] = "L2 flushed by reading";
 static const double WARM_UP = 0;
 
 #else
@@ -315,7 +347,7 @@ static int replay(void *recorded)
     return cudaGraphLaunch((cudaGraphExec_t)recorded, gpu_stream());
 }
 
-static const char CACHES[] = "L2 flushed, graph replay";
+static const char CACHES[] = "L2 flushed by reading, graph replay";
 static const double WARM_UP = 0.05;
 
 #endif

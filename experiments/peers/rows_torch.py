@@ -6,9 +6,11 @@ pass is no output here.  Backward is PyTorch's own autograd.
 """
 import torch
 import torch.nn.functional as F
+from torch.optim.adamw import adamw as step_of_adamw
 
 OPERATIONS = {}
-REAL = ("eps", "scale", "theta", "label_smoothing")     # attributes that are no text and no size
+RATES = ("lr", "beta1", "beta2", "eps", "weight_decay")
+REAL = ("scale", "theta", "label_smoothing", *RATES)    # attributes that are no text and no size
 
 
 def operation(inputs, outputs):
@@ -71,8 +73,31 @@ def cross_entropy(case, logits, target):
     return ((row_loss.sum() / count)[None], row_loss, torch.logsumexp(logits.float(), -1))
 
 
+# PyTorch's own step changes what it is given, and says nothing: what it is given are copies of
+# a dump's tensors, for one run, and when it is timed, for one step after the other.
+@operation("p g m v", "p_next m_next v_next")
+def adamw(case, p, g, m, v):
+    lr, beta1, beta2, eps, decay = (float(case[key]) for key in RATES)
+    step = int(case["step"])
+    if not torch.compiler.is_compiling():
+        step_of_adamw(
+            [p], [g], [m], [v], [], [torch.full((), step - 1.0, device=p.device)], fused=True,
+            amsgrad=False, maximize=False, lr=lr, beta1=beta1, beta2=beta2, eps=eps,
+            weight_decay=decay)
+        return p, m, v
+    m = beta1 * m + (1 - beta1) * g
+    v = beta2 * v + (1 - beta2) * g * g
+    root = (v / (1 - beta2 ** step)).sqrt() + eps
+    return p - lr * (m / (1 - beta1 ** step) / root + decay * p), m, v
+
+
 def declines(case):
     """Why an operation's function cannot do a case, or None."""
+    if case["op"] == "adamw":
+        if case["master"] == "yes" or case["dtype"] != "fp32":
+            return "it has one type for parameters and moments"
+        if int(case["tensors"]) != 1 or case["decay"] != "all":
+            return "of several tensors it is not asked here"
     return None
 
 

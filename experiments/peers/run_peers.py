@@ -366,12 +366,12 @@ def results_of(peer, trial):
 # ---- time ----
 
 def flush():
-    """Write twice the second-level cache."""
+    """Read twice the second-level cache: nothing is left there to be written."""
     global flushed
     if flushed is None:
         size = 2 * torch.cuda.get_device_properties(DEVICE).L2_cache_size
-        flushed = torch.empty(size, dtype=torch.uint8, device=DEVICE)
-    flushed.zero_()
+        flushed = torch.zeros(size // 4, dtype=torch.float32, device=DEVICE)
+    flushed.amax()
 
 
 flushed = None
@@ -499,7 +499,7 @@ def put_row(trial, peer, p, how, seconds=None, launch=None, worst=None):
 
 
 def put_ours(trial):
-    for p in PASSES:
+    for p in PASSES if "d" in trial.group["ref64"] else PASSES[:1]:
         if p in trial.ours():
             kernel, seconds, caches = trial.ours()[p]
             put_row(trial, f"ours: {kernel}", p, f"in the dump, caches {caches}", seconds)

@@ -25,7 +25,7 @@ static const struct large {
 } cases[] = {
     {"gemm", "M=46500 N=46500 K=16", "M"},
     {"gemm", "M=4300000 N=24 K=512", "M"},
-    {"gemm", "M=40 N=4300000 K=512 transpose_b=yes", "M"},
+    {"gemm", "M=40 N=4300000 K=512 transpose_b=yes", "N"},
     {"transpose", "M=46349 N=46351", "M"},
     {"transpose", "M=46349 N=46351", "N"},
     {"reduce", "rows=65600 length=32749", "rows"},

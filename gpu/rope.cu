@@ -1,3 +1,4 @@
+#include "gpu/ptx.cuh"
 #include "gpu/vector.cuh"
 #include "common/ops/rope.h"
 
@@ -87,7 +88,15 @@ struct share {
     int64_t times, across; /* blocks, along the steps and along the heads */
 };
 
-enum { BLOCK_BYTES = 32768, TABLE_MAX = 4096, ROWS_AHEAD = 4 };
+#ifndef ROPE_BLOCK_BYTES
+#define ROPE_BLOCK_BYTES 32768
+#endif
+#ifndef ROPE_RESIDENT
+#define ROPE_RESIDENT 4 /* blocks of a multiprocessor, each with 32 KB on their way */
+#endif
+
+enum { BLOCK_BYTES = ROPE_BLOCK_BYTES, TABLE_MAX = 4096, ROWS_AHEAD = 4 };
+enum { SENT_BYTES = 2 * ROWS_AHEAD * THREADS * sizeof(uint4) };
 
 static struct share share_of(const turning &r, size_t size)
 {
@@ -109,38 +118,45 @@ static __device__ __forceinline__ int64_t row_of(const turning &r, int64_t t, un
 }
 
 /* The vectors that begin at numbers k and k + D/2 of heads `head`, `head` + apart, ... below
- * `end`: in both forms, which only find other pairs in them.  Their angles stay in registers, and
- * the loads of ROWS_AHEAD heads are under way together. */
+ * `end`: in both forms, which only find other pairs in them.  ROWS_AHEAD heads' are on their way
+ * together, to where only this thread goes. */
+template <typename T>
+static __device__ __forceinline__ void send_for(uint4 (*own)[THREADS], const turning &r, int64_t t,
+                                                int k, unsigned head, unsigned apart, unsigned end)
+{
+    UNROLL(ROWS_AHEAD)
+    for (int n = 0; n < ROWS_AHEAD; n++)
+        if (head + n * apart < end) {
+            const T *row = (const T *)r.x + k + row_of(r, t, head + n * apart);
+            cp_async16(own[2 * n], row);
+            cp_async16(own[2 * n + 1], row + r.D / 2);
+        }
+    cp_async_commit();
+}
+
+/* The first of them have been sent for; their angles stay in registers. */
 template <typename T, bool HALF>
-static __device__ __forceinline__ void turn_vectors(const turning &r, const angle *table, int64_t t,
-                                                    int k, unsigned head, unsigned apart,
-                                                    unsigned end)
+static __device__ __forceinline__ void turn_vectors(uint4 (*own)[THREADS], const turning &r,
+                                                    const angle *table, int64_t t, int k,
+                                                    unsigned head, unsigned apart, unsigned end)
 {
     constexpr int W = WIDTH<T>;
     const int middle = (int)(r.D / 2);
-    const T *x = (const T *)r.x + k;
     T *y = (T *)r.y + k;
     angle a[W];
 
     UNROLL(8)
     for (int i = 0; i < W; i++)
         a[i] = table[HALF ? k + i : i < W / 2 ? k / 2 + i : (middle + k - W) / 2 + i];
-    for (; head < end; head += ROWS_AHEAD * apart) {
-        uint4 low[ROWS_AHEAD], high[ROWS_AHEAD];
-        UNROLL(ROWS_AHEAD)
-        for (int n = 0; n < ROWS_AHEAD; n++)
-            if (head + n * apart < end) {
-                const T *row = x + row_of(r, t, head + n * apart);
-                low[n] = *(const uint4 *)row;
-                high[n] = *(const uint4 *)(row + middle);
-            }
+    while (head < end) {
+        cp_async_wait<0>();
         UNROLL(ROWS_AHEAD)
         for (int n = 0; n < ROWS_AHEAD; n++)
             if (head + n * apart < end) {
                 T *row = y + row_of(r, t, head + n * apart);
                 float both[2 * W];
-                vector<T>::unpack(low[n], both);
-                vector<T>::unpack(high[n], both + W);
+                vector<T>::unpack(*own[2 * n], both);
+                vector<T>::unpack(*own[2 * n + 1], both + W);
                 UNROLL(8)
                 for (int i = 0; i < W; i++)
                     if (HALF)
@@ -150,6 +166,8 @@ static __device__ __forceinline__ void turn_vectors(const turning &r, const angl
                 *(uint4 *)row = vector<T>::pack(both);
                 *(uint4 *)(row + middle) = vector<T>::pack(both + W);
             }
+        head += ROWS_AHEAD * apart;
+        send_for<T>(own, r, t, k, head, apart, end);
     }
 }
 
@@ -170,42 +188,59 @@ static __device__ __forceinline__ void turn_pair(const turning &r, const angle *
 }
 
 /* A thread has one column of vectors or of pairs; threads beside each other are neighbouring
- * columns, then heads, then steps. */
+ * columns, then heads, then steps.  Its first vectors are on their way while the angles are
+ * reckoned. */
 template <typename T, bool HALF, bool WIDE>
-__global__ void __launch_bounds__(THREADS, 3) table_kernel(turning r, share s)
+__global__ void __launch_bounds__(THREADS, ROPE_RESIDENT) table_kernel(turning r, share s)
 {
-    extern __shared__ __align__(16) angle table[]; /* [steps][D/2] */
+    extern __shared__ __align__(16) unsigned char room[]; /* what is sent for, if WIDE; angles */
+    uint4(*own)[THREADS] = (uint4(*)[THREADS])((uint4 *)room + threadIdx.x);
+    angle *table = (angle *)(room + (WIDE ? SENT_BYTES : 0)); /* [steps][D/2] */
     const int pairs = (int)(r.D / 2), columns = WIDE ? pairs / WIDTH<T> : pairs;
     const int64_t first = blockIdx.x % s.times * s.steps;
-    const unsigned head = (unsigned)(blockIdx.x / s.times) * s.heads;
-    const unsigned end = (unsigned)min(head + (int64_t)s.heads, r.B * r.H);
+    const unsigned begin = (unsigned)(blockIdx.x / s.times) * s.heads;
+    const unsigned end = (unsigned)min(begin + (int64_t)s.heads, r.B * r.H);
     const int steps = (int)min((int64_t)s.steps, r.T - first);
+    const int wide = min(columns, THREADS), rows = THREADS / wide; /* of threads */
+    const int for_heads = min(rows, s.heads), for_steps = rows / for_heads;
+    const int row = threadIdx.x / wide, a_column = WIDE ? WIDTH<T> : 1;
+    const unsigned head = begin + row % for_heads;
+    const bool works = row < for_steps * for_heads;
+    const auto send = [&](int step, int column) {
+        if (WIDE && step < steps)
+            send_for<T>(own, r, first + step, column * a_column, head, for_heads, end);
+    };
 
+    if (works)
+        send(row / for_heads, threadIdx.x % wide);
     for (int i = threadIdx.x; i < steps * pairs; i += THREADS)
         table[i] = angle_of(r, first + i / pairs, i % pairs);
     __syncthreads();
-
-    const int wide = min(columns, THREADS), rows = THREADS / wide; /* of threads */
-    const int for_heads = min(rows, s.heads), for_steps = rows / for_heads;
-    const int row = threadIdx.x / wide;
-    if (row >= for_steps * for_heads)
+    if (!works)
         return;
     for (int step = row / for_heads; step < steps; step += for_steps)
-        for (int column = threadIdx.x % wide; column < columns; column += wide)
+        for (int column = threadIdx.x % wide; column < columns; column += wide) {
+            const angle *turns = table + step * pairs;
             if (WIDE)
-                turn_vectors<T, HALF>(r, table + step * pairs, first + step, column * WIDTH<T>,
-                                      head + row % for_heads, for_heads, end);
+                turn_vectors<T, HALF>(own, r, turns, first + step, column * a_column, head,
+                                      for_heads, end);
             else
-                turn_pair<T, HALF>(r, table + step * pairs, first + step, column,
-                                   head + row % for_heads, for_heads, end);
+                turn_pair<T, HALF>(r, turns, first + step, column, head, for_heads, end);
+            if (column + wide < columns)
+                send(step, column + wide);
+            else
+                send(step + for_steps, threadIdx.x % wide);
+        }
 }
 
 template <typename T, bool HALF, bool WIDE>
 static int table_launch(const turning &r)
 {
     const share s = share_of(r, sizeof(T));
-    const size_t bytes = sizeof(angle) * s.steps * (r.D / 2);
-    table_kernel<T, HALF, WIDE><<<s.times * s.across, THREADS, bytes, gpu_stream()>>>(r, s);
+    const int bytes = (WIDE ? SENT_BYTES : 0) + (int)(sizeof(angle) * s.steps * (r.D / 2));
+    const auto kernel = table_kernel<T, HALF, WIDE>;
+    CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    kernel<<<s.times * s.across, THREADS, bytes, gpu_stream()>>>(r, s);
     return cudaGetLastError();
 }
 

@@ -100,7 +100,7 @@ static const char *halo_declines(const struct means &m)
     return m.B * ceil_div(m.W, SIDE) * ceil_div(m.H, SIDE) > INT32_MAX ? TOO_MANY : NULL;
 }
 
-/* ---- strips: what the last two kernels share ---- */
+/* ---- strips: how an image is shared out ---- */
 
 /* A block goes down a strip of columns, four a thread, and writes `height` rows of it. */
 struct strips {
@@ -117,15 +117,16 @@ static int threads_for(int64_t W, int most)
     return (int)min((int64_t)most, ceil_div(ceil_div(W, FOUR), 32) * 32);
 }
 
-/* So that `slots` blocks, which run at the same time, have equal shares; but two windows' height at
- * least, as each reads a window's rows more than it writes. */
+/* So that `slots` blocks, which run at the same time, have equal shares, of whole windows, so that
+ * a row's group does not depend on how many they are; but two windows' height at least, as each
+ * reads a window's rows more than it writes. */
 static strips strips_of(const means &m, int threads, int64_t slots)
 {
     const int64_t window = 2 * m.down + 1;
     strips s = {threads, ceil_div(m.W, threads * FOUR), 0, 0};
     const int64_t down = max((int64_t)1, slots / (s.across * m.B));
 
-    s.height = ceil_div(max(ceil_div(m.H, down), 2 * window) - 1, window) * window + 1;
+    s.height = ceil_div(max(ceil_div(m.H, down), 2 * window), window) * window;
     s.down = ceil_div(m.H, s.height);
     return s;
 }
@@ -283,153 +284,219 @@ static const char *separable_declines(const struct means &m)
     return too_many_strips(m, threads);
 }
 
-/* ---- registers: separable, with the window known to the compiler and the ring in registers ---- */
+/* ---- registers: separable, with the window known to the compiler, and no barriers ---- */
 
-enum { RADIUS_MAX = 4, STRIP_THREADS = 128, STAGES = 3 };
+/* A warp goes along a strip of rows on its own, 16 bytes of a row to a lane.  The rows are sent for
+ * AHEAD of their use, each lane's part by that lane; what is beside it the neighbouring lanes
+ * have, so that the first and the last one write nothing.  A sum down a column is three parts, put
+ * together in the same order from either end: bits do not depend on where a strip begins, nor on
+ * its direction.  So every other strip goes upwards, and two that share rows read them at the same
+ * time, once from memory. */
 
-/* Of a row in shared memory: the strip, and a vector on each side. */
-template <typename T>
-static __host__ __device__ __forceinline__ int pitch_of(int threads)
-{
-    return threads * FOUR + 2 * WIDTH<T>;
-}
+#ifndef STENCIL2D_AHEAD
+#define STENCIL2D_AHEAD 12 /* rows of a warp under way; 12 keeps all indices of parts constant */
+#endif
+#ifndef STENCIL2D_WARPS
+#define STENCIL2D_WARPS 32 /* of a multiprocessor at most: fewer have longer strips */
+#endif
+#ifndef STENCIL2D_WAVES
+#define STENCIL2D_WAVES 1
+#endif
 
-/* From row `first` of the image on, a window's rows of the strip on their way into `stage`, and
- * zeros where there is no image. */
-template <typename T, int R>
-static __device__ __forceinline__ void send_for_rows(T *stage, const means &m, const strip &s,
-                                                     int64_t first, int threads)
-{
-    enum { ROWS = 2 * R + 1 };
-    const T *image = (const T *)m.x + s.image;
-    const int pitch = pitch_of<T>(threads), tid = threadIdx.x;
-    const auto send = [&](int row, int p) {
-        const int64_t i = first + row, j = s.left - WIDTH<T> + p;
-        const bool there = i >= 0 && i < m.H && j >= 0 && j < m.W;
-        cp_async16(stage + row * pitch + p, there ? image + i * m.W + j : image, there ? 16 : 0);
-    };
+enum { RADIUS_MAX = 4, WRITERS = 30, WARPS = 4 /* of a block */ };
 
-    if (!in_vectors<T>(m.W)) {
-        for (int row = 0; row < ROWS; row++)
-            for (int p = tid; p < pitch; p += threads) {
-                const int64_t i = first + row, j = s.left - WIDTH<T> + p;
-                if (i >= 0 && i < m.H && j >= 0 && j < m.W)
-                    stage[row * pitch + p] = image[i * m.W + j];
-                else
-                    store(&stage[row * pitch + p], 0);
-            }
-        return;
-    }
-    constexpr int TOGETHER = WIDTH<T> / FOUR; /* rows that the threads send for at once: 1 or 2 */
-    const int vectors = threads / TOGETHER, line = tid < vectors ? 0 : 1;
-    UNROLL(9)
-    for (int row = line; row < ROWS; row += TOGETHER)
-        send(row, (1 + tid - line * vectors) * WIDTH<T>);
-    if (tid < 2 * ROWS)
-        send(tid / 2, tid % 2 * (pitch - WIDTH<T>));
-}
+struct bands {
+    int64_t across; /* strips side by side */
+    int down;       /* of an image one above the other */
+    int height;     /* rows that each writes */
+};
 
 template <typename T>
-static __device__ __forceinline__ void read_four(float x[FOUR], const T *from)
+static __device__ __forceinline__ void widen(unsigned word, float *x);
+template <>
+__device__ __forceinline__ void widen<float>(unsigned word, float *x)
 {
-    const four<T> f = *(const four<T> *)from;
-    UNROLL(4)
-    for (int j = 0; j < FOUR; j++)
-        x[j] = load(&f.x[j]);
+    x[0] = __uint_as_float(word);
+}
+template <>
+__device__ __forceinline__ void widen<__nv_bfloat16>(unsigned word, float *x)
+{
+    vector<__nv_bfloat16>::unpack(word, x);
 }
 
-/* Sums over the windows of the four numbers at `row`: what all four share, and of the six beside
- * it each its own. */
-template <typename T, int R>
-static __device__ __forceinline__ void sum_near(float h[FOUR], const T *row)
+/* Sums over the windows of four numbers, the first of which begins at x: what all four share, and
+ * of the six beside it each its own. */
+template <int R>
+static __device__ __forceinline__ void sum_four(float h[FOUR], const float *x)
 {
-    float x[3 * FOUR], shared = 0, left = 0, right = 0;
-    const float *first = x + FOUR - R; /* of window 0 */
+    float shared = 0, left = 0, right = 0;
 
-    UNROLL(3)
-    for (int n = 0; n < 3; n++)
-        read_four(x + n * FOUR, row + (n - 1) * FOUR);
     UNROLL(8)
     for (int k = FOUR - 1; k <= 2 * R; k++)
-        shared += first[k];
+        shared += x[k];
     UNROLL(4)
     for (int j = FOUR - 1; j >= 0; j--) {
         h[j] = left + shared;
         if (j > 0)
-            left += first[j - 1];
+            left += x[j - 1];
     }
     UNROLL(4)
     for (int j = 1; j < FOUR; j++) {
-        right += first[2 * R + j];
+        right += x[2 * R + j];
         h[j] += right;
     }
 }
 
-/* A group of rows is a stage: while one is added up, two are on their way by cp.async, 2 (2R+1) rows
- * of 2 KB in fp32 for a block, which is 100 KB and more on a multiprocessor. */
+/* h: sums over the windows in a row of the numbers of a lane's vector. */
 template <typename T, int R>
-__global__ void __launch_bounds__(STRIP_THREADS) registers_kernel(means m, strips all)
+static __device__ __forceinline__ void sum_row(float h[WIDTH<T>], const uint4 &v)
 {
-    enum { ROWS = 2 * R + 1 };
-    extern __shared__ __align__(16) unsigned char staged[];
-    const strip s = strip_of(m, all);
-    const int threads = all.threads, pitch = pitch_of<T>(threads), tid = threadIdx.x;
-    const int groups = (s.rows + ROWS - 1 + ROWS - 1) / ROWS;
-    T *stages = (T *)staged; /* [STAGES][ROWS][pitch] */
-    T *y = (T *)m.y + s.image + (s.top - (ROWS - 1)) * m.W;
-    float kept[ROWS][FOUR] = {};
-    const auto send_for = [&](int group) {
-        if (group < groups)
-            send_for_rows<T, R>(stages + group % STAGES * ROWS * pitch, m, s,
-                                s.top - R + group * ROWS, threads);
+    enum { PER = 4 / sizeof(T), BESIDE = (R + PER - 1) / PER }; /* numbers of a word; words */
+    const unsigned own[4] = {v.x, v.y, v.z, v.w};
+    float x[(BESIDE + 4 + BESIDE) * PER];
+
+    UNROLL(4)
+    for (int k = 0; k < BESIDE; k++) {
+        widen<T>(__shfl_up_sync(~0u, own[4 - BESIDE + k], 1), x + k * PER);
+        widen<T>(__shfl_down_sync(~0u, own[k], 1), x + (BESIDE + 4 + k) * PER);
+    }
+    UNROLL(4)
+    for (int k = 0; k < 4; k++)
+        widen<T>(own[k], x + (BESIDE + k) * PER);
+    UNROLL(2)
+    for (int j = 0; j < WIDTH<T>; j += FOUR)
+        sum_four<R>(h + j, x + BESIDE * PER - R + j);
+}
+
+/* What windows down a column are made of: an outer part, one in the middle and an outer part
+ * again.  Of the rows and the parts that have come, the last ones, newest first. */
+template <int R>
+struct column {
+    enum {
+        OUTER = R < 3 ? R : 3,
+        MIDDLE = 2 * R + 1 - 2 * OUTER, /* 1, or as many as an outer part */
+        PARTS = OUTER + MIDDLE,         /* from one outer part to the other */
+        ROWS = MIDDLE == OUTER ? 2 : OUTER,
+    };
+    float row[ROWS], part[PARTS];
+
+    /* The sum over the window that ends with this row. */
+    __device__ __forceinline__ float add(float h)
+    {
+        const float whole = OUTER == 1 ? h : OUTER == 2 ? row[0] + h : (row[1] + h) + row[0];
+        const float middle = MIDDLE == OUTER ? part[OUTER - 1] : row[OUTER - 1];
+        const float sum = (part[PARTS - 1] + whole) + middle;
+        UNROLL(8)
+        for (int k = PARTS - 1; k > 0; k--)
+            part[k] = part[k - 1];
+        part[0] = whole;
+        UNROLL(3)
+        for (int k = ROWS - 1; k > 0; k--)
+            row[k] = row[k - 1];
+        row[0] = h;
+        return sum;
+    }
+};
+
+template <typename T, int R, bool WIDE>
+__global__ void __launch_bounds__(32 * WARPS, R < RADIUS_MAX ? 4 : 3)
+    registers_kernel(means m, bands all)
+{
+    enum { AHEAD = STENCIL2D_AHEAD };
+    __shared__ uint4 sent[WARPS][AHEAD][32];
+    const int lane = threadIdx.x % 32;
+    const int64_t strip = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
+    const int64_t band = strip / all.across, image = band / all.down;
+    const int64_t left = (strip % all.across * WRITERS + lane - 1) * WIDTH<T>;
+    const int H = (int)m.H, part = (int)(band % all.down), top = part * all.height;
+    const int rows = min(all.height, H - top), inputs = rows + 2 * R;
+    const int begin = max(top - R, 0), end = min(top + rows + R, H);
+    const int step = part % 2 ? -1 : 1, first = step > 0 ? top - R : top + rows + R - 1;
+    const bool inside = left >= 0 && left < m.W;
+    const unsigned to_read = inside ? end - begin : 0;
+    const unsigned to_write = inside && lane > 0 && lane <= WRITERS ? rows : 0;
+    const T *x = (const T *)m.x + image * m.H * m.W + left;
+    T *y = (T *)m.y + image * m.H * m.W + left;
+    uint4 *own = &sent[threadIdx.x / 32][0][lane];
+    column<R> sums[WIDTH<T>] = {};
+
+    const auto send_for = [&](int i, uint4 *to) {
+        const bool there = (unsigned)(i - begin) < to_read;
+        const T *from = x + (int64_t)i * m.W;
+        if (WIDE)
+            cp_async16(to, there ? from : (const T *)m.x, there ? 16 : 0);
+        else
+            for (int j = 0; j < WIDTH<T>; j++)
+                store((T *)to + j, there && left + j < m.W ? load(from + j) : 0);
         cp_async_commit();
     };
+    const auto write = [&](int i, const float(&mean)[WIDTH<T>]) {
+        T *to = y + (int64_t)i * m.W;
+        if ((unsigned)(i - top) >= to_write)
+            return;
+        if (WIDE)
+            *(uint4 *)to = vector<T>::pack(mean);
+        else
+            for (int j = 0; j < WIDTH<T> && left + j < m.W; j++)
+                store(to + j, mean[j]);
+    };
 
-    UNROLL(2)
-    for (int group = 0; group < STAGES - 1; group++)
-        send_for(group);
-    for (int group = 0; group < groups; group++) {
-        const T *stage = stages + group % STAGES * ROWS * pitch + WIDTH<T> + tid * FOUR;
-        float above[FOUR] = {};
-        cp_async_wait<STAGES - 2>();
-        __syncthreads();
-        send_for(group + STAGES - 1);
-        UNROLL(9)
-        for (int r = 0; r < ROWS; r++) {
-            const int i = group * ROWS + r;
-            float h[FOUR];
-            four<T> out;
-            sum_near<T, R>(h, stage + r * pitch);
-            UNROLL(4)
-            for (int j = 0; j < FOUR; j++) {
-                above[j] += h[j];
-                store(&out.x[j], (r + 1 < ROWS ? kept[r + 1][j] + above[j] : above[j]) * m.scale);
-                kept[r][j] = h[j];
-            }
-            if (i >= ROWS - 1 && i < s.rows + ROWS - 1)
-                store_four(y + i * m.W, (int)m.W, (int)s.left + tid * FOUR, out);
+    if (image >= m.B) /* all of the warp's lanes */
+        return;
+    UNROLL(AHEAD)
+    for (int n = 0; n < AHEAD; n++)
+        send_for(first + n * step, own + n * 32);
+    for (int n = 0; n < inputs; n += AHEAD) {
+        UNROLL(AHEAD)
+        for (int k = 0; k < AHEAD; k++) {
+            const int i = first + (n + k) * step;
+            float h[WIDTH<T>], mean[WIDTH<T>];
+            cp_async_wait<AHEAD - 1>();
+            sum_row<T, R>(h, own[k * 32]);
+            send_for(i + AHEAD * step, own + k * 32);
+            UNROLL(8)
+            for (int j = 0; j < WIDTH<T>; j++)
+                mean[j] = sums[j].add(h[j]) * m.scale;
+            write(i - R * step, mean);
         }
-        UNROLL(9)
-        for (int r = ROWS - 2; r >= 0; r--)
-            for (int j = 0; j < FOUR; j++)
-                kept[r][j] += kept[r + 1][j];
     }
+}
+
+template <typename T>
+static int64_t strips_across(const means &m)
+{
+    return ceil_div(ceil_div(m.W, WIDTH<T>), WRITERS);
+}
+
+/* So that all strips run at the same time and have equal shares, of whole turns of the loop; but
+ * of two windows at least, as each reads a window's rows more than it writes. */
+static bands bands_of(const means &m, int64_t across, int64_t slots)
+{
+    const int64_t down = max((int64_t)1, slots / (across * m.B)), beyond = 2 * m.R;
+    const int64_t least = max(ceil_div(m.H, down), 2 * (beyond + 1));
+    const int64_t height = ceil_div(least + beyond, STENCIL2D_AHEAD) * STENCIL2D_AHEAD - beyond;
+    return {across, (int)ceil_div(m.H, height), (int)height};
+}
+
+template <typename T, int R, bool WIDE>
+static int registers_launch(const means &m)
+{
+    const auto kernel = registers_kernel<T, R, WIDE>;
+    int on_one;
+
+    CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&on_one, kernel, 32 * WARPS, 0));
+    const int64_t warps = min(on_one * WARPS, STENCIL2D_WARPS);
+    const bands b = bands_of(m, strips_across<T>(m),
+                             STENCIL2D_WAVES * warps * gpu_properties().multiProcessorCount);
+    const int64_t blocks = ceil_div(m.B * b.across * b.down, WARPS);
+    kernel<<<blocks, 32 * WARPS, 0, gpu_stream()>>>(m, b);
+    return cudaGetLastError();
 }
 
 template <typename T, int R>
 static int registers_of(const means &m)
 {
-    const int threads = threads_for(m.W, STRIP_THREADS);
-    const int bytes = STAGES * (2 * R + 1) * pitch_of<T>(threads) * (int)sizeof(T);
-    int on_one;
-
-    CUDA(cudaFuncSetAttribute(registers_kernel<T, R>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              bytes));
-    CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&on_one, registers_kernel<T, R>, threads,
-                                                       bytes));
-    const strips s = strips_of(m, threads, (int64_t)on_one * gpu_properties().multiProcessorCount);
-    registers_kernel<T, R><<<m.B * s.across * s.down, threads, bytes, gpu_stream()>>>(m, s);
-    return cudaGetLastError();
+    return in_vectors<T>(m.W) ? registers_launch<T, R, true>(m) : registers_launch<T, R, false>(m);
 }
 
 template <typename T>
@@ -442,8 +509,11 @@ static int registers(const means &m)
 
 static const char *registers_declines(const struct means &m)
 {
-    return m.R < 1 || m.R > RADIUS_MAX ? "radius: there are instances for 1, 2, 3 and 4"
-                                       : too_many_strips(m, threads_for(m.W, STRIP_THREADS));
+    if (m.R < 1 || m.R > RADIUS_MAX)
+        return "radius: there are instances for 1, 2, 3 and 4";
+    const int64_t across = strips_across<float>(m);
+    const bands b = bands_of(m, across, INT32_MAX);
+    return m.H > INT32_MAX / 2 || m.B * across * b.down / WARPS >= INT32_MAX ? TOO_MANY : NULL;
 }
 
 /* ---- both passes ---- */
@@ -483,7 +553,8 @@ static const char *declines(const struct frame *f)
     KERNEL(bits, T, naive, "one thread an output, its window from memory");                        \
     KERNEL(bits, T, halo, "a square tile and its neighbours in shared memory");                    \
     KERNEL(bits, T, separable, "sums along rows, and of these down a strip; a ring of a window");  \
-    KERNEL(bits, T, registers, "R known to the compiler: the ring in registers, rows sent for");   \
+    KERNEL(bits, T, registers,                                                                     \
+           "R known to the compiler: a warp's rows sent for, sums in registers");                  \
     GPU_KERNEL_LIST(stencil2d, bits, &registers##bits, &separable##bits, &halo##bits, &naive##bits)
 
 KERNELS(32, float);

@@ -119,8 +119,13 @@ __global__ void multiply_naive(gemm_problem<T, C> p)
     const T *b = p.b + g * p.K * p.N + (p.flip_b ? n * p.K : n);
     const int64_t next_a = p.flip_a ? p.M : 1, next_b = p.flip_b ? 1 : p.N;
     float sum = 0;
-    for (int64_t k = 0; k < p.K; k++)
-        sum = fmaf(load(a + k * next_a), load(b + k * next_b), sum);
+    for (int64_t first = 0; first < p.K; first += RUN) {
+        const int64_t end = min(first + RUN, p.K);
+        float run = 0;
+        for (int64_t k = first; k < end; k++)
+            run = fmaf(load(a + k * next_a), load(b + k * next_b), run);
+        sum += run;
+    }
     finish(p, i, sum);
 }
 
@@ -157,7 +162,7 @@ __global__ void multiply_tiled(gemm_problem<T, C> p)
     const corner at = corner_of(p, TILE);
     const T *a = p.a + at.g * p.M * p.K, *b = p.b + at.g * p.K * p.N;
     const int x = threadIdx.x, y = threadIdx.y;
-    float sum = 0;
+    float sum = 0, run = 0;
 
     for (int64_t k = 0; k < p.K; k += TILE) {
         __syncthreads();
@@ -172,7 +177,9 @@ __global__ void multiply_tiled(gemm_problem<T, C> p)
         __syncthreads();
         UNROLL(32)
         for (int i = 0; i < TILE; i++)
-            sum = fmaf(as[y][i], bs[i][x], sum);
+            run = fmaf(as[y][i], bs[i][x], run);
+        if ((k + TILE) % RUN == 0 || k + TILE >= p.K)
+            sum += run, run = 0;
     }
     if (at.m + y < p.M && at.n + x < p.N)
         finish(p, (at.g * p.M + at.m + y) * p.N + at.n + x, sum);
@@ -213,14 +220,14 @@ static __device__ void fill(float (*tile)[SIDE + 1], const T *of, bool along_k, 
 /* A thread makes 4 x 4 elements in registers: 8 numbers read from shared memory serve 16
  * multiply-adds, where `tiled` reads 2 for one. */
 template <typename T, typename C>
-__global__ void multiply_registers(gemm_problem<T, C> p)
+__global__ void __launch_bounds__(THREADS, 2) multiply_registers(gemm_problem<T, C> p)
 {
     __shared__ float as[DEPTH][SIDE + 1];
     __shared__ float bs[DEPTH][SIDE + 1];
     const corner at = corner_of(p, SIDE);
     const T *a = p.a + at.g * p.M * p.K, *b = p.b + at.g * p.K * p.N;
     const int x = threadIdx.x % APART, y = threadIdx.x / APART;
-    float sum[EACH][EACH] = {};
+    float sum[EACH][EACH] = {}, run[EACH][EACH] = {};
 
     for (int64_t k = 0; k < p.K; k += DEPTH) {
         __syncthreads();
@@ -235,8 +242,15 @@ __global__ void multiply_registers(gemm_problem<T, C> p)
                 row[i] = as[d][y + i * APART], column[i] = bs[d][x + i * APART];
             UNROLL(16)
             for (int i = 0; i < EACH * EACH; i++)
-                sum[i / EACH][i % EACH] =
-                    fmaf(row[i / EACH], column[i % EACH], sum[i / EACH][i % EACH]);
+                run[i / EACH][i % EACH] =
+                    fmaf(row[i / EACH], column[i % EACH], run[i / EACH][i % EACH]);
+        }
+        if ((k + DEPTH) % RUN == 0 || k + DEPTH >= p.K) {
+            UNROLL(16)
+            for (int i = 0; i < EACH * EACH; i++) {
+                sum[i / EACH][i % EACH] += run[i / EACH][i % EACH];
+                run[i / EACH][i % EACH] = 0;
+            }
         }
     }
     UNROLL(16)

@@ -9,7 +9,8 @@
  * turned on its way in, and rows padded by four floats keep that free of conflicts.
  *
  * `splitk` gives each tile to several blocks, each with a slice of k, and adds up their sums in
- * the order of the slices. */
+ * the order of the slices; `blocked` does so only where k is so long that one sum after the other
+ * would lose too much. */
 #include "gpu/gemm.cuh"
 
 enum {
@@ -18,6 +19,7 @@ enum {
     WARP_N = 64,
     DEPTH = 8, /* k of a group in a stage */
     PADDING = 4,
+    LONGEST = 2, /* runs of k that one of a thread's sums is of */
     RESIDENT = 2 /* blocks on a multiprocessor */
 };
 
@@ -343,8 +345,8 @@ static double time_of(const gemm_problem<T, C> &p, int side, bool split)
     return (split ? rounds : ceil(rounds)) * side * side * (side == 64 ? 1.15 : 1);
 }
 
-/* Slices fill the chip once, if that leaves each at least four stages.  Tensors begin where 16
- * divides, so lines of fours do. */
+/* Slices fill the chip once, if that leaves each at least four stages, and none is longer than
+ * LONGEST runs.  Tensors begin where 16 divides, so lines of fours do. */
 template <typename T, typename C>
 static plan plan_of(const gemm_problem<T, C> &p, bool split)
 {
@@ -355,7 +357,8 @@ static plan plan_of(const gemm_problem<T, C> &p, bool split)
     const int64_t stages = ceil_div(p.K, it.side == 128 ? +tile<128>::STAGE : +tile<64>::STAGE);
     const int64_t fill = RESIDENT * (int64_t)gpu_properties().multiProcessorCount / tiles;
     const int64_t most = fill < stages / 4 ? fill : stages / 4;
-    it.slices = split && most > 1 ? (int)most : 1;
+    const int64_t least = ceil_div(stages, LONGEST * RUN / DEPTH);
+    it.slices = (int)max(split ? most : 0, max(least, (int64_t)1));
     it.blocks = tiles * it.slices;
     return it;
 }
@@ -392,11 +395,23 @@ static const char *too_many(int64_t blocks)
     return blocks > 0x7fffffff ? "more than 2147483647 tiles of 64 x 64" : NULL;
 }
 
+template <typename T, typename C>
+static size_t room_of(const gemm_problem<T, C> &p, const plan &it)
+{
+    return it.slices > 1 ? sizeof(float) * it.slices * p.batch * p.M * p.N : 0;
+}
+
 struct gemm_blocked : gemm_engine {
     template <typename T, typename C>
     static const char *declines(const gemm_problem<T, C> &p)
     {
         return too_many(plan_of(p, false).blocks);
+    }
+
+    template <typename T, typename C>
+    static size_t room(const gemm_problem<T, C> &p)
+    {
+        return room_of(p, plan_of(p, false));
     }
 
     template <typename T, typename C>
@@ -416,8 +431,7 @@ struct gemm_splitk : gemm_engine {
     template <typename T, typename C>
     static size_t room(const gemm_problem<T, C> &p)
     {
-        const int slices = plan_of(p, true).slices;
-        return slices > 1 ? sizeof(float) * slices * p.batch * p.M * p.N : 0;
+        return room_of(p, plan_of(p, true));
     }
 
     template <typename T, typename C>

@@ -2,9 +2,10 @@
  *
  *     z[r] = alpha sum over c of A[r][c] v[c] + beta z0[r],
  *
- * or across them, z[c] = alpha sum over r of A[r][c] v[r] + beta z0[c], and the gradient
- * dA[r][c] = alpha v[r] w[c].  Forward is along, or across where A is transposed, and dx the
- * other one. */
+ * or across them, z[c] = alpha sum over r of A[r][c] v[r] + beta z0[c].  Forward is along, or across
+ * where A is transposed, and dx the other one, with dy for v.  The gradient of A is then, where v[j]
+ * is what sum i has A's number multiplied by, alpha x[i] dy[j]: it can be written where that number
+ * is read. */
 #include "gpu/gemm.cuh"
 #include "gpu/product.cuh"
 #include "common/ops/gemv.h"
@@ -14,6 +15,8 @@ template <typename T>
 struct sweep {
     const T *A, *v, *z0; /* z0: NULL, nothing is added */
     T *z;
+    const T *w; /* of backward: x */
+    T *dA;
     int64_t R, C;
     bool across;
     float alpha, beta;
@@ -40,43 +43,23 @@ static sweep<T> forward_sweep(const struct frame *f)
     return s;
 }
 
-/* dx: the other way, with dy. */
+/* dx, the other way with dy, and dA. */
 template <typename T>
 static sweep<T> backward_sweep(const struct frame *f)
 {
-    const struct gemv *g = GRADS(f, gemv);
+    const struct gemv *a = ARGS(f, gemv), *g = GRADS(f, gemv);
     sweep<T> s = forward_sweep<T>(f);
     s.v = (const T *)g->y;
     s.z0 = NULL;
     s.z = (T *)g->x;
+    s.w = (const T *)a->x;
+    s.dA = (T *)g->A;
     s.across = !s.across;
     return s;
 }
 
-/* The gradient of A: left [R] times right [C]. */
-template <typename T>
-struct outer {
-    const T *left, *right;
-    T *dA;
-    int64_t R, C;
-    float alpha;
-};
-
-template <typename T>
-static outer<T> outer_of(const struct frame *f)
-{
-    const struct gemv *a = ARGS(f, gemv), *g = GRADS(f, gemv);
-    const sweep<T> s = forward_sweep<T>(f);
-    const bool flip = f->choice[GEMV_TRANSPOSE_A];
-    return {(const T *)(flip ? a->x : g->y),
-            (const T *)(flip ? g->y : a->x),
-            (T *)g->A,
-            s.R,
-            s.C,
-            s.alpha};
-}
-
-/* Both passes by an engine that has add_up(sweep), spread(outer) and room(sweep). */
+/* Both passes by an engine that has add_up(sweep), add_up_and_spread(sweep), which also makes dA,
+ * and room(sweep). */
 template <typename T, typename ENGINE>
 static int gemv_forward(const struct frame *f)
 {
@@ -87,9 +70,7 @@ template <typename T, typename ENGINE>
 static int gemv_backward(const struct frame *f)
 {
     const struct gemv *g = GRADS(f, gemv);
-    int e = ENGINE::add_up(backward_sweep<T>(f));
-    if (!e)
-        e = ENGINE::spread(outer_of<T>(f));
+    int e = ENGINE::add_up_and_spread(backward_sweep<T>(f));
     if (!e && g->y0)
         e = gemm_scale((T *)g->y0, (const T *)g->y, (float)f->real[GEMV_BETA], DIM(f, 'M'));
     return e;
@@ -121,17 +102,23 @@ __global__ void add_up_naive(sweep<T> s)
     const T *a = s.A + (s.across ? i : i * s.C);
     const int64_t n = s.across ? s.R : s.C, apart = s.across ? s.C : 1;
     float sum = 0;
-    for (int64_t j = 0; j < n; j++)
-        sum = fmaf(load(a + j * apart), load(s.v + j), sum);
+    for (int64_t first = 0; first < n; first += RUN) {
+        const int64_t end = min(first + RUN, n);
+        float run = 0;
+        for (int64_t j = first; j < end; j++)
+            run = fmaf(load(a + j * apart), load(s.v + j), run);
+        sum += run;
+    }
     finish(s, i, sum);
 }
 
 template <typename T>
-__global__ void spread_naive(outer<T> o)
+__global__ void spread_naive(sweep<T> s)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i < o.R * o.C)
-        store(o.dA + i, o.alpha * load(o.left + i / o.C) * load(o.right + i % o.C));
+    const int64_t r = i / s.C, c = i % s.C;
+    if (r < s.R)
+        store(s.dA + i, s.alpha * load(s.w + (s.across ? c : r)) * load(s.v + (s.across ? r : c)));
 }
 
 struct gemv_naive {
@@ -148,9 +135,10 @@ struct gemv_naive {
         return cudaGetLastError();
     }
     template <typename T>
-    static int spread(const outer<T> &o)
+    static int add_up_and_spread(const sweep<T> &s)
     {
-        spread_naive<<<ceil_div(o.R * o.C, THREADS), THREADS, 0, gpu_stream()>>>(o);
+        CUDA((cudaError_t)add_up(s));
+        spread_naive<<<ceil_div(s.R * s.C, THREADS), THREADS, 0, gpu_stream()>>>(s);
         return cudaGetLastError();
     }
 };
@@ -164,6 +152,25 @@ static const char *naive_declines(const struct frame *f)
 }
 
 /* ---- wide ---- */
+
+#ifndef GEMV_TEAM
+#define GEMV_TEAM 8
+#endif
+#ifndef GEMV_TURNS
+#define GEMV_TURNS 4
+#endif
+#ifndef GEMV_DEEP_SPREAD
+#define GEMV_DEEP_SPREAD 4
+#endif
+
+enum {
+    RESIDENT = 4,                   /* blocks on a multiprocessor */
+    AHEAD = 4,                      /* pieces of a row that a thread has under way */
+    DEEP = 8,                       /* rows of which it has one under way, across */
+    DEEP_SPREAD = GEMV_DEEP_SPREAD, /* and where it writes dA */
+    TEAM = GEMV_TEAM,               /* warps on a pair of rows, at most */
+    TURNS = GEMV_TURNS              /* blocks that a place for one has in turn, across */
+};
 
 /* What a thread loads at once: WIDE, 16 bytes, where rows are of so many; else one number. */
 template <typename T, bool WIDE>
@@ -207,12 +214,10 @@ static __device__ __forceinline__ piece<T, WIDE> look(const T *from)
 }
 
 template <typename T, bool WIDE>
-static __device__ __forceinline__ float dot(const piece<T, WIDE> &a, const piece<T, WIDE> &b,
-                                            float sum)
+static __device__ __forceinline__ float dot(const piece<T, WIDE> &a, const float *y, float sum)
 {
-    float x[piece<T, WIDE>::N], y[piece<T, WIDE>::N];
+    float x[piece<T, WIDE>::N];
     numbers(x, a);
-    numbers(y, b);
     UNROLL(8)
     for (int i = 0; i < piece<T, WIDE>::N; i++)
         sum = fmaf(x[i], y[i], sum);
@@ -230,116 +235,6 @@ static __device__ __forceinline__ void keep(const sweep<T> &s, int64_t parts, in
         s.room[part * n + i] = sum;
 }
 
-/* A warp adds up two rows, or a part of each, and has AHEAD pieces of both under way before it
- * uses the first: 4 KiB, or 128 KiB on a multiprocessor. */
-enum { AHEAD = 4 };
-
-template <typename T, bool WIDE>
-__global__ void __launch_bounds__(THREADS, 4) sum_along(sweep<T> s, int64_t parts, int64_t length)
-{
-    typedef piece<T, WIDE> P;
-    const int lane = threadIdx.x % LANES, step = LANES * P::N;
-    const int64_t warp = (int64_t)blockIdx.x * WARPS + threadIdx.x / LANES;
-    const int64_t pairs = ceil_div(s.R, 2);
-    const int part = (int)(warp / pairs), r = (int)(warp % pairs * 2);
-    if (part >= parts)
-        return;
-    const bool second = r + 1 < s.R;
-    const int64_t c = part * length + lane * P::N;
-    const T *a = s.A + r * s.C + c, *b = second ? a + s.C : a, *v = s.v + c;
-    int left = (int)(min((part + 1) * length, s.C) - c);
-    float sum[2] = {};
-
-    UNROLL(1)
-    for (; left > (AHEAD - 1) * step; left -= AHEAD * step) {
-        P x[AHEAD], y[AHEAD];
-        UNROLL(4)
-        for (int i = 0; i < AHEAD; i++) {
-            x[i] = look<T, WIDE>(a + i * step);
-            y[i] = look<T, WIDE>(b + i * step);
-        }
-        UNROLL(4)
-        for (int i = 0; i < AHEAD; i++) {
-            const P w = look<T, WIDE>(v + i * step);
-            sum[0] = dot(x[i], w, sum[0]);
-            sum[1] = dot(y[i], w, sum[1]);
-        }
-        a += AHEAD * step, b += AHEAD * step, v += AHEAD * step;
-    }
-    UNROLL(1)
-    for (; left > 0; left -= step, a += step, b += step, v += step) {
-        const P w = look<T, WIDE>(v);
-        sum[0] = dot(look<T, WIDE>(a), w, sum[0]);
-        sum[1] = dot(look<T, WIDE>(b), w, sum[1]);
-    }
-    for (int d = LANES / 2; d; d /= 2) {
-        sum[0] += __shfl_xor_sync(~0u, sum[0], d);
-        sum[1] += __shfl_xor_sync(~0u, sum[1], d);
-    }
-    if (lane == 0)
-        keep(s, parts, part, s.R, r, sum[0]);
-    if (lane == 0 && second)
-        keep(s, parts, part, s.R, r + 1, sum[1]);
-}
-
-/* A block adds up a strip of columns over `length` rows.  A thread has a piece of the strip, a
- * warp every eighth row, and DEEP rows under way; then the warps' sums are added in order. */
-enum { DEEP = 8 };
-
-template <typename T, bool WIDE>
-__global__ void __launch_bounds__(THREADS, 4) sum_across(sweep<T> s, int64_t parts, int64_t length)
-{
-    typedef piece<T, WIDE> P;
-    __shared__ float sums[WARPS][LANES * P::N];
-    const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
-    const int64_t strips = ceil_div(s.C, LANES * P::N), part = blockIdx.x / strips;
-    const int64_t first = blockIdx.x % strips * LANES * P::N, c = first + lane * P::N;
-    const int64_t end = min((part + 1) * length, s.R);
-    const T *a = s.A + min(c, s.C - P::N);
-    int64_t r = part * length + warp;
-    float sum[P::N] = {}, y[P::N];
-
-    UNROLL(1)
-    for (; r + (DEEP - 1) * WARPS < end; r += DEEP * WARPS) {
-        P x[DEEP];
-        float v[DEEP];
-        UNROLL(8)
-        for (int i = 0; i < DEEP; i++) {
-            x[i] = look<T, WIDE>(a + (r + i * WARPS) * s.C);
-            v[i] = load(s.v + r + i * WARPS);
-        }
-        UNROLL(8)
-        for (int i = 0; i < DEEP; i++) {
-            numbers(y, x[i]);
-            UNROLL(8)
-            for (int j = 0; j < P::N; j++)
-                sum[j] = fmaf(y[j], v[i], sum[j]);
-        }
-    }
-    UNROLL(1)
-    for (; r < end; r += WARPS) {
-        const float v = load(s.v + r);
-        numbers(y, look<T, WIDE>(a + r * s.C));
-        UNROLL(8)
-        for (int j = 0; j < P::N; j++)
-            sum[j] = fmaf(y[j], v, sum[j]);
-    }
-    UNROLL(8)
-    for (int j = 0; j < P::N; j++)
-        sums[warp][lane * P::N + j] = sum[j];
-    __syncthreads();
-    const int64_t i = first + threadIdx.x;
-    if (threadIdx.x >= LANES * P::N || i >= s.C)
-        return;
-    float all = 0;
-    for (int w = 0; w < WARPS; w++)
-        all += sums[w][threadIdx.x];
-    keep(s, parts, part, s.C, i, all);
-}
-
-/* A thread keeps its piece of `right` and goes down TALL rows, eight apart. */
-enum { TALL = 16 };
-
 static __device__ __forceinline__ void write(float *to, const float x[4])
 {
     *(float4 *)to = make_float4(x[0], x[1], x[2], x[3]);
@@ -356,44 +251,165 @@ static __device__ __forceinline__ void write(__nv_bfloat16 *to, const float x[8]
     *(uint4 *)to = bits;
 }
 
+/* A piece of dA: a factor times the numbers x. */
 template <typename T, bool WIDE>
-__global__ void __launch_bounds__(THREADS) spread_wide(outer<T> o)
+static __device__ __forceinline__ void spread(T *to, float factor, const float *x)
+{
+    float y[piece<T, WIDE>::N];
+    UNROLL(8)
+    for (int i = 0; i < piece<T, WIDE>::N; i++)
+        y[i] = factor * x[i];
+    if constexpr (WIDE)
+        write(to, y);
+    else
+        store(to, y[0]);
+}
+
+/* A team of warps adds up two rows, or a part of each, and has AHEAD pieces of both under way in
+ * every thread before it uses the first: 128 KiB on a multiprocessor. */
+template <typename T, bool WIDE, bool SPREAD>
+__global__ void __launch_bounds__(THREADS, RESIDENT)
+    sum_along(sweep<T> s, int64_t parts, int64_t length, int team)
 {
     typedef piece<T, WIDE> P;
-    const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
-    const int64_t strips = ceil_div(o.C, LANES * P::N);
-    const int64_t c = blockIdx.x % strips * LANES * P::N + lane * P::N;
-    const int64_t first = blockIdx.x / strips * WARPS * TALL + warp;
-    if (c >= o.C)
+    __shared__ float sums[WARPS][2];
+    const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, step = team * LANES * P::N;
+    const int64_t number = (int64_t)blockIdx.x * (WARPS / team) + warp / team;
+    const int64_t pairs = ceil_div(s.R, 2), part = number / pairs, r = number % pairs * 2;
+    const bool there = part < parts, second = r + 1 < s.R;
+    const int64_t c = part * length + (warp % team * LANES + lane) * P::N;
+    const T *a = s.A + r * s.C + c, *b = second ? a + s.C : a, *v = s.v + c;
+    T *da = SPREAD ? s.dA + r * s.C + c : NULL;
+    int left = there ? (int)(min((part + 1) * length, s.C) - c) : 0;
+    float sum[2] = {}, w[2] = {};
+
+    if (SPREAD && there) {
+        w[0] = s.alpha * load(s.w + r);
+        w[1] = s.alpha * load(s.w + r + second);
+    }
+    UNROLL(1)
+    for (; left > (AHEAD - 1) * step; left -= AHEAD * step) {
+        P x[AHEAD], y[AHEAD];
+        UNROLL(4)
+        for (int i = 0; i < AHEAD; i++) {
+            x[i] = look<T, WIDE>(a + i * step);
+            y[i] = look<T, WIDE>(b + i * step);
+        }
+        UNROLL(4)
+        for (int i = 0; i < AHEAD; i++) {
+            float z[P::N];
+            numbers(z, look<T, WIDE>(v + i * step));
+            sum[0] = dot(x[i], z, sum[0]);
+            sum[1] = dot(y[i], z, sum[1]);
+            if (SPREAD)
+                spread<T, WIDE>(da + i * step, w[0], z);
+            if (SPREAD && second)
+                spread<T, WIDE>(da + s.C + i * step, w[1], z);
+        }
+        a += AHEAD * step, b += AHEAD * step, v += AHEAD * step, da += SPREAD ? AHEAD * step : 0;
+    }
+    UNROLL(1)
+    for (; left > 0; left -= step, a += step, b += step, v += step, da += SPREAD ? step : 0) {
+        float z[P::N];
+        numbers(z, look<T, WIDE>(v));
+        sum[0] = dot(look<T, WIDE>(a), z, sum[0]);
+        sum[1] = dot(look<T, WIDE>(b), z, sum[1]);
+        if (SPREAD)
+            spread<T, WIDE>(da, w[0], z);
+        if (SPREAD && second)
+            spread<T, WIDE>(da + s.C, w[1], z);
+    }
+    for (int d = LANES / 2; d; d /= 2) {
+        sum[0] += __shfl_xor_sync(~0u, sum[0], d);
+        sum[1] += __shfl_xor_sync(~0u, sum[1], d);
+    }
+    if (lane == 0)
+        sums[warp][0] = sum[0], sums[warp][1] = sum[1];
+    __syncthreads();
+    if (warp % team || lane > 1 || !there || (lane && !second))
         return;
-    float right[P::N], x[P::N];
-    numbers(right, look<T, WIDE>(o.right + c));
-    UNROLL(4)
-    for (int i = 0; i < TALL; i++) {
-        const int64_t r = first + i * WARPS;
-        if (r >= o.R)
-            break;
-        const float left = o.alpha * load(o.left + r);
+    float all = 0;
+    for (int i = 0; i < team; i++)
+        all += sums[warp + i][lane];
+    keep(s, parts, part, s.R, r + lane, all);
+}
+
+/* A block adds up a strip of columns over `length` rows.  A thread has a piece of the strip, a
+ * warp every eighth row, and some rows under way; then the warps' sums are added in order. */
+template <typename T, bool WIDE, bool SPREAD>
+__global__ void __launch_bounds__(THREADS, RESIDENT)
+    sum_across(sweep<T> s, int64_t parts, int64_t length)
+{
+    typedef piece<T, WIDE> P;
+    const int ROWS = SPREAD ? DEEP_SPREAD : DEEP;
+    __shared__ float sums[WARPS][LANES * P::N];
+    const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
+    const int64_t strips = ceil_div(s.C, LANES * P::N), part = blockIdx.x / strips;
+    const int64_t first = blockIdx.x % strips * LANES * P::N, c = first + lane * P::N;
+    const int64_t end = min((part + 1) * length, s.R);
+    const T *a = s.A + min(c, s.C - P::N);
+    int64_t r = part * length + warp;
+    float sum[P::N] = {}, w[P::N], y[P::N];
+
+    if (SPREAD) {
+        numbers(w, look<T, WIDE>(s.w + min(c, s.C - P::N)));
         UNROLL(8)
         for (int j = 0; j < P::N; j++)
-            x[j] = left * right[j];
-        if constexpr (WIDE)
-            write(o.dA + r * o.C + c, x);
-        else
-            store(o.dA + r * o.C + c, x[0]);
+            w[j] *= s.alpha;
     }
+    UNROLL(1)
+    for (; r + (ROWS - 1) * WARPS < end; r += ROWS * WARPS) {
+        P x[ROWS];
+        float v[ROWS];
+        UNROLL(8)
+        for (int i = 0; i < ROWS; i++) {
+            x[i] = look<T, WIDE>(a + (r + i * WARPS) * s.C);
+            v[i] = load(s.v + r + i * WARPS);
+        }
+        UNROLL(8)
+        for (int i = 0; i < ROWS; i++) {
+            numbers(y, x[i]);
+            UNROLL(8)
+            for (int j = 0; j < P::N; j++)
+                sum[j] = fmaf(y[j], v[i], sum[j]);
+            if (SPREAD && c < s.C)
+                spread<T, WIDE>(s.dA + (r + i * WARPS) * s.C + c, v[i], w);
+        }
+    }
+    UNROLL(1)
+    for (; r < end; r += WARPS) {
+        const float v = load(s.v + r);
+        numbers(y, look<T, WIDE>(a + r * s.C));
+        UNROLL(8)
+        for (int j = 0; j < P::N; j++)
+            sum[j] = fmaf(y[j], v, sum[j]);
+        if (SPREAD && c < s.C)
+            spread<T, WIDE>(s.dA + r * s.C + c, v, w);
+    }
+    UNROLL(8)
+    for (int j = 0; j < P::N; j++)
+        sums[warp][lane * P::N + j] = sum[j];
+    __syncthreads();
+    const int64_t i = first + threadIdx.x;
+    if (threadIdx.x >= LANES * P::N || i >= s.C)
+        return;
+    float all = 0;
+    for (int k = 0; k < WARPS; k++)
+        all += sums[k][threadIdx.x];
+    keep(s, parts, part, s.C, i, all);
 }
 
 /* How a sweep is divided: parts of so many columns, or rows where it goes across, so that there
- * are as many warps, or blocks, as the chip holds, and none has less than `least` to do. */
+ * are so many teams of warps, or blocks, and none has less than `least` to do. */
 struct division {
     int64_t parts, length, blocks;
+    int team; /* warps on a pair of rows */
 };
 
-static division divided(int64_t n, int64_t others, int64_t there, int64_t least, int64_t unit)
+static division divided(int64_t n, int64_t others, int64_t wanted, int64_t least, int64_t unit)
 {
-    division d;
-    const int64_t fill = there / others, most = n / least;
+    division d = {};
+    const int64_t fill = wanted / others, most = n / least;
     const int64_t parts = fill < most ? fill : most;
     d.length = parts < 2 ? n : ceil_div(ceil_div(n, parts), unit) * unit;
     d.parts = ceil_div(n, d.length);
@@ -406,32 +422,55 @@ static bool wide_rows(int64_t C)
     return C * sizeof(T) % 16 == 0;
 }
 
+/* Across, a block's work is short, so that multiprocessors end at the same time; along, it is that
+ * already, as far as rows are long enough for all of a block's warps. */
 template <typename T>
 static division division_of(const sweep<T> &s)
 {
-    const int64_t blocks = 4 * (int64_t)gpu_properties().multiProcessorCount;
+    const int64_t blocks = RESIDENT * (int64_t)gpu_properties().multiProcessorCount;
     const int64_t piece = wide_rows<T>(s.C) ? 16 / sizeof(T) : 1;
     if (s.across) {
         const int64_t strips = ceil_div(s.C, LANES * piece);
-        division d = divided(s.R, strips, blocks, DEEP * WARPS, 1);
+        division d = divided(s.R, strips, blocks * TURNS, DEEP * WARPS, 1);
         d.blocks = strips * d.parts;
         return d;
     }
     const int64_t pairs = ceil_div(s.R, 2), step = AHEAD * LANES * piece;
-    division d = divided(s.C, pairs, blocks * WARPS, step, step);
-    d.blocks = ceil_div(pairs * d.parts, WARPS);
+    int team = 1;
+    while (team < TEAM && s.C >= 2 * team * step)
+        team *= 2;
+    division d = divided(s.C, pairs, blocks * WARPS / team, team * step, team * step);
+    d.team = team;
+    d.blocks = ceil_div(pairs * d.parts, WARPS / team);
     return d;
 }
 
-template <typename T, bool WIDE>
+template <typename T, bool WIDE, bool SPREAD>
 static void start(const sweep<T> &s, const division &d)
 {
-    void (*const kernel)(sweep<T>, int64_t, int64_t) =
-        s.across ? sum_across<T, WIDE> : sum_along<T, WIDE>;
-    kernel<<<d.blocks, THREADS, 0, gpu_stream()>>>(s, d.parts, d.length);
+    auto *const across = sum_across<T, WIDE, SPREAD>;
+    auto *const along = sum_along<T, WIDE, SPREAD>;
+    if (s.across)
+        across<<<d.blocks, THREADS, 0, gpu_stream()>>>(s, d.parts, d.length);
+    else
+        along<<<d.blocks, THREADS, 0, gpu_stream()>>>(s, d.parts, d.length, d.team);
 }
 
-/* The matrix passes in pieces of 16 bytes, many of them under way. */
+template <typename T, bool SPREAD>
+static int pass_over(const sweep<T> &s)
+{
+    const division d = division_of(s);
+    if (wide_rows<T>(s.C))
+        start<T, true, SPREAD>(s, d);
+    else
+        start<T, false, SPREAD>(s, d);
+    CUDA(cudaGetLastError());
+    return d.parts == 1
+               ? 0
+               : gemm_add_parts(s.room, d.parts, s.across ? s.C : s.R, s.alpha, s.beta, s.z0, s.z);
+}
+
+/* One pass over A in pieces of 16 bytes, many of them under way. */
 struct gemv_wide {
     template <typename T>
     static size_t room(const sweep<T> &s)
@@ -442,24 +481,12 @@ struct gemv_wide {
     template <typename T>
     static int add_up(const sweep<T> &s)
     {
-        const division d = division_of(s);
-        if (wide_rows<T>(s.C))
-            start<T, true>(s, d);
-        else
-            start<T, false>(s, d);
-        CUDA(cudaGetLastError());
-        return d.parts == 1 ? 0
-                            : gemm_add_parts(s.room, d.parts, s.across ? s.C : s.R, s.alpha, s.beta,
-                                             s.z0, s.z);
+        return pass_over<T, false>(s);
     }
     template <typename T>
-    static int spread(const outer<T> &o)
+    static int add_up_and_spread(const sweep<T> &s)
     {
-        const bool wide = wide_rows<T>(o.C);
-        const int64_t strips = ceil_div(o.C, LANES * (wide ? 16 / (int64_t)sizeof(T) : 1));
-        void (*const kernel)(outer<T>) = wide ? spread_wide<T, true> : spread_wide<T, false>;
-        kernel<<<strips * ceil_div(o.R, WARPS * TALL), THREADS, 0, gpu_stream()>>>(o);
-        return cudaGetLastError();
+        return pass_over<T, true>(s);
     }
 };
 
@@ -510,10 +537,12 @@ struct gemv_cublas {
         return product_batch(1, s.alpha, a, v, s.z0 ? s.beta : 0, s.z);
     }
     template <typename T>
-    static int spread(const outer<T> &o)
+    static int add_up_and_spread(const sweep<T> &s)
     {
-        const matrix<T> left = {o.left, o.R, 1, false}, right = {o.right, 1, o.C, false};
-        return product_batch(1, o.alpha, left, right, 0, o.dA);
+        const matrix<T> left = {s.across ? s.v : s.w, s.R, 1, false};
+        const matrix<T> right = {s.across ? s.w : s.v, 1, s.C, false};
+        const int e = add_up(s);
+        return e ? e : product_batch(1, s.alpha, left, right, 0, s.dA);
     }
 };
 

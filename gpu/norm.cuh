@@ -46,9 +46,10 @@ template <typename T, bool CENTRED>
 int plain_norm_back(const norm_call &p);
 const char *plain_norm_declines(const norm_call &p, size_t size);
 
-/* dw, and db if CENTRED, alone. */
+/* dw, and db if CENTRED, alone, from x and dy read anew; and the workspace that takes. */
 template <typename T, bool CENTRED>
 int norm_columns(const norm_call &p);
+size_t norm_columns_work(const norm_call &p, size_t size, bool centred);
 
 template <typename T, bool CENTRED>
 int row_norm(const norm_call &p);
@@ -57,54 +58,52 @@ int row_norm_back(const norm_call &p);
 const char *row_norm_declines(const norm_call &p, size_t size);
 
 template <typename T, bool CENTRED>
-int fused_norm(const norm_call &p);
-template <typename T, bool CENTRED>
 int fused_norm_back(const norm_call &p);
 const char *fused_norm_declines(const norm_call &p, size_t size);
-size_t fused_norm_work(const norm_call &p, size_t size, bool centred); /* of backward */
+size_t fused_norm_work(const norm_call &p, size_t size, bool centred);
 
 /* The ladder of an operation whose file says how a frame becomes a norm_call, call_of(), and whether
  * it is CENTRED. */
-#define NORM_RUNG(rung)                                                                            \
+#define NORM_PASS(rung, pass, function)                                                            \
     template <typename T>                                                                          \
-    static int rung##_forward(const struct frame *f)                                               \
+    static int rung##_##pass(const struct frame *f)                                                \
     {                                                                                              \
-        return rung##_norm<T, CENTRED>(call_of(f));                                                \
-    }                                                                                              \
+        return function<T, CENTRED>(call_of(f));                                                   \
+    }
+#define NORM_BACKWARD(rung, columns_work)                                                          \
+    NORM_PASS(rung, backward, rung##_norm_back)                                                    \
     template <typename T>                                                                          \
-    static int rung##_backward(const struct frame *f)                                              \
+    static size_t rung##_work(const struct frame *f, enum pass pass)                               \
     {                                                                                              \
-        return rung##_norm_back<T, CENTRED>(call_of(f));                                           \
+        return pass == BACKWARD ? columns_work(call_of(f), sizeof(T), CENTRED) : 0;                \
     }                                                                                              \
     template <typename T>                                                                          \
     static const char *rung##_declines(const struct frame *f)                                      \
     {                                                                                              \
         return rung##_norm_declines(call_of(f), sizeof(T));                                        \
     }
-#define NORM_IMPL(bits, T, rung, idea, work)                                                       \
+#define NORM_IMPL(bits, T, rung, forward, idea)                                                    \
     static const struct impl rung##bits = {#rung,                                                  \
                                            idea,                                                   \
-                                           {rung##_forward<T>, rung##_backward<T>},                \
-                                           work,                                                   \
+                                           {forward<T>, rung##_backward<T>},                       \
+                                           rung##_work<T>,                                         \
                                            rung##_declines<T>,                                     \
                                            NULL,                                                   \
                                            0,                                                      \
                                            0}
 #define NORM_LADDER(op, bits, T)                                                                   \
-    NORM_IMPL(bits, T, plain, "a block a row, read anew for each sum and for the result", NULL);   \
-    NORM_IMPL(bits, T, row, "a team of threads keeps a row in registers", NULL);                   \
-    NORM_IMPL(bits, T, fused, "rows on their way ahead in shared memory; dx and dw in one pass",   \
-              fused_work<T>);                                                                      \
+    NORM_IMPL(bits, T, plain, plain_forward,                                                       \
+              "a block a row, read anew for each sum and for the result");                         \
+    NORM_IMPL(bits, T, row, row_forward, "a team of threads keeps a row in registers");            \
+    NORM_IMPL(bits, T, fused, row_forward,                                                         \
+              "backward: dx and dw in one pass, rows on their way ahead in shared memory");        \
     GPU_KERNEL_LIST(op, bits, &fused##bits, &row##bits, &plain##bits)
 #define NORM_OPERATION(op)                                                                         \
-    NORM_RUNG(plain)                                                                               \
-    NORM_RUNG(row)                                                                                 \
-    NORM_RUNG(fused)                                                                               \
-    template <typename T>                                                                          \
-    static size_t fused_work(const struct frame *f, enum pass pass)                                \
-    {                                                                                              \
-        return pass == BACKWARD ? fused_norm_work(call_of(f), sizeof(T), CENTRED) : 0;             \
-    }                                                                                              \
+    NORM_PASS(plain, forward, plain_norm)                                                          \
+    NORM_PASS(row, forward, row_norm)                                                              \
+    NORM_BACKWARD(plain, norm_columns_work)                                                        \
+    NORM_BACKWARD(row, norm_columns_work)                                                          \
+    NORM_BACKWARD(fused, fused_norm_work)                                                          \
     NORM_LADDER(op, 32, float);                                                                    \
     NORM_LADDER(op, 16, __nv_bfloat16)
 
@@ -123,13 +122,9 @@ struct numbers {
     float x[16 / sizeof(T)];
 };
 
-/* Where that is more registers than the vector itself, it is made anew for every use, one use
- * after the other, so that there is room for more vectors. */
 template <typename T>
 static __device__ __forceinline__ numbers<T> widened(uint4 v)
 {
-    if (sizeof(T) < 4)
-        taken_anew(&v);
     const unsigned word[4] = {v.x, v.y, v.z, v.w};
     numbers<T> n;
     UNROLL(4)
@@ -166,6 +161,10 @@ static __device__ __forceinline__ uint4 load_vector(const T *from, int left)
     return v;
 }
 
+/* (Said in one word: as an assignment, the compiler has made four of it.) */
+#ifndef NORM_STORE
+#define NORM_STORE __stcs
+#endif
 template <typename T, bool ALIGNED>
 static __device__ __forceinline__ void store_vector(T *to, int left, const numbers<T> &n)
 {
@@ -177,7 +176,7 @@ static __device__ __forceinline__ void store_vector(T *to, int left, const numbe
         uint4 v;
         memcpy(&v, x, sizeof v);
         if (left > 0)
-            *(uint4 *)to = v;
+            NORM_STORE((uint4 *)to, v);
     } else {
         UNROLL(8)
         for (int j = 0; j < per_vector<T>(); j++)
@@ -189,17 +188,34 @@ static __device__ __forceinline__ void store_vector(T *to, int left, const numbe
 /* ---- teams ---- */
 
 /* A row is a team's: of as many lanes of a warp as it has vectors, if these are few, which then
- * takes HELD rows at once; else of a warp, a block or a cluster of blocks, of which each thread
- * has up to HELD vectors.  Teams depend on N alone, and so do a row's bits. */
+ * takes several rows at once; else of a warp, a block or a cluster of blocks.  Each thread has up to
+ * HELD vectors in forward, and up to NUMBERS numbers in backward, which keeps two floats for each.
+ * Teams depend on N alone, and so do a row's bits. */
+#ifndef NUMBERS
+#define NUMBERS 16
+#endif
 enum { HELD = 4, CLUSTER_MOST = 8 };
 
-/* Threads of a block that is of several teams, and of any block; fewer where rows are not aligned,
- * whose numbers one by one take more registers.  Emulated: so few that small cases meet teams of
- * all kinds. */
+template <typename T>
+static constexpr __host__ __device__ int held_back(void)
+{
+    static_assert(NUMBERS >= 2 * per_vector<T>(), "a single vector is what a narrow team's rows have");
+    return NUMBERS / per_vector<T>();
+}
+
+/* Threads of a block that is of several small teams, and of any block in forward and in backward;
+ * fewer where rows are not aligned, whose numbers one by one take more registers.  Emulated: so few
+ * that small cases meet teams of all kinds. */
 #ifdef CUDA_EMULATE
-enum { TEAMS_THREADS = 64, THREADS_MOST = 64, UNALIGNED_MOST = 64 };
+enum { TEAMS_THREADS = 64, THREADS_MOST = 64, UNALIGNED_MOST = 64, BACK_MOST = 64 };
 #else
-enum { TEAMS_THREADS = 128, THREADS_MOST = 384, UNALIGNED_MOST = 256 };
+#ifndef THREADS_MOST
+#define THREADS_MOST 512
+#endif
+#ifndef BACK_MOST
+#define BACK_MOST 512
+#endif
+enum { TEAMS_THREADS = 128, UNALIGNED_MOST = 256 };
 #endif
 
 static constexpr __host__ __device__ int threads_most(bool aligned)
@@ -210,38 +226,44 @@ static constexpr __host__ __device__ int threads_most(bool aligned)
 struct norm_layout {
     int cluster; /* blocks of a team; 0: there is no team so large */
     int threads; /* of a block */
-    int lanes;   /* of a team: a power of two up to a warp, or the block */
+    int lanes;   /* of a team: a power of two up to a warp, or whole warps */
+    int teams;   /* of a block; of a cluster, if that is one team, 1 */
     int span;    /* vectors of a row that one block has */
-    int rows;    /* that a team takes at once: HELD or 1 */
+    int rows;    /* that a team takes at once */
 };
 
 #define TOO_LONG "a row longer than a cluster's threads hold"
 
-static inline norm_layout layout_of(int64_t N, size_t size)
+/* Threads that have up to `held` vectors, `most` a block. */
+static inline norm_layout layout_of(int64_t N, size_t size, int held, int most)
 {
-    const int64_t vectors = ceil_div(N, 16 / size);
-    const int64_t block = (int64_t)HELD * threads_most(N * size % 16 == 0);
+    const int64_t vectors = ceil_div(N, 16 / size), block = (int64_t)held * most;
     const int cluster_most = gpu_properties().clusterLaunch ? CLUSTER_MOST : 1;
-    norm_layout l = {1, TEAMS_THREADS, 1, (int)vectors, vectors <= 32 ? HELD : 1};
+    norm_layout l = {1, TEAMS_THREADS, 1, 1, (int)vectors, vectors <= 32 ? held : 1};
 
     while (l.cluster <= cluster_most && ceil_div(vectors, l.cluster) > block)
         l.cluster *= 2;
     if (l.cluster > cluster_most) {
         l.cluster = 0;
-    } else if (vectors <= 32 * HELD) {
+    } else if (vectors <= 32 * held) {
         while (l.lanes < min(vectors, (int64_t)32))
             l.lanes *= 2;
+        l.teams = l.threads / l.lanes;
     } else {
         l.span = (int)ceil_div(vectors, l.cluster);
-        l.threads = l.lanes = (int)ceil_div(ceil_div(l.span, HELD), 32) * 32;
+        l.threads = l.lanes = (int)ceil_div(ceil_div(l.span, held), 32) * 32;
     }
     return l;
 }
 
-/* Teams of a block; of a cluster, if that is one team, 1. */
-static inline __host__ __device__ int teams_of(const norm_layout &l)
+static inline norm_layout layout_forward(int64_t N, size_t size)
 {
-    return l.threads / l.lanes;
+    return layout_of(N, size, HELD, threads_most(N * size % 16 == 0));
+}
+
+static inline norm_layout layout_backward(int64_t N, size_t size)
+{
+    return layout_of(N, size, (int)(NUMBERS * size / 16), BACK_MOST);
 }
 
 /* Clusters (of a single block, mostly) for each matrix. */
@@ -255,30 +277,65 @@ static __device__ __forceinline__ int64_t clusters_of(const norm_grid &grid, int
     return matrix ? grid.clusters[1] : grid.clusters[0];
 }
 
+static inline int64_t all_clusters(const norm_grid &grid)
+{
+    return grid.clusters[0] + grid.clusters[1];
+}
+
+static inline int multiprocessors(void)
+{
+#ifdef CUDA_EMULATE
+    return 2; /* so few that small cases are several steps */
+#else
+    return max(gpu_properties().multiProcessorCount, 1);
+#endif
+}
+
+/* `most` clusters, shared among the matrices as their rows are, but no more than have rows: one
+ * beyond `most` would begin when the others are done. */
+static inline norm_grid shared_grid(const norm_call &p, const norm_layout &l, int64_t most)
+{
+    norm_grid grid = {};
+    int64_t left = most;
+    for (int i = 0; i < p.n; i++) {
+        const int64_t others = p.n - 1 - i;
+        int64_t share = left;
+        if (others)
+            share = min((int64_t)((double)most * p.of[i].R / all_rows(p) + 0.5), most - others);
+        share = max(share, (int64_t)1);
+        left -= share;
+        grid.clusters[i] = min(share, ceil_div(p.of[i].R, (int64_t)l.teams * l.rows));
+    }
+    return grid;
+}
+
 /* A thread's place. */
 struct member {
     int matrix;
     int lanes, lane;     /* of the team, within the block */
+    int here;            /* the team's number among the block's */
     int cluster, rank;   /* blocks of the team, and which this is */
     int64_t unit, units; /* the cluster's number among those of the matrix */
     int64_t team, teams; /* the team's */
     int first, end;      /* columns of the block's */
 };
 
+/* (Divisions are slow, and nothing is fetched before they are done.) */
 static __device__ __forceinline__ member member_of(int N, int vector, const norm_layout &l,
                                                    const norm_grid &grid)
 {
     member m;
-    const int64_t cluster = blockIdx.x / (unsigned)l.cluster;
+    const unsigned cluster = l.cluster > 1 ? blockIdx.x / (unsigned)l.cluster : blockIdx.x;
     m.matrix = cluster >= grid.clusters[0];
     m.lanes = l.lanes;
-    m.lane = (int)threadIdx.x % l.lanes;
+    m.here = l.teams > 1 ? (int)(threadIdx.x / (unsigned)l.lanes) : 0;
+    m.lane = (int)threadIdx.x - m.here * l.lanes;
     m.cluster = l.cluster;
-    m.rank = (int)(blockIdx.x % (unsigned)l.cluster);
+    m.rank = (int)(blockIdx.x - cluster * l.cluster);
     m.unit = cluster - (m.matrix ? grid.clusters[0] : 0);
     m.units = clusters_of(grid, m.matrix);
-    m.team = m.unit * teams_of(l) + (int)threadIdx.x / l.lanes;
-    m.teams = m.units * teams_of(l);
+    m.team = m.unit * l.teams + m.here;
+    m.teams = m.units * l.teams;
     m.first = m.rank * l.span * vector;
     m.end = min(m.first + l.span * vector, N);
     return m;
@@ -293,7 +350,7 @@ static __device__ __forceinline__ int column_of(const member &m, int u, int vect
 /* Where a team's warps and blocks leave sums for each other, in turns, even ones in one half and
  * odd ones in the other: who reads those of a turn need not fear the next one's. */
 struct meeting {
-    float2 warp[2][THREADS_MOST / 32];
+    float2 warp[2][32];
     float2 block[2][CLUSTER_MOST];
 };
 
@@ -301,7 +358,7 @@ struct meeting {
 template <typename T, bool ALIGNED, int UNITS>
 static __device__ __forceinline__ void load_columns(uint4 *v, const void *from, const member &m)
 {
-    UNROLL(4)
+    UNROLL(8)
     for (int u = 0; u < UNITS; u++) {
         const int n = column_of(m, u, per_vector<T>());
         v[u] = load_vector<T, ALIGNED>((const T *)from + n, m.end - n);
@@ -315,10 +372,16 @@ static __device__ __forceinline__ void cluster_meets(const member &m)
         cluster_sync();
 }
 
+/* A team of several warps meets: those of its block. */
+static __device__ __forceinline__ void team_sync(const member &m)
+{
+    barrier_sync(m.here + 1, m.lanes);
+}
+
 static __device__ __forceinline__ float2 sum_of(const float2 *x, int n)
 {
     float2 sum = make_float2(0, 0);
-    UNROLL(4)
+    UNROLL(8)
     for (int i = 0; i < n; i++) {
         sum.x += x[i].x;
         sum.y += x[i].y;
@@ -326,24 +389,34 @@ static __device__ __forceinline__ float2 sum_of(const float2 *x, int n)
     return sum;
 }
 
-/* Sums over the team, for each of its threads the same.  More than two numbers: of teams within a
- * warp only. */
-template <int COUNT>
-static __device__ __forceinline__ void add_up(float (&s)[COUNT], const member &m, meeting *met,
-                                              int turn)
+/* Sums over those of the team that are in the thread's warp, for each of them the same.  NARROW:
+ * the team may be less than a warp. */
+template <bool NARROW, int COUNT>
+static __device__ __forceinline__ void add_lanes(float (&s)[COUNT], const member &m)
 {
-    for (int d = min(m.lanes, 32) / 2; d; d /= 2) {
+    UNROLL(5)
+    for (int d = 16; d; d /= 2) {
+        if (NARROW && d >= m.lanes)
+            continue;
         UNROLL(8)
         for (int i = 0; i < COUNT; i++)
             s[i] += __shfl_xor_sync(~0u, s[i], d);
     }
-    if (COUNT > 2 || m.lanes <= 32)
+}
+
+/* Over all of it; one or two numbers, if that is more than a warp. */
+template <bool NARROW, int COUNT>
+static __device__ __forceinline__ void add_up(float (&s)[COUNT], const member &m, meeting *met,
+                                              int turn)
+{
+    add_lanes<NARROW>(s, m);
+    if (NARROW || m.lanes <= 32)
         return;
     const int half = turn & 1, thread = (int)threadIdx.x;
     if (thread % 32 == 0)
         met->warp[half][thread / 32] = make_float2(s[0], s[COUNT - 1]);
-    __syncthreads();
-    float2 sum = sum_of(met->warp[half], m.lanes / 32);
+    team_sync(m);
+    float2 sum = sum_of(met->warp[half] + m.here * m.lanes / 32, m.lanes / 32);
     if (m.cluster > 1) {
         if (thread < m.cluster)
             *place_of(&met->block[half][m.rank], thread) = sum;
@@ -393,188 +466,153 @@ static __device__ __forceinline__ float deviation(float x, const row_stats &row)
     return CENTRED ? x - row.mean : x;
 }
 
-/* The sum of x. */
-template <typename T>
-static __device__ __forceinline__ float sum_vector(const uint4 &x)
-{
-    const numbers<T> xs = widened<T>(x);
-    float sum = 0;
-    UNROLL(8)
-    for (int j = 0; j < per_vector<T>(); j++)
-        sum += xs.x[j];
-    return sum;
-}
-
-/* The sum of the squares of x - mean; columns beyond the row's end have no part in it. */
-template <typename T, bool CENTRED>
-static __device__ __forceinline__ float sum_squares(const uint4 &x, const row_stats &row, int left)
-{
-    const numbers<T> xs = widened<T>(x);
-    float sum = 0;
-    UNROLL(8)
-    for (int j = 0; j < per_vector<T>(); j++) {
-        const float d = deviation<CENTRED>(xs.x[j], row);
-        sum = fmaf(d, !CENTRED || j < left ? d : 0, sum);
-    }
-    return sum;
-}
-
-template <typename T, bool CENTRED>
-static __device__ __forceinline__ numbers<T> normalised(const uint4 &x, const uint4 &w,
-                                                        const uint4 &b, const row_stats &row)
-{
-    const numbers<T> xs = widened<T>(x), ws = widened<T>(w), bs = widened<T>(b);
-    numbers<T> y;
-    UNROLL(8)
-    for (int j = 0; j < per_vector<T>(); j++) {
-        const float xhat = row.rstd * deviation<CENTRED>(xs.x[j], row);
-        y.x[j] = CENTRED ? fmaf(ws.x[j], xhat, bs.x[j]) : ws.x[j] * xhat;
-    }
-    return y;
-}
-
-/* To s[0] the sum of g xhat, g = w dy; to s[1], if CENTRED, that of g. */
-template <typename T, bool CENTRED>
-static __device__ __forceinline__ void add_slopes(const uint4 &x, const uint4 &dy, const uint4 &w,
-                                                  const row_stats &row, float *s)
-{
-    const numbers<T> xs = widened<T>(x), dys = widened<T>(dy), ws = widened<T>(w);
-    UNROLL(8)
-    for (int j = 0; j < per_vector<T>(); j++) {
-        const float g = __fmul_rn(ws.x[j], dys.x[j]);
-        s[0] = fmaf(g, row.rstd * deviation<CENTRED>(xs.x[j], row), s[0]);
-        if (CENTRED)
-            s[1] += g;
-    }
-}
-
-/* dx = rstd (g - level - xhat along), of the means along = mean(g xhat), level = mean(g); and to
- * the u-th of the thread's columns' sums what the row adds. */
-template <typename T, bool CENTRED, typename C>
-static __device__ __forceinline__ numbers<T> slope(const uint4 &x, const uint4 &dy, const uint4 &w,
-                                                   const row_stats &row, float along, float level,
-                                                   int u, C *columns)
-{
-    const numbers<T> xs = widened<T>(x), dys = widened<T>(dy), ws = widened<T>(w);
-    numbers<T> dx;
-    UNROLL(8)
-    for (int j = 0; j < per_vector<T>(); j++) {
-        const float xhat = row.rstd * deviation<CENTRED>(xs.x[j], row);
-        const float g = __fmul_rn(ws.x[j], dys.x[j]);
-        dx.x[j] = row.rstd * fmaf(-xhat, along, CENTRED ? g - level : g);
-        columns->add(u, j, dys.x[j], xhat);
-    }
-    return dx;
-}
-
-/* ---- what is done with a team's rows ---- */
+/* ---- the backward pass of a team's rows ---- */
 
 /* The vectors of them that a thread has: in registers, ... */
-template <typename T, int UNITS>
+template <int UNITS, int COUNT>
 struct held {
-    uint4 v[HELD / UNITS][UNITS];
+    uint4 v[COUNT];
 
-    __device__ __forceinline__ uint4 at(int r, int u) const { return v[r][u]; }
+    __device__ __forceinline__ uint4 at(int i) const { return v[i]; }
+
+    /* What has been made of them is made anew, so that registers hold only themselves meanwhile. */
+    __device__ __forceinline__ void taken_anew(void)
+    {
+        UNROLL(8)
+        for (int i = 0; i < COUNT; i++)
+            ::taken_anew(v + i);
+    }
 };
 
-/* ... or in shared memory, where the thread itself has had them put. */
-template <int UNITS>
+/* ... or in shared memory, so far apart, where the thread itself has had them put. */
+template <int APART>
 struct laid {
     const uint4 *v;
 
-    __device__ __forceinline__ uint4 at(int r, int u) const
-    {
-        return v[(r * UNITS + u) * blockDim.x + threadIdx.x];
-    }
+    __device__ __forceinline__ uint4 at(int i) const { return v[i * APART]; }
 };
 
-/* Forward: y, rstd and mean of the rows from `first` on; `turn` counts calls. */
-template <typename T, bool CENTRED, bool ALIGNED, int UNITS, typename X>
-static __device__ __forceinline__ void put_rows(const norm_call &p, const member &me, meeting *met,
-                                                int turn, int64_t first, X x, const uint4 *w,
-                                                const uint4 *b)
-{
-    enum { V = 16 / sizeof(T), ROWS = HELD / UNITS };
-    const norm_rows &m = p.of[me.matrix];
-    const float share = 1.0f / p.N;
-    row_stats of[ROWS] = {};
-    float s[ROWS] = {};
-
-    if (CENTRED) {
-        UNROLL(4)
-        for (int i = 0; i < HELD; i++)
-            s[i / UNITS] += sum_vector<T>(x.at(i / UNITS, i % UNITS));
-        add_up(s, me, met, 0);
-        UNROLL(4)
-        for (int r = 0; r < ROWS; r++) {
-            of[r].mean = __fmul_rn(s[r], share);
-            s[r] = 0;
-        }
-    }
-    UNROLL(4)
-    for (int i = 0; i < HELD; i++)
-        s[i / UNITS] += sum_squares<T, CENTRED>(x.at(i / UNITS, i % UNITS), of[i / UNITS],
-                                                me.end - column_of(me, i % UNITS, V));
-    add_up(s, me, met, CENTRED ? 1 : turn);
-    UNROLL(4)
-    for (int r = 0; r < ROWS; r++) {
-        const int64_t row = first + r;
-        of[r].rstd = 1 / sqrtf(fmaf(s[r], share, p.eps));
-        if (row >= m.R)
-            continue;
-        UNROLL(4)
-        for (int u = 0; u < UNITS; u++) {
-            const int n = column_of(me, u, V);
-            store_vector<T, ALIGNED>((T *)m.y + row * p.N + n, me.end - n,
-                                     normalised<T, CENTRED>(x.at(r, u), w[u], b[u], of[r]));
-        }
-        if (me.lane == 0 && me.rank == 0)
-            put_stats<CENTRED>(m, row, of[r]);
-    }
-}
-
-/* Backward: dx of the rows from `first` on, and what these add to the columns' sums; `turn` counts
- * calls. */
+/* dx = rstd (g - level - xhat along) of the rows from `first` on, g = w dy, of the means along =
+ * mean(g xhat), level = mean(g); and to the columns' sums what the rows add.  `turn` counts calls. */
 template <typename T, bool CENTRED, bool ALIGNED, int UNITS, typename X, typename C>
 static __device__ __forceinline__ void put_slopes(const norm_call &p, const member &me,
                                                   meeting *met, int turn, int64_t first, X x, X dy,
                                                   const uint4 *w, const row_stats *of, C *columns)
 {
-    enum { V = 16 / sizeof(T), ROWS = HELD / UNITS, SUMS = CENTRED ? 2 : 1 };
+    enum { V = 16 / sizeof(T), COUNT = held_back<T>(), ROWS = COUNT / UNITS };
+    enum { SUMS = CENTRED ? 2 : 1 };
     const norm_rows &m = p.of[me.matrix];
     const float share = 1.0f / p.N;
-    float s[ROWS * SUMS] = {};
+    float xhat[COUNT][V], g[COUNT][V], s[ROWS * SUMS] = {};
 
-    UNROLL(4)
-    for (int i = 0; i < HELD; i++) {
+    UNROLL(8)
+    for (int i = 0; i < COUNT; i++) {
         const int r = i / UNITS, u = i % UNITS;
-        add_slopes<T, CENTRED>(x.at(r, u), dy.at(r, u), w[u], of[r], s + r * SUMS);
+        const numbers<T> xs = widened<T>(x.at(i)), dys = widened<T>(dy.at(i));
+        const numbers<T> ws = widened<T>(w[u]);
+        UNROLL(8)
+        for (int j = 0; j < V; j++) {
+            xhat[i][j] = of[r].rstd * deviation<CENTRED>(xs.x[j], of[r]);
+            g[i][j] = __fmul_rn(ws.x[j], dys.x[j]);
+            s[r * SUMS] = fmaf(g[i][j], xhat[i][j], s[r * SUMS]);
+            if (CENTRED)
+                s[r * SUMS + 1] += g[i][j];
+            columns->add(u, j, dys.x[j], xhat[i][j]);
+        }
     }
-    add_up(s, me, met, turn);
-    UNROLL(4)
-    for (int r = 0; r < ROWS; r++) {
-        const int64_t row = first + r;
+    add_up<UNITS == 1>(s, me, met, turn);
+    UNROLL(8)
+    for (int i = 0; i < COUNT; i++) {
+        const int r = i / UNITS, n = column_of(me, i % UNITS, V);
         const float along = __fmul_rn(s[r * SUMS], share);
         const float level = __fmul_rn(s[(r + 1) * SUMS - 1], share);
-        if (row >= m.R)
-            continue;
-        UNROLL(4)
-        for (int u = 0; u < UNITS; u++) {
-            const int n = column_of(me, u, V);
-            store_vector<T, ALIGNED>(
-                (T *)m.dx + row * p.N + n, me.end - n,
-                slope<T, CENTRED>(x.at(r, u), dy.at(r, u), w[u], of[r], along, level, u, columns));
-        }
+        const int64_t row = first + r;
+        numbers<T> dx;
+        UNROLL(8)
+        for (int j = 0; j < V; j++)
+            dx.x[j] = of[r].rstd * fmaf(-xhat[i][j], along, CENTRED ? g[i][j] - level : g[i][j]);
+        if (row < m.R)
+            store_vector<T, ALIGNED>((T *)m.dx + row * p.N + n, me.end - n, dx);
     }
 }
 
+/* ---- sums of columns ---- */
+
+/* A thread's, of its vectors. */
+template <typename T, bool CENTRED, int UNITS>
+struct column_sums {
+    enum { V = 16 / sizeof(T) };
+    float dw[UNITS][V], db[UNITS][V]; /* db only if CENTRED */
+
+    __device__ __forceinline__ void add(int u, int j, float dy, float xhat)
+    {
+        dw[u][j] = fmaf(dy, xhat, dw[u][j]);
+        if (CENTRED)
+            db[u][j] += dy;
+    }
+};
+
+/* The sums x of all the block's teams, in their order, to the block's part of `parts`. */
+template <int UNITS, int V>
+static __device__ __forceinline__ void leave_sums(float *parts, const float (&x)[UNITS][V], int N,
+                                                  const member &me, float *room)
+{
+    const int width = me.lanes * UNITS * V, teams = (int)blockDim.x / me.lanes;
+
+    __syncthreads();
+    UNROLL(8)
+    for (int u = 0; u < UNITS; u++) {
+        UNROLL(8)
+        for (int j = 0; j < V; j++)
+            room[me.here * width + (u * me.lanes + me.lane) * V + j] = x[u][j];
+    }
+    __syncthreads();
+    for (int n = threadIdx.x; n < me.end - me.first; n += blockDim.x) {
+        float sum = 0;
+        UNROLL(4)
+        for (int i = 0; i < teams; i++)
+            sum += room[i * width + n];
+        parts[me.unit * N + me.first + n] = sum;
+    }
+}
+
+/* Where in the workspace the parts of a matrix's dw begin; those of db follow. */
+static __device__ __forceinline__ float *parts_of(const norm_call &p, const norm_grid &grid,
+                                                  int matrix, int sums)
+{
+    return p.work + (matrix ? grid.clusters[0] * p.N * sums : 0);
+}
+
+static inline size_t parts_bytes(const norm_call &p, const norm_grid &grid, bool centred)
+{
+    return all_clusters(grid) * p.N * (centred ? 2 : 1) * sizeof(float);
+}
+
+/* A block's sums of columns to its parts, for which there is `room` in shared memory: a float for
+ * every number of a vector that a thread has sums of. */
+template <typename T, bool CENTRED, int UNITS>
+static __device__ __forceinline__ void leave_parts(const norm_call &p, const norm_grid &grid,
+                                                   const column_sums<T, CENTRED, UNITS> &sums,
+                                                   const member &me, float *room)
+{
+    float *parts = parts_of(p, grid, me.matrix, CENTRED ? 2 : 1);
+    leave_sums(parts, sums.dw, p.N, me, room);
+    if (CENTRED)
+        leave_sums(parts + me.units * p.N, sums.db, p.N, me, room);
+}
+
+/* The parts of all blocks, added in their order, by a launch that may start early: dw and db. */
+template <bool CENTRED>
+int norm_add_parts(const norm_call &p, const norm_grid &grid);
+
 /* ---- launches ---- */
 
-/* The instance of a kernel, in a template on T and CENTRED, for rows of N numbers. */
-#define KERNEL_FOR(kernel, N, layout)                                                              \
+/* The instance of a kernel, in a template on T and CENTRED, for rows of N numbers, of which a thread
+ * has up to `held` vectors. */
+#define KERNEL_FOR(kernel, N, layout, held)                                                        \
     ((N) % per_vector<T>()                                                                         \
-         ? ((layout).rows > 1 ? kernel<T, CENTRED, false, 1> : kernel<T, CENTRED, false, HELD>)    \
-         : ((layout).rows > 1 ? kernel<T, CENTRED, true, 1> : kernel<T, CENTRED, true, HELD>))
+         ? ((layout).rows > 1 ? kernel<T, CENTRED, false, 1> : kernel<T, CENTRED, false, held>)    \
+         : ((layout).rows > 1 ? kernel<T, CENTRED, true, 1> : kernel<T, CENTRED, true, held>))
 
 struct teams_launch {
     cudaLaunchConfig_t config;
@@ -602,7 +640,7 @@ static inline cudaError_t launch_teams(void (*kernel)(norm_call, norm_layout, no
                                        const norm_grid &grid)
 {
     teams_launch launch;
-    prepare_teams(&launch, grid.clusters[0] + grid.clusters[1], l, shared);
+    prepare_teams(&launch, all_clusters(grid), l, shared);
     return cudaLaunchKernelEx(&launch.config, kernel, p, l, grid);
 }
 

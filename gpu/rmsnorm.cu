@@ -2,7 +2,7 @@
 #include "gpu/norm.cuh"
 #include "common/ops/norm.h"
 
-enum { PLAIN_THREADS = 256, COLUMNS = 32, DOWN = 16 };
+enum { PLAIN_THREADS = 256, ADDING = 32, DOWN = 32 };
 
 /* The sum of x over the block, for every thread. */
 static __device__ float block_sum(float x)
@@ -85,49 +85,115 @@ __global__ void plain_backward_kernel(const norm_call p)
     }
 }
 
-/* DOWN threads share a column, each of which takes every DOWN-th row; then their sums are added
- * in order. */
-template <typename T, bool CENTRED>
-__global__ void columns_kernel(const norm_call p)
-{
-    __shared__ float2 of[DOWN][COLUMNS];
-    const norm_rows &m = p.of[blockIdx.y];
-    const T *x = (const T *)m.x, *dy = (const T *)m.dy;
-    const int n = blockIdx.x * COLUMNS + threadIdx.x;
-    float2 sum = make_float2(0, 0);
+/* ---- sums of columns ---- */
 
-    for (int64_t row = threadIdx.y; n < p.N && row < m.R; row += DOWN) {
-        const row_stats r = {CENTRED ? m.mean[row] : 0, m.rstd[row]};
-        const float slope = load(dy + row * p.N + n);
-        sum.x = fmaf(slope, r.rstd * deviation<CENTRED>(load(x + row * p.N + n), r), sum.x);
-        sum.y += slope;
-    }
-    of[threadIdx.y][threadIdx.x] = sum;
-    __syncthreads();
-    if (threadIdx.y || n >= p.N)
-        return;
-    for (int i = 1; i < DOWN; i++) {
-        sum.x += of[i][threadIdx.x].x;
-        sum.y += of[i][threadIdx.x].y;
-    }
-    m.dw[n] = sum.x;
-    if (CENTRED)
-        m.db[n] = sum.y;
+#ifndef COLUMNS_BLOCKS
+#define COLUMNS_BLOCKS 4 /* on a multiprocessor */
+#endif
+enum { COLUMNS_THREADS = 256 };
+
+/* A block has a strip of columns, a vector a thread, and its teams take row after row: as if the
+ * strips were a cluster's. */
+static norm_layout layout_columns(int64_t N, size_t size)
+{
+    norm_layout l = layout_of(min(N, (int64_t)(512 / size)), size, 1, 32);
+    l.threads = COLUMNS_THREADS;
+    l.teams = l.threads / l.lanes;
+    l.span = l.lanes;
+    l.cluster = (int)ceil_div(N, l.span * (16 / size));
+    return l;
 }
+
+static norm_grid columns_grid(const norm_call &p, const norm_layout &l)
+{
+    return shared_grid(p, l, max((int64_t)multiprocessors() * COLUMNS_BLOCKS / l.cluster, (int64_t)p.n));
+}
+
+template <typename T, bool CENTRED, bool ALIGNED>
+__global__ void __launch_bounds__(COLUMNS_THREADS)
+    columns_kernel(const norm_call p, const norm_layout l, const norm_grid grid)
+{
+    enum { V = 16 / sizeof(T) };
+    __shared__ float room[COLUMNS_THREADS * V];
+    const member me = member_of(p.N, V, l, grid);
+    const norm_rows &m = p.of[me.matrix];
+    const int n = column_of(me, 0, V), left = me.end - n;
+    column_sums<T, CENTRED, 1> sums = {};
+
+    UNROLL(4)
+    for (int64_t row = me.team; row < m.R; row += me.teams) {
+        const int64_t at = row * p.N + n;
+        const numbers<T> x = widened<T>(load_vector<T, ALIGNED>((const T *)m.x + at, left));
+        const numbers<T> dy = widened<T>(load_vector<T, ALIGNED>((const T *)m.dy + at, left));
+        const row_stats of = get_stats<CENTRED>(m, row);
+        UNROLL(8)
+        for (int j = 0; j < V; j++)
+            sums.add(0, j, dy.x[j], of.rstd * deviation<CENTRED>(x.x[j], of));
+    }
+    let_next_kernel_start();
+    leave_parts(p, grid, sums, me, room);
+}
+
+/* dw or db of ADDING columns: DOWN threads share a column, each of which adds every DOWN-th
+ * part. */
+template <bool CENTRED>
+__global__ void __launch_bounds__(ADDING *DOWN)
+    add_parts_kernel(const norm_call p, const norm_grid grid, int blocks)
+{
+    enum { SUMS = CENTRED ? 2 : 1 };
+    __shared__ float of[DOWN][ADDING];
+    const int which = (int)blockIdx.x / blocks, matrix = which / SUMS;
+    const int i = (int)threadIdx.x % ADDING, down = (int)threadIdx.x / ADDING;
+    const int n = (int)blockIdx.x % blocks * ADDING + i;
+    const int64_t units = clusters_of(grid, matrix);
+    const float *parts = parts_of(p, grid, matrix, SUMS) + which % SUMS * units * p.N + n;
+    float sum = 0;
+
+    wait_for_kernel_before();
+    UNROLL(8)
+    for (int64_t unit = down; n < p.N && unit < units; unit += DOWN)
+        sum += parts[unit * p.N];
+    of[down][i] = sum;
+    __syncthreads();
+    if (down || n >= p.N)
+        return;
+    for (int d = 1; d < DOWN; d++)
+        sum += of[d][i];
+    (which % SUMS ? p.of[matrix].db : p.of[matrix].dw)[n] = sum;
+}
+
+template <bool CENTRED>
+int norm_add_parts(const norm_call &p, const norm_grid &grid)
+{
+    const int blocks = (int)ceil_div(p.N, ADDING);
+    return launch_early(add_parts_kernel<CENTRED>, blocks * (CENTRED ? 2 : 1) * p.n, ADDING * DOWN, 0, p, grid, blocks);
+}
+
+template <typename T, bool CENTRED>
+int norm_columns(const norm_call &p)
+{
+    const norm_layout l = layout_columns(p.N, sizeof(T));
+    const norm_grid grid = columns_grid(p, l);
+    auto kernel = p.N % per_vector<T>() ? columns_kernel<T, CENTRED, false> : columns_kernel<T, CENTRED, true>;
+    kernel<<<all_clusters(grid) * l.cluster, l.threads, 0, gpu_stream()>>>(p, l, grid);
+    CUDA(cudaGetLastError());
+    return norm_add_parts<CENTRED>(p, grid);
+}
+
+size_t norm_columns_work(const norm_call &p, size_t size, bool centred)
+{
+    return parts_bytes(p, columns_grid(p, layout_columns(p.N, size)), centred);
+}
+
+template int norm_add_parts<false>(const norm_call &, const norm_grid &);
+template int norm_add_parts<true>(const norm_call &, const norm_grid &);
+
+/* ---- the rung ---- */
 
 template <typename T, bool CENTRED>
 int plain_norm(const norm_call &p)
 {
     plain_forward_kernel<T, CENTRED><<<all_rows(p), PLAIN_THREADS, 0, gpu_stream()>>>(p);
-    return cudaGetLastError();
-}
-
-/* dw, and db if CENTRED. */
-template <typename T, bool CENTRED>
-int norm_columns(const norm_call &p)
-{
-    const dim3 grid((unsigned)ceil_div(p.N, COLUMNS), p.n), block(COLUMNS, DOWN);
-    columns_kernel<T, CENTRED><<<grid, block, 0, gpu_stream()>>>(p);
     return cudaGetLastError();
 }
 

@@ -1,40 +1,192 @@
 /* rmsnorm, layernorm and qk_norm, kernel `row`: a team of threads reads its row once, 16 bytes a
  * load and all loads under way before the first is used, keeps it in registers, and finds the sums
- * by shuffles.  dw and db are left to a second launch, which reads x and dy again. */
+ * by shuffles and one meeting of its warps: in layernorm each warp takes the squares about a mean of
+ * its own.  dw and db are left to a second launch, which reads x and dy again. */
 #include "gpu/norm.cuh"
 
+/* Blocks of THREADS_MOST on a multiprocessor at least: 64 registers a thread. */
+#ifndef ROW_BLOCKS
+#define ROW_BLOCKS 2
+#endif
+
 /* The rows that begin at x, from `first` on. */
-template <typename T, bool ALIGNED, int UNITS>
-static __device__ __forceinline__ held<T, UNITS> rows_of(const void *x, const norm_call &p,
-                                                         const member &me, int64_t first)
+template <typename T, bool ALIGNED, int UNITS, int COUNT>
+static __device__ __forceinline__ held<UNITS, COUNT> rows_of(const void *x, const norm_call &p,
+                                                             const member &me, int64_t first)
 {
-    held<T, UNITS> h;
-    UNROLL(4)
-    for (int i = 0; i < HELD; i++) {
+    held<UNITS, COUNT> h;
+    UNROLL(8)
+    for (int i = 0; i < COUNT; i++) {
         const int64_t row = first + i / UNITS;
         const int n = column_of(me, i % UNITS, 16 / sizeof(T));
-        h.v[i / UNITS][i % UNITS] = load_vector<T, ALIGNED>(
-            (const T *)x + row * p.N + n, row < p.of[me.matrix].R ? me.end - n : 0);
+        h.v[i] = load_vector<T, ALIGNED>((const T *)x + row * p.N + n,
+                                         row < p.of[me.matrix].R ? me.end - n : 0);
     }
     return h;
 }
 
+/* The sum of x. */
+template <typename T>
+static __device__ __forceinline__ float sum_vector(const uint4 &x)
+{
+    const numbers<T> xs = widened<T>(x);
+    float sum = 0;
+    UNROLL(8)
+    for (int j = 0; j < per_vector<T>(); j++)
+        sum += xs.x[j];
+    return sum;
+}
+
+/* The sum of the squares of x - mean; columns beyond the row's end have no part in it. */
+template <typename T, bool CENTRED, bool ALIGNED>
+static __device__ __forceinline__ float sum_squares(const uint4 &x, const row_stats &row, int left)
+{
+    const numbers<T> xs = widened<T>(x);
+    float sum = 0;
+    UNROLL(8)
+    for (int j = 0; j < per_vector<T>(); j++) {
+        const float d = deviation<CENTRED>(xs.x[j], row);
+        sum = fmaf(d, !CENTRED || ALIGNED || j < left ? d : 0, sum);
+    }
+    return !CENTRED || left > 0 ? sum : 0;
+}
+
+template <typename T, bool CENTRED>
+static __device__ __forceinline__ numbers<T> normalised(const uint4 &x, const uint4 &w,
+                                                        const uint4 &b, const row_stats &row)
+{
+    const numbers<T> xs = widened<T>(x), ws = widened<T>(w), bs = widened<T>(b);
+    numbers<T> y;
+    UNROLL(8)
+    for (int j = 0; j < per_vector<T>(); j++) {
+        const float xhat = row.rstd * deviation<CENTRED>(xs.x[j], row);
+        y.x[j] = CENTRED ? fmaf(ws.x[j], xhat, bs.x[j]) : ws.x[j] * xhat;
+    }
+    return y;
+}
+
+/* Some numbers of a row: how many, their sum and mean, and the squares of what they are off it. */
+struct alignas(16) spread {
+    float count, sum, mean, squares;
+};
+
+/* `count` numbers, in `parts` parts, as one.  No squares are those of numbers far from 0: they are
+ * taken about the part's own mean, and how far that is off the common one is a few numbers' affair
+ * (Chan, Golub and LeVeque). */
+static __device__ __forceinline__ spread as_one(const spread *part, int parts, int count)
+{
+    spread all = {(float)count, 0, 0, 0};
+    UNROLL(4)
+    for (int i = 0; i < parts; i++)
+        all.sum += part[i].sum;
+    all.mean = __fmul_rn(all.sum, 1.0f / count);
+    UNROLL(4)
+    for (int i = 0; i < parts; i++) {
+        const float off = part[i].mean - all.mean;
+        all.squares += fmaf(__fmul_rn(part[i].count, off), off, part[i].squares);
+    }
+    return all;
+}
+
+/* Where a team's warps and blocks leave theirs. */
+struct spreads {
+    spread warp[32], block[CLUSTER_MOST];
+};
+
+/* How many numbers of the row the thread's warp has; all, if the team is within it. */
+template <int V, int UNITS>
+static __device__ __forceinline__ int warp_count(const member &me)
+{
+    int count = 0;
+    UNROLL(8)
+    for (int u = 0; u < UNITS; u++)
+        count += max(0, min(me.end - column_of(me, u, V) + me.lane % 32 * V, 32 * V));
+    return count;
+}
+
+/* Mean, and squares about it, of a team's rows. */
+template <typename T, bool ALIGNED, int UNITS>
+static __device__ __forceinline__ void find_spread(const norm_call &p, const member &me,
+                                                   spreads *met, held<UNITS, HELD> &x,
+                                                   row_stats *of, float (&squares)[HELD / UNITS])
+{
+    enum { V = 16 / sizeof(T), ROWS = HELD / UNITS };
+    const int count = warp_count<V, UNITS>(me), thread = (int)threadIdx.x;
+    const float share = 1.0f / max(count, 1);
+    float sum[ROWS] = {};
+
+    UNROLL(8)
+    for (int i = 0; i < HELD; i++)
+        sum[i / UNITS] += sum_vector<T>(x.at(i));
+    add_lanes<ROWS != 1>(sum, me);
+    UNROLL(8)
+    for (int r = 0; r < ROWS; r++)
+        of[r].mean = __fmul_rn(sum[r], share);
+    x.taken_anew();
+    UNROLL(8)
+    for (int i = 0; i < HELD; i++)
+        squares[i / UNITS] += sum_squares<T, true, ALIGNED>(
+            x.at(i), of[i / UNITS], me.end - column_of(me, i % UNITS, V));
+    add_lanes<ROWS != 1>(squares, me);
+    if (ROWS != 1 || me.lanes <= 32)
+        return;
+    if (thread % 32 == 0)
+        met->warp[thread / 32] = {(float)count, sum[0], of[0].mean, squares[0]};
+    team_sync(me);
+    spread all = as_one(met->warp, me.lanes / 32, me.end - me.first);
+    if (me.cluster > 1) {
+        if (thread < me.cluster)
+            *place_of(&met->block[me.rank], thread) = all;
+        cluster_sync();
+        all = as_one(met->block, me.cluster, p.N);
+    }
+    of[0].mean = all.mean;
+    squares[0] = all.squares;
+}
+
 template <typename T, bool CENTRED, bool ALIGNED, int UNITS>
-__global__ void __launch_bounds__(threads_most(ALIGNED), ALIGNED ? 2 : 1)
+__global__ void __launch_bounds__(threads_most(ALIGNED), ALIGNED ? ROW_BLOCKS : 1)
     row_forward_kernel(const norm_call p, const norm_layout l, const norm_grid grid)
 {
+    enum { V = 16 / sizeof(T), ROWS = HELD / UNITS };
     __shared__ meeting met;
-    const member me = member_of(p.N, 16 / sizeof(T), l, grid);
+    __shared__ spreads centred_met;
+    const member me = member_of(p.N, V, l, grid);
     const norm_rows &m = p.of[me.matrix];
-    const int64_t first = me.team * (HELD / UNITS);
-    const held<T, UNITS> x = rows_of<T, ALIGNED, UNITS>(m.x, p, me, first);
-    uint4 w[UNITS], b[UNITS];
+    const int64_t first = me.team * ROWS;
+    const float share = 1.0f / p.N;
+    held<UNITS, HELD> x = rows_of<T, ALIGNED, UNITS, HELD>(m.x, p, me, first);
+    row_stats of[ROWS] = {};
+    float squares[ROWS] = {};
+    uint4 w = {}, b = {};
 
-    load_columns<T, ALIGNED, UNITS>(w, m.w, me);
-    if (CENTRED)
-        load_columns<T, ALIGNED, UNITS>(b, m.b, me);
     cluster_meets(me);
-    put_rows<T, CENTRED, ALIGNED, UNITS>(p, me, &met, 0, first, x, w, b);
+    if (CENTRED) {
+        find_spread<T, ALIGNED, UNITS>(p, me, &centred_met, x, of, squares);
+    } else {
+        UNROLL(8)
+        for (int i = 0; i < HELD; i++)
+            squares[i / UNITS] += sum_squares<T, false, ALIGNED>(x.at(i), of[i / UNITS], V);
+        add_up<ROWS != 1>(squares, me, &met, 0);
+    }
+    x.taken_anew();
+    UNROLL(8)
+    for (int i = 0; i < HELD; i++) {
+        const int r = i / UNITS, u = i % UNITS, n = column_of(me, u, V);
+        const int64_t row = first + r;
+        if (UNITS > 1 || i == 0) {
+            w = load_vector<T, ALIGNED>((const T *)m.w + n, me.end - n);
+            if (CENTRED)
+                b = load_vector<T, ALIGNED>((const T *)m.b + n, me.end - n);
+        }
+        if (u == 0)
+            of[r].rstd = 1 / sqrtf(fmaf(squares[r], share, p.eps));
+        if (row < m.R)
+            store_vector<T, ALIGNED>((T *)m.y + row * p.N + n, me.end - n,
+                                     normalised<T, CENTRED>(x.at(i), w, b, of[r]));
+        if (row < m.R && u == 0 && me.lane == 0 && me.rank == 0)
+            put_stats<CENTRED>(m, row, of[r]);
+    }
 }
 
 /* dw and db are not this kernel's. */
@@ -43,65 +195,64 @@ struct no_columns {
 };
 
 template <typename T, bool CENTRED, bool ALIGNED, int UNITS>
-__global__ void __launch_bounds__(threads_most(ALIGNED), ALIGNED ? 2 : 1)
+__global__ void __launch_bounds__(BACK_MOST, 1)
     row_backward_kernel(const norm_call p, const norm_layout l, const norm_grid grid)
 {
-    enum { ROWS = HELD / UNITS };
+    enum { COUNT = held_back<T>(), ROWS = COUNT / UNITS };
     __shared__ meeting met;
     const member me = member_of(p.N, 16 / sizeof(T), l, grid);
     const norm_rows &m = p.of[me.matrix];
     const int64_t first = me.team * ROWS;
-    const held<T, UNITS> x = rows_of<T, ALIGNED, UNITS>(m.x, p, me, first);
-    const held<T, UNITS> dy = rows_of<T, ALIGNED, UNITS>(m.dy, p, me, first);
+    const auto x = rows_of<T, ALIGNED, UNITS, COUNT>(m.x, p, me, first);
+    const auto dy = rows_of<T, ALIGNED, UNITS, COUNT>(m.dy, p, me, first);
     uint4 w[UNITS];
     row_stats of[ROWS];
     no_columns none;
 
     load_columns<T, ALIGNED, UNITS>(w, m.w, me);
-    UNROLL(4)
+    UNROLL(8)
     for (int r = 0; r < ROWS; r++)
         of[r] = get_stats<CENTRED>(m, first + r);
     cluster_meets(me);
     put_slopes<T, CENTRED, ALIGNED, UNITS>(p, me, &met, 0, first, x, dy, w, of, &none);
 }
 
-/* A team for every row, or HELD of them. */
+/* A team for every row, or for as many as it takes at once. */
 static norm_grid row_grid(const norm_call &p, const norm_layout &l)
 {
     norm_grid grid = {};
     for (int i = 0; i < p.n; i++)
-        grid.clusters[i] = ceil_div(p.of[i].R, (int64_t)teams_of(l) * l.rows);
+        grid.clusters[i] = ceil_div(p.of[i].R, (int64_t)l.teams * l.rows);
     return grid;
 }
 
 template <typename T, bool CENTRED>
 int row_norm(const norm_call &p)
 {
-    const norm_layout l = layout_of(p.N, sizeof(T));
-    const norm_grid grid = row_grid(p, l);
-    auto kernel = KERNEL_FOR(row_forward_kernel, p.N, l);
-    return launch_teams(kernel, l, 0, p, grid);
+    const norm_layout l = layout_forward(p.N, sizeof(T));
+    auto kernel = KERNEL_FOR(row_forward_kernel, p.N, l, HELD);
+    return launch_teams(kernel, l, 0, p, row_grid(p, l));
 }
 
 template <typename T, bool CENTRED>
 int row_norm_back(const norm_call &p)
 {
-    const norm_layout l = layout_of(p.N, sizeof(T));
-    const norm_grid grid = row_grid(p, l);
-    auto kernel = KERNEL_FOR(row_backward_kernel, p.N, l);
-    const int e = launch_teams(kernel, l, 0, p, grid);
+    const norm_layout l = layout_backward(p.N, sizeof(T));
+    auto kernel = KERNEL_FOR(row_backward_kernel, p.N, l, held_back<T>());
+    const int e = launch_teams(kernel, l, 0, p, row_grid(p, l));
     return e ? e : norm_columns<T, CENTRED>(p);
 }
 
 const char *row_norm_declines(const norm_call &p, size_t size)
 {
-    const norm_layout l = layout_of(p.N, size);
-    if (!l.cluster)
-        return TOO_LONG;
-    const norm_grid grid = row_grid(p, l);
-    return (grid.clusters[0] + grid.clusters[1]) * l.cluster > INT32_MAX
-               ? "more rows than a grid has blocks for (2147483647)"
-               : NULL;
+    const norm_layout layouts[] = {layout_forward(p.N, size), layout_backward(p.N, size)};
+    for (const norm_layout &l : layouts) {
+        if (!l.cluster)
+            return TOO_LONG;
+        if (all_clusters(row_grid(p, l)) * l.cluster > INT32_MAX)
+            return "more rows than a grid has blocks for (2147483647)";
+    }
+    return NULL;
 }
 
 #define EACH(T, CENTRED)                                                                           \

@@ -4,24 +4,13 @@
 #include "gpu/ptx.cuh"
 #include "gpu/unit.cuh"
 
-#ifndef SCAN_BLOCK
-#define SCAN_BLOCK 128
-#endif
-#ifndef SCAN_AHEAD
-#define SCAN_AHEAD 8
-#endif
-#ifndef SCAN_STAGES
-#define SCAN_STAGES 3
-#endif
-
 enum {
-    BLOCK = SCAN_BLOCK,      /* threads at most */
-    RESIDENT = 1024 / BLOCK, /* blocks of a multiprocessor: 8 x 16 KB under way */
-    AHEAD = SCAN_AHEAD,      /* accesses of a thread, all under way at once */
-    STAGES = SCAN_STAGES,    /* tiles of a block that looks back: the last, this and the next */
-    SWEEPERS = 512,          /* threads of a sweep, each with two numbers */
-    LEVELS = 4,              /* of sums over 1, 32, 32^2 ... tiles: enough for 2^30 numbers */
-    MOST = 0x7fffffff        /* blocks of a grid */
+    BLOCK = 128,      /* threads at most */
+    RESIDENT = 8,     /* blocks of a multiprocessor: 8 x 16 KB under way */
+    AHEAD = 8,        /* accesses of a thread, all under way at once */
+    SWEEPERS = 512,   /* threads of a sweep, each with two numbers */
+    LEVELS = 4,       /* of sums over 1, 32, 32^2 ... tiles: enough for 2^30 numbers */
+    MOST = 0x7fffffff /* blocks of a grid */
 };
 
 /* ---- sweep ---- */
@@ -90,31 +79,19 @@ struct job {
 };
 
 /* A warp has AHEAD accesses of each lane, one beside the other: they come in the order of the
- * row.  They lie in shared memory, each where only its thread goes, so that no registers hold them
- * while the block waits. */
+ * row. */
 template <typename T, bool WIDE, bool BACK>
 struct share {
     typedef access<T, WIDE> by;
     enum { NUMBERS = by::NUMBERS };
 
+    typename by::raw got[AHEAD];
     float before[AHEAD]; /* the sum of what is the warp's and before it */
     int64_t place;       /* of the first */
     int left;            /* accesses from it to the row's end */
 
-    __device__ __forceinline__ share(const job &j, int64_t row, int64_t tile)
-    {
-        const int64_t all = j.n / NUMBERS;
-        const int64_t first =
-            (tile * blockDim.x + threadIdx.x / 32 * 32) * AHEAD + threadIdx.x % 32;
-        place = row * all + (BACK ? all - 1 - first : first);
-        left = (int)min(all - first, (int64_t)(32 * AHEAD));
-    }
     static __device__ __forceinline__ int step(int i) { return BACK ? -32 * i : 32 * i; }
     __device__ __forceinline__ bool there(int i) const { return 32 * i < left; }
-    static __device__ __forceinline__ typename by::raw *own(unit *room)
-    {
-        return (typename by::raw *)room + threadIdx.x;
-    }
     /* The numbers of an access, in the order of the scan; or back. */
     static __device__ __forceinline__ void turn(float (&x)[NUMBERS])
     {
@@ -126,43 +103,39 @@ struct share {
         }
     }
 
-    /* One group of copies, to be waited for. */
-    __device__ __forceinline__ void send_for(const job &j, unit *room) const
+    __device__ __forceinline__ void fetch(const job &j, int64_t row, int64_t tile)
     {
         const typename by::raw *x = (const typename by::raw *)j.x;
-        typename by::raw *to = own(room), got[AHEAD];
-
+        const int64_t all = j.n / NUMBERS;
+        const int64_t first =
+            (tile * blockDim.x + threadIdx.x / 32 * 32) * AHEAD + threadIdx.x % 32;
+        place = row * all + (BACK ? all - 1 - first : first);
+        left = (int)min(all - first, (int64_t)(32 * AHEAD));
         UNROLL(AHEAD)
-        for (int i = 0; i < AHEAD; i++) {
-            const auto from = there(i) ? x + place + step(i) : x;
-            if (WIDE)
-                cp_async16(to + i * blockDim.x, from, there(i) ? 16 : 0);
-            else
-                got[i] = there(i) ? *from : by::none();
-        }
-        UNROLL(AHEAD)
-        for (int i = 0; !WIDE && i < AHEAD; i++)
-            to[i * blockDim.x] = got[i];
-        cp_async_commit();
+        for (int i = 0; i < AHEAD; i++)
+            got[i] = there(i) ? x[place + step(i)] : by::none();
     }
-    static __device__ __forceinline__ float sum_of(int i, unit *room)
+    __device__ __forceinline__ float sum_of(int i) const
     {
         float x[NUMBERS], sum = 0;
-        by::unpack(own(room)[i * blockDim.x], x);
+        by::unpack(got[i], x);
         turn(x);
         UNROLL(NUMBERS)
         for (int n = 0; n < NUMBERS; n++)
             sum += x[n];
         return sum;
     }
-    /* Sums within the warp: what is before each access, and all. */
+    /* Sums within the warp: what is before each access, and all.  What was fetched goes to shared
+     * memory, so that no registers hold it while the block waits. */
     __device__ __forceinline__ float scan(unit *room)
     {
+        typename by::raw *kept = (typename by::raw *)room;
         const int lane = threadIdx.x % 32;
         float all_before = 0;
         UNROLL(AHEAD)
         for (int i = 0; i < AHEAD; i++) {
-            float sum = sum_of(i, room);
+            float sum = sum_of(i);
+            kept[i * blockDim.x + threadIdx.x] = got[i];
             UNROLL(5)
             for (int distance = 1; distance < 32; distance *= 2) {
                 const float other = __shfl_up_sync(~0u, sum, distance);
@@ -175,13 +148,14 @@ struct share {
         return all_before;
     }
     /* y, where so much is before the warp's share. */
-    __device__ __forceinline__ void leave(const job &j, float base, unit *room) const
+    __device__ __forceinline__ void leave(const job &j, float base, const unit *room) const
     {
         typename by::raw *y = (typename by::raw *)j.y + place;
+        const typename by::raw *kept = (const typename by::raw *)room;
         UNROLL(AHEAD)
         for (int i = 0; i < AHEAD; i++) {
             float x[NUMBERS], sum = 0;
-            by::unpack(own(room)[i * blockDim.x], x);
+            by::unpack(kept[i * blockDim.x + threadIdx.x], x);
             turn(x);
             UNROLL(NUMBERS)
             for (int n = 0; n < NUMBERS; n++) {
@@ -232,9 +206,8 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT) shuffle_kernel(job j)
     float carry = 0;
 
     for (int tile = 0; tile < j.tiles; tile++) {
-        share<T, WIDE, BACK> mine(j, blockIdx.x, tile);
-        mine.send_for(j, room);
-        cp_async_wait<0>();
+        share<T, WIDE, BACK> mine;
+        mine.fetch(j, blockIdx.x, tile);
         const within w = meet(sums[tile % 2], mine.scan(room));
         mine.leave(j, carry + w.before, room);
         carry += w.all;
@@ -247,16 +220,15 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT) shuffle_kernel(job j)
 template <typename T, bool WIDE, bool BACK>
 __global__ void __launch_bounds__(BLOCK, RESIDENT) sum_kernel(job j, float *sums)
 {
-    extern __shared__ unit room[];
     __shared__ float of[BLOCK / 32];
-    const share<T, WIDE, BACK> mine(j, blockIdx.x / j.tiles, blockIdx.x % j.tiles);
+    const int64_t row = blockIdx.x / j.tiles;
+    share<T, WIDE, BACK> mine;
     float sum = 0;
 
-    mine.send_for(j, room);
-    cp_async_wait<0>();
+    mine.fetch(j, row, blockIdx.x % j.tiles);
     UNROLL(AHEAD)
     for (int i = 0; i < AHEAD; i++)
-        sum += mine.sum_of(i, room);
+        sum += mine.sum_of(i);
     UNROLL(5)
     for (int distance = 16; distance; distance /= 2)
         sum += __shfl_xor_sync(~0u, sum, distance);
@@ -272,10 +244,10 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT) tile_kernel(job j, const floa
 {
     extern __shared__ unit room[];
     __shared__ float of[BLOCK / 32];
-    share<T, WIDE, BACK> mine(j, blockIdx.x / j.tiles, blockIdx.x % j.tiles);
+    const int64_t row = blockIdx.x / j.tiles;
+    share<T, WIDE, BACK> mine;
 
-    mine.send_for(j, room);
-    cp_async_wait<0>();
+    mine.fetch(j, row, blockIdx.x % j.tiles);
     const within w = meet(of, mine.scan(room));
     mine.leave(j, (before ? before[blockIdx.x] : 0) + w.before, room);
 }
@@ -292,10 +264,9 @@ struct board {
 
 enum { TOLD = 1 }; /* a parcel's number; 0: not yet */
 
-/* The parcel with a tile's own sum is told by now.  What is before the tile, by one warp.  Written
- * to the base 32, tile 2 5 7 has before it two sums over 32^2 tiles, five over 32 and seven over
- * one, whoever comes first: so its bits are always the same, and nobody waits for a chain of tiles.
- * The last tile of 32 also tells their sum. */
+/* What is before a tile, by one warp.  Written to the base 32, tile 2 5 7 has before it two sums
+ * over 32^2 tiles, five over 32 and seven over one, whoever comes first: so its bits are always
+ * the same, and nobody waits for a chain of tiles.  The last tile of 32 also tells their sum. */
 static __device__ float look_back(parcel *sums, int tiles, int tile, float mine)
 {
     const int lane = threadIdx.x % 32;
@@ -307,6 +278,8 @@ static __device__ float look_back(parcel *sums, int tiles, int tile, float mine)
     UNROLL(LEVELS)
     for (int l = 1; l < LEVELS; l++)
         level[l] = level[l - 1] + ((tiles - 1) >> (5 * l - 5)) + 1;
+    if (lane == 0)
+        publish(level[0] + tile, {mine, TOLD});
     UNROLL(LEVELS)
     for (int l = 0; l < LEVELS; l++) {
         const int at = tile >> 5 * l, digit = at % 32;
@@ -338,84 +311,33 @@ static __device__ float look_back(parcel *sums, int tiles, int tile, float mine)
     return all;
 }
 
-/* A block takes tiles, each the next that nobody has begun, and reads them once: what is before a
- * tile comes from the tiles before it, while they run.  A tile's sum is told as soon as the tile is
- * there; then it stays in shared memory while the next one comes in and is told, and when it is
- * asked what is before it, those it asks have mostly answered.  All the while more are on their
- * way.  Only the last tile of 32 asks at once, because others wait for its answer.
- *
- * Nobody waits for ever: a tile waits for what is told of tiles with smaller numbers alone, and
- * those have been taken by blocks that run.  Tiles of different rows follow each other. */
+/* A block a tile, read once: what is before it comes from the tiles before it, while they run.  A
+ * block takes the next tile that nobody has begun, so those it waits for have been; and tiles of
+ * different rows follow each other, so they are likely to be done. */
 template <typename T, bool WIDE, bool BACK>
-__global__ void __launch_bounds__(BLOCK, 512 / BLOCK) lookback_kernel(job j, board b)
+__global__ void __launch_bounds__(BLOCK, RESIDENT) lookback_kernel(job j, board b)
 {
-    typedef share<T, WIDE, BACK> tile_share;
-    extern __shared__ unit room[]; /* [STAGES] tiles */
+    extern __shared__ unit room[];
     __shared__ float of[BLOCK / 32];
-    __shared__ unsigned taken[STAGES]; /* their numbers */
-    __shared__ float found;
-    const unsigned rows = (unsigned)j.rows, all = rows * (unsigned)j.tiles;
-    const int tile_units =
-        (int)(AHEAD * BLOCK * sizeof(typename tile_share::by::raw) / sizeof(unit));
-    const auto share_of = [&](unsigned number) {
-        return tile_share(j, number % rows, number / rows);
-    };
-    const auto sums_of = [&](unsigned number) { return b.sums + number % rows * b.of_a_row; };
-    const auto ask = [&](unsigned number, float sum) {
-        return look_back(sums_of(number), j.tiles, (int)(number / rows), sum);
-    };
-    const auto closes_group = [&](unsigned number) { return number / rows % 32 == 31; };
-    const auto send_for = [&](int stage) {
-        if (taken[stage] < all)
-            share_of(taken[stage]).send_for(j, room + stage * tile_units);
-        else
-            cp_async_commit();
-    };
+    __shared__ unsigned next;
+    __shared__ float before;
+    share<T, WIDE, BACK> mine;
 
     if (threadIdx.x == 0)
-        for (int stage = 0; stage < STAGES - 1; stage++)
-            taken[stage] = (unsigned)atomicAdd(b.begun, 1);
+        next = j.tiles > 1 ? atomicAdd(b.begun, 1) : blockIdx.x;
     __syncthreads();
-    for (int stage = 0; stage < STAGES - 1; stage++)
-        send_for(stage);
-
-    unsigned last_number = all; /* the tile that waits; at first none */
-    tile_share last = share_of(0);
-    within last_within = {0, 0};
-    float before_last = 0; /* of warp 0, if that has asked */
-    for (int stage = 0, free = STAGES - 1;; free = stage, stage = (stage + 1) % STAGES) {
-        const unsigned number = taken[stage];
-        unsigned next = all;
-        tile_share mine = share_of(min(number, all - 1));
-        float before = 0;
-
-        if (threadIdx.x == 0 && number < all)
-            next = (unsigned)atomicAdd(b.begun, 1);
-        cp_async_wait<STAGES - 2>();
-        const within w = meet(of, number < all ? mine.scan(room + stage * tile_units) : 0);
-        if (threadIdx.x < 32) {
-            if (number < all && threadIdx.x == 0)
-                publish(sums_of(number) + number / rows, {w.all, TOLD});
-            if (number < all && closes_group(number))
-                before = ask(number, w.all);
-            if (last_number < all && !closes_group(last_number))
-                before_last = ask(last_number, last_within.all);
-            if (threadIdx.x == 0) {
-                found = before_last;
-                taken[free] = next;
-            }
-        }
-        __syncthreads();
-        if (last_number < all)
-            last.leave(j, found + last_within.before, room + free * tile_units);
-        if (number >= all)
-            return;
-        send_for(free);
-        last_number = number;
-        last = mine;
-        last_within = w;
-        before_last = before;
+    const unsigned number = next, tile = number / (unsigned)j.rows;
+    const int64_t row = number - tile * (unsigned)j.rows;
+    mine.fetch(j, row, tile);
+    const within w = meet(of, mine.scan(room));
+    if (threadIdx.x < 32) {
+        const float found =
+            j.tiles > 1 ? look_back(b.sums + row * b.of_a_row, j.tiles, tile, w.all) : 0;
+        if (threadIdx.x == 0)
+            before = found;
     }
+    __syncthreads();
+    mine.leave(j, before + w.before, room);
 }
 
 /* ---- launches ---- */
@@ -481,7 +403,7 @@ static int three_passes(const job &j, float *sums)
     float *before = j.tiles > 1 ? sums + tiles : NULL;
 
     if (before) {
-        sum_kernel<T, WIDE, BACK><<<tiles, threads, room_of<T>(j.n), gpu_stream()>>>(j, sums);
+        sum_kernel<T, WIDE, BACK><<<tiles, threads, 0, gpu_stream()>>>(j, sums);
         CUDA(cudaGetLastError());
         const job of_sums = job_of<float>(before, sums, j.rows, j.tiles, true);
         int e = shuffle_scan<float, false>(of_sums, NULL);
@@ -522,39 +444,20 @@ static size_t lookback_work(const struct frame *f, enum pass)
     return tiles > 1 ? (DIM(f, 'R') * parcels(tiles) + 1) * sizeof(parcel) : 0;
 }
 
-template <typename T, bool WIDE, bool BACK>
-static int look_back_from(const job &j, void *work)
-{
-    const auto kernel = lookback_kernel<T, WIDE, BACK>;
-    const board b = {(int *)work, (parcel *)work + 1, parcels(j.tiles)};
-    const int bytes = STAGES * (int)room_of<T>(j.n);
-    int on_one;
-
-    CUDA(cudaMemsetAsync(work, 0, (j.rows * b.of_a_row + 1) * sizeof(parcel), gpu_stream()));
-    CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&on_one, kernel, BLOCK, bytes));
-    const int64_t together = (int64_t)on_one * gpu_properties().multiProcessorCount;
-    kernel<<<min(together, j.rows * j.tiles), BLOCK, bytes, gpu_stream()>>>(j, b);
-    return cudaGetLastError();
-}
-
-template <typename T, bool WIDE, bool BACK>
-static int tile_or_more(const job &j, void *work)
-{
-    const int threads = threads_of<T>(j.n);
-    const float *nothing = NULL;
-
-    if (j.tiles > 1)
-        return look_back_from<T, WIDE, BACK>(j, work);
-    tile_kernel<T, WIDE, BACK><<<j.rows, threads, room_of<T>(j.n), gpu_stream()>>>(j, nothing);
-    return cudaGetLastError();
-}
-
 template <typename T, bool BACK>
 static int lookback_scan(const job &j, void *work)
 {
-    return whole_units<T>(j.n) ? tile_or_more<T, true, BACK>(j, work)
-                               : tile_or_more<T, false, BACK>(j, work);
+    const board b = {(int *)work, (parcel *)work + 1, parcels(j.tiles)};
+    const int threads = threads_of<T>(j.n);
+    const int64_t tiles = j.rows * j.tiles;
+
+    if (j.tiles > 1)
+        CUDA(cudaMemsetAsync(work, 0, (j.rows * b.of_a_row + 1) * sizeof(parcel), gpu_stream()));
+    if (whole_units<T>(j.n))
+        lookback_kernel<T, true, BACK><<<tiles, threads, room_of<T>(j.n), gpu_stream()>>>(j, b);
+    else
+        lookback_kernel<T, false, BACK><<<tiles, threads, room_of<T>(j.n), gpu_stream()>>>(j, b);
+    return cudaGetLastError();
 }
 
 typedef int scanning(const job &j, void *work);

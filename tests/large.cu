@@ -26,8 +26,8 @@ static const struct large {
     {"gemm", "M=46500 N=46500 K=16", "M"},
     {"gemm", "M=4300000 N=24 K=512", "M"},
     {"gemm", "M=40 N=4300000 K=512 transpose_b=yes", "N"},
-    {"transpose", "M=46349 N=46351", "M"},
-    {"transpose", "M=46349 N=46351", "N"},
+    {"transpose", "rows=46349 columns=46351", "rows"},
+    {"transpose", "rows=46349 columns=46351", "columns"},
     {"reduce", "rows=65600 length=32749", "rows"},
     {"softmax", "rows=65600 columns=32749", "rows"},
 };

@@ -118,6 +118,8 @@ struct numbers {
     float x[16 / sizeof(T)];
 };
 
+/* `half` is 16.  Where the compiler does not know that, it widens v anew, and registers hold only v
+ * meanwhile, not what it was widened to before. */
 template <typename T>
 static __device__ __forceinline__ numbers<T> widened(const uint4 &v, int half = 16)
 {
@@ -573,8 +575,8 @@ static inline size_t parts_bytes(const norm_call &p, const norm_grid &grid, bool
     return all_clusters(grid) * p.N * (centred ? 2 : 1) * sizeof(float);
 }
 
-/* A block's sums of columns to its parts, for which there is `room` in shared memory: a float for
- * every number of a vector that a thread has sums of. */
+/* A block's sums of columns to its parts.  There is `room` in shared memory for a float from each
+ * thread for each of its columns. */
 template <typename T, bool CENTRED, int UNITS>
 static __device__ __forceinline__ void leave_parts(const norm_call &p, const norm_grid &grid,
                                                    const column_sums<T, CENTRED, UNITS> &sums,

@@ -19,6 +19,8 @@ enum { BLOCK_THREADS = 2 * BACK_MOST, RING_BYTES = 32 << 10 };
 #endif
 #endif
 
+static_assert(BLOCK_THREADS / 64 <= 15, "a barrier for every team of several warps");
+
 /* Steps in the ring at once: one is worked on, the others are on their way. */
 static constexpr __host__ __device__ int stages(int count)
 {
@@ -151,7 +153,9 @@ int fused_norm_back(const norm_call &p)
 
 const char *fused_norm_declines(const norm_call &p, size_t size)
 {
-    return row_norm_declines(p, size);
+    return gpu_properties().sharedMemPerBlockOptin < RING_BYTES + sizeof(meeting)
+               ? "less shared memory than the rows on their way take"
+               : row_norm_declines(p, size);
 }
 
 size_t fused_norm_work(const norm_call &p, size_t size, bool centred)

@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(threads_most(ALIGNED), ALIGNED ? ROW_BLOCKS : 
             squares[i / UNITS] += sum_squares<T, false, ALIGNED>(x.at(i), of[i / UNITS], V);
         add_up<ROWS != 1>(squares, me, &met, 0);
     }
-    const int half = 16 + thread_again() / 1024;
+    const int half = 16 + thread_again() / 1024;   /* 16, as no block has so many threads */
     me.lane = thread_again() - me.here * me.lanes; /* nothing is kept of where x was */
     w[0] = shared_vector<T, ALIGNED>(m.w, me, 0);
     if (CENTRED)

@@ -11,6 +11,7 @@ static norm_call call_of(const struct frame *f)
 
     p.n = 1;
     p.N = (int)DIM(f, 'N');
+    p.share = 1.0f / p.N;
     p.eps = (float)f->real[NORM_EPS];
     p.work = (float *)f->work;
     norm_rows &m = p.of[0];

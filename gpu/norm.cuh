@@ -29,6 +29,7 @@ struct norm_call {
     int n; /* matrices */
     norm_rows of[NORM_MATRICES];
     int N;
+    float share; /* 1 / N */
     float eps;
     float *work;
 };
@@ -83,14 +84,9 @@ size_t fused_norm_work(const norm_call &p, size_t size, bool centred);
         return rung##_norm_declines(call_of(f), sizeof(T));                                        \
     }
 #define NORM_IMPL(bits, T, rung, forward, idea)                                                    \
-    static const struct impl rung##bits = {#rung,                                                  \
-                                           idea,                                                   \
-                                           {forward<T>, rung##_backward<T>},                       \
-                                           rung##_work<T>,                                         \
-                                           rung##_declines<T>,                                     \
-                                           NULL,                                                   \
-                                           0,                                                      \
-                                           0}
+    static const struct impl rung##bits = {                                                        \
+        #rung, idea, {forward<T>, rung##_backward<T>}, rung##_work<T>, rung##_declines<T>, NULL,   \
+        0,     0}
 #define NORM_LADDER(op, bits, T)                                                                   \
     NORM_IMPL(bits, T, plain, plain_forward,                                                       \
               "a block a row, read anew for each sum and for the result");                         \
@@ -122,8 +118,10 @@ struct numbers {
     float x[16 / sizeof(T)];
 };
 
+/* `half` is 16.  Where the compiler does not know that, it widens v anew, and registers hold only v
+ * meanwhile, not what it was widened to before. */
 template <typename T>
-static __device__ __forceinline__ numbers<T> widened(uint4 v)
+static __device__ __forceinline__ numbers<T> widened(const uint4 &v, int half = 16)
 {
     const unsigned word[4] = {v.x, v.y, v.z, v.w};
     numbers<T> n;
@@ -132,8 +130,8 @@ static __device__ __forceinline__ numbers<T> widened(uint4 v)
         if (sizeof(T) == 4) {
             n.x[i] = __uint_as_float(word[i]);
         } else {
-            n.x[2 * i % per_vector<T>()] = __uint_as_float(word[i] << 16);
-            n.x[(2 * i + 1) % per_vector<T>()] = __uint_as_float(word[i] & 0xffff0000);
+            n.x[2 * i % per_vector<T>()] = __uint_as_float(word[i] << half);
+            n.x[(2 * i + 1) % per_vector<T>()] = __uint_as_float(word[i] & ~0u << half);
         }
     }
     return n;
@@ -199,7 +197,8 @@ enum { HELD = 4, CLUSTER_MOST = 8 };
 template <typename T>
 static constexpr __host__ __device__ int held_back(void)
 {
-    static_assert(NUMBERS >= 2 * per_vector<T>(), "a single vector is what a narrow team's rows have");
+    static_assert(NUMBERS >= 2 * per_vector<T>(),
+                  "a single vector is what a narrow team's rows have");
     return NUMBERS / per_vector<T>();
 }
 
@@ -354,15 +353,12 @@ struct meeting {
     float2 block[2][CLUSTER_MOST];
 };
 
-/* The thread's vectors of what all rows share. */
-template <typename T, bool ALIGNED, int UNITS>
-static __device__ __forceinline__ void load_columns(uint4 *v, const void *from, const member &m)
+/* The thread's u-th vector of what all rows share. */
+template <typename T, bool ALIGNED>
+static __device__ __forceinline__ uint4 shared_vector(const void *from, const member &m, int u)
 {
-    UNROLL(8)
-    for (int u = 0; u < UNITS; u++) {
-        const int n = column_of(m, u, per_vector<T>());
-        v[u] = load_vector<T, ALIGNED>((const T *)from + n, m.end - n);
-    }
+    const int n = column_of(m, u, per_vector<T>());
+    return load_vector<T, ALIGNED>((const T *)from + n, m.end - n);
 }
 
 /* Before one of a cluster's blocks may write to another's shared memory, that must have begun. */
@@ -474,14 +470,6 @@ struct held {
     uint4 v[COUNT];
 
     __device__ __forceinline__ uint4 at(int i) const { return v[i]; }
-
-    /* What has been made of them is made anew, so that registers hold only themselves meanwhile. */
-    __device__ __forceinline__ void taken_anew(void)
-    {
-        UNROLL(8)
-        for (int i = 0; i < COUNT; i++)
-            ::taken_anew(v + i);
-    }
 };
 
 /* ... or in shared memory, so far apart, where the thread itself has had them put. */
@@ -502,7 +490,6 @@ static __device__ __forceinline__ void put_slopes(const norm_call &p, const memb
     enum { V = 16 / sizeof(T), COUNT = held_back<T>(), ROWS = COUNT / UNITS };
     enum { SUMS = CENTRED ? 2 : 1 };
     const norm_rows &m = p.of[me.matrix];
-    const float share = 1.0f / p.N;
     float xhat[COUNT][V], g[COUNT][V], s[ROWS * SUMS] = {};
 
     UNROLL(8)
@@ -524,8 +511,8 @@ static __device__ __forceinline__ void put_slopes(const norm_call &p, const memb
     UNROLL(8)
     for (int i = 0; i < COUNT; i++) {
         const int r = i / UNITS, n = column_of(me, i % UNITS, V);
-        const float along = __fmul_rn(s[r * SUMS], share);
-        const float level = __fmul_rn(s[(r + 1) * SUMS - 1], share);
+        const float along = __fmul_rn(s[r * SUMS], p.share);
+        const float level = __fmul_rn(s[(r + 1) * SUMS - 1], p.share);
         const int64_t row = first + r;
         numbers<T> dx;
         UNROLL(8)
@@ -588,8 +575,8 @@ static inline size_t parts_bytes(const norm_call &p, const norm_grid &grid, bool
     return all_clusters(grid) * p.N * (centred ? 2 : 1) * sizeof(float);
 }
 
-/* A block's sums of columns to its parts, for which there is `room` in shared memory: a float for
- * every number of a vector that a thread has sums of. */
+/* A block's sums of columns to its parts.  There is `room` in shared memory for a float from each
+ * thread for each of its columns. */
 template <typename T, bool CENTRED, int UNITS>
 static __device__ __forceinline__ void leave_parts(const norm_call &p, const norm_grid &grid,
                                                    const column_sums<T, CENTRED, UNITS> &sums,

@@ -12,6 +12,7 @@ static norm_call call_of(const struct frame *f)
 
     p.n = 2;
     p.N = (int)DIM(f, 'D');
+    p.share = 1.0f / p.N;
     p.eps = (float)f->real[QK_NORM_EPS];
     p.work = (float *)f->work;
     norm_rows &q = p.of[0], &k = p.of[1];

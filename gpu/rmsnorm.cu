@@ -106,7 +106,8 @@ static norm_layout layout_columns(int64_t N, size_t size)
 
 static norm_grid columns_grid(const norm_call &p, const norm_layout &l)
 {
-    return shared_grid(p, l, max((int64_t)multiprocessors() * COLUMNS_BLOCKS / l.cluster, (int64_t)p.n));
+    return shared_grid(p, l,
+                       max((int64_t)multiprocessors() * COLUMNS_BLOCKS / l.cluster, (int64_t)p.n));
 }
 
 template <typename T, bool CENTRED, bool ALIGNED>
@@ -166,7 +167,8 @@ template <bool CENTRED>
 int norm_add_parts(const norm_call &p, const norm_grid &grid)
 {
     const int blocks = (int)ceil_div(p.N, ADDING);
-    return launch_early(add_parts_kernel<CENTRED>, blocks * (CENTRED ? 2 : 1) * p.n, ADDING * DOWN, 0, p, grid, blocks);
+    return launch_early(add_parts_kernel<CENTRED>, blocks * (CENTRED ? 2 : 1) * p.n, ADDING * DOWN,
+                        0, p, grid, blocks);
 }
 
 template <typename T, bool CENTRED>
@@ -174,7 +176,8 @@ int norm_columns(const norm_call &p)
 {
     const norm_layout l = layout_columns(p.N, sizeof(T));
     const norm_grid grid = columns_grid(p, l);
-    auto kernel = p.N % per_vector<T>() ? columns_kernel<T, CENTRED, false> : columns_kernel<T, CENTRED, true>;
+    auto kernel = p.N % per_vector<T>() ? columns_kernel<T, CENTRED, false>
+                                        : columns_kernel<T, CENTRED, true>;
     kernel<<<all_clusters(grid) * l.cluster, l.threads, 0, gpu_stream()>>>(p, l, grid);
     CUDA(cudaGetLastError());
     return norm_add_parts<CENTRED>(p, grid);
@@ -231,6 +234,7 @@ static norm_call call_of(const struct frame *f)
 
     p.n = 1;
     p.N = (int)DIM(f, 'N');
+    p.share = 1.0f / p.N;
     p.eps = (float)f->real[NORM_EPS];
     p.work = (float *)f->work;
     norm_rows &m = p.of[0];

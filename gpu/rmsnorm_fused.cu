@@ -19,6 +19,8 @@ enum { BLOCK_THREADS = 2 * BACK_MOST, RING_BYTES = 32 << 10 };
 #endif
 #endif
 
+static_assert(BLOCK_THREADS / 64 <= 15, "a barrier for every team of several warps");
+
 /* Steps in the ring at once: one is worked on, the others are on their way. */
 static constexpr __host__ __device__ int stages(int count)
 {
@@ -27,8 +29,8 @@ static constexpr __host__ __device__ int stages(int count)
 
 /* A thread's vectors of its team's rows from `first` on, of x and of dy, to its places in a stage. */
 template <typename T, bool ALIGNED, int UNITS, int COUNT>
-static __device__ __forceinline__ void fetch(uint4 *x, const norm_rows &m, int N,
-                                             const member &me, int64_t first)
+static __device__ __forceinline__ void fetch(uint4 *x, const norm_rows &m, int N, const member &me,
+                                             int64_t first)
 {
     uint4 *dy = x + COUNT * BLOCK_THREADS;
     UNROLL((ALIGNED ? 8 : 1))
@@ -76,7 +78,9 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 1)
     UNROLL(1)
     for (int s = 0; s < STAGES - 1; s++)
         fetch<T, ALIGNED, UNITS, COUNT>(mine + s * STAGE, m, p.N, me, first + s * stride);
-    load_columns<T, ALIGNED, UNITS>(w, m.w, me);
+    UNROLL(8)
+    for (int u = 0; u < UNITS; u++)
+        w[u] = shared_vector<T, ALIGNED>(m.w, me, u);
     UNROLL(8)
     for (int r = 0; r < ROWS; r++)
         then[r] = get_stats<CENTRED>(m, first + r);
@@ -84,8 +88,8 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 1)
     int at = 0; /* the stage that is worked on; the one before it is free */
     UNROLL(1)
     for (int step = 0; step < steps; step++, first += stride) {
-        fetch<T, ALIGNED, UNITS, COUNT>(mine + (at ? at - 1 : STAGES - 1) * STAGE, m, p.N,
-                                        me, first + (STAGES - 1) * stride);
+        fetch<T, ALIGNED, UNITS, COUNT>(mine + (at ? at - 1 : STAGES - 1) * STAGE, m, p.N, me,
+                                        first + (STAGES - 1) * stride);
         UNROLL(8)
         for (int r = 0; r < ROWS; r++) {
             of[r] = then[r];
@@ -149,7 +153,9 @@ int fused_norm_back(const norm_call &p)
 
 const char *fused_norm_declines(const norm_call &p, size_t size)
 {
-    return row_norm_declines(p, size);
+    return gpu_properties().sharedMemPerBlockOptin < RING_BYTES + sizeof(meeting)
+               ? "less shared memory than the rows on their way take"
+               : row_norm_declines(p, size);
 }
 
 size_t fused_norm_work(const norm_call &p, size_t size, bool centred)

@@ -52,10 +52,10 @@ static __device__ __forceinline__ float sum_squares(const uint4 &x, const row_st
 }
 
 template <typename T, bool CENTRED>
-static __device__ __forceinline__ numbers<T> normalised(const uint4 &x, const uint4 &w,
-                                                        const uint4 &b, const row_stats &row)
+static __device__ __forceinline__ numbers<T>
+normalised(const uint4 &x, const uint4 &w, const uint4 &b, const row_stats &row, int half)
 {
-    const numbers<T> xs = widened<T>(x), ws = widened<T>(w), bs = widened<T>(b);
+    const numbers<T> xs = widened<T>(x, half), ws = widened<T>(w), bs = widened<T>(b);
     numbers<T> y;
     UNROLL(8)
     for (int j = 0; j < per_vector<T>(); j++) {
@@ -70,16 +70,17 @@ struct alignas(16) spread {
     float count, sum, mean, squares;
 };
 
-/* `count` numbers, in `parts` parts, as one.  No squares are those of numbers far from 0: they are
+/* `count` numbers, share = 1 / count, in `parts` parts, as one.  No squares are those of numbers far from 0: they are
  * taken about the part's own mean, and how far that is off the common one is a few numbers' affair
  * (Chan, Golub and LeVeque). */
-static __device__ __forceinline__ spread as_one(const spread *part, int parts, int count)
+static __device__ __forceinline__ spread as_one(const spread *part, int parts, int count,
+                                                float share)
 {
     spread all = {(float)count, 0, 0, 0};
     UNROLL(4)
     for (int i = 0; i < parts; i++)
         all.sum += part[i].sum;
-    all.mean = __fmul_rn(all.sum, 1.0f / count);
+    all.mean = __fmul_rn(all.sum, share);
     UNROLL(4)
     for (int i = 0; i < parts; i++) {
         const float off = part[i].mean - all.mean;
@@ -112,7 +113,7 @@ static __device__ __forceinline__ void find_spread(const norm_call &p, const mem
 {
     enum { V = 16 / sizeof(T), ROWS = HELD / UNITS };
     const int count = warp_count<V, UNITS>(me), thread = (int)threadIdx.x;
-    const float share = 1.0f / max(count, 1);
+    const float share = reciprocal((float)max(count, 1));
     float sum[ROWS] = {};
 
     UNROLL(8)
@@ -122,23 +123,24 @@ static __device__ __forceinline__ void find_spread(const norm_call &p, const mem
     UNROLL(8)
     for (int r = 0; r < ROWS; r++)
         of[r].mean = __fmul_rn(sum[r], share);
-    x.taken_anew();
     UNROLL(8)
     for (int i = 0; i < HELD; i++)
-        squares[i / UNITS] += sum_squares<T, true, ALIGNED>(
-            x.at(i), of[i / UNITS], me.end - column_of(me, i % UNITS, V));
+        squares[i / UNITS] += sum_squares<T, true, ALIGNED>(x.at(i), of[i / UNITS],
+                                                            me.end - column_of(me, i % UNITS, V));
     add_lanes<ROWS != 1>(squares, me);
     if (ROWS != 1 || me.lanes <= 32)
         return;
     if (thread % 32 == 0)
         met->warp[thread / 32] = {(float)count, sum[0], of[0].mean, squares[0]};
     team_sync(me);
-    spread all = as_one(met->warp, me.lanes / 32, me.end - me.first);
+    const int here = me.end - me.first;
+    spread all =
+        as_one(met->warp, me.lanes / 32, here, me.cluster > 1 ? reciprocal((float)here) : p.share);
     if (me.cluster > 1) {
         if (thread < me.cluster)
             *place_of(&met->block[me.rank], thread) = all;
         cluster_sync();
-        all = as_one(met->block, me.cluster, p.N);
+        all = as_one(met->block, me.cluster, p.N, p.share);
     }
     of[0].mean = all.mean;
     squares[0] = all.squares;
@@ -151,14 +153,15 @@ __global__ void __launch_bounds__(threads_most(ALIGNED), ALIGNED ? ROW_BLOCKS : 
     enum { V = 16 / sizeof(T), ROWS = HELD / UNITS };
     __shared__ meeting met;
     __shared__ spreads centred_met;
-    const member me = member_of(p.N, V, l, grid);
+    member me = member_of(p.N, V, l, grid);
     const norm_rows &m = p.of[me.matrix];
     const int64_t first = me.team * ROWS;
-    const float share = 1.0f / p.N;
+    if (ROWS == 1 && first >= m.R)
+        return;
     held<UNITS, HELD> x = rows_of<T, ALIGNED, UNITS, HELD>(m.x, p, me, first);
     row_stats of[ROWS] = {};
     float squares[ROWS] = {};
-    uint4 w = {}, b = {};
+    uint4 w[UNITS], b[UNITS];
 
     cluster_meets(me);
     if (CENTRED) {
@@ -169,23 +172,27 @@ __global__ void __launch_bounds__(threads_most(ALIGNED), ALIGNED ? ROW_BLOCKS : 
             squares[i / UNITS] += sum_squares<T, false, ALIGNED>(x.at(i), of[i / UNITS], V);
         add_up<ROWS != 1>(squares, me, &met, 0);
     }
-    x.taken_anew();
+    const int half = 16 + thread_again() / 1024;   /* 16, as no block has so many threads */
+    me.lane = thread_again() - me.here * me.lanes; /* nothing is kept of where x was */
+    w[0] = shared_vector<T, ALIGNED>(m.w, me, 0);
+    if (CENTRED)
+        b[0] = shared_vector<T, ALIGNED>(m.b, me, 0);
+    UNROLL(8)
+    for (int r = 0; r < ROWS; r++) {
+        of[r].rstd = rsqrtf(fmaf(squares[r], p.share, p.eps));
+        if (first + r < m.R && me.lane == 0 && me.rank == 0)
+            put_stats<CENTRED>(m, first + r, of[r]);
+    }
     UNROLL(8)
     for (int i = 0; i < HELD; i++) {
         const int r = i / UNITS, u = i % UNITS, n = column_of(me, u, V);
-        const int64_t row = first + r;
-        if (UNITS > 1 || i == 0) {
-            w = load_vector<T, ALIGNED>((const T *)m.w + n, me.end - n);
-            if (CENTRED)
-                b = load_vector<T, ALIGNED>((const T *)m.b + n, me.end - n);
-        }
-        if (u == 0)
-            of[r].rstd = 1 / sqrtf(fmaf(squares[r], share, p.eps));
-        if (row < m.R)
-            store_vector<T, ALIGNED>((T *)m.y + row * p.N + n, me.end - n,
-                                     normalised<T, CENTRED>(x.at(i), w, b, of[r]));
-        if (row < m.R && u == 0 && me.lane == 0 && me.rank == 0)
-            put_stats<CENTRED>(m, row, of[r]);
+        if (u + 1 < UNITS)
+            w[u + 1] = shared_vector<T, ALIGNED>(m.w, me, u + 1);
+        if (CENTRED && u + 1 < UNITS)
+            b[u + 1] = shared_vector<T, ALIGNED>(m.b, me, u + 1);
+        store_vector<T, ALIGNED>((T *)m.y + (first + r) * p.N + n,
+                                 ROWS == 1 || first + r < m.R ? me.end - n : 0,
+                                 normalised<T, CENTRED>(x.at(i), w[u], b[u], of[r], half));
     }
 }
 
@@ -209,7 +216,9 @@ __global__ void __launch_bounds__(BACK_MOST, 1)
     row_stats of[ROWS];
     no_columns none;
 
-    load_columns<T, ALIGNED, UNITS>(w, m.w, me);
+    UNROLL(8)
+    for (int u = 0; u < UNITS; u++)
+        w[u] = shared_vector<T, ALIGNED>(m.w, me, u);
     UNROLL(8)
     for (int r = 0; r < ROWS; r++)
         of[r] = get_stats<CENTRED>(m, first + r);

@@ -129,7 +129,7 @@ __global__ void multiply_naive(gemm_problem<T, C> p)
     finish(p, i, sum);
 }
 
-struct gemm_naive : gemm_engine {
+struct gemm_naive : gemm_engine<gemm_naive> {
     template <typename T, typename C>
     static const char *declines(const gemm_problem<T, C> &p)
     {
@@ -185,7 +185,7 @@ __global__ void multiply_tiled(gemm_problem<T, C> p)
         finish(p, (at.g * p.M + at.m + y) * p.N + at.n + x, sum);
 }
 
-struct gemm_tiled : gemm_engine {
+struct gemm_tiled : gemm_engine<gemm_tiled> {
     template <typename T, typename C>
     static const char *declines(const gemm_problem<T, C> &p)
     {
@@ -261,7 +261,7 @@ __global__ void __launch_bounds__(THREADS, 2) multiply_registers(gemm_problem<T,
     }
 }
 
-struct gemm_registers : gemm_engine {
+struct gemm_registers : gemm_engine<gemm_registers> {
     template <typename T, typename C>
     static const char *declines(const gemm_problem<T, C> &p)
     {
@@ -287,7 +287,7 @@ GEMM_IMPLS(static, registers, "4 x 4 elements a thread in registers");
 #else
 
 /* cuBLAS adds to what is there, so C0 is copied there first.  fp32 without TF32. */
-struct gemm_cublas : gemm_engine {
+struct gemm_cublas : gemm_engine<gemm_cublas> {
     template <typename T, typename C>
     static int multiply(const gemm_problem<T, C> &p)
     {

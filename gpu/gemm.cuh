@@ -1,7 +1,7 @@
 /* gemm.cuh - the common face of all gemm kernels: one product as they meet it, and adapters that
  * make of a frame of gemm, gemm_splitk or gemm_batched its products, forward one, backward two.
  *
- * A kernel is an engine, a struct that derives from gemm_engine and gives
+ * A kernel is an engine, a struct that derives from gemm_engine<itself> and gives
  *
  *     template <typename T, typename C> static int multiply(const gemm_problem<T, C> &p);
  *
@@ -28,21 +28,6 @@ struct gemm_problem {
     bool flip_a, flip_b; /* stored is a as [K,M], b as [N,K] */
     float alpha, beta;
     float *room; /* as many bytes as the engine's room() says */
-};
-
-/* What an engine need not say itself: it wants no room, and takes every problem.  The pointers of
- * the problem given here are not to be looked through. */
-struct gemm_engine {
-    template <typename T, typename C>
-    static size_t room(const gemm_problem<T, C> &)
-    {
-        return 0;
-    }
-    template <typename T, typename C>
-    static const char *declines(const gemm_problem<T, C> &)
-    {
-        return NULL;
-    }
 };
 
 template <typename T>
@@ -105,6 +90,29 @@ static gemm_problem<T> gemm_to_b(const gemm_problem<T, C> &p, const T *dc, T *db
     return d;
 }
 
+/* What an engine need not say itself: it wants no room, takes every problem, and makes da and db
+ * one after the other.  The pointers of a problem given to the first two are not to be looked
+ * through. */
+template <typename ENGINE>
+struct gemm_engine {
+    template <typename T, typename C>
+    static size_t room(const gemm_problem<T, C> &)
+    {
+        return 0;
+    }
+    template <typename T, typename C>
+    static const char *declines(const gemm_problem<T, C> &)
+    {
+        return NULL;
+    }
+    template <typename T>
+    static int multiply_back(const gemm_problem<T> &p, const T *dc, T *da, T *db)
+    {
+        const int e = ENGINE::multiply(gemm_to_a(p, dc, da));
+        return e ? e : ENGINE::multiply(gemm_to_b(p, dc, db));
+    }
+};
+
 /* to[i] = by from[i], i < n. */
 template <typename T>
 int gemm_scale(T *to, const T *from, float by, int64_t n);
@@ -114,6 +122,23 @@ int gemm_scale(T *to, const T *from, float by, int64_t n);
 template <typename C>
 int gemm_add_parts(const float *parts, int64_t n_parts, int64_t n, float alpha, float beta,
                    const C *c0, C *c);
+
+/* Are both products of p's backward pass such that gemm_thin() makes them, and that (gemm_thin.cu). */
+template <typename T>
+bool gemm_thin_fits(const gemm_problem<T> &p);
+template <typename T>
+int gemm_thin(const gemm_problem<T> &p, const T *dc, T *da, T *db);
+
+/* For the engines that leave these to it. */
+template <typename ENGINE>
+struct gemm_thin_engine : gemm_engine<ENGINE> {
+    template <typename T>
+    static int multiply_back(const gemm_problem<T> &p, const T *dc, T *da, T *db)
+    {
+        return gemm_thin_fits(p) ? gemm_thin(p, dc, da, db)
+                                 : gemm_engine<ENGINE>::multiply_back(p, dc, da, db);
+    }
+};
 
 template <typename T, typename ENGINE>
 static int gemm_forward(const struct frame *f)
@@ -128,9 +153,7 @@ static int gemm_backward(const struct frame *f)
     const gemm_problem<T> p = gemm_of<T>(f);
     const T *dc = (const T *)d->C;
 
-    int e = ENGINE::multiply(gemm_to_a(p, dc, (T *)d->A));
-    if (!e)
-        e = ENGINE::multiply(gemm_to_b(p, dc, (T *)d->B));
+    int e = ENGINE::multiply_back(p, dc, (T *)d->A, (T *)d->B);
     if (!e && d->C0)
         e = gemm_scale((T *)d->C0, dc, p.beta, p.batch * p.M * p.N);
     return e;

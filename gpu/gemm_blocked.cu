@@ -401,7 +401,7 @@ static size_t room_of(const gemm_problem<T, C> &p, const plan &it)
     return it.slices > 1 ? sizeof(float) * it.slices * p.batch * p.M * p.N : 0;
 }
 
-struct gemm_blocked : gemm_engine {
+struct gemm_blocked : gemm_engine<gemm_blocked> {
     template <typename T, typename C>
     static const char *declines(const gemm_problem<T, C> &p)
     {
@@ -421,7 +421,7 @@ struct gemm_blocked : gemm_engine {
     }
 };
 
-struct gemm_splitk : gemm_engine {
+struct gemm_splitk : gemm_thin_engine<gemm_splitk> {
     template <typename T, typename C>
     static const char *declines(const gemm_problem<T, C> &p)
     {

@@ -204,7 +204,7 @@ static int start(const gemm_problem<bf16, C> &p, const share &s)
                       : start<false, false>(p, s);
 }
 
-struct gemm_mma : gemm_engine {
+struct gemm_mma : gemm_thin_engine<gemm_mma> {
     template <typename T, typename C>
     static size_t room(const gemm_problem<T, C> &p)
     {

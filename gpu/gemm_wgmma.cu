@@ -372,7 +372,7 @@ static int start(const gemm_problem<bf16, C> &p, walk w, P *c, const P *c0, floa
     return cudaLaunchKernelEx(&l.config, kernel, a_map, b_map, c_map, c0, alpha, beta, w);
 }
 
-struct gemm_wgmma : gemm_engine {
+struct gemm_wgmma : gemm_thin_engine<gemm_wgmma> {
     template <typename T, typename C>
     static size_t room(const gemm_problem<T, C> &p)
     {

@@ -59,6 +59,8 @@ int row_norm_back(const norm_call &p);
 const char *row_norm_declines(const norm_call &p, size_t size);
 
 template <typename T, bool CENTRED>
+int fused_norm(const norm_call &p);
+template <typename T, bool CENTRED>
 int fused_norm_back(const norm_call &p);
 const char *fused_norm_declines(const norm_call &p, size_t size);
 size_t fused_norm_work(const norm_call &p, size_t size, bool centred);
@@ -91,12 +93,13 @@ size_t fused_norm_work(const norm_call &p, size_t size, bool centred);
     NORM_IMPL(bits, T, plain, plain_forward,                                                       \
               "a block a row, read anew for each sum and for the result");                         \
     NORM_IMPL(bits, T, row, row_forward, "a team of threads keeps a row in registers");            \
-    NORM_IMPL(bits, T, fused, row_forward,                                                         \
-              "backward: dx and dw in one pass, rows on their way ahead in shared memory");        \
+    NORM_IMPL(bits, T, fused, fused_forward,                                                       \
+              "teams stay, the next rows are on their way; backward: dx and dw in one pass");      \
     GPU_KERNEL_LIST(op, bits, &fused##bits, &row##bits, &plain##bits)
 #define NORM_OPERATION(op)                                                                         \
     NORM_PASS(plain, forward, plain_norm)                                                          \
     NORM_PASS(row, forward, row_norm)                                                              \
+    NORM_PASS(fused, forward, fused_norm)                                                          \
     NORM_BACKWARD(plain, norm_columns_work)                                                        \
     NORM_BACKWARD(row, norm_columns_work)                                                          \
     NORM_BACKWARD(fused, fused_norm_work)                                                          \
@@ -160,9 +163,6 @@ static __device__ __forceinline__ uint4 load_vector(const T *from, int left)
 }
 
 /* (Said in one word: as an assignment, the compiler has made four of it.) */
-#ifndef NORM_STORE
-#define NORM_STORE __stcs
-#endif
 template <typename T, bool ALIGNED>
 static __device__ __forceinline__ void store_vector(T *to, int left, const numbers<T> &n)
 {
@@ -174,7 +174,7 @@ static __device__ __forceinline__ void store_vector(T *to, int left, const numbe
         uint4 v;
         memcpy(&v, x, sizeof v);
         if (left > 0)
-            NORM_STORE((uint4 *)to, v);
+            __stcs((uint4 *)to, v);
     } else {
         UNROLL(8)
         for (int j = 0; j < per_vector<T>(); j++)
@@ -189,10 +189,7 @@ static __device__ __forceinline__ void store_vector(T *to, int left, const numbe
  * takes several rows at once; else of a warp, a block or a cluster of blocks.  Each thread has up to
  * HELD vectors in forward, and up to NUMBERS numbers in backward, which keeps two floats for each.
  * Teams depend on N alone, and so do a row's bits. */
-#ifndef NUMBERS
-#define NUMBERS 16
-#endif
-enum { HELD = 4, CLUSTER_MOST = 8 };
+enum { HELD = 4, NUMBERS = 16, CLUSTER_MOST = 8 };
 
 template <typename T>
 static constexpr __host__ __device__ int held_back(void)
@@ -208,13 +205,7 @@ static constexpr __host__ __device__ int held_back(void)
 #ifdef CUDA_EMULATE
 enum { TEAMS_THREADS = 64, THREADS_MOST = 64, UNALIGNED_MOST = 64, BACK_MOST = 64 };
 #else
-#ifndef THREADS_MOST
-#define THREADS_MOST 512
-#endif
-#ifndef BACK_MOST
-#define BACK_MOST 512
-#endif
-enum { TEAMS_THREADS = 128, UNALIGNED_MOST = 256 };
+enum { TEAMS_THREADS = 128, THREADS_MOST = 512, UNALIGNED_MOST = 256, BACK_MOST = 512 };
 #endif
 
 static constexpr __host__ __device__ int threads_most(bool aligned)
@@ -421,6 +412,43 @@ static __device__ __forceinline__ void add_up(float (&s)[COUNT], const member &m
     }
     s[0] = sum.x;
     s[COUNT - 1] = COUNT > 1 ? sum.y : sum.x;
+}
+
+/* ---- mean and squares of what several have of a row ---- */
+
+/* Some numbers of a row: how many, their sum and mean, and the squares of what they are off it. */
+struct alignas(16) spread {
+    float count, sum, mean, squares;
+};
+
+/* `count` numbers, share = 1 / count, in `parts` parts, as one.  No squares are those of numbers far
+ * from 0: they are taken about the part's own mean, and how far that is off the common one is a few
+ * numbers' affair (Chan, Golub and LeVeque). */
+static __device__ __forceinline__ spread as_one(const spread *part, int parts, int count,
+                                                float share)
+{
+    spread all = {(float)count, 0, 0, 0};
+    UNROLL(4)
+    for (int i = 0; i < parts; i++)
+        all.sum += part[i].sum;
+    all.mean = __fmul_rn(all.sum, share);
+    UNROLL(4)
+    for (int i = 0; i < parts; i++) {
+        const float off = part[i].mean - all.mean;
+        all.squares += fmaf(__fmul_rn(part[i].count, off), off, part[i].squares);
+    }
+    return all;
+}
+
+/* How many numbers of the row the thread's warp has; all, if the team is within it. */
+template <int V, int UNITS>
+static __device__ __forceinline__ int warp_count(const member &me)
+{
+    int count = 0;
+    UNROLL(8)
+    for (int u = 0; u < UNITS; u++)
+        count += max(0, min(me.end - column_of(me, u, V) + me.lane % 32 * V, 32 * V));
+    return count;
 }
 
 /* ---- what is computed with a vector ---- */

@@ -1,22 +1,159 @@
-/* rmsnorm, layernorm and qk_norm, kernel `fused`: the backward pass by a block a multiprocessor,
- * whose teams take row after row, each at its own pace.  Each thread fetches its own vectors of the
- * rows to come into shared memory, where they wait for nobody but itself, so that loads are on their
- * way while sums are awaited; it keeps its part of w, and its columns' sums of dw and db, in
- * registers.  So x and dy are read once.  A block leaves its sums in the workspace, and a second
- * launch adds the blocks' in their order: which rows they are of follows from the device, not from
- * the run.  Forward is that of `row`. */
+/* rmsnorm, layernorm and qk_norm, kernel `fused`: as many teams as there is room for take row after
+ * row, each at its own pace, and the rows to come are on their way while the sums of this one are
+ * awaited.  Each thread keeps its part of w (and b) in registers.
+ *
+ * Forward the next row is on its way to registers.  (Narrow rows, rows that are not aligned, and
+ * those of a cluster are `row`'s.)  Backward a block a multiprocessor has several teams; each
+ * thread fetches its own vectors of the rows to come into shared memory, where they wait for nobody
+ * but itself, and keeps its columns' sums of dw and db.  So x and dy are read once.  A block leaves
+ * its sums in the workspace, and a second launch adds the blocks' in their order: which rows they
+ * are of follows from the device, not from the run. */
 #include "gpu/norm.cuh"
+
+/* ---- forward ---- */
+
+template <typename T>
+static __device__ __forceinline__ void load_row(uint4 (&x)[HELD], const T *row, const member &me)
+{
+    UNROLL(8)
+    for (int u = 0; u < HELD; u++) {
+        const int n = column_of(me, u, per_vector<T>());
+        x[u] = load_vector<T, true>(row + n, me.end - n);
+    }
+}
+
+/* The thread's numbers less their warp's mean, and of all the warp's together sum, mean and
+ * squares. */
+template <typename T>
+static __device__ __forceinline__ spread centred(float (&x)[HELD][16 / sizeof(T)],
+                                                 const bool (&there)[HELD], int count, float share,
+                                                 const member &me)
+{
+    spread all = {(float)count, 0, 0, 0};
+    float sum[1] = {0};
+
+    UNROLL(8)
+    for (int u = 0; u < HELD; u++) {
+        UNROLL(8)
+        for (int j = 0; j < per_vector<T>(); j++)
+            sum[0] += x[u][j];
+    }
+    add_lanes<false>(sum, me);
+    all.sum = sum[0];
+    all.mean = __fmul_rn(all.sum, share);
+    sum[0] = 0;
+    UNROLL(8)
+    for (int u = 0; u < HELD; u++) {
+        float squares = 0;
+        UNROLL(8)
+        for (int j = 0; j < per_vector<T>(); j++) {
+            x[u][j] -= all.mean;
+            squares = fmaf(x[u][j], x[u][j], squares);
+        }
+        sum[0] += there[u] ? squares : 0;
+    }
+    add_lanes<false>(sum, me);
+    all.squares = sum[0];
+    return all;
+}
+
+/* The same of numbers about 0. */
+template <typename T>
+static __device__ __forceinline__ spread uncentred(const float (&x)[HELD][16 / sizeof(T)],
+                                                   const member &me)
+{
+    float sum[1] = {0};
+    UNROLL(8)
+    for (int u = 0; u < HELD; u++) {
+        UNROLL(8)
+        for (int j = 0; j < per_vector<T>(); j++)
+            sum[0] = fmaf(x[u][j], x[u][j], sum[0]);
+    }
+    add_lanes<false>(sum, me);
+    return {0, 0, 0, sum[0]};
+}
+
+template <typename T, bool CENTRED>
+__global__ void __launch_bounds__(THREADS_MOST, 1)
+    fused_forward_kernel(const norm_call p, const norm_layout l, const norm_grid grid)
+{
+    enum { V = 16 / sizeof(T) };
+    __shared__ spread met[2][32];
+    const member me = member_of(p.N, V, l, grid);
+    const norm_rows &m = p.of[me.matrix];
+    const int count = warp_count<V, HELD>(me), warp = (int)threadIdx.x / 32;
+    const float part = reciprocal((float)max(count, 1));
+    uint4 w[HELD], b[HELD], next[HELD];
+    bool there[HELD];
+    int turn = 0;
+
+    load_row(next, (const T *)m.x + me.team * p.N, me); /* there is a row for every team */
+    load_row(w, (const T *)m.w, me);
+    if (CENTRED)
+        load_row(b, (const T *)m.b, me);
+    UNROLL(8)
+    for (int u = 0; u < HELD; u++)
+        there[u] = column_of(me, u, V) < me.end;
+    UNROLL(1)
+    for (int64_t row = me.team; row < m.R; row += me.teams, turn ^= 1) {
+        float x[HELD][V];
+        UNROLL(8)
+        for (int u = 0; u < HELD; u++) {
+            const numbers<T> xs = widened<T>(next[u]);
+            UNROLL(8)
+            for (int j = 0; j < V; j++)
+                x[u][j] = xs.x[j];
+        }
+        if (row + me.teams < m.R)
+            load_row(next, (const T *)m.x + (row + me.teams) * p.N, me);
+        const spread mine = CENTRED ? centred<T>(x, there, count, part, me) : uncentred<T>(x, me);
+        spread all = mine;
+        if (me.lanes > 32) {
+            if (threadIdx.x % 32 == 0)
+                met[turn][warp] = mine;
+            team_sync(me);
+            all = as_one(met[turn], me.lanes / 32, p.N, p.share);
+        }
+        const row_stats of = {all.mean, rsqrtf(fmaf(all.squares, p.share, p.eps))};
+        const float off = __fmul_rn(mine.mean - all.mean, of.rstd);
+        UNROLL(8)
+        for (int u = 0; u < HELD; u++) {
+            taken_anew(&w[u]); /* or it would be kept as it is widened, in twice the registers */
+            taken_anew(&b[u]);
+            const numbers<T> ws = widened<T>(w[u]), bs = widened<T>(b[u]);
+            const int n = column_of(me, u, V);
+            numbers<T> y;
+            UNROLL(8)
+            for (int j = 0; j < V; j++)
+                y.x[j] = CENTRED ? fmaf(ws.x[j], fmaf(x[u][j], of.rstd, off), bs.x[j])
+                                 : ws.x[j] * (of.rstd * x[u][j]);
+            store_vector<T, true>((T *)m.y + row * p.N + n, me.end - n, y);
+        }
+        if (me.lane == 0)
+            put_stats<CENTRED>(m, row, of);
+    }
+}
+
+template <typename T, bool CENTRED>
+int fused_norm(const norm_call &p)
+{
+    const norm_layout l = layout_forward(p.N, sizeof(T));
+    auto kernel = fused_forward_kernel<T, CENTRED>;
+    int on_one;
+
+    if (p.N % per_vector<T>() || l.rows > 1 || l.cluster > 1)
+        return row_norm<T, CENTRED>(p);
+    CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&on_one, kernel, l.threads, 0));
+    return launch_teams(kernel, l, 0, p, shared_grid(p, l, (int64_t)on_one * multiprocessors()));
+}
+
+/* ---- backward ---- */
 
 /* Of a block, and of the rows in its shared memory. */
 #ifdef CUDA_EMULATE
 enum { BLOCK_THREADS = 2 * BACK_MOST, RING_BYTES = 32 << 10 };
 #else
-#ifndef BLOCK_THREADS
-#define BLOCK_THREADS BACK_MOST
-#endif
-#ifndef RING_BYTES
-#define RING_BYTES (192 << 10)
-#endif
+enum { BLOCK_THREADS = BACK_MOST, RING_BYTES = 128 << 10 };
 #endif
 
 static_assert(BLOCK_THREADS / 64 <= 15, "a barrier for every team of several warps");
@@ -164,7 +301,9 @@ size_t fused_norm_work(const norm_call &p, size_t size, bool centred)
     return l.cluster ? parts_bytes(p, shared_grid(p, l, clusters_most(l)), centred) : 0;
 }
 
-#define EACH(T, CENTRED) template int fused_norm_back<T, CENTRED>(const norm_call &)
+#define EACH(T, CENTRED)                                                                           \
+    template int fused_norm<T, CENTRED>(const norm_call &);                                        \
+    template int fused_norm_back<T, CENTRED>(const norm_call &)
 
 EACH(float, false);
 EACH(float, true);

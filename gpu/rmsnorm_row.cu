@@ -5,9 +5,7 @@
 #include "gpu/norm.cuh"
 
 /* Blocks of THREADS_MOST on a multiprocessor at least: 64 registers a thread. */
-#ifndef ROW_BLOCKS
-#define ROW_BLOCKS 2
-#endif
+enum { ROW_BLOCKS = 2 };
 
 /* The rows that begin at x, from `first` on. */
 template <typename T, bool ALIGNED, int UNITS, int COUNT>
@@ -65,45 +63,10 @@ normalised(const uint4 &x, const uint4 &w, const uint4 &b, const row_stats &row,
     return y;
 }
 
-/* Some numbers of a row: how many, their sum and mean, and the squares of what they are off it. */
-struct alignas(16) spread {
-    float count, sum, mean, squares;
-};
-
-/* `count` numbers, share = 1 / count, in `parts` parts, as one.  No squares are those of numbers far from 0: they are
- * taken about the part's own mean, and how far that is off the common one is a few numbers' affair
- * (Chan, Golub and LeVeque). */
-static __device__ __forceinline__ spread as_one(const spread *part, int parts, int count,
-                                                float share)
-{
-    spread all = {(float)count, 0, 0, 0};
-    UNROLL(4)
-    for (int i = 0; i < parts; i++)
-        all.sum += part[i].sum;
-    all.mean = __fmul_rn(all.sum, share);
-    UNROLL(4)
-    for (int i = 0; i < parts; i++) {
-        const float off = part[i].mean - all.mean;
-        all.squares += fmaf(__fmul_rn(part[i].count, off), off, part[i].squares);
-    }
-    return all;
-}
-
 /* Where a team's warps and blocks leave theirs. */
 struct spreads {
     spread warp[32], block[CLUSTER_MOST];
 };
-
-/* How many numbers of the row the thread's warp has; all, if the team is within it. */
-template <int V, int UNITS>
-static __device__ __forceinline__ int warp_count(const member &me)
-{
-    int count = 0;
-    UNROLL(8)
-    for (int u = 0; u < UNITS; u++)
-        count += max(0, min(me.end - column_of(me, u, V) + me.lane % 32 * V, 32 * V));
-    return count;
-}
 
 /* Mean, and squares about it, of a team's rows. */
 template <typename T, bool ALIGNED, int UNITS>
@@ -163,6 +126,9 @@ __global__ void __launch_bounds__(threads_most(ALIGNED), ALIGNED ? ROW_BLOCKS : 
     float squares[ROWS] = {};
     uint4 w[UNITS], b[UNITS];
 
+    UNROLL(8)
+    for (int u = 0; u < UNITS && !CENTRED; u++)
+        w[u] = shared_vector<T, ALIGNED>(m.w, me, u);
     cluster_meets(me);
     if (CENTRED) {
         find_spread<T, ALIGNED, UNITS>(p, me, &centred_met, x, of, squares);
@@ -174,9 +140,10 @@ __global__ void __launch_bounds__(threads_most(ALIGNED), ALIGNED ? ROW_BLOCKS : 
     }
     const int half = 16 + thread_again() / 1024;   /* 16, as no block has so many threads */
     me.lane = thread_again() - me.here * me.lanes; /* nothing is kept of where x was */
-    w[0] = shared_vector<T, ALIGNED>(m.w, me, 0);
-    if (CENTRED)
+    if (CENTRED) {
+        w[0] = shared_vector<T, ALIGNED>(m.w, me, 0);
         b[0] = shared_vector<T, ALIGNED>(m.b, me, 0);
+    }
     UNROLL(8)
     for (int r = 0; r < ROWS; r++) {
         of[r].rstd = rsqrtf(fmaf(squares[r], p.share, p.eps));
@@ -186,10 +153,10 @@ __global__ void __launch_bounds__(threads_most(ALIGNED), ALIGNED ? ROW_BLOCKS : 
     UNROLL(8)
     for (int i = 0; i < HELD; i++) {
         const int r = i / UNITS, u = i % UNITS, n = column_of(me, u, V);
-        if (u + 1 < UNITS)
+        if (CENTRED && u + 1 < UNITS) {
             w[u + 1] = shared_vector<T, ALIGNED>(m.w, me, u + 1);
-        if (CENTRED && u + 1 < UNITS)
             b[u + 1] = shared_vector<T, ALIGNED>(m.b, me, u + 1);
+        }
         store_vector<T, ALIGNED>((T *)m.y + (first + r) * p.N + n,
                                  ROWS == 1 || first + r < m.R ? me.end - n : 0,
                                  normalised<T, CENTRED>(x.at(i), w[u], b[u], of[r], half));

@@ -88,14 +88,12 @@ struct share {
     int64_t times, across; /* blocks, along the steps and along the heads */
 };
 
-#ifndef ROPE_BLOCK_BYTES
-#define ROPE_BLOCK_BYTES 32768
-#endif
-#ifndef ROPE_RESIDENT
-#define ROPE_RESIDENT 4 /* blocks of a multiprocessor, each with 32 KB on their way */
-#endif
-
-enum { BLOCK_BYTES = ROPE_BLOCK_BYTES, TABLE_MAX = 4096, ROWS_AHEAD = 4 };
+enum {
+    BLOCK_BYTES = 32 << 10,
+    TABLE_MAX = 4096,
+    ROWS_AHEAD = 4,
+    RESIDENT = 4 /* blocks of a multiprocessor, each with 32 KB on their way */
+};
 enum { SENT_BYTES = 2 * ROWS_AHEAD * THREADS * sizeof(uint4) };
 
 static struct share share_of(const turning &r, size_t size)
@@ -191,7 +189,7 @@ static __device__ __forceinline__ void turn_pair(const turning &r, const angle *
  * columns, then heads, then steps.  Its first vectors are on their way while the angles are
  * reckoned. */
 template <typename T, bool HALF, bool WIDE>
-__global__ void __launch_bounds__(THREADS, ROPE_RESIDENT) table_kernel(turning r, share s)
+__global__ void __launch_bounds__(THREADS, RESIDENT) table_kernel(turning r, share s)
 {
     extern __shared__ __align__(16) unsigned char room[]; /* what is sent for, if WIDE; angles */
     uint4(*own)[THREADS] = (uint4(*)[THREADS])((uint4 *)room + threadIdx.x);

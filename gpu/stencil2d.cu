@@ -293,17 +293,13 @@ static const char *separable_declines(const struct means &m)
  * its direction.  So every other strip goes upwards, and two that share rows read them at the same
  * time, once from memory. */
 
-#ifndef STENCIL2D_AHEAD
-#define STENCIL2D_AHEAD 12 /* rows of a warp under way; 12 keeps all indices of parts constant */
-#endif
-#ifndef STENCIL2D_WARPS
-#define STENCIL2D_WARPS 32 /* of a multiprocessor at most: fewer have longer strips */
-#endif
-#ifndef STENCIL2D_WAVES
-#define STENCIL2D_WAVES 1
-#endif
-
-enum { RADIUS_MAX = 4, WRITERS = 30, WARPS = 4 /* of a block */ };
+enum {
+    RADIUS_MAX = 4,
+    WRITERS = 30,   /* of a warp's lanes */
+    WARPS = 4,      /* of a block */
+    AHEAD = 12,     /* rows of a warp under way; 12 keeps all indices of parts constant */
+    WARPS_MOST = 32 /* of a multiprocessor: fewer have longer strips */
+};
 
 struct bands {
     int64_t across; /* strips side by side */
@@ -402,7 +398,6 @@ template <typename T, int R, bool WIDE>
 __global__ void __launch_bounds__(32 * WARPS, R < RADIUS_MAX ? 4 : 3)
     registers_kernel(means m, bands all)
 {
-    enum { AHEAD = STENCIL2D_AHEAD };
     __shared__ uint4 sent[WARPS][AHEAD][32];
     const int lane = threadIdx.x % 32;
     const int64_t strip = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
@@ -474,7 +469,7 @@ static bands bands_of(const means &m, int64_t across, int64_t slots)
 {
     const int64_t down = max((int64_t)1, slots / (across * m.B)), beyond = 2 * m.R;
     const int64_t least = max(ceil_div(m.H, down), 2 * (beyond + 1));
-    const int64_t height = ceil_div(least + beyond, STENCIL2D_AHEAD) * STENCIL2D_AHEAD - beyond;
+    const int64_t height = ceil_div(least + beyond, AHEAD) * AHEAD - beyond;
     return {across, (int)ceil_div(m.H, height), (int)height};
 }
 
@@ -485,9 +480,8 @@ static int registers_launch(const means &m)
     int on_one;
 
     CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&on_one, kernel, 32 * WARPS, 0));
-    const int64_t warps = min(on_one * WARPS, STENCIL2D_WARPS);
-    const bands b = bands_of(m, strips_across<T>(m),
-                             STENCIL2D_WAVES * warps * gpu_properties().multiProcessorCount);
+    const int64_t warps = min(on_one * WARPS, WARPS_MOST);
+    const bands b = bands_of(m, strips_across<T>(m), warps * gpu_properties().multiProcessorCount);
     const int64_t blocks = ceil_div(m.B * b.across * b.down, WARPS);
     kernel<<<blocks, 32 * WARPS, 0, gpu_stream()>>>(m, b);
     return cudaGetLastError();

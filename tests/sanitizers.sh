@@ -65,7 +65,9 @@ watch memcheck --
 # Nor does the tool take notice of barrier.arrive, by which it lives: two warps that hand 128 bytes
 # to and fro are reported.  configure --with-cuda=emulate-race knows that.
 watch racecheck --racecheck-report analysis -- --small --without persistent --without template_d
-watch initcheck -- --unpoisoned
+# To initcheck, y and d_x of two cases of gemv (136 columns) were never written by cuBLAS, which
+# parity finds right.
+watch initcheck -- --unpoisoned --without cublas
 # It keeps a table of barriers: by default too short for `persistent`, and 65536 do not fit the GPU.
 watch synccheck --num-cuda-barriers 2048 --
 echo "1..$n"

@@ -19,6 +19,10 @@
 #ifndef GEMM_WGMMA_AS_ONE
 #define GEMM_WGMMA_AS_ONE 1
 #endif
+/* How much longer small tiles take for the same. */
+#ifndef GEMM_WGMMA_SMALL
+#define GEMM_WGMMA_SMALL 1.1
+#endif
 
 enum {
     BM = 128,     /* rows of a tile */
@@ -422,13 +426,13 @@ static double tiles_of(const gemm_problem<bf16, C> &p)
     return (double)w.rows * w.columns * p.batch;
 }
 
-/* Do small tiles leave fewer blocks idle?  They take some tenth longer for the same. */
+/* Do small tiles leave fewer blocks idle?  They take a little longer for the same. */
 template <typename C>
 static bool prefers_small(const gemm_problem<bf16, C> &p)
 {
     const double large = ceil(tiles_of<256>(p) / max(at_once<256>(), 1)) * 256;
     const double small = ceil(tiles_of<128>(p) / max(at_once<128>(), 1)) * 128;
-    return 1.1 * small < large;
+    return GEMM_WGMMA_SMALL * small < large;
 }
 
 /* Slices of k, where there are not tiles for all blocks and k is long. */

@@ -10,7 +10,7 @@
 #ifndef ELEMENTWISE_CUH
 #define ELEMENTWISE_CUH
 
-#include "gpu/ptx.cuh"
+#include "gpu/sigmoid.cuh"
 
 /* N neighbouring numbers of a tensor, as they are stored: one load or store. */
 template <typename T, int N>
@@ -81,15 +81,6 @@ static __device__ __forceinline__ void put_pack(pack<__nv_bfloat16, 1> *to, cons
 {
     store(&to->x, x[0]);
 }
-
-/* By 2^x and a reciprocal as the hardware has them: the accurate ones take so many instructions
- * that bf16 would wait for them, not for memory. */
-static __device__ __forceinline__ float sigmoid(float x)
-{
-    return reciprocal(1 + exp2_approx(-1.44269504f * x));
-}
-#define SIGMOID "ex2.approx, rcp.approx"
-#define SIGMOID_UNIT 3e-7
 
 template <typename F>
 struct operands {

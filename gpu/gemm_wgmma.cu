@@ -5,10 +5,24 @@
  * the result into memory while the next is begun.  Blocks stay, and walk from tile to tile.
  *
  * With large tiles the blocks are in pairs, one tile below the other: of the columns of b that
- * both want each fetches half for both. */
-#include "gpu/gemm.cuh"
+ * both want each fetches half for both.
+ *
+ * The two products of a backward pass are one walk, so that the tiles of the second fill the places
+ * that the first leaves free at its end.  What a layer does to a product is done before it goes to
+ * memory. */
 #include "gpu/gemm_pairs.cuh"
+#include "gpu/gemm_wgmma.cuh"
+#include "gpu/linear.cuh"
 #include "gpu/tensors.cuh"
+
+/* Whether the products of a backward pass are one walk. */
+#ifndef GEMM_WGMMA_AS_ONE
+#define GEMM_WGMMA_AS_ONE 1
+#endif
+/* How much longer small tiles take for the same. */
+#ifndef GEMM_WGMMA_SMALL
+#define GEMM_WGMMA_SMALL 1.1
+#endif
 
 enum {
     BM = 128,     /* rows of a tile */
@@ -36,7 +50,7 @@ struct room {
     };
 };
 
-/* All there is to do: tiles of all products, each in slices of so many stages. */
+/* All there is to do of a kind: tiles of all products, each in slices of so many stages. */
 struct walk {
     int rows, columns;    /* tiles, a pair being one row */
     int tiles;            /* of all layers: slices of products, slice after slice */
@@ -77,18 +91,89 @@ struct turn {
     }
 };
 
-/* The fetching thread. */
-template <int BN, int PAIR, bool FLIP_A, bool FLIP_B>
-static __device__ __forceinline__ void fetch(unsigned char *shared, const tensor_map *a,
-                                             const tensor_map *b, const walk &w, int rank)
+/* ---- what is made of the sums ---- */
+
+/* alpha times them, plus beta c0 if it ADDS that. */
+template <typename C>
+struct scaled {
+    enum { OUTPUTS = 1 };
+    typedef C type;
+    const C *c0;
+    float alpha, beta;
+
+    __device__ __forceinline__ bool adds(void) const { return c0; }
+    template <bool ADDS>
+    __device__ __forceinline__ float2 pair_of(int, float2 sum, const walk &w, const tile &t, int m,
+                                              int n) const
+    {
+        float2 x = make_float2(alpha * sum.x, alpha * sum.y);
+        if (ADDS && m < w.M && n < w.N) {
+            const float2 y = get_pair(c0 + ((int64_t)t.layer * w.M + m) * w.N + n);
+            x = make_float2(fmaf(beta, y.x, x.x), fmaf(beta, y.y, x.y));
+        }
+        return x;
+    }
+};
+
+/* A layer's: act(sum + bias), if there is one, and for silu, whose slope is found by them, the sums themselves. */
+template <int ACT>
+struct layer_of {
+    enum { OUTPUTS = ACT == ACT_SILU ? 2 : 1 };
+    typedef bf16 type;
+    const bf16 *bias;
+
+    __device__ __forceinline__ bool adds(void) const { return bias; }
+    template <bool ADDS>
+    __device__ __forceinline__ float2 pair_of(int output, float2 sum, const walk &w, const tile &,
+                                              int, int n) const
+    {
+        if (output)
+            return sum;
+        const int there = min(n, (int)w.N - 2); /* N is even */
+        const float2 b = ADDS ? get_pair(bias + there) : make_float2(0, 0);
+        return make_float2(activated<ACT>(sum.x + b.x), activated<ACT>(sum.y + b.y));
+    }
+};
+
+/* A kind of product: which factors are flipped, and what is made of the sums. */
+template <bool A, bool B, typename F>
+struct kind {
+    static const bool FLIP_A = A, FLIP_B = B;
+    typedef F finish;
+};
+struct nothing {
+};
+
+/* And all of that kind. */
+template <typename KIND>
+struct job {
+    typedef typename KIND::finish finish;
+    tensor_map a, b, c[finish::OUTPUTS];
+    finish made;
+    walk w;
+};
+template <>
+struct job<nothing> {
+    walk w;
+};
+
+/* ---- the walk ---- */
+
+/* The fetching thread, for a job: from tile `number` on.  Returns which tile would be its next of
+ * another job behind this one. */
+template <int BN, int PAIR, typename KIND>
+static __device__ __forceinline__ int fetch(unsigned char *shared, turn<room<BN>::STAGES> &at,
+                                            const job<KIND> &j, int number, int rank)
 {
     typedef room<BN> R;
+    const bool FLIP_A = KIND::FLIP_A, FLIP_B = KIND::FLIP_B;
+    const tensor_map *const a = &j.a, *const b = &j.b;
+    const walk &w = j.w;
     uint64_t *full = (uint64_t *)(shared + R::INBOXES), *empty = full + R::STAGES;
-    turn<R::STAGES> at = {0, 0};
 
     tensor_soon(a);
     tensor_soon(b);
-    for (int number = blockIdx.x / PAIR; number < w.tiles; number += gridDim.x / PAIR) {
+    for (; number < w.tiles; number += gridDim.x / PAIR) {
         const tile t = find_tile<BN, PAIR>(w, number, rank);
         for (int step = t.begin; step < t.end; step++, at.next()) {
             unsigned char *stage = shared + at.stage * R::STAGE;
@@ -113,42 +198,50 @@ static __device__ __forceinline__ void fetch(unsigned char *shared, const tensor
             }
         }
     }
+    return number - w.tiles;
 }
 
-/* A warpgroup's 64 rows of a tile, from (m, n) on, to memory, box by box: through two pieces of
- * shared memory by turns, of which the copy engine reads one while the other is written. */
-template <int BN, typename C>
+/* A warpgroup's 64 rows of a tile, from m on, to memory, box by box: through two pieces of shared
+ * memory by turns, of which the copy engine reads one while the other is written. */
+template <int BN, bool ADDS, typename KIND>
 static __device__ __forceinline__ void put_result(const float *d, unsigned char *pieces,
-                                                  const tensor_map *c, const C *c0, float alpha,
-                                                  float beta, const walk &w, const tile &t, int m)
+                                                  const job<KIND> &j, const tile &t, int m)
 {
-    constexpr int COLUMNS = box_columns<C>(), TILES = COLUMNS / 8;
+    typedef typename KIND::finish finish;
+    typedef typename finish::type C;
+    constexpr int COLUMNS = box_columns<C>(), TILES = COLUMNS / 8, OUTPUTS = finish::OUTPUTS;
+    const finish made = j.made;
+    const walk w = j.w;
     const int row = threadIdx.x / 32 % 4 * 16 + line(), group = threadIdx.x / GROUP;
     const bool leads = threadIdx.x % GROUP == 0;
 
-    UNROLL(4)
-    for (int box = 0; box < BN / COLUMNS; box++) {
-        unsigned char *piece = pieces + box % 2 * PIECE;
-        const int n = t.n + box * COLUMNS;
+    UNROLL(8)
+    for (int put = 0; put < BN / COLUMNS * OUTPUTS; put++) {
+        unsigned char *piece = pieces + put % 2 * PIECE;
+        const int box = put / OUTPUTS, output = put % OUTPUTS, n = t.n + box * COLUMNS;
+        float2 x[TILES][2];
         UNROLL(8)
         for (int tile = 0; tile < TILES; tile++)
             UNROLL(2)
         for (int half = 0; half < 2; half++) {
             const float *sum = d + (box * TILES + tile) * 4 + 2 * half;
-            const int r = row + 8 * half, column = 8 * tile + pair();
-            float2 x = make_float2(alpha * sum[0], alpha * sum[1]);
-            if (c0 && m + r < w.M && n + column < w.N) {
-                const float2 y = get_pair(c0 + ((int64_t)t.layer * w.M + m + r) * w.N + n + column);
-                x = make_float2(fmaf(beta, y.x, x.x), fmaf(beta, y.y, x.y));
-            }
-            put_pair((C *)(piece + 128 * r + (column * (int)sizeof(C) ^ line() * 16)), x.x, x.y);
+            x[tile][half] = made.template pair_of<ADDS>(output, make_float2(sum[0], sum[1]), w, t,
+                                                        m + row + 8 * half, n + 8 * tile + pair());
+        }
+        UNROLL(8)
+        for (int tile = 0; tile < TILES; tile++)
+            UNROLL(2)
+        for (int half = 0; half < 2; half++) {
+            const int column = (8 * tile + pair()) * (int)sizeof(C);
+            put_pair((C *)(piece + 128 * (row + 8 * half) + (column ^ line() * 16)),
+                     x[tile][half].x, x[tile][half].y);
         }
         before_post_many();
         if (leads)
             tensor_put_wait(); /* the box before: its piece is the next to be written */
         barrier_sync(group, GROUP);
         if (leads)
-            tensor_put(c, n, m, t.layer, piece);
+            tensor_put(&j.c[output], n, m, t.layer, piece);
     }
 }
 
@@ -171,23 +264,22 @@ multiply_stage(float (&d)[BN / 2], const unsigned char *stage, int worker, bool 
 
 /* A warpgroup that multiplies.  The products of a stage go on while those of the next are begun;
  * then all fetching threads that fill the stage are told that it is free. */
-template <int BN, int PAIR, bool FLIP_A, bool FLIP_B, typename C>
-static __device__ __forceinline__ void work(unsigned char *shared, const tensor_map *c, const C *c0,
-                                            float alpha, float beta, const walk &w, int rank,
-                                            int worker)
+template <int BN, int PAIR, typename KIND>
+static __device__ __forceinline__ int work(unsigned char *shared, turn<room<BN>::STAGES> &at,
+                                           const job<KIND> &j, int number, int rank, int worker)
 {
     typedef room<BN> R;
+    const walk &w = j.w;
     uint64_t *full = (uint64_t *)(shared + R::INBOXES), *empty = full + R::STAGES;
-    turn<R::STAGES> at = {0, 0};
     float d[BN / 2];
 
-    for (int number = blockIdx.x / PAIR; number < w.tiles; number += gridDim.x / PAIR) {
+    for (; number < w.tiles; number += gridDim.x / PAIR) {
         const tile t = find_tile<BN, PAIR>(w, number, rank);
         int before = 0;
         for (int step = t.begin; step < t.end; step++) {
             inbox_wait(full + at.stage, at.round);
-            multiply_stage<BN, FLIP_A, FLIP_B>(d, shared + at.stage * R::STAGE, worker,
-                                               step == t.begin);
+            multiply_stage<BN, KIND::FLIP_A, KIND::FLIP_B>(d, shared + at.stage * R::STAGE, worker,
+                                                           step == t.begin);
             wgmma_wait<1>();
             if (step > t.begin && threadIdx.x % 32 < PAIR)
                 inbox_arrive(empty + before, threadIdx.x % 32);
@@ -198,25 +290,30 @@ static __device__ __forceinline__ void work(unsigned char *shared, const tensor_
         wgmma_settle(d);
         if (threadIdx.x % 32 < PAIR)
             inbox_arrive(empty + before, threadIdx.x % 32);
-        if (t.m + 64 * worker < w.M)
-            put_result<BN>(d, shared + R::RESULTS + 2 * worker * PIECE, c, c0, alpha, beta, w, t,
-                           t.m + 64 * worker);
+        unsigned char *pieces = shared + R::RESULTS + 2 * worker * PIECE;
+        const int m = t.m + 64 * worker;
+        if (m < w.M && j.made.adds())
+            put_result<BN, true>(d, pieces, j, t, m);
+        else if (m < w.M)
+            put_result<BN, false>(d, pieces, j, t, m);
     }
-    if (threadIdx.x % GROUP == 0)
-        tensor_put_wait();
+    return number - w.tiles;
 }
 
-template <int BN, int PAIR, bool FLIP_A, bool FLIP_B, typename C>
+/* One job, or two, the second where the first has ended. */
+template <int BN, int PAIR, typename FIRST, typename SECOND>
 __global__ void __launch_bounds__((WORKERS + 1) * GROUP, 1)
-    multiply_wgmma(const __grid_constant__ tensor_map a, const __grid_constant__ tensor_map b,
-                   const __grid_constant__ tensor_map c, const C *c0, float alpha, float beta,
-                   const walk w)
+    multiply_wgmma(const __grid_constant__ job<FIRST> first,
+                   const __grid_constant__ job<SECOND> second)
 {
 #if defined __CUDA_ARCH_FEAT_SM90_ALL || defined CUDA_EMULATE
     extern __shared__ __align__(1024) unsigned char shared[];
     typedef room<BN> R;
+    constexpr bool both = sizeof second > sizeof(job<nothing>);
     uint64_t *full = (uint64_t *)(shared + R::INBOXES), *empty = full + R::STAGES;
     const int group = __shfl_sync(~0u, threadIdx.x / GROUP, 0), rank = blockIdx.x % PAIR;
+    int number = blockIdx.x / PAIR;
+    turn<R::STAGES> at = {0, 0};
 
     if (threadIdx.x < R::STAGES) {
         inbox_open(full + threadIdx.x);
@@ -229,12 +326,19 @@ __global__ void __launch_bounds__((WORKERS + 1) * GROUP, 1)
     }
     if (group == 0) {
         give_registers<40>();
-        if (threadIdx.x == 0)
-            fetch<BN, PAIR, FLIP_A, FLIP_B>(shared, &a, &b, w, rank);
+        if (threadIdx.x == 0) {
+            number = fetch<BN, PAIR>(shared, at, first, number, rank);
+            if constexpr (both)
+                fetch<BN, PAIR>(shared, at, second, number, rank);
+        }
         __syncwarp();
     } else {
         take_registers<232>();
-        work<BN, PAIR, FLIP_A, FLIP_B>(shared, &c, c0, alpha, beta, w, rank, group - 1);
+        number = work<BN, PAIR>(shared, at, first, number, rank, group - 1);
+        if constexpr (both)
+            work<BN, PAIR>(shared, at, second, number, rank, group - 1);
+        if (threadIdx.x % GROUP == 0)
+            tensor_put_wait();
     }
     if (PAIR > 1) { /* the other one still tells this one's inboxes that stages are free */
         cluster_arrive();
@@ -250,16 +354,6 @@ template <int BN>
 struct shape {
     enum { PAIR = BN == 256 ? 2 : 1 };
 };
-
-template <int BN, typename C>
-static auto kernel_of(bool flip_a, bool flip_b)
-{
-    enum { PAIR = shape<BN>::PAIR };
-    return flip_a   ? flip_b ? multiply_wgmma<BN, PAIR, true, true, C>
-                             : multiply_wgmma<BN, PAIR, true, false, C>
-             : flip_b ? multiply_wgmma<BN, PAIR, false, true, C>
-                    : multiply_wgmma<BN, PAIR, false, false, C>;
-}
 
 struct launch {
     cudaLaunchConfig_t config;
@@ -300,7 +394,8 @@ template <int BN>
 static int at_once(void)
 {
     static int n;
-    const auto kernel = kernel_of<BN, bf16>(false, false);
+    const auto kernel =
+        multiply_wgmma<BN, shape<BN>::PAIR, kind<false, false, scaled<bf16>>, nothing>;
     launch l;
     if (!n && (!is_there(kernel) || prepare<BN>(&l, kernel, shape<BN>::PAIR) != cudaSuccess ||
                cudaOccupancyMaxActiveClusters(&n, kernel, &l.config) != cudaSuccess)) {
@@ -331,13 +426,13 @@ static double tiles_of(const gemm_problem<bf16, C> &p)
     return (double)w.rows * w.columns * p.batch;
 }
 
-/* Do small tiles leave fewer blocks idle?  They take some tenth longer for the same. */
+/* Do small tiles leave fewer blocks idle?  They take a little longer for the same. */
 template <typename C>
 static bool prefers_small(const gemm_problem<bf16, C> &p)
 {
     const double large = ceil(tiles_of<256>(p) / max(at_once<256>(), 1)) * 256;
     const double small = ceil(tiles_of<128>(p) / max(at_once<128>(), 1)) * 128;
-    return 1.1 * small < large;
+    return GEMM_WGMMA_SMALL * small < large;
 }
 
 /* Slices of k, where there are not tiles for all blocks and k is long. */
@@ -354,61 +449,201 @@ static walk small_walk(const gemm_problem<bf16, C> &p)
     return w;
 }
 
-/* All of the walk, into c, or slice after slice into `parts`. */
-template <int BN, typename C, typename P>
-static int start(const gemm_problem<bf16, C> &p, walk w, P *c, const P *c0, float alpha, float beta)
+/* A job of the walk's: into c, or slice after slice into `parts`; `more` is a second result. */
+template <int BN, typename KIND, typename C, typename P>
+static int prepare_job(job<KIND> *j, const gemm_problem<bf16, C> &p, const walk &w,
+                       const typename KIND::finish &made, P *c, P *more = NULL)
 {
-    tensor_map a_map, b_map, c_map;
-    const auto kernel = kernel_of<BN, P>(p.flip_a, p.flip_b);
-    const int64_t layers = (int64_t)w.batch * w.slices, tiles = layers * w.rows * w.columns;
-    const int PAIR = shape<BN>::PAIR, blocks = (int)min(tiles, (int64_t)at_once<BN>()) * PAIR;
-    launch l;
+    const int64_t layers = (int64_t)w.batch * w.slices;
+    P *const to[] = {c, more};
+    j->made = made;
+    j->w = w;
+    j->w.tiles = (int)(layers * w.rows * w.columns);
+    CUDA(tensor_map_of(&j->a, p.a, p.flip_a ? p.M : p.K, p.flip_a ? p.K : p.M, p.batch, 64));
+    CUDA(tensor_map_of(&j->b, p.b, p.flip_b ? p.K : p.N, p.flip_b ? p.N : p.K, p.batch, 64));
+    for (int i = 0; i < KIND::finish::OUTPUTS; i++)
+        CUDA(tensor_map_of(&j->c[i], to[i], p.N, p.M, layers, 64));
+    return 0;
+}
 
-    w.tiles = (int)tiles;
-    CUDA(tensor_map_of(&a_map, p.a, p.flip_a ? p.M : p.K, p.flip_a ? p.K : p.M, p.batch, 64));
-    CUDA(tensor_map_of(&b_map, p.b, p.flip_b ? p.K : p.N, p.flip_b ? p.N : p.K, p.batch, 64));
-    CUDA(tensor_map_of(&c_map, c, p.N, p.M, layers, 64));
-    CUDA(prepare<BN>(&l, kernel, blocks));
-    return cudaLaunchKernelEx(&l.config, kernel, a_map, b_map, c_map, c0, alpha, beta, w);
+template <int BN, typename FIRST, typename SECOND = nothing>
+static int launch_jobs(const job<FIRST> &first, const job<SECOND> &second = {})
+{
+    const auto kernel = multiply_wgmma<BN, shape<BN>::PAIR, FIRST, SECOND>;
+    const int64_t tiles = (int64_t)first.w.tiles + second.w.tiles;
+    launch l;
+    CUDA(prepare<BN>(&l, kernel, (int)min(tiles, (int64_t)at_once<BN>()) * shape<BN>::PAIR));
+    return cudaLaunchKernelEx(&l.config, kernel, first, second);
+}
+
+template <int BN, bool FLIP_A, bool FLIP_B, typename C, typename P>
+static int start_flipped(const gemm_problem<bf16, C> &p, const walk &w, P *c, const scaled<P> &made)
+{
+    job<kind<FLIP_A, FLIP_B, scaled<P>>> j;
+    const int e = prepare_job<BN>(&j, p, w, made, c);
+    return e ? e : launch_jobs<BN>(j);
+}
+
+template <int BN, typename C, typename P>
+static int start(const gemm_problem<bf16, C> &p, const walk &w, P *c, const scaled<P> &made)
+{
+    return p.flip_a   ? p.flip_b ? start_flipped<BN, true, true>(p, w, c, made)
+                                 : start_flipped<BN, true, false>(p, w, c, made)
+             : p.flip_b ? start_flipped<BN, false, true>(p, w, c, made)
+                      : start_flipped<BN, false, false>(p, w, c, made);
+}
+
+/* Two products as one walk. */
+template <int BN, typename ONE, typename OTHER, typename C, typename D>
+static int start_both(const gemm_problem<bf16, C> &one, const gemm_problem<bf16, D> &other)
+{
+    job<ONE> first;
+    job<OTHER> second;
+    int e = prepare_job<BN>(&first, one, walk_of<BN>(one), {one.c0, one.alpha, one.beta}, one.c);
+    e = e ? e
+          : prepare_job<BN>(&second, other, walk_of<BN>(other), {other.c0, other.alpha, other.beta},
+                            other.c);
+    return e ? e : launch_jobs<BN>(first, second);
+}
+
+template <typename C>
+static int slices_of(const gemm_problem<bf16, C> &p)
+{
+    return prefers_small(p) ? small_walk(p).slices : 1;
+}
+
+/* May they be one walk?  Each counts its tiles by itself, and takes those that it prefers. */
+template <typename C, typename D>
+static bool as_one(const gemm_problem<bf16, C> &one, const gemm_problem<bf16, D> &other)
+{
+    return GEMM_WGMMA_AS_ONE && slices_of(one) == 1 && slices_of(other) == 1 &&
+           prefers_small(one) == prefers_small(other) &&
+           tiles_of<128>(one) + tiles_of<128>(other) <= 0x3fffffff;
+}
+
+template <typename C>
+static int multiply_one(const gemm_problem<bf16, C> &p)
+{
+    const scaled<C> made = {p.c0, p.alpha, p.beta};
+    if (!prefers_small(p))
+        return start<256>(p, walk_of<256>(p), p.c, made);
+    const walk w = small_walk(p);
+    if (w.slices == 1)
+        return start<128>(p, w, p.c, made);
+    const scaled<float> sums = {NULL, 1, 0};
+    CUDA((cudaError_t)start<128>(p, w, p.room, sums));
+    return gemm_add_parts(p.room, w.slices, p.batch * p.M * p.N, p.alpha, p.beta, p.c0, p.c);
+}
+
+template <typename C>
+size_t gemm_wgmma_room(const gemm_problem<bf16, C> &p)
+{
+    const int slices = slices_of(p);
+    return slices > 1 ? (size_t)(slices * p.batch * p.M * p.N) * sizeof(float) : 0;
+}
+
+template <typename C>
+const char *gemm_wgmma_declines(const gemm_problem<bf16, C> &p)
+{
+    const int64_t a = p.flip_a ? p.M : p.K, b = p.flip_b ? p.K : p.N;
+    if (gpu_properties().major != 9 || gpu_properties().minor != 0)
+        return "needs a GPU of compute capability 9.0";
+    if (!tensor_fits<bf16>(a, p.M, p.K) || !tensor_fits<bf16>(b, p.N, p.batch) ||
+        !tensor_fits<C>(p.N, p.M, p.K))
+        return "a row of some matrix is not a multiple of 16 bytes, or 2^31 of something";
+    if (tiles_of<128>(p) > 0x3fffffff)
+        return "more than 2^30 tiles";
+    return at_once<256>() && at_once<128>()
+               ? NULL
+               : "not compiled for 9.0a, or its blocks do not fit on the multiprocessors";
+}
+
+/* ---- gemm ---- */
+
+/* da and db, where A and B are stored so. */
+template <bool A, bool B>
+static int start_back(const gemm_problem<bf16> &to_a, const gemm_problem<bf16> &to_b)
+{
+    typedef kind<A && B, A || !B, scaled<bf16>> ONE;
+    typedef kind<B || !A, A && B, scaled<bf16>> OTHER;
+    return prefers_small(to_a) ? start_both<128, ONE, OTHER>(to_a, to_b)
+                               : start_both<256, ONE, OTHER>(to_a, to_b);
 }
 
 struct gemm_wgmma : gemm_thin_engine<gemm_wgmma> {
     template <typename T, typename C>
     static size_t room(const gemm_problem<T, C> &p)
     {
-        const int slices = prefers_small(p) ? small_walk(p).slices : 1;
-        return slices > 1 ? (size_t)(slices * p.batch * p.M * p.N) * sizeof(float) : 0;
+        return gemm_wgmma_room(p);
     }
 
     template <typename T, typename C>
     static const char *declines(const gemm_problem<T, C> &p)
     {
-        const int64_t a = p.flip_a ? p.M : p.K, b = p.flip_b ? p.K : p.N;
-        if (gpu_properties().major != 9 || gpu_properties().minor != 0)
-            return "needs a GPU of compute capability 9.0";
-        if (!tensor_fits<T>(a, p.M, p.K) || !tensor_fits<T>(b, p.N, p.batch) ||
-            !tensor_fits<C>(p.N, p.M, p.K))
-            return "a row of some matrix is not a multiple of 16 bytes, or 2^31 of something";
-        if (tiles_of<128>(p) > 0x3fffffff)
-            return "more than 2^30 tiles";
-        return at_once<256>() && at_once<128>()
-                   ? NULL
-                   : "not compiled for 9.0a, or its blocks do not fit on the multiprocessors";
+        return gemm_wgmma_declines(p);
     }
 
     template <typename T, typename C>
     static int multiply(const gemm_problem<T, C> &p)
     {
-        if (!prefers_small(p))
-            return start<256>(p, walk_of<256>(p), p.c, p.c0, p.alpha, p.beta);
-        const walk w = small_walk(p);
-        if (w.slices == 1)
-            return start<128>(p, w, p.c, p.c0, p.alpha, p.beta);
-        const float *none = NULL;
-        CUDA((cudaError_t)start<128>(p, w, p.room, none, 1, 0));
-        return gemm_add_parts(p.room, w.slices, p.batch * p.M * p.N, p.alpha, p.beta, p.c0, p.c);
+        return multiply_one(p);
+    }
+
+    template <typename T>
+    static int multiply_back(const gemm_problem<T> &p, const T *dc, T *da, T *db)
+    {
+        const gemm_problem<T> to_a = gemm_to_a(p, dc, da), to_b = gemm_to_b(p, dc, db);
+        if (gemm_thin_fits(p) || !as_one(to_a, to_b))
+            return gemm_thin_engine<gemm_wgmma>::multiply_back(p, dc, da, db);
+        return p.flip_a   ? p.flip_b ? start_back<true, true>(to_a, to_b)
+                                     : start_back<true, false>(to_a, to_b)
+                 : p.flip_b ? start_back<false, true>(to_a, to_b)
+                          : start_back<false, false>(to_a, to_b);
     }
 };
 
 GEMM_IMPL(extern "C", 16, __nv_bfloat16, wgmma,
           "warpgroup products from swizzled boxes that the copy engine fetches");
+
+/* ---- layers ---- */
+
+template <int BN, int ACT>
+static int start_layer(const gemm_problem<bf16> &p, const bf16 *bias, bf16 *z)
+{
+    job<kind<false, true, layer_of<ACT>>> j;
+    const int e = prepare_job<BN>(&j, p, walk_of<BN>(p), {bias}, p.c, z);
+    return e ? e : launch_jobs<BN>(j);
+}
+
+template <int ACT>
+static int layer(const gemm_problem<bf16> &p, const bf16 *bias, bf16 *z)
+{
+    return prefers_small(p) ? start_layer<128, ACT>(p, bias, z) : start_layer<256, ACT>(p, bias, z);
+}
+
+int gemm_wgmma_layer(const gemm_problem<bf16> &p, int act, const bf16 *bias, bf16 *z)
+{
+    return act == ACT_NONE   ? layer<ACT_NONE>(p, bias, z)
+           : act == ACT_SILU ? layer<ACT_SILU>(p, bias, z)
+                             : layer<ACT_RELU>(p, bias, z);
+}
+
+/* Whose tiles take longer begins, so that the last ones to end are short. */
+int gemm_wgmma_layer_back(const gemm_problem<bf16> &to_x, const gemm_problem<bf16, float> &to_W)
+{
+    typedef kind<false, false, scaled<bf16>> X;
+    typedef kind<true, false, scaled<float>> W;
+    if (!as_one(to_x, to_W)) {
+        const int e = multiply_one(to_x);
+        return e ? e : multiply_one(to_W);
+    }
+    const bool small = prefers_small(to_x);
+    if (to_x.K > to_W.K)
+        return small ? start_both<128, X, W>(to_x, to_W) : start_both<256, X, W>(to_x, to_W);
+    return small ? start_both<128, W, X>(to_W, to_x) : start_both<256, W, X>(to_W, to_x);
+}
+
+template size_t gemm_wgmma_room(const gemm_problem<bf16, bf16> &);
+template size_t gemm_wgmma_room(const gemm_problem<bf16, float> &);
+template const char *gemm_wgmma_declines(const gemm_problem<bf16, bf16> &);
+template const char *gemm_wgmma_declines(const gemm_problem<bf16, float> &);

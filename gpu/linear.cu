@@ -142,4 +142,4 @@ GPU_IMPL(static, 32, float, naive, "naive", idea, work<float>, declines, SIGMOID
 GPU_IMPL(static, 16, __nv_bfloat16, naive, "naive", idea, work<__nv_bfloat16>, declines, SIGMOID,
          SIGMOID_UNIT);
 GPU_KERNEL_LIST(linear, 32, &linear_by_product32, &naive32);
-GPU_KERNEL_LIST(linear, 16, &linear_by_product16, &naive16);
+GPU_KERNEL_LIST(linear, 16, &linear_fused16, &linear_by_product16, &naive16);

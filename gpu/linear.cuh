@@ -2,11 +2,28 @@
 #ifndef LINEAR_CUH
 #define LINEAR_CUH
 
-#include "gpu/elementwise.cuh"
+#include "gpu/sigmoid.cuh"
 #include "common/ops/linear.h"
 
-/* linear_product.cu */
-extern "C" const struct impl linear_by_product32, linear_by_product16;
+/* linear_product.cu, linear_fused.cu */
+extern "C" {
+extern const struct impl linear_by_product32, linear_by_product16, linear_fused16;
+}
+
+/* The workspace of the backward pass, and its size: dz, where that is not dy, and the sums of its
+ * columns over parts of the rows, and over parts of these. */
+template <typename T>
+struct linear_room {
+    T *dz;
+    float *sums, *sums_of_sums;
+    size_t bytes;
+};
+template <typename T>
+linear_room<T> linear_room_of(const struct frame *f);
+
+/* dz and db (linear_product.cu). */
+template <typename T>
+int linear_through(const struct frame *f, const linear_room<T> &w);
 
 /* act(z) */
 template <int ACT>

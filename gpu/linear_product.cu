@@ -1,5 +1,6 @@
 /* linear, product: cuBLAS for the products, and one kernel a pass for all that goes on element by
  * element, which is bound by memory. */
+#include "gpu/elementwise.cuh"
 #include "gpu/layer.cuh"
 #include "gpu/linear.cuh"
 #include "gpu/product.cuh"
@@ -55,8 +56,8 @@ __global__ void __launch_bounds__(LANES *ROWS)
  * fixed order: sums [parts,D].  `kept` is what the slope is found by. */
 template <typename T, int WIDTH, int ACT>
 __global__ void __launch_bounds__(LANES *ROWS)
-    linear_through(const T *dy, const T *kept, const T *b, T *dz, float *sums, int64_t part,
-                   int64_t M, int64_t D)
+    linear_dz(const T *dy, const T *kept, const T *b, T *dz, float *sums, int64_t part, int64_t M,
+              int64_t D)
 {
     __shared__ float of[ROWS][LANES * WIDTH];
     typedef pack<T, WIDTH> P;
@@ -155,17 +156,8 @@ static int forward(const struct frame *f)
                              : activate<T, ACT_RELU>(f, z);
 }
 
-/* The workspace of the backward pass, and its size: dz, where that is not dy, and the sums of its
- * columns over parts of the rows, and over parts of these. */
 template <typename T>
-struct room {
-    T *dz;
-    float *sums, *sums_of_sums;
-    size_t bytes;
-};
-
-template <typename T>
-static room<T> room_of(const struct frame *f)
+linear_room<T> linear_room_of(const struct frame *f)
 {
     const int64_t M = DIM(f, 'M'), D = DIM(f, 'D');
     const size_t dz = f->choice[LINEAR_ACT] == ACT_NONE ? 0 : aligned(M * D * sizeof(T));
@@ -176,26 +168,25 @@ static room<T> room_of(const struct frame *f)
 }
 
 template <typename T, int WIDTH, int ACT>
-static int through_by(const struct frame *f, const room<T> &w)
+static int through_by(const struct frame *f, const linear_room<T> &w)
 {
     const struct linear *a = ARGS(f, linear), *g = GRADS(f, linear);
     const int64_t M = DIM(f, 'M'), D = DIM(f, 'D'), part = part_of(M);
     const unsigned grid = grid_of(D, WIDTH, parts_of(M));
-    linear_through<T, WIDTH, ACT><<<grid, block, 0, gpu_stream()>>>(
+    linear_dz<T, WIDTH, ACT><<<grid, block, 0, gpu_stream()>>>(
         (const T *)g->y, (const T *)(ACT == ACT_SILU ? a->z : a->y), (const T *)a->b, w.dz,
         a->b ? w.sums : NULL, part, M, D);
     return cudaGetLastError();
 }
 
 template <typename T, int ACT>
-static int through(const struct frame *f, const room<T> &w)
+static int through(const struct frame *f, const linear_room<T> &w)
 {
     return by_packs<T>(f) ? through_by<T, 16 / sizeof(T), ACT>(f, w) : through_by<T, 1, ACT>(f, w);
 }
 
-/* dz and db. */
 template <typename T>
-static int through_activation(const struct frame *f, const room<T> &w)
+int linear_through(const struct frame *f, const linear_room<T> &w)
 {
     const struct linear *a = ARGS(f, linear), *g = GRADS(f, linear);
     const int64_t M = DIM(f, 'M'), D = DIM(f, 'D');
@@ -216,12 +207,12 @@ static int backward(const struct frame *f)
 {
     const struct linear *a = ARGS(f, linear), *g = GRADS(f, linear);
     const int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D');
-    const room<T> w = room_of<T>(f);
+    const linear_room<T> w = linear_room_of<T>(f);
     const T *dz = f->choice[LINEAR_ACT] == ACT_NONE ? (const T *)g->y : w.dz;
     const matrix<T> of_rows = {dz, M, D, false}, of_columns = {dz, D, M, true};
     const matrix<T> x = {(const T *)a->x, M, C, false}, W = {(const T *)a->W, D, C, false};
 
-    int e = through_activation(f, w);
+    int e = linear_through(f, w);
     e = e ? e : product(of_rows, W, 0, (T *)g->x);
     return e ? e : product(of_columns, x, 0, (float *)g->W);
 }
@@ -229,8 +220,11 @@ static int backward(const struct frame *f)
 template <typename T>
 static size_t work(const struct frame *f, enum pass p)
 {
-    return p == BACKWARD ? room_of<T>(f).bytes : 0;
+    return p == BACKWARD ? linear_room_of<T>(f).bytes : 0;
 }
+
+template linear_room<__nv_bfloat16> linear_room_of(const struct frame *);
+template int linear_through(const struct frame *, const linear_room<__nv_bfloat16> &);
 
 static const char name[] = "product", idea[] = "cuBLAS, then bias and act, 16 bytes a load";
 GPU_IMPL(extern "C", 32, float, linear_by_product, name, idea, work<float>, NULL, SIGMOID,

@@ -3,7 +3,9 @@
  * the sequence, more sequences than a grid is wide.  Every kernel of every
  * GPU backend: parity with the oracle, then many runs, each in fresh memory
  * full of NaN between guard bands, that must all give the same bits.  And
- * sizes that must be refused, in words that name them. */
+ * sizes that must be refused, in words that name them.
+ *
+ * shapes [OPERATION...]: those of these; default: of all. */
 #include "config.h"
 
 #include <math.h>
@@ -240,7 +242,8 @@ static int shape_case(const struct op *o, const struct frame *f, void *data)
     return 0;
 }
 
-static void judge_shapes(const struct backend *b)
+/* n names of operations, or none, for all. */
+static void judge_shapes(const struct backend *b, int n, char *const *names)
 {
     struct session s = {b, INFINITY, RUNS, 0};
 
@@ -250,9 +253,10 @@ static void judge_shapes(const struct backend *b)
         s.runs = EMULATED_RUNS;
     }
     for (size_t i = 0; i < COUNT(odd); i++)
-        for_cases(op_find(odd[i].op), odd[i].cases, shape_case, &s);
+        if (named(op_find(odd[i].op), n, names))
+            for_cases(op_find(odd[i].op), odd[i].cases, shape_case, &s);
     for (int i = 0; i < N_OPS; i++)
-        if (ops[i]->shapes)
+        if (ops[i]->shapes && named(ops[i], n, names))
             for_cases(ops[i], ops[i]->shapes, shape_case, &s);
     if (s.left)
         printf("# %s: %d cases beyond %.0e operations are left for a GPU\n", b->name, s.left,
@@ -335,12 +339,15 @@ static int decline(const struct op *o, const struct frame *f, void *data)
     return 0;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const char *why = NULL;
 
+    if (!all_known(argc, argv))
+        return 2;
     for (size_t i = 0; i < COUNT(refusals); i++)
-        refuse(&refusals[i]);
+        if (named(op_find(refusals[i].op), argc - 1, argv + 1))
+            refuse(&refusals[i]);
     if (!any_gpu(&why))
         skip(why, "shapes on a GPU");
     for (int b = 0; gpu_backends[b]; b++) {
@@ -348,9 +355,10 @@ int main(void)
             continue;
         for (size_t i = 0; i < COUNT(limits); i++) {
             struct limit l = {gpu_backends[b], limits[i].names};
-            for_cases(op_find(limits[i].op), limits[i].text, decline, &l);
+            if (named(op_find(limits[i].op), argc - 1, argv + 1))
+                for_cases(op_find(limits[i].op), limits[i].text, decline, &l);
         }
-        judge_shapes(gpu_backends[b]);
+        judge_shapes(gpu_backends[b], argc - 1, argv + 1);
     }
     return done();
 }

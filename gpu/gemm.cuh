@@ -72,10 +72,10 @@ static gemm_problem<T> gemm_to_a(const gemm_problem<T, C> &p, const T *dc, T *da
 }
 
 /* db, as b is stored: db^T [N,K] = alpha dc^T op(a), or db [K,N] = alpha op(a)^T dc. */
-template <typename T, typename C>
-static gemm_problem<T> gemm_to_b(const gemm_problem<T, C> &p, const T *dc, T *db)
+template <typename T, typename C, typename D>
+static gemm_problem<T, D> gemm_to_b(const gemm_problem<T, C> &p, const T *dc, D *db)
 {
-    gemm_problem<T> d = {};
+    gemm_problem<T, D> d = {};
     d.a = p.flip_b ? dc : p.a;
     d.b = p.flip_b ? p.a : dc;
     d.flip_a = p.flip_b || !p.flip_a;
@@ -166,7 +166,7 @@ static size_t gemm_work(const struct frame *f, enum pass pass)
     if (pass == FORWARD)
         return ENGINE::room(p);
     const size_t to_a = ENGINE::room(gemm_to_a<T, T>(p, NULL, NULL));
-    const size_t to_b = ENGINE::room(gemm_to_b<T, T>(p, NULL, NULL));
+    const size_t to_b = ENGINE::room(gemm_to_b<T, T, T>(p, NULL, NULL));
     return to_a > to_b ? to_a : to_b;
 }
 
@@ -177,7 +177,7 @@ static const char *gemm_declines(const struct frame *f)
     const char *why = ENGINE::declines(p);
     if (!why)
         why = ENGINE::declines(gemm_to_a<T, T>(p, NULL, NULL));
-    return why ? why : ENGINE::declines(gemm_to_b<T, T>(p, NULL, NULL));
+    return why ? why : ENGINE::declines(gemm_to_b<T, T, T>(p, NULL, NULL));
 }
 
 /* gemm_NAME32 or gemm_NAME16, of the engine gemm_NAME. */

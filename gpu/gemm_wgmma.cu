@@ -115,7 +115,8 @@ struct scaled {
     }
 };
 
-/* A layer's: act(sum + bias), if there is one, and for silu, whose slope is found by them, the sums themselves. */
+/* A layer's: act(sum + bias), if there is one, and for silu, whose slope is found by them, the sums
+ * themselves. */
 template <int ACT>
 struct layer_of {
     enum { OUTPUTS = ACT == ACT_SILU ? 2 : 1 };

@@ -7,8 +7,8 @@
 
 typedef __nv_bfloat16 bf16;
 
-/* y, or z, = x W^T */
-static gemm_problem<bf16> forward_product(const struct frame *f)
+/* y, or z, = x W^T; and what follows from it: dx = dz W, and dW = dz^T x. */
+static gemm_problem<bf16> product_of(const struct frame *f)
 {
     const struct linear *a = ARGS(f, linear);
     gemm_problem<bf16> p = {};
@@ -24,44 +24,22 @@ static gemm_problem<bf16> forward_product(const struct frame *f)
     return p;
 }
 
-/* Of dz: dx = dz W, and dW = dz^T x. */
-static gemm_problem<bf16> to_x(const struct frame *f, const bf16 *dz, float *room)
+static gemm_problem<bf16> to_x(const gemm_problem<bf16> &p, const struct frame *f, const bf16 *dz)
 {
-    gemm_problem<bf16> p = {};
-    p.a = dz;
-    p.b = (const bf16 *)ARGS(f, linear)->W;
-    p.c = (bf16 *)GRADS(f, linear)->x;
-    p.M = DIM(f, 'M');
-    p.N = DIM(f, 'C');
-    p.K = DIM(f, 'D');
-    p.batch = 1;
-    p.alpha = 1;
-    p.room = room;
-    return p;
+    return gemm_to_a(p, dz, (bf16 *)GRADS(f, linear)->x);
 }
 
-static gemm_problem<bf16, float> to_W(const struct frame *f, const bf16 *dz, float *room)
+static gemm_problem<bf16, float> to_W(const gemm_problem<bf16> &p, const struct frame *f,
+                                      const bf16 *dz)
 {
-    gemm_problem<bf16, float> p = {};
-    p.a = dz;
-    p.flip_a = true;
-    p.b = (const bf16 *)ARGS(f, linear)->x;
-    p.c = (float *)GRADS(f, linear)->W;
-    p.M = DIM(f, 'D');
-    p.N = DIM(f, 'C');
-    p.K = DIM(f, 'M');
-    p.batch = 1;
-    p.alpha = 1;
-    p.room = room;
-    return p;
+    return gemm_to_b(p, dz, (float *)GRADS(f, linear)->W);
 }
 
 template <typename T>
 static int forward(const struct frame *f)
 {
     const struct linear *a = ARGS(f, linear);
-    return gemm_wgmma_layer(forward_product(f), f->choice[LINEAR_ACT], (const bf16 *)a->b,
-                            (bf16 *)a->z);
+    return gemm_wgmma_layer(product_of(f), f->choice[LINEAR_ACT], (const bf16 *)a->b, (bf16 *)a->z);
 }
 
 template <typename T>
@@ -69,26 +47,29 @@ static int backward(const struct frame *f)
 {
     const linear_room<bf16> w = linear_room_of<bf16>(f);
     const bf16 *dz = f->choice[LINEAR_ACT] == ACT_NONE ? (const bf16 *)GRADS(f, linear)->y : w.dz;
-    float *room = (float *)((char *)f->work + aligned(w.bytes));
+    gemm_problem<bf16> p = product_of(f);
 
+    p.room = (float *)((char *)f->work + aligned(w.bytes));
     CUDA((cudaError_t)linear_through(f, w));
-    return gemm_wgmma_layer_back(to_x(f, dz, room), to_W(f, dz, room));
+    return gemm_wgmma_layer_back(to_x(p, f, dz), to_W(p, f, dz));
 }
 
 /* The products' room is one behind the other kernels', and for one after the other. */
 static size_t work(const struct frame *f, enum pass p)
 {
+    const gemm_problem<bf16> of = product_of(f);
     return p == FORWARD
                ? 0
-               : aligned(linear_room_of<bf16>(f).bytes) + max(gemm_wgmma_room(to_x(f, NULL, NULL)),
-                                                              gemm_wgmma_room(to_W(f, NULL, NULL)));
+               : aligned(linear_room_of<bf16>(f).bytes) +
+                     max(gemm_wgmma_room(to_x(of, f, NULL)), gemm_wgmma_room(to_W(of, f, NULL)));
 }
 
 static const char *declines(const struct frame *f)
 {
-    const char *why = gemm_wgmma_declines(forward_product(f));
-    why = why ? why : gemm_wgmma_declines(to_x(f, NULL, NULL));
-    return why ? why : gemm_wgmma_declines(to_W(f, NULL, NULL));
+    const gemm_problem<bf16> p = product_of(f);
+    const char *why = gemm_wgmma_declines(p);
+    why = why ? why : gemm_wgmma_declines(to_x(p, f, NULL));
+    return why ? why : gemm_wgmma_declines(to_W(p, f, NULL));
 }
 
 static const char idea[] = "warpgroup products, bias and act before the sums are stored";

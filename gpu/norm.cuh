@@ -493,7 +493,7 @@ static __device__ __forceinline__ float deviation(float x, const row_stats &row)
 /* ---- the backward pass of a team's rows ---- */
 
 /* The vectors of them that a thread has: in registers, ... */
-template <int UNITS, int COUNT>
+template <int COUNT>
 struct held {
     uint4 v[COUNT];
 

@@ -87,10 +87,7 @@ __global__ void plain_backward_kernel(const norm_call p)
 
 /* ---- sums of columns ---- */
 
-#ifndef COLUMNS_BLOCKS
-#define COLUMNS_BLOCKS 4 /* on a multiprocessor */
-#endif
-enum { COLUMNS_THREADS = 256 };
+enum { COLUMNS_THREADS = 256, COLUMNS_BLOCKS = 4 /* on a multiprocessor */ };
 
 /* A block has a strip of columns, a vector a thread, and its teams take row after row: as if the
  * strips were a cluster's. */

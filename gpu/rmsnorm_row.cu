@@ -9,10 +9,10 @@ enum { ROW_BLOCKS = 2 };
 
 /* The rows that begin at x, from `first` on. */
 template <typename T, bool ALIGNED, int UNITS, int COUNT>
-static __device__ __forceinline__ held<UNITS, COUNT> rows_of(const void *x, const norm_call &p,
-                                                             const member &me, int64_t first)
+static __device__ __forceinline__ held<COUNT> rows_of(const void *x, const norm_call &p,
+                                                      const member &me, int64_t first)
 {
-    held<UNITS, COUNT> h;
+    held<COUNT> h;
     UNROLL(8)
     for (int i = 0; i < COUNT; i++) {
         const int64_t row = first + i / UNITS;
@@ -71,8 +71,8 @@ struct spreads {
 /* Mean, and squares about it, of a team's rows. */
 template <typename T, bool ALIGNED, int UNITS>
 static __device__ __forceinline__ void find_spread(const norm_call &p, const member &me,
-                                                   spreads *met, held<UNITS, HELD> &x,
-                                                   row_stats *of, float (&squares)[HELD / UNITS])
+                                                   spreads *met, held<HELD> &x, row_stats *of,
+                                                   float (&squares)[HELD / UNITS])
 {
     enum { V = 16 / sizeof(T), ROWS = HELD / UNITS };
     const int count = warp_count<V, UNITS>(me), thread = (int)threadIdx.x;
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(threads_most(ALIGNED), ALIGNED ? ROW_BLOCKS : 
     const int64_t first = me.team * ROWS;
     if (ROWS == 1 && first >= m.R)
         return;
-    held<UNITS, HELD> x = rows_of<T, ALIGNED, UNITS, HELD>(m.x, p, me, first);
+    held<HELD> x = rows_of<T, ALIGNED, UNITS, HELD>(m.x, p, me, first);
     row_stats of[ROWS] = {};
     float squares[ROWS] = {};
     uint4 w[UNITS], b[UNITS];

@@ -232,6 +232,7 @@ struct backend {
     void (*free)(void *p);
     int (*put)(void *there, const void *here, size_t bytes);
     int (*get)(void *here, const void *there, size_t bytes);
+    int (*fill)(void *there, int byte, size_t bytes);
     int (*start)(void);           /* begin a timed stretch, caches as stated */
     int (*stop)(double *seconds); /* wait until all is done */
     /* Write down what a pass that has run before would start, without running it,

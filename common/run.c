@@ -11,6 +11,18 @@
 
 /* ---- tensors on the host ---- */
 
+/* n zeros; on all cores, since memory that is touched for the first time takes a while. */
+static double *zeros(int64_t n)
+{
+    double *x = malloc(n * sizeof *x);
+    if (!x)
+        return NULL;
+    #pragma omp parallel for
+    for (int64_t i = 0; i < n; i++)
+        x[i] = 0;
+    return x;
+}
+
 struct tensors *tensors_new(const struct op *o, const struct frame *f)
 {
     struct tensors *t = calloc(1, sizeof *t);
@@ -18,9 +30,9 @@ struct tensors *tensors_new(const struct op *o, const struct frame *f)
         int64_t n = op_count(o, f, i);
         if (!n)
             continue;
-        t->x[i] = calloc(n, sizeof(double));
+        t->x[i] = zeros(n);
         if (o->arg[i].flags & DIFF)
-            t->g[i] = calloc(n, sizeof(double));
+            t->g[i] = zeros(n);
         if (!t->x[i] || (o->arg[i].flags & DIFF && !t->g[i])) {
             tensors_free(t);
             t = NULL;
@@ -44,11 +56,11 @@ struct tensors *tensors_copy(const struct op *o, const struct frame *f, const st
 {
     struct tensors *copy = tensors_new(o, f);
     for (int i = 0; copy && i < o->n_args; i++) {
-        size_t bytes = op_count(o, f, i) * sizeof(double);
+        int64_t n = op_count(o, f, i);
         if (t->x[i])
-            memcpy(copy->x[i], t->x[i], bytes);
+            widen(F64, copy->x[i], t->x[i], n);
         if (t->g[i])
-            memcpy(copy->g[i], t->g[i], bytes);
+            widen(F64, copy->g[i], t->g[i], n);
     }
     return copy;
 }
@@ -112,15 +124,11 @@ struct place {
 /* Its memory filled with NaN, and the bands around it with GUARD. */
 static int place_poison(const struct call *c, const struct place *p, size_t band)
 {
-    size_t all = p->bytes + 2 * band;
-    unsigned char *fill = malloc(all ? all : 1);
-    if (!fill)
-        return err_set("no memory for a tensor of %zu bytes", p->bytes);
-    memset(fill, GUARD, all);
-    memset(fill + band, POISON, p->bytes);
-    int e = c->backend->put(p->memory, fill, all);
-    free(fill);
-    return e ? err_set("%s: %s", c->backend->name, c->backend->strerror(e)) : 0;
+    const struct backend *b = c->backend;
+    int e = b->fill(p->memory, GUARD, band);
+    e = e ? e : b->fill(p->at, POISON, p->bytes);
+    e = e ? e : b->fill((char *)p->at + p->bytes, GUARD, band);
+    return e ? err_set("%s: %s", b->name, b->strerror(e)) : 0;
 }
 
 /* Allocate it, poisoned, between its guards. */

@@ -223,6 +223,12 @@ static int get(void *here, const void *there, size_t bytes)
     return cudaStreamSynchronize(gpu_stream());
 }
 
+static int fill(void *there, int byte, size_t bytes)
+{
+    CUDA(cudaMemsetAsync(there, byte, bytes, gpu_stream()));
+    return cudaStreamSynchronize(gpu_stream());
+}
+
 /* ---- timing by events, with a cold second-level cache ---- */
 
 enum { EVICTING = 256, EACH = 8 }; /* threads of a block; vectors that each reads */
@@ -363,11 +369,10 @@ extern "C" const struct impl *const *const gpu32_kernels[N_OPS];
 extern "C" const struct impl *const *const gpu16_kernels[N_OPS];
 
 #define GPU_BACKEND(name, type)                                                                    \
-    static const struct backend name = {                                                           \
-        #name,    type,   F32,     unavailable, use,     device, memory,                           \
-        reserve,  alloc,  release, put,         get,     start,  stop,                             \
-        record,   replay, forget,  CACHES,      WARM_UP, error,  name##_kernels,                   \
-        gpu_probe}
+    static const struct backend name = {#name,  type,    F32,   unavailable,    use,      device,  \
+                                        memory, reserve, alloc, release,        put,      get,     \
+                                        fill,   start,   stop,  record,         replay,   forget,  \
+                                        CACHES, WARM_UP, error, name##_kernels, gpu_probe}
 
 GPU_BACKEND(gpu32, F32);
 GPU_BACKEND(gpu16, BF16);

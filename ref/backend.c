@@ -42,9 +42,23 @@ static int64_t memory(void)
     return kib ? kib * 1024 : (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / 2;
 }
 
+/* Large tensors on all cores, which also share the work of memory that is touched for the first
+ * time. */
+enum { CHUNK = 1 << 22 };
+
 static int copy(void *to, const void *from, size_t bytes)
 {
-    memcpy(to, from, bytes);
+    #pragma omp parallel for if (bytes > CHUNK)
+    for (size_t at = 0; at < bytes; at += CHUNK)
+        memcpy((char *)to + at, (const char *)from + at, bytes - at < CHUNK ? bytes - at : CHUNK);
+    return 0;
+}
+
+static int fill(void *to, int byte, size_t bytes)
+{
+    #pragma omp parallel for if (bytes > CHUNK)
+    for (size_t at = 0; at < bytes; at += CHUNK)
+        memset((char *)to + at, byte, bytes - at < CHUNK ? bytes - at : CHUNK);
     return 0;
 }
 
@@ -100,6 +114,7 @@ const struct backend ref16 = {
     .free = free,
     .put = copy,
     .get = copy,
+    .fill = fill,
     .start = start,
     .stop = stop,
     .caches = "warm",

@@ -14,24 +14,12 @@
 #include "gpu/gemm.cuh"
 #include "gpu/tiles.cuh"
 
-#ifndef GEMM_THIN_RESIDENT32
-#define GEMM_THIN_RESIDENT32 4
-#endif
-#ifndef GEMM_THIN_STAGES32
-#define GEMM_THIN_STAGES32 1
-#endif
-#ifndef GEMM_THIN_RESIDENT16
-#define GEMM_THIN_RESIDENT16 4
-#endif
-#ifndef GEMM_THIN_STAGES16
-#define GEMM_THIN_STAGES16 2
-#endif
-
 enum {
     THREADS = 128,
     TALL = 128,
     SHORT = 64,
     LEAST = 1024, /* long enough to be thin */
+    RESIDENT = 4, /* blocks of a multiprocessor */
     ACROSS = 8,   /* fp32: threads across s */
     DOWN = THREADS / ACROSS
 };
@@ -60,14 +48,12 @@ struct places {
     };
 };
 
-/* Bytes: of y, and of as many stages as there are of the larger of x and z; and how many blocks a
- * multiprocessor has. */
+/* Bytes: of y, and of as many stages as there are of the larger of x and z. */
 template <typename T>
 struct shared_room {
     enum {
         SINGLE = sizeof(T) == sizeof(float),
-        RESIDENT = SINGLE ? GEMM_THIN_RESIDENT32 : GEMM_THIN_RESIDENT16,
-        STAGES = SINGLE ? GEMM_THIN_STAGES32 : GEMM_THIN_STAGES16,
+        STAGES = SINGLE ? 1 : 2,
         Y = SHORT * (SHORT * sizeof(T) + 16),
         X = TALL * (SHORT * sizeof(T) + 32),
         ALL = Y + STAGES * X
@@ -117,7 +103,7 @@ static __device__ __forceinline__ void take_away(T *to, int64_t apart, const T *
 template <typename T>
 static __device__ __forceinline__ void bring_y(T *to, int pitch, const thin<T> &p)
 {
-    UNROLL(1)
+    UNROLL(32)
     for (int i = threadIdx.x; i < SHORT * SHORT; i += THREADS) {
         const int s = p.next_s == 1 ? i % SHORT : i / SHORT;
         const int k = p.next_s == 1 ? i / SHORT : i % SHORT;
@@ -270,7 +256,7 @@ static __device__ __forceinline__ int64_t walk(unsigned char *shared, const thin
 
 /* Of da and db: by how A and B are stored, both for one and for the other. */
 template <typename T, bool FLIP_A, bool FLIP_B>
-__global__ void __launch_bounds__(THREADS, shared_room<T>::RESIDENT)
+__global__ void __launch_bounds__(THREADS, RESIDENT)
     multiply_thin(const thin<T> to_a, const thin<T> to_b)
 {
     extern __shared__ __align__(16) unsigned char shared[];
@@ -312,7 +298,7 @@ int gemm_thin(const gemm_problem<T> &p, const T *dc, T *da, T *db)
         p.flip_a   ? p.flip_b ? multiply_thin<T, true, true> : multiply_thin<T, true, false>
           : p.flip_b ? multiply_thin<T, false, true>
                    : multiply_thin<T, false, false>;
-    const int64_t places = shared_room<T>::RESIDENT * gpu_properties().multiProcessorCount;
+    const int64_t places = RESIDENT * gpu_properties().multiProcessorCount;
     const int blocks = (int)min(to_a.tiles + to_b.tiles, places), bytes = shared_room<T>::ALL;
 
     CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));

@@ -15,15 +15,6 @@
 #include "gpu/linear.cuh"
 #include "gpu/tensors.cuh"
 
-/* Whether the products of a backward pass are one walk. */
-#ifndef GEMM_WGMMA_AS_ONE
-#define GEMM_WGMMA_AS_ONE 1
-#endif
-/* How much longer small tiles take for the same. */
-#ifndef GEMM_WGMMA_SMALL
-#define GEMM_WGMMA_SMALL 1.1
-#endif
-
 enum {
     BM = 128,     /* rows of a tile */
     BK = 64,      /* k of a stage: 128 bytes */
@@ -34,6 +25,9 @@ enum {
     BAND = 8,     /* rows of tiles that are walked together, column by column */
     LEAST = 8     /* stages of a slice, at least */
 };
+
+/* How much longer small tiles take for the same. */
+static const double SMALL = 1.1;
 
 /* Shared memory, for tiles of BN columns: the ring's stages, of each two pieces of a and the rest
  * of b; two pieces for each warpgroup's results; a stage's inboxes, of what has come and of who has
@@ -160,6 +154,17 @@ struct job<nothing> {
 
 /* ---- the walk ---- */
 
+/* Have a job's maps at hand when they are wanted. */
+template <typename KIND>
+static __device__ __forceinline__ void maps_soon(const job<KIND> &j)
+{
+    tensor_soon(&j.a);
+    tensor_soon(&j.b);
+    UNROLL(2)
+    for (int i = 0; i < KIND::finish::OUTPUTS; i++)
+        tensor_soon(&j.c[i]);
+}
+
 /* The fetching thread, for a job: from tile `number` on.  Returns which tile would be its next of
  * another job behind this one. */
 template <int BN, int PAIR, typename KIND>
@@ -172,8 +177,6 @@ static __device__ __forceinline__ int fetch(unsigned char *shared, turn<room<BN>
     const walk &w = j.w;
     uint64_t *full = (uint64_t *)(shared + R::INBOXES), *empty = full + R::STAGES;
 
-    tensor_soon(a);
-    tensor_soon(b);
     for (; number < w.tiles; number += gridDim.x / PAIR) {
         const tile t = find_tile<BN, PAIR>(w, number, rank);
         for (int step = t.begin; step < t.end; step++, at.next()) {
@@ -316,6 +319,11 @@ __global__ void __launch_bounds__((WORKERS + 1) * GROUP, 1)
     int number = blockIdx.x / PAIR;
     turn<R::STAGES> at = {0, 0};
 
+    if (threadIdx.x == 0) {
+        maps_soon(first);
+        if constexpr (both)
+            maps_soon(second);
+    }
     if (threadIdx.x < R::STAGES) {
         inbox_open(full + threadIdx.x);
         inbox_open(empty + threadIdx.x, PAIR * WORKERS * GROUP / 32);
@@ -433,7 +441,7 @@ static bool prefers_small(const gemm_problem<bf16, C> &p)
 {
     const double large = ceil(tiles_of<256>(p) / max(at_once<256>(), 1)) * 256;
     const double small = ceil(tiles_of<128>(p) / max(at_once<128>(), 1)) * 128;
-    return GEMM_WGMMA_SMALL * small < large;
+    return SMALL * small < large;
 }
 
 /* Slices of k, where there are not tiles for all blocks and k is long. */
@@ -517,7 +525,7 @@ static int slices_of(const gemm_problem<bf16, C> &p)
 template <typename C, typename D>
 static bool as_one(const gemm_problem<bf16, C> &one, const gemm_problem<bf16, D> &other)
 {
-    return GEMM_WGMMA_AS_ONE && slices_of(one) == 1 && slices_of(other) == 1 &&
+    return slices_of(one) == 1 && slices_of(other) == 1 &&
            prefers_small(one) == prefers_small(other) &&
            tiles_of<128>(one) + tiles_of<128>(other) <= 0x3fffffff;
 }

@@ -153,23 +153,12 @@ static const char *naive_declines(const struct frame *f)
 
 /* ---- wide ---- */
 
-#ifndef GEMV_TEAM
-#define GEMV_TEAM 8
-#endif
-#ifndef GEMV_TURNS
-#define GEMV_TURNS 4
-#endif
-#ifndef GEMV_DEEP_SPREAD
-#define GEMV_DEEP_SPREAD 4
-#endif
-
 enum {
-    RESIDENT = 4,                   /* blocks on a multiprocessor */
-    AHEAD = 4,                      /* pieces of a row that a thread has under way */
-    DEEP = 8,                       /* rows of which it has one under way, across */
-    DEEP_SPREAD = GEMV_DEEP_SPREAD, /* and where it writes dA */
-    TEAM = GEMV_TEAM,               /* warps on a pair of rows, at most */
-    TURNS = GEMV_TURNS              /* blocks that a place for one has in turn, across */
+    RESIDENT = 4,    /* blocks on a multiprocessor */
+    AHEAD = 4,       /* pieces of a row that a thread has under way */
+    DEEP = 8,        /* rows of which it has one under way, across */
+    DEEP_SPREAD = 4, /* and where it writes dA */
+    TEAM = 8         /* warps on a pair of rows, at most */
 };
 
 /* What a thread loads at once: WIDE, 16 bytes, where rows are of so many; else one number. */
@@ -422,8 +411,8 @@ static bool wide_rows(int64_t C)
     return C * sizeof(T) % 16 == 0;
 }
 
-/* Across, a block's work is short, so that multiprocessors end at the same time; along, it is that
- * already, as far as rows are long enough for all of a block's warps. */
+/* A block a place for one, across; along, a block's work is short, as far as rows are long enough
+ * for all of its warps, so that multiprocessors end at the same time. */
 template <typename T>
 static division division_of(const sweep<T> &s)
 {
@@ -431,7 +420,7 @@ static division division_of(const sweep<T> &s)
     const int64_t piece = wide_rows<T>(s.C) ? 16 / sizeof(T) : 1;
     if (s.across) {
         const int64_t strips = ceil_div(s.C, LANES * piece);
-        division d = divided(s.R, strips, blocks * TURNS, DEEP * WARPS, 1);
+        division d = divided(s.R, strips, blocks, DEEP * WARPS, 1);
         d.blocks = strips * d.parts;
         return d;
     }

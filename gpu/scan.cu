@@ -6,8 +6,8 @@
 
 enum {
     BLOCK = 128,      /* threads at most */
-    RESIDENT = 8,     /* blocks of a multiprocessor: 8 x 16 KB under way */
-    AHEAD = 8,        /* accesses of a thread, all under way at once */
+    RESIDENT = 6,     /* blocks of a multiprocessor: 6 x 32 KB under way */
+    AHEAD = 16,       /* accesses of a thread, all under way at once */
     SWEEPERS = 512,   /* threads of a sweep, each with two numbers */
     LEVELS = 4,       /* of sums over 1, 32, 32^2 ... tiles: enough for 2^30 numbers */
     MOST = 0x7fffffff /* blocks of a grid */
@@ -79,13 +79,15 @@ struct job {
 };
 
 /* A warp has AHEAD accesses of each lane, one beside the other: they come in the order of the
- * row. */
+ * row.  They go to shared memory, each lane's to places of its own, so that no registers hold them
+ * while they are under way or the block waits. */
 template <typename T, bool WIDE, bool BACK>
 struct share {
     typedef access<T, WIDE> by;
+    typedef typename by::raw raw;
     enum { NUMBERS = by::NUMBERS };
 
-    typename by::raw got[AHEAD];
+    raw *kept;
     float before[AHEAD]; /* the sum of what is the warp's and before it */
     int64_t place;       /* of the first */
     int left;            /* accesses from it to the row's end */
@@ -103,39 +105,48 @@ struct share {
         }
     }
 
-    __device__ __forceinline__ void fetch(const job &j, int64_t row, int64_t tile)
+    __device__ __forceinline__ void fetch(const job &j, int64_t row, int64_t tile, unit *room)
     {
-        const typename by::raw *x = (const typename by::raw *)j.x;
+        const raw *x = (const raw *)j.x;
         const int64_t all = j.n / NUMBERS;
         const int64_t first =
             (tile * blockDim.x + threadIdx.x / 32 * 32) * AHEAD + threadIdx.x % 32;
         place = row * all + (BACK ? all - 1 - first : first);
         left = (int)min(all - first, (int64_t)(32 * AHEAD));
+        kept = (raw *)room + threadIdx.x;
         UNROLL(AHEAD)
-        for (int i = 0; i < AHEAD; i++)
-            got[i] = there(i) ? x[place + step(i)] : by::none();
+        for (int i = 0; i < AHEAD; i++) {
+            raw *to = kept + i * blockDim.x;
+            if (WIDE)
+                cp_async16(to, there(i) ? x + place + step(i) : x, there(i) ? 16 : 0);
+            else
+                *to = there(i) ? x[place + step(i)] : by::none();
+        }
+        cp_async_commit();
+        cp_async_wait<0>();
+    }
+    __device__ __forceinline__ void numbers_of(int i, float (&x)[NUMBERS]) const
+    {
+        by::unpack(kept[i * blockDim.x], x);
+        turn(x);
     }
     __device__ __forceinline__ float sum_of(int i) const
     {
         float x[NUMBERS], sum = 0;
-        by::unpack(got[i], x);
-        turn(x);
+        numbers_of(i, x);
         UNROLL(NUMBERS)
         for (int n = 0; n < NUMBERS; n++)
             sum += x[n];
         return sum;
     }
-    /* Sums within the warp: what is before each access, and all.  What was fetched goes to shared
-     * memory, so that no registers hold it while the block waits. */
-    __device__ __forceinline__ float scan(unit *room)
+    /* Sums within the warp: what is before each access, and all. */
+    __device__ __forceinline__ float scan(void)
     {
-        typename by::raw *kept = (typename by::raw *)room;
         const int lane = threadIdx.x % 32;
         float all_before = 0;
         UNROLL(AHEAD)
         for (int i = 0; i < AHEAD; i++) {
             float sum = sum_of(i);
-            kept[i * blockDim.x + threadIdx.x] = got[i];
             UNROLL(5)
             for (int distance = 1; distance < 32; distance *= 2) {
                 const float other = __shfl_up_sync(~0u, sum, distance);
@@ -148,15 +159,13 @@ struct share {
         return all_before;
     }
     /* y, where so much is before the warp's share. */
-    __device__ __forceinline__ void leave(const job &j, float base, const unit *room) const
+    __device__ __forceinline__ void leave(const job &j, float base) const
     {
-        typename by::raw *y = (typename by::raw *)j.y + place;
-        const typename by::raw *kept = (const typename by::raw *)room;
+        raw *y = (raw *)j.y + place;
         UNROLL(AHEAD)
         for (int i = 0; i < AHEAD; i++) {
             float x[NUMBERS], sum = 0;
-            by::unpack(kept[i * blockDim.x + threadIdx.x], x);
-            turn(x);
+            numbers_of(i, x);
             UNROLL(NUMBERS)
             for (int n = 0; n < NUMBERS; n++) {
                 const float now = sum + x[n];
@@ -207,9 +216,9 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT) shuffle_kernel(job j)
 
     for (int tile = 0; tile < j.tiles; tile++) {
         share<T, WIDE, BACK> mine;
-        mine.fetch(j, blockIdx.x, tile);
-        const within w = meet(sums[tile % 2], mine.scan(room));
-        mine.leave(j, carry + w.before, room);
+        mine.fetch(j, blockIdx.x, tile, room);
+        const within w = meet(sums[tile % 2], mine.scan());
+        mine.leave(j, carry + w.before);
         carry += w.all;
     }
 }
@@ -220,12 +229,13 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT) shuffle_kernel(job j)
 template <typename T, bool WIDE, bool BACK>
 __global__ void __launch_bounds__(BLOCK, RESIDENT) sum_kernel(job j, float *sums)
 {
+    extern __shared__ unit room[];
     __shared__ float of[BLOCK / 32];
     const int64_t row = blockIdx.x / j.tiles;
     share<T, WIDE, BACK> mine;
     float sum = 0;
 
-    mine.fetch(j, row, blockIdx.x % j.tiles);
+    mine.fetch(j, row, blockIdx.x % j.tiles, room);
     UNROLL(AHEAD)
     for (int i = 0; i < AHEAD; i++)
         sum += mine.sum_of(i);
@@ -247,9 +257,9 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT) tile_kernel(job j, const floa
     const int64_t row = blockIdx.x / j.tiles;
     share<T, WIDE, BACK> mine;
 
-    mine.fetch(j, row, blockIdx.x % j.tiles);
-    const within w = meet(of, mine.scan(room));
-    mine.leave(j, (before ? before[blockIdx.x] : 0) + w.before, room);
+    mine.fetch(j, row, blockIdx.x % j.tiles, room);
+    const within w = meet(of, mine.scan());
+    mine.leave(j, (before ? before[blockIdx.x] : 0) + w.before);
 }
 
 /* ---- look-back ---- */
@@ -328,8 +338,8 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT) lookback_kernel(job j, board 
     __syncthreads();
     const unsigned number = next, tile = number / (unsigned)j.rows;
     const int64_t row = number - tile * (unsigned)j.rows;
-    mine.fetch(j, row, tile);
-    const within w = meet(of, mine.scan(room));
+    mine.fetch(j, row, tile, room);
+    const within w = meet(of, mine.scan());
     if (threadIdx.x < 32) {
         const float found =
             j.tiles > 1 ? look_back(b.sums + row * b.of_a_row, j.tiles, tile, w.all) : 0;
@@ -337,7 +347,7 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT) lookback_kernel(job j, board 
             before = found;
     }
     __syncthreads();
-    mine.leave(j, before + w.before, room);
+    mine.leave(j, before + w.before);
 }
 
 /* ---- launches ---- */
@@ -403,7 +413,7 @@ static int three_passes(const job &j, float *sums)
     float *before = j.tiles > 1 ? sums + tiles : NULL;
 
     if (before) {
-        sum_kernel<T, WIDE, BACK><<<tiles, threads, 0, gpu_stream()>>>(j, sums);
+        sum_kernel<T, WIDE, BACK><<<tiles, threads, room_of<T>(j.n), gpu_stream()>>>(j, sums);
         CUDA(cudaGetLastError());
         const job of_sums = job_of<float>(before, sums, j.rows, j.tiles, true);
         int e = shuffle_scan<float, false>(of_sums, NULL);

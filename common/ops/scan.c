@@ -31,10 +31,10 @@ const struct op op_scan = {
     .arg = args,
     .n_args = N_ARGS(scan),
     .cases = "rows=1 length=1; rows=5 length=33 " EACH_KIND "; rows=3 length=1096 " EACH_KIND
-             "; rows=2 length=2049; rows=2 length=20008; rows=1 length=36001",
+             "; rows=2 length=2049; rows=2 length=20008; rows=1 length=69001",
     .shapes = "rows=257 length=1,2,31 " EACH_KIND "; rows=3 length=1023,1024,1025 " EACH_KIND
               "; rows=2 length=4096,8191,16385 " EACH_KIND "; rows=3 length=32800; "
-              "rows=1 length=98304,69001; rows=300 length=260 " EACH_KIND,
+              "rows=1 length=278528,135001; rows=300 length=260 " EACH_KIND,
     .flops = flops,
     .batch = 'R',
     .time = 'N',

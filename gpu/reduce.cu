@@ -5,12 +5,12 @@
 #include "gpu/unit.cuh"
 
 enum {
-    BLOCK = 256,
+    BLOCK = 256,      /* threads, where they are not one row's crew */
+    MOST = 256,       /* of a crew */
     AHEAD = 8,        /* accesses that a thread has under way at once */
+    AHEAD_BACK = 4,   /* where it also writes */
     CHAIN = 64,       /* times so many: what is summed by itself, so that sums stay exact */
-    SHORT = 4096,     /* numbers of a row that a warp folds alone */
-    FEW = 256,        /* and pieces */
-    MOST = 0x7fffffff /* blocks of a grid */
+    GRID = 0x7fffffff /* blocks at most */
 };
 
 /* ---- what is found of many numbers ---- */
@@ -64,21 +64,32 @@ struct top {
 /* ---- who has what ---- */
 
 /* Rows of n numbers, each cut into so many pieces of so many, the last shorter; a crew of
- * threads, a warp or a block, has one of them. */
+ * threads has one of them: a warp, or a block. */
 struct cut {
     int64_t rows, n, piece, pieces;
     int crew;
 };
 
-static cut cut_of(int64_t rows, int64_t n, int64_t piece, int64_t of_a_warp)
+/* A crew of as many threads as have all of a piece under way at once, with so many accesses each;
+ * there are not more than MOST. */
+template <typename T>
+static cut cut_of(int64_t rows, int64_t n, int64_t piece, int accesses)
 {
-    piece = min(n, piece);
-    return {rows, n, piece, ceil_div(n, piece), n <= of_a_warp ? 32 : BLOCK};
+    cut c = {rows, n, min(n, piece), ceil_div(n, piece), 32};
+    while (c.crew < MOST &&
+           c.piece > c.crew * accesses * (whole_units<T>(n) ? access<T, true>::NUMBERS : 1))
+        c.crew *= 2;
+    return c;
+}
+
+static int threads_of(const cut &c)
+{
+    return c.crew > 32 ? c.crew : BLOCK;
 }
 
 static int64_t blocks_of(const cut &c)
 {
-    return ceil_div(c.rows * c.pieces, BLOCK / c.crew);
+    return ceil_div(c.rows * c.pieces, threads_of(c) / c.crew);
 }
 
 /* A thread's piece of a row, and its place in the crew. */
@@ -198,10 +209,9 @@ static __device__ __forceinline__ F fold_lanes(F found)
 /* A warp folds its lanes by shuffles; a block's warps meet once, and not at all where each has a
  * row of its own. */
 template <typename F, typename T, bool WIDE>
-__global__ void __launch_bounds__(BLOCK) shuffle_kernel(job j)
+__global__ void __launch_bounds__(MOST) shuffle_kernel(job j)
 {
-    enum { WARPS = BLOCK / 32 };
-    __shared__ F of[WARPS];
+    __shared__ F of[MOST / 32];
     const seat s = seat_of(j.by);
     const int lane = threadIdx.x % 32;
 
@@ -217,7 +227,7 @@ __global__ void __launch_bounds__(BLOCK) shuffle_kernel(job j)
         __syncthreads();
         if (threadIdx.x >= 32)
             return;
-        found = fold_lanes(lane < WARPS ? of[lane] : F::none());
+        found = fold_lanes(lane < j.by.crew / 32 ? of[lane] : F::none());
     }
     if (s.first == 0)
         put(j, s, found);
@@ -253,7 +263,7 @@ __global__ void __launch_bounds__(BLOCK) each_kernel(job_back j)
 
 /* A crew a piece. */
 template <typename T, bool WIDE, bool NORM>
-__global__ void __launch_bounds__(BLOCK) spread_kernel(job_back j)
+__global__ void __launch_bounds__(MOST) spread_kernel(job_back j)
 {
     typedef access<T, WIDE> by;
     typedef typename by::raw raw;
@@ -267,13 +277,13 @@ __global__ void __launch_bounds__(BLOCK) spread_kernel(job_back j)
     const float level = j.at ? 0 : y > 0 ? dy / (NORM ? y : j.divisor) : 0;
     const int all = (int)(s.n / by::NUMBERS);
 
-    for (int k = s.first; k < all; k += AHEAD * j.by.crew) {
-        raw got[AHEAD];
-        UNROLL(AHEAD)
-        for (int i = 0; NORM && i < AHEAD; i++)
+    for (int k = s.first; k < all; k += AHEAD_BACK * j.by.crew) {
+        raw got[AHEAD_BACK];
+        UNROLL(AHEAD_BACK)
+        for (int i = 0; NORM && i < AHEAD_BACK; i++)
             got[i] = k + i * j.by.crew < all ? x[k + i * j.by.crew] : by::none();
-        UNROLL(AHEAD)
-        for (int i = 0; i < AHEAD; i++) {
+        UNROLL(AHEAD_BACK)
+        for (int i = 0; i < AHEAD_BACK; i++) {
             const int place = k + i * j.by.crew;
             const int64_t away = top - (int64_t)place * by::NUMBERS;
             const int here = away >= 0 && away < by::NUMBERS ? (int)away : -1;
@@ -291,9 +301,9 @@ __global__ void __launch_bounds__(BLOCK) spread_kernel(job_back j)
 
 /* ---- launches ---- */
 
-/* Numbers that a block folds before it says what it has found: 64 KB of them. */
+/* Numbers that a crew of a long row has. */
 template <typename T>
-constexpr int64_t PIECE = 65536 / sizeof(T);
+constexpr int64_t PIECE = MOST *AHEAD * 16 / sizeof(T);
 
 static int64_t rows_of(const struct frame *f)
 {
@@ -305,15 +315,16 @@ static int64_t numbers_of(const struct frame *f)
     return DIM(f, 'N') * (f->choice[REDUCE_OVER] == REDUCE_ALL ? DIM(f, 'R') : 1);
 }
 
+template <typename T>
 static cut rows_whole(const struct frame *f)
 {
-    return cut_of(rows_of(f), numbers_of(f), numbers_of(f), SHORT);
+    return cut_of<T>(rows_of(f), numbers_of(f), numbers_of(f), AHEAD);
 }
 
 template <typename T>
-static cut rows_cut(const struct frame *f)
+static cut rows_cut(const struct frame *f, int accesses)
 {
-    return cut_of(rows_of(f), numbers_of(f), PIECE<T>, SHORT);
+    return cut_of<T>(rows_of(f), numbers_of(f), PIECE<T>, accesses);
 }
 
 static float divisor_of(const struct frame *f)
@@ -340,7 +351,7 @@ static job job_of(const struct frame *f, const cut &by)
 template <typename F, typename T>
 static int tree_fold(const struct frame *f)
 {
-    const cut by = cut_of(rows_of(f), numbers_of(f), numbers_of(f), 0);
+    const cut by = {rows_of(f), numbers_of(f), numbers_of(f), 1, BLOCK};
     tree_kernel<F, T><<<blocks_of(by), BLOCK, 0, gpu_stream()>>>(job_of<T>(f, by));
     return cudaGetLastError();
 }
@@ -349,23 +360,23 @@ template <typename F, typename T>
 static int fold(const job &j)
 {
     if (whole_units<T>(j.by.n))
-        shuffle_kernel<F, T, true><<<blocks_of(j.by), BLOCK, 0, gpu_stream()>>>(j);
+        shuffle_kernel<F, T, true><<<blocks_of(j.by), threads_of(j.by), 0, gpu_stream()>>>(j);
     else
-        shuffle_kernel<F, T, false><<<blocks_of(j.by), BLOCK, 0, gpu_stream()>>>(j);
+        shuffle_kernel<F, T, false><<<blocks_of(j.by), threads_of(j.by), 0, gpu_stream()>>>(j);
     return cudaGetLastError();
 }
 
 template <typename F, typename T>
 static int shuffle_fold(const struct frame *f)
 {
-    return fold<F, T>(job_of<T>(f, rows_whole(f)));
+    return fold<F, T>(job_of<T>(f, rows_whole<T>(f)));
 }
 
 /* Where a row is a piece, the first level is the last. */
 template <typename F, typename T>
 static int two_level_fold(const struct frame *f)
 {
-    job whole = job_of<T>(f, rows_cut<T>(f)), first = whole;
+    job whole = job_of<T>(f, rows_cut<T>(f, AHEAD)), first = whole;
     const int64_t parts = whole.by.rows * whole.by.pieces;
     const bool max = std::is_same<F, top>::value;
 
@@ -377,20 +388,20 @@ static int two_level_fold(const struct frame *f)
     first.root = false;
     first.divisor = 1;
     int e = fold<F, T>(first);
-    whole.by = cut_of(whole.by.rows, whole.by.pieces, whole.by.pieces, FEW);
+    whole.by = cut_of<float>(whole.by.rows, whole.by.pieces, whole.by.pieces, AHEAD_BACK);
     whole.x = first.y;
     whole.from = max ? first.at : NULL;
     whole.squared = false;
     return e ? e
              : launch_early(whole_units<float>(whole.by.n) ? shuffle_kernel<F, float, true>
                                                            : shuffle_kernel<F, float, false>,
-                            blocks_of(whole.by), BLOCK, 0, whole);
+                            blocks_of(whole.by), threads_of(whole.by), 0, whole);
 }
 
 template <typename T>
 static size_t two_level_work(const struct frame *f, enum pass p)
 {
-    const cut by = rows_cut<T>(f);
+    const cut by = rows_cut<T>(f, AHEAD);
     const size_t part =
         sizeof(float) + (f->choice[REDUCE_KIND] == REDUCE_MAX ? sizeof(int64_t) : 0);
     return p == FORWARD && by.pieces > 1 ? by.rows * by.pieces * part : 0;
@@ -417,7 +428,7 @@ static job_back job_back_of(const struct frame *f, const cut &by)
 template <typename T>
 static int each_back(const struct frame *f)
 {
-    const job_back j = job_back_of(f, rows_whole(f));
+    const job_back j = job_back_of(f, rows_whole<T>(f));
     each_kernel<T><<<ceil_div(j.by.rows * j.by.n, BLOCK), BLOCK, 0, gpu_stream()>>>(j);
     return cudaGetLastError();
 }
@@ -426,22 +437,22 @@ template <typename T, bool NORM>
 static int spread(const job_back &j)
 {
     if (whole_units<T>(j.by.n))
-        spread_kernel<T, true, NORM><<<blocks_of(j.by), BLOCK, 0, gpu_stream()>>>(j);
+        spread_kernel<T, true, NORM><<<blocks_of(j.by), threads_of(j.by), 0, gpu_stream()>>>(j);
     else
-        spread_kernel<T, false, NORM><<<blocks_of(j.by), BLOCK, 0, gpu_stream()>>>(j);
+        spread_kernel<T, false, NORM><<<blocks_of(j.by), threads_of(j.by), 0, gpu_stream()>>>(j);
     return cudaGetLastError();
 }
 
 template <typename T>
 static int spread_back(const struct frame *f)
 {
-    const job_back j = job_back_of(f, rows_cut<T>(f));
+    const job_back j = job_back_of(f, rows_cut<T>(f, AHEAD_BACK));
     return j.x ? spread<T, true>(j) : spread<T, false>(j);
 }
 
 static const char *too_many(int64_t blocks)
 {
-    return blocks > MOST ? "more blocks of threads than a grid has (2147483647)" : NULL;
+    return blocks > GRID ? "more blocks of threads than a grid has (2147483647)" : NULL;
 }
 
 static const char *tree_declines(const struct frame *f)
@@ -452,7 +463,7 @@ static const char *tree_declines(const struct frame *f)
 template <typename T>
 static const char *declines(const struct frame *f)
 {
-    return too_many(blocks_of(rows_cut<T>(f)));
+    return too_many(blocks_of(rows_cut<T>(f, AHEAD_BACK)));
 }
 
 #define RUNG(bits, T, rung, idea, back, work, declines)                                            \

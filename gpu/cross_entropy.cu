@@ -6,9 +6,12 @@
 
 enum {
     BLOCK = 256,
-    MOST_THREADS = 512, /* of a long row */
-    MEAN = 512,         /* of the block that takes the mean */
-    UNDER_WAY = 4,      /* vectors of a thread at a time */
+    MOST = 128,   /* threads of a long row, forward: small blocks, so that few wait at its end */
+    RESIDENT = 8, /* and how many of them a multiprocessor has */
+    MOST_BACK = 512,
+    RESIDENT_BACK = 3,
+    MEAN = 512, /* threads of the block that takes the mean */
+    AHEAD = 4   /* vectors of a thread at a time */
 };
 
 /* How row r of n logits lies in memory, where it begins anywhere: the `head` before the first
@@ -56,16 +59,22 @@ static struct aim aim_of(const struct frame *f)
     return {DIM(f, 'I'), (float)f->real[CROSS_SMOOTHING]};
 }
 
-/* By one thread, when lse and, if there is smoothing, the sum of the row's logits are known. */
+/* The logit that is the target; 0 where there is none. */
 template <typename T>
-static __device__ __forceinline__ float loss_of(const T *x, int V, int64_t target, const aim &a,
+static __device__ __forceinline__ float wanted_of(const T *x, int V, int64_t target)
+{
+    return target >= 0 && target < V ? load(x + target) : 0;
+}
+
+/* By one thread, when lse and, if there is smoothing, the sum of the row's logits are known. */
+static __device__ __forceinline__ float loss_of(float wanted, int V, int64_t target, const aim &a,
                                                 float lse, float sum)
 {
     if (target == a.ignored)
         return 0;
     if (target < 0 || target >= V)
         return NAN;
-    const float likely = lse - (1 - a.smoothing) * load(x + target);
+    const float likely = lse - (1 - a.smoothing) * wanted;
     return a.smoothing > 0 ? likely - a.smoothing * (sum / V) : likely;
 }
 
@@ -122,9 +131,10 @@ static __device__ __forceinline__ slope slope_of(const cross_entropy &a, const c
 /* ---- online ---- */
 
 /* A row is read once, sixteen bytes at a time wherever it begins: the largest logit and the sum
- * relative to it run along, and beside them the sum of the logits if there is smoothing. */
+ * relative to it run along, and beside them the sum of the logits if there is smoothing.  While
+ * some vectors are looked at, the next are under way. */
 template <typename T>
-__global__ void __launch_bounds__(MOST_THREADS, 3)
+__global__ void __launch_bounds__(MOST, RESIDENT)
     online_forward_kernel(const T *logits, const int64_t *target, float *row_loss, float *lse,
                           int V, aim to)
 {
@@ -133,39 +143,51 @@ __global__ void __launch_bounds__(MOST_THREADS, 3)
     const T *x = logits + r * V;
     const extent<T> e(r, V);
     const int i = threadIdx.x, threads = blockDim.x;
+    uint4 next[AHEAD];
     running so_far;
-    float sum = 0;
+    int64_t aimed = 0;
+    float sum = 0, edge = -INFINITY, wanted = 0;
 
     let_next_kernel_start();
-    if (i < e.edges) {
-        sum = load(x + e.edge(i));
-        so_far = {fmaxf(sum, LOWEST), 0};
-        so_far.sum = power(sum, so_far.top, LOG2E);
+    take<true>(next, x + e.head, e.body, 0, i, threads, -INFINITY);
+    if (i < e.edges)
+        edge = load(x + e.edge(i));
+    if (i == 0) {
+        aimed = target[r];
+        wanted = wanted_of(x, V, aimed);
     }
-    for (int first = 0; first * e.SIZE < e.body; first += UNDER_WAY * threads) {
-        uint4 v[UNDER_WAY];
-        take<true>(v, x + e.head, e.body, first, i, threads, -INFINITY);
+    for (int first = 0; first * e.SIZE < e.body;) {
+        uint4 v[AHEAD];
+        const int now = first;
+        UNROLL(AHEAD)
+        for (int k = 0; k < AHEAD; k++)
+            v[k] = next[k];
+        first += AHEAD * threads;
+        take<true>(next, x + e.head, e.body, first, i, threads, -INFINITY);
         include<T>(so_far, v, LOG2E);
         if (to.smoothing > 0) {
-            UNROLL(UNDER_WAY)
-            for (int k = 0; k < UNDER_WAY; k++)
-                if ((first + i + k * threads) * e.SIZE < e.body)
+            UNROLL(AHEAD)
+            for (int k = 0; k < AHEAD; k++)
+                if ((now + i + k * threads) * e.SIZE < e.body)
                     sum = total<T>(v[k], sum);
         }
     }
+    raise(so_far, fmaxf(so_far.top, edge), LOG2E);
+    so_far.sum += power(edge, so_far.top, LOG2E);
+    sum += i < e.edges ? edge : 0;
     block_running(so_far, LOG2E, room);
     if (to.smoothing > 0)
         sum = block_sum(sum, room + 64);
-    if (threadIdx.x)
+    if (i)
         return;
     lse[r] = so_far.top + logf(so_far.sum);
-    row_loss[r] = loss_of(x, V, target[r], to, lse[r], sum);
+    row_loss[r] = loss_of(wanted, V, aimed, to, lse[r], sum);
 }
 
 /* The probabilities are made of logits and lse, and go no further than registers: logits are
  * read once and dlogits written once.  Whoever has written the target's writes it again. */
 template <typename T>
-__global__ void __launch_bounds__(MOST_THREADS, 3)
+__global__ void __launch_bounds__(MOST_BACK, RESIDENT_BACK)
     online_backward_kernel(cross_entropy a, cross_entropy g, int V, aim to)
 {
     const int64_t r = blockIdx.x, target = ((const int64_t *)a.target)[r];
@@ -173,35 +195,40 @@ __global__ void __launch_bounds__(MOST_THREADS, 3)
     T *dx = (T *)g.logits + r * V;
     const extent<T> e(r, V);
     const int i = threadIdx.x, threads = blockDim.x;
-    const slope d = slope_of(a, g, r, V, to);
-    const float lse = ((const float *)a.lse)[r];
+    const float edge = i < e.edges ? load(x + e.edge(i)) : 0;
+    slope d = {};
+    float lse = 0;
 
     const auto gradient = [&](float logit) {
         return fmaf(d.likely, power(logit, lse, LOG2E), -d.each);
     };
-    for (int first = 0; first * e.SIZE < e.body; first += UNDER_WAY * threads) {
-        uint4 v[UNDER_WAY];
+    for (int first = 0; first == 0 || first * e.SIZE < e.body; first += AHEAD * threads) {
+        uint4 v[AHEAD];
         take<true>(v, x + e.head, e.body, first, i, threads, 0);
-        put<true, UNDER_WAY>(dx + e.head, e.body, first, i, threads,
-                             [&](int k, int j) { return gradient(number<T>(v[k], j)); });
+        if (first == 0) { /* while the first are under way */
+            d = slope_of(a, g, r, V, to);
+            lse = ((const float *)a.lse)[r];
+        }
+        put<true, AHEAD>(dx + e.head, e.body, first, i, threads,
+                         [&](int k, int j) { return gradient(number<T>(v[k], j)); });
     }
     if (i < e.edges)
-        store(dx + e.edge(i), gradient(load(x + e.edge(i))));
+        store(dx + e.edge(i), gradient(edge));
     if (target >= 0 && target < V && e.thread_of((int)target, threads) == i)
         store(dx + target, gradient(load(x + target)) - d.target);
 }
 
 template <typename T>
-static unsigned threads_of(const struct frame *f)
+static unsigned threads_of(const struct frame *f, unsigned most)
 {
-    return min(threads_for(vectors_of<T>(DIM(f, 'V')), UNDER_WAY), (unsigned)MOST_THREADS);
+    return min(threads_for(vectors_of<T>(DIM(f, 'V')), AHEAD), most);
 }
 
 template <typename T>
 static int online_forward(const struct frame *f)
 {
     const struct cross_entropy *a = ARGS(f, cross_entropy);
-    online_forward_kernel<<<DIM(f, 'R'), threads_of<T>(f), 0, gpu_stream()>>>(
+    online_forward_kernel<<<DIM(f, 'R'), threads_of<T>(f, MOST), 0, gpu_stream()>>>(
         (const T *)a->logits, (const int64_t *)a->target, (float *)a->row_loss, (float *)a->lse,
         (int)DIM(f, 'V'), aim_of(f));
     CUDA(cudaGetLastError());
@@ -213,7 +240,8 @@ static int online_backward(const struct frame *f)
 {
     const struct cross_entropy *a = ARGS(f, cross_entropy), *g = GRADS(f, cross_entropy);
     const auto kernel = online_backward_kernel<T>;
-    kernel<<<DIM(f, 'R'), threads_of<T>(f), 0, gpu_stream()>>>(*a, *g, (int)DIM(f, 'V'), aim_of(f));
+    kernel<<<DIM(f, 'R'), threads_of<T>(f, MOST_BACK), 0, gpu_stream()>>>(*a, *g, (int)DIM(f, 'V'),
+                                                                          aim_of(f));
     return cudaGetLastError();
 }
 
@@ -241,7 +269,7 @@ __global__ void two_pass_forward_kernel(const T *logits, const int64_t *target, 
     if (threadIdx.x)
         return;
     lse[r] = most + logf(powers);
-    row_loss[r] = loss_of(x, V, target[r], to, lse[r], sum);
+    row_loss[r] = loss_of(wanted_of(x, V, target[r]), V, target[r], to, lse[r], sum);
 }
 
 template <typename T>

@@ -81,7 +81,8 @@ __global__ void plain_backward_kernel(const norm_call p)
     level = CENTRED ? block_sum(level) / p.N : 0;
     for (int n = threadIdx.x; n < p.N; n += PLAIN_THREADS) {
         const float xhat = r.rstd * deviation<CENTRED>(load(x + n), r);
-        store(dx + n, r.rstd * (load(w + n) * load(dy + n) - level - xhat * along));
+        /* rounded before level is taken off, so that a row of one number has 0 */
+        store(dx + n, r.rstd * (__fmul_rn(load(w + n), load(dy + n)) - level - xhat * along));
     }
 }
 

@@ -87,7 +87,8 @@ __global__ void __launch_bounds__(THREADS_MOST, 1)
     bool there[HELD];
     int turn = 0;
 
-    load_row(next, (const T *)m.x + me.team * p.N, me); /* there is a row for every team */
+    if (me.team < m.R) /* a block's last teams may have none */
+        load_row(next, (const T *)m.x + me.team * p.N, me);
     load_row(w, (const T *)m.w, me);
     if (CENTRED)
         load_row(b, (const T *)m.b, me);

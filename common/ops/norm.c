@@ -80,7 +80,7 @@ static double qk_specials(const struct frame *f, enum pass p)
  * layernorm leaves nothing. */
 #define CASES                                                                                      \
     "rows=7 columns=3 eps=0.5; rows=5 columns=33; rows=37 columns=64; "                            \
-    "rows=9 columns=520 eps=0.01; rows=3 columns=1111"
+    "rows=9 columns=520 eps=0.01; rows=3 columns=520; rows=3 columns=1111"
 #define SHAPES                                                                                     \
     "rows=513 columns=1 eps=0.25; rows=257 columns=31; rows=131 columns=8 eps=0.1; "               \
     "rows=67 columns=128; rows=61 columns=130; rows=31 columns=257; rows=9 columns=768; "          \

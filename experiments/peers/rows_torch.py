@@ -4,6 +4,8 @@ Each operation is a function of its inputs, in the order of INPUTS, that gives t
 OUTPUTS; `case` is a dict of a trial's attributes.  What the operation keeps for its own backward
 pass is no output here.  Backward is PyTorch's own autograd.
 """
+from numbers import Integral
+
 import torch
 import torch.nn.functional as F
 from torch.optim.adamw import adamw as step_of_adamw
@@ -118,6 +120,7 @@ def compiled(case):
     import torch._functorch.config
     torch._functorch.config.donated_buffer = False
     function = torch.compile(eager, dynamic=False)
-    plain = {key: value for key, value in case.items() if isinstance(value, (str, int, float))}
+    plain = {key: int(value) if isinstance(value, Integral) else value
+             for key, value in case.items() if isinstance(value, (str, Integral, float))}
     plain.update((key, float(case[key])) for key in REAL if key in case)
     return lambda _, *given: function(plain, *given)

@@ -154,17 +154,6 @@ struct job<nothing> {
 
 /* ---- the walk ---- */
 
-/* Have a job's maps at hand when they are wanted. */
-template <typename KIND>
-static __device__ __forceinline__ void maps_soon(const job<KIND> &j)
-{
-    tensor_soon(&j.a);
-    tensor_soon(&j.b);
-    UNROLL(2)
-    for (int i = 0; i < KIND::finish::OUTPUTS; i++)
-        tensor_soon(&j.c[i]);
-}
-
 /* The fetching thread, for a job: from tile `number` on.  Returns which tile would be its next of
  * another job behind this one. */
 template <int BN, int PAIR, typename KIND>
@@ -177,6 +166,8 @@ static __device__ __forceinline__ int fetch(unsigned char *shared, turn<room<BN>
     const walk &w = j.w;
     uint64_t *full = (uint64_t *)(shared + R::INBOXES), *empty = full + R::STAGES;
 
+    tensor_soon(a);
+    tensor_soon(b);
     for (; number < w.tiles; number += gridDim.x / PAIR) {
         const tile t = find_tile<BN, PAIR>(w, number, rank);
         for (int step = t.begin; step < t.end; step++, at.next()) {
@@ -319,11 +310,6 @@ __global__ void __launch_bounds__((WORKERS + 1) * GROUP, 1)
     int number = blockIdx.x / PAIR;
     turn<R::STAGES> at = {0, 0};
 
-    if (threadIdx.x == 0) {
-        maps_soon(first);
-        if constexpr (both)
-            maps_soon(second);
-    }
     if (threadIdx.x < R::STAGES) {
         inbox_open(full + threadIdx.x);
         inbox_open(empty + threadIdx.x, PAIR * WORKERS * GROUP / 32);

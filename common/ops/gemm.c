@@ -77,10 +77,12 @@ const struct op op_gemm = {
     .n_params = COUNT(params),
     .arg = args,
     .n_args = N_ARGS(gemm),
-    .cases = "M=1 N=1 K=1; M=1 N=33 K=7; M=31 N=1 K=33; "
-             "M=33 N=65 K=31 " SCALED EACH_LAYOUT "M=64 N=128 K=64 " EACH_LAYOUT
-             "M=130 N=72 K=40 " SCALED EACH_LAYOUT "M=17 N=257 K=67 alpha=-2 beta=2; "
-             "M=8 N=264 K=328 " EACH_LAYOUT "M=40 N=72 K=456 " SCALED EACH_LAYOUT "M=8 N=520 K=264",
+    .cases =
+        "M=1 N=1 K=1; M=1 N=33 K=7; M=31 N=1 K=33; "
+        "M=33 N=65 K=31 " SCALED EACH_LAYOUT "M=64 N=128 K=64 " EACH_LAYOUT
+        "M=130 N=72 K=40 " SCALED EACH_LAYOUT "M=17 N=257 K=67 alpha=-2 beta=2; "
+        "M=8 N=264 K=328 " EACH_LAYOUT "M=40 N=72 K=456 " SCALED EACH_LAYOUT "M=8 N=520 K=264; "
+        "M=3 N=5 K=4200",
     .shapes = "M=257 N=1 K=129 " EACH_LAYOUT "M=1 N=257 K=65 " EACH_LAYOUT
               "M=127 N=129 K=263 " SCALED EACH_LAYOUT "M=256 N=384 K=96 " EACH_LAYOUT
               "M=300 N=200 K=8 beta=1; M=264 N=520 K=328 " EACH_LAYOUT
@@ -100,7 +102,7 @@ const struct op op_gemm_splitk = {
     .arg = args,
     .n_args = N_ARGS(gemm),
     .cases = "M=1 N=1 K=1; M=3 N=5 K=1031 " SCALED EACH_LAYOUT "M=33 N=17 K=2048 " EACH_LAYOUT
-             "M=8 N=16 K=2056 " SCALED EACH_LAYOUT,
+             "M=8 N=16 K=2056 " SCALED EACH_LAYOUT "M=3 N=5 K=9000",
     .shapes = "M=1 N=1 K=4999; M=4 N=8 K=1028 " EACH_LAYOUT "M=100 N=124 K=76 " SCALED EACH_LAYOUT
               "M=64 N=64 K=1284 beta=1 " EACH_LAYOUT "M=65 N=127 K=331 transpose_a=yes",
     .derive = alone,

@@ -15,7 +15,7 @@
 
 /* A sum of more products than this is that of the sums of runs of so many: what an addition rounds
  * off grows with what has been added up before. */
-enum { RUN = 4096 };
+enum { RUN = 512 };
 
 /* c[g] = alpha op(a[g]) op(b[g]) + beta c0[g] for g < batch, each dense and row-major, op(a) [M,K],
  * op(b) [K,N]; the sums are float. */

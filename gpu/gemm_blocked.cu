@@ -19,8 +19,8 @@ enum {
     WARP_N = 64,
     DEPTH = 8, /* k of a group in a stage */
     PADDING = 4,
-    LONGEST = 2, /* runs of k that one of a thread's sums is of */
-    RESIDENT = 2 /* blocks on a multiprocessor */
+    LONGEST = 16, /* runs of k that one of a thread's sums is of */
+    RESIDENT = 2  /* blocks on a multiprocessor */
 };
 
 /* What follows from the side of a tile. */

@@ -11,28 +11,17 @@
 
 /* ---- tensors on the host ---- */
 
-/* n zeros; on all cores, since memory that is touched for the first time takes a while. */
-static double *zeros(int64_t n)
-{
-    double *x = malloc(n * sizeof *x);
-    if (!x)
-        return NULL;
-    #pragma omp parallel for
-    for (int64_t i = 0; i < n; i++)
-        x[i] = 0;
-    return x;
-}
-
-struct tensors *tensors_new(const struct op *o, const struct frame *f)
+/* As large as they are to be, and nothing in them yet. */
+static struct tensors *tensors_room(const struct op *o, const struct frame *f)
 {
     struct tensors *t = calloc(1, sizeof *t);
     for (int i = 0; t && i < o->n_args; i++) {
         int64_t n = op_count(o, f, i);
         if (!n)
             continue;
-        t->x[i] = zeros(n);
+        t->x[i] = malloc(n * sizeof(double));
         if (o->arg[i].flags & DIFF)
-            t->g[i] = zeros(n);
+            t->g[i] = malloc(n * sizeof(double));
         if (!t->x[i] || (o->arg[i].flags & DIFF && !t->g[i])) {
             tensors_free(t);
             t = NULL;
@@ -40,6 +29,27 @@ struct tensors *tensors_new(const struct op *o, const struct frame *f)
     }
     if (!t)
         err_set("%s: no memory for its tensors", o->name);
+    return t;
+}
+
+/* On all cores, since memory that is touched for the first time takes a while. */
+static void clear(double *x, int64_t n)
+{
+    #pragma omp parallel for
+    for (int64_t i = 0; i < n; i++)
+        x[i] = 0;
+}
+
+struct tensors *tensors_new(const struct op *o, const struct frame *f)
+{
+    struct tensors *t = tensors_room(o, f);
+    for (int i = 0; t && i < o->n_args; i++) {
+        int64_t n = op_count(o, f, i);
+        if (t->x[i])
+            clear(t->x[i], n);
+        if (t->g[i])
+            clear(t->g[i], n);
+    }
     return t;
 }
 
@@ -54,7 +64,7 @@ void tensors_free(struct tensors *t)
 
 struct tensors *tensors_copy(const struct op *o, const struct frame *f, const struct tensors *t)
 {
-    struct tensors *copy = tensors_new(o, f);
+    struct tensors *copy = tensors_room(o, f);
     for (int i = 0; copy && i < o->n_args; i++) {
         int64_t n = op_count(o, f, i);
         if (t->x[i])

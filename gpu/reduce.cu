@@ -73,11 +73,10 @@ struct cut {
 /* A crew of as many threads as have all of a piece under way at once, with so many accesses each;
  * there are not more than MOST. */
 template <typename T>
-static cut cut_of(int64_t rows, int64_t n, int64_t piece, int accesses)
+static cut cut_of(int64_t rows, int64_t n, int64_t piece, int each)
 {
     cut c = {rows, n, min(n, piece), ceil_div(n, piece), 32};
-    while (c.crew < MOST &&
-           c.piece > c.crew * accesses * (whole_units<T>(n) ? access<T, true>::NUMBERS : 1))
+    while (c.crew < MOST && accesses<T>(c.piece) > c.crew * each)
         c.crew *= 2;
     return c;
 }
@@ -322,9 +321,9 @@ static cut rows_whole(const struct frame *f)
 }
 
 template <typename T>
-static cut rows_cut(const struct frame *f, int accesses)
+static cut rows_cut(const struct frame *f, int each)
 {
-    return cut_of<T>(rows_of(f), numbers_of(f), PIECE<T>, accesses);
+    return cut_of<T>(rows_of(f), numbers_of(f), PIECE<T>, each);
 }
 
 static float divisor_of(const struct frame *f)

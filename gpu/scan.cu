@@ -352,13 +352,6 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT) lookback_kernel(job j, board 
 
 /* ---- launches ---- */
 
-/* Accesses of a row. */
-template <typename T>
-static int64_t accesses(int64_t n)
-{
-    return whole_units<T>(n) ? n / (int64_t)(sizeof(unit) / sizeof(T)) : n;
-}
-
 /* Of a block: as many warps as a row gives work. */
 template <typename T>
 static int threads_of(int64_t n)

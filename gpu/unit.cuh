@@ -88,4 +88,11 @@ static bool whole_units(int64_t n)
     return n % (int64_t)(sizeof(unit) / sizeof(T)) == 0;
 }
 
+/* How many accesses such a row takes. */
+template <typename T>
+static int64_t accesses(int64_t n)
+{
+    return whole_units<T>(n) ? n / (int64_t)(sizeof(unit) / sizeof(T)) : n;
+}
+
 #endif

@@ -287,19 +287,23 @@ static const char *separable_declines(const struct means &m)
 /* ---- registers: separable, with the window known to the compiler, and no barriers ---- */
 
 /* A warp goes along a strip of rows on its own, 16 bytes of a row to a lane.  The rows are sent for
- * AHEAD of their use, each lane's part by that lane; what is beside it the neighbouring lanes
- * have, so that the first and the last one write nothing.  A sum down a column is three parts, put
- * together in the same order from either end: bits do not depend on where a strip begins, nor on
- * its direction.  So every other strip goes upwards, and two that share rows read them at the same
- * time, once from memory. */
+ * ahead of their use, each lane's part by that lane; what is beside it the neighbouring lanes
+ * have, so that the first and the last one write nothing.  Along a row and down a column the sums
+ * over two neighbouring windows share all but two numbers, put together in the same order from
+ * either end: bits do not depend on where a strip begins, nor on its direction.  So every other
+ * strip goes upwards, and two that share rows read them at the same time, once from memory. */
 
 enum {
     RADIUS_MAX = 4,
     WRITERS = 30,   /* of a warp's lanes */
     WARPS = 4,      /* of a block */
-    AHEAD = 12,     /* rows of a warp under way; 12 keeps all indices of parts constant */
     WARPS_MOST = 32 /* of a multiprocessor: fewer have longer strips */
 };
+
+/* Rows of a warp under way: a multiple of two, and of what a window remembers of pairs, so that all
+ * its indices are constant. */
+template <int R>
+constexpr int AHEAD = R < 4 ? 12 : 16;
 
 struct bands {
     int64_t across; /* strips side by side */
@@ -320,28 +324,52 @@ __device__ __forceinline__ void widen<__nv_bfloat16>(unsigned word, float *x)
     vector<__nv_bfloat16>::unpack(word, x);
 }
 
-/* Sums over the windows of four numbers, the first of which begins at x: what all four share, and
- * of the six beside it each its own. */
-template <int R>
-static __device__ __forceinline__ void sum_four(float h[FOUR], const float *x)
+/* Put in front, the others back by one. */
+template <int N>
+static __device__ __forceinline__ void remember(float (&last)[N], float x)
 {
-    float shared = 0, left = 0, right = 0;
-
-    UNROLL(8)
-    for (int k = FOUR - 1; k <= 2 * R; k++)
-        shared += x[k];
     UNROLL(4)
-    for (int j = FOUR - 1; j >= 0; j--) {
-        h[j] = left + shared;
-        if (j > 0)
-            left += x[j - 1];
-    }
-    UNROLL(4)
-    for (int j = 1; j < FOUR; j++) {
-        right += x[2 * R + j];
-        h[j] += right;
-    }
+    for (int k = N - 1; k > 0; k--)
+        last[k] = last[k - 1];
+    last[0] = x;
 }
+
+/* The sum over a window of 2 R + 1 numbers, which come one after the other in pairs: R pairs, and
+ * one number before them or after them. */
+template <int R>
+struct window {
+    static_assert(1 <= R && R <= 4, "how the pairs are added is written for these");
+    enum { PAIRS = R == 3 ? 2 : 1 };
+    float first, pairs;              /* what has no second yet; the last R pairs together */
+    float second[R];                 /* of the last pairs, newest first */
+    float pair[PAIRS], two_pairs[2]; /* of two neighbours */
+
+    /* The sum over the window that ends with this number. */
+    __device__ __forceinline__ float begin_pair(float x)
+    {
+        first = x;
+        return pairs + x;
+    }
+    __device__ __forceinline__ float end_pair(float x)
+    {
+        const float now = first + x;
+        if (R == 1) {
+            pairs = now;
+        } else if (R == 2) {
+            pairs = now + pair[0];
+        } else if (R == 3) {
+            pairs = (now + pair[1 % PAIRS]) + pair[0];
+        } else {
+            const float two = now + pair[0];
+            pairs = two + two_pairs[1];
+            remember(two_pairs, two);
+        }
+        remember(pair, now);
+        const float sum = second[R - 1] + pairs;
+        remember(second, x);
+        return sum;
+    }
+};
 
 /* h: sums over the windows in a row of the numbers of a lane's vector. */
 template <typename T, int R>
@@ -350,6 +378,7 @@ static __device__ __forceinline__ void sum_row(float h[WIDTH<T>], const uint4 &v
     enum { PER = 4 / sizeof(T), BESIDE = (R + PER - 1) / PER }; /* numbers of a word; words */
     const unsigned own[4] = {v.x, v.y, v.z, v.w};
     float x[(BESIDE + 4 + BESIDE) * PER];
+    window<R> sum = {};
 
     UNROLL(4)
     for (int k = 0; k < BESIDE; k++) {
@@ -359,99 +388,78 @@ static __device__ __forceinline__ void sum_row(float h[WIDTH<T>], const uint4 &v
     UNROLL(4)
     for (int k = 0; k < 4; k++)
         widen<T>(own[k], x + (BESIDE + k) * PER);
-    UNROLL(2)
-    for (int j = 0; j < WIDTH<T>; j += FOUR)
-        sum_four<R>(h + j, x + BESIDE * PER - R + j);
-}
-
-/* What windows down a column are made of: an outer part, one in the middle and an outer part
- * again.  Of the rows and the parts that have come, the last ones, newest first. */
-template <int R>
-struct column {
-    enum {
-        OUTER = R < 3 ? R : 3,
-        MIDDLE = 2 * R + 1 - 2 * OUTER, /* 1, or as many as an outer part */
-        PARTS = OUTER + MIDDLE,         /* from one outer part to the other */
-        ROWS = MIDDLE == OUTER ? 2 : OUTER,
-    };
-    float row[ROWS], part[PARTS];
-
-    /* The sum over the window that ends with this row. */
-    __device__ __forceinline__ float add(float h)
-    {
-        const float whole = OUTER == 1 ? h : OUTER == 2 ? row[0] + h : (row[1] + h) + row[0];
-        const float middle = MIDDLE == OUTER ? part[OUTER - 1] : row[OUTER - 1];
-        const float sum = (part[PARTS - 1] + whole) + middle;
-        UNROLL(8)
-        for (int k = PARTS - 1; k > 0; k--)
-            part[k] = part[k - 1];
-        part[0] = whole;
-        UNROLL(3)
-        for (int k = ROWS - 1; k > 0; k--)
-            row[k] = row[k - 1];
-        row[0] = h;
-        return sum;
+    UNROLL(16)
+    for (int k = 0; k < 2 * R + WIDTH<T>; k++) {
+        const float next = x[BESIDE * PER - R + k];
+        const float all = k % 2 ? sum.begin_pair(next) : sum.end_pair(next);
+        if (k >= 2 * R)
+            h[k - 2 * R] = all;
     }
-};
+}
 
 template <typename T, int R, bool WIDE>
 __global__ void __launch_bounds__(32 * WARPS, R < RADIUS_MAX ? 4 : 3)
     registers_kernel(means m, bands all)
 {
-    __shared__ uint4 sent[WARPS][AHEAD][32];
+    enum { ROWS = AHEAD<R> };
+    __shared__ uint4 sent[WARPS][ROWS][32];
     const int lane = threadIdx.x % 32;
     const int64_t strip = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
     const int64_t band = strip / all.across, image = band / all.down;
     const int64_t left = (strip % all.across * WRITERS + lane - 1) * WIDTH<T>;
     const int H = (int)m.H, part = (int)(band % all.down), top = part * all.height;
-    const int rows = min(all.height, H - top), inputs = rows + 2 * R;
+    const int rows = min(all.height, H - top), inputs = rows + rows % 2 + 2 * R;
     const int begin = max(top - R, 0), end = min(top + rows + R, H);
-    const int step = part % 2 ? -1 : 1, first = step > 0 ? top - R : top + rows + R - 1;
+    const int step = part % 2 ? -1 : 1, first = step > 0 ? top - R : top - R + inputs - 1;
+    const int64_t stride = step * m.W, start = (image * m.H + first) * m.W + left;
     const bool inside = left >= 0 && left < m.W;
     const unsigned to_read = inside ? end - begin : 0;
     const unsigned to_write = inside && lane > 0 && lane <= WRITERS ? rows : 0;
-    const T *x = (const T *)m.x + image * m.H * m.W + left;
-    T *y = (T *)m.y + image * m.H * m.W + left;
+    const T *from = (const T *)m.x + start;
+    T *to = (T *)m.y + start - R * stride;
     uint4 *own = &sent[threadIdx.x / 32][0][lane];
-    column<R> sums[WIDTH<T>] = {};
+    window<R> down[WIDTH<T>] = {};
 
-    const auto send_for = [&](int i, uint4 *to) {
+    const auto send_for = [&](int i, uint4 *place) {
         const bool there = (unsigned)(i - begin) < to_read;
-        const T *from = x + (int64_t)i * m.W;
         if (WIDE)
-            cp_async16(to, there ? from : (const T *)m.x, there ? 16 : 0);
+            cp_async16(place, there ? from : (const T *)m.x, there ? 16 : 0);
         else
             for (int j = 0; j < WIDTH<T>; j++)
-                store((T *)to + j, there && left + j < m.W ? load(from + j) : 0);
+                store((T *)place + j, there && left + j < m.W ? load(from + j) : 0);
         cp_async_commit();
+        from += stride;
     };
     const auto write = [&](int i, const float(&mean)[WIDTH<T>]) {
-        T *to = y + (int64_t)i * m.W;
+        T *row = to;
+        to += stride;
         if ((unsigned)(i - top) >= to_write)
             return;
         if (WIDE)
-            *(uint4 *)to = vector<T>::pack(mean);
+            *(uint4 *)row = vector<T>::pack(mean);
         else
             for (int j = 0; j < WIDTH<T> && left + j < m.W; j++)
-                store(to + j, mean[j]);
+                store(row + j, mean[j]);
     };
 
     if (image >= m.B) /* all of the warp's lanes */
         return;
-    UNROLL(AHEAD)
-    for (int n = 0; n < AHEAD; n++)
+    UNROLL(16)
+    for (int n = 0; n < ROWS; n++)
         send_for(first + n * step, own + n * 32);
-    for (int n = 0; n < inputs; n += AHEAD) {
-        UNROLL(AHEAD)
-        for (int k = 0; k < AHEAD; k++) {
+    for (int n = 0;; n += ROWS) {
+        UNROLL(16)
+        for (int k = 0; k < ROWS; k++) {
             const int i = first + (n + k) * step;
             float h[WIDTH<T>], mean[WIDTH<T>];
-            cp_async_wait<AHEAD - 1>();
+            if (k % 2 == 0 && n + k >= inputs)
+                return;
+            cp_async_wait<ROWS - 1>();
             sum_row<T, R>(h, own[k * 32]);
-            send_for(i + AHEAD * step, own + k * 32);
+            send_for(i + ROWS * step, own + k * 32);
             UNROLL(8)
             for (int j = 0; j < WIDTH<T>; j++)
-                mean[j] = sums[j].add(h[j]) * m.scale;
+                mean[j] = (k % 2 ? down[j].end_pair(h[j]) : down[j].begin_pair(h[j])) * m.scale;
             write(i - R * step, mean);
         }
     }
@@ -463,13 +471,13 @@ static int64_t strips_across(const means &m)
     return ceil_div(ceil_div(m.W, WIDTH<T>), WRITERS);
 }
 
-/* So that all strips run at the same time and have equal shares, of whole turns of the loop; but
- * of two windows at least, as each reads a window's rows more than it writes. */
+/* So that all strips run at the same time and have equal shares, of pairs of rows; but of two
+ * windows at least, as each reads a window's rows more than it writes. */
 static bands bands_of(const means &m, int64_t across, int64_t slots)
 {
-    const int64_t down = max((int64_t)1, slots / (across * m.B)), beyond = 2 * m.R;
-    const int64_t least = max(ceil_div(m.H, down), 2 * (beyond + 1));
-    const int64_t height = ceil_div(least + beyond, AHEAD) * AHEAD - beyond;
+    const int64_t down = max((int64_t)1, slots / (across * m.B));
+    const int64_t least = max(ceil_div(m.H, down), 2 * (2 * m.R + 1));
+    const int64_t height = least + least % 2;
     return {across, (int)ceil_div(m.H, height), (int)height};
 }
 

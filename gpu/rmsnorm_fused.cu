@@ -1,16 +1,20 @@
-/* rmsnorm, layernorm and qk_norm, kernel `fused`: as many teams as there is room for take row after
- * row, each at its own pace, and the rows to come are on their way while the sums of this one are
- * awaited.  Each thread keeps its part of w (and b) in registers.
+/* rmsnorm, layernorm and qk_norm, kernel `fused`: teams stay, and take row after row, each at its own
+ * pace, and the rows to come are on their way while the sums of this one are awaited.  Each thread
+ * keeps its part of w (and b) in registers.
  *
- * Forward the next row is on its way to registers.  (Narrow rows, rows that are not aligned, and
- * those of a cluster are `row`'s.)  Backward a block a multiprocessor has several teams; each
- * thread fetches its own vectors of the rows to come into shared memory, where they wait for nobody
- * but itself, and keeps its columns' sums of dw and db.  So x and dy are read once.  A block leaves
- * its sums in the workspace, and a second launch adds the blocks' in their order: which rows they
- * are of follows from the device, not from the run. */
+ * Forward a team takes a few rows, the next on its way to registers.  (Narrow rows, rows that are
+ * not aligned, and those of a cluster are `row`'s.)  Backward a block a multiprocessor has several
+ * teams; each thread fetches its own vectors of the rows to come into shared memory, where they wait
+ * for nobody but itself, and keeps its columns' sums of dw and db.  So x and dy are read once.  A
+ * block leaves its sums in the workspace, and a second launch adds the blocks' in their order: which
+ * rows they are of follows from the device, not from the run. */
 #include "gpu/norm.cuh"
 
 /* ---- forward ---- */
+
+/* Of a team, where more come than run at once: enough that the next row is on its way while this
+ * one's sums are awaited, and so few that the multiprocessors that are done sooner get more teams. */
+enum { ROWS_EACH = 3 };
 
 template <typename T>
 static __device__ __forceinline__ void load_row(uint4 (&x)[HELD], const T *row, const member &me)
@@ -145,7 +149,9 @@ int fused_norm(const norm_call &p)
     if (p.N % per_vector<T>() || l.rows > 1 || l.cluster > 1)
         return row_norm<T, CENTRED>(p);
     CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&on_one, kernel, l.threads, 0));
-    return launch_teams(kernel, l, 0, p, shared_grid(p, l, (int64_t)on_one * multiprocessors()));
+    const int64_t at_once = (int64_t)on_one * multiprocessors();
+    const int64_t clusters = max(at_once, ceil_div(all_rows(p), (int64_t)ROWS_EACH * l.teams));
+    return launch_teams(kernel, l, 0, p, shared_grid(p, l, clusters));
 }
 
 /* ---- backward ---- */

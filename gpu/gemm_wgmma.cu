@@ -196,10 +196,28 @@ static __device__ __forceinline__ int fetch(unsigned char *shared, turn<room<BN>
     return number - w.tiles;
 }
 
-/* A warpgroup's 64 rows of a tile, from m on, to memory, box by box: through two pieces of shared
- * memory by turns, of which the copy engine reads one while the other is written. */
+/* The pieces of shared memory through which a warpgroup's results go to memory, so far apart: two,
+ * of which the copy engine reads one while the other is written; or, when nothing more is fetched,
+ * four, those of a that have been the warpgroup's in the ring. */
+struct outbox {
+    unsigned char *pieces;
+    int apart;
+    bool four;
+};
+
+template <int BN>
+static __device__ __forceinline__ outbox outbox_of(unsigned char *shared, int worker, bool last)
+{
+    typedef room<BN> R;
+    static_assert(R::STAGES >= 4, "a piece in each");
+    if (last)
+        return {shared + worker * PIECE, R::STAGE, true};
+    return {shared + R::RESULTS + 2 * worker * PIECE, PIECE, false};
+}
+
+/* A warpgroup's 64 rows of a tile, from m on, to memory, box by box. */
 template <int BN, bool ADDS, typename KIND>
-static __device__ __forceinline__ void put_result(const float *d, unsigned char *pieces,
+static __device__ __forceinline__ void put_result(const float *d, const outbox &by,
                                                   const job<KIND> &j, const tile &t, int m)
 {
     typedef typename KIND::finish finish;
@@ -210,9 +228,11 @@ static __device__ __forceinline__ void put_result(const float *d, unsigned char 
     const int row = threadIdx.x / 32 % 4 * 16 + line(), group = threadIdx.x / GROUP;
     const bool leads = threadIdx.x % GROUP == 0;
 
+    if (by.four) /* until the group's other warps have multiplied by what is there */
+        barrier_sync(group, GROUP);
     UNROLL(8)
     for (int put = 0; put < BN / COLUMNS * OUTPUTS; put++) {
-        unsigned char *piece = pieces + put % 2 * PIECE;
+        unsigned char *piece = by.pieces + put % (by.four ? 4 : 2) * by.apart;
         const int box = put / OUTPUTS, output = put % OUTPUTS, n = t.n + box * COLUMNS;
         float2 x[TILES][2];
         UNROLL(8)
@@ -232,8 +252,10 @@ static __device__ __forceinline__ void put_result(const float *d, unsigned char 
                      x[tile][half].x, x[tile][half].y);
         }
         before_post_many();
-        if (leads)
-            tensor_put_wait(); /* the box before: its piece is the next to be written */
+        if (leads && by.four) /* until the piece that is the next to be written has been read */
+            tensor_put_wait<2>();
+        else if (leads)
+            tensor_put_wait<0>();
         barrier_sync(group, GROUP);
         if (leads)
             tensor_put(&j.c[output], n, m, t.layer, piece);
@@ -257,11 +279,13 @@ multiply_stage(float (&d)[BN / 2], const unsigned char *stage, int worker, bool 
     wgmma_commit();
 }
 
-/* A warpgroup that multiplies.  The products of a stage go on while those of the next are begun;
- * then all fetching threads that fill the stage are told that it is free. */
+/* A warpgroup that multiplies; `behind` tiles of another job follow this one's.  The products of a
+ * stage go on while those of the next are begun; then all fetching threads that fill the stage are
+ * told that it is free. */
 template <int BN, int PAIR, typename KIND>
 static __device__ __forceinline__ int work(unsigned char *shared, turn<room<BN>::STAGES> &at,
-                                           const job<KIND> &j, int number, int rank, int worker)
+                                           const job<KIND> &j, int behind, int number, int rank,
+                                           int worker)
 {
     typedef room<BN> R;
     const walk &w = j.w;
@@ -285,12 +309,13 @@ static __device__ __forceinline__ int work(unsigned char *shared, turn<room<BN>:
         wgmma_settle(d);
         if (threadIdx.x % 32 < PAIR)
             inbox_arrive(empty + before, threadIdx.x % 32);
-        unsigned char *pieces = shared + R::RESULTS + 2 * worker * PIECE;
+        const bool last = number + (int)gridDim.x / PAIR >= w.tiles + behind;
+        const outbox by = outbox_of<BN>(shared, worker, last);
         const int m = t.m + 64 * worker;
         if (m < w.M && j.made.adds())
-            put_result<BN, true>(d, pieces, j, t, m);
+            put_result<BN, true>(d, by, j, t, m);
         else if (m < w.M)
-            put_result<BN, false>(d, pieces, j, t, m);
+            put_result<BN, false>(d, by, j, t, m);
     }
     return number - w.tiles;
 }
@@ -329,11 +354,11 @@ __global__ void __launch_bounds__((WORKERS + 1) * GROUP, 1)
         __syncwarp();
     } else {
         take_registers<232>();
-        number = work<BN, PAIR>(shared, at, first, number, rank, group - 1);
+        number = work<BN, PAIR>(shared, at, first, second.w.tiles, number, rank, group - 1);
         if constexpr (both)
-            work<BN, PAIR>(shared, at, second, number, rank, group - 1);
+            work<BN, PAIR>(shared, at, second, 0, number, rank, group - 1);
         if (threadIdx.x % GROUP == 0)
-            tensor_put_wait();
+            tensor_put_wait<0>();
     }
     if (PAIR > 1) { /* the other one still tells this one's inboxes that stages are free */
         cluster_arrive();

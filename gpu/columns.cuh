@@ -88,15 +88,15 @@ static __device__ __forceinline__ words<T> load_run(const T *from, int left)
     if (ALIGNED) {
         if (left > 0)
             got = *(const words<T> *)from;
-        return got;
+    } else {
+        T x[4];
+        for (int j = 0; j < 4; j++) {
+            store(x + j, 0.0f);
+            if (j < left)
+                x[j] = from[j];
+        }
+        memcpy(&got, x, sizeof x);
     }
-    T x[4];
-    for (int j = 0; j < 4; j++) {
-        store(x + j, 0.0f);
-        if (j < left)
-            x[j] = from[j];
-    }
-    memcpy(&got, x, sizeof x);
     return got;
 }
 

@@ -80,13 +80,13 @@ template <typename T, const struct impl &CELL>
 static int forward(const struct frame *f)
 {
     const struct e74 *a = ARGS(f, e74);
-    int64_t M = rows(f), P = DIM(f, 'P'), D = DIM(f, 'D');
+    int64_t M = rows(f), D = DIM(f, 'D');
     projections all = projections_of(f);
     matrix<T> x = {(const T *)a->x, M, D, false}, Wt[4];
     T *to[4];
 
     for (int i = 0; i < all.n; i++) {
-        Wt[i] = {(const T *)all.W[i], D, P, true};
+        Wt[i] = {(const T *)all.W[i], D, DIM(f, 'P'), true};
         to[i] = (T *)all.p[i];
     }
     int z = a->z != NULL;

@@ -467,7 +467,7 @@ static int truth_of(const struct trial *t, const struct tensors *inputs, const s
 {
     int e = truth_find(truth, t->op, &t->sizes, b, inputs);
     if (!e)
-        bounds_from(bounds, t->op, &t->sizes, b, k, truth);
+        bounds_from(bounds, b, k, truth);
     return e;
 }
 
@@ -483,8 +483,7 @@ static int judge(const struct call *call, const struct trial *t, const struct te
 
     if (checks & ABL_PARITY)
         e = e || !(got = run_copy(call, inputs, NULL)) ||
-            check_parity(t->op, &t->sizes, call->backend, call->kernel, truth.oracle, got, &bounds,
-                         list);
+            check_parity(got, &bounds, list);
     if (checks & ABL_PROPERTIES)
         e = e || check_properties(call, inputs, &bounds, list);
     if (checks & ABL_DIFFERENCES)
@@ -517,17 +516,22 @@ abl_verdicts *abl_judge(const abl_case *c, const char *backend, const char *kern
 }
 
 /* Every result that was set, against `want`. */
-static int judge_given(const abl_result *r, const struct tensors *want, const struct bounds *bounds,
-                       const char *name, struct verdicts *list)
+static int judge_given(const abl_result *r, struct bounds *bounds, const char *name,
+                       struct verdicts *list)
 {
+    const struct tensors *want = bounds->truth->oracle;
+    const struct call c = {.op = r->trial.op,
+                           .backend = r->backend,
+                           .kernel = r->kernel,
+                           .sizes = &r->trial.sizes};
+
     for (int i = 0; i < r->trial.op->n_args; i++)
         for (int grad = 0; grad < 2; grad++) {
             if (!(grad ? r->has_g : r->has_x)[i] ||
                 !op_results(r->trial.op, &r->trial.sizes, i, grad))
                 continue;
-            if (check_tensor("parity", r->trial.op, &r->trial.sizes, r->backend, r->kernel, i, grad,
-                             tensors_result(r->t, i, grad), tensors_result(want, i, grad),
-                             (grad ? bounds->g : bounds->x)[i], list))
+            if (check_within("parity", &c, i, grad, tensors_result(r->t, i, grad),
+                             tensors_result(want, i, grad), bounds, list))
                 return -1;
             list->v[list->n - 1].backend = name;
         }
@@ -551,7 +555,7 @@ abl_verdicts *abl_judge_result(const abl_case *c, const abl_result *r)
     snprintf(v->name, sizeof v->name, "%s", r->backend->name);
     inputs = rounded(c);
     e = !inputs || truth_of(&c->trial, inputs, r->backend, r->kernel, &truth, &bounds) ||
-        judge_given(r, truth.oracle, &bounds, v->name, &v->list);
+        judge_given(r, &bounds, v->name, &v->list);
     tensors_free(inputs);
     truth_free(&truth);
     if (e) {
@@ -578,6 +582,11 @@ int abl_failed(const abl_verdicts *v)
     return verdicts_failed(&v->list, 0);
 }
 
+int abl_unjudged(const abl_verdicts *v)
+{
+    return verdicts_unjudged(&v->list, 0);
+}
+
 int abl_verdict(const abl_verdicts *v, int i, struct abl_verdict *to)
 {
     if (i < 0 || i >= v->list.n)
@@ -592,6 +601,7 @@ int abl_verdict(const abl_verdicts *v, int i, struct abl_verdict *to)
         .bound = from->bound,
         .first_bad = from->first_bad,
         .pass = from->pass,
+        .unjudged = from->unjudged,
     };
     memcpy(to->tensor, from->tensor, sizeof to->tensor);
     memcpy(to->worst, from->worst, sizeof to->worst);

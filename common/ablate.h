@@ -169,7 +169,8 @@ struct abl_verdict {
     double bound;      /* passes if error <= bound */
     char worst[64];    /* index of the worst element, "[3,0,17]" */
     int64_t first_bad; /* first time step over the bound; -1: none, or no time axis */
-    int pass;
+    int pass;          /* 0: it failed */
+    int unjudged;      /* it did not fail, but its bound is too coarse to tell anything */
 };
 
 /* Run the case on the backend (see abl_run()), the oracle and the plain C of
@@ -181,6 +182,8 @@ abl_verdicts *abl_judge_result(const abl_case *c, const abl_result *r);
 void abl_verdicts_free(abl_verdicts *v);
 int abl_count(const abl_verdicts *v);
 int abl_failed(const abl_verdicts *v);
+/* How many cannot be judged: not failed, but nothing that anyone should rely on. */
+int abl_unjudged(const abl_verdicts *v);
 /* Verdict i, from 0; 1: past the last.  Its `backend` lives as long as v. */
 int abl_verdict(const abl_verdicts *v, int i, struct abl_verdict *to);
 

@@ -18,6 +18,7 @@ struct verdict {
     char worst[64];    /* index of the worst element, "[3,0,17]" */
     int64_t first_bad; /* first time step where an element is over the bound, or -1 */
     int pass;
+    int unjudged; /* nothing speaks against it, but the bound is too coarse to tell anything */
 };
 
 struct verdicts {
@@ -29,8 +30,11 @@ struct verdicts {
 struct verdict *verdict_add(struct verdicts *list, const char *check, const char *tensor,
                             const struct backend *b, const struct impl *k);
 void verdicts_free(struct verdicts *list);
-/* How many of those from place `from` on failed. */
+/* How many of those from place `from` on failed; how many could not be judged. */
 int verdicts_failed(const struct verdicts *list, int from);
+int verdicts_unjudged(const struct verdicts *list, int from);
+/* "pass", "fail", or "cannot be judged". */
+const char *verdict_word(const struct verdict *v);
 
 /* ---- distances (check.c) ---- */
 
@@ -46,49 +50,60 @@ int same_bits(const double *a, const double *b, int64_t n);
 int op_results(const struct op *o, const struct frame *f, int arg, int grad);
 double *tensors_result(const struct tensors *t, int arg, int grad);
 
-/* How far a backend may be off, for every result: SLACK times what the
- * yardstick of the same storage type is itself off, or what the oracle's
- * result moves by when every input is off by a rounding, since a yardstick
- * can be lucky; but at least 4 units of the type that the result is stored
- * in. */
-struct bounds {
-    double x[MAX_ARGS], g[MAX_ARGS];
-};
-enum { SLACK = 8 };
-
 /* Every input and every gradient of an output off by `unit` of itself, up or
- * down at random. */
-void tensors_nudge(struct tensors *t, const struct op *o, const struct frame *f, double unit);
+ * down at random; `which` counts the ways to do so, from 0. */
+void tensors_nudge(struct tensors *t, const struct op *o, const struct frame *f, double unit,
+                   int which);
 /* The roundings of the coarsest type that b stores one of the tensors in. */
 double coarsest_unit(const struct op *o, const struct frame *f, const struct backend *b);
-/* What the oracle makes of inputs that are off by b's roundings; NULL after
- * err_set(). */
-struct tensors *oracle_nudged(const struct op *o, const struct frame *f, const struct backend *b,
-                              const struct tensors *inputs);
 
 /* The reference with b's storage type; the oracle's own is scaled from ref32. */
 const struct backend *yardstick(const struct backend *b);
 
 /* What kernels of b are judged by in one case: what oracle and yardstick make
- * of its inputs, and the oracle of inputs that are off by b's roundings. */
+ * of its inputs, and for every result the farthest that was seen of
+ *
+ *     the yardstick from the oracle, and
+ *     the oracle from itself where all inputs are off by a rounding, since a
+ *     yardstick can be lucky. */
 struct truth {
-    struct tensors *oracle, *yard, *nudged;
+    struct tensors *oracle, *yard;
+    const struct op *op;
+    const struct frame *sizes;
+    const struct backend *backend; /* b */
+    const struct tensors *inputs;  /* of the case; whoever made the truth keeps them */
+    double x[MAX_ARGS], g[MAX_ARGS];
+    int samples; /* how many were looked at */
 };
 /* Nonzero after err_set(); to be freed in any case. */
 int truth_find(struct truth *t, const struct op *o, const struct frame *f, const struct backend *b,
                const struct tensors *inputs);
+/* The same where oracle, yard and the four below are there already. */
+int truth_begin(struct truth *t);
 void truth_free(struct truth *t);
-void bounds_from(struct bounds *to, const struct op *o, const struct frame *f,
-                 const struct backend *b, const struct impl *k, const struct truth *t);
+
+/* How far kernel k may be off, for every result: SLACK times what the truth has seen, but at
+ * least 4 units of the type that the result is stored in.  One sample can be small by chance,
+ * and miss a place where a slope jumps: before anything is said to be too far, more are taken. */
+struct bounds {
+    double x[MAX_ARGS], g[MAX_ARGS];
+    struct truth *truth;
+    const struct backend *backend;
+    const struct impl *kernel;
+};
+enum { SLACK = 8 };
+void bounds_from(struct bounds *to, const struct backend *b, const struct impl *k,
+                 struct truth *t);
 
 /* Every result of `got` against the oracle's. */
-int check_parity(const struct op *o, const struct frame *f, const struct backend *b,
-                 const struct impl *k, const struct tensors *oracle, const struct tensors *got,
-                 const struct bounds *bounds, struct verdicts *list);
+int check_parity(const struct tensors *got, struct bounds *bounds, struct verdicts *list);
 /* One tensor against another; bound 0 asks for equal bits. */
 int check_tensor(const char *check, const struct op *o, const struct frame *f,
                  const struct backend *b, const struct impl *k, int arg, int grad,
                  const double *got, const double *want, double bound, struct verdicts *list);
+/* The same, of call c, with the bound of that result. */
+int check_within(const char *check, const struct call *c, int arg, int grad, const double *got,
+                 const double *want, struct bounds *bounds, struct verdicts *list);
 
 /* ---- differences (differences.c) ---- */
 
@@ -107,8 +122,8 @@ int check_differences(const struct op *o, const struct frame *f, const struct te
  * bits without the others, later inputs do not change earlier
  * outputs, two runs that hand the state over equal one (bit by bit, but where
  * the kernel takes steps together that the two part). */
-int check_properties(const struct call *c, const struct tensors *inputs,
-                     const struct bounds *bounds, struct verdicts *list);
+int check_properties(const struct call *c, const struct tensors *inputs, struct bounds *bounds,
+                     struct verdicts *list);
 /* Why k takes one of an identity's two sides not; or NULL. */
 const char *identity_declined(const struct op *o, const struct identity *id, const struct impl *k);
 /* The two sides of an identity of o's contract. */

@@ -2,11 +2,24 @@
  *
  * With L = sum over outputs of <output, its gradient>, the derivative of L
  * along a direction is <gradient, direction>.  It is estimated from central
- * differences of steps h, h/2 and h/4 by Romberg's extrapolation, which
- * leaves an error of order h^6 and says itself how large that is: how far it
- * went from its two neighbours in the tableau (Ridders 1982), one of which
- * alone may agree by chance.  The bound is SLACK times that and the
- * rounding of L; where this is too coarse to tell anything, h shrinks. */
+ * differences d0, d1, d2 of steps h, h/2, h/4 by Romberg's extrapolation, whose
+ * error is of order h^6 where L is smooth.
+ *
+ * How sure an estimate is, is found for each output j by itself, since errors of
+ * many outputs can cancel in L by chance:
+ *
+ *     e_j = 16 (4 d2 - 5 d1 + d0) / 45       how far the extrapolation went (Ridders 1982)
+ *     k_j = (16 u2 - 10 u1 + u0) / 7         what is left of u(h) = (up - 2 out + down) / 2h
+ *                                            as h goes to 0: 0 where the output is smooth, half
+ *                                            of the jump where its slope jumps at the very point
+ *     r_j = (how far roundings move it) / h  measured: inputs off by a rounding
+ *
+ * An estimate is unsure by the largest of |sum e|, |e| and |k| (Euclidean, over the outputs),
+ * plus 2 |r|.  Where that is too much, other steps are tried: shorter ones while something is
+ * not smooth within the step, longer ones while roundings are what is seen.  Where none is sure
+ * enough (a tie, an input that stands exactly where a slope jumps), the gradient is compared
+ * at a point beside this one, at which the oracle runs again.  The bound is SLACK times what
+ * the best estimate is unsure by. */
 #include "config.h"
 
 #include <math.h>
@@ -17,34 +30,148 @@
 #include "common/check.h"
 #include "common/err.h"
 
-enum { LEVELS = 3, TRIES = 4 };
+enum { LEVELS = 3, SHORTER = 6, LONGER = 2, NUDGES = 3, POINTS = 3 };
 /* Of one element, and of all at once, where a step goes much further. */
-static const double FIRST_STEP = 0x1p-6, FIRST_STRIDE = 0x1p-9, TRY_SHRINKS = 0x1p-3;
+static const double FIRST_STEP = 0x1p-6, FIRST_STRIDE = 0x1p-9, RATIO = 0x1p-3;
 /* An estimate this sure, against the gradient's size, is good enough ... */
 static const double SURE = 0x1p-36;
-/* ... and one less sure than this shows nothing: that check fails. */
+/* ... and one less sure than this shows nothing: that check cannot be judged. */
 static const double VACUOUS = 0x1p-17;
+/* How far, of itself, each number is moved to get to a point beside the case's. */
+static const double BESIDE = 0x1p-8;
+
+/* The inputs, outputs and gradients at a point. */
+struct point {
+    struct tensors *t; /* NULL: not there yet */
+    double roundings;  /* by how much roundings move L: Euclidean, over the outputs */
+    double mass;       /* <output, its gradient>, likewise */
+};
 
 struct probe {
     const struct op *op;
     struct call call;
     struct tensors *up, *down; /* moved inputs; outputs of both runs */
-    const struct tensors *t;   /* the case and the gradients to be checked */
+    struct point point[POINTS];
+    const struct point *at;
     const volatile int *stop;
     int arg;
     int64_t n;          /* elements of arg */
     int64_t element;    /* the one to move, or -1: all, ... */
     uint64_t direction; /* ... each by +h or -h as this key says */
+    double *e, *k;      /* of each output, as above */
 };
 
+/* An estimate, and how unsure it is; and how much of that is by roundings. */
+struct slope {
+    double value, unsure, rounding;
+};
+
+/* ---- points ---- */
+
+static int is_moved(const struct arg *a)
+{
+    return a->flags & IN && !(a->flags & WHOLE);
+}
+
+/* Beside the point that is there.  What is exactly 0 stays 0 unless it was drawn around 0: it
+ * may be a state, or a weight, of which 0 is the least. */
+static void move_aside(const struct op *o, const struct frame *f, struct tensors *t, int which)
+{
+    for (int i = 0; i < o->n_args; i++) {
+        const struct arg *a = &o->arg[i];
+        enum fill fill = a->fill_of ? a->fill_of(f) : a->fill;
+        int centred = fill == NORMAL || fill == FAN || fill == UNIT;
+        uint64_t key = draw_key(which, a->name);
+        int64_t n = is_moved(a) ? op_count(o, f, i) : 0;
+        for (int64_t j = 0; j < n; j++) {
+            double by = BESIDE * (2 * draw_uniform(key, j) - 1), *x = &t->x[i][j];
+            *x = *x != 0 ? *x * (1 + by) : centred ? by : 0;
+        }
+    }
+}
+
+static int64_t outputs(const struct op *o, const struct frame *f)
+{
+    int64_t m = 0;
+    for (int i = 0; i < o->n_args; i++)
+        if (o->arg[i].flags & OUT)
+            m += op_count(o, f, i);
+    return m;
+}
+
+/* The mass and the roundings of a point: of each output, the most that it moves by when all
+ * inputs are off by a rounding, and at least by its own. */
+static int measure(const struct probe *p, struct point *at)
+{
+    const struct op *o = p->op;
+    const struct frame *f = p->call.sizes;
+    double *moved = calloc(outputs(o, f) + 1, sizeof *moved), mass = 0, sum = 0;
+    int e = moved ? 0 : err_set("no memory for differences");
+
+    for (int s = 0; !e && s < NUDGES; s++) {
+        struct tensors *t = tensors_copy(o, f, at->t);
+        int64_t m = 0;
+        if (t)
+            tensors_nudge(t, o, f, 0x1p-52, s);
+        e = !t || run_op(&p->call, t, NULL);
+        for (int i = 0; !e && i < o->n_args; i++)
+            for (int64_t j = 0; o->arg[i].flags & OUT && j < op_count(o, f, i); j++, m++)
+                moved[m] = fmax(moved[m], fabs(t->x[i][j] - at->t->x[i][j]));
+        tensors_free(t);
+    }
+    for (int64_t i = 0, m = 0; !e && i < o->n_args; i++)
+        for (int64_t j = 0; o->arg[i].flags & OUT && j < op_count(o, f, i); j++, m++) {
+            double x = at->t->x[i][j], g = at->t->g[i] ? at->t->g[i][j] : 0;
+            if (!isfinite(x))
+                continue;
+            mass += x * g * x * g;
+            sum += pow(g * fmax(moved[m], 0x1p-53 * fabs(x)), 2);
+        }
+    at->mass = sqrt(mass);
+    at->roundings = sqrt(sum);
+    free(moved);
+    return e ? -1 : 0;
+}
+
+/* Have the probe look at point `which`; t is the case's own. */
+static int go_to(struct probe *p, int which, const struct tensors *t)
+{
+    struct point *to = &p->point[which];
+    const struct frame *f = p->call.sizes;
+
+    if (!to->t) {
+        struct call both = p->call;
+        both.forward_only = 0;
+        to->t = tensors_copy(p->op, f, t);
+        if (to->t && which)
+            move_aside(p->op, f, to->t, which);
+        if (!to->t || (which && run_op(&both, to->t, NULL)) || measure(p, to))
+            return -1;
+    }
+    p->at = to;
+    for (int i = 0; i < p->op->n_args; i++) {
+        size_t bytes = op_count(p->op, f, i) * sizeof(double);
+        if (!(p->op->arg[i].flags & IN) || !bytes)
+            continue;
+        memcpy(p->up->x[i], to->t->x[i], bytes);
+        memcpy(p->down->x[i], to->t->x[i], bytes);
+    }
+    return 0;
+}
+
+/* ---- one estimate ---- */
+
+/* Which way an element goes.  One that is not finite cannot go anywhere. */
 static double sign(const struct probe *p, int64_t i)
 {
+    if (!isfinite(p->at->t->x[p->arg][i]) || isnan(p->at->t->g[p->arg][i]))
+        return 0;
     return draw_uniform(p->direction, i) < 0.5 ? -1 : 1;
 }
 
 static void move(const struct probe *p, struct tensors *moved, double h)
 {
-    const double *x = p->t->x[p->arg];
+    const double *x = p->at->t->x[p->arg];
     double *to = moved->x[p->arg];
     if (p->element >= 0)
         to[p->element] = x[p->element] + h;
@@ -53,94 +180,141 @@ static void move(const struct probe *p, struct tensors *moved, double h)
             to[i] = x[i] + h * sign(p, i);
 }
 
-/* (L(x + h) - L(x - h)) / 2h, and its rounding, from the terms that moved. */
-static int central(const struct probe *p, double h, double *slope, double *rounding)
+/* (L(x + h) - L(x - h)) / 2h; and each output's share of e and k, of which this is level i. */
+static int central(const struct probe *p, double h, int level, double *slope)
 {
+    static const double of_e[LEVELS] = {16 / 45., -80 / 45., 64 / 45.};
+    static const double of_k[LEVELS] = {1 / 7., -10 / 7., 16 / 7.};
     const struct op *o = p->op;
-    long double sum = 0, mass = 0;
+    const struct tensors *t = p->at->t;
+    long double sum = 0;
+    int64_t m = 0;
 
     move(p, p->up, h);
     move(p, p->down, -h);
     if (run_op(&p->call, p->up, NULL) || run_op(&p->call, p->down, NULL))
         return -1;
     for (int i = 0; i < o->n_args; i++) {
-        if (!(o->arg[i].flags & OUT) || !p->t->g[i])
-            continue;
-        int64_t n = op_count(o, p->call.sizes, i);
-        for (int64_t j = 0; j < n; j++) {
-            double up = p->up->x[i][j], down = p->down->x[i][j], g = p->t->g[i][j];
+        int64_t n = o->arg[i].flags & OUT ? op_count(o, p->call.sizes, i) : 0;
+        for (int64_t j = 0; j < n; j++, m++) {
+            double up = p->up->x[i][j], down = p->down->x[i][j], x = t->x[i][j];
+            double g = t->g[i] ? t->g[i][j] : 0;
+            if (level == 0)
+                p->e[m] = p->k[m] = 0;
+            if (!isfinite(x))
+                continue;
             sum += ((long double)up - down) * g;
-            if (up != down)
-                mass += fabs(up * g);
+            p->e[m] += of_e[level] * g * (up - down) / (2 * h);
+            p->k[m] += of_k[level] * g * ((up - x) + (down - x)) / (2 * h);
         }
     }
     *slope = (double)(sum / (2 * h));
-    *rounding = (double)(mass * 0x1p-53 / h);
     return 0;
 }
 
-static int romberg(const struct probe *p, double h, double *slope, double *unsure)
+static int romberg(const struct probe *p, double h, struct slope *to)
 {
-    double row[LEVELS][LEVELS], rounding = 0;
+    double d[LEVELS], total = 0, e = 0, k = 0;
+    int64_t m = outputs(p->op, p->call.sizes);
 
-    for (int i = 0; i < LEVELS; i++, h /= 2) {
-        double scale = 1;
-        if (central(p, h, &row[i][0], &rounding))
+    for (int i = 0; i < LEVELS; i++)
+        if (central(p, ldexp(h, -i), i, &d[i]))
             return -1;
-        for (int j = 1; j <= i; j++) {
-            scale *= 4;
-            row[i][j] = (scale * row[i][j - 1] - row[i - 1][j - 1]) / (scale - 1);
-        }
+    for (int64_t j = 0; j < m; j++) {
+        total += p->e[j];
+        e += p->e[j] * p->e[j];
+        k += p->k[j] * p->k[j];
     }
-    *slope = row[LEVELS - 1][LEVELS - 1];
-    *unsure = fmax(fabs(*slope - row[LEVELS - 1][LEVELS - 2]),
-                   fabs(*slope - row[LEVELS - 2][LEVELS - 2])) +
-              2 * rounding;
+    to->value = (64 * d[2] - 20 * d[1] + d[0]) / 45;
+    to->rounding = 2 * p->at->roundings / ldexp(h, 1 - LEVELS);
+    to->unsure = fmax(fabs(total), sqrt(fmax(e, k))) + to->rounding;
     return 0;
+}
+
+/* The best of n estimates, of which neighbours in the list had neighbouring steps: one that agrees
+ * with itself by chance does not agree with either neighbour. */
+static struct slope best_of(const struct slope *s, int n)
+{
+    struct slope best = {NAN, INFINITY, 0};
+
+    for (int i = 0; i < n; i++) {
+        double before = i > 0 ? fabs(s[i].value - s[i - 1].value) : INFINITY;
+        double after = i + 1 < n ? fabs(s[i].value - s[i + 1].value) : INFINITY;
+        double unsure = fmax(s[i].unsure, fmin(before, after));
+        if (unsure < best.unsure)
+            best = (struct slope){s[i].value, unsure, s[i].rounding};
+    }
+    return best;
 }
 
 /* The slope along the probe's direction; `size` is what it is small against. */
-static int estimate(const struct probe *p, double size, double *slope, double *unsure)
+static int estimate(const struct probe *p, double size, struct slope *to)
 {
-    double h = p->element >= 0 ? FIRST_STEP : FIRST_STRIDE;
+    double first = p->element >= 0 ? FIRST_STEP : FIRST_STRIDE;
+    struct slope s[LONGER + 1 + SHORTER];
+    int from = LONGER, n = LONGER, e = 0;
 
-    *slope = NAN;
-    *unsure = INFINITY;
-    for (int i = 0; i < TRIES && !(*unsure <= SURE * size); i++, h *= TRY_SHRINKS) {
-        double s, u;
-        if (p->stop && *p->stop)
-            return err_set("interrupted");
-        if (romberg(p, h, &s, &u))
-            return -1;
-        if (u < *unsure) {
-            *slope = s;
-            *unsure = u;
-        }
+    /* Until roundings are all that is seen, and one more, which confirms it. */
+    for (double h = first; !e && n < (int)COUNT(s); h *= RATIO) {
+        e = p->stop && *p->stop ? err_set("interrupted") : romberg(p, h, &s[n++]);
+        if (!e && (s[n - 1].unsure <= SURE * size ||
+                   (n - 2 >= LONGER && 2 * s[n - 2].rounding > s[n - 2].unsure)))
+            break;
     }
-    memcpy(p->up->x[p->arg], p->t->x[p->arg], p->n * sizeof(double));
-    memcpy(p->down->x[p->arg], p->t->x[p->arg], p->n * sizeof(double));
+    for (double h = first / RATIO; !e && from && !(s[from].unsure <= SURE * size) &&
+                                   2 * s[from].rounding > s[from].unsure;
+         h /= RATIO)
+        e = romberg(p, h, &s[--from]);
+    memcpy(p->up->x[p->arg], p->at->t->x[p->arg], p->n * sizeof(double));
+    memcpy(p->down->x[p->arg], p->at->t->x[p->arg], p->n * sizeof(double));
+    if (e)
+        return -1;
+    for (int i = from; i < n; i++)
+        if (s[i].unsure <= SURE * size) {
+            *to = s[i];
+            return 0;
+        }
+    *to = best_of(s + from, n - from);
     return 0;
 }
 
-/* A gradient too imprecisely estimated to be judged is not passed. */
-static void settle(struct verdict *v)
+/* ---- a gradient ---- */
+
+/* What its slopes are naturally of the size of: gradients that are much smaller (of a saturated
+ * softmax, say) are judged in that. */
+static double natural(const struct probe *p)
 {
-    v->pass = v->error <= v->bound && v->bound <= VACUOUS;
+    const double *x = p->at->t->x[p->arg];
+    double sum = 0;
+
+    for (int64_t i = 0; i < p->n; i++)
+        sum += isfinite(x[i]) ? x[i] * x[i] : 0;
+    return sum > 0 ? p->at->mass / sqrt(sum / p->n) : p->at->mass;
+}
+
+/* A gradient too imprecisely estimated to be judged is neither passed nor failed. */
+static void settle(struct verdict *v, double size, double natural)
+{
+    v->pass = v->error <= v->bound;
+    v->unjudged = v->pass && !(v->bound * size <= VACUOUS * fmax(size, natural));
 }
 
 static int check_elements(struct probe *p, struct verdicts *list)
 {
-    const double *g = p->t->g[p->arg];
+    const double *g = p->at->t->g[p->arg];
     double *numeric = calloc(p->n, sizeof *numeric), size = 0, bound = 0;
     int e = numeric ? 0 : err_set("no memory for differences");
 
     for (int64_t i = 0; i < p->n; i++)
-        size = fmax(size, fabs(g[i]));
+        size = isfinite(g[i]) ? fmax(size, fabs(g[i])) : size;
     for (int64_t i = 0; !e && i < p->n; i++) {
-        double unsure;
+        struct slope s = {g[i], 0, 0};
         p->element = i;
-        e = estimate(p, size, &numeric[i], &unsure);
-        bound = fmax(bound, unsure);
+        p->direction = 0;
+        if (sign(p, i) != 0)
+            e = estimate(p, size, &s);
+        numeric[i] = s.value;
+        bound = fmax(bound, s.unsure);
     }
     if (!e) {
         bound = SLACK * bound / (size > 0 ? size : 1);
@@ -151,32 +325,32 @@ static int check_elements(struct probe *p, struct verdicts *list)
                          numeric, g, fmax(bound, 0x1p-52), list);
     }
     if (!e)
-        settle(&list->v[list->n - 1]);
+        settle(&list->v[list->n - 1], size > 0 ? size : 1, natural(p) / sqrt(p->n));
     free(numeric);
     return e;
 }
 
 static int check_directions(struct probe *p, int directions, struct verdicts *list)
 {
-    const double *g = p->t->g[p->arg];
+    const double *g = p->at->t->g[p->arg];
     long double squares = 0;
 
     for (int64_t i = 0; i < p->n; i++)
-        squares += (long double)g[i] * g[i];
+        squares += isfinite(g[i]) ? (long double)g[i] * g[i] : 0;
     double size = squares > 0 ? sqrt((double)squares) : 1, error = 0, bound = 0;
     p->element = -1;
     for (int d = 0; d < directions; d++) {
-        double slope, unsure;
+        struct slope s;
         long double along = 0;
         p->direction = draw_key(d, p->op->arg[p->arg].name);
-        if (estimate(p, size, &slope, &unsure))
+        if (estimate(p, size, &s))
             return -1;
         for (int64_t i = 0; i < p->n; i++)
-            along += g[i] * sign(p, i);
-        double off = fabs(slope - (double)along) / size;
+            along += sign(p, i) != 0 ? g[i] * sign(p, i) : 0;
+        double off = fabs(s.value - (double)along) / size;
         if (!(off <= error)) /* a NaN stays */
             error = off;
-        bound = fmax(bound, SLACK * unsure / size);
+        bound = fmax(bound, SLACK * s.unsure / size);
     }
     char name[32];
     snprintf(name, sizeof name, "d_%s", p->op->arg[p->arg].name);
@@ -186,7 +360,24 @@ static int check_directions(struct probe *p, int directions, struct verdicts *li
     v->error = v->norm = isnan(error) ? INFINITY : error;
     v->bound = fmax(bound, 0x1p-52);
     snprintf(v->worst, sizeof v->worst, "%d directions", directions);
-    settle(v);
+    settle(v, size, natural(p));
+    return 0;
+}
+
+/* At the case's own point, and where that one tells nothing, at others beside it. */
+static int check_gradient(struct probe *p, const struct tensors *t, int64_t exhaustive,
+                          int directions, struct verdicts *list)
+{
+    for (int which = 0; which < POINTS; which++) {
+        int before = list->n;
+        if (go_to(p, which, t) ||
+            (p->n <= exhaustive ? check_elements(p, list) : check_directions(p, directions, list)))
+            return -1;
+        if (!list->v[before].unjudged)
+            return 0;
+        if (which < POINTS - 1)
+            list->n = before;
+    }
     return 0;
 }
 
@@ -194,9 +385,9 @@ int check_differences(const struct op *o, const struct frame *f, const struct te
                       int64_t exhaustive, int directions, const volatile int *stop,
                       struct verdicts *list)
 {
+    int64_t m = outputs(o, f) + 1;
     struct probe p = {
         .op = o,
-        .t = t,
         .stop = stop,
         .call = {.op = o,
                  .backend = &ref64,
@@ -205,17 +396,22 @@ int check_differences(const struct op *o, const struct frame *f, const struct te
                  .forward_only = 1},
         .up = tensors_copy(o, f, t),
         .down = tensors_copy(o, f, t),
+        .e = calloc(m, sizeof(double)),
+        .k = calloc(m, sizeof(double)),
     };
-    int e = p.up && p.down ? 0 : -1;
+    int e = !p.up || !p.down ? -1 : !p.e || !p.k ? err_set("no memory for differences") : 0;
 
     for (int i = 0; !e && i < o->n_args; i++) {
         p.n = op_count(o, f, i);
         p.arg = i;
-        if (!op_results(o, f, i, 1))
-            continue;
-        e = p.n <= exhaustive ? check_elements(&p, list) : check_directions(&p, directions, list);
+        if (op_results(o, f, i, 1))
+            e = check_gradient(&p, t, exhaustive, directions, list);
     }
     tensors_free(p.up);
     tensors_free(p.down);
+    for (int i = 0; i < POINTS; i++)
+        tensors_free(p.point[i].t);
+    free(p.e);
+    free(p.k);
     return e;
 }

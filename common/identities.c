@@ -72,7 +72,7 @@ static int side_run(const struct op *o, const struct backend *b, const struct im
     tensors_round(s->t, o, &s->f, b);
     int e = truth_find(&truth, o, &s->f, b, s->t);
     if (!e)
-        bounds_from(&s->bounds, o, &s->f, b, k, &truth);
+        bounds_from(&s->bounds, b, k, &truth);
     truth_free(&truth);
     return e || run_op(&c, s->t, NULL);
 }

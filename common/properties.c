@@ -48,23 +48,28 @@ static void reverse(double *x, struct along a)
             }
 }
 
-static double bound_of(const struct bounds *b, int arg, int grad)
+/* Bit by bit, or within the bounds where it may be `loose`. */
+static int compare_one(const char *check, const struct call *c, int arg, int grad,
+                       const double *got, const double *want, struct bounds *loose,
+                       struct verdicts *list)
 {
-    return (grad ? b->g : b->x)[arg];
+    return loose ? check_within(check, c, arg, grad, got, want, loose, list)
+                 : check_tensor(check, c->op, c->sizes, c->backend, c->kernel, arg, grad, got,
+                                want, 0, list);
 }
 
 /* Compare all results of two runs: bit by bit, or within the bounds where
  * `loose` says so of the tensor. */
 static int compare(const char *check, const struct call *c, const struct tensors *got,
-                   const struct tensors *want, const struct bounds *bounds, const int *loose,
+                   const struct tensors *want, struct bounds *bounds, const int *loose,
                    struct verdicts *list)
 {
     for (int i = 0; i < c->op->n_args; i++)
         for (int grad = 0; grad < 2; grad++)
             if (op_results(c->op, c->sizes, i, grad) &&
-                check_tensor(check, c->op, c->sizes, c->backend, c->kernel, i, grad,
-                             tensors_result(got, i, grad), tensors_result(want, i, grad),
-                             loose && loose[i] ? bound_of(bounds, i, grad) : 0, list))
+                compare_one(check, c, i, grad, tensors_result(got, i, grad),
+                            tensors_result(want, i, grad), loose && loose[i] ? bounds : NULL,
+                            list))
                 return -1;
     return 0;
 }
@@ -106,7 +111,7 @@ static int check_written(const struct call *c, const struct tensors *t, struct v
 /* ---- batch, causality ---- */
 
 static int check_batch(const struct call *c, const struct tensors *inputs,
-                       const struct tensors *want, const struct bounds *bounds,
+                       const struct tensors *want, struct bounds *bounds,
                        struct verdicts *list)
 {
     const struct op *o = c->op;
@@ -146,7 +151,7 @@ static void splice(double *to, const double *x, struct along a, int64_t from, in
  * on are the same.  (The gradients see the state's values, so for them only
  * the outputs' gradients change.) */
 static int check_causal(const struct call *c, const struct tensors *inputs,
-                        const struct tensors *want, const struct bounds *bounds,
+                        const struct tensors *want, struct bounds *bounds,
                         struct verdicts *list)
 {
     const struct op *o = c->op;
@@ -178,8 +183,7 @@ static int check_causal(const struct call *c, const struct tensors *inputs,
             double *got = tensors_result(t, i, grad);
             const double *was = tensors_result(want, i, grad);
             splice(got, was, a, grad ? 0 : middle, grad ? middle : T);
-            e = check_tensor("causal", o, c->sizes, c->backend, c->kernel, i, grad, got, was,
-                             o->blas ? bound_of(bounds, i, grad) : 0, list);
+            e = compare_one("causal", c, i, grad, got, was, o->blas ? bounds : NULL, list);
         }
         tensors_free(t);
     }
@@ -338,7 +342,7 @@ static void join(const struct call *c, struct share *one, struct share *two, str
 }
 
 static int check_handover(const struct call *c, const struct tensors *inputs,
-                          const struct tensors *want, const struct bounds *bounds,
+                          const struct tensors *want, struct bounds *bounds,
                           struct verdicts *list)
 {
     const struct op *o = c->op;
@@ -368,9 +372,9 @@ static int check_handover(const struct call *c, const struct tensors *inputs,
         for (int i = 0; !e && i < o->n_args; i++)
             for (int grad = 0; !e && grad < 2; grad++)
                 if (op_results(o, c->sizes, i, grad) && !(o->arg[i].flags & SAVED))
-                    e = check_tensor("handover", o, c->sizes, c->backend, c->kernel, i, grad,
-                                     tensors_result(got, i, grad), tensors_result(want, i, grad),
-                                     loose[i] ? bound_of(bounds, i, grad) : 0, list);
+                    e = compare_one("handover", c, i, grad, tensors_result(got, i, grad),
+                                    tensors_result(want, i, grad), loose[i] ? bounds : NULL,
+                                    list);
     }
     tensors_free(one.t);
     tensors_free(two.t);
@@ -390,7 +394,7 @@ static int saved_in_full(const struct call *c)
 }
 
 int check_properties(const struct call *call, const struct tensors *inputs,
-                     const struct bounds *bounds, struct verdicts *list)
+                     struct bounds *bounds, struct verdicts *list)
 {
     const struct op *o = call->op;
     struct call c = *call;

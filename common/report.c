@@ -34,7 +34,7 @@ struct report {
     int tsv;
     struct column column[MAX_COLUMNS];
     int n_columns;
-    int checks, failed, skipped, errors, done;
+    int checks, failed, skipped, unjudged, errors, done;
     int pace[NOT_COMPARED + 1]; /* how many times were what beside the baseline's */
     const char *baseline;       /* its file, once a trial was compared; else NULL */
     struct worst difference, yard, margin;
@@ -276,14 +276,32 @@ static void worst_of(const struct result *r, const struct ran *ran, double *erro
         }
 }
 
-static void count_checks(const struct result *r, const struct ran *ran, int *n, int *failed)
+struct counts {
+    int n, failed, unjudged;
+};
+
+static struct counts count_checks(const struct result *r, const struct ran *ran)
 {
-    *n = *failed = 0;
+    struct counts c = {0};
     for (int i = 0; i < r->verdicts.n; i++)
         if (strcmp(r->verdicts.v[i].backend, ran->backend->name) == 0) {
-            ++*n;
-            *failed += !r->verdicts.v[i].pass;
+            c.n++;
+            c.failed += !r->verdicts.v[i].pass;
+            c.unjudged += r->verdicts.v[i].unjudged;
         }
+    return c;
+}
+
+/* "35 ok", "FAILED 1 of 35", "34 ok, 1 not judged". */
+static void print_counts(FILE *to, struct counts c)
+{
+    if (c.failed)
+        fprintf(to, "FAILED %d of %d", c.failed, c.n);
+    else if (c.n > c.unjudged)
+        fprintf(to, "%d ok", c.n - c.unjudged);
+    if (c.unjudged)
+        fprintf(to, "%s%d not judged", c.n > c.unjudged ? ", " : "", c.unjudged);
+    fputs(c.n ? "\n" : "-\n", to);
 }
 
 static void ran_row(struct report *p, int i, const struct result *r, const struct ran *ran)
@@ -291,10 +309,8 @@ static void ran_row(struct report *p, int i, const struct result *r, const struc
     char tensor[32] = "", error_text[40] = "", forward[16] = "-", backward[16] = "-";
     char saved[16];
     double error;
-    int n, failed;
 
     worst_of(r, ran, &error, tensor);
-    count_checks(r, ran, &n, &failed);
     if (error >= 0)
         snprintf(error_text, sizeof error_text, "%.1e %s", error, tensor);
     if (p->x->repeats) {
@@ -306,12 +322,7 @@ static void ran_row(struct report *p, int i, const struct result *r, const struc
     mebibytes_text(op_saved(r->trial->op, ran->backend, &r->trial->sizes), saved);
     fprintf(p->to, "  %-7s  %8s  %8s  %9s  %-22s  ", ran->backend->name, forward, backward, saved,
             error_text);
-    if (failed)
-        fprintf(p->to, "FAILED %d of %d\n", failed, n);
-    else if (n)
-        fprintf(p->to, "%d ok\n", n);
-    else
-        fprintf(p->to, "-\n");
+    print_counts(p->to, count_checks(r, ran));
     if (ran->backend != &ref64 && ran->backend == yardstick(ran->backend)) {
         struct verdict v = {.check = ""};
         snprintf(v.tensor, sizeof v.tensor, "%s", tensor);
@@ -319,10 +330,14 @@ static void ran_row(struct report *p, int i, const struct result *r, const struc
     }
 }
 
+/* What failed, and what cannot be judged. */
 static void failure_lines(struct report *p, const struct result *r)
 {
     for (int i = 0; i < r->verdicts.n; i++) {
         const struct verdict *v = &r->verdicts.v[i];
+        if (v->unjudged)
+            fprintf(p->to, "      %s %s, %s: cannot be judged: sure only to %.2g\n", v->backend,
+                    v->check, v->tensor, v->bound);
         if (v->pass)
             continue;
         fprintf(p->to, "      %s %s, %s: off by %.3g at %s, bound %.3g", v->backend, v->check,
@@ -345,7 +360,7 @@ static void trial_records(struct report *p, int i, const struct result *r)
     for (int j = 0; j < r->verdicts.n; j++) {
         const struct verdict *v = &r->verdicts.v[j];
         fprintf(p->to, "%d\t%s\t%s\t%s\t%s\t%.6g\t%.6g\t%s\t%s\n", i + 1, v->backend, v->kernel,
-                v->check, v->tensor, v->error, v->bound, v->pass ? "pass" : "fail", line);
+                v->check, v->tensor, v->error, v->bound, verdict_word(v), line);
     }
 }
 
@@ -433,10 +448,11 @@ void report_trial(struct report *p, int i, const struct result *r)
     p->checks += r->verdicts.n;
     p->failed += r->failed;
     p->skipped += r->skipped;
+    p->unjudged += verdicts_unjudged(&r->verdicts, 0);
     keep_reasons(p, r->skips);
     for (int j = 0; j < r->verdicts.n; j++) {
         const struct verdict *v = &r->verdicts.v[j];
-        if (strcmp(v->check, "differences") == 0)
+        if (strcmp(v->check, "differences") == 0 && !v->unjudged)
             note_worst(&p->difference, v, v->error, i + 1);
         if (strcmp(v->check, "parity") == 0 && v->bound > 0)
             note_worst(&p->margin, v, v->error / v->bound, i + 1);
@@ -579,8 +595,10 @@ int report_end(struct report *p, const char *file, int interrupted)
     if (interrupted)
         fprintf(p->to, "%sstopped after %d of %d trials; --resume goes on from there\n", comment,
                 p->done, p->x->n);
-    fprintf(p->to, "%s%d checks, %d failed, %d skipped\n", comment, p->checks, p->failed,
-            p->skipped);
+    fprintf(p->to, "%s%d checks, %d failed, %d skipped", comment, p->checks, p->failed, p->skipped);
+    if (p->unjudged)
+        fprintf(p->to, ", %d cannot be judged", p->unjudged);
+    fputc('\n', p->to);
     return p->failed;
 }
 

@@ -634,7 +634,7 @@ static int write_checks(struct writing *w)
                                      .margin = v->bound > 0 ? v->error / v->bound : 0,
                                      .worst = v->worst,
                                      .first_bad = v->first_bad,
-                                     .verdict = v->pass ? "pass" : "fail"};
+                                     .verdict = verdict_word(v)};
     }
     int e = list->n ? PUT_TABLE(w, "check", "verdict", check_columns, rows, list->n) : 0;
     free(rows);

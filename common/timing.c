@@ -72,15 +72,15 @@ static int ran_new(struct ran *ran, const struct call *c, const struct tensors *
 /* Run it, timed, and judge what the last run left; if that is wrong, the
  * times are forgotten. */
 static int time_kernel(const struct call *c, const struct tensors *inputs,
-                       const struct truth *truth, struct ran *ran, struct verdicts *list)
+                       struct truth *truth, struct ran *ran, struct verdicts *list)
 {
     int judged = list->n;
     struct bounds bounds;
 
     if (ran_new(ran, c, inputs) || run_watched(c, ran))
         return -1;
-    bounds_from(&bounds, c->op, c->sizes, c->backend, c->kernel, truth);
-    if (check_parity(c->op, c->sizes, c->backend, c->kernel, truth->oracle, ran->t, &bounds, list))
+    bounds_from(&bounds, c->backend, c->kernel, truth);
+    if (check_parity(ran->t, &bounds, list))
         return -1;
     if (verdicts_failed(list, judged))
         ran->outcome = (struct outcome){.peak = ran->outcome.peak};
@@ -147,7 +147,7 @@ static int present(const struct experiment *x, const struct trial *t, struct res
 }
 
 static int time_backend(const struct experiment *x, const struct trial *t, const struct backend *b,
-                        const struct truth *truth, const volatile int *stop, trial_step *step,
+                        struct truth *truth, const volatile int *stop, trial_step *step,
                         void *data, struct result *r)
 {
     int kept = 0;
@@ -190,12 +190,15 @@ int timing_run(const struct experiment *x, const struct trial *t, const volatile
         return -1;
     if (!n)
         return *stop ? err_set("interrupted") : 0;
-    struct truth truth = {.oracle = r->ran[ORACLE].t, .yard = r->ran[YARDSTICK].t};
-    truth.nudged = *stop ? NULL : oracle_nudged(t->op, &t->sizes, yard, r->inputs);
-    int e = truth.nudged || *stop ? 0 : -1;
+    struct truth truth = {.oracle = r->ran[ORACLE].t,
+                          .yard = r->ran[YARDSTICK].t,
+                          .op = t->op,
+                          .sizes = &t->sizes,
+                          .backend = yard,
+                          .inputs = r->inputs};
+    int e = *stop ? 0 : truth_begin(&truth);
     for (int i = 0; !e && i < n && !*stop; i++)
         e = time_backend(x, t, list[i], &truth, stop, step, data, r);
-    tensors_free(truth.nudged);
     return !e && *stop ? err_set("interrupted") : e;
 }
 
@@ -254,7 +257,7 @@ static void add_point(struct growth *g, const struct point *p, const struct outc
 }
 
 /* A kernel at one batch, if it takes it, until it was once wrong. */
-static int grow_kernel(const struct call *c, const struct point *p, struct result *r)
+static int grow_kernel(const struct call *c, struct point *p, struct result *r)
 {
     struct ran ran = {0};
 
@@ -275,7 +278,7 @@ static int grow_kernel(const struct call *c, const struct point *p, struct resul
     return e;
 }
 
-static int grow_all(const struct experiment *x, const struct point *p,
+static int grow_all(const struct experiment *x, struct point *p,
                     const struct backend *const *list, int n, trial_step *step, void *data,
                     struct result *r)
 {

@@ -81,16 +81,15 @@ enum { ORACLE, YARDSTICK }; /* their places in a result */
 
 /* Parity, for a backend that is judged; properties for it and the yardstick. */
 static int judge(const struct experiment *x, const struct trial *t, const struct ran *ran,
-                 const struct truth *truth, trial_step *step, void *data, struct result *r)
+                 struct truth *truth, trial_step *step, void *data, struct result *r)
 {
     struct bounds bounds;
     struct call c = {
         .op = t->op, .backend = ran->backend, .kernel = ran->kernel, .sizes = &t->sizes};
 
-    bounds_from(&bounds, t->op, &t->sizes, ran->backend, ran->kernel, truth);
+    bounds_from(&bounds, ran->backend, ran->kernel, truth);
     if (x->checks & CHECK_PARITY && ran != &r->ran[YARDSTICK] &&
-        check_parity(t->op, &t->sizes, ran->backend, ran->kernel, truth->oracle, ran->t, &bounds,
-                     &r->verdicts))
+        check_parity(ran->t, &bounds, &r->verdicts))
         return -1;
     if (!(x->checks & CHECK_PROPERTIES))
         return 0;
@@ -101,17 +100,19 @@ static int judge(const struct experiment *x, const struct trial *t, const struct
 static int judge_all(const struct experiment *x, const struct trial *t, const volatile int *stop,
                      trial_step *step, void *data, struct result *r)
 {
-    struct truth truth = {.oracle = r->ran[ORACLE].t, .yard = r->ran[YARDSTICK].t};
+    struct truth truth = {.oracle = r->ran[ORACLE].t,
+                          .yard = r->ran[YARDSTICK].t,
+                          .op = t->op,
+                          .sizes = &t->sizes,
+                          .backend = r->ran[YARDSTICK].backend,
+                          .inputs = r->inputs};
     int e = 0;
 
     if (!(x->checks & (CHECK_PARITY | CHECK_PROPERTIES)))
         return 0;
-    truth.nudged = oracle_nudged(t->op, &t->sizes, r->ran[YARDSTICK].backend, r->inputs);
-    if (!truth.nudged)
-        return -1;
+    e = truth_begin(&truth);
     for (int i = YARDSTICK; !e && i < r->n_ran && !*stop; i++)
         e = judge(x, t, &r->ran[i], &truth, step, data, r);
-    tensors_free(truth.nudged);
     return e;
 }
 

@@ -180,10 +180,10 @@ static int fetch(const struct session *s, int arg, const void *from, enum dtype 
 
 /* Every result that has the axis, against the oracle's. */
 static int judge(const struct session *s, const struct impl *k, const struct frame *f, int backward,
-                 const struct truth *truth, struct verdicts *list)
+                 struct truth *truth, struct verdicts *list)
 {
     struct bounds bounds;
-    bounds_from(&bounds, s->o, &s->few, s->b, k, truth);
+    bounds_from(&bounds, s->b, k, truth);
     for (int i = 0; i < s->o->n_args; i++)
         for (int grad = 0; grad <= backward; grad++) {
             const enum dtype type =
@@ -204,7 +204,7 @@ static int judge(const struct session *s, const struct impl *k, const struct fra
     return 0;
 }
 
-static int run(const struct session *s, const struct impl *k, const struct truth *truth,
+static int run(const struct session *s, const struct impl *k, struct truth *truth,
                struct verdicts *list)
 {
     const int backward = op_passes(s->o) == N_PASSES;

@@ -75,7 +75,7 @@ static int yardstick_case(const struct op *o, const struct frame *f, void *data)
     c.backend = &ref64;
     c.kernel = op_kernels(o, &ref64)[0];
     if (!e) {
-        tensors_nudge(inputs, o, f, 2 * coarsest_unit(o, f, on->backend));
+        tensors_nudge(inputs, o, f, 2 * coarsest_unit(o, f, on->backend), 0);
         e = !(nudged = run_copy(&c, inputs, NULL));
     }
     e = e || compare_yardstick(o, f, on, yard, oracle, nudged, &list);

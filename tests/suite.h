@@ -13,24 +13,27 @@
 
 static inline void print_verdict(const struct verdict *v)
 {
-    printf("# %s %s: %s off by %.3g (norm %.3g) at %s, bound %.3g", v->backend, v->check, v->tensor,
-           v->error, v->norm, v->worst[0] ? v->worst : "-", v->bound);
+    printf("# %s %s: %s off by %.3g (norm %.3g) at %s, bound %.3g%s", v->backend, v->check,
+           v->tensor, v->error, v->norm, v->worst[0] ? v->worst : "-", v->bound,
+           v->unjudged ? ": too coarse to judge" : "");
     if (v->first_bad >= 0)
         printf(", first at step %lld", (long long)v->first_bad);
     puts("");
 }
 
-/* One line: passed if nothing failed, and if there was anything to fail. */
+/* One line: passed if nothing failed, and if there was anything to fail: a case whose bounds are
+ * too coarse to judge it is no case for a suite. */
 static inline void report(const struct op *o, const struct frame *f, const struct verdicts *list,
                           int error, const char *what)
 {
     char text[MAX_TEXT];
     op_text(o, f, text);
-    if (!ok(!error && list->n > 0 && !verdicts_failed(list, 0), "%s: %s %s", what, o->name, text)) {
+    if (!ok(!error && list->n > 0 && !verdicts_failed(list, 0) && !verdicts_unjudged(list, 0),
+            "%s: %s %s", what, o->name, text)) {
         if (error)
             printf("# %s\n", err_text());
         for (int i = 0; i < list->n; i++)
-            if (!list->v[i].pass)
+            if (!list->v[i].pass || list->v[i].unjudged)
                 print_verdict(&list->v[i]);
     }
 }
@@ -139,14 +142,12 @@ static inline int all_known(int argc, char *const *argv)
 
 /* Run it once: every result must be within its bound of the oracle's.  `got`
  * is the run's, and `bounds` are left for further checks. */
-static inline int judge_parity(const struct call *c, const struct question *q, struct tensors **got,
+static inline int judge_parity(const struct call *c, struct question *q, struct tensors **got,
                                struct bounds *bounds, struct outcome *out, struct verdicts *list)
 {
-    bounds_from(bounds, c->op, c->sizes, c->backend, c->kernel, &q->truth);
+    bounds_from(bounds, c->backend, c->kernel, &q->truth);
     *got = run_copy(c, q->inputs, out);
-    return *got ? check_parity(c->op, c->sizes, c->backend, c->kernel, q->truth.oracle, *got,
-                               bounds, list)
-                : -1;
+    return *got ? check_parity(*got, bounds, list) : -1;
 }
 
 /* On one kernel: parity with the oracle, and the properties. */

@@ -35,16 +35,19 @@ enum { LEVELS = 3, SHORTER = 6, LONGER = 2, NUDGES = 3, POINTS = 3 };
 static const double FIRST_STEP = 0x1p-6, FIRST_STRIDE = 0x1p-9, RATIO = 0x1p-3;
 /* An estimate this sure, against the gradient's size, is good enough ... */
 static const double SURE = 0x1p-36;
-/* ... and one less sure than this shows nothing: that check cannot be judged. */
-static const double VACUOUS = 0x1p-17;
+/* ... one less sure than this does not show that it is right: that check cannot be judged; and one
+ * less sure than that does not show that it is wrong, either. */
+static const double VACUOUS = 0x1p-17, HOPELESS = 0x1p-6;
 /* How far, of itself, each number is moved to get to a point beside the case's. */
 static const double BESIDE = 0x1p-8;
 
 /* The inputs, outputs and gradients at a point. */
 struct point {
-    struct tensors *t; /* NULL: not there yet */
+    const struct tensors *t; /* NULL: not there yet */
+    struct tensors *own;     /* the same, but for the case's own point */
     double roundings;  /* by how much roundings move L: Euclidean, over the outputs */
     double mass;       /* <output, its gradient>, likewise */
+    int undefined;     /* is an output not finite? */
 };
 
 struct probe {
@@ -122,6 +125,7 @@ static int measure(const struct probe *p, struct point *at)
     for (int64_t i = 0, m = 0; !e && i < o->n_args; i++)
         for (int64_t j = 0; o->arg[i].flags & OUT && j < op_count(o, f, i); j++, m++) {
             double x = at->t->x[i][j], g = at->t->g[i] ? at->t->g[i][j] : 0;
+            at->undefined |= !isfinite(x);
             if (!isfinite(x))
                 continue;
             mass += x * g * x * g;
@@ -139,13 +143,19 @@ static int go_to(struct probe *p, int which, const struct tensors *t)
     struct point *to = &p->point[which];
     const struct frame *f = p->call.sizes;
 
-    if (!to->t) {
+    if (!to->t && which) {
         struct call both = p->call;
         both.forward_only = 0;
-        to->t = tensors_copy(p->op, f, t);
-        if (to->t && which)
-            move_aside(p->op, f, to->t, which);
-        if (!to->t || (which && run_op(&both, to->t, NULL)) || measure(p, to))
+        to->own = tensors_copy(p->op, f, t);
+        if (!to->own)
+            return -1;
+        move_aside(p->op, f, to->own, which);
+        if (run_op(&both, to->own, NULL))
+            return -1;
+    }
+    if (!to->t) {
+        to->t = which ? to->own : t;
+        if (measure(p, to))
             return -1;
     }
     p->at = to;
@@ -231,8 +241,9 @@ static int romberg(const struct probe *p, double h, struct slope *to)
     return 0;
 }
 
-/* The best of n estimates, of which neighbours in the list had neighbouring steps: one that agrees
- * with itself by chance does not agree with either neighbour. */
+/* The best of n estimates, from long steps to short ones.  One that agrees with itself by chance
+ * does not agree with either neighbour; and one whose steps are too long to see a bend is belied
+ * by those with shorter ones. */
 static struct slope best_of(const struct slope *s, int n)
 {
     struct slope best = {NAN, INFINITY, 0};
@@ -241,6 +252,8 @@ static struct slope best_of(const struct slope *s, int n)
         double before = i > 0 ? fabs(s[i].value - s[i - 1].value) : INFINITY;
         double after = i + 1 < n ? fabs(s[i].value - s[i + 1].value) : INFINITY;
         double unsure = fmax(s[i].unsure, fmin(before, after));
+        for (int j = i + 1; j < n; j++)
+            unsure = fmax(unsure, fabs(s[i].value - s[j].value) - s[j].unsure);
         if (unsure < best.unsure)
             best = (struct slope){s[i].value, unsure, s[i].rounding};
     }
@@ -292,11 +305,14 @@ static double natural(const struct probe *p)
     return sum > 0 ? p->at->mass / sqrt(sum / p->n) : p->at->mass;
 }
 
-/* A gradient too imprecisely estimated to be judged is neither passed nor failed. */
-static void settle(struct verdict *v, double size, double natural)
+/* A gradient too imprecisely estimated to be judged is neither passed nor failed; nor is one that
+ * seems wrong where L has no value, since it may be a sum over an output that is not finite. */
+static void settle(const struct probe *p, struct verdict *v, double size, double natural)
 {
-    v->pass = v->error <= v->bound;
-    v->unjudged = v->pass && !(v->bound * size <= VACUOUS * fmax(size, natural));
+    double unsure = v->bound * size / fmax(size, natural);
+    int agrees = v->error <= v->bound;
+    v->pass = agrees || p->at->undefined || !(unsure <= HOPELESS);
+    v->unjudged = v->pass && !(agrees && unsure <= VACUOUS);
 }
 
 static int check_elements(struct probe *p, struct verdicts *list)
@@ -325,7 +341,7 @@ static int check_elements(struct probe *p, struct verdicts *list)
                          numeric, g, fmax(bound, 0x1p-52), list);
     }
     if (!e)
-        settle(&list->v[list->n - 1], size > 0 ? size : 1, natural(p) / sqrt(p->n));
+        settle(p, &list->v[list->n - 1], size > 0 ? size : 1, natural(p) / sqrt(p->n));
     free(numeric);
     return e;
 }
@@ -360,7 +376,7 @@ static int check_directions(struct probe *p, int directions, struct verdicts *li
     v->error = v->norm = isnan(error) ? INFINITY : error;
     v->bound = fmax(bound, 0x1p-52);
     snprintf(v->worst, sizeof v->worst, "%d directions", directions);
-    settle(v, size, natural(p));
+    settle(p, v, size, natural(p));
     return 0;
 }
 
@@ -373,7 +389,8 @@ static int check_gradient(struct probe *p, const struct tensors *t, int64_t exha
         if (go_to(p, which, t) ||
             (p->n <= exhaustive ? check_elements(p, list) : check_directions(p, directions, list)))
             return -1;
-        if (!list->v[before].unjudged)
+        const struct verdict *v = &list->v[before];
+        if (!v->unjudged && (v->pass || v->bound <= VACUOUS))
             return 0;
         if (which < POINTS - 1)
             list->n = before;
@@ -410,7 +427,7 @@ int check_differences(const struct op *o, const struct frame *f, const struct te
     tensors_free(p.up);
     tensors_free(p.down);
     for (int i = 0; i < POINTS; i++)
-        tensors_free(p.point[i].t);
+        tensors_free(p.point[i].own);
     free(p.e);
     free(p.k);
     return e;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/cases.h"
 #include "common/err.h"
 #include "common/keys.h"
 
@@ -27,7 +28,7 @@ static int one_of(const char *key, const char *value, const char *const *names)
     return err_set("%s = %s: not one of%s", key, value, known);
 }
 
-static int whole(const char *key, const char *value, uint64_t min, uint64_t max, uint64_t *x)
+int key_whole(const char *key, const char *value, uint64_t min, uint64_t max, uint64_t *x)
 {
     size_t digits = strspn(value, "0123456789");
     int minus = value[0] == '-' && value[1] && strspn(value + 1, "0123456789") + 1 == strlen(value);
@@ -44,7 +45,7 @@ static int whole(const char *key, const char *value, uint64_t min, uint64_t max,
 static int small(const char *key, const char *value, int min, int max, int *x)
 {
     uint64_t wide;
-    if (whole(key, value, min, max, &wide))
+    if (key_whole(key, value, min, max, &wide))
         return -1;
     *x = (int)wide;
     return 0;
@@ -83,7 +84,7 @@ static int experiment_name(void *to, const char *value)
 
 static int experiment_seed(void *to, const char *value)
 {
-    return whole("seed", value, 0, UINT64_MAX, &((struct experiment *)to)->seed);
+    return key_whole("seed", value, 0, UINT64_MAX, &((struct experiment *)to)->seed);
 }
 
 static int experiment_backends(void *to, const char *value)
@@ -167,7 +168,7 @@ static int experiment_compress(void *to, const char *value)
 /* ---- the keys of [trial] that are no parameter of its operation ---- */
 
 static const char *const dtype_names[] = {"fp32", "bf16", NULL};
-const char *const input_names[] = {"normal", "text", "hdf5", NULL};
+const char *const input_names[] = {"normal", "nonzero", "text", "hdf5", NULL};
 static const enum dtype dtypes[] = {F32, BF16};
 
 const char *dtype_name(enum dtype t)
@@ -235,14 +236,14 @@ static int trial_dtype(void *to, const char *value)
 
 static int trial_seed(void *to, const char *value)
 {
-    return whole("seed", value, 0, UINT64_MAX, &((struct trial *)to)->seed);
+    return key_whole("seed", value, 0, UINT64_MAX, &((struct trial *)to)->seed);
 }
 
 static int trial_input(void *to, const char *value)
 {
     int i = one_of("input", value, input_names);
     if (i >= 0)
-        ((struct trial *)to)->input = (enum input_kind[]){INPUT_NORMAL, INPUT_TEXT, INPUT_HDF5}[i];
+        ((struct trial *)to)->input = (enum input_kind)i;
     return i < 0 ? -1 : 0;
 }
 
@@ -306,7 +307,8 @@ static int trial_kernel(void *to, const char *value)
     KEY(trial, op, ONE, NULL, "the operation; its parameters are keys, too, and may be lists")     \
     KEY(trial, dtype, LIST, "fp32", "storage: fp32, bf16")                                         \
     KEY(trial, seed, LIST, NULL, "of the inputs; default: the experiment's")                       \
-    KEY(trial, input, ONE, "normal", "what the inputs are made of: normal (drawn), text or hdf5")  \
+    KEY(trial, input, ONE, "normal", "what the inputs are made of: normal (drawn), nonzero (drawn, "                                \
+        "initial states too), text or hdf5")  \
     KEY(trial, file, ONE, NULL, "of input = text or hdf5, from the folder of the ini file")        \
     KEY(trial, group, ONE, "/", "of input = hdf5: the group that has the inputs")                  \
     KEY(trial, kernel, ONE, NULL, "name of a kernel; default: the first that accepts the case")
@@ -319,6 +321,20 @@ const struct plan_key trial_keys[] = {TRIAL_KEYS(HELP){NULL, NULL, NULL}};
 
 const struct setter experiment_setters[] = {EXPERIMENT_KEYS(SETTER)};
 const struct setter trial_setters[] = {TRIAL_KEYS(SETTER)};
+
+int key_list(const char *key, const char *values, struct experiment *x)
+{
+    struct lists *l = calloc(1, sizeof *l);
+    int e = l ? lists_add(l, key, values, 0) : err_set("no memory for a list");
+
+    for (int i = 0; !e && i < l->list[0].n_values; i++)
+        e = experiment_setters[key_find(experiment_keys, key)].set(x, l->list[0].value[i]);
+    if (l)
+        lists_free(l);
+    free(l);
+    x->checks &= ~CHECK_NONE;
+    return e;
+}
 
 int key_find(const struct plan_key *keys, const char *name)
 {

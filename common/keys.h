@@ -18,6 +18,10 @@ struct setter {
 };
 extern const struct setter experiment_setters[], trial_setters[];
 
+/* A whole number from min to max, in decimal; nonzero after err_set(). */
+int key_whole(const char *key, const char *value, uint64_t min, uint64_t max, uint64_t *x);
+/* Give x the values, "differences, parity", of a key of [experiment] that takes a list. */
+int key_list(const char *key, const char *values, struct experiment *x);
 /* The place of a name among keys, or -1. */
 int key_find(const struct plan_key *keys, const char *name);
 /* May it stand in the name of an experiment? */

@@ -358,9 +358,10 @@ static void read_input(struct plan *p, struct work *w)
         fault(p, group->line, "group: only input = hdf5 has one");
     if (t->input != INPUT_HDF5)
         t->group[0] = 0;
-    if (t->input == INPUT_NORMAL && file)
+    int drawn = t->input == INPUT_NORMAL || t->input == INPUT_NONZERO;
+    if (drawn && file)
         fault(p, file->line, "file: only input = text and input = hdf5 have one");
-    if (t->input == INPUT_NORMAL)
+    if (drawn)
         return;
     if (!file)
         fault(p, input->line, "input = %s needs a file", input_names[t->input]);
@@ -434,14 +435,14 @@ static double work_bytes(const struct impl *k, const struct frame *f)
 }
 
 /* Bytes that the trial takes on this machine: on the host one set of tensors
- * for each of oracle, yardstick and judged backend, two more that differences
- * move or that bounds need; then what is on the references' side.  Workspace is asked for only
+ * for each of oracle, yardstick and judged backend, four more that differences
+ * move, or two that bounds need; then what is on the references' side.  Workspace is asked for only
  * when the rest fits, for its own sizes are not bounded. */
 static double memory_needed(const struct plan *p, const struct trial *t)
 {
     const struct backend *yardstick = t->type == F32 ? &ref32 : &ref16;
     int timed = p->x->measure != MEASURE_CHECK;
-    int sets = p->x->checks & CHECK_DIFFERENCES || timed ? 5 : 3;
+    int sets = p->x->checks & CHECK_DIFFERENCES ? 7 : timed ? 5 : 3;
     double sum = sets * (double)tensors_bytes(t->op, &t->sizes) +
                  (double)op_memory(t->op, &ref64, NULL, &t->sizes) +
                  (double)op_memory(t->op, yardstick, NULL, &t->sizes);
@@ -479,7 +480,7 @@ static void quoted(const char *value, char *to, size_t size)
     to[n] = 0;
 }
 
-static int write_text(struct trial *t)
+int plan_text(struct trial *t)
 {
     char sizes[MAX_TEXT], more[2 * sizeof t->file + 8];
     char *at = t->text, *end = at + sizeof t->text;
@@ -549,7 +550,7 @@ static void make_trial(struct plan *p, struct work *w)
                 bytes_text(bytes, need), bytes_text(p->available, have), text, dtype_name(t->type));
         if (at_first(&w->l, "seed"))
             refuse(p, w);
-    } else if (write_text(t) || append(p->x, t)) {
+    } else if (plan_text(t) || append(p->x, t)) {
         refuse(p, w);
     }
 }

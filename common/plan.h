@@ -19,7 +19,8 @@
  *     state = diagonal                ; every parameter of the operation
  *     nonlin = tanh, linear           ; lists: the section is their product, last key fastest
  *     dtype = fp32, bf16              ; storage
- *     input = text                    ; or normal, hdf5; hdf5 takes a group, too
+ *     input = text                    ; or normal, nonzero (initial states are drawn, too), hdf5,
+ *                                     ; which takes a group, too
  *     file = ../data/sample.txt       ; from the folder that the ini file is in
  *     kernel = plain                  ; default: the first that accepts the case
  *
@@ -45,7 +46,7 @@ enum { CHECK_DIFFERENCES = 1, CHECK_PARITY = 2, CHECK_PROPERTIES = 4 };
  * those as the batch grows. */
 enum measure { MEASURE_CHECK, MEASURE_TIME, MEASURE_REGIME };
 enum save { SAVE_ALL, SAVE_OUTPUTS, SAVE_NONE };
-enum input_kind { INPUT_NORMAL, INPUT_TEXT, INPUT_HDF5 };
+enum input_kind { INPUT_NORMAL, INPUT_NONZERO, INPUT_TEXT, INPUT_HDF5 };
 
 enum { MAX_LINE = 1024 };
 
@@ -75,6 +76,7 @@ struct experiment {
     const struct ceilings *ceilings;
     const char *no_ceilings;
     int directions, repeats;
+    int every_kernel; /* of a GPU backend that accepts the case is judged, not the first alone */
     char output[512];
     enum save save;
     int compress;
@@ -90,6 +92,8 @@ struct experiment {
 int plan_read(const char *file, struct experiment *x, FILE *errors);
 int plan_words(const char *words, struct experiment *x, FILE *errors);
 void plan_free(struct experiment *x);
+/* Write t->text from the rest of t; nonzero after err_set() where it is too long. */
+int plan_text(struct trial *t);
 
 /* The keys of both sections with their meaning, for --list and the man page;
  * initial is NULL where the help says what holds without it. */

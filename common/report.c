@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/err.h"
+#include "common/keys.h"
 #include "common/report.h"
 #include "common/times.h"
 
@@ -60,7 +61,7 @@ static void setting(const struct trial *t, const char *name, char value[VALUE])
     else if (strcmp(name, "seed") == 0)
         snprintf(value, VALUE, "%" PRIu64, t->seed);
     else if (strcmp(name, "input") == 0)
-        snprintf(value, VALUE, "%s", (const char *[]){"normal", "text", "hdf5"}[t->input]);
+        snprintf(value, VALUE, "%s", input_names[t->input]);
     else if (op_param(t->op, name, &place))
         snprintf(value, VALUE, "%s", op_value(t->op, &t->sizes, place, buffer));
 }

@@ -116,6 +116,22 @@ static int judge_all(const struct experiment *x, const struct trial *t, const vo
     return e;
 }
 
+/* Every kernel of b that accepts the case; *n becomes how many do. */
+static int run_each(const struct experiment *x, const struct trial *t, const struct backend *b,
+                    const volatile int *stop, struct result *r, int *n)
+{
+    for (const struct impl *const *k = op_kernels(t->op, b); *k && !*stop; k++) {
+        if ((*k)->declines && (*k)->declines(&t->sizes))
+            continue;
+        if (r->n_ran == MAX_RAN)
+            return err_set("more than %d kernels", MAX_RAN);
+        if (run_on(x, t, b, *k, r))
+            return -1;
+        ++*n;
+    }
+    return 0;
+}
+
 static int run_all(const struct experiment *x, const struct trial *t, const volatile int *stop,
                    trial_step *step, void *data, struct result *r)
 {
@@ -135,6 +151,11 @@ static int run_all(const struct experiment *x, const struct trial *t, const vola
             continue;
         }
         step(list[i]->name, data);
+        if (x->every_kernel && i > YARDSTICK && !*t->kernel) {
+            if (run_each(x, t, list[i], stop, r, &judged))
+                return -1;
+            continue;
+        }
         if (run_on(x, t, list[i], k, r))
             return -1;
         judged += i > YARDSTICK;

@@ -220,7 +220,7 @@ int input_fill(const struct trial *trial, struct tensors *t)
 {
     int e = 0;
 
-    tensors_draw(t, trial->op, &trial->sizes, trial->seed, 0);
+    tensors_draw(t, trial->op, &trial->sizes, trial->seed, trial->input == INPUT_NONZERO);
     if (trial->input == INPUT_TEXT)
         e = fill_text(trial, t);
     if (trial->input == INPUT_HDF5) {

@@ -14,12 +14,14 @@
 #include "common/report.h"
 #include "common/trial.h"
 #include "experiments/list.h"
+#include "experiments/random.h"
 
 enum { GOOD = 0, CHECK_FAILED = 1, BAD_INPUT = 2, BACKEND_MISSING = 3, INTERRUPTED = 130 };
 
 static const char usage[] =
     "usage: run-ablation [OPTION]... FILE.ini\n"
     "       run-ablation [OPTION]... -t 'OP KEY=VALUE...'\n"
+    "       run-ablation --random N [--from K] [--seed S] [--op OP] [--checks LIST]\n"
     "\n"
     "Run every trial that FILE.ini describes on every backend that is there,\n"
     "judge the gradients by differences and the GPU by the CPU oracle, and save\n"
@@ -33,6 +35,12 @@ static const char usage[] =
     "                           the same device; slower ones fail\n"
     "      --threshold PERCENT  ... if by more than this, and than both runs' noise [5]\n"
     "      --tsv        one tab-separated record a line instead of the table\n"
+    "      --random N   run N cases drawn from the contracts, on every kernel; print the\n"
+    "                   line of each that fails, and of a smaller one\n"
+    "      --from K     ... from case K of them on, counted from 0 [0]\n"
+    "      --seed S     ... other ones [1]\n"
+    "      --op OP      ... of this operation alone\n"
+    "      --checks LIST    ... of differences,parity,properties these alone\n"
     "      --list [OP]  operations, their parameters, tensors and kernels; keys\n"
     "      --help       this text\n"
     "      --version    version and what it was built with\n"
@@ -42,6 +50,7 @@ static const char usage[] =
 
 struct options {
     const char *words, *file, *output, *baseline, *threshold;
+    struct random_words random;
     int plan, resume, tsv, list, help, version;
 };
 
@@ -249,6 +258,11 @@ static int parse_options(int argc, char **argv, struct options *o)
         OPT_BASELINE,
         OPT_THRESHOLD,
         OPT_TSV,
+        OPT_RANDOM,
+        OPT_FROM,
+        OPT_SEED,
+        OPT_OP,
+        OPT_CHECKS,
         OPT_LIST,
         OPT_HELP,
         OPT_VERSION
@@ -259,6 +273,11 @@ static int parse_options(int argc, char **argv, struct options *o)
         {"baseline", required_argument, NULL, OPT_BASELINE},
         {"threshold", required_argument, NULL, OPT_THRESHOLD},
         {"tsv", no_argument, NULL, OPT_TSV},
+        {"random", required_argument, NULL, OPT_RANDOM},
+        {"from", required_argument, NULL, OPT_FROM},
+        {"seed", required_argument, NULL, OPT_SEED},
+        {"op", required_argument, NULL, OPT_OP},
+        {"checks", required_argument, NULL, OPT_CHECKS},
         {"list", no_argument, NULL, OPT_LIST},
         {"help", no_argument, NULL, OPT_HELP},
         {"version", no_argument, NULL, OPT_VERSION},
@@ -275,6 +294,11 @@ static int parse_options(int argc, char **argv, struct options *o)
         case OPT_BASELINE: o->baseline = optarg; break;
         case OPT_THRESHOLD: o->threshold = optarg; break;
         case OPT_TSV: o->tsv = 1; break;
+        case OPT_RANDOM: o->random.n = optarg; break;
+        case OPT_FROM: o->random.from = optarg; break;
+        case OPT_SEED: o->random.seed = optarg; break;
+        case OPT_OP: o->random.op = optarg; break;
+        case OPT_CHECKS: o->random.checks = optarg; break;
         case OPT_LIST: o->list = 1; break;
         case OPT_HELP: o->help = 1; break;
         case OPT_VERSION: o->version = 1; break;
@@ -284,6 +308,10 @@ static int parse_options(int argc, char **argv, struct options *o)
         o->file = argv[optind++];
     if (o->list || o->help || o->version)
         return optind < argc ? -1 : 0;
+    if (o->random.n)
+        return optind < argc || o->words || o->file ? -1 : 0;
+    if (o->random.from || o->random.seed || o->random.op || o->random.checks)
+        return -1;
     return optind < argc || !o->words == !o->file ? -1 : 0;
 }
 
@@ -314,6 +342,11 @@ int main(int argc, char **argv)
         else if (list(stdout, options.file))
             return complain(BAD_INPUT);
         return GOOD;
+    }
+    if (options.random.n) {
+        catch_signals();
+        int status = random_command(&options.random, &stop);
+        return status == BAD_INPUT || status == BACKEND_MISSING ? complain(status) : status;
     }
     int errors =
         options.words ? plan_words(options.words, &x, stderr) : plan_read(options.file, &x, stderr);

@@ -1,0 +1,68 @@
+#include "config.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/err.h"
+#include "common/keys.h"
+#include "common/random.h"
+#include "experiments/random.h"
+
+enum { GOOD = 0, CHECK_FAILED = 1, BAD_INPUT = 2, BACKEND_LOST = 3, INTERRUPTED = 130 };
+
+static const int64_t MOST = 1000000000;
+
+static int read_words(const struct random_words *w, struct random *r)
+{
+    struct experiment x = {.seed = 1};
+    uint64_t below, from = 0;
+
+    *r = (struct random){.checks = CHECK_DIFFERENCES | CHECK_PARITY | CHECK_PROPERTIES};
+    if (key_whole("--random", w->n, 1, MOST, &below) ||
+        (w->from && key_whole("--from", w->from, 0, below - 1, &from)) ||
+        (w->seed && key_whole("--seed", w->seed, 0, UINT64_MAX, &x.seed)))
+        return -1;
+    if (w->op && !(r->only = op_find(w->op)))
+        return err_set("--op %s: there is no such operation", w->op);
+    if (w->checks && key_list("checks", w->checks, &x))
+        return err_at("--checks");
+    if (w->checks)
+        r->checks = x.checks;
+    r->seed = x.seed;
+    r->from = (int64_t)from;
+    r->below = (int64_t)below;
+    return 0;
+}
+
+static void print_head(const struct random *r)
+{
+    printf("%s %s: random cases %" PRId64 " to %" PRId64 " of seed %" PRIu64 ", %s\n", PACKAGE_NAME,
+           PACKAGE_VERSION, r->from, r->below - 1, r->seed,
+           r->only ? r->only->name : "all operations");
+    printf("  CPU  %s\n", ref64.device());
+    const char *why = gpu_backends[0]->unavailable();
+    if (why)
+        printf("  GPU  none (%s): parity is not checked\n", why);
+    else
+        printf("  GPU  %s\n", gpu_backends[0]->device());
+    fflush(stdout);
+}
+
+int random_command(const struct random_words *words, const volatile int *stop)
+{
+    struct random r;
+    struct random_count c;
+    double began = seconds_now();
+
+    if (read_words(words, &r))
+        return BAD_INPUT;
+    print_head(&r);
+    int e = random_run(&r, stop, stdout, &c);
+    if (*stop)
+        printf("stopped; the same with --from %" PRId64 " goes on from there\n", c.next);
+    printf("%" PRId64 " cases, %" PRId64 " failed, %" PRId64 " cannot be judged, %" PRId64
+           " checks, %" PRId64 " skipped, %.0f s\n",
+           c.cases, c.failed, c.unjudged, c.checks, c.skipped, seconds_now() - began);
+    return e ? BACKEND_LOST : *stop ? INTERRUPTED : c.failed ? CHECK_FAILED : GOOD;
+}

@@ -1,0 +1,13 @@
+/* random.h - run-ablation --random: is the judgement right about cases that nobody chose? */
+#ifndef EXPERIMENTS_RANDOM_H
+#define EXPERIMENTS_RANDOM_H
+
+/* What stands behind the options; NULL where one is not given. */
+struct random_words {
+    const char *n, *from, *seed, *op, *checks;
+};
+
+/* Returns the status to exit with; 2 with a message left where a word is wrong. */
+int random_command(const struct random_words *words, const volatile int *stop);
+
+#endif

@@ -482,8 +482,7 @@ static int judge(const struct call *call, const struct trial *t, const struct te
     int e = truth_of(t, inputs, call->backend, call->kernel, &truth, &bounds);
 
     if (checks & ABL_PARITY)
-        e = e || !(got = run_copy(call, inputs, NULL)) ||
-            check_parity(got, &bounds, list);
+        e = e || !(got = run_copy(call, inputs, NULL)) || check_parity(got, &bounds, list);
     if (checks & ABL_PROPERTIES)
         e = e || check_properties(call, inputs, &bounds, list);
     if (checks & ABL_DIFFERENCES)
@@ -520,10 +519,8 @@ static int judge_given(const abl_result *r, struct bounds *bounds, const char *n
                        struct verdicts *list)
 {
     const struct tensors *want = bounds->truth->oracle;
-    const struct call c = {.op = r->trial.op,
-                           .backend = r->backend,
-                           .kernel = r->kernel,
-                           .sizes = &r->trial.sizes};
+    const struct call c = {
+        .op = r->trial.op, .backend = r->backend, .kernel = r->kernel, .sizes = &r->trial.sizes};
 
     for (int i = 0; i < r->trial.op->n_args; i++)
         for (int grad = 0; grad < 2; grad++) {

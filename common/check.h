@@ -87,14 +87,12 @@ void truth_free(struct truth *t);
  * and miss a place where a slope jumps: before anything is said to be too far, more are taken. */
 struct bounds {
     double x[MAX_ARGS], g[MAX_ARGS];
-    double least_x[MAX_ARGS], least_g[MAX_ARGS]; /* those of a yardstick that is never off */
     struct truth *truth;
     const struct backend *backend;
     const struct impl *kernel;
 };
 enum { SLACK = 8 };
-void bounds_from(struct bounds *to, const struct backend *b, const struct impl *k,
-                 struct truth *t);
+void bounds_from(struct bounds *to, const struct backend *b, const struct impl *k, struct truth *t);
 
 /* Every result of `got` against the oracle's. */
 int check_parity(const struct tensors *got, struct bounds *bounds, struct verdicts *list);

@@ -45,9 +45,9 @@ static const double BESIDE = 0x1p-8;
 struct point {
     const struct tensors *t; /* NULL: not there yet */
     struct tensors *own;     /* the same, but for the case's own point */
-    double roundings;  /* by how much roundings move L: Euclidean, over the outputs */
-    double mass;       /* <output, its gradient>, likewise */
-    int undefined;     /* is an output not finite? */
+    double roundings;        /* by how much roundings move L: Euclidean, over the outputs */
+    double mass;             /* <output, its gradient>, likewise */
+    int undefined;           /* is an output not finite? */
 };
 
 struct probe {
@@ -274,8 +274,8 @@ static int estimate(const struct probe *p, double size, struct slope *to)
                    (n - 2 >= LONGER && 2 * s[n - 2].rounding > s[n - 2].unsure)))
             break;
     }
-    for (double h = first / RATIO; !e && from && !(s[from].unsure <= SURE * size) &&
-                                   2 * s[from].rounding > s[from].unsure;
+    for (double h = first / RATIO;
+         !e && from && !(s[from].unsure <= SURE * size) && 2 * s[from].rounding > s[from].unsure;
          h /= RATIO)
         e = romberg(p, h, &s[--from]);
     memcpy(p->up->x[p->arg], p->at->t->x[p->arg], p->n * sizeof(double));

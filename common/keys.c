@@ -307,8 +307,9 @@ static int trial_kernel(void *to, const char *value)
     KEY(trial, op, ONE, NULL, "the operation; its parameters are keys, too, and may be lists")     \
     KEY(trial, dtype, LIST, "fp32", "storage: fp32, bf16")                                         \
     KEY(trial, seed, LIST, NULL, "of the inputs; default: the experiment's")                       \
-    KEY(trial, input, ONE, "normal", "what the inputs are made of: normal (drawn), nonzero (drawn, "                                \
-        "initial states too), text or hdf5")  \
+    KEY(trial, input, ONE, "normal",                                                               \
+        "what the inputs are made of: normal (drawn), nonzero (drawn, "                            \
+        "initial states too), text or hdf5")                                                       \
     KEY(trial, file, ONE, NULL, "of input = text or hdf5, from the folder of the ini file")        \
     KEY(trial, group, ONE, "/", "of input = hdf5: the group that has the inputs")                  \
     KEY(trial, kernel, ONE, NULL, "name of a kernel; default: the first that accepts the case")

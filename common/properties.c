@@ -54,8 +54,8 @@ static int compare_one(const char *check, const struct call *c, int arg, int gra
                        struct verdicts *list)
 {
     return loose ? check_within(check, c, arg, grad, got, want, loose, list)
-                 : check_tensor(check, c->op, c->sizes, c->backend, c->kernel, arg, grad, got,
-                                want, 0, list);
+                 : check_tensor(check, c->op, c->sizes, c->backend, c->kernel, arg, grad, got, want,
+                                0, list);
 }
 
 /* Compare all results of two runs: bit by bit, or within the bounds where
@@ -68,8 +68,7 @@ static int compare(const char *check, const struct call *c, const struct tensors
         for (int grad = 0; grad < 2; grad++)
             if (op_results(c->op, c->sizes, i, grad) &&
                 compare_one(check, c, i, grad, tensors_result(got, i, grad),
-                            tensors_result(want, i, grad), loose && loose[i] ? bounds : NULL,
-                            list))
+                            tensors_result(want, i, grad), loose && loose[i] ? bounds : NULL, list))
                 return -1;
     return 0;
 }
@@ -111,8 +110,7 @@ static int check_written(const struct call *c, const struct tensors *t, struct v
 /* ---- batch, causality ---- */
 
 static int check_batch(const struct call *c, const struct tensors *inputs,
-                       const struct tensors *want, struct bounds *bounds,
-                       struct verdicts *list)
+                       const struct tensors *want, struct bounds *bounds, struct verdicts *list)
 {
     const struct op *o = c->op;
     struct tensors *t = tensors_copy(o, c->sizes, inputs);
@@ -151,8 +149,7 @@ static void splice(double *to, const double *x, struct along a, int64_t from, in
  * on are the same.  (The gradients see the state's values, so for them only
  * the outputs' gradients change.) */
 static int check_causal(const struct call *c, const struct tensors *inputs,
-                        const struct tensors *want, struct bounds *bounds,
-                        struct verdicts *list)
+                        const struct tensors *want, struct bounds *bounds, struct verdicts *list)
 {
     const struct op *o = c->op;
     int64_t T = DIM(c->sizes, o->time), middle = T / 2;
@@ -342,8 +339,7 @@ static void join(const struct call *c, struct share *one, struct share *two, str
 }
 
 static int check_handover(const struct call *c, const struct tensors *inputs,
-                          const struct tensors *want, struct bounds *bounds,
-                          struct verdicts *list)
+                          const struct tensors *want, struct bounds *bounds, struct verdicts *list)
 {
     const struct op *o = c->op;
     int64_t T = DIM(c->sizes, o->time);
@@ -373,8 +369,7 @@ static int check_handover(const struct call *c, const struct tensors *inputs,
             for (int grad = 0; !e && grad < 2; grad++)
                 if (op_results(o, c->sizes, i, grad) && !(o->arg[i].flags & SAVED))
                     e = compare_one("handover", c, i, grad, tensors_result(got, i, grad),
-                                    tensors_result(want, i, grad), loose[i] ? bounds : NULL,
-                                    list);
+                                    tensors_result(want, i, grad), loose[i] ? bounds : NULL, list);
     }
     tensors_free(one.t);
     tensors_free(two.t);
@@ -393,8 +388,8 @@ static int saved_in_full(const struct call *c)
     return 1;
 }
 
-int check_properties(const struct call *call, const struct tensors *inputs,
-                     struct bounds *bounds, struct verdicts *list)
+int check_properties(const struct call *call, const struct tensors *inputs, struct bounds *bounds,
+                     struct verdicts *list)
 {
     const struct op *o = call->op;
     struct call c = *call;

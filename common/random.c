@@ -230,45 +230,52 @@ static int reduce(const struct op *o, struct frame *f, int i, int k)
     }
     int64_t *x = &DIM(f, p->letter), was = *x;
     const int64_t to[] = {p->min, was / 2, was - 1};
-    if (k >= (int)COUNT(to))
+    if (k >= (int)COUNT(to) || was == p->min)
         return 0;
     *x = within(to[k], p->min, p->max);
-    return *x < was;
+    return 1;
 }
 
-/* Does it fail as `like` did? */
-static int still_fails(const struct experiment *x, struct trial *t, const struct failure *like,
-                       const volatile int *stop)
+void random_shrink(struct trial *t, int (*fails)(const struct trial *t, void *data), void *data)
 {
-    struct failure now;
-
-    forget_what_does_not_apply(t->op, &t->sizes);
-    if (op_complete(t->op, &t->sizes) || plan_text(t) || judge(x, t, stop, &now, NULL))
-        return 0;
-    return now.check && strcmp(now.check, like->check) == 0 && now.backend == like->backend;
-}
-
-static void shrink(const struct experiment *x, struct trial *t, const struct failure *like,
-                   const volatile int *stop)
-{
-    enum { RUNS = 400, WAYS = 3 };
+    enum { RUNS = 400 };
     int runs = 0, smaller = 1;
 
-    while (smaller && runs < RUNS && !*stop) {
+    while (smaller && runs < RUNS) {
         smaller = 0;
         for (int i = 0; i < t->op->n_params; i++)
-            for (int k = 0; k < WAYS && runs < RUNS; k++) {
+            for (int k = 0; runs < RUNS; k++) {
                 struct trial other = *t;
                 if (!reduce(t->op, &other.sizes, i, k))
+                    break;
+                forget_what_does_not_apply(t->op, &other.sizes);
+                if (op_complete(t->op, &other.sizes) || plan_text(&other))
                     continue;
                 runs++;
-                if (still_fails(x, &other, like, stop)) {
+                if (fails(&other, data)) {
                     *t = other;
                     smaller = 1;
                     k = -1;
                 }
             }
     }
+}
+
+/* A failure that a smaller case must have, too. */
+struct likeness {
+    const struct experiment *x;
+    const struct failure *like;
+    const volatile int *stop;
+};
+
+static int fails_alike(const struct trial *t, void *data)
+{
+    const struct likeness *l = data;
+    struct failure now;
+
+    if (*l->stop || judge(l->x, t, l->stop, &now, NULL))
+        return 0;
+    return now.check && strcmp(now.check, l->like->check) == 0 && now.backend == l->like->backend;
 }
 
 /* The kernel that was wrong is named, since the first that accepts may be another. */
@@ -284,7 +291,7 @@ static void tell(const struct experiment *x, int64_t i, struct trial *t, const s
             f->text, t->text);
     fflush(to);
     progress("case %" PRId64 ": looking for a smaller one", i);
-    shrink(x, t, f, stop);
+    random_shrink(t, fails_alike, &(struct likeness){x, f, stop});
     progress_clear();
     fprintf(to, "      least: run-ablation -t '%s repeats=0'\n", t->text);
     fflush(to);

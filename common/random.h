@@ -20,8 +20,13 @@ struct random {
  * err_set() where the contract refuses whatever is drawn. */
 int random_trial(const struct random *r, int64_t i, struct trial *t);
 
+/* Make t smaller, one parameter after the other nearer to its least or its default, as long as
+ * fails() says that it still fails. */
+void random_shrink(struct trial *t, int (*fails)(const struct trial *t, void *data), void *data);
+
 struct random_count {
-    int64_t cases, failed, unjudged; /* cases, and those in which a check failed or cannot be judged */
+    int64_t cases, failed,
+        unjudged; /* cases, and those in which a check failed or cannot be judged */
     int64_t checks, skipped;
     int64_t next; /* the case to go on with, where it was stopped */
 };

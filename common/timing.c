@@ -71,8 +71,8 @@ static int ran_new(struct ran *ran, const struct call *c, const struct tensors *
 
 /* Run it, timed, and judge what the last run left; if that is wrong, the
  * times are forgotten. */
-static int time_kernel(const struct call *c, const struct tensors *inputs,
-                       struct truth *truth, struct ran *ran, struct verdicts *list)
+static int time_kernel(const struct call *c, const struct tensors *inputs, struct truth *truth,
+                       struct ran *ran, struct verdicts *list)
 {
     int judged = list->n;
     struct bounds bounds;
@@ -147,8 +147,8 @@ static int present(const struct experiment *x, const struct trial *t, struct res
 }
 
 static int time_backend(const struct experiment *x, const struct trial *t, const struct backend *b,
-                        struct truth *truth, const volatile int *stop, trial_step *step,
-                        void *data, struct result *r)
+                        struct truth *truth, const volatile int *stop, trial_step *step, void *data,
+                        struct result *r)
 {
     int kept = 0;
 
@@ -278,9 +278,8 @@ static int grow_kernel(const struct call *c, struct point *p, struct result *r)
     return e;
 }
 
-static int grow_all(const struct experiment *x, struct point *p,
-                    const struct backend *const *list, int n, trial_step *step, void *data,
-                    struct result *r)
+static int grow_all(const struct experiment *x, struct point *p, const struct backend *const *list,
+                    int n, trial_step *step, void *data, struct result *r)
 {
     for (int i = 0; i < n; i++)
         for (const struct impl *const *k = op_kernels(p->t.op, list[i]); *k; k++) {

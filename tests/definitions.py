@@ -37,6 +37,11 @@ def define(name, roundings):
     return take
 
 
+def largest(x):
+    """Of the numbers of x that are finite."""
+    return np.max(np.abs(x), where=np.isfinite(x), initial=0)
+
+
 def distance(got, want):
     """The largest difference, relative to the largest number of `want`, and where it is.  NaN
     and infinities must be the same, and count no further."""
@@ -48,7 +53,7 @@ def distance(got, want):
         apart = np.where(same, 0.0, np.abs(got - want))
     apart[~same & ~(finite & np.isfinite(got))] = np.inf
     worst = np.unravel_index(np.argmax(apart), apart.shape)
-    size = np.max(np.abs(want), where=finite, initial=0)
+    size = largest(want)
     error = apart[worst] / size if size else apart[worst]
     return error, "[" + ",".join(str(i) for i in worst) + "]"
 
@@ -81,7 +86,7 @@ def transposed(matrix, choice="yes"):
 
 def weights(x, made):
     """`made` of x, over the last axis.  -inf is a masked entry, of weight 0; where nothing is
-    left, or there is a NaN or +inf, all weights are NaN, as in PyTorch."""
+    left, or there is a NaN or inf, all weights are NaN, as in PyTorch."""
     return np.where(np.isfinite(np.max(x, axis=-1, keepdims=True)), made, np.nan)
 
 
@@ -113,7 +118,8 @@ def root_mean_square(x, eps):
 def of_sums(n, terms, sums):
     """The roundings of sums of n numbers: more of themselves where they are small beside the
     root of their terms' squares, `terms`."""
-    return n * max(1, np.max(terms) / np.max(np.abs(sums)))**2
+    size = largest(sums)
+    return n * max(1, largest(terms) / size)**2 if size else n
 
 
 # ---- shared-memory patterns ----
@@ -287,24 +293,25 @@ def entmax15_of_rows(a, given):
 
 @define("cross_entropy", lambda a, given, results: given["logits"].size + 4)
 def cross_entropy(a, given):
+    """A row with a NaN or inf, or of -inf all over, has the loss NaN, and the lse that
+    torch.logsumexp gives it."""
     logits, target, s = given["logits"], given["target"].astype(np.int64), a["label_smoothing"]
     rows, vocabulary = logits.shape
     top = np.max(logits, axis=-1)
-    log_sum = np.log(np.sum(np.exp(logits - top[:, None]), axis=-1))
+    below = logits - top[:, None]
+    log_sum = np.log(np.sum(np.exp(below), axis=-1))
     known = (target >= 0) & (target < vocabulary)
-    row_loss = np.full(rows, np.nan)
-    for r in np.nonzero(known)[0]:    # from the largest logit on, as lse is
-        row_loss[r] = log_sum[r]
-        if s < 1:    # 0 times an infinite logit is no share of it
-            row_loss[r] -= (1 - s) * (logits[r, target[r]] - top[r])
-        if s > 0:
-            row_loss[r] -= s * np.mean(logits[r] - top[r])
+    row_loss = np.where(known, log_sum, np.nan)
+    for r in np.nonzero(known)[0]:    # from the largest logit on, as log_sum is
+        row_loss[r] -= (1 - s) * below[r, target[r]]
+        if s > 0:    # 0 times an infinite mean is no share of it
+            row_loss[r] -= s * np.mean(below[r])
     counted = target != int(a["ignore_index"])
     row_loss[~counted] = 0
     count = np.sum(counted)
     loss = np.sum(row_loss) / count if count else 0
-    return {"loss": np.array([loss]), "row_loss": row_loss, "lse": top + log_sum,
-            "count": np.array([count])}
+    lse = np.where(np.isfinite(top), top + log_sum, top)
+    return {"loss": np.array([loss]), "row_loss": row_loss, "lse": lse, "count": np.array([count])}
 
 
 @define("adamw", 16)

@@ -352,6 +352,14 @@ double draw_normal(uint64_t key, uint64_t i)
     return sqrt(-2 * log(1 - u)) * cos(6.283185307179586 * w);
 }
 
+/* Of every hundred numbers five are what a range ends at, or none of its numbers. */
+static double draw_wild(uint64_t key, uint64_t i)
+{
+    static const double edges[] = {NAN, 0, 1, -INFINITY, INFINITY};
+    uint64_t edge = i % 100 - 37;
+    return edge < COUNT(edges) ? edges[edge] : 1.5 * draw_uniform(key, i) - 0.25;
+}
+
 void op_draw(const struct op *o, const struct frame *f, int arg, enum fill fill, uint64_t seed,
              double *x)
 {
@@ -370,7 +378,7 @@ void op_draw(const struct op *o, const struct frame *f, int arg, enum fill fill,
         case GATE: x[i] = draw_uniform(key, i); break;
         case INDEX: x[i] = floor(draw_uniform(key, i) * range); break;
         case LEVEL: x[i] = draw_uniform(key, 0); break;
-        case WILD: x[i] = i % 100 == 37 ? NAN : 1.5 * draw_uniform(key, i) - 0.25; break;
+        case WILD: x[i] = draw_wild(key, i); break;
         case POSITIVE: x[i] = pow(draw_normal(key, i), 2); break;
         }
     }

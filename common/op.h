@@ -84,8 +84,8 @@ enum {
 
 /* How an input is drawn.  FAN is N(0, 1 / length of the last axis), UNIT within -1 ... 1, GATE
  * within 0 ... 1; INDEX whole numbers from 0 to below the range of the contract's index_range();
- * LEVEL is all the same number within 0 ... 1; WILD within -0.25 ... 1.25, and every hundredth
- * NaN; POSITIVE the square of N(0, 1). */
+ * LEVEL is all the same number within 0 ... 1; WILD within -0.25 ... 1.25, and of every hundred
+ * one each NaN, 0, 1, -inf and inf; POSITIVE the square of N(0, 1). */
 enum fill { ZERO, NORMAL, FAN, UNIT, GATE, INDEX, LEVEL, WILD, POSITIVE };
 
 /* One tensor of an operation.  The shape is one capital letter for each

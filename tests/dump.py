@@ -2,14 +2,15 @@
 """dump.py FILE [TRIAL...] - read a dump with other tools than ours, as TAP.
 
 Of each trial (default: all that are complete): that its layout is what common/store.h
-promises, that xarray opens each group and names its axes (the first ten), and, for e74,
-e74_cell and dual_memory, that the oracle's outputs are what the mathematics says.  The
-mathematics is stated here once more, in NumPy, from the definitions of the cells alone.
+promises, that xarray opens each group and names its axes (the first ten), and that the oracle's
+outputs are what tests/definitions.py computes of its inputs.
 """
 import sys
 
 import h5py
 import numpy as np
+
+from definitions import DEFINITIONS, distance
 
 try:
     import xarray
@@ -18,7 +19,6 @@ try:
 except ImportError as error:
     NO_XARRAY = str(error)
 
-TOLERANCE = 1e-12      # of ref64, relative to the largest element
 XARRAY_TRIALS = 10     # h5netcdf goes through the whole file each time it opens a group
 
 tests = 0
@@ -37,220 +37,6 @@ def skip(what, why):
     global tests
     tests += 1
     print(f"ok {tests} - {what} # SKIP {why}")
-
-
-# ---- E74 ----
-
-EPSILON = 1e-6
-
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
-def times(matrix, vector):
-    """Matrix times vector, over all leading axes."""
-    return np.einsum("...ij,...j->...i", matrix, vector)
-
-
-def outer(a, b):
-    return a[..., :, None] * b[..., None, :]
-
-
-def normalised(k):
-    return k / (np.linalg.norm(k, axis=-1, keepdims=True) + EPSILON)
-
-
-def bend(nonlin, P):
-    """f, over all the numbers of one (batch, head) state: the axes after these two."""
-    numbers = tuple(range(2, P.ndim))
-    if nonlin == "tanh":
-        return np.tanh(P)
-    if nonlin == "linear":
-        return P
-    if nonlin == "rmsnorm":
-        return P / (np.sqrt(np.mean(P * P, axis=numbers, keepdims=True)) + EPSILON)
-    if nonlin == "frobnorm":
-        return P / (np.sqrt(np.sum(P * P, axis=numbers, keepdims=True)) + EPSILON)
-    raise ValueError(nonlin)
-
-
-class Full:
-    """S [B,H,n,n]; also, block by block, [B,H,n/b,b,b]."""
-
-    def __init__(self, a, given):
-        self.S = given["S0"]
-
-    def split(self, vector):
-        return vector
-
-    def join(self, vector):
-        return vector
-
-    def read(self, u):
-        return times(self.S, u)
-
-    def update(self, delta, key, nonlin):
-        self.S = bend(nonlin, self.S + outer(delta, key))
-
-    def final(self):
-        return {"S_T": self.S}
-
-
-class Blocks(Full):
-    """Each block of b numbers of k, v, q and z meets its own block of S."""
-
-    def split(self, vector):
-        blocks, size = self.S.shape[2:4]
-        return vector.reshape(vector.shape[:-1] + (blocks, size))
-
-    def join(self, vector):
-        return vector.reshape(vector.shape[:-2] + (-1,))
-
-
-class Diagonal(Full):
-    """S [B,H,n]: every product is element by element."""
-
-    def read(self, u):
-        return self.S * u
-
-    def update(self, delta, key, nonlin):
-        self.S = bend(nonlin, self.S + delta * key)
-
-
-class LowRank(Full):
-    """S = U V^T, U and V [B,H,n,r]; only U changes."""
-
-    def __init__(self, a, given):
-        self.U, self.V, self.W_r = given["U0"], given["V0"], given["W_r"]
-
-    def read(self, u):
-        return times(self.U, times(np.swapaxes(self.V, -1, -2), u))
-
-    def update(self, delta, key, nonlin):
-        self.U = bend(nonlin, self.U + outer(delta, times(self.W_r, key)))
-
-    def final(self):
-        return {"U_T": self.U}
-
-
-STATES = {"full": Full, "diagonal": Diagonal, "lowrank": LowRank, "blockdiag": Blocks}
-
-
-def cell(a, given, k, v, q, z):
-    """out and the final state, from k, v, q, z [T,B,H,n]; z may be None."""
-    state = STATES[a["state"]](a, given)
-    z_mod = a["z_mod"] if z is not None else None
-    T, B, H, n = k.shape
-    out = np.empty((T, B, H * n))
-    for t in range(T):
-        key = normalised(state.split(k[t]))
-        gate = None if z is None else state.split(z[t])
-        u = gate * key if z_mod in ("column", "full") else key
-        rho = state.read(u)
-        if z_mod in ("row", "full"):
-            rho = gate * rho
-        state.update(state.split(v[t]) - rho, key, a["nonlin"])
-        y = state.join(state.read(state.split(q[t])))
-        out[t] = (y * y * sigmoid(y)).reshape(B, H * n)
-    return {"out": out, **state.final()}
-
-
-def tied(proj, make):
-    """k, v, q and z; make() gives those that the projection has of its own."""
-    k = make("k")
-    v = k if proj == "tied_kvq" else make("v")
-    q = k if proj in ("tied_kq", "tied_kvq") else make("q")
-    z = make("z") if proj == "full" else None
-    return k, v, q, z
-
-
-def e74_cell(a, given):
-    return cell(a, given, *tied(a["proj"], lambda name: given[name]))
-
-
-def e74(a, given):
-    x = given["x"]
-    T, B, _ = x.shape
-
-    def project(name):
-        p = x @ given["W_" + name].T
-        if name == "z":
-            p = p + given["b_z"]
-        return p.reshape(T, B, int(a["heads"]), int(a["n_state"]))
-
-    return cell(a, given, *tied(a["proj"], project))
-
-
-# ---- dual memory ----
-
-HALVINGS = 80    # of an interval of length 1: more than a double has bits
-
-
-def softmax(a):
-    e = np.exp(a - np.max(a, axis=-1, keepdims=True))
-    return e / np.sum(e, axis=-1, keepdims=True)
-
-
-def entmax15(a):
-    """[a/2 - tau]+^2 of sum 1: the sum falls as tau rises, from 1 or more to 0."""
-    u = a / 2
-    high = np.max(u, axis=-1, keepdims=True)
-    low = high - 1
-    for _ in range(HALVINGS):
-        tau = (low + high) / 2
-        much = np.sum(np.maximum(u - tau, 0)**2, axis=-1, keepdims=True) >= 1
-        low, high = np.where(much, tau, low), np.where(much, high, tau)
-    return np.maximum(u - low, 0)**2
-
-
-# attention, write query, gate
-PRESETS = {
-    "e23": (softmax, "h", "none"),
-    "e25": (entmax15, "h", "none"),
-    "e26": (softmax, "v", "none"),
-    "e29a": (softmax, "v", "sum"),
-    "e29b": (softmax, "v", "matrix"),
-    "e29c": (softmax, "v", "scaled"),
-}
-
-
-def gate_argument(a, given, gate, z, read, h):
-    if gate == "sum":
-        return z + read + h
-    if gate == "matrix":
-        return np.concatenate((z, read, h), axis=-1) @ given["W_gate"].T
-    g = z * given["g_z"] + read * given["g_r"] + h * given["g_h"] + given["b_g"]
-    return np.clip(g, -float(a["clamp"]), float(a["clamp"]))
-
-
-def dual_memory(a, given):
-    if a["preset"] == "parts":
-        attend = {"softmax": softmax, "entmax15": entmax15}[a["attention"]]
-        query, gate = a["write_query"], a["gate"]
-    else:
-        attend, query, gate = PRESETS[a["preset"]]
-    x, h, M = given["x"], given["h0"], given["M0"]
-    T, B, _ = x.shape
-    N, D = M.shape[-2:]
-    M = np.broadcast_to(M, (B, N, D))
-    xp, z = np.split(x @ given["W_xz"].T, 2, -1) if gate != "none" else (x @ given["W_x"].T, None)
-    out = np.empty((T, B, D))
-    for t in range(T):
-        rho = attend(times(M, h) / np.sqrt(D))
-        read = np.einsum("bn,bnd->bd", rho, M)
-        h = np.tanh(h @ given["W_h"].T + xp[t] + read + given["b_h"])
-        v = h @ given["W_write"].T
-        omega = attend(times(M, v if query == "v" else h) / np.sqrt(D))
-        M = (1 - omega[..., None]) * M + outer(omega, v)
-        out[t] = h
-        if gate != "none":
-            g = gate_argument(a, given, gate, z[t], read, h)
-            out[t] = h * g * sigmoid(g)
-    return {"out": out, "h_T": h, "M_T": M}
-
-
-FORWARD = {"e74": e74, "e74_cell": e74_cell, "dual_memory": dual_memory}
 
 
 # ---- layout ----
@@ -286,7 +72,7 @@ def tensors(group):
 
 def check_tensor(trial, x, wide, faults):
     """Type and axes of one dataset: each has a label, and the scale of that name."""
-    if x.dtype != (np.float64 if wide else np.float32):
+    if x.dtype not in (np.float64 if wide else np.float32, np.int64):    # whole numbers are int64
         faults.append(f"{x.name} is {x.dtype}")
     names = []
     for axis, length in zip(x.dims, x.shape):
@@ -348,17 +134,23 @@ def check_xarray(path, trial):
     return faults
 
 
-def check_forward(trial, want):
+def check_forward(trial, definition):
+    a = dict(trial.attrs)
+    given = {name: x[...].astype(np.float64) for name, x in tensors(trial["in"]).items()}
+    with np.errstate(all="ignore"):
+        want = definition.results(a, given)
+        bound = definition.bound(a, given, want)
     faults = []
-    for name, exact in want.items():
-        got = trial["ref64"][name][...]
-        size = np.max(np.abs(exact))
-        error = np.max(np.abs(got - exact)) / size if size else np.max(np.abs(got))
+    for name, got in tensors(trial["ref64"]).items():
+        if name not in want:
+            faults.append(f"ref64/{name} has no definition")
+            continue
+        error, where = distance(got[...], want[name])
         print(f"# {trial.name} {name} off by {error:.2g}")
-        if got.shape != exact.shape or not error <= TOLERANCE:
-            faults.append(f"ref64/{name} is off by {error:.3g}")
+        if not error <= bound:
+            faults.append(f"ref64/{name} is off by {error:.3g} at {where}, bound {bound:.3g}")
         for other in backends(trial):
-            if not np.all(np.isfinite(trial[other][name][...])):
+            if np.any(np.isfinite(want[name]) & ~np.isfinite(trial[other][name][...])):
                 faults.append(f"{other}/{name} is not finite")
     return faults
 
@@ -372,13 +164,10 @@ def check_trial(path, name, trial, with_xarray):
     elif with_xarray:
         faults = check_xarray(path, trial)
         ok(not faults, f"trial {name}: xarray", *faults)
-    if a["op"] not in FORWARD:
-        print(f"# trial {name}: {a['op']} is not stated in NumPy")
-    elif "in" not in trial or "ref64" not in trial:
+    if "in" not in trial or "ref64" not in trial:
         skip(f"trial {name}: {a['line']}", "its tensors were not saved")
     else:
-        given = {x: data[...].astype(np.float64) for x, data in trial["in"].items()}
-        faults = check_forward(trial, FORWARD[a["op"]](a, given))
+        faults = check_forward(trial, DEFINITIONS[a["op"]])
         ok(not faults, f"trial {name}: NumPy agrees: {a['line']}", *faults)
 
 

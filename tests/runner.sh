@@ -153,6 +153,46 @@ else
     skip "NumPy computes the same outputs for all of them" "no Python with numpy and h5py"
 fi
 
+# And of the catalogue what else a dump can hold: whole numbers, NaN and infinities, real numbers
+# and choices as attributes.
+cat >catalogue.ini <<EOF
+[experiment]
+checks = none
+repeats = 0
+[trial]
+op = histogram
+size = 200
+bins = 7
+data = uniform, level, wild
+[trial]
+op = cross_entropy
+rows = 9
+vocabulary = 5
+ignore_index = 2
+label_smoothing = 0, 0.1
+[trial]
+op = adamw
+parameters = 30
+tensors = 3
+decay = all, alternate
+master = no, yes
+[trial]
+op = gemm
+M = 5
+N = 6
+K = 7
+transpose_a = no, yes
+alpha = 0.5
+beta = 0, 2
+EOF
+does "trials of the catalogue" 0 "^0 checks" "$run" catalogue.ini
+if [ -n "$PYTHON" ]; then
+    "$PYTHON" "$srcdir/tests/dump.py" catalogue.h5 >out 2>err && ! grep -q '^not ok' out
+    ok $? "NumPy computes the same outputs for all of them"
+else
+    skip "NumPy computes the same outputs for all of them" "no Python with numpy and h5py"
+fi
+
 # ---- plans ----
 
 "$run" -n "$srcdir/experiments/e74_all.ini" >out 2>err

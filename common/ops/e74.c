@@ -498,6 +498,14 @@ const struct op op_e74_block = {
              "state=full,diagonal nonlin=tanh,linear; "
              "steps=5 batch=2 heads=2 n_state=4 checkpoint_interval=2 dim=6 rank=3 "
              "state=lowrank proj=full; "
+             "steps=5 batch=2 heads=2 n_state=4 checkpoint_interval=2 dim=6 "
+             "state=blockdiag block_size=2 nonlin=rmsnorm proj=tied_kvq eps=0.5; "
+             "steps=5 batch=2 heads=2 n_state=4 checkpoint_interval=2 dim=6 "
+             "state=blockdiag block_size=4 nonlin=frobnorm; "
+             "steps=5 batch=2 heads=2 n_state=4 dim=6 proj=full z_mod=row trajectory=store "
+             "checkpoint_dtype=bf16; "
+             "steps=5 batch=2 heads=2 n_state=4 checkpoint_interval=2 dim=6 proj=full z_mod=full "
+             "checkpoint_dtype=fp16; "
              "steps=33 batch=1 n_state=16 checkpoint_interval=8 dim=24 proj=tied_kq",
     .derive = derive,
     .flops = block_flops,

@@ -1,0 +1,155 @@
+/* What the oracle computes, against the definition of each operation in NumPy
+ * (tests/definitions.py): all outputs, final states and saved tensors of all
+ * cases of the contracts.  Differences of a forward pass agree with the
+ * backward pass even if both are consistently wrong; this does not.
+ *
+ * definitions [OPERATION...]: of these; default: of all.
+ *
+ * The cases go through a pipe to tests/definitions_judge.py, which prints the
+ * TAP.  A line of JSON first, the names of all operations; then for each
+ * operation a line that tells its parameters, and for each case one that
+ * tells their values and the tensors, the doubles of which come after it, in
+ * that order; and an empty object at the end.
+ *
+ * $PYTHON and $srcdir come from the Makefile. */
+#include "config.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/suite.h"
+
+/* In a list or an object: nothing before the first, a comma before the others. */
+static const char *comma(int *n)
+{
+    return (*n)++ ? ", " : "";
+}
+
+/* Its parameters: the choices of each, or null of a number. */
+static void tell_operation(FILE *to, const struct op *o)
+{
+    int n = 0;
+
+    fprintf(to, "{\"operation\": \"%s\", \"parameters\": {", o->name);
+    for (int i = 0; i < o->n_params; i++) {
+        const struct param *p = &o->param[i];
+        int c = 0;
+        fprintf(to, "%s\"%s\": %s", comma(&n), p->name, p->choices ? "[" : "null");
+        for (const char *const *name = p->choices; name && *name; name++)
+            fprintf(to, "%s\"%s\"", comma(&c), *name);
+        fputs(p->choices ? "]" : "", to);
+    }
+    fputs("}}\n", to);
+}
+
+/* Those parameters that apply, with their values. */
+static void tell_parameters(FILE *to, const struct op *o, const struct frame *f)
+{
+    int n = 0;
+
+    fputs("\"parameters\": {", to);
+    for (int i = 0; i < o->n_params; i++) {
+        char buffer[32];
+        const char *value = op_value(o, f, i, buffer), *quote = o->param[i].choices ? "\"" : "";
+        if (*value)
+            fprintf(to, "%s\"%s\": %s%s%s", comma(&n), o->param[i].name, quote, value, quote);
+    }
+    fputs("}", to);
+}
+
+/* Those tensors that are there: name, whether it is an input, and the names and lengths of its
+ * axes. */
+static void tell_tensors(FILE *to, const struct op *o, const struct frame *f)
+{
+    int n = 0;
+
+    fputs("\"tensors\": [", to);
+    for (int i = 0; i < o->n_args; i++) {
+        int axes = 0;
+        if (!op_has(o, f, i))
+            continue;
+        fprintf(to, "%s[\"%s\", %s, [", comma(&n), o->arg[i].name,
+                o->arg[i].flags & IN ? "true" : "false");
+        for (const char *c = op_shape(o, f, i); *c; c++)
+            fprintf(to, "%s[\"%s\", %" PRId64 "]", comma(&axes), op_axis(o, *c), DIM(f, *c));
+        fputs("]]", to);
+    }
+    fputs("]", to);
+}
+
+static void tell_case(FILE *to, const struct op *o, const struct frame *f, const struct tensors *t)
+{
+    char text[MAX_TEXT];
+
+    op_text(o, f, text);
+    fprintf(to, "{\"case\": \"%s\", ", text);
+    tell_parameters(to, o, f);
+    fputs(", ", to);
+    tell_tensors(to, o, f);
+    fputs("}\n", to);
+    for (int i = 0; i < o->n_args; i++)
+        if (op_has(o, f, i))
+            fwrite(t->x[i], sizeof *t->x[i], op_count(o, f, i), to);
+}
+
+static int run_case(const struct op *o, const struct frame *f, void *data)
+{
+    struct tensors *t = tensors_new(o, f);
+    struct call c = {.op = o,
+                     .backend = &ref64,
+                     .kernel = op_kernels(o, &ref64)[0],
+                     .sizes = f,
+                     .forward_only = 1};
+    int e = !t;
+
+    if (!e) {
+        tensors_draw(t, o, f, 1, 1);
+        e = run_op(&c, t, NULL);
+    }
+    if (!e)
+        tell_case(data, o, f, t);
+    tensors_free(t);
+    return e;
+}
+
+/* Of those that are named; nonzero after err_set(). */
+static int run_all(FILE *to, int argc, char *const *argv)
+{
+    int e = 0, n = 0;
+
+    fputs("{\"operations\": [", to);
+    for (int i = 0; i < N_OPS; i++)
+        fprintf(to, "%s\"%s\"", comma(&n), ops[i]->name);
+    fputs("]}\n", to);
+    for (int i = 0; !e && i < N_OPS; i++) {
+        if (!named(ops[i], argc - 1, argv + 1))
+            continue;
+        tell_operation(to, ops[i]);
+        e = cases_each(ops[i], ops[i]->cases, run_case, to);
+        if (!e && ops[i]->shapes)
+            e = cases_each(ops[i], ops[i]->shapes, run_case, to);
+    }
+    return e;
+}
+
+int main(int argc, char **argv)
+{
+    const char *python = getenv("PYTHON");
+
+    if (!all_known(argc, argv))
+        return 2;
+    if (python && !*python) {
+        puts("1..0 # SKIP no Python with numpy and h5py");
+        return 0;
+    }
+    FILE *judge =
+        popen("exec \"${PYTHON:-python3}\" -B \"${srcdir:-.}/tests/definitions_judge.py\"", "w");
+    int e = !judge || run_all(judge, argc, argv);
+    if (e)
+        fprintf(stderr, "%s: %s\n", argv[0], judge ? err_text() : "cannot start the judge");
+    else
+        fputs("{}\n", judge);
+    /* Its plan comes last: without it the suite has failed. */
+    return judge && pclose(judge) == 0 && !e ? EXIT_SUCCESS : EXIT_FAILURE;
+}

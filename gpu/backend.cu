@@ -34,6 +34,41 @@ const cudaDeviceProp &gpu_properties(void)
     return p;
 }
 
+/* The largest power of two up to n. */
+static int power_of_two(int n)
+{
+    int power = 1;
+    while (power <= n / 2)
+        power *= 2;
+    return power;
+}
+
+static const struct limits *limits_set;
+
+const struct limits *gpu_limits(void)
+{
+    static struct limits own;
+    const int multiprocessors = gpu_properties().multiProcessorCount;
+
+    if (limits_set)
+        return limits_set;
+    own.multiprocessors = multiprocessors > 1 ? multiprocessors : 1;
+    own.walkers = power_of_two(own.multiprocessors);
+    own.crowd = 327680;
+    own.records = 1 << 24;
+    own.states = 20 << 20;
+    own.norm_threads = 512;
+    return &own;
+}
+
+void gpu_set_limits(const struct limits *l)
+{
+    static struct limits kept;
+    if (l)
+        kept = *l;
+    limits_set = l ? &kept : NULL;
+}
+
 /* After an illegal access, a trap or the like, every call fails until the
  * process ends: this device is lost. */
 static const char *unavailable(void)

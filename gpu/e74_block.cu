@@ -68,8 +68,9 @@ static const char *declines(const struct frame *f)
     return e74_block_declines(f, &with<T>());
 }
 
-/* Which kernel of e74 runs follows from the sizes: some take CHUNK steps together. */
-enum { CHUNK = 64 };
+/* Which kernel of e74 runs follows from the sizes, its steps among them: of two sequences of at
+ * least so many steps it is the same, and takes no more than these together. */
+enum { CHUNK = 2048 };
 static const char idea[] = "the kernels of rmsnorm, e74 and linear, one after the other";
 
 static const struct impl chain32 = {

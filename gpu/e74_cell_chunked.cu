@@ -483,7 +483,7 @@ plan chunked_plan(const struct frame *f, enum pass pass, size_t *bytes)
     p.c = call_of(f);
     p.chunks = p.length = (int)ceil_div(p.c.T, CHUNK);
     p.pieces = 1;
-    p.fill = DEVICE;
+    p.fill = gpu_limits()->walkers;
     p.kept = (int)(CHUNK / p.c.K);
     *bytes = divide(&p, pass, f->choice[E74_PROJ] == E74_TIED_KVQ, (char *)f->work);
     return p;

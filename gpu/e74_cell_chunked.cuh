@@ -8,12 +8,7 @@
 
 enum {
     CHUNK = 64,
-    THREADS = 128, /* a warp for each strip of 16 steps */
-#ifdef CUDA_EMULATE
-    DEVICE = 3, /* so that small cases meet all lengths of a slice */
-#else
-    DEVICE = 128, /* blocks that find a multiprocessor each */
-#endif
+    THREADS = 128,  /* a warp for each strip of 16 steps */
     STAGES_MAX = 3, /* chunks in a walker's shared memory: this one, and those on their way */
     SHARED_MAX = 227 * 1024,
     SHARED_OF_TWO = 113 * 1024, /* the most for two blocks on a multiprocessor */
@@ -641,7 +636,8 @@ static cudaError_t walk(plan p)
     hand_over<N, SLICE> w;
     p.slices = (int)ceil_div(p.c.N, SLICE);
     const int64_t blocks = walked(p) * p.slices;
-    const int most = blocks > DEVICE && walkers(N, SLICE) > 1 ? SHARED_OF_TWO : SHARED_MAX;
+    const int most =
+        blocks > gpu_limits()->walkers && walkers(N, SLICE) > 1 ? SHARED_OF_TWO : SHARED_MAX;
     p.stages = STAGES_MAX;
     if (carve(p, WALK::pass, NULL, &w) > most)
         p.stages = 2;

@@ -68,18 +68,6 @@ enum {
 static const float SCALE_MOST = 0x1p60f, SQUARES_MOST = 0x1p120f, SQUARES_LEAST = 0x1p-80f;
 static const float GROWTH_MOST = 2;
 
-/* Floats wanted at once, and the blocks that keep a large chip busy, which may
- * take more.  Emulated, so few that tests meet several portions. */
-#ifdef CUDA_EMULATE
-static const int64_t RECORDS_MAX = 1 << 13, STATES_MAX = 1 << 12, BUSY = 2;
-#else
-static const int64_t RECORDS_MAX = 1 << 24, STATES_MAX = 20 << 20, BUSY = 132;
-#endif
-
-/* So few chains have a multiprocessor each to themselves: what follows them runs
- * on the others. */
-static const int64_t ALONE = BUSY / 2;
-
 static constexpr __host__ __device__ int rows_each(int lanes)
 {
     return lanes == 16 ? 8 : lanes == 8 ? 4 : 1;
@@ -1542,19 +1530,21 @@ static layout layout_of(const struct frame *f, enum pass pass)
             break;
     lay_out_steps(&l, pass);
 
-    const int64_t least = BUSY < c.BH ? BUSY : c.BH, each = l.given + l.found;
+    /* As many chains as keep the device busy may take more than the limits say. */
+    const struct limits &device = *gpu_limits();
+    const int64_t least = within(device.multiprocessors, 1, c.BH), each = l.given + l.found;
     l.K = c.kept == KEPT_F32 ? common_multiple(c.K, l.run) : c.K;
     l.K = l.K < c.T ? l.K : c.T;
     l.runs = (int)ceil_div(l.K, l.run);
     if (pass == FORWARD) {
-        l.count = within(RECORDS_MAX / each, least, c.BH);
-        l.span = within(RECORDS_MAX / (l.count * each) / l.run * l.run, l.run, c.T);
+        l.count = within(device.records / each, least, c.BH);
+        l.span = within(device.records / (l.count * each) / l.run * l.run, l.run, c.T);
         return l;
     }
     const int64_t states = (2 * l.runs + 1) * (int64_t)l.tile, segments = ceil_div(c.T, l.K);
-    l.count = within(STATES_MAX / states, least, c.BH);
-    l.span = within(RECORDS_MAX / (l.K * l.count * each), 1, segments) * l.K;
-    l.round = within(STATES_MAX / (l.count * states), 1, l.span / l.K);
+    l.count = within(device.states / states, least, c.BH);
+    l.span = within(device.records / (l.K * l.count * each), 1, segments) * l.K;
+    l.round = within(device.states / (l.count * states), 1, l.span / l.K);
     return l;
 }
 
@@ -1633,11 +1623,13 @@ static int start_carriers(const layout &l, void (*kernel)(layout), int64_t block
 }
 
 /* A chain for each sequence and head; with as much shared memory as a block may have, so that
- * it is alone on its multiprocessor, while they are few. */
+ * it is alone on its multiprocessor, while they are so few that others are left for what follows
+ * them. */
 static int start_chains(const layout &l, void (*kernel)(layout), size_t shared)
 {
     const size_t all = gpu_properties().sharedMemPerBlockOptin;
-    return start_carriers(l, kernel, l.count, l.count <= ALONE && all > shared ? all : shared);
+    const bool few = l.count <= gpu_limits()->multiprocessors / 2;
+    return start_carriers(l, kernel, l.count, few && all > shared ? all : shared);
 }
 
 static int start_prepare(const layout &l, void (*kernel)(layout))

@@ -22,14 +22,6 @@ enum { DEPTH = 2 }; /* batches of keys on their way at once */
 /* Of a block; and where a carrier has twice eight columns. */
 enum { HELPERS = 128, CROWD_CREW = 256, CROWD_HELPERS = 256 };
 
-/* Elements of all states, with padding, from which a thread has sixteen columns
- * of a row.  Emulated, so few that tests meet both. */
-#ifdef CUDA_EMULATE
-#define CROWD 2048
-#else
-#define CROWD 327680
-#endif
-
 template <typename T>
 static __device__ __forceinline__ void put_outputs(const layout &l, const place &p, int64_t t,
                                                    int steps, const float *y)
@@ -210,7 +202,8 @@ static int launch_nonlin(const layout &l)
 /* (In fp32, and where rows are short, the helpers leave no registers for that.) */
 static bool crowded(const layout &l, size_t size)
 {
-    return size == sizeof(__nv_bfloat16) && l.lanes > 4 && l.c.BH * l.c.N * l.width >= CROWD;
+    return size == sizeof(__nv_bfloat16) && l.lanes > 4 &&
+           l.c.BH * l.c.N * l.width >= gpu_limits()->crowd;
 }
 
 static int launch_crowd(const layout &l)
@@ -276,8 +269,7 @@ static const char *declines(const struct frame *f)
 }
 
 static const char name[] = "rows",
-                  idea[] = "a row in registers, 8 columns a thread; bf16, 16 from " NUMBER(
-                      CROWD) " elements on";
+                  idea[] = "a row in registers, 8 columns a thread; bf16, 16 where rows are many";
 
 GPU_IMPL(extern "C", 32, float, e74_rows, name, idea, work, declines, "ex2.approx, rcp.approx",
          3e-7);

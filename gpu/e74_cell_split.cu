@@ -24,18 +24,12 @@
 
 /* Steps of a piece, a multiple of CHUNK: the same for all T, or a hand-over where
  * pieces meet would not be exact; and the most of a sequence that is not long. */
-#ifdef CUDA_EMULATE
-#define PIECE 128
-#define SHORT 128
-#else
 #define PIECE 512
 #define SHORT 1024
-#endif
 /* With more rows of states, B H n, whole sequences fill the device: pieces are three
  * times their work.  (Measured: at T 4096, n 64, 1024 rows take 234 us in pieces, 292
  * whole; 1536 take 360 and 320.) */
 #define ROWS_MOST 1024
-enum { FILL = DEVICE /* as struct plan's */ };
 
 /* ---- pieces one after the other ---- */
 
@@ -258,7 +252,6 @@ static plan plan_of(const struct frame *f, enum pass pass, size_t *bytes)
     plan p = chunked_plan(f, pass, bytes);
     p.length = PIECE / CHUNK;
     p.pieces = (int)ceil_div(p.chunks, p.length);
-    p.fill = FILL;
 
     const size_t items = p.pieces * p.c.BH;
     p.borders = (float *)((char *)f->work + *bytes), *bytes += items * p.c.M * sizeof(float);

@@ -200,17 +200,12 @@ static constexpr __host__ __device__ int held_back(void)
 }
 
 /* Threads of a block that is of several small teams, and of any block in forward and in backward;
- * fewer where rows are not aligned, whose numbers one by one take more registers.  Emulated: so few
- * that small cases meet teams of all kinds. */
-#ifdef CUDA_EMULATE
-enum { TEAMS_THREADS = 64, THREADS_MOST = 64, UNALIGNED_MOST = 64, BACK_MOST = 64 };
-#else
+ * fewer where rows are not aligned, whose numbers one by one take more registers. */
 enum { TEAMS_THREADS = 128, THREADS_MOST = 512, UNALIGNED_MOST = 256, BACK_MOST = 512 };
-#endif
 
-static constexpr __host__ __device__ int threads_most(bool aligned)
+static inline int threads_most(int most)
 {
-    return aligned ? THREADS_MOST : UNALIGNED_MOST;
+    return min(most, gpu_limits()->norm_threads);
 }
 
 struct norm_layout {
@@ -229,7 +224,7 @@ static inline norm_layout layout_of(int64_t N, size_t size, int held, int most)
 {
     const int64_t vectors = ceil_div(N, 16 / size), block = (int64_t)held * most;
     const int cluster_most = gpu_properties().clusterLaunch ? CLUSTER_MOST : 1;
-    norm_layout l = {1, TEAMS_THREADS, 1, 1, (int)vectors, vectors <= 32 ? held : 1};
+    norm_layout l = {1, threads_most(TEAMS_THREADS), 1, 1, (int)vectors, vectors <= 32 ? held : 1};
 
     while (l.cluster <= cluster_most && ceil_div(vectors, l.cluster) > block)
         l.cluster *= 2;
@@ -248,12 +243,13 @@ static inline norm_layout layout_of(int64_t N, size_t size, int held, int most)
 
 static inline norm_layout layout_forward(int64_t N, size_t size)
 {
-    return layout_of(N, size, HELD, threads_most(N * size % 16 == 0));
+    return layout_of(N, size, HELD,
+                     threads_most(N * size % 16 == 0 ? THREADS_MOST : UNALIGNED_MOST));
 }
 
 static inline norm_layout layout_backward(int64_t N, size_t size)
 {
-    return layout_of(N, size, (int)(NUMBERS * size / 16), BACK_MOST);
+    return layout_of(N, size, (int)(NUMBERS * size / 16), threads_most(BACK_MOST));
 }
 
 /* Clusters (of a single block, mostly) for each matrix. */
@@ -270,15 +266,6 @@ static __device__ __forceinline__ int64_t clusters_of(const norm_grid &grid, int
 static inline int64_t all_clusters(const norm_grid &grid)
 {
     return grid.clusters[0] + grid.clusters[1];
-}
-
-static inline int multiprocessors(void)
-{
-#ifdef CUDA_EMULATE
-    return 2; /* so few that small cases are several steps */
-#else
-    return max(gpu_properties().multiProcessorCount, 1);
-#endif
 }
 
 /* `most` clusters, shared among the matrices as their rows are, but no more than have rows: one

@@ -104,8 +104,8 @@ static norm_layout layout_columns(int64_t N, size_t size)
 
 static norm_grid columns_grid(const norm_call &p, const norm_layout &l)
 {
-    return shared_grid(p, l,
-                       max((int64_t)multiprocessors() * COLUMNS_BLOCKS / l.cluster, (int64_t)p.n));
+    const int64_t blocks = (int64_t)gpu_limits()->multiprocessors * COLUMNS_BLOCKS;
+    return shared_grid(p, l, max(blocks / l.cluster, (int64_t)p.n));
 }
 
 template <typename T, bool CENTRED, bool ALIGNED>

@@ -149,7 +149,7 @@ int fused_norm(const norm_call &p)
     if (p.N % per_vector<T>() || l.rows > 1 || l.cluster > 1)
         return row_norm<T, CENTRED>(p);
     CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&on_one, kernel, l.threads, 0));
-    const int64_t at_once = (int64_t)on_one * multiprocessors();
+    const int64_t at_once = (int64_t)on_one * gpu_limits()->multiprocessors;
     const int64_t clusters = max(at_once, ceil_div(all_rows(p), (int64_t)ROWS_EACH * l.teams));
     return launch_teams(kernel, l, 0, p, shared_grid(p, l, clusters));
 }
@@ -157,11 +157,7 @@ int fused_norm(const norm_call &p)
 /* ---- backward ---- */
 
 /* Of a block, and of the rows in its shared memory. */
-#ifdef CUDA_EMULATE
-enum { BLOCK_THREADS = 2 * BACK_MOST, RING_BYTES = 32 << 10 };
-#else
 enum { BLOCK_THREADS = BACK_MOST, RING_BYTES = 128 << 10 };
-#endif
 
 static_assert(BLOCK_THREADS / 64 <= 15, "a barrier for every team of several warps");
 
@@ -263,7 +259,7 @@ static norm_layout fused_layout(int64_t N, size_t size)
 /* A block a multiprocessor. */
 static int64_t clusters_most(const norm_layout &l)
 {
-    return max((int64_t)(multiprocessors() / l.cluster), (int64_t)1);
+    return max((int64_t)(gpu_limits()->multiprocessors / l.cluster), (int64_t)1);
 }
 
 /* Makes room for the ring, and asks how many of its clusters there are at once: where a cluster

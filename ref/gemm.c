@@ -1,6 +1,15 @@
 #include "ref/ref.h"
 #include "common/ops/gemm.h"
 
+/* A product of at most so many rows, columns and terms takes less time than a call of BLAS and
+ * the threads that it has to wake: such a batch is shared out among threads product by product. */
+enum { TINY = 16 };
+
+static int tiny(const struct frame *f)
+{
+    return DIM(f, 'M') <= TINY && DIM(f, 'N') <= TINY && DIM(f, 'K') <= TINY;
+}
+
 static CBLAS_TRANSPOSE flipped(int yes)
 {
     return yes ? CblasTrans : CblasNoTrans;
@@ -10,8 +19,18 @@ static CBLAS_TRANSPOSE flipped(int yes)
 static void multiply(int flip_a, int flip_b, int64_t m, int64_t n, int64_t k, real alpha,
                      const real *a, const real *b, real beta, real *c)
 {
-    product_in_panels(flipped(flip_a), flipped(flip_b), m, n, k, alpha, a, flip_a ? m : k, b,
-                      flip_b ? k : n, beta, c, n);
+    if (m > TINY || n > TINY || k > TINY) {
+        product_in_panels(flipped(flip_a), flipped(flip_b), m, n, k, alpha, a, flip_a ? m : k, b,
+                          flip_b ? k : n, beta, c, n);
+        return;
+    }
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            real sum = 0;
+            for (int64_t l = 0; l < k; l++)
+                sum += a[flip_a ? l * m + i : i * k + l] * b[flip_b ? j * k + l : l * n + j];
+            c[i * n + j] = alpha * sum + (beta != 0 ? beta * c[i * n + j] : 0);
+        }
 }
 
 static int forward(const struct frame *f)
@@ -24,8 +43,10 @@ static int forward(const struct frame *f)
     real *C = to_fill(a->C, G * M * N, &work);
     const num *C0 = a->C0;
 
+    #pragma omp parallel for
     for (int64_t i = 0; i < G * M * N; i++)
         C[i] = C0 ? load(C0[i]) : 0;
+    #pragma omp parallel for if (tiny(f))
     for (int64_t g = 0; g < G; g++)
         multiply(ta, tb, M, N, K, alpha, A + g * M * K, B + g * K * N, beta, C + g * M * N);
     filled(a->C, C, G * M * N);
@@ -43,7 +64,9 @@ static int backward(const struct frame *f)
     real *dA = to_fill(d->A, G * M * K, &work), *dB = to_fill(d->B, G * K * N, &work);
     const num *given = d->C;
     num *dC0 = d->C0;
+    int64_t n_C0 = dC0 ? G * M * N : 0;
 
+    #pragma omp parallel for if (tiny(f))
     for (int64_t g = 0; g < G; g++) {
         const real *Ag = A + g * M * K, *Bg = B + g * K * N, *dCg = dC + g * M * N;
         if (ta) /* dA^T [K,M] = op(B) dC^T */
@@ -57,7 +80,8 @@ static int backward(const struct frame *f)
     }
     filled(d->A, dA, G * M * K);
     filled(d->B, dB, G * K * N);
-    for (int64_t i = 0; dC0 && i < G * M * N; i++)
+    #pragma omp parallel for
+    for (int64_t i = 0; i < n_C0; i++)
         dC0[i] = store(beta * load(given[i]));
     return 0;
 }
@@ -77,7 +101,7 @@ static const char *declines(const struct frame *f)
 
 static const struct impl blas = {
     .name = "blas",
-    .idea = "CBLAS products",
+    .idea = "CBLAS products; plain loops where they are tiny",
     .pass = {forward, backward},
     .work = work,
     .declines = declines,

@@ -9,7 +9,7 @@
 #     LIBS            what links a test, the archive first
 #     SUITES          the tests' objects for references, in the order that they
 #                     are tried
-#     KERNEL_SUITE    the one for kernels; empty: built without CUDA
+#     KERNEL_SUITES   those for kernels; none: built without CUDA
 #     OWN_SUITES      those of one operation, whose name they have: tried last
 #     PYTHON          for tests/definitions; empty: a fault that only it would see is not judged
 #     srcdir, JOBS
@@ -119,7 +119,7 @@ judge() {
     *) file=$(field "$name" 2) ;;
     esac
     case $file in
-    *.cu) suites=$KERNEL_SUITE ;;
+    *.cu) suites=$KERNEL_SUITES ;;
     *) suites=$SUITES ;;
     esac
     op=$(operation "$file")

@@ -23,60 +23,56 @@ static const double SMALL_WORK = 1.5e5;
 enum { MAX_WITHOUT = 8 };
 
 struct session {
-    struct on on;
     const char *without[MAX_WITHOUT];
     int n_without;
     int small, unpoisoned;
     int left;
 };
 
-static int once_case(const struct op *o, const struct frame *f, void *data)
+static int left_out(const struct impl *k, void *data)
 {
-    struct session *s = data;
-    struct call c = {.op = o,
-                     .backend = s->on.backend,
-                     .kernel = s->on.kernel,
-                     .sizes = f,
-                     .unpoisoned = s->unpoisoned};
-    struct question q;
-    struct tensors *got = NULL;
-    struct bounds bounds;
-    struct verdicts list = {0};
-    char what[100];
-
-    if (s->small && work_of(o, f) > SMALL_WORK) {
-        s->left++;
-        return 0;
-    }
-    if (declined(o, f, &s->on))
-        return 0;
-    int e = question_new(&q, o, f, c.backend) || judge_parity(&c, &q, &got, &bounds, NULL, &list);
-    snprintf(what, sizeof what, "%s %s, once", c.backend->name, c.kernel->name);
-    report(o, f, &list, e, what);
-    verdicts_free(&list);
-    question_free(&q);
-    tensors_free(got);
-    return 0;
-}
-
-static int left_out(const struct session *s, const struct impl *k)
-{
+    const struct session *s = data;
     for (int i = 0; i < s->n_without; i++)
         if (strcmp(s->without[i], k->name) == 0)
             return 1;
     return 0;
 }
 
+static int judge_once(const struct call *c, const struct question *q, void *data,
+                      struct verdicts *list)
+{
+    const struct session *s = data;
+    struct call once = *c;
+    struct tensors *got = NULL;
+    struct bounds bounds;
+
+    once.unpoisoned = s->unpoisoned;
+    int e = judge_parity(&once, q, &got, &bounds, NULL, list);
+    tensors_free(got);
+    return e;
+}
+
+static int once_case(const struct op *o, const struct frame *f, void *data)
+{
+    struct asked *each = data;
+    struct session *s = each->data;
+
+    if (!s->small || work_of(o, f) <= SMALL_WORK)
+        return ask_kernels(o, f, each);
+    s->left++;
+    return 0;
+}
+
 /* The cases on one backend, of the n named operations, or of all if none is. */
 static void run_backend(const struct backend *b, struct session *s, int n, char **names)
 {
+    struct asked each = {
+        .backend = b, .judge = judge_once, .left_out = left_out, .data = s, .how = ", once"};
+
     printf("# %s: %s\n", b->name, b->device());
     for (int i = 0; i < N_OPS; i++)
-        for (const struct impl *const *k = op_kernels(ops[i], b); *k; k++) {
-            s->on = (struct on){b, *k};
-            if (!left_out(s, *k) && named(ops[i], n, names))
-                for_cases(ops[i], ops[i]->cases, once_case, s);
-        }
+        if (named(ops[i], n, names))
+            for_cases(ops[i], ops[i]->cases, once_case, &each);
 }
 
 static int usage(void)

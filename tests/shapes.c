@@ -147,7 +147,6 @@ enum { RUNS = 20, EMULATED_RUNS = 3 };
 static const double EMULATED_WORK = 2.5e5;
 
 struct session {
-    const struct backend *backend;
     double limit; /* operations of a case that is run */
     int runs;
     int left; /* cases beyond the limit */
@@ -202,62 +201,53 @@ static int judge_repeats(const struct call *c, const struct tensors *want, int r
 
 /* What a kernel has not written is still NaN, whose distance from the
  * oracle's result is infinite: parity sees that too. */
-static int judge_shape(const struct call *c, const struct question *q, int runs,
+static int judge_shape(const struct call *c, const struct question *q, void *data,
                        struct verdicts *list)
 {
+    const struct session *s = data;
+    struct call guarded = *c;
     struct tensors *got = NULL;
     struct bounds bounds;
     struct outcome out;
-    int e = judge_parity(c, q, &got, &bounds, &out, list) || note_guards(c, 1, &out, list) ||
-            judge_repeats(c, got, runs, list);
+
+    guarded.guards = 1;
+    int e = judge_parity(&guarded, q, &got, &bounds, &out, list) ||
+            note_guards(&guarded, 1, &out, list) || judge_repeats(&guarded, got, s->runs, list);
     tensors_free(got);
     return e;
 }
 
-/* All kernels in one case: oracle and yardstick are run once for them. */
 static int shape_case(const struct op *o, const struct frame *f, void *data)
 {
-    struct session *s = data;
-    struct question q = {.inputs = NULL};
-    int e = 0;
+    struct asked *each = data;
+    struct session *s = each->data;
 
-    if (work_of(o, f) > s->limit) {
-        s->left++;
-        return 0;
-    }
-    for (const struct impl *const *k = op_kernels(o, s->backend); *k; k++) {
-        struct on on = {s->backend, *k};
-        struct call c = {.op = o, .backend = s->backend, .kernel = *k, .sizes = f, .guards = 1};
-        struct verdicts list = {0};
-        char what[100];
-        if (declined(o, f, &on))
-            continue;
-        if (!q.inputs)
-            e = question_new(&q, o, f, s->backend);
-        snprintf(what, sizeof what, "%s %s, %d runs", s->backend->name, (*k)->name, s->runs);
-        report(o, f, &list, e || judge_shape(&c, &q, s->runs, &list), what);
-        verdicts_free(&list);
-    }
-    question_free(&q);
+    if (work_of(o, f) <= s->limit)
+        return ask_kernels(o, f, each);
+    s->left++;
     return 0;
 }
 
 /* n names of operations, or none, for all. */
 static void judge_shapes(const struct backend *b, int n, char *const *names)
 {
-    struct session s = {b, INFINITY, RUNS, 0};
+    struct session s = {INFINITY, RUNS, 0};
+    struct asked each = {.backend = b, .judge = judge_shape, .data = &s};
+    char how[32];
 
     printf("# %s: %s\n", b->name, b->device());
     if (emulated(b)) {
         s.limit = EMULATED_WORK;
         s.runs = EMULATED_RUNS;
     }
+    snprintf(how, sizeof how, ", %d runs", s.runs);
+    each.how = how;
     for (size_t i = 0; i < COUNT(odd); i++)
         if (named(op_find(odd[i].op), n, names))
-            for_cases(op_find(odd[i].op), odd[i].cases, shape_case, &s);
+            for_cases(op_find(odd[i].op), odd[i].cases, shape_case, &each);
     for (int i = 0; i < N_OPS; i++)
         if (ops[i]->shapes && named(ops[i], n, names))
-            for_cases(ops[i], ops[i]->shapes, shape_case, &s);
+            for_cases(ops[i], ops[i]->shapes, shape_case, &each);
     if (s.left)
         printf("# %s: %d cases beyond %.0e operations are left for a GPU\n", b->name, s.left,
                s.limit);

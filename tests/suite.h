@@ -150,26 +150,82 @@ static inline int judge_parity(const struct call *c, struct question *q, struct 
     return *got ? check_parity(*got, bounds, list) : -1;
 }
 
-/* On one kernel: parity with the oracle, and the properties. */
-static inline int judge_case(const struct op *o, const struct frame *f, void *data)
-{
-    const struct on *on = data;
-    struct call c = {.op = o, .backend = on->backend, .kernel = on->kernel, .sizes = f};
-    struct tensors *got = NULL;
-    struct question q;
-    struct bounds bounds;
-    struct verdicts list = {0};
+/* What each kernel of a backend is to be asked in a case. */
+struct asked {
+    const struct backend *backend;
+    /* Run it, and add verdicts; nonzero after err_set(). */
+    int (*judge)(const struct call *c, const struct question *q, void *data, struct verdicts *list);
+    int (*left_out)(const struct impl *k, void *data); /* or NULL: none is */
+    void *data;
+    const char *how;        /* said behind the kernel's name, ", once" */
+    int (*taken)[N_PASSES]; /* cases passed, by kernel; or NULL: nobody counts */
+};
 
-    if (declined(o, f, on))
-        return 0;
-    int e = question_new(&q, o, f, on->backend) ||
-            judge_parity(&c, &q, &got, &bounds, NULL, &list) ||
-            check_properties(&c, q.inputs, &bounds, &list);
-    report(o, f, &list, e, on->backend->name);
-    verdicts_free(&list);
+/* A pass of a case is passed where at least one of its results was compared with the oracle's, and
+ * nothing failed. */
+static inline void count_taken(const struct verdicts *list, int passes[N_PASSES])
+{
+    int seen[N_PASSES] = {0};
+
+    for (int i = 0; i < list->n; i++)
+        if (strcmp(list->v[i].check, "parity") == 0)
+            seen[strncmp(list->v[i].tensor, "d_", 2) == 0 ? BACKWARD : FORWARD] = 1;
+    for (int p = 0; p < N_PASSES; p++)
+        passes[p] += seen[p] && !verdicts_failed(list, 0);
+}
+
+/* One case, all kernels that take it: oracle and yardstick are run once for them. */
+static inline int ask_kernels(const struct op *o, const struct frame *f, void *data)
+{
+    const struct asked *a = data;
+    const struct impl *const *kernels = op_kernels(o, a->backend);
+    struct question q = {.inputs = NULL};
+    int no_question = 0;
+
+    for (int k = 0; kernels[k]; k++) {
+        const struct on on = {a->backend, kernels[k]};
+        struct call c = {.op = o, .backend = a->backend, .kernel = kernels[k], .sizes = f};
+        struct verdicts list = {0};
+        char what[100];
+
+        if ((a->left_out && a->left_out(kernels[k], a->data)) || declined(o, f, &on))
+            continue;
+        if (!q.inputs)
+            no_question = question_new(&q, o, f, a->backend);
+        int e = no_question || a->judge(&c, &q, a->data, &list);
+        snprintf(what, sizeof what, "%s %s%s", a->backend->name, kernels[k]->name, a->how);
+        report(o, f, &list, e, what);
+        if (a->taken && !e)
+            count_taken(&list, a->taken[k]);
+        verdicts_free(&list);
+    }
     question_free(&q);
-    tensors_free(got);
     return 0;
+}
+
+/* Parity with the oracle, and the properties. */
+static inline int judge_case(const struct call *c, const struct question *q, void *data,
+                             struct verdicts *list)
+{
+    struct tensors *got = NULL;
+    struct bounds bounds;
+    int e = judge_parity(c, q, &got, &bounds, NULL, list) ||
+            check_properties(c, q->inputs, &bounds, list);
+    (void)data;
+    tensors_free(got);
+    return e;
+}
+
+/* A kernel that takes none of the contract's cases would be judged by nothing. */
+static inline void report_taken(const struct op *o, const struct backend *b, int (*taken)[N_PASSES])
+{
+    const struct impl *const *kernels = op_kernels(o, b);
+    const int both = op_passes(o) == N_PASSES;
+
+    for (int k = 0; kernels[k]; k++)
+        ok(taken[k][FORWARD] && (taken[k][BACKWARD] || !both), "%s: %s %s passed %d cases %s",
+           o->name, b->name, kernels[k]->name, taken[k][both ? BACKWARD : FORWARD],
+           both ? "forward and backward" : "forward");
 }
 
 static inline int neutral_case(const struct op *o, const struct frame *f, void *data)
@@ -205,14 +261,22 @@ static inline int emulated(const struct backend *b)
 /* Everything that can be asked of a backend's kernels for an operation. */
 static inline void judge_op(const struct op *o, const struct backend *b)
 {
-    const struct impl *const *k = op_kernels(o, b);
-    if (!*k)
+    const struct impl *const *kernels = op_kernels(o, b);
+    int n = 0;
+
+    while (kernels[n])
+        n++;
+    if (!n)
         printf("# %s has no kernel on %s\n", o->name, b->name);
-    for (; *k; k++) {
-        struct on on = {b, *k};
-        for_cases(o, o->cases, judge_case, &on);
+    int taken[n + 1][N_PASSES];
+    memset(taken, 0, sizeof taken);
+    struct asked each = {.backend = b, .judge = judge_case, .how = "", .taken = taken};
+    for_cases(o, o->cases, ask_kernels, &each);
+    report_taken(o, b, taken);
+    for (int k = 0; k < n; k++) {
+        struct on on = {b, kernels[k]};
         if (b != &ref64)
-            identities(o, b, *k);
+            identities(o, b, kernels[k]);
         if (o->neutral)
             for_cases(o, o->neutral->cases, neutral_case, &on);
     }

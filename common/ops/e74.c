@@ -374,7 +374,15 @@ static double block_products(const struct frame *f, enum pass p)
     "; steps=130 batch=1 n_state=80 nonlin=linear"                                               \
     "; steps=200 batch=1 n_state=48 nonlin=linear proj=tied_kvq"                                 \
     "; steps=300 batch=2 n_state=16 nonlin=linear proj=full"                                     \
+    "; steps=1100 batch=2 n_state=16 nonlin=linear proj=full"                                    \
+    "; steps=1025 batch=1 n_state=80 nonlin=linear proj=tied_kvq"                                \
     "; steps=1280 batch=1 n_state=16 nonlin=linear checkpoint_interval=20"
+
+/* And for kernels that go about it otherwise where there are many rows or many states. */
+#define MANY_CASES                                                                               \
+    "; steps=66 batch=128 n_state=16 nonlin=linear"                                              \
+    "; steps=3 batch=128 n_state=40 nonlin=tanh"                                                 \
+    "; steps=5 batch=140 n_state=4 nonlin=rmsnorm"
 
 #define BLOCK "state=blockdiag block_size=6 n_state=6 " SMALL
 #define FULL "state=full n_state=6 " SMALL
@@ -447,7 +455,7 @@ const struct op op_e74_cell = {
     .axis = axes,
     .arg = cell_args,
     .n_args = N_ARGS(e74_cell),
-    .cases = CELL_CASES("") LONG_CASES,
+    .cases = CELL_CASES("") LONG_CASES MANY_CASES,
     .identity = cell_identities,
     .n_identities = COUNT(cell_identities),
     .neutral = &cell_interval,
@@ -470,7 +478,7 @@ const struct op op_e74 = {
     .axis = axes,
     .arg = layer_args,
     .n_args = N_ARGS(e74),
-    .cases = CELL_CASES(" dim=3") "; steps=66,300 batch=1 n_state=16 nonlin=linear dim=3",
+    .cases = CELL_CASES(" dim=3") "; steps=66,1100 batch=1 n_state=16 nonlin=linear dim=3",
     .identity = layer_identities,
     .n_identities = COUNT(layer_identities),
     .neutral = &layer_interval,
@@ -506,7 +514,8 @@ const struct op op_e74_block = {
              "checkpoint_dtype=bf16; "
              "steps=5 batch=2 heads=2 n_state=4 checkpoint_interval=2 dim=6 proj=full z_mod=full "
              "checkpoint_dtype=fp16; "
-             "steps=33 batch=1 n_state=16 checkpoint_interval=8 dim=24 proj=tied_kq",
+             "steps=33 batch=1 n_state=16 checkpoint_interval=8 dim=24 proj=tied_kq; "
+             "steps=66,1100 batch=1 n_state=16 nonlin=linear dim=3",
     .derive = derive,
     .flops = block_flops,
     .products = block_products,

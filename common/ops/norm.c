@@ -80,7 +80,8 @@ static double qk_specials(const struct frame *f, enum pass p)
  * layernorm leaves nothing. */
 #define CASES                                                                                      \
     "rows=7 columns=3 eps=0.5; rows=5 columns=33; rows=37 columns=64; "                            \
-    "rows=9 columns=520 eps=0.01; rows=3 columns=520; rows=3 columns=1111"
+    "rows=9 columns=520 eps=0.01; rows=3 columns=520; rows=3 columns=1111; "                       \
+    "rows=1200 columns=520; rows=2 columns=20000; rows=3 columns=10001"
 #define SHAPES                                                                                     \
     "rows=513 columns=1 eps=0.25; rows=257 columns=31; rows=131 columns=8 eps=0.1; "               \
     "rows=67 columns=128; rows=61 columns=130; rows=31 columns=257; rows=9 columns=768; "          \
@@ -128,7 +129,8 @@ const struct op op_qk_norm = {
     .cases = "batch=1 steps=1 heads=1 kv_heads=1 head_dim=1 eps=0.25; "
              "batch=2 steps=5 heads=4 kv_heads=2 head_dim=16; "
              "batch=3 steps=2 heads=3 kv_heads=1 head_dim=33; "
-             "batch=2 steps=3 heads=4 kv_heads=1 head_dim=128",
+             "batch=2 steps=3 heads=4 kv_heads=1 head_dim=128; "
+             "batch=1 steps=2 heads=2 kv_heads=1 head_dim=9000",
     .shapes = "batch=3 steps=31 heads=5 kv_heads=1 head_dim=7 eps=0.1; "
               "batch=1 steps=33 heads=8 kv_heads=8 head_dim=32; "
               "batch=2 steps=7 heads=6 kv_heads=3 head_dim=129; "

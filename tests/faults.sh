@@ -1,0 +1,81 @@
+#!/bin/sh
+# Is each line of faults.list a fault that can be planted?  It has four or five fields, a name that
+# no line before it has, a file that is there, and a sed expression that changes this file.  Whether
+# the suites notice the fault is asked by check-faults.sh, which takes minutes.  TAP on stdout.
+srcdir=${srcdir:-.}
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/faults.XXXXXX") || exit 1
+trap 'rm -rf "$tmp"' EXIT
+n=0
+
+# ok NAME REASON: a line of TAP, failed if there is a reason.
+ok() {
+    n=$((n + 1))
+    test -z "$2" || printf 'not '
+    echo "ok $n - $1"
+    test -z "$2" || echo "# $2"
+}
+
+# The faults of list $1, each as three lines: its name (or the whole line), its file, its sed
+# expression; where the line itself is wrong the file is empty, and the reason is the third.
+lines() {
+    awk -F ' [|] ' '
+        /^#/ || !NF { next }
+        NF < 4 || NF > 5 { print; print ""; print NF " fields, and not four or five"; next }
+        $1 !~ /^[A-Za-z0-9_]+$/ { print; print ""; print "the name is no word"; next }
+        seen[$1]++ { print $1; print ""; print "an earlier fault has the same name"; next }
+        { print $1; print $2; print $3 }' "$1"
+}
+
+# Why fault FILE SED cannot be planted; nothing if it can.
+wrong() {
+    if [ -z "$1" ]; then
+        echo "$2"
+    elif [ ! -f "$srcdir/$1" ]; then
+        echo "there is no file $1"
+    elif ! sed "$2" "$srcdir/$1" >"$tmp/copy" 2>"$tmp/err"; then
+        head -n 1 "$tmp/err"
+    elif cmp -s "$srcdir/$1" "$tmp/copy"; then
+        echo "its sed expression does not change $1: $2"
+    fi
+}
+
+# Each fault of list $1, as "NAME: REASON", without a reason if there is none.
+faults() {
+    lines "$1" | while IFS= read -r name && IFS= read -r file && IFS= read -r expression; do
+        echo "$name: $(wrong "$file" "$expression")"
+    done
+}
+
+faults "$srcdir/tests/faults.list" >"$tmp/found"
+while IFS= read -r line; do
+    ok "${line%%: *}" "${line#*: }"
+done <"$tmp/found"
+test -s "$tmp/found" || ok "faults.list" "there is no fault in it"
+
+# A list of mistakes: each of them is told.
+cat >"$tmp/bad" <<'EOF'
+good | ref/gemm.c | s/alpha/beta/ | it changes the file
+good | ref/gemm.c | s/beta/alpha/ | the name is there already
+short | ref/gemm.c | s/alpha/beta/
+two words | ref/gemm.c | s/alpha/beta/ | a name of two words
+lost | ref/no_such_file.c | s/alpha/beta/ | no such file
+dead | ref/gemm.c | s/no such text/beta/ | it changes nothing
+broken | ref/gemm.c | s/alpha/beta | no sed expression
+EOF
+faults "$tmp/bad" >"$tmp/found"
+count=$(wc -l <"$tmp/found") clean=$(grep -c ': $' "$tmp/found")
+test "$count" = 7 && test "$clean" = 1 && grep -qx 'good: ' "$tmp/found" && why= ||
+    why="of 7 lines $((count - clean)) were told, not 6"
+ok "six mistakes in a list of faults are told" "$why"
+while read -r name reason; do
+    grep -q "^$name.*: .*$reason" "$tmp/found" && why= || why="not told: $reason"
+    ok "a fault that is $name: $reason" "$why"
+done <<'EOF'
+good same name
+short 3 fields
+two no word
+lost no file
+dead does not change
+broken sed:
+EOF
+echo "1..$n"

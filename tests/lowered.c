@@ -1,0 +1,94 @@
+/* Kernels that go about it otherwise from so much work on (gpu/limits.h), with the limits lowered
+ * until small cases meet several portions, slices of all lengths, teams of all kinds and several
+ * rows of a team: parity and properties, as tests/parity asks them at the device's own limits.
+ *
+ * lowered [OPERATION...]: those of these; default: all. */
+#include "config.h"
+
+#include <stdio.h>
+
+#include "gpu/limits.h"
+#include "tests/suite.h"
+
+static const struct limits low = {
+    .multiprocessors = 2,
+    .walkers = 3,
+    .crowd = 2048,
+    .records = 1 << 13,
+    .states = 1 << 12,
+    .norm_threads = 64,
+};
+
+/* The operations of these, and of them the kernels; NULL: all. */
+static const struct lowered {
+    const char *op;
+    const char *kernels[4];
+} lowered[] = {
+    {"e74_cell", {"norms", "rows", "chunked", "split"}},
+    {"rmsnorm", {NULL}},
+    {"layernorm", {NULL}},
+    {"qk_norm", {NULL}},
+};
+
+/* Under the sanitizers and the race detector, cases of little work, once each. */
+#if defined __SANITIZE_ADDRESS__ || defined EMU_RACE
+static const double WORK_MOST = 1.5e5;
+
+static int judge_kernel(const struct call *c, const struct question *q, void *data,
+                        struct verdicts *list)
+{
+    struct tensors *got = NULL;
+    struct bounds bounds;
+    int e = judge_parity(c, q, &got, &bounds, NULL, list);
+    (void)data;
+    tensors_free(got);
+    return e;
+}
+#else
+static const double WORK_MOST = INFINITY;
+#define judge_kernel judge_case
+#endif
+
+static int lowered_case(const struct op *o, const struct frame *f, void *data)
+{
+    return work_of(o, f) <= WORK_MOST ? ask_kernels(o, f, data) : 0;
+}
+
+static int left_out(const struct impl *k, void *data)
+{
+    const struct lowered *l = data;
+    for (size_t i = 0; i < COUNT(l->kernels); i++)
+        if (l->kernels[i] && strcmp(l->kernels[i], k->name) == 0)
+            return 0;
+    return l->kernels[0] != NULL;
+}
+
+static void judge(const struct backend *b, const struct lowered *l)
+{
+    const struct op *o = op_find(l->op);
+    struct asked each = {.backend = b,
+                         .judge = judge_kernel,
+                         .left_out = left_out,
+                         .data = (void *)l,
+                         .how = ", limits lowered"};
+    for_cases(o, o->cases, lowered_case, &each);
+}
+
+int main(int argc, char **argv)
+{
+    const char *why = NULL;
+
+    if (!all_known(argc, argv))
+        return 2;
+    if (!any_gpu(&why)) {
+        printf("1..0 # SKIP 0 GPU checks ran: %s\n", why);
+        return 0;
+    }
+    gpu_set_limits(&low);
+    for (int i = 0; gpu_backends[i]; i++)
+        for (size_t l = 0; l < COUNT(lowered) && !gpu_backends[i]->unavailable(); l++)
+            if (named(op_find(lowered[l].op), argc - 1, argv + 1))
+                judge(gpu_backends[i], &lowered[l]);
+    gpu_set_limits(NULL);
+    return done();
+}

@@ -206,6 +206,15 @@ double coarsest_unit(const struct op *o, const struct frame *f, const struct bac
     return unit;
 }
 
+/* 0 if none is. */
+static double largest_finite(const double *x, int64_t n)
+{
+    double largest = -INFINITY;
+    for (int64_t i = 0; i < n; i++)
+        largest = isfinite(x[i]) ? fmax(largest, x[i]) : largest;
+    return isfinite(largest) ? largest : 0;
+}
+
 void tensors_nudge(struct tensors *t, const struct op *o, const struct frame *f, double unit)
 {
     for (int i = 0; i < o->n_args; i++) {
@@ -213,10 +222,19 @@ void tensors_nudge(struct tensors *t, const struct op *o, const struct frame *f,
         uint64_t key = draw_key(1, o->arg[i].name);
         if (o->arg[i].flags & WHOLE)
             continue;
+        const char *shape = op_shape(o, f, i);
+        int below = (o->arg[i].flags & BELOW) != 0;
         int64_t n = x ? op_count(o, f, i) : 0;
+        int64_t row = below ? DIM(f, shape[strlen(shape) - 1]) : 1;
         #pragma omp parallel for
-        for (int64_t j = 0; j < n; j++)
-            x[j] *= draw_uniform(key, j) < 0.5 ? 1 + unit : 1 - unit;
+        for (int64_t j = 0; j < n; j += row) {
+            double top = below ? largest_finite(x + j, row) : 0;
+            for (int64_t k = j; k < j + row; k++) {
+                double of = below ? 2 + top - x[k] : x[k];
+                if (isfinite(x[k]))
+                    x[k] += draw_uniform(key, k) < 0.5 ? unit * of : -unit * of;
+            }
+        }
     }
 }
 

@@ -60,7 +60,9 @@ struct bounds {
 enum { SLACK = 8 };
 
 /* Every input and every gradient of an output off by `unit` of itself, up or
- * down at random. */
+ * down at random; one that is BELOW off by `unit` of how far below its row's
+ * largest it is, and of 2: a kernel rounds that difference, its power, and the
+ * quotient of that and the sum. */
 void tensors_nudge(struct tensors *t, const struct op *o, const struct frame *f, double unit);
 /* The roundings of the coarsest type that b stores one of the tensors in. */
 double coarsest_unit(const struct op *o, const struct frame *f, const struct backend *b);

@@ -63,17 +63,25 @@ struct verdict *verdict_add(struct verdicts *list, const char *check, const char
 struct apart {
     double worst, size, sum, all;
     int64_t at;
-    int nan;
+    int infinitely;
 };
+
+/* The same number or infinity, or both NaN? */
+static int alike(double a, double b)
+{
+    return a == b || (isnan(a) && isnan(b));
+}
 
 static struct apart apart_in(const double *a, const double *b, int64_t from, int64_t to)
 {
     struct apart p = {.at = from};
 
     for (int64_t i = from; i < to; i++) {
-        double off = a[i] == b[i] ? 0 : fabs(a[i] - b[i]);
-        if (isnan(off))
-            return (struct apart){.at = i, .nan = 1};
+        if (!isfinite(b[i]) && alike(a[i], b[i]))
+            continue;
+        double off = fabs(a[i] - b[i]);
+        if (!isfinite(off))
+            return (struct apart){.at = i, .infinitely = 1};
         if (off > p.worst) {
             p.worst = off;
             p.at = i;
@@ -99,7 +107,7 @@ struct distance distance(const double *a, const double *b, int64_t n)
             part[p] = apart_in(a, b, begin, end < n ? end : n);
         }
         for (int64_t p = 0; p < pieces; p++) {
-            if (part[p].nan)
+            if (part[p].infinitely)
                 return (struct distance){INFINITY, INFINITY, part[p].at};
             if (part[p].worst > whole.worst) {
                 whole.worst = part[p].worst;
@@ -162,9 +170,9 @@ static int64_t first_bad_step(const struct op *o, const struct frame *f, int arg
     double size = 0;
 
     for (int64_t i = 0; i < n; i++)
-        size = fmax(size, fabs(want[i]));
+        size = isfinite(want[i]) ? fmax(size, fabs(want[i])) : size;
     for (int64_t i = 0; i < n; i++) {
-        if (got[i] == want[i] || fabs(got[i] - want[i]) <= bound * size)
+        if (alike(got[i], want[i]) || fabs(got[i] - want[i]) <= bound * size)
             continue;
         int64_t t = index_text(o, f, arg, i, NULL, 0);
         if (first < 0 || t < first)
@@ -211,6 +219,15 @@ double coarsest_unit(const struct op *o, const struct frame *f, const struct bac
     return unit;
 }
 
+/* 0 if none is. */
+static double largest_finite(const double *x, int64_t n)
+{
+    double largest = -INFINITY;
+    for (int64_t i = 0; i < n; i++)
+        largest = isfinite(x[i]) ? fmax(largest, x[i]) : largest;
+    return isfinite(largest) ? largest : 0;
+}
+
 void tensors_nudge(struct tensors *t, const struct op *o, const struct frame *f, double unit,
                    int which)
 {
@@ -219,10 +236,19 @@ void tensors_nudge(struct tensors *t, const struct op *o, const struct frame *f,
         uint64_t key = draw_key(1 + which, o->arg[i].name);
         if (o->arg[i].flags & WHOLE)
             continue;
+        const char *shape = op_shape(o, f, i);
+        int below = (o->arg[i].flags & BELOW) != 0;
         int64_t n = x ? op_count(o, f, i) : 0;
+        int64_t row = below ? DIM(f, shape[strlen(shape) - 1]) : 1;
         #pragma omp parallel for
-        for (int64_t j = 0; j < n; j++)
-            x[j] *= draw_uniform(key, j) < 0.5 ? 1 + unit : 1 - unit;
+        for (int64_t j = 0; j < n; j += row) {
+            double top = below ? largest_finite(x + j, row) : 0;
+            for (int64_t k = j; k < j + row; k++) {
+                double of = below ? 2 + top - x[k] : x[k];
+                if (isfinite(x[k]))
+                    x[k] += draw_uniform(key, k) < 0.5 ? unit * of : -unit * of;
+            }
+        }
     }
 }
 

@@ -12,7 +12,7 @@ struct verdict {
     const char *check; /* "parity", "differences", "repeat", "batch", ... */
     const char *backend, *kernel;
     char tensor[32];   /* "out", "d_x" */
-    double error;      /* max |a - b| / max |b|; NaN counts as infinite */
+    double error;      /* max |a - b| / max |b|: see distance() */
     double norm;       /* |a - b|_2 / |b|_2 */
     double bound;      /* passes if error <= bound and is finite */
     char worst[64];    /* index of the worst element, "[3,0,17]" */
@@ -38,6 +38,9 @@ const char *verdict_word(const struct verdict *v);
 
 /* ---- distances (check.c) ---- */
 
+/* How far a is from b, which is right.  Where b is finite, a must be: max |a - b| / max |b| over
+ * these.  Where b is NaN or infinite, a must be NaN or the same infinity.  Else it is infinitely
+ * far. */
 struct distance {
     double max, norm;
     int64_t worst; /* flat index */
@@ -51,7 +54,9 @@ int op_results(const struct op *o, const struct frame *f, int arg, int grad);
 double *tensors_result(const struct tensors *t, int arg, int grad);
 
 /* Every input and every gradient of an output off by `unit` of itself, up or
- * down at random; `which` counts the ways to do so, from 0. */
+ * down at random, one that is BELOW off by `unit` of how far below its row's
+ * largest it is, and of 2: a kernel rounds that difference, its power, and the
+ * quotient of that and the sum; `which` counts the ways to do so, from 0. */
 void tensors_nudge(struct tensors *t, const struct op *o, const struct frame *f, double unit,
                    int which);
 /* The roundings of the coarsest type that b stores one of the tensors in. */
@@ -116,10 +121,10 @@ int check_differences(const struct op *o, const struct frame *f, const struct te
 
 /* ---- properties (properties.c) and identities (identities.c), on any kernel ---- */
 
-/* Nothing left unwritten, guard bands intact, two runs bit-equal, a reversed
- * batch gives the reversed result, the last row of the batch gives the same
- * bits without the others, later inputs do not change earlier
- * outputs, two runs that hand the state over equal one (bit by bit, but where
+/* Nothing left unwritten, guard bands intact, two runs bit-equal whatever was
+ * in memory before, a reversed batch gives the reversed result, the last row of
+ * the batch gives the same bits without the others, later inputs do not change
+ * earlier outputs, two runs that hand the state over equal one (bit by bit, but where
  * the kernel takes steps together that the two part). */
 int check_properties(const struct call *c, const struct tensors *inputs, struct bounds *bounds,
                      struct verdicts *list);

@@ -360,11 +360,67 @@ static double draw_wild(uint64_t key, uint64_t i)
     return edge < COUNT(edges) ? edges[edge] : 1.5 * draw_uniform(key, i) - 0.25;
 }
 
+const char *const fill_names[] = {"normal", "masked", "shifted", "outliers", NULL};
+
+enum fill fill_chosen(const struct frame *f, int place)
+{
+    static const enum fill of[] = {NORMAL, MASKED, SHIFTED, OUTLIERS};
+    return of[f->choice[place]];
+}
+
+/* Where an element of a hard fill is: its row, counted from one that the seed says, and its
+ * column; a column of the row that the seed says, and a number within 0 ... 1. */
+struct hard {
+    int64_t row, column, chosen;
+    double u;
+};
+
+static struct hard hard_at(uint64_t key, int64_t i, int64_t columns)
+{
+    uint64_t rows = draw_key(key, "rows");
+    int64_t row = i / columns;
+    return (struct hard){
+        .row = row + (int64_t)(draw_uniform(key, UINT64_MAX) * 1000),
+        .column = i % columns,
+        .chosen = (int64_t)(draw_uniform(rows, row) * columns),
+        .u = draw_uniform(draw_key(key, "elements"), i),
+    };
+}
+
+static double draw_masked(uint64_t key, int64_t i, int64_t columns)
+{
+    struct hard h = hard_at(key, i, columns);
+    double x = draw_normal(key, i);
+
+    switch (h.row % 7) {
+    case 0: return h.column != h.chosen && h.u < 0.5 ? -INFINITY : x;
+    case 1: return -INFINITY;
+    case 2: return h.column == h.chosen ? NAN : x;
+    case 3: return h.column == h.chosen ? INFINITY : x;
+    case 4: return h.u < 0.2 ? NAN : h.u < 0.4 ? INFINITY : h.u < 0.7 ? -INFINITY : x;
+    case 5: return floor(3 * h.u) - 1;
+    default: return h.u < 0.5 ? -0.0 : 0.0;
+    }
+}
+
+static double draw_outliers(uint64_t key, int64_t i, int64_t columns)
+{
+    struct hard h = hard_at(key, i, columns);
+    double x = draw_normal(key, i), large = h.row % 2 ? 1e30 : 1e4;
+
+    switch (h.row / 2 % 3) {
+    case 0: return h.column == h.chosen ? large : x;
+    case 1: return h.column != h.chosen && h.u < 0.5 ? -large : x;
+    default: return h.column == h.chosen || h.u < 0.5 ? large : x;
+    }
+}
+
 void op_draw(const struct op *o, const struct frame *f, int arg, enum fill fill, uint64_t seed,
              double *x)
 {
     const char *shape = op_shape(o, f, arg);
-    double fan = 1 / sqrt((double)DIM(f, shape[strlen(shape) - 1]));
+    int64_t columns = DIM(f, shape[strlen(shape) - 1]);
+    double fan = 1 / sqrt((double)columns);
     uint64_t key = draw_key(seed, o->arg[arg].name);
     int64_t n = op_count(o, f, arg), range = fill == INDEX ? o->index_range(f) : 0;
 
@@ -380,6 +436,9 @@ void op_draw(const struct op *o, const struct frame *f, int arg, enum fill fill,
         case LEVEL: x[i] = draw_uniform(key, 0); break;
         case WILD: x[i] = draw_wild(key, i); break;
         case POSITIVE: x[i] = pow(draw_normal(key, i), 2); break;
+        case MASKED: x[i] = draw_masked(key, i, columns); break;
+        case SHIFTED: x[i] = 1e4 + draw_normal(key, i); break;
+        case OUTLIERS: x[i] = draw_outliers(key, i, columns); break;
         }
     }
 }

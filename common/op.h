@@ -63,6 +63,11 @@ struct param {
         }                                                                                          \
     }
 
+/* FILL_PARAM(fill_names, "x"): which fill an input has.  A contract whose input cannot have all of
+ * them names the first few. */
+#define FILL_PARAM(names_, tensor_)                                                                \
+    CHOICE_PARAM("fill", names_, 0, "how " tensor_ " is drawn: N(0, 1), or hard")
+
 /* An axis whose length follows from the parameters. */
 struct axis {
     char letter;
@@ -79,14 +84,34 @@ enum {
     WIDE_GRAD = 32, /* only its gradient is */
     TEXT = 64,      /* can be the embedding of a text: axes time, batch, width */
     WHOLE = 128,    /* whole numbers, int64_t in every backend, and judged by equality */
-    NOT_BACK = 256  /* an input that backward has no need of */
+    NOT_BACK = 256, /* an input that backward has no need of */
+    BELOW = 512     /* only how far each number is below the largest of its row matters */
 };
 
 /* How an input is drawn.  FAN is N(0, 1 / length of the last axis), UNIT within -1 ... 1, GATE
  * within 0 ... 1; INDEX whole numbers from 0 to below the range of the contract's index_range();
  * LEVEL is all the same number within 0 ... 1; WILD within -0.25 ... 1.25, and of every hundred
- * one each NaN, 0, 1, -inf and inf; POSITIVE the square of N(0, 1). */
-enum fill { ZERO, NORMAL, FAN, UNIT, GATE, INDEX, LEVEL, WILD, POSITIVE };
+ * one each NaN, 0, 1, -inf and inf; POSITIVE the square of N(0, 1).
+ *
+ * Three are hard, for operations that look for the largest of a row or that a mask can reach.  In
+ * MASKED the rows are in turn N(0, 1) with some -inf, -inf all over, with one NaN, with one inf,
+ * with all of these, of -1, 0 and 1 (ties), and zeros of either sign.  SHIFTED is 1e4 + N(0, 1).
+ * In OUTLIERS a row has one number that is 1e4, or some that are -1e4, or some that are 1e4; the
+ * next row has 1e30 in their place. */
+enum fill {
+    ZERO,
+    NORMAL,
+    FAN,
+    UNIT,
+    GATE,
+    INDEX,
+    LEVEL,
+    WILD,
+    POSITIVE,
+    MASKED,
+    SHIFTED,
+    OUTLIERS
+};
 
 /* One tensor of an operation.  The shape is one capital letter for each
  * axis, slowest first: "TBD" is [time][batch][width], always dense. */
@@ -305,6 +330,10 @@ int64_t op_memory(const struct op *o, const struct backend *b, const struct impl
                   const struct frame *f);
 /* The kernels of o on b that there are; an empty list if none. */
 const struct impl *const *op_kernels(const struct op *o, const struct backend *b);
+
+/* What FILL_PARAM chooses among, and what has been chosen by the parameter at `place`. */
+extern const char *const fill_names[];
+enum fill fill_chosen(const struct frame *f, int place);
 
 /* Inputs: any element depends on nothing but (seed, name, index). */
 void op_draw(const struct op *o, const struct frame *f, int arg, enum fill fill, uint64_t seed,

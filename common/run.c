@@ -121,8 +121,9 @@ void tensors_round(struct tensors *t, const struct op *o, const struct frame *f,
 
 /* ---- tensors on a backend ---- */
 
-enum { BAND = 256 };                                    /* bytes of a guard band */
-static const unsigned char GUARD = 0xa5, POISON = 0xff; /* 0xffff... is a NaN in every type */
+enum { BAND = 256 }; /* bytes of a guard band */
+/* 0xffff... is a NaN in every type, 0x7f7f... finite. */
+static const unsigned char GUARD = 0xa5, POISON = 0xff, OTHER_POISON = 0x7f;
 
 /* A tensor there: where its memory begins, and where it begins itself. */
 struct place {
@@ -131,12 +132,12 @@ struct place {
     enum dtype type;
 };
 
-/* Its memory filled with NaN, and the bands around it with GUARD. */
+/* Its memory filled with poison, and the bands around it with GUARD. */
 static int place_poison(const struct call *c, const struct place *p, size_t band)
 {
     const struct backend *b = c->backend;
     int e = b->fill(p->memory, GUARD, band);
-    e = e ? e : b->fill(p->at, POISON, p->bytes);
+    e = e ? e : b->fill(p->at, c->other_poison ? OTHER_POISON : POISON, p->bytes);
     e = e ? e : b->fill((char *)p->at + p->bytes, GUARD, band);
     return e ? err_set("%s: %s", b->name, b->strerror(e)) : 0;
 }

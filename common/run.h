@@ -41,6 +41,7 @@ struct call {
     /* Leave memory as it comes, for tools that watch for reads of what nobody
      * wrote; not together with guards. */
     int unpoisoned;
+    int other_poison; /* fill memory with large numbers in place of NaN */
 };
 
 struct outcome {
@@ -58,7 +59,8 @@ struct outcome {
 int run_reserve(const struct call *c);
 
 /* Run forward, then backward, reading the inputs and output gradients of t
- * and writing everything else into it.  What a kernel does not write is NaN.
+ * and writing everything else into it.  What a kernel does not write is NaN,
+ * or with other_poison a large number.
  * Nonzero after err_set(). */
 int run_op(const struct call *c, struct tensors *t, struct outcome *out);
 /* The same on a copy of the inputs; NULL after err_set(). */

@@ -10,7 +10,9 @@
  * entmax15 sorts nothing: every slot adds up those that are not below it, which are
  * what a sorted list would have before it, and so finds the tau that would hold if
  * it were the last of the support; the support's last is the one with the longest
- * list among those whose tau does not exceed them. */
+ * list among those whose tau does not exceed them.
+ *
+ * Where the largest score is NaN or infinite, all weights are NaN. */
 #ifndef ATTEND_CUH
 #define ATTEND_CUH
 
@@ -38,10 +40,10 @@ struct attention {
         float all = x[0];
         UNROLL(OWN)
         for (int i = 1; i < OWN; i++)
-            all = fmaxf(all, x[i]);
+            all = larger(all, x[i]);
         UNROLL(5)
         for (int far = GROUP / 2; far > 0; far /= 2)
-            all = fmaxf(all, __shfl_xor_sync(~0u, all, far * APART));
+            all = larger(all, __shfl_xor_sync(~0u, all, far * APART));
         return all;
     }
 
@@ -105,10 +107,11 @@ struct attention {
         UNROLL(OWN)
         for (int i = 0; i < OWN; i++)
             tau[i] = count[i] == longest ? tau[i] : -INFINITY;
-        const float threshold = most(tau); /* ties have found the same one */
+        const float found = most(tau); /* ties have found the same one */
+        const float threshold = longest > 0 ? found : NAN;
         UNROLL(OWN)
         for (int i = 0; i < OWN; i++) {
-            const float over = fmaxf(u[i] - threshold, 0.0f);
+            const float over = larger(u[i] - threshold, 0.0f);
             p[i] = over * over;
         }
     }

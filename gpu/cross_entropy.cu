@@ -1,7 +1,7 @@
 #include "gpu/softmax.cuh"
 #include "common/ops/cross_entropy.h"
 
-/* Forward, a block finds a row's lse and row_loss; then one block, which comes while the last
+/* Forward, a block finds what there is to know of a row; then one block, which comes while the last
  * rows are still under way, adds up the rows' losses in a fixed order. */
 
 enum {
@@ -38,15 +38,29 @@ struct extent {
     }
 };
 
-/* The sum of a vector, on top of what there is. */
-template <typename T>
-static __device__ __forceinline__ float total(const uint4 &v, float so_far)
-{
-    UNROLL(8)
-    for (int i = 0; i < vector_of<T>::SIZE; i++)
-        so_far += number<T>(v, i);
-    return so_far;
-}
+/* How far so many numbers are below the largest of them, added up. */
+struct depth {
+    float sum = 0;
+    int numbers = 0;
+
+    /* The largest has become another. */
+    __device__ __forceinline__ void raise(float from, float to)
+    {
+        sum += numbers ? numbers * (to - from) : 0;
+    }
+    __device__ __forceinline__ void add(float x, float top)
+    {
+        sum += top - x;
+        numbers++;
+    }
+    template <typename T>
+    __device__ __forceinline__ void add_vector(const uint4 &v, float top)
+    {
+        UNROLL(8)
+        for (int i = 0; i < vector_of<T>::SIZE; i++)
+            add(number<T>(v, i), top);
+    }
+};
 
 /* What a row's target says. */
 struct aim {
@@ -59,23 +73,43 @@ static struct aim aim_of(const struct frame *f)
     return {DIM(f, 'I'), (float)f->real[CROSS_SMOOTHING]};
 }
 
-/* The logit that is the target; 0 where there is none. */
+/* The target of a row x, and the logit that it is; 0 where there is none. */
+struct mark {
+    int64_t target = 0;
+    float logit = 0;
+};
+
 template <typename T>
-static __device__ __forceinline__ float wanted_of(const T *x, int V, int64_t target)
+static __device__ __forceinline__ mark mark_of(const cross_entropy &a, const T *x, int64_t r, int V)
 {
-    return target >= 0 && target < V ? load(x + target) : 0;
+    const int64_t target = ((const int64_t *)a.target)[r];
+    return {target, target >= 0 && target < V ? load(x + target) : 0};
 }
 
-/* By one thread, when lse and, if there is smoothing, the sum of the row's logits are known. */
-static __device__ __forceinline__ float loss_of(float wanted, int V, int64_t target, const aim &a,
-                                                float lse, float sum)
+/* row_loss, when all is known of a row; depth is so if there is smoothing. */
+static __device__ __forceinline__ float loss_of(const mark &wanted, int V, const aim &to, float top,
+                                                float log_sum, float depth)
 {
-    if (target == a.ignored)
+    if (wanted.target == to.ignored)
         return 0;
-    if (target < 0 || target >= V)
+    if (wanted.target < 0 || wanted.target >= V)
         return NAN;
-    const float likely = lse - (1 - a.smoothing) * wanted;
-    return a.smoothing > 0 ? likely - a.smoothing * (sum / V) : likely;
+    const float unlikely = log_sum + (1 - to.smoothing) * (top - wanted.logit);
+    return to.smoothing > 0 ? unlikely + to.smoothing * (depth / V) : unlikely;
+}
+
+/* By one thread: the results of row r.  (A sum of 0 is of nothing but -inf.) */
+static __device__ __forceinline__ void conclude(const cross_entropy &a, int64_t r, int V,
+                                                const aim &to, const mark &wanted,
+                                                const running &all, float depth)
+{
+    const float top = all.sum == 0 ? -INFINITY : all.top, sum = all.sum == 0 ? NAN : all.sum;
+    const float log_sum = logf(sum);
+
+    ((float *)a.top)[r] = top;
+    ((float *)a.sum)[r] = sum;
+    ((float *)a.lse)[r] = isinf(top) ? top : top + log_sum;
+    ((float *)a.row_loss)[r] = loss_of(wanted, V, to, top, log_sum, depth);
 }
 
 __global__ void __launch_bounds__(MEAN)
@@ -116,7 +150,7 @@ static int mean(const struct frame *f)
 
 /* What backward multiplies a row's probabilities by, and what its target takes away. */
 struct slope {
-    float likely, target, each; /* dx = likely e^(x - lse) - each, and - target at the target */
+    float likely, target, each; /* dx = likely e^(x - top) - each, and - target at the target */
 };
 
 static __device__ __forceinline__ slope slope_of(const cross_entropy &a, const cross_entropy &g,
@@ -125,37 +159,37 @@ static __device__ __forceinline__ slope slope_of(const cross_entropy &a, const c
     const bool ignored = ((const int64_t *)a.target)[r] == to.ignored;
     const float count = (float)*(const int64_t *)a.count;
     const float d = ignored ? 0 : *(const float *)g.loss / count + ((const float *)g.row_loss)[r];
-    return {d + ((const float *)g.lse)[r], d * (1 - to.smoothing), d * (to.smoothing / V)};
+    const float all = d + ((const float *)g.lse)[r];
+    return {all / ((const float *)a.sum)[r], d * (1 - to.smoothing), d * (to.smoothing / V)};
 }
 
 /* ---- online ---- */
 
 /* A row is read once, sixteen bytes at a time wherever it begins: the largest logit and the sum
- * relative to it run along, and beside them the sum of the logits if there is smoothing.  While
- * some vectors are looked at, the next are under way. */
+ * relative to it run along, and beside them how far the logits are below it if there is smoothing.
+ * While some vectors are looked at, the next are under way. */
 template <typename T>
 __global__ void __launch_bounds__(MOST, RESIDENT)
-    online_forward_kernel(const T *logits, const int64_t *target, float *row_loss, float *lse,
-                          int V, aim to)
+    online_forward_kernel(cross_entropy a, int V, aim to)
 {
     __shared__ float room[96];
     const int64_t r = blockIdx.x;
-    const T *x = logits + r * V;
+    const T *x = (const T *)a.logits + r * V;
     const extent<T> e(r, V);
     const int i = threadIdx.x, threads = blockDim.x;
+    const bool smooth = to.smoothing > 0;
     uint4 next[AHEAD];
     running so_far;
-    int64_t aimed = 0;
-    float sum = 0, edge = -INFINITY, wanted = 0;
+    depth below;
+    mark wanted;
+    float edge = -INFINITY, top;
 
     let_next_kernel_start();
     take<true>(next, x + e.head, e.body, 0, i, threads, -INFINITY);
     if (i < e.edges)
         edge = load(x + e.edge(i));
-    if (i == 0) {
-        aimed = target[r];
-        wanted = wanted_of(x, V, aimed);
-    }
+    if (i == 0)
+        wanted = mark_of(a, x, r, V);
     for (int first = 0; first * e.SIZE < e.body;) {
         uint4 v[AHEAD];
         const int now = first;
@@ -164,27 +198,31 @@ __global__ void __launch_bounds__(MOST, RESIDENT)
             v[k] = next[k];
         first += AHEAD * threads;
         take<true>(next, x + e.head, e.body, first, i, threads, -INFINITY);
+        top = so_far.top;
         include<T>(so_far, v, LOG2E);
-        if (to.smoothing > 0) {
+        if (smooth) {
+            below.raise(top, so_far.top);
             UNROLL(AHEAD)
             for (int k = 0; k < AHEAD; k++)
                 if ((now + i + k * threads) * e.SIZE < e.body)
-                    sum = total<T>(v[k], sum);
+                    below.add_vector<T>(v[k], so_far.top);
         }
     }
-    raise(so_far, fmaxf(so_far.top, edge), LOG2E);
+    top = so_far.top;
+    raise(so_far, larger(so_far.top, edge), LOG2E);
     so_far.sum += power(edge, so_far.top, LOG2E);
-    sum += i < e.edges ? edge : 0;
     block_running(so_far, LOG2E, room);
-    if (to.smoothing > 0)
-        sum = block_sum(sum, room + 64);
-    if (i)
-        return;
-    lse[r] = so_far.top + logf(so_far.sum);
-    row_loss[r] = loss_of(wanted, V, aimed, to, lse[r], sum);
+    if (smooth) {
+        below.raise(top, so_far.top);
+        if (i < e.edges)
+            below.add(edge, so_far.top);
+        below.sum = block_sum(below.sum, room + 64);
+    }
+    if (i == 0)
+        conclude(a, r, V, to, wanted, so_far, below.sum);
 }
 
-/* The probabilities are made of logits and lse, and go no further than registers: logits are
+/* The probabilities are made of logits, top and sum, and go no further than registers: logits are
  * read once and dlogits written once.  Whoever has written the target's writes it again. */
 template <typename T>
 __global__ void __launch_bounds__(MOST_BACK, RESIDENT_BACK)
@@ -197,17 +235,17 @@ __global__ void __launch_bounds__(MOST_BACK, RESIDENT_BACK)
     const int i = threadIdx.x, threads = blockDim.x;
     const float edge = i < e.edges ? load(x + e.edge(i)) : 0;
     slope d = {};
-    float lse = 0;
+    float top = 0;
 
     const auto gradient = [&](float logit) {
-        return fmaf(d.likely, power(logit, lse, LOG2E), -d.each);
+        return fmaf(d.likely, power(logit, top, LOG2E), -d.each);
     };
     for (int first = 0; first == 0 || first * e.SIZE < e.body; first += AHEAD * threads) {
         uint4 v[AHEAD];
         take<true>(v, x + e.head, e.body, first, i, threads, 0);
         if (first == 0) { /* while the first are under way */
             d = slope_of(a, g, r, V, to);
-            lse = ((const float *)a.lse)[r];
+            top = ((const float *)a.top)[r];
         }
         put<true, AHEAD>(dx + e.head, e.body, first, i, threads,
                          [&](int k, int j) { return gradient(number<T>(v[k], j)); });
@@ -228,9 +266,9 @@ template <typename T>
 static int online_forward(const struct frame *f)
 {
     const struct cross_entropy *a = ARGS(f, cross_entropy);
-    online_forward_kernel<<<DIM(f, 'R'), threads_of<T>(f, MOST), 0, gpu_stream()>>>(
-        (const T *)a->logits, (const int64_t *)a->target, (float *)a->row_loss, (float *)a->lse,
-        (int)DIM(f, 'V'), aim_of(f));
+    const auto kernel = online_forward_kernel<T>;
+    kernel<<<DIM(f, 'R'), threads_of<T>(f, MOST), 0, gpu_stream()>>>(*a, (int)DIM(f, 'V'),
+                                                                     aim_of(f));
     CUDA(cudaGetLastError());
     return mean(f);
 }
@@ -249,27 +287,26 @@ static int online_backward(const struct frame *f)
 
 /* Plainly: a row is read for its largest logit, and again for the sum of the exponentials. */
 template <typename T>
-__global__ void two_pass_forward_kernel(const T *logits, const int64_t *target, float *row_loss,
-                                        float *lse, int V, aim to)
+__global__ void two_pass_forward_kernel(cross_entropy a, int V, aim to)
 {
     __shared__ float room[96];
     const int64_t r = blockIdx.x;
-    const T *x = logits + r * V;
-    float most = -INFINITY, powers = 0, sum = 0;
+    const T *x = (const T *)a.logits + r * V;
+    running all;
+    float below = 0;
 
+    all.top = -INFINITY;
     for (int j = threadIdx.x; j < V; j += BLOCK)
-        most = fmaxf(most, load(x + j));
-    most = block_max(most, room);
+        all.top = larger(all.top, load(x + j));
+    all.top = block_max(all.top, room);
     for (int j = threadIdx.x; j < V; j += BLOCK) {
-        powers += power(load(x + j), most, LOG2E);
-        sum += load(x + j);
+        all.sum += power(load(x + j), all.top, LOG2E);
+        below += all.top - load(x + j);
     }
-    powers = block_sum(powers, room + 32);
-    sum = block_sum(sum, room + 64);
-    if (threadIdx.x)
-        return;
-    lse[r] = most + logf(powers);
-    row_loss[r] = loss_of(wanted_of(x, V, target[r]), V, target[r], to, lse[r], sum);
+    all.sum = block_sum(all.sum, room + 32);
+    below = block_sum(below, room + 64);
+    if (threadIdx.x == 0)
+        conclude(a, r, V, to, mark_of(a, x, r, V), all, below);
 }
 
 template <typename T>
@@ -279,11 +316,11 @@ __global__ void two_pass_backward_kernel(cross_entropy a, cross_entropy g, int V
     const T *x = (const T *)a.logits + r * V;
     T *dx = (T *)g.logits + r * V;
     const slope d = slope_of(a, g, r, V, to);
-    const float lse = ((const float *)a.lse)[r];
+    const float top = ((const float *)a.top)[r];
 
     for (int j = threadIdx.x; j < V; j += BLOCK) {
         const float wanted = j == target ? d.target + d.each : d.each;
-        store(dx + j, d.likely * power(load(x + j), lse, LOG2E) - wanted);
+        store(dx + j, d.likely * power(load(x + j), top, LOG2E) - wanted);
     }
 }
 
@@ -291,9 +328,8 @@ template <typename T>
 static int two_pass_forward(const struct frame *f)
 {
     const struct cross_entropy *a = ARGS(f, cross_entropy);
-    two_pass_forward_kernel<<<DIM(f, 'R'), BLOCK, 0, gpu_stream()>>>(
-        (const T *)a->logits, (const int64_t *)a->target, (float *)a->row_loss, (float *)a->lse,
-        (int)DIM(f, 'V'), aim_of(f));
+    const auto kernel = two_pass_forward_kernel<T>;
+    kernel<<<DIM(f, 'R'), BLOCK, 0, gpu_stream()>>>(*a, (int)DIM(f, 'V'), aim_of(f));
     CUDA(cudaGetLastError());
     return mean(f);
 }

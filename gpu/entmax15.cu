@@ -13,7 +13,8 @@ enum {
 /* A row belongs to one, two or four lanes, OWN numbers to each, in 16-byte vectors where rows
  * are of such.  Nothing is sorted or compared with one another: f(tau) = sum [u - tau]_+^2 - 1
  * falls and is convex, so that Newton's steps from a tau that is too low never go too far.  From
- * a step below ENOUGH on, the next would be less than a rounding: its error is a square. */
+ * a step below ENOUGH on, the next would be less than a rounding: its error is a square.  Where the
+ * largest is no number, or infinite, some u is NaN, and so are the first step, tau and all p. */
 #define ENOUGH 0x1p-13f
 
 /* What a lane has of a row, as floats. */
@@ -52,7 +53,7 @@ __global__ void __launch_bounds__(BLOCK)
     take_own<T, WHOLE_ROWS>(u, x + r * N, n, lane, lanes, -INFINITY);
     UNROLL(OWN)
     for (int i = 0; i < OWN; i++)
-        top = fmaxf(top, u[i]);
+        top = larger(top, u[i]);
     top = lanes_max(top, lanes);
     UNROLL(OWN)
     for (int i = 0; i < OWN; i++)
@@ -61,7 +62,7 @@ __global__ void __launch_bounds__(BLOCK)
         float sum = 0, squares = 0;
         UNROLL(OWN)
         for (int i = 0; i < OWN; i++) {
-            const float over = fmaxf(u[i] - tau, 0);
+            const float over = larger(u[i] - tau, 0);
             sum += over;
             squares = fmaf(over, over, squares);
         }
@@ -72,7 +73,7 @@ __global__ void __launch_bounds__(BLOCK)
     } while (__any_sync(~0u, moves));
     UNROLL(OWN)
     for (int i = 0; i < OWN; i++) {
-        const float over = fmaxf(u[i] - tau, 0);
+        const float over = larger(u[i] - tau, 0);
         u[i] = over * over;
     }
     put_own<T, WHOLE_ROWS>(p + r * N, u, n, lane, lanes);
@@ -232,14 +233,15 @@ static int warp_backward(const struct frame *f)
 /* ---- sort ---- */
 
 /* A thread a row, plainly: sorted by insertion, in shared memory, where each thread has a column
- * of its own; then from the largest on, as long as tau is reached. */
+ * of its own; then from the largest on, as long as tau is reached: not by what is 1 further down,
+ * where tau is of the largest alone, or by what is no number. */
 template <typename T>
 __global__ void sort_forward_kernel(const T *x, T *p, int64_t R, int N)
 {
     __shared__ float sorted[ENTMAX15_MOST][SORTERS];
     const int64_t r = (int64_t)blockIdx.x * SORTERS + threadIdx.x;
     const int me = threadIdx.x;
-    float sum = 0, squares = 0, threshold = 0;
+    float sum = 0, squares = 0, threshold = NAN, top = -INFINITY;
 
     if (r >= R)
         return;
@@ -248,13 +250,15 @@ __global__ void sort_forward_kernel(const T *x, T *p, int64_t R, int N)
     for (int j = 0; j < N; j++) {
         const float new_one = load(x + j);
         int at = j;
+        top = larger(top, new_one);
         for (; at > 0 && sorted[at - 1][me] < new_one; at--)
             sorted[at][me] = sorted[at - 1][me];
         sorted[at][me] = new_one;
     }
-    const float top = sorted[0][me];
     for (int k = 1; k <= N; k++) {
         const float u = 0.5f * (sorted[k - 1][me] - top);
+        if (!(u > -1))
+            break;
         sum += u;
         squares += u * u;
         const float mean = sum / k, spread = squares - sum * mean;
@@ -263,7 +267,7 @@ __global__ void sort_forward_kernel(const T *x, T *p, int64_t R, int N)
             threshold = tau;
     }
     for (int j = 0; j < N; j++) {
-        const float over = fmaxf(0.5f * (load(x + j) - top) - threshold, 0);
+        const float over = larger(0.5f * (load(x + j) - top) - threshold, 0);
         store(p + j, over * over);
     }
 }

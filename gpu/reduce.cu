@@ -36,24 +36,29 @@ struct total {
     }
 };
 
-/* The largest, and the first place where it is. */
+/* The largest, and the first place where it is; of NaN, the first.  Until there is something above
+ * -inf, no place. */
 struct top {
     float x;
     int64_t at;
 
     static __device__ __forceinline__ top none(void) { return {-INFINITY, INT64_MAX}; }
+    /* Is it above all so far? */
+    __device__ __forceinline__ bool below(float other) const { return x == x && !(other <= x); }
     __device__ __forceinline__ void merge(const top &other)
     {
-        if (other.x > x || (other.x == x && other.at < at))
+        const bool tie = other.x == x || (other.x != other.x && x != x);
+        if (below(other.x) || (tie && other.at < at))
             *this = other;
     }
+    /* What comes after all so far. */
     template <int N>
     __device__ __forceinline__ void take(const float (&x)[N], int64_t first, bool there, bool)
     {
         UNROLL(N)
         for (int i = 0; i < N; i++)
-            if (there)
-                merge({x[i], first + i});
+            if (there && below(x[i]))
+                *this = {x[i], first + i};
     }
     __device__ __forceinline__ top of_lane(int distance) const
     {
@@ -130,7 +135,8 @@ static __device__ void put(const job &j, const seat &s, const total &found)
 static __device__ void put(const job &j, const seat &s, const top &found)
 {
     put_kept(j.kept, j.y, s.number, found.x);
-    j.at[s.number] = j.from && found.at < j.by.n ? j.from[s.row * j.by.n + found.at] : found.at;
+    const int64_t at = found.at == INT64_MAX ? s.begin : found.at; /* all are -inf */
+    j.at[s.number] = j.from ? j.from[s.row * j.by.n + at] : at;
 }
 
 /* ---- tree ---- */
@@ -255,7 +261,7 @@ __global__ void __launch_bounds__(BLOCK) each_kernel(job_back j)
         d = 0;
     if (j.x) {
         const float y = load((const T *)j.y + row);
-        d = y > 0 ? d * load((const T *)j.x + i) / y : 0;
+        d = y == 0 ? 0 : d * load((const T *)j.x + i) / y;
     }
     store((T *)j.dx + i, d);
 }
@@ -273,7 +279,7 @@ __global__ void __launch_bounds__(MOST) spread_kernel(job_back j)
     const raw *x = (const raw *)((const T *)j.x + start);
     raw *dx = (raw *)((T *)j.dx + start);
     const float dy = load((const T *)j.dy + s.row), y = NORM ? load((const T *)j.y + s.row) : 1;
-    const float level = j.at ? 0 : y > 0 ? dy / (NORM ? y : j.divisor) : 0;
+    const float level = j.at || y == 0 ? 0 : dy / (NORM ? y : j.divisor);
     const int all = (int)(s.n / by::NUMBERS);
 
     for (int k = s.first; k < all; k += AHEAD_BACK * j.by.crew) {

@@ -3,7 +3,8 @@
 #include "common/ops/softmax.h"
 
 /* Backward is linear in dy and has y, so its rungs are forward's with one sum, and two rows to
- * hold. */
+ * hold.  Where all of a row is -inf, the sum is NaN, or where LOWEST stands for the largest, 0; its
+ * y is NaN either way. */
 
 enum {
     BLOCK = 256,
@@ -269,11 +270,12 @@ __global__ void FEW_REGISTERS(MOST)
 
     open_row(&s, cluster);
     take<WHOLE_ROWS>(v, x + row, N, first, i, threads, -INFINITY);
-    const float mine = fmaxf(block_max(largest<T>(v), room), LOWEST); /* a block may have nothing */
+    const float mine =
+        larger(block_max(largest<T>(v), room), LOWEST); /* a block may have nothing */
     share_row(&s, cluster, mine, block_sum(powers<T>(v, mine, scale, 0), room + 32));
 
     for (int b = 0; b < cluster; b++)
-        all.top = fmaxf(all.top, s.found[b].x);
+        all.top = larger(all.top, s.found[b].x);
     for (int b = 0; b < cluster; b++)
         all.sum += s.found[b].y * power(s.found[b].x, all.top, scale);
     const float share = 1 / all.sum;
@@ -454,7 +456,7 @@ __global__ void two_pass_forward_kernel(const T *x, T *y, int N, float scale)
     x += (int64_t)blockIdx.x * N;
     y += (int64_t)blockIdx.x * N;
     for (int j = threadIdx.x; j < N; j += BLOCK)
-        most = fmaxf(most, load(x + j));
+        most = larger(most, load(x + j));
     most = block_max(most, room);
     for (int j = threadIdx.x; j < N; j += BLOCK)
         sum += power(load(x + j), most, scale);

@@ -128,16 +128,19 @@ static __device__ __forceinline__ void put(T *row, int n, int first, int lane, i
 
 /* ---- what threads hold of a row, over `lanes` neighbouring ones or over a block ---- */
 
-/* Pairs of bf16 are compared as they are, before anything is made a float. */
+/* The largest of numbers is NaN if one of them is, and powers relative to it are NaN then, or where
+ * it is infinite: what a row that is no distribution is to give needs no test of its own.
+ *
+ * Pairs of bf16 are compared as they are, before anything is made a float. */
 template <typename T>
-static __device__ __forceinline__ unsigned larger(unsigned x, unsigned y);
+static __device__ __forceinline__ unsigned larger_word(unsigned x, unsigned y);
 template <>
-__device__ __forceinline__ unsigned larger<float>(unsigned x, unsigned y)
+__device__ __forceinline__ unsigned larger_word<float>(unsigned x, unsigned y)
 {
-    return __float_as_uint(fmaxf(__uint_as_float(x), __uint_as_float(y)));
+    return __float_as_uint(larger(__uint_as_float(x), __uint_as_float(y)));
 }
 template <>
-__device__ __forceinline__ unsigned larger<__nv_bfloat16>(unsigned x, unsigned y)
+__device__ __forceinline__ unsigned larger_word<__nv_bfloat16>(unsigned x, unsigned y)
 {
     return larger_pair(x, y);
 }
@@ -149,11 +152,11 @@ static __device__ __forceinline__ float largest(const uint4 (&v)[K])
     float all = -INFINITY;
     UNROLL(K)
     for (int k = 1; k < K; k++)
-        most = make_uint4(larger<T>(most.x, v[k].x), larger<T>(most.y, v[k].y),
-                          larger<T>(most.z, v[k].z), larger<T>(most.w, v[k].w));
+        most = make_uint4(larger_word<T>(most.x, v[k].x), larger_word<T>(most.y, v[k].y),
+                          larger_word<T>(most.z, v[k].z), larger_word<T>(most.w, v[k].w));
     UNROLL(8)
     for (int i = 0; i < vector_of<T>::SIZE; i++)
-        all = fmaxf(all, number<T>(most, i));
+        all = larger(all, number<T>(most, i));
     return all;
 }
 
@@ -195,7 +198,7 @@ static __device__ __forceinline__ float product(const uint4 (&v)[K], const uint4
 static __device__ __forceinline__ float lanes_max(float x, int lanes = 32)
 {
     for (int far = lanes >> 1; far > 0; far >>= 1)
-        x = fmaxf(x, __shfl_xor_sync(~0u, x, far));
+        x = larger(x, __shfl_xor_sync(~0u, x, far));
     return x;
 }
 
@@ -228,10 +231,11 @@ static __device__ __forceinline__ float block_sum(float x, float *room)
 
 /* ---- the running sum ---- */
 
-/* Below what any row's largest number should be, so that differences of two are finite. */
-#define LOWEST (-1e38f)
+/* The least of all finite numbers: relative to it the power of -inf is 0, and of itself 1. */
+#define LOWEST (-3.402823466e38f)
 
-/* The largest number so far, and the sum of the powers so far, relative to it. */
+/* The largest number so far, and the sum of the powers so far, relative to it.  Where all have been
+ * -inf, the sum is 0. */
 struct running {
     float top = LOWEST, sum = 0;
 };
@@ -246,7 +250,7 @@ static __device__ __forceinline__ void raise(running &so_far, float top, float s
 template <typename T, int K>
 static __device__ __forceinline__ void include(running &so_far, const uint4 (&v)[K], float scale)
 {
-    raise(so_far, fmaxf(so_far.top, largest<T>(v)), scale);
+    raise(so_far, larger(so_far.top, largest<T>(v)), scale);
     so_far.sum = powers<T>(v, so_far.top, scale, so_far.sum);
 }
 

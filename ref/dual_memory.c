@@ -50,7 +50,7 @@ static void softmax(real *p, const real *a, int64_t n)
     real most = a[0], sum = 0;
 
     for (int64_t i = 1; i < n; i++)
-        most = a[i] > most ? a[i] : most;
+        most = larger(a[i], most);
     for (int64_t i = 0; i < n; i++)
         sum += p[i] = exp(a[i] - most);
     for (int64_t i = 0; i < n; i++)

@@ -7,16 +7,21 @@ static int descending(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* The k largest of u = a/2 are in the support, for the largest k whose tau they all reach. */
+/* The k largest of u = a/2 are in the support, for the largest k whose tau they all reach.  Of the
+ * largest alone, tau is 1 below it, and of more it is higher: what is further down, or -inf, is
+ * not looked at.  Where the largest is no number, tau is none. */
 void REF(entmax15_row)(real *p, const real *a, int64_t n)
 {
-    real sum = 0, squares = 0, threshold = 0, most;
+    real sum = 0, squares = 0, threshold = NAN, most = a[0];
 
     memcpy(p, a, n * sizeof *p);
     qsort(p, n, sizeof *p, descending);
-    most = p[0];
+    for (int64_t i = 1; i < n; i++)
+        most = larger(a[i], most);
     for (int64_t k = 1; k <= n; k++) {
         real u = (p[k - 1] - most) / 2; /* from the largest on, which changes no p */
+        if (!(u > -1))
+            break;
         sum += u;
         squares += u * u;
         real mean = sum / k, spread = squares - sum * mean;
@@ -25,8 +30,8 @@ void REF(entmax15_row)(real *p, const real *a, int64_t n)
             threshold = tau;
     }
     for (int64_t i = 0; i < n; i++) {
-        real over = (a[i] - most) / 2 - threshold;
-        p[i] = over > 0 ? over * over : 0;
+        real over = larger((a[i] - most) / 2 - threshold, 0);
+        p[i] = over * over;
     }
 }
 

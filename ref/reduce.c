@@ -26,7 +26,7 @@ static int64_t first_largest(const num *x, int64_t n)
 {
     int64_t at = 0;
     for (int64_t i = 1; i < n; i++)
-        if (load(x[i]) > load(x[at]))
+        if (!isnan(load(x[at])) && !(load(x[i]) <= load(x[at])))
             at = i;
     return at;
 }
@@ -71,7 +71,7 @@ static int backward(const struct frame *f)
             switch (f->choice[REDUCE_KIND]) {
             case REDUCE_SUM: dx[i] = store(d); break;
             case REDUCE_MEAN: dx[i] = store(d / N); break;
-            case REDUCE_NORM2: dx[i] = store(length > 0 ? d * load(x[i]) / length : 0); break;
+            case REDUCE_NORM2: dx[i] = store(length == 0 ? 0 : d * load(x[i]) / length); break;
             case REDUCE_MAX: dx[i] = store(i == r * N + at[r] ? d : 0); break;
             }
         }

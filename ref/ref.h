@@ -66,6 +66,12 @@ static inline real sigmoid(real x)
     return 1 / (1 + exp(-x));
 }
 
+/* The larger one; NaN if either is, so that the largest of a row says whether a NaN is in it. */
+static inline real larger(real a, real b)
+{
+    return isnan(a) || a > b ? a : b;
+}
+
 static inline real dot(const real *a, const real *b, int64_t n)
 {
     real sum = 0;

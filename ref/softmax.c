@@ -13,7 +13,7 @@ static int forward(const struct frame *f)
         num *y = (num *)a->y + r * N;
         real most = load(x[0]), sum = 0;
         for (int64_t j = 1; j < N; j++)
-            most = load(x[j]) > most ? load(x[j]) : most;
+            most = larger(load(x[j]), most);
         for (int64_t j = 0; j < N; j++)
             sum += exp(scale * (load(x[j]) - most));
         for (int64_t j = 0; j < N; j++)

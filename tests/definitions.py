@@ -299,7 +299,8 @@ def cross_entropy(a, given):
     rows, vocabulary = logits.shape
     top = np.max(logits, axis=-1)
     below = logits - top[:, None]
-    log_sum = np.log(np.sum(np.exp(below), axis=-1))
+    total = np.sum(np.exp(below), axis=-1)
+    log_sum = np.log(total)
     known = (target >= 0) & (target < vocabulary)
     row_loss = np.where(known, log_sum, np.nan)
     for r in np.nonzero(known)[0]:    # from the largest logit on, as log_sum is
@@ -311,7 +312,8 @@ def cross_entropy(a, given):
     count = np.sum(counted)
     loss = np.sum(row_loss) / count if count else 0
     lse = np.where(np.isfinite(top), top + log_sum, top)
-    return {"loss": np.array([loss]), "row_loss": row_loss, "lse": lse, "count": np.array([count])}
+    return {"loss": np.array([loss]), "row_loss": row_loss, "lse": lse, "count": np.array([count]),
+            "top": top, "sum": total}
 
 
 @define("adamw", 16)

@@ -23,7 +23,7 @@ static double size_of(const double *x, int64_t n)
 {
     double size = 0;
     for (int64_t i = 0; i < n; i++)
-        size = fmax(size, fabs(x[i]));
+        size = isfinite(x[i]) ? fmax(size, fabs(x[i])) : size;
     return size;
 }
 

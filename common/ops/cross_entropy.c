@@ -11,16 +11,24 @@ static const struct param params[] = {
      .max = 1 << 30,
      .help = "the target of rows that do not count"},
     REAL_PARAM("label_smoothing", 0, 0, 1, "share of a target that goes to all alike"),
+    FILL_PARAM(fill_names, "logits"),
 };
 
 static const struct axis axes[] = {{'O', "one"}, {0}};
 
+static enum fill fill_of(const struct frame *f)
+{
+    return fill_chosen(f, CROSS_FILL);
+}
+
 static const struct arg args[] = {
-    ARG(cross_entropy, logits, "RV", IN | DIFF, NORMAL),
+    ARG(cross_entropy, logits, "RV", IN | DIFF | BELOW, NORMAL, .fill_of = fill_of),
     ARG(cross_entropy, target, "R", IN | WHOLE, INDEX),
     ARG(cross_entropy, loss, "O", OUT | DIFF | WIDE),
     ARG(cross_entropy, row_loss, "R", OUT | DIFF | WIDE),
-    ARG(cross_entropy, lse, "R", OUT | SAVED | DIFF | WIDE),
+    ARG(cross_entropy, lse, "R", OUT | DIFF | WIDE),
+    ARG(cross_entropy, top, "R", SAVED | WIDE),
+    ARG(cross_entropy, sum, "R", SAVED | WIDE),
     ARG(cross_entropy, count, "O", SAVED | WHOLE),
 };
 
@@ -60,9 +68,12 @@ const struct op op_cross_entropy = {
     .cases = "rows=1 vocabulary=1; rows=3 vocabulary=1 ignore_index=0; rows=4 vocabulary=2; "
              "rows=7 vocabulary=33 label_smoothing=0,0.1; rows=3 vocabulary=257; "
              "rows=40 vocabulary=5 ignore_index=2 label_smoothing=0,0.3; "
-             "rows=2 vocabulary=1024 label_smoothing=1",
+             "rows=2 vocabulary=1024 label_smoothing=1; rows=41 vocabulary=1 label_smoothing=0.17; "
+             "fill=masked,shifted,outliers rows=15 vocabulary=1,5,67 label_smoothing=0,0.1; "
+             "fill=masked,shifted,outliers rows=8 vocabulary=2500",
     .shapes = "rows=1 vocabulary=31,1031,8192; rows=257 vocabulary=1,2,3,8,9 ignore_index=0; "
               "rows=3 vocabulary=257,1000,4096,5003 label_smoothing=0,0.25; "
+              "fill=masked,shifted,outliers rows=17 vocabulary=3,130,8209 label_smoothing=0,0.3; "
               "rows=2 vocabulary=8209; rows=1100 vocabulary=7 ignore_index=3",
     .derive = derive,
     .index_range = index_range,

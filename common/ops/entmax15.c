@@ -5,10 +5,16 @@
 static const struct param params[] = {
     SIZE_PARAM("rows", 'R', 65536, "rows of x"),
     SIZE_PARAM("columns", 'N', 64, "numbers in a row, at most 64"),
+    FILL_PARAM(fill_names, "x"),
 };
 
+static enum fill fill_of(const struct frame *f)
+{
+    return fill_chosen(f, ENTMAX15_FILL);
+}
+
 static const struct arg args[] = {
-    ARG(entmax15, x, "RN", IN | DIFF | NOT_BACK, NORMAL),
+    ARG(entmax15, x, "RN", IN | DIFF | NOT_BACK | BELOW, NORMAL, .fill_of = fill_of),
     ARG(entmax15, p, "RN", OUT | SAVED | DIFF),
 };
 
@@ -42,9 +48,11 @@ const struct op op_entmax15 = {
     .arg = args,
     .n_args = N_ARGS(entmax15),
     .cases = "rows=1 columns=2; rows=3 columns=3; rows=5 columns=7; rows=9 columns=16; "
-             "rows=4 columns=33; rows=3 columns=64",
+             "rows=4 columns=33; rows=3 columns=64; "
+             "fill=masked,shifted,outliers rows=15 columns=2,5,16,31,64",
     .shapes = "rows=1 columns=1,31,33,64; rows=257 columns=1,2,3,5,8,9,15,16,17; "
-              "rows=67 columns=31,32,33,47,63,64",
+              "rows=67 columns=31,32,33,47,63,64; "
+              "fill=masked,shifted,outliers rows=131 columns=1,3,17,33",
     .derive = derive,
     .flops = flops,
     .specials = specials,

@@ -3,13 +3,20 @@
 
 static const char *const kinds[] = {"sum", "max", "mean", "norm2", NULL};
 static const char *const overs[] = {"rows", "all", NULL};
+static const char *const fills[] = {"normal", "masked", NULL};
 
 static const struct param params[] = {
     SIZE_PARAM("rows", 'R', 4096, "rows of x"),
     SIZE_PARAM("length", 'N', 4096, "numbers of a row"),
     CHOICE_PARAM("kind", kinds, REDUCE_SUM, "what is made of them"),
     CHOICE_PARAM("over", overs, REDUCE_EACH_ROW, "of each row, or of all of x"),
+    FILL_PARAM(fills, "x"),
 };
+
+static enum fill fill_of(const struct frame *f)
+{
+    return fill_chosen(f, REDUCE_FILL);
+}
 
 static const struct axis axes[] = {{'U', "one"}, {0, NULL}};
 
@@ -29,7 +36,7 @@ static const char *result_shape(const struct frame *f)
 }
 
 static const struct arg args[] = {
-    ARG(reduce, x, "RN", IN | DIFF, NORMAL, .back = is_norm2),
+    ARG(reduce, x, "RN", IN | DIFF, NORMAL, .back = is_norm2, .fill_of = fill_of),
     ARG(reduce, y, "R", OUT | SAVED | DIFF, .shape_of = result_shape, .back = is_norm2),
     ARG(reduce, at, "R", SAVED | WHOLE, .when = is_max, .shape_of = result_shape),
 };
@@ -81,11 +88,15 @@ const struct op op_reduce = {
     .n_args = N_ARGS(reduce),
     .cases = "rows=1 length=1 over=rows,all " EACH_KIND
              "; rows=5 length=33 over=rows,all " EACH_KIND "; rows=3 length=72 " EACH_KIND
-             "; rows=1 length=40004 kind=max,norm2; rows=1000 length=33 kind=max",
+             "; rows=1 length=40004 kind=max,norm2; rows=1000 length=33 kind=max; "
+             "fill=masked rows=15 length=1,5,33,260 " EACH_KIND
+             "; fill=masked rows=14 length=20008,20011 kind=max; "
+             "fill=masked rows=15 length=33 over=all kind=max",
     .shapes =
         "rows=257 length=1,2,31 over=rows,all " EACH_KIND "; rows=3 length=4096,4099 " EACH_KIND
         "; rows=2 length=4104,20011 over=rows,all " EACH_KIND
-        "; rows=1 length=65536 over=rows,all " EACH_KIND "; rows=300 length=260 " EACH_KIND,
+        "; rows=1 length=65536 over=rows,all " EACH_KIND "; rows=300 length=260 " EACH_KIND
+        "; fill=masked rows=14 length=1,31,4096,4099,65537 kind=max",
     .identity = identities,
     .n_identities = COUNT(identities),
     .derive = derive,

@@ -5,7 +5,9 @@
  *     mean   y = sum of x / n      dx = dy / n
  *     norm2  y = sqrt(sum of x^2)  dx = dy x / y, and 0 where y is 0
  *
- * The numbers of a max are numbers: with NaN among them y is not defined. */
+ * Where a max has ties, the first of them has all of dy, as PyTorch's max(dim) on a CPU.  The
+ * first NaN, if there is one, is the max, and has dy.  The other kinds are NaN or infinite as their
+ * formulas say, where x has such numbers. */
 struct reduce {
     void *x;
     void *y;  /* [R], or one number */
@@ -13,6 +15,6 @@ struct reduce {
 };
 
 /* The places of the parameters, and the choices. */
-enum { REDUCE_ROWS, REDUCE_LENGTH, REDUCE_KIND, REDUCE_OVER };
+enum { REDUCE_ROWS, REDUCE_LENGTH, REDUCE_KIND, REDUCE_OVER, REDUCE_FILL };
 enum { REDUCE_SUM, REDUCE_MAX, REDUCE_MEAN, REDUCE_NORM2 };
 enum { REDUCE_EACH_ROW, REDUCE_ALL };

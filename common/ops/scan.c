@@ -2,15 +2,22 @@
 #include "common/ops/scan.h"
 
 static const char *const kinds[] = {"inclusive", "exclusive", NULL};
+static const char *const fills[] = {"normal", "masked", NULL};
 
 static const struct param params[] = {
     SIZE_PARAM("rows", 'R', 4096, "rows of x"),
     SIZE_PARAM("length", 'N', 4096, "numbers of a row"),
     CHOICE_PARAM("kind", kinds, SCAN_INCLUSIVE, "with what is there, or only what is before it"),
+    FILL_PARAM(fills, "x"),
 };
 
+static enum fill fill_of(const struct frame *f)
+{
+    return fill_chosen(f, SCAN_FILL);
+}
+
 static const struct arg args[] = {
-    ARG(scan, x, "RN", IN | DIFF | NOT_BACK, NORMAL),
+    ARG(scan, x, "RN", IN | DIFF | NOT_BACK, NORMAL, .fill_of = fill_of),
     ARG(scan, y, "RN", OUT | DIFF),
 };
 
@@ -31,10 +38,12 @@ const struct op op_scan = {
     .arg = args,
     .n_args = N_ARGS(scan),
     .cases = "rows=1 length=1; rows=5 length=33 " EACH_KIND "; rows=3 length=1096 " EACH_KIND
-             "; rows=2 length=2049; rows=2 length=20008; rows=1 length=69001",
+             "; rows=2 length=2049; rows=2 length=20008; rows=1 length=69001; "
+             "fill=masked rows=15 length=1,33,1096 " EACH_KIND "; fill=masked rows=8 length=20008",
     .shapes = "rows=257 length=1,2,31 " EACH_KIND "; rows=3 length=1023,1024,1025 " EACH_KIND
               "; rows=2 length=4096,8191,16385 " EACH_KIND "; rows=3 length=32800; "
-              "rows=1 length=278528,135001; rows=300 length=260 " EACH_KIND,
+              "rows=1 length=278528,135001; fill=masked rows=14 length=31,1024,16385 " EACH_KIND
+              "; rows=300 length=260 " EACH_KIND,
     .flops = flops,
     .batch = 'R',
     .time = 'N',

@@ -5,10 +5,16 @@ static const struct param params[] = {
     SIZE_PARAM("rows", 'R', 1024, "rows of x"),
     SIZE_PARAM("columns", 'N', 1024, "numbers in a row"),
     REAL_PARAM("scale", 1, 1e-6, 1e6, "factor of x"),
+    FILL_PARAM(fill_names, "x"),
 };
 
+static enum fill fill_of(const struct frame *f)
+{
+    return fill_chosen(f, SOFTMAX_FILL);
+}
+
 static const struct arg args[] = {
-    ARG(softmax, x, "RN", IN | DIFF | NOT_BACK, NORMAL),
+    ARG(softmax, x, "RN", IN | DIFF | NOT_BACK | BELOW, NORMAL, .fill_of = fill_of),
     ARG(softmax, y, "RN", OUT | SAVED | DIFF),
 };
 
@@ -33,10 +39,14 @@ const struct op op_softmax = {
     .n_args = N_ARGS(softmax),
     .cases = "rows=1 columns=2; rows=3 columns=3; rows=5 columns=7 scale=0.125; "
              "rows=9 columns=33 scale=2.5; rows=2 columns=64; rows=3 columns=257 scale=40; "
-             "rows=2 columns=1024; rows=2 columns=2500 scale=0.5",
+             "rows=2 columns=1024; rows=2 columns=2500 scale=0.5; "
+             "fill=masked,shifted,outliers rows=15 columns=2,5,32; "
+             "fill=masked,shifted,outliers rows=8 columns=264,2500",
     .shapes = "rows=1 columns=1,31,257,10007; rows=331 columns=1,3,4,8,9,31,33,64; "
               "rows=37 columns=128,129,255,256,257,512; rows=7 columns=513,1024,1031,2048,2053; "
-              "rows=2 columns=4096,8209 scale=3; rows=1 columns=20000,20001 scale=0.5",
+              "rows=2 columns=4096,8209 scale=3; rows=1 columns=20000,20001 scale=0.5; "
+              "fill=masked,shifted,outliers rows=17 columns=1,3,130; "
+              "fill=masked,shifted,outliers rows=14 columns=1031,8216,20001",
     .flops = flops,
     .specials = specials,
     .batch = 'R',

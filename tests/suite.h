@@ -154,7 +154,7 @@ static inline int judge_parity(const struct call *c, struct question *q, struct 
 struct asked {
     const struct backend *backend;
     /* Run it, and add verdicts; nonzero after err_set(). */
-    int (*judge)(const struct call *c, const struct question *q, void *data, struct verdicts *list);
+    int (*judge)(const struct call *c, struct question *q, void *data, struct verdicts *list);
     int (*left_out)(const struct impl *k, void *data); /* or NULL: none is */
     void *data;
     const char *how;        /* said behind the kernel's name, ", once" */
@@ -204,7 +204,7 @@ static inline int ask_kernels(const struct op *o, const struct frame *f, void *d
 }
 
 /* Parity with the oracle, and the properties. */
-static inline int judge_case(const struct call *c, const struct question *q, void *data,
+static inline int judge_case(const struct call *c, struct question *q, void *data,
                              struct verdicts *list)
 {
     struct tensors *got = NULL;

@@ -47,7 +47,7 @@ struct point {
     struct tensors *own;     /* the same, but for the case's own point */
     double roundings;        /* by how much roundings move L: Euclidean, over the outputs */
     double mass;             /* <output, its gradient>, likewise */
-    int undefined;           /* is an output not finite? */
+    int64_t left_out;        /* outputs that are not finite, or so large that no step can be seen */
 };
 
 struct probe {
@@ -83,7 +83,7 @@ static void move_aside(const struct op *o, const struct frame *f, struct tensors
     for (int i = 0; i < o->n_args; i++) {
         const struct arg *a = &o->arg[i];
         enum fill fill = a->fill_of ? a->fill_of(f) : a->fill;
-        int centred = fill == NORMAL || fill == FAN || fill == UNIT;
+        int centred = fill == NORMAL || fill == FAN || fill == UNIT || fill == MASKED;
         uint64_t key = draw_key(which, a->name);
         int64_t n = is_moved(a) ? op_count(o, f, i) : 0;
         for (int64_t j = 0; j < n; j++) {
@@ -100,6 +100,11 @@ static int64_t outputs(const struct op *o, const struct frame *f)
         if (o->arg[i].flags & OUT)
             m += op_count(o, f, i);
     return m;
+}
+
+static int usable(double output)
+{
+    return fabs(output) <= 0x1p40;
 }
 
 /* The mass and the roundings of a point: of each output, the most that it moves by when all
@@ -125,8 +130,7 @@ static int measure(const struct probe *p, struct point *at)
     for (int64_t i = 0, m = 0; !e && i < o->n_args; i++)
         for (int64_t j = 0; o->arg[i].flags & OUT && j < op_count(o, f, i); j++, m++) {
             double x = at->t->x[i][j], g = at->t->g[i] ? at->t->g[i][j] : 0;
-            at->undefined |= !isfinite(x);
-            if (!isfinite(x))
+            if (!usable(x))
                 continue;
             mass += x * g * x * g;
             sum += pow(g * fmax(moved[m], 0x1p-53 * fabs(x)), 2);
@@ -137,27 +141,55 @@ static int measure(const struct probe *p, struct point *at)
     return e ? -1 : 0;
 }
 
+/* L is the sum over usable outputs alone: the others' gradients in `to` become 0.  Returns how many
+ * they are. */
+static int64_t leave_out(const struct op *o, const struct frame *f, const struct tensors *t,
+                         struct tensors *to)
+{
+    int64_t n = 0;
+    for (int i = 0; i < o->n_args; i++)
+        for (int64_t j = 0; o->arg[i].flags & OUT && t->g[i] && j < op_count(o, f, i); j++)
+            if (!usable(t->x[i][j])) {
+                n++;
+                if (to)
+                    to->g[i][j] = 0;
+            }
+    return n;
+}
+
+/* Make point `which` of the case t: the oracle runs there, unless t is all that is needed. */
+static int point_new(struct probe *p, int which, const struct tensors *t)
+{
+    const struct op *o = p->op;
+    const struct frame *f = p->call.sizes;
+    struct point *to = &p->point[which];
+    struct call both = p->call;
+
+    both.forward_only = 0;
+    to->t = t;
+    if (which || leave_out(o, f, t, NULL)) {
+        to->t = to->own = tensors_copy(o, f, t);
+        if (!to->own)
+            return -1;
+        if (which)
+            move_aside(o, f, to->own, which);
+        if (which && run_op(&both, to->own, NULL))
+            return -1;
+        to->left_out = leave_out(o, f, to->own, to->own);
+        if (to->left_out && run_op(&both, to->own, NULL))
+            return -1;
+    }
+    return measure(p, to);
+}
+
 /* Have the probe look at point `which`; t is the case's own. */
 static int go_to(struct probe *p, int which, const struct tensors *t)
 {
     struct point *to = &p->point[which];
     const struct frame *f = p->call.sizes;
 
-    if (!to->t && which) {
-        struct call both = p->call;
-        both.forward_only = 0;
-        to->own = tensors_copy(p->op, f, t);
-        if (!to->own)
-            return -1;
-        move_aside(p->op, f, to->own, which);
-        if (run_op(&both, to->own, NULL))
-            return -1;
-    }
-    if (!to->t) {
-        to->t = which ? to->own : t;
-        if (measure(p, to))
-            return -1;
-    }
+    if (!to->t && point_new(p, which, t))
+        return -1;
     p->at = to;
     for (int i = 0; i < p->op->n_args; i++) {
         size_t bytes = op_count(p->op, f, i) * sizeof(double);
@@ -171,10 +203,12 @@ static int go_to(struct probe *p, int which, const struct tensors *t)
 
 /* ---- one estimate ---- */
 
-/* Which way an element goes.  One that is not finite cannot go anywhere. */
+/* Which way an element goes.  One that is not finite or too large for a step to be seen goes
+ * nowhere. */
 static double sign(const struct probe *p, int64_t i)
 {
-    if (!isfinite(p->at->t->x[p->arg][i]) || isnan(p->at->t->g[p->arg][i]))
+    static const double LARGE = 0x1p20;
+    if (!(fabs(p->at->t->x[p->arg][i]) <= LARGE) || isnan(p->at->t->g[p->arg][i]))
         return 0;
     return draw_uniform(p->direction, i) < 0.5 ? -1 : 1;
 }
@@ -211,7 +245,7 @@ static int central(const struct probe *p, double h, int level, double *slope)
             double g = t->g[i] ? t->g[i][j] : 0;
             if (level == 0)
                 p->e[m] = p->k[m] = 0;
-            if (!isfinite(x))
+            if (!usable(x))
                 continue;
             sum += ((long double)up - down) * g;
             p->e[m] += of_e[level] * g * (up - down) / (2 * h);
@@ -305,13 +339,12 @@ static double natural(const struct probe *p)
     return sum > 0 ? p->at->mass / sqrt(sum / p->n) : p->at->mass;
 }
 
-/* A gradient too imprecisely estimated to be judged is neither passed nor failed; nor is one that
- * seems wrong where L has no value, since it may be a sum over an output that is not finite. */
-static void settle(const struct probe *p, struct verdict *v, double size, double natural)
+/* A gradient too imprecisely estimated to be judged is neither passed nor failed. */
+static void settle(struct verdict *v, double size, double natural)
 {
     double unsure = v->bound * size / fmax(size, natural);
     int agrees = v->error <= v->bound;
-    v->pass = agrees || p->at->undefined || !(unsure <= HOPELESS);
+    v->pass = agrees || !(unsure <= HOPELESS);
     v->unjudged = v->pass && !(agrees && unsure <= VACUOUS);
 }
 
@@ -341,7 +374,7 @@ static int check_elements(struct probe *p, struct verdicts *list)
                          numeric, g, fmax(bound, 0x1p-52), list);
     }
     if (!e)
-        settle(p, &list->v[list->n - 1], size > 0 ? size : 1, natural(p) / sqrt(p->n));
+        settle(&list->v[list->n - 1], size > 0 ? size : 1, natural(p) / sqrt(p->n));
     free(numeric);
     return e;
 }
@@ -376,18 +409,22 @@ static int check_directions(struct probe *p, int directions, struct verdicts *li
     v->error = v->norm = isnan(error) ? INFINITY : error;
     v->bound = fmax(bound, 0x1p-52);
     snprintf(v->worst, sizeof v->worst, "%d directions", directions);
-    settle(p, v, size, natural(p));
+    settle(v, size, natural(p));
     return 0;
 }
 
-/* At the case's own point, and where that one tells nothing, at others beside it. */
+/* At the case's own point, and where that one tells nothing, at others beside it.  Where no output
+ * is usable there is no derivative, and no verdict. */
 static int check_gradient(struct probe *p, const struct tensors *t, int64_t exhaustive,
                           int directions, struct verdicts *list)
 {
     for (int which = 0; which < POINTS; which++) {
         int before = list->n;
-        if (go_to(p, which, t) ||
-            (p->n <= exhaustive ? check_elements(p, list) : check_directions(p, directions, list)))
+        if (go_to(p, which, t))
+            return -1;
+        if (p->at->left_out && p->at->left_out == outputs(p->op, p->call.sizes))
+            return 0;
+        if (p->n <= exhaustive ? check_elements(p, list) : check_directions(p, directions, list))
             return -1;
         const struct verdict *v = &list->v[before];
         if (!v->unjudged && (v->pass || v->bound <= VACUOUS))

@@ -34,8 +34,7 @@ static const struct lowered {
 #if defined __SANITIZE_ADDRESS__ || defined EMU_RACE
 static const double WORK_MOST = 1.5e5;
 
-static int judge_kernel(const struct call *c, struct question *q, void *data,
-                        struct verdicts *list)
+static int judge_kernel(const struct call *c, struct question *q, void *data, struct verdicts *list)
 {
     struct tensors *got = NULL;
     struct bounds bounds;

@@ -38,8 +38,7 @@ static int left_out(const struct impl *k, void *data)
     return 0;
 }
 
-static int judge_once(const struct call *c, struct question *q, void *data,
-                      struct verdicts *list)
+static int judge_once(const struct call *c, struct question *q, void *data, struct verdicts *list)
 {
     const struct session *s = data;
     struct call once = *c;

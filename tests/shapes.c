@@ -201,8 +201,7 @@ static int judge_repeats(const struct call *c, const struct tensors *want, int r
 
 /* What a kernel has not written is still NaN, whose distance from the
  * oracle's result is infinite: parity sees that too. */
-static int judge_shape(const struct call *c, struct question *q, void *data,
-                       struct verdicts *list)
+static int judge_shape(const struct call *c, struct question *q, void *data, struct verdicts *list)
 {
     const struct session *s = data;
     struct call guarded = *c;

@@ -294,35 +294,33 @@ static struct slope best_of(const struct slope *s, int n)
     return best;
 }
 
-/* The slope along the probe's direction; `size` is what it is small against. */
-static int estimate(const struct probe *p, double size, struct slope *to)
+/* The slope along the probe's direction; `size` is what it is small against, and `expected` what
+ * the gradient says: an estimate that is sure and says otherwise may not have seen how steep it is
+ * within the step, so others are asked, too. */
+static int estimate(const struct probe *p, double size, double expected, struct slope *to)
 {
     double first = p->element >= 0 ? FIRST_STEP : FIRST_STRIDE;
     struct slope s[LONGER + 1 + SHORTER];
-    int from = LONGER, n = LONGER, e = 0;
+    int from = LONGER, n = LONGER, e = 0, sure = 0;
 
     /* Until roundings are all that is seen, and one more, which confirms it. */
-    for (double h = first; !e && n < (int)COUNT(s); h *= RATIO) {
+    for (double h = first; !e && !sure && n < (int)COUNT(s); h *= RATIO) {
         e = p->stop && *p->stop ? err_set("interrupted") : romberg(p, h, &s[n++]);
-        if (!e && (s[n - 1].unsure <= SURE * size ||
-                   (n - 2 >= LONGER && 2 * s[n - 2].rounding > s[n - 2].unsure)))
+        const struct slope *is = &s[n - 1], *was = n - 2 >= LONGER ? &s[n - 2] : NULL;
+        sure = !e && is->unsure <= SURE * size &&
+               fabs(is->value - expected) <= SLACK * is->unsure + 0x1p-52 * size;
+        *to = *is;
+        if (was && 2 * was->rounding > was->unsure)
             break;
     }
-    for (double h = first / RATIO;
-         !e && from && !(s[from].unsure <= SURE * size) && 2 * s[from].rounding > s[from].unsure;
+    for (double h = first / RATIO; !e && !sure && from && 2 * s[from].rounding > s[from].unsure;
          h /= RATIO)
         e = romberg(p, h, &s[--from]);
     memcpy(p->up->x[p->arg], p->at->t->x[p->arg], p->n * sizeof(double));
     memcpy(p->down->x[p->arg], p->at->t->x[p->arg], p->n * sizeof(double));
-    if (e)
-        return -1;
-    for (int i = from; i < n; i++)
-        if (s[i].unsure <= SURE * size) {
-            *to = s[i];
-            return 0;
-        }
-    *to = best_of(s + from, n - from);
-    return 0;
+    if (!e && !sure)
+        *to = best_of(s + from, n - from);
+    return e ? -1 : 0;
 }
 
 /* ---- a gradient ---- */
@@ -361,7 +359,7 @@ static int check_elements(struct probe *p, struct verdicts *list)
         p->element = i;
         p->direction = 0;
         if (sign(p, i) != 0)
-            e = estimate(p, size, &s);
+            e = estimate(p, size, g[i], &s);
         numeric[i] = s.value;
         bound = fmax(bound, s.unsure);
     }
@@ -392,10 +390,10 @@ static int check_directions(struct probe *p, int directions, struct verdicts *li
         struct slope s;
         long double along = 0;
         p->direction = draw_key(d, p->op->arg[p->arg].name);
-        if (estimate(p, size, &s))
-            return -1;
         for (int64_t i = 0; i < p->n; i++)
             along += sign(p, i) != 0 ? g[i] * sign(p, i) : 0;
+        if (estimate(p, size, (double)along, &s))
+            return -1;
         double off = fabs(s.value - (double)along) / size;
         if (!(off <= error)) /* a NaN stays */
             error = off;

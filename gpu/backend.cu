@@ -54,6 +54,7 @@ const struct limits *gpu_limits(void)
         return limits_set;
     own.multiprocessors = multiprocessors > 1 ? multiprocessors : 1;
     own.walkers = power_of_two(own.multiprocessors);
+    own.split_steps = SPLIT_STEPS;
     own.crowd = 327680;
     own.records = 1 << 24;
     own.states = 20 << 20;

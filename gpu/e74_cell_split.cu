@@ -20,12 +20,13 @@
  *
  * Bound by the two walks' chains, each as long as a piece, and by combine's, as
  * long as there are pieces; that of maps' way from the second-level cache. */
+#include <stdio.h>
+
 #include "gpu/e74_cell_chunked.cuh"
 
 /* Steps of a piece, a multiple of CHUNK: the same for all T, or a hand-over where
- * pieces meet would not be exact; and the most of a sequence that is not long. */
+ * pieces meet would not be exact. */
 #define PIECE 512
-#define SHORT 1024
 /* With more rows of states, B H n, whole sequences fill the device: pieces are three
  * times their work.  (Measured: at T 4096, n 64, 1024 rows take 234 us in pieces, 292
  * whole; 1536 take 360 and 320.) */
@@ -310,21 +311,26 @@ static const char *declines(const struct frame *f)
 {
     const call c = call_of(f);
     const char *no = chunked_declines(f);
+    static char few[64];
     if (no)
         return no;
-    if (c.T <= SHORT)
-        return "only for more than " NUMBER(SHORT) " steps";
+    if (c.T <= gpu_limits()->split_steps) {
+        snprintf(few, sizeof few, "only for more than %lld steps",
+                 (long long)gpu_limits()->split_steps);
+        return few;
+    }
     if (c.BH * c.N > ROWS_MOST)
         return "only for up to " NUMBER(ROWS_MOST) " rows, batch heads n_state";
     return NULL;
 }
 
-extern "C" const struct impl e74_split16 = {"split",
-                                            "as chunked, pieces of time side by side: over " NUMBER(
-                                                SHORT) " steps of up to " NUMBER(ROWS_MOST) " rows",
-                                            {forward, backward},
-                                            work,
-                                            declines,
-                                            "bf16 factors",
-                                            0x1p-8,
-                                            PIECE};
+extern "C" const struct impl e74_split16 = {
+    "split",
+    "as chunked, pieces of time side by side: over " NUMBER(SPLIT_STEPS) " steps of up to " NUMBER(
+        ROWS_MOST) " rows",
+    {forward, backward},
+    work,
+    declines,
+    "bf16 factors",
+    0x1p-8,
+    PIECE};

@@ -13,6 +13,7 @@
 static const struct limits low = {
     .multiprocessors = 2,
     .walkers = 3,
+    .split_steps = 64,
     .crowd = 2048,
     .records = 1 << 13,
     .states = 1 << 12,

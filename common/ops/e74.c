@@ -375,12 +375,11 @@ static double block_products(const struct frame *f, enum pass p)
     "; steps=200 batch=1 n_state=48 nonlin=linear proj=tied_kvq"                                 \
     "; steps=300 batch=2 n_state=16 nonlin=linear proj=full"                                     \
     "; steps=1100 batch=2 n_state=16 nonlin=linear proj=full"                                    \
-    "; steps=1025 batch=1 n_state=80 nonlin=linear proj=tied_kvq"                                \
-    "; steps=1280 batch=1 n_state=16 nonlin=linear checkpoint_interval=20"
+    "; steps=3072 batch=1 n_state=16 nonlin=linear checkpoint_interval=20"
 
 /* And for kernels that go about it otherwise where there are many rows or many states. */
 #define MANY_CASES                                                                               \
-    "; steps=66 batch=128 n_state=16 nonlin=linear"                                              \
+    "; steps=10 batch=128 n_state=16 nonlin=linear"                                              \
     "; steps=3 batch=128 n_state=40 nonlin=tanh"                                                 \
     "; steps=5 batch=140 n_state=4 nonlin=rmsnorm"
 

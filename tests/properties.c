@@ -15,7 +15,9 @@
  * judge one.  This can: what rounding does to a result is of the size of what
  * the oracle's result does when every input moves by one unit of the coarsest
  * type in use, or of a unit of the largest result.  Where half of a float's
- * digits cancel, as in the gradient of a key of one element, nothing is said. */
+ * digits cancel, as in the gradient of a key of one element, nothing is said.
+ * Of an operation that looks only at how far its input is below the largest,
+ * nothing may cancel: each result is held against its own size. */
 
 static const double CANCELLED = 0x1p-12;
 
@@ -25,6 +27,15 @@ static double size_of(const double *x, int64_t n)
     for (int64_t i = 0; i < n; i++)
         size = isfinite(x[i]) ? fmax(size, fabs(x[i])) : size;
     return size;
+}
+
+/* Has it an input that is BELOW? */
+static int looks_below(const struct op *o)
+{
+    int below = 0;
+    for (int i = 0; i < o->n_args; i++)
+        below |= o->arg[i].flags & BELOW;
+    return below;
 }
 
 static int compare_yardstick(const struct op *o, const struct frame *f, const struct on *on,
@@ -42,12 +53,13 @@ static int compare_yardstick(const struct op *o, const struct frame *f, const st
                 continue;
             int64_t n = op_count(o, f, i);
             const double *want = tensors_result(oracle, i, grad);
-            if (size_of(want, n) < CANCELLED * largest)
+            double own = size_of(want, n), size = looks_below(o) ? own : largest;
+            if (own < CANCELLED * size)
                 continue;
             double moved = distance(tensors_result(nudged, i, grad), want, n).max;
             enum dtype type =
                 grad ? op_grad_type(o, i, on->backend) : op_type(o, f, i, on->backend);
-            double unit = dtype_unit(type) * largest / size_of(want, n);
+            double unit = own > 0 ? dtype_unit(type) * size / own : 0;
             if (check_tensor("yardstick", o, f, on->backend, on->kernel, i, grad,
                              tensors_result(yard, i, grad), want, SLACK * (moved + unit), list))
                 return -1;

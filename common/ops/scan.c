@@ -37,11 +37,9 @@ const struct op op_scan = {
     .n_params = COUNT(params),
     .arg = args,
     .n_args = N_ARGS(scan),
-    .cases =
-        "rows=1 length=1; rows=5 length=33 " EACH_KIND "; rows=3 length=1096 " EACH_KIND
-        "; rows=2 length=2049; rows=2 length=20008; rows=1 length=69001; "
-        "fill=masked rows=15 length=1 kind=inclusive; fill=masked rows=15 length=33,1096 " EACH_KIND
-        "; fill=masked rows=8 length=20008",
+    .cases = "rows=1 length=1; rows=5 length=33 " EACH_KIND "; rows=3 length=1096 " EACH_KIND
+             "; rows=2 length=2049; rows=2 length=20008; rows=1 length=69001; "
+             "fill=masked rows=15 length=2,33,1096 " EACH_KIND "; fill=masked rows=8 length=20008",
     .shapes = "rows=257 length=1,2,31 " EACH_KIND "; rows=3 length=1023,1024,1025 " EACH_KIND
               "; rows=2 length=4096,8191,16385 " EACH_KIND "; rows=3 length=32800; "
               "rows=1 length=278528,135001; fill=masked rows=14 length=31,1024,16385 " EACH_KIND

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/err.h"
+#include "common/quote.h"
 #include "common/report.h"
 #include "common/times.h"
 
@@ -319,6 +320,20 @@ static void ran_row(struct report *p, int i, const struct result *r, const struc
     }
 }
 
+/* The command that runs a trial again, as a shell reads it; b, unless NULL, is
+ * what its times are compared with. */
+static void again_line(const struct report *p, const struct baseline *b, const struct trial *t)
+{
+    char *words = quote_shell(t->text, 1), *file = b ? quote_shell(baseline_file(b), 0) : NULL;
+
+    fputs("      again: run-ablation", p->to);
+    if (file)
+        fprintf(p->to, " --baseline %s --threshold %g", file, 100 * baseline_threshold(b));
+    fprintf(p->to, " -t %s\n", words ? words : "(no memory for its words)");
+    free(words);
+    free(file);
+}
+
 static void failure_lines(struct report *p, const struct result *r)
 {
     for (int i = 0; i < r->verdicts.n; i++) {
@@ -332,7 +347,7 @@ static void failure_lines(struct report *p, const struct result *r)
         fputc('\n', p->to);
     }
     if (r->failed)
-        fprintf(p->to, "      again: run-ablation -t '%s'\n", r->trial->text);
+        again_line(p, NULL, r->trial);
 }
 
 static void trial_records(struct report *p, int i, const struct result *r)
@@ -464,8 +479,8 @@ void report_error(struct report *p, int i, const char *why)
         fprintf(p->to, "%d\t\t\terror\t%s\t\t\tfail\t%s\n", i + 1, why, p->x->trial[i].text);
     } else {
         trial_columns(p, i, 1);
-        fprintf(p->to, "  FAILED: %s\n      again: run-ablation -t '%s'\n", why,
-                p->x->trial[i].text);
+        fprintf(p->to, "  FAILED: %s\n", why);
+        again_line(p, NULL, &p->x->trial[i]);
     }
     fflush(p->to);
 }
@@ -538,8 +553,7 @@ void report_baseline(struct report *p, int i, const struct baseline *b,
     }
     p->failed += slower;
     if (slower && !p->tsv)
-        fprintf(p->to, "      again: run-ablation --baseline %s --threshold %g -t '%s'\n",
-                p->baseline, 100 * baseline_threshold(b), p->x->trial[i].text);
+        again_line(p, b, &p->x->trial[i]);
     fflush(p->to);
 }
 
@@ -579,8 +593,11 @@ int report_end(struct report *p, const char *file, int interrupted)
     if (interrupted)
         fprintf(p->to, "%sstopped after %d of %d trials; --resume goes on from there\n", comment,
                 p->done, p->x->n);
-    fprintf(p->to, "%s%d checks, %d failed, %d skipped\n", comment, p->checks, p->failed,
-            p->skipped);
+    if (p->checks)
+        fprintf(p->to, "%s%d checks, %d failed, %d skipped\n", comment, p->checks, p->failed,
+                p->skipped);
+    else
+        fprintf(p->to, "%s0 checks, %d skipped: nothing was checked\n", comment, p->skipped);
     return p->failed;
 }
 

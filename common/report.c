@@ -40,6 +40,7 @@ struct report {
     const char *baseline;       /* its file, once a trial was compared; else NULL */
     struct worst difference, yard, margin;
     char why_skipped[1024];
+    int any_inputs, inputs_of; /* was a section's line `inputs` printed, and which one's last */
     time_t begun;
 };
 
@@ -413,6 +414,41 @@ static void caution_line(struct report *p, int i)
         fprintf(p->to, "      caution   %s\n", caution);
 }
 
+/* "HEAD x W_k": those of a trial's inputs that its file gave, or did not; nothing
+ * where there are none. */
+static void input_names(FILE *to, const char *head, const struct result *r, unsigned given)
+{
+    const struct op *o = r->trial->op;
+
+    for (int a = 0; a < o->n_args; a++)
+        if (o->arg[a].flags & IN && op_has(o, &r->trial->sizes, a) &&
+            (r->from.given >> a & 1) == given) {
+            fprintf(to, "%s %s", head, o->arg[a].name);
+            head = "";
+        }
+}
+
+/* What the trial's inputs were made of, once for each section; and what is odd
+ * about them. */
+static void input_lines(struct report *p, const struct result *r)
+{
+    const struct trial *t = r->trial;
+    const char *head = p->tsv ? "# " : "      ";
+
+    if (t->input != INPUT_NORMAL && p->x->measure != MEASURE_REGIME &&
+        (!p->any_inputs || p->inputs_of != t->line)) {
+        fprintf(p->to, "%sinputs    ", head);
+        input_names(p->to, "read", r, 1);
+        fprintf(p->to, " from %s%s%s", t->file, *t->group ? ":" : "", t->group);
+        input_names(p->to, "; drawn", r, 0);
+        fputc('\n', p->to);
+        p->any_inputs = 1;
+        p->inputs_of = t->line;
+    }
+    for (const char *at = r->from.warnings; *at; at += strcspn(at, "\n"), at += *at == '\n')
+        fprintf(p->to, "%swarning   %.*s\n", head, (int)strcspn(at, "\n"), at);
+}
+
 static void trial_rows(struct report *p, int i, const struct result *r)
 {
     if (p->x->measure == MEASURE_TIME)
@@ -423,6 +459,7 @@ static void trial_rows(struct report *p, int i, const struct result *r)
         for (int j = 0; j < r->n_ran; j++)
             ran_row(p, i, r, &r->ran[j]);
     declined_lines(p, r);
+    input_lines(p, r);
     caution_line(p, i);
     failure_lines(p, r);
 }
@@ -456,6 +493,8 @@ void report_trial(struct report *p, int i, const struct result *r)
         if (strcmp(v->check, "parity") == 0 && v->bound > 0)
             note_worst(&p->margin, v, v->error / v->bound, i + 1);
     }
+    if (p->tsv)
+        input_lines(p, r);
     if (!p->tsv)
         trial_rows(p, i, r);
     else if (p->x->measure == MEASURE_TIME)
@@ -467,8 +506,11 @@ void report_trial(struct report *p, int i, const struct result *r)
     fflush(p->to);
 }
 
-void report_error(struct report *p, int i, const char *why)
+void report_error(struct report *p, int i, const char *reason)
 {
+    char *quoted = quote_controls(reason); /* it may hold names from a file */
+    const char *why = quoted ? quoted : "no memory to say why";
+
     progress_clear();
     p->errors++;
     p->failed++;
@@ -482,6 +524,7 @@ void report_error(struct report *p, int i, const char *why)
         fprintf(p->to, "  FAILED: %s\n", why);
         again_line(p, NULL, &p->x->trial[i]);
     }
+    free(quoted);
     fflush(p->to);
 }
 

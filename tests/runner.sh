@@ -309,6 +309,14 @@ if [ -n "$PYTHON" ]; then
 h5py.File("nan.h5", "w")["k"] = numpy.full((4, 2, 1, 3), numpy.nan)' 2>err
     does "a failed check" 1 "again: run-ablation -t" "$run" -t \
         'e74_cell steps=4 batch=2 n_state=3 input=hdf5 file=nan.h5 repeats=0'
+    does "says what was read and what was drawn" 1 "inputs    read k from nan.h5:/; drawn v q" "$run" -t \
+        'e74_cell steps=4 batch=2 n_state=3 input=hdf5 file=nan.h5 repeats=0'
+    grep -q 'warning   nan.h5:/k has a NaN at \[0,0,0,0\], and 23 more such numbers' out
+    ok $? "and warns of a NaN"
+    "$PYTHON" -c 'import h5py, numpy
+h5py.File("near.h5", "w")["K"] = numpy.zeros((4, 2, 1, 3))' 2>err
+    does "a dataset nearly named like an input" 2 "near.h5:/K is no input of e74_cell, but nearly its k" \
+        "$run" -t 'e74_cell steps=4 batch=2 n_state=3 input=hdf5 file=near.h5 repeats=0'
     # The line to run it again is one that a shell reads as it is meant.
     mkdir -p "it's \$HOME" && cp nan.h5 "it's \$HOME/a \"b\".h5"
     "$run" -t 'e74_cell steps=4 batch=2 n_state=3 input=hdf5 file="it'"'"'s $HOME/a ""b"".h5" repeats=0' \
@@ -322,6 +330,8 @@ h5py.File("nan.h5", "w")["k"] = numpy.full((4, 2, 1, 3), numpy.nan)' 2>err
         'e74_cell steps=5 batch=2 n_state=3 input=hdf5 file=nan.h5 repeats=0'
 else
     skip "a failed check" "no Python with numpy and h5py"
+    skip "what was read and drawn" "no Python with numpy and h5py"
+    skip "a dataset nearly named like an input" "no Python with numpy and h5py"
     skip "the line to run it again pastes back" "no Python with numpy and h5py"
     skip "an input of another shape" "no Python with numpy and h5py"
 fi

@@ -5,6 +5,7 @@
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <omp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #include "common/file.h"
 #include "common/ini.h"
 #include "common/keys.h"
+#include "common/limits.h"
 #include "common/plan.h"
 #include "common/quote.h"
 #include "common/run.h"
@@ -722,12 +724,24 @@ static void read_sections(struct plan *p, const struct ini *ini)
         fault(p, 0, "it has no [trial]");
 }
 
+/* Bytes for tensors on this machine. */
+static int64_t available(void)
+{
+    int64_t there = ref64.memory(), room = limits_room();
+
+    if (room == INT64_MAX)
+        return there;
+    room -= limits_overhead(omp_get_max_threads());
+    room = room > 0 ? room : 0;
+    return room < there ? room : there;
+}
+
 static int finish(struct plan *p, struct ini *ini, FILE *errors)
 {
     struct experiment *x = p->x;
 
     if (ini->text) {
-        p->available = (double)ref64.memory();
+        p->available = (double)available();
         read_sections(p, ini);
     }
     x->text = ini->text;

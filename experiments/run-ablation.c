@@ -6,13 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/baseline.h"
 #include "common/err.h"
 #include "common/number.h"
 #include "common/report.h"
 #include "common/trial.h"
+#include "experiments/begin.h"
 #include "experiments/list.h"
 
 enum { GOOD = 0, CHECK_FAILED = 1, BAD_INPUT = 2, BACKEND_MISSING = 3, INTERRUPTED = 130 };
@@ -299,15 +299,6 @@ static int parse_options(int argc, char **argv, struct options *o)
     return o->words || o->file ? 0 : err_set("no FILE.ini and no -t WORDS is given");
 }
 
-/* OpenMP's threads spin while they wait, which on a machine with other work
- * costs several times the run itself (measured: 104 s for 22 s).  They read
- * how to wait before main begins: say so and begin again. */
-static void wait_quietly(char **argv)
-{
-    if (!getenv("OMP_WAIT_POLICY") && setenv("OMP_WAIT_POLICY", "passive", 1) == 0)
-        execv("/proc/self/exe", argv); /* where that fails it runs on as it is */
-}
-
 /* Everything that was printed must have arrived. */
 static int finish(int status)
 {
@@ -334,7 +325,6 @@ int main(int argc, char **argv)
     struct options options = {0};
     struct experiment x;
 
-    wait_quietly(argv);
     opterr = 0;
     if (parse_options(argc, argv, &options)) {
         fprintf(stderr, "run-ablation: %s; try run-ablation --help\n", err_text());
@@ -342,6 +332,8 @@ int main(int argc, char **argv)
     }
     if (options.help || options.version || options.list)
         return show_only(&options);
+    if (begin())
+        return complain(BAD_INPUT);
     int errors =
         options.words ? plan_words(options.words, &x, stderr) : plan_read(options.file, &x, stderr);
     if (errors)

@@ -295,6 +295,26 @@ does "a pipe for a text" 2 "file = pipe: is a pipe" "$run" -t 'e74 input=text fi
 does "standard input" 2 "standard input cannot be read" "$run" -
 printf '[trial \033[31m]\nop = relu\nrows = 3\n[trial b]\nop = relu\nrows = 3\n' >red.ini
 does "control characters in a section's name" 0 '\\x1b\[31m' "$run" red.ini
+# Limits end with a sentence, and in time: a hang would be status 124.
+does "more threads than can be" 0 "100000 threads are too many for" env OMP_NUM_THREADS=100000 \
+    timeout 60 "$run" -t 'relu rows=30 repeats=0'
+if (ulimit -s 1000000 && ulimit -v 2000000) 2>err && [ -z "$ASAN_OPTIONS" ]; then
+    # Each thread's stack is half of what there is.
+    (ulimit -s 1000000 && ulimit -v 2000000 && OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=8 \
+        exec timeout 60 "$run" -t 'relu rows=30 repeats=0') >out 2>err
+    [ $? = 0 ] && grep -q "of 8 threads could be started (see ulimit); using 1" err
+    ok $? "threads that ulimit does not let start"
+    for kib in 100000 150000 200000 300000; do
+        (ulimit -v $kib && exec timeout 60 "$run" -t 'linear rows=9') >out 2>err
+        got=$?
+        [ $got = 2 -o $got = 127 ] && grep -q "ulimit -v leaves\|shared librar" err
+        ok $? "an address space of $kib KiB"
+    done
+else
+    for what in "threads that ulimit does not let start" "small address spaces"; do
+        skip "$what" "ulimit -v cannot be set here"
+    done
+fi
 does "an ini that is not there" 2 "nowhere.ini" "$run" nowhere.ini
 printf '[trial]\nop = e74\nnonlin = tahn\n' >bad.ini
 does "an unknown choice" 2 "^bad.ini:3: .*tahn" "$run" bad.ini

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/err.h"
+#include "common/estimate.h"
 #include "common/quote.h"
 #include "common/report.h"
 #include "common/times.h"
@@ -200,6 +201,18 @@ static void head_baseline(const struct report *p, const struct baseline *b)
         fprintf(p->to, "  the driver was another: %s\n", baseline_driver(b));
 }
 
+/* Whoever has to wait should know. */
+static void head_estimate(const struct report *p, int resumed)
+{
+    double seconds = estimate_seconds(p->x) * (p->x->n - resumed) / p->x->n;
+    int hours = seconds >= 5400;
+
+    if (seconds >= 60)
+        fprintf(p->to, "  the references take about %.0f %s on this machine; -n prints the plan\n",
+                ceil(seconds / (hours ? 3600 : 60)), hours ? "hours" : "minutes");
+    fflush(p->to);
+}
+
 void report_head(struct report *p, const char *file, int resumed, const struct baseline *b)
 {
     const struct experiment *x = p->x;
@@ -229,6 +242,7 @@ void report_head(struct report *p, const char *file, int resumed, const struct b
         head_baseline(p, b);
     if (resumed)
         fprintf(p->to, "  %d trials are there already\n", resumed);
+    head_estimate(p, resumed);
     table_head(p);
 }
 

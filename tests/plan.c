@@ -433,18 +433,8 @@ static void keys(void)
             "t.ini:4: dim_in = \"3\"4: it must end where its quotes do\n");
 }
 
-static void values(void)
+static void numbers(void)
 {
-    refused("choice", E74 "state = full, fool\n",
-            "t.ini:3: state = fool: not one of full diagonal lowrank blockdiag\n");
-    refused("numbers", E74 "steps = 0, -1, 99999999999999999999, 1e3, 0x10, x,, 2\n",
-            "t.ini:3: steps: a value is missing\n"
-            "t.ini:3: steps = 0: must be 1 to 1073741824\n"
-            "t.ini:3: steps = -1: must be 1 to 1073741824\n"
-            "t.ini:3: steps = 99999999999999999999: must be 1 to 1073741824\n"
-            "t.ini:3: steps = 1e3: not a whole number in decimal digits\n"
-            "t.ini:3: steps = 0x10: not a whole number in decimal digits\n"
-            "t.ini:3: steps = x: not a whole number in decimal digits\n");
     refused("other spellings of numbers",
             LINEAR "rows = 1_000, 5., +, --5, \"5\n[trial]\nop = cross_entropy\n"
                    "label_smoothing = 0x1p3, inf, nan, 1e, ., 1e400, 2 0\n",
@@ -460,6 +450,34 @@ static void values(void)
             "t.ini:6: label_smoothing = .: not a decimal number\n"
             "t.ini:6: label_smoothing = 1e400: must be *\n"
             "t.ini:6: label_smoothing = 2 0: not a decimal number\n");
+}
+
+static void doubled(void)
+{
+    refused("values twice in a list",
+            "[experiment]\nbackends = ref64, ref32, ref64\nchecks = parity, parity\n" LINEAR
+            "rows = 5, 6, +5\nseed = 7, 007\nact = none, relu, none\n[trial]\nop = "
+            "cross_entropy\nlabel_smoothing = 1, .5, 5e-1\n",
+            "t.ini:2: backends: ref64 stands twice in the list, as values 1 and 3\n"
+            "t.ini:3: checks: parity stands twice in the list, as values 1 and 2\n"
+            "t.ini:6: rows: 5 stands twice in the list, as values 1 and 3\n"
+            "t.ini:7: seed: 7 stands twice in the list, as values 1 and 2\n"
+            "t.ini:8: act: none stands twice in the list, as values 1 and 3\n"
+            "t.ini:11: label_smoothing: 0.5 stands twice in the list, as values 2 and 3\n");
+}
+
+static void values(void)
+{
+    refused("choice", E74 "state = full, fool\n",
+            "t.ini:3: state = fool: not one of full diagonal lowrank blockdiag\n");
+    refused("numbers", E74 "steps = 0, -1, 99999999999999999999, 1e3, 0x10, x,, 2\n",
+            "t.ini:3: steps: a value is missing\n"
+            "t.ini:3: steps = 0: must be 1 to 1073741824\n"
+            "t.ini:3: steps = -1: must be 1 to 1073741824\n"
+            "t.ini:3: steps = 99999999999999999999: must be 1 to 1073741824\n"
+            "t.ini:3: steps = 1e3: not a whole number in decimal digits\n"
+            "t.ini:3: steps = 0x10: not a whole number in decimal digits\n"
+            "t.ini:3: steps = x: not a whole number in decimal digits\n");
     refused("a bad value once, not for each combination",
             E74 "batch = 1, 2, 3\nsteps = 0, 5\nseed = 1, 2\ndtype = fp32, fp16\n",
             "t.ini:4: steps = 0: must be 1 to 1073741824\n"
@@ -478,16 +496,6 @@ static void values(void)
             "t.ini:8: save = some: not one of all outputs none\n"
             "t.ini:9: compress = 1.5: not a whole number in decimal digits\n"
             "t.ini:10: device = cuda: not a whole number in decimal digits\n");
-    refused("values twice in a list",
-            "[experiment]\nbackends = ref64, ref32, ref64\nchecks = parity, parity\n" LINEAR
-            "rows = 5, 6, +5\nseed = 7, 007\nact = none, relu, none\n[trial]\nop = "
-            "cross_entropy\nlabel_smoothing = 1, .5, 5e-1\n",
-            "t.ini:2: backends: ref64 stands twice in the list, as values 1 and 3\n"
-            "t.ini:3: checks: parity stands twice in the list, as values 1 and 2\n"
-            "t.ini:6: rows: 5 stands twice in the list, as values 1 and 3\n"
-            "t.ini:7: seed: 7 stands twice in the list, as values 1 and 2\n"
-            "t.ini:8: act: none stands twice in the list, as values 1 and 3\n"
-            "t.ini:11: label_smoothing: 0.5 stands twice in the list, as values 2 and 3\n");
     refused("checks and repeats where times are measured",
             "[experiment]\nmeasure = time\nchecks = parity, properties\nrepeats = 0\n" LINEAR,
             "t.ini:3: checks: measure = time makes none but parity\n"
@@ -656,6 +664,8 @@ int main(void)
     sections();
     keys();
     values();
+    numbers();
+    doubled();
     combinations();
     input_faults();
     unreadable();

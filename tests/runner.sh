@@ -337,6 +337,28 @@ h5py.File("nan.h5", "w")["k"] = numpy.full((4, 2, 1, 3), numpy.nan)' 2>err
 h5py.File("near.h5", "w")["K"] = numpy.zeros((4, 2, 1, 3))' 2>err
     does "a dataset nearly named like an input" 2 "near.h5:/K is no input of e74_cell, but nearly its k" \
         "$run" -t 'e74_cell steps=4 batch=2 n_state=3 input=hdf5 file=near.h5 repeats=0'
+    # README's lines for tensors of PyTorch's, on something that has the same methods.
+    {
+        cat <<EOF
+import numpy
+class Tensor:
+    def __init__(self, a): self.a = a
+    def detach(self): return self
+    def cpu(self): return self
+    def double(self): return Tensor(self.a.astype(numpy.float64))
+    def numpy(self): return self.a
+ones = lambda *shape: Tensor(numpy.ones(shape, numpy.float32))
+tensors = {"x": ones(64, 8, 96), "W_k": ones(32, 96)}
+EOF
+        sed -n '/^import h5py$/,/^```$/p' "$srcdir/README.md" | sed '$d'
+    } >model.py
+    "$PYTHON" model.py >out 2>err && [ -f model.h5 ]
+    ok $? "README's lines for PyTorch write a file"
+    words=`sed -n "s/^run-ablation -t '\(.*file=model.h5\)'\$/\1/p" "$srcdir/README.md"`
+    does "which README's command reads" 0 "inputs    read x W_k from model.h5:/; drawn W_v W_q S0" \
+        "$run" -o model_out.h5 -t "$words repeats=0 checks=none"
+    does "and whose output it reads, too" 0 "read x W_k W_v W_q S0 from model_out.h5:/trial/0001/in" \
+        "$run" -o back.h5 -t "`echo "$words" | sed s/model.h5/model_out.h5/` group=/trial/0001/in repeats=0 checks=none"
     # The line to run it again is one that a shell reads as it is meant.
     mkdir -p "it's \$HOME" && cp nan.h5 "it's \$HOME/a \"b\".h5"
     "$run" -t 'e74_cell steps=4 batch=2 n_state=3 input=hdf5 file="it'"'"'s $HOME/a ""b"".h5" repeats=0' \
@@ -350,7 +372,9 @@ h5py.File("near.h5", "w")["K"] = numpy.zeros((4, 2, 1, 3))' 2>err
         'e74_cell steps=5 batch=2 n_state=3 input=hdf5 file=nan.h5 repeats=0'
 else
     skip "a failed check" "no Python with numpy and h5py"
-    skip "what was read and drawn" "no Python with numpy and h5py"
+    for what in "what was read and drawn" "a warning of a NaN" "README's lines for PyTorch"; do
+        skip "$what" "no Python with numpy and h5py"
+    done
     skip "a dataset nearly named like an input" "no Python with numpy and h5py"
     skip "the line to run it again pastes back" "no Python with numpy and h5py"
     skip "an input of another shape" "no Python with numpy and h5py"

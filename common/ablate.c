@@ -210,7 +210,7 @@ abl_case *abl_case_new(const char *words)
     if (!c)
         err_set("no memory for a case");
     else if (parse(words, &c->trial) || !(c->t = tensors_new(c->trial.op, &c->trial.sizes)) ||
-             input_fill(&c->trial, c->t)) {
+             input_fill(&c->trial, c->t, NULL)) {
         abl_case_free(c);
         c = NULL;
     }

@@ -6,6 +6,70 @@
 
 #include "common/cases.h"
 #include "common/err.h"
+#include "common/number.h"
+
+/* Room for one more than n; it grows from one power of two to the next. */
+static void *grow(void *list, int n, size_t size)
+{
+    return n & (n - 1) ? list : realloc(list, (n ? 2 * (size_t)n : 1) * size);
+}
+
+/* One more value, of n characters. */
+static int add_value(struct list *l, const char *value, size_t n)
+{
+    char **more = grow(l->value, l->n_values, sizeof *more);
+
+    if (!more)
+        return err_set("no memory for the values of %s", l->key);
+    l->value = more;
+    more[l->n_values] = strndup(value, n);
+    if (!more[l->n_values])
+        return err_set("no memory for the values of %s", l->key);
+    l->n_values++;
+    return 0;
+}
+
+/* A value as it is compared: a number in the one way to write it. */
+struct plain {
+    const char *value;
+    char number[NUMBER_TEXT];
+    int at;
+};
+
+static const char *text_of(const struct plain *p)
+{
+    return *p->number ? p->number : p->value;
+}
+
+static int by_text(const void *a, const void *b)
+{
+    const struct plain *x = a, *y = b;
+    int order = strcmp(text_of(x), text_of(y));
+    return order ? order : (x->at > y->at) - (x->at < y->at);
+}
+
+/* The first value that stands there for a second time is an error. */
+static int refuse_twice(const struct list *l)
+{
+    struct plain *sorted = calloc(l->n_values, sizeof *sorted), *second = NULL;
+
+    if (!sorted)
+        return err_set("no memory for the values of %s", l->key);
+    for (int i = 0; i < l->n_values; i++) {
+        sorted[i] = (struct plain){.value = l->value[i], .at = i};
+        number_plain(l->value[i], sorted[i].number);
+    }
+    qsort(sorted, l->n_values, sizeof *sorted, by_text);
+    for (int i = 1; i < l->n_values; i++)
+        if (strcmp(text_of(&sorted[i - 1]), text_of(&sorted[i])) == 0 &&
+            (!second || sorted[i].at < second->at))
+            second = &sorted[i];
+    int e = second ? err_set("%s: %s stands twice in the list, as values %d and %d", l->key,
+                             text_of(second), second[-1].at + 1, second->at + 1)
+                   : 0;
+    free(sorted);
+    return e;
+}
 
 int lists_add(struct lists *l, const char *key, const char *values, int line)
 {
@@ -26,14 +90,11 @@ int lists_add(struct lists *l, const char *key, const char *values, int line)
             length--;
         if (!length)
             return err_set("%s: a value is missing", key);
-        if (at->n_values == (int)COUNT(at->value))
-            return err_set("%s: more than %zu values", key, COUNT(at->value));
-        at->value[at->n_values] = strndup(v, length);
-        if (!at->value[at->n_values++])
-            return err_set("no memory for the values of %s", key);
+        if (add_value(at, v, length))
+            return -1;
         v += n;
         if (!*v)
-            return 0;
+            return refuse_twice(at);
     }
 }
 
@@ -49,9 +110,11 @@ int lists_next(struct lists *l)
 
 void lists_free(struct lists *l)
 {
-    for (int i = 0; i < l->n; i++)
+    for (int i = 0; i < l->n; i++) {
         for (int v = 0; v < l->list[i].n_values; v++)
             free(l->list[i].value[v]);
+        free(l->list[i].value);
+    }
     l->n = 0;
 }
 

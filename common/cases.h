@@ -9,18 +9,20 @@
 
 #include "common/op.h"
 
-/* Lists of values by key, and an odometer over their product. */
+/* Lists of values by key, and an odometer over their product.  A list may be
+ * of any length. */
 struct lists {
     int n;
     struct list {
         char key[64];
-        char *value[64];
+        char **value;
         int n_values, at;
         int line; /* where it was set, for messages */
     } list[64];
 };
 
-/* Add "key = a, b, c"; nonzero after err_set(). */
+/* Add "key = a, b, c"; nonzero after err_set(), also where a value stands
+ * there twice, as 5 and +5 do. */
 int lists_add(struct lists *l, const char *key, const char *values, int line);
 /* Step to the next combination; 0 after the last. */
 int lists_next(struct lists *l);

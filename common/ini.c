@@ -2,7 +2,8 @@
  * file line by line, and so knows at each call of the handler which line that
  * was, where a section begins even if it is empty, and, by a line with no
  * call, what was rejected.  inih cuts off silently what does not fit its
- * buffers, so that does not get to it. */
+ * buffers, so a longer line is handed over in pieces, as a line and others that
+ * continue it. */
 #include "config.h"
 
 #include <ctype.h>
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/file.h"
 #include "common/ini.h"
 
 enum {
@@ -28,8 +30,10 @@ struct reading {
     int line;             /* of the file, that inih has */
     const char *expects;  /* that line, while it still owes a call of the handler */
     int indented;
-    int keyed; /* inih has a key that an indented line would go on with */
-    int lost;  /* but that was not the last one: the last one was an error */
+    int keyed;  /* inih has a key that an indented line would go on with */
+    char *rest; /* of a long line: what inih has not been given yet; or NULL */
+    int piece;  /* inih has such a rest */
+    int lost;   /* but that was not the last one: the last one was an error */
 };
 
 __attribute__((format(printf, 3, 4))) static void complain(struct reading *r, int line,
@@ -98,8 +102,9 @@ void ini_free(struct ini *ini)
     memset(ini, 0, sizeof *ini);
 }
 
-/* Put what an indented line says behind the last value, as more of its list. */
-static int go_on(struct ini *ini, const char *more)
+/* Put what an indented line says behind the last value, as more of its list; a
+ * piece of a long line, as it is. */
+static int go_on(struct ini *ini, const char *more, int piece)
 {
     struct ini_section *s = &ini->section[ini->n - 1];
     struct ini_entry *e = &s->entry[s->n - 1];
@@ -110,7 +115,7 @@ static int go_on(struct ini *ini, const char *more)
     if (!value)
         return -1;
     e->value = value;
-    snprintf(value + n, size - n, "%s%s", n == 0 ? "" : comma ? " " : ", ", more);
+    snprintf(value + n, size - n, "%s%s", n == 0 || piece ? "" : comma ? " " : ", ", more);
     return 0;
 }
 
@@ -126,8 +131,8 @@ static int handle(void *user, const char *section, const char *key, const char *
     if (!key || !value)
         return 1; /* what only other builds of inih do */
     r->expects = NULL;
-    if (r->indented && r->keyed) {
-        e = r->lost ? 0 : go_on(ini, value);
+    if ((r->indented || r->piece) && r->keyed) {
+        e = r->lost ? 0 : go_on(ini, value, r->piece);
     } else if (!*key) {
         complain(r, r->line, "a key is missing before '= %.60s'", value);
         r->keyed = 0;
@@ -207,6 +212,48 @@ static void expect(struct reading *r)
     r->expects = NULL;
 }
 
+/* Cut off the comment that a line ends with: ';' behind a blank. */
+static size_t without_comment(char *text, size_t n)
+{
+    for (size_t i = 1; i < n; i++)
+        if (text[i] == ';' && blank(text[i - 1])) {
+            for (n = i; n && blank(text[n - 1]); n--)
+                ;
+            text[n] = 0;
+        }
+    return n;
+}
+
+/* Where a line can be cut so that inih gives back both pieces whole: neither
+ * ends or begins with a blank, nor the second like a comment; behind `begin`
+ * and at most at `end`.  0 if nowhere. */
+static size_t cut(const char *text, size_t begin, size_t end)
+{
+    while (end > begin && (blank(text[end]) || blank(text[end - 1]) || strchr(";#", text[end])))
+        end--;
+    return end > begin ? end : 0;
+}
+
+/* The next piece of a line that does not fit into `size` bytes. */
+static void hand_over_piece(struct reading *r, char *text, size_t n, char *out, size_t size)
+{
+    size_t key = r->indented || r->piece ? 0 : strcspn(text, "=:"), length = n;
+
+    if (n + 3 > size)
+        length = cut(text, key < n ? key + 1 : 0, size - 3);
+    snprintf(out, size, "\n");
+    r->rest = NULL;
+    if (!length) {
+        complain(r, r->line, "too long a key, or too many blanks or ';' in a row");
+        r->lost = 1;
+        return;
+    }
+    r->expects = text;
+    snprintf(out, size, "%s%.*s\n", r->indented || r->piece ? " " : "", (int)length, text);
+    if (length < n)
+        r->rest = text + length;
+}
+
 /* What inih gets for a line of n characters without its end: up to `size`
  * bytes in `out`. */
 static void hand_over(struct reading *r, char *line, size_t n, char *out, size_t size)
@@ -231,16 +278,8 @@ static void hand_over(struct reading *r, char *line, size_t n, char *out, size_t
         return;
     }
     r->indented = text > line && !is_entry(text);
-    if (n + 3 > size) {
-        complain(r, r->line,
-                 "this line is longer than %zu characters; a list can go on in an "
-                 "indented line",
-                 size - 3);
-        r->lost = 1;
-        return;
-    }
-    r->expects = text;
-    snprintf(out, size, "%s%s\n", r->indented ? " " : "", text);
+    r->piece = 0;
+    hand_over_piece(r, text, without_comment(text, n), out, size);
 }
 
 static char *next_line(char *out, int size, void *stream)
@@ -249,6 +288,12 @@ static char *next_line(char *out, int size, void *stream)
     const char *line = r->at, *newline;
 
     expect(r);
+    if (r->rest && r->keyed && !r->lost) {
+        r->piece = 1;
+        hand_over_piece(r, r->rest, strlen(r->rest), out, size);
+        return out;
+    }
+    r->rest = NULL;
     if (line == r->end)
         return NULL;
     r->line++;
@@ -268,8 +313,9 @@ static char *next_line(char *out, int size, void *stream)
 /* All of it, and a 0 behind it; NULL after a complaint. */
 static char *slurp(struct reading *r, const char *file, size_t *n)
 {
+    const char *why = file_unreadable(file);
     char *text = malloc(MAX_FILE + 1);
-    FILE *in = fopen(file, "rb");
+    FILE *in = why ? NULL : fopen(file, "rb");
     int error = errno;
 
     *n = 0;
@@ -280,7 +326,7 @@ static char *slurp(struct reading *r, const char *file, size_t *n)
     if (!text)
         complain(r, 0, "no memory for this file");
     else if (!in || ferror(in))
-        complain(r, 0, "cannot be read: %s", strerror(error));
+        complain(r, 0, "cannot be read: %s", why ? why : strerror(error));
     else if (*n > MAX_FILE)
         complain(r, 0, "is longer than %d bytes", MAX_FILE);
     else

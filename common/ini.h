@@ -7,7 +7,8 @@
  *           c, d          ; an indented line goes on with the list
  *
  * An indented line that reads "key = value" or "[section]" is that, however,
- * so that a section may be indented.  Lines end in LF or CRLF. */
+ * so that a section may be indented.  Lines end in LF or CRLF and may be of any
+ * length. */
 #ifndef COMMON_INI_H /* INI_H is inih's */
 #define COMMON_INI_H
 

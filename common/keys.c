@@ -4,14 +4,13 @@
 #include "config.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/cases.h"
 #include "common/err.h"
 #include "common/keys.h"
+#include "common/number.h"
 
 /* ---- values ---- */
 
@@ -28,25 +27,16 @@ static int one_of(const char *key, const char *value, const char *const *names)
     return err_set("%s = %s: not one of%s", key, value, known);
 }
 
-int key_whole(const char *key, const char *value, uint64_t min, uint64_t max, uint64_t *x)
+static int seed(const char *value, uint64_t *x)
 {
-    size_t digits = strspn(value, "0123456789");
-    int minus = value[0] == '-' && value[1] && strspn(value + 1, "0123456789") + 1 == strlen(value);
-
-    if (!minus && (!digits || value[digits]))
-        return err_set("%s = %s: not a whole number", key, value);
-    errno = 0;
-    *x = strtoull(value, NULL, 10);
-    if (minus || errno == ERANGE || *x < min || *x > max)
-        return err_set("%s = %s: must be %" PRIu64 " to %" PRIu64, key, value, min, max);
-    return 0;
+    return number_seed(value, UINT64_MAX, x) ? err_at("seed = %s", value) : 0;
 }
 
 static int small(const char *key, const char *value, int min, int max, int *x)
 {
-    uint64_t wide;
-    if (key_whole(key, value, min, max, &wide))
-        return -1;
+    int64_t wide;
+    if (number_whole(value, min, max, &wide))
+        return err_at("%s = %s", key, value);
     *x = (int)wide;
     return 0;
 }
@@ -84,7 +74,7 @@ static int experiment_name(void *to, const char *value)
 
 static int experiment_seed(void *to, const char *value)
 {
-    return key_whole("seed", value, 0, UINT64_MAX, &((struct experiment *)to)->seed);
+    return seed(value, &((struct experiment *)to)->seed);
 }
 
 static int experiment_backends(void *to, const char *value)
@@ -99,9 +89,6 @@ static int experiment_backends(void *to, const char *value)
     }
     if (!b)
         return err_set("backends = %s: not one of those in this build:%s", value, known);
-    for (int i = 0; i < x->n_backends; i++)
-        if (x->backend[i] == b)
-            return err_set("backends: %s stands there twice", value);
     if (x->n_backends == (int)COUNT(x->backend))
         return err_set("backends: more than %zu", COUNT(x->backend));
     x->backend[x->n_backends++] = b;
@@ -236,7 +223,7 @@ static int trial_dtype(void *to, const char *value)
 
 static int trial_seed(void *to, const char *value)
 {
-    return key_whole("seed", value, 0, UINT64_MAX, &((struct trial *)to)->seed);
+    return seed(value, &((struct trial *)to)->seed);
 }
 
 static int trial_input(void *to, const char *value)

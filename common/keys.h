@@ -18,8 +18,6 @@ struct setter {
 };
 extern const struct setter experiment_setters[], trial_setters[];
 
-/* A whole number from min to max, in decimal; nonzero after err_set(). */
-int key_whole(const char *key, const char *value, uint64_t min, uint64_t max, uint64_t *x);
 /* Give x the values, "differences, parity", of a key of [experiment] that takes a list. */
 int key_list(const char *key, const char *values, struct experiment *x);
 /* The place of a name among keys, or -1. */

@@ -1,6 +1,5 @@
 #include "config.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,6 +9,7 @@
 
 #include "common/err.h"
 #include "common/half.h"
+#include "common/number.h"
 #include "common/op.h"
 
 #define OP(name) extern const struct op op_##name;
@@ -112,18 +112,6 @@ static int set_choice(const struct param *p, int *choice, const char *value)
     return err_set("%s = %s: not one of%s", p->name, value, known);
 }
 
-static int set_real(const struct param *p, double *to, const char *value)
-{
-    char *end;
-    double x = strtod(value, &end);
-    if (end == value || *end || !isfinite(x))
-        return err_set("%s = %s: not a number", p->name, value);
-    if (x < p->real->min || x > p->real->max)
-        return err_set("%s = %s: must be %g to %g", p->name, value, p->real->min, p->real->max);
-    *to = x;
-    return 0;
-}
-
 int op_set(const struct op *o, struct frame *f, const char *key, const char *value)
 {
     int place;
@@ -133,16 +121,9 @@ int op_set(const struct op *o, struct frame *f, const char *key, const char *val
         return err_set("%s has no parameter %s", o->name, key);
     if (p->choices)
         return set_choice(p, &f->choice[place], value);
-    if (p->real)
-        return set_real(p, &f->real[place], value);
-    char *end;
-    errno = 0;
-    int64_t x = strtoll(value, &end, 10);
-    if (end == value || *end)
-        return err_set("%s = %s: not a whole number", key, value);
-    if (errno == ERANGE || x < p->min || x > p->max)
-        return err_set("%s = %s: must be %" PRId64 " to %" PRId64, key, value, p->min, p->max);
-    DIM(f, p->letter) = x;
+    if (p->real ? number_real(value, p->real->min, p->real->max, &f->real[place])
+                : number_whole(value, p->min, p->max, &DIM(f, p->letter)))
+        return err_at("%s = %s", key, value);
     return 0;
 }
 

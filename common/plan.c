@@ -4,23 +4,25 @@
 #include "config.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <inttypes.h>
+#include <omp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "common/cases.h"
 #include "common/err.h"
+#include "common/file.h"
 #include "common/ini.h"
 #include "common/keys.h"
+#include "common/limits.h"
 #include "common/plan.h"
+#include "common/quote.h"
 #include "common/run.h"
 
 enum {
     MAX_TRIALS = 9999, /* they have four digits in the HDF5 file */
+    MAX_KEYS = 200,    /* of a section */
     MAX_FAULTS = 50,   /* told of one file */
     MAX_REFUSED = 3    /* of them, told of the combinations of one section */
 };
@@ -58,13 +60,13 @@ __attribute__((format(printf, 3, 4))) static void fault(struct plan *p, int line
     p->fault = more;
     more += p->n_faults;
     *more = (struct fault){line, p->n_faults, NULL};
+    char *text = NULL;
     va_start(ap, fmt);
-    if (vasprintf(&more->text, fmt, ap) < 0)
-        more->text = NULL;
+    if (vasprintf(&text, fmt, ap) >= 0) {
+        more->text = quote_controls(text);
+        free(text);
+    }
     va_end(ap);
-    for (char *c = more->text; c && *c; c++)
-        if (iscntrl((unsigned char)*c))
-            *c = '?';
     p->n_faults++;
 }
 
@@ -83,21 +85,25 @@ static int by_line(const void *a, const void *b)
 /* Tell them all; returns how many there are. */
 static int faults_tell(struct plan *p, FILE *errors)
 {
+    char *quoted = quote_controls(p->file ? p->file : "-t");
+    const char *from = quoted ? quoted : "?";
+
     if (p->no_memory)
-        fprintf(errors, "%s: no memory\n", p->file ? p->file : "-t");
+        fprintf(errors, "%s: no memory\n", from);
     if (p->fault)
         qsort(p->fault, p->n_faults, sizeof *p->fault, by_line);
     for (int i = 0; i < p->n_faults; i++) {
         const struct fault *f = &p->fault[i];
         if (i < MAX_FAULTS && p->file && f->line)
-            fprintf(errors, "%s:%d: %s\n", p->file, f->line, f->text ? f->text : "no memory");
+            fprintf(errors, "%s:%d: %s\n", from, f->line, f->text ? f->text : "no memory");
         else if (i < MAX_FAULTS)
-            fprintf(errors, "%s: %s\n", p->file ? p->file : "-t", f->text ? f->text : "no memory");
+            fprintf(errors, "%s: %s\n", from, f->text ? f->text : "no memory");
         free(f->text);
     }
     if (p->n_faults > MAX_FAULTS)
-        fprintf(errors, "%s: and %d more\n", p->file ? p->file : "-t", p->n_faults - MAX_FAULTS);
+        fprintf(errors, "%s: and %d more\n", from, p->n_faults - MAX_FAULTS);
     free(p->fault);
+    free(quoted);
     return p->n_faults + p->no_memory;
 }
 
@@ -119,6 +125,36 @@ static int any_op_has(const char *key)
     return has;
 }
 
+/* " NAME NAME ...", behind what is in `to`. */
+static void add_names(const struct plan_key *keys, char *to, size_t size)
+{
+    for (; keys->name; keys++) {
+        size_t n = strlen(to);
+        snprintf(to + n, size - n, " %s", keys->name);
+    }
+}
+
+/* All keys that may stand there; o may be NULL: not known. */
+static void known_keys(const struct op *o, int trial, char *to, size_t size)
+{
+    *to = 0;
+    if (trial && o) {
+        snprintf(to, size, " (keys of %s:", o->name);
+        for (int i = 0; i < o->n_params; i++) {
+            size_t n = strlen(to);
+            snprintf(to + n, size - n, " %s", o->param[i].name);
+        }
+        size_t n = strlen(to);
+        snprintf(to + n, size - n, "; of every trial:");
+        add_names(trial_keys, to, size);
+    } else if (!trial) {
+        snprintf(to, size, " (keys:");
+        add_names(experiment_keys, to, size);
+    }
+    if (*to)
+        strncat(to, ")", size - strlen(to) - 1);
+}
+
 /* Words have but one kind of keys; o may be NULL: not known. */
 static void unknown_key(struct plan *p, const struct ini_section *s, const struct ini_entry *e,
                         const struct op *o)
@@ -127,7 +163,7 @@ static void unknown_key(struct plan *p, const struct ini_section *s, const struc
     const struct plan_key *own = trial ? trial_keys : experiment_keys;
     const struct plan_key *other = trial ? experiment_keys : trial_keys;
     struct guess g = {e->key, NULL, 0};
-    char where[64] = "", more[128] = "";
+    char where[64] = "", more[128] = "", known[1024];
 
     for (int i = 0; own[i].name; i++)
         guess_among(&g, own[i].name);
@@ -138,13 +174,15 @@ static void unknown_key(struct plan *p, const struct ini_section *s, const struc
             guess_among(&g, ops[i]->param[j].name);
     if (!words)
         snprintf(where, sizeof where, " in [%s]", s->name);
-    if (!words && (key_find(other, e->key) >= 0 || (!trial && any_op_has(e->key))))
+    known_keys(o, trial, known, sizeof known);
+    if (!words && (key_find(other, e->key) >= 0 || (!trial && any_op_has(e->key)))) {
         snprintf(more, sizeof more, "; it belongs in [%s]", trial ? "experiment" : "trial");
-    else if (trial && o && any_op_has(e->key))
+        *known = 0;
+    } else if (trial && o && any_op_has(e->key))
         snprintf(more, sizeof more, "; it is no parameter of %s", o->name);
     else if (g.best)
         snprintf(more, sizeof more, "; did you mean '%s'?", g.best);
-    fault(p, e->line, "unknown key '%s'%s%s", e->key, where, more);
+    fault(p, e->line, "unknown key '%s'%s%s%s", e->key, where, more, known);
 }
 
 /* The text in quotes, where "" stands for one; NULL after err_set(). */
@@ -177,7 +215,7 @@ static char *entry_value(struct plan *p, const struct ini_section *s, const stru
     if (first != e && p->file)
         fault(p, e->line, "%s stands twice in this section, first in line %d", e->key, first->line);
     else if (first != e)
-        fault(p, e->line, "%s stands there twice", e->key);
+        fault(p, e->line, "%s stands twice, as words %d and %d", e->key, first->line, e->line);
     else if (!many && !quoted && strchr(e->value, ','))
         fault(p, e->line, "%s takes one value, not a list", e->key);
     else if (!(value = quoted ? unquoted(e->key, e->value) : strdup(e->value)))
@@ -328,7 +366,6 @@ static void find_file(struct plan *p, struct trial *t, int line)
 {
     const char *slash = p->file ? strrchr(p->file, '/') : NULL;
     char from_here[sizeof t->file];
-    struct stat is;
 
     if (slash && t->file[0] != '/') {
         int folder = (int)(slash + 1 - p->file);
@@ -340,10 +377,9 @@ static void find_file(struct plan *p, struct trial *t, int line)
         }
         strcpy(t->file, from_here);
     }
-    if (stat(t->file, &is) || access(t->file, R_OK))
-        fault(p, line, "file = %s: %s", t->file, strerror(errno));
-    else if (S_ISDIR(is.st_mode))
-        fault(p, line, "file = %s: %s", t->file, strerror(EISDIR));
+    const char *why = file_unreadable(t->file);
+    if (why)
+        fault(p, line, "file = %s: %s", t->file, why);
 }
 
 static void read_input(struct plan *p, struct work *w)
@@ -589,8 +625,9 @@ static void read_trials(struct plan *p, const struct ini_section *s)
     for (int k = 0; trial_keys[k].name; k++)
         if (trial_keys[k].initial)
             trial_setters[k].set(&w->t, trial_keys[k].initial);
-    name += strspn(name, " \t");
-    snprintf(w->t.section, sizeof w->t.section, "%s", name);
+    char *section = quote_controls(name + strspn(name, " \t"));
+    snprintf(w->t.section, sizeof w->t.section, "%.63s", section ? section : "");
+    free(section);
     if (op)
         read_entry(p, w, op); /* the meaning of the others hangs on it */
     else if (p->file)
@@ -630,10 +667,43 @@ static void read_experiments(struct plan *p, const struct ini *ini)
     read_experiment(p, first);
 }
 
+/* Its NAME, of [trial NAME]. */
+static const char *trial_name(const struct ini_section *s)
+{
+    const char *name = s->name + strlen("trial");
+    return name + strspn(name, " \t");
+}
+
+/* A name can be given once; any number of sections have none. */
+static void refuse_second(struct plan *p, const struct ini *ini, const struct ini_section *s)
+{
+    for (const struct ini_section *first = ini->section; *trial_name(s) && first < s; first++)
+        if (first->name && is_trial(first->name) && strcmp(trial_name(first), trial_name(s)) == 0) {
+            fault(p, s->line, "a second [%s]; the first is in line %d", s->name, first->line);
+            return;
+        }
+}
+
+/* What no plan can be made of is not looked at any further. */
+static int too_large(struct plan *p, const struct ini *ini)
+{
+    int faults = p->n_faults;
+
+    if (ini->n > MAX_TRIALS + 1)
+        fault(p, 0, "it has %d sections; an experiment has at most %d trials", ini->n, MAX_TRIALS);
+    for (int i = 0; i < ini->n; i++)
+        if (ini->section[i].n > MAX_KEYS)
+            fault(p, ini->section[i].line, "%s has %d keys, more than any operation",
+                  p->file ? "this section" : "this line", ini->section[i].n);
+    return p->n_faults > faults;
+}
+
 static void read_sections(struct plan *p, const struct ini *ini)
 {
     int others = p->n_faults, trials = 0;
 
+    if (too_large(p, ini))
+        return;
     read_experiments(p, ini);
     for (int i = 0; i < ini->n; i++) {
         const struct ini_section *s = &ini->section[i];
@@ -641,6 +711,7 @@ static void read_sections(struct plan *p, const struct ini *ini)
             others++;
         } else if (is_trial(s->name)) {
             trials++;
+            refuse_second(p, ini, s);
             read_trials(p, s);
         } else if (strcmp(s->name, "experiment") != 0 && !s->line) {
             fault(p, s->entry[0].line, "%s = %s stands before any section", s->entry[0].key,
@@ -654,12 +725,24 @@ static void read_sections(struct plan *p, const struct ini *ini)
         fault(p, 0, "it has no [trial]");
 }
 
+/* Bytes for tensors on this machine. */
+static int64_t available(void)
+{
+    int64_t there = ref64.memory(), room = limits_room();
+
+    if (room == INT64_MAX)
+        return there;
+    room -= limits_overhead(omp_get_max_threads());
+    room = room > 0 ? room : 0;
+    return room < there ? room : there;
+}
+
 static int finish(struct plan *p, struct ini *ini, FILE *errors)
 {
     struct experiment *x = p->x;
 
     if (ini->text) {
-        p->available = (double)ref64.memory();
+        p->available = (double)available();
         read_sections(p, ini);
     }
     x->text = ini->text;

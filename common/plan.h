@@ -24,9 +24,9 @@
  *     file = ../data/sample.txt       ; from the folder that the ini file is in
  *     kernel = plain                  ; default: the first that accepts the case
  *
- * Each key once in a section; lists where they make sense: op, input, file,
- * group, kernel and all of [experiment] but backends and checks take one
- * value.  A parameter that is set must apply to every trial of its section,
+ * Each key once in a section, each value once in a list, each NAME of [trial
+ * NAME] once; lists where they make sense: op, input, file, group, kernel and
+ * all of [experiment] but backends and checks take one value.  A parameter that is set must apply to every trial of its section,
  * and a trial must fit into memory.
  *
  * The same words, "e74 state=diagonal nonlin=tanh seed=3 repeats=0", are a
@@ -58,7 +58,7 @@ struct trial {
     enum input_kind input;
     char file[512], group[128]; /* of the input; the file as seen from the working directory */
     char kernel[32];            /* of the GPU backends; "": the first that accepts the case */
-    char section[64];           /* NAME of [trial NAME], or "" */
+    char section[64];           /* NAME of [trial NAME], control characters as \xHH; or "" */
     int line;                   /* of the section in the ini file */
     char text[MAX_LINE];        /* the words that make this trial again, with -t */
 };

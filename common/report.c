@@ -10,7 +10,9 @@
 #include <unistd.h>
 
 #include "common/err.h"
+#include "common/estimate.h"
 #include "common/keys.h"
+#include "common/quote.h"
 #include "common/report.h"
 #include "common/times.h"
 
@@ -40,6 +42,7 @@ struct report {
     const char *baseline;       /* its file, once a trial was compared; else NULL */
     struct worst difference, yard, margin;
     char why_skipped[1024];
+    int any_inputs, inputs_of; /* was a section's line `inputs` printed, and which one's last */
     time_t begun;
 };
 
@@ -199,6 +202,18 @@ static void head_baseline(const struct report *p, const struct baseline *b)
         fprintf(p->to, "  the driver was another: %s\n", baseline_driver(b));
 }
 
+/* Whoever has to wait should know. */
+static void head_estimate(const struct report *p, int resumed)
+{
+    double seconds = estimate_seconds(p->x) * (p->x->n - resumed) / p->x->n;
+    int hours = seconds >= 5400;
+
+    if (seconds >= 60)
+        fprintf(p->to, "  the references take about %.0f %s on this machine; -n prints the plan\n",
+                ceil(seconds / (hours ? 3600 : 60)), hours ? "hours" : "minutes");
+    fflush(p->to);
+}
+
 void report_head(struct report *p, const char *file, int resumed, const struct baseline *b)
 {
     const struct experiment *x = p->x;
@@ -228,6 +243,7 @@ void report_head(struct report *p, const char *file, int resumed, const struct b
         head_baseline(p, b);
     if (resumed)
         fprintf(p->to, "  %d trials are there already\n", resumed);
+    head_estimate(p, resumed);
     table_head(p);
 }
 
@@ -331,6 +347,20 @@ static void ran_row(struct report *p, int i, const struct result *r, const struc
     }
 }
 
+/* The command that runs a trial again, as a shell reads it; b, unless NULL, is
+ * what its times are compared with. */
+static void again_line(const struct report *p, const struct baseline *b, const struct trial *t)
+{
+    char *words = quote_shell(t->text, 1), *file = b ? quote_shell(baseline_file(b), 0) : NULL;
+
+    fputs("      again: run-ablation", p->to);
+    if (file)
+        fprintf(p->to, " --baseline %s --threshold %g", file, 100 * baseline_threshold(b));
+    fprintf(p->to, " -t %s\n", words ? words : "(no memory for its words)");
+    free(words);
+    free(file);
+}
+
 /* What failed, and what cannot be judged. */
 static void failure_lines(struct report *p, const struct result *r)
 {
@@ -348,7 +378,7 @@ static void failure_lines(struct report *p, const struct result *r)
         fputc('\n', p->to);
     }
     if (r->failed)
-        fprintf(p->to, "      again: run-ablation -t '%s'\n", r->trial->text);
+        again_line(p, NULL, r->trial);
 }
 
 static void trial_records(struct report *p, int i, const struct result *r)
@@ -414,6 +444,41 @@ static void caution_line(struct report *p, int i)
         fprintf(p->to, "      caution   %s\n", caution);
 }
 
+/* "HEAD x W_k": those of a trial's inputs that its file gave, or did not; nothing
+ * where there are none. */
+static void input_names(FILE *to, const char *head, const struct result *r, unsigned given)
+{
+    const struct op *o = r->trial->op;
+
+    for (int a = 0; a < o->n_args; a++)
+        if (o->arg[a].flags & IN && op_has(o, &r->trial->sizes, a) &&
+            (r->from.given >> a & 1) == given) {
+            fprintf(to, "%s %s", head, o->arg[a].name);
+            head = "";
+        }
+}
+
+/* What the trial's inputs were made of, once for each section; and what is odd
+ * about them. */
+static void input_lines(struct report *p, const struct result *r)
+{
+    const struct trial *t = r->trial;
+    const char *head = p->tsv ? "# " : "      ";
+
+    if (t->input != INPUT_NORMAL && p->x->measure != MEASURE_REGIME &&
+        (!p->any_inputs || p->inputs_of != t->line)) {
+        fprintf(p->to, "%sinputs    ", head);
+        input_names(p->to, "read", r, 1);
+        fprintf(p->to, " from %s%s%s", t->file, *t->group ? ":" : "", t->group);
+        input_names(p->to, "; drawn", r, 0);
+        fputc('\n', p->to);
+        p->any_inputs = 1;
+        p->inputs_of = t->line;
+    }
+    for (const char *at = r->from.warnings; *at; at += strcspn(at, "\n"), at += *at == '\n')
+        fprintf(p->to, "%swarning   %.*s\n", head, (int)strcspn(at, "\n"), at);
+}
+
 static void trial_rows(struct report *p, int i, const struct result *r)
 {
     if (p->x->measure == MEASURE_TIME)
@@ -424,6 +489,7 @@ static void trial_rows(struct report *p, int i, const struct result *r)
         for (int j = 0; j < r->n_ran; j++)
             ran_row(p, i, r, &r->ran[j]);
     declined_lines(p, r);
+    input_lines(p, r);
     caution_line(p, i);
     failure_lines(p, r);
 }
@@ -458,6 +524,8 @@ void report_trial(struct report *p, int i, const struct result *r)
         if (strcmp(v->check, "parity") == 0 && v->bound > 0)
             note_worst(&p->margin, v, v->error / v->bound, i + 1);
     }
+    if (p->tsv)
+        input_lines(p, r);
     if (!p->tsv)
         trial_rows(p, i, r);
     else if (p->x->measure == MEASURE_TIME)
@@ -469,8 +537,11 @@ void report_trial(struct report *p, int i, const struct result *r)
     fflush(p->to);
 }
 
-void report_error(struct report *p, int i, const char *why)
+void report_error(struct report *p, int i, const char *reason)
 {
+    char *quoted = quote_controls(reason); /* it may hold names from a file */
+    const char *why = quoted ? quoted : "no memory to say why";
+
     progress_clear();
     p->errors++;
     p->failed++;
@@ -481,9 +552,10 @@ void report_error(struct report *p, int i, const char *why)
         fprintf(p->to, "%d\t\t\terror\t%s\t\t\tfail\t%s\n", i + 1, why, p->x->trial[i].text);
     } else {
         trial_columns(p, i, 1);
-        fprintf(p->to, "  FAILED: %s\n      again: run-ablation -t '%s'\n", why,
-                p->x->trial[i].text);
+        fprintf(p->to, "  FAILED: %s\n", why);
+        again_line(p, NULL, &p->x->trial[i]);
     }
+    free(quoted);
     fflush(p->to);
 }
 
@@ -555,8 +627,7 @@ void report_baseline(struct report *p, int i, const struct baseline *b,
     }
     p->failed += slower;
     if (slower && !p->tsv)
-        fprintf(p->to, "      again: run-ablation --baseline %s --threshold %g -t '%s'\n",
-                p->baseline, 100 * baseline_threshold(b), p->x->trial[i].text);
+        again_line(p, b, &p->x->trial[i]);
     fflush(p->to);
 }
 
@@ -596,10 +667,15 @@ int report_end(struct report *p, const char *file, int interrupted)
     if (interrupted)
         fprintf(p->to, "%sstopped after %d of %d trials; --resume goes on from there\n", comment,
                 p->done, p->x->n);
-    fprintf(p->to, "%s%d checks, %d failed, %d skipped", comment, p->checks, p->failed, p->skipped);
-    if (p->unjudged)
+    if (!p->checks)
+        fprintf(p->to, "%s0 checks, %d skipped: nothing was checked\n", comment, p->skipped);
+    else
+        fprintf(p->to, "%s%d checks, %d failed, %d skipped", comment, p->checks, p->failed,
+                p->skipped);
+    if (p->checks && p->unjudged)
         fprintf(p->to, ", %d cannot be judged", p->unjudged);
-    fputc('\n', p->to);
+    if (p->checks)
+        fputc('\n', p->to);
     return p->failed;
 }
 

@@ -16,7 +16,7 @@ struct report *report_new(const struct experiment *x, FILE *to, int tsv);
 void report_head(struct report *p, const char *file, int resumed, const struct baseline *b);
 /* A trial that is done; one that could not be (err_text() says why). */
 void report_trial(struct report *p, int i, const struct result *r);
-void report_error(struct report *p, int i, const char *why);
+void report_error(struct report *p, int i, const char *reason);
 /* One that an earlier run did. */
 void report_resumed(struct report *p, int n_checks, int failed, int skipped);
 /* The times of trial i beside those of an earlier run. */

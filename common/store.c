@@ -445,6 +445,13 @@ static hid_t item_group(struct writing *w, const struct item *it)
     return p->id;
 }
 
+static int put_origin(struct writing *w, hid_t dataset, int arg)
+{
+    char text[MAX_LINE];
+    input_origin(w->r->trial, &w->r->from, arg, text, sizeof text);
+    return put_text(dataset, "origin", text);
+}
+
 static int write_item(struct writing *w, const struct item *it)
 {
     const struct arg *a = &w->op->arg[it->arg];
@@ -470,6 +477,8 @@ static int write_item(struct writing *w, const struct item *it)
         e = name_axes(w, d, shape);
     if (!e && (it->type == BF16 || it->type == F16))
         e = put_text(d, "storage", it->type == BF16 ? "bf16" : "fp16");
+    if (!e && it->ran < 0 && !it->grad)
+        e = put_origin(w, d, it->arg);
     if (d >= 0 && H5Dclose(d) < 0 && !e) /* it may write the last chunks */
         e = cannot("write");
     drop(sub);

@@ -3,7 +3,7 @@
  *     /                          attributes schema, version, name, ini, seed, host, device ...
  *     /ceilings                  attributes: what the GPU can do, where that was measured
  *     /trial/0003                attributes: op, every size and choice by name, line
- *     /trial/0003/in/x           inputs, the same for all backends
+ *     /trial/0003/in/x           inputs, the same for all backends; attribute origin
  *     /trial/0003/dout/out       gradients of outputs and final states
  *     /trial/0003/ref64/out      outputs, per backend
  *     /trial/0003/ref64/d/x      gradients, per backend
@@ -28,6 +28,7 @@
 #include "common/bench.h"
 #include "common/check.h"
 #include "common/plan.h"
+#include "data/input.h"
 
 struct store;
 
@@ -45,6 +46,7 @@ struct ran {
 struct result {
     const struct trial *trial;
     struct tensors *inputs; /* inputs, and gradients of outputs */
+    struct origin from;     /* where the inputs came from */
     struct ran ran[MAX_RAN];
     int n_ran;
     struct growth *growth; /* of measure = regime */

@@ -224,7 +224,7 @@ static int point_new(struct point *p, const struct trial *t, int64_t batch)
     p->inputs = tensors_new(t->op, &p->t.sizes);
     if (!p->inputs)
         return -1;
-    if (input_fill(&p->t, p->inputs))
+    if (input_fill(&p->t, p->inputs, NULL))
         return TRIAL_BAD_INPUT;
     tensors_round(p->inputs, t->op, &p->t.sizes, yard);
     return 0;

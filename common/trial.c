@@ -183,7 +183,7 @@ int trial_run(const struct experiment *x, const struct trial *t, const volatile 
     if (!inputs)
         return -1;
     step("inputs", data);
-    if (input_fill(t, inputs))
+    if (input_fill(t, inputs, &r->from))
         return TRIAL_BAD_INPUT;
     tensors_round(inputs, t->op, &t->sizes, reference_of(t->type));
     int e = x->measure == MEASURE_TIME ? timing_run(x, t, stop, step, data, r)

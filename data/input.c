@@ -3,7 +3,9 @@
  * tensor's values never depend on where the others came from. */
 #include "config.h"
 
+#include <ctype.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +13,7 @@
 #include <hdf5.h>
 
 #include "common/err.h"
+#include "common/file.h"
 #include "common/store.h"
 #include "data/input.h"
 
@@ -21,7 +24,8 @@ static unsigned char *read_file(const char *name, size_t *n)
 {
     size_t room = 1 << 16;
     unsigned char *text = malloc(room), *more = text;
-    FILE *in = fopen(name, "rb");
+    const char *why = file_unreadable(name);
+    FILE *in = why ? NULL : fopen(name, "rb");
     int e = !text || !in;
 
     for (*n = 0; !e;) {
@@ -35,8 +39,8 @@ static unsigned char *read_file(const char *name, size_t *n)
             text = more ? more : text;
         }
     }
-    if (!in || (!e && ferror(in))) /* a folder opens, but cannot be read */
-        e = err_set("%s: %s", name, strerror(errno));
+    if (!in || (!e && ferror(in)))
+        e = err_set("%s: %s", name, why ? why : strerror(errno));
     else if (e)
         err_set("%s: no memory to read it", name);
     if (in)
@@ -74,7 +78,7 @@ static int embed(const struct trial *trial, int arg, const unsigned char *text, 
     return 0;
 }
 
-static int fill_text(const struct trial *trial, struct tensors *t)
+static int fill_text(const struct trial *trial, struct tensors *t, struct origin *from)
 {
     const struct op *o = trial->op;
     int arg = 0;
@@ -91,6 +95,7 @@ static int fill_text(const struct trial *trial, struct tensors *t)
     int e = n < (size_t)T ? err_set("%s has %zu bytes, fewer than the %lld steps of %s",
                                     trial->file, n, (long long)T, o->name)
                           : embed(trial, arg, text, n, t->x[arg]);
+    from->given |= UINT32_C(1) << arg;
     free(text);
     return e;
 }
@@ -98,6 +103,8 @@ static int fill_text(const struct trial *trial, struct tensors *t)
 /* ---- hdf5 ---- */
 
 enum { MAX_PLACE = 768 };
+static const double LARGEST_WHOLE = 0x1p53; /* a double holds all up to there */
+static const char LETTERS[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 
 /* "[64,128]" */
 static void shape_text(char *text, size_t size, int rank, const hsize_t *dim)
@@ -127,6 +134,57 @@ static const char *type_text(hid_t type, char text[32])
     return text;
 }
 
+/* "[2,3]" of element i of input `arg`. */
+static void index_text(const struct trial *trial, int arg, int64_t i, char *text, size_t size)
+{
+    const char *shape = op_shape(trial->op, &trial->sizes, arg);
+    int rank = (int)strlen(shape);
+    hsize_t at[MAX_RANK];
+
+    for (int k = rank - 1; k >= 0; k--) {
+        at[k] = i % DIM(&trial->sizes, shape[k]);
+        i /= DIM(&trial->sizes, shape[k]);
+    }
+    shape_text(text, size, rank, at);
+}
+
+static void warn(struct origin *from, const char *line)
+{
+    size_t used = strlen(from->warnings);
+    snprintf(from->warnings + used, sizeof from->warnings - used, "%s\n", line);
+}
+
+/* Numbers that are not whole where such are wanted are refused; NaN and
+ * infinity elsewhere are only told. */
+static int look_at(const struct trial *trial, int arg, const char *place, const double *x,
+                   struct origin *from)
+{
+    const struct arg *a = &trial->op->arg[arg];
+    int64_t n = op_count(trial->op, &trial->sizes, arg), first = -1, others = 0;
+    char where[128], line[MAX_PLACE + 256];
+
+    for (int64_t i = 0; i < n; i++) {
+        int odd = a->flags & WHOLE ? !(fabs(x[i]) <= LARGEST_WHOLE) || floor(x[i]) != x[i]
+                                   : !isfinite(x[i]);
+        others += odd && first >= 0;
+        if (odd && first < 0)
+            first = i;
+    }
+    if (first < 0)
+        return 0;
+    index_text(trial, arg, first, where, sizeof where);
+    if (a->flags & WHOLE)
+        return err_set("%s has %.17g at %s, %s's %s takes whole numbers up to 2^53", place,
+                       x[first], where, trial->op->name, a->name);
+    int used = snprintf(line, sizeof line, "%s has %s at %s", place,
+                        isnan(x[first]) ? "a NaN" : "an infinity", where);
+    if (others && used < (int)sizeof line)
+        snprintf(line + used, sizeof line - used, ", and %lld more such numbers",
+                 (long long)others);
+    warn(from, line);
+    return 0;
+}
+
 /* Dataset d, at `place` in words, is to become input `arg`. */
 static int read_dataset(const struct trial *trial, int arg, hid_t d, const char *place, double *x)
 {
@@ -134,6 +192,7 @@ static int read_dataset(const struct trial *trial, int arg, hid_t d, const char 
     const char *shape = op_shape(o, &trial->sizes, arg), *name = o->arg[arg].name;
     hid_t type = H5Dget_type(d), space = H5Dget_space(d);
     int rank = space < 0 ? -1 : H5Sget_simple_extent_ndims(space), want = (int)strlen(shape), e = 0;
+    int whole = o->arg[arg].flags & WHOLE;
     hsize_t dim[H5S_MAX_RANK], wanted[MAX_RANK];
     char is[128], has[128];
 
@@ -144,9 +203,9 @@ static int read_dataset(const struct trial *trial, int arg, hid_t d, const char 
     }
     if (type < 0 || rank < 0) {
         e = err_set("%s: %s", place, h5_reason());
-    } else if (H5Tget_class(type) != H5T_FLOAT) {
-        e = err_set("%s is %s, %s's %s takes floating point numbers", place, type_text(type, is),
-                    o->name, name);
+    } else if (H5Tget_class(type) != H5T_FLOAT && !(whole && H5Tget_class(type) == H5T_INTEGER)) {
+        e = err_set("%s is %s, %s's %s takes %s numbers", place, type_text(type, is), o->name, name,
+                    whole ? "whole" : "floating point");
     } else if (!same) {
         if (rank != want)
             H5Sget_simple_extent_dims(space, dim, NULL);
@@ -163,11 +222,56 @@ static int read_dataset(const struct trial *trial, int arg, hid_t d, const char 
     return e;
 }
 
-static int read_group(const struct trial *trial, hid_t group, const char *where, struct tensors *t)
+/* "model.h5:/layer3/W_k" */
+static void place_of(const char *where, const char *name, char *place, size_t size)
+{
+    snprintf(place, size, "%s%s%s", where, where[strlen(where) - 1] == '/' ? "" : "/", name);
+}
+
+/* Is it the same name but for case and for what stands between its parts? */
+static int nearly(const char *a, const char *b)
+{
+    for (;; a++, b++) {
+        a += strcspn(a, LETTERS);
+        b += strcspn(b, LETTERS);
+        if (!*a || tolower((unsigned char)*a) != tolower((unsigned char)*b))
+            return *a == *b;
+    }
+}
+
+/* What was not found must not stand there by nearly the same name. */
+static int refuse_nearly(const struct trial *trial, hid_t group, const char *where,
+                         const struct tensors *t, const struct origin *from)
+{
+    const struct op *o = trial->op;
+    H5G_info_t info;
+    char name[128], place[MAX_PLACE + sizeof name];
+
+    if (H5Gget_info(group, &info) < 0)
+        return err_set("%s: %s", where, h5_reason());
+    for (hsize_t k = 0; k < info.nlinks; k++) {
+        ssize_t n = H5Lget_name_by_idx(group, ".", H5_INDEX_NAME, H5_ITER_NATIVE, k, name,
+                                       sizeof name, H5P_DEFAULT);
+        if (n <= 0 || n >= (ssize_t)sizeof name || op_arg(o, name) >= 0)
+            continue;
+        for (int i = 0; i < o->n_args; i++)
+            if (o->arg[i].flags & IN && t->x[i] && !(from->given >> i & 1) &&
+                nearly(name, o->arg[i].name)) {
+                place_of(where, name, place, sizeof place);
+                return err_set("%s is no input of %s, but nearly its %s: rename one of them, or "
+                               "take it out of the group",
+                               place, o->name, o->arg[i].name);
+            }
+    }
+    return 0;
+}
+
+static int read_group(const struct trial *trial, hid_t group, const char *where, struct tensors *t,
+                      struct origin *from)
 {
     const struct op *o = trial->op;
     char inputs[256] = "";
-    int found = 0, e = 0;
+    int e = 0;
 
     for (int i = 0; !e && i < o->n_args; i++) {
         const char *name = o->arg[i].name;
@@ -178,57 +282,82 @@ static int read_group(const struct trial *trial, hid_t group, const char *where,
         snprintf(inputs + at, sizeof inputs - at, " %s", name);
         if (H5Lexists(group, name, H5P_DEFAULT) <= 0)
             continue;
-        found++;
-        snprintf(place, sizeof place, "%s%s%s", where, where[strlen(where) - 1] == '/' ? "" : "/",
-                 name);
+        from->given |= UINT32_C(1) << i;
+        place_of(where, name, place, sizeof place);
         hid_t d = H5Dopen2(group, name, H5P_DEFAULT);
         if (d < 0) {
             e = err_set("%s is no dataset", place);
         } else {
-            e = read_dataset(trial, i, d, place, t->x[i]);
+            e = read_dataset(trial, i, d, place, t->x[i]) ||
+                look_at(trial, i, place, t->x[i], from);
             H5Dclose(d);
         }
     }
-    if (!e && !found)
+    if (!e)
+        e = refuse_nearly(trial, group, where, t, from);
+    if (!e && !from->given)
         e = err_set("%s has none of the inputs of %s:%s", where, o->name, inputs);
     return e;
 }
 
-static int fill_hdf5(const struct trial *trial, struct tensors *t)
+/* "model.h5:/layer3" */
+static void group_text(const struct trial *trial, char *where, size_t size)
 {
     const char *path = trial->group[0] ? trial->group : "/";
-    char where[MAX_PLACE];
-    FILE *there = fopen(trial->file, "rb"); /* the system's words are plainer than HDF5's */
+    snprintf(where, size, "%s:%s%s", trial->file, *path == '/' ? "" : "/", path);
+}
 
-    if (!there)
-        return err_set("%s: %s", trial->file, strerror(errno));
-    fclose(there);
+static int fill_hdf5(const struct trial *trial, struct tensors *t, struct origin *from)
+{
+    const char *why = file_unreadable(trial->file); /* plainer than HDF5's words */
+    char where[MAX_PLACE];
+
+    if (why)
+        return err_set("%s: %s", trial->file, why);
     hid_t file = H5Fopen(trial->file, H5F_ACC_RDONLY, H5P_DEFAULT);
     if (file < 0)
         return err_set("%s cannot be read as HDF5: %s", trial->file, h5_reason());
-    hid_t group = H5Gopen2(file, path, H5P_DEFAULT);
-    snprintf(where, sizeof where, "%s:%s%s", trial->file, *path == '/' ? "" : "/", path);
+    group_text(trial, where, sizeof where);
+    hid_t group = H5Gopen2(file, trial->group[0] ? trial->group : "/", H5P_DEFAULT);
     int e = group < 0 ? err_set("%s has no group %s", trial->file, where + strlen(trial->file) + 1)
-                      : read_group(trial, group, where, t);
+                      : read_group(trial, group, where, t, from);
     if (group >= 0)
         H5Gclose(group);
     H5Fclose(file);
     return e;
 }
 
-int input_fill(const struct trial *trial, struct tensors *t)
+int input_fill(const struct trial *trial, struct tensors *t, struct origin *from)
 {
+    struct origin unasked;
     int e = 0;
 
+    from = from ? from : &unasked;
+    *from = (struct origin){.given = 0};
     tensors_draw(t, trial->op, &trial->sizes, trial->seed, trial->input == INPUT_NONZERO);
     if (trial->input == INPUT_TEXT)
-        e = fill_text(trial, t);
+        e = fill_text(trial, t, from);
     if (trial->input == INPUT_HDF5) {
         H5E_BEGIN_TRY
         { /* HDF5 prints nothing */
-            e = fill_hdf5(trial, t);
+            e = fill_hdf5(trial, t, from);
         }
         H5E_END_TRY
     }
     return e;
+}
+
+void input_origin(const struct trial *trial, const struct origin *from, int arg, char *text,
+                  size_t size)
+{
+    char where[MAX_PLACE];
+
+    if (!(from->given >> arg & 1)) {
+        snprintf(text, size, "drawn");
+    } else if (trial->input == INPUT_TEXT) {
+        snprintf(text, size, "text");
+    } else {
+        group_text(trial, where, sizeof where);
+        place_of(where, trial->op->arg[arg].name, text, size);
+    }
 }

@@ -13,12 +13,24 @@
  *          E[byte[start_b + t]], E [256,d] N(0,1); row b's window of T bytes
  *          starts at a place drawn from (seed, b).  The others are drawn;
  * hdf5     every input of the operation that the file's group has a dataset
- *          for, by name, is read from there; the others are drawn.
+ *          for, by name, is read from there; the others are drawn.  Whole
+ *          numbers may be of any integer type, or of a floating-point one.
+ *
+ * What came from the file is told in `from`, unless that is NULL.
  *
  * Nonzero after err_set(): the file cannot be read; a text is shorter than T;
  * the operation has no TEXT tensor; a dataset has another shape (both are
- * named) or is not of a floating-point type (the type is named); the group
- * has none of the inputs. */
-int input_fill(const struct trial *trial, struct tensors *t);
+ * named), is not of a floating-point type (the type is named), or holds other
+ * numbers where whole ones are wanted; a dataset is called nearly like an input
+ * that is not there (W_K, w-k for W_k); the group has none of the inputs. */
+struct origin {
+    uint32_t given;      /* a bit for each argument that came from the file */
+    char warnings[1024]; /* "model.h5:/x has a NaN at [2,3]", one a line */
+};
+int input_fill(const struct trial *trial, struct tensors *t, struct origin *from);
+
+/* Where input `arg` came from: "FILE:GROUP/NAME", "text" or "drawn". */
+void input_origin(const struct trial *trial, const struct origin *from, int arg, char *text,
+                  size_t size);
 
 #endif

@@ -1,6 +1,8 @@
 # ladders.awk - doc/ladders.md from a bench run: what each kernel of a ladder brought.
 #
-#     run-ablation --list >list
+#     for op in $(run-ablation --list | sed -n '/^run-ablation/q; s/ .*//p'); do
+#         run-ablation --list $op
+#     done >list
 #     run-ablation --tsv experiments/bench_kernels.ini >bench.tsv
 #     awk -f doc/ladders.awk -v machine='One NVIDIA H200 (...)' list bench.tsv >doc/ladders.md
 #

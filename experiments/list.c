@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "common/err.h"
-#include "common/plan.h"
+#include "common/keys.h"
 #include "experiments/list.h"
 
 static void list_param(FILE *to, const struct param *p)
@@ -34,22 +34,66 @@ static void shape_text(const struct op *o, const char *shape, char *text, size_t
         snprintf(text + used, room - used, "]");
 }
 
-/* Does the tensor exist under some choice?  Its shape under the first. */
+/* The case in which one choice is another than by default, or one real number
+ * 1 instead of 0; nonzero where there is none. */
+static int changed(const struct op *o, int param, int choice, struct frame *f)
+{
+    const struct param *p = &o->param[param];
+
+    op_defaults(o, f);
+    if (p->choices ? choice == p->initial : !p->real || p->real->initial != 0 || choice)
+        return -1;
+    f->choice[param] = choice;
+    if (p->real)
+        f->real[param] = p->real->max < 1 ? p->real->max : 1;
+    return op_complete(o, f);
+}
+
+/* "; state=diagonal: [batch,heads,n_state]": where one setting gives the
+ * argument another shape than by default, takes it away, or makes it be there. */
+static void list_settings(FILE *to, const struct op *o, int arg, const struct frame *defaults)
+{
+    int there = op_has(o, defaults, arg), found = there;
+
+    for (int i = 0; i < o->n_params; i++)
+        for (int c = 0; c == 0 || (o->param[i].choices && o->param[i].choices[c]); c++) {
+            char value[32], was[200], shape[200];
+            struct frame f;
+            if (changed(o, i, c, &f))
+                continue;
+            int has = op_has(o, &f, arg);
+            shape_text(o, op_shape(o, defaults, arg), was, sizeof was);
+            shape_text(o, op_shape(o, &f, arg), shape, sizeof shape);
+            if (there == has && (!has || strcmp(was, shape) == 0))
+                continue;
+            found = 1;
+            if (o->param[i].real)
+                fprintf(to, "; %s not 0: ", o->param[i].name);
+            else
+                fprintf(to, "; %s=%s: ", o->param[i].name, op_value(o, &f, i, value));
+            fputs(has ? shape : "none", to);
+        }
+    if (!found)
+        fputs("; there with other settings together", to);
+}
+
 static void list_arg(FILE *to, const struct op *o, int arg)
 {
     const struct arg *a = &o->arg[arg];
     struct frame f;
-    char shape[200];
+    char shape[200] = "none";
 
     op_defaults(o, &f);
     op_complete(o, &f);
-    shape_text(o, a->shape, shape, sizeof shape);
-    fprintf(to, "    %-12s %-6s %s%s%s\n", a->name,
+    if (op_has(o, &f, arg))
+        shape_text(o, op_shape(o, &f, arg), shape, sizeof shape);
+    fprintf(to, "    %-12s %-6s %s", a->name,
             a->flags & IN    ? "in"
             : a->flags & OUT ? "out"
                              : "saved",
-            shape, a->shape_of ? " (by choice another)" : "",
-            op_has(o, &f, arg) ? "" : " (by choice; not with the defaults)");
+            shape);
+    list_settings(to, o, arg, &f);
+    fputc('\n', to);
 }
 
 static void list_kernels(FILE *to, const struct op *o)
@@ -98,7 +142,6 @@ static void list_op(FILE *to, const struct op *o)
     list_cost(to, o);
     fprintf(to, "  kernels\n");
     list_kernels(to, o);
-    fputc('\n', to);
 }
 
 static void list_keys(FILE *to, const char *section, const struct plan_key *k)
@@ -113,17 +156,28 @@ static void list_keys(FILE *to, const char *section, const struct plan_key *k)
     fputc('\n', to);
 }
 
+static int no_operation(const char *name)
+{
+    struct guess g = {name, NULL, 0};
+
+    for (int i = 0; i < N_OPS; i++)
+        guess_among(&g, ops[i]->name);
+    return g.best ? err_set("no operation %s; did you mean '%s'?", name, g.best)
+                  : err_set("no operation %s; run-ablation --list shows all", name);
+}
+
 int list(FILE *to, const char *name)
 {
     if (name) {
         const struct op *o = op_find(name);
         if (!o)
-            return err_set("no operation %s", name);
+            return no_operation(name);
         list_op(to, o);
         return 0;
     }
     for (int i = 0; i < N_OPS; i++)
-        list_op(to, ops[i]);
+        fprintf(to, "%-14s %s\n", ops[i]->name, ops[i]->formula);
+    fputs("run-ablation --list NAME shows one: parameters, tensors, cost, kernels\n\n", to);
     list_keys(to, "[experiment]", experiment_keys);
     list_keys(to, "[trial]: op, the operation's parameters, and", trial_keys);
     return 0;

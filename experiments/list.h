@@ -4,8 +4,8 @@
 
 #include <stdio.h>
 
-/* All operations, or the one of that name (nonzero after err_set() if there
- * is none), and the keys of an ini file. */
+/* A line for each operation, and the keys of an ini file; or all about the
+ * operation of that name (nonzero after err_set() if there is none). */
 int list(FILE *to, const char *name);
 void list_version(FILE *to);
 

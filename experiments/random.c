@@ -6,6 +6,7 @@
 
 #include "common/err.h"
 #include "common/keys.h"
+#include "common/number.h"
 #include "common/random.h"
 #include "experiments/random.h"
 
@@ -13,15 +14,21 @@ enum { GOOD = 0, CHECK_FAILED = 1, BAD_INPUT = 2, BACKEND_LOST = 3, INTERRUPTED 
 
 static const int64_t MOST = 1000000000;
 
+/* The number behind an option, or its default where it is not given. */
+static int read_number(const char *option, const char *text, int64_t min, int64_t max, int64_t *x)
+{
+    return text && number_whole(text, min, max, x) ? err_at("%s %s", option, text) : 0;
+}
+
 static int read_words(const struct random_words *w, struct random *r)
 {
-    struct experiment x = {.seed = 1};
-    uint64_t below, from = 0;
+    struct experiment x = {.checks = 0};
+    int64_t seed = 1;
 
     *r = (struct random){.checks = CHECK_DIFFERENCES | CHECK_PARITY | CHECK_PROPERTIES};
-    if (key_whole("--random", w->n, 1, MOST, &below) ||
-        (w->from && key_whole("--from", w->from, 0, below - 1, &from)) ||
-        (w->seed && key_whole("--seed", w->seed, 0, UINT64_MAX, &x.seed)))
+    if (read_number("--random", w->n, 1, MOST, &r->below) ||
+        read_number("--from", w->from, 0, r->below - 1, &r->from) ||
+        read_number("--seed", w->seed, 0, INT64_MAX, &seed))
         return -1;
     if (w->op && !(r->only = op_find(w->op)))
         return err_set("--op %s: there is no such operation", w->op);
@@ -29,9 +36,7 @@ static int read_words(const struct random_words *w, struct random *r)
         return err_at("--checks");
     if (w->checks)
         r->checks = x.checks;
-    r->seed = x.seed;
-    r->from = (int64_t)from;
-    r->below = (int64_t)below;
+    r->seed = (uint64_t)seed;
     return 0;
 }
 

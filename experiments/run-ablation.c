@@ -2,17 +2,17 @@
 #include "config.h"
 
 #include <getopt.h>
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/baseline.h"
 #include "common/err.h"
+#include "common/number.h"
 #include "common/report.h"
 #include "common/trial.h"
+#include "experiments/begin.h"
 #include "experiments/list.h"
 #include "experiments/random.h"
 
@@ -41,8 +41,9 @@ static const char usage[] =
     "      --seed S     ... other ones [1]\n"
     "      --op OP      ... of this operation alone\n"
     "      --checks LIST    ... of differences,parity,properties these alone\n"
-    "      --list [OP]  operations, their parameters, tensors and kernels; keys\n"
-    "      --help       this text\n"
+    "      --list       the operations, one a line, and the keys of an ini file\n"
+    "      --list OP    the operation's parameters, tensors, cost and kernels\n"
+    "  -h, --help       this text\n"
     "      --version    version and what it was built with\n"
     "\n"
     "Exit status: 0 good, 1 a check failed, 2 bad input, 3 a required backend is\n"
@@ -181,14 +182,14 @@ static int open_baseline(const struct experiment *x, const struct options *optio
 {
     static const char initial[] = "5";
     const char *text = options->threshold ? options->threshold : initial;
-    char device[2048], *end;
-    double percent = strtod(text, &end);
+    char device[2048];
+    double percent;
 
     *b = NULL;
     if (options->threshold && !options->baseline)
-        return err_set("--threshold is nothing without --baseline");
-    if (end == text || *end || !(percent >= 0 && isfinite(percent)))
-        return err_set("--threshold %s: not a number of percent, from 0", text);
+        return err_set("--threshold needs --baseline");
+    if (number_real(text, 0, 1e9, &percent))
+        return err_at("--threshold %s", text);
     if (!options->baseline)
         return 0;
     if (!x->repeats)
@@ -251,6 +252,20 @@ static int run(struct experiment *x, const struct options *options)
     return status;
 }
 
+/* The one that getopt_long() stopped at, as `c` says. */
+static int wrong_option(int c, char **argv)
+{
+    const char *word = argv[optind - 1];
+
+    if (c == ':')
+        return err_set("%s needs an argument", word);
+    if (optopt > 0 && optopt < 256)
+        return err_set("there is no option -%c", optopt);
+    if (optopt)
+        return err_set("%.*s takes no argument", (int)strcspn(word, "="), word);
+    return err_set("there is no option %s, or more than one that begins so", word);
+}
+
 static int parse_options(int argc, char **argv, struct options *o)
 {
     enum {
@@ -264,7 +279,6 @@ static int parse_options(int argc, char **argv, struct options *o)
         OPT_OP,
         OPT_CHECKS,
         OPT_LIST,
-        OPT_HELP,
         OPT_VERSION
     };
     static const struct option known[] = {
@@ -279,13 +293,13 @@ static int parse_options(int argc, char **argv, struct options *o)
         {"op", required_argument, NULL, OPT_OP},
         {"checks", required_argument, NULL, OPT_CHECKS},
         {"list", no_argument, NULL, OPT_LIST},
-        {"help", no_argument, NULL, OPT_HELP},
+        {"help", no_argument, NULL, 'h'},
         {"version", no_argument, NULL, OPT_VERSION},
         {NULL, 0, NULL, 0},
     };
     int c;
 
-    while ((c = getopt_long(argc, argv, "t:no:", known, NULL)) != -1)
+    while ((c = getopt_long(argc, argv, ":ht:no:", known, NULL)) != -1)
         switch (c) {
         case 't': o->words = optarg; break;
         case 'n': o->plan = 1; break;
@@ -300,28 +314,46 @@ static int parse_options(int argc, char **argv, struct options *o)
         case OPT_OP: o->random.op = optarg; break;
         case OPT_CHECKS: o->random.checks = optarg; break;
         case OPT_LIST: o->list = 1; break;
-        case OPT_HELP: o->help = 1; break;
+        case 'h': o->help = 1; break;
         case OPT_VERSION: o->version = 1; break;
-        default: return -1;
+        default: return wrong_option(c, argv);
         }
     if (optind < argc)
         o->file = argv[optind++];
+    if (optind < argc)
+        return err_set("%s and %s are two %s; give one", o->file, argv[optind],
+                       o->list ? "operations" : "files");
     if (o->list || o->help || o->version)
-        return optind < argc ? -1 : 0;
-    if (o->random.n)
-        return optind < argc || o->words || o->file ? -1 : 0;
-    if (o->random.from || o->random.seed || o->random.op || o->random.checks)
-        return -1;
-    return optind < argc || !o->words == !o->file ? -1 : 0;
+        return 0;
+    if (!o->random.n && (o->random.from || o->random.seed || o->random.op || o->random.checks))
+        return err_set("--from, --seed, --op and --checks need --random");
+    if (o->random.n && (o->words || o->file))
+        return err_set("--random draws its own cases; it takes no file and no -t WORDS");
+    if (o->words && o->file)
+        return err_set("-t and the file %s cannot both be run; give one", o->file);
+    return o->words || o->file || o->random.n ? 0
+                                              : err_set("no FILE.ini and no -t WORDS is given");
 }
 
-/* OpenMP's threads spin while they wait, which on a machine with other work
- * costs several times the run itself (measured: 104 s for 22 s).  They read
- * how to wait before main begins: say so and begin again. */
-static void wait_quietly(char **argv)
+/* Everything that was printed must have arrived. */
+static int finish(int status)
 {
-    if (!getenv("OMP_WAIT_POLICY") && setenv("OMP_WAIT_POLICY", "passive", 1) == 0)
-        execv("/proc/self/exe", argv); /* where that fails it runs on as it is */
+    if (fflush(stdout) || ferror(stdout)) {
+        perror("run-ablation: standard output");
+        return BAD_INPUT;
+    }
+    return status;
+}
+
+static int show_only(const struct options *options)
+{
+    if (options->help)
+        fputs(usage, stdout);
+    else if (options->version)
+        list_version(stdout);
+    else if (list(stdout, options->file))
+        return complain(BAD_INPUT);
+    return finish(GOOD);
 }
 
 int main(int argc, char **argv)
@@ -329,24 +361,19 @@ int main(int argc, char **argv)
     struct options options = {0};
     struct experiment x;
 
-    wait_quietly(argv);
+    opterr = 0;
     if (parse_options(argc, argv, &options)) {
-        fputs(usage, stderr);
+        fprintf(stderr, "run-ablation: %s; try run-ablation --help\n", err_text());
         return BAD_INPUT;
     }
-    if (options.help || options.version || options.list) {
-        if (options.help)
-            fputs(usage, stdout);
-        else if (options.version)
-            list_version(stdout);
-        else if (list(stdout, options.file))
-            return complain(BAD_INPUT);
-        return GOOD;
-    }
+    if (options.help || options.version || options.list)
+        return show_only(&options);
+    if (begin())
+        return complain(BAD_INPUT);
     if (options.random.n) {
         catch_signals();
         int status = random_command(&options.random, &stop);
-        return status == BAD_INPUT || status == BACKEND_MISSING ? complain(status) : status;
+        return finish(status == BAD_INPUT || status == BACKEND_MISSING ? complain(status) : status);
     }
     int errors =
         options.words ? plan_words(options.words, &x, stderr) : plan_read(options.file, &x, stderr);
@@ -364,9 +391,5 @@ int main(int argc, char **argv)
     else
         status = run(&x, &options);
     plan_free(&x);
-    if (fflush(stdout) || ferror(stdout)) {
-        perror("run-ablation: standard output");
-        return BAD_INPUT;
-    }
-    return status;
+    return finish(status);
 }

@@ -1,4 +1,5 @@
 #include "ref/ref.h"
+#include "common/limits.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -28,18 +29,21 @@ static const char *device(void)
     return name;
 }
 
-/* What Linux says is to be had without swapping; else half the memory. */
+/* What Linux says is to be had without swapping; else half the memory.  No more
+ * than ulimit -v leaves. */
 static int64_t memory(void)
 {
     char line[128];
     long long kib = 0;
+    int64_t room = limits_room();
     FILE *in = fopen("/proc/meminfo", "r");
 
     while (in && !kib && fgets(line, sizeof line, in))
         sscanf(line, "MemAvailable: %lld kB", &kib);
     if (in)
         fclose(in);
-    return kib ? kib * 1024 : (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / 2;
+    int64_t bytes = kib ? kib * 1024 : (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / 2;
+    return bytes < room ? bytes : room;
 }
 
 /* Large tensors on all cores, which also share the work of memory that is touched for the first

@@ -2,15 +2,17 @@
  * have; and every refusal, by its sentence. */
 #include "config.h"
 
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <hdf5.h>
 
 #include "common/cases.h"
 #include "common/err.h"
-#include "data/input.h"
+#include "common/store.h"
 #include "tests/tap.h"
 
 static const char *sizes = "steps=6 batch=3 dim=5 n_state=4 state=full proj=no_z";
@@ -48,7 +50,7 @@ static void refused(const struct trial *t, const char *sentence, const char *wha
                  hash + 1);
     else
         snprintf(want, sizeof want, "%s", sentence);
-    int e = input_fill(t, in);
+    int e = input_fill(t, in, NULL);
     if (!ok(e && strcmp(err_text(), want) == 0, "refused: %s", what))
         printf("# %s\n# instead of %s\n", e ? err_text() : "accepted", want);
     tensors_free(in);
@@ -72,7 +74,7 @@ static void text(void)
 
     write_text(words);
     drawn.input = INPUT_NORMAL;
-    int e = input_fill(&t, in) || input_fill(&drawn, normal);
+    int e = input_fill(&t, in, NULL) || input_fill(&drawn, normal, NULL);
     ok(!e, "a text is read");
 
     int good = 1;
@@ -90,7 +92,7 @@ static void text(void)
        "only x comes from the text");
 
     write_text("matrix");
-    ok(!input_fill(&t, in) && equal(x, x + D, D) && equal(x, x + 2 * D, D),
+    ok(!input_fill(&t, in, NULL) && equal(x, x + D, D) && equal(x, x + 2 * D, D),
        "a text of just T bytes: all windows are the same");
     write_text("short");
     refused(&t, "# has 5 bytes, fewer than the 6 steps of e74", "a short text");
@@ -113,13 +115,28 @@ static void text(void)
         fclose(out);
     cases_one(longer.op, "steps=199999 batch=2 dim=1 n_state=1 state=diagonal", &longer.sizes);
     in = tensors_new(longer.op, &longer.sizes);
-    ok(!input_fill(&longer, in), "a long text");
+    ok(!input_fill(&longer, in, NULL), "a long text");
     x = input(&longer, in, "x");
     good = 1;
     for (int64_t i = 0; i + 256 < 199999; i++)
         good &= x[2 * i] == x[2 * (i + 256)];
     ok(good && x[0] != x[2], "all bytes of it");
     tensors_free(in);
+}
+
+static void no_regular_files(void)
+{
+    struct trial t = trial("e74", sizes, INPUT_TEXT, text_file);
+
+    unlink(text_file);
+    if (mkfifo(text_file, 0600))
+        ok(0, "no pipe could be made");
+    refused(&t, "#: is a pipe; only a regular file can be read", "a pipe for a text");
+    t.input = INPUT_HDF5;
+    refused(&t, "#: is a pipe; only a regular file can be read", "a pipe for an HDF5 file");
+    unlink(text_file);
+    t = trial("e74", sizes, INPUT_TEXT, "/dev/zero");
+    refused(&t, "#: is a device; only a regular file can be read", "a device");
 }
 
 /* ---- hdf5 ---- */
@@ -185,7 +202,7 @@ static void hdf5_types(void)
 
     snprintf(t.group, sizeof t.group, "/a/b");
     drawn.input = INPUT_NORMAL;
-    input_fill(&drawn, normal);
+    input_fill(&drawn, normal, NULL);
     for (size_t k = 0; k < COUNT(types); k++) {
         struct tensors *in = tensors_new(t.op, &t.sizes);
         hid_t file = h5_new();
@@ -193,7 +210,7 @@ static void hdf5_types(void)
         put(file, "S0", types[k].type, SHAPE(3, 1, 4, 4));
         put(file, "unrelated", H5T_STD_I32LE, SHAPE(2));
         H5Fclose(file);
-        int e = input_fill(&t, in), good = !e;
+        int e = input_fill(&t, in, NULL), good = !e;
         for (int i = 0; i < 20; i++)
             good &= input(&t, in, "W_k")[i] == i / 8.;
         for (int i = 0; i < 48; i++)
@@ -207,11 +224,215 @@ static void hdf5_types(void)
     }
     snprintf(t.group, sizeof t.group, "a/b");
     struct tensors *in = tensors_new(t.op, &t.sizes);
-    ok(!input_fill(&t, in) && input(&t, in, "W_k")[3] == 3 / 8., "a group without its first /");
+    ok(!input_fill(&t, in, NULL) && input(&t, in, "W_k")[3] == 3 / 8.,
+       "a group without its first /");
     tensors_free(in);
     tensors_free(normal);
     H5Tclose(big);
     H5Tclose(f16);
+}
+
+/* ---- our own dumps ---- */
+
+/* The attribute origin of a dataset of trial 1. */
+static void origin_of(const char *name, char *text, size_t size)
+{
+    char path[64];
+    char *value = NULL;
+    hid_t file = H5Fopen(h5_file, H5F_ACC_RDONLY, H5P_DEFAULT), type = H5Tcopy(H5T_C_S1);
+
+    snprintf(path, sizeof path, "/trial/0001/in/%s", name);
+    H5Tset_size(type, H5T_VARIABLE);
+    H5Tset_cset(type, H5T_CSET_UTF8);
+    hid_t d = H5Dopen2(file, path, H5P_DEFAULT), a = H5Aopen(d, "origin", H5P_DEFAULT);
+    snprintf(text, size, "%s", a >= 0 && H5Aread(a, type, &value) >= 0 ? value : "");
+    H5free_memory(value);
+    H5Aclose(a);
+    H5Dclose(d);
+    H5Tclose(type);
+    H5Fclose(file);
+}
+
+/* Write a dump of this trial's inputs; `from` becomes where they came from. */
+static struct tensors *dump(const struct trial *t, const char *file, struct origin *from)
+{
+    struct experiment x = {
+        .seed = 1, .save = SAVE_ALL, .compress = 1, .n = 1, .trial = (struct trial *)t};
+    struct result r = {.trial = t, .inputs = tensors_new(t->op, &t->sizes)};
+    char ini[] = "";
+
+    x.text = ini;
+    snprintf(x.name, sizeof x.name, "input");
+    snprintf(x.output, sizeof x.output, "%s", file);
+    unlink(file);
+    int e = input_fill(t, r.inputs, &r.from);
+    tensors_round(r.inputs, t->op, &t->sizes, reference_of(t->type));
+    struct store *s = e ? NULL : store_open(&x, 0);
+    e = !s || store_write(s, 0, &r);
+    if ((s && store_close(s, !e)) || e)
+        ok(0, "%s: no dump: %s", t->op->name, err_text());
+    *from = r.from;
+    return r.inputs;
+}
+
+/* The first case of an operation: written, read as input, and the same. */
+static int first_case(const struct op *o, const struct frame *f, void *data)
+{
+    struct trial t = {.op = o, .sizes = *f, .seed = 5, .type = *(enum dtype *)data}, back = t;
+    struct tensors *in = tensors_new(o, f);
+    struct origin from;
+
+    snprintf(t.text, sizeof t.text, "%s", o->name);
+    struct tensors *drawn = dump(&t, h5_file, &from);
+    back.input = INPUT_HDF5;
+    snprintf(back.file, sizeof back.file, "%s", h5_file);
+    snprintf(back.group, sizeof back.group, "/trial/0001/in");
+    int e = input_fill(&back, in, &from), same = !e, warned = *from.warnings != 0, wild = 0;
+    for (int i = 0; i < o->n_args; i++)
+        if (o->arg[i].flags & IN && op_has(o, f, i)) {
+            same &= equal(in->x[i], drawn->x[i], op_count(o, f, i)) && from.given >> i & 1;
+            wild |= o->arg[i].fill == WILD && op_count(o, f, i) > 37;
+        }
+    if (!ok(same && warned == wild, "%s, %s: its own dump is input", o->name,
+            t.type == BF16 ? "bf16" : "fp32"))
+        printf("# %s%s\n", e ? err_text() : "other numbers", from.warnings);
+    tensors_free(in);
+    tensors_free(drawn);
+    return 1; /* no further case */
+}
+
+static void round_trips(void)
+{
+    enum dtype types[] = {F32, BF16};
+
+    for (int i = 0; i < N_OPS; i++)
+        for (size_t k = 0; k < COUNT(types); k++)
+            if (cases_each(ops[i], ops[i]->cases, first_case, &types[k]) != 1)
+                ok(0, "%s: %s", ops[i]->name, err_text());
+}
+
+/* A dump says of each input where it came from. */
+static void origins(void)
+{
+    struct trial t = trial("e74", sizes, INPUT_TEXT, text_file);
+    struct origin from;
+    char text[1024], want[128], file[80];
+
+    write_text("the matrix remembers");
+    tensors_free(dump(&t, h5_file, &from));
+    origin_of("x", text, sizeof text);
+    ok(strcmp(text, "text") == 0, "x came from the text");
+    origin_of("W_k", text, sizeof text);
+    ok(strcmp(text, "drawn") == 0, "W_k was drawn");
+    snprintf(file, sizeof file, "%s.in", h5_file);
+    rename(h5_file, file);
+    t = trial("e74", sizes, INPUT_HDF5, file);
+    snprintf(t.group, sizeof t.group, "/trial/0001/in");
+    tensors_free(dump(&t, h5_file, &from));
+    origin_of("x", text, sizeof text);
+    snprintf(want, sizeof want, "%s:/trial/0001/in/x", file);
+    ok(strcmp(text, want) == 0, "x came from a file: %s", text);
+    unlink(file);
+}
+
+/* ---- whole numbers ---- */
+
+/* x as dataset `name` of the file's root. */
+static void put_values(const char *name, hid_t type, hid_t given, int rank, const hsize_t *dim,
+                       const void *x)
+{
+    hid_t file = h5_new(), space = H5Screate_simple(rank, dim, NULL);
+    hid_t d = H5Dcreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+
+    if (d < 0 || H5Dwrite(d, given, H5S_ALL, H5S_ALL, H5P_DEFAULT, x) < 0)
+        ok(0, "cannot write %s", name);
+    H5Dclose(d);
+    H5Sclose(space);
+    H5Fclose(file);
+}
+
+static void whole_numbers(void)
+{
+    struct trial t = trial("cross_entropy", "rows=4 vocabulary=9", INPUT_HDF5, h5_file);
+    struct tensors *in = tensors_new(t.op, &t.sizes);
+    static const double good[] = {8, 0, 3, 1}, half[] = {8, 0.5, 3, 1}, nan[] = {8, 0, 3, NAN};
+    static const uint64_t large[] = {8, 0, UINT64_MAX, 1};
+    const hid_t types[] = {H5T_STD_I8LE,  H5T_STD_U8LE,  H5T_STD_I16BE,  H5T_STD_I32LE,
+                           H5T_STD_I64LE, H5T_STD_U64BE, H5T_IEEE_F32LE, H5T_IEEE_F64BE};
+
+    for (size_t k = 0; k < COUNT(types); k++) {
+        put_values("target", types[k], H5T_NATIVE_DOUBLE, SHAPE(4), good);
+        int e = input_fill(&t, in, NULL);
+        if (!ok(!e && equal(input(&t, in, "target"), good, 4), "a target of integer type %zu", k))
+            printf("# %s\n", e ? err_text() : "other numbers");
+    }
+    put_values("target", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, SHAPE(4), half);
+    refused(&t, "#:/target has 0.5 at [1], cross_entropy's target takes whole numbers up to 2^53",
+            "a half");
+    put_values("target", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, SHAPE(4), nan);
+    refused(&t, "#:/target has nan at [3], cross_entropy's target takes whole numbers up to 2^53",
+            "a NaN where whole numbers are wanted");
+    put_values("target", H5T_STD_U64LE, H5T_NATIVE_UINT64, SHAPE(4), large);
+    refused(&t,
+            "#:/target has 1.8446744073709552e+19 at [2], cross_entropy's target takes whole "
+            "numbers up to 2^53",
+            "a number that is too large");
+    tensors_free(in);
+}
+
+/* ---- what is odd ---- */
+
+static void odd_values(void)
+{
+    struct trial t = trial("e74", sizes, INPUT_HDF5, h5_file);
+    struct tensors *in = tensors_new(t.op, &t.sizes);
+    struct origin from;
+    double x[20] = {0};
+    char want[256];
+
+    x[13] = NAN;
+    put_values("W_k", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, SHAPE(4, 5), x);
+    snprintf(want, sizeof want, "%s:/W_k has a NaN at [2,3]\n", h5_file);
+    ok(!input_fill(&t, in, &from) && strcmp(from.warnings, want) == 0, "a NaN is told");
+    x[7] = -INFINITY;
+    put_values("W_k", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, SHAPE(4, 5), x);
+    snprintf(want, sizeof want, "%s:/W_k has an infinity at [1,2], and 1 more such numbers\n",
+             h5_file);
+    ok(!input_fill(&t, in, &from) && strcmp(from.warnings, want) == 0, "an infinity is told");
+    x[7] = x[13] = 0;
+    put_values("W_k", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, SHAPE(4, 5), x);
+    ok(!input_fill(&t, in, &from) && !*from.warnings &&
+           from.given == UINT32_C(1) << op_arg(t.op, "W_k"),
+       "what is not odd is not told");
+    tensors_free(in);
+}
+
+static void nearly_named(void)
+{
+    static const char *const names[] = {"W_K", "w-k", "Wk", "W.k"};
+    struct trial t = trial("e74", sizes, INPUT_HDF5, h5_file);
+    struct tensors *in = tensors_new(t.op, &t.sizes);
+    char sentence[160];
+
+    snprintf(t.group, sizeof t.group, "/a/b");
+    for (size_t k = 0; k < COUNT(names); k++) {
+        hid_t file = h5_new();
+        put(file, "x", H5T_IEEE_F64LE, SHAPE(6, 3, 5));
+        put(file, names[k], H5T_IEEE_F64LE, SHAPE(4, 5));
+        H5Fclose(file);
+        snprintf(sentence, sizeof sentence,
+                 "#:/a/b/%s is no input of e74, but nearly its W_k: rename one of them, or take it "
+                 "out of the group",
+                 names[k]);
+        refused(&t, sentence, names[k]);
+    }
+    hid_t file = h5_new();
+    put(file, "W_k", H5T_IEEE_F64LE, SHAPE(4, 5));
+    put(file, "W_K", H5T_IEEE_F64LE, SHAPE(4, 5));
+    put(file, "W_kk", H5T_IEEE_F64LE, SHAPE(4, 5));
+    H5Fclose(file);
+    ok(!input_fill(&t, in, NULL), "but not beside an input of the right name");
+    tensors_free(in);
 }
 
 static void hdf5_refusals(void)
@@ -269,9 +490,15 @@ int main(void)
     snprintf(text_file, sizeof text_file, "input-%ld.txt", (long)getpid());
     snprintf(h5_file, sizeof h5_file, "input-%ld.h5", (long)getpid());
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    no_regular_files();
     text();
     hdf5_types();
     hdf5_refusals();
+    whole_numbers();
+    odd_values();
+    nearly_named();
+    round_trips();
+    origins();
     unlink(text_file);
     unlink(h5_file);
     return done();

@@ -56,6 +56,18 @@ if [ -n "$PKG_CONFIG" ]; then
     ok 'a program of 20 lines links' compiles
     ok 'and runs' "$tmp/installed"
 fi
+# Another prefix than configure was told.  Directories that configure was told by
+# themselves stay, so what ablate.pc says is held against where it lies.
+moves() (
+    unset MAKEFLAGS MFLAGS MAKELEVEL
+    $MAKE install DESTDIR="$tmp/moved" prefix=/else/where >/dev/null || exit 1
+    file=$(find "$tmp/moved" -name ablate.pc)
+    libdir=$(dirname "$(find "$tmp/moved" -name libablate.a)")
+    grep -qx prefix=/else/where "$file" && grep -qx "libdir=${libdir#"$tmp/moved"}" "$file" &&
+        ! grep @ "$file" && $MAKE uninstall DESTDIR="$tmp/moved" prefix=/else/where >/dev/null &&
+        test -z "$(find "$tmp/moved" -type f)"
+)
+ok 'make install prefix=X says so in ablate.pc, and can be undone' moves
 ok 'the man page is there' test -s "$tmp/there$mandir/man1/run-ablation.1"
 ok 'the program runs' "$tmp/there$bindir/run-ablation" --version
 for file in "$tmp/there$pkgdatadir"/experiments/*.ini; do

@@ -87,7 +87,7 @@ static void differs(const char *words, const char *tensor, double factor)
     struct tensors *inputs = tensors_new(t->op, &t->sizes);
     struct call c = {.op = t->op, .backend = &ref64, .sizes = &t->sizes};
     c.kernel = op_kernels(t->op, &ref64)[0];
-    int arg = op_arg(t->op, tensor), e = !inputs || input_fill(t, inputs);
+    int arg = op_arg(t->op, tensor), e = !inputs || input_fill(t, inputs, NULL);
     if (!e)
         tensors_round(inputs, t->op, &t->sizes, reference_of(t->type));
     e = e || run_op(&c, inputs, NULL);

@@ -34,12 +34,14 @@ static void enter(void)
     put("a.txt", "text", 4);
     put("a b,\"c\".txt", "text", 4);
     put("sub/b.txt", "text", 4);
+    if (mkfifo("pipe", 0600))
+        ok(0, "no pipe could be made");
 }
 
 static void leave(void)
 {
-    static const char *const files[] = {"t.ini",     "a.txt",           "a b,\"c\".txt",
-                                        "sub/b.txt", "sub/my plan.ini", "closed.ini"};
+    static const char *const files[] = {
+        "t.ini", "a.txt", "a b,\"c\".txt", "sub/b.txt", "sub/my plan.ini", "closed.ini", "pipe"};
     for (size_t i = 0; i < COUNT(files); i++)
         unlink(files[i]);
     if (rmdir("sub") || chdir("/") || rmdir(folder))
@@ -137,6 +139,9 @@ static int good_ini(const char *what, const char *ini, struct experiment *x)
     put("t.ini", ini, strlen(ini));
     return good(what, "t.ini", NULL, x);
 }
+
+#define LINEAR "[trial]\nop = linear\n"
+#define E74 "[trial]\nop = e74\n"
 
 /* ---- what plans mean ---- */
 
@@ -244,6 +249,34 @@ static void layout(void)
     }
 }
 
+/* Lists and lines of any length: 300 values in a line of 2000 characters, with
+ * a comment; and a name of 400 in quotes, of characters that a cut must spare. */
+static void long_lines(void)
+{
+    char ini[4096] = "[trial]\nop = linear\nrows = ", name[401] = "", pattern[600];
+    struct experiment x;
+    int right = 1;
+
+    for (int i = 1; i <= 300; i++)
+        snprintf(ini + strlen(ini), sizeof ini - strlen(ini), "%s%d", i > 1 ? ",    " : "", i);
+    strcat(ini, " ; and not , 301\n 400, 500\ndim_in = 3\n");
+    if (good_ini("a list of 302 values", ini, &x)) {
+        for (int i = 0; i < x.n; i++)
+            right &= DIM(&x.trial[i].sizes, 'M') == (i < 300 ? i + 1 : 100 * (i - 296));
+        ok(right && x.n == 302 && DIM(&x.trial[0].sizes, 'C') == 3, "are all there");
+        plan_free(&x);
+    }
+    for (int i = 0; i < 80; i++)
+        strcat(name, i % 3 ? "a;#;b" : "c  d#");
+    snprintf(ini, sizeof ini, E74 "input = text\nfile = \"%s\"\n", name);
+    snprintf(pattern, sizeof pattern, "t.ini:4: file = %s: *\n", name);
+    refused("a long name", ini, pattern);
+    snprintf(ini, sizeof ini, LINEAR "rows = 1,%300s2\ndim_in = x\n", "");
+    refused("a line of blanks", ini,
+            "t.ini:3: too long a key, or too many blanks or ';' in a row\n"
+            "t.ini:4: dim_in = x: not a whole number in decimal digits\n");
+}
+
 static void inputs(void)
 {
     const char *ini = "[trial]\nop = e74\ninput = text\nfile = b.txt\n"
@@ -334,8 +367,6 @@ static void tables(void)
 
 /* ---- what is said of wrong ones ---- */
 
-#define LINEAR "[trial]\nop = linear\n"
-#define E74 "[trial]\nop = e74\n"
 #define TEN "0123456789"
 #define FIFTY TEN TEN TEN TEN TEN
 
@@ -352,6 +383,9 @@ static void sections(void)
             "t.ini:1: seed = 1 stands before any section\n");
     refused("two experiments", "[experiment]\n[experiment]\n" LINEAR,
             "t.ini:2: a second [experiment]; the first is in line 1\n");
+    refused(
+        "a name twice", LINEAR "[trial a]\nop = linear\n[trial b]\nop = linear\n[trial  a]\n",
+        "t.ini:7: a second [trial  a]; the first is in line 3\nt.ini:7: [trial  a] has no op\n");
     refused("no ]", "[trial\nop = x\n" LINEAR, "t.ini:1: a section has no ]: [trial\n");
     refused("behind the ]", "[trial] op = linear\nfoo = x\n" LINEAR,
             "t.ini:1: something stands behind the section's ]: op = linear\n");
@@ -362,15 +396,21 @@ static void sections(void)
 static void keys(void)
 {
     refused("unknown key", E74 "nonlim = tanh\nfoo = 1\n",
-            "t.ini:3: unknown key 'nonlim' in [trial]; did you mean 'nonlin'?\n"
-            "t.ini:4: unknown key 'foo' in [trial]\n");
+            "t.ini:3: unknown key 'nonlim' in [trial]; did you mean 'nonlin'? (keys of e74: state "
+            "proj nonlin * dim; of every trial: op dtype seed input file group kernel)\n"
+            "t.ini:4: unknown key 'foo' in [trial] (keys of e74: *)\n");
+    refused("unknown key of an experiment", "[experiment]\nsede = 1\n" LINEAR,
+            "t.ini:2: unknown key 'sede' in [experiment]; did you mean 'seed'? (keys: name seed "
+            "backends * compress)\n");
     refused("key of another section",
             "[experiment]\nop = e74\nstate = full\n" LINEAR "repeats = 1\n",
             "t.ini:2: unknown key 'op' in [experiment]; it belongs in [trial]\n"
             "t.ini:3: unknown key 'state' in [experiment]; it belongs in [trial]\n"
             "t.ini:6: unknown key 'repeats' in [trial]; it belongs in [experiment]\n");
-    refused("key of another operation", LINEAR "n_state = 5\n",
-            "t.ini:3: unknown key 'n_state' in [trial]; it is no parameter of linear\n");
+    refused(
+        "key of another operation", LINEAR "n_state = 5\n",
+        "t.ini:3: unknown key 'n_state' in [trial]; it is no parameter of linear (keys of linear: "
+        "rows dim_in dim_out bias act; of every trial: *)\n");
     refused("key twice", E74 "steps = 3\nbatch = 3\nsteps = 3\n",
             "t.ini:5: steps stands twice in this section, first in line 3\n");
     refused("op twice", "[trial x]\nop = e74\nop = linear\n",
@@ -385,13 +425,45 @@ static void keys(void)
             "t.ini:3: key '01234567890123456789...' is longer than 49 characters\n");
     refused("long line",
             LINEAR "; " FIFTY FIFTY FIFTY FIFTY "\nrows = " FIFTY FIFTY FIFTY FIFTY "\n 3\n",
-            "t.ini:4: this line is longer than 197 characters; a list can go on in an indented "
-            "line\n");
+            "t.ini:4: rows = " FIFTY FIFTY FIFTY FIFTY "*: must be 1 to 1073741824\n");
     refused("a value all the same", LINEAR "rows =\ndim_in = \"\"\n",
             "t.ini:3: rows: a value is missing\nt.ini:4: dim_in: a value is missing\n");
     refused("quotes", LINEAR "rows = \"3\ndim_in = \"3\"4\n",
             "t.ini:3: rows = \"3: it must end where its quotes do\n"
             "t.ini:4: dim_in = \"3\"4: it must end where its quotes do\n");
+}
+
+static void numbers(void)
+{
+    refused("other spellings of numbers",
+            LINEAR "rows = 1_000, 5., +, --5, \"5\n[trial]\nop = cross_entropy\n"
+                   "label_smoothing = 0x1p3, inf, nan, 1e, ., 1e400, 2 0\n",
+            "t.ini:3: rows = 1_000: not a whole number in decimal digits\n"
+            "t.ini:3: rows = 5.: not a whole number in decimal digits\n"
+            "t.ini:3: rows = +: not a whole number in decimal digits\n"
+            "t.ini:3: rows = --5: not a whole number in decimal digits\n"
+            "t.ini:3: rows = \"5: not a whole number in decimal digits\n"
+            "t.ini:6: label_smoothing = 0x1p3: not a decimal number\n"
+            "t.ini:6: label_smoothing = inf: not a decimal number\n"
+            "t.ini:6: label_smoothing = nan: not a decimal number\n"
+            "t.ini:6: label_smoothing = 1e: not a decimal number\n"
+            "t.ini:6: label_smoothing = .: not a decimal number\n"
+            "t.ini:6: label_smoothing = 1e400: must be *\n"
+            "t.ini:6: label_smoothing = 2 0: not a decimal number\n");
+}
+
+static void doubled(void)
+{
+    refused("values twice in a list",
+            "[experiment]\nbackends = ref64, ref32, ref64\nchecks = parity, parity\n" LINEAR
+            "rows = 5, 6, +5\nseed = 7, 007\nact = none, relu, none\n[trial]\nop = "
+            "cross_entropy\nlabel_smoothing = 1, .5, 5e-1\n",
+            "t.ini:2: backends: ref64 stands twice in the list, as values 1 and 3\n"
+            "t.ini:3: checks: parity stands twice in the list, as values 1 and 2\n"
+            "t.ini:6: rows: 5 stands twice in the list, as values 1 and 3\n"
+            "t.ini:7: seed: 7 stands twice in the list, as values 1 and 2\n"
+            "t.ini:8: act: none stands twice in the list, as values 1 and 3\n"
+            "t.ini:11: label_smoothing: 0.5 stands twice in the list, as values 2 and 3\n");
 }
 
 static void values(void)
@@ -403,28 +475,27 @@ static void values(void)
             "t.ini:3: steps = 0: must be 1 to 1073741824\n"
             "t.ini:3: steps = -1: must be 1 to 1073741824\n"
             "t.ini:3: steps = 99999999999999999999: must be 1 to 1073741824\n"
-            "t.ini:3: steps = 1e3: not a whole number\n"
-            "t.ini:3: steps = 0x10: not a whole number\n"
-            "t.ini:3: steps = x: not a whole number\n");
+            "t.ini:3: steps = 1e3: not a whole number in decimal digits\n"
+            "t.ini:3: steps = 0x10: not a whole number in decimal digits\n"
+            "t.ini:3: steps = x: not a whole number in decimal digits\n");
     refused("a bad value once, not for each combination",
             E74 "batch = 1, 2, 3\nsteps = 0, 5\nseed = 1, 2\ndtype = fp32, fp16\n",
             "t.ini:4: steps = 0: must be 1 to 1073741824\n"
             "t.ini:6: dtype = fp16: not one of fp32 bf16\n");
     refused("the experiment's",
-            "[experiment]\nname = a/b\nseed = -1\nbackends = ref64, gpu99, ref64\n"
+            "[experiment]\nname = a/b\nseed = -1\nbackends = ref64, gpu99\n"
             "checks = parity, none, all\ndirections = 65\nrepeats = 1001\nsave = some\n"
             "compress = 1.5\ndevice = cuda\n" LINEAR,
             "t.ini:2: name = a/b: may have letters, digits, '_', '-' and '.' only\n"
             "t.ini:3: seed = -1: must be 0 to 18446744073709551615\n"
             "t.ini:4: backends = gpu99: not one of those in this build: ref64 ref32 ref16*\n"
-            "t.ini:4: backends: ref64 stands there twice\n"
             "t.ini:5: checks: nothing can stand beside none\n"
             "t.ini:5: checks = all: not one of differences parity properties none\n"
             "t.ini:6: directions = 65: must be 1 to 64\n"
             "t.ini:7: repeats = 1001: must be 0 to 1000\n"
             "t.ini:8: save = some: not one of all outputs none\n"
-            "t.ini:9: compress = 1.5: not a whole number\n"
-            "t.ini:10: device = cuda: not a whole number\n");
+            "t.ini:9: compress = 1.5: not a whole number in decimal digits\n"
+            "t.ini:10: device = cuda: not a whole number in decimal digits\n");
     refused("checks and repeats where times are measured",
             "[experiment]\nmeasure = time\nchecks = parity, properties\nrepeats = 0\n" LINEAR,
             "t.ini:3: checks: measure = time makes none but parity\n"
@@ -433,7 +504,7 @@ static void values(void)
             "t.ini:2: measure = speed: not one of check time regime\n");
     refused("seed", LINEAR "seed = 18446744073709551616, 0x1\n",
             "t.ini:3: seed = 18446744073709551616: must be 0 to 18446744073709551615\n"
-            "t.ini:3: seed = 0x1: not a whole number\n");
+            "t.ini:3: seed = 0x1: not a whole number in decimal digits\n");
     refused("lists where none may stand",
             "[experiment]\nseed = 1, 2\nname = a, b\n[trial]\nop = linear, e74\n"
             "input = text, hdf5\nfile = a,b\n group\nkernel = a\n b\n",
@@ -445,15 +516,10 @@ static void values(void)
             "t.ini:9: kernel takes one value, not a list\n");
     refused("kernel", LINEAR "kernel = magic\n",
             "t.ini:3: kernel = magic: not one of those of linear in this build: *blas*\n");
-    refused("more than a list can have",
-            LINEAR "rows = 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1\n"
-                   " 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1\n"
-                   " 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1\n",
-            "t.ini:3: rows: more than 64 values\n");
     refused("too many trials",
-            LINEAR LINEAR "rows = 1,1,1,1,1,1,1,1,1,1\n"
-                          "dim_in = 1,1,1,1,1,1,1,1,1,1\ndim_out = 1,1,1,1,1,1,1,1,1,1\n"
-                          "seed = 1,1,1,1,1,1,1,1,1,1\n",
+            LINEAR LINEAR "rows = 1,2,3,4,5,6,7,8,9,10\n"
+                          "dim_in = 1,2,3,4,5,6,7,8,9,10\ndim_out = 1,2,3,4,5,6,7,8,9,10\n"
+                          "seed = 1,2,3,4,5,6,7,8,9,10\n",
             "t.ini:3: this makes 10000 trials more; an experiment has at most 9999\n");
 }
 
@@ -497,6 +563,12 @@ static void input_faults(void)
             E74 "input = text\nfile = none.txt\n" E74 "input = \"text\"\nfile = sub\n",
             "t.ini:4: file = none.txt: No such file or directory\n"
             "t.ini:8: file = sub: Is a directory\n");
+    refused("files that are no regular ones",
+            E74 "input = text\nfile = pipe\n" E74 "input = hdf5\nfile = /dev/zero\n" E74
+                "input = text\nfile = -\n",
+            "t.ini:4: file = pipe: is a pipe; only a regular file can be read\n"
+            "t.ini:8: file = /dev/zero: is a device; only a regular file can be read\n"
+            "t.ini:12: file = -: standard input cannot be read; name a regular file\n");
     refused("text for an operation that takes none", LINEAR "input = text\nfile = a.txt\n",
             "t.ini:3: input = text: linear has no tensor that can hold a text\n");
     refused("input that is none, whose file is not looked for", E74 "input = tekst\nfile = b\n",
@@ -510,6 +582,13 @@ static void unreadable(void)
     expect(&told, "none.ini: cannot be read: No such file or directory\n", "no such file");
     told = read_plan("sub", NULL, &x);
     expect(&told, "sub: cannot be read: Is a directory\n", "a folder");
+    told = read_plan("pipe", NULL, &x);
+    expect(&told, "pipe: cannot be read: is a pipe; only a regular file can be read\n", "a pipe");
+    told = read_plan("/dev/null", NULL, &x);
+    expect(&told, "/dev/null: cannot be read: is a device; *\n", "a device");
+    told = read_plan("-", NULL, &x);
+    expect(&told, "-: cannot be read: standard input cannot be read; name a regular file\n",
+           "standard input");
     put("t.ini", "[trial]\nop = linear\nro\0ws = 3\nfoo\n", 34);
     told = read_plan("t.ini", NULL, &x);
     expect(&told, "t.ini:3: a byte of value 0: this is not a text file\n", "a byte of value 0");
@@ -535,9 +614,9 @@ static void together(void)
             "t.ini:7: steps = 0: must be 1 to 1073741824\n"
             "t.ini:9: z_mod = low: not one of column row full\n"
             "t.ini:10: expected key = value at: row\n"
-            "t.ini:12: repeats = x: not a whole number\n"
+            "t.ini:12: repeats = x: not a whole number in decimal digits\n"
             "t.ini:13: [trial] has no op\n"
-            "t.ini:14: unknown key '?' in [trial]\n");
+            "t.ini:14: unknown key '\\x1b' in [trial]\n");
 }
 
 static void word_faults(void)
@@ -546,12 +625,14 @@ static void word_faults(void)
     words_refused("unknown operation", "e75 foo=1",
                   "-t: op = e75: no such operation; did you mean 'e74'?\n-t: unknown key 'foo'\n");
     words_refused("wrong words", "e74 nonlim=tanh x steps=1 =4 reprats=3 steps=2 seed=a",
-                  "-t: unknown key 'nonlim'; did you mean 'nonlin'?\n"
+                  "-t: unknown key 'nonlim'; did you mean 'nonlin'? (keys of e74: *)\n"
                   "-t: expected key=value at: x\n"
                   "-t: expected key=value at: =4\n"
-                  "-t: unknown key 'reprats'; did you mean 'repeats'?\n"
-                  "-t: steps stands there twice\n"
-                  "-t: seed = a: not a whole number\n");
+                  "-t: unknown key 'reprats'; did you mean 'repeats'? (keys of e74: *)\n"
+                  "-t: steps stands twice, as words 4 and 7\n"
+                  "-t: seed = a: not a whole number in decimal digits\n");
+    words_refused("a value twice in a list", "linear rows=3,4,03",
+                  "-t: rows: 3 stands twice in the list, as values 1 and 3\n");
     words_refused("z_mod without z", "e74 z_mod=row proj=full,no_z",
                   "-t: z_mod: only proj = full has a z, but this line also has proj = no_z\n");
     words_refused("attention given with a preset", "dual_memory preset=e23 attention=entmax15",
@@ -575,6 +656,7 @@ int main(void)
     defaults();
     order();
     layout();
+    long_lines();
     inputs();
     words();
     contracts();
@@ -582,6 +664,8 @@ int main(void)
     sections();
     keys();
     values();
+    numbers();
+    doubled();
     combinations();
     input_faults();
     unreadable();

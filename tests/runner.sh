@@ -217,13 +217,42 @@ done
 
 does "--help" 0 "^usage" "$run" --help
 does "--version" 0 "ref64" "$run" --version
-does "--list" 0 "checkpoint_interval" "$run" --list
+does "-h" 0 "^usage" "$run" -h
+does "--list" 0 "^rmsnorm  *y = w x" "$run" --list
+[ `wc -l <out` -lt 80 ]
+ok $? "is short"
 does "--list e74_cell" 0 "tied_kvq" "$run" --list e74_cell
 does "--list tells what a pass costs" 0 "chain of 512 steps, 8 FLOP + 1 special each" "$run" --list e74_cell
 does "--list of nothing" 2 "no operation nothing" "$run" --list nothing
-does "no arguments" 2 "^usage" "$run"
-does "an unknown option" 2 "^usage" "$run" --no-such-option x.ini
-does "two files" 2 "^usage" "$run" a.ini b.ini
+does "--list says which setting gives another shape" 0 \
+    "S0 .*\[batch,heads,n_state,n_state\]; state=diagonal: \[batch,heads,n_state\]" "$run" --list e74
+does "--list of a name nearly right" 2 "no operation linaer; did you mean 'linear'?" "$run" --list linaer
+# usage NAME SENTENCE ARGUMENT...: refused, in one line.
+usage() {
+    name=$1 sentence=$2
+    shift 2
+    "$run" "$@" >out 2>err
+    [ $? = 2 ] && [ ! -s out ] && echo "run-ablation: $sentence; try run-ablation --help" | cmp -s - err
+    ok $? "usage: $name"
+}
+usage "no arguments" "no FILE.ini and no -t WORDS is given"
+usage "an unknown option" "there is no option --no-such-option, or more than one that begins so" \
+    --no-such-option x.ini
+usage "an unknown letter" "there is no option -x" -x x.ini
+usage "a missing argument" "-t needs an argument" -t
+usage "a missing argument of a long option" "--baseline needs an argument" x.ini --baseline
+usage "an argument too many" "--tsv takes no argument" --tsv=yes x.ini
+usage "two files" "a.ini and b.ini are two files; give one" a.ini b.ini
+usage "a file and words" "-t and the file a.ini cannot both be run; give one" a.ini -t relu
+if [ -c /dev/full ]; then
+    for option in --help --version --list "--list e74" "-n -t relu"; do
+        "$run" $option >/dev/full 2>err
+        [ $? = 2 ] && grep -q "standard output: No space left" err
+        ok $? "$option to a full disk exits with 2"
+    done
+else
+    skip "options to a full disk" "no /dev/full"
+fi
 
 # ---- an earlier run's times ----
 
@@ -292,11 +321,40 @@ does "a baseline that is no HDF5 file" 2 "times.ini: is no HDF5 file" against ti
 does "a baseline that is not there" 2 "nowhere.h5: No such file" against nowhere.h5
 does "a baseline without times" 2 "all.h5: has no times" against all.h5
 does "a run without times" 2 "repeats = 0: there are no times" "$run" --baseline times.h5 all.ini
-does "a threshold that is no number" 2 "threshold 5%: not a number" against times.h5 --threshold 5%
-does "a threshold without a baseline" 2 "nothing without --baseline" "$run" --threshold 5 times.ini
+does "a threshold that is no number" 2 "threshold 5%: not a decimal number" against times.h5 --threshold 5%
+does "a threshold without a baseline" 2 "--threshold needs --baseline" "$run" --threshold 5 times.ini
 
 # ---- bad input ----
 
+does "nothing to check" 0 "^0 checks, [0-9]* skipped: nothing was checked" "$run" -t 'relu rows=3 checks=none'
+does "nothing but a GPU to check" 0 "^[1-9].* checks, 0 failed\|: nothing was checked" \
+    "$run" -t 'relu rows=3 checks=parity'
+mkfifo pipe
+does "a pipe for an ini" 2 "pipe: cannot be read: is a pipe" "$run" pipe
+does "a pipe for a text" 2 "file = pipe: is a pipe" "$run" -t 'e74 input=text file=pipe'
+does "standard input" 2 "standard input cannot be read" "$run" -
+printf '[trial \033[31m]\nop = relu\nrows = 3\n[trial b]\nop = relu\nrows = 3\n' >red.ini
+does "control characters in a section's name" 0 '\\x1b\[31m' "$run" red.ini
+# Limits end with a sentence, and in time: a hang would be status 124.
+does "more threads than can be" 0 "100000 threads are too many for" env OMP_NUM_THREADS=100000 \
+    timeout 60 "$run" -t 'relu rows=30 repeats=0'
+if (ulimit -s 1000000 && ulimit -v 2000000) 2>err && [ -z "$ASAN_OPTIONS" ]; then
+    # Each thread's stack is half of what there is.
+    (ulimit -s 1000000 && ulimit -v 2000000 && OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=8 \
+        exec timeout 60 "$run" -t 'relu rows=30 repeats=0') >out 2>err
+    [ $? = 0 ] && grep -q "of 8 threads could be started (see ulimit); using 1" err
+    ok $? "threads that ulimit does not let start"
+    for kib in 100000 150000 200000 300000; do
+        (ulimit -v $kib && exec timeout 60 "$run" -t 'linear rows=9') >out 2>err
+        got=$?
+        [ $got = 2 -o $got = 127 ] && grep -q "ulimit -v leaves\|shared librar" err
+        ok $? "an address space of $kib KiB"
+    done
+else
+    for what in "threads that ulimit does not let start" "small address spaces"; do
+        skip "$what" "ulimit -v cannot be set here"
+    done
+fi
 does "an ini that is not there" 2 "nowhere.ini" "$run" nowhere.ini
 printf '[trial]\nop = e74\nnonlin = tahn\n' >bad.ini
 does "an unknown choice" 2 "^bad.ini:3: .*tahn" "$run" bad.ini
@@ -311,10 +369,54 @@ if [ -n "$PYTHON" ]; then
 h5py.File("nan.h5", "w")["k"] = numpy.full((4, 2, 1, 3), numpy.nan)' 2>err
     does "a failed check" 1 "again: run-ablation -t" "$run" -t \
         'e74_cell steps=4 batch=2 n_state=3 input=hdf5 file=nan.h5 repeats=0'
+    does "says what was read and what was drawn" 1 "inputs    read k from nan.h5:/; drawn v q" "$run" -t \
+        'e74_cell steps=4 batch=2 n_state=3 input=hdf5 file=nan.h5 repeats=0'
+    grep -q 'warning   nan.h5:/k has a NaN at \[0,0,0,0\], and 23 more such numbers' out
+    ok $? "and warns of a NaN"
+    "$PYTHON" -c 'import h5py, numpy
+h5py.File("near.h5", "w")["K"] = numpy.zeros((4, 2, 1, 3))' 2>err
+    does "a dataset nearly named like an input" 2 "near.h5:/K is no input of e74_cell, but nearly its k" \
+        "$run" -t 'e74_cell steps=4 batch=2 n_state=3 input=hdf5 file=near.h5 repeats=0'
+    # README's lines for tensors of PyTorch's, on something that has the same methods.
+    {
+        cat <<EOF
+import numpy
+class Tensor:
+    def __init__(self, a): self.a = a
+    def detach(self): return self
+    def cpu(self): return self
+    def double(self): return Tensor(self.a.astype(numpy.float64))
+    def numpy(self): return self.a
+ones = lambda *shape: Tensor(numpy.ones(shape, numpy.float32))
+tensors = {"x": ones(64, 8, 96), "W_k": ones(32, 96)}
+EOF
+        sed -n '/^import h5py$/,/^```$/p' "$srcdir/README.md" | sed '$d'
+    } >model.py
+    "$PYTHON" model.py >out 2>err && [ -f model.h5 ]
+    ok $? "README's lines for PyTorch write a file"
+    words=`sed -n "s/^run-ablation -t '\(.*file=model.h5\)'\$/\1/p" "$srcdir/README.md"`
+    does "which README's command reads" 0 "inputs    read x W_k from model.h5:/; drawn W_v W_q S0" \
+        "$run" -o model_out.h5 -t "$words repeats=0 checks=none"
+    does "and whose output it reads, too" 0 "read x W_k W_v W_q S0 from model_out.h5:/trial/0001/in" \
+        "$run" -o back.h5 -t "`echo "$words" | sed s/model.h5/model_out.h5/` group=/trial/0001/in repeats=0 checks=none"
+    # The line to run it again is one that a shell reads as it is meant.
+    mkdir -p "it's \$HOME" && cp nan.h5 "it's \$HOME/a \"b\".h5"
+    "$run" -t 'e74_cell steps=4 batch=2 n_state=3 input=hdf5 file="it'"'"'s $HOME/a ""b"".h5" repeats=0' \
+        >out 2>err
+    first=`grep -c FAILED out`
+    again=`sed -n 's/^ *again: run-ablation //p' out | head -1`
+    eval "\"$run\" $again" >out 2>err
+    [ $? = 1 ] && [ "$first" -gt 0 ] && [ `grep -c FAILED out` = "$first" ]
+    ok $? "the line to run it again pastes back, with quotes, blanks and \$ in a name"
     does "an input of another shape" 2 "\[4,2,1,3\].*\[5,2,1,3\]" "$run" -t \
         'e74_cell steps=5 batch=2 n_state=3 input=hdf5 file=nan.h5 repeats=0'
 else
     skip "a failed check" "no Python with numpy and h5py"
+    for what in "what was read and drawn" "a warning of a NaN" "README's lines for PyTorch"; do
+        skip "$what" "no Python with numpy and h5py"
+    done
+    skip "a dataset nearly named like an input" "no Python with numpy and h5py"
+    skip "the line to run it again pastes back" "no Python with numpy and h5py"
     skip "an input of another shape" "no Python with numpy and h5py"
 fi
 "$run" --tsv -t 'e74_cell steps=4 batch=2 n_state=3 repeats=1' >out 2>err

@@ -1,0 +1,13 @@
+/* estimate.h - how long an experiment will take. */
+#ifndef ESTIMATE_H
+#define ESTIMATE_H
+
+#include "common/plan.h"
+
+/* Seconds that the references will take for all trials of x on this machine,
+ * about; 0 where that is clearly under a minute.  From what the contracts say
+ * that each pass costs, how often the checks run it, and the time of one small
+ * case for each operation, which this measures (a tenth of a second each). */
+double estimate_seconds(const struct experiment *x);
+
+#endif

@@ -1,0 +1,24 @@
+/* number.h - numbers in text, everywhere the same: in ini files, words and
+ * options.
+ *
+ *     whole    a sign or none, then decimal digits:          5  +5  -3
+ *     real     the same with a point, an exponent or both:   0.5  -1e-3  .5  2.
+ *
+ * Nothing else: no hexadecimal, no inf or nan, no blanks, no 1_000. */
+#ifndef NUMBER_H
+#define NUMBER_H
+
+#include <stdint.h>
+
+/* Nonzero after err_set("not a whole number in decimal digits"), or "not a
+ * decimal number", or "must be MIN to MAX"; the caller puts before it what was to be that number (err_at). */
+int number_whole(const char *text, int64_t min, int64_t max, int64_t *x);
+int number_seed(const char *text, uint64_t max, uint64_t *x); /* from 0 */
+int number_real(const char *text, double min, double max, double *x);
+
+enum { NUMBER_TEXT = 40 };
+/* The one way to write the number that text is ("+5", "05" and "5.0": "5"); ""
+ * where it is none. */
+void number_plain(const char *text, char plain[NUMBER_TEXT]);
+
+#endif

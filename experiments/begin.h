@@ -1,0 +1,10 @@
+/* begin.h - threads and memory, before the first of either is asked for. */
+#ifndef BEGIN_H
+#define BEGIN_H
+
+/* See that the threads which OpenMP is to start can be started, and that there
+ * is address space for the libraries: libgomp and OpenBLAS would end the
+ * program, or hang.  Fewer threads are said on stderr.  Nonzero after err_set(). */
+int begin(void);
+
+#endif

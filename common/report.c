@@ -446,7 +446,7 @@ static void caution_line(struct report *p, int i)
 
 /* "HEAD x W_k": those of a trial's inputs that its file gave, or did not; nothing
  * where there are none. */
-static void input_names(FILE *to, const char *head, const struct result *r, unsigned given)
+static void name_inputs(FILE *to, const char *head, const struct result *r, unsigned given)
 {
     const struct op *o = r->trial->op;
 
@@ -468,9 +468,9 @@ static void input_lines(struct report *p, const struct result *r)
     if (t->input != INPUT_NORMAL && p->x->measure != MEASURE_REGIME &&
         (!p->any_inputs || p->inputs_of != t->line)) {
         fprintf(p->to, "%sinputs    ", head);
-        input_names(p->to, "read", r, 1);
+        name_inputs(p->to, "read", r, 1);
         fprintf(p->to, " from %s%s%s", t->file, *t->group ? ":" : "", t->group);
-        input_names(p->to, "; drawn", r, 0);
+        name_inputs(p->to, "; drawn", r, 0);
         fputc('\n', p->to);
         p->any_inputs = 1;
         p->inputs_of = t->line;

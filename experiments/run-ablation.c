@@ -331,8 +331,7 @@ static int parse_options(int argc, char **argv, struct options *o)
         return err_set("--random draws its own cases; it takes no file and no -t WORDS");
     if (o->words && o->file)
         return err_set("-t and the file %s cannot both be run; give one", o->file);
-    return o->words || o->file || o->random.n ? 0
-                                              : err_set("no FILE.ini and no -t WORDS is given");
+    return o->words || o->file || o->random.n ? 0 : err_set("no FILE.ini and no -t WORDS is given");
 }
 
 /* Everything that was printed must have arrived. */

@@ -572,7 +572,7 @@ static void input_faults(void)
     refused("text for an operation that takes none", LINEAR "input = text\nfile = a.txt\n",
             "t.ini:3: input = text: linear has no tensor that can hold a text\n");
     refused("input that is none, whose file is not looked for", E74 "input = tekst\nfile = b\n",
-            "t.ini:3: input = tekst: not one of normal text hdf5\n");
+            "t.ini:3: input = tekst: not one of normal nonzero text hdf5\n");
 }
 
 static void unreadable(void)

@@ -11,7 +11,7 @@
 #include <hdf5.h>
 
 #include "common/err.h"
-#include "common/store.h"
+#include "common/h5.h"
 #include "data/input.h"
 
 /* ---- text ---- */

@@ -11,6 +11,7 @@
 
 #include "common/baseline.h"
 #include "common/err.h"
+#include "common/header.h"
 #include "common/report.h"
 #include "common/trial.h"
 #include "experiments/list.h"
@@ -29,6 +30,8 @@ static const char usage[] =
     "  -n, --plan       print the plan, one trial a line, and run nothing\n"
     "  -o FILE          write to FILE instead of the experiment's output\n"
     "      --resume     go on with a file that an interrupted run left\n"
+    "      --force      replace a dump of another plan, and begin anew where an\n"
+    "                   interrupted run left finished trials\n"
     "      --baseline FILE      compare times with those in FILE, of an earlier run on\n"
     "                           the same device; slower ones fail\n"
     "      --threshold PERCENT  ... if by more than this, and than both runs' noise [5]\n"
@@ -42,7 +45,7 @@ static const char usage[] =
 
 struct options {
     const char *words, *file, *output, *baseline, *threshold;
-    int plan, resume, tsv, list, help, version;
+    int plan, resume, force, tsv, list, help, version;
 };
 
 static volatile int stop;
@@ -184,7 +187,7 @@ static int open_baseline(const struct experiment *x, const struct options *optio
         return 0;
     if (!x->repeats)
         return err_set("repeats = 0: there are no times to compare with %s", options->baseline);
-    store_device_now(x, device, sizeof device);
+    header_device(x, device, sizeof device);
     *b = baseline_open(options->baseline, percent / 100, device);
     return *b ? 0 : -1;
 }
@@ -211,32 +214,35 @@ static int run_stored(const struct experiment *x, const struct options *options,
         report_free(report);
         return complain(BAD_INPUT);
     }
-    report_head(report, x->output, resumed, b);
+    report_head(report, x->output, store_replaces(store), resumed, b);
     catch_signals();
-    char name[512];
-    int e = run_trials(x, store, b, report, &errors, &bad), status = bad ? BAD_INPUT : GOOD;
+    char part[sizeof x->output + 128];
+    int e = run_trials(x, store, b, report, &errors, &bad);
     int complete = !e && !stop && !errors;
-    snprintf(name, sizeof name, "%s", complete ? x->output : store_name(store));
+    snprintf(part, sizeof part, "%s", store_name(store));
     if (e)
-        status = complain(BAD_INPUT);
+        complain(BAD_INPUT);
     if (store_close(store, complete) && !e)
-        status = complain(BAD_INPUT);
-    if (report_end(report, name, stop) && status == GOOD)
-        status = CHECK_FAILED;
+        e = complain(BAD_INPUT);
+    failed = report_end(report, complete && !e ? x->output : part, stop);
     report_free(report);
-    return stop ? INTERRUPTED : status;
+    return stop ? INTERRUPTED : e || bad ? BAD_INPUT : failed ? CHECK_FAILED : GOOD;
 }
 
 static int run(struct experiment *x, const struct options *options)
 {
     struct baseline *b;
     struct store *store = NULL;
+    int how =
+        (options->resume ? STORE_RESUME : 0) | (options->force ? STORE_REPLACE | STORE_DISCARD : 0);
 
     if (missing_backend(x))
         return complain(BACKEND_MISSING);
+    if (store_may_write(x, how))
+        return complain(BAD_INPUT);
     find_ceilings(x);
     if (!open_baseline(x, options, &b))
-        store = store_open(x, options->resume);
+        store = store_open(x, how);
     int status = store ? run_stored(x, options, b, store) : complain(BAD_INPUT);
     baseline_free(b);
     return status;
@@ -246,6 +252,7 @@ static int parse_options(int argc, char **argv, struct options *o)
 {
     enum {
         OPT_RESUME = 256,
+        OPT_FORCE,
         OPT_BASELINE,
         OPT_THRESHOLD,
         OPT_TSV,
@@ -256,6 +263,7 @@ static int parse_options(int argc, char **argv, struct options *o)
     static const struct option known[] = {
         {"plan", no_argument, NULL, 'n'},
         {"resume", no_argument, NULL, OPT_RESUME},
+        {"force", no_argument, NULL, OPT_FORCE},
         {"baseline", required_argument, NULL, OPT_BASELINE},
         {"threshold", required_argument, NULL, OPT_THRESHOLD},
         {"tsv", no_argument, NULL, OPT_TSV},
@@ -272,6 +280,7 @@ static int parse_options(int argc, char **argv, struct options *o)
         case 'n': o->plan = 1; break;
         case 'o': o->output = optarg; break;
         case OPT_RESUME: o->resume = 1; break;
+        case OPT_FORCE: o->force = 1; break;
         case OPT_BASELINE: o->baseline = optarg; break;
         case OPT_THRESHOLD: o->threshold = optarg; break;
         case OPT_TSV: o->tsv = 1; break;
@@ -323,8 +332,10 @@ int main(int argc, char **argv)
         fprintf(stderr, "run-ablation: the name after -o is too long\n");
         return BAD_INPUT;
     }
-    if (options.output)
+    if (options.output) {
         strcpy(x.output, options.output);
+        x.scratch = 0;
+    }
     int status = GOOD;
     if (options.plan)
         report_plan(&x, stdout);

@@ -27,8 +27,10 @@ static herr_t innermost(unsigned n, const H5E_error2_t *e, void *data)
     const char *words = e->desc ? strstr(e->desc, head) : NULL;
 
     if (e->desc && !r->filter && strncmp(e->desc, filter, strlen(filter)) == 0) {
+        const char *name = strchr(e->desc, '\'');
         r->filter = 1;
-        snprintf(r->text, sizeof r->text, "this HDF5 library lacks a %s", e->desc);
+        snprintf(r->text, sizeof r->text, "it needs the filter %.*s, which this HDF5 library lacks",
+                 name ? (int)strcspn(name, " ") : 7, name ? name : "unnamed");
     } else if (n == 0 && words) {
         words += sizeof head - 1;
         snprintf(r->text, sizeof r->text, "%.*s", (int)strcspn(words, "'"), words);

@@ -1,6 +1,8 @@
 /* run-ablation: run the experiment that an ini file describes. */
 #include "config.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <math.h>
 #include <signal.h>
@@ -16,7 +18,14 @@
 #include "common/trial.h"
 #include "experiments/list.h"
 
-enum { GOOD = 0, CHECK_FAILED = 1, BAD_INPUT = 2, BACKEND_MISSING = 3, INTERRUPTED = 130 };
+enum {
+    GOOD = 0,
+    CHECK_FAILED = 1,
+    BAD_INPUT = 2,
+    BACKEND_MISSING = 3,
+    NOT_RUN = 4,
+    INTERRUPTED = 130
+};
 
 static const char usage[] =
     "usage: run-ablation [OPTION]... FILE.ini\n"
@@ -41,7 +50,7 @@ static const char usage[] =
     "      --version    version and what it was built with\n"
     "\n"
     "Exit status: 0 good, 1 a check failed, 2 bad input, 3 a required backend is\n"
-    "missing, 130 interrupted.\n";
+    "missing, 4 no check failed but a trial could not be run, 130 interrupted.\n";
 
 struct options {
     const char *words, *file, *output, *baseline, *threshold;
@@ -62,7 +71,6 @@ static void catch_signals(void)
     struct sigaction a = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND};
     sigaction(SIGINT, &a, NULL);
     sigaction(SIGTERM, &a, NULL);
-    signal(SIGXFSZ, SIG_IGN); /* a write then fails with a reason instead */
 }
 
 static int complain(int status)
@@ -201,6 +209,15 @@ static int check_resumed(const struct baseline *b, struct store *store)
     return e;
 }
 
+/* What is wrong with the input, or the output, is worse than a failed check;
+ * that is worse than a trial that could not be run. */
+static int exit_status(int bad, int failed, int errors)
+{
+    if (stop)
+        return INTERRUPTED;
+    return bad ? BAD_INPUT : failed ? CHECK_FAILED : errors ? NOT_RUN : GOOD;
+}
+
 static int run_stored(const struct experiment *x, const struct options *options, struct baseline *b,
                       struct store *store)
 {
@@ -224,9 +241,9 @@ static int run_stored(const struct experiment *x, const struct options *options,
         complain(BAD_INPUT);
     if (store_close(store, complete) && !e)
         e = complain(BAD_INPUT);
-    failed = report_end(report, complete && !e ? x->output : part, stop);
+    failed = report_end(report, complete && !e ? x->output : part, stop) - errors;
     report_free(report);
-    return stop ? INTERRUPTED : e || bad ? BAD_INPUT : failed ? CHECK_FAILED : GOOD;
+    return exit_status(e || bad, failed, errors);
 }
 
 static int run(struct experiment *x, const struct options *options)
@@ -305,11 +322,23 @@ static void wait_quietly(char **argv)
         execv("/proc/self/exe", argv); /* where that fails it runs on as it is */
 }
 
+/* The first file to be opened would become standard output where that is
+ * closed, and the report be written into it.  Whoever closes it wants none. */
+static void open_standard(void)
+{
+    static const int mode[] = {O_RDONLY, O_WRONLY, O_WRONLY};
+    for (int fd = 0; fd < (int)COUNT(mode); fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", mode[fd]) != fd)
+            _exit(BAD_INPUT); /* there is nowhere to say why */
+}
+
 int main(int argc, char **argv)
 {
     struct options options = {0};
     struct experiment x;
 
+    open_standard();
+    signal(SIGXFSZ, SIG_IGN); /* a write then fails with a reason instead */
     wait_quietly(argv);
     if (parse_options(argc, argv, &options)) {
         fputs(usage, stderr);

@@ -190,29 +190,49 @@ int header_finished(hid_t file)
 /* ---- compared ---- */
 
 /* Of the keys that differ, the first is told. */
+static int same_key(hid_t root, const struct key_text *k)
+{
+    if (H5Aexists(root, k->key) <= 0)
+        return err_set("holds another plan: an earlier version, which wrote it, does not say its "
+                       "%s",
+                       k->key);
+    char *there = h5_get_text(root, k->key);
+    int e = !there ? -1
+            : strcmp(there, k->text) != 0
+                ? err_set("holds another plan: %s = %s, not %s", k->key, there, k->text)
+                : 0;
+    free(there);
+    return e;
+}
+
 static int same_keys(hid_t root, const struct experiment *x)
 {
     struct key_text k[N_KEYS];
     char there[256];
+    int e = 0;
 
     if (!h5_same_text(root, "name", x->name, there, sizeof there))
         return err_set("holds another plan: '%s', not '%s'", there, x->name);
     keys_of(x, k);
-    for (int i = 0; i < N_KEYS; i++) {
-        if (H5Aexists(root, k[i].key) <= 0)
-            return err_set("holds another plan: an earlier version, which wrote it, does not "
-                           "say its %s",
-                           k[i].key);
-        if (!h5_same_text(root, k[i].key, k[i].text, there, sizeof there))
-            return err_set("holds another plan: %s = %s, not %s", k[i].key, there, k[i].text);
-    }
-    return 0;
+    for (int i = 0; !e && i < N_KEYS; i++)
+        e = same_key(root, &k[i]);
+    return e;
+}
+
+static int same_line(hid_t trial, const struct trial *t, int i)
+{
+    char *there = h5_get_text(trial, "line");
+    int e = !there ? err_at("trial %d", i + 1)
+            : strcmp(there, t->text) != 0
+                ? err_set("holds another plan: trial %d is '%s' there", i + 1, there)
+                : 0;
+    free(there);
+    return e;
 }
 
 static int same_trials(hid_t file, const struct experiment *x)
 {
     int n = header_trials(file), e = 0;
-    char there[MAX_LINE];
 
     if (n < 0)
         return -1;
@@ -220,10 +240,8 @@ static int same_trials(hid_t file, const struct experiment *x)
         return err_set("holds another plan: of %d trials, not %d", n, x->n);
     for (int i = 0; !e && i < n; i++) {
         hid_t g = header_trial(file, i);
-        if (g < 0)
-            e = err_set("trial %d is damaged; it can only be begun anew", i + 1);
-        else if (!h5_same_text(g, "line", x->trial[i].text, there, sizeof there))
-            e = err_set("holds another plan: trial %d is '%s' there", i + 1, there);
+        e = g < 0 ? err_set("trial %d is damaged; it can only be begun anew", i + 1)
+                  : same_line(g, &x->trial[i], i);
         h5_drop(g);
     }
     return e;

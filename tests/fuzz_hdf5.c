@@ -5,8 +5,9 @@
  *
  *     fuzz_hdf5 [COUNT [FIRST]]     files FIRST, FIRST + 1 ...; each is the same in every run
  *
- * A file with changed bytes may crash libhdf5 itself, or keep it busy: that is
- * counted apart, by the library in which the innermost frame lies. */
+ * A file with changed bytes may crash libhdf5 itself, and one in which a text
+ * is said to be gigabytes long keeps it busy: that is counted apart, by the
+ * library in which the innermost frame lies. */
 #include "config.h"
 
 #include <signal.h>
@@ -555,13 +556,13 @@ static void try_file(int i, struct counts *c)
         c[changes_bytes].bad++;
         return;
     }
-    int status = in_child(read_all);
+    int status = in_child(read_all), busy = WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM;
     c[changes_bytes].files++;
     if (!status)
         return;
-    if (changes_bytes && *crashed == HDF5S) {
-        c[1].inside++;
-        printf("# file %d: libhdf5 itself ended with status %#x\n", i, status);
+    if ((changes_bytes || busy) && *crashed == HDF5S) {
+        c[changes_bytes].inside++;
+        printf("# file %d: %s inside libhdf5\n", i, busy ? "was not read in time," : "crashed");
         return;
     }
     c[changes_bytes].bad++;
@@ -597,12 +598,14 @@ int main(int argc, char **argv)
     }
     for (int i = first; i < first + n; i++)
         try_file(i, c);
-    ok(!c[0].bad, "%d files with other attributes or datasets are read, or refused with a reason",
-       c[0].files);
-    ok(!c[1].bad, "%d files with other bytes, too", c[1].files - c[1].inside);
-    if (c[1].inside)
-        skip("libhdf5 itself crashes on them, or never ends", "%d files with other bytes",
-             c[1].inside);
+    for (int bytes = 0; bytes < 2; bytes++) {
+        const char *what = bytes ? "other bytes" : "other attributes or datasets";
+        ok(!c[bytes].bad, "%d files with %s are read, or refused with a reason",
+           c[bytes].files - c[bytes].inside, what);
+        if (c[bytes].inside)
+            skip("they keep libhdf5 itself busy, or crash it", "%d files with %s", c[bytes].inside,
+                 what);
+    }
     leave(folder);
     return done();
 }

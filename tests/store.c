@@ -17,6 +17,7 @@
 #include <hdf5.h>
 #include <hdf5_hl.h>
 
+#include "common/ablate.h"
 #include "common/cases.h"
 #include "common/err.h"
 #include "common/store.h"
@@ -658,6 +659,109 @@ static void replacing(void)
     says(!store_open(&x, 0), "the name of the output is empty", "no name");
 }
 
+/* ---- attributes and tables that are not what they should be ---- */
+
+enum { MANY = 4000 };
+
+/* Put n values of that type in the place of an attribute. */
+static void forge(const char *path, const char *name, hid_t type, hsize_t n)
+{
+    hid_t f = H5Fopen(output, H5F_ACC_RDWR, H5P_DEFAULT), g = H5Gopen2(f, path, H5P_DEFAULT);
+    hid_t space = n ? H5Screate_simple(1, &n, NULL) : H5Screate(H5S_SCALAR);
+    char *value = calloc(n + 1, H5Tget_size(type));
+
+    H5Adelete(g, name);
+    hid_t a = H5Acreate2(g, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+    if (H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) <= 0)
+        strcpy(value, "ablate-1");
+    if (a < 0 || H5Awrite(a, type, value) < 0)
+        ok(0, "attribute %s of %s can be forged", name, path);
+    free(value);
+    H5Aclose(a);
+    H5Sclose(space);
+    H5Gclose(g);
+    H5Fclose(f);
+}
+
+/* A table `time` with one column of that type, and n rows. */
+static void forge_table(hid_t type, hsize_t n)
+{
+    hid_t f = H5Fopen(output, H5F_ACC_RDWR, H5P_DEFAULT), space = H5Screate_simple(1, &n, NULL);
+    hid_t old = H5Dopen2(f, "/trial/0001/time", H5P_DEFAULT);
+    hid_t row = type < 0 ? H5Dget_type(old) : H5Tcreate(H5T_COMPOUND, H5Tget_size(type));
+
+    if (type >= 0)
+        H5Tinsert(row, "backend", 0, type);
+    H5Dclose(old);
+    H5Ldelete(f, "/trial/0001/time", H5P_DEFAULT);
+    hid_t how = H5Pcreate(H5P_DATASET_CREATE), d;
+    const hsize_t chunk = 2;
+    H5Pset_chunk(how, 1, &chunk);
+    d = H5Dcreate2(f, "/trial/0001/time", row, space, H5P_DEFAULT, how, H5P_DEFAULT);
+    H5Dclose(d);
+    H5Pclose(how);
+    H5Tclose(row);
+    H5Sclose(space);
+    H5Fclose(f);
+}
+
+static void times_refused(const char *want, const char *what)
+{
+    struct dump_times *d = dump_times_read(output);
+    says(!d, want, what);
+    dump_times_free(d);
+}
+
+static void forged(void)
+{
+    struct experiment x = experiment(2, SAVE_ALL, 0, 2);
+    hid_t text = H5Tcopy(H5T_C_S1), fixed = H5Tcopy(H5T_C_S1);
+    static const struct {
+        const char *path, *name;
+        int text;
+    } of[] = {{"/", "n_trials", 0},       {"/", "device", 1},  {"/trial/0001", "complete", 0},
+              {"/trial/0001", "line", 1}, {"/", "repeats", 1}, {"/trial/0002", "skipped", 0}};
+
+    H5Tset_size(text, H5T_VARIABLE);
+    H5Tset_size(fixed, 100);
+    for (size_t i = 0; i < COUNT(of); i++) {
+        char want[80];
+        int e = write_some(&x, STORE_REPLACE, 0, 2);
+        forge(of[i].path, of[i].name, of[i].text ? text : H5T_NATIVE_INT64, MANY);
+        snprintf(want, sizeof want, "attribute %s is not one %s", of[i].name,
+                 of[i].text ? "text" : "whole number");
+        if (i < 4)
+            times_refused(want, want);
+        if (strcmp(of[i].name, "line") == 0)
+            says(!abl_case_read(output, "/trial/0001"), want, "abl_case_read says so, too");
+        struct store *s = store_open(&x, STORE_RESUME);
+        char *device = s ? store_device(s) : NULL; /* which --resume alone does not read */
+        ok(!e && (i == 1 ? s && !device : !s), "--resume of many values of %s: %s", of[i].name,
+           err_text());
+        free(device);
+        if (s)
+            store_close(s, 0);
+        clean();
+    }
+    ok(!write_some(&x, 0, 0, 2), "a dump");
+    forge("/", "schema", fixed, 0);
+    struct store *s = store_open(&x, STORE_RESUME);
+    ok(s && !store_close(s, 1), "a text of fixed length is one");
+    forge_table(fixed, 4);
+    times_refused("column backend of the table time is of another type", "a column of fixed text");
+    forge_table(H5T_NATIVE_DOUBLE, 4);
+    times_refused("column backend of the table time is of another type", "a column of numbers");
+    forge_table(text, 4);
+    times_refused("the table time has no column kernel", "a column that is missing");
+    clean();
+    ok(!write_some(&x, 0, 0, 2), "a dump");
+    forge_table(-1, (hsize_t)1 << 50);
+    times_refused("the table time has 1125899906842624 rows, more than 64", "2^50 rows");
+    H5Tclose(text);
+    H5Tclose(fixed);
+    clean();
+}
+
 /* What others do to the files while they are written. */
 static void meddling(void)
 {
@@ -960,6 +1064,7 @@ int main(void)
     other_keys();
     inputs();
     replacing();
+    forged();
     meddling();
     two_writers();
     pairs();

@@ -878,14 +878,20 @@ static int look_into_old(struct store *s, int force, int *fd, hid_t *old)
     return may_discard(*old, s->x, force);
 }
 
-/* A new part, filled, which replaces what has its name.  Whoever has the lock
- * of the part is alone with this name, too. */
+/* The name that a new part is filled under, which whoever has the lock of the
+ * part is alone with.  What one who was killed left there is removed. */
+static void fresh_name(const struct store *s, char fresh[MAX_OUTPUT + 16])
+{
+    snprintf(fresh, MAX_OUTPUT + 16, "%s.new", s->name);
+    unlink(fresh);
+}
+
+/* A new part, filled, which replaces what has its name. */
 static int new_part(struct store *s)
 {
     char fresh[MAX_OUTPUT + 16];
 
-    snprintf(fresh, sizeof fresh, "%s.new", s->name);
-    unlink(fresh); /* of one who was killed here */
+    fresh_name(s, fresh);
     if ((s->file = create(fresh)) < 0)
         return -1;
     int e =
@@ -990,7 +996,11 @@ static int open_old(struct store *s)
         return -1;
     s->file = open_part(s->name, fd);
     close(fd);
-    return s->file < 0 || (s->fd = own(s->file, s->name)) < 0 ? -1 : 0;
+    if (s->file < 0 || (s->fd = own(s->file, s->name)) < 0)
+        return -1;
+    char fresh[MAX_OUTPUT + 16];
+    fresh_name(s, fresh);
+    return 0;
 }
 
 static int go_on(struct store *s, int how)

@@ -501,6 +501,12 @@ interrupt() {
     while [ `grep -c ref64 cut.out` -lt 3 ] && kill -0 $child 2>/dev/null; do
         sleep 0.05
     done
+    live=2 # unless it ends before it is looked at
+    if [ -n "$H5DUMP" ] && kill -STOP $child 2>/dev/null; then
+        HDF5_USE_FILE_LOCKING=FALSE "$H5DUMP" -d /trial/0001/ref64/out cut.h5.part >out 2>&1
+        live=$?
+        kill -CONT $child
+    fi
     kill -$1 $child
     wait $child 2>/dev/null
     got=$?
@@ -509,10 +515,12 @@ interrupt() {
     [ ! -f cut.h5 ] && [ -f cut.h5.part ]
     ok $? "$1 leaves a part"
     if [ -z "$H5DUMP" ]; then
+        skip "before $1 the finished trials are readable, without a lock" "no h5dump"
         skip "after $1 the finished trials are readable" "no h5dump"
         skip "--resume after $1 completes the file to the same content" "no h5dump"
         return
     fi
+    ok $live "before $1 the finished trials are readable, without a lock"
     "$H5DUMP" -d /trial/0003/ref64/out cut.h5.part >out 2>err
     ok $? "after $1 the finished trials are readable"
     "$run" --resume -o cut.h5 long.ini >out 2>err && grep -q 'are there already' out &&
@@ -528,6 +536,9 @@ if [ -n "$H5DUMP" ]; then
 fi
 # A write limit is a full disk: in blocks of 512 bytes.
 rm -f cut.h5 cut.h5.part
+(ulimit -f 8 && exec "$run" -o cut.h5 long.ini) >out 2>err
+[ $? = 2 ] && grep -q 'cut.h5.part: ' err && [ ! -f cut.h5.part ] && [ ! -f cut.h5.part.new ]
+ok $? "a disk that is full from the start is told, and nothing is left"
 (ulimit -f 5000 && exec "$run" -o cut.h5 long.ini) >out 2>err
 [ $? = 2 ] && grep -q 'cut.h5.part: needs' err
 ok $? "a full disk is told, with exit status 2"

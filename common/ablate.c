@@ -7,11 +7,11 @@
 #include <string.h>
 
 #include <hdf5.h>
-#include <hdf5_hl.h>
 
 #include "common/ablate.h"
 #include "common/check.h"
 #include "common/err.h"
+#include "common/h5.h"
 #include "common/plan.h"
 #include "common/store.h"
 #include "data/input.h"
@@ -648,7 +648,7 @@ int abl_write(const char *file, const abl_case *c, const abl_result *const *resu
         r.failed = abl_failed(v);
     }
     r.inputs = rounded(c);
-    struct store *s = r.inputs ? store_open(&x, 0) : NULL;
+    struct store *s = r.inputs ? store_open(&x, STORE_REPLACE) : NULL;
     int e = !s || store_write(s, 0, &r);
     if (s) {
         char why[512];
@@ -667,23 +667,15 @@ static int read_one(hid_t group, const char *name, const struct trial *t, int ar
                     int *found)
 {
     const char *shape = op_shape(t->op, &t->sizes, arg);
-    int rank, want = (int)strlen(shape), same;
-    hsize_t size[MAX_RANK];
-    H5T_class_t class;
-    size_t bytes;
+    int64_t size[MAX_RANK];
+    int rank = (int)strlen(shape);
 
     if (!x || H5Lexists(group, name, H5P_DEFAULT) <= 0)
         return 0;
-    if (H5LTget_dataset_ndims(group, name, &rank) < 0)
-        return err_set("%s cannot be read: %s", name, h5_reason());
-    same = rank == want && H5LTget_dataset_info(group, name, size, &class, &bytes) >= 0;
-    for (int i = 0; i < want; i++)
-        same = same && (int64_t)size[i] == DIM(&t->sizes, shape[i]);
-    if (!same || class != H5T_FLOAT)
-        return err_set("%s has not the shape that it has in %.300s, or is no floating point", name,
-                       t->text);
-    if (H5LTread_dataset_double(group, name, x) < 0)
-        return err_set("%s cannot be read: %s", name, h5_reason());
+    for (int i = 0; i < rank; i++)
+        size[i] = DIM(&t->sizes, shape[i]);
+    if (h5_read_tensor(group, name, rank, size, x))
+        return err_more(" (%.300s)", t->text);
     ++*found;
     return 1;
 }
@@ -766,25 +758,16 @@ int abl_result_read(abl_result *r, const char *file, const char *group)
  * inputs came from: they are in the dump. */
 static int read_line(hid_t g, void *data)
 {
-    char *line = NULL;
-    hid_t a = H5Aopen(g, "line", H5P_DEFAULT), type = a < 0 ? -1 : H5Aget_type(a);
-    int e = type < 0 || H5Tis_variable_str(type) <= 0 || H5Aread(a, type, &line) < 0 || !line;
+    char *line = h5_get_text(g, "line");
 
-    if (e) {
-        err_set("no attribute `line`: not a trial of ours");
-    } else {
-        char *from = strstr(line, " input=");
-        if (from)
-            *from = 0;
-        *(abl_case **)data = abl_case_new(line);
-        e = !*(abl_case **)data;
-    }
-    H5free_memory(line);
-    if (type >= 0)
-        H5Tclose(type);
-    if (a >= 0)
-        H5Aclose(a);
-    return e ? -1 : 0;
+    if (!line)
+        return err_more(": not a trial of ours");
+    char *from = strstr(line, " input=");
+    if (from)
+        *from = 0;
+    *(abl_case **)data = abl_case_new(line);
+    free(line);
+    return *(abl_case **)data ? 0 : -1;
 }
 
 abl_case *abl_case_read(const char *file, const char *group)

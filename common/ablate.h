@@ -190,7 +190,9 @@ int abl_verdict(const abl_verdicts *v, int i, struct abl_verdict *to);
 /* ---- dumps, in run-ablation's HDF5 layout ---- */
 
 /* Write the case as /trial/0001 of a new file, with n results, each in a
- * group of its backend's or its own name, and the verdicts (NULL: none). */
+ * group of its backend's or its own name, and the verdicts (NULL: none).  A
+ * dump that is there is replaced; -1 where anything else is, or what the case
+ * was read from. */
 int abl_write(const char *file, const abl_case *c, const abl_result *const *results, int n,
               const abl_verdicts *v);
 /* The inputs and output gradients of a trial's group that are there, by name.

@@ -36,7 +36,7 @@ int same_device(const char *was, const char *is);
 struct baseline;
 
 /* Take the times of `file` to compare with those of a run on `device` (as
- * store_device_now() tells it), slower ones failing over `threshold` (0.05: 5 %).
+ * header_device() tells it), slower ones failing over `threshold` (0.05: 5 %).
  * NULL after err_set(): no dump, no times in it, another device. */
 struct baseline *baseline_open(const char *file, double threshold, const char *device);
 void baseline_free(struct baseline *b);

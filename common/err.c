@@ -29,6 +29,16 @@ int err_at(const char *fmt, ...)
     return -1;
 }
 
+int err_more(const char *fmt, ...)
+{
+    size_t n = strlen(text);
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text + n, sizeof text - n, fmt, ap);
+    va_end(ap);
+    return -1;
+}
+
 const char *err_text(void)
 {
     return text;

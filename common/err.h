@@ -12,6 +12,8 @@ extern "C" {
 __attribute__((format(printf, 1, 2))) int err_set(const char *fmt, ...);
 /* Put "where: " before the message that is there; returns -1. */
 __attribute__((format(printf, 1, 2))) int err_at(const char *fmt, ...);
+/* Put something behind it; returns -1. */
+__attribute__((format(printf, 1, 2))) int err_more(const char *fmt, ...);
 const char *err_text(void);
 
 #ifdef __cplusplus

@@ -100,18 +100,19 @@ static int experiment_device(void *to, const char *value)
     return small("device", value, 0, 1023, &((struct experiment *)to)->device);
 }
 
+const char *const check_names[] = {"differences", "parity", "properties", "none", NULL};
+const int check_flags[] = {CHECK_DIFFERENCES, CHECK_PARITY, CHECK_PROPERTIES, CHECK_NONE};
+
 static int experiment_checks(void *to, const char *value)
 {
-    static const char *const names[] = {"differences", "parity", "properties", "none", NULL};
-    static const int flags[] = {CHECK_DIFFERENCES, CHECK_PARITY, CHECK_PROPERTIES, CHECK_NONE};
     struct experiment *x = to;
-    int i = one_of("checks", value, names);
+    int i = one_of("checks", value, check_names);
 
     if (i < 0)
         return -1;
-    if (x->checks & CHECK_NONE || (flags[i] == CHECK_NONE && x->checks))
+    if (x->checks & CHECK_NONE || (check_flags[i] == CHECK_NONE && x->checks))
         return err_set("checks: nothing can stand beside none");
-    x->checks |= flags[i];
+    x->checks |= check_flags[i];
     return 0;
 }
 
@@ -139,11 +140,14 @@ static int experiment_output(void *to, const char *value)
     return plain_text("output", value, x->output, sizeof x->output);
 }
 
+const char *const save_names[] = {
+    [SAVE_ALL] = "all", [SAVE_OUTPUTS] = "outputs", [SAVE_NONE] = "none", NULL};
+
 static int experiment_save(void *to, const char *value)
 {
-    int i = one_of("save", value, (const char *const[]){"all", "outputs", "none", NULL});
+    int i = one_of("save", value, save_names);
     if (i >= 0)
-        ((struct experiment *)to)->save = (enum save[]){SAVE_ALL, SAVE_OUTPUTS, SAVE_NONE}[i];
+        ((struct experiment *)to)->save = (enum save)i;
     return i < 0 ? -1 : 0;
 }
 

@@ -21,10 +21,9 @@
 #include "common/run.h"
 
 enum {
-    MAX_TRIALS = 9999, /* they have four digits in the HDF5 file */
-    MAX_KEYS = 200,    /* of a section */
-    MAX_FAULTS = 50,   /* told of one file */
-    MAX_REFUSED = 3    /* of them, told of the combinations of one section */
+    MAX_KEYS = 200,  /* of a section */
+    MAX_FAULTS = 50, /* told of one file */
+    MAX_REFUSED = 3  /* of them, told of the combinations of one section */
 };
 
 struct plan {
@@ -231,19 +230,50 @@ static char *entry_value(struct plan *p, const struct ini_section *s, const stru
 
 /* ---- [experiment] ---- */
 
-/* The file's name less .ini, of characters that a name may have. */
-static void name_after(struct experiment *x, const char *file)
+/* The file's name less .ini, and its length. */
+static const char *file_name(const char *file, size_t *n)
 {
     const char *base = strrchr(file, '/') ? strrchr(file, '/') + 1 : file;
-    size_t n = strlen(base);
+    *n = strlen(base);
+    if (*n > 4 && strcmp(base + *n - 4, ".ini") == 0)
+        *n -= 4;
+    return base;
+}
 
-    if (n > 4 && strcmp(base + n - 4, ".ini") == 0)
-        n -= 4;
+/* That, of characters that a name may have, cut to fit. */
+static void name_after(struct experiment *x, const char *file)
+{
+    size_t n;
+    const char *base = file_name(file, &n);
+
     if (n >= sizeof x->name)
         n = sizeof x->name - 1;
     for (size_t i = 0; i < n; i++)
         x->name[i] = key_is_name(base[i]) ? base[i] : '_';
     x->name[n] = 0;
+}
+
+/* The default.  Without a name of its own the experiment's is the file's as
+ * it is, so that two files never meet at one output. */
+static void output_after(struct plan *p, int named)
+{
+    struct experiment *x = p->x;
+    size_t n;
+    const char *base = p->file && !named ? file_name(p->file, &n) : x->name;
+
+    if (base == x->name)
+        n = strlen(base);
+    for (size_t i = 0; i < n; i++)
+        if (iscntrl((unsigned char)base[i])) {
+            fault(p, 0, "its name has a control character: set output");
+            return;
+        }
+    if (n + sizeof ".h5" > sizeof x->output)
+        fault(p, 0, "its name is longer than %zu characters: set output",
+              sizeof x->output - sizeof ".h5");
+    else
+        snprintf(x->output, sizeof x->output, "%.*s.h5", (int)n, base);
+    x->scratch = !p->file && !named;
 }
 
 static void set_experiment(struct plan *p, int k, const char *value, int line)
@@ -301,7 +331,7 @@ static void read_experiment(struct plan *p, const struct ini_section *s)
     if (p->x->measure != MEASURE_CHECK)
         only_times(p, s);
     if (!p->x->output[0])
-        snprintf(p->x->output, sizeof p->x->output, "%s.h5", p->x->name);
+        output_after(p, s && entry_find(s, "name") != NULL);
 }
 
 /* ---- [trial] ---- */
@@ -759,7 +789,7 @@ int plan_read(const char *file, struct experiment *x, FILE *errors)
     struct plan p = {.file = file, .x = x};
     struct ini ini;
 
-    *x = (struct experiment){.device = -1};
+    *x = (struct experiment){.device = -1, .file = file};
     name_after(x, file);
     ini_read(&ini, file, ini_fault, &p);
     return finish(&p, &ini, errors);

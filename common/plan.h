@@ -10,7 +10,8 @@
  *     measure = check                 ; or time, regime: parity, and then times of every kernel
  *     directions = 2                  ; of the differences, for each tensor
  *     repeats = 5                     ; timed runs; 0: no times
- *     output = e74_diag.h5            ; default: NAME.h5; where: the working directory
+ *     output = e74_diag.h5            ; default: NAME.h5, NAME being the file's, uncut, where
+ *                                     ; none is set; where: the working directory
  *     save = all                      ; or outputs, none
  *     compress = 1                    ; gzip level 0 to 9
  *
@@ -48,7 +49,7 @@ enum measure { MEASURE_CHECK, MEASURE_TIME, MEASURE_REGIME };
 enum save { SAVE_ALL, SAVE_OUTPUTS, SAVE_NONE };
 enum input_kind { INPUT_NORMAL, INPUT_NONZERO, INPUT_TEXT, INPUT_HDF5 };
 
-enum { MAX_LINE = 1024 };
+enum { MAX_LINE = 1024, MAX_TRIALS = 9999 }; /* trials have four digits in the HDF5 file */
 
 struct trial {
     const struct op *op;
@@ -78,6 +79,8 @@ struct experiment {
     int directions, repeats;
     int every_kernel; /* of a GPU backend that accepts the case is judged, not the first alone */
     char output[512];
+    const char *file; /* the ini, as plan_read() was given it; NULL: from words */
+    int scratch;      /* the output is the default of words, which the next words may replace */
     enum save save;
     int compress;
     char *text; /* the ini file, or the words */

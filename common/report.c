@@ -214,16 +214,20 @@ static void head_estimate(const struct report *p, int resumed)
     fflush(p->to);
 }
 
-void report_head(struct report *p, const char *file, int resumed, const struct baseline *b)
+void report_head(struct report *p, const char *file, const char *replaces, int resumed,
+                 const struct baseline *b)
 {
     const struct experiment *x = p->x;
 
+    if (!p->tsv)
+        fprintf(p->to, "%s %s: %s, %d trial%s into %s\n", PACKAGE_NAME, PACKAGE_VERSION, x->name,
+                x->n, x->n == 1 ? "" : "s", file);
+    if (*replaces)
+        fprintf(p->to, "%s replaces %s of %s\n", p->tsv ? "#" : " ", file, replaces);
     if (p->tsv) {
         tsv_head(p);
         return;
     }
-    fprintf(p->to, "%s %s: %s, %d trial%s into %s\n", PACKAGE_NAME, PACKAGE_VERSION, x->name, x->n,
-            x->n == 1 ? "" : "s", file);
     head_constant(p);
     fprintf(p->to, "  CPU  %s\n", ref64.device());
     const char *why = gpu_backends[0]->unavailable();

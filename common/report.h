@@ -11,9 +11,11 @@ struct report;
 /* `tsv`: one record a line, tab-separated, instead of the table.  NULL after
  * err_set(). */
 struct report *report_new(const struct experiment *x, FILE *to, int tsv);
-/* The head: what runs where; `resumed` trials are there already; b, unless
- * NULL, is what times are compared with. */
-void report_head(struct report *p, const char *file, int resumed, const struct baseline *b);
+/* The head: what runs where; `replaces` is the date of the file of that name
+ * which is there, "" if there is none; `resumed` trials are there already; b,
+ * unless NULL, is what times are compared with. */
+void report_head(struct report *p, const char *file, const char *replaces, int resumed,
+                 const struct baseline *b);
 /* A trial that is done; one that could not be (err_text() says why). */
 void report_trial(struct report *p, int i, const struct result *r);
 void report_error(struct report *p, int i, const char *reason);

@@ -17,166 +17,34 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <hdf5.h>
 #include <hdf5_hl.h>
 
 #include "common/err.h"
+#include "common/h5.h"
+#include "common/header.h"
 #include "common/keys.h"
+#include "common/output.h"
 #include "common/store.h"
 
-enum { MAX_NAME = 600, MIB = 1 << 20 };
+enum { MIB = 1 << 20 };
 
 struct store {
     const struct experiment *x;
     hid_t file;
-    int fd;       /* the same file: to reserve room, cut it off, sync it */
+    int fd;       /* HDF5's own, once more: to reserve room, cut it off, sync it */
     int finished; /* it has its final name already: there is nothing to write */
-    char name[MAX_NAME], final[MAX_NAME];
+    struct output out;
+    const char *name; /* now: the part's, or the finished file's */
 };
-
-/* ---- errors ---- */
-
-/* HDF5 tells of a failed system call at length; the system's own words are
- * in there between quotes. */
-static herr_t innermost(unsigned n, const H5E_error2_t *e, void *reason)
-{
-    static const char head[] = "error message = '";
-    const char *words = e->desc ? strstr(e->desc, head) : NULL;
-
-    if (n == 0 && words) {
-        words += sizeof head - 1;
-        snprintf(reason, 200, "%.*s", (int)strcspn(words, "'"), words);
-    } else if (n == 0 && e->desc) {
-        snprintf(reason, 200, "%s", e->desc);
-    }
-    return 0;
-}
-
-const char *h5_reason(void)
-{
-    static _Thread_local char reason[200];
-    snprintf(reason, sizeof reason, "HDF5 gives no reason");
-    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, innermost, reason);
-    return reason;
-}
-
-/* To be called before any other HDF5 function, which would clear the reason. */
-__attribute__((format(printf, 1, 2))) static int cannot(const char *fmt, ...)
-{
-    char what[200];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(what, sizeof what, fmt, ap);
-    va_end(ap);
-    return err_set("cannot %s: %s", what, h5_reason());
-}
-
-/* Close what cannot fail by being closed. */
-static void drop(hid_t id)
-{
-    if (id >= 0)
-        H5Idec_ref(id);
-}
-
-/* ---- attributes ---- */
-
-static int put(hid_t at, const char *name, hid_t stored, hid_t given, const void *value)
-{
-    hid_t space = H5Screate(H5S_SCALAR);
-    hid_t a = H5Aexists(at, name) > 0
-                  ? H5Aopen(at, name, H5P_DEFAULT)
-                  : H5Acreate2(at, name, stored, space, H5P_DEFAULT, H5P_DEFAULT);
-    int e = a < 0 || H5Awrite(a, given, value) < 0 ? cannot("write attribute %s", name) : 0;
-    drop(a);
-    drop(space);
-    return e;
-}
-
-static int put_int(hid_t at, const char *name, int64_t value)
-{
-    return put(at, name, H5T_STD_I64LE, H5T_NATIVE_INT64, &value);
-}
-
-static int put_double(hid_t at, const char *name, double value)
-{
-    return put(at, name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, &value);
-}
-
-static int put_seed(hid_t at, uint64_t seed)
-{
-    return put(at, "seed", H5T_STD_U64LE, H5T_NATIVE_UINT64, &seed);
-}
-
-/* Variable length, so that h5py gives a str and the ini text may be long. */
-static hid_t text_type(void)
-{
-    hid_t type = H5Tcopy(H5T_C_S1);
-    if (type >= 0 &&
-        (H5Tset_size(type, H5T_VARIABLE) < 0 || H5Tset_cset(type, H5T_CSET_UTF8) < 0)) {
-        drop(type);
-        return -1;
-    }
-    return type;
-}
-
-static int put_text(hid_t at, const char *name, const char *value)
-{
-    hid_t type = text_type();
-    int e = type < 0 ? cannot("make a type for strings") : put(at, name, type, type, &value);
-    drop(type);
-    return e;
-}
-
-static int get_int(hid_t at, const char *name, int64_t *value)
-{
-    hid_t a = H5Aopen(at, name, H5P_DEFAULT);
-    int e = 0;
-    if (a < 0 || H5Aread(a, H5T_NATIVE_INT64, value) < 0)
-        e = cannot("read attribute %s", name);
-    drop(a);
-    return e;
-}
-
-/* Is the attribute of that text?  Else a copy of its own goes to `there`. */
-static int same_text(hid_t at, const char *name, const char *value, char there[MAX_LINE])
-{
-    hid_t type = text_type(), a = H5Aopen(at, name, H5P_DEFAULT);
-    char *text = NULL;
-    int same =
-        a >= 0 && type >= 0 && H5Aread(a, type, &text) >= 0 && text && strcmp(text, value) == 0;
-    snprintf(there, MAX_LINE, "%s", text ? text : "");
-    H5free_memory(text);
-    drop(a);
-    drop(type);
-    return same;
-}
-
-/* A copy of the attribute, to be freed; NULL after err_set(). */
-static char *get_text(hid_t at, const char *name)
-{
-    hid_t type = text_type(), a = H5Aopen(at, name, H5P_DEFAULT);
-    char *text = NULL, *copy = NULL;
-
-    if (a < 0 || type < 0 || H5Aread(a, type, &text) < 0 || !text)
-        cannot("read attribute %s", name);
-    else if (!(copy = strdup(text)))
-        err_set("no memory for attribute %s", name);
-    H5free_memory(text);
-    drop(a);
-    drop(type);
-    return copy;
-}
 
 /* ---- room on the disk ---- */
 
@@ -185,7 +53,7 @@ static int trim(struct store *s)
 {
     hsize_t end;
     if (H5Fget_filesize(s->file, &end) < 0)
-        return cannot("see its size");
+        return h5_cannot("see its size");
     return ftruncate(s->fd, end) ? err_set("cannot cut it off: %s", strerror(errno)) : 0;
 }
 
@@ -195,7 +63,7 @@ static int reserve(struct store *s, int64_t bytes)
     int e;
 
     if (H5Fget_filesize(s->file, &end) < 0)
-        return cannot("see its size");
+        return h5_cannot("see its size");
     do
         e = posix_fallocate(s->fd, end, bytes);
     while (e == EINTR);
@@ -208,7 +76,7 @@ static int reserve(struct store *s, int64_t bytes)
 
 static int flush(struct store *s)
 {
-    return H5Fflush(s->file, H5F_SCOPE_LOCAL) < 0 ? cannot("write") : 0;
+    return H5Fflush(s->file, H5F_SCOPE_LOCAL) < 0 ? h5_cannot("write") : 0;
 }
 
 /* ---- objects ---- */
@@ -228,7 +96,7 @@ static hid_t group_how(int whole)
          (whole &&
           (H5Pset_attr_phase_change(how, 128, 0) < 0 || H5Pset_link_phase_change(how, 128, 0) < 0 ||
            H5Pset_est_link_info(how, 44, 64) < 0)))) {
-        drop(how);
+        h5_drop(how);
         return -1;
     }
     return how;
@@ -242,8 +110,8 @@ static hid_t group_new(hid_t at, const char *name, int whole)
               : name  ? H5Gcreate2(at, name, H5P_DEFAULT, how, H5P_DEFAULT)
                       : H5Gcreate_anon(at, how, H5P_DEFAULT);
     if (g < 0)
-        cannot(name ? "make group %s" : "make a group%s", name ? name : "");
-    drop(how);
+        h5_cannot(name ? "make group %s" : "make a group%s", name ? name : "");
+    h5_drop(how);
     return g;
 }
 
@@ -282,7 +150,7 @@ static hid_t dataset_how(hid_t stored, int rank, const hsize_t *dim, int compres
         e = H5Pset_fill_time(how, H5D_FILL_TIME_NEVER) < 0;
     }
     if (e) {
-        drop(how);
+        h5_drop(how);
         return -1;
     }
     return how;
@@ -298,12 +166,12 @@ static hid_t dataset_new(hid_t at, const char *name, hid_t stored, hid_t given, 
                    : H5Dcreate_anon(at, stored, space, how, H5P_DEFAULT);
 
     if (d < 0 || (data && H5Dwrite(d, given, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)) {
-        cannot(name ? "write dataset %s" : "write%s", name ? name : "");
-        drop(d);
+        h5_cannot(name ? "write dataset %s" : "write%s", name ? name : "");
+        h5_drop(d);
         d = -1;
     }
-    drop(how);
-    drop(space);
+    h5_drop(how);
+    h5_drop(space);
     return d;
 }
 
@@ -395,7 +263,7 @@ static hid_t scale(struct writing *w, const char *name, hsize_t n)
     if (p->id < 0)
         return err_at("axis %s", name);
     w->n_scales++;
-    return H5DSset_scale(p->id, note) < 0 ? cannot("make axis %s", name) : p->id;
+    return H5DSset_scale(p->id, note) < 0 ? h5_cannot("make axis %s", name) : p->id;
 }
 
 static int name_axis(struct writing *w, hid_t dataset, int i, const char *name, hsize_t n)
@@ -404,7 +272,7 @@ static int name_axis(struct writing *w, hid_t dataset, int i, const char *name, 
     if (axis < 0)
         return -1;
     if (H5DSattach_scale(dataset, axis, i) < 0 || H5DSset_label(dataset, i, name) < 0)
-        return cannot("name axis %s", name);
+        return h5_cannot("name axis %s", name);
     return 0;
 }
 
@@ -439,8 +307,8 @@ static hid_t item_group(struct writing *w, const struct item *it)
     if (p->id < 0)
         return err_at("%s", name);
     w->n_groups++;
-    if (ran && (put_text(p->id, "kernel", ran->kernel->name) ||
-                put_text(p->id, "device", ran->backend->device())))
+    if (ran && (h5_put_text(p->id, "kernel", ran->kernel->name) ||
+                h5_put_text(p->id, "device", ran->backend->device())))
         return err_at("%s", name);
     return p->id;
 }
@@ -449,7 +317,7 @@ static int put_origin(struct writing *w, hid_t dataset, int arg)
 {
     char text[MAX_LINE];
     input_origin(w->r->trial, &w->r->from, arg, text, sizeof text);
-    return put_text(dataset, "origin", text);
+    return h5_put_text(dataset, "origin", text);
 }
 
 static int write_item(struct writing *w, const struct item *it)
@@ -476,12 +344,12 @@ static int write_item(struct writing *w, const struct item *it)
     if (!e)
         e = name_axes(w, d, shape);
     if (!e && (it->type == BF16 || it->type == F16))
-        e = put_text(d, "storage", it->type == BF16 ? "bf16" : "fp16");
+        e = h5_put_text(d, "storage", it->type == BF16 ? "bf16" : "fp16");
     if (!e && it->ran < 0 && !it->grad)
         e = put_origin(w, d, it->arg);
     if (d >= 0 && H5Dclose(d) < 0 && !e) /* it may write the last chunks */
-        e = cannot("write");
-    drop(sub);
+        e = h5_cannot("write");
+    h5_drop(sub);
     return e ? err_at("%s%s", it->grad ? "d_" : "", a->name) : 0;
 }
 
@@ -582,7 +450,7 @@ static const struct column turn_columns[] = {
 /* The type of a row, in memory. */
 static hid_t row_type(const struct column *column, int n_columns, size_t size)
 {
-    hid_t row = H5Tcreate(H5T_COMPOUND, size), text = text_type();
+    hid_t row = H5Tcreate(H5T_COMPOUND, size), text = h5_text_type();
     int e = row < 0 || text < 0;
 
     for (int i = 0; !e && i < n_columns; i++) {
@@ -592,9 +460,9 @@ static hid_t row_type(const struct column *column, int n_columns, size_t size)
                       : kind == 'd' ? H5T_NATIVE_DOUBLE
                                     : H5T_NATIVE_INT64) < 0;
     }
-    drop(text);
+    h5_drop(text);
     if (e) {
-        drop(row);
+        h5_drop(row);
         return -1;
     }
     return row;
@@ -610,11 +478,11 @@ static int put_table(struct writing *w, const char *name, const char *axis,
     snprintf(p->name, sizeof p->name, "%s", name);
     p->id = -1;
     if (packed < 0 || H5Tpack(packed) < 0) /* on disk, no padding between members */
-        cannot("make the type of table %s", name);
+        h5_cannot("make the type of table %s", name);
     else
         p->id = dataset_new(w->s->file, NULL, packed, row, 1, &n, 0, rows);
-    drop(row);
-    drop(packed);
+    h5_drop(row);
+    h5_drop(packed);
     if (p->id < 0)
         return err_at("table %s", name);
     w->n_tables++;
@@ -734,43 +602,36 @@ static int write_regime(struct writing *w)
 
 /* ---- a trial ---- */
 
-static hid_t trial_open(struct store *s, int i)
-{
-    char path[32];
-    snprintf(path, sizeof path, "/trial/%04d", i + 1);
-    hid_t g = H5Gopen2(s->file, path, H5P_DEFAULT);
-    return g < 0 ? cannot("open %s", path) : g;
-}
-
 /* The group of trial i, with all that is known before it has run. */
-static int trial_new(hid_t trials, const struct trial *t, int i)
+static int trial_new(hid_t trials, const struct trial *t, const char *contents, int i)
 {
-    static const char *const types[] = {[F32] = "fp32", [BF16] = "bf16"};
-    static const char *const inputs[] = {
-        [INPUT_NORMAL] = "normal", [INPUT_TEXT] = "text", [INPUT_HDF5] = "hdf5"};
     char name[16];
     snprintf(name, sizeof name, "%04d", i + 1);
     hid_t g = group_new(trials, name, 1);
-    int e = g < 0 || put_text(g, "op", t->op->name);
+    int e = g < 0 || h5_put_text(g, "op", t->op->name);
 
     for (int p = 0; !e && p < t->op->n_params; p++) {
         char buffer[32];
         const char *value = op_value(t->op, &t->sizes, p, buffer), *key = t->op->param[p].name;
         if (*value)
-            e = t->op->param[p].choices ? put_text(g, key, value)
-                : t->op->param[p].real  ? put_double(g, key, t->sizes.real[p])
-                                        : put_int(g, key, DIM(&t->sizes, t->op->param[p].letter));
+            e = t->op->param[p].choices ? h5_put_text(g, key, value)
+                : t->op->param[p].real  ? h5_put_double(g, key, t->sizes.real[p])
+                                       : h5_put_int(g, key, DIM(&t->sizes, t->op->param[p].letter));
     }
-    e = e || put_text(g, "dtype", types[t->type]) || put_seed(g, t->seed) ||
-        put_text(g, "input", inputs[t->input]);
-    const char *const optional[][2] = {
-        {"file", t->file}, {"group", t->group}, {"kernel", t->kernel}, {"section", t->section}};
+    e = e || h5_put_text(g, "dtype", dtype_name(t->type)) || h5_put_seed(g, t->seed) ||
+        h5_put_text(g, "input", input_names[t->input]);
+    const char *const optional[][2] = {{"file", t->file},
+                                       {"contents", contents},
+                                       {"group", t->group},
+                                       {"kernel", t->kernel},
+                                       {"section", t->section}};
     for (size_t k = 0; !e && k < COUNT(optional); k++)
         if (*optional[k][1])
-            e = put_text(g, optional[k][0], optional[k][1]);
-    e = e || put_text(g, "line", t->text) || put_int(g, "n_checks", 0) || put_int(g, "failed", 0) ||
-        put_int(g, "skipped", 0) || put_text(g, "skips", "") || put_int(g, "complete", 0);
-    drop(g);
+            e = h5_put_text(g, optional[k][0], optional[k][1]);
+    e = e || h5_put_text(g, "line", t->text) || h5_put_int(g, "n_checks", 0) ||
+        h5_put_int(g, "failed", 0) || h5_put_int(g, "skipped", 0) || h5_put_text(g, "skips", "") ||
+        h5_put_int(g, "complete", 0);
+    h5_drop(g);
     return e ? err_at("trial %d", i + 1) : 0;
 }
 
@@ -790,14 +651,14 @@ static int link_parts(hid_t trial, const struct part *p, int n)
 {
     for (int i = 0; i < n; i++)
         if (H5Olink(p[i].id, trial, p[i].name, H5P_DEFAULT, H5P_DEFAULT) < 0)
-            return cannot("link %s", p[i].name);
+            return h5_cannot("link %s", p[i].name);
     return 0;
 }
 
 static void close_parts(const struct part *p, int n)
 {
     for (int i = 0; i < n; i++)
-        drop(p[i].id);
+        h5_drop(p[i].id);
 }
 
 /* The order of these steps is what the head of this file is about. */
@@ -805,17 +666,18 @@ static int write_trial(struct writing *w, hid_t trial)
 {
     const struct result *r = w->r;
     const char *caution = w->op->caution ? w->op->caution(w->f) : NULL;
-    int e = put_text(trial, "skips", r->skips) ||
-            (*r->declined && put_text(trial, "declined", r->declined)) ||
-            (caution && put_text(trial, "caution", caution));
+    int e = h5_put_text(trial, "skips", r->skips) ||
+            (*r->declined && h5_put_text(trial, "declined", r->declined)) ||
+            (caution && h5_put_text(trial, "caution", caution));
 
     for (int i = 0; !e && i < w->n_items; i++)
         e = write_item(w, &w->item[i]);
     e = e || write_checks(w) || write_times(w) || write_regime(w) || flush(w->s);
     e = e || link_parts(trial, w->scale, w->n_scales) || link_parts(trial, w->group, w->n_groups) ||
-        link_parts(trial, w->table, w->n_tables) || put_int(trial, "n_checks", r->verdicts.n) ||
-        put_int(trial, "failed", r->failed) || put_int(trial, "skipped", r->skipped) || flush(w->s);
-    return e || put_int(trial, "complete", 1) || flush(w->s) ? -1 : 0;
+        link_parts(trial, w->table, w->n_tables) || h5_put_int(trial, "n_checks", r->verdicts.n) ||
+        h5_put_int(trial, "failed", r->failed) || h5_put_int(trial, "skipped", r->skipped) ||
+        flush(w->s);
+    return e || h5_put_int(trial, "complete", 1) || flush(w->s) ? -1 : 0;
 }
 
 static int write_result(struct store *s, int i, const struct result *r)
@@ -827,12 +689,12 @@ static int write_result(struct store *s, int i, const struct result *r)
     list_items(w);
     int e = reserve(s, room(w));
     if (!e) {
-        hid_t trial = trial_open(s, i);
+        hid_t trial = header_trial(s->file, i);
         e = trial < 0 || (write_trial(w, trial) && err_at("trial %d", i + 1));
         close_parts(w->table, w->n_tables);
         close_parts(w->group, w->n_groups);
         close_parts(w->scale, w->n_scales);
-        drop(trial);
+        h5_drop(trial);
         if (!e)
             e = trim(s);
         else
@@ -854,51 +716,10 @@ static hid_t file_how(void)
     if (how >= 0 && (H5Pset_libver_bounds(how, H5F_LIBVER_V18, H5F_LIBVER_V18) < 0 ||
                      H5Pset_fclose_degree(how, H5F_CLOSE_STRONG) < 0 ||
                      H5Pset_alignment(how, 3072, 4096) < 0)) {
-        drop(how);
+        h5_drop(how);
         return -1;
     }
     return how;
-}
-
-/* May it run?  The references in any case. */
-static int takes_part(const struct experiment *x, const struct backend *b)
-{
-    int named = !x->n_backends || b == &ref64 || b == &ref32 || b == &ref16;
-    for (int i = 0; i < x->n_backends; i++)
-        named |= x->backend[i] == b;
-    return named && !b->unavailable();
-}
-
-void store_device_now(const struct experiment *x, char *text, size_t size)
-{
-    size_t at = 0;
-    *text = 0;
-    for (const struct backend *const *b = backends(); *b; b++)
-        if (takes_part(x, *b) && at < size)
-            at += snprintf(text + at, size - at, "%s%s: %s", at ? "\n" : "", (*b)->name,
-                           (*b)->device());
-}
-
-static int describe(hid_t root, const struct experiment *x)
-{
-#if defined __GNUC__ && !defined __clang__
-    static const char compiler[] = "GCC " __VERSION__;
-#else
-    static const char compiler[] = __VERSION__;
-#endif
-    char host[256] = "", date[32], device[2048];
-    time_t now = time(NULL);
-    struct tm utc;
-
-    gethostname(host, sizeof host - 1);
-    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
-    store_device_now(x, device, sizeof device);
-    return put_text(root, "schema", "ablate-1") || put_text(root, "version", PACKAGE_VERSION) ||
-           put_text(root, "measure", measure_names[x->measure]) ||
-           put_text(root, "name", x->name) || put_text(root, "ini", x->text ? x->text : "") ||
-           put_seed(root, x->seed) || put_text(root, "host", host) ||
-           put_text(root, "device", device) || put_text(root, "compiler", compiler) ||
-           put_text(root, "date", date) || put_int(root, "n_trials", x->n);
 }
 
 /* What times are compared with, in bytes, FLOP or evaluations a second, and seconds. */
@@ -908,12 +729,13 @@ static int write_ceilings(const struct store *s)
     if (!c)
         return 0;
     hid_t g = group_new(s->file, "ceilings", 0);
-    int e = g < 0 || put_double(g, "memory", c->memory) || put_double(g, "tensor", c->tensor) ||
-            put_double(g, "fp32", c->fp32) || put_double(g, "special", c->special) ||
-            put_double(g, "flop_time", c->flop_time) ||
-            put_double(g, "special_time", c->special_time) || put_double(g, "launch", c->launch) ||
-            put_double(g, "clock", c->clock);
-    drop(g);
+    int e = g < 0 || h5_put_double(g, "memory", c->memory) ||
+            h5_put_double(g, "tensor", c->tensor) || h5_put_double(g, "fp32", c->fp32) ||
+            h5_put_double(g, "special", c->special) ||
+            h5_put_double(g, "flop_time", c->flop_time) ||
+            h5_put_double(g, "special_time", c->special_time) ||
+            h5_put_double(g, "launch", c->launch) || h5_put_double(g, "clock", c->clock);
+    h5_drop(g);
     return e;
 }
 
@@ -922,13 +744,20 @@ static int fill(struct store *s)
 {
     const struct experiment *x = s->x;
     hid_t root = H5Gopen2(s->file, "/", H5P_DEFAULT), trials = -1;
-    int e = root < 0 ? cannot("open /") : describe(root, x) || write_ceilings(s);
+    int e = root < 0 ? h5_cannot("open /") : header_write(root, x) || write_ceilings(s);
+    char contents[MAX_CONTENTS] = "";
 
     e = e || (trials = group_new(s->file, "trial", 0)) < 0;
-    for (int i = 0; !e && i < x->n; i++)
-        e = trial_new(trials, &x->trial[i], i);
-    drop(trials);
-    drop(root);
+    for (int i = 0; !e && i < x->n; i++) {
+        const struct trial *t = &x->trial[i];
+        if (!*t->file)
+            *contents = 0;
+        else if (!i || strcmp(t->file, t[-1].file) != 0)
+            e = header_contents(t, contents);
+        e = e || trial_new(trials, t, contents, i);
+    }
+    h5_drop(trials);
+    h5_drop(root);
     return e || flush(s) || trim(s) ? -1 : 0;
 }
 
@@ -939,126 +768,187 @@ static hid_t create(const char *name)
 
     if (root >= 0 && how >= 0 && H5Pset_link_creation_order(root, order) >= 0 &&
         H5Pset_attr_creation_order(root, order) >= 0 && H5Pset_obj_track_times(root, 0) >= 0)
-        file = H5Fcreate(name, H5F_ACC_TRUNC, root, how);
+        file = H5Fcreate(name, H5F_ACC_EXCL, root, how);
     if (file < 0)
-        cannot("be written");
-    drop(root);
-    drop(how);
+        err_set("cannot be written: %s", h5_reason());
+    h5_drop(root);
+    h5_drop(how);
     return file;
 }
 
+/* ---- whose it is ---- */
+
+static const char IN_USE[] = "another program has it open";
+
 /* Whoever writes an HDF5 file holds a flock on it, and HDF5's readers one
- * that is shared. */
+ * that is shared.  If it is not in use this takes it. */
 static int in_use(int fd)
 {
     return flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
 }
 
-/* A new part, in the place of one that may be there.  The old one stays
- * locked until then, so that no other process can begin to write it. */
-static int begin(struct store *s)
+static int is_named(int fd, const char *name)
 {
-    char temporary[MAX_NAME + 32];
-    int old = open(s->name, O_RDWR | O_CLOEXEC), e = 0;
+    struct stat here, there;
+    return fstat(fd, &here) == 0 && lstat(name, &there) == 0 && here.st_dev == there.st_dev &&
+           here.st_ino == there.st_ino;
+}
 
-    if (old < 0 && errno != ENOENT)
+/* The part, locked, made where there is none; -1 after err_set().  Between
+ * being opened and being locked it may have become another's, finished. */
+static int claim(const char *part)
+{
+    for (;;) {
+        int fd = open(part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+        if (fd < 0)
+            return err_set("cannot be written: %s", strerror(errno));
+        if (in_use(fd)) {
+            close(fd);
+            return err_set("%s", IN_USE);
+        }
+        if (is_named(fd, part))
+            return fd;
+        close(fd);
+    }
+}
+
+/* HDF5's own descriptor, once more, with the lock, whether or not HDF5 locks
+ * files itself: that hangs on how it was built and on its environment.  -1
+ * after err_set(). */
+static int own(hid_t file, const char *name)
+{
+    int *its = NULL, fd = -1;
+
+    if (H5Fget_vfd_handle(file, H5P_DEFAULT, (void **)&its) < 0)
+        return h5_cannot("see its descriptor");
+    if ((fd = fcntl(*its, F_DUPFD_CLOEXEC, 0)) < 0)
         return err_set("%s", strerror(errno));
-    if (old >= 0 && in_use(old)) {
-        close(old);
-        return err_set("another program has it open");
+    if (!in_use(fd) && is_named(fd, name))
+        return fd;
+    close(fd);
+    return err_set("%s", IN_USE);
+}
+
+/* Open the part that fd has locked; the lock goes over to HDF5.  -1 after err_set(). */
+static hid_t open_part(const char *part, int fd)
+{
+    hid_t how = file_how(), file;
+
+    flock(fd, LOCK_UN);
+    file = H5Fopen(part, H5F_ACC_RDWR, how);
+    if (file < 0) {
+        char why[200];
+        snprintf(why, sizeof why, "%s", h5_reason());
+        if (in_use(fd))
+            err_set("%s", IN_USE);
+        else
+            err_set("cannot be read: %s", why);
     }
-    snprintf(temporary, sizeof temporary, "%s.%ld", s->name, (long)getpid());
-    e = (s->file = create(temporary)) < 0;
-    if (!e && (s->fd = open(temporary, O_RDWR | O_CLOEXEC)) < 0)
+    h5_drop(how);
+    return file;
+}
+
+/* ---- a new file ---- */
+
+/* May that part be thrown away? */
+static int may_discard(hid_t part, const struct experiment *x, int force)
+{
+    enum same same = header_same(part, x);
+    int n = header_finished(part);
+
+    if (same == NOT_OURS)
+        return err_set("was not written by this program: move it away");
+    if (n <= 0 || force)
+        return 0;
+    return err_set(same == SAME_PLAN ? "holds %d finished trial%s: go on with --resume, or begin "
+                                       "again with --force"
+                                     : "holds %d finished trial%s of another plan: begin anew "
+                                       "with --force, or write elsewhere with -o",
+                   n, n == 1 ? "" : "s");
+}
+
+/* The old part, which *fd has locked, is opened for that, and stays so with
+ * its lock until the new one is in its place. */
+static int look_into_old(struct store *s, int force, int *fd, hid_t *old)
+{
+    char magic[4] = "";
+
+    if (pread(*fd, magic, sizeof magic, 0) < (ssize_t)sizeof magic ||
+        memcmp(magic, "\211HDF", sizeof magic) != 0)
+        return err_set("was not written by this program: move it away");
+    *old = open_part(s->name, *fd);
+    if (*old < 0) /* damaged, or another's by now */
+        return in_use(*fd) ? -1 : force ? 0 : err_more("; begin again with --force");
+    int its = own(*old, s->name);
+    if (its < 0)
+        return -1;
+    close(*fd);
+    *fd = its;
+    return may_discard(*old, s->x, force);
+}
+
+/* The name that a new part is filled under, which whoever has the lock of the
+ * part is alone with.  What one who was killed left there is removed. */
+static void fresh_name(const struct store *s, char fresh[MAX_OUTPUT + 16])
+{
+    snprintf(fresh, MAX_OUTPUT + 16, "%s.new", s->name);
+    unlink(fresh);
+}
+
+/* A new part, filled, which replaces what has its name. */
+static int new_part(struct store *s)
+{
+    char fresh[MAX_OUTPUT + 16];
+
+    fresh_name(s, fresh);
+    if ((s->file = create(fresh)) < 0)
+        return -1;
+    int e =
+        (s->fd = own(s->file, fresh)) < 0 || reserve(s, MIB + (int64_t)s->x->n * 8192) || fill(s);
+    if (!e && rename(fresh, s->name))
         e = err_set("%s", strerror(errno));
-    e = e || reserve(s, MIB + (int64_t)s->x->n * 8192) || fill(s);
-    if (!e && rename(temporary, s->name))
-        e = err_set("%s", strerror(errno));
-    if (e && s->file >= 0)
-        unlink(temporary);
+    if (e)
+        unlink(fresh);
+    return e ? -1 : 0;
+}
+
+/* The new part takes the place of the one that was locked, empty or old. */
+static int begin(struct store *s, int how)
+{
+    struct stat st = {.st_size = 0};
+    hid_t old = -1;
+    int fd = claim(s->name);
+
+    if (fd < 0)
+        return err_at("%s", s->name);
+    int e = fstat(fd, &st) ? err_set("%s", strerror(errno)) : 0;
+    if (!e && st.st_size)
+        e = look_into_old(s, how & STORE_DISCARD, &fd, &old);
+    if (e)
+        err_at("%s", s->name);
+    e = e || output_may_replace(s->x, how & STORE_REPLACE, &s->out) ||
+        (new_part(s) && err_at("%s", s->name));
+    if (e && !st.st_size)
+        unlink(s->name);
     if (old >= 0)
-        close(old);
+        H5Fclose(old);
+    close(fd);
     return e ? -1 : 0;
 }
 
-/* Does the file hold this plan? */
-static int same_plan(struct store *s)
-{
-    const struct experiment *x = s->x;
-    hid_t root = H5Gopen2(s->file, "/", H5P_DEFAULT);
-    char there[MAX_LINE];
-    int64_t n = 0;
-    int e = 0;
+/* ---- going on ---- */
 
-    if (!same_text(root, "schema", "ablate-1", there))
-        e = err_set("was not written by this program");
-    else if (!same_text(root, "name", x->name, there))
-        e = err_set("holds another plan: '%s', not '%s'", there, x->name);
-    else if (H5Aexists(root, "measure") > 0 &&
-             !same_text(root, "measure", measure_names[x->measure], there))
-        e = err_set("holds another plan: measure = %s, not %s", there, measure_names[x->measure]);
-    else if (get_int(root, "n_trials", &n) || n != x->n)
-        e = err_set("holds another plan: of %" PRId64 " trials, not %d", n, x->n);
-    drop(root);
-    for (int i = 0; !e && i < x->n; i++) {
-        hid_t g = trial_open(s, i);
-        if (g < 0)
-            e = err_set("trial %d is damaged; it can only be begun anew", i + 1);
-        else if (!same_text(g, "line", x->trial[i].text, there))
-            e = err_set("holds another plan: trial %d is '%s' there", i + 1, there);
-        drop(g);
-    }
-    return e;
-}
-
-static int empty_unfinished(struct store *s)
-{
-    for (int i = 0; i < s->x->n; i++) {
-        hid_t g = trial_open(s, i);
-        int64_t complete = 0;
-        int e = get_int(g, "complete", &complete) || (!complete && trial_empty(g));
-        drop(g);
-        if (e)
-            return err_set("trial %d is damaged; it can only be begun anew", i + 1);
-    }
-    return flush(s) || trim(s) ? -1 : 0;
-}
-
-/* The part, or the finished file, that is there. */
-static int go_on(struct store *s)
-{
-    hid_t how;
-    int e;
-
-    s->fd = open(s->name, O_RDWR | O_CLOEXEC);
-    if (s->fd < 0 && errno == ENOENT && access(s->final, F_OK) == 0) {
-        s->finished = 1;
-        strcpy(s->name, s->final);
-        s->fd = open(s->name, O_RDONLY | O_CLOEXEC);
-    }
-    if (s->fd < 0)
-        return errno == ENOENT ? begin(s) : err_set("%s", strerror(errno));
-    if (!s->finished && in_use(s->fd))
-        return err_set("another program has it open");
-    flock(s->fd, LOCK_UN); /* for HDF5 to take */
-    how = file_how();
-    s->file = H5Fopen(s->name, s->finished ? H5F_ACC_RDONLY : H5F_ACC_RDWR, how);
-    e = s->file < 0 ? cannot("be read") : 0;
-    drop(how);
-    e = e || same_plan(s);
-    if (!e && !s->finished)
-        e = empty_unfinished(s);
-    return e ? -1 : 0;
-}
-
+/* A complete trial has its counts. */
 static int has(struct store *s, int i, int *n_checks, int *failed, int *skipped)
 {
-    hid_t g = trial_open(s, i);
-    int64_t complete = 0, c = 0, f = 0, k = 0;
-    int e = g < 0 || get_int(g, "complete", &complete) || get_int(g, "n_checks", &c) ||
-            get_int(g, "failed", &f) || get_int(g, "skipped", &k);
-    drop(g);
-    if (e || !complete)
+    enum { MOST = 1000000000 };
+    hid_t g = header_trial(s->file, i);
+    int64_t c = 0, f = 0, k = 0;
+    int there = g >= 0 && header_complete(g) > 0 && !h5_get_int(g, "n_checks", &c) &&
+                !h5_get_int(g, "failed", &f) && !h5_get_int(g, "skipped", &k) && c >= 0 &&
+                c <= MOST && f >= 0 && f <= MOST && k >= 0 && k <= MOST;
+    h5_drop(g);
+    if (!there)
         return 0;
     *n_checks = (int)c;
     *failed = (int)f;
@@ -1073,6 +963,66 @@ static int has_all(struct store *s)
         if (!has(s, i, &ignored, &ignored, &ignored))
             return err_set("trial %d is missing", i + 1);
     return 0;
+}
+
+static int empty_unfinished(struct store *s)
+{
+    int ignored;
+    for (int i = 0; i < s->x->n; i++) {
+        hid_t g = header_trial(s->file, i);
+        int complete = g < 0 ? -1 : header_complete(g);
+        int e = complete < 0 || (complete && !has(s, i, &ignored, &ignored, &ignored)) ||
+                (!complete && !s->finished && trial_empty(g));
+        h5_drop(g);
+        if (e)
+            return err_set("trial %d is damaged; it can only be begun anew", i + 1);
+    }
+    return s->finished ? 0 : flush(s) || trim(s) ? -1 : 0;
+}
+
+static int same_experiment(struct store *s)
+{
+    if (header_same(s->file, s->x) != SAME_PLAN)
+        return -1;
+    return header_same_inputs(s->file, s->x) ? err_more("; begin again with --force") : 0;
+}
+
+static int has_contents(const char *name)
+{
+    struct stat st;
+    return stat(name, &st) == 0 && st.st_size > 0;
+}
+
+/* Open the part, or the finished file, that is there. */
+static int open_old(struct store *s)
+{
+    if (s->finished) {
+        s->file = H5Fopen(s->name, H5F_ACC_RDONLY, H5P_DEFAULT);
+        return s->file < 0 ? err_set("cannot be read: %s", h5_reason()) : 0;
+    }
+    int fd = claim(s->name);
+    if (fd < 0)
+        return -1;
+    s->file = open_part(s->name, fd);
+    close(fd);
+    if (s->file < 0 || (s->fd = own(s->file, s->name)) < 0)
+        return -1;
+    char fresh[MAX_OUTPUT + 16];
+    fresh_name(s, fresh);
+    return 0;
+}
+
+static int go_on(struct store *s, int how)
+{
+    if (!has_contents(s->name)) {
+        if (!has_contents(s->out.file))
+            return begin(s, how);
+        s->finished = 1;
+        s->name = s->out.file;
+    }
+    if (open_old(s) || same_experiment(s) || empty_unfinished(s))
+        return err_at("%s", s->name);
+    return s->finished ? 0 : output_may_replace(s->x, how & STORE_REPLACE, &s->out);
 }
 
 /* ---- times, read back ---- */
@@ -1091,15 +1041,28 @@ static const struct column read_columns[] = {
 };
 
 /* HDF5 would leave out what is not there, and say nothing. */
+static int is_column(hid_t type, const struct column *c)
+{
+    static const H5T_class_t class[] = {['s'] = H5T_STRING, ['d'] = H5T_FLOAT, ['i'] = H5T_INTEGER};
+    int i = H5Tget_member_index(type, c->name);
+
+    if (i < 0)
+        return err_set("the table time has no column %s", c->name);
+    hid_t member = H5Tget_member_type(type, i);
+    int same = member >= 0 && H5Tget_class(member) == class[(int)c->kind] &&
+               (c->kind != 's' || H5Tis_variable_str(member) > 0);
+    h5_drop(member);
+    return same ? 0 : err_set("column %s of the table time is of another type", c->name);
+}
+
 static int has_columns(hid_t table)
 {
     hid_t type = H5Dget_type(table);
     int e = type < 0 || H5Tget_class(type) != H5T_COMPOUND ? err_set("the table time is none") : 0;
 
     for (size_t i = 0; !e && i < COUNT(read_columns); i++)
-        if (H5Tget_member_index(type, read_columns[i].name) < 0)
-            e = err_set("the table time has no column %s", read_columns[i].name);
-    drop(type);
+        e = is_column(type, &read_columns[i]);
+    h5_drop(type);
     return e;
 }
 
@@ -1117,31 +1080,33 @@ static void keep_timings(struct timing *to, const struct read_row *from, int n)
 
 static int read_table(hid_t table, struct timings *to)
 {
-    hid_t row = row_type(read_columns, COUNT(read_columns), sizeof(struct read_row));
-    hid_t space = H5Dget_space(table);
-    hssize_t n = H5Sget_simple_extent_npoints(space);
-    struct read_row *rows = calloc(n > 0 ? n : 1, sizeof *rows);
-    int e = has_columns(table);
+    struct read_row rows[MAX_RAN * N_PASSES] = {{.backend = NULL}};
+    int n = has_columns(table) ? -1 : h5_table_rows(table, "time", COUNT(rows));
+    hid_t row, space;
 
-    to->timing = calloc(n > 0 ? n : 1, sizeof *to->timing);
-    if (!e && (!rows || !to->timing))
-        e = err_set("no memory for %lld times", (long long)n);
-    if (!e && (n < 0 || H5Dread(table, row, H5S_ALL, H5S_ALL, H5P_DEFAULT, rows) < 0))
-        e = cannot("read the table time");
-    if (!e) {
-        to->n = (int)n;
-        keep_timings(to->timing, rows, to->n);
-        H5Dvlen_reclaim(row, space, H5P_DEFAULT, rows);
+    if (n < 0)
+        return -1;
+    to->timing = calloc(n + 1, sizeof *to->timing);
+    if (!to->timing)
+        return err_set("no memory for %d times", n);
+    row = row_type(read_columns, COUNT(read_columns), sizeof(struct read_row));
+    space = H5Dget_space(table);
+    int e = 0;
+    if (H5Dread(table, row, H5S_ALL, H5S_ALL, H5P_DEFAULT, rows) < 0) {
+        e = h5_cannot("read the table time");
+    } else {
+        to->n = n;
+        keep_timings(to->timing, rows, n);
     }
-    free(rows);
-    drop(space);
-    drop(row);
+    H5Dvlen_reclaim(row, space, H5P_DEFAULT, rows);
+    h5_drop(space);
+    h5_drop(row);
     return e;
 }
 
 static int read_timings(hid_t trial, struct timings *to)
 {
-    char *line = get_text(trial, "line");
+    char *line = h5_get_text(trial, "line");
     hid_t table = -1;
     int e = !line;
 
@@ -1152,81 +1117,86 @@ static int read_timings(hid_t trial, struct timings *to)
     if (e || H5Lexists(trial, "time", H5P_DEFAULT) <= 0)
         return e ? -1 : 0;
     table = H5Dopen2(trial, "time", H5P_DEFAULT);
-    e = table < 0 ? cannot("open the table time") : read_table(table, to);
-    drop(table);
+    e = table < 0 ? h5_cannot("open the table time") : read_table(table, to);
+    h5_drop(table);
     return e;
 }
 
 /* Of the complete trials, which are counted in d->n. */
-static int read_trials(struct store *s, struct dump_times *d, int64_t n)
+static int read_trials(hid_t file, struct dump_times *d)
 {
-    int e = 0;
-    d->trial = calloc(n > 0 ? n : 1, sizeof *d->trial);
+    int n = header_trials(file), e = 0;
+    if (n < 0)
+        return -1;
+    d->trial = calloc(n + 1, sizeof *d->trial);
     if (!d->trial)
-        return err_set("no memory for the times of %" PRId64 " trials", n);
+        return err_set("no memory for the times of %d trials", n);
     for (int i = 0; !e && i < n; i++) {
-        hid_t g = trial_open(s, i);
-        int64_t complete = 0;
-        e = g < 0 || get_int(g, "complete", &complete);
-        if (!e && complete)
+        hid_t g = header_trial(file, i);
+        int complete = g < 0 ? -1 : header_complete(g);
+        e = complete < 0;
+        if (complete > 0)
             e = read_timings(g, &d->trial[d->n++]) ? err_at("trial %d", i + 1) : 0;
-        drop(g);
+        h5_drop(g);
     }
     return e;
 }
 
-static int read_dump(const char *file, struct dump_times *d)
+static int read_dump(const char *name, struct dump_times *d)
 {
-    struct store s = {.file = -1};
-    char there[MAX_LINE];
-    int64_t n = 0;
-
-    if (access(file, R_OK))
+    if (access(name, R_OK))
         return err_set("%s", strerror(errno));
-    if (H5Fis_hdf5(file) == 0)
+    if (H5Fis_hdf5(name) == 0)
         return err_set("is no HDF5 file");
-    s.file = H5Fopen(file, H5F_ACC_RDONLY, H5P_DEFAULT);
-    if (s.file < 0)
-        return cannot("be read");
-    hid_t root = H5Gopen2(s.file, "/", H5P_DEFAULT);
-    int e = 0;
-    if (!same_text(root, "schema", "ablate-1", there))
-        e = *there ? err_set("has the schema '%s', not 'ablate-1'", there)
-                   : err_set("was not written by this program");
-    e = e || !(d->device = get_text(root, "device")) || get_int(root, "n_trials", &n) ||
-        read_trials(&s, d, n);
-    drop(root);
-    H5Fclose(s.file);
+    hid_t file = H5Fopen(name, H5F_ACC_RDONLY, H5P_DEFAULT), root = -1;
+    if (file < 0)
+        return err_set("cannot be read: %s", h5_reason());
+    int e = header_same(file, NULL) == NOT_OURS || (root = H5Gopen2(file, "/", H5P_DEFAULT)) < 0 ||
+            !(d->device = h5_get_text(root, "device")) || read_trials(file, d);
+    h5_drop(root);
+    H5Fclose(file);
     return e ? -1 : 0;
 }
 
 /* ---- what store.h promises; HDF5 prints nothing meanwhile ---- */
 
-struct store *store_open(const struct experiment *x, int resume)
+int store_may_write(const struct experiment *x, int how)
+{
+    struct output o;
+    return output_find(x, &o) ||
+                   (!(how & STORE_RESUME) && output_may_replace(x, how & STORE_REPLACE, &o))
+               ? -1
+               : 0;
+}
+
+/* Its HDF5 file. */
+static int open_file(struct store *s, int how)
+{
+    int e = -1;
+    H5E_BEGIN_TRY
+    {
+        if (s->x->compress && H5Zfilter_avail(H5Z_FILTER_DEFLATE) <= 0)
+            err_set("this HDF5 library cannot compress; set compress = 0");
+        else
+            e = how & STORE_RESUME ? go_on(s, how) : begin(s, how);
+        if (e && s->file >= 0)
+            H5Fclose(s->file);
+    }
+    H5E_END_TRY
+    return e;
+}
+
+struct store *store_open(const struct experiment *x, int how)
 {
     struct store *s = calloc(1, sizeof *s);
-    int e = -1;
 
     if (!s) {
         err_set("no memory for a store");
         return NULL;
     }
-    *s = (struct store){.x = x, .file = -1, .fd = -1};
-    snprintf(s->final, sizeof s->final, "%s", x->output);
-    snprintf(s->name, sizeof s->name, "%s.part", x->output);
-    H5E_BEGIN_TRY
-    {
-        if (x->compress && H5Zfilter_avail(H5Z_FILTER_DEFLATE) <= 0)
-            err_set("this HDF5 library cannot compress; set compress = 0");
-        else
-            e = resume ? go_on(s) : begin(s);
-        if (e && s->file >= 0)
-            H5Fclose(s->file);
-    }
-    H5E_END_TRY
-    if (!e)
+    *s = (struct store){.x = x, .file = -1, .fd = -1, .name = s->out.part};
+    if (!output_find(x, &s->out) && !open_file(s, how))
         return s;
-    err_at("%s", s->name);
     if (s->fd >= 0)
         close(s->fd);
     free(s);
@@ -1258,6 +1228,19 @@ int store_write(struct store *s, int i, const struct result *r)
     return e ? err_at("%s", s->name) : 0;
 }
 
+/* Give the part its final name, if both are what they were. */
+static int become_final(struct store *s)
+{
+    if (!is_named(s->fd, s->name))
+        return err_set(
+            "another program has moved or replaced it: what this run wrote is not there");
+    if (output_unchanged(&s->out))
+        return -1;
+    return rename(s->name, s->out.file)
+               ? err_set("cannot become %s: %s", s->out.file, strerror(errno))
+               : 0;
+}
+
 int store_close(struct store *s, int complete)
 {
     int e = 0;
@@ -1266,16 +1249,17 @@ int store_close(struct store *s, int complete)
         if (!s->finished)
             e = (complete && has_all(s)) || flush(s) || trim(s);
         if (H5Fclose(s->file) < 0 && !e)
-            e = cannot("close");
+            e = h5_cannot("close");
     }
     H5E_END_TRY
     if (!e && !s->finished && fsync(s->fd))
         e = err_set("%s", strerror(errno));
-    close(s->fd);
-    if (!e && complete && !s->finished && rename(s->name, s->final))
-        e = err_set("cannot become %s: %s", s->final, strerror(errno));
+    if (!e && complete && !s->finished)
+        e = become_final(s);
     if (e)
         err_at("%s", s->name);
+    if (s->fd >= 0)
+        close(s->fd);
     free(s);
     return e ? -1 : 0;
 }
@@ -1286,9 +1270,9 @@ int store_timings(struct store *s, int i, struct timings *to)
     *to = (struct timings){.n = 0};
     H5E_BEGIN_TRY
     {
-        hid_t g = trial_open(s, i);
+        hid_t g = header_trial(s->file, i);
         e = g < 0 || read_timings(g, to);
-        drop(g);
+        h5_drop(g);
     }
     H5E_END_TRY
     return e ? err_at("%s: trial %d", s->name, i + 1) : 0;
@@ -1299,7 +1283,7 @@ char *store_device(struct store *s)
     char *text;
     H5E_BEGIN_TRY
     {
-        text = get_text(s->file, "device");
+        text = h5_get_text(s->file, "device");
     }
     H5E_END_TRY
     if (!text)
@@ -1342,4 +1326,9 @@ void dump_times_free(struct dump_times *d)
 const char *store_name(const struct store *s)
 {
     return s->name;
+}
+
+const char *store_replaces(const struct store *s)
+{
+    return s->finished ? "" : s->out.date;
 }

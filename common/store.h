@@ -1,6 +1,6 @@
 /* store.h - the HDF5 file of an experiment.
  *
- *     /                          attributes schema, version, name, ini, seed, host, device ...
+ *     /                          attributes: see header.h
  *     /ceilings                  attributes: what the GPU can do, where that was measured
  *     /trial/0003                attributes: op, every size and choice by name, line
  *     /trial/0003/in/x           inputs, the same for all backends; attribute origin
@@ -21,7 +21,12 @@
  * or not at all: its attribute `complete` is 0 until all of it is on disk,
  * and a process killed at any moment leaves every trial readable that is
  * complete.  (A power failure is another matter: nothing is synced before
- * the end.)  HDF5's lock on the part keeps a second process from it. */
+ * the end.)
+ *
+ * Only who has the lock of the part may write it, replace it or rename it: a
+ * flock on HDF5's own descriptor.  A new part is filled under the name
+ * NAME.h5.part.new while the part that it will replace, an empty one made for
+ * that if there was none, is locked. */
 #ifndef STORE_H
 #define STORE_H
 
@@ -58,13 +63,21 @@ struct result {
     char declined[2048]; /* "gpu16 plain: why": kernels that do not take the case */
 };
 
-/* Begin the file of x, which must outlive the store.  With `resume` go on with
- * an existing NAME.h5.part, or with a finished NAME.h5, of the same plan
- * (another plan is an error), whose finished trials stay.  Without it a
- * finished file of that name is replaced at the end, a part thrown away now.
- * NULL after err_set(): not writable, not readable, in use by another
- * program, another plan. */
-struct store *store_open(const struct experiment *x, int resume);
+enum {
+    STORE_RESUME = 1,  /* go on with a part, or a finished file, of the same plan and inputs */
+    STORE_REPLACE = 2, /* replace a finished file of another plan, too */
+    STORE_DISCARD = 4  /* throw a part away although it has finished trials */
+};
+/* May the file of x be written, as far as can be seen without a lock?
+ * Nonzero after err_set(). */
+int store_may_write(const struct experiment *x, int how);
+/* Begin the file of x, which must outlive the store, or with STORE_RESUME go
+ * on with it, if there is one; finished trials then stay.  A finished file of
+ * that name is replaced at the end.  NULL after err_set(): not writable, not
+ * readable, in use by another program, another plan; or what output.h says. */
+struct store *store_open(const struct experiment *x, int how);
+/* The date of the finished file that will be replaced; "": none will. */
+const char *store_replaces(const struct store *s);
 /* Is trial i (from 0) there already?  Then its counts, as store_write() was given them. */
 int store_has(struct store *s, int i, int *n_checks, int *failed, int *skipped);
 /* Write trial i; nonzero after err_set(), e.g. "e74.h5.part: needs 12.3 MiB
@@ -104,14 +117,8 @@ int store_timings(struct store *s, int i, struct timings *to);
 /* What each backend ran on when the file was begun, a line each; NULL after
  * err_set(); to be freed. */
 char *store_device(struct store *s);
-/* The same of what a run of x would take now. */
-void store_device_now(const struct experiment *x, char *text, size_t size);
 /* Of another file; NULL after err_set(). */
 struct dump_times *dump_times_read(const char *file);
 void dump_times_free(struct dump_times *d);
-
-/* Why the last HDF5 call failed, in HDF5's or the system's words; to be asked
- * before the next one.  (For data/input.c, too.) */
-const char *h5_reason(void);
 
 #endif

@@ -14,6 +14,7 @@
 
 #include "common/err.h"
 #include "common/file.h"
+#include "common/h5.h"
 #include "common/store.h"
 #include "data/input.h"
 

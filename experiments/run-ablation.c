@@ -1,6 +1,8 @@
 /* run-ablation: run the experiment that an ini file describes. */
 #include "config.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
@@ -9,6 +11,7 @@
 
 #include "common/baseline.h"
 #include "common/err.h"
+#include "common/header.h"
 #include "common/number.h"
 #include "common/report.h"
 #include "common/trial.h"
@@ -16,7 +19,14 @@
 #include "experiments/list.h"
 #include "experiments/random.h"
 
-enum { GOOD = 0, CHECK_FAILED = 1, BAD_INPUT = 2, BACKEND_MISSING = 3, INTERRUPTED = 130 };
+enum {
+    GOOD = 0,
+    CHECK_FAILED = 1,
+    BAD_INPUT = 2,
+    BACKEND_MISSING = 3,
+    NOT_RUN = 4,
+    INTERRUPTED = 130
+};
 
 static const char usage[] =
     "usage: run-ablation [OPTION]... FILE.ini\n"
@@ -31,6 +41,8 @@ static const char usage[] =
     "  -n, --plan       print the plan, one trial a line, and run nothing\n"
     "  -o FILE          write to FILE instead of the experiment's output\n"
     "      --resume     go on with a file that an interrupted run left\n"
+    "      --force      replace a dump of another plan, and begin anew where an\n"
+    "                   interrupted run left finished trials\n"
     "      --baseline FILE      compare times with those in FILE, of an earlier run on\n"
     "                           the same device; slower ones fail\n"
     "      --threshold PERCENT  ... if by more than this, and than both runs' noise [5]\n"
@@ -47,12 +59,12 @@ static const char usage[] =
     "      --version    version and what it was built with\n"
     "\n"
     "Exit status: 0 good, 1 a check failed, 2 bad input, 3 a required backend is\n"
-    "missing, 130 interrupted.\n";
+    "missing, 4 no check failed but a trial could not be run, 130 interrupted.\n";
 
 struct options {
     const char *words, *file, *output, *baseline, *threshold;
     struct random_words random;
-    int plan, resume, tsv, list, help, version;
+    int plan, resume, force, tsv, list, help, version;
 };
 
 static volatile int stop;
@@ -69,7 +81,6 @@ static void catch_signals(void)
     struct sigaction a = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND};
     sigaction(SIGINT, &a, NULL);
     sigaction(SIGTERM, &a, NULL);
-    signal(SIGXFSZ, SIG_IGN); /* a write then fails with a reason instead */
 }
 
 static int complain(int status)
@@ -194,7 +205,7 @@ static int open_baseline(const struct experiment *x, const struct options *optio
         return 0;
     if (!x->repeats)
         return err_set("repeats = 0: there are no times to compare with %s", options->baseline);
-    store_device_now(x, device, sizeof device);
+    header_device(x, device, sizeof device);
     *b = baseline_open(options->baseline, percent / 100, device);
     return *b ? 0 : -1;
 }
@@ -206,6 +217,15 @@ static int check_resumed(const struct baseline *b, struct store *store)
     int e = device ? baseline_resume(b, device) : -1;
     free(device);
     return e;
+}
+
+/* What is wrong with the input, or the output, is worse than a failed check;
+ * that is worse than a trial that could not be run. */
+static int exit_status(int bad, int failed, int errors)
+{
+    if (stop)
+        return INTERRUPTED;
+    return bad ? BAD_INPUT : failed ? CHECK_FAILED : errors ? NOT_RUN : GOOD;
 }
 
 static int run_stored(const struct experiment *x, const struct options *options, struct baseline *b,
@@ -221,32 +241,35 @@ static int run_stored(const struct experiment *x, const struct options *options,
         report_free(report);
         return complain(BAD_INPUT);
     }
-    report_head(report, x->output, resumed, b);
+    report_head(report, x->output, store_replaces(store), resumed, b);
     catch_signals();
-    char name[512];
-    int e = run_trials(x, store, b, report, &errors, &bad), status = bad ? BAD_INPUT : GOOD;
+    char part[sizeof x->output + 128];
+    int e = run_trials(x, store, b, report, &errors, &bad);
     int complete = !e && !stop && !errors;
-    snprintf(name, sizeof name, "%s", complete ? x->output : store_name(store));
+    snprintf(part, sizeof part, "%s", store_name(store));
     if (e)
-        status = complain(BAD_INPUT);
+        complain(BAD_INPUT);
     if (store_close(store, complete) && !e)
-        status = complain(BAD_INPUT);
-    if (report_end(report, name, stop) && status == GOOD)
-        status = CHECK_FAILED;
+        e = complain(BAD_INPUT);
+    failed = report_end(report, complete && !e ? x->output : part, stop) - errors;
     report_free(report);
-    return stop ? INTERRUPTED : status;
+    return exit_status(e || bad, failed, errors);
 }
 
 static int run(struct experiment *x, const struct options *options)
 {
     struct baseline *b;
     struct store *store = NULL;
+    int how =
+        (options->resume ? STORE_RESUME : 0) | (options->force ? STORE_REPLACE | STORE_DISCARD : 0);
 
     if (missing_backend(x))
         return complain(BACKEND_MISSING);
+    if (store_may_write(x, how))
+        return complain(BAD_INPUT);
     find_ceilings(x);
     if (!open_baseline(x, options, &b))
-        store = store_open(x, options->resume);
+        store = store_open(x, how);
     int status = store ? run_stored(x, options, b, store) : complain(BAD_INPUT);
     baseline_free(b);
     return status;
@@ -270,6 +293,7 @@ static int parse_options(int argc, char **argv, struct options *o)
 {
     enum {
         OPT_RESUME = 256,
+        OPT_FORCE,
         OPT_BASELINE,
         OPT_THRESHOLD,
         OPT_TSV,
@@ -284,6 +308,7 @@ static int parse_options(int argc, char **argv, struct options *o)
     static const struct option known[] = {
         {"plan", no_argument, NULL, 'n'},
         {"resume", no_argument, NULL, OPT_RESUME},
+        {"force", no_argument, NULL, OPT_FORCE},
         {"baseline", required_argument, NULL, OPT_BASELINE},
         {"threshold", required_argument, NULL, OPT_THRESHOLD},
         {"tsv", no_argument, NULL, OPT_TSV},
@@ -305,6 +330,7 @@ static int parse_options(int argc, char **argv, struct options *o)
         case 'n': o->plan = 1; break;
         case 'o': o->output = optarg; break;
         case OPT_RESUME: o->resume = 1; break;
+        case OPT_FORCE: o->force = 1; break;
         case OPT_BASELINE: o->baseline = optarg; break;
         case OPT_THRESHOLD: o->threshold = optarg; break;
         case OPT_TSV: o->tsv = 1; break;
@@ -355,11 +381,23 @@ static int show_only(const struct options *options)
     return finish(GOOD);
 }
 
+/* The first file to be opened would become standard output where that is
+ * closed, and the report be written into it.  Whoever closes it wants none. */
+static void open_standard(void)
+{
+    static const int mode[] = {O_RDONLY, O_WRONLY, O_WRONLY};
+    for (int fd = 0; fd < (int)COUNT(mode); fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", mode[fd]) != fd)
+            _exit(BAD_INPUT); /* there is nowhere to say why */
+}
+
 int main(int argc, char **argv)
 {
     struct options options = {0};
     struct experiment x;
 
+    open_standard();
+    signal(SIGXFSZ, SIG_IGN); /* a write then fails with a reason instead */
     opterr = 0;
     if (parse_options(argc, argv, &options)) {
         fprintf(stderr, "run-ablation: %s; try run-ablation --help\n", err_text());
@@ -382,8 +420,10 @@ int main(int argc, char **argv)
         fprintf(stderr, "run-ablation: the name after -o is too long\n");
         return BAD_INPUT;
     }
-    if (options.output)
+    if (options.output) {
         strcpy(x.output, options.output);
+        x.scratch = 0;
+    }
     int status = GOOD;
     if (options.plan)
         report_plan(&x, stdout);

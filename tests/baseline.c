@@ -214,7 +214,7 @@ static int write_file(const char *words, double median, double spread)
     if (plan_words(words, &x, stdout))
         return -1;
     snprintf(x.output, sizeof x.output, "%s", file);
-    struct store *s = store_open(&x, 0);
+    struct store *s = store_open(&x, STORE_REPLACE);
     int e = !s || trial_run(&x, &x.trial[0], &go_on, no_step, NULL, &r);
     for (int i = 0; !e && i < r.n_ran; i++)
         for (int p = 0; p < N_PASSES; p++) {

@@ -145,6 +145,37 @@ static void judged(void)
     abl_case_free(c);
 }
 
+/* Dumps that hold whole numbers; that replace another; that must not. */
+static void dumps(void)
+{
+    enum { ROWS = 3 };
+    double was[ROWS], is[ROWS];
+    char file[] = "library.XXXXXX", text[8] = "";
+    int fd = mkstemp(file);
+    abl_case *c = abl_case_new("cross_entropy rows=3 vocabulary=50"), *again;
+
+    ok(fd >= 0 && write(fd, "text", 4) == 4 && abl_write(file, c, NULL, 0, NULL) == -1,
+       "a text is not replaced");
+    told(": is no dump");
+    ok(pread(fd, text, sizeof text, 0) == 4 && strcmp(text, "text") == 0, "and stays");
+    close(fd);
+    unlink(file);
+    abl_case *other = abl_case_new("cross_entropy rows=2 vocabulary=50");
+    ok(abl_write(file, other, NULL, 0, NULL) == 0 && abl_write(file, c, NULL, 0, NULL) == 0,
+       "a dump is");
+    again = abl_case_read(file, "/trial/0001");
+    ok(again && abl_get(c, "target", was, ROWS) == 0 && abl_get(again, "target", is, ROWS) == 0 &&
+           memcmp(was, is, sizeof was) == 0,
+       "a tensor of whole numbers reads back");
+    ok(other && abl_read(other, file, "/trial/0001") == -1,
+       "into a case of other sizes it does not");
+    told("has another shape (cross_entropy rows=2");
+    unlink(file);
+    abl_case_free(again);
+    abl_case_free(other);
+    abl_case_free(c);
+}
+
 /* Every backend that can run here, a GPU or its emulation among them. */
 static void everywhere(void)
 {
@@ -176,6 +207,7 @@ int main(void)
     table();
     values();
     judged();
+    dumps();
     everywhere();
     return done();
 }

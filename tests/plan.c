@@ -172,6 +172,56 @@ static void everything(void)
     plan_free(&x);
 }
 
+/* Two files whose names are alike once they are cut to letters. */
+static void outputs(void)
+{
+    static const char ini[] = "[trial]\nop = linear\n";
+    static const char named[] = "[experiment]\nname = n\n[trial]\nop = linear\n";
+    static const struct {
+        const char *file, *name, *output;
+    } plan[] = {
+        {"m\xc3\xa4rz.ini", "m__rz", "m\xc3\xa4rz.h5"},
+        {"m\xc3\xb6rz.ini", "m__rz", "m\xc3\xb6rz.h5"},
+        {"a23456789b23456789c23456789d23456789e23456789f23456789g23456789.ini",
+         "a23456789b23456789c23456789d23456789e23456789f23456789g23456789",
+         "a23456789b23456789c23456789d23456789e23456789f23456789g23456789.h5"},
+        {"a23456789b23456789c23456789d23456789e23456789f23456789g23456789h.ini",
+         "a23456789b23456789c23456789d23456789e23456789f23456789g23456789",
+         "a23456789b23456789c23456789d23456789e23456789f23456789g23456789h.h5"},
+    };
+    struct experiment x;
+
+    for (size_t i = 0; i < COUNT(plan); i++) {
+        put(plan[i].file, ini, strlen(ini));
+        if (good("a file that names no output", plan[i].file, NULL, &x)) {
+            ok(strncmp(x.name, plan[i].name, sizeof x.name - 1) == 0 &&
+                   strcmp(x.output, plan[i].output) == 0 && !x.scratch,
+               "its output has its whole name: %s", plan[i].output);
+            plan_free(&x);
+        }
+        unlink(plan[i].file);
+    }
+    put("t\x01.ini", ini, strlen(ini));
+    struct told told = read_plan("t\x01.ini", NULL, &x);
+    expect(&told, "t\x01.ini: its name has a control character: set output\n",
+           "a control character in a name");
+    unlink("t\x01.ini");
+    put("named.ini", named, strlen(named));
+    if (good("a file that names itself", "named.ini", NULL, &x)) {
+        ok(strcmp(x.output, "n.h5") == 0 && !x.scratch, "its output has that name");
+        plan_free(&x);
+    }
+    unlink("named.ini");
+    if (good("words", NULL, "linear", &x)) {
+        ok(strcmp(x.output, "trial.h5") == 0 && x.scratch, "the output of words is scratch");
+        plan_free(&x);
+    }
+    if (good("words with an output", NULL, "linear output=l.h5", &x)) {
+        ok(strcmp(x.output, "l.h5") == 0 && !x.scratch, "one that is named is not");
+        plan_free(&x);
+    }
+}
+
 static void defaults(void)
 {
     struct experiment x;
@@ -179,7 +229,7 @@ static void defaults(void)
     put("sub/my plan.ini", ini, strlen(ini));
     if (!good("a file of two lines, the last without its end", "sub/my plan.ini", NULL, &x))
         return;
-    ok(strcmp(x.name, "my_plan") == 0 && strcmp(x.output, "my_plan.h5") == 0 && x.seed == 1 &&
+    ok(strcmp(x.name, "my_plan") == 0 && strcmp(x.output, "my plan.h5") == 0 && x.seed == 1 &&
            x.n_backends == 0 && x.device == -1 && x.directions == 2 && x.repeats == 5 &&
            x.save == SAVE_ALL && x.compress == 1 && x.measure == MEASURE_CHECK && !x.ceilings &&
            x.checks == (CHECK_DIFFERENCES | CHECK_PARITY | CHECK_PROPERTIES),
@@ -653,6 +703,7 @@ int main(void)
 {
     enter();
     everything();
+    outputs();
     defaults();
     order();
     layout();

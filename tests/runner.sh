@@ -306,7 +306,7 @@ EOF
     does "times a tenth as long" 0 "ratio 0.100, .*: faster" against calm.h5 -o tenth.h5
     does "times that are taken now" 0 ": faster" "$run" --baseline long.h5 -o now.h5 times.ini
     does "a trial that has no counterpart" 0 "trial 2, .* no such trial then" \
-        "$run" --baseline long.h5 -o now.h5 other_times.ini
+        "$run" --force --baseline long.h5 -o now.h5 other_times.ini
     does "another device" 2 "device.h5: .*another device's: 'an abacus'" against device.h5
     does "another schema" 2 "schema.h5: has the schema 'ablate-0'" against schema.h5
     "$PYTHON" -c 'import h5py
@@ -424,6 +424,135 @@ ok $? "--tsv"
 [ `grep -v '^#' out | awk -F'\t' '{print NF}' | sort -u` = 9 ]
 ok $? "--tsv has nine fields in every record"
 
+# ---- the output ----
+
+cat >own.ini <<EOF
+[experiment]
+repeats = 0
+[trial]
+op = softmax
+rows = 3
+columns = 4
+EOF
+today=`date -u +%Y-%m-%d`
+does "an output" 0 ", 0 failed" "$run" own.ini
+does "the same plan once more" 0 "^  replaces own.h5 of $today" "$run" own.ini
+"$run" --tsv own.ini >out 2>err && head -1 out | grep -q "^# replaces own.h5 of $today"
+ok $? "--tsv says so in a comment"
+sed -i 's/^rows.*/rows = 5/' own.ini
+does "another plan" 2 "own.h5 of $today: holds another plan: trial 1 is .*--force" "$run" own.ini
+does "another plan, by force" 0 "replaces own.h5" "$run" --force own.ini
+cp own.ini copy.ini
+ln own.ini hard.h5
+ln -s own.ini soft.h5
+for name in own.ini ./own.ini "$dir/own.ini" hard.h5 soft.h5; do
+    does "-o of the ini, as $name" 2 "is the experiment's own ini" "$run" --force -o "$name" own.ini
+done
+echo "what the user wrote" >notes.txt
+cp notes.txt notes.was
+does "-o of a text" 2 "notes.txt: is no dump" "$run" --force -o notes.txt own.ini
+does "a text as input and output" 2 "notes.txt: is the input of trial 1" "$run" --force -o notes.txt \
+    -t 'e74 steps=3 batch=1 n_state=2 dim=2 input=text file=notes.txt'
+cmp -s own.ini copy.ini && cmp -s notes.txt notes.was
+ok $? "they stay as they were"
+mkfifo fifo
+for name in . "$dir" /dev/null fifo; do
+    does "-o $name" 2 "is a folder\|is no regular file" "$run" -o "$name" own.ini
+done
+does "-o ''" 2 "the name of the output is empty" "$run" -o '' own.ini
+ln -s behind.h5 link.h5
+does "-o of a link" 0 ", 0 failed" "$run" -o link.h5 own.ini
+[ -h link.h5 ] && [ -s behind.h5 ] && [ ! -h behind.h5 ]
+ok $? "is written through the link"
+does "words" 0 ", 0 failed" "$run" -t 'softmax rows=2 columns=2 repeats=0'
+does "other words replace trial.h5" 0 "replaces trial.h5" "$run" -t 'softmax rows=3 columns=2 repeats=0'
+does "but not if it is named" 2 "holds another plan" "$run" -o trial.h5 \
+    -t 'softmax rows=2 columns=2 repeats=0'
+if [ -n "$PYTHON" ]; then
+    "$PYTHON" - 2>err <<EOF
+import h5py, numpy
+h5py.File("model.h5", "w")["x"] = numpy.ones((3, 4))
+h5py.File("lzf.h5", "w").create_dataset("x", data=numpy.ones((3, 4)), chunks=(3, 4), compression="lzf")
+EOF
+    sed -e 's/^rows.*/rows = 3/' -e '$a input = hdf5\nfile = model.h5' own.ini >model.ini
+    cp model.h5 model.was
+    does "tensors that the output would replace" 2 "model.h5: is the input of trial 1" "$run" model.ini
+    does "by another name" 2 "model.h5: is the input" "$run" -o "../`basename "$dir"`/model.h5" model.ini
+    does "another program's HDF5 file" 2 "was not written by this program" "$run" --force -o model.h5 own.ini
+    cmp -s model.h5 model.was
+    ok $? "they stay as they were"
+    does "a filter that is not there" 2 "needs the filter 'lzf'" "$run" \
+        -t 'softmax rows=3 columns=4 input=hdf5 file=lzf.h5 repeats=0'
+    rm -f model.h5.part
+else
+    for name in "tensors that the output would replace" "by another name" \
+        "another program's HDF5 file" "they stay as they were" "a filter that is not there"; do
+        skip "$name" "no Python with numpy and h5py"
+    done
+fi
+
+# ---- descriptors, and what cannot be run ----
+
+rm -f own.h5
+"$run" own.ini >&- 2>&- <&-
+ok $? "all descriptors closed"
+[ -s own.h5 ] && ! grep -q 'checks, ' own.h5
+ok $? "the report is not in the file"
+does "which is whole" 0 "1 trials are there already" "$run" --resume own.ini
+if [ -c /dev/full ]; then
+    "$run" own.ini >/dev/full 2>err
+    [ $? = 2 ] && grep -q "standard output: No space" err
+    ok $? "a full standard output is an error, a closed one is not"
+else
+    skip "a full standard output is an error, a closed one is not" "no /dev/full"
+fi
+# 6000 x 4000 numbers in double are 183 MiB.
+cat >memory.ini <<EOF
+[experiment]
+checks = none
+repeats = 0
+[trial]
+op = silu
+rows = 3, 6000
+dim = 4000
+EOF
+cat >both.ini <<EOF
+[experiment]
+repeats = 0
+[trial]
+op = e74_cell
+steps = 4
+batch = 2
+n_state = 3
+input = hdf5
+file = nan.h5
+[trial]
+op = silu
+rows = 6000
+dim = 4000
+EOF
+limited() {
+    (ulimit -v 600000 && exec "$run" "$@")
+}
+if limited own.ini >/dev/null 2>&1; then
+    does "a trial without memory" 4 "FAILED: silu: no memory" limited memory.ini
+    [ -f memory.h5.part ] && [ ! -f memory.h5 ]
+    ok $? "the other one is in the part"
+    does "which is not thrown away" 2 "memory.h5.part: holds 1 finished trial: go on with --resume" \
+        "$run" memory.ini
+    does "--resume runs the one that is missing" 0 "1 trials are there already" "$run" --resume memory.ini
+else
+    for name in "a trial without memory" "the other one is in the part" "which is not thrown away" \
+        "--resume runs the one that is missing"; do
+        skip "$name" "memory cannot be limited so far here"
+    done
+fi
+if [ -f nan.h5 ] && [ -f memory.h5 ]; then
+    does "a failed check is worse" 1 "FAILED: silu: no memory" limited both.ini
+else
+    skip "a failed check is worse" "no Python with numpy and h5py, or memory cannot be limited"
+fi
+
 # ---- measuring ----
 
 gpu=`"$run" --version | sed -n 's/^  gpu16 *//p'`
@@ -435,7 +564,7 @@ esac
 does "measure = time" 0 "$head" "$run" -o time.h5 -t "$small measure=time"
 grep " $timed  *[a-z]*  *forward  *[0-9.]* [mu]*s  *[0-9.]* [mu]*s  *[0-9.]* [mu]*s  *[1-5] " out >/dev/null
 ok $? "a row for each pass of $timed"
-"$run" --tsv -o time.h5 -t "$small nonlin=tanh,rmsnorm measure=time repeats=2" >out 2>err
+"$run" --tsv --force -o time.h5 -t "$small nonlin=tanh,rmsnorm measure=time repeats=2" >out 2>err
 ok $? "measure = time, as records"
 [ "`grep -v '^#' out | awk -F'\t' '{print NF}' | sort -u`" = 24 ]
 ok $? "they have 24 fields each"
@@ -454,7 +583,7 @@ grep -v '^#' out | awk -F'\t' 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; n
     END { exit bad || n < 8 }'
 ok $? "with times in order, and bound by the largest fraction"
 if [ $timed = gpu16 ]; then
-    does "kernels that decline a case are listed" 0 "declined  gpu16 rows: " "$run" -o time.h5 \
+    does "kernels that decline a case are listed" 0 "declined  gpu16 rows: " "$run" --force -o time.h5 \
         -t "$small nonlin=rmsnorm measure=time"
 else
     skip "kernels that decline a case are listed" "no GPU"
@@ -482,7 +611,7 @@ if [ -n "$PYTHON" ]; then
 else
     skip "h5py and xarray open its file, too" "no Python with numpy and h5py"
 fi
-"$run" --tsv -o regime.h5 -t "e74_cell steps=9 batch=5 n_state=8 measure=regime" >out 2>err
+"$run" --tsv --force -o regime.h5 -t "e74_cell steps=9 batch=5 n_state=8 measure=regime" >out 2>err
 [ "`grep -v '^#' out | awk -F'\t' '{print NF}' | sort -u`" = 12 ]
 ok $? "its records have 12 fields each"
 
@@ -514,6 +643,12 @@ interrupt() {
     while [ `grep -c ref64 cut.out` -lt 3 ] && kill -0 $child 2>/dev/null; do
         sleep 0.05
     done
+    live=2 # unless it ends before it is looked at
+    if [ -n "$H5DUMP" ] && kill -STOP $child 2>/dev/null; then
+        HDF5_USE_FILE_LOCKING=FALSE "$H5DUMP" -d /trial/0001/ref64/out cut.h5.part >out 2>&1
+        live=$?
+        kill -CONT $child
+    fi
     kill -$1 $child
     wait $child 2>/dev/null
     got=$?
@@ -522,10 +657,12 @@ interrupt() {
     [ ! -f cut.h5 ] && [ -f cut.h5.part ]
     ok $? "$1 leaves a part"
     if [ -z "$H5DUMP" ]; then
+        skip "before $1 the finished trials are readable, without a lock" "no h5dump"
         skip "after $1 the finished trials are readable" "no h5dump"
         skip "--resume after $1 completes the file to the same content" "no h5dump"
         return
     fi
+    ok $live "before $1 the finished trials are readable, without a lock"
     "$H5DUMP" -d /trial/0003/ref64/out cut.h5.part >out 2>err
     ok $? "after $1 the finished trials are readable"
     "$run" --resume -o cut.h5 long.ini >out 2>err && grep -q 'are there already' out &&
@@ -541,6 +678,9 @@ if [ -n "$H5DUMP" ]; then
 fi
 # A write limit is a full disk: in blocks of 512 bytes.
 rm -f cut.h5 cut.h5.part
+(ulimit -f 8 && exec "$run" -o cut.h5 long.ini) >out 2>err
+[ $? = 2 ] && grep -q 'cut.h5.part: ' err && [ ! -f cut.h5.part ] && [ ! -f cut.h5.part.new ]
+ok $? "a disk that is full from the start is told, and nothing is left"
 (ulimit -f 5000 && exec "$run" -o cut.h5 long.ini) >out 2>err
 [ $? = 2 ] && grep -q 'cut.h5.part: needs' err
 ok $? "a full disk is told, with exit status 2"
@@ -550,7 +690,11 @@ if [ -n "$H5DUMP" ]; then
     "$run" --resume -o cut.h5 long.ini >out 2>err && same_content whole.h5 cut.h5
     ok $? "--resume after a full disk completes the file to the same content"
 fi
-sed -i 's/^dim.*/dim = 33/' long.ini
 cp whole.h5 other.h5.part
+does "a part is not thrown away" 2 "other.h5.part: holds 12 finished trials: go on with --resume" \
+    "$run" -o other.h5 long.ini
+sed -i 's/^repeats.*/repeats = 1/' long.ini
+does "--resume with another key" 2 "another plan: repeats = 0, not 1" "$run" --resume -o other.h5 long.ini
+sed -i 's/^dim.*/dim = 33/' long.ini
 does "--resume of another plan" 2 "another plan" "$run" --resume -o other.h5 long.ini
 echo "1..$n"

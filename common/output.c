@@ -1,0 +1,166 @@
+#include "config.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <hdf5.h>
+
+#include "common/err.h"
+#include "common/h5.h"
+#include "common/header.h"
+#include "common/output.h"
+
+/* ---- names ---- */
+
+/* The file that `name` leads to, over symbolic links; it need not be there. */
+static int follow(const char *name, char file[MAX_OUTPUT])
+{
+    enum { MOST_LINKS = 40 };
+    char to[MAX_OUTPUT];
+
+    snprintf(file, MAX_OUTPUT, "%s", name);
+    for (int i = 0; i < MOST_LINKS; i++) {
+        ssize_t n = readlink(file, to, sizeof to - 1);
+        const char *slash = strrchr(file, '/');
+        if (n < 0)
+            return 0;
+        to[n] = 0;
+        int folder = to[0] != '/' && slash ? (int)(slash + 1 - file) : 0;
+        if (n + folder >= MAX_OUTPUT - 1)
+            return err_set("%s: leads to a name that is too long", name);
+        memmove(file + folder, to, n + 1);
+    }
+    return err_set("%s: %s", name, strerror(ELOOP));
+}
+
+/* What is there, if anything; it must be a regular file. */
+static int look(const char *file, struct stat *st, int *there)
+{
+    *there = lstat(file, st) == 0;
+    if (*there && S_ISDIR(st->st_mode))
+        return err_set("%s: is a folder; the output must be a file", file);
+    if (*there && !S_ISREG(st->st_mode))
+        return err_set("%s: is no regular file; the output must be one", file);
+    return 0;
+}
+
+/* ---- what the experiment reads ---- */
+
+static int is(const struct stat *st, const char *file)
+{
+    struct stat other;
+    return stat(file, &other) == 0 && other.st_dev == st->st_dev && other.st_ino == st->st_ino;
+}
+
+static int not_read(const struct experiment *x, const char *file, const struct stat *st)
+{
+    if (x->file && is(st, x->file))
+        return err_set("%s: is the experiment's own ini; write elsewhere with -o", file);
+    for (int i = 0; i < x->n; i++) {
+        const char *input = x->trial[i].file;
+        if (*input && (!i || strcmp(input, x->trial[i - 1].file) != 0) && is(st, input))
+            return err_set("%s: is the input of trial %d; write elsewhere with -o", file, i + 1);
+    }
+    return 0;
+}
+
+int output_find(const struct experiment *x, struct output *o)
+{
+    const char *names[] = {o->file, o->part};
+
+    *o = (struct output){.there = 0};
+    if (!*x->output)
+        return err_set("the name of the output is empty");
+    if (follow(x->output, o->file))
+        return -1;
+    snprintf(o->part, sizeof o->part, "%s.part", o->file);
+    for (int i = 0; i < 2; i++) {
+        struct stat st;
+        int there;
+        if (look(names[i], &st, &there) || (there && not_read(x, names[i], &st)))
+            return -1;
+    }
+    if (o->file[strlen(o->file) - 1] == '/')
+        return err_set("%s: is the name of a folder; the output must be a file", o->file);
+    return 0;
+}
+
+/* ---- a dump that is there ---- */
+
+/* Made from words, for no name that anyone chose? */
+static int is_scratch(hid_t file, const struct experiment *x)
+{
+    hid_t root = H5Gopen2(file, "/", H5P_DEFAULT);
+    char there[8];
+    int same = x->scratch && h5_same_text(root, "source", "-t", there, sizeof there);
+    h5_drop(root);
+    return same;
+}
+
+static void read_date(hid_t file, char date[16])
+{
+    hid_t root = H5Gopen2(file, "/", H5P_DEFAULT);
+    char *text = h5_get_text(root, "date");
+    snprintf(date, 16, "%.10s", text ? text : "unknown date");
+    for (char *c = date; *c; c++)
+        if (*c < ' ' || *c > '~')
+            *c = '?';
+    free(text);
+    h5_drop(root);
+}
+
+static int judge(hid_t file, const struct experiment *x, int force, struct output *o)
+{
+    static const char elsewhere[] = "or write elsewhere with -o";
+
+    read_date(file, o->date);
+    switch (header_same(file, x)) {
+    case SAME_PLAN: return 0;
+    case NOT_OURS:
+        err_at("%s", o->file);
+        return err_more("; it is not replaced: move it away, %s", elsewhere);
+    case OTHER_PLAN: break;
+    }
+    if (force || is_scratch(file, x))
+        return 0;
+    err_at("%s of %s", o->file, o->date);
+    return err_more("; replace it with --force, %s", elsewhere);
+}
+
+int output_may_replace(const struct experiment *x, int force, struct output *o)
+{
+    struct stat st;
+    int e;
+
+    if (look(o->file, &st, &o->there))
+        return -1;
+    if (!o->there)
+        return 0;
+    o->dev = st.st_dev;
+    o->ino = st.st_ino;
+    if (!st.st_size)
+        return 0;
+    H5E_BEGIN_TRY
+    {
+        hid_t file = H5Fopen(o->file, H5F_ACC_RDONLY, H5P_DEFAULT);
+        e = file >= 0 ? judge(file, x, force, o)
+                      : err_set("%s: is no dump (%s); it is not replaced: move it away, or write "
+                                "elsewhere with -o",
+                                o->file, h5_reason());
+        if (file >= 0)
+            H5Fclose(file);
+    }
+    H5E_END_TRY
+    return e;
+}
+
+int output_unchanged(const struct output *o)
+{
+    struct stat st;
+    if (lstat(o->file, &st) || (o->there && st.st_dev == o->dev && st.st_ino == o->ino))
+        return 0;
+    return err_set("another %s has been made meanwhile; it is not replaced", o->file);
+}

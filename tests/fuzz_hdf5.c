@@ -408,7 +408,7 @@ static void read_input(void)
     t.input = INPUT_HDF5;
     snprintf(t.file, sizeof t.file, "%s", MUTATED);
     snprintf(t.group, sizeof t.group, "/trial/0001/in");
-    told(input_fill(&t, x), "input_fill");
+    told(input_fill(&t, x, NULL), "input_fill");
     tensors_free(x);
 }
 

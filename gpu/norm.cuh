@@ -203,6 +203,11 @@ static constexpr __host__ __device__ int held_back(void)
  * fewer where rows are not aligned, whose numbers one by one take more registers. */
 enum { TEAMS_THREADS = 128, THREADS_MOST = 512, UNALIGNED_MOST = 256, BACK_MOST = 512 };
 
+static constexpr __host__ __device__ int most_forward(bool aligned)
+{
+    return aligned ? THREADS_MOST : UNALIGNED_MOST;
+}
+
 static inline int threads_most(int most)
 {
     return min(most, gpu_limits()->norm_threads);
@@ -243,8 +248,7 @@ static inline norm_layout layout_of(int64_t N, size_t size, int held, int most)
 
 static inline norm_layout layout_forward(int64_t N, size_t size)
 {
-    return layout_of(N, size, HELD,
-                     threads_most(N * size % 16 == 0 ? THREADS_MOST : UNALIGNED_MOST));
+    return layout_of(N, size, HELD, threads_most(most_forward(N * size % 16 == 0)));
 }
 
 static inline norm_layout layout_backward(int64_t N, size_t size)

@@ -110,7 +110,7 @@ static __device__ __forceinline__ void find_spread(const norm_call &p, const mem
 }
 
 template <typename T, bool CENTRED, bool ALIGNED, int UNITS>
-__global__ void __launch_bounds__(threads_most(ALIGNED), ALIGNED ? ROW_BLOCKS : 1)
+__global__ void __launch_bounds__(most_forward(ALIGNED), ALIGNED ? ROW_BLOCKS : 1)
     row_forward_kernel(const norm_call p, const norm_layout l, const norm_grid grid)
 {
     enum { V = 16 / sizeof(T), ROWS = HELD / UNITS };

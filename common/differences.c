@@ -47,6 +47,7 @@ struct point {
     struct tensors *own;     /* the same, but for the case's own point */
     double roundings;        /* by how much roundings move L: Euclidean, over the outputs */
     double mass;             /* <output, its gradient>, likewise */
+    double noise[MAX_ARGS];  /* by how much they move the gradients: Euclidean, over the elements */
     int64_t left_out;        /* outputs that are not finite, or so large that no step can be seen */
 };
 
@@ -76,14 +77,15 @@ static int is_moved(const struct arg *a)
     return a->flags & IN && !(a->flags & WHOLE);
 }
 
-/* Beside the point that is there.  What is exactly 0 stays 0 unless it was drawn around 0: it
- * may be a state, or a weight, of which 0 is the least. */
+/* Beside the point that is there.  What is exactly 0 stays 0 unless it is a state that is 0 at first
+ * or was drawn around 0: it may be something of which 0 is the least. */
 static void move_aside(const struct op *o, const struct frame *f, struct tensors *t, int which)
 {
     for (int i = 0; i < o->n_args; i++) {
         const struct arg *a = &o->arg[i];
         enum fill fill = a->fill_of ? a->fill_of(f) : a->fill;
-        int centred = fill == NORMAL || fill == FAN || fill == UNIT || fill == MASKED;
+        int centred =
+            fill == ZERO || fill == NORMAL || fill == FAN || fill == UNIT || fill == MASKED;
         uint64_t key = draw_key(which, a->name);
         int64_t n = is_moved(a) ? op_count(o, f, i) : 0;
         for (int64_t j = 0; j < n; j++) {
@@ -107,25 +109,49 @@ static int usable(double output)
     return fabs(output) <= 0x1p40;
 }
 
+/* Results at inputs that are off by a rounding: how far each output is from the point's, if that is
+ * farther than before, and each gradient from that at other such inputs.  (Those of the point are
+ * what is to be judged.) */
+static void see_roundings(const struct op *o, const struct frame *f, const struct tensors *moved,
+                          const struct tensors *other, struct point *at, double *outputs_moved)
+{
+    int64_t m = 0;
+
+    for (int i = 0; i < o->n_args; i++) {
+        int64_t n = op_count(o, f, i);
+        double sum = 0;
+        for (int64_t j = 0; o->arg[i].flags & OUT && j < n; j++, m++)
+            outputs_moved[m] = fmax(outputs_moved[m], fabs(moved->x[i][j] - at->t->x[i][j]));
+        for (int64_t j = 0; op_results(o, f, i, 1) && j < n; j++) {
+            double off = moved->g[i][j] - other->g[i][j];
+            sum += isfinite(off) ? off * off : 0;
+        }
+        at->noise[i] = fmax(at->noise[i], sqrt(sum));
+    }
+}
+
 /* The mass and the roundings of a point: of each output, the most that it moves by when all
  * inputs are off by a rounding, and at least by its own. */
 static int measure(const struct probe *p, struct point *at)
 {
     const struct op *o = p->op;
     const struct frame *f = p->call.sizes;
+    struct call both = p->call;
+    struct tensors *first = NULL;
     double *moved = calloc(outputs(o, f) + 1, sizeof *moved), mass = 0, sum = 0;
     int e = moved ? 0 : err_set("no memory for differences");
 
     for (int s = 0; !e && s < NUDGES; s++) {
         struct tensors *t = tensors_copy(o, f, at->t);
-        int64_t m = 0;
+        both.forward_only = 0;
         if (t)
             tensors_nudge(t, o, f, 0x1p-52, s);
-        e = !t || run_op(&p->call, t, NULL);
-        for (int i = 0; !e && i < o->n_args; i++)
-            for (int64_t j = 0; o->arg[i].flags & OUT && j < op_count(o, f, i); j++, m++)
-                moved[m] = fmax(moved[m], fabs(t->x[i][j] - at->t->x[i][j]));
-        tensors_free(t);
+        e = !t || run_op(&both, t, NULL);
+        first = first ? first : t;
+        if (!e)
+            see_roundings(o, f, t, first, at, moved);
+        if (t != first)
+            tensors_free(t);
     }
     for (int64_t i = 0, m = 0; !e && i < o->n_args; i++)
         for (int64_t j = 0; o->arg[i].flags & OUT && j < op_count(o, f, i); j++, m++) {
@@ -137,6 +163,7 @@ static int measure(const struct probe *p, struct point *at)
         }
     at->mass = sqrt(mass);
     at->roundings = sqrt(sum);
+    tensors_free(first);
     free(moved);
     return e ? -1 : 0;
 }
@@ -276,12 +303,17 @@ static int romberg(const struct probe *p, double h, struct slope *to)
 }
 
 /* The best of n estimates, from long steps to short ones.  One that agrees with itself by chance
- * does not agree with either neighbour; and one whose steps are too long to see a bend is belied
- * by those with shorter ones. */
+ * does not agree with either neighbour; one whose steps are too long to see a bend is belied
+ * by those with shorter ones; and where these only get worse, and not by roundings, none is any
+ * good: L is steeper than the shortest step can see. */
 static struct slope best_of(const struct slope *s, int n)
 {
-    struct slope best = {NAN, INFINITY, 0};
+    const struct slope *last = &s[n - 1];
+    struct slope best = {last->value, INFINITY, 0};
 
+    for (int i = 0; i < n - 1; i++)
+        if (4 * s[i].unsure < last->unsure && 16 * last->rounding < last->unsure)
+            return best;
     for (int i = 0; i < n; i++) {
         double before = i > 0 ? fabs(s[i].value - s[i - 1].value) : INFINITY;
         double after = i + 1 < n ? fabs(s[i].value - s[i + 1].value) : INFINITY;
@@ -361,7 +393,7 @@ static int check_elements(struct probe *p, struct verdicts *list)
         if (sign(p, i) != 0)
             e = estimate(p, size, g[i], &s);
         numeric[i] = s.value;
-        bound = fmax(bound, s.unsure);
+        bound = fmax(bound, s.unsure + p->at->noise[p->arg]);
     }
     if (!e) {
         bound = SLACK * bound / (size > 0 ? size : 1);
@@ -384,7 +416,7 @@ static int check_directions(struct probe *p, int directions, struct verdicts *li
 
     for (int64_t i = 0; i < p->n; i++)
         squares += isfinite(g[i]) ? (long double)g[i] * g[i] : 0;
-    double size = squares > 0 ? sqrt((double)squares) : 1, error = 0, bound = 0;
+    double size = squares > 0 ? (double)sqrtl(squares) : 1, error = 0, bound = 0;
     p->element = -1;
     for (int d = 0; d < directions; d++) {
         struct slope s;
@@ -397,7 +429,7 @@ static int check_directions(struct probe *p, int directions, struct verdicts *li
         double off = fabs(s.value - (double)along) / size;
         if (!(off <= error)) /* a NaN stays */
             error = off;
-        bound = fmax(bound, SLACK * s.unsure / size);
+        bound = fmax(bound, SLACK * (s.unsure + p->at->noise[p->arg]) / size);
     }
     char name[32];
     snprintf(name, sizeof name, "d_%s", p->op->arg[p->arg].name);

@@ -119,13 +119,11 @@ static void jumps(void)
     }
 }
 
-/* The smallest state there is, whose nonlinearity is all but a step, 16 times in a row: no
- * difference can tell its gradient. */
+/* Gradients of 1e-12 of logits near 1e4: roundings are most of what a difference of them is. */
 static void hopeless(void)
 {
-    static const char words[] =
-        "e74_cell state=lowrank proj=no_z nonlin=rmsnorm trajectory=checkpoint steps=16 batch=3 "
-        "heads=1 n_state=1 rank=32 checkpoint_interval=1 seed=992515 checks=differences repeats=0";
+    static const char words[] = "softmax rows=2 columns=47 scale=1e-06 fill=outliers seed=169795 "
+                                "checks=differences repeats=0";
     struct experiment x;
     struct result r;
 
@@ -134,7 +132,7 @@ static void hopeless(void)
         return;
     }
     ok(!trial_run(&x, &x.trial[0], &go_on, quiet, NULL, &r) && !r.failed &&
-           verdicts_unjudged(&r.verdicts, 0) == 1,
+           verdicts_unjudged(&r.verdicts, 0) > 0,
        "what cannot be judged is neither passed nor failed");
     result_free(&r);
     plan_free(&x);

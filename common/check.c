@@ -118,8 +118,9 @@ struct distance distance(const double *a, const double *b, int64_t n)
             whole.all += part[p].all;
         }
     }
-    return (struct distance){whole.worst == 0 ? 0 : whole.worst / whole.size,
-                             whole.sum == 0 ? 0 : sqrt(whole.sum / whole.all), whole.at};
+    double size = whole.size > 0 ? whole.size : 1, all = whole.all > 0 ? whole.all : 1;
+    return (struct distance){whole.worst == 0 ? 0 : whole.worst / size,
+                             whole.sum == 0 ? 0 : sqrt(whole.sum / all), whole.at};
 }
 
 int same_bits(const double *a, const double *b, int64_t n)
@@ -252,11 +253,12 @@ void tensors_nudge(struct tensors *t, const struct op *o, const struct frame *f,
     }
 }
 
-/* What b's reference makes of inputs. */
+/* What b's reference makes of inputs; with `between`, backward is given what forward left, off by a
+ * rounding. */
 static struct tensors *reference_run(const struct truth *t, const struct backend *b,
-                                     const struct tensors *inputs)
+                                     const struct tensors *inputs, double between)
 {
-    struct call c = {.op = t->op, .backend = b, .sizes = t->sizes};
+    struct call c = {.op = t->op, .backend = b, .sizes = t->sizes, .between = between};
     c.kernel = op_kernels(c.op, b)[0];
     return run_copy(&c, inputs, NULL);
 }
@@ -277,31 +279,58 @@ static void see(struct truth *t, const struct tensors *got, const struct tensors
         }
 }
 
-/* One way to have all inputs off by a rounding, and what the oracle makes of them; but for the
- * first, what the yardstick makes of them, too. */
-static int sample(struct truth *t, int which)
+/* The oracle where all inputs are off by a rounding, and where all that forward leaves to backward
+ * is. */
+static int sample_oracle(struct truth *t, const struct tensors *moved, double unit)
+{
+    struct tensors *oracle = reference_run(t, &ref64, moved, 0);
+    struct tensors *between = oracle ? reference_run(t, &ref64, t->inputs, unit) : NULL;
+
+    if (between) {
+        see(t, oracle, t->oracle, 1);
+        see(t, between, t->oracle, 1);
+    }
+    tensors_free(oracle);
+    tensors_free(between);
+    return between ? 0 : -1;
+}
+
+/* The yardstick against the oracle, both at inputs beside the case's, where it rounds otherwise. */
+static int sample_yardstick(struct truth *t, struct tensors *moved)
 {
     const struct backend *yard = yardstick(t->backend);
-    int both = which && yard->type == t->backend->type;
-    struct tensors *moved = tensors_copy(t->op, t->sizes, t->inputs);
-    struct tensors *oracle = NULL, *other = NULL;
-    int e = !moved;
 
-    if (!e) {
-        tensors_nudge(moved, t->op, t->sizes, coarsest_unit(t->op, t->sizes, t->backend), which);
-        if (both)
-            tensors_round(moved, t->op, t->sizes, yard);
-        oracle = reference_run(t, &ref64, moved);
-        other = both && oracle ? reference_run(t, yard, moved) : NULL;
-        e = !oracle || (both && !other);
-    }
-    if (!e)
-        see(t, oracle, t->oracle, 1);
-    if (!e && both)
+    tensors_round(moved, t->op, t->sizes, yard);
+    struct tensors *oracle = reference_run(t, &ref64, moved, 0);
+    struct tensors *other = oracle ? reference_run(t, yard, moved, 0) : NULL;
+    if (other)
         see(t, other, oracle, 1);
-    tensors_free(moved);
     tensors_free(oracle);
     tensors_free(other);
+    return other ? 0 : -1;
+}
+
+/* One more of each: the first but of the oracle alone, since the yardstick at the case's own inputs
+ * is known. */
+static int sample(struct truth *t, int which)
+{
+    static const double BESIDE = 0x1p-10;
+    const double unit = coarsest_unit(t->op, t->sizes, t->backend);
+    const int both = which && yardstick(t->backend)->type == t->backend->type;
+    struct tensors *moved = tensors_copy(t->op, t->sizes, t->inputs);
+    struct tensors *beside = moved && both ? tensors_copy(t->op, t->sizes, t->inputs) : NULL;
+    int e = !moved || (both && !beside);
+
+    if (!e) {
+        tensors_nudge(moved, t->op, t->sizes, unit, which);
+        e = sample_oracle(t, moved, unit);
+    }
+    if (!e && both) {
+        tensors_nudge(beside, t->op, t->sizes, which % 2 ? unit : fmax(unit, BESIDE), which);
+        e = sample_yardstick(t, beside);
+    }
+    tensors_free(moved);
+    tensors_free(beside);
     return e ? -1 : 0;
 }
 
@@ -320,8 +349,8 @@ int truth_find(struct truth *t, const struct op *o, const struct frame *f, const
                const struct tensors *inputs)
 {
     *t = (struct truth){.op = o, .sizes = f, .backend = b, .inputs = inputs};
-    t->oracle = reference_run(t, &ref64, inputs);
-    t->yard = t->oracle ? reference_run(t, yardstick(b), inputs) : NULL;
+    t->oracle = reference_run(t, &ref64, inputs, 0);
+    t->yard = t->oracle ? reference_run(t, yardstick(b), inputs, 0) : NULL;
     return t->yard ? truth_begin(t) : -1;
 }
 

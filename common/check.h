@@ -41,6 +41,7 @@ const char *verdict_word(const struct verdict *v);
 /* How far a is from b, which is right.  Where b is finite, a must be: max |a - b| / max |b| over
  * these.  Where b is NaN or infinite, a must be NaN or the same infinity.  Else it is infinitely
  * far. */
+/* max|a - b| / max|b| and |a - b| / |b|; where all of b is 0, as it is. */
 struct distance {
     double max, norm;
     int64_t worst; /* flat index */
@@ -69,8 +70,8 @@ const struct backend *yardstick(const struct backend *b);
  * of its inputs, and for every result the farthest that was seen of
  *
  *     the yardstick from the oracle, and
- *     the oracle from itself where all inputs are off by a rounding, since a
- *     yardstick can be lucky. */
+ *     the oracle from itself where all inputs are off by a rounding, or all that
+ *     forward leaves to backward, since a yardstick can be lucky. */
 struct truth {
     struct tensors *oracle, *yard;
     const struct op *op;

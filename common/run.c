@@ -369,6 +369,29 @@ static int run_pass(const struct call *c, const struct frame *f, enum pass p, st
     return e;
 }
 
+/* What forward left, outputs and all that is saved, up or down by c->between of itself. */
+static int move_between(const struct call *c, struct places *p)
+{
+    const struct op *o = c->op;
+    int e = 0;
+
+    for (int i = 0; !e && i < o->n_args; i++) {
+        int64_t n = o->arg[i].flags & (IN | WHOLE) ? 0 : op_count(o, c->sizes, i);
+        uint64_t key = draw_key(1, o->arg[i].name);
+        int intact = 1;
+        double *x = n ? malloc(n * sizeof *x) : NULL;
+        if (n && !x)
+            return err_set("no memory for a copy of %s", o->arg[i].name);
+        e = n ? place_get(c, &p->x[i], x, n, &intact) : 0;
+        for (int64_t j = 0; j < n; j++)
+            x[j] *= draw_uniform(key, j) < 0.5 ? 1 + c->between : 1 - c->between;
+        if (!e && n)
+            e = place_put(c, &p->x[i], x, n);
+        free(x);
+    }
+    return e;
+}
+
 int run_op(const struct call *c, struct tensors *t, struct outcome *out)
 {
     struct places p = {0};
@@ -384,6 +407,8 @@ int run_op(const struct call *c, struct tensors *t, struct outcome *out)
     int e = put_all(c, t, &p, &f, &out->peak);
     if (!e)
         e = run_pass(c, &f, FORWARD, out);
+    if (!e && c->between > 0)
+        e = move_between(c, &p);
     if (!e && !c->forward_only && op_passes(c->op) == N_PASSES)
         e = run_pass(c, &f, BACKWARD, out);
     if (!e)

@@ -41,6 +41,7 @@ struct call {
     /* Leave memory as it comes, for tools that watch for reads of what nobody
      * wrote; not together with guards. */
     int unpoisoned;
+    double between;   /* of itself, each number that forward left is off by, before backward */
     int other_poison; /* fill memory with large numbers in place of NaN */
 };
 

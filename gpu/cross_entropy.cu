@@ -168,8 +168,8 @@ static __device__ __forceinline__ slope slope_of(const cross_entropy &a, const c
 /* A row is read once, sixteen bytes at a time wherever it begins: the largest logit and the sum
  * relative to it run along, and beside them how far the logits are below it if there is smoothing.
  * While some vectors are looked at, the next are under way. */
-template <typename T>
-__global__ void __launch_bounds__(MOST, RESIDENT)
+template <typename T, bool SMOOTH>
+__global__ void __launch_bounds__(MOST, SMOOTH ? RESIDENT - 1 : RESIDENT)
     online_forward_kernel(cross_entropy a, int V, aim to)
 {
     __shared__ float room[96];
@@ -177,7 +177,6 @@ __global__ void __launch_bounds__(MOST, RESIDENT)
     const T *x = (const T *)a.logits + r * V;
     const extent<T> e(r, V);
     const int i = threadIdx.x, threads = blockDim.x;
-    const bool smooth = to.smoothing > 0;
     uint4 next[AHEAD];
     running so_far;
     depth below;
@@ -200,7 +199,7 @@ __global__ void __launch_bounds__(MOST, RESIDENT)
         take<true>(next, x + e.head, e.body, first, i, threads, -INFINITY);
         top = so_far.top;
         include<T>(so_far, v, LOG2E);
-        if (smooth) {
+        if (SMOOTH) {
             below.raise(top, so_far.top);
             UNROLL(AHEAD)
             for (int k = 0; k < AHEAD; k++)
@@ -212,7 +211,7 @@ __global__ void __launch_bounds__(MOST, RESIDENT)
     raise(so_far, larger(so_far.top, edge), LOG2E);
     so_far.sum += power(edge, so_far.top, LOG2E);
     block_running(so_far, LOG2E, room);
-    if (smooth) {
+    if (SMOOTH) {
         below.raise(top, so_far.top);
         if (i < e.edges)
             below.add(edge, so_far.top);
@@ -266,9 +265,10 @@ template <typename T>
 static int online_forward(const struct frame *f)
 {
     const struct cross_entropy *a = ARGS(f, cross_entropy);
-    const auto kernel = online_forward_kernel<T>;
-    kernel<<<DIM(f, 'R'), threads_of<T>(f, MOST), 0, gpu_stream()>>>(*a, (int)DIM(f, 'V'),
-                                                                     aim_of(f));
+    const aim to = aim_of(f);
+    const auto kernel =
+        to.smoothing > 0 ? online_forward_kernel<T, true> : online_forward_kernel<T, false>;
+    kernel<<<DIM(f, 'R'), threads_of<T>(f, MOST), 0, gpu_stream()>>>(*a, (int)DIM(f, 'V'), to);
     CUDA(cudaGetLastError());
     return mean(f);
 }

@@ -289,6 +289,20 @@ static int wrong_option(int c, char **argv)
     return err_set("there is no option %s, or more than one that begins so", word);
 }
 
+static int check_random(const struct options *o)
+{
+    const struct random_words *r = &o->random;
+
+    if (!r->n && (r->from || r->seed || r->op || r->checks))
+        return err_set("--from, --seed, --op and --checks need --random");
+    if (r->n && (o->words || o->file))
+        return err_set("--random draws its own cases; it takes no file and no -t WORDS");
+    if (r->n &&
+        (o->plan || o->resume || o->force || o->tsv || o->output || o->baseline || o->threshold))
+        return err_set("--random takes only --from, --seed, --op and --checks beside it");
+    return 0;
+}
+
 static int parse_options(int argc, char **argv, struct options *o)
 {
     enum {
@@ -351,10 +365,8 @@ static int parse_options(int argc, char **argv, struct options *o)
                        o->list ? "operations" : "files");
     if (o->list || o->help || o->version)
         return 0;
-    if (!o->random.n && (o->random.from || o->random.seed || o->random.op || o->random.checks))
-        return err_set("--from, --seed, --op and --checks need --random");
-    if (o->random.n && (o->words || o->file))
-        return err_set("--random draws its own cases; it takes no file and no -t WORDS");
+    if (check_random(o))
+        return -1;
     if (o->words && o->file)
         return err_set("-t and the file %s cannot both be run; give one", o->file);
     return o->words || o->file || o->random.n ? 0 : err_set("no FILE.ini and no -t WORDS is given");

@@ -324,6 +324,27 @@ does "a run without times" 2 "repeats = 0: there are no times" "$run" --baseline
 does "a threshold that is no number" 2 "threshold 5%: not a decimal number" against times.h5 --threshold 5%
 does "a threshold without a baseline" 2 "--threshold needs --baseline" "$run" --threshold 5 times.ini
 
+# ---- cases that are drawn ----
+
+closing=' cases, 0 failed, [0-9]* cannot be judged, [1-9][0-9]* checks, [0-9]* skipped, [0-9]* s$'
+does "drawn cases" 0 "^20$closing" "$run" --random 20
+does "drawn cases of one operation, from one on, others" 0 "^12$closing" \
+    "$run" --random 32 --from 20 --seed 7 --op relu --checks differences
+grep -q 'random cases 20 to 31 of seed 7, relu$' out
+ok $? "and the head says which"
+does "drawn cases, and nothing to check" 0 '^3 cases, 0 checks, [0-9]* skipped: nothing was checked' \
+    "$run" --random 3 --checks none
+does "drawn cases and a file" 2 "it takes no file" "$run" --random 3 all.ini
+does "drawn cases and an output" 2 "takes only --from, --seed, --op and --checks" \
+    "$run" --random 3 -o drawn.h5
+does "cases from one on that is not drawn" 2 "--from 3: " "$run" --random 3 --from 3
+does "drawn cases of no operation" 2 "--op nosuch: there is no such operation" \
+    "$run" --random 3 --op nosuch
+does "drawn cases and no such check" 2 "--checks: checks = nosuch: not one of" \
+    "$run" --random 3 --checks nosuch
+does "no number of cases" 2 "--random 0: " "$run" --random 0
+does "what only drawn cases have" 2 "need --random" "$run" --op relu
+
 # ---- bad input ----
 
 does "nothing to check" 0 "^0 checks, [0-9]* skipped: nothing was checked" "$run" -t 'relu rows=3 checks=none'

@@ -159,9 +159,9 @@ static int run_trials(const struct experiment *x, struct store *store, const str
     for (int i = 0; i < x->n && !stop; i++) {
         struct place at = {i, x->n};
         struct result r;
-        int n_checks, failed, skipped;
-        if (store_has(store, i, &n_checks, &failed, &skipped)) {
-            report_resumed(report, n_checks, failed, skipped);
+        struct store_counts counts;
+        if (store_has(store, i, &counts)) {
+            report_resumed(report, &counts);
             if (b && compare(store, i, b, report))
                 return -1;
             continue;
@@ -231,10 +231,11 @@ static int exit_status(int bad, int failed, int errors)
 static int run_stored(const struct experiment *x, const struct options *options, struct baseline *b,
                       struct store *store)
 {
-    int resumed = 0, errors = 0, bad = 0, n_checks, failed, skipped;
+    int resumed = 0, errors = 0, bad = 0, failed;
+    struct store_counts counts;
 
     for (int i = 0; i < x->n; i++)
-        resumed += store_has(store, i, &n_checks, &failed, &skipped);
+        resumed += store_has(store, i, &counts);
     struct report *report = report_new(x, stdout, options->tsv);
     if (!report || (b && resumed && check_resumed(b, store))) {
         store_close(store, 0);

@@ -563,12 +563,13 @@ void report_error(struct report *p, int i, const char *reason)
     fflush(p->to);
 }
 
-void report_resumed(struct report *p, int n_checks, int failed, int skipped)
+void report_resumed(struct report *p, const struct store_counts *c)
 {
     p->done++;
-    p->checks += n_checks;
-    p->failed += failed;
-    p->skipped += skipped;
+    p->checks += c->checks;
+    p->failed += c->failed;
+    p->unjudged += c->unjudged;
+    p->skipped += c->skipped;
 }
 
 /* ---- a trial's times beside those of an earlier run ---- */

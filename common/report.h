@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "common/baseline.h"
+#include "common/store.h"
 
 struct report;
 
@@ -20,7 +21,7 @@ void report_head(struct report *p, const char *file, const char *replaces, int r
 void report_trial(struct report *p, int i, const struct result *r);
 void report_error(struct report *p, int i, const char *reason);
 /* One that an earlier run did. */
-void report_resumed(struct report *p, int n_checks, int failed, int skipped);
+void report_resumed(struct report *p, const struct store_counts *c);
 /* The times of trial i beside those of an earlier run. */
 void report_baseline(struct report *p, int i, const struct baseline *b,
                      const struct comparison *list, int n);

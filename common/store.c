@@ -629,8 +629,8 @@ static int trial_new(hid_t trials, const struct trial *t, const char *contents, 
         if (*optional[k][1])
             e = h5_put_text(g, optional[k][0], optional[k][1]);
     e = e || h5_put_text(g, "line", t->text) || h5_put_int(g, "n_checks", 0) ||
-        h5_put_int(g, "failed", 0) || h5_put_int(g, "skipped", 0) || h5_put_text(g, "skips", "") ||
-        h5_put_int(g, "complete", 0);
+        h5_put_int(g, "failed", 0) || h5_put_int(g, "unjudged", 0) || h5_put_int(g, "skipped", 0) ||
+        h5_put_text(g, "skips", "") || h5_put_int(g, "complete", 0);
     h5_drop(g);
     return e ? err_at("trial %d", i + 1) : 0;
 }
@@ -675,8 +675,9 @@ static int write_trial(struct writing *w, hid_t trial)
     e = e || write_checks(w) || write_times(w) || write_regime(w) || flush(w->s);
     e = e || link_parts(trial, w->scale, w->n_scales) || link_parts(trial, w->group, w->n_groups) ||
         link_parts(trial, w->table, w->n_tables) || h5_put_int(trial, "n_checks", r->verdicts.n) ||
-        h5_put_int(trial, "failed", r->failed) || h5_put_int(trial, "skipped", r->skipped) ||
-        flush(w->s);
+        h5_put_int(trial, "failed", r->failed) ||
+        h5_put_int(trial, "unjudged", verdicts_unjudged(&r->verdicts, 0)) ||
+        h5_put_int(trial, "skipped", r->skipped) || flush(w->s);
     return e || h5_put_int(trial, "complete", 1) || flush(w->s) ? -1 : 0;
 }
 
@@ -939,39 +940,38 @@ static int begin(struct store *s, int how)
 /* ---- going on ---- */
 
 /* A complete trial has its counts. */
-static int has(struct store *s, int i, int *n_checks, int *failed, int *skipped)
+static int has(struct store *s, int i, struct store_counts *c)
 {
+    static const char *const name[] = {"n_checks", "failed", "unjudged", "skipped"};
     enum { MOST = 1000000000 };
+    int64_t n[COUNT(name)] = {0};
     hid_t g = header_trial(s->file, i);
-    int64_t c = 0, f = 0, k = 0;
-    int there = g >= 0 && header_complete(g) > 0 && !h5_get_int(g, "n_checks", &c) &&
-                !h5_get_int(g, "failed", &f) && !h5_get_int(g, "skipped", &k) && c >= 0 &&
-                c <= MOST && f >= 0 && f <= MOST && k >= 0 && k <= MOST;
+    int there = g >= 0 && header_complete(g) > 0;
+
+    for (size_t k = 0; there && k < COUNT(name); k++)
+        there = !h5_get_int(g, name[k], &n[k]) && n[k] >= 0 && n[k] <= MOST;
     h5_drop(g);
-    if (!there)
-        return 0;
-    *n_checks = (int)c;
-    *failed = (int)f;
-    *skipped = (int)k;
-    return 1;
+    if (there)
+        *c = (struct store_counts){(int)n[0], (int)n[1], (int)n[2], (int)n[3]};
+    return there;
 }
 
 static int has_all(struct store *s)
 {
-    int ignored;
+    struct store_counts ignored;
     for (int i = 0; i < s->x->n; i++)
-        if (!has(s, i, &ignored, &ignored, &ignored))
+        if (!has(s, i, &ignored))
             return err_set("trial %d is missing", i + 1);
     return 0;
 }
 
 static int empty_unfinished(struct store *s)
 {
-    int ignored;
+    struct store_counts ignored;
     for (int i = 0; i < s->x->n; i++) {
         hid_t g = header_trial(s->file, i);
         int complete = g < 0 ? -1 : header_complete(g);
-        int e = complete < 0 || (complete && !has(s, i, &ignored, &ignored, &ignored)) ||
+        int e = complete < 0 || (complete && !has(s, i, &ignored)) ||
                 (!complete && !s->finished && trial_empty(g));
         h5_drop(g);
         if (e)
@@ -1203,12 +1203,12 @@ struct store *store_open(const struct experiment *x, int how)
     return NULL;
 }
 
-int store_has(struct store *s, int i, int *n_checks, int *failed, int *skipped)
+int store_has(struct store *s, int i, struct store_counts *c)
 {
     int there;
     H5E_BEGIN_TRY
     {
-        there = has(s, i, n_checks, failed, skipped);
+        there = has(s, i, c);
     }
     H5E_END_TRY
     return there;
@@ -1216,10 +1216,11 @@ int store_has(struct store *s, int i, int *n_checks, int *failed, int *skipped)
 
 int store_write(struct store *s, int i, const struct result *r)
 {
-    int e, ignored;
+    struct store_counts ignored;
+    int e;
     H5E_BEGIN_TRY
     {
-        if (s->finished || has(s, i, &ignored, &ignored, &ignored))
+        if (s->finished || has(s, i, &ignored))
             e = err_set("trial %d is there already", i + 1);
         else
             e = write_result(s, i, r);

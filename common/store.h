@@ -78,8 +78,13 @@ int store_may_write(const struct experiment *x, int how);
 struct store *store_open(const struct experiment *x, int how);
 /* The date of the finished file that will be replaced; "": none will. */
 const char *store_replaces(const struct store *s);
+/* Of a trial's checks: all that were made, of these, and those that could not be made. */
+struct store_counts {
+    int checks, failed, unjudged, skipped;
+};
+
 /* Is trial i (from 0) there already?  Then its counts, as store_write() was given them. */
-int store_has(struct store *s, int i, int *n_checks, int *failed, int *skipped);
+int store_has(struct store *s, int i, struct store_counts *c);
 /* Write trial i; nonzero after err_set(), e.g. "e74.h5.part: needs 12.3 MiB
  * more: No space left on device"; the finished trials stay readable. */
 int store_write(struct store *s, int i, const struct result *r);

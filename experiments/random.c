@@ -54,6 +54,17 @@ static void print_head(const struct random *r)
     fflush(stdout);
 }
 
+static void print_end(const struct random_count *c, double seconds)
+{
+    int any = c->checks || c->failed;
+
+    printf("%" PRId64 " cases, ", c->cases);
+    if (any)
+        printf("%" PRId64 " failed, %" PRId64 " cannot be judged, ", c->failed, c->unjudged);
+    printf("%" PRId64 " checks, %" PRId64 " skipped%s, %.0f s\n", c->checks, c->skipped,
+           any ? "" : ": nothing was checked", seconds);
+}
+
 int random_command(const struct random_words *words, const volatile int *stop)
 {
     struct random r;
@@ -66,8 +77,6 @@ int random_command(const struct random_words *words, const volatile int *stop)
     int e = random_run(&r, stop, stdout, &c);
     if (*stop)
         printf("stopped; the same with --from %" PRId64 " goes on from there\n", c.next);
-    printf("%" PRId64 " cases, %" PRId64 " failed, %" PRId64 " cannot be judged, %" PRId64
-           " checks, %" PRId64 " skipped, %.0f s\n",
-           c.cases, c.failed, c.unjudged, c.checks, c.skipped, seconds_now() - began);
+    print_end(&c, seconds_now() - began);
     return e ? BACKEND_LOST : *stop ? INTERRUPTED : c.failed ? CHECK_FAILED : GOOD;
 }

@@ -159,9 +159,9 @@ static int run_trials(const struct experiment *x, struct store *store, const str
     for (int i = 0; i < x->n && !stop; i++) {
         struct place at = {i, x->n};
         struct result r;
-        int n_checks, failed, skipped;
-        if (store_has(store, i, &n_checks, &failed, &skipped)) {
-            report_resumed(report, n_checks, failed, skipped);
+        struct store_counts counts;
+        if (store_has(store, i, &counts)) {
+            report_resumed(report, &counts);
             if (b && compare(store, i, b, report))
                 return -1;
             continue;
@@ -231,10 +231,11 @@ static int exit_status(int bad, int failed, int errors)
 static int run_stored(const struct experiment *x, const struct options *options, struct baseline *b,
                       struct store *store)
 {
-    int resumed = 0, errors = 0, bad = 0, n_checks, failed, skipped;
+    int resumed = 0, errors = 0, bad = 0, failed;
+    struct store_counts counts;
 
     for (int i = 0; i < x->n; i++)
-        resumed += store_has(store, i, &n_checks, &failed, &skipped);
+        resumed += store_has(store, i, &counts);
     struct report *report = report_new(x, stdout, options->tsv);
     if (!report || (b && resumed && check_resumed(b, store))) {
         store_close(store, 0);
@@ -287,6 +288,20 @@ static int wrong_option(int c, char **argv)
     if (optopt)
         return err_set("%.*s takes no argument", (int)strcspn(word, "="), word);
     return err_set("there is no option %s, or more than one that begins so", word);
+}
+
+static int check_random(const struct options *o)
+{
+    const struct random_words *r = &o->random;
+
+    if (!r->n && (r->from || r->seed || r->op || r->checks))
+        return err_set("--from, --seed, --op and --checks need --random");
+    if (r->n && (o->words || o->file))
+        return err_set("--random draws its own cases; it takes no file and no -t WORDS");
+    if (r->n &&
+        (o->plan || o->resume || o->force || o->tsv || o->output || o->baseline || o->threshold))
+        return err_set("--random takes only --from, --seed, --op and --checks beside it");
+    return 0;
 }
 
 static int parse_options(int argc, char **argv, struct options *o)
@@ -351,10 +366,8 @@ static int parse_options(int argc, char **argv, struct options *o)
                        o->list ? "operations" : "files");
     if (o->list || o->help || o->version)
         return 0;
-    if (!o->random.n && (o->random.from || o->random.seed || o->random.op || o->random.checks))
-        return err_set("--from, --seed, --op and --checks need --random");
-    if (o->random.n && (o->words || o->file))
-        return err_set("--random draws its own cases; it takes no file and no -t WORDS");
+    if (check_random(o))
+        return -1;
     if (o->words && o->file)
         return err_set("-t and the file %s cannot both be run; give one", o->file);
     return o->words || o->file || o->random.n ? 0 : err_set("no FILE.ini and no -t WORDS is given");

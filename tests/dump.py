@@ -43,7 +43,8 @@ def skip(what, why):
 
 ROOT = ["schema", "version", "name", "ini", "seed", "host", "device", "compiler", "date",
         "n_trials"]
-TRIAL = ["op", "dtype", "seed", "input", "line", "n_checks", "failed", "skipped", "skips"]
+TRIAL = ["op", "dtype", "seed", "input", "line", "n_checks", "failed", "unjudged", "skipped",
+         "skips"]
 CHECK = ["tensor", "check", "backend", "kernel", "error", "norm", "bound", "margin", "worst",
          "first_bad", "verdict"]
 TIME = ["backend", "kernel", "pass", "median", "min", "max", "spread", "plain", "flops",

@@ -226,8 +226,8 @@ static void write_attribute(hid_t at, const char *name)
 
 static void change_attribute(hid_t file, const struct places *p)
 {
-    static const char *const ours[] = {"n_trials", "schema",   "device",  "line",
-                                       "complete", "n_checks", "skipped", "name"};
+    static const char *const ours[] = {"n_trials", "schema",  "device", "line",    "complete",
+                                       "n_checks", "skipped", "name",   "unjudged"};
     char name[64];
     hid_t at = H5Oopen(file, p->path[any(3) ? any(p->n < 12 ? p->n : 12) : any(p->n)], H5P_DEFAULT);
     H5O_info_t info;
@@ -417,12 +417,13 @@ static void read_input(void)
 static void go_on(int how)
 {
     struct store *s = store_open(&plan, how);
-    int counts[3], e = 0;
+    struct store_counts counts;
+    int e = 0;
 
     told(!s, "store_open");
     for (int i = 0; s && !e && i < plan.n; i++) {
         struct timings t = {.n = 0};
-        if (store_has(s, i, &counts[0], &counts[1], &counts[2]))
+        if (store_has(s, i, &counts))
             told(store_timings(s, i, &t), "store_timings");
         else
             told(e = store_write(s, i, &results[i]), "store_write");

@@ -203,7 +203,7 @@ static void outputs(void)
     }
     put("t\x01.ini", ini, strlen(ini));
     struct told told = read_plan("t\x01.ini", NULL, &x);
-    expect(&told, "t\x01.ini: its name has a control character: set output\n",
+    expect(&told, "t\\x01.ini: its name has a control character: set output\n",
            "a control character in a name");
     unlink("t\x01.ini");
     put("named.ini", named, strlen(named));

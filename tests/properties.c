@@ -14,12 +14,14 @@
 /* Parity allows a yardstick SLACK times what it is itself off, so it cannot
  * judge one.  This can: what rounding does to a result is of the size of what
  * the oracle's result does when every input moves by one unit of the coarsest
- * type in use, or of a unit of the largest result.  Where half of a float's
+ * type in use (the farthest of some such moves, since one can be lucky), or of a
+ * unit of the largest result.  Where half of a float's
  * digits cancel, as in the gradient of a key of one element, nothing is said.
  * Of an operation that looks only at how far its input is below the largest,
  * nothing may cancel: each result is held against its own size. */
 
 static const double CANCELLED = 0x1p-12;
+enum { MOVES = 4 };
 
 static double size_of(const double *x, int64_t n)
 {
@@ -40,7 +42,7 @@ static int looks_below(const struct op *o)
 
 static int compare_yardstick(const struct op *o, const struct frame *f, const struct on *on,
                              const struct tensors *yard, const struct tensors *oracle,
-                             const struct tensors *nudged, struct verdicts *list)
+                             struct tensors *const nudged[MOVES], struct verdicts *list)
 {
     for (int grad = 0; grad < 2; grad++) {
         double largest = 0;
@@ -56,7 +58,9 @@ static int compare_yardstick(const struct op *o, const struct frame *f, const st
             double own = size_of(want, n), size = looks_below(o) ? own : largest;
             if (own < CANCELLED * size)
                 continue;
-            double moved = distance(tensors_result(nudged, i, grad), want, n).max;
+            double moved = 0;
+            for (int m = 0; m < MOVES; m++)
+                moved = fmax(moved, distance(tensors_result(nudged[m], i, grad), want, n).max);
             enum dtype type =
                 grad ? op_grad_type(o, i, on->backend) : op_type(o, f, i, on->backend);
             double unit = own > 0 ? dtype_unit(type) * size / own : 0;
@@ -68,11 +72,24 @@ static int compare_yardstick(const struct op *o, const struct frame *f, const st
     return 0;
 }
 
+/* Of inputs that are moved in the way `which`. */
+static struct tensors *run_nudged(const struct call *c, const struct tensors *inputs, double unit,
+                                  int which)
+{
+    struct tensors *moved = tensors_copy(c->op, c->sizes, inputs);
+    if (moved)
+        tensors_nudge(moved, c->op, c->sizes, unit, which);
+    struct tensors *t = moved ? run_copy(c, moved, NULL) : NULL;
+    tensors_free(moved);
+    return t;
+}
+
 static int yardstick_case(const struct op *o, const struct frame *f, void *data)
 {
     const struct on *on = data;
     struct call c = {.op = o, .backend = &ref64, .kernel = op_kernels(o, &ref64)[0], .sizes = f};
-    struct tensors *inputs = tensors_new(o, f), *oracle = NULL, *nudged = NULL, *yard = NULL;
+    struct tensors *inputs = tensors_new(o, f), *oracle = NULL, *nudged[MOVES] = {NULL};
+    struct tensors *yard = NULL;
     struct verdicts list = {0};
     int e = !inputs;
 
@@ -81,21 +98,18 @@ static int yardstick_case(const struct op *o, const struct frame *f, void *data)
         tensors_round(inputs, o, f, on->backend);
         e = !(oracle = run_copy(&c, inputs, NULL));
     }
+    for (int m = 0; !e && m < MOVES; m++)
+        e = !(nudged[m] = run_nudged(&c, inputs, 2 * coarsest_unit(o, f, on->backend), m));
     c.backend = on->backend;
     c.kernel = on->kernel;
     e = e || !(yard = run_copy(&c, inputs, NULL));
-    c.backend = &ref64;
-    c.kernel = op_kernels(o, &ref64)[0];
-    if (!e) {
-        tensors_nudge(inputs, o, f, 2 * coarsest_unit(o, f, on->backend), 0);
-        e = !(nudged = run_copy(&c, inputs, NULL));
-    }
     e = e || compare_yardstick(o, f, on, yard, oracle, nudged, &list);
     report(o, f, &list, e, "yardstick");
     verdicts_free(&list);
     tensors_free(inputs);
     tensors_free(oracle);
-    tensors_free(nudged);
+    for (int m = 0; m < MOVES; m++)
+        tensors_free(nudged[m]);
     tensors_free(yard);
     return 0;
 }

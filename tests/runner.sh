@@ -36,6 +36,12 @@ does() {
     [ $e = 0 ] || echo "# exit $got, expected $status and: $pattern"
     ok $e "$name"
 }
+# With a tanh that is wrong where the oracle calls it, so that checks of its gradients fail.
+echo 'double tanh(double x) { return x / (x < 0 ? 1 - x : 1 + x); }' >tanh.c
+$CC -shared -fPIC -o tanh.so tanh.c || exit 1
+wrongly() {
+    env LD_PRELOAD="$dir/tanh.so" ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0" "$run" "$@"
+}
 # Everything below /trial, as text, less where in the file an axis refers to.
 content() {
     "$H5DUMP" -g /trial "$1" | sed -e 1d -e 's/DATASET [0-9][0-9]* /DATASET /'
@@ -324,6 +330,27 @@ does "a run without times" 2 "repeats = 0: there are no times" "$run" --baseline
 does "a threshold that is no number" 2 "threshold 5%: not a decimal number" against times.h5 --threshold 5%
 does "a threshold without a baseline" 2 "--threshold needs --baseline" "$run" --threshold 5 times.ini
 
+# ---- cases that are drawn ----
+
+closing=' cases, 0 failed, [0-9]* cannot be judged, [1-9][0-9]* checks, [0-9]* skipped, [0-9]* s$'
+does "drawn cases" 0 "^20$closing" "$run" --random 20
+does "drawn cases of one operation, from one on, others" 0 "^12$closing" \
+    "$run" --random 32 --from 20 --seed 7 --op relu --checks differences
+grep -q 'random cases 20 to 31 of seed 7, relu$' out
+ok $? "and the head says which"
+does "drawn cases, and nothing to check" 0 '^3 cases, 0 checks, [0-9]* skipped: nothing was checked' \
+    "$run" --random 3 --checks none
+does "drawn cases and a file" 2 "it takes no file" "$run" --random 3 all.ini
+does "drawn cases and an output" 2 "takes only --from, --seed, --op and --checks" \
+    "$run" --random 3 -o drawn.h5
+does "cases from one on that is not drawn" 2 "--from 3: " "$run" --random 3 --from 3
+does "drawn cases of no operation" 2 "--op nosuch: there is no such operation" \
+    "$run" --random 3 --op nosuch
+does "drawn cases and no such check" 2 "--checks: checks = nosuch: not one of" \
+    "$run" --random 3 --checks nosuch
+does "no number of cases" 2 "--random 0: " "$run" --random 0
+does "what only drawn cases have" 2 "need --random" "$run" --op relu
+
 # ---- bad input ----
 
 does "nothing to check" 0 "^0 checks, [0-9]* skipped: nothing was checked" "$run" -t 'relu rows=3 checks=none'
@@ -366,10 +393,11 @@ does "a required backend that is missing" 3 "gpu32 is required and missing" \
     env CUDA_VISIBLE_DEVICES= "$run" gpu.ini
 if [ -n "$PYTHON" ]; then
     "$PYTHON" -c 'import h5py, numpy
+h5py.File("k.h5", "w")["k"] = numpy.cos(numpy.arange(24.)).reshape(4, 2, 1, 3)
 h5py.File("nan.h5", "w")["k"] = numpy.full((4, 2, 1, 3), numpy.nan)' 2>err
-    does "a failed check" 1 "again: run-ablation -t" "$run" -t \
-        'e74_cell steps=4 batch=2 n_state=3 input=hdf5 file=nan.h5 repeats=0'
-    does "says what was read and what was drawn" 1 "inputs    read k from nan.h5:/; drawn v q" "$run" -t \
+    does "a failed check" 1 "again: run-ablation -t" wrongly -t \
+        'e74_cell steps=4 batch=2 n_state=3 input=hdf5 file=k.h5 repeats=0'
+    does "says what was read and what was drawn" 0 "inputs    read k from nan.h5:/; drawn v q" "$run" -t \
         'e74_cell steps=4 batch=2 n_state=3 input=hdf5 file=nan.h5 repeats=0'
     grep -q 'warning   nan.h5:/k has a NaN at \[0,0,0,0\], and 23 more such numbers' out
     ok $? "and warns of a NaN"
@@ -400,12 +428,12 @@ EOF
     does "and whose output it reads, too" 0 "read x W_k W_v W_q S0 from model_out.h5:/trial/0001/in" \
         "$run" -o back.h5 -t "`echo "$words" | sed s/model.h5/model_out.h5/` group=/trial/0001/in repeats=0 checks=none"
     # The line to run it again is one that a shell reads as it is meant.
-    mkdir -p "it's \$HOME" && cp nan.h5 "it's \$HOME/a \"b\".h5"
-    "$run" -t 'e74_cell steps=4 batch=2 n_state=3 input=hdf5 file="it'"'"'s $HOME/a ""b"".h5" repeats=0' \
+    mkdir -p "it's \$HOME" && cp k.h5 "it's \$HOME/a \"b\".h5"
+    wrongly -t 'e74_cell steps=4 batch=2 n_state=3 input=hdf5 file="it'"'"'s $HOME/a ""b"".h5" repeats=0' \
         >out 2>err
     first=`grep -c FAILED out`
     again=`sed -n 's/^ *again: run-ablation //p' out | head -1`
-    eval "\"$run\" $again" >out 2>err
+    eval "wrongly $again" >out 2>err
     [ $? = 1 ] && [ "$first" -gt 0 ] && [ `grep -c FAILED out` = "$first" ]
     ok $? "the line to run it again pastes back, with quotes, blanks and \$ in a name"
     does "an input of another shape" 2 "\[4,2,1,3\].*\[5,2,1,3\]" "$run" -t \
@@ -525,17 +553,18 @@ steps = 4
 batch = 2
 n_state = 3
 input = hdf5
-file = nan.h5
+file = k.h5
 [trial]
 op = silu
 rows = 6000
 dim = 4000
 EOF
+# A plan is held against ulimit -v before anything runs, not against ulimit -d.
 limited() {
-    (ulimit -v 600000 && exec "$run" "$@")
+    (ulimit -d 600000 && "$@")
 }
-if limited own.ini >/dev/null 2>&1; then
-    does "a trial without memory" 4 "FAILED: silu: no memory" limited memory.ini
+if limited "$run" own.ini >/dev/null 2>&1; then
+    does "a trial without memory" 4 "FAILED: silu: no memory" limited "$run" memory.ini
     [ -f memory.h5.part ] && [ ! -f memory.h5 ]
     ok $? "the other one is in the part"
     does "which is not thrown away" 2 "memory.h5.part: holds 1 finished trial: go on with --resume" \
@@ -547,8 +576,8 @@ else
         skip "$name" "memory cannot be limited so far here"
     done
 fi
-if [ -f nan.h5 ] && [ -f memory.h5 ]; then
-    does "a failed check is worse" 1 "FAILED: silu: no memory" limited both.ini
+if [ -f k.h5 ] && [ -f memory.h5 ]; then
+    does "a failed check is worse" 1 "FAILED: silu: no memory" limited wrongly both.ini
 else
     skip "a failed check is worse" "no Python with numpy and h5py, or memory cannot be limited"
 fi

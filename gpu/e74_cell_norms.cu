@@ -58,8 +58,8 @@ enum {
     RUN_MOST = 16,
     RUN_LEAST = 2,
     NUMBERS_EACH = 16, /* of a state, for each step of a run, but for RUN_LEAST */
-    TOLD = 128, /* steps, at least, between a chain's announcements */
-    FLAT = 128, /* threads of a block where no state is carried */
+    TOLD = 128,        /* steps, at least, between a chain's announcements */
+    FLAT = 128,        /* threads of a block where no state is carried */
     SHARED_MAX = 227 * 1024
 };
 

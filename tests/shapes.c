@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tests/suite.h"
+#include "tests/parts.h"
 
 /* ---- the shapes ---- */
 
@@ -227,8 +227,7 @@ static int shape_case(const struct op *o, const struct frame *f, void *data)
     return 0;
 }
 
-/* n names of operations, or none, for all. */
-static void judge_shapes(const struct backend *b, int n, char *const *names)
+static void judge_shapes(const struct backend *b, const int chosen[N_OPS])
 {
     struct session s = {INFINITY, RUNS, 0};
     struct asked each = {.backend = b, .judge = judge_shape, .data = &s};
@@ -242,10 +241,10 @@ static void judge_shapes(const struct backend *b, int n, char *const *names)
     snprintf(how, sizeof how, ", %d runs", s.runs);
     each.how = how;
     for (size_t i = 0; i < COUNT(odd); i++)
-        if (named(op_find(odd[i].op), n, names))
+        if (chosen[op_id(op_find(odd[i].op))])
             for_cases(op_find(odd[i].op), odd[i].cases, shape_case, &each);
     for (int i = 0; i < N_OPS; i++)
-        if (ops[i]->shapes && named(ops[i], n, names))
+        if (ops[i]->shapes && chosen[i])
             for_cases(ops[i], ops[i]->shapes, shape_case, &each);
     if (s.left)
         printf("# %s: %d cases beyond %.0e operations are left for a GPU\n", b->name, s.left,
@@ -328,14 +327,20 @@ static int decline(const struct op *o, const struct frame *f, void *data)
     return 0;
 }
 
+static const char *shapes_of(const struct op *o)
+{
+    return o->shapes;
+}
+
 int main(int argc, char **argv)
 {
+    int chosen[N_OPS];
     const char *why = NULL;
 
-    if (!all_known(argc, argv))
+    if (choose(argc, argv, shapes_of, chosen))
         return 2;
     for (size_t i = 0; i < COUNT(refusals); i++)
-        if (named(op_find(refusals[i].op), argc - 1, argv + 1))
+        if (chosen[op_id(op_find(refusals[i].op))])
             refuse(&refusals[i]);
     if (!any_gpu(&why))
         skip(why, "shapes on a GPU");
@@ -344,10 +349,11 @@ int main(int argc, char **argv)
             continue;
         for (size_t i = 0; i < COUNT(limits); i++) {
             struct limit l = {gpu_backends[b], limits[i].names};
-            if (named(op_find(limits[i].op), argc - 1, argv + 1))
-                for_cases(op_find(limits[i].op), limits[i].text, decline, &l);
+            const struct op *o = op_find(limits[i].op);
+            if (chosen[op_id(o)])
+                for_cases(o, limits[i].text, decline, &l);
         }
-        judge_shapes(gpu_backends[b], argc - 1, argv + 1);
+        judge_shapes(gpu_backends[b], chosen);
     }
     return done();
 }

@@ -57,8 +57,9 @@ enum {
     SUMS = 16, /* that warps leave for a block, with zeros */
     RUN_MOST = 16,
     RUN_LEAST = 2,
-    TOLD = 128, /* steps, at least, between a chain's announcements */
-    FLAT = 128, /* threads of a block where no state is carried */
+    NUMBERS_EACH = 16, /* of a state, for each step of a run, but for RUN_LEAST */
+    TOLD = 128,        /* steps, at least, between a chain's announcements */
+    FLAT = 128,        /* threads of a block where no state is carried */
     SHARED_MAX = 227 * 1024
 };
 
@@ -1523,10 +1524,11 @@ static layout layout_of(const struct frame *f, enum pass pass)
     l.tile = l.groups * l.slots * l.width;
     l.mean = c.nonlin == E74_RMSNORM ? 1 / (float)c.M : 1;
 
-    /* The same in both passes.  (Rounding shows sooner in a state of a few numbers.) */
+    /* The same in both passes.  A run's rounding of g stays in Gamma until g is summed anew: in a
+     * small state, of whose directions the keys leave G few, it would soon be all that is left. */
     lay_out_steps(&l, BACKWARD);
     for (l.run = RUN_MOST; l.run > RUN_LEAST; l.run /= 2)
-        if (l.run <= c.M && walk_bytes(l) <= SHARED_MAX)
+        if (l.run * NUMBERS_EACH <= c.M && walk_bytes(l) <= SHARED_MAX)
             break;
     lay_out_steps(&l, pass);
 

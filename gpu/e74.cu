@@ -29,17 +29,6 @@ static projections projections_of(const struct frame *f)
             {g->W_k, g->W_v, g->W_q, g->W_z}};
 }
 
-/* Every row of z is b_z: what the product is then added to, so that z is
- * rounded once. */
-template <typename T>
-__global__ void spread_bias(T *z, const T *b_z, int64_t M, int64_t P)
-{
-    const int64_t m = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
-    if (m < M)
-        for (int64_t j = threadIdx.x; j < P; j += blockDim.x)
-            z[m * P + j] = b_z[j];
-}
-
 /* The weights, each of `each` numbers, one below the other. */
 template <typename T>
 __global__ void stack_weights(T *all, projections from, int64_t each)
@@ -63,17 +52,14 @@ static dim3 grid_of(int64_t each, int n)
     return dim3((unsigned)ceil_div(each, BLOCK), n);
 }
 
-/* z = x W_z^T + b_z. */
+/* z = x W_z^T + b_z, rounded once. */
 template <typename T>
 static int project_z(const struct frame *f, const matrix<T> &x, const matrix<T> &Wt)
 {
     const struct e74 *a = ARGS(f, e74);
-    const dim3 block = block_of(Wt.columns, BLOCK);
 
-    spread_bias<T><<<blocks_of(x.rows, block), block, 0, gpu_stream()>>>(
-        (T *)a->z, (const T *)a->b_z, x.rows, Wt.columns);
-    CUDA(cudaGetLastError());
-    return product(x, Wt, 1, (T *)a->z);
+    int e = spread_bias((T *)a->z, (const T *)a->b_z, x.rows, Wt.columns);
+    return e ? e : product(x, Wt, 1, (T *)a->z);
 }
 
 template <typename T, const struct impl &CELL>

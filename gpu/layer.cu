@@ -39,6 +39,24 @@ int side_by_side(T *all, const beside &from, int64_t M, int64_t P)
     return cudaGetLastError();
 }
 
+template <typename T>
+__global__ void put_bias(T *z, const T *b, int64_t M, int64_t P)
+{
+    const int64_t m = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
+    if (m < M)
+        for (int64_t j = threadIdx.x; j < P; j += blockDim.x)
+            z[m * P + j] = b[j];
+}
+
+template <typename T>
+int spread_bias(T *z, const T *b, int64_t M, int64_t P)
+{
+    const dim3 block = block_of(P, BLOCK);
+
+    put_bias<T><<<blocks_of(M, block), block, 0, gpu_stream()>>>(z, b, M, P);
+    return cudaGetLastError();
+}
+
 /* Sums over `part` rows of x [M,P] at a time, times those of `by` unless that is
  * NULL: sums [M/part,P], in a fixed order. */
 template <typename T, typename U>
@@ -75,6 +93,7 @@ int column_sums(float *db, float *sums, const T *x, const U *by, int64_t M, int6
 
 #define EACH(T)                                                                                    \
     template int side_by_side(T *, const beside &, int64_t, int64_t);                              \
+    template int spread_bias(T *, const T *, int64_t, int64_t);                                    \
     template int column_sums(float *, float *, const T *, const T *, int64_t, int64_t)
 
 EACH(float);

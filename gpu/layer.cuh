@@ -37,6 +37,11 @@ struct beside {
 template <typename T>
 int side_by_side(T *all, const beside &from, int64_t M, int64_t P);
 
+/* Every one of the M rows of z is b: what a product is then added to, so that the sum of both is
+ * rounded once. */
+template <typename T>
+int spread_bias(T *z, const T *b, int64_t M, int64_t P);
+
 /* M rows are summed in parts: many, so that they are many blocks' work, but few
  * enough for one to sum what these found. */
 static inline int64_t part_of(int64_t M)

@@ -121,24 +121,25 @@ static bool by_packs(const struct frame *f)
 }
 
 template <typename T, int WIDTH, int ACT>
-static int activate_by(const struct frame *f, const T *z)
+static int activate_by(const struct frame *f, const T *z, const T *b)
 {
     const struct linear *a = ARGS(f, linear);
     const int64_t M = DIM(f, 'M'), D = DIM(f, 'D');
     const unsigned grid = grid_of(D, WIDTH, ceil_div(M, ROWS * FORWARD_DEPTH));
-    const T *b = (const T *)a->b;
 
     linear_activate<T, WIDTH, ACT><<<grid, block, 0, gpu_stream()>>>(z, b, (T *)a->y, M, D);
     return cudaGetLastError();
 }
 
 template <typename T, int ACT>
-static int activate(const struct frame *f, const T *z)
+static int activate(const struct frame *f, const T *z, const T *b)
 {
-    return by_packs<T>(f) ? activate_by<T, 16 / sizeof(T), ACT>(f, z)
-                          : activate_by<T, 1, ACT>(f, z);
+    return by_packs<T>(f) ? activate_by<T, 16 / sizeof(T), ACT>(f, z, b)
+                          : activate_by<T, 1, ACT>(f, z, b);
 }
 
+/* What decides about relu's slope is the sign of z + b, which a z rounded to bf16 often does not
+ * have: there the product is added to the bias. */
 template <typename T>
 static int forward(const struct frame *f)
 {
@@ -146,14 +147,18 @@ static int forward(const struct frame *f)
     const int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D');
     const matrix<T> x = {(const T *)a->x, M, C, false}, Wt = {(const T *)a->W, C, D, true};
     const int act = f->choice[LINEAR_ACT];
+    const T *b = (const T *)a->b;
     T *z = (T *)(act == ACT_SILU ? a->z : a->y);
+    const bool onto_bias = b && act == ACT_RELU && sizeof(T) < sizeof(float);
 
-    int e = product(x, Wt, 0, z);
-    if (e || (act == ACT_NONE && !a->b))
+    int e = onto_bias ? spread_bias(z, b, M, D) : 0;
+    e = e ? e : product(x, Wt, onto_bias, z);
+    if (e || (act == ACT_NONE && !b))
         return e;
-    return act == ACT_NONE   ? activate<T, ACT_NONE>(f, z)
-           : act == ACT_SILU ? activate<T, ACT_SILU>(f, z)
-                             : activate<T, ACT_RELU>(f, z);
+    b = onto_bias ? NULL : b;
+    return act == ACT_NONE   ? activate<T, ACT_NONE>(f, z, b)
+           : act == ACT_SILU ? activate<T, ACT_SILU>(f, z, b)
+                             : activate<T, ACT_RELU>(f, z, b);
 }
 
 template <typename T>

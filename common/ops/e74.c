@@ -350,7 +350,7 @@ static double block_products(const struct frame *f, enum pass p)
     "steps=37 batch=3 n_state=24 block_size=8 state=blockdiag proj=full z_mod=full" d "; "       \
     "steps=9 batch=3 n_state=40 state=full nonlin=rmsnorm proj=full checkpoint_interval=4" d "; "\
     "steps=20 batch=30 n_state=2 state=full nonlin=frobnorm checkpoint_interval=4" d "; "        \
-    "steps=9 batch=2 n_state=7 rank=1,16 state=lowrank" d "; "                                   \
+    "steps=9 batch=2 heads=3 n_state=7 rank=1,16 state=lowrank" d "; "                           \
     "steps=40 batch=2 n_state=16 state=full checkpoint_dtype=bf16,fp16" d "; "                   \
     "steps=9 batch=2 n_state=16 state=full,diagonal trajectory=store checkpoint_dtype=fp32,fp16" d "; " \
     "steps=140 batch=1 n_state=24 rank=9 state=lowrank proj=tied_kvq checkpoint_interval=64"     \
@@ -510,6 +510,8 @@ const struct op op_e74_block = {
              "state=blockdiag block_size=2 nonlin=rmsnorm proj=tied_kvq eps=0.5; "
              "steps=5 batch=2 heads=2 n_state=4 checkpoint_interval=2 dim=6 "
              "state=blockdiag block_size=4 nonlin=frobnorm; "
+             "steps=5 batch=2 heads=2 n_state=4 checkpoint_interval=2 dim=6 "
+             "state=blockdiag block_size=2,4 nonlin=frobnorm proj=tied_kvq eps=0.5; "
              "steps=5 batch=2 heads=2 n_state=4 dim=6 proj=full z_mod=row trajectory=store "
              "checkpoint_dtype=bf16; "
              "steps=5 batch=2 heads=2 n_state=4 checkpoint_interval=2 dim=6 proj=full z_mod=full "

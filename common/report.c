@@ -469,7 +469,7 @@ static void input_lines(struct report *p, const struct result *r)
     const struct trial *t = r->trial;
     const char *head = p->tsv ? "# " : "      ";
 
-    if (t->input != INPUT_NORMAL && p->x->measure != MEASURE_REGIME &&
+    if (t->input != INPUT_NORMAL && t->input != INPUT_NONZERO && p->x->measure != MEASURE_REGIME &&
         (!p->any_inputs || p->inputs_of != t->line)) {
         fprintf(p->to, "%sinputs    ", head);
         name_inputs(p->to, "read", r, 1);

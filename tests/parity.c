@@ -7,26 +7,23 @@
 
 #include "tests/parts.h"
 
-static const char *cases_of(const struct op *o)
-{
-    return o->cases;
-}
-
 int main(int argc, char **argv)
 {
-    int chosen[N_OPS];
+    int part_of[N_OPS];
+    struct part p;
     const char *why = NULL;
 
-    if (choose(argc, argv, cases_of, chosen))
+    if (part_read(argc, argv, &p))
         return 2;
     if (!any_gpu(&why)) {
         printf("1..0 # SKIP 0 GPU checks ran: %s\n", why);
         return 0;
     }
+    share_out(p.parts, part_of);
     for (int i = 0; gpu_backends[i]; i++)
         if (!gpu_backends[i]->unavailable())
             for (int o = 0; o < N_OPS; o++)
-                if (chosen[o])
+                if (part_of[o] == p.part && named(ops[o], p.n, p.name))
                     judge_op(ops[o], gpu_backends[i]);
     return done();
 }

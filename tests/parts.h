@@ -1,10 +1,9 @@
-/* parts.h - which operations a suite's arguments choose, so that `make -j check`
- * has its parts side by side.
+/* parts.h - a suite in parts, so that `make -j check` has them side by side.
  *
  *     SUITE [--part N/ALL] [OPERATION...]
  *
  * These operations; default: all.  --part 2/6 takes the second of six shares of
- * them, which take about as long as each other. */
+ * the operations, or of their cases, which take about as long as each other. */
 #ifndef PARTS_H
 #define PARTS_H
 
@@ -22,17 +21,15 @@ static inline int add_case(const struct op *o, const struct frame *f, void *data
     return 0;
 }
 
-/* Each operation goes to the part that has the least to do yet, those with the most work first;
- * `cases` says what a suite asks of one, or NULL. */
-static inline void share_out(int parts, const char *(*cases)(const struct op *o),
-                             int part_of[N_OPS])
+/* Each operation goes to the part that has the least to do yet, those with the most work first. */
+static inline void share_out(int parts, int part_of[N_OPS])
 {
-    double work[N_OPS] = {0}, load[N_OPS] = {0};
+    double work[N_OPS] = {0}, load[parts];
 
+    memset(load, 0, sizeof load);
     for (int i = 0; i < N_OPS; i++) {
         part_of[i] = -1;
-        if (cases(ops[i]))
-            for_cases(ops[i], cases(ops[i]), add_case, &work[i]);
+        for_cases(ops[i], ops[i]->cases, add_case, &work[i]);
     }
     for (int n = 0; n < N_OPS; n++) {
         int next = -1, least = 0;
@@ -47,28 +44,28 @@ static inline void share_out(int parts, const char *(*cases)(const struct op *o)
     }
 }
 
-/* chosen[i] becomes 1 where operation i is.  Nonzero where an argument is wrong, which is said. */
-static inline int choose(int argc, char *const *argv, const char *(*cases)(const struct op *o),
-                         int chosen[N_OPS])
+/* Which part of how many a suite's arguments ask for, and the names behind that.  Nonzero where one
+ * is wrong, which is said. */
+struct part {
+    int part, parts; /* part from 0 */
+    int n;           /* names of operations, none for all */
+    char *const *name;
+};
+
+static inline int part_read(int argc, char *const *argv, struct part *to)
 {
-    int part = 1, parts = 1, part_of[N_OPS], taken = 0;
+    int part = 1, parts = 1, taken = 0;
     char end;
 
     if (argc > 2 && strcmp(argv[1], "--part") == 0) {
-        if (sscanf(argv[2], "%d/%d%c", &part, &parts, &end) != 2 || part < 1 || part > parts ||
-            parts > N_OPS) {
-            fprintf(stderr, "%s: --part %s: expected N/ALL, 1 <= N <= ALL <= %d\n", argv[0],
-                    argv[2], N_OPS);
+        if (sscanf(argv[2], "%d/%d%c", &part, &parts, &end) != 2 || part < 1 || part > parts) {
+            fprintf(stderr, "%s: --part %s: expected N/ALL, 1 <= N <= ALL\n", argv[0], argv[2]);
             return -1;
         }
         taken = 2;
     }
-    if (!all_known(argc - taken, argv + taken))
-        return -1;
-    share_out(parts, cases, part_of);
-    for (int i = 0; i < N_OPS; i++)
-        chosen[i] = part_of[i] == part - 1 && named(ops[i], argc - taken - 1, argv + taken + 1);
-    return 0;
+    *to = (struct part){part - 1, parts, argc - taken - 1, argv + taken + 1};
+    return all_known(argc - taken, argv + taken) ? 0 : -1;
 }
 
 #endif

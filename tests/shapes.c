@@ -5,7 +5,7 @@
  * full of NaN between guard bands, that must all give the same bits.  And
  * sizes that must be refused, in words that name them.
  *
- * shapes [OPERATION...]: those of these; default: of all. */
+ * Its arguments are those of tests/parts.h; a part has every so many-th case. */
 #include "config.h"
 
 #include <math.h>
@@ -149,7 +149,9 @@ static const double EMULATED_WORK = 2.5e5;
 struct session {
     double limit; /* operations of a case that is run */
     int runs;
-    int left; /* cases beyond the limit */
+    struct part part;
+    int64_t seen; /* cases, of all parts */
+    int left;     /* cases beyond the limit */
 };
 
 /* Damaged guards of run number `run`, as a verdict of its own. */
@@ -221,15 +223,17 @@ static int shape_case(const struct op *o, const struct frame *f, void *data)
     struct asked *each = data;
     struct session *s = each->data;
 
+    if (s->seen++ % s->part.parts != s->part.part)
+        return 0;
     if (work_of(o, f) <= s->limit)
         return ask_kernels(o, f, each);
     s->left++;
     return 0;
 }
 
-static void judge_shapes(const struct backend *b, const int chosen[N_OPS])
+static void judge_shapes(const struct backend *b, const struct part *p)
 {
-    struct session s = {INFINITY, RUNS, 0};
+    struct session s = {.limit = INFINITY, .runs = RUNS, .part = *p};
     struct asked each = {.backend = b, .judge = judge_shape, .data = &s};
     char how[32];
 
@@ -241,10 +245,10 @@ static void judge_shapes(const struct backend *b, const int chosen[N_OPS])
     snprintf(how, sizeof how, ", %d runs", s.runs);
     each.how = how;
     for (size_t i = 0; i < COUNT(odd); i++)
-        if (chosen[op_id(op_find(odd[i].op))])
+        if (named(op_find(odd[i].op), p->n, p->name))
             for_cases(op_find(odd[i].op), odd[i].cases, shape_case, &each);
     for (int i = 0; i < N_OPS; i++)
-        if (ops[i]->shapes && chosen[i])
+        if (ops[i]->shapes && named(ops[i], p->n, p->name))
             for_cases(ops[i], ops[i]->shapes, shape_case, &each);
     if (s.left)
         printf("# %s: %d cases beyond %.0e operations are left for a GPU\n", b->name, s.left,
@@ -327,33 +331,34 @@ static int decline(const struct op *o, const struct frame *f, void *data)
     return 0;
 }
 
-static const char *shapes_of(const struct op *o)
+/* What is refused takes no time: it is the first part's. */
+static void judge_refusals(const struct part *p)
 {
-    return o->shapes;
+    for (size_t i = 0; i < COUNT(refusals); i++)
+        if (named(op_find(refusals[i].op), p->n, p->name))
+            refuse(&refusals[i]);
+    for (int b = 0; gpu_backends[b]; b++)
+        for (size_t i = 0; !gpu_backends[b]->unavailable() && i < COUNT(limits); i++) {
+            struct limit l = {gpu_backends[b], limits[i].names};
+            const struct op *o = op_find(limits[i].op);
+            if (named(o, p->n, p->name))
+                for_cases(o, limits[i].text, decline, &l);
+        }
 }
 
 int main(int argc, char **argv)
 {
-    int chosen[N_OPS];
+    struct part p;
     const char *why = NULL;
 
-    if (choose(argc, argv, shapes_of, chosen))
+    if (part_read(argc, argv, &p))
         return 2;
-    for (size_t i = 0; i < COUNT(refusals); i++)
-        if (chosen[op_id(op_find(refusals[i].op))])
-            refuse(&refusals[i]);
+    if (p.part == 0)
+        judge_refusals(&p);
     if (!any_gpu(&why))
         skip(why, "shapes on a GPU");
-    for (int b = 0; gpu_backends[b]; b++) {
-        if (gpu_backends[b]->unavailable())
-            continue;
-        for (size_t i = 0; i < COUNT(limits); i++) {
-            struct limit l = {gpu_backends[b], limits[i].names};
-            const struct op *o = op_find(limits[i].op);
-            if (chosen[op_id(o)])
-                for_cases(o, limits[i].text, decline, &l);
-        }
-        judge_shapes(gpu_backends[b], chosen);
-    }
+    for (int b = 0; gpu_backends[b]; b++)
+        if (!gpu_backends[b]->unavailable())
+            judge_shapes(gpu_backends[b], &p);
     return done();
 }

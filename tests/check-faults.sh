@@ -102,7 +102,7 @@ run() {
     run_program=$1
     shift
     {
-        timeout 300 "$run_program" "$@" 2>"$run_program.err" || echo $? >"$run_program.status"
+        timeout 1200 "$run_program" "$@" 2>"$run_program.err" || echo $? >"$run_program.status"
     } | awk -v until="$enough" '{ print } /^not ok/ && ++n == until { stop = 1 }
         stop && /^#/ { exit }' >"$run_program.tap"
     test "$(cat "$run_program.status" 2>/dev/null)" != 124

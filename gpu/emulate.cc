@@ -323,7 +323,8 @@ static bool say(const thread *t, emu_place here, const char *fmt, ...)
 }
 
 #ifdef __SANITIZE_ADDRESS__
-extern "C" void __asan_on_error(void)
+/* Weak: a test may have its own. */
+extern "C" __attribute__((weak)) void __asan_on_error(void)
 {
     if (emu_self)
         fprintf(stderr, "emulate: %s: block (%u,%u,%u) thread (%u,%u,%u):\n", G->name, blockIdx.x,

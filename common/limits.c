@@ -5,23 +5,60 @@
 #include <unistd.h>
 
 #include "common/limits.h"
+#include "common/op.h"
 
-int64_t limits_room(void)
+/* What the limits are called in a shell, and which number of /proc/self/statm counts against each. */
+static const struct limit {
+    const char *name;
+    int resource, counted;
+} limits[] = {{"ulimit -v", RLIMIT_AS, 0}, {"ulimit -d", RLIMIT_DATA, 5}};
+
+int64_t limits_least(void)
 {
-    struct rlimit limit;
-    long long pages = 0;
+    int64_t least = INT64_MAX;
+    struct rlimit r;
 
-    if (getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur == RLIM_INFINITY ||
-        limit.rlim_cur > INT64_MAX)
-        return INT64_MAX;
+    for (size_t i = 0; i < COUNT(limits); i++)
+        if (getrlimit(limits[i].resource, &r) == 0 && r.rlim_cur != RLIM_INFINITY &&
+            r.rlim_cur < (rlim_t)least)
+            least = (int64_t)r.rlim_cur;
+    return least;
+}
+
+/* The numbers of /proc/self/statm, in bytes; 0 where there is none. */
+static void read_used(long long used[6])
+{
     FILE *in = fopen("/proc/self/statm", "r");
-    if (in) {
-        if (fscanf(in, "%lld", &pages) != 1)
-            pages = 0;
+
+    for (int i = 0; i < 6; i++)
+        if (!in || fscanf(in, "%lld", &used[i]) != 1)
+            used[i] = 0;
+        else
+            used[i] *= sysconf(_SC_PAGESIZE);
+    if (in)
         fclose(in);
+}
+
+int64_t limits_room(const char **name)
+{
+    int64_t least = INT64_MAX;
+    long long used[6];
+    struct rlimit r;
+
+    read_used(used);
+    for (size_t i = 0; i < COUNT(limits); i++) {
+        const struct limit *l = &limits[i];
+        if (getrlimit(l->resource, &r) || r.rlim_cur == RLIM_INFINITY || r.rlim_cur > INT64_MAX)
+            continue;
+        int64_t room = (int64_t)r.rlim_cur - used[l->counted];
+        room = room > 0 ? room : 0;
+        if (room < least) {
+            least = room;
+            if (name)
+                *name = l->name;
+        }
     }
-    int64_t room = (int64_t)limit.rlim_cur - pages * sysconf(_SC_PAGESIZE);
-    return room > 0 ? room : 0;
+    return least;
 }
 
 int64_t limits_overhead(int threads)

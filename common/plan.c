@@ -1,5 +1,5 @@
 /* From an ini file or a line of words to a list of trials.  Everything that
- * is wrong is collected, each fault with its line, and told in the order of
+ * is wrong is collected, each fault with its line, and reported in the order of
  * the lines; a section's product is made only if each of its values is good. */
 #include "config.h"
 
@@ -22,8 +22,8 @@
 
 enum {
     MAX_KEYS = 200,  /* of a section */
-    MAX_FAULTS = 50, /* told of one file */
-    MAX_REFUSED = 3  /* of them, told of the combinations of one section */
+    MAX_FAULTS = 50, /* reported of one file */
+    MAX_REFUSED = 3  /* of them, reported of the combinations of one section */
 };
 
 struct plan {
@@ -341,7 +341,7 @@ struct work {
     const struct ini_section *s;
     struct trial t; /* the trial at hand */
     struct lists l; /* what makes the product */
-    char told[64];  /* lists that were said not to apply */
+    char said[64];  /* lists that were reported not to apply */
     unsigned wrong; /* a bit for each of trial_keys whose value is */
     int refused;    /* combinations */
 };
@@ -485,9 +485,9 @@ static int all_apply(struct plan *p, struct work *w)
         if (!param || !param->unless || !param->unless(&w->t.sizes))
             continue;
         good = 0;
-        if (!w->told[i])
+        if (!w->said[i])
             does_not_apply(p, w, l, param);
-        w->told[i] = 1;
+        w->said[i] = 1;
     }
     return good;
 }
@@ -576,7 +576,7 @@ static int append(struct experiment *x, const struct trial *t)
     return 0;
 }
 
-/* Is this list at its first value?  What it has no say in is then told once. */
+/* Is this list at its first value?  Whether it applies at all is then reported, once. */
 static int at_first(const struct lists *l, const char *key)
 {
     for (int i = 0; i < l->n; i++)
@@ -758,7 +758,7 @@ static void read_sections(struct plan *p, const struct ini *ini)
 /* Bytes for tensors on this machine. */
 static int64_t available(void)
 {
-    int64_t there = ref64.memory(), room = limits_room();
+    int64_t there = ref64.memory(), room = limits_room(NULL);
 
     if (room == INT64_MAX)
         return there;

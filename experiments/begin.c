@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "common/err.h"
@@ -16,7 +15,8 @@
 /* ---- before the libraries begin ---- */
 
 /* Below this much for each core OpenBLAS, whose threads start when it is
- * loaded, hangs under `ulimit -v` (measured: 100 MiB on 2 cores). */
+ * loaded, hangs under `ulimit -v` (measured: 100 MiB on 2 cores) and under
+ * `ulimit -d` (200 MiB on 2 cores, 600 on 16). */
 enum { ROOM_FOR_EACH = 256 << 20 };
 
 static int is_set(char **environment, const char *name)
@@ -31,11 +31,9 @@ static int is_set(char **environment, const char *name)
 
 static int little_room(void)
 {
-    struct rlimit limit;
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
 
-    return getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-           limit.rlim_cur / ROOM_FOR_EACH < (rlim_t)(cores > 0 ? cores : 1) + 1;
+    return limits_least() / ROOM_FOR_EACH < (cores > 0 ? cores : 1) + 1;
 }
 
 /* OpenMP's threads spin while they wait, which on a machine with other work
@@ -112,7 +110,7 @@ __attribute__((format(printf, 2, 3))) static int fewer(int n, const char *fmt, .
     return n;
 }
 
-static void limit_threads(int64_t room)
+static void limit_threads(int64_t room, const char *limit)
 {
     int cores = omp_get_num_procs(), wanted = omp_get_max_threads(), n = wanted, can;
 
@@ -125,19 +123,19 @@ static void limit_threads(int64_t room)
     for (can = n; can > 1 && limits_overhead(can) > room / 2; can--)
         ;
     if (can < n)
-        n = fewer(can, "ulimit -v leaves too little room for %d threads", n);
+        n = fewer(can, "%s leaves too little room for %d threads", limit, n);
     if (n < wanted)
         omp_set_num_threads(n);
 }
 
 int begin(void)
 {
-    int64_t room = limits_room(), least = limits_overhead(1);
+    const char *limit = "ulimit";
+    int64_t room = limits_room(&limit), least = limits_overhead(1);
 
     if (room < least)
-        return err_set("ulimit -v leaves %lld MiB of address space, a run needs more than %lld: "
-                       "raise it",
+        return err_set("%s leaves %lld MiB of memory, a run needs more than %lld: raise it", limit,
                        (long long)(room >> 20), (long long)(least >> 20));
-    limit_threads(room);
+    limit_threads(room, limit);
     return 0;
 }

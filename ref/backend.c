@@ -30,12 +30,12 @@ static const char *device(void)
 }
 
 /* What Linux says is to be had without swapping; else half the memory.  No more
- * than ulimit -v leaves. */
+ * than ulimit leaves. */
 static int64_t memory(void)
 {
     char line[128];
     long long kib = 0;
-    int64_t room = limits_room();
+    int64_t room = limits_room(NULL);
     FILE *in = fopen("/proc/meminfo", "r");
 
     while (in && !kib && fgets(line, sizeof line, in))

@@ -43,7 +43,7 @@ $CC -shared -fPIC -o tanh.so tanh.c || exit 1
 echo 'float tanhf(float x) { return x / (x < 0 ? 1 - x : 1 + x); }' | cat tanh.c - >tanhs.c
 $CC -shared -fPIC -o tanhs.so tanhs.c || exit 1
 wrongly() {
-    env LD_PRELOAD="$dir/tanh.so" ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0" "$run" "$@"
+    env LD_PRELOAD="$dir/tanh.so${LD_PRELOAD:+:$LD_PRELOAD}" ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0" "$run" "$@"
 }
 # Everything below /trial, as text, less where in the file an axis refers to.
 content() {
@@ -372,17 +372,19 @@ does "more threads than can be" 0 "100000 threads are too many for" env OMP_NUM_
 if (ulimit -s 1000000 && ulimit -v 2000000) 2>err && [ "${CFLAGS#*-fsanitize=address}" = "$CFLAGS" ]; then
     # Each thread's stack is half of what there is.
     (ulimit -s 1000000 && ulimit -v 2000000 && OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=8 \
-        exec timeout 60 "$run" -t 'relu rows=30 repeats=0') >out 2>err
+        exec timeout -s KILL 60 "$run" -t 'relu rows=30 repeats=0') >out 2>err
     [ $? = 0 ] && grep -q "of 8 threads could be started (see ulimit); using 1" err
     ok $? "threads that ulimit does not let start"
-    for kib in 100000 150000 200000 300000; do
-        (ulimit -v $kib && exec timeout 60 "$run" -t 'linear rows=9') >out 2>err
+    for limit in "-v 100000" "-v 150000" "-v 200000" "-v 300000" "-d 60000" "-d 100000" "-d 200000"; do
+        (ulimit $limit && exec timeout -s KILL 60 "$run" -t 'linear rows=9') >out 2>err
         got=$?
-        [ $got = 2 -o $got = 127 ] && grep -q "ulimit -v leaves\|shared librar" err
-        ok $? "an address space of $kib KiB"
+        [ $got = 2 -o $got = 127 ] && grep -q "ulimit ${limit% *} leaves\|shared librar" err
+        ok $? "ulimit $limit"
     done
+    does "a plan is held against ulimit -d" 2 "needs .* GiB" sh -c \
+        'ulimit -d 1000000 && exec timeout -s KILL 60 "$@"' sh "$run" -t 'silu rows=60000 dim=4000'
 else
-    for what in "threads that ulimit does not let start" "small address spaces"; do
+    for what in "threads that ulimit does not let start" "small address spaces" "little data"; do
         skip "$what" "ulimit -v cannot be set here"
     done
 fi
@@ -563,12 +565,24 @@ op = silu
 rows = 6000
 dim = 4000
 EOF
-# A plan is held against ulimit -v before anything runs, not against ulimit -d.  (CUDA's driver was
-# seen to hang under it on a GPU machine: it gets no device to see, and a minute.)
-limited() {
-    (ulimit -d 600000 && export CUDA_VISIBLE_DEVICES= && "$@")
+# Memory that is gone when a trial runs, though it was there for the plan: more than 100 MiB at once.
+cat >nomem.c <<'EOF'
+#include <stddef.h>
+void *__libc_malloc(size_t n);
+void *malloc(size_t n)
+{
+    return n > 100 << 20 ? NULL : __libc_malloc(n);
 }
-if limited timeout 60 "$run" own.ini >/dev/null 2>&1; then
+EOF
+$CC -shared -fPIC -o nomem.so nomem.c || exit 1
+limited() {
+    (
+        export ASAN_OPTIONS="$ASAN_OPTIONS:max_allocation_size_mb=100:allocator_may_return_null=1"
+        test "${CFLAGS#*-fsanitize=address}" != "$CFLAGS" || export LD_PRELOAD="$dir/nomem.so"
+        "$@"
+    )
+}
+if limited "$run" own.ini >/dev/null 2>&1; then
     does "a trial without memory" 4 "FAILED: silu: no memory" limited "$run" memory.ini
     [ -f memory.h5.part ] && [ ! -f memory.h5 ]
     ok $? "the other one is in the part"

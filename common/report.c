@@ -548,8 +548,6 @@ void report_error(struct report *p, int i, const char *reason)
 
     progress_clear();
     p->errors++;
-    p->failed++;
-    p->checks++;
     if (p->tsv && p->x->measure != MEASURE_CHECK) {
         fprintf(p->to, "# %d: error: %s: %s\n", i + 1, why, p->x->trial[i].text);
     } else if (p->tsv) {
@@ -672,15 +670,15 @@ int report_end(struct report *p, const char *file, int interrupted)
     if (interrupted)
         fprintf(p->to, "%sstopped after %d of %d trials; --resume goes on from there\n", comment,
                 p->done, p->x->n);
-    if (!p->checks)
-        fprintf(p->to, "%s0 checks, %d skipped: nothing was checked\n", comment, p->skipped);
-    else
-        fprintf(p->to, "%s%d checks, %d failed, %d skipped", comment, p->checks, p->failed,
-                p->skipped);
-    if (p->checks && p->unjudged)
-        fprintf(p->to, ", %d cannot be judged", p->unjudged);
+    fprintf(p->to, "%s%d checks, ", comment, p->checks);
     if (p->checks)
-        fputc('\n', p->to);
+        fprintf(p->to, "%d failed, ", p->failed);
+    fprintf(p->to, "%d skipped", p->skipped);
+    if (p->unjudged)
+        fprintf(p->to, ", %d cannot be judged", p->unjudged);
+    if (p->errors)
+        fprintf(p->to, ", %d trial%s could not be run", p->errors, p->errors > 1 ? "s" : "");
+    fprintf(p->to, "%s\n", p->checks || p->errors ? "" : ": nothing was checked");
     return p->failed;
 }
 

@@ -58,7 +58,7 @@ struct result {
     int n_growths;
     struct verdicts verdicts;
     int skipped;         /* checks that could not be made */
-    int failed;          /* verdicts failed, and errors */
+    int failed;          /* verdicts that failed */
     char skips[1024];    /* what was skipped and why, one line each */
     char declined[2048]; /* "gpu16 plain: why": kernels that do not take the case */
 };

@@ -252,7 +252,7 @@ static int run_stored(const struct experiment *x, const struct options *options,
         complain(BAD_INPUT);
     if (store_close(store, complete) && !e)
         e = complain(BAD_INPUT);
-    failed = report_end(report, complete && !e ? x->output : part, stop) - errors;
+    failed = report_end(report, complete && !e ? x->output : part, stop);
     report_free(report);
     return exit_status(e || bad, failed, errors);
 }

@@ -322,7 +322,7 @@ int random_run(const struct random *r, const volatile int *stop, FILE *to,
         struct trial t;
         struct failure f;
         if (random_trial(r, i, &t))
-            return -1;
+            return RANDOM_REFUSED;
         progress("case %" PRId64 " of %" PRId64 ", %" PRId64 " failed: %s", i, r->below,
                  count->failed, t.op->name);
         if (judge(&x, &t, stop, &f, count))
@@ -330,8 +330,10 @@ int random_run(const struct random *r, const volatile int *stop, FILE *to,
         if (f.check)
             tell(&x, i, &t, &f, stop, to);
         count->next = i + 1;
-        if (lost(there))
-            return err_set("after case %" PRId64 ": %s", i, lost(there));
+        if (lost(there)) {
+            err_set("after case %" PRId64 ": %s", i, lost(there));
+            return RANDOM_LOST;
+        }
     }
     progress_clear();
     return 0;

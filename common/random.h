@@ -33,7 +33,11 @@ struct random_count {
 
 /* Run them all on every backend that is there, with every kernel that accepts the case.  Of each
  * that fails `to` gets the line that runs it again, and that of a smaller one which still fails.
- * Nonzero after err_set() where it cannot go on: a device was lost. */
+ * Where it cannot go on it returns why, after err_set(). */
+enum {
+    RANDOM_REFUSED = 1, /* a contract refuses whatever is drawn */
+    RANDOM_LOST         /* a device was lost */
+};
 int random_run(const struct random *r, const volatile int *stop, FILE *to,
                struct random_count *count);
 

@@ -78,5 +78,7 @@ int random_command(const struct random_words *words, const volatile int *stop)
     if (*stop)
         printf("stopped; the same with --from %" PRId64 " goes on from there\n", c.next);
     print_end(&c, seconds_now() - began);
-    return e ? BACKEND_LOST : *stop ? INTERRUPTED : c.failed ? CHECK_FAILED : GOOD;
+    if (e)
+        return e == RANDOM_LOST ? BACKEND_LOST : BAD_INPUT;
+    return *stop ? INTERRUPTED : c.failed ? CHECK_FAILED : GOOD;
 }

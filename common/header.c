@@ -189,7 +189,7 @@ int header_finished(hid_t file)
 
 /* ---- compared ---- */
 
-/* Of the keys that differ, the first is told. */
+/* Of the keys that differ, the first is reported. */
 static int same_key(hid_t root, const struct key_text *k)
 {
     if (H5Aexists(root, k->key) <= 0)

@@ -12,18 +12,7 @@ import sys
 import numpy as np
 
 from definitions import DEFINITIONS, UNSEEN, distance
-
-tests = 0
-
-
-def ok(passed, what, notes=()):
-    global tests
-    tests += 1
-    print(f"{'ok' if passed else 'not ok'} {tests} - {what}")
-    if not passed:
-        for note in notes:
-            print(f"# {note}")
-    sys.stdout.flush()
+from tap import done, ok
 
 
 class Asked(dict):
@@ -121,7 +110,7 @@ def main(stream):
             operation = Operation(record["operation"], record["parameters"]) if record else None
     if not ended:
         ok(False, "the cases are all there", ["the program that runs them ended early"])
-    print(f"1..{tests}")
+    done()
 
 
 if __name__ == "__main__":

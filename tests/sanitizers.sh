@@ -1,13 +1,13 @@
 #!/bin/sh
-# tests/once under each tool of compute-sanitizer.  Minutes, so only where
-# CHECK_GPU=yes asks for it, as `make check-gpu` does.  TAP on stdout.
+# tests/once under each tool of compute-sanitizer, all of them at the same time.
+# Minutes, so only where CHECK_GPU=yes asks for it, as `make check-gpu` does.
+# TAP on stdout.
 #
-# SANITIZE_SECONDS is what a tool may take (300); more is a failure.
+# SANITIZE_SECONDS is what a tool may take (400); more is a failure.
 PATH=$PATH:/usr/local/cuda/bin
-seconds=${SANITIZE_SECONDS:-300}
+seconds=${SANITIZE_SECONDS:-400}
 dir=`mktemp -d "${TMPDIR:-/tmp}/sanitizers.XXXXXX"` || exit 1
 trap 'rm -rf "$dir"' EXIT
-log=$dir/log
 n=0
 
 skip_all() {
@@ -15,7 +15,7 @@ skip_all() {
     exit 0
 }
 
-# clean STATUS: did the tool end well, the program too, and neither object?
+# clean STATUS: did the tool whose output is in $log end well, the program too, and neither object?
 # racecheck has a summary of its own; where the tool saw no device, none.
 clean() {
     [ "$1" = 0 ] && grep -q '^========= .*SUMMARY: 0 ' "$log" &&
@@ -23,11 +23,11 @@ clean() {
         grep -q '^1\.\.[1-9]' "$log" && ! grep -q '^not ok' "$log"
 }
 
-# watch TOOL [OPTION...] -- [ARGUMENT...]: the program, with these arguments,
-# under that tool, with these options.
+# watch N TOOL [OPTION...] -- [ARGUMENT...]: the program, with these arguments,
+# under that tool, with these options; check number N.
 watch() {
-    tool=$1 options=
-    shift
+    n=$1 tool=$2 options= log=$dir/$1.log
+    shift 2
     while [ "$1" != -- ]; do
         options="$options $1"
         shift
@@ -36,7 +36,7 @@ watch() {
     timeout -k 10 "$seconds" compute-sanitizer --tool $tool --error-exitcode 9 $options \
         tests/once "$@" >"$log" 2>&1
     status=$?
-    n=$((n + 1)) name="$tool: tests/once${*:+ $*}"
+    name="$tool: tests/once${*:+ $*}"
     if clean $status; then
         echo "ok $n - $name"
         echo "# `grep -c '^ok' "$log"` cases"
@@ -55,19 +55,29 @@ watch() {
 
 [ "${CHECK_GPU-}" = yes ] || skip_all "minutes: make check-gpu runs it"
 command -v compute-sanitizer >/dev/null || skip_all "there is no compute-sanitizer"
-tests/once --small linear >"$log" 2>&1
-why=`sed -n 's/^1\.\.0 # SKIP //p; s/^# gpu32: \(emulated.*\)/\1/p' "$log"`
+tests/once --small linear >"$dir/log" 2>&1
+why=`sed -n 's/^1\.\.0 # SKIP //p; s/^# gpu32: \(emulated.*\)/\1/p' "$dir/log"`
 [ -z "$why" ] || skip_all "$why"
 
-watch memcheck --
+# start TOOL [OPTION...] -- [ARGUMENT...]: watch, beside what was started before.
+start() {
+    n=$((n + 1))
+    watch $n "$@" >"$dir/$n.tap" &
+}
+
+start memcheck --
 # Under racecheck `persistent` ends in an illegal access within its first launch, looked at or not
 # (--kernel-name, --kernel-name-exclude); without the tool, and under the other three, it is clean.
 # Nor does the tool take notice of barrier.arrive, by which it lives: two warps that hand 128 bytes
 # to and fro are reported.  configure --with-cuda=emulate-race knows that.
-watch racecheck --racecheck-report analysis -- --small --without persistent --without template_d
+start racecheck --racecheck-report analysis -- --small --without persistent --without template_d
 # To initcheck, y and d_x of two cases of gemv (136 columns) were never written by cuBLAS, which
 # parity finds right.
-watch initcheck -- --unpoisoned --without cublas
+start initcheck -- --unpoisoned --without cublas
 # It keeps a table of barriers: by default too short for `persistent`, and 65536 do not fit the GPU.
-watch synccheck --num-cuda-barriers 2048 --
+start synccheck --num-cuda-barriers 2048 --
+wait
+for i in `seq $n`; do
+    cat "$dir/$i.tap"
+done
 echo "1..$n"

@@ -1,9 +1,10 @@
 /* Shapes that kernels stumble over: one step, one sequence, one more than a
  * warp or a block holds, odd widths, blocks and ranks, segments longer than
  * the sequence, more sequences than a grid is wide.  Every kernel of every
- * GPU backend: parity with the oracle, then many runs, each in fresh memory
- * full of NaN between guard bands, that must all give the same bits.  And
- * sizes that must be refused, in words that name them.
+ * GPU backend: parity with the oracle, then some more runs (many, where
+ * CHECK_GPU is set), each in fresh memory full of NaN between guard bands, that
+ * must all give the same bits.  And sizes that must be refused, in words that
+ * name them.
  *
  * Its arguments are those of tests/parts.h; a part has every so many-th case. */
 #include "config.h"
@@ -140,9 +141,9 @@ static const struct odd {
 /* The emulator takes minutes for what a GPU does in seconds: it gets the cases
  * below a limit, and fewer runs of each. */
 #if defined __SANITIZE_ADDRESS__ || defined EMU_RACE
-enum { RUNS = 20, EMULATED_RUNS = 1 };
+enum { RUNS = 4, MANY_RUNS = 20, EMULATED_RUNS = 1 };
 #else
-enum { RUNS = 20, EMULATED_RUNS = 3 };
+enum { RUNS = 4, MANY_RUNS = 20, EMULATED_RUNS = 3 };
 #endif
 static const double EMULATED_WORK = 2.5e5;
 
@@ -233,7 +234,8 @@ static int shape_case(const struct op *o, const struct frame *f, void *data)
 
 static void judge_shapes(const struct backend *b, const struct part *p)
 {
-    struct session s = {.limit = INFINITY, .runs = RUNS, .part = *p};
+    struct session s = {
+        .limit = INFINITY, .runs = getenv("CHECK_GPU") ? MANY_RUNS : RUNS, .part = *p};
     struct asked each = {.backend = b, .judge = judge_shape, .data = &s};
     char how[32];
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Compile each mistake of faults.list into a copy of a reference or of a
 # kernel, link it before the archive, so that the archive's own object is not
-# pulled, and see which suite notices.  `make check-faults` sets
+# pulled, and see which suite is the first to notice.  `make check-faults` sets
 #
 #     CC, FLAGS       what compiles a reference
 #     MAKE            what compiles a kernel, by Makefile's own rule for .cu
@@ -108,11 +108,11 @@ run() {
     test "$(cat "$run_program.status" 2>/dev/null)" != 124
 }
 
-# One line: fault, programs that caught it, checks failed of all that ran, the
+# One line: fault, the program that caught it, checks failed of all that ran, the
 # first.
 # Returns 0 if it was caught, and as the list says.
 judge() {
-    name=$1 dir=$tmp/$1 by='' failed=0 all=0 first='' why=''
+    name=$1 dir=$tmp/$1 by='' n=0 all=0 first='' why=''
     case $name in
     unchanged) file=ref/e74_cell.c ;;
     unchanged_kernel) file=gpu/e74_cell.cu ;;
@@ -146,19 +146,20 @@ judge() {
         fi
         n=$(grep -c '^not ok' "$dir/$program.tap") || :
         grep -q '^1\.\.[0-9]' "$dir/$program.tap" || test "$n" = "$enough" || n=$((n + 1))    # it died
-        failed=$((failed + n)) all=$((all + $(grep -c '^\(not \)\{0,1\}ok' "$dir/$program.tap")))
+        all=$((all + $(grep -c '^\(not \)\{0,1\}ok' "$dir/$program.tap")))
         test "$n" = 0 && continue
-        by="$by${by:+ }$program"
-        test -n "$first" || first=$(awk '/^not ok/ { seen = 1; next }
+        by=$program
+        first=$(awk '/^not ok/ { seen = 1; next }
             seen { sub(/^# /, ""); sub(/ \(norm [^)]*\)/, ""); sub(/, bound [^,]*/, ""); print; exit }' \
             "$dir/$program.tap")
         test -n "$first" || first="$program died"
+        break
     done
     if [ -z "$by" ] && [ -n "$why" ]; then
         echo "$why"
         return $NOT_JUDGED
     fi
-    printf '%-30s %-18s %4d of %4d  %s\n' "$name" "${by:-NOT CAUGHT}" "$failed" "$all" "$first"
+    printf '%-30s %-11s %4d of %4d  %s\n' "$name" "${by:-NOT CAUGHT}" "$n" "$all" "$first"
     test -n "$by" || return $NOT_NOTICED
     want=$(field "$name" 5)
     case $first in
@@ -186,7 +187,7 @@ printf '%s\n' $unchanged $names |
     OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 xargs -n 1 -P "${JOBS:-2}" "$SHELL" "$0" --judge
 
 n=0 caught=0 left=0
-printf '%-30s %-18s %-13s %s\n' fault 'caught by' 'failed checks' first
+printf '%-30s %-11s %-13s %s\n' fault 'caught by' 'failed checks' first
 for name in $names; do
     case $(status "$name") in
     $NOT_JUDGED)

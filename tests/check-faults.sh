@@ -1,7 +1,18 @@
 #!/bin/sh
-# Compile each mistake of faults.list into a copy of a reference or of a
+# Planted faults: mistakes that published kernels have made.  The lists in faults/, one for each
+# family of operations, hold them as lines
+#
+#     name | file | sed expression | what it is
+#     name | file | sed expression | what it is | text of the first failed check
+#
+# Compile each into a copy of its file, a reference (in all precisions) or a
 # kernel, link it before the archive, so that the archive's own object is not
-# pulled, and see which suite is the first to notice.  `make check-faults` sets
+# pulled, and see which suite is the first to notice.  A suite is run for the
+# file's operation alone.  Kernels are judged where they can run: compiled by
+# nvcc on a GPU, or else by emulation.  There a missing barrier shows for
+# certain, because threads take turns in one order; on a GPU it may not.
+#
+# `make check-faults` sets
 #
 #     CC, FLAGS       what compiles a reference
 #     MAKE            what compiles a kernel, by Makefile's own rule for .cu
@@ -17,14 +28,13 @@
 # check-faults.sh [NAME...]: these faults, where gpu/ is all in files whose
 # path begins so; default: all of them.
 set -eu
-list=$srcdir/tests/faults.list
 tmp=faults.tmp
 enough=6                        # failed checks, after which a suite may stop
 NOT_NOTICED=1 NOT_MADE=2 NOT_JUDGED=3 NOTICED_ELSEWHERE=4    # what judge() returns
 
 # Field $2 of fault $1.
 field() {
-    awk -F ' [|] ' -v name="$1" -v n="$2" '$1 == name { print $n }' "$list"
+    awk -F ' [|] ' -v name="$1" -v n="$2" '$1 == name { print $n }' "$srcdir"/tests/faults/*.list
 }
 
 # The names of the faults that the arguments choose.
@@ -50,7 +60,7 @@ chosen() {
                     print "check-faults: there is no fault " word[i] | "cat >&2"
                     exit 2
                 }
-        }' "$list"
+        }' "$srcdir"/tests/faults/*.list
 }
 
 # The operation that file $1 belongs to: OP.c, OP.cu, OP_KERNEL.cu, or

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Is each line of faults.list a fault that can be planted?  It has four or five fields, a name that
+# Is each line of the lists in faults/ a fault that can be planted?  It has four or five fields, a name that
 # no line before it has, a file that is there, and a sed expression that changes this file.  Whether
 # the suites notice the fault is asked by check-faults.sh, which takes minutes.  TAP on stdout.
 srcdir=${srcdir:-.}
@@ -15,7 +15,7 @@ ok() {
     test -z "$2" || echo "# $2"
 }
 
-# The faults of list $1, each as three lines: its name (or the whole line), its file, its sed
+# The faults of lists $@, each as three lines: its name (or the whole line), its file, its sed
 # expression; where the line itself is wrong the file is empty, and the reason is the third.
 lines() {
     awk -F ' [|] ' '
@@ -23,7 +23,7 @@ lines() {
         NF < 4 || NF > 5 { print; print ""; print NF " fields, and not four or five"; next }
         $1 !~ /^[A-Za-z0-9_]+$/ { print; print ""; print "the name is no word"; next }
         seen[$1]++ { print $1; print ""; print "an earlier fault has the same name"; next }
-        { print $1; print $2; print $3 }' "$1"
+        { print $1; print $2; print $3 }' "$@"
 }
 
 # Why fault FILE SED cannot be planted; nothing if it can.
@@ -39,18 +39,18 @@ wrong() {
     fi
 }
 
-# Each fault of list $1, as "NAME: REASON", without a reason if there is none.
+# Each fault of lists $@, as "NAME: REASON", without a reason if there is none.
 faults() {
-    lines "$1" | while IFS= read -r name && IFS= read -r file && IFS= read -r expression; do
+    lines "$@" | while IFS= read -r name && IFS= read -r file && IFS= read -r expression; do
         echo "$name: $(wrong "$file" "$expression")"
     done
 }
 
-faults "$srcdir/tests/faults.list" >"$tmp/found"
+faults "$srcdir"/tests/faults/*.list >"$tmp/found"
 while IFS= read -r line; do
     ok "${line%%: *}" "${line#*: }"
 done <"$tmp/found"
-test -s "$tmp/found" || ok "faults.list" "there is no fault in it"
+test -s "$tmp/found" || ok "faults" "there is no fault in it"
 
 # A list of mistakes: each of them is told.
 cat >"$tmp/bad" <<'EOF'

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "gpu/product.cuh"
-#include "gpu/ptx.cuh"
+#include "gpu/gemm/product.cuh"
+#include "gpu/device/ptx.cuh"
 
 static cudaStream_t stream;
 

@@ -8,7 +8,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #else
-#include "gpu/emulate.h"
+#include "gpu/emulate/emulate.h"
 #endif
 
 #include "common/op.h"

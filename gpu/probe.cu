@@ -7,8 +7,8 @@
  * nothing can shorten, by the device's own clocks.  Each is the median of a
  * few runs of some milliseconds, after the clock has been woken up. */
 #include "gpu/gpu.cuh"
-#include "gpu/product.cuh"
-#include "gpu/ptx.cuh"
+#include "gpu/gemm/product.cuh"
+#include "gpu/device/ptx.cuh"
 
 #include <algorithm>
 #include <chrono>

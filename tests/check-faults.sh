@@ -125,7 +125,7 @@ judge() {
     name=$1 dir=$tmp/$1 by='' n=0 all=0 first='' why=''
     case $name in
     unchanged) file=ref/e74_cell.c ;;
-    unchanged_kernel) file=gpu/e74_cell.cu ;;
+    unchanged_kernel) file=gpu/e74/e74_cell.cu ;;
     *) file=$(field "$name" 2) ;;
     esac
     case $file in

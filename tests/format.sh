@@ -1,14 +1,14 @@
 #!/bin/sh
 # Print the C and CUDA files that .clang-format would lay out differently, and
 # how; with -i change them.  format.sh [-i] [FILE...]; default: all of them.
-# Needs clang-format 14 (CLANG_FORMAT).  gpu/emulate.* and tests/emulated.cu
+# Needs clang-format 14 (CLANG_FORMAT).  gpu/emulate/ and tests/emulated.cu
 # stay as they are: lists of functions of one line, and launches that the
 # emulator wants on one.
 cd "$(dirname "$0")/.." || exit 1
 apply=no
 test "${1-}" = -i && { apply=yes; shift; }
 test $# -gt 0 || set -- common/*.[ch] common/ops/*.[ch] ref/*.[ch] gpu/*.c gpu/limits.h gpu/*.cu \
-    gpu/*.cuh data/*.[ch] experiments/*.[ch] tests/*.[ch]
+    gpu/*.cuh $(ls gpu/*/*.cu gpu/*/*.cuh) data/*.[ch] experiments/*.[ch] tests/*.[ch]
 
 # It would put #pragma omp into the first column: it is given as a comment.
 laid_out() {

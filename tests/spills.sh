@@ -1,6 +1,6 @@
 #!/bin/sh
 # No kernel that is shipped spills registers: what the compiler said of each when
-# it made the object, gpu/NAME.ptxas, is read; nothing is compiled again.  TAP on
+# it made the object, NAME.ptxas beside it, is read; nothing is compiled again.  TAP on
 # stdout, with a table of what every kernel takes.  $srcdir, $NVCC and the
 # $OBJECTS of the GPU's archive come from the Makefile.
 srcdir=${srcdir:-.}
@@ -55,18 +55,18 @@ emulated) skip_all "the kernels were compiled by $CXX, to be emulated" ;;
 esac
 printf '# %-6s %9s %7s %6s  %s\n' arch registers shared stack kernel
 for object in $OBJECTS; do
-    file=`basename "${object%.*}"`
-    [ -f "$srcdir/gpu/$file.cu" ] || continue
+    file=${object%.*}
+    [ -f "$srcdir/$file.cu" ] || continue
     n=$((n + 1)) found= faults=
-    if [ -f gpu/$file.ptxas ]; then
-        found=`kernels gpu/$file.ptxas`
+    if [ -f $file.ptxas ]; then
+        found=`kernels $file.ptxas`
         faults=`echo "$found" | sed '/^$/d' | judge`
         all=$((all + `echo "$found" | grep -c .`))
         echo "$found" | sed '/^$/d' | while read -r arch registers shared stack stores loads name; do
             printf '# %-6s %9s %7s %6s  %s\n' $arch $registers $shared $stack "$name"
         done
     else
-        faults="gpu/$file.ptxas is not there"
+        faults="$file.ptxas is not there"
     fi
     if [ -z "$faults" ]; then
         echo "ok $n - $file.cu: no spills in `echo "$found" | grep -c .` kernels"

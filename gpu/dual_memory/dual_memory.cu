@@ -1,0 +1,409 @@
+/* dual_memory: what x is to all T*B steps in one product (two where z is too), then
+ * the recurrence by one of its kernels, then the gate over all steps at once.
+ *
+ * Backward the gate comes first: it says what it adds to every step's dh and dread.
+ * The recurrence leaves dp and dv of every step, and products with x, h and the h
+ * before make of them the gradients of x and of the weights.  Nothing here waits for
+ * the step before, so it is bound by memory and by cuBLAS. */
+#include "gpu/dual_memory/dual_memory.cuh"
+#include "gpu/gemm/layer.cuh"
+#include "gpu/gemm/product.cuh"
+
+/* ---- one call ---- */
+
+struct call {
+    int64_t rows, D, in; /* T*B */
+    int gate, each;
+    float clamp;
+    struct dual_memory a, g;
+};
+
+static call call_of(const struct frame *f)
+{
+    return {DIM(f, 'T') * DIM(f, 'B'),
+            DIM(f, 'D'),
+            DIM(f, 'I'),
+            dual_parts(f).gate,
+            f->choice[DUAL_TAPE] == DUAL_EACH,
+            (float)DIM(f, 'L'),
+            *ARGS(f, dual_memory),
+            *GRADS(f, dual_memory)};
+}
+
+/* Without what only the layer can give: xp, dh, dread, dp, dv, dM and work. */
+static recurrence recurrence_of(const struct frame *f)
+{
+    const call c = call_of(f);
+    const struct dual_parts parts = dual_parts(f);
+    recurrence r = {};
+
+    r.steps = DIM(f, 'T'), r.batch = DIM(f, 'B');
+    r.K = DIM(f, 'K') < r.steps ? DIM(f, 'K') : r.steps;
+    r.D = (int)c.D, r.N = (int)DIM(f, 'N');
+    r.M = DIM(f, 'N') * c.D;
+    r.scale = 1 / sqrtf((float)c.D);
+    r.attention = parts.attention, r.query = parts.query;
+    r.each = c.each;
+    r.kept = f->choice[DUAL_CHECKPOINT_DTYPE];
+    r.W_h = c.a.W_h, r.W_write = c.a.W_write, r.b_h = c.a.b_h;
+    r.h0 = (const float *)c.a.h0, r.M0 = (const float *)c.a.M0;
+    r.h = (float *)c.a.h, r.v = c.a.v, r.read = c.a.read;
+    r.rho = (float *)c.a.rho, r.omega = (float *)c.a.omega;
+    r.checkpoints = c.a.checkpoints;
+    r.h_T = (float *)c.a.h_T, r.M_T = (float *)c.a.M_T;
+    r.dh_T = (const float *)c.g.h_T, r.dM_T = (const float *)c.g.M_T;
+    r.dh0 = (float *)c.g.h0;
+    return r;
+}
+
+/* ---- workspace ---- */
+
+/* Parts of it in bytes from its start. */
+struct layout {
+    size_t xp;             /* T [T,B,D] */
+    size_t wide;           /* T [T*B,3D]: a matrix gate's z, read and h, and what its product
+                              gives them; [T*B,2D]: dp and dz side by side */
+    size_t dg, dz, dread;  /* T [T,B,D]: of a gate */
+    size_t dh, dp, dv, hs; /* T [T,B,D]; [T+1,B,D]: h0 and h */
+    size_t dM, sums;       /* float [B,N,D] where the tape is shared; see column_sums() */
+    size_t recurrence;     /* the kernel's own */
+};
+
+template <typename T>
+static layout layout_of(const struct frame *f, enum pass p)
+{
+    const call c = call_of(f);
+    const bool gated = c.gate != DUAL_NO_GATE, matrix = c.gate == DUAL_MATRIX;
+    const bool back = p == BACKWARD, shares = gated && c.gate != DUAL_SUM;
+    const int64_t each = c.rows * c.D, tape = DIM(f, 'N') * c.D, B = DIM(f, 'B');
+    const int64_t sums = max(parts_of(c.rows) * c.D, c.each ? 0 : parts_of(B) * tape);
+    layout l = {};
+    size_t used = 0;
+    struct {
+        size_t *at, bytes;
+    } parts[] = {
+        {&l.xp, !back * each * sizeof(T)},
+        {&l.wide, (matrix ? 3 : 2 * (back && gated)) * each * sizeof(T)},
+        {&l.dg, (back && gated) * each * sizeof(T)},
+        {&l.dz, (back && shares) * each * sizeof(T)},
+        {&l.dread, (back && shares) * each * sizeof(T)},
+        {&l.dh, (back && gated) * each * sizeof(T)},
+        {&l.dp, back * each * sizeof(T)},
+        {&l.dv, back * each * sizeof(T)},
+        {&l.hs, back * (each + B * c.D) * sizeof(T)},
+        {&l.dM, (back && !c.each) * B * tape * sizeof(float)},
+        {&l.sums, back * sums * sizeof(float)},
+        {&l.recurrence, 0},
+    };
+
+    for (auto &part : parts) {
+        *part.at = used;
+        used += aligned(part.bytes);
+    }
+    return l;
+}
+
+/* ---- the gate ---- */
+
+/* A thread's elements of all rows m and columns j: i is their place. */
+#define FOR_MY_ELEMENTS(c, i, m, j)                                                                \
+    for (int64_t m = (int64_t)blockIdx.x * blockDim.y + threadIdx.y; m < (c).rows;                 \
+         m += (int64_t)gridDim.x * blockDim.y)                                                     \
+        for (int64_t j = threadIdx.x, i = m * (c).D + j; j < (c).D;                                \
+             j += blockDim.x, i += blockDim.x)
+
+/* The gate's argument g, held within the clamp; *held tells whether it had to be. */
+template <typename T>
+static __device__ float argument(const call &c, int64_t i, int64_t j, bool *held)
+{
+    const struct dual_memory &a = c.a;
+
+    *held = false;
+    if (c.gate == DUAL_MATRIX)
+        return load((const T *)a.g + i);
+    const float z = load((const T *)a.z + i), read = load((const T *)a.read + i);
+    const float h = ((const float *)a.h)[i];
+    if (c.gate == DUAL_SUM)
+        return z + read + h;
+    float g = fmaf(z, load((const T *)a.g_z + j), load((const T *)a.b_g + j));
+    g = fmaf(read, load((const T *)a.g_r + j), g);
+    g = fmaf(h, load((const T *)a.g_h + j), g);
+    *held = fabsf(g) > c.clamp;
+    return *held ? copysignf(c.clamp, g) : g;
+}
+
+static __device__ float sigmoid(float x)
+{
+    return 1 / (1 + expf(-x));
+}
+
+/* out = h silu(g), or h. */
+template <typename T>
+__global__ void open_gate(call c)
+{
+    FOR_MY_ELEMENTS (c, i, m, j) {
+        float out = ((const float *)c.a.h)[i];
+        bool held;
+        if (c.gate != DUAL_NO_GATE) {
+            const float g = argument<T>(c, i, j, &held);
+            out *= g * sigmoid(g);
+        }
+        store((T *)c.a.out + i, out);
+    }
+}
+
+/* dg; but for a matrix's gate also what it is to its inputs: dh, dz and dread. */
+template <typename T>
+__global__ void close_gate(call c, T *dg, T *dh, T *dz, T *dread)
+{
+    FOR_MY_ELEMENTS (c, i, m, j) {
+        bool held;
+        const float g = argument<T>(c, i, j, &held), s = sigmoid(g);
+        const float d = load((const T *)c.g.out + i), h = ((const float *)c.a.h)[i];
+        const float slope = held ? 0 : d * h * s * (1 + g * (1 - s));
+        store(dg + i, slope);
+        if (c.gate == DUAL_SUM)
+            store(dh + i, fmaf(d * g, s, slope));
+        if (c.gate == DUAL_SCALED) {
+            store(dh + i, fmaf(slope, load((const T *)c.a.g_h + j), d * g * s));
+            store(dz + i, slope * load((const T *)c.a.g_z + j));
+            store(dread + i, slope * load((const T *)c.a.g_r + j));
+        }
+    }
+}
+
+/* z, read and h side by side: what a matrix's gate multiplies. */
+template <typename T>
+__global__ void gather(call c, T *wide)
+{
+    FOR_MY_ELEMENTS (c, i, m, j) {
+        T *to = wide + m * 3 * c.D + j;
+        to[0] = ((const T *)c.a.z)[i];
+        to[c.D] = ((const T *)c.a.read)[i];
+        store(to + 2 * c.D, ((const float *)c.a.h)[i]);
+    }
+}
+
+/* And their gradients apart again; h is what the gate opened, too. */
+template <typename T>
+__global__ void scatter(call c, const T *wide, T *dh, T *dz, T *dread)
+{
+    FOR_MY_ELEMENTS (c, i, m, j) {
+        const T *from = wide + m * 3 * c.D + j;
+        const float g = load((const T *)c.a.g + i), d = load((const T *)c.g.out + i);
+        dz[i] = from[0];
+        dread[i] = from[c.D];
+        store(dh + i, fmaf(d * g, sigmoid(g), load(from + 2 * c.D)));
+    }
+}
+
+/* a^T b, over all rows. */
+template <typename T>
+static int weight_gradient(const T *a, int64_t columns, const T *b, int64_t width, int64_t rows,
+                           void *dW)
+{
+    const matrix<T> left = {a, columns, rows, true}, right = {b, rows, width, false};
+    return product(left, right, 0, (float *)dW);
+}
+
+template <typename T>
+static int gate_forward(const call &c, T *wide)
+{
+    const dim3 block = block_of(c.D, BLOCK);
+    const unsigned blocks = blocks_of(c.rows, block);
+
+    if (c.gate == DUAL_MATRIX) {
+        gather<T><<<blocks, block, 0, gpu_stream()>>>(c, wide);
+        CUDA(cudaGetLastError());
+        const matrix<T> in = {wide, c.rows, 3 * c.D, false};
+        const matrix<T> Wt = {(const T *)c.a.W_gate, 3 * c.D, c.D, true};
+        const int e = product(in, Wt, 0, (T *)c.a.g);
+        if (e)
+            return e;
+    }
+    open_gate<T><<<blocks, block, 0, gpu_stream()>>>(c);
+    return cudaGetLastError();
+}
+
+/* dg [T*B,D] through W_gate. */
+template <typename T>
+static int matrix_back(const call &c, const T *dg, T *wide, T *dh, T *dz, T *dread)
+{
+    const dim3 block = block_of(c.D, BLOCK);
+    const unsigned blocks = blocks_of(c.rows, block);
+
+    gather<T><<<blocks, block, 0, gpu_stream()>>>(c, wide);
+    CUDA(cudaGetLastError());
+    int e = weight_gradient(dg, c.D, (const T *)wide, 3 * c.D, c.rows, c.g.W_gate);
+    if (!e) {
+        const matrix<T> slope = {dg, c.rows, c.D, false};
+        const matrix<T> W = {(const T *)c.a.W_gate, c.D, 3 * c.D, false};
+        e = product(slope, W, 0, wide);
+    }
+    if (e)
+        return e;
+    scatter<T><<<blocks, block, 0, gpu_stream()>>>(c, wide, dh, dz, dread);
+    return cudaGetLastError();
+}
+
+/* The gradients of a scaled gate's parameters. */
+template <typename T>
+static int scales_back(const call &c, const T *dg, float *sums)
+{
+    int e = column_sums((float *)c.g.g_z, sums, dg, (const T *)c.a.z, c.rows, c.D);
+    if (!e)
+        e = column_sums((float *)c.g.g_r, sums, dg, (const T *)c.a.read, c.rows, c.D);
+    if (!e)
+        e = column_sums((float *)c.g.g_h, sums, dg, (const float *)c.a.h, c.rows, c.D);
+    return e ? e : column_sums((float *)c.g.b_g, sums, dg, (const T *)NULL, c.rows, c.D);
+}
+
+template <typename T>
+static int gate_backward(const call &c, T *dg, T *dh, T *dz, T *dread, T *wide, float *sums)
+{
+    const dim3 block = block_of(c.D, BLOCK);
+
+    close_gate<T><<<blocks_of(c.rows, block), block, 0, gpu_stream()>>>(c, dg, dh, dz, dread);
+    CUDA(cudaGetLastError());
+    if (c.gate == DUAL_MATRIX)
+        return matrix_back(c, (const T *)dg, wide, dh, dz, dread);
+    return c.gate == DUAL_SCALED ? scales_back(c, (const T *)dg, sums) : 0;
+}
+
+/* ---- forward ---- */
+
+template <typename T, const recurrence_kernel &KERNEL>
+static int forward(const struct frame *f)
+{
+    const call c = call_of(f);
+    const layout l = layout_of<T>(f, FORWARD);
+    const bool gated = c.gate != DUAL_NO_GATE;
+    char *work = (char *)f->work;
+    const T *W = (const T *)(gated ? c.a.W_xz : c.a.W_x);
+    const matrix<T> x = {(const T *)c.a.x, c.rows, c.in, false};
+    const matrix<T> Wt = {W, c.in, c.D, true}, W_zt = {W + c.D * c.in, c.in, c.D, true};
+    recurrence r = recurrence_of(f);
+
+    r.xp = work + l.xp;
+    r.work = work + l.recurrence;
+    int e = product(x, Wt, 0, (T *)(work + l.xp));
+    if (!e && gated)
+        e = product(x, W_zt, 0, (T *)c.a.z);
+    if (!e)
+        e = KERNEL.pass[FORWARD](r);
+    return e ? e : gate_forward(c, (T *)(work + l.wide));
+}
+
+/* ---- backward ---- */
+
+/* h of all steps, in T, from the one before the first on. */
+template <typename T>
+__global__ void stack_h(T *hs, const float *h0, const float *h, int64_t BD, int64_t n)
+{
+    const int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
+    if (i < n)
+        store(hs + i, i < BD ? h0[i] : h[i - BD]);
+}
+
+/* What dp, dv and dz of all steps are to the weights and to x. */
+template <typename T>
+static int products_back(const struct frame *f, const T *dp, const T *dv, const T *dz, T *hs,
+                         T *wide, float *sums)
+{
+    const call c = call_of(f);
+    const int64_t BD = DIM(f, 'B') * c.D, n = c.rows * c.D + BD;
+    const bool gated = c.gate != DUAL_NO_GATE;
+    const int64_t columns = (1 + gated) * c.D;
+    int e = 0;
+
+    stack_h<T><<<ceil_div(n, BLOCK), BLOCK, 0, gpu_stream()>>>(hs, (const float *)c.a.h0,
+                                                               (const float *)c.a.h, BD, n);
+    CUDA(cudaGetLastError());
+    if (gated)
+        e = side_by_side(wide, {2, {dp, dz}}, c.rows, c.D);
+    const T *all = gated ? wide : dp;
+    if (!e)
+        e = weight_gradient(dv, c.D, (const T *)hs + BD, c.D, c.rows, c.g.W_write);
+    if (!e)
+        e = weight_gradient(dp, c.D, (const T *)hs, c.D, c.rows, c.g.W_h);
+    if (!e)
+        e = weight_gradient(all, columns, (const T *)c.a.x, c.in, c.rows,
+                            gated ? c.g.W_xz : c.g.W_x);
+    if (!e) {
+        const matrix<T> of_all = {all, c.rows, columns, false};
+        const matrix<T> W = {(const T *)(gated ? c.a.W_xz : c.a.W_x), columns, c.in, false};
+        e = product(of_all, W, 0, (T *)c.g.x);
+    }
+    return e ? e : column_sums((float *)c.g.b_h, sums, dp, (const T *)NULL, c.rows, c.D);
+}
+
+template <typename T, const recurrence_kernel &KERNEL>
+static int backward(const struct frame *f)
+{
+    const call c = call_of(f);
+    const layout l = layout_of<T>(f, BACKWARD);
+    const bool gated = c.gate != DUAL_NO_GATE, shares = c.gate != DUAL_SUM;
+    char *work = (char *)f->work;
+    T *dg = (T *)(work + l.dg), *dz = shares ? (T *)(work + l.dz) : dg;
+    T *dread = shares ? (T *)(work + l.dread) : dg, *dh = (T *)(work + l.dh);
+    T *dp = (T *)(work + l.dp), *dv = (T *)(work + l.dv), *wide = (T *)(work + l.wide);
+    float *sums = (float *)(work + l.sums);
+    recurrence r = recurrence_of(f);
+    int e = 0;
+
+    if (gated)
+        e = gate_backward(c, dg, dh, dz, dread, wide, sums);
+    r.dh = gated ? dh : c.g.out;
+    r.dread = gated ? dread : NULL;
+    r.dp = dp, r.dv = dv;
+    r.dM = (float *)(c.each ? c.g.M0 : work + l.dM);
+    r.work = work + l.recurrence;
+    if (!e)
+        e = KERNEL.pass[BACKWARD](r);
+    if (!e && !c.each)
+        e = column_sums((float *)c.g.M0, sums, (const float *)r.dM, (const float *)NULL, r.batch,
+                        r.M);
+    return e ? e
+             : products_back(f, (const T *)dp, (const T *)dv, (const T *)dz, (T *)(work + l.hs),
+                             wide, sums);
+}
+
+/* ---- the kernels ---- */
+
+template <typename T, const recurrence_kernel &KERNEL>
+static size_t work(const struct frame *f, enum pass p)
+{
+    return layout_of<T>(f, p).recurrence + KERNEL.work(recurrence_of(f), p);
+}
+
+/* What cuBLAS counts, and the sizes of struct recurrence, are int. */
+template <const recurrence_kernel &KERNEL>
+static const char *declines(const struct frame *f)
+{
+    const int64_t most = 0x7fffffff, after = (DIM(f, 'T') + 1) * DIM(f, 'B');
+    if (after > most || DIM(f, 'D') > most / 3)
+        return "a matrix with more rows or columns than cuBLAS can count (2147483647)";
+    return KERNEL.declines(recurrence_of(f));
+}
+
+/* The layer around each kernel of the recurrence is a kernel of that name. */
+#define LAYER(bits, T, kernel)                                                                     \
+    static const struct impl kernel##_layer##bits = {                                              \
+        kernel##bits.name,                                                                         \
+        kernel##bits.idea,                                                                         \
+        {forward<T, kernel##bits>, backward<T, kernel##bits>},                                     \
+        work<T, kernel##bits>,                                                                     \
+        declines<kernel##bits>,                                                                    \
+        kernel##bits.approximates,                                                                 \
+        kernel##bits.unit,                                                                         \
+        0}
+
+LAYER(32, float, dual_persistent);
+LAYER(16, __nv_bfloat16, dual_persistent);
+LAYER(32, float, dual_steps);
+LAYER(16, __nv_bfloat16, dual_steps);
+LAYER(16, __nv_bfloat16, dual_template_d);
+
+GPU_KERNEL_LIST(dual_memory, 32, &dual_persistent_layer32, &dual_steps_layer32);
+GPU_KERNEL_LIST(dual_memory, 16, &dual_persistent_layer16, &dual_steps_layer16,
+                &dual_template_d_layer16);

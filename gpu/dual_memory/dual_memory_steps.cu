@@ -1,0 +1,569 @@
+/* dual_memory's recurrence, kernel `steps`: launches for every step, as published
+ * designs have them, to be captured in a CUDA graph.
+ *
+ *     forward     W_h h by cuBLAS;  think: rho, read, h;  W_write h by cuBLAS;
+ *                 remember: v, omega, the tape written
+ *     backward    replay: a segment's tapes, in one launch; then for each step
+ *                 remember_back: domega, dv, dM;  W_write^T dv by cuBLAS;
+ *                 think_back: dp, drho, dM, dh;  W_h^T dp by cuBLAS
+ *
+ * One block carries one sequence through a launch.  For the scores a warp takes a
+ * slot and its lanes share the columns; one warp attends; then a thread takes a
+ * column and goes down the slots.  The width is a run-time size: its only trace is
+ * a row in shared memory.  Where it is stored in bf16, h stays in float, and so do
+ * dv and dp for the step: a product is given each as two halves, the number rounded
+ * and what that left of it, one below the other, and whoever reads it adds both.
+ *
+ * Bound by the time of a launch, and for large tapes by what one multiprocessor
+ * can fetch.  Forward and replay write the tape by the same two instructions, so
+ * gradients do not depend on where checkpoints are. */
+#include "gpu/dual_memory/attend.cuh"
+#include "gpu/dual_memory/dual_memory.cuh"
+#include "gpu/gemm/layer.cuh"
+#include "gpu/gemm/product.cuh"
+#include "gpu/device/tanh.cuh"
+
+enum { THREADS = 512, WARPS = THREADS / 32, FETCHED = 16 /* under way at once */ };
+
+/* ---- workspace ---- */
+
+/* What a step's launches hand to each other: what a product multiplies, in so many
+ * halves, and its result; backward also the tapes before each step of a segment. */
+template <typename T>
+struct room {
+    T *operand;     /* [halves * B,D] */
+    float *product; /* [halves * B,D] */
+    float *tapes;   /* [K,B,N,D] */
+    int64_t BD;
+};
+
+template <typename T>
+static constexpr __host__ __device__ int halves(void)
+{
+    return sizeof(T) == sizeof(float) ? 1 : 2;
+}
+
+template <typename T>
+static size_t carve(const recurrence &r, enum pass p, void *at, room<T> *w)
+{
+    const int64_t BD = r.batch * r.D;
+    const size_t operand = aligned(halves<T>() * BD * sizeof(T));
+    const size_t product = aligned(halves<T>() * BD * sizeof(float));
+    char *from = (char *)at;
+
+    *w = {(T *)from, (float *)(from + operand), (float *)(from + operand + product), BD};
+    return operand + product + (p == BACKWARD) * r.K * r.batch * r.M * sizeof(float);
+}
+
+template <typename T>
+static size_t work(const recurrence &r, enum pass p)
+{
+    room<T> w;
+    return carve(r, p, NULL, &w);
+}
+
+static __device__ __forceinline__ void put_operand(const room<float> &w, int64_t i, float x)
+{
+    w.operand[i] = x;
+}
+
+static __device__ __forceinline__ void put_operand(const room<__nv_bfloat16> &w, int64_t i, float x)
+{
+    const __nv_bfloat16 high = __float2bfloat16(x);
+    w.operand[i] = high;
+    w.operand[w.BD + i] = __float2bfloat16(x - __bfloat162float(high));
+}
+
+template <typename T>
+static __device__ __forceinline__ float get_product(const room<T> &w, int64_t i)
+{
+    return halves<T>() == 1 ? w.product[i] : w.product[i] + w.product[w.BD + i];
+}
+
+/* ---- what both ways share ---- */
+
+static __device__ __forceinline__ float warp_sum(float x)
+{
+    UNROLL(5)
+    for (int far = 16; far > 0; far /= 2)
+        x += __shfl_xor_sync(~0u, x, far);
+    return x;
+}
+
+/* The working state that step t finds. */
+static __device__ __forceinline__ const float *h_before(const recurrence &r, int64_t t)
+{
+    return t ? r.h + (t - 1) * r.batch * r.D : r.h0;
+}
+
+/* sums[n] = <A_n, x - L_n>, or <A_n, x> unless LESS; ends with a barrier.  A lane has
+ * FETCHED numbers of its warp's slots under way at once: what is not there is 0. */
+template <int SLOTS, bool LESS, typename X>
+static __device__ __forceinline__ void slot_sums(const recurrence &r, const float *A, const X *x,
+                                                 const float *L, float *sums)
+{
+    enum { OWN = SLOTS > WARPS ? SLOTS / WARPS : 1, COLUMNS = FETCHED / OWN / (LESS ? 2 : 1) };
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    float sum[OWN] = {};
+
+    for (int first = lane; first < r.D; first += 32 * COLUMNS) {
+        float a[COLUMNS][OWN], factor[COLUMNS][OWN];
+        UNROLL(COLUMNS)
+        for (int k = 0; k < COLUMNS; k++) {
+            const int j = first + 32 * k;
+            const float of_all = j < r.D ? load(x + j) : 0;
+            UNROLL(OWN)
+            for (int i = 0; i < OWN; i++) {
+                const int n = warp + i * WARPS;
+                const int64_t at = (int64_t)n * r.D + j;
+                const bool there = j < r.D && n < r.N;
+                a[k][i] = there ? A[at] : 0;
+                factor[k][i] = LESS && there ? of_all - L[at] : of_all;
+            }
+        }
+        UNROLL(COLUMNS)
+        for (int k = 0; k < COLUMNS; k++) {
+            UNROLL(OWN)
+            for (int i = 0; i < OWN; i++)
+                sum[i] = fmaf(a[k][i], factor[k][i], sum[i]);
+        }
+    }
+    UNROLL(OWN)
+    for (int i = 0; i < OWN; i++) {
+        sum[i] = warp_sum(sum[i]);
+        if (lane == 0 && warp + i * WARPS < r.N)
+            sums[warp + i * WARPS] = sum[i];
+    }
+    __syncthreads();
+}
+
+/* The lane's i-th slot; lanes beyond a group do as those within. */
+template <int SLOTS>
+static __device__ __forceinline__ int slot_of(int i)
+{
+    return i * 32 + threadIdx.x % attention<SLOTS>::GROUP;
+}
+
+/* p = attend(scale sums) by one warp, to shared memory over the sums, where slots
+ * that are none get 0, and to `kept`; ends with a barrier. */
+template <int SLOTS>
+static __device__ __forceinline__ void weigh(const recurrence &r, float *sums, float *kept)
+{
+    enum { OWN = attention<SLOTS>::OWN };
+    if (threadIdx.x < 32) {
+        float a[OWN], p[OWN];
+        UNROLL(OWN)
+        for (int i = 0; i < OWN; i++) {
+            const int n = slot_of<SLOTS>(i);
+            a[i] = n < r.N ? r.scale * sums[n] : -INFINITY;
+        }
+        attention<SLOTS>::attend(r.attention, p, a);
+        __syncwarp();
+        UNROLL(OWN)
+        for (int i = 0; i < OWN; i++) {
+            const int n = slot_of<SLOTS>(i);
+            if (threadIdx.x >= attention<SLOTS>::GROUP)
+                continue;
+            sums[n] = p[i];
+            if (n < r.N)
+                kept[n] = p[i];
+        }
+    }
+    __syncthreads();
+}
+
+/* How many slots of a column a thread has under way at once, each in so many
+ * matrices. */
+template <int SLOTS>
+static constexpr __host__ __device__ int together(int matrices)
+{
+    return SLOTS < FETCHED / matrices ? SLOTS : FETCHED / matrices;
+}
+
+/* The slots from `first` on of column j, 0 where there are none. */
+template <int TOGETHER>
+static __device__ __forceinline__ void take(const recurrence &r, const float *M, int first, int j,
+                                            float (&m)[TOGETHER])
+{
+    UNROLL(TOGETHER)
+    for (int i = 0; i < TOGETHER; i++)
+        m[i] = first + i < r.N ? M[(int64_t)(first + i) * r.D + j] : 0;
+}
+
+template <int TOGETHER>
+static __device__ __forceinline__ void leave(const recurrence &r, float *M, int first, int j,
+                                             const float (&m)[TOGETHER])
+{
+    UNROLL(TOGETHER)
+    for (int i = 0; i < TOGETHER; i++)
+        if (first + i < r.N)
+            M[(int64_t)(first + i) * r.D + j] = m[i];
+}
+
+/* ---- forward ---- */
+
+/* Every sequence's tape, and the h that the first step finds. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS) begin_forward(recurrence r, room<T> w)
+{
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i < r.batch * r.M)
+        r.M_T[i] = r.M0[r.each ? i : i % r.M];
+    if (i < w.BD)
+        put_operand(w, i, r.h0[i]);
+}
+
+/* rho, read and h of step t; the product is W_h h. */
+template <typename T, int SLOTS>
+__global__ void __launch_bounds__(THREADS, 1) think(recurrence r, room<T> w, int64_t t)
+{
+    enum { TOGETHER = together<SLOTS>(1) };
+    __shared__ float rho[SLOTS];
+    const int64_t b = blockIdx.x, row = t * r.batch + b;
+    const float *M = r.M_T + b * r.M;
+
+    slot_sums<SLOTS, false>(r, M, h_before(r, t) + b * r.D, NULL, rho);
+    weigh<SLOTS>(r, rho, r.rho + row * r.N);
+    for (int j = threadIdx.x; j < r.D; j += THREADS) {
+        const int64_t at = row * r.D + j;
+        const float rest = load((const T *)r.xp + at) + load((const T *)r.b_h + j);
+        const float sum = get_product(w, b * r.D + j) + rest;
+        float read = 0, m[TOGETHER];
+        UNROLL(1)
+        for (int first = 0; first < SLOTS; first += TOGETHER) {
+            take(r, M, first, j, m);
+            UNROLL(TOGETHER)
+            for (int i = 0; i < TOGETHER; i++)
+                read = fmaf(rho[first + i], m[i], read);
+        }
+        if (r.read)
+            store((T *)r.read + at, read);
+        const float h = tanh_full(sum + read);
+        r.h[at] = h;
+        put_operand(w, b * r.D + j, h);
+        if (t + 1 == r.steps)
+            r.h_T[b * r.D + j] = h;
+    }
+}
+
+/* v and omega of step t, and the tape written; the product is W_write h. */
+template <typename T, int SLOTS>
+__global__ void __launch_bounds__(THREADS, 1) remember(recurrence r, room<T> w, int64_t t)
+{
+    enum { TOGETHER = together<SLOTS>(1) };
+    extern __shared__ __align__(16) float v[]; /* [D] */
+    __shared__ float omega[SLOTS];
+    const int64_t b = blockIdx.x, row = t * r.batch + b;
+    float *M = r.M_T + b * r.M;
+
+    if (t % r.K == 0)
+        for (int64_t e = threadIdx.x; e < r.M; e += THREADS)
+            put_kept(r, t / r.K * r.batch + b, e, M[e]);
+    for (int j = threadIdx.x; j < r.D; j += THREADS) {
+        T *kept = (T *)r.v + row * r.D + j;
+        store(kept, get_product(w, b * r.D + j));
+        v[j] = load(kept);
+    }
+    __syncthreads();
+    slot_sums<SLOTS, false>(r, M, r.query == DUAL_QUERY_V ? v : r.h + row * r.D, NULL, omega);
+    weigh<SLOTS>(r, omega, r.omega + row * r.N);
+    for (int j = threadIdx.x; j < r.D; j += THREADS) {
+        UNROLL(1)
+        for (int first = 0; first < SLOTS; first += TOGETHER) {
+            float m[TOGETHER];
+            take(r, M, first, j, m);
+            UNROLL(TOGETHER)
+            for (int i = 0; i < TOGETHER; i++)
+                m[i] = written(m[i], omega[first + i], v[j]);
+            leave(r, M, first, j, m);
+        }
+    }
+}
+
+/* ---- backward ---- */
+
+/* Back through p = attend(scale M q) by one warp: p, as it was kept, to shared
+ * memory, and there dL/dp becomes what M q has; ends with a barrier. */
+template <int SLOTS>
+static __device__ __forceinline__ void weigh_back(const recurrence &r, const float *kept, float *p,
+                                                  float *d)
+{
+    enum { OWN = attention<SLOTS>::OWN };
+    if (threadIdx.x < 32) {
+        float weight[OWN], slope[OWN];
+        UNROLL(OWN)
+        for (int i = 0; i < OWN; i++) {
+            const int n = slot_of<SLOTS>(i);
+            weight[i] = n < r.N ? kept[n] : 0;
+            slope[i] = n < r.N ? d[n] : 0;
+        }
+        attention<SLOTS>::back(r.attention, weight, slope);
+        __syncwarp();
+        UNROLL(OWN)
+        for (int i = 0; i < OWN; i++)
+            if (threadIdx.x < attention<SLOTS>::GROUP) {
+                p[slot_of<SLOTS>(i)] = weight[i];
+                d[slot_of<SLOTS>(i)] = r.scale * slope[i];
+            }
+    }
+    __syncthreads();
+}
+
+__global__ void __launch_bounds__(THREADS) begin_backward(recurrence r)
+{
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i < r.batch * r.M)
+        r.dM[i] = r.dM_T[i];
+    if (i < r.batch * r.D)
+        r.dh0[i] = r.dh_T[i];
+}
+
+/* The tapes before steps begin to end - 1, an element a thread. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    replay(recurrence r, room<T> w, int64_t begin, int64_t end)
+{
+    const int64_t at = (int64_t)blockIdx.x * THREADS + threadIdx.x, all = r.batch * r.M;
+    if (at >= all)
+        return;
+    const int64_t b = at / r.M, e = at - b * r.M;
+    const int n = (int)(e / r.D), j = (int)(e % r.D);
+    float m = get_kept(r, begin / r.K * r.batch + b, e), *to = w.tapes + at;
+
+    *to = m;
+    UNROLL(4)
+    for (int64_t t = begin; t + 1 < end; t++) {
+        const int64_t row = t * r.batch + b;
+        m = written(m, r.omega[row * r.N + n], load((const T *)r.v + row * r.D + j));
+        to += all;
+        *to = m;
+    }
+}
+
+/* The tape before step t, as replayed. */
+template <typename T>
+static __device__ __forceinline__ const float *tape(const recurrence &r, const room<T> &w,
+                                                    int64_t t, int64_t b)
+{
+    return w.tapes + (t % r.K * r.batch + b) * r.M;
+}
+
+/* domega of step t, then dv and dM, and dh but for v's share; the product is
+ * W_h^T dp of the step after. */
+template <typename T, int SLOTS>
+__global__ void __launch_bounds__(THREADS, 1) remember_back(recurrence r, room<T> w, int64_t t)
+{
+    enum { TOGETHER = together<SLOTS>(2) };
+    __shared__ float omega[SLOTS];
+    __shared__ float dgamma[SLOTS];
+    const int64_t b = blockIdx.x, row = t * r.batch + b;
+    const float *M = tape(r, w, t, b);
+    const T *v = (const T *)r.v + row * r.D;
+    float *dM = r.dM + b * r.M;
+    const bool by_v = r.query == DUAL_QUERY_V;
+
+    slot_sums<SLOTS, true>(r, dM, v, M, dgamma);
+    weigh_back<SLOTS>(r, r.omega + row * r.N, omega, dgamma);
+    for (int j = threadIdx.x; j < r.D; j += THREADS) {
+        const int64_t at = row * r.D + j, i = b * r.D + j;
+        const float query = by_v ? load(v + j) : r.h[at];
+        const float carry = r.dh0[i] + (t + 1 < r.steps ? get_product(w, i) : 0);
+        const float dh = carry + load((const T *)r.dh + at);
+        float dv = 0, dquery = 0, m[TOGETHER], d[TOGETHER];
+        UNROLL(1)
+        for (int first = 0; first < SLOTS; first += TOGETHER) {
+            take(r, M, first, j, m);
+            take(r, dM, first, j, d);
+            UNROLL(TOGETHER)
+            for (int k = 0; k < TOGETHER; k++) {
+                const int n = first + k;
+                dv = fmaf(omega[n], d[k], dv);
+                dquery = fmaf(dgamma[n], m[k], dquery);
+                d[k] = fmaf(dgamma[n], query, (1 - omega[n]) * d[k]);
+            }
+            leave(r, dM, first, j, d);
+        }
+        r.dh0[i] = by_v ? dh : dh + dquery;
+        dv = by_v ? dv + dquery : dv;
+        store((T *)r.dv + at, dv);
+        put_operand(w, i, dv);
+    }
+}
+
+/* dp of step t, then drho, dM, and what the scores add to the dh of the step before;
+ * the product is W_write^T dv. */
+template <typename T, int SLOTS>
+__global__ void __launch_bounds__(THREADS, 1) think_back(recurrence r, room<T> w, int64_t t)
+{
+    enum { TOGETHER = together<SLOTS>(2) };
+    extern __shared__ __align__(16) float dread[]; /* [D] */
+    __shared__ float rho[SLOTS];
+    __shared__ float dalpha[SLOTS];
+    const int64_t b = blockIdx.x, row = t * r.batch + b;
+    const float *M = tape(r, w, t, b), *before = h_before(r, t) + b * r.D;
+    float *dM = r.dM + b * r.M;
+
+    for (int j = threadIdx.x; j < r.D; j += THREADS) {
+        const int64_t at = row * r.D + j, i = b * r.D + j;
+        const float dp = (r.dh0[i] + get_product(w, i)) * fmaf(-r.h[at], r.h[at], 1.0f);
+        store((T *)r.dp + at, dp);
+        put_operand(w, i, dp);
+        dread[j] = dp + (r.dread ? load((const T *)r.dread + at) : 0);
+    }
+    __syncthreads();
+    slot_sums<SLOTS, false>(r, M, dread, NULL, dalpha);
+    weigh_back<SLOTS>(r, r.rho + row * r.N, rho, dalpha);
+    for (int j = threadIdx.x; j < r.D; j += THREADS) {
+        const float h = before[j];
+        float dh = 0, m[TOGETHER], d[TOGETHER];
+        UNROLL(1)
+        for (int first = 0; first < SLOTS; first += TOGETHER) {
+            take(r, M, first, j, m);
+            take(r, dM, first, j, d);
+            UNROLL(TOGETHER)
+            for (int k = 0; k < TOGETHER; k++) {
+                const int n = first + k;
+                dh = fmaf(dalpha[n], m[k], dh);
+                d[k] = fmaf(dalpha[n], h, fmaf(rho[n], dread[j], d[k]));
+            }
+            leave(r, dM, first, j, d);
+        }
+        r.dh0[b * r.D + j] = dh;
+    }
+}
+
+/* W_h^T dp of the first step, to dh0. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS) end_backward(recurrence r, room<T> w)
+{
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i < w.BD)
+        r.dh0[i] += get_product(w, i);
+}
+
+/* ---- launches ---- */
+
+/* Every h, dv or dp times a weight, or forward times its transpose. */
+template <typename T>
+static int times(const recurrence &r, const room<T> &w, const void *W, bool transposed)
+{
+    const matrix<T> left = {w.operand, halves<T>() * r.batch, r.D, false};
+    const matrix<T> right = {(const T *)W, r.D, r.D, transposed};
+    return product(left, right, 0, w.product);
+}
+
+/* A row of D in a block's shared memory; beyond 48 KiB it must be asked for. */
+static size_t row_bytes(const recurrence &r)
+{
+    return r.D * sizeof(float);
+}
+
+template <typename T>
+static unsigned blocks_for(T n)
+{
+    return (unsigned)ceil_div(n, THREADS);
+}
+
+template <typename T, int SLOTS>
+static int forward_slots(const recurrence &r)
+{
+    room<T> w;
+    const size_t row = row_bytes(r);
+    int e = 0;
+
+    carve(r, FORWARD, r.work, &w);
+    CUDA(cudaFuncSetAttribute(remember<T, SLOTS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              (int)row));
+    begin_forward<T><<<blocks_for(r.batch * r.M), THREADS, 0, gpu_stream()>>>(r, w);
+    CUDA(cudaGetLastError());
+    for (int64_t t = 0; !e && t < r.steps; t++) {
+        e = times(r, w, r.W_h, true);
+        if (e)
+            break;
+        think<T, SLOTS><<<r.batch, THREADS, 0, gpu_stream()>>>(r, w, t);
+        CUDA(cudaGetLastError());
+        e = times(r, w, r.W_write, true);
+        if (e)
+            break;
+        remember<T, SLOTS><<<r.batch, THREADS, row, gpu_stream()>>>(r, w, t);
+        CUDA(cudaGetLastError());
+    }
+    return e;
+}
+
+template <typename T>
+static int forward(const recurrence &r)
+{
+    return with_slots(r.N, [&](auto n) { return forward_slots<T, n.value>(r); });
+}
+
+/* The way back through step t, whose tape has been replayed. */
+template <typename T, int SLOTS>
+static int step_back(const recurrence &r, const room<T> &w, int64_t t)
+{
+    remember_back<T, SLOTS><<<r.batch, THREADS, 0, gpu_stream()>>>(r, w, t);
+    CUDA(cudaGetLastError());
+    const int e = times(r, w, r.W_write, false);
+    if (e)
+        return e;
+    think_back<T, SLOTS><<<r.batch, THREADS, row_bytes(r), gpu_stream()>>>(r, w, t);
+    CUDA(cudaGetLastError());
+    return times(r, w, r.W_h, false);
+}
+
+template <typename T, int SLOTS>
+static int backward_slots(const recurrence &r)
+{
+    const unsigned blocks = blocks_for(r.batch * r.M);
+    room<T> w;
+    int e = 0;
+
+    carve(r, BACKWARD, r.work, &w);
+    CUDA(cudaFuncSetAttribute(think_back<T, SLOTS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              (int)row_bytes(r)));
+    begin_backward<<<blocks, THREADS, 0, gpu_stream()>>>(r);
+    CUDA(cudaGetLastError());
+    for (int64_t end = r.steps, begin; !e && end > 0; end = begin) {
+        begin = (end - 1) / r.K * r.K;
+        replay<T><<<blocks, THREADS, 0, gpu_stream()>>>(r, w, begin, end);
+        CUDA(cudaGetLastError());
+        for (int64_t t = end - 1; !e && t >= begin; t--)
+            e = step_back<T, SLOTS>(r, w, t);
+    }
+    if (e)
+        return e;
+    end_backward<T><<<blocks_for(w.BD), THREADS, 0, gpu_stream()>>>(r, w);
+    return cudaGetLastError();
+}
+
+template <typename T>
+static int backward(const recurrence &r)
+{
+    return with_slots(r.N, [&](auto n) { return backward_slots<T, n.value>(r); });
+}
+
+/* ---- the kernel ---- */
+
+enum { MAX_WIDTH = 49152 };
+
+static const char *declines(const recurrence &r)
+{
+    if (r.N > MAX_SLOTS)
+        return "slots beyond 64";
+    if (r.D > MAX_WIDTH)
+        return "dim beyond 49152: a row does not fit into shared memory";
+    return NULL;
+}
+
+#define STEPS(bits, T)                                                                             \
+    const recurrence_kernel dual_steps##bits = {                                                   \
+        "steps",                                                                                   \
+        "four launches a step, products by cuBLAS; one block a sequence",                          \
+        {forward<T>, backward<T>},                                                                 \
+        work<T>,                                                                                   \
+        declines,                                                                                  \
+        "ex2.approx, rcp.approx",                                                                  \
+        3e-7}
+
+STEPS(32, float);
+STEPS(16, __nv_bfloat16);

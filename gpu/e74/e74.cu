@@ -1,0 +1,191 @@
+/* e74: the projections as products over all T*B rows of x at once, in one launch,
+ * then e74_cell; backward the other way round, with one product for dx and one for
+ * the gradients of all weights. */
+#include "gpu/e74/e74_cell.cuh"
+#include "gpu/gemm/layer.cuh"
+#include "gpu/gemm/product.cuh"
+
+static int64_t rows(const struct frame *f)
+{
+    return DIM(f, 'T') * DIM(f, 'B');
+}
+
+/* What is projected from x: the first n of k, v, q, z. */
+struct projections {
+    int n;
+    const void *W[4];
+    void *p[4], *dW[4];
+};
+
+static projections projections_of(const struct frame *f)
+{
+    const struct e74 *a = ARGS(f, e74), *g = GRADS(f, e74);
+    const int proj = f->choice[E74_PROJ];
+    const int n = proj == E74_TIED_KVQ ? 1 : proj == E74_TIED_KQ ? 2 : proj == E74_NO_Z ? 3 : 4;
+
+    return {n,
+            {a->W_k, a->W_v, a->W_q, a->W_z},
+            {a->k, a->v, a->q, a->z},
+            {g->W_k, g->W_v, g->W_q, g->W_z}};
+}
+
+/* The weights, each of `each` numbers, one below the other. */
+template <typename T>
+__global__ void stack_weights(T *all, projections from, int64_t each)
+{
+    int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
+    if (i < each)
+        all[blockIdx.y * each + i] = ((const T *)from.W[blockIdx.y])[i];
+}
+
+/* And their gradients back again. */
+__global__ void unstack_gradients(projections to, const float *all, int64_t each)
+{
+    int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
+    if (i < each)
+        ((float *)to.dW[blockIdx.y])[i] = all[blockIdx.y * each + i];
+}
+
+/* Threads for `each` numbers of n tensors. */
+static dim3 grid_of(int64_t each, int n)
+{
+    return dim3((unsigned)ceil_div(each, BLOCK), n);
+}
+
+/* z = x W_z^T + b_z, rounded once. */
+template <typename T>
+static int project_z(const struct frame *f, const matrix<T> &x, const matrix<T> &Wt)
+{
+    const struct e74 *a = ARGS(f, e74);
+
+    int e = spread_bias((T *)a->z, (const T *)a->b_z, x.rows, Wt.columns);
+    return e ? e : product(x, Wt, 1, (T *)a->z);
+}
+
+template <typename T, const struct impl &CELL>
+static int forward(const struct frame *f)
+{
+    const struct e74 *a = ARGS(f, e74);
+    int64_t M = rows(f), D = DIM(f, 'D');
+    projections all = projections_of(f);
+    matrix<T> x = {(const T *)a->x, M, D, false}, Wt[4];
+    T *to[4];
+
+    for (int i = 0; i < all.n; i++) {
+        Wt[i] = {(const T *)all.W[i], D, DIM(f, 'P'), true};
+        to[i] = (T *)all.p[i];
+    }
+    int z = a->z != NULL;
+    int e = products(all.n - z, x, Wt, 0, to, (product_room *)f->work);
+    if (!e && z)
+        e = project_z(f, x, Wt[all.n - 1]);
+    if (e)
+        return e;
+    struct frame c = e74_cell_frame(f, NULL, (char *)f->work + aligned(sizeof(product_room)));
+    return CELL.pass[FORWARD](&c);
+}
+
+/* Backward's workspace before the cell's own, in bytes from its start. */
+struct layout {
+    size_t each, all, W, dW, sums, cell; /* `each` are n gradients from 0 on */
+};
+
+template <typename T>
+static layout layout_of(const struct frame *f)
+{
+    int64_t n = projections_of(f).n, MP = rows(f) * DIM(f, 'P'), PD = DIM(f, 'P') * DIM(f, 'D');
+    layout l;
+    l.each = aligned(MP * sizeof(T));
+    l.all = n * l.each;
+    l.W = l.all + aligned(n * MP * sizeof(T));
+    l.dW = l.W + aligned(n * PD * sizeof(T));
+    l.sums = l.dW + aligned(n * PD * sizeof(float));
+    l.cell = l.sums + aligned(parts_of(rows(f)) * DIM(f, 'P') * sizeof(float));
+    return l;
+}
+
+/* All projections' gradients side by side, and all weights one below the other,
+ * make one product of dx, and one of dW. */
+template <typename T, const struct impl &CELL>
+static int backward(const struct frame *f)
+{
+    const struct e74 *a = ARGS(f, e74), *g = GRADS(f, e74);
+    int64_t M = rows(f), P = DIM(f, 'P'), D = DIM(f, 'D');
+    projections all = projections_of(f);
+    layout l = layout_of<T>(f);
+    char *work = (char *)f->work;
+    T *dp = (T *)(work + l.all), *W = (T *)(work + l.W);
+    float *dW = (float *)(work + l.dW);
+    void *each[4] = {};
+
+    for (int i = 0; i < all.n; i++)
+        each[i] = all.p[i] = work + i * l.each;
+    struct frame c = e74_cell_frame(f, each, work + l.cell);
+    int e = CELL.pass[BACKWARD](&c);
+    if (!e)
+        e = side_by_side(dp, {all.n, {all.p[0], all.p[1], all.p[2], all.p[3]}}, M, P);
+    if (e)
+        return e;
+    stack_weights<T><<<grid_of(P * D, all.n), BLOCK, 0, gpu_stream()>>>(W, all, P * D);
+    CUDA(cudaGetLastError());
+    int64_t nP = all.n * P;
+    matrix<T> dp_all = {dp, M, nP, false}, dpt = {dp, nP, M, true}, W_all = {W, nP, D, false};
+    matrix<T> x = {(const T *)a->x, M, D, false};
+    e = product(dp_all, W_all, 0, (T *)g->x);
+    if (!e)
+        e = product(dpt, x, 0, dW);
+    if (e)
+        return e;
+    unstack_gradients<<<grid_of(P * D, all.n), BLOCK, 0, gpu_stream()>>>(all, dW, P * D);
+    CUDA(cudaGetLastError());
+    return g->b_z ? column_sums((float *)g->b_z, (float *)(work + l.sums), (const T *)each[3],
+                                (const T *)NULL, M, P)
+                  : 0;
+}
+
+template <typename T, const struct impl &CELL>
+static size_t work(const struct frame *f, enum pass p)
+{
+    struct frame c = e74_cell_frame(f, NULL, NULL);
+    size_t before = p == FORWARD ? aligned(sizeof(product_room)) : layout_of<T>(f).cell;
+    return before + CELL.work(&c, p);
+}
+
+template <const struct impl &CELL>
+static const char *declines(const struct frame *f)
+{
+    struct frame c = e74_cell_frame(f, NULL, NULL);
+    if (rows(f) > 0x7fffffff || DIM(f, 'P') > 0x7fffffff / 4)
+        return "a matrix with more rows or columns than cuBLAS can count (2147483647)";
+    return CELL.declines(&c);
+}
+
+/* The layer around each kernel of the cell is a kernel of that name. */
+#define LAYER(bits, T, cell)                                                                       \
+    static const struct impl cell##_layer##bits = {                                                \
+        cell##bits.name,                                                                           \
+        "cuBLAS products around e74_cell's kernel of this name",                                   \
+        {forward<T, cell##bits>, backward<T, cell##bits>},                                         \
+        work<T, cell##bits>,                                                                       \
+        declines<cell##bits>,                                                                      \
+        cell##bits.approximates,                                                                   \
+        cell##bits.unit,                                                                           \
+        cell##bits.chunk}
+
+LAYER(16, __nv_bfloat16, e74_split);
+LAYER(16, __nv_bfloat16, e74_chunked);
+LAYER(32, float, e74_narrow);
+LAYER(16, __nv_bfloat16, e74_narrow);
+LAYER(32, float, e74_norms);
+LAYER(16, __nv_bfloat16, e74_norms);
+LAYER(32, float, e74_rows);
+LAYER(16, __nv_bfloat16, e74_rows);
+LAYER(32, float, e74_diagonal);
+LAYER(16, __nv_bfloat16, e74_diagonal);
+LAYER(32, float, e74_plain);
+LAYER(16, __nv_bfloat16, e74_plain);
+
+GPU_KERNEL_LIST(e74, 32, &e74_narrow_layer32, &e74_norms_layer32, &e74_rows_layer32,
+                &e74_diagonal_layer32, &e74_plain_layer32);
+GPU_KERNEL_LIST(e74, 16, &e74_split_layer16, &e74_chunked_layer16, &e74_narrow_layer16,
+                &e74_norms_layer16, &e74_rows_layer16, &e74_diagonal_layer16, &e74_plain_layer16);

@@ -1,0 +1,485 @@
+/* e74_cell, kernel `plain`, and the list of all its kernels.
+ *
+ * One block carries one (sequence, head) through all steps, in one
+ * launch a pass; blocks take further ones in turn where there are many.
+ *
+ * As in ref/e74_cell.c a state is n rows of `columns` numbers, where row i
+ * meets the stretch of a key that begins at start(i).  A row belongs to
+ * `lanes` neighbouring threads, which share its columns and add up by
+ * shuffles; column sums (the gradients of the keys) belong to one thread a
+ * column, which goes down the rows.  Both orders are fixed, so that equal
+ * inputs give equal bits.  The state lives in shared memory where it fits,
+ * else in global memory; backward keeps the states of a segment in global
+ * memory.  Bound by latency: three barriers a step.
+ *
+ * The step uses fmaf and never a bare a * b + c, so that forward and replay
+ * cannot be contracted differently: gradients are the same for every
+ * checkpoint interval, bit for bit. */
+#include "gpu/e74/e74_cell.cuh"
+
+enum { THREADS = 256, WARPS = THREADS / 32 };
+
+/* ---- a block's vectors in shared memory ---- */
+
+struct vectors {
+    float *k, *v, *q, *z, *khat, *u;      /* [N] of this step */
+    float *write, *read, *query;          /* [L] as the rows of S meet them */
+    float *dy, *delta, *dreads, *dv, *dz; /* [N] backward */
+    float *dkhat, *du, *dq;               /* [N] */
+    float *dwrite, *dread, *dquery;       /* [L] */
+    float *sums;                          /* [WARPS] */
+};
+
+static __host__ __device__ int carve(const call &c, int backward, float *at, vectors *w)
+{
+    int n = 0;
+    float **N[] = {&w->k,     &w->v,      &w->q,  &w->z,  &w->khat,  &w->u,  &w->dy,
+                   &w->delta, &w->dreads, &w->dv, &w->dz, &w->dkhat, &w->du, &w->dq};
+    float **L[] = {&w->write, &w->read, &w->query, &w->dwrite, &w->dread, &w->dquery};
+    for (int i = 0; i < (backward ? 14 : 6); i++, n += c.N)
+        *N[i] = at + n;
+    for (int i = c.lowrank ? 0 : 3; i < (backward ? 6 : 3); i++, n += c.L)
+        *L[i] = at + n;
+    if (!c.lowrank)
+        w->write = w->khat, w->read = w->u, w->query = w->q;
+    w->sums = at + n;
+    return n + WARPS;
+}
+
+static __device__ int start(const call &c, int row)
+{
+    return row / c.rows * c.columns;
+}
+
+/* The sum over a row's lanes, in every one of them. */
+static __device__ float lane_sum(float x, int lanes)
+{
+    for (int d = lanes / 2; d; d /= 2)
+        x += __shfl_xor_sync(0xffffffff, x, d);
+    return x;
+}
+
+/* The sum over the block, in every thread. */
+static __device__ float block_sum(float x, float *sums)
+{
+    x = lane_sum(x, 32);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0)
+        sums[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = 0;
+    for (int i = 0; i < WARPS; i++)
+        x += sums[i];
+    return x;
+}
+
+/* ---- one step ---- */
+
+/* k, v, q, z of step t and what follows from them; ends with a barrier. */
+template <typename T>
+static __device__ void keys(const call &c, const vectors &w, int64_t t, int64_t bh)
+{
+    int64_t at = (t * c.BH + bh) * c.N;
+
+    __syncthreads(); /* the last step's vectors have been read */
+    for (int i = threadIdx.x; i < c.N; i += THREADS) {
+        w.k[i] = load((const T *)c.k + at + i);
+        w.v[i] = load((const T *)c.v + at + i);
+        w.q[i] = load((const T *)c.q + at + i);
+        if (c.z)
+            w.z[i] = load((const T *)c.z + at + i);
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < c.N; i += THREADS) {
+        const float *k = w.k + i / c.group * c.group;
+        float squares = 0;
+        for (int j = 0; j < c.group; j++)
+            squares = fmaf(k[j], k[j], squares);
+        w.khat[i] = w.k[i] / (sqrtf(squares) + (float)E74_EPSILON);
+        w.u[i] = c.z_inside ? w.z[i] * w.khat[i] : w.khat[i];
+    }
+    __syncthreads();
+    if (!c.lowrank)
+        return;
+    const float *V = c.V0 + bh * c.M;
+    const T *W_r = (const T *)c.W_r + bh % c.H * c.M;
+    for (int j = threadIdx.x; j < c.L; j += THREADS) {
+        float write = 0, read = 0, query = 0;
+        for (int i = 0; i < c.N; i++) {
+            write = fmaf(load(W_r + j * c.N + i), w.khat[i], write);
+            read = fmaf(V[i * c.L + j], w.u[i], read);
+            query = fmaf(V[i * c.L + j], w.q[i], query);
+        }
+        w.write[j] = write;
+        w.read[j] = read;
+        w.query[j] = query;
+    }
+    __syncthreads();
+}
+
+/* The dot product of a row, in every lane of it, with its stretch of a key. */
+static __device__ float row_dot(const call &c, const float *S, int row, const float *key)
+{
+    float sum = 0;
+    if (row < c.N)
+        for (int j = threadIdx.x % c.lanes; j < c.columns; j += c.lanes)
+            sum = fmaf(S[(int64_t)row * c.columns + j], key[start(c, row) + j], sum);
+    return lane_sum(sum, c.lanes);
+}
+
+/* next = f(S + delta k^T), which may be S itself; reads[i] = (S u)[i], *scale
+ * the norm f divides by.  A thread touches the same elements in both loops. */
+static __device__ void advance(const call &c, const vectors &w, const float *S, float *next,
+                               float *reads, float *scale)
+{
+    int lane = threadIdx.x % c.lanes, groups = THREADS / c.lanes;
+    float squares = 0;
+
+    for (int base = 0; base < c.N; base += groups) {
+        int row = base + threadIdx.x / c.lanes, at = start(c, row);
+        float sum = row_dot(c, S, row, w.read);
+        if (row >= c.N)
+            continue;
+        if (lane == 0 && reads)
+            reads[row] = sum;
+        float delta = c.z_outside ? fmaf(-w.z[row], sum, w.v[row]) : w.v[row] - sum;
+        for (int j = lane; j < c.columns; j += c.lanes) {
+            int64_t e = (int64_t)row * c.columns + j;
+            float p = fmaf(delta, w.write[at + j], S[e]);
+            squares = fmaf(p, p, squares);
+            next[e] = c.nonlin == E74_TANH ? tanhf(p) : p;
+        }
+    }
+    if (c.nonlin == E74_TANH || c.nonlin == E74_LINEAR)
+        return;
+    squares = block_sum(squares, w.sums);
+    *scale = sqrtf(c.nonlin == E74_RMSNORM ? squares / c.M : squares);
+    for (int base = 0; base < c.N; base += groups) {
+        int row = base + threadIdx.x / c.lanes;
+        for (int j = lane; row < c.N && j < c.columns; j += c.lanes)
+            next[(int64_t)row * c.columns + j] /= *scale + (float)E74_EPSILON;
+    }
+}
+
+/* Elements of a state that a thread owns, in the order of advance(). */
+#define FOR_MY_ELEMENTS(c, row, j)                                                                 \
+    for (int row = threadIdx.x / (c).lanes; row < (c).N; row += THREADS / (c).lanes)               \
+        for (int j = threadIdx.x % (c).lanes; j < (c).columns; j += (c).lanes)
+
+/* ---- forward ---- */
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS) forward_kernel(call c)
+{
+    extern __shared__ __align__(16) float buffer[];
+    vectors w;
+    int used = carve(c, 0, buffer, &w), lane = threadIdx.x % c.lanes;
+    float *S = c.state_shared ? buffer + used : c.work + blockIdx.x * c.work_each;
+    float scale;
+
+    for (int64_t bh = blockIdx.x; bh < c.BH; bh += gridDim.x) {
+        FOR_MY_ELEMENTS (c, row, j)
+            S[(int64_t)row * c.columns + j] = c.first[bh * c.M + (int64_t)row * c.columns + j];
+        for (int64_t t = 0; t < c.T; t++) {
+            if (t % c.K == 0)
+                FOR_MY_ELEMENTS (c, row, j) {
+                    int64_t e = (int64_t)row * c.columns + j;
+                    put_kept(c, t / c.K * c.BH + bh, e, S[e]);
+                }
+            keys<T>(c, w, t, bh);
+            advance(c, w, S, S, NULL, &scale);
+            for (int base = 0; base < c.N; base += THREADS / c.lanes) {
+                int row = base + threadIdx.x / c.lanes;
+                float y = row_dot(c, S, row, w.query);
+                if (row < c.N && lane == 0) {
+                    int64_t i = (t * c.BH + bh) * c.N + row;
+                    store((T *)c.y + i, y);
+                    store((T *)c.out + i, y * y / (1 + expf(-y)));
+                }
+            }
+        }
+        FOR_MY_ELEMENTS (c, row, j)
+            c.last[bh * c.M + (int64_t)row * c.columns + j] = S[(int64_t)row * c.columns + j];
+    }
+}
+
+/* ---- backward ---- */
+
+/* G goes from dL/dS_t to dP in place; the rows' own gradients are left in w. */
+static __device__ void retreat_rows(const call &c, const vectors &w, float *G, const float *S,
+                                    const float *reads, float scale)
+{
+    int lane = threadIdx.x % c.lanes;
+    float along = 0;
+
+    FOR_MY_ELEMENTS (c, row, j) {
+        int64_t e = (int64_t)row * c.columns + j;
+        G[e] = fmaf(w.dy[row], w.query[start(c, row) + j], G[e]);
+        if (c.nonlin == E74_TANH)
+            G[e] *= fmaf(-S[e], S[e], 1.0f);
+        along = fmaf(G[e], S[e], along);
+    }
+    if (c.nonlin == E74_RMSNORM || c.nonlin == E74_FROBNORM) {
+        along = block_sum(along, w.sums);
+        along = scale > 0 ? along / (c.nonlin == E74_RMSNORM ? c.M * scale : scale) : 0;
+        FOR_MY_ELEMENTS (c, row, j) {
+            int64_t e = (int64_t)row * c.columns + j;
+            G[e] = fmaf(-along, S[e], G[e] / (scale + (float)E74_EPSILON));
+        }
+    }
+    for (int base = 0; base < c.N; base += THREADS / c.lanes) {
+        int row = base + threadIdx.x / c.lanes;
+        float ddelta = row_dot(c, G, row, w.write);
+        if (row >= c.N || lane)
+            continue;
+        float z = c.z_outside ? w.z[row] : 1;
+        w.delta[row] = fmaf(-z, reads[row], w.v[row]);
+        w.dv[row] = ddelta;
+        w.dz[row] = c.z_outside ? -ddelta * reads[row] : 0;
+        w.dreads[row] = -ddelta * z;
+    }
+    __syncthreads();
+}
+
+/* One thread a column, down the rows that meet it; begins after a barrier and
+ * ends with one. */
+static __device__ void retreat_columns(const call &c, const vectors &w, const float *G,
+                                       const float *before, const float *S)
+{
+    for (int l = threadIdx.x; l < c.L; l += THREADS) {
+        int from = l / c.columns * c.rows, j = l % c.columns;
+        float dwrite = 0, dread = 0, dquery = 0;
+        for (int row = from; row < from + c.rows; row++) {
+            int64_t e = (int64_t)row * c.columns + j;
+            dwrite = fmaf(w.delta[row], G[e], dwrite);
+            dread = fmaf(w.dreads[row], before[e], dread);
+            dquery = fmaf(w.dy[row], S[e], dquery);
+        }
+        w.dwrite[l] = dwrite;
+        w.dread[l] = dread;
+        w.dquery[l] = dquery;
+    }
+    __syncthreads();
+}
+
+/* From the keys that the rows meet back to k^, u and q: dk^ with u's share in
+ * it, dq, dz; ends with a barrier. */
+template <typename T>
+static __device__ void retreat_keys(const call &c, const vectors &w, int64_t bh)
+{
+    const float *V = c.V0 + bh * c.M;
+    const T *W_r = (const T *)c.W_r + bh % c.H * c.M;
+
+    for (int i = threadIdx.x; i < c.N; i += THREADS) {
+        float dkhat = 0, du = 0, dq = 0;
+        if (c.lowrank) {
+            for (int j = 0; j < c.L; j++) {
+                dkhat = fmaf(load(W_r + j * c.N + i), w.dwrite[j], dkhat);
+                du = fmaf(V[i * c.L + j], w.dread[j], du);
+                dq = fmaf(V[i * c.L + j], w.dquery[j], dq);
+            }
+        } else {
+            dkhat = w.dwrite[i], du = w.dread[i], dq = w.dquery[i];
+        }
+        w.dkhat[i] = dkhat + (c.z_inside ? du * w.z[i] : du);
+        w.dz[i] += c.z_inside ? du * w.khat[i] : 0;
+        w.dq[i] = dq;
+    }
+    if (c.lowrank)
+        for (int64_t e = threadIdx.x; e < c.M; e += THREADS) {
+            int i = (int)(e / c.L), j = (int)(e % c.L), row = (int)(e / c.N), n = (int)(e % c.N);
+            c.dV0[bh * c.M + e] += w.u[i] * w.dread[j] + w.q[i] * w.dquery[j];
+            c.W_r_parts[bh * c.M + e] += w.dwrite[row] * w.khat[n];
+        }
+    __syncthreads();
+}
+
+template <typename T>
+static __device__ void put_gradients(const call &c, const vectors &w, int64_t at)
+{
+    for (int i = threadIdx.x; i < c.N; i += THREADS) {
+        const float *k = w.k + i / c.group * c.group, *dkhat = w.dkhat + i / c.group * c.group;
+        float squares = 0, along = 0;
+        for (int j = 0; j < c.group; j++) {
+            squares = fmaf(k[j], k[j], squares);
+            along = fmaf(k[j], dkhat[j], along);
+        }
+        float length = sqrtf(squares), scale = length + (float)E74_EPSILON;
+        along = length > 0 ? along / (length * scale * scale) : 0;
+        float dk = fmaf(-along, w.k[i], w.dkhat[i] / scale);
+        if (!c.dq)
+            dk += w.dq[i];
+        if (!c.dv)
+            dk += w.dv[i];
+        store((T *)c.dk + at + i, dk);
+        if (c.dv)
+            store((T *)c.dv + at + i, w.dv[i]);
+        if (c.dq)
+            store((T *)c.dq + at + i, w.dq[i]);
+        if (c.dz)
+            store((T *)c.dz + at + i, w.dz[i]);
+    }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS) backward_kernel(call c)
+{
+    extern __shared__ __align__(16) float buffer[];
+    vectors w;
+    carve(c, 1, buffer, &w);
+    float *states = c.work + blockIdx.x * c.work_each, *G = states + (c.K + 1) * c.M;
+    float *reads = G + c.M, *scales = reads + c.K * c.N;
+
+    for (int64_t bh = blockIdx.x; bh < c.BH; bh += gridDim.x) {
+        FOR_MY_ELEMENTS (c, row, j)
+            G[(int64_t)row * c.columns + j] = c.dlast[bh * c.M + (int64_t)row * c.columns + j];
+        for (int64_t e = threadIdx.x; c.lowrank && e < c.M; e += THREADS)
+            c.dV0[bh * c.M + e] = c.W_r_parts[bh * c.M + e] = 0;
+        for (int64_t end = c.T, begin; end > 0; end = begin) {
+            begin = (end - 1) / c.K * c.K;
+            FOR_MY_ELEMENTS (c, row, j) {
+                int64_t e = (int64_t)row * c.columns + j;
+                states[e] = get_kept(c, begin / c.K * c.BH + bh, e);
+            }
+            for (int64_t t = begin; t < end; t++) {
+                int64_t s = t - begin;
+                float scale = 0;
+                keys<T>(c, w, t, bh);
+                advance(c, w, states + s * c.M, states + (s + 1) * c.M, reads + s * c.N, &scale);
+                if (threadIdx.x == 0)
+                    scales[s] = scale;
+            }
+            for (int64_t t = end - 1; t >= begin; t--) {
+                int64_t s = t - begin, at = (t * c.BH + bh) * c.N;
+                const float *before = states + s * c.M, *S = before + c.M;
+                keys<T>(c, w, t, bh);
+                for (int i = threadIdx.x; i < c.N; i += THREADS) {
+                    float y = load((const T *)c.y + at + i), gate = 1 / (1 + expf(-y));
+                    w.dy[i] = load((const T *)c.dout + at + i) * y * gate * (2 + y * (1 - gate));
+                }
+                __syncthreads();
+                retreat_rows(c, w, G, S, reads + s * c.N, scales[s]);
+                retreat_columns(c, w, G, before, S);
+                FOR_MY_ELEMENTS (c, row, j) {
+                    int64_t e = (int64_t)row * c.columns + j;
+                    G[e] = fmaf(w.dreads[row], w.read[start(c, row) + j], G[e]);
+                }
+                retreat_keys<T>(c, w, bh);
+                put_gradients<T>(c, w, at);
+            }
+        }
+        FOR_MY_ELEMENTS (c, row, j)
+            c.dfirst[bh * c.M + (int64_t)row * c.columns + j] = G[(int64_t)row * c.columns + j];
+        __syncthreads();
+    }
+}
+
+/* dW_r[h] = the sum over the batch of its parts, first sequence first. */
+__global__ void sum_parts(const float *parts, float *dW_r, int64_t heads_m, int64_t batch)
+{
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= heads_m)
+        return;
+    float sum = 0;
+    for (int64_t b = 0; b < batch; b++)
+        sum += parts[b * heads_m + i];
+    dW_r[i] = sum;
+}
+
+/* ---- launches ---- */
+
+/* As many blocks as there are rows to carry, up to what keeps a large chip
+ * busy; more take turns, so that the workspace stays bounded. */
+static int64_t blocks(const call &c)
+{
+    return c.BH < 1024 ? c.BH : 1024;
+}
+
+static size_t shared_bytes(const call &c, int backward)
+{
+    vectors w;
+    return sizeof(float) * carve(c, backward, NULL, &w);
+}
+
+enum { SHARED_MAX = 200 * 1024 };
+
+static bool state_fits(const call &c)
+{
+    return shared_bytes(c, 0) + c.M * sizeof(float) <= SHARED_MAX;
+}
+
+static int64_t block_work(const call &c, enum pass p)
+{
+    if (p == FORWARD)
+        return state_fits(c) ? 0 : c.M;
+    return (c.K + 2) * c.M + c.K * c.N + c.K;
+}
+
+static int64_t parts(const call &c)
+{
+    return c.lowrank ? c.BH * c.M : 0;
+}
+
+static size_t work(const struct frame *f, enum pass p)
+{
+    call c = call_of(f);
+    return sizeof(float) * ((p == BACKWARD ? parts(c) : 0) + blocks(c) * block_work(c, p));
+}
+
+template <typename T>
+static int forward(const struct frame *f)
+{
+    call c = call_of(f);
+    size_t shared = shared_bytes(c, 0);
+
+    c.state_shared = state_fits(c);
+    c.work = (float *)f->work;
+    c.work_each = block_work(c, FORWARD);
+    if (c.state_shared)
+        shared += c.M * sizeof(float);
+    CUDA(cudaFuncSetAttribute(forward_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              (int)shared));
+    forward_kernel<T><<<blocks(c), THREADS, shared, gpu_stream()>>>(c);
+    return cudaGetLastError();
+}
+
+template <typename T>
+static int backward(const struct frame *f)
+{
+    call c = call_of(f);
+    size_t shared = shared_bytes(c, 1);
+
+    c.W_r_parts = (float *)f->work;
+    c.work = c.W_r_parts + parts(c);
+    c.work_each = block_work(c, BACKWARD);
+    CUDA(cudaFuncSetAttribute(backward_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              (int)shared));
+    backward_kernel<T><<<blocks(c), THREADS, shared, gpu_stream()>>>(c);
+    CUDA(cudaGetLastError());
+    if (c.lowrank) {
+        sum_parts<<<ceil_div(c.H * c.M, THREADS), THREADS, 0, gpu_stream()>>>(
+            c.W_r_parts, c.dW_r, c.H * c.M, c.BH / c.H);
+        CUDA(cudaGetLastError());
+    }
+    return 0;
+}
+
+static const char *declines(const struct frame *f)
+{
+    if (DIM(f, 'N') > 1024)
+        return "n_state beyond 1024";
+    if (f->choice[E74_STATE] == E74_LOWRANK && DIM(f, 'R') > 1024)
+        return "rank beyond 1024";
+    return NULL;
+}
+
+static const char name[] = "plain";
+static const char idea[] = "one block a sequence and head, three barriers a step";
+
+GPU_IMPL(extern "C", 32, float, e74_plain, name, idea, work, declines, NULL, 0);
+GPU_IMPL(extern "C", 16, __nv_bfloat16, e74_plain, name, idea, work, declines, NULL, 0);
+
+GPU_KERNEL_LIST(e74_cell, 32, &e74_narrow32, &e74_norms32, &e74_rows32, &e74_diagonal32,
+                &e74_plain32);
+GPU_KERNEL_LIST(e74_cell, 16, &e74_split16, &e74_chunked16, &e74_narrow16, &e74_norms16,
+                &e74_rows16, &e74_diagonal16, &e74_plain16);

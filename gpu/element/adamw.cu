@@ -1,0 +1,277 @@
+#include <math.h>
+
+#include "gpu/element/elementwise.cuh"
+#include "common/ops/adamw.h"
+
+/* CHUNK parameters, a multiple of WIDTH, are a block's work. */
+enum { THREADS = 256, WIDTH = 4, PACKS = 2, CHUNK = 8192, MAX_TENSORS = 320 };
+
+struct rates {
+    float beta1, rest1, unbias1, beta2, rest2, unbias2, lr, eps, decay;
+};
+
+struct buffers {
+    const void *p, *g, *m, *v; /* p: the master copy, where there is one */
+    void *p_next, *m_next, *v_next, *rounded;
+};
+
+/* The type of p: with a master copy float, and a rounded one is written too. */
+template <typename T, bool MASTER>
+struct stored {
+    typedef T type;
+};
+template <typename T>
+struct stored<T, true> {
+    typedef float type;
+};
+
+/* What does not depend on the element, in double: beta2 is so near to 1 that float would have few
+ * digits of it. */
+static rates rates_of(const struct frame *f)
+{
+    const double b1 = f->real[ADAMW_BETA1], b2 = f->real[ADAMW_BETA2];
+    const double step = (double)DIM(f, 'S');
+    return {(float)b1,
+            (float)(1 - b1),
+            (float)(1 / (1 - pow(b1, step))),
+            (float)b2,
+            (float)(1 - b2),
+            (float)(1 / (1 - pow(b2, step))),
+            (float)f->real[ADAMW_LR],
+            (float)f->real[ADAMW_EPS],
+            (float)f->real[ADAMW_WEIGHT_DECAY]};
+}
+
+static bool decays(const struct frame *f, int64_t tensor)
+{
+    return f->choice[ADAMW_DECAY] == DECAY_ALL || tensor % 2 == 0;
+}
+
+static buffers buffers_of(const struct frame *f)
+{
+    const struct adamw *a = ARGS(f, adamw);
+    if (a->master)
+        return {a->master, a->g, a->m, a->v, a->master_next, a->m_next, a->v_next, a->p_next};
+    return {a->p, a->g, a->m, a->v, a->p_next, a->m_next, a->v_next, NULL};
+}
+
+/* The formula, told which products are added without rounding, so that all kernels, and all places
+ * in them, give the same bits. */
+static __device__ __forceinline__ void advance(float *p, float g, float *m, float *v,
+                                               const rates &r)
+{
+    *m = fmaf(r.beta1, *m, r.rest1 * g);
+    *v = fmaf(r.beta2, *v, r.rest2 * g * g);
+    const float step = *m * r.unbias1 / (sqrtf(*v * r.unbias2) + r.eps);
+    *p = fmaf(-r.lr, fmaf(r.decay, *p, step), *p);
+}
+
+template <typename T, bool MASTER>
+static __device__ __forceinline__ void one_parameter(const buffers &b, const rates &r, int64_t i)
+{
+    typedef typename stored<T, MASTER>::type P;
+    float p = load((const P *)b.p + i), m = ((const float *)b.m)[i], v = ((const float *)b.v)[i];
+    advance(&p, load((const T *)b.g + i), &m, &v, r);
+    store((P *)b.p_next + i, p);
+    ((float *)b.m_next)[i] = m;
+    ((float *)b.v_next)[i] = v;
+    if (MASTER)
+        store((T *)b.rounded + i, p);
+}
+
+/* One thread a parameter, one launch a tensor. */
+template <typename T, bool MASTER>
+__global__ void adamw_plain(buffers b, rates r, int64_t begin, int64_t end)
+{
+    const int64_t i = begin + (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i < end)
+        one_parameter<T, MASTER>(b, r, i);
+}
+
+/* Four parameters, of every tensor one load. */
+template <typename T, bool MASTER>
+struct four_parameters {
+    pack<typename stored<T, MASTER>::type, WIDTH> p;
+    pack<T, WIDTH> g;
+    pack<float, WIDTH> m, v;
+};
+
+/* Pack number `at` of each buffer. */
+template <typename T, bool MASTER>
+static __device__ __forceinline__ four_parameters<T, MASTER> load_four(const buffers &b, int64_t at)
+{
+    typedef typename stored<T, MASTER>::type P;
+    return {((const pack<P, WIDTH> *)b.p)[at], ((const pack<T, WIDTH> *)b.g)[at],
+            ((const pack<float, WIDTH> *)b.m)[at], ((const pack<float, WIDTH> *)b.v)[at]};
+}
+
+template <typename T, bool MASTER>
+static __device__ __forceinline__ void advance_four(const buffers &b, const rates &r, int64_t at,
+                                                    const four_parameters<T, MASTER> &four)
+{
+    typedef typename stored<T, MASTER>::type P;
+    float p[WIDTH], g[WIDTH], m[WIDTH], v[WIDTH];
+    unpack(p, four.p);
+    unpack(g, four.g);
+    unpack(m, four.m);
+    unpack(v, four.v);
+    UNROLL(4)
+    for (int i = 0; i < WIDTH; i++)
+        advance(&p[i], g[i], &m[i], &v[i], r);
+    put_pack((pack<P, WIDTH> *)b.p_next + at, p);
+    put_pack((pack<float, WIDTH> *)b.m_next + at, m);
+    put_pack((pack<float, WIDTH> *)b.v_next + at, v);
+    if (MASTER)
+        put_pack((pack<T, WIDTH> *)b.rounded + at, p);
+}
+
+/* By a block: parameters begin to end.  Between those that no whole pack holds, at both ends, a
+ * pack of each tensor a load, two of each under way in every thread. */
+template <typename T, bool MASTER>
+static __device__ __forceinline__ void advance_range(const buffers &b, const rates &r,
+                                                     int64_t begin, int64_t end)
+{
+    const int64_t first = min(ceil_div(begin, WIDTH) * WIDTH, end);
+    const int64_t last = max(first, end / WIDTH * WIDTH);
+    if (begin + threadIdx.x < first)
+        one_parameter<T, MASTER>(b, r, begin + threadIdx.x);
+    if (last + threadIdx.x < end)
+        one_parameter<T, MASTER>(b, r, last + threadIdx.x);
+    for (int64_t at = first / WIDTH + threadIdx.x; at < last / WIDTH; at += PACKS * THREADS) {
+        four_parameters<T, MASTER> four[PACKS] = {};
+        UNROLL(PACKS)
+        for (int j = 0; j < PACKS; j++)
+            if (at + j * THREADS < last / WIDTH)
+                four[j] = load_four<T, MASTER>(b, at + j * THREADS);
+        UNROLL(PACKS)
+        for (int j = 0; j < PACKS; j++)
+            if (at + j * THREADS < last / WIDTH)
+                advance_four<T, MASTER>(b, r, at + j * THREADS, four[j]);
+    }
+}
+
+/* Chunks are cut where packs are, so that only a tensor's first and last have odd ends. */
+static inline __host__ __device__ int64_t chunks_of(int64_t begin, int64_t end)
+{
+    return begin < end ? ceil_div(end - begin / WIDTH * WIDTH, CHUNK) : 0;
+}
+
+template <typename T, bool MASTER>
+static __device__ __forceinline__ void advance_chunk(const buffers &b, const rates &r,
+                                                     int64_t begin, int64_t end, int64_t chunk)
+{
+    const int64_t from = begin / WIDTH * WIDTH + chunk * CHUNK;
+    advance_range<T, MASTER>(b, r, max(begin, from), min(end, from + CHUNK));
+}
+
+/* One block a chunk, one launch a tensor. */
+template <typename T, bool MASTER>
+__global__ void __launch_bounds__(THREADS)
+    adamw_vector(buffers b, rates r, int64_t begin, int64_t end)
+{
+    advance_chunk<T, MASTER>(b, r, begin, end, blockIdx.x);
+}
+
+/* Where each tensor begins, and which block has its first chunk. */
+struct tensor_table {
+    int64_t begin[MAX_TENSORS + 1];
+    int first_block[MAX_TENSORS + 1];
+    int tensors;
+    bool alternate;
+};
+
+/* One block a chunk, one launch for all tensors: a block looks its tensor up in a table that
+ * travels with the launch, so that a graph keeps it.  Tensors without parameters are passed over:
+ * the next has the same first block. */
+template <typename T, bool MASTER>
+__global__ void __launch_bounds__(THREADS)
+    adamw_multi(buffers b, rates r, const __grid_constant__ tensor_table t)
+{
+    int k = 0, beyond = t.tensors; /* the first block of k is none beyond this one */
+    while (beyond - k > 1) {
+        const int middle = (k + beyond) / 2;
+        if (t.first_block[middle] <= (int)blockIdx.x)
+            k = middle;
+        else
+            beyond = middle;
+    }
+    if (t.alternate && k % 2)
+        r.decay = 0;
+    advance_chunk<T, MASTER>(b, r, t.begin[k], t.begin[k + 1], blockIdx.x - t.first_block[k]);
+}
+static_assert(sizeof(tensor_table) + sizeof(buffers) + sizeof(rates) <= 4096,
+              "a kernel's parameters");
+
+/* One launch a tensor. */
+template <typename T, bool VECTOR, bool MASTER>
+static int each_tensor(const struct frame *f)
+{
+    const int64_t N = DIM(f, 'N'), K = DIM(f, 'K');
+    const buffers b = buffers_of(f);
+    for (int64_t k = 0; k < K; k++) {
+        const int64_t begin = adamw_begin(N, K, k), end = adamw_begin(N, K, k + 1);
+        const unsigned blocks = VECTOR ? chunks_of(begin, end) : ceil_div(end - begin, THREADS);
+        rates r = rates_of(f);
+        if (!decays(f, k))
+            r.decay = 0;
+        if (blocks && VECTOR)
+            adamw_vector<T, MASTER><<<blocks, THREADS, 0, gpu_stream()>>>(b, r, begin, end);
+        else if (blocks)
+            adamw_plain<T, MASTER><<<blocks, THREADS, 0, gpu_stream()>>>(b, r, begin, end);
+        CUDA(cudaGetLastError());
+    }
+    return 0;
+}
+
+template <typename T>
+static int plain(const struct frame *f)
+{
+    return f->choice[ADAMW_MASTER] ? each_tensor<T, false, true>(f)
+                                   : each_tensor<T, false, false>(f);
+}
+
+template <typename T>
+static int vector(const struct frame *f)
+{
+    return f->choice[ADAMW_MASTER] ? each_tensor<T, true, true>(f) : each_tensor<T, true, false>(f);
+}
+
+template <typename T>
+static int multi(const struct frame *f)
+{
+    const int64_t N = DIM(f, 'N'), K = DIM(f, 'K');
+    tensor_table t = {};
+    unsigned blocks = 0;
+    for (int64_t k = 0; k < K; k++) {
+        t.begin[k] = adamw_begin(N, K, k);
+        t.first_block[k] = (int)blocks;
+        blocks += (unsigned)chunks_of(t.begin[k], adamw_begin(N, K, k + 1));
+    }
+    t.begin[K] = N;
+    t.tensors = (int)K;
+    t.alternate = f->choice[ADAMW_DECAY] == DECAY_ALTERNATE;
+    if (f->choice[ADAMW_MASTER])
+        adamw_multi<T, true><<<blocks, THREADS, 0, gpu_stream()>>>(buffers_of(f), rates_of(f), t);
+    else
+        adamw_multi<T, false><<<blocks, THREADS, 0, gpu_stream()>>>(buffers_of(f), rates_of(f), t);
+    return cudaGetLastError();
+}
+
+static const char *multi_declines(const struct frame *f)
+{
+    return DIM(f, 'K') > MAX_TENSORS
+               ? "more than 320 tensors: their table does not fit a kernel's parameters"
+               : NULL;
+}
+
+#define KERNEL(kernel, bits, T, idea, declines)                                                    \
+    static const struct impl kernel##bits = {                                                      \
+        #kernel, idea, {kernel<T>, NULL}, NULL, declines, NULL, 0, 0}
+#define KERNELS(bits, T)                                                                           \
+    KERNEL(plain, bits, T, "one thread a parameter, one launch a tensor", NULL);                   \
+    KERNEL(vector, bits, T, "16 bytes a load, several under way", NULL);                           \
+    KERNEL(multi, bits, T, "and one launch for all tensors", multi_declines);                      \
+    GPU_KERNEL_LIST(adamw, bits, &multi##bits, &vector##bits, &plain##bits)
+
+KERNELS(32, float);
+KERNELS(16, __nv_bfloat16);

@@ -1,0 +1,206 @@
+/* elementwise.cuh - operations that make the i-th numbers of some tensors of the i-th numbers of
+ * others.  Each pass of one is a function of floats,
+ *
+ *     struct product {
+ *         enum { IN = 2, OUT = 1 };
+ *         static __device__ void at(const float *in, float *out) { out[0] = in[0] * in[1]; }
+ *     };
+ *
+ * and what is here carries it over tensors of any length. */
+#ifndef ELEMENTWISE_CUH
+#define ELEMENTWISE_CUH
+
+#include "gpu/device/sigmoid.cuh"
+
+/* N neighbouring numbers of a tensor, as they are stored: one load or store. */
+template <typename T, int N>
+struct alignas(N * sizeof(T)) pack {
+    unsigned word[N * sizeof(T) / 4];
+};
+
+template <int N>
+static __device__ __forceinline__ void unpack(float *x, const pack<float, N> &p)
+{
+    UNROLL(N)
+    for (int i = 0; i < N; i++)
+        x[i] = __uint_as_float(p.word[i]);
+}
+
+/* A bf16 is the upper half of a float. */
+template <int N>
+static __device__ __forceinline__ void unpack(float *x, const pack<__nv_bfloat16, N> &p)
+{
+    UNROLL(N / 2)
+    for (int i = 0; i < N; i += 2) {
+        x[i] = __uint_as_float(p.word[i / 2] << 16);
+        x[i + 1] = __uint_as_float(p.word[i / 2] & 0xffff0000);
+    }
+}
+
+template <int N>
+static __device__ __forceinline__ void put_pack(pack<float, N> *to, const float *x)
+{
+    pack<float, N> p;
+    UNROLL(N)
+    for (int i = 0; i < N; i++)
+        p.word[i] = __float_as_uint(x[i]);
+    *to = p;
+}
+
+template <int N>
+static __device__ __forceinline__ void put_pack(pack<__nv_bfloat16, N> *to, const float *x)
+{
+    pack<__nv_bfloat16, N> p;
+    UNROLL(N / 2)
+    for (int i = 0; i < N; i += 2) {
+        const __nv_bfloat162 both = __floats2bfloat162_rn(x[i], x[i + 1]);
+        memcpy(&p.word[i / 2], &both, sizeof both);
+    }
+    *to = p;
+}
+
+/* Where rows are not of whole packs, each number is taken by itself, as if it were one. */
+template <typename T>
+struct alignas(sizeof(T)) pack<T, 1> {
+    T x;
+};
+
+static __device__ __forceinline__ void unpack(float *x, const pack<float, 1> &p)
+{
+    x[0] = load(&p.x);
+}
+static __device__ __forceinline__ void put_pack(pack<float, 1> *to, const float *x)
+{
+    store(&to->x, x[0]);
+}
+static __device__ __forceinline__ void unpack(float *x, const pack<__nv_bfloat16, 1> &p)
+{
+    x[0] = load(&p.x);
+}
+static __device__ __forceinline__ void put_pack(pack<__nv_bfloat16, 1> *to, const float *x)
+{
+    store(&to->x, x[0]);
+}
+
+template <typename F>
+struct operands {
+    const void *in[F::IN];
+    void *out[F::OUT];
+};
+
+template <typename T, typename F>
+static __device__ __forceinline__ void one_element(const operands<F> &o, int64_t i)
+{
+    float in[F::IN], out[F::OUT];
+    UNROLL(4)
+    for (int k = 0; k < F::IN; k++)
+        in[k] = load((const T *)o.in[k] + i);
+    F::at(in, out);
+    UNROLL(4)
+    for (int k = 0; k < F::OUT; k++)
+        store((T *)o.out[k] + i, out[k]);
+}
+
+enum { ELEMENT_THREADS = 256 };
+
+/* One thread an element. */
+template <typename T, typename F>
+__global__ void each_plain(operands<F> o, int64_t n)
+{
+    const int64_t i = (int64_t)blockIdx.x * ELEMENT_THREADS + threadIdx.x;
+    if (i < n)
+        one_element<T>(o, i);
+}
+
+/* Sixteen bytes a load, and at least four loads of a thread under way before it uses the first:
+ * enough that memory never waits to be asked. */
+template <typename F>
+struct packs_a_thread {
+    static const int count = F::IN == 1 ? 4 : 2;
+};
+
+/* A thread's packs lie a block's width apart, so that neighbours load neighbouring ones.  What is
+ * left behind the last whole pack is a number each for the first threads. */
+template <typename T, typename F>
+__global__ void __launch_bounds__(ELEMENT_THREADS) each_vector(operands<F> o, int64_t n)
+{
+    const int WIDTH = 16 / sizeof(T), PACKS = packs_a_thread<F>::count;
+    typedef pack<T, WIDTH> P;
+    const int64_t whole = n / WIDTH;
+    const int64_t first = (int64_t)blockIdx.x * (ELEMENT_THREADS * PACKS) + threadIdx.x;
+    P got[PACKS][F::IN] = {};
+
+    UNROLL(4)
+    for (int j = 0; j < PACKS; j++)
+        UNROLL(4)
+    for (int k = 0; k < F::IN; k++)
+        if (first + j * ELEMENT_THREADS < whole)
+            got[j][k] = ((const P *)o.in[k])[first + j * ELEMENT_THREADS];
+    UNROLL(4)
+    for (int j = 0; j < PACKS; j++) {
+        float in[F::IN][WIDTH], out[F::OUT][WIDTH];
+        UNROLL(4)
+        for (int k = 0; k < F::IN; k++)
+            unpack(in[k], got[j][k]);
+        UNROLL(8)
+        for (int i = 0; i < WIDTH; i++) {
+            float x[F::IN], y[F::OUT];
+            UNROLL(4)
+            for (int k = 0; k < F::IN; k++)
+                x[k] = in[k][i];
+            F::at(x, y);
+            UNROLL(4)
+            for (int k = 0; k < F::OUT; k++)
+                out[k][i] = y[k];
+        }
+        UNROLL(4)
+        for (int k = 0; k < F::OUT; k++)
+            if (first + j * ELEMENT_THREADS < whole)
+                put_pack((P *)o.out[k] + first + j * ELEMENT_THREADS, out[k]);
+    }
+    if (blockIdx.x == 0 && whole * WIDTH + threadIdx.x < n)
+        one_element<T>(o, whole * WIDTH + threadIdx.x);
+}
+
+/* F on all n numbers of each tensor. */
+template <typename T, bool VECTOR, typename F>
+static int each_element(const operands<F> &o, int64_t n)
+{
+    const int64_t each = VECTOR ? packs_a_thread<F>::count * (16 / sizeof(T)) : 1;
+    void (*const kernel)(operands<F>, int64_t) = VECTOR ? each_vector<T, F> : each_plain<T, F>;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)ceil_div(n, ELEMENT_THREADS * each));
+    config.blockDim = dim3(ELEMENT_THREADS);
+    config.stream = gpu_stream();
+    return cudaLaunchKernelEx(&config, kernel, o, n);
+}
+
+/* The grid ends at 2^31 - 1 blocks. */
+static inline const char *too_many_elements(const struct frame *f)
+{
+    return ceil_div(DIM(f, 'M') * DIM(f, 'D'), ELEMENT_THREADS) > 0x7fffffff
+               ? "more than 549755813632 elements"
+               : NULL;
+}
+
+/* The kernels of an operation whose file has forward<T, VECTOR> and backward<T, VECTOR>. */
+#define ELEMENTWISE(kernel, bits, T, idea, approximates, unit)                                     \
+    static const struct impl kernel##bits = {#kernel,                                              \
+                                             idea,                                                 \
+                                             {forward<T, kernel>, backward<T, kernel>},            \
+                                             NULL,                                                 \
+                                             too_many_elements,                                    \
+                                             approximates,                                         \
+                                             unit,                                                 \
+                                             0}
+#define ELEMENTWISE_KERNELS(op, approximates, unit)                                                \
+    enum { plain, vector };                                                                        \
+    ELEMENTWISE(plain, 32, float, "one thread an element", approximates, unit);                    \
+    ELEMENTWISE(plain, 16, __nv_bfloat16, "one thread an element", approximates, unit);            \
+    ELEMENTWISE(vector, 32, float, "16 bytes a load, several under way", approximates, unit);      \
+    ELEMENTWISE(vector, 16, __nv_bfloat16, "16 bytes a load, several under way", approximates,     \
+                unit);                                                                             \
+    GPU_KERNEL_LIST(op, 32, &vector32, &plain32);                                                  \
+    GPU_KERNEL_LIST(op, 16, &vector16, &plain16)
+
+#endif

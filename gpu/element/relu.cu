@@ -1,0 +1,28 @@
+#include "gpu/element/elementwise.cuh"
+#include "common/ops/elementwise.h"
+
+struct relu_value { /* y of x */
+    enum { IN = 1, OUT = 1 };
+    static __device__ void at(const float *in, float *out) { out[0] = in[0] <= 0 ? 0 : in[0]; }
+};
+
+struct relu_slope { /* dx of x, dy */
+    enum { IN = 2, OUT = 1 };
+    static __device__ void at(const float *in, float *out) { out[0] = in[0] <= 0 ? 0 : in[1]; }
+};
+
+template <typename T, bool VECTOR>
+static int forward(const struct frame *f)
+{
+    const struct unary *a = ARGS(f, unary);
+    return each_element<T, VECTOR, relu_value>({{a->x}, {a->y}}, DIM(f, 'M') * DIM(f, 'D'));
+}
+
+template <typename T, bool VECTOR>
+static int backward(const struct frame *f)
+{
+    const struct unary *a = ARGS(f, unary), *g = GRADS(f, unary);
+    return each_element<T, VECTOR, relu_slope>({{a->x, g->y}, {g->x}}, DIM(f, 'M') * DIM(f, 'D'));
+}
+
+ELEMENTWISE_KERNELS(relu, NULL, 0);

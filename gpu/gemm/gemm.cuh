@@ -1,0 +1,205 @@
+/* gemm.cuh - the common face of all gemm kernels: one product as they meet it, and adapters that
+ * make of a frame of gemm, gemm_splitk or gemm_batched its products, forward one, backward two.
+ *
+ * A kernel is an engine, a struct that derives from gemm_engine<itself> and gives
+ *
+ *     template <typename T, typename C> static int multiply(const gemm_problem<T, C> &p);
+ *
+ * GEMM_IMPL() then makes of it a struct impl for one storage type with both passes, which may
+ * stand in the lists of all three operations (at the end of gpu/gemm/gemm.cu). */
+#ifndef GEMM_CUH
+#define GEMM_CUH
+
+#include "gpu/gpu.cuh"
+#include "common/ops/gemm.h"
+
+/* A sum of more products than this is that of the sums of runs of so many: what an addition rounds
+ * off grows with what has been added up before. */
+enum { RUN = 512 };
+
+/* c[g] = alpha op(a[g]) op(b[g]) + beta c0[g] for g < batch, each dense and row-major, op(a) [M,K],
+ * op(b) [K,N]; the sums are float. */
+template <typename T, typename C = T>
+struct gemm_problem {
+    const T *a, *b;
+    const C *c0; /* NULL: nothing is added */
+    C *c;
+    int64_t M, N, K, batch;
+    bool flip_a, flip_b; /* stored is a as [K,M], b as [N,K] */
+    float alpha, beta;
+    float *room; /* as many bytes as the engine's room() says */
+};
+
+template <typename T>
+static gemm_problem<T> gemm_of(const struct frame *f)
+{
+    const struct gemm *a = ARGS(f, gemm);
+    gemm_problem<T> p = {};
+    p.a = (const T *)a->A;
+    p.b = (const T *)a->B;
+    p.c0 = (const T *)a->C0;
+    p.c = (T *)a->C;
+    p.M = DIM(f, 'M');
+    p.N = DIM(f, 'N');
+    p.K = DIM(f, 'K');
+    p.batch = DIM(f, 'G');
+    p.flip_a = f->choice[GEMM_TRANSPOSE_A];
+    p.flip_b = f->choice[GEMM_TRANSPOSE_B];
+    p.alpha = (float)f->real[GEMM_ALPHA];
+    p.beta = (float)f->real[GEMM_BETA];
+    p.room = (float *)f->work;
+    return p;
+}
+
+/* Of the product p with the gradient dc of its c: da, as a is stored.  Where that is transposed,
+ * da^T [K,M] = alpha op(b) dc^T, else da [M,K] = alpha dc op(b)^T. */
+template <typename T, typename C>
+static gemm_problem<T> gemm_to_a(const gemm_problem<T, C> &p, const T *dc, T *da)
+{
+    gemm_problem<T> d = {};
+    d.a = p.flip_a ? p.b : dc;
+    d.b = p.flip_a ? dc : p.b;
+    d.flip_a = p.flip_a && p.flip_b;
+    d.flip_b = p.flip_a || !p.flip_b;
+    d.M = p.flip_a ? p.K : p.M;
+    d.N = p.flip_a ? p.M : p.K;
+    d.K = p.N;
+    d.c = da;
+    d.batch = p.batch;
+    d.alpha = p.alpha;
+    d.room = p.room;
+    return d;
+}
+
+/* db, as b is stored: db^T [N,K] = alpha dc^T op(a), or db [K,N] = alpha op(a)^T dc. */
+template <typename T, typename C, typename D>
+static gemm_problem<T, D> gemm_to_b(const gemm_problem<T, C> &p, const T *dc, D *db)
+{
+    gemm_problem<T, D> d = {};
+    d.a = p.flip_b ? dc : p.a;
+    d.b = p.flip_b ? p.a : dc;
+    d.flip_a = p.flip_b || !p.flip_a;
+    d.flip_b = p.flip_b && p.flip_a;
+    d.M = p.flip_b ? p.N : p.K;
+    d.N = p.flip_b ? p.K : p.N;
+    d.K = p.M;
+    d.c = db;
+    d.batch = p.batch;
+    d.alpha = p.alpha;
+    d.room = p.room;
+    return d;
+}
+
+/* What an engine need not say itself: it wants no room, takes every problem, and makes da and db
+ * one after the other.  The pointers of a problem given to the first two are not to be looked
+ * through. */
+template <typename ENGINE>
+struct gemm_engine {
+    template <typename T, typename C>
+    static size_t room(const gemm_problem<T, C> &)
+    {
+        return 0;
+    }
+    template <typename T, typename C>
+    static const char *declines(const gemm_problem<T, C> &)
+    {
+        return NULL;
+    }
+    template <typename T>
+    static int multiply_back(const gemm_problem<T> &p, const T *dc, T *da, T *db)
+    {
+        const int e = ENGINE::multiply(gemm_to_a(p, dc, da));
+        return e ? e : ENGINE::multiply(gemm_to_b(p, dc, db));
+    }
+};
+
+/* to[i] = by from[i], i < n. */
+template <typename T>
+int gemm_scale(T *to, const T *from, float by, int64_t n);
+
+/* c[i] = alpha (parts[0][i] + parts[1][i] + ...) + beta c0[i], i < n, in an order that the sizes
+ * fix; c0 may be NULL. */
+template <typename C>
+int gemm_add_parts(const float *parts, int64_t n_parts, int64_t n, float alpha, float beta,
+                   const C *c0, C *c);
+
+/* Are both products of p's backward pass such that gemm_thin() makes them, and that (gemm_thin.cu). */
+template <typename T>
+bool gemm_thin_fits(const gemm_problem<T> &p);
+template <typename T>
+int gemm_thin(const gemm_problem<T> &p, const T *dc, T *da, T *db);
+
+/* For the engines that leave these to it. */
+template <typename ENGINE>
+struct gemm_thin_engine : gemm_engine<ENGINE> {
+    template <typename T>
+    static int multiply_back(const gemm_problem<T> &p, const T *dc, T *da, T *db)
+    {
+        return gemm_thin_fits(p) ? gemm_thin(p, dc, da, db)
+                                 : gemm_engine<ENGINE>::multiply_back(p, dc, da, db);
+    }
+};
+
+template <typename T, typename ENGINE>
+static int gemm_forward(const struct frame *f)
+{
+    return ENGINE::multiply(gemm_of<T>(f));
+}
+
+template <typename T, typename ENGINE>
+static int gemm_backward(const struct frame *f)
+{
+    const struct gemm *d = GRADS(f, gemm);
+    const gemm_problem<T> p = gemm_of<T>(f);
+    const T *dc = (const T *)d->C;
+
+    int e = ENGINE::multiply_back(p, dc, (T *)d->A, (T *)d->B);
+    if (!e && d->C0)
+        e = gemm_scale((T *)d->C0, dc, p.beta, p.batch * p.M * p.N);
+    return e;
+}
+
+template <typename T, typename ENGINE>
+static size_t gemm_work(const struct frame *f, enum pass pass)
+{
+    const gemm_problem<T> p = gemm_of<T>(f);
+    if (pass == FORWARD)
+        return ENGINE::room(p);
+    const size_t to_a = ENGINE::room(gemm_to_a<T, T>(p, NULL, NULL));
+    const size_t to_b = ENGINE::room(gemm_to_b<T, T, T>(p, NULL, NULL));
+    return to_a > to_b ? to_a : to_b;
+}
+
+template <typename T, typename ENGINE>
+static const char *gemm_declines(const struct frame *f)
+{
+    const gemm_problem<T> p = gemm_of<T>(f);
+    const char *why = ENGINE::declines(p);
+    if (!why)
+        why = ENGINE::declines(gemm_to_a<T, T>(p, NULL, NULL));
+    return why ? why : ENGINE::declines(gemm_to_b<T, T, T>(p, NULL, NULL));
+}
+
+/* gemm_NAME32 or gemm_NAME16, of the engine gemm_NAME. */
+#define GEMM_IMPL(linkage, bits, T, kernel, idea)                                                  \
+    linkage const struct impl gemm_##kernel##bits = {                                              \
+        #kernel,                                                                                   \
+        idea,                                                                                      \
+        {gemm_forward<T, gemm_##kernel>, gemm_backward<T, gemm_##kernel>},                         \
+        gemm_work<T, gemm_##kernel>,                                                               \
+        gemm_declines<T, gemm_##kernel>,                                                           \
+        NULL,                                                                                      \
+        0,                                                                                         \
+        0}
+#define GEMM_IMPLS(linkage, kernel, idea)                                                          \
+    GEMM_IMPL(linkage, 32, float, kernel, idea);                                                   \
+    GEMM_IMPL(linkage, 16, __nv_bfloat16, kernel, idea)
+
+/* The kernels of other files. */
+extern "C" {
+extern const struct impl gemm_blocked32, gemm_blocked16;
+extern const struct impl gemm_splitk32, gemm_splitk16;
+extern const struct impl gemm_mma16, gemm_wgmma16;
+}
+
+#endif

@@ -1,0 +1,101 @@
+#include "gpu/gemm/layer.cuh"
+
+enum { SUMMING = 1024, COPIES = 4 };
+
+/* [M,n,width] of n matrices [M,width].  A thread has COPIES rows under
+ * way at once. */
+template <typename V>
+__global__ void put_side_by_side(V *all, beside from, int64_t M, int64_t width)
+{
+    const V *p = (const V *)from.p[blockIdx.y];
+    const int64_t first = (int64_t)blockIdx.x * blockDim.y * COPIES + threadIdx.y;
+
+    for (int64_t j = threadIdx.x; j < width; j += blockDim.x) {
+        V x[COPIES];
+        UNROLL(COPIES)
+        for (int i = 0; i < COPIES; i++)
+            x[i] = p[min(first + i * blockDim.y, M - 1) * width + j];
+        UNROLL(COPIES)
+        for (int i = 0; i < COPIES; i++) {
+            const int64_t m = first + i * blockDim.y;
+            if (m < M)
+                all[(m * from.n + blockIdx.y) * width + j] = x[i];
+        }
+    }
+}
+
+/* Sixteen bytes at a time where rows are of so many. */
+template <typename T>
+int side_by_side(T *all, const beside &from, int64_t M, int64_t P)
+{
+    const bool wide = P * sizeof(T) % sizeof(uint4) == 0;
+    const int64_t width = wide ? P * sizeof(T) / sizeof(uint4) : P;
+    const dim3 block = block_of(width, BLOCK), grid(blocks_of(ceil_div(M, COPIES), block), from.n);
+
+    if (wide)
+        put_side_by_side<uint4><<<grid, block, 0, gpu_stream()>>>((uint4 *)all, from, M, width);
+    else
+        put_side_by_side<T><<<grid, block, 0, gpu_stream()>>>(all, from, M, width);
+    return cudaGetLastError();
+}
+
+template <typename T>
+__global__ void put_bias(T *z, const T *b, int64_t M, int64_t P)
+{
+    const int64_t m = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
+    if (m < M)
+        for (int64_t j = threadIdx.x; j < P; j += blockDim.x)
+            z[m * P + j] = b[j];
+}
+
+template <typename T>
+int spread_bias(T *z, const T *b, int64_t M, int64_t P)
+{
+    const dim3 block = block_of(P, BLOCK);
+
+    put_bias<T><<<blocks_of(M, block), block, 0, gpu_stream()>>>(z, b, M, P);
+    return cudaGetLastError();
+}
+
+/* Sums over `part` rows of x [M,P] at a time, times those of `by` unless that is
+ * NULL: sums [M/part,P], in a fixed order. */
+template <typename T, typename U>
+__global__ void sum_rows(float *sums, const T *x, const U *by, int64_t part, int64_t M, int64_t P)
+{
+    __shared__ float of[SUMMING];
+    const int64_t first = blockIdx.y * part, end = min(first + part, M);
+    const int64_t j = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    float sum = 0;
+
+    UNROLL(8)
+    for (int64_t m = first + threadIdx.y; j < P && m < end; m += blockDim.y)
+        sum = fmaf(load(x + m * P + j), by ? load(by + m * P + j) : 1, sum);
+    of[threadIdx.y * blockDim.x + threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y || j >= P)
+        return;
+    for (unsigned y = 1; y < blockDim.y; y++)
+        sum += of[y * blockDim.x + threadIdx.x];
+    sums[blockIdx.y * P + j] = sum;
+}
+
+template <typename T, typename U>
+int column_sums(float *db, float *sums, const T *x, const U *by, int64_t M, int64_t P)
+{
+    const dim3 block = block_of(P, SUMMING), grid((unsigned)ceil_div(P, block.x), parts_of(M));
+    const float *one = NULL;
+
+    sum_rows<<<grid, block, 0, gpu_stream()>>>(sums, x, by, part_of(M), M, P);
+    CUDA(cudaGetLastError());
+    sum_rows<<<grid.x, block, 0, gpu_stream()>>>(db, sums, one, parts_of(M), parts_of(M), P);
+    return cudaGetLastError();
+}
+
+#define EACH(T)                                                                                    \
+    template int side_by_side(T *, const beside &, int64_t, int64_t);                              \
+    template int spread_bias(T *, const T *, int64_t, int64_t);                                    \
+    template int column_sums(float *, float *, const T *, const T *, int64_t, int64_t)
+
+EACH(float);
+EACH(__nv_bfloat16);
+template int column_sums(float *, float *, const __nv_bfloat16 *, const float *, int64_t, int64_t);

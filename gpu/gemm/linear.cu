@@ -1,0 +1,145 @@
+/* linear, naive: the formulas, an element of each result a thread. */
+#include "gpu/gemm/linear.cuh"
+
+enum { TILE = 16, THREADS = 256 };
+
+/* Element [m][n] of a product's result: sum over k of a[m][k] b[k][n]; strides given so that one
+ * function serves the three products of the two passes. */
+template <typename T>
+static __device__ float element(const T *a, int64_t am, int64_t ak, const T *b, int64_t bk,
+                                int64_t bn, int64_t m, int64_t n, int64_t K)
+{
+    float sum = 0;
+    for (int64_t k = 0; k < K; k++)
+        sum += load(a + m * am + k * ak) * load(b + k * bk + n * bn);
+    return sum;
+}
+
+template <typename T, int ACT>
+__global__ void linear_forward(const T *x, const T *W, const T *b, T *y, T *z, int64_t M, int64_t D,
+                               int64_t C)
+{
+    int64_t m = (int64_t)blockIdx.y * TILE + threadIdx.y;
+    int64_t n = (int64_t)blockIdx.x * TILE + threadIdx.x;
+    if (m >= M || n >= D)
+        return;
+    float sum = element(x, C, 1, W, 1, C, m, n, C);
+    if (ACT == ACT_SILU)
+        store(z + m * D + n, sum);
+    store(y + m * D + n, activated<ACT>(sum + (b ? load(b + n) : 0)));
+}
+
+template <typename T, int ACT>
+__global__ void linear_slope(const T *dy, const T *b, const T *y, const T *z, T *dz, int64_t M,
+                             int64_t D)
+{
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i < M * D)
+        store(dz + i, through_slope<ACT>(load(dy + i), load((ACT == ACT_SILU ? z : y) + i),
+                                         b ? load(b + i % D) : 0));
+}
+
+/* C is float for dW. */
+template <typename T, typename C>
+__global__ void linear_product(const T *a, int64_t am, int64_t ak, const T *b, int64_t bk,
+                               int64_t bn, C *c, int64_t M, int64_t N, int64_t K)
+{
+    int64_t m = (int64_t)blockIdx.y * TILE + threadIdx.y;
+    int64_t n = (int64_t)blockIdx.x * TILE + threadIdx.x;
+    if (m < M && n < N)
+        store(c + m * N + n, element(a, am, ak, b, bk, bn, m, n, K));
+}
+
+template <typename T>
+__global__ void linear_bias_gradient(const T *dz, float *db, int64_t M, int64_t D)
+{
+    int64_t n = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    float sum = 0;
+    for (int64_t m = 0; n < D && m < M; m++)
+        sum += load(dz + m * D + n);
+    if (n < D)
+        db[n] = sum;
+}
+
+static const dim3 tile(TILE, TILE);
+
+static dim3 tiles(int64_t M, int64_t N)
+{
+    return dim3((unsigned)ceil_div(N, TILE), (unsigned)ceil_div(M, TILE));
+}
+
+template <typename T, int ACT>
+static int forward_through(const struct frame *f)
+{
+    const struct linear *a = ARGS(f, linear);
+    int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D');
+    linear_forward<T, ACT><<<tiles(M, D), tile, 0, gpu_stream()>>>(
+        (const T *)a->x, (const T *)a->W, (const T *)a->b, (T *)a->y, (T *)a->z, M, D, C);
+    return cudaGetLastError();
+}
+
+template <typename T>
+static int forward(const struct frame *f)
+{
+    const int act = f->choice[LINEAR_ACT];
+    return act == ACT_NONE   ? forward_through<T, ACT_NONE>(f)
+           : act == ACT_SILU ? forward_through<T, ACT_SILU>(f)
+                             : forward_through<T, ACT_RELU>(f);
+}
+
+template <typename T, int ACT>
+static int slope(const struct frame *f, T *dz)
+{
+    const struct linear *a = ARGS(f, linear), *g = GRADS(f, linear);
+    int64_t M = DIM(f, 'M'), D = DIM(f, 'D');
+    linear_slope<T, ACT><<<ceil_div(M * D, THREADS), THREADS, 0, gpu_stream()>>>(
+        (const T *)g->y, (const T *)a->b, (const T *)a->y, (const T *)a->z, dz, M, D);
+    return cudaGetLastError();
+}
+
+template <typename T>
+static int backward(const struct frame *f)
+{
+    const struct linear *a = ARGS(f, linear), *g = GRADS(f, linear);
+    const int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D');
+    const int act = f->choice[LINEAR_ACT];
+    const T *dz = (const T *)(act == ACT_NONE ? g->y : f->work);
+
+    if (act != ACT_NONE)
+        CUDA((cudaError_t)(act == ACT_SILU ? slope<T, ACT_SILU>(f, (T *)f->work)
+                                           : slope<T, ACT_RELU>(f, (T *)f->work)));
+    linear_product<<<tiles(M, C), tile, 0, gpu_stream()>>>(dz, D, 1, (const T *)a->W, C, 1,
+                                                           (T *)g->x, M, C, D);
+    CUDA(cudaGetLastError());
+    linear_product<<<tiles(D, C), tile, 0, gpu_stream()>>>(dz, 1, D, (const T *)a->x, C, 1,
+                                                           (float *)g->W, D, C, M);
+    CUDA(cudaGetLastError());
+    if (a->b)
+        linear_bias_gradient<<<ceil_div(D, THREADS), THREADS, 0, gpu_stream()>>>(dz, (float *)g->b,
+                                                                                 M, D);
+    return cudaGetLastError();
+}
+
+/* Of dz. */
+template <typename T>
+static size_t work(const struct frame *f, enum pass p)
+{
+    return p == BACKWARD && f->choice[LINEAR_ACT] != ACT_NONE
+               ? sizeof(T) * DIM(f, 'M') * DIM(f, 'D')
+               : 0;
+}
+
+/* The grid's second axis ends at 65535 tiles. */
+static const char *declines(const struct frame *f)
+{
+    return ceil_div(DIM(f, 'M'), TILE) > 65535 || ceil_div(DIM(f, 'D'), TILE) > 65535
+               ? "more than 1048560 rows of a matrix"
+               : NULL;
+}
+
+static const char idea[] = "one thread an element of each result";
+GPU_IMPL(static, 32, float, naive, "naive", idea, work<float>, declines, SIGMOID, SIGMOID_UNIT);
+GPU_IMPL(static, 16, __nv_bfloat16, naive, "naive", idea, work<__nv_bfloat16>, declines, SIGMOID,
+         SIGMOID_UNIT);
+GPU_KERNEL_LIST(linear, 32, &linear_by_product32, &naive32);
+GPU_KERNEL_LIST(linear, 16, &linear_fused16, &linear_by_product16, &naive16);

@@ -1,0 +1,46 @@
+/* linear.cuh - what the kernels of linear share: its activations. */
+#ifndef LINEAR_CUH
+#define LINEAR_CUH
+
+#include "gpu/device/sigmoid.cuh"
+#include "common/ops/linear.h"
+
+/* linear_product.cu, linear_fused.cu */
+extern "C" {
+extern const struct impl linear_by_product32, linear_by_product16, linear_fused16;
+}
+
+/* The workspace of the backward pass, and its size: dz, where that is not dy, and the sums of its
+ * columns over parts of the rows, and over parts of these. */
+template <typename T>
+struct linear_room {
+    T *dz;
+    float *sums, *sums_of_sums;
+    size_t bytes;
+};
+template <typename T>
+linear_room<T> linear_room_of(const struct frame *f);
+
+/* dz and db (linear_product.cu). */
+template <typename T>
+int linear_through(const struct frame *f, const linear_room<T> &w);
+
+/* act(z) */
+template <int ACT>
+static __device__ __forceinline__ float activated(float z)
+{
+    return ACT == ACT_SILU ? z * sigmoid(z) : ACT == ACT_RELU && z <= 0 ? 0 : z;
+}
+
+/* dz of dy: silu's slope is at z + b, that of relu follows from `kept`, which is y; for silu `kept`
+ * is z. */
+template <int ACT>
+static __device__ __forceinline__ float through_slope(float dy, float kept, float b)
+{
+    if (ACT == ACT_RELU)
+        return kept <= 0 ? 0 : dy;
+    const float z = kept + b, gate = sigmoid(z);
+    return dy * gate * (1 + z * (1 - gate));
+}
+
+#endif

@@ -1,0 +1,76 @@
+/* linear, fused: gemm's kernel wgmma for the products.  Bias and activation are done to the sums
+ * before they leave the multiprocessor, so that forward is one kernel; backward is what `product`
+ * does to dy, then dx and dW as one walk. */
+#include "gpu/gemm/gemm_wgmma.cuh"
+#include "gpu/gemm/layer.cuh"
+#include "gpu/gemm/linear.cuh"
+
+typedef __nv_bfloat16 bf16;
+
+/* y, or z, = x W^T; and what follows from it: dx = dz W, and dW = dz^T x. */
+static gemm_problem<bf16> product_of(const struct frame *f)
+{
+    const struct linear *a = ARGS(f, linear);
+    gemm_problem<bf16> p = {};
+    p.a = (const bf16 *)a->x;
+    p.b = (const bf16 *)a->W;
+    p.flip_b = true;
+    p.c = (bf16 *)a->y;
+    p.M = DIM(f, 'M');
+    p.N = DIM(f, 'D');
+    p.K = DIM(f, 'C');
+    p.batch = 1;
+    p.alpha = 1;
+    return p;
+}
+
+static gemm_problem<bf16> to_x(const gemm_problem<bf16> &p, const struct frame *f, const bf16 *dz)
+{
+    return gemm_to_a(p, dz, (bf16 *)GRADS(f, linear)->x);
+}
+
+static gemm_problem<bf16, float> to_W(const gemm_problem<bf16> &p, const struct frame *f,
+                                      const bf16 *dz)
+{
+    return gemm_to_b(p, dz, (float *)GRADS(f, linear)->W);
+}
+
+template <typename T>
+static int forward(const struct frame *f)
+{
+    const struct linear *a = ARGS(f, linear);
+    return gemm_wgmma_layer(product_of(f), f->choice[LINEAR_ACT], (const bf16 *)a->b, (bf16 *)a->z);
+}
+
+template <typename T>
+static int backward(const struct frame *f)
+{
+    const linear_room<bf16> w = linear_room_of<bf16>(f);
+    const bf16 *dz = f->choice[LINEAR_ACT] == ACT_NONE ? (const bf16 *)GRADS(f, linear)->y : w.dz;
+    gemm_problem<bf16> p = product_of(f);
+
+    p.room = (float *)((char *)f->work + aligned(w.bytes));
+    CUDA((cudaError_t)linear_through(f, w));
+    return gemm_wgmma_layer_back(to_x(p, f, dz), to_W(p, f, dz));
+}
+
+/* The products' room is one behind the other kernels', and for one after the other. */
+static size_t work(const struct frame *f, enum pass p)
+{
+    const gemm_problem<bf16> of = product_of(f);
+    return p == FORWARD
+               ? 0
+               : aligned(linear_room_of<bf16>(f).bytes) +
+                     max(gemm_wgmma_room(to_x(of, f, NULL)), gemm_wgmma_room(to_W(of, f, NULL)));
+}
+
+static const char *declines(const struct frame *f)
+{
+    const gemm_problem<bf16> p = product_of(f);
+    const char *why = gemm_wgmma_declines(p);
+    why = why ? why : gemm_wgmma_declines(to_x(p, f, NULL));
+    return why ? why : gemm_wgmma_declines(to_W(p, f, NULL));
+}
+
+static const char idea[] = "warpgroup products, bias and act before the sums are stored";
+GPU_IMPL(extern "C", 16, bf16, linear_fused, "fused", idea, work, declines, SIGMOID, SIGMOID_UNIT);

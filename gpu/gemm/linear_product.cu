@@ -1,0 +1,238 @@
+/* linear, product: cuBLAS for the products, and one kernel a pass for all that goes on element by
+ * element, which is bound by memory. */
+#include "gpu/element/elementwise.cuh"
+#include "gpu/gemm/layer.cuh"
+#include "gpu/gemm/linear.cuh"
+#include "gpu/gemm/product.cuh"
+
+/* A block has LANES packs of numbers across, and of every ROWS rows one a thread. */
+enum { LANES = 32, ROWS = 8, FORWARD_DEPTH = 4, BACKWARD_DEPTH = 2 };
+
+/* Where a block's thread is: the columns' pack that it has, and which rows its block has. */
+struct place {
+    int64_t column, rows;
+    bool inside;
+};
+
+static __device__ __forceinline__ place place_of_thread(int64_t packs)
+{
+    const unsigned across = (unsigned)ceil_div(packs, LANES);
+    const int64_t column = (int64_t)(blockIdx.x % across) * LANES + threadIdx.x;
+    return {column, blockIdx.x / across, column < packs};
+}
+
+/* y = act(z + b), b or nothing; y may be z.  Several rows are under way in a thread; b stays. */
+template <typename T, int WIDTH, int ACT>
+__global__ void __launch_bounds__(LANES *ROWS)
+    linear_activate(const T *z, const T *b, T *y, int64_t M, int64_t D)
+{
+    typedef pack<T, WIDTH> P;
+    const place at = place_of_thread(D / WIDTH);
+    const int64_t first = at.rows * ROWS * FORWARD_DEPTH + threadIdx.y;
+    float bias[WIDTH] = {};
+    P got[FORWARD_DEPTH] = {};
+
+    if (!at.inside)
+        return;
+    UNROLL(FORWARD_DEPTH)
+    for (int j = 0; j < FORWARD_DEPTH; j++)
+        if (first + j * ROWS < M)
+            got[j] = ((const P *)z)[(first + j * ROWS) * (D / WIDTH) + at.column];
+    if (b)
+        unpack(bias, ((const P *)b)[at.column]);
+    UNROLL(FORWARD_DEPTH)
+    for (int j = 0; j < FORWARD_DEPTH; j++) {
+        float x[WIDTH];
+        unpack(x, got[j]);
+        UNROLL(WIDTH)
+        for (int i = 0; i < WIDTH; i++)
+            x[i] = activated<ACT>(x[i] + bias[i]);
+        if (first + j * ROWS < M)
+            put_pack((P *)y + (first + j * ROWS) * (D / WIDTH) + at.column, x);
+    }
+}
+
+/* dz = dy act'(z + b), and if `sums` is there, what each block's `part` rows of it add up to, in a
+ * fixed order: sums [parts,D].  `kept` is what the slope is found by. */
+template <typename T, int WIDTH, int ACT>
+__global__ void __launch_bounds__(LANES *ROWS)
+    linear_dz(const T *dy, const T *kept, const T *b, T *dz, float *sums, int64_t part, int64_t M,
+              int64_t D)
+{
+    __shared__ float of[ROWS][LANES * WIDTH];
+    typedef pack<T, WIDTH> P;
+    const place at = place_of_thread(D / WIDTH);
+    const int64_t end = min((at.rows + 1) * part, M);
+    float bias[WIDTH] = {}, sum[WIDTH] = {};
+
+    if (b && at.inside)
+        unpack(bias, ((const P *)b)[at.column]);
+    for (int64_t m = at.rows * part + threadIdx.y; at.inside && m < end;
+         m += ROWS * BACKWARD_DEPTH) {
+        P gradient[BACKWARD_DEPTH] = {}, by[BACKWARD_DEPTH] = {};
+        UNROLL(BACKWARD_DEPTH)
+        for (int j = 0; j < BACKWARD_DEPTH; j++)
+            if (m + j * ROWS < end) {
+                gradient[j] = ((const P *)dy)[(m + j * ROWS) * (D / WIDTH) + at.column];
+                by[j] = ((const P *)kept)[(m + j * ROWS) * (D / WIDTH) + at.column];
+            }
+        UNROLL(BACKWARD_DEPTH)
+        for (int j = 0; j < BACKWARD_DEPTH; j++) {
+            float d[WIDTH], x[WIDTH];
+            unpack(d, gradient[j]);
+            unpack(x, by[j]);
+            UNROLL(WIDTH)
+            for (int i = 0; i < WIDTH; i++) {
+                d[i] = through_slope<ACT>(d[i], x[i], bias[i]);
+                sum[i] += d[i];
+            }
+            if (m + j * ROWS < end)
+                put_pack((P *)dz + (m + j * ROWS) * (D / WIDTH) + at.column, d);
+        }
+    }
+    if (!sums)
+        return;
+    UNROLL(WIDTH)
+    for (int i = 0; i < WIDTH; i++)
+        of[threadIdx.y][i * LANES + threadIdx.x] = sum[i];
+    __syncthreads();
+    /* A row of threads for each of a pack's numbers. */
+    if (threadIdx.y >= WIDTH || !at.inside)
+        return;
+    float all = 0;
+    for (int y = 0; y < ROWS; y++)
+        all += of[y][threadIdx.y * LANES + threadIdx.x];
+    sums[at.rows * D + at.column * WIDTH + threadIdx.y] = all;
+}
+
+static const dim3 block(LANES, ROWS);
+
+/* Blocks of one dimension, those of a row next to each other. */
+static unsigned grid_of(int64_t D, int width, int64_t blocks_of_rows)
+{
+    return (unsigned)(ceil_div(D / width, LANES) * blocks_of_rows);
+}
+
+/* Sixteen bytes of a row at a time, where rows are of so many. */
+template <typename T>
+static bool by_packs(const struct frame *f)
+{
+    return DIM(f, 'D') * sizeof(T) % 16 == 0;
+}
+
+template <typename T, int WIDTH, int ACT>
+static int activate_by(const struct frame *f, const T *z, const T *b)
+{
+    const struct linear *a = ARGS(f, linear);
+    const int64_t M = DIM(f, 'M'), D = DIM(f, 'D');
+    const unsigned grid = grid_of(D, WIDTH, ceil_div(M, ROWS * FORWARD_DEPTH));
+
+    linear_activate<T, WIDTH, ACT><<<grid, block, 0, gpu_stream()>>>(z, b, (T *)a->y, M, D);
+    return cudaGetLastError();
+}
+
+template <typename T, int ACT>
+static int activate(const struct frame *f, const T *z, const T *b)
+{
+    return by_packs<T>(f) ? activate_by<T, 16 / sizeof(T), ACT>(f, z, b)
+                          : activate_by<T, 1, ACT>(f, z, b);
+}
+
+/* What decides about relu's slope is the sign of z + b, which a z rounded to bf16 often does not
+ * have: there the product is added to the bias. */
+template <typename T>
+static int forward(const struct frame *f)
+{
+    const struct linear *a = ARGS(f, linear);
+    const int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D');
+    const matrix<T> x = {(const T *)a->x, M, C, false}, Wt = {(const T *)a->W, C, D, true};
+    const int act = f->choice[LINEAR_ACT];
+    const T *b = (const T *)a->b;
+    T *z = (T *)(act == ACT_SILU ? a->z : a->y);
+    const bool onto_bias = b && act == ACT_RELU && sizeof(T) < sizeof(float);
+
+    int e = onto_bias ? spread_bias(z, b, M, D) : 0;
+    e = e ? e : product(x, Wt, onto_bias, z);
+    if (e || (act == ACT_NONE && !b))
+        return e;
+    b = onto_bias ? NULL : b;
+    return act == ACT_NONE   ? activate<T, ACT_NONE>(f, z, b)
+           : act == ACT_SILU ? activate<T, ACT_SILU>(f, z, b)
+                             : activate<T, ACT_RELU>(f, z, b);
+}
+
+template <typename T>
+linear_room<T> linear_room_of(const struct frame *f)
+{
+    const int64_t M = DIM(f, 'M'), D = DIM(f, 'D');
+    const size_t dz = f->choice[LINEAR_ACT] == ACT_NONE ? 0 : aligned(M * D * sizeof(T));
+    const size_t sums = f->choice[LINEAR_BIAS] ? aligned(parts_of(M) * D * sizeof(float)) : 0;
+    const size_t more = sums ? aligned(parts_of(parts_of(M)) * D * sizeof(float)) : 0;
+    char *work = (char *)f->work;
+    return {(T *)work, (float *)(work + dz), (float *)(work + dz + sums), dz + sums + more};
+}
+
+template <typename T, int WIDTH, int ACT>
+static int through_by(const struct frame *f, const linear_room<T> &w)
+{
+    const struct linear *a = ARGS(f, linear), *g = GRADS(f, linear);
+    const int64_t M = DIM(f, 'M'), D = DIM(f, 'D'), part = part_of(M);
+    const unsigned grid = grid_of(D, WIDTH, parts_of(M));
+    linear_dz<T, WIDTH, ACT><<<grid, block, 0, gpu_stream()>>>(
+        (const T *)g->y, (const T *)(ACT == ACT_SILU ? a->z : a->y), (const T *)a->b, w.dz,
+        a->b ? w.sums : NULL, part, M, D);
+    return cudaGetLastError();
+}
+
+template <typename T, int ACT>
+static int through(const struct frame *f, const linear_room<T> &w)
+{
+    return by_packs<T>(f) ? through_by<T, 16 / sizeof(T), ACT>(f, w) : through_by<T, 1, ACT>(f, w);
+}
+
+template <typename T>
+int linear_through(const struct frame *f, const linear_room<T> &w)
+{
+    const struct linear *a = ARGS(f, linear), *g = GRADS(f, linear);
+    const int64_t M = DIM(f, 'M'), D = DIM(f, 'D');
+    const int act = f->choice[LINEAR_ACT];
+
+    if (act == ACT_NONE)
+        return a->b ? column_sums((float *)g->b, w.sums, (const T *)g->y, (const T *)NULL, M, D)
+                    : 0;
+    int e = act == ACT_SILU ? through<T, ACT_SILU>(f, w) : through<T, ACT_RELU>(f, w);
+    if (e || !a->b)
+        return e;
+    return column_sums((float *)g->b, w.sums_of_sums, (const float *)w.sums, (const float *)NULL,
+                       parts_of(M), D);
+}
+
+template <typename T>
+static int backward(const struct frame *f)
+{
+    const struct linear *a = ARGS(f, linear), *g = GRADS(f, linear);
+    const int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D');
+    const linear_room<T> w = linear_room_of<T>(f);
+    const T *dz = f->choice[LINEAR_ACT] == ACT_NONE ? (const T *)g->y : w.dz;
+    const matrix<T> of_rows = {dz, M, D, false}, of_columns = {dz, D, M, true};
+    const matrix<T> x = {(const T *)a->x, M, C, false}, W = {(const T *)a->W, D, C, false};
+
+    int e = linear_through(f, w);
+    e = e ? e : product(of_rows, W, 0, (T *)g->x);
+    return e ? e : product(of_columns, x, 0, (float *)g->W);
+}
+
+template <typename T>
+static size_t work(const struct frame *f, enum pass p)
+{
+    return p == BACKWARD ? linear_room_of<T>(f).bytes : 0;
+}
+
+template linear_room<__nv_bfloat16> linear_room_of(const struct frame *);
+template int linear_through(const struct frame *, const linear_room<__nv_bfloat16> &);
+
+static const char name[] = "product", idea[] = "cuBLAS, then bias and act, 16 bytes a load";
+GPU_IMPL(extern "C", 32, float, linear_by_product, name, idea, work<float>, NULL, SIGMOID,
+         SIGMOID_UNIT);
+GPU_IMPL(extern "C", 16, __nv_bfloat16, linear_by_product, name, idea, work<__nv_bfloat16>, NULL,
+         SIGMOID, SIGMOID_UNIT);

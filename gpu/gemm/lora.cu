@@ -1,0 +1,184 @@
+#include "gpu/gemm/layer.cuh"
+#include "gpu/gemm/product.cuh"
+#include "common/ops/lora.h"
+
+enum { TILE = 16 };
+
+static float scale_of(const struct frame *f)
+{
+    return (float)(f->real[LORA_ALPHA] / (double)DIM(f, 'R'));
+}
+
+static size_t aligned_numbers(const struct frame *f, size_t size)
+{
+    return aligned(DIM(f, 'M') * DIM(f, 'R') * size);
+}
+
+/* ---- naive ---- */
+
+/* Element [m][n] of a product: the sum over k < K of a[m][k] b[k][n], which lie so far apart. */
+template <typename T>
+struct factors {
+    const T *a;
+    int64_t am, ak;
+    const T *b;
+    int64_t bk, bn, K;
+};
+
+template <typename T>
+static __device__ float element(const factors<T> &p, int64_t m, int64_t n)
+{
+    float sum = 0;
+    for (int64_t k = 0; k < p.K; k++)
+        sum += load(p.a + m * p.am + k * p.ak) * load(p.b + k * p.bk + n * p.bn);
+    return sum;
+}
+
+/* One thread an element of c [M,N] = scale times one product, plus another one.  U is float for dA
+ * and dB. */
+template <typename T, typename U>
+__global__ void lora_products(float scale, factors<T> one, factors<T> other, U *c, int64_t M,
+                              int64_t N)
+{
+    const int64_t m = (int64_t)blockIdx.y * TILE + threadIdx.y;
+    const int64_t n = (int64_t)blockIdx.x * TILE + threadIdx.x;
+    if (m < M && n < N)
+        store(c + m * N + n, scale * element(one, m, n) + element(other, m, n));
+}
+
+template <typename T, typename U>
+static int naive_product(float scale, const factors<T> &one, const factors<T> &other, U *c,
+                         int64_t M, int64_t N)
+{
+    const dim3 grid((unsigned)ceil_div(N, TILE), (unsigned)ceil_div(M, TILE)), block(TILE, TILE);
+    lora_products<<<grid, block, 0, gpu_stream()>>>(scale, one, other, c, M, N);
+    return cudaGetLastError();
+}
+
+template <typename T>
+static int naive_forward(const struct frame *f)
+{
+    const struct lora *a = ARGS(f, lora);
+    const int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D'), R = DIM(f, 'R');
+    const T *x = (const T *)a->x, *W = (const T *)a->W, *A = (const T *)a->A, *B = (const T *)a->B;
+    const factors<T> none = {};
+    T *h = (T *)a->h;
+
+    int e = naive_product<T>(scale_of(f), {x, C, 1, A, 1, C, C}, none, h, M, R);
+    return e ? e
+             : naive_product<T>(1, {x, C, 1, W, 1, C, C}, {h, R, 1, B, 1, R, R}, (T *)a->y, M, D);
+}
+
+template <typename T>
+static int naive_backward(const struct frame *f)
+{
+    const struct lora *a = ARGS(f, lora), *g = GRADS(f, lora);
+    const int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D'), R = DIM(f, 'R');
+    const T *x = (const T *)a->x, *W = (const T *)a->W, *A = (const T *)a->A, *B = (const T *)a->B;
+    const T *h = (const T *)a->h, *dy = (const T *)g->y;
+    const factors<T> none = {};
+    T *dh = (T *)f->work;
+
+    int e = naive_product<T>(scale_of(f), {dy, D, 1, B, R, 1, D}, none, dh, M, R);
+    e = e ? e
+          : naive_product<T>(1, {dy, D, 1, W, C, 1, D}, {dh, R, 1, A, C, 1, R}, (T *)g->x, M, C);
+    e = e ? e : naive_product<T>(1, {dh, 1, R, x, C, 1, M}, none, (float *)g->A, R, C);
+    return e ? e : naive_product<T>(1, {dy, 1, D, h, R, 1, M}, none, (float *)g->B, D, R);
+}
+
+/* Of dh. */
+template <typename T>
+static size_t naive_work(const struct frame *f, enum pass p)
+{
+    return p == BACKWARD ? aligned_numbers(f, sizeof(T)) : 0;
+}
+
+/* The grid's second axis ends at 65535 tiles. */
+static const char *naive_declines(const struct frame *f)
+{
+    return ceil_div(max(DIM(f, 'M'), max(DIM(f, 'D'), DIM(f, 'R'))), TILE) > 65535
+               ? "more than 1048560 rows of a matrix"
+               : NULL;
+}
+
+/* ---- product ---- */
+
+template <typename T>
+__global__ void lora_scale(const float *from, float scale, T *to, int64_t n)
+{
+    const int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
+    if (i < n)
+        store(to + i, scale * from[i]);
+}
+
+/* to [M,R] = scale left right: added up and scaled in float, and rounded once. */
+template <typename T>
+static int narrow_product(const struct frame *f, const matrix<T> &left, const matrix<T> &right,
+                          float *wide, T *to)
+{
+    const int64_t n = left.rows * right.columns;
+    int e = product(left, right, 0, wide);
+    if (e)
+        return e;
+    lora_scale<<<(unsigned)ceil_div(n, BLOCK), BLOCK, 0, gpu_stream()>>>(wide, scale_of(f), to, n);
+    return cudaGetLastError();
+}
+
+/* Of each sum of two products the narrow one comes first: what is rounded before the other is added
+ * is then the smaller. */
+template <typename T>
+static int forward(const struct frame *f)
+{
+    const struct lora *a = ARGS(f, lora);
+    const int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D'), R = DIM(f, 'R');
+    const matrix<T> x = {(const T *)a->x, M, C, false}, Wt = {(const T *)a->W, C, D, true};
+    const matrix<T> At = {(const T *)a->A, C, R, true}, Bt = {(const T *)a->B, R, D, true};
+    const matrix<T> h = {(const T *)a->h, M, R, false};
+
+    int e = narrow_product(f, x, At, (float *)f->work, (T *)a->h);
+    e = e ? e : product(h, Bt, 0, (T *)a->y);
+    return e ? e : product(x, Wt, 1, (T *)a->y);
+}
+
+template <typename T>
+static int backward(const struct frame *f)
+{
+    const struct lora *a = ARGS(f, lora), *g = GRADS(f, lora);
+    const int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D'), R = DIM(f, 'R');
+    float *wide = (float *)f->work;
+    T *dh = (T *)((char *)f->work + aligned_numbers(f, sizeof(float)));
+    const matrix<T> x = {(const T *)a->x, M, C, false}, W = {(const T *)a->W, D, C, false};
+    const matrix<T> A = {(const T *)a->A, R, C, false}, B = {(const T *)a->B, D, R, false};
+    const matrix<T> h = {(const T *)a->h, M, R, false}, dh_of_rows = {dh, M, R, false};
+    const matrix<T> dy = {(const T *)g->y, M, D, false}, dyt = {dy.at, D, M, true};
+    const matrix<T> dht = {dh, R, M, true};
+
+    int e = narrow_product(f, dy, B, wide, dh);
+    e = e ? e : product(dh_of_rows, A, 0, (T *)g->x);
+    e = e ? e : product(dy, W, 1, (T *)g->x);
+    e = e ? e : product(dht, x, 0, (float *)g->A);
+    return e ? e : product(dyt, h, 0, (float *)g->B);
+}
+
+/* Of h or dh, before it is rounded, and of dh. */
+template <typename T>
+static size_t work(const struct frame *f, enum pass p)
+{
+    return aligned_numbers(f, sizeof(float)) + (p == BACKWARD ? aligned_numbers(f, sizeof(T)) : 0);
+}
+
+#define KERNELS(bits, T)                                                                           \
+    static const struct impl naive##bits = {"naive",                                               \
+                                            "one thread an element of each result",                \
+                                            {naive_forward<T>, naive_backward<T>},                 \
+                                            naive_work<T>,                                         \
+                                            naive_declines,                                        \
+                                            NULL,                                                  \
+                                            0,                                                     \
+                                            0};                                                    \
+    GPU_IMPL(static, bits, T, by_product, "product", "cuBLAS, added up in place", work<T>, NULL,   \
+             NULL, 0);                                                                             \
+    GPU_KERNEL_LIST(lora, bits, &by_product##bits, &naive##bits)
+
+KERNELS(32, float);
+KERNELS(16, __nv_bfloat16);

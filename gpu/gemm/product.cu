@@ -1,0 +1,178 @@
+#include "gpu/gemm/product.cuh"
+
+#ifndef CUDA_EMULATE
+
+#include <cublas_v2.h>
+
+static cublasHandle_t handle;
+
+template <typename T>
+struct type_of;
+template <>
+struct type_of<float> {
+    static const cudaDataType_t code = CUDA_R_32F;
+};
+template <>
+struct type_of<__nv_bfloat16> {
+    static const cudaDataType_t code = CUDA_R_16BF;
+};
+
+/* The handle works on the one stream, in memory of its own: a pass that is
+ * recorded as a graph may not allocate.  (32 MiB are what cuBLAS would take on
+ * Hopper.)  cublasSetStream gives the memory back, so it comes first. */
+static int begin(void)
+{
+    static const size_t WORKSPACE = 32 << 20;
+    cublasHandle_t made;
+    void *workspace = NULL;
+
+    if (cublasCreate(&made) != CUBLAS_STATUS_SUCCESS)
+        return PRODUCT_FAILED + CUBLAS_STATUS_NOT_INITIALIZED;
+    cublasStatus_t e = cublasSetStream(made, gpu_stream());
+    if (e == CUBLAS_STATUS_SUCCESS && cudaMalloc(&workspace, WORKSPACE) != cudaSuccess)
+        e = CUBLAS_STATUS_ALLOC_FAILED;
+    if (e == CUBLAS_STATUS_SUCCESS)
+        e = cublasSetWorkspace(made, workspace, WORKSPACE);
+    if (e == CUBLAS_STATUS_SUCCESS) {
+        handle = made;
+        return 0;
+    }
+    cudaFree(workspace);
+    cudaGetLastError();
+    cublasDestroy(made);
+    return PRODUCT_FAILED + e;
+}
+
+template <typename T>
+static cublasOperation_t operation(const matrix<T> &m)
+{
+    return m.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+}
+
+/* From a row to the next of the matrix that is stored. */
+template <typename T>
+static int apart(const matrix<T> &m)
+{
+    return (int)(m.transposed ? m.rows : m.columns);
+}
+
+/* cuBLAS is column-major: it is given c^T = b^T a^T, where a row-major matrix
+ * is its own transpose.  Full fp32: no TF32 in fp32's products. */
+template <typename T, typename C>
+int product_batch(int64_t batch, float alpha, const matrix<T> &a, const matrix<T> &b, float beta,
+                  C *c)
+{
+    const int M = (int)a.rows, N = (int)b.columns, K = (int)a.columns;
+    const cudaDataType_t in = type_of<T>::code, out = type_of<C>::code;
+
+    int begun = handle ? 0 : begin();
+    if (begun)
+        return begun;
+    cublasStatus_t e =
+        batch == 1
+            ? cublasGemmEx(handle, operation(b), operation(a), N, M, K, &alpha, b.at, in, apart(b),
+                           a.at, in, apart(a), &beta, c, out, N, CUBLAS_COMPUTE_32F,
+                           CUBLAS_GEMM_DEFAULT)
+            : cublasGemmStridedBatchedEx(handle, operation(b), operation(a), N, M, K, &alpha, b.at,
+                                         in, apart(b), b.rows * b.columns, a.at, in, apart(a),
+                                         a.rows * a.columns, &beta, c, out, N, a.rows * b.columns,
+                                         (int)batch, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+    return e == CUBLAS_STATUS_SUCCESS ? 0 : PRODUCT_FAILED + e;
+}
+
+template int product_batch(int64_t, float, const matrix<float> &, const matrix<float> &, float,
+                           float *);
+template int product_batch(int64_t, float, const matrix<__nv_bfloat16> &,
+                           const matrix<__nv_bfloat16> &, float, __nv_bfloat16 *);
+
+template <typename T, typename C>
+int product(const matrix<T> &a, const matrix<T> &b, float beta, C *c)
+{
+    return product_batch(1, 1, a, b, beta, c);
+}
+
+__global__ void put(product_room *to, product_room pointers)
+{
+    *to = pointers;
+}
+
+template <typename T>
+int products(int n, const matrix<T> &a, const matrix<T> *b, float beta, T *const *c,
+             product_room *room)
+{
+    const float alpha = 1;
+    product_room pointers = {};
+
+    int begun = handle ? 0 : begin();
+    if (begun)
+        return begun;
+    for (int i = 0; i < n; i++) {
+        pointers.a[i] = a.at;
+        pointers.b[i] = b[i].at;
+        pointers.c[i] = c[i];
+    }
+    put<<<1, 1, 0, gpu_stream()>>>(room, pointers);
+    CUDA(cudaGetLastError());
+    cublasStatus_t e = cublasGemmBatchedEx(
+        handle, operation(*b), operation(a), (int)b->columns, (int)a.rows, (int)a.columns, &alpha,
+        room->b, type_of<T>::code, apart(*b), room->a, type_of<T>::code, apart(a), &beta, room->c,
+        type_of<T>::code, (int)b->columns, n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+    return e == CUBLAS_STATUS_SUCCESS ? 0 : PRODUCT_FAILED + e;
+}
+
+const char *product_error(int code)
+{
+    return cublasGetStatusString((cublasStatus_t)(code - PRODUCT_FAILED));
+}
+
+#else
+
+enum { TILE = 16 };
+
+template <typename T, typename C>
+__global__ void plain_product(matrix<T> a, matrix<T> b, float beta, C *c)
+{
+    int64_t m = (int64_t)blockIdx.y * TILE + threadIdx.y;
+    int64_t n = (int64_t)blockIdx.x * TILE + threadIdx.x;
+    if (m >= a.rows || n >= b.columns)
+        return;
+    float sum = 0;
+    for (int64_t k = 0; k < a.columns; k++)
+        sum += load(a.at + (a.transposed ? k * a.rows + m : m * a.columns + k)) *
+               load(b.at + (b.transposed ? n * b.rows + k : k * b.columns + n));
+    C *to = c + m * b.columns + n;
+    store(to, beta == 0 ? sum : sum + beta * load(to));
+}
+
+template <typename T, typename C>
+int product(const matrix<T> &a, const matrix<T> &b, float beta, C *c)
+{
+    dim3 grid(ceil_div(b.columns, TILE), ceil_div(a.rows, TILE)), block(TILE, TILE);
+    plain_product<<<grid, block, 0, gpu_stream()>>>(a, b, beta, c);
+    return cudaGetLastError();
+}
+
+template <typename T>
+int products(int n, const matrix<T> &a, const matrix<T> *b, float beta, T *const *c, product_room *)
+{
+    int e = 0;
+    for (int i = 0; !e && i < n; i++)
+        e = product(a, b[i], beta, c[i]);
+    return e;
+}
+
+const char *product_error(int)
+{
+    return "a product failed";
+}
+
+#endif
+
+template int product(const matrix<float> &, const matrix<float> &, float, float *);
+template int product(const matrix<__nv_bfloat16> &, const matrix<__nv_bfloat16> &, float,
+                     __nv_bfloat16 *);
+template int product(const matrix<__nv_bfloat16> &, const matrix<__nv_bfloat16> &, float, float *);
+template int products(int, const matrix<float> &, const matrix<float> *, float, float *const *,
+                      product_room *);
+template int products(int, const matrix<__nv_bfloat16> &, const matrix<__nv_bfloat16> *, float,
+                      __nv_bfloat16 *const *, product_room *);

@@ -1,0 +1,211 @@
+#include "gpu/pattern/stencil.cuh"
+#include "common/ops/stencil1d.h"
+
+/* What a pass is given: y [B,N], the means of x [B,N]. */
+struct means {
+    const void *x;
+    void *y;
+    int64_t B, N, R; /* R no further than a row */
+    float scale;
+};
+
+enum { THREADS = 256 };
+
+/* ---- naive: an output, a thread, its whole window from memory ---- */
+
+template <typename T>
+__global__ void naive_kernel(means m)
+{
+    const int64_t at = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (at >= m.B * m.N)
+        return;
+    const int64_t i = at % m.N;
+    const T *row = (const T *)m.x + (at - i);
+    float sum = 0;
+    for (int64_t k = max(i - m.R, (int64_t)0); k <= min(i + m.R, m.N - 1); k++)
+        sum += load(row + k);
+    store((T *)m.y + at, sum * m.scale);
+}
+
+template <typename T>
+static int naive(const means &m)
+{
+    naive_kernel<T><<<ceil_div(m.B * m.N, THREADS), THREADS, 0, gpu_stream()>>>(m);
+    return cudaGetLastError();
+}
+
+static const char *naive_declines(const struct frame *f)
+{
+    return DIM(f, 'B') * DIM(f, 'N') / THREADS >= INT32_MAX ? "more numbers than a grid has threads"
+                                                            : NULL;
+}
+
+/* ---- halo: a tile of a row and R neighbours on each side in shared memory, read once ---- */
+
+enum { HALO_TILE = 1024 };
+
+template <typename T>
+__global__ void halo_kernel(means m, int tiles)
+{
+    extern __shared__ __align__(16) float tile[]; /* [R + HALO_TILE + R] */
+    const int64_t row = blockIdx.x / tiles * m.N, first = blockIdx.x % tiles * (int64_t)HALO_TILE;
+    const int R = (int)m.R;
+
+    for (int p = threadIdx.x; p < HALO_TILE + 2 * R; p += THREADS) {
+        const int64_t i = first - R + p;
+        tile[p] = i >= 0 && i < m.N ? load((const T *)m.x + row + i) : 0;
+    }
+    __syncthreads();
+    for (int p = threadIdx.x; p < HALO_TILE && first + p < m.N; p += THREADS) {
+        float sum = 0;
+        for (int k = 0; k <= 2 * R; k++)
+            sum += tile[p + k];
+        store((T *)m.y + row + first + p, sum * m.scale);
+    }
+}
+
+static size_t halo_bytes(int64_t R)
+{
+    return sizeof(float) * (HALO_TILE + 2 * R);
+}
+
+template <typename T>
+static int halo(const means &m)
+{
+    const int tiles = (int)ceil_div(m.N, HALO_TILE), bytes = (int)halo_bytes(m.R);
+    CUDA(cudaFuncSetAttribute(halo_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    halo_kernel<T><<<m.B * tiles, THREADS, bytes, gpu_stream()>>>(m, tiles);
+    return cudaGetLastError();
+}
+
+static const char *does_not_fit(const struct frame *f, int64_t tile, size_t bytes)
+{
+    if (bytes > gpu_properties().sharedMemPerBlockOptin)
+        return "a tile with its neighbours is more than the shared memory of a block";
+    return DIM(f, 'B') * ceil_div(DIM(f, 'N'), tile) > INT32_MAX
+               ? "more tiles than a grid has blocks"
+               : NULL;
+}
+
+static const char *halo_declines(const struct frame *f)
+{
+    return does_not_fit(f, HALO_TILE, halo_bytes(reach(DIM(f, 'R'), DIM(f, 'N'))));
+}
+
+/* ---- sliding: K outputs beside each other share what their windows have in common ---- */
+
+enum { EACH = 16 }; /* outputs of a thread */
+
+/* Threads for a row, or for a tile of it. */
+static int threads_for(int64_t N)
+{
+    return (int)min((int64_t)THREADS, ceil_div(ceil_div(N, EACH), 32) * 32);
+}
+
+/* Of the tile and of its chunks' sums. */
+static size_t sliding_bytes(int64_t N, int64_t R)
+{
+    const int64_t length = threads_for(N) * EACH + 2 * ceil_div(R, 8) * 8;
+    return sizeof(float) * (length + length / 32 + 1 + length / 4);
+}
+
+/* Each thread first sums a chunk of K, then slides over windows made of such chunks: of shared
+ * memory an output costs about 2 + 2R/K^2 reads, not 2R + 1.  The tile is 16 numbers a thread,
+ * 16 KB of memory under way for a block in fp32. */
+template <typename T, int K>
+__global__ void __launch_bounds__(THREADS) sliding_kernel(means m, int tiles, int margin)
+{
+    extern __shared__ __align__(16) float s[];
+    const int threads = blockDim.x, tile = threads * EACH, length = tile + 2 * margin;
+    const int64_t row = blockIdx.x / tiles * m.N, first = blockIdx.x % tiles * (int64_t)tile;
+    const int window = 2 * (int)m.R + 1, begin = margin - (int)m.R; /* of the first output's */
+    const bool wide = in_vectors<T>(m.N);
+    float *sums = s + padded(length) + 1, y[EACH];
+
+    fill(s, (const T *)m.x + row, first - margin, length, m.N, wide, threadIdx.x, threads);
+    __syncthreads();
+    if (K > 1) {
+        sum_chunks<K>(sums, s, begin, tile / K + chunks_within<K>(window), threadIdx.x, threads);
+        __syncthreads();
+    }
+    UNROLL(16)
+    for (int n = 0; n < EACH / K; n++) {
+        const int chunk = threadIdx.x + n * threads;
+        slide<K>(y + n * K, s, sums + chunk, begin + chunk * K, window);
+    }
+    __syncthreads();
+    UNROLL(16)
+    for (int n = 0; n < EACH; n++)
+        s[padded((threadIdx.x + n / K * threads) * K + n % K)] = y[n] * m.scale;
+    __syncthreads();
+
+    T *to = (T *)m.y + row + first;
+    if (wide)
+        for (int p = threadIdx.x * WIDTH<T>; p < tile && first + p < m.N; p += threads * WIDTH<T>)
+            *(uint4 *)(to + p) = vector<T>::pack(s + padded(p));
+    else
+        for (int p = threadIdx.x; p < tile && first + p < m.N; p += threads)
+            store(to + p, s[padded(p)]);
+}
+
+template <typename T, int K>
+static int sliding_by(const means &m)
+{
+    const int threads = threads_for(m.N), tiles = (int)ceil_div(m.N, threads * EACH);
+    const int bytes = (int)sliding_bytes(m.N, m.R), margin = margin_of<T>(m.R, m.N);
+
+    CUDA(cudaFuncSetAttribute(sliding_kernel<T, K>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              bytes));
+    sliding_kernel<T, K><<<m.B * tiles, threads, bytes, gpu_stream()>>>(m, tiles, margin);
+    return cudaGetLastError();
+}
+
+/* A window must be no shorter than a chunk. */
+template <typename T>
+static int sliding(const means &m)
+{
+    const int64_t window = 2 * m.R + 1;
+    return window >= 16  ? sliding_by<T, 16>(m)
+           : window >= 4 ? sliding_by<T, 4>(m)
+                         : sliding_by<T, 1>(m);
+}
+
+static const char *sliding_declines(const struct frame *f)
+{
+    const int64_t N = DIM(f, 'N');
+    return does_not_fit(f, threads_for(N) * EACH, sliding_bytes(N, reach(DIM(f, 'R'), N)));
+}
+
+/* ---- both passes ---- */
+
+static means means_of(const struct frame *f, const void *x, void *y)
+{
+    const int64_t N = DIM(f, 'N'), R = DIM(f, 'R');
+    return {x, y, DIM(f, 'B'), N, reach(R, N), 1 / (float)(2 * R + 1)};
+}
+
+template <int (*kernel)(const means &m)>
+static int forward(const struct frame *f)
+{
+    const struct stencil1d *a = ARGS(f, stencil1d);
+    return kernel(means_of(f, a->x, a->y));
+}
+
+template <int (*kernel)(const means &m)>
+static int backward(const struct frame *f)
+{
+    const struct stencil1d *g = GRADS(f, stencil1d);
+    return kernel(means_of(f, g->y, g->x));
+}
+
+#define KERNEL(bits, T, name, idea)                                                                \
+    static const struct impl name##bits = {                                                        \
+        #name, idea, {forward<name<T>>, backward<name<T>>}, NULL, name##_declines, NULL, 0, 0}
+#define KERNELS(bits, T)                                                                           \
+    KERNEL(bits, T, naive, "one thread an output, its window from memory");                        \
+    KERNEL(bits, T, halo, "a tile and its neighbours in shared memory");                           \
+    KERNEL(bits, T, sliding, "outputs beside each other share their windows' sums of chunks");     \
+    GPU_KERNEL_LIST(stencil1d, bits, &sliding##bits, &halo##bits, &naive##bits)
+
+KERNELS(32, float);
+KERNELS(16, __nv_bfloat16);

@@ -1,0 +1,563 @@
+#include "gpu/device/columns.cuh"
+#include "gpu/device/ptx.cuh"
+#include "gpu/pattern/stencil.cuh"
+#include "common/ops/stencil2d.h"
+
+/* What a pass is given: y [B,H,W], the means of x [B,H,W]. */
+struct means {
+    const void *x;
+    void *y;
+    int64_t B, H, W, R;
+    int64_t down, across; /* R, no further than the image */
+    float scale;
+};
+
+static const char TOO_MANY[] = "more outputs than a grid has room for";
+
+/* ---- naive: an output, a thread, its whole window from memory ---- */
+
+enum { THREADS = 256 };
+
+template <typename T>
+__global__ void naive_kernel(means m)
+{
+    const int64_t at = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (at >= m.B * m.H * m.W)
+        return;
+    const int64_t row = at / m.W, i = row % m.H, j = at % m.W;
+    const T *image = (const T *)m.x + (row - i) * m.W;
+    float sum = 0;
+    for (int64_t k = max(i - m.R, (int64_t)0); k <= min(i + m.R, m.H - 1); k++)
+        for (int64_t l = max(j - m.R, (int64_t)0); l <= min(j + m.R, m.W - 1); l++)
+            sum += load(image + k * m.W + l);
+    store((T *)m.y + at, sum * m.scale);
+}
+
+template <typename T>
+static int naive(const means &m)
+{
+    naive_kernel<T><<<ceil_div(m.B * m.H * m.W, THREADS), THREADS, 0, gpu_stream()>>>(m);
+    return cudaGetLastError();
+}
+
+static const char *naive_declines(const struct means &m)
+{
+    return m.B * m.H * m.W / THREADS >= INT32_MAX ? TOO_MANY : NULL;
+}
+
+/* ---- halo: a tile with R neighbours on all sides and corners in shared memory, read once ---- */
+
+enum { SIDE = 32, LINES = 8 }; /* a tile is a square, LINES of it at a time */
+
+template <typename T>
+__global__ void halo_kernel(means m, int wide, int high)
+{
+    extern __shared__ __align__(16) float tile[]; /* [down + SIDE + down][across + SIDE + across] */
+    const int down = (int)m.down, across = (int)m.across;
+    const int pitch = SIDE + 2 * across, lines = SIDE + 2 * down;
+    const int64_t image = blockIdx.x / wide / high * m.H * m.W;
+    const int64_t top = blockIdx.x / wide % high * (int64_t)SIDE;
+    const int64_t left = blockIdx.x % wide * (int64_t)SIDE;
+
+    for (int k = threadIdx.y; k < lines; k += LINES)
+        for (int l = threadIdx.x; l < pitch; l += SIDE) {
+            const int64_t i = top - down + k, j = left - across + l;
+            tile[k * pitch + l] = i >= 0 && i < m.H && j >= 0 && j < m.W
+                                      ? load((const T *)m.x + image + i * m.W + j)
+                                      : 0;
+        }
+    __syncthreads();
+    for (int i = threadIdx.y; i < SIDE && top + i < m.H; i += LINES) {
+        float sum = 0;
+        for (int k = 0; k <= 2 * down; k++)
+            for (int l = 0; l <= 2 * across; l++)
+                sum += tile[(i + k) * pitch + threadIdx.x + l];
+        if (left + threadIdx.x < m.W)
+            store((T *)m.y + image + (top + i) * m.W + left + threadIdx.x, sum * m.scale);
+    }
+}
+
+static size_t halo_bytes(const means &m)
+{
+    return sizeof(float) * (SIDE + 2 * m.down) * (SIDE + 2 * m.across);
+}
+
+template <typename T>
+static int halo(const means &m)
+{
+    const int wide = (int)ceil_div(m.W, SIDE), high = (int)ceil_div(m.H, SIDE);
+    const int bytes = (int)halo_bytes(m);
+
+    CUDA(cudaFuncSetAttribute(halo_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    halo_kernel<T><<<m.B * wide * high, dim3(SIDE, LINES), bytes, gpu_stream()>>>(m, wide, high);
+    return cudaGetLastError();
+}
+
+static const char *halo_declines(const struct means &m)
+{
+    if (halo_bytes(m) > gpu_properties().sharedMemPerBlockOptin)
+        return "a tile with its neighbours is more than the shared memory of a block";
+    return m.B * ceil_div(m.W, SIDE) * ceil_div(m.H, SIDE) > INT32_MAX ? TOO_MANY : NULL;
+}
+
+/* ---- strips: how an image is shared out ---- */
+
+/* A block goes down a strip of columns, four a thread, and writes `height` rows of it. */
+struct strips {
+    int threads;    /* of a block */
+    int64_t across; /* strips of an image */
+    int64_t down;   /* blocks one above the other */
+    int64_t height;
+};
+
+enum { FOUR = 4 };
+
+static int threads_for(int64_t W, int most)
+{
+    return (int)min((int64_t)most, ceil_div(ceil_div(W, FOUR), 32) * 32);
+}
+
+/* So that `slots` blocks, which run at the same time, have equal shares, of whole windows, so that
+ * a row's group does not depend on how many they are; but two windows' height at least, as each
+ * reads a window's rows more than it writes. */
+static strips strips_of(const means &m, int threads, int64_t slots)
+{
+    const int64_t window = 2 * m.down + 1;
+    strips s = {threads, ceil_div(m.W, threads * FOUR), 0, 0};
+    const int64_t down = max((int64_t)1, slots / (s.across * m.B));
+
+    s.height = ceil_div(max(ceil_div(m.H, down), 2 * window), window) * window;
+    s.down = ceil_div(m.H, s.height);
+    return s;
+}
+
+static const char *too_many_strips(const means &m, int threads)
+{
+    const strips s = strips_of(m, threads, INT32_MAX);
+    return m.B * s.across * s.down > INT32_MAX ? TOO_MANY : NULL;
+}
+
+/* A block's part. */
+struct strip {
+    int64_t image, left, top;
+    int rows;
+};
+
+static __device__ __forceinline__ strip strip_of(const means &m, const strips &s)
+{
+    const int64_t block = blockIdx.x / s.across, top = block % s.down * s.height;
+    return {block / s.down * m.H * m.W, blockIdx.x % s.across * s.threads * FOUR, top,
+            (int)min(s.height, m.H - top)};
+}
+
+/* ---- separable: sums along rows, and of these down columns ---- */
+
+enum { AT_ONCE = 4 }; /* rows that are in shared memory together */
+
+struct room {
+    int margin, length, pitch; /* of a row: left of the strip; in numbers; in floats */
+    int sums;                  /* chunks of a row whose sums are kept */
+    size_t bytes;
+};
+
+template <typename T>
+static room room_of(const means &m, int threads)
+{
+    const int window = 2 * (int)m.across + 1;
+    room r;
+
+    r.margin = margin_of<T>(m.across, m.W);
+    r.length = threads * FOUR + 2 * r.margin;
+    r.pitch = padded(r.length) + 1;
+    r.sums = threads + max(0, chunks_within<FOUR>(window));
+    r.bytes =
+        sizeof(float) * ((2 * m.down + 1) * threads * FOUR + (int64_t)AT_ONCE * (r.pitch + r.sums));
+    return r;
+}
+
+/* Sums over four neighbours' windows. */
+static __device__ __forceinline__ void sum_across(float h[FOUR], const float *s, const float *sums,
+                                                  int p, int window)
+{
+    if (window >= FOUR)
+        slide<FOUR>(h, s, sums, p, window);
+    else
+        for (int j = 0; j < FOUR; j++) {
+            h[j] = 0;
+            for (int k = 0; k < window; k++)
+                h[j] += s[padded(p + j + k)];
+        }
+}
+
+/* Down a column, the sums h of rows come in groups as high as a window.  A window is the end of
+ * one group and the beginning of the next: what a group has in all from row r on is kept in a ring,
+ * where h of the group after it takes its place, and the sum of those is carried along.  So again
+ * nothing is subtracted, nothing drifts however high the strip, and an output costs three
+ * additions whatever R is. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS, 3) separable_kernel(means m, strips all, room r)
+{
+    extern __shared__ __align__(16) float memory[];
+    const strip s = strip_of(m, all);
+    const int threads = all.threads, down = 2 * (int)m.down + 1, across = 2 * (int)m.across + 1;
+    const int inputs = s.rows + down - 1, begin = r.margin - (int)m.across;
+    const int share = threads / AT_ONCE, line = threadIdx.x / share, one = threadIdx.x % share;
+    four<float> *ring = (four<float> *)memory + threadIdx.x; /* [down], `threads` apart */
+    float *rows = memory + down * threads * FOUR, *sums = rows + AT_ONCE * r.pitch;
+    const T *x = (const T *)m.x + s.image;
+    T *y = (T *)m.y + s.image;
+    float above[FOUR] = {};
+    int place = 0; /* in the group */
+
+    for (int first = 0; first < inputs; first += AT_ONCE) {
+        const int64_t i = s.top - m.down + first + line;
+        const bool there = i >= 0 && i < m.H;
+        __syncthreads();
+        fill(rows + line * r.pitch, there ? x + i * m.W : x, s.left - r.margin, r.length,
+             there ? m.W : 0, in_vectors<T>(m.W), one, share);
+        __syncthreads();
+        sum_chunks<FOUR>(sums + line * r.sums, rows + line * r.pitch, begin, r.sums, one, share);
+        __syncthreads();
+        UNROLL(1)
+        for (int n = 0; n < AT_ONCE && first + n < inputs; n++) {
+            const int64_t to = first + n - (down - 1);
+            four<float> h, kept = {};
+            four<T> out;
+            sum_across(h.x, rows + n * r.pitch, sums + n * r.sums + threadIdx.x,
+                       begin + (int)threadIdx.x * FOUR, across);
+            if (place + 1 < down)
+                kept = ring[(place + 1) * threads];
+            for (int j = 0; j < FOUR; j++) {
+                above[j] += h.x[j];
+                store(&out.x[j], (kept.x[j] + above[j]) * m.scale);
+            }
+            if (to >= 0)
+                store_four(y + (s.top + to) * m.W, (int)m.W, (int)s.left + (int)threadIdx.x * FOUR,
+                           out);
+            ring[place * threads] = h;
+            if (++place < down)
+                continue;
+            for (int k = down - 2; k >= 0; k--) {
+                for (int j = 0; j < FOUR; j++)
+                    h.x[j] += ring[k * threads].x[j];
+                ring[k * threads] = h;
+            }
+            for (int j = 0; j < FOUR; j++)
+                above[j] = 0;
+            place = 0;
+        }
+    }
+}
+
+/* As wide as there is room for the ring. */
+template <typename T>
+static int separable_threads(const means &m)
+{
+    int threads = threads_for(m.W, THREADS);
+    while (threads > 32 && room_of<T>(m, threads).bytes > gpu_properties().sharedMemPerBlockOptin)
+        threads -= 32;
+    return threads;
+}
+
+template <typename T>
+static int separable(const means &m)
+{
+    const int threads = separable_threads<T>(m);
+    const room r = room_of<T>(m, threads);
+    int on_one;
+
+    CUDA(cudaFuncSetAttribute(separable_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              (int)r.bytes));
+    CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&on_one, separable_kernel<T>, threads,
+                                                       r.bytes));
+    const strips s = strips_of(m, threads, (int64_t)on_one * gpu_properties().multiProcessorCount);
+    separable_kernel<T><<<m.B * s.across * s.down, threads, r.bytes, gpu_stream()>>>(m, s, r);
+    return cudaGetLastError();
+}
+
+static const char *separable_declines(const struct means &m)
+{
+    const int threads = separable_threads<float>(m);
+    if (room_of<float>(m, threads).bytes > gpu_properties().sharedMemPerBlockOptin ||
+        room_of<__nv_bfloat16>(m, threads).bytes > gpu_properties().sharedMemPerBlockOptin)
+        return "the rows of a window are more than the shared memory of a block";
+    return too_many_strips(m, threads);
+}
+
+/* ---- registers: separable, with the window known to the compiler, and no barriers ---- */
+
+/* A warp goes along a strip of rows on its own, 16 bytes of a row to a lane.  The rows are sent for
+ * ahead of their use, each lane's part by that lane; what is beside it the neighbouring lanes
+ * have, so that the first and the last one write nothing.  Along a row and down a column the sums
+ * over two neighbouring windows share all but two numbers, put together in the same order from
+ * either end: bits do not depend on where a strip begins, nor on its direction.  So every other
+ * strip goes upwards, and two that share rows read them at the same time, once from memory. */
+
+enum {
+    RADIUS_MAX = 4,
+    WRITERS = 30,   /* of a warp's lanes */
+    WARPS = 4,      /* of a block */
+    WARPS_MOST = 32 /* of a multiprocessor: fewer have longer strips */
+};
+
+/* Rows of a warp under way: a multiple of two, and of what a window remembers of pairs, so that all
+ * its indices are constant. */
+template <int R>
+constexpr int AHEAD = R < 4 ? 12 : 16;
+
+struct bands {
+    int64_t across; /* strips side by side */
+    int down;       /* of an image one above the other */
+    int height;     /* rows that each writes */
+};
+
+template <typename T>
+static __device__ __forceinline__ void widen(unsigned word, float *x);
+template <>
+__device__ __forceinline__ void widen<float>(unsigned word, float *x)
+{
+    x[0] = __uint_as_float(word);
+}
+template <>
+__device__ __forceinline__ void widen<__nv_bfloat16>(unsigned word, float *x)
+{
+    vector<__nv_bfloat16>::unpack(word, x);
+}
+
+/* Put in front, the others back by one. */
+template <int N>
+static __device__ __forceinline__ void remember(float (&last)[N], float x)
+{
+    UNROLL(4)
+    for (int k = N - 1; k > 0; k--)
+        last[k] = last[k - 1];
+    last[0] = x;
+}
+
+/* The sum over a window of 2 R + 1 numbers, which come one after the other in pairs: R pairs, and
+ * one number before them or after them. */
+template <int R>
+struct window {
+    static_assert(1 <= R && R <= 4, "how the pairs are added is written for these");
+    enum { PAIRS = R == 3 ? 2 : 1 };
+    float first, pairs;              /* what has no second yet; the last R pairs together */
+    float second[R];                 /* of the last pairs, newest first */
+    float pair[PAIRS], two_pairs[2]; /* of two neighbours */
+
+    /* The sum over the window that ends with this number. */
+    __device__ __forceinline__ float begin_pair(float x)
+    {
+        first = x;
+        return pairs + x;
+    }
+    __device__ __forceinline__ float end_pair(float x)
+    {
+        const float now = first + x;
+        if (R == 1) {
+            pairs = now;
+        } else if (R == 2) {
+            pairs = now + pair[0];
+        } else if (R == 3) {
+            pairs = (now + pair[1 % PAIRS]) + pair[0];
+        } else {
+            const float two = now + pair[0];
+            pairs = two + two_pairs[1];
+            remember(two_pairs, two);
+        }
+        remember(pair, now);
+        const float sum = second[R - 1] + pairs;
+        remember(second, x);
+        return sum;
+    }
+};
+
+/* h: sums over the windows in a row of the numbers of a lane's vector. */
+template <typename T, int R>
+static __device__ __forceinline__ void sum_row(float h[WIDTH<T>], const uint4 &v)
+{
+    enum { PER = 4 / sizeof(T), BESIDE = (R + PER - 1) / PER }; /* numbers of a word; words */
+    const unsigned own[4] = {v.x, v.y, v.z, v.w};
+    float x[(BESIDE + 4 + BESIDE) * PER];
+    window<R> sum = {};
+
+    UNROLL(4)
+    for (int k = 0; k < BESIDE; k++) {
+        widen<T>(__shfl_up_sync(~0u, own[4 - BESIDE + k], 1), x + k * PER);
+        widen<T>(__shfl_down_sync(~0u, own[k], 1), x + (BESIDE + 4 + k) * PER);
+    }
+    UNROLL(4)
+    for (int k = 0; k < 4; k++)
+        widen<T>(own[k], x + (BESIDE + k) * PER);
+    UNROLL(16)
+    for (int k = 0; k < 2 * R + WIDTH<T>; k++) {
+        const float next = x[BESIDE * PER - R + k];
+        const float all = k % 2 ? sum.begin_pair(next) : sum.end_pair(next);
+        if (k >= 2 * R)
+            h[k - 2 * R] = all;
+    }
+}
+
+template <typename T, int R, bool WIDE>
+__global__ void __launch_bounds__(32 * WARPS, R < RADIUS_MAX ? 4 : 3)
+    registers_kernel(means m, bands all)
+{
+    enum { ROWS = AHEAD<R> };
+    __shared__ uint4 sent[WARPS][ROWS][32];
+    const int lane = threadIdx.x % 32;
+    const int64_t strip = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
+    const int64_t band = strip / all.across, image = band / all.down;
+    const int64_t left = (strip % all.across * WRITERS + lane - 1) * WIDTH<T>;
+    const int H = (int)m.H, part = (int)(band % all.down), top = part * all.height;
+    const int rows = min(all.height, H - top), inputs = rows + rows % 2 + 2 * R;
+    const int begin = max(top - R, 0), end = min(top + rows + R, H);
+    const int step = part % 2 ? -1 : 1, first = step > 0 ? top - R : top - R + inputs - 1;
+    const int64_t stride = step * m.W, start = (image * m.H + first) * m.W + left;
+    const bool inside = left >= 0 && left < m.W;
+    const unsigned to_read = inside ? end - begin : 0;
+    const unsigned to_write = inside && lane > 0 && lane <= WRITERS ? rows : 0;
+    const T *from = (const T *)m.x + start;
+    T *to = (T *)m.y + start - R * stride;
+    uint4 *own = &sent[threadIdx.x / 32][0][lane];
+    window<R> down[WIDTH<T>] = {};
+
+    const auto send_for = [&](int i, uint4 *place) {
+        const bool there = (unsigned)(i - begin) < to_read;
+        if (WIDE)
+            cp_async16(place, there ? from : (const T *)m.x, there ? 16 : 0);
+        else
+            for (int j = 0; j < WIDTH<T>; j++)
+                store((T *)place + j, there && left + j < m.W ? load(from + j) : 0);
+        cp_async_commit();
+        from += stride;
+    };
+    const auto write = [&](int i, const float(&mean)[WIDTH<T>]) {
+        T *row = to;
+        to += stride;
+        if ((unsigned)(i - top) >= to_write)
+            return;
+        if (WIDE)
+            *(uint4 *)row = vector<T>::pack(mean);
+        else
+            for (int j = 0; j < WIDTH<T> && left + j < m.W; j++)
+                store(row + j, mean[j]);
+    };
+
+    if (image >= m.B) /* all of the warp's lanes */
+        return;
+    UNROLL(16)
+    for (int n = 0; n < ROWS; n++)
+        send_for(first + n * step, own + n * 32);
+    for (int n = 0;; n += ROWS) {
+        UNROLL(16)
+        for (int k = 0; k < ROWS; k++) {
+            const int i = first + (n + k) * step;
+            float h[WIDTH<T>], mean[WIDTH<T>];
+            if (k % 2 == 0 && n + k >= inputs)
+                return;
+            cp_async_wait<ROWS - 1>();
+            sum_row<T, R>(h, own[k * 32]);
+            send_for(i + ROWS * step, own + k * 32);
+            UNROLL(8)
+            for (int j = 0; j < WIDTH<T>; j++)
+                mean[j] = (k % 2 ? down[j].end_pair(h[j]) : down[j].begin_pair(h[j])) * m.scale;
+            write(i - R * step, mean);
+        }
+    }
+}
+
+template <typename T>
+static int64_t strips_across(const means &m)
+{
+    return ceil_div(ceil_div(m.W, WIDTH<T>), WRITERS);
+}
+
+/* So that all strips run at the same time and have equal shares, of pairs of rows; but of two
+ * windows at least, as each reads a window's rows more than it writes. */
+static bands bands_of(const means &m, int64_t across, int64_t slots)
+{
+    const int64_t down = max((int64_t)1, slots / (across * m.B));
+    const int64_t least = max(ceil_div(m.H, down), 2 * (2 * m.R + 1));
+    const int64_t height = least + least % 2;
+    return {across, (int)ceil_div(m.H, height), (int)height};
+}
+
+template <typename T, int R, bool WIDE>
+static int registers_launch(const means &m)
+{
+    const auto kernel = registers_kernel<T, R, WIDE>;
+    int on_one;
+
+    CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&on_one, kernel, 32 * WARPS, 0));
+    const int64_t warps = min(on_one * WARPS, WARPS_MOST);
+    const bands b = bands_of(m, strips_across<T>(m), warps * gpu_properties().multiProcessorCount);
+    const int64_t blocks = ceil_div(m.B * b.across * b.down, WARPS);
+    kernel<<<blocks, 32 * WARPS, 0, gpu_stream()>>>(m, b);
+    return cudaGetLastError();
+}
+
+template <typename T, int R>
+static int registers_of(const means &m)
+{
+    return in_vectors<T>(m.W) ? registers_launch<T, R, true>(m) : registers_launch<T, R, false>(m);
+}
+
+template <typename T>
+static int registers(const means &m)
+{
+    static int (*const of[])(const means &) = {registers_of<T, 1>, registers_of<T, 2>,
+                                               registers_of<T, 3>, registers_of<T, RADIUS_MAX>};
+    return of[m.R - 1](m);
+}
+
+static const char *registers_declines(const struct means &m)
+{
+    if (m.R < 1 || m.R > RADIUS_MAX)
+        return "radius: there are instances for 1, 2, 3 and 4";
+    const int64_t across = strips_across<float>(m);
+    const bands b = bands_of(m, across, INT32_MAX);
+    return m.H > INT32_MAX / 2 || m.B * across * b.down / WARPS >= INT32_MAX ? TOO_MANY : NULL;
+}
+
+/* ---- both passes ---- */
+
+static means means_of(const struct frame *f, const void *x, void *y)
+{
+    const int64_t H = DIM(f, 'H'), W = DIM(f, 'W'), R = DIM(f, 'R');
+    const float window = 2 * R + 1;
+    return {x, y, DIM(f, 'B'), H, W, R, reach(R, H), reach(R, W), 1 / (window * window)};
+}
+
+template <int (*kernel)(const means &m)>
+static int forward(const struct frame *f)
+{
+    const struct stencil2d *a = ARGS(f, stencil2d);
+    return kernel(means_of(f, a->x, a->y));
+}
+
+template <int (*kernel)(const means &m)>
+static int backward(const struct frame *f)
+{
+    const struct stencil2d *g = GRADS(f, stencil2d);
+    return kernel(means_of(f, g->y, g->x));
+}
+
+template <const char *(*why)(const means &m)>
+static const char *declines(const struct frame *f)
+{
+    return why(means_of(f, NULL, NULL));
+}
+
+#define KERNEL(bits, T, name, idea)                                                                \
+    static const struct impl name##bits = {                                                        \
+        #name, idea, {forward<name<T>>, backward<name<T>>}, NULL, declines<name##_declines>, NULL, \
+        0,     0}
+#define KERNELS(bits, T)                                                                           \
+    KERNEL(bits, T, naive, "one thread an output, its window from memory");                        \
+    KERNEL(bits, T, halo, "a square tile and its neighbours in shared memory");                    \
+    KERNEL(bits, T, separable, "sums along rows, and of these down a strip; a ring of a window");  \
+    KERNEL(bits, T, registers,                                                                     \
+           "R known to the compiler: a warp's rows sent for, sums in registers");                  \
+    GPU_KERNEL_LIST(stencil2d, bits, &registers##bits, &separable##bits, &halo##bits, &naive##bits)
+
+KERNELS(32, float);
+KERNELS(16, __nv_bfloat16);

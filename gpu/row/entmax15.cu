@@ -1,0 +1,325 @@
+#include "gpu/dual_memory/attend.cuh"
+#include "gpu/row/softmax.cuh"
+#include "common/ops/entmax15.h"
+
+enum {
+    BLOCK = 256,
+    SORTERS = 64, /* threads of a block that sorts */
+    OWN = 16,     /* numbers of a row that one lane has */
+};
+
+/* ---- newton ---- */
+
+/* A row belongs to one, two or four lanes, OWN numbers to each, in 16-byte vectors where rows
+ * are of such.  Nothing is sorted or compared with one another: f(tau) = sum [u - tau]_+^2 - 1
+ * falls and is convex, so that Newton's steps from a tau that is too low never go too far.  From
+ * a step below ENOUGH on, the next would be less than a rounding: its error is a square.  Where the
+ * largest is no number, or infinite, some u is NaN, and so are the first step, tau and all p. */
+#define ENOUGH 0x1p-13f
+
+/* What a lane has of a row, as floats. */
+template <typename T, bool WHOLE_ROWS>
+static __device__ __forceinline__ void take_own(float x[OWN], const T *row, int n, int lane,
+                                                int lanes, float fill)
+{
+    enum { SIZE = vector_of<T>::SIZE };
+    uint4 v[OWN / SIZE];
+
+    take<WHOLE_ROWS>(v, row, n, 0, lane, lanes, fill);
+    UNROLL(OWN)
+    for (int i = 0; i < OWN; i++)
+        x[i] = number<T>(v[i / SIZE], i % SIZE);
+}
+
+template <typename T, bool WHOLE_ROWS>
+static __device__ __forceinline__ void put_own(T *row, const float x[OWN], int n, int lane,
+                                               int lanes)
+{
+    enum { SIZE = vector_of<T>::SIZE };
+
+    put<WHOLE_ROWS, OWN / SIZE>(row, n, 0, lane, lanes,
+                                [&](int k, int i) { return x[k * SIZE + i]; });
+}
+
+template <typename T, bool WHOLE_ROWS>
+__global__ void __launch_bounds__(BLOCK)
+    newton_forward_kernel(const T *x, T *p, int64_t R, int N, int lanes)
+{
+    const int64_t thread = (int64_t)blockIdx.x * BLOCK + threadIdx.x, r = thread / lanes;
+    const int lane = (int)threadIdx.x & (lanes - 1), n = r < R ? N : 0;
+    float u[OWN], top = -INFINITY, tau = -1;
+    bool moves = true;
+
+    take_own<T, WHOLE_ROWS>(u, x + r * N, n, lane, lanes, -INFINITY);
+    UNROLL(OWN)
+    for (int i = 0; i < OWN; i++)
+        top = larger(top, u[i]);
+    top = lanes_max(top, lanes);
+    UNROLL(OWN)
+    for (int i = 0; i < OWN; i++)
+        u[i] = 0.5f * (u[i] - top);
+    do {
+        float sum = 0, squares = 0;
+        UNROLL(OWN)
+        for (int i = 0; i < OWN; i++) {
+            const float over = larger(u[i] - tau, 0);
+            sum += over;
+            squares = fmaf(over, over, squares);
+        }
+        const float all = lanes_sum(sum, lanes), over_one = lanes_sum(squares, lanes) - 1;
+        const float step = 0.5f * over_one * reciprocal(all);
+        tau = moves ? tau + step : tau; /* whatever the warp's other rows need */
+        moves = moves && step > ENOUGH;
+    } while (__any_sync(~0u, moves));
+    UNROLL(OWN)
+    for (int i = 0; i < OWN; i++) {
+        const float over = larger(u[i] - tau, 0);
+        u[i] = over * over;
+    }
+    put_own<T, WHOLE_ROWS>(p + r * N, u, n, lane, lanes);
+}
+
+template <typename T, bool WHOLE_ROWS>
+__global__ void __launch_bounds__(BLOCK)
+    newton_backward_kernel(const T *p, const T *dp, T *dx, int64_t R, int N, int lanes)
+{
+    const int64_t thread = (int64_t)blockIdx.x * BLOCK + threadIdx.x, r = thread / lanes;
+    const int lane = (int)threadIdx.x & (lanes - 1), n = r < R ? N : 0;
+    float g[OWN], d[OWN], sum = 0, along = 0;
+
+    take_own<T, WHOLE_ROWS>(g, p + r * N, n, lane, lanes, 0);
+    take_own<T, WHOLE_ROWS>(d, dp + r * N, n, lane, lanes, 0);
+    UNROLL(OWN)
+    for (int i = 0; i < OWN; i++) {
+        g[i] = root(g[i]);
+        sum += g[i];
+        along = fmaf(g[i], d[i], along);
+    }
+    along = lanes_sum(along, lanes) / lanes_sum(sum, lanes);
+    UNROLL(OWN)
+    for (int i = 0; i < OWN; i++)
+        d[i] = g[i] * (d[i] - along);
+    put_own<T, WHOLE_ROWS>(dx + r * N, d, n, lane, lanes);
+}
+
+static int lanes_of(const struct frame *f)
+{
+    return DIM(f, 'N') > 2 * OWN ? 4 : DIM(f, 'N') > OWN ? 2 : 1;
+}
+
+template <typename T>
+static int newton_forward(const struct frame *f)
+{
+    const struct entmax15 *a = ARGS(f, entmax15);
+    const int64_t R = DIM(f, 'R'), N = DIM(f, 'N');
+    const int lanes = lanes_of(f);
+    const auto kernel =
+        whole<T>(N) ? newton_forward_kernel<T, true> : newton_forward_kernel<T, false>;
+    kernel<<<ceil_div(R * lanes, BLOCK), BLOCK, 0, gpu_stream()>>>((const T *)a->x, (T *)a->p, R,
+                                                                   (int)N, lanes);
+    return cudaGetLastError();
+}
+
+template <typename T>
+static int newton_backward(const struct frame *f)
+{
+    const struct entmax15 *a = ARGS(f, entmax15), *g = GRADS(f, entmax15);
+    const int64_t R = DIM(f, 'R'), N = DIM(f, 'N');
+    const int lanes = lanes_of(f);
+    const auto kernel =
+        whole<T>(N) ? newton_backward_kernel<T, true> : newton_backward_kernel<T, false>;
+    kernel<<<ceil_div(R * lanes, BLOCK), BLOCK, 0, gpu_stream()>>>((const T *)a->p, (const T *)g->p,
+                                                                   (T *)g->x, R, (int)N, lanes);
+    return cudaGetLastError();
+}
+
+/* ---- warp ---- */
+
+/* As the dual memory attends: neighbouring lanes of one warp have a row, and each number finds
+ * the tau that would hold if it were the support's last. */
+template <typename T, int SLOTS>
+struct slots {
+    enum { OWN = attention<SLOTS>::OWN, GROUP = attention<SLOTS>::GROUP };
+
+    static __device__ __forceinline__ int64_t row(void)
+    {
+        return ((int64_t)blockIdx.x * BLOCK + threadIdx.x) / GROUP;
+    }
+    static __device__ __forceinline__ int slot(int i)
+    {
+        return (int)threadIdx.x % GROUP + i * GROUP;
+    }
+};
+
+template <typename T, int SLOTS>
+__global__ void __launch_bounds__(BLOCK) warp_forward_kernel(const T *x, T *p, int64_t R, int N)
+{
+    typedef slots<T, SLOTS> own;
+    const int64_t r = own::row();
+    const int n = r < R ? N : 0;
+    float a[own::OWN], weight[own::OWN];
+
+    UNROLL(own::OWN)
+    for (int i = 0; i < own::OWN; i++)
+        a[i] = own::slot(i) < n ? load(x + r * N + own::slot(i)) : -INFINITY;
+    attention<SLOTS>::entmax15(weight, a);
+    UNROLL(own::OWN)
+    for (int i = 0; i < own::OWN; i++)
+        if (own::slot(i) < n)
+            store(p + r * N + own::slot(i), weight[i]);
+}
+
+template <typename T, int SLOTS>
+__global__ void __launch_bounds__(BLOCK)
+    warp_backward_kernel(const T *p, const T *dp, T *dx, int64_t R, int N)
+{
+    typedef slots<T, SLOTS> own;
+    const int64_t r = own::row();
+    const int n = r < R ? N : 0;
+    float weight[own::OWN], d[own::OWN];
+
+    UNROLL(own::OWN)
+    for (int i = 0; i < own::OWN; i++) {
+        const bool there = own::slot(i) < n;
+        weight[i] = there ? load(p + r * N + own::slot(i)) : 0;
+        d[i] = there ? load(dp + r * N + own::slot(i)) : 0;
+    }
+    attention<SLOTS>::back(DUAL_ENTMAX15, weight, d);
+    UNROLL(own::OWN)
+    for (int i = 0; i < own::OWN; i++)
+        if (own::slot(i) < n)
+            store(dx + r * N + own::slot(i), d[i]);
+}
+
+/* Forward from x to p, or with dp from p to dx. */
+template <typename T, int SLOTS>
+static int warp_start(const void *x, const void *dp, void *to, const struct frame *f)
+{
+    const int64_t R = DIM(f, 'R'), blocks = ceil_div(R * slots<T, SLOTS>::GROUP, BLOCK);
+    const auto forward = warp_forward_kernel<T, SLOTS>;
+    const auto backward = warp_backward_kernel<T, SLOTS>;
+    const int N = (int)DIM(f, 'N');
+
+    if (dp)
+        backward<<<blocks, BLOCK, 0, gpu_stream()>>>((const T *)x, (const T *)dp, (T *)to, R, N);
+    else
+        forward<<<blocks, BLOCK, 0, gpu_stream()>>>((const T *)x, (T *)to, R, N);
+    return cudaGetLastError();
+}
+
+template <typename T>
+static int warp(const void *x, const void *dp, void *to, const struct frame *f)
+{
+    const int64_t N = DIM(f, 'N');
+    const auto start = N <= 8    ? warp_start<T, 8>
+                       : N <= 16 ? warp_start<T, 16>
+                       : N <= 32 ? warp_start<T, 32>
+                                 : warp_start<T, 64>;
+    return start(x, dp, to, f);
+}
+
+template <typename T>
+static int warp_forward(const struct frame *f)
+{
+    return warp<T>(ARGS(f, entmax15)->x, NULL, ARGS(f, entmax15)->p, f);
+}
+
+template <typename T>
+static int warp_backward(const struct frame *f)
+{
+    return warp<T>(ARGS(f, entmax15)->p, GRADS(f, entmax15)->p, GRADS(f, entmax15)->x, f);
+}
+
+/* ---- sort ---- */
+
+/* A thread a row, plainly: sorted by insertion, in shared memory, where each thread has a column
+ * of its own; then from the largest on, as long as tau is reached: not by what is 1 further down,
+ * where tau is of the largest alone, or by what is no number. */
+template <typename T>
+__global__ void sort_forward_kernel(const T *x, T *p, int64_t R, int N)
+{
+    __shared__ float sorted[ENTMAX15_MOST][SORTERS];
+    const int64_t r = (int64_t)blockIdx.x * SORTERS + threadIdx.x;
+    const int me = threadIdx.x;
+    float sum = 0, squares = 0, threshold = NAN, top = -INFINITY;
+
+    if (r >= R)
+        return;
+    x += r * N;
+    p += r * N;
+    for (int j = 0; j < N; j++) {
+        const float new_one = load(x + j);
+        int at = j;
+        top = larger(top, new_one);
+        for (; at > 0 && sorted[at - 1][me] < new_one; at--)
+            sorted[at][me] = sorted[at - 1][me];
+        sorted[at][me] = new_one;
+    }
+    for (int k = 1; k <= N; k++) {
+        const float u = 0.5f * (sorted[k - 1][me] - top);
+        if (!(u > -1))
+            break;
+        sum += u;
+        squares += u * u;
+        const float mean = sum / k, spread = squares - sum * mean;
+        const float tau = mean - sqrtf(fmaxf((1 - spread) / k, 0));
+        if (tau <= u)
+            threshold = tau;
+    }
+    for (int j = 0; j < N; j++) {
+        const float over = larger(0.5f * (load(x + j) - top) - threshold, 0);
+        store(p + j, over * over);
+    }
+}
+
+template <typename T>
+__global__ void sort_backward_kernel(const T *p, const T *dp, T *dx, int64_t R, int N)
+{
+    const int64_t r = (int64_t)blockIdx.x * SORTERS + threadIdx.x;
+    float sum = 0, along = 0;
+
+    if (r >= R)
+        return;
+    p += r * N;
+    dp += r * N;
+    dx += r * N;
+    for (int j = 0; j < N; j++) {
+        const float slope = sqrtf(load(p + j));
+        sum += slope;
+        along += slope * load(dp + j);
+    }
+    for (int j = 0; j < N; j++)
+        store(dx + j, sqrtf(load(p + j)) * (load(dp + j) - along / sum));
+}
+
+template <typename T>
+static int sort_forward(const struct frame *f)
+{
+    const struct entmax15 *a = ARGS(f, entmax15);
+    const int64_t R = DIM(f, 'R');
+    sort_forward_kernel<<<ceil_div(R, SORTERS), SORTERS, 0, gpu_stream()>>>(
+        (const T *)a->x, (T *)a->p, R, (int)DIM(f, 'N'));
+    return cudaGetLastError();
+}
+
+template <typename T>
+static int sort_backward(const struct frame *f)
+{
+    const struct entmax15 *a = ARGS(f, entmax15), *g = GRADS(f, entmax15);
+    const int64_t R = DIM(f, 'R');
+    sort_backward_kernel<<<ceil_div(R, SORTERS), SORTERS, 0, gpu_stream()>>>(
+        (const T *)a->p, (const T *)g->p, (T *)g->x, R, (int)DIM(f, 'N'));
+    return cudaGetLastError();
+}
+
+/* ---- the ladder ---- */
+
+#define APPROXIMATES "rcp.approx, sqrt.approx"
+#define EACH(bits, T)                                                                              \
+    RUNG(bits, T, newton, "tau by Newton's method, four lanes a row", NULL, APPROXIMATES);         \
+    RUNG(bits, T, warp, "each number's own tau, half a warp a row or more", NULL, APPROXIMATES);   \
+    RUNG(bits, T, sort, "a thread sorts a row", NULL, APPROXIMATES);                               \
+    GPU_KERNEL_LIST(entmax15, bits, &newton##bits, &warp##bits, &sort##bits)
+
+EACH(32, float);
+EACH(16, __nv_bfloat16);

@@ -1,0 +1,245 @@
+/* The ladder of rmsnorm, and of all three operations the first rung: the formulas, a block a row. */
+#include "gpu/row/norm.cuh"
+#include "common/ops/norm.h"
+
+enum { PLAIN_THREADS = 256, ADDING = 32, DOWN = 32 };
+
+/* The sum of x over the block, for every thread. */
+static __device__ float block_sum(float x)
+{
+    __shared__ float of[PLAIN_THREADS / 32];
+    float sum = 0;
+
+    for (int d = 16; d; d /= 2)
+        x += __shfl_xor_sync(~0u, x, d);
+    __syncthreads(); /* nobody reads the sums before these any more */
+    if (threadIdx.x % 32 == 0)
+        of[threadIdx.x / 32] = x;
+    __syncthreads();
+    for (int i = 0; i < PLAIN_THREADS / 32; i++)
+        sum += of[i];
+    return sum;
+}
+
+/* Of the call's matrices one after the other: which one this block's row is of, and which row. */
+static __device__ const norm_rows &row_of(const norm_call &p, int64_t *row)
+{
+    const bool second = blockIdx.x >= p.of[0].R;
+    *row = blockIdx.x - (second ? p.of[0].R : 0);
+    return p.of[second];
+}
+
+/* The squares are those of x - mean, once the mean is known: mean(x^2) - mean^2 would lose all
+ * digits where rows are far from 0. */
+template <typename T, bool CENTRED>
+__global__ void plain_forward_kernel(const norm_call p)
+{
+    int64_t row;
+    const norm_rows &m = row_of(p, &row);
+    const T *x = (const T *)m.x + row * p.N, *w = (const T *)m.w, *b = (const T *)m.b;
+    T *y = (T *)m.y + row * p.N;
+    float sum = 0, squares = 0;
+    row_stats r = {0, 0};
+
+    if (CENTRED) {
+        for (int n = threadIdx.x; n < p.N; n += PLAIN_THREADS)
+            sum += load(x + n);
+        r.mean = block_sum(sum) / p.N;
+    }
+    for (int n = threadIdx.x; n < p.N; n += PLAIN_THREADS) {
+        const float d = deviation<CENTRED>(load(x + n), r);
+        squares = fmaf(d, d, squares);
+    }
+    r.rstd = 1 / sqrtf(block_sum(squares) / p.N + p.eps);
+    for (int n = threadIdx.x; n < p.N; n += PLAIN_THREADS)
+        store(y + n, load(w + n) * (r.rstd * deviation<CENTRED>(load(x + n), r)) +
+                         (CENTRED ? load(b + n) : 0));
+    if (threadIdx.x == 0) {
+        m.rstd[row] = r.rstd;
+        if (CENTRED)
+            m.mean[row] = r.mean;
+    }
+}
+
+template <typename T, bool CENTRED>
+__global__ void plain_backward_kernel(const norm_call p)
+{
+    int64_t row;
+    const norm_rows &m = row_of(p, &row);
+    const T *x = (const T *)m.x + row * p.N, *w = (const T *)m.w;
+    const T *dy = (const T *)m.dy + row * p.N;
+    T *dx = (T *)m.dx + row * p.N;
+    const row_stats r = {CENTRED ? m.mean[row] : 0, m.rstd[row]};
+    float along = 0, level = 0;
+
+    for (int n = threadIdx.x; n < p.N; n += PLAIN_THREADS) {
+        const float g = load(w + n) * load(dy + n);
+        along = fmaf(g, r.rstd * deviation<CENTRED>(load(x + n), r), along);
+        level += g;
+    }
+    along = block_sum(along) / p.N;
+    level = CENTRED ? block_sum(level) / p.N : 0;
+    for (int n = threadIdx.x; n < p.N; n += PLAIN_THREADS) {
+        const float xhat = r.rstd * deviation<CENTRED>(load(x + n), r);
+        /* rounded before level is taken off, so that a row of one number has 0 */
+        store(dx + n, r.rstd * (__fmul_rn(load(w + n), load(dy + n)) - level - xhat * along));
+    }
+}
+
+/* ---- sums of columns ---- */
+
+enum { COLUMNS_THREADS = 256, COLUMNS_BLOCKS = 4 /* on a multiprocessor */ };
+
+/* A block has a strip of columns, a vector a thread, and its teams take row after row: as if the
+ * strips were a cluster's. */
+static norm_layout layout_columns(int64_t N, size_t size)
+{
+    norm_layout l = layout_of(min(N, (int64_t)(512 / size)), size, 1, 32);
+    l.threads = COLUMNS_THREADS;
+    l.teams = l.threads / l.lanes;
+    l.span = l.lanes;
+    l.cluster = (int)ceil_div(N, l.span * (16 / size));
+    return l;
+}
+
+static norm_grid columns_grid(const norm_call &p, const norm_layout &l)
+{
+    const int64_t blocks = (int64_t)gpu_limits()->multiprocessors * COLUMNS_BLOCKS;
+    return shared_grid(p, l, max(blocks / l.cluster, (int64_t)p.n));
+}
+
+template <typename T, bool CENTRED, bool ALIGNED>
+__global__ void __launch_bounds__(COLUMNS_THREADS)
+    columns_kernel(const norm_call p, const norm_layout l, const norm_grid grid)
+{
+    enum { V = 16 / sizeof(T) };
+    __shared__ float room[COLUMNS_THREADS * V];
+    const member me = member_of(p.N, V, l, grid);
+    const norm_rows &m = p.of[me.matrix];
+    const int n = column_of(me, 0, V), left = me.end - n;
+    column_sums<T, CENTRED, 1> sums = {};
+
+    UNROLL(4)
+    for (int64_t row = me.team; row < m.R; row += me.teams) {
+        const int64_t at = row * p.N + n;
+        const numbers<T> x = widened<T>(load_vector<T, ALIGNED>((const T *)m.x + at, left));
+        const numbers<T> dy = widened<T>(load_vector<T, ALIGNED>((const T *)m.dy + at, left));
+        const row_stats of = get_stats<CENTRED>(m, row);
+        UNROLL(8)
+        for (int j = 0; j < V; j++)
+            sums.add(0, j, dy.x[j], of.rstd * deviation<CENTRED>(x.x[j], of));
+    }
+    let_next_kernel_start();
+    leave_parts(p, grid, sums, me, room);
+}
+
+/* dw or db of ADDING columns: DOWN threads share a column, each of which adds every DOWN-th
+ * part. */
+template <bool CENTRED>
+__global__ void __launch_bounds__(ADDING *DOWN)
+    add_parts_kernel(const norm_call p, const norm_grid grid, int blocks)
+{
+    enum { SUMS = CENTRED ? 2 : 1 };
+    __shared__ float of[DOWN][ADDING];
+    const int which = (int)blockIdx.x / blocks, matrix = which / SUMS;
+    const int i = (int)threadIdx.x % ADDING, down = (int)threadIdx.x / ADDING;
+    const int n = (int)blockIdx.x % blocks * ADDING + i;
+    const int64_t units = clusters_of(grid, matrix);
+    const float *parts = parts_of(p, grid, matrix, SUMS) + which % SUMS * units * p.N + n;
+    float sum = 0;
+
+    wait_for_kernel_before();
+    UNROLL(8)
+    for (int64_t unit = down; n < p.N && unit < units; unit += DOWN)
+        sum += parts[unit * p.N];
+    of[down][i] = sum;
+    __syncthreads();
+    if (down || n >= p.N)
+        return;
+    for (int d = 1; d < DOWN; d++)
+        sum += of[d][i];
+    (which % SUMS ? p.of[matrix].db : p.of[matrix].dw)[n] = sum;
+}
+
+template <bool CENTRED>
+int norm_add_parts(const norm_call &p, const norm_grid &grid)
+{
+    const int blocks = (int)ceil_div(p.N, ADDING);
+    return launch_early(add_parts_kernel<CENTRED>, blocks * (CENTRED ? 2 : 1) * p.n, ADDING * DOWN,
+                        0, p, grid, blocks);
+}
+
+template <typename T, bool CENTRED>
+int norm_columns(const norm_call &p)
+{
+    const norm_layout l = layout_columns(p.N, sizeof(T));
+    const norm_grid grid = columns_grid(p, l);
+    auto kernel = p.N % per_vector<T>() ? columns_kernel<T, CENTRED, false>
+                                        : columns_kernel<T, CENTRED, true>;
+    kernel<<<all_clusters(grid) * l.cluster, l.threads, 0, gpu_stream()>>>(p, l, grid);
+    CUDA(cudaGetLastError());
+    return norm_add_parts<CENTRED>(p, grid);
+}
+
+size_t norm_columns_work(const norm_call &p, size_t size, bool centred)
+{
+    return parts_bytes(p, columns_grid(p, layout_columns(p.N, size)), centred);
+}
+
+template int norm_add_parts<false>(const norm_call &, const norm_grid &);
+template int norm_add_parts<true>(const norm_call &, const norm_grid &);
+
+/* ---- the rung ---- */
+
+template <typename T, bool CENTRED>
+int plain_norm(const norm_call &p)
+{
+    plain_forward_kernel<T, CENTRED><<<all_rows(p), PLAIN_THREADS, 0, gpu_stream()>>>(p);
+    return cudaGetLastError();
+}
+
+template <typename T, bool CENTRED>
+int plain_norm_back(const norm_call &p)
+{
+    plain_backward_kernel<T, CENTRED><<<all_rows(p), PLAIN_THREADS, 0, gpu_stream()>>>(p);
+    CUDA(cudaGetLastError());
+    return norm_columns<T, CENTRED>(p);
+}
+
+const char *plain_norm_declines(const norm_call &p, size_t)
+{
+    return all_rows(p) > INT32_MAX ? "more rows than a grid has blocks (2147483647)" : NULL;
+}
+
+#define EACH(T, CENTRED)                                                                           \
+    template int plain_norm<T, CENTRED>(const norm_call &);                                        \
+    template int plain_norm_back<T, CENTRED>(const norm_call &);                                   \
+    template int norm_columns<T, CENTRED>(const norm_call &)
+
+EACH(float, false);
+EACH(float, true);
+EACH(__nv_bfloat16, false);
+EACH(__nv_bfloat16, true);
+
+/* ---- rmsnorm ---- */
+
+static const bool CENTRED = false;
+
+static norm_call call_of(const struct frame *f)
+{
+    const struct rmsnorm *a = ARGS(f, rmsnorm), *d = GRADS(f, rmsnorm);
+    norm_call p = {};
+
+    p.n = 1;
+    p.N = (int)DIM(f, 'N');
+    p.share = 1.0f / p.N;
+    p.eps = (float)f->real[NORM_EPS];
+    p.work = (float *)f->work;
+    norm_rows &m = p.of[0];
+    m.R = DIM(f, 'R');
+    m.x = a->x, m.w = a->w, m.y = a->y, m.rstd = (float *)a->rstd;
+    m.dy = d->y, m.dx = d->x, m.dw = (float *)d->w;
+    return p;
+}
+
+NORM_OPERATION(rmsnorm);

@@ -92,27 +92,6 @@ int gpu_probe(struct ceilings *to);
             return cuda_code;                                                                      \
     } while (0)
 
-/* Start a kernel while the one before it still runs, if that has called
- * let_next_kernel_start(): it must call wait_for_kernel_before(), in every block,
- * before it touches what that one reads or writes.  The one before it must itself
- * have waited for those before it. */
-template <typename... P>
-static inline cudaError_t launch_early(void (*kernel)(P...), unsigned blocks, unsigned threads,
-                                       size_t shared, P... arguments)
-{
-    cudaLaunchAttribute early = {};
-    cudaLaunchConfig_t config = {};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
-    config.gridDim = dim3(blocks);
-    config.blockDim = dim3(threads);
-    config.dynamicSmemBytes = shared;
-    config.stream = gpu_stream();
-    config.attrs = &early;
-    config.numAttrs = 1;
-    return cudaLaunchKernelEx(&config, kernel, arguments...);
-}
-
 /* The instance for one storage type, kernel32 or kernel16; `linkage` is static
  * or extern "C". */
 #define GPU_IMPL(linkage, bits, T, kernel, name, idea, work, declines, approximates, unit)         \

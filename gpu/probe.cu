@@ -6,9 +6,10 @@
  * every thread of a full device.  Latency is one chain in one warp, which
  * nothing can shorten, by the device's own clocks.  Each is the median of a
  * few runs of some milliseconds, after the clock has been woken up. */
-#include "gpu/gpu.cuh"
+#include "gpu/device/clock.cuh"
+#include "gpu/device/math.cuh"
 #include "gpu/gemm/product.cuh"
-#include "gpu/device/ptx.cuh"
+#include "gpu/gpu.cuh"
 
 #include <algorithm>
 #include <chrono>
@@ -64,7 +65,7 @@ template <kind K>
 static __global__ void one(int rounds, float a, float b, volatile float *out, int64_t *took)
 {
     float x = a * (float)threadIdx.x;
-    int64_t cycles = clock64(), ns = nanoseconds();
+    int64_t cycles = clock64(), ns = globaltimer_ns();
 
     for (int r = 0; r < rounds; r++) {
         UNROLL(32)
@@ -74,7 +75,7 @@ static __global__ void one(int rounds, float a, float b, volatile float *out, in
     out[threadIdx.x] = x;
     if (threadIdx.x == 0) {
         took[0] = clock64() - cycles;
-        took[1] = nanoseconds() - ns;
+        took[1] = globaltimer_ns() - ns;
     }
 }
 

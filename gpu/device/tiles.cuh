@@ -7,7 +7,7 @@
 #ifndef TILES_CUH
 #define TILES_CUH
 
-#include "gpu/device/ptx.cuh"
+#include "gpu/device/mma.cuh"
 
 typedef __nv_bfloat16 bf16;
 
@@ -55,9 +55,9 @@ static __device__ __forceinline__ void take_left(unsigned a[4], const bf16 *A, i
 {
     const int lane = threadIdx.x % 32, row = lane % 8, odd = lane / 8 % 2 * 8, high = lane / 16 * 8;
     if (FLIPPED)
-        load_matrices<true>(a, A + (k + high + row) * apart + m + odd);
+        ldmatrix_x4<true>(a, A + (k + high + row) * apart + m + odd);
     else
-        load_matrices<false>(a, A + (m + odd + row) * apart + k + high);
+        ldmatrix_x4<false>(a, A + (m + odd + row) * apart + k + high);
 }
 
 /* The same of B, for two tiles: rows from k, columns from n. */
@@ -67,9 +67,9 @@ static __device__ __forceinline__ void take_right(unsigned b[4], const bf16 *B, 
 {
     const int lane = threadIdx.x % 32, row = lane % 8, odd = lane / 8 % 2 * 8, high = lane / 16 * 8;
     if (FLIPPED)
-        load_matrices<false>(b, B + (n + high + row) * apart + k + odd);
+        ldmatrix_x4<false>(b, B + (n + high + row) * apart + k + odd);
     else
-        load_matrices<true>(b, B + (k + odd + row) * apart + n + high);
+        ldmatrix_x4<true>(b, B + (k + odd + row) * apart + n + high);
 }
 
 /* Which of two factors lie transposed in memory. */

@@ -16,8 +16,8 @@
 #ifndef ATTEND_CUH
 #define ATTEND_CUH
 
-#include "gpu/device/ptx.cuh"
 #include "common/ops/dual_memory.h"
+#include "gpu/device/math.cuh"
 
 template <int SLOTS, int OWN_ = (SLOTS > 32 ? 2 : 1), int APART = 1>
 struct attention {
@@ -40,10 +40,10 @@ struct attention {
         float all = x[0];
         UNROLL(OWN)
         for (int i = 1; i < OWN; i++)
-            all = larger(all, x[i]);
+            all = max_nan(all, x[i]);
         UNROLL(5)
         for (int far = GROUP / 2; far > 0; far /= 2)
-            all = larger(all, __shfl_xor_sync(~0u, all, far * APART));
+            all = max_nan(all, __shfl_xor_sync(~0u, all, far * APART));
         return all;
     }
 
@@ -64,7 +64,7 @@ struct attention {
         float all = powers(p, a, bound);
         if (__any_sync(~0u, all < least))
             all = powers(p, a, most(a));
-        const float share = reciprocal(all);
+        const float share = rcp_approx(all);
         UNROLL(OWN)
         for (int i = 0; i < OWN; i++) { /* what is left over, too: equal scores get 1/N exactly */
             const float near = p[i] * share;
@@ -95,9 +95,9 @@ struct attention {
         }
         UNROLL(OWN)
         for (int i = 0; i < OWN; i++) {
-            const float share = reciprocal((float)max(count[i], 1)), mean = add[i] * share;
+            const float share = rcp_approx((float)max(count[i], 1)), mean = add[i] * share;
             const float spread = fmaf(-add[i], mean, squares[i]);
-            tau[i] = mean - root(fmaxf((1 - spread) * share, 0.0f));
+            tau[i] = mean - sqrt_approx(fmaxf((1 - spread) * share, 0.0f));
             count[i] = u[i] > -2 && tau[i] <= u[i] ? count[i] : 0;
             longest = max(longest, count[i]);
         }
@@ -111,7 +111,7 @@ struct attention {
         const float threshold = longest > 0 ? found : NAN;
         UNROLL(OWN)
         for (int i = 0; i < OWN; i++) {
-            const float over = larger(u[i] - threshold, 0.0f);
+            const float over = max_nan(u[i] - threshold, 0.0f);
             p[i] = over * over;
         }
     }
@@ -138,10 +138,10 @@ struct attention {
         float slope[OWN], part[OWN];
         UNROLL(OWN)
         for (int i = 0; i < OWN; i++) {
-            slope[i] = kind == DUAL_SOFTMAX ? p[i] : root(p[i]);
+            slope[i] = kind == DUAL_SOFTMAX ? p[i] : sqrt_approx(p[i]);
             part[i] = slope[i] * d[i];
         }
-        const float all = sum(slope), along = sum(part) * reciprocal(all > 0 ? all : 1);
+        const float all = sum(slope), along = sum(part) * rcp_approx(all > 0 ? all : 1);
         UNROLL(OWN)
         for (int i = 0; i < OWN; i++)
             d[i] = slope[i] * (d[i] - along);

@@ -5,6 +5,7 @@
  * The recurrence leaves dp and dv of every step, and products with x, h and the h
  * before make of them the gradients of x and of the weights.  Nothing here waits for
  * the step before, so it is bound by memory and by cuBLAS. */
+#include "gpu/device/math.cuh"
 #include "gpu/dual_memory/dual_memory.cuh"
 #include "gpu/gemm/layer.cuh"
 #include "gpu/gemm/product.cuh"
@@ -132,11 +133,6 @@ static __device__ float argument(const call &c, int64_t i, int64_t j, bool *held
     return *held ? copysignf(c.clamp, g) : g;
 }
 
-static __device__ float sigmoid(float x)
-{
-    return 1 / (1 + expf(-x));
-}
-
 /* out = h silu(g), or h. */
 template <typename T>
 __global__ void open_gate(call c)
@@ -146,7 +142,7 @@ __global__ void open_gate(call c)
         bool held;
         if (c.gate != DUAL_NO_GATE) {
             const float g = argument<T>(c, i, j, &held);
-            out *= g * sigmoid(g);
+            out *= g * sigmoid_full(g);
         }
         store((T *)c.a.out + i, out);
     }
@@ -158,7 +154,7 @@ __global__ void close_gate(call c, T *dg, T *dh, T *dz, T *dread)
 {
     FOR_MY_ELEMENTS (c, i, m, j) {
         bool held;
-        const float g = argument<T>(c, i, j, &held), s = sigmoid(g);
+        const float g = argument<T>(c, i, j, &held), s = sigmoid_full(g);
         const float d = load((const T *)c.g.out + i), h = ((const float *)c.a.h)[i];
         const float slope = held ? 0 : d * h * s * (1 + g * (1 - s));
         store(dg + i, slope);
@@ -193,7 +189,7 @@ __global__ void scatter(call c, const T *wide, T *dh, T *dz, T *dread)
         const float g = load((const T *)c.a.g + i), d = load((const T *)c.g.out + i);
         dz[i] = from[0];
         dread[i] = from[c.D];
-        store(dh + i, fmaf(d * g, sigmoid(g), load(from + 2 * c.D)));
+        store(dh + i, fmaf(d * g, sigmoid_full(g), load(from + 2 * c.D)));
     }
 }
 

@@ -5,8 +5,8 @@
 
 #include <type_traits>
 
-#include "gpu/gpu.cuh"
 #include "common/ops/dual_memory.h"
+#include "gpu/gpu.cuh"
 
 /* Sizes, choices and tensors of one call; T is the storage type.  Forward reads xp
  * and writes what is saved; backward reads what the gate adds to every step's dh and

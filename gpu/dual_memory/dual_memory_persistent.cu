@@ -16,10 +16,13 @@
  * for what the next step reads by is <M'_n, h> = (1 - omega_n) <M_n, h> + omega_n <v, h>:
  * no third exchange.  What one exchange brings is overwritten only by those who have got
  * the other that follows it; the letters about <M_n, h>, which the columns do not wait for,
- * have two places and two inboxes.
+ * have two places and two mbars.
  *
  * Bound by the latency of instructions along one chain: rho, read, h, its way, the product,
  * <v, h>, its way, rho. */
+#include "gpu/device/math.cuh"
+#include "gpu/device/mbarrier.cuh"
+#include "gpu/device/named_barrier.cuh"
 #include "gpu/dual_memory/dual_memory_persistent.cuh"
 
 template <typename PASS>
@@ -109,7 +112,7 @@ static __device__ __forceinline__ void keep_attention(const recurrence &r, const
             to[k] = x[k];
 }
 
-enum { VECTOR, MAIN, SIDE }; /* the inboxes; of side letters two */
+enum { VECTOR, MAIN, SIDE }; /* the mbars; of side letters two */
 
 /* The columns, from the first step's reading to the last one's write. */
 template <typename PASS>
@@ -121,7 +124,7 @@ static __device__ __forceinline__ void carry(const recurrence &r, const shape &s
     enum { SLOTS = PASS::SLOTS, QUADS = PASS::QUADS };
     const bool by_v = r.query == DUAL_QUERY_V;
     const int all = all_of(s);
-    uint64_t *inbox = here.at<uint64_t>(0);
+    uint64_t *mbar = here.at<uint64_t>(0);
     uint4 held[held_of<PASS>()];
     column<PASS> c;
     int64_t e = (here.row - r.batch) * r.D + here.column; /* of [T,B,D], the first sequence's */
@@ -154,7 +157,7 @@ static __device__ __forceinline__ void carry(const recurrence &r, const shape &s
             next_kept += (int)r.K;
         }
         if (t >= 0)
-            barrier_sync(PAID_LAST, all);
+            named_barrier_sync(PAID_LAST, all);
         UNROLL(QUADS)
         for (int p = 0; p < QUADS && t >= 0; p++) {
             float part[4] = {}, rho[4];
@@ -170,12 +173,12 @@ static __device__ __forceinline__ void carry(const recurrence &r, const shape &s
             read[p] = part[0] + part[1] + (part[2] + part[3]);
             c.h[p] = tanh_full(c.sum[p].other + (from_bits(inward[p], T{}) + bias) + read[p]);
         }
-        post_vector<T, QUADS>(s, now, inbox + VECTOR, 0, c.h);
+        post_vector<T, QUADS>(s, now, mbar + VECTOR, 0, c.h);
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++)
             fold_slots<side_letter>(now, side_part + side_letter::row(p, 0, now.q),
                                     [&](int n) { return c.M[p][n] * c.h[p]; });
-        barrier_arrive(SIDE_PARTS, all);
+        named_barrier_arrive(SIDE_PARTS, all);
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++) {
             const int64_t at = e + (int64_t)4 * p * r.D;
@@ -187,7 +190,7 @@ static __device__ __forceinline__ void carry(const recurrence &r, const shape &s
                     store((T *)r.read + at, read[p]);
             }
         }
-        inbox_wait(inbox + VECTOR, turn);
+        mbarrier_wait(mbar + VECTOR, turn);
 
         multiply<PASS, BOTH_SUMS>(s, now, held, s.vector, c.sum);
         UNROLL(QUADS)
@@ -199,13 +202,13 @@ static __device__ __forceinline__ void carry(const recurrence &r, const shape &s
         for (int p = 0; p < QUADS && by_v; p++)
             fold_slots<main_letter>(now, main_part + main_letter::row(p, 0, now.q),
                                     [&](int n) { return c.M[p][n] * c.sum[p].one; });
-        barrier_arrive(MAIN_PARTS, all);
+        named_barrier_arrive(MAIN_PARTS, all);
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++)
             if (c.live[p] && t >= 0)
                 store((T *)r.v + e + (int64_t)4 * p * r.D, c.sum[p].one);
         if (t >= 0)
-            barrier_sync(PAID_FIRST, all);
+            named_barrier_sync(PAID_FIRST, all);
         UNROLL(QUADS)
         for (int p = 0; p < QUADS && t >= 0; p++)
             UNROLL(16)
@@ -249,17 +252,18 @@ static __device__ __forceinline__ void pay(const recurrence &r, const shape &s,
         const P here = seated.afresh(turn);
         typename PASS::attentions *told = here.template at<typename PASS::attentions>(s.slots);
         const int letters = s.side + odd * letters_room<side_letter>(s.cluster);
-        uint64_t *main_box = here.inbox(MAIN), *side_box = here.inbox(SIDE + odd);
+        uint64_t *main_box = here.mbar(MAIN), *side_box = here.mbar(SIDE + odd);
         float by_h[OWN], scores[OWN], omega[OWN] = {}, rho[OWN];
 
         if (here.first()) {
-            inbox_expect(here.inbox(VECTOR), vector_bytes(s, QUADS));
-            inbox_expect(side_box, letter_bytes<side_letter>(s));
-            inbox_expect(main_box, scalars_bytes(s, QUADS) + by_v * letter_bytes<main_letter>(s));
+            mbarrier_arrive_expect_tx(here.mbar(VECTOR), vector_bytes(s, QUADS));
+            mbarrier_arrive_expect_tx(side_box, letter_bytes<side_letter>(s));
+            mbarrier_arrive_expect_tx(main_box, scalars_bytes(s, QUADS) +
+                                                    by_v * letter_bytes<main_letter>(s));
         }
-        barrier_sync(SIDE_PARTS, all);
+        named_barrier_sync(SIDE_PARTS, all);
         here.template post_letter<side_letter>(s, side_box, s.side_parts, letters);
-        inbox_wait(side_box, turn / 2);
+        mbarrier_wait(side_box, turn / 2);
         here.template slot_sums<side_letter>(s, letters, 0, by_h);
         scale_scores(r, here, by_h);
         const float most = P::of::most(by_h);
@@ -267,11 +271,11 @@ static __device__ __forceinline__ void pay(const recurrence &r, const shape &s,
         UNROLL(OWN)
         for (int k = 0; k < OWN; k++)
             scores[k] = by_h[k];
-        barrier_sync(MAIN_PARTS, all);
+        named_barrier_sync(MAIN_PARTS, all);
         here.post_scalar(s, main_box);
         if (by_v) {
             here.template post_letter<main_letter>(s, main_box, s.main_parts, s.main);
-            inbox_wait(main_box, turn);
+            mbarrier_wait(main_box, turn);
             here.template slot_sums<main_letter>(s, s.main, 0, scores);
             scale_scores(r, here, scores);
             bound = P::of::most(scores);
@@ -279,10 +283,10 @@ static __device__ __forceinline__ void pay(const recurrence &r, const shape &s,
         if (t >= 0) {
             P::of::attend(r.attention, omega, scores, bound);
             here.tell(&told->omega, omega);
-            barrier_arrive(PAID_FIRST, all);
+            named_barrier_arrive(PAID_FIRST, all);
         }
         if (!by_v)
-            inbox_wait(main_box, turn);
+            mbarrier_wait(main_box, turn);
         if (t + 1 == r.steps) {
             keep_attention(r, s, here, r.omega, t, omega);
             break;
@@ -293,7 +297,7 @@ static __device__ __forceinline__ void pay(const recurrence &r, const shape &s,
             by_h[k] = written(by_h[k], omega[k], both);
         P::of::attend(r.attention, rho, by_h, fmaxf(most, both));
         here.tell(&told->rho, rho);
-        barrier_arrive(PAID_LAST, all);
+        named_barrier_arrive(PAID_LAST, all);
         keep_attention(r, s, here, r.omega, t, omega);
         keep_attention(r, s, here, r.rho, t + 1, rho);
     }

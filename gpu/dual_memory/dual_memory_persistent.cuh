@@ -33,11 +33,14 @@
 
 #include <stdio.h>
 
+#include "gpu/device/cluster.cuh"
+#include "gpu/device/mbarrier.cuh"
+#include "gpu/device/mma.cuh"
+#include "gpu/device/named_barrier.cuh"
+#include "gpu/device/opaque.cuh"
+#include "gpu/device/tiles.cuh"
 #include "gpu/dual_memory/attend.cuh"
 #include "gpu/dual_memory/dual_memory.cuh"
-#include "gpu/device/tanh.cuh"
-#include "gpu/device/tiles.cuh"
-#include "gpu/device/turns.cuh"
 
 enum {
     CLUSTER_MOST = 16,
@@ -173,7 +176,7 @@ static constexpr __host__ __device__ shape shape_of(int D, int cluster)
     s.own = s.warps * COLUMNS;
     s.slabs = ceil_of(cluster * s.own, DEPTH * TOGETHER) * TOGETHER;
     s.room = s.slabs * DEPTH / COLUMNS * QUADS * CHUNK;
-    s.vector = INBOXES * (int)sizeof(uint64_t); /* behind the inboxes */
+    s.vector = INBOXES * (int)sizeof(uint64_t); /* behind the mbars */
     s.halves = s.vector + PASS::VECTORS * s.room;
     s.slots = s.halves + PASS::PAIRED * s.warps * 32 * (int)sizeof(float4);
     s.side_parts = s.slots + (int)sizeof(typename PASS::attentions);
@@ -222,7 +225,7 @@ struct seat {
 
 static __device__ __forceinline__ seat seat_of(const shape &s, int quads, unsigned char *memory)
 {
-    const int thread = thread_again(), warp = thread / 32;
+    const int thread = opaque_thread_index(), warp = thread / 32;
     const int rank = (int)blockIdx.x & (s.cluster - 1), lane = thread % 32, i = lane / 4,
               q = lane % 4;
     return {rank,
@@ -244,13 +247,13 @@ static __device__ __forceinline__ seat afresh(const seat &here, int turn)
             lane % 4,         here.column,      here.row, here.memory + none};
 }
 
-/* Shared memory before it is used: nothing in it, and no turn of an inbox over. */
+/* Shared memory before it is used: nothing in it, and no turn of an mbar over. */
 static __device__ __forceinline__ void clear_and_open(const shape &s, unsigned char *memory)
 {
     for (int k = s.vector + 16 * (int)threadIdx.x; k < s.weights; k += 16 * (int)blockDim.x)
         *(uint4 *)(memory + k) = {};
     if (threadIdx.x < INBOXES)
-        inbox_open((uint64_t *)memory + threadIdx.x);
+        mbarrier_init((uint64_t *)memory + threadIdx.x);
     __syncthreads();
     cluster_arrive();
     cluster_wait();
@@ -289,12 +292,12 @@ static __device__ __forceinline__ void get_own(float x[OWN], const float *at)
 
 /* Bytes that the block has written, to the same place of all others, by one warp after the other.
  * They are read when it suits; once all blocks have waited for them they may change. */
-static __device__ __forceinline__ void post_others(const shape &s, const seat &here,
-                                                   uint64_t *inbox, void *place, int bytes)
+static __device__ __forceinline__ void post_others(const shape &s, const seat &here, uint64_t *mbar,
+                                                   void *place, int bytes)
 {
     if (here.lane == 0)
         for (int block = here.warp; block < s.cluster - 1; block += s.warps)
-            post_many(place, bytes, inbox, (here.rank + 1 + block) & (s.cluster - 1));
+            cp_async_bulk_cluster(place, bytes, mbar, (here.rank + 1 + block) & (s.cluster - 1));
 }
 
 /* What of x would be left in storage.  (A pair is packed at once, one number by a slow unit.) */
@@ -339,7 +342,7 @@ static __device__ __forceinline__ void put(const seat &here, unsigned char *chun
                                            float x, __nv_bfloat16)
 {
     const float low = x - as_stored(x, __nv_bfloat16{});
-    *(unsigned *)(chunk + piece_at(number, here.i) + here.q * WORD) = transpose_pairs(pack(x, low));
+    *(unsigned *)(chunk + piece_at(number, here.i) + here.q * WORD) = movmatrix_trans(pack(x, low));
 }
 
 /* f32: the pieces are four columns of a sequence. */
@@ -351,8 +354,8 @@ static __device__ __forceinline__ void put(const seat &here, unsigned char *chun
 
 /* The block's numbers of a vector, one of each lane and quad, to all blocks. */
 template <typename T, int QUADS>
-static __device__ __forceinline__ void
-post_vector(const shape &s, const seat &here, uint64_t *inbox, int number, const float x[QUADS])
+static __device__ __forceinline__ void post_vector(const shape &s, const seat &here, uint64_t *mbar,
+                                                   int number, const float x[QUADS])
 {
     const int bytes = block_bytes(s, QUADS), chunk = here.rank * s.warps + here.warp;
     unsigned char *own = here.memory + s.vector + number * s.room + here.rank * bytes;
@@ -360,9 +363,9 @@ post_vector(const shape &s, const seat &here, uint64_t *inbox, int number, const
     UNROLL(QUADS)
     for (int p = 0; p < QUADS; p++)
         put(here, own + (here.warp * QUADS + p) * CHUNK, chunk, x[p], T{});
-    before_post_many();
-    barrier_sync(COLUMNS_MET, 32 * s.warps);
-    post_others(s, here, inbox, own, bytes);
+    fence_proxy_async();
+    named_barrier_sync(COLUMNS_MET, 32 * s.warps);
+    post_others(s, here, mbar, own, bytes);
 }
 
 /* Bytes that come of it to a block, from the others. */
@@ -518,7 +521,7 @@ struct sums<PASS, WANTED, __nv_bfloat16, true> {
             others[k] = second ? upper : lower;
         }
         put_own<OWN>(told + here.warp * 32 * OWN, others);
-        barrier_sync(PAIR_MET + here.warp / 2, 64);
+        named_barrier_sync(PAIR_MET + here.warp / 2, 64);
         get_own<OWN>(half, told + (here.warp ^ 1) * 32 * OWN);
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++) {
@@ -694,8 +697,8 @@ struct payer {
     unsigned char *memory;
 
     __device__ __forceinline__ payer(const shape &s, int warp, unsigned char *memory_)
-        : rank((int)blockIdx.x & (s.cluster - 1)), q(warp), quad(thread_again() % 32 / ALL),
-          lane(thread_again() % ALL),
+        : rank((int)blockIdx.x & (s.cluster - 1)), q(warp), quad(opaque_thread_index() % 32 / ALL),
+          lane(opaque_thread_index() % ALL),
           row((int)blockIdx.x / s.cluster * 4 * QUADS + 4 * quad + warp), memory(memory_)
     {
     }
@@ -710,7 +713,7 @@ struct payer {
     }
     __device__ __forceinline__ int slot(void) const { return lane % LANES * OWN; }
     __device__ __forceinline__ bool first(void) const { return q + quad + lane == 0; }
-    __device__ __forceinline__ uint64_t *inbox(int k) const { return (uint64_t *)memory + k; }
+    __device__ __forceinline__ uint64_t *mbar(int k) const { return (uint64_t *)memory + k; }
     template <typename N>
     __device__ __forceinline__ N *at(int offset) const
     {
@@ -751,7 +754,7 @@ struct payer {
 
     /* From the warps' parts of a letter, which all have written, the block's, to all blocks. */
     template <typename LETTER>
-    __device__ __forceinline__ void post_letter(const shape &s, uint64_t *inbox, int parts,
+    __device__ __forceinline__ void post_letter(const shape &s, uint64_t *mbar, int parts,
                                                 int letters) const
     {
         float *own = at<float>(letters) + rank * LETTER::FLOATS;
@@ -771,7 +774,7 @@ struct payer {
             const float4 x = *place;
             UNROLL(1)
             for (int block = 1 + lane / FOURS; block < s.cluster; block += ALL / FOURS)
-                post(place, inbox, (rank + block) & (s.cluster - 1), x);
+                st_async(place, mbar, (rank + block) & (s.cluster - 1), x);
         }
     }
 
@@ -792,14 +795,14 @@ struct payer {
     }
 
     /* From all of the block's parts of a scalar the block's sum, to all blocks. */
-    __device__ __forceinline__ void post_scalar(const shape &s, uint64_t *inbox) const
+    __device__ __forceinline__ void post_scalar(const shape &s, uint64_t *mbar) const
     {
         float x[COLUMNS];
         get_own<COLUMNS>(x, at<float>(s.scalar_parts) + lane % WARPS_MOST * parts_apart(QUADS) +
                                 (4 * quad + q) * COLUMNS);
         const float sum = over_eight(x[0] + x[1] + (x[2] + x[3]) + (x[4] + x[5] + (x[6] + x[7])));
         if (lane < s.cluster)
-            post(at<float>(s.scalars) + rank * 4 * QUADS + 4 * quad + q, inbox, lane, sum);
+            st_async(at<float>(s.scalars) + rank * 4 * QUADS + 4 * quad + q, mbar, lane, sum);
     }
 
     /* And all blocks' sum. */
@@ -855,14 +858,14 @@ static __device__ __forceinline__ void run_crews(recurrence &r, const shape &giv
 
     clear_and_open(s, memory);
     if (of_crew < 0) {
-        take_registers<(ALL_REGISTERS - PASS::FEW) / 2>();
+        setmaxnreg_inc<(ALL_REGISTERS - PASS::FEW) / 2>();
         if (warp < s.warps)
             carry(r, s, seat_of(s, PASS::QUADS, memory));
     } else {
-        give_registers<PASS::FEW>();
+        setmaxnreg_dec<PASS::FEW>();
         pay(r, s, payer<PASS>(s, of_crew, memory));
     }
-    leave_together(s.cluster);
+    handover_finish(s.cluster);
 }
 
 /* ---- launches ---- */
@@ -871,7 +874,7 @@ typedef void clusters_kernel(recurrence, shape);
 
 static void prepare_shape(cluster_launch *to, const shape &s, int64_t clusters)
 {
-    prepare_launch(to, clusters, s.cluster, threads_of(s), s.bytes);
+    cluster_launch_init(to, clusters, s.cluster, threads_of(s), s.bytes);
 }
 
 /* Have the kernel take so much shared memory and such clusters; how many can run at once. */
@@ -892,7 +895,7 @@ static cudaError_t prepare(clusters_kernel *kernel, const shape &s, int *cluster
 
 static int largest_cluster(void)
 {
-    return cluster_most() > 1 ? CLUSTER_MOST : 1;
+    return cluster_max() > 1 ? CLUSTER_MOST : 1;
 }
 
 /* The smallest cluster whose registers hold the weights, else the smallest that holds them

@@ -26,6 +26,10 @@
  * past the registers, while dv is under way; the weights are fetched from transposed copies. */
 #include <algorithm>
 
+#include "gpu/device/async.cuh"
+#include "gpu/device/cluster.cuh"
+#include "gpu/device/mbarrier.cuh"
+#include "gpu/device/named_barrier.cuh"
 #include "gpu/dual_memory/dual_memory_persistent.cuh"
 #include "gpu/gemm/layer.cuh"
 
@@ -86,7 +90,7 @@ static __device__ __forceinline__ void fetch_attention(const recurrence &r, cons
 /* Where the tapes before a step are in the workspace: there is one place more than a segment has
  * steps, and every other segment is in descending order, each step where one of the segment
  * after it has just been.  So who goes from step to step goes up to place K and down to 0. */
-static __device__ __forceinline__ int place_of(const recurrence &r, int step)
+static __device__ __forceinline__ int map_shared_rank(const recurrence &r, int step)
 {
     const int K = (int)r.K, segment = step / K, of_segment = step - segment * K;
     return segment % 2 ? K - of_segment : of_segment;
@@ -154,7 +158,7 @@ static __device__ __forceinline__ void replay(const recurrence &r, const shape &
         return;
     auto &told = by.template at<typename PASS::attentions>(s.slots)->replayed[by.q];
     seat here = seat_of(s, QUADS, by.memory);
-    const int segment = of.step / (int)r.K, place = place_of(r, of.step);
+    const int segment = of.step / (int)r.K, place = map_shared_rank(r, of.step);
     const int before = place + (segment % 2 ? 1 : -1);
     const bool kept = of.step == segment * r.K;
 
@@ -238,7 +242,7 @@ static __device__ __forceinline__ void fetched_tapes(void)
 
 /* ---- attention ---- */
 
-enum { DV, DP, MAIN, SIDE }; /* the inboxes */
+enum { DV, DP, MAIN, SIDE }; /* the mbars */
 
 /* dalpha of step t and dgamma of the one before.  Step `steps` is none: nothing was read there, and
  * there are only D and e to be summed. */
@@ -252,21 +256,21 @@ static __device__ __forceinline__ void pay_step(const recurrence &r, const shape
     enum { QUADS = PASS::QUADS, OWN = P::OWN };
     const int all = all_of(s);
     typename PASS::attentions *told = here.template at<typename PASS::attentions>(s.slots);
-    uint64_t *main_box = here.inbox(MAIN), *side_box = here.inbox(SIDE);
+    uint64_t *main_box = here.mbar(MAIN), *side_box = here.mbar(SIDE);
     const int turn = (int)r.steps - t;
     const bool a_step = t < r.steps;
     float rho[OWN], omega[OWN], by_read[OWN], dalpha[OWN], by_h[OWN], domega[OWN];
 
     fetch_attention<OWN>(r, r.rho, t, here.row, here.slot(), rho);
     fetch_attention<OWN>(r, r.omega, t - 1, here.row, here.slot(), omega);
-    barrier_sync(MAIN_PARTS, all);
+    named_barrier_sync(MAIN_PARTS, all);
     if (here.first() && a_step) /* the last dp has come */
-        inbox_expect(here.inbox(DP), vector_bytes(s, QUADS));
+        mbarrier_arrive_expect_tx(here.mbar(DP), vector_bytes(s, QUADS));
     here.template post_letter<main_letter>(s, main_box, s.main_parts, s.main);
-    barrier_sync(SIDE_PARTS, all);
+    named_barrier_sync(SIDE_PARTS, all);
     here.template post_letter<side_letter>(s, side_box, s.side_parts, s.side);
 
-    inbox_wait(main_box, turn);
+    mbarrier_wait(main_box, turn);
     here.template slot_sums<main_letter>(s, s.main, 0, by_read);
     UNROLL(OWN)
     for (int k = 0; k < OWN; k++)
@@ -279,7 +283,7 @@ static __device__ __forceinline__ void pay_step(const recurrence &r, const shape
     here.tell(&told->dalpha, dalpha);
     here.tell(&told->omega, omega);
 
-    inbox_wait(side_box, turn);
+    mbarrier_wait(side_box, turn);
     here.template slot_sums<side_letter>(s, s.side, 0, domega);
     here.template slot_sums<side_letter>(s, s.side, 1, by_h);
     UNROLL(OWN)
@@ -298,9 +302,9 @@ static __device__ __forceinline__ void expect_step(const recurrence &r, const sh
                                                    const payer<PASS> &here, int t)
 {
     if (t < r.steps)
-        inbox_expect(here.inbox(DV), vector_bytes(s, PASS::QUADS));
-    inbox_expect(here.inbox(MAIN), letter_bytes<typename PASS::main_letter>(s));
-    inbox_expect(here.inbox(SIDE), letter_bytes<typename PASS::side_letter>(s));
+        mbarrier_arrive_expect_tx(here.mbar(DV), vector_bytes(s, PASS::QUADS));
+    mbarrier_arrive_expect_tx(here.mbar(MAIN), letter_bytes<typename PASS::main_letter>(s));
+    mbarrier_arrive_expect_tx(here.mbar(SIDE), letter_bytes<typename PASS::side_letter>(s));
 }
 
 /* Attention and tapes of all steps. */
@@ -316,7 +320,7 @@ static __device__ __forceinline__ void pay_back(const recurrence &r, const shape
         if (t <= r.steps + 1) {
             if (here.first() && t > 0)
                 expect_step(r, s, here, t - 1);
-            barrier_arrive(PAID_LAST, all_of(s));
+            named_barrier_arrive(PAID_LAST, all_of(s));
         }
         replay(r, s, here, next);
     }
@@ -373,7 +377,7 @@ static __device__ __forceinline__ void carry_back(const recurrence &r, const sha
     constexpr bool near = SLOTS * QUADS <= 16; /* e stays in registers, from sum to sum */
     const int64_t step = r.batch * r.D;
     const int all = all_of(s);
-    uint64_t *inbox = here.at<uint64_t>(0);
+    uint64_t *mbar = here.at<uint64_t>(0);
     uint4 held[held_of<PASS>()];
     column<PASS> c;
     two sum[QUADS] = {};
@@ -391,7 +395,8 @@ static __device__ __forceinline__ void carry_back(const recurrence &r, const sha
             c.dM[p][n] =
                 c.live[p] && n < r.N ? r.dM_T[row * r.M + (int64_t)n * r.D + here.column] : 0;
     }
-    int place = place_of(r, (int)r.steps - 1); /* of the step before; and where to the next is */
+    int place =
+        map_shared_rank(r, (int)r.steps - 1); /* of the step before; and where to the next is */
     int way = place == 0 ? 1 : place == r.K ? -1 : ((int)r.steps - 1) / (int)r.K % 2 ? 1 : -1;
     for (int t = (int)r.steps; t >= 0; t--) {
         const int turn = (int)r.steps - t;
@@ -407,13 +412,13 @@ static __device__ __forceinline__ void carry_back(const recurrence &r, const sha
             else
                 return c.v[p] - c.M(p, n);
         };
-        barrier_sync(PAID_LAST, all);
+        named_barrier_sync(PAID_LAST, all);
         if (a_step) {
             float dv[QUADS];
             UNROLL(QUADS)
             for (int p = 0; p < QUADS; p++)
                 dv[p] = unwrite(r, s, afresh(here, turn), p, &c);
-            post_vector<T, QUADS>(s, afresh(here, turn), inbox + DV, 0, dv);
+            post_vector<T, QUADS>(s, afresh(here, turn), mbar + DV, 0, dv);
             UNROLL(QUADS)
             for (int p = 0; p < QUADS; p++)
                 if (c.live[p])
@@ -437,7 +442,7 @@ static __device__ __forceinline__ void carry_back(const recurrence &r, const sha
                 dread[p] = ((const T *)r.dread)[e];
         }
         if (a_step) {
-            inbox_wait(inbox + DV, turn - 1);
+            mbarrier_wait(mbar + DV, turn - 1);
             multiply<PASS, ONE_SUM>(s, afresh(here, turn), held, s.vector, sum);
         }
         fetched_tapes();
@@ -460,7 +465,7 @@ static __device__ __forceinline__ void carry_back(const recurrence &r, const sha
             fold_slots<main_letter>(now, main_part + main_letter::row(p, 0, now.q),
                                     [&](int n) { return c.dread[p] * e_of(p, n); });
         }
-        barrier_arrive(MAIN_PARTS, all);
+        named_barrier_arrive(MAIN_PARTS, all);
         UNROLL(QUADS)
         for (int p = 0; p < QUADS; p++) {
             fold_slots<side_letter>(now, side_part + side_letter::row(p, 0, now.q),
@@ -468,14 +473,14 @@ static __device__ __forceinline__ void carry_back(const recurrence &r, const sha
             fold_slots<side_letter>(now, side_part + side_letter::row(p, 1, now.q),
                                     [&](int n) { return c.h[p] * e_of(p, n); });
         }
-        barrier_arrive(SIDE_PARTS, all);
+        named_barrier_arrive(SIDE_PARTS, all);
         if (a_step) {
-            post_vector<T, QUADS>(s, afresh(here, turn), inbox + DP, 1, dp);
+            post_vector<T, QUADS>(s, afresh(here, turn), mbar + DP, 1, dp);
             UNROLL(QUADS)
             for (int p = 0; p < QUADS; p++)
                 if (c.live[p])
                     store((T *)r.dp + at + (int64_t)4 * p * r.D, dp[p]);
-            inbox_wait(inbox + DP, turn - 1);
+            mbarrier_wait(mbar + DP, turn - 1);
             multiply<PASS, OTHER_SUM>(s, afresh(here, turn), held, s.vector + s.room, sum);
             UNROLL(QUADS)
             for (int p = 0; p < QUADS; p++)
@@ -485,7 +490,7 @@ static __device__ __forceinline__ void carry_back(const recurrence &r, const sha
     /* Back through the reading of the first step. */
     const seat end = afresh(here, (int)r.steps);
     const typename PASS::attentions *told = end.at<typename PASS::attentions>(s.slots);
-    barrier_sync(PAID_LAST, all);
+    named_barrier_sync(PAID_LAST, all);
     UNROLL(QUADS)
     for (int p = 0; p < QUADS; p++) {
         const int row = end.row + 4 * p;

@@ -17,11 +17,11 @@
  * Bound by the time of a launch, and for large tapes by what one multiprocessor
  * can fetch.  Forward and replay write the tape by the same two instructions, so
  * gradients do not depend on where checkpoints are. */
+#include "gpu/device/math.cuh"
 #include "gpu/dual_memory/attend.cuh"
 #include "gpu/dual_memory/dual_memory.cuh"
 #include "gpu/gemm/layer.cuh"
 #include "gpu/gemm/product.cuh"
-#include "gpu/device/tanh.cuh"
 
 enum { THREADS = 512, WARPS = THREADS / 32, FETCHED = 16 /* under way at once */ };
 

@@ -1,5 +1,5 @@
-#include "gpu/gpu.cuh"
 #include "common/ops/diag_delta.h"
+#include "gpu/gpu.cuh"
 
 enum { BLOCK = 128 };
 

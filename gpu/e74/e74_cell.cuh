@@ -3,8 +3,8 @@
 #ifndef E74_CELL_CUH
 #define E74_CELL_CUH
 
-#include "gpu/gpu.cuh"
 #include "common/ops/e74.h"
+#include "gpu/gpu.cuh"
 
 extern "C" {
 extern const struct impl e74_split16, e74_chunked16;

@@ -36,6 +36,12 @@
  * starts while the one before it ends.
  *
  * Bound by memory where there are many rows, else by the chain. */
+#include "gpu/device/async.cuh"
+#include "gpu/device/cluster.cuh"
+#include "gpu/device/math.cuh"
+#include "gpu/device/mma.cuh"
+#include "gpu/device/named_barrier.cuh"
+#include "gpu/device/pdl.cuh"
 #include "gpu/e74/e74_cell_chunked.cuh"
 
 /* ---- M, P and r of a chunk ---- */
@@ -213,7 +219,7 @@ __global__ void __launch_bounds__(THREADS, factors(N)) factor(plan p)
     const int m = 16 * warp();
     factor_memory w;
 
-    let_next_kernel_start();
+    pdl_launch_dependents();
     carve<N>(p, buffer, &w);
     bring_steps<N, THREADS>(p, at, w.K, p.c.k);
     bring_steps<N, THREADS>(p, at, w.Q, p.c.q);
@@ -324,7 +330,7 @@ static __device__ __forceinline__ void send_for_P(const plan &p, const rows &r,
                                                   const hand_over<N, SLICE> &w, int chunk)
 {
     if (chunk >= r.begin && chunk < r.end && has_outputs(p))
-        bring_factor<shape<N, SLICE>::CREW>(p, place_of(p, chunk, r.bh), P_OF,
+        bring_factor<shape<N, SLICE>::CREW>(p, map_shared_rank(p, chunk, r.bh), P_OF,
                                             operands_of(p, FORWARD, w, chunk).P);
 }
 
@@ -370,11 +376,11 @@ static __device__ __forceinline__ void lead_forward(const plan &p, const rows &r
         scale_rows<TILES>(reads, o.scales, m);
         subtract_from<TILES>(reads, o.v, APART, s);
         put_strip<TILES>(w.middle, APART, m, n, reads);
-        crew_barrier<WARPS>();
+        warps_sync<WARPS>();
         multiply<NEITHER, TILES, CHUNK>(d, o.M, WIDTH, m, w.middle, APART, n, 0, m + 16);
         scale_rows<TILES>(d, o.scales, m);
         put_strip<TILES>(D, APART, m, n, d);
-        crew_barrier<WARPS>();
+        warps_sync<WARPS>();
         if (next == t) {
             keep_slice(p, r, slot++ * p.c.BH + r.bh, S);
             next += K;
@@ -402,8 +408,8 @@ static __device__ __forceinline__ void serve_forward(const plan &p, const rows &
     const int m = s.m, n = s.first;
     float y[TILES][4];
 
-    wait_for_kernel_before();
-    let_next_kernel_start();
+    pdl_wait();
+    pdl_launch_dependents();
     for (int i = 0; i < p.stages - 1; i++) {
         send_for(p, FORWARD, r, w, r.begin + i);
         send_for_P(p, r, w, r.begin + i - 1);
@@ -419,7 +425,8 @@ static __device__ __forceinline__ void serve_forward(const plan &p, const rows &
             multiply<NEITHER, TILES, CHUNK>(y, operands_of(p, FORWARD, w, chunk - 1).P, WIDTH, m,
                                             w.change + (chunk - 1) % 2 * h::VALUES, APART, n, 0,
                                             m + 16);
-            send_outputs<TILES>(p, place_of(p, chunk - 1, r.bh), s, of_all, w.leaving, APART, y);
+            send_outputs<TILES>(p, map_shared_rank(p, chunk - 1, r.bh), s, of_all, w.leaving, APART,
+                                y);
         }
         if (chunk == r.end)
             return;
@@ -427,7 +434,8 @@ static __device__ __forceinline__ void serve_forward(const plan &p, const rows &
             continue;
         const bf16 *const state = w.state + chunk % 2 * h::STATE;
         if (p.states) {
-            store_factor<N, SLICE>(p, r, p.states + place_of(p, chunk, r.bh).item * p.c.M, state);
+            store_factor<N, SLICE>(p, r, p.states + map_shared_rank(p, chunk, r.bh).item * p.c.M,
+                                   state);
             continue;
         }
         for (int i = 0; i < 4 * TILES; i++)

@@ -3,8 +3,14 @@
 #ifndef E74_CELL_CHUNKED_CUH
 #define E74_CELL_CHUNKED_CUH
 
-#include "gpu/e74/e74_cell.cuh"
+#include "gpu/device/async.cuh"
+#include "gpu/device/cluster.cuh"
+#include "gpu/device/math.cuh"
+#include "gpu/device/mma.cuh"
+#include "gpu/device/opaque.cuh"
+#include "gpu/device/pdl.cuh"
 #include "gpu/device/tiles.cuh"
+#include "gpu/e74/e74_cell.cuh"
 
 enum {
     CHUNK = 64,
@@ -53,7 +59,7 @@ struct place {
     int steps;
 };
 
-static __device__ __forceinline__ place place_of(const plan &p, int64_t chunk, int64_t bh)
+static __device__ __forceinline__ place map_shared_rank(const plan &p, int64_t chunk, int64_t bh)
 {
     const int64_t t = chunk * CHUNK;
     return {t, bh, chunk * p.c.BH + bh, (int)min((int64_t)CHUNK, p.c.T - t)};
@@ -63,7 +69,7 @@ static __device__ __forceinline__ place place_of(const plan &p, int64_t chunk, i
 static __device__ __forceinline__ place own_place(const plan &p)
 {
     const unsigned BH = (unsigned)p.c.BH;
-    return place_of(p, blockIdx.x / BH, blockIdx.x % BH);
+    return map_shared_rank(p, blockIdx.x / BH, blockIdx.x % BH);
 }
 
 /* Where its vectors begin in a tensor [T][BH][N]; those of the next step are
@@ -100,7 +106,8 @@ static __device__ __forceinline__ void bring(bf16 *to, const bf16 *from, int64_t
                                              int columns)
 {
     constexpr int EACH = COLUMNS / 8, ROWS = THREADS / EACH;
-    const int thread = thread_again() % THREADS, first = thread / EACH, column = thread % EACH * 8;
+    const int thread = opaque_thread_index() % THREADS, first = thread / EACH,
+              column = thread % EACH * 8;
 
     to += first * padded(COLUMNS) + column;
     from += first * apart + column;
@@ -135,7 +142,7 @@ static __device__ __forceinline__ void bring_factor(const plan &p, const place &
 {
     constexpr int ROWS = THREADS / (CHUNK / 8);
     const bf16 *from = p.factors + (2 * at.item + which) * CHUNK * CHUNK;
-    const int thread = thread_again() % THREADS, first = thread / 8, column = thread % 8 * 8;
+    const int thread = opaque_thread_index() % THREADS, first = thread / 8, column = thread % 8 * 8;
 
     UNROLL(4)
     for (int i = 0; i < CHUNK; i += ROWS) {
@@ -245,7 +252,7 @@ static __device__ __forceinline__ int pair_column(int i)
 template <int N, int SLICE>
 static __device__ __forceinline__ int first_element(const plan &p, const rows &r)
 {
-    const int lane = thread_again() % 32;
+    const int lane = opaque_thread_index() % 32;
     return (r.first + lane / 4) * p.c.N + warp() * shape<N, SLICE>::RUN + lane % 4 * 2;
 }
 
@@ -341,7 +348,7 @@ static __device__ __forceinline__ void store_last(const plan &p, const rows &r, 
 static __device__ __forceinline__ void wait_for_starts(const plan &p)
 {
     if (p.borders)
-        wait_for_kernel_before();
+        pdl_wait();
 }
 
 /* To shared memory as a factor. */
@@ -486,7 +493,7 @@ static __device__ __forceinline__ void send_for(const plan &p, enum pass pass, c
     if (chunk < r.begin || chunk >= r.end)
         return;
     const operands o = operands_of(p, pass, w, chunk);
-    const place at = place_of(p, chunk, r.bh);
+    const place at = map_shared_rank(p, chunk, r.bh);
     bring_steps<N, CREW>(p, at, o.K, p.c.k);
     if (!tied_q(p) && (pass == BACKWARD || has_outputs(p)))
         bring_steps<N, CREW>(p, at, o.Q, p.c.q);
@@ -549,7 +556,8 @@ static __device__ __forceinline__ void store_strip(const plan &p, const place &a
                                                    const bf16 *from, int apart)
 {
     constexpr int ROWS = 32 / TILES; /* at once */
-    const int lane = thread_again() % 32, row = s.m + lane / TILES, column = lane % TILES * 8;
+    const int lane = opaque_thread_index() % 32, row = s.m + lane / TILES,
+              column = lane % TILES * 8;
     const int64_t further = p.c.BH * p.c.N;
     bf16 *to = (bf16 *)tensor + start(p, at) + row * further + of_all.first + column;
 
@@ -599,11 +607,6 @@ static __device__ __forceinline__ void cut_triangle(float (*sum)[4], int m, int 
     }
 }
 
-static __device__ __forceinline__ float sigmoid(float y)
-{
-    return reciprocal(1 + exp2_approx(-1.44269504f * y));
-}
-
 /* ---- launches ---- */
 
 /* All of a pass's kernels but its first, factor(), start early. */
@@ -611,7 +614,7 @@ static inline cudaError_t launch(void (*kernel)(plan), const plan &p, int64_t bl
                                  int shared)
 {
     CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-    return launch_early(kernel, (unsigned)blocks, threads, shared, p);
+    return launch_pdl(kernel, (unsigned)blocks, threads, shared, p);
 }
 
 /* Does a walker of so many rows have room for all that it needs? */

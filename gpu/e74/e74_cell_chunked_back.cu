@@ -1,5 +1,11 @@
 /* e74_cell, kernel `chunked`, the way back: the walk of G, and the keys' gradients.
  * The idea is in e74_cell_chunked.cu. */
+#include "gpu/device/async.cuh"
+#include "gpu/device/cluster.cuh"
+#include "gpu/device/math.cuh"
+#include "gpu/device/named_barrier.cuh"
+#include "gpu/device/opaque.cuh"
+#include "gpu/device/pdl.cuh"
 #include "gpu/e74/e74_cell_chunked.cuh"
 
 /* ---- backward ---- */
@@ -12,7 +18,7 @@ static __device__ __forceinline__ void send_for_dout(const plan &p, const rows &
     if (chunk < r.begin)
         return;
     const operands o = operands_of(p, BACKWARD, w, chunk);
-    const place at = place_of(p, chunk, r.bh);
+    const place at = map_shared_rank(p, chunk, r.bh);
     bring_steps<SLICE, CREW>(p, at, o.y, p.c.y, r.first, columns_of(p, r));
     bring_steps<SLICE, CREW>(p, at, o.dy, p.c.dout, r.first, columns_of(p, r));
 }
@@ -107,7 +113,7 @@ static __device__ __forceinline__ void through_gates(const plan &p, const rows &
 {
     constexpr int CREW = shape<N, SLICE>::CREW;
     const operands o = operands_of(p, BACKWARD, w, chunk);
-    const place at = place_of(p, chunk, r.bh);
+    const place at = map_shared_rank(p, chunk, r.bh);
     UNROLL(4)
     for (int i = 0; i < CHUNK * SLICE / 8; i += CREW) {
         int row, column;
@@ -151,21 +157,21 @@ static __device__ __forceinline__ void lead_backward(const plan &p, const rows &
         put_strip<TILES>(ddelta, APART, m, n, sum);
         if (!tied_q(p))
             add_chunk(G, o.dy, o.Q);
-        crew_barrier<WARPS>();
+        warps_sync<WARPS>();
         multiply<LEFT, TILES, CHUNK>(E, o.M, WIDTH, m, ddelta, APART, n, m);
         UNROLL(32)
         for (int i = 0; i < 4 * TILES; i++)
             F[i / 4][i % 4] = E[i / 4][i % 4];
         scale_rows<TILES>(F, -one, -other);
         put_strip<TILES>(minus_F, APART, m, n, F);
-        crew_barrier<WARPS>();
+        warps_sync<WARPS>();
         add_chunk(G, minus_F, o.X);
         if (tied_q(p))
             add_rows<TILES>(E, o.dy, APART, s, 1 / one, 1 / other);
         if (sums_up(p))
             continue;
         if (p.dv)
-            put_float<TILES>(p, place_of(p, chunk, r.bh), of_all, E);
+            put_float<TILES>(p, map_shared_rank(p, chunk, r.bh), of_all, E);
         else
             put_strip<TILES>(w.change + chunk % 2 * h::VALUES, APART, m, n, E);
     }
@@ -183,8 +189,8 @@ static __device__ __forceinline__ void serve_backward(const plan &p, const rows 
     constexpr int TILES = shape<N, SLICE>::TILES, WARPS = shape<N, SLICE>::WARPS;
     const share s = share_of(TILES, warp() % WARPS), of_all = {s.m, r.first + s.first};
 
-    wait_for_kernel_before();
-    let_next_kernel_start();
+    pdl_wait();
+    pdl_launch_dependents();
     send_for_dout(p, r, w, r.end - 1);
     cp_async_commit();
     for (int i = 1; i < p.stages; i++) {
@@ -201,14 +207,14 @@ static __device__ __forceinline__ void serve_backward(const plan &p, const rows 
         send_for_dout(p, r, w, chunk - p.stages);
         cp_async_commit();
         if (chunk + 1 < r.end && !p.dv && !sums_up(p))
-            store_strip<TILES>(p, place_of(p, chunk + 1, r.bh), s, of_all, p.c.dv,
+            store_strip<TILES>(p, map_shared_rank(p, chunk + 1, r.bh), s, of_all, p.c.dv,
                                w.change + (chunk + 1) % 2 * h::VALUES, padded(SLICE));
         if (chunk < r.begin)
             return;
         if (chunk > r.begin)
             through_gates(p, r, w, chunk - 1);
         if (!sums_up(p))
-            store_factor<N, SLICE>(p, r, p.dstates + place_of(p, chunk, r.bh).item * p.c.M,
+            store_factor<N, SLICE>(p, r, p.dstates + map_shared_rank(p, chunk, r.bh).item * p.c.M,
                                    w.state + chunk % 2 * h::STATE);
     }
 }
@@ -304,7 +310,8 @@ static __device__ __forceinline__ void bring_rounded(bf16 *to, const T *from, in
 {
     typedef typename four<T>::raw raw;
     constexpr int EACH = COLUMNS / 4, ROWS = THREADS / EACH;
-    const int thread = thread_again() % THREADS, first = thread / EACH, column = thread % EACH * 4;
+    const int thread = opaque_thread_index() % THREADS, first = thread / EACH,
+              column = thread % EACH * 4;
     const bool some = column < columns;
 
     UNROLL(1)
@@ -502,7 +509,7 @@ __global__ void __launch_bounds__(finish_threads(N), finishers(N)) finish(plan p
     chunk_memory w;
 
     carve<N>(p, buffer, &w);
-    wait_for_kernel_before();
+    pdl_wait();
     bring_steps<N, ALL>(p, at, w.K, p.c.k);
     if (p.c.z)
         bring_steps<N, ALL>(p, at, w.X, p.x);

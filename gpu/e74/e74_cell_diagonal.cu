@@ -32,10 +32,12 @@
  * at a checkpoint needs its first state, noted by forward's kernel in a walk
  * over all segments at once.  After: where the columns of a key are in several
  * blocks, the gradient of its norm. */
+#include "gpu/device/async.cuh"
+#include "gpu/device/cluster.cuh"
 #include "gpu/device/columns.cuh"
+#include "gpu/device/flags.cuh"
+#include "gpu/device/math.cuh"
 #include "gpu/e74/e74_cell.cuh"
-#include "gpu/device/tanh.cuh"
-#include "gpu/device/turns.cuh"
 
 enum {
     STEPS = 32,               /* of a piece */
@@ -78,7 +80,7 @@ static __device__ item item_of(const layout &l, int set, int part, int self)
     item it;
     it.step = self / OCTETS;
     it.octet = self % OCTETS;
-    const int64_t bh = (int64_t)set * l.groups + over(it.octet, l.lanes);
+    const int64_t bh = (int64_t)set * l.groups + div_pow2(it.octet, l.lanes);
     it.column = part * WIDTH + (it.octet & (l.lanes - 1)) * COLUMNS;
     it.element = bh * l.c.N + it.column;
     it.columns = bh < l.c.BH ? max(0, min((int)COLUMNS, l.c.N - it.column)) : 0;
@@ -96,7 +98,7 @@ struct column {
 static __device__ column column_of(const layout &l, int set, int part, int place)
 {
     const int octet = place / 2 % OCTETS, within = place / (2 * OCTETS) * 2 + place % 2;
-    const int64_t bh = (int64_t)set * l.groups + over(octet, l.lanes);
+    const int64_t bh = (int64_t)set * l.groups + div_pow2(octet, l.lanes);
     const int e = part * WIDTH + (octet & (l.lanes - 1)) * COLUMNS + within;
     return {bh < l.c.BH && e < l.c.N, bh * l.c.N + e};
 }
@@ -222,12 +224,12 @@ static __device__ __forceinline__ void prefetch_keys(const layout &l, const item
 {
     if (it.columns == 0)
         return;
-    prefetch((const T *)l.c.k + at);
-    prefetch((const T *)l.c.v + at);
+    prefetch_l2((const T *)l.c.k + at);
+    prefetch_l2((const T *)l.c.v + at);
     if (l.c.z)
-        prefetch((const T *)l.c.z + at);
+        prefetch_l2((const T *)l.c.z + at);
     if (!l.noting)
-        prefetch((const T *)l.c.q + at);
+        prefetch_l2((const T *)l.c.q + at);
 }
 
 /* The sum over the lanes that have a (sequence, head)'s octets, in all of
@@ -273,7 +275,7 @@ static __device__ __forceinline__ key key_of(const layout &l, float k, float sca
 
 static __device__ __forceinline__ float scale_of(float length)
 {
-    return reciprocal(length + (float)E74_EPSILON);
+    return rcp_approx(length + (float)E74_EPSILON);
 }
 
 /* The pairs of one step. */
@@ -296,7 +298,7 @@ template <typename T, int NONLIN>
 static __device__ __forceinline__ float step(float2 pair, float S)
 {
     const float P = fmaf(pair.x, S, pair.y);
-    return NONLIN == E74_TANH ? bent<T>(P) : P;
+    return NONLIN == E74_TANH ? tanh_for<T>(P) : P;
 }
 
 /* Some successive steps' pairs of a carrier; pointers are to its place of step 0.
@@ -345,7 +347,7 @@ static __device__ __forceinline__ float walk_piece(batch<BATCH> now, const float
 
 static __device__ __forceinline__ float gate_of(float y)
 {
-    return reciprocal(1 + exp2_approx(-1.442695041f * y));
+    return rcp_approx(1 + exp2_approx(-1.442695041f * y));
 }
 
 /* ---- the blocks of a cluster ---- */
@@ -367,23 +369,23 @@ static __device__ seat seat_of(const layout &l)
 }
 
 /* A carrier's number before a turn: from the block that had the turn before, or its own. */
-static __device__ __forceinline__ float take_over(const layout &l, const parcel *arrived, int turn,
+static __device__ __forceinline__ float take_over(const layout &l, const tagged *arrived, int turn,
                                                   float own)
 {
     if (l.cluster == 1 || turn == 0)
         return own;
     for (;;) {
-        const parcel p = look(arrived);
-        if (p.number == turn)
+        const tagged p = load_relaxed_cluster(arrived);
+        if (p.tag == turn)
             return p.x;
-        let_others_run();
+        spin_yield();
     }
 }
 
-static __device__ __forceinline__ void hand_on(const layout &l, parcel *next, int turn, float x)
+static __device__ __forceinline__ void hand_on(const layout &l, tagged *next, int turn, float x)
 {
     if (l.cluster > 1)
-        send(next, {x, turn});
+        store_relaxed_cluster(next, {x, turn});
 }
 
 /* ---- forward ---- */
@@ -450,7 +452,7 @@ __global__ void __launch_bounds__(ITEMS, sizeof(T) == 2 ? 4 : 2) forward_diagona
 {
     __shared__ __align__(16) float2 pairs[STEPS * WIDTH];
     __shared__ __align__(16) float states[STEPS * WIDTH];
-    __shared__ parcel arrived[WIDTH];
+    __shared__ tagged arrived[WIDTH];
     const call &c = l.c;
     const seat own = seat_of(l);
     const stretch s = stretch_of(l, own.segment);
@@ -458,7 +460,7 @@ __global__ void __launch_bounds__(ITEMS, sizeof(T) == 2 ? 4 : 2) forward_diagona
 
     if (turns <= 0)
         return;
-    clear_places(l.cluster, arrived, WIDTH);
+    handover_init(l.cluster, arrived, WIDTH);
     const item it = item_of(l, own.set, own.part, place);
     const bool carries = place < WIDTH;
     const int stride = STEPS * l.cluster;
@@ -470,7 +472,7 @@ __global__ void __launch_bounds__(ITEMS, sizeof(T) == 2 ? 4 : 2) forward_diagona
     float S = carries && own.rank == 0
                   ? first_of(l, column_of(l, own.set, own.part, place), own.segment)
                   : 0;
-    all_are_clear(l.cluster);
+    handover_ready(l.cluster);
 
     for (int turn = own.rank; turn < turns; turn += l.cluster) {
         const int t = s.begin + turn * STEPS + it.step, next = t + stride,
@@ -489,7 +491,7 @@ __global__ void __launch_bounds__(ITEMS, sizeof(T) == 2 ? 4 : 2) forward_diagona
         if (carries) {
             const int steps = min((int)STEPS, s.end - s.begin - turn * STEPS);
             const batch<BATCH> first = take_batch<BATCH>(pairs + place, 0);
-            parcel *const next_block = next_place(l.cluster, turn, arrived + place);
+            tagged *const next_block = handover_next(l.cluster, turn, arrived + place);
             S = take_over(l, arrived + place, turn, S);
             S = walk_piece<T, NONLIN>(first, pairs + place, states + place, steps, S);
             if (turn + 1 < turns)
@@ -500,7 +502,7 @@ __global__ void __launch_bounds__(ITEMS, sizeof(T) == 2 ? 4 : 2) forward_diagona
         if (t < s.end)
             put_step(l, it, t, states + it.step * WIDTH, query);
     }
-    leave_together(l.cluster);
+    handover_finish(l.cluster);
 }
 
 /* ---- backward ---- */
@@ -668,8 +670,8 @@ static __device__ __forceinline__ void prefetch_turn(const layout &l, const item
     prefetch_keys<T>(l, it, at);
     if (it.columns == 0)
         return;
-    prefetch((const T *)l.c.y + at);
-    prefetch((const T *)l.c.dout + at);
+    prefetch_l2((const T *)l.c.y + at);
+    prefetch_l2((const T *)l.c.dout + at);
 }
 
 /* The turns of a block; the first is that of the last piece. */
@@ -679,17 +681,17 @@ __global__ void __launch_bounds__(ITEMS, sizeof(T) == 2 ? 3 : 2) backward_diagon
     __shared__ __align__(16) float2 pairs[STEPS * WIDTH];
     __shared__ __align__(16) float states[(1 + STEPS) * WIDTH];
     __shared__ __align__(16) float left[STEPS * WIDTH];
-    __shared__ parcel arrived[WIDTH];
+    __shared__ tagged arrived[WIDTH];
     const call &c = l.c;
     const seat own = seat_of(l);
     const int64_t row = c.BH * c.N;
     const int turns = (int)l.pieces, place = (int)threadIdx.x;
     const item it = item_of(l, own.set, own.part, place);
-    clear_places(l.cluster, arrived, WIDTH);
+    handover_init(l.cluster, arrived, WIDTH);
     const bool carries = place < WIDTH;
     const column mine = column_of(l, own.set, own.part, place % WIDTH);
     float G = carries && own.rank == 0 && mine.any ? c.dlast[mine.element] : 0;
-    all_are_clear(l.cluster);
+    handover_ready(l.cluster);
 
     for (int turn = own.rank; turn < turns; turn += l.cluster) {
         const int begin = (turns - 1 - turn) * STEPS, steps = min((int)STEPS, (int)c.T - begin);
@@ -721,7 +723,7 @@ __global__ void __launch_bounds__(ITEMS, sizeof(T) == 2 ? 3 : 2) backward_diagon
 
         if (carries) {
             const batch<BACK> last = take_batch<BACK>(pairs + place, STEPS - BACK);
-            parcel *const next_block = next_place(l.cluster, turn, arrived + place);
+            tagged *const next_block = handover_next(l.cluster, turn, arrived + place);
             G = take_over(l, arrived + place, turn, G);
             G = retreat(last, pairs + place, left + place, steps, G);
             if (turn + 1 < turns)
@@ -734,7 +736,7 @@ __global__ void __launch_bounds__(ITEMS, sizeof(T) == 2 ? 3 : 2) backward_diagon
         put_gradients<T, NONLIN>(l, it, t, any, in, query, dy, length, states + it.step * WIDTH,
                                  left + it.step * WIDTH);
     }
-    leave_together(l.cluster);
+    handover_finish(l.cluster);
 }
 
 /* The gradient of k from that of k^, where its columns are in several blocks:
@@ -779,7 +781,7 @@ static int64_t blocks_of(const layout &l)
 static int cluster_for(int64_t blocks, int64_t pieces)
 {
     int n = 1;
-    while (n < cluster_most() && 2 * n <= pieces && 2 * n * blocks <= ENOUGH)
+    while (n < cluster_max() && 2 * n <= pieces && 2 * n * blocks <= ENOUGH)
         n *= 2;
     return n;
 }
@@ -837,7 +839,7 @@ static int64_t divide(layout *l, const struct frame *f, float *work)
 static cudaError_t start(void (*kernel)(layout), const layout &l, int64_t walks)
 {
     cluster_launch x;
-    prepare_launch(&x, walks * blocks_of(l), l.cluster, ITEMS, 0);
+    cluster_launch_init(&x, walks * blocks_of(l), l.cluster, ITEMS, 0);
     return cudaLaunchKernelEx(&x.config, kernel, l);
 }
 

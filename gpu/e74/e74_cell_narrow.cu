@@ -30,8 +30,9 @@
  * cannot be contracted differently; pieces, and sums within and over them, are
  * the same for every checkpoint interval. */
 #include "gpu/device/columns.cuh"
+#include "gpu/device/flags.cuh"
+#include "gpu/device/math.cuh"
 #include "gpu/e74/e74_cell.cuh"
-#include "gpu/device/tanh.cuh"
 
 enum {
     STEPS = 64,          /* of a piece, backward, at most */
@@ -140,7 +141,7 @@ static __device__ __forceinline__ void hand_over(const layout &l, float *at, con
         for (int j = 0; j < 4; j++)
             x[j] = __float_as_uint(e.x[4 * i + j]) == UNSENT ? __uint_as_float(0x7fffffff)
                                                              : e.x[4 * i + j];
-        publish(hand(l, at, p, piece, i), x);
+        store_relaxed(hand(l, at, p, piece, i), x);
     }
 }
 
@@ -153,12 +154,12 @@ static __device__ __forceinline__ eight take_over(const layout &l, float *at, co
         eight e;
         bool there = true;
         for (int i = 0; i < 2; i++)
-            peek(from[i], e.x + 4 * i);
+            load_relaxed(from[i], e.x + 4 * i);
         for (int j = 0; j < COLUMNS; j++)
             there = there && __float_as_uint(e.x[j]) != UNSENT;
         if (__all_sync(0xffffffff, there))
             return e;
-        let_others_run();
+        spin_yield();
     }
 }
 
@@ -517,7 +518,7 @@ static __device__ __forceinline__ float advance(eight &S, const meal &m, float r
     const float delta = fmaf(-m.z, reads, m.v);
     for (int j = 0; j < COLUMNS; j++) {
         const float P = fmaf(delta, m.write.x[j], S.x[j]);
-        S.x[j] = NONLIN == E74_TANH ? bent<T>(P) : P;
+        S.x[j] = NONLIN == E74_TANH ? tanh_for<T>(P) : P;
     }
     return delta;
 }

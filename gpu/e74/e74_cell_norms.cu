@@ -49,9 +49,13 @@
  * the run is done with.  (Chains never wait for those who follow, so that it does
  * not matter how many of them there is room for.)  Few chains claim a whole
  * multiprocessor's shared memory each, to be alone there. */
+#include "gpu/device/async.cuh"
+#include "gpu/device/cluster.cuh"
 #include "gpu/device/columns.cuh"
+#include "gpu/device/flags.cuh"
+#include "gpu/device/math.cuh"
+#include "gpu/device/pdl.cuh"
 #include "gpu/e74/e74_cell.cuh"
-#include "gpu/device/ptx.cuh"
 
 enum {
     SUMS = 16, /* that warps leave for a block, with zeros */
@@ -194,7 +198,7 @@ struct place {
 };
 
 template <int LANES>
-static __device__ place place_of(const layout &l)
+static __device__ place map_shared_rank(const layout &l)
 {
     place p;
     p.lane = threadIdx.x % LANES;
@@ -274,7 +278,7 @@ static __device__ float *end_of(const layout &l, leg at, int64_t b)
 static __device__ __forceinline__ void tell(const layout &l, int64_t b, int64_t t)
 {
     if (threadIdx.x == 0)
-        announce(l.reached + b, (int)t);
+        store_release(l.reached + b, (int)t);
 }
 
 /* By a block of the kernel after that of the chains, all of which have begun. */
@@ -282,7 +286,7 @@ template <bool BACK>
 static __device__ __forceinline__ void wait_for_chain(const layout &l, int64_t b, int64_t t)
 {
     if (threadIdx.x == 0)
-        while (BACK ? heard(l.reached + b) > t : heard(l.reached + b) < t)
+        while (BACK ? load_acquire(l.reached + b) > t : load_acquire(l.reached + b) < t)
             __nanosleep(200);
     __syncthreads();
 }
@@ -544,11 +548,11 @@ struct bend {
 
 static __device__ __forceinline__ bend bend_to(scale *s, float squares, float peak, float mean)
 {
-    const float length = root(squares * mean), up = s->up;
+    const float length = sqrt_approx(squares * mean), up = s->up;
     bend n;
     n.R = s->down * length;
     s->up = fmaf((float)E74_EPSILON, up, length);
-    s->down = reciprocal(s->up);
+    s->down = rcp_approx(s->up);
     n.inverse = up * s->down;
     s->squares = squares;
     s->peak = peak;
@@ -651,7 +655,7 @@ static __device__ __forceinline__ void note_step(const layout &l, const place &p
     }
     if (p.lane == 0 && p.row == 0) {
         found[at.group + to.scalars] = n.inverse;
-        found[at.group + to.scalars + 1] = n.R > 0 ? l.mean * reciprocal(n.R) : 0;
+        found[at.group + to.scalars + 1] = n.R > 0 ? l.mean * rcp_approx(n.R) : 0;
     }
 }
 
@@ -677,7 +681,7 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) carry(layout l)
     const int ROWS = rows_each(LANES), half = l.run * l.given;
     const int n = l.groups * l.warps;
     const call &c = l.c;
-    const place p = place_of<LANES>(l);
+    const place p = map_shared_rank<LANES>(l);
     const stretch way = stretch_of(l, REPLAYS);
     const int64_t b = blockIdx.x % l.count, bh = l.first + b;
     float *const sums = buffer + 2 * half, *const opening = sums + 2 * SUMS;
@@ -697,8 +701,8 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) carry(layout l)
     for (int r = 0; r < ROWS; r++)
         m.z[r] = 1;
     zero_sums(sums, CARRY_SUMS);
-    wait_for_kernel_before();
-    let_next_kernel_start();
+    pdl_wait();
+    pdl_launch_dependents();
     send_for(buffer, given_of(l, way.begin, b),
              (int)min((int64_t)l.run, way.end - way.begin) * l.given);
     cp_async_commit();
@@ -922,7 +926,7 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
     const int ROWS = rows_each(LANES), n = l.groups * l.warps;
     const int givens = l.run * l.given, founds = l.run * l.found;
     const call &c = l.c;
-    const place p = place_of<LANES>(l);
+    const place p = map_shared_rank<LANES>(l);
     const int64_t b = blockIdx.x, bh = l.first + b;
     float *const others = buffer + 2 * givens, *const state = others + 2 * founds;
     float *const sums = state + l.tile, *const none = sums + WALK_SUMS;
@@ -940,8 +944,8 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
     for (int r = 0; r < ROWS; r++)
         m.z[r] = 1;
     zero_sums(sums, WALK_SUMS + l.slots);
-    wait_for_kernel_before();
-    let_next_kernel_start();
+    pdl_wait();
+    pdl_launch_dependents();
     send_for_run(l, buffer, others, run, b);
     cp_async_commit();
     load_state<LANES>(l, p, l.from + bh * c.M, G);
@@ -985,7 +989,7 @@ __global__ void __launch_bounds__(32 * warps_most(LANES), 1) walk_back(layout l)
             turn ^= SUMS;
             down *= m.inverse;
             least = fminf(least, down);
-            const float up = reciprocal(down);
+            const float up = rcp_approx(down);
             for (int r = 0; r < ROWS; r++) {
                 sum[r % 2] = fmaf(a.dy[r], a.y[r], sum[r % 2]);
                 add(&G[r], up * a.dy[r], a.query);
@@ -1117,7 +1121,7 @@ __global__ void __launch_bounds__(FLAT) prepare(layout l)
     const int64_t i = ((int64_t)blockIdx.x * FLAT + threadIdx.x) / 32;
     const int64_t b = i / l.groups % l.count, t = l.begin + i / l.groups / l.count;
 
-    let_next_kernel_start();
+    pdl_launch_dependents();
     if (t >= l.end)
         return;
     const int group = (int)(i % l.groups);
@@ -1171,7 +1175,7 @@ __global__ void __launch_bounds__(FLAT) put_outputs(layout l)
         store((T *)c.out + to, y * y / (1 + expf(-y)));
     }
     if (end == l.end)
-        wait_for_kernel_before();
+        pdl_wait();
 }
 
 /* ---- sums over rows, for all runs side by side, and what is made of them ---- */
@@ -1328,7 +1332,7 @@ static __device__ __forceinline__ void sum_gradients(const layout &l, int group,
         add_down(&dkhat, *G, delta);
         down *= at.found[f.scalars];
         leave_columns<LANES, false>(at.given + f.v, down, dkhat);
-        const float up = reciprocal(down);
+        const float up = rcp_approx(down);
         const tray later = tray_of(l, buffer, step ? step - 1 : 0);
         if (step)
             add_outer(G, up, stack_of<LANES>(later.given + f.dy),
@@ -1376,7 +1380,7 @@ static __device__ __forceinline__ void sum_states(const layout &l, int steps, fl
             dkhat.x[j] = fmaf(beta * length, key.x[j], dkhat.x[j]);
         if (INSIDE)
             leave_columns<LANES, false>(at.given + f.u, scale, du);
-        add_outer(S, reciprocal(scale), delta, key);
+        add_outer(S, rcp_approx(scale), delta, key);
         scale = settled(S, scale * c);
         add_down(&dq, *S, stack_of<LANES>(at.given + f.dy));
         leave_columns<LANES, true>(at.given + f.v, 1, dkhat);
@@ -1467,7 +1471,7 @@ __global__ void __launch_bounds__(threads_down(LANES), blocks_down(LANES, INSIDE
         put_gradients<T, LANES, INSIDE>(l, item_of(l, t + step, b, group),
                                         tray_of(l, buffer, step));
     if (many == 0)
-        wait_for_kernel_before();
+        pdl_wait();
 }
 
 /* ---- launches ---- */
@@ -1616,7 +1620,7 @@ static int start(const layout &l, void (*kernel)(layout), int64_t blocks, int th
                  size_t shared)
 {
     CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
-    return launch_early(kernel, (unsigned)blocks, threads, shared, l);
+    return launch_pdl(kernel, (unsigned)blocks, threads, shared, l);
 }
 
 static int start_carriers(const layout &l, void (*kernel)(layout), int64_t blocks, size_t shared)

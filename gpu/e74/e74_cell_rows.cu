@@ -15,6 +15,9 @@
  *
  * The step uses fmaf and never a bare a * b + c, so that forward and replay
  * cannot be contracted differently. */
+#include "gpu/device/cluster.cuh"
+#include "gpu/device/math.cuh"
+#include "gpu/device/named_barrier.cuh"
 #include "gpu/e74/e74_cell_rows.cuh"
 
 enum { DEPTH = 2 }; /* batches of keys on their way at once */
@@ -30,7 +33,7 @@ static __device__ __forceinline__ void put_outputs(const layout &l, const place 
         const four<float> x = *(const four<float> *)(y + step * l.rows + p.number);
         four<float> out;
         for (int j = 0; j < 4; j++)
-            out.x[j] = x.x[j] * x.x[j] * reciprocal(1 + expf(-x.x[j]));
+            out.x[j] = x.x[j] * x.x[j] * rcp_approx(1 + expf(-x.x[j]));
         put_numbers<T>(l, p, l.c.y, t + step, x);
         put_numbers<T>(l, p, l.c.out, t + step, out);
     }
@@ -161,7 +164,7 @@ __global__ void __launch_bounds__(EACH > 1 ? CROWD_CREW + CROWD_HELPERS : CREW +
                                   EACH > 1 ? 1 : 2) forward_rows(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
-    const place p = place_of<LANES, EACH, 1>(l, blockIdx.x);
+    const place p = map_shared_rank<LANES, EACH, 1>(l, blockIdx.x);
 
     if (of_warp(p.crew) == 0)
         carry<T, LANES, EACH, NONLIN, INSIDE>(l, p, buffer);

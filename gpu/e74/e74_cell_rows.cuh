@@ -3,9 +3,11 @@
 #ifndef E74_CELL_ROWS_CUH
 #define E74_CELL_ROWS_CUH
 
+#include "gpu/device/cluster.cuh"
 #include "gpu/device/columns.cuh"
+#include "gpu/device/math.cuh"
+#include "gpu/device/opaque.cuh"
 #include "gpu/e74/e74_cell.cuh"
-#include "gpu/device/tanh.cuh"
 
 enum {
     CHUNK = 32, /* steps whose keys are in shared memory at once, at most */
@@ -61,9 +63,9 @@ struct place {
 
 /* The share of block number `block`.  EACH: see layout; ROWS: of a carrier, neighbours. */
 template <int LANES, int EACH, int ROWS>
-static __device__ place place_of(const layout &l, int64_t block)
+static __device__ place map_shared_rank(const layout &l, int64_t block)
 {
-    const int groups = l.c.N / l.c.rows, thread = thread_again();
+    const int groups = l.c.N / l.c.rows, thread = opaque_thread_index();
     const int i = (int)(block % (groups * l.parts));
     place p;
 
@@ -196,7 +198,7 @@ static __device__ __forceinline__ four<float> widened(const words<T> &w)
 /* dL/dy, by way of y silu(y). */
 static __device__ __forceinline__ float through_gate(float dout, float y)
 {
-    const float gate = reciprocal(1 + expf(-y));
+    const float gate = rcp_approx(1 + expf(-y));
     return dout * y * gate * (2 + y * (1 - gate));
 }
 
@@ -336,7 +338,7 @@ static __device__ __forceinline__ float advance(strip<EACH> &S, const meal<EACH>
     if (tanh)
         for (int i = 0; i < EACH; i++)
             for (int j = 0; j < COLUMNS; j++)
-                S.of[i].x[j] = bent<T>(S.of[i].x[j]);
+                S.of[i].x[j] = tanh_for<T>(S.of[i].x[j]);
     return delta;
 }
 

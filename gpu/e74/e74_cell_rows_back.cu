@@ -16,6 +16,9 @@
  * A last launch puts the sums of several blocks of one (sequence, head)
  * together, in their order, and turns gradients of normalised keys into those
  * of keys. */
+#include "gpu/device/async.cuh"
+#include "gpu/device/cluster.cuh"
+#include "gpu/device/named_barrier.cuh"
 #include "gpu/e74/e74_cell_rows.cuh"
 
 enum { REPLAYS, WALKS_BACK, HELPS, CREWS };
@@ -101,7 +104,7 @@ static __device__ void prefetch_lines(const void *from, int64_t bytes, int first
 {
     UNROLL(1)
     for (int64_t at = first * 128; at < bytes; at += each * 128)
-        prefetch((const char *)from + at);
+        prefetch_l2((const char *)from + at);
 }
 
 /* What the crews will load of a piece, to where it is near. */
@@ -172,7 +175,7 @@ __global__ void __launch_bounds__(CREW, LANES > 2 ? 4 : 3) note_rows(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
     const int64_t blocks = gridDim.x / l.segments, segment = blockIdx.x / blocks;
-    const place p = place_of<LANES, EACH, 1>(l, blockIdx.x % blocks);
+    const place p = map_shared_rank<LANES, EACH, 1>(l, blockIdx.x % blocks);
     const int64_t begin = segment * l.c.K, steps = min(l.c.K, l.c.T - begin);
     staged s;
     under_way<EACH> w;
@@ -390,7 +393,7 @@ static __device__ __forceinline__ void leave_states(float *to, const layout &l, 
 template <typename T, int LANES, int ROWS, bool INSIDE>
 static __device__ __forceinline__ void replay(const layout &l, const desk &d)
 {
-    const place p = place_of<LANES, 1, ROWS>(l, blockIdx.x);
+    const place p = map_shared_rank<LANES, 1, ROWS>(l, blockIdx.x);
     tour at = begin(l);
     strip<1> first = {};
     int half = 0;
@@ -605,7 +608,7 @@ static __device__ __forceinline__ void walk_back(const layout &l, const place &p
             block_barrier();
         }
     }
-    const place last = place_of<LANES, 1, ROWS>(l, blockIdx.x);
+    const place last = map_shared_rank<LANES, 1, ROWS>(l, blockIdx.x);
     for (int r = 0; r < ROWS; r++) {
         const place row = at_row(l, last, r);
         store_columns<float, LANES>(l.c.dfirst + row.element, row.any ? l.c.columns : 0, row.lane,
@@ -744,7 +747,7 @@ __global__ void __launch_bounds__(ROWS > 1 ? 2 * LONG_CREW + LONG_HELPERS : CREW
     backward_rows(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
-    const place p = place_of<LANES, 1, ROWS>(l, blockIdx.x);
+    const place p = map_shared_rank<LANES, 1, ROWS>(l, blockIdx.x);
     desk d;
 
     carve_desk(l, buffer, &d);

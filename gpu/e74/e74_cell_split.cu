@@ -22,6 +22,10 @@
  * long as there are pieces; that of maps' way from the second-level cache. */
 #include <stdio.h>
 
+#include "gpu/device/async.cuh"
+#include "gpu/device/cluster.cuh"
+#include "gpu/device/mma.cuh"
+#include "gpu/device/pdl.cuh"
 #include "gpu/e74/e74_cell_chunked.cuh"
 
 /* Steps of a piece, a multiple of CHUNK: the same for all T, or a hand-over where
@@ -127,7 +131,7 @@ static __device__ __forceinline__ void send_for(const plan &p, const strip &s,
 }
 
 /* A thread's pair i of the 16 x 16 numbers that its warp has of a state: where in it. */
-static __device__ __forceinline__ int64_t place_of(const plan &p, const strip &s, int i)
+static __device__ __forceinline__ int64_t map_shared_rank(const plan &p, const strip &s, int i)
 {
     return (s.first + i % 2 * 8 + line()) * p.c.N + 16 * warp() + i / 2 * 8 + pair();
 }
@@ -137,8 +141,9 @@ static __device__ __forceinline__ void load_block(const plan &p, const strip &s,
 {
     UNROLL(4)
     for (int i = 0; i < 4; i++) {
-        const float2 both =
-            16 * warp() < p.c.N ? *(const float2 *)(state + place_of(p, s, i)) : float2{0, 0};
+        const float2 both = 16 * warp() < p.c.N
+                                ? *(const float2 *)(state + map_shared_rank(p, s, i))
+                                : float2{0, 0};
         x[i / 2][i % 2 * 2] = both.x;
         x[i / 2][i % 2 * 2 + 1] = both.y;
     }
@@ -150,7 +155,8 @@ static __device__ __forceinline__ void store_block(const plan &p, const strip &s
     UNROLL(4)
     for (int i = 0; i < 4; i++)
         if (16 * warp() < p.c.N)
-            *(float2 *)(state + place_of(p, s, i)) = {x[i / 2][i % 2 * 2], x[i / 2][i % 2 * 2 + 1]};
+            *(float2 *)(state + map_shared_rank(p, s, i)) = {x[i / 2][i % 2 * 2],
+                                                             x[i / 2][i % 2 * 2 + 1]};
 }
 
 /* The warp's block of S as two matrices in shared memory, high + low. */
@@ -216,8 +222,8 @@ __global__ void __launch_bounds__(2 * N) combine(plan p)
 
     carve(buffer, &w);
     load_block(p, s, (PASS == FORWARD ? p.c.first : p.c.dlast) + s.bh * p.c.M, x);
-    wait_for_kernel_before();
-    let_next_kernel_start();
+    pdl_wait();
+    pdl_launch_dependents();
     for (int i = 0; i < STAGES - 1; i++) {
         send_for<N, PASS>(p, s, w, i);
         cp_async_commit();

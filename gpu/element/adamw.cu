@@ -1,7 +1,7 @@
 #include <math.h>
 
-#include "gpu/element/elementwise.cuh"
 #include "common/ops/adamw.h"
+#include "gpu/element/elementwise.cuh"
 
 /* CHUNK parameters, a multiple of WIDTH, are a block's work. */
 enum { THREADS = 256, WIDTH = 4, PACKS = 2, CHUNK = 8192, MAX_TENSORS = 320 };

@@ -10,7 +10,7 @@
 #ifndef ELEMENTWISE_CUH
 #define ELEMENTWISE_CUH
 
-#include "gpu/device/sigmoid.cuh"
+#include "gpu/gpu.cuh"
 
 /* N neighbouring numbers of a tensor, as they are stored: one load or store. */
 template <typename T, int N>

@@ -1,5 +1,5 @@
-#include "gpu/element/elementwise.cuh"
 #include "common/ops/elementwise.h"
+#include "gpu/element/elementwise.cuh"
 
 struct relu_value { /* y of x */
     enum { IN = 1, OUT = 1 };

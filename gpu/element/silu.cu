@@ -1,5 +1,6 @@
-#include "gpu/element/elementwise.cuh"
 #include "common/ops/elementwise.h"
+#include "gpu/device/math.cuh"
+#include "gpu/element/elementwise.cuh"
 
 struct silu_value { /* y of x */
     enum { IN = 1, OUT = 1 };

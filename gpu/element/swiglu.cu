@@ -1,5 +1,6 @@
-#include "gpu/element/elementwise.cuh"
 #include "common/ops/elementwise.h"
+#include "gpu/device/math.cuh"
+#include "gpu/element/elementwise.cuh"
 
 struct swiglu_value { /* y of a, b */
     enum { IN = 2, OUT = 1 };

@@ -10,8 +10,8 @@
 #ifndef GEMM_CUH
 #define GEMM_CUH
 
-#include "gpu/gpu.cuh"
 #include "common/ops/gemm.h"
+#include "gpu/gpu.cuh"
 
 /* A sum of more products than this is that of the sums of runs of so many: what an addition rounds
  * off grows with what has been added up before. */

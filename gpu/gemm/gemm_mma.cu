@@ -6,6 +6,8 @@
  * Each operand lies in shared memory as it is stored, and is turned, where it must be, on its way
  * into registers.  An operand whose rows are no multiple of 16 bytes is gathered number by number
  * into the same places. */
+#include "gpu/device/async.cuh"
+#include "gpu/device/mma.cuh"
 #include "gpu/gemm/gemm.cuh"
 #include "gpu/gemm/gemm_pairs.cuh"
 

@@ -11,8 +11,9 @@
  *
  * fp32: a thread makes 8 x 8 of z, by quads of k.  bf16: tensor cores, a warp at a time, 16 rows of
  * z as it lies in memory. */
-#include "gpu/gemm/gemm.cuh"
+#include "gpu/device/async.cuh"
 #include "gpu/device/tiles.cuh"
+#include "gpu/gemm/gemm.cuh"
 
 enum {
     THREADS = 128,

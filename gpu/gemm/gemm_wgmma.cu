@@ -10,10 +10,14 @@
  * The two products of a backward pass are one walk, so that the tiles of the second fill the places
  * that the first leaves free at its end.  What a layer does to a product is done before it goes to
  * memory. */
+#include "gpu/device/cluster.cuh"
+#include "gpu/device/mbarrier.cuh"
+#include "gpu/device/named_barrier.cuh"
+#include "gpu/device/tma.cuh"
+#include "gpu/device/wgmma.cuh"
 #include "gpu/gemm/gemm_pairs.cuh"
 #include "gpu/gemm/gemm_wgmma.cuh"
 #include "gpu/gemm/linear.cuh"
-#include "gpu/device/tensors.cuh"
 
 enum {
     BM = 128,     /* rows of a tile */
@@ -30,7 +34,7 @@ enum {
 static const double SMALL = 1.1;
 
 /* Shared memory, for tiles of BN columns: the ring's stages, of each two pieces of a and the rest
- * of b; two pieces for each warpgroup's results; a stage's inboxes, of what has come and of who has
+ * of b; two pieces for each warpgroup's results; a stage's mbars, of what has come and of who has
  * done with it. */
 template <int BN>
 struct room {
@@ -166,30 +170,30 @@ static __device__ __forceinline__ int fetch(unsigned char *shared, turn<room<BN>
     const walk &w = j.w;
     uint64_t *full = (uint64_t *)(shared + R::INBOXES), *empty = full + R::STAGES;
 
-    tensor_soon(a);
-    tensor_soon(b);
+    tma_prefetch_map(a);
+    tma_prefetch_map(b);
     for (; number < w.tiles; number += gridDim.x / PAIR) {
         const tile t = find_tile<BN, PAIR>(w, number, rank);
         for (int step = t.begin; step < t.end; step++, at.next()) {
             unsigned char *stage = shared + at.stage * R::STAGE;
-            uint64_t *inbox = full + at.stage;
+            uint64_t *mbar = full + at.stage;
             const int k = step * BK;
-            inbox_wait(empty + at.stage, at.round - 1);
-            inbox_expect(inbox, R::STAGE);
+            mbarrier_wait(empty + at.stage, at.round - 1);
+            mbarrier_arrive_expect_tx(mbar, R::STAGE);
             UNROLL(2)
             for (int i = 0; i < 2; i++) {
                 const int m = t.m + 64 * i;
-                tensor_fetch(stage + i * PIECE, inbox, a, FLIP_A ? m : k, FLIP_A ? k : m,
-                             t.product);
+                tma_load(stage + i * PIECE, mbar, a, FLIP_A ? m : k, FLIP_A ? k : m, t.product);
             }
             UNROLL(4)
             for (int i = 0; i < R::PIECES / PAIR; i++) {
                 const int piece = rank * (R::PIECES / PAIR) + i, n = t.n + 64 * piece;
                 unsigned char *to = stage + (2 + piece) * PIECE;
                 if (PAIR == 1)
-                    tensor_fetch(to, inbox, b, FLIP_B ? k : n, FLIP_B ? n : k, t.product);
+                    tma_load(to, mbar, b, FLIP_B ? k : n, FLIP_B ? n : k, t.product);
                 else
-                    tensor_fetch_for(PAIR, to, inbox, b, FLIP_B ? k : n, FLIP_B ? n : k, t.product);
+                    tma_load_multicast(PAIR, to, mbar, b, FLIP_B ? k : n, FLIP_B ? n : k,
+                                       t.product);
             }
         }
     }
@@ -222,14 +226,14 @@ static __device__ __forceinline__ void put_result(const float *d, const outbox &
 {
     typedef typename KIND::finish finish;
     typedef typename finish::type C;
-    constexpr int COLUMNS = box_columns<C>(), TILES = COLUMNS / 8, OUTPUTS = finish::OUTPUTS;
+    constexpr int COLUMNS = tma_box_columns<C>(), TILES = COLUMNS / 8, OUTPUTS = finish::OUTPUTS;
     const finish made = j.made;
     const walk w = j.w;
     const int row = threadIdx.x / 32 % 4 * 16 + line(), group = threadIdx.x / GROUP;
     const bool leads = threadIdx.x % GROUP == 0;
 
     if (by.four) /* until the group's other warps have multiplied by what is there */
-        barrier_sync(group, GROUP);
+        named_barrier_sync(group, GROUP);
     UNROLL(8)
     for (int put = 0; put < BN / COLUMNS * OUTPUTS; put++) {
         unsigned char *piece = by.pieces + put % (by.four ? 4 : 2) * by.apart;
@@ -251,14 +255,14 @@ static __device__ __forceinline__ void put_result(const float *d, const outbox &
             put_pair((C *)(piece + 128 * (row + 8 * half) + (column ^ line() * 16)),
                      x[tile][half].x, x[tile][half].y);
         }
-        before_post_many();
+        fence_proxy_async();
         if (leads && by.four) /* until the piece that is the next to be written has been read */
-            tensor_put_wait<2>();
+            tma_store_wait_read<2>();
         else if (leads)
-            tensor_put_wait<0>();
-        barrier_sync(group, GROUP);
+            tma_store_wait_read<0>();
+        named_barrier_sync(group, GROUP);
         if (leads)
-            tensor_put(&j.c[output], n, m, t.layer, piece);
+            tma_store(&j.c[output], n, m, t.layer, piece);
     }
 }
 
@@ -268,14 +272,14 @@ static __device__ __forceinline__ void
 multiply_stage(float (&d)[BN / 2], const unsigned char *stage, int worker, bool first)
 {
     const int NEXT_A = FLIP_A ? 2 * EIGHT : 32, NEXT_B = FLIP_B ? 32 : 2 * EIGHT;
-    const operand a = operand_at(stage + worker * PIECE, PIECE, EIGHT);
-    const operand b = operand_at(stage + 2 * PIECE, PIECE, EIGHT);
+    const wgmma_desc a = make_wgmma_desc(stage + worker * PIECE, PIECE, EIGHT);
+    const wgmma_desc b = make_wgmma_desc(stage + 2 * PIECE, PIECE, EIGHT);
 
-    wgmma_begin();
+    wgmma_fence();
     UNROLL(4)
     for (int i = 0; i < BK / 16; i++)
-        wgmma<FLIP_A, !FLIP_B>(d, operand_further(a, i * NEXT_A), operand_further(b, i * NEXT_B),
-                               i > 0 || !first);
+        wgmma<FLIP_A, !FLIP_B>(d, wgmma_desc_advance(a, i * NEXT_A),
+                               wgmma_desc_advance(b, i * NEXT_B), i > 0 || !first);
     wgmma_commit();
 }
 
@@ -296,19 +300,19 @@ static __device__ __forceinline__ int work(unsigned char *shared, turn<room<BN>:
         const tile t = find_tile<BN, PAIR>(w, number, rank);
         int before = 0;
         for (int step = t.begin; step < t.end; step++) {
-            inbox_wait(full + at.stage, at.round);
+            mbarrier_wait(full + at.stage, at.round);
             multiply_stage<BN, KIND::FLIP_A, KIND::FLIP_B>(d, shared + at.stage * R::STAGE, worker,
                                                            step == t.begin);
             wgmma_wait<1>();
             if (step > t.begin && threadIdx.x % 32 < PAIR)
-                inbox_arrive(empty + before, threadIdx.x % 32);
+                mbarrier_arrive_cluster(empty + before, threadIdx.x % 32);
             before = at.stage;
             at.next();
         }
         wgmma_wait<0>();
-        wgmma_settle(d);
+        wgmma_fence_operand(d);
         if (threadIdx.x % 32 < PAIR)
-            inbox_arrive(empty + before, threadIdx.x % 32);
+            mbarrier_arrive_cluster(empty + before, threadIdx.x % 32);
         const bool last = number + (int)gridDim.x / PAIR >= w.tiles + behind;
         const outbox by = outbox_of<BN>(shared, worker, last);
         const int m = t.m + 64 * worker;
@@ -336,8 +340,8 @@ __global__ void __launch_bounds__((WORKERS + 1) * GROUP, 1)
     turn<R::STAGES> at = {0, 0};
 
     if (threadIdx.x < R::STAGES) {
-        inbox_open(full + threadIdx.x);
-        inbox_open(empty + threadIdx.x, PAIR * WORKERS * GROUP / 32);
+        mbarrier_init(full + threadIdx.x);
+        mbarrier_init(empty + threadIdx.x, PAIR * WORKERS * GROUP / 32);
     }
     __syncthreads();
     if (PAIR > 1) {
@@ -345,7 +349,7 @@ __global__ void __launch_bounds__((WORKERS + 1) * GROUP, 1)
         cluster_wait();
     }
     if (group == 0) {
-        give_registers<40>();
+        setmaxnreg_dec<40>();
         if (threadIdx.x == 0) {
             number = fetch<BN, PAIR>(shared, at, first, number, rank);
             if constexpr (both)
@@ -353,14 +357,14 @@ __global__ void __launch_bounds__((WORKERS + 1) * GROUP, 1)
         }
         __syncwarp();
     } else {
-        take_registers<232>();
+        setmaxnreg_inc<232>();
         number = work<BN, PAIR>(shared, at, first, second.w.tiles, number, rank, group - 1);
         if constexpr (both)
             work<BN, PAIR>(shared, at, second, 0, number, rank, group - 1);
         if (threadIdx.x % GROUP == 0)
-            tensor_put_wait<0>();
+            tma_store_wait_read<0>();
     }
-    if (PAIR > 1) { /* the other one still tells this one's inboxes that stages are free */
+    if (PAIR > 1) { /* the other one still tells this one's mbars that stages are free */
         cluster_arrive();
         cluster_wait();
     }
@@ -479,10 +483,10 @@ static int prepare_job(job<KIND> *j, const gemm_problem<bf16, C> &p, const walk 
     j->made = made;
     j->w = w;
     j->w.tiles = (int)(layers * w.rows * w.columns);
-    CUDA(tensor_map_of(&j->a, p.a, p.flip_a ? p.M : p.K, p.flip_a ? p.K : p.M, p.batch, 64));
-    CUDA(tensor_map_of(&j->b, p.b, p.flip_b ? p.K : p.N, p.flip_b ? p.N : p.K, p.batch, 64));
+    CUDA(make_tensor_map(&j->a, p.a, p.flip_a ? p.M : p.K, p.flip_a ? p.K : p.M, p.batch, 64));
+    CUDA(make_tensor_map(&j->b, p.b, p.flip_b ? p.K : p.N, p.flip_b ? p.N : p.K, p.batch, 64));
     for (int i = 0; i < KIND::finish::OUTPUTS; i++)
-        CUDA(tensor_map_of(&j->c[i], to[i], p.N, p.M, layers, 64));
+        CUDA(make_tensor_map(&j->c[i], to[i], p.N, p.M, layers, 64));
     return 0;
 }
 
@@ -568,8 +572,8 @@ const char *gemm_wgmma_declines(const gemm_problem<bf16, C> &p)
     const int64_t a = p.flip_a ? p.M : p.K, b = p.flip_b ? p.K : p.N;
     if (gpu_properties().major != 9 || gpu_properties().minor != 0)
         return "needs a GPU of compute capability 9.0";
-    if (!tensor_fits<bf16>(a, p.M, p.K) || !tensor_fits<bf16>(b, p.N, p.batch) ||
-        !tensor_fits<C>(p.N, p.M, p.K))
+    if (!tma_fits<bf16>(a, p.M, p.K) || !tma_fits<bf16>(b, p.N, p.batch) ||
+        !tma_fits<C>(p.N, p.M, p.K))
         return "a row of some matrix is not a multiple of 16 bytes, or 2^31 of something";
     if (tiles_of<128>(p) > 0x3fffffff)
         return "more than 2^30 tiles";

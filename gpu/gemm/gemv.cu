@@ -6,9 +6,9 @@
  * where A is transposed, and dx the other one, with dy for v.  The gradient of A is then, where v[j]
  * is what sum i has A's number multiplied by, alpha x[i] dy[j]: it can be written where that number
  * is read. */
+#include "common/ops/gemv.h"
 #include "gpu/gemm/gemm.cuh"
 #include "gpu/gemm/product.cuh"
-#include "common/ops/gemv.h"
 
 /* One pass over A. */
 template <typename T>

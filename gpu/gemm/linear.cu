@@ -1,4 +1,5 @@
 /* linear, naive: the formulas, an element of each result a thread. */
+#include "gpu/device/math.cuh"
 #include "gpu/gemm/linear.cuh"
 
 enum { TILE = 16, THREADS = 256 };

@@ -2,8 +2,8 @@
 #ifndef LINEAR_CUH
 #define LINEAR_CUH
 
-#include "gpu/device/sigmoid.cuh"
 #include "common/ops/linear.h"
+#include "gpu/device/math.cuh"
 
 /* linear_product.cu, linear_fused.cu */
 extern "C" {

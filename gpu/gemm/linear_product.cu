@@ -1,5 +1,6 @@
 /* linear, product: cuBLAS for the products, and one kernel a pass for all that goes on element by
  * element, which is bound by memory. */
+#include "gpu/device/math.cuh"
 #include "gpu/element/elementwise.cuh"
 #include "gpu/gemm/layer.cuh"
 #include "gpu/gemm/linear.cuh"

@@ -1,6 +1,6 @@
+#include "common/ops/lora.h"
 #include "gpu/gemm/layer.cuh"
 #include "gpu/gemm/product.cuh"
-#include "common/ops/lora.h"
 
 enum { TILE = 16 };
 

@@ -1,6 +1,7 @@
-#include "gpu/device/vector.cuh"
-#include "gpu/device/ptx.cuh"
 #include "common/ops/histogram.h"
+#include "gpu/device/cluster.cuh"
+#include "gpu/device/pdl.cuh"
+#include "gpu/device/vector.cuh"
 
 /* A place is a bin, or beyond the last bin a kind of what is counted apart. */
 typedef unsigned long long whole;
@@ -9,7 +10,7 @@ typedef unsigned long long whole;
  * 2^23 ... 2^24 (x M < M <= 2^23) these are just the whole numbers.  So its last 23 bits are the
  * floor of the exact x M.  Had the product been rounded on its own, to nearest, it could have
  * come out as a whole number that x M is below. */
-static __device__ __forceinline__ int place_of(float x, int bins)
+static __device__ __forceinline__ int map_shared_rank(float x, int bins)
 {
     if (x >= 0 && x < 1)
         return __float_as_int(__fmaf_rd(x, (float)bins, 0x1p23f)) - __float_as_int(0x1p23f);
@@ -26,8 +27,8 @@ enum { THREADS = 256 };
 __global__ void clear(whole *counts, whole *apart, int bins)
 {
     const int place = blockIdx.x * THREADS + threadIdx.x;
-    wait_for_kernel_before();
-    let_next_kernel_start();
+    pdl_wait();
+    pdl_launch_dependents();
     if (place < bins + HISTOGRAM_KINDS)
         *total_of(counts, apart, bins, place) = 0;
 }
@@ -48,7 +49,7 @@ __global__ void global_kernel(const T *x, int64_t n, int bins, whole *counts, wh
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i < n)
-        atomicAdd(total_of(counts, apart, bins, place_of(load(x + i), bins)), 1);
+        atomicAdd(total_of(counts, apart, bins, map_shared_rank(load(x + i), bins)), 1);
 }
 
 template <typename T>
@@ -91,7 +92,7 @@ __global__ void shared_kernel(const T *x, int64_t n, int bins, whole *counts, wh
     __syncthreads();
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n;
          i += (int64_t)gridDim.x * blockDim.x)
-        atomicAdd(&counter[place_of(load(x + i), bins)], 1);
+        atomicAdd(&counter[map_shared_rank(load(x + i), bins)], 1);
     __syncthreads();
     for (int place = threadIdx.x; place < places; place += blockDim.x)
         if (counter[place])
@@ -157,7 +158,7 @@ static __device__ __forceinline__ void count_vector(unsigned *own, const uint4 &
     vector<T>::unpack(v, x);
     UNROLL(8)
     for (int i = 0; i < WIDTH<T>; i++) {
-        place[i] = place_of(x[i], bins);
+        place[i] = map_shared_rank(x[i], bins);
         same &= place[i] == place[0];
     }
     if (same) {
@@ -199,10 +200,11 @@ __global__ void __launch_bounds__(MOST_THREADS) private_kernel(counting c)
                 count_vector<T>(own, now[i], c.bins, c.copies);
     }
     if (blockIdx.x == 0 && vectors * WIDTH<T> + tid < c.n)
-        atomicAdd(
-            &own[place_of(load((const T *)c.x + vectors * WIDTH<T> + tid), c.bins) * c.copies], 1);
+        atomicAdd(&own[map_shared_rank(load((const T *)c.x + vectors * WIDTH<T> + tid), c.bins) *
+                       c.copies],
+                  1);
     __syncthreads();
-    wait_for_kernel_before(); /* that of the zeros */
+    pdl_wait(); /* that of the zeros */
     for (int place = tid; place < places; place += MOST_THREADS) {
         unsigned sum = 0;
         UNROLL(8)
@@ -227,8 +229,8 @@ static int privately(const struct frame *f)
     CUDA(clear_all(f));
     CUDA(cudaFuncSetAttribute(private_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                               bytes));
-    return launch_early(private_kernel<T>, blocks_for(c.n / WIDTH<T>, 1), (unsigned)MOST_THREADS,
-                        (size_t)bytes, c);
+    return launch_pdl(private_kernel<T>, blocks_for(c.n / WIDTH<T>, 1), (unsigned)MOST_THREADS,
+                      (size_t)bytes, c);
 }
 
 #define KERNELS(bits, T)                                                                           \

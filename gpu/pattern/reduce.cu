@@ -1,8 +1,8 @@
 /* What a kernel folds is a row, or a piece of one: all of x is one row of R N numbers. */
-#include "gpu/gpu.cuh"
 #include "common/ops/reduce.h"
-#include "gpu/device/ptx.cuh"
+#include "gpu/device/pdl.cuh"
 #include "gpu/device/unit.cuh"
+#include "gpu/gpu.cuh"
 
 enum {
     BLOCK = 256,      /* threads, where they are not one row's crew */
@@ -220,8 +220,8 @@ __global__ void __launch_bounds__(MOST) shuffle_kernel(job j)
     const seat s = seat_of(j.by);
     const int lane = threadIdx.x % 32;
 
-    wait_for_kernel_before();
-    let_next_kernel_start();
+    pdl_wait();
+    pdl_launch_dependents();
     if (s.row >= j.by.rows)
         return;
     const T *x = (const T *)j.x + s.row * j.by.n + s.begin;
@@ -398,9 +398,9 @@ static int two_level_fold(const struct frame *f)
     whole.from = max ? first.at : NULL;
     whole.squared = false;
     return e ? e
-             : launch_early(whole_units<float>(whole.by.n) ? shuffle_kernel<F, float, true>
-                                                           : shuffle_kernel<F, float, false>,
-                            blocks_of(whole.by), threads_of(whole.by), 0, whole);
+             : launch_pdl(whole_units<float>(whole.by.n) ? shuffle_kernel<F, float, true>
+                                                         : shuffle_kernel<F, float, false>,
+                          blocks_of(whole.by), threads_of(whole.by), 0, whole);
 }
 
 template <typename T>

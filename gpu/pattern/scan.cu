@@ -1,8 +1,9 @@
 /* Backward is forward from the end of each row: BACK. */
-#include "gpu/gpu.cuh"
 #include "common/ops/scan.h"
-#include "gpu/device/ptx.cuh"
+#include "gpu/device/async.cuh"
+#include "gpu/device/flags.cuh"
 #include "gpu/device/unit.cuh"
+#include "gpu/gpu.cuh"
 
 enum {
     BLOCK = 128,      /* threads at most */
@@ -268,19 +269,19 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT) tile_kernel(job j, const floa
  * level after level; and how many tiles have been begun. */
 struct board {
     int *begun;
-    parcel *sums;
+    tagged *sums;
     int64_t of_a_row;
 };
 
-enum { TOLD = 1 }; /* a parcel's number; 0: not yet */
+enum { TOLD = 1 }; /* a tagged value's tag; 0: not yet */
 
 /* What is before a tile, by one warp.  Written to the base 32, tile 2 5 7 has before it two sums
  * over 32^2 tiles, five over 32 and seven over one, whoever comes first: so its bits are always
  * the same, and nobody waits for a chain of tiles.  The last tile of 32 also tells their sum. */
-static __device__ float look_back(parcel *sums, int tiles, int tile, float mine)
+static __device__ float look_back(tagged *sums, int tiles, int tile, float mine)
 {
     const int lane = threadIdx.x % 32;
-    parcel *level[LEVELS], found[LEVELS];
+    tagged *level[LEVELS], found[LEVELS];
     float before[LEVELS];
     bool last = true;
 
@@ -289,21 +290,21 @@ static __device__ float look_back(parcel *sums, int tiles, int tile, float mine)
     for (int l = 1; l < LEVELS; l++)
         level[l] = level[l - 1] + ((tiles - 1) >> (5 * l - 5)) + 1;
     if (lane == 0)
-        publish(level[0] + tile, {mine, TOLD});
+        store_relaxed(level[0] + tile, {mine, TOLD});
     UNROLL(LEVELS)
     for (int l = 0; l < LEVELS; l++) {
         const int at = tile >> 5 * l, digit = at % 32;
         level[l] += at - digit;
         found[l] = {0, TOLD};
         if (lane < digit)
-            found[l] = peek(level[l] + lane);
+            found[l] = load_relaxed(level[l] + lane);
     }
     UNROLL(LEVELS)
     for (int l = 0; l < LEVELS; l++) {
         const int digit = (tile >> 5 * l) % 32;
-        while (found[l].number != TOLD) {
-            let_others_run();
-            found[l] = peek(level[l] + lane);
+        while (found[l].tag != TOLD) {
+            spin_yield();
+            found[l] = load_relaxed(level[l] + lane);
         }
         before[l] = found[l].x;
         UNROLL(5)
@@ -312,7 +313,7 @@ static __device__ float look_back(parcel *sums, int tiles, int tile, float mine)
         mine += before[l];
         last = last && digit == 31;
         if (l + 1 < LEVELS && last && lane == 0)
-            publish(level[l + 1] + (tile >> (5 * l + 5)) % 32, {mine, TOLD});
+            store_relaxed(level[l + 1] + (tile >> (5 * l + 5)) % 32, {mine, TOLD});
     }
     float all = 0;
     UNROLL(LEVELS)
@@ -431,8 +432,8 @@ static size_t three_pass_work(const struct frame *f, enum pass)
     return tiles > 1 ? 2 * DIM(f, 'R') * tiles * sizeof(float) : 0;
 }
 
-/* Parcels of a row: one for each tile, for each 32 of them, and so on. */
-static int64_t parcels(int64_t tiles)
+/* Tagged values of a row: one for each tile, for each 32 of them, and so on. */
+static int64_t tagged_values(int64_t tiles)
 {
     int64_t all = 0;
     for (int l = 0; l < LEVELS; l++, tiles = ceil_div(tiles, 32))
@@ -444,18 +445,18 @@ template <typename T>
 static size_t lookback_work(const struct frame *f, enum pass)
 {
     const int64_t tiles = tiles_of<T>(DIM(f, 'N'));
-    return tiles > 1 ? (DIM(f, 'R') * parcels(tiles) + 1) * sizeof(parcel) : 0;
+    return tiles > 1 ? (DIM(f, 'R') * tagged_values(tiles) + 1) * sizeof(tagged) : 0;
 }
 
 template <typename T, bool BACK>
 static int lookback_scan(const job &j, void *work)
 {
-    const board b = {(int *)work, (parcel *)work + 1, parcels(j.tiles)};
+    const board b = {(int *)work, (tagged *)work + 1, tagged_values(j.tiles)};
     const int threads = threads_of<T>(j.n);
     const int64_t tiles = j.rows * j.tiles;
 
     if (j.tiles > 1)
-        CUDA(cudaMemsetAsync(work, 0, (j.rows * b.of_a_row + 1) * sizeof(parcel), gpu_stream()));
+        CUDA(cudaMemsetAsync(work, 0, (j.rows * b.of_a_row + 1) * sizeof(tagged), gpu_stream()));
     if (whole_units<T>(j.n))
         lookback_kernel<T, true, BACK><<<tiles, threads, room_of<T>(j.n), gpu_stream()>>>(j, b);
     else

@@ -1,5 +1,5 @@
-#include "gpu/pattern/stencil.cuh"
 #include "common/ops/stencil1d.h"
+#include "gpu/pattern/stencil.cuh"
 
 /* What a pass is given: y [B,N], the means of x [B,N]. */
 struct means {

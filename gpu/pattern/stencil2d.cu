@@ -1,7 +1,7 @@
-#include "gpu/device/columns.cuh"
-#include "gpu/device/ptx.cuh"
-#include "gpu/pattern/stencil.cuh"
 #include "common/ops/stencil2d.h"
+#include "gpu/device/async.cuh"
+#include "gpu/device/columns.cuh"
+#include "gpu/pattern/stencil.cuh"
 
 /* What a pass is given: y [B,H,W], the means of x [B,H,W]. */
 struct means {

@@ -1,8 +1,8 @@
 /* Each kernel moves a square tile a block, and backward is forward with the axes exchanged.
  * The grid has one axis, because the others end at 65535. */
-#include "gpu/gpu.cuh"
 #include "common/ops/transpose.h"
 #include "gpu/device/unit.cuh"
+#include "gpu/gpu.cuh"
 
 enum {
     SIDE = 32,        /* of a tile that is moved number by number */

@@ -1,5 +1,7 @@
-#include "gpu/row/softmax.cuh"
 #include "common/ops/cross_entropy.h"
+#include "gpu/device/math.cuh"
+#include "gpu/device/pdl.cuh"
+#include "gpu/row/softmax.cuh"
 
 /* Forward, a block finds what there is to know of a row; then one block, which comes while the last
  * rows are still under way, adds up the rows' losses in a fixed order. */
@@ -126,7 +128,7 @@ __global__ void __launch_bounds__(MEAN)
     mine = (int)__reduce_add_sync(~0u, (unsigned)mine);
     if (threadIdx.x % 32 == 0)
         counts[threadIdx.x / 32] = mine;
-    wait_for_kernel_before();
+    pdl_wait();
     UNROLL(8)
     for (int64_t r = threadIdx.x; r < R; r += MEAN)
         sum += row_loss[r];
@@ -143,9 +145,9 @@ __global__ void __launch_bounds__(MEAN)
 static int mean(const struct frame *f)
 {
     const struct cross_entropy *a = ARGS(f, cross_entropy);
-    return launch_early(mean_kernel, 1, MEAN, 0, (const float *)a->row_loss,
-                        (const int64_t *)a->target, (float *)a->loss, (int64_t *)a->count,
-                        DIM(f, 'R'), DIM(f, 'I'));
+    return launch_pdl(mean_kernel, 1, MEAN, 0, (const float *)a->row_loss,
+                      (const int64_t *)a->target, (float *)a->loss, (int64_t *)a->count,
+                      DIM(f, 'R'), DIM(f, 'I'));
 }
 
 /* What backward multiplies a row's probabilities by, and what its target takes away. */
@@ -183,7 +185,7 @@ __global__ void __launch_bounds__(MOST, SMOOTH ? RESIDENT - 1 : RESIDENT)
     mark wanted;
     float edge = -INFINITY, top;
 
-    let_next_kernel_start();
+    pdl_launch_dependents();
     take<true>(next, x + e.head, e.body, 0, i, threads, -INFINITY);
     if (i < e.edges)
         edge = load(x + e.edge(i));
@@ -208,7 +210,7 @@ __global__ void __launch_bounds__(MOST, SMOOTH ? RESIDENT - 1 : RESIDENT)
         }
     }
     top = so_far.top;
-    raise(so_far, larger(so_far.top, edge), LOG2E);
+    raise(so_far, max_nan(so_far.top, edge), LOG2E);
     so_far.sum += power(edge, so_far.top, LOG2E);
     block_running(so_far, LOG2E, room);
     if (SMOOTH) {
@@ -297,7 +299,7 @@ __global__ void two_pass_forward_kernel(cross_entropy a, int V, aim to)
 
     all.top = -INFINITY;
     for (int j = threadIdx.x; j < V; j += BLOCK)
-        all.top = larger(all.top, load(x + j));
+        all.top = max_nan(all.top, load(x + j));
     all.top = block_max(all.top, room);
     for (int j = threadIdx.x; j < V; j += BLOCK) {
         all.sum += power(load(x + j), all.top, LOG2E);

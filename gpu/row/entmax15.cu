@@ -1,6 +1,7 @@
+#include "common/ops/entmax15.h"
+#include "gpu/device/math.cuh"
 #include "gpu/dual_memory/attend.cuh"
 #include "gpu/row/softmax.cuh"
-#include "common/ops/entmax15.h"
 
 enum {
     BLOCK = 256,
@@ -53,7 +54,7 @@ __global__ void __launch_bounds__(BLOCK)
     take_own<T, WHOLE_ROWS>(u, x + r * N, n, lane, lanes, -INFINITY);
     UNROLL(OWN)
     for (int i = 0; i < OWN; i++)
-        top = larger(top, u[i]);
+        top = max_nan(top, u[i]);
     top = lanes_max(top, lanes);
     UNROLL(OWN)
     for (int i = 0; i < OWN; i++)
@@ -62,18 +63,18 @@ __global__ void __launch_bounds__(BLOCK)
         float sum = 0, squares = 0;
         UNROLL(OWN)
         for (int i = 0; i < OWN; i++) {
-            const float over = larger(u[i] - tau, 0);
+            const float over = max_nan(u[i] - tau, 0);
             sum += over;
             squares = fmaf(over, over, squares);
         }
         const float all = lanes_sum(sum, lanes), over_one = lanes_sum(squares, lanes) - 1;
-        const float step = 0.5f * over_one * reciprocal(all);
+        const float step = 0.5f * over_one * rcp_approx(all);
         tau = moves ? tau + step : tau; /* whatever the warp's other rows need */
         moves = moves && step > ENOUGH;
     } while (__any_sync(~0u, moves));
     UNROLL(OWN)
     for (int i = 0; i < OWN; i++) {
-        const float over = larger(u[i] - tau, 0);
+        const float over = max_nan(u[i] - tau, 0);
         u[i] = over * over;
     }
     put_own<T, WHOLE_ROWS>(p + r * N, u, n, lane, lanes);
@@ -91,7 +92,7 @@ __global__ void __launch_bounds__(BLOCK)
     take_own<T, WHOLE_ROWS>(d, dp + r * N, n, lane, lanes, 0);
     UNROLL(OWN)
     for (int i = 0; i < OWN; i++) {
-        g[i] = root(g[i]);
+        g[i] = sqrt_approx(g[i]);
         sum += g[i];
         along = fmaf(g[i], d[i], along);
     }
@@ -250,7 +251,7 @@ __global__ void sort_forward_kernel(const T *x, T *p, int64_t R, int N)
     for (int j = 0; j < N; j++) {
         const float new_one = load(x + j);
         int at = j;
-        top = larger(top, new_one);
+        top = max_nan(top, new_one);
         for (; at > 0 && sorted[at - 1][me] < new_one; at--)
             sorted[at][me] = sorted[at - 1][me];
         sorted[at][me] = new_one;
@@ -267,7 +268,7 @@ __global__ void sort_forward_kernel(const T *x, T *p, int64_t R, int N)
             threshold = tau;
     }
     for (int j = 0; j < N; j++) {
-        const float over = larger(0.5f * (load(x + j) - top) - threshold, 0);
+        const float over = max_nan(0.5f * (load(x + j) - top) - threshold, 0);
         store(p + j, over * over);
     }
 }

@@ -1,6 +1,6 @@
 /* layernorm: the ladder of rmsnorm, with each row's mean taken off first. */
-#include "gpu/row/norm.cuh"
 #include "common/ops/norm.h"
+#include "gpu/row/norm.cuh"
 
 static const bool CENTRED = true;
 

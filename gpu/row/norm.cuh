@@ -6,8 +6,9 @@
 #ifndef NORM_CUH
 #define NORM_CUH
 
+#include "gpu/device/cluster.cuh"
+#include "gpu/device/named_barrier.cuh"
 #include "gpu/gpu.cuh"
-#include "gpu/device/ptx.cuh"
 
 /* ---- a call ---- */
 
@@ -353,7 +354,7 @@ static __device__ __forceinline__ void cluster_meets(const member &m)
 /* A team of several warps meets: those of its block. */
 static __device__ __forceinline__ void team_sync(const member &m)
 {
-    barrier_sync(m.here + 1, m.lanes);
+    named_barrier_sync(m.here + 1, m.lanes);
 }
 
 static __device__ __forceinline__ float2 sum_of(const float2 *x, int n)
@@ -397,7 +398,7 @@ static __device__ __forceinline__ void add_up(float (&s)[COUNT], const member &m
     float2 sum = sum_of(met->warp[half] + m.here * m.lanes / 32, m.lanes / 32);
     if (m.cluster > 1) {
         if (thread < m.cluster)
-            *place_of(&met->block[half][m.rank], thread) = sum;
+            *map_shared_rank(&met->block[half][m.rank], thread) = sum;
         cluster_sync();
         sum = sum_of(met->block[half], m.cluster);
     }

@@ -1,6 +1,6 @@
 /* qk_norm: the ladder of rmsnorm, on q's heads and on k's in one launch. */
-#include "gpu/row/norm.cuh"
 #include "common/ops/norm.h"
+#include "gpu/row/norm.cuh"
 
 static const bool CENTRED = false;
 

@@ -1,6 +1,7 @@
 /* The ladder of rmsnorm, and of all three operations the first rung: the formulas, a block a row. */
-#include "gpu/row/norm.cuh"
 #include "common/ops/norm.h"
+#include "gpu/device/pdl.cuh"
+#include "gpu/row/norm.cuh"
 
 enum { PLAIN_THREADS = 256, ADDING = 32, DOWN = 32 };
 
@@ -129,7 +130,7 @@ __global__ void __launch_bounds__(COLUMNS_THREADS)
         for (int j = 0; j < V; j++)
             sums.add(0, j, dy.x[j], of.rstd * deviation<CENTRED>(x.x[j], of));
     }
-    let_next_kernel_start();
+    pdl_launch_dependents();
     leave_parts(p, grid, sums, me, room);
 }
 
@@ -148,7 +149,7 @@ __global__ void __launch_bounds__(ADDING *DOWN)
     const float *parts = parts_of(p, grid, matrix, SUMS) + which % SUMS * units * p.N + n;
     float sum = 0;
 
-    wait_for_kernel_before();
+    pdl_wait();
     UNROLL(8)
     for (int64_t unit = down; n < p.N && unit < units; unit += DOWN)
         sum += parts[unit * p.N];
@@ -165,8 +166,8 @@ template <bool CENTRED>
 int norm_add_parts(const norm_call &p, const norm_grid &grid)
 {
     const int blocks = (int)ceil_div(p.N, ADDING);
-    return launch_early(add_parts_kernel<CENTRED>, blocks * (CENTRED ? 2 : 1) * p.n, ADDING * DOWN,
-                        0, p, grid, blocks);
+    return launch_pdl(add_parts_kernel<CENTRED>, blocks * (CENTRED ? 2 : 1) * p.n, ADDING * DOWN, 0,
+                      p, grid, blocks);
 }
 
 template <typename T, bool CENTRED>

@@ -8,6 +8,10 @@
  * for nobody but itself, and keeps its columns' sums of dw and db.  So x and dy are read once.  A
  * block leaves its sums in the workspace, and a second launch adds the blocks' in their order: which
  * rows they are of follows from the device, not from the run. */
+#include "gpu/device/async.cuh"
+#include "gpu/device/math.cuh"
+#include "gpu/device/opaque.cuh"
+#include "gpu/device/pdl.cuh"
 #include "gpu/row/norm.cuh"
 
 /* ---- forward ---- */
@@ -86,7 +90,7 @@ __global__ void __launch_bounds__(THREADS_MOST, 1)
     const member me = member_of(p.N, V, l, grid);
     const norm_rows &m = p.of[me.matrix];
     const int count = warp_count<V, HELD>(me), warp = (int)threadIdx.x / 32;
-    const float part = reciprocal((float)max(count, 1));
+    const float part = rcp_approx((float)max(count, 1));
     uint4 w[HELD], b[HELD], next[HELD];
     bool there[HELD];
     int turn = 0;
@@ -123,8 +127,8 @@ __global__ void __launch_bounds__(THREADS_MOST, 1)
         const float off = __fmul_rn(mine.mean - all.mean, of.rstd);
         UNROLL(8)
         for (int u = 0; u < HELD; u++) {
-            taken_anew(&w[u]); /* or it would be kept as it is widened, in twice the registers */
-            taken_anew(&b[u]);
+            make_opaque(&w[u]); /* or it would be kept as it is widened, in twice the registers */
+            make_opaque(&b[u]);
             const numbers<T> ws = widened<T>(w[u]), bs = widened<T>(b[u]);
             const int n = column_of(me, u, V);
             numbers<T> y;
@@ -240,7 +244,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 1)
         put_slopes<T, CENTRED, ALIGNED, UNITS>(p, me, &met, step, first, x, dy, w, of, &sums);
         at = at + 1 < STAGES ? at + 1 : 0;
     }
-    let_next_kernel_start();
+    pdl_launch_dependents();
     cp_async_wait<0>();
     leave_parts(p, grid, sums, me, (float *)ring);
 }

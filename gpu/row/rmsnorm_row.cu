@@ -2,6 +2,9 @@
  * load and all loads under way before the first is used, keeps it in registers, and finds the sums
  * by shuffles and one meeting of its warps: in layernorm each warp takes the squares about a mean of
  * its own.  dw and db are left to a second launch, which reads x and dy again. */
+#include "gpu/device/cluster.cuh"
+#include "gpu/device/math.cuh"
+#include "gpu/device/opaque.cuh"
 #include "gpu/row/norm.cuh"
 
 /* Blocks of THREADS_MOST on a multiprocessor at least: 64 registers a thread. */
@@ -76,7 +79,7 @@ static __device__ __forceinline__ void find_spread(const norm_call &p, const mem
 {
     enum { V = 16 / sizeof(T), ROWS = HELD / UNITS };
     const int count = warp_count<V, UNITS>(me), thread = (int)threadIdx.x;
-    const float share = reciprocal((float)max(count, 1));
+    const float share = rcp_approx((float)max(count, 1));
     float sum[ROWS] = {};
 
     UNROLL(8)
@@ -98,10 +101,10 @@ static __device__ __forceinline__ void find_spread(const norm_call &p, const mem
     team_sync(me);
     const int here = me.end - me.first;
     spread all =
-        as_one(met->warp, me.lanes / 32, here, me.cluster > 1 ? reciprocal((float)here) : p.share);
+        as_one(met->warp, me.lanes / 32, here, me.cluster > 1 ? rcp_approx((float)here) : p.share);
     if (me.cluster > 1) {
         if (thread < me.cluster)
-            *place_of(&met->block[me.rank], thread) = all;
+            *map_shared_rank(&met->block[me.rank], thread) = all;
         cluster_sync();
         all = as_one(met->block, me.cluster, p.N, p.share);
     }
@@ -138,8 +141,8 @@ __global__ void __launch_bounds__(most_forward(ALIGNED), ALIGNED ? ROW_BLOCKS : 
             squares[i / UNITS] += sum_squares<T, false, ALIGNED>(x.at(i), of[i / UNITS], V);
         add_up<ROWS != 1>(squares, me, &met, 0);
     }
-    const int half = 16 + thread_again() / 1024;   /* 16, as no block has so many threads */
-    me.lane = thread_again() - me.here * me.lanes; /* nothing is kept of where x was */
+    const int half = 16 + opaque_thread_index() / 1024;   /* 16, as no block has so many threads */
+    me.lane = opaque_thread_index() - me.here * me.lanes; /* nothing is kept of where x was */
     if (CENTRED) {
         w[0] = shared_vector<T, ALIGNED>(m.w, me, 0);
         b[0] = shared_vector<T, ALIGNED>(m.b, me, 0);

@@ -1,6 +1,6 @@
-#include "gpu/device/ptx.cuh"
-#include "gpu/device/vector.cuh"
 #include "common/ops/rope.h"
+#include "gpu/device/async.cuh"
+#include "gpu/device/vector.cuh"
 
 /* What a pass is given: y is x turned, or turned back where direction is -1. */
 struct turning {

@@ -1,6 +1,8 @@
-#include "gpu/row/softmax.cuh"
-#include "gpu/device/turns.cuh"
 #include "common/ops/softmax.h"
+#include "gpu/device/cluster.cuh"
+#include "gpu/device/math.cuh"
+#include "gpu/device/mbarrier.cuh"
+#include "gpu/row/softmax.cuh"
 
 /* Backward is linear in dy and has y, so its rungs are forward's with one sum, and two rows to
  * hold.  Where all of a row is -inf, the sum is NaN, or where LOWEST stands for the largest, 0; its
@@ -39,9 +41,9 @@ struct warp_place {
     __device__ __forceinline__ warp_place(int lanes)
     {
         const int64_t warp = (int64_t)blockIdx.x * (BLOCK / 32) + threadIdx.x / 32;
-        apart = over(32, lanes);
+        apart = div_pow2(32, lanes);
         lane = (int)threadIdx.x & (lanes - 1);
-        first = warp * apart * ROWS + over((int)threadIdx.x % 32, lanes);
+        first = warp * apart * ROWS + div_pow2((int)threadIdx.x % 32, lanes);
     }
 };
 
@@ -233,16 +235,16 @@ static const char *block_declines(const struct frame *f)
  * several blocks share a multiprocessor, one loading while another writes.  Each block posts what
  * it has found to all, and each sums that up in the same order. */
 struct shared_row {
-    float4 found[CLUSTER];
-    uint64_t inbox;
+    float4 found[CLUSTER_MAX];
+    uint64_t mbar;
 };
 
 /* First of all. */
 static __device__ __forceinline__ void open_row(shared_row *s, int cluster)
 {
     if (threadIdx.x == 0) {
-        inbox_open(&s->inbox);
-        inbox_expect(&s->inbox, cluster * (int)sizeof(float4));
+        mbarrier_init(&s->mbar);
+        mbarrier_arrive_expect_tx(&s->mbar, cluster * (int)sizeof(float4));
     }
     cluster_arrive();
 }
@@ -250,10 +252,10 @@ static __device__ __forceinline__ void open_row(shared_row *s, int cluster)
 /* What this block has found to all blocks; when it returns, what all have is in s->found. */
 static __device__ __forceinline__ void share_row(shared_row *s, int cluster, float x, float y)
 {
-    cluster_wait(); /* all inboxes are open */
+    cluster_wait(); /* all mbars are open */
     if ((int)threadIdx.x < cluster)
-        post(&s->found[cluster_rank(cluster)], &s->inbox, threadIdx.x, make_float4(x, y, 0, 0));
-    inbox_wait(&s->inbox, 0);
+        st_async(&s->found[cluster_rank(cluster)], &s->mbar, threadIdx.x, make_float4(x, y, 0, 0));
+    mbarrier_wait(&s->mbar, 0);
 }
 
 template <typename T, bool WHOLE_ROWS>
@@ -271,11 +273,11 @@ __global__ void FEW_REGISTERS(MOST)
     open_row(&s, cluster);
     take<WHOLE_ROWS>(v, x + row, N, first, i, threads, -INFINITY);
     const float mine =
-        larger(block_max(largest<T>(v), room), LOWEST); /* a block may have nothing */
+        max_nan(block_max(largest<T>(v), room), LOWEST); /* a block may have nothing */
     share_row(&s, cluster, mine, block_sum(powers<T>(v, mine, scale, 0), room + 32));
 
     for (int b = 0; b < cluster; b++)
-        all.top = larger(all.top, s.found[b].x);
+        all.top = max_nan(all.top, s.found[b].x);
     for (int b = 0; b < cluster; b++)
         all.sum += s.found[b].y * power(s.found[b].x, all.top, scale);
     const float share = 1 / all.sum;
@@ -312,7 +314,7 @@ __global__ void FEW_REGISTERS_BACK cluster_backward_kernel(const T *y, const T *
 static int cluster_for(int64_t vectors, int held)
 {
     int cluster = 2;
-    while (cluster < CLUSTER && cluster * BLOCK * held < vectors)
+    while (cluster < CLUSTER_MAX && cluster * BLOCK * held < vectors)
         cluster *= 2;
     return cluster;
 }
@@ -325,7 +327,7 @@ static int cluster_forward(const struct frame *f)
     const int cluster = cluster_for(vectors, HELD);
     cluster_launch l;
 
-    prepare_launch(&l, DIM(f, 'R'), cluster, threads_for(vectors, cluster * HELD), 0);
+    cluster_launch_init(&l, DIM(f, 'R'), cluster, threads_for(vectors, cluster * HELD), 0);
     return cudaLaunchKernelEx(
         &l.config, whole<T>(N) ? cluster_forward_kernel<T, true> : cluster_forward_kernel<T, false>,
         (const T *)a->x, (T *)a->y, (int)N, cluster, scale_of(f) * LOG2E);
@@ -339,7 +341,7 @@ static int cluster_backward(const struct frame *f)
     const int cluster = cluster_for(vectors, HELD_BACK);
     cluster_launch l;
 
-    prepare_launch(&l, DIM(f, 'R'), cluster, threads_for(vectors, cluster * HELD_BACK), 0);
+    cluster_launch_init(&l, DIM(f, 'R'), cluster, threads_for(vectors, cluster * HELD_BACK), 0);
     return cudaLaunchKernelEx(
         &l.config,
         whole<T>(N) ? cluster_backward_kernel<T, true> : cluster_backward_kernel<T, false>,
@@ -349,11 +351,11 @@ static int cluster_backward(const struct frame *f)
 template <typename T>
 static const char *cluster_declines(const struct frame *f)
 {
-    if (cluster_most() < CLUSTER)
+    if (cluster_max() < CLUSTER_MAX)
         return "a device without clusters of blocks";
-    if (DIM(f, 'R') > 0x7fffffff / CLUSTER)
+    if (DIM(f, 'R') > 0x7fffffff / CLUSTER_MAX)
         return "more rows than a grid has clusters (268435455)";
-    return vectors_of<T>(DIM(f, 'N')) > CLUSTER * BLOCK_VECTORS
+    return vectors_of<T>(DIM(f, 'N')) > CLUSTER_MAX * BLOCK_VECTORS
                ? "rows beyond 256 KiB, more than a cluster keeps in registers"
                : NULL;
 }
@@ -456,7 +458,7 @@ __global__ void two_pass_forward_kernel(const T *x, T *y, int N, float scale)
     x += (int64_t)blockIdx.x * N;
     y += (int64_t)blockIdx.x * N;
     for (int j = threadIdx.x; j < N; j += BLOCK)
-        most = larger(most, load(x + j));
+        most = max_nan(most, load(x + j));
     most = block_max(most, room);
     for (int j = threadIdx.x; j < N; j += BLOCK)
         sum += power(load(x + j), most, scale);

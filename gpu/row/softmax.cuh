@@ -6,7 +6,7 @@
 #ifndef SOFTMAX_CUH
 #define SOFTMAX_CUH
 
-#include "gpu/device/ptx.cuh"
+#include "gpu/device/math.cuh"
 
 #include <string.h>
 
@@ -137,12 +137,12 @@ static __device__ __forceinline__ unsigned larger_word(unsigned x, unsigned y);
 template <>
 __device__ __forceinline__ unsigned larger_word<float>(unsigned x, unsigned y)
 {
-    return __float_as_uint(larger(__uint_as_float(x), __uint_as_float(y)));
+    return __float_as_uint(max_nan(__uint_as_float(x), __uint_as_float(y)));
 }
 template <>
 __device__ __forceinline__ unsigned larger_word<__nv_bfloat16>(unsigned x, unsigned y)
 {
-    return larger_pair(x, y);
+    return max_nan_bf16x2(x, y);
 }
 
 template <typename T, int K>
@@ -156,7 +156,7 @@ static __device__ __forceinline__ float largest(const uint4 (&v)[K])
                           larger_word<T>(most.z, v[k].z), larger_word<T>(most.w, v[k].w));
     UNROLL(8)
     for (int i = 0; i < vector_of<T>::SIZE; i++)
-        all = larger(all, number<T>(most, i));
+        all = max_nan(all, number<T>(most, i));
     return all;
 }
 
@@ -198,7 +198,7 @@ static __device__ __forceinline__ float product(const uint4 (&v)[K], const uint4
 static __device__ __forceinline__ float lanes_max(float x, int lanes = 32)
 {
     for (int far = lanes >> 1; far > 0; far >>= 1)
-        x = larger(x, __shfl_xor_sync(~0u, x, far));
+        x = max_nan(x, __shfl_xor_sync(~0u, x, far));
     return x;
 }
 
@@ -250,7 +250,7 @@ static __device__ __forceinline__ void raise(running &so_far, float top, float s
 template <typename T, int K>
 static __device__ __forceinline__ void include(running &so_far, const uint4 (&v)[K], float scale)
 {
-    raise(so_far, larger(so_far.top, largest<T>(v)), scale);
+    raise(so_far, max_nan(so_far.top, largest<T>(v)), scale);
     so_far.sum = powers<T>(v, so_far.top, scale, so_far.sum);
 }
 

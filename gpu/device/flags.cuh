@@ -1,0 +1,95 @@
+/* flags.cuh - values and flags in global memory by which blocks that run at the same time hand work
+ * to each other. */
+#ifndef FLAGS_CUH
+#define FLAGS_CUH
+
+#include "gpu/gpu.cuh"
+
+/* A value together with what it is for, in one word: who finds the tag has the value. */
+struct alignas(8) tagged {
+    float x;
+    int tag;
+};
+
+#ifdef __CUDACC__
+/* Four floats, aligned, as blocks that run at the same time see each other's: past
+ * what an SM caches, and each float whole, though not all four at once. */
+static __device__ __forceinline__ void load_relaxed(const float *from, float x[4])
+{
+    asm volatile("ld.relaxed.gpu.global.v4.f32 {%0,%1,%2,%3}, [%4];"
+                 : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3])
+                 : "l"(from)
+                 : "memory");
+}
+static __device__ __forceinline__ void store_relaxed(float *to, const float x[4])
+{
+    asm volatile("st.relaxed.gpu.global.v4.f32 [%0], {%1,%2,%3,%4};" ::"l"(to), "f"(x[0]),
+                 "f"(x[1]), "f"(x[2]), "f"(x[3])
+                 : "memory");
+}
+
+/* A tagged value likewise. */
+static __device__ __forceinline__ tagged load_relaxed(const tagged *from)
+{
+    unsigned long long word;
+    asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
+    return {__uint_as_float((unsigned)word), (int)(word >> 32)};
+}
+static __device__ __forceinline__ void store_relaxed(tagged *to, tagged t)
+{
+    asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(to),
+                 "l"((unsigned long long)(unsigned)t.tag << 32 | __float_as_uint(t.x))
+                 : "memory");
+}
+
+/* A flag: whoever loads a number finds what was in memory for the block that stored it. */
+static __device__ __forceinline__ void store_release(int *to, int x)
+{
+    asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
+}
+static __device__ __forceinline__ int load_acquire(const int *from)
+{
+    int x;
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(x) : "l"(from) : "memory");
+    return x;
+}
+
+/* In a loop that waits for another block. */
+static __device__ __forceinline__ void spin_yield(void) {}
+#else
+static inline void load_relaxed(const float *from, float x[4])
+{
+    for (int i = 0; i < 4; i++)
+        x[i] = emu_bits<float>(__atomic_load_n((const unsigned *)from + i, __ATOMIC_SEQ_CST));
+}
+static inline void store_relaxed(float *to, const float x[4])
+{
+    for (int i = 0; i < 4; i++)
+        __atomic_store_n((unsigned *)to + i, emu_bits<unsigned>(x[i]), __ATOMIC_SEQ_CST);
+}
+
+static inline tagged load_relaxed(const tagged *from)
+{
+    return emu_bits<tagged>(__atomic_load_n((const uint64_t *)from, __ATOMIC_SEQ_CST));
+}
+static inline void store_relaxed(tagged *to, tagged t)
+{
+    __atomic_store_n((uint64_t *)to, emu_bits<uint64_t>(t), __ATOMIC_SEQ_CST);
+}
+
+static inline void store_release(int *to, int x)
+{
+    __atomic_store_n(to, x, __ATOMIC_SEQ_CST);
+}
+static inline int load_acquire(const int *from)
+{
+    return __atomic_load_n(from, __ATOMIC_SEQ_CST);
+}
+
+static inline void spin_yield(void)
+{
+    emu_yield();
+}
+#endif
+
+#endif

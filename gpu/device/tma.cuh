@@ -1,0 +1,225 @@
+/* tma.cuh - boxes of tensors between global and shared memory by the tensor memory accelerator
+ * (capability 9.0).  A kernel is given a tensor map as a parameter (const __grid_constant__
+ * tensor_map). */
+#ifndef TMA_CUH
+#define TMA_CUH
+
+#include "gpu/device/mbarrier.cuh"
+
+#ifdef __CUDACC__
+#include <cuda.h>
+
+/* How a tensor of three axes lies in memory, x fastest, and how big a box of it is that moves as
+ * one: always 128 bytes along x, and some rows of y.  In shared memory a box is rows of 128 bytes,
+ * which begins at a multiple of 1024; of row r the 16 bytes i are found at i ^ r % 8.  What of a
+ * box lies outside the tensor is zero when it is loaded and left alone when it is stored. */
+typedef CUtensorMap tensor_map;
+
+/* The box that begins at (x, y, z) to `to`, its bytes counted by the mbarrier. */
+static __device__ __forceinline__ void tma_load(void *to, uint64_t *mbar, const tensor_map *map,
+                                                int x, int y, int z)
+{
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(smem_address(to)),
+                 "l"(map), "r"(smem_address(mbar)), "r"(x), "r"(y), "r"(z)
+                 : "memory");
+}
+/* The same to the same place of each of the cluster's first `blocks` blocks, counted by its mbarrier. */
+static __device__ __forceinline__ void
+tma_load_multicast(int blocks, void *to, uint64_t *mbar, const tensor_map *map, int x, int y, int z)
+{
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+                 ".multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(smem_address(to)),
+                 "l"(map), "r"(smem_address(mbar)), "r"(x), "r"(y), "r"(z),
+                 "h"((unsigned short)((1 << blocks) - 1))
+                 : "memory");
+}
+/* Bring the map near before it is needed. */
+static __device__ __forceinline__ void tma_prefetch_map(const tensor_map *map)
+{
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+/* A box of shared memory into the tensor. */
+static __device__ __forceinline__ void tma_store(const tensor_map *map, int x, int y, int z,
+                                                 const void *from)
+{
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group "
+                 "[%0, {%2, %3, %4}], [%1];" ::"l"(map),
+                 "r"(smem_address(from)), "r"(x), "r"(y), "r"(z)
+                 : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+/* Until all that this thread has stored, but the last so many boxes, has been read from shared memory,
+ * which may then be overwritten. */
+template <int left>
+static __device__ __forceinline__ void tma_store_wait_read(void)
+{
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(left) : "memory");
+}
+#else
+/* A tensor as CUtensorMap describes it: axes and box in elements, strides in bytes. */
+struct tensor_map {
+    char *at;
+    int64_t size[3], stride[3];
+    int bytes, box[2]; /* of an element */
+};
+
+/* The 16 bytes i of a row of 128 lie elsewhere, by where the row is. */
+static inline char *emu_swizzled(const char *at)
+{
+    return (char *)((uintptr_t)at ^ ((uintptr_t)at >> 7 & 7) << 4);
+}
+
+/* To or from shared memory, element by element. */
+static inline void emu_box(bool load, char *shared, const tensor_map *map, const int *from)
+{
+    for (int y = 0; y < map->box[1]; y++)
+        for (int x = 0; x < map->box[0]; x++) {
+            const int64_t i[3] = {from[0] + x, from[1] + y, from[2]};
+            char *here = emu_swizzled(shared + 128 * y + map->bytes * x), *there = map->at;
+            bool inside = true;
+            for (int axis = 0; axis < 3; axis++) {
+                inside = inside && i[axis] >= 0 && i[axis] < map->size[axis];
+                there += i[axis] * map->stride[axis];
+            }
+            if (!load && inside)
+                memcpy(there, here, map->bytes);
+            if (load)
+                for (int byte = 0; byte < map->bytes; byte++)
+                    __atomic_store_n(here + byte, inside ? there[byte] : 0, __ATOMIC_RELAXED);
+        }
+}
+
+static inline void emu_check_box(const void *shared, const tensor_map *map, emu_place here)
+{
+    if ((uintptr_t)shared % 1024)
+        emu_fault(here, "a box that does not begin at a multiple of 1024");
+    if (map->bytes * map->box[0] != 128 || map->box[1] > 256)
+        emu_fault(here, "a box of %d by %d elements", map->box[0], map->box[1]);
+}
+
+static inline void emu_tma_load(void *to, uint64_t *mbar, int rank, const tensor_map *map, int x,
+                                int y, int z, emu_place here)
+{
+    char *there = (char *)emu_map_shared(to, rank);
+    const int from[3] = {x, y, z};
+    emu_check_box(there, map, here);
+    emu_box(true, there, map, from);
+    emu_count((uint64_t *)emu_map_shared(mbar, rank), -128 * map->box[1], 0);
+}
+static inline void tma_load(void *to, uint64_t *mbar, const tensor_map *map, int x, int y, int z,
+                            EMU_HERE)
+{
+    emu_tma_load(to, mbar, emu_self->block->rank, map, x, y, z, here);
+}
+static inline void tma_load_multicast(int blocks, void *to, uint64_t *mbar, const tensor_map *map,
+                                      int x, int y, int z, EMU_HERE)
+{
+    for (int rank = 0; rank < blocks; rank++)
+        emu_tma_load(to, mbar, rank, map, x, y, z, here);
+}
+static inline void tma_prefetch_map(const tensor_map *) {}
+
+/* What is stored is read when it is waited for. */
+struct emu_tma_store {
+    const tensor_map *map;
+    const void *from;
+    int to[3];
+};
+static inline void emu_do_tma_store(const void *data)
+{
+    const emu_tma_store *s = (const emu_tma_store *)data;
+    emu_box(false, (char *)s->from, s->map, s->to);
+}
+static inline void tma_store(const tensor_map *map, int x, int y, int z, const void *from, EMU_HERE)
+{
+    const emu_tma_store s = {map, from, {x, y, z}};
+    emu_check_box(from, map, here);
+    emu_later(EMU_PUT, emu_do_tma_store, &s, sizeof s);
+    emu_later_commit(EMU_PUT);
+}
+template <int left>
+static inline void tma_store_wait_read(void)
+{
+    emu_later_wait(EMU_PUT, left);
+}
+#endif
+
+/* ---- tensor maps ---- */
+
+/* How many elements of a row a box has. */
+template <typename T>
+static constexpr __host__ __device__ int tma_box_columns(void)
+{
+    return 128 / sizeof(T);
+}
+
+/* Rows begin at multiples of 16 bytes, and coordinates are of 31 bits. */
+template <typename T>
+static bool tma_fits(int64_t x, int64_t y, int64_t z)
+{
+    return x * sizeof(T) % 16 == 0 && x <= 0x7fffffff && y <= 0x7fffffff && z <= 0x7fffffff;
+}
+
+#ifndef CUDA_EMULATE
+
+static CUtensorMapDataType tensor_map_type(const float *)
+{
+    return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+}
+static CUtensorMapDataType tensor_map_type(const __nv_bfloat16 *)
+{
+    return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+}
+
+/* z matrices of y rows of x elements, dense; boxes of `rows` rows. */
+template <typename T>
+static cudaError_t make_tensor_map(tensor_map *map, const T *at, int64_t x, int64_t y, int64_t z,
+                                   int rows)
+{
+    static decltype(&cuTensorMapEncodeTiled) encode;
+    const cuuint64_t size[3] = {(cuuint64_t)x, (cuuint64_t)y, (cuuint64_t)z};
+    const cuuint64_t stride[2] = {x * sizeof(T), x * y * sizeof(T)};
+    const cuuint32_t box[3] = {(cuuint32_t)tma_box_columns<T>(), (cuuint32_t)rows, 1};
+    const cuuint32_t each[3] = {1, 1, 1};
+
+    if (!encode) {
+        cudaDriverEntryPointQueryResult found;
+        void *p = NULL;
+#if CUDART_VERSION >= 12050
+        const cudaError_t e = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &p, 12000,
+                                                               cudaEnableDefault, &found);
+#else
+        const cudaError_t e =
+            cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &p, cudaEnableDefault, &found);
+#endif
+        if (e != cudaSuccess || found != cudaDriverEntryPointSuccess || !p)
+            return e != cudaSuccess ? e : cudaErrorNotSupported;
+        encode = (decltype(encode))p;
+    }
+    return encode(map, tensor_map_type(at), 3, (void *)at, size, stride, box, each,
+                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS
+               ? cudaSuccess
+               : cudaErrorInvalidValue;
+}
+
+#else
+
+template <typename T>
+static cudaError_t make_tensor_map(tensor_map *map, const T *at, int64_t x, int64_t y, int64_t z,
+                                   int rows)
+{
+    const int64_t bytes = sizeof(T);
+    *map = {(char *)at,
+            {x, y, z},
+            {bytes, bytes * x, bytes * x * y},
+            (int)bytes,
+            {tma_box_columns<T>(), rows}};
+    return (uintptr_t)at % 16 || !tma_fits<T>(x, y, z) ? cudaErrorInvalidValue : cudaSuccess;
+}
+
+#endif
+
+#endif

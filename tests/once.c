@@ -2,12 +2,13 @@
  * of its operation, and parity with the oracle: what a tool that watches GPU
  * memory is given to watch, as it slows a program down too much for a suite.
  *
- *     once [--small] [--unpoisoned] [--without KERNEL] [OPERATION...]
+ *     once [--small] [--unpoisoned] [--without KERNEL] [--part N/ALL] [OPERATION...]
  *
  * --small       only the cases of little work
  * --unpoisoned  put nothing into memory that a kernel has to write: a tool
  *               then sees where it is read before
  * --without     no kernel of this name; several times for several
+ * --part        every so many-th case (tests/parts.h)
  *
  * `make check-gpu` runs it by sanitizers.sh. */
 #include "config.h"
@@ -15,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tests/suite.h"
+#include "tests/parts.h"
 
 /* A tool that looks at each access of shared memory takes seconds for more. */
 static const double SMALL_WORK = 1.5e5;
@@ -26,6 +27,8 @@ struct session {
     const char *without[MAX_WITHOUT];
     int n_without;
     int small, unpoisoned;
+    struct part part;
+    int64_t seen; /* cases, of all parts */
     int left;
 };
 
@@ -56,27 +59,30 @@ static int once_case(const struct op *o, const struct frame *f, void *data)
     struct asked *each = data;
     struct session *s = each->data;
 
+    if (s->seen++ % s->part.parts != s->part.part)
+        return 0;
     if (!s->small || work_of(o, f) <= SMALL_WORK)
         return ask_kernels(o, f, each);
     s->left++;
     return 0;
 }
 
-/* The cases on one backend, of the n named operations, or of all if none is. */
-static void run_backend(const struct backend *b, struct session *s, int n, char **names)
+/* The part's cases on one backend. */
+static void run_backend(const struct backend *b, struct session *s)
 {
     struct asked each = {
         .backend = b, .judge = judge_once, .left_out = left_out, .data = s, .how = ", once"};
 
     printf("# %s: %s\n", b->name, b->device());
     for (int i = 0; i < N_OPS; i++)
-        if (named(ops[i], n, names))
+        if (named(ops[i], s->part.n, s->part.name))
             for_cases(ops[i], ops[i]->cases, once_case, &each);
 }
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: once [--small] [--unpoisoned] [--without KERNEL] [OPERATION...]\n");
+    fprintf(stderr, "usage: once [--small] [--unpoisoned] [--without KERNEL] [--part N/ALL] "
+                    "[OPERATION...]\n");
     return 2;
 }
 
@@ -86,7 +92,7 @@ int main(int argc, char **argv)
     const char *why = NULL;
     int first = 1;
 
-    for (; first < argc && argv[first][0] == '-'; first++) {
+    for (; first < argc && argv[first][0] == '-' && strcmp(argv[first], "--part"); first++) {
         if (strcmp(argv[first], "--small") == 0)
             s.small = 1;
         else if (strcmp(argv[first], "--unpoisoned") == 0)
@@ -97,16 +103,15 @@ int main(int argc, char **argv)
         else
             return usage();
     }
-    for (int i = first; i < argc; i++)
-        if (!op_find(argv[i]))
-            return usage();
+    if (part_read(argc - first + 1, argv + first - 1, &s.part))
+        return usage();
     if (!any_gpu(&why)) {
         printf("1..0 # SKIP 0 GPU checks ran: %s\n", why);
         return 0;
     }
     for (int i = 0; gpu_backends[i]; i++)
         if (!gpu_backends[i]->unavailable())
-            run_backend(gpu_backends[i], &s, argc - first, argv + first);
+            run_backend(gpu_backends[i], &s);
     if (s.left)
         printf("# %d cases beyond %.1e operations are left out\n", s.left, SMALL_WORK);
     return done();

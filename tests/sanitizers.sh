@@ -1,11 +1,14 @@
 #!/bin/sh
 # tests/once under each tool of compute-sanitizer, all of them at the same time.
-# Minutes, so only where CHECK_GPU=yes asks for it, as `make check-gpu` does.
+# Minutes, so only where CHECK_GPU=yes asks for it, as `make check-gpu` does: each
+# tool then has another sixteenth of the cases; with CHECK_LONG=yes all of them.
 # TAP on stdout.
 #
-# SANITIZE_SECONDS is what a tool may take (400); more is a failure.
+# SANITIZE_SECONDS is what a tool may take (400; of all cases, 3600); more is a
+# failure.
 PATH=$PATH:/usr/local/cuda/bin
-seconds=${SANITIZE_SECONDS:-400}
+test "${CHECK_LONG-}" = yes && long=yes seconds=3600 || long='' seconds=400
+seconds=${SANITIZE_SECONDS:-$seconds}
 dir=`mktemp -d "${TMPDIR:-/tmp}/sanitizers.XXXXXX"` || exit 1
 trap 'rm -rf "$dir"' EXIT
 n=0
@@ -62,6 +65,7 @@ why=`sed -n 's/^1\.\.0 # SKIP //p; s/^# gpu32: \(emulated.*\)/\1/p' "$dir/log"`
 # start TOOL [OPTION...] -- [ARGUMENT...]: watch, beside what was started before.
 start() {
     n=$((n + 1))
+    test -n "$long" || set -- "$@" --part $((4 * n - 3))/16
     watch $n "$@" >"$dir/$n.tap" &
 }
 

@@ -2,7 +2,7 @@
  * warp or a block holds, odd widths, blocks and ranks, segments longer than
  * the sequence, more sequences than a grid is wide.  Every kernel of every
  * GPU backend: parity with the oracle, then some more runs (many, where
- * CHECK_GPU is set), each in fresh memory full of NaN between guard bands, that
+ * CHECK_LONG is set), each in fresh memory full of NaN between guard bands, that
  * must all give the same bits.  And sizes that must be refused, in words that
  * name them.
  *
@@ -235,7 +235,7 @@ static int shape_case(const struct op *o, const struct frame *f, void *data)
 static void judge_shapes(const struct backend *b, const struct part *p)
 {
     struct session s = {
-        .limit = INFINITY, .runs = getenv("CHECK_GPU") ? MANY_RUNS : RUNS, .part = *p};
+        .limit = INFINITY, .runs = getenv("CHECK_LONG") ? MANY_RUNS : RUNS, .part = *p};
     struct asked each = {.backend = b, .judge = judge_shape, .data = &s};
     char how[32];
 

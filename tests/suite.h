@@ -182,6 +182,13 @@ static inline void count_taken(const struct verdicts *list, int passes[N_PASSES]
 }
 
 /* One case, all kernels that take it: oracle and yardstick are run once for them. */
+/* Does ONLY_KERNEL, which check-faults.sh sets, name another? */
+static inline int other_kernel(const struct impl *k)
+{
+    const char *only = getenv("ONLY_KERNEL");
+    return only && strcmp(only, k->name) != 0;
+}
+
 static inline int ask_kernels(const struct op *o, const struct frame *f, void *data)
 {
     const struct asked *a = data;
@@ -195,7 +202,8 @@ static inline int ask_kernels(const struct op *o, const struct frame *f, void *d
         struct verdicts list = {0};
         char what[100];
 
-        if ((a->left_out && a->left_out(kernels[k], a->data)) || declined(o, f, &on))
+        if ((a->left_out && a->left_out(kernels[k], a->data)) || other_kernel(kernels[k]) ||
+            declined(o, f, &on))
             continue;
         if (!q.inputs)
             no_question = question_new(&q, o, f, a->backend);
@@ -279,9 +287,12 @@ static inline void judge_op(const struct op *o, const struct backend *b)
     memset(taken, 0, sizeof taken);
     struct asked each = {.backend = b, .judge = judge_case, .how = "", .taken = taken};
     for_cases(o, o->cases, ask_kernels, &each);
-    report_taken(o, b, taken);
+    if (!getenv("ONLY_KERNEL"))
+        report_taken(o, b, taken);
     for (int k = 0; k < n; k++) {
         struct on on = {b, kernels[k]};
+        if (other_kernel(kernels[k]))
+            continue;
         if (b != &ref64)
             identities(o, b, kernels[k]);
         if (o->neutral)

@@ -51,14 +51,21 @@ struct top {
         if (below(other.x) || (tie && other.at < at))
             *this = other;
     }
-    /* What comes after all so far. */
+    /* What comes after all so far.  Few of many are above all before them: the largest decides
+     * whether the others are looked at. */
     template <int N>
-    __device__ __forceinline__ void take(const float (&x)[N], int64_t first, bool there, bool)
+    __device__ __forceinline__ void take(const float (&next)[N], int64_t first, bool there, bool)
     {
+        float most = next[0];
         UNROLL(N)
-        for (int i = 0; i < N; i++)
-            if (there && below(x[i]))
-                *this = {x[i], first + i};
+        for (int i = 1; i < N; i++)
+            most = max_nan(most, next[i]);
+        if (!there || !below(most))
+            return;
+        UNROLL(N)
+        for (int i = N - 1; i >= 0; i--)
+            if (next[i] == most || next[i] != next[i])
+                *this = {next[i], first + i};
     }
     __device__ __forceinline__ top of_lane(int distance) const
     {

@@ -97,7 +97,7 @@ $column["verdict"] == "pass" && $column["backend"] ~ /^gpu/ {
 END {
     print "# Ladders: what each idea brought\n"
     print "Made by `doc/ladders.awk` from runs of `experiments/bench_kernels.ini`; not written by hand."
-    printf "\n%s.\nGPU time by graph replay, second-level cache flushed, median of 20, parity green in the same process.\n", machine
+    printf "\n%s.\nGPU time by graph replay, L2 flushed, median of 20, parity green in the same process.\n", machine
     print "\"x\" is the time of the rung above it in the table over its own; bytes are those of the definition, each"
     print "tensor once; the bound is the ceiling, measured at the start of the run, that allows the least speed."
     for (i = 1; i <= n_trials; i++) {

@@ -48,12 +48,12 @@ static const struct limits *limits_set;
 const struct limits *gpu_limits(void)
 {
     static struct limits own;
-    const int multiprocessors = gpu_properties().multiProcessorCount;
+    const int sms = gpu_properties().multiProcessorCount;
 
     if (limits_set)
         return limits_set;
-    own.multiprocessors = multiprocessors > 1 ? multiprocessors : 1;
-    own.walkers = power_of_two(own.multiprocessors);
+    own.sms = sms > 1 ? sms : 1;
+    own.walkers = power_of_two(own.sms);
     own.split_steps = SPLIT_STEPS;
     own.crowd = 327680;
     own.records = 1 << 24;
@@ -129,7 +129,7 @@ static __global__ void turn(int64_t *cycles, int64_t *ns)
     }
 }
 
-/* The clock of the multiprocessors while they work, in MHz; 0: unknown. */
+/* The clock of the SMs while they work, in MHz; 0: unknown. */
 static int measured_clock(void)
 {
     int64_t *x = NULL, got[2] = {0, 1};
@@ -265,7 +265,7 @@ static int fill(void *there, int byte, size_t bytes)
     return cudaStreamSynchronize(gpu_stream());
 }
 
-/* ---- timing by events, with a cold second-level cache ---- */
+/* ---- timing by events, with a cold L2 ---- */
 
 enum { EVICTING = 256, EACH = 8 }; /* threads of a block; vectors that each reads */
 

@@ -17,8 +17,8 @@ extern "C" {
 #define SPLIT_STEPS 1024
 
 struct limits {
-    int multiprocessors; /* among which work is shared out; at least 1 */
-    int walkers;         /* e74_cell, chunked and split: blocks that find a multiprocessor each */
+    int sms;             /* among which work is shared out; at least 1 */
+    int walkers;         /* e74_cell, chunked and split: blocks that find an SM each */
     int64_t split_steps; /* e74_cell, split: the most of a sequence that is not long */
     int64_t crowd;       /* e74_cell, rows: elements of all states, with padding, from which on a
                           * thread has sixteen columns of a row, in bf16 */

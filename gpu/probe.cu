@@ -1,7 +1,7 @@
 /* What the device can do, measured: the ceilings that times are compared with.
  *
  * Throughput is taken where nothing else binds: a copy far larger than the
- * second-level cache, a matrix product of random numbers (zeros would let the
+ * L2, a matrix product of random numbers (zeros would let the
  * clock rise), and CHAINS independent chains of multiply-adds or of tanh in
  * every thread of a full device.  Latency is one chain in one warp, which
  * nothing can shorten, by the device's own clocks.  Each is the median of a
@@ -35,7 +35,7 @@ static __device__ __forceinline__ float link(float x, float a, float b)
     return K == TANH ? tanh_approx(x) : fmaf(x, a, b);
 }
 
-/* Every thread of every multiprocessor: CHAINS chains of rounds * UNROLLED links. */
+/* Every thread of every SM: CHAINS chains of rounds * UNROLLED links. */
 template <kind K>
 static __global__ void __launch_bounds__(THREADS) many(int rounds, float a, float b, float *out)
 {

@@ -11,7 +11,7 @@
 #include "tests/suite.h"
 
 static const struct limits low = {
-    .multiprocessors = 2,
+    .sms = 2,
     .walkers = 3,
     .split_steps = 64,
     .crowd = 2048,

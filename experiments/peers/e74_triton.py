@@ -11,7 +11,7 @@ full      A program carries ROWS rows of one (sequence, head) state through all 
           before them run.  k is normalised by one scalar a step, and y_t is reduced
           together with the next step's S k, off the chain of dependent steps.
           Backward leaves a segment's states in global memory, of the size of the
-          second-level cache; its sums over rows are partial, and a second kernel adds
+          L2; its sums over rows are partial, and a second kernel adds
           those of several programs in their order.
 diagonal  tanh: a program carries GROUP states; each number of a state is alone but for |k|.
           linear: S_t = (1 - k^2) S_{t-1} + v k^ is a scan over a tile of K steps.

@@ -6,7 +6,7 @@ Each peer gets the inputs and upstream gradients that the dump holds, in its sto
 Its outputs and gradients are compared with the oracle's (ref64 in the dump), by
 max|a-b| / max|b|; a peer that is further off than the bound is WRONG and gets no time.
 
-Time is GPU time: CUDA graph replay, the second-level cache flushed before each, median.
+Time is GPU time: CUDA graph replay, L2 flushed before each, median.
 What launching adds, from a stream and with the host waiting, stands in a column of its own.
 What a graph cannot capture is timed by the sum of its kernels in torch.profiler.
 

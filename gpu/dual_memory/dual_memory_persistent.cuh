@@ -38,7 +38,7 @@
 #include "gpu/device/mma.cuh"
 #include "gpu/device/named_barrier.cuh"
 #include "gpu/device/opaque.cuh"
-#include "gpu/device/tiles.cuh"
+#include "gpu/device/fragment.cuh"
 #include "gpu/dual_memory/attend.cuh"
 #include "gpu/dual_memory/dual_memory.cuh"
 
@@ -307,7 +307,7 @@ static __device__ __forceinline__ float as_stored(float x, float)
 }
 static __device__ __forceinline__ float as_stored(float x, __nv_bfloat16)
 {
-    return second_of(pack(x, x));
+    return high_of_pair(pack_bf16x2(x, x));
 }
 
 /* A stored number as bits; and the number. */
@@ -342,7 +342,8 @@ static __device__ __forceinline__ void put(const seat &here, unsigned char *chun
                                            float x, __nv_bfloat16)
 {
     const float low = x - as_stored(x, __nv_bfloat16{});
-    *(unsigned *)(chunk + piece_at(number, here.i) + here.q * WORD) = movmatrix_trans(pack(x, low));
+    *(unsigned *)(chunk + piece_at(number, here.i) + here.q * WORD) =
+        movmatrix_trans(pack_bf16x2(x, low));
 }
 
 /* f32: the pieces are four columns of a sequence. */
@@ -657,7 +658,7 @@ static __device__ __forceinline__ void fold_slots(const seat &here, float *to, c
     UNROLL(OWN)
     for (int k = 0; k < OWN; k++) {
         if (OWN > 2)
-            __syncwarp(); /* not all are under way at once, for want of registers */
+            __syncwarp(); /* not all are in flight at once, for want of registers */
         float x[8];
         UNROLL(8)
         for (int i = 0; i < 8; i++)

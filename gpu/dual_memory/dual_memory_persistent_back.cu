@@ -23,7 +23,7 @@
  *
  * The tapes of a segment are replayed into the workspace by those who pay attention, step by
  * step while the columns go through the segment after it, and come back 16 bytes at a time,
- * past the registers, while dv is under way; the weights are fetched from transposed copies. */
+ * past the registers, while dv is in flight; the weights are fetched from transposed copies. */
 #include <algorithm>
 
 #include "gpu/device/async.cuh"
@@ -152,7 +152,7 @@ static __device__ __forceinline__ void replay(const recurrence &r, const shape &
         SLOTS = PASS::SLOTS,
         QUADS = PASS::QUADS,
         OWN = of.OWN,
-        AT_ONCE = SLOTS < 16 ? SLOTS : 16 /* under way */
+        AT_ONCE = SLOTS < 16 ? SLOTS : 16 /* in flight */
     };
     if (of.step < 0 || of.step >= r.steps)
         return;
@@ -216,7 +216,7 @@ static __device__ __forceinline__ int first_turn(const recurrence &r)
     return (((int)r.steps - 1) / (int)r.K + 2) * (int)r.K + 1;
 }
 
-/* The tapes at a place: under way to shared memory, where nobody of the warp reads any more;
+/* The tapes at a place: in flight to shared memory, where nobody of the warp reads any more;
  * fetched_tapes() waits for them. */
 template <typename PASS>
 static __device__ __forceinline__ void fetch_tapes(const recurrence &r, const shape &s,

@@ -14,7 +14,7 @@
  * dv and dp for the step: a product is given each as two halves, the number rounded
  * and what that left of it, one below the other, and whoever reads it adds both.
  *
- * Bound by the time of a launch, and for large tapes by what one multiprocessor
+ * Bound by the time of a launch, and for large tapes by what one SM
  * can fetch.  Forward and replay write the tape by the same two instructions, so
  * gradients do not depend on where checkpoints are. */
 #include "gpu/device/math.cuh"
@@ -23,7 +23,7 @@
 #include "gpu/gemm/layer.cuh"
 #include "gpu/gemm/product.cuh"
 
-enum { THREADS = 512, WARPS = THREADS / 32, FETCHED = 16 /* under way at once */ };
+enum { THREADS = 512, WARPS = THREADS / 32, FETCHED = 16 /* in flight at once */ };
 
 /* ---- workspace ---- */
 
@@ -97,7 +97,7 @@ static __device__ __forceinline__ const float *h_before(const recurrence &r, int
 }
 
 /* sums[n] = <A_n, x - L_n>, or <A_n, x> unless LESS; ends with a barrier.  A lane has
- * FETCHED numbers of its warp's slots under way at once: what is not there is 0. */
+ * FETCHED numbers of its warp's slots in flight at once: what is not there is 0. */
 template <int SLOTS, bool LESS, typename X>
 static __device__ __forceinline__ void slot_sums(const recurrence &r, const float *A, const X *x,
                                                  const float *L, float *sums)
@@ -172,7 +172,7 @@ static __device__ __forceinline__ void weigh(const recurrence &r, float *sums, f
     __syncthreads();
 }
 
-/* How many slots of a column a thread has under way at once, each in so many
+/* How many slots of a column a thread has in flight at once, each in so many
  * matrices. */
 template <int SLOTS>
 static constexpr __host__ __device__ int together(int matrices)

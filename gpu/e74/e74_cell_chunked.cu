@@ -74,8 +74,9 @@ static __device__ split take_flipped(const float *block, int apart)
 {
     split s;
     for (int i = 0; i < 4; i++) {
-        const float *at = block + (pair() + i / 2 * 8) * apart + line() + i % 2 * 8;
-        split_pair(at[0], at[apart], &s.high[i], &s.low[i]);
+        const float *at =
+            block + (fragment_column() + i / 2 * 8) * apart + fragment_row() + i % 2 * 8;
+        split_bf16(at[0], at[apart], &s.high[i], &s.low[i]);
     }
     return s;
 }
@@ -100,13 +101,14 @@ static __device__ void invert_column(const float *A, const float *inverses, bf16
         float sum[2][4] = {}, block[2][4] = {};
         UNROLL(4)
         for (int d = 0; d < e; d++)
-            multiply_split(sum, N[d], A + 16 * i * WIDTH + 16 * (j + d), WIDTH);
-        multiply_split(block, as_left(sum), inverses + i * 16 * INVERSE, INVERSE);
+            multiply_split_bf16(sum, N[d], A + 16 * i * WIDTH + 16 * (j + d), WIDTH);
+        multiply_split_bf16(block, as_fragment_a(sum), inverses + i * 16 * INVERSE, INVERSE);
         for (int n = 0; n < 8; n++)
             block[n / 4][n % 4] = -block[n / 4][n % 4];
-        N[e] = as_left(block);
+        N[e] = as_fragment_a(block);
         for (int n = 0; n < 8; n++) {
-            const int row = 8 * (n / 4) + pair() + n % 2, column = line() + n % 4 / 2 * 8;
+            const int row = 8 * (n / 4) + fragment_column() + n % 2,
+                      column = fragment_row() + n % 4 / 2 * 8;
             store(M + (16 * i + row) * WIDTH + 16 * j + column, block[n / 4][n % 4]);
         }
     }
@@ -124,8 +126,8 @@ static __device__ void find_scales(const bf16 *K, float2 *scales)
         const unsigned pairs[] = {eight.x, eight.y, eight.z, eight.w};
         UNROLL(4)
         for (int j = 0; j < 4; j++) {
-            squares = fmaf(first_of(pairs[j]), first_of(pairs[j]), squares);
-            squares = fmaf(second_of(pairs[j]), second_of(pairs[j]), squares);
+            squares = fmaf(low_of_pair(pairs[j]), low_of_pair(pairs[j]), squares);
+            squares = fmaf(high_of_pair(pairs[j]), high_of_pair(pairs[j]), squares);
         }
     }
     squares += __shfl_xor_sync(0xffffffff, squares, 1);
@@ -140,7 +142,8 @@ static __device__ void put_A(float *A, const float (*sum)[4], const float2 *scal
 {
     UNROLL(4)
     for (int i = 0; i < 4; i++) {
-        const int t = 16 * warp() + line() + i % 2 * 8, s = first + i / 2 * 8 + pair();
+        const int t = 16 * warp() + fragment_row() + i % 2 * 8,
+                  s = first + i / 2 * 8 + fragment_column();
         const float *x = sum[i / 2] + i % 2 * 2;
         const float one = x[0] * scales[t].x * scales[s].x;
         const float other = x[1] * scales[t].x * scales[s + 1].x;
@@ -198,13 +201,13 @@ static __device__ __forceinline__ void find_X(const plan &p, const place &at, co
         bf16 *x = X + row * padded(N) + column;
         for (int j = 0; j < 8; j += 2)
             *(unsigned *)(x + j) =
-                pack(load(k + j) * load(x + j), load(k + j + 1) * load(x + j + 1));
+                pack_bf16x2(load(k + j) * load(x + j), load(k + j + 1) * load(x + j + 1));
         if (row < at.steps && column < p.c.N)
             *(uint4 *)(p.x + start(p, at) + row * p.c.BH * p.c.N + column) = *(const uint4 *)x;
     }
 }
 
-/* So many blocks of factor() at least have registers on a multiprocessor. */
+/* So many blocks of factor() at least have registers on an SM. */
 static constexpr int factors(int N)
 {
     return N > 64 ? 3 : 4;
@@ -244,7 +247,7 @@ __global__ void __launch_bounds__(THREADS, factors(N)) factor(plan p)
         if (i <= m)
             put_A(w.A, a + i / 8, w.scales, i);
     cut_triangle<false, CHUNK / 8>(q, m, 0);
-    put_strip<CHUNK / 8>(w.P, WIDTH, m, 0, q);
+    store_strip<CHUNK / 8>(w.P, WIDTH, m, 0, q);
     if (threadIdx.x < CHUNK)
         p.scales[at.item * CHUNK + threadIdx.x] = w.scales[threadIdx.x];
     __syncwarp(); /* the warp's own: its strip of P, and its block on A's diagonal */
@@ -296,11 +299,11 @@ static __device__ __forceinline__ void keep_between(const plan &p, const rows &r
         const int m = i / 2 / (RUN / 8), n = i / 2 % (RUN / 8);
         unsigned a[4], b[4];
         float sum[4];
-        take_left<true>(a, left, padded(SLICE), 16 * m, k);
-        take_right<false>(b, right, padded(N), k, warp() * RUN + n / 2 * 16);
+        load_fragment_a<true>(a, left, padded(SLICE), 16 * m, k);
+        load_fragment_b<false>(b, right, padded(N), k, warp() * RUN + n / 2 * 16);
         UNROLL(4)
         for (int j = 0; j < 4; j++) {
-            const int step = pair() + j / 2 * 8;
+            const int step = fragment_column() + j / 2 * 8;
             a[j] &= (step < some ? 0xffff : 0) | (step + 1 < some ? 0xffff0000 : 0);
             sum[j] = S.x[m][n][j];
         }
@@ -375,11 +378,11 @@ static __device__ __forceinline__ void lead_forward(const plan &p, const rows &r
         multiply<RIGHT, TILES, N>(reads, o.X, padded(N), m, state, padded(N), n);
         scale_rows<TILES>(reads, o.scales, m);
         subtract_from<TILES>(reads, o.v, APART, s);
-        put_strip<TILES>(w.middle, APART, m, n, reads);
+        store_strip<TILES>(w.middle, APART, m, n, reads);
         warps_sync<WARPS>();
         multiply<NEITHER, TILES, CHUNK>(d, o.M, WIDTH, m, w.middle, APART, n, 0, m + 16);
         scale_rows<TILES>(d, o.scales, m);
-        put_strip<TILES>(D, APART, m, n, d);
+        store_strip<TILES>(D, APART, m, n, d);
         warps_sync<WARPS>();
         if (next == t) {
             keep_slice(p, r, slot++ * p.c.BH + r.bh, S);

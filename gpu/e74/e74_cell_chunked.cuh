@@ -9,7 +9,7 @@
 #include "gpu/device/mma.cuh"
 #include "gpu/device/opaque.cuh"
 #include "gpu/device/pdl.cuh"
-#include "gpu/device/tiles.cuh"
+#include "gpu/device/fragment.cuh"
 #include "gpu/e74/e74_cell.cuh"
 
 enum {
@@ -17,7 +17,7 @@ enum {
     THREADS = 128,  /* a warp for each strip of 16 steps */
     STAGES_MAX = 3, /* chunks in a walker's shared memory: this one, and those on their way */
     SHARED_MAX = 227 * 1024,
-    SHARED_OF_TWO = 113 * 1024, /* the most for two blocks on a multiprocessor */
+    SHARED_OF_TWO = 113 * 1024, /* the most for two blocks on an SM */
     WIDTH = CHUNK + 8           /* padded(CHUNK) */
 };
 
@@ -171,7 +171,7 @@ struct shape {
     static constexpr int RUN = N / WARPS, TILES = SLICE / 8 / (WARPS / 4);
 };
 
-/* So many walkers' blocks at least have registers on a multiprocessor. */
+/* So many walkers' blocks at least have registers on an SM. */
 static constexpr int walkers(int N, int SLICE)
 {
     return N * SLICE < 64 * 64 ? 2 : 1;
@@ -238,14 +238,14 @@ static __device__ __forceinline__ float *nth_pair(slice<N, SLICE> &S, int i)
 template <int N, int SLICE>
 static __device__ __forceinline__ int pair_row(int i)
 {
-    return i / 2 / (shape<N, SLICE>::RUN / 8) * 16 + i % 2 * 8 + line();
+    return i / 2 / (shape<N, SLICE>::RUN / 8) * 16 + i % 2 * 8 + fragment_row();
 }
 
 template <int N, int SLICE>
 static __device__ __forceinline__ int pair_column(int i)
 {
     constexpr int RUN = shape<N, SLICE>::RUN;
-    return warp() * RUN + i / 2 % (RUN / 8) * 8 + pair();
+    return warp() * RUN + i / 2 % (RUN / 8) * 8 + fragment_column();
 }
 
 /* The place of a thread's first pair in its state. */
@@ -324,7 +324,7 @@ static __device__ __forceinline__ void store_map(const plan &p, const rows &r, s
     for (int i = 0; i < pairs<N, SLICE>(); i++) {
         const int e = pair_element<N, SLICE>(p, r, first, i);
         unsigned high, low;
-        split_pair(nth_pair(S, i)[0], nth_pair(S, i)[1], &high, &low);
+        split_bf16(nth_pair(S, i)[0], nth_pair(S, i)[1], &high, &low);
         if (e >= 0) {
             *(unsigned *)(map + e) = high;
             *(unsigned *)(map + p.c.M + e) = low;
@@ -358,7 +358,7 @@ static __device__ __forceinline__ void put_slice(bf16 *to, slice<N, SLICE> &S)
     UNROLL(32)
     for (int i = 0; i < pairs<N, SLICE>(); i++)
         *(unsigned *)(to + pair_row<N, SLICE>(i) * padded(N) + pair_column<N, SLICE>(i)) =
-            pack(nth_pair(S, i)[0], nth_pair(S, i)[1]);
+            pack_bf16x2(nth_pair(S, i)[0], nth_pair(S, i)[1]);
 }
 
 /* From there to its place in a state in global memory, by the other crew. */
@@ -386,11 +386,11 @@ static __device__ __forceinline__ void add_steps(slice<N, SLICE> &S, const bf16 
     unsigned b[RUN / 16][4];
     UNROLL(2)
     for (int n = 0; n < RUN / 16; n++)
-        take_right<false>(b[n], right, padded(N), k, warp() * RUN + 16 * n);
+        load_fragment_b<false>(b[n], right, padded(N), k, warp() * RUN + 16 * n);
     UNROLL(4)
     for (int m = 0; m < SLICE / 16; m++) {
         unsigned a[4];
-        take_left<true>(a, left, padded(SLICE), 16 * m, k);
+        load_fragment_a<true>(a, left, padded(SLICE), 16 * m, k);
         UNROLL(2)
         for (int n = 0; n < RUN / 16; n++) {
             mma_bf16(S.x[m][2 * n], a, b[n]);
@@ -507,7 +507,7 @@ static __device__ __forceinline__ void send_for(const plan &p, enum pass pass, c
     bring_scales<CREW>(p, at, o.scales);
 }
 
-/* What was sent for last may still be under way, but nothing before. */
+/* What was sent for last may still be in flight, but nothing before. */
 static __device__ __forceinline__ void wait_for_one(const plan &p)
 {
     if (p.stages == STAGES_MAX)
@@ -531,7 +531,7 @@ static __device__ __forceinline__ void scale_rows(float (*sum)[4], float one, fl
 template <int TILES>
 static __device__ __forceinline__ void scale_rows(float (*sum)[4], const float2 *scales, int m)
 {
-    scale_rows<TILES>(sum, scales[m + line()].x, scales[m + line() + 8].x);
+    scale_rows<TILES>(sum, scales[m + fragment_row()].x, scales[m + fragment_row() + 8].x);
 }
 
 /* Pair i of a thread's part of a strip: its numbers, its place in a matrix of
@@ -545,7 +545,8 @@ static __device__ __forceinline__ float *strip_pair(float (*sum)[4], int i)
 static __device__ __forceinline__ unsigned shared_pair(const bf16 *A, int apart, const share &s,
                                                        int i)
 {
-    const int row = s.m + line() + i % 2 * 8, column = s.first + i / 2 * 8 + pair();
+    const int row = s.m + fragment_row() + i % 2 * 8,
+              column = s.first + i / 2 * 8 + fragment_column();
     return *(const unsigned *)(A + row * apart + column);
 }
 
@@ -575,7 +576,7 @@ static __device__ __forceinline__ void send_strip(const plan &p, const place &at
                                                   int apart, const float (*sum)[4])
 {
     __syncwarp();
-    put_strip<TILES>(by, apart, s.m, s.first, sum);
+    store_strip<TILES>(by, apart, s.m, s.first, sum);
     __syncwarp();
     store_strip<TILES>(p, at, s, of_all, tensor, by, apart);
 }
@@ -589,8 +590,8 @@ static __device__ __forceinline__ void subtract_from(float (*sum)[4], const bf16
     for (int i = 0; i < 2 * TILES; i++) {
         const unsigned v = shared_pair(A, apart, s, i);
         float *x = strip_pair(sum, i);
-        x[0] = first_of(v) - x[0];
-        x[1] = second_of(v) - x[1];
+        x[0] = low_of_pair(v) - x[0];
+        x[1] = high_of_pair(v) - x[1];
     }
 }
 
@@ -601,7 +602,8 @@ static __device__ __forceinline__ void cut_triangle(float (*sum)[4], int m, int 
 {
     UNROLL(32)
     for (int i = 0; i < 4 * TILES; i++) {
-        const int t = m + line() + i / 2 % 2 * 8, s = first + i / 4 * 8 + pair() + i % 2;
+        const int t = m + fragment_row() + i / 2 % 2 * 8,
+                  s = first + i / 4 * 8 + fragment_column() + i % 2;
         if (STRICTLY ? s >= t : s > t)
             sum[i / 4][i % 4] = 0;
     }

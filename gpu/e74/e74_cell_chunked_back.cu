@@ -31,9 +31,9 @@ struct spots {
 
 static __device__ __forceinline__ spots spots_of(const plan &p, const place &at, const share &s)
 {
-    const int t = s.m + line(), tiles = (p.c.N - s.first) / 8;
+    const int t = s.m + fragment_row(), tiles = (p.c.N - s.first) / 8;
     const int64_t apart = p.c.BH * p.c.N;
-    return {start(p, at) + t * apart + s.first + pair(),
+    return {start(p, at) + t * apart + s.first + fragment_column(),
             8 * apart,
             {t < at.steps ? tiles : 0, t + 8 < at.steps ? tiles : 0}};
 }
@@ -55,7 +55,7 @@ static __device__ __forceinline__ unsigned load_pair(const void *tensor, int64_t
 
 static __device__ __forceinline__ void store_pair(void *tensor, int64_t e, float one, float other)
 {
-    *(unsigned *)((bf16 *)tensor + e) = pack(one, other);
+    *(unsigned *)((bf16 *)tensor + e) = pack_bf16x2(one, other);
 }
 
 /* sum += the strip's rows of A, each times its own number. */
@@ -68,8 +68,8 @@ static __device__ __forceinline__ void add_rows(float (*sum)[4], const bf16 *A, 
         const unsigned x = shared_pair(A, apart, s, i);
         const float times = i % 2 ? other : one;
         float *to = strip_pair(sum, i);
-        to[0] = fmaf(times, first_of(x), to[0]);
-        to[1] = fmaf(times, second_of(x), to[1]);
+        to[0] = fmaf(times, low_of_pair(x), to[0]);
+        to[1] = fmaf(times, high_of_pair(x), to[1]);
     }
 }
 
@@ -101,7 +101,7 @@ static __device__ __forceinline__ void through_gate(bf16 *dout, const bf16 *y)
             const float yi = load(y + i + j), gate = sigmoid(yi);
             dy[j] = load(dout + i + j) * yi * gate * fmaf(yi, 1 - gate, 2.0f);
         }
-        *(unsigned *)(dout + i) = pack(dy[0], dy[1]);
+        *(unsigned *)(dout + i) = pack_bf16x2(dy[0], dy[1]);
     }
 }
 
@@ -147,14 +147,15 @@ static __device__ __forceinline__ void lead_backward(const plan &p, const rows &
 
         put_slice(state, G);
         block_barrier();
-        const float one = o.scales[m + line()].x, other = o.scales[m + line() + 8].x;
+        const float one = o.scales[m + fragment_row()].x,
+                    other = o.scales[m + fragment_row() + 8].x;
         if (!tied_q(p))
             multiply<LEFT, TILES, CHUNK>(sum, o.P, WIDTH, m, o.dy, APART, n, m);
         multiply<RIGHT, TILES, N>(sum, o.K, padded(N), m, state, padded(N), n);
         scale_rows<TILES>(sum, one, other);
         if (tied_q(p))
             add_rows<TILES>(sum, o.dy, APART, s, short_of_one(one), short_of_one(other));
-        put_strip<TILES>(ddelta, APART, m, n, sum);
+        store_strip<TILES>(ddelta, APART, m, n, sum);
         if (!tied_q(p))
             add_chunk(G, o.dy, o.Q);
         warps_sync<WARPS>();
@@ -163,7 +164,7 @@ static __device__ __forceinline__ void lead_backward(const plan &p, const rows &
         for (int i = 0; i < 4 * TILES; i++)
             F[i / 4][i % 4] = E[i / 4][i % 4];
         scale_rows<TILES>(F, -one, -other);
-        put_strip<TILES>(minus_F, APART, m, n, F);
+        store_strip<TILES>(minus_F, APART, m, n, F);
         warps_sync<WARPS>();
         add_chunk(G, minus_F, o.X);
         if (tied_q(p))
@@ -173,7 +174,7 @@ static __device__ __forceinline__ void lead_backward(const plan &p, const rows &
         if (p.dv)
             put_float<TILES>(p, map_shared_rank(p, chunk, r.bh), of_all, E);
         else
-            put_strip<TILES>(w.change + chunk % 2 * h::VALUES, APART, m, n, E);
+            store_strip<TILES>(w.change + chunk % 2 * h::VALUES, APART, m, n, E);
     }
     block_barrier();
     store_last(p, r, G);
@@ -291,18 +292,18 @@ struct four<__half> {
 
 static __device__ __forceinline__ uint2 rounded(const float4 &x)
 {
-    return {pack(x.x, x.y), pack(x.z, x.w)};
+    return {pack_bf16x2(x.x, x.y), pack_bf16x2(x.z, x.w)};
 }
 
 static __device__ __forceinline__ uint2 rounded(const uint2 &halves)
 {
     __half x[4];
     memcpy(x, &halves, sizeof x);
-    return {pack(__half2float(x[0]), __half2float(x[1])),
-            pack(__half2float(x[2]), __half2float(x[3]))};
+    return {pack_bf16x2(__half2float(x[0]), __half2float(x[1])),
+            pack_bf16x2(__half2float(x[2]), __half2float(x[3]))};
 }
 
-/* The same of a matrix of another type, rounded; eight loads are under way at
+/* The same of a matrix of another type, rounded; eight loads are in flight at
  * once, none of which depends on a condition. */
 template <int COLUMNS, int THREADS, int ALL, typename T>
 static __device__ __forceinline__ void bring_rounded(bf16 *to, const T *from, int64_t apart,
@@ -388,11 +389,11 @@ static __device__ __forceinline__ void put_triangles(const chunk_memory &w, int 
             break;
         multiply_both<RIGHT, 2, N>(part, w.dY, strict, w.E, padded(N), m, w.D, padded(N), column);
         cut_triangle<false, 2>(part, m, column);
-        put_strip<2>(w.lower, WIDTH, m, column, part);
+        store_strip<2>(w.lower, WIDTH, m, column, part);
         cut_triangle<true, 2>(strict, m, column);
-        scale_rows<2>(strict, -w.scales[m + line()].x, -w.scales[m + line() + 8].x);
+        scale_rows<2>(strict, -w.scales[m + fragment_row()].x, -w.scales[m + fragment_row() + 8].x);
         for (int j = 0; j < 4; j++)
-            held[i][j] = pack(strict[j / 2][j % 2 * 2], strict[j / 2][j % 2 * 2 + 1]);
+            held[i][j] = pack_bf16x2(strict[j / 2][j % 2 * 2], strict[j / 2][j % 2 * 2 + 1]);
     }
     if (N > STRIP)
         __syncthreads();
@@ -404,8 +405,8 @@ static __device__ __forceinline__ void put_triangles(const chunk_memory &w, int 
         if (column > m)
             break;
         for (int j = 0; j < 4; j++) {
-            const int row = m + line() + j % 2 * 8;
-            *(unsigned *)(w.a + row * WIDTH + column + j / 2 * 8 + pair()) = held[i][j];
+            const int row = m + fragment_row() + j % 2 * 8;
+            *(unsigned *)(w.a + row * WIDTH + column + j / 2 * 8 + fragment_column()) = held[i][j];
         }
     }
 }
@@ -422,9 +423,9 @@ static __device__ __forceinline__ void through_z(const plan &p, const place &at,
         const int64_t e = element(own, i);
         const unsigned z = load_pair(p.c.z, e), k = shared_pair(K, apart, s, i);
         float *du = strip_pair(dkey, i);
-        store_pair(p.c.dz, e, du[0] * first_of(k), du[1] * second_of(k));
-        du[0] *= first_of(z);
-        du[1] *= second_of(z);
+        store_pair(p.c.dz, e, du[0] * low_of_pair(k), du[1] * high_of_pair(k));
+        du[0] *= low_of_pair(z);
+        du[1] *= high_of_pair(z);
     }
 }
 
@@ -438,21 +439,21 @@ static __device__ __forceinline__ void find_along(const chunk_memory &w, const s
     UNROLL(16)
     for (int i = 0; i < 2 * TILES; i++) {
         const unsigned k = shared_pair(w.K, padded(N), s, i);
-        along[i % 2] = fmaf(first_of(k), strip_pair(dkey, i)[0], along[i % 2]);
-        along[i % 2] = fmaf(second_of(k), strip_pair(dkey, i)[1], along[i % 2]);
+        along[i % 2] = fmaf(low_of_pair(k), strip_pair(dkey, i)[0], along[i % 2]);
+        along[i % 2] = fmaf(high_of_pair(k), strip_pair(dkey, i)[1], along[i % 2]);
     }
     UNROLL(2)
     for (int h = 0; h < 2; h++) {
         along[h] += __shfl_xor_sync(0xffffffff, along[h], 1);
         along[h] += __shfl_xor_sync(0xffffffff, along[h], 2);
-        if (N > STRIP && pair() == 0)
-            w.along[s.first / STRIP * CHUNK + s.m + line() + 8 * h] = along[h];
+        if (N > STRIP && fragment_column() == 0)
+            w.along[s.first / STRIP * CHUNK + s.m + fragment_row() + 8 * h] = along[h];
     }
     if (N > STRIP)
         __syncthreads();
     UNROLL(2)
     for (int h = 0; h < 2; h++) {
-        const int t = s.m + line() + 8 * h;
+        const int t = s.m + fragment_row() + 8 * h;
         if (N > STRIP)
             along[h] = w.along[t] + w.along[CHUNK + t];
         along[h] *= w.scales[t].y;
@@ -483,8 +484,8 @@ static __device__ __forceinline__ void complete_keys(const plan &p, const bf16 *
     for (int i = 0; i < 2 * TILES; i++) {
         const unsigned k = shared_pair(K, apart, s, i);
         float *x = strip_pair(dkey, i);
-        x[0] = fmaf(-along[i % 2], first_of(k), x[0]);
-        x[1] = fmaf(-along[i % 2], second_of(k), x[1]);
+        x[0] = fmaf(-along[i % 2], low_of_pair(k), x[0]);
+        x[1] = fmaf(-along[i % 2], high_of_pair(k), x[1]);
         if (!p.c.dq) {
             x[0] += strip_pair(dq, i)[0];
             x[1] += strip_pair(dq, i)[1];
@@ -492,7 +493,7 @@ static __device__ __forceinline__ void complete_keys(const plan &p, const bf16 *
     }
 }
 
-/* So many blocks of finish() at least fit on a multiprocessor. */
+/* So many blocks of finish() at least fit on an SM. */
 static constexpr int finishers(int N)
 {
     return N > STRIP ? 2 : 4;
@@ -531,16 +532,16 @@ __global__ void __launch_bounds__(finish_threads(N), finishers(N)) finish(plan p
     multiply<RIGHT, TILES, N>(reads, w.X, APART, m, w.S, APART, first);
     scale_rows<TILES>(reads, w.scales, m);
     subtract_from<TILES>(reads, w.D, APART, s);
-    put_strip<TILES>(w.D, APART, m, first, reads);
+    store_strip<TILES>(w.D, APART, m, first, reads);
     __syncthreads();
     multiply<NEITHER, TILES, CHUNK>(d, w.M, WIDTH, m, w.D, APART, first, 0, m + 16);
     scale_rows<TILES>(d, w.scales, m);
     cp_async_wait<0>();
     __syncthreads(); /* M has been read, and what D takes the place of */
-    put_strip<TILES>(w.D, APART, m, first, d);
+    store_strip<TILES>(w.D, APART, m, first, d);
     float dkey[TILES][4] = {}, dq[TILES][4] = {}, along[2];
     multiply_both<NEITHER, TILES, N>(dkey, w.E, dq, w.dY, APART, m, w.S, APART, first);
-    scale_rows<TILES>(dkey, -w.scales[m + line()].x, -w.scales[m + line() + 8].x);
+    scale_rows<TILES>(dkey, -w.scales[m + fragment_row()].x, -w.scales[m + fragment_row() + 8].x);
     __syncthreads();
     bring_state<N>(p, w.G, p.dstates + at.item * p.c.M);
     cp_async_commit();

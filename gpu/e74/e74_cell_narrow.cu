@@ -10,7 +10,7 @@
  * keys into shared memory, normalised and, where the state is a factor, times
  * W_r and V; waits for the state that the block of the piece before hands over;
  * walks; hands the state on; and only then writes what it found.  So all but
- * the walk is done by many multiprocessors at once, away from the chain.
+ * the walk is done by many SMs at once, away from the chain.
  *
  * Backward likewise, last piece first: the piece is replayed from its
  * checkpoint, which waits for nobody, and its states stay in shared memory.

@@ -48,7 +48,7 @@
  * chains have begun, and each of its blocks waits until its chain has told that
  * the run is done with.  (Chains never wait for those who follow, so that it does
  * not matter how many of them there is room for.)  Few chains claim a whole
- * multiprocessor's shared memory each, to be alone there. */
+ * SM's shared memory each, to be alone there. */
 #include "gpu/device/async.cuh"
 #include "gpu/device/cluster.cuh"
 #include "gpu/device/columns.cuh"
@@ -100,7 +100,7 @@ static constexpr __host__ __device__ int threads_down(int lanes)
     return 2 * lanes * lanes_down(lanes);
 }
 
-/* Blocks of these on a multiprocessor, at least: where there are registers enough. */
+/* Blocks of these on an SM, at least: where there are registers enough. */
 static constexpr __host__ __device__ int blocks_down(int lanes, bool inside)
 {
     return lanes == 16 ? (inside ? 1 : 2) : 6;
@@ -1538,7 +1538,7 @@ static layout layout_of(const struct frame *f, enum pass pass)
 
     /* As many chains as keep the device busy may take more than the limits say. */
     const struct limits &device = *gpu_limits();
-    const int64_t least = within(device.multiprocessors, 1, c.BH), each = l.given + l.found;
+    const int64_t least = within(device.sms, 1, c.BH), each = l.given + l.found;
     l.K = c.kept == KEPT_F32 ? common_multiple(c.K, l.run) : c.K;
     l.K = l.K < c.T ? l.K : c.T;
     l.runs = (int)ceil_div(l.K, l.run);
@@ -1629,12 +1629,12 @@ static int start_carriers(const layout &l, void (*kernel)(layout), int64_t block
 }
 
 /* A chain for each sequence and head; with as much shared memory as a block may have, so that
- * it is alone on its multiprocessor, while they are so few that others are left for what follows
+ * it is alone on its SM, while they are so few that others are left for what follows
  * them. */
 static int start_chains(const layout &l, void (*kernel)(layout), size_t shared)
 {
     const size_t all = gpu_properties().sharedMemPerBlockOptin;
-    const bool few = l.count <= gpu_limits()->multiprocessors / 2;
+    const bool few = l.count <= gpu_limits()->sms / 2;
     return start_carriers(l, kernel, l.count, few && all > shared ? all : shared);
 }
 

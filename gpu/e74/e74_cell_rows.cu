@@ -218,7 +218,7 @@ static int launch_crowd(const layout &l)
     }
 }
 
-/* Chunks are as long as lets two blocks share a multiprocessor, but for the large
+/* Chunks are as long as lets two blocks share an SM, but for the large
  * ones of a crowd. */
 template <typename T>
 static int forward(const struct frame *f)

@@ -138,7 +138,7 @@ static __device__ __forceinline__ void prefetch_piece(const layout &l, const pla
 
 /* ---- forward again ---- */
 
-/* A row under way: its state, the next step's numbers, and what the state
+/* A row in flight: its state, the next step's numbers, and what the state
  * reads with that step's key. */
 template <int EACH>
 struct under_way {
@@ -169,7 +169,7 @@ static __device__ __forceinline__ void step_on(under_way<EACH> *w, const layout 
 }
 
 /* The states between the pieces of each segment: one crew, since many blocks
- * share a multiprocessor. */
+ * share an SM. */
 template <typename T, int LANES, int EACH, bool INSIDE, bool ALIGNED>
 __global__ void __launch_bounds__(CREW, LANES > 2 ? 4 : 3) note_rows(layout l)
 {
@@ -345,7 +345,7 @@ static __device__ __forceinline__ meal_again<ROWS> serve_again(table *at, const 
     return m;
 }
 
-/* Rows under way: what they read is with the next step's key. */
+/* Rows in flight: what they read is with the next step's key. */
 template <int ROWS>
 struct again {
     strip<1> S[ROWS];

@@ -19,7 +19,7 @@
  * whose four products the least is left out: an error of 2^-16 or so.
  *
  * Bound by the two walks' chains, each as long as a piece, and by combine's, as
- * long as there are pieces; that of maps' way from the second-level cache. */
+ * long as there are pieces; that of maps' way from L2. */
 #include <stdio.h>
 
 #include "gpu/device/async.cuh"
@@ -133,7 +133,8 @@ static __device__ __forceinline__ void send_for(const plan &p, const strip &s,
 /* A thread's pair i of the 16 x 16 numbers that its warp has of a state: where in it. */
 static __device__ __forceinline__ int64_t map_shared_rank(const plan &p, const strip &s, int i)
 {
-    return (s.first + i % 2 * 8 + line()) * p.c.N + 16 * warp() + i / 2 * 8 + pair();
+    return (s.first + i % 2 * 8 + fragment_row()) * p.c.N + 16 * warp() + i / 2 * 8 +
+           fragment_column();
 }
 
 static __device__ __forceinline__ void load_block(const plan &p, const strip &s, const float *state,
@@ -165,8 +166,9 @@ static __device__ __forceinline__ void put_split(bf16 *high, bf16 *low, const fl
 {
     UNROLL(4)
     for (int i = 0; i < 4; i++) {
-        const int at = (i % 2 * 8 + line()) * padded(N) + 16 * warp() + i / 2 * 8 + pair();
-        split_pair(x[i / 2][i % 2 * 2], x[i / 2][i % 2 * 2 + 1], (unsigned *)(high + at),
+        const int at =
+            (i % 2 * 8 + fragment_row()) * padded(N) + 16 * warp() + i / 2 * 8 + fragment_column();
+        split_bf16(x[i / 2][i % 2 * 2], x[i / 2][i % 2 * 2 + 1], (unsigned *)(high + at),
                    (unsigned *)(low + at));
     }
 }
@@ -185,21 +187,21 @@ static __device__ __forceinline__ void add_part(products *sum, const part<N> &fr
     typedef part<N> part;
     UNROLL(4)
     for (int i = 0; i < 4; i++) {
-        const int row = i % 2 * 8 + line() - which * part::SUMS;
+        const int row = i % 2 * 8 + fragment_row() - which * part::SUMS;
         if (i % 2 * part::PARTS / 2 != which)
             continue; /* the row is in another part */
-        const float2 b =
-            *(const float2 *)(from.sums + row * padded(N) + 16 * warp() + i / 2 * 8 + pair());
+        const float2 b = *(const float2 *)(from.sums + row * padded(N) + 16 * warp() + i / 2 * 8 +
+                                           fragment_column());
         sum->high[i / 2][i % 2 * 2] += b.x;
         sum->high[i / 2][i % 2 * 2 + 1] += b.y;
     }
     UNROLL(4)
     for (int k = 0; k < MAP_ROWS; k += 16) {
         unsigned a[4], a_low[4], b[4], b_low[4];
-        take_right<false>(b, from.high, padded(N), k, 16 * warp());
-        take_right<false>(b_low, from.low, padded(N), k, 16 * warp());
-        take_left<false>(a, high, padded(N), 0, which * MAP_ROWS + k);
-        take_left<false>(a_low, low, padded(N), 0, which * MAP_ROWS + k);
+        load_fragment_b<false>(b, from.high, padded(N), k, 16 * warp());
+        load_fragment_b<false>(b_low, from.low, padded(N), k, 16 * warp());
+        load_fragment_a<false>(a, high, padded(N), 0, which * MAP_ROWS + k);
+        load_fragment_a<false>(a_low, low, padded(N), 0, which * MAP_ROWS + k);
         UNROLL(2)
         for (int tile = 0; tile < 2; tile++) {
             mma_bf16(sum->high[tile], a, b + 2 * tile);

@@ -126,7 +126,7 @@ static __device__ __forceinline__ void advance_four(const buffers &b, const rate
 }
 
 /* By a block: parameters begin to end.  Between those that no whole pack holds, at both ends, a
- * pack of each tensor a load, two of each under way in every thread. */
+ * pack of each tensor a load, two of each in flight in every thread. */
 template <typename T, bool MASTER>
 static __device__ __forceinline__ void advance_range(const buffers &b, const rates &r,
                                                      int64_t begin, int64_t end)
@@ -269,7 +269,7 @@ static const char *multi_declines(const struct frame *f)
         #kernel, idea, {kernel<T>, NULL}, NULL, declines, NULL, 0, 0}
 #define KERNELS(bits, T)                                                                           \
     KERNEL(plain, bits, T, "one thread a parameter, one launch a tensor", NULL);                   \
-    KERNEL(vector, bits, T, "16 bytes a load, several under way", NULL);                           \
+    KERNEL(vector, bits, T, "16 bytes a load, several in flight", NULL);                           \
     KERNEL(multi, bits, T, "and one launch for all tensors", multi_declines);                      \
     GPU_KERNEL_LIST(adamw, bits, &multi##bits, &vector##bits, &plain##bits)
 

@@ -112,7 +112,7 @@ __global__ void each_plain(operands<F> o, int64_t n)
         one_element<T>(o, i);
 }
 
-/* Sixteen bytes a load, and at least four loads of a thread under way before it uses the first:
+/* Sixteen bytes a load, and at least four loads of a thread in flight before it uses the first:
  * enough that memory never waits to be asked. */
 template <typename F>
 struct packs_a_thread {
@@ -197,8 +197,8 @@ static inline const char *too_many_elements(const struct frame *f)
     enum { plain, vector };                                                                        \
     ELEMENTWISE(plain, 32, float, "one thread an element", approximates, unit);                    \
     ELEMENTWISE(plain, 16, __nv_bfloat16, "one thread an element", approximates, unit);            \
-    ELEMENTWISE(vector, 32, float, "16 bytes a load, several under way", approximates, unit);      \
-    ELEMENTWISE(vector, 16, __nv_bfloat16, "16 bytes a load, several under way", approximates,     \
+    ELEMENTWISE(vector, 32, float, "16 bytes a load, several in flight", approximates, unit);      \
+    ELEMENTWISE(vector, 16, __nv_bfloat16, "16 bytes a load, several in flight", approximates,     \
                 unit);                                                                             \
     GPU_KERNEL_LIST(op, 32, &vector32, &plain32);                                                  \
     GPU_KERNEL_LIST(op, 16, &vector16, &plain16)

@@ -509,7 +509,7 @@ static inline cudaError_t cudaMemcpyToSymbol(T &to, const void *from, size_t n, 
 {
     return memcpy((char *)&to + offset, from, n), cudaSuccess;
 }
-/* as many blocks as the largest multiprocessor would take of any kernel */
+/* as many blocks as the largest SM would take of any kernel */
 template <typename T>
 static inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *n, T *, int, size_t)
 {

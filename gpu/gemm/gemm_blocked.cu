@@ -20,7 +20,7 @@ enum {
     DEPTH = 8, /* k of a group in a stage */
     PADDING = 4,
     LONGEST = 16, /* runs of k that one of a thread's sums is of */
-    RESIDENT = 2  /* blocks on a multiprocessor */
+    RESIDENT = 2  /* blocks on an SM */
 };
 
 /* What follows from the side of a tile. */

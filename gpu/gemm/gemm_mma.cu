@@ -20,7 +20,7 @@ enum {
     BK = 32,      /* k of a stage */
     ROOM = 5120,  /* numbers of an operand's stage: 128 rows of 32, padded, or 32 of 128 */
     BAND = 8,     /* rows of tiles that are walked together, column by column */
-    RESIDENT = 2, /* blocks on a multiprocessor */
+    RESIDENT = 2, /* blocks on an SM */
     LEAST = 16    /* stages of a slice, at least */
 };
 
@@ -89,10 +89,10 @@ static __device__ __forceinline__ void multiply_stage(float (*sum)[WARP_N / 8][4
         unsigned a[WARP_M / 16][4], b[WARP_N / 16][4];
         UNROLL(4)
         for (int i = 0; i < WARP_M / 16; i++)
-            take_left<FLIP_A>(a[i], stage, padded(FLIP_A ? SIDE : BK), m + 16 * i, k);
+            load_fragment_a<FLIP_A>(a[i], stage, padded(FLIP_A ? SIDE : BK), m + 16 * i, k);
         UNROLL(2)
         for (int j = 0; j < WARP_N / 16; j++)
-            take_right<FLIP_B>(b[j], stage + ROOM, padded(FLIP_B ? BK : SIDE), k, n + 16 * j);
+            load_fragment_b<FLIP_B>(b[j], stage + ROOM, padded(FLIP_B ? BK : SIDE), k, n + 16 * j);
         UNROLL(4)
         for (int i = 0; i < WARP_M / 16; i++)
             UNROLL(4)
@@ -165,8 +165,8 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
     for (int j = 0; j < WARP_N / 8; j++)
         UNROLL(2)
     for (int half = 0; half < 2; half++)
-        put(p, layer, m + warp_m + 16 * i + 8 * half + line(), n + warp_n + 8 * j + pair(),
-            sum[i][j] + 2 * half);
+        put(p, layer, m + warp_m + 16 * i + 8 * half + fragment_row(),
+            n + warp_n + 8 * j + fragment_column(), sum[i][j] + 2 * half);
 }
 
 /* Slices of k where the tiles are too few for the chip and k is long. */

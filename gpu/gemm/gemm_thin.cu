@@ -5,14 +5,14 @@
  *
  * and memory is what they wait for.  Blocks stay, with y in shared memory, and walk over l: TALL
  * rows of x come, are multiplied, and go, through the same place of shared memory, as they lie in
- * memory: along k or along l, and z along s or along l.  In fp32 nothing of a block is under way
- * while it multiplies: that is what the other blocks of the multiprocessor are for.  In bf16, where
+ * memory: along k or along l, and z along s or along l.  In fp32 nothing of a block is in flight
+ * while it multiplies: that is what the other blocks of the SM are for.  In bf16, where
  * there is room for it, the next rows are.
  *
  * fp32: a thread makes 8 x 8 of z, by quads of k.  bf16: tensor cores, a warp at a time, 16 rows of
  * z as it lies in memory. */
 #include "gpu/device/async.cuh"
-#include "gpu/device/tiles.cuh"
+#include "gpu/device/fragment.cuh"
 #include "gpu/gemm/gemm.cuh"
 
 enum {
@@ -20,7 +20,7 @@ enum {
     TALL = 128,
     SHORT = 64,
     LEAST = 1024, /* long enough to be thin */
-    RESIDENT = 4, /* blocks of a multiprocessor */
+    RESIDENT = 4, /* blocks of an SM */
     ACROSS = 8,   /* fp32: threads across s */
     DOWN = THREADS / ACROSS
 };
@@ -193,10 +193,10 @@ static __device__ __forceinline__ void make_tile(bf16 *x, const bf16 *y, int, fl
         UNROLL(16)
         for (int i = 0; i < 16; i++)
             made[b][i / 2][i % 2] =
-                pack(alpha * sum[i / 2][i % 2 * 2], alpha * sum[i / 2][i % 2 * 2 + 1]);
+                pack_bf16x2(alpha * sum[i / 2][i % 2 * 2], alpha * sum[i / 2][i % 2 * 2 + 1]);
     }
     __syncthreads();
-    bf16 *z = x + (row + line()) * at::Z + pair();
+    bf16 *z = x + (row + fragment_row()) * at::Z + fragment_column();
     UNROLL(32)
     for (int i = 0; i < 32; i++)
         *(unsigned *)(z + (i / 16 * BELOW + i % 2 * 8) * at::Z + i / 16 * RIGHT_HAND +

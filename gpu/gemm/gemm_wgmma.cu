@@ -229,7 +229,7 @@ static __device__ __forceinline__ void put_result(const float *d, const outbox &
     constexpr int COLUMNS = tma_box_columns<C>(), TILES = COLUMNS / 8, OUTPUTS = finish::OUTPUTS;
     const finish made = j.made;
     const walk w = j.w;
-    const int row = threadIdx.x / 32 % 4 * 16 + line(), group = threadIdx.x / GROUP;
+    const int row = threadIdx.x / 32 % 4 * 16 + fragment_row(), group = threadIdx.x / GROUP;
     const bool leads = threadIdx.x % GROUP == 0;
 
     if (by.four) /* until the group's other warps have multiplied by what is there */
@@ -244,15 +244,16 @@ static __device__ __forceinline__ void put_result(const float *d, const outbox &
             UNROLL(2)
         for (int half = 0; half < 2; half++) {
             const float *sum = d + (box * TILES + tile) * 4 + 2 * half;
-            x[tile][half] = made.template pair_of<ADDS>(output, make_float2(sum[0], sum[1]), w, t,
-                                                        m + row + 8 * half, n + 8 * tile + pair());
+            x[tile][half] =
+                made.template pair_of<ADDS>(output, make_float2(sum[0], sum[1]), w, t,
+                                            m + row + 8 * half, n + 8 * tile + fragment_column());
         }
         UNROLL(8)
         for (int tile = 0; tile < TILES; tile++)
             UNROLL(2)
         for (int half = 0; half < 2; half++) {
-            const int column = (8 * tile + pair()) * (int)sizeof(C);
-            put_pair((C *)(piece + 128 * (row + 8 * half) + (column ^ line() * 16)),
+            const int column = (8 * tile + fragment_column()) * (int)sizeof(C);
+            put_pair((C *)(piece + 128 * (row + 8 * half) + (column ^ fragment_row() * 16)),
                      x[tile][half].x, x[tile][half].y);
         }
         fence_proxy_async();
@@ -579,7 +580,7 @@ const char *gemm_wgmma_declines(const gemm_problem<bf16, C> &p)
         return "more than 2^30 tiles";
     return at_once<256>() && at_once<128>()
                ? NULL
-               : "not compiled for 9.0a, or its blocks do not fit on the multiprocessors";
+               : "not compiled for 9.0a, or its blocks do not fit on the SMs";
 }
 
 /* ---- gemm ---- */

@@ -154,9 +154,9 @@ static const char *naive_declines(const struct frame *f)
 /* ---- wide ---- */
 
 enum {
-    RESIDENT = 4,    /* blocks on a multiprocessor */
-    AHEAD = 4,       /* pieces of a row that a thread has under way */
-    DEEP = 8,        /* rows of which it has one under way, across */
+    RESIDENT = 4,    /* blocks on an SM */
+    AHEAD = 4,       /* pieces of a row that a thread has in flight */
+    DEEP = 8,        /* rows of which it has one in flight, across */
     DEEP_SPREAD = 4, /* and where it writes dA */
     TEAM = 8         /* warps on a pair of rows, at most */
 };
@@ -254,8 +254,8 @@ static __device__ __forceinline__ void spread(T *to, float factor, const float *
         store(to, y[0]);
 }
 
-/* A team of warps adds up two rows, or a part of each, and has AHEAD pieces of both under way in
- * every thread before it uses the first: 128 KiB on a multiprocessor. */
+/* A team of warps adds up two rows, or a part of each, and has AHEAD pieces of both in flight in
+ * every thread before it uses the first: 128 KiB on an SM. */
 template <typename T, bool WIDE, bool SPREAD>
 __global__ void __launch_bounds__(THREADS, RESIDENT)
     sum_along(sweep<T> s, int64_t parts, int64_t length, int team)
@@ -324,7 +324,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
 }
 
 /* A block adds up a strip of columns over `length` rows.  A thread has a piece of the strip, a
- * warp every eighth row, and some rows under way; then the warps' sums are added in order. */
+ * warp every eighth row, and some rows in flight; then the warps' sums are added in order. */
 template <typename T, bool WIDE, bool SPREAD>
 __global__ void __launch_bounds__(THREADS, RESIDENT)
     sum_across(sweep<T> s, int64_t parts, int64_t length)
@@ -412,7 +412,7 @@ static bool wide_rows(int64_t C)
 }
 
 /* A block a place for one, across; along, a block's work is short, as far as rows are long enough
- * for all of its warps, so that multiprocessors end at the same time. */
+ * for all of its warps, so that SMs end at the same time. */
 template <typename T>
 static division division_of(const sweep<T> &s)
 {
@@ -459,7 +459,7 @@ static int pass_over(const sweep<T> &s)
                : gemm_add_parts(s.room, d.parts, s.across ? s.C : s.R, s.alpha, s.beta, s.z0, s.z);
 }
 
-/* One pass over A in pieces of 16 bytes, many of them under way. */
+/* One pass over A in pieces of 16 bytes, many of them in flight. */
 struct gemv_wide {
     template <typename T>
     static size_t room(const sweep<T> &s)

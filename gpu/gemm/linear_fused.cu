@@ -1,5 +1,5 @@
 /* linear, fused: gemm's kernel wgmma for the products.  Bias and activation are done to the sums
- * before they leave the multiprocessor, so that forward is one kernel; backward is what `product`
+ * before they leave the SM, so that forward is one kernel; backward is what `product`
  * does to dy, then dx and dW as one walk. */
 #include "gpu/device/math.cuh"
 #include "gpu/gemm/gemm_wgmma.cuh"

@@ -22,7 +22,7 @@ static __device__ __forceinline__ place place_of_thread(int64_t packs)
     return {column, blockIdx.x / across, column < packs};
 }
 
-/* y = act(z + b), b or nothing; y may be z.  Several rows are under way in a thread; b stays. */
+/* y = act(z + b), b or nothing; y may be z.  Several rows are in flight in a thread; b stays. */
 template <typename T, int WIDTH, int ACT>
 __global__ void __launch_bounds__(LANES *ROWS)
     linear_activate(const T *z, const T *b, T *y, int64_t M, int64_t D)

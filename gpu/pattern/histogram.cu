@@ -173,7 +173,7 @@ static __device__ __forceinline__ void count_vector(unsigned *own, const uint4 &
 /* Counter `place` of copy c is place * copies + c, and a thread's copy that of its lane.  With 32
  * copies the lanes of a warp are in 32 banks whatever x is: none ever waits for another, be all
  * numbers in one bin or in any.  Each block has an equal share of x and always a next batch of it
- * under way: 64 KB on a multiprocessor. */
+ * in flight: 64 KB on an SM. */
 template <typename T>
 __global__ void __launch_bounds__(MOST_THREADS) private_kernel(counting c)
 {

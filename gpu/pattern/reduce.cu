@@ -1,13 +1,14 @@
 /* What a kernel folds is a row, or a piece of one: all of x is one row of R N numbers. */
 #include "common/ops/reduce.h"
 #include "gpu/device/pdl.cuh"
+#include "gpu/device/math.cuh"
 #include "gpu/device/unit.cuh"
 #include "gpu/gpu.cuh"
 
 enum {
     BLOCK = 256,      /* threads, where they are not one row's crew */
     MOST = 256,       /* of a crew */
-    AHEAD = 8,        /* accesses that a thread has under way at once */
+    AHEAD = 8,        /* accesses that a thread has in flight at once */
     AHEAD_BACK = 4,   /* where it also writes */
     CHAIN = 64,       /* times so many: what is summed by itself, so that sums stay exact */
     GRID = 0x7fffffff /* blocks at most */
@@ -82,7 +83,7 @@ struct cut {
     int crew;
 };
 
-/* A crew of as many threads as have all of a piece under way at once, with so many accesses each;
+/* A crew of as many threads as have all of a piece in flight at once, with so many accesses each;
  * there are not more than MOST. */
 template <typename T>
 static cut cut_of(int64_t rows, int64_t n, int64_t piece, int each)
@@ -178,7 +179,7 @@ __global__ void __launch_bounds__(BLOCK) tree_kernel(job j)
 
 /* ---- shuffle, and two levels of it ---- */
 
-/* A thread's share of a piece: every threads-th access from its first on, AHEAD of them under way
+/* A thread's share of a piece: every threads-th access from its first on, AHEAD of them in flight
  * before the first is used. */
 template <typename F, typename T, bool WIDE>
 static __device__ __forceinline__ F fold_share(const T *x, const seat &s, int threads, bool squared)

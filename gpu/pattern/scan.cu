@@ -7,8 +7,8 @@
 
 enum {
     BLOCK = 128,      /* threads at most */
-    RESIDENT = 6,     /* blocks of a multiprocessor: 6 x 32 KB under way */
-    AHEAD = 16,       /* accesses of a thread, all under way at once */
+    RESIDENT = 6,     /* blocks of an SM: 6 x 32 KB in flight */
+    AHEAD = 16,       /* accesses of a thread, all in flight at once */
     SWEEPERS = 512,   /* threads of a sweep, each with two numbers */
     LEVELS = 4,       /* of sums over 1, 32, 32^2 ... tiles: enough for 2^30 numbers */
     MOST = 0x7fffffff /* blocks of a grid */
@@ -81,7 +81,7 @@ struct job {
 
 /* A warp has AHEAD accesses of each lane, one beside the other: they come in the order of the
  * row.  They go to shared memory, each lane's to places of its own, so that no registers hold them
- * while they are under way or the block waits. */
+ * while they are in flight or the block waits. */
 template <typename T, bool WIDE, bool BACK>
 struct share {
     typedef access<T, WIDE> by;

@@ -31,7 +31,7 @@ template <typename T>
 static __device__ __forceinline__ void fill(float *s, const T *row, int64_t first, int length,
                                             int64_t N, bool wide, int thread, int threads)
 {
-    enum { AHEAD = 4 }; /* loads under way together */
+    enum { AHEAD = 4 }; /* loads in flight together */
 
     if (wide) {
         for (int p = thread * WIDTH<T>; p < length; p += AHEAD * threads * WIDTH<T>) {

@@ -111,7 +111,7 @@ static size_t sliding_bytes(int64_t N, int64_t R)
 
 /* Each thread first sums a chunk of K, then slides over windows made of such chunks: of shared
  * memory an output costs about 2 + 2R/K^2 reads, not 2R + 1.  The tile is 16 numbers a thread,
- * 16 KB of memory under way for a block in fp32. */
+ * 16 KB of memory in flight for a block in fp32. */
 template <typename T, int K>
 __global__ void __launch_bounds__(THREADS) sliding_kernel(means m, int tiles, int margin)
 {

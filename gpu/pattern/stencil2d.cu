@@ -297,10 +297,10 @@ enum {
     RADIUS_MAX = 4,
     WRITERS = 30,   /* of a warp's lanes */
     WARPS = 4,      /* of a block */
-    WARPS_MOST = 32 /* of a multiprocessor: fewer have longer strips */
+    WARPS_MOST = 32 /* of an SM: fewer have longer strips */
 };
 
-/* Rows of a warp under way: a multiple of two, and of what a window remembers of pairs, so that all
+/* Rows of a warp in flight: a multiple of two, and of what a window remembers of pairs, so that all
  * its indices are constant. */
 template <int R>
 constexpr int AHEAD = R < 4 ? 12 : 16;

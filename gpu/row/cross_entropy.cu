@@ -4,12 +4,12 @@
 #include "gpu/row/softmax.cuh"
 
 /* Forward, a block finds what there is to know of a row; then one block, which comes while the last
- * rows are still under way, adds up the rows' losses in a fixed order. */
+ * rows are still in flight, adds up the rows' losses in a fixed order. */
 
 enum {
     BLOCK = 256,
     MOST = 128,   /* threads of a long row, forward: small blocks, so that few wait at its end */
-    RESIDENT = 8, /* and how many of them a multiprocessor has */
+    RESIDENT = 8, /* and how many of them an SM has */
     MOST_BACK = 512,
     RESIDENT_BACK = 3,
     MEAN = 512, /* threads of the block that takes the mean */
@@ -169,7 +169,7 @@ static __device__ __forceinline__ slope slope_of(const cross_entropy &a, const c
 
 /* A row is read once, sixteen bytes at a time wherever it begins: the largest logit and the sum
  * relative to it run along, and beside them how far the logits are below it if there is smoothing.
- * While some vectors are looked at, the next are under way. */
+ * While some vectors are looked at, the next are in flight. */
 template <typename T, bool SMOOTH>
 __global__ void __launch_bounds__(MOST, SMOOTH ? RESIDENT - 1 : RESIDENT)
     online_forward_kernel(cross_entropy a, int V, aim to)
@@ -244,7 +244,7 @@ __global__ void __launch_bounds__(MOST_BACK, RESIDENT_BACK)
     for (int first = 0; first == 0 || first * e.SIZE < e.body; first += AHEAD * threads) {
         uint4 v[AHEAD];
         take<true>(v, x + e.head, e.body, first, i, threads, 0);
-        if (first == 0) { /* while the first are under way */
+        if (first == 0) { /* while the first are in flight */
             d = slope_of(a, g, r, V, to);
             top = ((const float *)a.top)[r];
         }

@@ -89,7 +89,7 @@ __global__ void plain_backward_kernel(const norm_call p)
 
 /* ---- sums of columns ---- */
 
-enum { COLUMNS_THREADS = 256, COLUMNS_BLOCKS = 4 /* on a multiprocessor */ };
+enum { COLUMNS_THREADS = 256, COLUMNS_BLOCKS = 4 /* on an SM */ };
 
 /* A block has a strip of columns, a vector a thread, and its teams take row after row: as if the
  * strips were a cluster's. */
@@ -105,7 +105,7 @@ static norm_layout layout_columns(int64_t N, size_t size)
 
 static norm_grid columns_grid(const norm_call &p, const norm_layout &l)
 {
-    const int64_t blocks = (int64_t)gpu_limits()->multiprocessors * COLUMNS_BLOCKS;
+    const int64_t blocks = (int64_t)gpu_limits()->sms * COLUMNS_BLOCKS;
     return shared_grid(p, l, max(blocks / l.cluster, (int64_t)p.n));
 }
 

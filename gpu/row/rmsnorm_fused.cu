@@ -3,7 +3,7 @@
  * keeps its part of w (and b) in registers.
  *
  * Forward a team takes a few rows, the next on its way to registers.  (Narrow rows, rows that are
- * not aligned, and those of a cluster are `row`'s.)  Backward a block a multiprocessor has several
+ * not aligned, and those of a cluster are `row`'s.)  Backward a block an SM has several
  * teams; each thread fetches its own vectors of the rows to come into shared memory, where they wait
  * for nobody but itself, and keeps its columns' sums of dw and db.  So x and dy are read once.  A
  * block leaves its sums in the workspace, and a second launch adds the blocks' in their order: which
@@ -17,7 +17,7 @@
 /* ---- forward ---- */
 
 /* Of a team, where more come than run at once: enough that the next row is on its way while this
- * one's sums are awaited, and so few that the multiprocessors that are done sooner get more teams. */
+ * one's sums are awaited, and so few that the SMs that are done sooner get more teams. */
 enum { ROWS_EACH = 3 };
 
 template <typename T>
@@ -153,7 +153,7 @@ int fused_norm(const norm_call &p)
     if (p.N % per_vector<T>() || l.rows > 1 || l.cluster > 1)
         return row_norm<T, CENTRED>(p);
     CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&on_one, kernel, l.threads, 0));
-    const int64_t at_once = (int64_t)on_one * gpu_limits()->multiprocessors;
+    const int64_t at_once = (int64_t)on_one * gpu_limits()->sms;
     const int64_t clusters = max(at_once, ceil_div(all_rows(p), (int64_t)ROWS_EACH * l.teams));
     return launch_teams(kernel, l, 0, p, shared_grid(p, l, clusters));
 }
@@ -260,10 +260,10 @@ static norm_layout fused_layout(int64_t N, size_t size)
     return l;
 }
 
-/* A block a multiprocessor. */
+/* A block an SM. */
 static int64_t clusters_most(const norm_layout &l)
 {
-    return max((int64_t)(gpu_limits()->multiprocessors / l.cluster), (int64_t)1);
+    return max((int64_t)(gpu_limits()->sms / l.cluster), (int64_t)1);
 }
 
 /* Makes room for the ring, and asks how many of its clusters there are at once: where a cluster

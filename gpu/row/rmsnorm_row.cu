@@ -1,5 +1,5 @@
 /* rmsnorm, layernorm and qk_norm, kernel `row`: a team of threads reads its row once, 16 bytes a
- * load and all loads under way before the first is used, keeps it in registers, and finds the sums
+ * load and all loads in flight before the first is used, keeps it in registers, and finds the sums
  * by shuffles and one meeting of its warps: in layernorm each warp takes the squares about a mean of
  * its own.  dw and db are left to a second launch, which reads x and dy again. */
 #include "gpu/device/cluster.cuh"
@@ -7,7 +7,7 @@
 #include "gpu/device/opaque.cuh"
 #include "gpu/row/norm.cuh"
 
-/* Blocks of THREADS_MOST on a multiprocessor at least: 64 registers a thread. */
+/* Blocks of THREADS_MOST on an SM at least: 64 registers a thread. */
 enum { ROW_BLOCKS = 2 };
 
 /* The rows that begin at x, from `first` on. */

@@ -92,7 +92,7 @@ enum {
     BLOCK_BYTES = 32 << 10,
     TABLE_MAX = 4096,
     ROWS_AHEAD = 4,
-    RESIDENT = 4 /* blocks of a multiprocessor, each with 32 KB on their way */
+    RESIDENT = 4 /* blocks of an SM, each with 32 KB on their way */
 };
 enum { SENT_BYTES = 2 * ROWS_AHEAD * THREADS * sizeof(uint4) };
 

@@ -49,7 +49,7 @@ struct warp_place {
 
 /* A row belongs to neighbouring lanes of one warp, K vectors to each, in registers: each byte
  * is read once, and shuffles alone lead from lane to lane.  Lanes of short rows have several
- * rows under way. */
+ * rows in flight. */
 template <typename T, bool WHOLE_ROWS, int K, int ROWS>
 __global__ void FEW_REGISTERS(BLOCK)
     warp_forward_kernel(const T *x, T *y, int64_t R, int N, int lanes, float scale)
@@ -232,7 +232,7 @@ static const char *block_declines(const struct frame *f)
 /* ---- cluster ---- */
 
 /* A row over the blocks of a cluster, in their registers: long rows, too, are read once, and
- * several blocks share a multiprocessor, one loading while another writes.  Each block posts what
+ * several blocks share an SM, one loading while another writes.  Each block posts what
  * it has found to all, and each sums that up in the same order. */
 struct shared_row {
     float4 found[CLUSTER_MAX];

@@ -85,7 +85,7 @@ static inline int64_t vectors_of(int64_t n)
 
 /* Of a row of n numbers, from its vector `first` on, what belongs to `lane` of so many lanes: K
  * vectors, so many apart, or else as many numbers, one by one, neighbouring lanes' next to each
- * other.  All are under way at once; `fill` stands for those beyond the end. */
+ * other.  All are in flight at once; `fill` stands for those beyond the end. */
 template <bool WHOLE_ROWS, typename T, int K>
 static __device__ __forceinline__ void take(uint4 (&v)[K], const T *row, int n, int first, int lane,
                                             int lanes, float fill)

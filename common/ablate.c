@@ -240,9 +240,9 @@ int abl_tensor(const abl_case *c, int i, struct abl_tensor *to)
     return 1;
 }
 
-void abl_draw(abl_case *c, uint64_t seed, int lively)
+void abl_draw(abl_case *c, uint64_t seed, int nonzero_state)
 {
-    tensors_draw(c->t, c->trial.op, &c->trial.sizes, seed, lively);
+    tensors_draw(c->t, c->trial.op, &c->trial.sizes, seed, nonzero_state);
 }
 
 /* Which tensor "out" or "d_out" is; `results` asks for results, else for what

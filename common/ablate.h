@@ -112,8 +112,8 @@ int abl_tensor(const abl_case *c, int i, struct abl_tensor *to);
 
 /* Draw every input and output gradient again: N(0,1) and the like, as the
  * contract says; any element depends on the seed, the tensor's name and its
- * place alone.  With `lively`, initial states are no longer 0. */
-void abl_draw(abl_case *c, uint64_t seed, int lively);
+ * place alone.  With `nonzero_state`, initial states are no longer 0. */
+void abl_draw(abl_case *c, uint64_t seed, int nonzero_state);
 /* An input, or the gradient of an output ("d_out"): n elements in or out.
  * They are rounded to the case's storage type when it runs.  -1: no such
  * tensor, not an input, or n is not its size. */

@@ -84,11 +84,13 @@ int64_t tensors_bytes(const struct op *o, const struct frame *f)
 }
 
 void tensors_draw(struct tensors *t, const struct op *o, const struct frame *f, uint64_t seed,
-                  int lively)
+                  int nonzero_state)
 {
     for (int i = 0; i < o->n_args; i++) {
         const struct arg *a = &o->arg[i];
-        enum fill fill = a->fill_of ? a->fill_of(f) : lively && a->fill == ZERO ? UNIT : a->fill;
+        enum fill fill = a->fill_of                         ? a->fill_of(f)
+                         : nonzero_state && a->fill == ZERO ? UNIT
+                                                            : a->fill;
         if (a->flags & IN && t->x[i])
             op_draw(o, f, i, fill, seed, t->x[i]);
         if (a->flags & OUT && t->g[i])

@@ -19,10 +19,10 @@ struct tensors *tensors_copy(const struct op *o, const struct frame *f, const st
 /* Bytes of a struct tensors. */
 int64_t tensors_bytes(const struct op *o, const struct frame *f);
 
-/* Draw the inputs and the gradients of the outputs.  With `lively`, no input
+/* Draw the inputs and the gradients of the outputs.  With `nonzero_state`, no input
  * is zero, as initial states by default are. */
 void tensors_draw(struct tensors *t, const struct op *o, const struct frame *f, uint64_t seed,
-                  int lively);
+                  int nonzero_state);
 /* Round them to what b stores, so that the oracle can be given the same. */
 void tensors_round(struct tensors *t, const struct op *o, const struct frame *f,
                    const struct backend *b);

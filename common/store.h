@@ -45,7 +45,8 @@ struct ran {
     const struct impl *kernel;
     struct tensors *t; /* its outputs and gradients; NULL where they are not kept */
     struct outcome outcome;
-    int64_t predicted, used; /* bytes on the device: foretold, and by its own count; 0: unknown */
+    int64_t predicted,
+        used; /* bytes on the device: as predicted, and by its own count; 0: unknown */
 };
 
 struct result {

@@ -123,7 +123,7 @@ static void fractions(FILE *to, const struct ceilings *c, const struct result *r
     fprintf(to, "  %-8s", known ? ceiling_names[binding(least)] : "-");
 }
 
-/* The device's own count, what was foretold, and what of it waits for backward. */
+/* The device's own count, what was predicted, and what of it waits for backward. */
 static void memory(FILE *to, const struct result *r, const struct ran *ran)
 {
     char used[16] = "-", predicted[16], saved[16];

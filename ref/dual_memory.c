@@ -325,7 +325,7 @@ static const real *h_before(const struct cell *c, const struct dual_memory *a, i
 }
 
 /* p = attend(s M query). */
-static void look(const struct cell *c, const real *M, const real *query, real *p, real *scores)
+static void read_tape(const struct cell *c, const real *M, const real *query, real *p, real *scores)
 {
     for (int64_t n = 0; n < c->N; n++)
         scores[n] = c->scale * dot(M + n * c->D, query, c->D);
@@ -333,14 +333,14 @@ static void look(const struct cell *c, const real *M, const real *query, real *p
 }
 
 /* h of step t, for sequence b; w->product is W_h h. */
-static void think(const struct cell *c, const struct dual_memory *a, struct work *w, int64_t t,
-                  int64_t b)
+static void update_hidden(const struct cell *c, const struct dual_memory *a, struct work *w,
+                          int64_t t, int64_t b)
 {
     int64_t D = c->D, row = t * c->B + b;
     const real *M = (const real *)a->M_T + b * c->M, *xp = w->xp + row * D;
     real *h = (real *)a->h + row * D, *rho = (real *)a->rho + row * c->N;
 
-    look(c, M, h_before(c, a, t) + b * D, rho, w->scores + b * c->N);
+    read_tape(c, M, h_before(c, a, t) + b * D, rho, w->scores + b * c->N);
     times_transposed(M, rho, h, c->N, D);
     for (int64_t j = 0; j < D; j++) {
         real read = h[j];
@@ -352,7 +352,7 @@ static void think(const struct cell *c, const struct dual_memory *a, struct work
 }
 
 /* M' = (1 - omega) M + omega v; both may be the same. */
-static void write_tape(const struct cell *c, const real *M, real *to, const real *omega,
+static void blend_tape(const struct cell *c, const real *M, real *to, const real *omega,
                        const num *v)
 {
     for (int64_t n = 0; n < c->N; n++)
@@ -361,8 +361,8 @@ static void write_tape(const struct cell *c, const real *M, real *to, const real
 }
 
 /* The tape of step t written, for sequence b; w->product is W_write h. */
-static void remember(const struct cell *c, const struct dual_memory *a, struct work *w, int64_t t,
-                     int64_t b)
+static void write_tape(const struct cell *c, const struct dual_memory *a, struct work *w, int64_t t,
+                       int64_t b)
 {
     int64_t D = c->D, row = t * c->B + b;
     real *M = (real *)a->M_T + b * c->M, *omega = (real *)a->omega + row * c->N;
@@ -371,9 +371,9 @@ static void remember(const struct cell *c, const struct dual_memory *a, struct w
 
     for (int64_t j = 0; j < D; j++)
         v_real[j] = load(v[j] = store(v_real[j]));
-    look(c, M, c->parts.query == DUAL_QUERY_V ? v_real : (const real *)a->h + row * D, omega,
-         w->scores + b * c->N);
-    write_tape(c, M, M, omega, v);
+    read_tape(c, M, c->parts.query == DUAL_QUERY_V ? v_real : (const real *)a->h + row * D, omega,
+              w->scores + b * c->N);
+    blend_tape(c, M, M, omega, v);
 }
 
 static int forward(const struct frame *f)
@@ -397,13 +397,13 @@ static int forward(const struct frame *f)
         for (int64_t b = 0; b < B; b++) {
             if (t % c.K == 0)
                 put_checkpoint(&c, a->checkpoints, t / c.K * B + b, (const real *)a->M_T + b * c.M);
-            think(&c, a, &w, t, b);
+            update_hidden(&c, a, &w, t, b);
         }
         product(CblasNoTrans, CblasTrans, B, D, D, h_before(&c, a, t + 1), D, W_write, D, 0,
                 w.product, D);
         #pragma omp parallel for
         for (int64_t b = 0; b < B; b++)
-            remember(&c, a, &w, t, b);
+            write_tape(&c, a, &w, t, b);
     }
     memcpy(a->h_T, h_before(&c, a, c.T), B * D * sizeof(real));
     gate(&c, a, &w);
@@ -442,7 +442,7 @@ static struct moment moment(const struct cell *c, const struct dual_memory *a, s
 }
 
 /* Back through the writing: carry is dL/dh but for v's share, dv complete. */
-static void remember_back(const struct cell *c, const struct moment *m)
+static void write_tape_back(const struct cell *c, const struct moment *m)
 {
     int64_t N = c->N, D = c->D;
     int by_v = c->parts.query == DUAL_QUERY_V;
@@ -466,7 +466,7 @@ static void remember_back(const struct cell *c, const struct moment *m)
 
 /* Back through the reading: dp, dM before the step, and in m->product what the
  * scores add to the gradient of the h before. */
-static void think_back(const struct cell *c, const struct moment *m)
+static void update_hidden_back(const struct cell *c, const struct moment *m)
 {
     int64_t N = c->N, D = c->D;
     real *dread = m->product; /* until it has been used */
@@ -496,7 +496,7 @@ static void replay(const struct cell *c, const struct dual_memory *a, struct wor
         get_checkpoint(c, a->checkpoints, begin / c->K * c->B + b, w->tapes + b * c->M);
         for (int64_t t = begin; t + 1 < end; t++) {
             struct moment m = moment(c, a, w, t, b);
-            write_tape(c, m.M, w->tapes + ((t + 1 - begin) * c->B + b) * c->M, m.omega, m.v);
+            blend_tape(c, m.M, w->tapes + ((t + 1 - begin) * c->B + b) * c->M, m.omega, m.v);
         }
     }
 }
@@ -544,14 +544,14 @@ static int backward(const struct frame *f)
             #pragma omp parallel for
             for (int64_t b = 0; b < B; b++) {
                 struct moment m = moment(&c, a, &w, t, b);
-                remember_back(&c, &m);
+                write_tape_back(&c, &m);
             }
             product(CblasNoTrans, CblasNoTrans, B, D, D, w.dv + t * B * D, D, W_write, D, 1,
                     w.carry, D);
             #pragma omp parallel for
             for (int64_t b = 0; b < B; b++) {
                 struct moment m = moment(&c, a, &w, t, b);
-                think_back(&c, &m);
+                update_hidden_back(&c, &m);
             }
             product(CblasNoTrans, CblasNoTrans, B, D, D, w.dp + t * B * D, D, W_h, D, 0, w.carry,
                     D);

@@ -187,7 +187,7 @@ static void keys(const struct cell *c, const struct e74_cell *a, int64_t t, int6
 }
 
 /* S = f(P), in place; *scale is the norm that f divides by, less epsilon. */
-static void bend(const struct cell *c, real *P, real *scale)
+static void nonlinearity(const struct cell *c, real *P, real *scale)
 {
     real mean = c->nonlin == E74_RMSNORM ? 1 / (real)c->M : 1;
 
@@ -207,7 +207,7 @@ static void bend(const struct cell *c, real *P, real *scale)
 }
 
 /* From dL/dS to dL/dP, in place, given S = f(P). */
-static void unbend(const struct cell *c, real *G, const real *S, real scale)
+static void nonlinearity_back(const struct cell *c, real *G, const real *S, real scale)
 {
     real mean = c->nonlin == E74_RMSNORM ? 1 / (real)c->M : 1;
 
@@ -235,8 +235,8 @@ static real residual(const struct cell *c, const struct work *w, int64_t i, real
 }
 
 /* next = f(S + delta k^T); S and next may be the same. */
-static void advance(const struct cell *c, const struct work *w, const real *S, real *next,
-                    real *reads, real *scale)
+static void step_forward(const struct cell *c, const struct work *w, const real *S, real *next,
+                         real *reads, real *scale)
 {
     for (int64_t i = 0; i < c->N; i++) {
         const real *row = S + i * c->columns, *write = w->write + start(c, i);
@@ -246,7 +246,7 @@ static void advance(const struct cell *c, const struct work *w, const real *S, r
         for (int64_t j = 0; j < c->columns; j++)
             to[j] = row[j] + delta * write[j];
     }
-    bend(c, next, scale);
+    nonlinearity(c, next, scale);
 }
 
 /* ---- forward ---- */
@@ -273,7 +273,7 @@ static int forward(const struct frame *f)
                 if (t % c.K == 0)
                     put_checkpoint(&c, a->checkpoints, t / c.K * c.BH + bh, S);
                 keys(&c, a, t, bh, &w);
-                advance(&c, &w, S, S, w.reads, w.scales);
+                step_forward(&c, &w, S, S, w.reads, w.scales);
                 for (int64_t i = 0; i < c.N; i++) {
                     real yi = dot(S + i * c.columns, w.query + start(&c, i), c.columns);
                     y[i] = store(yi);
@@ -290,8 +290,8 @@ static int forward(const struct frame *f)
 
 /* Walk step t back: w->G goes from dL/dS_t to dL/dS_{t-1}; the gradients of
  * k^, u and q as the rows meet them, of v and of z are left in w. */
-static void retreat(const struct cell *c, struct work *w, const real *before, const real *S,
-                    const real *reads, real scale)
+static void step_back(const struct cell *c, struct work *w, const real *before, const real *S,
+                      const real *reads, real scale)
 {
     zero(w->dwrite, c->L);
     zero(w->dread, c->L);
@@ -300,7 +300,7 @@ static void retreat(const struct cell *c, struct work *w, const real *before, co
         add(w->G + i * c->columns, w->dy[i], w->query + start(c, i), c->columns);
         add(w->dquery + start(c, i), w->dy[i], S + i * c->columns, c->columns);
     }
-    unbend(c, w->G, S, scale);
+    nonlinearity_back(c, w->G, S, scale);
     for (int64_t i = 0; i < c->N; i++) {
         real *dP = w->G + i * c->columns;
         real delta = residual(c, w, i, reads[i]);
@@ -315,7 +315,7 @@ static void retreat(const struct cell *c, struct work *w, const real *before, co
 }
 
 /* From the keys that the rows meet back to k^, u and q; dV and dW_r add up. */
-static void retreat_keys(const struct cell *c, struct work *w, const real *V, real *dV, real *dW_r)
+static void keys_back(const struct cell *c, struct work *w, const real *V, real *dV, real *dW_r)
 {
     int64_t N = c->N, L = c->L;
 
@@ -395,8 +395,8 @@ static int backward(const struct frame *f)
                 for (int64_t t = begin; t < end; t++) {
                     int64_t s = t - begin;
                     keys(&c, a, t, bh, &w);
-                    advance(&c, &w, w.states + s * c.M, w.states + (s + 1) * c.M, w.reads + s * c.N,
-                            w.scales + s);
+                    step_forward(&c, &w, w.states + s * c.M, w.states + (s + 1) * c.M,
+                                 w.reads + s * c.N, w.scales + s);
                 }
                 for (int64_t t = end - 1; t >= begin; t--) {
                     int64_t s = t - begin, at = (t * c.BH + bh) * c.N;
@@ -406,9 +406,9 @@ static int backward(const struct frame *f)
                         real dout = load(((const num *)g->out)[at + i]);
                         w.dy[i] = dout * y * gate * (2 + y * (1 - gate));
                     }
-                    retreat(&c, &w, w.states + s * c.M, w.states + (s + 1) * c.M, w.reads + s * c.N,
-                            w.scales[s]);
-                    retreat_keys(&c, &w, V, dV, dW_r_part);
+                    step_back(&c, &w, w.states + s * c.M, w.states + (s + 1) * c.M,
+                              w.reads + s * c.N, w.scales[s]);
+                    keys_back(&c, &w, V, dV, dW_r_part);
                     put_gradients(&c, &w, g, at);
                 }
                 end = begin;

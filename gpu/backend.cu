@@ -281,7 +281,7 @@ static __global__ void __launch_bounds__(EVICTING) evict(uint4 *x, int64_t n)
     const int64_t first = (int64_t)blockIdx.x * EVICTING * EACH + threadIdx.x;
     uint4 all = make_uint4(0, 0, 0, 0);
 
-    UNROLL(8)
+    #pragma unroll 8
     for (int i = 0; i < EACH; i++) {
         const int64_t at = first + i * EVICTING;
         const uint4 one = x[at < n ? at : 0];

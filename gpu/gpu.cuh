@@ -71,15 +71,6 @@ const cudaDeviceProp &gpu_properties(void);
 /* Measure what the device can do (probe.cu). */
 int gpu_probe(struct ceilings *to);
 
-/* Before a loop: unroll it n times.  (g++ would warn of a pragma that it does
- * not know.) */
-#ifdef __CUDACC__
-#define PRAGMA(text) _Pragma(#text)
-#define UNROLL(n) PRAGMA(unroll n)
-#else
-#define UNROLL(n)
-#endif
-
 /* The number that a macro stands for, as text. */
 #define TEXT(number) #number
 #define NUMBER(macro) TEXT(macro)

@@ -42,18 +42,18 @@ static __global__ void __launch_bounds__(THREADS) many(int rounds, float a, floa
     const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     float x[CHAINS], sum = 0;
 
-    UNROLL(8)
+    #pragma unroll 8
     for (int c = 0; c < CHAINS; c++)
         x[c] = a * (float)(i % 16 + c);
     for (int r = 0; r < rounds; r++) {
-        UNROLL(32)
+        #pragma unroll 32
         for (int u = 0; u < UNROLLED; u++) {
-            UNROLL(8)
+            #pragma unroll 8
             for (int c = 0; c < CHAINS; c++)
                 x[c] = link<K>(x[c], a, b);
         }
     }
-    UNROLL(8)
+    #pragma unroll 8
     for (int c = 0; c < CHAINS; c++)
         sum += x[c];
     out[i] = sum;
@@ -68,7 +68,7 @@ static __global__ void one(int rounds, float a, float b, volatile float *out, in
     int64_t cycles = clock64(), ns = globaltimer_ns();
 
     for (int r = 0; r < rounds; r++) {
-        UNROLL(32)
+        #pragma unroll 32
         for (int u = 0; u < UNROLLED; u++)
             x = link<K>(x, a, b);
     }

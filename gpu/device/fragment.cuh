@@ -82,13 +82,13 @@ static __device__ __forceinline__ void multiply(float (*sum)[4], const bf16 *A, 
                                                 const bf16 *B, int ldb, int n, int from = 0,
                                                 int to = DEPTH)
 {
-    UNROLL(8)
+    #pragma unroll 8
     for (int k = 0; k < DEPTH; k += 16) {
         unsigned a[4];
         if (k < from || k >= to)
             continue;
         load_fragment_a<(F & LEFT) != 0>(a, A, lda, m, k);
-        UNROLL(8)
+        #pragma unroll 8
         for (int tile = 0; tile < TILES; tile += 2) {
             unsigned b[4];
             load_fragment_b<(F & RIGHT) != 0>(b, B, ldb, k, n + 8 * tile);
@@ -104,14 +104,14 @@ static __device__ __forceinline__ void
 multiply_both(float (*sum)[4], const bf16 *A, float (*other)[4], const bf16 *C, int ld, int m,
               const bf16 *B, int ldb, int n, int to = DEPTH)
 {
-    UNROLL(8)
+    #pragma unroll 8
     for (int k = 0; k < DEPTH; k += 16) {
         unsigned a[4], c[4];
         if (k >= to)
             continue;
         load_fragment_a<false>(a, A, ld, m, k);
         load_fragment_a<false>(c, C, ld, m, k);
-        UNROLL(8)
+        #pragma unroll 8
         for (int tile = 0; tile < TILES; tile += 2) {
             unsigned b[4];
             load_fragment_b<(F & RIGHT) != 0>(b, B, ldb, k, n + 8 * tile);
@@ -129,7 +129,7 @@ static __device__ __forceinline__ void store_strip(bf16 *to, int ld, int m, int 
                                                    const float (*sum)[4])
 {
     bf16 *at = to + (m + fragment_row()) * ld + n + fragment_column();
-    UNROLL(8)
+    #pragma unroll 8
     for (int tile = 0; tile < TILES; tile++) {
         *(unsigned *)(at + 8 * tile) = pack_bf16x2(sum[tile][0], sum[tile][1]);
         *(unsigned *)(at + 8 * ld + 8 * tile) = pack_bf16x2(sum[tile][2], sum[tile][3]);
@@ -154,7 +154,7 @@ static __device__ __forceinline__ void split_bf16(float first, float second, uns
 static __device__ __forceinline__ split as_fragment_a(const float sum[2][4])
 {
     split s;
-    UNROLL(4)
+    #pragma unroll 4
     for (int i = 0; i < 4; i++)
         split_bf16(sum[i / 2][i % 2 * 2], sum[i / 2][i % 2 * 2 + 1], &s.high[i], &s.low[i]);
     return s;
@@ -164,7 +164,7 @@ static __device__ __forceinline__ split as_fragment_a(const float sum[2][4])
 static __device__ __forceinline__ void multiply_split_bf16(float sum[2][4], const split &a,
                                                            const float *B, int ld)
 {
-    UNROLL(2)
+    #pragma unroll 2
     for (int tile = 0; tile < 2; tile++) {
         const float *at = B + (8 * tile + fragment_row()) * ld + fragment_column();
         unsigned high[2], low[2];

@@ -41,14 +41,14 @@ struct access<float, true> {
     static __device__ __forceinline__ raw none(void) { return {{0, 0, 0, 0}}; }
     static __device__ __forceinline__ void unpack(const raw &from, float (&x)[NUMBERS])
     {
-        UNROLL(4)
+        #pragma unroll 4
         for (int i = 0; i < 4; i++)
             x[i] = __uint_as_float(from.word[i]);
     }
     static __device__ __forceinline__ raw pack(const float (&x)[NUMBERS])
     {
         unit to;
-        UNROLL(4)
+        #pragma unroll 4
         for (int i = 0; i < 4; i++)
             to.word[i] = __float_as_uint(x[i]);
         return to;
@@ -63,7 +63,7 @@ struct access<__nv_bfloat16, true> {
     static __device__ __forceinline__ raw none(void) { return {{0, 0, 0, 0}}; }
     static __device__ __forceinline__ void unpack(const raw &from, float (&x)[NUMBERS])
     {
-        UNROLL(4)
+        #pragma unroll 4
         for (int i = 0; i < 4; i++) {
             x[2 * i] = __uint_as_float(from.word[i] << 16);
             x[2 * i + 1] = __uint_as_float(from.word[i] & 0xffff0000);
@@ -72,7 +72,7 @@ struct access<__nv_bfloat16, true> {
     static __device__ __forceinline__ raw pack(const float (&x)[NUMBERS])
     {
         unit to;
-        UNROLL(4)
+        #pragma unroll 4
         for (int i = 0; i < 4; i++) {
             const __nv_bfloat162 pair = __floats2bfloat162_rn(x[2 * i], x[2 * i + 1]);
             memcpy(&to.word[i], &pair, sizeof pair);

@@ -42,7 +42,7 @@ static __device__ __forceinline__ void wgmma_wait(void)
 template <int n>
 static __device__ __forceinline__ void wgmma_fence_operand(float (&d)[n])
 {
-    UNROLL(128)
+    #pragma unroll 128
     for (int i = 0; i < n; i++)
         asm volatile("" : "+f"(d[i])::"memory");
 }

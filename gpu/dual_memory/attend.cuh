@@ -26,10 +26,10 @@ struct attention {
     static __device__ __forceinline__ float sum(const float x[OWN])
     {
         float all = 0;
-        UNROLL(OWN)
+        #pragma unroll OWN
         for (int i = 0; i < OWN; i++)
             all += x[i];
-        UNROLL(5)
+        #pragma unroll 5
         for (int far = GROUP / 2; far > 0; far /= 2)
             all += __shfl_xor_sync(~0u, all, far * APART);
         return all;
@@ -38,10 +38,10 @@ struct attention {
     static __device__ __forceinline__ float most(const float x[OWN])
     {
         float all = x[0];
-        UNROLL(OWN)
+        #pragma unroll OWN
         for (int i = 1; i < OWN; i++)
             all = max_nan(all, x[i]);
-        UNROLL(5)
+        #pragma unroll 5
         for (int far = GROUP / 2; far > 0; far /= 2)
             all = max_nan(all, __shfl_xor_sync(~0u, all, far * APART));
         return all;
@@ -50,7 +50,7 @@ struct attention {
     /* e^(a - top), and their sum. */
     static __device__ __forceinline__ float powers(float p[OWN], const float a[OWN], float top)
     {
-        UNROLL(OWN)
+        #pragma unroll OWN
         for (int i = 0; i < OWN; i++)
             p[i] = exp2_approx(1.442695041f * (a[i] - top));
         return sum(p);
@@ -65,7 +65,7 @@ struct attention {
         if (__any_sync(~0u, all < least))
             all = powers(p, a, most(a));
         const float share = rcp_approx(all);
-        UNROLL(OWN)
+        #pragma unroll OWN
         for (int i = 0; i < OWN; i++) { /* what is left over, too: equal scores get 1/N exactly */
             const float near = p[i] * share;
             p[i] = fmaf(fmaf(-near, all, p[i]), share, near);
@@ -79,13 +79,13 @@ struct attention {
         const int first = (int)threadIdx.x % 32 & ~((GROUP - 1) * APART); /* of the lanes */
         int count[OWN] = {}, longest = 0;
 
-        UNROLL(OWN)
+        #pragma unroll OWN
         for (int i = 0; i < OWN; i++)
             u[i] = 0.5f * (a[i] - top); /* from the largest on, which changes no p */
-        UNROLL(SLOTS)
+        #pragma unroll SLOTS
         for (int j = 0; j < SLOTS; j++) {
             const float other = __shfl_sync(~0u, u[j / GROUP], first + j % GROUP * APART);
-            UNROLL(OWN)
+            #pragma unroll OWN
             for (int i = 0; i < OWN; i++)
                 if (other >= u[i] && other > -2) { /* none so far down is in the support */
                     count[i]++;
@@ -93,7 +93,7 @@ struct attention {
                     squares[i] = fmaf(other, other, squares[i]);
                 }
         }
-        UNROLL(OWN)
+        #pragma unroll OWN
         for (int i = 0; i < OWN; i++) {
             const float share = rcp_approx((float)max(count[i], 1)), mean = add[i] * share;
             const float spread = fmaf(-add[i], mean, squares[i]);
@@ -101,15 +101,15 @@ struct attention {
             count[i] = u[i] > -2 && tau[i] <= u[i] ? count[i] : 0;
             longest = max(longest, count[i]);
         }
-        UNROLL(5)
+        #pragma unroll 5
         for (int far = GROUP / 2; far > 0; far /= 2)
             longest = max(longest, __shfl_xor_sync(~0u, longest, far * APART));
-        UNROLL(OWN)
+        #pragma unroll OWN
         for (int i = 0; i < OWN; i++)
             tau[i] = count[i] == longest ? tau[i] : -INFINITY;
         const float found = most(tau); /* ties have found the same one */
         const float threshold = longest > 0 ? found : NAN;
-        UNROLL(OWN)
+        #pragma unroll OWN
         for (int i = 0; i < OWN; i++) {
             const float over = max_nan(u[i] - threshold, 0.0f);
             p[i] = over * over;
@@ -136,13 +136,13 @@ struct attention {
     static __device__ __forceinline__ void back(int kind, const float p[OWN], float d[OWN])
     {
         float slope[OWN], part[OWN];
-        UNROLL(OWN)
+        #pragma unroll OWN
         for (int i = 0; i < OWN; i++) {
             slope[i] = kind == DUAL_SOFTMAX ? p[i] : sqrt_approx(p[i]);
             part[i] = slope[i] * d[i];
         }
         const float all = sum(slope), along = sum(part) * rcp_approx(all > 0 ? all : 1);
-        UNROLL(OWN)
+        #pragma unroll OWN
         for (int i = 0; i < OWN; i++)
             d[i] = slope[i] * (d[i] - along);
     }

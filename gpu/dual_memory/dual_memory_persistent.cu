@@ -69,12 +69,12 @@ static __device__ __forceinline__ void keep_tapes(const recurrence &r, const sea
 {
     const auto keep = [&](auto *to, int p) {
         to += (t / r.K * r.batch + here.row + 4 * p) * r.M + here.column;
-        UNROLL(PASS::SLOTS)
+        #pragma unroll (PASS::SLOTS)
         for (int n = 0; n < PASS::SLOTS; n++, to += r.D)
             if (n < r.N)
                 store(to, c.M[p][n]);
     };
-    UNROLL(PASS::QUADS)
+    #pragma unroll (PASS::QUADS)
     for (int p = 0; p < PASS::QUADS; p++)
         if (!c.live[p])
             continue;
@@ -91,7 +91,7 @@ template <typename PASS>
 static __device__ __forceinline__ void scale_scores(const recurrence &r, const payer<PASS> &here,
                                                     float scores[payer<PASS>::OWN])
 {
-    UNROLL(2)
+    #pragma unroll 2
     for (int k = 0; k < here.OWN; k++)
         scores[k] = here.slot() + k < r.N ? r.scale * scores[k] : -INFINITY;
 }
@@ -106,7 +106,7 @@ static __device__ __forceinline__ void keep_attention(const recurrence &r, const
         here.rank != (here.row & (s.cluster - 1)))
         return;
     float *to = kept + (t * r.batch + here.row) * r.N + here.slot();
-    UNROLL(2)
+    #pragma unroll 2
     for (int k = 0; k < here.OWN; k++)
         if (here.slot() + k < r.N)
             to[k] = x[k];
@@ -133,13 +133,13 @@ static __device__ __forceinline__ void carry(const recurrence &r, const shape &s
     int next_kept = 0;
 
     fetch_weights<PASS>(s, here, (const T *)r.W_write, (const T *)r.W_h, r.D, held);
-    UNROLL(QUADS)
+    #pragma unroll QUADS
     for (int p = 0; p < QUADS; p++) {
         const int row = here.row + 4 * p;
         c.live[p] = row < r.batch && here.column < r.D;
         c.h[p] = c.live[p] ? r.h0[(int64_t)row * r.D + here.column] : 0;
         c.sum[p] = {};
-        UNROLL(SLOTS)
+        #pragma unroll SLOTS
         for (int n = 0; n < SLOTS; n++)
             c.M[p][n] = c.live[p] && n < r.N
                             ? r.M0[(r.each ? row * r.M : 0) + (int64_t)n * r.D + here.column]
@@ -158,15 +158,15 @@ static __device__ __forceinline__ void carry(const recurrence &r, const shape &s
         }
         if (t >= 0)
             named_barrier_sync(PAID_LAST, all);
-        UNROLL(QUADS)
+        #pragma unroll QUADS
         for (int p = 0; p < QUADS && t >= 0; p++) {
             float part[4] = {}, rho[4];
-            UNROLL(16)
+            #pragma unroll 16
             for (int n = 0; n < SLOTS; n += 4) {
                 if (SLOTS > 32 || (QUADS > 1 && n == 0))
                     __syncwarp(); /* the next ones' are not fetched yet, for want of registers */
                 four_of(told->rho, now, p, n, rho);
-                UNROLL(4)
+                #pragma unroll 4
                 for (int k = 0; k < 4; k++)
                     part[k] = fmaf(rho[k], c.M[p][n + k], part[k]);
             }
@@ -174,12 +174,12 @@ static __device__ __forceinline__ void carry(const recurrence &r, const shape &s
             c.h[p] = tanh_full(c.sum[p].other + (from_bits(inward[p], T{}) + bias) + read[p]);
         }
         post_vector<T, QUADS>(s, now, mbar + VECTOR, 0, c.h);
-        UNROLL(QUADS)
+        #pragma unroll QUADS
         for (int p = 0; p < QUADS; p++)
             fold_slots<side_letter>(now, side_part + side_letter::row(p, 0, now.q),
                                     [&](int n) { return c.M[p][n] * c.h[p]; });
         named_barrier_arrive(SIDE_PARTS, all);
-        UNROLL(QUADS)
+        #pragma unroll QUADS
         for (int p = 0; p < QUADS; p++) {
             const int64_t at = e + (int64_t)4 * p * r.D;
             if (c.live[p] && t + 1 < r.steps)
@@ -193,42 +193,42 @@ static __device__ __forceinline__ void carry(const recurrence &r, const shape &s
         mbarrier_wait(mbar + VECTOR, turn);
 
         multiply<PASS, BOTH_SUMS>(s, now, held, s.vector, c.sum);
-        UNROLL(QUADS)
+        #pragma unroll QUADS
         for (int p = 0; p < QUADS; p++) {
             c.sum[p].one = as_stored(c.sum[p].one, T{});
             put_scalar(s, now, QUADS, p, c.sum[p].one * c.h[p]);
         }
-        UNROLL(QUADS)
+        #pragma unroll QUADS
         for (int p = 0; p < QUADS && by_v; p++)
             fold_slots<main_letter>(now, main_part + main_letter::row(p, 0, now.q),
                                     [&](int n) { return c.M[p][n] * c.sum[p].one; });
         named_barrier_arrive(MAIN_PARTS, all);
-        UNROLL(QUADS)
+        #pragma unroll QUADS
         for (int p = 0; p < QUADS; p++)
             if (c.live[p] && t >= 0)
                 store((T *)r.v + e + (int64_t)4 * p * r.D, c.sum[p].one);
         if (t >= 0)
             named_barrier_sync(PAID_FIRST, all);
-        UNROLL(QUADS)
+        #pragma unroll QUADS
         for (int p = 0; p < QUADS && t >= 0; p++)
-            UNROLL(16)
-        for (int n = 0; n < SLOTS; n += 4) {
-            float omega[4];
-            if (SLOTS > 32 || (QUADS > 1 && n == 0))
-                __syncwarp();
-            four_of(told->omega, now, p, n, omega);
-            UNROLL(4)
-            for (int k = 0; k < 4; k++)
-                c.M[p][n + k] = written(c.M[p][n + k], omega[k], c.sum[p].one);
-        }
+            #pragma unroll 16
+            for (int n = 0; n < SLOTS; n += 4) {
+                float omega[4];
+                if (SLOTS > 32 || (QUADS > 1 && n == 0))
+                    __syncwarp();
+                four_of(told->omega, now, p, n, omega);
+                #pragma unroll 4
+                for (int k = 0; k < 4; k++)
+                    c.M[p][n + k] = written(c.M[p][n + k], omega[k], c.sum[p].one);
+            }
     }
-    UNROLL(QUADS)
+    #pragma unroll QUADS
     for (int p = 0; p < QUADS; p++) {
         const int row = here.row + 4 * p;
         if (!c.live[p])
             continue;
         r.h_T[(int64_t)row * r.D + here.column] = c.h[p];
-        UNROLL(SLOTS)
+        #pragma unroll SLOTS
         for (int n = 0; n < SLOTS; n++)
             if (n < r.N)
                 r.M_T[row * r.M + (int64_t)n * r.D + here.column] = c.M[p][n];
@@ -268,7 +268,7 @@ static __device__ __forceinline__ void pay(const recurrence &r, const shape &s,
         scale_scores(r, here, by_h);
         const float most = P::of::most(by_h);
         float bound = most;
-        UNROLL(OWN)
+        #pragma unroll OWN
         for (int k = 0; k < OWN; k++)
             scores[k] = by_h[k];
         named_barrier_sync(MAIN_PARTS, all);
@@ -292,7 +292,7 @@ static __device__ __forceinline__ void pay(const recurrence &r, const shape &s,
             break;
         }
         const float both = r.scale * here.scalar_sum(s);
-        UNROLL(OWN)
+        #pragma unroll OWN
         for (int k = 0; k < OWN; k++)
             by_h[k] = written(by_h[k], omega[k], both);
         P::of::attend(r.attention, rho, by_h, fmaxf(most, both));

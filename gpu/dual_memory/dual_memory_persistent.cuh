@@ -265,7 +265,7 @@ static __device__ __forceinline__ void clear_and_open(const shape &s, unsigned c
 template <int OWN>
 static __device__ __forceinline__ void put_own(float *at, const float x[OWN])
 {
-    UNROLL(2)
+    #pragma unroll 2
     for (int k = 0; k < OWN / 4 * 4; k += 4)
         *(float4 *)(at + k) = make_float4(x[k], x[k + 1], x[k + 2], x[k + 3]);
     if (OWN == 2)
@@ -277,7 +277,7 @@ static __device__ __forceinline__ void put_own(float *at, const float x[OWN])
 template <int OWN>
 static __device__ __forceinline__ void get_own(float x[OWN], const float *at)
 {
-    UNROLL(2)
+    #pragma unroll 2
     for (int k = 0; k < OWN / 4 * 4; k += 4) {
         const float4 y = *(const float4 *)(at + k);
         x[k] = y.x, x[k + 1] = y.y, x[k + 2] = y.z, x[k + 3] = y.w;
@@ -361,7 +361,7 @@ static __device__ __forceinline__ void post_vector(const shape &s, const seat &h
     const int bytes = block_bytes(s, QUADS), chunk = here.rank * s.warps + here.warp;
     unsigned char *own = here.memory + s.vector + number * s.room + here.rank * bytes;
 
-    UNROLL(QUADS)
+    #pragma unroll QUADS
     for (int p = 0; p < QUADS; p++)
         put(here, own + (here.warp * QUADS + p) * CHUNK, chunk, x[p], T{});
     fence_proxy_async();
@@ -421,7 +421,7 @@ static __device__ void fetch_weights(const shape &s, const seat &here, const T *
         x[1] = {a.z, b.z, a.w, b.w};
     };
 
-    UNROLL(64)
+    #pragma unroll 64
     for (int m = 0; m < held_of<PASS>() / 2; m++)
         fetch(m, held + 2 * m);
     for (int m = held_of<PASS>() / 2; m < s.slabs; m++, more += 2 * s.warps * 32) {
@@ -485,7 +485,7 @@ struct sums<PASS, WANTED, __nv_bfloat16, true> {
     {
         const int slab = here.warp % 2 * s.slabs / 2 + m / 2;
         operands x;
-        UNROLL(QUADS)
+        #pragma unroll QUADS
         for (int p = 0; p < QUADS; p++)
             x.of[p] = vector_part(here, vector, slab, QUADS, p);
         return x;
@@ -493,13 +493,13 @@ struct sums<PASS, WANTED, __nv_bfloat16, true> {
     __device__ __forceinline__ void add(const seat &, const unsigned char *, int, int turn,
                                         const operands &x, const uint4 w[4])
     {
-        UNROLL(QUADS)
+        #pragma unroll QUADS
         for (int p = 0; p < QUADS; p++) {
-            UNROLL(MATRICES)
+            #pragma unroll MATRICES
             for (int k = 0; k < MATRICES; k++)
                 multiply_add(sum[turn % CHAINS][k * QUADS + p], w[2 * (FIRST + k)], x.of[p].x,
                              x.of[p].y);
-            UNROLL(MATRICES)
+            #pragma unroll MATRICES
             for (int k = 0; k < MATRICES; k++)
                 multiply_add(sum[(turn + 1) % CHAINS][k * QUADS + p], w[2 * (FIRST + k) + 1],
                              x.of[p].z, x.of[p].w);
@@ -510,10 +510,10 @@ struct sums<PASS, WANTED, __nv_bfloat16, true> {
         const bool second = here.warp % 2;
         float *told = here.at<float>(s.halves) + (FIRST * s.warps * 32 + here.lane) * OWN;
         float own[OWN], others[OWN], half[OWN];
-        UNROLL(OWN)
+        #pragma unroll OWN
         for (int k = 0; k < OWN; k++) {
             float upper = 0, lower = 0;
-            UNROLL(CHAINS)
+            #pragma unroll CHAINS
             for (int chain = 0; chain < CHAINS; chain++) {
                 upper += sum[chain][k][0] + sum[chain][k][1];
                 lower += sum[chain][k][2] + sum[chain][k][3];
@@ -524,7 +524,7 @@ struct sums<PASS, WANTED, __nv_bfloat16, true> {
         put_own<OWN>(told + here.warp * 32 * OWN, others);
         named_barrier_sync(PAIR_MET + here.warp / 2, 64);
         get_own<OWN>(half, told + (here.warp ^ 1) * 32 * OWN);
-        UNROLL(QUADS)
+        #pragma unroll QUADS
         for (int p = 0; p < QUADS; p++) {
             x[p].one = WANTED & ONE_SUM ? own[p] + half[p] : 0;
             x[p].other = WANTED & OTHER_SUM ? own[OWN - QUADS + p] + half[OWN - QUADS + p] : 0;
@@ -552,21 +552,21 @@ struct sums<PASS, WANTED, float, false> {
         const int chunk = 2 * m + here.q / 2;
         const unsigned a[4] = {w[0].x, w[0].z, w[1].x, w[1].z};
         const unsigned b[4] = {w[0].y, w[0].w, w[1].y, w[1].w};
-        UNROLL(QUADS)
+        #pragma unroll QUADS
         for (int p = 0; p < QUADS; p++)
-            UNROLL(4)
-        for (int r = 0; r < 4; r++) {
-            float x[4];
-            get_own<4>(x, (const float *)(vector + (chunk * QUADS + p) * CHUNK +
-                                          piece_at(chunk, here.q % 2 * 4 + r)));
-            UNROLL(4)
-            for (int k = 0; k < 4; k++) {
-                if (WANTED & ONE_SUM)
-                    one[p][r] = fmaf(__uint_as_float(a[k]), x[k], one[p][r]);
-                if (WANTED & OTHER_SUM)
-                    other[p][r] = fmaf(__uint_as_float(b[k]), x[k], other[p][r]);
+            #pragma unroll 4
+            for (int r = 0; r < 4; r++) {
+                float x[4];
+                get_own<4>(x, (const float *)(vector + (chunk * QUADS + p) * CHUNK +
+                                              piece_at(chunk, here.q % 2 * 4 + r)));
+                #pragma unroll 4
+                for (int k = 0; k < 4; k++) {
+                    if (WANTED & ONE_SUM)
+                        one[p][r] = fmaf(__uint_as_float(a[k]), x[k], one[p][r]);
+                    if (WANTED & OTHER_SUM)
+                        other[p][r] = fmaf(__uint_as_float(b[k]), x[k], other[p][r]);
+                }
             }
-        }
     }
     /* Lane q of a column keeps sequence q: half of the four, then half of the two. */
     static __device__ __forceinline__ float over_lanes(const seat &here, const float x[4])
@@ -579,7 +579,7 @@ struct sums<PASS, WANTED, float, false> {
     }
     __device__ __forceinline__ void end(const shape &, const seat &here, two *x)
     {
-        UNROLL(QUADS)
+        #pragma unroll QUADS
         for (int p = 0; p < QUADS; p++)
             x[p] = {over_lanes(here, one[p]), over_lanes(here, other[p])};
     }
@@ -604,25 +604,25 @@ static __device__ __forceinline__ void multiply(const shape &s, const seat &here
     typename sums_of::operands of[2][AHEAD]; /* a turn's, and the next one's */
     sums_of all;
 
-    UNROLL(4)
+    #pragma unroll 4
     for (int k = 0; k < AHEAD && EARLY; k += EACH)
         of[0][k] = all.fetch(s, here, at, k);
-    UNROLL(64)
+    #pragma unroll 64
     for (int m = 0; m < REGISTERS; m += AHEAD)
         if (m < s.slabs) {
             const int turn = m / AHEAD % 2, next = m + AHEAD;
             const int fetched = !EARLY ? m : next < s.slabs ? next : 0;
-            UNROLL(4)
+            #pragma unroll 4
             for (int k = 0; k < AHEAD && (!EARLY || next < REGISTERS); k += EACH)
                 of[turn ^ EARLY][k] = all.fetch(s, here, at, fetched + k);
-            UNROLL(4)
+            #pragma unroll 4
             for (int k = 0; k < AHEAD; k += EACH)
                 all.add(here, at, m + k, m + k, of[turn][k], held + 2 * (m + k));
         }
-    UNROLL(1)
+    #pragma unroll 1
     for (int m = REGISTERS; m < s.slabs; m += EACH, more += 2 * EACH * apart) {
         uint4 w[2 * EACH];
-        UNROLL(4)
+        #pragma unroll 4
         for (int e = 0; e < 2 * EACH; e++)
             if (sums_of::takes(e))
                 w[e] = more[e * apart];
@@ -636,10 +636,10 @@ static __device__ __forceinline__ void multiply(const shape &s, const seat &here
 /* Eight numbers of a lane, over the warp's columns: lane i gets the sum of the i-th. */
 static __device__ __forceinline__ float fold(const seat &here, float x[8])
 {
-    UNROLL(3)
+    #pragma unroll 3
     for (int half = 4; half > 0; half /= 2) {
         const bool upper = here.i & half;
-        UNROLL(4)
+        #pragma unroll 4
         for (int k = 0; k < half; k++) {
             const float kept = upper ? x[k + half] : x[k], given = upper ? x[k] : x[k + half];
             x[k] = kept + __shfl_xor_sync(~0u, given, 4 * half);
@@ -655,12 +655,12 @@ static __device__ __forceinline__ void fold_slots(const seat &here, float *to, c
 {
     enum { OWN = LETTER::OWN };
     float own[OWN];
-    UNROLL(OWN)
+    #pragma unroll OWN
     for (int k = 0; k < OWN; k++) {
         if (OWN > 2)
             __syncwarp(); /* not all are in flight at once, for want of registers */
         float x[8];
-        UNROLL(8)
+        #pragma unroll 8
         for (int i = 0; i < 8; i++)
             x[i] = term(i * OWN + k);
         own[k] = fold(here, x);
@@ -727,18 +727,18 @@ struct payer {
     {
         float term[TERMS / SHARES][OWN];
         from += lane / LANES * (TERMS / SHARES) * apart;
-        UNROLL(8)
+        #pragma unroll 8
         for (int k = 0; k < TERMS / SHARES; k++)
             get_own<OWN>(term[k], from + k * apart);
-        UNROLL(OWN)
+        #pragma unroll OWN
         for (int i = 0; i < OWN; i++) {
-            UNROLL(3)
+            #pragma unroll 3
             for (int half = TERMS / SHARES / 2; half > 0; half /= 2)
-                UNROLL(4)
-            for (int k = 0; k < half; k++)
-                term[k][i] += term[k + half][i];
+                #pragma unroll 4
+                for (int k = 0; k < half; k++)
+                    term[k][i] += term[k + half][i];
             x[i] = term[0][i];
-            UNROLL(2)
+            #pragma unroll 2
             for (int far = LANES; far < ALL; far *= 2)
                 x[i] += __shfl_xor_sync(~0u, x[i], far);
         }
@@ -747,7 +747,7 @@ struct payer {
     /* One number of each eight lanes. */
     static __device__ __forceinline__ float over_eight(float x)
     {
-        UNROLL(3)
+        #pragma unroll 3
         for (int far = 1; far < 8; far *= 2)
             x += __shfl_xor_sync(~0u, x, far);
         return x;
@@ -759,7 +759,7 @@ struct payer {
                                                 int letters) const
     {
         float *own = at<float>(letters) + rank * LETTER::FLOATS;
-        UNROLL(LETTER::KINDS)
+        #pragma unroll (LETTER::KINDS)
         for (int kind = 0; kind < LETTER::KINDS; kind++) {
             const int row = LETTER::row(quad, kind, q);
             float x[OWN];
@@ -768,12 +768,12 @@ struct payer {
                 put_own<OWN>(own + row + slot(), x);
         }
         __syncwarp();
-        UNROLL(LETTER::KINDS)
+        #pragma unroll (LETTER::KINDS)
         for (int kind = 0; kind < LETTER::KINDS; kind++) {
             float4 *place =
                 (float4 *)(own + LETTER::row(quad, kind, q)) + lane % FOURS; /* 16 bytes a lane */
             const float4 x = *place;
-            UNROLL(1)
+            #pragma unroll 1
             for (int block = 1 + lane / FOURS; block < s.cluster; block += ALL / FOURS)
                 st_async(place, mbar, (rank + block) & (s.cluster - 1), x);
         }
@@ -789,7 +789,7 @@ struct payer {
         if (s.cluster > 8) {
             float y[OWN];
             add_up<8>(from + 8 * LETTER::FLOATS, LETTER::FLOATS, y);
-            UNROLL(OWN)
+            #pragma unroll OWN
             for (int i = 0; i < OWN; i++)
                 x[i] += y[i];
         }

@@ -80,7 +80,7 @@ static __device__ __forceinline__ void fetch_attention(const recurrence &r, cons
                                                        int t, int row, int slot, float x[OWN])
 {
     const bool there = t >= 0 && t < r.steps && row < r.batch;
-    UNROLL(OWN)
+    #pragma unroll OWN
     for (int k = 0; k < OWN; k++)
         x[k] = there && slot + k < r.N ? weights[(t * r.batch + row) * r.N + slot + k] : 0;
 }
@@ -123,10 +123,10 @@ struct replayed {
         : step(step_)
     {
         const seat here = seat_of(s, QUADS, by.memory);
-        UNROLL(QUADS)
+        #pragma unroll QUADS
         for (int p = 0; p < QUADS; p++)
             fetch_attention<OWN>(r, r.omega, step - 1, here.row + 4 * p, here.i * OWN, omega[p]);
-        UNROLL(PARTS)
+        #pragma unroll PARTS
         for (int k = 0; k < PARTS; k++) {
             const int row = here.row + k % QUADS * 4;
             const int column = column_of(s, here, by.q + k / QUADS * CREW);
@@ -162,11 +162,11 @@ static __device__ __forceinline__ void replay(const recurrence &r, const shape &
     const int before = place + (segment % 2 ? 1 : -1);
     const bool kept = of.step == segment * r.K;
 
-    UNROLL(QUADS)
+    #pragma unroll QUADS
     for (int p = 0; p < QUADS; p++)
         put_own<OWN>(told.of[4 * p + here.q] + here.i * OWN, of.omega[p]);
     __syncwarp();
-    UNROLL(1)
+    #pragma unroll 1
     for (int part = 0; part < of.PARTS; part++) {
         const int p = part % QUADS, row = here.row + 4 * p;
         here.warp = by.q + part / QUADS * CREW;
@@ -177,10 +177,10 @@ static __device__ __forceinline__ void replay(const recurrence &r, const shape &
         float *to = tapes_at<PASS>(r, s, here, place, p) + here.lane;
         const float *from = tapes_at<PASS>(r, s, here, before, p) + here.lane;
         const float v = from_bits(of.v[0], T{});
-        UNROLL(1)
+        #pragma unroll 1
         for (int first = 0; first < SLOTS; first += AT_ONCE) {
             float M[AT_ONCE], x[4];
-            UNROLL(16)
+            #pragma unroll 16
             for (int n = 0; n < AT_ONCE; n++)
                 if (kept)
                     M[n] = live && first + n < r.N ? get_kept(r, (int64_t)segment * r.batch + row,
@@ -188,14 +188,14 @@ static __device__ __forceinline__ void replay(const recurrence &r, const shape &
                                                    : 0;
                 else
                     M[n] = from[(first + n) * 32];
-            UNROLL(16)
+            #pragma unroll 16
             for (int n = 0; n < AT_ONCE; n++) {
                 if (n % 4 == 0)
                     four_of(told, here, p, first + n, x);
                 to[(first + n) * 32] = kept ? M[n] : written(M[n], x[n % 4], v);
             }
         }
-        UNROLL(of.PARTS) /* the next part's is the first */
+        #pragma unroll (of.PARTS) /* the next part's is the first */
         for (int k = 1; k < of.PARTS; k++)
             of.v[k - 1] = of.v[k];
     }
@@ -223,11 +223,11 @@ static __device__ __forceinline__ void fetch_tapes(const recurrence &r, const sh
                                                    const seat &here, int place, column<PASS> *c)
 {
     __syncwarp();
-    UNROLL(PASS::QUADS)
+    #pragma unroll (PASS::QUADS)
     for (int p = 0; p < PASS::QUADS; p++) {
         const float *from = tapes_at<PASS>(r, s, here, place, p);
         float *to = &c->M(p, 0) - here.lane;
-        UNROLL(16)
+        #pragma unroll 16
         for (int k = 4 * here.lane; k < PASS::SLOTS * 32; k += 128)
             cp_async16(to + k, from + k);
     }
@@ -272,11 +272,11 @@ static __device__ __forceinline__ void pay_step(const recurrence &r, const shape
 
     mbarrier_wait(main_box, turn);
     here.template slot_sums<main_letter>(s, s.main, 0, by_read);
-    UNROLL(OWN)
+    #pragma unroll OWN
     for (int k = 0; k < OWN; k++)
         dalpha[k] = (omega[k] - 1) * by_read[k];
     P::of::back(r.attention, rho, dalpha);
-    UNROLL(OWN)
+    #pragma unroll OWN
     for (int k = 0; k < OWN; k++)
         dalpha[k] *= r.scale;
     here.tell(&told->rho, rho);
@@ -286,11 +286,11 @@ static __device__ __forceinline__ void pay_step(const recurrence &r, const shape
     mbarrier_wait(side_box, turn);
     here.template slot_sums<side_letter>(s, s.side, 0, domega);
     here.template slot_sums<side_letter>(s, s.side, 1, by_h);
-    UNROLL(OWN)
+    #pragma unroll OWN
     for (int k = 0; k < OWN; k++)
         domega[k] = fmaf(dalpha[k], by_h[k], fmaf(rho[k], by_read[k], domega[k]));
     P::of::back(r.attention, omega, domega);
-    UNROLL(OWN)
+    #pragma unroll OWN
     for (int k = 0; k < OWN; k++)
         domega[k] *= r.scale;
     here.tell(&told->dgamma, domega);
@@ -339,7 +339,7 @@ static __device__ __forceinline__ float unwrite(const recurrence &r, const shape
     const float query = by_v ? v : h;
     float *dM = c->dM[quad], dv[2] = {}, from_slots[2] = {}, from_query[2] = {};
 
-    UNROLL(16)
+    #pragma unroll 16
     for (int n = 0; n < PASS::SLOTS; n += 4) {
         float rho[4], dalpha[4], omega[4], dgamma[4];
         if (PASS::TAPES >= 64)
@@ -348,7 +348,7 @@ static __device__ __forceinline__ float unwrite(const recurrence &r, const shape
         four_of(told->dalpha, here, quad, n, dalpha);
         four_of(told->omega, here, quad, n, omega);
         four_of(told->dgamma, here, quad, n, dgamma);
-        UNROLL(4)
+        #pragma unroll 4
         for (int k = 0; k < 4; k++) {
             const float M = c->M(quad, n + k), after = written(M, omega[k], v);
             float x = fmaf(rho[k], dread, dM[n + k]);
@@ -384,13 +384,13 @@ static __device__ __forceinline__ void carry_back(const recurrence &r, const sha
 
     fetch_weights<PASS>(s, here, (const T *)r.W_write, (const T *)r.W_h, r.D, held);
     c.tape = here.at<float>(s.tape) + here.warp * QUADS * SLOTS * 32 + here.lane;
-    UNROLL(QUADS)
+    #pragma unroll QUADS
     for (int p = 0; p < QUADS; p++) {
         const int row = here.row + 4 * p;
         c.live[p] = row < r.batch && here.column < r.D;
         c.h[p] = c.v[p] = c.dread[p] = 0;
         c.carry[p] = c.live[p] ? r.dh_T[(int64_t)row * r.D + here.column] : 0;
-        UNROLL(SLOTS)
+        #pragma unroll SLOTS
         for (int n = 0; n < SLOTS; n++)
             c.dM[p][n] =
                 c.live[p] && n < r.N ? r.dM_T[row * r.M + (int64_t)n * r.D + here.column] : 0;
@@ -415,11 +415,11 @@ static __device__ __forceinline__ void carry_back(const recurrence &r, const sha
         named_barrier_sync(PAID_LAST, all);
         if (a_step) {
             float dv[QUADS];
-            UNROLL(QUADS)
+            #pragma unroll QUADS
             for (int p = 0; p < QUADS; p++)
                 dv[p] = unwrite(r, s, afresh(here, turn), p, &c);
             post_vector<T, QUADS>(s, afresh(here, turn), mbar + DV, 0, dv);
-            UNROLL(QUADS)
+            #pragma unroll QUADS
             for (int p = 0; p < QUADS; p++)
                 if (c.live[p])
                     store((T *)r.dv + at + (int64_t)4 * p * r.D, dv[p]);
@@ -428,7 +428,7 @@ static __device__ __forceinline__ void carry_back(const recurrence &r, const sha
             fetch_tapes(r, s, here, place, &c);
         place += way;
         way = place == 0 ? 1 : place == r.K ? -1 : way;
-        UNROLL(QUADS)
+        #pragma unroll QUADS
         for (int p = 0; p < QUADS; p++) {
             const int64_t e = at + (int64_t)4 * p * r.D;
             v[p] = dh[p] = dread[p] = T{};
@@ -449,7 +449,7 @@ static __device__ __forceinline__ void carry_back(const recurrence &r, const sha
         const seat now = afresh(here, turn);
         float *main_part = now.at<float>(s.main_parts) + now.warp * main_letter::FLOATS;
         float *side_part = now.at<float>(s.side_parts) + now.warp * side_letter::FLOATS;
-        UNROLL(QUADS)
+        #pragma unroll QUADS
         for (int p = 0; p < QUADS; p++) {
             if (a_step) {
                 dp[p] = (c.carry[p] + load(dh + p) + sum[p].one) * fmaf(-c.h[p], c.h[p], 1.0f);
@@ -459,14 +459,14 @@ static __device__ __forceinline__ void carry_back(const recurrence &r, const sha
             c.h[p] = before[p];
             c.v[p] = load(v + p);
             if constexpr (near)
-                UNROLL(SLOTS)
-            for (int n = 0; n < SLOTS; n++)
-                away[p][n] = c.v[p] - c.M(p, n);
+                #pragma unroll SLOTS
+                for (int n = 0; n < SLOTS; n++)
+                    away[p][n] = c.v[p] - c.M(p, n);
             fold_slots<main_letter>(now, main_part + main_letter::row(p, 0, now.q),
                                     [&](int n) { return c.dread[p] * e_of(p, n); });
         }
         named_barrier_arrive(MAIN_PARTS, all);
-        UNROLL(QUADS)
+        #pragma unroll QUADS
         for (int p = 0; p < QUADS; p++) {
             fold_slots<side_letter>(now, side_part + side_letter::row(p, 0, now.q),
                                     [&](int n) { return c.dM[p][n] * e_of(p, n); });
@@ -476,13 +476,13 @@ static __device__ __forceinline__ void carry_back(const recurrence &r, const sha
         named_barrier_arrive(SIDE_PARTS, all);
         if (a_step) {
             post_vector<T, QUADS>(s, afresh(here, turn), mbar + DP, 1, dp);
-            UNROLL(QUADS)
+            #pragma unroll QUADS
             for (int p = 0; p < QUADS; p++)
                 if (c.live[p])
                     store((T *)r.dp + at + (int64_t)4 * p * r.D, dp[p]);
             mbarrier_wait(mbar + DP, turn - 1);
             multiply<PASS, OTHER_SUM>(s, afresh(here, turn), held, s.vector + s.room, sum);
-            UNROLL(QUADS)
+            #pragma unroll QUADS
             for (int p = 0; p < QUADS; p++)
                 c.carry[p] += sum[p].other;
         }
@@ -491,16 +491,16 @@ static __device__ __forceinline__ void carry_back(const recurrence &r, const sha
     const seat end = afresh(here, (int)r.steps);
     const typename PASS::attentions *told = end.at<typename PASS::attentions>(s.slots);
     named_barrier_sync(PAID_LAST, all);
-    UNROLL(QUADS)
+    #pragma unroll QUADS
     for (int p = 0; p < QUADS; p++) {
         const int row = end.row + 4 * p;
         float from_slots = 0;
-        UNROLL(16)
+        #pragma unroll 16
         for (int n = 0; n < SLOTS; n += 4) {
             float rho[4], dalpha[4];
             four_of(told->rho, end, p, n, rho);
             four_of(told->dalpha, end, p, n, dalpha);
-            UNROLL(4)
+            #pragma unroll 4
             for (int k = 0; k < 4; k++) {
                 const float d = fmaf(rho[k], c.dread[p], c.dM[p][n + k]);
                 from_slots = fmaf(dalpha[k], c.M(p, n + k), from_slots);

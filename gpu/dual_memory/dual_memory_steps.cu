@@ -84,7 +84,7 @@ static __device__ __forceinline__ float get_product(const room<T> &w, int64_t i)
 
 static __device__ __forceinline__ float warp_sum(float x)
 {
-    UNROLL(5)
+    #pragma unroll 5
     for (int far = 16; far > 0; far /= 2)
         x += __shfl_xor_sync(~0u, x, far);
     return x;
@@ -108,11 +108,11 @@ static __device__ __forceinline__ void slot_sums(const recurrence &r, const floa
 
     for (int first = lane; first < r.D; first += 32 * COLUMNS) {
         float a[COLUMNS][OWN], factor[COLUMNS][OWN];
-        UNROLL(COLUMNS)
+        #pragma unroll COLUMNS
         for (int k = 0; k < COLUMNS; k++) {
             const int j = first + 32 * k;
             const float of_all = j < r.D ? load(x + j) : 0;
-            UNROLL(OWN)
+            #pragma unroll OWN
             for (int i = 0; i < OWN; i++) {
                 const int n = warp + i * WARPS;
                 const int64_t at = (int64_t)n * r.D + j;
@@ -121,14 +121,14 @@ static __device__ __forceinline__ void slot_sums(const recurrence &r, const floa
                 factor[k][i] = LESS && there ? of_all - L[at] : of_all;
             }
         }
-        UNROLL(COLUMNS)
+        #pragma unroll COLUMNS
         for (int k = 0; k < COLUMNS; k++) {
-            UNROLL(OWN)
+            #pragma unroll OWN
             for (int i = 0; i < OWN; i++)
                 sum[i] = fmaf(a[k][i], factor[k][i], sum[i]);
         }
     }
-    UNROLL(OWN)
+    #pragma unroll OWN
     for (int i = 0; i < OWN; i++) {
         sum[i] = warp_sum(sum[i]);
         if (lane == 0 && warp + i * WARPS < r.N)
@@ -152,14 +152,14 @@ static __device__ __forceinline__ void weigh(const recurrence &r, float *sums, f
     enum { OWN = attention<SLOTS>::OWN };
     if (threadIdx.x < 32) {
         float a[OWN], p[OWN];
-        UNROLL(OWN)
+        #pragma unroll OWN
         for (int i = 0; i < OWN; i++) {
             const int n = slot_of<SLOTS>(i);
             a[i] = n < r.N ? r.scale * sums[n] : -INFINITY;
         }
         attention<SLOTS>::attend(r.attention, p, a);
         __syncwarp();
-        UNROLL(OWN)
+        #pragma unroll OWN
         for (int i = 0; i < OWN; i++) {
             const int n = slot_of<SLOTS>(i);
             if (threadIdx.x >= attention<SLOTS>::GROUP)
@@ -185,7 +185,7 @@ template <int TOGETHER>
 static __device__ __forceinline__ void take(const recurrence &r, const float *M, int first, int j,
                                             float (&m)[TOGETHER])
 {
-    UNROLL(TOGETHER)
+    #pragma unroll TOGETHER
     for (int i = 0; i < TOGETHER; i++)
         m[i] = first + i < r.N ? M[(int64_t)(first + i) * r.D + j] : 0;
 }
@@ -194,7 +194,7 @@ template <int TOGETHER>
 static __device__ __forceinline__ void leave(const recurrence &r, float *M, int first, int j,
                                              const float (&m)[TOGETHER])
 {
-    UNROLL(TOGETHER)
+    #pragma unroll TOGETHER
     for (int i = 0; i < TOGETHER; i++)
         if (first + i < r.N)
             M[(int64_t)(first + i) * r.D + j] = m[i];
@@ -229,10 +229,10 @@ __global__ void __launch_bounds__(THREADS, 1) think(recurrence r, room<T> w, int
         const float rest = load((const T *)r.xp + at) + load((const T *)r.b_h + j);
         const float sum = get_product(w, b * r.D + j) + rest;
         float read = 0, m[TOGETHER];
-        UNROLL(1)
+        #pragma unroll 1
         for (int first = 0; first < SLOTS; first += TOGETHER) {
             take(r, M, first, j, m);
-            UNROLL(TOGETHER)
+            #pragma unroll TOGETHER
             for (int i = 0; i < TOGETHER; i++)
                 read = fmaf(rho[first + i], m[i], read);
         }
@@ -268,11 +268,11 @@ __global__ void __launch_bounds__(THREADS, 1) remember(recurrence r, room<T> w, 
     slot_sums<SLOTS, false>(r, M, r.query == DUAL_QUERY_V ? v : r.h + row * r.D, NULL, omega);
     weigh<SLOTS>(r, omega, r.omega + row * r.N);
     for (int j = threadIdx.x; j < r.D; j += THREADS) {
-        UNROLL(1)
+        #pragma unroll 1
         for (int first = 0; first < SLOTS; first += TOGETHER) {
             float m[TOGETHER];
             take(r, M, first, j, m);
-            UNROLL(TOGETHER)
+            #pragma unroll TOGETHER
             for (int i = 0; i < TOGETHER; i++)
                 m[i] = written(m[i], omega[first + i], v[j]);
             leave(r, M, first, j, m);
@@ -291,7 +291,7 @@ static __device__ __forceinline__ void weigh_back(const recurrence &r, const flo
     enum { OWN = attention<SLOTS>::OWN };
     if (threadIdx.x < 32) {
         float weight[OWN], slope[OWN];
-        UNROLL(OWN)
+        #pragma unroll OWN
         for (int i = 0; i < OWN; i++) {
             const int n = slot_of<SLOTS>(i);
             weight[i] = n < r.N ? kept[n] : 0;
@@ -299,7 +299,7 @@ static __device__ __forceinline__ void weigh_back(const recurrence &r, const flo
         }
         attention<SLOTS>::back(r.attention, weight, slope);
         __syncwarp();
-        UNROLL(OWN)
+        #pragma unroll OWN
         for (int i = 0; i < OWN; i++)
             if (threadIdx.x < attention<SLOTS>::GROUP) {
                 p[slot_of<SLOTS>(i)] = weight[i];
@@ -331,7 +331,7 @@ __global__ void __launch_bounds__(THREADS)
     float m = get_kept(r, begin / r.K * r.batch + b, e), *to = w.tapes + at;
 
     *to = m;
-    UNROLL(4)
+    #pragma unroll 4
     for (int64_t t = begin; t + 1 < end; t++) {
         const int64_t row = t * r.batch + b;
         m = written(m, r.omega[row * r.N + n], load((const T *)r.v + row * r.D + j));
@@ -370,11 +370,11 @@ __global__ void __launch_bounds__(THREADS, 1) remember_back(recurrence r, room<T
         const float carry = r.dh0[i] + (t + 1 < r.steps ? get_product(w, i) : 0);
         const float dh = carry + load((const T *)r.dh + at);
         float dv = 0, dquery = 0, m[TOGETHER], d[TOGETHER];
-        UNROLL(1)
+        #pragma unroll 1
         for (int first = 0; first < SLOTS; first += TOGETHER) {
             take(r, M, first, j, m);
             take(r, dM, first, j, d);
-            UNROLL(TOGETHER)
+            #pragma unroll TOGETHER
             for (int k = 0; k < TOGETHER; k++) {
                 const int n = first + k;
                 dv = fmaf(omega[n], d[k], dv);
@@ -416,11 +416,11 @@ __global__ void __launch_bounds__(THREADS, 1) think_back(recurrence r, room<T> w
     for (int j = threadIdx.x; j < r.D; j += THREADS) {
         const float h = before[j];
         float dh = 0, m[TOGETHER], d[TOGETHER];
-        UNROLL(1)
+        #pragma unroll 1
         for (int first = 0; first < SLOTS; first += TOGETHER) {
             take(r, M, first, j, m);
             take(r, dM, first, j, d);
-            UNROLL(TOGETHER)
+            #pragma unroll TOGETHER
             for (int k = 0; k < TOGETHER; k++) {
                 const int n = first + k;
                 dh = fmaf(dalpha[n], m[k], dh);

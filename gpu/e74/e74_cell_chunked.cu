@@ -55,14 +55,14 @@ static __device__ void invert_block(const float *A, float *inverse)
     float x[16];
     if (column >= 16)
         return;
-    UNROLL(16)
+    #pragma unroll 16
     for (int i = 0; i < 16; i++) {
         float row[16];
-        UNROLL(4)
+        #pragma unroll 4
         for (int k = 0; k < i; k += 4)
             memcpy(row + k, __builtin_assume_aligned(A + i * WIDTH + k, 16), 4 * sizeof *row);
         x[i] = i == column ? 1 : 0;
-        UNROLL(16)
+        #pragma unroll 16
         for (int k = 0; k < i; k++)
             x[i] = fmaf(-row[k], x[k], x[i]);
         inverse[i * INVERSE + column] = x[i];
@@ -93,13 +93,13 @@ static __device__ void invert_column(const float *A, const float *inverses, bf16
     for (int i = threadIdx.x % 32; i < 256; i += 32)
         store(M + (16 * j + i / 16) * WIDTH + 16 * j + i % 16, diagonal[i / 16 * INVERSE + i % 16]);
     N[0] = take_flipped(diagonal, INVERSE);
-    UNROLL(4)
+    #pragma unroll 4
     for (int e = 1; e < 4; e++) {
         const int i = j + e;
         if (i >= 4)
             break;
         float sum[2][4] = {}, block[2][4] = {};
-        UNROLL(4)
+        #pragma unroll 4
         for (int d = 0; d < e; d++)
             multiply_split_bf16(sum, N[d], A + 16 * i * WIDTH + 16 * (j + d), WIDTH);
         multiply_split_bf16(block, as_fragment_a(sum), inverses + i * 16 * INVERSE, INVERSE);
@@ -120,11 +120,11 @@ static __device__ void find_scales(const bf16 *K, float2 *scales)
 {
     const bf16 *k = K + threadIdx.x / 2 * padded(N) + threadIdx.x % 2 * (N / 2);
     float squares = 0;
-    UNROLL(8)
+    #pragma unroll 8
     for (int i = 0; i < N / 2; i += 8) {
         const uint4 eight = *(const uint4 *)(k + i);
         const unsigned pairs[] = {eight.x, eight.y, eight.z, eight.w};
-        UNROLL(4)
+        #pragma unroll 4
         for (int j = 0; j < 4; j++) {
             squares = fmaf(low_of_pair(pairs[j]), low_of_pair(pairs[j]), squares);
             squares = fmaf(high_of_pair(pairs[j]), high_of_pair(pairs[j]), squares);
@@ -140,7 +140,7 @@ static __device__ void find_scales(const bf16 *K, float2 *scales)
  * below the diagonal. */
 static __device__ void put_A(float *A, const float (*sum)[4], const float2 *scales, int first)
 {
-    UNROLL(4)
+    #pragma unroll 4
     for (int i = 0; i < 4; i++) {
         const int t = 16 * warp() + fragment_row() + i % 2 * 8,
                   s = first + i / 2 * 8 + fragment_column();
@@ -156,7 +156,7 @@ static __device__ void put_A(float *A, const float (*sum)[4], const float2 *scal
 static __device__ __forceinline__ void store_lower(bf16 *to, const bf16 *from, int m)
 {
     const int lane = threadIdx.x % 32, row = m + lane / 8, column = lane % 8 * 8;
-    UNROLL(4)
+    #pragma unroll 4
     for (int i = 0; i < 16; i += 4)
         if (column < m + 16)
             *(uint4 *)(to + (row + i) * CHUNK + column) =
@@ -193,7 +193,7 @@ template <int N>
 static __device__ __forceinline__ void find_X(const plan &p, const place &at, const bf16 *K,
                                               bf16 *X)
 {
-    UNROLL(1)
+    #pragma unroll 1
     for (int i = threadIdx.x; i < CHUNK * N / 8; i += THREADS) {
         int row, column;
         eight_of<N>(i, &row, &column);
@@ -236,13 +236,13 @@ __global__ void __launch_bounds__(THREADS, factors(N)) factor(plan p)
 
     find_scales<N>(w.K, w.scales);
     float a[CHUNK / 8][4] = {}, q[CHUNK / 8][4] = {};
-    UNROLL(4)
+    #pragma unroll 4
     for (int i = 0; i < CHUNK; i += 16)
         if (i <= m)
             multiply_both<RIGHT, 2, N>(a + i / 8, w.X, q + i / 8, w.Q, padded(N), m, w.K, padded(N),
                                        i);
     __syncthreads();
-    UNROLL(4)
+    #pragma unroll 4
     for (int i = 0; i < CHUNK; i += 16)
         if (i <= m)
             put_A(w.A, a + i / 8, w.scales, i);
@@ -280,7 +280,7 @@ static __device__ __forceinline__ void keep_slice(const plan &p, const rows &r, 
                                                   slice<N, SLICE> &S)
 {
     const int first = first_element<N, SLICE>(p, r);
-    UNROLL(32)
+    #pragma unroll 32
     for (int i = 0; i < pairs<N, SLICE>(); i++)
         keep_pair(p, state, pair_element<N, SLICE>(p, r, first, i), nth_pair(S, i));
 }
@@ -294,14 +294,14 @@ static __device__ __forceinline__ void keep_between(const plan &p, const rows &r
 {
     constexpr int RUN = shape<N, SLICE>::RUN;
     const int first = first_element<N, SLICE>(p, r);
-    UNROLL(32)
+    #pragma unroll 32
     for (int i = 0; i < pairs<N, SLICE>(); i += 2) {
         const int m = i / 2 / (RUN / 8), n = i / 2 % (RUN / 8);
         unsigned a[4], b[4];
         float sum[4];
         load_fragment_a<true>(a, left, padded(SLICE), 16 * m, k);
         load_fragment_b<false>(b, right, padded(N), k, warp() * RUN + n / 2 * 16);
-        UNROLL(4)
+        #pragma unroll 4
         for (int j = 0; j < 4; j++) {
             const int step = fragment_column() + j / 2 * 8;
             a[j] &= (step < some ? 0xffff : 0) | (step + 1 < some ? 0xffff0000 : 0);
@@ -319,7 +319,7 @@ static __device__ __forceinline__ void add_and_keep(const plan &p, const rows &r
                                                     slice<N, SLICE> &S, const bf16 *left,
                                                     const bf16 *right, int t, int *next, int *slot)
 {
-    UNROLL(1)
+    #pragma unroll 1
     for (int k = 0; k < CHUNK; k += 16) {
         for (; *next < min(t + k + 16, (int)p.c.T); *next += (int)p.c.K, ++*slot)
             keep_between(p, r, *slot * p.c.BH + r.bh, S, left, right, k, *next - t - k);
@@ -344,7 +344,7 @@ static __device__ __forceinline__ void send_outputs(const plan &p, const place &
                                                     float (*y)[4])
 {
     send_strip<TILES>(p, at, s, of_all, p.c.y, by, apart, y);
-    UNROLL(32)
+    #pragma unroll 32
     for (int i = 0; i < 4 * TILES; i++)
         y[i / 4][i % 4] *= y[i / 4][i % 4] * sigmoid(y[i / 4][i % 4]);
     send_strip<TILES>(p, at, s, of_all, p.c.out, by, apart, y);

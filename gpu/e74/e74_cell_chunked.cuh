@@ -111,7 +111,7 @@ static __device__ __forceinline__ void bring(bf16 *to, const bf16 *from, int64_t
 
     to += first * padded(COLUMNS) + column;
     from += first * apart + column;
-    UNROLL(8)
+    #pragma unroll 8
     for (int i = 0; i < ALL / ROWS; i++, from += ROWS * apart) {
         const bool any = first + i * ROWS < rows && column < columns;
         cp_async16(to + i * ROWS * padded(COLUMNS), from, any ? 16 : 0);
@@ -144,7 +144,7 @@ static __device__ __forceinline__ void bring_factor(const plan &p, const place &
     const bf16 *from = p.factors + (2 * at.item + which) * CHUNK * CHUNK;
     const int thread = opaque_thread_index() % THREADS, first = thread / 8, column = thread % 8 * 8;
 
-    UNROLL(4)
+    #pragma unroll 4
     for (int i = 0; i < CHUNK; i += ROWS) {
         const int row = first + i;
         cp_async16(to + row * WIDTH + column, from + row * CHUNK + column,
@@ -275,7 +275,7 @@ static __device__ slice<N, SLICE> load_slice(const plan &p, const rows &r, const
 {
     const int first = first_element<N, SLICE>(p, r);
     slice<N, SLICE> S;
-    UNROLL(32)
+    #pragma unroll 32
     for (int i = 0; i < pairs<N, SLICE>(); i++) {
         const int e = pair_element<N, SLICE>(p, r, first, i);
         const float2 both = e < 0 ? float2{0, 0} : *(const float2 *)(states + state * p.c.M + e);
@@ -290,7 +290,7 @@ static __device__ __forceinline__ void store_slice(const plan &p, const rows &r,
                                                    int64_t state, slice<N, SLICE> &S)
 {
     const int first = first_element<N, SLICE>(p, r);
-    UNROLL(32)
+    #pragma unroll 32
     for (int i = 0; i < pairs<N, SLICE>(); i++) {
         const int e = pair_element<N, SLICE>(p, r, first, i);
         if (e >= 0)
@@ -305,7 +305,7 @@ static __device__ __forceinline__ slice<N, SLICE> first_slice(const plan &p, con
     slice<N, SLICE> S;
     if (!sums_up(p))
         return load_slice<N, SLICE>(p, r, p.starts, r.item);
-    UNROLL(32)
+    #pragma unroll 32
     for (int i = 0; i < pairs<N, SLICE>(); i++) {
         const int row = r.first + pair_row<N, SLICE>(i), column = pair_column<N, SLICE>(i);
         nth_pair(S, i)[0] = r.unit && row == column ? 1 : 0;
@@ -320,7 +320,7 @@ static __device__ __forceinline__ void store_map(const plan &p, const rows &r, s
 {
     const int first = first_element<N, SLICE>(p, r);
     bf16 *const map = p.maps + 2 * r.item * p.c.M;
-    UNROLL(32)
+    #pragma unroll 32
     for (int i = 0; i < pairs<N, SLICE>(); i++) {
         const int e = pair_element<N, SLICE>(p, r, first, i);
         unsigned high, low;
@@ -355,7 +355,7 @@ static __device__ __forceinline__ void wait_for_starts(const plan &p)
 template <int N, int SLICE>
 static __device__ __forceinline__ void put_slice(bf16 *to, slice<N, SLICE> &S)
 {
-    UNROLL(32)
+    #pragma unroll 32
     for (int i = 0; i < pairs<N, SLICE>(); i++)
         *(unsigned *)(to + pair_row<N, SLICE>(i) * padded(N) + pair_column<N, SLICE>(i)) =
             pack_bf16x2(nth_pair(S, i)[0], nth_pair(S, i)[1]);
@@ -368,7 +368,7 @@ static __device__ __forceinline__ void store_factor(const plan &p, const rows &r
 {
     constexpr int CREW = shape<N, SLICE>::CREW, EACH = N / 8, ROWS = CREW / EACH;
     const int first = threadIdx.x % CREW / EACH, column = threadIdx.x % EACH * 8;
-    UNROLL(8)
+    #pragma unroll 8
     for (int i = 0; i < SLICE; i += ROWS) {
         const int row = first + i;
         if ((ROWS <= SLICE || row < SLICE) && r.first + row < p.c.N && column < p.c.N)
@@ -384,14 +384,14 @@ static __device__ __forceinline__ void add_steps(slice<N, SLICE> &S, const bf16 
 {
     constexpr int RUN = shape<N, SLICE>::RUN;
     unsigned b[RUN / 16][4];
-    UNROLL(2)
+    #pragma unroll 2
     for (int n = 0; n < RUN / 16; n++)
         load_fragment_b<false>(b[n], right, padded(N), k, warp() * RUN + 16 * n);
-    UNROLL(4)
+    #pragma unroll 4
     for (int m = 0; m < SLICE / 16; m++) {
         unsigned a[4];
         load_fragment_a<true>(a, left, padded(SLICE), 16 * m, k);
-        UNROLL(2)
+        #pragma unroll 2
         for (int n = 0; n < RUN / 16; n++) {
             mma_bf16(S.x[m][2 * n], a, b[n]);
             mma_bf16(S.x[m][2 * n + 1], a, b[n] + 2);
@@ -404,7 +404,7 @@ template <int N, int SLICE>
 static __device__ __forceinline__ void add_chunk(slice<N, SLICE> &S, const bf16 *left,
                                                  const bf16 *right)
 {
-    UNROLL(4)
+    #pragma unroll 4
     for (int k = 0; k < CHUNK; k += 16)
         add_steps(S, left, right, k);
 }
@@ -520,7 +520,7 @@ static __device__ __forceinline__ void wait_for_one(const plan &p)
 template <int TILES>
 static __device__ __forceinline__ void scale_rows(float (*sum)[4], float one, float other)
 {
-    UNROLL(8)
+    #pragma unroll 8
     for (int tile = 0; tile < TILES; tile++) {
         sum[tile][0] *= one, sum[tile][1] *= one;
         sum[tile][2] *= other, sum[tile][3] *= other;
@@ -563,7 +563,7 @@ static __device__ __forceinline__ void store_strip(const plan &p, const place &a
     bf16 *to = (bf16 *)tensor + start(p, at) + row * further + of_all.first + column;
 
     from += row * apart + s.first + column;
-    UNROLL(4)
+    #pragma unroll 4
     for (int i = 0; i < 16; i += ROWS)
         if (row + i < at.steps && of_all.first + column < p.c.N)
             *(uint4 *)(to + i * further) = *(const uint4 *)(from + i * apart);
@@ -586,7 +586,7 @@ template <int TILES>
 static __device__ __forceinline__ void subtract_from(float (*sum)[4], const bf16 *A, int apart,
                                                      const share &s)
 {
-    UNROLL(16)
+    #pragma unroll 16
     for (int i = 0; i < 2 * TILES; i++) {
         const unsigned v = shared_pair(A, apart, s, i);
         float *x = strip_pair(sum, i);
@@ -600,7 +600,7 @@ static __device__ __forceinline__ void subtract_from(float (*sum)[4], const bf16
 template <bool STRICTLY, int TILES>
 static __device__ __forceinline__ void cut_triangle(float (*sum)[4], int m, int first)
 {
-    UNROLL(32)
+    #pragma unroll 32
     for (int i = 0; i < 4 * TILES; i++) {
         const int t = m + fragment_row() + i / 2 % 2 * 8,
                   s = first + i / 4 * 8 + fragment_column() + i % 2;

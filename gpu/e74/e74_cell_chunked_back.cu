@@ -63,7 +63,7 @@ template <int TILES>
 static __device__ __forceinline__ void add_rows(float (*sum)[4], const bf16 *A, int apart,
                                                 const share &s, float one, float other)
 {
-    UNROLL(16)
+    #pragma unroll 16
     for (int i = 0; i < 2 * TILES; i++) {
         const unsigned x = shared_pair(A, apart, s, i);
         const float times = i % 2 ? other : one;
@@ -85,7 +85,7 @@ static __device__ __forceinline__ void put_float(const plan &p, const place &at,
                                                  float (*E)[4])
 {
     const spots own = spots_of(p, at, s);
-    UNROLL(16)
+    #pragma unroll 16
     for (int i = 0; i < 2 * TILES; i++)
         if (has(own, i))
             *(float2 *)(p.dv + element(own, i)) = {strip_pair(E, i)[0], strip_pair(E, i)[1]};
@@ -94,7 +94,7 @@ static __device__ __forceinline__ void put_float(const plan &p, const place &at,
 /* Eight dout in shared memory become dY. */
 static __device__ __forceinline__ void through_gate(bf16 *dout, const bf16 *y)
 {
-    UNROLL(4)
+    #pragma unroll 4
     for (int i = 0; i < 8; i += 2) {
         float dy[2];
         for (int j = 0; j < 2; j++) {
@@ -114,7 +114,7 @@ static __device__ __forceinline__ void through_gates(const plan &p, const rows &
     constexpr int CREW = shape<N, SLICE>::CREW;
     const operands o = operands_of(p, BACKWARD, w, chunk);
     const place at = map_shared_rank(p, chunk, r.bh);
-    UNROLL(4)
+    #pragma unroll 4
     for (int i = 0; i < CHUNK * SLICE / 8; i += CREW) {
         int row, column;
         eight_of<SLICE>(i + threadIdx.x % CREW, &row, &column);
@@ -160,7 +160,7 @@ static __device__ __forceinline__ void lead_backward(const plan &p, const rows &
             add_chunk(G, o.dy, o.Q);
         warps_sync<WARPS>();
         multiply<LEFT, TILES, CHUNK>(E, o.M, WIDTH, m, ddelta, APART, n, m);
-        UNROLL(32)
+        #pragma unroll 32
         for (int i = 0; i < 4 * TILES; i++)
             F[i / 4][i % 4] = E[i / 4][i % 4];
         scale_rows<TILES>(F, -one, -other);
@@ -315,16 +315,16 @@ static __device__ __forceinline__ void bring_rounded(bf16 *to, const T *from, in
               column = thread % EACH * 4;
     const bool some = column < columns;
 
-    UNROLL(1)
+    #pragma unroll 1
     for (int i = first; i < ALL; i += 8 * ROWS) {
         raw x[8];
-        UNROLL(8)
+        #pragma unroll 8
         for (int j = 0; j < 8; j++) {
             const int row = i + j * ROWS;
             x[j] = *(const raw *)(from + (row < rows && some ? row * apart + column : 0));
         }
         __syncwarp(); /* else the compiler waits for one before it loads the next */
-        UNROLL(8)
+        #pragma unroll 8
         for (int j = 0; j < 8; j++) {
             const int row = i + j * ROWS;
             const uint2 four = rounded(x[j]);
@@ -381,7 +381,7 @@ static __device__ __forceinline__ void put_triangles(const chunk_memory &w, int 
     const int first = warp() / 4 * 16;
     unsigned held[BLOCKS][4];
 
-    UNROLL(4)
+    #pragma unroll 4
     for (int i = 0; i < BLOCKS; i++) {
         const int column = first + i * STEP;
         float part[2][4] = {}, strict[2][4] = {};
@@ -399,7 +399,7 @@ static __device__ __forceinline__ void put_triangles(const chunk_memory &w, int 
         __syncthreads();
     else
         __syncwarp(); /* nobody else reads this strip of E */
-    UNROLL(4)
+    #pragma unroll 4
     for (int i = 0; i < BLOCKS; i++) {
         const int column = first + i * STEP;
         if (column > m)
@@ -416,7 +416,7 @@ static __device__ __forceinline__ void through_z(const plan &p, const place &at,
                                                  int apart, const share &s, float (*dkey)[4])
 {
     const spots own = spots_of(p, at, s);
-    UNROLL(16)
+    #pragma unroll 16
     for (int i = 0; i < 2 * TILES; i++) {
         if (!has(own, i))
             continue;
@@ -436,13 +436,13 @@ static __device__ __forceinline__ void find_along(const chunk_memory &w, const s
                                                   float (*dkey)[4], float along[2])
 {
     along[0] = along[1] = 0;
-    UNROLL(16)
+    #pragma unroll 16
     for (int i = 0; i < 2 * TILES; i++) {
         const unsigned k = shared_pair(w.K, padded(N), s, i);
         along[i % 2] = fmaf(low_of_pair(k), strip_pair(dkey, i)[0], along[i % 2]);
         along[i % 2] = fmaf(high_of_pair(k), strip_pair(dkey, i)[1], along[i % 2]);
     }
-    UNROLL(2)
+    #pragma unroll 2
     for (int h = 0; h < 2; h++) {
         along[h] += __shfl_xor_sync(0xffffffff, along[h], 1);
         along[h] += __shfl_xor_sync(0xffffffff, along[h], 2);
@@ -451,7 +451,7 @@ static __device__ __forceinline__ void find_along(const chunk_memory &w, const s
     }
     if (N > STRIP)
         __syncthreads();
-    UNROLL(2)
+    #pragma unroll 2
     for (int h = 0; h < 2; h++) {
         const int t = s.m + fragment_row() + 8 * h;
         if (N > STRIP)
@@ -465,7 +465,7 @@ static __device__ __forceinline__ void add_dv(const plan &p, const place &at, co
                                               float (*dkey)[4])
 {
     const spots own = spots_of(p, at, s);
-    UNROLL(16)
+    #pragma unroll 16
     for (int i = 0; i < 2 * TILES; i++) {
         if (!has(own, i))
             continue;
@@ -480,7 +480,7 @@ static __device__ __forceinline__ void complete_keys(const plan &p, const bf16 *
                                                      const share &s, const float along[2],
                                                      float (*dkey)[4], float (*dq)[4])
 {
-    UNROLL(16)
+    #pragma unroll 16
     for (int i = 0; i < 2 * TILES; i++) {
         const unsigned k = shared_pair(K, apart, s, i);
         float *x = strip_pair(dkey, i);

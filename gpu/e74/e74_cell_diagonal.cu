@@ -250,7 +250,7 @@ static __device__ __forceinline__ float squares_of(const layout &l, const item &
     float sum = 0;
     if (l.parts == 1)
         return octets_sum(l, dot(key, key));
-    UNROLL(4)
+    #pragma unroll 4
     for (int from = it.octet * COLUMNS; any && from < l.c.N; from += WIDTH) {
         const T *some = (const T *)l.c.k + (at + (from - it.column));
         const eight x = widened(load_octet(some, min((int)COLUMNS, l.c.N - from), l.whole));
@@ -323,7 +323,7 @@ template <typename T, int NONLIN>
 static __device__ __forceinline__ float walk(const float2 *pairs, float *states, int from, int to,
                                              float S)
 {
-    UNROLL(1)
+    #pragma unroll 1
     for (; from < to; from++)
         states[from * WIDTH] = S = step<T, NONLIN>(pairs[from * WIDTH], S);
     return S;
@@ -584,7 +584,7 @@ static __device__ __forceinline__ float retreat(batch<BACK> now, const float2 *p
                                                 int steps, float G)
 {
     if (steps < STEPS) {
-        UNROLL(1)
+        #pragma unroll 1
         for (int i = steps - 1; i >= 0; i--)
             G = step_back(pairs[i * WIDTH], left + i * WIDTH, G);
         return G;

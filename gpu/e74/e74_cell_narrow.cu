@@ -305,7 +305,7 @@ template <typename T, bool BACK, int WIDE>
 static __device__ __forceinline__ void bring(const layout &l, const place &p, const staged &s)
 {
     const call &c = l.c;
-    UNROLL(1)
+    #pragma unroll 1
     for (int i = threadIdx.x; i < items<WIDE>(p); i += blockDim.x) {
         const item it = item_of<WIDE>(l, p, i);
         const int step = it.step * l.stride;
@@ -371,7 +371,7 @@ static __device__ __forceinline__ int shares(const layout &l, const place &p)
 
 static __device__ __forceinline__ float shared_sum(const layout &l, float x)
 {
-    UNROLL(1)
+    #pragma unroll 1
     for (int d = l.share / 2; d; d /= 2)
         x += __shfl_xor_sync(0xffffffff, x, d);
     return x;
@@ -405,7 +405,7 @@ static __device__ __forceinline__ four<float> times_factor(const layout &l, cons
                                                            const float *x)
 {
     four<float> sum = {};
-    UNROLL(2)
+    #pragma unroll 2
     for (int i = 0; i < l.c.N; i += 4) {
         const four<float> xs = *(const four<float> *)(x + i);
         for (int n = 0; n < 4; n++) {
@@ -591,7 +591,7 @@ static __device__ __forceinline__ void walk(const layout &l, const place &p, con
     meal now = serve<LANES>(&at, l, p, from + 1 < to);
     float reads = lanes_sum<LANES>(dot(S, now.read)), y = 0;
 
-    UNROLL(2)
+    #pragma unroll 2
     for (int i = from + 1; i < to; i++) {
         const meal then = serve<LANES>(&at, l, p, i + 1 < to);
         advance<T, NONLIN>(S, now, reads);
@@ -640,7 +640,7 @@ static __device__ __forceinline__ eight first_state(const layout &l, const place
 template <typename T, int WIDE>
 static __device__ __forceinline__ void put_outputs(const layout &l, const place &p, const staged &s)
 {
-    UNROLL(1)
+    #pragma unroll 1
     for (int i = threadIdx.x; i < items<WIDE>(p); i += blockDim.x) {
         const item it = item_of<WIDE>(l, p, i);
         const some<WIDE> y = get<WIDE>(l, s.v + it.step * l.stride, it.number);
@@ -729,7 +729,7 @@ static __device__ __forceinline__ void replay(const layout &l, const place &p, c
     meal now = serve<LANES>(&at, l, p, from + 1 < to);
     float reads = lanes_sum<LANES>(dot(S, now.read));
 
-    UNROLL(2)
+    #pragma unroll 2
     for (int i = from; i < to; i++) {
         const meal then = serve<LANES>(&at, l, p, i + 2 < to);
         const float delta = advance<T, NONLIN>(S, now, reads);
@@ -817,7 +817,7 @@ static __device__ __forceinline__ void retreat(const layout &l, const place &p, 
     meal_back now = serve_back<LANES>(&at, l, p, last > 0);
     eight after = take_slot(l, slot), before = take_slot(l, slot - l.slot);
 
-    UNROLL(2)
+    #pragma unroll 2
     for (int i = last; i >= 0; i--) {
         for (int j = 0; j < COLUMNS; j++) {
             G.x[j] = fmaf(now.dy, now.query.x[j], G.x[j]);
@@ -870,7 +870,7 @@ static __device__ void sum_parts_of_rows(const layout &l, const place &p, const 
         const float *from = slots + step * l.slot + (quad / LANES * l.carriers + quad % LANES) * 4;
         const float *weights = weight ? weight + step * l.stride + spot(l, first) : NULL;
         four<float> sum = {};
-        UNROLL(4)
+        #pragma unroll 4
         for (int row = first; row < end; row++) {
             const four<float> x = *(const four<float> *)(from + row * LANES * 4);
             const float w = weight ? weights[row - first] : 1;
@@ -890,7 +890,7 @@ static __device__ void sum_rows(const layout &l, const place &p, const staged &s
     __syncthreads();
     if (l.parts == 1)
         return;
-    UNROLL(1)
+    #pragma unroll 1
     for (int i = threadIdx.x; i < p.steps * l.wide; i += blockDim.x) {
         const int column = i % l.wide;
         float sum = 0;
@@ -1000,7 +1000,7 @@ static __device__ __forceinline__ void put_gradients(const layout &l, const plac
                                                      const staged &s, const gradients &g)
 {
     const call &c = l.c;
-    UNROLL(1)
+    #pragma unroll 1
     for (int i = threadIdx.x; i < items<WIDE>(p); i += blockDim.x) {
         const item it = item_of<WIDE>(l, p, i);
         const int step = it.step * l.stride;
@@ -1094,7 +1094,7 @@ __global__ void __launch_bounds__(THREADS) sum_pieces(layout l, float *dV0)
     const int64_t e = of_V ? i : i - l.c.BH * M;
     const float *from = (of_V ? l.dV : l.dW_r) + e / M * l.pieces * M + e % M;
     float sum = 0;
-    UNROLL(8)
+    #pragma unroll 8
     for (int64_t piece = 0; piece < l.pieces; piece++)
         sum += from[piece * M];
     (of_V ? dV0 : l.each_dW_r)[e] = sum;
@@ -1109,7 +1109,7 @@ __global__ void __launch_bounds__(32 * ADDERS) sum_sequences(layout l, float *dW
     const int64_t heads_m = l.c.H * l.c.M, e = (int64_t)blockIdx.x * 32 + threadIdx.x % 32;
     const int adder = threadIdx.x / 32;
     float sum = 0;
-    UNROLL(8)
+    #pragma unroll 8
     for (int64_t b = adder; b < l.c.BH / l.c.H && e < heads_m; b += ADDERS)
         sum += l.each_dW_r[b * heads_m + e];
     sums[adder][threadIdx.x % 32] = sum;

@@ -363,7 +363,7 @@ static __device__ __forceinline__ void zero_sums(float *sums, int n)
 /* By all threads of a block; floats is a multiple of four. */
 static __device__ __forceinline__ void send_for(float *to, const float *from, int floats)
 {
-    UNROLL(4)
+    #pragma unroll 4
     for (int i = 4 * (int)threadIdx.x; i < floats; i += 4 * (int)blockDim.x)
         cp_async16(to + i, from + i);
 }
@@ -881,7 +881,7 @@ fold(const layout &l, const place &p, const seats &at, const float *state, const
     float along = 0;
     for (int r = 0; r < rows_each(LANES); r++) {
         eight S = take<LANES>(state + noted_at(l, p, r), p.lane);
-        UNROLL(1)
+        #pragma unroll 1
         for (int step = 0; step < steps; step++) {
             const float *const here = found + step * l.found;
             add(&S, here[at.found.row + f.delta + r],
@@ -1297,7 +1297,7 @@ static __device__ void fold_strip(const layout &l, int group, const float *state
             continue;
         four<float> S =
             *(const four<float> *)(state + (group * l.slots + row) * l.width + column_of<LANES>());
-        UNROLL(1)
+        #pragma unroll 1
         for (int step = 0; step < steps; step++) {
             const tray at = tray_of(l, buffer, step);
             const float *const key = at.given + f.khat + column_of<LANES>();

@@ -67,7 +67,7 @@ static __device__ __forceinline__ void walk(const layout &l, const place &p, con
     meal<EACH> now = serve<LANES, EACH, INSIDE>(&at, l, p);
     float reads = lanes_sum<LANES>(dot(S, now.read)), y = 0;
 
-    UNROLL(2)
+    #pragma unroll 2
     for (int i = from + 1; i < to; i++) {
         const strip<EACH> query = take_strip<LANES, EACH>(query_at, p.lane);
         const meal<EACH> then = serve<LANES, EACH, INSIDE>(&at, l, p);
@@ -138,21 +138,21 @@ static __device__ __forceinline__ void help(const layout &l, const place &p, flo
         const int steps = (int)min((int64_t)l.steps, all - next);
         incoming<T> in[DEPTH];
 
-        UNROLL(2)
+        #pragma unroll 2
         for (int i = 0; i < DEPTH; i++)
             in[i] = send_for<T, OCTETS, INSIDE, false, ALIGNED>(l, p, next, i * l.batch, steps);
         if (chunk > 0)
             put_outputs<T>(l, p, t - l.steps, l.steps, other.y);
         for (int first = 0; first < steps; first += DEPTH * l.batch)
-            UNROLL(2)
-        for (int i = 0; i < DEPTH; i++) {
-            const int from = first + i * l.batch;
-            if (from >= steps)
-                break;
-            settle<T, OCTETS, false>(in[i], l, p, from, min(l.batch, steps - from), other);
-            in[i] = send_for<T, OCTETS, INSIDE, false, ALIGNED>(l, p, next, from + DEPTH * l.batch,
-                                                                steps);
-        }
+            #pragma unroll 2
+            for (int i = 0; i < DEPTH; i++) {
+                const int from = first + i * l.batch;
+                if (from >= steps)
+                    break;
+                settle<T, OCTETS, false>(in[i], l, p, from, min(l.batch, steps - from), other);
+                in[i] = send_for<T, OCTETS, INSIDE, false, ALIGNED>(l, p, next,
+                                                                    from + DEPTH * l.batch, steps);
+            }
         block_barrier();
     }
     const int64_t last = (chunk - 1) * l.steps;

@@ -102,7 +102,7 @@ static __device__ strip<1> first_state(const layout &l, const place &p, const pi
 
 static __device__ void prefetch_lines(const void *from, int64_t bytes, int first, int each)
 {
-    UNROLL(1)
+    #pragma unroll 1
     for (int64_t at = first * 128; at < bytes; at += each * 128)
         prefetch_l2((const char *)from + at);
 }
@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(CREW, LANES > 2 ? 4 : 3) note_rows(layout l)
         bring<T, LANES * EACH, false, ALIGNED>(l, p, begin + from, 0, to - from, s);
         __syncthreads();
         set_out<LANES, EACH, INSIDE>(&w, l, p, s);
-        UNROLL(2)
+        #pragma unroll 2
         for (int i = from; i < to; i++)
             step_on<T, LANES, EACH, INSIDE>(&w, l, p);
         store_strip<LANES, EACH>(noted(l, segment, sub + 1) + p.element, p.any ? l.c.columns : 0,
@@ -423,7 +423,7 @@ static __device__ __forceinline__ void replay(const layout &l, const desk &d)
         const float *dy_at = s.dy + p.row;
         for (int n = 0, i = 0; n < at.strides; n++, half = 1 - half) {
             float *dq_at = sums_of<LANES>(l, p, d, DQ, half, 0);
-            UNROLL(2)
+            #pragma unroll 2
             for (const int to = min(i + l.stride, steps); i < to; i++) {
                 const few<ROWS> reads = w.reads, dy = take_few<ROWS>(dy_at);
                 const few<ROWS> delta = step_again<T, LANES, ROWS, INSIDE>(&w, l, p);
@@ -549,7 +549,7 @@ static __device__ __forceinline__ void walk_back(const layout &l, const place &p
             const int row = (half * l.stride + step - from) * l.rows + p.row;
             float *dkey_at = sums_of<LANES>(l, p, d, DKEY, half, step - from);
             float *dv_at = d.dv + row;
-            UNROLL(ROWS > 1 ? 1 : 2)
+            #pragma unroll (ROWS > 1 ? 1 : 2)
             for (; step >= from; step--) {
                 few<ROWS> dv, dz, dreads;
                 if (!AHEAD)
@@ -646,7 +646,7 @@ static __device__ __forceinline__ void put_sums(const layout &l, const place &p,
         const float *from = d.sums + at * l.width + column;
         four<float> sum = *(const four<float> *)from;
 
-        UNROLL(2)
+        #pragma unroll 2
         for (int warp = 1; warp < l.warps; warp++) {
             from += l.width;
             const four<float> one = *(const four<float> *)from;
@@ -774,7 +774,7 @@ static __device__ __forceinline__ eight sum_of_parts(const layout &l, int vector
     const int64_t all = l.c.T * l.c.BH * l.c.N;
     const float *from = l.sums + vector * l.parts * all + at;
     eight sum = {};
-    UNROLL(4)
+    #pragma unroll 4
     for (int part = 0; part < l.parts; part++)
         add(&sum, widened(load_columns<float, LANES, ALIGNED>(from + part * all, columns, lane)));
     return sum;

@@ -122,7 +122,7 @@ static __device__ __forceinline__ void send_for(const plan &p, const strip &s,
     bring<N, part::THREADS, MAP_ROWS>(to.high, map, p.c.N, rows, p.c.N);
     bring<N, part::THREADS, MAP_ROWS>(to.low, map + p.c.M, p.c.N, rows, p.c.N);
     const float *const sums = p.borders + item * p.c.M + (s.first + which * part::SUMS) * p.c.N;
-    UNROLL(2)
+    #pragma unroll 2
     for (int i = threadIdx.x; i < part::SUMS * N / 4; i += part::THREADS) {
         const int row = i / (N / 4), column = i % (N / 4) * 4;
         cp_async16(to.sums + row * padded(N) + column, sums + row * p.c.N + column,
@@ -140,7 +140,7 @@ static __device__ __forceinline__ int64_t map_shared_rank(const plan &p, const s
 static __device__ __forceinline__ void load_block(const plan &p, const strip &s, const float *state,
                                                   float (*x)[4])
 {
-    UNROLL(4)
+    #pragma unroll 4
     for (int i = 0; i < 4; i++) {
         const float2 both = 16 * warp() < p.c.N
                                 ? *(const float2 *)(state + map_shared_rank(p, s, i))
@@ -153,7 +153,7 @@ static __device__ __forceinline__ void load_block(const plan &p, const strip &s,
 static __device__ __forceinline__ void store_block(const plan &p, const strip &s, float *state,
                                                    const float (*x)[4])
 {
-    UNROLL(4)
+    #pragma unroll 4
     for (int i = 0; i < 4; i++)
         if (16 * warp() < p.c.N)
             *(float2 *)(state + map_shared_rank(p, s, i)) = {x[i / 2][i % 2 * 2],
@@ -164,7 +164,7 @@ static __device__ __forceinline__ void store_block(const plan &p, const strip &s
 template <int N>
 static __device__ __forceinline__ void put_split(bf16 *high, bf16 *low, const float (*x)[4])
 {
-    UNROLL(4)
+    #pragma unroll 4
     for (int i = 0; i < 4; i++) {
         const int at =
             (i % 2 * 8 + fragment_row()) * padded(N) + 16 * warp() + i / 2 * 8 + fragment_column();
@@ -185,7 +185,7 @@ static __device__ __forceinline__ void add_part(products *sum, const part<N> &fr
                                                 const bf16 *high, const bf16 *low)
 {
     typedef part<N> part;
-    UNROLL(4)
+    #pragma unroll 4
     for (int i = 0; i < 4; i++) {
         const int row = i % 2 * 8 + fragment_row() - which * part::SUMS;
         if (i % 2 * part::PARTS / 2 != which)
@@ -195,14 +195,14 @@ static __device__ __forceinline__ void add_part(products *sum, const part<N> &fr
         sum->high[i / 2][i % 2 * 2] += b.x;
         sum->high[i / 2][i % 2 * 2 + 1] += b.y;
     }
-    UNROLL(4)
+    #pragma unroll 4
     for (int k = 0; k < MAP_ROWS; k += 16) {
         unsigned a[4], a_low[4], b[4], b_low[4];
         load_fragment_b<false>(b, from.high, padded(N), k, 16 * warp());
         load_fragment_b<false>(b_low, from.low, padded(N), k, 16 * warp());
         load_fragment_a<false>(a, high, padded(N), 0, which * MAP_ROWS + k);
         load_fragment_a<false>(a_low, low, padded(N), 0, which * MAP_ROWS + k);
-        UNROLL(2)
+        #pragma unroll 2
         for (int tile = 0; tile < 2; tile++) {
             mma_bf16(sum->high[tile], a, b + 2 * tile);
             mma_bf16(sum->mixed[0][tile], a, b_low + 2 * tile);
@@ -236,7 +236,7 @@ __global__ void __launch_bounds__(2 * N) combine(plan p)
         products sum = {};
 
         put_split<N>(high, low, x);
-        UNROLL(2)
+        #pragma unroll 2
         for (int which = 0; which < PARTS; which++) {
             const int number = nth * PARTS + which;
             cp_async_wait<STAGES - 2>();

@@ -115,7 +115,7 @@ static __device__ __forceinline__ void advance_four(const buffers &b, const rate
     unpack(g, four.g);
     unpack(m, four.m);
     unpack(v, four.v);
-    UNROLL(4)
+    #pragma unroll 4
     for (int i = 0; i < WIDTH; i++)
         advance(&p[i], g[i], &m[i], &v[i], r);
     put_pack((pack<P, WIDTH> *)b.p_next + at, p);
@@ -139,11 +139,11 @@ static __device__ __forceinline__ void advance_range(const buffers &b, const rat
         one_parameter<T, MASTER>(b, r, last + threadIdx.x);
     for (int64_t at = first / WIDTH + threadIdx.x; at < last / WIDTH; at += PACKS * THREADS) {
         four_parameters<T, MASTER> four[PACKS] = {};
-        UNROLL(PACKS)
+        #pragma unroll PACKS
         for (int j = 0; j < PACKS; j++)
             if (at + j * THREADS < last / WIDTH)
                 four[j] = load_four<T, MASTER>(b, at + j * THREADS);
-        UNROLL(PACKS)
+        #pragma unroll PACKS
         for (int j = 0; j < PACKS; j++)
             if (at + j * THREADS < last / WIDTH)
                 advance_four<T, MASTER>(b, r, at + j * THREADS, four[j]);

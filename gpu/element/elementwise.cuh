@@ -21,7 +21,7 @@ struct alignas(N * sizeof(T)) pack {
 template <int N>
 static __device__ __forceinline__ void unpack(float *x, const pack<float, N> &p)
 {
-    UNROLL(N)
+    #pragma unroll N
     for (int i = 0; i < N; i++)
         x[i] = __uint_as_float(p.word[i]);
 }
@@ -30,7 +30,7 @@ static __device__ __forceinline__ void unpack(float *x, const pack<float, N> &p)
 template <int N>
 static __device__ __forceinline__ void unpack(float *x, const pack<__nv_bfloat16, N> &p)
 {
-    UNROLL(N / 2)
+    #pragma unroll (N / 2)
     for (int i = 0; i < N; i += 2) {
         x[i] = __uint_as_float(p.word[i / 2] << 16);
         x[i + 1] = __uint_as_float(p.word[i / 2] & 0xffff0000);
@@ -41,7 +41,7 @@ template <int N>
 static __device__ __forceinline__ void put_pack(pack<float, N> *to, const float *x)
 {
     pack<float, N> p;
-    UNROLL(N)
+    #pragma unroll N
     for (int i = 0; i < N; i++)
         p.word[i] = __float_as_uint(x[i]);
     *to = p;
@@ -51,7 +51,7 @@ template <int N>
 static __device__ __forceinline__ void put_pack(pack<__nv_bfloat16, N> *to, const float *x)
 {
     pack<__nv_bfloat16, N> p;
-    UNROLL(N / 2)
+    #pragma unroll (N / 2)
     for (int i = 0; i < N; i += 2) {
         const __nv_bfloat162 both = __floats2bfloat162_rn(x[i], x[i + 1]);
         memcpy(&p.word[i / 2], &both, sizeof both);
@@ -92,11 +92,11 @@ template <typename T, typename F>
 static __device__ __forceinline__ void one_element(const operands<F> &o, int64_t i)
 {
     float in[F::IN], out[F::OUT];
-    UNROLL(4)
+    #pragma unroll 4
     for (int k = 0; k < F::IN; k++)
         in[k] = load((const T *)o.in[k] + i);
     F::at(in, out);
-    UNROLL(4)
+    #pragma unroll 4
     for (int k = 0; k < F::OUT; k++)
         store((T *)o.out[k] + i, out[k]);
 }
@@ -130,30 +130,30 @@ __global__ void __launch_bounds__(ELEMENT_THREADS) each_vector(operands<F> o, in
     const int64_t first = (int64_t)blockIdx.x * (ELEMENT_THREADS * PACKS) + threadIdx.x;
     P got[PACKS][F::IN] = {};
 
-    UNROLL(4)
+    #pragma unroll 4
     for (int j = 0; j < PACKS; j++)
-        UNROLL(4)
-    for (int k = 0; k < F::IN; k++)
-        if (first + j * ELEMENT_THREADS < whole)
-            got[j][k] = ((const P *)o.in[k])[first + j * ELEMENT_THREADS];
-    UNROLL(4)
+        #pragma unroll 4
+        for (int k = 0; k < F::IN; k++)
+            if (first + j * ELEMENT_THREADS < whole)
+                got[j][k] = ((const P *)o.in[k])[first + j * ELEMENT_THREADS];
+    #pragma unroll 4
     for (int j = 0; j < PACKS; j++) {
         float in[F::IN][WIDTH], out[F::OUT][WIDTH];
-        UNROLL(4)
+        #pragma unroll 4
         for (int k = 0; k < F::IN; k++)
             unpack(in[k], got[j][k]);
-        UNROLL(8)
+        #pragma unroll 8
         for (int i = 0; i < WIDTH; i++) {
             float x[F::IN], y[F::OUT];
-            UNROLL(4)
+            #pragma unroll 4
             for (int k = 0; k < F::IN; k++)
                 x[k] = in[k][i];
             F::at(x, y);
-            UNROLL(4)
+            #pragma unroll 4
             for (int k = 0; k < F::OUT; k++)
                 out[k][i] = y[k];
         }
-        UNROLL(4)
+        #pragma unroll 4
         for (int k = 0; k < F::OUT; k++)
             if (first + j * ELEMENT_THREADS < whole)
                 put_pack((P *)o.out[k] + first + j * ELEMENT_THREADS, out[k]);

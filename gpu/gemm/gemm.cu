@@ -39,7 +39,7 @@ __global__ void add_parts(const float *parts, int64_t n_parts, int64_t n, float 
     const int64_t i = (int64_t)blockIdx.x * COLUMNS + threadIdx.x;
     float sum = 0;
 
-    UNROLL(8)
+    #pragma unroll 8
     for (int64_t p = threadIdx.y; p < n_parts; p += blockDim.y)
         sum += i < n ? parts[p * n + i] : 0;
     of[threadIdx.y][threadIdx.x] = sum;
@@ -175,7 +175,7 @@ __global__ void multiply_tiled(gemm_problem<T, C> p)
         else
             bs[y][x] = element(b, k + y, at.n + x, p.K, p.N);
         __syncthreads();
-        UNROLL(32)
+        #pragma unroll 32
         for (int i = 0; i < TILE; i++)
             run = fmaf(as[y][i], bs[i][x], run);
         if ((k + TILE) % RUN == 0 || k + TILE >= p.K)
@@ -234,26 +234,26 @@ __global__ void __launch_bounds__(THREADS, 2) multiply_registers(gemm_problem<T,
         fill(as, a, !p.flip_a, at.m, p.M, k, p.K);
         fill(bs, b, p.flip_b, at.n, p.N, k, p.K);
         __syncthreads();
-        UNROLL(4)
+        #pragma unroll 4
         for (int d = 0; d < DEPTH; d++) {
             float row[EACH], column[EACH];
-            UNROLL(4)
+            #pragma unroll 4
             for (int i = 0; i < EACH; i++)
                 row[i] = as[d][y + i * APART], column[i] = bs[d][x + i * APART];
-            UNROLL(16)
+            #pragma unroll 16
             for (int i = 0; i < EACH * EACH; i++)
                 run[i / EACH][i % EACH] =
                     fmaf(row[i / EACH], column[i % EACH], run[i / EACH][i % EACH]);
         }
         if ((k + DEPTH) % RUN == 0 || k + DEPTH >= p.K) {
-            UNROLL(16)
+            #pragma unroll 16
             for (int i = 0; i < EACH * EACH; i++) {
                 sum[i / EACH][i % EACH] += run[i / EACH][i % EACH];
                 run[i / EACH][i % EACH] = 0;
             }
         }
     }
-    UNROLL(16)
+    #pragma unroll 16
     for (int i = 0; i < EACH * EACH; i++) {
         const int64_t m = at.m + y + i / EACH * APART, n = at.n + x + i % EACH * APART;
         if (m < p.M && n < p.N)

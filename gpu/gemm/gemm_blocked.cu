@@ -143,7 +143,7 @@ struct supply {
     /* The next stage's, of which `there` are left in k. */
     __device__ __forceinline__ void fetch(int there)
     {
-        UNROLL(2)
+        #pragma unroll 2
         for (int i = 0; i < t::QUADS; i++) {
             const T *from = at + i * t::APART * (ALONG_K ? 1 : apart);
             const int left = there - i * t::APART - depth();
@@ -159,7 +159,7 @@ struct supply {
     __device__ __forceinline__ void put(float *stage) const
     {
         float *to = stage + depth() * t::PITCH + side();
-        UNROLL(2)
+        #pragma unroll 2
         for (int i = 0; i < t::QUADS; i++, to += t::APART * t::PITCH) {
             const float4 y = widened(x[i]);
             if (!ALONG_K) {
@@ -187,9 +187,9 @@ static __device__ __forceinline__ void take(float x[8], const float *from, int a
 static __device__ __forceinline__ void multiply_add(float sum[8][8], const float a[8],
                                                     const float b[8])
 {
-    UNROLL(8)
+    #pragma unroll 8
     for (int i = 0; i < 8; i++) {
-        UNROLL(8)
+        #pragma unroll 8
         for (int j = 0; j < 8; j++)
             sum[i][j] = fmaf(a[i], b[j], sum[i][j]);
     }
@@ -205,12 +205,12 @@ static __device__ __forceinline__ void add_groups(float sum[8][8], float *room)
     for (int half = tile<SIDE>::GROUPS / 2; half; half /= 2) {
         float *mine = room + group % half * 64 * tile<SIDE>::GROUP + in;
         __syncthreads();
-        UNROLL(64)
+        #pragma unroll 64
         for (int e = 0; e < 64; e++)
             if (group >= half && group < 2 * half)
                 mine[e * tile<SIDE>::GROUP] = sum[e / 8][e % 8];
         __syncthreads();
-        UNROLL(64)
+        #pragma unroll 64
         for (int e = 0; e < 64; e++)
             if (group < half)
                 sum[e / 8][e % 8] += mine[e * tile<SIDE>::GROUP];
@@ -228,7 +228,7 @@ static __device__ __forceinline__ void finish(C *c, const C *c0, float alpha, fl
                make_float4(fmaf(alpha, sum[0], beta * was.x), fmaf(alpha, sum[1], beta * was.y),
                            fmaf(alpha, sum[2], beta * was.z), fmaf(alpha, sum[3], beta * was.w)));
     } else {
-        UNROLL(4)
+        #pragma unroll 4
         for (int e = 0; e < 4; e++)
             if (e < left)
                 store(c + e, c0 ? fmaf(alpha, sum[e], beta * load(c0 + e)) : alpha * sum[e]);
@@ -240,10 +240,10 @@ static __device__ __forceinline__ void write_tile(C *c, const C *c0, float alpha
                                                   const float sum[8][8], int64_t m, int64_t n,
                                                   int64_t M, int64_t N)
 {
-    UNROLL(8)
+    #pragma unroll 8
     for (int i = 0; i < 8; i++) {
         const int64_t row = m + i % 4 + i / 4 * (WARP_M / 2);
-        UNROLL(2)
+        #pragma unroll 2
         for (int j = 0; j < 2; j++) {
             const int64_t column = n + j * (WARP_N / 2), at = row * N + column;
             if (row < M && column < N)
@@ -291,7 +291,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
     take(b[0], b_rows, WARP_N / 2);
     int half = 0;
     for (int left = k; left > 0; left -= t::STAGE) {
-        UNROLL(8)
+        #pragma unroll 8
         for (int j = 0; j < DEPTH; j++) {
             if (j == DEPTH - 1) {
                 half ^= t::HALF;

@@ -36,7 +36,7 @@ static __device__ __forceinline__ uint4 gathered(const bf16 *from, int64_t there
 {
     const unsigned short *bits = (const unsigned short *)from;
     unsigned x[4];
-    UNROLL(4)
+    #pragma unroll 4
     for (int i = 0; i < 4; i++)
         x[i] = (2 * i < there ? bits[2 * i] : 0) | (2 * i + 1 < there ? bits[2 * i + 1] : 0) << 16;
     return make_uint4(x[0], x[1], x[2], x[3]);
@@ -48,7 +48,7 @@ static __device__ __forceinline__ void bring(bf16 *to, const bf16 *from, int64_t
                                              int64_t column, int64_t rows, int64_t columns,
                                              bool aligned)
 {
-    UNROLL(2)
+    #pragma unroll 2
     for (int i = 0; i < HIGH * WIDE / 8 / THREADS; i++) {
         const int chunk = i * THREADS + (int)threadIdx.x, r = chunk / (WIDE / 8);
         const int c = chunk % (WIDE / 8) * 8;
@@ -84,20 +84,20 @@ template <bool FLIP_A, bool FLIP_B>
 static __device__ __forceinline__ void multiply_stage(float (*sum)[WARP_N / 8][4],
                                                       const bf16 *stage, int m, int n)
 {
-    UNROLL(2)
+    #pragma unroll 2
     for (int k = 0; k < BK; k += 16) {
         unsigned a[WARP_M / 16][4], b[WARP_N / 16][4];
-        UNROLL(4)
+        #pragma unroll 4
         for (int i = 0; i < WARP_M / 16; i++)
             load_fragment_a<FLIP_A>(a[i], stage, padded(FLIP_A ? SIDE : BK), m + 16 * i, k);
-        UNROLL(2)
+        #pragma unroll 2
         for (int j = 0; j < WARP_N / 16; j++)
             load_fragment_b<FLIP_B>(b[j], stage + ROOM, padded(FLIP_B ? BK : SIDE), k, n + 16 * j);
-        UNROLL(4)
+        #pragma unroll 4
         for (int i = 0; i < WARP_M / 16; i++)
-            UNROLL(4)
-        for (int j = 0; j < WARP_N / 8; j++)
-            mma_bf16(sum[i][j], a[i], b[j / 2] + j % 2 * 2);
+            #pragma unroll 4
+            for (int j = 0; j < WARP_N / 8; j++)
+                mma_bf16(sum[i][j], a[i], b[j / 2] + j % 2 * 2);
     }
 }
 
@@ -110,7 +110,7 @@ static __device__ __forceinline__ void put(const gemm_problem<bf16, C> &p, int64
     float x[2];
     if (m >= p.M || n >= p.N)
         return;
-    UNROLL(2)
+    #pragma unroll 2
     for (int i = 0; i < 2; i++) {
         x[i] = p.alpha * sum[i];
         if (p.c0 && n + i < p.N)
@@ -159,14 +159,14 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
         cp_async_commit();
         multiply_stage<FLIP_A, FLIP_B>(sum, ring + i % STAGES * 2 * ROOM, warp_m, warp_n);
     }
-    UNROLL(4)
+    #pragma unroll 4
     for (int i = 0; i < WARP_M / 16; i++)
-        UNROLL(4)
-    for (int j = 0; j < WARP_N / 8; j++)
-        UNROLL(2)
-    for (int half = 0; half < 2; half++)
-        put(p, layer, m + warp_m + 16 * i + 8 * half + fragment_row(),
-            n + warp_n + 8 * j + fragment_column(), sum[i][j] + 2 * half);
+        #pragma unroll 4
+        for (int j = 0; j < WARP_N / 8; j++)
+            #pragma unroll 2
+            for (int half = 0; half < 2; half++)
+                put(p, layer, m + warp_m + 16 * i + 8 * half + fragment_row(),
+                    n + warp_n + 8 * j + fragment_column(), sum[i][j] + 2 * half);
 }
 
 /* Slices of k where the tiles are too few for the chip and k is long. */

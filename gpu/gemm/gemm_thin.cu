@@ -80,7 +80,7 @@ static __device__ __forceinline__ void bring(T *to, int pitch, const T *from, in
     const int n = mine::column() < columns ? rows : 0;
     const T *at = from + mine::row() * apart + mine::column();
     to += mine::row() * pitch + mine::column();
-    UNROLL(4)
+    #pragma unroll 4
     for (int r = 0; r < HIGH; r += mine::STEP, at += mine::STEP * apart)
         cp_async16(to + r * pitch, r + mine::row() < n ? at : from, r + mine::row() < n ? 16 : 0);
 }
@@ -94,7 +94,7 @@ static __device__ __forceinline__ void take_away(T *to, int64_t apart, const T *
     const int n = mine::column() < columns ? rows : 0;
     T *at = to + mine::row() * apart + mine::column();
     from += mine::row() * pitch + mine::column();
-    UNROLL(4)
+    #pragma unroll 4
     for (int r = 0; r < HIGH; r += mine::STEP, at += mine::STEP * apart)
         if (r + mine::row() < n)
             *(uint4 *)at = *(const uint4 *)(from + r * pitch);
@@ -104,7 +104,7 @@ static __device__ __forceinline__ void take_away(T *to, int64_t apart, const T *
 template <typename T>
 static __device__ __forceinline__ void bring_y(T *to, int pitch, const thin<T> &p)
 {
-    UNROLL(32)
+    #pragma unroll 32
     for (int i = threadIdx.x; i < SHORT * SHORT; i += THREADS) {
         const int s = p.next_s == 1 ? i % SHORT : i / SHORT;
         const int k = p.next_s == 1 ? i / SHORT : i % SHORT;
@@ -136,27 +136,27 @@ static __device__ __forceinline__ void make_tile(float *x, const float *y, int K
     const int across = threadIdx.x % ACROSS;
     float sum[8][8] = {};
 
-    UNROLL(1)
+    #pragma unroll 1
     for (int k = 0; k < K; k += 4) {
         float kept[8][4], other[2][4];
-        UNROLL(8)
+        #pragma unroll 8
         for (int i = 0; i < 8; i++)
             take_quad(kept[i], ALONG_K ? x + row_of<ALONG_K>(i) * at::X + k
                                        : y + (across + ACROSS * i) * at::Y + k);
         if (ALONG_K) {
-            UNROLL(8)
+            #pragma unroll 8
             for (int j = 0; j < 8; j++) {
                 take_quad(other[0], y + (across + ACROSS * j) * at::Y + k);
-                UNROLL(32)
+                #pragma unroll 32
                 for (int i = 0; i < 32; i++)
                     sum[i % 8][j] = fmaf(kept[i % 8][i / 8], other[0][i / 8], sum[i % 8][j]);
             }
         } else {
-            UNROLL(4)
+            #pragma unroll 4
             for (int d = 0; d < 4; d++) {
                 take_quad(other[0], x + (k + d) * at::X + row_of<ALONG_K>(0));
                 take_quad(other[1], x + (k + d) * at::X + row_of<ALONG_K>(4));
-                UNROLL(64)
+                #pragma unroll 64
                 for (int i = 0; i < 64; i++)
                     sum[i / 8][i % 8] =
                         fmaf(other[i / 32][i / 8 % 4], kept[i % 8][d], sum[i / 8][i % 8]);
@@ -164,7 +164,7 @@ static __device__ __forceinline__ void make_tile(float *x, const float *y, int K
         }
     }
     __syncthreads();
-    UNROLL(64)
+    #pragma unroll 64
     for (int i = 0; i < 64; i++) {
         const int l = row_of<ALONG_K>(i / 8), s = across + ACROSS * (i % 8);
         x[Z_ALONG_L ? s * at::Z + l : l * at::Z + s] = alpha * sum[i / 8][i % 8];
@@ -182,7 +182,7 @@ static __device__ __forceinline__ void make_tile(bf16 *x, const bf16 *y, int, fl
     const int row = threadIdx.x / 32 * (16 + BELOW);
     unsigned made[2][8][2];
 
-    UNROLL(2)
+    #pragma unroll 2
     for (int b = 0; b < 2; b++) {
         float sum[8][4] = {};
         if (Z_ALONG_L)
@@ -190,14 +190,14 @@ static __device__ __forceinline__ void make_tile(bf16 *x, const bf16 *y, int, fl
                                                           b * RIGHT_HAND);
         else
             multiply<ALONG_K ? RIGHT : BOTH, 8, SHORT>(sum, x, at::X, row + b * BELOW, y, at::Y, 0);
-        UNROLL(16)
+        #pragma unroll 16
         for (int i = 0; i < 16; i++)
             made[b][i / 2][i % 2] =
                 pack_bf16x2(alpha * sum[i / 2][i % 2 * 2], alpha * sum[i / 2][i % 2 * 2 + 1]);
     }
     __syncthreads();
     bf16 *z = x + (row + fragment_row()) * at::Z + fragment_column();
-    UNROLL(32)
+    #pragma unroll 32
     for (int i = 0; i < 32; i++)
         *(unsigned *)(z + (i / 16 * BELOW + i % 2 * 8) * at::Z + i / 16 * RIGHT_HAND +
                       i / 2 % 8 * 8) = made[i / 16][i / 2 % 8][i % 2];

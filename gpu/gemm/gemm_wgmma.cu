@@ -180,12 +180,12 @@ static __device__ __forceinline__ int fetch(unsigned char *shared, turn<room<BN>
             const int k = step * BK;
             mbarrier_wait(empty + at.stage, at.round - 1);
             mbarrier_arrive_expect_tx(mbar, R::STAGE);
-            UNROLL(2)
+            #pragma unroll 2
             for (int i = 0; i < 2; i++) {
                 const int m = t.m + 64 * i;
                 tma_load(stage + i * PIECE, mbar, a, FLIP_A ? m : k, FLIP_A ? k : m, t.product);
             }
-            UNROLL(4)
+            #pragma unroll 4
             for (int i = 0; i < R::PIECES / PAIR; i++) {
                 const int piece = rank * (R::PIECES / PAIR) + i, n = t.n + 64 * piece;
                 unsigned char *to = stage + (2 + piece) * PIECE;
@@ -234,28 +234,28 @@ static __device__ __forceinline__ void put_result(const float *d, const outbox &
 
     if (by.four) /* until the group's other warps have multiplied by what is there */
         named_barrier_sync(group, GROUP);
-    UNROLL(8)
+    #pragma unroll 8
     for (int put = 0; put < BN / COLUMNS * OUTPUTS; put++) {
         unsigned char *piece = by.pieces + put % (by.four ? 4 : 2) * by.apart;
         const int box = put / OUTPUTS, output = put % OUTPUTS, n = t.n + box * COLUMNS;
         float2 x[TILES][2];
-        UNROLL(8)
+        #pragma unroll 8
         for (int tile = 0; tile < TILES; tile++)
-            UNROLL(2)
-        for (int half = 0; half < 2; half++) {
-            const float *sum = d + (box * TILES + tile) * 4 + 2 * half;
-            x[tile][half] =
-                made.template pair_of<ADDS>(output, make_float2(sum[0], sum[1]), w, t,
-                                            m + row + 8 * half, n + 8 * tile + fragment_column());
-        }
-        UNROLL(8)
+            #pragma unroll 2
+            for (int half = 0; half < 2; half++) {
+                const float *sum = d + (box * TILES + tile) * 4 + 2 * half;
+                x[tile][half] = made.template pair_of<ADDS>(output, make_float2(sum[0], sum[1]), w,
+                                                            t, m + row + 8 * half,
+                                                            n + 8 * tile + fragment_column());
+            }
+        #pragma unroll 8
         for (int tile = 0; tile < TILES; tile++)
-            UNROLL(2)
-        for (int half = 0; half < 2; half++) {
-            const int column = (8 * tile + fragment_column()) * (int)sizeof(C);
-            put_pair((C *)(piece + 128 * (row + 8 * half) + (column ^ fragment_row() * 16)),
-                     x[tile][half].x, x[tile][half].y);
-        }
+            #pragma unroll 2
+            for (int half = 0; half < 2; half++) {
+                const int column = (8 * tile + fragment_column()) * (int)sizeof(C);
+                put_pair((C *)(piece + 128 * (row + 8 * half) + (column ^ fragment_row() * 16)),
+                         x[tile][half].x, x[tile][half].y);
+            }
         fence_proxy_async();
         if (leads && by.four) /* until the piece that is the next to be written has been read */
             tma_store_wait_read<2>();
@@ -277,7 +277,7 @@ multiply_stage(float (&d)[BN / 2], const unsigned char *stage, int worker, bool 
     const wgmma_desc b = make_wgmma_desc(stage + 2 * PIECE, PIECE, EIGHT);
 
     wgmma_fence();
-    UNROLL(4)
+    #pragma unroll 4
     for (int i = 0; i < BK / 16; i++)
         wgmma<FLIP_A, !FLIP_B>(d, wgmma_desc_advance(a, i * NEXT_A),
                                wgmma_desc_advance(b, i * NEXT_B), i > 0 || !first);

@@ -183,7 +183,7 @@ static __device__ __forceinline__ void numbers(float x[4], const piece<float, tr
 static __device__ __forceinline__ void numbers(float x[8], const piece<__nv_bfloat16, true> &p)
 {
     const unsigned pair[4] = {p.bits.x, p.bits.y, p.bits.z, p.bits.w};
-    UNROLL(4)
+    #pragma unroll 4
     for (int i = 0; i < 4; i++) {
         x[2 * i] = __uint_as_float(pair[i] << 16);
         x[2 * i + 1] = __uint_as_float(pair[i] & 0xffff0000);
@@ -207,7 +207,7 @@ static __device__ __forceinline__ float dot(const piece<T, WIDE> &a, const float
 {
     float x[piece<T, WIDE>::N];
     numbers(x, a);
-    UNROLL(8)
+    #pragma unroll 8
     for (int i = 0; i < piece<T, WIDE>::N; i++)
         sum = fmaf(x[i], y[i], sum);
     return sum;
@@ -233,7 +233,7 @@ static __device__ __forceinline__ void write(__nv_bfloat16 *to, const float x[8]
 {
     __nv_bfloat162 pair[4];
     uint4 bits;
-    UNROLL(4)
+    #pragma unroll 4
     for (int i = 0; i < 4; i++)
         pair[i] = __floats2bfloat162_rn(x[2 * i], x[2 * i + 1]);
     memcpy(&bits, pair, sizeof bits);
@@ -245,7 +245,7 @@ template <typename T, bool WIDE>
 static __device__ __forceinline__ void spread(T *to, float factor, const float *x)
 {
     float y[piece<T, WIDE>::N];
-    UNROLL(8)
+    #pragma unroll 8
     for (int i = 0; i < piece<T, WIDE>::N; i++)
         y[i] = factor * x[i];
     if constexpr (WIDE)
@@ -276,15 +276,15 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
         w[0] = s.alpha * load(s.w + r);
         w[1] = s.alpha * load(s.w + r + second);
     }
-    UNROLL(1)
+    #pragma unroll 1
     for (; left > (AHEAD - 1) * step; left -= AHEAD * step) {
         P x[AHEAD], y[AHEAD];
-        UNROLL(4)
+        #pragma unroll 4
         for (int i = 0; i < AHEAD; i++) {
             x[i] = look<T, WIDE>(a + i * step);
             y[i] = look<T, WIDE>(b + i * step);
         }
-        UNROLL(4)
+        #pragma unroll 4
         for (int i = 0; i < AHEAD; i++) {
             float z[P::N];
             numbers(z, look<T, WIDE>(v + i * step));
@@ -297,7 +297,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
         }
         a += AHEAD * step, b += AHEAD * step, v += AHEAD * step, da += SPREAD ? AHEAD * step : 0;
     }
-    UNROLL(1)
+    #pragma unroll 1
     for (; left > 0; left -= step, a += step, b += step, v += step, da += SPREAD ? step : 0) {
         float z[P::N];
         numbers(z, look<T, WIDE>(v));
@@ -342,40 +342,40 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
 
     if (SPREAD) {
         numbers(w, look<T, WIDE>(s.w + min(c, s.C - P::N)));
-        UNROLL(8)
+        #pragma unroll 8
         for (int j = 0; j < P::N; j++)
             w[j] *= s.alpha;
     }
-    UNROLL(1)
+    #pragma unroll 1
     for (; r + (ROWS - 1) * WARPS < end; r += ROWS * WARPS) {
         P x[ROWS];
         float v[ROWS];
-        UNROLL(8)
+        #pragma unroll 8
         for (int i = 0; i < ROWS; i++) {
             x[i] = look<T, WIDE>(a + (r + i * WARPS) * s.C);
             v[i] = load(s.v + r + i * WARPS);
         }
-        UNROLL(8)
+        #pragma unroll 8
         for (int i = 0; i < ROWS; i++) {
             numbers(y, x[i]);
-            UNROLL(8)
+            #pragma unroll 8
             for (int j = 0; j < P::N; j++)
                 sum[j] = fmaf(y[j], v[i], sum[j]);
             if (SPREAD && c < s.C)
                 spread<T, WIDE>(s.dA + (r + i * WARPS) * s.C + c, v[i], w);
         }
     }
-    UNROLL(1)
+    #pragma unroll 1
     for (; r < end; r += WARPS) {
         const float v = load(s.v + r);
         numbers(y, look<T, WIDE>(a + r * s.C));
-        UNROLL(8)
+        #pragma unroll 8
         for (int j = 0; j < P::N; j++)
             sum[j] = fmaf(y[j], v, sum[j]);
         if (SPREAD && c < s.C)
             spread<T, WIDE>(s.dA + r * s.C + c, v, w);
     }
-    UNROLL(8)
+    #pragma unroll 8
     for (int j = 0; j < P::N; j++)
         sums[warp][lane * P::N + j] = sum[j];
     __syncthreads();

@@ -12,10 +12,10 @@ __global__ void put_side_by_side(V *all, beside from, int64_t M, int64_t width)
 
     for (int64_t j = threadIdx.x; j < width; j += blockDim.x) {
         V x[COPIES];
-        UNROLL(COPIES)
+        #pragma unroll COPIES
         for (int i = 0; i < COPIES; i++)
             x[i] = p[min(first + i * blockDim.y, M - 1) * width + j];
-        UNROLL(COPIES)
+        #pragma unroll COPIES
         for (int i = 0; i < COPIES; i++) {
             const int64_t m = first + i * blockDim.y;
             if (m < M)
@@ -67,7 +67,7 @@ __global__ void sum_rows(float *sums, const T *x, const U *by, int64_t part, int
     const int64_t j = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     float sum = 0;
 
-    UNROLL(8)
+    #pragma unroll 8
     for (int64_t m = first + threadIdx.y; j < P && m < end; m += blockDim.y)
         sum = fmaf(load(x + m * P + j), by ? load(by + m * P + j) : 1, sum);
     of[threadIdx.y * blockDim.x + threadIdx.x] = sum;

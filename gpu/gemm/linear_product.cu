@@ -35,17 +35,17 @@ __global__ void __launch_bounds__(LANES *ROWS)
 
     if (!at.inside)
         return;
-    UNROLL(FORWARD_DEPTH)
+    #pragma unroll FORWARD_DEPTH
     for (int j = 0; j < FORWARD_DEPTH; j++)
         if (first + j * ROWS < M)
             got[j] = ((const P *)z)[(first + j * ROWS) * (D / WIDTH) + at.column];
     if (b)
         unpack(bias, ((const P *)b)[at.column]);
-    UNROLL(FORWARD_DEPTH)
+    #pragma unroll FORWARD_DEPTH
     for (int j = 0; j < FORWARD_DEPTH; j++) {
         float x[WIDTH];
         unpack(x, got[j]);
-        UNROLL(WIDTH)
+        #pragma unroll WIDTH
         for (int i = 0; i < WIDTH; i++)
             x[i] = activated<ACT>(x[i] + bias[i]);
         if (first + j * ROWS < M)
@@ -71,18 +71,18 @@ __global__ void __launch_bounds__(LANES *ROWS)
     for (int64_t m = at.rows * part + threadIdx.y; at.inside && m < end;
          m += ROWS * BACKWARD_DEPTH) {
         P gradient[BACKWARD_DEPTH] = {}, by[BACKWARD_DEPTH] = {};
-        UNROLL(BACKWARD_DEPTH)
+        #pragma unroll BACKWARD_DEPTH
         for (int j = 0; j < BACKWARD_DEPTH; j++)
             if (m + j * ROWS < end) {
                 gradient[j] = ((const P *)dy)[(m + j * ROWS) * (D / WIDTH) + at.column];
                 by[j] = ((const P *)kept)[(m + j * ROWS) * (D / WIDTH) + at.column];
             }
-        UNROLL(BACKWARD_DEPTH)
+        #pragma unroll BACKWARD_DEPTH
         for (int j = 0; j < BACKWARD_DEPTH; j++) {
             float d[WIDTH], x[WIDTH];
             unpack(d, gradient[j]);
             unpack(x, by[j]);
-            UNROLL(WIDTH)
+            #pragma unroll WIDTH
             for (int i = 0; i < WIDTH; i++) {
                 d[i] = through_slope<ACT>(d[i], x[i], bias[i]);
                 sum[i] += d[i];
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(LANES *ROWS)
     }
     if (!sums)
         return;
-    UNROLL(WIDTH)
+    #pragma unroll WIDTH
     for (int i = 0; i < WIDTH; i++)
         of[threadIdx.y][i * LANES + threadIdx.x] = sum[i];
     __syncthreads();

@@ -140,7 +140,7 @@ struct counting {
 static __device__ __forceinline__ void fetch(uint4 to[LOADS], const uint4 *x, int64_t first,
                                              int64_t end)
 {
-    UNROLL(LOADS)
+    #pragma unroll LOADS
     for (int i = 0; i < LOADS; i++)
         if (first + i * MOST_THREADS < end)
             to[i] = x[first + i * MOST_THREADS];
@@ -156,7 +156,7 @@ static __device__ __forceinline__ void count_vector(unsigned *own, const uint4 &
     bool same = true;
 
     vector<T>::unpack(v, x);
-    UNROLL(8)
+    #pragma unroll 8
     for (int i = 0; i < WIDTH<T>; i++) {
         place[i] = map_shared_rank(x[i], bins);
         same &= place[i] == place[0];
@@ -165,7 +165,7 @@ static __device__ __forceinline__ void count_vector(unsigned *own, const uint4 &
         atomicAdd(&own[place[0] * copies], WIDTH<T>);
         return;
     }
-    UNROLL(8)
+    #pragma unroll 8
     for (int i = 0; i < WIDTH<T>; i++)
         atomicAdd(&own[place[i] * copies], 1);
 }
@@ -190,11 +190,11 @@ __global__ void __launch_bounds__(MOST_THREADS) private_kernel(counting c)
         counter[i] = 0;
     __syncthreads();
     for (int64_t first = begin; first < end; first += LOADS * MOST_THREADS) {
-        UNROLL(LOADS)
+        #pragma unroll LOADS
         for (int i = 0; i < LOADS; i++)
             now[i] = next[i];
         fetch(next, x, first + LOADS * MOST_THREADS, end);
-        UNROLL(LOADS)
+        #pragma unroll LOADS
         for (int i = 0; i < LOADS; i++)
             if (first + i * MOST_THREADS < end)
                 count_vector<T>(own, now[i], c.bins, c.copies);
@@ -207,7 +207,7 @@ __global__ void __launch_bounds__(MOST_THREADS) private_kernel(counting c)
     pdl_wait(); /* that of the zeros */
     for (int place = tid; place < places; place += MOST_THREADS) {
         unsigned sum = 0;
-        UNROLL(8)
+        #pragma unroll 8
         for (int i = 0; i < c.copies; i++)
             sum += counter[place * c.copies + ((i + tid) & (c.copies - 1))];
         if (sum)

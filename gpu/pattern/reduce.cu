@@ -25,7 +25,7 @@ struct total {
     __device__ __forceinline__ void take(const float (&x)[N], int64_t, bool, bool squared)
     {
         float some = squared ? x[0] * x[0] : x[0];
-        UNROLL(N)
+        #pragma unroll N
         for (int i = 1; i < N; i++)
             some += squared ? x[i] * x[i] : x[i];
         sum += some;
@@ -58,12 +58,12 @@ struct top {
     __device__ __forceinline__ void take(const float (&next)[N], int64_t first, bool there, bool)
     {
         float most = next[0];
-        UNROLL(N)
+        #pragma unroll N
         for (int i = 1; i < N; i++)
             most = max_nan(most, next[i]);
         if (!there || !below(most))
             return;
-        UNROLL(N)
+        #pragma unroll N
         for (int i = N - 1; i >= 0; i--)
             if (next[i] == most || next[i] != next[i])
                 *this = {next[i], first + i};
@@ -194,10 +194,10 @@ static __device__ __forceinline__ F fold_share(const T *x, const seat &s, int th
         for (int round = 0; round < CHAIN && k < all; round++, k += AHEAD * threads) {
             const int left = (int)min(all - k, (int64_t)(AHEAD * threads)) - s.first;
             typename by::raw got[AHEAD];
-            UNROLL(AHEAD)
+            #pragma unroll AHEAD
             for (int i = 0; i < AHEAD; i++)
                 got[i] = i * threads < left ? p[k + s.first + i * threads] : by::none();
-            UNROLL(AHEAD)
+            #pragma unroll AHEAD
             for (int i = 0; i < AHEAD; i++) {
                 float numbers[by::NUMBERS];
                 by::unpack(got[i], numbers);
@@ -213,7 +213,7 @@ static __device__ __forceinline__ F fold_share(const T *x, const seat &s, int th
 template <typename F>
 static __device__ __forceinline__ F fold_lanes(F found)
 {
-    UNROLL(5)
+    #pragma unroll 5
     for (int distance = 16; distance; distance /= 2)
         found.merge(found.of_lane(distance));
     return found;
@@ -292,10 +292,10 @@ __global__ void __launch_bounds__(MOST) spread_kernel(job_back j)
 
     for (int k = s.first; k < all; k += AHEAD_BACK * j.by.crew) {
         raw got[AHEAD_BACK];
-        UNROLL(AHEAD_BACK)
+        #pragma unroll AHEAD_BACK
         for (int i = 0; NORM && i < AHEAD_BACK; i++)
             got[i] = k + i * j.by.crew < all ? x[k + i * j.by.crew] : by::none();
-        UNROLL(AHEAD_BACK)
+        #pragma unroll AHEAD_BACK
         for (int i = 0; i < AHEAD_BACK; i++) {
             const int place = k + i * j.by.crew;
             const int64_t away = top - (int64_t)place * by::NUMBERS;
@@ -303,7 +303,7 @@ __global__ void __launch_bounds__(MOST) spread_kernel(job_back j)
             float numbers[by::NUMBERS];
             if (NORM)
                 by::unpack(got[i], numbers);
-            UNROLL(8)
+            #pragma unroll 8
             for (int n = 0; n < by::NUMBERS; n++)
                 numbers[n] = NORM ? level * numbers[n] : n == here ? dy : level;
             if (place < all)

@@ -98,7 +98,7 @@ struct share {
     /* The numbers of an access, in the order of the scan; or back. */
     static __device__ __forceinline__ void turn(float (&x)[NUMBERS])
     {
-        UNROLL(4)
+        #pragma unroll 4
         for (int i = 0; BACK && i < NUMBERS / 2; i++) {
             const float other = x[i];
             x[i] = x[NUMBERS - 1 - i];
@@ -115,7 +115,7 @@ struct share {
         place = row * all + (BACK ? all - 1 - first : first);
         left = (int)min(all - first, (int64_t)(32 * AHEAD));
         kept = (raw *)room + threadIdx.x;
-        UNROLL(AHEAD)
+        #pragma unroll AHEAD
         for (int i = 0; i < AHEAD; i++) {
             raw *to = kept + i * blockDim.x;
             if (WIDE)
@@ -135,7 +135,7 @@ struct share {
     {
         float x[NUMBERS], sum = 0;
         numbers_of(i, x);
-        UNROLL(NUMBERS)
+        #pragma unroll NUMBERS
         for (int n = 0; n < NUMBERS; n++)
             sum += x[n];
         return sum;
@@ -145,10 +145,10 @@ struct share {
     {
         const int lane = threadIdx.x % 32;
         float all_before = 0;
-        UNROLL(AHEAD)
+        #pragma unroll AHEAD
         for (int i = 0; i < AHEAD; i++) {
             float sum = sum_of(i);
-            UNROLL(5)
+            #pragma unroll 5
             for (int distance = 1; distance < 32; distance *= 2) {
                 const float other = __shfl_up_sync(~0u, sum, distance);
                 sum += lane >= distance ? other : 0;
@@ -163,11 +163,11 @@ struct share {
     __device__ __forceinline__ void leave(const job &j, float base) const
     {
         raw *y = (raw *)j.y + place;
-        UNROLL(AHEAD)
+        #pragma unroll AHEAD
         for (int i = 0; i < AHEAD; i++) {
             float x[NUMBERS], sum = 0;
             numbers_of(i, x);
-            UNROLL(NUMBERS)
+            #pragma unroll NUMBERS
             for (int n = 0; n < NUMBERS; n++) {
                 const float now = sum + x[n];
                 x[n] = base + before[i] + (j.exclusive ? sum : now);
@@ -195,7 +195,7 @@ static __device__ __forceinline__ within meet(float of[BLOCK / 32], float mine)
     if (threadIdx.x % 32 == 0)
         of[warp] = mine;
     __syncthreads();
-    UNROLL(BLOCK / 32)
+    #pragma unroll (BLOCK / 32)
     for (int i = 0; i < BLOCK / 32; i++)
         if (i < warps) {
             w.before = i == warp ? w.all : w.before;
@@ -237,10 +237,10 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT) sum_kernel(job j, float *sums
     float sum = 0;
 
     mine.fetch(j, row, blockIdx.x % j.tiles, room);
-    UNROLL(AHEAD)
+    #pragma unroll AHEAD
     for (int i = 0; i < AHEAD; i++)
         sum += mine.sum_of(i);
-    UNROLL(5)
+    #pragma unroll 5
     for (int distance = 16; distance; distance /= 2)
         sum += __shfl_xor_sync(~0u, sum, distance);
     const within w = meet(of, sum);
@@ -286,12 +286,12 @@ static __device__ float look_back(tagged *sums, int tiles, int tile, float mine)
     bool last = true;
 
     level[0] = sums;
-    UNROLL(LEVELS)
+    #pragma unroll LEVELS
     for (int l = 1; l < LEVELS; l++)
         level[l] = level[l - 1] + ((tiles - 1) >> (5 * l - 5)) + 1;
     if (lane == 0)
         store_relaxed(level[0] + tile, {mine, TOLD});
-    UNROLL(LEVELS)
+    #pragma unroll LEVELS
     for (int l = 0; l < LEVELS; l++) {
         const int at = tile >> 5 * l, digit = at % 32;
         level[l] += at - digit;
@@ -299,7 +299,7 @@ static __device__ float look_back(tagged *sums, int tiles, int tile, float mine)
         if (lane < digit)
             found[l] = load_relaxed(level[l] + lane);
     }
-    UNROLL(LEVELS)
+    #pragma unroll LEVELS
     for (int l = 0; l < LEVELS; l++) {
         const int digit = (tile >> 5 * l) % 32;
         while (found[l].tag != TOLD) {
@@ -307,7 +307,7 @@ static __device__ float look_back(tagged *sums, int tiles, int tile, float mine)
             found[l] = load_relaxed(level[l] + lane);
         }
         before[l] = found[l].x;
-        UNROLL(5)
+        #pragma unroll 5
         for (int distance = 16; distance; distance /= 2)
             before[l] += __shfl_xor_sync(~0u, before[l], distance);
         mine += before[l];
@@ -316,7 +316,7 @@ static __device__ float look_back(tagged *sums, int tiles, int tile, float mine)
             store_relaxed(level[l + 1] + (tile >> (5 * l + 5)) % 32, {mine, TOLD});
     }
     float all = 0;
-    UNROLL(LEVELS)
+    #pragma unroll LEVELS
     for (int l = LEVELS - 1; l >= 0; l--)
         all += before[l];
     return all;

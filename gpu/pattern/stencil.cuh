@@ -36,27 +36,27 @@ static __device__ __forceinline__ void fill(float *s, const T *row, int64_t firs
     if (wide) {
         for (int p = thread * WIDTH<T>; p < length; p += AHEAD * threads * WIDTH<T>) {
             uint4 v[AHEAD];
-            UNROLL(AHEAD)
+            #pragma unroll AHEAD
             for (int n = 0; n < AHEAD; n++) {
                 const int64_t i = first + p + n * threads * WIDTH<T>;
                 v[n] = make_uint4(0, 0, 0, 0);
                 if (i >= 0 && i < N && p + n * threads * WIDTH<T> < length)
                     v[n] = *(const uint4 *)(row + i);
             }
-            UNROLL(AHEAD)
+            #pragma unroll AHEAD
             for (int n = 0; n < AHEAD; n++) {
                 float x[WIDTH<T>];
                 const int to = p + n * threads * WIDTH<T>;
                 vector<T>::unpack(v[n], x);
                 if (to < length)
-                    UNROLL(8)
-                for (int k = 0; k < WIDTH<T>; k++)
-                    s[padded(to) + k] = x[k];
+                    #pragma unroll 8
+                    for (int k = 0; k < WIDTH<T>; k++)
+                        s[padded(to) + k] = x[k];
             }
         }
         return;
     }
-    UNROLL(4)
+    #pragma unroll 4
     for (int p = thread; p < length; p += threads)
         s[padded(p)] = first + p >= 0 && first + p < N ? load(row + first + p) : 0;
 }
@@ -68,7 +68,7 @@ static __device__ __forceinline__ void sum_chunks(float *sums, const float *s, i
 {
     for (int c = thread; c < chunks; c += threads) {
         float sum = 0;
-        UNROLL(16)
+        #pragma unroll 16
         for (int k = 0; k < K; k++)
             sum += s[padded(p + c * K + k)];
         sums[c] = sum;
@@ -92,17 +92,17 @@ static __device__ __forceinline__ void slide(float *y, const float *s, const flo
     const int whole = chunks_within<K>(window), rest = window - K - whole * K;
     float shared = 0, left = 0, right = 0;
 
-    UNROLL(4)
+    #pragma unroll 4
     for (int c = 1; c <= whole; c++)
         shared += K > 1 ? sums[c] : s[padded(p + c)];
     for (int k = 0; k < rest; k++)
         shared += s[padded(p + window - rest + k)];
-    UNROLL(16)
+    #pragma unroll 16
     for (int j = K - 1; j >= 0; j--) {
         left += s[padded(p + j)];
         y[j] = left + shared;
     }
-    UNROLL(16)
+    #pragma unroll 16
     for (int j = 1; j < K; j++) {
         right += s[padded(p + window + j - 1)];
         y[j] += right;

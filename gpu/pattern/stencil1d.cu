@@ -128,13 +128,13 @@ __global__ void __launch_bounds__(THREADS) sliding_kernel(means m, int tiles, in
         sum_chunks<K>(sums, s, begin, tile / K + chunks_within<K>(window), threadIdx.x, threads);
         __syncthreads();
     }
-    UNROLL(16)
+    #pragma unroll 16
     for (int n = 0; n < EACH / K; n++) {
         const int chunk = threadIdx.x + n * threads;
         slide<K>(y + n * K, s, sums + chunk, begin + chunk * K, window);
     }
     __syncthreads();
-    UNROLL(16)
+    #pragma unroll 16
     for (int n = 0; n < EACH; n++)
         s[padded((threadIdx.x + n / K * threads) * K + n % K)] = y[n] * m.scale;
     __syncthreads();

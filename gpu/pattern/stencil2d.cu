@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(THREADS, 3) separable_kernel(means m, strips a
         __syncthreads();
         sum_chunks<FOUR>(sums + line * r.sums, rows + line * r.pitch, begin, r.sums, one, share);
         __syncthreads();
-        UNROLL(1)
+        #pragma unroll 1
         for (int n = 0; n < AT_ONCE && first + n < inputs; n++) {
             const int64_t to = first + n - (down - 1);
             four<float> h, kept = {};
@@ -328,7 +328,7 @@ __device__ __forceinline__ void widen<__nv_bfloat16>(unsigned word, float *x)
 template <int N>
 static __device__ __forceinline__ void remember(float (&last)[N], float x)
 {
-    UNROLL(4)
+    #pragma unroll 4
     for (int k = N - 1; k > 0; k--)
         last[k] = last[k - 1];
     last[0] = x;
@@ -380,15 +380,15 @@ static __device__ __forceinline__ void sum_row(float h[WIDTH<T>], const uint4 &v
     float x[(BESIDE + 4 + BESIDE) * PER];
     window<R> sum = {};
 
-    UNROLL(4)
+    #pragma unroll 4
     for (int k = 0; k < BESIDE; k++) {
         widen<T>(__shfl_up_sync(~0u, own[4 - BESIDE + k], 1), x + k * PER);
         widen<T>(__shfl_down_sync(~0u, own[k], 1), x + (BESIDE + 4 + k) * PER);
     }
-    UNROLL(4)
+    #pragma unroll 4
     for (int k = 0; k < 4; k++)
         widen<T>(own[k], x + (BESIDE + k) * PER);
-    UNROLL(16)
+    #pragma unroll 16
     for (int k = 0; k < 2 * R + WIDTH<T>; k++) {
         const float next = x[BESIDE * PER - R + k];
         const float all = k % 2 ? sum.begin_pair(next) : sum.end_pair(next);
@@ -444,11 +444,11 @@ __global__ void __launch_bounds__(32 * WARPS, R < RADIUS_MAX ? 4 : 3)
 
     if (image >= m.B) /* all of the warp's lanes */
         return;
-    UNROLL(16)
+    #pragma unroll 16
     for (int n = 0; n < ROWS; n++)
         send_for(first + n * step, own + n * 32);
     for (int n = 0;; n += ROWS) {
-        UNROLL(16)
+        #pragma unroll 16
         for (int k = 0; k < ROWS; k++) {
             const int i = first + (n + k) * step;
             float h[WIDTH<T>], mean[WIDTH<T>];
@@ -457,7 +457,7 @@ __global__ void __launch_bounds__(32 * WARPS, R < RADIUS_MAX ? 4 : 3)
             cp_async_wait<ROWS - 1>();
             sum_row<T, R>(h, own[k * 32]);
             send_for(i + ROWS * step, own + k * 32);
-            UNROLL(8)
+            #pragma unroll 8
             for (int j = 0; j < WIDTH<T>; j++)
                 mean[j] = (k % 2 ? down[j].end_pair(h[j]) : down[j].begin_pair(h[j])) * m.scale;
             write(i - R * step, mean);

@@ -47,7 +47,7 @@ __global__ void naive(T *out, const T *x, int64_t M, int64_t N, tiling tiles)
 
     x += t.matrix * M * N;
     out += t.matrix * M * N;
-    UNROLL(SIDE / ROWS)
+    #pragma unroll (SIDE / ROWS)
     for (int r = threadIdx.y; r < SIDE; r += ROWS)
         if (t.i + r < M && j < N)
             out[j * M + t.i + r] = x[(t.i + r) * N + j];
@@ -64,12 +64,12 @@ __global__ void turned(T *out, const T *x, int64_t M, int64_t N, tiling tiles)
 
     x += t.matrix * M * N;
     out += t.matrix * M * N;
-    UNROLL(SIDE / ROWS)
+    #pragma unroll (SIDE / ROWS)
     for (int r = threadIdx.y; r < SIDE; r += ROWS)
         if (t.i + r < M && t.j + column < N)
             square[r][column] = x[(t.i + r) * N + t.j + column];
     __syncthreads();
-    UNROLL(SIDE / ROWS)
+    #pragma unroll (SIDE / ROWS)
     for (int r = threadIdx.y; r < SIDE; r += ROWS)
         if (t.j + r < N && t.i + column < M)
             out[(t.j + r) * M + t.i + column] = square[column][r];
@@ -81,7 +81,7 @@ __global__ void turned(T *out, const T *x, int64_t M, int64_t N, tiling tiles)
 static __device__ __forceinline__ unit column(const unit (&row)[4], int c)
 {
     unit to;
-    UNROLL(4)
+    #pragma unroll 4
     for (int i = 0; i < 4; i++)
         to.word[i] = row[i].word[c];
     return to;
@@ -90,7 +90,7 @@ static __device__ __forceinline__ unit column(const unit (&row)[4], int c)
 static __device__ __forceinline__ unit column(const unit (&row)[8], int c)
 {
     unit to;
-    UNROLL(4)
+    #pragma unroll 4
     for (int i = 0; i < 4; i++) {
         const unsigned first = row[2 * i].word[c / 2], second = row[2 * i + 1].word[c / 2];
         to.word[i] = c % 2 ? first >> 16 | (second & 0xffff0000) : (first & 0xffff) | second << 16;
@@ -134,15 +134,15 @@ __global__ void __launch_bounds__(THREADS)
         const int down = threadIdx.x / UNITS, across = threadIdx.x % UNITS;
         const int64_t i = t.i + down * NUMBERS, j = t.j + across * NUMBERS;
         unit row[NUMBERS];
-        UNROLL(NUMBERS)
+        #pragma unroll NUMBERS
         for (int r = 0; r < NUMBERS; r++)
             row[r] = i + r < M && j < N ? *(const unit *)(x + (i + r) * N + j) : unit{};
-        UNROLL(NUMBERS)
+        #pragma unroll NUMBERS
         for (int c = 0; c < NUMBERS; c++)
             *in::at(square, across * NUMBERS + c, down) = column(row, c);
     } else {
         for (int r = warp; r < TILE && t.i + r < M; r += THREADS / 32) {
-            UNROLL(TILE / 32)
+            #pragma unroll (TILE / 32)
             for (int c = lane; c < TILE; c += 32)
                 if (t.j + c < N)
                     *in::number(square, c, r) = x[(t.i + r) * N + t.j + c];
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(THREADS)
     }
     __syncthreads();
     if (M % NUMBERS == 0) {
-        UNROLL(NUMBERS)
+        #pragma unroll NUMBERS
         for (int n = 0; n < NUMBERS; n++) {
             const int r = n * (THREADS / UNITS) + threadIdx.x / UNITS, u = threadIdx.x % UNITS;
             if (t.j + r < N && t.i + u * NUMBERS < M)
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(THREADS)
         }
     } else {
         for (int r = warp; r < TILE && t.j + r < N; r += THREADS / 32) {
-            UNROLL(TILE / 32)
+            #pragma unroll (TILE / 32)
             for (int c = lane; c < TILE; c += 32)
                 if (t.i + c < M)
                     out[(t.j + r) * M + t.i + c] = *in::number(square, r, c);

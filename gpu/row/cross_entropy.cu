@@ -58,7 +58,7 @@ struct depth {
     template <typename T>
     __device__ __forceinline__ void add_vector(const uint4 &v, float top)
     {
-        UNROLL(8)
+        #pragma unroll 8
         for (int i = 0; i < vector_of<T>::SIZE; i++)
             add(number<T>(v, i), top);
     }
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(MEAN)
     if (threadIdx.x % 32 == 0)
         counts[threadIdx.x / 32] = mine;
     pdl_wait();
-    UNROLL(8)
+    #pragma unroll 8
     for (int64_t r = threadIdx.x; r < R; r += MEAN)
         sum += row_loss[r];
     sum = block_sum(sum, room);
@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(MOST, SMOOTH ? RESIDENT - 1 : RESIDENT)
     for (int first = 0; first * e.SIZE < e.body;) {
         uint4 v[AHEAD];
         const int now = first;
-        UNROLL(AHEAD)
+        #pragma unroll AHEAD
         for (int k = 0; k < AHEAD; k++)
             v[k] = next[k];
         first += AHEAD * threads;
@@ -203,7 +203,7 @@ __global__ void __launch_bounds__(MOST, SMOOTH ? RESIDENT - 1 : RESIDENT)
         include<T>(so_far, v, LOG2E);
         if (SMOOTH) {
             below.raise(top, so_far.top);
-            UNROLL(AHEAD)
+            #pragma unroll AHEAD
             for (int k = 0; k < AHEAD; k++)
                 if ((now + i + k * threads) * e.SIZE < e.body)
                     below.add_vector<T>(v[k], so_far.top);

@@ -27,7 +27,7 @@ static __device__ __forceinline__ void take_own(float x[OWN], const T *row, int 
     uint4 v[OWN / SIZE];
 
     take<WHOLE_ROWS>(v, row, n, 0, lane, lanes, fill);
-    UNROLL(OWN)
+    #pragma unroll OWN
     for (int i = 0; i < OWN; i++)
         x[i] = number<T>(v[i / SIZE], i % SIZE);
 }
@@ -52,16 +52,16 @@ __global__ void __launch_bounds__(BLOCK)
     bool moves = true;
 
     take_own<T, WHOLE_ROWS>(u, x + r * N, n, lane, lanes, -INFINITY);
-    UNROLL(OWN)
+    #pragma unroll OWN
     for (int i = 0; i < OWN; i++)
         top = max_nan(top, u[i]);
     top = lanes_max(top, lanes);
-    UNROLL(OWN)
+    #pragma unroll OWN
     for (int i = 0; i < OWN; i++)
         u[i] = 0.5f * (u[i] - top);
     do {
         float sum = 0, squares = 0;
-        UNROLL(OWN)
+        #pragma unroll OWN
         for (int i = 0; i < OWN; i++) {
             const float over = max_nan(u[i] - tau, 0);
             sum += over;
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(BLOCK)
         tau = moves ? tau + step : tau; /* whatever the warp's other rows need */
         moves = moves && step > ENOUGH;
     } while (__any_sync(~0u, moves));
-    UNROLL(OWN)
+    #pragma unroll OWN
     for (int i = 0; i < OWN; i++) {
         const float over = max_nan(u[i] - tau, 0);
         u[i] = over * over;
@@ -90,14 +90,14 @@ __global__ void __launch_bounds__(BLOCK)
 
     take_own<T, WHOLE_ROWS>(g, p + r * N, n, lane, lanes, 0);
     take_own<T, WHOLE_ROWS>(d, dp + r * N, n, lane, lanes, 0);
-    UNROLL(OWN)
+    #pragma unroll OWN
     for (int i = 0; i < OWN; i++) {
         g[i] = sqrt_approx(g[i]);
         sum += g[i];
         along = fmaf(g[i], d[i], along);
     }
     along = lanes_sum(along, lanes) / lanes_sum(sum, lanes);
-    UNROLL(OWN)
+    #pragma unroll OWN
     for (int i = 0; i < OWN; i++)
         d[i] = g[i] * (d[i] - along);
     put_own<T, WHOLE_ROWS>(dx + r * N, d, n, lane, lanes);
@@ -160,11 +160,11 @@ __global__ void __launch_bounds__(BLOCK) warp_forward_kernel(const T *x, T *p, i
     const int n = r < R ? N : 0;
     float a[own::OWN], weight[own::OWN];
 
-    UNROLL(own::OWN)
+    #pragma unroll (own::OWN)
     for (int i = 0; i < own::OWN; i++)
         a[i] = own::slot(i) < n ? load(x + r * N + own::slot(i)) : -INFINITY;
     attention<SLOTS>::entmax15(weight, a);
-    UNROLL(own::OWN)
+    #pragma unroll (own::OWN)
     for (int i = 0; i < own::OWN; i++)
         if (own::slot(i) < n)
             store(p + r * N + own::slot(i), weight[i]);
@@ -179,14 +179,14 @@ __global__ void __launch_bounds__(BLOCK)
     const int n = r < R ? N : 0;
     float weight[own::OWN], d[own::OWN];
 
-    UNROLL(own::OWN)
+    #pragma unroll (own::OWN)
     for (int i = 0; i < own::OWN; i++) {
         const bool there = own::slot(i) < n;
         weight[i] = there ? load(p + r * N + own::slot(i)) : 0;
         d[i] = there ? load(dp + r * N + own::slot(i)) : 0;
     }
     attention<SLOTS>::back(DUAL_ENTMAX15, weight, d);
-    UNROLL(own::OWN)
+    #pragma unroll (own::OWN)
     for (int i = 0; i < own::OWN; i++)
         if (own::slot(i) < n)
             store(dx + r * N + own::slot(i), d[i]);

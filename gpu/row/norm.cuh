@@ -129,7 +129,7 @@ static __device__ __forceinline__ numbers<T> widened(const uint4 &v, int half = 
 {
     const unsigned word[4] = {v.x, v.y, v.z, v.w};
     numbers<T> n;
-    UNROLL(4)
+    #pragma unroll 4
     for (int i = 0; i < 4; i++) {
         if (sizeof(T) == 4) {
             n.x[i] = __uint_as_float(word[i]);
@@ -152,7 +152,7 @@ static __device__ __forceinline__ uint4 load_vector(const T *from, int left)
             v = *(const uint4 *)from;
     } else {
         alignas(16) T x[per_vector<T>()];
-        UNROLL(8)
+        #pragma unroll 8
         for (int j = 0; j < per_vector<T>(); j++) {
             store(x + j, 0.0f);
             if (j < left)
@@ -168,7 +168,7 @@ template <typename T, bool ALIGNED>
 static __device__ __forceinline__ void store_vector(T *to, int left, const numbers<T> &n)
 {
     alignas(16) T x[per_vector<T>()];
-    UNROLL(8)
+    #pragma unroll 8
     for (int j = 0; j < per_vector<T>(); j++)
         store(x + j, n.x[j]);
     if (ALIGNED) {
@@ -177,7 +177,7 @@ static __device__ __forceinline__ void store_vector(T *to, int left, const numbe
         if (left > 0)
             __stcs((uint4 *)to, v);
     } else {
-        UNROLL(8)
+        #pragma unroll 8
         for (int j = 0; j < per_vector<T>(); j++)
             if (j < left)
                 to[j] = x[j];
@@ -360,7 +360,7 @@ static __device__ __forceinline__ void team_sync(const member &m)
 static __device__ __forceinline__ float2 sum_of(const float2 *x, int n)
 {
     float2 sum = make_float2(0, 0);
-    UNROLL(8)
+    #pragma unroll 8
     for (int i = 0; i < n; i++) {
         sum.x += x[i].x;
         sum.y += x[i].y;
@@ -373,11 +373,11 @@ static __device__ __forceinline__ float2 sum_of(const float2 *x, int n)
 template <bool NARROW, int COUNT>
 static __device__ __forceinline__ void add_lanes(float (&s)[COUNT], const member &m)
 {
-    UNROLL(5)
+    #pragma unroll 5
     for (int d = 16; d; d /= 2) {
         if (NARROW && d >= m.lanes)
             continue;
-        UNROLL(8)
+        #pragma unroll 8
         for (int i = 0; i < COUNT; i++)
             s[i] += __shfl_xor_sync(~0u, s[i], d);
     }
@@ -420,11 +420,11 @@ static __device__ __forceinline__ spread as_one(const spread *part, int parts, i
                                                 float share)
 {
     spread all = {(float)count, 0, 0, 0};
-    UNROLL(4)
+    #pragma unroll 4
     for (int i = 0; i < parts; i++)
         all.sum += part[i].sum;
     all.mean = __fmul_rn(all.sum, share);
-    UNROLL(4)
+    #pragma unroll 4
     for (int i = 0; i < parts; i++) {
         const float off = part[i].mean - all.mean;
         all.squares += fmaf(__fmul_rn(part[i].count, off), off, part[i].squares);
@@ -437,7 +437,7 @@ template <int V, int UNITS>
 static __device__ __forceinline__ int warp_count(const member &me)
 {
     int count = 0;
-    UNROLL(8)
+    #pragma unroll 8
     for (int u = 0; u < UNITS; u++)
         count += max(0, min(me.end - column_of(me, u, V) + me.lane % 32 * V, 32 * V));
     return count;
@@ -512,12 +512,12 @@ static __device__ __forceinline__ void put_slopes(const norm_call &p, const memb
     const norm_rows &m = p.of[me.matrix];
     float xhat[COUNT][V], g[COUNT][V], s[ROWS * SUMS] = {};
 
-    UNROLL(8)
+    #pragma unroll 8
     for (int i = 0; i < COUNT; i++) {
         const int r = i / UNITS, u = i % UNITS;
         const numbers<T> xs = widened<T>(x.at(i)), dys = widened<T>(dy.at(i));
         const numbers<T> ws = widened<T>(w[u]);
-        UNROLL(8)
+        #pragma unroll 8
         for (int j = 0; j < V; j++) {
             xhat[i][j] = of[r].rstd * deviation<CENTRED>(xs.x[j], of[r]);
             g[i][j] = __fmul_rn(ws.x[j], dys.x[j]);
@@ -528,14 +528,14 @@ static __device__ __forceinline__ void put_slopes(const norm_call &p, const memb
         }
     }
     add_up<UNITS == 1>(s, me, met, turn);
-    UNROLL(8)
+    #pragma unroll 8
     for (int i = 0; i < COUNT; i++) {
         const int r = i / UNITS, n = column_of(me, i % UNITS, V);
         const float along = __fmul_rn(s[r * SUMS], p.share);
         const float level = __fmul_rn(s[(r + 1) * SUMS - 1], p.share);
         const int64_t row = first + r;
         numbers<T> dx;
-        UNROLL(8)
+        #pragma unroll 8
         for (int j = 0; j < V; j++)
             dx.x[j] = of[r].rstd * fmaf(-xhat[i][j], along, CENTRED ? g[i][j] - level : g[i][j]);
         if (row < m.R)
@@ -567,16 +567,16 @@ static __device__ __forceinline__ void leave_sums(float *parts, const float (&x)
     const int width = me.lanes * UNITS * V, teams = (int)blockDim.x / me.lanes;
 
     __syncthreads();
-    UNROLL(8)
+    #pragma unroll 8
     for (int u = 0; u < UNITS; u++) {
-        UNROLL(8)
+        #pragma unroll 8
         for (int j = 0; j < V; j++)
             room[me.here * width + (u * me.lanes + me.lane) * V + j] = x[u][j];
     }
     __syncthreads();
     for (int n = threadIdx.x; n < me.end - me.first; n += blockDim.x) {
         float sum = 0;
-        UNROLL(4)
+        #pragma unroll 4
         for (int i = 0; i < teams; i++)
             sum += room[i * width + n];
         parts[me.unit * N + me.first + n] = sum;

@@ -120,13 +120,13 @@ __global__ void __launch_bounds__(COLUMNS_THREADS)
     const int n = column_of(me, 0, V), left = me.end - n;
     column_sums<T, CENTRED, 1> sums = {};
 
-    UNROLL(4)
+    #pragma unroll 4
     for (int64_t row = me.team; row < m.R; row += me.teams) {
         const int64_t at = row * p.N + n;
         const numbers<T> x = widened<T>(load_vector<T, ALIGNED>((const T *)m.x + at, left));
         const numbers<T> dy = widened<T>(load_vector<T, ALIGNED>((const T *)m.dy + at, left));
         const row_stats of = get_stats<CENTRED>(m, row);
-        UNROLL(8)
+        #pragma unroll 8
         for (int j = 0; j < V; j++)
             sums.add(0, j, dy.x[j], of.rstd * deviation<CENTRED>(x.x[j], of));
     }
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(ADDING *DOWN)
     float sum = 0;
 
     pdl_wait();
-    UNROLL(8)
+    #pragma unroll 8
     for (int64_t unit = down; n < p.N && unit < units; unit += DOWN)
         sum += parts[unit * p.N];
     of[down][i] = sum;

@@ -23,7 +23,7 @@ enum { ROWS_EACH = 3 };
 template <typename T>
 static __device__ __forceinline__ void load_row(uint4 (&x)[HELD], const T *row, const member &me)
 {
-    UNROLL(8)
+    #pragma unroll 8
     for (int u = 0; u < HELD; u++) {
         const int n = column_of(me, u, per_vector<T>());
         x[u] = load_vector<T, true>(row + n, me.end - n);
@@ -40,9 +40,9 @@ static __device__ __forceinline__ spread centred(float (&x)[HELD][16 / sizeof(T)
     spread all = {(float)count, 0, 0, 0};
     float sum[1] = {0};
 
-    UNROLL(8)
+    #pragma unroll 8
     for (int u = 0; u < HELD; u++) {
-        UNROLL(8)
+        #pragma unroll 8
         for (int j = 0; j < per_vector<T>(); j++)
             sum[0] += x[u][j];
     }
@@ -50,10 +50,10 @@ static __device__ __forceinline__ spread centred(float (&x)[HELD][16 / sizeof(T)
     all.sum = sum[0];
     all.mean = __fmul_rn(all.sum, share);
     sum[0] = 0;
-    UNROLL(8)
+    #pragma unroll 8
     for (int u = 0; u < HELD; u++) {
         float squares = 0;
-        UNROLL(8)
+        #pragma unroll 8
         for (int j = 0; j < per_vector<T>(); j++) {
             x[u][j] -= all.mean;
             squares = fmaf(x[u][j], x[u][j], squares);
@@ -71,9 +71,9 @@ static __device__ __forceinline__ spread uncentred(const float (&x)[HELD][16 / s
                                                    const member &me)
 {
     float sum[1] = {0};
-    UNROLL(8)
+    #pragma unroll 8
     for (int u = 0; u < HELD; u++) {
-        UNROLL(8)
+        #pragma unroll 8
         for (int j = 0; j < per_vector<T>(); j++)
             sum[0] = fmaf(x[u][j], x[u][j], sum[0]);
     }
@@ -100,16 +100,16 @@ __global__ void __launch_bounds__(THREADS_MOST, 1)
     load_row(w, (const T *)m.w, me);
     if (CENTRED)
         load_row(b, (const T *)m.b, me);
-    UNROLL(8)
+    #pragma unroll 8
     for (int u = 0; u < HELD; u++)
         there[u] = column_of(me, u, V) < me.end;
-    UNROLL(1)
+    #pragma unroll 1
     for (int64_t row = me.team; row < m.R; row += me.teams, turn ^= 1) {
         float x[HELD][V];
-        UNROLL(8)
+        #pragma unroll 8
         for (int u = 0; u < HELD; u++) {
             const numbers<T> xs = widened<T>(next[u]);
-            UNROLL(8)
+            #pragma unroll 8
             for (int j = 0; j < V; j++)
                 x[u][j] = xs.x[j];
         }
@@ -125,14 +125,14 @@ __global__ void __launch_bounds__(THREADS_MOST, 1)
         }
         const row_stats of = {all.mean, rsqrtf(fmaf(all.squares, p.share, p.eps))};
         const float off = __fmul_rn(mine.mean - all.mean, of.rstd);
-        UNROLL(8)
+        #pragma unroll 8
         for (int u = 0; u < HELD; u++) {
             make_opaque(&w[u]); /* or it would be kept as it is widened, in twice the registers */
             make_opaque(&b[u]);
             const numbers<T> ws = widened<T>(w[u]), bs = widened<T>(b[u]);
             const int n = column_of(me, u, V);
             numbers<T> y;
-            UNROLL(8)
+            #pragma unroll 8
             for (int j = 0; j < V; j++)
                 y.x[j] = CENTRED ? fmaf(ws.x[j], fmaf(x[u][j], of.rstd, off), bs.x[j])
                                  : ws.x[j] * (of.rstd * x[u][j]);
@@ -177,7 +177,7 @@ static __device__ __forceinline__ void fetch(uint4 *x, const norm_rows &m, int N
                                              int64_t first)
 {
     uint4 *dy = x + COUNT * BLOCK_THREADS;
-    UNROLL((ALIGNED ? 8 : 1))
+    #pragma unroll (ALIGNED ? 8 : 1)
     for (int i = 0; i < COUNT; i++) {
         const int64_t row = first + i / UNITS;
         const int n = column_of(me, i % UNITS, 16 / sizeof(T));
@@ -219,22 +219,22 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 1)
     row_stats of[ROWS], then[ROWS];
     column_sums<T, CENTRED, UNITS> sums = {};
 
-    UNROLL(1)
+    #pragma unroll 1
     for (int s = 0; s < STAGES - 1; s++)
         fetch<T, ALIGNED, UNITS, COUNT>(mine + s * STAGE, m, p.N, me, first + s * stride);
-    UNROLL(8)
+    #pragma unroll 8
     for (int u = 0; u < UNITS; u++)
         w[u] = shared_vector<T, ALIGNED>(m.w, me, u);
-    UNROLL(8)
+    #pragma unroll 8
     for (int r = 0; r < ROWS; r++)
         then[r] = get_stats<CENTRED>(m, first + r);
     cluster_meets(me);
     int at = 0; /* the stage that is worked on; the one before it is free */
-    UNROLL(1)
+    #pragma unroll 1
     for (int step = 0; step < steps; step++, first += stride) {
         fetch<T, ALIGNED, UNITS, COUNT>(mine + (at ? at - 1 : STAGES - 1) * STAGE, m, p.N, me,
                                         first + (STAGES - 1) * stride);
-        UNROLL(8)
+        #pragma unroll 8
         for (int r = 0; r < ROWS; r++) {
             of[r] = then[r];
             then[r] = get_stats<CENTRED>(m, first + stride + r);

@@ -16,7 +16,7 @@ static __device__ __forceinline__ held<COUNT> rows_of(const void *x, const norm_
                                                       const member &me, int64_t first)
 {
     held<COUNT> h;
-    UNROLL(8)
+    #pragma unroll 8
     for (int i = 0; i < COUNT; i++) {
         const int64_t row = first + i / UNITS;
         const int n = column_of(me, i % UNITS, 16 / sizeof(T));
@@ -32,7 +32,7 @@ static __device__ __forceinline__ float sum_vector(const uint4 &x)
 {
     const numbers<T> xs = widened<T>(x);
     float sum = 0;
-    UNROLL(8)
+    #pragma unroll 8
     for (int j = 0; j < per_vector<T>(); j++)
         sum += xs.x[j];
     return sum;
@@ -44,7 +44,7 @@ static __device__ __forceinline__ float sum_squares(const uint4 &x, const row_st
 {
     const numbers<T> xs = widened<T>(x);
     float sum = 0;
-    UNROLL(8)
+    #pragma unroll 8
     for (int j = 0; j < per_vector<T>(); j++) {
         const float d = deviation<CENTRED>(xs.x[j], row);
         sum = fmaf(d, !CENTRED || ALIGNED || j < left ? d : 0, sum);
@@ -58,7 +58,7 @@ normalised(const uint4 &x, const uint4 &w, const uint4 &b, const row_stats &row,
 {
     const numbers<T> xs = widened<T>(x, half), ws = widened<T>(w), bs = widened<T>(b);
     numbers<T> y;
-    UNROLL(8)
+    #pragma unroll 8
     for (int j = 0; j < per_vector<T>(); j++) {
         const float xhat = row.rstd * deviation<CENTRED>(xs.x[j], row);
         y.x[j] = CENTRED ? fmaf(ws.x[j], xhat, bs.x[j]) : ws.x[j] * xhat;
@@ -82,14 +82,14 @@ static __device__ __forceinline__ void find_spread(const norm_call &p, const mem
     const float share = rcp_approx((float)max(count, 1));
     float sum[ROWS] = {};
 
-    UNROLL(8)
+    #pragma unroll 8
     for (int i = 0; i < HELD; i++)
         sum[i / UNITS] += sum_vector<T>(x.at(i));
     add_lanes<ROWS != 1>(sum, me);
-    UNROLL(8)
+    #pragma unroll 8
     for (int r = 0; r < ROWS; r++)
         of[r].mean = __fmul_rn(sum[r], share);
-    UNROLL(8)
+    #pragma unroll 8
     for (int i = 0; i < HELD; i++)
         squares[i / UNITS] += sum_squares<T, true, ALIGNED>(x.at(i), of[i / UNITS],
                                                             me.end - column_of(me, i % UNITS, V));
@@ -129,14 +129,14 @@ __global__ void __launch_bounds__(most_forward(ALIGNED), ALIGNED ? ROW_BLOCKS : 
     float squares[ROWS] = {};
     uint4 w[UNITS], b[UNITS];
 
-    UNROLL(8)
+    #pragma unroll 8
     for (int u = 0; u < UNITS && !CENTRED; u++)
         w[u] = shared_vector<T, ALIGNED>(m.w, me, u);
     cluster_meets(me);
     if (CENTRED) {
         find_spread<T, ALIGNED, UNITS>(p, me, &centred_met, x, of, squares);
     } else {
-        UNROLL(8)
+        #pragma unroll 8
         for (int i = 0; i < HELD; i++)
             squares[i / UNITS] += sum_squares<T, false, ALIGNED>(x.at(i), of[i / UNITS], V);
         add_up<ROWS != 1>(squares, me, &met, 0);
@@ -147,13 +147,13 @@ __global__ void __launch_bounds__(most_forward(ALIGNED), ALIGNED ? ROW_BLOCKS : 
         w[0] = shared_vector<T, ALIGNED>(m.w, me, 0);
         b[0] = shared_vector<T, ALIGNED>(m.b, me, 0);
     }
-    UNROLL(8)
+    #pragma unroll 8
     for (int r = 0; r < ROWS; r++) {
         of[r].rstd = rsqrtf(fmaf(squares[r], p.share, p.eps));
         if (first + r < m.R && me.lane == 0 && me.rank == 0)
             put_stats<CENTRED>(m, first + r, of[r]);
     }
-    UNROLL(8)
+    #pragma unroll 8
     for (int i = 0; i < HELD; i++) {
         const int r = i / UNITS, u = i % UNITS, n = column_of(me, u, V);
         if (CENTRED && u + 1 < UNITS) {
@@ -186,10 +186,10 @@ __global__ void __launch_bounds__(BACK_MOST, 1)
     row_stats of[ROWS];
     no_columns none;
 
-    UNROLL(8)
+    #pragma unroll 8
     for (int u = 0; u < UNITS; u++)
         w[u] = shared_vector<T, ALIGNED>(m.w, me, u);
-    UNROLL(8)
+    #pragma unroll 8
     for (int r = 0; r < ROWS; r++)
         of[r] = get_stats<CENTRED>(m, first + r);
     cluster_meets(me);

@@ -122,7 +122,7 @@ template <typename T>
 static __device__ __forceinline__ void send_for(uint4 (*own)[THREADS], const turning &r, int64_t t,
                                                 int k, unsigned head, unsigned apart, unsigned end)
 {
-    UNROLL(ROWS_AHEAD)
+    #pragma unroll ROWS_AHEAD
     for (int n = 0; n < ROWS_AHEAD; n++)
         if (head + n * apart < end) {
             const T *row = (const T *)r.x + k + row_of(r, t, head + n * apart);
@@ -143,19 +143,19 @@ static __device__ __forceinline__ void turn_vectors(uint4 (*own)[THREADS], const
     T *y = (T *)r.y + k;
     angle a[W];
 
-    UNROLL(8)
+    #pragma unroll 8
     for (int i = 0; i < W; i++)
         a[i] = table[HALF ? k + i : i < W / 2 ? k / 2 + i : (middle + k - W) / 2 + i];
     while (head < end) {
         cp_async_wait<0>();
-        UNROLL(ROWS_AHEAD)
+        #pragma unroll ROWS_AHEAD
         for (int n = 0; n < ROWS_AHEAD; n++)
             if (head + n * apart < end) {
                 T *row = y + row_of(r, t, head + n * apart);
                 float both[2 * W];
                 vector<T>::unpack(*own[2 * n], both);
                 vector<T>::unpack(*own[2 * n + 1], both + W);
-                UNROLL(8)
+                #pragma unroll 8
                 for (int i = 0; i < W; i++)
                     if (HALF)
                         turn(&both[i], &both[W + i], a[i]);

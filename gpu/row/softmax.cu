@@ -57,12 +57,12 @@ __global__ void FEW_REGISTERS(BLOCK)
     const warp_place<ROWS> at(lanes);
     uint4 v[ROWS][K];
 
-    UNROLL(ROWS)
+    #pragma unroll ROWS
     for (int i = 0; i < ROWS; i++) {
         const int64_t r = at.first + i * at.apart;
         take<WHOLE_ROWS>(v[i], x + r * N, r < R ? N : 0, 0, at.lane, lanes, -INFINITY);
     }
-    UNROLL(ROWS)
+    #pragma unroll ROWS
     for (int i = 0; i < ROWS; i++) {
         const int64_t r = at.first + i * at.apart;
         const float top = lanes_max(largest<T>(v[i]), lanes);
@@ -80,13 +80,13 @@ __global__ void __launch_bounds__(BLOCK)
     const warp_place<ROWS> at(lanes);
     uint4 v[ROWS][K], w[ROWS][K];
 
-    UNROLL(ROWS)
+    #pragma unroll ROWS
     for (int i = 0; i < ROWS; i++) {
         const int64_t r = at.first + i * at.apart;
         take<WHOLE_ROWS>(v[i], y + r * N, r < R ? N : 0, 0, at.lane, lanes, 0);
         take<WHOLE_ROWS>(w[i], dy + r * N, r < R ? N : 0, 0, at.lane, lanes, 0);
     }
-    UNROLL(ROWS)
+    #pragma unroll ROWS
     for (int i = 0; i < ROWS; i++) {
         const int64_t r = at.first + i * at.apart;
         const float along = lanes_sum(product<T>(v[i], w[i], 0), lanes);

@@ -92,7 +92,7 @@ static __device__ __forceinline__ void take(uint4 (&v)[K], const T *row, int n, 
 {
     enum { SIZE = vector_of<T>::SIZE };
 
-    UNROLL(K)
+    #pragma unroll K
     for (int k = 0; k < K; k++) {
         const int vector = first + lane + k * lanes;
         if (WHOLE_ROWS)
@@ -112,12 +112,12 @@ static __device__ __forceinline__ void put(T *row, int n, int first, int lane, i
 {
     enum { SIZE = vector_of<T>::SIZE };
 
-    UNROLL(K)
+    #pragma unroll K
     for (int k = 0; k < K; k++) {
         const int vector = first + lane + k * lanes;
         if (WHOLE_ROWS && vector * SIZE < n)
             ((uint4 *)row)[vector] = vector_from<T>([&](int i) { return x(k, i); });
-        UNROLL(8)
+        #pragma unroll 8
         for (int i = 0; i < SIZE; i++) {
             const int j = first * SIZE + lane + (k * SIZE + i) * lanes;
             if (!WHOLE_ROWS && j < n)
@@ -150,11 +150,11 @@ static __device__ __forceinline__ float largest(const uint4 (&v)[K])
 {
     uint4 most = v[0];
     float all = -INFINITY;
-    UNROLL(K)
+    #pragma unroll K
     for (int k = 1; k < K; k++)
         most = make_uint4(larger_word<T>(most.x, v[k].x), larger_word<T>(most.y, v[k].y),
                           larger_word<T>(most.z, v[k].z), larger_word<T>(most.w, v[k].w));
-    UNROLL(8)
+    #pragma unroll 8
     for (int i = 0; i < vector_of<T>::SIZE; i++)
         all = max_nan(all, number<T>(most, i));
     return all;
@@ -171,9 +171,9 @@ template <typename T, int K>
 static __device__ __forceinline__ float powers(const uint4 (&v)[K], float top, float scale,
                                                float so_far)
 {
-    UNROLL(K)
+    #pragma unroll K
     for (int k = 0; k < K; k++) {
-        UNROLL(8)
+        #pragma unroll 8
         for (int i = 0; i < vector_of<T>::SIZE; i++)
             so_far += power(number<T>(v[k], i), top, scale);
     }
@@ -185,9 +185,9 @@ template <typename T, int K>
 static __device__ __forceinline__ float product(const uint4 (&v)[K], const uint4 (&w)[K],
                                                 float so_far)
 {
-    UNROLL(K)
+    #pragma unroll K
     for (int k = 0; k < K; k++) {
-        UNROLL(8)
+        #pragma unroll 8
         for (int i = 0; i < vector_of<T>::SIZE; i++)
             so_far = fmaf(number<T>(v[k], i), number<T>(w[k], i), so_far);
     }

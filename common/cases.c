@@ -64,7 +64,7 @@ static int refuse_twice(const struct list *l)
         if (strcmp(text_of(&sorted[i - 1]), text_of(&sorted[i])) == 0 &&
             (!second || sorted[i].at < second->at))
             second = &sorted[i];
-    int e = second ? err_set("%s: %s stands twice in the list, as values %d and %d", l->key,
+    int e = second ? err_set("%s: %s is listed twice in the list, as values %d and %d", l->key,
                              text_of(second), second[-1].at + 1, second->at + 1)
                    : 0;
     free(sorted);

@@ -462,9 +462,9 @@ static void keys(void)
         "t.ini:3: unknown key 'n_state' in [trial]; it is no parameter of linear (keys of linear: "
         "rows dim_in dim_out bias act; of every trial: *)\n");
     refused("key twice", E74 "steps = 3\nbatch = 3\nsteps = 3\n",
-            "t.ini:5: steps stands twice in this section, first in line 3\n");
+            "t.ini:5: steps is listed twice in this section, first in line 3\n");
     refused("op twice", "[trial x]\nop = e74\nop = linear\n",
-            "t.ini:3: op stands twice in this section, first in line 2\n");
+            "t.ini:3: op is listed twice in this section, first in line 2\n");
     refused("unknown operation", "[trial]\nop = linaer\nrow = 1\n[trial]\nop = nonesuch\n",
             "t.ini:2: op = linaer: no such operation; did you mean 'linear'?\n"
             "t.ini:3: unknown key 'row' in [trial]; did you mean 'rows'?\n"
@@ -508,12 +508,12 @@ static void doubled(void)
             "[experiment]\nbackends = ref64, ref32, ref64\nchecks = parity, parity\n" LINEAR
             "rows = 5, 6, +5\nseed = 7, 007\nact = none, relu, none\n[trial]\nop = "
             "cross_entropy\nlabel_smoothing = 1, .5, 5e-1\n",
-            "t.ini:2: backends: ref64 stands twice in the list, as values 1 and 3\n"
-            "t.ini:3: checks: parity stands twice in the list, as values 1 and 2\n"
-            "t.ini:6: rows: 5 stands twice in the list, as values 1 and 3\n"
-            "t.ini:7: seed: 7 stands twice in the list, as values 1 and 2\n"
-            "t.ini:8: act: none stands twice in the list, as values 1 and 3\n"
-            "t.ini:11: label_smoothing: 0.5 stands twice in the list, as values 2 and 3\n");
+            "t.ini:2: backends: ref64 is listed twice in the list, as values 1 and 3\n"
+            "t.ini:3: checks: parity is listed twice in the list, as values 1 and 2\n"
+            "t.ini:6: rows: 5 is listed twice in the list, as values 1 and 3\n"
+            "t.ini:7: seed: 7 is listed twice in the list, as values 1 and 2\n"
+            "t.ini:8: act: none is listed twice in the list, as values 1 and 3\n"
+            "t.ini:11: label_smoothing: 0.5 is listed twice in the list, as values 2 and 3\n");
 }
 
 static void values(void)
@@ -679,10 +679,10 @@ static void word_faults(void)
                   "-t: expected key=value at: x\n"
                   "-t: expected key=value at: =4\n"
                   "-t: unknown key 'reprats'; did you mean 'repeats'? (keys of e74: *)\n"
-                  "-t: steps stands twice, as words 4 and 7\n"
+                  "-t: steps is listed twice, as words 4 and 7\n"
                   "-t: seed = a: not a whole number in decimal digits\n");
     words_refused("a value twice in a list", "linear rows=3,4,03",
-                  "-t: rows: 3 stands twice in the list, as values 1 and 3\n");
+                  "-t: rows: 3 is listed twice in the list, as values 1 and 3\n");
     words_refused("z_mod without z", "e74 z_mod=row proj=full,no_z",
                   "-t: z_mod: only proj = full has a z, but this line also has proj = no_z\n");
     words_refused("attention given with a preset", "dual_memory preset=e23 attention=entmax15",

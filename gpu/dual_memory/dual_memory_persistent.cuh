@@ -708,11 +708,11 @@ struct attention_lane {
     int rank, q, quad, lane, row; /* lane: of SEQUENCE_LANES; row: sequence of the batch */
     unsigned char *smem;
 
-    __device__ __forceinline__ attention_lane(const shape &s, int warp, unsigned char *memory_)
+    __device__ __forceinline__ attention_lane(const shape &s, int warp, unsigned char *smem_)
         : rank((int)blockIdx.x & (s.cluster - 1)), q(warp),
           quad(opaque_thread_index() % 32 / SEQUENCE_LANES),
           lane(opaque_thread_index() % SEQUENCE_LANES),
-          row((int)blockIdx.x / s.cluster * 4 * QUADS + 4 * quad + warp), smem(memory_)
+          row((int)blockIdx.x / s.cluster * 4 * QUADS + 4 * quad + warp), smem(smem_)
     {
     }
     /* Like opaque_copy() of a coord. */

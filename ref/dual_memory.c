@@ -1,11 +1,11 @@
-/* dual_memory, plainly: the products over all T*B rows of x at once, those of a
+/* dual_memory, reference: products with x over all T*B rows at once, those of a
  * step over its B sequences, the rest sequence by sequence.
  *
- * A gate is outside the recurrence: forward it is applied when all steps are
- * done, and backward it has said what it adds to dh and dread of every step
- * before the walk back begins.  The walk replays a segment's tapes from its
- * checkpoint, from the v and omega that forward has kept, so that gradients do
- * not depend on where checkpoints are. */
+ * The gate is outside the recurrence: forward it is applied after all steps, and
+ * backward its terms of dh and dread of every step are computed before the first
+ * step back.  Backward replays a segment's tapes from its checkpoint, with the v
+ * and omega that forward saved, so that gradients do not depend on where
+ * checkpoints are. */
 #include "ref/entmax15.h"
 #include "ref/ref.h"
 
@@ -15,9 +15,9 @@
 
 struct cell {
     int64_t T, B, D, in, N, K;
-    int64_t M, rows; /* numbers in a sequence's tape; T*B */
+    int64_t M, rows; /* elements of a sequence's tape; T*B */
     struct dual_parts parts;
-    int each; /* has each sequence an initial tape of its own? */
+    int each; /* is there an initial tape per sequence? */
     real scale, clamp;
     enum dtype kept; /* storage of checkpoints */
 };
@@ -47,12 +47,12 @@ static struct cell cell_of(const struct frame *f)
 
 static void softmax(real *p, const real *a, int64_t n)
 {
-    real most = a[0], sum = 0;
+    real maximum = a[0], sum = 0;
 
     for (int64_t i = 1; i < n; i++)
-        most = larger(a[i], most);
+        maximum = larger(a[i], maximum);
     for (int64_t i = 0; i < n; i++)
-        sum += p[i] = exp(a[i] - most);
+        sum += p[i] = exp(a[i] - maximum);
     for (int64_t i = 0; i < n; i++)
         p[i] /= sum;
 }
@@ -68,18 +68,18 @@ static void attend(const struct cell *c, real *p, const real *a)
 /* From dL/dp to dL/da, in place. */
 static void attend_back(const struct cell *c, const real *p, real *d)
 {
-    real along = 0, sum = 0;
+    real dot_pd = 0, sum = 0;
 
     if (c->parts.attention == DUAL_ENTMAX15) {
         REF(entmax15_row_back)(p, d, c->N);
         return;
     }
     for (int64_t i = 0; i < c->N; i++) {
-        along += p[i] * d[i];
+        dot_pd += p[i] * d[i];
         sum += p[i];
     }
     for (int64_t i = 0; i < c->N; i++)
-        d[i] = p[i] * (d[i] - along / sum);
+        d[i] = p[i] * (d[i] - dot_pd / sum);
 }
 
 /* ---- checkpoints ---- */
@@ -96,9 +96,9 @@ static void get_checkpoint(const struct cell *c, const void *at, int64_t slot, r
 
 /* ---- workspace ---- */
 
-/* What a pass has in real, all of it at once. */
+/* A pass's arrays of real. */
 struct work {
-    real *x, *W_h, *W_write, *W_in, *W_gate; /* copies, where they are stored in less */
+    real *x, *W_h, *W_write, *W_in, *W_gate; /* copies, where the storage type is narrower */
     real *xp;                                /* [T,B,D]: W_x x */
     real *z, *read, *g;                      /* [T,B,D]: of a gate; backward dg is in g */
     real *dh, *dread, *dz;                   /* [T,B,D]: what the gate adds */
@@ -109,7 +109,7 @@ struct work {
     real *dM, *tapes;                        /* [B,N,D]; [K,B,N,D]: before each step */
 };
 
-static int64_t carve(const struct cell *c, enum pass p, real *at, struct work *w)
+static int64_t lay_out(const struct cell *c, enum pass p, real *at, struct work *w)
 {
     int64_t used = 0, backward = p == BACKWARD, D = c->D, TBD = c->rows * D;
     int64_t gated = c->parts.gate != DUAL_NO_GATE, matrix = c->parts.gate == DUAL_MATRIX;
@@ -138,13 +138,13 @@ static size_t work(const struct frame *f, enum pass p)
 {
     struct cell c = cell_of(f);
     struct work w;
-    return sizeof(real) * carve(&c, p, NULL, &w);
+    return sizeof(real) * lay_out(&c, p, NULL, &w);
 }
 
-/* x in real: itself, or a copy in `room`. */
-static const real *in_real(const void *x, int64_t n, real *room)
+/* x in real: itself, or a copy in `copy`. */
+static const real *in_real(const void *x, int64_t n, real *copy)
 {
-    return widened(x, n, &room);
+    return widened(x, n, &copy);
 }
 
 static void fetch(real *to, const num *from, int64_t n)
@@ -154,7 +154,7 @@ static void fetch(real *to, const num *from, int64_t n)
         to[i] = load(from[i]);
 }
 
-/* To the storage type, and what that left of it. */
+/* To the storage type; x becomes the rounded value. */
 static void keep(num *to, real *x, int64_t n)
 {
     #pragma omp parallel for
@@ -191,7 +191,7 @@ static void gate_arguments(const struct cell *c, const struct dual_memory *a, st
         }
 }
 
-/* Does the clamp hold g back?  If so, *g is its bound. */
+/* Is g outside the clamp?  If so, *g becomes the bound. */
 static int clamped(const struct cell *c, real *g)
 {
     if (c->parts.gate != DUAL_SCALED || (*g >= -c->clamp && *g <= c->clamp))
@@ -235,8 +235,8 @@ static void column_sums(const struct cell *c, const real *dg, const real *x, rea
     }
 }
 
-/* dg of every step, in w->g, to the gate's inputs: w->dz, w->dread, and more of w->dh;
- * and to its parameters. */
+/* From dg of every step, in w->g, the gradients of the gate's inputs (w->dz, w->dread, added
+ * to w->dh) and of its parameters. */
 static void gate_inputs_back(const struct cell *c, const struct dual_memory *a,
                              const struct dual_memory *g, struct work *w)
 {
@@ -272,7 +272,7 @@ static void gate_inputs_back(const struct cell *c, const struct dual_memory *a,
     }
 }
 
-/* Into w->dh, w->dread and w->dz what the outputs' gradients are to every step. */
+/* From dout of every step w->dh, w->dread and w->dz. */
 static void gate_back(const struct cell *c, const struct dual_memory *a,
                       const struct dual_memory *g, struct work *w)
 {
@@ -318,7 +318,7 @@ static void project(const struct cell *c, const struct dual_memory *a, struct wo
     }
 }
 
-/* The working state that step t finds. */
+/* h before step t. */
 static const real *h_before(const struct cell *c, const struct dual_memory *a, int64_t t)
 {
     return t ? (const real *)a->h + (t - 1) * c->B * c->D : a->h0;
@@ -383,7 +383,7 @@ static int forward(const struct frame *f)
     struct work w;
     int64_t B = c.B, D = c.D;
 
-    carve(&c, FORWARD, f->work, &w);
+    lay_out(&c, FORWARD, f->work, &w);
     const real *W_h = in_real(a->W_h, D * D, w.W_h);
     const real *W_write = in_real(a->W_write, D * D, w.W_write);
     project(&c, a, &w);
@@ -412,18 +412,18 @@ static int forward(const struct frame *f)
 
 /* ---- backward ---- */
 
-/* One sequence at one step of the walk back. */
-struct moment {
-    const real *M, *h, *before, *rho, *omega; /* the tape unwritten; h and the one before */
+/* The data of one sequence at one step of the backward pass. */
+struct step_view {
+    const real *M, *h, *before, *rho, *omega; /* tape before the write; h_t, h_{t-1} */
     const num *v;
     real *dM, *carry, *dh, *dread, *dv, *dp, *scores, *product;
 };
 
-static struct moment moment(const struct cell *c, const struct dual_memory *a, struct work *w,
-                            int64_t t, int64_t b)
+static struct step_view step_view(const struct cell *c, const struct dual_memory *a, struct work *w,
+                                  int64_t t, int64_t b)
 {
     int64_t D = c->D, row = t * c->B + b;
-    return (struct moment){
+    return (struct step_view){
         .M = w->tapes + (t % c->K * c->B + b) * c->M,
         .h = (const real *)a->h + row * D,
         .before = h_before(c, a, t) + b * D,
@@ -441,8 +441,8 @@ static struct moment moment(const struct cell *c, const struct dual_memory *a, s
     };
 }
 
-/* Back through the writing: carry is dL/dh but for v's share, dv complete. */
-static void write_tape_back(const struct cell *c, const struct moment *m)
+/* Back through the write: carry becomes dL/dh without W_write^T dv; dv is complete. */
+static void write_tape_back(const struct cell *c, const struct step_view *m)
 {
     int64_t N = c->N, D = c->D;
     int by_v = c->parts.query == DUAL_QUERY_V;
@@ -464,12 +464,12 @@ static void write_tape_back(const struct cell *c, const struct moment *m)
     }
 }
 
-/* Back through the reading: dp, dM before the step, and in m->product what the
- * scores add to the gradient of the h before. */
-static void update_hidden_back(const struct cell *c, const struct moment *m)
+/* Back through the reading: dp, dM before the step, and in m->product the term of
+ * dL/dh_{t-1} from the scores. */
+static void update_hidden_back(const struct cell *c, const struct step_view *m)
 {
     int64_t N = c->N, D = c->D;
-    real *dread = m->product; /* until it has been used */
+    real *dread = m->product; /* until product is computed */
 
     for (int64_t j = 0; j < D; j++) {
         m->dp[j] = m->carry[j] * (1 - m->h[j] * m->h[j]);
@@ -495,13 +495,13 @@ static void replay(const struct cell *c, const struct dual_memory *a, struct wor
     for (int64_t b = 0; b < c->B; b++) {
         get_checkpoint(c, a->checkpoints, begin / c->K * c->B + b, w->tapes + b * c->M);
         for (int64_t t = begin; t + 1 < end; t++) {
-            struct moment m = moment(c, a, w, t, b);
+            struct step_view m = step_view(c, a, w, t, b);
             blend_tape(c, m.M, w->tapes + ((t + 1 - begin) * c->B + b) * c->M, m.omega, m.v);
         }
     }
 }
 
-/* What all steps together are to x and to the weights. */
+/* The gradients of x and of the weights, over all steps. */
 static void products_back(const struct cell *c, const struct dual_memory *a,
                           const struct dual_memory *g, struct work *w)
 {
@@ -531,7 +531,7 @@ static int backward(const struct frame *f)
     struct work w;
     int64_t B = c.B, D = c.D;
 
-    carve(&c, BACKWARD, f->work, &w);
+    lay_out(&c, BACKWARD, f->work, &w);
     const real *W_h = in_real(a->W_h, D * D, w.W_h);
     const real *W_write = in_real(a->W_write, D * D, w.W_write);
     gate_back(&c, a, g, &w);
@@ -543,14 +543,14 @@ static int backward(const struct frame *f)
         for (int64_t t = end - 1; t >= begin; t--) {
             #pragma omp parallel for
             for (int64_t b = 0; b < B; b++) {
-                struct moment m = moment(&c, a, &w, t, b);
+                struct step_view m = step_view(&c, a, &w, t, b);
                 write_tape_back(&c, &m);
             }
             product(CblasNoTrans, CblasNoTrans, B, D, D, w.dv + t * B * D, D, W_write, D, 1,
                     w.carry, D);
             #pragma omp parallel for
             for (int64_t b = 0; b < B; b++) {
-                struct moment m = moment(&c, a, &w, t, b);
+                struct step_view m = step_view(&c, a, &w, t, b);
                 update_hidden_back(&c, &m);
             }
             product(CblasNoTrans, CblasNoTrans, B, D, D, w.dp + t * B * D, D, W_h, D, 0, w.carry,

@@ -1,10 +1,10 @@
-/* dual_memory: what x is to all T*B steps in one product (two where z is too), then
- * the recurrence by one of its kernels, then the gate over all steps at once.
+/* dual_memory: xp = W_x x for all T*B steps in one product (and z = W_z x in another),
+ * then the recurrence by one of its kernels, then out = h silu(g) over all steps at once.
  *
- * Backward the gate comes first: it says what it adds to every step's dh and dread.
- * The recurrence leaves dp and dv of every step, and products with x, h and the h
- * before make of them the gradients of x and of the weights.  Nothing here waits for
- * the step before, so it is bound by memory and by cuBLAS. */
+ * Backward the gate comes first: it gives its terms of every step's dh and dread.  The
+ * recurrence writes dp and dv of every step; products with x, h_t and h_{t-1} give the
+ * gradients of x and of the weights.  Nothing here depends on the step before, so it is
+ * bound by memory and by cuBLAS.  Kernels here have one thread per element of a row. */
 #include "gpu/device/math.cuh"
 #include "gpu/dual_memory/dual_memory.cuh"
 #include "gpu/gemm/layer.cuh"
@@ -31,7 +31,7 @@ static call call_of(const struct frame *f)
             *GRADS(f, dual_memory)};
 }
 
-/* Without what only the layer can give: xp, dh, dread, dp, dv, dM and work. */
+/* Without xp, dh, dread, dp, dv, dM and work, which the layer sets. */
 static recurrence recurrence_of(const struct frame *f)
 {
     const call c = call_of(f);
@@ -62,8 +62,8 @@ static recurrence recurrence_of(const struct frame *f)
 /* Parts of it in bytes from its start. */
 struct layout {
     size_t xp;             /* T [T,B,D] */
-    size_t wide;           /* T [T*B,3D]: a matrix gate's z, read and h, and what its product
-                              gives them; [T*B,2D]: dp and dz side by side */
+    size_t wide;           /* T [T*B,3D]: a matrix gate's z, read and h, and their
+                              gradients; [T*B,2D]: dp and dz side by side */
     size_t dg, dz, dread;  /* T [T,B,D]: of a gate */
     size_t dh, dp, dv, hs; /* T [T,B,D]; [T+1,B,D]: h0 and h */
     size_t dM, sums;       /* float [B,N,D] where the tape is shared; see column_sums() */
@@ -75,7 +75,7 @@ static layout layout_of(const struct frame *f, enum pass p)
 {
     const call c = call_of(f);
     const bool gated = c.gate != DUAL_NO_GATE, matrix = c.gate == DUAL_MATRIX;
-    const bool back = p == BACKWARD, shares = gated && c.gate != DUAL_SUM;
+    const bool back = p == BACKWARD, separate = gated && c.gate != DUAL_SUM;
     const int64_t each = c.rows * c.D, tape = DIM(f, 'N') * c.D, B = DIM(f, 'B');
     const int64_t sums = max(parts_of(c.rows) * c.D, c.each ? 0 : parts_of(B) * tape);
     layout l = {};
@@ -86,8 +86,8 @@ static layout layout_of(const struct frame *f, enum pass p)
         {&l.xp, !back * each * sizeof(T)},
         {&l.wide, (matrix ? 3 : 2 * (back && gated)) * each * sizeof(T)},
         {&l.dg, (back && gated) * each * sizeof(T)},
-        {&l.dz, (back && shares) * each * sizeof(T)},
-        {&l.dread, (back && shares) * each * sizeof(T)},
+        {&l.dz, (back && separate) * each * sizeof(T)},
+        {&l.dread, (back && separate) * each * sizeof(T)},
         {&l.dh, (back && gated) * each * sizeof(T)},
         {&l.dp, back * each * sizeof(T)},
         {&l.dv, back * each * sizeof(T)},
@@ -106,14 +106,14 @@ static layout layout_of(const struct frame *f, enum pass p)
 
 /* ---- the gate ---- */
 
-/* A thread's elements of all rows m and columns j: i is their place. */
+/* A thread's elements, of row m and column j: i is their index. */
 #define FOR_MY_ELEMENTS(c, i, m, j)                                                                \
     for (int64_t m = (int64_t)blockIdx.x * blockDim.y + threadIdx.y; m < (c).rows;                 \
          m += (int64_t)gridDim.x * blockDim.y)                                                     \
         for (int64_t j = threadIdx.x, i = m * (c).D + j; j < (c).D;                                \
              j += blockDim.x, i += blockDim.x)
 
-/* The gate's argument g, held within the clamp; *held tells whether it had to be. */
+/* The gate's argument g, clamped; *held: was it outside? */
 template <typename T>
 static __device__ float argument(const call &c, int64_t i, int64_t j, bool *held)
 {
@@ -135,7 +135,7 @@ static __device__ float argument(const call &c, int64_t i, int64_t j, bool *held
 
 /* out = h silu(g), or h. */
 template <typename T>
-__global__ void open_gate(call c)
+__global__ void apply_gate(call c)
 {
     FOR_MY_ELEMENTS (c, i, m, j) {
         float out = ((const float *)c.a.h)[i];
@@ -148,9 +148,9 @@ __global__ void open_gate(call c)
     }
 }
 
-/* dg; but for a matrix's gate also what it is to its inputs: dh, dz and dread. */
+/* dg; and except for a matrix gate the gradients of its inputs: dh, dz and dread. */
 template <typename T>
-__global__ void close_gate(call c, T *dg, T *dh, T *dz, T *dread)
+__global__ void apply_gate_back(call c, T *dg, T *dh, T *dz, T *dread)
 {
     FOR_MY_ELEMENTS (c, i, m, j) {
         bool held;
@@ -168,7 +168,7 @@ __global__ void close_gate(call c, T *dg, T *dh, T *dz, T *dread)
     }
 }
 
-/* z, read and h side by side: what a matrix's gate multiplies. */
+/* z, read and h side by side: the operand of a matrix gate. */
 template <typename T>
 __global__ void gather(call c, T *wide)
 {
@@ -180,7 +180,7 @@ __global__ void gather(call c, T *wide)
     }
 }
 
-/* And their gradients apart again; h is what the gate opened, too. */
+/* Their gradients, separated; dh also has the term of out = h silu(g). */
 template <typename T>
 __global__ void scatter(call c, const T *wide, T *dh, T *dz, T *dread)
 {
@@ -217,7 +217,7 @@ static int gate_forward(const call &c, T *wide)
         if (e)
             return e;
     }
-    open_gate<T><<<blocks, block, 0, gpu_stream()>>>(c);
+    apply_gate<T><<<blocks, block, 0, gpu_stream()>>>(c);
     return cudaGetLastError();
 }
 
@@ -259,7 +259,7 @@ static int gate_backward(const call &c, T *dg, T *dh, T *dz, T *dread, T *wide, 
 {
     const dim3 block = block_of(c.D, BLOCK);
 
-    close_gate<T><<<blocks_of(c.rows, block), block, 0, gpu_stream()>>>(c, dg, dh, dz, dread);
+    apply_gate_back<T><<<blocks_of(c.rows, block), block, 0, gpu_stream()>>>(c, dg, dh, dz, dread);
     CUDA(cudaGetLastError());
     if (c.gate == DUAL_MATRIX)
         return matrix_back(c, (const T *)dg, wide, dh, dz, dread);
@@ -292,7 +292,7 @@ static int forward(const struct frame *f)
 
 /* ---- backward ---- */
 
-/* h of all steps, in T, from the one before the first on. */
+/* h0 and h of all steps, in T. */
 template <typename T>
 __global__ void stack_h(T *hs, const float *h0, const float *h, int64_t BD, int64_t n)
 {
@@ -301,7 +301,7 @@ __global__ void stack_h(T *hs, const float *h0, const float *h, int64_t BD, int6
         store(hs + i, i < BD ? h0[i] : h[i - BD]);
 }
 
-/* What dp, dv and dz of all steps are to the weights and to x. */
+/* From dp, dv and dz of all steps the gradients of the weights and of x. */
 template <typename T>
 static int products_back(const struct frame *f, const T *dp, const T *dv, const T *dz, T *hs,
                          T *wide, float *sums)
@@ -338,10 +338,10 @@ static int backward(const struct frame *f)
 {
     const call c = call_of(f);
     const layout l = layout_of<T>(f, BACKWARD);
-    const bool gated = c.gate != DUAL_NO_GATE, shares = c.gate != DUAL_SUM;
+    const bool gated = c.gate != DUAL_NO_GATE, separate = c.gate != DUAL_SUM;
     char *work = (char *)f->work;
-    T *dg = (T *)(work + l.dg), *dz = shares ? (T *)(work + l.dz) : dg;
-    T *dread = shares ? (T *)(work + l.dread) : dg, *dh = (T *)(work + l.dh);
+    T *dg = (T *)(work + l.dg), *dz = separate ? (T *)(work + l.dz) : dg;
+    T *dread = separate ? (T *)(work + l.dread) : dg, *dh = (T *)(work + l.dh);
     T *dp = (T *)(work + l.dp), *dv = (T *)(work + l.dv), *wide = (T *)(work + l.wide);
     float *sums = (float *)(work + l.sums);
     recurrence r = recurrence_of(f);
@@ -372,12 +372,12 @@ static size_t work(const struct frame *f, enum pass p)
     return layout_of<T>(f, p).recurrence + KERNEL.work(recurrence_of(f), p);
 }
 
-/* What cuBLAS counts, and the sizes of struct recurrence, are int. */
+/* The sizes of cuBLAS and of struct recurrence are int. */
 template <const recurrence_kernel &KERNEL>
 static const char *declines(const struct frame *f)
 {
-    const int64_t most = 0x7fffffff, after = (DIM(f, 'T') + 1) * DIM(f, 'B');
-    if (after > most || DIM(f, 'D') > most / 3)
+    const int64_t max_int = 0x7fffffff, after = (DIM(f, 'T') + 1) * DIM(f, 'B');
+    if (after > max_int || DIM(f, 'D') > max_int / 3)
         return "a matrix with more rows or columns than cuBLAS can count (2147483647)";
     return KERNEL.declines(recurrence_of(f));
 }

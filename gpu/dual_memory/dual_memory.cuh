@@ -1,5 +1,5 @@
-/* dual_memory.cuh - the recurrence of dual_memory as its kernels see it: what is
- * between the products with x and the gate, which dual_memory.cu puts around it. */
+/* dual_memory.cuh - the interface of dual_memory's recurrence: the part between the
+ * products with x and the gate, both of which are in dual_memory.cu. */
 #ifndef DUAL_MEMORY_CUH
 #define DUAL_MEMORY_CUH
 
@@ -9,34 +9,34 @@
 #include "gpu/gpu.cuh"
 
 /* Sizes, choices and tensors of one call; T is the storage type.  Forward reads xp
- * and writes what is saved; backward reads what the gate adds to every step's dh and
- * dread, and writes dp and dv, from which products with what was saved make the
+ * and writes the saved tensors; backward reads the gate's terms of every step's dh and
+ * dread, and writes dp and dv; products of these with the saved tensors are the
  * gradients of the weights and of x. */
 struct recurrence {
     int64_t steps, batch, K; /* K: steps between checkpoints, at most `steps` */
     int D, N;
-    int64_t M;   /* numbers in a sequence's tape */
+    int64_t M;   /* elements of a sequence's tape */
     float scale; /* 1/sqrt(D) */
     int attention, query;
-    int each;                        /* has each sequence an initial tape of its own? */
-    int kept;                        /* storage of checkpoints */
+    int each;                        /* is there an initial tape per sequence? */
+    int kept;                        /* storage type of checkpoints */
     const void *W_h, *W_write, *b_h; /* T */
     const void *xp;                  /* T [T,B,D]: W_x x */
     const float *h0, *M0;
     float *h, *rho, *omega; /* [T,B,D], [T,B,N] twice */
     void *v;                /* T [T,B,D] */
-    void *read;             /* T [T,B,D], or NULL: nobody wants it */
+    void *read;             /* T [T,B,D], or NULL: not saved */
     void *checkpoints;
     float *h_T, *M_T;
     const void *dh, *dread; /* T [T,B,D]; dread NULL: 0 */
     const float *dh_T, *dM_T;
-    void *dp, *dv;   /* T [T,B,D]: of tanh's argument, and of v */
-    float *dh0, *dM; /* [B,D]; [B,N,D], each sequence's own */
+    void *dp, *dv;   /* T [T,B,D]: gradients of tanh's argument and of v */
+    float *dh0, *dM; /* [B,D]; [B,N,D], per sequence */
     void *work;
 };
 
-/* A kernel of the recurrence: a pass of it, and what it approximates, as struct impl
- * has them of a whole operation; work in bytes. */
+/* A kernel of the recurrence: its passes and approximations, with the fields of struct
+ * impl; work in bytes. */
 struct recurrence_kernel {
     const char *name, *idea;
     int (*pass[N_PASSES])(const recurrence &r);
@@ -52,7 +52,7 @@ extern const recurrence_kernel dual_template_d16;
 
 enum { MAX_SLOTS = 64 };
 
-/* run(n), where n.value slots, at least N, are a number that the compiler knows. */
+/* run(n), where n.value, a compile-time constant, is the number of slots, at least N. */
 template <typename RUN>
 static inline auto with_slots(int N, const RUN &run)
 {
@@ -72,7 +72,7 @@ static inline __device__ float get_kept(const recurrence &r, int64_t slot, int64
     return get_kept(r.kept, r.checkpoints, slot * r.M + e);
 }
 
-/* A tape's element after it was written to: the same bits wherever that is worked out. */
+/* A tape's element after the write: the same bits wherever it is computed. */
 static inline __device__ float written(float M, float omega, float v)
 {
     return fmaf(omega, v, __fmul_rn(1 - omega, M));

@@ -1,10 +1,10 @@
 /* dual_memory, kernel `persistent`, forward: one launch, a cluster of up to 16 blocks
  * for four or eight sequences, weights and tapes on chip.
  *
- * A step has two exchanges, by words that count what has come: nobody meets at a barrier
- * of the cluster.  The warps that have columns and those that pay attention go side by side:
+ * A step has two exchanges, by mbarriers that count the bytes received: there is no barrier
+ * of the cluster.  The two warp roles work in parallel:
  *
- *     columns                                     attention
+ *     column warps                                attention warps
  *
  *     read; h                  -> to all blocks
  *     <M_n, h> over own columns  -> the block     sums -> to all blocks
@@ -13,13 +13,13 @@
  *     (<M_n, v>, if it is the query, likewise     sums -> to all blocks)
  *     write                                       omega; rho of the next reading
  *
- * for what the next step reads by is <M'_n, h> = (1 - omega_n) <M_n, h> + omega_n <v, h>:
- * no third exchange.  What one exchange brings is overwritten only by those who have got
- * the other that follows it; the letters about <M_n, h>, which the columns do not wait for,
- * have two places and two mbars.
+ * The scores of the next reading are <M'_n, h> = (1 - omega_n) <M_n, h> + omega_n <v, h>, so
+ * there is no third exchange.  The buffer of one exchange is overwritten only by blocks that
+ * have received the next one; the messages of <M_n, h>, for which the column warps do not wait,
+ * have two buffers and two mbarriers.
  *
- * Bound by the latency of instructions along one chain: rho, read, h, its way, the product,
- * <v, h>, its way, rho. */
+ * Bound by the latency of one chain: rho, read, h, its exchange, the product, <v, h>, its
+ * exchange, rho. */
 #include "gpu/device/math.cuh"
 #include "gpu/device/mbarrier.cuh"
 #include "gpu/device/named_barrier.cuh"
@@ -28,46 +28,46 @@
 template <typename PASS>
 __global__ void forward_persistent(recurrence r, shape given);
 
-/* As many as spill none (tests/spills.sh), where a lane has so many slots. */
-static constexpr int turns_held(int bytes, int slots)
+/* The most that do not spill (tests/spills.sh), by slots per lane. */
+static constexpr int held_iterations(int bytes, int slots)
 {
-    const int of_floats = slots == 8 ? 4 : slots == 16 ? 3 : slots == 32 ? 2 : 1;
-    return bytes == 4 ? of_floats : slots <= 32 ? 4 : 2;
+    const int f32_iterations = slots == 8 ? 4 : slots == 16 ? 3 : slots == 32 ? 2 : 1;
+    return bytes == 4 ? f32_iterations : slots <= 32 ? 4 : 2;
 }
 
 template <typename T, int SLOTS, int QUADS, int WIDTH>
-struct onward : pass_of<T, SLOTS, QUADS, WIDTH> {
+struct onward : pass_base<T, SLOTS, QUADS, WIDTH> {
     enum {
         VECTORS = 1,
         SCALARS = 1,
         SIDES = 2,
         TAPES = 0,
-        TURNS = turns_held(sizeof(T), SLOTS *QUADS),
-        EARLY = SLOTS * QUADS <= 16,
-        FEW = few_of(SLOTS)
+        HELD_ITERATIONS = held_iterations(sizeof(T), SLOTS *QUADS),
+        PREFETCH = SLOTS * QUADS <= 16,
+        ATTENTION_REGISTERS = attention_registers(SLOTS)
     };
-    typedef letter<SLOTS, QUADS, 1> side_letter, main_letter;
-    struct attentions {
-        paid<main_letter> omega, rho;
+    typedef message<SLOTS, QUADS, 1> side_message, main_message;
+    struct attention_values {
+        slot_values<main_message> omega, rho;
     };
     static constexpr clusters_kernel *kernel = forward_persistent<onward>;
 };
 
-/* What a thread has of its column: of each of its sequences. */
+/* A thread's column, for each of its sequences. */
 template <typename PASS>
 struct column {
     enum { SLOTS = PASS::SLOTS, QUADS = PASS::QUADS };
     float M[QUADS][SLOTS], h[QUADS];
     bool live[QUADS];
-    two sum[QUADS]; /* v, and W_h h for the next step */
+    product_sums sum[QUADS]; /* v, and W_h h for the next step */
 };
 
 /* The tapes before step t to a checkpoint. */
 template <typename PASS>
-static __device__ __forceinline__ void keep_tapes(const recurrence &r, const seat &here,
+static __device__ __forceinline__ void save_tapes(const recurrence &r, const coord &here,
                                                   const column<PASS> &c, int t)
 {
-    const auto keep = [&](auto *to, int p) {
+    const auto save = [&](auto *to, int p) {
         to += (t / r.K * r.batch + here.row + 4 * p) * r.M + here.column;
         #pragma unroll (PASS::SLOTS)
         for (int n = 0; n < PASS::SLOTS; n++, to += r.D)
@@ -79,28 +79,29 @@ static __device__ __forceinline__ void keep_tapes(const recurrence &r, const sea
         if (!c.live[p])
             continue;
         else if (r.kept == KEPT_F32)
-            keep((float *)r.checkpoints, p);
+            save((float *)r.checkpoints, p);
         else if (r.kept == KEPT_BF16)
-            keep((__nv_bfloat16 *)r.checkpoints, p);
+            save((__nv_bfloat16 *)r.checkpoints, p);
         else
-            keep((__half *)r.checkpoints, p);
+            save((__half *)r.checkpoints, p);
 }
 
-/* What attention is of; slots that are not there get none. */
+/* Scores, scaled; padding gets -infinity, hence weight 0. */
 template <typename PASS>
-static __device__ __forceinline__ void scale_scores(const recurrence &r, const payer<PASS> &here,
-                                                    float scores[payer<PASS>::OWN])
+static __device__ __forceinline__ void scale_scores(const recurrence &r,
+                                                    const attention_lane<PASS> &here,
+                                                    float scores[attention_lane<PASS>::OWN])
 {
     #pragma unroll 2
     for (int k = 0; k < here.OWN; k++)
         scores[k] = here.slot() + k < r.N ? r.scale * scores[k] : -INFINITY;
 }
 
-/* omega of step t or rho of it, [T,B,N], once of a cluster. */
+/* Saves omega or rho of step t, [T,B,N]; one block of the cluster writes it. */
 template <typename PASS>
-static __device__ __forceinline__ void keep_attention(const recurrence &r, const shape &s,
-                                                      const payer<PASS> &here, float *kept, int t,
-                                                      const float x[payer<PASS>::OWN])
+static __device__ __forceinline__ void save_weights(const recurrence &r, const shape &s,
+                                                    const attention_lane<PASS> &here, float *kept,
+                                                    int t, const float x[attention_lane<PASS>::OWN])
 {
     if (t < 0 || here.row >= r.batch || here.lane >= here.LANES ||
         here.rank != (here.row & (s.cluster - 1)))
@@ -112,27 +113,28 @@ static __device__ __forceinline__ void keep_attention(const recurrence &r, const
             to[k] = x[k];
 }
 
-enum { VECTOR, MAIN, SIDE }; /* the mbars; of side letters two */
+enum { VECTOR, MAIN, SIDE }; /* the mbarriers; two of SIDE */
 
-/* The columns, from the first step's reading to the last one's write. */
+/* Column warps, from the first step's reading to the last step's write. */
 template <typename PASS>
-static __device__ __forceinline__ void carry(const recurrence &r, const shape &s, const seat &here)
+static __device__ __forceinline__ void columns_forward(const recurrence &r, const shape &s,
+                                                       const coord &here)
 {
     typedef typename PASS::type T;
-    typedef typename PASS::side_letter side_letter;
-    typedef typename PASS::main_letter main_letter;
+    typedef typename PASS::side_message side_message;
+    typedef typename PASS::main_message main_message;
     enum { SLOTS = PASS::SLOTS, QUADS = PASS::QUADS };
-    const bool by_v = r.query == DUAL_QUERY_V;
-    const int all = all_of(s);
+    const bool query_v = r.query == DUAL_QUERY_V;
+    const int threads = joint_threads(s);
     uint64_t *mbar = here.at<uint64_t>(0);
-    uint4 held[held_of<PASS>()];
+    uint4 held[held_count<PASS>()];
     column<PASS> c;
-    int64_t e = (here.row - r.batch) * r.D + here.column; /* of [T,B,D], the first sequence's */
+    int64_t e = (here.row - r.batch) * r.D + here.column; /* of [T,B,D], for quad 0 */
     const float bias = here.column < r.D ? load((const T *)r.b_h + here.column) : 0;
-    unsigned inward[QUADS] = {}; /* as stored, of the next step: nothing waits for it before */
-    int next_kept = 0;
+    unsigned next_xp[QUADS] = {}; /* as stored, loaded a step ahead */
+    int next_checkpoint = 0;
 
-    fetch_weights<PASS>(s, here, (const T *)r.W_write, (const T *)r.W_h, r.D, held);
+    load_weights<PASS>(s, here, (const T *)r.W_write, (const T *)r.W_h, r.D, held);
     #pragma unroll QUADS
     for (int p = 0; p < QUADS; p++) {
         const int row = here.row + 4 * p;
@@ -146,69 +148,70 @@ static __device__ __forceinline__ void carry(const recurrence &r, const shape &s
                             : 0;
     }
     for (int t = -1; t < r.steps; t++, e += r.batch * r.D) {
-        const int turn = t + 1;
-        const seat now = afresh(here, turn);
-        const typename PASS::attentions *told = now.at<typename PASS::attentions>(s.slots);
-        float *side_part = now.at<float>(s.side_parts) + now.warp * side_letter::FLOATS;
-        float *main_part = now.at<float>(s.main_parts) + now.warp * main_letter::FLOATS;
+        const int phase = t + 1;
+        const coord now = opaque_copy(here, phase);
+        const typename PASS::attention_values *values =
+            now.at<typename PASS::attention_values>(s.attention);
+        float *side_part = now.at<float>(s.side_parts) + now.warp * side_message::FLOATS;
+        float *main_part = now.at<float>(s.main_parts) + now.warp * main_message::FLOATS;
         float read[QUADS] = {};
-        if (t == next_kept) {
-            keep_tapes(r, now, c, t);
-            next_kept += (int)r.K;
+        if (t == next_checkpoint) {
+            save_tapes(r, now, c, t);
+            next_checkpoint += (int)r.K;
         }
         if (t >= 0)
-            named_barrier_sync(PAID_LAST, all);
+            named_barrier_sync(LAST_WEIGHTS_READY, threads);
         #pragma unroll QUADS
         for (int p = 0; p < QUADS && t >= 0; p++) {
             float part[4] = {}, rho[4];
             #pragma unroll 16
             for (int n = 0; n < SLOTS; n += 4) {
                 if (SLOTS > 32 || (QUADS > 1 && n == 0))
-                    __syncwarp(); /* the next ones' are not fetched yet, for want of registers */
-                four_of(told->rho, now, p, n, rho);
+                    __syncwarp(); /* limits the loads in flight, to save registers */
+                load_slots(values->rho, now, p, n, rho);
                 #pragma unroll 4
                 for (int k = 0; k < 4; k++)
                     part[k] = fmaf(rho[k], c.M[p][n + k], part[k]);
             }
             read[p] = part[0] + part[1] + (part[2] + part[3]);
-            c.h[p] = tanh_full(c.sum[p].other + (from_bits(inward[p], T{}) + bias) + read[p]);
+            c.h[p] = tanh_full(c.sum[p].other + (from_bits(next_xp[p], T{}) + bias) + read[p]);
         }
-        post_vector<T, QUADS>(s, now, mbar + VECTOR, 0, c.h);
+        broadcast_vector<T, QUADS>(s, now, mbar + VECTOR, 0, c.h);
         #pragma unroll QUADS
         for (int p = 0; p < QUADS; p++)
-            fold_slots<side_letter>(now, side_part + side_letter::row(p, 0, now.q),
-                                    [&](int n) { return c.M[p][n] * c.h[p]; });
-        named_barrier_arrive(SIDE_PARTS, all);
+            reduce_slots<side_message>(now, side_part + side_message::row(p, 0, now.q),
+                                       [&](int n) { return c.M[p][n] * c.h[p]; });
+        named_barrier_arrive(SIDE_PARTS_READY, threads);
         #pragma unroll QUADS
         for (int p = 0; p < QUADS; p++) {
             const int64_t at = e + (int64_t)4 * p * r.D;
             if (c.live[p] && t + 1 < r.steps)
-                inward[p] = bits_of((const T *)r.xp + at + r.batch * r.D);
+                next_xp[p] = stored_bits((const T *)r.xp + at + r.batch * r.D);
             if (c.live[p] && t >= 0) {
                 r.h[at] = c.h[p];
                 if (r.read)
                     store((T *)r.read + at, read[p]);
             }
         }
-        mbarrier_wait(mbar + VECTOR, turn);
+        mbarrier_wait(mbar + VECTOR, phase);
 
         multiply<PASS, BOTH_SUMS>(s, now, held, s.vector, c.sum);
         #pragma unroll QUADS
         for (int p = 0; p < QUADS; p++) {
             c.sum[p].one = as_stored(c.sum[p].one, T{});
-            put_scalar(s, now, QUADS, p, c.sum[p].one * c.h[p]);
+            store_scalar_part(s, now, QUADS, p, c.sum[p].one * c.h[p]);
         }
         #pragma unroll QUADS
-        for (int p = 0; p < QUADS && by_v; p++)
-            fold_slots<main_letter>(now, main_part + main_letter::row(p, 0, now.q),
-                                    [&](int n) { return c.M[p][n] * c.sum[p].one; });
-        named_barrier_arrive(MAIN_PARTS, all);
+        for (int p = 0; p < QUADS && query_v; p++)
+            reduce_slots<main_message>(now, main_part + main_message::row(p, 0, now.q),
+                                       [&](int n) { return c.M[p][n] * c.sum[p].one; });
+        named_barrier_arrive(MAIN_PARTS_READY, threads);
         #pragma unroll QUADS
         for (int p = 0; p < QUADS; p++)
             if (c.live[p] && t >= 0)
                 store((T *)r.v + e + (int64_t)4 * p * r.D, c.sum[p].one);
         if (t >= 0)
-            named_barrier_sync(PAID_FIRST, all);
+            named_barrier_sync(FIRST_WEIGHTS_READY, threads);
         #pragma unroll QUADS
         for (int p = 0; p < QUADS && t >= 0; p++)
             #pragma unroll 16
@@ -216,7 +219,7 @@ static __device__ __forceinline__ void carry(const recurrence &r, const shape &s
                 float omega[4];
                 if (SLOTS > 32 || (QUADS > 1 && n == 0))
                     __syncwarp();
-                four_of(told->omega, now, p, n, omega);
+                load_slots(values->omega, now, p, n, omega);
                 #pragma unroll 4
                 for (int k = 0; k < 4; k++)
                     c.M[p][n + k] = written(c.M[p][n + k], omega[k], c.sum[p].one);
@@ -235,91 +238,92 @@ static __device__ __forceinline__ void carry(const recurrence &r, const shape &s
     }
 }
 
-/* Attention of all steps. */
+/* Attention warps: omega and rho of all steps. */
 template <typename PASS>
-static __device__ __forceinline__ void pay(const recurrence &r, const shape &s,
-                                           const payer<PASS> &seated)
+static __device__ __forceinline__ void attention_forward(const recurrence &r, const shape &s,
+                                                         const attention_lane<PASS> &lane0)
 {
-    typedef typename PASS::side_letter side_letter;
-    typedef typename PASS::main_letter main_letter;
-    typedef payer<PASS> P;
+    typedef typename PASS::side_message side_message;
+    typedef typename PASS::main_message main_message;
+    typedef attention_lane<PASS> P;
     enum { QUADS = PASS::QUADS, OWN = P::OWN };
-    const bool by_v = r.query == DUAL_QUERY_V;
-    const int all = all_of(s);
+    const bool query_v = r.query == DUAL_QUERY_V;
+    const int threads = joint_threads(s);
 
     for (int t = -1; t < r.steps; t++) {
-        const int turn = t + 1, odd = turn & 1;
-        const P here = seated.afresh(turn);
-        typename PASS::attentions *told = here.template at<typename PASS::attentions>(s.slots);
-        const int letters = s.side + odd * letters_room<side_letter>(s.cluster);
-        uint64_t *main_box = here.mbar(MAIN), *side_box = here.mbar(SIDE + odd);
-        float by_h[OWN], scores[OWN], omega[OWN] = {}, rho[OWN];
+        const int phase = t + 1, buffer = phase & 1;
+        const P here = lane0.opaque_copy(phase);
+        typename PASS::attention_values *values =
+            here.template at<typename PASS::attention_values>(s.attention);
+        const int messages = s.side + buffer * message_buffer_bytes<side_message>(s.cluster);
+        uint64_t *main_mbar = here.mbar(MAIN), *side_mbar = here.mbar(SIDE + buffer);
+        float h_scores[OWN], scores[OWN], omega[OWN] = {}, rho[OWN];
 
-        if (here.first()) {
+        if (here.leader()) {
             mbarrier_arrive_expect_tx(here.mbar(VECTOR), vector_bytes(s, QUADS));
-            mbarrier_arrive_expect_tx(side_box, letter_bytes<side_letter>(s));
-            mbarrier_arrive_expect_tx(main_box, scalars_bytes(s, QUADS) +
-                                                    by_v * letter_bytes<main_letter>(s));
+            mbarrier_arrive_expect_tx(side_mbar, message_bytes<side_message>(s));
+            mbarrier_arrive_expect_tx(main_mbar, scalar_bytes(s, QUADS) +
+                                                     query_v * message_bytes<main_message>(s));
         }
-        named_barrier_sync(SIDE_PARTS, all);
-        here.template post_letter<side_letter>(s, side_box, s.side_parts, letters);
-        mbarrier_wait(side_box, turn / 2);
-        here.template slot_sums<side_letter>(s, letters, 0, by_h);
-        scale_scores(r, here, by_h);
-        const float most = P::of::most(by_h);
-        float bound = most;
+        named_barrier_sync(SIDE_PARTS_READY, threads);
+        here.template broadcast_message<side_message>(s, side_mbar, s.side_parts, messages);
+        mbarrier_wait(side_mbar, phase / 2);
+        here.template slot_sums<side_message>(s, messages, 0, h_scores);
+        scale_scores(r, here, h_scores);
+        const float max_h = P::ops::most(h_scores);
+        float bound = max_h;
         #pragma unroll OWN
         for (int k = 0; k < OWN; k++)
-            scores[k] = by_h[k];
-        named_barrier_sync(MAIN_PARTS, all);
-        here.post_scalar(s, main_box);
-        if (by_v) {
-            here.template post_letter<main_letter>(s, main_box, s.main_parts, s.main);
-            mbarrier_wait(main_box, turn);
-            here.template slot_sums<main_letter>(s, s.main, 0, scores);
+            scores[k] = h_scores[k];
+        named_barrier_sync(MAIN_PARTS_READY, threads);
+        here.broadcast_scalar(s, main_mbar);
+        if (query_v) {
+            here.template broadcast_message<main_message>(s, main_mbar, s.main_parts, s.main);
+            mbarrier_wait(main_mbar, phase);
+            here.template slot_sums<main_message>(s, s.main, 0, scores);
             scale_scores(r, here, scores);
-            bound = P::of::most(scores);
+            bound = P::ops::most(scores);
         }
         if (t >= 0) {
-            P::of::attend(r.attention, omega, scores, bound);
-            here.tell(&told->omega, omega);
-            named_barrier_arrive(PAID_FIRST, all);
+            P::ops::attend(r.attention, omega, scores, bound);
+            here.store_slots(&values->omega, omega);
+            named_barrier_arrive(FIRST_WEIGHTS_READY, threads);
         }
-        if (!by_v)
-            mbarrier_wait(main_box, turn);
+        if (!query_v)
+            mbarrier_wait(main_mbar, phase);
         if (t + 1 == r.steps) {
-            keep_attention(r, s, here, r.omega, t, omega);
+            save_weights(r, s, here, r.omega, t, omega);
             break;
         }
-        const float both = r.scale * here.scalar_sum(s);
+        const float vh_score = r.scale * here.scalar_sum(s);
         #pragma unroll OWN
         for (int k = 0; k < OWN; k++)
-            by_h[k] = written(by_h[k], omega[k], both);
-        P::of::attend(r.attention, rho, by_h, fmaxf(most, both));
-        here.tell(&told->rho, rho);
-        named_barrier_arrive(PAID_LAST, all);
-        keep_attention(r, s, here, r.omega, t, omega);
-        keep_attention(r, s, here, r.rho, t + 1, rho);
+            h_scores[k] = written(h_scores[k], omega[k], vh_score);
+        P::ops::attend(r.attention, rho, h_scores, fmaxf(max_h, vh_score));
+        here.store_slots(&values->rho, rho);
+        named_barrier_arrive(LAST_WEIGHTS_READY, threads);
+        save_weights(r, s, here, r.omega, t, omega);
+        save_weights(r, s, here, r.rho, t + 1, rho);
     }
 }
 
 template <typename PASS>
-__global__ void __launch_bounds__(THREADS_MOST, 1) forward_persistent(recurrence r, shape given)
+__global__ void __launch_bounds__(MAX_THREADS, 1) forward_persistent(recurrence r, shape given)
 {
-    extern __shared__ __align__(16) unsigned char memory[];
-    run_crews<PASS>(r, given, memory, carry<PASS>, pay<PASS>);
+    extern __shared__ __align__(16) unsigned char smem[];
+    run_roles<PASS>(r, given, smem, columns_forward<PASS>, attention_forward<PASS>);
 }
 
 /* ---- launches ---- */
 
-/* W_write and W_h, or what they are transposed, in rows so far apart. */
+/* W_write and W_h, or their transposes, with leading dimension padded_ld(D). */
 template <typename T>
 __global__ void copy_rows(T *to, const T *one, const T *other, int D, bool transposed)
 {
     enum { SIDE = 32 };
     __shared__ T tile[SIDE][SIDE + 1];
     const T *from = blockIdx.z ? other : one;
-    const int row = blockIdx.y * SIDE, column = blockIdx.x * SIDE, apart = row_apart(D);
+    const int row = blockIdx.y * SIDE, column = blockIdx.x * SIDE, ld = padded_ld(D);
     const int above = transposed ? column : row, left = transposed ? row : column;
 
     for (int i = threadIdx.y; i < SIDE; i += blockDim.y)
@@ -328,34 +332,33 @@ __global__ void copy_rows(T *to, const T *one, const T *other, int D, bool trans
     __syncthreads();
     for (int i = threadIdx.y; i < SIDE; i += blockDim.y) {
         const int k = column + threadIdx.x;
-        if (row + i < D && k < apart)
-            to[((int64_t)blockIdx.z * D + row + i) * apart + k] = k >= D ? T{}
-                                                                  : transposed
-                                                                      ? tile[threadIdx.x][i]
-                                                                      : tile[i][threadIdx.x];
+        if (row + i < D && k < ld)
+            to[((int64_t)blockIdx.z * D + row + i) * ld + k] = k >= D       ? T{}
+                                                               : transposed ? tile[threadIdx.x][i]
+                                                                            : tile[i][threadIdx.x];
     }
 }
 
 template <typename T>
-int lay_rows(recurrence *r, bool transposed)
+int pack_weights(recurrence *r, bool transposed)
 {
-    const unsigned side = (unsigned)ceil_of(row_apart(r->D), 32);
+    const unsigned side = (unsigned)ceil_of(padded_ld(r->D), 32);
     const dim3 grid(side, side, 2), block(32, 8);
     T *to = (T *)r->work;
 
     copy_rows<T><<<grid, block, 0, gpu_stream()>>>(to, (const T *)r->W_write, (const T *)r->W_h,
                                                    r->D, transposed);
     r->W_write = to;
-    r->W_h = to + (int64_t)r->D * row_apart(r->D);
+    r->W_h = to + (int64_t)r->D * padded_ld(r->D);
     return cudaGetLastError();
 }
 
-template int lay_rows<float>(recurrence *r, bool transposed);
-template int lay_rows<__nv_bfloat16>(recurrence *r, bool transposed);
+template int pack_weights<float>(recurrence *r, bool transposed);
+template int pack_weights<__nv_bfloat16>(recurrence *r, bool transposed);
 
-/* Rows of weights that cannot be fetched 16 bytes at a time are copied. */
+/* Can rows of weights be loaded 16 bytes at a time?  If not, they are copied. */
 template <typename T>
-static bool whole(const recurrence &r)
+static bool rows_aligned(const recurrence &r)
 {
     return r.D % COLUMNS == 0 && !((uintptr_t)r.W_write % 16 || (uintptr_t)r.W_h % 16);
 }
@@ -364,14 +367,14 @@ template <typename T, int launch_it(const recurrence &)>
 static int forward(const recurrence &given)
 {
     recurrence r = given;
-    const int e = whole<T>(r) ? 0 : lay_rows<T>(&r, false);
+    const int e = rows_aligned<T>(r) ? 0 : pack_weights<T>(&r, false);
     return e ? e : launch_it(r);
 }
 
 template <typename T>
 static size_t work(const recurrence &r, enum pass p)
 {
-    return p == FORWARD ? rows_bytes<T>(r) : backward_work<T>(r);
+    return p == FORWARD ? packed_bytes<T>(r) : backward_work<T>(r);
 }
 
 template <typename T>
@@ -386,7 +389,7 @@ static const char *declines(const recurrence &r)
 #define PERSISTENT(bits, T)                                                                        \
     const recurrence_kernel dual_persistent##bits = {                                              \
         "persistent",                                                                              \
-        "a cluster of blocks for some sequences, weights on chip, one launch a pass",              \
+        "a cluster of blocks for some sequences, weights on chip, one launch per pass",            \
         {forward<T, launch_pass<onward, T>>, launch_backward<T>},                                  \
         work<T>,                                                                                   \
         declines<T>,                                                                               \
@@ -396,7 +399,7 @@ static const char *declines(const recurrence &r)
 PERSISTENT(32, float);
 PERSISTENT(16, __nv_bfloat16);
 
-/* ---- the same with slots and width known beforehand: what does it cost that they are not? ---- */
+/* ---- the same with compile-time slots and width: what do run-time sizes cost? ---- */
 
 static int forward_fixed(const recurrence &r)
 {

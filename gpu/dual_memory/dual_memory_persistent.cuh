@@ -1,33 +1,33 @@
-/* dual_memory_persistent.cuh - a cluster of blocks that carries some sequences of
- * dual_memory through all steps: who has what, products, and the exchange.
+/* dual_memory_persistent.cuh - a cluster of blocks runs all steps of dual_memory for four or
+ * eight sequences: work distribution, products y = W x, and the exchange between blocks.
  *
- * A warp has 8 columns of every vector and of the tape, for four sequences: lane l
- * column l / 4 of sequence l % 4 (and of the fourth after it, where QUADS is 2), with
- * all its slots, in registers.  A block has up to 8 such warps, a cluster all columns.
+ * A block has two warp roles.  Each of up to 8 column warps has 8 columns of every vector and
+ * of the tape, for four sequences: lane l has column l / 4 of sequence l % 4 (and of sequence
+ * l % 4 + 4 where QUADS is 2), with all slots of the tape.  The column warps of a cluster cover
+ * all D columns.  The four attention warps behind them compute the softmax or entmax, one
+ * sequence of each four per warp.  They need few registers: setmaxnreg gives the rest to the
+ * column warps.  The roles synchronise by named barriers: the producer arrives, the consumer
+ * waits.
  *
- * A product is of one of two [D,D] matrices, or of both at once.  The four lanes of a column
- * share its two rows: 16 bytes of each from every `slab` of 64 bytes, in registers first,
- * then in shared memory.  Its sums come out in the lane that has the column and the sequence:
+ * A product is with one of two [D,D] matrices, or with both at once.  The four lanes of a column
+ * share its row of each matrix: a lane holds 16 bytes of each `slab` of 64 bytes, in registers
+ * first, then in shared memory.  Each sum ends in the lane of its column and sequence:
  *
- *     bf16   two neighbouring warps have both's rows, each half of every row, and tell
- *            each other the halves of the sums: so a vector is fetched half as often.
- *            mma has 8 rows of the one above 8 of the other; its 8 columns are four
- *            vectors, each as two bf16 halves, high and low, side by side: a lane gets
- *            both halves of both sums
- *     f32    a lane's own 16 bytes with all four vectors, then summed over the lanes
+ *     bf16   two neighbouring warps share their rows: each has one half of K for both, and they
+ *            exchange partial sums, so each loads half of the vector.  The A operand of mma is
+ *            8 rows of one warp above 8 rows of the other; the 8 columns of B are four
+ *            vectors, each split into high and low bf16, side by side: a lane gets the high and
+ *            the low part of both sums
+ *     f32    a lane multiplies its own 16 bytes by all four vectors; then a sum over the lanes
  *
- * A vector goes to all blocks as chunks of 128 bytes, a warp's 8 columns of four
- * sequences: 8 pieces of 16 bytes, turned by two more from chunk to chunk, so that what
- * lanes fetch together lies in different banks.  A block's go together, copied to each
- * other block by one of its warps.
+ * A vector goes to all blocks in chunks of 128 bytes, a warp's 8 columns of four sequences.  A
+ * chunk is 8 units of 16 bytes, swizzled: rotated by two more units from chunk to chunk, so
+ * that the lanes of one load hit different banks.  The chunks of a block are contiguous; one of
+ * its warps copies them to one other block.
  *
- * Sums over columns, of every slot, are of a warp's 8 first (fold), then of the block's
- * warps and of the cluster's blocks, always in that order.  What a block has to tell of
- * them is a `letter`.
- *
- * Behind the warps that have columns come four that pay attention, each to one sequence of
- * four.  They have few registers, so that the others have many.  Within a block the two kinds
- * meet at numbered barriers, where the ones wait for the others' numbers and the others go on. */
+ * Sums over columns, per slot, are over a warp's 8 columns first (reduce_scatter), then over the
+ * block's warps, then over the cluster's blocks, always in that order.  The sums that a block
+ * sends are its `message`. */
 #ifndef DUAL_MEMORY_PERSISTENT_CUH
 #define DUAL_MEMORY_PERSISTENT_CUH
 
@@ -43,60 +43,68 @@
 #include "gpu/dual_memory/dual_memory.cuh"
 
 enum {
-    CLUSTER_MOST = 16,
-    WARPS_MOST = 8, /* that have columns */
-    CREW = 4,       /* warps that are given registers together; as many pay attention */
-    THREADS_MOST = 32 * (WARPS_MOST + CREW),
-    ALL_REGISTERS = 504, /* three threads', of two crews with columns and of one without */
-    COLUMNS = 8,         /* of a warp */
-    TOGETHER = 4,        /* slabs; a product's are a multiple */
+    MAX_CLUSTER_BLOCKS = 16,
+    MAX_COLUMN_WARPS = 8, /* column warps of a block */
+    WARPGROUP = 4,        /* warps; setmaxnreg is per warpgroup; one does the attention */
+    MAX_THREADS = 32 * (MAX_COLUMN_WARPS + WARPGROUP),
+    REGISTER_BUDGET = 504, /* of three threads: two in column warpgroups, one in attention's */
+    COLUMNS = 8,           /* per warp */
+    SLAB_MULTIPLE = 4,     /* the slabs of a product are a multiple of it */
     CHUNK = 128,
     WORD = sizeof(float),
-    INBOXES = 4
+    MBARRIERS = 4
 };
 
-/* The barriers: the columns' own; those where they and the payers meet; and of each pair. */
-enum { COLUMNS_MET = 1, SIDE_PARTS, MAIN_PARTS, PAID_FIRST, PAID_LAST, PAIR_MET };
+/* Named barriers: of the column warps; between column and attention warps; of each warp pair. */
+enum {
+    COLUMNS_BARRIER = 1,
+    SIDE_PARTS_READY,
+    MAIN_PARTS_READY,
+    FIRST_WEIGHTS_READY,
+    LAST_WEIGHTS_READY,
+    PAIR_BARRIER
+};
 
 template <typename T>
 struct slab {
-    enum { EACH = 16 / sizeof(T), DEPTH = 4 * EACH }; /* numbers of a lane's, of a row's */
+    enum { PER_LANE = 16 / sizeof(T), DEPTH = 4 * PER_LANE }; /* elements per lane, per row */
 };
 
-/* What is told of sequences: KINDS sums for each slot. */
+/* What a block sends of its sequences: KINDS partial sums per slot. */
 template <int SLOTS_, int QUADS_, int KINDS_>
-struct letter {
+struct message {
     enum {
         SLOTS = SLOTS_,
         QUADS = QUADS_,
         KINDS = KINDS_,
-        OWN = SLOTS / 8, /* slots of a lane that has a column */
-        APART = SLOTS + (SLOTS == 8    ? 0
-                         : SLOTS == 64 ? 4
-                                       : 8), /* from a sequence to the next; banks differ */
+        OWN = SLOTS / 8, /* slots per lane of a column warp */
+        STRIDE =
+            SLOTS + (SLOTS == 8    ? 0
+                     : SLOTS == 64 ? 4
+                                   : 8), /* from sequence to sequence, without bank conflicts */
         ROWS = 4 * QUADS,
-        FLOATS = KINDS * ROWS * APART
+        FLOATS = KINDS * ROWS * STRIDE
     };
-    /* Where sequence q of a quad begins. */
+    /* Offset of sequence q of a quad. */
     static constexpr __host__ __device__ int row(int quad, int kind, int q)
     {
-        return ((quad * KINDS + kind) * 4 + q) * APART;
+        return ((quad * KINDS + kind) * 4 + q) * STRIDE;
     }
 };
 
-/* ---- who has what ---- */
+/* ---- work distribution and shared memory ---- */
 
 /* Sizes of a launch; offsets into shared memory in bytes. */
 struct shape {
-    int cluster, warps;         /* blocks; warps of one */
-    int own;                    /* columns of a block */
-    int slabs;                  /* of a product */
-    int room;                   /* bytes of a vector that all blocks have */
-    int vector, halves, slots;  /* such vectors; what paired warps tell each other; `attentions` */
-    int side_parts, main_parts; /* the letters, warp by warp */
-    int side, main;             /* and block by block: the one SIDES times over */
-    int scalar_parts, scalars;  /* of one number for a sequence: every column's; block by block */
-    int tape, weights, bytes;   /* the threads' slots that are not in registers; weights likewise */
+    int cluster, warps;               /* blocks; column warps per block */
+    int block_columns;                /* columns per block */
+    int slabs;                        /* per product */
+    int vector_size;                  /* bytes of a vector, which every block has */
+    int vector, pair_sums, attention; /* vectors; sums of paired warps; attention_values */
+    int side_parts, main_parts;       /* messages, per warp */
+    int side, main;                   /* and per block: `side` has SIDES buffers */
+    int scalar_parts, scalars;        /* a value per sequence: per column; per block */
+    int tape, weights, bytes;         /* tape and weights that are not in registers */
 };
 
 static constexpr __host__ __device__ int ceil_of(int x, int y)
@@ -104,64 +112,65 @@ static constexpr __host__ __device__ int ceil_of(int x, int y)
     return (x + y - 1) / y;
 }
 
-/* Numbers of every slot, of each of a block's sequences. */
-template <typename LETTER>
-struct alignas(16) paid {
-    float of[LETTER::ROWS][LETTER::APART];
+/* A value per slot, for each of a block's sequences. */
+template <typename MESSAGE>
+struct alignas(16) slot_values {
+    float row[MESSAGE::ROWS][MESSAGE::STRIDE];
 };
 
-/* PASS tells what a pass has: this; VECTORS that all blocks have; SCALARS or none; its letters,
- * main_letter, and side_letter with SIDES places for it; TURNS of a product whose weights are in
- * registers; EARLY, if what they are multiplied by is fetched a turn before, which takes some;
- * TAPES, its slots that are not in registers; FEW registers of a thread that pays attention;
- * attentions, what was worked out of the sequences. */
+/* PASS describes a pass: this; VECTORS, the vectors that every block has; SCALARS, 0 or 1;
+ * main_message, and side_message with SIDES buffers; HELD_ITERATIONS of a product whose weights
+ * are in registers; PREFETCH, whether these load their vectors an iteration ahead, which takes
+ * registers; TAPES, the tape's slots in shared memory; ATTENTION_REGISTERS per thread of an
+ * attention warp; attention_values, the results of the attention warps. */
 template <typename T, int SLOTS_, int QUADS_, int WIDTH_>
-struct pass_of {
+struct pass_base {
     typedef T type; /* of storage */
     enum {
         SLOTS = SLOTS_,
         QUADS = QUADS_,
-        WIDTH = WIDTH_,         /* or 0: known when it runs */
-        PAIRED = sizeof(T) == 2 /* are warps? */
+        WIDTH = WIDTH_,         /* or 0: known at run time */
+        PAIRED = sizeof(T) == 2 /* warps share rows */
     };
 };
 
-/* FEW, for so many slots: what is left of ALL_REGISTERS is for two crews, by eights. */
-static constexpr int few_of(int slots)
+/* ATTENTION_REGISTERS for `slots`: the rest of REGISTER_BUDGET, a multiple of 16, is for two
+ * warpgroups of column warps. */
+static constexpr int attention_registers(int slots)
 {
     return slots <= 16 ? 56 : slots == 32 ? 72 : 88;
 }
 
-/* For so many blocks' numbers there is room: they are added up eight at a time, some of them
- * zeros that nobody writes to.  (Likewise for eight warps' parts.) */
-static constexpr __host__ __device__ int eights(int blocks)
+/* Blocks that the message buffers have space for: sums take eight at a time, and those that
+ * do not exist stay zero.  (The same holds for the parts of eight warps.) */
+static constexpr __host__ __device__ int round_up_8(int blocks)
 {
     return (blocks + 7) / 8 * 8;
 }
 
-template <typename LETTER>
-static constexpr __host__ __device__ int letters_room(int cluster)
+template <typename MESSAGE>
+static constexpr __host__ __device__ int message_buffer_bytes(int cluster)
 {
-    return eights(cluster) * LETTER::FLOATS * WORD;
+    return round_up_8(cluster) * MESSAGE::FLOATS * WORD;
 }
 
-/* From a warp's parts of scalars to the next one's: banks differ. */
-static constexpr __host__ __device__ int parts_apart(int quads)
+/* Stride between the warps' parts of scalars, without bank conflicts. */
+static constexpr __host__ __device__ int part_stride(int quads)
 {
     return COLUMNS * 4 * quads + 4;
 }
 
-/* Bytes of a vector from one block. */
+/* Bytes of one block's share of a vector. */
 static constexpr __host__ __device__ int block_bytes(const shape &s, int quads)
 {
     return s.warps * quads * CHUNK;
 }
 
-/* How often a lane has 16 bytes of weights in registers. */
+/* 16-byte vectors of weights that a lane holds in registers. */
 template <typename PASS>
-static constexpr __host__ __device__ int held_of(void)
+static constexpr __host__ __device__ int held_count(void)
 {
-    return 2 * TOGETHER * PASS::TURNS;
+    return 2 * SLAB_MULTIPLE * PASS::HELD_ITERATIONS;
 }
 
 template <typename PASS>
@@ -173,57 +182,57 @@ static constexpr __host__ __device__ shape shape_of(int D, int cluster)
     s.cluster = cluster;
     s.warps = ceil_of(ceil_of(D, COLUMNS), cluster);
     s.warps += PASS::PAIRED && s.warps % 2;
-    s.own = s.warps * COLUMNS;
-    s.slabs = ceil_of(cluster * s.own, DEPTH * TOGETHER) * TOGETHER;
-    s.room = s.slabs * DEPTH / COLUMNS * QUADS * CHUNK;
-    s.vector = INBOXES * (int)sizeof(uint64_t); /* behind the mbars */
-    s.halves = s.vector + PASS::VECTORS * s.room;
-    s.slots = s.halves + PASS::PAIRED * s.warps * 32 * (int)sizeof(float4);
-    s.side_parts = s.slots + (int)sizeof(typename PASS::attentions);
-    s.main_parts = s.side_parts + WARPS_MOST * PASS::side_letter::FLOATS * WORD;
-    s.side = s.main_parts + WARPS_MOST * PASS::main_letter::FLOATS * WORD;
-    s.main = s.side + PASS::SIDES * letters_room<typename PASS::side_letter>(cluster);
-    s.scalar_parts = s.main + letters_room<typename PASS::main_letter>(cluster);
-    s.scalars = s.scalar_parts + PASS::SCALARS * WARPS_MOST * parts_apart(QUADS) * WORD;
-    s.tape = s.scalars + PASS::SCALARS * eights(cluster) * 4 * QUADS * WORD;
+    s.block_columns = s.warps * COLUMNS;
+    s.slabs = ceil_of(cluster * s.block_columns, DEPTH * SLAB_MULTIPLE) * SLAB_MULTIPLE;
+    s.vector_size = s.slabs * DEPTH / COLUMNS * QUADS * CHUNK;
+    s.vector = MBARRIERS * (int)sizeof(uint64_t); /* behind the mbarriers */
+    s.pair_sums = s.vector + PASS::VECTORS * s.vector_size;
+    s.attention = s.pair_sums + PASS::PAIRED * s.warps * 32 * (int)sizeof(float4);
+    s.side_parts = s.attention + (int)sizeof(typename PASS::attention_values);
+    s.main_parts = s.side_parts + MAX_COLUMN_WARPS * PASS::side_message::FLOATS * WORD;
+    s.side = s.main_parts + MAX_COLUMN_WARPS * PASS::main_message::FLOATS * WORD;
+    s.main = s.side + PASS::SIDES * message_buffer_bytes<typename PASS::side_message>(cluster);
+    s.scalar_parts = s.main + message_buffer_bytes<typename PASS::main_message>(cluster);
+    s.scalars = s.scalar_parts + PASS::SCALARS * MAX_COLUMN_WARPS * part_stride(QUADS) * WORD;
+    s.tape = s.scalars + PASS::SCALARS * round_up_8(cluster) * 4 * QUADS * WORD;
     s.weights = s.tape + PASS::TAPES * s.warps * 32 * WORD;
-    const int more = 2 * s.slabs - held_of<PASS>();
-    s.bytes = s.weights + (more > 0 ? more : 0) * s.warps * 32 * 16;
+    const int overflow = 2 * s.slabs - held_count<PASS>();
+    s.bytes = s.weights + (overflow > 0 ? overflow : 0) * s.warps * 32 * 16;
     return s;
 }
 
-/* A block's warps: those with columns, by fours, then those that pay attention. */
-static constexpr __host__ __device__ int first_payer(const shape &s)
+/* A block's warps: warpgroups of column warps, then the attention warps. */
+static constexpr __host__ __device__ int first_attention_warp(const shape &s)
 {
-    return ceil_of(s.warps, CREW) * CREW;
+    return ceil_of(s.warps, WARPGROUP) * WARPGROUP;
 }
 
 static constexpr __host__ __device__ int threads_of(const shape &s)
 {
-    return 32 * (first_payer(s) + CREW);
+    return 32 * (first_attention_warp(s) + WARPGROUP);
 }
 
-/* Threads that are counted where columns and payers meet. */
-static constexpr __host__ __device__ int all_of(const shape &s)
+/* Threads of the barriers between column and attention warps. */
+static constexpr __host__ __device__ int joint_threads(const shape &s)
 {
-    return 32 * (s.warps + CREW);
+    return 32 * (s.warps + WARPGROUP);
 }
 
-/* A thread's place: its block in the cluster, its warp in the block and, of all columns
- * and of the batch, its own; and the block's shared memory. */
-struct seat {
-    int rank, warp, lane, i, q; /* i: of the warp's columns; q: of four sequences */
+/* Work coordinates of a thread of a column warp: block in the cluster, warp in the block, column
+ * of D and sequence of the batch; and the block's shared memory. */
+struct coord {
+    int rank, warp, lane, i, q; /* i: column of the warp; q: sequence of the quad */
     int column, row;
-    unsigned char *memory;
+    unsigned char *smem;
 
     template <typename N>
     __device__ __forceinline__ N *at(int offset) const
     {
-        return (N *)(memory + offset);
+        return (N *)(smem + offset);
     }
 };
 
-static __device__ __forceinline__ seat seat_of(const shape &s, int quads, unsigned char *memory)
+static __device__ __forceinline__ coord coord_of(const shape &s, int quads, unsigned char *smem)
 {
     const int thread = opaque_thread_index(), warp = thread / 32;
     const int rank = (int)blockIdx.x & (s.cluster - 1), lane = thread % 32, i = lane / 4,
@@ -233,37 +242,37 @@ static __device__ __forceinline__ seat seat_of(const shape &s, int quads, unsign
             lane,
             i,
             q,
-            rank * s.own + warp * COLUMNS + i,
+            rank * s.block_columns + warp * COLUMNS + i,
             (int)blockIdx.x / s.cluster * 4 * quads + q,
-            memory};
+            smem};
 }
 
-/* The same place, of which the compiler cannot tell in one turn that it is the same in the next:
- * what follows from it is worked out again, and not kept in registers. */
-static __device__ __forceinline__ seat afresh(const seat &here, int turn)
+/* The same coordinates, opaque to the optimiser from iteration to iteration: addresses are
+ * recomputed from them, and not kept in registers.  (iteration >> 30 is always 0.) */
+static __device__ __forceinline__ coord opaque_copy(const coord &here, int iteration)
 {
-    const int none = turn >> 30, lane = here.lane ^ none;
-    return {here.rank ^ none, here.warp ^ none, lane,     lane / 4,
-            lane % 4,         here.column,      here.row, here.memory + none};
+    const int zero = iteration >> 30, lane = here.lane ^ zero;
+    return {here.rank ^ zero, here.warp ^ zero, lane,     lane / 4,
+            lane % 4,         here.column,      here.row, here.smem + zero};
 }
 
-/* Shared memory before it is used: nothing in it, and no turn of an mbar over. */
-static __device__ __forceinline__ void clear_and_open(const shape &s, unsigned char *memory)
+/* Zero the shared memory and initialise the mbarriers, before the first use by any block. */
+static __device__ __forceinline__ void init_smem(const shape &s, unsigned char *smem)
 {
     for (int k = s.vector + 16 * (int)threadIdx.x; k < s.weights; k += 16 * (int)blockDim.x)
-        *(uint4 *)(memory + k) = {};
-    if (threadIdx.x < INBOXES)
-        mbarrier_init((uint64_t *)memory + threadIdx.x);
+        *(uint4 *)(smem + k) = {};
+    if (threadIdx.x < MBARRIERS)
+        mbarrier_init((uint64_t *)smem + threadIdx.x);
     __syncthreads();
     cluster_arrive();
     cluster_wait();
 }
 
-/* ---- neighbours ---- */
+/* ---- exchange between blocks ---- */
 
-/* OWN neighbouring floats, aligned as far as they go. */
+/* OWN contiguous floats, as float4, float2 or float, aligned to that. */
 template <int OWN>
-static __device__ __forceinline__ void put_own(float *at, const float x[OWN])
+static __device__ __forceinline__ void store_floats(float *at, const float x[OWN])
 {
     #pragma unroll 2
     for (int k = 0; k < OWN / 4 * 4; k += 4)
@@ -275,7 +284,7 @@ static __device__ __forceinline__ void put_own(float *at, const float x[OWN])
 }
 
 template <int OWN>
-static __device__ __forceinline__ void get_own(float x[OWN], const float *at)
+static __device__ __forceinline__ void load_floats(float x[OWN], const float *at)
 {
     #pragma unroll 2
     for (int k = 0; k < OWN / 4 * 4; k += 4) {
@@ -290,17 +299,17 @@ static __device__ __forceinline__ void get_own(float x[OWN], const float *at)
         x[0] = *at;
 }
 
-/* Bytes that the block has written, to the same place of all others, by one warp after the other.
- * They are read when it suits; once all blocks have waited for them they may change. */
-static __device__ __forceinline__ void post_others(const shape &s, const seat &here, uint64_t *mbar,
-                                                   void *place, int bytes)
+/* Bulk copies of what the block has written to the same place of all other blocks, distributed
+ * over its warps.  The source may change once all blocks have waited for the copies. */
+static __device__ __forceinline__ void copy_to_peers(const shape &s, const coord &here,
+                                                     uint64_t *mbar, void *place, int bytes)
 {
     if (here.lane == 0)
         for (int block = here.warp; block < s.cluster - 1; block += s.warps)
             cp_async_bulk_cluster(place, bytes, mbar, (here.rank + 1 + block) & (s.cluster - 1));
 }
 
-/* What of x would be left in storage.  (A pair is packed at once, one number by a slow unit.) */
+/* x rounded to the storage type.  (Packing a pair is faster than converting one element.) */
 static __device__ __forceinline__ float as_stored(float x, float)
 {
     return x;
@@ -310,12 +319,12 @@ static __device__ __forceinline__ float as_stored(float x, __nv_bfloat16)
     return high_of_pair(pack_bf16x2(x, x));
 }
 
-/* A stored number as bits; and the number. */
-static __device__ __forceinline__ unsigned bits_of(const float *at)
+/* The bits of a stored element; and its value. */
+static __device__ __forceinline__ unsigned stored_bits(const float *at)
 {
     return *(const unsigned *)at;
 }
-static __device__ __forceinline__ unsigned bits_of(const __nv_bfloat16 *at)
+static __device__ __forceinline__ unsigned stored_bits(const __nv_bfloat16 *at)
 {
     return *(const unsigned short *)at;
 }
@@ -328,48 +337,49 @@ static __device__ __forceinline__ float from_bits(unsigned bits, __nv_bfloat16)
     return __uint_as_float(bits << 16);
 }
 
-/* ---- a vector that all blocks have ---- */
+/* ---- a vector in every block ---- */
 
-/* Where piece e of a chunk is, in bytes; chunks are counted through the cluster. */
-static __device__ __forceinline__ int piece_at(int chunk, int e)
+/* Byte offset of unit e in a chunk; `chunk` counts through the cluster. */
+static __device__ __forceinline__ int swizzled_offset(int chunk, int e)
 {
     return (e + 2 * chunk) % 8 * 16;
 }
 
-/* A warp's numbers of a vector, x of each lane, as a chunk.  bf16: the pieces are columns
- * of mma's second operand, high and low halves of a sequence side by side. */
-static __device__ __forceinline__ void put(const seat &here, unsigned char *chunk, int number,
-                                           float x, __nv_bfloat16)
+/* A warp's elements of a vector, x of each lane, as a chunk.  bf16: the units are columns of
+ * mma's B operand, with high and low bf16 of a sequence side by side. */
+static __device__ __forceinline__ void store_chunk(const coord &here, unsigned char *chunk,
+                                                   int number, float x, __nv_bfloat16)
 {
     const float low = x - as_stored(x, __nv_bfloat16{});
-    *(unsigned *)(chunk + piece_at(number, here.i) + here.q * WORD) =
+    *(unsigned *)(chunk + swizzled_offset(number, here.i) + here.q * WORD) =
         movmatrix_trans(pack_bf16x2(x, low));
 }
 
-/* f32: the pieces are four columns of a sequence. */
-static __device__ __forceinline__ void put(const seat &here, unsigned char *chunk, int number,
-                                           float x, float)
+/* f32: the units are four columns of a sequence. */
+static __device__ __forceinline__ void store_chunk(const coord &here, unsigned char *chunk,
+                                                   int number, float x, float)
 {
-    *(float *)(chunk + piece_at(number, here.i / 4 * 4 + here.q) + here.i % 4 * WORD) = x;
+    *(float *)(chunk + swizzled_offset(number, here.i / 4 * 4 + here.q) + here.i % 4 * WORD) = x;
 }
 
-/* The block's numbers of a vector, one of each lane and quad, to all blocks. */
+/* The block's elements of a vector, one per lane and quad, to all blocks. */
 template <typename T, int QUADS>
-static __device__ __forceinline__ void post_vector(const shape &s, const seat &here, uint64_t *mbar,
-                                                   int number, const float x[QUADS])
+static __device__ __forceinline__ void broadcast_vector(const shape &s, const coord &here,
+                                                        uint64_t *mbar, int number,
+                                                        const float x[QUADS])
 {
     const int bytes = block_bytes(s, QUADS), chunk = here.rank * s.warps + here.warp;
-    unsigned char *own = here.memory + s.vector + number * s.room + here.rank * bytes;
+    unsigned char *own = here.smem + s.vector + number * s.vector_size + here.rank * bytes;
 
     #pragma unroll QUADS
     for (int p = 0; p < QUADS; p++)
-        put(here, own + (here.warp * QUADS + p) * CHUNK, chunk, x[p], T{});
+        store_chunk(here, own + (here.warp * QUADS + p) * CHUNK, chunk, x[p], T{});
     fence_proxy_async();
-    named_barrier_sync(COLUMNS_MET, 32 * s.warps);
-    post_others(s, here, mbar, own, bytes);
+    named_barrier_sync(COLUMNS_BARRIER, 32 * s.warps);
+    copy_to_peers(s, here, mbar, own, bytes);
 }
 
-/* Bytes that come of it to a block, from the others. */
+/* Bytes of it that a block receives from the others. */
 static __device__ __forceinline__ int vector_bytes(const shape &s, int quads)
 {
     return (s.cluster - 1) * block_bytes(s, quads);
@@ -377,139 +387,140 @@ static __device__ __forceinline__ int vector_bytes(const shape &s, int quads)
 
 /* ---- products ---- */
 
-/* From a row of the weights to the next, where the kernels fetch 16 bytes at a time. */
-static __host__ __device__ __forceinline__ int row_apart(int D)
+/* Leading dimension of the weights, padded for loads of 16 bytes. */
+static __host__ __device__ __forceinline__ int padded_ld(int D)
 {
     return ceil_of(D, COLUMNS) * COLUMNS;
 }
 
 template <typename T>
-static size_t rows_bytes(const recurrence &r)
+static size_t packed_bytes(const recurrence &r)
 {
-    return 2 * sizeof(T) * r.D * row_apart(r.D);
+    return 2 * sizeof(T) * r.D * padded_ld(r.D);
 }
 
-/* The recurrence with W_write and W_h, or what they are transposed, in such rows, which come
- * to the start of the workspace. */
+/* Copies W_write and W_h, or their transposes, with this leading dimension to the start of the
+ * workspace; the recurrence then refers to the copies. */
 template <typename T>
-int lay_rows(recurrence *r, bool transposed);
+int pack_weights(recurrence *r, bool transposed);
 
-/* A lane's 16 bytes of each of two matrices' rows, slab by slab: 4 of the one and of the other by
- * turns, as mma takes them.  Paired: of half of the slabs, 4 of the first warp's row and of the
- * second's by turns, of the one matrix and then of the other.  Zeros beyond the last row and
- * column. */
+/* A lane's 16 bytes of its row of two matrices, per slab, in the order of mma's A fragments: 4
+ * bytes of one matrix and 4 of the other alternate.  Paired: for half of the slabs, 4 bytes of
+ * the first warp's row and 4 of the second's alternate, one matrix after the other.  Zeros
+ * beyond the last row and column. */
 template <typename PASS, typename T>
-static __device__ void fetch_weights(const shape &s, const seat &here, const T *one, const T *other,
-                                     int D, uint4 held[held_of<PASS>()])
+static __device__ void load_weights(const shape &s, const coord &here, const T *one, const T *other,
+                                    int D, uint4 held[held_count<PASS>()])
 {
     enum { DEPTH = slab<T>::DEPTH, PAIRED = PASS::PAIRED };
-    uint4 *more = here.at<uint4>(s.weights) + threadIdx.x;
+    uint4 *overflow = here.at<uint4>(s.weights) + threadIdx.x;
     const int half = PAIRED ? here.warp % 2 : 0;
-    const int first = half * s.slabs / 2 * DEPTH + here.q * slab<T>::EACH;
+    const int first = half * s.slabs / 2 * DEPTH + here.q * slab<T>::PER_LANE;
     const int upper = here.column - half * COLUMNS, lower = upper + PAIRED * COLUMNS;
 
-    const auto piece = [&](const T *matrix, int row, int along) {
-        const bool there = along < (row < D ? D - first : 0);
-        return there ? *(const uint4 *)(matrix + (int64_t)row * row_apart(D) + first + along)
-                     : uint4{};
+    const auto load_16_bytes = [&](const T *matrix, int row, int k) {
+        const bool there = k < (row < D ? D - first : 0);
+        return there ? *(const uint4 *)(matrix + (int64_t)row * padded_ld(D) + first + k) : uint4{};
     };
     const auto fetch = [&](int m, uint4 x[2]) {
-        const int along = (PAIRED ? m / 2 : m) * DEPTH;
-        const uint4 a = piece(PAIRED && m % 2 ? other : one, upper, along);
-        const uint4 b = piece(PAIRED && m % 2 == 0 ? one : other, lower, along);
+        const int k = (PAIRED ? m / 2 : m) * DEPTH;
+        const uint4 a = load_16_bytes(PAIRED && m % 2 ? other : one, upper, k);
+        const uint4 b = load_16_bytes(PAIRED && m % 2 == 0 ? one : other, lower, k);
         x[0] = {a.x, b.x, a.y, b.y};
         x[1] = {a.z, b.z, a.w, b.w};
     };
 
     #pragma unroll 64
-    for (int m = 0; m < held_of<PASS>() / 2; m++)
+    for (int m = 0; m < held_count<PASS>() / 2; m++)
         fetch(m, held + 2 * m);
-    for (int m = held_of<PASS>() / 2; m < s.slabs; m++, more += 2 * s.warps * 32) {
+    for (int m = held_count<PASS>() / 2; m < s.slabs; m++, overflow += 2 * s.warps * 32) {
         uint4 x[2];
         fetch(m, x);
-        more[0] = x[0], more[s.warps * 32] = x[1];
+        overflow[0] = x[0], overflow[s.warps * 32] = x[1];
     }
 }
 
-/* The sums that a lane has of a product: of its row of the one matrix and of the other; and
+/* A lane's results of a product: row of the first matrix times x, row of the other times x; and
  * which of them are wanted. */
-struct two {
+struct product_sums {
     float one, other;
 };
 
 enum { ONE_SUM = 1, OTHER_SUM = 2, BOTH_SUMS = 3 };
 
 template <typename PASS, int WANTED, typename T = typename PASS::type, bool PAIRED = PASS::PAIRED>
-struct sums;
+struct accumulators;
 
-/* mma's operands of a quad and two products: the lane's share of a slab's numbers. */
-static __device__ __forceinline__ uint4 vector_part(const seat &here, const unsigned char *vector,
-                                                    int slab, int quads, int quad)
+/* The lane's share of a slab of a vector: B fragments of a quad, for two mma. */
+static __device__ __forceinline__ uint4 load_vector_fragment(const coord &here,
+                                                             const unsigned char *vector, int slab,
+                                                             int quads, int quad)
 {
     const int chunk = 4 * slab + here.q;
-    return *(const uint4 *)(vector + (chunk * quads + quad) * CHUNK + piece_at(here.q, here.i));
+    return *(const uint4 *)(vector + (chunk * quads + quad) * CHUNK +
+                            swizzled_offset(here.q, here.i));
 }
 
-static __device__ __forceinline__ void multiply_add(float sum[4], const uint4 &rows, unsigned x,
-                                                    unsigned y)
+static __device__ __forceinline__ void mma_rows(float sum[4], const uint4 &rows, unsigned x,
+                                                unsigned y)
 {
     const unsigned a[4] = {rows.x, rows.y, rows.z, rows.w}, b[2] = {x, y};
     mma_bf16(sum, a, b);
 }
 
-/* A sum of each warp's rows is one instruction's. */
+/* bf16: mma; the upper and lower half of an accumulator are rows of the two paired warps. */
 template <typename PASS, int WANTED>
-struct sums<PASS, WANTED, __nv_bfloat16, true> {
+struct accumulators<PASS, WANTED, __nv_bfloat16, true> {
     enum {
         QUADS = PASS::QUADS,
-        EACH = 2,          /* m's of a slab */
-        AHEAD = 4 / QUADS, /* and of a turn */
-        EARLY = PASS::EARLY,
+        PER_SLAB = 2,              /* steps m per slab */
+        PER_ITERATION = 4 / QUADS, /* and per iteration */
+        PREFETCH = PASS::PREFETCH,
         MATRICES = WANTED == BOTH_SUMS ? 2 : 1,
-        FIRST = WANTED == OTHER_SUM, /* of the matrices */
+        FIRST = WANTED == OTHER_SUM, /* matrix */
         OWN = MATRICES * QUADS,
         CHAINS = 4 / OWN
     };
     float sum[CHAINS][OWN][4];
 
-    __device__ __forceinline__ sums() : sum{} {}
-    static constexpr __device__ bool takes(int e)
+    __device__ __forceinline__ accumulators() : sum{} {}
+    static constexpr __device__ bool uses(int e)
     {
         return e / 2 >= FIRST && e / 2 < FIRST + MATRICES;
     }
     struct operands {
         uint4 of[QUADS];
     };
-    static __device__ __forceinline__ operands fetch(const shape &s, const seat &here,
+    static __device__ __forceinline__ operands fetch(const shape &s, const coord &here,
                                                      const unsigned char *vector, int m)
     {
         const int slab = here.warp % 2 * s.slabs / 2 + m / 2;
         operands x;
         #pragma unroll QUADS
         for (int p = 0; p < QUADS; p++)
-            x.of[p] = vector_part(here, vector, slab, QUADS, p);
+            x.of[p] = load_vector_fragment(here, vector, slab, QUADS, p);
         return x;
     }
-    __device__ __forceinline__ void add(const seat &, const unsigned char *, int, int turn,
+    __device__ __forceinline__ void add(const coord &, const unsigned char *, int, int first_chain,
                                         const operands &x, const uint4 w[4])
     {
         #pragma unroll QUADS
         for (int p = 0; p < QUADS; p++) {
             #pragma unroll MATRICES
             for (int k = 0; k < MATRICES; k++)
-                multiply_add(sum[turn % CHAINS][k * QUADS + p], w[2 * (FIRST + k)], x.of[p].x,
-                             x.of[p].y);
+                mma_rows(sum[first_chain % CHAINS][k * QUADS + p], w[2 * (FIRST + k)], x.of[p].x,
+                         x.of[p].y);
             #pragma unroll MATRICES
             for (int k = 0; k < MATRICES; k++)
-                multiply_add(sum[(turn + 1) % CHAINS][k * QUADS + p], w[2 * (FIRST + k) + 1],
-                             x.of[p].z, x.of[p].w);
+                mma_rows(sum[(first_chain + 1) % CHAINS][k * QUADS + p], w[2 * (FIRST + k) + 1],
+                         x.of[p].z, x.of[p].w);
         }
     }
-    __device__ __forceinline__ void end(const shape &s, const seat &here, two *x)
+    __device__ __forceinline__ void end(const shape &s, const coord &here, product_sums *x)
     {
         const bool second = here.warp % 2;
-        float *told = here.at<float>(s.halves) + (FIRST * s.warps * 32 + here.lane) * OWN;
-        float own[OWN], others[OWN], half[OWN];
+        float *partials = here.at<float>(s.pair_sums) + (FIRST * s.warps * 32 + here.lane) * OWN;
+        float own[OWN], theirs[OWN], half[OWN];
         #pragma unroll OWN
         for (int k = 0; k < OWN; k++) {
             float upper = 0, lower = 0;
@@ -519,11 +530,11 @@ struct sums<PASS, WANTED, __nv_bfloat16, true> {
                 lower += sum[chain][k][2] + sum[chain][k][3];
             }
             own[k] = second ? lower : upper;
-            others[k] = second ? upper : lower;
+            theirs[k] = second ? upper : lower;
         }
-        put_own<OWN>(told + here.warp * 32 * OWN, others);
-        named_barrier_sync(PAIR_MET + here.warp / 2, 64);
-        get_own<OWN>(half, told + (here.warp ^ 1) * 32 * OWN);
+        store_floats<OWN>(partials + here.warp * 32 * OWN, theirs);
+        named_barrier_sync(PAIR_BARRIER + here.warp / 2, 64);
+        load_floats<OWN>(half, partials + (here.warp ^ 1) * 32 * OWN);
         #pragma unroll QUADS
         for (int p = 0; p < QUADS; p++) {
             x[p].one = WANTED & ONE_SUM ? own[p] + half[p] : 0;
@@ -533,20 +544,20 @@ struct sums<PASS, WANTED, __nv_bfloat16, true> {
 };
 
 template <typename PASS, int WANTED>
-struct sums<PASS, WANTED, float, false> {
-    enum { QUADS = PASS::QUADS, EACH = 1, AHEAD = 1, EARLY = 0 };
+struct accumulators<PASS, WANTED, float, false> {
+    enum { QUADS = PASS::QUADS, PER_SLAB = 1, PER_ITERATION = 1, PREFETCH = 0 };
     float one[QUADS][4], other[QUADS][4];
 
-    __device__ __forceinline__ sums() : one{}, other{} {}
-    static constexpr __device__ bool takes(int) { return true; }
+    __device__ __forceinline__ accumulators() : one{}, other{} {}
+    static constexpr __device__ bool uses(int) { return true; }
     struct operands {
     };
-    static __device__ __forceinline__ operands fetch(const shape &, const seat &,
+    static __device__ __forceinline__ operands fetch(const shape &, const coord &,
                                                      const unsigned char *, int)
     {
         return {};
     }
-    __device__ __forceinline__ void add(const seat &here, const unsigned char *vector, int m, int,
+    __device__ __forceinline__ void add(const coord &here, const unsigned char *vector, int m, int,
                                         const operands &, const uint4 w[2])
     {
         const int chunk = 2 * m + here.q / 2;
@@ -557,8 +568,8 @@ struct sums<PASS, WANTED, float, false> {
             #pragma unroll 4
             for (int r = 0; r < 4; r++) {
                 float x[4];
-                get_own<4>(x, (const float *)(vector + (chunk * QUADS + p) * CHUNK +
-                                              piece_at(chunk, here.q % 2 * 4 + r)));
+                load_floats<4>(x, (const float *)(vector + (chunk * QUADS + p) * CHUNK +
+                                                  swizzled_offset(chunk, here.q % 2 * 4 + r)));
                 #pragma unroll 4
                 for (int k = 0; k < 4; k++) {
                     if (WANTED & ONE_SUM)
@@ -568,8 +579,8 @@ struct sums<PASS, WANTED, float, false> {
                 }
             }
     }
-    /* Lane q of a column keeps sequence q: half of the four, then half of the two. */
-    static __device__ __forceinline__ float over_lanes(const seat &here, const float x[4])
+    /* Reduce-scatter over a column's four lanes: lane q gets the sum of sequence q. */
+    static __device__ __forceinline__ float reduce_lanes(const coord &here, const float x[4])
     {
         const bool second = here.q & 2, odd = here.q & 1;
         const float a = second ? x[2] : x[0], b = second ? x[3] : x[1];
@@ -577,55 +588,56 @@ struct sums<PASS, WANTED, float, false> {
         const float d = b + __shfl_xor_sync(~0u, second ? x[1] : x[3], 2);
         return (odd ? d : c) + __shfl_xor_sync(~0u, odd ? c : d, 1);
     }
-    __device__ __forceinline__ void end(const shape &, const seat &here, two *x)
+    __device__ __forceinline__ void end(const shape &, const coord &here, product_sums *x)
     {
         #pragma unroll QUADS
         for (int p = 0; p < QUADS; p++)
-            x[p] = {over_lanes(here, one[p]), over_lanes(here, other[p])};
+            x[p] = {reduce_lanes(here, one[p]), reduce_lanes(here, other[p])};
     }
 };
 
-/* The lane's rows times a vector that all blocks have.  (Slabs beyond the last are zero.) */
+/* The lane's rows times a vector in shared memory.  (Slabs beyond the last are zero.) */
 template <typename PASS, int WANTED>
-static __device__ __forceinline__ void multiply(const shape &s, const seat &here,
-                                                const uint4 held[held_of<PASS>()], int vector,
-                                                two x[PASS::QUADS])
+static __device__ __forceinline__ void multiply(const shape &s, const coord &here,
+                                                const uint4 held[held_count<PASS>()], int vector,
+                                                product_sums x[PASS::QUADS])
 {
-    typedef sums<PASS, WANTED> sums_of;
+    typedef accumulators<PASS, WANTED> accumulators_of;
     enum {
-        REGISTERS = held_of<PASS>() / 2,
-        EACH = sums_of::EACH,
-        AHEAD = sums_of::AHEAD,
-        EARLY = sums_of::EARLY
+        REGISTERS = held_count<PASS>() / 2,
+        PER_SLAB = accumulators_of::PER_SLAB,
+        PER_ITERATION = accumulators_of::PER_ITERATION,
+        PREFETCH = accumulators_of::PREFETCH
     };
-    const unsigned char *at = here.memory + vector;
-    const uint4 *more = here.at<uint4>(s.weights) + threadIdx.x;
-    const int apart = s.warps * 32;
-    typename sums_of::operands of[2][AHEAD]; /* a turn's, and the next one's */
-    sums_of all;
+    const unsigned char *at = here.smem + vector;
+    const uint4 *overflow = here.at<uint4>(s.weights) + threadIdx.x;
+    const int stride = s.warps * 32;
+    typename accumulators_of::operands
+        fetched_operands[2][PER_ITERATION]; /* double buffered with PREFETCH */
+    accumulators_of all;
 
     #pragma unroll 4
-    for (int k = 0; k < AHEAD && EARLY; k += EACH)
-        of[0][k] = all.fetch(s, here, at, k);
+    for (int k = 0; k < PER_ITERATION && PREFETCH; k += PER_SLAB)
+        fetched_operands[0][k] = all.fetch(s, here, at, k);
     #pragma unroll 64
-    for (int m = 0; m < REGISTERS; m += AHEAD)
+    for (int m = 0; m < REGISTERS; m += PER_ITERATION)
         if (m < s.slabs) {
-            const int turn = m / AHEAD % 2, next = m + AHEAD;
-            const int fetched = !EARLY ? m : next < s.slabs ? next : 0;
+            const int buffer = m / PER_ITERATION % 2, next = m + PER_ITERATION;
+            const int fetched = !PREFETCH ? m : next < s.slabs ? next : 0;
             #pragma unroll 4
-            for (int k = 0; k < AHEAD && (!EARLY || next < REGISTERS); k += EACH)
-                of[turn ^ EARLY][k] = all.fetch(s, here, at, fetched + k);
+            for (int k = 0; k < PER_ITERATION && (!PREFETCH || next < REGISTERS); k += PER_SLAB)
+                fetched_operands[buffer ^ PREFETCH][k] = all.fetch(s, here, at, fetched + k);
             #pragma unroll 4
-            for (int k = 0; k < AHEAD; k += EACH)
-                all.add(here, at, m + k, m + k, of[turn][k], held + 2 * (m + k));
+            for (int k = 0; k < PER_ITERATION; k += PER_SLAB)
+                all.add(here, at, m + k, m + k, fetched_operands[buffer][k], held + 2 * (m + k));
         }
     #pragma unroll 1
-    for (int m = REGISTERS; m < s.slabs; m += EACH, more += 2 * EACH * apart) {
-        uint4 w[2 * EACH];
+    for (int m = REGISTERS; m < s.slabs; m += PER_SLAB, overflow += 2 * PER_SLAB * stride) {
+        uint4 w[2 * PER_SLAB];
         #pragma unroll 4
-        for (int e = 0; e < 2 * EACH; e++)
-            if (sums_of::takes(e))
-                w[e] = more[e * apart];
+        for (int e = 0; e < 2 * PER_SLAB; e++)
+            if (accumulators_of::uses(e))
+                w[e] = overflow[e * stride];
         all.add(here, at, m, 0, all.fetch(s, here, at, m), w);
     }
     all.end(s, here, x);
@@ -633,8 +645,8 @@ static __device__ __forceinline__ void multiply(const shape &s, const seat &here
 
 /* ---- sums over columns ---- */
 
-/* Eight numbers of a lane, over the warp's columns: lane i gets the sum of the i-th. */
-static __device__ __forceinline__ float fold(const seat &here, float x[8])
+/* Reduce-scatter of 8 values per lane over the warp's columns: lane i gets the sum of x[i]. */
+static __device__ __forceinline__ float reduce_scatter(const coord &here, float x[8])
 {
     #pragma unroll 3
     for (int half = 4; half > 0; half /= 2) {
@@ -648,223 +660,225 @@ static __device__ __forceinline__ float fold(const seat &here, float x[8])
     return x[0];
 }
 
-/* term(n), of a lane for every slot n, over the warp's columns, to a sequence's place in the
- * warp's part of a letter. */
-template <typename LETTER, typename TERM>
-static __device__ __forceinline__ void fold_slots(const seat &here, float *to, const TERM &term)
+/* The sum of term(n) over the warp's columns, for every slot n, to a sequence's row in the
+ * warp's part of a message. */
+template <typename MESSAGE, typename TERM>
+static __device__ __forceinline__ void reduce_slots(const coord &here, float *to, const TERM &term)
 {
-    enum { OWN = LETTER::OWN };
+    enum { OWN = MESSAGE::OWN };
     float own[OWN];
     #pragma unroll OWN
     for (int k = 0; k < OWN; k++) {
         if (OWN > 2)
-            __syncwarp(); /* not all are in flight at once, for want of registers */
+            __syncwarp(); /* limits the terms in flight, to save registers */
         float x[8];
         #pragma unroll 8
         for (int i = 0; i < 8; i++)
             x[i] = term(i * OWN + k);
-        own[k] = fold(here, x);
+        own[k] = reduce_scatter(here, x);
     }
-    put_own<OWN>(to + here.i * OWN, own);
+    store_floats<OWN>(to + here.i * OWN, own);
 }
 
-/* A number of each of a warp's columns, likewise: their part of a scalar, which is one number of a
- * sequence. */
-static __device__ __forceinline__ void put_scalar(const shape &s, const seat &here, int quads,
-                                                  int quad, float x)
+/* Each column's term of a scalar, which is one value per sequence. */
+static __device__ __forceinline__ void store_scalar_part(const shape &s, const coord &here,
+                                                         int quads, int quad, float x)
 {
     here.at<float>(
-        s.scalar_parts)[here.warp * parts_apart(quads) + (4 * quad + here.q) * COLUMNS + here.i] =
+        s.scalar_parts)[here.warp * part_stride(quads) + (4 * quad + here.q) * COLUMNS + here.i] =
         x;
 }
 
-/* ---- who pays attention ---- */
+/* ---- attention warps ---- */
 
-/* A lane of the crew: its warp has the q-th sequence of each quad, and it OWN slots of one of them.
- * Where there are more lanes than that takes, they have SHARES of what is to be added up. */
+/* A lane of an attention warp: the warp has sequence q of each quad, the lane OWN slots of one of
+ * them.  Where a sequence has more lanes than that takes, they split its sums SPLITS ways. */
 template <typename PASS>
-struct payer {
+struct attention_lane {
     enum {
         SLOTS = PASS::SLOTS,
         QUADS = PASS::QUADS,
         OWN = attention<SLOTS>::OWN,
         LANES = attention<SLOTS>::GROUP, /* that have a sequence's slots */
-        ALL = 32 / QUADS,                /* that have the sequence */
-        SHARES = ALL / LANES,
-        FOURS = SLOTS / 4
+        SEQUENCE_LANES = 32 / QUADS,     /* per sequence */
+        SPLITS = SEQUENCE_LANES / LANES,
+        FLOAT4S = SLOTS / 4
     };
-    typedef attention<SLOTS> of;
-    int rank, q, quad, lane, row; /* lane: of ALL; row: the sequence, of the batch */
-    unsigned char *memory;
+    typedef attention<SLOTS> ops;
+    int rank, q, quad, lane, row; /* lane: of SEQUENCE_LANES; row: sequence of the batch */
+    unsigned char *smem;
 
-    __device__ __forceinline__ payer(const shape &s, int warp, unsigned char *memory_)
-        : rank((int)blockIdx.x & (s.cluster - 1)), q(warp), quad(opaque_thread_index() % 32 / ALL),
-          lane(opaque_thread_index() % ALL),
-          row((int)blockIdx.x / s.cluster * 4 * QUADS + 4 * quad + warp), memory(memory_)
+    __device__ __forceinline__ attention_lane(const shape &s, int warp, unsigned char *smem_)
+        : rank((int)blockIdx.x & (s.cluster - 1)), q(warp),
+          quad(opaque_thread_index() % 32 / SEQUENCE_LANES),
+          lane(opaque_thread_index() % SEQUENCE_LANES),
+          row((int)blockIdx.x / s.cluster * 4 * QUADS + 4 * quad + warp), smem(smem_)
     {
     }
-    /* As of a column's seat. */
-    __device__ __forceinline__ payer afresh(int turn) const
+    /* Like opaque_copy() of a coord. */
+    __device__ __forceinline__ attention_lane opaque_copy(int iteration) const
     {
-        payer same = *this;
-        const int none = turn >> 30;
-        same.rank ^= none, same.q ^= none, same.quad ^= none, same.lane ^= none;
-        same.memory += none;
+        attention_lane same = *this;
+        const int zero = iteration >> 30;
+        same.rank ^= zero, same.q ^= zero, same.quad ^= zero, same.lane ^= zero;
+        same.smem += zero;
         return same;
     }
     __device__ __forceinline__ int slot(void) const { return lane % LANES * OWN; }
-    __device__ __forceinline__ bool first(void) const { return q + quad + lane == 0; }
-    __device__ __forceinline__ uint64_t *mbar(int k) const { return (uint64_t *)memory + k; }
+    __device__ __forceinline__ bool leader(void) const { return q + quad + lane == 0; }
+    __device__ __forceinline__ uint64_t *mbar(int k) const { return (uint64_t *)smem + k; }
     template <typename N>
     __device__ __forceinline__ N *at(int offset) const
     {
-        return (N *)(memory + offset);
+        return (N *)(smem + offset);
     }
 
-    /* `terms` numbers of each slot, `apart` from each other, added up: always in the same order. */
+    /* The sum of TERMS values per slot, `stride` from each other, always in the same order. */
     template <int TERMS>
-    __device__ __forceinline__ void add_up(const float *from, int apart, float x[OWN]) const
+    __device__ __forceinline__ void sum_terms(const float *from, int stride, float x[OWN]) const
     {
-        float term[TERMS / SHARES][OWN];
-        from += lane / LANES * (TERMS / SHARES) * apart;
+        float term[TERMS / SPLITS][OWN];
+        from += lane / LANES * (TERMS / SPLITS) * stride;
         #pragma unroll 8
-        for (int k = 0; k < TERMS / SHARES; k++)
-            get_own<OWN>(term[k], from + k * apart);
+        for (int k = 0; k < TERMS / SPLITS; k++)
+            load_floats<OWN>(term[k], from + k * stride);
         #pragma unroll OWN
         for (int i = 0; i < OWN; i++) {
             #pragma unroll 3
-            for (int half = TERMS / SHARES / 2; half > 0; half /= 2)
+            for (int half = TERMS / SPLITS / 2; half > 0; half /= 2)
                 #pragma unroll 4
                 for (int k = 0; k < half; k++)
                     term[k][i] += term[k + half][i];
             x[i] = term[0][i];
             #pragma unroll 2
-            for (int far = LANES; far < ALL; far *= 2)
-                x[i] += __shfl_xor_sync(~0u, x[i], far);
+            for (int offset = LANES; offset < SEQUENCE_LANES; offset *= 2)
+                x[i] += __shfl_xor_sync(~0u, x[i], offset);
         }
     }
 
-    /* One number of each eight lanes. */
-    static __device__ __forceinline__ float over_eight(float x)
+    /* The sum over each eight lanes. */
+    static __device__ __forceinline__ float sum_8_lanes(float x)
     {
         #pragma unroll 3
-        for (int far = 1; far < 8; far *= 2)
-            x += __shfl_xor_sync(~0u, x, far);
+        for (int offset = 1; offset < 8; offset *= 2)
+            x += __shfl_xor_sync(~0u, x, offset);
         return x;
     }
 
-    /* From the warps' parts of a letter, which all have written, the block's, to all blocks. */
-    template <typename LETTER>
-    __device__ __forceinline__ void post_letter(const shape &s, uint64_t *mbar, int parts,
-                                                int letters) const
+    /* Sums the warps' parts of a message, all written before, and sends it to all blocks. */
+    template <typename MESSAGE>
+    __device__ __forceinline__ void broadcast_message(const shape &s, uint64_t *mbar, int parts,
+                                                      int messages) const
     {
-        float *own = at<float>(letters) + rank * LETTER::FLOATS;
-        #pragma unroll (LETTER::KINDS)
-        for (int kind = 0; kind < LETTER::KINDS; kind++) {
-            const int row = LETTER::row(quad, kind, q);
+        float *own = at<float>(messages) + rank * MESSAGE::FLOATS;
+        #pragma unroll (MESSAGE::KINDS)
+        for (int kind = 0; kind < MESSAGE::KINDS; kind++) {
+            const int row = MESSAGE::row(quad, kind, q);
             float x[OWN];
-            add_up<WARPS_MOST>(at<float>(parts) + row + slot(), LETTER::FLOATS, x);
+            sum_terms<MAX_COLUMN_WARPS>(at<float>(parts) + row + slot(), MESSAGE::FLOATS, x);
             if (lane < LANES)
-                put_own<OWN>(own + row + slot(), x);
+                store_floats<OWN>(own + row + slot(), x);
         }
         __syncwarp();
-        #pragma unroll (LETTER::KINDS)
-        for (int kind = 0; kind < LETTER::KINDS; kind++) {
-            float4 *place =
-                (float4 *)(own + LETTER::row(quad, kind, q)) + lane % FOURS; /* 16 bytes a lane */
+        #pragma unroll (MESSAGE::KINDS)
+        for (int kind = 0; kind < MESSAGE::KINDS; kind++) {
+            float4 *place = (float4 *)(own + MESSAGE::row(quad, kind, q)) +
+                            lane % FLOAT4S; /* 16 bytes per lane */
             const float4 x = *place;
             #pragma unroll 1
-            for (int block = 1 + lane / FOURS; block < s.cluster; block += ALL / FOURS)
+            for (int block = 1 + lane / FLOAT4S; block < s.cluster;
+                 block += SEQUENCE_LANES / FLOAT4S)
                 st_async(place, mbar, (rank + block) & (s.cluster - 1), x);
         }
     }
 
-    /* All blocks' sums, of the lane's slots. */
-    template <typename LETTER>
-    __device__ __forceinline__ void slot_sums(const shape &s, int letters, int kind,
+    /* The sums over all blocks, for the lane's slots. */
+    template <typename MESSAGE>
+    __device__ __forceinline__ void slot_sums(const shape &s, int messages, int kind,
                                               float x[OWN]) const
     {
-        const float *from = at<float>(letters) + LETTER::row(quad, kind, q) + slot();
-        add_up<8>(from, LETTER::FLOATS, x);
+        const float *from = at<float>(messages) + MESSAGE::row(quad, kind, q) + slot();
+        sum_terms<8>(from, MESSAGE::FLOATS, x);
         if (s.cluster > 8) {
             float y[OWN];
-            add_up<8>(from + 8 * LETTER::FLOATS, LETTER::FLOATS, y);
+            sum_terms<8>(from + 8 * MESSAGE::FLOATS, MESSAGE::FLOATS, y);
             #pragma unroll OWN
             for (int i = 0; i < OWN; i++)
                 x[i] += y[i];
         }
     }
 
-    /* From all of the block's parts of a scalar the block's sum, to all blocks. */
-    __device__ __forceinline__ void post_scalar(const shape &s, uint64_t *mbar) const
+    /* Sums the block's parts of a scalar and sends the sum to all blocks. */
+    __device__ __forceinline__ void broadcast_scalar(const shape &s, uint64_t *mbar) const
     {
         float x[COLUMNS];
-        get_own<COLUMNS>(x, at<float>(s.scalar_parts) + lane % WARPS_MOST * parts_apart(QUADS) +
-                                (4 * quad + q) * COLUMNS);
-        const float sum = over_eight(x[0] + x[1] + (x[2] + x[3]) + (x[4] + x[5] + (x[6] + x[7])));
+        load_floats<COLUMNS>(x, at<float>(s.scalar_parts) +
+                                    lane % MAX_COLUMN_WARPS * part_stride(QUADS) +
+                                    (4 * quad + q) * COLUMNS);
+        const float sum = sum_8_lanes(x[0] + x[1] + (x[2] + x[3]) + (x[4] + x[5] + (x[6] + x[7])));
         if (lane < s.cluster)
             st_async(at<float>(s.scalars) + rank * 4 * QUADS + 4 * quad + q, mbar, lane, sum);
     }
 
-    /* And all blocks' sum. */
+    /* The sum over all blocks. */
     __device__ __forceinline__ float scalar_sum(const shape &s) const
     {
         const float *from = at<float>(s.scalars) + 4 * quad + q;
         float x = from[lane % 8 * 4 * QUADS];
         if (s.cluster > 8)
             x += from[(lane % 8 + 8) * 4 * QUADS];
-        return over_eight(x);
+        return sum_8_lanes(x);
     }
 
-    /* A number of each slot for all that have a column of the sequence. */
-    template <typename LETTER>
-    __device__ __forceinline__ void tell(paid<LETTER> *all, const float x[OWN]) const
+    /* A value per slot, for the column warps. */
+    template <typename MESSAGE>
+    __device__ __forceinline__ void store_slots(slot_values<MESSAGE> *all, const float x[OWN]) const
     {
         if (lane < LANES)
-            put_own<OWN>(all->of[4 * quad + q] + slot(), x);
+            store_floats<OWN>(all->row[4 * quad + q] + slot(), x);
     }
 };
 
-template <typename LETTER>
-static __device__ __forceinline__ int letter_bytes(const shape &s)
+template <typename MESSAGE>
+static __device__ __forceinline__ int message_bytes(const shape &s)
 {
-    return (s.cluster - 1) * LETTER::KINDS * LETTER::ROWS * LETTER::SLOTS * WORD;
+    return (s.cluster - 1) * MESSAGE::KINDS * MESSAGE::ROWS * MESSAGE::SLOTS * WORD;
 }
 
-static __device__ __forceinline__ int scalars_bytes(const shape &s, int quads)
+static __device__ __forceinline__ int scalar_bytes(const shape &s, int quads)
 {
     return s.cluster * 4 * quads * WORD;
 }
 
-/* Four of a sequence's slots. */
-template <typename LETTER>
-static __device__ __forceinline__ void four_of(const paid<LETTER> &all, const seat &here, int quad,
-                                               int n, float x[4])
+/* Values of slots n to n + 3 of a sequence. */
+template <typename MESSAGE>
+static __device__ __forceinline__ void load_slots(const slot_values<MESSAGE> &all,
+                                                  const coord &here, int quad, int n, float x[4])
 {
-    get_own<4>(x, all.of[4 * quad + here.q] + n);
+    load_floats<4>(x, all.row[4 * quad + here.q] + n);
 }
 
 /* ---- a kernel ---- */
 
-/* carry() by the warps that have columns, pay() by the crew behind them. */
-template <typename PASS, typename CARRY, typename PAY>
-static __device__ __forceinline__ void run_crews(recurrence &r, const shape &given,
-                                                 unsigned char *memory, const CARRY &carry,
-                                                 const PAY &pay)
+/* Warp roles: column_role() by the column warps, attention_role() by the warpgroup behind them. */
+template <typename PASS, typename COLUMN_ROLE, typename ATTENTION_ROLE>
+static __device__ __forceinline__ void
+run_roles(recurrence &r, const shape &given, unsigned char *smem, const COLUMN_ROLE &column_role,
+          const ATTENTION_ROLE &attention_role)
 {
     const shape s = PASS::WIDTH != 0 ? shape_of<PASS>(PASS::WIDTH, given.cluster) : given;
     if (PASS::WIDTH != 0)
         r.D = PASS::WIDTH, r.N = PASS::SLOTS;
-    const int warp = (int)threadIdx.x / 32, of_crew = warp - first_payer(s);
+    const int warp = (int)threadIdx.x / 32, attention_warp = warp - first_attention_warp(s);
 
-    clear_and_open(s, memory);
-    if (of_crew < 0) {
-        setmaxnreg_inc<(ALL_REGISTERS - PASS::FEW) / 2>();
+    init_smem(s, smem);
+    if (attention_warp < 0) {
+        setmaxnreg_inc<(REGISTER_BUDGET - PASS::ATTENTION_REGISTERS) / 2>();
         if (warp < s.warps)
-            carry(r, s, seat_of(s, PASS::QUADS, memory));
+            column_role(r, s, coord_of(s, PASS::QUADS, smem));
     } else {
-        setmaxnreg_dec<PASS::FEW>();
-        pay(r, s, payer<PASS>(s, of_crew, memory));
+        setmaxnreg_dec<PASS::ATTENTION_REGISTERS>();
+        attention_role(r, s, attention_lane<PASS>(s, attention_warp, smem));
     }
     handover_finish(s.cluster);
 }
@@ -878,7 +892,7 @@ static void prepare_shape(cluster_launch *to, const shape &s, int64_t clusters)
     cluster_launch_init(to, clusters, s.cluster, threads_of(s), s.bytes);
 }
 
-/* Have the kernel take so much shared memory and such clusters; how many can run at once. */
+/* Sets the kernel's limits of shared memory and cluster size; *clusters: how many can be active. */
 static cudaError_t prepare(clusters_kernel *kernel, const shape &s, int *clusters)
 {
     cluster_launch l;
@@ -894,25 +908,25 @@ static cudaError_t prepare(clusters_kernel *kernel, const shape &s, int *cluster
     return cudaSuccess;
 }
 
-static int largest_cluster(void)
+static int max_cluster_blocks(void)
 {
-    return cluster_max() > 1 ? CLUSTER_MOST : 1;
+    return cluster_max() > 1 ? MAX_CLUSTER_BLOCKS : 1;
 }
 
 /* The smallest cluster whose registers hold the weights, else the smallest that holds them
- * at all.  (Two blocks at least: one alone cannot post, where there are clusters.)  No
- * blocks: there is none. */
+ * at all; cluster 0 if there is none.  (At least two blocks where there are clusters: one block
+ * alone cannot broadcast.) */
 template <typename PASS>
 static shape smallest_shape(int D)
 {
-    const int most = largest_cluster();
+    const int max_cluster = max_cluster_blocks();
     shape found = {};
 
-    for (int cluster = most > 1 ? 2 : 1; cluster <= most; cluster *= 2) {
+    for (int cluster = max_cluster > 1 ? 2 : 1; cluster <= max_cluster; cluster *= 2) {
         const shape s = shape_of<PASS>(D, cluster);
-        if (s.warps > WARPS_MOST || s.bytes > (int)gpu_properties().sharedMemPerBlockOptin)
+        if (s.warps > MAX_COLUMN_WARPS || s.bytes > (int)gpu_properties().sharedMemPerBlockOptin)
             continue;
-        if (2 * s.slabs <= held_of<PASS>())
+        if (2 * s.slabs <= held_count<PASS>())
             return s;
         if (!found.cluster)
             found = s;
@@ -920,29 +934,29 @@ static shape smallest_shape(int D)
     return found;
 }
 
-/* Four sequences to a cluster (ONE) where all can run at the same time; else eight (TWO), if
+/* Four sequences per cluster (ONE) if all clusters can be active at once; else eight (TWO), if
  * they fit. */
 template <typename ONE, typename TWO>
 static int launch_clusters(const recurrence &r)
 {
     shape s = smallest_shape<ONE>(r.D);
-    const shape twice = smallest_shape<TWO>(r.D);
+    const shape eight = smallest_shape<TWO>(r.D);
     clusters_kernel *kernel = ONE::kernel;
     int64_t clusters = ceil_div(r.batch, 4);
     cluster_launch l;
-    int at_once;
+    int max_active;
 
-    CUDA(prepare(kernel, s, &at_once));
-    if (clusters > at_once && twice.cluster && TWO::QUADS == 2) {
-        s = twice, kernel = TWO::kernel, clusters = ceil_div(r.batch, 8);
-        CUDA(prepare(kernel, s, &at_once));
+    CUDA(prepare(kernel, s, &max_active));
+    if (clusters > max_active && eight.cluster && TWO::QUADS == 2) {
+        s = eight, kernel = TWO::kernel, clusters = ceil_div(r.batch, 8);
+        CUDA(prepare(kernel, s, &max_active));
     }
     prepare_shape(&l, s, clusters);
     return cudaLaunchKernelEx(&l.config, kernel, r, s);
 }
 
-/* Of so many sequences at most a lane has a column, each with its slots in registers: in fours. */
-static constexpr int most_quads(int slots)
+/* The most quads (sequences per lane) whose slots fit into a lane's registers. */
+static constexpr int max_quads(int slots)
 {
     return slots <= 16 ? 2 : 1;
 }
@@ -952,11 +966,11 @@ template <template <typename, int, int, int> class PASS, typename T>
 static int launch_pass(const recurrence &r)
 {
     return with_slots(r.N, [&](auto n) {
-        return launch_clusters<PASS<T, n.value, 1, 0>, PASS<T, n.value, most_quads(n.value), 0>>(r);
+        return launch_clusters<PASS<T, n.value, 1, 0>, PASS<T, n.value, max_quads(n.value), 0>>(r);
     });
 }
 
-/* And those of kernel `template_d`. */
+/* The kernels of `template_d`. */
 #define FIXED_WIDTH 512
 #define FIXED_SLOTS 16
 
@@ -964,7 +978,7 @@ template <template <typename, int, int, int> class PASS>
 static int launch_fixed(const recurrence &r)
 {
     return launch_clusters<PASS<__nv_bfloat16, FIXED_SLOTS, 1, FIXED_WIDTH>,
-                           PASS<__nv_bfloat16, FIXED_SLOTS, most_quads(FIXED_SLOTS), FIXED_WIDTH>>(
+                           PASS<__nv_bfloat16, FIXED_SLOTS, max_quads(FIXED_SLOTS), FIXED_WIDTH>>(
         r);
 }
 
@@ -978,11 +992,11 @@ static const char *pass_declines(const recurrence &r)
         return NULL;
     snprintf(why, sizeof why,
              "dim %d with %d slots: weights and tape are more than a cluster of %d blocks can hold",
-             r.D, r.N, largest_cluster());
+             r.D, r.N, max_cluster_blocks());
     return why;
 }
 
-/* The backward pass (dual_memory_persistent_back.cu); and with sizes known beforehand. */
+/* The backward pass (dual_memory_persistent_back.cu); and with compile-time sizes. */
 template <typename T>
 int launch_backward(const recurrence &r);
 int launch_backward_fixed(const recurrence &r);

@@ -1,11 +1,11 @@
 /* dual_memory, kernel `persistent`, backward: clusters, weights and exchange as forward.
  *
- * A step t has two exchanges that it waits for.  D is dL/dM' of the write, before the
- * step's own shares are in it; M, v and omega are those of the step before, e = v - M:
+ * The critical path of step t has two exchanges.  D is dL/dM' of the write, without the
+ * terms of step t itself; M, v and omega are those of the step before, e = v - M:
  *
- *     columns                                     attention
+ *     column warps                                attention warps
  *
- *     D takes what reading at t + 1 gave;
+ *     D += the terms of the reading at t + 1;
  *     dv; D back through the write -> to all blocks
  *     (meanwhile M from the workspace)
  *     W_write^T dv; dp; dread
@@ -15,15 +15,15 @@
  *     W_h^T dp                                    dalpha of the reading; domega and
  *                                                 dgamma of the step before
  *
- * for the tape that was read is v - (1 - omega_n) e_n, where attention's way back does not
- * feel the v that all slots share, and domega of the step before is
- * <D_n + rho_n dread + s dalpha_n h, e_n>, whose three sums are there before dalpha is: no
- * third exchange.  What one brings is overwritten only by those who have got one that
- * follows it.
+ * The tape that was read is v - (1 - omega_n) e_n, and the gradient of the attention is
+ * invariant to the v that all slots share.  domega of the step before is
+ * <D_n + rho_n dread + s dalpha_n h, e_n>: its three sums are known before dalpha, so there is
+ * no third exchange.  A buffer is overwritten only by blocks that have received a later
+ * exchange from all others.
  *
- * The tapes of a segment are replayed into the workspace by those who pay attention, step by
- * step while the columns go through the segment after it, and come back 16 bytes at a time,
- * past the registers, while dv is in flight; the weights are fetched from transposed copies. */
+ * The attention warps replay the tapes of a segment into the workspace, one step per step of
+ * the column warps, which are in the segment after it.  cp.async loads them into shared memory,
+ * 16 bytes at a time, while dv is in flight.  The weights are transposed copies. */
 #include <algorithm>
 
 #include "gpu/device/async.cuh"
@@ -36,45 +36,48 @@
 template <typename PASS>
 __global__ void backward_persistent(recurrence r, shape given);
 
-/* As many as spill none (tests/spills.sh), where a lane has so many slots. */
-static constexpr int turns_held(int bytes, int slots, int quads, int width)
+/* The most that do not spill (tests/spills.sh), by slots and quads per lane. */
+static constexpr int held_iterations(int bytes, int slots, int quads, int width)
 {
-    const int most = slots == 8 ? 5 - quads : slots * quads <= 16 ? 4 : slots * quads == 32 ? 3 : 2;
-    return most - (bytes == 4 || width);
+    const int per_quad = slots == 8            ? 5 - quads
+                         : slots * quads <= 16 ? 4
+                         : slots * quads == 32 ? 3
+                                               : 2;
+    return per_quad - (bytes == 4 || width);
 }
 
 template <typename T, int SLOTS, int QUADS, int WIDTH>
-struct back : pass_of<T, SLOTS, QUADS, WIDTH> {
+struct back : pass_base<T, SLOTS, QUADS, WIDTH> {
     enum {
         VECTORS = 2,
         SCALARS = 0,
         SIDES = 1,
         TAPES = SLOTS * QUADS, /* M is in shared memory */
-        TURNS = turns_held(sizeof(T), SLOTS, QUADS, WIDTH),
-        EARLY = WIDTH && QUADS == 1,
-        FEW = few_of(QUADS == 2 ? 32 : SLOTS)
+        HELD_ITERATIONS = held_iterations(sizeof(T), SLOTS, QUADS, WIDTH),
+        PREFETCH = WIDTH && QUADS == 1,
+        ATTENTION_REGISTERS = attention_registers(QUADS == 2 ? 32 : SLOTS)
     };
-    typedef letter<SLOTS, QUADS, 1> main_letter;
-    typedef letter<SLOTS, QUADS, 2> side_letter;
-    struct attentions {
-        paid<main_letter> rho, dalpha, omega, dgamma; /* of t + 1, and of t */
-        paid<main_letter> replayed[CREW];             /* omega of a step replayed, each warp's */
+    typedef message<SLOTS, QUADS, 1> main_message;
+    typedef message<SLOTS, QUADS, 2> side_message;
+    struct attention_values {
+        slot_values<main_message> rho, dalpha, omega, dgamma; /* of t + 1, and of t */
+        slot_values<main_message> replay_omega[WARPGROUP]; /* omega of a replayed step, per warp */
     };
     static constexpr clusters_kernel *kernel = backward_persistent<back>;
 };
 
-/* What a thread has of its column: of each of its sequences. */
+/* A thread's column, for each of its sequences. */
 template <typename PASS>
 struct column {
     enum { SLOTS = PASS::SLOTS, QUADS = PASS::QUADS };
     float dM[QUADS][SLOTS];
-    float *tape; /* in shared memory; slot n of the p-th is M(p, n) */
+    float *tape; /* in shared memory; M(p, n): slot n of quad p */
     float h[QUADS], v[QUADS], dread[QUADS], carry[QUADS];
     bool live[QUADS];
     __device__ __forceinline__ float &M(int p, int n) { return tape[(p * SLOTS + n) * 32]; }
 };
 
-/* Some slots of a sequence's weights at step t, [T,B,N]; 0 where there is no such step. */
+/* OWN slots of a sequence's weights at step t, of [T,B,N]; 0 where there is no such step. */
 template <int OWN>
 static __device__ __forceinline__ void fetch_attention(const recurrence &r, const float *weights,
                                                        int t, int row, int slot, float x[OWN])
@@ -87,145 +90,148 @@ static __device__ __forceinline__ void fetch_attention(const recurrence &r, cons
 
 /* ---- tapes ---- */
 
-/* Where the tapes before a step are in the workspace: there is one place more than a segment has
- * steps, and every other segment is in descending order, each step where one of the segment
- * after it has just been.  So who goes from step to step goes up to place K and down to 0. */
-static __device__ __forceinline__ int map_shared_rank(const recurrence &r, int step)
+/* Index in the workspace of the tapes before a step.  There are K + 1 indices for the K steps of
+ * a segment; every other segment is in descending order, so that each step overwrites a step of
+ * the segment after it that is no longer needed.  From step to step the index goes up to K, then
+ * down to 0. */
+static __device__ __forceinline__ int tape_index(const recurrence &r, int step)
 {
     const int K = (int)r.K, segment = step / K, of_segment = step - segment * K;
     return segment % 2 ? K - of_segment : of_segment;
 }
 
-/* A warp's of a sequence there: as in shared memory, slot by slot the lanes' columns. */
+/* A warp's tapes at an index, of one quad: [slots][lanes], as in shared memory. */
 template <typename PASS>
 static __device__ __forceinline__ float *tapes_at(const recurrence &r, const shape &s,
-                                                  const seat &here, int place, int quad)
+                                                  const coord &here, int index, int quad)
 {
-    const int64_t warp = ((int64_t)place * gridDim.x + blockIdx.x) * s.warps + here.warp;
+    const int64_t warp = ((int64_t)index * gridDim.x + blockIdx.x) * s.warps + here.warp;
     return (float *)r.work + (warp * PASS::QUADS + quad) * PASS::SLOTS * 32;
 }
 
-/* The write before a step that is to be replayed, as a lane needs it: fetched early. */
+/* The write before a replayed step, as a lane needs it: loaded early. */
 template <typename PASS>
-struct replayed {
+struct replay_inputs {
     typedef typename PASS::type T;
     enum {
         QUADS = PASS::QUADS,
-        OWN = PASS::main_letter::OWN,
-        PARTS = WARPS_MOST / CREW * QUADS /* each a quad of a warp of columns */
+        OWN = PASS::main_message::OWN,
+        PARTS = MAX_COLUMN_WARPS / WARPGROUP * QUADS /* each is a quad of a column warp */
     };
     int step;
     float omega[QUADS][OWN];
     unsigned v[PARTS]; /* as stored */
 
-    __device__ __forceinline__ replayed(const recurrence &r, const shape &s, const payer<PASS> &by,
-                                        int step_)
+    __device__ __forceinline__ replay_inputs(const recurrence &r, const shape &s,
+                                             const attention_lane<PASS> &lane, int step_)
         : step(step_)
     {
-        const seat here = seat_of(s, QUADS, by.memory);
+        const coord here = coord_of(s, QUADS, lane.smem);
         #pragma unroll QUADS
         for (int p = 0; p < QUADS; p++)
             fetch_attention<OWN>(r, r.omega, step - 1, here.row + 4 * p, here.i * OWN, omega[p]);
         #pragma unroll PARTS
         for (int k = 0; k < PARTS; k++) {
             const int row = here.row + k % QUADS * 4;
-            const int column = column_of(s, here, by.q + k / QUADS * CREW);
+            const int column = column_of(s, here, lane.q + k / QUADS * WARPGROUP);
             v[k] = step > 0 && step < r.steps && row < r.batch && column < r.D
-                       ? bits_of((const T *)r.v + ((step - 1) * r.batch + row) * r.D + column)
+                       ? stored_bits((const T *)r.v + ((step - 1) * r.batch + row) * r.D + column)
                        : 0;
         }
     }
-    static __device__ __forceinline__ int column_of(const shape &s, const seat &here, int warp)
+    static __device__ __forceinline__ int column_of(const shape &s, const coord &here, int warp)
     {
-        return here.rank * s.own + warp * COLUMNS + here.i;
+        return here.rank * s.block_columns + warp * COLUMNS + here.i;
     }
 };
 
-/* The tapes before a step, of every fourth warp of columns, from a checkpoint or from those before
- * the step before. */
+/* The tapes before a step, of every fourth column warp, from a checkpoint or from the tapes
+ * before the previous step. */
 template <typename PASS>
 static __device__ __forceinline__ void replay(const recurrence &r, const shape &s,
-                                              const payer<PASS> &by, replayed<PASS> &of)
+                                              const attention_lane<PASS> &lane,
+                                              replay_inputs<PASS> &inputs)
 {
     typedef typename PASS::type T;
     enum {
         SLOTS = PASS::SLOTS,
         QUADS = PASS::QUADS,
-        OWN = of.OWN,
-        AT_ONCE = SLOTS < 16 ? SLOTS : 16 /* in flight */
+        OWN = inputs.OWN,
+        IN_FLIGHT = SLOTS < 16 ? SLOTS : 16 /* in flight */
     };
-    if (of.step < 0 || of.step >= r.steps)
+    if (inputs.step < 0 || inputs.step >= r.steps)
         return;
-    auto &told = by.template at<typename PASS::attentions>(s.slots)->replayed[by.q];
-    seat here = seat_of(s, QUADS, by.memory);
-    const int segment = of.step / (int)r.K, place = map_shared_rank(r, of.step);
-    const int before = place + (segment % 2 ? 1 : -1);
-    const bool kept = of.step == segment * r.K;
+    auto &omega =
+        lane.template at<typename PASS::attention_values>(s.attention)->replay_omega[lane.q];
+    coord here = coord_of(s, QUADS, lane.smem);
+    const int segment = inputs.step / (int)r.K, index = tape_index(r, inputs.step);
+    const int before = index + (segment % 2 ? 1 : -1);
+    const bool from_checkpoint = inputs.step == segment * r.K;
 
     #pragma unroll QUADS
     for (int p = 0; p < QUADS; p++)
-        put_own<OWN>(told.of[4 * p + here.q] + here.i * OWN, of.omega[p]);
+        store_floats<OWN>(omega.row[4 * p + here.q] + here.i * OWN, inputs.omega[p]);
     __syncwarp();
     #pragma unroll 1
-    for (int part = 0; part < of.PARTS; part++) {
+    for (int part = 0; part < inputs.PARTS; part++) {
         const int p = part % QUADS, row = here.row + 4 * p;
-        here.warp = by.q + part / QUADS * CREW;
+        here.warp = lane.q + part / QUADS * WARPGROUP;
         if (here.warp >= s.warps)
             break;
-        const int column = of.column_of(s, here, here.warp);
+        const int column = inputs.column_of(s, here, here.warp);
         const bool live = row < r.batch && column < r.D;
-        float *to = tapes_at<PASS>(r, s, here, place, p) + here.lane;
+        float *to = tapes_at<PASS>(r, s, here, index, p) + here.lane;
         const float *from = tapes_at<PASS>(r, s, here, before, p) + here.lane;
-        const float v = from_bits(of.v[0], T{});
+        const float v = from_bits(inputs.v[0], T{});
         #pragma unroll 1
-        for (int first = 0; first < SLOTS; first += AT_ONCE) {
-            float M[AT_ONCE], x[4];
+        for (int first = 0; first < SLOTS; first += IN_FLIGHT) {
+            float M[IN_FLIGHT], x[4];
             #pragma unroll 16
-            for (int n = 0; n < AT_ONCE; n++)
-                if (kept)
+            for (int n = 0; n < IN_FLIGHT; n++)
+                if (from_checkpoint)
                     M[n] = live && first + n < r.N ? get_kept(r, (int64_t)segment * r.batch + row,
                                                               (int64_t)(first + n) * r.D + column)
                                                    : 0;
                 else
                     M[n] = from[(first + n) * 32];
             #pragma unroll 16
-            for (int n = 0; n < AT_ONCE; n++) {
+            for (int n = 0; n < IN_FLIGHT; n++) {
                 if (n % 4 == 0)
-                    four_of(told, here, p, first + n, x);
-                to[(first + n) * 32] = kept ? M[n] : written(M[n], x[n % 4], v);
+                    load_slots(omega, here, p, first + n, x);
+                to[(first + n) * 32] = from_checkpoint ? M[n] : written(M[n], x[n % 4], v);
             }
         }
-        #pragma unroll (of.PARTS) /* the next part's is the first */
-        for (int k = 1; k < of.PARTS; k++)
-            of.v[k - 1] = of.v[k];
+        #pragma unroll (inputs.PARTS) /* v[0] is that of the next part */
+        for (int k = 1; k < inputs.PARTS; k++)
+            inputs.v[k - 1] = inputs.v[k];
     }
     __syncwarp();
 }
 
-/* What is replayed in the turn of step t, when the columns go on to t - 1: in K turns the K steps
- * of the segment before theirs; none, if it is not there. */
-static __device__ __forceinline__ int replayed_in(const recurrence &r, int t)
+/* The step to replay in iteration t, in which the column warps go on to t - 1: K iterations
+ * replay the K steps of the segment before theirs; out of range if there is none. */
+static __device__ __forceinline__ int replayed_step(const recurrence &r, int t)
 {
-    const int K = (int)r.K, before = t - 2 + K; /* so that it is not below 0 */
+    const int K = (int)r.K, before = t - 2 + K; /* + K: not below 0 */
     return before / K * K - K - 1 - before % K;
 }
 
-/* The first turn of those in which there is nothing to do but to replay. */
-static __device__ __forceinline__ int first_turn(const recurrence &r)
+/* The first iteration; those with t > steps only replay. */
+static __device__ __forceinline__ int first_iteration(const recurrence &r)
 {
     return (((int)r.steps - 1) / (int)r.K + 2) * (int)r.K + 1;
 }
 
-/* The tapes at a place: in flight to shared memory, where nobody of the warp reads any more;
- * fetched_tapes() waits for them. */
+/* cp.async of the tapes at an index to shared memory, which no lane of the warp reads any more;
+ * wait_tapes() waits for them. */
 template <typename PASS>
-static __device__ __forceinline__ void fetch_tapes(const recurrence &r, const shape &s,
-                                                   const seat &here, int place, column<PASS> *c)
+static __device__ __forceinline__ void prefetch_tapes(const recurrence &r, const shape &s,
+                                                      const coord &here, int index, column<PASS> *c)
 {
     __syncwarp();
     #pragma unroll (PASS::QUADS)
     for (int p = 0; p < PASS::QUADS; p++) {
-        const float *from = tapes_at<PASS>(r, s, here, place, p);
+        const float *from = tapes_at<PASS>(r, s, here, index, p);
         float *to = &c->M(p, 0) - here.lane;
         #pragma unroll 16
         for (int k = 4 * here.lane; k < PASS::SLOTS * 32; k += 128)
@@ -234,7 +240,7 @@ static __device__ __forceinline__ void fetch_tapes(const recurrence &r, const sh
     cp_async_commit();
 }
 
-static __device__ __forceinline__ void fetched_tapes(void)
+static __device__ __forceinline__ void wait_tapes(void)
 {
     cp_async_wait<0>();
     __syncwarp();
@@ -242,98 +248,100 @@ static __device__ __forceinline__ void fetched_tapes(void)
 
 /* ---- attention ---- */
 
-enum { DV, DP, MAIN, SIDE }; /* the mbars */
+enum { DV, DP, MAIN, SIDE }; /* the mbarriers */
 
-/* dalpha of step t and dgamma of the one before.  Step `steps` is none: nothing was read there, and
- * there are only D and e to be summed. */
+/* dalpha of step t and dgamma of step t - 1.  There is no step `steps`: nothing was read there, and
+ * only <D, e> is summed. */
 template <typename PASS>
-static __device__ __forceinline__ void pay_step(const recurrence &r, const shape &s,
-                                                const payer<PASS> &here, int t)
+static __device__ __forceinline__ void attention_step(const recurrence &r, const shape &s,
+                                                      const attention_lane<PASS> &here, int t)
 {
-    typedef typename PASS::main_letter main_letter;
-    typedef typename PASS::side_letter side_letter;
-    typedef payer<PASS> P;
+    typedef typename PASS::main_message main_message;
+    typedef typename PASS::side_message side_message;
+    typedef attention_lane<PASS> P;
     enum { QUADS = PASS::QUADS, OWN = P::OWN };
-    const int all = all_of(s);
-    typename PASS::attentions *told = here.template at<typename PASS::attentions>(s.slots);
-    uint64_t *main_box = here.mbar(MAIN), *side_box = here.mbar(SIDE);
-    const int turn = (int)r.steps - t;
-    const bool a_step = t < r.steps;
-    float rho[OWN], omega[OWN], by_read[OWN], dalpha[OWN], by_h[OWN], domega[OWN];
+    const int threads = joint_threads(s);
+    typename PASS::attention_values *values =
+        here.template at<typename PASS::attention_values>(s.attention);
+    uint64_t *main_mbar = here.mbar(MAIN), *side_mbar = here.mbar(SIDE);
+    const int phase = (int)r.steps - t;
+    const bool is_step = t < r.steps;
+    float rho[OWN], omega[OWN], dread_e[OWN], dalpha[OWN], h_e[OWN], domega[OWN];
 
     fetch_attention<OWN>(r, r.rho, t, here.row, here.slot(), rho);
     fetch_attention<OWN>(r, r.omega, t - 1, here.row, here.slot(), omega);
-    named_barrier_sync(MAIN_PARTS, all);
-    if (here.first() && a_step) /* the last dp has come */
+    named_barrier_sync(MAIN_PARTS_READY, threads);
+    if (here.leader() && is_step) /* the previous dp has arrived */
         mbarrier_arrive_expect_tx(here.mbar(DP), vector_bytes(s, QUADS));
-    here.template post_letter<main_letter>(s, main_box, s.main_parts, s.main);
-    named_barrier_sync(SIDE_PARTS, all);
-    here.template post_letter<side_letter>(s, side_box, s.side_parts, s.side);
+    here.template broadcast_message<main_message>(s, main_mbar, s.main_parts, s.main);
+    named_barrier_sync(SIDE_PARTS_READY, threads);
+    here.template broadcast_message<side_message>(s, side_mbar, s.side_parts, s.side);
 
-    mbarrier_wait(main_box, turn);
-    here.template slot_sums<main_letter>(s, s.main, 0, by_read);
+    mbarrier_wait(main_mbar, phase);
+    here.template slot_sums<main_message>(s, s.main, 0, dread_e);
     #pragma unroll OWN
     for (int k = 0; k < OWN; k++)
-        dalpha[k] = (omega[k] - 1) * by_read[k];
-    P::of::back(r.attention, rho, dalpha);
+        dalpha[k] = (omega[k] - 1) * dread_e[k];
+    P::ops::back(r.attention, rho, dalpha);
     #pragma unroll OWN
     for (int k = 0; k < OWN; k++)
         dalpha[k] *= r.scale;
-    here.tell(&told->rho, rho);
-    here.tell(&told->dalpha, dalpha);
-    here.tell(&told->omega, omega);
+    here.store_slots(&values->rho, rho);
+    here.store_slots(&values->dalpha, dalpha);
+    here.store_slots(&values->omega, omega);
 
-    mbarrier_wait(side_box, turn);
-    here.template slot_sums<side_letter>(s, s.side, 0, domega);
-    here.template slot_sums<side_letter>(s, s.side, 1, by_h);
+    mbarrier_wait(side_mbar, phase);
+    here.template slot_sums<side_message>(s, s.side, 0, domega);
+    here.template slot_sums<side_message>(s, s.side, 1, h_e);
     #pragma unroll OWN
     for (int k = 0; k < OWN; k++)
-        domega[k] = fmaf(dalpha[k], by_h[k], fmaf(rho[k], by_read[k], domega[k]));
-    P::of::back(r.attention, omega, domega);
+        domega[k] = fmaf(dalpha[k], h_e[k], fmaf(rho[k], dread_e[k], domega[k]));
+    P::ops::back(r.attention, omega, domega);
     #pragma unroll OWN
     for (int k = 0; k < OWN; k++)
         domega[k] *= r.scale;
-    here.tell(&told->dgamma, domega);
+    here.store_slots(&values->dgamma, domega);
 }
 
-/* What will come in the turn of step t, all of the turn before having come; of dp later. */
+/* Expect the bytes of step t, after all of the step before have arrived; dp's are later. */
 template <typename PASS>
 static __device__ __forceinline__ void expect_step(const recurrence &r, const shape &s,
-                                                   const payer<PASS> &here, int t)
+                                                   const attention_lane<PASS> &here, int t)
 {
     if (t < r.steps)
         mbarrier_arrive_expect_tx(here.mbar(DV), vector_bytes(s, PASS::QUADS));
-    mbarrier_arrive_expect_tx(here.mbar(MAIN), letter_bytes<typename PASS::main_letter>(s));
-    mbarrier_arrive_expect_tx(here.mbar(SIDE), letter_bytes<typename PASS::side_letter>(s));
+    mbarrier_arrive_expect_tx(here.mbar(MAIN), message_bytes<typename PASS::main_message>(s));
+    mbarrier_arrive_expect_tx(here.mbar(SIDE), message_bytes<typename PASS::side_message>(s));
 }
 
-/* Attention and tapes of all steps. */
+/* Attention warps: attention and replay of all steps. */
 template <typename PASS>
-static __device__ __forceinline__ void pay_back(const recurrence &r, const shape &s,
-                                                const payer<PASS> &seated)
+static __device__ __forceinline__ void attention_backward(const recurrence &r, const shape &s,
+                                                          const attention_lane<PASS> &lane0)
 {
-    for (int t = first_turn(r); t >= 0; t--) {
-        const payer<PASS> here = seated.afresh(t);
-        replayed<PASS> next(r, s, here, replayed_in(r, t));
+    for (int t = first_iteration(r); t >= 0; t--) {
+        const attention_lane<PASS> here = lane0.opaque_copy(t);
+        replay_inputs<PASS> next(r, s, here, replayed_step(r, t));
         if (t <= r.steps)
-            pay_step(r, s, here, t);
+            attention_step(r, s, here, t);
         if (t <= r.steps + 1) {
-            if (here.first() && t > 0)
+            if (here.leader() && t > 0)
                 expect_step(r, s, here, t - 1);
-            named_barrier_arrive(PAID_LAST, all_of(s));
+            named_barrier_arrive(LAST_WEIGHTS_READY, joint_threads(s));
         }
         replay(r, s, here, next);
     }
 }
 
-/* ---- columns ---- */
+/* ---- column warps ---- */
 
-/* Back through the reading of step t + 1 and the writing of t, whose tape is M; gives dv. */
+/* Back through the reading of step t + 1 and the write of t, whose tape is M; returns dv. */
 template <typename PASS>
-static __device__ __forceinline__ float unwrite(const recurrence &r, const shape &s,
-                                                const seat &here, int quad, column<PASS> *c)
+static __device__ __forceinline__ float write_back(const recurrence &r, const shape &s,
+                                                   const coord &here, int quad, column<PASS> *c)
 {
-    const typename PASS::attentions *told = here.at<typename PASS::attentions>(s.slots);
+    const typename PASS::attention_values *values =
+        here.at<typename PASS::attention_values>(s.attention);
     const float h = c->h[quad], v = c->v[quad], dread = c->dread[quad];
     const bool by_v = r.query == DUAL_QUERY_V;
     const float query = by_v ? v : h;
@@ -343,11 +351,11 @@ static __device__ __forceinline__ float unwrite(const recurrence &r, const shape
     for (int n = 0; n < PASS::SLOTS; n += 4) {
         float rho[4], dalpha[4], omega[4], dgamma[4];
         if (PASS::TAPES >= 64)
-            __syncwarp(); /* the next ones' are not fetched yet, for want of registers */
-        four_of(told->rho, here, quad, n, rho);
-        four_of(told->dalpha, here, quad, n, dalpha);
-        four_of(told->omega, here, quad, n, omega);
-        four_of(told->dgamma, here, quad, n, dgamma);
+            __syncwarp(); /* limits the loads in flight, to save registers */
+        load_slots(values->rho, here, quad, n, rho);
+        load_slots(values->dalpha, here, quad, n, dalpha);
+        load_slots(values->omega, here, quad, n, omega);
+        load_slots(values->dgamma, here, quad, n, dgamma);
         #pragma unroll 4
         for (int k = 0; k < 4; k++) {
             const float M = c->M(quad, n + k), after = written(M, omega[k], v);
@@ -365,24 +373,24 @@ static __device__ __forceinline__ float unwrite(const recurrence &r, const shape
     return dv[0] + dv[1] + (by_v ? from_query[0] + from_query[1] : 0);
 }
 
-/* The columns, from the last step's write to the first one's reading. */
+/* Column warps, from the last step's write to the first step's reading. */
 template <typename PASS>
-static __device__ __forceinline__ void carry_back(const recurrence &r, const shape &s,
-                                                  const seat &here)
+static __device__ __forceinline__ void columns_backward(const recurrence &r, const shape &s,
+                                                        const coord &here)
 {
     typedef typename PASS::type T;
-    typedef typename PASS::main_letter main_letter;
-    typedef typename PASS::side_letter side_letter;
+    typedef typename PASS::main_message main_message;
+    typedef typename PASS::side_message side_message;
     enum { SLOTS = PASS::SLOTS, QUADS = PASS::QUADS };
-    constexpr bool near = SLOTS * QUADS <= 16; /* e stays in registers, from sum to sum */
+    constexpr bool e_in_registers = SLOTS * QUADS <= 16; /* for all three sums */
     const int64_t step = r.batch * r.D;
-    const int all = all_of(s);
+    const int threads = joint_threads(s);
     uint64_t *mbar = here.at<uint64_t>(0);
-    uint4 held[held_of<PASS>()];
+    uint4 held[held_count<PASS>()];
     column<PASS> c;
-    two sum[QUADS] = {};
+    product_sums sum[QUADS] = {};
 
-    fetch_weights<PASS>(s, here, (const T *)r.W_write, (const T *)r.W_h, r.D, held);
+    load_weights<PASS>(s, here, (const T *)r.W_write, (const T *)r.W_h, r.D, held);
     c.tape = here.at<float>(s.tape) + here.warp * QUADS * SLOTS * 32 + here.lane;
     #pragma unroll QUADS
     for (int p = 0; p < QUADS; p++) {
@@ -395,39 +403,38 @@ static __device__ __forceinline__ void carry_back(const recurrence &r, const sha
             c.dM[p][n] =
                 c.live[p] && n < r.N ? r.dM_T[row * r.M + (int64_t)n * r.D + here.column] : 0;
     }
-    int place =
-        map_shared_rank(r, (int)r.steps - 1); /* of the step before; and where to the next is */
-    int way = place == 0 ? 1 : place == r.K ? -1 : ((int)r.steps - 1) / (int)r.K % 2 ? 1 : -1;
+    int index =
+        tape_index(r, (int)r.steps - 1); /* of the step before; and the direction to the next */
+    int direction = index == 0 ? 1 : index == r.K ? -1 : ((int)r.steps - 1) / (int)r.K % 2 ? 1 : -1;
     for (int t = (int)r.steps; t >= 0; t--) {
-        const int turn = (int)r.steps - t;
-        const bool a_step = t < r.steps;
-        const int64_t at =
-            t * step + (int64_t)here.row * r.D + here.column; /* the first sequence's */
+        const int phase = (int)r.steps - t;
+        const bool is_step = t < r.steps;
+        const int64_t at = t * step + (int64_t)here.row * r.D + here.column; /* of quad 0 */
         float before[QUADS] = {}, dp[QUADS] = {};
         T v[QUADS], dh[QUADS], dread[QUADS];
-        float away[QUADS][near ? SLOTS : 1] = {};
+        float e_held[QUADS][e_in_registers ? SLOTS : 1] = {};
         const auto e_of = [&](int p, int n) {
-            if constexpr (near)
-                return away[p][n];
+            if constexpr (e_in_registers)
+                return e_held[p][n];
             else
                 return c.v[p] - c.M(p, n);
         };
-        named_barrier_sync(PAID_LAST, all);
-        if (a_step) {
+        named_barrier_sync(LAST_WEIGHTS_READY, threads);
+        if (is_step) {
             float dv[QUADS];
             #pragma unroll QUADS
             for (int p = 0; p < QUADS; p++)
-                dv[p] = unwrite(r, s, afresh(here, turn), p, &c);
-            post_vector<T, QUADS>(s, afresh(here, turn), mbar + DV, 0, dv);
+                dv[p] = write_back(r, s, opaque_copy(here, phase), p, &c);
+            broadcast_vector<T, QUADS>(s, opaque_copy(here, phase), mbar + DV, 0, dv);
             #pragma unroll QUADS
             for (int p = 0; p < QUADS; p++)
                 if (c.live[p])
                     store((T *)r.dv + at + (int64_t)4 * p * r.D, dv[p]);
         }
         if (t > 0)
-            fetch_tapes(r, s, here, place, &c);
-        place += way;
-        way = place == 0 ? 1 : place == r.K ? -1 : way;
+            prefetch_tapes(r, s, here, index, &c);
+        index += direction;
+        direction = index == 0 ? 1 : index == r.K ? -1 : direction;
         #pragma unroll QUADS
         for (int p = 0; p < QUADS; p++) {
             const int64_t e = at + (int64_t)4 * p * r.D;
@@ -436,61 +443,63 @@ static __device__ __forceinline__ void carry_back(const recurrence &r, const sha
                 v[p] = ((const T *)r.v)[e - step];
             if (c.live[p])
                 before[p] = t > 0 ? r.h[e - step] : r.h0[e];
-            if (c.live[p] && a_step)
+            if (c.live[p] && is_step)
                 dh[p] = ((const T *)r.dh)[e];
-            if (c.live[p] && a_step && r.dread)
+            if (c.live[p] && is_step && r.dread)
                 dread[p] = ((const T *)r.dread)[e];
         }
-        if (a_step) {
-            mbarrier_wait(mbar + DV, turn - 1);
-            multiply<PASS, ONE_SUM>(s, afresh(here, turn), held, s.vector, sum);
+        if (is_step) {
+            mbarrier_wait(mbar + DV, phase - 1);
+            multiply<PASS, ONE_SUM>(s, opaque_copy(here, phase), held, s.vector, sum);
         }
-        fetched_tapes();
-        const seat now = afresh(here, turn);
-        float *main_part = now.at<float>(s.main_parts) + now.warp * main_letter::FLOATS;
-        float *side_part = now.at<float>(s.side_parts) + now.warp * side_letter::FLOATS;
+        wait_tapes();
+        const coord now = opaque_copy(here, phase);
+        float *main_part = now.at<float>(s.main_parts) + now.warp * main_message::FLOATS;
+        float *side_part = now.at<float>(s.side_parts) + now.warp * side_message::FLOATS;
         #pragma unroll QUADS
         for (int p = 0; p < QUADS; p++) {
-            if (a_step) {
+            if (is_step) {
                 dp[p] = (c.carry[p] + load(dh + p) + sum[p].one) * fmaf(-c.h[p], c.h[p], 1.0f);
                 c.dread[p] = dp[p] + load(dread + p);
                 c.carry[p] = 0;
             }
             c.h[p] = before[p];
             c.v[p] = load(v + p);
-            if constexpr (near)
+            if constexpr (e_in_registers)
                 #pragma unroll SLOTS
                 for (int n = 0; n < SLOTS; n++)
-                    away[p][n] = c.v[p] - c.M(p, n);
-            fold_slots<main_letter>(now, main_part + main_letter::row(p, 0, now.q),
-                                    [&](int n) { return c.dread[p] * e_of(p, n); });
+                    e_held[p][n] = c.v[p] - c.M(p, n);
+            reduce_slots<main_message>(now, main_part + main_message::row(p, 0, now.q),
+                                       [&](int n) { return c.dread[p] * e_of(p, n); });
         }
-        named_barrier_arrive(MAIN_PARTS, all);
+        named_barrier_arrive(MAIN_PARTS_READY, threads);
         #pragma unroll QUADS
         for (int p = 0; p < QUADS; p++) {
-            fold_slots<side_letter>(now, side_part + side_letter::row(p, 0, now.q),
-                                    [&](int n) { return c.dM[p][n] * e_of(p, n); });
-            fold_slots<side_letter>(now, side_part + side_letter::row(p, 1, now.q),
-                                    [&](int n) { return c.h[p] * e_of(p, n); });
+            reduce_slots<side_message>(now, side_part + side_message::row(p, 0, now.q),
+                                       [&](int n) { return c.dM[p][n] * e_of(p, n); });
+            reduce_slots<side_message>(now, side_part + side_message::row(p, 1, now.q),
+                                       [&](int n) { return c.h[p] * e_of(p, n); });
         }
-        named_barrier_arrive(SIDE_PARTS, all);
-        if (a_step) {
-            post_vector<T, QUADS>(s, afresh(here, turn), mbar + DP, 1, dp);
+        named_barrier_arrive(SIDE_PARTS_READY, threads);
+        if (is_step) {
+            broadcast_vector<T, QUADS>(s, opaque_copy(here, phase), mbar + DP, 1, dp);
             #pragma unroll QUADS
             for (int p = 0; p < QUADS; p++)
                 if (c.live[p])
                     store((T *)r.dp + at + (int64_t)4 * p * r.D, dp[p]);
-            mbarrier_wait(mbar + DP, turn - 1);
-            multiply<PASS, OTHER_SUM>(s, afresh(here, turn), held, s.vector + s.room, sum);
+            mbarrier_wait(mbar + DP, phase - 1);
+            multiply<PASS, OTHER_SUM>(s, opaque_copy(here, phase), held, s.vector + s.vector_size,
+                                      sum);
             #pragma unroll QUADS
             for (int p = 0; p < QUADS; p++)
                 c.carry[p] += sum[p].other;
         }
     }
     /* Back through the reading of the first step. */
-    const seat end = afresh(here, (int)r.steps);
-    const typename PASS::attentions *told = end.at<typename PASS::attentions>(s.slots);
-    named_barrier_sync(PAID_LAST, all);
+    const coord end = opaque_copy(here, (int)r.steps);
+    const typename PASS::attention_values *values =
+        end.at<typename PASS::attention_values>(s.attention);
+    named_barrier_sync(LAST_WEIGHTS_READY, threads);
     #pragma unroll QUADS
     for (int p = 0; p < QUADS; p++) {
         const int row = end.row + 4 * p;
@@ -498,8 +507,8 @@ static __device__ __forceinline__ void carry_back(const recurrence &r, const sha
         #pragma unroll 16
         for (int n = 0; n < SLOTS; n += 4) {
             float rho[4], dalpha[4];
-            four_of(told->rho, end, p, n, rho);
-            four_of(told->dalpha, end, p, n, dalpha);
+            load_slots(values->rho, end, p, n, rho);
+            load_slots(values->dalpha, end, p, n, dalpha);
             #pragma unroll 4
             for (int k = 0; k < 4; k++) {
                 const float d = fmaf(rho[k], c.dread[p], c.dM[p][n + k]);
@@ -515,25 +524,26 @@ static __device__ __forceinline__ void carry_back(const recurrence &r, const sha
 }
 
 template <typename PASS>
-__global__ void __launch_bounds__(THREADS_MOST, 1) backward_persistent(recurrence r, shape given)
+__global__ void __launch_bounds__(MAX_THREADS, 1) backward_persistent(recurrence r, shape given)
 {
-    extern __shared__ __align__(16) unsigned char memory[];
-    run_crews<PASS>(r, given, memory, carry_back<PASS>, pay_back<PASS>);
+    extern __shared__ __align__(16) unsigned char smem[];
+    run_roles<PASS>(r, given, smem, columns_backward<PASS>, attention_backward<PASS>);
 }
 
 /* ---- launches ---- */
 
-/* The workspace: transposed weights, then the tapes of a segment and one more, of as many
- * clusters and columns as any launch has. */
+/* The workspace: transposed weights, then K + 1 tapes, for the most clusters and columns that any
+ * launch has. */
 template <typename T>
 size_t backward_work(const recurrence &r)
 {
     const auto columns = [&](auto n) {
-        const shape one = smallest_shape<back<T, n.value, 1, 0>>(r.D);
-        const shape two = smallest_shape<back<T, n.value, most_quads(n.value), 0>>(r.D);
-        return (int64_t)n.value * std::max(one.cluster * one.own, two.cluster * two.own);
+        const shape four = smallest_shape<back<T, n.value, 1, 0>>(r.D);
+        const shape eight = smallest_shape<back<T, n.value, max_quads(n.value), 0>>(r.D);
+        return (int64_t)n.value *
+               std::max(four.cluster * four.block_columns, eight.cluster * eight.block_columns);
     };
-    return aligned(rows_bytes<T>(r)) +
+    return aligned(packed_bytes<T>(r)) +
            sizeof(float) * (r.K + 1) * ceil_div(r.batch, 8) * 8 * with_slots(r.N, columns);
 }
 
@@ -541,8 +551,8 @@ template <typename T>
 static int with_transposed(const recurrence &given, int launch(const recurrence &))
 {
     recurrence r = given;
-    const int e = lay_rows<T>(&r, true);
-    r.work = (char *)r.work + aligned(rows_bytes<T>(r));
+    const int e = pack_weights<T>(&r, true);
+    r.work = (char *)r.work + aligned(packed_bytes<T>(r));
     return e ? e : launch(r);
 }
 

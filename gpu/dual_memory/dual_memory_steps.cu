@@ -1,54 +1,54 @@
 /* dual_memory's recurrence, kernel `steps`: launches for every step, as published
  * designs have them, to be captured in a CUDA graph.
  *
- *     forward     W_h h by cuBLAS;  think: rho, read, h;  W_write h by cuBLAS;
- *                 remember: v, omega, the tape written
+ *     forward     W_h h by cuBLAS;  update_hidden: rho, read, h;  W_write h by cuBLAS;
+ *                 write_tape: v, omega, the tape
  *     backward    replay: a segment's tapes, in one launch; then for each step
- *                 remember_back: domega, dv, dM;  W_write^T dv by cuBLAS;
- *                 think_back: dp, drho, dM, dh;  W_h^T dp by cuBLAS
+ *                 write_tape_back: domega, dv, dM;  W_write^T dv by cuBLAS;
+ *                 update_hidden_back: dp, drho, dM, dh;  W_h^T dp by cuBLAS
  *
- * One block carries one sequence through a launch.  For the scores a warp takes a
- * slot and its lanes share the columns; one warp attends; then a thread takes a
- * column and goes down the slots.  The width is a run-time size: its only trace is
- * a row in shared memory.  Where it is stored in bf16, h stays in float, and so do
- * dv and dp for the step: a product is given each as two halves, the number rounded
- * and what that left of it, one below the other, and whoever reads it adds both.
+ * One block per sequence.  For the scores each warp has a slot and its lanes share
+ * the columns; one warp computes the softmax or entmax; then each thread has a column
+ * and loops over the slots.  The width is a run-time size; it costs a row in shared
+ * memory.  With bf16 storage h stays in float, and so do dv and dp within the step:
+ * each is split into high and low bf16, one below the other, as the operand of a
+ * product, and the reader of the product adds both parts.
  *
- * Bound by the time of a launch, and for large tapes by what one SM
- * can fetch.  Forward and replay write the tape by the same two instructions, so
- * gradients do not depend on where checkpoints are. */
+ * Bound by launch latency, and for large tapes by the bandwidth of one SM.  Forward
+ * and replay write the tape by the same two instructions, so gradients do not depend
+ * on where checkpoints are. */
 #include "gpu/device/math.cuh"
 #include "gpu/dual_memory/attend.cuh"
 #include "gpu/dual_memory/dual_memory.cuh"
 #include "gpu/gemm/layer.cuh"
 #include "gpu/gemm/product.cuh"
 
-enum { THREADS = 512, WARPS = THREADS / 32, FETCHED = 16 /* in flight at once */ };
+enum { THREADS = 512, WARPS = THREADS / 32, MAX_IN_FLIGHT = 16 /* loads per thread */ };
 
 /* ---- workspace ---- */
 
-/* What a step's launches hand to each other: what a product multiplies, in so many
- * halves, and its result; backward also the tapes before each step of a segment. */
+/* Passed from launch to launch of a step: the operand of a product, of split_count()
+ * parts, and the result; backward also the tapes before each step of a segment. */
 template <typename T>
-struct room {
-    T *operand;     /* [halves * B,D] */
-    float *product; /* [halves * B,D] */
+struct workspace {
+    T *operand;     /* [split_count * B,D] */
+    float *product; /* [split_count * B,D] */
     float *tapes;   /* [K,B,N,D] */
     int64_t BD;
 };
 
 template <typename T>
-static constexpr __host__ __device__ int halves(void)
+static constexpr __host__ __device__ int split_count(void)
 {
     return sizeof(T) == sizeof(float) ? 1 : 2;
 }
 
 template <typename T>
-static size_t carve(const recurrence &r, enum pass p, void *at, room<T> *w)
+static size_t lay_out(const recurrence &r, enum pass p, void *at, workspace<T> *w)
 {
     const int64_t BD = r.batch * r.D;
-    const size_t operand = aligned(halves<T>() * BD * sizeof(T));
-    const size_t product = aligned(halves<T>() * BD * sizeof(float));
+    const size_t operand = aligned(split_count<T>() * BD * sizeof(T));
+    const size_t product = aligned(split_count<T>() * BD * sizeof(float));
     char *from = (char *)at;
 
     *w = {(T *)from, (float *)(from + operand), (float *)(from + operand + product), BD};
@@ -58,16 +58,17 @@ static size_t carve(const recurrence &r, enum pass p, void *at, room<T> *w)
 template <typename T>
 static size_t work(const recurrence &r, enum pass p)
 {
-    room<T> w;
-    return carve(r, p, NULL, &w);
+    workspace<T> w;
+    return lay_out(r, p, NULL, &w);
 }
 
-static __device__ __forceinline__ void put_operand(const room<float> &w, int64_t i, float x)
+static __device__ __forceinline__ void put_operand(const workspace<float> &w, int64_t i, float x)
 {
     w.operand[i] = x;
 }
 
-static __device__ __forceinline__ void put_operand(const room<__nv_bfloat16> &w, int64_t i, float x)
+static __device__ __forceinline__ void put_operand(const workspace<__nv_bfloat16> &w, int64_t i,
+                                                   float x)
 {
     const __nv_bfloat16 high = __float2bfloat16(x);
     w.operand[i] = high;
@@ -75,34 +76,37 @@ static __device__ __forceinline__ void put_operand(const room<__nv_bfloat16> &w,
 }
 
 template <typename T>
-static __device__ __forceinline__ float get_product(const room<T> &w, int64_t i)
+static __device__ __forceinline__ float get_product(const workspace<T> &w, int64_t i)
 {
-    return halves<T>() == 1 ? w.product[i] : w.product[i] + w.product[w.BD + i];
+    return split_count<T>() == 1 ? w.product[i] : w.product[i] + w.product[w.BD + i];
 }
 
-/* ---- what both ways share ---- */
+/* ---- both passes ---- */
 
 static __device__ __forceinline__ float warp_sum(float x)
 {
     #pragma unroll 5
-    for (int far = 16; far > 0; far /= 2)
-        x += __shfl_xor_sync(~0u, x, far);
+    for (int offset = 16; offset > 0; offset /= 2)
+        x += __shfl_xor_sync(~0u, x, offset);
     return x;
 }
 
-/* The working state that step t finds. */
+/* h before step t. */
 static __device__ __forceinline__ const float *h_before(const recurrence &r, int64_t t)
 {
     return t ? r.h + (t - 1) * r.batch * r.D : r.h0;
 }
 
-/* sums[n] = <A_n, x - L_n>, or <A_n, x> unless LESS; ends with a barrier.  A lane has
- * FETCHED numbers of its warp's slots in flight at once: what is not there is 0. */
-template <int SLOTS, bool LESS, typename X>
+/* sums[n] = <A_n, x - L_n> with SUBTRACT_L, else <A_n, x>; ends with a barrier.  A lane has
+ * MAX_IN_FLIGHT elements of its warp's slots in flight; those out of bounds are 0. */
+template <int SLOTS, bool SUBTRACT_L, typename X>
 static __device__ __forceinline__ void slot_sums(const recurrence &r, const float *A, const X *x,
                                                  const float *L, float *sums)
 {
-    enum { OWN = SLOTS > WARPS ? SLOTS / WARPS : 1, COLUMNS = FETCHED / OWN / (LESS ? 2 : 1) };
+    enum {
+        OWN = SLOTS > WARPS ? SLOTS / WARPS : 1,
+        COLUMNS = MAX_IN_FLIGHT / OWN / (SUBTRACT_L ? 2 : 1)
+    };
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     float sum[OWN] = {};
 
@@ -118,7 +122,7 @@ static __device__ __forceinline__ void slot_sums(const recurrence &r, const floa
                 const int64_t at = (int64_t)n * r.D + j;
                 const bool there = j < r.D && n < r.N;
                 a[k][i] = there ? A[at] : 0;
-                factor[k][i] = LESS && there ? of_all - L[at] : of_all;
+                factor[k][i] = SUBTRACT_L && there ? of_all - L[at] : of_all;
             }
         }
         #pragma unroll COLUMNS
@@ -137,17 +141,17 @@ static __device__ __forceinline__ void slot_sums(const recurrence &r, const floa
     __syncthreads();
 }
 
-/* The lane's i-th slot; lanes beyond a group do as those within. */
+/* The lane's i-th slot; lanes beyond the first group repeat it. */
 template <int SLOTS>
 static __device__ __forceinline__ int slot_of(int i)
 {
     return i * 32 + threadIdx.x % attention<SLOTS>::GROUP;
 }
 
-/* p = attend(scale sums) by one warp, to shared memory over the sums, where slots
- * that are none get 0, and to `kept`; ends with a barrier. */
+/* p = attend(scale sums) by one warp, in place in shared memory, where padding gets 0,
+ * and to `kept`; ends with a barrier. */
 template <int SLOTS>
-static __device__ __forceinline__ void weigh(const recurrence &r, float *sums, float *kept)
+static __device__ __forceinline__ void attend_slots(const recurrence &r, float *sums, float *kept)
 {
     enum { OWN = attention<SLOTS>::OWN };
     if (threadIdx.x < 32) {
@@ -172,39 +176,38 @@ static __device__ __forceinline__ void weigh(const recurrence &r, float *sums, f
     __syncthreads();
 }
 
-/* How many slots of a column a thread has in flight at once, each in so many
- * matrices. */
+/* Slots of a column that a thread has in flight, each of so many matrices. */
 template <int SLOTS>
-static constexpr __host__ __device__ int together(int matrices)
+static constexpr __host__ __device__ int in_flight(int matrices)
 {
-    return SLOTS < FETCHED / matrices ? SLOTS : FETCHED / matrices;
+    return SLOTS < MAX_IN_FLIGHT / matrices ? SLOTS : MAX_IN_FLIGHT / matrices;
 }
 
-/* The slots from `first` on of column j, 0 where there are none. */
-template <int TOGETHER>
-static __device__ __forceinline__ void take(const recurrence &r, const float *M, int first, int j,
-                                            float (&m)[TOGETHER])
+/* The slots from `first` on of column j, 0 out of bounds. */
+template <int IN_FLIGHT>
+static __device__ __forceinline__ void load_column(const recurrence &r, const float *M, int first,
+                                                   int j, float (&m)[IN_FLIGHT])
 {
-    #pragma unroll TOGETHER
-    for (int i = 0; i < TOGETHER; i++)
+    #pragma unroll IN_FLIGHT
+    for (int i = 0; i < IN_FLIGHT; i++)
         m[i] = first + i < r.N ? M[(int64_t)(first + i) * r.D + j] : 0;
 }
 
-template <int TOGETHER>
-static __device__ __forceinline__ void leave(const recurrence &r, float *M, int first, int j,
-                                             const float (&m)[TOGETHER])
+template <int IN_FLIGHT>
+static __device__ __forceinline__ void store_column(const recurrence &r, float *M, int first, int j,
+                                                    const float (&m)[IN_FLIGHT])
 {
-    #pragma unroll TOGETHER
-    for (int i = 0; i < TOGETHER; i++)
+    #pragma unroll IN_FLIGHT
+    for (int i = 0; i < IN_FLIGHT; i++)
         if (first + i < r.N)
             M[(int64_t)(first + i) * r.D + j] = m[i];
 }
 
 /* ---- forward ---- */
 
-/* Every sequence's tape, and the h that the first step finds. */
+/* Every sequence's initial tape, and h before the first step. */
 template <typename T>
-__global__ void __launch_bounds__(THREADS) begin_forward(recurrence r, room<T> w)
+__global__ void __launch_bounds__(THREADS) begin_forward(recurrence r, workspace<T> w)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i < r.batch * r.M)
@@ -215,25 +218,25 @@ __global__ void __launch_bounds__(THREADS) begin_forward(recurrence r, room<T> w
 
 /* rho, read and h of step t; the product is W_h h. */
 template <typename T, int SLOTS>
-__global__ void __launch_bounds__(THREADS, 1) think(recurrence r, room<T> w, int64_t t)
+__global__ void __launch_bounds__(THREADS, 1) update_hidden(recurrence r, workspace<T> w, int64_t t)
 {
-    enum { TOGETHER = together<SLOTS>(1) };
+    enum { IN_FLIGHT = in_flight<SLOTS>(1) };
     __shared__ float rho[SLOTS];
     const int64_t b = blockIdx.x, row = t * r.batch + b;
     const float *M = r.M_T + b * r.M;
 
     slot_sums<SLOTS, false>(r, M, h_before(r, t) + b * r.D, NULL, rho);
-    weigh<SLOTS>(r, rho, r.rho + row * r.N);
+    attend_slots<SLOTS>(r, rho, r.rho + row * r.N);
     for (int j = threadIdx.x; j < r.D; j += THREADS) {
         const int64_t at = row * r.D + j;
         const float rest = load((const T *)r.xp + at) + load((const T *)r.b_h + j);
         const float sum = get_product(w, b * r.D + j) + rest;
-        float read = 0, m[TOGETHER];
+        float read = 0, m[IN_FLIGHT];
         #pragma unroll 1
-        for (int first = 0; first < SLOTS; first += TOGETHER) {
-            take(r, M, first, j, m);
-            #pragma unroll TOGETHER
-            for (int i = 0; i < TOGETHER; i++)
+        for (int first = 0; first < SLOTS; first += IN_FLIGHT) {
+            load_column(r, M, first, j, m);
+            #pragma unroll IN_FLIGHT
+            for (int i = 0; i < IN_FLIGHT; i++)
                 read = fmaf(rho[first + i], m[i], read);
         }
         if (r.read)
@@ -248,9 +251,9 @@ __global__ void __launch_bounds__(THREADS, 1) think(recurrence r, room<T> w, int
 
 /* v and omega of step t, and the tape written; the product is W_write h. */
 template <typename T, int SLOTS>
-__global__ void __launch_bounds__(THREADS, 1) remember(recurrence r, room<T> w, int64_t t)
+__global__ void __launch_bounds__(THREADS, 1) write_tape(recurrence r, workspace<T> w, int64_t t)
 {
-    enum { TOGETHER = together<SLOTS>(1) };
+    enum { IN_FLIGHT = in_flight<SLOTS>(1) };
     extern __shared__ __align__(16) float v[]; /* [D] */
     __shared__ float omega[SLOTS];
     const int64_t b = blockIdx.x, row = t * r.batch + b;
@@ -266,27 +269,27 @@ __global__ void __launch_bounds__(THREADS, 1) remember(recurrence r, room<T> w, 
     }
     __syncthreads();
     slot_sums<SLOTS, false>(r, M, r.query == DUAL_QUERY_V ? v : r.h + row * r.D, NULL, omega);
-    weigh<SLOTS>(r, omega, r.omega + row * r.N);
+    attend_slots<SLOTS>(r, omega, r.omega + row * r.N);
     for (int j = threadIdx.x; j < r.D; j += THREADS) {
         #pragma unroll 1
-        for (int first = 0; first < SLOTS; first += TOGETHER) {
-            float m[TOGETHER];
-            take(r, M, first, j, m);
-            #pragma unroll TOGETHER
-            for (int i = 0; i < TOGETHER; i++)
+        for (int first = 0; first < SLOTS; first += IN_FLIGHT) {
+            float m[IN_FLIGHT];
+            load_column(r, M, first, j, m);
+            #pragma unroll IN_FLIGHT
+            for (int i = 0; i < IN_FLIGHT; i++)
                 m[i] = written(m[i], omega[first + i], v[j]);
-            leave(r, M, first, j, m);
+            store_column(r, M, first, j, m);
         }
     }
 }
 
 /* ---- backward ---- */
 
-/* Back through p = attend(scale M q) by one warp: p, as it was kept, to shared
- * memory, and there dL/dp becomes what M q has; ends with a barrier. */
+/* Back through p = attend(scale M q) by one warp: saved p to shared memory, and there d
+ * from dL/dp to dL/d(M q), in place; ends with a barrier. */
 template <int SLOTS>
-static __device__ __forceinline__ void weigh_back(const recurrence &r, const float *kept, float *p,
-                                                  float *d)
+static __device__ __forceinline__ void attend_slots_back(const recurrence &r, const float *kept,
+                                                         float *p, float *d)
 {
     enum { OWN = attention<SLOTS>::OWN };
     if (threadIdx.x < 32) {
@@ -318,10 +321,10 @@ __global__ void __launch_bounds__(THREADS) begin_backward(recurrence r)
         r.dh0[i] = r.dh_T[i];
 }
 
-/* The tapes before steps begin to end - 1, an element a thread. */
+/* The tapes before steps begin to end - 1, one element per thread. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
-    replay(recurrence r, room<T> w, int64_t begin, int64_t end)
+    replay(recurrence r, workspace<T> w, int64_t begin, int64_t end)
 {
     const int64_t at = (int64_t)blockIdx.x * THREADS + threadIdx.x, all = r.batch * r.M;
     if (at >= all)
@@ -342,60 +345,62 @@ __global__ void __launch_bounds__(THREADS)
 
 /* The tape before step t, as replayed. */
 template <typename T>
-static __device__ __forceinline__ const float *tape(const recurrence &r, const room<T> &w,
+static __device__ __forceinline__ const float *tape(const recurrence &r, const workspace<T> &w,
                                                     int64_t t, int64_t b)
 {
     return w.tapes + (t % r.K * r.batch + b) * r.M;
 }
 
-/* domega of step t, then dv and dM, and dh but for v's share; the product is
- * W_h^T dp of the step after. */
+/* domega of step t, then dv and dM, and dh without W_write^T dv; the product is
+ * W_h^T dp of step t + 1. */
 template <typename T, int SLOTS>
-__global__ void __launch_bounds__(THREADS, 1) remember_back(recurrence r, room<T> w, int64_t t)
+__global__ void __launch_bounds__(THREADS, 1)
+    write_tape_back(recurrence r, workspace<T> w, int64_t t)
 {
-    enum { TOGETHER = together<SLOTS>(2) };
+    enum { IN_FLIGHT = in_flight<SLOTS>(2) };
     __shared__ float omega[SLOTS];
     __shared__ float dgamma[SLOTS];
     const int64_t b = blockIdx.x, row = t * r.batch + b;
     const float *M = tape(r, w, t, b);
     const T *v = (const T *)r.v + row * r.D;
     float *dM = r.dM + b * r.M;
-    const bool by_v = r.query == DUAL_QUERY_V;
+    const bool query_v = r.query == DUAL_QUERY_V;
 
     slot_sums<SLOTS, true>(r, dM, v, M, dgamma);
-    weigh_back<SLOTS>(r, r.omega + row * r.N, omega, dgamma);
+    attend_slots_back<SLOTS>(r, r.omega + row * r.N, omega, dgamma);
     for (int j = threadIdx.x; j < r.D; j += THREADS) {
         const int64_t at = row * r.D + j, i = b * r.D + j;
-        const float query = by_v ? load(v + j) : r.h[at];
+        const float query = query_v ? load(v + j) : r.h[at];
         const float carry = r.dh0[i] + (t + 1 < r.steps ? get_product(w, i) : 0);
         const float dh = carry + load((const T *)r.dh + at);
-        float dv = 0, dquery = 0, m[TOGETHER], d[TOGETHER];
+        float dv = 0, dquery = 0, m[IN_FLIGHT], d[IN_FLIGHT];
         #pragma unroll 1
-        for (int first = 0; first < SLOTS; first += TOGETHER) {
-            take(r, M, first, j, m);
-            take(r, dM, first, j, d);
-            #pragma unroll TOGETHER
-            for (int k = 0; k < TOGETHER; k++) {
+        for (int first = 0; first < SLOTS; first += IN_FLIGHT) {
+            load_column(r, M, first, j, m);
+            load_column(r, dM, first, j, d);
+            #pragma unroll IN_FLIGHT
+            for (int k = 0; k < IN_FLIGHT; k++) {
                 const int n = first + k;
                 dv = fmaf(omega[n], d[k], dv);
                 dquery = fmaf(dgamma[n], m[k], dquery);
                 d[k] = fmaf(dgamma[n], query, (1 - omega[n]) * d[k]);
             }
-            leave(r, dM, first, j, d);
+            store_column(r, dM, first, j, d);
         }
-        r.dh0[i] = by_v ? dh : dh + dquery;
-        dv = by_v ? dv + dquery : dv;
+        r.dh0[i] = query_v ? dh : dh + dquery;
+        dv = query_v ? dv + dquery : dv;
         store((T *)r.dv + at, dv);
         put_operand(w, i, dv);
     }
 }
 
-/* dp of step t, then drho, dM, and what the scores add to the dh of the step before;
- * the product is W_write^T dv. */
+/* dp of step t, then drho, dM, and the term of dh of step t - 1 from the scores; the
+ * product is W_write^T dv. */
 template <typename T, int SLOTS>
-__global__ void __launch_bounds__(THREADS, 1) think_back(recurrence r, room<T> w, int64_t t)
+__global__ void __launch_bounds__(THREADS, 1)
+    update_hidden_back(recurrence r, workspace<T> w, int64_t t)
 {
-    enum { TOGETHER = together<SLOTS>(2) };
+    enum { IN_FLIGHT = in_flight<SLOTS>(2) };
     extern __shared__ __align__(16) float dread[]; /* [D] */
     __shared__ float rho[SLOTS];
     __shared__ float dalpha[SLOTS];
@@ -412,21 +417,21 @@ __global__ void __launch_bounds__(THREADS, 1) think_back(recurrence r, room<T> w
     }
     __syncthreads();
     slot_sums<SLOTS, false>(r, M, dread, NULL, dalpha);
-    weigh_back<SLOTS>(r, r.rho + row * r.N, rho, dalpha);
+    attend_slots_back<SLOTS>(r, r.rho + row * r.N, rho, dalpha);
     for (int j = threadIdx.x; j < r.D; j += THREADS) {
         const float h = before[j];
-        float dh = 0, m[TOGETHER], d[TOGETHER];
+        float dh = 0, m[IN_FLIGHT], d[IN_FLIGHT];
         #pragma unroll 1
-        for (int first = 0; first < SLOTS; first += TOGETHER) {
-            take(r, M, first, j, m);
-            take(r, dM, first, j, d);
-            #pragma unroll TOGETHER
-            for (int k = 0; k < TOGETHER; k++) {
+        for (int first = 0; first < SLOTS; first += IN_FLIGHT) {
+            load_column(r, M, first, j, m);
+            load_column(r, dM, first, j, d);
+            #pragma unroll IN_FLIGHT
+            for (int k = 0; k < IN_FLIGHT; k++) {
                 const int n = first + k;
                 dh = fmaf(dalpha[n], m[k], dh);
                 d[k] = fmaf(dalpha[n], h, fmaf(rho[n], dread[j], d[k]));
             }
-            leave(r, dM, first, j, d);
+            store_column(r, dM, first, j, d);
         }
         r.dh0[b * r.D + j] = dh;
     }
@@ -434,7 +439,7 @@ __global__ void __launch_bounds__(THREADS, 1) think_back(recurrence r, room<T> w
 
 /* W_h^T dp of the first step, to dh0. */
 template <typename T>
-__global__ void __launch_bounds__(THREADS) end_backward(recurrence r, room<T> w)
+__global__ void __launch_bounds__(THREADS) end_backward(recurrence r, workspace<T> w)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i < w.BD)
@@ -443,16 +448,16 @@ __global__ void __launch_bounds__(THREADS) end_backward(recurrence r, room<T> w)
 
 /* ---- launches ---- */
 
-/* Every h, dv or dp times a weight, or forward times its transpose. */
+/* The operand (all h, dv or dp) times W; forward times W^T. */
 template <typename T>
-static int times(const recurrence &r, const room<T> &w, const void *W, bool transposed)
+static int multiply(const recurrence &r, const workspace<T> &w, const void *W, bool transposed)
 {
-    const matrix<T> left = {w.operand, halves<T>() * r.batch, r.D, false};
+    const matrix<T> left = {w.operand, split_count<T>() * r.batch, r.D, false};
     const matrix<T> right = {(const T *)W, r.D, r.D, transposed};
     return product(left, right, 0, w.product);
 }
 
-/* A row of D in a block's shared memory; beyond 48 KiB it must be asked for. */
+/* A row of D in dynamic shared memory; above 48 KiB the kernel's limit must be raised. */
 static size_t row_bytes(const recurrence &r)
 {
     return r.D * sizeof(float);
@@ -467,25 +472,25 @@ static unsigned blocks_for(T n)
 template <typename T, int SLOTS>
 static int forward_slots(const recurrence &r)
 {
-    room<T> w;
+    workspace<T> w;
     const size_t row = row_bytes(r);
     int e = 0;
 
-    carve(r, FORWARD, r.work, &w);
-    CUDA(cudaFuncSetAttribute(remember<T, SLOTS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+    lay_out(r, FORWARD, r.work, &w);
+    CUDA(cudaFuncSetAttribute(write_tape<T, SLOTS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                               (int)row));
     begin_forward<T><<<blocks_for(r.batch * r.M), THREADS, 0, gpu_stream()>>>(r, w);
     CUDA(cudaGetLastError());
     for (int64_t t = 0; !e && t < r.steps; t++) {
-        e = times(r, w, r.W_h, true);
+        e = multiply(r, w, r.W_h, true);
         if (e)
             break;
-        think<T, SLOTS><<<r.batch, THREADS, 0, gpu_stream()>>>(r, w, t);
+        update_hidden<T, SLOTS><<<r.batch, THREADS, 0, gpu_stream()>>>(r, w, t);
         CUDA(cudaGetLastError());
-        e = times(r, w, r.W_write, true);
+        e = multiply(r, w, r.W_write, true);
         if (e)
             break;
-        remember<T, SLOTS><<<r.batch, THREADS, row, gpu_stream()>>>(r, w, t);
+        write_tape<T, SLOTS><<<r.batch, THREADS, row, gpu_stream()>>>(r, w, t);
         CUDA(cudaGetLastError());
     }
     return e;
@@ -497,30 +502,30 @@ static int forward(const recurrence &r)
     return with_slots(r.N, [&](auto n) { return forward_slots<T, n.value>(r); });
 }
 
-/* The way back through step t, whose tape has been replayed. */
+/* Back through step t, whose tape has been replayed. */
 template <typename T, int SLOTS>
-static int step_back(const recurrence &r, const room<T> &w, int64_t t)
+static int step_back(const recurrence &r, const workspace<T> &w, int64_t t)
 {
-    remember_back<T, SLOTS><<<r.batch, THREADS, 0, gpu_stream()>>>(r, w, t);
+    write_tape_back<T, SLOTS><<<r.batch, THREADS, 0, gpu_stream()>>>(r, w, t);
     CUDA(cudaGetLastError());
-    const int e = times(r, w, r.W_write, false);
+    const int e = multiply(r, w, r.W_write, false);
     if (e)
         return e;
-    think_back<T, SLOTS><<<r.batch, THREADS, row_bytes(r), gpu_stream()>>>(r, w, t);
+    update_hidden_back<T, SLOTS><<<r.batch, THREADS, row_bytes(r), gpu_stream()>>>(r, w, t);
     CUDA(cudaGetLastError());
-    return times(r, w, r.W_h, false);
+    return multiply(r, w, r.W_h, false);
 }
 
 template <typename T, int SLOTS>
 static int backward_slots(const recurrence &r)
 {
     const unsigned blocks = blocks_for(r.batch * r.M);
-    room<T> w;
+    workspace<T> w;
     int e = 0;
 
-    carve(r, BACKWARD, r.work, &w);
-    CUDA(cudaFuncSetAttribute(think_back<T, SLOTS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              (int)row_bytes(r)));
+    lay_out(r, BACKWARD, r.work, &w);
+    CUDA(cudaFuncSetAttribute(update_hidden_back<T, SLOTS>,
+                              cudaFuncAttributeMaxDynamicSharedMemorySize, (int)row_bytes(r)));
     begin_backward<<<blocks, THREADS, 0, gpu_stream()>>>(r);
     CUDA(cudaGetLastError());
     for (int64_t end = r.steps, begin; !e && end > 0; end = begin) {
@@ -558,7 +563,7 @@ static const char *declines(const recurrence &r)
 #define STEPS(bits, T)                                                                             \
     const recurrence_kernel dual_steps##bits = {                                                   \
         "steps",                                                                                   \
-        "four launches a step, products by cuBLAS; one block a sequence",                          \
+        "four launches per step, products by cuBLAS; one block per sequence",                      \
         {forward<T>, backward<T>},                                                                 \
         work<T>,                                                                                   \
         declines,                                                                                  \

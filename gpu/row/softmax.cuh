@@ -8,7 +8,7 @@
 
 #include "gpu/device/math.cuh"
 
-#include < string.h>
+#include <string.h>
 
 #define LOG2E 1.4426950408889634f
 #define LN2 0.6931471805599453f

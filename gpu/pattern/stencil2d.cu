@@ -52,10 +52,7 @@ static const char *naive_declines(const struct means &m)
 
 /* ---- halo: a tile with a halo of R on all sides in shared memory, read once ---- */
 
-enum {
-    SIDE = 32,
-    TILE_ROWS = 8
-}; /* a tile is a square; a block processes TILE_ROWS rows at a time */
+enum { SIDE = 32, BATCH = 8 }; /* a tile is a square; a block processes BATCH rows at once */
 
 template <typename T>
 __global__ void halo_kernel(means m, int wide, int high)
@@ -67,7 +64,7 @@ __global__ void halo_kernel(means m, int wide, int high)
     const int64_t top = blockIdx.x / wide % high * (int64_t)SIDE;
     const int64_t left = blockIdx.x % wide * (int64_t)SIDE;
 
-    for (int k = threadIdx.y; k < tile_height; k += TILE_ROWS)
+    for (int k = threadIdx.y; k < tile_height; k += BATCH)
         for (int l = threadIdx.x; l < pitch; l += SIDE) {
             const int64_t i = top - down + k, j = left - across + l;
             tile[k * pitch + l] = i >= 0 && i < m.H && j >= 0 && j < m.W
@@ -75,7 +72,7 @@ __global__ void halo_kernel(means m, int wide, int high)
                                       : 0;
         }
     __syncthreads();
-    for (int i = threadIdx.y; i < SIDE && top + i < m.H; i += TILE_ROWS) {
+    for (int i = threadIdx.y; i < SIDE && top + i < m.H; i += BATCH) {
         float sum = 0;
         for (int k = 0; k <= 2 * down; k++)
             for (int l = 0; l <= 2 * across; l++)
@@ -97,8 +94,7 @@ static int halo(const means &m)
     const int bytes = (int)halo_bytes(m);
 
     CUDA(cudaFuncSetAttribute(halo_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    halo_kernel<T>
-        <<<m.B * wide * high, dim3(SIDE, TILE_ROWS), bytes, gpu_stream()>>>(m, wide, high);
+    halo_kernel<T><<<m.B * wide * high, dim3(SIDE, BATCH), bytes, gpu_stream()>>>(m, wide, high);
     return cudaGetLastError();
 }
 
@@ -165,9 +161,8 @@ static __device__ __forceinline__ strip strip_of(const means &m, const strips &s
 enum { ROWS_PER_STEP = 4 }; /* rows in shared memory at a time */
 
 struct smem_layout {
-    int margin, length,
-        pitch; /* of a row: columns left of the strip; elements; leading dimension */
-    int sums;  /* chunks of a row whose sums are stored */
+    int margin, length, pitch; /* of a row: columns left of the strip; elements; in floats */
+    int sums;                  /* chunks of a row whose sums are stored */
     size_t bytes;
 };
 
@@ -392,10 +387,7 @@ struct window {
 template <typename T, int R>
 static __device__ __forceinline__ void sum_row(float h[WIDTH<T>], const uint4 &v)
 {
-    enum {
-        PER = 4 / sizeof(T),
-        BESIDE = (R + PER - 1) / PER
-    }; /* elements per word; words on each side */
+    enum { PER = 4 / sizeof(T), BESIDE = (R + PER - 1) / PER }; /* elements per word; halo words */
     const unsigned own[4] = {v.x, v.y, v.z, v.w};
     float x[(BESIDE + 4 + BESIDE) * PER];
     window<R> sum = {};

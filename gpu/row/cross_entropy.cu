@@ -11,9 +11,8 @@
 
 enum {
     BLOCK = 256,
-    MAX_THREADS =
-        128, /* threads of a long row, forward: small blocks, so that few threads wait at its end */
-    RESIDENT = 8, /* such blocks per SM */
+    MAX_THREADS = 128, /* per row, forward: small blocks, so that few threads wait at its end */
+    RESIDENT = 8,      /* such blocks per SM */
     MAX_THREADS_BACK = 512,
     RESIDENT_BACK = 3,
     MEAN_THREADS = 512, /* threads of the block that computes the mean */
@@ -159,8 +158,7 @@ static int mean(const struct frame *f)
 
 /* Coefficients of a row's gradient. */
 struct slope {
-    float likely, target,
-        uniform; /* dx = likely e^(x - top) - uniform, and - target at the target */
+    float likely, target, uniform; /* dx = likely e^(x - top) - uniform - [target] target */
 };
 
 static __device__ __forceinline__ slope slope_of(const cross_entropy &a, const cross_entropy &g,

@@ -318,7 +318,7 @@ __global__ void FEW_REGISTERS_BACK cluster_backward_kernel(const T *y, const T *
     });
 }
 
-/* Blocks of 256 threads, more of them for longer rows, and only then larger ones. */
+/* Longer rows have more blocks of 256 threads; blocks grow only once a cluster is full. */
 static int cluster_for(int64_t vectors, int held)
 {
     int cluster = 2;

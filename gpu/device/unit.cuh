@@ -1,5 +1,5 @@
-/* unit.cuh - a row sixteen bytes at a time where rows are of so many, else number by number: a
- * kernel is written once for both. */
+/* unit.cuh - access to a row: 16-byte vectors where a row is a multiple of 16 bytes long, else
+ * single elements.  A kernel is a template on WIDE and is written once for both. */
 #ifndef UNIT_CUH
 #define UNIT_CUH
 
@@ -9,11 +9,11 @@ struct alignas(16) unit {
     unsigned word[4];
 };
 
-/* What one access to memory moves, and the numbers in it. */
+/* One access to memory: its raw type, and the elements in it. */
 template <typename T, bool WIDE>
 struct access {
     typedef T raw;
-    enum { NUMBERS = 1 };
+    enum { ELEMENTS = 1 };
 
     static __device__ __forceinline__ raw none(void)
     {
@@ -21,11 +21,11 @@ struct access {
         store(&x, 0);
         return x;
     }
-    static __device__ __forceinline__ void unpack(const raw &from, float (&x)[NUMBERS])
+    static __device__ __forceinline__ void unpack(const raw &from, float (&x)[ELEMENTS])
     {
         x[0] = load(&from);
     }
-    static __device__ __forceinline__ raw pack(const float (&x)[NUMBERS])
+    static __device__ __forceinline__ raw pack(const float (&x)[ELEMENTS])
     {
         T to;
         store(&to, x[0]);
@@ -36,16 +36,16 @@ struct access {
 template <>
 struct access<float, true> {
     typedef unit raw;
-    enum { NUMBERS = 4 };
+    enum { ELEMENTS = 4 };
 
     static __device__ __forceinline__ raw none(void) { return {{0, 0, 0, 0}}; }
-    static __device__ __forceinline__ void unpack(const raw &from, float (&x)[NUMBERS])
+    static __device__ __forceinline__ void unpack(const raw &from, float (&x)[ELEMENTS])
     {
         #pragma unroll 4
         for (int i = 0; i < 4; i++)
             x[i] = __uint_as_float(from.word[i]);
     }
-    static __device__ __forceinline__ raw pack(const float (&x)[NUMBERS])
+    static __device__ __forceinline__ raw pack(const float (&x)[ELEMENTS])
     {
         unit to;
         #pragma unroll 4
@@ -58,10 +58,10 @@ struct access<float, true> {
 template <>
 struct access<__nv_bfloat16, true> {
     typedef unit raw;
-    enum { NUMBERS = 8 };
+    enum { ELEMENTS = 8 };
 
     static __device__ __forceinline__ raw none(void) { return {{0, 0, 0, 0}}; }
-    static __device__ __forceinline__ void unpack(const raw &from, float (&x)[NUMBERS])
+    static __device__ __forceinline__ void unpack(const raw &from, float (&x)[ELEMENTS])
     {
         #pragma unroll 4
         for (int i = 0; i < 4; i++) {
@@ -69,7 +69,7 @@ struct access<__nv_bfloat16, true> {
             x[2 * i + 1] = __uint_as_float(from.word[i] & 0xffff0000);
         }
     }
-    static __device__ __forceinline__ raw pack(const float (&x)[NUMBERS])
+    static __device__ __forceinline__ raw pack(const float (&x)[ELEMENTS])
     {
         unit to;
         #pragma unroll 4
@@ -81,14 +81,14 @@ struct access<__nv_bfloat16, true> {
     }
 };
 
-/* Are rows of n numbers of whole units? */
+/* Is a row of n elements a multiple of 16 bytes long? */
 template <typename T>
 static bool whole_units(int64_t n)
 {
     return n % (int64_t)(sizeof(unit) / sizeof(T)) == 0;
 }
 
-/* How many accesses such a row takes. */
+/* The number of accesses for a row of n elements. */
 template <typename T>
 static int64_t accesses(int64_t n)
 {

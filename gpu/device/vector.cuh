@@ -1,14 +1,14 @@
-/* vector.cuh - sixteen bytes of a tensor at a time: how memory is read and written fastest. */
+/* vector.cuh - 16-byte vectors of a tensor's elements: the widest load and store of a thread. */
 #ifndef VECTOR_CUH
 #define VECTOR_CUH
 
 #include "gpu/gpu.cuh"
 
-/* How many numbers they are. */
+/* Elements per vector. */
 template <typename T>
 static constexpr int WIDTH = sizeof(uint4) / sizeof(T);
 
-/* Are rows of so many numbers made of such vectors?  (Tensors begin on one.) */
+/* Do rows of so many elements consist of whole vectors?  (Tensors are aligned to 16 bytes.) */
 template <typename T>
 static inline __host__ __device__ bool in_vectors(int64_t columns)
 {

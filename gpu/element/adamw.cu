@@ -1,9 +1,14 @@
+/* AdamW: m' = beta1 m + (1 - beta1) g, v' = beta2 v + (1 - beta2) g^2, p' = p - lr (m' / (1 -
+ * beta1^S) / (sqrt(v' / (1 - beta2^S)) + eps) + decay p).
+ *
+ * plain has one thread per parameter, vector and multi one block per chunk of a tensor; multi
+ * has one launch for all tensors. */
 #include <math.h>
 
 #include "common/ops/adamw.h"
 #include "gpu/element/elementwise.cuh"
 
-/* CHUNK parameters, a multiple of WIDTH, are a block's work. */
+/* A block updates CHUNK parameters, a multiple of WIDTH. */
 enum { THREADS = 256, WIDTH = 4, PACKS = 2, CHUNK = 8192, MAX_TENSORS = 320 };
 
 struct rates {
@@ -55,8 +60,8 @@ static buffers buffers_of(const struct frame *f)
     return {a->p, a->g, a->m, a->v, a->p_next, a->m_next, a->v_next, NULL};
 }
 
-/* The formula, told which products are added without rounding, so that all kernels, and all places
- * in them, give the same bits. */
+/* The formula, with its fused multiply-adds written out, so that all kernels, and all places in
+ * them, give the same bits. */
 static __device__ __forceinline__ void advance(float *p, float g, float *m, float *v,
                                                const rates &r)
 {
@@ -79,7 +84,7 @@ static __device__ __forceinline__ void one_parameter(const buffers &b, const rat
         store((T *)b.rounded + i, p);
 }
 
-/* One thread a parameter, one launch a tensor. */
+/* One thread per parameter, one launch per tensor. */
 template <typename T, bool MASTER>
 __global__ void adamw_plain(buffers b, rates r, int64_t begin, int64_t end)
 {
@@ -88,7 +93,7 @@ __global__ void adamw_plain(buffers b, rates r, int64_t begin, int64_t end)
         one_parameter<T, MASTER>(b, r, i);
 }
 
-/* Four parameters, of every tensor one load. */
+/* Four parameters: one load per tensor. */
 template <typename T, bool MASTER>
 struct four_parameters {
     pack<typename stored<T, MASTER>::type, WIDTH> p;
@@ -125,8 +130,9 @@ static __device__ __forceinline__ void advance_four(const buffers &b, const rate
         put_pack((pack<T, WIDTH> *)b.rounded + at, p);
 }
 
-/* By a block: parameters begin to end.  Between those that no whole pack holds, at both ends, a
- * pack of each tensor a load, two of each in flight in every thread. */
+/* Parameters begin to end, by one block.  Those at both ends that are in no whole pack are
+ * updated singly; the others with one load per pack and tensor, two packs of each tensor in
+ * flight per thread. */
 template <typename T, bool MASTER>
 static __device__ __forceinline__ void advance_range(const buffers &b, const rates &r,
                                                      int64_t begin, int64_t end)
@@ -150,7 +156,7 @@ static __device__ __forceinline__ void advance_range(const buffers &b, const rat
     }
 }
 
-/* Chunks are cut where packs are, so that only a tensor's first and last have odd ends. */
+/* Chunks begin and end at packs, except at the ends of a tensor. */
 static inline __host__ __device__ int64_t chunks_of(int64_t begin, int64_t end)
 {
     return begin < end ? ceil_div(end - begin / WIDTH * WIDTH, CHUNK) : 0;
@@ -164,7 +170,7 @@ static __device__ __forceinline__ void advance_chunk(const buffers &b, const rat
     advance_range<T, MASTER>(b, r, max(begin, from), min(end, from + CHUNK));
 }
 
-/* One block a chunk, one launch a tensor. */
+/* One block per chunk, one launch per tensor. */
 template <typename T, bool MASTER>
 __global__ void __launch_bounds__(THREADS)
     adamw_vector(buffers b, rates r, int64_t begin, int64_t end)
@@ -180,14 +186,14 @@ struct tensor_table {
     bool alternate;
 };
 
-/* One block a chunk, one launch for all tensors: a block looks its tensor up in a table that
- * travels with the launch, so that a graph keeps it.  Tensors without parameters are passed over:
- * the next has the same first block. */
+/* One block per chunk, one launch for all tensors: a block finds its tensor by binary search in
+ * a table that is a kernel parameter, so that a CUDA graph keeps it.  Tensors without parameters
+ * are skipped: the next one has the same first block. */
 template <typename T, bool MASTER>
 __global__ void __launch_bounds__(THREADS)
     adamw_multi(buffers b, rates r, const __grid_constant__ tensor_table t)
 {
-    int k = 0, beyond = t.tensors; /* the first block of k is none beyond this one */
+    int k = 0, beyond = t.tensors; /* first_block[k] <= this block */
     while (beyond - k > 1) {
         const int middle = (k + beyond) / 2;
         if (t.first_block[middle] <= (int)blockIdx.x)
@@ -202,7 +208,7 @@ __global__ void __launch_bounds__(THREADS)
 static_assert(sizeof(tensor_table) + sizeof(buffers) + sizeof(rates) <= 4096,
               "a kernel's parameters");
 
-/* One launch a tensor. */
+/* One launch per tensor. */
 template <typename T, bool VECTOR, bool MASTER>
 static int each_tensor(const struct frame *f)
 {
@@ -268,8 +274,8 @@ static const char *multi_declines(const struct frame *f)
     static const struct impl kernel##bits = {                                                      \
         #kernel, idea, {kernel<T>, NULL}, NULL, declines, NULL, 0, 0}
 #define KERNELS(bits, T)                                                                           \
-    KERNEL(plain, bits, T, "one thread a parameter, one launch a tensor", NULL);                   \
-    KERNEL(vector, bits, T, "16 bytes a load, several in flight", NULL);                           \
+    KERNEL(plain, bits, T, "one thread per parameter, one launch per tensor", NULL);               \
+    KERNEL(vector, bits, T, "16 bytes per load, several in flight", NULL);                         \
     KERNEL(multi, bits, T, "and one launch for all tensors", multi_declines);                      \
     GPU_KERNEL_LIST(adamw, bits, &multi##bits, &vector##bits, &plain##bits)
 

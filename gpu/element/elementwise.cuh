@@ -1,18 +1,17 @@
-/* elementwise.cuh - operations that make the i-th numbers of some tensors of the i-th numbers of
- * others.  Each pass of one is a function of floats,
+/* elementwise.cuh - operations whose i-th output elements are a function of the i-th input
+ * elements. Each pass of an operation is a function of floats,
  *
- *     struct product {
- *         enum { IN = 2, OUT = 1 };
- *         static __device__ void at(const float *in, float *out) { out[0] = in[0] * in[1]; }
- *     };
+ * struct product { enum { IN = 2, OUT = 1 }; static __device__ void at(const float *in, float *out)
+ * { out[0] = in[0] * in[1]; } };
  *
- * and what is here carries it over tensors of any length. */
+ * and the kernels here apply it to tensors of any length: one thread per element, or per some
+ * packs. */
 #ifndef ELEMENTWISE_CUH
 #define ELEMENTWISE_CUH
 
 #include "gpu/gpu.cuh"
 
-/* N neighbouring numbers of a tensor, as they are stored: one load or store. */
+/* N neighbouring elements of a tensor, as they are stored: one load or store. */
 template <typename T, int N>
 struct alignas(N * sizeof(T)) pack {
     unsigned word[N * sizeof(T) / 4];
@@ -59,7 +58,7 @@ static __device__ __forceinline__ void put_pack(pack<__nv_bfloat16, N> *to, cons
     *to = p;
 }
 
-/* Where rows are not of whole packs, each number is taken by itself, as if it were one. */
+/* Where rows do not consist of whole packs, a pack is a single element. */
 template <typename T>
 struct alignas(sizeof(T)) pack<T, 1> {
     T x;
@@ -103,7 +102,7 @@ static __device__ __forceinline__ void one_element(const operands<F> &o, int64_t
 
 enum { ELEMENT_THREADS = 256 };
 
-/* One thread an element. */
+/* One thread per element. */
 template <typename T, typename F>
 __global__ void each_plain(operands<F> o, int64_t n)
 {
@@ -112,36 +111,36 @@ __global__ void each_plain(operands<F> o, int64_t n)
         one_element<T>(o, i);
 }
 
-/* Sixteen bytes a load, and at least four loads of a thread in flight before it uses the first:
- * enough that memory never waits to be asked. */
+/* 16 bytes per load, and at least four loads of a thread in flight before it uses the first:
+ * enough to saturate the memory. */
 template <typename F>
-struct packs_a_thread {
+struct packs_per_thread {
     static const int count = F::IN == 1 ? 4 : 2;
 };
 
-/* A thread's packs lie a block's width apart, so that neighbours load neighbouring ones.  What is
- * left behind the last whole pack is a number each for the first threads. */
+/* A thread's packs have a stride of the block's threads, so that accesses are coalesced.  The
+ * elements after the last whole pack are handled by the first threads, one each. */
 template <typename T, typename F>
 __global__ void __launch_bounds__(ELEMENT_THREADS) each_vector(operands<F> o, int64_t n)
 {
-    const int WIDTH = 16 / sizeof(T), PACKS = packs_a_thread<F>::count;
+    const int WIDTH = 16 / sizeof(T), PACKS = packs_per_thread<F>::count;
     typedef pack<T, WIDTH> P;
     const int64_t whole = n / WIDTH;
     const int64_t first = (int64_t)blockIdx.x * (ELEMENT_THREADS * PACKS) + threadIdx.x;
-    P got[PACKS][F::IN] = {};
+    P loaded[PACKS][F::IN] = {};
 
     #pragma unroll 4
     for (int j = 0; j < PACKS; j++)
         #pragma unroll 4
         for (int k = 0; k < F::IN; k++)
             if (first + j * ELEMENT_THREADS < whole)
-                got[j][k] = ((const P *)o.in[k])[first + j * ELEMENT_THREADS];
+                loaded[j][k] = ((const P *)o.in[k])[first + j * ELEMENT_THREADS];
     #pragma unroll 4
     for (int j = 0; j < PACKS; j++) {
         float in[F::IN][WIDTH], out[F::OUT][WIDTH];
         #pragma unroll 4
         for (int k = 0; k < F::IN; k++)
-            unpack(in[k], got[j][k]);
+            unpack(in[k], loaded[j][k]);
         #pragma unroll 8
         for (int i = 0; i < WIDTH; i++) {
             float x[F::IN], y[F::OUT];
@@ -162,11 +161,11 @@ __global__ void __launch_bounds__(ELEMENT_THREADS) each_vector(operands<F> o, in
         one_element<T>(o, whole * WIDTH + threadIdx.x);
 }
 
-/* F on all n numbers of each tensor. */
+/* F on all n elements of each tensor. */
 template <typename T, bool VECTOR, typename F>
 static int each_element(const operands<F> &o, int64_t n)
 {
-    const int64_t each = VECTOR ? packs_a_thread<F>::count * (16 / sizeof(T)) : 1;
+    const int64_t each = VECTOR ? packs_per_thread<F>::count * (16 / sizeof(T)) : 1;
     void (*const kernel)(operands<F>, int64_t) = VECTOR ? each_vector<T, F> : each_plain<T, F>;
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)ceil_div(n, ELEMENT_THREADS * each));
@@ -195,10 +194,10 @@ static inline const char *too_many_elements(const struct frame *f)
                                              0}
 #define ELEMENTWISE_KERNELS(op, approximates, unit)                                                \
     enum { plain, vector };                                                                        \
-    ELEMENTWISE(plain, 32, float, "one thread an element", approximates, unit);                    \
-    ELEMENTWISE(plain, 16, __nv_bfloat16, "one thread an element", approximates, unit);            \
-    ELEMENTWISE(vector, 32, float, "16 bytes a load, several in flight", approximates, unit);      \
-    ELEMENTWISE(vector, 16, __nv_bfloat16, "16 bytes a load, several in flight", approximates,     \
+    ELEMENTWISE(plain, 32, float, "one thread per element", approximates, unit);                   \
+    ELEMENTWISE(plain, 16, __nv_bfloat16, "one thread per element", approximates, unit);           \
+    ELEMENTWISE(vector, 32, float, "16 bytes per load, several in flight", approximates, unit);    \
+    ELEMENTWISE(vector, 16, __nv_bfloat16, "16 bytes per load, several in flight", approximates,   \
                 unit);                                                                             \
     GPU_KERNEL_LIST(op, 32, &vector32, &plain32);                                                  \
     GPU_KERNEL_LIST(op, 16, &vector16, &plain16)

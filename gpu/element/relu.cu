@@ -1,3 +1,4 @@
+/* relu: y = max(x, 0), NaN kept.  Mapping of elements to threads: elementwise.cuh. */
 #include "common/ops/elementwise.h"
 #include "gpu/element/elementwise.cuh"
 

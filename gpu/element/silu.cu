@@ -1,3 +1,4 @@
+/* silu: y = x sigmoid(x).  Mapping of elements to threads: elementwise.cuh. */
 #include "common/ops/elementwise.h"
 #include "gpu/device/math.cuh"
 #include "gpu/element/elementwise.cuh"

@@ -1,16 +1,19 @@
+/* counts[k] = number of x with floor(x M) = k, 0 <= x < 1; other x are counted apart by their kind.
+ *
+ * global has one thread per element, shared and private one set of counters or several per
+ * block. */
 #include "common/ops/histogram.h"
 #include "gpu/device/cluster.cuh"
 #include "gpu/device/pdl.cuh"
 #include "gpu/device/vector.cuh"
 
-/* A place is a bin, or beyond the last bin a kind of what is counted apart. */
+/* A place is a bin, or M + kind for the elements that are in no bin. */
 typedef unsigned long long whole;
 
-/* Where x is counted.  fma rounds once: x M + 2^23 is rounded down to a float, and as it is within
- * 2^23 ... 2^24 (x M < M <= 2^23) these are just the whole numbers.  So its last 23 bits are the
- * floor of the exact x M.  Had the product been rounded on its own, to nearest, it could have
- * come out as a whole number that x M is below. */
-static __device__ __forceinline__ int map_shared_rank(float x, int bins)
+/* The place of x.  fma rounds once: x M + 2^23 is rounded down to a float, and within 2^23 ...
+ * 2^24 (x M < M <= 2^23) the floats are the integers.  So its last 23 bits are the floor of the
+ * exact x M.  A product rounded to nearest could be an integer above x M. */
+static __device__ __forceinline__ int counter_of(float x, int bins)
 {
     if (x >= 0 && x < 1)
         return __float_as_int(__fmaf_rd(x, (float)bins, 0x1p23f)) - __float_as_int(0x1p23f);
@@ -42,14 +45,14 @@ static cudaError_t clear_all(const struct frame *f)
     return cudaGetLastError();
 }
 
-/* ---- global: a number, a thread, an atomic in global memory ---- */
+/* ---- global: one thread per element, an atomic in global memory ---- */
 
 template <typename T>
 __global__ void global_kernel(const T *x, int64_t n, int bins, whole *counts, whole *apart)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i < n)
-        atomicAdd(total_of(counts, apart, bins, map_shared_rank(load(x + i), bins)), 1);
+        atomicAdd(total_of(counts, apart, bins, counter_of(load(x + i), bins)), 1);
 }
 
 template <typename T>
@@ -64,9 +67,9 @@ static int global(const struct frame *f)
     return cudaGetLastError();
 }
 
-/* ---- shared: a block counts in shared memory, and adds that to the totals once ---- */
+/* ---- shared: a block counts in shared memory, and adds its counts to the totals once ---- */
 
-enum { MOST_THREADS = 1024 };
+enum { MAX_THREADS = 1024 };
 
 static size_t bytes_of(const struct frame *f, int copies)
 {
@@ -80,7 +83,7 @@ static const char *too_many_bins(const struct frame *f)
                : NULL;
 }
 
-/* 32 bits are enough for a block's counts: there are 2^30 numbers at most. */
+/* 32 bits are enough for a block's counts: there are 2^30 elements at most. */
 template <typename T>
 __global__ void shared_kernel(const T *x, int64_t n, int bins, whole *counts, whole *apart)
 {
@@ -92,18 +95,18 @@ __global__ void shared_kernel(const T *x, int64_t n, int bins, whole *counts, wh
     __syncthreads();
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n;
          i += (int64_t)gridDim.x * blockDim.x)
-        atomicAdd(&counter[map_shared_rank(load(x + i), bins)], 1);
+        atomicAdd(&counter[counter_of(load(x + i), bins)], 1);
     __syncthreads();
     for (int place = threadIdx.x; place < places; place += blockDim.x)
         if (counter[place])
             atomicAdd(total_of(counts, apart, bins, place), counter[place]);
 }
 
-/* Blocks that count: what runs at the same time, but no more than have something to do. */
-static unsigned blocks_for(int64_t pieces, int on_one)
+/* Blocks that count: as many as are resident at once, but no more than there is work for. */
+static unsigned blocks_for(int64_t items, int blocks_per_sm)
 {
-    const int64_t most = (int64_t)on_one * gpu_properties().multiProcessorCount;
-    return (unsigned)max((int64_t)1, min(most, ceil_div(pieces, MOST_THREADS)));
+    const int64_t resident = (int64_t)blocks_per_sm * gpu_properties().multiProcessorCount;
+    return (unsigned)max((int64_t)1, min(resident, ceil_div(items, MAX_THREADS)));
 }
 
 template <typename T>
@@ -112,19 +115,19 @@ static int shared(const struct frame *f)
     const struct histogram *a = ARGS(f, histogram);
     const int64_t n = DIM(f, 'N');
     const int bytes = (int)bytes_of(f, 1);
-    int on_one;
+    int blocks_per_sm;
 
     CUDA(clear_all(f));
     CUDA(
         cudaFuncSetAttribute(shared_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&on_one, shared_kernel<T>, MOST_THREADS,
-                                                       bytes));
-    shared_kernel<T><<<blocks_for(n, on_one), MOST_THREADS, bytes, gpu_stream()>>>(
+    CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_sm, shared_kernel<T>,
+                                                       MAX_THREADS, bytes));
+    shared_kernel<T><<<blocks_for(n, blocks_per_sm), MAX_THREADS, bytes, gpu_stream()>>>(
         (const T *)a->x, n, (int)DIM(f, 'M'), (whole *)a->counts, (whole *)a->apart);
     return cudaGetLastError();
 }
 
-/* ---- private: of each counter as many copies as there is room for, and vectors of x ---- */
+/* ---- private: up to 32 copies of each counter, as shared memory allows; vectors of x ---- */
 
 enum { LOADS = 4 };
 
@@ -135,18 +138,18 @@ struct counting {
     whole *counts, *apart;
 };
 
-/* Vectors that a thread reads together, the block's threads side by side; beyond the block's share
- * there is nothing. */
+/* Loads LOADS vectors of a thread with a stride of the block's threads; nothing beyond the block's
+ * part. */
 static __device__ __forceinline__ void fetch(uint4 to[LOADS], const uint4 *x, int64_t first,
                                              int64_t end)
 {
     #pragma unroll LOADS
     for (int i = 0; i < LOADS; i++)
-        if (first + i * MOST_THREADS < end)
-            to[i] = x[first + i * MOST_THREADS];
+        if (first + i * MAX_THREADS < end)
+            to[i] = x[first + i * MAX_THREADS];
 }
 
-/* One vector.  Where all its numbers meet in one place they are counted at once. */
+/* Counts one vector; a single atomic if all its elements have the same place. */
 template <typename T>
 static __device__ __forceinline__ void count_vector(unsigned *own, const uint4 &v, int bins,
                                                     int copies)
@@ -158,7 +161,7 @@ static __device__ __forceinline__ void count_vector(unsigned *own, const uint4 &
     vector<T>::unpack(v, x);
     #pragma unroll 8
     for (int i = 0; i < WIDTH<T>; i++) {
-        place[i] = map_shared_rank(x[i], bins);
+        place[i] = counter_of(x[i], bins);
         same &= place[i] == place[0];
     }
     if (same) {
@@ -170,12 +173,12 @@ static __device__ __forceinline__ void count_vector(unsigned *own, const uint4 &
         atomicAdd(&own[place[i] * copies], 1);
 }
 
-/* Counter `place` of copy c is place * copies + c, and a thread's copy that of its lane.  With 32
- * copies the lanes of a warp are in 32 banks whatever x is: none ever waits for another, be all
- * numbers in one bin or in any.  Each block has an equal share of x and always a next batch of it
- * in flight: 64 KB on an SM. */
+/* Counter `place` of copy c is place * copies + c, and a thread uses the copy of its lane.  With
+ * 32 copies the lanes of a warp access 32 different banks for any x: no bank conflicts and no
+ * contention.  Each block has an equal part of x and always has its next batch in flight: 64 KB
+ * per SM. */
 template <typename T>
-__global__ void __launch_bounds__(MOST_THREADS) private_kernel(counting c)
+__global__ void __launch_bounds__(MAX_THREADS) private_kernel(counting c)
 {
     extern __shared__ __align__(16) unsigned counter[];
     const int places = c.bins + HISTOGRAM_KINDS, tid = threadIdx.x;
@@ -186,26 +189,26 @@ __global__ void __launch_bounds__(MOST_THREADS) private_kernel(counting c)
     uint4 now[LOADS], next[LOADS];
 
     fetch(next, x, begin, end);
-    for (int i = tid; i < places * c.copies; i += MOST_THREADS)
+    for (int i = tid; i < places * c.copies; i += MAX_THREADS)
         counter[i] = 0;
     __syncthreads();
-    for (int64_t first = begin; first < end; first += LOADS * MOST_THREADS) {
+    for (int64_t first = begin; first < end; first += LOADS * MAX_THREADS) {
         #pragma unroll LOADS
         for (int i = 0; i < LOADS; i++)
             now[i] = next[i];
-        fetch(next, x, first + LOADS * MOST_THREADS, end);
+        fetch(next, x, first + LOADS * MAX_THREADS, end);
         #pragma unroll LOADS
         for (int i = 0; i < LOADS; i++)
-            if (first + i * MOST_THREADS < end)
+            if (first + i * MAX_THREADS < end)
                 count_vector<T>(own, now[i], c.bins, c.copies);
     }
     if (blockIdx.x == 0 && vectors * WIDTH<T> + tid < c.n)
-        atomicAdd(&own[map_shared_rank(load((const T *)c.x + vectors * WIDTH<T> + tid), c.bins) *
-                       c.copies],
-                  1);
+        atomicAdd(
+            &own[counter_of(load((const T *)c.x + vectors * WIDTH<T> + tid), c.bins) * c.copies],
+            1);
     __syncthreads();
-    pdl_wait(); /* that of the zeros */
-    for (int place = tid; place < places; place += MOST_THREADS) {
+    pdl_wait(); /* for the kernel that clears the totals */
+    for (int place = tid; place < places; place += MAX_THREADS) {
         unsigned sum = 0;
         #pragma unroll 8
         for (int i = 0; i < c.copies; i++)
@@ -219,23 +222,23 @@ template <typename T>
 static int privately(const struct frame *f)
 {
     const struct histogram *a = ARGS(f, histogram);
-    const size_t room = gpu_properties().sharedMemPerBlockOptin;
+    const size_t smem = gpu_properties().sharedMemPerBlockOptin;
     struct counting c = {a->x, DIM(f, 'N'),        (int)DIM(f, 'M'),
                          32,   (whole *)a->counts, (whole *)a->apart};
 
-    while (bytes_of(f, c.copies) > room)
+    while (bytes_of(f, c.copies) > smem)
         c.copies /= 2;
     const int bytes = (int)bytes_of(f, c.copies);
     CUDA(clear_all(f));
     CUDA(cudaFuncSetAttribute(private_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                               bytes));
-    return launch_pdl(private_kernel<T>, blocks_for(c.n / WIDTH<T>, 1), (unsigned)MOST_THREADS,
+    return launch_pdl(private_kernel<T>, blocks_for(c.n / WIDTH<T>, 1), (unsigned)MAX_THREADS,
                       (size_t)bytes, c);
 }
 
 #define KERNELS(bits, T)                                                                           \
     static const struct impl global##bits = {"global",                                             \
-                                             "one thread a number, atomics in global memory",      \
+                                             "one thread per element, atomics in global memory",   \
                                              {global<T>, NULL},                                    \
                                              NULL,                                                 \
                                              NULL,                                                 \
@@ -253,7 +256,7 @@ static int privately(const struct frame *f)
         0};                                                                                        \
     static const struct impl private##bits = {                                                     \
         "private",                                                                                 \
-        "up to 32 copies of the counts, a lane's own; vectors of x, prefetched",                   \
+        "up to 32 copies of the counts, by lane; vectors of x, prefetched",                        \
         {privately<T>, NULL},                                                                      \
         NULL,                                                                                      \
         too_many_bins,                                                                             \

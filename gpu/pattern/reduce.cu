@@ -1,4 +1,8 @@
-/* What a kernel folds is a row, or a piece of one: all of x is one row of R N numbers. */
+/* y[r] = sum, mean, max (with argmax) or 2-norm of row r of x [R,N]; over all of x, which is then
+ * one row of R N elements.
+ *
+ * A group of threads, a warp or a block, reduces one row or one chunk of a row.  Backward, a
+ * group writes dx of one chunk. */
 #include "common/ops/reduce.h"
 #include "gpu/device/pdl.cuh"
 #include "gpu/device/math.cuh"
@@ -6,128 +10,129 @@
 #include "gpu/gpu.cuh"
 
 enum {
-    BLOCK = 256,      /* threads, where they are not one row's crew */
-    MOST = 256,       /* of a crew */
-    AHEAD = 8,        /* accesses that a thread has in flight at once */
-    AHEAD_BACK = 4,   /* where it also writes */
-    CHAIN = 64,       /* times so many: what is summed by itself, so that sums stay exact */
-    GRID = 0x7fffffff /* blocks at most */
+    BLOCK = 256,            /* threads, where a block is not one group */
+    MAX_THREADS = 256,      /* of a group */
+    AHEAD = 8,              /* accesses that a thread has in flight at once */
+    AHEAD_BACK = 4,         /* in backward, which also writes */
+    CHAIN = 64,             /* rounds summed on their own, for small rounding errors */
+    MAX_BLOCKS = 0x7fffffff /* blocks of a grid */
 };
 
-/* ---- what is found of many numbers ---- */
+/* ---- the monoids: sum, and maximum with its index ---- */
 
 struct total {
     float sum;
 
     static __device__ __forceinline__ total none(void) { return {0}; }
-    /* Neighbours, or zeros in place of them where they are not `there`. */
+    /* N neighbouring elements; zeros where they are not valid. */
     template <int N>
-    __device__ __forceinline__ void take(const float (&x)[N], int64_t, bool, bool squared)
+    __device__ __forceinline__ void accumulate(const float (&x)[N], int64_t, bool, bool squared)
     {
-        float some = squared ? x[0] * x[0] : x[0];
+        float run = squared ? x[0] * x[0] : x[0];
         #pragma unroll N
         for (int i = 1; i < N; i++)
-            some += squared ? x[i] * x[i] : x[i];
-        sum += some;
+            run += squared ? x[i] * x[i] : x[i];
+        sum += run;
     }
     __device__ __forceinline__ void merge(const total &other) { sum += other.sum; }
-    __device__ __forceinline__ total of_lane(int distance) const
+    __device__ __forceinline__ total shfl_xor(int distance) const
     {
         return {__shfl_xor_sync(~0u, sum, distance)};
     }
 };
 
-/* The largest, and the first place where it is; of NaN, the first.  Until there is something above
- * -inf, no place. */
-struct top {
+/* The maximum and its first index; of NaNs, the first.  There is no index until an element is above
+ * -inf. */
+struct argmax {
     float x;
     int64_t at;
 
-    static __device__ __forceinline__ top none(void) { return {-INFINITY, INT64_MAX}; }
-    /* Is it above all so far? */
+    static __device__ __forceinline__ argmax none(void) { return {-INFINITY, INT64_MAX}; }
+    /* Is `other` above the maximum so far? */
     __device__ __forceinline__ bool below(float other) const { return x == x && !(other <= x); }
-    __device__ __forceinline__ void merge(const top &other)
+    __device__ __forceinline__ void merge(const argmax &other)
     {
         const bool tie = other.x == x || (other.x != other.x && x != x);
         if (below(other.x) || (tie && other.at < at))
             *this = other;
     }
-    /* What comes after all so far.  Few of many are above all before them: the largest decides
-     * whether the others are looked at. */
+    /* Elements after all so far.  Few elements are a new maximum: only if the maximum of these is
+     * one, its index is searched. */
     template <int N>
-    __device__ __forceinline__ void take(const float (&next)[N], int64_t first, bool there, bool)
+    __device__ __forceinline__ void accumulate(const float (&next)[N], int64_t first, bool valid,
+                                               bool)
     {
-        float most = next[0];
+        float largest = next[0];
         #pragma unroll N
         for (int i = 1; i < N; i++)
-            most = max_nan(most, next[i]);
-        if (!there || !below(most))
+            largest = max_nan(largest, next[i]);
+        if (!valid || !below(largest))
             return;
         #pragma unroll N
         for (int i = N - 1; i >= 0; i--)
-            if (next[i] == most || next[i] != next[i])
+            if (next[i] == largest || next[i] != next[i])
                 *this = {next[i], first + i};
     }
-    __device__ __forceinline__ top of_lane(int distance) const
+    __device__ __forceinline__ argmax shfl_xor(int distance) const
     {
         return {__shfl_xor_sync(~0u, x, distance), __shfl_xor_sync(~0u, at, distance)};
     }
 };
 
-/* ---- who has what ---- */
+/* ---- mapping of rows to threads ---- */
 
-/* Rows of n numbers, each cut into so many pieces of so many, the last shorter; a crew of
- * threads has one of them: a warp, or a block. */
-struct cut {
-    int64_t rows, n, piece, pieces;
-    int crew;
+/* Rows of n elements, each in `chunks` chunks of `chunk` elements, the last one shorter.  Each
+ * chunk is handled by one group of threads: a warp, or a block. */
+struct partition {
+    int64_t rows, n, chunk, chunks;
+    int group; /* threads */
 };
 
-/* A crew of as many threads as have all of a piece in flight at once, with so many accesses each;
- * there are not more than MOST. */
+/* The smallest group that has all of a chunk in flight at once, with `ahead` accesses per
+ * thread, but MAX_THREADS threads at most. */
 template <typename T>
-static cut cut_of(int64_t rows, int64_t n, int64_t piece, int each)
+static partition partition_of(int64_t rows, int64_t n, int64_t chunk, int ahead)
 {
-    cut c = {rows, n, min(n, piece), ceil_div(n, piece), 32};
-    while (c.crew < MOST && accesses<T>(c.piece) > c.crew * each)
-        c.crew *= 2;
-    return c;
+    partition p = {rows, n, min(n, chunk), ceil_div(n, chunk), 32};
+    while (p.group < MAX_THREADS && accesses<T>(p.chunk) > p.group * ahead)
+        p.group *= 2;
+    return p;
 }
 
-static int threads_of(const cut &c)
+static int threads_of(const partition &p)
 {
-    return c.crew > 32 ? c.crew : BLOCK;
+    return p.group > 32 ? p.group : BLOCK;
 }
 
-static int64_t blocks_of(const cut &c)
+static int64_t blocks_of(const partition &p)
 {
-    return ceil_div(c.rows * c.pieces, threads_of(c) / c.crew);
+    return ceil_div(p.rows * p.chunks, threads_of(p) / p.group);
 }
 
-/* A thread's piece of a row, and its place in the crew. */
-struct seat {
-    int64_t number, row, begin;
-    int64_t n;
-    int first;
+/* A thread's chunk of a row, and its index in the group. */
+struct work_tile {
+    int64_t number, row, begin; /* of the chunk; its row, and its first column */
+    int64_t n;                  /* elements of the chunk */
+    int first;                  /* the thread's index, and its first access */
 };
 
-static __device__ __forceinline__ seat seat_of(const cut &c)
+static __device__ __forceinline__ work_tile work_tile_of(const partition &p)
 {
-    const bool alone = c.crew == 32;
-    seat s;
-    s.number = alone ? (int64_t)blockIdx.x * (BLOCK / 32) + threadIdx.x / 32 : blockIdx.x;
-    s.first = alone ? threadIdx.x % 32 : threadIdx.x;
-    s.row = c.pieces == 1 ? s.number : s.number / c.pieces;
-    s.begin = (s.number - s.row * c.pieces) * c.piece;
-    s.n = min(c.n - s.begin, c.piece);
-    return s;
+    const bool one_warp = p.group == 32;
+    work_tile w;
+    w.number = one_warp ? (int64_t)blockIdx.x * (BLOCK / 32) + threadIdx.x / 32 : blockIdx.x;
+    w.first = one_warp ? threadIdx.x % 32 : threadIdx.x;
+    w.row = p.chunks == 1 ? w.number : w.number / p.chunks;
+    w.begin = (w.number - w.row * p.chunks) * p.chunk;
+    w.n = min(p.n - w.begin, p.chunk);
+    return w;
 }
 
-/* What is folded into what, and how. */
+/* The arguments of a reduction. */
 struct job {
-    cut by;
+    partition by;
     const void *x;
-    const int64_t *from; /* NULL, or where the numbers of x have been found */
+    const int64_t *from; /* NULL, or the index of each x in its row */
     void *y;
     int64_t *at;        /* of a max */
     int kept;           /* the type of y */
@@ -135,77 +140,78 @@ struct job {
     float divisor;      /* of a mean */
 };
 
-static __device__ void put(const job &j, const seat &s, const total &found)
+static __device__ void store_result(const job &j, const work_tile &w, const total &found)
 {
-    put_kept(j.kept, j.y, s.number, j.root ? sqrtf(found.sum) : found.sum / j.divisor);
+    put_kept(j.kept, j.y, w.number, j.root ? sqrtf(found.sum) : found.sum / j.divisor);
 }
 
-static __device__ void put(const job &j, const seat &s, const top &found)
+static __device__ void store_result(const job &j, const work_tile &w, const argmax &found)
 {
-    put_kept(j.kept, j.y, s.number, found.x);
-    const int64_t at = found.at == INT64_MAX ? s.begin : found.at; /* all are -inf */
-    j.at[s.number] = j.from ? j.from[s.row * j.by.n + at] : at;
+    put_kept(j.kept, j.y, w.number, found.x);
+    const int64_t at = found.at == INT64_MAX ? w.begin : found.at; /* all are -inf */
+    j.at[w.number] = j.from ? j.from[w.row * j.by.n + at] : at;
 }
 
 /* ---- tree ---- */
 
-/* A block a row: its threads' shares are folded by halves in shared memory. */
+/* One block per row: a tree in shared memory reduces its threads' results. */
 template <typename F, typename T>
 __global__ void __launch_bounds__(BLOCK) tree_kernel(job j)
 {
     enum { RUN = AHEAD * CHAIN };
-    __shared__ F of[BLOCK];
-    const seat s = seat_of(j.by);
-    const T *x = (const T *)j.x + s.row * s.n;
+    __shared__ F partial[BLOCK];
+    const work_tile w = work_tile_of(j.by);
+    const T *x = (const T *)j.x + w.row * w.n;
     F found = F::none();
 
-    for (int64_t i = threadIdx.x; i < s.n;) {
-        F some = F::none();
-        for (int k = 0; k < RUN && i < s.n; k++, i += BLOCK) {
+    for (int64_t i = threadIdx.x; i < w.n;) {
+        F run = F::none();
+        for (int k = 0; k < RUN && i < w.n; k++, i += BLOCK) {
             const float one[1] = {load(x + i)};
-            some.take(one, i, true, j.squared);
+            run.accumulate(one, i, true, j.squared);
         }
-        found.merge(some);
+        found.merge(run);
     }
-    of[threadIdx.x] = found;
+    partial[threadIdx.x] = found;
     for (int half = BLOCK / 2; half; half /= 2) {
         __syncthreads();
         if ((int)threadIdx.x < half)
-            of[threadIdx.x].merge(of[threadIdx.x + half]);
+            partial[threadIdx.x].merge(partial[threadIdx.x + half]);
     }
     if (threadIdx.x == 0)
-        put(j, s, of[0]);
+        store_result(j, w, partial[0]);
 }
 
 /* ---- shuffle, and two levels of it ---- */
 
-/* A thread's share of a piece: every threads-th access from its first on, AHEAD of them in flight
+/* A thread's part of a chunk: accesses with a stride of `threads`, AHEAD of them in flight
  * before the first is used. */
 template <typename F, typename T, bool WIDE>
-static __device__ __forceinline__ F fold_share(const T *x, const seat &s, int threads, bool squared)
+static __device__ __forceinline__ F fold_share(const T *x, const work_tile &w, int threads,
+                                               bool squared)
 {
     typedef access<T, WIDE> by;
     const typename by::raw *p = (const typename by::raw *)x;
-    const int64_t all = s.n / by::NUMBERS;
+    const int64_t all = w.n / by::ELEMENTS;
     F found = F::none();
 
     for (int64_t k = 0; k < all;) {
-        F some = F::none();
+        F run = F::none();
         for (int round = 0; round < CHAIN && k < all; round++, k += AHEAD * threads) {
-            const int left = (int)min(all - k, (int64_t)(AHEAD * threads)) - s.first;
-            typename by::raw got[AHEAD];
+            const int remaining = (int)min(all - k, (int64_t)(AHEAD * threads)) - w.first;
+            typename by::raw loaded[AHEAD];
             #pragma unroll AHEAD
             for (int i = 0; i < AHEAD; i++)
-                got[i] = i * threads < left ? p[k + s.first + i * threads] : by::none();
+                loaded[i] = i * threads < remaining ? p[k + w.first + i * threads] : by::none();
             #pragma unroll AHEAD
             for (int i = 0; i < AHEAD; i++) {
-                float numbers[by::NUMBERS];
-                by::unpack(got[i], numbers);
-                some.take(numbers, s.begin + (k + s.first + i * threads) * by::NUMBERS,
-                          i * threads < left, squared);
+                float elements[by::ELEMENTS];
+                by::unpack(loaded[i], elements);
+                run.accumulate(elements, w.begin + (k + w.first + i * threads) * by::ELEMENTS,
+                               i * threads < remaining, squared);
             }
         }
-        found.merge(some);
+        found.merge(run);
     }
     return found;
 }
@@ -215,41 +221,41 @@ static __device__ __forceinline__ F fold_lanes(F found)
 {
     #pragma unroll 5
     for (int distance = 16; distance; distance /= 2)
-        found.merge(found.of_lane(distance));
+        found.merge(found.shfl_xor(distance));
     return found;
 }
 
-/* A warp folds its lanes by shuffles; a block's warps meet once, and not at all where each has a
- * row of its own. */
+/* A warp reduces by shuffles.  The warps of a block then combine their results in shared memory,
+ * unless each warp has a row of its own. */
 template <typename F, typename T, bool WIDE>
-__global__ void __launch_bounds__(MOST) shuffle_kernel(job j)
+__global__ void __launch_bounds__(MAX_THREADS) shuffle_kernel(job j)
 {
-    __shared__ F of[MOST / 32];
-    const seat s = seat_of(j.by);
+    __shared__ F partial[MAX_THREADS / 32];
+    const work_tile w = work_tile_of(j.by);
     const int lane = threadIdx.x % 32;
 
     pdl_wait();
     pdl_launch_dependents();
-    if (s.row >= j.by.rows)
+    if (w.row >= j.by.rows)
         return;
-    const T *x = (const T *)j.x + s.row * j.by.n + s.begin;
-    F found = fold_lanes(fold_share<F, T, WIDE>(x, s, j.by.crew, j.squared));
-    if (j.by.crew > 32) {
+    const T *x = (const T *)j.x + w.row * j.by.n + w.begin;
+    F found = fold_lanes(fold_share<F, T, WIDE>(x, w, j.by.group, j.squared));
+    if (j.by.group > 32) {
         if (lane == 0)
-            of[threadIdx.x / 32] = found;
+            partial[threadIdx.x / 32] = found;
         __syncthreads();
         if (threadIdx.x >= 32)
             return;
-        found = fold_lanes(lane < j.by.crew / 32 ? of[lane] : F::none());
+        found = fold_lanes(lane < j.by.group / 32 ? partial[lane] : F::none());
     }
-    if (s.first == 0)
-        put(j, s, found);
+    if (w.first == 0)
+        store_result(j, w, found);
 }
 
 /* ---- backward ---- */
 
 struct job_back {
-    cut by;
+    partition by;
     const void *dy;
     const void *x, *y; /* of a norm, or NULL */
     void *dx;
@@ -257,7 +263,7 @@ struct job_back {
     float divisor;     /* of a mean, else 1 */
 };
 
-/* A thread a number. */
+/* One thread per element. */
 template <typename T>
 __global__ void __launch_bounds__(BLOCK) each_kernel(job_back j)
 {
@@ -274,79 +280,79 @@ __global__ void __launch_bounds__(BLOCK) each_kernel(job_back j)
     store((T *)j.dx + i, d);
 }
 
-/* A crew a piece. */
+/* One group per chunk. */
 template <typename T, bool WIDE, bool NORM>
-__global__ void __launch_bounds__(MOST) spread_kernel(job_back j)
+__global__ void __launch_bounds__(MAX_THREADS) spread_kernel(job_back j)
 {
     typedef access<T, WIDE> by;
     typedef typename by::raw raw;
-    const seat s = seat_of(j.by);
-    if (s.row >= j.by.rows)
+    const work_tile w = work_tile_of(j.by);
+    if (w.row >= j.by.rows)
         return;
-    const int64_t start = s.row * j.by.n + s.begin, top = j.at ? j.at[s.row] - s.begin : -1;
+    const int64_t start = w.row * j.by.n + w.begin, argmax = j.at ? j.at[w.row] - w.begin : -1;
     const raw *x = (const raw *)((const T *)j.x + start);
     raw *dx = (raw *)((T *)j.dx + start);
-    const float dy = load((const T *)j.dy + s.row), y = NORM ? load((const T *)j.y + s.row) : 1;
-    const float level = j.at || y == 0 ? 0 : dy / (NORM ? y : j.divisor);
-    const int all = (int)(s.n / by::NUMBERS);
+    const float dy = load((const T *)j.dy + w.row), y = NORM ? load((const T *)j.y + w.row) : 1;
+    const float dx_other = j.at || y == 0 ? 0 : dy / (NORM ? y : j.divisor);
+    const int all = (int)(w.n / by::ELEMENTS);
 
-    for (int k = s.first; k < all; k += AHEAD_BACK * j.by.crew) {
-        raw got[AHEAD_BACK];
+    for (int k = w.first; k < all; k += AHEAD_BACK * j.by.group) {
+        raw loaded[AHEAD_BACK];
         #pragma unroll AHEAD_BACK
         for (int i = 0; NORM && i < AHEAD_BACK; i++)
-            got[i] = k + i * j.by.crew < all ? x[k + i * j.by.crew] : by::none();
+            loaded[i] = k + i * j.by.group < all ? x[k + i * j.by.group] : by::none();
         #pragma unroll AHEAD_BACK
         for (int i = 0; i < AHEAD_BACK; i++) {
-            const int place = k + i * j.by.crew;
-            const int64_t away = top - (int64_t)place * by::NUMBERS;
-            const int here = away >= 0 && away < by::NUMBERS ? (int)away : -1;
-            float numbers[by::NUMBERS];
+            const int index = k + i * j.by.group;
+            const int64_t offset = argmax - (int64_t)index * by::ELEMENTS;
+            const int max_here = offset >= 0 && offset < by::ELEMENTS ? (int)offset : -1;
+            float elements[by::ELEMENTS];
             if (NORM)
-                by::unpack(got[i], numbers);
+                by::unpack(loaded[i], elements);
             #pragma unroll 8
-            for (int n = 0; n < by::NUMBERS; n++)
-                numbers[n] = NORM ? level * numbers[n] : n == here ? dy : level;
-            if (place < all)
-                dx[place] = by::pack(numbers);
+            for (int n = 0; n < by::ELEMENTS; n++)
+                elements[n] = NORM ? dx_other * elements[n] : n == max_here ? dy : dx_other;
+            if (index < all)
+                dx[index] = by::pack(elements);
         }
     }
 }
 
 /* ---- launches ---- */
 
-/* Numbers that a crew of a long row has. */
+/* Elements of a long row per group. */
 template <typename T>
-constexpr int64_t PIECE = MOST *AHEAD * 16 / sizeof(T);
+constexpr int64_t CHUNK = MAX_THREADS *AHEAD * 16 / sizeof(T);
 
 static int64_t rows_of(const struct frame *f)
 {
     return f->choice[REDUCE_OVER] == REDUCE_ALL ? 1 : DIM(f, 'R');
 }
 
-static int64_t numbers_of(const struct frame *f)
+static int64_t elements_of(const struct frame *f)
 {
     return DIM(f, 'N') * (f->choice[REDUCE_OVER] == REDUCE_ALL ? DIM(f, 'R') : 1);
 }
 
 template <typename T>
-static cut rows_whole(const struct frame *f)
+static partition rows_whole(const struct frame *f)
 {
-    return cut_of<T>(rows_of(f), numbers_of(f), numbers_of(f), AHEAD);
+    return partition_of<T>(rows_of(f), elements_of(f), elements_of(f), AHEAD);
 }
 
 template <typename T>
-static cut rows_cut(const struct frame *f, int each)
+static partition rows_in_chunks(const struct frame *f, int ahead)
 {
-    return cut_of<T>(rows_of(f), numbers_of(f), PIECE<T>, each);
+    return partition_of<T>(rows_of(f), elements_of(f), CHUNK<T>, ahead);
 }
 
 static float divisor_of(const struct frame *f)
 {
-    return f->choice[REDUCE_KIND] == REDUCE_MEAN ? (float)numbers_of(f) : 1;
+    return f->choice[REDUCE_KIND] == REDUCE_MEAN ? (float)elements_of(f) : 1;
 }
 
 template <typename T>
-static job job_of(const struct frame *f, const cut &by)
+static job job_of(const struct frame *f, const partition &by)
 {
     const struct reduce *a = ARGS(f, reduce);
     const bool norm = f->choice[REDUCE_KIND] == REDUCE_NORM2;
@@ -364,7 +370,7 @@ static job job_of(const struct frame *f, const cut &by)
 template <typename F, typename T>
 static int tree_fold(const struct frame *f)
 {
-    const cut by = {rows_of(f), numbers_of(f), numbers_of(f), 1, BLOCK};
+    const partition by = {rows_of(f), elements_of(f), elements_of(f), 1, BLOCK};
     tree_kernel<F, T><<<blocks_of(by), BLOCK, 0, gpu_stream()>>>(job_of<T>(f, by));
     return cudaGetLastError();
 }
@@ -385,15 +391,15 @@ static int shuffle_fold(const struct frame *f)
     return fold<F, T>(job_of<T>(f, rows_whole<T>(f)));
 }
 
-/* Where a row is a piece, the first level is the last. */
+/* Where a row is one chunk, the first level is the only one. */
 template <typename F, typename T>
 static int two_level_fold(const struct frame *f)
 {
-    job whole = job_of<T>(f, rows_cut<T>(f, AHEAD)), first = whole;
-    const int64_t parts = whole.by.rows * whole.by.pieces;
-    const bool max = std::is_same<F, top>::value;
+    job whole = job_of<T>(f, rows_in_chunks<T>(f, AHEAD)), first = whole;
+    const int64_t parts = whole.by.rows * whole.by.chunks;
+    const bool max = std::is_same<F, argmax>::value;
 
-    if (whole.by.pieces == 1)
+    if (whole.by.chunks == 1)
         return fold<F, T>(whole);
     first.at = (int64_t *)f->work;
     first.y = first.at + (max ? parts : 0);
@@ -401,7 +407,7 @@ static int two_level_fold(const struct frame *f)
     first.root = false;
     first.divisor = 1;
     int e = fold<F, T>(first);
-    whole.by = cut_of<float>(whole.by.rows, whole.by.pieces, whole.by.pieces, AHEAD_BACK);
+    whole.by = partition_of<float>(whole.by.rows, whole.by.chunks, whole.by.chunks, AHEAD_BACK);
     whole.x = first.y;
     whole.from = max ? first.at : NULL;
     whole.squared = false;
@@ -414,13 +420,13 @@ static int two_level_fold(const struct frame *f)
 template <typename T>
 static size_t two_level_work(const struct frame *f, enum pass p)
 {
-    const cut by = rows_cut<T>(f, AHEAD);
+    const partition by = rows_in_chunks<T>(f, AHEAD);
     const size_t part =
         sizeof(float) + (f->choice[REDUCE_KIND] == REDUCE_MAX ? sizeof(int64_t) : 0);
-    return p == FORWARD && by.pieces > 1 ? by.rows * by.pieces * part : 0;
+    return p == FORWARD && by.chunks > 1 ? by.rows * by.chunks * part : 0;
 }
 
-/* The folds of sums and of a max. */
+/* The reductions by sum and by max. */
 typedef int folding(const struct frame *f);
 
 template <folding *SUM, folding *MAX>
@@ -429,7 +435,7 @@ static int forward(const struct frame *f)
     return f->choice[REDUCE_KIND] == REDUCE_MAX ? MAX(f) : SUM(f);
 }
 
-static job_back job_back_of(const struct frame *f, const cut &by)
+static job_back job_back_of(const struct frame *f, const partition &by)
 {
     const struct reduce *a = ARGS(f, reduce), *g = GRADS(f, reduce);
     const bool norm = f->choice[REDUCE_KIND] == REDUCE_NORM2;
@@ -459,38 +465,38 @@ static int spread(const job_back &j)
 template <typename T>
 static int spread_back(const struct frame *f)
 {
-    const job_back j = job_back_of(f, rows_cut<T>(f, AHEAD_BACK));
+    const job_back j = job_back_of(f, rows_in_chunks<T>(f, AHEAD_BACK));
     return j.x ? spread<T, true>(j) : spread<T, false>(j);
 }
 
 static const char *too_many(int64_t blocks)
 {
-    return blocks > GRID ? "more blocks of threads than a grid has (2147483647)" : NULL;
+    return blocks > MAX_BLOCKS ? "more blocks of threads than a grid has (2147483647)" : NULL;
 }
 
 static const char *tree_declines(const struct frame *f)
 {
-    return too_many(ceil_div(rows_of(f) * numbers_of(f), BLOCK));
+    return too_many(ceil_div(rows_of(f) * elements_of(f), BLOCK));
 }
 
 template <typename T>
 static const char *declines(const struct frame *f)
 {
-    return too_many(blocks_of(rows_cut<T>(f, AHEAD_BACK)));
+    return too_many(blocks_of(rows_in_chunks<T>(f, AHEAD_BACK)));
 }
 
 #define RUNG(bits, T, rung, idea, back, work, declines)                                            \
     static const struct impl rung##bits = {                                                        \
-        #rung, idea,     {forward<rung##_fold<total, T>, rung##_fold<top, T>>, back<T>},           \
+        #rung, idea,     {forward<rung##_fold<total, T>, rung##_fold<argmax, T>>, back<T>},        \
         work,  declines, NULL,                                                                     \
         0,     0}
 
 #define LADDER(bits, T)                                                                            \
-    RUNG(bits, T, tree, "a block a row, halved in shared memory; backward a thread a number",      \
+    RUNG(bits, T, tree, "a block per row, a tree in shared memory; backward a thread per element", \
          each_back, NULL, tree_declines);                                                          \
-    RUNG(bits, T, shuffle, "a warp a short row, a block a long one, folded by shuffles",           \
+    RUNG(bits, T, shuffle, "a warp per short row, a block per long one, reduced by shuffles",      \
          spread_back, NULL, declines<T>);                                                          \
-    RUNG(bits, T, two_level, "long rows in pieces, what is found of them folded in turn",          \
+    RUNG(bits, T, two_level, "long rows in chunks, whose results a second launch reduces",         \
          spread_back, two_level_work<T>, declines<T>);                                             \
     GPU_KERNEL_LIST(reduce, bits, &two_level##bits, &shuffle##bits, &tree##bits)
 

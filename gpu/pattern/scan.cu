@@ -1,4 +1,7 @@
-/* Backward is forward from the end of each row: BACK. */
+/* y[r,i] = sum of x[r,k] over k <= i, or k < i if exclusive; x, y [R,N].  Backward is the same scan
+ * from the end of each row: BACK.
+ *
+ * sweep and shuffle have one block per row, three_pass and lookback one block per tile of a row. */
 #include "common/ops/scan.h"
 #include "gpu/device/async.cuh"
 #include "gpu/device/flags.cuh"
@@ -6,52 +9,52 @@
 #include "gpu/gpu.cuh"
 
 enum {
-    BLOCK = 128,      /* threads at most */
-    RESIDENT = 6,     /* blocks of an SM: 6 x 32 KB in flight */
-    AHEAD = 16,       /* accesses of a thread, all in flight at once */
-    SWEEPERS = 512,   /* threads of a sweep, each with two numbers */
-    LEVELS = 4,       /* of sums over 1, 32, 32^2 ... tiles: enough for 2^30 numbers */
-    MOST = 0x7fffffff /* blocks of a grid */
+    BLOCK = 128,            /* threads at most */
+    RESIDENT = 6,           /* blocks of an SM: 6 x 32 KB in flight */
+    AHEAD = 16,             /* accesses of a thread, all in flight at once */
+    SWEEP_THREADS = 512,    /* threads of a sweep, each with two elements */
+    LEVELS = 4,             /* of sums over 1, 32, 32^2 ... tiles: enough for 2^30 elements */
+    MAX_BLOCKS = 0x7fffffff /* blocks of a grid */
 };
 
 /* ---- sweep ---- */
 
-/* A block a row, piece by piece.  A piece becomes a tree of sums in shared memory; from its root
- * down, each node hands to its left child what is before it, and to its right child that and the
- * left one's sum. */
+/* One block per row, chunk by chunk.  The up-sweep makes a chunk a tree of sums in shared
+ * memory.  The down-sweep starts at the root: each node's left child gets the node's prefix, and
+ * its right child that prefix plus the left child's sum (Blelloch). */
 template <typename T, bool BACK>
-__global__ void __launch_bounds__(SWEEPERS)
+__global__ void __launch_bounds__(SWEEP_THREADS)
     sweep_kernel(T *y, const T *x, int64_t n, bool exclusive)
 {
-    enum { PIECE = 2 * SWEEPERS };
-    __shared__ float sum[PIECE];
+    enum { CHUNK = 2 * SWEEP_THREADS };
+    __shared__ float sum[CHUNK];
     const int thread = threadIdx.x;
     float carry = 0;
 
     x += blockIdx.x * n;
     y += blockIdx.x * n;
-    for (int64_t begin = 0; begin < n; begin += PIECE) {
+    for (int64_t begin = 0; begin < n; begin += CHUNK) {
         float own[2];
         for (int i = 0; i < 2; i++) {
-            const int64_t k = begin + thread + i * SWEEPERS;
+            const int64_t k = begin + thread + i * SWEEP_THREADS;
             own[i] = k < n ? load(x + (BACK ? n - 1 - k : k)) : 0;
-            sum[thread + i * SWEEPERS] = own[i];
+            sum[thread + i * SWEEP_THREADS] = own[i];
         }
-        for (int half = 1; half < PIECE; half *= 2) {
+        for (int half = 1; half < CHUNK; half *= 2) {
             const int node = (thread + 1) * 2 * half - 1;
             __syncthreads();
-            if (node < PIECE)
+            if (node < CHUNK)
                 sum[node] += sum[node - half];
         }
         __syncthreads();
-        const float all = sum[PIECE - 1];
+        const float all = sum[CHUNK - 1];
         __syncthreads();
         if (thread == 0)
-            sum[PIECE - 1] = 0;
-        for (int half = PIECE / 2; half; half /= 2) {
+            sum[CHUNK - 1] = 0;
+        for (int half = CHUNK / 2; half; half /= 2) {
             const int node = (thread + 1) * 2 * half - 1;
             __syncthreads();
-            if (node < PIECE) {
+            if (node < CHUNK) {
                 const float left = sum[node - half];
                 sum[node - half] = sum[node];
                 sum[node] += left;
@@ -59,8 +62,8 @@ __global__ void __launch_bounds__(SWEEPERS)
         }
         __syncthreads();
         for (int i = 0; i < 2; i++) {
-            const int64_t k = begin + thread + i * SWEEPERS;
-            const float before = sum[thread + i * SWEEPERS];
+            const int64_t k = begin + thread + i * SWEEP_THREADS;
+            const float before = sum[thread + i * SWEEP_THREADS];
             if (k < n)
                 store(y + (BACK ? n - 1 - k : k), carry + (exclusive ? before : before + own[i]));
         }
@@ -70,7 +73,7 @@ __global__ void __launch_bounds__(SWEEPERS)
 
 /* ---- tiles ---- */
 
-/* Rows of n numbers, in tiles of AHEAD accesses a thread. */
+/* Rows of n elements, in tiles of AHEAD accesses per thread. */
 struct job {
     const void *x;
     void *y;
@@ -79,68 +82,68 @@ struct job {
     bool exclusive;
 };
 
-/* A warp has AHEAD accesses of each lane, one beside the other: they come in the order of the
- * row.  They go to shared memory, each lane's to places of its own, so that no registers hold them
- * while they are in flight or the block waits. */
+/* A warp's part of a tile: AHEAD accesses per lane; access i of lane l is number 32 i + l in the
+ * order of the scan.  They are loaded into shared memory, where each lane has slots of its own,
+ * so that they take no registers while they are in flight or the block waits. */
 template <typename T, bool WIDE, bool BACK>
-struct share {
+struct warp_tile {
     typedef access<T, WIDE> by;
     typedef typename by::raw raw;
-    enum { NUMBERS = by::NUMBERS };
+    enum { ELEMENTS = by::ELEMENTS };
 
-    raw *kept;
-    float before[AHEAD]; /* the sum of what is the warp's and before it */
-    int64_t place;       /* of the first */
+    raw *staged;
+    float before[AHEAD]; /* exclusive prefix of each access within the warp */
+    int64_t start;       /* index of the lane's first access */
     int left;            /* accesses from it to the row's end */
 
     static __device__ __forceinline__ int step(int i) { return BACK ? -32 * i : 32 * i; }
-    __device__ __forceinline__ bool there(int i) const { return 32 * i < left; }
-    /* The numbers of an access, in the order of the scan; or back. */
-    static __device__ __forceinline__ void turn(float (&x)[NUMBERS])
+    __device__ __forceinline__ bool valid(int i) const { return 32 * i < left; }
+    /* From memory order to scan order, or back. */
+    static __device__ __forceinline__ void reverse(float (&x)[ELEMENTS])
     {
         #pragma unroll 4
-        for (int i = 0; BACK && i < NUMBERS / 2; i++) {
+        for (int i = 0; BACK && i < ELEMENTS / 2; i++) {
             const float other = x[i];
-            x[i] = x[NUMBERS - 1 - i];
-            x[NUMBERS - 1 - i] = other;
+            x[i] = x[ELEMENTS - 1 - i];
+            x[ELEMENTS - 1 - i] = other;
         }
     }
 
-    __device__ __forceinline__ void fetch(const job &j, int64_t row, int64_t tile, unit *room)
+    __device__ __forceinline__ void fetch(const job &j, int64_t row, int64_t tile, unit *smem)
     {
         const raw *x = (const raw *)j.x;
-        const int64_t all = j.n / NUMBERS;
+        const int64_t all = j.n / ELEMENTS;
         const int64_t first =
             (tile * blockDim.x + threadIdx.x / 32 * 32) * AHEAD + threadIdx.x % 32;
-        place = row * all + (BACK ? all - 1 - first : first);
+        start = row * all + (BACK ? all - 1 - first : first);
         left = (int)min(all - first, (int64_t)(32 * AHEAD));
-        kept = (raw *)room + threadIdx.x;
+        staged = (raw *)smem + threadIdx.x;
         #pragma unroll AHEAD
         for (int i = 0; i < AHEAD; i++) {
-            raw *to = kept + i * blockDim.x;
+            raw *to = staged + i * blockDim.x;
             if (WIDE)
-                cp_async16(to, there(i) ? x + place + step(i) : x, there(i) ? 16 : 0);
+                cp_async16(to, valid(i) ? x + start + step(i) : x, valid(i) ? 16 : 0);
             else
-                *to = there(i) ? x[place + step(i)] : by::none();
+                *to = valid(i) ? x[start + step(i)] : by::none();
         }
         cp_async_commit();
         cp_async_wait<0>();
     }
-    __device__ __forceinline__ void numbers_of(int i, float (&x)[NUMBERS]) const
+    __device__ __forceinline__ void elements_of(int i, float (&x)[ELEMENTS]) const
     {
-        by::unpack(kept[i * blockDim.x], x);
-        turn(x);
+        by::unpack(staged[i * blockDim.x], x);
+        reverse(x);
     }
     __device__ __forceinline__ float sum_of(int i) const
     {
-        float x[NUMBERS], sum = 0;
-        numbers_of(i, x);
-        #pragma unroll NUMBERS
-        for (int n = 0; n < NUMBERS; n++)
+        float x[ELEMENTS], sum = 0;
+        elements_of(i, x);
+        #pragma unroll ELEMENTS
+        for (int n = 0; n < ELEMENTS; n++)
             sum += x[n];
         return sum;
     }
-    /* Sums within the warp: what is before each access, and all. */
+    /* Scans within the warp: sets `before`; returns the warp's sum. */
     __device__ __forceinline__ float scan(void)
     {
         const int lane = threadIdx.x % 32;
@@ -159,125 +162,126 @@ struct share {
         }
         return all_before;
     }
-    /* y, where so much is before the warp's share. */
-    __device__ __forceinline__ void leave(const job &j, float base) const
+    /* Writes y; `base` is the sum of all elements before the warp's. */
+    __device__ __forceinline__ void store_scan(const job &j, float base) const
     {
-        raw *y = (raw *)j.y + place;
+        raw *y = (raw *)j.y + start;
         #pragma unroll AHEAD
         for (int i = 0; i < AHEAD; i++) {
-            float x[NUMBERS], sum = 0;
-            numbers_of(i, x);
-            #pragma unroll NUMBERS
-            for (int n = 0; n < NUMBERS; n++) {
+            float x[ELEMENTS], sum = 0;
+            elements_of(i, x);
+            #pragma unroll ELEMENTS
+            for (int n = 0; n < ELEMENTS; n++) {
                 const float now = sum + x[n];
                 x[n] = base + before[i] + (j.exclusive ? sum : now);
                 sum = now;
             }
-            turn(x);
-            if (there(i))
+            reverse(x);
+            if (valid(i))
                 y[step(i)] = by::pack(x);
         }
     }
 };
 
-/* What is before a warp in its tile, and in the tile. */
+/* The sum of a tile's elements before a warp's, and the tile's sum. */
 struct within {
     float before, all;
 };
 
-/* Each warp adds what the others have, in the same order; `of` is free again at the barrier after
- * the next. */
-static __device__ __forceinline__ within meet(float of[BLOCK / 32], float mine)
+/* Each warp adds all warps' sums, in the same order; `warp_sums` may be reused after the
+ * next-but-one barrier. */
+static __device__ __forceinline__ within add_warp_sums(float warp_sums[BLOCK / 32], float mine)
 {
     const int warp = threadIdx.x / 32, warps = blockDim.x / 32;
     within w = {0, 0};
 
     if (threadIdx.x % 32 == 0)
-        of[warp] = mine;
+        warp_sums[warp] = mine;
     __syncthreads();
     #pragma unroll (BLOCK / 32)
     for (int i = 0; i < BLOCK / 32; i++)
         if (i < warps) {
             w.before = i == warp ? w.all : w.before;
-            w.all += of[i];
+            w.all += warp_sums[i];
         }
     return w;
 }
 
 /* ---- shuffle ---- */
 
-/* A block a row, tile by tile: the lanes of a warp scan by shuffles what is in registers, and the
- * warps' sums meet in shared memory once a tile. */
+/* One block per row, tile by tile: a warp scans its part by shuffles, and the warps exchange
+ * their sums in shared memory once per tile. */
 template <typename T, bool WIDE, bool BACK>
 __global__ void __launch_bounds__(BLOCK, RESIDENT) shuffle_kernel(job j)
 {
-    extern __shared__ unit room[];
+    extern __shared__ unit smem[];
     __shared__ float sums[2][BLOCK / 32];
     float carry = 0;
 
     for (int tile = 0; tile < j.tiles; tile++) {
-        share<T, WIDE, BACK> mine;
-        mine.fetch(j, blockIdx.x, tile, room);
-        const within w = meet(sums[tile % 2], mine.scan());
-        mine.leave(j, carry + w.before);
+        warp_tile<T, WIDE, BACK> mine;
+        mine.fetch(j, blockIdx.x, tile, smem);
+        const within w = add_warp_sums(sums[tile % 2], mine.scan());
+        mine.store_scan(j, carry + w.before);
         carry += w.all;
     }
 }
 
 /* ---- three passes ---- */
 
-/* A block a tile: its sum, to sums [rows,tiles]. */
+/* One block per tile: its sum, to sums [rows,tiles]. */
 template <typename T, bool WIDE, bool BACK>
 __global__ void __launch_bounds__(BLOCK, RESIDENT) sum_kernel(job j, float *sums)
 {
-    extern __shared__ unit room[];
-    __shared__ float of[BLOCK / 32];
+    extern __shared__ unit smem[];
+    __shared__ float warp_sums[BLOCK / 32];
     const int64_t row = blockIdx.x / j.tiles;
-    share<T, WIDE, BACK> mine;
+    warp_tile<T, WIDE, BACK> mine;
     float sum = 0;
 
-    mine.fetch(j, row, blockIdx.x % j.tiles, room);
+    mine.fetch(j, row, blockIdx.x % j.tiles, smem);
     #pragma unroll AHEAD
     for (int i = 0; i < AHEAD; i++)
         sum += mine.sum_of(i);
     #pragma unroll 5
     for (int distance = 16; distance; distance /= 2)
         sum += __shfl_xor_sync(~0u, sum, distance);
-    const within w = meet(of, sum);
+    const within w = add_warp_sums(warp_sums, sum);
     if (threadIdx.x == 0)
         sums[blockIdx.x] = w.all;
 }
 
-/* And the tile itself, when it is known what is before it: all tiles at the same time, each read
- * twice.  (before NULL: nothing.) */
+/* One block per tile: its scan, once the sum of all tiles before it is known.  Each tile is read
+ * twice. (before NULL: rows of one tile.) */
 template <typename T, bool WIDE, bool BACK>
 __global__ void __launch_bounds__(BLOCK, RESIDENT) tile_kernel(job j, const float *before)
 {
-    extern __shared__ unit room[];
-    __shared__ float of[BLOCK / 32];
+    extern __shared__ unit smem[];
+    __shared__ float warp_sums[BLOCK / 32];
     const int64_t row = blockIdx.x / j.tiles;
-    share<T, WIDE, BACK> mine;
+    warp_tile<T, WIDE, BACK> mine;
 
-    mine.fetch(j, row, blockIdx.x % j.tiles, room);
-    const within w = meet(of, mine.scan());
-    mine.leave(j, (before ? before[blockIdx.x] : 0) + w.before);
+    mine.fetch(j, row, blockIdx.x % j.tiles, smem);
+    const within w = add_warp_sums(warp_sums, mine.scan());
+    mine.store_scan(j, (before ? before[blockIdx.x] : 0) + w.before);
 }
 
 /* ---- look-back ---- */
 
-/* What the blocks tell each other: sums over 1, 32, 32^2 ... tiles of a row, those that are whole,
- * level after level; and how many tiles have been begun. */
-struct board {
-    int *begun;
+/* Global state of the look-back: tagged sums over 1, 32, 32^2 ... tiles of a row, level after
+ * level; and the counter from which blocks take their tiles. */
+struct lookback_state {
+    int *next_tile;
     tagged *sums;
-    int64_t of_a_row;
+    int64_t of_a_row; /* tagged sums per row */
 };
 
-enum { TOLD = 1 }; /* a tagged value's tag; 0: not yet */
+enum { READY = 1 }; /* tag of a value that has been stored; 0: not yet */
 
-/* What is before a tile, by one warp.  Written to the base 32, tile 2 5 7 has before it two sums
- * over 32^2 tiles, five over 32 and seven over one, whoever comes first: so its bits are always
- * the same, and nobody waits for a chain of tiles.  The last tile of 32 also tells their sum. */
+/* The sum of all tiles before `tile`, by one warp.  Tile 2 5 7, written to base 32, adds two
+ * sums over 32^2 tiles, five over 32 and seven over one, in whatever order the blocks finish: so
+ * its bits are always the same, and there is no chain of waits from tile to tile.  The last tile
+ * of each 32 also stores the sum over the 32. */
 static __device__ float look_back(tagged *sums, int tiles, int tile, float mine)
 {
     const int lane = threadIdx.x % 32;
@@ -290,19 +294,19 @@ static __device__ float look_back(tagged *sums, int tiles, int tile, float mine)
     for (int l = 1; l < LEVELS; l++)
         level[l] = level[l - 1] + ((tiles - 1) >> (5 * l - 5)) + 1;
     if (lane == 0)
-        store_relaxed(level[0] + tile, {mine, TOLD});
+        store_relaxed(level[0] + tile, {mine, READY});
     #pragma unroll LEVELS
     for (int l = 0; l < LEVELS; l++) {
         const int at = tile >> 5 * l, digit = at % 32;
         level[l] += at - digit;
-        found[l] = {0, TOLD};
+        found[l] = {0, READY};
         if (lane < digit)
             found[l] = load_relaxed(level[l] + lane);
     }
     #pragma unroll LEVELS
     for (int l = 0; l < LEVELS; l++) {
         const int digit = (tile >> 5 * l) % 32;
-        while (found[l].tag != TOLD) {
+        while (found[l].tag != READY) {
             spin_yield();
             found[l] = load_relaxed(level[l] + lane);
         }
@@ -313,7 +317,7 @@ static __device__ float look_back(tagged *sums, int tiles, int tile, float mine)
         mine += before[l];
         last = last && digit == 31;
         if (l + 1 < LEVELS && last && lane == 0)
-            store_relaxed(level[l + 1] + (tile >> (5 * l + 5)) % 32, {mine, TOLD});
+            store_relaxed(level[l + 1] + (tile >> (5 * l + 5)) % 32, {mine, READY});
     }
     float all = 0;
     #pragma unroll LEVELS
@@ -322,25 +326,26 @@ static __device__ float look_back(tagged *sums, int tiles, int tile, float mine)
     return all;
 }
 
-/* A block a tile, read once: what is before it comes from the tiles before it, while they run.  A
- * block takes the next tile that nobody has begun, so those it waits for have been; and tiles of
- * different rows follow each other, so they are likely to be done. */
+/* One block per tile, which is read once: its prefix comes from the blocks of the tiles before
+ * it, while these run.  A block takes its tile from an atomic counter, so the tiles that it
+ * waits for have been started.  Consecutive tiles are of different rows, so those before it in
+ * its row are likely done. */
 template <typename T, bool WIDE, bool BACK>
-__global__ void __launch_bounds__(BLOCK, RESIDENT) lookback_kernel(job j, board b)
+__global__ void __launch_bounds__(BLOCK, RESIDENT) lookback_kernel(job j, lookback_state b)
 {
-    extern __shared__ unit room[];
-    __shared__ float of[BLOCK / 32];
+    extern __shared__ unit smem[];
+    __shared__ float warp_sums[BLOCK / 32];
     __shared__ unsigned next;
     __shared__ float before;
-    share<T, WIDE, BACK> mine;
+    warp_tile<T, WIDE, BACK> mine;
 
     if (threadIdx.x == 0)
-        next = j.tiles > 1 ? atomicAdd(b.begun, 1) : blockIdx.x;
+        next = j.tiles > 1 ? atomicAdd(b.next_tile, 1) : blockIdx.x;
     __syncthreads();
     const unsigned number = next, tile = number / (unsigned)j.rows;
     const int64_t row = number - tile * (unsigned)j.rows;
-    mine.fetch(j, row, tile, room);
-    const within w = meet(of, mine.scan());
+    mine.fetch(j, row, tile, smem);
+    const within w = add_warp_sums(warp_sums, mine.scan());
     if (threadIdx.x < 32) {
         const float found =
             j.tiles > 1 ? look_back(b.sums + row * b.of_a_row, j.tiles, tile, w.all) : 0;
@@ -348,21 +353,21 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT) lookback_kernel(job j, board 
             before = found;
     }
     __syncthreads();
-    mine.leave(j, before + w.before);
+    mine.store_scan(j, before + w.before);
 }
 
 /* ---- launches ---- */
 
-/* Of a block: as many warps as a row gives work. */
+/* Threads of a block: no more warps than a row has work for. */
 template <typename T>
 static int threads_of(int64_t n)
 {
     return 32 * (int)min((int64_t)BLOCK / 32, ceil_div(accesses<T>(n), 32 * AHEAD));
 }
 
-/* Shared memory for what its threads have fetched. */
+/* Shared memory for the accesses of its threads. */
 template <typename T>
-static size_t room_of(int64_t n)
+static size_t smem_of(int64_t n)
 {
     return threads_of<T>(n) * AHEAD * (whole_units<T>(n) ? sizeof(unit) : sizeof(T));
 }
@@ -384,7 +389,7 @@ static int sweep_scan(const job &j, void *)
 {
     T *y = (T *)j.y;
     const T *x = (const T *)j.x;
-    sweep_kernel<T, BACK><<<j.rows, SWEEPERS, 0, gpu_stream()>>>(y, x, j.n, j.exclusive);
+    sweep_kernel<T, BACK><<<j.rows, SWEEP_THREADS, 0, gpu_stream()>>>(y, x, j.n, j.exclusive);
     return cudaGetLastError();
 }
 
@@ -393,9 +398,9 @@ static int shuffle_scan(const job &j, void *)
 {
     const int threads = threads_of<T>(j.n);
     if (whole_units<T>(j.n))
-        shuffle_kernel<T, true, BACK><<<j.rows, threads, room_of<T>(j.n), gpu_stream()>>>(j);
+        shuffle_kernel<T, true, BACK><<<j.rows, threads, smem_of<T>(j.n), gpu_stream()>>>(j);
     else
-        shuffle_kernel<T, false, BACK><<<j.rows, threads, room_of<T>(j.n), gpu_stream()>>>(j);
+        shuffle_kernel<T, false, BACK><<<j.rows, threads, smem_of<T>(j.n), gpu_stream()>>>(j);
     return cudaGetLastError();
 }
 
@@ -407,14 +412,14 @@ static int three_passes(const job &j, float *sums)
     float *before = j.tiles > 1 ? sums + tiles : NULL;
 
     if (before) {
-        sum_kernel<T, WIDE, BACK><<<tiles, threads, room_of<T>(j.n), gpu_stream()>>>(j, sums);
+        sum_kernel<T, WIDE, BACK><<<tiles, threads, smem_of<T>(j.n), gpu_stream()>>>(j, sums);
         CUDA(cudaGetLastError());
         const job of_sums = job_of<float>(before, sums, j.rows, j.tiles, true);
         int e = shuffle_scan<float, false>(of_sums, NULL);
         if (e)
             return e;
     }
-    tile_kernel<T, WIDE, BACK><<<tiles, threads, room_of<T>(j.n), gpu_stream()>>>(j, before);
+    tile_kernel<T, WIDE, BACK><<<tiles, threads, smem_of<T>(j.n), gpu_stream()>>>(j, before);
     return cudaGetLastError();
 }
 
@@ -451,16 +456,16 @@ static size_t lookback_work(const struct frame *f, enum pass)
 template <typename T, bool BACK>
 static int lookback_scan(const job &j, void *work)
 {
-    const board b = {(int *)work, (tagged *)work + 1, tagged_values(j.tiles)};
+    const lookback_state b = {(int *)work, (tagged *)work + 1, tagged_values(j.tiles)};
     const int threads = threads_of<T>(j.n);
     const int64_t tiles = j.rows * j.tiles;
 
     if (j.tiles > 1)
         CUDA(cudaMemsetAsync(work, 0, (j.rows * b.of_a_row + 1) * sizeof(tagged), gpu_stream()));
     if (whole_units<T>(j.n))
-        lookback_kernel<T, true, BACK><<<tiles, threads, room_of<T>(j.n), gpu_stream()>>>(j, b);
+        lookback_kernel<T, true, BACK><<<tiles, threads, smem_of<T>(j.n), gpu_stream()>>>(j, b);
     else
-        lookback_kernel<T, false, BACK><<<tiles, threads, room_of<T>(j.n), gpu_stream()>>>(j, b);
+        lookback_kernel<T, false, BACK><<<tiles, threads, smem_of<T>(j.n), gpu_stream()>>>(j, b);
     return cudaGetLastError();
 }
 
@@ -485,7 +490,7 @@ static int backward(const struct frame *f)
 template <typename T>
 static const char *declines(const struct frame *f)
 {
-    return DIM(f, 'R') * tiles_of<T>(DIM(f, 'N')) > MOST
+    return DIM(f, 'R') * tiles_of<T>(DIM(f, 'N')) > MAX_BLOCKS
                ? "more tiles than a grid has blocks (2147483647)"
                : NULL;
 }
@@ -497,12 +502,12 @@ static const char *declines(const struct frame *f)
         0,     0}
 
 #define LADDER(bits, T)                                                                            \
-    RUNG(bits, T, sweep, "a block a row, a tree of sums in shared memory, up and down", NULL,      \
-         NULL);                                                                                    \
-    RUNG(bits, T, shuffle, "a block a row, lanes scan registers by shuffles", NULL, NULL);         \
-    RUNG(bits, T, three_pass, "a block a tile: their sums, a scan of these, the tiles again",      \
+    RUNG(bits, T, sweep, "a block per row, up-sweep and down-sweep of a tree in shared memory",    \
+         NULL, NULL);                                                                              \
+    RUNG(bits, T, shuffle, "a block per row, scanned by warp shuffles", NULL, NULL);               \
+    RUNG(bits, T, three_pass, "a block per tile: their sums, a scan of these, the tiles again",    \
          three_pass_work<T>, declines<T>);                                                         \
-    RUNG(bits, T, lookback, "one pass: a tile asks those before it, in groups of 32",              \
+    RUNG(bits, T, lookback, "one pass: decoupled look-back, in groups of 32 tiles",                \
          lookback_work<T>, declines<T>);                                                           \
     GPU_KERNEL_LIST(scan, bits, &lookback##bits, &three_pass##bits, &shuffle##bits, &sweep##bits)
 

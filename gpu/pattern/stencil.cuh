@@ -1,32 +1,34 @@
-/* stencil.cuh - sums over windows of a row that lies in shared memory. */
+/* stencil.cuh - y[j] = sum of x[j ... j + window - 1]: sums over the windows of a row in shared
+ * memory. */
 #ifndef STENCIL_CUH
 #define STENCIL_CUH
 
 #include "gpu/device/vector.cuh"
 
-/* Where number p of a row lies: with a gap after each 32, so that threads whose numbers are 4, 8 or
- * 16 apart are in different banks. */
+/* The place of element p of a row: one float of padding after each 32, so that threads whose
+ * elements have a stride of 4, 8 or 16 access different banks. */
 static __host__ __device__ __forceinline__ int padded(int p)
 {
     return p + p / 32;
 }
 
-/* A neighbourhood beyond the whole axis is no larger than one that just covers it. */
+/* The radius R, limited to N - 1, which already covers the whole axis. */
 static inline int64_t reach(int64_t R, int64_t N)
 {
     return min(R, N - 1);
 }
 
-/* How many zeros or neighbours a row in shared memory has before its first output: where rows are
- * in vectors, whole vectors. */
+/* The number of elements (neighbours or zeros) before the first output of a row in shared
+ * memory: whole vectors if rows consist of vectors. */
 template <typename T>
 static inline int margin_of(int64_t R, int64_t N)
 {
     return (int)(in_vectors<T>(N) ? ceil_div(R, WIDTH<T>) * WIDTH<T> : R);
 }
 
-/* s[padded(p)] = row[first + p] for p < length, and zero outside 0 ... N.  By the threads from
- * `thread` on, each `threads`-th; in vectors, if rows are, `first` and `length` whole ones. */
+/* s[padded(p)] = row[first + p] for p < length, and zero outside 0 ... N.  `thread` is this
+ * thread's index among `threads`.  If `wide`, in vectors; then `first` and `length` are
+ * multiples of a vector. */
 template <typename T>
 static __device__ __forceinline__ void fill(float *s, const T *row, int64_t first, int length,
                                             int64_t N, bool wide, int thread, int threads)
@@ -61,7 +63,7 @@ static __device__ __forceinline__ void fill(float *s, const T *row, int64_t firs
         s[padded(p)] = first + p >= 0 && first + p < N ? load(row + first + p) : 0;
 }
 
-/* sums[c] = that of the chunk of K numbers from p + c K on, for c < chunks. */
+/* sums[c] = sum of the chunk of K elements from p + c K on, for c < chunks. */
 template <int K>
 static __device__ __forceinline__ void sum_chunks(float *sums, const float *s, int p, int chunks,
                                                   int thread, int threads)
@@ -75,16 +77,17 @@ static __device__ __forceinline__ void sum_chunks(float *sums, const float *s, i
     }
 }
 
-/* Chunks that lie whole within a window that begins right before them. */
+/* Whole chunks after the first one in a window, for all K windows that begin in the first chunk. */
 template <int K>
 static __host__ __device__ __forceinline__ int chunks_within(int window)
 {
     return (window - K) / K;
 }
 
-/* y[j] = sum of the `window` >= K numbers from p + j on, j < K; `sums` are those of the chunks from
- * p on.  The windows share what lies between their first chunk and its end's like; each adds
- * its share of the two.  Nothing is ever subtracted, so nothing cancels. */
+/* y[j] = sum of the `window` >= K elements from p + j on, j < K; `sums` are the sums of the
+ * chunks from p on.  All K windows share the elements p + K ... p + window - 1; to these, window
+ * j adds a suffix of the first chunk (left) and a prefix of the elements from p + window on
+ * (right).  Nothing is subtracted, so nothing cancels. */
 template <int K>
 static __device__ __forceinline__ void slide(float *y, const float *s, const float *sums, int p,
                                              int window)

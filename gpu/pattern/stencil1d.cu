@@ -1,17 +1,21 @@
+/* y[b,i] = sum of x[b,k] over |k - i| <= R, divided by 2 R + 1; x, y [B,N], zeros outside a row.
+ * Backward is the same on dy.
+ *
+ * naive has one thread per output, halo and sliding one block per tile of a row. */
 #include "common/ops/stencil1d.h"
 #include "gpu/pattern/stencil.cuh"
 
-/* What a pass is given: y [B,N], the means of x [B,N]. */
+/* The arguments of a pass: y [B,N], the means of x [B,N]. */
 struct means {
     const void *x;
     void *y;
-    int64_t B, N, R; /* R no further than a row */
+    int64_t B, N, R; /* R limited to the row */
     float scale;
 };
 
 enum { THREADS = 256 };
 
-/* ---- naive: an output, a thread, its whole window from memory ---- */
+/* ---- naive: one thread per output, its whole window from global memory ---- */
 
 template <typename T>
 __global__ void naive_kernel(means m)
@@ -36,11 +40,12 @@ static int naive(const means &m)
 
 static const char *naive_declines(const struct frame *f)
 {
-    return DIM(f, 'B') * DIM(f, 'N') / THREADS >= INT32_MAX ? "more numbers than a grid has threads"
-                                                            : NULL;
+    return DIM(f, 'B') * DIM(f, 'N') / THREADS >= INT32_MAX
+               ? "more elements than a grid has threads"
+               : NULL;
 }
 
-/* ---- halo: a tile of a row and R neighbours on each side in shared memory, read once ---- */
+/* ---- halo: a tile of a row and a halo of R on each side in shared memory, read once ---- */
 
 enum { HALO_TILE = 1024 };
 
@@ -92,35 +97,36 @@ static const char *halo_declines(const struct frame *f)
     return does_not_fit(f, HALO_TILE, halo_bytes(reach(DIM(f, 'R'), DIM(f, 'N'))));
 }
 
-/* ---- sliding: K outputs beside each other share what their windows have in common ---- */
+/* ---- sliding: K neighbouring outputs share the common part of their windows ---- */
 
-enum { EACH = 16 }; /* outputs of a thread */
+enum { OUTPUTS = 16 }; /* outputs of a thread */
 
-/* Threads for a row, or for a tile of it. */
+/* Threads per row, or per tile of it. */
 static int threads_for(int64_t N)
 {
-    return (int)min((int64_t)THREADS, ceil_div(ceil_div(N, EACH), 32) * 32);
+    return (int)min((int64_t)THREADS, ceil_div(ceil_div(N, OUTPUTS), 32) * 32);
 }
 
-/* Of the tile and of its chunks' sums. */
+/* Shared memory of the tile and of its chunks' sums. */
 static size_t sliding_bytes(int64_t N, int64_t R)
 {
-    const int64_t length = threads_for(N) * EACH + 2 * ceil_div(R, 8) * 8;
+    const int64_t length = threads_for(N) * OUTPUTS + 2 * ceil_div(R, 8) * 8;
     return sizeof(float) * (length + length / 32 + 1 + length / 4);
 }
 
-/* Each thread first sums a chunk of K, then slides over windows made of such chunks: of shared
- * memory an output costs about 2 + 2R/K^2 reads, not 2R + 1.  The tile is 16 numbers a thread,
- * 16 KB of memory in flight for a block in fp32. */
+/* Each thread first sums chunks of K, then computes windows from such chunks: an output costs
+ * about 2 + 2R/K^2 reads of shared memory, not 2R + 1.  The tile has 16 elements per thread: 16
+ * KB in flight per block in fp32. */
 template <typename T, int K>
 __global__ void __launch_bounds__(THREADS) sliding_kernel(means m, int tiles, int margin)
 {
     extern __shared__ __align__(16) float s[];
-    const int threads = blockDim.x, tile = threads * EACH, length = tile + 2 * margin;
+    const int threads = blockDim.x, tile = threads * OUTPUTS, length = tile + 2 * margin;
     const int64_t row = blockIdx.x / tiles * m.N, first = blockIdx.x % tiles * (int64_t)tile;
-    const int window = 2 * (int)m.R + 1, begin = margin - (int)m.R; /* of the first output's */
+    const int window = 2 * (int)m.R + 1,
+              begin = margin - (int)m.R; /* begin of the first output's window */
     const bool wide = in_vectors<T>(m.N);
-    float *sums = s + padded(length) + 1, y[EACH];
+    float *sums = s + padded(length) + 1, y[OUTPUTS];
 
     fill(s, (const T *)m.x + row, first - margin, length, m.N, wide, threadIdx.x, threads);
     __syncthreads();
@@ -129,13 +135,13 @@ __global__ void __launch_bounds__(THREADS) sliding_kernel(means m, int tiles, in
         __syncthreads();
     }
     #pragma unroll 16
-    for (int n = 0; n < EACH / K; n++) {
+    for (int n = 0; n < OUTPUTS / K; n++) {
         const int chunk = threadIdx.x + n * threads;
         slide<K>(y + n * K, s, sums + chunk, begin + chunk * K, window);
     }
     __syncthreads();
     #pragma unroll 16
-    for (int n = 0; n < EACH; n++)
+    for (int n = 0; n < OUTPUTS; n++)
         s[padded((threadIdx.x + n / K * threads) * K + n % K)] = y[n] * m.scale;
     __syncthreads();
 
@@ -151,7 +157,7 @@ __global__ void __launch_bounds__(THREADS) sliding_kernel(means m, int tiles, in
 template <typename T, int K>
 static int sliding_by(const means &m)
 {
-    const int threads = threads_for(m.N), tiles = (int)ceil_div(m.N, threads * EACH);
+    const int threads = threads_for(m.N), tiles = (int)ceil_div(m.N, threads * OUTPUTS);
     const int bytes = (int)sliding_bytes(m.N, m.R), margin = margin_of<T>(m.R, m.N);
 
     CUDA(cudaFuncSetAttribute(sliding_kernel<T, K>, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -173,7 +179,7 @@ static int sliding(const means &m)
 static const char *sliding_declines(const struct frame *f)
 {
     const int64_t N = DIM(f, 'N');
-    return does_not_fit(f, threads_for(N) * EACH, sliding_bytes(N, reach(DIM(f, 'R'), N)));
+    return does_not_fit(f, threads_for(N) * OUTPUTS, sliding_bytes(N, reach(DIM(f, 'R'), N)));
 }
 
 /* ---- both passes ---- */
@@ -202,9 +208,9 @@ static int backward(const struct frame *f)
     static const struct impl name##bits = {                                                        \
         #name, idea, {forward<name<T>>, backward<name<T>>}, NULL, name##_declines, NULL, 0, 0}
 #define KERNELS(bits, T)                                                                           \
-    KERNEL(bits, T, naive, "one thread an output, its window from memory");                        \
-    KERNEL(bits, T, halo, "a tile and its neighbours in shared memory");                           \
-    KERNEL(bits, T, sliding, "outputs beside each other share their windows' sums of chunks");     \
+    KERNEL(bits, T, naive, "one thread per output, its window from global memory");                \
+    KERNEL(bits, T, halo, "a tile and its halo in shared memory");                                 \
+    KERNEL(bits, T, sliding, "neighbouring outputs share their windows' sums of chunks");          \
     GPU_KERNEL_LIST(stencil1d, bits, &sliding##bits, &halo##bits, &naive##bits)
 
 KERNELS(32, float);

@@ -1,20 +1,25 @@
+/* y[b,i,j] = sum of x[b,k,l] over |k - i| <= R, |l - j| <= R, divided by (2 R + 1)^2; x, y [B,H,W],
+ * zeros outside an image.  Backward is the same on dy.
+ *
+ * naive has one thread per output, halo one block per square tile, separable one block per strip
+ * of columns, registers one warp per strip. */
 #include "common/ops/stencil2d.h"
 #include "gpu/device/async.cuh"
 #include "gpu/device/columns.cuh"
 #include "gpu/pattern/stencil.cuh"
 
-/* What a pass is given: y [B,H,W], the means of x [B,H,W]. */
+/* The arguments of a pass: y [B,H,W], the means of x [B,H,W]. */
 struct means {
     const void *x;
     void *y;
     int64_t B, H, W, R;
-    int64_t down, across; /* R, no further than the image */
+    int64_t down, across; /* R, limited to the image */
     float scale;
 };
 
-static const char TOO_MANY[] = "more outputs than a grid has room for";
+static const char TOO_MANY[] = "more outputs than the blocks of a grid cover";
 
-/* ---- naive: an output, a thread, its whole window from memory ---- */
+/* ---- naive: one thread per output, its whole window from global memory ---- */
 
 enum { THREADS = 256 };
 
@@ -45,21 +50,21 @@ static const char *naive_declines(const struct means &m)
     return m.B * m.H * m.W / THREADS >= INT32_MAX ? TOO_MANY : NULL;
 }
 
-/* ---- halo: a tile with R neighbours on all sides and corners in shared memory, read once ---- */
+/* ---- halo: a tile with a halo of R on all sides in shared memory, read once ---- */
 
-enum { SIDE = 32, LINES = 8 }; /* a tile is a square, LINES of it at a time */
+enum { SIDE = 32, BATCH = 8 }; /* a tile is a square; a block processes BATCH rows at once */
 
 template <typename T>
 __global__ void halo_kernel(means m, int wide, int high)
 {
     extern __shared__ __align__(16) float tile[]; /* [down + SIDE + down][across + SIDE + across] */
     const int down = (int)m.down, across = (int)m.across;
-    const int pitch = SIDE + 2 * across, lines = SIDE + 2 * down;
+    const int pitch = SIDE + 2 * across, tile_height = SIDE + 2 * down;
     const int64_t image = blockIdx.x / wide / high * m.H * m.W;
     const int64_t top = blockIdx.x / wide % high * (int64_t)SIDE;
     const int64_t left = blockIdx.x % wide * (int64_t)SIDE;
 
-    for (int k = threadIdx.y; k < lines; k += LINES)
+    for (int k = threadIdx.y; k < tile_height; k += BATCH)
         for (int l = threadIdx.x; l < pitch; l += SIDE) {
             const int64_t i = top - down + k, j = left - across + l;
             tile[k * pitch + l] = i >= 0 && i < m.H && j >= 0 && j < m.W
@@ -67,7 +72,7 @@ __global__ void halo_kernel(means m, int wide, int high)
                                       : 0;
         }
     __syncthreads();
-    for (int i = threadIdx.y; i < SIDE && top + i < m.H; i += LINES) {
+    for (int i = threadIdx.y; i < SIDE && top + i < m.H; i += BATCH) {
         float sum = 0;
         for (int k = 0; k <= 2 * down; k++)
             for (int l = 0; l <= 2 * across; l++)
@@ -89,7 +94,7 @@ static int halo(const means &m)
     const int bytes = (int)halo_bytes(m);
 
     CUDA(cudaFuncSetAttribute(halo_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    halo_kernel<T><<<m.B * wide * high, dim3(SIDE, LINES), bytes, gpu_stream()>>>(m, wide, high);
+    halo_kernel<T><<<m.B * wide * high, dim3(SIDE, BATCH), bytes, gpu_stream()>>>(m, wide, high);
     return cudaGetLastError();
 }
 
@@ -100,30 +105,31 @@ static const char *halo_declines(const struct means &m)
     return m.B * ceil_div(m.W, SIDE) * ceil_div(m.H, SIDE) > INT32_MAX ? TOO_MANY : NULL;
 }
 
-/* ---- strips: how an image is shared out ---- */
+/* ---- strips: the work of a block ---- */
 
-/* A block goes down a strip of columns, four a thread, and writes `height` rows of it. */
+/* A block processes a strip of columns from top to bottom, four columns per thread, and writes
+ * `height` rows. */
 struct strips {
     int threads;    /* of a block */
-    int64_t across; /* strips of an image */
-    int64_t down;   /* blocks one above the other */
+    int64_t across; /* strips side by side in an image */
+    int64_t down;   /* strips one above the other */
     int64_t height;
 };
 
-enum { FOUR = 4 };
+enum { THREAD_COLUMNS = 4 };
 
-static int threads_for(int64_t W, int most)
+static int threads_for(int64_t W, int max_threads)
 {
-    return (int)min((int64_t)most, ceil_div(ceil_div(W, FOUR), 32) * 32);
+    return (int)min((int64_t)max_threads, ceil_div(ceil_div(W, THREAD_COLUMNS), 32) * 32);
 }
 
-/* So that `slots` blocks, which run at the same time, have equal shares, of whole windows, so that
- * a row's group does not depend on how many they are; but two windows' height at least, as each
- * reads a window's rows more than it writes. */
+/* Strips of equal height for `slots` blocks that run at the same time.  The height is a multiple
+ * of a window, so that a row's group does not depend on `slots`, and at least two windows, as
+ * each block reads a window's rows more than it writes. */
 static strips strips_of(const means &m, int threads, int64_t slots)
 {
     const int64_t window = 2 * m.down + 1;
-    strips s = {threads, ceil_div(m.W, threads * FOUR), 0, 0};
+    strips s = {threads, ceil_div(m.W, threads * THREAD_COLUMNS), 0, 0};
     const int64_t down = max((int64_t)1, slots / (s.across * m.B));
 
     s.height = ceil_div(max(ceil_div(m.H, down), 2 * window), window) * window;
@@ -137,7 +143,7 @@ static const char *too_many_strips(const means &m, int threads)
     return m.B * s.across * s.down > INT32_MAX ? TOO_MANY : NULL;
 }
 
-/* A block's part. */
+/* A block's strip: offset of its image, first column, first row, and rows. */
 struct strip {
     int64_t image, left, top;
     int rows;
@@ -146,115 +152,119 @@ struct strip {
 static __device__ __forceinline__ strip strip_of(const means &m, const strips &s)
 {
     const int64_t block = blockIdx.x / s.across, top = block % s.down * s.height;
-    return {block / s.down * m.H * m.W, blockIdx.x % s.across * s.threads * FOUR, top,
+    return {block / s.down * m.H * m.W, blockIdx.x % s.across * s.threads * THREAD_COLUMNS, top,
             (int)min(s.height, m.H - top)};
 }
 
-/* ---- separable: sums along rows, and of these down columns ---- */
+/* ---- separable: sums along rows, then sums of these down columns ---- */
 
-enum { AT_ONCE = 4 }; /* rows that are in shared memory together */
+enum { ROWS_PER_STEP = 4 }; /* rows in shared memory at a time */
 
-struct room {
-    int margin, length, pitch; /* of a row: left of the strip; in numbers; in floats */
-    int sums;                  /* chunks of a row whose sums are kept */
+struct smem_layout {
+    int margin, length, pitch; /* of a row: columns left of the strip; elements; in floats */
+    int sums;                  /* chunks of a row whose sums are stored */
     size_t bytes;
 };
 
 template <typename T>
-static room room_of(const means &m, int threads)
+static smem_layout smem_layout_of(const means &m, int threads)
 {
     const int window = 2 * (int)m.across + 1;
-    room r;
+    smem_layout r;
 
     r.margin = margin_of<T>(m.across, m.W);
-    r.length = threads * FOUR + 2 * r.margin;
+    r.length = threads * THREAD_COLUMNS + 2 * r.margin;
     r.pitch = padded(r.length) + 1;
-    r.sums = threads + max(0, chunks_within<FOUR>(window));
-    r.bytes =
-        sizeof(float) * ((2 * m.down + 1) * threads * FOUR + (int64_t)AT_ONCE * (r.pitch + r.sums));
+    r.sums = threads + max(0, chunks_within<THREAD_COLUMNS>(window));
+    r.bytes = sizeof(float) * ((2 * m.down + 1) * threads * THREAD_COLUMNS +
+                               (int64_t)ROWS_PER_STEP * (r.pitch + r.sums));
     return r;
 }
 
-/* Sums over four neighbours' windows. */
-static __device__ __forceinline__ void sum_across(float h[FOUR], const float *s, const float *sums,
-                                                  int p, int window)
+/* h[j] = sum over the window of column j, for four neighbouring columns. */
+static __device__ __forceinline__ void sum_across(float h[THREAD_COLUMNS], const float *s,
+                                                  const float *sums, int p, int window)
 {
-    if (window >= FOUR)
-        slide<FOUR>(h, s, sums, p, window);
+    if (window >= THREAD_COLUMNS)
+        slide<THREAD_COLUMNS>(h, s, sums, p, window);
     else
-        for (int j = 0; j < FOUR; j++) {
+        for (int j = 0; j < THREAD_COLUMNS; j++) {
             h[j] = 0;
             for (int k = 0; k < window; k++)
                 h[j] += s[padded(p + j + k)];
         }
 }
 
-/* Down a column, the sums h of rows come in groups as high as a window.  A window is the end of
- * one group and the beginning of the next: what a group has in all from row r on is kept in a ring,
- * where h of the group after it takes its place, and the sum of those is carried along.  So again
- * nothing is subtracted, nothing drifts however high the strip, and an output costs three
- * additions whatever R is. */
+/* Down a column, the row sums h are divided into groups as high as a window (van Herk).  A
+ * window is a suffix of one group and a prefix of the next.  The ring holds a group's suffix
+ * sums, and is overwritten by h of the next group; `above` is the running prefix sum of that
+ * group.  Nothing is subtracted, so errors do not grow with the strip's height, and an output
+ * costs three additions for any R. */
 template <typename T>
-__global__ void __launch_bounds__(THREADS, 3) separable_kernel(means m, strips all, room r)
+__global__ void __launch_bounds__(THREADS, 3) separable_kernel(means m, strips all, smem_layout r)
 {
     extern __shared__ __align__(16) float memory[];
     const strip s = strip_of(m, all);
     const int threads = all.threads, down = 2 * (int)m.down + 1, across = 2 * (int)m.across + 1;
     const int inputs = s.rows + down - 1, begin = r.margin - (int)m.across;
-    const int share = threads / AT_ONCE, line = threadIdx.x / share, one = threadIdx.x % share;
-    four<float> *ring = (four<float> *)memory + threadIdx.x; /* [down], `threads` apart */
-    float *rows = memory + down * threads * FOUR, *sums = rows + AT_ONCE * r.pitch;
+    const int threads_per_row = threads / ROWS_PER_STEP,
+              row_in_step = threadIdx.x / threads_per_row,
+              thread_in_row = threadIdx.x % threads_per_row;
+    four<float> *ring = (four<float> *)memory + threadIdx.x; /* [down], stride `threads` */
+    float *rows = memory + down * threads * THREAD_COLUMNS, *sums = rows + ROWS_PER_STEP * r.pitch;
     const T *x = (const T *)m.x + s.image;
     T *y = (T *)m.y + s.image;
-    float above[FOUR] = {};
-    int place = 0; /* in the group */
+    float above[THREAD_COLUMNS] = {};
+    int slot = 0; /* row in the group */
 
-    for (int first = 0; first < inputs; first += AT_ONCE) {
-        const int64_t i = s.top - m.down + first + line;
-        const bool there = i >= 0 && i < m.H;
+    for (int first = 0; first < inputs; first += ROWS_PER_STEP) {
+        const int64_t i = s.top - m.down + first + row_in_step;
+        const bool valid = i >= 0 && i < m.H;
         __syncthreads();
-        fill(rows + line * r.pitch, there ? x + i * m.W : x, s.left - r.margin, r.length,
-             there ? m.W : 0, in_vectors<T>(m.W), one, share);
+        fill(rows + row_in_step * r.pitch, valid ? x + i * m.W : x, s.left - r.margin, r.length,
+             valid ? m.W : 0, in_vectors<T>(m.W), thread_in_row, threads_per_row);
         __syncthreads();
-        sum_chunks<FOUR>(sums + line * r.sums, rows + line * r.pitch, begin, r.sums, one, share);
+        sum_chunks<THREAD_COLUMNS>(sums + row_in_step * r.sums, rows + row_in_step * r.pitch, begin,
+                                   r.sums, thread_in_row, threads_per_row);
         __syncthreads();
         #pragma unroll 1
-        for (int n = 0; n < AT_ONCE && first + n < inputs; n++) {
+        for (int n = 0; n < ROWS_PER_STEP && first + n < inputs; n++) {
             const int64_t to = first + n - (down - 1);
             four<float> h, kept = {};
             four<T> out;
             sum_across(h.x, rows + n * r.pitch, sums + n * r.sums + threadIdx.x,
-                       begin + (int)threadIdx.x * FOUR, across);
-            if (place + 1 < down)
-                kept = ring[(place + 1) * threads];
-            for (int j = 0; j < FOUR; j++) {
+                       begin + (int)threadIdx.x * THREAD_COLUMNS, across);
+            if (slot + 1 < down)
+                kept = ring[(slot + 1) * threads];
+            for (int j = 0; j < THREAD_COLUMNS; j++) {
                 above[j] += h.x[j];
                 store(&out.x[j], (kept.x[j] + above[j]) * m.scale);
             }
             if (to >= 0)
-                store_four(y + (s.top + to) * m.W, (int)m.W, (int)s.left + (int)threadIdx.x * FOUR,
-                           out);
-            ring[place * threads] = h;
-            if (++place < down)
+                store_four(y + (s.top + to) * m.W, (int)m.W,
+                           (int)s.left + (int)threadIdx.x * THREAD_COLUMNS, out);
+            ring[slot * threads] = h;
+            if (++slot < down)
                 continue;
             for (int k = down - 2; k >= 0; k--) {
-                for (int j = 0; j < FOUR; j++)
+                for (int j = 0; j < THREAD_COLUMNS; j++)
                     h.x[j] += ring[k * threads].x[j];
                 ring[k * threads] = h;
             }
-            for (int j = 0; j < FOUR; j++)
+            for (int j = 0; j < THREAD_COLUMNS; j++)
                 above[j] = 0;
-            place = 0;
+            slot = 0;
         }
     }
 }
 
-/* As wide as there is room for the ring. */
+/* As many threads as the shared memory has space for in the ring. */
 template <typename T>
 static int separable_threads(const means &m)
 {
     int threads = threads_for(m.W, THREADS);
-    while (threads > 32 && room_of<T>(m, threads).bytes > gpu_properties().sharedMemPerBlockOptin)
+    while (threads > 32 &&
+           smem_layout_of<T>(m, threads).bytes > gpu_properties().sharedMemPerBlockOptin)
         threads -= 32;
     return threads;
 }
@@ -263,14 +273,15 @@ template <typename T>
 static int separable(const means &m)
 {
     const int threads = separable_threads<T>(m);
-    const room r = room_of<T>(m, threads);
-    int on_one;
+    const smem_layout r = smem_layout_of<T>(m, threads);
+    int blocks_per_sm;
 
     CUDA(cudaFuncSetAttribute(separable_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                               (int)r.bytes));
-    CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&on_one, separable_kernel<T>, threads,
+    CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_sm, separable_kernel<T>, threads,
                                                        r.bytes));
-    const strips s = strips_of(m, threads, (int64_t)on_one * gpu_properties().multiProcessorCount);
+    const strips s =
+        strips_of(m, threads, (int64_t)blocks_per_sm * gpu_properties().multiProcessorCount);
     separable_kernel<T><<<m.B * s.across * s.down, threads, r.bytes, gpu_stream()>>>(m, s, r);
     return cudaGetLastError();
 }
@@ -278,36 +289,37 @@ static int separable(const means &m)
 static const char *separable_declines(const struct means &m)
 {
     const int threads = separable_threads<float>(m);
-    if (room_of<float>(m, threads).bytes > gpu_properties().sharedMemPerBlockOptin ||
-        room_of<__nv_bfloat16>(m, threads).bytes > gpu_properties().sharedMemPerBlockOptin)
+    if (smem_layout_of<float>(m, threads).bytes > gpu_properties().sharedMemPerBlockOptin ||
+        smem_layout_of<__nv_bfloat16>(m, threads).bytes > gpu_properties().sharedMemPerBlockOptin)
         return "the rows of a window are more than the shared memory of a block";
     return too_many_strips(m, threads);
 }
 
-/* ---- registers: separable, with the window known to the compiler, and no barriers ---- */
+/* ---- registers: separable, with R a template parameter, and no barriers ---- */
 
-/* A warp goes along a strip of rows on its own, 16 bytes of a row to a lane.  The rows are sent for
- * ahead of their use, each lane's part by that lane; what is beside it the neighbouring lanes
- * have, so that the first and the last one write nothing.  Along a row and down a column the sums
- * over two neighbouring windows share all but two numbers, put together in the same order from
- * either end: bits do not depend on where a strip begins, nor on its direction.  So every other
- * strip goes upwards, and two that share rows read them at the same time, once from memory. */
+/* A warp processes a strip of rows, 16 bytes of each row per lane, independently of other
+ * warps.  Each lane prefetches its part of the next rows with cp.async; the neighbours of its
+ * elements come by shuffles from the neighbouring lanes, so the first and the last lane write
+ * nothing.  Along a row and down a column, two neighbouring windows share all but two elements,
+ * which are added in the same order from either end: bits do not depend on where a strip begins,
+ * nor on its direction.  So every other strip goes upwards, and two strips that share rows read
+ * them at the same time, once from DRAM. */
 
 enum {
-    RADIUS_MAX = 4,
-    WRITERS = 30,   /* of a warp's lanes */
-    WARPS = 4,      /* of a block */
-    WARPS_MOST = 32 /* of an SM: fewer have longer strips */
+    MAX_RADIUS = 4,
+    WRITING_LANES = 30, /* of a warp's lanes */
+    WARPS = 4,          /* of a block */
+    MAX_WARPS = 32      /* per SM; fewer warps have longer strips */
 };
 
-/* Rows of a warp in flight: a multiple of two, and of what a window remembers of pairs, so that all
- * its indices are constant. */
+/* Rows of a warp in flight: a multiple of two, and of the history of a window, so that all its
+ * indices are constant. */
 template <int R>
 constexpr int AHEAD = R < 4 ? 12 : 16;
 
 struct bands {
     int64_t across; /* strips side by side */
-    int down;       /* of an image one above the other */
+    int down;       /* strips of an image one above the other */
     int height;     /* rows that each writes */
 };
 
@@ -324,9 +336,9 @@ __device__ __forceinline__ void widen<__nv_bfloat16>(unsigned word, float *x)
     vector<__nv_bfloat16>::unpack(word, x);
 }
 
-/* Put in front, the others back by one. */
+/* Inserts x in front of the history and drops the oldest. */
 template <int N>
-static __device__ __forceinline__ void remember(float (&last)[N], float x)
+static __device__ __forceinline__ void push(float (&last)[N], float x)
 {
     #pragma unroll 4
     for (int k = N - 1; k > 0; k--)
@@ -334,23 +346,23 @@ static __device__ __forceinline__ void remember(float (&last)[N], float x)
     last[0] = x;
 }
 
-/* The sum over a window of 2 R + 1 numbers, which come one after the other in pairs: R pairs, and
- * one number before them or after them. */
+/* The sum over a sliding window of 2 R + 1 elements, which come in pairs: R pairs, and one
+ * element before them or after them. */
 template <int R>
 struct window {
     static_assert(1 <= R && R <= 4, "how the pairs are added is written for these");
     enum { PAIRS = R == 3 ? 2 : 1 };
-    float first, pairs;              /* what has no second yet; the last R pairs together */
-    float second[R];                 /* of the last pairs, newest first */
-    float pair[PAIRS], two_pairs[2]; /* of two neighbours */
+    float first, pairs;              /* first element of an open pair; sum of the last R pairs */
+    float second[R];                 /* second elements of the last pairs, newest first */
+    float pair[PAIRS], two_pairs[2]; /* sums of one pair, and of two neighbouring pairs */
 
-    /* The sum over the window that ends with this number. */
-    __device__ __forceinline__ float begin_pair(float x)
+    /* Each takes the next element x and returns the sum over the window that ends with it. */
+    __device__ __forceinline__ float push_first(float x)
     {
         first = x;
         return pairs + x;
     }
-    __device__ __forceinline__ float end_pair(float x)
+    __device__ __forceinline__ float push_second(float x)
     {
         const float now = first + x;
         if (R == 1) {
@@ -362,20 +374,20 @@ struct window {
         } else {
             const float two = now + pair[0];
             pairs = two + two_pairs[1];
-            remember(two_pairs, two);
+            push(two_pairs, two);
         }
-        remember(pair, now);
+        push(pair, now);
         const float sum = second[R - 1] + pairs;
-        remember(second, x);
+        push(second, x);
         return sum;
     }
 };
 
-/* h: sums over the windows in a row of the numbers of a lane's vector. */
+/* h: sums over the windows along a row, for the elements of a lane's vector. */
 template <typename T, int R>
 static __device__ __forceinline__ void sum_row(float h[WIDTH<T>], const uint4 &v)
 {
-    enum { PER = 4 / sizeof(T), BESIDE = (R + PER - 1) / PER }; /* numbers of a word; words */
+    enum { PER = 4 / sizeof(T), BESIDE = (R + PER - 1) / PER }; /* elements per word; halo words */
     const unsigned own[4] = {v.x, v.y, v.z, v.w};
     float x[(BESIDE + 4 + BESIDE) * PER];
     window<R> sum = {};
@@ -391,49 +403,49 @@ static __device__ __forceinline__ void sum_row(float h[WIDTH<T>], const uint4 &v
     #pragma unroll 16
     for (int k = 0; k < 2 * R + WIDTH<T>; k++) {
         const float next = x[BESIDE * PER - R + k];
-        const float all = k % 2 ? sum.begin_pair(next) : sum.end_pair(next);
+        const float all = k % 2 ? sum.push_first(next) : sum.push_second(next);
         if (k >= 2 * R)
             h[k - 2 * R] = all;
     }
 }
 
 template <typename T, int R, bool WIDE>
-__global__ void __launch_bounds__(32 * WARPS, R < RADIUS_MAX ? 4 : 3)
+__global__ void __launch_bounds__(32 * WARPS, R < MAX_RADIUS ? 4 : 3)
     registers_kernel(means m, bands all)
 {
     enum { ROWS = AHEAD<R> };
-    __shared__ uint4 sent[WARPS][ROWS][32];
+    __shared__ uint4 staged[WARPS][ROWS][32];
     const int lane = threadIdx.x % 32;
     const int64_t strip = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
     const int64_t band = strip / all.across, image = band / all.down;
-    const int64_t left = (strip % all.across * WRITERS + lane - 1) * WIDTH<T>;
+    const int64_t left = (strip % all.across * WRITING_LANES + lane - 1) * WIDTH<T>;
     const int H = (int)m.H, part = (int)(band % all.down), top = part * all.height;
     const int rows = min(all.height, H - top), inputs = rows + rows % 2 + 2 * R;
     const int begin = max(top - R, 0), end = min(top + rows + R, H);
     const int step = part % 2 ? -1 : 1, first = step > 0 ? top - R : top - R + inputs - 1;
     const int64_t stride = step * m.W, start = (image * m.H + first) * m.W + left;
     const bool inside = left >= 0 && left < m.W;
-    const unsigned to_read = inside ? end - begin : 0;
-    const unsigned to_write = inside && lane > 0 && lane <= WRITERS ? rows : 0;
+    const unsigned rows_to_read = inside ? end - begin : 0;
+    const unsigned rows_to_write = inside && lane > 0 && lane <= WRITING_LANES ? rows : 0;
     const T *from = (const T *)m.x + start;
     T *to = (T *)m.y + start - R * stride;
-    uint4 *own = &sent[threadIdx.x / 32][0][lane];
+    uint4 *own = &staged[threadIdx.x / 32][0][lane];
     window<R> down[WIDTH<T>] = {};
 
-    const auto send_for = [&](int i, uint4 *place) {
-        const bool there = (unsigned)(i - begin) < to_read;
+    const auto prefetch = [&](int i, uint4 *slot) {
+        const bool valid = (unsigned)(i - begin) < rows_to_read;
         if (WIDE)
-            cp_async16(place, there ? from : (const T *)m.x, there ? 16 : 0);
+            cp_async16(slot, valid ? from : (const T *)m.x, valid ? 16 : 0);
         else
             for (int j = 0; j < WIDTH<T>; j++)
-                store((T *)place + j, there && left + j < m.W ? load(from + j) : 0);
+                store((T *)slot + j, valid && left + j < m.W ? load(from + j) : 0);
         cp_async_commit();
         from += stride;
     };
     const auto write = [&](int i, const float(&mean)[WIDTH<T>]) {
         T *row = to;
         to += stride;
-        if ((unsigned)(i - top) >= to_write)
+        if ((unsigned)(i - top) >= rows_to_write)
             return;
         if (WIDE)
             *(uint4 *)row = vector<T>::pack(mean);
@@ -442,11 +454,11 @@ __global__ void __launch_bounds__(32 * WARPS, R < RADIUS_MAX ? 4 : 3)
                 store(row + j, mean[j]);
     };
 
-    if (image >= m.B) /* all of the warp's lanes */
+    if (image >= m.B) /* uniform in the warp */
         return;
     #pragma unroll 16
     for (int n = 0; n < ROWS; n++)
-        send_for(first + n * step, own + n * 32);
+        prefetch(first + n * step, own + n * 32);
     for (int n = 0;; n += ROWS) {
         #pragma unroll 16
         for (int k = 0; k < ROWS; k++) {
@@ -456,10 +468,10 @@ __global__ void __launch_bounds__(32 * WARPS, R < RADIUS_MAX ? 4 : 3)
                 return;
             cp_async_wait<ROWS - 1>();
             sum_row<T, R>(h, own[k * 32]);
-            send_for(i + ROWS * step, own + k * 32);
+            prefetch(i + ROWS * step, own + k * 32);
             #pragma unroll 8
             for (int j = 0; j < WIDTH<T>; j++)
-                mean[j] = (k % 2 ? down[j].end_pair(h[j]) : down[j].begin_pair(h[j])) * m.scale;
+                mean[j] = (k % 2 ? down[j].push_second(h[j]) : down[j].push_first(h[j])) * m.scale;
             write(i - R * step, mean);
         }
     }
@@ -468,16 +480,16 @@ __global__ void __launch_bounds__(32 * WARPS, R < RADIUS_MAX ? 4 : 3)
 template <typename T>
 static int64_t strips_across(const means &m)
 {
-    return ceil_div(ceil_div(m.W, WIDTH<T>), WRITERS);
+    return ceil_div(ceil_div(m.W, WIDTH<T>), WRITING_LANES);
 }
 
-/* So that all strips run at the same time and have equal shares, of pairs of rows; but of two
- * windows at least, as each reads a window's rows more than it writes. */
+/* Strips of equal height that all run at the same time.  The height is even, and at least two
+ * windows, as each warp reads a window's rows more than it writes. */
 static bands bands_of(const means &m, int64_t across, int64_t slots)
 {
     const int64_t down = max((int64_t)1, slots / (across * m.B));
-    const int64_t least = max(ceil_div(m.H, down), 2 * (2 * m.R + 1));
-    const int64_t height = least + least % 2;
+    const int64_t min_height = max(ceil_div(m.H, down), 2 * (2 * m.R + 1));
+    const int64_t height = min_height + min_height % 2;
     return {across, (int)ceil_div(m.H, height), (int)height};
 }
 
@@ -485,10 +497,10 @@ template <typename T, int R, bool WIDE>
 static int registers_launch(const means &m)
 {
     const auto kernel = registers_kernel<T, R, WIDE>;
-    int on_one;
+    int blocks_per_sm;
 
-    CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&on_one, kernel, 32 * WARPS, 0));
-    const int64_t warps = min(on_one * WARPS, WARPS_MOST);
+    CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_sm, kernel, 32 * WARPS, 0));
+    const int64_t warps = min(blocks_per_sm * WARPS, MAX_WARPS);
     const bands b = bands_of(m, strips_across<T>(m), warps * gpu_properties().multiProcessorCount);
     const int64_t blocks = ceil_div(m.B * b.across * b.down, WARPS);
     kernel<<<blocks, 32 * WARPS, 0, gpu_stream()>>>(m, b);
@@ -505,13 +517,13 @@ template <typename T>
 static int registers(const means &m)
 {
     static int (*const of[])(const means &) = {registers_of<T, 1>, registers_of<T, 2>,
-                                               registers_of<T, 3>, registers_of<T, RADIUS_MAX>};
+                                               registers_of<T, 3>, registers_of<T, MAX_RADIUS>};
     return of[m.R - 1](m);
 }
 
 static const char *registers_declines(const struct means &m)
 {
-    if (m.R < 1 || m.R > RADIUS_MAX)
+    if (m.R < 1 || m.R > MAX_RADIUS)
         return "radius: there are instances for 1, 2, 3 and 4";
     const int64_t across = strips_across<float>(m);
     const bands b = bands_of(m, across, INT32_MAX);
@@ -552,11 +564,11 @@ static const char *declines(const struct frame *f)
         #name, idea, {forward<name<T>>, backward<name<T>>}, NULL, declines<name##_declines>, NULL, \
         0,     0}
 #define KERNELS(bits, T)                                                                           \
-    KERNEL(bits, T, naive, "one thread an output, its window from memory");                        \
-    KERNEL(bits, T, halo, "a square tile and its neighbours in shared memory");                    \
+    KERNEL(bits, T, naive, "one thread per output, its window from global memory");                \
+    KERNEL(bits, T, halo, "a square tile and its halo in shared memory");                          \
     KERNEL(bits, T, separable, "sums along rows, and of these down a strip; a ring of a window");  \
     KERNEL(bits, T, registers,                                                                     \
-           "R known to the compiler: a warp's rows sent for, sums in registers");                  \
+           "R a template parameter: a warp's rows prefetched, sums in registers");                 \
     GPU_KERNEL_LIST(stencil2d, bits, &registers##bits, &separable##bits, &halo##bits, &naive##bits)
 
 KERNELS(32, float);

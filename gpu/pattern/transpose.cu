@@ -1,20 +1,22 @@
-/* Each kernel moves a square tile a block, and backward is forward with the axes exchanged.
- * The grid has one axis, because the others end at 65535. */
+/* out[b,j,i] = x[b,i,j]: x [B,M,N], out [B,N,M].
+ *
+ * Each block transposes one square tile; backward is forward with the axes exchanged.  The grid has
+ * one axis, because the others are limited to 65535 blocks. */
 #include "common/ops/transpose.h"
 #include "gpu/device/unit.cuh"
 #include "gpu/gpu.cuh"
 
 enum {
-    SIDE = 32,        /* of a tile that is moved number by number */
-    ROWS = 8,         /* of it that a block moves at once */
-    UNITS = 16,       /* of 16 bytes: the side of a tile that is moved by them */
-    THREADS = 256,    /* that do */
-    MOST = 0x7fffffff /* blocks of a grid */
+    SIDE = 32,              /* of a tile that is moved element by element */
+    ROWS = 8,               /* of it that a block moves per step */
+    UNITS = 16,             /* of 16 bytes: side of a tile that is moved in vectors */
+    THREADS = 256,          /* of a block that moves vectors */
+    MAX_BLOCKS = 0x7fffffff /* blocks of a grid */
 };
 
 /* ---- tiles ---- */
 
-/* How many tiles a matrix has down its rows and across its columns. */
+/* The number of tiles of a matrix along its rows' axis and along its columns' axis. */
 struct tiling {
     unsigned down, across;
 };
@@ -36,9 +38,9 @@ static __device__ tile tile_of(const tiling &t, int side)
             (int64_t)(blockIdx.x - row * t.across) * side};
 }
 
-/* ---- number by number ---- */
+/* ---- element by element ---- */
 
-/* Neighbouring threads read neighbouring columns, and so write numbers that lie a row apart. */
+/* Neighbouring threads read neighbouring columns, so they write with a stride of one row. */
 template <typename T>
 __global__ void naive(T *out, const T *x, int64_t M, int64_t N, tiling tiles)
 {
@@ -53,8 +55,8 @@ __global__ void naive(T *out, const T *x, int64_t M, int64_t N, tiling tiles)
             out[j * M + t.i + r] = x[(t.i + r) * N + j];
 }
 
-/* Through shared memory, where a tile is turned: neighbouring threads read and write neighbours
- * in memory.  With PAD of one, the numbers of a column lie in different banks, too. */
+/* The tile is transposed through shared memory, so that reads and writes are both coalesced.  With
+ * PAD = 1 the elements of a column lie in different banks, too. */
 template <typename T, int PAD>
 __global__ void turned(T *out, const T *x, int64_t M, int64_t N, tiling tiles)
 {
@@ -77,7 +79,7 @@ __global__ void turned(T *out, const T *x, int64_t M, int64_t N, tiling tiles)
 
 /* ---- sixteen bytes at a time ---- */
 
-/* Column c of as many rows as a unit has numbers. */
+/* Column c of as many rows as a unit has elements. */
 static __device__ __forceinline__ unit column(const unit (&row)[4], int c)
 {
     unit to;
@@ -98,48 +100,48 @@ static __device__ __forceinline__ unit column(const unit (&row)[8], int c)
     return to;
 }
 
-/* A tile of 16 x 16 squares, whose side is a unit; turned, in shared memory.  Unit u of a row is
- * at u ^ (row / NUMBERS): neither the units of a row nor those of the same place in neighbouring
- * squares share banks. */
+/* The transposed tile in shared memory: 16 x 16 squares, whose side is one unit.  The swizzle
+ * puts unit u of a row at u ^ (row / ELEMENTS): neither the units of a row nor those of the same
+ * place in neighbouring squares share banks. */
 template <typename T>
-struct turned_tile {
-    enum { NUMBERS = 16 / sizeof(T), TILE = UNITS * NUMBERS };
+struct transposed_tile {
+    enum { ELEMENTS = 16 / sizeof(T), TILE = UNITS * ELEMENTS };
 
     static __device__ __forceinline__ unit *at(unit *tile, int row, int u)
     {
-        return tile + row * UNITS + (u ^ (row / NUMBERS));
+        return tile + row * UNITS + (u ^ (row / ELEMENTS));
     }
     static __device__ __forceinline__ T *number(unit *tile, int row, int column)
     {
-        return (T *)at(tile, row, column / NUMBERS) + column % NUMBERS;
+        return (T *)at(tile, row, column / ELEMENTS) + column % ELEMENTS;
     }
 };
 
-/* A thread turns a square of units in its registers, so that memory sees whole units on both
- * sides: rows of 256 bytes, read and written.  Where the rows of a side are not of whole units,
- * that side goes number by number. */
+/* A thread transposes a square of units in its registers, so that global reads and writes both move
+ * whole units, in rows of 256 bytes.  Where the rows of x or of out are not made of whole units,
+ * that side is accessed element by element. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     units(T *out, const T *x, int64_t M, int64_t N, tiling tiles)
 {
-    typedef turned_tile<T> in;
-    enum { NUMBERS = in::NUMBERS, TILE = in::TILE };
+    typedef transposed_tile<T> in;
+    enum { ELEMENTS = in::ELEMENTS, TILE = in::TILE };
     __shared__ unit square[TILE * UNITS];
     const tile t = tile_of(tiles, TILE);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 
     x += t.matrix * M * N;
     out += t.matrix * M * N;
-    if (N % NUMBERS == 0) {
+    if (N % ELEMENTS == 0) {
         const int down = threadIdx.x / UNITS, across = threadIdx.x % UNITS;
-        const int64_t i = t.i + down * NUMBERS, j = t.j + across * NUMBERS;
-        unit row[NUMBERS];
-        #pragma unroll NUMBERS
-        for (int r = 0; r < NUMBERS; r++)
+        const int64_t i = t.i + down * ELEMENTS, j = t.j + across * ELEMENTS;
+        unit row[ELEMENTS];
+        #pragma unroll ELEMENTS
+        for (int r = 0; r < ELEMENTS; r++)
             row[r] = i + r < M && j < N ? *(const unit *)(x + (i + r) * N + j) : unit{};
-        #pragma unroll NUMBERS
-        for (int c = 0; c < NUMBERS; c++)
-            *in::at(square, across * NUMBERS + c, down) = column(row, c);
+        #pragma unroll ELEMENTS
+        for (int c = 0; c < ELEMENTS; c++)
+            *in::at(square, across * ELEMENTS + c, down) = column(row, c);
     } else {
         for (int r = warp; r < TILE && t.i + r < M; r += THREADS / 32) {
             #pragma unroll (TILE / 32)
@@ -149,12 +151,12 @@ __global__ void __launch_bounds__(THREADS)
         }
     }
     __syncthreads();
-    if (M % NUMBERS == 0) {
-        #pragma unroll NUMBERS
-        for (int n = 0; n < NUMBERS; n++) {
+    if (M % ELEMENTS == 0) {
+        #pragma unroll ELEMENTS
+        for (int n = 0; n < ELEMENTS; n++) {
             const int r = n * (THREADS / UNITS) + threadIdx.x / UNITS, u = threadIdx.x % UNITS;
-            if (t.j + r < N && t.i + u * NUMBERS < M)
-                *(unit *)(out + (t.j + r) * M + t.i + u * NUMBERS) = *in::at(square, r, u);
+            if (t.j + r < N && t.i + u * ELEMENTS < M)
+                *(unit *)(out + (t.j + r) * M + t.i + u * ELEMENTS) = *in::at(square, r, u);
         }
     } else {
         for (int r = warp; r < TILE && t.j + r < N; r += THREADS / 32) {
@@ -169,10 +171,10 @@ __global__ void __launch_bounds__(THREADS)
 /* ---- launches ---- */
 
 /* to [B,N,M] from [B,M,N] */
-typedef int turn(void *to, const void *from, int64_t B, int64_t M, int64_t N);
+typedef int transposition(void *to, const void *from, int64_t B, int64_t M, int64_t N);
 
 template <typename T>
-static int naive_turn(void *to, const void *from, int64_t B, int64_t M, int64_t N)
+static int naive_transpose(void *to, const void *from, int64_t B, int64_t M, int64_t N)
 {
     const tiling t = tiling_of(M, N, SIDE);
     const dim3 grid(B * t.down * t.across), block(SIDE, ROWS);
@@ -181,7 +183,7 @@ static int naive_turn(void *to, const void *from, int64_t B, int64_t M, int64_t 
 }
 
 template <typename T, int PAD>
-static int shared_turn(void *to, const void *from, int64_t B, int64_t M, int64_t N)
+static int shared_transpose(void *to, const void *from, int64_t B, int64_t M, int64_t N)
 {
     const tiling t = tiling_of(M, N, SIDE);
     const dim3 grid(B * t.down * t.across), block(SIDE, ROWS);
@@ -190,47 +192,50 @@ static int shared_turn(void *to, const void *from, int64_t B, int64_t M, int64_t
 }
 
 template <typename T>
-static int unit_turn(void *to, const void *from, int64_t B, int64_t M, int64_t N)
+static int vector_transpose(void *to, const void *from, int64_t B, int64_t M, int64_t N)
 {
-    const tiling t = tiling_of(M, N, turned_tile<T>::TILE);
+    const tiling t = tiling_of(M, N, transposed_tile<T>::TILE);
     const dim3 grid(B * t.down * t.across);
     units<T><<<grid, THREADS, 0, gpu_stream()>>>((T *)to, (const T *)from, M, N, t);
     return cudaGetLastError();
 }
 
-template <turn *TURN>
+template <transposition *TRANSPOSE>
 static int forward(const struct frame *f)
 {
     const struct transpose *a = ARGS(f, transpose);
-    return TURN(a->out, a->x, DIM(f, 'B'), DIM(f, 'M'), DIM(f, 'N'));
+    return TRANSPOSE(a->out, a->x, DIM(f, 'B'), DIM(f, 'M'), DIM(f, 'N'));
 }
 
-template <turn *TURN>
+template <transposition *TRANSPOSE>
 static int backward(const struct frame *f)
 {
     const struct transpose *g = GRADS(f, transpose);
-    return TURN(g->x, g->out, DIM(f, 'B'), DIM(f, 'N'), DIM(f, 'M'));
+    return TRANSPOSE(g->x, g->out, DIM(f, 'B'), DIM(f, 'N'), DIM(f, 'M'));
 }
 
 template <int TILE>
 static const char *declines(const struct frame *f)
 {
     const int64_t tiles = ceil_div(DIM(f, 'M'), TILE) * ceil_div(DIM(f, 'N'), TILE);
-    return tiles > MOST / DIM(f, 'B') ? "more tiles than a grid has blocks (2147483647)" : NULL;
+    return tiles > MAX_BLOCKS / DIM(f, 'B') ? "more tiles than a grid has blocks (2147483647)"
+                                            : NULL;
 }
 
-/* __VA_ARGS__ is its turn. */
+/* __VA_ARGS__ is its transposition. */
 #define RUNG(bits, rung, tile, idea, ...)                                                          \
     static const struct impl rung##bits = {                                                        \
         #rung, idea, {forward<__VA_ARGS__>, backward<__VA_ARGS__>}, NULL, declines<tile>, NULL,    \
         0,     0}
 
 #define LADDER(bits, T)                                                                            \
-    RUNG(bits, naive, SIDE, "a thread a number, writes a row apart", naive_turn<T>);               \
-    RUNG(bits, tiled, SIDE, "tiles of 32 x 32 turned in shared memory", shared_turn<T, 0>);        \
-    RUNG(bits, padded, SIDE, "its rows padded to 33: no bank twice", shared_turn<T, 1>);           \
-    RUNG(bits, vector, turned_tile<T>::TILE,                                                       \
-         "16 bytes on both sides, squares of them turned in registers", unit_turn<T>);             \
+    RUNG(bits, naive, SIDE, "one thread per element, writes with the stride of a row",             \
+         naive_transpose<T>);                                                                      \
+    RUNG(bits, tiled, SIDE, "tiles of 32 x 32 transposed in shared memory",                        \
+         shared_transpose<T, 0>);                                                                  \
+    RUNG(bits, padded, SIDE, "its rows padded to 33: no bank conflicts", shared_transpose<T, 1>);  \
+    RUNG(bits, vector, transposed_tile<T>::TILE,                                                   \
+         "16 bytes on both sides, squares of them transposed in registers", vector_transpose<T>);  \
     GPU_KERNEL_LIST(transpose, bits, &vector##bits, &padded##bits, &tiled##bits, &naive##bits)
 
 LADDER(32, float);

@@ -1,28 +1,31 @@
+/* loss = mean over the rows that are not ignored of row_loss = lse(x) - (1 - s) x[target] - s
+ * mean(x), s the label smoothing, x a row of logits [R,V].  Backward dx = (p - q) d + p dlse, p =
+ * softmax(x), q the smoothed target, d the gradient of row_loss.
+ *
+ * Forward, one block per row computes the row's results; then a single block, launched early
+ * (PDL) while the last rows are still in flight, adds the rows' losses in a fixed order. */
 #include "common/ops/cross_entropy.h"
 #include "gpu/device/math.cuh"
 #include "gpu/device/pdl.cuh"
 #include "gpu/row/softmax.cuh"
 
-/* Forward, a block finds what there is to know of a row; then one block, which comes while the last
- * rows are still in flight, adds up the rows' losses in a fixed order. */
-
 enum {
     BLOCK = 256,
-    MOST = 128,   /* threads of a long row, forward: small blocks, so that few wait at its end */
-    RESIDENT = 8, /* and how many of them an SM has */
-    MOST_BACK = 512,
+    MAX_THREADS = 128, /* per row, forward: small blocks, so that few threads wait at its end */
+    RESIDENT = 8,      /* such blocks per SM */
+    MAX_THREADS_BACK = 512,
     RESIDENT_BACK = 3,
-    MEAN = 512, /* threads of the block that takes the mean */
-    AHEAD = 4   /* vectors of a thread at a time */
+    MEAN_THREADS = 512, /* threads of the block that computes the mean */
+    AHEAD = 4           /* vectors of a thread at a time */
 };
 
-/* How row r of n logits lies in memory, where it begins anywhere: the `head` before the first
- * 16-byte boundary and the tail after the last are its edges, fewer than two vectors' numbers;
- * a thread has its vectors in turn, and one edge number at most. */
+/* Alignment of row r of n logits: the `head` before the first 16-byte boundary and the tail
+ * after the last are its edges, fewer elements than two vectors have.  The vectors between them
+ * are dealt to the threads cyclically, and each thread has one edge element at most. */
 template <typename T>
 struct extent {
     enum { SIZE = vector_of<T>::SIZE };
-    int head, body, edges; /* body: all vectors' numbers */
+    int head, body, edges; /* body: elements of the whole vectors */
 
     __device__ __forceinline__ extent(int64_t r, int n)
     {
@@ -31,79 +34,82 @@ struct extent {
         body = (n - head) / SIZE * SIZE;
         edges = n - body;
     }
-    /* Where in the row the i-th edge number is. */
+    /* The column of the i-th edge element. */
     __device__ __forceinline__ int edge(int i) const { return i < head ? i : i + body; }
-    /* Which of so many threads has number j of the row. */
+    /* The thread, of so many, that has column j. */
     __device__ __forceinline__ int thread_of(int j, int threads) const
     {
         return j < head ? j : j < head + body ? (j - head) / SIZE % threads : j - body;
     }
 };
 
-/* How far so many numbers are below the largest of them, added up. */
+/* sum of (max - x) over `count` elements x. */
 struct depth {
     float sum = 0;
-    int numbers = 0;
+    int count = 0;
 
-    /* The largest has become another. */
-    __device__ __forceinline__ void raise(float from, float to)
+    /* The maximum has changed. */
+    __device__ __forceinline__ void rescale(float from, float next)
     {
-        sum += numbers ? numbers * (to - from) : 0;
+        sum += count ? count * (next - from) : 0;
     }
     __device__ __forceinline__ void add(float x, float top)
     {
         sum += top - x;
-        numbers++;
+        count++;
     }
     template <typename T>
     __device__ __forceinline__ void add_vector(const uint4 &v, float top)
     {
         #pragma unroll 8
         for (int i = 0; i < vector_of<T>::SIZE; i++)
-            add(number<T>(v, i), top);
+            add(element<T>(v, i), top);
     }
 };
 
-/* What a row's target says. */
-struct aim {
+/* The parameters of the loss. */
+struct loss_options {
     int64_t ignored;
     float smoothing;
 };
 
-static struct aim aim_of(const struct frame *f)
+static struct loss_options loss_options_of(const struct frame *f)
 {
     return {DIM(f, 'I'), (float)f->real[CROSS_SMOOTHING]};
 }
 
-/* The target of a row x, and the logit that it is; 0 where there is none. */
-struct mark {
+/* The target of a row x, and its logit; 0 if the target is no column. */
+struct row_label {
     int64_t target = 0;
     float logit = 0;
 };
 
 template <typename T>
-static __device__ __forceinline__ mark mark_of(const cross_entropy &a, const T *x, int64_t r, int V)
+static __device__ __forceinline__ row_label row_label_of(const cross_entropy &a, const T *x,
+                                                         int64_t r, int V)
 {
     const int64_t target = ((const int64_t *)a.target)[r];
     return {target, target >= 0 && target < V ? load(x + target) : 0};
 }
 
-/* row_loss, when all is known of a row; depth is so if there is smoothing. */
-static __device__ __forceinline__ float loss_of(const mark &wanted, int V, const aim &to, float top,
-                                                float log_sum, float depth)
+/* row_loss from a row's sums; depth is used only with smoothing. */
+static __device__ __forceinline__ float loss_of(const row_label &label, int V,
+                                                const loss_options &opt, float top, float log_sum,
+                                                float depth)
 {
-    if (wanted.target == to.ignored)
+    if (label.target == opt.ignored)
         return 0;
-    if (wanted.target < 0 || wanted.target >= V)
+    if (label.target < 0 || label.target >= V)
         return NAN;
-    const float unlikely = log_sum + (1 - to.smoothing) * (top - wanted.logit);
-    return to.smoothing > 0 ? unlikely + to.smoothing * (depth / V) : unlikely;
+    const float nll = log_sum + (1 - opt.smoothing) * (top - label.logit);
+    return opt.smoothing > 0 ? nll + opt.smoothing * (depth / V) : nll;
 }
 
-/* By one thread: the results of row r.  (A sum of 0 is of nothing but -inf.) */
-static __device__ __forceinline__ void conclude(const cross_entropy &a, int64_t r, int V,
-                                                const aim &to, const mark &wanted,
-                                                const running &all, float depth)
+/* Writes the results of row r, by one thread.  (The sum is 0 if all logits are -inf.) */
+static __device__ __forceinline__ void store_results(const cross_entropy &a, int64_t r, int V,
+                                                     const loss_options &opt,
+                                                     const row_label &label, const running &all,
+                                                     float depth)
 {
     const float top = all.sum == 0 ? -INFINITY : all.top, sum = all.sum == 0 ? NAN : all.sum;
     const float log_sum = logf(sum);
@@ -111,32 +117,32 @@ static __device__ __forceinline__ void conclude(const cross_entropy &a, int64_t 
     ((float *)a.top)[r] = top;
     ((float *)a.sum)[r] = sum;
     ((float *)a.lse)[r] = isinf(top) ? top : top + log_sum;
-    ((float *)a.row_loss)[r] = loss_of(wanted, V, to, top, log_sum, depth);
+    ((float *)a.row_loss)[r] = loss_of(label, V, opt, top, log_sum, depth);
 }
 
-__global__ void __launch_bounds__(MEAN)
+__global__ void __launch_bounds__(MEAN_THREADS)
     mean_kernel(const float *row_loss, const int64_t *target, float *loss, int64_t *count,
                 int64_t R, int64_t ignored)
 {
-    __shared__ float room[32];
+    __shared__ float smem[32];
     __shared__ int counts[32];
     int mine = 0;
     float sum = 0;
 
-    for (int64_t r = threadIdx.x; r < R; r += MEAN)
+    for (int64_t r = threadIdx.x; r < R; r += MEAN_THREADS)
         mine += target[r] != ignored;
     mine = (int)__reduce_add_sync(~0u, (unsigned)mine);
     if (threadIdx.x % 32 == 0)
         counts[threadIdx.x / 32] = mine;
     pdl_wait();
     #pragma unroll 8
-    for (int64_t r = threadIdx.x; r < R; r += MEAN)
+    for (int64_t r = threadIdx.x; r < R; r += MEAN_THREADS)
         sum += row_loss[r];
-    sum = block_sum(sum, room);
+    sum = block_sum(sum, smem);
     if (threadIdx.x)
         return;
     int all = 0;
-    for (int w = 0; w < MEAN / 32; w++)
+    for (int w = 0; w < MEAN_THREADS / 32; w++)
         all += counts[w];
     *count = all;
     *loss = all ? sum / all : 0;
@@ -145,36 +151,36 @@ __global__ void __launch_bounds__(MEAN)
 static int mean(const struct frame *f)
 {
     const struct cross_entropy *a = ARGS(f, cross_entropy);
-    return launch_pdl(mean_kernel, 1, MEAN, 0, (const float *)a->row_loss,
+    return launch_pdl(mean_kernel, 1, MEAN_THREADS, 0, (const float *)a->row_loss,
                       (const int64_t *)a->target, (float *)a->loss, (int64_t *)a->count,
                       DIM(f, 'R'), DIM(f, 'I'));
 }
 
-/* What backward multiplies a row's probabilities by, and what its target takes away. */
+/* Coefficients of a row's gradient. */
 struct slope {
-    float likely, target, each; /* dx = likely e^(x - top) - each, and - target at the target */
+    float likely, target, uniform; /* dx = likely e^(x - top) - uniform - [target] target */
 };
 
 static __device__ __forceinline__ slope slope_of(const cross_entropy &a, const cross_entropy &g,
-                                                 int64_t r, int V, const aim &to)
+                                                 int64_t r, int V, const loss_options &opt)
 {
-    const bool ignored = ((const int64_t *)a.target)[r] == to.ignored;
+    const bool ignored = ((const int64_t *)a.target)[r] == opt.ignored;
     const float count = (float)*(const int64_t *)a.count;
     const float d = ignored ? 0 : *(const float *)g.loss / count + ((const float *)g.row_loss)[r];
     const float all = d + ((const float *)g.lse)[r];
-    return {all / ((const float *)a.sum)[r], d * (1 - to.smoothing), d * (to.smoothing / V)};
+    return {all / ((const float *)a.sum)[r], d * (1 - opt.smoothing), d * (opt.smoothing / V)};
 }
 
 /* ---- online ---- */
 
-/* A row is read once, sixteen bytes at a time wherever it begins: the largest logit and the sum
- * relative to it run along, and beside them how far the logits are below it if there is smoothing.
- * While some vectors are looked at, the next are in flight. */
+/* One block per row, which is read once, 16 bytes at a time whatever its alignment: online
+ * maximum and sum, and with smoothing the sum of (maximum - x).  While some vectors are
+ * processed, the next are in flight. */
 template <typename T, bool SMOOTH>
-__global__ void __launch_bounds__(MOST, SMOOTH ? RESIDENT - 1 : RESIDENT)
-    online_forward_kernel(cross_entropy a, int V, aim to)
+__global__ void __launch_bounds__(MAX_THREADS, SMOOTH ? RESIDENT - 1 : RESIDENT)
+    online_forward_kernel(cross_entropy a, int V, loss_options opt)
 {
-    __shared__ float room[96];
+    __shared__ float smem[96];
     const int64_t r = blockIdx.x;
     const T *x = (const T *)a.logits + r * V;
     const extent<T> e(r, V);
@@ -182,15 +188,15 @@ __global__ void __launch_bounds__(MOST, SMOOTH ? RESIDENT - 1 : RESIDENT)
     uint4 next[AHEAD];
     running so_far;
     depth below;
-    mark wanted;
+    row_label label;
     float edge = -INFINITY, top;
 
     pdl_launch_dependents();
-    take<true>(next, x + e.head, e.body, 0, i, threads, -INFINITY);
+    load_vectors<true>(next, x + e.head, e.body, 0, i, threads, -INFINITY);
     if (i < e.edges)
         edge = load(x + e.edge(i));
     if (i == 0)
-        wanted = mark_of(a, x, r, V);
+        label = row_label_of(a, x, r, V);
     for (int first = 0; first * e.SIZE < e.body;) {
         uint4 v[AHEAD];
         const int now = first;
@@ -198,11 +204,11 @@ __global__ void __launch_bounds__(MOST, SMOOTH ? RESIDENT - 1 : RESIDENT)
         for (int k = 0; k < AHEAD; k++)
             v[k] = next[k];
         first += AHEAD * threads;
-        take<true>(next, x + e.head, e.body, first, i, threads, -INFINITY);
+        load_vectors<true>(next, x + e.head, e.body, first, i, threads, -INFINITY);
         top = so_far.top;
-        include<T>(so_far, v, LOG2E);
+        accumulate<T>(so_far, v, LOG2E);
         if (SMOOTH) {
-            below.raise(top, so_far.top);
+            below.rescale(top, so_far.top);
             #pragma unroll AHEAD
             for (int k = 0; k < AHEAD; k++)
                 if ((now + i + k * threads) * e.SIZE < e.body)
@@ -210,24 +216,24 @@ __global__ void __launch_bounds__(MOST, SMOOTH ? RESIDENT - 1 : RESIDENT)
         }
     }
     top = so_far.top;
-    raise(so_far, max_nan(so_far.top, edge), LOG2E);
+    rescale(so_far, max_nan(so_far.top, edge), LOG2E);
     so_far.sum += power(edge, so_far.top, LOG2E);
-    block_running(so_far, LOG2E, room);
+    block_running(so_far, LOG2E, smem);
     if (SMOOTH) {
-        below.raise(top, so_far.top);
+        below.rescale(top, so_far.top);
         if (i < e.edges)
             below.add(edge, so_far.top);
-        below.sum = block_sum(below.sum, room + 64);
+        below.sum = block_sum(below.sum, smem + 64);
     }
     if (i == 0)
-        conclude(a, r, V, to, wanted, so_far, below.sum);
+        store_results(a, r, V, opt, label, so_far, below.sum);
 }
 
-/* The probabilities are made of logits, top and sum, and go no further than registers: logits are
- * read once and dlogits written once.  Whoever has written the target's writes it again. */
+/* The probabilities are recomputed from logits, top and sum, in registers: logits are read once and
+ * dlogits written once.  The thread that wrote the target's dlogit writes it again. */
 template <typename T>
-__global__ void __launch_bounds__(MOST_BACK, RESIDENT_BACK)
-    online_backward_kernel(cross_entropy a, cross_entropy g, int V, aim to)
+__global__ void __launch_bounds__(MAX_THREADS_BACK, RESIDENT_BACK)
+    online_backward_kernel(cross_entropy a, cross_entropy g, int V, loss_options opt)
 {
     const int64_t r = blockIdx.x, target = ((const int64_t *)a.target)[r];
     const T *x = (const T *)a.logits + r * V;
@@ -239,17 +245,17 @@ __global__ void __launch_bounds__(MOST_BACK, RESIDENT_BACK)
     float top = 0;
 
     const auto gradient = [&](float logit) {
-        return fmaf(d.likely, power(logit, top, LOG2E), -d.each);
+        return fmaf(d.likely, power(logit, top, LOG2E), -d.uniform);
     };
     for (int first = 0; first == 0 || first * e.SIZE < e.body; first += AHEAD * threads) {
         uint4 v[AHEAD];
-        take<true>(v, x + e.head, e.body, first, i, threads, 0);
+        load_vectors<true>(v, x + e.head, e.body, first, i, threads, 0);
         if (first == 0) { /* while the first are in flight */
-            d = slope_of(a, g, r, V, to);
+            d = slope_of(a, g, r, V, opt);
             top = ((const float *)a.top)[r];
         }
-        put<true, AHEAD>(dx + e.head, e.body, first, i, threads,
-                         [&](int k, int j) { return gradient(number<T>(v[k], j)); });
+        store_vectors<true, AHEAD>(dx + e.head, e.body, first, i, threads,
+                                   [&](int k, int j) { return gradient(element<T>(v[k], j)); });
     }
     if (i < e.edges)
         store(dx + e.edge(i), gradient(edge));
@@ -258,19 +264,20 @@ __global__ void __launch_bounds__(MOST_BACK, RESIDENT_BACK)
 }
 
 template <typename T>
-static unsigned threads_of(const struct frame *f, unsigned most)
+static unsigned threads_of(const struct frame *f, unsigned max_threads)
 {
-    return min(threads_for(vectors_of<T>(DIM(f, 'V')), AHEAD), most);
+    return min(threads_for(vectors_of<T>(DIM(f, 'V')), AHEAD), max_threads);
 }
 
 template <typename T>
 static int online_forward(const struct frame *f)
 {
     const struct cross_entropy *a = ARGS(f, cross_entropy);
-    const aim to = aim_of(f);
+    const loss_options opt = loss_options_of(f);
     const auto kernel =
-        to.smoothing > 0 ? online_forward_kernel<T, true> : online_forward_kernel<T, false>;
-    kernel<<<DIM(f, 'R'), threads_of<T>(f, MOST), 0, gpu_stream()>>>(*a, (int)DIM(f, 'V'), to);
+        opt.smoothing > 0 ? online_forward_kernel<T, true> : online_forward_kernel<T, false>;
+    kernel<<<DIM(f, 'R'), threads_of<T>(f, MAX_THREADS), 0, gpu_stream()>>>(*a, (int)DIM(f, 'V'),
+                                                                            opt);
     CUDA(cudaGetLastError());
     return mean(f);
 }
@@ -280,18 +287,18 @@ static int online_backward(const struct frame *f)
 {
     const struct cross_entropy *a = ARGS(f, cross_entropy), *g = GRADS(f, cross_entropy);
     const auto kernel = online_backward_kernel<T>;
-    kernel<<<DIM(f, 'R'), threads_of<T>(f, MOST_BACK), 0, gpu_stream()>>>(*a, *g, (int)DIM(f, 'V'),
-                                                                          aim_of(f));
+    kernel<<<DIM(f, 'R'), threads_of<T>(f, MAX_THREADS_BACK), 0, gpu_stream()>>>(
+        *a, *g, (int)DIM(f, 'V'), loss_options_of(f));
     return cudaGetLastError();
 }
 
 /* ---- two_pass ---- */
 
-/* Plainly: a row is read for its largest logit, and again for the sum of the exponentials. */
+/* One block per row: it is read for its maximum, and again for the sum of the exponentials. */
 template <typename T>
-__global__ void two_pass_forward_kernel(cross_entropy a, int V, aim to)
+__global__ void two_pass_forward_kernel(cross_entropy a, int V, loss_options opt)
 {
-    __shared__ float room[96];
+    __shared__ float smem[96];
     const int64_t r = blockIdx.x;
     const T *x = (const T *)a.logits + r * V;
     running all;
@@ -300,29 +307,29 @@ __global__ void two_pass_forward_kernel(cross_entropy a, int V, aim to)
     all.top = -INFINITY;
     for (int j = threadIdx.x; j < V; j += BLOCK)
         all.top = max_nan(all.top, load(x + j));
-    all.top = block_max(all.top, room);
+    all.top = block_max(all.top, smem);
     for (int j = threadIdx.x; j < V; j += BLOCK) {
         all.sum += power(load(x + j), all.top, LOG2E);
         below += all.top - load(x + j);
     }
-    all.sum = block_sum(all.sum, room + 32);
-    below = block_sum(below, room + 64);
+    all.sum = block_sum(all.sum, smem + 32);
+    below = block_sum(below, smem + 64);
     if (threadIdx.x == 0)
-        conclude(a, r, V, to, mark_of(a, x, r, V), all, below);
+        store_results(a, r, V, opt, row_label_of(a, x, r, V), all, below);
 }
 
 template <typename T>
-__global__ void two_pass_backward_kernel(cross_entropy a, cross_entropy g, int V, aim to)
+__global__ void two_pass_backward_kernel(cross_entropy a, cross_entropy g, int V, loss_options opt)
 {
     const int64_t r = blockIdx.x, target = ((const int64_t *)a.target)[r];
     const T *x = (const T *)a.logits + r * V;
     T *dx = (T *)g.logits + r * V;
-    const slope d = slope_of(a, g, r, V, to);
+    const slope d = slope_of(a, g, r, V, opt);
     const float top = ((const float *)a.top)[r];
 
     for (int j = threadIdx.x; j < V; j += BLOCK) {
-        const float wanted = j == target ? d.target + d.each : d.each;
-        store(dx + j, d.likely * power(load(x + j), top, LOG2E) - wanted);
+        const float minus = j == target ? d.target + d.uniform : d.uniform;
+        store(dx + j, d.likely * power(load(x + j), top, LOG2E) - minus);
     }
 }
 
@@ -331,7 +338,7 @@ static int two_pass_forward(const struct frame *f)
 {
     const struct cross_entropy *a = ARGS(f, cross_entropy);
     const auto kernel = two_pass_forward_kernel<T>;
-    kernel<<<DIM(f, 'R'), BLOCK, 0, gpu_stream()>>>(*a, (int)DIM(f, 'V'), aim_of(f));
+    kernel<<<DIM(f, 'R'), BLOCK, 0, gpu_stream()>>>(*a, (int)DIM(f, 'V'), loss_options_of(f));
     CUDA(cudaGetLastError());
     return mean(f);
 }
@@ -341,13 +348,13 @@ static int two_pass_backward(const struct frame *f)
 {
     const struct cross_entropy *a = ARGS(f, cross_entropy), *g = GRADS(f, cross_entropy);
     const auto kernel = two_pass_backward_kernel<T>;
-    kernel<<<DIM(f, 'R'), BLOCK, 0, gpu_stream()>>>(*a, *g, (int)DIM(f, 'V'), aim_of(f));
+    kernel<<<DIM(f, 'R'), BLOCK, 0, gpu_stream()>>>(*a, *g, (int)DIM(f, 'V'), loss_options_of(f));
     return cudaGetLastError();
 }
 
 #define EACH(bits, T)                                                                              \
     RUNG(bits, T, online, "logits read once, whatever their alignment", NULL, "ex2.approx");       \
-    RUNG(bits, T, two_pass, "a block a row, which is read for each step", NULL, "ex2.approx");     \
+    RUNG(bits, T, two_pass, "a block per row, which is read for each step", NULL, "ex2.approx");   \
     GPU_KERNEL_LIST(cross_entropy, bits, &online##bits, &two_pass##bits)
 
 EACH(32, float);

@@ -1,3 +1,7 @@
+/* p = [u - tau]_+^2, u = (x - max(x)) / 2, with tau such that sum(p) = 1, of each row of x [R,N].
+ * Backward dx = g (dp - <g,dp> / sum(g)), g = sqrt(p).
+ *
+ * newton has 1, 2 or 4 lanes per row, warp a group of lanes, sort one thread per row. */
 #include "common/ops/entmax15.h"
 #include "gpu/device/math.cuh"
 #include "gpu/dual_memory/attend.cuh"
@@ -5,41 +9,41 @@
 
 enum {
     BLOCK = 256,
-    SORTERS = 64, /* threads of a block that sorts */
-    OWN = 16,     /* numbers of a row that one lane has */
+    SORT_THREADS = 64, /* threads of a block that sorts */
+    OWN = 16,          /* elements of a row that one lane has */
 };
 
 /* ---- newton ---- */
 
-/* A row belongs to one, two or four lanes, OWN numbers to each, in 16-byte vectors where rows
- * are of such.  Nothing is sorted or compared with one another: f(tau) = sum [u - tau]_+^2 - 1
- * falls and is convex, so that Newton's steps from a tau that is too low never go too far.  From
- * a step below ENOUGH on, the next would be less than a rounding: its error is a square.  Where the
- * largest is no number, or infinite, some u is NaN, and so are the first step, tau and all p. */
-#define ENOUGH 0x1p-13f
+/* One, two or four lanes have a row, OWN elements each, in 16-byte vectors where rows consist of
+ * them.  Nothing is sorted: f(tau) = sum [u - tau]_+^2 - 1 decreases and is convex, so that
+ * Newton's method from a tau that is too low never overshoots.  Convergence is quadratic: after
+ * a step below TOLERANCE the next one would be less than a rounding.  If the maximum is NaN or
+ * infinite, some u is NaN, and so are the first step, tau and all p. */
+#define TOLERANCE 0x1p-13f
 
-/* What a lane has of a row, as floats. */
+/* A lane's elements of a row, as floats. */
 template <typename T, bool WHOLE_ROWS>
-static __device__ __forceinline__ void take_own(float x[OWN], const T *row, int n, int lane,
+static __device__ __forceinline__ void load_own(float x[OWN], const T *row, int n, int lane,
                                                 int lanes, float fill)
 {
     enum { SIZE = vector_of<T>::SIZE };
     uint4 v[OWN / SIZE];
 
-    take<WHOLE_ROWS>(v, row, n, 0, lane, lanes, fill);
+    load_vectors<WHOLE_ROWS>(v, row, n, 0, lane, lanes, fill);
     #pragma unroll OWN
     for (int i = 0; i < OWN; i++)
-        x[i] = number<T>(v[i / SIZE], i % SIZE);
+        x[i] = element<T>(v[i / SIZE], i % SIZE);
 }
 
 template <typename T, bool WHOLE_ROWS>
-static __device__ __forceinline__ void put_own(T *row, const float x[OWN], int n, int lane,
-                                               int lanes)
+static __device__ __forceinline__ void store_own(T *row, const float x[OWN], int n, int lane,
+                                                 int lanes)
 {
     enum { SIZE = vector_of<T>::SIZE };
 
-    put<WHOLE_ROWS, OWN / SIZE>(row, n, 0, lane, lanes,
-                                [&](int k, int i) { return x[k * SIZE + i]; });
+    store_vectors<WHOLE_ROWS, OWN / SIZE>(row, n, 0, lane, lanes,
+                                          [&](int k, int i) { return x[k * SIZE + i]; });
 }
 
 template <typename T, bool WHOLE_ROWS>
@@ -49,9 +53,9 @@ __global__ void __launch_bounds__(BLOCK)
     const int64_t thread = (int64_t)blockIdx.x * BLOCK + threadIdx.x, r = thread / lanes;
     const int lane = (int)threadIdx.x & (lanes - 1), n = r < R ? N : 0;
     float u[OWN], top = -INFINITY, tau = -1;
-    bool moves = true;
+    bool active = true;
 
-    take_own<T, WHOLE_ROWS>(u, x + r * N, n, lane, lanes, -INFINITY);
+    load_own<T, WHOLE_ROWS>(u, x + r * N, n, lane, lanes, -INFINITY);
     #pragma unroll OWN
     for (int i = 0; i < OWN; i++)
         top = max_nan(top, u[i]);
@@ -69,15 +73,15 @@ __global__ void __launch_bounds__(BLOCK)
         }
         const float all = lanes_sum(sum, lanes), over_one = lanes_sum(squares, lanes) - 1;
         const float step = 0.5f * over_one * rcp_approx(all);
-        tau = moves ? tau + step : tau; /* whatever the warp's other rows need */
-        moves = moves && step > ENOUGH;
-    } while (__any_sync(~0u, moves));
+        tau = active ? tau + step : tau; /* even if other rows of the warp go on */
+        active = active && step > TOLERANCE;
+    } while (__any_sync(~0u, active));
     #pragma unroll OWN
     for (int i = 0; i < OWN; i++) {
         const float over = max_nan(u[i] - tau, 0);
         u[i] = over * over;
     }
-    put_own<T, WHOLE_ROWS>(p + r * N, u, n, lane, lanes);
+    store_own<T, WHOLE_ROWS>(p + r * N, u, n, lane, lanes);
 }
 
 template <typename T, bool WHOLE_ROWS>
@@ -86,21 +90,21 @@ __global__ void __launch_bounds__(BLOCK)
 {
     const int64_t thread = (int64_t)blockIdx.x * BLOCK + threadIdx.x, r = thread / lanes;
     const int lane = (int)threadIdx.x & (lanes - 1), n = r < R ? N : 0;
-    float g[OWN], d[OWN], sum = 0, along = 0;
+    float g[OWN], d[OWN], sum = 0, dot = 0;
 
-    take_own<T, WHOLE_ROWS>(g, p + r * N, n, lane, lanes, 0);
-    take_own<T, WHOLE_ROWS>(d, dp + r * N, n, lane, lanes, 0);
+    load_own<T, WHOLE_ROWS>(g, p + r * N, n, lane, lanes, 0);
+    load_own<T, WHOLE_ROWS>(d, dp + r * N, n, lane, lanes, 0);
     #pragma unroll OWN
     for (int i = 0; i < OWN; i++) {
         g[i] = sqrt_approx(g[i]);
         sum += g[i];
-        along = fmaf(g[i], d[i], along);
+        dot = fmaf(g[i], d[i], dot);
     }
-    along = lanes_sum(along, lanes) / lanes_sum(sum, lanes);
+    dot = lanes_sum(dot, lanes) / lanes_sum(sum, lanes);
     #pragma unroll OWN
     for (int i = 0; i < OWN; i++)
-        d[i] = g[i] * (d[i] - along);
-    put_own<T, WHOLE_ROWS>(dx + r * N, d, n, lane, lanes);
+        d[i] = g[i] * (d[i] - dot);
+    store_own<T, WHOLE_ROWS>(dx + r * N, d, n, lane, lanes);
 }
 
 static int lanes_of(const struct frame *f)
@@ -136,8 +140,8 @@ static int newton_backward(const struct frame *f)
 
 /* ---- warp ---- */
 
-/* As the dual memory attends: neighbouring lanes of one warp have a row, and each number finds
- * the tau that would hold if it were the support's last. */
+/* As the attention of the dual memory: neighbouring lanes of one warp have a row, and for each
+ * element the tau is computed that would hold if it were the smallest of the support. */
 template <typename T, int SLOTS>
 struct slots {
     enum { OWN = attention<SLOTS>::OWN, GROUP = attention<SLOTS>::GROUP };
@@ -181,9 +185,9 @@ __global__ void __launch_bounds__(BLOCK)
 
     #pragma unroll (own::OWN)
     for (int i = 0; i < own::OWN; i++) {
-        const bool there = own::slot(i) < n;
-        weight[i] = there ? load(p + r * N + own::slot(i)) : 0;
-        d[i] = there ? load(dp + r * N + own::slot(i)) : 0;
+        const bool valid = own::slot(i) < n;
+        weight[i] = valid ? load(p + r * N + own::slot(i)) : 0;
+        d[i] = valid ? load(dp + r * N + own::slot(i)) : 0;
     }
     attention<SLOTS>::back(DUAL_ENTMAX15, weight, d);
     #pragma unroll (own::OWN)
@@ -233,15 +237,15 @@ static int warp_backward(const struct frame *f)
 
 /* ---- sort ---- */
 
-/* A thread a row, plainly: sorted by insertion, in shared memory, where each thread has a column
- * of its own; then from the largest on, as long as tau is reached: not by what is 1 further down,
- * where tau is of the largest alone, or by what is no number. */
+/* One thread per row: insertion sort in shared memory, where each thread has a column of its
+ * own; then tau from the maximum on, as long as the elements are in the support: elements with u
+ * <= -1, which are below the tau of the maximum alone, and NaN are not. */
 template <typename T>
 __global__ void sort_forward_kernel(const T *x, T *p, int64_t R, int N)
 {
-    __shared__ float sorted[ENTMAX15_MOST][SORTERS];
-    const int64_t r = (int64_t)blockIdx.x * SORTERS + threadIdx.x;
-    const int me = threadIdx.x;
+    __shared__ float sorted[ENTMAX15_MOST][SORT_THREADS];
+    const int64_t r = (int64_t)blockIdx.x * SORT_THREADS + threadIdx.x;
+    const int thread = threadIdx.x;
     float sum = 0, squares = 0, threshold = NAN, top = -INFINITY;
 
     if (r >= R)
@@ -249,15 +253,15 @@ __global__ void sort_forward_kernel(const T *x, T *p, int64_t R, int N)
     x += r * N;
     p += r * N;
     for (int j = 0; j < N; j++) {
-        const float new_one = load(x + j);
+        const float value = load(x + j);
         int at = j;
-        top = max_nan(top, new_one);
-        for (; at > 0 && sorted[at - 1][me] < new_one; at--)
-            sorted[at][me] = sorted[at - 1][me];
-        sorted[at][me] = new_one;
+        top = max_nan(top, value);
+        for (; at > 0 && sorted[at - 1][thread] < value; at--)
+            sorted[at][thread] = sorted[at - 1][thread];
+        sorted[at][thread] = value;
     }
     for (int k = 1; k <= N; k++) {
-        const float u = 0.5f * (sorted[k - 1][me] - top);
+        const float u = 0.5f * (sorted[k - 1][thread] - top);
         if (!(u > -1))
             break;
         sum += u;
@@ -276,8 +280,8 @@ __global__ void sort_forward_kernel(const T *x, T *p, int64_t R, int N)
 template <typename T>
 __global__ void sort_backward_kernel(const T *p, const T *dp, T *dx, int64_t R, int N)
 {
-    const int64_t r = (int64_t)blockIdx.x * SORTERS + threadIdx.x;
-    float sum = 0, along = 0;
+    const int64_t r = (int64_t)blockIdx.x * SORT_THREADS + threadIdx.x;
+    float sum = 0, dot = 0;
 
     if (r >= R)
         return;
@@ -287,10 +291,10 @@ __global__ void sort_backward_kernel(const T *p, const T *dp, T *dx, int64_t R, 
     for (int j = 0; j < N; j++) {
         const float slope = sqrtf(load(p + j));
         sum += slope;
-        along += slope * load(dp + j);
+        dot += slope * load(dp + j);
     }
     for (int j = 0; j < N; j++)
-        store(dx + j, sqrtf(load(p + j)) * (load(dp + j) - along / sum));
+        store(dx + j, sqrtf(load(p + j)) * (load(dp + j) - dot / sum));
 }
 
 template <typename T>
@@ -298,7 +302,7 @@ static int sort_forward(const struct frame *f)
 {
     const struct entmax15 *a = ARGS(f, entmax15);
     const int64_t R = DIM(f, 'R');
-    sort_forward_kernel<<<ceil_div(R, SORTERS), SORTERS, 0, gpu_stream()>>>(
+    sort_forward_kernel<<<ceil_div(R, SORT_THREADS), SORT_THREADS, 0, gpu_stream()>>>(
         (const T *)a->x, (T *)a->p, R, (int)DIM(f, 'N'));
     return cudaGetLastError();
 }
@@ -308,7 +312,7 @@ static int sort_backward(const struct frame *f)
 {
     const struct entmax15 *a = ARGS(f, entmax15), *g = GRADS(f, entmax15);
     const int64_t R = DIM(f, 'R');
-    sort_backward_kernel<<<ceil_div(R, SORTERS), SORTERS, 0, gpu_stream()>>>(
+    sort_backward_kernel<<<ceil_div(R, SORT_THREADS), SORT_THREADS, 0, gpu_stream()>>>(
         (const T *)a->p, (const T *)g->p, (T *)g->x, R, (int)DIM(f, 'N'));
     return cudaGetLastError();
 }
@@ -317,8 +321,9 @@ static int sort_backward(const struct frame *f)
 
 #define APPROXIMATES "rcp.approx, sqrt.approx"
 #define EACH(bits, T)                                                                              \
-    RUNG(bits, T, newton, "tau by Newton's method, four lanes a row", NULL, APPROXIMATES);         \
-    RUNG(bits, T, warp, "each number's own tau, half a warp a row or more", NULL, APPROXIMATES);   \
+    RUNG(bits, T, newton, "tau by Newton's method, four lanes per row", NULL, APPROXIMATES);       \
+    RUNG(bits, T, warp, "a tau for each element, half a warp per row or more", NULL,               \
+         APPROXIMATES);                                                                            \
     RUNG(bits, T, sort, "a thread sorts a row", NULL, APPROXIMATES);                               \
     GPU_KERNEL_LIST(entmax15, bits, &newton##bits, &warp##bits, &sort##bits)
 

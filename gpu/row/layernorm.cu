@@ -1,4 +1,4 @@
-/* layernorm: the ladder of rmsnorm, with each row's mean taken off first. */
+/* layernorm: y = w (x - mean(x)) rstd + b.  The ladder of rmsnorm with CENTRED. */
 #include "common/ops/norm.h"
 #include "gpu/row/norm.cuh"
 
@@ -11,10 +11,10 @@ static norm_call call_of(const struct frame *f)
 
     p.n = 1;
     p.N = (int)DIM(f, 'N');
-    p.share = 1.0f / p.N;
+    p.inv_N = 1.0f / p.N;
     p.eps = (float)f->real[NORM_EPS];
     p.work = (float *)f->work;
-    norm_rows &m = p.of[0];
+    norm_rows &m = p.matrix[0];
     m.R = DIM(f, 'R');
     m.x = a->x, m.w = a->w, m.b = a->b, m.y = a->y;
     m.mean = (float *)a->mean, m.rstd = (float *)a->rstd;

@@ -1,8 +1,9 @@
-/* norm.cuh - what the kernels of rmsnorm, layernorm and qk_norm share: a call of any of them, and
- * how threads divide rows among them.
+/* norm.cuh - common to the kernels of rmsnorm, layernorm and qk_norm: their arguments, and the
+ * mapping of rows to teams of threads.
  *
- * Everything is a template on CENTRED: is a row's mean taken off first, and a bias added?  That is
- * layernorm; else it is rmsnorm, and qk_norm is rmsnorm of two matrices in one launch. */
+ * y = w xhat + b, xhat = (x - mean(x)) rstd.  Everything is a template on CENTRED: layernorm
+ * subtracts a row's mean and adds a bias b; else it is rmsnorm, with mean = b = 0.  qk_norm is
+ * rmsnorm of two matrices in one launch. */
 #ifndef NORM_CUH
 #define NORM_CUH
 
@@ -12,8 +13,8 @@
 
 /* ---- a call ---- */
 
-/* A matrix [R,N] whose rows are brought to one size, and all that belongs to it; NULL: not in
- * this pass, or not in this operation. */
+/* A matrix [R,N] whose rows are normalised, and its other tensors; NULL: not in this pass, or
+ * not in this operation. */
 struct norm_rows {
     int64_t R;
     const void *x, *w, *b;
@@ -28,16 +29,16 @@ enum { NORM_MATRICES = 2 };
 
 struct norm_call {
     int n; /* matrices */
-    norm_rows of[NORM_MATRICES];
+    norm_rows matrix[NORM_MATRICES];
     int N;
-    float share; /* 1 / N */
+    float inv_N; /* 1 / N */
     float eps;
     float *work;
 };
 
 static inline int64_t all_rows(const norm_call &p)
 {
-    return p.of[0].R + (p.n > 1 ? p.of[1].R : 0);
+    return p.matrix[0].R + (p.n > 1 ? p.matrix[1].R : 0);
 }
 
 /* ---- the ladder, whose rungs are in rmsnorm.cu, rmsnorm_row.cu, rmsnorm_fused.cu ---- */
@@ -48,7 +49,7 @@ template <typename T, bool CENTRED>
 int plain_norm_back(const norm_call &p);
 const char *plain_norm_declines(const norm_call &p, size_t size);
 
-/* dw, and db if CENTRED, alone, from x and dy read anew; and the workspace that takes. */
+/* dw, and db if CENTRED, from x and dy, which are read again; and the size of its workspace. */
 template <typename T, bool CENTRED>
 int norm_columns(const norm_call &p);
 size_t norm_columns_work(const norm_call &p, size_t size, bool centred);
@@ -66,8 +67,8 @@ int fused_norm_back(const norm_call &p);
 const char *fused_norm_declines(const norm_call &p, size_t size);
 size_t fused_norm_work(const norm_call &p, size_t size, bool centred);
 
-/* The ladder of an operation whose file says how a frame becomes a norm_call, call_of(), and whether
- * it is CENTRED. */
+/* The ladder of an operation whose file defines call_of(), from a frame to a norm_call, and
+ * CENTRED. */
 #define NORM_PASS(rung, pass, function)                                                            \
     template <typename T>                                                                          \
     static int rung##_##pass(const struct frame *f)                                                \
@@ -92,10 +93,10 @@ size_t fused_norm_work(const norm_call &p, size_t size, bool centred);
         0,     0}
 #define NORM_LADDER(op, bits, T)                                                                   \
     NORM_IMPL(bits, T, plain, plain_forward,                                                       \
-              "a block a row, read anew for each sum and for the result");                         \
+              "a block per row, read again for each sum and for the result");                      \
     NORM_IMPL(bits, T, row, row_forward, "a team of threads keeps a row in registers");            \
     NORM_IMPL(bits, T, fused, fused_forward,                                                       \
-              "teams stay, the next rows are on their way; backward: dx and dw in one pass");      \
+              "persistent teams, next rows in flight; backward: dx and dw in one pass");           \
     GPU_KERNEL_LIST(op, bits, &fused##bits, &row##bits, &plain##bits)
 #define NORM_OPERATION(op)                                                                         \
     NORM_PASS(plain, forward, plain_norm)                                                          \
@@ -107,28 +108,28 @@ size_t fused_norm_work(const norm_call &p, size_t size, bool centred);
     NORM_LADDER(op, 32, float);                                                                    \
     NORM_LADDER(op, 16, __nv_bfloat16)
 
-/* ---- sixteen bytes of a row ---- */
+/* ---- 16-byte vectors of a row ---- */
 
-/* How many numbers they are. */
+/* Elements per vector. */
 template <typename T>
 static constexpr __host__ __device__ int per_vector(void)
 {
     return 16 / sizeof(T);
 }
 
-/* They, as they are computed with. */
+/* A vector's elements as floats. */
 template <typename T>
-struct numbers {
+struct elements {
     float x[16 / sizeof(T)];
 };
 
-/* `half` is 16.  Where the compiler does not know that, it widens v anew, and registers hold only v
- * meanwhile, not what it was widened to before. */
+/* `half` is 16.  Where the compiler does not know that, it widens v again, and registers hold v
+ * in the meantime, not the floats. */
 template <typename T>
-static __device__ __forceinline__ numbers<T> widened(const uint4 &v, int half = 16)
+static __device__ __forceinline__ elements<T> widened(const uint4 &v, int half = 16)
 {
     const unsigned word[4] = {v.x, v.y, v.z, v.w};
-    numbers<T> n;
+    elements<T> n;
     #pragma unroll 4
     for (int i = 0; i < 4; i++) {
         if (sizeof(T) == 4) {
@@ -141,8 +142,8 @@ static __device__ __forceinline__ numbers<T> widened(const uint4 &v, int half = 
     return n;
 }
 
-/* Of a row, where `left` columns are left from here on (none: 0 or less), and zeros.  ALIGNED:
- * rows are of a multiple of 16 bytes. */
+/* The vector at `from`, of which `left` columns are in the row (none: 0 or less); zeros beyond
+ * it.  ALIGNED: rows are a multiple of 16 bytes long. */
 template <typename T, bool ALIGNED>
 static __device__ __forceinline__ uint4 load_vector(const T *from, int left)
 {
@@ -163,9 +164,9 @@ static __device__ __forceinline__ uint4 load_vector(const T *from, int left)
     return v;
 }
 
-/* (Said in one word: as an assignment, the compiler has made four of it.) */
+/* (__stcs is one store of 16 bytes; the compiler has made four of an assignment.) */
 template <typename T, bool ALIGNED>
-static __device__ __forceinline__ void store_vector(T *to, int left, const numbers<T> &n)
+static __device__ __forceinline__ void store_vector(T *to, int left, const elements<T> &n)
 {
     alignas(16) T x[per_vector<T>()];
     #pragma unroll 8
@@ -186,55 +187,60 @@ static __device__ __forceinline__ void store_vector(T *to, int left, const numbe
 
 /* ---- teams ---- */
 
-/* A row is a team's: of as many lanes of a warp as it has vectors, if these are few, which then
- * takes several rows at once; else of a warp, a block or a cluster of blocks.  Each thread has up to
- * HELD vectors in forward, and up to NUMBERS numbers in backward, which keeps two floats for each.
- * Teams depend on N alone, and so do a row's bits. */
-enum { HELD = 4, NUMBERS = 16, CLUSTER_MOST = 8 };
+/* A row is handled by a team of threads.  If the row has few vectors, the team is as many lanes
+ * of a warp, and processes several rows at once; else it is a warp, a block or a cluster of
+ * blocks.  Each thread has up to HELD vectors in forward, and up to ELEMENTS elements in
+ * backward, which keeps two floats for each.  Teams depend on N alone, and so do a row's bits. */
+enum { HELD = 4, ELEMENTS = 16, MAX_TEAM_BLOCKS = 8 };
 
 template <typename T>
 static constexpr __host__ __device__ int held_back(void)
 {
-    static_assert(NUMBERS >= 2 * per_vector<T>(),
-                  "a single vector is what a narrow team's rows have");
-    return NUMBERS / per_vector<T>();
+    static_assert(ELEMENTS >= 2 * per_vector<T>(),
+                  "the rows of a narrow team have a single vector per lane");
+    return ELEMENTS / per_vector<T>();
 }
 
-/* Threads of a block that is of several small teams, and of any block in forward and in backward;
- * fewer where rows are not aligned, whose numbers one by one take more registers. */
-enum { TEAMS_THREADS = 128, THREADS_MOST = 512, UNALIGNED_MOST = 256, BACK_MOST = 512 };
+/* Threads of a block of several small teams, and the maxima for any block in forward and in
+ * backward. Rows that are not aligned are loaded as single elements, which takes more registers. */
+enum {
+    TEAMS_THREADS = 128,
+    MAX_THREADS = 512,
+    MAX_THREADS_UNALIGNED = 256,
+    MAX_THREADS_BACK = 512
+};
 
-static constexpr __host__ __device__ int most_forward(bool aligned)
+static constexpr __host__ __device__ int max_threads_forward(bool aligned)
 {
-    return aligned ? THREADS_MOST : UNALIGNED_MOST;
+    return aligned ? MAX_THREADS : MAX_THREADS_UNALIGNED;
 }
 
-static inline int threads_most(int most)
+static inline int limit_threads(int limit)
 {
-    return min(most, gpu_limits()->norm_threads);
+    return min(limit, gpu_limits()->norm_threads);
 }
 
 struct norm_layout {
-    int cluster; /* blocks of a team; 0: there is no team so large */
+    int cluster; /* blocks of a team; 0: the row is too long for any team */
     int threads; /* of a block */
     int lanes;   /* of a team: a power of two up to a warp, or whole warps */
-    int teams;   /* of a block; of a cluster, if that is one team, 1 */
-    int span;    /* vectors of a row that one block has */
-    int rows;    /* that a team takes at once */
+    int teams;   /* per block; 1 if a team is a cluster */
+    int span;    /* vectors of a row per block */
+    int rows;    /* that a team processes at once */
 };
 
 #define TOO_LONG "a row longer than a cluster's threads hold"
 
-/* Threads that have up to `held` vectors, `most` a block. */
-static inline norm_layout layout_of(int64_t N, size_t size, int held, int most)
+/* The layout for threads with up to `held` vectors each, `limit` threads per block at most. */
+static inline norm_layout layout_of(int64_t N, size_t size, int held, int limit)
 {
-    const int64_t vectors = ceil_div(N, 16 / size), block = (int64_t)held * most;
-    const int cluster_most = gpu_properties().clusterLaunch ? CLUSTER_MOST : 1;
-    norm_layout l = {1, threads_most(TEAMS_THREADS), 1, 1, (int)vectors, vectors <= 32 ? held : 1};
+    const int64_t vectors = ceil_div(N, 16 / size), block = (int64_t)held * limit;
+    const int max_cluster = gpu_properties().clusterLaunch ? MAX_TEAM_BLOCKS : 1;
+    norm_layout l = {1, limit_threads(TEAMS_THREADS), 1, 1, (int)vectors, vectors <= 32 ? held : 1};
 
-    while (l.cluster <= cluster_most && ceil_div(vectors, l.cluster) > block)
+    while (l.cluster <= max_cluster && ceil_div(vectors, l.cluster) > block)
         l.cluster *= 2;
-    if (l.cluster > cluster_most) {
+    if (l.cluster > max_cluster) {
         l.cluster = 0;
     } else if (vectors <= 32 * held) {
         while (l.lanes < min(vectors, (int64_t)32))
@@ -249,12 +255,12 @@ static inline norm_layout layout_of(int64_t N, size_t size, int held, int most)
 
 static inline norm_layout layout_forward(int64_t N, size_t size)
 {
-    return layout_of(N, size, HELD, threads_most(most_forward(N * size % 16 == 0)));
+    return layout_of(N, size, HELD, limit_threads(max_threads_forward(N * size % 16 == 0)));
 }
 
 static inline norm_layout layout_backward(int64_t N, size_t size)
 {
-    return layout_of(N, size, (int)(NUMBERS * size / 16), threads_most(BACK_MOST));
+    return layout_of(N, size, (int)(ELEMENTS * size / 16), limit_threads(MAX_THREADS_BACK));
 }
 
 /* Clusters (of a single block, mostly) for each matrix. */
@@ -262,7 +268,7 @@ struct norm_grid {
     int64_t clusters[NORM_MATRICES];
 };
 
-/* (An index that only runs would put the grid into memory.) */
+/* (With an index that is not constant, the grid would be put into local memory.) */
 static __device__ __forceinline__ int64_t clusters_of(const norm_grid &grid, int matrix)
 {
     return matrix ? grid.clusters[1] : grid.clusters[0];
@@ -273,36 +279,39 @@ static inline int64_t all_clusters(const norm_grid &grid)
     return grid.clusters[0] + grid.clusters[1];
 }
 
-/* `most` clusters, shared among the matrices as their rows are, but no more than have rows: one
- * beyond `most` would begin when the others are done. */
-static inline norm_grid shared_grid(const norm_call &p, const norm_layout &l, int64_t most)
+/* `limit` clusters, divided among the matrices in proportion to their rows; no more clusters
+ * than have rows, and never more than `limit`, as one more would start only when the others are
+ * done. */
+static inline norm_grid shared_grid(const norm_call &p, const norm_layout &l, int64_t limit)
 {
     norm_grid grid = {};
-    int64_t left = most;
+    int64_t left = limit;
     for (int i = 0; i < p.n; i++) {
         const int64_t others = p.n - 1 - i;
         int64_t share = left;
         if (others)
-            share = min((int64_t)((double)most * p.of[i].R / all_rows(p) + 0.5), most - others);
+            share =
+                min((int64_t)((double)limit * p.matrix[i].R / all_rows(p) + 0.5), limit - others);
         share = max(share, (int64_t)1);
         left -= share;
-        grid.clusters[i] = min(share, ceil_div(p.of[i].R, (int64_t)l.teams * l.rows));
+        grid.clusters[i] = min(share, ceil_div(p.matrix[i].R, (int64_t)l.teams * l.rows));
     }
     return grid;
 }
 
-/* A thread's place. */
+/* A thread's coordinates. */
 struct member {
     int matrix;
-    int lanes, lane;     /* of the team, within the block */
-    int here;            /* the team's number among the block's */
-    int cluster, rank;   /* blocks of the team, and which this is */
-    int64_t unit, units; /* the cluster's number among those of the matrix */
-    int64_t team, teams; /* the team's */
-    int first, end;      /* columns of the block's */
+    int lanes, lane;   /* of the team, within the block */
+    int team_in_block; /* the team's index in the block */
+    int cluster, rank; /* blocks of the team, and this block's rank */
+    int64_t cluster_index,
+        num_clusters;    /* the cluster's index among the matrix's, and their number */
+    int64_t team, teams; /* the same of teams */
+    int first, end;      /* columns of the block */
 };
 
-/* (Divisions are slow, and nothing is fetched before they are done.) */
+/* (With few divisions: they are slow, and the first load depends on them.) */
 static __device__ __forceinline__ member member_of(int N, int vector, const norm_layout &l,
                                                    const norm_grid &grid)
 {
@@ -310,14 +319,14 @@ static __device__ __forceinline__ member member_of(int N, int vector, const norm
     const unsigned cluster = l.cluster > 1 ? blockIdx.x / (unsigned)l.cluster : blockIdx.x;
     m.matrix = cluster >= grid.clusters[0];
     m.lanes = l.lanes;
-    m.here = l.teams > 1 ? (int)(threadIdx.x / (unsigned)l.lanes) : 0;
-    m.lane = (int)threadIdx.x - m.here * l.lanes;
+    m.team_in_block = l.teams > 1 ? (int)(threadIdx.x / (unsigned)l.lanes) : 0;
+    m.lane = (int)threadIdx.x - m.team_in_block * l.lanes;
     m.cluster = l.cluster;
     m.rank = (int)(blockIdx.x - cluster * l.cluster);
-    m.unit = cluster - (m.matrix ? grid.clusters[0] : 0);
-    m.units = clusters_of(grid, m.matrix);
-    m.team = m.unit * l.teams + m.here;
-    m.teams = m.units * l.teams;
+    m.cluster_index = cluster - (m.matrix ? grid.clusters[0] : 0);
+    m.num_clusters = clusters_of(grid, m.matrix);
+    m.team = m.cluster_index * l.teams + m.team_in_block;
+    m.teams = m.num_clusters * l.teams;
     m.first = m.rank * l.span * vector;
     m.end = min(m.first + l.span * vector, N);
     return m;
@@ -329,14 +338,15 @@ static __device__ __forceinline__ int column_of(const member &m, int u, int vect
     return m.first + (u * m.lanes + m.lane) * vector;
 }
 
-/* Where a team's warps and blocks leave sums for each other, in turns, even ones in one half and
- * odd ones in the other: who reads those of a turn need not fear the next one's. */
-struct meeting {
+/* Shared memory for the sums of a team's warps and blocks, double-buffered: even steps use one
+ * half and odd steps the other, so that a step's sums may be read while the next step's are
+ * written. */
+struct team_exchange {
     float2 warp[2][32];
-    float2 block[2][CLUSTER_MOST];
+    float2 block[2][MAX_TEAM_BLOCKS];
 };
 
-/* The thread's u-th vector of what all rows share. */
+/* The thread's u-th vector of w or b, which all rows share. */
 template <typename T, bool ALIGNED>
 static __device__ __forceinline__ uint4 shared_vector(const void *from, const member &m, int u)
 {
@@ -344,17 +354,17 @@ static __device__ __forceinline__ uint4 shared_vector(const void *from, const me
     return load_vector<T, ALIGNED>((const T *)from + n, m.end - n);
 }
 
-/* Before one of a cluster's blocks may write to another's shared memory, that must have begun. */
-static __device__ __forceinline__ void cluster_meets(const member &m)
+/* A block must have started before another block of its cluster may write to its shared memory. */
+static __device__ __forceinline__ void wait_for_cluster(const member &m)
 {
     if (m.cluster > 1)
         cluster_sync();
 }
 
-/* A team of several warps meets: those of its block. */
+/* A barrier for the team's warps in this block. */
 static __device__ __forceinline__ void team_sync(const member &m)
 {
-    named_barrier_sync(m.here + 1, m.lanes);
+    named_barrier_sync(m.team_in_block + 1, m.lanes);
 }
 
 static __device__ __forceinline__ float2 sum_of(const float2 *x, int n)
@@ -368,8 +378,8 @@ static __device__ __forceinline__ float2 sum_of(const float2 *x, int n)
     return sum;
 }
 
-/* Sums over those of the team that are in the thread's warp, for each of them the same.  NARROW:
- * the team may be less than a warp. */
+/* Sums over the team's lanes in the thread's warp; all of them get the same bits.  NARROW: the
+ * team may be less than a warp. */
 template <bool NARROW, int COUNT>
 static __device__ __forceinline__ void add_lanes(float (&s)[COUNT], const member &m)
 {
@@ -383,67 +393,68 @@ static __device__ __forceinline__ void add_lanes(float (&s)[COUNT], const member
     }
 }
 
-/* Over all of it; one or two numbers, if that is more than a warp. */
+/* Sums over the whole team; COUNT is one or two if the team is more than a warp. */
 template <bool NARROW, int COUNT>
-static __device__ __forceinline__ void add_up(float (&s)[COUNT], const member &m, meeting *met,
-                                              int turn)
+static __device__ __forceinline__ void add_up(float (&s)[COUNT], const member &m,
+                                              team_exchange *exchange, int step)
 {
     add_lanes<NARROW>(s, m);
     if (NARROW || m.lanes <= 32)
         return;
-    const int half = turn & 1, thread = (int)threadIdx.x;
+    const int half = step & 1, thread = (int)threadIdx.x;
     if (thread % 32 == 0)
-        met->warp[half][thread / 32] = make_float2(s[0], s[COUNT - 1]);
+        exchange->warp[half][thread / 32] = make_float2(s[0], s[COUNT - 1]);
     team_sync(m);
-    float2 sum = sum_of(met->warp[half] + m.here * m.lanes / 32, m.lanes / 32);
+    float2 sum = sum_of(exchange->warp[half] + m.team_in_block * m.lanes / 32, m.lanes / 32);
     if (m.cluster > 1) {
         if (thread < m.cluster)
-            *map_shared_rank(&met->block[half][m.rank], thread) = sum;
+            *map_shared_rank(&exchange->block[half][m.rank], thread) = sum;
         cluster_sync();
-        sum = sum_of(met->block[half], m.cluster);
+        sum = sum_of(exchange->block[half], m.cluster);
     }
     s[0] = sum.x;
     s[COUNT - 1] = COUNT > 1 ? sum.y : sum.x;
 }
 
-/* ---- mean and squares of what several have of a row ---- */
+/* ---- mean and sum of squares of a row, merged from its parts ---- */
 
-/* Some numbers of a row: how many, their sum and mean, and the squares of what they are off it. */
-struct alignas(16) spread {
+/* Of some elements of a row: their count, sum, mean, and the sum of the squares of x - mean. */
+struct alignas(16) moments {
     float count, sum, mean, squares;
 };
 
-/* `count` numbers, share = 1 / count, in `parts` parts, as one.  No squares are those of numbers far
- * from 0: they are taken about the part's own mean, and how far that is off the common one is a few
- * numbers' affair (Chan, Golub and LeVeque). */
-static __device__ __forceinline__ spread as_one(const spread *part, int parts, int count,
-                                                float share)
+/* Merges `parts` parts into one of `count` elements, share = 1 / count.  The squares are about
+ * each part's own mean, so that means far from 0 cost no digits; each part adds count (its mean
+ * - the common mean)^2 (Chan, Golub and LeVeque). */
+static __device__ __forceinline__ moments merge_moments(const moments *part, int parts, int count,
+                                                        float share)
 {
-    spread all = {(float)count, 0, 0, 0};
+    moments all = {(float)count, 0, 0, 0};
     #pragma unroll 4
     for (int i = 0; i < parts; i++)
         all.sum += part[i].sum;
     all.mean = __fmul_rn(all.sum, share);
     #pragma unroll 4
     for (int i = 0; i < parts; i++) {
-        const float off = part[i].mean - all.mean;
-        all.squares += fmaf(__fmul_rn(part[i].count, off), off, part[i].squares);
+        const float delta = part[i].mean - all.mean;
+        all.squares += fmaf(__fmul_rn(part[i].count, delta), delta, part[i].squares);
     }
     return all;
 }
 
-/* How many numbers of the row the thread's warp has; all, if the team is within it. */
-template <int V, int UNITS>
+/* The number of elements of the row in the thread's warp; all of them if the team is within the
+ * warp. */
+template <int V, int VECTORS>
 static __device__ __forceinline__ int warp_count(const member &me)
 {
     int count = 0;
     #pragma unroll 8
-    for (int u = 0; u < UNITS; u++)
+    for (int u = 0; u < VECTORS; u++)
         count += max(0, min(me.end - column_of(me, u, V) + me.lane % 32 * V, 32 * V));
     return count;
 }
 
-/* ---- what is computed with a vector ---- */
+/* ---- statistics of a row ---- */
 
 /* Of one row. */
 struct row_stats {
@@ -452,29 +463,29 @@ struct row_stats {
 
 template <bool CENTRED>
 static __device__ __forceinline__ void put_stats(const norm_rows &m, int64_t row,
-                                                 const row_stats &of)
+                                                 const row_stats &stats)
 {
-    m.rstd[row] = of.rstd;
+    m.rstd[row] = stats.rstd;
     if (CENTRED)
-        m.mean[row] = of.mean;
+        m.mean[row] = stats.mean;
 }
 
-/* Beyond the last row there are zeros. */
+/* Zeros beyond the last row. */
 template <bool CENTRED>
 static __device__ __forceinline__ row_stats get_stats(const norm_rows &m, int64_t row)
 {
-    row_stats of = {0, 0};
+    row_stats stats = {0, 0};
     if (row < m.R) {
-        of.rstd = m.rstd[row];
+        stats.rstd = m.rstd[row];
         if (CENTRED)
-            of.mean = m.mean[row];
+            stats.mean = m.mean[row];
     }
-    return of;
+    return stats;
 }
 
-/* Which product meets which sum in one rounding is said here (__fmul_rn: it does not), not left
- * to the compiler, which chose otherwise from row to row of an unrolled loop: then the bits of a
- * row depend on where it stands. */
+/* Which products and sums are fused is written out here (fmaf; __fmul_rn prevents it) and not
+ * left to the compiler, which chose differently from row to row of an unrolled loop, so that the
+ * bits of a row would depend on its position. */
 
 template <bool CENTRED>
 static __device__ __forceinline__ float deviation(float x, const row_stats &row)
@@ -484,42 +495,42 @@ static __device__ __forceinline__ float deviation(float x, const row_stats &row)
 
 /* ---- the backward pass of a team's rows ---- */
 
-/* The vectors of them that a thread has: in registers, ... */
+/* A thread's vectors of the rows: in registers, ... */
 template <int COUNT>
-struct held {
+struct in_registers {
     uint4 v[COUNT];
 
     __device__ __forceinline__ uint4 at(int i) const { return v[i]; }
 };
 
-/* ... or in shared memory, so far apart, where the thread itself has had them put. */
-template <int APART>
-struct laid {
+/* ... or in shared memory with a stride of STRIDE, where the same thread has copied them. */
+template <int STRIDE>
+struct in_smem {
     const uint4 *v;
 
-    __device__ __forceinline__ uint4 at(int i) const { return v[i * APART]; }
+    __device__ __forceinline__ uint4 at(int i) const { return v[i * STRIDE]; }
 };
 
-/* dx = rstd (g - level - xhat along) of the rows from `first` on, g = w dy, of the means along =
- * mean(g xhat), level = mean(g); and to the columns' sums what the rows add.  `turn` counts calls. */
-template <typename T, bool CENTRED, bool ALIGNED, int UNITS, typename X, typename C>
-static __device__ __forceinline__ void put_slopes(const norm_call &p, const member &me,
-                                                  meeting *met, int turn, int64_t first, X x, X dy,
-                                                  const uint4 *w, const row_stats *of, C *columns)
+/* dx = rstd (g - mean_g - xhat dot) of the rows from `first` on; g = w dy, dot = mean(g xhat),
+ * mean_g = mean(g).  Adds the rows to the column sums.  `step` counts calls. */
+template <typename T, bool CENTRED, bool ALIGNED, int VECTORS, typename X, typename C>
+static __device__ __forceinline__ void
+backward_rows(const norm_call &p, const member &me, team_exchange *exchange, int step,
+              int64_t first, X x, X dy, const uint4 *w, const row_stats *stats, C *columns)
 {
-    enum { V = 16 / sizeof(T), COUNT = held_back<T>(), ROWS = COUNT / UNITS };
+    enum { V = 16 / sizeof(T), COUNT = held_back<T>(), ROWS = COUNT / VECTORS };
     enum { SUMS = CENTRED ? 2 : 1 };
-    const norm_rows &m = p.of[me.matrix];
+    const norm_rows &m = p.matrix[me.matrix];
     float xhat[COUNT][V], g[COUNT][V], s[ROWS * SUMS] = {};
 
     #pragma unroll 8
     for (int i = 0; i < COUNT; i++) {
-        const int r = i / UNITS, u = i % UNITS;
-        const numbers<T> xs = widened<T>(x.at(i)), dys = widened<T>(dy.at(i));
-        const numbers<T> ws = widened<T>(w[u]);
+        const int r = i / VECTORS, u = i % VECTORS;
+        const elements<T> xs = widened<T>(x.at(i)), dys = widened<T>(dy.at(i));
+        const elements<T> ws = widened<T>(w[u]);
         #pragma unroll 8
         for (int j = 0; j < V; j++) {
-            xhat[i][j] = of[r].rstd * deviation<CENTRED>(xs.x[j], of[r]);
+            xhat[i][j] = stats[r].rstd * deviation<CENTRED>(xs.x[j], stats[r]);
             g[i][j] = __fmul_rn(ws.x[j], dys.x[j]);
             s[r * SUMS] = fmaf(g[i][j], xhat[i][j], s[r * SUMS]);
             if (CENTRED)
@@ -527,17 +538,17 @@ static __device__ __forceinline__ void put_slopes(const norm_call &p, const memb
             columns->add(u, j, dys.x[j], xhat[i][j]);
         }
     }
-    add_up<UNITS == 1>(s, me, met, turn);
+    add_up<VECTORS == 1>(s, me, exchange, step);
     #pragma unroll 8
     for (int i = 0; i < COUNT; i++) {
-        const int r = i / UNITS, n = column_of(me, i % UNITS, V);
-        const float along = __fmul_rn(s[r * SUMS], p.share);
-        const float level = __fmul_rn(s[(r + 1) * SUMS - 1], p.share);
+        const int r = i / VECTORS, n = column_of(me, i % VECTORS, V);
+        const float dot = __fmul_rn(s[r * SUMS], p.inv_N);
+        const float mean_g = __fmul_rn(s[(r + 1) * SUMS - 1], p.inv_N);
         const int64_t row = first + r;
-        numbers<T> dx;
+        elements<T> dx;
         #pragma unroll 8
         for (int j = 0; j < V; j++)
-            dx.x[j] = of[r].rstd * fmaf(-xhat[i][j], along, CENTRED ? g[i][j] - level : g[i][j]);
+            dx.x[j] = stats[r].rstd * fmaf(-xhat[i][j], dot, CENTRED ? g[i][j] - mean_g : g[i][j]);
         if (row < m.R)
             store_vector<T, ALIGNED>((T *)m.dx + row * p.N + n, me.end - n, dx);
     }
@@ -545,11 +556,11 @@ static __device__ __forceinline__ void put_slopes(const norm_call &p, const memb
 
 /* ---- sums of columns ---- */
 
-/* A thread's, of its vectors. */
-template <typename T, bool CENTRED, int UNITS>
+/* A thread's sums, of the columns of its vectors. */
+template <typename T, bool CENTRED, int VECTORS>
 struct column_sums {
     enum { V = 16 / sizeof(T) };
-    float dw[UNITS][V], db[UNITS][V]; /* db only if CENTRED */
+    float dw[VECTORS][V], db[VECTORS][V]; /* db only if CENTRED */
 
     __device__ __forceinline__ void add(int u, int j, float dy, float xhat)
     {
@@ -559,31 +570,32 @@ struct column_sums {
     }
 };
 
-/* The sums x of all the block's teams, in their order, to the block's part of `parts`. */
-template <int UNITS, int V>
-static __device__ __forceinline__ void leave_sums(float *parts, const float (&x)[UNITS][V], int N,
-                                                  const member &me, float *room)
+/* Adds the sums x of the block's teams, in their order, and stores them to the block's part of
+ * `parts`. */
+template <int VECTORS, int V>
+static __device__ __forceinline__ void store_sums(float *parts, const float (&x)[VECTORS][V], int N,
+                                                  const member &me, float *smem)
 {
-    const int width = me.lanes * UNITS * V, teams = (int)blockDim.x / me.lanes;
+    const int width = me.lanes * VECTORS * V, teams = (int)blockDim.x / me.lanes;
 
     __syncthreads();
     #pragma unroll 8
-    for (int u = 0; u < UNITS; u++) {
+    for (int u = 0; u < VECTORS; u++) {
         #pragma unroll 8
         for (int j = 0; j < V; j++)
-            room[me.here * width + (u * me.lanes + me.lane) * V + j] = x[u][j];
+            smem[me.team_in_block * width + (u * me.lanes + me.lane) * V + j] = x[u][j];
     }
     __syncthreads();
     for (int n = threadIdx.x; n < me.end - me.first; n += blockDim.x) {
         float sum = 0;
         #pragma unroll 4
         for (int i = 0; i < teams; i++)
-            sum += room[i * width + n];
-        parts[me.unit * N + me.first + n] = sum;
+            sum += smem[i * width + n];
+        parts[me.cluster_index * N + me.first + n] = sum;
     }
 }
 
-/* Where in the workspace the parts of a matrix's dw begin; those of db follow. */
+/* The parts of a matrix's dw in the workspace; those of db follow. */
 static __device__ __forceinline__ float *parts_of(const norm_call &p, const norm_grid &grid,
                                                   int matrix, int sums)
 {
@@ -595,27 +607,27 @@ static inline size_t parts_bytes(const norm_call &p, const norm_grid &grid, bool
     return all_clusters(grid) * p.N * (centred ? 2 : 1) * sizeof(float);
 }
 
-/* A block's sums of columns to its parts.  There is `room` in shared memory for a float from each
- * thread for each of its columns. */
-template <typename T, bool CENTRED, int UNITS>
-static __device__ __forceinline__ void leave_parts(const norm_call &p, const norm_grid &grid,
-                                                   const column_sums<T, CENTRED, UNITS> &sums,
-                                                   const member &me, float *room)
+/* Stores a block's column sums to its parts.  `smem` is shared memory of one float per thread
+ * and column of the thread. */
+template <typename T, bool CENTRED, int VECTORS>
+static __device__ __forceinline__ void store_parts(const norm_call &p, const norm_grid &grid,
+                                                   const column_sums<T, CENTRED, VECTORS> &sums,
+                                                   const member &me, float *smem)
 {
     float *parts = parts_of(p, grid, me.matrix, CENTRED ? 2 : 1);
-    leave_sums(parts, sums.dw, p.N, me, room);
+    store_sums(parts, sums.dw, p.N, me, smem);
     if (CENTRED)
-        leave_sums(parts + me.units * p.N, sums.db, p.N, me, room);
+        store_sums(parts + me.num_clusters * p.N, sums.db, p.N, me, smem);
 }
 
-/* The parts of all blocks, added in their order, by a launch that may start early: dw and db. */
+/* Adds the parts of all blocks, in their order, to dw and db; a dependent launch (PDL). */
 template <bool CENTRED>
 int norm_add_parts(const norm_call &p, const norm_grid &grid);
 
 /* ---- launches ---- */
 
-/* The instance of a kernel, in a template on T and CENTRED, for rows of N numbers, of which a thread
- * has up to `held` vectors. */
+/* The instance of a kernel, inside a template on T and CENTRED, for rows of N elements of which
+ * a thread has up to `held` vectors. */
 #define KERNEL_FOR(kernel, N, layout, held)                                                        \
     ((N) % per_vector<T>()                                                                         \
          ? ((layout).rows > 1 ? kernel<T, CENTRED, false, 1> : kernel<T, CENTRED, false, held>)    \
@@ -641,7 +653,7 @@ static inline void prepare_teams(teams_launch *to, int64_t clusters, const norm_
     to->config.numAttrs = l.cluster > 1;
 }
 
-/* A kernel of the teams of `grid`, with so much dynamic shared memory. */
+/* Launches a kernel of the teams of `grid`, with `shared` bytes of dynamic shared memory. */
 static inline cudaError_t launch_teams(void (*kernel)(norm_call, norm_layout, norm_grid),
                                        const norm_layout &l, size_t shared, const norm_call &p,
                                        const norm_grid &grid)

@@ -12,10 +12,10 @@ static norm_call call_of(const struct frame *f)
 
     p.n = 2;
     p.N = (int)DIM(f, 'D');
-    p.share = 1.0f / p.N;
+    p.inv_N = 1.0f / p.N;
     p.eps = (float)f->real[QK_NORM_EPS];
     p.work = (float *)f->work;
-    norm_rows &q = p.of[0], &k = p.of[1];
+    norm_rows &q = p.matrix[0], &k = p.matrix[1];
     q.R = steps * DIM(f, 'H');
     q.x = a->q, q.w = a->w_q, q.y = a->y_q, q.rstd = (float *)a->rstd_q;
     q.dy = d->y_q, q.dx = d->q, q.dw = (float *)d->w_q;

@@ -1,4 +1,6 @@
-/* The ladder of rmsnorm, and of all three operations the first rung: the formulas, a block a row. */
+/* The ladder of rmsnorm, and kernel `plain` of rmsnorm, layernorm and qk_norm: one block per
+ * row.  dw and db are sums over rows: each block sums some rows, and a second launch adds the
+ * blocks' parts. */
 #include "common/ops/norm.h"
 #include "gpu/device/pdl.cuh"
 #include "gpu/row/norm.cuh"
@@ -8,30 +10,30 @@ enum { PLAIN_THREADS = 256, ADDING = 32, DOWN = 32 };
 /* The sum of x over the block, for every thread. */
 static __device__ float block_sum(float x)
 {
-    __shared__ float of[PLAIN_THREADS / 32];
+    __shared__ float partial[PLAIN_THREADS / 32];
     float sum = 0;
 
     for (int d = 16; d; d /= 2)
         x += __shfl_xor_sync(~0u, x, d);
-    __syncthreads(); /* nobody reads the sums before these any more */
+    __syncthreads(); /* the previous call's sums have been read */
     if (threadIdx.x % 32 == 0)
-        of[threadIdx.x / 32] = x;
+        partial[threadIdx.x / 32] = x;
     __syncthreads();
     for (int i = 0; i < PLAIN_THREADS / 32; i++)
-        sum += of[i];
+        sum += partial[i];
     return sum;
 }
 
-/* Of the call's matrices one after the other: which one this block's row is of, and which row. */
+/* The matrix of this block's row, and the row; the matrices' rows follow each other. */
 static __device__ const norm_rows &row_of(const norm_call &p, int64_t *row)
 {
-    const bool second = blockIdx.x >= p.of[0].R;
-    *row = blockIdx.x - (second ? p.of[0].R : 0);
-    return p.of[second];
+    const bool second = blockIdx.x >= p.matrix[0].R;
+    *row = blockIdx.x - (second ? p.matrix[0].R : 0);
+    return p.matrix[second];
 }
 
-/* The squares are those of x - mean, once the mean is known: mean(x^2) - mean^2 would lose all
- * digits where rows are far from 0. */
+/* The squares are of x - mean, after the mean is known: mean(x^2) - mean^2 would lose all digits
+ * where rows are far from 0. */
 template <typename T, bool CENTRED>
 __global__ void plain_forward_kernel(const norm_call p)
 {
@@ -71,28 +73,28 @@ __global__ void plain_backward_kernel(const norm_call p)
     const T *dy = (const T *)m.dy + row * p.N;
     T *dx = (T *)m.dx + row * p.N;
     const row_stats r = {CENTRED ? m.mean[row] : 0, m.rstd[row]};
-    float along = 0, level = 0;
+    float dot = 0, mean_g = 0;
 
     for (int n = threadIdx.x; n < p.N; n += PLAIN_THREADS) {
         const float g = load(w + n) * load(dy + n);
-        along = fmaf(g, r.rstd * deviation<CENTRED>(load(x + n), r), along);
-        level += g;
+        dot = fmaf(g, r.rstd * deviation<CENTRED>(load(x + n), r), dot);
+        mean_g += g;
     }
-    along = block_sum(along) / p.N;
-    level = CENTRED ? block_sum(level) / p.N : 0;
+    dot = block_sum(dot) / p.N;
+    mean_g = CENTRED ? block_sum(mean_g) / p.N : 0;
     for (int n = threadIdx.x; n < p.N; n += PLAIN_THREADS) {
         const float xhat = r.rstd * deviation<CENTRED>(load(x + n), r);
-        /* rounded before level is taken off, so that a row of one number has 0 */
-        store(dx + n, r.rstd * (__fmul_rn(load(w + n), load(dy + n)) - level - xhat * along));
+        /* rounded before level is taken off, so that dx of a row of one element is 0 */
+        store(dx + n, r.rstd * (__fmul_rn(load(w + n), load(dy + n)) - mean_g - xhat * dot));
     }
 }
 
 /* ---- sums of columns ---- */
 
-enum { COLUMNS_THREADS = 256, COLUMNS_BLOCKS = 4 /* on an SM */ };
+enum { COLUMNS_THREADS = 256, COLUMNS_BLOCKS = 4 /* per SM */ };
 
-/* A block has a strip of columns, a vector a thread, and its teams take row after row: as if the
- * strips were a cluster's. */
+/* A block has a strip of columns, one vector per thread, and its teams loop over the rows.  The
+ * strips have the layout of a cluster's blocks. */
 static norm_layout layout_columns(int64_t N, size_t size)
 {
     norm_layout l = layout_of(min(N, (int64_t)(512 / size)), size, 1, 32);
@@ -114,52 +116,52 @@ __global__ void __launch_bounds__(COLUMNS_THREADS)
     columns_kernel(const norm_call p, const norm_layout l, const norm_grid grid)
 {
     enum { V = 16 / sizeof(T) };
-    __shared__ float room[COLUMNS_THREADS * V];
+    __shared__ float smem[COLUMNS_THREADS * V];
     const member me = member_of(p.N, V, l, grid);
-    const norm_rows &m = p.of[me.matrix];
+    const norm_rows &m = p.matrix[me.matrix];
     const int n = column_of(me, 0, V), left = me.end - n;
     column_sums<T, CENTRED, 1> sums = {};
 
     #pragma unroll 4
     for (int64_t row = me.team; row < m.R; row += me.teams) {
         const int64_t at = row * p.N + n;
-        const numbers<T> x = widened<T>(load_vector<T, ALIGNED>((const T *)m.x + at, left));
-        const numbers<T> dy = widened<T>(load_vector<T, ALIGNED>((const T *)m.dy + at, left));
-        const row_stats of = get_stats<CENTRED>(m, row);
+        const elements<T> x = widened<T>(load_vector<T, ALIGNED>((const T *)m.x + at, left));
+        const elements<T> dy = widened<T>(load_vector<T, ALIGNED>((const T *)m.dy + at, left));
+        const row_stats stats = get_stats<CENTRED>(m, row);
         #pragma unroll 8
         for (int j = 0; j < V; j++)
-            sums.add(0, j, dy.x[j], of.rstd * deviation<CENTRED>(x.x[j], of));
+            sums.add(0, j, dy.x[j], stats.rstd * deviation<CENTRED>(x.x[j], stats));
     }
     pdl_launch_dependents();
-    leave_parts(p, grid, sums, me, room);
+    store_parts(p, grid, sums, me, smem);
 }
 
-/* dw or db of ADDING columns: DOWN threads share a column, each of which adds every DOWN-th
- * part. */
+/* dw or db of ADDING columns: DOWN threads per column, each of which adds every DOWN-th part. */
 template <bool CENTRED>
 __global__ void __launch_bounds__(ADDING *DOWN)
     add_parts_kernel(const norm_call p, const norm_grid grid, int blocks)
 {
     enum { SUMS = CENTRED ? 2 : 1 };
-    __shared__ float of[DOWN][ADDING];
+    __shared__ float partial[DOWN][ADDING];
     const int which = (int)blockIdx.x / blocks, matrix = which / SUMS;
     const int i = (int)threadIdx.x % ADDING, down = (int)threadIdx.x / ADDING;
     const int n = (int)blockIdx.x % blocks * ADDING + i;
-    const int64_t units = clusters_of(grid, matrix);
-    const float *parts = parts_of(p, grid, matrix, SUMS) + which % SUMS * units * p.N + n;
+    const int64_t num_clusters = clusters_of(grid, matrix);
+    const float *parts = parts_of(p, grid, matrix, SUMS) + which % SUMS * num_clusters * p.N + n;
     float sum = 0;
 
     pdl_wait();
     #pragma unroll 8
-    for (int64_t unit = down; n < p.N && unit < units; unit += DOWN)
-        sum += parts[unit * p.N];
-    of[down][i] = sum;
+    for (int64_t cluster_index = down; n < p.N && cluster_index < num_clusters;
+         cluster_index += DOWN)
+        sum += parts[cluster_index * p.N];
+    partial[down][i] = sum;
     __syncthreads();
     if (down || n >= p.N)
         return;
     for (int d = 1; d < DOWN; d++)
-        sum += of[d][i];
-    (which % SUMS ? p.of[matrix].db : p.of[matrix].dw)[n] = sum;
+        sum += partial[d][i];
+    (which % SUMS ? p.matrix[matrix].db : p.matrix[matrix].dw)[n] = sum;
 }
 
 template <bool CENTRED>
@@ -233,10 +235,10 @@ static norm_call call_of(const struct frame *f)
 
     p.n = 1;
     p.N = (int)DIM(f, 'N');
-    p.share = 1.0f / p.N;
+    p.inv_N = 1.0f / p.N;
     p.eps = (float)f->real[NORM_EPS];
     p.work = (float *)f->work;
-    norm_rows &m = p.of[0];
+    norm_rows &m = p.matrix[0];
     m.R = DIM(f, 'R');
     m.x = a->x, m.w = a->w, m.y = a->y, m.rstd = (float *)a->rstd;
     m.dy = d->y, m.dx = d->x, m.dw = (float *)d->w;

@@ -1,13 +1,14 @@
-/* rmsnorm, layernorm and qk_norm, kernel `fused`: teams stay, and take row after row, each at its own
- * pace, and the rows to come are on their way while the sums of this one are awaited.  Each thread
- * keeps its part of w (and b) in registers.
+/* rmsnorm, layernorm and qk_norm, kernel `fused`: persistent teams of threads.  A team loops over
+ * rows with a stride of the number of teams; the next rows are in flight while the sums of the
+ * current row are computed.  Each thread keeps its part of w (and b) in registers.
  *
- * Forward a team takes a few rows, the next on its way to registers.  (Narrow rows, rows that are
- * not aligned, and those of a cluster are `row`'s.)  Backward a block an SM has several
- * teams; each thread fetches its own vectors of the rows to come into shared memory, where they wait
- * for nobody but itself, and keeps its columns' sums of dw and db.  So x and dy are read once.  A
- * block leaves its sums in the workspace, and a second launch adds the blocks' in their order: which
- * rows they are of follows from the device, not from the run. */
+ * Forward, a team has a few rows, and the next row is loaded into registers.  (Narrow rows, rows
+ * that are not aligned, and rows of a cluster use kernel `row`.)  Backward, there is one block
+ * of several teams per SM; each thread copies its own vectors of the next rows into shared
+ * memory with cp.async, so that no barrier is needed, and keeps sums of dw and db of its
+ * columns.  So x and dy are read once.  A block stores its sums in the workspace, and a second
+ * launch adds them in the order of the blocks: which rows a block has depends on the device, not
+ * on the run. */
 #include "gpu/device/async.cuh"
 #include "gpu/device/math.cuh"
 #include "gpu/device/opaque.cuh"
@@ -16,9 +17,10 @@
 
 /* ---- forward ---- */
 
-/* Of a team, where more come than run at once: enough that the next row is on its way while this
- * one's sums are awaited, and so few that the SMs that are done sooner get more teams. */
-enum { ROWS_EACH = 3 };
+/* Rows per team, where there are more teams than run at once: enough that the next row is in
+ * flight while the current row's sums are computed, and few enough that SMs that finish early
+ * get more teams. */
+enum { ROWS_PER_TEAM = 3 };
 
 template <typename T>
 static __device__ __forceinline__ void load_row(uint4 (&x)[HELD], const T *row, const member &me)
@@ -30,14 +32,14 @@ static __device__ __forceinline__ void load_row(uint4 (&x)[HELD], const T *row, 
     }
 }
 
-/* The thread's numbers less their warp's mean, and of all the warp's together sum, mean and
+/* Subtracts the warp's mean from the thread's elements; returns the warp's sum, mean and
  * squares. */
 template <typename T>
-static __device__ __forceinline__ spread centred(float (&x)[HELD][16 / sizeof(T)],
-                                                 const bool (&there)[HELD], int count, float share,
-                                                 const member &me)
+static __device__ __forceinline__ moments centred(float (&x)[HELD][16 / sizeof(T)],
+                                                  const bool (&valid)[HELD], int count,
+                                                  float inv_count, const member &me)
 {
-    spread all = {(float)count, 0, 0, 0};
+    moments all = {(float)count, 0, 0, 0};
     float sum[1] = {0};
 
     #pragma unroll 8
@@ -48,7 +50,7 @@ static __device__ __forceinline__ spread centred(float (&x)[HELD][16 / sizeof(T)
     }
     add_lanes<false>(sum, me);
     all.sum = sum[0];
-    all.mean = __fmul_rn(all.sum, share);
+    all.mean = __fmul_rn(all.sum, inv_count);
     sum[0] = 0;
     #pragma unroll 8
     for (int u = 0; u < HELD; u++) {
@@ -58,17 +60,17 @@ static __device__ __forceinline__ spread centred(float (&x)[HELD][16 / sizeof(T)
             x[u][j] -= all.mean;
             squares = fmaf(x[u][j], x[u][j], squares);
         }
-        sum[0] += there[u] ? squares : 0;
+        sum[0] += valid[u] ? squares : 0;
     }
     add_lanes<false>(sum, me);
     all.squares = sum[0];
     return all;
 }
 
-/* The same of numbers about 0. */
+/* The warp's sum of squares about 0. */
 template <typename T>
-static __device__ __forceinline__ spread uncentred(const float (&x)[HELD][16 / sizeof(T)],
-                                                   const member &me)
+static __device__ __forceinline__ moments uncentred(const float (&x)[HELD][16 / sizeof(T)],
+                                                    const member &me)
 {
     float sum[1] = {0};
     #pragma unroll 8
@@ -82,64 +84,65 @@ static __device__ __forceinline__ spread uncentred(const float (&x)[HELD][16 / s
 }
 
 template <typename T, bool CENTRED>
-__global__ void __launch_bounds__(THREADS_MOST, 1)
+__global__ void __launch_bounds__(MAX_THREADS, 1)
     fused_forward_kernel(const norm_call p, const norm_layout l, const norm_grid grid)
 {
     enum { V = 16 / sizeof(T) };
-    __shared__ spread met[2][32];
+    __shared__ moments exchange[2][32];
     const member me = member_of(p.N, V, l, grid);
-    const norm_rows &m = p.of[me.matrix];
+    const norm_rows &m = p.matrix[me.matrix];
     const int count = warp_count<V, HELD>(me), warp = (int)threadIdx.x / 32;
-    const float part = rcp_approx((float)max(count, 1));
+    const float inv_count = rcp_approx((float)max(count, 1));
     uint4 w[HELD], b[HELD], next[HELD];
-    bool there[HELD];
-    int turn = 0;
+    bool valid[HELD];
+    int buffer = 0;
 
-    if (me.team < m.R) /* a block's last teams may have none */
+    if (me.team < m.R) /* the last teams of a block may have no row */
         load_row(next, (const T *)m.x + me.team * p.N, me);
     load_row(w, (const T *)m.w, me);
     if (CENTRED)
         load_row(b, (const T *)m.b, me);
     #pragma unroll 8
     for (int u = 0; u < HELD; u++)
-        there[u] = column_of(me, u, V) < me.end;
+        valid[u] = column_of(me, u, V) < me.end;
     #pragma unroll 1
-    for (int64_t row = me.team; row < m.R; row += me.teams, turn ^= 1) {
+    for (int64_t row = me.team; row < m.R; row += me.teams, buffer ^= 1) {
         float x[HELD][V];
         #pragma unroll 8
         for (int u = 0; u < HELD; u++) {
-            const numbers<T> xs = widened<T>(next[u]);
+            const elements<T> xs = widened<T>(next[u]);
             #pragma unroll 8
             for (int j = 0; j < V; j++)
                 x[u][j] = xs.x[j];
         }
         if (row + me.teams < m.R)
             load_row(next, (const T *)m.x + (row + me.teams) * p.N, me);
-        const spread mine = CENTRED ? centred<T>(x, there, count, part, me) : uncentred<T>(x, me);
-        spread all = mine;
+        const moments own =
+            CENTRED ? centred<T>(x, valid, count, inv_count, me) : uncentred<T>(x, me);
+        moments all = own;
         if (me.lanes > 32) {
             if (threadIdx.x % 32 == 0)
-                met[turn][warp] = mine;
+                exchange[buffer][warp] = own;
             team_sync(me);
-            all = as_one(met[turn], me.lanes / 32, p.N, p.share);
+            all = merge_moments(exchange[buffer], me.lanes / 32, p.N, p.inv_N);
         }
-        const row_stats of = {all.mean, rsqrtf(fmaf(all.squares, p.share, p.eps))};
-        const float off = __fmul_rn(mine.mean - all.mean, of.rstd);
+        const row_stats stats = {all.mean, rsqrtf(fmaf(all.squares, p.inv_N, p.eps))};
+        const float delta = __fmul_rn(own.mean - all.mean, stats.rstd);
         #pragma unroll 8
         for (int u = 0; u < HELD; u++) {
-            make_opaque(&w[u]); /* or it would be kept as it is widened, in twice the registers */
+            make_opaque(&w[u]); /* or it would be kept widened to float, in twice the registers */
             make_opaque(&b[u]);
-            const numbers<T> ws = widened<T>(w[u]), bs = widened<T>(b[u]);
+            const elements<T> ws = widened<T>(w[u]), bs = widened<T>(b[u]);
             const int n = column_of(me, u, V);
-            numbers<T> y;
+            elements<T> y;
             #pragma unroll 8
             for (int j = 0; j < V; j++)
-                y.x[j] = CENTRED ? fmaf(ws.x[j], fmaf(x[u][j], of.rstd, off), bs.x[j])
-                                 : ws.x[j] * (of.rstd * x[u][j]);
+                y.x[j] = CENTRED ? fmaf(ws.x[j], fmaf(x[u][j], stats.rstd, delta), bs.x[j])
+                                 : ws.x[j] * (stats.rstd * x[u][j]);
             store_vector<T, true>((T *)m.y + row * p.N + n, me.end - n, y);
         }
         if (me.lane == 0)
-            put_stats<CENTRED>(m, row, of);
+            put_stats<CENTRED>(m, row, stats);
     }
 }
 
@@ -148,42 +151,43 @@ int fused_norm(const norm_call &p)
 {
     const norm_layout l = layout_forward(p.N, sizeof(T));
     auto kernel = fused_forward_kernel<T, CENTRED>;
-    int on_one;
+    int blocks_per_sm;
 
     if (p.N % per_vector<T>() || l.rows > 1 || l.cluster > 1)
         return row_norm<T, CENTRED>(p);
-    CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&on_one, kernel, l.threads, 0));
-    const int64_t at_once = (int64_t)on_one * gpu_limits()->sms;
-    const int64_t clusters = max(at_once, ceil_div(all_rows(p), (int64_t)ROWS_EACH * l.teams));
+    CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_sm, kernel, l.threads, 0));
+    const int64_t resident = (int64_t)blocks_per_sm * gpu_limits()->sms;
+    const int64_t clusters = max(resident, ceil_div(all_rows(p), (int64_t)ROWS_PER_TEAM * l.teams));
     return launch_teams(kernel, l, 0, p, shared_grid(p, l, clusters));
 }
 
 /* ---- backward ---- */
 
-/* Of a block, and of the rows in its shared memory. */
-enum { BLOCK_THREADS = BACK_MOST, RING_BYTES = 128 << 10 };
+/* Threads of a block, and bytes of its ring of stages in shared memory. */
+enum { BLOCK_THREADS = MAX_THREADS_BACK, RING_BYTES = 128 << 10 };
 
 static_assert(BLOCK_THREADS / 64 <= 15, "a barrier for every team of several warps");
 
-/* Steps in the ring at once: one is worked on, the others are on their way. */
+/* Stages of the ring: one is processed, the others are in flight. */
 static constexpr __host__ __device__ int stages(int count)
 {
     return RING_BYTES / (BLOCK_THREADS * 2 * count * (int)sizeof(uint4));
 }
 
-/* A thread's vectors of its team's rows from `first` on, of x and of dy, to its places in a stage. */
-template <typename T, bool ALIGNED, int UNITS, int COUNT>
+/* Copies a thread's vectors of its team's rows from `first` on, of x and dy, to its slots in a
+ * stage. */
+template <typename T, bool ALIGNED, int VECTORS, int COUNT>
 static __device__ __forceinline__ void fetch(uint4 *x, const norm_rows &m, int N, const member &me,
                                              int64_t first)
 {
     uint4 *dy = x + COUNT * BLOCK_THREADS;
     #pragma unroll (ALIGNED ? 8 : 1)
     for (int i = 0; i < COUNT; i++) {
-        const int64_t row = first + i / UNITS;
-        const int n = column_of(me, i % UNITS, 16 / sizeof(T));
+        const int64_t row = first + i / VECTORS;
+        const int n = column_of(me, i % VECTORS, 16 / sizeof(T));
         const int left = row < m.R ? me.end - n : 0;
         const int64_t at = row * N + n;
-        if (ALIGNED) { /* where nothing is left, nothing is read */
+        if (ALIGNED) { /* with 0 bytes it writes zeros and reads nothing */
             cp_async16(x + i * BLOCK_THREADS, (const T *)m.x + at, left > 0 ? 16 : 0);
             cp_async16(dy + i * BLOCK_THREADS, (const T *)m.dy + at, left > 0 ? 16 : 0);
         } else {
@@ -194,62 +198,63 @@ static __device__ __forceinline__ void fetch(uint4 *x, const norm_rows &m, int N
     cp_async_commit();
 }
 
-/* Steps that every team takes, the last of them perhaps without a row. */
+/* Steps of every team; a team may have no row in the last one. */
 template <int ROWS>
 static __device__ __forceinline__ int steps_of(const norm_rows &m, const member &me)
 {
     return (int)((m.R + me.teams * ROWS - 1) / (me.teams * ROWS));
 }
 
-template <typename T, bool CENTRED, bool ALIGNED, int UNITS>
+template <typename T, bool CENTRED, bool ALIGNED, int VECTORS>
 __global__ void __launch_bounds__(BLOCK_THREADS, 1)
     fused_backward_kernel(const norm_call p, const norm_layout l, const norm_grid grid)
 {
-    enum { COUNT = held_back<T>(), ROWS = COUNT / UNITS };
+    enum { COUNT = held_back<T>(), ROWS = COUNT / VECTORS };
     enum { STAGES = stages(COUNT), STAGE = 2 * COUNT * BLOCK_THREADS };
     extern __shared__ uint4 ring[];
-    __shared__ meeting met;
+    __shared__ team_exchange exchange;
     const member me = member_of(p.N, 16 / sizeof(T), l, grid);
-    const norm_rows &m = p.of[me.matrix];
+    const norm_rows &m = p.matrix[me.matrix];
     const int64_t stride = me.teams * ROWS;
     const int steps = steps_of<ROWS>(m, me);
-    uint4 *mine = ring + threadIdx.x;
+    uint4 *own = ring + threadIdx.x;
     int64_t first = me.team * ROWS;
-    uint4 w[UNITS];
-    row_stats of[ROWS], then[ROWS];
-    column_sums<T, CENTRED, UNITS> sums = {};
+    uint4 w[VECTORS];
+    row_stats stats[ROWS], next_stats[ROWS];
+    column_sums<T, CENTRED, VECTORS> sums = {};
 
     #pragma unroll 1
     for (int s = 0; s < STAGES - 1; s++)
-        fetch<T, ALIGNED, UNITS, COUNT>(mine + s * STAGE, m, p.N, me, first + s * stride);
+        fetch<T, ALIGNED, VECTORS, COUNT>(own + s * STAGE, m, p.N, me, first + s * stride);
     #pragma unroll 8
-    for (int u = 0; u < UNITS; u++)
+    for (int u = 0; u < VECTORS; u++)
         w[u] = shared_vector<T, ALIGNED>(m.w, me, u);
     #pragma unroll 8
     for (int r = 0; r < ROWS; r++)
-        then[r] = get_stats<CENTRED>(m, first + r);
-    cluster_meets(me);
-    int at = 0; /* the stage that is worked on; the one before it is free */
+        next_stats[r] = get_stats<CENTRED>(m, first + r);
+    wait_for_cluster(me);
+    int stage = 0; /* the stage that is processed; the one before it is free */
     #pragma unroll 1
     for (int step = 0; step < steps; step++, first += stride) {
-        fetch<T, ALIGNED, UNITS, COUNT>(mine + (at ? at - 1 : STAGES - 1) * STAGE, m, p.N, me,
-                                        first + (STAGES - 1) * stride);
+        fetch<T, ALIGNED, VECTORS, COUNT>(own + (stage ? stage - 1 : STAGES - 1) * STAGE, m, p.N,
+                                          me, first + (STAGES - 1) * stride);
         #pragma unroll 8
         for (int r = 0; r < ROWS; r++) {
-            of[r] = then[r];
-            then[r] = get_stats<CENTRED>(m, first + stride + r);
+            stats[r] = next_stats[r];
+            next_stats[r] = get_stats<CENTRED>(m, first + stride + r);
         }
         cp_async_wait<STAGES - 1>();
-        const laid<BLOCK_THREADS> x = {mine + at * STAGE}, dy = {x.v + COUNT * BLOCK_THREADS};
-        put_slopes<T, CENTRED, ALIGNED, UNITS>(p, me, &met, step, first, x, dy, w, of, &sums);
-        at = at + 1 < STAGES ? at + 1 : 0;
+        const in_smem<BLOCK_THREADS> x = {own + stage * STAGE}, dy = {x.v + COUNT * BLOCK_THREADS};
+        backward_rows<T, CENTRED, ALIGNED, VECTORS>(p, me, &exchange, step, first, x, dy, w, stats,
+                                                    &sums);
+        stage = stage + 1 < STAGES ? stage + 1 : 0;
     }
     pdl_launch_dependents();
     cp_async_wait<0>();
-    leave_parts(p, grid, sums, me, (float *)ring);
+    store_parts(p, grid, sums, me, (float *)ring);
 }
 
-/* As many teams as a block has threads for; of a cluster's blocks, one together. */
+/* As many teams as a block has threads for; one if a team is a cluster. */
 static norm_layout fused_layout(int64_t N, size_t size)
 {
     norm_layout l = layout_backward(N, size);
@@ -260,25 +265,25 @@ static norm_layout fused_layout(int64_t N, size_t size)
     return l;
 }
 
-/* A block an SM. */
-static int64_t clusters_most(const norm_layout &l)
+/* One block per SM. */
+static int64_t max_clusters(const norm_layout &l)
 {
     return max((int64_t)(gpu_limits()->sms / l.cluster), (int64_t)1);
 }
 
-/* Makes room for the ring, and asks how many of its clusters there are at once: where a cluster
- * is of several blocks, these must be neighbours. */
+/* Sets the dynamic shared memory for the ring, and finds how many clusters are resident at once:
+ * the blocks of a cluster must be in one GPC. */
 template <typename K>
 static cudaError_t prepare(K *kernel, const norm_layout &l, int64_t *clusters)
 {
-    *clusters = clusters_most(l);
+    *clusters = max_clusters(l);
     CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, RING_BYTES));
     if (l.cluster > 1) {
         teams_launch launch;
-        int at_once = 0;
+        int resident = 0;
         prepare_teams(&launch, *clusters, l, RING_BYTES);
-        CUDA(cudaOccupancyMaxActiveClusters(&at_once, kernel, &launch.config));
-        *clusters = max((int64_t)1, min(*clusters, (int64_t)at_once));
+        CUDA(cudaOccupancyMaxActiveClusters(&resident, kernel, &launch.config));
+        *clusters = max((int64_t)1, min(*clusters, (int64_t)resident));
     }
     return cudaSuccess;
 }
@@ -297,15 +302,15 @@ int fused_norm_back(const norm_call &p)
 
 const char *fused_norm_declines(const norm_call &p, size_t size)
 {
-    return gpu_properties().sharedMemPerBlockOptin < RING_BYTES + sizeof(meeting)
-               ? "less shared memory than the rows on their way take"
+    return gpu_properties().sharedMemPerBlockOptin < RING_BYTES + sizeof(team_exchange)
+               ? "less shared memory than the rows in flight take"
                : row_norm_declines(p, size);
 }
 
 size_t fused_norm_work(const norm_call &p, size_t size, bool centred)
 {
     const norm_layout l = fused_layout(p.N, size);
-    return l.cluster ? parts_bytes(p, shared_grid(p, l, clusters_most(l)), centred) : 0;
+    return l.cluster ? parts_bytes(p, shared_grid(p, l, max_clusters(l)), centred) : 0;
 }
 
 #define EACH(T, CENTRED)                                                                           \

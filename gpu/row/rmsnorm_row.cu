@@ -1,27 +1,28 @@
-/* rmsnorm, layernorm and qk_norm, kernel `row`: a team of threads reads its row once, 16 bytes a
- * load and all loads in flight before the first is used, keeps it in registers, and finds the sums
- * by shuffles and one meeting of its warps: in layernorm each warp takes the squares about a mean of
- * its own.  dw and db are left to a second launch, which reads x and dy again. */
+/* rmsnorm, layernorm and qk_norm, kernel `row`: a team of threads per row.  It reads the row
+ * once, 16 bytes per load and all loads in flight before the first is used, keeps it in
+ * registers, and reduces by shuffles and one exchange between its warps; in layernorm each
+ * warp's squares are about its own mean. dw and db are computed by a second launch, which reads
+ * x and dy again. */
 #include "gpu/device/cluster.cuh"
 #include "gpu/device/math.cuh"
 #include "gpu/device/opaque.cuh"
 #include "gpu/row/norm.cuh"
 
-/* Blocks of THREADS_MOST on an SM at least: 64 registers a thread. */
+/* Blocks of MAX_THREADS per SM at least: 64 registers per thread. */
 enum { ROW_BLOCKS = 2 };
 
-/* The rows that begin at x, from `first` on. */
-template <typename T, bool ALIGNED, int UNITS, int COUNT>
-static __device__ __forceinline__ held<COUNT> rows_of(const void *x, const norm_call &p,
-                                                      const member &me, int64_t first)
+/* Loads the thread's vectors of the rows of x from `first` on. */
+template <typename T, bool ALIGNED, int VECTORS, int COUNT>
+static __device__ __forceinline__ in_registers<COUNT> rows_of(const void *x, const norm_call &p,
+                                                              const member &me, int64_t first)
 {
-    held<COUNT> h;
+    in_registers<COUNT> h;
     #pragma unroll 8
     for (int i = 0; i < COUNT; i++) {
-        const int64_t row = first + i / UNITS;
-        const int n = column_of(me, i % UNITS, 16 / sizeof(T));
+        const int64_t row = first + i / VECTORS;
+        const int n = column_of(me, i % VECTORS, 16 / sizeof(T));
         h.v[i] = load_vector<T, ALIGNED>((const T *)x + row * p.N + n,
-                                         row < p.of[me.matrix].R ? me.end - n : 0);
+                                         row < p.matrix[me.matrix].R ? me.end - n : 0);
     }
     return h;
 }
@@ -30,7 +31,7 @@ static __device__ __forceinline__ held<COUNT> rows_of(const void *x, const norm_
 template <typename T>
 static __device__ __forceinline__ float sum_vector(const uint4 &x)
 {
-    const numbers<T> xs = widened<T>(x);
+    const elements<T> xs = widened<T>(x);
     float sum = 0;
     #pragma unroll 8
     for (int j = 0; j < per_vector<T>(); j++)
@@ -38,11 +39,11 @@ static __device__ __forceinline__ float sum_vector(const uint4 &x)
     return sum;
 }
 
-/* The sum of the squares of x - mean; columns beyond the row's end have no part in it. */
+/* The sum of the squares of x - mean, without columns beyond the row's end. */
 template <typename T, bool CENTRED, bool ALIGNED>
 static __device__ __forceinline__ float sum_squares(const uint4 &x, const row_stats &row, int left)
 {
-    const numbers<T> xs = widened<T>(x);
+    const elements<T> xs = widened<T>(x);
     float sum = 0;
     #pragma unroll 8
     for (int j = 0; j < per_vector<T>(); j++) {
@@ -53,11 +54,11 @@ static __device__ __forceinline__ float sum_squares(const uint4 &x, const row_st
 }
 
 template <typename T, bool CENTRED>
-static __device__ __forceinline__ numbers<T>
+static __device__ __forceinline__ elements<T>
 normalised(const uint4 &x, const uint4 &w, const uint4 &b, const row_stats &row, int half)
 {
-    const numbers<T> xs = widened<T>(x, half), ws = widened<T>(w), bs = widened<T>(b);
-    numbers<T> y;
+    const elements<T> xs = widened<T>(x, half), ws = widened<T>(w), bs = widened<T>(b);
+    elements<T> y;
     #pragma unroll 8
     for (int j = 0; j < per_vector<T>(); j++) {
         const float xhat = row.rstd * deviation<CENTRED>(xs.x[j], row);
@@ -66,142 +67,143 @@ normalised(const uint4 &x, const uint4 &w, const uint4 &b, const row_stats &row,
     return y;
 }
 
-/* Where a team's warps and blocks leave theirs. */
-struct spreads {
-    spread warp[32], block[CLUSTER_MOST];
+/* Shared memory for the moments of a team's warps and blocks. */
+struct moments_exchange {
+    moments warp[32], block[MAX_TEAM_BLOCKS];
 };
 
-/* Mean, and squares about it, of a team's rows. */
-template <typename T, bool ALIGNED, int UNITS>
-static __device__ __forceinline__ void find_spread(const norm_call &p, const member &me,
-                                                   spreads *met, held<HELD> &x, row_stats *of,
-                                                   float (&squares)[HELD / UNITS])
+/* Mean, and sum of squares about it, of a team's rows. */
+template <typename T, bool ALIGNED, int VECTORS>
+static __device__ __forceinline__ void
+find_moments(const norm_call &p, const member &me, moments_exchange *exchange,
+             in_registers<HELD> &x, row_stats *stats, float (&squares)[HELD / VECTORS])
 {
-    enum { V = 16 / sizeof(T), ROWS = HELD / UNITS };
-    const int count = warp_count<V, UNITS>(me), thread = (int)threadIdx.x;
-    const float share = rcp_approx((float)max(count, 1));
+    enum { V = 16 / sizeof(T), ROWS = HELD / VECTORS };
+    const int count = warp_count<V, VECTORS>(me), thread = (int)threadIdx.x;
+    const float inv_count = rcp_approx((float)max(count, 1));
     float sum[ROWS] = {};
 
     #pragma unroll 8
     for (int i = 0; i < HELD; i++)
-        sum[i / UNITS] += sum_vector<T>(x.at(i));
+        sum[i / VECTORS] += sum_vector<T>(x.at(i));
     add_lanes<ROWS != 1>(sum, me);
     #pragma unroll 8
     for (int r = 0; r < ROWS; r++)
-        of[r].mean = __fmul_rn(sum[r], share);
+        stats[r].mean = __fmul_rn(sum[r], inv_count);
     #pragma unroll 8
     for (int i = 0; i < HELD; i++)
-        squares[i / UNITS] += sum_squares<T, true, ALIGNED>(x.at(i), of[i / UNITS],
-                                                            me.end - column_of(me, i % UNITS, V));
+        squares[i / VECTORS] += sum_squares<T, true, ALIGNED>(
+            x.at(i), stats[i / VECTORS], me.end - column_of(me, i % VECTORS, V));
     add_lanes<ROWS != 1>(squares, me);
     if (ROWS != 1 || me.lanes <= 32)
         return;
     if (thread % 32 == 0)
-        met->warp[thread / 32] = {(float)count, sum[0], of[0].mean, squares[0]};
+        exchange->warp[thread / 32] = {(float)count, sum[0], stats[0].mean, squares[0]};
     team_sync(me);
-    const int here = me.end - me.first;
-    spread all =
-        as_one(met->warp, me.lanes / 32, here, me.cluster > 1 ? rcp_approx((float)here) : p.share);
+    const int count_of_block = me.end - me.first;
+    moments all = merge_moments(exchange->warp, me.lanes / 32, count_of_block,
+                                me.cluster > 1 ? rcp_approx((float)count_of_block) : p.inv_N);
     if (me.cluster > 1) {
         if (thread < me.cluster)
-            *map_shared_rank(&met->block[me.rank], thread) = all;
+            *map_shared_rank(&exchange->block[me.rank], thread) = all;
         cluster_sync();
-        all = as_one(met->block, me.cluster, p.N, p.share);
+        all = merge_moments(exchange->block, me.cluster, p.N, p.inv_N);
     }
-    of[0].mean = all.mean;
+    stats[0].mean = all.mean;
     squares[0] = all.squares;
 }
 
-template <typename T, bool CENTRED, bool ALIGNED, int UNITS>
-__global__ void __launch_bounds__(most_forward(ALIGNED), ALIGNED ? ROW_BLOCKS : 1)
+template <typename T, bool CENTRED, bool ALIGNED, int VECTORS>
+__global__ void __launch_bounds__(max_threads_forward(ALIGNED), ALIGNED ? ROW_BLOCKS : 1)
     row_forward_kernel(const norm_call p, const norm_layout l, const norm_grid grid)
 {
-    enum { V = 16 / sizeof(T), ROWS = HELD / UNITS };
-    __shared__ meeting met;
-    __shared__ spreads centred_met;
+    enum { V = 16 / sizeof(T), ROWS = HELD / VECTORS };
+    __shared__ team_exchange exchange;
+    __shared__ moments_exchange centred_exchange;
     member me = member_of(p.N, V, l, grid);
-    const norm_rows &m = p.of[me.matrix];
+    const norm_rows &m = p.matrix[me.matrix];
     const int64_t first = me.team * ROWS;
     if (ROWS == 1 && first >= m.R)
         return;
-    held<HELD> x = rows_of<T, ALIGNED, UNITS, HELD>(m.x, p, me, first);
-    row_stats of[ROWS] = {};
+    in_registers<HELD> x = rows_of<T, ALIGNED, VECTORS, HELD>(m.x, p, me, first);
+    row_stats stats[ROWS] = {};
     float squares[ROWS] = {};
-    uint4 w[UNITS], b[UNITS];
+    uint4 w[VECTORS], b[VECTORS];
 
     #pragma unroll 8
-    for (int u = 0; u < UNITS && !CENTRED; u++)
+    for (int u = 0; u < VECTORS && !CENTRED; u++)
         w[u] = shared_vector<T, ALIGNED>(m.w, me, u);
-    cluster_meets(me);
+    wait_for_cluster(me);
     if (CENTRED) {
-        find_spread<T, ALIGNED, UNITS>(p, me, &centred_met, x, of, squares);
+        find_moments<T, ALIGNED, VECTORS>(p, me, &centred_exchange, x, stats, squares);
     } else {
         #pragma unroll 8
         for (int i = 0; i < HELD; i++)
-            squares[i / UNITS] += sum_squares<T, false, ALIGNED>(x.at(i), of[i / UNITS], V);
-        add_up<ROWS != 1>(squares, me, &met, 0);
+            squares[i / VECTORS] += sum_squares<T, false, ALIGNED>(x.at(i), stats[i / VECTORS], V);
+        add_up<ROWS != 1>(squares, me, &exchange, 0);
     }
-    const int half = 16 + opaque_thread_index() / 1024;   /* 16, as no block has so many threads */
-    me.lane = opaque_thread_index() - me.here * me.lanes; /* nothing is kept of where x was */
+    const int half = 16 + opaque_thread_index() / 1024; /* 16, as no block has so many threads */
+    me.lane = opaque_thread_index() -
+              me.team_in_block * me.lanes; /* so the addresses of x are not kept in registers */
     if (CENTRED) {
         w[0] = shared_vector<T, ALIGNED>(m.w, me, 0);
         b[0] = shared_vector<T, ALIGNED>(m.b, me, 0);
     }
     #pragma unroll 8
     for (int r = 0; r < ROWS; r++) {
-        of[r].rstd = rsqrtf(fmaf(squares[r], p.share, p.eps));
+        stats[r].rstd = rsqrtf(fmaf(squares[r], p.inv_N, p.eps));
         if (first + r < m.R && me.lane == 0 && me.rank == 0)
-            put_stats<CENTRED>(m, first + r, of[r]);
+            put_stats<CENTRED>(m, first + r, stats[r]);
     }
     #pragma unroll 8
     for (int i = 0; i < HELD; i++) {
-        const int r = i / UNITS, u = i % UNITS, n = column_of(me, u, V);
-        if (CENTRED && u + 1 < UNITS) {
+        const int r = i / VECTORS, u = i % VECTORS, n = column_of(me, u, V);
+        if (CENTRED && u + 1 < VECTORS) {
             w[u + 1] = shared_vector<T, ALIGNED>(m.w, me, u + 1);
             b[u + 1] = shared_vector<T, ALIGNED>(m.b, me, u + 1);
         }
         store_vector<T, ALIGNED>((T *)m.y + (first + r) * p.N + n,
                                  ROWS == 1 || first + r < m.R ? me.end - n : 0,
-                                 normalised<T, CENTRED>(x.at(i), w[u], b[u], of[r], half));
+                                 normalised<T, CENTRED>(x.at(i), w[u], b[u], stats[r], half));
     }
 }
 
-/* dw and db are not this kernel's. */
+/* This kernel does not compute dw and db. */
 struct no_columns {
     __device__ __forceinline__ void add(int, int, float, float) {}
 };
 
-template <typename T, bool CENTRED, bool ALIGNED, int UNITS>
-__global__ void __launch_bounds__(BACK_MOST, 1)
+template <typename T, bool CENTRED, bool ALIGNED, int VECTORS>
+__global__ void __launch_bounds__(MAX_THREADS_BACK, 1)
     row_backward_kernel(const norm_call p, const norm_layout l, const norm_grid grid)
 {
-    enum { COUNT = held_back<T>(), ROWS = COUNT / UNITS };
-    __shared__ meeting met;
+    enum { COUNT = held_back<T>(), ROWS = COUNT / VECTORS };
+    __shared__ team_exchange exchange;
     const member me = member_of(p.N, 16 / sizeof(T), l, grid);
-    const norm_rows &m = p.of[me.matrix];
+    const norm_rows &m = p.matrix[me.matrix];
     const int64_t first = me.team * ROWS;
-    const auto x = rows_of<T, ALIGNED, UNITS, COUNT>(m.x, p, me, first);
-    const auto dy = rows_of<T, ALIGNED, UNITS, COUNT>(m.dy, p, me, first);
-    uint4 w[UNITS];
-    row_stats of[ROWS];
+    const auto x = rows_of<T, ALIGNED, VECTORS, COUNT>(m.x, p, me, first);
+    const auto dy = rows_of<T, ALIGNED, VECTORS, COUNT>(m.dy, p, me, first);
+    uint4 w[VECTORS];
+    row_stats stats[ROWS];
     no_columns none;
 
     #pragma unroll 8
-    for (int u = 0; u < UNITS; u++)
+    for (int u = 0; u < VECTORS; u++)
         w[u] = shared_vector<T, ALIGNED>(m.w, me, u);
     #pragma unroll 8
     for (int r = 0; r < ROWS; r++)
-        of[r] = get_stats<CENTRED>(m, first + r);
-    cluster_meets(me);
-    put_slopes<T, CENTRED, ALIGNED, UNITS>(p, me, &met, 0, first, x, dy, w, of, &none);
+        stats[r] = get_stats<CENTRED>(m, first + r);
+    wait_for_cluster(me);
+    backward_rows<T, CENTRED, ALIGNED, VECTORS>(p, me, &exchange, 0, first, x, dy, w, stats, &none);
 }
 
-/* A team for every row, or for as many as it takes at once. */
+/* One team per l.rows rows. */
 static norm_grid row_grid(const norm_call &p, const norm_layout &l)
 {
     norm_grid grid = {};
     for (int i = 0; i < p.n; i++)
-        grid.clusters[i] = ceil_div(p.of[i].R, (int64_t)l.teams * l.rows);
+        grid.clusters[i] = ceil_div(p.matrix[i].R, (int64_t)l.teams * l.rows);
     return grid;
 }
 

@@ -1,29 +1,34 @@
+/* y = e^(scale x) / sum of e^(scale x) over each row of x [R,N].  Backward dx = scale y (dy - dot),
+ * dot = <y,dy>.
+ *
+ * A row is held in the registers of part of a warp, of a warp, of a block or of a cluster of
+ * blocks; online and two_pass have one block per row and read it more than once.
+ *
+ * Backward is linear in dy and reads y, so it has forward's kernels with one sum, and two rows
+ * to hold.  Where all of a row is -inf, the sum is NaN, or 0 if LOWEST stands for the maximum;
+ * its y is NaN either way. */
 #include "common/ops/softmax.h"
 #include "gpu/device/cluster.cuh"
 #include "gpu/device/math.cuh"
 #include "gpu/device/mbarrier.cuh"
 #include "gpu/row/softmax.cuh"
 
-/* Backward is linear in dy and has y, so its rungs are forward's with one sum, and two rows to
- * hold.  Where all of a row is -inf, the sum is NaN, or where LOWEST stands for the largest, 0; its
- * y is NaN either way. */
-
 enum {
     BLOCK = 256,
-    LONG_BLOCK = 512,            /* of a row that no block holds */
-    UNDER_WAY = 4,               /* vectors of a thread at a time where none are kept */
-    WARP_VECTORS = 4 * 32,       /* that a warp holds */
-    HELD = 8,                    /* that a thread keeps of x, ... */
-    HELD_BACK = 4,               /* ... or of y and of dy each */
-    MOST = 256,                  /* threads of a block that holds ... */
-    MOST_BACK = 512,             /* ... so many vectors, both ways: */
-    BLOCK_VECTORS = HELD * MOST, /* 32 KiB */
+    LONG_BLOCK = 512,                   /* of a row that does not fit the registers of a block */
+    IN_FLIGHT = 4,                      /* vectors of a thread where none are kept */
+    WARP_VECTORS = 4 * 32,              /* that a warp keeps */
+    HELD = 8,                           /* vectors of x that a thread keeps, ... */
+    HELD_BACK = 4,                      /* ... or of y and of dy each */
+    MAX_THREADS = 256,                  /* threads of a block that keeps ... */
+    MAX_THREADS_BACK = 512,             /* ... so many vectors, in both passes: */
+    BLOCK_VECTORS = HELD * MAX_THREADS, /* 32 KiB */
 };
 
-/* Numbers that come one by one want more registers than vectors.  The bounds of a block that has
- * the one or the other leave so many, and for vectors no more than let several blocks in. */
+/* Single elements need more registers than vectors.  The launch bounds allow for that; for vectors
+ * they are tight enough that several blocks fit on an SM. */
 #define FEW_REGISTERS(threads) __launch_bounds__(threads, WHOLE_ROWS ? 3 : 2)
-#define FEW_REGISTERS_BACK __launch_bounds__(WHOLE_ROWS ? 768 : MOST_BACK)
+#define FEW_REGISTERS_BACK __launch_bounds__(WHOLE_ROWS ? 768 : MAX_THREADS_BACK)
 
 static float scale_of(const struct frame *f)
 {
@@ -32,44 +37,43 @@ static float scale_of(const struct frame *f)
 
 /* ---- warp ---- */
 
-/* Where a warp's rows are: `lanes` neighbouring lanes to each, which have ROWS of them. */
+/* The rows of a warp: each group of `lanes` neighbouring lanes has ROWS rows. */
 template <int ROWS>
-struct warp_place {
-    int64_t first;   /* this lane's first row; ... */
-    int apart, lane; /* ... from one to the next; which of a row's lanes it is */
+struct warp_rows {
+    int64_t first;    /* this lane's first row */
+    int stride, lane; /* from one of its rows to the next; the lane's index in its group */
 
-    __device__ __forceinline__ warp_place(int lanes)
+    __device__ __forceinline__ warp_rows(int lanes)
     {
         const int64_t warp = (int64_t)blockIdx.x * (BLOCK / 32) + threadIdx.x / 32;
-        apart = div_pow2(32, lanes);
+        stride = div_pow2(32, lanes);
         lane = (int)threadIdx.x & (lanes - 1);
-        first = warp * apart * ROWS + div_pow2((int)threadIdx.x % 32, lanes);
+        first = warp * stride * ROWS + div_pow2((int)threadIdx.x % 32, lanes);
     }
 };
 
-/* A row belongs to neighbouring lanes of one warp, K vectors to each, in registers: each byte
- * is read once, and shuffles alone lead from lane to lane.  Lanes of short rows have several
- * rows in flight. */
+/* Neighbouring lanes of one warp hold a row, K vectors each, in registers: each byte is read once,
+ * and lanes exchange data by shuffles only.  Lanes of short rows have several rows in flight. */
 template <typename T, bool WHOLE_ROWS, int K, int ROWS>
 __global__ void FEW_REGISTERS(BLOCK)
     warp_forward_kernel(const T *x, T *y, int64_t R, int N, int lanes, float scale)
 {
-    const warp_place<ROWS> at(lanes);
+    const warp_rows<ROWS> at(lanes);
     uint4 v[ROWS][K];
 
     #pragma unroll ROWS
     for (int i = 0; i < ROWS; i++) {
-        const int64_t r = at.first + i * at.apart;
-        take<WHOLE_ROWS>(v[i], x + r * N, r < R ? N : 0, 0, at.lane, lanes, -INFINITY);
+        const int64_t r = at.first + i * at.stride;
+        load_vectors<WHOLE_ROWS>(v[i], x + r * N, r < R ? N : 0, 0, at.lane, lanes, -INFINITY);
     }
     #pragma unroll ROWS
     for (int i = 0; i < ROWS; i++) {
-        const int64_t r = at.first + i * at.apart;
-        const float top = lanes_max(largest<T>(v[i]), lanes);
-        const float share = 1 / lanes_sum(powers<T>(v[i], top, scale, 0), lanes);
-        put<WHOLE_ROWS, K>(y + r * N, r < R ? N : 0, 0, at.lane, lanes, [&](int k, int j) {
-            return share * power(number<T>(v[i][k], j), top, scale);
-        });
+        const int64_t r = at.first + i * at.stride;
+        const float top = lanes_max(max_element<T>(v[i]), lanes);
+        const float inv_sum = 1 / lanes_sum(sum_powers<T>(v[i], top, scale, 0), lanes);
+        store_vectors<WHOLE_ROWS, K>(
+            y + r * N, r < R ? N : 0, 0, at.lane, lanes,
+            [&](int k, int j) { return inv_sum * power(element<T>(v[i][k], j), top, scale); });
     }
 }
 
@@ -77,26 +81,27 @@ template <typename T, bool WHOLE_ROWS, int K, int ROWS>
 __global__ void __launch_bounds__(BLOCK)
     warp_backward_kernel(const T *y, const T *dy, T *dx, int64_t R, int N, int lanes, float scale)
 {
-    const warp_place<ROWS> at(lanes);
+    const warp_rows<ROWS> at(lanes);
     uint4 v[ROWS][K], w[ROWS][K];
 
     #pragma unroll ROWS
     for (int i = 0; i < ROWS; i++) {
-        const int64_t r = at.first + i * at.apart;
-        take<WHOLE_ROWS>(v[i], y + r * N, r < R ? N : 0, 0, at.lane, lanes, 0);
-        take<WHOLE_ROWS>(w[i], dy + r * N, r < R ? N : 0, 0, at.lane, lanes, 0);
+        const int64_t r = at.first + i * at.stride;
+        load_vectors<WHOLE_ROWS>(v[i], y + r * N, r < R ? N : 0, 0, at.lane, lanes, 0);
+        load_vectors<WHOLE_ROWS>(w[i], dy + r * N, r < R ? N : 0, 0, at.lane, lanes, 0);
     }
     #pragma unroll ROWS
     for (int i = 0; i < ROWS; i++) {
-        const int64_t r = at.first + i * at.apart;
-        const float along = lanes_sum(product<T>(v[i], w[i], 0), lanes);
-        put<WHOLE_ROWS, K>(dx + r * N, r < R ? N : 0, 0, at.lane, lanes, [&](int k, int j) {
-            return scale * number<T>(v[i][k], j) * (number<T>(w[i][k], j) - along);
-        });
+        const int64_t r = at.first + i * at.stride;
+        const float dot = lanes_sum(dot_product<T>(v[i], w[i], 0), lanes);
+        store_vectors<WHOLE_ROWS, K>(
+            dx + r * N, r < R ? N : 0, 0, at.lane, lanes, [&](int k, int j) {
+                return scale * element<T>(v[i][k], j) * (element<T>(w[i][k], j) - dot);
+            });
     }
 }
 
-/* The lanes that a row is for. */
+/* The number of lanes per row. */
 template <typename T>
 static int lanes_of(int64_t N)
 {
@@ -110,7 +115,7 @@ static int lanes_of(int64_t N)
 template <typename T, bool WHOLE_ROWS, int K>
 static int warp_start(const T *x, const T *dy, T *to, const struct frame *f)
 {
-    enum { ROWS = UNDER_WAY / K };
+    enum { ROWS = IN_FLIGHT / K };
     const auto forward = warp_forward_kernel<T, WHOLE_ROWS, K, ROWS>;
     const auto backward = warp_backward_kernel<T, WHOLE_ROWS, K, ROWS>;
     const int64_t R = DIM(f, 'R'), N = DIM(f, 'N');
@@ -161,20 +166,21 @@ static const char *warp_declines(const struct frame *f)
 
 /* ---- block ---- */
 
-/* A block a row, all of it in the block's registers: each byte is read once. */
+/* One block per row, all of it in the block's registers: each byte is read once. */
 template <typename T, bool WHOLE_ROWS>
-__global__ void FEW_REGISTERS(MOST) block_forward_kernel(const T *x, T *y, int N, float scale)
+__global__ void FEW_REGISTERS(MAX_THREADS)
+    block_forward_kernel(const T *x, T *y, int N, float scale)
 {
-    __shared__ float room[64];
+    __shared__ float smem[64];
     const int64_t row = (int64_t)blockIdx.x * N;
     const int i = threadIdx.x, threads = blockDim.x;
     uint4 v[HELD];
 
-    take<WHOLE_ROWS>(v, x + row, N, 0, i, threads, -INFINITY);
-    const float top = block_max(largest<T>(v), room);
-    const float share = 1 / block_sum(powers<T>(v, top, scale, 0), room + 32);
-    put<WHOLE_ROWS, HELD>(y + row, N, 0, i, threads, [&](int k, int j) {
-        return share * power(number<T>(v[k], j), top, scale);
+    load_vectors<WHOLE_ROWS>(v, x + row, N, 0, i, threads, -INFINITY);
+    const float top = block_max(max_element<T>(v), smem);
+    const float inv_sum = 1 / block_sum(sum_powers<T>(v, top, scale, 0), smem + 32);
+    store_vectors<WHOLE_ROWS, HELD>(y + row, N, 0, i, threads, [&](int k, int j) {
+        return inv_sum * power(element<T>(v[k], j), top, scale);
     });
 }
 
@@ -182,16 +188,16 @@ template <typename T, bool WHOLE_ROWS>
 __global__ void FEW_REGISTERS_BACK block_backward_kernel(const T *y, const T *dy, T *dx, int N,
                                                          float scale)
 {
-    __shared__ float room[32];
+    __shared__ float smem[32];
     const int64_t row = (int64_t)blockIdx.x * N;
     const int i = threadIdx.x, threads = blockDim.x;
     uint4 v[HELD_BACK], w[HELD_BACK];
 
-    take<WHOLE_ROWS>(v, y + row, N, 0, i, threads, 0);
-    take<WHOLE_ROWS>(w, dy + row, N, 0, i, threads, 0);
-    const float along = block_sum(product<T>(v, w, 0), room);
-    put<WHOLE_ROWS, HELD_BACK>(dx + row, N, 0, i, threads, [&](int k, int j) {
-        return scale * number<T>(v[k], j) * (number<T>(w[k], j) - along);
+    load_vectors<WHOLE_ROWS>(v, y + row, N, 0, i, threads, 0);
+    load_vectors<WHOLE_ROWS>(w, dy + row, N, 0, i, threads, 0);
+    const float dot = block_sum(dot_product<T>(v, w, 0), smem);
+    store_vectors<WHOLE_ROWS, HELD_BACK>(dx + row, N, 0, i, threads, [&](int k, int j) {
+        return scale * element<T>(v[k], j) * (element<T>(w[k], j) - dot);
     });
 }
 
@@ -231,16 +237,17 @@ static const char *block_declines(const struct frame *f)
 
 /* ---- cluster ---- */
 
-/* A row over the blocks of a cluster, in their registers: long rows, too, are read once, and
- * several blocks share an SM, one loading while another writes.  Each block posts what
- * it has found to all, and each sums that up in the same order. */
-struct shared_row {
-    float4 found[CLUSTER_MAX];
+/* One cluster per row, which its blocks keep in registers: long rows, too, are read once, and
+ * several blocks share an SM, one loading while another writes.  Each block sends its partial
+ * maximum and sum to all blocks through distributed shared memory, and each block adds them in
+ * the same order. */
+struct cluster_exchange {
+    float4 partial[CLUSTER_MAX];
     uint64_t mbar;
 };
 
-/* First of all. */
-static __device__ __forceinline__ void open_row(shared_row *s, int cluster)
+/* Before the loads. */
+static __device__ __forceinline__ void init_exchange(cluster_exchange *s, int cluster)
 {
     if (threadIdx.x == 0) {
         mbarrier_init(&s->mbar);
@@ -249,40 +256,41 @@ static __device__ __forceinline__ void open_row(shared_row *s, int cluster)
     cluster_arrive();
 }
 
-/* What this block has found to all blocks; when it returns, what all have is in s->found. */
-static __device__ __forceinline__ void share_row(shared_row *s, int cluster, float x, float y)
+/* Sends this block's x, y to all blocks; on return, those of all blocks are in s->partial. */
+static __device__ __forceinline__ void exchange(cluster_exchange *s, int cluster, float x, float y)
 {
-    cluster_wait(); /* all mbars are open */
+    cluster_wait(); /* all mbarriers are initialised */
     if ((int)threadIdx.x < cluster)
-        st_async(&s->found[cluster_rank(cluster)], &s->mbar, threadIdx.x, make_float4(x, y, 0, 0));
+        st_async(&s->partial[cluster_rank(cluster)], &s->mbar, threadIdx.x,
+                 make_float4(x, y, 0, 0));
     mbarrier_wait(&s->mbar, 0);
 }
 
 template <typename T, bool WHOLE_ROWS>
-__global__ void FEW_REGISTERS(MOST)
+__global__ void FEW_REGISTERS(MAX_THREADS)
     cluster_forward_kernel(const T *x, T *y, int N, int cluster, float scale)
 {
-    __shared__ float room[64];
-    __shared__ shared_row s;
+    __shared__ float smem[64];
+    __shared__ cluster_exchange s;
     const int64_t row = (int64_t)cluster_number(cluster) * N;
     const int i = threadIdx.x, threads = blockDim.x;
     const int first = cluster_rank(cluster) * threads * HELD;
     uint4 v[HELD];
     running all;
 
-    open_row(&s, cluster);
-    take<WHOLE_ROWS>(v, x + row, N, first, i, threads, -INFINITY);
+    init_exchange(&s, cluster);
+    load_vectors<WHOLE_ROWS>(v, x + row, N, first, i, threads, -INFINITY);
     const float mine =
-        max_nan(block_max(largest<T>(v), room), LOWEST); /* a block may have nothing */
-    share_row(&s, cluster, mine, block_sum(powers<T>(v, mine, scale, 0), room + 32));
+        max_nan(block_max(max_element<T>(v), smem), LOWEST); /* a block may have no elements */
+    exchange(&s, cluster, mine, block_sum(sum_powers<T>(v, mine, scale, 0), smem + 32));
 
     for (int b = 0; b < cluster; b++)
-        all.top = max_nan(all.top, s.found[b].x);
+        all.top = max_nan(all.top, s.partial[b].x);
     for (int b = 0; b < cluster; b++)
-        all.sum += s.found[b].y * power(s.found[b].x, all.top, scale);
-    const float share = 1 / all.sum;
-    put<WHOLE_ROWS, HELD>(y + row, N, first, i, threads, [&](int k, int j) {
-        return share * power(number<T>(v[k], j), all.top, scale);
+        all.sum += s.partial[b].y * power(s.partial[b].x, all.top, scale);
+    const float inv_sum = 1 / all.sum;
+    store_vectors<WHOLE_ROWS, HELD>(y + row, N, first, i, threads, [&](int k, int j) {
+        return inv_sum * power(element<T>(v[k], j), all.top, scale);
     });
 }
 
@@ -290,27 +298,27 @@ template <typename T, bool WHOLE_ROWS>
 __global__ void FEW_REGISTERS_BACK cluster_backward_kernel(const T *y, const T *dy, T *dx, int N,
                                                            int cluster, float scale)
 {
-    __shared__ float room[32];
-    __shared__ shared_row s;
+    __shared__ float smem[32];
+    __shared__ cluster_exchange s;
     const int64_t row = (int64_t)cluster_number(cluster) * N;
     const int i = threadIdx.x, threads = blockDim.x;
     const int first = cluster_rank(cluster) * threads * HELD_BACK;
     uint4 v[HELD_BACK], w[HELD_BACK];
-    float along = 0;
+    float dot = 0;
 
-    open_row(&s, cluster);
-    take<WHOLE_ROWS>(v, y + row, N, first, i, threads, 0);
-    take<WHOLE_ROWS>(w, dy + row, N, first, i, threads, 0);
-    share_row(&s, cluster, block_sum(product<T>(v, w, 0), room), 0);
+    init_exchange(&s, cluster);
+    load_vectors<WHOLE_ROWS>(v, y + row, N, first, i, threads, 0);
+    load_vectors<WHOLE_ROWS>(w, dy + row, N, first, i, threads, 0);
+    exchange(&s, cluster, block_sum(dot_product<T>(v, w, 0), smem), 0);
 
     for (int b = 0; b < cluster; b++)
-        along += s.found[b].x;
-    put<WHOLE_ROWS, HELD_BACK>(dx + row, N, first, i, threads, [&](int k, int j) {
-        return scale * number<T>(v[k], j) * (number<T>(w[k], j) - along);
+        dot += s.partial[b].x;
+    store_vectors<WHOLE_ROWS, HELD_BACK>(dx + row, N, first, i, threads, [&](int k, int j) {
+        return scale * element<T>(v[k], j) * (element<T>(w[k], j) - dot);
     });
 }
 
-/* Blocks of 256 threads, more of them for longer rows, and only then larger ones. */
+/* Longer rows have more blocks of 256 threads; blocks grow only once a cluster is full. */
 static int cluster_for(int64_t vectors, int held)
 {
     int cluster = 2;
@@ -362,29 +370,29 @@ static const char *cluster_declines(const struct frame *f)
 
 /* ---- online ---- */
 
-/* A block a row, of any length: the largest and the sum relative to it run along, sixteen bytes
- * at a time, so that a row is read once for them and once to be written. */
+/* One block per row of any length: an online softmax, 16 bytes at a time.  The row is read once
+ * for its maximum and sum and once to be normalised. */
 template <typename T, bool WHOLE_ROWS>
 __global__ void __launch_bounds__(LONG_BLOCK, WHOLE_ROWS ? 2 : 1)
     online_forward_kernel(const T *x, T *y, int N, float scale)
 {
-    __shared__ float room[64];
+    __shared__ float smem[64];
     const int64_t row = (int64_t)blockIdx.x * N;
     const int i = threadIdx.x, threads = blockDim.x;
     running all;
 
-    for (int first = 0; first * vector_of<T>::SIZE < N; first += UNDER_WAY * threads) {
-        uint4 v[UNDER_WAY];
-        take<WHOLE_ROWS>(v, x + row, N, first, i, threads, -INFINITY);
-        include<T>(all, v, scale);
+    for (int first = 0; first * vector_of<T>::SIZE < N; first += IN_FLIGHT * threads) {
+        uint4 v[IN_FLIGHT];
+        load_vectors<WHOLE_ROWS>(v, x + row, N, first, i, threads, -INFINITY);
+        accumulate<T>(all, v, scale);
     }
-    block_running(all, scale, room);
-    const float share = 1 / all.sum;
-    for (int first = 0; first * vector_of<T>::SIZE < N; first += UNDER_WAY * threads) {
-        uint4 v[UNDER_WAY];
-        take<WHOLE_ROWS>(v, x + row, N, first, i, threads, 0);
-        put<WHOLE_ROWS, UNDER_WAY>(y + row, N, first, i, threads, [&](int k, int j) {
-            return share * power(number<T>(v[k], j), all.top, scale);
+    block_running(all, scale, smem);
+    const float inv_sum = 1 / all.sum;
+    for (int first = 0; first * vector_of<T>::SIZE < N; first += IN_FLIGHT * threads) {
+        uint4 v[IN_FLIGHT];
+        load_vectors<WHOLE_ROWS>(v, x + row, N, first, i, threads, 0);
+        store_vectors<WHOLE_ROWS, IN_FLIGHT>(y + row, N, first, i, threads, [&](int k, int j) {
+            return inv_sum * power(element<T>(v[k], j), all.top, scale);
         });
     }
 }
@@ -393,32 +401,32 @@ template <typename T, bool WHOLE_ROWS>
 __global__ void __launch_bounds__(LONG_BLOCK, WHOLE_ROWS ? 2 : 1)
     online_backward_kernel(const T *y, const T *dy, T *dx, int N, float scale)
 {
-    enum { PAIRS = UNDER_WAY / 2 };
-    __shared__ float room[32];
+    enum { PAIRS = IN_FLIGHT / 2 };
+    __shared__ float smem[32];
     const int64_t row = (int64_t)blockIdx.x * N;
     const int i = threadIdx.x, threads = blockDim.x;
     float sum = 0;
 
     for (int first = 0; first * vector_of<T>::SIZE < N; first += PAIRS * threads) {
         uint4 v[PAIRS], w[PAIRS];
-        take<WHOLE_ROWS>(v, y + row, N, first, i, threads, 0);
-        take<WHOLE_ROWS>(w, dy + row, N, first, i, threads, 0);
-        sum = product<T>(v, w, sum);
+        load_vectors<WHOLE_ROWS>(v, y + row, N, first, i, threads, 0);
+        load_vectors<WHOLE_ROWS>(w, dy + row, N, first, i, threads, 0);
+        sum = dot_product<T>(v, w, sum);
     }
-    const float along = block_sum(sum, room);
+    const float dot = block_sum(sum, smem);
     for (int first = 0; first * vector_of<T>::SIZE < N; first += PAIRS * threads) {
         uint4 v[PAIRS], w[PAIRS];
-        take<WHOLE_ROWS>(v, y + row, N, first, i, threads, 0);
-        take<WHOLE_ROWS>(w, dy + row, N, first, i, threads, 0);
-        put<WHOLE_ROWS, PAIRS>(dx + row, N, first, i, threads, [&](int k, int j) {
-            return scale * number<T>(v[k], j) * (number<T>(w[k], j) - along);
+        load_vectors<WHOLE_ROWS>(v, y + row, N, first, i, threads, 0);
+        load_vectors<WHOLE_ROWS>(w, dy + row, N, first, i, threads, 0);
+        store_vectors<WHOLE_ROWS, PAIRS>(dx + row, N, first, i, threads, [&](int k, int j) {
+            return scale * element<T>(v[k], j) * (element<T>(w[k], j) - dot);
         });
     }
 }
 
 static unsigned online_threads(int64_t vectors)
 {
-    return min(threads_for(vectors, UNDER_WAY), (unsigned)LONG_BLOCK);
+    return min(threads_for(vectors, IN_FLIGHT), (unsigned)LONG_BLOCK);
 }
 
 template <typename T>
@@ -447,40 +455,40 @@ static int online_backward(const struct frame *f)
 
 /* ---- two_pass ---- */
 
-/* A block a row, plainly: the row is read for its largest number, again for the sum, and once
- * more to be written. */
+/* One block per row: the row is read for its maximum, again for the sum, and once more to be
+ * normalised. */
 template <typename T>
 __global__ void two_pass_forward_kernel(const T *x, T *y, int N, float scale)
 {
-    __shared__ float room[64];
-    float most = -INFINITY, sum = 0;
+    __shared__ float smem[64];
+    float top = -INFINITY, sum = 0;
 
     x += (int64_t)blockIdx.x * N;
     y += (int64_t)blockIdx.x * N;
     for (int j = threadIdx.x; j < N; j += BLOCK)
-        most = max_nan(most, load(x + j));
-    most = block_max(most, room);
+        top = max_nan(top, load(x + j));
+    top = block_max(top, smem);
     for (int j = threadIdx.x; j < N; j += BLOCK)
-        sum += power(load(x + j), most, scale);
-    sum = block_sum(sum, room + 32);
+        sum += power(load(x + j), top, scale);
+    sum = block_sum(sum, smem + 32);
     for (int j = threadIdx.x; j < N; j += BLOCK)
-        store(y + j, power(load(x + j), most, scale) / sum);
+        store(y + j, power(load(x + j), top, scale) / sum);
 }
 
 template <typename T>
 __global__ void two_pass_backward_kernel(const T *y, const T *dy, T *dx, int N, float scale)
 {
-    __shared__ float room[32];
-    float along = 0;
+    __shared__ float smem[32];
+    float dot = 0;
 
     y += (int64_t)blockIdx.x * N;
     dy += (int64_t)blockIdx.x * N;
     dx += (int64_t)blockIdx.x * N;
     for (int j = threadIdx.x; j < N; j += BLOCK)
-        along += load(y + j) * load(dy + j);
-    along = block_sum(along, room);
+        dot += load(y + j) * load(dy + j);
+    dot = block_sum(dot, smem);
     for (int j = threadIdx.x; j < N; j += BLOCK)
-        store(dx + j, scale * load(y + j) * (load(dy + j) - along));
+        store(dx + j, scale * load(y + j) * (load(dy + j) - dot));
 }
 
 template <typename T>
@@ -510,8 +518,9 @@ static int two_pass_backward(const struct frame *f)
     RUNG(bits, T, block, "a row in the registers of a block", block_declines<T>, APPROXIMATES);    \
     RUNG(bits, T, cluster, "a row in the registers of a cluster of blocks", cluster_declines<T>,   \
          APPROXIMATES);                                                                            \
-    RUNG(bits, T, online, "largest and sum in one pass, rows of any length", NULL, APPROXIMATES);  \
-    RUNG(bits, T, two_pass, "a block a row, which is read for each step", NULL, APPROXIMATES);     \
+    RUNG(bits, T, online, "maximum and sum in one pass (online), rows of any length", NULL,        \
+         APPROXIMATES);                                                                            \
+    RUNG(bits, T, two_pass, "a block per row, which is read for each step", NULL, APPROXIMATES);   \
     GPU_KERNEL_LIST(softmax, bits, &warp##bits, &block##bits, &cluster##bits, &online##bits,       \
                     &two_pass##bits)
 

@@ -1,7 +1,7 @@
-/* softmax.cuh - rows of numbers as sixteen-byte vectors, and what of them lanes or a block find
- * together: the largest, sums, and sums of powers of two with the largest running along.
+/* softmax.cuh - rows in registers as 16-byte vectors, and reductions of them over lanes or over a
+ * block: maximum, sum, dot product, and the online sum of exp(x - max).
  *
- * What a thread has of a row depends on the number's column alone and not on where in memory the
+ * Which thread has an element depends on the element's column alone and not on where in memory the
  * row begins, so that a row gives the same bits wherever it stands. */
 #ifndef SOFTMAX_CUH
 #define SOFTMAX_CUH
@@ -25,16 +25,16 @@ static __device__ __forceinline__ unsigned word(const uint4 &v, int i)
     return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
-/* Number i of a vector. */
+/* Element i of a vector. */
 template <typename T>
-static __device__ __forceinline__ float number(const uint4 &v, int i);
+static __device__ __forceinline__ float element(const uint4 &v, int i);
 template <>
-__device__ __forceinline__ float number<float>(const uint4 &v, int i)
+__device__ __forceinline__ float element<float>(const uint4 &v, int i)
 {
     return __uint_as_float(word(v, i));
 }
 template <>
-__device__ __forceinline__ float number<__nv_bfloat16>(const uint4 &v, int i)
+__device__ __forceinline__ float element<__nv_bfloat16>(const uint4 &v, int i)
 {
     const unsigned pair = word(v, i / 2);
     return __uint_as_float(i % 2 ? pair & 0xffff0000u : pair << 16);
@@ -48,7 +48,7 @@ static __device__ __forceinline__ unsigned bf16_pair(float low, float high)
     return bits;
 }
 
-/* The vector whose number i is x(i). */
+/* The vector whose element i is x(i). */
 template <typename T, typename F>
 static __device__ __forceinline__ uint4 vector_from(const F &x)
 {
@@ -59,7 +59,7 @@ static __device__ __forceinline__ uint4 vector_from(const F &x)
                       bf16_pair(x(6), x(7)));
 }
 
-/* One that is `fill` all over, which T must hold exactly. */
+/* A vector of `fill` in all elements; T must represent `fill` exactly. */
 template <typename T>
 static __device__ __forceinline__ uint4 vector_full(float fill)
 {
@@ -70,7 +70,7 @@ static __device__ __forceinline__ uint4 vector_full(float fill)
 
 /* ---- rows ---- */
 
-/* Are all rows of n numbers made of vectors? */
+/* Do rows of n elements consist of whole vectors? */
 template <typename T>
 static inline bool whole(int64_t n)
 {
@@ -83,12 +83,12 @@ static inline int64_t vectors_of(int64_t n)
     return ceil_div(n, vector_of<T>::SIZE);
 }
 
-/* Of a row of n numbers, from its vector `first` on, what belongs to `lane` of so many lanes: K
- * vectors, so many apart, or else as many numbers, one by one, neighbouring lanes' next to each
- * other.  All are in flight at once; `fill` stands for those beyond the end. */
+/* Loads the part of `lane` of a row of n elements, from the row's vector `first` on: K vectors
+ * with a stride of `lanes`, or, unless WHOLE_ROWS, as many single elements with that stride.
+ * All loads are in flight at once; elements beyond the end are `fill`. */
 template <bool WHOLE_ROWS, typename T, int K>
-static __device__ __forceinline__ void take(uint4 (&v)[K], const T *row, int n, int first, int lane,
-                                            int lanes, float fill)
+static __device__ __forceinline__ void load_vectors(uint4 (&v)[K], const T *row, int n, int first,
+                                                    int lane, int lanes, float fill)
 {
     enum { SIZE = vector_of<T>::SIZE };
 
@@ -105,10 +105,10 @@ static __device__ __forceinline__ void take(uint4 (&v)[K], const T *row, int n, 
     }
 }
 
-/* The same places, number i of the k-th vector being x(k, i). */
+/* Stores to the same places; element i of the k-th vector is x(k, i). */
 template <bool WHOLE_ROWS, int K, typename T, typename F>
-static __device__ __forceinline__ void put(T *row, int n, int first, int lane, int lanes,
-                                           const F &x)
+static __device__ __forceinline__ void store_vectors(T *row, int n, int first, int lane, int lanes,
+                                                     const F &x)
 {
     enum { SIZE = vector_of<T>::SIZE };
 
@@ -126,151 +126,152 @@ static __device__ __forceinline__ void put(T *row, int n, int first, int lane, i
     }
 }
 
-/* ---- what threads hold of a row, over `lanes` neighbouring ones or over a block ---- */
+/* ---- reductions of a row, over `lanes` neighbouring lanes or over a block ---- */
 
-/* The largest of numbers is NaN if one of them is, and powers relative to it are NaN then, or where
- * it is infinite: what a row that is no distribution is to give needs no test of its own.
+/* The maximum is NaN if an element is NaN.  Powers relative to a maximum that is NaN or infinite
+ * are NaN, so a row without a softmax gives NaN without a test of its own.
  *
- * Pairs of bf16 are compared as they are, before anything is made a float. */
+ * Pairs of bf16 are compared packed, before they are converted to float. */
 template <typename T>
-static __device__ __forceinline__ unsigned larger_word(unsigned x, unsigned y);
+static __device__ __forceinline__ unsigned max_word(unsigned x, unsigned y);
 template <>
-__device__ __forceinline__ unsigned larger_word<float>(unsigned x, unsigned y)
+__device__ __forceinline__ unsigned max_word<float>(unsigned x, unsigned y)
 {
     return __float_as_uint(max_nan(__uint_as_float(x), __uint_as_float(y)));
 }
 template <>
-__device__ __forceinline__ unsigned larger_word<__nv_bfloat16>(unsigned x, unsigned y)
+__device__ __forceinline__ unsigned max_word<__nv_bfloat16>(unsigned x, unsigned y)
 {
     return max_nan_bf16x2(x, y);
 }
 
 template <typename T, int K>
-static __device__ __forceinline__ float largest(const uint4 (&v)[K])
+static __device__ __forceinline__ float max_element(const uint4 (&v)[K])
 {
-    uint4 most = v[0];
+    uint4 max_vector = v[0];
     float all = -INFINITY;
     #pragma unroll K
     for (int k = 1; k < K; k++)
-        most = make_uint4(larger_word<T>(most.x, v[k].x), larger_word<T>(most.y, v[k].y),
-                          larger_word<T>(most.z, v[k].z), larger_word<T>(most.w, v[k].w));
+        max_vector =
+            make_uint4(max_word<T>(max_vector.x, v[k].x), max_word<T>(max_vector.y, v[k].y),
+                       max_word<T>(max_vector.z, v[k].z), max_word<T>(max_vector.w, v[k].w));
     #pragma unroll 8
     for (int i = 0; i < vector_of<T>::SIZE; i++)
-        all = max_nan(all, number<T>(most, i));
+        all = max_nan(all, element<T>(max_vector, i));
     return all;
 }
 
-/* e^(factor (x - top)), for scale = factor / ln 2; exactly 1 at the top. */
+/* e^(factor (x - top)), for scale = factor / ln 2; exactly 1 for x = top, the maximum. */
 static __device__ __forceinline__ float power(float x, float top, float scale)
 {
     return exp2_approx(scale * (x - top));
 }
 
-/* The sum of the powers, on top of what there is. */
+/* so_far + sum of the powers. */
 template <typename T, int K>
-static __device__ __forceinline__ float powers(const uint4 (&v)[K], float top, float scale,
-                                               float so_far)
+static __device__ __forceinline__ float sum_powers(const uint4 (&v)[K], float top, float scale,
+                                                   float so_far)
 {
     #pragma unroll K
     for (int k = 0; k < K; k++) {
         #pragma unroll 8
         for (int i = 0; i < vector_of<T>::SIZE; i++)
-            so_far += power(number<T>(v[k], i), top, scale);
+            so_far += power(element<T>(v[k], i), top, scale);
     }
     return so_far;
 }
 
-/* <v,w>, on top of what there is. */
+/* so_far + <v,w>. */
 template <typename T, int K>
-static __device__ __forceinline__ float product(const uint4 (&v)[K], const uint4 (&w)[K],
-                                                float so_far)
+static __device__ __forceinline__ float dot_product(const uint4 (&v)[K], const uint4 (&w)[K],
+                                                    float so_far)
 {
     #pragma unroll K
     for (int k = 0; k < K; k++) {
         #pragma unroll 8
         for (int i = 0; i < vector_of<T>::SIZE; i++)
-            so_far = fmaf(number<T>(v[k], i), number<T>(w[k], i), so_far);
+            so_far = fmaf(element<T>(v[k], i), element<T>(w[k], i), so_far);
     }
     return so_far;
 }
 
-/* The lanes are a power of two, and all get the same bits. */
+/* The number of lanes is a power of two; all lanes get the same bits. */
 static __device__ __forceinline__ float lanes_max(float x, int lanes = 32)
 {
-    for (int far = lanes >> 1; far > 0; far >>= 1)
-        x = max_nan(x, __shfl_xor_sync(~0u, x, far));
+    for (int distance = lanes >> 1; distance > 0; distance >>= 1)
+        x = max_nan(x, __shfl_xor_sync(~0u, x, distance));
     return x;
 }
 
 static __device__ __forceinline__ float lanes_sum(float x, int lanes = 32)
 {
-    for (int far = lanes >> 1; far > 0; far >>= 1)
-        x += __shfl_xor_sync(~0u, x, far);
+    for (int distance = lanes >> 1; distance > 0; distance >>= 1)
+        x += __shfl_xor_sync(~0u, x, distance);
     return x;
 }
 
-/* Of a block of whole warps; `room` is for 32 numbers, of this call alone.  Sums are trees
- * over lanes and then over warps. */
-static __device__ __forceinline__ float block_max(float x, float *room)
+/* Over a block of whole warps; `smem` is 32 floats that only this call uses.  Sums are trees over
+ * lanes and then over warps. */
+static __device__ __forceinline__ float block_max(float x, float *smem)
 {
     x = lanes_max(x);
     if (threadIdx.x % 32 == 0)
-        room[threadIdx.x / 32] = x;
+        smem[threadIdx.x / 32] = x;
     __syncthreads();
-    return lanes_max(room[threadIdx.x % 32 < blockDim.x / 32 ? threadIdx.x % 32 : 0]);
+    return lanes_max(smem[threadIdx.x % 32 < blockDim.x / 32 ? threadIdx.x % 32 : 0]);
 }
 
-static __device__ __forceinline__ float block_sum(float x, float *room)
+static __device__ __forceinline__ float block_sum(float x, float *smem)
 {
     x = lanes_sum(x);
     if (threadIdx.x % 32 == 0)
-        room[threadIdx.x / 32] = x;
+        smem[threadIdx.x / 32] = x;
     __syncthreads();
-    return lanes_sum(threadIdx.x % 32 < blockDim.x / 32 ? room[threadIdx.x % 32] : 0);
+    return lanes_sum(threadIdx.x % 32 < blockDim.x / 32 ? smem[threadIdx.x % 32] : 0);
 }
 
-/* ---- the running sum ---- */
+/* ---- the online sum ---- */
 
-/* The least of all finite numbers: relative to it the power of -inf is 0, and of itself 1. */
+/* The lowest finite float: relative to it the power of -inf is 0, and of itself 1. */
 #define LOWEST (-3.402823466e38f)
 
-/* The largest number so far, and the sum of the powers so far, relative to it.  Where all have been
- * -inf, the sum is 0. */
+/* The running maximum, and the sum of the powers so far, relative to it.  If all elements so far
+ * are -inf, the sum is 0. */
 struct running {
     float top = LOWEST, sum = 0;
 };
 
-/* From here on relative to `top`. */
-static __device__ __forceinline__ void raise(running &so_far, float top, float scale)
+/* Rescales the sum to the new maximum `top`. */
+static __device__ __forceinline__ void rescale(running &so_far, float top, float scale)
 {
     so_far.sum *= power(so_far.top, top, scale);
     so_far.top = top;
 }
 
 template <typename T, int K>
-static __device__ __forceinline__ void include(running &so_far, const uint4 (&v)[K], float scale)
+static __device__ __forceinline__ void accumulate(running &so_far, const uint4 (&v)[K], float scale)
 {
-    raise(so_far, max_nan(so_far.top, largest<T>(v)), scale);
-    so_far.sum = powers<T>(v, so_far.top, scale, so_far.sum);
+    rescale(so_far, max_nan(so_far.top, max_element<T>(v)), scale);
+    so_far.sum = sum_powers<T>(v, so_far.top, scale, so_far.sum);
 }
 
-/* What all threads of the block have; `room` is for 64 numbers. */
-static __device__ __forceinline__ void block_running(running &so_far, float scale, float *room)
+/* Combines the threads of a block; `smem` is 64 floats. */
+static __device__ __forceinline__ void block_running(running &so_far, float scale, float *smem)
 {
-    raise(so_far, block_max(so_far.top, room), scale);
-    so_far.sum = block_sum(so_far.sum, room + 32);
+    rescale(so_far, block_max(so_far.top, smem), scale);
+    so_far.sum = block_sum(so_far.sum, smem + 32);
 }
 
 /* ---- launches ---- */
 
-/* Whole warps for so many vectors, K to a thread. */
+/* Threads, in whole warps, for so many vectors, K per thread. */
 static inline unsigned threads_for(int64_t vectors, int K)
 {
     return (unsigned)(32 * max(ceil_div(vectors, 32 * K), (int64_t)1));
 }
 
-/* A rung for one storage type, and what its approximate instructions are, each off by two units
- * at most. */
+/* A rung for one storage type, and its approximate instructions, each with an error of two units at
+ * most. */
 #define RUNG(bits, T, rung, idea, declines, approximates)                                          \
     static const struct impl rung##bits = {                                                        \
         #rung,   idea, {rung##_forward<T>, rung##_backward<T>}, NULL, declines, approximates,      \

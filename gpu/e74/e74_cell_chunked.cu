@@ -495,7 +495,7 @@ plan chunked_plan(const struct frame *f, enum pass pass, size_t *bytes)
     p.chunks = p.chunks_per_split = (int)ceil_div(p.c.T, CHUNK);
     p.splits = 1;
     p.target_blocks = gpu_limits()->walkers;
-    p.kept = (int)(CHUNK / p.c.K);
+    p.checkpoints_per_chunk = (int)(CHUNK / p.c.K);
     *bytes = divide(&p, pass, f->choice[E74_PROJ] == E74_TIED_KVQ, (char *)f->work);
     return p;
 }

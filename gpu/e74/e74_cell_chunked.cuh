@@ -25,19 +25,19 @@ enum {
 struct plan {
     call c;
     int chunks;
-    int chunks_per_split; /* all chunks, unless T is split */
-    int splits;           /* per sequence */
-    int target_blocks;    /* slices get fewer rows until the grid has so many blocks */
-    int slices;           /* blocks that share a state */
-    int stages;           /* of the pipeline: as many as fit into shared memory, 2 or 3 */
-    int kept;             /* checkpoints per chunk, where chunks begin at checkpoints */
-    bf16 *factors;        /* [chunks][BH][M P][CHUNK][CHUNK] */
-    float2 *scales;       /* [chunks][BH][CHUNK]: r, and r / |k| */
-    bf16 *x;              /* [T][BH][N]: k, or z k */
-    bf16 *states;         /* [chunks][BH][N][N] before each chunk; NULL: not wanted */
-    bf16 *dstates;        /* the same of G, after each */
-    bf16 *dy;             /* [T][BH][N]: dY */
-    float *dv;            /* [T][BH][N]: where v is k */
+    int chunks_per_split;      /* all chunks, unless T is split */
+    int splits;                /* per sequence */
+    int target_blocks;         /* slices get fewer rows until the grid has so many blocks */
+    int slices;                /* blocks that share a state */
+    int stages;                /* of the pipeline: as many as fit into shared memory, 2 or 3 */
+    int checkpoints_per_chunk; /* where chunks begin at checkpoints */
+    bf16 *factors;             /* [chunks][BH][M P][CHUNK][CHUNK] */
+    float2 *scales;            /* [chunks][BH][CHUNK]: r, and r / |k| */
+    bf16 *x;                   /* [T][BH][N]: k, or z k */
+    bf16 *states;              /* [chunks][BH][N][N] before each chunk; NULL: not wanted */
+    bf16 *dstates;             /* the same of G, after each */
+    bf16 *dy;                  /* [T][BH][N]: dY */
+    float *dv;                 /* [T][BH][N]: where v is k */
 
     /* The initial states of the splits, [splits][BH][N][N]: S, or G in the backward pass;
      * NULL: the walk computes A and b of each split. */

@@ -356,19 +356,19 @@ template <int N>
 static __device__ __forceinline__ void load_initial_state(const plan &p, const chunk_coord &at,
                                                           bf16 *S)
 {
-    const int64_t kept = (at.t / CHUNK * p.kept * p.c.BH + at.bh) * p.c.M;
+    const int64_t checkpoint = (at.t / CHUNK * p.checkpoints_per_chunk * p.c.BH + at.bh) * p.c.M;
 
     if (p.states)
         load_state<N>(p, S, p.states + at.item * p.c.M);
     else if (p.c.kept == KEPT_F32)
-        load_state<N>(p, S, (const float *)p.c.checkpoints + kept);
+        load_state<N>(p, S, (const float *)p.c.checkpoints + checkpoint);
     else if (p.c.kept == KEPT_BF16)
-        load_state<N>(p, S, (const bf16 *)p.c.checkpoints + kept);
+        load_state<N>(p, S, (const bf16 *)p.c.checkpoints + checkpoint);
     else
-        load_state<N>(p, S, (const __half *)p.c.checkpoints + kept);
+        load_state<N>(p, S, (const __half *)p.c.checkpoints + checkpoint);
 }
 
-/* dv, where that is kept in float. */
+/* dv, where that is stored in float. */
 template <int N>
 static __device__ __forceinline__ void load_dv(const plan &p, const chunk_coord &at, bf16 *E)
 {

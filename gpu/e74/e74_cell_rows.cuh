@@ -59,9 +59,9 @@ struct work_coord {
     int64_t element; /* offset of the row in the states */
 
     /* of a producer */
-    int octet, key;                  /* which columns of which key of a batch it loads */
-    int step, quad_row, step_stride; /* the first of its four elements of [steps][rows], and the
-                               steps to its next four */
+    int octet, key; /* which columns of which key of a batch it loads */
+    /* the first of its four elements of [steps][rows], and the steps to its next four */
+    int step, quad_row, step_stride;
 };
 
 /* The work of block `block`.  PER_LANE: octets per lane; ROWS: neighbouring rows per consumer. */

@@ -26,13 +26,13 @@ enum {
  * group, or, where that is long, one of its parts. */
 struct layout {
     call c;
-    int lanes, per_lane;                /* threads per row; octets (8 columns) per thread and row */
-    int width;                          /* columns of a row with padding */
-    int rows;                           /* of a block, with padding */
-    int parts;                          /* of a group */
-    int roles;                          /* warp roles per block; the last is the producer */
-    int role_threads, producer_threads; /* threads of each other role, and of the producer */
-    int warps;                          /* per role, backward */
+    int lanes, per_lane; /* threads per row; octets (8 columns) per thread and row */
+    int width;           /* columns of a row with padding */
+    int rows;            /* of a block, with padding */
+    int parts;           /* of a group */
+    /* warp roles per block, the last being the producer; threads of each other role; its own */
+    int roles, role_threads, producer_threads;
+    int warps;         /* per role, backward */
     int batch, steps;  /* steps that producers load at once; steps per chunk or subsegment */
     int interval;      /* steps between two barriers, backward */
     int vectors;       /* sums over rows for each key: 2, or 3 with dz among them */

@@ -9,8 +9,8 @@
 
 static cudaStream_t stream;
 
-/* The stream is made at the first use of the device; where it cannot be made,
- * the calls that were to use it say why. */
+/* The stream is created at the first use of the device; if that fails, the calls that use
+ * it return the error. */
 cudaStream_t gpu_stream(void)
 {
     if (!stream && cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess)
@@ -116,8 +116,8 @@ static const char *device(void)
 
 #else
 
-/* Cycles and nanoseconds while it turns, after as many to wake the clock up. */
-static __global__ void turn(int64_t *cycles, int64_t *ns)
+/* Cycles and nanoseconds of a busy loop, after a first one that raises the clock. */
+static __global__ void busy_loop(int64_t *cycles, int64_t *ns)
 {
     const int64_t enough = 20000000;
     for (int round = 0; round < 2; round++) {
@@ -134,7 +134,7 @@ static int measured_clock(void)
 {
     int64_t *x = NULL, got[2] = {0, 1};
     if (cudaMalloc(&x, sizeof got) == cudaSuccess) {
-        turn<<<1, 1, 0, gpu_stream()>>>(x, x + 1);
+        busy_loop<<<1, 1, 0, gpu_stream()>>>(x, x + 1);
         cudaMemcpyAsync(got, x, sizeof got, cudaMemcpyDeviceToHost, gpu_stream());
         cudaStreamSynchronize(gpu_stream());
         cudaFree(x);
@@ -142,8 +142,8 @@ static int measured_clock(void)
     return (int)((got[0] * 1000 + got[1] / 2) / got[1]);
 }
 
-/* The driver's own number, as Linux tells it: the first word that is one. */
-static void driver_version(char *text, size_t room)
+/* The version of the driver: the first word of Linux's file that is a number. */
+static void driver_version(char *text, size_t size)
 {
     char line[300] = "";
     FILE *in = fopen("/proc/driver/nvidia/version", "r");
@@ -157,7 +157,7 @@ static void driver_version(char *text, size_t room)
     while (word && !(strchr("123456789", *word) && strchr(word, '.')))
         word = strtok(NULL, " ");
     cudaDriverGetVersion(&cuda);
-    snprintf(text, room, "driver %s, CUDA %d.%d", word ? word : "unknown", cuda / 1000,
+    snprintf(text, size, "driver %s, CUDA %d.%d", word ? word : "unknown", cuda / 1000,
              cuda % 1000 / 10);
 }
 
@@ -185,10 +185,9 @@ static const char *device(void)
 
 /* ---- memory ---- */
 
-/* One piece of the device for all tensors of a trial, kept for the next:
- * tensors are cut off its front, and when the last of them is given back it
- * is whole again.  What does not fit, or comes without a reserve(), is
- * allocated by itself: tests do without, so that tools see its true ends. */
+/* An arena for all tensors of a trial, kept for the next trial: a bump allocator, reset when
+ * the last tensor is freed.  Tensors that do not fit, or all without a reserve(), are
+ * allocated one by one: tests do so, so that tools see their true bounds. */
 static struct {
     char *base;
     int64_t size, used;
@@ -205,8 +204,8 @@ static int64_t memory(void)
     return (int64_t)free + arena.size - arena.used;
 }
 
-/* An allocation that fails is the caller's to report, and no error of the
- * launch that comes next. */
+/* The caller reports an allocation that fails; the error is cleared, so that the next launch
+ * does not return it. */
 static void *allocate(size_t bytes)
 {
     char *p = NULL;
@@ -267,23 +266,22 @@ static int fill(void *there, int byte, size_t bytes)
 
 /* ---- timing by events, with a cold L2 ---- */
 
-enum { EVICTING = 256, EACH = 8 }; /* threads of a block; vectors that each reads */
+enum { EVICT_THREADS = 256, VECTORS = 8 }; /* threads per block; vectors per thread */
 
 static cudaEvent_t before, after;
-static uint4 *others;
-static int64_t n_others;
+static uint4 *evict_buffer;
+static int64_t evict_vectors;
 
-/* Read data that nobody wants, and write none of it (it is zeros): so the cache is left full of
- * lines that are as in memory.  Had they been written, a kernel that only reads would have to wait,
- * within its time, until they had made room. */
-static __global__ void __launch_bounds__(EVICTING) evict(uint4 *x, int64_t n)
+/* Fill L2 with clean lines: read a buffer of zeros, and write nothing.  Dirty lines would have to
+ * be written back within the time of the kernel that is measured. */
+static __global__ void __launch_bounds__(EVICT_THREADS) evict(uint4 *x, int64_t n)
 {
-    const int64_t first = (int64_t)blockIdx.x * EVICTING * EACH + threadIdx.x;
+    const int64_t first = (int64_t)blockIdx.x * EVICT_THREADS * VECTORS + threadIdx.x;
     uint4 all = make_uint4(0, 0, 0, 0);
 
     #pragma unroll 8
-    for (int i = 0; i < EACH; i++) {
-        const int64_t at = first + i * EVICTING;
+    for (int i = 0; i < VECTORS; i++) {
+        const int64_t at = first + i * EVICT_THREADS;
         const uint4 one = x[at < n ? at : 0];
         all = make_uint4(all.x | one.x, all.y | one.y, all.z | one.z, all.w | one.w);
     }
@@ -291,7 +289,7 @@ static __global__ void __launch_bounds__(EVICTING) evict(uint4 *x, int64_t n)
         x[0] = all;
 }
 
-/* Twice what the cache holds. */
+/* The buffer is twice as large as L2. */
 static int prepare_timing(void)
 {
     const size_t bytes = 2 * (size_t)gpu_properties().l2CacheSize;
@@ -300,9 +298,9 @@ static int prepare_timing(void)
     CUDA(cudaEventCreate(&after));
     if (!bytes)
         return 0;
-    CUDA(cudaMalloc(&others, bytes));
-    CUDA(cudaMemsetAsync(others, 0, bytes, gpu_stream()));
-    n_others = bytes / sizeof *others;
+    CUDA(cudaMalloc(&evict_buffer, bytes));
+    CUDA(cudaMemsetAsync(evict_buffer, 0, bytes, gpu_stream()));
+    evict_vectors = bytes / sizeof *evict_buffer;
     return 0;
 }
 
@@ -312,8 +310,9 @@ static int start(void)
 
     if (e)
         return e;
-    if (n_others)
-        evict<<<ceil_div(n_others, EACH * EVICTING), EVICTING, 0, gpu_stream()>>>(others, n_others);
+    if (evict_vectors)
+        evict<<<ceil_div(evict_vectors, VECTORS * EVICT_THREADS), EVICT_THREADS, 0, gpu_stream()>>>(
+            evict_buffer, evict_vectors);
     return cudaEventRecord(before, gpu_stream());
 }
 
@@ -329,7 +328,7 @@ static int stop(double *seconds)
 
 /* ---- a pass as a graph ---- */
 
-/* A code of ours: a pass that put nothing on the stream would seem fast. */
+/* An error code of this file: a pass that put nothing on the stream would seem fast. */
 enum { EMPTY_GRAPH = -1 };
 
 #ifdef CUDA_EMULATE
@@ -342,8 +341,8 @@ static const double WARM_UP = 0;
 
 #else
 
-/* All that a pass puts on the stream, kernels, products and copies, is taken
- * down; a call that cannot be (an allocation, a wait) fails. */
+/* Capture all kernels, GEMMs and copies of a pass; a call that cannot be captured (an
+ * allocation, a synchronisation) fails. */
 static int capture(int (*pass)(const struct frame *), const struct frame *f, cudaGraph_t *graph)
 {
     CUDA(cudaStreamBeginCapture(gpu_stream(), cudaStreamCaptureModeGlobal));
@@ -379,7 +378,7 @@ static int record(int (*pass)(const struct frame *), const struct frame *f, void
         cudaGraphDestroy(graph);
     if (e && ready)
         forget(ready);
-    cudaGetLastError(); /* what a broken capture leaves is in e */
+    cudaGetLastError(); /* the error of a broken capture is in e */
     *recorded = e ? NULL : ready;
     return e;
 }

@@ -1,5 +1,5 @@
-/* gpu.cuh - for the files in gpu/: C with kernels, and templates on the
- * storage type T alone.  Arithmetic is always in float. */
+/* gpu.cuh - common to the files in gpu/: loads and stores that convert the storage type T to
+ * float, in which all arithmetic is; the stream; the tables of kernels. */
 #ifndef GPU_CUH
 #define GPU_CUH
 
@@ -40,7 +40,7 @@ static inline __device__ void store(__nv_bfloat16 *p, float x)
     *p = __float2bfloat16(x);
 }
 
-/* A number of a tensor whose storage is a parameter, as checkpoint_dtype is. */
+/* An element of a tensor whose storage type is a run-time parameter, as checkpoint_dtype is. */
 enum { KEPT_F32, KEPT_BF16, KEPT_F16 };
 
 static inline __device__ void put_kept(int kept, void *at, int64_t i, float x)
@@ -62,20 +62,20 @@ static inline __device__ float get_kept(int kept, const void *at, int64_t i)
     return __half2float(((const __half *)at)[i]);
 }
 
-/* Where all kernels, copies and events go. */
+/* The stream of all kernels, copies and events. */
 cudaStream_t gpu_stream(void);
 
-/* What the device in use is, asked once; nothing but zeros if that fails. */
+/* The properties of the device in use, queried once; all zeros if that fails. */
 const cudaDeviceProp &gpu_properties(void);
 
 /* Measure what the device can do (probe.cu). */
 int gpu_probe(struct ceilings *to);
 
-/* The number that a macro stands for, as text. */
+/* The value of a macro, as text. */
 #define TEXT(number) #number
 #define NUMBER(macro) TEXT(macro)
 
-/* Leave the enclosing function with the code of a call that fails. */
+/* Return the code of a call that fails from the enclosing function. */
 #define CUDA(call)                                                                                 \
     do {                                                                                           \
         cudaError_t cuda_code = (call);                                                            \

@@ -1,9 +1,8 @@
-/* limits.h - from how much work on kernels go about it otherwise.
+/* limits.h - the sizes of work at which kernels change their configuration.
  *
- * Host code asks gpu_limits(): what is said here of the device in use is its
- * own property, or a number that holds for every device, measured where the
- * kernel is described.  By emulation it is the same, so that what a kernel
- * takes, and how, does not depend on where it runs. */
+ * Host code reads gpu_limits().  A limit is a property of the device in use, or a
+ * constant for all devices, measured as the description of its kernel says.  Emulation
+ * has the same constants, so that it selects the same kernels and configurations. */
 #ifndef LIMITS_H
 #define LIMITS_H
 
@@ -13,24 +12,25 @@
 extern "C" {
 #endif
 
-/* That of e74_cell's split, which its description names. */
+/* The default of split_steps, which the description of e74_cell's kernel split names. */
 #define SPLIT_STEPS 1024
 
 struct limits {
-    int sms;             /* among which work is shared out; at least 1 */
-    int walkers;         /* e74_cell, chunked and split: blocks that find an SM each */
-    int64_t split_steps; /* e74_cell, split: the most of a sequence that is not long */
-    int64_t crowd;       /* e74_cell, rows: elements of all states, with padding, from which on a
-                          * thread has sixteen columns of a row, in bf16 */
-    int64_t records;     /* e74_cell, norms: floats of all steps that are wanted at once */
-    int64_t states;      /* and of all states */
-    int norm_threads;    /* norms of rows: threads of a block, at most; a multiple of 64 */
+    int sms;             /* SMs, over which work is distributed; at least 1 */
+    int walkers;         /* e74_cell, chunked and split: target size of a walk's grid, about one
+                          * block per SM */
+    int64_t split_steps; /* e74_cell, split: sequences must have more steps than this */
+    int64_t crowd;       /* e74_cell, rows, bf16: from so many elements of all states, with
+                          * padding, a thread holds 16 columns of a row, not 8 */
+    int64_t records;  /* e74_cell, norms: maximum floats of the steps' records in the workspace */
+    int64_t states;   /* and of the states */
+    int norm_threads; /* norms of rows: maximum threads per block; a multiple of 64 */
 };
 
 const struct limits *gpu_limits(void);
 
-/* For a test: from now on these, or the device's own again where it is NULL.  Lower ones let small
- * cases meet what only large ones would. */
+/* For tests: replaces the limits by *l, or restores the device's where l is NULL.  With lower
+ * limits small cases run the code paths of large ones. */
 void gpu_set_limits(const struct limits *l);
 
 #ifdef __cplusplus

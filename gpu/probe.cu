@@ -1,11 +1,10 @@
-/* What the device can do, measured: the ceilings that times are compared with.
+/* The measured ceilings of the device, with which times are compared.
  *
- * Throughput is taken where nothing else binds: a copy far larger than the
- * L2, a matrix product of random numbers (zeros would let the
- * clock rise), and CHAINS independent chains of multiply-adds or of tanh in
- * every thread of a full device.  Latency is one chain in one warp, which
- * nothing can shorten, by the device's own clocks.  Each is the median of a
- * few runs of some milliseconds, after the clock has been woken up. */
+ * Throughput is measured where nothing else is the bound: a copy far larger than
+ * L2, a GEMM of random elements (zeros would let the clock rise), and CHAINS
+ * independent chains of fma or of tanh in every thread of a full device.  Latency is
+ * that of one dependent chain in one warp, by the device's own clocks.  Each is the
+ * median of a few runs of some milliseconds, after a warm-up that raises the clock. */
 #include "gpu/device/clock.cuh"
 #include "gpu/device/math.cuh"
 #include "gpu/gemm/product.cuh"
@@ -14,7 +13,7 @@
 #include <algorithm>
 #include <chrono>
 
-/* Under emulation the values mean nothing; it is to be over at once. */
+/* Under emulation the values mean nothing; the sizes are minimal. */
 #ifdef CUDA_EMULATE
 enum { RUNS = 3, THREADS = 32, BLOCKS = 1, ROUNDS = 1, LINKS = 64, SMALL = 16, LARGE = 16 };
 enum { COPIED = 32768, LAUNCHES = 4 };
@@ -59,8 +58,8 @@ static __global__ void __launch_bounds__(THREADS) many(int rounds, float a, floa
     out[i] = sum;
 }
 
-/* One warp, one chain; cycles and nanoseconds of it.  The volatile store
- * keeps the clocks from being read before the chain has ended. */
+/* One warp, one chain: its cycles and nanoseconds.  The volatile store orders the reads of
+ * the clocks after the end of the chain. */
 template <kind K>
 static __global__ void one(int rounds, float a, float b, volatile float *out, int64_t *took)
 {
@@ -81,7 +80,7 @@ static __global__ void one(int rounds, float a, float b, volatile float *out, in
 
 static __global__ void nothing(void) {}
 
-/* Numbers from -1 to 1 whose bits look random. */
+/* Pseudo-random elements in [-1, 1). */
 static __global__ void scatter(__nv_bfloat16 *x, int64_t n)
 {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -92,32 +91,32 @@ static __global__ void scatter(__nv_bfloat16 *x, int64_t n)
         x[i] = __float2bfloat16((float)(bits >> 8) * 0x1p-23f - 1);
 }
 
-/* ---- the works whose time is taken ---- */
+/* ---- the work that is timed ---- */
 
-/* Memory of 2 COPIED bytes for all of them, and the grid that fills the device. */
+/* A workspace of 2 COPIED bytes for all measurements, and the grid that fills the device. */
 struct bench {
-    char *room;
+    char *workspace;
     int blocks, size;
     cudaEvent_t before, after;
 };
 
 static int copy(const struct bench *b)
 {
-    return cudaMemcpyAsync(b->room + COPIED, b->room, COPIED, cudaMemcpyDeviceToDevice,
+    return cudaMemcpyAsync(b->workspace + COPIED, b->workspace, COPIED, cudaMemcpyDeviceToDevice,
                            gpu_stream());
 }
 
 template <kind K>
 static int fill(const struct bench *b)
 {
-    many<K><<<b->blocks, THREADS, 0, gpu_stream()>>>(ROUNDS, 0.999f, 0.001f, (float *)b->room);
+    many<K><<<b->blocks, THREADS, 0, gpu_stream()>>>(ROUNDS, 0.999f, 0.001f, (float *)b->workspace);
     return cudaGetLastError();
 }
 
 static int multiply(const struct bench *b)
 {
     const int64_t n = b->size;
-    __nv_bfloat16 *x = (__nv_bfloat16 *)b->room;
+    __nv_bfloat16 *x = (__nv_bfloat16 *)b->workspace;
     matrix<__nv_bfloat16> left = {x, n, n, false}, right = {x + n * n, n, n, true};
     return product(left, right, 0, x + 2 * n * n);
 }
@@ -158,7 +157,7 @@ static int rates(struct bench *b, struct ceilings *to)
     e = e ? e : median_time(b, fill<TANH>, &seconds);
     to->special = links / seconds;
     const int64_t n = 2 * (int64_t)LARGE * LARGE;
-    scatter<<<ceil_div(n, 256), 256, 0, gpu_stream()>>>((__nv_bfloat16 *)b->room, n);
+    scatter<<<ceil_div(n, 256), 256, 0, gpu_stream()>>>((__nv_bfloat16 *)b->workspace, n);
     to->tensor = 0;
     for (int i = 0; !e && i < 2; i++) {
         b->size = sizes[i];
@@ -168,7 +167,7 @@ static int rates(struct bench *b, struct ceilings *to)
     return e;
 }
 
-/* Seconds of a link, and the clock. */
+/* Seconds per link, and the clock. */
 template <kind K>
 static int latency(const struct bench *b, double *seconds, double *clock)
 {
@@ -176,7 +175,7 @@ static int latency(const struct bench *b, double *seconds, double *clock)
     int64_t took[2];
 
     for (int i = 0; i < RUNS; i++) {
-        int64_t *there = (int64_t *)b->room;
+        int64_t *there = (int64_t *)b->workspace;
         float *out = (float *)(there + 2);
         one<K><<<1, 32, 0, gpu_stream()>>>(LINKS / UNROLLED, 0.999f, 0.001f, out, there);
         CUDA(cudaMemcpyAsync(took, there, sizeof took, cudaMemcpyDeviceToHost, gpu_stream()));
@@ -195,7 +194,7 @@ static double now(void)
         .count();
 }
 
-/* Launches of nothing, one directly after the other. */
+/* Seconds per launch of an empty kernel, in a sequence of launches. */
 static int launches(double *seconds)
 {
     double all[RUNS];
@@ -238,8 +237,8 @@ int gpu_probe(struct ceilings *to)
     struct bench b = {};
 
     b.blocks = BLOCKS * gpu_properties().multiProcessorCount;
-    int e = cudaMalloc(&b.room, 2 * (size_t)COPIED);
-    e = e ? e : cudaMemsetAsync(b.room, 0, 2 * (size_t)COPIED, gpu_stream());
+    int e = cudaMalloc(&b.workspace, 2 * (size_t)COPIED);
+    e = e ? e : cudaMemsetAsync(b.workspace, 0, 2 * (size_t)COPIED, gpu_stream());
     e = e ? e : cudaEventCreate(&b.before);
     e = e ? e : cudaEventCreate(&b.after);
     e = e ? e : measure(&b, to);
@@ -247,7 +246,7 @@ int gpu_probe(struct ceilings *to)
         cudaEventDestroy(b.before);
     if (b.after)
         cudaEventDestroy(b.after);
-    cudaFree(b.room);
-    cudaGetLastError(); /* which is told here, and is no error of the launch that comes next */
+    cudaFree(b.workspace);
+    cudaGetLastError(); /* the error is returned here; the next launch must not return it */
     return e;
 }

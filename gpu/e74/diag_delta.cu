@@ -1,10 +1,12 @@
+/* diag_delta: s_t = tanh((1 - k_t^2) s_{t-1} + k_t v_t), y_t = q_t s_t, elementwise over B x N,
+ * and its gradients.  One thread per (sequence, element) loops over the steps. */
 #include "common/ops/diag_delta.h"
 #include "gpu/gpu.cuh"
 
 enum { BLOCK = 128 };
 
-/* One thread per state cell; neighbouring threads read neighbouring n, so
- * every load of a step is coalesced. */
+/* One thread per element of the state; neighbouring threads load neighbouring n, so that
+ * the loads of a step are coalesced. */
 template <typename T>
 __global__ void forward_kernel(const T *k, const T *v, const T *q, const float *s0, float *s, T *y,
                                int64_t steps, int64_t N, int64_t cells)
@@ -68,4 +70,4 @@ static int backward(const struct frame *f)
     return cudaGetLastError();
 }
 
-GPU_KERNEL(diag_delta, plain, "one thread a cell, all steps", NULL, NULL);
+GPU_KERNEL(diag_delta, plain, "one thread per element, all steps", NULL, NULL);

@@ -1,6 +1,6 @@
-/* e74: the projections as products over all T*B rows of x at once, in one launch,
- * then e74_cell; backward the other way round, with one product for dx and one for
- * the gradients of all weights. */
+/* e74: k, v, q, z = x W^T (z with a bias) as GEMMs over all T*B rows of x, in one launch,
+ * then e74_cell; backward in the reverse order, with one GEMM for dx and one for the
+ * gradients of all weights. */
 #include "gpu/e74/e74_cell.cuh"
 #include "gpu/gemm/layer.cuh"
 #include "gpu/gemm/product.cuh"
@@ -10,7 +10,7 @@ static int64_t rows(const struct frame *f)
     return DIM(f, 'T') * DIM(f, 'B');
 }
 
-/* What is projected from x: the first n of k, v, q, z. */
+/* The projections of x: the first n of k, v, q, z. */
 struct projections {
     int n;
     const void *W[4];
@@ -29,7 +29,7 @@ static projections projections_of(const struct frame *f)
             {g->W_k, g->W_v, g->W_q, g->W_z}};
 }
 
-/* The weights, each of `each` numbers, one below the other. */
+/* The weights, `each` elements each, concatenated. */
 template <typename T>
 __global__ void stack_weights(T *all, projections from, int64_t each)
 {
@@ -38,7 +38,7 @@ __global__ void stack_weights(T *all, projections from, int64_t each)
         all[blockIdx.y * each + i] = ((const T *)from.W[blockIdx.y])[i];
 }
 
-/* And their gradients back again. */
+/* The gradients of concatenated weights, to those of each weight. */
 __global__ void unstack_gradients(projections to, const float *all, int64_t each)
 {
     int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
@@ -46,7 +46,7 @@ __global__ void unstack_gradients(projections to, const float *all, int64_t each
         ((float *)to.dW[blockIdx.y])[i] = all[blockIdx.y * each + i];
 }
 
-/* Threads for `each` numbers of n tensors. */
+/* A grid of one thread per element, `each` elements of n tensors. */
 static dim3 grid_of(int64_t each, int n)
 {
     return dim3((unsigned)ceil_div(each, BLOCK), n);
@@ -87,7 +87,7 @@ static int forward(const struct frame *f)
 
 /* Backward's workspace before the cell's own, in bytes from its start. */
 struct layout {
-    size_t each, all, W, dW, sums, cell; /* `each` are n gradients from 0 on */
+    size_t each, all, W, dW, sums, cell; /* from 0 on: n gradients of `each` bytes */
 };
 
 template <typename T>
@@ -104,8 +104,8 @@ static layout layout_of(const struct frame *f)
     return l;
 }
 
-/* All projections' gradients side by side, and all weights one below the other,
- * make one product of dx, and one of dW. */
+/* With the gradients of all projections concatenated along columns, and the weights along
+ * rows, dx is one GEMM, and so is dW. */
 template <typename T, const struct impl &CELL>
 static int backward(const struct frame *f)
 {

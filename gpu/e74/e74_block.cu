@@ -1,5 +1,5 @@
-/* e74_block: the kernels of rmsnorm, e74 and linear that take the case, one after the other, and
- * a kernel that adds. */
+/* e74_block: out = x + linear(e74(rmsnorm(x))), by the kernels of these operations that accept
+ * the case, in sequence, and a kernel that adds, one thread per element. */
 #include "gpu/gpu.cuh"
 
 #include "common/ops/e74_block.h"
@@ -68,10 +68,10 @@ static const char *declines(const struct frame *f)
     return e74_block_declines(f, &with<T>());
 }
 
-/* Which kernel of e74 runs follows from the sizes, its steps among them: of two sequences of at
- * least so many steps it is the same, and takes no more than these together. */
+/* The kernel of e74 is chosen by the sizes, T among them.  For all sequences of at least CHUNK
+ * steps it is the same, and its own chunk is not longer than CHUNK. */
 enum { CHUNK = 2048 };
-static const char idea[] = "the kernels of rmsnorm, e74 and linear, one after the other";
+static const char idea[] = "the kernels of rmsnorm, e74 and linear in sequence";
 
 static const struct impl chain32 = {
     "chain", idea, {forward<float>, backward<float>}, work<float>, declines<float>, NULL, 0, CHUNK};

@@ -1,16 +1,18 @@
-/* e74_cell, kernel `plain`, and the list of all its kernels.
+/* e74_cell, kernel `plain`, and the list of all its kernels.  A step, with z where it
+ * modulates rows, u = k^ or z k^:
  *
- * One block carries one (sequence, head) through all steps, in one
- * launch a pass; blocks take further ones in turn where there are many.
+ *     delta = v - z S u,  S <- f(S + delta k^T),  y = S q,  out = y silu(y)
  *
- * As in ref/e74_cell.c a state is n rows of `columns` numbers, where row i
- * meets the stretch of a key that begins at start(i).  A row belongs to
- * `lanes` neighbouring threads, which share its columns and add up by
- * shuffles; column sums (the gradients of the keys) belong to one thread a
- * column, which goes down the rows.  Both orders are fixed, so that equal
- * inputs give equal bits.  The state lives in shared memory where it fits,
- * else in global memory; backward keeps the states of a segment in global
- * memory.  Bound by latency: three barriers a step.
+ * One block computes all steps of one (sequence, head), in one launch per pass,
+ * with a grid-stride loop where there are many.
+ *
+ * As in ref/e74_cell.c a state is n rows of `columns` elements, where row i uses
+ * the columns of a key from start(i) on.  A row belongs to `lanes` neighbouring
+ * threads, which divide its columns and reduce by shuffles; column sums (the
+ * gradients of the keys) are computed by one thread per column, in a loop over the
+ * rows.  Both orders are fixed, so that equal inputs give equal bits.  The state is
+ * in shared memory where it fits, else in global memory; backward stores the states
+ * of a segment in global memory.  Bound by latency: three barriers per step.
  *
  * The step uses fmaf and never a bare a * b + c, so that forward and replay
  * cannot be contracted differently: gradients are the same for every
@@ -23,7 +25,7 @@ enum { THREADS = 256, WARPS = THREADS / 32 };
 
 struct vectors {
     float *k, *v, *q, *z, *khat, *u;      /* [N] of this step */
-    float *write, *read, *query;          /* [L] as the rows of S meet them */
+    float *write, *read, *query;          /* [L] as the rows of S use them */
     float *dy, *delta, *dreads, *dv, *dz; /* [N] backward */
     float *dkhat, *du, *dq;               /* [N] */
     float *dwrite, *dread, *dquery;       /* [L] */
@@ -75,7 +77,7 @@ static __device__ float block_sum(float x, float *sums)
 
 /* ---- one step ---- */
 
-/* k, v, q, z of step t and what follows from them; ends with a barrier. */
+/* k, v, q, z of step t, and k^, u and the factors of lowrank; ends with a barrier. */
 template <typename T>
 static __device__ void keys(const call &c, const vectors &w, int64_t t, int64_t bh)
 {
@@ -117,7 +119,7 @@ static __device__ void keys(const call &c, const vectors &w, int64_t t, int64_t 
     __syncthreads();
 }
 
-/* The dot product of a row, in every lane of it, with its stretch of a key. */
+/* The dot product of a row with its columns of a key, in all lanes of the row. */
 static __device__ float row_dot(const call &c, const float *S, int row, const float *key)
 {
     float sum = 0;
@@ -127,8 +129,8 @@ static __device__ float row_dot(const call &c, const float *S, int row, const fl
     return lane_sum(sum, c.lanes);
 }
 
-/* next = f(S + delta k^T), which may be S itself; reads[i] = (S u)[i], *scale
- * the norm f divides by.  A thread touches the same elements in both loops. */
+/* next = f(S + delta k^T), where next may be S; reads = S u, *scale the norm by which f
+ * divides.  A thread processes the same elements in both loops. */
 static __device__ void advance(const call &c, const vectors &w, const float *S, float *next,
                                float *reads, float *scale)
 {
@@ -161,7 +163,7 @@ static __device__ void advance(const call &c, const vectors &w, const float *S, 
     }
 }
 
-/* Elements of a state that a thread owns, in the order of advance(). */
+/* The thread's elements of a state, in the order of advance(). */
 #define FOR_MY_ELEMENTS(c, row, j)                                                                 \
     for (int row = threadIdx.x / (c).lanes; row < (c).N; row += THREADS / (c).lanes)               \
         for (int j = threadIdx.x % (c).lanes; j < (c).columns; j += (c).lanes)
@@ -205,26 +207,26 @@ __global__ void __launch_bounds__(THREADS) forward_kernel(call c)
 
 /* ---- backward ---- */
 
-/* G goes from dL/dS_t to dP in place; the rows' own gradients are left in w. */
+/* G: from dL/dS_t to dP, in place; the gradients per row go to w. */
 static __device__ void retreat_rows(const call &c, const vectors &w, float *G, const float *S,
                                     const float *reads, float scale)
 {
     int lane = threadIdx.x % c.lanes;
-    float along = 0;
+    float dot = 0;
 
     FOR_MY_ELEMENTS (c, row, j) {
         int64_t e = (int64_t)row * c.columns + j;
         G[e] = fmaf(w.dy[row], w.query[start(c, row) + j], G[e]);
         if (c.nonlin == E74_TANH)
             G[e] *= fmaf(-S[e], S[e], 1.0f);
-        along = fmaf(G[e], S[e], along);
+        dot = fmaf(G[e], S[e], dot);
     }
     if (c.nonlin == E74_RMSNORM || c.nonlin == E74_FROBNORM) {
-        along = block_sum(along, w.sums);
-        along = scale > 0 ? along / (c.nonlin == E74_RMSNORM ? c.M * scale : scale) : 0;
+        dot = block_sum(dot, w.sums);
+        dot = scale > 0 ? dot / (c.nonlin == E74_RMSNORM ? c.M * scale : scale) : 0;
         FOR_MY_ELEMENTS (c, row, j) {
             int64_t e = (int64_t)row * c.columns + j;
-            G[e] = fmaf(-along, S[e], G[e] / (scale + (float)E74_EPSILON));
+            G[e] = fmaf(-dot, S[e], G[e] / (scale + (float)E74_EPSILON));
         }
     }
     for (int base = 0; base < c.N; base += THREADS / c.lanes) {
@@ -241,7 +243,7 @@ static __device__ void retreat_rows(const call &c, const vectors &w, float *G, c
     __syncthreads();
 }
 
-/* One thread a column, down the rows that meet it; begins after a barrier and
+/* One thread per column, looping over the rows that use it; begins after a barrier and
  * ends with one. */
 static __device__ void retreat_columns(const call &c, const vectors &w, const float *G,
                                        const float *before, const float *S)
@@ -262,8 +264,8 @@ static __device__ void retreat_columns(const call &c, const vectors &w, const fl
     __syncthreads();
 }
 
-/* From the keys that the rows meet back to k^, u and q: dk^ with u's share in
- * it, dq, dz; ends with a barrier. */
+/* From the gradients dwrite, dread, dquery to those of k^ (with u's share), q and z; ends
+ * with a barrier. */
 template <typename T>
 static __device__ void retreat_keys(const call &c, const vectors &w, int64_t bh)
 {
@@ -299,14 +301,14 @@ static __device__ void put_gradients(const call &c, const vectors &w, int64_t at
 {
     for (int i = threadIdx.x; i < c.N; i += THREADS) {
         const float *k = w.k + i / c.group * c.group, *dkhat = w.dkhat + i / c.group * c.group;
-        float squares = 0, along = 0;
+        float squares = 0, dot = 0;
         for (int j = 0; j < c.group; j++) {
             squares = fmaf(k[j], k[j], squares);
-            along = fmaf(k[j], dkhat[j], along);
+            dot = fmaf(k[j], dkhat[j], dot);
         }
         float length = sqrtf(squares), scale = length + (float)E74_EPSILON;
-        along = length > 0 ? along / (length * scale * scale) : 0;
-        float dk = fmaf(-along, w.k[i], w.dkhat[i] / scale);
+        dot = length > 0 ? dot / (length * scale * scale) : 0;
+        float dk = fmaf(-dot, w.k[i], w.dkhat[i] / scale);
         if (!c.dq)
             dk += w.dq[i];
         if (!c.dv)
@@ -374,7 +376,7 @@ __global__ void __launch_bounds__(THREADS) backward_kernel(call c)
     }
 }
 
-/* dW_r[h] = the sum over the batch of its parts, first sequence first. */
+/* dW_r[h] = the sum over the batch of its parts, in order. */
 __global__ void sum_parts(const float *parts, float *dW_r, int64_t heads_m, int64_t batch)
 {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
@@ -388,8 +390,8 @@ __global__ void sum_parts(const float *parts, float *dW_r, int64_t heads_m, int6
 
 /* ---- launches ---- */
 
-/* As many blocks as there are rows to carry, up to what keeps a large chip
- * busy; more take turns, so that the workspace stays bounded. */
+/* One block per (sequence, head), up to what fills a large device, so that the workspace
+ * stays bounded. */
 static int64_t blocks(const call &c)
 {
     return c.BH < 1024 ? c.BH : 1024;
@@ -474,7 +476,7 @@ static const char *declines(const struct frame *f)
 }
 
 static const char name[] = "plain";
-static const char idea[] = "one block a sequence and head, three barriers a step";
+static const char idea[] = "one block per sequence and head, three barriers per step";
 
 GPU_IMPL(extern "C", 32, float, e74_plain, name, idea, work, declines, NULL, 0);
 GPU_IMPL(extern "C", 16, __nv_bfloat16, e74_plain, name, idea, work, declines, NULL, 0);

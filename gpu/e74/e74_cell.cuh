@@ -1,5 +1,5 @@
-/* e74_cell.cuh - one call of e74_cell as its kernels see it: sizes, choices,
- * tensors, and the storage of checkpoints. */
+/* e74_cell.cuh - the arguments of one call of e74_cell, as its kernels take them: sizes,
+ * choices, tensors; and the storage of checkpoints. */
 #ifndef E74_CELL_CUH
 #define E74_CELL_CUH
 
@@ -15,8 +15,8 @@ extern const struct impl e74_diagonal32, e74_diagonal16;
 extern const struct impl e74_plain32, e74_plain16;
 }
 
-/* A state is N rows of `columns` numbers, as in ref/e74_cell.c; `rows` of them
- * meet the same stretch of the keys, M numbers are a whole state. */
+/* A state is N rows of `columns` elements, as in ref/e74_cell.c, M elements in all; `rows`
+ * neighbouring rows use the same columns of the keys. */
 struct call {
     int64_t T, BH, H, K;
     int N, columns, rows, L, group, lanes;
@@ -72,7 +72,7 @@ static inline call call_of(const struct frame *f)
     return c;
 }
 
-/* As in gpu.cuh: through those, the backward kernel of e74_cell.cu spills registers. */
+/* Copies of those in gpu.cuh: with those, the backward kernel of e74_cell.cu spills registers. */
 static inline __device__ void put_kept(const call &c, int64_t slot, int64_t e, float x)
 {
     if (c.kept == KEPT_F32)

@@ -24,18 +24,19 @@
  *
  *     E = dY / r + M^T (r K G^T - ((1 - r^2 |k|^2) / r) dY)
  *
- * factor() makes M, P, r and X of all chunks side by side.  Then a block walks
- * one (sequence, head) and SLICE rows of its state, which never meet other
- * rows, through the chunks (where `split` has it, through those of a piece).
- * Half of its warps are the chain: three short products a chunk, the state in
- * their accumulators.  The others bring what the chain needs, a chunk or two ahead, and make the outputs from what it leaves in
- * shared memory.  Backward walks G from the end, and finish() makes the keys'
- * gradients of all chunks side by side: they need the state before each chunk,
- * which is a checkpoint where CHUNK is a multiple of the interval, else
- * forward's walk is repeated; its bits are the same.  Each of these kernels
- * starts while the one before it ends.
+ * factor() computes M, P, r and X, one block per chunk.  Then one block walks SLICE
+ * rows of the state of one (sequence, head), which do not depend on other rows,
+ * through the chunks (in `split` through those of a split of T).  Half of its warps
+ * are consumers: they compute the recurrence, three short products per chunk, with
+ * the state in their accumulators.  The others are producers, which load operands a
+ * chunk or two ahead, and also run the epilogue: they compute the outputs from
+ * what the consumers store in shared memory.  Backward walks G from the end, and
+ * finish() computes the keys' gradients, one block per chunk.  That needs the state
+ * before each chunk, which is a checkpoint where CHUNK is a multiple of the interval;
+ * else the forward walk is repeated, with the same bits.  Each of these kernels
+ * starts while the one before it ends (programmatic dependent launch).
  *
- * Bound by memory where there are many rows, else by the chain. */
+ * Bound by memory where there are many rows, else by the latency of the recurrence. */
 #include "gpu/device/async.cuh"
 #include "gpu/device/cluster.cuh"
 #include "gpu/device/math.cuh"
@@ -46,9 +47,9 @@
 
 /* ---- M, P and r of a chunk ---- */
 
-enum { INVERSE = 16 + 8 /* padded(16) */ };
+enum { LD_INVERSE = 16 + 8 /* padded(16) */ };
 
-/* One 16 x 16 block on the diagonal of 1 + A, inverted: a thread a column. */
+/* One 16 x 16 block on the diagonal of 1 + A, inverted: one thread per column. */
 static __device__ void invert_block(const float *A, float *inverse)
 {
     const int column = threadIdx.x % 32;
@@ -60,39 +61,40 @@ static __device__ void invert_block(const float *A, float *inverse)
         float row[16];
         #pragma unroll 4
         for (int k = 0; k < i; k += 4)
-            memcpy(row + k, __builtin_assume_aligned(A + i * WIDTH + k, 16), 4 * sizeof *row);
+            memcpy(row + k, __builtin_assume_aligned(A + i * LD_CHUNK + k, 16), 4 * sizeof *row);
         x[i] = i == column ? 1 : 0;
         #pragma unroll 16
         for (int k = 0; k < i; k++)
             x[i] = fmaf(-row[k], x[k], x[i]);
-        inverse[i * INVERSE + column] = x[i];
+        inverse[i * LD_INVERSE + column] = x[i];
     }
 }
 
-/* A 16 x 16 block of floats in shared memory as a left factor, flipped. */
-static __device__ split take_flipped(const float *block, int apart)
+/* A 16 x 16 block of floats in shared memory, transposed, as fragment A in high and low
+ * bf16. */
+static __device__ split load_transposed(const float *block, int ld)
 {
     split s;
     for (int i = 0; i < 4; i++) {
-        const float *at =
-            block + (fragment_column() + i / 2 * 8) * apart + fragment_row() + i % 2 * 8;
-        split_bf16(at[0], at[apart], &s.high[i], &s.low[i]);
+        const float *at = block + (fragment_column() + i / 2 * 8) * ld + fragment_row() + i % 2 * 8;
+        split_bf16(at[0], at[ld], &s.high[i], &s.low[i]);
     }
     return s;
 }
 
 /* Column j of the 16 x 16 blocks of M, by warp j, from the diagonal down:
- * M_ij = -M_ii sum over k of A_ik M_kj.  It is kept flipped, because sums in
- * the order that mma leaves them in can be the next product's left factor. */
+ * M_ij = -M_ii sum over k of A_ik M_kj.  It is kept transposed, because the
+ * accumulator layout of mma is also that of the next product's fragment A. */
 static __device__ void invert_column(const float *A, const float *inverses, bf16 *M)
 {
     const int j = warp();
     split N[4];
 
-    const float *diagonal = inverses + j * 16 * INVERSE;
+    const float *diagonal = inverses + j * 16 * LD_INVERSE;
     for (int i = threadIdx.x % 32; i < 256; i += 32)
-        store(M + (16 * j + i / 16) * WIDTH + 16 * j + i % 16, diagonal[i / 16 * INVERSE + i % 16]);
-    N[0] = take_flipped(diagonal, INVERSE);
+        store(M + (16 * j + i / 16) * LD_CHUNK + 16 * j + i % 16,
+              diagonal[i / 16 * LD_INVERSE + i % 16]);
+    N[0] = load_transposed(diagonal, LD_INVERSE);
     #pragma unroll 4
     for (int e = 1; e < 4; e++) {
         const int i = j + e;
@@ -101,22 +103,22 @@ static __device__ void invert_column(const float *A, const float *inverses, bf16
         float sum[2][4] = {}, block[2][4] = {};
         #pragma unroll 4
         for (int d = 0; d < e; d++)
-            multiply_split_bf16(sum, N[d], A + 16 * i * WIDTH + 16 * (j + d), WIDTH);
-        multiply_split_bf16(block, as_fragment_a(sum), inverses + i * 16 * INVERSE, INVERSE);
+            multiply_split_bf16(sum, N[d], A + 16 * i * LD_CHUNK + 16 * (j + d), LD_CHUNK);
+        multiply_split_bf16(block, as_fragment_a(sum), inverses + i * 16 * LD_INVERSE, LD_INVERSE);
         for (int n = 0; n < 8; n++)
             block[n / 4][n % 4] = -block[n / 4][n % 4];
         N[e] = as_fragment_a(block);
         for (int n = 0; n < 8; n++) {
             const int row = 8 * (n / 4) + fragment_column() + n % 2,
                       column = fragment_row() + n % 4 / 2 * 8;
-            store(M + (16 * i + row) * WIDTH + 16 * j + column, block[n / 4][n % 4]);
+            store(M + (16 * i + row) * LD_CHUNK + 16 * j + column, block[n / 4][n % 4]);
         }
     }
 }
 
 /* r and r / |k| of all steps, two threads each. */
 template <int N>
-static __device__ void find_scales(const bf16 *K, float2 *scales)
+static __device__ void compute_scales(const bf16 *K, float2 *scales)
 {
     const bf16 *k = K + threadIdx.x / 2 * padded(N) + threadIdx.x % 2 * (N / 2);
     float squares = 0;
@@ -138,7 +140,7 @@ static __device__ void find_scales(const bf16 *K, float2 *scales)
 
 /* Of the warp's strip of (r X) (r K)^T the 16 columns from `first`, strictly
  * below the diagonal. */
-static __device__ void put_A(float *A, const float (*sum)[4], const float2 *scales, int first)
+static __device__ void store_A(float *A, const float (*sum)[4], const float2 *scales, int first)
 {
     #pragma unroll 4
     for (int i = 0; i < 4; i++) {
@@ -147,12 +149,12 @@ static __device__ void put_A(float *A, const float (*sum)[4], const float2 *scal
         const float *x = sum[i / 2] + i % 2 * 2;
         const float one = x[0] * scales[t].x * scales[s].x;
         const float other = x[1] * scales[t].x * scales[s + 1].x;
-        *(float2 *)(A + t * WIDTH + s) = {s < t ? one : 0, s + 1 < t ? other : 0};
+        *(float2 *)(A + t * LD_CHUNK + s) = {s < t ? one : 0, s + 1 < t ? other : 0};
     }
 }
 
-/* The rows from m of M or of P to global memory, up to the last block that is
- * not zero; nobody reads what is beyond. */
+/* The rows from m of M or of P to global memory, up to the block on the diagonal; what
+ * is beyond it is never read. */
 static __device__ __forceinline__ void store_lower(bf16 *to, const bf16 *from, int m)
 {
     const int lane = threadIdx.x % 32, row = m + lane / 8, column = lane % 8 * 8;
@@ -160,43 +162,43 @@ static __device__ __forceinline__ void store_lower(bf16 *to, const bf16 *from, i
     for (int i = 0; i < 16; i += 4)
         if (column < m + 16)
             *(uint4 *)(to + (row + i) * CHUNK + column) =
-                *(const uint4 *)(from + (row + i) * WIDTH + column);
+                *(const uint4 *)(from + (row + i) * LD_CHUNK + column);
 }
 
-/* What factor() has in shared memory. */
-struct factor_memory {
+/* The shared memory of factor(). */
+struct factor_smem {
     bf16 *K, *X, *Q;     /* [CHUNK][N] */
-    bf16 *M, *P;         /* [CHUNK][CHUNK], in K's and Q's place */
+    bf16 *M, *P;         /* [CHUNK][CHUNK], overlaid on K and Q */
     float *A, *inverses; /* [CHUNK][CHUNK], [4][16][16] */
     float2 *scales;      /* [CHUNK] */
 };
 
-/* Returns the bytes it takes. */
+/* Returns its bytes. */
 template <int N>
 static __host__ __device__ __forceinline__ int carve(const plan &p, unsigned char *from,
-                                                     factor_memory *w)
+                                                     factor_smem *w)
 {
     const int keys = CHUNK * padded(N);
     bf16 *at = (bf16 *)from;
 
     w->K = w->M = at, at += keys;
     w->Q = w->P = at, at += keys;
-    w->A = (float *)at, at += CHUNK * WIDTH * (sizeof(float) / sizeof(bf16));
-    w->inverses = (float *)at, at += 4 * 16 * INVERSE * (sizeof(float) / sizeof(bf16));
+    w->A = (float *)at, at += CHUNK * LD_CHUNK * (sizeof(float) / sizeof(bf16));
+    w->inverses = (float *)at, at += 4 * 16 * LD_INVERSE * (sizeof(float) / sizeof(bf16));
     w->scales = (float2 *)at, at += CHUNK * (sizeof(float2) / sizeof(bf16));
     w->X = p.c.z ? at : w->K, at += p.c.z ? keys : 0;
     return (int)((unsigned char *)at - from);
 }
 
-/* From z in shared memory to z k, which others want, too. */
+/* From z in shared memory to X = z k, in place, and to global memory for the later kernels. */
 template <int N>
-static __device__ __forceinline__ void find_X(const plan &p, const place &at, const bf16 *K,
-                                              bf16 *X)
+static __device__ __forceinline__ void compute_X(const plan &p, const chunk_coord &at,
+                                                 const bf16 *K, bf16 *X)
 {
     #pragma unroll 1
     for (int i = threadIdx.x; i < CHUNK * N / 8; i += THREADS) {
         int row, column;
-        eight_of<N>(i, &row, &column);
+        vector_coord<N>(i, &row, &column);
         const bf16 *k = K + row * padded(N) + column;
         bf16 *x = X + row * padded(N) + column;
         for (int j = 0; j < 8; j += 2)
@@ -207,34 +209,34 @@ static __device__ __forceinline__ void find_X(const plan &p, const place &at, co
     }
 }
 
-/* So many blocks of factor() at least have registers on an SM. */
-static constexpr int factors(int N)
+/* For __launch_bounds__: resident blocks of factor() per SM, at least. */
+static constexpr int factor_min_blocks(int N)
 {
     return N > 64 ? 3 : 4;
 }
 
 template <int N>
-__global__ void __launch_bounds__(THREADS, factors(N)) factor(plan p)
+__global__ void __launch_bounds__(THREADS, factor_min_blocks(N)) factor(plan p)
 {
     extern __shared__ __align__(16) unsigned char buffer[];
-    const place at = own_place(p);
+    const chunk_coord at = block_coord(p);
     bf16 *const to = p.factors + 2 * at.item * CHUNK * CHUNK;
     const int m = 16 * warp();
-    factor_memory w;
+    factor_smem w;
 
     pdl_launch_dependents();
     carve<N>(p, buffer, &w);
-    bring_steps<N, THREADS>(p, at, w.K, p.c.k);
-    bring_steps<N, THREADS>(p, at, w.Q, p.c.q);
+    load_steps<N, THREADS>(p, at, w.K, p.c.k);
+    load_steps<N, THREADS>(p, at, w.Q, p.c.q);
     if (p.c.z)
-        bring_steps<N, THREADS>(p, at, w.X, p.c.z);
+        load_steps<N, THREADS>(p, at, w.X, p.c.z);
     cp_async_commit();
     cp_async_wait<0>();
     if (p.c.z)
-        find_X<N>(p, at, w.K, w.X);
+        compute_X<N>(p, at, w.K, w.X);
     __syncthreads();
 
-    find_scales<N>(w.K, w.scales);
+    compute_scales<N>(w.K, w.scales);
     float a[CHUNK / 8][4] = {}, q[CHUNK / 8][4] = {};
     #pragma unroll 4
     for (int i = 0; i < CHUNK; i += 16)
@@ -245,14 +247,14 @@ __global__ void __launch_bounds__(THREADS, factors(N)) factor(plan p)
     #pragma unroll 4
     for (int i = 0; i < CHUNK; i += 16)
         if (i <= m)
-            put_A(w.A, a + i / 8, w.scales, i);
-    cut_triangle<false, CHUNK / 8>(q, m, 0);
-    store_strip<CHUNK / 8>(w.P, WIDTH, m, 0, q);
+            store_A(w.A, a + i / 8, w.scales, i);
+    mask_triangle<false, CHUNK / 8>(q, m, 0);
+    store_strip<CHUNK / 8>(w.P, LD_CHUNK, m, 0, q);
     if (threadIdx.x < CHUNK)
         p.scales[at.item * CHUNK + threadIdx.x] = w.scales[threadIdx.x];
     __syncwarp(); /* the warp's own: its strip of P, and its block on A's diagonal */
     store_lower(to + CHUNK * CHUNK, w.P, m);
-    invert_block(w.A + m * (WIDTH + 1), w.inverses + warp() * 16 * INVERSE);
+    invert_block(w.A + m * (LD_CHUNK + 1), w.inverses + warp() * 16 * LD_INVERSE);
     __syncthreads();
     invert_column(w.A, w.inverses, w.M);
     __syncthreads();
@@ -261,9 +263,9 @@ __global__ void __launch_bounds__(THREADS, factors(N)) factor(plan p)
 
 /* ---- forward ---- */
 
-/* Two numbers of a checkpoint. */
-static __device__ __forceinline__ void keep_pair(const plan &p, int64_t state, int e,
-                                                 const float *x)
+/* Two elements of a checkpoint. */
+static __device__ __forceinline__ void store_checkpoint_pair(const plan &p, int64_t state, int e,
+                                                             const float *x)
 {
     if (e < 0)
         return;
@@ -276,31 +278,31 @@ static __device__ __forceinline__ void keep_pair(const plan &p, int64_t state, i
 }
 
 template <int N, int SLICE>
-static __device__ __forceinline__ void keep_slice(const plan &p, const rows &r, int64_t state,
-                                                  slice<N, SLICE> &S)
+static __device__ __forceinline__ void store_checkpoint(const plan &p, const work_tile &r,
+                                                        int64_t state, slice<N, SLICE> &S)
 {
     const int first = first_element<N, SLICE>(p, r);
     #pragma unroll 32
     for (int i = 0; i < pairs<N, SLICE>(); i++)
-        keep_pair(p, state, pair_element<N, SLICE>(p, r, first, i), nth_pair(S, i));
+        store_checkpoint_pair(p, state, pair_element<N, SLICE>(p, r, first, i), nth_pair(S, i));
 }
 
-/* A checkpoint after `some` of these steps, maybe none; S stays.  Rare, so one
+/* A checkpoint after the first `some` of these 16 steps; S is unchanged.  Rare, so one
  * tile at a time, in few registers. */
 template <int N, int SLICE>
-static __device__ __forceinline__ void keep_between(const plan &p, const rows &r, int64_t state,
-                                                    const slice<N, SLICE> &S, const bf16 *left,
-                                                    const bf16 *right, int k, int some)
+static __device__ __forceinline__ void
+store_checkpoint_between(const plan &p, const work_tile &r, int64_t state, const slice<N, SLICE> &S,
+                         const bf16 *left, const bf16 *right, int k, int some)
 {
-    constexpr int RUN = shape<N, SLICE>::RUN;
+    constexpr int WARP_COLUMNS = shape<N, SLICE>::WARP_COLUMNS;
     const int first = first_element<N, SLICE>(p, r);
     #pragma unroll 32
     for (int i = 0; i < pairs<N, SLICE>(); i += 2) {
-        const int m = i / 2 / (RUN / 8), n = i / 2 % (RUN / 8);
+        const int m = i / 2 / (WARP_COLUMNS / 8), n = i / 2 % (WARP_COLUMNS / 8);
         unsigned a[4], b[4];
         float sum[4];
         load_fragment_a<true>(a, left, padded(SLICE), 16 * m, k);
-        load_fragment_b<false>(b, right, padded(N), k, warp() * RUN + n / 2 * 16);
+        load_fragment_b<false>(b, right, padded(N), k, warp() * WARP_COLUMNS + n / 2 * 16);
         #pragma unroll 4
         for (int j = 0; j < 4; j++) {
             const int step = fragment_column() + j / 2 * 8;
@@ -308,60 +310,60 @@ static __device__ __forceinline__ void keep_between(const plan &p, const rows &r
             sum[j] = S.x[m][n][j];
         }
         mma_bf16(sum, a, b + n % 2 * 2);
-        keep_pair(p, state, pair_element<N, SLICE>(p, r, first, i), sum);
-        keep_pair(p, state, pair_element<N, SLICE>(p, r, first, i + 1), sum + 2);
+        store_checkpoint_pair(p, state, pair_element<N, SLICE>(p, r, first, i), sum);
+        store_checkpoint_pair(p, state, pair_element<N, SLICE>(p, r, first, i + 1), sum + 2);
     }
 }
 
-/* The same where there are checkpoints in it. */
+/* S += the sum over a chunk that contains checkpoints. */
 template <int N, int SLICE>
-static __device__ __forceinline__ void add_and_keep(const plan &p, const rows &r,
-                                                    slice<N, SLICE> &S, const bf16 *left,
-                                                    const bf16 *right, int t, int *next, int *slot)
+static __device__ __forceinline__ void
+add_chunk_with_checkpoints(const plan &p, const work_tile &r, slice<N, SLICE> &S, const bf16 *left,
+                           const bf16 *right, int t, int *next, int *slot)
 {
     #pragma unroll 1
     for (int k = 0; k < CHUNK; k += 16) {
         for (; *next < min(t + k + 16, (int)p.c.T); *next += (int)p.c.K, ++*slot)
-            keep_between(p, r, *slot * p.c.BH + r.bh, S, left, right, k, *next - t - k);
+            store_checkpoint_between(p, r, *slot * p.c.BH + r.bh, S, left, right, k, *next - t - k);
         add_steps(S, left, right, k);
     }
 }
 
-/* What is wanted of a chunk when the outputs of the one before it are made. */
+/* P is needed a chunk later than the other operands, by the epilogue. */
 template <int N, int SLICE>
-static __device__ __forceinline__ void send_for_P(const plan &p, const rows &r,
-                                                  const hand_over<N, SLICE> &w, int chunk)
+static __device__ __forceinline__ void prefetch_P(const plan &p, const work_tile &r,
+                                                  const smem_layout<N, SLICE> &w, int chunk)
 {
     if (chunk >= r.begin && chunk < r.end && has_outputs(p))
-        bring_factor<shape<N, SLICE>::CREW>(p, map_shared_rank(p, chunk, r.bh), P_OF,
-                                            operands_of(p, FORWARD, w, chunk).P);
+        load_factor<shape<N, SLICE>::GROUP_THREADS>(p, coord_of(p, chunk, r.bh), P_OF,
+                                                    operands_of(p, FORWARD, w, chunk).P);
 }
 
-/* y and out. */
+/* y and out = y silu(y). */
 template <int TILES>
-static __device__ __forceinline__ void send_outputs(const plan &p, const place &at, const share &s,
-                                                    const share &of_all, bf16 *by, int apart,
-                                                    float (*y)[4])
+static __device__ __forceinline__ void
+store_outputs(const plan &p, const chunk_coord &at, const warp_tile &s,
+              const warp_tile &global_tile, bf16 *by, int ld, float (*y)[4])
 {
-    send_strip<TILES>(p, at, s, of_all, p.c.y, by, apart, y);
+    store_strip_staged<TILES>(p, at, s, global_tile, p.c.y, by, ld, y);
     #pragma unroll 32
     for (int i = 0; i < 4 * TILES; i++)
         y[i / 4][i % 4] *= y[i / 4][i % 4] * sigmoid(y[i / 4][i % 4]);
-    send_strip<TILES>(p, at, s, of_all, p.c.out, by, apart, y);
+    store_strip_staged<TILES>(p, at, s, global_tile, p.c.out, by, ld, y);
 }
 
-/* The chain of all chunks: Delta, and S. */
+/* The consumer warps: Delta and S of all chunks. */
 template <int N, int SLICE>
-static __device__ __forceinline__ void lead_forward(const plan &p, const rows &r,
-                                                    const hand_over<N, SLICE> &w)
+static __device__ __forceinline__ void consume_forward(const plan &p, const work_tile &r,
+                                                       const smem_layout<N, SLICE> &w)
 {
-    typedef hand_over<N, SLICE> h;
+    typedef smem_layout<N, SLICE> h;
     constexpr int TILES = shape<N, SLICE>::TILES, WARPS = shape<N, SLICE>::WARPS;
-    constexpr int APART = padded(SLICE);
-    const share s = share_of(TILES, warp());
-    const int m = s.m, n = s.first;
+    constexpr int LD = padded(SLICE);
+    const warp_tile s = warp_tile_of(TILES, warp());
+    const int m = s.m, n = s.n;
     const int K = (int)p.c.K, from = r.begin * CHUNK;
-    int slot = from / K + (from % K > 0); /* a checkpoint's place, and its step */
+    int slot = from / K + (from % K > 0); /* the next checkpoint's index, and its step */
     int next = has_outputs(p) ? slot * K : (int)p.c.T;
 
     wait_for_starts(p);
@@ -370,26 +372,26 @@ static __device__ __forceinline__ void lead_forward(const plan &p, const rows &r
         const int t = chunk * CHUNK;
         const operands o = operands_of(p, FORWARD, w, chunk);
         bf16 *const state = w.state + chunk % 2 * h::STATE;
-        bf16 *const D = w.change + chunk % 2 * h::VALUES;
+        bf16 *const D = w.delta + chunk % 2 * h::VALUES;
         float reads[TILES][4] = {}, d[TILES][4] = {};
 
-        put_slice(state, S);
+        store_slice_bf16(state, S);
         block_barrier();
         multiply<RIGHT, TILES, N>(reads, o.X, padded(N), m, state, padded(N), n);
         scale_rows<TILES>(reads, o.scales, m);
-        subtract_from<TILES>(reads, o.v, APART, s);
-        store_strip<TILES>(w.middle, APART, m, n, reads);
+        subtract_from<TILES>(reads, o.v, LD, s);
+        store_strip<TILES>(w.intermediate, LD, m, n, reads);
         warps_sync<WARPS>();
-        multiply<NEITHER, TILES, CHUNK>(d, o.M, WIDTH, m, w.middle, APART, n, 0, m + 16);
+        multiply<NEITHER, TILES, CHUNK>(d, o.M, LD_CHUNK, m, w.intermediate, LD, n, 0, m + 16);
         scale_rows<TILES>(d, o.scales, m);
-        store_strip<TILES>(D, APART, m, n, d);
+        store_strip<TILES>(D, LD, m, n, d);
         warps_sync<WARPS>();
         if (next == t) {
-            keep_slice(p, r, slot++ * p.c.BH + r.bh, S);
+            store_checkpoint(p, r, slot++ * p.c.BH + r.bh, S);
             next += K;
         }
         if (next < min(t + CHUNK, (int)p.c.T))
-            add_and_keep(p, r, S, D, o.K, t, &next, &slot);
+            add_chunk_with_checkpoints(p, r, S, D, o.K, t, &next, &slot);
         else
             add_chunk(S, D, o.K);
     }
@@ -397,48 +399,46 @@ static __device__ __forceinline__ void lead_forward(const plan &p, const rows &r
     store_last(p, r, S);
 }
 
-/* What the chain waits for, a chunk or two ahead; and a chunk's outputs, half of
- * which are made while the chain is at the same chunk, the rest while it is at
+/* The producer warps: they load operands a chunk or two ahead, and compute a chunk's
+ * outputs: Q S^T while the consumers are at the same chunk, + P D while they are at
  * the next one. */
 template <int N, int SLICE>
-static __device__ __forceinline__ void serve_forward(const plan &p, const rows &r,
-                                                     const hand_over<N, SLICE> &w)
+static __device__ __forceinline__ void produce_forward(const plan &p, const work_tile &r,
+                                                       const smem_layout<N, SLICE> &w)
 {
-    typedef hand_over<N, SLICE> h;
+    typedef smem_layout<N, SLICE> h;
     constexpr int TILES = shape<N, SLICE>::TILES, WARPS = shape<N, SLICE>::WARPS;
-    constexpr int APART = padded(SLICE);
-    const share s = share_of(TILES, warp() % WARPS), of_all = {s.m, r.first + s.first};
-    const int m = s.m, n = s.first;
+    constexpr int LD = padded(SLICE);
+    const warp_tile s = warp_tile_of(TILES, warp() % WARPS), global_tile = {s.m, r.first + s.n};
+    const int m = s.m, n = s.n;
     float y[TILES][4];
 
     pdl_wait();
     pdl_launch_dependents();
     for (int i = 0; i < p.stages - 1; i++) {
-        send_for(p, FORWARD, r, w, r.begin + i);
-        send_for_P(p, r, w, r.begin + i - 1);
+        prefetch_chunk(p, FORWARD, r, w, r.begin + i);
+        prefetch_P(p, r, w, r.begin + i - 1);
         cp_async_commit();
     }
     for (int chunk = r.begin;; chunk++) {
-        wait_for_one(p);
+        wait_for_stage(p);
         block_barrier();
-        send_for(p, FORWARD, r, w, chunk + p.stages - 1);
-        send_for_P(p, r, w, chunk + p.stages - 2);
+        prefetch_chunk(p, FORWARD, r, w, chunk + p.stages - 1);
+        prefetch_P(p, r, w, chunk + p.stages - 2);
         cp_async_commit();
         if (chunk > r.begin && has_outputs(p)) {
-            multiply<NEITHER, TILES, CHUNK>(y, operands_of(p, FORWARD, w, chunk - 1).P, WIDTH, m,
-                                            w.change + (chunk - 1) % 2 * h::VALUES, APART, n, 0,
+            multiply<NEITHER, TILES, CHUNK>(y, operands_of(p, FORWARD, w, chunk - 1).P, LD_CHUNK, m,
+                                            w.delta + (chunk - 1) % 2 * h::VALUES, LD, n, 0,
                                             m + 16);
-            send_outputs<TILES>(p, map_shared_rank(p, chunk - 1, r.bh), s, of_all, w.leaving, APART,
-                                y);
+            store_outputs<TILES>(p, coord_of(p, chunk - 1, r.bh), s, global_tile, w.staging, LD, y);
         }
         if (chunk == r.end)
             return;
-        if (sums_up(p))
+        if (summarises(p))
             continue;
         const bf16 *const state = w.state + chunk % 2 * h::STATE;
         if (p.states) {
-            store_factor<N, SLICE>(p, r, p.states + map_shared_rank(p, chunk, r.bh).item * p.c.M,
-                                   state);
+            store_factor<N, SLICE>(p, r, p.states + coord_of(p, chunk, r.bh).item * p.c.M, state);
             continue;
         }
         for (int i = 0; i < 4 * TILES; i++)
@@ -448,21 +448,21 @@ static __device__ __forceinline__ void serve_forward(const plan &p, const rows &
     }
 }
 
-/* With p.states it leaves those, just as they were in forward, and no more.  Summing up, it
- * leaves what pieces end with. */
+/* Stores y, out, the checkpoints and the final state; with p.states only the states before
+ * the chunks, with the bits of forward; where it summarises, only A and b of the splits. */
 template <int N, int SLICE>
-__global__ void __launch_bounds__((2 * shape<N, SLICE>::CREW), walkers(N, SLICE))
+__global__ void __launch_bounds__((2 * shape<N, SLICE>::GROUP_THREADS), min_blocks(N, SLICE))
     walk_forward(plan p)
 {
     extern __shared__ __align__(16) unsigned char buffer[];
-    const rows r = rows_of(p, SLICE);
-    hand_over<N, SLICE> w;
+    const work_tile r = work_tile_of(p, SLICE);
+    smem_layout<N, SLICE> w;
 
     carve(p, FORWARD, buffer, &w);
-    if (threadIdx.x < shape<N, SLICE>::CREW)
-        lead_forward(p, r, w);
+    if (threadIdx.x < shape<N, SLICE>::GROUP_THREADS)
+        consume_forward(p, r, w);
     else
-        serve_forward(p, r, w);
+        produce_forward(p, r, w);
 }
 
 /* ---- launches ---- */
@@ -492,10 +492,10 @@ plan chunked_plan(const struct frame *f, enum pass pass, size_t *bytes)
 {
     plan p = {};
     p.c = call_of(f);
-    p.chunks = p.length = (int)ceil_div(p.c.T, CHUNK);
-    p.pieces = 1;
-    p.fill = gpu_limits()->walkers;
-    p.kept = (int)(CHUNK / p.c.K);
+    p.chunks = p.chunks_per_split = (int)ceil_div(p.c.T, CHUNK);
+    p.splits = 1;
+    p.target_blocks = gpu_limits()->walkers;
+    p.checkpoints_per_chunk = (int)(CHUNK / p.c.K);
     *bytes = divide(&p, pass, f->choice[E74_PROJ] == E74_TIED_KVQ, (char *)f->work);
     return p;
 }
@@ -503,7 +503,7 @@ plan chunked_plan(const struct frame *f, enum pass pass, size_t *bytes)
 template <int N>
 static cudaError_t launch_factor(const plan &p)
 {
-    factor_memory w;
+    factor_smem w;
     const int shared = carve<N>(p, NULL, &w);
     CUDA(cudaFuncSetAttribute(factor<N>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
     factor<N><<<p.chunks * p.c.BH, THREADS, shared, gpu_stream()>>>(p);
@@ -569,7 +569,7 @@ const char *chunked_declines(const struct frame *f)
     if (f->choice[E74_STATE] != E74_FULL)
         return "only for state = full";
     if (c.nonlin != E74_LINEAR)
-        return "only for nonlin = linear: otherwise steps cannot be taken together";
+        return "only for nonlin = linear: otherwise steps cannot be merged into one product";
     if (c.z_outside)
         return "z on the row side has no chunked form: each row of a state would have its own "
                "triangular system";

@@ -1,5 +1,6 @@
-/* e74_cell_chunked.cuh - what the files of e74_cell's kernels `chunked` and `split`
- * share; the idea is in e74_cell_chunked.cu, that of `split` in e74_cell_split.cu. */
+/* e74_cell_chunked.cuh - the plan of a call, the tiles of a state in registers, and the
+ * shared-memory stages of e74_cell's kernels `chunked` and `split`.  The formulas and the
+ * mapping to threads are in e74_cell_chunked.cu, those of `split` in e74_cell_split.cu. */
 #ifndef E74_CELL_CHUNKED_CUH
 #define E74_CELL_CHUNKED_CUH
 
@@ -14,67 +15,67 @@
 
 enum {
     CHUNK = 64,
-    THREADS = 128,  /* a warp for each strip of 16 steps */
-    STAGES_MAX = 3, /* chunks in a walker's shared memory: this one, and those on their way */
+    THREADS = 128,  /* one warp per strip of 16 steps */
+    STAGES_MAX = 3, /* chunks in a block's shared memory: this one and those in flight */
     SHARED_MAX = 227 * 1024,
-    SHARED_OF_TWO = 113 * 1024, /* the most for two blocks on an SM */
-    WIDTH = CHUNK + 8           /* padded(CHUNK) */
+    SHARED_MAX_2_BLOCKS = 113 * 1024, /* per block, so that two fit on an SM */
+    LD_CHUNK = CHUNK + 8              /* leading dimension: padded(CHUNK) */
 };
 
 struct plan {
     call c;
     int chunks;
-    int length;     /* chunks of a piece of time; all of them, unless T is split */
-    int pieces;     /* of a sequence */
-    int fill;       /* slices become shorter until there are as many walkers */
-    int slices;     /* blocks that share a state */
-    int stages;     /* as many as there is room for, 2 or 3 */
-    int kept;       /* checkpoints in a chunk, where they begin with it */
-    bf16 *factors;  /* [chunks][BH][M P][CHUNK][CHUNK] */
-    float2 *scales; /* [chunks][BH][CHUNK]: r, and r / |k| */
-    bf16 *x;        /* [T][BH][N]: k, or z k */
-    bf16 *states;   /* [chunks][BH][N][N] before each chunk; NULL: none are wanted */
-    bf16 *dstates;  /* the same of G, after each */
-    bf16 *dy;       /* [T][BH][N]: dY */
-    float *dv;      /* [T][BH][N]: where v is k */
+    int chunks_per_split;      /* all chunks, unless T is split */
+    int splits;                /* per sequence */
+    int target_blocks;         /* slices get fewer rows until the grid has so many blocks */
+    int slices;                /* blocks that share a state */
+    int stages;                /* of the pipeline: as many as fit into shared memory, 2 or 3 */
+    int checkpoints_per_chunk; /* where chunks begin at checkpoints */
+    bf16 *factors;             /* [chunks][BH][M P][CHUNK][CHUNK] */
+    float2 *scales;            /* [chunks][BH][CHUNK]: r, and r / |k| */
+    bf16 *x;                   /* [T][BH][N]: k, or z k */
+    bf16 *states;              /* [chunks][BH][N][N] before each chunk; NULL: not wanted */
+    bf16 *dstates;             /* the same of G, after each */
+    bf16 *dy;                  /* [T][BH][N]: dY */
+    float *dv;                 /* [T][BH][N]: where v is k */
 
-    /* What pieces begin with, [pieces][BH][N][N]: S, or G on the way back; NULL: they are
-     * summed up. */
+    /* The initial states of the splits, [splits][BH][N][N]: S, or G in the backward pass;
+     * NULL: the walk computes A and b of each split. */
     const float *starts;
-    float *end;     /* [BH][N][N] after the last piece, or G before the first; NULL: not wanted */
-    float *borders; /* where T is split: [pieces][BH][N][N], sums of pieces, then their starts */
-    bf16 *maps;     /* [pieces][BH][high low][N][N] */
+    float *end; /* [BH][N][N] after the last split, or G before the first; NULL: not wanted */
+    /* Where T is split, of each split: b, then the initial state; and A, in high and low bf16. */
+    float *split_states; /* [splits][BH][N][N] */
+    bf16 *A;             /* [splits][BH][high low][N][N] */
 };
 
-/* Is the walk to find what pieces make of no state, and of a unit matrix without v, and no
- * outputs? */
-static __host__ __device__ __forceinline__ bool sums_up(const plan &p)
+/* Does the walk compute b and A of each split (from the state 0, and from the unit matrix with
+ * v = 0), and no outputs? */
+static __host__ __device__ __forceinline__ bool summarises(const plan &p)
 {
     return !p.starts;
 }
 
 /* Steps of one (sequence, head). */
-struct place {
+struct chunk_coord {
     int64_t t, bh, item; /* the first step; the item among chunks x BH */
     int steps;
 };
 
-static __device__ __forceinline__ place map_shared_rank(const plan &p, int64_t chunk, int64_t bh)
+static __device__ __forceinline__ chunk_coord coord_of(const plan &p, int64_t chunk, int64_t bh)
 {
     const int64_t t = chunk * CHUNK;
     return {t, bh, chunk * p.c.BH + bh, (int)min((int64_t)CHUNK, p.c.T - t)};
 }
 
-/* A block's, where there is a block for each. */
-static __device__ __forceinline__ place own_place(const plan &p)
+/* The block's, in a grid of one block per chunk of each (sequence, head). */
+static __device__ __forceinline__ chunk_coord block_coord(const plan &p)
 {
     const unsigned BH = (unsigned)p.c.BH;
-    return map_shared_rank(p, blockIdx.x / BH, blockIdx.x % BH);
+    return coord_of(p, blockIdx.x / BH, blockIdx.x % BH);
 }
 
-/* Where its vectors begin in a tensor [T][BH][N]; those of the next step are
- * BH * N further. */
-static __device__ __forceinline__ int64_t start(const plan &p, const place &at)
+/* The offset of its first vector in a tensor [T][BH][N]; the leading dimension is BH * N. */
+static __device__ __forceinline__ int64_t start(const plan &p, const chunk_coord &at)
 {
     return (at.t * p.c.BH + at.bh) * p.c.N;
 }
@@ -91,54 +92,54 @@ static __device__ __forceinline__ int warp(void)
 
 /* ---- from global memory ---- */
 
-/* Eight numbers of a matrix of CHUNK rows that thread threadIdx.x + i takes. */
+/* Row and column of 16-byte vector i of a row-major matrix. */
 template <int COLUMNS>
-static __device__ __forceinline__ void eight_of(int i, int *row, int *column)
+static __device__ __forceinline__ void vector_coord(int i, int *row, int *column)
 {
     *row = i / (COLUMNS / 8);
     *column = i % (COLUMNS / 8) * 8;
 }
 
-/* ALL rows of a matrix to shared memory, zeros where there are no more rows or
- * columns; the same eight numbers to each of the THREADS as by eight_of(). */
-template <int COLUMNS, int THREADS, int ALL = CHUNK>
-static __device__ __forceinline__ void bring(bf16 *to, const bf16 *from, int64_t apart, int rows,
-                                             int columns)
+/* cp.async of a matrix to ALL_ROWS rows of shared memory, zeros beyond `rows` and `columns`.
+ * Thread i copies vectors i, i + THREADS, ... of vector_coord(). */
+template <int COLUMNS, int THREADS, int ALL_ROWS = CHUNK>
+static __device__ __forceinline__ void load_tile(bf16 *to, const bf16 *from, int64_t ld, int rows,
+                                                 int columns)
 {
-    constexpr int EACH = COLUMNS / 8, ROWS = THREADS / EACH;
-    const int thread = opaque_thread_index() % THREADS, first = thread / EACH,
-              column = thread % EACH * 8;
+    constexpr int VECTORS = COLUMNS / 8, ROWS = THREADS / VECTORS;
+    const int thread = opaque_thread_index() % THREADS, first = thread / VECTORS,
+              column = thread % VECTORS * 8;
 
     to += first * padded(COLUMNS) + column;
-    from += first * apart + column;
+    from += first * ld + column;
     #pragma unroll 8
-    for (int i = 0; i < ALL / ROWS; i++, from += ROWS * apart) {
+    for (int i = 0; i < ALL_ROWS / ROWS; i++, from += ROWS * ld) {
         const bool any = first + i * ROWS < rows && column < columns;
         cp_async16(to + i * ROWS * padded(COLUMNS), from, any ? 16 : 0);
     }
 }
 
-template <int COLUMNS, int ALL>
-static __device__ __forceinline__ void bring_steps(const plan &p, const place &at, bf16 *to,
-                                                   const void *from, int first, int columns)
+template <int COLUMNS, int BLOCK_THREADS>
+static __device__ __forceinline__ void load_steps(const plan &p, const chunk_coord &at, bf16 *to,
+                                                  const void *from, int first, int columns)
 {
-    bring<COLUMNS, ALL>(to, (const bf16 *)from + start(p, at) + first, p.c.BH * p.c.N, at.steps,
-                        columns);
+    load_tile<COLUMNS, BLOCK_THREADS>(to, (const bf16 *)from + start(p, at) + first, p.c.BH * p.c.N,
+                                      at.steps, columns);
 }
 
-template <int COLUMNS, int ALL>
-static __device__ __forceinline__ void bring_steps(const plan &p, const place &at, bf16 *to,
-                                                   const void *from)
+template <int COLUMNS, int BLOCK_THREADS>
+static __device__ __forceinline__ void load_steps(const plan &p, const chunk_coord &at, bf16 *to,
+                                                  const void *from)
 {
-    bring_steps<COLUMNS, ALL>(p, at, to, from, 0, p.c.N);
+    load_steps<COLUMNS, BLOCK_THREADS>(p, at, to, from, 0, p.c.N);
 }
 
 enum which_factor { M_OF, P_OF };
 
-/* M or P of a chunk: which is zero beyond the block on the diagonal. */
+/* M or P of a chunk.  Both are zero above the 16 x 16 blocks on the diagonal. */
 template <int THREADS>
-static __device__ __forceinline__ void bring_factor(const plan &p, const place &at,
-                                                    which_factor which, bf16 *to)
+static __device__ __forceinline__ void load_factor(const plan &p, const chunk_coord &at,
+                                                   which_factor which, bf16 *to)
 {
     constexpr int ROWS = THREADS / (CHUNK / 8);
     const bf16 *from = p.factors + (2 * at.item + which) * CHUNK * CHUNK;
@@ -147,130 +148,130 @@ static __device__ __forceinline__ void bring_factor(const plan &p, const place &
     #pragma unroll 4
     for (int i = 0; i < CHUNK; i += ROWS) {
         const int row = first + i;
-        cp_async16(to + row * WIDTH + column, from + row * CHUNK + column,
+        cp_async16(to + row * LD_CHUNK + column, from + row * CHUNK + column,
                    column / 16 <= row / 16 ? 16 : 0);
     }
 }
 
 template <int THREADS>
-static __device__ __forceinline__ void bring_scales(const plan &p, const place &at, float2 *to)
+static __device__ __forceinline__ void load_scales(const plan &p, const chunk_coord &at, float2 *to)
 {
     const int t = threadIdx.x % THREADS * 2;
     if (t < CHUNK)
         cp_async16(to + t, p.scales + at.item * CHUNK + t);
 }
 
-/* ---- a walker's state and operands ---- */
+/* ---- a block's state and operands ---- */
 
-/* A walker's block is two crews of as many warps.  Of the chain's crew each warp
- * has a RUN of the state's columns; of a chunk's steps each warp of either makes
- * TILES tiles of a strip. */
+/* A block has two warp roles of WARPS warps each: consumers hold the state, WARP_COLUMNS
+ * of its columns per warp; producers load operands and store results.  Of a matrix of
+ * CHUNK rows each warp of either role computes TILES 16 x 8 tiles. */
 template <int N, int SLICE>
 struct shape {
-    static constexpr int WARPS = N * SLICE > 64 * 64 ? 8 : 4, CREW = 32 * WARPS;
-    static constexpr int RUN = N / WARPS, TILES = SLICE / 8 / (WARPS / 4);
+    static constexpr int WARPS = N * SLICE > 64 * 64 ? 8 : 4, GROUP_THREADS = 32 * WARPS;
+    static constexpr int WARP_COLUMNS = N / WARPS, TILES = SLICE / 8 / (WARPS / 4);
 };
 
-/* So many walkers' blocks at least have registers on an SM. */
-static constexpr int walkers(int N, int SLICE)
+/* For __launch_bounds__: resident blocks of a walk per SM, at least. */
+static constexpr int min_blocks(int N, int SLICE)
 {
     return N * SLICE < 64 * 64 ? 2 : 1;
 }
 
-/* SLICE rows of a state, as a thread has them. */
+/* SLICE rows of a state: the accumulator fragments of a thread. */
 template <int N, int SLICE>
 struct slice {
-    float x[SLICE / 16][shape<N, SLICE>::RUN / 8][4];
+    float x[SLICE / 16][shape<N, SLICE>::WARP_COLUMNS / 8][4];
 };
 
-/* A warp's share of a chunk's rows: its steps from m, and its columns. */
-struct share {
-    int m, first;
+/* A warp's tile of a matrix [CHUNK][SLICE]: 16 steps from m on, columns from n on. */
+struct warp_tile {
+    int m, n;
 };
 
-static __device__ __forceinline__ share share_of(int tiles, int warp)
+static __device__ __forceinline__ warp_tile warp_tile_of(int tiles, int warp)
 {
     return {warp % 4 * 16, warp / 4 * 8 * tiles};
 }
 
-/* What a walker has: rows of a state, through a piece of time. */
-struct rows {
-    int64_t bh, item; /* which state; its piece's place among pieces x BH */
-    int first;        /* of the rows */
+/* A block's work: SLICE rows of a state, through the chunks of a split. */
+struct work_tile {
+    int64_t bh, item; /* which state; the index among splits x BH */
+    int first;        /* row */
     int begin, end;   /* chunks */
-    bool unit;        /* rows of the unit matrix, without v or dout */
+    bool unit;        /* begins with the unit matrix, and v or dout are 0 */
 };
 
-static __device__ __forceinline__ rows rows_of(const plan &p, int count)
+static __device__ __forceinline__ work_tile work_tile_of(const plan &p, int count)
 {
-    const unsigned BH = (unsigned)p.c.BH, pairs = sums_up(p);
+    const unsigned BH = (unsigned)p.c.BH, pairs = summarises(p);
     const unsigned nth = blockIdx.x / p.slices, item = nth >> pairs;
-    const int begin = (int)(item / BH) * p.length;
+    const int begin = (int)(item / BH) * p.chunks_per_split;
     return {item % BH,
             item,
             (int)(blockIdx.x % p.slices) * count,
             begin,
-            min(begin + p.length, p.chunks),
+            min(begin + p.chunks_per_split, p.chunks),
             (nth & pairs) > 0};
 }
 
-/* The columns of v, y or dout from its first row on: none where it goes without. */
-static __device__ __forceinline__ int columns_of(const plan &p, const rows &r)
+/* The columns of v, y or dout from its first row on: none where those are 0. */
+static __device__ __forceinline__ int columns_of(const plan &p, const work_tile &r)
 {
     return r.unit ? 0 : p.c.N - r.first;
 }
 
-/* A thread has so many pairs of neighbouring numbers of it. */
+/* Pairs of neighbouring elements in a thread's fragments. */
 template <int N, int SLICE>
 static constexpr __host__ __device__ int pairs(void)
 {
-    return SLICE / 16 * (shape<N, SLICE>::RUN / 8) * 2;
+    return SLICE / 16 * (shape<N, SLICE>::WARP_COLUMNS / 8) * 2;
 }
 
 template <int N, int SLICE>
 static __device__ __forceinline__ float *nth_pair(slice<N, SLICE> &S, int i)
 {
-    constexpr int TILES = shape<N, SLICE>::RUN / 8;
+    constexpr int TILES = shape<N, SLICE>::WARP_COLUMNS / 8;
     return S.x[i / 2 / TILES][i / 2 % TILES] + i % 2 * 2;
 }
 
-/* Pair i's place in the slice. */
+/* Row and column of pair i in the slice. */
 template <int N, int SLICE>
 static __device__ __forceinline__ int pair_row(int i)
 {
-    return i / 2 / (shape<N, SLICE>::RUN / 8) * 16 + i % 2 * 8 + fragment_row();
+    return i / 2 / (shape<N, SLICE>::WARP_COLUMNS / 8) * 16 + i % 2 * 8 + fragment_row();
 }
 
 template <int N, int SLICE>
 static __device__ __forceinline__ int pair_column(int i)
 {
-    constexpr int RUN = shape<N, SLICE>::RUN;
-    return warp() * RUN + i / 2 % (RUN / 8) * 8 + fragment_column();
+    constexpr int WARP_COLUMNS = shape<N, SLICE>::WARP_COLUMNS;
+    return warp() * WARP_COLUMNS + i / 2 % (WARP_COLUMNS / 8) * 8 + fragment_column();
 }
 
-/* The place of a thread's first pair in its state. */
+/* The offset of a thread's first pair in its state. */
 template <int N, int SLICE>
-static __device__ __forceinline__ int first_element(const plan &p, const rows &r)
+static __device__ __forceinline__ int first_element(const plan &p, const work_tile &r)
 {
     const int lane = opaque_thread_index() % 32;
-    return (r.first + lane / 4) * p.c.N + warp() * shape<N, SLICE>::RUN + lane % 4 * 2;
+    return (r.first + lane / 4) * p.c.N + warp() * shape<N, SLICE>::WARP_COLUMNS + lane % 4 * 2;
 }
 
-/* Pair i's, from there; -1 where the state has no such row or column. */
+/* Pair i's, given the first one's; -1 where the state has no such row or column. */
 template <int N, int SLICE>
-static __device__ __forceinline__ int pair_element(const plan &p, const rows &r, int first, int i)
+static __device__ __forceinline__ int pair_element(const plan &p, const work_tile &r, int first,
+                                                   int i)
 {
-    constexpr int RUN = shape<N, SLICE>::RUN;
-    const int row = i / 2 / (RUN / 8) * 16, column = i / 2 % (RUN / 8) * 8;
-    return r.first + row < p.c.N && warp() * RUN + column < p.c.N
+    constexpr int WARP_COLUMNS = shape<N, SLICE>::WARP_COLUMNS;
+    const int row = i / 2 / (WARP_COLUMNS / 8) * 16, column = i / 2 % (WARP_COLUMNS / 8) * 8;
+    return r.first + row < p.c.N && warp() * WARP_COLUMNS + column < p.c.N
                ? first + (row + i % 2 * 8) * p.c.N + column
                : -1;
 }
 
-/* `state` is a state's place among those of its kind: one for each (sequence,
- * head), for each of a checkpoint's, for each of a chunk's. */
+/* `state` is an index of states [BH], [checkpoints][BH] or [chunks][BH]. */
 template <int N, int SLICE>
-static __device__ slice<N, SLICE> load_slice(const plan &p, const rows &r, const float *states,
+static __device__ slice<N, SLICE> load_slice(const plan &p, const work_tile &r, const float *states,
                                              int64_t state)
 {
     const int first = first_element<N, SLICE>(p, r);
@@ -286,7 +287,7 @@ static __device__ slice<N, SLICE> load_slice(const plan &p, const rows &r, const
 }
 
 template <int N, int SLICE>
-static __device__ __forceinline__ void store_slice(const plan &p, const rows &r, float *states,
+static __device__ __forceinline__ void store_slice(const plan &p, const work_tile &r, float *states,
                                                    int64_t state, slice<N, SLICE> &S)
 {
     const int first = first_element<N, SLICE>(p, r);
@@ -298,12 +299,12 @@ static __device__ __forceinline__ void store_slice(const plan &p, const rows &r,
     }
 }
 
-/* What the walker begins with. */
+/* The block's initial state. */
 template <int N, int SLICE>
-static __device__ __forceinline__ slice<N, SLICE> first_slice(const plan &p, const rows &r)
+static __device__ __forceinline__ slice<N, SLICE> first_slice(const plan &p, const work_tile &r)
 {
     slice<N, SLICE> S;
-    if (!sums_up(p))
+    if (!summarises(p))
         return load_slice<N, SLICE>(p, r, p.starts, r.item);
     #pragma unroll 32
     for (int i = 0; i < pairs<N, SLICE>(); i++) {
@@ -314,46 +315,48 @@ static __device__ __forceinline__ slice<N, SLICE> first_slice(const plan &p, con
     return S;
 }
 
-/* Rows of a piece's map, as the sum of two bf16 each. */
+/* Rows of a split's transition matrix A, each element split into high and low bf16. */
 template <int N, int SLICE>
-static __device__ __forceinline__ void store_map(const plan &p, const rows &r, slice<N, SLICE> &S)
+static __device__ __forceinline__ void store_transition(const plan &p, const work_tile &r,
+                                                        slice<N, SLICE> &S)
 {
     const int first = first_element<N, SLICE>(p, r);
-    bf16 *const map = p.maps + 2 * r.item * p.c.M;
+    bf16 *const A = p.A + 2 * r.item * p.c.M;
     #pragma unroll 32
     for (int i = 0; i < pairs<N, SLICE>(); i++) {
         const int e = pair_element<N, SLICE>(p, r, first, i);
         unsigned high, low;
         split_bf16(nth_pair(S, i)[0], nth_pair(S, i)[1], &high, &low);
         if (e >= 0) {
-            *(unsigned *)(map + e) = high;
-            *(unsigned *)(map + p.c.M + e) = low;
+            *(unsigned *)(A + e) = high;
+            *(unsigned *)(A + p.c.M + e) = low;
         }
     }
 }
 
-/* What the walker ends with. */
+/* The block's final state. */
 template <int N, int SLICE>
-static __device__ __forceinline__ void store_last(const plan &p, const rows &r, slice<N, SLICE> &S)
+static __device__ __forceinline__ void store_last(const plan &p, const work_tile &r,
+                                                  slice<N, SLICE> &S)
 {
     if (r.unit)
-        store_map(p, r, S);
-    else if (sums_up(p))
-        store_slice(p, r, p.borders, r.item, S);
+        store_transition(p, r, S);
+    else if (summarises(p))
+        store_slice(p, r, p.split_states, r.item, S);
     else if (p.end)
         store_slice(p, r, p.end, r.bh, S);
 }
 
-/* Where T is split, what a walker begins with is the kernel's before it. */
+/* Where T is split, the kernel before this one computes the initial states. */
 static __device__ __forceinline__ void wait_for_starts(const plan &p)
 {
-    if (p.borders)
+    if (p.split_states)
         pdl_wait();
 }
 
-/* To shared memory as a factor. */
+/* To shared memory in bf16, as an operand of mma. */
 template <int N, int SLICE>
-static __device__ __forceinline__ void put_slice(bf16 *to, slice<N, SLICE> &S)
+static __device__ __forceinline__ void store_slice_bf16(bf16 *to, slice<N, SLICE> &S)
 {
     #pragma unroll 32
     for (int i = 0; i < pairs<N, SLICE>(); i++)
@@ -361,13 +364,14 @@ static __device__ __forceinline__ void put_slice(bf16 *to, slice<N, SLICE> &S)
             pack_bf16x2(nth_pair(S, i)[0], nth_pair(S, i)[1]);
 }
 
-/* From there to its place in a state in global memory, by the other crew. */
+/* From there to a state in global memory, by the producer warps. */
 template <int N, int SLICE>
-static __device__ __forceinline__ void store_factor(const plan &p, const rows &r, bf16 *state,
+static __device__ __forceinline__ void store_factor(const plan &p, const work_tile &r, bf16 *state,
                                                     const bf16 *from)
 {
-    constexpr int CREW = shape<N, SLICE>::CREW, EACH = N / 8, ROWS = CREW / EACH;
-    const int first = threadIdx.x % CREW / EACH, column = threadIdx.x % EACH * 8;
+    constexpr int GROUP_THREADS = shape<N, SLICE>::GROUP_THREADS, VECTORS = N / 8,
+                  ROWS = GROUP_THREADS / VECTORS;
+    const int first = threadIdx.x % GROUP_THREADS / VECTORS, column = threadIdx.x % VECTORS * 8;
     #pragma unroll 8
     for (int i = 0; i < SLICE; i += ROWS) {
         const int row = first + i;
@@ -382,17 +386,17 @@ template <int N, int SLICE>
 static __device__ __forceinline__ void add_steps(slice<N, SLICE> &S, const bf16 *left,
                                                  const bf16 *right, int k)
 {
-    constexpr int RUN = shape<N, SLICE>::RUN;
-    unsigned b[RUN / 16][4];
+    constexpr int WARP_COLUMNS = shape<N, SLICE>::WARP_COLUMNS;
+    unsigned b[WARP_COLUMNS / 16][4];
     #pragma unroll 2
-    for (int n = 0; n < RUN / 16; n++)
-        load_fragment_b<false>(b[n], right, padded(N), k, warp() * RUN + 16 * n);
+    for (int n = 0; n < WARP_COLUMNS / 16; n++)
+        load_fragment_b<false>(b[n], right, padded(N), k, warp() * WARP_COLUMNS + 16 * n);
     #pragma unroll 4
     for (int m = 0; m < SLICE / 16; m++) {
         unsigned a[4];
         load_fragment_a<true>(a, left, padded(SLICE), 16 * m, k);
         #pragma unroll 2
-        for (int n = 0; n < RUN / 16; n++) {
+        for (int n = 0; n < WARP_COLUMNS / 16; n++) {
             mma_bf16(S.x[m][2 * n], a, b[n]);
             mma_bf16(S.x[m][2 * n + 1], a, b[n] + 2);
         }
@@ -409,33 +413,33 @@ static __device__ __forceinline__ void add_chunk(slice<N, SLICE> &S, const bf16 
         add_steps(S, left, right, k);
 }
 
-/* What a walker needs of a chunk, in shared memory for a few chunks each. */
+/* The operands of a chunk: one stage of the pipeline in shared memory. */
 struct operands {
     bf16 *K, *X, *Q; /* [CHUNK][N] */
     bf16 *M, *P;     /* [CHUNK][CHUNK] */
     bf16 *v, *y;     /* [CHUNK][SLICE]: v forward, y backward */
-    bf16 *dy;        /* the same: dout, then dY; for one chunk more */
+    bf16 *dy;        /* the same: dout, then dY; it has one stage more */
     float2 *scales;  /* [CHUNK] */
 };
 
-/* What the crews hand over, and how. */
+/* A block's shared memory: what the warp roles exchange, double-buffered, and the stages. */
 template <int N, int SLICE>
-struct hand_over {
-    static constexpr int KEYS = CHUNK * padded(N), SQUARE = CHUNK * WIDTH,
+struct smem_layout {
+    static constexpr int KEYS = CHUNK * padded(N), SQUARE = CHUNK * LD_CHUNK,
                          VALUES = CHUNK * padded(SLICE), STATE = SLICE * padded(N);
-    bf16 *state;   /* two of [SLICE][N]: S before, or G after a chunk, as a factor */
-    bf16 *change;  /* two of [CHUNK][SLICE]: D, or E */
-    bf16 *middle;  /* [CHUNK][SLICE], two backward: between two products of the chain */
-    bf16 *leaving; /* the same, forward: results on their way */
-    bf16 *stages, *dys;
+    bf16 *state;        /* two of [SLICE][N]: S before, or G after a chunk, in bf16 */
+    bf16 *delta;        /* two of [CHUNK][SLICE]: D, or E */
+    bf16 *intermediate; /* [CHUNK][SLICE], two backward: between two products of the recurrence */
+    bf16 *staging;      /* the same, forward: results in transit to global memory */
+    bf16 *stages, *dy_stages;
 };
 
-/* Returns the numbers that one chunk takes. */
+/* Returns the elements of one stage. */
 template <int N, int SLICE>
 static __host__ __device__ __forceinline__ int carve(const plan &p, enum pass pass, bf16 *at,
                                                      operands *o)
 {
-    typedef hand_over<N, SLICE> h;
+    typedef smem_layout<N, SLICE> h;
     bf16 *const from = at;
 
     o->K = at, at += h::KEYS;
@@ -448,67 +452,68 @@ static __host__ __device__ __forceinline__ int carve(const plan &p, enum pass pa
     return (int)(at - from);
 }
 
-/* Returns the bytes of the block's memory. */
+/* Returns the bytes of the block's shared memory. */
 template <int N, int SLICE>
 static __host__ __device__ __forceinline__ int carve(const plan &p, enum pass pass,
-                                                     unsigned char *from, hand_over<N, SLICE> *w)
+                                                     unsigned char *from, smem_layout<N, SLICE> *w)
 {
-    typedef hand_over<N, SLICE> h;
+    typedef smem_layout<N, SLICE> h;
     bf16 *at = (bf16 *)from;
     operands o;
 
     w->state = at, at += 2 * h::STATE;
-    w->change = at, at += 2 * h::VALUES;
-    w->middle = at, at += h::VALUES;
-    w->leaving = at, at += h::VALUES;
+    w->delta = at, at += 2 * h::VALUES;
+    w->intermediate = at, at += h::VALUES;
+    w->staging = at, at += h::VALUES;
     w->stages = at, at += p.stages * carve<N, SLICE>(p, pass, at, &o);
-    w->dys = at, at += pass == BACKWARD ? (p.stages + 1) * h::VALUES : 0;
+    w->dy_stages = at, at += pass == BACKWARD ? (p.stages + 1) * h::VALUES : 0;
     return (int)((unsigned char *)at - from);
 }
 
 template <int N, int SLICE>
 static __device__ __forceinline__ operands operands_of(const plan &p, enum pass pass,
-                                                       const hand_over<N, SLICE> &w, int chunk)
+                                                       const smem_layout<N, SLICE> &w, int chunk)
 {
     const unsigned nth = (unsigned)chunk % (unsigned)p.stages;
     operands o;
     const int size = carve<N, SLICE>(p, pass, w.stages, &o);
     carve<N, SLICE>(p, pass, w.stages + nth * size, &o);
-    o.dy = w.dys + (unsigned)chunk % (unsigned)(p.stages + 1) * hand_over<N, SLICE>::VALUES;
+    o.dy = w.dy_stages + (unsigned)chunk % (unsigned)(p.stages + 1) * smem_layout<N, SLICE>::VALUES;
     return o;
 }
 
-/* Does the walk make y and out?  Else states alone are wanted. */
+/* Does the walk compute y and out?  Else only states. */
 static __device__ __forceinline__ bool has_outputs(const plan &p)
 {
-    return !p.states && !sums_up(p);
+    return !p.states && !summarises(p);
 }
 
-/* What a chunk begins with. */
+/* cp.async of a chunk's operands into its stage. */
 template <int N, int SLICE>
-static __device__ __forceinline__ void send_for(const plan &p, enum pass pass, const rows &r,
-                                                const hand_over<N, SLICE> &w, int chunk)
+static __device__ __forceinline__ void prefetch_chunk(const plan &p, enum pass pass,
+                                                      const work_tile &r,
+                                                      const smem_layout<N, SLICE> &w, int chunk)
 {
-    constexpr int CREW = shape<N, SLICE>::CREW;
+    constexpr int GROUP_THREADS = shape<N, SLICE>::GROUP_THREADS;
     if (chunk < r.begin || chunk >= r.end)
         return;
     const operands o = operands_of(p, pass, w, chunk);
-    const place at = map_shared_rank(p, chunk, r.bh);
-    bring_steps<N, CREW>(p, at, o.K, p.c.k);
+    const chunk_coord at = coord_of(p, chunk, r.bh);
+    load_steps<N, GROUP_THREADS>(p, at, o.K, p.c.k);
     if (!tied_q(p) && (pass == BACKWARD || has_outputs(p)))
-        bring_steps<N, CREW>(p, at, o.Q, p.c.q);
+        load_steps<N, GROUP_THREADS>(p, at, o.Q, p.c.q);
     if (p.c.z)
-        bring_steps<N, CREW>(p, at, o.X, p.x);
-    bring_factor<CREW>(p, at, M_OF, o.M);
+        load_steps<N, GROUP_THREADS>(p, at, o.X, p.x);
+    load_factor<GROUP_THREADS>(p, at, M_OF, o.M);
     if (pass == BACKWARD && !tied_q(p))
-        bring_factor<CREW>(p, at, P_OF, o.P);
+        load_factor<GROUP_THREADS>(p, at, P_OF, o.P);
     if (pass == FORWARD)
-        bring_steps<SLICE, CREW>(p, at, o.v, p.c.v, r.first, columns_of(p, r));
-    bring_scales<CREW>(p, at, o.scales);
+        load_steps<SLICE, GROUP_THREADS>(p, at, o.v, p.c.v, r.first, columns_of(p, r));
+    load_scales<GROUP_THREADS>(p, at, o.scales);
 }
 
-/* What was sent for last may still be in flight, but nothing before. */
-static __device__ __forceinline__ void wait_for_one(const plan &p)
+/* Wait for all groups of cp.async but the newest STAGES_MAX - 2. */
+static __device__ __forceinline__ void wait_for_stage(const plan &p)
 {
     if (p.stages == STAGES_MAX)
         cp_async_wait<STAGES_MAX - 2>();
@@ -516,7 +521,7 @@ static __device__ __forceinline__ void wait_for_one(const plan &p)
         cp_async_wait<0>();
 }
 
-/* A strip's rows, each times its own number. */
+/* A strip's rows, each times its own factor. */
 template <int TILES>
 static __device__ __forceinline__ void scale_rows(float (*sum)[4], float one, float other)
 {
@@ -534,61 +539,60 @@ static __device__ __forceinline__ void scale_rows(float (*sum)[4], const float2 
     scale_rows<TILES>(sum, scales[m + fragment_row()].x, scales[m + fragment_row() + 8].x);
 }
 
-/* Pair i of a thread's part of a strip: its numbers, its place in a matrix of
- * CHUNK rows in shared memory, and that in a tensor [T][BH][N], -1 if there is
- * no such step or column. */
+/* Pair i of a thread's fragments of a strip; and the pair at the same row and column
+ * of a matrix of CHUNK rows in shared memory. */
 static __device__ __forceinline__ float *strip_pair(float (*sum)[4], int i)
 {
     return sum[i / 2] + i % 2 * 2;
 }
 
-static __device__ __forceinline__ unsigned shared_pair(const bf16 *A, int apart, const share &s,
+static __device__ __forceinline__ unsigned shared_pair(const bf16 *A, int ld, const warp_tile &s,
                                                        int i)
 {
-    const int row = s.m + fragment_row() + i % 2 * 8,
-              column = s.first + i / 2 * 8 + fragment_column();
-    return *(const unsigned *)(A + row * apart + column);
+    const int row = s.m + fragment_row() + i % 2 * 8, column = s.n + i / 2 * 8 + fragment_column();
+    return *(const unsigned *)(A + row * ld + column);
 }
 
-/* The warp's strip, from shared memory to where it is of a tensor. */
+/* The warp's tile s, from shared memory to tile `global_tile` of a tensor [T][BH][N]. */
 template <int TILES>
-static __device__ __forceinline__ void store_strip(const plan &p, const place &at, const share &s,
-                                                   const share &of_all, void *tensor,
-                                                   const bf16 *from, int apart)
+static __device__ __forceinline__ void store_strip(const plan &p, const chunk_coord &at,
+                                                   const warp_tile &s, const warp_tile &global_tile,
+                                                   void *tensor, const bf16 *from, int ld)
 {
     constexpr int ROWS = 32 / TILES; /* at once */
     const int lane = opaque_thread_index() % 32, row = s.m + lane / TILES,
               column = lane % TILES * 8;
-    const int64_t further = p.c.BH * p.c.N;
-    bf16 *to = (bf16 *)tensor + start(p, at) + row * further + of_all.first + column;
+    const int64_t ld_out = p.c.BH * p.c.N;
+    bf16 *to = (bf16 *)tensor + start(p, at) + row * ld_out + global_tile.n + column;
 
-    from += row * apart + s.first + column;
+    from += row * ld + s.n + column;
     #pragma unroll 4
     for (int i = 0; i < 16; i += ROWS)
-        if (row + i < at.steps && of_all.first + column < p.c.N)
-            *(uint4 *)(to + i * further) = *(const uint4 *)(from + i * apart);
+        if (row + i < at.steps && global_tile.n + column < p.c.N)
+            *(uint4 *)(to + i * ld_out) = *(const uint4 *)(from + i * ld);
 }
 
-/* A strip's sums to a tensor, through the warp's own part of a matrix. */
+/* A strip's accumulators to a tensor, through the warp's own tile in shared memory. */
 template <int TILES>
-static __device__ __forceinline__ void send_strip(const plan &p, const place &at, const share &s,
-                                                  const share &of_all, void *tensor, bf16 *by,
-                                                  int apart, const float (*sum)[4])
+static __device__ __forceinline__ void
+store_strip_staged(const plan &p, const chunk_coord &at, const warp_tile &s,
+                   const warp_tile &global_tile, void *tensor, bf16 *by, int ld,
+                   const float (*sum)[4])
 {
     __syncwarp();
-    store_strip<TILES>(by, apart, s.m, s.first, sum);
+    store_strip<TILES>(by, ld, s.m, s.n, sum);
     __syncwarp();
-    store_strip<TILES>(p, at, s, of_all, tensor, by, apart);
+    store_strip<TILES>(p, at, s, global_tile, tensor, by, ld);
 }
 
-/* A strip becomes another, of bf16, less it. */
+/* sum = A - sum, on the warp's tile. */
 template <int TILES>
-static __device__ __forceinline__ void subtract_from(float (*sum)[4], const bf16 *A, int apart,
-                                                     const share &s)
+static __device__ __forceinline__ void subtract_from(float (*sum)[4], const bf16 *A, int ld,
+                                                     const warp_tile &s)
 {
     #pragma unroll 16
     for (int i = 0; i < 2 * TILES; i++) {
-        const unsigned v = shared_pair(A, apart, s, i);
+        const unsigned v = shared_pair(A, ld, s, i);
         float *x = strip_pair(sum, i);
         x[0] = low_of_pair(v) - x[0];
         x[1] = high_of_pair(v) - x[1];
@@ -598,7 +602,7 @@ static __device__ __forceinline__ void subtract_from(float (*sum)[4], const bf16
 /* The strip from row m, column `first` of a square, all zero above its
  * diagonal; STRICTLY: on it as well. */
 template <bool STRICTLY, int TILES>
-static __device__ __forceinline__ void cut_triangle(float (*sum)[4], int m, int first)
+static __device__ __forceinline__ void mask_triangle(float (*sum)[4], int m, int first)
 {
     #pragma unroll 32
     for (int i = 0; i < 4 * TILES; i++) {
@@ -619,43 +623,44 @@ static inline cudaError_t launch(void (*kernel)(plan), const plan &p, int64_t bl
     return launch_pdl(kernel, (unsigned)blocks, threads, shared, p);
 }
 
-/* Does a walker of so many rows have room for all that it needs? */
+/* Does a block of SLICE rows fit into shared memory? */
 template <int N, int SLICE>
 static bool fits(plan p, enum pass pass)
 {
-    hand_over<N, SLICE> w;
+    smem_layout<N, SLICE> w;
     p.stages = 2;
     return carve(p, pass, NULL, &w) <= SHARED_MAX;
 }
 
-/* States that are walked side by side. */
-static inline int64_t walked(const plan &p)
+/* States that the grid walks in parallel. */
+static inline int64_t parallel_states(const plan &p)
 {
-    return p.c.BH * p.pieces * (sums_up(p) ? 2 : 1);
+    return p.c.BH * p.splits * (summarises(p) ? 2 : 1);
 }
 
-/* Of WALK: its pass, and kernel<N, SLICE>(), the walkers of so many rows. */
+/* WALK has `pass`, and kernel<N, SLICE>(). */
 template <typename WALK, int N, int SLICE>
 static cudaError_t walk(plan p)
 {
-    hand_over<N, SLICE> w;
+    smem_layout<N, SLICE> w;
     p.slices = (int)ceil_div(p.c.N, SLICE);
-    const int64_t blocks = walked(p) * p.slices;
-    const int most =
-        blocks > gpu_limits()->walkers && walkers(N, SLICE) > 1 ? SHARED_OF_TWO : SHARED_MAX;
+    const int64_t blocks = parallel_states(p) * p.slices;
+    const int max_shared = blocks > gpu_limits()->walkers && min_blocks(N, SLICE) > 1
+                               ? SHARED_MAX_2_BLOCKS
+                               : SHARED_MAX;
     p.stages = STAGES_MAX;
-    if (carve(p, WALK::pass, NULL, &w) > most)
+    if (carve(p, WALK::pass, NULL, &w) > max_shared)
         p.stages = 2;
-    return launch(WALK::template kernel<N, SLICE>(), p, blocks, 2 * shape<N, SLICE>::CREW,
+    return launch(WALK::template kernel<N, SLICE>(), p, blocks, 2 * shape<N, SLICE>::GROUP_THREADS,
                   carve(p, WALK::pass, NULL, &w));
 }
 
 template <typename WALK, int N>
 static cudaError_t walk(const plan &p)
 {
-    if (walked(p) * ceil_div(p.c.N, 64) >= p.fill && fits<N, 64>(p, WALK::pass))
+    if (parallel_states(p) * ceil_div(p.c.N, 64) >= p.target_blocks && fits<N, 64>(p, WALK::pass))
         return walk<WALK, N, 64>(p);
-    if (walked(p) * ceil_div(p.c.N, 32) >= p.fill)
+    if (parallel_states(p) * ceil_div(p.c.N, 32) >= p.target_blocks)
         return walk<WALK, N, 32>(p);
     return walk<WALK, N, 16>(p);
 }
@@ -666,8 +671,8 @@ static cudaError_t walk(const plan &p)
     return p.c.N <= 64 ? walk<WALK, 64>(p) : walk<WALK, 128>(p);
 }
 
-/* In e74_cell_chunked.cu: a call as one piece, without what pieces begin with, and
- * the bytes of its workspace; why not, if not; and the kernels. */
+/* In e74_cell_chunked.cu: the plan of a call as one split, initial states not set, and
+ * the bytes of its workspace; why it declines, or NULL; and the kernels. */
 plan chunked_plan(const struct frame *f, enum pass pass, size_t *bytes);
 const char *chunked_declines(const struct frame *f);
 cudaError_t chunked_factor(const plan &p);

@@ -1,17 +1,20 @@
-/* e74_cell, kernel `rows`: a state's rows meet the same keys but never each
- * other, so each row is carried through all steps by LANES neighbouring
- * threads, which hold eight of its columns each in registers, or, where rows
- * enough keep the chip busy, twice eight: fewer sums over lanes and fewer keys
- * to fetch for the same work, and so at last bound by tanh.
+/* e74_cell, kernel `rows`: the rows of a state share the keys but are independent
+ * of each other, per row s of S:
  *
- * A step is a chain: dot product with the key (eight products a thread, then
- * shuffles over the lanes), residual, update, f.  The dot product with the
- * query goes along with the next step's, off the chain.  A block has as many
- * threads again that keep everything else away from the chain: a chunk of
- * steps ahead they bring keys into shared memory, normalised; a chunk behind
- * they write the outputs.
+ *     delta = v - z s u,  s <- f(s + delta k^),  y = s q,  out = y silu(y)
  *
- * The way back is in e74_cell_rows_back.cu.
+ * A row is held in registers through all steps by LANES neighbouring threads, 8
+ * columns per thread, or 16 where there are enough rows to fill the device: fewer
+ * shuffles and fewer loads of keys for the same work, so that tanh is the bound.
+ *
+ * The critical path of a step: dot product with u (8 products per thread, then
+ * shuffles over the lanes), residual, update, f.  The dot product with the query
+ * is computed together with the next step's, off that path.  Half of a block's
+ * warps, the consumers, do only this.  The other half, the producers, load the keys
+ * a chunk of steps ahead into shared memory, normalised, and write the outputs a
+ * chunk behind.
+ *
+ * The backward pass is in e74_cell_rows_back.cu.
  *
  * The step uses fmaf and never a bare a * b + c, so that forward and replay
  * cannot be contracted differently. */
@@ -20,57 +23,58 @@
 #include "gpu/device/named_barrier.cuh"
 #include "gpu/e74/e74_cell_rows.cuh"
 
-enum { DEPTH = 2 }; /* batches of keys on their way at once */
+enum { IN_FLIGHT = 2 }; /* batches of keys in flight */
 
-/* Of a block; and where a carrier has twice eight columns. */
-enum { HELPERS = 128, CROWD_CREW = 256, CROWD_HELPERS = 256 };
+/* Threads per block and role; MANY: where a consumer has 16 columns. */
+enum { PRODUCER_THREADS = 128, MANY_ROLE_THREADS = 256, MANY_PRODUCER_THREADS = 256 };
 
 template <typename T>
-static __device__ __forceinline__ void put_outputs(const layout &l, const place &p, int64_t t,
-                                                   int steps, const float *y)
+static __device__ __forceinline__ void store_outputs(const layout &l, const work_coord &p,
+                                                     int64_t t, int steps, const float *y)
 {
-    for (int step = p.step; step < steps && p.number < p.rows; step += p.span) {
-        const four<float> x = *(const four<float> *)(y + step * l.rows + p.number);
+    for (int step = p.step; step < steps && p.quad_row < p.rows; step += p.step_stride) {
+        const four<float> x = *(const four<float> *)(y + step * l.rows + p.quad_row);
         four<float> out;
         for (int j = 0; j < 4; j++)
             out.x[j] = x.x[j] * x.x[j] * rcp_approx(1 + expf(-x.x[j]));
-        put_numbers<T>(l, p, l.c.y, t + step, x);
-        put_numbers<T>(l, p, l.c.out, t + step, out);
+        store_elements<T>(l, p, l.c.y, t + step, x);
+        store_elements<T>(l, p, l.c.out, t + step, out);
     }
 }
 
-template <int LANES, int EACH>
-static __device__ void keep_state(const call &c, const place &p, int64_t segment,
-                                  const strip<EACH> &S)
+template <int LANES, int PER_LANE>
+static __device__ void store_checkpoint(const call &c, const work_coord &p, int64_t segment,
+                                        const strip<PER_LANE> &S)
 {
     if (c.kept == KEPT_F32) {
         float *to = (float *)c.checkpoints + segment * c.BH * c.M + p.element;
-        store_strip<LANES, EACH>(to, p.any ? c.columns : 0, p.lane, S);
+        store_strip<LANES, PER_LANE>(to, p.any ? c.columns : 0, p.lane, S);
         return;
     }
-    for (int j = 0; j < EACH * COLUMNS && p.any; j++) {
-        const int column = column_of<LANES, EACH>(p.lane, j);
+    for (int j = 0; j < PER_LANE * COLUMNS && p.any; j++) {
+        const int column = column_of<LANES, PER_LANE>(p.lane, j);
         if (column < c.columns)
             put_kept(c, segment * c.BH, p.element + column, S.of[j / COLUMNS].x[j % COLUMNS]);
     }
 }
 
-/* Steps from ... to - 1 of a chunk.  What the next step reads is added up over
- * the lanes together with this one's y. */
-template <typename T, int LANES, int EACH, int NONLIN, bool INSIDE>
-static __device__ __forceinline__ void walk(const layout &l, const place &p, const staged &s,
-                                            int from, int to, strip<EACH> &S)
+/* Steps from ... to - 1 of a chunk.  The next step's S u is summed over the lanes
+ * together with this step's y. */
+template <typename T, int LANES, int PER_LANE, int NONLIN, bool INSIDE>
+static __device__ __forceinline__ void walk(const layout &l, const work_coord &p,
+                                            const stage_ptrs &s, int from, int to,
+                                            strip<PER_LANE> &S)
 {
-    table at = table_of(l, p, s, from);
+    operand_ptrs at = operand_ptrs_of(l, p, s, from);
     const float *query_at = s.q + from * l.width;
     float *y_at = s.y + from * l.rows + p.row;
-    meal<EACH> now = serve<LANES, EACH, INSIDE>(&at, l, p);
+    operands<PER_LANE> now = load_operands<LANES, PER_LANE, INSIDE>(&at, l, p);
     float reads = lanes_sum<LANES>(dot(S, now.read)), y = 0;
 
     #pragma unroll 2
     for (int i = from + 1; i < to; i++) {
-        const strip<EACH> query = take_strip<LANES, EACH>(query_at, p.lane);
-        const meal<EACH> then = serve<LANES, EACH, INSIDE>(&at, l, p);
+        const strip<PER_LANE> query = load_strip_shared<LANES, PER_LANE>(query_at, p.lane);
+        const operands<PER_LANE> then = load_operands<LANES, PER_LANE, INSIDE>(&at, l, p);
         advance<T>(S, now, reads, NONLIN == E74_TANH);
         y = dot(S, query);
         reads = dot(S, then.read);
@@ -82,112 +86,113 @@ static __device__ __forceinline__ void walk(const layout &l, const place &p, con
         now = then;
     }
     advance<T>(S, now, reads, NONLIN == E74_TANH);
-    y = lanes_sum<LANES>(dot(S, take_strip<LANES, EACH>(query_at, p.lane)));
+    y = lanes_sum<LANES>(dot(S, load_strip_shared<LANES, PER_LANE>(query_at, p.lane)));
     if (p.lane == 0)
         *y_at = y;
 }
 
-/* The chunks' places in shared memory take turns. */
-static __device__ staged staged_of(const layout &l, float *buffer, int64_t chunk)
+/* The stage of a chunk; there are two. */
+static __device__ stage_ptrs stage_of(const layout &l, float *buffer, int64_t chunk)
 {
-    staged s;
+    stage_ptrs s;
     const int size = carve(l, 0, buffer, &s);
     carve(l, 0, buffer + chunk % 2 * size, &s);
     return s;
 }
 
-/* The carriers: from the state before all steps to that after them. */
-template <typename T, int LANES, int EACH, int NONLIN, bool INSIDE>
-static __device__ __forceinline__ void carry(const layout &l, const place &p, float *buffer)
+/* The consumers: from the state before all steps to that after them. */
+template <typename T, int LANES, int PER_LANE, int NONLIN, bool INSIDE>
+static __device__ __forceinline__ void consume(const layout &l, const work_coord &p, float *buffer)
 {
     const call &c = l.c;
     const int columns = p.any ? c.columns : 0;
     int64_t until_kept = 0, segment = 0;
-    strip<EACH> S = load_strip<LANES, EACH>(c.first + p.element, columns, p.lane);
+    strip<PER_LANE> S = load_strip<LANES, PER_LANE>(c.first + p.element, columns, p.lane);
 
     block_barrier();
     for (int64_t t = 0, chunk = 0; t < c.T; t += l.steps, chunk++) {
         const int steps = (int)min((int64_t)l.steps, c.T - t);
         for (int from = 0, to; from < steps; from = to) {
             if (until_kept == 0) {
-                keep_state<LANES, EACH>(c, p, segment++, S);
+                store_checkpoint<LANES, PER_LANE>(c, p, segment++, S);
                 until_kept = c.K;
             }
             to = (int)min((int64_t)steps, from + until_kept);
             until_kept -= to - from;
-            walk<T, LANES, EACH, NONLIN, INSIDE>(l, p, staged_of(l, buffer, chunk), from, to, S);
+            walk<T, LANES, PER_LANE, NONLIN, INSIDE>(l, p, stage_of(l, buffer, chunk), from, to, S);
         }
         block_barrier();
     }
-    store_strip<LANES, EACH>(c.last + p.element, columns, p.lane, S);
+    store_strip<LANES, PER_LANE>(c.last + p.element, columns, p.lane, S);
 }
 
-/* The helpers: a chunk ahead, and a chunk behind. */
+/* The producers: load a chunk ahead, store outputs a chunk behind. */
 template <typename T, int OCTETS, bool INSIDE, bool ALIGNED>
-static __device__ __forceinline__ void help(const layout &l, const place &p, float *buffer)
+static __device__ __forceinline__ void produce(const layout &l, const work_coord &p, float *buffer)
 {
     const int64_t all = l.c.T;
     int64_t chunk = 0;
 
-    bring<T, OCTETS, false, ALIGNED>(l, p, 0, 0, (int)min((int64_t)l.steps, all),
-                                     staged_of(l, buffer, 0));
+    fill_stage<T, OCTETS, false, ALIGNED>(l, p, 0, 0, (int)min((int64_t)l.steps, all),
+                                          stage_of(l, buffer, 0));
     block_barrier();
     for (int64_t t = 0; t < all; t += l.steps, chunk++) {
-        const staged other = staged_of(l, buffer, chunk + 1);
+        const stage_ptrs other = stage_of(l, buffer, chunk + 1);
         const int64_t next = t + l.steps;
         const int steps = (int)min((int64_t)l.steps, all - next);
-        incoming<T> in[DEPTH];
+        incoming<T> in[IN_FLIGHT];
 
         #pragma unroll 2
-        for (int i = 0; i < DEPTH; i++)
-            in[i] = send_for<T, OCTETS, INSIDE, false, ALIGNED>(l, p, next, i * l.batch, steps);
+        for (int i = 0; i < IN_FLIGHT; i++)
+            in[i] = load_batch<T, OCTETS, INSIDE, false, ALIGNED>(l, p, next, i * l.batch, steps);
         if (chunk > 0)
-            put_outputs<T>(l, p, t - l.steps, l.steps, other.y);
-        for (int first = 0; first < steps; first += DEPTH * l.batch)
+            store_outputs<T>(l, p, t - l.steps, l.steps, other.y);
+        for (int first = 0; first < steps; first += IN_FLIGHT * l.batch)
             #pragma unroll 2
-            for (int i = 0; i < DEPTH; i++) {
+            for (int i = 0; i < IN_FLIGHT; i++) {
                 const int from = first + i * l.batch;
                 if (from >= steps)
                     break;
-                settle<T, OCTETS, false>(in[i], l, p, from, min(l.batch, steps - from), other);
-                in[i] = send_for<T, OCTETS, INSIDE, false, ALIGNED>(l, p, next,
-                                                                    from + DEPTH * l.batch, steps);
+                store_batch<T, OCTETS, false>(in[i], l, p, from, min(l.batch, steps - from), other);
+                in[i] = load_batch<T, OCTETS, INSIDE, false, ALIGNED>(
+                    l, p, next, from + IN_FLIGHT * l.batch, steps);
             }
         block_barrier();
     }
     const int64_t last = (chunk - 1) * l.steps;
-    put_outputs<T>(l, p, last, (int)(all - last), staged_of(l, buffer, chunk - 1).y);
+    store_outputs<T>(l, p, last, (int)(all - last), stage_of(l, buffer, chunk - 1).y);
 }
 
-template <typename T, int LANES, int EACH, int NONLIN, bool INSIDE>
-__global__ void __launch_bounds__(EACH > 1 ? CROWD_CREW + CROWD_HELPERS : CREW + HELPERS,
-                                  EACH > 1 ? 1 : 2) forward_rows(layout l)
+template <typename T, int LANES, int PER_LANE, int NONLIN, bool INSIDE>
+__global__ void __launch_bounds__(PER_LANE > 1 ? MANY_ROLE_THREADS + MANY_PRODUCER_THREADS
+                                               : ROLE_THREADS + PRODUCER_THREADS,
+                                  PER_LANE > 1 ? 1 : 2) forward_rows(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
-    const place p = map_shared_rank<LANES, EACH, 1>(l, blockIdx.x);
+    const work_coord p = work_coord_of<LANES, PER_LANE, 1>(l, blockIdx.x);
 
-    if (of_warp(p.crew) == 0)
-        carry<T, LANES, EACH, NONLIN, INSIDE>(l, p, buffer);
+    if (of_warp(p.role) == 0)
+        consume<T, LANES, PER_LANE, NONLIN, INSIDE>(l, p, buffer);
     else if (l.c.columns % 4)
-        help<T, LANES * EACH, INSIDE, false>(l, p, buffer);
+        produce<T, LANES * PER_LANE, INSIDE, false>(l, p, buffer);
     else
-        help<T, LANES * EACH, INSIDE, true>(l, p, buffer);
+        produce<T, LANES * PER_LANE, INSIDE, true>(l, p, buffer);
 }
 
 /* ---- launches ---- */
 
 static size_t shared_bytes(const layout &l)
 {
-    staged s;
+    stage_ptrs s;
     return 2 * carve(l, 0, NULL, &s) * sizeof(float);
 }
 
-template <typename T, int LANES, int EACH, int NONLIN>
+template <typename T, int LANES, int PER_LANE, int NONLIN>
 static int launch(const layout &l)
 {
-    void (*const kernel)(layout) = l.c.z_inside ? forward_rows<T, LANES, EACH, NONLIN, true>
-                                                : forward_rows<T, LANES, EACH, NONLIN, false>;
-    const int threads = l.crew + l.helpers;
+    void (*const kernel)(layout) = l.c.z_inside ? forward_rows<T, LANES, PER_LANE, NONLIN, true>
+                                                : forward_rows<T, LANES, PER_LANE, NONLIN, false>;
+    const int threads = l.role_threads + l.producer_threads;
     const size_t shared = shared_bytes(l);
 
     CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
@@ -195,21 +200,21 @@ static int launch(const layout &l)
     return cudaGetLastError();
 }
 
-template <typename T, int LANES, int EACH>
+template <typename T, int LANES, int PER_LANE>
 static int launch_nonlin(const layout &l)
 {
-    return l.c.nonlin == E74_TANH ? launch<T, LANES, EACH, E74_TANH>(l)
-                                  : launch<T, LANES, EACH, E74_LINEAR>(l);
+    return l.c.nonlin == E74_TANH ? launch<T, LANES, PER_LANE, E74_TANH>(l)
+                                  : launch<T, LANES, PER_LANE, E74_LINEAR>(l);
 }
 
-/* (In fp32, and where rows are short, the helpers leave no registers for that.) */
-static bool crowded(const layout &l, size_t size)
+/* (In fp32, and where rows are short, the producers' registers leave too few for it.) */
+static bool many_rows(const layout &l, size_t size)
 {
     return size == sizeof(__nv_bfloat16) && l.lanes > 4 &&
            l.c.BH * l.c.N * l.width >= gpu_limits()->crowd;
 }
 
-static int launch_crowd(const layout &l)
+static int launch_many_rows(const layout &l)
 {
     switch (l.lanes) {
     case 4: return launch_nonlin<__nv_bfloat16, 4, 2>(l);
@@ -218,21 +223,20 @@ static int launch_crowd(const layout &l)
     }
 }
 
-/* Chunks are as long as lets two blocks share an SM, but for the large
- * ones of a crowd. */
+/* Chunks are as long as allows two blocks per SM; one, where rows are many. */
 template <typename T>
 static int forward(const struct frame *f)
 {
-    layout l = layout_of(f, {2, CREW, HELPERS, 1, 1});
-    const bool crowd = crowded(l, sizeof(T));
-    const size_t most = crowd ? SHARED_MAX : SHARED_MAX / 2;
+    layout l = layout_of(f, {2, ROLE_THREADS, PRODUCER_THREADS, 1, 1});
+    const bool many = many_rows(l, sizeof(T));
+    const size_t max_shared = many ? SHARED_MAX : SHARED_MAX / 2;
 
-    if (crowd)
-        l = layout_of(f, {2, CROWD_CREW, CROWD_HELPERS, 2, 1});
-    for (l.steps = CHUNK; l.steps > 1 && shared_bytes(l) > most; l.steps /= 2)
+    if (many)
+        l = layout_of(f, {2, MANY_ROLE_THREADS, MANY_PRODUCER_THREADS, 2, 1});
+    for (l.steps = CHUNK; l.steps > 1 && shared_bytes(l) > max_shared; l.steps /= 2)
         ;
-    if (crowd)
-        return launch_crowd(l);
+    if (many)
+        return launch_many_rows(l);
     switch (l.lanes) {
     case 1: return launch_nonlin<T, 1, 1>(l);
     case 2: return launch_nonlin<T, 2, 1>(l);
@@ -263,16 +267,16 @@ static const char *declines(const struct frame *f)
     if (state != E74_FULL && state != E74_BLOCKDIAG)
         return "only for state = full and blockdiag";
     if (nonlin != E74_TANH && nonlin != E74_LINEAR)
-        return "rmsnorm and frobnorm tie the rows of a state to each other";
+        return "rmsnorm and frobnorm make the rows of a state depend on each other";
     if (state == E74_BLOCKDIAG && DIM(f, 'L') <= COLUMNS * 2)
-        return "block_size up to 16: rows too short to share out";
+        return "block_size up to 16: rows too short to divide among threads";
     if (DIM(f, state == E74_FULL ? 'N' : 'L') > COLUMNS * 32)
         return state == E74_FULL ? "n_state beyond 256" : "block_size beyond 256";
     return NULL;
 }
 
 static const char name[] = "rows",
-                  idea[] = "a row in registers, 8 columns a thread; bf16, 16 where rows are many";
+                  idea[] = "a row in registers, 8 columns per thread; bf16: 16 where rows are many";
 
 GPU_IMPL(extern "C", 32, float, e74_rows, name, idea, work, declines, "ex2.approx, rcp.approx",
          3e-7);

@@ -1,116 +1,120 @@
-/* e74_cell, kernel `rows`, the way back.
+/* e74_cell, kernel `rows`, the backward pass.  Per row, with G = dL/dS:
  *
- * Segments are cut into pieces, whose states fit into shared memory.
- * Where a segment is several, a first launch notes the states between them,
- * each segment for itself.  Then a block has three crews, each at its own
- * place: one replays a piece from its first state and leaves the states in
- * shared memory; one walks back over the piece after that; the helpers bring
- * the keys of the piece that is replayed next, and write the gradients, a
- * stride behind.  What is added up over the rows is so within each warp first.
- * So the chain is the longer of replaying and walking back, not their sum.  The
- * crews meet at a barrier each stride.
+ *     G <- (G + dy q^T) f',  dv = G k^,  dreads = -z dv,  dz = -dv reads
+ *     dk^ += delta G,  du += dreads S_{t-1},  dq += dy S_t,  G <- G + dreads u^T
  *
- * Where rows are long, the chain does not bind but instructions and what shared
- * memory gives: a carrier has two rows, and a block as many states as fit.
+ * A segment (the steps between two checkpoints) is cut into subsegments, whose
+ * states fit into shared memory.  Where there are several, a first launch stores
+ * the states between them, one block per segment and part of a state.  Then a block
+ * has three warp roles, pipelined: REPLAY recomputes a subsegment from its first
+ * state and stores the states in shared memory; WALK_BACK goes back over the
+ * subsegment that was replayed before; the producers load the keys of the one that
+ * is replayed next, and write the gradients, one interval behind.  Sums over rows
+ * are formed within each warp first.  So the time is the longer of replaying and
+ * walking back, not their sum.  The roles meet at a barrier after each interval.
  *
- * A last launch puts the sums of several blocks of one (sequence, head)
- * together, in their order, and turns gradients of normalised keys into those
- * of keys. */
+ * Where rows are long, the bound is not latency but instruction issue and shared
+ * memory bandwidth: a consumer has two rows, and a block as many states as fit.
+ *
+ * A last launch adds the sums of several blocks of one (sequence, head), in a fixed
+ * order, and converts gradients of normalised keys to those of keys. */
 #include "gpu/device/async.cuh"
 #include "gpu/device/cluster.cuh"
 #include "gpu/device/named_barrier.cuh"
 #include "gpu/e74/e74_cell_rows.cuh"
 
-enum { REPLAYS, WALKS_BACK, HELPS, CREWS };
+enum { REPLAY, WALK_BACK, PRODUCE, ROLES };
 
-/* Of long rows, those of so many lanes, a carrier has several: fewer keys to fetch
- * and fewer sums over rows for the same work, and fewer parts of a state. */
-enum { LONG = 16, LONG_ROWS = 2, LONG_CREW = 256, LONG_HELPERS = 128 };
+/* Rows of at least LONG lanes: several per consumer, for fewer loads of keys and fewer
+ * sums over rows for the same work, and fewer parts of a state. */
+enum { LONG = 16, LONG_ROWS = 2, LONG_ROLE_THREADS = 256, LONG_PRODUCER_THREADS = 128 };
 
-/* ---- pieces ---- */
+/* ---- subsegments ---- */
 
-/* Some steps of a segment; none, before the first and after the last. */
-struct piece {
+/* Steps of a segment; none, before the first and after the last. */
+struct subsegment {
     int segment, sub, steps;
 };
 
-/* Where a piece begins within its segment. */
+/* The first step of a subsegment, relative to its segment. */
 static __host__ __device__ __forceinline__ int begin_of(const layout &l, int sub)
 {
-    return sub * l.steps - (sub > l.longer ? sub - l.longer : 0);
+    return sub * l.steps - (sub > l.long_subs ? sub - l.long_subs : 0);
 }
 
-/* Its first step. */
-static __device__ __forceinline__ int time_of(const layout &l, const piece &w)
+/* Its first step in the sequence. */
+static __device__ __forceinline__ int time_of(const layout &l, const subsegment &w)
 {
     return w.segment * (int)l.c.K + begin_of(l, w.sub);
 }
 
-static __device__ piece piece_of(const layout &l, int segment, int sub)
+static __device__ subsegment subsegment_of(const layout &l, int segment, int sub)
 {
     const int begin = begin_of(l, sub);
     const int end = min(begin_of(l, sub + 1), (int)l.c.T - segment * (int)l.c.K);
     return {segment, sub, segment < 0 ? 0 : end - begin};
 }
 
-/* Where a block is: the piece that is walked back over, the one before it,
- * which is replayed, and the next, whose keys are brought. */
-struct tour {
-    piece back, now, next;
-    int strides;
-    int third, half; /* now's place in shared memory */
+/* The state of a block's pipeline: the subsegment that is walked back over, the one before
+ * it, which is replayed, and the next, whose keys are loaded. */
+struct pipeline {
+    subsegment back, now, next;
+    int intervals;
+    int stage, half; /* now's stage of keys, and end of the slots of states */
 };
 
-static __device__ tour go(const layout &l, const piece &back, const piece &now, int third, int half)
+static __device__ pipeline pipeline_at(const layout &l, const subsegment &back,
+                                       const subsegment &now, int stage, int half)
 {
     const bool first = now.sub == 0;
-    const piece next =
-        piece_of(l, first ? now.segment - 1 : now.segment, first ? l.subs - 1 : now.sub - 1);
-    return {back, now, next, (max(back.steps, now.steps) + l.stride - 1) / l.stride, third, half};
+    const subsegment next =
+        subsegment_of(l, first ? now.segment - 1 : now.segment, first ? l.subs - 1 : now.sub - 1);
+    return {back,  now, next, (max(back.steps, now.steps) + l.interval - 1) / l.interval,
+            stage, half};
 }
 
-static __device__ tour begin(const layout &l)
+static __device__ pipeline pipeline_begin(const layout &l)
 {
     const int last = (int)l.segments - 1;
-    return go(l, {}, piece_of(l, last, (int)l.pieces - last * l.subs - 1), 0, 0);
+    return pipeline_at(l, {}, subsegment_of(l, last, (int)l.total_subs - last * l.subs - 1), 0, 0);
 }
 
-static __device__ int third_after(int third)
+static __device__ int next_stage(int stage)
 {
-    return third == 2 ? 0 : third + 1;
+    return stage == 2 ? 0 : stage + 1;
 }
 
-static __device__ tour go_on(const layout &l, const tour &at)
+static __device__ pipeline pipeline_next(const layout &l, const pipeline &at)
 {
-    return go(l, at.now, at.next, third_after(at.third), 1 - at.half);
+    return pipeline_at(l, at.now, at.next, next_stage(at.stage), 1 - at.half);
 }
 
-/* Where the states before sub-piece 1, 2, ... of a segment are noted. */
-static __device__ float *noted(const layout &l, int64_t segment, int sub)
+/* The stored states before subsegment 1, 2, ... of a segment. */
+static __device__ float *sub_state(const layout &l, int64_t segment, int sub)
 {
-    return l.within + (segment * (l.subs - 1) + sub - 1) * l.c.BH * l.c.M;
+    return l.sub_states + (segment * (l.subs - 1) + sub - 1) * l.c.BH * l.c.M;
 }
 
-/* The row's state before a piece. */
+/* The row's state before a subsegment. */
 template <int LANES>
-static __device__ strip<1> first_state(const layout &l, const place &p, const piece &w)
+static __device__ strip<1> first_state(const layout &l, const work_coord &p, const subsegment &w)
 {
-    return w.sub ? load_strip<LANES, 1>(noted(l, w.segment, w.sub) + p.element,
+    return w.sub ? load_strip<LANES, 1>(sub_state(l, w.segment, w.sub) + p.element,
                                         p.any ? l.c.columns : 0, p.lane)
-                 : kept_state<LANES, 1>(l.c, p, w.segment);
+                 : load_checkpoint<LANES, 1>(l.c, p, w.segment);
 }
 
-static __device__ void prefetch_lines(const void *from, int64_t bytes, int first, int each)
+static __device__ void prefetch_lines(const void *from, int64_t bytes, int first, int step)
 {
     #pragma unroll 1
-    for (int64_t at = first * 128; at < bytes; at += each * 128)
+    for (int64_t at = first * 128; at < bytes; at += step * 128)
         prefetch_l2((const char *)from + at);
 }
 
-/* What the crews will load of a piece, to where it is near. */
+/* Prefetch into L2 what the block will load for a subsegment. */
 template <typename T>
-static __device__ __forceinline__ void prefetch_piece(const layout &l, const place &p,
-                                                      const piece &w)
+static __device__ __forceinline__ void prefetch_subsegment(const layout &l, const work_coord &p,
+                                                           const subsegment &w)
 {
     const call &c = l.c;
     const int size = w.sub || c.kept == KEPT_F32 ? 4 : 2;
@@ -120,9 +124,9 @@ static __device__ __forceinline__ void prefetch_piece(const layout &l, const pla
 
     if (!w.steps)
         return;
-    prefetch_lines((w.sub ? (const char *)noted(l, w.segment, w.sub) : kept) + state * size,
-                   (int64_t)p.rows * c.columns * size, p.self, l.helpers);
-    for (int step = p.self; step < w.steps; step += l.helpers) {
+    prefetch_lines((w.sub ? (const char *)sub_state(l, w.segment, w.sub) : kept) + state * size,
+                   (int64_t)p.rows * c.columns * size, p.tid, l.producer_threads);
+    for (int step = p.tid; step < w.steps; step += l.producer_threads) {
         const int64_t at = ((time_of(l, w) + step) * c.BH + p.bh) * c.N;
         prefetch_lines((const T *)c.k + at + key, keys, 0, 1);
         prefetch_lines((const T *)c.q + at + key, keys, 0, 1);
@@ -136,87 +140,87 @@ static __device__ __forceinline__ void prefetch_piece(const layout &l, const pla
     }
 }
 
-/* ---- forward again ---- */
+/* ---- replay, one row per consumer ---- */
 
-/* A row in flight: its state, the next step's numbers, and what the state
- * reads with that step's key. */
-template <int EACH>
-struct under_way {
-    strip<EACH> S;
-    table at;
-    meal<EACH> now;
+/* A row: its state, the next step's operands, and reads = S u of that step. */
+template <int PER_LANE>
+struct row_state {
+    strip<PER_LANE> S;
+    operand_ptrs at;
+    operands<PER_LANE> now;
     float reads;
 };
 
-template <int LANES, int EACH, bool INSIDE>
-static __device__ __forceinline__ void set_out(under_way<EACH> *w, const layout &l, const place &p,
-                                               const staged &s)
+template <int LANES, int PER_LANE, bool INSIDE>
+static __device__ __forceinline__ void begin_row(row_state<PER_LANE> *w, const layout &l,
+                                                 const work_coord &p, const stage_ptrs &s)
 {
-    w->at = table_of(l, p, s, 0);
-    w->now = serve<LANES, EACH, INSIDE>(&w->at, l, p);
+    w->at = operand_ptrs_of(l, p, s, 0);
+    w->now = load_operands<LANES, PER_LANE, INSIDE>(&w->at, l, p);
     w->reads = lanes_sum<LANES>(dot(w->S, w->now.read));
 }
 
-/* (The number after a piece's last is fetched and not used.)  Loads and stores
- * queue up before shuffles: none between a dot product's two halves. */
-template <typename T, int LANES, int EACH, bool INSIDE>
-static __device__ __forceinline__ void step_on(under_way<EACH> *w, const layout &l, const place &p)
+/* (The element after a subsegment's last is loaded and not used.)  Loads are issued before
+ * shuffles: none between the products and the shuffles of a dot product. */
+template <typename T, int LANES, int PER_LANE, bool INSIDE>
+static __device__ __forceinline__ void step_row(row_state<PER_LANE> *w, const layout &l,
+                                                const work_coord &p)
 {
-    const meal<EACH> then = serve<LANES, EACH, INSIDE>(&w->at, l, p);
+    const operands<PER_LANE> then = load_operands<LANES, PER_LANE, INSIDE>(&w->at, l, p);
     advance<T>(w->S, w->now, w->reads, l.c.nonlin == E74_TANH);
     w->reads = lanes_sum<LANES>(dot(w->S, then.read));
     w->now = then;
 }
 
-/* The states between the pieces of each segment: one crew, since many blocks
- * share an SM. */
-template <typename T, int LANES, int EACH, bool INSIDE, bool ALIGNED>
-__global__ void __launch_bounds__(CREW, LANES > 2 ? 4 : 3) note_rows(layout l)
+/* Stores the states between the subsegments of each segment.  One warp role, since many
+ * blocks share an SM. */
+template <typename T, int LANES, int PER_LANE, bool INSIDE, bool ALIGNED>
+__global__ void __launch_bounds__(ROLE_THREADS, LANES > 2 ? 4 : 3) note_rows(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
     const int64_t blocks = gridDim.x / l.segments, segment = blockIdx.x / blocks;
-    const place p = map_shared_rank<LANES, EACH, 1>(l, blockIdx.x % blocks);
+    const work_coord p = work_coord_of<LANES, PER_LANE, 1>(l, blockIdx.x % blocks);
     const int64_t begin = segment * l.c.K, steps = min(l.c.K, l.c.T - begin);
-    staged s;
-    under_way<EACH> w;
+    stage_ptrs s;
+    row_state<PER_LANE> w;
 
     carve(l, 0, buffer, &s);
-    w.S = kept_state<LANES, EACH>(l.c, p, segment);
+    w.S = load_checkpoint<LANES, PER_LANE>(l.c, p, segment);
     for (int sub = 0; begin_of(l, sub + 1) < steps; sub++) {
         const int from = begin_of(l, sub), to = begin_of(l, sub + 1);
-        bring<T, LANES * EACH, false, ALIGNED>(l, p, begin + from, 0, to - from, s);
+        fill_stage<T, LANES * PER_LANE, false, ALIGNED>(l, p, begin + from, 0, to - from, s);
         __syncthreads();
-        set_out<LANES, EACH, INSIDE>(&w, l, p, s);
+        begin_row<LANES, PER_LANE, INSIDE>(&w, l, p, s);
         #pragma unroll 2
         for (int i = from; i < to; i++)
-            step_on<T, LANES, EACH, INSIDE>(&w, l, p);
-        store_strip<LANES, EACH>(noted(l, segment, sub + 1) + p.element, p.any ? l.c.columns : 0,
-                                 p.lane, w.S);
+            step_row<T, LANES, PER_LANE, INSIDE>(&w, l, p);
+        store_strip<LANES, PER_LANE>(sub_state(l, segment, sub + 1) + p.element,
+                                     p.any ? l.c.columns : 0, p.lane, w.S);
         __syncthreads();
     }
 }
 
-/* ---- several rows a carrier ---- */
+/* ---- several rows per consumer ---- */
 
-/* Numbers of as many rows, which are neighbours. */
+/* Elements of ROWS neighbouring rows. */
 template <int ROWS>
 struct alignas(4 * ROWS) few {
     float x[ROWS];
 };
 
 template <int ROWS>
-static __device__ __forceinline__ few<ROWS> take_few(const float *from)
+static __device__ __forceinline__ few<ROWS> load_few(const float *from)
 {
     return *(const few<ROWS> *)from;
 }
 
 template <int ROWS>
-static __device__ __forceinline__ void leave_few(float *to, const few<ROWS> &f)
+static __device__ __forceinline__ void store_few(float *to, const few<ROWS> &f)
 {
     *(few<ROWS> *)to = f;
 }
 
-/* Side by side the sums of several take little longer than one. */
+/* The shuffles of several rows overlap, and take little longer than those of one. */
 template <int LANES, int ROWS>
 static __device__ __forceinline__ void sum_lanes(few<ROWS> *f)
 {
@@ -225,7 +229,7 @@ static __device__ __forceinline__ void sum_lanes(few<ROWS> *f)
             f->x[r] += __shfl_xor_sync(0xffffffff, f->x[r], d);
 }
 
-/* The shares of a carrier's rows in a vector, added up and never contracted. */
+/* The sum over a consumer's rows; __fadd_rn is never contracted to fma. */
 template <int ROWS>
 static __device__ __forceinline__ eight together(const eight share[ROWS])
 {
@@ -236,105 +240,106 @@ static __device__ __forceinline__ eight together(const eight share[ROWS])
     return sum;
 }
 
-/* ---- a block's shared memory on the way back ---- */
+/* ---- a block's shared memory in the backward pass ---- */
 
 enum { DKEY, DQ, DU };
 
-/* What the crews leave for each other.  Pieces take turns in the first two,
- * strides in the others. */
-struct desk {
-    float *staged;  /* [3] pieces' keys and numbers of rows */
-    float *slots;   /* [slots][rows][width] states before and after each step */
-    float *sums;    /* [vectors][2][stride][warps][width]: gradients of keys, over a warp's rows */
-    float *dv, *dz; /* [2][stride][rows] */
+/* What the warp roles exchange.  Subsegments alternate in the first two, intervals in the
+ * others. */
+struct smem_layout {
+    float *stages; /* [3] keys and rows' elements of a subsegment */
+    float *slots;  /* [slots][rows][width] states before and after each step */
+    float *sums;   /* [vectors][2][interval][warps][width]: gradients of keys, over a warp's rows */
+    float *dv, *dz; /* [2][interval][rows] */
 };
 
-/* One piece has its states from the first slot on, the next from the last slot
- * back: replay follows into the slots that the way back leaves.  In a stride it
- * writes one state for each step, at first one more, and none that is still to be
- * read. */
+/* One subsegment has its states from the first slot up, the next from the last slot down:
+ * the replay overwrites slots that the walk back has finished with.  In an interval it
+ * writes one state per step, in the first interval one more, and none that is still to
+ * be read. */
 static __host__ __device__ int slots_of(const layout &l)
 {
-    return l.steps + 1 + l.stride + 1;
+    return l.steps + 1 + l.interval + 1;
 }
 
-static __host__ __device__ int carve_desk(const layout &l, float *at, desk *d)
+static __host__ __device__ int carve_smem(const layout &l, float *at, smem_layout *d)
 {
-    staged s;
+    stage_ptrs s;
 
-    d->staged = at;
+    d->stages = at;
     d->slots = at + 3 * carve(l, 1, NULL, &s);
     d->sums = d->slots + slots_of(l) * l.rows * l.width;
-    d->dv = d->sums + l.vectors * 2 * l.stride * l.warps * l.width;
-    d->dz = d->dv + 2 * l.stride * l.rows;
-    return (int)(d->dz - at) + 2 * l.stride * l.rows;
+    d->dv = d->sums + l.vectors * 2 * l.interval * l.warps * l.width;
+    d->dz = d->dv + 2 * l.interval * l.rows;
+    return (int)(d->dz - at) + 2 * l.interval * l.rows;
 }
 
-/* Where the thread leaves its part of a vector's sums of the i-th step of a stride. */
+/* The address of the thread's part of a vector's sums, i-th step of an interval. */
 template <int LANES>
-static __device__ float *sums_of(const layout &l, const place &p, const desk &d, int vector,
-                                 int half, int i)
+static __device__ float *sums_of(const layout &l, const work_coord &p, const smem_layout &d,
+                                 int vector, int half, int i)
 {
-    const int at = row_part_at<LANES>(p.self), column = run<LANES>(at / 4, p.lane) + at % 4;
-    const int row = ((vector * 2 + half) * l.stride + i) * l.warps + p.self / 32;
+    const int at = row_part_at<LANES>(p.tid), column = run<LANES>(at / 4, p.lane) + at % 4;
+    const int row = ((vector * 2 + half) * l.interval + i) * l.warps + p.tid / 32;
     return d.sums + row * l.width + column;
 }
 
 template <int LANES>
-static __device__ __forceinline__ void leave_sums(float *to, const eight &e, int place)
+static __device__ __forceinline__ void store_warp_sums(float *to, const eight &e, int place)
 {
     const row_part<LANES> part = over_rows<LANES>(e, place);
     const int columns = part.columns, once = columns < 4 ? columns : 4;
     if (place & 31 & -(8 * LANES))
-        return; /* one of several with this column */
+        return; /* another thread stores this column */
     for (int i = 0; i < columns; i += once) {
         few<once> f;
         for (int j = 0; j < once; j++)
             f.x[j] = part.x[i + j];
-        leave_few(to + i * LANES, f);
+        store_few(to + i * LANES, f);
     }
 }
 
-static __device__ staged staged_of(const layout &l, const desk &d, int third)
+static __device__ stage_ptrs stage_of(const layout &l, const smem_layout &d, int stage)
 {
-    staged s;
+    stage_ptrs s;
     const int size = carve(l, 1, NULL, &s);
-    carve(l, 1, d.staged + third * size, &s);
+    carve(l, 1, d.stages + stage * size, &s);
     return s;
 }
 
-/* A carrier's first row in the slots of a piece. */
-struct shelf {
-    float *first; /* before all steps */
-    int next;     /* from there to the state after a step */
+/* A consumer's first row in the slots of a subsegment. */
+struct slot_ptr {
+    float *first; /* the state before all steps */
+    int next;     /* offset to the state after a step */
 };
 
-static __device__ shelf shelf_of(const layout &l, const place &p, const desk &d, int half)
+static __device__ slot_ptr slot_ptr_of(const layout &l, const work_coord &p, const smem_layout &d,
+                                       int half)
 {
     const int state = l.rows * l.width;
     return {d.slots + (half ? (slots_of(l) - 1) * state : 0) + p.row * l.width,
             half ? -state : state};
 }
 
-/* ---- the first crew: replay ---- */
+/* ---- warp role REPLAY ---- */
 
-/* A step's key, and its numbers of the carrier's rows. */
+/* A step's key, and its elements of the consumer's rows. */
 template <int ROWS>
-struct meal_again {
+struct replay_operands {
     eight write, read;
     few<ROWS> v, z;
 };
 
 template <int LANES, int ROWS, bool INSIDE>
-static __device__ __forceinline__ meal_again<ROWS> serve_again(table *at, const layout &l,
-                                                               const place &p)
+static __device__ __forceinline__ replay_operands<ROWS>
+load_replay_operands(operand_ptrs *at, const layout &l, const work_coord &p)
 {
-    meal_again<ROWS> m;
+    replay_operands<ROWS> m;
     m.write = take<LANES>(at->write, p.lane);
     m.read = INSIDE ? take<LANES>(at->read, p.lane) : m.write;
-    m.v = take_few<ROWS>(at->v);
+    m.v = load_few<ROWS>(at->v);
     if (l.c.z_outside)
-        m.z = take_few<ROWS>(at->z);
+        m.z = load_few<ROWS>(at->z);
     else
         for (int r = 0; r < ROWS; r++)
             m.z.x[r] = 1;
@@ -345,17 +350,17 @@ static __device__ __forceinline__ meal_again<ROWS> serve_again(table *at, const 
     return m;
 }
 
-/* Rows in flight: what they read is with the next step's key. */
+/* A consumer's rows; reads = S u of the next step. */
 template <int ROWS>
-struct again {
+struct replay_state {
     strip<1> S[ROWS];
-    table at;
-    meal_again<ROWS> now;
+    operand_ptrs at;
+    replay_operands<ROWS> now;
     few<ROWS> reads;
 };
 
 template <int LANES, int ROWS>
-static __device__ __forceinline__ few<ROWS> read_with(const again<ROWS> &w, const eight &key)
+static __device__ __forceinline__ few<ROWS> read_with(const replay_state<ROWS> &w, const eight &key)
 {
     few<ROWS> reads;
     for (int r = 0; r < ROWS; r++)
@@ -364,15 +369,15 @@ static __device__ __forceinline__ few<ROWS> read_with(const again<ROWS> &w, cons
     return reads;
 }
 
-/* Returns delta.  (The number after a piece's last is fetched and not used.) */
+/* Returns delta.  (The element after a subsegment's last is loaded and not used.) */
 template <typename T, int LANES, int ROWS, bool INSIDE>
-static __device__ __forceinline__ few<ROWS> step_again(again<ROWS> *w, const layout &l,
-                                                       const place &p)
+static __device__ __forceinline__ few<ROWS> replay_step(replay_state<ROWS> *w, const layout &l,
+                                                        const work_coord &p)
 {
-    const meal_again<ROWS> then = serve_again<LANES, ROWS, INSIDE>(&w->at, l, p);
+    const replay_operands<ROWS> then = load_replay_operands<LANES, ROWS, INSIDE>(&w->at, l, p);
     few<ROWS> delta;
     for (int r = 0; r < ROWS; r++) {
-        const meal<1> m = {{{w->now.write}}, {{w->now.read}}, w->now.v.x[r], w->now.z.x[r]};
+        const operands<1> m = {{{w->now.write}}, {{w->now.read}}, w->now.v.x[r], w->now.z.x[r]};
         delta.x[r] = advance<T>(w->S[r], m, w->reads.x[r], l.c.nonlin == E74_TANH);
     }
     w->reads = read_with<LANES, ROWS>(*w, then.read);
@@ -381,33 +386,33 @@ static __device__ __forceinline__ few<ROWS> step_again(again<ROWS> *w, const lay
 }
 
 template <int LANES, int ROWS>
-static __device__ __forceinline__ void leave_states(float *to, const layout &l, const place &p,
-                                                    const again<ROWS> &w)
+static __device__ __forceinline__ void store_states(float *to, const layout &l, const work_coord &p,
+                                                    const replay_state<ROWS> &w)
 {
     for (int r = 0; r < ROWS; r++)
         leave<LANES>(to + r * l.width, p.lane, w.S[r].of[0]);
 }
 
-/* A single row's first state is on its way for as long as the piece before takes.
- * (With a place of its own it keeps registers free.) */
+/* A single row's first state is prefetched one subsegment ahead.  (Computing p here again
+ * saves registers.) */
 template <typename T, int LANES, int ROWS, bool INSIDE>
-static __device__ __forceinline__ void replay(const layout &l, const desk &d)
+static __device__ __forceinline__ void replay(const layout &l, const smem_layout &d)
 {
-    const place p = map_shared_rank<LANES, 1, ROWS>(l, blockIdx.x);
-    tour at = begin(l);
+    const work_coord p = work_coord_of<LANES, 1, ROWS>(l, blockIdx.x);
+    pipeline at = pipeline_begin(l);
     strip<1> first = {};
     int half = 0;
 
     if (ROWS == 1)
         first = first_state<LANES>(l, p, at.now);
     block_barrier();
-    for (; at.strides; at = go_on(l, at)) {
-        const staged s = staged_of(l, d, at.third);
+    for (; at.intervals; at = pipeline_next(l, at)) {
+        const stage_ptrs s = stage_of(l, d, at.stage);
         const int steps = at.now.steps;
-        const shelf states = shelf_of(l, p, d, at.half);
+        const slot_ptr states = slot_ptr_of(l, p, d, at.half);
         float *slot = states.first;
         float *delta_at = s.delta + p.row, *reads_at = s.reads + p.row;
-        again<ROWS> w;
+        replay_state<ROWS> w;
 
         w.S[0] = first;
         if (ROWS == 1 && at.next.steps)
@@ -415,30 +420,30 @@ static __device__ __forceinline__ void replay(const layout &l, const desk &d)
         if (steps) {
             for (int r = 0; ROWS > 1 && r < ROWS; r++)
                 w.S[r] = first_state<LANES>(l, at_row(l, p, r), at.now);
-            leave_states<LANES>(slot, l, p, w);
-            w.at = table_of(l, p, s, 0);
-            w.now = serve_again<LANES, ROWS, INSIDE>(&w.at, l, p);
+            store_states<LANES>(slot, l, p, w);
+            w.at = operand_ptrs_of(l, p, s, 0);
+            w.now = load_replay_operands<LANES, ROWS, INSIDE>(&w.at, l, p);
             w.reads = read_with<LANES, ROWS>(w, w.now.read);
         }
         const float *dy_at = s.dy + p.row;
-        for (int n = 0, i = 0; n < at.strides; n++, half = 1 - half) {
+        for (int n = 0, i = 0; n < at.intervals; n++, half = 1 - half) {
             float *dq_at = sums_of<LANES>(l, p, d, DQ, half, 0);
             #pragma unroll 2
-            for (const int to = min(i + l.stride, steps); i < to; i++) {
-                const few<ROWS> reads = w.reads, dy = take_few<ROWS>(dy_at);
-                const few<ROWS> delta = step_again<T, LANES, ROWS, INSIDE>(&w, l, p);
+            for (const int to = min(i + l.interval, steps); i < to; i++) {
+                const few<ROWS> reads = w.reads, dy = load_few<ROWS>(dy_at);
+                const few<ROWS> delta = replay_step<T, LANES, ROWS, INSIDE>(&w, l, p);
                 eight dq[ROWS];
                 slot += states.next;
-                leave_states<LANES>(slot, l, p, w);
+                store_states<LANES>(slot, l, p, w);
                 if (p.lane == 0) {
-                    leave_few(delta_at, delta);
+                    store_few(delta_at, delta);
                     if (l.c.z_outside)
-                        leave_few(reads_at, reads);
+                        store_few(reads_at, reads);
                 }
                 for (int r = 0; r < ROWS; r++)
                     for (int j = 0; j < COLUMNS; j++)
                         dq[r].x[j] = dy.x[r] * w.S[r].of[0].x[j];
-                leave_sums<LANES>(dq_at, together<ROWS>(dq), p.self);
+                store_warp_sums<LANES>(dq_at, together<ROWS>(dq), p.tid);
                 dq_at += l.warps * l.width;
                 delta_at += l.rows;
                 reads_at += l.rows;
@@ -449,64 +454,64 @@ static __device__ __forceinline__ void replay(const layout &l, const desk &d)
     }
 }
 
-/* ---- the second crew: walk back ---- */
+/* ---- warp role WALK_BACK ---- */
 
-/* What a step back needs, and where the one before it is. */
+/* The operands of a step back, and the addresses of those of the step before it. */
 template <int ROWS>
-struct meal_back {
+struct back_operands {
     eight write, read, query;
     few<ROWS> dy, z, delta, reads;
 };
 
-struct table_back {
+struct back_ptrs {
     const float *write, *read, *query, *dy, *z, *delta, *reads;
 };
 
-static __device__ __forceinline__ table_back table_back_of(const layout &l, const place &p,
-                                                           const staged &s, int step)
+static __device__ __forceinline__ back_ptrs back_ptrs_of(const layout &l, const work_coord &p,
+                                                         const stage_ptrs &s, int step)
 {
-    const int key = step * l.width, number = step * l.rows + p.row;
-    return {s.khat + key, s.u + key,        s.q + key,       s.dy + number,
-            s.z + number, s.delta + number, s.reads + number};
+    const int key = step * l.width, row = step * l.rows + p.row;
+    return {s.khat + key, s.u + key,     s.q + key,    s.dy + row,
+            s.z + row,    s.delta + row, s.reads + row};
 }
 
 template <int LANES, int ROWS, bool INSIDE>
-static __device__ __forceinline__ meal_back<ROWS> serve_back(table_back *at, const layout &l,
-                                                             const place &p, bool more)
+static __device__ __forceinline__ back_operands<ROWS>
+load_back_operands(back_ptrs *at, const layout &l, const work_coord &p, bool more)
 {
-    const int key = more ? l.width : 0, number = more ? l.rows : 0;
-    meal_back<ROWS> m;
+    const int key = more ? l.width : 0, row = more ? l.rows : 0;
+    back_operands<ROWS> m;
     m.query = take<LANES>(at->query, p.lane);
     m.write = take<LANES>(at->write, p.lane);
     m.read = INSIDE ? take<LANES>(at->read, p.lane) : m.write;
-    m.dy = take_few<ROWS>(at->dy);
-    m.delta = take_few<ROWS>(at->delta);
+    m.dy = load_few<ROWS>(at->dy);
+    m.delta = load_few<ROWS>(at->delta);
     for (int r = 0; r < ROWS; r++) {
         m.z.x[r] = 1;
         m.reads.x[r] = 0;
     }
     if (l.c.z_outside) {
-        m.z = take_few<ROWS>(at->z);
-        m.reads = take_few<ROWS>(at->reads);
+        m.z = load_few<ROWS>(at->z);
+        m.reads = load_few<ROWS>(at->reads);
     }
     at->query -= key;
     at->write -= key;
     at->read -= key;
-    at->dy -= number;
-    at->delta -= number;
-    at->z -= number;
-    at->reads -= number;
+    at->dy -= row;
+    at->delta -= row;
+    at->z -= row;
+    at->reads -= row;
     return m;
 }
 
-/* The states of a carrier's rows. */
+/* The states of a consumer's rows. */
 template <int ROWS>
 struct states {
     eight of[ROWS];
 };
 
 template <int LANES, int ROWS>
-static __device__ __forceinline__ states<ROWS> take_states(const layout &l, const place &p,
+static __device__ __forceinline__ states<ROWS> load_states(const layout &l, const work_coord &p,
                                                            const float *from)
 {
     states<ROWS> S;
@@ -517,43 +522,45 @@ static __device__ __forceinline__ states<ROWS> take_states(const layout &l, cons
 
 /* G is dL/dS, after a step, then before it. */
 template <int LANES, int ROWS, bool INSIDE>
-static __device__ __forceinline__ void walk_back(const layout &l, const place &p, const desk &d)
+static __device__ __forceinline__ void walk_back(const layout &l, const work_coord &p,
+                                                 const smem_layout &d)
 {
     const bool tanh = l.c.nonlin == E74_TANH, AHEAD = ROWS == 1;
-    const int to_du = (DU - DKEY) * 2 * l.stride * l.warps * l.width;
+    const int to_du = (DU - DKEY) * 2 * l.interval * l.warps * l.width;
     states<ROWS> G, after, before;
-    meal_back<ROWS> now;
-    table_back from_here;
-    int half = 0, third = 0;
+    back_operands<ROWS> now;
+    back_ptrs from_here;
+    int half = 0, stage = 0;
 
     for (int r = 0; r < ROWS; r++) {
-        const place row = at_row(l, p, r);
+        const work_coord row = at_row(l, p, r);
         G.of[r] = load_floats<LANES>(l.c.dlast + row.element, row.any ? l.c.columns : 0, p.lane);
     }
     block_barrier();
-    for (tour at = begin(l); at.strides; third = at.third, at = go_on(l, at)) {
+    for (pipeline at = pipeline_begin(l); at.intervals;
+         stage = at.stage, at = pipeline_next(l, at)) {
         const int steps = at.back.steps;
-        const shelf slots = shelf_of(l, p, d, 1 - at.half);
+        const slot_ptr slots = slot_ptr_of(l, p, d, 1 - at.half);
         const float *slot = slots.first + steps * slots.next;
 
         if (steps) {
-            from_here = table_back_of(l, p, staged_of(l, d, third), steps - 1);
-            after = take_states<LANES, ROWS>(l, p, slot);
+            from_here = back_ptrs_of(l, p, stage_of(l, d, stage), steps - 1);
+            after = load_states<LANES, ROWS>(l, p, slot);
             if (AHEAD) {
-                now = serve_back<LANES, ROWS, INSIDE>(&from_here, l, p, steps > 1);
-                before = take_states<LANES, ROWS>(l, p, slot - slots.next);
+                now = load_back_operands<LANES, ROWS, INSIDE>(&from_here, l, p, steps > 1);
+                before = load_states<LANES, ROWS>(l, p, slot - slots.next);
             }
         }
-        for (int n = 0, step = steps - 1; n < at.strides; n++, half = 1 - half) {
-            const int from = max(step + 1 - l.stride, 0);
-            const int row = (half * l.stride + step - from) * l.rows + p.row;
+        for (int n = 0, step = steps - 1; n < at.intervals; n++, half = 1 - half) {
+            const int from = max(step + 1 - l.interval, 0);
+            const int row = (half * l.interval + step - from) * l.rows + p.row;
             float *dkey_at = sums_of<LANES>(l, p, d, DKEY, half, step - from);
             float *dv_at = d.dv + row;
             #pragma unroll (ROWS > 1 ? 1 : 2)
             for (; step >= from; step--) {
                 few<ROWS> dv, dz, dreads;
                 if (!AHEAD)
-                    now = serve_back<LANES, ROWS, INSIDE>(&from_here, l, p, true);
+                    now = load_back_operands<LANES, ROWS, INSIDE>(&from_here, l, p, true);
                 for (int r = 0; r < ROWS; r++) {
                     for (int j = 0; j < COLUMNS; j++)
                         G.of[r].x[j] = fmaf(now.dy.x[r], now.query.x[j], G.of[r].x[j]);
@@ -563,14 +570,14 @@ static __device__ __forceinline__ void walk_back(const layout &l, const place &p
                     dv.x[r] = dot(G.of[r], now.write);
                 }
                 sum_lanes<LANES, ROWS>(&dv);
-                meal_back<ROWS> then;
+                back_operands<ROWS> then;
                 states<ROWS> next;
                 if (AHEAD) {
-                    then = serve_back<LANES, ROWS, INSIDE>(&from_here, l, p, step > 1);
-                    next = take_states<LANES, ROWS>(
+                    then = load_back_operands<LANES, ROWS, INSIDE>(&from_here, l, p, step > 1);
+                    next = load_states<LANES, ROWS>(
                         l, p, step > 0 ? slot - 2 * slots.next : slot - slots.next);
                 } else
-                    before = take_states<LANES, ROWS>(l, p, slot - slots.next);
+                    before = load_states<LANES, ROWS>(l, p, slot - slots.next);
                 eight share[ROWS], read = now.read;
                 for (int r = 0; r < ROWS; r++) {
                     dreads.x[r] = -dv.x[r] * now.z.x[r];
@@ -580,7 +587,7 @@ static __device__ __forceinline__ void walk_back(const layout &l, const place &p
                     for (int r = 0; r < ROWS; r++)
                         for (int j = 0; j < COLUMNS; j++)
                             share[r].x[j] = dreads.x[r] * before.of[r].x[j];
-                    leave_sums<LANES>(dkey_at + to_du, together<ROWS>(share), p.self);
+                    store_warp_sums<LANES>(dkey_at + to_du, together<ROWS>(share), p.tid);
                     if (!AHEAD)
                         read = take<LANES>(from_here.read + l.width, p.lane);
                 }
@@ -591,10 +598,10 @@ static __device__ __forceinline__ void walk_back(const layout &l, const place &p
                         G.of[r].x[j] = fmaf(dreads.x[r], read.x[j], G.of[r].x[j]);
                     }
                 }
-                leave_sums<LANES>(dkey_at, together<ROWS>(share), p.self);
+                store_warp_sums<LANES>(dkey_at, together<ROWS>(share), p.tid);
                 if (p.lane == 0) {
-                    leave_few(dv_at, dv);
-                    leave_few(dv_at + (d.dz - d.dv), dz);
+                    store_few(dv_at, dv);
+                    store_few(dv_at + (d.dz - d.dv), dz);
                 }
                 slot -= slots.next;
                 dkey_at -= l.warps * l.width;
@@ -608,41 +615,43 @@ static __device__ __forceinline__ void walk_back(const layout &l, const place &p
             block_barrier();
         }
     }
-    const place last = map_shared_rank<LANES, 1, ROWS>(l, blockIdx.x);
+    const work_coord last = work_coord_of<LANES, 1, ROWS>(l, blockIdx.x);
     for (int r = 0; r < ROWS; r++) {
-        const place row = at_row(l, last, r);
+        const work_coord row = at_row(l, last, r);
         store_columns<float, LANES>(l.c.dfirst + row.element, row.any ? l.c.columns : 0, row.lane,
                                     G.of[r]);
     }
 }
 
-/* ---- the helpers ---- */
+/* ---- the producers ---- */
 
-/* What the carriers did in the n-th stride of a tour. */
-struct done {
+/* The steps that were replayed, and walked back over, in the n-th interval. */
+struct interval_work {
     int t, steps, back_t, back_steps;
 };
 
-static __device__ __forceinline__ done done_in(const layout &l, const tour &at, int n)
+static __device__ __forceinline__ interval_work work_of_interval(const layout &l,
+                                                                 const pipeline &at, int n)
 {
-    const int i = n * l.stride, left = max(at.back.steps - i, 0);
-    const int steps = min(l.stride, at.now.steps - i), back_steps = min(l.stride, left);
+    const int i = n * l.interval, left = max(at.back.steps - i, 0);
+    const int steps = min(l.interval, at.now.steps - i), back_steps = min(l.interval, left);
     return {time_of(l, at.now) + i, steps, time_of(l, at.back) + left - back_steps, back_steps};
 }
 
-/* The sums of a stride's vectors over the warps: to [T,BH,N]. */
+/* The sums of an interval's vectors over the warps, to [T,BH,N]. */
 template <int LANES>
-static __device__ __forceinline__ void put_sums(const layout &l, const place &p, const desk &d,
-                                                const done &w, int half)
+static __device__ __forceinline__ void store_sums(const layout &l, const work_coord &p,
+                                                  const smem_layout &d, const interval_work &w,
+                                                  int half)
 {
     const call &c = l.c;
 
-    for (int item = p.self; item < l.vectors * l.stride * 2 * LANES; item += l.helpers) {
+    for (int item = p.tid; item < l.vectors * l.interval * 2 * LANES; item += l.producer_threads) {
         const int row = item / (2 * LANES), column = item % (2 * LANES) * 4;
-        const int vector = row / l.stride, step = row % l.stride;
+        const int vector = row / l.interval, step = row % l.interval;
         if (step >= (vector == DQ ? w.steps : w.back_steps))
             continue;
-        const int at = (row + (vector + half) * l.stride) * l.warps;
+        const int at = (row + (vector + half) * l.interval) * l.warps;
         const float *from = d.sums + at * l.width + column;
         four<float> sum = *(const four<float> *)from;
 
@@ -659,102 +668,105 @@ static __device__ __forceinline__ void put_sums(const layout &l, const place &p,
     }
 }
 
-/* dv and dz as far as they are the rows' own. */
+/* dv, and dz of the row side. */
 template <typename T, int LANES>
-static __device__ void put_rows(const layout &l, const place &p, int64_t t, int steps,
-                                const float *dv, const float *dz)
+static __device__ void store_rows(const layout &l, const work_coord &p, int64_t t, int steps,
+                                  const float *dv, const float *dz)
 {
     const call &c = l.c;
-    for (int step = p.step; step < steps && p.number < p.rows; step += p.span) {
-        const four<float> v = *(const four<float> *)(dv + step * l.rows + p.number);
-        const four<float> z = *(const four<float> *)(dz + step * l.rows + p.number);
+    for (int step = p.step; step < steps && p.quad_row < p.rows; step += p.step_stride) {
+        const four<float> v = *(const four<float> *)(dv + step * l.rows + p.quad_row);
+        const four<float> z = *(const four<float> *)(dz + step * l.rows + p.quad_row);
         if (l.dv)
-            put_numbers<float>(l, p, l.dv, t + step, v);
+            store_elements<float>(l, p, l.dv, t + step, v);
         else
-            put_numbers<T>(l, p, c.dv, t + step, v);
+            store_elements<T>(l, p, c.dv, t + step, v);
         if (c.z_outside && l.dz)
-            put_numbers<float>(l, p, l.dz, t + step, z);
+            store_elements<float>(l, p, l.dz, t + step, z);
         else if (c.z_outside)
-            put_numbers<T>(l, p, c.dz, t + step, z);
+            store_elements<T>(l, p, c.dz, t + step, z);
     }
 }
 
-/* Steps of the n-th batch of a piece. */
-static __device__ __forceinline__ int steps_of(const layout &l, const piece &w, int n)
+/* Steps of the n-th batch of a subsegment. */
+static __device__ __forceinline__ int steps_of(const layout &l, const subsegment &w, int n)
 {
     return n < 0 ? 0 : min(l.batch, w.steps - n * l.batch);
 }
 
-/* The keys of a piece, a batch a stride, and in the last stride what is left. */
+/* The keys of a subsegment, one batch per interval, the rest in the last interval. */
 template <typename T, int LANES, bool ALIGNED>
-static __device__ __forceinline__ void fetch(const layout &l, const place &p, const piece &w, int n,
-                                             bool last, const staged &to)
+static __device__ __forceinline__ void fetch(const layout &l, const work_coord &p,
+                                             const subsegment &w, int n, bool last,
+                                             const stage_ptrs &to)
 {
     const int from = min(n * l.batch, w.steps);
-    bring<T, LANES, true, ALIGNED>(l, p, time_of(l, w), from,
-                                   last ? w.steps : min(from + l.batch, w.steps), to);
+    fill_stage<T, LANES, true, ALIGNED>(l, p, time_of(l, w), from,
+                                        last ? w.steps : min(from + l.batch, w.steps), to);
 }
 
-/* The same, but what is sent for in a stride arrives in the next. */
+/* The same, but the loads of one interval are stored to shared memory in the next. */
 template <typename T, int LANES, bool INSIDE, bool ALIGNED>
-static __device__ __forceinline__ void fetch_ahead(incoming<T> *in, const layout &l, const place &p,
-                                                   const piece &w, int n, bool last,
-                                                   const staged &to)
+static __device__ __forceinline__ void fetch_ahead(incoming<T> *in, const layout &l,
+                                                   const work_coord &p, const subsegment &w, int n,
+                                                   bool last, const stage_ptrs &to)
 {
     do {
         const int have = steps_of(l, w, n - 1);
         if (have > 0)
-            settle<T, LANES, true>(*in, l, p, (n - 1) * l.batch, have, to);
+            store_batch<T, LANES, true>(*in, l, p, (n - 1) * l.batch, have, to);
         if (n * l.batch < w.steps)
-            *in = send_for<T, LANES, INSIDE, true, ALIGNED>(l, p, time_of(l, w), n * l.batch,
-                                                            w.steps);
+            *in = load_batch<T, LANES, INSIDE, true, ALIGNED>(l, p, time_of(l, w), n * l.batch,
+                                                              w.steps);
     } while (last && steps_of(l, w, n++) > 0);
 }
 
-/* The third crew: a stride behind, and a piece ahead.  (Where registers are few,
- * nothing that is large can be on its way over a barrier, nor be asked for.) */
+/* The producers: store an interval behind, load a subsegment ahead.  (Where registers are
+ * few, no batch is kept in flight across a barrier, and nothing is prefetched.) */
 template <typename T, int LANES, int ROWS, bool INSIDE, bool ALIGNED>
-static __device__ __forceinline__ void help(const layout &l, const place &p, const desk &d)
+static __device__ __forceinline__ void produce(const layout &l, const work_coord &p,
+                                               const smem_layout &d)
 {
     const bool AHEAD = ROWS == 1 || (sizeof(T) == 2 && !INSIDE);
     int half = 0;
 
-    fetch<T, LANES, ALIGNED>(l, p, begin(l).now, 0, true, staged_of(l, d, 0));
+    fetch<T, LANES, ALIGNED>(l, p, pipeline_begin(l).now, 0, true, stage_of(l, d, 0));
     block_barrier();
-    for (tour at = begin(l); at.strides; at = go_on(l, at)) {
+    for (pipeline at = pipeline_begin(l); at.intervals; at = pipeline_next(l, at)) {
         incoming<T> in = {};
 
         if (ALIGNED || AHEAD || sizeof(T) == 4)
-            prefetch_piece<T>(l, p, go_on(l, at).next);
-        for (int n = 0; n < at.strides; n++, half = 1 - half) {
-            const staged to = staged_of(l, d, third_after(at.third));
-            const bool last = n + 1 == at.strides;
+            prefetch_subsegment<T>(l, p, pipeline_next(l, at).next);
+        for (int n = 0; n < at.intervals; n++, half = 1 - half) {
+            const stage_ptrs to = stage_of(l, d, next_stage(at.stage));
+            const bool last = n + 1 == at.intervals;
             if (AHEAD)
                 fetch_ahead<T, LANES, INSIDE, ALIGNED>(&in, l, p, at.next, n, last, to);
             else
                 fetch<T, LANES, ALIGNED>(l, p, at.next, n, last, to);
             block_barrier();
-            const done w = done_in(l, at, n);
-            put_sums<LANES>(l, p, d, w, half);
-            put_rows<T, LANES>(l, p, w.back_t, w.back_steps, d.dv + half * l.stride * l.rows,
-                               d.dz + half * l.stride * l.rows);
+            const interval_work w = work_of_interval(l, at, n);
+            store_sums<LANES>(l, p, d, w, half);
+            store_rows<T, LANES>(l, p, w.back_t, w.back_steps, d.dv + half * l.interval * l.rows,
+                                 d.dz + half * l.interval * l.rows);
         }
     }
 }
 
 template <typename T, int LANES, int ROWS, bool INSIDE, bool ALIGNED>
-__global__ void __launch_bounds__(ROWS > 1 ? 2 * LONG_CREW + LONG_HELPERS : CREWS * CREW, 1)
-    backward_rows(layout l)
+__global__ void __launch_bounds__(ROWS > 1 ? 2 * LONG_ROLE_THREADS + LONG_PRODUCER_THREADS
+                                           : ROLES * ROLE_THREADS,
+                                  1) backward_rows(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
-    const place p = map_shared_rank<LANES, 1, ROWS>(l, blockIdx.x);
-    desk d;
+    const work_coord p = work_coord_of<LANES, 1, ROWS>(l, blockIdx.x);
+    smem_layout d;
 
-    carve_desk(l, buffer, &d);
-    switch (of_warp(p.crew)) {
-    case REPLAYS: replay<T, LANES, ROWS, INSIDE>(l, d); break;
-    case WALKS_BACK: walk_back<LANES, ROWS, INSIDE>(l, p, d); break;
-    default: help<T, LANES, ROWS, INSIDE, ALIGNED>(l, p, d);
+    carve_smem(l, buffer, &d);
+    switch (of_warp(p.role)) {
+    case REPLAY: replay<T, LANES, ROWS, INSIDE>(l, d); break;
+    case WALK_BACK: walk_back<LANES, ROWS, INSIDE>(l, p, d); break;
+    default: produce<T, LANES, ROWS, INSIDE, ALIGNED>(l, p, d);
     }
 }
 
@@ -807,10 +819,10 @@ __global__ void __launch_bounds__(128) finish_keys(layout l)
             add(&dz, load_floats<LANES>(l.dz + at, columns, lane));
         store_columns<T, LANES>((T *)c.dz + at, columns, lane, dz);
     }
-    float along = lanes_sum<LANES>(dot(k, dkey));
-    along = length > 0 ? along / (length * scale * scale) : 0;
+    float k_dot_dk = lanes_sum<LANES>(dot(k, dkey));
+    k_dot_dk = length > 0 ? k_dot_dk / (length * scale * scale) : 0;
     for (int j = 0; j < COLUMNS; j++)
-        dkey.x[j] = fmaf(-along, k.x[j], dkey.x[j] / scale);
+        dkey.x[j] = fmaf(-k_dot_dk, k.x[j], dkey.x[j] / scale);
     if (c.dq)
         store_columns<T, LANES>((T *)c.dq + at, columns, lane, dq);
     else
@@ -822,41 +834,41 @@ __global__ void __launch_bounds__(128) finish_keys(layout l)
 
 /* ---- launches ---- */
 
-static size_t desk_bytes(const layout &l)
+static size_t smem_bytes(const layout &l)
 {
-    desk d;
-    return carve_desk(l, NULL, &d) * sizeof(float);
+    smem_layout d;
+    return carve_smem(l, NULL, &d) * sizeof(float);
 }
 
-static bool fits(layout *l, int steps, int stride)
+static bool fits(layout *l, int steps, int interval)
 {
     l->steps = steps;
-    l->stride = stride;
-    return desk_bytes(*l) <= SHARED_MAX;
+    l->interval = interval;
+    return smem_bytes(*l) <= SHARED_MAX;
 }
 
-/* Pieces as long as fits, of like length, and as long a stride. */
+/* Subsegments as long as fit, of about equal length, and as long an interval. */
 static layout back_layout(const struct frame *f)
 {
-    layout l = layout_of(f, {CREWS, CREW, 0, 1, 1});
+    layout l = layout_of(f, {ROLES, ROLE_THREADS, 0, 1, 1});
     const call &c = l.c;
-    int steps = least(PIECE, (int)c.K), stride = STRIDE;
+    int steps = min_int(MAX_SUB_STEPS, (int)c.K), interval = MAX_INTERVAL;
 
     if (l.lanes >= LONG)
-        l = layout_of(f, {CREWS, LONG_CREW, LONG_HELPERS, 1, LONG_ROWS});
-    l.warps = l.crew / 32;
+        l = layout_of(f, {ROLES, LONG_ROLE_THREADS, LONG_PRODUCER_THREADS, 1, LONG_ROWS});
+    l.warps = l.role_threads / 32;
     while (!fits(&l, steps, 1))
         steps--;
     l.subs = (int)ceil_div(c.K, steps);
     steps = (int)ceil_div(c.K, l.subs);
-    while (!fits(&l, steps, stride))
-        stride /= 2;
-    l.longer = (int)c.K - l.subs * (steps - 1);
+    while (!fits(&l, steps, interval))
+        interval /= 2;
+    l.long_subs = (int)c.K - l.subs * (steps - 1);
     l.segments = ceil_div(c.T, c.K);
     const int left = (int)(c.T - (l.segments - 1) * c.K);
-    l.pieces = (l.segments - 1) * l.subs + 1;
-    while (begin_of(l, l.pieces - (l.segments - 1) * l.subs) < left)
-        l.pieces++;
+    l.total_subs = (l.segments - 1) * l.subs + 1;
+    while (begin_of(l, l.total_subs - (l.segments - 1) * l.subs) < left)
+        l.total_subs++;
     return l;
 }
 
@@ -876,40 +888,40 @@ static int64_t divide(layout *l, float *work)
         l->dz = work + n;
         n += all;
     }
-    l->within = work + n;
+    l->sub_states = work + n;
     return n + l->segments * (l->subs - 1) * c.BH * c.M;
 }
 
 template <typename T, int LANES, bool ALIGNED>
-static int note(const layout &l)
+static int launch_note_rows(const layout &l)
 {
-    staged s;
+    stage_ptrs s;
     const size_t bytes = carve(l, 0, NULL, &s) * sizeof(float);
     void (*const kernel)(layout) = l.c.z_inside ? note_rows<T, LANES, 2, true, ALIGNED>
                                                 : note_rows<T, LANES, 2, false, ALIGNED>;
 
     CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
-    kernel<<<blocks_of(l) * l.segments, l.crew, bytes, gpu_stream()>>>(l);
+    kernel<<<blocks_of(l) * l.segments, l.role_threads, bytes, gpu_stream()>>>(l);
     return cudaGetLastError();
 }
 
-/* Segments side by side are rows enough for sixteen columns a thread. */
+/* All segments run in parallel: enough rows for sixteen columns per thread. */
 template <typename T, bool ALIGNED>
-static int note_between(const struct frame *f, const layout &back)
+static int store_sub_states(const struct frame *f, const layout &back)
 {
-    layout l = layout_of(f, {1, CREW, 0, 2, 1});
+    layout l = layout_of(f, {1, ROLE_THREADS, 0, 2, 1});
 
     l.steps = back.steps;
-    l.longer = back.longer;
-    l.within = back.within;
+    l.long_subs = back.long_subs;
+    l.sub_states = back.sub_states;
     l.subs = back.subs;
     l.segments = back.segments;
     switch (l.lanes) {
-    case 1: return note<T, 1, ALIGNED>(l);
-    case 2: return note<T, 2, ALIGNED>(l);
-    case 4: return note<T, 4, ALIGNED>(l);
-    case 8: return note<T, 8, ALIGNED>(l);
-    default: return note<T, 16, ALIGNED>(l);
+    case 1: return launch_note_rows<T, 1, ALIGNED>(l);
+    case 2: return launch_note_rows<T, 2, ALIGNED>(l);
+    case 4: return launch_note_rows<T, 4, ALIGNED>(l);
+    case 8: return launch_note_rows<T, 8, ALIGNED>(l);
+    default: return launch_note_rows<T, 16, ALIGNED>(l);
     }
 }
 
@@ -918,11 +930,11 @@ static int launch(const layout &l)
 {
     const call &c = l.c;
     const int64_t blocks = blocks_of(l), items = c.T * c.BH * (c.N / c.rows);
-    const size_t shared = desk_bytes(l);
+    const size_t shared = smem_bytes(l);
     void (*const kernel)(layout) = c.z_inside ? backward_rows<T, LANES, ROWS, true, ALIGNED>
                                               : backward_rows<T, LANES, ROWS, false, ALIGNED>;
     CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
-    kernel<<<blocks, 2 * l.crew + l.helpers, shared, gpu_stream()>>>(l);
+    kernel<<<blocks, 2 * l.role_threads + l.producer_threads, shared, gpu_stream()>>>(l);
     CUDA(cudaGetLastError());
     void (*const finish)(layout) = finish_keys<T, LANES, ALIGNED>;
     finish<<<ceil_div(items * LANES, 128), 128, 0, gpu_stream()>>>(l);
@@ -936,7 +948,7 @@ static int backward_of(const struct frame *f)
 
     divide(&l, (float *)f->work);
     if (l.subs > 1) {
-        const int e = note_between<T, ALIGNED>(f, l);
+        const int e = store_sub_states<T, ALIGNED>(f, l);
         if (e)
             return e;
     }
@@ -950,7 +962,7 @@ static int backward_of(const struct frame *f)
     }
 }
 
-/* ALIGNED: runs of four columns are never cut short. */
+/* ALIGNED: rows are multiples of four columns. */
 template <typename T>
 int rows_backward(const struct frame *f)
 {

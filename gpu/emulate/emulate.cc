@@ -26,8 +26,8 @@ enum { STACK_KIB = 64 };
 
 /* ---- switching stacks ---- */
 
-/* emu_swap(&from, to): save the callee's registers on this stack, leave its
- * pointer in from, continue on the stack to. */
+/* emu_swap(&from, to): push the callee-saved registers, store the stack pointer in
+ * from, continue on the stack to. */
 #ifndef EMU_UCONTEXT
 extern "C" void emu_swap(void **from, void *to);
 #if defined __x86_64__
@@ -55,8 +55,8 @@ asm(".text\n.globl emu_swap\n.type emu_swap,%function\nemu_swap:\n"
 #endif
 
 struct stack {
-    char *base;                /* its lowest address: a canary lies there */
-    void *sp;                  /* while it does not run */
+    char *base;                /* its lowest address, which holds a canary */
+    void *sp;                  /* saved, while it does not run */
 #ifdef EMU_UCONTEXT
     ucontext_t uc;
 #endif
@@ -69,22 +69,22 @@ struct copy {
     size_t bytes, given;
 };
 
-/* Groups of what is done later; the last one is open. */
-struct deed {
+/* Groups of deferred operations; the last one is not committed yet. */
+struct deferred_op {
     void (*what)(const void *);
     alignas(16) char data[96];
 };
-typedef std::vector<std::vector<deed>> deferred;
+typedef std::vector<std::vector<deferred_op>> deferred;
 
 struct block;
 struct warp;
 
-enum { WARPS = 32, BARRIERS = 16 }; /* of a block, at most */
+enum { WARPS = 32, BARRIERS = 16 }; /* maxima per block */
 
 struct thread : emu_thread {
     warp *w;
     struct stack *stack;       /* NULL: not started */
-    const char *what;          /* what it waits for */
+    const char *what;          /* the function in which it waits */
     emu_place here;
     unsigned mask;
     void *arg;
@@ -98,10 +98,10 @@ struct warp {
     block *b;
     thread *lane;
     unsigned ready, at_warp, at_barrier, at_block, at_gang, alive;
-    unsigned after;            /* the lane whose turn is next, where one has given way */
-    unsigned phase;            /* how many __syncwarp there were */
-    int barrier;               /* where it waits; 0: nowhere */
-    unsigned knows[WARPS];     /* how far each of the block's had come, by the numbered barriers */
+    unsigned after;            /* the lane to schedule next, after a yield */
+    unsigned phase;            /* number of __syncwarp so far */
+    int barrier;               /* the named barrier at which it waits; 0: none */
+    unsigned vclock[WARPS];     /* vector clock over the block's warps, of the named barriers */
 };
 
 struct shared {
@@ -110,15 +110,15 @@ struct shared {
     size_t bytes;
 };
 
-/* One of a block's numbered barriers. */
+/* One of a block's named barriers (bar.sync n). */
 struct barrier {
     int threads, arrived;
-    unsigned knows[WARPS];     /* what those have known who have arrived */
+    unsigned vclock[WARPS];     /* maximum of the clocks of the warps that have arrived */
 };
 
 struct block : emu_block {
     int alive, arrived, sum, result;
-    unsigned phase;            /* how many barriers there were */
+    unsigned phase;            /* number of barriers so far */
     thread *first_arrived;
     warp *warps;
     int n_warps;
@@ -126,7 +126,7 @@ struct block : emu_block {
     std::vector<shared> *statics;
 };
 
-/* The blocks that live at the same time, on one host thread. */
+/* The blocks that are resident at the same time, on one host thread. */
 struct gang {
     int n_blocks, n_warps, n_threads, alive, arrived;
     unsigned phase;
@@ -134,7 +134,7 @@ struct gang {
     block *blocks;
     warp *warps;
     thread *threads;
-    int at;                    /* the warp whose turn it is */
+    int at;                    /* the warp that runs */
     size_t dynamic;
     void (*body)(void *);
     void *arg;
@@ -142,7 +142,7 @@ struct gang {
     uint64_t random;           /* 0: ascending order */
     struct stack host;
     bool broken;
-    bool resolving;            /* one lane writes the others' results */
+    bool resolving;            /* one lane is writing the results of the others */
 };
 
 __thread struct emu_thread *emu_self;
@@ -163,16 +163,16 @@ static const int seed = env("EMU_SEED", 0), abort_at_fault = env("EMU_ABORT", 0)
 static std::mutex lock;
 static std::atomic<cudaError_t> last;
 static char detail[1000];      /* of the last fault */
-static std::atomic<bool> lost; /* there was a trap */
+static std::atomic<bool> lost; /* after a trap */
 
-static uint64_t draw(uint64_t *x)
+static uint64_t xorshift(uint64_t *x)
 {
     *x ^= *x << 13;
     *x ^= *x >> 7;
     return *x ^= *x << 17;
 }
 
-/* From here on the running thread is t. */
+/* Make t the running thread. */
 static void become(thread *t)
 {
     emu_self = t;
@@ -242,8 +242,8 @@ static stack *stack_new(void)
     return s;
 }
 
-/* ASan is told whose stack is next; where the host's own lies it says itself
- * when a thread is entered for the first time. */
+/* ASan must be given the next stack's bounds; it returns those of the host's stack when
+ * a thread is entered for the first time. */
 #ifdef __SANITIZE_ADDRESS__
 static __thread const void *host_base;
 static __thread size_t host_size;
@@ -275,8 +275,8 @@ static int thread_number(const thread *t)
     return t->idx.x + b->dim.x * (t->idx.y + b->dim.y * t->idx.z);
 }
 
-/* Only the first fault of a launch is told: was it this one? */
-static bool say(const thread *t, emu_place here, const char *fmt, ...)
+/* Reports only the first fault of a launch; returns whether it was this one. */
+static bool report_fault(const thread *t, emu_place here, const char *fmt, ...)
 {
     char text[700];
     va_list ap;
@@ -297,7 +297,7 @@ static bool say(const thread *t, emu_place here, const char *fmt, ...)
     return first;
 }
 
-[[noreturn]] static void leave(void)
+[[noreturn]] static void abort_launch(void)
 {
     G->broken = true;
     stack_switch(((thread *)emu_self)->stack, &G->host, true);
@@ -311,11 +311,11 @@ static bool say(const thread *t, emu_place here, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    say((thread *)emu_self, here, "%s", text);
-    leave();
+    report_fault((thread *)emu_self, here, "%s", text);
+    abort_launch();
 }
 
-/* The one fault that stays, as all do on a device: it is lost. */
+/* The only fault that is sticky, as all are on a real device. */
 [[noreturn]] void emu_trap(emu_place here)
 {
     lost = true;
@@ -323,7 +323,7 @@ static bool say(const thread *t, emu_place here, const char *fmt, ...)
 }
 
 #ifdef __SANITIZE_ADDRESS__
-/* Weak: a test may have its own. */
+/* Weak, so that a test can define its own. */
 extern "C" __attribute__((weak)) void __asan_on_error(void)
 {
     if (emu_self)
@@ -332,7 +332,7 @@ extern "C" __attribute__((weak)) void __asan_on_error(void)
 }
 #endif
 
-/* Nobody can go on: who waits where? */
+/* No thread is ready: report which threads wait where. */
 static void report_deadlock(void)
 {
     char text[600];
@@ -354,16 +354,16 @@ static void report_deadlock(void)
             n += snprintf(text + n, sizeof text - n, "%s%d thread(s), the first of them %d of block %u, in %s at line %d",
                           n ? "; " : "", p.second.first, thread_number(p.second.second),
                           p.second.second->block->idx.x, p.second.second->what, p.first.second);
-    say(first, first->here, "deadlock: %s", text);
+    report_fault(first, first->here, "deadlock: %s", text);
 }
 
-/* ---- taking turns ---- */
+/* ---- scheduling ---- */
 
 static thread *next_thread(void)
 {
     int start = G->at, n = G->n_warps;
-    if (G->random && draw(&G->random) % 4 == 0)
-        start = draw(&G->random) % n;
+    if (G->random && xorshift(&G->random) % 4 == 0)
+        start = xorshift(&G->random) % n;
     for (int i = 0; i < n; i++) {
         int at = start + i < n ? start + i : start + i - n;
         warp *w = &G->warps[at];
@@ -373,9 +373,9 @@ static thread *next_thread(void)
         int lane = __builtin_ctz(later ? later : w->ready);
         w->after = later ? w->after : 0;
         if (G->random) {
-            int turn = draw(&G->random) & 31;
-            unsigned r = w->ready >> turn | (turn ? w->ready << (32 - turn) : 0);
-            lane = (__builtin_ctz(r) + turn) & 31;
+            int rotation = xorshift(&G->random) & 31;
+            unsigned r = w->ready >> rotation | (rotation ? w->ready << (32 - rotation) : 0);
+            lane = (__builtin_ctz(r) + rotation) & 31;
         }
         G->at = at;
         w->ready &= ~(1u << lane);
@@ -384,8 +384,8 @@ static thread *next_thread(void)
     return NULL;
 }
 
-/* The running thread is not ready: let another run, return when it is again. */
-static void give_way(void)
+/* The running thread waits: run another; return when it is scheduled again. */
+static void switch_thread(void)
 {
     thread *me = (thread *)emu_self, *t = next_thread();
     if (t == me)
@@ -394,7 +394,7 @@ static void give_way(void)
         emu_fault(me->here, "stack overflow: more than %zu KiB (EMU_STACK)", stack_bytes / 1024);
     if (!t) {
         report_deadlock();
-        leave();
+        abort_launch();
     }
     if (!t->stack)
         t->stack = stack_new();
@@ -438,10 +438,10 @@ static void release_block(block *b)
     }
 }
 
-static void learn(unsigned knows[WARPS], const unsigned from[WARPS])
+static void merge_vclock(unsigned vclock[WARPS], const unsigned from[WARPS])
 {
     for (int i = 0; i < WARPS; i++)
-        knows[i] = std::max(knows[i], from[i]);
+        vclock[i] = std::max(vclock[i], from[i]);
 }
 
 static void release_barrier(block *b, int number)
@@ -449,7 +449,7 @@ static void release_barrier(block *b, int number)
     barrier *at = &b->barriers[number];
     for (warp *w = b->warps; w < b->warps + b->n_warps; w++)
         if (w->barrier == number) {
-            learn(w->knows, at->knows);
+            merge_vclock(w->vclock, at->vclock);
             w->barrier = 0;
             w->ready |= w->at_barrier;
             w->at_barrier = 0;
@@ -487,7 +487,7 @@ void emu_collective(unsigned mask, void *arg, emu_resolve *resolve, const char *
     w->at_warp |= 1u << t->lane;
     if (!(mask & w->alive & ~w->at_warp))
         release_warp(w, t);
-    give_way();
+    switch_thread();
 }
 
 int emu_block_barrier(int value, const char *what, emu_place here)
@@ -508,7 +508,7 @@ int emu_block_barrier(int value, const char *what, emu_place here)
     t->w->at_block |= 1u << t->lane;
     if (b->arrived == b->alive)
         release_block(b);
-    give_way();
+    switch_thread();
     return b->result;
 }
 
@@ -518,7 +518,7 @@ struct arrival {
     emu_place here;
 };
 
-/* A whole warp has come. */
+/* All lanes of a warp have arrived. */
 static void resolve_arrival(void *const *arg, unsigned present)
 {
     const arrival *a = (const arrival *)arg[0];
@@ -533,11 +533,11 @@ static void resolve_arrival(void *const *arg, unsigned present)
         emu_fault(a->here, "barrier %d is for %d threads, and was for %d", a->number, a->threads, at->threads);
     at->threads = a->threads;
     at->arrived += 32;
-    w->knows[w - w->b->warps]++;
-    learn(at->knows, w->knows);
+    w->vclock[w - w->b->warps]++;
+    merge_vclock(at->vclock, w->vclock);
     w->barrier = a->waits ? a->number : 0;
     w->phase += a->waits;
-    for (int l = 0; l < 32 && a->waits; l++) /* who only tells has not met its own lanes */
+    for (int l = 0; l < 32 && a->waits; l++) /* bar.arrive does not synchronise the lanes */
         w->lane[l].phase = w->phase;
     if (at->arrived == at->threads)
         release_barrier(w->b, a->number);
@@ -552,7 +552,7 @@ void emu_barrier(int number, int threads, bool waits, const char *what, emu_plac
     emu_collective(~0u, &a, resolve_arrival, what, here);
     if (w->barrier) {
         w->at_barrier |= 1u << ((thread *)emu_self)->lane;
-        give_way();
+        switch_thread();
     }
 }
 
@@ -567,29 +567,29 @@ void emu_gang_barrier(const char *what, emu_place here)
     t->w->at_gang |= 1u << t->lane;
     if (G->arrived == G->alive)
         release_gang();
-    give_way();
+    switch_thread();
 }
 
 void emu_yield(void)
 {
     thread *t = (thread *)emu_self;
     if (last != cudaSuccess)
-        leave();    /* what it waits for may never come */
+        abort_launch();    /* after a fault, what it waits for may never happen */
     G->at = (G->at + 1) % G->n_warps;
     t->w->ready |= 1u << t->lane;
-    t->w->after = (t->lane + 1) % 32; /* or it would be the warp's first again and again */
-    give_way();
+    t->w->after = (t->lane + 1) % 32; /* else it would be scheduled first every time */
+    switch_thread();
 }
 
-/* One stack's life: thread after thread, for as long as the next one has
- * none of its own. */
+/* The main loop of a stack: it runs thread after thread, as long as the next one has
+ * no stack yet. */
 static void run_thread(void)
 {
 #ifdef __SANITIZE_ADDRESS__
     const void *base;
     size_t size;
     __sanitizer_finish_switch_fiber(NULL, &base, &size);
-    if (!host_base)            /* the first: the host started it */
+    if (!host_base)            /* the first one, which the host started */
         host_base = base, host_size = size;
 #endif
     for (;;) {
@@ -631,7 +631,7 @@ static void run_thread(void)
             report_deadlock();
             G->broken = true;
         }
-        pool->push_back(s);    /* nobody takes it before the switch */
+        pool->push_back(s);    /* not reused before the switch */
         if (t)
             become(t);
         stack_switch(s, t ? t->stack : &G->host, true);
@@ -641,8 +641,8 @@ static void run_thread(void)
 
 /* ---- races ---- */
 
-/* With EMU_RACE the kernels are compiled with -fsanitize=thread, but these
- * are the functions that the compiler then calls.  A race: two threads of a
+/* With EMU_RACE the kernels are compiled with -fsanitize=thread, and the functions
+ * that the compiler then calls are these.  A race: two threads of a
  * gang, one byte, at least one of them writing, no barrier in between. */
 #ifdef EMU_RACE
 struct seen {
@@ -689,7 +689,7 @@ static bool clash(const seen *old, const seen *now)
     if (old->block != now->block)
         return false;
     if (a->w != b->w)
-        return b->w->knows[a->w - b->w->b->warps] <= old->arrivals;
+        return b->w->vclock[a->w - b->w->b->warps] <= old->arrivals;
     return now->warp <= old->warp;
 }
 
@@ -698,7 +698,7 @@ static void race_access(const void *p, size_t bytes, bool write, const char *pc)
     thread *t = (thread *)emu_self;
     if (!t || G->broken || G->resolving || ((char *)p >= t->stack->base && (char *)p < t->stack->base + stack_bytes))
         return;
-    if (cells_used > cells->size() / 2) {      /* grow: a new table, all cells anew */
+    if (cells_used > cells->size() / 2) {      /* grow: rehash into a new table */
         std::vector<cell> old(cells->size() * 4);
         old.swap(*cells);
         for (cell &c : old)
@@ -706,7 +706,7 @@ static void race_access(const void *p, size_t bytes, bool write, const char *pc)
                 *cell_of(c.at) = c;
     }
     seen now = {(unsigned)(t - G->threads) + 1, G->phase, ((block *)t->block)->phase,
-                t->w->knows[t->w - t->w->b->warps], t->phase, pc};
+                t->w->vclock[t->w - t->w->b->warps], t->phase, pc};
     for (uintptr_t at = (uintptr_t)p; at < (uintptr_t)p + bytes; at++) {
         cell *c = cell_of(at);
         const seen *other = clash(&c->write, &now) ? &c->write : NULL;
@@ -718,12 +718,12 @@ static void race_access(const void *p, size_t bytes, bool write, const char *pc)
             thread *o = &G->threads[other->thread - 1];
             snprintf(command, sizeof command, "addr2line -se /proc/%d/exe %#zx %#zx >&2", getpid(),
                      (size_t)(pc - 1 - &__executable_start), (size_t)(other->pc - 1 - &__executable_start));
-            bool told = say(t, {"race", 0}, "%s what thread %d of block %u %s, with no barrier in between",
+            bool reported = report_fault(t, {"race", 0}, "%s what thread %d of block %u %s, with no barrier in between",
                 write ? "writes" : "reads", thread_number(o), o->block->idx.x,
                 other == &c->write ? "wrote" : "read");
-            if (told && system(command))
+            if (reported && system(command))
                 fprintf(stderr, "%s\n", command);
-            leave();
+            abort_launch();
         }
         if (write)
             c->write = now;
@@ -811,7 +811,7 @@ void *emu_map_shared(const void *p, unsigned rank)
     emu_fault(here, "not a shared address");
 }
 
-/* cp.async moves its bytes as late as it may: what was not waited for is
+/* cp.async copies as late as allowed, at the wait: data that is not waited for is
  * not there. */
 void emu_copy_later(void *to, const void *from, size_t bytes, size_t given)
 {
@@ -855,7 +855,7 @@ static deferred *later_of(int kind)
 
 void emu_later(int kind, void (*what)(const void *), const void *data, size_t bytes)
 {
-    deed d = {what, {0}};
+    deferred_op d = {what, {0}};
     if (bytes > sizeof d.data)
         emu_fault({"emu_later", 0}, "%zu bytes, and there is room for %zu", bytes, sizeof d.data);
     memcpy(d.data, data, bytes);
@@ -871,10 +871,10 @@ void emu_later_wait(int kind, unsigned left)
 {
     deferred *d = later_of(kind);
     while (d->size() > left + 1) {
-        const std::vector<deed> group = d->front();
+        const std::vector<deferred_op> group = d->front();
         d->erase(d->begin());
-        for (const deed &one : group) {
-            const deed own = one;      /* on this thread's stack, where nothing is a race */
+        for (const deferred_op &one : group) {
+            const deferred_op own = one;      /* a copy on this thread's stack, where there are no races */
             own.what(own.data);
         }
     }
@@ -892,7 +892,7 @@ static cudaError_t fail(cudaError_t e)
 
 static int max_dynamic = 48 << 10;
 
-/* The g-th gang of the grid: its blocks from first on. */
+/* Run one gang of the grid, by its number. */
 static void run_gang(const cudaLaunchConfig_t *c, dim3 cluster, bool whole, const char *name,
                      uint64_t number, void (*body)(void *), void *arg)
 {
@@ -991,9 +991,9 @@ cudaError_t emu_launch(const cudaLaunchConfig_t *c, const char *name, void (*bod
     int64_t gangs = whole ? 1 : (int64_t)g.x * g.y * g.z / (cluster.x * cluster.y * cluster.z);
     uint64_t step = 1, from = 0, r = seed * 0x9e3779b97f4a7c15 | 1;
     if (seed && gangs > 1) {           /* all of them, in some order */
-        from = draw(&r) % gangs;
+        from = xorshift(&r) % gangs;
         do
-            step = draw(&r) % gangs;
+            step = xorshift(&r) % gangs;
         while (std::__gcd<uint64_t>(step, gangs) != 1);
     }
     #pragma omp parallel for schedule(dynamic)
@@ -1010,7 +1010,7 @@ struct emu_event { struct timespec at; };
 
 static std::map<char *, size_t> memory;
 
-/* Does [p, p + n) lie in one allocation? */
+/* Is [p, p + n) within one allocation? */
 static bool ours(const void *p, size_t n)
 {
     std::lock_guard<std::mutex> hold(lock);
@@ -1083,8 +1083,8 @@ cudaError_t cudaMemGetInfo(size_t *free, size_t *total)
 
 cudaError_t cudaPeekAtLastError(void) { return last; }
 
-/* Unlike the real one a fault does not stay for ever, unless it is a trap: the
- * next test shall run. */
+/* Unlike on a device a fault is not sticky, unless it is a trap, so that the next test
+ * can run. */
 cudaError_t cudaGetLastError(void)
 {
     std::lock_guard<std::mutex> hold(lock);

@@ -3,12 +3,12 @@
  * `configure --with-cuda=emulate`.
  *
  * Every thread of a block is a fiber; the fibers of a block (of a cluster,
- * of a cooperative grid) take turns on one host thread and give way only in
- * barriers and warp collectives.  Blocks are spread over OpenMP threads.
+ * of a cooperative grid) share one host thread and switch only in barriers
+ * and warp collectives.  Blocks are distributed over OpenMP threads.
  * gpu/emulate/emulate.sed turns the three things that are not C++ - a launch and
  * the two kinds of shared memory - into the EMU_ macros at the end.
  *
- * Environment: EMU_SEED=n   take turns in a random order (0: ascending)
+ * Environment: EMU_SEED=n   schedule in a random order (0: ascending)
  *              CUDA_VISIBLE_DEVICES=  (empty) there is no device
  *              EMU_ABORT=1  abort() at a fault instead of returning an error
  *              EMU_STACK=n  KiB of stack for a thread
@@ -63,7 +63,7 @@ struct dim3 {
     constexpr dim3(uint3 v) : x(v.x), y(v.y), z(v.z) {}
 };
 
-/* ---- the thread that is running ---- */
+/* ---- the running thread ---- */
 
 struct emu_block {
     uint3 idx;
@@ -84,16 +84,16 @@ extern __thread uint3 threadIdx, blockIdx;
 extern __thread dim3 blockDim, gridDim;
 enum { warpSize = 32 };
 
-/* Where in the source: the caller, because it is a default argument. */
+/* A source location: as a default argument, that of the caller. */
 struct emu_place {
     const char *file;
     int line;
 };
 #define EMU_HERE emu_place here = {__builtin_FILE(), __builtin_LINE()}
 
-/* What emulate.cc does.  emu_collective waits until every lane of mask is
- * there; the last to come calls resolve, which finds in arg[lane] what each
- * of them handed over and puts the results in the same place. */
+/* Implemented in emulate.cc.  emu_collective waits until all lanes of mask have
+ * arrived; the last one calls resolve, which reads each lane's argument from
+ * arg[lane] and writes its result there. */
 typedef void emu_resolve(void *const arg[32], unsigned present);
 void emu_collective(unsigned mask, void *arg, emu_resolve *resolve, const char *what, emu_place);
 int emu_block_barrier(int value, const char *what, emu_place);   /* sum of all values */
@@ -107,8 +107,8 @@ unsigned emu_gang_size(void);
 void emu_copy_later(void *to, const void *from, size_t bytes, size_t given);
 void emu_copy_commit(void);
 void emu_copy_wait(unsigned groups_left);
-/* What else a thread has done for it in groups, as late as may be: when they are waited for,
- * what(a copy of the bytes). */
+/* A thread's other asynchronous operations (TMA stores, wgmma), in groups; they are done as late
+ * as allowed, at the wait: what(a copy of the bytes). */
 enum { EMU_PUT, EMU_WGMMA, EMU_LATER };
 void emu_later(int kind, void (*what)(const void *), const void *data, size_t bytes);
 void emu_later_commit(int kind);
@@ -189,7 +189,7 @@ static inline T __shfl_up_sync(unsigned mask, T v, unsigned n, int width = 32, E
     return emu_shfl(mask, v, from, from < 0, width, "__shfl_up_sync", here);
 }
 
-/* One value of every lane to one value for all. */
+/* Reduce the lanes' values to one for all. */
 template <typename T, typename F> void emu_resolve_fold(void *const *arg, unsigned present)
 {
     T all = *(T *)arg[__builtin_ctz(present)];
@@ -254,7 +254,7 @@ static inline long long clock64(void)
     return t.tv_sec * 1000000000ll + t.tv_nsec;
 }
 
-/* Replace *p by f(*p), atomically among the host's threads; the old value. */
+/* *p = f(*p), atomically among the host's threads; returns the old value. */
 template <typename T, typename F> static inline T emu_atomic(T *p, F f)
 {
     T old, want;
@@ -308,7 +308,7 @@ static inline float __fadd_rn(float x, float y) { return x + y; }
 static inline float __fmul_rn(float x, float y) { return x * y; }
 static inline float __fmaf_rn(float x, float y, float z) { return fmaf(x, y, z); }
 /* x y + z rounded down.  The product is exact in double; `sum` and what its rounding left are the
-   exact sum; nearest to sum there is a float at or next to the one looked for. */
+   exact sum; the float nearest to sum is the result or its neighbour. */
 static inline float __fmaf_rd(float x, float y, float z)
 {
     double product = (double)x * y, sum = product + z, other = sum - product;
@@ -317,7 +317,7 @@ static inline float __fmaf_rd(float x, float y, float z)
     return near > sum || (near == sum && left < 0) ? nextafterf(near, -INFINITY) : near;
 }
 static inline float rsqrtf(float x) { return 1 / sqrtf(x); }
-/* of pi x; what is left of x after whole half turns is exact */
+/* of pi x; the remainder of x modulo 1/2 is exact */
 static inline void sincospi(double x, double *sine, double *cosine)
 {
     double half = nearbyint(2 * x), left = (x - half / 2) * M_PI;
@@ -509,14 +509,14 @@ static inline cudaError_t cudaMemcpyToSymbol(T &to, const void *from, size_t n, 
 {
     return memcpy((char *)&to + offset, from, n), cudaSuccess;
 }
-/* as many blocks as the largest SM would take of any kernel */
+/* one block per SM, of any kernel */
 template <typename T>
 static inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *n, T *, int, size_t)
 {
     return *n = 1, cudaSuccess;
 }
 
-/* of clusters, two, so that there are more than run at the same time */
+/* two clusters, so that a grid has more than are resident */
 template <typename T>
 static inline cudaError_t cudaOccupancyMaxActiveClusters(int *n, T *, const cudaLaunchConfig_t *)
 {

@@ -171,20 +171,18 @@ static constexpr __host__ __device__ fields known_fields(void)
 struct layout {
     call c;
     fields f;
-    int lanes, groups, warps;        /* warps of a group */
-    int width, padded_rows;          /* columns and rows of a group, padded */
-    int input_floats, result_floats; /* of a step */
-    int tile;                        /* floats of a state in the workspace */
-    int run, runs;                   /* steps of a run; maximum runs of a segment */
-    int64_t K;                       /* steps of a segment that is replayed */
-    float mean;                      /* factor of the sum of squares */
-    int64_t count, span,
-        segments_at_once;    /* at once: sequences and heads, steps; segments of states */
-    float *inputs, *results; /* [count][span][input_floats or result_floats] */
-    float *states; /* [segments_at_once][runs + 1][count][tile]: before each run, and the last */
-    float *
-        gradients; /* [segments_at_once][runs][count][tile]: G after each run, without its dy q^T */
-    int *progress; /* [count]: the flags: the step that a chain has reached */
+    int lanes, groups, warps;            /* warps of a group */
+    int width, padded_rows;              /* columns and rows of a group, padded */
+    int input_floats, result_floats;     /* of a step */
+    int tile;                            /* floats of a state in the workspace */
+    int run, runs;                       /* steps of a run; maximum runs of a segment */
+    int64_t K;                           /* steps of a segment that is replayed */
+    float mean;                          /* factor of the sum of squares */
+    int64_t count, span, round_segments; /* at once: chains; steps; segments with states */
+    float *inputs, *results;             /* [count][span][input_floats or result_floats] */
+    float *states;    /* [round_segments][runs + 1][count][tile]: before each run, and the last */
+    float *gradients; /* [round_segments][runs][count][tile]: G after each run, without dy q^T */
+    int *progress;    /* [count]: the flags: the step that a chain has reached */
 
     /* of a launch */
     int64_t first;            /* first sequence and head */
@@ -675,9 +673,7 @@ static __device__ __forceinline__ step_range step_range_of(const layout &l, bool
     return {begin, min(begin + l.K, l.c.T)};
 }
 
-enum {
-    CARRY_SUMS = 4 * WARP_SUMS
-}; /* of two successive steps, at a run's begin, of divide_exactly */
+enum { CARRY_SUMS = 4 * WARP_SUMS }; /* of two steps, a run's begin, divide_exactly */
 
 template <int LANES, bool INSIDE, bool REPLAYS>
 __global__ void __launch_bounds__(32 * max_warps(LANES), 1) carry(layout l)
@@ -758,9 +754,7 @@ __global__ void __launch_bounds__(32 * max_warps(LANES), 1) carry(layout l)
             for (int r = 0; r < ROWS; r++)
                 add(&S[r], update.delta[r], m.write);
             const float *const query = here + at.column + f.q;
-            here += remaining > 1
-                        ? l.input_floats
-                        : 0; /* after the last step its operands are loaded again, unused */
+            here += remaining > 1 ? l.input_floats : 0; /* after the last: unused */
             load_operands<LANES, INSIDE, REPLAYS>(l, at, here, &m);
             __syncthreads();
             const float after = s.squares + sum_of_warps<LANES>(sums + sums_offset, n);
@@ -769,9 +763,7 @@ __global__ void __launch_bounds__(32 * max_warps(LANES), 1) carry(layout l)
             const dots<LANES> dots_before = d;
             const scale scale_before = s;
             d = dot_products<LANES, INSIDE>(S, m);
-            const eight q = take<LANES>(
-                query,
-                0); /* (here, to have independent instructions while the sums are in flight) */
+            const eight q = take<LANES>(query, 0); /* (here, to fill the latency of the sum) */
             for (int r = 0; r < ROWS; r++)
                 y[r] = dot(S[r], q);
             norm_divisor divisor = divide_by_norm(&s, after, peak, l.mean);
@@ -939,14 +931,11 @@ __global__ void __launch_bounds__(32 * max_warps(LANES), 1) walk_back(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
     const int ROWS = rows_per_thread(LANES), n = l.groups * l.warps;
-    const int run_input_floats = l.run * l.input_floats,
-              run_result_floats = l.run * l.result_floats;
+    const int run_inputs = l.run * l.input_floats, run_results = l.run * l.result_floats;
     const call &c = l.c;
     const coord p = coord_of<LANES>(l);
     const int64_t b = blockIdx.x, bh = l.first + b;
-    float *const result_buffer = buffer + 2 * run_input_floats, *const state =
-                                                                    result_buffer +
-                                                                    2 * run_result_floats;
+    float *const results = buffer + 2 * run_inputs, *const state = results + 2 * run_results;
     float *const sums = state + l.tile, *const zeros = sums + WALK_SUMS;
     const record_offsets at = {record_offset_of(p, l.f.input_floats),
                                record_offset_of(p, l.f.result_floats)};
@@ -965,16 +954,15 @@ __global__ void __launch_bounds__(32 * max_warps(LANES), 1) walk_back(layout l)
     zero_sums(sums, WALK_SUMS + l.padded_rows);
     pdl_wait();
     pdl_launch_dependents();
-    copy_run_async(l, buffer, result_buffer, run, b);
+    copy_run_async(l, buffer, results, run, b);
     cp_async_commit();
     load_state<LANES>(l, p, l.from + bh * c.M, G);
 
     for (int i = 0; run.segment >= l.segment; i ^= 1) {
         const run_coord next = run_before(l, run);
         const int steps = run_steps(l, run);
-        const float *const input = buffer + i * run_input_floats, *const result =
-                                                                      result_buffer +
-                                                                      i * run_result_floats;
+        const float *const input = buffer + i * run_inputs, *const result =
+                                                                results + i * run_results;
         step_ptrs here = step_ptrs_at(at, input + (steps - 1) * l.input_floats,
                                       result + (steps - 1) * l.result_floats);
         float *out = result_of(l, run_begin(l, run) + steps - 1, b);
@@ -987,8 +975,8 @@ __global__ void __launch_bounds__(32 * max_warps(LANES), 1) walk_back(layout l)
         }
         store_tile<LANES>(l, p, gradient_of(l, run, b), G);
         if (next.segment >= l.segment)
-            copy_run_async(l, buffer + (1 - i) * run_input_floats,
-                           result_buffer + (1 - i) * run_result_floats, next, b);
+            copy_run_async(l, buffer + (1 - i) * run_inputs, results + (1 - i) * run_results, next,
+                           b);
         output_operands<LANES> a = load_output_operands<LANES, INSIDE>(here, here.rows + of.dy);
         load_operands_back<LANES, INSIDE>(l, here, &m);
         store_thread_sums<LANES>(sums + sums_offset, p, dot_with_state<LANES>(l, p, after, G, a));
@@ -1032,8 +1020,7 @@ __global__ void __launch_bounds__(32 * max_warps(LANES), 1) walk_back(layout l)
                 if (INSIDE)
                     add(&G[r], up * (beta * m.delta[r]), m.write);
             }
-            load_operands_back<LANES, INSIDE>(
-                l, here, &m); /* after the first step its operands are loaded again, unused */
+            load_operands_back<LANES, INSIDE>(l, here, &m); /* after the first: unused */
             dot_products_back<LANES>(G, m.write, Gamma_k);
             step_back(l, &here, step > 1);
             a = load_output_operands<LANES, INSIDE>(here, step > 1 ? here.rows + of.dy : no_dy);
@@ -1176,8 +1163,7 @@ __global__ void __launch_bounds__(THREADS) prepare(layout l)
         store_padded(m, m.input + l.f.z, l.padded_rows, z);
     if (BACK) {
         store_padded(m, m.input + l.f.dy, l.padded_rows, dy);
-        for (int j = c.rows + m.lane; j < l.padded_rows;
-             j += 32) /* no thread of the replay may have these rows */
+        for (int j = c.rows + m.lane; j < l.padded_rows; j += 32) /* rows that carry need not hold */
             m.result[l.f.delta + j] = m.result[l.f.written + j] = 0;
     }
     if (m.lane == 0)
@@ -1585,14 +1571,14 @@ static layout layout_of(const struct frame *f, enum pass pass)
     const int64_t states = (2 * l.runs + 1) * (int64_t)l.tile, segments = ceil_div(c.T, l.K);
     l.count = clamp_to(device.states / states, count_min, c.BH);
     l.span = clamp_to(device.records / (l.K * l.count * step_floats), 1, segments) * l.K;
-    l.segments_at_once = clamp_to(device.states / (l.count * states), 1, l.span / l.K);
+    l.round_segments = clamp_to(device.states / (l.count * states), 1, l.span / l.K);
     return l;
 }
 
 /* Divides the workspace; returns its size in floats. */
 static int64_t divide_workspace(layout *l, float *work)
 {
-    const int64_t steps = l->count * l->span, states = l->segments_at_once * l->count * l->tile;
+    const int64_t steps = l->count * l->span, states = l->round_segments * l->count * l->tile;
     float *progress;
     const struct {
         float **at;
@@ -1708,7 +1694,7 @@ static int launch_backward(layout l, const kernels &k)
 
     for (l.segment_end = (int)ceil_div(l.end, l.K); l.segment_end > begin;
          l.segment_end = l.segment) {
-        l.segment = (int)clamp_to(l.segment_end - l.segments_at_once, begin, l.segment_end);
+        l.segment = (int)clamp_to(l.segment_end - l.round_segments, begin, l.segment_end);
         l.from = l.segment_end * l.K < l.c.T ? l.c.dfirst : l.c.dlast;
         const run_coord last = last_run(l);
         const int64_t runs = (int64_t)(last.segment - l.segment) * l.runs + last.run + 1;

@@ -1177,8 +1177,9 @@ static layout layout_of(const struct frame *f, bool back)
         l.steps /= 2;
     l.steps = (int)(l.steps < c.T ? l.steps : c.T);
     l.chunks = ceil_div(c.T, l.steps);
-    const int most = !back && l.chunks * c.BH * l.sets >= MANY_BLOCKS ? THREADS / 2 : THREADS;
-    l.threads = min_of(padded(l.steps * l.rows / (l.vectorised ? 8 : 1), 32), most);
+    const int threads_max =
+        !back && l.chunks * c.BH * l.sets >= MANY_BLOCKS ? THREADS / 2 : THREADS;
+    l.threads = min_of(padded(l.steps * l.rows / (l.vectorised ? 8 : 1), 32), threads_max);
     l.threads = l.threads < l.scan_threads ? l.scan_threads : l.threads;
     return l;
 }

@@ -1163,7 +1163,7 @@ __global__ void __launch_bounds__(THREADS) prepare(layout l)
         store_padded(m, m.input + l.f.z, l.padded_rows, z);
     if (BACK) {
         store_padded(m, m.input + l.f.dy, l.padded_rows, dy);
-        for (int j = c.rows + m.lane; j < l.padded_rows; j += 32) /* rows that carry need not hold */
+        for (int j = c.rows + m.lane; j < l.padded_rows; j += 32) /* perhaps not in carry */
             m.result[l.f.delta + j] = m.result[l.f.written + j] = 0;
     }
     if (m.lane == 0)
@@ -1548,8 +1548,8 @@ static layout layout_of(const struct frame *f, enum pass pass)
     l.mean = c.nonlin == E74_RMSNORM ? 1 / (float)c.M : 1;
 
     /* The same in both passes.  The rounding error of g in a run stays in Gamma until g is next
-     * summed directly: in a small state, of whose directions the keys leave
-     * G few, it would dominate. */
+     * summed directly: in a small state, where the keys leave G few free directions, it would
+     * dominate. */
     set_record_sizes(&l, BACKWARD);
     for (l.run = RUN_MAX; l.run > RUN_MIN; l.run /= 2)
         if (l.run * ELEMENTS_PER_STEP <= c.M && walk_bytes(l) <= SHARED_MAX)

@@ -212,7 +212,8 @@ static char *entry_value(struct plan *p, const struct ini_section *s, const stru
     char *value = NULL;
 
     if (first != e && p->file)
-        fault(p, e->line, "%s is listed twice in this section, first in line %d", e->key, first->line);
+        fault(p, e->line, "%s is listed twice in this section, first in line %d", e->key,
+              first->line);
     else if (first != e)
         fault(p, e->line, "%s is listed twice, as words %d and %d", e->key, first->line, e->line);
     else if (!many && !quoted && strchr(e->value, ','))

@@ -1,37 +1,37 @@
-/* e74_cell, kernel `diagonal`: a diagonal state's elements meet only in the
- * norm of k.  With u = z k^ (or k^) and w = z u (or u), a step of an element is
+/* e74_cell, kernel `diagonal`: the elements of a diagonal state are coupled only
+ * by the norm of k.  With u = z k^ (or k^) and w = z u (or u), a step of an element is
  *
  *     S <- f(a S + b),   a = 1 - w k^,   b = v k^
  *
- * so that what must wait for the step before is one fma and one f, and all
- * else is done for many steps at once.  A block has 64 columns: of several
- * (sequence, head)s where n is small, a part of one's where it is large.
+ * The chain from step to step is one fma and one f; everything else is computed for
+ * many steps in parallel.  A block has 64 columns: those of several (sequence, head)
+ * pairs where n is small, a part of one where n is large.
  *
- * Time is cut into pieces of 32 steps, which the blocks of a cluster have in
- * turn.  256 threads, eight columns of a step each, make of the keys the piece's
- * pairs (a, b) in shared memory; 64 of them, the carriers, a column each, wait
- * for their state from the block of the piece before, walk over the pairs, leave
- * the states behind and hand the last one on; then all turn states into outputs.
- * So nothing but the walk (tanh: some 22 cycles a step) and the handing on (a
- * store to the next block's shared memory, which waits for nobody) follow each
- * other.  The keys of a block's next turn are on their way while it walks.
- * Where there are many blocks, each has all pieces of its columns, and others
- * work while it waits: bound by memory.
+ * Time is cut into chunks of 32 steps, which the blocks of a cluster process round
+ * robin.  256 threads, each with eight columns of one step, compute the chunk's pairs
+ * (a, b) in shared memory.  The 64 scan threads, one per column, receive their state
+ * from the block of the previous chunk, scan over the pairs, store the states and send
+ * the last state on.  Then all threads compute the outputs from the states.  So only
+ * the scan (tanh: some 22 cycles per step) and the hand-over (one store to the next
+ * block's shared memory, without acknowledgement) are serial.  The keys of a block's
+ * next chunk are in flight during the scan.  Where there are many blocks, each one
+ * processes all chunks of its columns, and other blocks fill its latencies: the kernel
+ * is then bound by memory.
  *
  * Backward, the gradient G of the state is a linear recurrence,
  *
  *     G <- m G + e,   m = a f',   e = m dy q
  *
- * whose chain is one fma a step.  The pieces are taken from the last to the
- * first, by turns as before: a block replays its piece from a checkpoint, which
- * waits for nobody, forms (m, e), waits for G, walks back, hands G on, and makes
- * of it the gradients of the keys.  State and G go from step to step, so that no
- * result depends on how time is cut.
+ * whose chain is one fma per step.  The chunks are processed from the last to the
+ * first, round robin as before.  A block replays its chunk from a checkpoint (which
+ * depends on no other block), computes (m, e), receives G, scans backward, sends G on,
+ * and computes the gradients of the keys from G.  State and G pass from step to step,
+ * so that no result depends on the chunking.
  *
- * Two small launches more, where needed.  Before: a piece that does not begin
- * at a checkpoint needs its first state, noted by forward's kernel in a walk
- * over all segments at once.  After: where the columns of a key are in several
- * blocks, the gradient of its norm. */
+ * Two small kernels are launched where needed.  Before: a chunk that does not begin at
+ * a checkpoint needs its initial state, which the forward kernel stores in a scan over
+ * all segments in parallel.  After: where the columns of a key are in several blocks,
+ * the gradient of its norm. */
 #include "gpu/device/async.cuh"
 #include "gpu/device/cluster.cuh"
 #include "gpu/device/columns.cuh"
@@ -40,46 +40,46 @@
 #include "gpu/e74/e74_cell.cuh"
 
 enum {
-    STEPS = 32,               /* of a piece */
+    STEPS = 32,               /* of a chunk */
     WIDTH = 64,               /* columns of a block */
-    OCTETS = WIDTH / COLUMNS, /* runs of eight columns, a thread's */
-    ITEMS = STEPS * OCTETS,
-    AHEAD = 4,     /* turns whose keys are sent for */
-    BATCH = 4,     /* steps whose pairs a carrier has in registers, */
-    BACK = 8,      /* and on the way back */
-    ENOUGH = 528,  /* blocks that fill a large chip */
-    FINISHERS = 8, /* warps of a block */
+    OCTETS = WIDTH / COLUMNS, /* groups of eight columns; a thread has one */
+    THREADS = STEPS * OCTETS,
+    AHEAD = 4,            /* prefetch distance, in chunks of a block */
+    BATCH_STEPS = 4,      /* steps whose pairs a scan thread has in registers */
+    BATCH_BACK_STEPS = 8, /* the same, backward */
+    BLOCKS_ENOUGH = 528,  /* blocks that fill a large GPU */
+    FINISH_WARPS = 8,     /* of a block of finish_keys */
 };
 
-/* ---- how a call is laid out over blocks ---- */
+/* ---- work distribution ---- */
 
 struct layout {
     call c;
     int lanes, groups; /* octets of a (sequence, head) within a block; how many of those */
     int sets, parts;   /* such blocks; those of one (sequence, head) */
-    int K;             /* as c.K, for quick divisions */
-    bool whole;        /* octets are neither cut nor unaligned */
-    int cluster;       /* blocks that have the pieces in turn, a power of two */
-    int64_t pieces;
-    bool noting;    /* forward's kernel, over all segments at once, notes states only */
-    float *begins;  /* [pieces][BH*N]: a piece's first state where it is no checkpoint */
-    float *dkhat;   /* [T*BH*N] where the norm's gradient has to wait for all parts */
-    float *further; /* and with it dk's share of dq and dv, where they are tied */
+    int K;             /* c.K as an int, for fast division */
+    bool aligned;      /* all octets are full and aligned */
+    int cluster;       /* blocks of a cluster, a power of two */
+    int64_t chunks;
+    bool only_initial;     /* the launch over all segments that stores initial states */
+    float *initial_states; /* [chunks][BH*N]: of chunks that begin at no checkpoint */
+    float *dkhat;          /* [T*BH*N] if the gradient of the norm needs all parts */
+    float *dk_tied;        /* likewise: what tied dq and dv add to dk */
 };
 
-/* Eight columns of a (sequence, head); where they are `columns` fewer. */
+/* An octet of a (sequence, head) at a step; `columns` of its eight columns exist. */
 struct item {
     int step, octet;
     int columns;
     int column;
-    int64_t element; /* among those of a step's or of a state */
+    int64_t element; /* index within a step or within a state */
 };
 
-static __device__ item item_of(const layout &l, int set, int part, int self)
+static __device__ item item_of(const layout &l, int set, int part, int tid)
 {
     item it;
-    it.step = self / OCTETS;
-    it.octet = self % OCTETS;
+    it.step = tid / OCTETS;
+    it.octet = tid % OCTETS;
     const int64_t bh = (int64_t)set * l.groups + div_pow2(it.octet, l.lanes);
     it.column = part * WIDTH + (it.octet & (l.lanes - 1)) * COLUMNS;
     it.element = bh * l.c.N + it.column;
@@ -87,17 +87,17 @@ static __device__ item item_of(const layout &l, int set, int part, int self)
     return it;
 }
 
-/* A carrier's column.  Within a step of shared memory, the i-th pair of
- * columns of octet o has place 8 i + o, so that neither those who have octets
- * nor carriers, who have a place each, meet in a bank. */
+/* The column of a scan thread.  Within a step in shared memory, the i-th pair of
+ * columns of octet o has index 8 i + o, so that neither threads that access octets nor
+ * scan threads, which access one column each, have bank conflicts. */
 struct column {
     bool any;
     int64_t element;
 };
 
-static __device__ column column_of(const layout &l, int set, int part, int place)
+static __device__ column column_of(const layout &l, int set, int part, int tid)
 {
-    const int octet = place / 2 % OCTETS, within = place / (2 * OCTETS) * 2 + place % 2;
+    const int octet = tid / 2 % OCTETS, within = tid / (2 * OCTETS) * 2 + tid % 2;
     const int64_t bh = (int64_t)set * l.groups + div_pow2(octet, l.lanes);
     const int e = part * WIDTH + (octet & (l.lanes - 1)) * COLUMNS + within;
     return {bh < l.c.BH && e < l.c.N, bh * l.c.N + e};
@@ -105,18 +105,18 @@ static __device__ column column_of(const layout &l, int set, int part, int place
 
 /* ---- eight columns in memory ---- */
 
-/* As they are stored; nobody looks at them before they are needed, so that
- * they can be on their way for as long as it takes. */
+/* As stored.  They are converted only where they are used, so that the loads stay in
+ * flight until then. */
 template <typename T>
 struct alignas(16) octet {
     unsigned w[2 * sizeof(T)];
 };
 
 template <typename T>
-static __device__ __forceinline__ octet<T> load_octet(const T *from, int columns, bool whole)
+static __device__ __forceinline__ octet<T> load_octet(const T *from, int columns, bool aligned)
 {
     octet<T> o = {};
-    if (!whole) {
+    if (!aligned) {
         T x[COLUMNS];
         for (int j = 0; j < COLUMNS; j++) {
             store(x + j, 0.0f);
@@ -131,13 +131,13 @@ static __device__ __forceinline__ octet<T> load_octet(const T *from, int columns
 }
 
 template <typename T>
-static __device__ __forceinline__ void store_octet(T *to, int columns, bool whole, const eight &e)
+static __device__ __forceinline__ void store_octet(T *to, int columns, bool aligned, const eight &e)
 {
     octet<T> o;
     T x[COLUMNS];
     for (int j = 0; j < COLUMNS; j++)
         store(x + j, e.x[j]);
-    if (whole && columns) {
+    if (aligned && columns) {
         memcpy(&o, x, sizeof o);
         *(octet<T> *)to = o;
     } else {
@@ -166,8 +166,8 @@ static __device__ __forceinline__ eight widened(const octet<__nv_bfloat16> &o)
     return e;
 }
 
-/* Of a step's states in shared memory. */
-static __device__ __forceinline__ eight take_octet(const float *step, int octet)
+/* From the states of a step in shared memory. */
+static __device__ __forceinline__ eight load_states(const float *step, int octet)
 {
     eight e;
     for (int i = 0; i < COLUMNS / 2; i++) {
@@ -178,8 +178,8 @@ static __device__ __forceinline__ eight take_octet(const float *step, int octet)
     return e;
 }
 
-/* Of a step's pairs. */
-static __device__ __forceinline__ void leave_pairs(float2 *step, int octet, const eight &a,
+/* To the pairs of a step. */
+static __device__ __forceinline__ void store_pairs(float2 *step, int octet, const eight &a,
                                                    const eight &b)
 {
     for (int i = 0; i < COLUMNS / 2; i++)
@@ -187,7 +187,7 @@ static __device__ __forceinline__ void leave_pairs(float2 *step, int octet, cons
             make_float4(a.x[2 * i], b.x[2 * i], a.x[2 * i + 1], b.x[2 * i + 1]);
 }
 
-static __device__ __forceinline__ eight take_firsts(const float2 *step, int octet)
+static __device__ __forceinline__ eight load_a(const float2 *step, int octet)
 {
     eight a;
     for (int i = 0; i < COLUMNS / 2; i++) {
@@ -198,27 +198,27 @@ static __device__ __forceinline__ eight take_firsts(const float2 *step, int octe
     return a;
 }
 
-/* ---- what a step's keys make ---- */
+/* ---- pairs of a step ---- */
 
 template <typename T>
 struct keys {
     octet<T> k, v, z;
 };
 
-/* Element at + column of a tensor; columns: 0 for a step that is not there. */
+/* At offset `at` of a tensor; columns: 0 for a step that does not exist. */
 template <typename T>
 static __device__ __forceinline__ keys<T> load_keys(const layout &l, int64_t at, int columns)
 {
     keys<T> in;
-    in.k = load_octet((const T *)l.c.k + at, columns, l.whole);
-    in.v = load_octet((const T *)l.c.v + at, columns, l.whole);
+    in.k = load_octet((const T *)l.c.k + at, columns, l.aligned);
+    in.v = load_octet((const T *)l.c.v + at, columns, l.aligned);
     in.z = {};
     if (l.c.z)
-        in.z = load_octet((const T *)l.c.z + at, columns, l.whole);
+        in.z = load_octet((const T *)l.c.z + at, columns, l.aligned);
     return in;
 }
 
-/* Send for a step's keys to where they are near. */
+/* Prefetch a step's keys into L2. */
 template <typename T>
 static __device__ __forceinline__ void prefetch_keys(const layout &l, const item &it, int64_t at)
 {
@@ -228,12 +228,12 @@ static __device__ __forceinline__ void prefetch_keys(const layout &l, const item
     prefetch_l2((const T *)l.c.v + at);
     if (l.c.z)
         prefetch_l2((const T *)l.c.z + at);
-    if (!l.noting)
+    if (!l.only_initial)
         prefetch_l2((const T *)l.c.q + at);
 }
 
-/* The sum over the lanes that have a (sequence, head)'s octets, in all of
- * them.  Called by whole warps. */
+/* The sum over the lanes that have the octets of a (sequence, head), in each of these
+ * lanes.  Called by whole warps. */
 static __device__ __forceinline__ float octets_sum(const layout &l, float x)
 {
     for (int d = OCTETS / 2; d; d /= 2)
@@ -242,7 +242,7 @@ static __device__ __forceinline__ float octets_sum(const layout &l, float x)
     return x;
 }
 
-/* |k|^2, for which every part of it goes over all of the key. */
+/* |k|^2; each part of a key that several blocks share reads the whole key. */
 template <typename T>
 static __device__ __forceinline__ float squares_of(const layout &l, const item &it, int64_t at,
                                                    bool any, const eight &key)
@@ -252,8 +252,8 @@ static __device__ __forceinline__ float squares_of(const layout &l, const item &
         return octets_sum(l, dot(key, key));
     #pragma unroll 4
     for (int from = it.octet * COLUMNS; any && from < l.c.N; from += WIDTH) {
-        const T *some = (const T *)l.c.k + (at + (from - it.column));
-        const eight x = widened(load_octet(some, min((int)COLUMNS, l.c.N - from), l.whole));
+        const T *part = (const T *)l.c.k + (at + (from - it.column));
+        const eight x = widened(load_octet(part, min((int)COLUMNS, l.c.N - from), l.aligned));
         sum += dot(x, x);
     }
     return octets_sum(l, sum);
@@ -291,7 +291,7 @@ static __device__ __forceinline__ void prepare(const layout &l, const item &it, 
         a.x[j] = fmaf(-x.w, x.khat, 1.0f);
         b.x[j] = v.x[j] * x.khat;
     }
-    leave_pairs(step, it.octet, a, b);
+    store_pairs(step, it.octet, a, b);
 }
 
 template <typename T, int NONLIN>
@@ -301,16 +301,16 @@ static __device__ __forceinline__ float step(float2 pair, float S)
     return NONLIN == E74_TANH ? tanh_for<T>(P) : P;
 }
 
-/* Some successive steps' pairs of a carrier; pointers are to its place of step 0.
- * They are taken a batch ahead, the first before the carrier has what it begins
- * with, so that the load's time is never on the chain. */
+/* The pairs of N successive steps of a scan thread; pointers are to its pair of step 0.
+ * Batches are loaded one batch ahead, the first one before the initial state arrives, so
+ * that the latency of the load is never on the chain. */
 template <int N>
 struct batch {
     float2 of[N];
 };
 
 template <int N>
-static __device__ __forceinline__ batch<N> take_batch(const float2 *pairs, int from)
+static __device__ __forceinline__ batch<N> load_batch(const float2 *pairs, int from)
 {
     batch<N> b;
     for (int i = 0; i < N; i++)
@@ -318,10 +318,10 @@ static __device__ __forceinline__ batch<N> take_batch(const float2 *pairs, int f
     return b;
 }
 
-/* A carrier's steps from ... to - 1, its states into `states`. */
+/* Steps from ... to - 1 of one column; stores the states to `states`. */
 template <typename T, int NONLIN>
-static __device__ __forceinline__ float walk(const float2 *pairs, float *states, int from, int to,
-                                             float S)
+static __device__ __forceinline__ float scan_steps(const float2 *pairs, float *states, int from,
+                                                   int to, float S)
 {
     #pragma unroll 1
     for (; from < to; from++)
@@ -329,18 +329,19 @@ static __device__ __forceinline__ float walk(const float2 *pairs, float *states,
     return S;
 }
 
-/* All of a piece, of whose pairs the first are there already. */
+/* A whole chunk, given its first batch of pairs. */
 template <typename T, int NONLIN>
-static __device__ __forceinline__ float walk_piece(batch<BATCH> now, const float2 *pairs,
+static __device__ __forceinline__ float scan_chunk(batch<BATCH_STEPS> current, const float2 *pairs,
                                                    float *states, int steps, float S)
 {
     if (steps < STEPS)
-        return walk<T, NONLIN>(pairs, states, 0, steps, S);
-    for (int from = 0; from < STEPS; from += BATCH) {
-        const batch<BATCH> then = take_batch<BATCH>(pairs, min(from + BATCH, STEPS - BATCH));
-        for (int i = 0; i < BATCH; i++)
-            states[(from + i) * WIDTH] = S = step<T, NONLIN>(now.of[i], S);
-        now = then;
+        return scan_steps<T, NONLIN>(pairs, states, 0, steps, S);
+    for (int from = 0; from < STEPS; from += BATCH_STEPS) {
+        const batch<BATCH_STEPS> next =
+            load_batch<BATCH_STEPS>(pairs, min(from + BATCH_STEPS, STEPS - BATCH_STEPS));
+        for (int i = 0; i < BATCH_STEPS; i++)
+            states[(from + i) * WIDTH] = S = step<T, NONLIN>(current.of[i], S);
+        current = next;
     }
     return S;
 }
@@ -350,62 +351,63 @@ static __device__ __forceinline__ float gate_of(float y)
     return rcp_approx(1 + exp2_approx(-1.442695041f * y));
 }
 
-/* ---- the blocks of a cluster ---- */
+/* ---- blocks of a cluster ---- */
 
-/* Which columns and steps a block has. */
-struct seat {
+/* Columns and segment of a block. */
+struct block_coord {
     int rank, part, set, segment;
 };
 
-static __device__ seat seat_of(const layout &l)
+static __device__ block_coord block_coord_of(const layout &l)
 {
     const int rest = cluster_number(l.cluster), set = rest / l.parts;
-    seat s;
+    block_coord s;
     s.rank = cluster_rank(l.cluster);
     s.part = rest % l.parts;
-    s.set = l.noting ? set % l.sets : set;
-    s.segment = l.noting ? set / l.sets : 0;
+    s.set = l.only_initial ? set % l.sets : set;
+    s.segment = l.only_initial ? set / l.sets : 0;
     return s;
 }
 
-/* A carrier's number before a turn: from the block that had the turn before, or its own. */
-static __device__ __forceinline__ float take_over(const layout &l, const tagged *arrived, int turn,
-                                                  float own)
+/* A scan thread's value before a chunk: from the block of the previous chunk, or its own. */
+static __device__ __forceinline__ float receive_value(const layout &l, const tagged *received,
+                                                      int chunk, float own)
 {
-    if (l.cluster == 1 || turn == 0)
+    if (l.cluster == 1 || chunk == 0)
         return own;
     for (;;) {
-        const tagged p = load_relaxed_cluster(arrived);
-        if (p.tag == turn)
+        const tagged p = load_relaxed_cluster(received);
+        if (p.tag == chunk)
             return p.x;
         spin_yield();
     }
 }
 
-static __device__ __forceinline__ void hand_on(const layout &l, tagged *next, int turn, float x)
+static __device__ __forceinline__ void send_value(const layout &l, tagged *next, int chunk, float x)
 {
     if (l.cluster > 1)
-        store_relaxed_cluster(next, {x, turn});
+        store_relaxed_cluster(next, {x, chunk});
 }
 
 /* ---- forward ---- */
 
-/* After a step: y and out; and the state, if it is the last, or where the next
- * step begins a segment or a piece whose first state is being noted. */
+/* After a step: y and out; and the state after the last step, at a checkpoint, or where
+ * a chunk begins whose initial state is stored. */
 template <typename T>
 static __device__ __forceinline__ void put_step(const layout &l, const item &it, int t,
                                                 const float *step, const octet<T> &query)
 {
     const call &c = l.c;
-    const eight S = take_octet(step, it.octet);
+    const eight S = load_states(step, it.octet);
     const int next = t + 1;
-    if (l.noting) {
+    if (l.only_initial) {
         if (next % STEPS == 0)
-            store_octet(l.begins + next / STEPS * c.BH * c.N + it.element, it.columns, l.whole, S);
+            store_octet(l.initial_states + next / STEPS * c.BH * c.N + it.element, it.columns,
+                        l.aligned, S);
         return;
     }
     if (next == c.T)
-        store_octet(c.last + it.element, it.columns, l.whole, S);
+        store_octet(c.last + it.element, it.columns, l.aligned, S);
     else if (next % l.K == 0)
         for (int j = 0; j < it.columns; j++)
             put_kept(c, next / l.K * c.BH, it.element + j, S.x[j]);
@@ -416,86 +418,86 @@ static __device__ __forceinline__ void put_step(const layout &l, const item &it,
         out.x[j] = y.x[j] * y.x[j] * gate_of(y.x[j]);
     }
     const int64_t at = t * c.BH * c.N + it.element;
-    store_octet((T *)c.y + at, it.columns, l.whole, y);
-    store_octet((T *)c.out + at, it.columns, l.whole, out);
+    store_octet((T *)c.y + at, it.columns, l.aligned, y);
+    store_octet((T *)c.out + at, it.columns, l.aligned, out);
 }
 
-/* The steps that a cluster of forward's kernel walks. */
-struct stretch {
+/* The steps that a cluster of the forward kernel scans. */
+struct step_range {
     int begin, end;
 };
 
-/* To note states: from a segment's checkpoint to the last piece that begins
+/* For initial states: from the checkpoint of a segment to the last chunk that begins
  * within the segment. */
-static __device__ stretch stretch_of(const layout &l, int segment)
+static __device__ step_range step_range_of(const layout &l, int segment)
 {
     const int T = (int)l.c.T, begin = segment * l.K, last = min(l.K, T - begin) + begin - 1;
-    return l.noting ? stretch{begin, last / STEPS * STEPS} : stretch{0, T};
+    return l.only_initial ? step_range{begin, last / STEPS * STEPS} : step_range{0, T};
 }
 
-/* What a carrier begins with, which is the first checkpoint. */
-static __device__ float first_of(const layout &l, const column &mine, int segment)
+/* The state before the first step of a range; it is also the first checkpoint. */
+static __device__ float first_state(const layout &l, const column &own_column, int segment)
 {
     const call &c = l.c;
-    if (!mine.any)
+    if (!own_column.any)
         return 0;
-    if (l.noting)
-        return get_kept(c, segment * c.BH, mine.element);
-    const float S = c.first[mine.element];
-    put_kept(c, 0, mine.element, S);
+    if (l.only_initial)
+        return get_kept(c, segment * c.BH, own_column.element);
+    const float S = c.first[own_column.element];
+    put_kept(c, 0, own_column.element, S);
     return S;
 }
 
-/* The turns of a block; the n-th piece of a stretch is that of rank n % cluster. */
+/* Rank r of a cluster processes chunks r, r + cluster, ... of a range. */
 template <typename T, int NONLIN>
-__global__ void __launch_bounds__(ITEMS, sizeof(T) == 2 ? 4 : 2) forward_diagonal(layout l)
+__global__ void __launch_bounds__(THREADS, sizeof(T) == 2 ? 4 : 2) forward_diagonal(layout l)
 {
     __shared__ __align__(16) float2 pairs[STEPS * WIDTH];
     __shared__ __align__(16) float states[STEPS * WIDTH];
-    __shared__ tagged arrived[WIDTH];
+    __shared__ tagged received[WIDTH];
     const call &c = l.c;
-    const seat own = seat_of(l);
-    const stretch s = stretch_of(l, own.segment);
-    const int turns = (s.end - s.begin + STEPS - 1) / STEPS, place = (int)threadIdx.x;
+    const block_coord own = block_coord_of(l);
+    const step_range s = step_range_of(l, own.segment);
+    const int chunks = (s.end - s.begin + STEPS - 1) / STEPS, tid = (int)threadIdx.x;
 
-    if (turns <= 0)
+    if (chunks <= 0)
         return;
-    handover_init(l.cluster, arrived, WIDTH);
-    const item it = item_of(l, own.set, own.part, place);
-    const bool carries = place < WIDTH;
+    handover_init(l.cluster, received, WIDTH);
+    const item it = item_of(l, own.set, own.part, tid);
+    const bool scans = tid < WIDTH;
     const int stride = STEPS * l.cluster;
-    const int64_t row = c.BH * c.N;
+    const int64_t step_stride = c.BH * c.N;
     const int first = s.begin + own.rank * STEPS + it.step;
-    keys<T> in = load_keys<T>(l, first * row + it.element, first < s.end ? it.columns : 0);
+    keys<T> in = load_keys<T>(l, first * step_stride + it.element, first < s.end ? it.columns : 0);
     for (int n = 1; n < AHEAD && first + n * stride < s.end; n++)
-        prefetch_keys<T>(l, it, (first + n * stride) * row + it.element);
-    float S = carries && own.rank == 0
-                  ? first_of(l, column_of(l, own.set, own.part, place), own.segment)
+        prefetch_keys<T>(l, it, (first + n * stride) * step_stride + it.element);
+    float S = scans && own.rank == 0
+                  ? first_state(l, column_of(l, own.set, own.part, tid), own.segment)
                   : 0;
     handover_ready(l.cluster);
 
-    for (int turn = own.rank; turn < turns; turn += l.cluster) {
-        const int t = s.begin + turn * STEPS + it.step, next = t + stride,
+    for (int chunk = own.rank; chunk < chunks; chunk += l.cluster) {
+        const int t = s.begin + chunk * STEPS + it.step, next = t + stride,
                   later = t + AHEAD * stride;
-        const int64_t at = t * row + it.element;
+        const int64_t at = t * step_stride + it.element;
         octet<T> query = {};
-        if (!l.noting)
-            query = load_octet((const T *)c.q + at, t < s.end ? it.columns : 0, l.whole);
+        if (!l.only_initial)
+            query = load_octet((const T *)c.q + at, t < s.end ? it.columns : 0, l.aligned);
         const float length = sqrtf(squares_of<T>(l, it, at, t < s.end, widened(in.k)));
         prepare(l, it, pairs + it.step * WIDTH, in, length);
-        in = load_keys<T>(l, next * row + it.element, next < s.end ? it.columns : 0);
+        in = load_keys<T>(l, next * step_stride + it.element, next < s.end ? it.columns : 0);
         if (later < s.end)
-            prefetch_keys<T>(l, it, later * row + it.element);
+            prefetch_keys<T>(l, it, later * step_stride + it.element);
         __syncthreads();
 
-        if (carries) {
-            const int steps = min((int)STEPS, s.end - s.begin - turn * STEPS);
-            const batch<BATCH> first = take_batch<BATCH>(pairs + place, 0);
-            tagged *const next_block = handover_next(l.cluster, turn, arrived + place);
-            S = take_over(l, arrived + place, turn, S);
-            S = walk_piece<T, NONLIN>(first, pairs + place, states + place, steps, S);
-            if (turn + 1 < turns)
-                hand_on(l, next_block, turn + 1, S);
+        if (scans) {
+            const int steps = min((int)STEPS, s.end - s.begin - chunk * STEPS);
+            const batch<BATCH_STEPS> first = load_batch<BATCH_STEPS>(pairs + tid, 0);
+            tagged *const next_block = handover_next(l.cluster, chunk, received + tid);
+            S = receive_value(l, received + tid, chunk, S);
+            S = scan_chunk<T, NONLIN>(first, pairs + tid, states + tid, steps, S);
+            if (chunk + 1 < chunks)
+                send_value(l, next_block, chunk + 1, S);
         }
         __syncthreads();
 
@@ -507,20 +509,20 @@ __global__ void __launch_bounds__(ITEMS, sizeof(T) == 2 ? 4 : 2) forward_diagona
 
 /* ---- backward ---- */
 
-/* A carrier's state before step t, where a piece begins: a checkpoint, or noted. */
-static __device__ float begin_of(const layout &l, const column &mine, int t)
+/* The state of a column before step t, at which a chunk begins: a checkpoint, or stored. */
+static __device__ float initial_state(const layout &l, const column &own_column, int t)
 {
     const call &c = l.c;
-    if (!mine.any)
+    if (!own_column.any)
         return 0;
-    return t % l.K ? l.begins[t / STEPS * c.BH * c.N + mine.element]
-                   : get_kept(c, t / l.K * c.BH, mine.element);
+    return t % l.K ? l.initial_states[t / STEPS * c.BH * c.N + own_column.element]
+                   : get_kept(c, t / l.K * c.BH, own_column.element);
 }
 
-/* A carrier's states of a piece, from S, that before its first step, on; a
- * checkpoint stored in fewer bits than the state begins anew. */
+/* The states of one column in a chunk, from S, the state before its first step.  At
+ * checkpoints that are narrower than fp32 the replay restarts from the checkpoint. */
 template <typename T, int NONLIN>
-static __device__ __forceinline__ void replay(const layout &l, const column &mine, int begin,
+static __device__ __forceinline__ void replay(const layout &l, const column &own_column, int begin,
                                               int steps, const float2 *pairs, float *states,
                                               float S)
 {
@@ -528,22 +530,22 @@ static __device__ __forceinline__ void replay(const layout &l, const column &min
     states[0] = S;
     states += WIDTH;
     if (c.kept == KEPT_F32 || l.K % STEPS == 0) {
-        walk_piece<T, NONLIN>(take_batch<BATCH>(pairs, 0), pairs, states, steps, S);
+        scan_chunk<T, NONLIN>(load_batch<BATCH_STEPS>(pairs, 0), pairs, states, steps, S);
         return;
     }
     for (int from = 0, to; from < steps; from = to) {
-        if (from > 0 && mine.any)
-            S = get_kept(c, (begin + from) / l.K * c.BH, mine.element);
+        if (from > 0 && own_column.any)
+            S = get_kept(c, (begin + from) / l.K * c.BH, own_column.element);
         to = min(steps, from + l.K - (begin + from) % l.K);
-        S = walk<T, NONLIN>(pairs, states, from, to, S);
+        S = scan_steps<T, NONLIN>(pairs, states, from, to, S);
     }
 }
 
-/* The states before a step, as backward's formulas mean them. */
-static __device__ __forceinline__ eight before(const layout &l, const item &it, int t,
-                                               const float *step)
+/* The states before a step, as in backward's formulas. */
+static __device__ __forceinline__ eight state_before(const layout &l, const item &it, int t,
+                                                     const float *step)
 {
-    eight S = take_octet(step, it.octet);
+    eight S = load_states(step, it.octet);
     if (l.c.kept != KEPT_F32 && t % l.K == 0)
         for (int j = 0; j < COLUMNS; j++)
             if (j < it.columns)
@@ -562,38 +564,40 @@ template <int NONLIN>
 static __device__ __forceinline__ void to_gradients(float2 *pairs, const float *states, int octet,
                                                     const eight &dy, const eight &q)
 {
-    const eight a = take_firsts(pairs, octet), after = take_octet(states, octet);
+    const eight a = load_a(pairs, octet), after = load_states(states, octet);
     eight m, e;
     for (int j = 0; j < COLUMNS; j++) {
         m.x[j] = a.x[j] * slope<NONLIN>(after.x[j]);
         e.x[j] = m.x[j] * (dy.x[j] * q.x[j]);
     }
-    leave_pairs(pairs, octet, m, e);
+    store_pairs(pairs, octet, m, e);
 }
 
-/* One step back; what reaches it from those after it is left. */
-static __device__ __forceinline__ float step_back(float2 pair, float *left, float G)
+/* One step back; stores dL/dS of the state after the step. */
+static __device__ __forceinline__ float step_back(float2 pair, float *gradients, float G)
 {
-    *left = G;
+    *gradients = G;
     return fmaf(pair.x, G, pair.y);
 }
 
-/* A carrier back through a piece, of whose pairs the last are there already,
- * if it is whole; returns what reaches the step before the piece. */
-static __device__ __forceinline__ float retreat(batch<BACK> now, const float2 *pairs, float *left,
-                                                int steps, float G)
+/* One column of a chunk backward, given its last batch of pairs if the chunk is full;
+ * returns G before the chunk. */
+static __device__ __forceinline__ float scan_back(batch<BATCH_BACK_STEPS> current,
+                                                  const float2 *pairs, float *gradients, int steps,
+                                                  float G)
 {
     if (steps < STEPS) {
         #pragma unroll 1
         for (int i = steps - 1; i >= 0; i--)
-            G = step_back(pairs[i * WIDTH], left + i * WIDTH, G);
+            G = step_back(pairs[i * WIDTH], gradients + i * WIDTH, G);
         return G;
     }
-    for (int from = STEPS - BACK; from >= 0; from -= BACK) {
-        const batch<BACK> then = take_batch<BACK>(pairs, max(from - BACK, 0));
-        for (int i = BACK - 1; i >= 0; i--)
-            G = step_back(now.of[i], left + (from + i) * WIDTH, G);
-        now = then;
+    for (int from = STEPS - BATCH_BACK_STEPS; from >= 0; from -= BATCH_BACK_STEPS) {
+        const batch<BATCH_BACK_STEPS> next =
+            load_batch<BATCH_BACK_STEPS>(pairs, max(from - BATCH_BACK_STEPS, 0));
+        for (int i = BATCH_BACK_STEPS - 1; i >= 0; i--)
+            G = step_back(current.of[i], gradients + (from + i) * WIDTH, G);
+        current = next;
     }
     return G;
 }
@@ -611,13 +615,13 @@ static __device__ __forceinline__ eight through_gate(const octet<T> &y, const oc
     return d;
 }
 
-/* The gradients of one step's k, v, q, z, given the states from the one before
- * it on, and G as the steps after it leave it. */
+/* The gradients of k, v, q, z of one step, given the states from the one before the step
+ * on, and dL/dS after the step. */
 template <typename T, int NONLIN>
 static __device__ __forceinline__ void
 put_gradients(const layout &l, const item &it, int t, bool any, const keys<T> &in,
               const octet<T> &query, const eight &dy, float length, const float *states,
-              const float *left)
+              const float *gradients)
 {
     const call &c = l.c;
     const int columns = any ? it.columns : 0;
@@ -625,12 +629,12 @@ put_gradients(const layout &l, const item &it, int t, bool any, const keys<T> &i
     const eight k = widened(in.k), v = widened(in.v), z = widened(in.z), q = widened(query);
     eight S = {}, after = {}, G = {};
     if (any) {
-        S = before(l, it, t, states);
-        after = take_octet(states + WIDTH, it.octet);
-        G = take_octet(left, it.octet);
+        S = state_before(l, it, t, states);
+        after = load_states(states + WIDTH, it.octet);
+        G = load_states(gradients, it.octet);
     }
     const float scale = scale_of(length);
-    eight dk, dv, dq, dz, further;
+    eight dk, dv, dq, dz, dk_tied;
     for (int j = 0; j < COLUMNS; j++) {
         const key x = key_of(l, k.x[j], scale, z.x[j]);
         const float dP = slope<NONLIN>(after.x[j]) * fmaf(dy.x[j], q.x[j], G.x[j]);
@@ -642,30 +646,30 @@ put_gradients(const layout &l, const item &it, int t, bool any, const keys<T> &i
         if (c.z_inside)
             dz.x[j] = fmaf(du, x.khat, dz.x[j]);
         dk.x[j] = fmaf(delta, dP, c.z_inside ? du * z.x[j] : du);
-        further.x[j] = (c.dq ? 0 : dq.x[j]) + (c.dv ? 0 : dv.x[j]);
+        dk_tied.x[j] = (c.dq ? 0 : dq.x[j]) + (c.dv ? 0 : dv.x[j]);
     }
     if (c.dv)
-        store_octet((T *)c.dv + at, columns, l.whole, dv);
+        store_octet((T *)c.dv + at, columns, l.aligned, dv);
     if (c.dq)
-        store_octet((T *)c.dq + at, columns, l.whole, dq);
+        store_octet((T *)c.dq + at, columns, l.aligned, dq);
     if (c.dz)
-        store_octet((T *)c.dz + at, columns, l.whole, dz);
+        store_octet((T *)c.dz + at, columns, l.aligned, dz);
     if (l.dkhat) {
-        store_octet(l.dkhat + at, columns, l.whole, dk);
-        if (l.further)
-            store_octet(l.further + at, columns, l.whole, further);
+        store_octet(l.dkhat + at, columns, l.aligned, dk);
+        if (l.dk_tied)
+            store_octet(l.dk_tied + at, columns, l.aligned, dk_tied);
         return;
     }
-    float along = octets_sum(l, dot(k, dk));
-    along = length > 0 ? along * scale * scale / length : 0;
+    float k_dot_dk = octets_sum(l, dot(k, dk));
+    k_dot_dk = length > 0 ? k_dot_dk * scale * scale / length : 0;
     for (int j = 0; j < COLUMNS; j++)
-        dk.x[j] = fmaf(-along, k.x[j], dk.x[j] * scale) + further.x[j];
-    store_octet((T *)c.dk + at, columns, l.whole, dk);
+        dk.x[j] = fmaf(-k_dot_dk, k.x[j], dk.x[j] * scale) + dk_tied.x[j];
+    store_octet((T *)c.dk + at, columns, l.aligned, dk);
 }
 
-/* Send for what the turn at `at` needs. */
+/* Prefetch what the chunk at offset `at` needs. */
 template <typename T>
-static __device__ __forceinline__ void prefetch_turn(const layout &l, const item &it, int64_t at)
+static __device__ __forceinline__ void prefetch_chunk(const layout &l, const item &it, int64_t at)
 {
     prefetch_keys<T>(l, it, at);
     if (it.columns == 0)
@@ -674,45 +678,45 @@ static __device__ __forceinline__ void prefetch_turn(const layout &l, const item
     prefetch_l2((const T *)l.c.dout + at);
 }
 
-/* The turns of a block; the first is that of the last piece. */
+/* Chunks are counted from the last one; rank r processes chunks r, r + cluster, ... */
 template <typename T, int NONLIN>
-__global__ void __launch_bounds__(ITEMS, sizeof(T) == 2 ? 3 : 2) backward_diagonal(layout l)
+__global__ void __launch_bounds__(THREADS, sizeof(T) == 2 ? 3 : 2) backward_diagonal(layout l)
 {
     __shared__ __align__(16) float2 pairs[STEPS * WIDTH];
     __shared__ __align__(16) float states[(1 + STEPS) * WIDTH];
-    __shared__ __align__(16) float left[STEPS * WIDTH];
-    __shared__ tagged arrived[WIDTH];
+    __shared__ __align__(16) float gradients[STEPS * WIDTH];
+    __shared__ tagged received[WIDTH];
     const call &c = l.c;
-    const seat own = seat_of(l);
-    const int64_t row = c.BH * c.N;
-    const int turns = (int)l.pieces, place = (int)threadIdx.x;
-    const item it = item_of(l, own.set, own.part, place);
-    handover_init(l.cluster, arrived, WIDTH);
-    const bool carries = place < WIDTH;
-    const column mine = column_of(l, own.set, own.part, place % WIDTH);
-    float G = carries && own.rank == 0 && mine.any ? c.dlast[mine.element] : 0;
+    const block_coord own = block_coord_of(l);
+    const int64_t step_stride = c.BH * c.N;
+    const int chunks = (int)l.chunks, tid = (int)threadIdx.x;
+    const item it = item_of(l, own.set, own.part, tid);
+    handover_init(l.cluster, received, WIDTH);
+    const bool scans = tid < WIDTH;
+    const column own_column = column_of(l, own.set, own.part, tid % WIDTH);
+    float G = scans && own.rank == 0 && own_column.any ? c.dlast[own_column.element] : 0;
     handover_ready(l.cluster);
 
-    for (int turn = own.rank; turn < turns; turn += l.cluster) {
-        const int begin = (turns - 1 - turn) * STEPS, steps = min((int)STEPS, (int)c.T - begin);
+    for (int chunk = own.rank; chunk < chunks; chunk += l.cluster) {
+        const int begin = (chunks - 1 - chunk) * STEPS, steps = min((int)STEPS, (int)c.T - begin);
         const int t = begin + it.step;
         const bool any = it.step < steps;
         const int columns = any ? it.columns : 0;
-        const int64_t at = t * row + it.element;
+        const int64_t at = t * step_stride + it.element;
 
         const keys<T> in = load_keys<T>(l, at, columns);
-        const octet<T> query = load_octet((const T *)c.q + at, columns, l.whole);
-        const octet<T> y = load_octet((const T *)c.y + at, columns, l.whole);
-        const octet<T> dout = load_octet((const T *)c.dout + at, columns, l.whole);
-        const float S = carries ? begin_of(l, mine, begin) : 0;
-        if (turn + l.cluster < turns)
-            prefetch_turn<T>(l, it, at - l.cluster * STEPS * row);
+        const octet<T> query = load_octet((const T *)c.q + at, columns, l.aligned);
+        const octet<T> y = load_octet((const T *)c.y + at, columns, l.aligned);
+        const octet<T> dout = load_octet((const T *)c.dout + at, columns, l.aligned);
+        const float S = scans ? initial_state(l, own_column, begin) : 0;
+        if (chunk + l.cluster < chunks)
+            prefetch_chunk<T>(l, it, at - l.cluster * STEPS * step_stride);
         const float length = sqrtf(squares_of<T>(l, it, at, any, widened(in.k)));
         prepare(l, it, pairs + it.step * WIDTH, in, length);
         __syncthreads();
 
-        if (carries)
-            replay<T, NONLIN>(l, mine, begin, steps, pairs + place, states + place, S);
+        if (scans)
+            replay<T, NONLIN>(l, own_column, begin, steps, pairs + tid, states + tid, S);
         const eight dy = through_gate(y, dout);
         __syncthreads();
 
@@ -721,52 +725,53 @@ __global__ void __launch_bounds__(ITEMS, sizeof(T) == 2 ? 3 : 2) backward_diagon
                                  dy, widened(query));
         __syncthreads();
 
-        if (carries) {
-            const batch<BACK> last = take_batch<BACK>(pairs + place, STEPS - BACK);
-            tagged *const next_block = handover_next(l.cluster, turn, arrived + place);
-            G = take_over(l, arrived + place, turn, G);
-            G = retreat(last, pairs + place, left + place, steps, G);
-            if (turn + 1 < turns)
-                hand_on(l, next_block, turn + 1, G);
-            if (begin == 0 && mine.any)
-                c.dfirst[mine.element] = G;
+        if (scans) {
+            const batch<BATCH_BACK_STEPS> last =
+                load_batch<BATCH_BACK_STEPS>(pairs + tid, STEPS - BATCH_BACK_STEPS);
+            tagged *const next_block = handover_next(l.cluster, chunk, received + tid);
+            G = receive_value(l, received + tid, chunk, G);
+            G = scan_back(last, pairs + tid, gradients + tid, steps, G);
+            if (chunk + 1 < chunks)
+                send_value(l, next_block, chunk + 1, G);
+            if (begin == 0 && own_column.any)
+                c.dfirst[own_column.element] = G;
         }
         __syncthreads();
 
         put_gradients<T, NONLIN>(l, it, t, any, in, query, dy, length, states + it.step * WIDTH,
-                                 left + it.step * WIDTH);
+                                 gradients + it.step * WIDTH);
     }
     handover_finish(l.cluster);
 }
 
-/* The gradient of k from that of k^, where its columns are in several blocks:
- * a warp for each (step, sequence, head). */
+/* The gradient of k from that of k^, where its columns are in several blocks: one warp
+ * per (step, sequence, head). */
 template <typename T>
-__global__ void __launch_bounds__(32 * FINISHERS) finish_keys(layout l)
+__global__ void __launch_bounds__(32 * FINISH_WARPS) finish_keys(layout l)
 {
     const call &c = l.c;
-    const int64_t item = (int64_t)blockIdx.x * FINISHERS + threadIdx.x / 32;
+    const int64_t item = (int64_t)blockIdx.x * FINISH_WARPS + threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
     const int64_t at = item * c.N;
-    float squares = 0, along = 0;
+    float squares = 0, k_dot_dk = 0;
 
     if (item >= c.T * c.BH)
         return;
     for (int i = lane; i < c.N; i += 32) {
         const float k = load((const T *)c.k + at + i);
         squares = fmaf(k, k, squares);
-        along = fmaf(k, l.dkhat[at + i], along);
+        k_dot_dk = fmaf(k, l.dkhat[at + i], k_dot_dk);
     }
     for (int d = 16; d; d /= 2) {
         squares += __shfl_xor_sync(0xffffffff, squares, d);
-        along += __shfl_xor_sync(0xffffffff, along, d);
+        k_dot_dk += __shfl_xor_sync(0xffffffff, k_dot_dk, d);
     }
     const float length = sqrtf(squares), scale = scale_of(length);
-    along = length > 0 ? along * scale * scale / length : 0;
+    k_dot_dk = length > 0 ? k_dot_dk * scale * scale / length : 0;
     for (int i = lane; i < c.N; i += 32) {
         const float k = load((const T *)c.k + at + i);
-        const float further = l.further ? l.further[at + i] : 0;
-        store((T *)c.dk + at + i, fmaf(-along, k, l.dkhat[at + i] * scale) + further);
+        const float dk_tied = l.dk_tied ? l.dk_tied[at + i] : 0;
+        store((T *)c.dk + at + i, fmaf(-k_dot_dk, k, l.dkhat[at + i] * scale) + dk_tied);
     }
 }
 
@@ -777,11 +782,11 @@ static int64_t blocks_of(const layout &l)
     return (int64_t)l.sets * l.parts;
 }
 
-/* More blocks of a cluster as long as each has a piece, and the chip room. */
-static int cluster_for(int64_t blocks, int64_t pieces)
+/* Cluster size: doubled while each block has a chunk and the grid fits the GPU. */
+static int cluster_size_for(int64_t blocks, int64_t chunks)
 {
     int n = 1;
-    while (n < cluster_max() && 2 * n <= pieces && 2 * n * blocks <= ENOUGH)
+    while (n < cluster_max() && 2 * n <= chunks && 2 * n * blocks <= BLOCKS_ENOUGH)
         n *= 2;
     return n;
 }
@@ -797,23 +802,24 @@ static layout layout_of(const struct frame *f)
     l.sets = (int)ceil_div(c.BH, l.groups);
     l.K = (int)c.K;
     l.parts = (int)ceil_div(c.N, WIDTH);
-    l.whole = c.N % COLUMNS == 0;
-    l.pieces = ceil_div(c.T, STEPS);
-    l.cluster = cluster_for(blocks_of(l), l.pieces);
+    l.aligned = c.N % COLUMNS == 0;
+    l.chunks = ceil_div(c.T, STEPS);
+    l.cluster = cluster_size_for(blocks_of(l), l.chunks);
     return l;
 }
 
-/* To note states, before backward. */
-static layout notes_of(const layout &l)
+/* The launch that stores initial states, before backward. */
+static layout initial_layout_of(const layout &l)
 {
-    layout notes = l;
-    notes.noting = true;
-    notes.cluster = cluster_for(blocks_of(l) * ceil_div(l.c.T, l.c.K), ceil_div(l.c.K, STEPS));
-    return notes;
+    layout initial = l;
+    initial.only_initial = true;
+    initial.cluster =
+        cluster_size_for(blocks_of(l) * ceil_div(l.c.T, l.c.K), ceil_div(l.c.K, STEPS));
+    return initial;
 }
 
-/* The parts of backward's workspace; returns its floats. */
-static int64_t divide(layout *l, const struct frame *f, float *work)
+/* Divide backward's workspace; returns its size in floats. */
+static int64_t divide_workspace(layout *l, const struct frame *f, float *work)
 {
     const call &c = l->c;
     const int64_t all = c.T * c.BH * c.N;
@@ -824,45 +830,45 @@ static int64_t divide(layout *l, const struct frame *f, float *work)
         l->dkhat = work + n;
         n += all;
         if (proj == E74_TIED_KQ || proj == E74_TIED_KVQ) {
-            l->further = work + n;
+            l->dk_tied = work + n;
             n += all;
         }
     }
-    if (STEPS % c.K && l->pieces > 1) {
-        l->begins = work + n;
-        n += l->pieces * c.BH * c.N;
+    if (STEPS % c.K && l->chunks > 1) {
+        l->initial_states = work + n;
+        n += l->chunks * c.BH * c.N;
     }
     return n;
 }
 
-/* `walks`: of stretches of time, beside each other. */
-static cudaError_t start(void (*kernel)(layout), const layout &l, int64_t walks)
+/* `ranges`: ranges of steps that are scanned in parallel. */
+static cudaError_t launch(void (*kernel)(layout), const layout &l, int64_t ranges)
 {
     cluster_launch x;
-    cluster_launch_init(&x, walks * blocks_of(l), l.cluster, ITEMS, 0);
+    cluster_launch_init(&x, ranges * blocks_of(l), l.cluster, THREADS, 0);
     return cudaLaunchKernelEx(&x.config, kernel, l);
 }
 
 template <typename T>
-static cudaError_t start_forward(const layout &l, int64_t walks)
+static cudaError_t launch_forward(const layout &l, int64_t ranges)
 {
-    return start(l.c.nonlin == E74_TANH ? forward_diagonal<T, E74_TANH>
-                                        : forward_diagonal<T, E74_LINEAR>,
-                 l, walks);
+    return launch(l.c.nonlin == E74_TANH ? forward_diagonal<T, E74_TANH>
+                                         : forward_diagonal<T, E74_LINEAR>,
+                  l, ranges);
 }
 
 template <typename T>
-static cudaError_t start_backward(const layout &l)
+static cudaError_t launch_backward(const layout &l)
 {
-    return start(l.c.nonlin == E74_TANH ? backward_diagonal<T, E74_TANH>
-                                        : backward_diagonal<T, E74_LINEAR>,
-                 l, 1);
+    return launch(l.c.nonlin == E74_TANH ? backward_diagonal<T, E74_TANH>
+                                         : backward_diagonal<T, E74_LINEAR>,
+                  l, 1);
 }
 
 template <typename T>
 static int forward(const struct frame *f)
 {
-    return start_forward<T>(layout_of(f), 1);
+    return launch_forward<T>(layout_of(f), 1);
 }
 
 template <typename T>
@@ -871,13 +877,13 @@ static int backward(const struct frame *f)
     layout l = layout_of(f);
     const call &c = l.c;
 
-    divide(&l, f, (float *)f->work);
-    if (l.begins)
-        CUDA(start_forward<T>(notes_of(l), ceil_div(c.T, c.K)));
-    CUDA(start_backward<T>(l));
+    divide_workspace(&l, f, (float *)f->work);
+    if (l.initial_states)
+        CUDA(launch_forward<T>(initial_layout_of(l), ceil_div(c.T, c.K)));
+    CUDA(launch_backward<T>(l));
     if (l.parts > 1) {
-        const int64_t blocks = ceil_div(c.T * c.BH, FINISHERS);
-        finish_keys<T><<<blocks, 32 * FINISHERS, 0, gpu_stream()>>>(l);
+        const int64_t blocks = ceil_div(c.T * c.BH, FINISH_WARPS);
+        finish_keys<T><<<blocks, 32 * FINISH_WARPS, 0, gpu_stream()>>>(l);
         CUDA(cudaGetLastError());
     }
     return 0;
@@ -886,7 +892,7 @@ static int backward(const struct frame *f)
 static size_t work(const struct frame *f, enum pass p)
 {
     layout l = layout_of(f);
-    return p == FORWARD ? 0 : sizeof(float) * divide(&l, f, NULL);
+    return p == FORWARD ? 0 : sizeof(float) * divide_workspace(&l, f, NULL);
 }
 
 static const char *declines(const struct frame *f)
@@ -897,12 +903,12 @@ static const char *declines(const struct frame *f)
     if (f->choice[E74_STATE] != E74_DIAGONAL)
         return "only for state = diagonal";
     if (f->choice[E74_NONLIN] != E74_TANH && f->choice[E74_NONLIN] != E74_LINEAR)
-        return "rmsnorm and frobnorm tie the columns of a state to each other";
+        return "rmsnorm and frobnorm couple the columns of a state";
     return NULL;
 }
 
 static const char name[] = "diagonal",
-                  idea[] = "a column of the state a thread; pieces of time side by side";
+                  idea[] = "one thread per column of the state; chunks of time in parallel";
 
 GPU_IMPL(extern "C", 32, float, e74_diagonal, name, idea, work, declines, "ex2.approx, rcp.approx",
          3e-7);

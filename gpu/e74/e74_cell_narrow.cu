@@ -1,33 +1,32 @@
-/* e74_cell, kernel `narrow`: states whose rows are short, blocks and factors of
- * at most 16 columns.
+/* e74_cell, kernel `narrow`: states with short rows, blocks and factors of at most
+ * 16 columns.
  *
- * A row belongs to one thread, eight of its columns in registers, or to two
- * where there are more.  A step is a chain (dot product, residual, update, f)
- * of some 100 cycles, in which the eight f's of a thread are the most.
+ * A row belongs to one thread, which has eight of its columns in registers, or to two
+ * threads where there are more columns.  A step is a dependency chain (dot product,
+ * residual, update, f) of some 100 cycles; the eight f's of a thread take most of it.
  *
- * Time is cut into pieces, and a block carries a piece of one (sequence, head),
- * or of some of its blocks' rows where these are many.  It brings the piece's
- * keys into shared memory, normalised and, where the state is a factor, times
- * W_r and V; waits for the state that the block of the piece before hands over;
- * walks; hands the state on; and only then writes what it found.  So all but
- * the walk is done by many SMs at once, away from the chain.
+ * Time is cut into chunks.  A block processes one chunk of one (sequence, head), or of
+ * some of its state blocks where these are many.  It loads the chunk's keys into shared
+ * memory, normalises them and, where the state is a factor, multiplies them by W_r and
+ * V; receives the state from the block of the previous chunk; scans; sends the state on;
+ * and only then writes its results.  So many SMs do everything but the scan in parallel,
+ * off the chain.
  *
- * Backward likewise, last piece first: the piece is replayed from its
- * checkpoint, which waits for nobody, and its states stay in shared memory.
- * What is handed on is the gradient G of the state.  What a state's element
- * adds to a key's gradient takes the element's place as the walk goes back;
- * sums over rows, and the way from keys that rows meet to k, q and z, follow.
- * Pieces that begin between checkpoints need their first state: forward's
- * kernel notes it, in a launch before, over all segments at once.
+ * Backward likewise, last chunk first: the chunk is replayed from its checkpoint, which
+ * depends on no other block, and its states stay in shared memory.  The gradient G of
+ * the state is sent on.  As the scan goes back, the contribution of a state element to
+ * a key's gradient overwrites the element; sums over rows follow, then the gradients of
+ * k, q and z.  Chunks that begin between checkpoints need their initial state: a launch
+ * of the forward kernel over all segments stores it before.
  *
- * A hand-over is the numbers themselves: the place where they are put holds, at
- * first, a NaN that no arithmetic makes, and the next block looks there until
- * each number is another.  Blocks take their turns from a counter as they
- * start, pieces in the order of the walk, so that whom a block waits for is
- * always running or done.
+ * A hand-over consists of the values themselves: the slots of a message initially hold
+ * a NaN that no arithmetic produces, and the next block polls them until every value
+ * differs from it.  Blocks take a ticket from an atomic counter as they start, and
+ * tickets follow the order of the scan, so that a block only waits for blocks that are
+ * running or done.
  *
  * The step uses fmaf and never a bare a * b + c, so that forward and replay
- * cannot be contracted differently; pieces, and sums within and over them, are
+ * cannot be contracted differently; chunks, and sums within and over them, are
  * the same for every checkpoint interval. */
 #include "gpu/device/columns.cuh"
 #include "gpu/device/flags.cuh"
@@ -35,121 +34,122 @@
 #include "gpu/e74/e74_cell.cuh"
 
 enum {
-    STEPS = 64,          /* of a piece, backward, at most */
-    FORWARD_STEPS = 128, /* and forward */
-    CARRIERS = 64,       /* of a block, where a state's rows can be divided */
-    KEY_WIDTH = 128,     /* padded columns of its keys, likewise */
-    THREADS = 256,       /* of a block, where there is work for as many */
-    CROWD = 1024,        /* forward, half as many where there are so many blocks */
-    MOST = 512,          /* and where a state has many rows */
+    STEPS_BACKWARD = 64, /* of a chunk, backward, at most */
+    STEPS_FORWARD = 128, /* the same, forward */
+    SCAN_THREADS = 64,   /* of a block, where a state's rows can be divided */
+    KEY_WIDTH = 128,     /* padded columns of a block's keys, likewise */
+    THREADS = 256,       /* of a block, where there is enough work */
+    MANY_BLOCKS = 1024,  /* from so many on, forward has THREADS / 2 */
+    THREADS_MAX = 512,   /* where a state has many rows */
     LANES_MAX = 2,
-    PART = 16,                   /* rows that one thread adds up */
-    SHARED_MAX = 227 * 1024 - 16 /* the turn has its own */
+    PART_ROWS = 16,              /* rows that one thread adds up */
+    SHARED_MAX = 227 * 1024 - 16 /* less the ticket */
 };
 
-/* What is not there yet. */
+/* The bits of a value that has not been sent. */
 #define UNSENT 0xffffffffu
 
-/* ---- how a call is laid out over blocks ---- */
+/* ---- work distribution ---- */
 
 struct layout {
     call c;
-    int lanes, width;    /* threads of a row; columns of it with its padding */
-    int groups, sets;    /* of a block: runs of rows that meet the same columns; such blocks */
-    int rows, carriers;  /* of a block; its first threads, in whole warps */
-    int threads;         /* carriers and others */
-    int stride, wide;    /* of a step in shared memory: N's numbers; keys as rows meet them */
-    int slot;            /* and the carriers' states */
-    int steps;           /* of a piece */
-    int parts;           /* of a group's rows, which different threads add up */
-    int share;           /* threads that add up the squares of a group of k */
-    bool eights;         /* are N's numbers brought eight at a time? */
-    bool gaps;           /* is padding read among a step's numbers? */
-    int gap, reciprocal; /* after each run of columns among them; 2^16 / columns */
-    bool apart;          /* are the gradients of write and read different sums? */
-    bool tied_v;         /* v is k: dv is a share of dk */
-    bool noting;         /* forward's kernel notes the states before pieces, no more */
-    int64_t pieces;
-    unsigned *turn;
-    float *handed;    /* [pieces][blocks][2][carriers][4]: the state before a piece, or the
-                         gradient of that after it */
-    float *noted;     /* likewise: the states before pieces that begin between checkpoints */
-    float *dV, *dW_r; /* [BH][pieces][M]: shares of the pieces */
-    float *each_dW_r; /* [BH][M] */
+    int lanes, width;        /* threads of a row; padded columns of a row */
+    int groups, sets;        /* groups of rows of a block; blocks per (sequence, head) */
+    int rows, scan_threads;  /* of a block; the first threads of a block, in whole warps */
+    int threads;             /* of a block, scan threads and others */
+    int stride, key_stride;  /* floats per step in shared memory: of vectors of N; of keys */
+    int state_stride;        /* floats per step in shared memory: of states */
+    int steps;               /* of a chunk */
+    int parts;               /* of a group's rows, summed by different threads */
+    int group_threads;       /* that sum the squares of a group of k */
+    bool vectorised;         /* are vectors of N loaded eight elements at a time? */
+    bool reads_padding;      /* is padding within a step's vectors read? */
+    int padding, reciprocal; /* after each group of columns in them; 2^16 / columns */
+    bool separate_dread;     /* are the gradients of write and read different sums? */
+    bool tied_v;             /* v is k: dv is added to dk */
+    bool only_initial;       /* the forward kernel stores only the initial states of chunks */
+    int64_t chunks;
+    unsigned *ticket;
+    float *handover;       /* [chunks][blocks][2][scan_threads][4]: states, or their gradients */
+    float *initial_states; /* likewise: the states before chunks that begin between checkpoints */
+    float *dV, *dW_r;      /* [BH][chunks][M]: partial sums of the chunks */
+    float *sequence_dW_r;  /* [BH][M] */
 };
 
-struct place {
-    int64_t piece, bh, block; /* block: among those of a piece */
+struct coord {
+    int64_t chunk, bh, block; /* block: within its chunk */
     int64_t t;
     int steps;
-    int first, rows, groups; /* of N, the first number that is its own, and how many */
-    bool carries, any;       /* a carrier's row may be one too many */
+    int first, rows, groups; /* first of N, and the number of the block's rows and groups */
+    bool scans, any;         /* is it a scan thread; does its row exist? */
     int lane;
-    int number, key; /* where the row's numbers and keys are within a step's */
-    int64_t element; /* and the row within the states */
+    int row_offset, key_offset; /* of the row within the vectors and keys of a step */
+    int64_t element;            /* of the row within the states */
 };
 
-/* Where number i of a block's is in shared memory: keys of blocks are padded.
+/* Index in shared memory of element i of a block: keys of blocks are padded.
  * (The division by the columns, at most 16, is exact for i up to 4096.) */
-static __device__ __forceinline__ int spot(const layout &l, int i)
+static __device__ __forceinline__ int smem_index(const layout &l, int i)
 {
-    return i + (i * l.reciprocal >> 16) * l.gap;
+    return i + (i * l.reciprocal >> 16) * l.padding;
 }
 
-/* Begins the block's turn; ends with a barrier. */
+/* Takes the block's ticket; ends with a barrier. */
 template <int LANES>
-static __device__ place take_turn(const layout &l, bool back)
+static __device__ coord take_ticket(const layout &l, bool back)
 {
-    __shared__ unsigned turn;
+    __shared__ unsigned ticket;
     if (threadIdx.x == 0)
-        turn = atomicAdd(l.turn, 1u) + 1; /* it begins at -1 */
+        ticket = atomicAdd(l.ticket, 1u) + 1; /* the counter begins at -1 */
     __syncthreads();
 
     const call &c = l.c;
     const int64_t blocks = c.BH * l.sets;
-    const int set = (int)(turn % l.sets), row = (int)threadIdx.x / LANES;
-    place p;
-    p.piece = back ? l.pieces - 1 - turn / blocks : turn / blocks;
-    p.block = turn % blocks;
+    const int set = (int)(ticket % l.sets), row = (int)threadIdx.x / LANES;
+    coord p;
+    p.chunk = back ? l.chunks - 1 - ticket / blocks : ticket / blocks;
+    p.block = ticket % blocks;
     p.bh = p.block / l.sets;
-    p.t = p.piece * l.steps;
+    p.t = p.chunk * l.steps;
     p.steps = (int)min((int64_t)l.steps, c.T - p.t);
     p.groups = min(l.groups, c.N / c.rows - set * l.groups);
     p.first = set * l.groups * c.rows;
     p.rows = p.groups * c.rows;
-    p.carries = (int)threadIdx.x < l.carriers;
+    p.scans = (int)threadIdx.x < l.scan_threads;
     p.any = row < p.rows;
     p.lane = threadIdx.x % LANES;
-    p.number = p.any ? spot(l, row) : 0;
-    p.key = p.any ? row / c.rows * l.width : 0;
+    p.row_offset = p.any ? smem_index(l, row) : 0;
+    p.key_offset = p.any ? row / c.rows * l.width : 0;
     p.element = p.bh * c.M + (int64_t)(p.first + row) * c.columns;
     return p;
 }
 
-/* ---- from block to block ---- */
+/* ---- hand-over between blocks ---- */
 
-static __device__ float *hand(const layout &l, float *at, const place &p, int64_t piece, int i)
+static __device__ float *handover_slot(const layout &l, float *at, const coord &p, int64_t chunk,
+                                       int i)
 {
-    return at + (((piece * l.c.BH * l.sets + p.block) * 2 + i) * l.carriers + threadIdx.x) * 4;
+    return at + (((chunk * l.c.BH * l.sets + p.block) * 2 + i) * l.scan_threads + threadIdx.x) * 4;
 }
 
-static __device__ __forceinline__ void hand_over(const layout &l, float *at, const place &p,
-                                                 int64_t piece, const eight &e)
+static __device__ __forceinline__ void send_value(const layout &l, float *at, const coord &p,
+                                                  int64_t chunk, const eight &e)
 {
     for (int i = 0; i < 2; i++) {
         float x[4];
         for (int j = 0; j < 4; j++)
             x[j] = __float_as_uint(e.x[4 * i + j]) == UNSENT ? __uint_as_float(0x7fffffff)
                                                              : e.x[4 * i + j];
-        store_relaxed(hand(l, at, p, piece, i), x);
+        store_relaxed(handover_slot(l, at, p, chunk, i), x);
     }
 }
 
-/* By whole warps. */
-static __device__ __forceinline__ eight take_over(const layout &l, float *at, const place &p,
-                                                  int64_t piece)
+/* Called by whole warps. */
+static __device__ __forceinline__ eight receive_value(const layout &l, float *at, const coord &p,
+                                                      int64_t chunk)
 {
-    const float *const from[] = {hand(l, at, p, piece, 0), hand(l, at, p, piece, 1)};
+    const float *const from[] = {handover_slot(l, at, p, chunk, 0),
+                                 handover_slot(l, at, p, chunk, 1)};
     for (;;) {
         eight e;
         bool there = true;
@@ -163,18 +163,18 @@ static __device__ __forceinline__ eight take_over(const layout &l, float *at, co
     }
 }
 
-/* ---- what a piece needs, in shared memory ---- */
+/* ---- the operands of a chunk in shared memory ---- */
 
-struct staged {
+struct chunk_smem {
     float *khat, *u, *q, *z, *v; /* [steps][stride]; u is khat without an inner z */
     float *dy, *reads;           /* [steps][stride] backward; reads only with an outer z */
-    float *write, *read, *query; /* [steps][wide]; of blocks they are khat, u and q */
-    float *dquery;               /* [steps][wide] backward */
+    float *write, *read, *query; /* [steps][key_stride]; of blocks they are khat, u and q */
+    float *dquery;               /* [steps][key_stride] backward */
     float *length;               /* [steps][groups] backward: of k */
     float *W_r, *V;              /* [N][width], padded with zeros */
-    float *sums;                 /* [parts][steps][wide] where there are parts */
-    float *slots;                /* [steps + 1][slot] backward: states */
-    float *dread;                /* [steps][slot] backward: addends of read's gradient, if apart */
+    float *sums;                 /* [parts][steps][key_stride] where parts > 1 */
+    float *states;               /* [steps + 1][state_stride] backward */
+    float *dread; /* [steps][state_stride] backward: addends of read's gradient, if separate */
 };
 
 static __host__ __device__ int padded(int n, int to)
@@ -182,23 +182,24 @@ static __host__ __device__ int padded(int n, int to)
     return (n + to - 1) / to * to;
 }
 
-/* Returns the floats it takes. */
-static __host__ __device__ int carve(const layout &l, bool back, float *at, staged *s)
+/* Returns its size in floats. */
+static __host__ __device__ int divide_smem(const layout &l, bool back, float *at, chunk_smem *s)
 {
-    const int numbers = l.steps * l.stride, keys = l.steps * l.wide, rows = padded(l.c.N, 4);
+    const int element_floats = l.steps * l.stride, keys = l.steps * l.key_stride,
+              rows = padded(l.c.N, 4);
     int n = 0;
     struct {
         float **to;
         int floats;
         bool needed;
     } const parts[] = {
-        {&s->khat, numbers, true},
-        {&s->q, numbers, true},
-        {&s->v, numbers, true},
-        {&s->u, numbers, l.c.z_inside != 0},
-        {&s->z, numbers, l.c.z != NULL},
-        {&s->dy, numbers, back},
-        {&s->reads, numbers, back && l.c.z_outside},
+        {&s->khat, element_floats, true},
+        {&s->q, element_floats, true},
+        {&s->v, element_floats, true},
+        {&s->u, element_floats, l.c.z_inside != 0},
+        {&s->z, element_floats, l.c.z != NULL},
+        {&s->dy, element_floats, back},
+        {&s->reads, element_floats, back && l.c.z_outside},
         {&s->write, keys, l.c.lowrank != 0},
         {&s->read, keys, l.c.lowrank != 0},
         {&s->query, keys, l.c.lowrank != 0},
@@ -207,8 +208,8 @@ static __host__ __device__ int carve(const layout &l, bool back, float *at, stag
         {&s->W_r, rows * l.width, l.c.lowrank != 0},
         {&s->V, rows * l.width, l.c.lowrank != 0},
         {&s->sums, l.parts * keys, back && l.parts > 1},
-        {&s->slots, (l.steps + 1) * l.slot, back},
-        {&s->dread, l.steps * l.slot, back && l.apart},
+        {&s->states, (l.steps + 1) * l.state_stride, back},
+        {&s->dread, l.steps * l.state_stride, back && l.separate_dread},
     };
     for (int i = 0; i < (int)(sizeof parts / sizeof *parts); i++) {
         *parts[i].to = at + n;
@@ -221,120 +222,123 @@ static __host__ __device__ int carve(const layout &l, bool back, float *at, stag
     return n;
 }
 
-/* WIDE numbers of a step, a thread's: eight, or one where eight are not
- * neighbours, aligned, in global memory and in fours in shared memory. */
-template <int WIDE>
-struct alignas(WIDE == 1 ? 4 : 16) some {
-    float x[WIDE];
+/* The elements of a step that a thread accesses at once: eight, or one where eight are
+ * not contiguous and aligned in global memory, and in fours in shared memory. */
+template <int ELEMENTS>
+struct alignas(ELEMENTS == 1 ? 4 : 16) vec {
+    float x[ELEMENTS];
 };
 
-template <int WIDE>
-static __device__ __forceinline__ void put(const layout &l, float *step, int i, const some<WIDE> &e)
+template <int ELEMENTS>
+static __device__ __forceinline__ void store_smem(const layout &l, float *step, int i,
+                                                  const vec<ELEMENTS> &e)
 {
-    if (WIDE == 1)
-        step[spot(l, i)] = e.x[0];
+    if (ELEMENTS == 1)
+        step[smem_index(l, i)] = e.x[0];
     else
-        for (int h = 0; h < WIDE; h += 4)
-            *(four<float> *)(step + spot(l, i + h)) = *(const four<float> *)(e.x + h);
+        for (int h = 0; h < ELEMENTS; h += 4)
+            *(four<float> *)(step + smem_index(l, i + h)) = *(const four<float> *)(e.x + h);
 }
 
-template <int WIDE>
-static __device__ __forceinline__ some<WIDE> get(const layout &l, const float *step, int i)
+template <int ELEMENTS>
+static __device__ __forceinline__ vec<ELEMENTS> load_smem(const layout &l, const float *step, int i)
 {
-    some<WIDE> e;
-    if (WIDE == 1)
-        e.x[0] = step[spot(l, i)];
+    vec<ELEMENTS> e;
+    if (ELEMENTS == 1)
+        e.x[0] = step[smem_index(l, i)];
     else
-        for (int h = 0; h < WIDE; h += 4)
-            *(four<float> *)(e.x + h) = *(const four<float> *)(step + spot(l, i + h));
+        for (int h = 0; h < ELEMENTS; h += 4)
+            *(four<float> *)(e.x + h) = *(const four<float> *)(step + smem_index(l, i + h));
     return e;
 }
 
 /* From and to global memory. */
-template <typename T, int WIDE>
-static __device__ __forceinline__ some<WIDE> fetch(const void *from, int64_t at)
+template <typename T, int ELEMENTS>
+static __device__ __forceinline__ vec<ELEMENTS> load_global(const void *from, int64_t at)
 {
-    some<WIDE> e;
-    if (WIDE == 1) {
+    vec<ELEMENTS> e;
+    if (ELEMENTS == 1) {
         e.x[0] = load((const T *)from + at);
     } else {
         const eight w = widened(load_columns<T, 1, true>((const T *)from + at, COLUMNS, 0));
-        for (int j = 0; j < WIDE; j++)
+        for (int j = 0; j < ELEMENTS; j++)
             e.x[j] = w.x[j];
     }
     return e;
 }
 
-template <typename T, int WIDE>
-static __device__ __forceinline__ void put_out(void *to, int64_t at, const some<WIDE> &e)
+template <typename T, int ELEMENTS>
+static __device__ __forceinline__ void store_global(void *to, int64_t at, const vec<ELEMENTS> &e)
 {
-    if (WIDE == 1) {
+    if (ELEMENTS == 1) {
         store((T *)to + at, e.x[0]);
     } else {
         eight w;
-        for (int j = 0; j < WIDE; j++)
+        for (int j = 0; j < ELEMENTS; j++)
             w.x[j] = e.x[j];
         store_columns<T, 1>((T *)to + at, COLUMNS, 0, w);
     }
 }
 
-/* Where the i-th such item of a piece is. */
+/* Coordinates of the i-th such vector of a chunk. */
 struct item {
-    int step, number;
+    int step, element;
     int64_t at;
 };
 
-template <int WIDE>
-static __device__ __forceinline__ int items(const place &p)
+template <int ELEMENTS>
+static __device__ __forceinline__ int items(const coord &p)
 {
-    return p.steps * p.rows / WIDE;
+    return p.steps * p.rows / ELEMENTS;
 }
 
-template <int WIDE>
-static __device__ __forceinline__ item item_of(const layout &l, const place &p, int i)
+template <int ELEMENTS>
+static __device__ __forceinline__ item item_of(const layout &l, const coord &p, int i)
 {
     item it;
-    it.step = i / (p.rows / WIDE);
-    it.number = i % (p.rows / WIDE) * WIDE;
-    it.at = ((p.t + it.step) * l.c.BH + p.bh) * l.c.N + p.first + it.number;
+    it.step = i / (p.rows / ELEMENTS);
+    it.element = i % (p.rows / ELEMENTS) * ELEMENTS;
+    it.at = ((p.t + it.step) * l.c.BH + p.bh) * l.c.N + p.first + it.element;
     return it;
 }
 
-/* k, q, v, z as they are; backward also dy. */
-template <typename T, bool BACK, int WIDE>
-static __device__ __forceinline__ void bring(const layout &l, const place &p, const staged &s)
+/* Loads k, q, v, z; backward also computes dy. */
+template <typename T, bool BACK, int ELEMENTS>
+static __device__ __forceinline__ void load_keys(const layout &l, const coord &p,
+                                                 const chunk_smem &s)
 {
     const call &c = l.c;
     #pragma unroll 1
-    for (int i = threadIdx.x; i < items<WIDE>(p); i += blockDim.x) {
-        const item it = item_of<WIDE>(l, p, i);
+    for (int i = threadIdx.x; i < items<ELEMENTS>(p); i += blockDim.x) {
+        const item it = item_of<ELEMENTS>(l, p, i);
         const int step = it.step * l.stride;
-        const some<WIDE> k = fetch<T, WIDE>(c.k, it.at), q = fetch<T, WIDE>(c.q, it.at);
-        const some<WIDE> v = fetch<T, WIDE>(c.v, it.at);
-        some<WIDE> z = {}, y = {}, dy = {};
+        const vec<ELEMENTS> k = load_global<T, ELEMENTS>(c.k, it.at),
+                            q = load_global<T, ELEMENTS>(c.q, it.at);
+        const vec<ELEMENTS> v = load_global<T, ELEMENTS>(c.v, it.at);
+        vec<ELEMENTS> z = {}, y = {}, dy = {};
         if (c.z)
-            z = fetch<T, WIDE>(c.z, it.at);
+            z = load_global<T, ELEMENTS>(c.z, it.at);
         if (BACK) {
-            y = fetch<T, WIDE>(c.y, it.at);
-            dy = fetch<T, WIDE>(c.dout, it.at);
+            y = load_global<T, ELEMENTS>(c.y, it.at);
+            dy = load_global<T, ELEMENTS>(c.dout, it.at);
         }
-        put(l, s.khat + step, it.number, k);
-        put(l, s.q + step, it.number, q);
-        put(l, s.v + step, it.number, v);
+        store_smem(l, s.khat + step, it.element, k);
+        store_smem(l, s.q + step, it.element, q);
+        store_smem(l, s.v + step, it.element, v);
         if (c.z)
-            put(l, s.z + step, it.number, z);
-        for (int j = 0; j < WIDE && BACK; j++) {
+            store_smem(l, s.z + step, it.element, z);
+        for (int j = 0; j < ELEMENTS && BACK; j++) {
             const float gate = 1 / (1 + expf(-y.x[j]));
             dy.x[j] *= y.x[j] * gate * (2 + y.x[j] * (1 - gate));
         }
         if (BACK)
-            put(l, s.dy + step, it.number, dy);
+            store_smem(l, s.dy + step, it.element, dy);
     }
 }
 
-/* A factor's two matrices, a row for each of N. */
+/* The two matrices of a factor, one row per element of N. */
 template <typename T>
-static __device__ void bring_factors(const layout &l, const place &p, const staged &s)
+static __device__ void load_factors(const layout &l, const coord &p, const chunk_smem &s)
 {
     const call &c = l.c;
     const T *W_r = (const T *)c.W_r + p.bh % c.H * c.M;
@@ -347,49 +351,49 @@ static __device__ void bring_factors(const layout &l, const place &p, const stag
     }
 }
 
-/* A group of k, or of its gradient, belongs to l.share neighbouring threads. */
-struct share {
+/* A group of k, or of its gradient, belongs to l.group_threads neighbouring threads. */
+struct group_item {
     int step, group, sub;
     bool any;
 };
 
-static __device__ __forceinline__ share share_of(const layout &l, const place &p, int i)
+static __device__ __forceinline__ group_item group_item_of(const layout &l, const coord &p, int i)
 {
-    share a;
-    const int which = i / l.share;
-    a.sub = i % l.share;
+    group_item a;
+    const int which = i / l.group_threads;
+    a.sub = i % l.group_threads;
     a.step = which / p.groups;
     a.group = which % p.groups;
     a.any = a.step < p.steps;
     return a;
 }
 
-static __device__ __forceinline__ int shares(const layout &l, const place &p)
+static __device__ __forceinline__ int group_items(const layout &l, const coord &p)
 {
-    return padded(p.steps * p.groups * l.share, 32);
+    return padded(p.steps * p.groups * l.group_threads, 32);
 }
 
-static __device__ __forceinline__ float shared_sum(const layout &l, float x)
+static __device__ __forceinline__ float group_sum(const layout &l, float x)
 {
     #pragma unroll 1
-    for (int d = l.share / 2; d; d /= 2)
+    for (int d = l.group_threads / 2; d; d /= 2)
         x += __shfl_xor_sync(0xffffffff, x, d);
     return x;
 }
 
-/* k^ for k, and u. */
+/* k <- k^; computes u. */
 template <bool BACK>
-static __device__ void normalise(const layout &l, const place &p, const staged &s)
+static __device__ void normalise(const layout &l, const coord &p, const chunk_smem &s)
 {
-    for (int i = threadIdx.x; i < shares(l, p); i += blockDim.x) {
-        const share a = share_of(l, p, i);
+    for (int i = threadIdx.x; i < group_items(l, p); i += blockDim.x) {
+        const group_item a = group_item_of(l, p, i);
         const int at = a.step * l.stride + a.group * l.width, end = a.any ? l.c.group : 0;
         float squares = 0;
-        for (int j = a.sub; j < end; j += l.share)
+        for (int j = a.sub; j < end; j += l.group_threads)
             squares = fmaf(s.khat[at + j], s.khat[at + j], squares);
-        const float length = sqrtf(shared_sum(l, squares));
+        const float length = sqrtf(group_sum(l, squares));
         const float scale = 1 / (length + (float)E74_EPSILON);
-        for (int j = a.sub; j < end; j += l.share) {
+        for (int j = a.sub; j < end; j += l.group_threads) {
             const float key = s.khat[at + j] * scale;
             s.khat[at + j] = key;
             if (l.c.z_inside)
@@ -417,8 +421,8 @@ static __device__ __forceinline__ four<float> times_factor(const layout &l, cons
     return sum;
 }
 
-/* What a factor's rows meet: W_r k^, V^T u, V^T q. */
-static __device__ void factor_keys(const layout &l, const place &p, const staged &s)
+/* The keys of a factor's rows: W_r k^, V^T u, V^T q. */
+static __device__ void factor_keys(const layout &l, const coord &p, const chunk_smem &s)
 {
     const int quads = l.width / 4;
     for (int i = threadIdx.x; i < l.steps * quads * 3; i += blockDim.x) {
@@ -428,26 +432,27 @@ static __device__ void factor_keys(const layout &l, const place &p, const staged
         const float *A = which == 0 ? s.W_r : s.V;
         const float *x = which == 0 ? s.khat : which == 1 ? s.u : s.q;
         float *to = which == 0 ? s.write : which == 1 ? s.read : s.query;
-        *(four<float> *)(to + step * l.wide + 4 * quad) =
+        *(four<float> *)(to + step * l.key_stride + 4 * quad) =
             times_factor(l, A + 4 * quad, x + step * l.stride);
     }
 }
 
-/* All that the walk needs; ends with a barrier. */
+/* Loads all operands of the scan; ends with a barrier. */
 template <typename T, bool BACK>
-static __device__ __forceinline__ void stage(const layout &l, const place &p, const staged &s)
+static __device__ __forceinline__ void load_chunk(const layout &l, const coord &p,
+                                                  const chunk_smem &s)
 {
     if (l.c.lowrank)
-        bring_factors<T>(l, p, s);
-    if (l.gaps) {
+        load_factors<T>(l, p, s);
+    if (l.reads_padding) {
         for (int i = threadIdx.x; i < p.steps * l.stride; i += blockDim.x)
             s.khat[i] = s.u[i] = s.q[i] = 0;
         __syncthreads();
     }
-    if (l.eights)
-        bring<T, BACK, 8>(l, p, s);
+    if (l.vectorised)
+        load_keys<T, BACK, 8>(l, p, s);
     else
-        bring<T, BACK, 1>(l, p, s);
+        load_keys<T, BACK, 1>(l, p, s);
     __syncthreads();
     normalise<BACK>(l, p, s);
     __syncthreads();
@@ -459,61 +464,64 @@ static __device__ __forceinline__ void stage(const layout &l, const place &p, co
 
 /* ---- one step ---- */
 
-/* What a step of a row needs from shared memory, taken a step ahead so that the
- * chain never waits for it. */
-struct meal {
+/* The operands of a row in a step, loaded from shared memory one step ahead, so that the
+ * latency of the loads is not on the chain. */
+struct operands {
     eight write, read, query;
     float v, z;
 };
 
-/* Where the next one is. */
-struct table {
+/* Addresses of the next operands. */
+struct operand_ptrs {
     const float *write, *read, *query, *v, *z;
 };
 
-/* v, of which a row too many must not read what another row's place is taken
- * by: any other numbers will do for it. */
-static __device__ __forceinline__ const float *numbers_of(const place &p, const staged &s)
+/* v.  Rows that do not exist must not read v, because y overwrites the element of another
+ * row there: for them any other vector will do. */
+static __device__ __forceinline__ const float *v_elements(const coord &p, const chunk_smem &s)
 {
     return p.any ? s.v : s.khat;
 }
 
-static __device__ __forceinline__ table table_of(const layout &l, const place &p, const staged &s,
-                                                 int step)
+static __device__ __forceinline__ operand_ptrs operand_ptrs_at(const layout &l, const coord &p,
+                                                               const chunk_smem &s, int step)
 {
-    const int key = step * l.wide + p.key, number = step * l.stride + p.number;
-    return {s.write + key, s.read + key, s.query + key, numbers_of(p, s) + number, s.z + number};
+    const int key_offset = step * l.key_stride + p.key_offset,
+              row_offset = step * l.stride + p.row_offset;
+    return {s.write + key_offset, s.read + key_offset, s.query + key_offset,
+            v_elements(p, s) + row_offset, s.z + row_offset};
 }
 
 template <int LANES>
-static __device__ __forceinline__ meal serve(table *at, const layout &l, const place &p, bool more)
+static __device__ __forceinline__ operands load_operands(operand_ptrs *at, const layout &l,
+                                                         const coord &p, bool more)
 {
-    const int key = more ? l.wide : 0, number = more ? l.stride : 0;
-    meal m;
+    const int key_step = more ? l.key_stride : 0, row_step = more ? l.stride : 0;
+    operands m;
     m.read = take<LANES>(at->read, p.lane);
     m.write = take<LANES>(at->write, p.lane);
     m.query = take<LANES>(at->query, p.lane);
     m.v = *at->v;
     m.z = l.c.z_outside ? *at->z : 1;
-    at->read += key;
-    at->write += key;
-    at->query += key;
-    at->v += number;
-    at->z += number;
+    at->read += key_step;
+    at->write += key_step;
+    at->query += key_step;
+    at->v += row_step;
+    at->z += row_step;
     return m;
 }
 
-/* Before one of a row's threads overwrites what all of them read. */
+/* Before one of a row's threads overwrites an element that all of them read. */
 template <int LANES>
-static __device__ __forceinline__ void row_has_read(void)
+static __device__ __forceinline__ void sync_row(void)
 {
     if (LANES > 1)
         __syncwarp();
 }
 
-/* S <- f(S + delta k^T) given what S reads; returns delta. */
+/* S <- f(S + delta k^T), given reads = S u; returns delta. */
 template <typename T, int NONLIN>
-static __device__ __forceinline__ float advance(eight &S, const meal &m, float reads)
+static __device__ __forceinline__ float advance(eight &S, const operands &m, float reads)
 {
     const float delta = fmaf(-m.z, reads, m.v);
     for (int j = 0; j < COLUMNS; j++) {
@@ -526,8 +534,8 @@ static __device__ __forceinline__ float advance(eight &S, const meal &m, float r
 /* ---- checkpoints ---- */
 
 template <int LANES>
-static __device__ __forceinline__ void keep_state(const call &c, const place &p, int64_t segment,
-                                                  const eight &S)
+static __device__ __forceinline__ void store_checkpoint(const call &c, const coord &p,
+                                                        int64_t segment, const eight &S)
 {
     const int columns = p.any ? c.columns : 0;
     if (c.kept == KEPT_F32) {
@@ -543,7 +551,8 @@ static __device__ __forceinline__ void keep_state(const call &c, const place &p,
 }
 
 template <int LANES>
-static __device__ __forceinline__ eight kept_state(const call &c, const place &p, int64_t segment)
+static __device__ __forceinline__ eight load_checkpoint(const call &c, const coord &p,
+                                                        int64_t segment)
 {
     const int columns = p.any ? c.columns : 0;
     if (c.kept == KEPT_F32)
@@ -558,20 +567,20 @@ static __device__ __forceinline__ eight kept_state(const call &c, const place &p
     return S;
 }
 
-/* The checkpoints of a piece: that of segment `segment` is before step `step`,
- * or the piece ends before it; the others follow. */
-struct kept {
+/* The checkpoints of a chunk: that of segment `segment` is before step `step`;
+ * step = p.steps: there are no more. */
+struct checkpoint {
     int64_t segment;
     int step;
 };
 
-static __device__ __forceinline__ kept first_kept(const call &c, const place &p)
+static __device__ __forceinline__ checkpoint first_checkpoint(const call &c, const coord &p)
 {
     const int64_t segment = ceil_div(p.t, c.K);
     return {segment, (int)min(segment * c.K - p.t, (int64_t)p.steps)};
 }
 
-static __device__ __forceinline__ void find_next(kept *k, const call &c, const place &p)
+static __device__ __forceinline__ void next_checkpoint(checkpoint *k, const call &c, const coord &p)
 {
     k->segment++;
     k->step = (int)min(k->step + c.K, (int64_t)p.steps);
@@ -579,296 +588,300 @@ static __device__ __forceinline__ void find_next(kept *k, const call &c, const p
 
 /* ---- forward ---- */
 
-/* Steps from ... to - 1 of the piece; y takes v's place.  What the next step
- * reads is added up over the lanes together with this one's y. */
+/* Steps from ... to - 1 of the chunk; y overwrites v.  The dot product of the next step
+ * is summed over the lanes together with this step's y. */
 template <typename T, int LANES, int NONLIN>
-static __device__ __forceinline__ void walk(const layout &l, const place &p, const staged &s,
-                                            int from, int to, eight &S)
+static __device__ __forceinline__ void scan_steps(const layout &l, const coord &p,
+                                                  const chunk_smem &s, int from, int to, eight &S)
 {
     const bool writes = p.any && p.lane == 0;
-    table at = table_of(l, p, s, from);
-    float *y_at = s.v + from * l.stride + p.number;
-    meal now = serve<LANES>(&at, l, p, from + 1 < to);
-    float reads = lanes_sum<LANES>(dot(S, now.read)), y = 0;
+    operand_ptrs at = operand_ptrs_at(l, p, s, from);
+    float *y_at = s.v + from * l.stride + p.row_offset;
+    operands current = load_operands<LANES>(&at, l, p, from + 1 < to);
+    float reads = lanes_sum<LANES>(dot(S, current.read)), y = 0;
 
     #pragma unroll 2
     for (int i = from + 1; i < to; i++) {
-        const meal then = serve<LANES>(&at, l, p, i + 1 < to);
-        advance<T, NONLIN>(S, now, reads);
-        y = dot(S, now.query);
-        reads = dot(S, then.read);
+        const operands ahead = load_operands<LANES>(&at, l, p, i + 1 < to);
+        advance<T, NONLIN>(S, current, reads);
+        y = dot(S, current.query);
+        reads = dot(S, ahead.read);
         lanes_sums<LANES>(&reads, &y);
-        row_has_read<LANES>();
+        sync_row<LANES>();
         if (writes)
             *y_at = y;
         y_at += l.stride;
-        now = then;
+        current = ahead;
     }
-    advance<T, NONLIN>(S, now, reads);
-    y = lanes_sum<LANES>(dot(S, now.query));
-    row_has_read<LANES>();
+    advance<T, NONLIN>(S, current, reads);
+    y = lanes_sum<LANES>(dot(S, current.query));
+    sync_row<LANES>();
     if (writes)
         *y_at = y;
 }
 
-/* The last checkpoint of a piece, which may be none. */
-static __device__ kept last_kept(const call &c, const place &p)
+/* The last checkpoint of a chunk, if there is one. */
+static __device__ checkpoint last_checkpoint(const call &c, const coord &p)
 {
-    kept k = first_kept(c, p);
-    const int64_t further = (p.steps - 1 - k.step) / c.K;
+    checkpoint k = first_checkpoint(c, p);
+    const int64_t later = (p.steps - 1 - k.step) / c.K;
     if (k.step < p.steps)
-        k = {k.segment + further, (int)(k.step + further * c.K)};
+        k = {k.segment + later, (int)(k.step + later * c.K)};
     return k;
 }
 
-/* The state before the piece; or, when notes are taken, at its last checkpoint,
- * *from, if it has one. */
+/* The state before the chunk; or, if only initial states are stored, the state at the
+ * chunk's last checkpoint, before step *from, if it has one. */
 template <int LANES>
-static __device__ __forceinline__ eight first_state(const layout &l, const place &p, int *from)
+static __device__ __forceinline__ eight first_state(const layout &l, const coord &p, int *from)
 {
     const call &c = l.c;
-    const kept last = l.noting ? last_kept(c, p) : kept{0, p.steps};
+    const checkpoint last = l.only_initial ? last_checkpoint(c, p) : checkpoint{0, p.steps};
     if (last.step < p.steps) {
         *from = last.step;
-        return kept_state<LANES>(c, p, last.segment);
+        return load_checkpoint<LANES>(c, p, last.segment);
     }
-    if (p.piece == 0)
+    if (p.chunk == 0)
         return load_floats<LANES>(c.first + p.element, p.any ? c.columns : 0, p.lane);
-    return take_over(l, l.handed, p, p.piece);
+    return receive_value(l, l.handover, p, p.chunk);
 }
 
-template <typename T, int WIDE>
-static __device__ __forceinline__ void put_outputs(const layout &l, const place &p, const staged &s)
+template <typename T, int ELEMENTS>
+static __device__ __forceinline__ void store_outputs(const layout &l, const coord &p,
+                                                     const chunk_smem &s)
 {
     #pragma unroll 1
-    for (int i = threadIdx.x; i < items<WIDE>(p); i += blockDim.x) {
-        const item it = item_of<WIDE>(l, p, i);
-        const some<WIDE> y = get<WIDE>(l, s.v + it.step * l.stride, it.number);
-        some<WIDE> out;
-        for (int j = 0; j < WIDE; j++)
+    for (int i = threadIdx.x; i < items<ELEMENTS>(p); i += blockDim.x) {
+        const item it = item_of<ELEMENTS>(l, p, i);
+        const vec<ELEMENTS> y = load_smem<ELEMENTS>(l, s.v + it.step * l.stride, it.element);
+        vec<ELEMENTS> out;
+        for (int j = 0; j < ELEMENTS; j++)
             out.x[j] = y.x[j] * y.x[j] / (1 + expf(-y.x[j]));
-        put_out<T, WIDE>(l.c.y, it.at, y);
-        put_out<T, WIDE>(l.c.out, it.at, out);
+        store_global<T, ELEMENTS>(l.c.y, it.at, y);
+        store_global<T, ELEMENTS>(l.c.out, it.at, out);
     }
 }
 
 template <typename T, int LANES, int NONLIN>
-__global__ void __launch_bounds__(MOST) forward_narrow(layout l)
+__global__ void __launch_bounds__(THREADS_MAX) forward_narrow(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
     const call &c = l.c;
-    const place p = take_turn<LANES>(l, false);
+    const coord p = take_ticket<LANES>(l, false);
     const int64_t end = p.t + p.steps;
-    staged s;
-    carve(l, false, buffer, &s);
+    chunk_smem s;
+    divide_smem(l, false, buffer, &s);
 
-    if (l.noting && (end == c.T || end % c.K == 0))
+    if (l.only_initial && (end == c.T || end % c.K == 0))
         return;
-    stage<T, false>(l, p, s);
-    if (p.carries) {
-        kept next = l.noting ? kept{0, p.steps} : first_kept(c, p);
+    load_chunk<T, false>(l, p, s);
+    if (p.scans) {
+        checkpoint next = l.only_initial ? checkpoint{0, p.steps} : first_checkpoint(c, p);
         int from = 0;
         eight S = first_state<LANES>(l, p, &from);
         for (int to; from < p.steps; from = to) {
             if (from == next.step) {
-                keep_state<LANES>(c, p, next.segment, S);
-                find_next(&next, c, p);
+                store_checkpoint<LANES>(c, p, next.segment, S);
+                next_checkpoint(&next, c, p);
             }
             to = next.step;
-            walk<T, LANES, NONLIN>(l, p, s, from, to, S);
+            scan_steps<T, LANES, NONLIN>(l, p, s, from, to, S);
         }
         if (end < c.T)
-            hand_over(l, l.handed, p, p.piece + 1, S);
+            send_value(l, l.handover, p, p.chunk + 1, S);
         else
             store_columns<float, LANES>(c.last + p.element, p.any ? c.columns : 0, p.lane, S);
     }
-    if (l.noting)
+    if (l.only_initial)
         return;
     __syncthreads();
-    if (l.eights)
-        put_outputs<T, 8>(l, p, s);
+    if (l.vectorised)
+        store_outputs<T, 8>(l, p, s);
     else
-        put_outputs<T, 1>(l, p, s);
+        store_outputs<T, 1>(l, p, s);
 }
 
 /* ---- backward ---- */
 
-/* A thread's eight of a slot: no two threads of a warp meet in a bank, nor do
- * the same columns and row of successive steps. */
-static __device__ __forceinline__ void leave_slot(const layout &l, float *slot, const eight &e)
+/* A thread's eight columns of a state.  Neither the threads of a warp nor the same columns
+ * and row of successive steps have bank conflicts. */
+static __device__ __forceinline__ void store_state(const layout &l, float *state, const eight &e)
 {
     for (int i = 0; i < 2; i++) {
         four<float> f;
         for (int j = 0; j < 4; j++)
             f.x[j] = e.x[4 * i + j];
-        *(four<float> *)(slot + (i * l.carriers + threadIdx.x) * 4) = f;
+        *(four<float> *)(state + (i * l.scan_threads + threadIdx.x) * 4) = f;
     }
 }
 
-static __device__ __forceinline__ eight take_slot(const layout &l, const float *slot)
+static __device__ __forceinline__ eight load_state(const layout &l, const float *state)
 {
     eight e;
     for (int i = 0; i < 2; i++) {
-        const four<float> f = *(const four<float> *)(slot + (i * l.carriers + threadIdx.x) * 4);
+        const four<float> f =
+            *(const four<float> *)(state + (i * l.scan_threads + threadIdx.x) * 4);
         for (int j = 0; j < 4; j++)
             e.x[4 * i + j] = f.x[j];
     }
     return e;
 }
 
-/* S through steps from ... to - 1 of the piece, left in a slot after each;
- * delta takes v's place. */
+/* Steps from ... to - 1 of the chunk; stores S after each step; delta overwrites v. */
 template <typename T, int LANES, int NONLIN>
-static __device__ __forceinline__ void replay(const layout &l, const place &p, const staged &s,
+static __device__ __forceinline__ void replay(const layout &l, const coord &p, const chunk_smem &s,
                                               int from, int to, eight &S)
 {
     const bool writes = p.any && p.lane == 0;
-    int number = from * l.stride + p.number;
-    float *slot = s.slots + (from + 1) * l.slot;
-    table at = table_of(l, p, s, from);
-    meal now = serve<LANES>(&at, l, p, from + 1 < to);
-    float reads = lanes_sum<LANES>(dot(S, now.read));
+    int row_offset = from * l.stride + p.row_offset;
+    float *state = s.states + (from + 1) * l.state_stride;
+    operand_ptrs at = operand_ptrs_at(l, p, s, from);
+    operands current = load_operands<LANES>(&at, l, p, from + 1 < to);
+    float reads = lanes_sum<LANES>(dot(S, current.read));
 
     #pragma unroll 2
     for (int i = from; i < to; i++) {
-        const meal then = serve<LANES>(&at, l, p, i + 2 < to);
-        const float delta = advance<T, NONLIN>(S, now, reads);
-        const float next = lanes_sum<LANES>(dot(S, then.read));
-        leave_slot(l, slot, S);
-        row_has_read<LANES>();
+        const operands ahead = load_operands<LANES>(&at, l, p, i + 2 < to);
+        const float delta = advance<T, NONLIN>(S, current, reads);
+        const float next = lanes_sum<LANES>(dot(S, ahead.read));
+        store_state(l, state, S);
+        sync_row<LANES>();
         if (writes) {
-            s.v[number] = delta;
+            s.v[row_offset] = delta;
             if (l.c.z_outside)
-                s.reads[number] = reads;
+                s.reads[row_offset] = reads;
         }
-        slot += l.slot;
-        number += l.stride;
+        state += l.state_stride;
+        row_offset += l.stride;
         reads = next;
-        now = then;
+        current = ahead;
     }
 }
 
-/* Rounded checkpoints are where the replay begins anew. */
+/* The replay restarts at rounded checkpoints. */
 template <typename T, int LANES, int NONLIN>
-static __device__ __forceinline__ void replay_piece(const layout &l, const place &p,
-                                                    const staged &s)
+static __device__ __forceinline__ void replay_chunk(const layout &l, const coord &p,
+                                                    const chunk_smem &s)
 {
     const call &c = l.c;
-    kept next = first_kept(c, p);
+    checkpoint next = first_checkpoint(c, p);
     eight S = {};
     for (int from = 0, to; from < p.steps; from = to) {
         if (from == next.step) {
-            S = kept_state<LANES>(c, p, next.segment);
-            find_next(&next, c, p);
+            S = load_checkpoint<LANES>(c, p, next.segment);
+            next_checkpoint(&next, c, p);
         } else {
-            S = take_over(l, l.noted, p, p.piece);
+            S = receive_value(l, l.initial_states, p, p.chunk);
         }
         to = c.kept == KEPT_F32 ? p.steps : next.step;
-        leave_slot(l, s.slots + from * l.slot, S);
+        store_state(l, s.states + from * l.state_stride, S);
         replay<T, LANES, NONLIN>(l, p, s, from, to, S);
     }
 }
 
-/* What a step back needs, and where the next one is. */
-struct meal_back {
+/* The operands of a step back, and the addresses of the next ones. */
+struct operands_back {
     eight write, read, query;
     float dy, z, delta;
 };
 
-struct table_back {
+struct operand_ptrs_back {
     const float *write, *read, *query, *dy, *z, *delta;
 };
 
 template <int LANES>
-static __device__ __forceinline__ meal_back serve_back(table_back *at, const layout &l,
-                                                       const place &p, bool more)
+static __device__ __forceinline__ operands_back load_operands_back(operand_ptrs_back *at,
+                                                                   const layout &l, const coord &p,
+                                                                   bool more)
 {
-    const int key = more ? l.wide : 0, number = more ? l.stride : 0;
-    meal_back m;
+    const int key_step = more ? l.key_stride : 0, row_step = more ? l.stride : 0;
+    operands_back m;
     m.query = take<LANES>(at->query, p.lane);
     m.write = take<LANES>(at->write, p.lane);
     m.read = take<LANES>(at->read, p.lane);
     m.dy = *at->dy;
     m.delta = *at->delta;
     m.z = l.c.z_outside ? *at->z : 1;
-    at->query -= key;
-    at->write -= key;
-    at->read -= key;
-    at->dy -= number;
-    at->delta -= number;
-    at->z -= number;
+    at->query -= key_step;
+    at->write -= key_step;
+    at->read -= key_step;
+    at->dy -= row_step;
+    at->delta -= row_step;
+    at->z -= row_step;
     return m;
 }
 
-/* Back over the piece; G is dL/dS after, then before it.  What an element of
- * the state adds to write's gradient (and read's, if they are one) is left in
- * the slot of the state after the step, which nobody needs any more; dv takes
- * delta's place. */
+/* Back over the chunk; G is dL/dS after, then before it.  The contribution of a state
+ * element to write's gradient (and to read's, if not separate) overwrites the state after
+ * the step, which is not needed any more; dv overwrites delta. */
 template <int LANES, int NONLIN>
-static __device__ __forceinline__ void retreat(const layout &l, const place &p, const staged &s,
-                                               eight &G)
+static __device__ __forceinline__ void scan_back(const layout &l, const coord &p,
+                                                 const chunk_smem &s, eight &G)
 {
     const bool writes = p.any && p.lane == 0;
-    const int last = p.steps - 1, key = last * l.wide + p.key;
-    int number = last * l.stride + p.number;
-    float *slot = s.slots + p.steps * l.slot, *dread_at = s.dread + last * l.slot;
-    table_back at = {s.write + key, s.read + key, s.query + key,
-                     s.dy + number, s.z + number, numbers_of(p, s) + number};
-    meal_back now = serve_back<LANES>(&at, l, p, last > 0);
-    eight after = take_slot(l, slot), before = take_slot(l, slot - l.slot);
+    const int last = p.steps - 1, key_offset = last * l.key_stride + p.key_offset;
+    int row_offset = last * l.stride + p.row_offset;
+    float *state = s.states + p.steps * l.state_stride, *dread_at = s.dread + last * l.state_stride;
+    operand_ptrs_back at = {s.write + key_offset, s.read + key_offset,
+                            s.query + key_offset, s.dy + row_offset,
+                            s.z + row_offset,     v_elements(p, s) + row_offset};
+    operands_back current = load_operands_back<LANES>(&at, l, p, last > 0);
+    eight state_after = load_state(l, state), state_before = load_state(l, state - l.state_stride);
 
     #pragma unroll 2
     for (int i = last; i >= 0; i--) {
         for (int j = 0; j < COLUMNS; j++) {
-            G.x[j] = fmaf(now.dy, now.query.x[j], G.x[j]);
+            G.x[j] = fmaf(current.dy, current.query.x[j], G.x[j]);
             if (NONLIN == E74_TANH)
-                G.x[j] *= fmaf(-after.x[j], after.x[j], 1.0f);
+                G.x[j] *= fmaf(-state_after.x[j], state_after.x[j], 1.0f);
         }
-        const float dv = lanes_sum<LANES>(dot(G, now.write)), dreads = -dv * now.z;
-        const float with_write = l.apart ? 0 : dreads;
-        const meal_back then = serve_back<LANES>(&at, l, p, i > 1);
-        const eight next = take_slot(l, i > 0 ? slot - 2 * l.slot : slot - l.slot);
+        const float dv = lanes_sum<LANES>(dot(G, current.write)), dreads = -dv * current.z;
+        const float with_write = l.separate_dread ? 0 : dreads;
+        const operands_back ahead = load_operands_back<LANES>(&at, l, p, i > 1);
+        const eight next =
+            load_state(l, i > 0 ? state - 2 * l.state_stride : state - l.state_stride);
         eight dwrite;
         for (int j = 0; j < COLUMNS; j++) {
-            dwrite.x[j] = fmaf(with_write, before.x[j], now.delta * G.x[j]);
-            G.x[j] = fmaf(dreads, now.read.x[j], G.x[j]);
+            dwrite.x[j] = fmaf(with_write, state_before.x[j], current.delta * G.x[j]);
+            G.x[j] = fmaf(dreads, current.read.x[j], G.x[j]);
         }
-        leave_slot(l, slot, dwrite);
-        if (l.apart) {
+        store_state(l, state, dwrite);
+        if (l.separate_dread) {
             eight dread;
             for (int j = 0; j < COLUMNS; j++)
-                dread.x[j] = dreads * before.x[j];
-            leave_slot(l, dread_at, dread);
+                dread.x[j] = dreads * state_before.x[j];
+            store_state(l, dread_at, dread);
         }
-        row_has_read<LANES>();
+        sync_row<LANES>();
         if (writes)
-            s.v[number] = dv;
-        slot -= l.slot;
-        dread_at -= l.slot;
-        number -= l.stride;
-        after = before;
-        before = next;
-        now = then;
+            s.v[row_offset] = dv;
+        state -= l.state_stride;
+        dread_at -= l.state_stride;
+        row_offset -= l.stride;
+        state_after = state_before;
+        state_before = next;
+        current = ahead;
     }
 }
 
-/* The sums over the rows of a group, of four columns at a time and, where rows
- * are many, a part of them; a warp's threads take the same of different steps.
- * Weighted by `weight`, if there is one. */
+/* The sums over the rows of a group, four columns per thread and, where there are many
+ * rows, one part of them; the threads of a warp process the same columns of different
+ * steps.  Weighted by `weight`, if not NULL. */
 template <int LANES>
-static __device__ void sum_parts_of_rows(const layout &l, const place &p, const float *slots,
+static __device__ void sum_parts_of_rows(const layout &l, const coord &p, const float *states,
                                          const float *weight, float *to)
 {
     const int quads = 2 * LANES, rows = l.c.rows;
     for (int i = threadIdx.x; i < l.steps * quads * l.parts * p.groups; i += blockDim.x) {
         const int step = i % l.steps, rest = i / l.steps, quad = rest % quads;
         const int part = rest / quads % l.parts, group = rest / quads / l.parts;
-        const int first = group * rows + part * PART;
-        const int end = min(first + PART, (group + 1) * rows);
+        const int first = group * rows + part * PART_ROWS;
+        const int end = min(first + PART_ROWS, (group + 1) * rows);
         if (step >= p.steps)
             continue;
-        const float *from = slots + step * l.slot + (quad / LANES * l.carriers + quad % LANES) * 4;
-        const float *weights = weight ? weight + step * l.stride + spot(l, first) : NULL;
+        const float *from =
+            states + step * l.state_stride + (quad / LANES * l.scan_threads + quad % LANES) * 4;
+        const float *weights = weight ? weight + step * l.stride + smem_index(l, first) : NULL;
         four<float> sum = {};
         #pragma unroll 4
         for (int row = first; row < end; row++) {
@@ -877,41 +890,42 @@ static __device__ void sum_parts_of_rows(const layout &l, const place &p, const 
             for (int j = 0; j < 4; j++)
                 sum.x[j] = fmaf(w, x.x[j], sum.x[j]);
         }
-        *(four<float> *)(to + (part * l.steps + step) * l.wide + group * l.width + 4 * quad) = sum;
+        *(four<float> *)(to + (part * l.steps + step) * l.key_stride + group * l.width + 4 * quad) =
+            sum;
     }
 }
 
 /* Ends with a barrier. */
 template <int LANES>
-static __device__ void sum_rows(const layout &l, const place &p, const staged &s,
-                                const float *slots, const float *weight, float *to)
+static __device__ void sum_rows(const layout &l, const coord &p, const chunk_smem &s,
+                                const float *states, const float *weight, float *to)
 {
-    sum_parts_of_rows<LANES>(l, p, slots, weight, l.parts > 1 ? s.sums : to);
+    sum_parts_of_rows<LANES>(l, p, states, weight, l.parts > 1 ? s.sums : to);
     __syncthreads();
     if (l.parts == 1)
         return;
     #pragma unroll 1
-    for (int i = threadIdx.x; i < p.steps * l.wide; i += blockDim.x) {
-        const int column = i % l.wide;
+    for (int i = threadIdx.x; i < p.steps * l.key_stride; i += blockDim.x) {
+        const int column = i % l.key_stride;
         float sum = 0;
         for (int part = 0; part < l.parts && column < l.width; part++)
-            sum += s.sums[part * l.steps * l.wide + i];
+            sum += s.sums[part * l.steps * l.key_stride + i];
         if (column < l.width)
             to[i] = sum;
     }
     __syncthreads();
 }
 
-/* ---- from what rows meet back to k, q, z ---- */
+/* ---- from the gradients of the keys to those of k, q, z ---- */
 
-/* The gradients of k^ (with u's share), of q, and what du adds to that of z:
+/* The gradients of k^ (with the term of u), of q, and the term of du in that of z:
  * [steps][stride]. */
 struct gradients {
     float *dkhat, *dq, *dz;
 };
 
 template <int LANES>
-static __device__ __forceinline__ float times_row(const float *row, const float *x)
+static __device__ __forceinline__ float dot_with_row(const float *row, const float *x)
 {
     float sum = 0;
     for (int j = 0; j < COLUMNS * LANES; j += 4) {
@@ -924,34 +938,34 @@ static __device__ __forceinline__ float times_row(const float *row, const float 
 
 /* For a factor, given the gradients of the three keys; dz only with an inner z. */
 template <int LANES>
-static __device__ void through_factors(const layout &l, const place &p, const staged &s,
+static __device__ void through_factors(const layout &l, const coord &p, const chunk_smem &s,
                                        const float *dwrite, const float *dread, const gradients &g)
 {
     for (int i = threadIdx.x; i < p.steps * l.c.N; i += blockDim.x) {
         const int step = i / l.c.N, n = i % l.c.N, at = step * l.stride + n;
         const float *W_r = s.W_r + n * l.width, *V = s.V + n * l.width;
-        const float du = times_row<LANES>(V, dread + step * l.wide);
-        const float dkhat = times_row<LANES>(W_r, dwrite + step * l.wide);
+        const float du = dot_with_row<LANES>(V, dread + step * l.key_stride);
+        const float dkhat = dot_with_row<LANES>(W_r, dwrite + step * l.key_stride);
         g.dkhat[at] = l.c.z_inside ? fmaf(s.z[at], du, dkhat) : dkhat + du;
-        g.dq[at] = times_row<LANES>(V, s.dquery + step * l.wide);
+        g.dq[at] = dot_with_row<LANES>(V, s.dquery + step * l.key_stride);
         if (l.c.z_inside)
             g.dz[at] = du * s.khat[at];
     }
 }
 
-/* The piece's shares of dV and dW_r: four of a row's columns a thread. */
-static __device__ void factor_gradients(const layout &l, const place &p, const staged &s,
+/* The chunk's partial sums of dV and dW_r: four columns of a row per thread. */
+static __device__ void factor_gradients(const layout &l, const coord &p, const chunk_smem &s,
                                         const float *dwrite, const float *dread)
 {
     const call &c = l.c;
     const int quads = l.width / 4;
-    const int64_t share = (p.bh * l.pieces + p.piece) * c.M;
+    const int64_t chunk_offset = (p.bh * l.chunks + p.chunk) * c.M;
     for (int i = threadIdx.x; i < 2 * quads * c.N; i += blockDim.x) {
         const int n = i % c.N, column = i / c.N % quads * 4;
         const bool of_V = i / c.N / quads == 0;
         four<float> sum = {};
         for (int step = 0; step < p.steps; step++) {
-            const int at = step * l.stride + n, key = step * l.wide + column;
+            const int at = step * l.stride + n, key = step * l.key_stride + column;
             const four<float> a = *(const four<float> *)((of_V ? dread : dwrite) + key);
             const four<float> b = *(const four<float> *)(s.dquery + key);
             const float x = of_V ? s.u[at] : s.khat[at], q = of_V ? s.q[at] : 0;
@@ -959,88 +973,88 @@ static __device__ void factor_gradients(const layout &l, const place &p, const s
                 sum.x[j] = fmaf(q, b.x[j], fmaf(x, a.x[j], sum.x[j]));
         }
         for (int j = 0; j < 4 && column + j < c.columns; j++)
-            (of_V ? l.dV
-                  : l.dW_r)[share + (of_V ? n * c.columns + column + j : (column + j) * c.N + n)] =
-                sum.x[j];
+            (of_V ? l.dV : l.dW_r)[chunk_offset + (of_V ? n * c.columns + column + j
+                                                        : (column + j) * c.N + n)] = sum.x[j];
     }
 }
 
 /* For blocks, where the keys are k^, u and q themselves. */
-static __device__ void through_gate(const layout &l, const place &p, const staged &s,
+static __device__ void through_gate(const layout &l, const coord &p, const chunk_smem &s,
                                     const gradients &g)
 {
     for (int i = threadIdx.x; i < p.steps * p.rows; i += blockDim.x) {
-        const int at = i / p.rows * l.stride + spot(l, i % p.rows);
+        const int at = i / p.rows * l.stride + smem_index(l, i % p.rows);
         const float du = g.dz[at];
         g.dkhat[at] = fmaf(s.z[at], du, g.dkhat[at]);
         g.dz[at] = du * s.khat[at];
     }
 }
 
-/* From dk^ to dk, as far as it is k^'s. */
-static __device__ void through_norm(const layout &l, const place &p, const staged &s, float *dkhat)
+/* From dk^ to dk, without the other terms of dk. */
+static __device__ void through_norm(const layout &l, const coord &p, const chunk_smem &s,
+                                    float *dkhat)
 {
-    for (int i = threadIdx.x; i < shares(l, p); i += blockDim.x) {
-        const share a = share_of(l, p, i);
+    for (int i = threadIdx.x; i < group_items(l, p); i += blockDim.x) {
+        const group_item a = group_item_of(l, p, i);
         const int at = a.step * l.stride + a.group * l.width, end = a.any ? l.c.group : 0;
-        float along = 0;
-        for (int j = a.sub; j < end; j += l.share)
-            along = fmaf(s.khat[at + j], dkhat[at + j], along);
-        along = shared_sum(l, along);
+        float khat_dot = 0;
+        for (int j = a.sub; j < end; j += l.group_threads)
+            khat_dot = fmaf(s.khat[at + j], dkhat[at + j], khat_dot);
+        khat_dot = group_sum(l, khat_dot);
         const float length = a.any ? s.length[a.step * p.groups + a.group] : 0;
         const float scale = 1 / (length + (float)E74_EPSILON);
-        along = length > 0 ? along / length : 0;
-        for (int j = a.sub; j < end; j += l.share)
-            dkhat[at + j] = fmaf(-along, s.khat[at + j], scale * dkhat[at + j]);
+        khat_dot = length > 0 ? khat_dot / length : 0;
+        for (int j = a.sub; j < end; j += l.group_threads)
+            dkhat[at + j] = fmaf(-khat_dot, s.khat[at + j], scale * dkhat[at + j]);
     }
 }
 
-template <typename T, int WIDE>
-static __device__ __forceinline__ void put_gradients(const layout &l, const place &p,
-                                                     const staged &s, const gradients &g)
+template <typename T, int ELEMENTS>
+static __device__ __forceinline__ void store_gradients(const layout &l, const coord &p,
+                                                       const chunk_smem &s, const gradients &g)
 {
     const call &c = l.c;
     #pragma unroll 1
-    for (int i = threadIdx.x; i < items<WIDE>(p); i += blockDim.x) {
-        const item it = item_of<WIDE>(l, p, i);
+    for (int i = threadIdx.x; i < items<ELEMENTS>(p); i += blockDim.x) {
+        const item it = item_of<ELEMENTS>(l, p, i);
         const int step = it.step * l.stride;
-        const some<WIDE> dq = get<WIDE>(l, g.dq + step, it.number);
-        const some<WIDE> dv = get<WIDE>(l, s.v + step, it.number);
-        some<WIDE> dk = get<WIDE>(l, g.dkhat + step, it.number), dz = {};
-        for (int j = 0; j < WIDE; j++)
+        const vec<ELEMENTS> dq = load_smem<ELEMENTS>(l, g.dq + step, it.element);
+        const vec<ELEMENTS> dv = load_smem<ELEMENTS>(l, s.v + step, it.element);
+        vec<ELEMENTS> dk = load_smem<ELEMENTS>(l, g.dkhat + step, it.element), dz = {};
+        for (int j = 0; j < ELEMENTS; j++)
             dk.x[j] += (c.dq ? 0 : dq.x[j]) + (l.tied_v ? dv.x[j] : 0);
-        put_out<T, WIDE>(c.dk, it.at, dk);
+        store_global<T, ELEMENTS>(c.dk, it.at, dk);
         if (!l.tied_v)
-            put_out<T, WIDE>(c.dv, it.at, dv);
+            store_global<T, ELEMENTS>(c.dv, it.at, dv);
         if (c.dq)
-            put_out<T, WIDE>(c.dq, it.at, dq);
+            store_global<T, ELEMENTS>(c.dq, it.at, dq);
         if (!c.dz)
             continue;
         if (c.z_inside)
-            dz = get<WIDE>(l, g.dz + step, it.number);
+            dz = load_smem<ELEMENTS>(l, g.dz + step, it.element);
         if (c.z_outside) {
-            const some<WIDE> reads = get<WIDE>(l, s.reads + step, it.number);
-            for (int j = 0; j < WIDE; j++)
+            const vec<ELEMENTS> reads = load_smem<ELEMENTS>(l, s.reads + step, it.element);
+            for (int j = 0; j < ELEMENTS; j++)
                 dz.x[j] = fmaf(-dv.x[j], reads.x[j], dz.x[j]);
         }
-        put_out<T, WIDE>(c.dz, it.at, dz);
+        store_global<T, ELEMENTS>(c.dz, it.at, dz);
     }
 }
 
-/* The rows' walk is over: all else of the piece.  The keys' gradients take the
- * places of query and read; a factor's N gradients those of the slots. */
+/* Everything of the chunk after the scan.  The keys' gradients overwrite query and read;
+ * a factor's gradients of k^, q, z overwrite the states. */
 template <typename T, int LANES>
-static __device__ void finish(const layout &l, const place &p, const staged &s)
+static __device__ void finish_chunk(const layout &l, const coord &p, const chunk_smem &s)
 {
     float *const dwrite = s.query, *const dread = s.read;
     gradients g = {dwrite, s.dquery, dread};
 
-    sum_rows<LANES>(l, p, s, s.slots + l.slot, NULL, dwrite);
-    if (l.apart)
+    sum_rows<LANES>(l, p, s, s.states + l.state_stride, NULL, dwrite);
+    if (l.separate_dread)
         sum_rows<LANES>(l, p, s, s.dread, NULL, dread);
     if (l.c.lowrank) {
-        const int numbers = l.steps * l.stride;
-        g = {s.slots, s.slots + numbers, s.slots + 2 * numbers};
+        const int element_floats = l.steps * l.stride;
+        g = {s.states, s.states + element_floats, s.states + 2 * element_floats};
         through_factors<LANES>(l, p, s, dwrite, dread, g);
         factor_gradients(l, p, s, dwrite, dread);
         __syncthreads();
@@ -1050,91 +1064,91 @@ static __device__ void finish(const layout &l, const place &p, const staged &s)
     }
     through_norm(l, p, s, g.dkhat);
     __syncthreads();
-    if (l.eights)
-        put_gradients<T, 8>(l, p, s, g);
+    if (l.vectorised)
+        store_gradients<T, 8>(l, p, s, g);
     else
-        put_gradients<T, 1>(l, p, s, g);
+        store_gradients<T, 1>(l, p, s, g);
 }
 
 template <typename T, int LANES, int NONLIN>
-__global__ void __launch_bounds__(MOST) backward_narrow(layout l)
+__global__ void __launch_bounds__(THREADS_MAX) backward_narrow(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
     const call &c = l.c;
-    const place p = take_turn<LANES>(l, true);
+    const coord p = take_ticket<LANES>(l, true);
     const int columns = p.any ? c.columns : 0;
-    staged s;
-    carve(l, true, buffer, &s);
+    chunk_smem s;
+    divide_smem(l, true, buffer, &s);
 
-    stage<T, true>(l, p, s);
-    if (p.carries)
-        replay_piece<T, LANES, NONLIN>(l, p, s);
+    load_chunk<T, true>(l, p, s);
+    if (p.scans)
+        replay_chunk<T, LANES, NONLIN>(l, p, s);
     __syncthreads();
-    sum_rows<LANES>(l, p, s, s.slots + l.slot, s.dy, s.dquery);
-    if (p.carries) {
-        eight G = p.piece + 1 == l.pieces ? load_floats<LANES>(c.dlast + p.element, columns, p.lane)
-                                          : take_over(l, l.handed, p, p.piece);
-        retreat<LANES, NONLIN>(l, p, s, G);
-        if (p.piece > 0)
-            hand_over(l, l.handed, p, p.piece - 1, G);
+    sum_rows<LANES>(l, p, s, s.states + l.state_stride, s.dy, s.dquery);
+    if (p.scans) {
+        eight G = p.chunk + 1 == l.chunks ? load_floats<LANES>(c.dlast + p.element, columns, p.lane)
+                                          : receive_value(l, l.handover, p, p.chunk);
+        scan_back<LANES, NONLIN>(l, p, s, G);
+        if (p.chunk > 0)
+            send_value(l, l.handover, p, p.chunk - 1, G);
         else
             store_columns<float, LANES>(c.dfirst + p.element, columns, p.lane, G);
     }
     __syncthreads();
-    finish<T, LANES>(l, p, s);
+    finish_chunk<T, LANES>(l, p, s);
 }
 
-/* dV0, and each sequence's share of dW_r: over its pieces, first piece first. */
-__global__ void __launch_bounds__(THREADS) sum_pieces(layout l, float *dV0)
+/* dV0, and dW_r of each sequence: sums over its chunks, first chunk first. */
+__global__ void __launch_bounds__(THREADS) sum_chunks(layout l, float *dV0)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, M = l.c.M;
     if (i >= 2 * l.c.BH * M)
         return;
     const bool of_V = i < l.c.BH * M;
     const int64_t e = of_V ? i : i - l.c.BH * M;
-    const float *from = (of_V ? l.dV : l.dW_r) + e / M * l.pieces * M + e % M;
+    const float *from = (of_V ? l.dV : l.dW_r) + e / M * l.chunks * M + e % M;
     float sum = 0;
     #pragma unroll 8
-    for (int64_t piece = 0; piece < l.pieces; piece++)
-        sum += from[piece * M];
-    (of_V ? dV0 : l.each_dW_r)[e] = sum;
+    for (int64_t chunk = 0; chunk < l.chunks; chunk++)
+        sum += from[chunk * M];
+    (of_V ? dV0 : l.sequence_dW_r)[e] = sum;
 }
 
-enum { ADDERS = 8 }; /* threads of an element of dW_r */
+enum { SUM_WARPS = 8 }; /* of a block; each sums every SUM_WARPS-th sequence */
 
-/* dW_r[h]: over the sequences, each adder every eighth, then over these. */
-__global__ void __launch_bounds__(32 * ADDERS) sum_sequences(layout l, float *dW_r)
+/* dW_r[h]: the sum over the sequences, then over the warps. */
+__global__ void __launch_bounds__(32 * SUM_WARPS) sum_sequences(layout l, float *dW_r)
 {
-    __shared__ float sums[ADDERS][32];
+    __shared__ float sums[SUM_WARPS][32];
     const int64_t heads_m = l.c.H * l.c.M, e = (int64_t)blockIdx.x * 32 + threadIdx.x % 32;
-    const int adder = threadIdx.x / 32;
+    const int warp = threadIdx.x / 32;
     float sum = 0;
     #pragma unroll 8
-    for (int64_t b = adder; b < l.c.BH / l.c.H && e < heads_m; b += ADDERS)
-        sum += l.each_dW_r[b * heads_m + e];
-    sums[adder][threadIdx.x % 32] = sum;
+    for (int64_t b = warp; b < l.c.BH / l.c.H && e < heads_m; b += SUM_WARPS)
+        sum += l.sequence_dW_r[b * heads_m + e];
+    sums[warp][threadIdx.x % 32] = sum;
     __syncthreads();
-    if (adder > 0 || e >= heads_m)
+    if (warp > 0 || e >= heads_m)
         return;
-    for (int i = 1; i < ADDERS; i++)
+    for (int i = 1; i < SUM_WARPS; i++)
         sum += sums[i][threadIdx.x];
     dW_r[e] = sum;
 }
 
 /* ---- launches ---- */
 
-static int least(int a, int b)
+static int min_of(int a, int b)
 {
     return a < b ? a : b;
 }
 
 static size_t shared_bytes(const layout &l, bool back)
 {
-    staged s;
-    return sizeof(float) * carve(l, back, NULL, &s);
+    chunk_smem s;
+    return sizeof(float) * divide_smem(l, back, NULL, &s);
 }
 
-/* `back`: as backward cuts time, be it for forward's kernel. */
+/* `back`: with backward's chunks, be it for the forward kernel. */
 static layout layout_of(const struct frame *f, bool back)
 {
     layout l = {};
@@ -1142,70 +1156,72 @@ static layout layout_of(const struct frame *f, bool back)
 
     l.lanes = c.columns > COLUMNS ? 2 : 1;
     l.width = COLUMNS * l.lanes;
-    l.groups = least(least(CARRIERS / l.lanes / c.rows, KEY_WIDTH / l.width), c.N / c.rows);
+    l.groups = min_of(min_of(SCAN_THREADS / l.lanes / c.rows, KEY_WIDTH / l.width), c.N / c.rows);
     l.groups = c.lowrank ? 1 : l.groups;
     l.sets = (int)ceil_div(c.N / c.rows, l.groups);
     l.rows = l.groups * c.rows;
-    l.carriers = padded(l.rows * l.lanes, 32);
+    l.scan_threads = padded(l.rows * l.lanes, 32);
     l.stride = (c.lowrank ? padded(c.N, COLUMNS) : l.groups * l.width) + 4;
-    l.wide = c.lowrank ? l.width + 4 : l.stride;
-    l.slot = COLUMNS * l.carriers + 4;
-    l.parts = (int)ceil_div(c.rows, PART);
-    l.share = c.lowrank ? 8 : 1;
-    l.eights = c.N % 8 == 0 && l.rows % 8 == 0 && (c.lowrank || c.columns % 4 == 0);
-    l.gap = c.lowrank ? 0 : l.width - c.columns;
+    l.key_stride = c.lowrank ? l.width + 4 : l.stride;
+    l.state_stride = COLUMNS * l.scan_threads + 4;
+    l.parts = (int)ceil_div(c.rows, PART_ROWS);
+    l.group_threads = c.lowrank ? 8 : 1;
+    l.vectorised = c.N % 8 == 0 && l.rows % 8 == 0 && (c.lowrank || c.columns % 4 == 0);
+    l.padding = c.lowrank ? 0 : l.width - c.columns;
     l.reciprocal = (int)ceil_div(1 << 16, c.columns);
-    l.gaps = c.lowrank ? c.N % 4 != 0 : l.gap != 0;
-    l.apart = c.lowrank || c.z_inside;
+    l.reads_padding = c.lowrank ? c.N % 4 != 0 : l.padding != 0;
+    l.separate_dread = c.lowrank || c.z_inside;
     l.tied_v = f->choice[E74_PROJ] == E74_TIED_KVQ;
-    l.steps = back ? STEPS : FORWARD_STEPS;
+    l.steps = back ? STEPS_BACKWARD : STEPS_FORWARD;
     while (l.steps > 1 && shared_bytes(l, back) > (size_t)(back ? SHARED_MAX : SHARED_MAX / 2))
         l.steps /= 2;
     l.steps = (int)(l.steps < c.T ? l.steps : c.T);
-    l.pieces = ceil_div(c.T, l.steps);
-    const int most = !back && l.pieces * c.BH * l.sets >= CROWD ? THREADS / 2 : THREADS;
-    l.threads = least(padded(l.steps * l.rows / (l.eights ? 8 : 1), 32), most);
-    l.threads = l.threads < l.carriers ? l.carriers : l.threads;
+    l.chunks = ceil_div(c.T, l.steps);
+    const int threads_max =
+        !back && l.chunks * c.BH * l.sets >= MANY_BLOCKS ? THREADS / 2 : THREADS;
+    l.threads = min_of(padded(l.steps * l.rows / (l.vectorised ? 8 : 1), 32), threads_max);
+    l.threads = l.threads < l.scan_threads ? l.scan_threads : l.threads;
     return l;
 }
 
-/* Do pieces begin between checkpoints? */
-static bool notes(const layout &l)
+/* Are there chunks that begin between checkpoints? */
+static bool needs_initial_states(const layout &l)
 {
-    return l.steps % l.c.K != 0 && l.pieces > 1;
+    return l.steps % l.c.K != 0 && l.chunks > 1;
 }
 
-static int64_t hand_floats(const layout &l)
+static int64_t handover_floats(const layout &l)
 {
-    return l.pieces * l.c.BH * l.sets * l.carriers * COLUMNS;
+    return l.chunks * l.c.BH * l.sets * l.scan_threads * COLUMNS;
 }
 
-enum { TURN = 32 }; /* floats, so that what is handed over begins on a line */
+enum { TICKET_FLOATS = 32 }; /* so that the hand-over is aligned */
 
-/* The first parts of the workspace are those that begin as UNSENT; a turn begins
- * at -1, which is the same.  Returns its floats. */
-static int64_t divide(layout *l, layout *before, enum pass p, float *work, int64_t *unsent)
+/* The first parts of the workspace are initialised to UNSENT; a ticket counter begins
+ * at -1, which has the same bits.  Returns the size in floats. */
+static int64_t divide_workspace(layout *l, layout *initial, enum pass p, float *work,
+                                int64_t *unsent)
 {
     const call &c = l->c;
-    int64_t n = TURN;
+    int64_t n = TICKET_FLOATS;
 
-    l->turn = (unsigned *)work;
-    l->handed = work + n;
-    n += hand_floats(*l);
-    if (p == BACKWARD && notes(*l)) {
-        *before = *l;
-        before->noting = true;
-        before->turn = (unsigned *)(work + n);
-        l->noted = before->handed = work + n + TURN;
-        n += TURN + hand_floats(*l);
+    l->ticket = (unsigned *)work;
+    l->handover = work + n;
+    n += handover_floats(*l);
+    if (p == BACKWARD && needs_initial_states(*l)) {
+        *initial = *l;
+        initial->only_initial = true;
+        initial->ticket = (unsigned *)(work + n);
+        l->initial_states = initial->handover = work + n + TICKET_FLOATS;
+        n += TICKET_FLOATS + handover_floats(*l);
     }
     *unsent = n;
     if (p == FORWARD || !c.lowrank)
         return n;
     l->dV = work + n;
-    l->dW_r = l->dV + c.BH * l->pieces * c.M;
-    l->each_dW_r = l->dW_r + c.BH * l->pieces * c.M;
-    return n + (2 * l->pieces + 1) * c.BH * c.M;
+    l->dW_r = l->dV + c.BH * l->chunks * c.M;
+    l->sequence_dW_r = l->dW_r + c.BH * l->chunks * c.M;
+    return n + (2 * l->chunks + 1) * c.BH * c.M;
 }
 
 template <typename T, int LANES, int NONLIN>
@@ -1216,7 +1232,7 @@ static int launch(const layout &l, bool back)
         back ? backward_narrow<T, LANES, NONLIN> : forward_narrow<T, LANES, NONLIN>;
 
     CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
-    kernel<<<l.pieces * l.c.BH * l.sets, l.threads, shared, gpu_stream()>>>(l);
+    kernel<<<l.chunks * l.c.BH * l.sets, l.threads, shared, gpu_stream()>>>(l);
     return cudaGetLastError();
 }
 
@@ -1235,7 +1251,7 @@ static int forward(const struct frame *f)
     layout l = layout_of(f, false), none;
     int64_t unsent;
 
-    divide(&l, &none, FORWARD, (float *)f->work, &unsent);
+    divide_workspace(&l, &none, FORWARD, (float *)f->work, &unsent);
     CUDA(cudaMemsetAsync(f->work, 0xff, unsent * sizeof(float), gpu_stream()));
     return launch<T>(l, false);
 }
@@ -1243,28 +1259,28 @@ static int forward(const struct frame *f)
 template <typename T>
 static int backward(const struct frame *f)
 {
-    layout l = layout_of(f, true), before = {};
+    layout l = layout_of(f, true), initial = {};
     const call &c = l.c;
     int64_t unsent;
 
-    divide(&l, &before, BACKWARD, (float *)f->work, &unsent);
+    divide_workspace(&l, &initial, BACKWARD, (float *)f->work, &unsent);
     CUDA(cudaMemsetAsync(f->work, 0xff, unsent * sizeof(float), gpu_stream()));
-    int e = before.noting ? launch<T>(before, false) : 0;
+    int e = initial.only_initial ? launch<T>(initial, false) : 0;
     if (!e)
         e = launch<T>(l, true);
     if (e || !c.lowrank)
         return e;
-    sum_pieces<<<ceil_div(2 * c.BH * c.M, THREADS), THREADS, 0, gpu_stream()>>>(l, c.dV0);
+    sum_chunks<<<ceil_div(2 * c.BH * c.M, THREADS), THREADS, 0, gpu_stream()>>>(l, c.dV0);
     CUDA(cudaGetLastError());
-    sum_sequences<<<ceil_div(c.H * c.M, 32), 32 * ADDERS, 0, gpu_stream()>>>(l, c.dW_r);
+    sum_sequences<<<ceil_div(c.H * c.M, 32), 32 * SUM_WARPS, 0, gpu_stream()>>>(l, c.dW_r);
     return cudaGetLastError();
 }
 
 static size_t work(const struct frame *f, enum pass p)
 {
-    layout l = layout_of(f, p == BACKWARD), before;
+    layout l = layout_of(f, p == BACKWARD), initial;
     int64_t unsent;
-    return sizeof(float) * divide(&l, &before, p, NULL, &unsent);
+    return sizeof(float) * divide_workspace(&l, &initial, p, NULL, &unsent);
 }
 
 static const char *declines(const struct frame *f)
@@ -1279,19 +1295,19 @@ static const char *declines(const struct frame *f)
     if (DIM(f, state == E74_LOWRANK ? 'R' : 'L') > COLUMNS * LANES_MAX)
         return state == E74_LOWRANK ? "rank beyond 16" : "block_size beyond 16";
     if (nonlin != E74_TANH && nonlin != E74_LINEAR)
-        return "rmsnorm and frobnorm tie the rows of a state to each other";
+        return "rmsnorm and frobnorm couple the rows of a state";
     const layout l = layout_of(f, true);
-    if (l.carriers > MOST)
+    if (l.scan_threads > THREADS_MAX)
         return l.lanes == 1 ? "n_state beyond 512" : "n_state beyond 256 where rank is beyond 8";
     if (shared_bytes(l, true) > SHARED_MAX)
-        return "a state and its step are more than shared memory holds";
-    if (l.pieces * l.c.BH * l.sets > 0x7fffffff)
-        return "more pieces of sequences than a grid has blocks";
+        return "a state and the operands of a step do not fit shared memory";
+    if (l.chunks * l.c.BH * l.sets > 0x7fffffff)
+        return "more chunks of sequences than a grid has blocks";
     return NULL;
 }
 
 static const char name[] = "narrow";
-static const char idea[] = "a short row a thread; blocks hand pieces of time on to each other";
+static const char idea[] = "one thread per short row; blocks hand the state from chunk to chunk";
 
 GPU_IMPL(extern "C", 32, float, e74_narrow, name, idea, work, declines, "ex2.approx, rcp.approx",
          3e-7);

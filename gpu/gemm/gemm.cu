@@ -115,9 +115,9 @@ __global__ void multiply_naive(gemm_problem<T, C> p)
     if (i >= p.batch * p.M * p.N)
         return;
     const int64_t g = i / (p.M * p.N), m = i / p.N % p.M, n = i % p.N;
-    const T *a = p.a + g * p.M * p.K + (p.flip_a ? m : m * p.K);
-    const T *b = p.b + g * p.K * p.N + (p.flip_b ? n * p.K : n);
-    const int64_t next_a = p.flip_a ? p.M : 1, next_b = p.flip_b ? 1 : p.N;
+    const T *a = p.a + g * p.M * p.K + (p.trans_a ? m : m * p.K);
+    const T *b = p.b + g * p.K * p.N + (p.trans_b ? n * p.K : n);
+    const int64_t next_a = p.trans_a ? p.M : 1, next_b = p.trans_b ? 1 : p.N;
     float sum = 0;
     for (int64_t first = 0; first < p.K; first += RUN) {
         const int64_t end = min(first + RUN, p.K);
@@ -166,11 +166,11 @@ __global__ void multiply_tiled(gemm_problem<T, C> p)
 
     for (int64_t k = 0; k < p.K; k += TILE) {
         __syncthreads();
-        if (p.flip_a)
+        if (p.trans_a)
             as[x][y] = element(a, k + y, at.m + x, p.K, p.M);
         else
             as[y][x] = element(a, at.m + y, k + x, p.M, p.K);
-        if (p.flip_b)
+        if (p.trans_b)
             bs[x][y] = element(b, at.n + y, k + x, p.N, p.K);
         else
             bs[y][x] = element(b, k + y, at.n + x, p.K, p.N);
@@ -231,8 +231,8 @@ __global__ void __launch_bounds__(THREADS, 2) multiply_registers(gemm_problem<T,
 
     for (int64_t k = 0; k < p.K; k += DEPTH) {
         __syncthreads();
-        fill(as, a, !p.flip_a, at.m, p.M, k, p.K);
-        fill(bs, b, p.flip_b, at.n, p.N, k, p.K);
+        fill(as, a, !p.trans_a, at.m, p.M, k, p.K);
+        fill(bs, b, p.trans_b, at.n, p.N, k, p.K);
         __syncthreads();
         #pragma unroll 4
         for (int d = 0; d < DEPTH; d++) {
@@ -291,7 +291,7 @@ struct gemm_cublas : gemm_engine<gemm_cublas> {
     template <typename T, typename C>
     static int multiply(const gemm_problem<T, C> &p)
     {
-        const matrix<T> a = {p.a, p.M, p.K, p.flip_a}, b = {p.b, p.K, p.N, p.flip_b};
+        const matrix<T> a = {p.a, p.M, p.K, p.trans_a}, b = {p.b, p.K, p.N, p.trans_b};
         if (p.c0)
             CUDA(cudaMemcpyAsync(p.c, p.c0, sizeof(C) * p.batch * p.M * p.N,
                                  cudaMemcpyDeviceToDevice, gpu_stream()));

@@ -25,9 +25,9 @@ struct gemm_problem {
     const C *c0; /* NULL: nothing is added */
     C *c;
     int64_t M, N, K, batch;
-    bool flip_a, flip_b; /* stored is a as [K,M], b as [N,K] */
+    bool trans_a, trans_b; /* stored is a as [K,M], b as [N,K] */
     float alpha, beta;
-    float *room; /* as many bytes as the engine's room() says */
+    float *workspace; /* of workspace(p) bytes */
 };
 
 template <typename T>
@@ -43,11 +43,11 @@ static gemm_problem<T> gemm_of(const struct frame *f)
     p.N = DIM(f, 'N');
     p.K = DIM(f, 'K');
     p.batch = DIM(f, 'G');
-    p.flip_a = f->choice[GEMM_TRANSPOSE_A];
-    p.flip_b = f->choice[GEMM_TRANSPOSE_B];
+    p.trans_a = f->choice[GEMM_TRANSPOSE_A];
+    p.trans_b = f->choice[GEMM_TRANSPOSE_B];
     p.alpha = (float)f->real[GEMM_ALPHA];
     p.beta = (float)f->real[GEMM_BETA];
-    p.room = (float *)f->work;
+    p.workspace = (float *)f->work;
     return p;
 }
 
@@ -57,17 +57,17 @@ template <typename T, typename C>
 static gemm_problem<T> gemm_to_a(const gemm_problem<T, C> &p, const T *dc, T *da)
 {
     gemm_problem<T> d = {};
-    d.a = p.flip_a ? p.b : dc;
-    d.b = p.flip_a ? dc : p.b;
-    d.flip_a = p.flip_a && p.flip_b;
-    d.flip_b = p.flip_a || !p.flip_b;
-    d.M = p.flip_a ? p.K : p.M;
-    d.N = p.flip_a ? p.M : p.K;
+    d.a = p.trans_a ? p.b : dc;
+    d.b = p.trans_a ? dc : p.b;
+    d.trans_a = p.trans_a && p.trans_b;
+    d.trans_b = p.trans_a || !p.trans_b;
+    d.M = p.trans_a ? p.K : p.M;
+    d.N = p.trans_a ? p.M : p.K;
     d.K = p.N;
     d.c = da;
     d.batch = p.batch;
     d.alpha = p.alpha;
-    d.room = p.room;
+    d.workspace = p.workspace;
     return d;
 }
 
@@ -76,17 +76,17 @@ template <typename T, typename C, typename D>
 static gemm_problem<T, D> gemm_to_b(const gemm_problem<T, C> &p, const T *dc, D *db)
 {
     gemm_problem<T, D> d = {};
-    d.a = p.flip_b ? dc : p.a;
-    d.b = p.flip_b ? p.a : dc;
-    d.flip_a = p.flip_b || !p.flip_a;
-    d.flip_b = p.flip_b && p.flip_a;
-    d.M = p.flip_b ? p.N : p.K;
-    d.N = p.flip_b ? p.K : p.N;
+    d.a = p.trans_b ? dc : p.a;
+    d.b = p.trans_b ? p.a : dc;
+    d.trans_a = p.trans_b || !p.trans_a;
+    d.trans_b = p.trans_b && p.trans_a;
+    d.M = p.trans_b ? p.N : p.K;
+    d.N = p.trans_b ? p.K : p.N;
     d.K = p.M;
     d.c = db;
     d.batch = p.batch;
     d.alpha = p.alpha;
-    d.room = p.room;
+    d.workspace = p.workspace;
     return d;
 }
 
@@ -96,7 +96,7 @@ static gemm_problem<T, D> gemm_to_b(const gemm_problem<T, C> &p, const T *dc, D 
 template <typename ENGINE>
 struct gemm_engine {
     template <typename T, typename C>
-    static size_t room(const gemm_problem<T, C> &)
+    static size_t workspace(const gemm_problem<T, C> &)
     {
         return 0;
     }
@@ -164,9 +164,9 @@ static size_t gemm_work(const struct frame *f, enum pass pass)
 {
     const gemm_problem<T> p = gemm_of<T>(f);
     if (pass == FORWARD)
-        return ENGINE::room(p);
-    const size_t to_a = ENGINE::room(gemm_to_a<T, T>(p, NULL, NULL));
-    const size_t to_b = ENGINE::room(gemm_to_b<T, T, T>(p, NULL, NULL));
+        return ENGINE::workspace(p);
+    const size_t to_a = ENGINE::workspace(gemm_to_a<T, T>(p, NULL, NULL));
+    const size_t to_b = ENGINE::workspace(gemm_to_b<T, T, T>(p, NULL, NULL));
     return to_a > to_b ? to_a : to_b;
 }
 

@@ -254,11 +254,11 @@ static __device__ __forceinline__ void write_tile(C *c, const C *c0, float alpha
 }
 
 /* Blocks: the tiles of a row of tiles, then rows, slices of k, products.  With more than one
- * slice their sums go to p.room, [slices,batch,M,N], as they are.
+ * slice their sums go to p.workspace, [slices,batch,M,N], as they are.
  *
  * A warp's lanes lie 4 x 8 over its part of c, two neighbours below each other: then a quarter of
  * them reads two quads of a and four of b, which shared memory gives out without conflicts. */
-template <typename T, typename C, int SIDE, bool FLIP_A, bool FLIP_B, bool WIDE>
+template <typename T, typename C, int SIDE, bool TRANS_A, bool TRANS_B, bool WIDE>
 __global__ void __launch_bounds__(THREADS, RESIDENT)
     multiply_blocked(gemm_problem<T, C> p, int slices)
 {
@@ -274,8 +274,8 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = threadIdx.x / t::GROUP;
     const int m = warp % t::WARPS_M * WARP_M + (lane / 16 * 2 + lane % 2) * 4;
     const int n = warp / t::WARPS_M % t::WARPS_N * WARP_N + lane / 2 % 8 * 4;
-    supply<T, SIDE, !FLIP_A, WIDE> from_a;
-    supply<T, SIDE, FLIP_B, WIDE> from_b;
+    supply<T, SIDE, !TRANS_A, WIDE> from_a;
+    supply<T, SIDE, TRANS_B, WIDE> from_b;
     float sum[8][8] = {}, a[2][8], b[2][8];
 
     from_a.open(p.a + g * p.M * p.K, m0, p.M, (int64_t)begin * t::STAGE, p.K);
@@ -317,8 +317,8 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
         write_tile<C, WIDE>(p.c + at, p.c0 ? p.c0 + at : NULL, p.alpha, p.beta, sum, m0 + m, n0 + n,
                             p.M, p.N);
     else
-        write_tile<float, WIDE>(p.room + slice * p.batch * p.M * p.N + at, NULL, 1, 0, sum, m0 + m,
-                                n0 + n, p.M, p.N);
+        write_tile<float, WIDE>(p.workspace + slice * p.batch * p.M * p.N + at, NULL, 1, 0, sum,
+                                m0 + m, n0 + n, p.M, p.N);
 }
 
 /* ---- which tile, how many slices ---- */
@@ -351,7 +351,7 @@ template <typename T, typename C>
 static plan plan_of(const gemm_problem<T, C> &p, bool split)
 {
     plan it;
-    it.wide = !((p.flip_a ? p.M : p.K) % 4 || (p.flip_b ? p.K : p.N) % 4 || p.N % 4);
+    it.wide = !((p.trans_a ? p.M : p.K) % 4 || (p.trans_b ? p.K : p.N) % 4 || p.N % 4);
     it.side = it.wide && time_of(p, 128, split) <= time_of(p, 64, split) ? 128 : 64;
     const int64_t tiles = tiles_of(p, it.side);
     const int64_t stages = ceil_div(p.K, it.side == 128 ? +tile<128>::STAGE : +tile<64>::STAGE);
@@ -371,7 +371,7 @@ static void start(const gemm_problem<T, C> &p, const plan &it)
                                         multiply_blocked<T, C, SIDE, false, true, WIDE>},
                                        {multiply_blocked<T, C, SIDE, true, false, WIDE>,
                                         multiply_blocked<T, C, SIDE, true, true, WIDE>}};
-    auto *const multiply = kernel[p.flip_a][p.flip_b];
+    auto *const multiply = kernel[p.trans_a][p.trans_b];
     multiply<<<it.blocks, THREADS, 0, gpu_stream()>>>(p, it.slices);
 }
 
@@ -387,7 +387,7 @@ static int multiply_by(const gemm_problem<T, C> &p, const plan &it)
     CUDA(cudaGetLastError());
     if (it.slices == 1)
         return 0;
-    return gemm_add_parts(p.room, it.slices, p.batch * p.M * p.N, p.alpha, p.beta, p.c0, p.c);
+    return gemm_add_parts(p.workspace, it.slices, p.batch * p.M * p.N, p.alpha, p.beta, p.c0, p.c);
 }
 
 static const char *too_many(int64_t blocks)
@@ -409,7 +409,7 @@ struct gemm_blocked : gemm_engine<gemm_blocked> {
     }
 
     template <typename T, typename C>
-    static size_t room(const gemm_problem<T, C> &p)
+    static size_t workspace(const gemm_problem<T, C> &p)
     {
         return room_of(p, plan_of(p, false));
     }
@@ -429,7 +429,7 @@ struct gemm_splitk : gemm_thin_engine<gemm_splitk> {
     }
 
     template <typename T, typename C>
-    static size_t room(const gemm_problem<T, C> &p)
+    static size_t workspace(const gemm_problem<T, C> &p)
     {
         return room_of(p, plan_of(p, true));
     }

@@ -63,24 +63,24 @@ static __device__ __forceinline__ void bring(bf16 *to, const bf16 *from, int64_t
 }
 
 /* A stage of both operands, for the tile at (m, n). */
-template <bool FLIP_A, bool FLIP_B, typename C>
+template <bool TRANS_A, bool TRANS_B, typename C>
 static __device__ __forceinline__ void bring_both(bf16 *stage, const gemm_problem<bf16, C> &p,
                                                   const share &s, int64_t g, int64_t m, int64_t n,
                                                   int64_t k)
 {
     const bf16 *a = p.a + g * p.M * p.K, *b = p.b + g * p.K * p.N;
-    if (FLIP_A)
+    if (TRANS_A)
         bring<BK, SIDE>(stage, a, k, m, p.K, p.M, s.aligned_a);
     else
         bring<SIDE, BK>(stage, a, m, k, p.M, p.K, s.aligned_a);
-    if (FLIP_B)
+    if (TRANS_B)
         bring<SIDE, BK>(stage + ROOM, b, n, k, p.N, p.K, s.aligned_b);
     else
         bring<BK, SIDE>(stage + ROOM, b, k, n, p.K, p.N, s.aligned_b);
 }
 
 /* sum += a warp's part of the tile's product over a stage. */
-template <bool FLIP_A, bool FLIP_B>
+template <bool TRANS_A, bool TRANS_B>
 static __device__ __forceinline__ void multiply_stage(float (*sum)[WARP_N / 8][4],
                                                       const bf16 *stage, int m, int n)
 {
@@ -89,10 +89,11 @@ static __device__ __forceinline__ void multiply_stage(float (*sum)[WARP_N / 8][4
         unsigned a[WARP_M / 16][4], b[WARP_N / 16][4];
         #pragma unroll 4
         for (int i = 0; i < WARP_M / 16; i++)
-            load_fragment_a<FLIP_A>(a[i], stage, padded(FLIP_A ? SIDE : BK), m + 16 * i, k);
+            load_fragment_a<TRANS_A>(a[i], stage, padded(TRANS_A ? SIDE : BK), m + 16 * i, k);
         #pragma unroll 2
         for (int j = 0; j < WARP_N / 16; j++)
-            load_fragment_b<FLIP_B>(b[j], stage + ROOM, padded(FLIP_B ? BK : SIDE), k, n + 16 * j);
+            load_fragment_b<TRANS_B>(b[j], stage + ROOM, padded(TRANS_B ? BK : SIDE), k,
+                                     n + 16 * j);
         #pragma unroll 4
         for (int i = 0; i < WARP_M / 16; i++)
             #pragma unroll 4
@@ -127,7 +128,7 @@ static __device__ __forceinline__ void put(const gemm_problem<bf16, C> &p, int64
 
 /* Blocks: bands of tiles, so that those at work share rows of a and columns of b in the cache;
  * then products, then slices of k, whose sums are layers of c. */
-template <bool FLIP_A, bool FLIP_B, typename C>
+template <bool TRANS_A, bool TRANS_B, typename C>
 __global__ void __launch_bounds__(THREADS, RESIDENT)
     multiply_mma(const gemm_problem<bf16, C> p, const share s)
 {
@@ -146,7 +147,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
 
     for (int i = 0; i < STAGES - 1; i++) {
         if (i < steps)
-            bring_both<FLIP_A, FLIP_B>(ring + i * 2 * ROOM, p, s, g, m, n, (begin + i) * BK);
+            bring_both<TRANS_A, TRANS_B>(ring + i * 2 * ROOM, p, s, g, m, n, (begin + i) * BK);
         cp_async_commit();
     }
     for (int i = 0; i < steps; i++) {
@@ -154,10 +155,10 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
         cp_async_wait<STAGES - 2>();
         __syncthreads();
         if (next < steps)
-            bring_both<FLIP_A, FLIP_B>(ring + next % STAGES * 2 * ROOM, p, s, g, m, n,
-                                       (begin + next) * BK);
+            bring_both<TRANS_A, TRANS_B>(ring + next % STAGES * 2 * ROOM, p, s, g, m, n,
+                                         (begin + next) * BK);
         cp_async_commit();
-        multiply_stage<FLIP_A, FLIP_B>(sum, ring + i % STAGES * 2 * ROOM, warp_m, warp_n);
+        multiply_stage<TRANS_A, TRANS_B>(sum, ring + i % STAGES * 2 * ROOM, warp_m, warp_n);
     }
     #pragma unroll 4
     for (int i = 0; i < WARP_M / 16; i++)
@@ -182,15 +183,15 @@ static share share_of(const gemm_problem<bf16, C> &p)
     const int64_t wanted = max((int64_t)1, min(fill, steps / LEAST));
     s.steps = ceil_div(steps, wanted);
     s.slices = ceil_div(steps, s.steps);
-    s.aligned_a = (p.flip_a ? p.M : p.K) % 8 == 0;
-    s.aligned_b = (p.flip_b ? p.K : p.N) % 8 == 0;
+    s.aligned_a = (p.trans_a ? p.M : p.K) % 8 == 0;
+    s.aligned_b = (p.trans_b ? p.K : p.N) % 8 == 0;
     return s;
 }
 
-template <bool FLIP_A, bool FLIP_B, typename C>
+template <bool TRANS_A, bool TRANS_B, typename C>
 static int start(const gemm_problem<bf16, C> &p, const share &s)
 {
-    const auto kernel = multiply_mma<FLIP_A, FLIP_B, C>;
+    const auto kernel = multiply_mma<TRANS_A, TRANS_B, C>;
     const size_t bytes = STAGES * 2 * ROOM * sizeof(bf16);
     const int64_t blocks = s.down * s.across * p.batch * s.slices;
     CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
@@ -201,14 +202,14 @@ static int start(const gemm_problem<bf16, C> &p, const share &s)
 template <typename C>
 static int start(const gemm_problem<bf16, C> &p, const share &s)
 {
-    return p.flip_a   ? p.flip_b ? start<true, true>(p, s) : start<true, false>(p, s)
-             : p.flip_b ? start<false, true>(p, s)
-                      : start<false, false>(p, s);
+    return p.trans_a   ? p.trans_b ? start<true, true>(p, s) : start<true, false>(p, s)
+             : p.trans_b ? start<false, true>(p, s)
+                       : start<false, false>(p, s);
 }
 
 struct gemm_mma : gemm_thin_engine<gemm_mma> {
     template <typename T, typename C>
-    static size_t room(const gemm_problem<T, C> &p)
+    static size_t workspace(const gemm_problem<T, C> &p)
     {
         const int64_t slices = share_of(p).slices;
         return slices > 1 ? sizeof(float) * slices * p.batch * p.M * p.N : 0;
@@ -229,10 +230,11 @@ struct gemm_mma : gemm_thin_engine<gemm_mma> {
         const share s = share_of(p);
         if (s.slices == 1)
             return start(p, s);
-        const gemm_problem<T, float> sums = {p.a,     p.b,      NULL,     p.room, p.M, p.N, p.K,
-                                             p.batch, p.flip_a, p.flip_b, 1,      0,   NULL};
+        const gemm_problem<T, float> sums = {
+            p.a, p.b, NULL, p.workspace, p.M, p.N, p.K, p.batch, p.trans_a, p.trans_b, 1, 0, NULL};
         CUDA((cudaError_t)start(sums, s));
-        return gemm_add_parts(p.room, s.slices, p.batch * p.M * p.N, p.alpha, p.beta, p.c0, p.c);
+        return gemm_add_parts(p.workspace, s.slices, p.batch * p.M * p.N, p.alpha, p.beta, p.c0,
+                              p.c);
     }
 };
 

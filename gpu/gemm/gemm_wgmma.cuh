@@ -6,7 +6,7 @@
 
 /* Of one product: bytes of room, and NULL or why it cannot be. */
 template <typename C>
-size_t gemm_wgmma_room(const gemm_problem<__nv_bfloat16, C> &p);
+size_t gemm_wgmma_workspace(const gemm_problem<__nv_bfloat16, C> &p);
 template <typename C>
 const char *gemm_wgmma_declines(const gemm_problem<__nv_bfloat16, C> &p);
 

@@ -79,7 +79,7 @@ static int gemv_backward(const struct frame *f)
 template <typename T, typename ENGINE>
 static size_t gemv_work(const struct frame *f, enum pass p)
 {
-    return ENGINE::room(p == FORWARD ? forward_sweep<T>(f) : backward_sweep<T>(f));
+    return ENGINE::workspace(p == FORWARD ? forward_sweep<T>(f) : backward_sweep<T>(f));
 }
 
 template <typename T>
@@ -123,7 +123,7 @@ __global__ void spread_naive(sweep<T> s)
 
 struct gemv_naive {
     template <typename T>
-    static size_t room(const sweep<T> &)
+    static size_t workspace(const sweep<T> &)
     {
         return 0;
     }
@@ -462,7 +462,7 @@ static int pass_over(const sweep<T> &s)
 /* One pass over A in pieces of 16 bytes, many of them in flight. */
 struct gemv_wide {
     template <typename T>
-    static size_t room(const sweep<T> &s)
+    static size_t workspace(const sweep<T> &s)
     {
         const int64_t parts = division_of(s).parts;
         return parts > 1 ? sizeof(float) * parts * (s.across ? s.C : s.R) : 0;
@@ -512,7 +512,7 @@ GEMV_IMPLS(naive, "one thread a sum", naive_declines);
 
 struct gemv_cublas {
     template <typename T>
-    static size_t room(const sweep<T> &)
+    static size_t workspace(const sweep<T> &)
     {
         return 0;
     }

@@ -163,7 +163,7 @@ static int forward(const struct frame *f)
 }
 
 template <typename T>
-linear_room<T> linear_room_of(const struct frame *f)
+linear_workspace<T> linear_workspace_of(const struct frame *f)
 {
     const int64_t M = DIM(f, 'M'), D = DIM(f, 'D');
     const size_t dz = f->choice[LINEAR_ACT] == ACT_NONE ? 0 : aligned(M * D * sizeof(T));
@@ -174,7 +174,7 @@ linear_room<T> linear_room_of(const struct frame *f)
 }
 
 template <typename T, int WIDTH, int ACT>
-static int through_by(const struct frame *f, const linear_room<T> &w)
+static int through_by(const struct frame *f, const linear_workspace<T> &w)
 {
     const struct linear *a = ARGS(f, linear), *g = GRADS(f, linear);
     const int64_t M = DIM(f, 'M'), D = DIM(f, 'D'), part = part_of(M);
@@ -186,13 +186,13 @@ static int through_by(const struct frame *f, const linear_room<T> &w)
 }
 
 template <typename T, int ACT>
-static int through(const struct frame *f, const linear_room<T> &w)
+static int through(const struct frame *f, const linear_workspace<T> &w)
 {
     return by_packs<T>(f) ? through_by<T, 16 / sizeof(T), ACT>(f, w) : through_by<T, 1, ACT>(f, w);
 }
 
 template <typename T>
-int linear_through(const struct frame *f, const linear_room<T> &w)
+int linear_through(const struct frame *f, const linear_workspace<T> &w)
 {
     const struct linear *a = ARGS(f, linear), *g = GRADS(f, linear);
     const int64_t M = DIM(f, 'M'), D = DIM(f, 'D');
@@ -213,7 +213,7 @@ static int backward(const struct frame *f)
 {
     const struct linear *a = ARGS(f, linear), *g = GRADS(f, linear);
     const int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D');
-    const linear_room<T> w = linear_room_of<T>(f);
+    const linear_workspace<T> w = linear_workspace_of<T>(f);
     const T *dz = f->choice[LINEAR_ACT] == ACT_NONE ? (const T *)g->y : w.dz;
     const matrix<T> of_rows = {dz, M, D, false}, of_columns = {dz, D, M, true};
     const matrix<T> x = {(const T *)a->x, M, C, false}, W = {(const T *)a->W, D, C, false};
@@ -226,11 +226,11 @@ static int backward(const struct frame *f)
 template <typename T>
 static size_t work(const struct frame *f, enum pass p)
 {
-    return p == BACKWARD ? linear_room_of<T>(f).bytes : 0;
+    return p == BACKWARD ? linear_workspace_of<T>(f).bytes : 0;
 }
 
-template linear_room<__nv_bfloat16> linear_room_of(const struct frame *);
-template int linear_through(const struct frame *, const linear_room<__nv_bfloat16> &);
+template linear_workspace<__nv_bfloat16> linear_workspace_of(const struct frame *);
+template int linear_through(const struct frame *, const linear_workspace<__nv_bfloat16> &);
 
 static const char name[] = "product", idea[] = "cuBLAS, then bias and act, 16 bytes a load";
 GPU_IMPL(extern "C", 32, float, linear_by_product, name, idea, work<float>, NULL, SIGMOID,

@@ -84,7 +84,7 @@ static __device__ __forceinline__ tile_coord tile_coord_of(const tile_schedule &
 
 /* A pipeline state: the stage's index, and the number of its mbarriers' phase. */
 template <int STAGES>
-struct pipeline_state {
+struct gemm_pipeline_state {
     int stage, phase;
     __device__ __forceinline__ void advance(void)
     {
@@ -166,7 +166,7 @@ struct gemm_params<no_gemm> {
  * next tile within a second gemm that follows this one. */
 template <int BN, int CLUSTER, typename TRAITS>
 static __device__ __forceinline__ int produce(unsigned char *shared,
-                                              pipeline_state<smem_layout<BN>::STAGES> &state,
+                                              gemm_pipeline_state<smem_layout<BN>::STAGES> &state,
                                               const gemm_params<TRAITS> &p, int tile, int rank)
 {
     typedef smem_layout<BN> L;
@@ -299,7 +299,7 @@ multiply_stage(float (&acc)[BN / 2], const unsigned char *stage, int consumer, b
  * all blocks that fill it are signalled. */
 template <int BN, int CLUSTER, typename TRAITS>
 static __device__ __forceinline__ int
-consume(unsigned char *shared, pipeline_state<smem_layout<BN>::STAGES> &state,
+consume(unsigned char *shared, gemm_pipeline_state<smem_layout<BN>::STAGES> &state,
         const gemm_params<TRAITS> &p, int later_tiles, int tile, int rank, int consumer)
 {
     typedef smem_layout<BN> L;
@@ -348,7 +348,7 @@ __global__ void __launch_bounds__((CONSUMERS + 1) * WARPGROUP, 1)
     uint64_t *full = (uint64_t *)(shared + L::MBARRIERS), *empty = full + L::STAGES;
     const int warpgroup = __shfl_sync(~0u, threadIdx.x / WARPGROUP, 0), rank = blockIdx.x % CLUSTER;
     int tile = blockIdx.x / CLUSTER;
-    pipeline_state<L::STAGES> state = {0, 0};
+    gemm_pipeline_state<L::STAGES> state = {0, 0};
 
     if (threadIdx.x < L::STAGES) {
         mbarrier_init(full + threadIdx.x);

@@ -1,5 +1,5 @@
-/* unit.cuh - a row sixteen bytes at a time where rows are of so many, else number by number: a
- * kernel is written once for both. */
+/* unit.cuh - a row sixteen bytes at a time where rows are a multiple of that, else element by
+ * element: a kernel is written once for both. */
 #ifndef UNIT_CUH
 #define UNIT_CUH
 
@@ -9,7 +9,7 @@ struct alignas(16) unit {
     unsigned word[4];
 };
 
-/* What one access to memory moves, and the numbers in it. */
+/* What one access to memory moves, and the elements in it. */
 template <typename T, bool WIDE>
 struct access {
     typedef T raw;
@@ -81,7 +81,7 @@ struct access<__nv_bfloat16, true> {
     }
 };
 
-/* Are rows of n numbers of whole units? */
+/* Are rows of n elements whole units? */
 template <typename T>
 static bool whole_units(int64_t n)
 {

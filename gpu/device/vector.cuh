@@ -4,11 +4,11 @@
 
 #include "gpu/gpu.cuh"
 
-/* How many numbers they are. */
+/* How many elements they are. */
 template <typename T>
 static constexpr int WIDTH = sizeof(uint4) / sizeof(T);
 
-/* Are rows of so many numbers made of such vectors?  (Tensors begin on one.) */
+/* Are rows of so many elements made of such vectors?  (Tensors begin on one.) */
 template <typename T>
 static inline __host__ __device__ bool in_vectors(int64_t columns)
 {

@@ -1,11 +1,11 @@
-/* gemm.cuh - the common face of all gemm kernels: one product as they meet it, and adapters that
- * make of a frame of gemm, gemm_splitk or gemm_batched its products, forward one, backward two.
+/* gemm.cuh - the common interface of all gemm kernels: one product, and adapters from a frame of
+ * gemm, gemm_splitk or gemm_batched to its products, forward one, backward two.
  *
  * A kernel is an engine, a struct that derives from gemm_engine<itself> and gives
  *
  *     template <typename T, typename C> static int multiply(const gemm_problem<T, C> &p);
  *
- * GEMM_IMPL() then makes of it a struct impl for one storage type with both passes, which may
+ * GEMM_IMPL() then defines its struct impl for one storage type with both passes, which may
  * stand in the lists of all three operations (at the end of gpu/gemm/gemm.cu). */
 #ifndef GEMM_CUH
 #define GEMM_CUH
@@ -13,8 +13,8 @@
 #include "common/ops/gemm.h"
 #include "gpu/gpu.cuh"
 
-/* A sum of more products than this is that of the sums of runs of so many: what an addition rounds
- * off grows with what has been added up before. */
+/* A longer sum is the sum of the sums of runs of so many products, since the rounding error of an
+ * addition grows with the sum so far. */
 enum { RUN = 512 };
 
 /* c[g] = alpha op(a[g]) op(b[g]) + beta c0[g] for g < batch, each dense and row-major, op(a) [M,K],
@@ -25,7 +25,7 @@ struct gemm_problem {
     const C *c0; /* NULL: nothing is added */
     C *c;
     int64_t M, N, K, batch;
-    bool trans_a, trans_b; /* stored is a as [K,M], b as [N,K] */
+    bool trans_a, trans_b; /* a is stored as [K,M], b as [N,K] */
     float alpha, beta;
     float *workspace; /* of workspace(p) bytes */
 };
@@ -90,9 +90,8 @@ static gemm_problem<T, D> gemm_to_b(const gemm_problem<T, C> &p, const T *dc, D 
     return d;
 }
 
-/* What an engine need not say itself: it wants no room, takes every problem, and makes da and db
- * one after the other.  The pointers of a problem given to the first two are not to be looked
- * through. */
+/* Defaults of an engine: it needs no workspace, takes every problem, and computes da and db one
+ * after the other.  workspace() and declines() must not dereference the pointers of a problem. */
 template <typename ENGINE>
 struct gemm_engine {
     template <typename T, typename C>
@@ -113,9 +112,9 @@ struct gemm_engine {
     }
 };
 
-/* to[i] = by from[i], i < n. */
+/* to[i] = factor from[i], i < n. */
 template <typename T>
-int gemm_scale(T *to, const T *from, float by, int64_t n);
+int gemm_scale(T *to, const T *from, float factor, int64_t n);
 
 /* c[i] = alpha (parts[0][i] + parts[1][i] + ...) + beta c0[i], i < n, in an order that the sizes
  * fix; c0 may be NULL. */
@@ -123,13 +122,13 @@ template <typename C>
 int gemm_add_parts(const float *parts, int64_t n_parts, int64_t n, float alpha, float beta,
                    const C *c0, C *c);
 
-/* Are both products of p's backward pass such that gemm_thin() makes them, and that (gemm_thin.cu). */
+/* Can gemm_thin() compute both products of p's backward pass; and gemm_thin() (gemm_thin.cu). */
 template <typename T>
 bool gemm_thin_fits(const gemm_problem<T> &p);
 template <typename T>
 int gemm_thin(const gemm_problem<T> &p, const T *dc, T *da, T *db);
 
-/* For the engines that leave these to it. */
+/* For the engines that leave such products to gemm_thin(). */
 template <typename ENGINE>
 struct gemm_thin_engine : gemm_engine<ENGINE> {
     template <typename T>

@@ -6,7 +6,7 @@
  *
  * The loop over k is a double-buffered pipeline.  While one stage is multiplied the next is in
  * flight from global memory to registers, and within a stage the next k's fragments from shared
- * memory. Both operands lie in shared memory as [k][row], whatever way they are stored: an operand
+ * memory.  Both operands lie in shared memory as [k][row], whatever way they are stored: an operand
  * that is contiguous along k is transposed when it is written there, and rows padded by four
  * floats keep that free of bank conflicts.
  *

@@ -1,6 +1,6 @@
 /* gemm, mma: c = alpha op(a) op(b) + beta c0 on tensor cores by mma.m16n8k16.  A block of eight
  * warps computes a tile of 128 x 128, a warp 64 x 32 of it, so that six ldmatrix.x4 serve sixteen
- * mma. The loop over k is a pipeline of four stages of 32: while one is multiplied, the next three
+ * mma.  The loop over k is a pipeline of four stages of 32: while one is multiplied, the next three
  * are in flight by cp.async.
  *
  * Each operand lies in shared memory as it is stored; ldmatrix transposes it where it must.  An

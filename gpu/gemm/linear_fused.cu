@@ -1,6 +1,6 @@
-/* linear, fused: gemm's kernel wgmma for the products.  Bias and activation are done to the sums
- * before they leave the SM, so that forward is one kernel; backward is what `product`
- * does to dy, then dx and dW as one walk. */
+/* linear, fused: y = act(x W^T + b) by gemm's kernel wgmma.  Bias and activation are part of its
+ * epilogue, so that forward is one kernel; backward is `product`'s kernel for dz and db, then dx =
+ * dz W and dW = dz^T x in one launch. */
 #include "gpu/device/math.cuh"
 #include "gpu/gemm/gemm_wgmma.cuh"
 #include "gpu/gemm/layer.cuh"
@@ -55,7 +55,7 @@ static int backward(const struct frame *f)
     return gemm_wgmma_layer_back(to_x(p, f, dz), to_W(p, f, dz));
 }
 
-/* The products' room is one behind the other kernels', and for one after the other. */
+/* The workspace of dz and the sums, then one that both products use in turn. */
 static size_t work(const struct frame *f, enum pass p)
 {
     const gemm_problem<bf16> of = product_of(f);

@@ -1,25 +1,25 @@
-/* linear, product: cuBLAS for the products, and one kernel a pass for all that goes on element by
- * element, which is bound by memory. */
+/* linear, product: y = act(x W^T + b) with the products by cuBLAS, and one kernel per pass for the
+ * elementwise part, which is bound by memory. */
 #include "gpu/device/math.cuh"
 #include "gpu/element/elementwise.cuh"
 #include "gpu/gemm/layer.cuh"
 #include "gpu/gemm/linear.cuh"
 #include "gpu/gemm/product.cuh"
 
-/* A block has LANES packs of numbers across, and of every ROWS rows one a thread. */
+/* A block covers LANES packs of columns; each of its threads has one row of every ROWS. */
 enum { LANES = 32, ROWS = 8, FORWARD_DEPTH = 4, BACKWARD_DEPTH = 2 };
 
-/* Where a block's thread is: the columns' pack that it has, and which rows its block has. */
-struct place {
+/* A thread's coordinates: its pack of columns, and the index of its block's rows. */
+struct thread_coord {
     int64_t column, rows;
     bool inside;
 };
 
-static __device__ __forceinline__ place place_of_thread(int64_t packs)
+static __device__ __forceinline__ thread_coord thread_coord_of(int64_t packs)
 {
-    const unsigned across = (unsigned)ceil_div(packs, LANES);
-    const int64_t column = (int64_t)(blockIdx.x % across) * LANES + threadIdx.x;
-    return {column, blockIdx.x / across, column < packs};
+    const unsigned blocks = (unsigned)ceil_div(packs, LANES);
+    const int64_t column = (int64_t)(blockIdx.x % blocks) * LANES + threadIdx.x;
+    return {column, blockIdx.x / blocks, column < packs};
 }
 
 /* y = act(z + b), b or nothing; y may be z.  Several rows are in flight in a thread; b stays. */
@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(LANES *ROWS)
     linear_activate(const T *z, const T *b, T *y, int64_t M, int64_t D)
 {
     typedef pack<T, WIDTH> P;
-    const place at = place_of_thread(D / WIDTH);
+    const thread_coord at = thread_coord_of(D / WIDTH);
     const int64_t first = at.rows * ROWS * FORWARD_DEPTH + threadIdx.y;
     float bias[WIDTH] = {};
     P got[FORWARD_DEPTH] = {};
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(LANES *ROWS)
 {
     __shared__ float of[ROWS][LANES * WIDTH];
     typedef pack<T, WIDTH> P;
-    const place at = place_of_thread(D / WIDTH);
+    const thread_coord at = thread_coord_of(D / WIDTH);
     const int64_t end = min((at.rows + 1) * part, M);
     float bias[WIDTH] = {}, sum[WIDTH] = {};
 
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(LANES *ROWS)
     for (int i = 0; i < WIDTH; i++)
         of[threadIdx.y][i * LANES + threadIdx.x] = sum[i];
     __syncthreads();
-    /* A row of threads for each of a pack's numbers. */
+    /* A row of threads for each of a pack's elements. */
     if (threadIdx.y >= WIDTH || !at.inside)
         return;
     float all = 0;

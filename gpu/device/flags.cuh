@@ -42,8 +42,8 @@ static __device__ __forceinline__ void store_relaxed(tagged *to, tagged t)
                  : "memory");
 }
 
-/* A flag: a block that load-acquires a value sees all that the block wrote before its store-
- * release. */
+/* A flag: a block that load-acquires a value sees all that the storing block wrote before its
+ * store-release. */
 static __device__ __forceinline__ void store_release(int *to, int x)
 {
     asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(to), "r"(x) : "memory");

@@ -55,7 +55,7 @@ static int backward(const struct frame *f)
     return gemm_wgmma_layer_back(to_x(p, f, dz), to_W(p, f, dz));
 }
 
-/* The workspace of dz and the sums, then one that both products use in turn. */
+/* The workspace of dz and the sums, then one for both products, one after the other. */
 static size_t work(const struct frame *f, enum pass p)
 {
     const gemm_problem<bf16> of = product_of(f);

@@ -99,7 +99,7 @@ __global__ void put(product_room *to, product_room pointers)
 
 template <typename T>
 int products(int n, const matrix<T> &a, const matrix<T> *b, float beta, T *const *c,
-             product_room *room)
+             product_room *workspace)
 {
     const float alpha = 1;
     product_room pointers = {};
@@ -112,12 +112,13 @@ int products(int n, const matrix<T> &a, const matrix<T> *b, float beta, T *const
         pointers.b[i] = b[i].at;
         pointers.c[i] = c[i];
     }
-    put<<<1, 1, 0, gpu_stream()>>>(room, pointers);
+    put<<<1, 1, 0, gpu_stream()>>>(workspace, pointers);
     CUDA(cudaGetLastError());
     cublasStatus_t e = cublasGemmBatchedEx(
         handle, operation(*b), operation(a), (int)b->columns, (int)a.rows, (int)a.columns, &alpha,
-        room->b, type_of<T>::code, ld(*b), room->a, type_of<T>::code, ld(a), &beta, room->c,
-        type_of<T>::code, (int)b->columns, n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+        workspace->b, type_of<T>::code, ld(*b), workspace->a, type_of<T>::code, ld(a), &beta,
+        workspace->c, type_of<T>::code, (int)b->columns, n, CUBLAS_COMPUTE_32F,
+        CUBLAS_GEMM_DEFAULT);
     return e == CUBLAS_STATUS_SUCCESS ? 0 : PRODUCT_FAILED + e;
 }
 

@@ -27,7 +27,7 @@ int product_batch(int64_t batch, float alpha, const matrix<T> &a, const matrix<T
 #endif
 
 /* c[i] = a b[i] + beta c[i], i < n <= PRODUCTS_MAX, in one launch: the b are of one
- * size.  `room` is on the device. */
+ * size.  `workspace` is on the device. */
 enum { PRODUCTS_MAX = 4 };
 struct product_room {
     const void *a[PRODUCTS_MAX], *b[PRODUCTS_MAX];
@@ -35,7 +35,7 @@ struct product_room {
 };
 template <typename T>
 int products(int n, const matrix<T> &a, const matrix<T> *b, float beta, T *const *c,
-             product_room *room);
+             product_room *workspace);
 
 enum { PRODUCT_FAILED = 100000 };
 const char *product_error(int code);

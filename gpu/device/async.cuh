@@ -1,12 +1,12 @@
-/* async.cuh - cp.async: copies from global to shared memory that nothing waits for until it is told
- * to, and prefetches into L2. */
+/* async.cuh - cp.async: asynchronous copies from global to shared memory, and prefetches into
+ * L2. */
 #ifndef ASYNC_CUH
 #define ASYNC_CUH
 
 #include "gpu/device/smem.cuh"
 
 #ifdef __CUDACC__
-/* 16 bytes from global to shared memory, both aligned; given < 16: the rest zero. */
+/* 16 bytes from global to shared memory, both aligned; if given < 16 the rest is zero. */
 static __device__ __forceinline__ void cp_async16(void *to, const void *from, int given = 16)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(smem_address(to)), "l"(from),
@@ -23,7 +23,7 @@ static __device__ __forceinline__ void cp_async_wait(void)
     asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
 }
 
-/* Bring what is there into L2; nothing waits for it. */
+/* Prefetch the line at `at` into L2. */
 static __device__ __forceinline__ void prefetch_l2(const void *at)
 {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(at));

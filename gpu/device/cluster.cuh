@@ -131,9 +131,9 @@ static __device__ __forceinline__ int cluster_number(int cluster)
 /* A recurrence whose time is cut into chunks that the blocks of a cluster have in turn: the state
  * behind one chunk goes to the block of the next, into its shared memory.
  *
- * An element travels as a tagged value, whose tag is the chunk that it is for: who waits polls its
- * own place until it finds the tag there, and nobody meets at a barrier.  A place is used again a
- * round later, by one who has waited for what followed from its last value. */
+ * An element is sent as a tagged value, whose tag is the chunk that it is for: the receiver polls
+ * its own place until the tag is there, without a barrier.  A place is used again a round later,
+ * by a sender that has waited for a value that depends on the last one there. */
 
 /* First of all; and, before the first value goes to another block, which must
  * run and have an empty place: handover_ready().  Between them there is time for loads. */
@@ -152,7 +152,7 @@ static __device__ __forceinline__ void handover_ready(int cluster)
         cluster_wait();
 }
 
-/* Last of all: nobody leaves while a value may be in flight to it. */
+/* Last of all: no block exits while a value may be in flight to it. */
 static __device__ __forceinline__ void handover_finish(int cluster)
 {
     if (cluster > 1) {

@@ -68,8 +68,8 @@ static __device__ void store_columns(T *row, int columns, int lane, const eight 
     }
 }
 
-/* Eight columns as they are stored, in words that nobody looks at before they
- * are needed, so that they can be on their way for as long as it takes. */
+/* Eight columns as they are stored: words that are unpacked only when they are used, so that the
+ * loads stay in flight until then. */
 template <typename T>
 struct alignas(4 * sizeof(T)) words {
     unsigned w[sizeof(T)];
@@ -149,7 +149,7 @@ static __device__ __forceinline__ float dot(const eight &a, const eight &b)
     return even + odd;
 }
 
-/* What the threads of a warp agree on, told to the compiler. */
+/* A value that is uniform in a warp, made known to the compiler as such. */
 static __device__ __forceinline__ int of_warp(int x)
 {
     return __shfl_sync(0xffffffff, x, 0);

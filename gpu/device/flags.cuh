@@ -5,7 +5,7 @@
 
 #include "gpu/gpu.cuh"
 
-/* A value together with what it is for, in one word: who finds the tag has the value. */
+/* A value together with what it is for, in one word: a load that finds the tag has the value. */
 struct alignas(8) tagged {
     float x;
     int tag;
@@ -42,7 +42,8 @@ static __device__ __forceinline__ void store_relaxed(tagged *to, tagged t)
                  : "memory");
 }
 
-/* A flag: whoever loads a number finds what was in memory for the block that stored it. */
+/* A flag: a block that load-acquires a value sees all that the storing block wrote before its
+ * store-release. */
 static __device__ __forceinline__ void store_release(int *to, int x)
 {
     asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(to), "r"(x) : "memory");

@@ -125,7 +125,7 @@ static inline void ldmatrix_x4(unsigned d[4], const void *row, EMU_HERE)
     if (__popc(__ballot_sync(~0u, 1, here)) != 32)
         emu_fault(here, "ldmatrix by less than a full warp");
     memcpy(r.row, row, sizeof r.row);
-    emu_collective(~0u, &r, emu_resolve_matrices<TRANSPOSED>, "load_matrices", here);
+    emu_collective(~0u, &r, emu_resolve_matrices<TRANSPOSED>, "ldmatrix_x4", here);
     memcpy(d, r.d, sizeof r.d);
 }
 #endif

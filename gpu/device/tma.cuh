@@ -34,7 +34,7 @@ tma_load_multicast(int blocks, void *to, uint64_t *mbar, const tensor_map *map, 
                  "h"((unsigned short)((1 << blocks) - 1))
                  : "memory");
 }
-/* Bring the map near before it is needed. */
+/* Prefetch the tensor map. */
 static __device__ __forceinline__ void tma_prefetch_map(const tensor_map *map)
 {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");

@@ -107,7 +107,7 @@ static inline void emu_whole_warp(const char *what, emu_place here)
 }
 static inline void wgmma_fence(EMU_HERE)
 {
-    emu_whole_warp("wgmma_begin", here);
+    emu_whole_warp("wgmma_fence", here);
 }
 static inline void wgmma_commit(void)
 {
@@ -151,10 +151,10 @@ template <bool TRANS_A, bool TRANS_B, int n>
 static inline void emu_do_wgmma(const void *data)
 {
     const emu_product *p = (const emu_product *)data;
-    const int line = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+    const int row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
     float left[2][16], right[16];
     for (int r = 0; r < 2; r++)
-        emu_along_k<TRANS_A>(left[r], p->a, line + 8 * r);
+        emu_along_k<TRANS_A>(left[r], p->a, row + 8 * r);
     for (int column = 0; column < n / 2; column++) {
         const int in = threadIdx.x % 4 * 2 + column % 2;
         emu_along_k<TRANS_B>(right, p->b, column / 2 * 8 + in);

@@ -1,5 +1,6 @@
-/* gemm, gemm_splitk, gemm_batched: the first rungs of the ladder, the one that cuBLAS is, and the
- * lists of all kernels. */
+/* gemm, gemm_splitk, gemm_batched: c[g] = alpha op(a[g]) op(b[g]) + beta c0[g] by the first kernels
+ * of the ladder (naive: a thread per element; tiled: a block per tile of 32 x 32 in shared memory;
+ * registers: a thread per 4 x 4 elements) and by cuBLAS, and the lists of all kernels. */
 #include "gpu/gemm/gemm.cuh"
 #include "gpu/gemm/product.cuh"
 
@@ -8,17 +9,17 @@
 enum { SCALING = 256 };
 
 template <typename T>
-__global__ void scale(T *to, const T *from, float by, int64_t n)
+__global__ void scale(T *to, const T *from, float factor, int64_t n)
 {
     const int64_t i = (int64_t)blockIdx.x * SCALING + threadIdx.x;
     if (i < n)
-        store(to + i, by * load(from + i));
+        store(to + i, factor * load(from + i));
 }
 
 template <typename T>
-int gemm_scale(T *to, const T *from, float by, int64_t n)
+int gemm_scale(T *to, const T *from, float factor, int64_t n)
 {
-    scale<<<ceil_div(n, SCALING), SCALING, 0, gpu_stream()>>>(to, from, by, n);
+    scale<<<ceil_div(n, SCALING), SCALING, 0, gpu_stream()>>>(to, from, factor, n);
     return cudaGetLastError();
 }
 
@@ -29,25 +30,25 @@ template int gemm_scale(__nv_bfloat16 *, const __nv_bfloat16 *, float, int64_t);
 
 enum { COLUMNS = 32, ROWS = 32 };
 
-/* 32 elements a block.  Its threads of one element each take every blockDim.y-th part; then the
- * first adds up theirs. */
+/* A block per 32 elements.  Of an element's threads each adds every blockDim.y-th part; then the
+ * first adds up their sums. */
 template <typename C>
 __global__ void add_parts(const float *parts, int64_t n_parts, int64_t n, float alpha, float beta,
                           const C *c0, C *c)
 {
-    __shared__ float of[ROWS][COLUMNS];
+    __shared__ float partial[ROWS][COLUMNS];
     const int64_t i = (int64_t)blockIdx.x * COLUMNS + threadIdx.x;
     float sum = 0;
 
     #pragma unroll 8
     for (int64_t p = threadIdx.y; p < n_parts; p += blockDim.y)
         sum += i < n ? parts[p * n + i] : 0;
-    of[threadIdx.y][threadIdx.x] = sum;
+    partial[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
     if (threadIdx.y || i >= n)
         return;
     for (unsigned y = 1; y < blockDim.y; y++)
-        sum += of[y][threadIdx.x];
+        sum += partial[y][threadIdx.x];
     store(c + i, c0 ? fmaf(alpha, sum, beta * load(c0 + i)) : alpha * sum);
 }
 
@@ -65,27 +66,27 @@ template int gemm_add_parts(const float *, int64_t, int64_t, float, float, const
 template int gemm_add_parts(const float *, int64_t, int64_t, float, float, const __nv_bfloat16 *,
                             __nv_bfloat16 *);
 
-/* ---- what the first rungs share ---- */
+/* ---- common to the first kernels ---- */
 
-/* Element i of all of c, of which `sum` is the product's. */
+/* The epilogue of element i of c: `sum` is that of op(a) op(b). */
 template <typename T, typename C>
 static __device__ void finish(const gemm_problem<T, C> &p, int64_t i, float sum)
 {
     store(p.c + i, p.c0 ? fmaf(p.alpha, sum, p.beta * load(p.c0 + i)) : p.alpha * sum);
 }
 
-/* Where a block's tile of c begins: blocks go along rows of tiles, then down, then to the next
- * product. */
-struct corner {
+/* The coordinates of a block's tile of c: blockIdx.x counts tiles along n, then along m, then
+ * products. */
+struct block_coord {
     int64_t g, m, n;
 };
 
 template <typename T, typename C>
-static __device__ corner corner_of(const gemm_problem<T, C> &p, int side)
+static __device__ block_coord block_coord_of(const gemm_problem<T, C> &p, int side)
 {
-    const int64_t across = ceil_div(p.N, side), down = ceil_div(p.M, side);
-    const int64_t row = blockIdx.x / across;
-    return {row / down, row % down * side, blockIdx.x % across * side};
+    const int64_t tiles_n = ceil_div(p.N, side), tiles_m = ceil_div(p.M, side);
+    const int64_t row = blockIdx.x / tiles_n;
+    return {row / tiles_m, row % tiles_m * side, blockIdx.x % tiles_n * side};
 }
 
 template <typename T, typename C>
@@ -94,7 +95,7 @@ static int64_t tiles_of(const gemm_problem<T, C> &p, int side)
     return p.batch * ceil_div(p.M, side) * ceil_div(p.N, side);
 }
 
-/* An element of a matrix as it is stored; beyond its ends 0. */
+/* An element of a stored matrix; 0 outside of it. */
 template <typename T>
 static __device__ float element(const T *of, int64_t row, int64_t column, int64_t rows,
                                 int64_t columns)
@@ -106,8 +107,8 @@ static __device__ float element(const T *of, int64_t row, int64_t column, int64_
 
 enum { NAIVE = 256 };
 
-/* One thread an element of c, neighbours along a row: what a warp reads of b lies side by side
- * and of a is one number, but every number comes from memory as often as it is multiplied. */
+/* One thread per element of c, neighbours along a row: a warp's loads of b coalesce and those of a
+ * are one element, but every element is loaded as often as it is multiplied. */
 template <typename T, typename C>
 __global__ void multiply_naive(gemm_problem<T, C> p)
 {
@@ -115,15 +116,15 @@ __global__ void multiply_naive(gemm_problem<T, C> p)
     if (i >= p.batch * p.M * p.N)
         return;
     const int64_t g = i / (p.M * p.N), m = i / p.N % p.M, n = i % p.N;
-    const T *a = p.a + g * p.M * p.K + (p.flip_a ? m : m * p.K);
-    const T *b = p.b + g * p.K * p.N + (p.flip_b ? n * p.K : n);
-    const int64_t next_a = p.flip_a ? p.M : 1, next_b = p.flip_b ? 1 : p.N;
+    const T *a = p.a + g * p.M * p.K + (p.trans_a ? m : m * p.K);
+    const T *b = p.b + g * p.K * p.N + (p.trans_b ? n * p.K : n);
+    const int64_t stride_a = p.trans_a ? p.M : 1, stride_b = p.trans_b ? 1 : p.N;
     float sum = 0;
     for (int64_t first = 0; first < p.K; first += RUN) {
         const int64_t end = min(first + RUN, p.K);
         float run = 0;
         for (int64_t k = first; k < end; k++)
-            run = fmaf(load(a + k * next_a), load(b + k * next_b), run);
+            run = fmaf(load(a + k * stride_a), load(b + k * stride_b), run);
         sum += run;
     }
     finish(p, i, sum);
@@ -151,26 +152,26 @@ struct gemm_naive : gemm_engine<gemm_naive> {
 
 enum { TILE = 32 };
 
-/* A block has the tiles of both operands in shared memory, so that a number comes from memory
- * once for 32 uses.  It is read along memory's rows whatever is transposed: the padding lets a
- * tile be written by columns without conflicts. */
+/* A block has the tiles of both operands in shared memory, so that an element is loaded from global
+ * memory once per 32 uses.  Loads go along the stored rows whether transposed or not; the padding
+ * lets a tile be written by columns without bank conflicts. */
 template <typename T, typename C>
 __global__ void multiply_tiled(gemm_problem<T, C> p)
 {
     __shared__ float as[TILE][TILE + 1];
     __shared__ float bs[TILE][TILE + 1];
-    const corner at = corner_of(p, TILE);
+    const block_coord at = block_coord_of(p, TILE);
     const T *a = p.a + at.g * p.M * p.K, *b = p.b + at.g * p.K * p.N;
     const int x = threadIdx.x, y = threadIdx.y;
     float sum = 0, run = 0;
 
     for (int64_t k = 0; k < p.K; k += TILE) {
         __syncthreads();
-        if (p.flip_a)
+        if (p.trans_a)
             as[x][y] = element(a, k + y, at.m + x, p.K, p.M);
         else
             as[y][x] = element(a, at.m + y, k + x, p.M, p.K);
-        if (p.flip_b)
+        if (p.trans_b)
             bs[x][y] = element(b, at.n + y, k + x, p.N, p.K);
         else
             bs[y][x] = element(b, k + y, at.n + x, p.K, p.N);
@@ -203,12 +204,12 @@ struct gemm_tiled : gemm_engine<gemm_tiled> {
 
 /* ---- registers ---- */
 
-enum { SIDE = 64, DEPTH = 16, APART = 16, EACH = SIDE / APART, THREADS = APART * APART };
+enum { SIDE = 64, DEPTH = 16, STRIDE = 16, EACH = SIDE / STRIDE, THREADS = STRIDE * STRIDE };
 
 /* SIDE rows from `first` on and DEPTH columns from k on of op(a), or of op(b)^T, as [k][row]. */
 template <typename T>
-static __device__ void fill(float (*tile)[SIDE + 1], const T *of, bool along_k, int64_t first,
-                            int64_t rows, int64_t k, int64_t K)
+static __device__ void load_tile(float (*tile)[SIDE + 1], const T *of, bool along_k, int64_t first,
+                                 int64_t rows, int64_t k, int64_t K)
 {
     for (int i = threadIdx.x; i < SIDE * DEPTH; i += THREADS) {
         const int row = along_k ? i / DEPTH : i % SIDE, depth = along_k ? i % DEPTH : i / SIDE;
@@ -217,29 +218,29 @@ static __device__ void fill(float (*tile)[SIDE + 1], const T *of, bool along_k, 
     }
 }
 
-/* A thread makes 4 x 4 elements in registers: 8 numbers read from shared memory serve 16
+/* A thread computes 4 x 4 elements in registers: 8 elements read from shared memory serve 16
  * multiply-adds, where `tiled` reads 2 for one. */
 template <typename T, typename C>
 __global__ void __launch_bounds__(THREADS, 2) multiply_registers(gemm_problem<T, C> p)
 {
     __shared__ float as[DEPTH][SIDE + 1];
     __shared__ float bs[DEPTH][SIDE + 1];
-    const corner at = corner_of(p, SIDE);
+    const block_coord at = block_coord_of(p, SIDE);
     const T *a = p.a + at.g * p.M * p.K, *b = p.b + at.g * p.K * p.N;
-    const int x = threadIdx.x % APART, y = threadIdx.x / APART;
+    const int x = threadIdx.x % STRIDE, y = threadIdx.x / STRIDE;
     float sum[EACH][EACH] = {}, run[EACH][EACH] = {};
 
     for (int64_t k = 0; k < p.K; k += DEPTH) {
         __syncthreads();
-        fill(as, a, !p.flip_a, at.m, p.M, k, p.K);
-        fill(bs, b, p.flip_b, at.n, p.N, k, p.K);
+        load_tile(as, a, !p.trans_a, at.m, p.M, k, p.K);
+        load_tile(bs, b, p.trans_b, at.n, p.N, k, p.K);
         __syncthreads();
         #pragma unroll 4
         for (int d = 0; d < DEPTH; d++) {
             float row[EACH], column[EACH];
             #pragma unroll 4
             for (int i = 0; i < EACH; i++)
-                row[i] = as[d][y + i * APART], column[i] = bs[d][x + i * APART];
+                row[i] = as[d][y + i * STRIDE], column[i] = bs[d][x + i * STRIDE];
             #pragma unroll 16
             for (int i = 0; i < EACH * EACH; i++)
                 run[i / EACH][i % EACH] =
@@ -255,7 +256,7 @@ __global__ void __launch_bounds__(THREADS, 2) multiply_registers(gemm_problem<T,
     }
     #pragma unroll 16
     for (int i = 0; i < EACH * EACH; i++) {
-        const int64_t m = at.m + y + i / EACH * APART, n = at.n + x + i % EACH * APART;
+        const int64_t m = at.m + y + i / EACH * STRIDE, n = at.n + x + i % EACH * STRIDE;
         if (m < p.M && n < p.N)
             finish(p, (at.g * p.M + m) * p.N + n, sum[i / EACH][i % EACH]);
     }
@@ -286,12 +287,12 @@ GEMM_IMPLS(static, registers, "4 x 4 elements a thread in registers");
 #define AND_CUBLAS(bits)
 #else
 
-/* cuBLAS adds to what is there, so C0 is copied there first.  fp32 without TF32. */
+/* cuBLAS adds to c in place, so C0 is copied there first.  fp32 without TF32. */
 struct gemm_cublas : gemm_engine<gemm_cublas> {
     template <typename T, typename C>
     static int multiply(const gemm_problem<T, C> &p)
     {
-        const matrix<T> a = {p.a, p.M, p.K, p.flip_a}, b = {p.b, p.K, p.N, p.flip_b};
+        const matrix<T> a = {p.a, p.M, p.K, p.trans_a}, b = {p.b, p.K, p.N, p.trans_b};
         if (p.c0)
             CUDA(cudaMemcpyAsync(p.c, p.c0, sizeof(C) * p.batch * p.M * p.N,
                                  cudaMemcpyDeviceToDevice, gpu_stream()));
@@ -303,7 +304,7 @@ GEMM_IMPLS(static, cublas, "NVIDIA's library, to compare with");
 #define AND_CUBLAS(bits) , &gemm_cublas##bits
 #endif
 
-/* Best first, but cublas, which is no rung of the ladder, last.  Kernels of other files are
+/* Best first, but cublas, which is no kernel of the ladder, last.  Kernels of other files are
  * declared in gpu/gemm/gemm.cuh; those of tensor cores, for bf16 alone, go in front of the lists of
  * 16. */
 GPU_KERNEL_LIST(gemm, 32, &gemm_blocked32, &gemm_registers32, &gemm_tiled32,

@@ -1,11 +1,11 @@
-/* gemm.cuh - the common face of all gemm kernels: one product as they meet it, and adapters that
- * make of a frame of gemm, gemm_splitk or gemm_batched its products, forward one, backward two.
+/* gemm.cuh - the common interface of all gemm kernels: one product, and adapters from a frame of
+ * gemm, gemm_splitk or gemm_batched to its products, forward one, backward two.
  *
  * A kernel is an engine, a struct that derives from gemm_engine<itself> and gives
  *
  *     template <typename T, typename C> static int multiply(const gemm_problem<T, C> &p);
  *
- * GEMM_IMPL() then makes of it a struct impl for one storage type with both passes, which may
+ * GEMM_IMPL() then defines its struct impl for one storage type with both passes, which may
  * stand in the lists of all three operations (at the end of gpu/gemm/gemm.cu). */
 #ifndef GEMM_CUH
 #define GEMM_CUH
@@ -13,8 +13,8 @@
 #include "common/ops/gemm.h"
 #include "gpu/gpu.cuh"
 
-/* A sum of more products than this is that of the sums of runs of so many: what an addition rounds
- * off grows with what has been added up before. */
+/* A longer sum is the sum of the sums of runs of so many products, since the rounding error of an
+ * addition grows with the sum so far. */
 enum { RUN = 512 };
 
 /* c[g] = alpha op(a[g]) op(b[g]) + beta c0[g] for g < batch, each dense and row-major, op(a) [M,K],
@@ -25,9 +25,9 @@ struct gemm_problem {
     const C *c0; /* NULL: nothing is added */
     C *c;
     int64_t M, N, K, batch;
-    bool flip_a, flip_b; /* stored is a as [K,M], b as [N,K] */
+    bool trans_a, trans_b; /* a is stored as [K,M], b as [N,K] */
     float alpha, beta;
-    float *room; /* as many bytes as the engine's room() says */
+    float *workspace; /* of workspace(p) bytes */
 };
 
 template <typename T>
@@ -43,11 +43,11 @@ static gemm_problem<T> gemm_of(const struct frame *f)
     p.N = DIM(f, 'N');
     p.K = DIM(f, 'K');
     p.batch = DIM(f, 'G');
-    p.flip_a = f->choice[GEMM_TRANSPOSE_A];
-    p.flip_b = f->choice[GEMM_TRANSPOSE_B];
+    p.trans_a = f->choice[GEMM_TRANSPOSE_A];
+    p.trans_b = f->choice[GEMM_TRANSPOSE_B];
     p.alpha = (float)f->real[GEMM_ALPHA];
     p.beta = (float)f->real[GEMM_BETA];
-    p.room = (float *)f->work;
+    p.workspace = (float *)f->work;
     return p;
 }
 
@@ -57,17 +57,17 @@ template <typename T, typename C>
 static gemm_problem<T> gemm_to_a(const gemm_problem<T, C> &p, const T *dc, T *da)
 {
     gemm_problem<T> d = {};
-    d.a = p.flip_a ? p.b : dc;
-    d.b = p.flip_a ? dc : p.b;
-    d.flip_a = p.flip_a && p.flip_b;
-    d.flip_b = p.flip_a || !p.flip_b;
-    d.M = p.flip_a ? p.K : p.M;
-    d.N = p.flip_a ? p.M : p.K;
+    d.a = p.trans_a ? p.b : dc;
+    d.b = p.trans_a ? dc : p.b;
+    d.trans_a = p.trans_a && p.trans_b;
+    d.trans_b = p.trans_a || !p.trans_b;
+    d.M = p.trans_a ? p.K : p.M;
+    d.N = p.trans_a ? p.M : p.K;
     d.K = p.N;
     d.c = da;
     d.batch = p.batch;
     d.alpha = p.alpha;
-    d.room = p.room;
+    d.workspace = p.workspace;
     return d;
 }
 
@@ -76,27 +76,26 @@ template <typename T, typename C, typename D>
 static gemm_problem<T, D> gemm_to_b(const gemm_problem<T, C> &p, const T *dc, D *db)
 {
     gemm_problem<T, D> d = {};
-    d.a = p.flip_b ? dc : p.a;
-    d.b = p.flip_b ? p.a : dc;
-    d.flip_a = p.flip_b || !p.flip_a;
-    d.flip_b = p.flip_b && p.flip_a;
-    d.M = p.flip_b ? p.N : p.K;
-    d.N = p.flip_b ? p.K : p.N;
+    d.a = p.trans_b ? dc : p.a;
+    d.b = p.trans_b ? p.a : dc;
+    d.trans_a = p.trans_b || !p.trans_a;
+    d.trans_b = p.trans_b && p.trans_a;
+    d.M = p.trans_b ? p.N : p.K;
+    d.N = p.trans_b ? p.K : p.N;
     d.K = p.M;
     d.c = db;
     d.batch = p.batch;
     d.alpha = p.alpha;
-    d.room = p.room;
+    d.workspace = p.workspace;
     return d;
 }
 
-/* What an engine need not say itself: it wants no room, takes every problem, and makes da and db
- * one after the other.  The pointers of a problem given to the first two are not to be looked
- * through. */
+/* Defaults of an engine: it needs no workspace, takes every problem, and computes da and db one
+ * after the other.  workspace() and declines() must not dereference the pointers of a problem. */
 template <typename ENGINE>
 struct gemm_engine {
     template <typename T, typename C>
-    static size_t room(const gemm_problem<T, C> &)
+    static size_t workspace(const gemm_problem<T, C> &)
     {
         return 0;
     }
@@ -113,9 +112,9 @@ struct gemm_engine {
     }
 };
 
-/* to[i] = by from[i], i < n. */
+/* to[i] = factor from[i], i < n. */
 template <typename T>
-int gemm_scale(T *to, const T *from, float by, int64_t n);
+int gemm_scale(T *to, const T *from, float factor, int64_t n);
 
 /* c[i] = alpha (parts[0][i] + parts[1][i] + ...) + beta c0[i], i < n, in an order that the sizes
  * fix; c0 may be NULL. */
@@ -123,13 +122,13 @@ template <typename C>
 int gemm_add_parts(const float *parts, int64_t n_parts, int64_t n, float alpha, float beta,
                    const C *c0, C *c);
 
-/* Are both products of p's backward pass such that gemm_thin() makes them, and that (gemm_thin.cu). */
+/* Can gemm_thin() compute both products of p's backward pass; and gemm_thin() (gemm_thin.cu). */
 template <typename T>
 bool gemm_thin_fits(const gemm_problem<T> &p);
 template <typename T>
 int gemm_thin(const gemm_problem<T> &p, const T *dc, T *da, T *db);
 
-/* For the engines that leave these to it. */
+/* For the engines that leave such products to gemm_thin(). */
 template <typename ENGINE>
 struct gemm_thin_engine : gemm_engine<ENGINE> {
     template <typename T>
@@ -164,9 +163,9 @@ static size_t gemm_work(const struct frame *f, enum pass pass)
 {
     const gemm_problem<T> p = gemm_of<T>(f);
     if (pass == FORWARD)
-        return ENGINE::room(p);
-    const size_t to_a = ENGINE::room(gemm_to_a<T, T>(p, NULL, NULL));
-    const size_t to_b = ENGINE::room(gemm_to_b<T, T, T>(p, NULL, NULL));
+        return ENGINE::workspace(p);
+    const size_t to_a = ENGINE::workspace(gemm_to_a<T, T>(p, NULL, NULL));
+    const size_t to_b = ENGINE::workspace(gemm_to_b<T, T, T>(p, NULL, NULL));
     return to_a > to_b ? to_a : to_b;
 }
 

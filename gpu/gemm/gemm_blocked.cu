@@ -1,78 +1,80 @@
-/* gemm, kernels `blocked` and `splitk`: a block of 256 threads makes a tile of c of 128 x 128, a
- * warp 32 x 64 of it, a thread 8 x 8, so that eight numbers read from shared memory serve 64
- * multiply-adds.  Where 128 x 128 would leave much of the chip idle a tile is 64 x 64, and four
- * groups of two warps each take every fourth part of k and add up at the end.
+/* gemm, kernels `blocked` and `splitk`: c = alpha op(a) op(b) + beta c0 by FMA.  A block of 256
+ * threads computes a tile of c of 128 x 128, a warp 32 x 64 of it, a thread 8 x 8, so that 16
+ * elements read from shared memory serve 64 multiply-adds.  Where 128 x 128 would leave much of the
+ * chip idle a tile is 64 x 64; four groups of two warps each take a quarter of every stage's k, and
+ * their sums are added at the end.
  *
- * k goes by in stages.  While one is multiplied the next is on its way from global memory into
- * registers, and within a stage the next k's numbers from shared memory.  Both operands lie in
- * shared memory with k slowest, whatever way they are stored: an operand whose rows lie along k is
- * turned on its way in, and rows padded by four floats keep that free of conflicts.
+ * The loop over k is a double-buffered pipeline.  While one stage is multiplied the next is in
+ * flight from global memory to registers, and within a stage the next k's fragments from shared
+ * memory.  Both operands lie in shared memory as [k][row], whatever way they are stored: an operand
+ * that is contiguous along k is transposed when it is written there, and rows padded by four
+ * floats keep that free of bank conflicts.
  *
  * `splitk` gives each tile to several blocks, each with a slice of k, and adds up their sums in
- * the order of the slices; `blocked` does so only where k is so long that one sum after the other
- * would lose too much. */
+ * the order of the slices; `blocked` does so only where k is so long that a single sum would lose
+ * too much precision. */
 #include "gpu/gemm/gemm.cuh"
 
 enum {
     THREADS = 256,
     WARP_M = 32,
     WARP_N = 64,
-    DEPTH = 8, /* k of a group in a stage */
+    DEPTH = 8, /* k per group and stage */
     PADDING = 4,
-    LONGEST = 16, /* runs of k that one of a thread's sums is of */
-    RESIDENT = 2  /* blocks on an SM */
+    MAX_RUNS = 16, /* runs of k in one of a thread's sums */
+    RESIDENT = 2   /* blocks per SM */
 };
 
-/* What follows from the side of a tile. */
+/* The shape of a tile and of a stage of both operands. */
 template <int SIDE>
-struct tile {
+struct tile_shape {
     enum {
         WARPS_M = SIDE / WARP_M,
         WARPS_N = SIDE / WARP_N,
-        GROUP = 32 * WARPS_M * WARPS_N, /* threads that make a tile */
+        GROUP = 32 * WARPS_M * WARPS_N, /* threads that compute a tile */
         GROUPS = THREADS / GROUP,
         STAGE = DEPTH * GROUPS,
-        QUADS = SIDE * STAGE / 4 / THREADS, /* of each operand, a thread in a stage */
-        APART = 4 * THREADS / SIDE,         /* of a thread's quads, in k */
-        PITCH = SIDE + PADDING,
-        B = STAGE * PITCH, /* where b's stage begins */
-        HALF = 2 * B
+        VECTORS = SIDE * STAGE / 4 / THREADS, /* of 4 elements, per operand, thread and stage */
+        STRIDE_K = 4 * THREADS / SIDE,        /* between a thread's vectors */
+        LD = SIDE + PADDING,
+        B = STAGE * LD, /* where b's stage begins */
+        BUFFER = 2 * B
     };
 };
 
-/* ---- four neighbours in memory ---- */
+/* ---- vectors of four elements ---- */
 
 template <typename T>
-struct quad_of;
+struct vector_of;
 template <>
-struct quad_of<float> {
+struct vector_of<float> {
     typedef float4 type;
 };
 template <>
-struct quad_of<__nv_bfloat16> {
+struct vector_of<__nv_bfloat16> {
     typedef uint2 type;
 };
 
-static __device__ __forceinline__ float4 widened(float4 x)
+static __device__ __forceinline__ float4 widen(float4 x)
 {
     return x;
 }
 
 /* A bf16 is the upper half of a float. */
-static __device__ __forceinline__ float4 widened(uint2 x)
+static __device__ __forceinline__ float4 widen(uint2 x)
 {
     return make_float4(__uint_as_float(x.x << 16), __uint_as_float(x.x & 0xffff0000),
                        __uint_as_float(x.y << 16), __uint_as_float(x.y & 0xffff0000));
 }
 
-/* The first n of four, one by one, and zeros. */
-static __device__ __forceinline__ float4 gathered(const float *from, int n)
+/* The first n of four elements, loaded one by one; the others are 0. */
+static __device__ __forceinline__ float4 gather(const float *from, int n)
 {
     return make_float4(n > 0 ? from[0] : 0, n > 1 ? from[1] : 0, n > 2 ? from[2] : 0,
                        n > 3 ? from[3] : 0);
 }
 
-static __device__ __forceinline__ uint2 gathered(const __nv_bfloat16 *from, int n)
+static __device__ __forceinline__ uint2 gather(const __nv_bfloat16 *from, int n)
 {
     const unsigned short *bits = (const unsigned short *)from;
     const unsigned x = n > 0 ? bits[0] : 0, y = n > 1 ? bits[1] : 0;
@@ -87,7 +89,7 @@ static __device__ __forceinline__ float4 load4(const float *from)
 
 static __device__ __forceinline__ float4 load4(const __nv_bfloat16 *from)
 {
-    return widened(*(const uint2 *)from);
+    return widen(*(const uint2 *)from);
 }
 
 static __device__ __forceinline__ void store4(float *to, float4 x)
@@ -104,82 +106,83 @@ static __device__ __forceinline__ void store4(__nv_bfloat16 *to, float4 x)
     *(uint2 *)to = both;
 }
 
-/* ---- an operand's way into shared memory ---- */
+/* ---- operands, from global to shared memory ---- */
 
-/* One thread's share.  ALONG_K: four neighbours in memory are of one row of op(a), or column of
- * op(b), else of one k.  WIDE: they are fetched at once, for lines are of so many times four;
- * what lies beyond the operand's last row is not stored, so its place holds some row twice. */
+/* A thread's part of an operand's stage.  The "rows" are those of op(a), or the columns of op(b).
+ * ALONG_K: four neighbours in memory are of one row, else of one k.  WIDE: they are loaded as one
+ * vector (the leading dimension is a multiple of four); a row beyond the last is a copy of another
+ * one, and its result is not stored. */
 template <typename T, int SIDE, bool ALONG_K, bool WIDE>
-struct supply {
-    typedef tile<SIDE> t;
-    const T *at;   /* the next stage's first quad */
-    int64_t apart; /* lines of memory */
-    int beside;    /* how many rows there are from the quad's first on */
-    typename quad_of<T>::type x[t::QUADS];
+struct gemm_operand {
+    typedef tile_shape<SIDE> t;
+    const T *next; /* the next stage's first vector */
+    int64_t ld;
+    int rows_left; /* from the vector's first row on */
+    typename vector_of<T>::type x[t::VECTORS];
 
-    /* Of the quad's place in the stage. */
+    /* The first vector's k and row in the stage. */
     static __device__ __forceinline__ int depth(void)
     {
         const int i = threadIdx.x;
         return ALONG_K ? i % 2 * 4 + i / (2 * SIDE) * 8 : i / (SIDE / 4);
     }
-    static __device__ __forceinline__ int side(void)
+    static __device__ __forceinline__ int row(void)
     {
         const int i = threadIdx.x;
         return ALONG_K ? i / 2 % SIDE : i % (SIDE / 4) * 4;
     }
 
     /* The tile's rows begin at `first` of `rows`, its k at `begin` of K. */
-    __device__ __forceinline__ void open(const T *from, int64_t first, int64_t rows, int64_t begin,
+    __device__ __forceinline__ void init(const T *from, int64_t first, int64_t rows, int64_t begin,
                                          int64_t K)
     {
-        const int64_t row = min(first + side(), ALONG_K ? rows - 1 : WIDE ? rows - 4 : rows - 1);
+        const int64_t r = min(first + row(), ALONG_K ? rows - 1 : WIDE ? rows - 4 : rows - 1);
         const int64_t k = begin + depth();
-        apart = ALONG_K ? K : rows;
-        beside = (int)min(rows - row, (int64_t)4);
-        at = from + (ALONG_K ? row * apart + k : k * apart + row);
+        ld = ALONG_K ? K : rows;
+        rows_left = (int)min(rows - r, (int64_t)4);
+        next = from + (ALONG_K ? r * ld + k : k * ld + r);
     }
 
-    /* The next stage's, of which `there` are left in k. */
-    __device__ __forceinline__ void fetch(int there)
+    /* Load the next stage, which has `k_left` of k. */
+    __device__ __forceinline__ void load_stage(int k_left)
     {
         #pragma unroll 2
-        for (int i = 0; i < t::QUADS; i++) {
-            const T *from = at + i * t::APART * (ALONG_K ? 1 : apart);
-            const int left = there - i * t::APART - depth();
+        for (int i = 0; i < t::VECTORS; i++) {
+            const T *from = next + i * t::STRIDE_K * (ALONG_K ? 1 : ld);
+            const int left = k_left - i * t::STRIDE_K - depth();
             x[i] = {};
             if (!WIDE)
-                x[i] = gathered(from, ALONG_K ? left : left > 0 ? beside : 0);
+                x[i] = gather(from, ALONG_K ? left : left > 0 ? rows_left : 0);
             else if (left > 0)
-                x[i] = *(const typename quad_of<T>::type *)from;
+                x[i] = *(const typename vector_of<T>::type *)from;
         }
-        at += t::STAGE * (ALONG_K ? 1 : apart);
+        next += t::STAGE * (ALONG_K ? 1 : ld);
     }
 
-    __device__ __forceinline__ void put(float *stage) const
+    __device__ __forceinline__ void store_stage(float *stage) const
     {
-        float *to = stage + depth() * t::PITCH + side();
+        float *to = stage + depth() * t::LD + row();
         #pragma unroll 2
-        for (int i = 0; i < t::QUADS; i++, to += t::APART * t::PITCH) {
-            const float4 y = widened(x[i]);
+        for (int i = 0; i < t::VECTORS; i++, to += t::STRIDE_K * t::LD) {
+            const float4 y = widen(x[i]);
             if (!ALONG_K) {
                 store4(to, y);
                 continue;
             }
             to[0] = y.x;
-            to[t::PITCH] = y.y;
-            to[2 * t::PITCH] = y.z;
-            to[3 * t::PITCH] = y.w;
+            to[t::LD] = y.y;
+            to[2 * t::LD] = y.z;
+            to[3 * t::LD] = y.w;
         }
     }
 };
 
 /* ---- a thread's 8 x 8 ---- */
 
-/* Eight numbers of an operand at one k, in two quads `apart`. */
-static __device__ __forceinline__ void take(float x[8], const float *from, int apart)
+/* A fragment: eight elements of an operand at one k, in two vectors `stride` from each other. */
+static __device__ __forceinline__ void load_fragment(float x[8], const float *from, int stride)
 {
-    const float4 first = load4(from), second = load4(from + apart);
+    const float4 first = load4(from), second = load4(from + stride);
     x[0] = first.x, x[1] = first.y, x[2] = first.z, x[3] = first.w;
     x[4] = second.x, x[5] = second.y, x[6] = second.z, x[7] = second.w;
 }
@@ -195,38 +198,39 @@ static __device__ __forceinline__ void multiply_add(float sum[8][8], const float
     }
 }
 
-/* The sums of all groups in the threads of the first, the upper half added to the lower until
- * there is one. */
+/* The sums of all groups, in the threads of the first: a tree, the upper half of the groups added
+ * to the lower until one is left. */
 template <int SIDE>
-static __device__ __forceinline__ void add_groups(float sum[8][8], float *room)
+static __device__ __forceinline__ void add_groups(float sum[8][8], float *smem)
 {
-    const int group = threadIdx.x / tile<SIDE>::GROUP, in = threadIdx.x % tile<SIDE>::GROUP;
+    const int group = threadIdx.x / tile_shape<SIDE>::GROUP,
+              thread = threadIdx.x % tile_shape<SIDE>::GROUP;
 
-    for (int half = tile<SIDE>::GROUPS / 2; half; half /= 2) {
-        float *mine = room + group % half * 64 * tile<SIDE>::GROUP + in;
+    for (int half = tile_shape<SIDE>::GROUPS / 2; half; half /= 2) {
+        float *mine = smem + group % half * 64 * tile_shape<SIDE>::GROUP + thread;
         __syncthreads();
         #pragma unroll 64
         for (int e = 0; e < 64; e++)
             if (group >= half && group < 2 * half)
-                mine[e * tile<SIDE>::GROUP] = sum[e / 8][e % 8];
+                mine[e * tile_shape<SIDE>::GROUP] = sum[e / 8][e % 8];
         __syncthreads();
         #pragma unroll 64
         for (int e = 0; e < 64; e++)
             if (group < half)
-                sum[e / 8][e % 8] += mine[e * tile<SIDE>::GROUP];
+                sum[e / 8][e % 8] += mine[e * tile_shape<SIDE>::GROUP];
     }
 }
 
-/* Four sums of one row of c, from column n on. */
+/* The epilogue of four columns of a row of c, of which `left` are there. */
 template <typename C, bool WIDE>
 static __device__ __forceinline__ void finish(C *c, const C *c0, float alpha, float beta,
                                               const float sum[4], int left)
 {
     if (WIDE) {
-        const float4 was = c0 ? load4(c0) : make_float4(0, 0, 0, 0);
+        const float4 old = c0 ? load4(c0) : make_float4(0, 0, 0, 0);
         store4(c,
-               make_float4(fmaf(alpha, sum[0], beta * was.x), fmaf(alpha, sum[1], beta * was.y),
-                           fmaf(alpha, sum[2], beta * was.z), fmaf(alpha, sum[3], beta * was.w)));
+               make_float4(fmaf(alpha, sum[0], beta * old.x), fmaf(alpha, sum[1], beta * old.y),
+                           fmaf(alpha, sum[2], beta * old.z), fmaf(alpha, sum[3], beta * old.w)));
     } else {
         #pragma unroll 4
         for (int e = 0; e < 4; e++)
@@ -253,63 +257,63 @@ static __device__ __forceinline__ void write_tile(C *c, const C *c0, float alpha
     }
 }
 
-/* Blocks: the tiles of a row of tiles, then rows, slices of k, products.  With more than one
- * slice their sums go to p.room, [slices,batch,M,N], as they are.
+/* blockIdx.x counts tiles along n, then along m, then slices of k, then products.  With more than
+ * one slice the sums go to p.workspace, [slices,batch,M,N], without alpha and c0.
  *
  * A warp's lanes lie 4 x 8 over its part of c, two neighbours below each other: then a quarter of
- * them reads two quads of a and four of b, which shared memory gives out without conflicts. */
-template <typename T, typename C, int SIDE, bool FLIP_A, bool FLIP_B, bool WIDE>
+ * the warp reads two vectors of a and four of b, without bank conflicts. */
+template <typename T, typename C, int SIDE, bool TRANS_A, bool TRANS_B, bool WIDE>
 __global__ void __launch_bounds__(THREADS, RESIDENT)
     multiply_blocked(gemm_problem<T, C> p, int slices)
 {
-    typedef tile<SIDE> t;
-    __shared__ __align__(16) float memory[2 * t::HALF]; /* a's stage and b's, twice */
-    const unsigned across = (unsigned)ceil_div(p.N, SIDE), down = (unsigned)ceil_div(p.M, SIDE);
-    const unsigned row = blockIdx.x / across, of = row / down;
-    const int64_t n0 = (int64_t)(blockIdx.x % across) * SIDE, m0 = (int64_t)(row % down) * SIDE;
-    const int64_t slice = of % slices, g = of / slices, stages = ceil_div(p.K, t::STAGE);
+    typedef tile_shape<SIDE> t;
+    __shared__ __align__(16) float smem[2 * t::BUFFER]; /* two stages, each of a and b */
+    const unsigned tiles_n = (unsigned)ceil_div(p.N, SIDE), tiles_m = (unsigned)ceil_div(p.M, SIDE);
+    const unsigned row = blockIdx.x / tiles_n, output = row / tiles_m;
+    const int64_t n0 = (int64_t)(blockIdx.x % tiles_n) * SIDE, m0 = (int64_t)(row % tiles_m) * SIDE;
+    const int64_t slice = output % slices, g = output / slices, stages = ceil_div(p.K, t::STAGE);
     const int begin = (int)(slice * stages / slices), end = (int)((slice + 1) * stages / slices);
     const int k = (int)(min((int64_t)end * t::STAGE, p.K) - (int64_t)begin * t::STAGE);
 
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = threadIdx.x / t::GROUP;
     const int m = warp % t::WARPS_M * WARP_M + (lane / 16 * 2 + lane % 2) * 4;
     const int n = warp / t::WARPS_M % t::WARPS_N * WARP_N + lane / 2 % 8 * 4;
-    supply<T, SIDE, !FLIP_A, WIDE> from_a;
-    supply<T, SIDE, FLIP_B, WIDE> from_b;
+    gemm_operand<T, SIDE, !TRANS_A, WIDE> operand_a;
+    gemm_operand<T, SIDE, TRANS_B, WIDE> operand_b;
     float sum[8][8] = {}, a[2][8], b[2][8];
 
-    from_a.open(p.a + g * p.M * p.K, m0, p.M, (int64_t)begin * t::STAGE, p.K);
-    from_b.open(p.b + g * p.K * p.N, n0, p.N, (int64_t)begin * t::STAGE, p.K);
-    from_a.fetch(k);
-    from_b.fetch(k);
-    from_a.put(memory);
-    from_b.put(memory + t::B);
+    operand_a.init(p.a + g * p.M * p.K, m0, p.M, (int64_t)begin * t::STAGE, p.K);
+    operand_b.init(p.b + g * p.K * p.N, n0, p.N, (int64_t)begin * t::STAGE, p.K);
+    operand_a.load_stage(k);
+    operand_b.load_stage(k);
+    operand_a.store_stage(smem);
+    operand_b.store_stage(smem + t::B);
     __syncthreads();
-    const float *const a_rows = memory + group * DEPTH * t::PITCH + m;
-    const float *const b_rows = memory + t::B + group * DEPTH * t::PITCH + n;
-    take(a[0], a_rows, WARP_M / 2);
-    take(b[0], b_rows, WARP_N / 2);
-    int half = 0;
+    const float *const smem_a = smem + group * DEPTH * t::LD + m;
+    const float *const smem_b = smem + t::B + group * DEPTH * t::LD + n;
+    load_fragment(a[0], smem_a, WARP_M / 2);
+    load_fragment(b[0], smem_b, WARP_N / 2);
+    int buffer = 0;
     for (int left = k; left > 0; left -= t::STAGE) {
         #pragma unroll 8
         for (int j = 0; j < DEPTH; j++) {
             if (j == DEPTH - 1) {
-                half ^= t::HALF;
-                from_a.put(memory + half);
-                from_b.put(memory + half + t::B);
+                buffer ^= t::BUFFER;
+                operand_a.store_stage(smem + buffer);
+                operand_b.store_stage(smem + buffer + t::B);
                 __syncthreads();
             }
-            const int next = half + (j + 1) % DEPTH * t::PITCH;
-            take(a[(j + 1) % 2], a_rows + next, WARP_M / 2);
-            take(b[(j + 1) % 2], b_rows + next, WARP_N / 2);
+            const int next = buffer + (j + 1) % DEPTH * t::LD;
+            load_fragment(a[(j + 1) % 2], smem_a + next, WARP_M / 2);
+            load_fragment(b[(j + 1) % 2], smem_b + next, WARP_N / 2);
             if (j == 0) {
-                from_a.fetch(left - t::STAGE);
-                from_b.fetch(left - t::STAGE);
+                operand_a.load_stage(left - t::STAGE);
+                operand_b.load_stage(left - t::STAGE);
             }
             multiply_add(sum, a[j % 2], b[j % 2]);
         }
     }
-    add_groups<SIDE>(sum, memory);
+    add_groups<SIDE>(sum, smem);
     if (group)
         return;
     const int64_t at = g * p.M * p.N;
@@ -317,13 +321,13 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
         write_tile<C, WIDE>(p.c + at, p.c0 ? p.c0 + at : NULL, p.alpha, p.beta, sum, m0 + m, n0 + n,
                             p.M, p.N);
     else
-        write_tile<float, WIDE>(p.room + slice * p.batch * p.M * p.N + at, NULL, 1, 0, sum, m0 + m,
-                                n0 + n, p.M, p.N);
+        write_tile<float, WIDE>(p.workspace + slice * p.batch * p.M * p.N + at, NULL, 1, 0, sum,
+                                m0 + m, n0 + n, p.M, p.N);
 }
 
-/* ---- which tile, how many slices ---- */
+/* ---- the tile shape, and the slices of k ---- */
 
-struct plan {
+struct gemm_plan {
     int side, slices;
     int64_t blocks;
     bool wide;
@@ -335,59 +339,62 @@ static int64_t tiles_of(const gemm_problem<T, C> &p, int side)
     return p.batch * ceil_div(p.M, side) * ceil_div(p.N, side);
 }
 
-/* In units of a tile's elements, the time that all tiles take, as many at once as the chip holds.
- * Smaller ones read more from shared memory and further away for each multiply-add. */
+/* The time of all tiles, in units of the time per element of c: waves of resident blocks times the
+ * elements of a tile.  Small tiles read more operand elements per multiply-add. */
 template <typename T, typename C>
 static double time_of(const gemm_problem<T, C> &p, int side, bool split)
 {
-    const double rounds =
+    const double waves =
         (double)tiles_of(p, side) / (RESIDENT * (double)gpu_properties().multiProcessorCount);
-    return (split ? rounds : ceil(rounds)) * side * side * (side == 64 ? 1.15 : 1);
+    return (split ? waves : ceil(waves)) * side * side * (side == 64 ? 1.15 : 1);
 }
 
 /* Slices fill the chip once, if that leaves each at least four stages, and none is longer than
- * LONGEST runs.  Tensors begin where 16 divides, so lines of fours do. */
+ * MAX_RUNS runs.  Tensors are aligned to 16 bytes, so that rows of multiples of four are aligned.
+ * */
 template <typename T, typename C>
-static plan plan_of(const gemm_problem<T, C> &p, bool split)
+static gemm_plan plan_of(const gemm_problem<T, C> &p, bool split)
 {
-    plan it;
-    it.wide = !((p.flip_a ? p.M : p.K) % 4 || (p.flip_b ? p.K : p.N) % 4 || p.N % 4);
-    it.side = it.wide && time_of(p, 128, split) <= time_of(p, 64, split) ? 128 : 64;
-    const int64_t tiles = tiles_of(p, it.side);
-    const int64_t stages = ceil_div(p.K, it.side == 128 ? +tile<128>::STAGE : +tile<64>::STAGE);
+    gemm_plan plan;
+    plan.wide = !((p.trans_a ? p.M : p.K) % 4 || (p.trans_b ? p.K : p.N) % 4 || p.N % 4);
+    plan.side = plan.wide && time_of(p, 128, split) <= time_of(p, 64, split) ? 128 : 64;
+    const int64_t tiles = tiles_of(p, plan.side);
+    const int64_t stages =
+        ceil_div(p.K, plan.side == 128 ? +tile_shape<128>::STAGE : +tile_shape<64>::STAGE);
     const int64_t fill = RESIDENT * (int64_t)gpu_properties().multiProcessorCount / tiles;
-    const int64_t most = fill < stages / 4 ? fill : stages / 4;
-    const int64_t least = ceil_div(stages, LONGEST * RUN / DEPTH);
-    it.slices = (int)max(split ? most : 0, max(least, (int64_t)1));
-    it.blocks = tiles * it.slices;
-    return it;
+    const int64_t max_slices = fill < stages / 4 ? fill : stages / 4;
+    const int64_t min_slices = ceil_div(stages, MAX_RUNS * RUN / DEPTH);
+    plan.slices = (int)max(split ? max_slices : 0, max(min_slices, (int64_t)1));
+    plan.blocks = tiles * plan.slices;
+    return plan;
 }
 
 template <typename T, typename C, int SIDE, bool WIDE>
-static void start(const gemm_problem<T, C> &p, const plan &it)
+static void start(const gemm_problem<T, C> &p, const gemm_plan &plan)
 {
     void (*const kernel[2][2])(gemm_problem<T, C>,
                                int) = {{multiply_blocked<T, C, SIDE, false, false, WIDE>,
                                         multiply_blocked<T, C, SIDE, false, true, WIDE>},
                                        {multiply_blocked<T, C, SIDE, true, false, WIDE>,
                                         multiply_blocked<T, C, SIDE, true, true, WIDE>}};
-    auto *const multiply = kernel[p.flip_a][p.flip_b];
-    multiply<<<it.blocks, THREADS, 0, gpu_stream()>>>(p, it.slices);
+    auto *const multiply = kernel[p.trans_a][p.trans_b];
+    multiply<<<plan.blocks, THREADS, 0, gpu_stream()>>>(p, plan.slices);
 }
 
 template <typename T, typename C>
-static int multiply_by(const gemm_problem<T, C> &p, const plan &it)
+static int multiply_by(const gemm_problem<T, C> &p, const gemm_plan &plan)
 {
-    if (!it.wide)
-        start<T, C, 64, false>(p, it);
-    else if (it.side == 64)
-        start<T, C, 64, true>(p, it);
+    if (!plan.wide)
+        start<T, C, 64, false>(p, plan);
+    else if (plan.side == 64)
+        start<T, C, 64, true>(p, plan);
     else
-        start<T, C, 128, true>(p, it);
+        start<T, C, 128, true>(p, plan);
     CUDA(cudaGetLastError());
-    if (it.slices == 1)
+    if (plan.slices == 1)
         return 0;
-    return gemm_add_parts(p.room, it.slices, p.batch * p.M * p.N, p.alpha, p.beta, p.c0, p.c);
+    return gemm_add_parts(p.workspace, plan.slices, p.batch * p.M * p.N, p.alpha, p.beta, p.c0,
+                          p.c);
 }
 
 static const char *too_many(int64_t blocks)
@@ -396,9 +403,9 @@ static const char *too_many(int64_t blocks)
 }
 
 template <typename T, typename C>
-static size_t room_of(const gemm_problem<T, C> &p, const plan &it)
+static size_t workspace_of(const gemm_problem<T, C> &p, const gemm_plan &plan)
 {
-    return it.slices > 1 ? sizeof(float) * it.slices * p.batch * p.M * p.N : 0;
+    return plan.slices > 1 ? sizeof(float) * plan.slices * p.batch * p.M * p.N : 0;
 }
 
 struct gemm_blocked : gemm_engine<gemm_blocked> {
@@ -409,9 +416,9 @@ struct gemm_blocked : gemm_engine<gemm_blocked> {
     }
 
     template <typename T, typename C>
-    static size_t room(const gemm_problem<T, C> &p)
+    static size_t workspace(const gemm_problem<T, C> &p)
     {
-        return room_of(p, plan_of(p, false));
+        return workspace_of(p, plan_of(p, false));
     }
 
     template <typename T, typename C>
@@ -429,9 +436,9 @@ struct gemm_splitk : gemm_thin_engine<gemm_splitk> {
     }
 
     template <typename T, typename C>
-    static size_t room(const gemm_problem<T, C> &p)
+    static size_t workspace(const gemm_problem<T, C> &p)
     {
-        return room_of(p, plan_of(p, true));
+        return workspace_of(p, plan_of(p, true));
     }
 
     template <typename T, typename C>

@@ -1,11 +1,11 @@
-/* gemm, mma: tensor cores, a warp at a time.  A block of eight warps makes a tile of 128 x 128, a
- * warp 64 x 32 of it, so that six reads of four 8 x 8 matrices serve sixteen products; k goes by
- * in stages of 32, of which the next three are on their way from global memory, past the
- * registers, while one is multiplied.
+/* gemm, mma: c = alpha op(a) op(b) + beta c0 on tensor cores by mma.m16n8k16.  A block of eight
+ * warps computes a tile of 128 x 128, a warp 64 x 32 of it, so that six ldmatrix.x4 serve sixteen
+ * mma.  The loop over k is a pipeline of four stages of 32: while one is multiplied, the next three
+ * are in flight by cp.async.
  *
- * Each operand lies in shared memory as it is stored, and is turned, where it must be, on its way
- * into registers.  An operand whose rows are no multiple of 16 bytes is gathered number by number
- * into the same places. */
+ * Each operand lies in shared memory as it is stored; ldmatrix transposes it where it must.  An
+ * operand whose rows are no multiple of 16 bytes is loaded element by element into the same
+ * places. */
 #include "gpu/device/async.cuh"
 #include "gpu/device/mma.cuh"
 #include "gpu/gemm/gemm.cuh"
@@ -17,22 +17,22 @@ enum {
     WARP_M = 64,
     WARP_N = 32,
     STAGES = 4,
-    BK = 32,      /* k of a stage */
-    ROOM = 5120,  /* numbers of an operand's stage: 128 rows of 32, padded, or 32 of 128 */
-    BAND = 8,     /* rows of tiles that are walked together, column by column */
-    RESIDENT = 2, /* blocks on an SM */
-    LEAST = 16    /* stages of a slice, at least */
+    BK = 32,         /* k per stage */
+    OPERAND = 5120,  /* elements of an operand's stage: 128 rows of 32, padded, or 32 of 128 */
+    BAND = 8,        /* rows of tiles per band of the rasterization */
+    RESIDENT = 2,    /* blocks per SM */
+    MIN_K_TILES = 16 /* stages per slice of k, at least */
 };
 
-/* How the blocks share the work: tiles of slices of k of products. */
-struct share {
-    int64_t down, across;      /* tiles of a product */
-    int64_t slices, steps;     /* of k, and the stages of each but the last */
+/* The tile schedule: a block per tile of [slices,batch] outputs. */
+struct mma_schedule {
+    int64_t tiles_m, tiles_n;  /* per output */
+    int64_t slices, k_tiles;   /* slices of k, and stages per slice (the last may have fewer) */
     bool aligned_a, aligned_b; /* rows begin at multiples of 16 bytes */
 };
 
-/* Up to eight numbers, and zeros. */
-static __device__ __forceinline__ uint4 gathered(const bf16 *from, int64_t there)
+/* Up to eight elements, padded with zeros. */
+static __device__ __forceinline__ uint4 gather(const bf16 *from, int64_t there)
 {
     const unsigned short *bits = (const unsigned short *)from;
     unsigned x[4];
@@ -42,46 +42,47 @@ static __device__ __forceinline__ uint4 gathered(const bf16 *from, int64_t there
     return make_uint4(x[0], x[1], x[2], x[3]);
 }
 
-/* HIGH rows of WIDE numbers, from (row, column) of `from` [rows,columns] on, zero beyond it. */
-template <int HIGH, int WIDE>
-static __device__ __forceinline__ void bring(bf16 *to, const bf16 *from, int64_t row,
-                                             int64_t column, int64_t rows, int64_t columns,
-                                             bool aligned)
+/* A stage of one operand: HEIGHT rows of WIDTH elements, from (row, column) of `from`
+ * [rows,columns] on, zero beyond it. */
+template <int HEIGHT, int WIDTH>
+static __device__ __forceinline__ void load_operand(bf16 *to, const bf16 *from, int64_t row,
+                                                    int64_t column, int64_t rows, int64_t columns,
+                                                    bool aligned)
 {
     #pragma unroll 2
-    for (int i = 0; i < HIGH * WIDE / 8 / THREADS; i++) {
-        const int chunk = i * THREADS + (int)threadIdx.x, r = chunk / (WIDE / 8);
-        const int c = chunk % (WIDE / 8) * 8;
+    for (int i = 0; i < HEIGHT * WIDTH / 8 / THREADS; i++) {
+        const int vector = i * THREADS + (int)threadIdx.x, r = vector / (WIDTH / 8);
+        const int c = vector % (WIDTH / 8) * 8;
         const int64_t left = row + r < rows ? columns - column - c : 0;
         const bf16 *at = left > 0 ? from + (row + r) * columns + column + c : from;
-        bf16 *place = to + r * padded(WIDE) + c;
+        bf16 *smem = to + r * padded(WIDTH) + c;
         if (aligned)
-            cp_async16(place, at, left > 0 ? 16 : 0);
+            cp_async16(smem, at, left > 0 ? 16 : 0);
         else
-            *(uint4 *)place = gathered(at, left);
+            *(uint4 *)smem = gather(at, left);
     }
 }
 
 /* A stage of both operands, for the tile at (m, n). */
-template <bool FLIP_A, bool FLIP_B, typename C>
-static __device__ __forceinline__ void bring_both(bf16 *stage, const gemm_problem<bf16, C> &p,
-                                                  const share &s, int64_t g, int64_t m, int64_t n,
-                                                  int64_t k)
+template <bool TRANS_A, bool TRANS_B, typename C>
+static __device__ __forceinline__ void load_stage(bf16 *stage, const gemm_problem<bf16, C> &p,
+                                                  const mma_schedule &s, int64_t g, int64_t m,
+                                                  int64_t n, int64_t k)
 {
     const bf16 *a = p.a + g * p.M * p.K, *b = p.b + g * p.K * p.N;
-    if (FLIP_A)
-        bring<BK, SIDE>(stage, a, k, m, p.K, p.M, s.aligned_a);
+    if (TRANS_A)
+        load_operand<BK, SIDE>(stage, a, k, m, p.K, p.M, s.aligned_a);
     else
-        bring<SIDE, BK>(stage, a, m, k, p.M, p.K, s.aligned_a);
-    if (FLIP_B)
-        bring<SIDE, BK>(stage + ROOM, b, n, k, p.N, p.K, s.aligned_b);
+        load_operand<SIDE, BK>(stage, a, m, k, p.M, p.K, s.aligned_a);
+    if (TRANS_B)
+        load_operand<SIDE, BK>(stage + OPERAND, b, n, k, p.N, p.K, s.aligned_b);
     else
-        bring<BK, SIDE>(stage + ROOM, b, k, n, p.K, p.N, s.aligned_b);
+        load_operand<BK, SIDE>(stage + OPERAND, b, k, n, p.K, p.N, s.aligned_b);
 }
 
-/* sum += a warp's part of the tile's product over a stage. */
-template <bool FLIP_A, bool FLIP_B>
-static __device__ __forceinline__ void multiply_stage(float (*sum)[WARP_N / 8][4],
+/* acc += a warp's part of the tile's product over a stage. */
+template <bool TRANS_A, bool TRANS_B>
+static __device__ __forceinline__ void multiply_stage(float (*acc)[WARP_N / 8][4],
                                                       const bf16 *stage, int m, int n)
 {
     #pragma unroll 2
@@ -89,30 +90,31 @@ static __device__ __forceinline__ void multiply_stage(float (*sum)[WARP_N / 8][4
         unsigned a[WARP_M / 16][4], b[WARP_N / 16][4];
         #pragma unroll 4
         for (int i = 0; i < WARP_M / 16; i++)
-            load_fragment_a<FLIP_A>(a[i], stage, padded(FLIP_A ? SIDE : BK), m + 16 * i, k);
+            load_fragment_a<TRANS_A>(a[i], stage, padded(TRANS_A ? SIDE : BK), m + 16 * i, k);
         #pragma unroll 2
         for (int j = 0; j < WARP_N / 16; j++)
-            load_fragment_b<FLIP_B>(b[j], stage + ROOM, padded(FLIP_B ? BK : SIDE), k, n + 16 * j);
+            load_fragment_b<TRANS_B>(b[j], stage + OPERAND, padded(TRANS_B ? BK : SIDE), k,
+                                     n + 16 * j);
         #pragma unroll 4
         for (int i = 0; i < WARP_M / 16; i++)
             #pragma unroll 4
             for (int j = 0; j < WARP_N / 8; j++)
-                mma_bf16(sum[i][j], a[i], b[j / 2] + j % 2 * 2);
+                mma_bf16(acc[i][j], a[i], b[j / 2] + j % 2 * 2);
     }
 }
 
-/* Numbers n and n + 1 of row m of layer `layer`, where they are. */
+/* The epilogue of columns n and n + 1 of row m of output `output`, where they exist. */
 template <typename C>
-static __device__ __forceinline__ void put(const gemm_problem<bf16, C> &p, int64_t layer, int64_t m,
-                                           int64_t n, const float *sum)
+static __device__ __forceinline__ void store_columns(const gemm_problem<bf16, C> &p, int64_t output,
+                                                     int64_t m, int64_t n, const float *acc)
 {
-    const int64_t at = (layer * p.M + m) * p.N + n;
+    const int64_t at = (output * p.M + m) * p.N + n;
     float x[2];
     if (m >= p.M || n >= p.N)
         return;
     #pragma unroll 2
     for (int i = 0; i < 2; i++) {
-        x[i] = p.alpha * sum[i];
+        x[i] = p.alpha * acc[i];
         if (p.c0 && n + i < p.N)
             x[i] = fmaf(p.beta, load(p.c0 + at + i), x[i]);
     }
@@ -125,39 +127,40 @@ static __device__ __forceinline__ void put(const gemm_problem<bf16, C> &p, int64
     }
 }
 
-/* Blocks: bands of tiles, so that those at work share rows of a and columns of b in the cache;
- * then products, then slices of k, whose sums are layers of c. */
-template <bool FLIP_A, bool FLIP_B, typename C>
+/* blockIdx.x counts tiles, rasterized in bands so that concurrent blocks share rows of a and
+ * columns of b in L2; then products, then slices of k.  Each slice has its own output. */
+template <bool TRANS_A, bool TRANS_B, typename C>
 __global__ void __launch_bounds__(THREADS, RESIDENT)
-    multiply_mma(const gemm_problem<bf16, C> p, const share s)
+    multiply_mma(const gemm_problem<bf16, C> p, const mma_schedule s)
 {
-    extern __shared__ __align__(16) unsigned char memory[];
-    bf16 *ring = (bf16 *)memory;
-    const int64_t layer = blockIdx.x / (s.down * s.across);
-    const unsigned in = (unsigned)(blockIdx.x % (s.down * s.across));
-    const unsigned band = in / (BAND * (unsigned)s.across) * BAND;
-    const unsigned high = min((unsigned)BAND, (unsigned)s.down - band);
-    const unsigned place = in - band * (unsigned)s.across;
-    const int64_t m = (int64_t)(band + place % high) * SIDE, n = (int64_t)(place / high) * SIDE;
-    const int64_t g = layer % p.batch, begin = layer / p.batch * s.steps;
-    const int steps = (int)(min(begin + s.steps, ceil_div(p.K, BK)) - begin);
+    extern __shared__ __align__(16) unsigned char shared[];
+    bf16 *stages = (bf16 *)shared;
+    const int64_t output = blockIdx.x / (s.tiles_m * s.tiles_n);
+    const unsigned in_output = (unsigned)(blockIdx.x % (s.tiles_m * s.tiles_n));
+    const unsigned band = in_output / (BAND * (unsigned)s.tiles_n) * BAND;
+    const unsigned band_rows = min((unsigned)BAND, (unsigned)s.tiles_m - band);
+    const unsigned in_band = in_output - band * (unsigned)s.tiles_n;
+    const int64_t m = (int64_t)(band + in_band % band_rows) * SIDE,
+                  n = (int64_t)(in_band / band_rows) * SIDE;
+    const int64_t g = output % p.batch, begin = output / p.batch * s.k_tiles;
+    const int k_tiles = (int)(min(begin + s.k_tiles, ceil_div(p.K, BK)) - begin);
     const int warp = threadIdx.x / 32, warp_m = warp % 2 * WARP_M, warp_n = warp / 2 * WARP_N;
-    float sum[WARP_M / 16][WARP_N / 8][4] = {};
+    float acc[WARP_M / 16][WARP_N / 8][4] = {};
 
     for (int i = 0; i < STAGES - 1; i++) {
-        if (i < steps)
-            bring_both<FLIP_A, FLIP_B>(ring + i * 2 * ROOM, p, s, g, m, n, (begin + i) * BK);
+        if (i < k_tiles)
+            load_stage<TRANS_A, TRANS_B>(stages + i * 2 * OPERAND, p, s, g, m, n, (begin + i) * BK);
         cp_async_commit();
     }
-    for (int i = 0; i < steps; i++) {
+    for (int i = 0; i < k_tiles; i++) {
         const int next = i + STAGES - 1;
         cp_async_wait<STAGES - 2>();
         __syncthreads();
-        if (next < steps)
-            bring_both<FLIP_A, FLIP_B>(ring + next % STAGES * 2 * ROOM, p, s, g, m, n,
-                                       (begin + next) * BK);
+        if (next < k_tiles)
+            load_stage<TRANS_A, TRANS_B>(stages + next % STAGES * 2 * OPERAND, p, s, g, m, n,
+                                         (begin + next) * BK);
         cp_async_commit();
-        multiply_stage<FLIP_A, FLIP_B>(sum, ring + i % STAGES * 2 * ROOM, warp_m, warp_n);
+        multiply_stage<TRANS_A, TRANS_B>(acc, stages + i % STAGES * 2 * OPERAND, warp_m, warp_n);
     }
     #pragma unroll 4
     for (int i = 0; i < WARP_M / 16; i++)
@@ -165,60 +168,60 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
         for (int j = 0; j < WARP_N / 8; j++)
             #pragma unroll 2
             for (int half = 0; half < 2; half++)
-                put(p, layer, m + warp_m + 16 * i + 8 * half + fragment_row(),
-                    n + warp_n + 8 * j + fragment_column(), sum[i][j] + 2 * half);
+                store_columns(p, output, m + warp_m + 16 * i + 8 * half + fragment_row(),
+                              n + warp_n + 8 * j + fragment_column(), acc[i][j] + 2 * half);
 }
 
-/* Slices of k where the tiles are too few for the chip and k is long. */
+/* Slices of k where there are too few tiles to fill the chip and k is long. */
 template <typename C>
-static share share_of(const gemm_problem<bf16, C> &p)
+static mma_schedule schedule_of(const gemm_problem<bf16, C> &p)
 {
-    share s;
-    const int64_t steps = ceil_div(p.K, BK);
-    s.down = ceil_div(p.M, SIDE);
-    s.across = ceil_div(p.N, SIDE);
+    mma_schedule s;
+    const int64_t k_tiles = ceil_div(p.K, BK);
+    s.tiles_m = ceil_div(p.M, SIDE);
+    s.tiles_n = ceil_div(p.N, SIDE);
     const int64_t fill =
-        RESIDENT * gpu_properties().multiProcessorCount / (s.down * s.across * p.batch);
-    const int64_t wanted = max((int64_t)1, min(fill, steps / LEAST));
-    s.steps = ceil_div(steps, wanted);
-    s.slices = ceil_div(steps, s.steps);
-    s.aligned_a = (p.flip_a ? p.M : p.K) % 8 == 0;
-    s.aligned_b = (p.flip_b ? p.K : p.N) % 8 == 0;
+        RESIDENT * gpu_properties().multiProcessorCount / (s.tiles_m * s.tiles_n * p.batch);
+    const int64_t wanted = max((int64_t)1, min(fill, k_tiles / MIN_K_TILES));
+    s.k_tiles = ceil_div(k_tiles, wanted);
+    s.slices = ceil_div(k_tiles, s.k_tiles);
+    s.aligned_a = (p.trans_a ? p.M : p.K) % 8 == 0;
+    s.aligned_b = (p.trans_b ? p.K : p.N) % 8 == 0;
     return s;
 }
 
-template <bool FLIP_A, bool FLIP_B, typename C>
-static int start(const gemm_problem<bf16, C> &p, const share &s)
+template <bool TRANS_A, bool TRANS_B, typename C>
+static int start(const gemm_problem<bf16, C> &p, const mma_schedule &s)
 {
-    const auto kernel = multiply_mma<FLIP_A, FLIP_B, C>;
-    const size_t bytes = STAGES * 2 * ROOM * sizeof(bf16);
-    const int64_t blocks = s.down * s.across * p.batch * s.slices;
+    const auto kernel = multiply_mma<TRANS_A, TRANS_B, C>;
+    const size_t bytes = STAGES * 2 * OPERAND * sizeof(bf16);
+    const int64_t blocks = s.tiles_m * s.tiles_n * p.batch * s.slices;
     CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     kernel<<<blocks, THREADS, bytes, gpu_stream()>>>(p, s);
     return cudaGetLastError();
 }
 
 template <typename C>
-static int start(const gemm_problem<bf16, C> &p, const share &s)
+static int start(const gemm_problem<bf16, C> &p, const mma_schedule &s)
 {
-    return p.flip_a   ? p.flip_b ? start<true, true>(p, s) : start<true, false>(p, s)
-             : p.flip_b ? start<false, true>(p, s)
-                      : start<false, false>(p, s);
+    return p.trans_a   ? p.trans_b ? start<true, true>(p, s) : start<true, false>(p, s)
+             : p.trans_b ? start<false, true>(p, s)
+                       : start<false, false>(p, s);
 }
 
 struct gemm_mma : gemm_thin_engine<gemm_mma> {
     template <typename T, typename C>
-    static size_t room(const gemm_problem<T, C> &p)
+    static size_t workspace(const gemm_problem<T, C> &p)
     {
-        const int64_t slices = share_of(p).slices;
+        const int64_t slices = schedule_of(p).slices;
         return slices > 1 ? sizeof(float) * slices * p.batch * p.M * p.N : 0;
     }
 
     template <typename T, typename C>
     static const char *declines(const gemm_problem<T, C> &p)
     {
-        const share s = share_of(p);
-        if ((double)s.down * s.across * p.batch * s.slices > 0x7fffffff)
+        const mma_schedule s = schedule_of(p);
+        if ((double)s.tiles_m * s.tiles_n * p.batch * s.slices > 0x7fffffff)
             return "more than 2147483647 tiles of 128 x 128";
         return gpu_properties().major < 8 ? "needs a GPU of compute capability 8.0 or more" : NULL;
     }
@@ -226,13 +229,14 @@ struct gemm_mma : gemm_thin_engine<gemm_mma> {
     template <typename T, typename C>
     static int multiply(const gemm_problem<T, C> &p)
     {
-        const share s = share_of(p);
+        const mma_schedule s = schedule_of(p);
         if (s.slices == 1)
             return start(p, s);
-        const gemm_problem<T, float> sums = {p.a,     p.b,      NULL,     p.room, p.M, p.N, p.K,
-                                             p.batch, p.flip_a, p.flip_b, 1,      0,   NULL};
+        const gemm_problem<T, float> sums = {
+            p.a, p.b, NULL, p.workspace, p.M, p.N, p.K, p.batch, p.trans_a, p.trans_b, 1, 0, NULL};
         CUDA((cudaError_t)start(sums, s));
-        return gemm_add_parts(p.room, s.slices, p.batch * p.M * p.N, p.alpha, p.beta, p.c0, p.c);
+        return gemm_add_parts(p.workspace, s.slices, p.batch * p.M * p.N, p.alpha, p.beta, p.c0,
+                              p.c);
     }
 };
 

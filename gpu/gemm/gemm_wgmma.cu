@@ -1,15 +1,16 @@
-/* gemm, wgmma: Hopper's way, where nobody waits for what another can do meanwhile.  One thread
- * asks the copy engine for boxes of both factors, stage after stage of a ring in shared memory;
- * two warpgroups multiply from there, each 64 rows of a tile, with both factors read by the tensor
- * cores themselves as they lie, transposed or not; and of a tile that is done the copy engine puts
- * the result into memory while the next is begun.  Blocks stay, and walk from tile to tile.
+/* gemm, wgmma: c = alpha op(a) op(b) + beta c0 with Hopper's warpgroup MMA, warp specialized and
+ * persistent.  One thread of the producer warpgroup loads boxes of both operands by TMA into a
+ * pipeline of stages in shared memory.  Two consumer warpgroups multiply from there, each 64 rows
+ * of a tile of 128 x BN; wgmma reads both operands from swizzled shared memory, transposed or not.
+ * The epilogue stores a tile by TMA while the next tile is begun.  The grid fills the chip once;
+ * each block (cluster) goes from tile to tile with the stride of the grid.
  *
- * With large tiles the blocks are in pairs, one tile below the other: of the columns of b that
- * both want each fetches half for both.
+ * Large tiles are computed by clusters of two blocks, one tile below the other: each block loads
+ * half of the columns of b and multicasts them to both.
  *
- * The two products of a backward pass are one walk, so that the tiles of the second fill the places
- * that the first leaves free at its end.  What a layer does to a product is done before it goes to
- * memory. */
+ * The two products of a backward pass share one launch, so that the tiles of the second fill the
+ * SMs that the first leaves idle at its end.  A layer's bias and activation are part of the
+ * epilogue. */
 #include "gpu/device/cluster.cuh"
 #include "gpu/device/mbarrier.cuh"
 #include "gpu/device/named_barrier.cuh"
@@ -20,80 +21,83 @@
 #include "gpu/gemm/linear.cuh"
 
 enum {
-    BM = 128,     /* rows of a tile */
-    BK = 64,      /* k of a stage: 128 bytes */
-    GROUP = 128,  /* threads of a warpgroup */
-    WORKERS = 2,  /* warpgroups that multiply; one more fetches */
-    PIECE = 8192, /* bytes of a box: 64 rows of 128 */
-    EIGHT = 1024, /* from eight rows of a box to the next eight */
-    BAND = 8,     /* rows of tiles that are walked together, column by column */
-    LEAST = 8     /* stages of a slice, at least */
+    BM = 128,          /* rows of a tile */
+    BK = 64,           /* k per stage: 128 bytes */
+    WARPGROUP = 128,   /* threads of a warpgroup */
+    CONSUMERS = 2,     /* consumer warpgroups; one more is the producer */
+    BOX_BYTES = 8192,  /* a TMA box: 64 rows of 128 bytes */
+    ATOM_BYTES = 1024, /* a swizzle atom: eight rows of a box */
+    BAND = 8,          /* rows of tiles per band of the rasterization */
+    MIN_K_TILES = 8    /* stages per slice of k, at least */
 };
 
-/* How much longer small tiles take for the same. */
-static const double SMALL = 1.1;
+/* The time of small tiles relative to large ones for the same work. */
+static const double SMALL_TILE_COST = 1.1;
 
-/* Shared memory, for tiles of BN columns: the ring's stages, of each two pieces of a and the rest
- * of b; two pieces for each warpgroup's results; a stage's mbars, of what has come and of who has
- * done with it. */
+/* The layout of shared memory for tiles of BN columns: the pipeline's stages, each two boxes of a
+ * and then those of b; two epilogue buffers per consumer; a full and an empty mbarrier per
+ * stage. */
 template <int BN>
-struct room {
+struct smem_layout {
     enum {
         STAGES = BN == 256 ? 4 : 6,
-        PIECES = BN / 64,
-        STAGE = (2 + PIECES) * PIECE,
-        RESULTS = STAGES * STAGE,
-        INBOXES = RESULTS + 2 * WORKERS * PIECE,
-        BYTES = INBOXES + 2 * STAGES * sizeof(uint64_t)
+        B_BOXES = BN / 64,
+        STAGE_BYTES = (2 + B_BOXES) * BOX_BYTES,
+        EPILOGUE = STAGES * STAGE_BYTES,
+        MBARRIERS = EPILOGUE + 2 * CONSUMERS * BOX_BYTES,
+        BYTES = MBARRIERS + 2 * STAGES * sizeof(uint64_t)
     };
 };
 
-/* All there is to do of a kind: tiles of all products, each in slices of so many stages. */
-struct walk {
-    int rows, columns;    /* tiles, a pair being one row */
-    int tiles;            /* of all layers: slices of products, slice after slice */
-    int batch, slices;    /* products, and into how many each is cut */
-    int steps, all_steps; /* stages of a slice, but for the last; of a product */
+/* The tile schedule of one gemm: tiles of [slices,batch] outputs. */
+struct tile_schedule {
+    int tiles_m, tiles_n;       /* per output; the tiles of a cluster count as one */
+    int tiles;                  /* of all outputs */
+    int batch, slices;          /* products, and slices of k per product */
+    int slice_k_tiles, k_tiles; /* stages per slice (the last may have fewer), per product */
     int64_t M, N;
 };
 
-/* Where a tile begins, in which product, which stages of k it is of, and where its result goes. */
-struct tile {
-    int m, n, product, begin, end, layer;
+/* Work coordinates: a tile's first row and column, its product, its stages of k, and its output
+ * (slice * batch + product). */
+struct tile_coord {
+    int m, n, product, k_begin, k_end, output;
 };
 
-/* Band after band, so that the blocks at work share rows of a and columns of b in the cache. */
-template <int BN, int PAIR>
-static __device__ __forceinline__ tile find_tile(const walk &w, int number, int rank)
+/* Rasterization in bands, so that concurrent blocks share rows of a and columns of b in L2. */
+template <int BN, int CLUSTER>
+static __device__ __forceinline__ tile_coord tile_coord_of(const tile_schedule &s, int tile,
+                                                           int rank)
 {
-    tile t;
-    const int in = number % (w.rows * w.columns), band = in / (BAND * w.columns) * BAND;
-    const int high = min((int)BAND, w.rows - band), place = in - band * w.columns;
-    t.layer = number / (w.rows * w.columns);
-    t.m = ((band + place % high) * PAIR + rank) * BM;
-    t.n = place / high * BN;
-    t.product = t.layer % w.batch;
-    t.begin = t.layer / w.batch * w.steps;
-    t.end = min(t.begin + w.steps, w.all_steps);
+    tile_coord t;
+    const int in_output = tile % (s.tiles_m * s.tiles_n);
+    const int band = in_output / (BAND * s.tiles_n) * BAND;
+    const int band_rows = min((int)BAND, s.tiles_m - band), in_band = in_output - band * s.tiles_n;
+    t.output = tile / (s.tiles_m * s.tiles_n);
+    t.m = ((band + in_band % band_rows) * CLUSTER + rank) * BM;
+    t.n = in_band / band_rows * BN;
+    t.product = t.output % s.batch;
+    t.k_begin = t.output / s.batch * s.slice_k_tiles;
+    t.k_end = min(t.k_begin + s.slice_k_tiles, s.k_tiles);
     return t;
 }
 
-/* A stage of a ring, and how often it has been used before. */
+/* A pipeline state: the stage's index, and the number of its mbarriers' phase. */
 template <int STAGES>
-struct turn {
-    int stage, round;
-    __device__ __forceinline__ void next(void)
+struct gemm_pipeline_state {
+    int stage, phase;
+    __device__ __forceinline__ void advance(void)
     {
         stage = stage + 1 < STAGES ? stage + 1 : 0;
-        round += stage == 0;
+        phase += stage == 0;
     }
 };
 
-/* ---- what is made of the sums ---- */
+/* ---- epilogues ---- */
 
-/* alpha times them, plus beta c0 if it ADDS that. */
+/* alpha acc, plus beta c0 if it ADDS that. */
 template <typename C>
-struct scaled {
+struct linear_combination {
     enum { OUTPUTS = 1 };
     typedef C type;
     const C *c0;
@@ -101,310 +105,317 @@ struct scaled {
 
     __device__ __forceinline__ bool adds(void) const { return c0; }
     template <bool ADDS>
-    __device__ __forceinline__ float2 pair_of(int, float2 sum, const walk &w, const tile &t, int m,
-                                              int n) const
+    __device__ __forceinline__ float2 apply(int, float2 acc, const tile_schedule &s,
+                                            const tile_coord &t, int m, int n) const
     {
-        float2 x = make_float2(alpha * sum.x, alpha * sum.y);
-        if (ADDS && m < w.M && n < w.N) {
-            const float2 y = get_pair(c0 + ((int64_t)t.layer * w.M + m) * w.N + n);
+        float2 x = make_float2(alpha * acc.x, alpha * acc.y);
+        if (ADDS && m < s.M && n < s.N) {
+            const float2 y = get_pair(c0 + ((int64_t)t.output * s.M + m) * s.N + n);
             x = make_float2(fmaf(beta, y.x, x.x), fmaf(beta, y.y, x.y));
         }
         return x;
     }
 };
 
-/* A layer's: act(sum + bias), if there is one, and for silu, whose slope is found by them, the sums
- * themselves. */
+/* A layer: act(acc + bias), bias may be NULL; for silu a second output, acc itself, from which the
+ * backward pass computes the slope. */
 template <int ACT>
-struct layer_of {
+struct bias_activation {
     enum { OUTPUTS = ACT == ACT_SILU ? 2 : 1 };
     typedef bf16 type;
     const bf16 *bias;
 
     __device__ __forceinline__ bool adds(void) const { return bias; }
     template <bool ADDS>
-    __device__ __forceinline__ float2 pair_of(int output, float2 sum, const walk &w, const tile &,
-                                              int, int n) const
+    __device__ __forceinline__ float2 apply(int output, float2 acc, const tile_schedule &s,
+                                            const tile_coord &, int, int n) const
     {
         if (output)
-            return sum;
-        const int there = min(n, (int)w.N - 2); /* N is even */
-        const float2 b = ADDS ? get_pair(bias + there) : make_float2(0, 0);
-        return make_float2(activated<ACT>(sum.x + b.x), activated<ACT>(sum.y + b.y));
+            return acc;
+        const int column = min(n, (int)s.N - 2); /* N is even */
+        const float2 b = ADDS ? get_pair(bias + column) : make_float2(0, 0);
+        return make_float2(activated<ACT>(acc.x + b.x), activated<ACT>(acc.y + b.y));
     }
 };
 
-/* A kind of product: which factors are flipped, and what is made of the sums. */
-template <bool A, bool B, typename F>
-struct kind {
-    static const bool FLIP_A = A, FLIP_B = B;
-    typedef F finish;
+/* The traits of a gemm: which operands are stored transposed, and the epilogue. */
+template <bool A, bool B, typename EPILOGUE>
+struct gemm_traits {
+    static const bool TRANS_A = A, TRANS_B = B;
+    typedef EPILOGUE epilogue_op;
 };
-struct nothing {
+struct no_gemm {
 };
 
-/* And all of that kind. */
-template <typename KIND>
-struct job {
-    typedef typename KIND::finish finish;
-    tensor_map a, b, c[finish::OUTPUTS];
-    finish made;
-    walk w;
+/* The kernel's parameters for one gemm. */
+template <typename TRAITS>
+struct gemm_params {
+    typedef typename TRAITS::epilogue_op epilogue_op;
+    tensor_map a, b, c[epilogue_op::OUTPUTS];
+    epilogue_op epilogue;
+    tile_schedule schedule;
 };
 template <>
-struct job<nothing> {
-    walk w;
+struct gemm_params<no_gemm> {
+    tile_schedule schedule;
 };
 
-/* ---- the walk ---- */
+/* ---- the kernel ---- */
 
-/* The fetching thread, for a job: from tile `number` on.  Returns which tile would be its next of
- * another job behind this one. */
-template <int BN, int PAIR, typename KIND>
-static __device__ __forceinline__ int fetch(unsigned char *shared, turn<room<BN>::STAGES> &at,
-                                            const job<KIND> &j, int number, int rank)
+/* The producer thread: loads the stages of one gemm from tile `tile` on.  Returns the index of its
+ * next tile within a second gemm that follows this one. */
+template <int BN, int CLUSTER, typename TRAITS>
+static __device__ __forceinline__ int produce(unsigned char *shared,
+                                              gemm_pipeline_state<smem_layout<BN>::STAGES> &state,
+                                              const gemm_params<TRAITS> &p, int tile, int rank)
 {
-    typedef room<BN> R;
-    const bool FLIP_A = KIND::FLIP_A, FLIP_B = KIND::FLIP_B;
-    const tensor_map *const a = &j.a, *const b = &j.b;
-    const walk &w = j.w;
-    uint64_t *full = (uint64_t *)(shared + R::INBOXES), *empty = full + R::STAGES;
+    typedef smem_layout<BN> L;
+    const bool TRANS_A = TRAITS::TRANS_A, TRANS_B = TRAITS::TRANS_B;
+    const tensor_map *const a = &p.a, *const b = &p.b;
+    const tile_schedule &s = p.schedule;
+    uint64_t *full = (uint64_t *)(shared + L::MBARRIERS), *empty = full + L::STAGES;
 
     tma_prefetch_map(a);
     tma_prefetch_map(b);
-    for (; number < w.tiles; number += gridDim.x / PAIR) {
-        const tile t = find_tile<BN, PAIR>(w, number, rank);
-        for (int step = t.begin; step < t.end; step++, at.next()) {
-            unsigned char *stage = shared + at.stage * R::STAGE;
-            uint64_t *mbar = full + at.stage;
-            const int k = step * BK;
-            mbarrier_wait(empty + at.stage, at.round - 1);
-            mbarrier_arrive_expect_tx(mbar, R::STAGE);
+    for (; tile < s.tiles; tile += gridDim.x / CLUSTER) {
+        const tile_coord t = tile_coord_of<BN, CLUSTER>(s, tile, rank);
+        for (int k_tile = t.k_begin; k_tile < t.k_end; k_tile++, state.advance()) {
+            unsigned char *stage = shared + state.stage * L::STAGE_BYTES;
+            uint64_t *mbar = full + state.stage;
+            const int k = k_tile * BK;
+            mbarrier_wait(empty + state.stage, state.phase - 1);
+            mbarrier_arrive_expect_tx(mbar, L::STAGE_BYTES);
             #pragma unroll 2
             for (int i = 0; i < 2; i++) {
                 const int m = t.m + 64 * i;
-                tma_load(stage + i * PIECE, mbar, a, FLIP_A ? m : k, FLIP_A ? k : m, t.product);
+                tma_load(stage + i * BOX_BYTES, mbar, a, TRANS_A ? m : k, TRANS_A ? k : m,
+                         t.product);
             }
             #pragma unroll 4
-            for (int i = 0; i < R::PIECES / PAIR; i++) {
-                const int piece = rank * (R::PIECES / PAIR) + i, n = t.n + 64 * piece;
-                unsigned char *to = stage + (2 + piece) * PIECE;
-                if (PAIR == 1)
-                    tma_load(to, mbar, b, FLIP_B ? k : n, FLIP_B ? n : k, t.product);
+            for (int i = 0; i < L::B_BOXES / CLUSTER; i++) {
+                const int box = rank * (L::B_BOXES / CLUSTER) + i, n = t.n + 64 * box;
+                unsigned char *to = stage + (2 + box) * BOX_BYTES;
+                if (CLUSTER == 1)
+                    tma_load(to, mbar, b, TRANS_B ? k : n, TRANS_B ? n : k, t.product);
                 else
-                    tma_load_multicast(PAIR, to, mbar, b, FLIP_B ? k : n, FLIP_B ? n : k,
+                    tma_load_multicast(CLUSTER, to, mbar, b, TRANS_B ? k : n, TRANS_B ? n : k,
                                        t.product);
             }
         }
     }
-    return number - w.tiles;
+    return tile - s.tiles;
 }
 
-/* The pieces of shared memory through which a warpgroup's results go to memory, so far apart: two,
- * of which the copy engine reads one while the other is written; or, when nothing more is fetched,
- * four, those of a that have been the warpgroup's in the ring. */
-struct outbox {
-    unsigned char *pieces;
-    int apart;
+/* A consumer's epilogue buffers, `stride` bytes from one to the next: two, of which TMA reads one
+ * while the other is written; or, for a block's last tile, when no more loads are in flight, four:
+ * the consumer's boxes of a in four stages of the pipeline. */
+struct epilogue_buffers {
+    unsigned char *first;
+    int stride;
     bool four;
 };
 
 template <int BN>
-static __device__ __forceinline__ outbox outbox_of(unsigned char *shared, int worker, bool last)
+static __device__ __forceinline__ epilogue_buffers epilogue_buffers_of(unsigned char *shared,
+                                                                       int consumer, bool last)
 {
-    typedef room<BN> R;
-    static_assert(R::STAGES >= 4, "a piece in each");
+    typedef smem_layout<BN> L;
+    static_assert(L::STAGES >= 4, "a buffer in each");
     if (last)
-        return {shared + worker * PIECE, R::STAGE, true};
-    return {shared + R::RESULTS + 2 * worker * PIECE, PIECE, false};
+        return {shared + consumer * BOX_BYTES, L::STAGE_BYTES, true};
+    return {shared + L::EPILOGUE + 2 * consumer * BOX_BYTES, BOX_BYTES, false};
 }
 
-/* A warpgroup's 64 rows of a tile, from m on, to memory, box by box. */
-template <int BN, bool ADDS, typename KIND>
-static __device__ __forceinline__ void put_result(const float *d, const outbox &by,
-                                                  const job<KIND> &j, const tile &t, int m)
+/* The epilogue of a warpgroup's 64 rows of a tile, from m on: stored box by box. */
+template <int BN, bool ADDS, typename TRAITS>
+static __device__ __forceinline__ void store_tile(const float *acc, const epilogue_buffers &buffers,
+                                                  const gemm_params<TRAITS> &p, const tile_coord &t,
+                                                  int m)
 {
-    typedef typename KIND::finish finish;
-    typedef typename finish::type C;
-    constexpr int COLUMNS = tma_box_columns<C>(), TILES = COLUMNS / 8, OUTPUTS = finish::OUTPUTS;
-    const finish made = j.made;
-    const walk w = j.w;
-    const int row = threadIdx.x / 32 % 4 * 16 + fragment_row(), group = threadIdx.x / GROUP;
-    const bool leads = threadIdx.x % GROUP == 0;
+    typedef typename TRAITS::epilogue_op epilogue_op;
+    typedef typename epilogue_op::type C;
+    constexpr int COLUMNS = tma_box_columns<C>(), TILES = COLUMNS / 8,
+                  OUTPUTS = epilogue_op::OUTPUTS;
+    const epilogue_op epilogue = p.epilogue;
+    const tile_schedule s = p.schedule;
+    const int row = threadIdx.x / 32 % 4 * 16 + fragment_row(), warpgroup = threadIdx.x / WARPGROUP;
+    const bool elected = threadIdx.x % WARPGROUP == 0;
 
-    if (by.four) /* until the group's other warps have multiplied by what is there */
-        named_barrier_sync(group, GROUP);
+    if (buffers.four) /* until the warpgroup's other warps have multiplied the operands there */
+        named_barrier_sync(warpgroup, WARPGROUP);
     #pragma unroll 8
-    for (int put = 0; put < BN / COLUMNS * OUTPUTS; put++) {
-        unsigned char *piece = by.pieces + put % (by.four ? 4 : 2) * by.apart;
-        const int box = put / OUTPUTS, output = put % OUTPUTS, n = t.n + box * COLUMNS;
+    for (int i = 0; i < BN / COLUMNS * OUTPUTS; i++) {
+        unsigned char *buffer = buffers.first + i % (buffers.four ? 4 : 2) * buffers.stride;
+        const int box = i / OUTPUTS, output = i % OUTPUTS, n = t.n + box * COLUMNS;
         float2 x[TILES][2];
         #pragma unroll 8
         for (int tile = 0; tile < TILES; tile++)
             #pragma unroll 2
             for (int half = 0; half < 2; half++) {
-                const float *sum = d + (box * TILES + tile) * 4 + 2 * half;
-                x[tile][half] = made.template pair_of<ADDS>(output, make_float2(sum[0], sum[1]), w,
-                                                            t, m + row + 8 * half,
-                                                            n + 8 * tile + fragment_column());
+                const float *pair = acc + (box * TILES + tile) * 4 + 2 * half;
+                x[tile][half] = epilogue.template apply<ADDS>(output, make_float2(pair[0], pair[1]),
+                                                              s, t, m + row + 8 * half,
+                                                              n + 8 * tile + fragment_column());
             }
         #pragma unroll 8
         for (int tile = 0; tile < TILES; tile++)
             #pragma unroll 2
             for (int half = 0; half < 2; half++) {
                 const int column = (8 * tile + fragment_column()) * (int)sizeof(C);
-                put_pair((C *)(piece + 128 * (row + 8 * half) + (column ^ fragment_row() * 16)),
+                put_pair((C *)(buffer + 128 * (row + 8 * half) + (column ^ fragment_row() * 16)),
                          x[tile][half].x, x[tile][half].y);
             }
         fence_proxy_async();
-        if (leads && by.four) /* until the piece that is the next to be written has been read */
+        if (elected && buffers.four) /* until the buffer that is written next has been read */
             tma_store_wait_read<2>();
-        else if (leads)
+        else if (elected)
             tma_store_wait_read<0>();
-        named_barrier_sync(group, GROUP);
-        if (leads)
-            tma_store(&j.c[output], n, m, t.layer, piece);
+        named_barrier_sync(warpgroup, WARPGROUP);
+        if (elected)
+            tma_store(&p.c[output], n, m, t.output, buffer);
     }
 }
 
-/* Sum up a stage: of the warpgroup's 64 rows of a, all of b. */
-template <int BN, bool FLIP_A, bool FLIP_B>
+/* acc += op(a) op(b) over a stage: the warpgroup's 64 rows of a, all columns of b. */
+template <int BN, bool TRANS_A, bool TRANS_B>
 static __device__ __forceinline__ void
-multiply_stage(float (&d)[BN / 2], const unsigned char *stage, int worker, bool first)
+multiply_stage(float (&acc)[BN / 2], const unsigned char *stage, int consumer, bool first)
 {
-    const int NEXT_A = FLIP_A ? 2 * EIGHT : 32, NEXT_B = FLIP_B ? 32 : 2 * EIGHT;
-    const wgmma_desc a = make_wgmma_desc(stage + worker * PIECE, PIECE, EIGHT);
-    const wgmma_desc b = make_wgmma_desc(stage + 2 * PIECE, PIECE, EIGHT);
+    const int K_ADVANCE_A = TRANS_A ? 2 * ATOM_BYTES : 32,
+              K_ADVANCE_B = TRANS_B ? 32 : 2 * ATOM_BYTES;
+    const wgmma_desc a = make_wgmma_desc(stage + consumer * BOX_BYTES, BOX_BYTES, ATOM_BYTES);
+    const wgmma_desc b = make_wgmma_desc(stage + 2 * BOX_BYTES, BOX_BYTES, ATOM_BYTES);
 
     wgmma_fence();
     #pragma unroll 4
     for (int i = 0; i < BK / 16; i++)
-        wgmma<FLIP_A, !FLIP_B>(d, wgmma_desc_advance(a, i * NEXT_A),
-                               wgmma_desc_advance(b, i * NEXT_B), i > 0 || !first);
+        wgmma<TRANS_A, !TRANS_B>(acc, wgmma_desc_advance(a, i * K_ADVANCE_A),
+                                 wgmma_desc_advance(b, i * K_ADVANCE_B), i > 0 || !first);
     wgmma_commit();
 }
 
-/* A warpgroup that multiplies; `behind` tiles of another job follow this one's.  The products of a
- * stage go on while those of the next are begun; then all fetching threads that fill the stage are
- * told that it is free. */
-template <int BN, int PAIR, typename KIND>
-static __device__ __forceinline__ int work(unsigned char *shared, turn<room<BN>::STAGES> &at,
-                                           const job<KIND> &j, int behind, int number, int rank,
-                                           int worker)
+/* A consumer warpgroup, for one gemm that `later_tiles` tiles of a second one follow.  The products
+ * of a stage are in flight while those of the next are issued; then the stage's empty mbarriers of
+ * all blocks that fill it are signalled. */
+template <int BN, int CLUSTER, typename TRAITS>
+static __device__ __forceinline__ int
+consume(unsigned char *shared, gemm_pipeline_state<smem_layout<BN>::STAGES> &state,
+        const gemm_params<TRAITS> &p, int later_tiles, int tile, int rank, int consumer)
 {
-    typedef room<BN> R;
-    const walk &w = j.w;
-    uint64_t *full = (uint64_t *)(shared + R::INBOXES), *empty = full + R::STAGES;
-    float d[BN / 2];
+    typedef smem_layout<BN> L;
+    const tile_schedule &s = p.schedule;
+    uint64_t *full = (uint64_t *)(shared + L::MBARRIERS), *empty = full + L::STAGES;
+    float acc[BN / 2];
 
-    for (; number < w.tiles; number += gridDim.x / PAIR) {
-        const tile t = find_tile<BN, PAIR>(w, number, rank);
-        int before = 0;
-        for (int step = t.begin; step < t.end; step++) {
-            mbarrier_wait(full + at.stage, at.round);
-            multiply_stage<BN, KIND::FLIP_A, KIND::FLIP_B>(d, shared + at.stage * R::STAGE, worker,
-                                                           step == t.begin);
+    for (; tile < s.tiles; tile += gridDim.x / CLUSTER) {
+        const tile_coord t = tile_coord_of<BN, CLUSTER>(s, tile, rank);
+        int previous = 0;
+        for (int k_tile = t.k_begin; k_tile < t.k_end; k_tile++) {
+            mbarrier_wait(full + state.stage, state.phase);
+            multiply_stage<BN, TRAITS::TRANS_A, TRAITS::TRANS_B>(
+                acc, shared + state.stage * L::STAGE_BYTES, consumer, k_tile == t.k_begin);
             wgmma_wait<1>();
-            if (step > t.begin && threadIdx.x % 32 < PAIR)
-                mbarrier_arrive_cluster(empty + before, threadIdx.x % 32);
-            before = at.stage;
-            at.next();
+            if (k_tile > t.k_begin && threadIdx.x % 32 < CLUSTER)
+                mbarrier_arrive_cluster(empty + previous, threadIdx.x % 32);
+            previous = state.stage;
+            state.advance();
         }
         wgmma_wait<0>();
-        wgmma_fence_operand(d);
-        if (threadIdx.x % 32 < PAIR)
-            mbarrier_arrive_cluster(empty + before, threadIdx.x % 32);
-        const bool last = number + (int)gridDim.x / PAIR >= w.tiles + behind;
-        const outbox by = outbox_of<BN>(shared, worker, last);
-        const int m = t.m + 64 * worker;
-        if (m < w.M && j.made.adds())
-            put_result<BN, true>(d, by, j, t, m);
-        else if (m < w.M)
-            put_result<BN, false>(d, by, j, t, m);
+        wgmma_fence_operand(acc);
+        if (threadIdx.x % 32 < CLUSTER)
+            mbarrier_arrive_cluster(empty + previous, threadIdx.x % 32);
+        const bool last = tile + (int)gridDim.x / CLUSTER >= s.tiles + later_tiles;
+        const epilogue_buffers buffers = epilogue_buffers_of<BN>(shared, consumer, last);
+        const int m = t.m + 64 * consumer;
+        if (m < s.M && p.epilogue.adds())
+            store_tile<BN, true>(acc, buffers, p, t, m);
+        else if (m < s.M)
+            store_tile<BN, false>(acc, buffers, p, t, m);
     }
-    return number - w.tiles;
+    return tile - s.tiles;
 }
 
-/* One job, or two, the second where the first has ended. */
-template <int BN, int PAIR, typename FIRST, typename SECOND>
-__global__ void __launch_bounds__((WORKERS + 1) * GROUP, 1)
-    multiply_wgmma(const __grid_constant__ job<FIRST> first,
-                   const __grid_constant__ job<SECOND> second)
+/* One gemm, or two: the tiles of the second follow those of the first. */
+template <int BN, int CLUSTER, typename FIRST, typename SECOND>
+__global__ void __launch_bounds__((CONSUMERS + 1) * WARPGROUP, 1)
+    multiply_wgmma(const __grid_constant__ gemm_params<FIRST> first,
+                   const __grid_constant__ gemm_params<SECOND> second)
 {
 #if defined __CUDA_ARCH_FEAT_SM90_ALL || defined CUDA_EMULATE
     extern __shared__ __align__(1024) unsigned char shared[];
-    typedef room<BN> R;
-    constexpr bool both = sizeof second > sizeof(job<nothing>);
-    uint64_t *full = (uint64_t *)(shared + R::INBOXES), *empty = full + R::STAGES;
-    const int group = __shfl_sync(~0u, threadIdx.x / GROUP, 0), rank = blockIdx.x % PAIR;
-    int number = blockIdx.x / PAIR;
-    turn<R::STAGES> at = {0, 0};
+    typedef smem_layout<BN> L;
+    constexpr bool both = sizeof second > sizeof(gemm_params<no_gemm>);
+    uint64_t *full = (uint64_t *)(shared + L::MBARRIERS), *empty = full + L::STAGES;
+    const int warpgroup = __shfl_sync(~0u, threadIdx.x / WARPGROUP, 0), rank = blockIdx.x % CLUSTER;
+    int tile = blockIdx.x / CLUSTER;
+    gemm_pipeline_state<L::STAGES> state = {0, 0};
 
-    if (threadIdx.x < R::STAGES) {
+    if (threadIdx.x < L::STAGES) {
         mbarrier_init(full + threadIdx.x);
-        mbarrier_init(empty + threadIdx.x, PAIR * WORKERS * GROUP / 32);
+        mbarrier_init(empty + threadIdx.x, CLUSTER * CONSUMERS * WARPGROUP / 32);
     }
     __syncthreads();
-    if (PAIR > 1) {
+    if (CLUSTER > 1) {
         cluster_arrive();
         cluster_wait();
     }
-    if (group == 0) {
+    if (warpgroup == 0) {
         setmaxnreg_dec<40>();
         if (threadIdx.x == 0) {
-            number = fetch<BN, PAIR>(shared, at, first, number, rank);
+            tile = produce<BN, CLUSTER>(shared, state, first, tile, rank);
             if constexpr (both)
-                fetch<BN, PAIR>(shared, at, second, number, rank);
+                produce<BN, CLUSTER>(shared, state, second, tile, rank);
         }
         __syncwarp();
     } else {
         setmaxnreg_inc<232>();
-        number = work<BN, PAIR>(shared, at, first, second.w.tiles, number, rank, group - 1);
+        tile = consume<BN, CLUSTER>(shared, state, first, second.schedule.tiles, tile, rank,
+                                    warpgroup - 1);
         if constexpr (both)
-            work<BN, PAIR>(shared, at, second, 0, number, rank, group - 1);
-        if (threadIdx.x % GROUP == 0)
+            consume<BN, CLUSTER>(shared, state, second, 0, tile, rank, warpgroup - 1);
+        if (threadIdx.x % WARPGROUP == 0)
             tma_store_wait_read<0>();
     }
-    if (PAIR > 1) { /* the other one still tells this one's mbars that stages are free */
+    if (CLUSTER > 1) { /* the other block still arrives at this block's mbarriers */
         cluster_arrive();
         cluster_wait();
     }
 #endif
 }
 
-/* ---- which tiles, and how many slices ---- */
+/* ---- the tile shape, and the slices of k ---- */
 
-/* Large tiles in pairs of blocks, or small ones. */
+/* Large tiles by clusters of two blocks, or small ones by single blocks. */
 template <int BN>
-struct shape {
-    enum { PAIR = BN == 256 ? 2 : 1 };
+struct tile_shape {
+    enum { CLUSTER = BN == 256 ? 2 : 1 };
 };
 
-struct launch {
+struct launch_config {
     cudaLaunchConfig_t config;
-    cudaLaunchAttribute pair;
+    cudaLaunchAttribute cluster;
 };
 
 template <int BN, typename K>
-static cudaError_t prepare(launch *l, K kernel, int blocks)
+static cudaError_t configure(launch_config *l, K kernel, int blocks)
 {
     *l = {};
-    l->pair.id = cudaLaunchAttributeClusterDimension;
-    l->pair.val.clusterDim.x = shape<BN>::PAIR;
-    l->pair.val.clusterDim.y = l->pair.val.clusterDim.z = 1;
+    l->cluster.id = cudaLaunchAttributeClusterDimension;
+    l->cluster.val.clusterDim.x = tile_shape<BN>::CLUSTER;
+    l->cluster.val.clusterDim.y = l->cluster.val.clusterDim.z = 1;
     l->config.gridDim = dim3(blocks);
-    l->config.blockDim = dim3((WORKERS + 1) * GROUP);
-    l->config.dynamicSmemBytes = room<BN>::BYTES;
+    l->config.blockDim = dim3((CONSUMERS + 1) * WARPGROUP);
+    l->config.dynamicSmemBytes = smem_layout<BN>::BYTES;
     l->config.stream = gpu_stream();
-    l->config.attrs = &l->pair;
+    l->config.attrs = &l->cluster;
     l->config.numAttrs = 1;
     return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                room<BN>::BYTES);
+                                smem_layout<BN>::BYTES);
 }
 
 /* Compiled for 9.0 rather than 9.0a, the kernel is empty and needs hardly a register. */
 template <typename K>
-static bool is_there(K kernel)
+static bool is_compiled(K kernel)
 {
 #ifndef CUDA_EMULATE
     cudaFuncAttributes of;
@@ -414,15 +425,17 @@ static bool is_there(K kernel)
 #endif
 }
 
-/* How many tiles, or pairs of them, are worked on at the same time; 0 if it cannot be. */
+/* How many clusters run at the same time; 0 if none can. */
 template <int BN>
-static int at_once(void)
+static int max_active_clusters(void)
 {
     static int n;
     const auto kernel =
-        multiply_wgmma<BN, shape<BN>::PAIR, kind<false, false, scaled<bf16>>, nothing>;
-    launch l;
-    if (!n && (!is_there(kernel) || prepare<BN>(&l, kernel, shape<BN>::PAIR) != cudaSuccess ||
+        multiply_wgmma<BN, tile_shape<BN>::CLUSTER,
+                       gemm_traits<false, false, linear_combination<bf16>>, no_gemm>;
+    launch_config l;
+    if (!n && (!is_compiled(kernel) ||
+               configure<BN>(&l, kernel, tile_shape<BN>::CLUSTER) != cudaSuccess ||
                cudaOccupancyMaxActiveClusters(&n, kernel, &l.config) != cudaSuccess)) {
         cudaGetLastError();
         n = 0;
@@ -431,137 +444,143 @@ static int at_once(void)
 }
 
 template <int BN, typename C>
-static walk walk_of(const gemm_problem<bf16, C> &p)
+static tile_schedule schedule_of(const gemm_problem<bf16, C> &p)
 {
-    walk w = {};
-    w.M = p.M;
-    w.N = p.N;
-    w.rows = (int)ceil_div(p.M, BM * shape<BN>::PAIR);
-    w.columns = (int)ceil_div(p.N, BN);
-    w.batch = (int)p.batch;
-    w.all_steps = w.steps = (int)ceil_div(p.K, BK);
-    w.slices = 1;
-    return w;
+    tile_schedule s = {};
+    s.M = p.M;
+    s.N = p.N;
+    s.tiles_m = (int)ceil_div(p.M, BM * tile_shape<BN>::CLUSTER);
+    s.tiles_n = (int)ceil_div(p.N, BN);
+    s.batch = (int)p.batch;
+    s.k_tiles = s.slice_k_tiles = (int)ceil_div(p.K, BK);
+    s.slices = 1;
+    return s;
 }
 
 template <int BN, typename C>
 static double tiles_of(const gemm_problem<bf16, C> &p)
 {
-    const walk w = walk_of<BN>(p);
-    return (double)w.rows * w.columns * p.batch;
+    const tile_schedule s = schedule_of<BN>(p);
+    return (double)s.tiles_m * s.tiles_n * p.batch;
 }
 
-/* Do small tiles leave fewer blocks idle?  They take a little longer for the same. */
+/* Do small tiles take less time, because they leave fewer SMs idle in the last wave? */
 template <typename C>
-static bool prefers_small(const gemm_problem<bf16, C> &p)
+static bool prefers_small_tiles(const gemm_problem<bf16, C> &p)
 {
-    const double large = ceil(tiles_of<256>(p) / max(at_once<256>(), 1)) * 256;
-    const double small = ceil(tiles_of<128>(p) / max(at_once<128>(), 1)) * 128;
-    return SMALL * small < large;
+    const double large = ceil(tiles_of<256>(p) / max(max_active_clusters<256>(), 1)) * 256;
+    const double small = ceil(tiles_of<128>(p) / max(max_active_clusters<128>(), 1)) * 128;
+    return SMALL_TILE_COST * small < large;
 }
 
-/* Slices of k, where there are not tiles for all blocks and k is long. */
+/* Small tiles, split along k where there are fewer tiles than SMs and k is long. */
 template <typename C>
-static walk small_walk(const gemm_problem<bf16, C> &p)
+static tile_schedule split_k_schedule(const gemm_problem<bf16, C> &p)
 {
-    walk w = walk_of<128>(p);
-    const int64_t wanted = at_once<128>() / (int64_t)tiles_of<128>(p);
-    const int64_t slices = min(wanted, (int64_t)w.all_steps / LEAST);
+    tile_schedule s = schedule_of<128>(p);
+    const int64_t wanted = max_active_clusters<128>() / (int64_t)tiles_of<128>(p);
+    const int64_t slices = min(wanted, (int64_t)s.k_tiles / MIN_K_TILES);
     if (slices > 1) {
-        w.steps = (int)ceil_div(w.all_steps, slices);
-        w.slices = (int)ceil_div(w.all_steps, w.steps);
+        s.slice_k_tiles = (int)ceil_div(s.k_tiles, slices);
+        s.slices = (int)ceil_div(s.k_tiles, s.slice_k_tiles);
     }
-    return w;
+    return s;
 }
 
-/* A job of the walk's: into c, or slice after slice into `parts`; `more` is a second result. */
-template <int BN, typename KIND, typename C, typename P>
-static int prepare_job(job<KIND> *j, const gemm_problem<bf16, C> &p, const walk &w,
-                       const typename KIND::finish &made, P *c, P *more = NULL)
+/* The parameters of one gemm, whose outputs are the [slices,batch] matrices at c; `c2` is the
+ * epilogue's second output. */
+template <int BN, typename TRAITS, typename C, typename P>
+static int make_params(gemm_params<TRAITS> *g, const gemm_problem<bf16, C> &p,
+                       const tile_schedule &s, const typename TRAITS::epilogue_op &epilogue, P *c,
+                       P *c2 = NULL)
 {
-    const int64_t layers = (int64_t)w.batch * w.slices;
-    P *const to[] = {c, more};
-    j->made = made;
-    j->w = w;
-    j->w.tiles = (int)(layers * w.rows * w.columns);
-    CUDA(make_tensor_map(&j->a, p.a, p.flip_a ? p.M : p.K, p.flip_a ? p.K : p.M, p.batch, 64));
-    CUDA(make_tensor_map(&j->b, p.b, p.flip_b ? p.K : p.N, p.flip_b ? p.N : p.K, p.batch, 64));
-    for (int i = 0; i < KIND::finish::OUTPUTS; i++)
-        CUDA(make_tensor_map(&j->c[i], to[i], p.N, p.M, layers, 64));
+    const int64_t outputs = (int64_t)s.batch * s.slices;
+    P *const to[] = {c, c2};
+    g->epilogue = epilogue;
+    g->schedule = s;
+    g->schedule.tiles = (int)(outputs * s.tiles_m * s.tiles_n);
+    CUDA(make_tensor_map(&g->a, p.a, p.trans_a ? p.M : p.K, p.trans_a ? p.K : p.M, p.batch, 64));
+    CUDA(make_tensor_map(&g->b, p.b, p.trans_b ? p.K : p.N, p.trans_b ? p.N : p.K, p.batch, 64));
+    for (int i = 0; i < TRAITS::epilogue_op::OUTPUTS; i++)
+        CUDA(make_tensor_map(&g->c[i], to[i], p.N, p.M, outputs, 64));
     return 0;
 }
 
-template <int BN, typename FIRST, typename SECOND = nothing>
-static int launch_jobs(const job<FIRST> &first, const job<SECOND> &second = {})
+template <int BN, typename FIRST, typename SECOND = no_gemm>
+static int launch(const gemm_params<FIRST> &first, const gemm_params<SECOND> &second = {})
 {
-    const auto kernel = multiply_wgmma<BN, shape<BN>::PAIR, FIRST, SECOND>;
-    const int64_t tiles = (int64_t)first.w.tiles + second.w.tiles;
-    launch l;
-    CUDA(prepare<BN>(&l, kernel, (int)min(tiles, (int64_t)at_once<BN>()) * shape<BN>::PAIR));
+    const auto kernel = multiply_wgmma<BN, tile_shape<BN>::CLUSTER, FIRST, SECOND>;
+    const int64_t tiles = (int64_t)first.schedule.tiles + second.schedule.tiles;
+    launch_config l;
+    CUDA(configure<BN>(
+        &l, kernel, (int)min(tiles, (int64_t)max_active_clusters<BN>()) * tile_shape<BN>::CLUSTER));
     return cudaLaunchKernelEx(&l.config, kernel, first, second);
 }
 
-template <int BN, bool FLIP_A, bool FLIP_B, typename C, typename P>
-static int start_flipped(const gemm_problem<bf16, C> &p, const walk &w, P *c, const scaled<P> &made)
+template <int BN, bool TRANS_A, bool TRANS_B, typename C, typename P>
+static int start_transposed(const gemm_problem<bf16, C> &p, const tile_schedule &s, P *c,
+                            const linear_combination<P> &epilogue)
 {
-    job<kind<FLIP_A, FLIP_B, scaled<P>>> j;
-    const int e = prepare_job<BN>(&j, p, w, made, c);
-    return e ? e : launch_jobs<BN>(j);
+    gemm_params<gemm_traits<TRANS_A, TRANS_B, linear_combination<P>>> g;
+    const int e = make_params<BN>(&g, p, s, epilogue, c);
+    return e ? e : launch<BN>(g);
 }
 
 template <int BN, typename C, typename P>
-static int start(const gemm_problem<bf16, C> &p, const walk &w, P *c, const scaled<P> &made)
+static int start(const gemm_problem<bf16, C> &p, const tile_schedule &s, P *c,
+                 const linear_combination<P> &epilogue)
 {
-    return p.flip_a   ? p.flip_b ? start_flipped<BN, true, true>(p, w, c, made)
-                                 : start_flipped<BN, true, false>(p, w, c, made)
-             : p.flip_b ? start_flipped<BN, false, true>(p, w, c, made)
-                      : start_flipped<BN, false, false>(p, w, c, made);
+    return p.trans_a   ? p.trans_b ? start_transposed<BN, true, true>(p, s, c, epilogue)
+                                   : start_transposed<BN, true, false>(p, s, c, epilogue)
+             : p.trans_b ? start_transposed<BN, false, true>(p, s, c, epilogue)
+                       : start_transposed<BN, false, false>(p, s, c, epilogue);
 }
 
-/* Two products as one walk. */
+/* Two gemms in one launch. */
 template <int BN, typename ONE, typename OTHER, typename C, typename D>
 static int start_both(const gemm_problem<bf16, C> &one, const gemm_problem<bf16, D> &other)
 {
-    job<ONE> first;
-    job<OTHER> second;
-    int e = prepare_job<BN>(&first, one, walk_of<BN>(one), {one.c0, one.alpha, one.beta}, one.c);
+    gemm_params<ONE> first;
+    gemm_params<OTHER> second;
+    int e =
+        make_params<BN>(&first, one, schedule_of<BN>(one), {one.c0, one.alpha, one.beta}, one.c);
     e = e ? e
-          : prepare_job<BN>(&second, other, walk_of<BN>(other), {other.c0, other.alpha, other.beta},
-                            other.c);
-    return e ? e : launch_jobs<BN>(first, second);
+          : make_params<BN>(&second, other, schedule_of<BN>(other),
+                            {other.c0, other.alpha, other.beta}, other.c);
+    return e ? e : launch<BN>(first, second);
 }
 
 template <typename C>
 static int slices_of(const gemm_problem<bf16, C> &p)
 {
-    return prefers_small(p) ? small_walk(p).slices : 1;
+    return prefers_small_tiles(p) ? split_k_schedule(p).slices : 1;
 }
 
-/* May they be one walk?  Each counts its tiles by itself, and takes those that it prefers. */
+/* May two gemms share a launch?  Both must prefer the same tile shape, without slices of k. */
 template <typename C, typename D>
-static bool as_one(const gemm_problem<bf16, C> &one, const gemm_problem<bf16, D> &other)
+static bool fits_one_launch(const gemm_problem<bf16, C> &one, const gemm_problem<bf16, D> &other)
 {
     return slices_of(one) == 1 && slices_of(other) == 1 &&
-           prefers_small(one) == prefers_small(other) &&
+           prefers_small_tiles(one) == prefers_small_tiles(other) &&
            tiles_of<128>(one) + tiles_of<128>(other) <= 0x3fffffff;
 }
 
 template <typename C>
 static int multiply_one(const gemm_problem<bf16, C> &p)
 {
-    const scaled<C> made = {p.c0, p.alpha, p.beta};
-    if (!prefers_small(p))
-        return start<256>(p, walk_of<256>(p), p.c, made);
-    const walk w = small_walk(p);
-    if (w.slices == 1)
-        return start<128>(p, w, p.c, made);
-    const scaled<float> sums = {NULL, 1, 0};
-    CUDA((cudaError_t)start<128>(p, w, p.room, sums));
-    return gemm_add_parts(p.room, w.slices, p.batch * p.M * p.N, p.alpha, p.beta, p.c0, p.c);
+    const linear_combination<C> epilogue = {p.c0, p.alpha, p.beta};
+    if (!prefers_small_tiles(p))
+        return start<256>(p, schedule_of<256>(p), p.c, epilogue);
+    const tile_schedule s = split_k_schedule(p);
+    if (s.slices == 1)
+        return start<128>(p, s, p.c, epilogue);
+    const linear_combination<float> sums = {NULL, 1, 0};
+    CUDA((cudaError_t)start<128>(p, s, p.workspace, sums));
+    return gemm_add_parts(p.workspace, s.slices, p.batch * p.M * p.N, p.alpha, p.beta, p.c0, p.c);
 }
 
 template <typename C>
-size_t gemm_wgmma_room(const gemm_problem<bf16, C> &p)
+size_t gemm_wgmma_workspace(const gemm_problem<bf16, C> &p)
 {
     const int slices = slices_of(p);
     return slices > 1 ? (size_t)(slices * p.batch * p.M * p.N) * sizeof(float) : 0;
@@ -570,36 +589,36 @@ size_t gemm_wgmma_room(const gemm_problem<bf16, C> &p)
 template <typename C>
 const char *gemm_wgmma_declines(const gemm_problem<bf16, C> &p)
 {
-    const int64_t a = p.flip_a ? p.M : p.K, b = p.flip_b ? p.K : p.N;
+    const int64_t a = p.trans_a ? p.M : p.K, b = p.trans_b ? p.K : p.N;
     if (gpu_properties().major != 9 || gpu_properties().minor != 0)
         return "needs a GPU of compute capability 9.0";
     if (!tma_fits<bf16>(a, p.M, p.K) || !tma_fits<bf16>(b, p.N, p.batch) ||
         !tma_fits<C>(p.N, p.M, p.K))
-        return "a row of some matrix is not a multiple of 16 bytes, or 2^31 of something";
+        return "a row of a matrix is not a multiple of 16 bytes, or a dimension is 2^31 or more";
     if (tiles_of<128>(p) > 0x3fffffff)
         return "more than 2^30 tiles";
-    return at_once<256>() && at_once<128>()
+    return max_active_clusters<256>() && max_active_clusters<128>()
                ? NULL
                : "not compiled for 9.0a, or its blocks do not fit on the SMs";
 }
 
 /* ---- gemm ---- */
 
-/* da and db, where A and B are stored so. */
+/* da and db, where A and B of the forward pass are stored transposed, or not. */
 template <bool A, bool B>
 static int start_back(const gemm_problem<bf16> &to_a, const gemm_problem<bf16> &to_b)
 {
-    typedef kind<A && B, A || !B, scaled<bf16>> ONE;
-    typedef kind<B || !A, A && B, scaled<bf16>> OTHER;
-    return prefers_small(to_a) ? start_both<128, ONE, OTHER>(to_a, to_b)
-                               : start_both<256, ONE, OTHER>(to_a, to_b);
+    typedef gemm_traits<A && B, A || !B, linear_combination<bf16>> ONE;
+    typedef gemm_traits<B || !A, A && B, linear_combination<bf16>> OTHER;
+    return prefers_small_tiles(to_a) ? start_both<128, ONE, OTHER>(to_a, to_b)
+                                     : start_both<256, ONE, OTHER>(to_a, to_b);
 }
 
 struct gemm_wgmma : gemm_thin_engine<gemm_wgmma> {
     template <typename T, typename C>
-    static size_t room(const gemm_problem<T, C> &p)
+    static size_t workspace(const gemm_problem<T, C> &p)
     {
-        return gemm_wgmma_room(p);
+        return gemm_wgmma_workspace(p);
     }
 
     template <typename T, typename C>
@@ -618,32 +637,33 @@ struct gemm_wgmma : gemm_thin_engine<gemm_wgmma> {
     static int multiply_back(const gemm_problem<T> &p, const T *dc, T *da, T *db)
     {
         const gemm_problem<T> to_a = gemm_to_a(p, dc, da), to_b = gemm_to_b(p, dc, db);
-        if (gemm_thin_fits(p) || !as_one(to_a, to_b))
+        if (gemm_thin_fits(p) || !fits_one_launch(to_a, to_b))
             return gemm_thin_engine<gemm_wgmma>::multiply_back(p, dc, da, db);
-        return p.flip_a   ? p.flip_b ? start_back<true, true>(to_a, to_b)
-                                     : start_back<true, false>(to_a, to_b)
-                 : p.flip_b ? start_back<false, true>(to_a, to_b)
-                          : start_back<false, false>(to_a, to_b);
+        return p.trans_a   ? p.trans_b ? start_back<true, true>(to_a, to_b)
+                                       : start_back<true, false>(to_a, to_b)
+                 : p.trans_b ? start_back<false, true>(to_a, to_b)
+                           : start_back<false, false>(to_a, to_b);
     }
 };
 
 GEMM_IMPL(extern "C", 16, __nv_bfloat16, wgmma,
-          "warpgroup products from swizzled boxes that the copy engine fetches");
+          "warp specialized: TMA loads swizzled boxes, two warpgroups multiply them by wgmma");
 
 /* ---- layers ---- */
 
 template <int BN, int ACT>
 static int start_layer(const gemm_problem<bf16> &p, const bf16 *bias, bf16 *z)
 {
-    job<kind<false, true, layer_of<ACT>>> j;
-    const int e = prepare_job<BN>(&j, p, walk_of<BN>(p), {bias}, p.c, z);
-    return e ? e : launch_jobs<BN>(j);
+    gemm_params<gemm_traits<false, true, bias_activation<ACT>>> g;
+    const int e = make_params<BN>(&g, p, schedule_of<BN>(p), {bias}, p.c, z);
+    return e ? e : launch<BN>(g);
 }
 
 template <int ACT>
 static int layer(const gemm_problem<bf16> &p, const bf16 *bias, bf16 *z)
 {
-    return prefers_small(p) ? start_layer<128, ACT>(p, bias, z) : start_layer<256, ACT>(p, bias, z);
+    return prefers_small_tiles(p) ? start_layer<128, ACT>(p, bias, z)
+                                  : start_layer<256, ACT>(p, bias, z);
 }
 
 int gemm_wgmma_layer(const gemm_problem<bf16> &p, int act, const bf16 *bias, bf16 *z)
@@ -653,22 +673,22 @@ int gemm_wgmma_layer(const gemm_problem<bf16> &p, int act, const bf16 *bias, bf1
                              : layer<ACT_RELU>(p, bias, z);
 }
 
-/* Whose tiles take longer begins, so that the last ones to end are short. */
+/* The gemm with the longer tiles comes first, so that the last tiles are short. */
 int gemm_wgmma_layer_back(const gemm_problem<bf16> &to_x, const gemm_problem<bf16, float> &to_W)
 {
-    typedef kind<false, false, scaled<bf16>> X;
-    typedef kind<true, false, scaled<float>> W;
-    if (!as_one(to_x, to_W)) {
+    typedef gemm_traits<false, false, linear_combination<bf16>> X;
+    typedef gemm_traits<true, false, linear_combination<float>> W;
+    if (!fits_one_launch(to_x, to_W)) {
         const int e = multiply_one(to_x);
         return e ? e : multiply_one(to_W);
     }
-    const bool small = prefers_small(to_x);
+    const bool small = prefers_small_tiles(to_x);
     if (to_x.K > to_W.K)
         return small ? start_both<128, X, W>(to_x, to_W) : start_both<256, X, W>(to_x, to_W);
     return small ? start_both<128, W, X>(to_W, to_x) : start_both<256, W, X>(to_W, to_x);
 }
 
-template size_t gemm_wgmma_room(const gemm_problem<bf16, bf16> &);
-template size_t gemm_wgmma_room(const gemm_problem<bf16, float> &);
+template size_t gemm_wgmma_workspace(const gemm_problem<bf16, bf16> &);
+template size_t gemm_wgmma_workspace(const gemm_problem<bf16, float> &);
 template const char *gemm_wgmma_declines(const gemm_problem<bf16, bf16> &);
 template const char *gemm_wgmma_declines(const gemm_problem<bf16, float> &);

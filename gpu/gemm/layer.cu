@@ -1,9 +1,11 @@
+/* What a layer needs around its products: matrices copied side by side, a bias in every row, sums
+ * of columns.  Threads go along a row first. */
 #include "gpu/gemm/layer.cuh"
 
 enum { SUMMING = 1024, COPIES = 4 };
 
-/* [M,n,width] of n matrices [M,width].  A thread has COPIES rows under
- * way at once. */
+/* [M,n,width] of n matrices [M,width].  A thread has COPIES rows
+ * in flight. */
 template <typename V>
 __global__ void put_side_by_side(V *all, beside from, int64_t M, int64_t width)
 {
@@ -62,7 +64,7 @@ int spread_bias(T *z, const T *b, int64_t M, int64_t P)
 template <typename T, typename U>
 __global__ void sum_rows(float *sums, const T *x, const U *by, int64_t part, int64_t M, int64_t P)
 {
-    __shared__ float of[SUMMING];
+    __shared__ float partial[SUMMING];
     const int64_t first = blockIdx.y * part, end = min(first + part, M);
     const int64_t j = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     float sum = 0;
@@ -70,12 +72,12 @@ __global__ void sum_rows(float *sums, const T *x, const U *by, int64_t part, int
     #pragma unroll 8
     for (int64_t m = first + threadIdx.y; j < P && m < end; m += blockDim.y)
         sum = fmaf(load(x + m * P + j), by ? load(by + m * P + j) : 1, sum);
-    of[threadIdx.y * blockDim.x + threadIdx.x] = sum;
+    partial[threadIdx.y * blockDim.x + threadIdx.x] = sum;
     __syncthreads();
     if (threadIdx.y || j >= P)
         return;
     for (unsigned y = 1; y < blockDim.y; y++)
-        sum += of[y * blockDim.x + threadIdx.x];
+        sum += partial[y * blockDim.x + threadIdx.x];
     sums[blockIdx.y * P + j] = sum;
 }
 

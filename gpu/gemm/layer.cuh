@@ -37,13 +37,12 @@ struct beside {
 template <typename T>
 int side_by_side(T *all, const beside &from, int64_t M, int64_t P);
 
-/* Every one of the M rows of z is b: what a product is then added to, so that the sum of both is
- * rounded once. */
+/* All M rows of z = b.  A product is then added to z, so that the sum of both is rounded once. */
 template <typename T>
 int spread_bias(T *z, const T *b, int64_t M, int64_t P);
 
-/* M rows are summed in parts: many, so that they are many blocks' work, but few
- * enough for one to sum what these found. */
+/* M rows are summed in parts: enough for many blocks, but few enough for one block to add up their
+ * sums. */
 static inline int64_t part_of(int64_t M)
 {
     return max((int64_t)128, ceil_div(M, 4096));
@@ -55,7 +54,7 @@ static inline int64_t parts_of(int64_t M)
 }
 
 /* db[j] = sum over the M rows of x[.][j] by[.][j], in a fixed order; by NULL: of x.
- * `sums` has room for parts_of(M) rows of P. */
+ * `sums` holds parts_of(M) rows of P. */
 template <typename T, typename U>
 int column_sums(float *db, float *sums, const T *x, const U *by, int64_t M, int64_t P);
 

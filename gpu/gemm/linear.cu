@@ -1,4 +1,5 @@
-/* linear, naive: the formulas, an element of each result a thread. */
+/* linear, naive: y = act(x W^T + b), dz, dx = dz W, dW = dz^T x, db; one thread per element of each
+ * result. */
 #include "gpu/device/math.cuh"
 #include "gpu/gemm/linear.cuh"
 

@@ -13,17 +13,17 @@ extern const struct impl linear_by_product32, linear_by_product16, linear_fused1
 /* The workspace of the backward pass, and its size: dz, where that is not dy, and the sums of its
  * columns over parts of the rows, and over parts of these. */
 template <typename T>
-struct linear_room {
+struct linear_workspace {
     T *dz;
     float *sums, *sums_of_sums;
     size_t bytes;
 };
 template <typename T>
-linear_room<T> linear_room_of(const struct frame *f);
+linear_workspace<T> linear_workspace_of(const struct frame *f);
 
 /* dz and db (linear_product.cu). */
 template <typename T>
-int linear_through(const struct frame *f, const linear_room<T> &w);
+int linear_through(const struct frame *f, const linear_workspace<T> &w);
 
 /* act(z) */
 template <int ACT>

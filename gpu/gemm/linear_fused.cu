@@ -1,6 +1,6 @@
-/* linear, fused: gemm's kernel wgmma for the products.  Bias and activation are done to the sums
- * before they leave the SM, so that forward is one kernel; backward is what `product`
- * does to dy, then dx and dW as one walk. */
+/* linear, fused: y = act(x W^T + b) by gemm's kernel wgmma.  Bias and activation are part of its
+ * epilogue, so that forward is one kernel; backward is `product`'s kernel for dz and db, then dx =
+ * dz W and dW = dz^T x in one launch. */
 #include "gpu/device/math.cuh"
 #include "gpu/gemm/gemm_wgmma.cuh"
 #include "gpu/gemm/layer.cuh"
@@ -15,7 +15,7 @@ static gemm_problem<bf16> product_of(const struct frame *f)
     gemm_problem<bf16> p = {};
     p.a = (const bf16 *)a->x;
     p.b = (const bf16 *)a->W;
-    p.flip_b = true;
+    p.trans_b = true;
     p.c = (bf16 *)a->y;
     p.M = DIM(f, 'M');
     p.N = DIM(f, 'D');
@@ -46,23 +46,23 @@ static int forward(const struct frame *f)
 template <typename T>
 static int backward(const struct frame *f)
 {
-    const linear_room<bf16> w = linear_room_of<bf16>(f);
+    const linear_workspace<bf16> w = linear_workspace_of<bf16>(f);
     const bf16 *dz = f->choice[LINEAR_ACT] == ACT_NONE ? (const bf16 *)GRADS(f, linear)->y : w.dz;
     gemm_problem<bf16> p = product_of(f);
 
-    p.room = (float *)((char *)f->work + aligned(w.bytes));
+    p.workspace = (float *)((char *)f->work + aligned(w.bytes));
     CUDA((cudaError_t)linear_through(f, w));
     return gemm_wgmma_layer_back(to_x(p, f, dz), to_W(p, f, dz));
 }
 
-/* The products' room is one behind the other kernels', and for one after the other. */
+/* The workspace of dz and the sums, then one for both products, one after the other. */
 static size_t work(const struct frame *f, enum pass p)
 {
     const gemm_problem<bf16> of = product_of(f);
-    return p == FORWARD
-               ? 0
-               : aligned(linear_room_of<bf16>(f).bytes) +
-                     max(gemm_wgmma_room(to_x(of, f, NULL)), gemm_wgmma_room(to_W(of, f, NULL)));
+    return p == FORWARD ? 0
+                        : aligned(linear_workspace_of<bf16>(f).bytes) +
+                              max(gemm_wgmma_workspace(to_x(of, f, NULL)),
+                                  gemm_wgmma_workspace(to_W(of, f, NULL)));
 }
 
 static const char *declines(const struct frame *f)

@@ -1,25 +1,25 @@
-/* linear, product: cuBLAS for the products, and one kernel a pass for all that goes on element by
- * element, which is bound by memory. */
+/* linear, product: y = act(x W^T + b) with the products by cuBLAS, and one kernel per pass for the
+ * elementwise part, which is bound by memory. */
 #include "gpu/device/math.cuh"
 #include "gpu/element/elementwise.cuh"
 #include "gpu/gemm/layer.cuh"
 #include "gpu/gemm/linear.cuh"
 #include "gpu/gemm/product.cuh"
 
-/* A block has LANES packs of numbers across, and of every ROWS rows one a thread. */
+/* A block covers LANES packs of columns; each of its threads has one row of every ROWS. */
 enum { LANES = 32, ROWS = 8, FORWARD_DEPTH = 4, BACKWARD_DEPTH = 2 };
 
-/* Where a block's thread is: the columns' pack that it has, and which rows its block has. */
-struct place {
+/* A thread's coordinates: its pack of columns, and the index of its block's rows. */
+struct thread_coord {
     int64_t column, rows;
     bool inside;
 };
 
-static __device__ __forceinline__ place place_of_thread(int64_t packs)
+static __device__ __forceinline__ thread_coord thread_coord_of(int64_t packs)
 {
-    const unsigned across = (unsigned)ceil_div(packs, LANES);
-    const int64_t column = (int64_t)(blockIdx.x % across) * LANES + threadIdx.x;
-    return {column, blockIdx.x / across, column < packs};
+    const unsigned blocks = (unsigned)ceil_div(packs, LANES);
+    const int64_t column = (int64_t)(blockIdx.x % blocks) * LANES + threadIdx.x;
+    return {column, blockIdx.x / blocks, column < packs};
 }
 
 /* y = act(z + b), b or nothing; y may be z.  Several rows are in flight in a thread; b stays. */
@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(LANES *ROWS)
     linear_activate(const T *z, const T *b, T *y, int64_t M, int64_t D)
 {
     typedef pack<T, WIDTH> P;
-    const place at = place_of_thread(D / WIDTH);
+    const thread_coord at = thread_coord_of(D / WIDTH);
     const int64_t first = at.rows * ROWS * FORWARD_DEPTH + threadIdx.y;
     float bias[WIDTH] = {};
     P got[FORWARD_DEPTH] = {};
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(LANES *ROWS)
 {
     __shared__ float of[ROWS][LANES * WIDTH];
     typedef pack<T, WIDTH> P;
-    const place at = place_of_thread(D / WIDTH);
+    const thread_coord at = thread_coord_of(D / WIDTH);
     const int64_t end = min((at.rows + 1) * part, M);
     float bias[WIDTH] = {}, sum[WIDTH] = {};
 
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(LANES *ROWS)
     for (int i = 0; i < WIDTH; i++)
         of[threadIdx.y][i * LANES + threadIdx.x] = sum[i];
     __syncthreads();
-    /* A row of threads for each of a pack's numbers. */
+    /* A row of threads for each of a pack's elements. */
     if (threadIdx.y >= WIDTH || !at.inside)
         return;
     float all = 0;
@@ -163,7 +163,7 @@ static int forward(const struct frame *f)
 }
 
 template <typename T>
-linear_room<T> linear_room_of(const struct frame *f)
+linear_workspace<T> linear_workspace_of(const struct frame *f)
 {
     const int64_t M = DIM(f, 'M'), D = DIM(f, 'D');
     const size_t dz = f->choice[LINEAR_ACT] == ACT_NONE ? 0 : aligned(M * D * sizeof(T));
@@ -174,7 +174,7 @@ linear_room<T> linear_room_of(const struct frame *f)
 }
 
 template <typename T, int WIDTH, int ACT>
-static int through_by(const struct frame *f, const linear_room<T> &w)
+static int through_by(const struct frame *f, const linear_workspace<T> &w)
 {
     const struct linear *a = ARGS(f, linear), *g = GRADS(f, linear);
     const int64_t M = DIM(f, 'M'), D = DIM(f, 'D'), part = part_of(M);
@@ -186,13 +186,13 @@ static int through_by(const struct frame *f, const linear_room<T> &w)
 }
 
 template <typename T, int ACT>
-static int through(const struct frame *f, const linear_room<T> &w)
+static int through(const struct frame *f, const linear_workspace<T> &w)
 {
     return by_packs<T>(f) ? through_by<T, 16 / sizeof(T), ACT>(f, w) : through_by<T, 1, ACT>(f, w);
 }
 
 template <typename T>
-int linear_through(const struct frame *f, const linear_room<T> &w)
+int linear_through(const struct frame *f, const linear_workspace<T> &w)
 {
     const struct linear *a = ARGS(f, linear), *g = GRADS(f, linear);
     const int64_t M = DIM(f, 'M'), D = DIM(f, 'D');
@@ -213,7 +213,7 @@ static int backward(const struct frame *f)
 {
     const struct linear *a = ARGS(f, linear), *g = GRADS(f, linear);
     const int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D');
-    const linear_room<T> w = linear_room_of<T>(f);
+    const linear_workspace<T> w = linear_workspace_of<T>(f);
     const T *dz = f->choice[LINEAR_ACT] == ACT_NONE ? (const T *)g->y : w.dz;
     const matrix<T> of_rows = {dz, M, D, false}, of_columns = {dz, D, M, true};
     const matrix<T> x = {(const T *)a->x, M, C, false}, W = {(const T *)a->W, D, C, false};
@@ -226,11 +226,11 @@ static int backward(const struct frame *f)
 template <typename T>
 static size_t work(const struct frame *f, enum pass p)
 {
-    return p == BACKWARD ? linear_room_of<T>(f).bytes : 0;
+    return p == BACKWARD ? linear_workspace_of<T>(f).bytes : 0;
 }
 
-template linear_room<__nv_bfloat16> linear_room_of(const struct frame *);
-template int linear_through(const struct frame *, const linear_room<__nv_bfloat16> &);
+template linear_workspace<__nv_bfloat16> linear_workspace_of(const struct frame *);
+template int linear_through(const struct frame *, const linear_workspace<__nv_bfloat16> &);
 
 static const char name[] = "product", idea[] = "cuBLAS, then bias and act, 16 bytes a load";
 GPU_IMPL(extern "C", 32, float, linear_by_product, name, idea, work<float>, NULL, SIGMOID,

@@ -1,3 +1,5 @@
+/* lora: h = alpha / R x A^T, y = x W^T + h B^T.  naive: one thread per element of each result;
+ * product: cuBLAS, added up in place. */
 #include "common/ops/lora.h"
 #include "gpu/gemm/layer.cuh"
 #include "gpu/gemm/product.cuh"
@@ -9,14 +11,14 @@ static float scale_of(const struct frame *f)
     return (float)(f->real[LORA_ALPHA] / (double)DIM(f, 'R'));
 }
 
-static size_t aligned_numbers(const struct frame *f, size_t size)
+static size_t aligned_elements(const struct frame *f, size_t size)
 {
     return aligned(DIM(f, 'M') * DIM(f, 'R') * size);
 }
 
 /* ---- naive ---- */
 
-/* Element [m][n] of a product: the sum over k < K of a[m][k] b[k][n], which lie so far apart. */
+/* Element [m][n] of a product: the sum over k < K of a[m][k] b[k][n], with their strides. */
 template <typename T>
 struct factors {
     const T *a;
@@ -34,7 +36,7 @@ static __device__ float element(const factors<T> &p, int64_t m, int64_t n)
     return sum;
 }
 
-/* One thread an element of c [M,N] = scale times one product, plus another one.  U is float for dA
+/* One thread per element of c [M,N] = scale times one product, plus another one.  U is float for dA
  * and dB. */
 template <typename T, typename U>
 __global__ void lora_products(float scale, factors<T> one, factors<T> other, U *c, int64_t M,
@@ -90,7 +92,7 @@ static int naive_backward(const struct frame *f)
 template <typename T>
 static size_t naive_work(const struct frame *f, enum pass p)
 {
-    return p == BACKWARD ? aligned_numbers(f, sizeof(T)) : 0;
+    return p == BACKWARD ? aligned_elements(f, sizeof(T)) : 0;
 }
 
 /* The grid's second axis ends at 65535 tiles. */
@@ -146,7 +148,7 @@ static int backward(const struct frame *f)
     const struct lora *a = ARGS(f, lora), *g = GRADS(f, lora);
     const int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D'), R = DIM(f, 'R');
     float *wide = (float *)f->work;
-    T *dh = (T *)((char *)f->work + aligned_numbers(f, sizeof(float)));
+    T *dh = (T *)((char *)f->work + aligned_elements(f, sizeof(float)));
     const matrix<T> x = {(const T *)a->x, M, C, false}, W = {(const T *)a->W, D, C, false};
     const matrix<T> A = {(const T *)a->A, R, C, false}, B = {(const T *)a->B, D, R, false};
     const matrix<T> h = {(const T *)a->h, M, R, false}, dh_of_rows = {dh, M, R, false};
@@ -164,7 +166,8 @@ static int backward(const struct frame *f)
 template <typename T>
 static size_t work(const struct frame *f, enum pass p)
 {
-    return aligned_numbers(f, sizeof(float)) + (p == BACKWARD ? aligned_numbers(f, sizeof(T)) : 0);
+    return aligned_elements(f, sizeof(float)) +
+           (p == BACKWARD ? aligned_elements(f, sizeof(T)) : 0);
 }
 
 #define KERNELS(bits, T)                                                                           \

@@ -1,3 +1,4 @@
+/* product: C = alpha A B + beta C by cuBLAS; in the emulated build a thread per element. */
 #include "gpu/gemm/product.cuh"
 
 #ifndef CUDA_EMULATE
@@ -49,9 +50,9 @@ static cublasOperation_t operation(const matrix<T> &m)
     return m.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
 }
 
-/* From a row to the next of the matrix that is stored. */
+/* The leading dimension of the stored matrix. */
 template <typename T>
-static int apart(const matrix<T> &m)
+static int ld(const matrix<T> &m)
 {
     return (int)(m.transposed ? m.rows : m.columns);
 }
@@ -70,11 +71,11 @@ int product_batch(int64_t batch, float alpha, const matrix<T> &a, const matrix<T
         return begun;
     cublasStatus_t e =
         batch == 1
-            ? cublasGemmEx(handle, operation(b), operation(a), N, M, K, &alpha, b.at, in, apart(b),
-                           a.at, in, apart(a), &beta, c, out, N, CUBLAS_COMPUTE_32F,
+            ? cublasGemmEx(handle, operation(b), operation(a), N, M, K, &alpha, b.at, in, ld(b),
+                           a.at, in, ld(a), &beta, c, out, N, CUBLAS_COMPUTE_32F,
                            CUBLAS_GEMM_DEFAULT)
             : cublasGemmStridedBatchedEx(handle, operation(b), operation(a), N, M, K, &alpha, b.at,
-                                         in, apart(b), b.rows * b.columns, a.at, in, apart(a),
+                                         in, ld(b), b.rows * b.columns, a.at, in, ld(a),
                                          a.rows * a.columns, &beta, c, out, N, a.rows * b.columns,
                                          (int)batch, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
     return e == CUBLAS_STATUS_SUCCESS ? 0 : PRODUCT_FAILED + e;
@@ -98,7 +99,7 @@ __global__ void put(product_room *to, product_room pointers)
 
 template <typename T>
 int products(int n, const matrix<T> &a, const matrix<T> *b, float beta, T *const *c,
-             product_room *room)
+             product_room *workspace)
 {
     const float alpha = 1;
     product_room pointers = {};
@@ -111,12 +112,13 @@ int products(int n, const matrix<T> &a, const matrix<T> *b, float beta, T *const
         pointers.b[i] = b[i].at;
         pointers.c[i] = c[i];
     }
-    put<<<1, 1, 0, gpu_stream()>>>(room, pointers);
+    put<<<1, 1, 0, gpu_stream()>>>(workspace, pointers);
     CUDA(cudaGetLastError());
     cublasStatus_t e = cublasGemmBatchedEx(
         handle, operation(*b), operation(a), (int)b->columns, (int)a.rows, (int)a.columns, &alpha,
-        room->b, type_of<T>::code, apart(*b), room->a, type_of<T>::code, apart(a), &beta, room->c,
-        type_of<T>::code, (int)b->columns, n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+        workspace->b, type_of<T>::code, ld(*b), workspace->a, type_of<T>::code, ld(a), &beta,
+        workspace->c, type_of<T>::code, (int)b->columns, n, CUBLAS_COMPUTE_32F,
+        CUBLAS_GEMM_DEFAULT);
     return e == CUBLAS_STATUS_SUCCESS ? 0 : PRODUCT_FAILED + e;
 }
 

@@ -1,12 +1,11 @@
-/* product.cuh - C = alpha A B + beta C, by cuBLAS; the kernels executed by
- * emulation, where there is no cuBLAS, multiply plainly. */
+/* product.cuh - C = alpha A B + beta C by cuBLAS; in the emulated build, which has no
+ * cuBLAS, by a plain kernel. */
 #ifndef PRODUCT_CUH
 #define PRODUCT_CUH
 
 #include "gpu/gpu.cuh"
 
-/* A matrix as a product meets it: [rows,columns], dense and row-major, or the
- * transpose of one that is stored so. */
+/* An operand [rows,columns]: dense and row-major, or, transposed, stored as its transpose. */
 template <typename T>
 struct matrix {
     const T *at;
@@ -21,14 +20,14 @@ template <typename T, typename C>
 int product(const matrix<T> &a, const matrix<T> &b, float beta, C *c);
 
 #ifndef CUDA_EMULATE
-/* c[g] = alpha a[g] b[g] + beta c[g], g < batch: each of a, b, c lies behind the one before. */
+/* c[g] = alpha a[g] b[g] + beta c[g], g < batch: the a, b and c each lie one behind the other. */
 template <typename T, typename C>
 int product_batch(int64_t batch, float alpha, const matrix<T> &a, const matrix<T> &b, float beta,
                   C *c);
 #endif
 
 /* c[i] = a b[i] + beta c[i], i < n <= PRODUCTS_MAX, in one launch: the b are of one
- * size.  `room` is on the device. */
+ * size.  `workspace` is on the device. */
 enum { PRODUCTS_MAX = 4 };
 struct product_room {
     const void *a[PRODUCTS_MAX], *b[PRODUCTS_MAX];
@@ -36,7 +35,7 @@ struct product_room {
 };
 template <typename T>
 int products(int n, const matrix<T> &a, const matrix<T> *b, float beta, T *const *c,
-             product_room *room);
+             product_room *workspace);
 
 enum { PRODUCT_FAILED = 100000 };
 const char *product_error(int code);

@@ -170,7 +170,7 @@ static __device__ __forceinline__ tagged *handover_next(int cluster, int chunk, 
 /* ---- launches ---- */
 
 /* Blocks of a cluster, as far as the device in use has clusters. */
-static int cluster_max(void)
+static inline int cluster_max(void)
 {
     return gpu_properties().clusterLaunch ? CLUSTER_MAX : 1;
 }
@@ -181,8 +181,8 @@ struct cluster_launch {
 };
 
 /* `clusters` of so many blocks each. */
-static void cluster_launch_init(cluster_launch *to, int64_t clusters, int cluster, int threads,
-                                size_t shared)
+static inline void cluster_launch_init(cluster_launch *to, int64_t clusters, int cluster,
+                                       int threads, size_t shared)
 {
     *to = {};
     to->size.id = cudaLaunchAttributeClusterDimension;

@@ -13,16 +13,17 @@ static const struct limit {
     int resource, counted;
 } limits[] = {{"ulimit -v", RLIMIT_AS, 0}, {"ulimit -d", RLIMIT_DATA, 5}};
 
+/* In bytes; INT64_MAX where it is not set. */
+static int64_t bytes_of(const struct limit *l)
+{
+    struct rlimit r;
+    return getrlimit(l->resource, &r) || r.rlim_cur > INT64_MAX ? INT64_MAX : (int64_t)r.rlim_cur;
+}
+
 int64_t limits_least(void)
 {
-    int64_t least = INT64_MAX;
-    struct rlimit r;
-
-    for (size_t i = 0; i < COUNT(limits); i++)
-        if (getrlimit(limits[i].resource, &r) == 0 && r.rlim_cur != RLIM_INFINITY &&
-            r.rlim_cur < (rlim_t)least)
-            least = (int64_t)r.rlim_cur;
-    return least;
+    int64_t address = bytes_of(&limits[0]), data = bytes_of(&limits[1]);
+    return address < data ? address : data;
 }
 
 /* The numbers of /proc/self/statm, in bytes; 0 where there is none. */
@@ -43,15 +44,14 @@ int64_t limits_room(const char **name)
 {
     int64_t least = INT64_MAX;
     long long used[6];
-    struct rlimit r;
 
     read_used(used);
     for (size_t i = 0; i < COUNT(limits); i++) {
         const struct limit *l = &limits[i];
-        if (getrlimit(l->resource, &r) || r.rlim_cur == RLIM_INFINITY || r.rlim_cur > INT64_MAX)
+        int64_t bytes = bytes_of(l);
+        if (bytes == INT64_MAX)
             continue;
-        int64_t room = (int64_t)r.rlim_cur - used[l->counted];
-        room = room > 0 ? room : 0;
+        int64_t room = bytes > used[l->counted] ? bytes - used[l->counted] : 0;
         if (room < least) {
             least = room;
             if (name)

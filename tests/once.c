@@ -28,7 +28,6 @@ struct session {
     int n_without;
     int small, unpoisoned;
     struct part part;
-    int64_t seen; /* cases, of all parts */
     int left;
 };
 
@@ -59,7 +58,7 @@ static int once_case(const struct op *o, const struct frame *f, void *data)
     struct asked *each = data;
     struct session *s = each->data;
 
-    if (s->seen++ % s->part.parts != s->part.part)
+    if (!part_takes(&s->part))
         return 0;
     if (!s->small || work_of(o, f) <= SMALL_WORK)
         return ask_kernels(o, f, each);

@@ -48,6 +48,7 @@ static inline void share_out(int parts, int part_of[N_OPS])
  * is wrong, which is said. */
 struct part {
     int part, parts; /* part from 0 */
+    int64_t seen;    /* cases so far, of all parts */
     int n;           /* names of operations, none for all */
     char *const *name;
 };
@@ -64,8 +65,14 @@ static inline int part_read(int argc, char *const *argv, struct part *to)
         }
         taken = 2;
     }
-    *to = (struct part){part - 1, parts, argc - taken - 1, argv + taken + 1};
+    *to = (struct part){part - 1, parts, 0, argc - taken - 1, argv + taken + 1};
     return all_known(argc - taken, argv + taken) ? 0 : -1;
+}
+
+/* Is the next case the part's, where a part has every so many-th? */
+static inline int part_takes(struct part *p)
+{
+    return p->seen++ % p->parts == p->part;
 }
 
 #endif

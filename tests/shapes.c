@@ -151,8 +151,7 @@ struct session {
     double limit; /* operations of a case that is run */
     int runs;
     struct part part;
-    int64_t seen; /* cases, of all parts */
-    int left;     /* cases beyond the limit */
+    int left; /* cases beyond the limit */
 };
 
 /* Damaged guards of run number `run`, as a verdict of its own. */
@@ -224,7 +223,7 @@ static int shape_case(const struct op *o, const struct frame *f, void *data)
     struct asked *each = data;
     struct session *s = each->data;
 
-    if (s->seen++ % s->part.parts != s->part.part)
+    if (!part_takes(&s->part))
         return 0;
     if (work_of(o, f) <= s->limit)
         return ask_kernels(o, f, each);

@@ -181,7 +181,6 @@ static inline void count_taken(const struct verdicts *list, int passes[N_PASSES]
         passes[p] += seen[p] && !verdicts_failed(list, 0);
 }
 
-/* One case, all kernels that take it: oracle and yardstick are run once for them. */
 /* Does ONLY_KERNEL, which check-faults.sh sets, name another? */
 static inline int other_kernel(const struct impl *k)
 {
@@ -189,6 +188,7 @@ static inline int other_kernel(const struct impl *k)
     return only && strcmp(only, k->name) != 0;
 }
 
+/* One case, all kernels that take it: oracle and yardstick are run once for them. */
 static inline int ask_kernels(const struct op *o, const struct frame *f, void *data)
 {
     const struct asked *a = data;

@@ -616,7 +616,9 @@ ok $? "a row for each pass of $timed"
 ok $? "measure = time, as records"
 [ "`grep -v '^#' out | awk -F'\t' '{print NF}' | sort -u`" = 24 ]
 ok $? "they have 24 fields each"
-grep -v '^#' out | awk -F'\t' 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
+# On a GPU others may free memory meanwhile; tests/memory is there for that.
+case $gpu in emulated*) alone=1 ;; *) alone=0 ;; esac
+grep -v '^#' out | awk -F'\t' -v alone=$alone 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
     $at["verdict"] ~ /^declined: ./ { next }
     { n++ }
     $at["runs"] != 2 || $at["min"] > $at["median"] || $at["median"] > $at["max"] ||
@@ -626,7 +628,7 @@ grep -v '^#' out | awk -F'\t' 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; n
         for (c = at["memory"]; c <= at["latency"]; c++)
             if (largest == "" || $c > $largest) largest = c
         if ($largest > $at[$at["bound_by"]]) bad = 1
-        if ($at["used_bytes"] < $at["predicted_bytes"]) bad = 1
+        if (alone && $at["used_bytes"] < $at["predicted_bytes"]) bad = 1
     }
     END { exit bad || n < 8 }'
 ok $? "with times in order, and bound by the largest fraction"

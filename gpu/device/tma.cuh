@@ -82,11 +82,11 @@ static inline void emu_box(bool load, char *shared, const tensor_map *map, const
                 inside = inside && i[axis] >= 0 && i[axis] < map->size[axis];
                 there += i[axis] * map->stride[axis];
             }
-            if (!load && inside)
-                memcpy(there, here, map->bytes);
-            if (load)
-                for (int byte = 0; byte < map->bytes; byte++)
+            for (int byte = 0; byte < map->bytes; byte++)
+                if (load)
                     __atomic_store_n(here + byte, inside ? there[byte] : 0, __ATOMIC_RELAXED);
+                else if (inside)
+                    there[byte] = here[byte];
         }
 }
 

@@ -655,8 +655,8 @@ store_result(const layout &l, const coord &p, const record_offset &at, float *re
             store_rows<ROWS>(result + at.row + to.reads, reads);
     }
     if (p.lane == 0 && p.row == 0) {
-        result[at.group + to.scalars] = n.inverse;
-        result[at.group + to.scalars + 1] = n.R > 0 ? l.mean * rcp_approx(n.R) : 0;
+        const float inverse_mR = n.R > 0 ? l.mean * rcp_approx(n.R) : 0;
+        *(four<float> *)(result + at.group + to.scalars) = {{n.inverse, inverse_mR}};
     }
 }
 
@@ -1163,11 +1163,14 @@ __global__ void __launch_bounds__(THREADS) prepare(layout l)
         store_padded(m, m.input + l.f.z, l.padded_rows, z);
     if (BACK) {
         store_padded(m, m.input + l.f.dy, l.padded_rows, dy);
-        for (int j = c.rows + m.lane; j < l.padded_rows; j += 32) /* perhaps not in carry */
-            m.result[l.f.delta + j] = m.result[l.f.written + j] = 0;
+        for (int j = c.rows + m.lane; j < l.padded_rows; j += 32) { /* perhaps not in carry */
+            m.result[l.f.y + j] = m.result[l.f.delta + j] = m.result[l.f.written + j] = 0;
+            if (c.z_outside)
+                m.result[l.f.reads + j] = 0;
+        }
     }
     if (m.lane == 0)
-        m.input[l.f.squares] = squares;
+        *(four<float> *)(m.input + l.f.squares) = {{squares}};
     if (m.lane == 0 && group == 0 && t == l.begin)
         l.progress[b] = (int)(BACK ? l.end : l.begin);
 }

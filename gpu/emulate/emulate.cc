@@ -693,11 +693,43 @@ static bool clash(const seen *old, const seen *now)
     return now->warp <= old->warp;
 }
 
+/* The lines of two program counters, as the compiler's debug information has them. */
+static void print_lines(const char *pc, const char *other)
+{
+    char command[600];
+    snprintf(command, sizeof command, "addr2line -se /proc/%d/exe %#zx %#zx >&2", getpid(),
+             (size_t)(pc - 1 - &__executable_start), (size_t)(other - 1 - &__executable_start));
+    if (system(command))
+        fprintf(stderr, "%s\n", command);
+}
+
+/* Global memory is one range of addresses, so that whether a byte has been written stands
+ * at its offset in another. */
+static const size_t RANGE = (size_t)1 << 40;
+static char *range, *written;
+static size_t range_used;
+
+static void init_access(thread *t, const void *p, size_t bytes, bool write, const char *pc)
+{
+    const size_t at = (const char *)p - range;
+    if (!range || at >= RANGE)
+        return;
+    if (write)
+        memset(written + at, 1, bytes);
+    else if (memchr(written + at, 0, bytes)) {
+        if (report_fault(t, {"initcheck", 0}, "reads %zu bytes of global memory that were never written%s",
+                         bytes, memchr(written + at, 1, bytes) ? ", or not all" : ""))
+            print_lines(pc, pc);
+        abort_launch();
+    }
+}
+
 static void race_access(const void *p, size_t bytes, bool write, const char *pc)
 {
     thread *t = (thread *)emu_self;
     if (!t || G->broken || G->resolving || ((char *)p >= t->stack->base && (char *)p < t->stack->base + stack_bytes))
         return;
+    init_access(t, p, bytes, write, pc);
     if (cells_used > cells->size() / 2) {      /* grow: rehash into a new table */
         std::vector<cell> old(cells->size() * 4);
         old.swap(*cells);
@@ -714,15 +746,11 @@ static void race_access(const void *p, size_t bytes, bool write, const char *pc)
             if (clash(&c->read[i], &now))
                 other = &c->read[i];
         if (other) {
-            char command[600];
             thread *o = &G->threads[other->thread - 1];
-            snprintf(command, sizeof command, "addr2line -se /proc/%d/exe %#zx %#zx >&2", getpid(),
-                     (size_t)(pc - 1 - &__executable_start), (size_t)(other->pc - 1 - &__executable_start));
-            bool reported = report_fault(t, {"race", 0}, "%s what thread %d of block %u %s, with no barrier in between",
-                write ? "writes" : "reads", thread_number(o), o->block->idx.x,
-                other == &c->write ? "wrote" : "read");
-            if (reported && system(command))
-                fprintf(stderr, "%s\n", command);
+            if (report_fault(t, {"race", 0}, "%s what thread %d of block %u %s, with no barrier in between",
+                             write ? "writes" : "reads", thread_number(o), o->block->idx.x,
+                             other == &c->write ? "wrote" : "read"))
+                print_lines(pc, other->pc);
             abort_launch();
         }
         if (write)
@@ -730,6 +758,14 @@ static void race_access(const void *p, size_t bytes, bool write, const char *pc)
         else
             c->read[c->read[0].thread && c->read[0].thread != now.thread && clash(&c->read[0], &now)] = now;
     }
+}
+
+/* Atomics do not race; a compare-and-exchange follows a load, so that it initialises nothing. */
+static void atomic_access(const void *p, size_t bytes, bool write, const char *pc)
+{
+    thread *t = (thread *)emu_self;
+    if (t && !G->broken)
+        init_access(t, p, bytes, write, pc);
 }
 
 #define PC (const char *)__builtin_return_address(0)
@@ -749,10 +785,12 @@ extern "C" void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC
 #define TSAN_ATOMIC(bits)                                                         \
     extern "C" uint##bits##_t __tsan_atomic##bits##_load(const volatile uint##bits##_t *p, int) \
     {                                                                             \
+        atomic_access((const void *)p, bits / 8, false, PC);                      \
         return __atomic_load_n(p, __ATOMIC_SEQ_CST);                              \
     }                                                                             \
     extern "C" void __tsan_atomic##bits##_store(volatile uint##bits##_t *p, uint##bits##_t x, int) \
     {                                                                             \
+        atomic_access((const void *)p, bits / 8, true, PC);                       \
         __atomic_store_n(p, x, __ATOMIC_SEQ_CST);                                 \
     }                                                                             \
     extern "C" int __tsan_atomic##bits##_compare_exchange_weak(                   \
@@ -761,8 +799,57 @@ extern "C" void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC
         return __atomic_compare_exchange_n(p, was, to, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
     }
 TSAN_ATOMIC(8) TSAN_ATOMIC(16) TSAN_ATOMIC(32) TSAN_ATOMIC(64)
+
+static char *map_range(void)
+{
+    void *p = mmap(NULL, RANGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return p == MAP_FAILED ? NULL : (char *)p;
+}
+
+/* Each allocation has pages of its own, and one more behind it. */
+static size_t range_bytes(size_t n)
+{
+    return (n + 8191) / 4096 * 4096;
+}
+
+static char *global_alloc(size_t n)
+{
+    std::lock_guard<std::mutex> hold(lock);
+    if (!range)
+        range = map_range(), written = map_range();
+    if (!range || !written || range_bytes(n) > RANGE - range_used)
+        return NULL;
+    char *p = range + range_used;
+    range_used += range_bytes(n);
+    return (char *)memset(p, 0xff, n);
+}
+
+/* (The caller holds the lock.) */
+static void global_free(char *p, size_t n, bool last)
+{
+    madvise(p, range_bytes(n), MADV_DONTNEED);
+    madvise(written + (p - range), range_bytes(n), MADV_DONTNEED);
+    if (last)
+        range_used = 0;
+}
+
+/* The host writes to global memory, or copies from it what may be written or not. */
+static void host_write(const void *to, size_t n, const void *from)
+{
+    const size_t at = (const char *)to - range, was = (const char *)from - range;
+    if (!range || at >= RANGE)
+        return;
+    if (was < RANGE)
+        memmove(written + at, written + was, n);
+    else
+        memset(written + at, 1, n);
+}
 #else
 static inline void races_forget(void) {}
+static inline void host_write(const void *, size_t, const void *) {}
+static char *poisoned(size_t, size_t);
+static char *global_alloc(size_t n) { return poisoned(n, 256); }
+static void global_free(char *p, size_t, bool) { free(p); }
 static inline void race_access(const void *, size_t, bool, const char *) {}
 #endif
 
@@ -1022,7 +1109,7 @@ static const size_t device_memory = (size_t)16 << 30;
 
 cudaError_t emu_malloc(void **p, size_t n)
 {
-    *p = n > device_memory ? NULL : poisoned(n);
+    *p = n > device_memory ? NULL : global_alloc(n);
     if (!*p)
         return fail(cudaErrorMemoryAllocation);
     std::lock_guard<std::mutex> hold(lock);
@@ -1035,8 +1122,12 @@ cudaError_t cudaFree(void *p)
     if (p && !ours(p, 0))
         return fail(cudaErrorInvalidValue);
     std::lock_guard<std::mutex> hold(lock);
-    memory.erase((char *)p);
-    free(p);
+    auto a = memory.find((char *)p);
+    if (a == memory.end())
+        return cudaSuccess;
+    const size_t n = a->second;
+    memory.erase(a);
+    global_free((char *)p, n, memory.empty());
     return cudaSuccess;
 }
 
@@ -1053,6 +1144,7 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t n, cudaMemcpyKind kind
     if (n && ((to_us && !ours(to, n)) || (from_us && !ours(from, n))))
         return fail(cudaErrorInvalidValue);
     memmove(to, from, n);
+    host_write(to, n, from);
     return last;
 }
 
@@ -1066,6 +1158,7 @@ cudaError_t cudaMemset(void *p, int v, size_t n)
     if (n && !ours(p, n))
         return fail(cudaErrorInvalidValue);
     memset(p, v, n);
+    host_write(p, n, NULL);
     return cudaSuccess;
 }
 

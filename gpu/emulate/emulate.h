@@ -356,7 +356,8 @@ typedef __nv_bfloat162 nv_bfloat162;
 typedef __half half;
 typedef __half2 half2;
 
-static inline __nv_bfloat16 __float2bfloat16(float f)
+/* (Inlined, because GCC's -fsanitize=thread does not see a struct that a call returns stored.) */
+static __forceinline__ __nv_bfloat16 __float2bfloat16(float f)
 {
     uint32_t u = emu_bits<uint32_t>(f);
     if ((u & 0x7fffffff) > 0x7f800000)
@@ -365,7 +366,7 @@ static inline __nv_bfloat16 __float2bfloat16(float f)
 }
 static inline float __bfloat162float(__nv_bfloat16 h) { return emu_bits<float>((uint32_t)h.x << 16); }
 
-static inline __half __float2half(float f)
+static __forceinline__ __half __float2half(float f)
 {
     uint32_t u = emu_bits<uint32_t>(f), sign = u >> 16 & 0x8000, a = u & 0x7fffffff;
     if (a > 0x7f800000)
@@ -404,10 +405,10 @@ static inline float __half2float(__half h)
 EMU_16(__nv_bfloat16, __nv_bfloat162, bfloat16, bfloat162, bfloat162)
 EMU_16(__half, __half2, half, half2, half2)
 #undef EMU_16
-static inline __nv_bfloat162 __halves2bfloat162(__nv_bfloat16 x, __nv_bfloat16 y) { return {x, y}; }
-static inline __half2 __halves2half2(__half x, __half y) { return {x, y}; }
+static __forceinline__ __nv_bfloat162 __halves2bfloat162(__nv_bfloat16 x, __nv_bfloat16 y) { return {x, y}; }
+static __forceinline__ __half2 __halves2half2(__half x, __half y) { return {x, y}; }
 static inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 h) { return h.x; }
-static inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short u) { return {u}; }
+static __forceinline__ __nv_bfloat16 __ushort_as_bfloat16(unsigned short u) { return {u}; }
 
 /* ---- the runtime ---- */
 

@@ -2,11 +2,12 @@
  * of its operation, and parity with the oracle: what a tool that watches GPU
  * memory is given to watch, as it slows a program down too much for a suite.
  *
- *     once [--small] [--unpoisoned] [--without KERNEL] [--part N/ALL] [OPERATION...]
+ *     once [--small] [--unpoisoned] [--backend NAME] [--without KERNEL] [--part N/ALL] [OPERATION...]
  *
  * --small       only the cases of little work
  * --unpoisoned  put nothing into memory that a kernel has to write: a tool
  *               then sees where it is read before
+ * --backend     gpu32 or gpu16 alone
  * --without     no kernel of this name; several times for several
  * --part        every so many-th case (tests/parts.h)
  *
@@ -27,6 +28,7 @@ struct session {
     const char *without[MAX_WITHOUT];
     int n_without;
     int small, unpoisoned;
+    const char *backend; /* NULL: all */
     struct part part;
     int left;
 };
@@ -80,8 +82,8 @@ static void run_backend(const struct backend *b, struct session *s)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: once [--small] [--unpoisoned] [--without KERNEL] [--part N/ALL] "
-                    "[OPERATION...]\n");
+    fprintf(stderr, "usage: once [--small] [--unpoisoned] [--backend NAME] [--without KERNEL] "
+                    "[--part N/ALL] [OPERATION...]\n");
     return 2;
 }
 
@@ -96,6 +98,8 @@ int main(int argc, char **argv)
             s.small = 1;
         else if (strcmp(argv[first], "--unpoisoned") == 0)
             s.unpoisoned = 1;
+        else if (strcmp(argv[first], "--backend") == 0 && first + 1 < argc)
+            s.backend = argv[++first];
         else if (strcmp(argv[first], "--without") == 0 && first + 1 < argc &&
                  s.n_without < MAX_WITHOUT)
             s.without[s.n_without++] = argv[++first];
@@ -109,7 +113,8 @@ int main(int argc, char **argv)
         return 0;
     }
     for (int i = 0; gpu_backends[i]; i++)
-        if (!gpu_backends[i]->unavailable())
+        if (!gpu_backends[i]->unavailable() &&
+            (!s.backend || strcmp(s.backend, gpu_backends[i]->name) == 0))
             run_backend(gpu_backends[i], &s);
     if (s.left)
         printf("# %d cases beyond %.1e operations are left out\n", s.left, SMALL_WORK);

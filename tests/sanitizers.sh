@@ -75,9 +75,9 @@ start memcheck --
 # Nor does the tool take notice of barrier.arrive, by which it lives: two warps that hand 128 bytes
 # to and fro are reported.  configure --with-cuda=emulate-race knows that.
 start racecheck --racecheck-report analysis -- --small --without persistent --without template_d
-# To initcheck, y and d_x of two cases of gemv (136 columns) were never written by cuBLAS, which
-# parity finds right.
-start initcheck -- --unpoisoned --without cublas
+# initcheck does not see what the TMA stores, and calls it unwritten: the products in bf16 are stored
+# so, and some of cuBLAS.  configure --with-cuda=emulate-race knows that, and asks of all kernels.
+start initcheck -- --unpoisoned --without cublas --backend gpu32
 # It keeps a table of barriers: by default too short for `persistent`, and 65536 do not fit the GPU.
 start synccheck --num-cuda-barriers 2048 --
 wait

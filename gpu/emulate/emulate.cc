@@ -833,6 +833,13 @@ static void global_free(char *p, size_t n, bool last)
         range_used = 0;
 }
 
+/* Has the host's copy from global memory a byte in it that was never written? */
+static bool reads_unwritten(const void *from, size_t n)
+{
+    const size_t at = (const char *)from - range;
+    return range && at < RANGE && memchr(written + at, 0, n);
+}
+
 /* The host writes to global memory, or copies from it what may be written or not. */
 static void host_write(const void *to, size_t n, const void *from)
 {
@@ -846,6 +853,7 @@ static void host_write(const void *to, size_t n, const void *from)
 }
 #else
 static inline void races_forget(void) {}
+static inline bool reads_unwritten(const void *, size_t) { return false; }
 static inline void host_write(const void *, size_t, const void *) {}
 static char *poisoned(size_t, size_t);
 static char *global_alloc(size_t n) { return poisoned(n, 256); }
@@ -1143,6 +1151,10 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t n, cudaMemcpyKind kind
     bool from_us = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
     if (n && ((to_us && !ours(to, n)) || (from_us && !ours(from, n))))
         return fail(cudaErrorInvalidValue);
+    if (kind == cudaMemcpyDeviceToHost && last == cudaSuccess && reads_unwritten(from, n)) {
+        fprintf(stderr, "emulate: initcheck: the host reads %zu bytes of global memory that were never written, or not all\n", n);
+        return fail(cudaErrorInvalidValue);
+    }
     memmove(to, from, n);
     host_write(to, n, from);
     return last;

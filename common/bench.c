@@ -48,7 +48,7 @@ double case_rows(const struct op *o, const struct frame *f)
     return rows;
 }
 
-double turning_point(const struct growth *g, enum pass p)
+double crossover(const struct growth *g, enum pass p)
 {
     if (g->n < 2)
         return 0;

@@ -34,11 +34,11 @@ struct growth {
     char stopped[200]; /* why there are no more, or "" */
 };
 
-/* The rows at which p turns from bound by latency to bound by throughput:
+/* The rows from which on p is bound by throughput, and no longer by latency:
  * where the time of few rows is what each of the last rows added took, times
  * their number.  0 where that was not yet half as much as the rows before
  * took: it is bound by latency up to there. */
-double turning_point(const struct growth *g, enum pass p);
+double crossover(const struct growth *g, enum pass p);
 
 /* c, where it says what b can do; else NULL. */
 const struct ceilings *ceilings_of(const struct ceilings *c, const struct backend *b);

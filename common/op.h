@@ -203,8 +203,8 @@ struct op {
     int (*derive)(struct frame *f);
     /* How many indices there are, for fill INDEX; or is NULL. */
     int64_t (*index_range)(const struct frame *f);
-    /* NULL, or what a user of these choices should know; or is NULL. */
-    const char *(*caution)(const struct frame *f);
+    /* NULL, or what these choices lead to; or is NULL. */
+    const char *(*warning)(const struct frame *f);
     double (*flops)(const struct frame *f, enum pass p);
     /* Those of flops() that are matrix products, which tensor cores can take. */
     double (*products)(const struct frame *f, enum pass p);
@@ -266,7 +266,7 @@ struct backend {
     int (*record)(int (*pass)(const struct frame *f), const struct frame *f, void **recorded);
     int (*replay)(void *recorded);
     void (*forget)(void *recorded);
-    const char *caches; /* how times are taken, in words: the caches before, and a replay */
+    const char *method; /* how times are taken, in words: the caches before, and a replay */
     double warm_up;     /* seconds of runs before the timed ones, until its clock is up */
     const char *(*strerror)(int code);
     const struct impl *const *const *impl; /* by place in ops[]: a NULL-ended list, best first */

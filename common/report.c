@@ -241,8 +241,8 @@ void report_head(struct report *p, const char *file, const char *replaces, int r
         fprintf(p->to,
                 "  without a GPU the reference's yardstick is timed, and nothing is judged\n");
     if (x->repeats)
-        fprintf(p->to, "  times are medians of up to %d runs: CPU, caches %s%s%s\n", x->repeats,
-                ref64.caches, why ? "" : "; GPU, ", why ? "" : gpu_backends[0]->caches);
+        fprintf(p->to, "  times are medians of up to %d runs: CPU, %s%s%s\n", x->repeats,
+                ref64.method, why ? "" : "; GPU, ", why ? "" : gpu_backends[0]->method);
     if (b)
         head_baseline(p, b);
     if (resumed)
@@ -425,7 +425,7 @@ static void regime_rows(struct report *p, int i, const struct result *r)
             trial_columns(p, i, k == 0 && j == 0);
             regime_row(p->to, &r->growth[k], j);
         }
-        regime_turn(p->to, &r->growth[k]);
+        regime_crossover(p->to, &r->growth[k]);
     }
     if (!r->n_growths) {
         trial_columns(p, i, 1);
@@ -439,13 +439,13 @@ static void declined_lines(struct report *p, const struct result *r)
         fprintf(p->to, "      declined  %.*s\n", (int)strcspn(at, "\n"), at);
 }
 
-static void caution_line(struct report *p, int i)
+static void warning_line(struct report *p, int i)
 {
     const struct trial *t = &p->x->trial[i];
-    const char *caution = t->op->caution ? t->op->caution(&t->sizes) : NULL;
+    const char *warning = t->op->warning ? t->op->warning(&t->sizes) : NULL;
 
-    if (caution)
-        fprintf(p->to, "      caution   %s\n", caution);
+    if (warning)
+        fprintf(p->to, "      warning   %s\n", warning);
 }
 
 /* "HEAD x W_k": those of a trial's inputs that its file gave, or did not; nothing
@@ -494,7 +494,7 @@ static void trial_rows(struct report *p, int i, const struct result *r)
             ran_row(p, i, r, &r->ran[j]);
     declined_lines(p, r);
     input_lines(p, r);
-    caution_line(p, i);
+    warning_line(p, i);
     failure_lines(p, r);
 }
 

@@ -387,9 +387,9 @@ static const struct column check_columns[] = {
  * where these were not measured; bound_by names the largest. */
 struct time_row {
     const char *backend, *kernel, *pass;
-    double median, min, max, spread, plain, flops, bytes;
-    int64_t peak_bytes, repeats;
-    const char *caches;
+    double median, min, max, spread, median_no_graph, flops, bytes;
+    int64_t peak_bytes, runs;
+    const char *method;
     double tokens, specials, memory, tensor, fp32, special, latency;
     const char *bound_by;
     int64_t saved_bytes, predicted_bytes, used_bytes;
@@ -402,12 +402,12 @@ static const struct column time_columns[] = {
     COLUMN(time_row, min, 'd'),
     COLUMN(time_row, max, 'd'),
     COLUMN(time_row, spread, 'd'),
-    COLUMN(time_row, plain, 'd'),
+    COLUMN(time_row, median_no_graph, 'd'),
     COLUMN(time_row, flops, 'd'),
     COLUMN(time_row, bytes, 'd'),
     COLUMN(time_row, peak_bytes, 'i'),
-    COLUMN(time_row, repeats, 'i'),
-    COLUMN(time_row, caches, 's'),
+    COLUMN(time_row, runs, 'i'),
+    COLUMN(time_row, method, 's'),
     COLUMN(time_row, tokens, 'd'),
     COLUMN(time_row, specials, 'd'),
     COLUMN(time_row, memory, 'd'),
@@ -422,29 +422,28 @@ static const struct column time_columns[] = {
 };
 
 /* One kernel and pass at one batch. */
-struct regime_row {
+struct sweep_row {
     const char *backend, *kernel, *pass;
     int64_t batch;
     double rows, median, min, max;
-    int64_t repeats;
+    int64_t runs;
 };
-static const struct column regime_columns[] = {
-    COLUMN(regime_row, backend, 's'), COLUMN(regime_row, kernel, 's'),
-    COLUMN(regime_row, pass, 's'),    COLUMN(regime_row, batch, 'i'),
-    COLUMN(regime_row, rows, 'd'),    COLUMN(regime_row, median, 'd'),
-    COLUMN(regime_row, min, 'd'),     COLUMN(regime_row, max, 'd'),
-    COLUMN(regime_row, repeats, 'i'),
+static const struct column sweep_columns[] = {
+    COLUMN(sweep_row, backend, 's'), COLUMN(sweep_row, kernel, 's'), COLUMN(sweep_row, pass, 's'),
+    COLUMN(sweep_row, batch, 'i'),   COLUMN(sweep_row, rows, 'd'),   COLUMN(sweep_row, median, 'd'),
+    COLUMN(sweep_row, min, 'd'),     COLUMN(sweep_row, max, 'd'),    COLUMN(sweep_row, runs, 'i'),
 };
 
-/* Where they turn from bound by latency to bound by throughput; 0: not yet. */
-struct turn_row {
+/* The rows from which on they are bound by throughput; 0: none of these. */
+struct crossover_row {
     const char *backend, *kernel, *pass;
     double rows;
     const char *stopped;
 };
-static const struct column turn_columns[] = {
-    COLUMN(turn_row, backend, 's'), COLUMN(turn_row, kernel, 's'),  COLUMN(turn_row, pass, 's'),
-    COLUMN(turn_row, rows, 'd'),    COLUMN(turn_row, stopped, 's'),
+static const struct column crossover_columns[] = {
+    COLUMN(crossover_row, backend, 's'), COLUMN(crossover_row, kernel, 's'),
+    COLUMN(crossover_row, pass, 's'),    COLUMN(crossover_row, rows, 'd'),
+    COLUMN(crossover_row, stopped, 's'),
 };
 
 /* The type of a row, in memory. */
@@ -532,12 +531,12 @@ static struct time_row time_row(const struct writing *w, const struct ran *ran, 
                              .min = ran->outcome.min[p],
                              .max = ran->outcome.max[p],
                              .spread = ran->outcome.spread[p],
-                             .plain = ran->outcome.plain[p],
+                             .median_no_graph = ran->outcome.no_graph[p],
                              .flops = w->op->flops(w->f, p),
                              .bytes = op_bytes(w->op, ran->backend, w->f, p),
                              .peak_bytes = ran->outcome.peak,
-                             .repeats = ran->outcome.runs[p],
-                             .caches = ran->backend->caches,
+                             .runs = ran->outcome.runs[p],
+                             .method = ran->backend->method,
                              .tokens = case_tokens(w->op, w->f),
                              .specials = w->op->specials ? w->op->specials(w->f, p) : 0,
                              .memory = least[AT_MEMORY] / median,
@@ -563,23 +562,23 @@ static int write_times(struct writing *w)
     return n ? PUT_TABLE(w, "time", "timing", time_columns, rows, n) : 0;
 }
 
-static struct regime_row regime_row(const struct growth *g, int i, enum pass p)
+static struct sweep_row sweep_row(const struct growth *g, int i, enum pass p)
 {
-    return (struct regime_row){.backend = g->backend->name,
-                               .kernel = g->kernel->name,
-                               .pass = pass_names[p],
-                               .batch = g->batch[i],
-                               .rows = g->rows[i],
-                               .median = g->outcome[i].median[p],
-                               .min = g->outcome[i].min[p],
-                               .max = g->outcome[i].max[p],
-                               .repeats = g->outcome[i].runs[p]};
+    return (struct sweep_row){.backend = g->backend->name,
+                              .kernel = g->kernel->name,
+                              .pass = pass_names[p],
+                              .batch = g->batch[i],
+                              .rows = g->rows[i],
+                              .median = g->outcome[i].median[p],
+                              .min = g->outcome[i].min[p],
+                              .max = g->outcome[i].max[p],
+                              .runs = g->outcome[i].runs[p]};
 }
 
-static int write_regime(struct writing *w)
+static int write_sweep(struct writing *w)
 {
-    struct regime_row *rows = calloc(MAX_RAN * N_PASSES * MAX_POINTS, sizeof *rows);
-    struct turn_row turns[MAX_RAN * N_PASSES];
+    struct sweep_row *rows = calloc(MAX_RAN * N_PASSES * MAX_POINTS, sizeof *rows);
+    struct crossover_row crossovers[MAX_RAN * N_PASSES];
     int n = 0, m = 0;
 
     if (!rows)
@@ -588,16 +587,17 @@ static int write_regime(struct writing *w)
         for (enum pass p = FORWARD; p < op_passes(w->op); p++) {
             const struct growth *g = &w->r->growth[k];
             for (int i = 0; i < g->n; i++)
-                rows[n++] = regime_row(g, i, p);
-            turns[m++] = (struct turn_row){.backend = g->backend->name,
-                                           .kernel = g->kernel->name,
-                                           .pass = pass_names[p],
-                                           .rows = turning_point(g, p),
-                                           .stopped = g->stopped};
+                rows[n++] = sweep_row(g, i, p);
+            crossovers[m++] = (struct crossover_row){.backend = g->backend->name,
+                                                     .kernel = g->kernel->name,
+                                                     .pass = pass_names[p],
+                                                     .rows = crossover(g, p),
+                                                     .stopped = g->stopped};
         }
-    int e = n ? PUT_TABLE(w, "regime", "measurement", regime_columns, rows, n) : 0;
+    int e = n ? PUT_TABLE(w, "batch_sweep", "measurement", sweep_columns, rows, n) : 0;
     free(rows);
-    return e || !m ? e : PUT_TABLE(w, "turn", "kernel_and_pass", turn_columns, turns, m);
+    return e || !m ? e
+                   : PUT_TABLE(w, "crossover", "kernel_and_pass", crossover_columns, crossovers, m);
 }
 
 /* ---- a trial ---- */
@@ -665,14 +665,14 @@ static void close_parts(const struct part *p, int n)
 static int write_trial(struct writing *w, hid_t trial)
 {
     const struct result *r = w->r;
-    const char *caution = w->op->caution ? w->op->caution(w->f) : NULL;
+    const char *warning = w->op->warning ? w->op->warning(w->f) : NULL;
     int e = h5_put_text(trial, "skips", r->skips) ||
             (*r->declined && h5_put_text(trial, "declined", r->declined)) ||
-            (caution && h5_put_text(trial, "caution", caution));
+            (warning && h5_put_text(trial, "warning", warning));
 
     for (int i = 0; !e && i < w->n_items; i++)
         e = write_item(w, &w->item[i]);
-    e = e || write_checks(w) || write_times(w) || write_regime(w) || flush(w->s);
+    e = e || write_checks(w) || write_times(w) || write_sweep(w) || flush(w->s);
     e = e || link_parts(trial, w->scale, w->n_scales) || link_parts(trial, w->group, w->n_groups) ||
         link_parts(trial, w->table, w->n_tables) || h5_put_int(trial, "n_checks", r->verdicts.n) ||
         h5_put_int(trial, "failed", r->failed) ||
@@ -861,6 +861,10 @@ static int may_discard(hid_t part, const struct experiment *x, int force)
         return err_set("was not written by this program: move it away");
     if (n <= 0 || force)
         return 0;
+    if (same == SAME_PLAN && header_schema(part) != HEADER_SCHEMA)
+        return err_set("holds %d finished trial%s that an earlier version wrote: begin again "
+                       "with --force",
+                       n, n == 1 ? "" : "s");
     return err_set(same == SAME_PLAN ? "holds %d finished trial%s: go on with --resume, or begin "
                                        "again with --force"
                                      : "holds %d finished trial%s of another plan: begin anew "
@@ -984,6 +988,8 @@ static int same_experiment(struct store *s)
 {
     if (header_same(s->file, s->x) != SAME_PLAN)
         return -1;
+    if (!s->finished && header_schema(s->file) != HEADER_SCHEMA)
+        return err_set("was begun by an earlier version; begin again with --force");
     return header_same_inputs(s->file, s->x) ? err_more("; begin again with --force") : 0;
 }
 
@@ -1027,17 +1033,25 @@ static int go_on(struct store *s, int how)
 
 /* ---- times, read back ---- */
 
-/* The columns of a time that are read; text is HDF5's to free. */
+/* The columns of a time that are read, by name; text is HDF5's to free. */
 struct read_row {
     char *backend, *kernel, *pass;
     double median, spread;
-    int64_t repeats;
-    char *caches;
+    int64_t runs;
+    char *method;
 };
-static const struct column read_columns[] = {
-    COLUMN(read_row, backend, 's'), COLUMN(read_row, kernel, 's'), COLUMN(read_row, pass, 's'),
-    COLUMN(read_row, median, 'd'),  COLUMN(read_row, spread, 'd'), COLUMN(read_row, repeats, 'i'),
-    COLUMN(read_row, caches, 's'),
+#define READ_COLUMNS(runs_name, method_name)                                                       \
+    COLUMN(read_row, backend, 's'), COLUMN(read_row, kernel, 's'), COLUMN(read_row, pass, 's'),    \
+        COLUMN(read_row, median, 'd'), COLUMN(read_row, spread, 'd'),                              \
+        {runs_name, offsetof(struct read_row, runs), 'i'},                                         \
+    {                                                                                              \
+        method_name, offsetof(struct read_row, method), 's'                                        \
+    }
+enum { N_READ = 7 };
+/* By schema. */
+static const struct column read_columns[][N_READ] = {
+    [1] = {READ_COLUMNS("repeats", "caches")},
+    [2] = {READ_COLUMNS("runs", "method")},
 };
 
 /* HDF5 would leave out what is not there, and say nothing. */
@@ -1055,33 +1069,37 @@ static int is_column(hid_t type, const struct column *c)
     return same ? 0 : err_set("column %s of the table time is of another type", c->name);
 }
 
-static int has_columns(hid_t table)
+static int has_columns(hid_t table, const struct column *column)
 {
     hid_t type = H5Dget_type(table);
     int e = type < 0 || H5Tget_class(type) != H5T_COMPOUND ? err_set("the table time is none") : 0;
 
-    for (size_t i = 0; !e && i < COUNT(read_columns); i++)
-        e = is_column(type, &read_columns[i]);
+    for (int i = 0; !e && i < N_READ; i++)
+        e = is_column(type, &column[i]);
     h5_drop(type);
     return e;
 }
 
-static void keep_timings(struct timing *to, const struct read_row *from, int n)
+static void keep_timings(struct timing *to, const struct read_row *from, int n, int schema)
 {
     for (int i = 0; i < n; i++) {
         const struct read_row *r = &from[i];
-        to[i] = (struct timing){.median = r->median, .spread = r->spread, .runs = r->repeats};
+        to[i] = (struct timing){.median = r->median, .spread = r->spread, .runs = r->runs};
         snprintf(to[i].backend, sizeof to[i].backend, "%s", r->backend ? r->backend : "");
         snprintf(to[i].kernel, sizeof to[i].kernel, "%s", r->kernel ? r->kernel : "");
         snprintf(to[i].pass, sizeof to[i].pass, "%s", r->pass ? r->pass : "");
-        snprintf(to[i].how, sizeof to[i].how, "%s", r->caches ? r->caches : "");
+        const char *method = r->method ? r->method : "";
+        snprintf(to[i].method, sizeof to[i].method, "%s%s",
+                 schema == 1 && strcmp(method, "warm") == 0 ? "caches " : "", method);
     }
 }
 
 static int read_table(hid_t table, struct timings *to)
 {
     struct read_row rows[MAX_RAN * N_PASSES] = {{.backend = NULL}};
-    int n = has_columns(table) ? -1 : h5_table_rows(table, "time", COUNT(rows));
+    int schema = header_schema(table);
+    const struct column *column = read_columns[schema];
+    int n = !schema || has_columns(table, column) ? -1 : h5_table_rows(table, "time", COUNT(rows));
     hid_t row, space;
 
     if (n < 0)
@@ -1089,14 +1107,14 @@ static int read_table(hid_t table, struct timings *to)
     to->timing = calloc(n + 1, sizeof *to->timing);
     if (!to->timing)
         return err_set("no memory for %d times", n);
-    row = row_type(read_columns, COUNT(read_columns), sizeof(struct read_row));
+    row = row_type(column, N_READ, sizeof(struct read_row));
     space = H5Dget_space(table);
     int e = 0;
     if (H5Dread(table, row, H5S_ALL, H5S_ALL, H5P_DEFAULT, rows) < 0) {
         e = h5_cannot("read the table time");
     } else {
         to->n = n;
-        keep_timings(to->timing, rows, n);
+        keep_timings(to->timing, rows, n, schema);
     }
     H5Dvlen_reclaim(row, space, H5P_DEFAULT, rows);
     h5_drop(space);

@@ -9,8 +9,8 @@
  *     /trial/0003/ref64/d/x      gradients, per backend
  *     /trial/0003/check          table of verdicts
  *     /trial/0003/time           table of times, and how near they are to the ceilings
- *     /trial/0003/regime         table of times as the batch grows, and
- *     /trial/0003/turn           where each kernel and pass turns
+ *     /trial/0003/batch_sweep    table of times as the batch grows, and
+ *     /trial/0003/crossover      where each kernel and pass becomes bound by throughput
  *
  * Trials count from 1 in the file and in messages, from 0 in these functions.
  * `steps`, `batch` ... beside the groups of a trial are the dimension scales
@@ -102,7 +102,7 @@ struct timing {
     char backend[16], kernel[32], pass[16];
     double median, spread; /* seconds; spread is the median distance from the median */
     int64_t runs;
-    char how[64]; /* the times were taken: the caches before, and a replay */
+    char method[64]; /* of timing: the caches before, and a replay */
 };
 /* Those of a trial. */
 struct timings {

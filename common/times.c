@@ -231,7 +231,7 @@ void times_tsv(FILE *to, int trial, const struct ceilings *c, const struct resul
 void regime_head(FILE *to)
 {
     fprintf(to, "  %-7s  %-12s  %8s  %10s  %10s  %12s  %12s\n", "backend", "kernel", "B*H",
-            "forward", "backward", "a row", "a row");
+            "forward", "backward", "per row", "per row");
 }
 
 void regime_row(FILE *to, const struct growth *g, int i)
@@ -245,15 +245,15 @@ void regime_row(FILE *to, const struct growth *g, int i)
             seconds_text(median[BACKWARD] / g->rows[i], e));
 }
 
-void regime_turn(FILE *to, const struct growth *g)
+void regime_crossover(FILE *to, const struct growth *g)
 {
-    fprintf(to, "      %s %s turns from latency to throughput", g->backend->name, g->kernel->name);
+    fprintf(to, "      %s %s is bound by throughput:", g->backend->name, g->kernel->name);
     for (enum pass p = FORWARD; p < N_PASSES; p++) {
-        double rows = turning_point(g, p);
+        double rows = crossover(g, p);
         if (g->n && !g->outcome[0].runs[p])
             continue;
         if (rows > 0)
-            fprintf(to, "%s %s at B*H = %.0f", p ? "," : "", pass_names[p], rows);
+            fprintf(to, "%s %s from B*H = %.0f", p ? "," : "", pass_names[p], rows);
         else
             fprintf(to, "%s %s not up to %.0f", p ? "," : "", pass_names[p],
                     g->n ? g->rows[g->n - 1] : 0);
@@ -280,7 +280,7 @@ void regime_tsv(FILE *to, int trial, const struct result *r)
                 fprintf(to, "%s\ttime\t%" PRId64 "\t%.0f\t%.6g\t%.6g\t%.6g\t%d\t%s\n", head,
                         g->batch[i], g->rows[i], g->outcome[i].median[p], g->outcome[i].min[p],
                         g->outcome[i].max[p], g->outcome[i].runs[p], r->trial->text);
-            fprintf(to, "%s\tturn\t\t%.6g\t\t\t\t\t%s\n", head, turning_point(g, p),
+            fprintf(to, "%s\tcrossover\t\t%.6g\t\t\t\t\t%s\n", head, crossover(g, p),
                     r->trial->text);
         }
 }

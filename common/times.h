@@ -24,10 +24,10 @@ int times_has(const struct ran *ran);
 /* Is it here to be timed? */
 int times_wanted(const struct ran *ran);
 
-/* The same for measure = regime: a row for each batch, a line for where it turns. */
+/* The same for measure = regime: a row for each batch, a line for the crossover. */
 void regime_head(FILE *to);
 void regime_row(FILE *to, const struct growth *g, int i);
-void regime_turn(FILE *to, const struct growth *g);
+void regime_crossover(FILE *to, const struct growth *g);
 
 /* As records, with the fields of the head. */
 void times_tsv_head(FILE *to);

@@ -87,7 +87,7 @@ static int derive(struct frame *f)
     return 0;
 }
 
-static const char *caution(const struct frame *f)
+static const char *warning(const struct frame *f)
 {
     return f->choice[DUAL_TAPE_INIT] == DUAL_ZERO && DIM(f, 'N') > 1
                ? "tape_init = zero: all slots stay equal for ever, attention is 1/slots, and "
@@ -283,7 +283,7 @@ const struct op op_dual_memory = {
     .n_identities = COUNT(identities),
     .neutral = &interval,
     .derive = derive,
-    .caution = caution,
+    .warning = warning,
     .flops = flops,
     .products = products,
     .specials = specials,

@@ -288,11 +288,6 @@ int abl_get(const abl_case *c, const char *name, double *values, int64_t n)
 
 /* ---- runs ---- */
 
-static const char *type_name(enum dtype type)
-{
-    return type == BF16 ? "bf16" : "fp32";
-}
-
 /* What the backends are given: the case's inputs, rounded to its storage. */
 static struct tensors *rounded(const abl_case *c)
 {
@@ -330,8 +325,8 @@ static int place(const struct trial *t, const char *backend, const char *kernel,
     if (b->unavailable())
         return err_set("%s cannot run here: %s", b->name, b->unavailable());
     if (b->type != F64 && b->type != t->type)
-        return err_set("%s stores %s, the case is dtype=%s", b->name, type_name(b->type),
-                       type_name(t->type));
+        return err_set("%s stores %s, the case is dtype=%s", b->name, dtype_names[b->type],
+                       dtype_names[t->type]);
     const struct impl *k = choose(t, b, kernel);
     if (!k)
         return -1;

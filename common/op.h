@@ -22,6 +22,10 @@ enum { MAX_ARGS = 32, MAX_PARAMS = 16, MAX_RANK = 6, MAX_TEXT = 512 };
 enum pass { FORWARD, BACKWARD, N_PASSES };
 extern const char *const pass_names[N_PASSES];
 enum dtype { F64, F32, BF16, F16, I64 };
+/* Their names, less that of whole numbers: NULL.  From F32 on they are the choices of a parameter
+ * that is a storage type. */
+extern const char *const dtype_names[];
+#define STORAGE_TYPES (dtype_names + F32)
 
 struct frame;
 
@@ -122,7 +126,7 @@ struct arg {
     enum fill fill;
     int (*when)(const struct frame *f);             /* NULL: always there */
     const char *(*shape_of)(const struct frame *f); /* NULL: shape */
-    const char *type_choice; /* the choice (fp32 bf16 fp16) that is its storage type */
+    const char *type_choice; /* the choice, one of STORAGE_TYPES, that is its storage type */
     const char *continues;   /* of a final state: the initial state it hands over to */
     enum fill (*fill_of)(const struct frame *f); /* NULL: fill */
     int (*back)(const struct frame *f);          /* does backward read it? NULL: as the flags say */

@@ -60,7 +60,7 @@ static void setting(const struct trial *t, const char *name, char value[VALUE])
     else if (strcmp(name, "section") == 0)
         snprintf(value, VALUE, "%s", t->section);
     else if (strcmp(name, "dtype") == 0)
-        snprintf(value, VALUE, "%s", t->type == BF16 ? "bf16" : "fp32");
+        snprintf(value, VALUE, "%s", dtype_names[t->type]);
     else if (strcmp(name, "seed") == 0)
         snprintf(value, VALUE, "%" PRIu64, t->seed);
     else if (strcmp(name, "input") == 0)

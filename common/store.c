@@ -344,7 +344,7 @@ static int write_item(struct writing *w, const struct item *it)
     if (!e)
         e = name_axes(w, d, shape);
     if (!e && (it->type == BF16 || it->type == F16))
-        e = h5_put_text(d, "storage", it->type == BF16 ? "bf16" : "fp16");
+        e = h5_put_text(d, "storage", dtype_names[it->type]);
     if (!e && it->ran < 0 && !it->grad)
         e = put_origin(w, d, it->arg);
     if (d >= 0 && H5Dclose(d) < 0 && !e) /* it may write the last chunks */
@@ -618,7 +618,7 @@ static int trial_new(hid_t trials, const struct trial *t, const char *contents, 
                 : t->op->param[p].real  ? h5_put_double(g, key, t->sizes.real[p])
                                        : h5_put_int(g, key, DIM(&t->sizes, t->op->param[p].letter));
     }
-    e = e || h5_put_text(g, "dtype", dtype_name(t->type)) || h5_put_seed(g, t->seed) ||
+    e = e || h5_put_text(g, "dtype", dtype_names[t->type]) || h5_put_seed(g, t->seed) ||
         h5_put_text(g, "input", input_names[t->input]);
     const char *const optional[][2] = {{"file", t->file},
                                        {"contents", contents},

@@ -857,3 +857,19 @@ void plan_free(struct experiment *x)
     free(x->trial);
     *x = (struct experiment){.device = -1};
 }
+
+int plan_backends(const struct experiment *x, const struct trial *t, const struct backend *list[16])
+{
+    int n = 0;
+
+    list[n++] = &ref64;
+    list[n++] = reference_of(t->type);
+    for (int g = 0; gpu_backends[g]; g++) {
+        int wanted = !x->n_backends;
+        for (int i = 0; i < x->n_backends; i++)
+            wanted |= x->backend[i] == gpu_backends[g];
+        if (wanted && gpu_backends[g]->type == t->type)
+            list[n++] = gpu_backends[g];
+    }
+    return n;
+}

@@ -435,8 +435,10 @@ static void regime_rows(struct report *p, int i, const struct result *r)
 
 static void declined_lines(struct report *p, const struct result *r)
 {
-    for (const char *at = r->declined; *at; at += strcspn(at, "\n"), at += *at == '\n')
-        fprintf(p->to, "      declined  %.*s\n", (int)strcspn(at, "\n"), at);
+    for (int i = 0; i < r->n_declined; i++) {
+        const struct declined *d = &r->declined[i];
+        fprintf(p->to, "      declined  %s %s: %s\n", d->backend->name, d->kernel->name, d->why);
+    }
 }
 
 static void warning_line(struct report *p, int i)

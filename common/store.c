@@ -661,13 +661,26 @@ static void close_parts(const struct part *p, int n)
         h5_drop(p[i].id);
 }
 
+/* A line each, "gpu16 plain: why". */
+static int put_declined(hid_t trial, const struct result *r)
+{
+    char text[MAX_RAN * (sizeof r->declined[0].why + 64)];
+    size_t n = 0;
+
+    for (int i = 0; i < r->n_declined; i++) {
+        const struct declined *d = &r->declined[i];
+        n += snprintf(text + n, sizeof text - n, "%s %s: %s\n", d->backend->name, d->kernel->name,
+                      d->why);
+    }
+    return n ? h5_put_text(trial, "declined", text) : 0;
+}
+
 /* The order of these steps is what the head of this file is about. */
 static int write_trial(struct writing *w, hid_t trial)
 {
     const struct result *r = w->r;
     const char *warning = w->op->warning ? w->op->warning(w->f) : NULL;
-    int e = h5_put_text(trial, "skips", r->skips) ||
-            (*r->declined && h5_put_text(trial, "declined", r->declined)) ||
+    int e = h5_put_text(trial, "skips", r->skips) || put_declined(trial, r) ||
             (warning && h5_put_text(trial, "warning", warning));
 
     for (int i = 0; !e && i < w->n_items; i++)

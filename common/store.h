@@ -30,39 +30,9 @@
 #ifndef STORE_H
 #define STORE_H
 
-#include "common/bench.h"
-#include "common/check.h"
-#include "common/plan.h"
-#include "data/input.h"
+#include "common/result.h"
 
 struct store;
-
-enum { MAX_RAN = 32 };
-
-/* What one kernel of a backend did in a trial. */
-struct ran {
-    const struct backend *backend;
-    const struct impl *kernel;
-    struct tensors *t; /* its outputs and gradients; NULL where they are not kept */
-    struct outcome outcome;
-    int64_t predicted,
-        used; /* bytes on the device: as predicted, and by its own count; 0: unknown */
-};
-
-struct result {
-    const struct trial *trial;
-    struct tensors *inputs; /* inputs, and gradients of outputs */
-    struct origin from;     /* where the inputs came from */
-    struct ran ran[MAX_RAN];
-    int n_ran;
-    struct growth *growth; /* of measure = regime */
-    int n_growths;
-    struct verdicts verdicts;
-    int skipped;         /* checks that could not be made */
-    int failed;          /* verdicts that failed */
-    char skips[1024];    /* what was skipped and why, one line each */
-    char declined[2048]; /* "gpu16 plain: why": kernels that do not take the case */
-};
 
 enum {
     STORE_RESUME = 1,  /* go on with a part, or a finished file, of the same plan and inputs */

@@ -205,15 +205,12 @@ static void tsv_row(FILE *to, int trial, const struct ceilings *c, const struct 
             r->trial->text);
 }
 
-/* Each line of r->declined, "gpu16 plain: why". */
 static void tsv_declined(FILE *to, int trial, const struct result *r)
 {
-    for (const char *at = r->declined; *at; at += strcspn(at, "\n"), at += *at == '\n') {
-        int backend = (int)strcspn(at, " "), kernel = (int)strcspn(at + backend + 1, ":");
-        int line = (int)strcspn(at, "\n"), head = backend + kernel + 3;
-        fprintf(to, "%d\t%.*s\t%.*s\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\tdeclined: %.*s\t%s\n",
-                trial, backend, at, kernel, at + backend + 1, line > head ? line - head : 0,
-                at + head, r->trial->text);
+    for (int i = 0; i < r->n_declined; i++) {
+        const struct declined *d = &r->declined[i];
+        fprintf(to, "%d\t%s\t%s\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\tdeclined: %s\t%s\n", trial,
+                d->backend->name, d->kernel->name, d->why, r->trial->text);
     }
 }
 

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "common/store.h"
+#include "common/result.h"
 
 /* "12.3 us" */
 const char *seconds_text(double s, char text[16]);

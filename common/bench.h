@@ -8,7 +8,14 @@
 /* What can bind a pass; its fraction of one is the least time that this one
  * allows over the time measured.  FLOPs of matrix products count for the
  * tensor cores where storage is bf16; all others count for FP32. */
-enum ceiling { AT_MEMORY, AT_TENSOR, AT_FP32, AT_SPECIAL, AT_LATENCY, N_CEILINGS };
+#define CEILINGS(CEILING, with)                                                                    \
+    CEILING(with, MEMORY, memory)                                                                  \
+    CEILING(with, TENSOR, tensor)                                                                  \
+    CEILING(with, FP32, fp32)                                                                      \
+    CEILING(with, SPECIAL, special)                                                                \
+    CEILING(with, LATENCY, latency)
+#define CEILING_ID(with, ID, name) AT_##ID,
+enum ceiling { CEILINGS(CEILING_ID, ) N_CEILINGS };
 extern const char *const ceiling_names[N_CEILINGS];
 
 /* The least seconds that each ceiling allows for a pass of o on b. */

@@ -28,6 +28,7 @@
 #include <hdf5.h>
 #include <hdf5_hl.h>
 
+#include "common/columns.h"
 #include "common/err.h"
 #include "common/h5.h"
 #include "common/header.h"
@@ -355,110 +356,39 @@ static int write_item(struct writing *w, const struct item *it)
 
 /* ---- tables ---- */
 
-/* A column: 's' a string, 'd' a double, 'i' an int64_t.  Strings are of
- * variable length: netCDF's library corrupts memory over fixed ones in a table. */
-struct column {
-    const char *name;
-    size_t offset;
-    char kind;
-};
-#define COLUMN(row, member, kind)                                                                  \
-    {                                                                                              \
-#member, offsetof(struct row, member), kind                                                \
-    }
+/* Verdicts.  Strings are of variable length: netCDF's library corrupts memory over fixed ones in a
+ * table. */
+#define CHECK_COLUMNS(COLUMN)                                                                      \
+    COLUMN(s, tensor, NO_UNIT, IN_DUMP, NULL, 0)                                                   \
+    COLUMN(s, check, NO_UNIT, IN_DUMP, NULL, 0)                                                    \
+    COLUMN(s, backend, NO_UNIT, IN_DUMP, NULL, 0)                                                  \
+    COLUMN(s, kernel, NO_UNIT, IN_DUMP, NULL, 0)                                                   \
+    COLUMN(d, error, FRACTION, IN_DUMP, NULL, 0)                                                   \
+    COLUMN(d, norm, FRACTION, IN_DUMP, NULL, 0)                                                    \
+    COLUMN(d, bound, FRACTION, IN_DUMP, NULL, 0)                                                   \
+    COLUMN(d, margin, FRACTION, IN_DUMP, NULL, 0)                                                  \
+    COLUMN(s, worst, NO_UNIT, IN_DUMP, NULL, 0)                                                    \
+    COLUMN(i, first_bad, NO_UNIT, IN_DUMP, NULL, 0)                                                \
+    COLUMN(s, verdict, NO_UNIT, IN_DUMP, NULL, 0)
+#define CHECK_COLUMN(...) COLUMN_OF(check_row, __VA_ARGS__)
 
 struct check_row {
-    const char *tensor, *check, *backend, *kernel;
-    double error, norm, bound, margin;
-    const char *worst;
-    int64_t first_bad;
-    const char *verdict;
+    CHECK_COLUMNS(COLUMN_MEMBER)
 };
-static const struct column check_columns[] = {
-    COLUMN(check_row, tensor, 's'),  COLUMN(check_row, check, 's'),
-    COLUMN(check_row, backend, 's'), COLUMN(check_row, kernel, 's'),
-    COLUMN(check_row, error, 'd'),   COLUMN(check_row, norm, 'd'),
-    COLUMN(check_row, bound, 'd'),   COLUMN(check_row, margin, 'd'),
-    COLUMN(check_row, worst, 's'),   COLUMN(check_row, first_bad, 'i'),
-    COLUMN(check_row, verdict, 's'),
-};
-
-/* Times in seconds.  memory to latency are the fractions of the ceilings, NaN
- * where these were not measured; bound_by names the largest. */
-struct time_row {
-    const char *backend, *kernel, *pass;
-    double median, min, max, spread, median_no_graph, flops, bytes;
-    int64_t peak_bytes, runs;
-    const char *method;
-    double tokens, specials, memory, tensor, fp32, special, latency;
-    const char *bound_by;
-    int64_t saved_bytes, predicted_bytes, used_bytes;
-};
-static const struct column time_columns[] = {
-    COLUMN(time_row, backend, 's'),
-    COLUMN(time_row, kernel, 's'),
-    COLUMN(time_row, pass, 's'),
-    COLUMN(time_row, median, 'd'),
-    COLUMN(time_row, min, 'd'),
-    COLUMN(time_row, max, 'd'),
-    COLUMN(time_row, spread, 'd'),
-    COLUMN(time_row, median_no_graph, 'd'),
-    COLUMN(time_row, flops, 'd'),
-    COLUMN(time_row, bytes, 'd'),
-    COLUMN(time_row, peak_bytes, 'i'),
-    COLUMN(time_row, runs, 'i'),
-    COLUMN(time_row, method, 's'),
-    COLUMN(time_row, tokens, 'd'),
-    COLUMN(time_row, specials, 'd'),
-    COLUMN(time_row, memory, 'd'),
-    COLUMN(time_row, tensor, 'd'),
-    COLUMN(time_row, fp32, 'd'),
-    COLUMN(time_row, special, 'd'),
-    COLUMN(time_row, latency, 'd'),
-    COLUMN(time_row, bound_by, 's'),
-    COLUMN(time_row, saved_bytes, 'i'),
-    COLUMN(time_row, predicted_bytes, 'i'),
-    COLUMN(time_row, used_bytes, 'i'),
-};
-
-/* One kernel and pass at one batch. */
-struct sweep_row {
-    const char *backend, *kernel, *pass;
-    int64_t batch;
-    double rows, median, min, max;
-    int64_t runs;
-};
-static const struct column sweep_columns[] = {
-    COLUMN(sweep_row, backend, 's'), COLUMN(sweep_row, kernel, 's'), COLUMN(sweep_row, pass, 's'),
-    COLUMN(sweep_row, batch, 'i'),   COLUMN(sweep_row, rows, 'd'),   COLUMN(sweep_row, median, 'd'),
-    COLUMN(sweep_row, min, 'd'),     COLUMN(sweep_row, max, 'd'),    COLUMN(sweep_row, runs, 'i'),
-};
-
-/* The rows from which on they are bound by throughput; 0: none of these. */
-struct crossover_row {
-    const char *backend, *kernel, *pass;
-    double rows;
-    const char *stopped;
-};
-static const struct column crossover_columns[] = {
-    COLUMN(crossover_row, backend, 's'), COLUMN(crossover_row, kernel, 's'),
-    COLUMN(crossover_row, pass, 's'),    COLUMN(crossover_row, rows, 'd'),
-    COLUMN(crossover_row, stopped, 's'),
-};
+static const struct column check_columns[] = {CHECK_COLUMNS(CHECK_COLUMN){NULL}};
 
 /* The type of a row, in memory. */
-static hid_t row_type(const struct column *column, int n_columns, size_t size)
+static hid_t row_type(const struct column *column, size_t size)
 {
     hid_t row = H5Tcreate(H5T_COMPOUND, size), text = h5_text_type();
     int e = row < 0 || text < 0;
 
-    for (int i = 0; !e && i < n_columns; i++) {
-        char kind = column[i].kind;
-        e = H5Tinsert(row, column[i].name, column[i].offset,
-                      kind == 's'   ? text
-                      : kind == 'd' ? H5T_NATIVE_DOUBLE
-                                    : H5T_NATIVE_INT64) < 0;
-    }
+    for (; !e && column->name; column++)
+        if (column->shown & IN_DUMP)
+            e = H5Tinsert(row, column->name, column->offset,
+                          column->kind == 's'   ? text
+                          : column->kind == 'd' ? H5T_NATIVE_DOUBLE
+                                                : H5T_NATIVE_INT64) < 0;
     h5_drop(text);
     if (e) {
         h5_drop(row);
@@ -467,29 +397,40 @@ static hid_t row_type(const struct column *column, int n_columns, size_t size)
     return row;
 }
 
-static int put_table(struct writing *w, const char *name, const char *axis,
-                     const struct column *column, int n_columns, const void *rows, size_t row_size,
-                     hsize_t n)
+/* A table as it becomes a dataset. */
+struct table {
+    const char *name, *axis;
+    const struct column *column;
+    size_t row_size;
+};
+static const struct table checks = {"check", "verdict", check_columns, sizeof(struct check_row)},
+                          times = {"time", "timing", time_columns, sizeof(struct time_row)},
+                          sweeps = {"batch_sweep", "measurement", sweep_columns,
+                                    sizeof(struct sweep_row)},
+                          crossovers = {"crossover", "kernel_and_pass", crossover_columns,
+                                        sizeof(struct crossover_row)};
+
+/* Nothing where there are no rows. */
+static int put_table(struct writing *w, const struct table *t, const void *rows, hsize_t n)
 {
     struct part *p = &w->table[w->n_tables];
-    hid_t row = row_type(column, n_columns, row_size), packed = row < 0 ? -1 : H5Tcopy(row);
+    if (!n)
+        return 0;
+    hid_t row = row_type(t->column, t->row_size), packed = row < 0 ? -1 : H5Tcopy(row);
 
-    snprintf(p->name, sizeof p->name, "%s", name);
+    snprintf(p->name, sizeof p->name, "%s", t->name);
     p->id = -1;
     if (packed < 0 || H5Tpack(packed) < 0) /* on disk, no padding between members */
-        h5_cannot("make the type of table %s", name);
+        h5_cannot("make the type of table %s", t->name);
     else
         p->id = dataset_new(w->s->file, NULL, packed, row, 1, &n, 0, rows);
     h5_drop(row);
     h5_drop(packed);
     if (p->id < 0)
-        return err_at("table %s", name);
+        return err_at("table %s", t->name);
     w->n_tables++;
-    return name_axis(w, p->id, 0, axis, n);
+    return name_axis(w, p->id, 0, t->axis, n);
 }
-
-#define PUT_TABLE(w, name, axis, columns, rows, n)                                                 \
-    put_table(w, name, axis, columns, COUNT(columns), rows, sizeof *(rows), n)
 
 static int write_checks(struct writing *w)
 {
@@ -512,42 +453,9 @@ static int write_checks(struct writing *w)
                                      .first_bad = v->first_bad,
                                      .verdict = verdict_word(v)};
     }
-    int e = list->n ? PUT_TABLE(w, "check", "verdict", check_columns, rows, list->n) : 0;
+    int e = put_table(w, &checks, rows, list->n);
     free(rows);
     return e;
-}
-
-static struct time_row time_row(const struct writing *w, const struct ran *ran, enum pass p)
-{
-    const struct ceilings *c = ceilings_of(w->s->x->ceilings, ran->backend);
-    double least[N_CEILINGS] = {NAN, NAN, NAN, NAN, NAN}, median = ran->outcome.median[p];
-
-    if (c)
-        least_times(c, w->op, ran->backend, w->f, p, least);
-    return (struct time_row){.backend = ran->backend->name,
-                             .kernel = ran->kernel->name,
-                             .pass = pass_names[p],
-                             .median = median,
-                             .min = ran->outcome.min[p],
-                             .max = ran->outcome.max[p],
-                             .spread = ran->outcome.spread[p],
-                             .median_no_graph = ran->outcome.no_graph[p],
-                             .flops = w->op->flops(w->f, p),
-                             .bytes = op_bytes(w->op, ran->backend, w->f, p),
-                             .peak_bytes = ran->outcome.peak,
-                             .runs = ran->outcome.runs[p],
-                             .method = ran->backend->method,
-                             .tokens = case_tokens(w->op, w->f),
-                             .specials = w->op->specials ? w->op->specials(w->f, p) : 0,
-                             .memory = least[AT_MEMORY] / median,
-                             .tensor = least[AT_TENSOR] / median,
-                             .fp32 = least[AT_FP32] / median,
-                             .special = least[AT_SPECIAL] / median,
-                             .latency = least[AT_LATENCY] / median,
-                             .bound_by = c ? ceiling_names[binding(least)] : "",
-                             .saved_bytes = op_saved(w->op, ran->backend, w->f),
-                             .predicted_bytes = ran->predicted,
-                             .used_bytes = ran->used};
 }
 
 static int write_times(struct writing *w)
@@ -558,27 +466,14 @@ static int write_times(struct writing *w)
     for (int k = 0; w->s->x->repeats > 0 && k < w->r->n_ran; k++)
         for (enum pass p = FORWARD; p < N_PASSES; p++)
             if (w->r->ran[k].outcome.runs[p])
-                rows[n++] = time_row(w, &w->r->ran[k], p);
-    return n ? PUT_TABLE(w, "time", "timing", time_columns, rows, n) : 0;
+                rows[n++] = time_row(w->s->x->ceilings, w->r, &w->r->ran[k], p);
+    return put_table(w, &times, rows, n);
 }
 
-static struct sweep_row sweep_row(const struct growth *g, int i, enum pass p)
-{
-    return (struct sweep_row){.backend = g->backend->name,
-                              .kernel = g->kernel->name,
-                              .pass = pass_names[p],
-                              .batch = g->batch[i],
-                              .rows = g->rows[i],
-                              .median = g->outcome[i].median[p],
-                              .min = g->outcome[i].min[p],
-                              .max = g->outcome[i].max[p],
-                              .runs = g->outcome[i].runs[p]};
-}
-
-static int write_sweep(struct writing *w)
+static int write_sweeps(struct writing *w)
 {
     struct sweep_row *rows = calloc(MAX_RAN * N_PASSES * MAX_POINTS, sizeof *rows);
-    struct crossover_row crossovers[MAX_RAN * N_PASSES];
+    struct crossover_row ends[MAX_RAN * N_PASSES];
     int n = 0, m = 0;
 
     if (!rows)
@@ -587,17 +482,12 @@ static int write_sweep(struct writing *w)
         for (enum pass p = FORWARD; p < op_passes(w->op); p++) {
             const struct growth *g = &w->r->growth[k];
             for (int i = 0; i < g->n; i++)
-                rows[n++] = sweep_row(g, i, p);
-            crossovers[m++] = (struct crossover_row){.backend = g->backend->name,
-                                                     .kernel = g->kernel->name,
-                                                     .pass = pass_names[p],
-                                                     .rows = crossover(g, p),
-                                                     .stopped = g->stopped};
+                rows[n++] = sweep_row(w->r, g, i, p);
+            ends[m++] = crossover_row(g, p);
         }
-    int e = n ? PUT_TABLE(w, "batch_sweep", "measurement", sweep_columns, rows, n) : 0;
+    int e = put_table(w, &sweeps, rows, n) || put_table(w, &crossovers, ends, m);
     free(rows);
-    return e || !m ? e
-                   : PUT_TABLE(w, "crossover", "kernel_and_pass", crossover_columns, crossovers, m);
+    return e;
 }
 
 /* ---- a trial ---- */
@@ -685,7 +575,7 @@ static int write_trial(struct writing *w, hid_t trial)
 
     for (int i = 0; !e && i < w->n_items; i++)
         e = write_item(w, &w->item[i]);
-    e = e || write_checks(w) || write_times(w) || write_sweep(w) || flush(w->s);
+    e = e || write_checks(w) || write_times(w) || write_sweeps(w) || flush(w->s);
     e = e || link_parts(trial, w->scale, w->n_scales) || link_parts(trial, w->group, w->n_groups) ||
         link_parts(trial, w->table, w->n_tables) || h5_put_int(trial, "n_checks", r->verdicts.n) ||
         h5_put_int(trial, "failed", r->failed) ||
@@ -1046,25 +936,30 @@ static int go_on(struct store *s, int how)
 
 /* ---- times, read back ---- */
 
-/* The columns of a time that are read, by name; text is HDF5's to free. */
+/* The columns of a time that are read, by schema; text is HDF5's to free. */
 struct read_row {
     char *backend, *kernel, *pass;
     double median, spread;
     int64_t runs;
     char *method;
 };
-#define READ_COLUMNS(runs_name, method_name)                                                       \
-    COLUMN(read_row, backend, 's'), COLUMN(read_row, kernel, 's'), COLUMN(read_row, pass, 's'),    \
-        COLUMN(read_row, median, 'd'), COLUMN(read_row, spread, 'd'),                              \
-        {runs_name, offsetof(struct read_row, runs), 'i'},                                         \
+#define READ_COLUMN(kind, name, member)                                                            \
     {                                                                                              \
-        method_name, offsetof(struct read_row, method), 's'                                        \
+        name, offsetof(struct read_row, member), kind, NO_UNIT, IN_DUMP, NULL, 0                   \
     }
-enum { N_READ = 7 };
-/* By schema. */
-static const struct column read_columns[][N_READ] = {
-    [1] = {READ_COLUMNS("repeats", "caches")},
-    [2] = {READ_COLUMNS("runs", "method")},
+#define READ_COLUMNS(runs_name, method_name)                                                       \
+    {                                                                                              \
+        READ_COLUMN('s', "backend", backend), READ_COLUMN('s', "kernel", kernel),                  \
+            READ_COLUMN('s', "pass", pass), READ_COLUMN('d', "median", median),                    \
+            READ_COLUMN('d', "spread", spread), READ_COLUMN('i', runs_name, runs),                 \
+            READ_COLUMN('s', method_name, method),                                                 \
+        {                                                                                          \
+            NULL                                                                                   \
+        }                                                                                          \
+    }
+static const struct column read_columns[][8] = {
+    [1] = READ_COLUMNS("repeats", "caches"),
+    [2] = READ_COLUMNS("runs", "method"),
 };
 
 /* HDF5 would leave out what is not there, and say nothing. */
@@ -1087,8 +982,8 @@ static int has_columns(hid_t table, const struct column *column)
     hid_t type = H5Dget_type(table);
     int e = type < 0 || H5Tget_class(type) != H5T_COMPOUND ? err_set("the table time is none") : 0;
 
-    for (int i = 0; !e && i < N_READ; i++)
-        e = is_column(type, &column[i]);
+    for (; !e && column->name; column++)
+        e = is_column(type, column);
     h5_drop(type);
     return e;
 }
@@ -1120,7 +1015,7 @@ static int read_table(hid_t table, struct timings *to)
     to->timing = calloc(n + 1, sizeof *to->timing);
     if (!to->timing)
         return err_set("no memory for %d times", n);
-    row = row_type(column, N_READ, sizeof(struct read_row));
+    row = row_type(column, sizeof(struct read_row));
     space = H5Dget_space(table);
     int e = 0;
     if (H5Dread(table, row, H5S_ALL, H5S_ALL, H5P_DEFAULT, rows) < 0) {

@@ -19,8 +19,6 @@ void times_ceilings(FILE *to, const struct ceilings *c, const char *why);
 void times_head(FILE *to);
 void times_row(FILE *to, const struct ceilings *c, const struct result *r, const struct ran *ran,
                enum pass p);
-/* Did it get a time?  References may be there without one. */
-int times_has(const struct ran *ran);
 /* Is it here to be timed? */
 int times_wanted(const struct ran *ran);
 

@@ -31,9 +31,9 @@ TRIAL = ["op", "dtype", "seed", "input", "line", "n_checks", "failed", "unjudged
          "skips"]
 CHECK = ["tensor", "check", "backend", "kernel", "error", "norm", "bound", "margin", "worst",
          "first_bad", "verdict"]
-TIME = ["backend", "kernel", "pass", "median", "min", "max", "spread", "median_no_graph", "flops",
-        "bytes", "peak_bytes", "runs", "method", "tokens", "specials", "memory", "tensor", "fp32",
-        "special", "latency", "bound_by", "saved_bytes", "predicted_bytes", "used_bytes"]
+TIME = ["backend", "kernel", "pass", "median", "min", "max", "spread", "median_no_graph", "runs",
+        "method", "tokens", "flops", "bytes", "specials", "memory", "tensor", "fp32", "special",
+        "latency", "bound_by", "peak_bytes", "saved_bytes", "predicted_bytes", "used_bytes"]
 SWEEP = ["backend", "kernel", "pass", "batch", "rows", "median", "min", "max", "runs"]
 CROSSOVER = ["backend", "kernel", "pass", "rows", "stopped"]
 TABLES = {"check": CHECK, "time": TIME, "batch_sweep": SWEEP, "crossover": CROSSOVER}
@@ -96,7 +96,7 @@ def check_layout(trial):
     old = OLD if trial.file.attrs["schema"] == "ablate-1" else {}
     for name, columns in TABLES.items():
         table = trial.get(old.get(name, name))
-        if table is not None and list(table.dtype.names) != [old.get(c, c) for c in columns]:
+        if table is not None and set(table.dtype.names) != {old.get(c, c) for c in columns}:
             faults.append(f"{table.name} has columns {table.dtype.names}")
     if "check" in trial:
         rows = trial["check"][:]

@@ -30,6 +30,7 @@
 #ifndef STORE_H
 #define STORE_H
 
+#include "common/dump_times.h"
 #include "common/result.h"
 
 struct store;
@@ -65,36 +66,11 @@ int store_close(struct store *s, int complete);
 /* The name of the file as it is now. */
 const char *store_name(const struct store *s);
 
-/* ---- times, read back ---- */
-
-/* A row of the table `time`. */
-struct timing {
-    char backend[16], kernel[32], pass[16];
-    double median, spread; /* seconds; spread is the median distance from the median */
-    int64_t runs;
-    char method[64]; /* of timing: the caches before, and a replay */
-};
-/* Those of a trial. */
-struct timings {
-    char line[MAX_LINE]; /* the words that make the trial again */
-    struct timing *timing;
-    int n;
-};
-/* Of a file, finished or not: the trials in it that are complete. */
-struct dump_times {
-    char *device; /* "gpu32: NVIDIA H200, ..." a line each backend */
-    struct timings *trial;
-    int n;
-};
-
 /* The times of trial i, which must be there; n is 0 where it was not timed.
  * Nonzero after err_set(); free to->timing in any case. */
 int store_timings(struct store *s, int i, struct timings *to);
 /* What each backend ran on when the file was begun, a line each; NULL after
  * err_set(); to be freed. */
 char *store_device(struct store *s);
-/* Of another file; NULL after err_set(). */
-struct dump_times *dump_times_read(const char *file);
-void dump_times_free(struct dump_times *d);
 
 #endif

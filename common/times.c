@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/columns.h"
+#include "common/rows.h"
 #include "common/times.h"
 
 const char *seconds_text(double s, char text[16])

@@ -10,6 +10,7 @@
 #include "common/baseline.h"
 #include "common/cases.h"
 #include "common/err.h"
+#include "common/store.h"
 #include "common/trial.h"
 #include "tests/tap.h"
 

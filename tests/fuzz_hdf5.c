@@ -31,6 +31,7 @@
 #include "common/baseline.h"
 #include "common/err.h"
 #include "common/header.h"
+#include "common/store.h"
 #include "common/trial.h"
 #include "data/input.h"
 #include "tests/tap.h"

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/columns.h"
+#include "common/rows.h"
 
 #define TIME_COLUMN(...) COLUMN_OF(time_row, __VA_ARGS__)
 #define SWEEP_COLUMN(...) COLUMN_OF(sweep_row, __VA_ARGS__)

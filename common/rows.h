@@ -79,7 +79,7 @@ int times_has(const struct ran *ran);
 /* A pass of a kernel that ran; its numbers are not known where it got no time. */
 struct time_row time_row(const struct ceilings *c, const struct result *r, const struct ran *ran,
                          enum pass p);
-/* A kernel that declined, for `why`, which is kept in `verdict`. */
+/* A kernel that declined; `verdict` says why, and must outlive the row. */
 struct time_row declined_row(const struct result *r, const struct declined *d, const char *verdict);
 /* Batch i of a kernel's sweep. */
 struct sweep_row sweep_row(const struct result *r, const struct growth *g, int i, enum pass p);

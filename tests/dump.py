@@ -37,6 +37,7 @@ TIME = ["backend", "kernel", "pass", "median", "min", "max", "spread", "median_n
 SWEEP = ["backend", "kernel", "pass", "batch", "rows", "median", "min", "max", "runs"]
 CROSSOVER = ["backend", "kernel", "pass", "rows", "stopped"]
 TABLES = {"check": CHECK, "time": TIME, "batch_sweep": SWEEP, "crossover": CROSSOVER}
+SCHEMAS = ["ablate-1", "ablate-2"]
 # What ablate-1 calls them.
 OLD = {"median_no_graph": "plain", "runs": "repeats", "method": "caches",
        "batch_sweep": "regime", "crossover": "turn"}
@@ -93,7 +94,7 @@ def check_layout(trial):
         if "in" in trial and "d" in trial[name]:
             faults += [f"{name}/d/{x} is no input's" for x in trial[name]["d"]
                        if x not in trial["in"] or trial["in"][x].shape != trial[name]["d"][x].shape]
-    old = OLD if trial.file.attrs["schema"] == "ablate-1" else {}
+    old = OLD if trial.file.attrs["schema"] == SCHEMAS[0] else {}
     for name, columns in TABLES.items():
         table = trial.get(old.get(name, name))
         if table is not None and set(table.dtype.names) != {old.get(c, c) for c in columns}:
@@ -165,7 +166,7 @@ def check_trial(path, name, trial, with_xarray):
 def main(path, *names):
     with h5py.File(path, "r") as f:
         missing = [name for name in ROOT if name not in f.attrs]
-        ok(f.attrs.get("schema") in ("ablate-1", "ablate-2") and not missing, "attributes of the file",
+        ok(f.attrs.get("schema") in SCHEMAS and not missing, "attributes of the file",
            [f"missing: {missing}"])
         trials = {name: trial for name, trial in f["trial"].items() if trial.attrs["complete"] == 1}
         ok(len(f["trial"]) == f.attrs["n_trials"], "as many trials as planned")

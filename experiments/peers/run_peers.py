@@ -288,7 +288,7 @@ class Trial:
                  if row["verdict"] != b"pass"}
         best = {}
         times = self.table("time")
-        method = "method" if len(times) and "method" in times.dtype.names else "caches" # ablate-1
+        method = "method" if len(times) and "method" in times.dtype.names else "caches"  # ablate-1
         for row in times:
             which, p = (row["backend"], row["kernel"]), row["pass"].decode()
             if not self.is_gpu(row["backend"]) or which in wrong or row["median"] <= 0:

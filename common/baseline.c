@@ -36,7 +36,7 @@ static struct comparison not_compared(const struct timing *was, const struct tim
 
 struct comparison compare_times(const struct timing *was, const struct timing *is, double threshold)
 {
-    if (strcmp(was->how, is->how) != 0)
+    if (strcmp(was->method, is->method) != 0)
         return not_compared(was, is, "its times were taken in another way");
     if (was->runs < ENOUGH_RUNS || is->runs < ENOUGH_RUNS)
         return not_compared(was, is, "fewer than 3 runs do not tell the noise");

@@ -15,7 +15,7 @@
 #ifndef BASELINE_H
 #define BASELINE_H
 
-#include "common/store.h"
+#include "common/dump_times.h"
 
 enum pace { AS_BEFORE, SLOWER, FASTER, NOT_COMPARED };
 

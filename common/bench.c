@@ -5,10 +5,8 @@
 
 #include "common/bench.h"
 
-const char *const ceiling_names[N_CEILINGS] = {
-    [AT_MEMORY] = "memory",   [AT_TENSOR] = "tensor",   [AT_FP32] = "fp32",
-    [AT_SPECIAL] = "special", [AT_LATENCY] = "latency",
-};
+#define CEILING_NAME(with, ID, name) #name,
+const char *const ceiling_names[N_CEILINGS] = {CEILINGS(CEILING_NAME, )};
 
 void least_times(const struct ceilings *c, const struct op *o, const struct backend *b,
                  const struct frame *f, enum pass p, double least[N_CEILINGS])
@@ -48,7 +46,7 @@ double case_rows(const struct op *o, const struct frame *f)
     return rows;
 }
 
-double turning_point(const struct growth *g, enum pass p)
+double crossover(const struct growth *g, enum pass p)
 {
     if (g->n < 2)
         return 0;

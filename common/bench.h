@@ -8,7 +8,14 @@
 /* What can bind a pass; its fraction of one is the least time that this one
  * allows over the time measured.  FLOPs of matrix products count for the
  * tensor cores where storage is bf16; all others count for FP32. */
-enum ceiling { AT_MEMORY, AT_TENSOR, AT_FP32, AT_SPECIAL, AT_LATENCY, N_CEILINGS };
+#define CEILINGS(CEILING, with)                                                                    \
+    CEILING(with, MEMORY, memory)                                                                  \
+    CEILING(with, TENSOR, tensor)                                                                  \
+    CEILING(with, FP32, fp32)                                                                      \
+    CEILING(with, SPECIAL, special)                                                                \
+    CEILING(with, LATENCY, latency)
+#define CEILING_ID(with, ID, name) AT_##ID,
+enum ceiling { CEILINGS(CEILING_ID, ) N_CEILINGS };
 extern const char *const ceiling_names[N_CEILINGS];
 
 /* The least seconds that each ceiling allows for a pass of o on b. */
@@ -34,11 +41,11 @@ struct growth {
     char stopped[200]; /* why there are no more, or "" */
 };
 
-/* The rows at which p turns from bound by latency to bound by throughput:
+/* The rows from which on p is bound by throughput, and no longer by latency:
  * where the time of few rows is what each of the last rows added took, times
  * their number.  0 where that was not yet half as much as the rows before
  * took: it is bound by latency up to there. */
-double turning_point(const struct growth *g, enum pass p);
+double crossover(const struct growth *g, enum pass p);
 
 /* c, where it says what b can do; else NULL. */
 const struct ceilings *ceilings_of(const struct ceilings *c, const struct backend *b);

@@ -229,8 +229,8 @@ static double largest_finite(const double *x, int64_t n)
     return isfinite(largest) ? largest : 0;
 }
 
-void tensors_nudge(struct tensors *t, const struct op *o, const struct frame *f, double unit,
-                   int which)
+void tensors_perturb(struct tensors *t, const struct op *o, const struct frame *f, double unit,
+                     int which)
 {
     for (int i = 0; i < o->n_args; i++) {
         double *x = o->arg[i].flags & IN ? t->x[i] : o->arg[i].flags & OUT ? t->g[i] : NULL;
@@ -322,11 +322,11 @@ static int sample(struct truth *t, int which)
     int e = !moved || (both && !beside);
 
     if (!e) {
-        tensors_nudge(moved, t->op, t->sizes, unit, which);
+        tensors_perturb(moved, t->op, t->sizes, unit, which);
         e = sample_oracle(t, moved, unit);
     }
     if (!e && both) {
-        tensors_nudge(beside, t->op, t->sizes, which % 2 ? unit : fmax(unit, BESIDE), which);
+        tensors_perturb(beside, t->op, t->sizes, which % 2 ? unit : fmax(unit, BESIDE), which);
         e = sample_yardstick(t, beside);
     }
     tensors_free(moved);

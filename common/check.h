@@ -58,8 +58,8 @@ double *tensors_result(const struct tensors *t, int arg, int grad);
  * down at random, one that is BELOW off by `unit` of how far below its row's
  * largest it is, and of 2: a kernel rounds that difference, its power, and the
  * quotient of that and the sum; `which` counts the ways to do so, from 0. */
-void tensors_nudge(struct tensors *t, const struct op *o, const struct frame *f, double unit,
-                   int which);
+void tensors_perturb(struct tensors *t, const struct op *o, const struct frame *f, double unit,
+                     int which);
 /* The roundings of the coarsest type that b stores one of the tensors in. */
 double coarsest_unit(const struct op *o, const struct frame *f, const struct backend *b);
 

@@ -145,7 +145,7 @@ static int measure(const struct probe *p, struct point *at)
         struct tensors *t = tensors_copy(o, f, at->t);
         both.forward_only = 0;
         if (t)
-            tensors_nudge(t, o, f, 0x1p-52, s);
+            tensors_perturb(t, o, f, 0x1p-52, s);
         e = !t || run_op(&both, t, NULL);
         first = first ? first : t;
         if (!e)

@@ -213,7 +213,7 @@ int h5_same_text(hid_t at, const char *name, const char *value, char *there, siz
     return same;
 }
 
-/* ---- datasets ---- */
+/* ---- datasets read ---- */
 
 static int has_shape(hid_t space, int rank, const int64_t *size)
 {
@@ -260,4 +260,117 @@ int h5_table_rows(hid_t table, const char *name, int most)
         return err_set("the table %s has %llu rows, more than %d", name, (unsigned long long)n,
                        most);
     return (int)n;
+}
+
+/* ---- groups, datasets and tables made ---- */
+
+/* How groups are made: members and attributes listed in the order in which
+ * they were made, no times. */
+static hid_t group_how(int whole)
+{
+    const unsigned order = H5P_CRT_ORDER_TRACKED | H5P_CRT_ORDER_INDEXED;
+    hid_t how = H5Pcreate(H5P_GROUP_CREATE);
+
+    if (how >= 0 &&
+        (H5Pset_link_creation_order(how, order) < 0 || H5Pset_attr_creation_order(how, order) < 0 ||
+         H5Pset_obj_track_times(how, 0) < 0 ||
+         (whole &&
+          (H5Pset_attr_phase_change(how, 128, 0) < 0 || H5Pset_link_phase_change(how, 128, 0) < 0 ||
+           H5Pset_est_link_info(how, 44, 64) < 0)))) {
+        h5_drop(how);
+        return -1;
+    }
+    return how;
+}
+
+hid_t h5_group_new(hid_t at, const char *name, int whole)
+{
+    hid_t how = group_how(whole);
+    hid_t g = how < 0 ? -1
+              : name  ? H5Gcreate2(at, name, H5P_DEFAULT, how, H5P_DEFAULT)
+                      : H5Gcreate_anon(at, how, H5P_DEFAULT);
+    if (g < 0)
+        h5_cannot(name ? "make group %s" : "make a group%s", name ? name : "");
+    h5_drop(how);
+    return g;
+}
+
+enum { MIB = 1 << 20 };
+
+/* About half a MiB, of whole trailing axes. */
+static void chunk_size(int rank, const hsize_t *dim, size_t element, hsize_t *chunk)
+{
+    hsize_t room = MIB / 2 / element;
+    for (int i = rank - 1; i >= 0; i--) {
+        chunk[i] = dim[i] < room ? dim[i] : room;
+        room /= chunk[i] ? chunk[i] : 1;
+        room = chunk[i] < dim[i] || room < 1 ? 1 : room;
+    }
+}
+
+/* Small ones would only grow by being compressed. */
+enum { COMPRESS_FROM = 16384 };
+
+/* How datasets are made.  Contiguous ones are written as a whole, so nothing
+ * fills them first, except for strings, where HDF5 insists; chunks that reach
+ * over the end are, or their padding would differ from run to run; and what
+ * is never written reads as 0. */
+static hid_t dataset_how(const struct h5_data *from)
+{
+    size_t element = H5Tget_size(from->stored);
+    hid_t how = H5Pcreate(H5P_DATASET_CREATE);
+    hsize_t chunk[H5S_MAX_RANK], bytes = element;
+    int e = how < 0 || H5Pset_obj_track_times(how, 0) < 0;
+
+    for (int i = 0; i < from->rank; i++)
+        bytes *= from->dim[i];
+    if (!e && from->compress && bytes >= COMPRESS_FROM) {
+        chunk_size(from->rank, from->dim, element, chunk);
+        e = H5Pset_chunk(how, from->rank, chunk) < 0 || H5Pset_shuffle(how) < 0 ||
+            H5Pset_deflate(how, from->compress) < 0;
+    } else if (!e && from->data && H5Tget_class(from->stored) == H5T_FLOAT) {
+        e = H5Pset_fill_time(how, H5D_FILL_TIME_NEVER) < 0;
+    }
+    if (e) {
+        h5_drop(how);
+        return -1;
+    }
+    return how;
+}
+
+hid_t h5_dataset_new(hid_t at, const char *name, const struct h5_data *from)
+{
+    hid_t space = H5Screate_simple(from->rank, from->dim, NULL);
+    hid_t how = dataset_how(from);
+    hid_t d = name ? H5Dcreate2(at, name, from->stored, space, H5P_DEFAULT, how, H5P_DEFAULT)
+                   : H5Dcreate_anon(at, from->stored, space, how, H5P_DEFAULT);
+
+    if (d < 0 ||
+        (from->data && H5Dwrite(d, from->given, H5S_ALL, H5S_ALL, H5P_DEFAULT, from->data) < 0)) {
+        h5_cannot(name ? "write dataset %s" : "write%s", name ? name : "");
+        h5_drop(d);
+        d = -1;
+    }
+    h5_drop(how);
+    h5_drop(space);
+    return d;
+}
+
+hid_t h5_row_type(const struct column *column, size_t size)
+{
+    hid_t row = H5Tcreate(H5T_COMPOUND, size), text = h5_text_type();
+    int e = row < 0 || text < 0;
+
+    for (; !e && column->name; column++)
+        if (column->shown & IN_DUMP)
+            e = H5Tinsert(row, column->name, column->offset,
+                          column->kind == 's'   ? text
+                          : column->kind == 'd' ? H5T_NATIVE_DOUBLE
+                                                : H5T_NATIVE_INT64) < 0;
+    h5_drop(text);
+    if (e) {
+        h5_drop(row);
+        return -1;
+    }
+    return row;
 }

@@ -1,4 +1,4 @@
-/* h5.h - HDF5's attributes, written and read, and its datasets, read.
+/* h5.h - HDF5's attributes, groups, datasets and tables, made and read.
  *
  * What is read may be anybody's: extent, class and size are asked for first,
  * so that no file decides how much is written to memory, or how much of it is
@@ -11,6 +11,8 @@
 #include <stdint.h>
 
 #include <hdf5.h>
+
+#include "common/column.h"
 
 /* Why the last HDF5 call failed, in HDF5's or the system's words; to be asked
  * before the next one. */
@@ -39,7 +41,27 @@ char *h5_get_text(hid_t at, const char *name);
  * "" where there is none. */
 int h5_same_text(hid_t at, const char *name, const char *value, char *there, size_t size);
 
-/* ---- datasets ---- */
+/* ---- groups, datasets and tables, made; -1 after err_set() ---- */
+
+/* A group; linked nowhere where `name` is NULL.  With `whole`, its header gets nearly 4096 bytes
+ * of room, so that all of a trial's links and attributes are in one page of the file: HDF5 writes
+ * it at once. */
+hid_t h5_group_new(hid_t at, const char *name, int whole);
+/* What becomes a dataset: types on disk and in memory, extent, level of compression where it is
+ * large, and the data; NULL: there is nothing to write. */
+struct h5_data {
+    hid_t stored, given;
+    int rank;
+    const hsize_t *dim;
+    int compress;
+    const void *data;
+};
+/* Linked nowhere where `name` is NULL. */
+hid_t h5_dataset_new(hid_t at, const char *name, const struct h5_data *from);
+/* The type of a row of `size` bytes in memory: of those columns that are in the dump. */
+hid_t h5_row_type(const struct column *column, size_t size);
+
+/* ---- datasets, read ---- */
 
 /* Dataset `name`, which must have that shape and be of floating point or of
  * whole numbers, into x.  Nonzero after err_set(). */

@@ -15,7 +15,10 @@
 #include "common/header.h"
 #include "common/keys.h"
 
-static const char SCHEMA[] = "ablate-1";
+/* By version, from 1; the last is written, and all are read.  In ablate-1 the columns `runs` and
+ * `method` of the table `time` are called `repeats` and `caches`. */
+static const char *const schemas[] = {"ablate-1", "ablate-2"};
+#define SCHEMA schemas[HEADER_SCHEMA - 1]
 
 /* ---- the keys that decide what is in the file ---- */
 
@@ -247,23 +250,31 @@ static int same_trials(hid_t file, const struct experiment *x)
     return e;
 }
 
+int header_schema(hid_t at)
+{
+    hid_t root = H5Gopen2(at, "/", H5P_DEFAULT);
+    char there[256] = "";
+    int schema = 0;
+
+    for (int i = 0; !schema && i < (int)COUNT(schemas); i++)
+        if (h5_same_text(root, "schema", schemas[i], there, sizeof there))
+            schema = i + 1;
+    h5_drop(root);
+    if (!schema && *there)
+        err_set("has the schema '%s', not '%s'", there, SCHEMA);
+    else if (!schema)
+        err_set("was not written by this program");
+    return schema;
+}
+
 enum same header_same(hid_t file, const struct experiment *x)
 {
+    if (!header_schema(file))
+        return NOT_OURS;
     hid_t root = H5Gopen2(file, "/", H5P_DEFAULT);
-    char there[256];
-    enum same same = SAME_PLAN;
-
-    if (!h5_same_text(root, "schema", SCHEMA, there, sizeof there)) {
-        if (*there)
-            err_set("has the schema '%s', not '%s'", there, SCHEMA);
-        else
-            err_set("was not written by this program");
-        same = NOT_OURS;
-    } else if (x && (same_keys(root, x) || same_trials(file, x))) {
-        same = OTHER_PLAN;
-    }
+    int other = x && (same_keys(root, x) || same_trials(file, x));
     h5_drop(root);
-    return same;
+    return other ? OTHER_PLAN : SAME_PLAN;
 }
 
 int header_same_inputs(hid_t file, const struct experiment *x)

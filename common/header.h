@@ -23,6 +23,11 @@ int header_write(hid_t root, const struct experiment *x);
 enum { MAX_CONTENTS = 64 };
 int header_contents(const struct trial *t, char contents[MAX_CONTENTS]);
 
+enum { HEADER_SCHEMA = 2 }; /* of what is written */
+/* The version of the schema of the file that `at` is in, from 1; 0 after
+ * err_set(): it is none of ours. */
+int header_schema(hid_t at);
+
 enum same { SAME_PLAN, OTHER_PLAN, NOT_OURS };
 /* How the plan of an open file compares with that of x; err_set() says how
  * they differ, or why it is none of ours. */

@@ -158,14 +158,7 @@ static int experiment_compress(void *to, const char *value)
 
 /* ---- the keys of [trial] that are no parameter of its operation ---- */
 
-static const char *const dtype_names[] = {"fp32", "bf16", NULL};
 const char *const input_names[] = {"normal", "nonzero", "text", "hdf5", NULL};
-static const enum dtype dtypes[] = {F32, BF16};
-
-const char *dtype_name(enum dtype t)
-{
-    return dtype_names[t == dtypes[1]];
-}
 
 /* Levenshtein's: how many letters to put in, take out or change. */
 static int distance(const char *a, const char *b)
@@ -219,9 +212,10 @@ static int trial_op(void *to, const char *value)
 
 static int trial_dtype(void *to, const char *value)
 {
-    int i = one_of("dtype", value, dtype_names);
+    const char *const names[] = {dtype_names[F32], dtype_names[BF16], NULL};
+    int i = one_of("dtype", value, names);
     if (i >= 0)
-        ((struct trial *)to)->type = dtypes[i];
+        ((struct trial *)to)->type = i ? BF16 : F32;
     return i < 0 ? -1 : 0;
 }
 

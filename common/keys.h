@@ -29,7 +29,6 @@ extern const char *const input_names[], *const measure_names[], *const save_name
 /* Those of checks, each with its flag. */
 extern const char *const check_names[];
 extern const int check_flags[];
-const char *dtype_name(enum dtype t);
 
 /* What stands behind "unknown ...": the nearest word, if one is near. */
 struct guess {

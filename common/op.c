@@ -229,6 +229,9 @@ const char *op_axis(const struct op *o, char letter)
     return "axis";
 }
 
+const char *const dtype_names[] = {
+    [F64] = "fp64", [F32] = "fp32", [BF16] = "bf16", [F16] = "fp16", [I64] = NULL};
+
 size_t dtype_size(enum dtype t)
 {
     return t == F64 || t == I64 ? 8 : t == F32 ? 4 : 2;
@@ -248,7 +251,7 @@ enum dtype op_type(const struct op *o, const struct frame *f, int arg, const str
     if (b->wide == F64)
         return F64;
     if (a->type_choice && op_param(o, a->type_choice, &place))
-        return (enum dtype[]){F32, BF16, F16}[f->choice[place]];
+        return (enum dtype)(F32 + f->choice[place]);
     return a->flags & WIDE ? b->wide : b->type;
 }
 

@@ -22,6 +22,10 @@ enum { MAX_ARGS = 32, MAX_PARAMS = 16, MAX_RANK = 6, MAX_TEXT = 512 };
 enum pass { FORWARD, BACKWARD, N_PASSES };
 extern const char *const pass_names[N_PASSES];
 enum dtype { F64, F32, BF16, F16, I64 };
+/* Their names, less that of whole numbers: NULL.  From F32 on they are the choices of a parameter
+ * that is a storage type. */
+extern const char *const dtype_names[];
+#define STORAGE_TYPES (dtype_names + F32)
 
 struct frame;
 
@@ -122,7 +126,7 @@ struct arg {
     enum fill fill;
     int (*when)(const struct frame *f);             /* NULL: always there */
     const char *(*shape_of)(const struct frame *f); /* NULL: shape */
-    const char *type_choice; /* the choice (fp32 bf16 fp16) that is its storage type */
+    const char *type_choice; /* the choice, one of STORAGE_TYPES, that is its storage type */
     const char *continues;   /* of a final state: the initial state it hands over to */
     enum fill (*fill_of)(const struct frame *f); /* NULL: fill */
     int (*back)(const struct frame *f);          /* does backward read it? NULL: as the flags say */
@@ -203,8 +207,8 @@ struct op {
     int (*derive)(struct frame *f);
     /* How many indices there are, for fill INDEX; or is NULL. */
     int64_t (*index_range)(const struct frame *f);
-    /* NULL, or what a user of these choices should know; or is NULL. */
-    const char *(*caution)(const struct frame *f);
+    /* NULL, or what these choices lead to; or is NULL. */
+    const char *(*warning)(const struct frame *f);
     double (*flops)(const struct frame *f, enum pass p);
     /* Those of flops() that are matrix products, which tensor cores can take. */
     double (*products)(const struct frame *f, enum pass p);
@@ -266,7 +270,7 @@ struct backend {
     int (*record)(int (*pass)(const struct frame *f), const struct frame *f, void **recorded);
     int (*replay)(void *recorded);
     void (*forget)(void *recorded);
-    const char *caches; /* how times are taken, in words: the caches before, and a replay */
+    const char *method; /* how times are taken, in words: the caches before, and a replay */
     double warm_up;     /* seconds of runs before the timed ones, until its clock is up */
     const char *(*strerror)(int code);
     const struct impl *const *const *impl; /* by place in ops[]: a NULL-ended list, best first */

@@ -95,6 +95,11 @@ struct experiment {
 int plan_read(const char *file, struct experiment *x, FILE *errors);
 int plan_words(const char *words, struct experiment *x, FILE *errors);
 void plan_free(struct experiment *x);
+/* Which backends a trial of x is meant to run on: the oracle, the yardstick of
+ * its storage type, and the GPU backends of that type which were asked for by
+ * name, or all of them; returns how many. */
+int plan_backends(const struct experiment *x, const struct trial *t,
+                  const struct backend *list[16]);
 /* Write t->text from the rest of t; nonzero after err_set() where it is too long. */
 int plan_text(struct trial *t);
 

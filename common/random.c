@@ -10,7 +10,7 @@
 
 #include "common/err.h"
 #include "common/random.h"
-#include "common/report.h"
+#include "common/progress.h"
 #include "common/trial.h"
 
 /* ---- numbers, one after the other, from a key ---- */

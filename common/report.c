@@ -2,25 +2,22 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "common/err.h"
 #include "common/estimate.h"
-#include "common/keys.h"
 #include "common/quote.h"
+#include "common/progress.h"
 #include "common/report.h"
+#include "common/settings.h"
 #include "common/times.h"
 
-enum { MAX_COLUMNS = 40, VALUE = 64 };
-
-/* A column of the table: something that differs between the trials. */
-struct column {
-    char name[VALUE];
+/* A setting that differs between the trials: a column of the table. */
+struct varying {
+    char name[MAX_SETTING];
     int width;
 };
 
@@ -35,8 +32,8 @@ struct report {
     const struct experiment *x;
     FILE *to;
     int tsv;
-    struct column column[MAX_COLUMNS];
-    int n_columns;
+    struct varying varying[MAX_SETTINGS];
+    int n_varying;
     int checks, failed, skipped, unjudged, errors, done;
     int pace[NOT_COMPARED + 1]; /* how many times were what beside the baseline's */
     const char *baseline;       /* its file, once a trial was compared; else NULL */
@@ -46,71 +43,10 @@ struct report {
     time_t begun;
 };
 
-/* ---- what a trial's settings are, by name ---- */
-
-/* The value of setting `name`, "" where the trial has none. */
-static void setting(const struct trial *t, const char *name, char value[VALUE])
-{
-    int place;
-    char buffer[32];
-
-    *value = 0;
-    if (strcmp(name, "op") == 0)
-        snprintf(value, VALUE, "%s", t->op->name);
-    else if (strcmp(name, "section") == 0)
-        snprintf(value, VALUE, "%s", t->section);
-    else if (strcmp(name, "dtype") == 0)
-        snprintf(value, VALUE, "%s", t->type == BF16 ? "bf16" : "fp32");
-    else if (strcmp(name, "seed") == 0)
-        snprintf(value, VALUE, "%" PRIu64, t->seed);
-    else if (strcmp(name, "input") == 0)
-        snprintf(value, VALUE, "%s", input_names[t->input]);
-    else if (op_param(t->op, name, &place))
-        snprintf(value, VALUE, "%s", op_value(t->op, &t->sizes, place, buffer));
-}
-
-/* Every name that any trial has a setting of, in order. */
-static int settings(const struct experiment *x, char name[MAX_COLUMNS][VALUE])
-{
-    int n = 0;
-    snprintf(name[n++], VALUE, "section");
-    snprintf(name[n++], VALUE, "op");
-    for (int i = 0; i < x->n; i++) {
-        const struct op *o = x->trial[i].op;
-        for (int p = 0; p < o->n_params; p++) {
-            int known = 0;
-            for (int j = 0; j < n; j++)
-                known |= strcmp(name[j], o->param[p].name) == 0;
-            if (!known && n < MAX_COLUMNS - 3)
-                snprintf(name[n++], VALUE, "%s", o->param[p].name);
-        }
-    }
-    snprintf(name[n++], VALUE, "dtype");
-    snprintf(name[n++], VALUE, "seed");
-    snprintf(name[n++], VALUE, "input");
-    return n;
-}
-
-static int varies(const struct experiment *x, const char *name, int *width)
-{
-    char first[VALUE], value[VALUE];
-    int differ = 0;
-
-    *width = (int)strlen(name);
-    setting(&x->trial[0], name, first);
-    for (int i = 0; i < x->n; i++) {
-        setting(&x->trial[i], name, value);
-        differ |= strcmp(value, first) != 0;
-        if ((int)strlen(value) > *width)
-            *width = (int)strlen(value);
-    }
-    return differ;
-}
-
 struct report *report_new(const struct experiment *x, FILE *to, int tsv)
 {
     struct report *p = calloc(1, sizeof *p);
-    char name[MAX_COLUMNS][VALUE];
+    char name[MAX_SETTINGS][MAX_SETTING];
 
     if (!p) {
         err_set("no memory for a report");
@@ -120,10 +56,10 @@ struct report *report_new(const struct experiment *x, FILE *to, int tsv)
     p->to = to;
     p->tsv = tsv;
     p->begun = time(NULL);
-    for (int i = 0, n = settings(x, name), width; i < n; i++)
-        if (varies(x, name[i], &width)) {
-            struct column *c = &p->column[p->n_columns++];
-            memcpy(c->name, name[i], VALUE);
+    for (int i = 0, n = settings_of(x, name), width; i < n; i++)
+        if (setting_varies(x, name[i], &width)) {
+            struct varying *c = &p->varying[p->n_varying++];
+            memcpy(c->name, name[i], MAX_SETTING);
             c->width = width;
         }
     return p;
@@ -149,13 +85,13 @@ static void note_worst(struct worst *w, const struct verdict *v, double value, i
 
 static void head_constant(const struct report *p)
 {
-    char name[MAX_COLUMNS][VALUE], value[VALUE];
-    int n = settings(p->x, name), width, at = 0;
+    char name[MAX_SETTINGS][MAX_SETTING], value[MAX_SETTING];
+    int n = settings_of(p->x, name), width, at = 0;
 
     for (int i = 0; i < n; i++) {
-        if (varies(p->x, name[i], &width))
+        if (setting_varies(p->x, name[i], &width))
             continue;
-        setting(&p->x->trial[0], name[i], value);
+        setting_value(&p->x->trial[0], name[i], value);
         if (!*value)
             continue;
         int more = fprintf(p->to, "%s%s=%s", at ? " " : "  ", name[i], value);
@@ -183,8 +119,8 @@ static void tsv_head(const struct report *p)
 static void table_head(const struct report *p)
 {
     fprintf(p->to, "\n%4s", "#");
-    for (int i = 0; i < p->n_columns; i++)
-        fprintf(p->to, "  %-*s", p->column[i].width, p->column[i].name);
+    for (int i = 0; i < p->n_varying; i++)
+        fprintf(p->to, "  %-*s", p->varying[i].width, p->varying[i].name);
     if (p->x->measure == MEASURE_TIME)
         times_head(p->to);
     else if (p->x->measure == MEASURE_REGIME)
@@ -241,8 +177,8 @@ void report_head(struct report *p, const char *file, const char *replaces, int r
         fprintf(p->to,
                 "  without a GPU the reference's yardstick is timed, and nothing is judged\n");
     if (x->repeats)
-        fprintf(p->to, "  times are medians of up to %d runs: CPU, caches %s%s%s\n", x->repeats,
-                ref64.caches, why ? "" : "; GPU, ", why ? "" : gpu_backends[0]->caches);
+        fprintf(p->to, "  times are medians of up to %d runs: CPU, %s%s%s\n", x->repeats,
+                ref64.method, why ? "" : "; GPU, ", why ? "" : gpu_backends[0]->method);
     if (b)
         head_baseline(p, b);
     if (resumed)
@@ -255,14 +191,14 @@ void report_head(struct report *p, const char *file, const char *replaces, int r
 
 static void trial_columns(const struct report *p, int i, int first)
 {
-    char value[VALUE];
+    char value[MAX_SETTING];
     if (first)
         fprintf(p->to, "%4d", i + 1);
     else
         fprintf(p->to, "%4s", "");
-    for (int c = 0; c < p->n_columns; c++) {
-        setting(&p->x->trial[i], p->column[c].name, value);
-        fprintf(p->to, "  %-*s", p->column[c].width, first ? (*value ? value : "-") : "");
+    for (int c = 0; c < p->n_varying; c++) {
+        setting_value(&p->x->trial[i], p->varying[c].name, value);
+        fprintf(p->to, "  %-*s", p->varying[c].width, first ? (*value ? value : "-") : "");
     }
 }
 
@@ -425,7 +361,7 @@ static void regime_rows(struct report *p, int i, const struct result *r)
             trial_columns(p, i, k == 0 && j == 0);
             regime_row(p->to, &r->growth[k], j);
         }
-        regime_turn(p->to, &r->growth[k]);
+        regime_crossover(p->to, &r->growth[k]);
     }
     if (!r->n_growths) {
         trial_columns(p, i, 1);
@@ -435,17 +371,19 @@ static void regime_rows(struct report *p, int i, const struct result *r)
 
 static void declined_lines(struct report *p, const struct result *r)
 {
-    for (const char *at = r->declined; *at; at += strcspn(at, "\n"), at += *at == '\n')
-        fprintf(p->to, "      declined  %.*s\n", (int)strcspn(at, "\n"), at);
+    for (int i = 0; i < r->n_declined; i++) {
+        const struct declined *d = &r->declined[i];
+        fprintf(p->to, "      declined  %s %s: %s\n", d->backend->name, d->kernel->name, d->why);
+    }
 }
 
-static void caution_line(struct report *p, int i)
+static void warning_line(struct report *p, int i)
 {
     const struct trial *t = &p->x->trial[i];
-    const char *caution = t->op->caution ? t->op->caution(&t->sizes) : NULL;
+    const char *warning = t->op->warning ? t->op->warning(&t->sizes) : NULL;
 
-    if (caution)
-        fprintf(p->to, "      caution   %s\n", caution);
+    if (warning)
+        fprintf(p->to, "      warning   %s\n", warning);
 }
 
 /* "HEAD x W_k": those of a trial's inputs that its file gave, or did not; nothing
@@ -494,7 +432,7 @@ static void trial_rows(struct report *p, int i, const struct result *r)
             ran_row(p, i, r, &r->ran[j]);
     declined_lines(p, r);
     input_lines(p, r);
-    caution_line(p, i);
+    warning_line(p, i);
     failure_lines(p, r);
 }
 
@@ -686,28 +624,4 @@ void report_plan(const struct experiment *x, FILE *to)
 {
     for (int i = 0; i < x->n; i++)
         fprintf(to, "%d\t%s\n", i + 1, x->trial[i].text);
-}
-
-/* ---- progress ---- */
-
-static int shown;
-
-void progress(const char *fmt, ...)
-{
-    va_list ap;
-    if (!isatty(STDERR_FILENO))
-        return;
-    va_start(ap, fmt);
-    fputs("\r\033[K", stderr);
-    vfprintf(stderr, fmt, ap);
-    fflush(stderr);
-    va_end(ap);
-    shown = 1;
-}
-
-void progress_clear(void)
-{
-    if (shown)
-        fputs("\r\033[K", stderr);
-    shown = 0;
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "common/baseline.h"
+#include "common/result.h"
 #include "common/store.h"
 
 struct report;
@@ -31,10 +32,5 @@ void report_free(struct report *p);
 
 /* The plan alone, one line a trial. */
 void report_plan(const struct experiment *x, FILE *to);
-
-/* A line on a terminal's stderr that says what is being done; nothing if
- * stderr is no terminal. */
-void progress(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-void progress_clear(void);
 
 #endif

@@ -339,7 +339,7 @@ static int run_times(const struct call *c, const struct frame *f, enum pass p, d
         e = run_timed(c, f, p, NULL, seconds, &n);
         if (e)
             return e;
-        out->plain[p] = median_of(seconds, n);
+        out->no_graph[p] = median_of(seconds, n);
         e = c->backend->record(c->kernel->pass[p], f, &recorded);
         if (e)
             return run_failed(c, p, ", cannot be recorded as a graph", e);
@@ -350,7 +350,7 @@ static int run_times(const struct call *c, const struct frame *f, enum pass p, d
     if (recorded)
         c->backend->forget(recorded);
     else
-        out->plain[p] = out->median[p];
+        out->no_graph[p] = out->median[p];
     return e;
 }
 

@@ -47,12 +47,11 @@ struct call {
 
 struct outcome {
     double median[N_PASSES], min[N_PASSES], max[N_PASSES]; /* seconds */
-    double spread[N_PASSES]; /* the median of the times' distances from the median */
-    double
-        plain[N_PASSES]; /* where the backend replays passes, the median without; else the same */
-    int runs[N_PASSES];  /* that were timed */
-    int64_t peak;        /* most bytes on the backend at once */
-    char overrun[48];    /* a tensor with a damaged guard band, or "" */
+    double spread[N_PASSES];   /* the median of the times' distances from the median */
+    double no_graph[N_PASSES]; /* the median without a graph; where there is none, `median` */
+    int runs[N_PASSES];        /* that were timed */
+    int64_t peak;              /* most bytes on the backend at once */
+    char overrun[48];          /* a tensor with a damaged guard band, or "" */
 };
 
 /* Predict what the call takes, refuse it where that is not free, and have the

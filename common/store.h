@@ -9,8 +9,8 @@
  *     /trial/0003/ref64/d/x      gradients, per backend
  *     /trial/0003/check          table of verdicts
  *     /trial/0003/time           table of times, and how near they are to the ceilings
- *     /trial/0003/regime         table of times as the batch grows, and
- *     /trial/0003/turn           where each kernel and pass turns
+ *     /trial/0003/batch_sweep    table of times as the batch grows, and
+ *     /trial/0003/crossover      where each kernel and pass becomes bound by throughput
  *
  * Trials count from 1 in the file and in messages, from 0 in these functions.
  * `steps`, `batch` ... beside the groups of a trial are the dimension scales
@@ -30,39 +30,10 @@
 #ifndef STORE_H
 #define STORE_H
 
-#include "common/bench.h"
-#include "common/check.h"
-#include "common/plan.h"
-#include "data/input.h"
+#include "common/dump_times.h"
+#include "common/result.h"
 
 struct store;
-
-enum { MAX_RAN = 32 };
-
-/* What one kernel of a backend did in a trial. */
-struct ran {
-    const struct backend *backend;
-    const struct impl *kernel;
-    struct tensors *t; /* its outputs and gradients; NULL where they are not kept */
-    struct outcome outcome;
-    int64_t predicted,
-        used; /* bytes on the device: as predicted, and by its own count; 0: unknown */
-};
-
-struct result {
-    const struct trial *trial;
-    struct tensors *inputs; /* inputs, and gradients of outputs */
-    struct origin from;     /* where the inputs came from */
-    struct ran ran[MAX_RAN];
-    int n_ran;
-    struct growth *growth; /* of measure = regime */
-    int n_growths;
-    struct verdicts verdicts;
-    int skipped;         /* checks that could not be made */
-    int failed;          /* verdicts that failed */
-    char skips[1024];    /* what was skipped and why, one line each */
-    char declined[2048]; /* "gpu16 plain: why": kernels that do not take the case */
-};
 
 enum {
     STORE_RESUME = 1,  /* go on with a part, or a finished file, of the same plan and inputs */
@@ -95,36 +66,11 @@ int store_close(struct store *s, int complete);
 /* The name of the file as it is now. */
 const char *store_name(const struct store *s);
 
-/* ---- times, read back ---- */
-
-/* A row of the table `time`. */
-struct timing {
-    char backend[16], kernel[32], pass[16];
-    double median, spread; /* seconds; spread is the median distance from the median */
-    int64_t runs;
-    char how[64]; /* the times were taken: the caches before, and a replay */
-};
-/* Those of a trial. */
-struct timings {
-    char line[MAX_LINE]; /* the words that make the trial again */
-    struct timing *timing;
-    int n;
-};
-/* Of a file, finished or not: the trials in it that are complete. */
-struct dump_times {
-    char *device; /* "gpu32: NVIDIA H200, ..." a line each backend */
-    struct timings *trial;
-    int n;
-};
-
 /* The times of trial i, which must be there; n is 0 where it was not timed.
  * Nonzero after err_set(); free to->timing in any case. */
 int store_timings(struct store *s, int i, struct timings *to);
 /* What each backend ran on when the file was begun, a line each; NULL after
  * err_set(); to be freed. */
 char *store_device(struct store *s);
-/* Of another file; NULL after err_set(). */
-struct dump_times *dump_times_read(const char *file);
-void dump_times_free(struct dump_times *d);
 
 #endif

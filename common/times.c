@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/check.h"
+#include "common/rows.h"
 #include "common/times.h"
 
 const char *seconds_text(double s, char text[16])
@@ -64,31 +64,6 @@ const char *mebibytes_text(int64_t bytes, char text[16])
 
 /* ---- measure = time ---- */
 
-/* The worst error of a pass's results, outputs or gradients, and whose; -1: it
- * was not judged. */
-static double error_of(const struct result *r, const struct ran *ran, enum pass p,
-                       const char **tensor)
-{
-    double error = -1;
-    *tensor = "";
-    for (int i = 0; i < r->verdicts.n; i++) {
-        const struct verdict *v = &r->verdicts.v[i];
-        int gradient = strncmp(v->tensor, "d_", 2) == 0;
-        if (strcmp(v->backend, ran->backend->name) == 0 &&
-            strcmp(v->kernel, ran->kernel->name) == 0 && gradient == (p == BACKWARD) &&
-            !(v->error <= error)) {
-            error = v->error;
-            *tensor = v->tensor;
-        }
-    }
-    return error;
-}
-
-int times_has(const struct ran *ran)
-{
-    return ran->outcome.runs[FORWARD] > 0;
-}
-
 int times_wanted(const struct ran *ran)
 {
     return times_has(ran) || (ran->backend != &ref64 && ran->backend != yardstick(ran->backend));
@@ -96,134 +71,134 @@ int times_wanted(const struct ran *ran)
 
 void times_head(FILE *to)
 {
-    fprintf(to, "  %-7s  %-12s  %-8s  %8s  %8s  %8s  %4s  %8s  %8s  %8s", "backend", "kernel",
-            "pass", "median", "min", "max", "runs", "tokens/s", "GFLOP/s", "GB/s");
-    for (int i = 0; i < N_CEILINGS; i++)
-        fprintf(to, "  %7s", ceiling_names[i]);
-    fprintf(to, "  %-8s  %-18s  %s\n", "bound by", "worst error", "MiB used, predicted, saved");
+    for (const struct column *c = time_columns; c->name; c++)
+        if (c->head)
+            fprintf(to, c->kind == 's' ? "  %-*s" : "  %*s", c->width, c->head);
+    fprintf(to, "  %-18s  %s\n", "worst error", "MiB used, predicted, saved");
 }
 
-/* What of each ceiling it reached; nothing where a ceiling does not apply, or
- * is none of this backend's. */
-static void fractions(FILE *to, const struct ceilings *c, const struct result *r,
-                      const struct ran *ran, enum pass p)
+/* A number as a person reads it. */
+static const char *number_text(const struct column *c, const void *value, char text[16])
 {
-    int known = ceilings_of(c, ran->backend) != NULL;
-    double least[N_CEILINGS];
-    char text[16];
+    double x = c->kind == 'i' ? (double)*(const int64_t *)value : *(const double *)value;
 
-    if (known)
-        least_times(c, r->trial->op, ran->backend, &r->trial->sizes, p, least);
-    for (int i = 0; i < N_CEILINGS; i++) {
-        strcpy(text, "-");
-        if (known && least[i] > 0)
-            snprintf(text, sizeof text, "%.1f %%", 100 * least[i] / ran->outcome.median[p]);
-        fprintf(to, "  %7s", text);
+    switch (c->unit) {
+    case IN_SECONDS: return seconds_text(x, text);
+    case PER_SECOND: return large_text(x, text);
+    case GIGA_PER_SECOND: snprintf(text, 16, "%.1f", x * 1e-9); break;
+    case FRACTION:
+        if (!(x > 0)) /* not known, or this ceiling does not apply */
+            return "-";
+        snprintf(text, 16, "%.1f %%", 100 * x);
+        break;
+    default: snprintf(text, 16, "%.0f", x);
     }
-    fprintf(to, "  %-8s", known ? ceiling_names[binding(least)] : "-");
+    return text;
 }
 
 /* The device's own count, what was predicted, and what of it waits for backward. */
-static void memory(FILE *to, const struct result *r, const struct ran *ran)
+static void memory(FILE *to, const struct time_row *row)
 {
     char used[16] = "-", predicted[16], saved[16];
 
-    if (ran->used)
-        mebibytes_text(ran->used, used);
-    fprintf(to, "  %s, %s, %s", used, mebibytes_text(ran->predicted, predicted),
-            mebibytes_text(op_saved(r->trial->op, ran->backend, &r->trial->sizes), saved));
+    if (row->used_bytes >= 0)
+        mebibytes_text(row->used_bytes, used);
+    fprintf(to, "  %s, %s, %s", used, mebibytes_text(row->predicted_bytes, predicted),
+            mebibytes_text(row->saved_bytes, saved));
 }
 
-void times_row(FILE *to, const struct ceilings *c, const struct result *r, const struct ran *ran,
-               enum pass p)
+void times_row(FILE *to, const struct ceilings *ceilings, const struct result *r,
+               const struct ran *ran, enum pass p)
 {
-    const struct op *o = r->trial->op;
-    const struct frame *f = &r->trial->sizes;
-    const struct outcome *out = &ran->outcome;
-    double median = out->median[p];
-    char a[16], b[16], d[16], e[16], worst[48] = "-";
-    const char *tensor;
+    const struct time_row row = time_row(ceilings, r, ran, p);
+    char text[16], worst[48] = "-";
 
-    fprintf(to, "  %-7s  %-12s  %-8s  ", ran->backend->name, ran->kernel->name, pass_names[p]);
-    if (!times_has(ran)) {
-        fprintf(to, "no time: it failed parity\n");
-        return;
+    for (const struct column *c = time_columns; c->name; c++) {
+        const void *value = (const char *)&row + c->offset;
+        if (!c->head)
+            continue;
+        if (c->kind == 's') {
+            const char *name = *(const char *const *)value;
+            fprintf(to, "  %-*s", c->width, *name ? name : "-");
+        } else if (times_has(ran)) {
+            fprintf(to, "  %*s", c->width, number_text(c, value, text));
+        } else {
+            fprintf(to, "  no time: it failed parity\n");
+            return;
+        }
     }
-    fprintf(to, "%8s  %8s  %8s  %4d  %8s  %8.1f  %8.1f", seconds_text(median, a),
-            seconds_text(out->min[p], b), seconds_text(out->max[p], d), out->runs[p],
-            large_text(case_tokens(o, f) / median, e), o->flops(f, p) / median * 1e-9,
-            op_bytes(o, ran->backend, f, p) / median * 1e-9);
-    fractions(to, c, r, ran, p);
-    double error = error_of(r, ran, p, &tensor);
-    if (error >= 0)
-        snprintf(worst, sizeof worst, "%.1e %s", error, tensor);
+    if (row.error >= 0)
+        snprintf(worst, sizeof worst, "%.1e %s", row.error, row.worst);
     fprintf(to, "  %-*s", p == FORWARD ? 18 : 0, worst);
     if (p == FORWARD)
-        memory(to, r, ran);
+        memory(to, &row);
+    fputc('\n', to);
+}
+
+/* ---- records ---- */
+
+static void tsv_head(FILE *to, const struct column *c)
+{
+    const char *before = "";
+    for (; c->name; c++)
+        if (c->shown & IN_TSV) {
+            fprintf(to, "%s%s", before, c->name);
+            before = "\t";
+        }
+    fputc('\n', to);
+}
+
+static void tsv_value(FILE *to, const struct column *c, const void *value)
+{
+    if (c->kind == 's') {
+        fputs(*(const char *const *)value, to);
+    } else if (c->kind == 'i') {
+        int64_t n = *(const int64_t *)value;
+        if (n >= 0)
+            fprintf(to, "%" PRId64, n);
+    } else {
+        double x = *(const double *)value;
+        int whole = c->unit == IN_ROWS && x == floor(x);
+        if (!isnan(x))
+            fprintf(to, "%.*g", whole ? 17 : c->unit == FRACTION ? 4 : 6, x);
+    }
+}
+
+static void tsv_row(FILE *to, const struct column *c, const void *row)
+{
+    const char *before = "";
+    for (; c->name; c++)
+        if (c->shown & IN_TSV) {
+            fputs(before, to);
+            tsv_value(to, c, (const char *)row + c->offset);
+            before = "\t";
+        }
     fputc('\n', to);
 }
 
 void times_tsv_head(FILE *to)
 {
-    fprintf(to, "trial\tbackend\tkernel\tpass\tmedian\tmin\tmax\truns\ttokens_per_s\tflops_per_s\t"
-                "bytes_per_s");
-    for (int i = 0; i < N_CEILINGS; i++)
-        fprintf(to, "\t%s", ceiling_names[i]);
-    fprintf(to,
-            "\tbound_by\tworst\terror\tsaved_bytes\tpredicted_bytes\tused_bytes\tverdict\tline\n");
-}
-
-static void tsv_row(FILE *to, int trial, const struct ceilings *c, const struct result *r,
-                    const struct ran *ran, enum pass p)
-{
-    const struct op *o = r->trial->op;
-    const struct frame *f = &r->trial->sizes;
-    const struct outcome *out = &ran->outcome;
-    double median = out->median[p], least[N_CEILINGS];
-    int known = ceilings_of(c, ran->backend) != NULL;
-    const char *tensor;
-
-    fprintf(to, "%d\t%s\t%s\t%s", trial, ran->backend->name, ran->kernel->name, pass_names[p]);
-    if (!times_has(ran)) {
-        fprintf(to, "\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\tfail\t%s\n", r->trial->text);
-        return;
-    }
-    fprintf(to, "\t%.6g\t%.6g\t%.6g\t%d\t%.6g\t%.6g\t%.6g", median, out->min[p], out->max[p],
-            out->runs[p], case_tokens(o, f) / median, o->flops(f, p) / median,
-            op_bytes(o, ran->backend, f, p) / median);
-    if (known)
-        least_times(c, o, ran->backend, f, p, least);
-    for (int i = 0; i < N_CEILINGS; i++)
-        known ? fprintf(to, "\t%.4g", least[i] / median) : fprintf(to, "\t");
-    fprintf(to, "\t%s\t", known ? ceiling_names[binding(least)] : "");
-    double error = error_of(r, ran, p, &tensor);
-    error >= 0 ? fprintf(to, "%s\t%.4g", tensor, error) : fprintf(to, "\t");
-    fprintf(to, "\t%" PRId64 "\t%" PRId64 "\t", op_saved(o, ran->backend, f), ran->predicted);
-    if (ran->used)
-        fprintf(to, "%" PRId64, ran->used);
-    fprintf(to, "\t%s\t%s\n", ran->backend == yardstick(ran->backend) ? "yardstick" : "pass",
-            r->trial->text);
-}
-
-/* Each line of r->declined, "gpu16 plain: why". */
-static void tsv_declined(FILE *to, int trial, const struct result *r)
-{
-    for (const char *at = r->declined; *at; at += strcspn(at, "\n"), at += *at == '\n') {
-        int backend = (int)strcspn(at, " "), kernel = (int)strcspn(at + backend + 1, ":");
-        int line = (int)strcspn(at, "\n"), head = backend + kernel + 3;
-        fprintf(to, "%d\t%.*s\t%.*s\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\tdeclined: %.*s\t%s\n",
-                trial, backend, at, kernel, at + backend + 1, line > head ? line - head : 0,
-                at + head, r->trial->text);
-    }
+    tsv_head(to, time_columns);
 }
 
 void times_tsv(FILE *to, int trial, const struct ceilings *c, const struct result *r)
 {
+    struct time_row row;
+
     for (int i = 0; i < r->n_ran; i++)
         for (enum pass p = FORWARD; p < op_passes(r->trial->op); p++)
-            if (times_wanted(&r->ran[i]))
-                tsv_row(to, trial, c, r, &r->ran[i], p);
-    tsv_declined(to, trial, r);
+            if (times_wanted(&r->ran[i])) {
+                row = time_row(c, r, &r->ran[i], p);
+                row.trial = trial;
+                tsv_row(to, time_columns, &row);
+            }
+    for (int i = 0; i < r->n_declined; i++) {
+        char verdict[sizeof r->declined[i].why + 16];
+        snprintf(verdict, sizeof verdict, "declined: %s", r->declined[i].why);
+        row = declined_row(r, &r->declined[i], verdict);
+        row.trial = trial;
+        tsv_row(to, time_columns, &row);
+    }
 }
 
 /* ---- measure = regime ---- */
@@ -231,7 +206,7 @@ void times_tsv(FILE *to, int trial, const struct ceilings *c, const struct resul
 void regime_head(FILE *to)
 {
     fprintf(to, "  %-7s  %-12s  %8s  %10s  %10s  %12s  %12s\n", "backend", "kernel", "B*H",
-            "forward", "backward", "a row", "a row");
+            "forward", "backward", "per row", "per row");
 }
 
 void regime_row(FILE *to, const struct growth *g, int i)
@@ -245,15 +220,15 @@ void regime_row(FILE *to, const struct growth *g, int i)
             seconds_text(median[BACKWARD] / g->rows[i], e));
 }
 
-void regime_turn(FILE *to, const struct growth *g)
+void regime_crossover(FILE *to, const struct growth *g)
 {
-    fprintf(to, "      %s %s turns from latency to throughput", g->backend->name, g->kernel->name);
+    fprintf(to, "      %s %s is bound by throughput:", g->backend->name, g->kernel->name);
     for (enum pass p = FORWARD; p < N_PASSES; p++) {
-        double rows = turning_point(g, p);
+        double rows = crossover(g, p);
         if (g->n && !g->outcome[0].runs[p])
             continue;
         if (rows > 0)
-            fprintf(to, "%s %s at B*H = %.0f", p ? "," : "", pass_names[p], rows);
+            fprintf(to, "%s %s from B*H = %.0f", p ? "," : "", pass_names[p], rows);
         else
             fprintf(to, "%s %s not up to %.0f", p ? "," : "", pass_names[p],
                     g->n ? g->rows[g->n - 1] : 0);
@@ -263,7 +238,7 @@ void regime_turn(FILE *to, const struct growth *g)
 
 void regime_tsv_head(FILE *to)
 {
-    fprintf(to, "trial\tbackend\tkernel\tpass\twhat\tbatch\trows\tmedian\tmin\tmax\truns\tline\n");
+    tsv_head(to, sweep_columns);
 }
 
 void regime_tsv(FILE *to, int trial, const struct result *r)
@@ -271,16 +246,16 @@ void regime_tsv(FILE *to, int trial, const struct result *r)
     for (int k = 0; k < r->n_growths; k++)
         for (enum pass p = FORWARD; p < N_PASSES; p++) {
             const struct growth *g = &r->growth[k];
-            char head[128];
+            struct sweep_row row;
             if (g->n && !g->outcome[0].runs[p])
                 continue;
-            snprintf(head, sizeof head, "%d\t%s\t%s\t%s", trial, g->backend->name, g->kernel->name,
-                     pass_names[p]);
-            for (int i = 0; i < g->n; i++)
-                fprintf(to, "%s\ttime\t%" PRId64 "\t%.0f\t%.6g\t%.6g\t%.6g\t%d\t%s\n", head,
-                        g->batch[i], g->rows[i], g->outcome[i].median[p], g->outcome[i].min[p],
-                        g->outcome[i].max[p], g->outcome[i].runs[p], r->trial->text);
-            fprintf(to, "%s\tturn\t\t%.6g\t\t\t\t\t%s\n", head, turning_point(g, p),
-                    r->trial->text);
+            for (int i = 0; i < g->n; i++) {
+                row = sweep_row(r, g, i, p);
+                row.trial = trial;
+                tsv_row(to, sweep_columns, &row);
+            }
+            row = crossover_sweep_row(r, g, p);
+            row.trial = trial;
+            tsv_row(to, sweep_columns, &row);
         }
 }

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "common/store.h"
+#include "common/result.h"
 
 /* "12.3 us" */
 const char *seconds_text(double s, char text[16]);
@@ -19,15 +19,13 @@ void times_ceilings(FILE *to, const struct ceilings *c, const char *why);
 void times_head(FILE *to);
 void times_row(FILE *to, const struct ceilings *c, const struct result *r, const struct ran *ran,
                enum pass p);
-/* Did it get a time?  References may be there without one. */
-int times_has(const struct ran *ran);
 /* Is it here to be timed? */
 int times_wanted(const struct ran *ran);
 
-/* The same for measure = regime: a row for each batch, a line for where it turns. */
+/* The same for measure = regime: a row for each batch, a line for the crossover. */
 void regime_head(FILE *to);
 void regime_row(FILE *to, const struct growth *g, int i);
-void regime_turn(FILE *to, const struct growth *g);
+void regime_crossover(FILE *to, const struct growth *g);
 
 /* As records, with the fields of the head. */
 void times_tsv_head(FILE *to);

@@ -7,7 +7,6 @@
 
 #include "common/err.h"
 #include "common/timing.h"
-#include "data/input.h"
 
 /* ---- what a run takes of a device's memory, by the device's own count ---- */
 
@@ -102,16 +101,6 @@ static int run_reference(const struct trial *t, const struct backend *b, int rep
     return run_op(&c, ran->t, &ran->outcome);
 }
 
-static void decline(struct result *r, const struct backend *b, const char *kernel, const char *why)
-{
-    char line[400];
-    size_t used = strlen(r->declined);
-
-    snprintf(line, sizeof line, "%s %s: %s\n", b->name, kernel, why);
-    if (!strstr(r->declined, line))
-        snprintf(r->declined + used, sizeof r->declined - used, "%s", line);
-}
-
 /* May the trial's kernel be this one, and does it take the case, here and now? */
 static int takes_part(const struct trial *t, const struct call *c, struct result *r)
 {
@@ -121,45 +110,47 @@ static int takes_part(const struct trial *t, const struct call *c, struct result
     if (!no && run_reserve(c))
         no = err_text();
     if (no)
-        decline(r, c->backend, c->kernel->name, no);
+        result_decline(r, c->backend, c->kernel, no);
     return !no;
 }
 
 /* ---- measure = time ---- */
 
 /* The GPU's backends that are there, of those that are meant. */
-static int present(const struct experiment *x, const struct trial *t, struct result *r,
-                   const struct backend *list[16])
+static int present(const struct task *task, const struct backend *list[16])
 {
     const struct backend *meant[16];
-    int n = trial_backends(x, t, meant), m = 0;
+    int n = plan_backends(task->x, task->t, meant), m = 0;
 
     for (int i = 2; i < n; i++) {
         const char *no = meant[i]->unavailable();
         if (no)
-            result_skip(r, meant[i]->name, no);
-        else if (!*op_kernels(t->op, meant[i]))
-            result_skip(r, meant[i]->name, "it has no kernel for this operation");
+            result_skip(task->r, meant[i]->name, no);
+        else if (!*op_kernels(task->t->op, meant[i]))
+            result_skip(task->r, meant[i]->name, "it has no kernel for this operation");
         else
             list[m++] = meant[i];
     }
     return m;
 }
 
-static int time_backend(const struct experiment *x, const struct trial *t, const struct backend *b,
-                        struct truth *truth, const volatile int *stop, trial_step *step, void *data,
-                        struct result *r)
+static int time_backend(const struct task *task, const struct backend *b, struct truth *truth)
 {
+    const struct trial *t = task->t;
+    struct result *r = task->r;
     int kept = 0;
 
-    for (const struct impl *const *k = op_kernels(t->op, b); *k && !*stop; k++) {
-        struct call c = {
-            .op = t->op, .backend = b, .kernel = *k, .sizes = &t->sizes, .repeats = x->repeats};
+    for (const struct impl *const *k = op_kernels(t->op, b); *k && !*task->stop; k++) {
+        struct call c = {.op = t->op,
+                         .backend = b,
+                         .kernel = *k,
+                         .sizes = &t->sizes,
+                         .repeats = task->x->repeats};
         if (!takes_part(t, &c, r))
             continue;
         if (r->n_ran == MAX_RAN)
             return err_set("more than %d kernels", MAX_RAN);
-        step((*k)->name, data);
+        task->step((*k)->name, task->data);
         struct ran *ran = &r->ran[r->n_ran++];
         if (time_kernel(&c, r->inputs, truth, ran, &r->verdicts))
             return -1;
@@ -175,31 +166,32 @@ static int time_backend(const struct experiment *x, const struct trial *t, const
 
 enum { ORACLE, YARDSTICK }; /* their places in a result */
 
-int timing_run(const struct experiment *x, const struct trial *t, const volatile int *stop,
-               trial_step *step, void *data, struct result *r)
+int timing_run(const struct task *task)
 {
+    const struct trial *t = task->t;
+    struct result *r = task->r;
     const struct backend *list[16], *yard = reference_of(t->type);
-    int n = present(x, t, r, list);
+    int n = present(task, list);
 
     r->n_ran = 2;
-    step(ref64.name, data);
+    task->step(ref64.name, task->data);
     if (run_reference(t, &ref64, 0, r->inputs, &r->ran[ORACLE]))
         return -1;
-    step(yard->name, data);
-    if (run_reference(t, yard, n ? 0 : x->repeats, r->inputs, &r->ran[YARDSTICK]))
+    task->step(yard->name, task->data);
+    if (run_reference(t, yard, n ? 0 : task->x->repeats, r->inputs, &r->ran[YARDSTICK]))
         return -1;
     if (!n)
-        return *stop ? err_set("interrupted") : 0;
+        return *task->stop ? err_set("interrupted") : 0;
     struct truth truth = {.oracle = r->ran[ORACLE].t,
                           .yard = r->ran[YARDSTICK].t,
                           .op = t->op,
                           .sizes = &t->sizes,
                           .backend = yard,
                           .inputs = r->inputs};
-    int e = *stop ? 0 : truth_begin(&truth);
-    for (int i = 0; !e && i < n && !*stop; i++)
-        e = time_backend(x, t, list[i], &truth, stop, step, data, r);
-    return !e && *stop ? err_set("interrupted") : e;
+    int e = *task->stop ? 0 : truth_begin(&truth);
+    for (int i = 0; !e && i < n && !*task->stop; i++)
+        e = time_backend(task, list[i], &truth);
+    return !e && *task->stop ? err_set("interrupted") : e;
 }
 
 /* ---- measure = regime ---- */
@@ -278,8 +270,8 @@ static int grow_kernel(const struct call *c, struct point *p, struct result *r)
     return e;
 }
 
-static int grow_all(const struct experiment *x, struct point *p, const struct backend *const *list,
-                    int n, trial_step *step, void *data, struct result *r)
+static int grow_all(const struct task *task, struct point *p, const struct backend *const *list,
+                    int n)
 {
     for (int i = 0; i < n; i++)
         for (const struct impl *const *k = op_kernels(p->t.op, list[i]); *k; k++) {
@@ -287,22 +279,22 @@ static int grow_all(const struct experiment *x, struct point *p, const struct ba
                              .backend = list[i],
                              .kernel = *k,
                              .sizes = &p->t.sizes,
-                             .repeats = x->repeats};
-            step((*k)->name, data);
-            if (grow_kernel(&c, p, r))
+                             .repeats = task->x->repeats};
+            task->step((*k)->name, task->data);
+            if (grow_kernel(&c, p, task->r))
                 return -1;
         }
     return 0;
 }
 
 /* Without a GPU: the yardstick, which is not judged. */
-static int grow_yardstick(const struct experiment *x, const struct point *p, struct result *r)
+static int grow_yardstick(const struct task *task, const struct point *p)
 {
     const struct backend *b = reference_of(p->t.type);
-    struct growth *g = growth_of(r, b, op_kernels(p->t.op, b)[0]);
+    struct growth *g = growth_of(task->r, b, op_kernels(p->t.op, b)[0]);
     struct ran ran = {0};
 
-    int e = run_reference(&p->t, b, x->repeats, p->inputs, &ran);
+    int e = run_reference(&p->t, b, task->x->repeats, p->inputs, &ran);
     if (!e && g->n < MAX_POINTS)
         add_point(g, p, &ran.outcome);
     tensors_free(ran.t);
@@ -323,32 +315,32 @@ static void stop_all(struct result *r, int64_t batch)
 }
 
 /* One batch on all kernels; *seconds is what the reference took for it. */
-static int grow(const struct experiment *x, const struct trial *t, int64_t batch,
-                const struct backend *const *list, int n, trial_step *step, void *data,
-                struct result *r, double *seconds)
+static int grow(const struct task *task, int64_t batch, const struct backend *const *list, int n,
+                double *seconds)
 {
     struct point p;
     char what[64];
-    int e = point_new(&p, t, batch);
+    int e = point_new(&p, task->t, batch);
     double began = seconds_now();
 
     snprintf(what, sizeof what, "batch %" PRId64, batch);
-    step(what, data);
+    task->step(what, task->data);
     if (!e && !n) {
-        e = grow_yardstick(x, &p, r);
-        *seconds = (seconds_now() - began) / (1 + x->repeats);
+        e = grow_yardstick(task, &p);
+        *seconds = (seconds_now() - began) / (1 + task->x->repeats);
     } else if (!e) {
-        e = truth_find(&p.truth, t->op, &p.t.sizes, list[0], p.inputs);
+        e = truth_find(&p.truth, p.t.op, &p.t.sizes, list[0], p.inputs);
         *seconds = (seconds_now() - began) / 3;
-        e = e ? e : grow_all(x, &p, list, n, step, data, r);
+        e = e ? e : grow_all(task, &p, list, n);
     }
     point_free(&p);
     return e;
 }
 
-int regime_run(const struct experiment *x, const struct trial *t, const volatile int *stop,
-               trial_step *step, void *data, struct result *r)
+int regime_run(const struct task *task)
 {
+    const struct trial *t = task->t;
+    struct result *r = task->r;
     const struct backend *list[16];
     double seconds = 0;
     int e = 0;
@@ -359,15 +351,15 @@ int regime_run(const struct experiment *x, const struct trial *t, const volatile
     if (!r->growth)
         return err_set("no memory for the times of growing batches");
     const int64_t last = DIM(&t->sizes, t->op->batch);
-    int n = present(x, t, r, list);
-    for (int64_t batch = 1, before = 0; !e && !*stop && before < last;
+    int n = present(task, list);
+    for (int64_t batch = 1, before = 0; !e && !*task->stop && before < last;
          before = batch, batch = 2 * batch < last ? 2 * batch : last) {
         if (before && seconds * (double)batch / (double)before > AFFORDED) {
             stop_all(r, batch);
             break;
         }
-        e = grow(x, t, batch, list, n, step, data, r, &seconds);
+        e = grow(task, batch, list, n, &seconds);
     }
     r->failed = verdicts_failed(&r->verdicts, 0);
-    return !e && *stop ? err_set("interrupted") : e;
+    return !e && *task->stop ? err_set("interrupted") : e;
 }

@@ -4,16 +4,14 @@
 #ifndef TIMING_H
 #define TIMING_H
 
-#include "common/trial.h"
+#include "common/result.h"
 
-/* As trial_run(), for measure = time; r has its inputs.  Without a GPU the
- * yardstick is timed in its place.  Each backend's first kernel that is right
- * keeps its tensors in r. */
-int timing_run(const struct experiment *x, const struct trial *t, const volatile int *stop,
-               trial_step *step, void *data, struct result *r);
+/* For measure = time: the result has its inputs.  Without a GPU the yardstick is timed in its
+ * place.  Each backend's first kernel that is right keeps its tensors in the result.  Nonzero
+ * after err_set(). */
+int timing_run(const struct task *task);
 /* For measure = regime: batches of 1, 2, 4 ... up to the trial's, as far as
  * the oracle keeps up. */
-int regime_run(const struct experiment *x, const struct trial *t, const volatile int *stop,
-               trial_step *step, void *data, struct result *r);
+int regime_run(const struct task *task);
 
 #endif

@@ -1,37 +1,11 @@
 #include "config.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/err.h"
 #include "common/timing.h"
 #include "common/trial.h"
-#include "data/input.h"
-
-int trial_backends(const struct experiment *x, const struct trial *t,
-                   const struct backend *list[16])
-{
-    int n = 0;
-
-    list[n++] = &ref64;
-    list[n++] = reference_of(t->type);
-    for (int g = 0; gpu_backends[g]; g++) {
-        int wanted = !x->n_backends;
-        for (int i = 0; i < x->n_backends; i++)
-            wanted |= x->backend[i] == gpu_backends[g];
-        if (wanted && gpu_backends[g]->type == t->type)
-            list[n++] = gpu_backends[g];
-    }
-    return n;
-}
-
-void result_skip(struct result *r, const char *what, const char *why)
-{
-    size_t used = strlen(r->skips);
-    snprintf(r->skips + used, sizeof r->skips - used, "%s: %s\n", what, why);
-    r->skipped++;
-}
 
 static int is_reference(const struct backend *b)
 {
@@ -58,12 +32,13 @@ static const struct impl *choose(const struct trial *t, const struct backend *b,
     return NULL;
 }
 
-static int run_on(const struct experiment *x, const struct trial *t, const struct backend *b,
-                  const struct impl *k, struct result *r)
+static int run_on(const struct task *task, const struct backend *b, const struct impl *k)
 {
+    const struct trial *t = task->t;
+    struct result *r = task->r;
     struct ran *ran = &r->ran[r->n_ran];
     struct call c = {
-        .op = t->op, .backend = b, .kernel = k, .sizes = &t->sizes, .repeats = x->repeats};
+        .op = t->op, .backend = b, .kernel = k, .sizes = &t->sizes, .repeats = task->x->repeats};
 
     if (run_reserve(&c))
         return -1;
@@ -80,26 +55,30 @@ static int run_on(const struct experiment *x, const struct trial *t, const struc
 enum { ORACLE, YARDSTICK }; /* their places in a result */
 
 /* Parity, for a backend that is judged; properties for it and the yardstick. */
-static int judge(const struct experiment *x, const struct trial *t, const struct ran *ran,
-                 struct truth *truth, trial_step *step, void *data, struct result *r)
+static int judge(const struct task *task, const struct ran *ran, struct truth *truth)
 {
+    struct result *r = task->r;
+    int checks = task->x->checks;
     struct bounds bounds;
-    struct call c = {
-        .op = t->op, .backend = ran->backend, .kernel = ran->kernel, .sizes = &t->sizes};
+    struct call c = {.op = task->t->op,
+                     .backend = ran->backend,
+                     .kernel = ran->kernel,
+                     .sizes = &task->t->sizes};
 
     bounds_from(&bounds, ran->backend, ran->kernel, truth);
-    if (x->checks & CHECK_PARITY && ran != &r->ran[YARDSTICK] &&
+    if (checks & CHECK_PARITY && ran != &r->ran[YARDSTICK] &&
         check_parity(ran->t, &bounds, &r->verdicts))
         return -1;
-    if (!(x->checks & CHECK_PROPERTIES))
+    if (!(checks & CHECK_PROPERTIES))
         return 0;
-    step("properties", data);
+    task->step("properties", task->data);
     return check_properties(&c, r->inputs, &bounds, &r->verdicts);
 }
 
-static int judge_all(const struct experiment *x, const struct trial *t, const volatile int *stop,
-                     trial_step *step, void *data, struct result *r)
+static int judge_all(const struct task *task)
 {
+    const struct trial *t = task->t;
+    const struct result *r = task->r;
     struct truth truth = {.oracle = r->ran[ORACLE].t,
                           .yard = r->ran[YARDSTICK].t,
                           .op = t->op,
@@ -108,77 +87,87 @@ static int judge_all(const struct experiment *x, const struct trial *t, const vo
                           .inputs = r->inputs};
     int e = 0;
 
-    if (!(x->checks & (CHECK_PARITY | CHECK_PROPERTIES)))
+    if (!(task->x->checks & (CHECK_PARITY | CHECK_PROPERTIES)))
         return 0;
     e = truth_begin(&truth);
-    for (int i = YARDSTICK; !e && i < r->n_ran && !*stop; i++)
-        e = judge(x, t, &r->ran[i], &truth, step, data, r);
+    for (int i = YARDSTICK; !e && i < r->n_ran && !*task->stop; i++)
+        e = judge(task, &r->ran[i], &truth);
     return e;
 }
 
 /* Every kernel of b that accepts the case; *n becomes how many do. */
-static int run_each(const struct experiment *x, const struct trial *t, const struct backend *b,
-                    const volatile int *stop, struct result *r, int *n)
+static int run_each(const struct task *task, const struct backend *b, int *n)
 {
-    for (const struct impl *const *k = op_kernels(t->op, b); *k && !*stop; k++) {
+    const struct trial *t = task->t;
+
+    for (const struct impl *const *k = op_kernels(t->op, b); *k && !*task->stop; k++) {
         if ((*k)->declines && (*k)->declines(&t->sizes))
             continue;
-        if (r->n_ran == MAX_RAN)
+        if (task->r->n_ran == MAX_RAN)
             return err_set("more than %d kernels", MAX_RAN);
-        if (run_on(x, t, b, *k, r))
+        if (run_on(task, b, *k))
             return -1;
         ++*n;
     }
     return 0;
 }
 
-static int run_all(const struct experiment *x, const struct trial *t, const volatile int *stop,
-                   trial_step *step, void *data, struct result *r)
+/* On one backend: with the first kernel that accepts the case, or with every
+ * one; *judged becomes how many do that are to be judged. */
+static int run_backend(const struct task *task, const struct backend *b, int *judged)
 {
+    const struct trial *t = task->t;
+    char why[200];
+    const char *no = b->unavailable();
+    const struct impl *k = no ? NULL : choose(t, b, why, sizeof why);
+
+    if (!k && is_reference(b))
+        return err_set("%s: %s", b->name, no ? no : why);
+    if (!k) {
+        result_skip(task->r, b->name, no ? no : why);
+        return 0;
+    }
+    task->step(b->name, task->data);
+    if (task->x->every_kernel && !is_reference(b) && !*t->kernel)
+        return run_each(task, b, judged);
+    *judged += !is_reference(b);
+    return run_on(task, b, k);
+}
+
+static int run_all(const struct task *task)
+{
+    const struct experiment *x = task->x;
+    struct result *r = task->r;
     const struct backend *list[16];
-    int n = trial_backends(x, t, list), judged = 0;
+    int n = plan_backends(x, task->t, list), judged = 0;
 
     for (int i = 0; i < n; i++) {
-        char why[200];
-        const char *no = list[i]->unavailable();
-        const struct impl *k = no ? NULL : choose(t, list[i], why, sizeof why);
-        if (*stop)
+        if (*task->stop)
             return err_set("interrupted");
-        if (!k && is_reference(list[i]))
-            return err_set("%s: %s", list[i]->name, no ? no : why);
-        if (!k) {
-            result_skip(r, list[i]->name, no ? no : why);
-            continue;
-        }
-        step(list[i]->name, data);
-        if (x->every_kernel && i > YARDSTICK && !*t->kernel) {
-            if (run_each(x, t, list[i], stop, r, &judged))
-                return -1;
-            continue;
-        }
-        if (run_on(x, t, list[i], k, r))
+        if (run_backend(task, list[i], &judged))
             return -1;
-        judged += i > YARDSTICK;
     }
     if (x->checks & CHECK_PARITY && !judged && !r->skipped)
         result_skip(r, "parity", "no GPU backend was asked for");
     if (x->checks & CHECK_DIFFERENCES) {
-        step("differences", data);
-        if (check_differences(t->op, &t->sizes, r->ran[ORACLE].t, 0, x->directions, stop,
-                              &r->verdicts))
+        task->step("differences", task->data);
+        if (check_differences(task->t->op, &task->t->sizes, r->ran[ORACLE].t, 0, x->directions,
+                              task->stop, &r->verdicts))
             return -1;
     }
-    if (judge_all(x, t, stop, step, data, r))
+    if (judge_all(task))
         return -1;
-    return *stop ? err_set("interrupted") : 0;
+    return *task->stop ? err_set("interrupted") : 0;
 }
 
 int trial_run(const struct experiment *x, const struct trial *t, const volatile int *stop,
               trial_step *step, void *data, struct result *r)
 {
+    const struct task task = {x, t, stop, step, data, r};
+
     *r = (struct result){.trial = t};
     if (x->measure == MEASURE_REGIME)
-        return regime_run(x, t, stop, step, data, r);
+        return regime_run(&task);
     struct tensors *inputs = r->inputs = tensors_new(t->op, &t->sizes);
     if (!inputs)
         return -1;
@@ -186,17 +175,7 @@ int trial_run(const struct experiment *x, const struct trial *t, const volatile 
     if (input_fill(t, inputs, &r->from))
         return TRIAL_BAD_INPUT;
     tensors_round(inputs, t->op, &t->sizes, reference_of(t->type));
-    int e = x->measure == MEASURE_TIME ? timing_run(x, t, stop, step, data, r)
-                                       : run_all(x, t, stop, step, data, r);
+    int e = x->measure == MEASURE_TIME ? timing_run(&task) : run_all(&task);
     r->failed = verdicts_failed(&r->verdicts, 0);
     return e;
-}
-
-void result_free(struct result *r)
-{
-    tensors_free(r->inputs);
-    free(r->growth);
-    for (int i = 0; i < r->n_ran; i++)
-        tensors_free(r->ran[i].t);
-    verdicts_free(&r->verdicts);
 }

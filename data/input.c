@@ -15,7 +15,6 @@
 #include "common/err.h"
 #include "common/file.h"
 #include "common/h5.h"
-#include "common/store.h"
 #include "data/input.h"
 
 /* ---- text ---- */

@@ -13,6 +13,7 @@
 #include "common/err.h"
 #include "common/header.h"
 #include "common/number.h"
+#include "common/progress.h"
 #include "common/report.h"
 #include "common/trial.h"
 #include "experiments/begin.h"

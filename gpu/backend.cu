@@ -336,7 +336,7 @@ enum { EMPTY_GRAPH = -1 };
 static int (*const record)(int (*)(const struct frame *), const struct frame *, void **) = NULL;
 static int (*const replay)(void *) = NULL;
 static void (*const forget)(void *) = NULL;
-static const char CACHES[] = "L2 flushed by reading";
+static const char METHOD[] = "L2 flushed by reading";
 static const double WARM_UP = 0;
 
 #else
@@ -388,7 +388,7 @@ static int replay(void *recorded)
     return cudaGraphLaunch((cudaGraphExec_t)recorded, gpu_stream());
 }
 
-static const char CACHES[] = "L2 flushed by reading, graph replay";
+static const char METHOD[] = "L2 flushed by reading, graph replay";
 static const double WARM_UP = 0.05;
 
 #endif
@@ -407,7 +407,7 @@ extern "C" const struct impl *const *const gpu16_kernels[N_OPS];
     static const struct backend name = {#name,  type,    F32,   unavailable,    use,      device,  \
                                         memory, reserve, alloc, release,        put,      get,     \
                                         fill,   start,   stop,  record,         replay,   forget,  \
-                                        CACHES, WARM_UP, error, name##_kernels, gpu_probe}
+                                        METHOD, WARM_UP, error, name##_kernels, gpu_probe}
 
 GPU_BACKEND(gpu32, F32);
 GPU_BACKEND(gpu16, BF16);

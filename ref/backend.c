@@ -121,7 +121,7 @@ const struct backend ref16 = {
     .fill = fill,
     .start = start,
     .stop = stop,
-    .caches = "warm",
+    .method = "caches warm",
     .strerror = error,
     .impl = impl,
 };

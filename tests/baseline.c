@@ -3,12 +3,14 @@
 #include "config.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "common/baseline.h"
 #include "common/cases.h"
 #include "common/err.h"
+#include "common/store.h"
 #include "common/trial.h"
 #include "tests/tap.h"
 
@@ -16,7 +18,7 @@
 
 enum { RUNS = 5 };
 
-/* Median 4, distances from it 1, 3, 5, 2, 0.  A plain run takes ten times a tick,
+/* Median 4, distances from it 1, 3, 5, 2, 0.  A direct run takes ten times a tick,
  * a replayed one one; ran counts both. */
 static const double ticks[RUNS] = {5, 1, 9, 2, 4};
 static int ran[2], recorded, replayed, forgotten, fails;
@@ -76,13 +78,13 @@ static void replays(void)
     c.forward_only = 1;
     ok(run_op(&c, t, &out) == 0 && out.median[FORWARD] == 40 && out.min[FORWARD] == 10 &&
            out.max[FORWARD] == 90 && out.spread[FORWARD] == 20 && out.runs[FORWARD] == RUNS &&
-           out.plain[FORWARD] == 40,
+           out.no_graph[FORWARD] == 40,
        "median, ends and spread of what was timed");
 
     b.record = record, b.replay = replay, b.forget = forget;
     ran[0] = RUNS - 1, ran[1] = RUNS;
     ok(run_op(&c, t, &out) == 0 && out.median[FORWARD] == 4 && out.spread[FORWARD] == 2 &&
-           out.plain[FORWARD] == 40 && ran[0] == 2 * RUNS && ran[1] == 2 * RUNS,
+           out.no_graph[FORWARD] == 40 && ran[0] == 2 * RUNS && ran[1] == 2 * RUNS,
        "a pass that can be recorded is timed by replays, and plainly beside them");
     ok(recorded == 1 && replayed == RUNS && forgotten == 1, "it is recorded once, then forgotten");
     c.repeats = 0;
@@ -103,7 +105,7 @@ static struct timing timing(double median, double spread, int runs)
     strcpy(t.backend, "gpu32");
     strcpy(t.kernel, "rows");
     strcpy(t.pass, "forward");
-    strcpy(t.how, "L2 flushed");
+    strcpy(t.method, "L2 flushed");
     return t;
 }
 
@@ -119,7 +121,7 @@ static void pairs(void)
 {
     const double sigma = 1.4826;
     struct timing other = timing(100, 0, 5);
-    strcpy(other.how, "L2 flushed, graph replay");
+    strcpy(other.method, "L2 flushed, graph replay");
 
     judged("the same", timing(100, 1, 5), timing(100, 1, 5), .05, AS_BEFORE);
     judged("4.9 % slower", timing(100, 0, 5), timing(104.9, 0, 5), .05, AS_BEFORE);
@@ -255,7 +257,7 @@ static struct timings now(const char *line, double forward, const char *kernel)
         strcpy(now_timing[p].backend, "ref32");
         snprintf(now_timing[p].kernel, sizeof now_timing[p].kernel, "%s", kernel);
         strcpy(now_timing[p].pass, p ? "backward" : "forward");
-        snprintf(now_timing[p].how, sizeof now_timing[p].how, "%s", ref32.caches);
+        snprintf(now_timing[p].method, sizeof now_timing[p].method, "%s", ref32.method);
     }
     return t;
 }
@@ -327,11 +329,43 @@ static void files(void)
     unlink(file);
 }
 
+/* The schema before this one, which a baseline may have: tests/ablate-1.h5. */
+static void earlier_schema(void)
+{
+    static const char words[] = "linear rows=2 dim_in=3 dim_out=2 checks=parity";
+    const char *source = getenv("srcdir");
+    struct comparison *list = NULL;
+    struct experiment x;
+    int compared = 0;
+
+    snprintf(file, sizeof file, "%s/tests/ablate-1.h5", source ? source : ".");
+    struct dump_times *then = dump_times_read(file);
+    struct baseline *b = then ? baseline_open(file, .05, then->device) : NULL;
+    if (!ok(b && then->n == 1 && then->trial[0].n == 4 && then->trial[0].timing[0].runs == 5 &&
+                strcmp(then->trial[0].timing[0].method, ref64.method) == 0,
+            "a dump of ablate-1 is a baseline")) {
+        printf("# %s\n", err_text());
+        return;
+    }
+    if (plan_words(words, &x, stdout))
+        return;
+    struct timings t = now(x.trial[0].text, 120, op_kernels(x.trial[0].op, &ref32)[0]->name);
+    int n = baseline_compare(b, &t, &list);
+    for (int i = 0; i < n; i++)
+        compared += list[i].pace == SLOWER;
+    ok(compared == 2, "and its times are compared");
+    free(list);
+    plan_free(&x);
+    baseline_free(b);
+    dump_times_free(then);
+}
+
 int main(void)
 {
     replays();
     pairs();
     devices();
     files();
+    earlier_schema();
     return done();
 }

@@ -226,14 +226,14 @@ static struct growth growing(int n, const double *seconds)
     return g;
 }
 
-static void turning(void)
+static void crossing(void)
 {
-    struct growth turns = growing(6, (const double[]){10, 10, 10, 16, 32, 64});
+    struct growth bent = growing(6, (const double[]){10, 10, 10, 16, 32, 64});
     struct growth flat = growing(4, (const double[]){10, 10, 11, 13});
     struct growth single = growing(1, (const double[]){10});
-    ok(near(turning_point(&turns, FORWARD), 5), "2 a row and 10 for few turn at 5 rows");
-    ok(turning_point(&flat, FORWARD) == 0, "what hardly grows has not turned");
-    ok(turning_point(&single, FORWARD) == 0, "nor has one point");
+    ok(near(crossover(&bent, FORWARD), 5), "2 per row and 10 for few cross over at 5 rows");
+    ok(crossover(&flat, FORWARD) == 0, "what hardly grows has not crossed over");
+    ok(crossover(&single, FORWARD) == 0, "nor has one point");
 }
 
 /* ---- probes ---- */
@@ -269,7 +269,7 @@ int main(void)
     for (size_t i = 0; i < COUNT(counts); i++)
         check_count(&counts[i]);
     ceilings();
-    turning();
+    crossing();
     probes();
     return done();
 }

@@ -185,16 +185,16 @@ static int collapse(const struct op *o, const struct frame *f, void *data)
 }
 
 /* The user is told where it is so, and only there. */
-static int caution(const struct op *o, const struct frame *f, void *data)
+static int warning(const struct op *o, const struct frame *f, void *data)
 {
-    const char *said = o->caution(f);
+    const char *said = o->warning(f);
     int collapses = f->choice[DUAL_TAPE_INIT] == DUAL_ZERO && DIM(f, 'N') > 1;
     char text[MAX_TEXT];
 
     (void)data;
     op_text(o, f, text);
     ok(collapses ? said && strstr(said, "tape_init = zero") : !said, "%s: %s",
-       collapses ? "cautioned about" : "no caution", text);
+       collapses ? "warned of" : "no warning", text);
     return 0;
 }
 
@@ -393,7 +393,7 @@ int main(void)
     const struct op *o = op_find("dual_memory");
     const char *why = NULL;
 
-    for_cases(o, "slots=1,2,16 tape=shared,each tape_init=zero,normal", caution, NULL);
+    for_cases(o, "slots=1,2,16 tape=shared,each tape_init=zero,normal", warning, NULL);
     for (const struct backend *const *b = backends(); *b; b++)
         if (!(*b)->unavailable())
             for (const struct impl *const *k = op_kernels(o, *b); *k; k++)

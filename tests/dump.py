@@ -31,11 +31,16 @@ TRIAL = ["op", "dtype", "seed", "input", "line", "n_checks", "failed", "unjudged
          "skips"]
 CHECK = ["tensor", "check", "backend", "kernel", "error", "norm", "bound", "margin", "worst",
          "first_bad", "verdict"]
-TIME = ["backend", "kernel", "pass", "median", "min", "max", "spread", "plain", "flops",
-        "bytes", "peak_bytes", "repeats", "caches", "tokens", "specials", "memory", "tensor", "fp32",
-        "special", "latency", "bound_by", "saved_bytes", "predicted_bytes", "used_bytes"]
-REGIME = ["backend", "kernel", "pass", "batch", "rows", "median", "min", "max", "repeats"]
-TURN = ["backend", "kernel", "pass", "rows", "stopped"]
+TIME = ["backend", "kernel", "pass", "median", "min", "max", "spread", "median_no_graph", "runs",
+        "method", "tokens", "flops", "bytes", "specials", "memory", "tensor", "fp32", "special",
+        "latency", "bound_by", "peak_bytes", "saved_bytes", "predicted_bytes", "used_bytes"]
+SWEEP = ["backend", "kernel", "pass", "batch", "rows", "median", "min", "max", "runs"]
+CROSSOVER = ["backend", "kernel", "pass", "rows", "stopped"]
+TABLES = {"check": CHECK, "time": TIME, "batch_sweep": SWEEP, "crossover": CROSSOVER}
+SCHEMAS = ["ablate-1", "ablate-2"]
+# What ablate-1 calls them.
+OLD = {"median_no_graph": "plain", "runs": "repeats", "method": "caches",
+       "batch_sweep": "regime", "crossover": "turn"}
 
 
 def backends(trial):
@@ -89,10 +94,11 @@ def check_layout(trial):
         if "in" in trial and "d" in trial[name]:
             faults += [f"{name}/d/{x} is no input's" for x in trial[name]["d"]
                        if x not in trial["in"] or trial["in"][x].shape != trial[name]["d"][x].shape]
-    for name, columns in (("check", CHECK), ("time", TIME), ("regime", REGIME),
-                          ("turn", TURN)):
-        if name in trial and list(trial[name].dtype.names) != columns:
-            faults.append(f"{name} has columns {trial[name].dtype.names}")
+    old = OLD if trial.file.attrs["schema"] == SCHEMAS[0] else {}
+    for name, columns in TABLES.items():
+        table = trial.get(old.get(name, name))
+        if table is not None and set(table.dtype.names) != {old.get(c, c) for c in columns}:
+            faults.append(f"{table.name} has columns {table.dtype.names}")
     if "check" in trial:
         rows = trial["check"][:]
         if len(rows) != trial.attrs["n_checks"]:
@@ -160,7 +166,7 @@ def check_trial(path, name, trial, with_xarray):
 def main(path, *names):
     with h5py.File(path, "r") as f:
         missing = [name for name in ROOT if name not in f.attrs]
-        ok(f.attrs.get("schema") == "ablate-1" and not missing, "attributes of the file",
+        ok(f.attrs.get("schema") in SCHEMAS and not missing, "attributes of the file",
            [f"missing: {missing}"])
         trials = {name: trial for name, trial in f["trial"].items() if trial.attrs["complete"] == 1}
         ok(len(f["trial"]) == f.attrs["n_trials"], "as many trials as planned")

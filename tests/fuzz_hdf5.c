@@ -31,6 +31,7 @@
 #include "common/baseline.h"
 #include "common/err.h"
 #include "common/header.h"
+#include "common/store.h"
 #include "common/trial.h"
 #include "data/input.h"
 #include "tests/tap.h"
@@ -124,8 +125,8 @@ static hid_t text_type(int64_t size, int utf8)
 /* A table like `time`, with fewer members, and of other types. */
 static hid_t table_type(void)
 {
-    static const char *const member[] = {"backend", "kernel", "pass",    "median",
-                                         "spread",  "caches", "repeats", "more"};
+    static const char *const member[] = {"backend", "kernel", "pass", "median",
+                                         "spread",  "method", "runs", "more"};
     hid_t t = H5Tcreate(H5T_COMPOUND, 128), text = text_type(any(2) ? 0 : 16, 1);
 
     for (int i = 0; i < 8; i++) {

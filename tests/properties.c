@@ -42,7 +42,7 @@ static int looks_below(const struct op *o)
 
 static int compare_yardstick(const struct op *o, const struct frame *f, const struct on *on,
                              const struct tensors *yard, const struct tensors *oracle,
-                             struct tensors *const nudged[MOVES], struct verdicts *list)
+                             struct tensors *const perturbed[MOVES], struct verdicts *list)
 {
     for (int grad = 0; grad < 2; grad++) {
         double largest = 0;
@@ -60,7 +60,7 @@ static int compare_yardstick(const struct op *o, const struct frame *f, const st
                 continue;
             double moved = 0;
             for (int m = 0; m < MOVES; m++)
-                moved = fmax(moved, distance(tensors_result(nudged[m], i, grad), want, n).max);
+                moved = fmax(moved, distance(tensors_result(perturbed[m], i, grad), want, n).max);
             enum dtype type =
                 grad ? op_grad_type(o, i, on->backend) : op_type(o, f, i, on->backend);
             double unit = own > 0 ? dtype_unit(type) * size / own : 0;
@@ -73,12 +73,12 @@ static int compare_yardstick(const struct op *o, const struct frame *f, const st
 }
 
 /* Of inputs that are moved in the way `which`. */
-static struct tensors *run_nudged(const struct call *c, const struct tensors *inputs, double unit,
-                                  int which)
+static struct tensors *run_perturbed(const struct call *c, const struct tensors *inputs,
+                                     double unit, int which)
 {
     struct tensors *moved = tensors_copy(c->op, c->sizes, inputs);
     if (moved)
-        tensors_nudge(moved, c->op, c->sizes, unit, which);
+        tensors_perturb(moved, c->op, c->sizes, unit, which);
     struct tensors *t = moved ? run_copy(c, moved, NULL) : NULL;
     tensors_free(moved);
     return t;
@@ -88,7 +88,7 @@ static int yardstick_case(const struct op *o, const struct frame *f, void *data)
 {
     const struct on *on = data;
     struct call c = {.op = o, .backend = &ref64, .kernel = op_kernels(o, &ref64)[0], .sizes = f};
-    struct tensors *inputs = tensors_new(o, f), *oracle = NULL, *nudged[MOVES] = {NULL};
+    struct tensors *inputs = tensors_new(o, f), *oracle = NULL, *perturbed[MOVES] = {NULL};
     struct tensors *yard = NULL;
     struct verdicts list = {0};
     int e = !inputs;
@@ -99,17 +99,17 @@ static int yardstick_case(const struct op *o, const struct frame *f, void *data)
         e = !(oracle = run_copy(&c, inputs, NULL));
     }
     for (int m = 0; !e && m < MOVES; m++)
-        e = !(nudged[m] = run_nudged(&c, inputs, 2 * coarsest_unit(o, f, on->backend), m));
+        e = !(perturbed[m] = run_perturbed(&c, inputs, 2 * coarsest_unit(o, f, on->backend), m));
     c.backend = on->backend;
     c.kernel = on->kernel;
     e = e || !(yard = run_copy(&c, inputs, NULL));
-    e = e || compare_yardstick(o, f, on, yard, oracle, nudged, &list);
+    e = e || compare_yardstick(o, f, on, yard, oracle, perturbed, &list);
     report(o, f, &list, e, "yardstick");
     verdicts_free(&list);
     tensors_free(inputs);
     tensors_free(oracle);
     for (int m = 0; m < MOVES; m++)
-        tensors_free(nudged[m]);
+        tensors_free(perturbed[m]);
     tensors_free(yard);
     return 0;
 }

@@ -147,11 +147,11 @@ slots = 4
 dim = 8
 EOF
 does "all presets and parts of the dual memory" 0 "^0 checks" "$run" dual.ini
-[ `grep -c '^      caution   tape_init = zero: all slots stay equal' out` = 12 ]
-ok $? "a zero tape is cautioned about, in each of its trials"
+[ `grep -c '^      warning   tape_init = zero: all slots stay equal' out` = 12 ]
+ok $? "a zero tape is warned of, in each of its trials"
 if [ -n "$H5DUMP" ]; then
-    does "and in the file" 0 "tape_init = zero" "$H5DUMP" -a /trial/0002/caution dual.h5
-    does "but not beside a drawn one" 1 "caution" "$H5DUMP" -a /trial/0001/caution dual.h5
+    does "and in the file" 0 "tape_init = zero" "$H5DUMP" -a /trial/0002/warning dual.h5
+    does "but not beside a drawn one" 1 "warning" "$H5DUMP" -a /trial/0001/warning dual.h5
 else
     skip "and in the file" "no h5dump"
 fi
@@ -651,7 +651,7 @@ else
         env LD_PRELOAD="$dir/tanhs.so" ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0" "$run" \
         -o bad.h5 -t 'e74_cell steps=4 batch=2 n_state=3 nonlin=tanh measure=time'
 fi
-does "measure = regime" 0 "turns from latency to throughput" "$run" -o regime.h5 \
+does "measure = regime" 0 "is bound by throughput" "$run" -o regime.h5 \
     -t "e74_cell steps=9 batch=5 n_state=8 dtype=bf16 measure=regime"
 [ `awk -v b=$timed '($1 == b || $2 == b) && $3 ~ /^[0-9]*$/ { print $3 }
     $2 == b && $4 ~ /^[0-9]*$/ { print $4 }' out | sort -nu | tr '\n' ' ' | grep -c '^1 2 4 5 $'` = 1 ]

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -328,7 +329,7 @@ static void whole(void)
     ok(complete(output, 6, SAVE_ALL) == 6, "everything reads back, with its axes' names");
 
     hid_t f = H5Fopen(output, H5F_ACC_RDONLY, H5P_DEFAULT);
-    ok(is_text(f, "schema", "ablate-1") && is_text(f, "ini", x.text) &&
+    ok(is_text(f, "schema", "ablate-2") && is_text(f, "ini", x.text) &&
            is_text(f, "name", "store") && is_text(f, "version", PACKAGE_VERSION) &&
            number(f, "seed") == 11 && number(f, "n_trials") == 6 && H5Aexists(f, "host") > 0 &&
            H5Aexists(f, "date") > 0 && H5Aexists(f, "device") > 0 && H5Aexists(f, "compiler") > 0,
@@ -678,7 +679,7 @@ static void forge(const char *path, const char *name, hid_t type, hsize_t n)
     H5Adelete(g, name);
     hid_t a = H5Acreate2(g, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
     if (H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) <= 0)
-        strcpy(value, "ablate-1");
+        strcpy(value, "ablate-2");
     if (a < 0 || H5Awrite(a, type, value) < 0)
         ok(0, "attribute %s of %s can be forged", name, path);
     free(value);
@@ -765,6 +766,55 @@ static void forged(void)
     H5Tclose(text);
     H5Tclose(fixed);
     clean();
+}
+
+/* A copy of tests/ablate-1.h5, a dump of the schema before this one. */
+static int copy_earlier(const char *to)
+{
+    const char *source = getenv("srcdir");
+    char from[600], some[4096];
+    size_t n;
+
+    snprintf(from, sizeof from, "%s/tests/ablate-1.h5", source ? source : ".");
+    FILE *in = fopen(from, "rb"), *out = fopen(to, "wb");
+    while (in && out && (n = fread(some, 1, sizeof some, in)) > 0)
+        fwrite(some, 1, n, out);
+    if (in)
+        fclose(in);
+    return out && !fclose(out) && in ? 0 : -1;
+}
+
+static void earlier_schema(void)
+{
+    static const char words[] = "linear rows=2 dim_in=3 dim_out=2 checks=parity";
+    struct experiment x;
+    struct timings t = {.n = 0};
+    double W[6] = {0};
+
+    if (plan_words(words, &x, stdout) || copy_earlier(output)) {
+        ok(0, "a dump of ablate-1 can be copied");
+        return;
+    }
+    snprintf(x.output, sizeof x.output, "%s", output);
+    abl_case *c = abl_case_read(output, "/trial/0001");
+    ok(c && strcmp(abl_text(c), x.trial[0].text) == 0 && !abl_get(c, "W", W, 6) && W[5] != 0,
+       "a case is read from ablate-1");
+    abl_case_free(c);
+    struct store *s = store_open(&x, STORE_RESUME);
+    ok(s && !store_timings(s, 0, &t) && t.n == 4 && t.timing[3].runs == 5,
+       "--resume finds that it is complete, and its times");
+    free(t.timing);
+    if (s)
+        store_close(s, 1);
+    ok(!rename(output, part), "as a part");
+    says(!store_open(&x, STORE_RESUME), "was begun by an earlier version",
+         "it is not gone on with");
+    says(!store_open(&x, 0), "that an earlier version wrote: begin again with --force",
+         "nor thrown away unasked");
+    s = store_open(&x, STORE_DISCARD);
+    ok(s && !store_close(s, 0), "it is replaced with --force");
+    clean();
+    plan_free(&x);
 }
 
 /* What others do to the files while they are written. */
@@ -1068,6 +1118,7 @@ int main(void)
     inputs();
     replacing();
     forged();
+    earlier_schema();
     meddling();
     two_writers();
     pairs();

@@ -9,7 +9,6 @@ static const char *const queries[] = {"h", "v", NULL};
 static const char *const gates[] = {"none", "sum", "matrix", "scaled", NULL};
 static const char *const tapes[] = {"shared", "each", NULL};
 static const char *const tape_inits[] = {"normal", "zero", NULL};
-static const char *const types[] = {"fp32", "bf16", "fp16", NULL};
 
 static const char *preset_says(const struct frame *f)
 {
@@ -57,7 +56,7 @@ static const struct param params[] = {
                    "the initial tape: one for all sequences, or one for each", NULL},
     [DUAL_TAPE_INIT] = {"tape_init", 0, tape_inits, DUAL_NORMAL, 0, 0,
                         "how it is drawn: N(0, 1/dim), or zero, where all slots stay equal", NULL},
-    [DUAL_CHECKPOINT_DTYPE] = {"checkpoint_dtype", 0, types, 0, 0, 0,
+    [DUAL_CHECKPOINT_DTYPE] = {"checkpoint_dtype", 0, STORAGE_TYPES, 0, 0, 0,
                                "storage of the kept tapes; bf16 and fp16 cost gradient accuracy",
                                NULL},
     {"steps", 'T', NULL, 512, 1, MAX_SIZE, "sequence length T", NULL},
@@ -87,7 +86,7 @@ static int derive(struct frame *f)
     return 0;
 }
 
-static const char *caution(const struct frame *f)
+static const char *warning(const struct frame *f)
 {
     return f->choice[DUAL_TAPE_INIT] == DUAL_ZERO && DIM(f, 'N') > 1
                ? "tape_init = zero: all slots stay equal for ever, attention is 1/slots, and "
@@ -283,7 +282,7 @@ const struct op op_dual_memory = {
     .n_identities = COUNT(identities),
     .neutral = &interval,
     .derive = derive,
-    .caution = caution,
+    .warning = warning,
     .flops = flops,
     .products = products,
     .specials = specials,

@@ -287,12 +287,14 @@ class Trial:
         wrong = {(row["backend"], row["kernel"]) for row in self.table("check")
                  if row["verdict"] != b"pass"}
         best = {}
-        for row in self.table("time"):
+        times = self.table("time")
+        method = "method" if len(times) and "method" in times.dtype.names else "caches"  # ablate-1
+        for row in times:
             which, p = (row["backend"], row["kernel"]), row["pass"].decode()
             if not self.is_gpu(row["backend"]) or which in wrong or row["median"] <= 0:
                 continue
             if p not in best or row["median"] < best[p][1]:
-                best[p] = row["kernel"].decode(), float(row["median"]), row["caches"].decode()
+                best[p] = row["kernel"].decode(), float(row["median"]), row[method].decode()
         return best
 
     def title(self):
@@ -304,7 +306,7 @@ class Trial:
 
 
 def trials_of(file, only):
-    if file.attrs.get("schema") != "ablate-1" or "trial" not in file:
+    if file.attrs.get("schema") not in ("ablate-1", "ablate-2") or "trial" not in file:
         raise BadInput("is no dump of run-ablation")
     names = [f"{n:04d}" for n in only] if only else list(file["trial"])
     for name in names:
@@ -501,8 +503,8 @@ def put_row(trial, peer, p, how, seconds=None, launch=None, worst=None):
 def put_ours(trial):
     for p in PASSES if "d" in trial.group["ref64"] else PASSES[:1]:
         if p in trial.ours():
-            kernel, seconds, caches = trial.ours()[p]
-            put_row(trial, f"ours: {kernel}", p, f"in the dump, caches {caches}", seconds)
+            kernel, seconds, method = trial.ours()[p]
+            put_row(trial, f"ours: {kernel}", p, f"in the dump, {method}", seconds)
         else:
             put_row(trial, "ours", p, "no time of a GPU kernel in the dump")
 

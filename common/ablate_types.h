@@ -1,0 +1,35 @@
+/* ablate_types.h - what ablate.h's types are, for ablate.c and ablate_dump.c. */
+#ifndef ABLATE_TYPES_H
+#define ABLATE_TYPES_H
+
+#include "common/ablate.h"
+#include "common/check.h"
+#include "common/plan.h"
+
+struct abl_case {
+    struct trial trial;
+    struct tensors *t;
+};
+
+/* Sizes and tensors of its own; `own` is its backend where it was not run. */
+struct abl_result {
+    struct trial trial;
+    struct tensors *t;
+    const struct backend *backend;
+    const struct impl *kernel;
+    struct outcome outcome;
+    int repeats;
+    int has_x[MAX_ARGS], has_g[MAX_ARGS];
+    char name[16];
+    struct backend own;
+};
+
+struct abl_verdicts {
+    struct verdicts list;
+    char name[16];
+};
+
+/* What the backends are given: the case's inputs, rounded to its storage; NULL after err_set(). */
+struct tensors *case_rounded(const abl_case *c);
+
+#endif

@@ -1,0 +1,70 @@
+/* result.h - what came out of a trial: the kernels that ran, the verdicts on
+ * them, and what was not done and why.  trial.c makes it, report.c prints it,
+ * store.c saves it. */
+#ifndef RESULT_H
+#define RESULT_H
+
+#include "common/bench.h"
+#include "common/check.h"
+#include "common/plan.h"
+#include "data/input.h"
+
+enum { MAX_RAN = 32 };
+
+/* What one kernel of a backend did in a trial. */
+struct ran {
+    const struct backend *backend;
+    const struct impl *kernel;
+    struct tensors *t; /* its outputs and gradients; NULL where they are not kept */
+    struct outcome outcome;
+    int64_t predicted; /* bytes on the device */
+    int64_t used;      /* the same by the device's own count; 0: unknown */
+};
+
+/* A kernel that does not take the case. */
+struct declined {
+    const struct backend *backend;
+    const struct impl *kernel;
+    char why[300];
+};
+
+struct result {
+    const struct trial *trial;
+    struct tensors *inputs; /* inputs, and gradients of outputs */
+    struct origin from;     /* where the inputs came from */
+    struct ran ran[MAX_RAN];
+    int n_ran;
+    struct growth *growth; /* of measure = regime */
+    int n_growths;
+    struct verdicts verdicts;
+    int skipped;      /* checks that could not be made */
+    int failed;       /* verdicts that failed */
+    char skips[1024]; /* what was skipped and why, one line each */
+    struct declined declined[MAX_RAN];
+    int n_declined;
+};
+
+/* Note a check that cannot be made, and why. */
+void result_skip(struct result *r, const char *what, const char *why);
+/* Note a kernel that does not take the case, and why: once, whatever batches it was asked for. */
+void result_decline(struct result *r, const struct backend *b, const struct impl *k,
+                    const char *why);
+void result_free(struct result *r);
+
+/* Told what is being done: "ref64", "differences", ... */
+typedef void trial_step(const char *what, void *data);
+
+/* What carrying out a trial ends with where its file does not hold what it should. */
+enum { TRIAL_BAD_INPUT = 2 };
+
+/* A trial while it is carried out. */
+struct task {
+    const struct experiment *x;
+    const struct trial *t;
+    const volatile int *stop; /* nonzero: it is to end early */
+    trial_step *step;
+    void *data; /* step()'s */
+    struct result *r;
+};
+
+#endif

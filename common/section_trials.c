@@ -1,0 +1,357 @@
+/* A section [trial]: from its entries to the product of its lists, each a trial of its own. */
+#include "config.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/cases.h"
+#include "common/err.h"
+#include "common/file.h"
+#include "common/keys.h"
+#include "common/quote.h"
+#include "common/run.h"
+#include "common/section.h"
+
+enum { MAX_REFUSED = 3 }; /* reported of the combinations of one section */
+
+/* A section on its way to its trials. */
+struct work {
+    const struct ini_section *s;
+    struct trial t; /* the trial at hand */
+    struct lists l; /* what makes the product */
+    char said[64];  /* lists that were reported not to apply */
+    unsigned wrong; /* a bit for each of trial_keys whose value is */
+    int refused;    /* combinations */
+};
+
+static int set_listed(struct trial *t, const char *key, const char *value)
+{
+    int k = key_find(trial_keys, key);
+    return k < 0 ? op_set(t->op, &t->sizes, key, value) : trial_setters[k].set(t, value);
+}
+
+static void set_entry(struct plan *p, struct work *w, const struct ini_entry *e, int k,
+                      const char *value)
+{
+    int before = w->l.n, many = k < 0 || trial_setters[k].many;
+
+    if (many ? lists_add(&w->l, e->key, value, e->line) : trial_setters[k].set(&w->t, value))
+        plan_fault(p, e->line, "%s", err_text());
+    for (int i = before; i < w->l.n; i++)
+        for (int v = 0; v < w->l.list[i].n_values; v++)
+            if ((k >= 0 || w->t.op) && set_listed(&w->t, e->key, w->l.list[i].value[v]))
+                plan_fault(p, e->line, "%s", err_text());
+}
+
+static void read_entry(struct plan *p, struct work *w, const struct ini_entry *e)
+{
+    const struct op *o = w->t.op;
+    int k = key_find(trial_keys, e->key), faults = p->n_faults;
+
+    if (k < 0 && !(o ? op_param(o, e->key, NULL) != NULL : section_parameter(e->key))) {
+        section_unknown(p, w->s, e, o);
+        return;
+    }
+    char *value = section_value(p, w->s, e, k < 0 || trial_setters[k].many);
+    if (value)
+        set_entry(p, w, e, k, value);
+    if (k >= 0 && p->n_faults > faults)
+        w->wrong |= 1u << k;
+    free(value);
+}
+
+static int takes_text(const struct op *o)
+{
+    int takes = 0;
+    for (int i = 0; i < o->n_args; i++)
+        takes |= o->arg[i].flags & TEXT;
+    return takes;
+}
+
+/* Make the name of the file one from the working directory, and look whether
+ * it can be read. */
+static void find_file(struct plan *p, struct trial *t, int line)
+{
+    const char *slash = p->file ? strrchr(p->file, '/') : NULL;
+    char from_here[sizeof t->file];
+
+    if (slash && t->file[0] != '/') {
+        int folder = (int)(slash + 1 - p->file);
+        int n = snprintf(from_here, sizeof from_here, "%.*s%s", folder, p->file, t->file);
+        if (n >= (int)sizeof from_here) {
+            plan_fault(p, line, "file: with the folder of the ini file, longer than %zu characters",
+                       sizeof from_here - 1);
+            return;
+        }
+        strcpy(t->file, from_here);
+    }
+    const char *why = file_unreadable(t->file);
+    if (why)
+        plan_fault(p, line, "file = %s: %s", t->file, why);
+}
+
+static void read_input(struct plan *p, struct work *w)
+{
+    const struct ini_entry *input = section_entry(w->s, "input"),
+                           *file = section_entry(w->s, "file"),
+                           *group = section_entry(w->s, "group");
+    struct trial *t = &w->t;
+
+    if (w->wrong & 1u << key_find(trial_keys, "input"))
+        return;
+    if (t->input != INPUT_HDF5 && group)
+        plan_fault(p, group->line, "group: only input = hdf5 has one");
+    if (t->input != INPUT_HDF5)
+        t->group[0] = 0;
+    int drawn = t->input == INPUT_NORMAL || t->input == INPUT_NONZERO;
+    if (drawn && file)
+        plan_fault(p, file->line, "file: only input = text and input = hdf5 have one");
+    if (drawn)
+        return;
+    if (!file)
+        plan_fault(p, input->line, "input = %s needs a file", input_names[t->input]);
+    if (t->input == INPUT_TEXT && t->op && !takes_text(t->op))
+        plan_fault(p, input->line, "input = text: %s has no tensor that can hold a text",
+                   t->op->name);
+    if (t->file[0] && !(w->wrong & 1u << key_find(trial_keys, "file")))
+        find_file(p, t, file->line);
+}
+
+/* A choice of other parameters that, were it another, would make this one
+ * apply; -1: none by itself. */
+static int blame(const struct op *o, const struct frame *f, const struct param *param)
+{
+    for (int i = 0; i < o->n_params; i++)
+        for (int c = 0; o->param[i].choices && o->param[i].choices[c]; c++) {
+            struct frame other = *f;
+            other.choice[i] = c;
+            if (!param->unless(&other))
+                return i;
+        }
+    return -1;
+}
+
+static void does_not_apply(struct plan *p, const struct work *w, const struct list *l,
+                           const struct param *param)
+{
+    const struct op *o = w->t.op;
+    const struct frame *f = &w->t.sizes;
+    const char *section = p->file ? "this section" : "this line";
+    int i = blame(o, f, param);
+    char but[128] = "";
+
+    if (i >= 0) {
+        const char *name = o->param[i].name, *value = o->param[i].choices[f->choice[i]];
+        int listed = 0;
+        for (int j = 0; j < w->l.n; j++)
+            if (strcmp(w->l.list[j].key, name) == 0)
+                listed = w->l.list[j].n_values;
+        if (listed)
+            snprintf(but, sizeof but, ", but %s %s %s = %s", section,
+                     listed > 1 ? "also has" : "has", name, value);
+        else
+            snprintf(but, sizeof but, ", but %s is %s unless set", name, value);
+    }
+    plan_fault(p, l->line, "%s: %s%s", l->key, param->unless(f), but);
+}
+
+/* Does all that is listed apply to this trial? */
+static int all_apply(struct plan *p, struct work *w)
+{
+    int good = 1;
+    for (int i = 0; i < w->l.n; i++) {
+        const struct list *l = &w->l.list[i];
+        const struct param *param = op_param(w->t.op, l->key, NULL);
+        if (!param || !param->unless || !param->unless(&w->t.sizes))
+            continue;
+        good = 0;
+        if (!w->said[i])
+            does_not_apply(p, w, l, param);
+        w->said[i] = 1;
+    }
+    return good;
+}
+
+static double work_bytes(const struct impl *k, const struct frame *f)
+{
+    if (!k || !k->work)
+        return 0;
+    double forward = (double)k->work(f, FORWARD), backward = (double)k->work(f, BACKWARD);
+    return forward > backward ? forward : backward;
+}
+
+/* Bytes that the trial takes on this machine: on the host one set of tensors
+ * for each of oracle, yardstick and judged backend, four more that differences
+ * move, or two that bounds need; then what is on the references' side.  Workspace is asked for only
+ * when the rest fits, for its own sizes are not bounded. */
+static double memory_needed(const struct plan *p, const struct trial *t)
+{
+    const struct backend *yardstick = t->type == F32 ? &ref32 : &ref16;
+    int timed = p->x->measure != MEASURE_CHECK;
+    int sets = p->x->checks & CHECK_DIFFERENCES ? 7 : timed ? 5 : 3;
+    double sum = sets * (double)tensors_bytes(t->op, &t->sizes) +
+                 (double)op_memory(t->op, &ref64, NULL, &t->sizes) +
+                 (double)op_memory(t->op, yardstick, NULL, &t->sizes);
+    if (sum > p->available)
+        return sum;
+    return sum + work_bytes(op_kernels(t->op, &ref64)[0], &t->sizes) +
+           work_bytes(op_kernels(t->op, yardstick)[0], &t->sizes);
+}
+
+static const char *bytes_text(double bytes, char text[32])
+{
+    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    int i = 0;
+    for (bytes /= 1024; bytes >= 1024 && i < (int)COUNT(units) - 1; i++)
+        bytes /= 1024;
+    snprintf(text, 32, "%.1f %s", bytes, units[i]);
+    return text;
+}
+
+/* As it can stand among words. */
+static void quoted(const char *value, char *to, size_t size)
+{
+    size_t n = 0;
+    if (!strpbrk(value, " ,\"")) {
+        snprintf(to, size, "%s", value);
+        return;
+    }
+    to[n++] = '"';
+    for (; *value && n + 4 < size; value++) {
+        if (*value == '"')
+            to[n++] = '"';
+        to[n++] = *value;
+    }
+    to[n++] = '"';
+    to[n] = 0;
+}
+
+int plan_text(struct trial *t)
+{
+    char sizes[MAX_TEXT], more[2 * sizeof t->file + 8];
+    char *at = t->text, *end = at + sizeof t->text;
+
+    op_text(t->op, &t->sizes, sizes);
+    at += snprintf(at, end - at, "%s%s%s dtype=%s seed=%" PRIu64 " input=%s", t->op->name,
+                   *sizes ? " " : "", sizes, dtype_names[t->type], t->seed, input_names[t->input]);
+    const char *const keys[] = {" file", " group", " kernel"};
+    const char *const values[] = {t->file, t->group, t->kernel};
+    for (int i = 0; i < 3 && at < end; i++) {
+        quoted(values[i], more, sizeof more);
+        if (*values[i])
+            at += snprintf(at, end - at, "%s=%s", keys[i], more);
+    }
+    if (at >= end)
+        return err_set("as a line of words it is longer than %d characters", MAX_LINE - 1);
+    return 0;
+}
+
+static int append(struct experiment *x, const struct trial *t)
+{
+    struct trial *more = plan_grow(x->trial, x->n, sizeof *more);
+    if (!more)
+        return err_set("no memory for %d trials", x->n + 1);
+    x->trial = more;
+    x->trial[x->n++] = *t;
+    return 0;
+}
+
+/* Is this list at its first value?  Whether it applies at all is then reported, once. */
+static int at_first(const struct lists *l, const char *key)
+{
+    for (int i = 0; i < l->n; i++)
+        if (strcmp(l->list[i].key, key) == 0)
+            return l->list[i].at == 0;
+    return 1;
+}
+
+static void refuse(struct plan *p, struct work *w)
+{
+    if (w->refused++ < MAX_REFUSED)
+        plan_fault(p, w->s->line, "%s", err_text());
+}
+
+static void make_trial(struct plan *p, struct work *w)
+{
+    struct trial *t = &w->t;
+    char need[32], have[32], text[MAX_TEXT];
+
+    op_defaults(t->op, &t->sizes);
+    for (int i = 0; i < w->l.n; i++)
+        set_listed(t, w->l.list[i].key, w->l.list[i].value[w->l.list[i].at]);
+    if (!all_apply(p, w))
+        return;
+    op_text(t->op, &t->sizes, text);
+    if (op_complete(t->op, &t->sizes)) {
+        char why[512];
+        snprintf(why, sizeof why, "%s", err_text());
+        err_set("%s: %s (%s)", t->op->name, why, text);
+        if (at_first(&w->l, "dtype") && at_first(&w->l, "seed"))
+            refuse(p, w);
+        return;
+    }
+    double bytes = memory_needed(p, t);
+    if (bytes > p->available) {
+        err_set("%s needs %s of memory, %s are available (%s dtype=%s)", t->op->name,
+                bytes_text(bytes, need), bytes_text(p->available, have), text,
+                dtype_names[t->type]);
+        if (at_first(&w->l, "seed"))
+            refuse(p, w);
+    } else if (plan_text(t) || append(p->x, t)) {
+        refuse(p, w);
+    }
+}
+
+static void make_product(struct plan *p, struct work *w)
+{
+    double n = 1;
+    for (int i = 0; i < w->l.n; i++)
+        n *= w->l.list[i].n_values;
+    if (p->x->n + n > MAX_TRIALS) {
+        plan_fault(p, w->s->line, "this makes %.0f trials%s; an experiment has at most %d", n,
+                   p->x->n ? " more" : "", MAX_TRIALS);
+        return;
+    }
+    do
+        make_trial(p, w);
+    while (lists_next(&w->l));
+    if (w->refused > MAX_REFUSED)
+        plan_fault(p, w->s->line, "and %d more", w->refused - MAX_REFUSED);
+}
+
+void section_trials(struct plan *p, const struct ini_section *s)
+{
+    const struct ini_entry *op = section_entry(s, "op");
+    const char *name = s->name + strlen("trial");
+    struct work *w = calloc(1, sizeof *w);
+    int faults = p->n_faults;
+
+    if (!w) {
+        plan_fault(p, s->line, "no memory");
+        return;
+    }
+    w->s = s;
+    w->t.line = p->file ? s->line : 0;
+    w->t.seed = p->x->seed;
+    for (int k = 0; trial_keys[k].name; k++)
+        if (trial_keys[k].initial)
+            trial_setters[k].set(&w->t, trial_keys[k].initial);
+    char *section = quote_controls(name + strspn(name, " \t"));
+    snprintf(w->t.section, sizeof w->t.section, "%.63s", section ? section : "");
+    free(section);
+    if (op)
+        read_entry(p, w, op); /* the meaning of the others hangs on it */
+    else if (p->file)
+        plan_fault(p, s->line, "[%s] has no op", s->name);
+    else
+        plan_fault(p, s->line, "no operation is named");
+    for (int i = 0; i < s->n; i++)
+        if (&s->entry[i] != op)
+            read_entry(p, w, &s->entry[i]);
+    read_input(p, w);
+    if (p->n_faults == faults)
+        make_product(p, w);
+    lists_free(&w->l);
+    free(w);
+}

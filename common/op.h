@@ -4,7 +4,7 @@
  * their shapes, its cost, what must hold of it.  A backend (struct backend)
  * is a machine that can carry it out: a place to put tensors and a list of
  * kernels (struct impl) for each operation.  Nothing outside an operation's
- * own three files knows more about it than this, so drawing inputs, running,
+ * own four files knows more about it than this, so drawing inputs, running,
  * judging, timing, storing and the ini keys are each written once, as loops.
  */
 #ifndef OP_H
@@ -196,7 +196,7 @@ struct refusal {
 };
 
 /* The cost of a pass in a case, counted by hand; flops 0: not counted. */
-struct count {
+struct cost {
     const char *settings;
     enum pass pass;
     double flops, products, specials;
@@ -238,7 +238,7 @@ struct op {
     const struct refusal *refused;  /* beside values that are out of a parameter's range */
     const struct refusal *declined; /* by every kernel for a GPU */
     const struct known *known;      /* answers for rows that are hard (tests/hard) */
-    const struct count *count;      /* of flops() and what follows it (tests/bench) */
+    const struct cost *cost;        /* of flops() and what follows it (tests/bench) */
     const struct identity *identity;
     int n_identities;
     const struct neutral *neutral; /* or NULL */

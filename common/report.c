@@ -16,7 +16,7 @@
 #include "common/report.h"
 #include "common/times.h"
 
-enum { MAX_COLUMNS = 40, VALUE = 64 };
+enum { MAX_COLUMNS = 80, VALUE = 64 };
 
 /* A column of the table: something that differs between the trials. */
 struct column {

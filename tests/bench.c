@@ -21,7 +21,7 @@ static int near(double a, double b)
     return fabs(a - b) <= 1e-9 * fabs(b);
 }
 
-static void check_count(const struct op *o, const struct count *c)
+static void check_cost(const struct op *o, const struct cost *c)
 {
     struct frame f;
 
@@ -129,8 +129,8 @@ static void probes(void)
 int main(void)
 {
     for (int i = 0; i < N_OPS; i++)
-        for (const struct count *c = ops[i]->count; c && c->settings; c++)
-            check_count(ops[i], c);
+        for (const struct cost *c = ops[i]->cost; c && c->settings; c++)
+            check_cost(ops[i], c);
     ceilings();
     turning();
     probes();

@@ -317,7 +317,7 @@ static const char shapes[] =
  * a step are 5 specials by softmax, 4 by entmax (backward 5).  In the chain a dot
  * product over D is 1 + 3 deep, over the slots 1 + 2. */
 #define COUNTED "steps=3 batch=2 slots=4 dim=8 dim_in=5 "
-static const struct count counts[] = {
+static const struct cost costs[] = {
     {COUNTED "preset=e23", FORWARD, 2016 + 1728, 2 * 768 + 480, 48 + 60, {3,
      6 + 3 + 1 + 4 + 6 + 2, 2 + 1 + 2}},
     {COUNTED "preset=e23", BACKWARD, 4032 + 4032, 4032, 0, {3, 4 + 5 + 3 + 2 + 5 + 5 + 2, 0}},
@@ -359,7 +359,7 @@ const struct op op_dual_memory = {
     .memory = "preset=e23,e29b steps=512 batch=32 slots=16 dim=512",
     .refused = refused,
     .declined = declined,
-    .count = counts,
+    .cost = costs,
     .identity = identities,
     .n_identities = COUNT(identities),
     .neutral = &interval,

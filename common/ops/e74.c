@@ -529,7 +529,7 @@ static const char layer_shapes[] =
  * sigmoid.  Its first state is the only checkpoint: 2 of 3 are bent anew. */
 // clang-format off
 #define COUNTED "steps=3 batch=2 n_state=4 "
-static const struct count cell_counts[] = {
+static const struct cost cell_costs[] = {
     {COUNTED "nonlin=tanh", FORWARD, 576, 384, 96 + 12 + 48, {3, 1 + 2 + 1, 1}},
     {COUNTED "nonlin=tanh", BACKWARD, 1728, 960, 64 + 18 + 48, {3, 1 + 1 + 2 + 1, 0}},
     {COUNTED "nonlin=tanh checkpoint_interval=1", BACKWARD, 1728, 960, 18 + 48, {3, 5, 0}},
@@ -546,7 +546,7 @@ static const struct count cell_counts[] = {
     {.settings = NULL},
 };
 
-static const struct count layer_counts[] = {
+static const struct cost layer_costs[] = {
     {COUNTED "dim=5", FORWARD, 576 + 3 * 240, 384 + 3 * 240, 96 + 12 + 48, {3, 4, 1}},
     {COUNTED "dim=5", BACKWARD, 1728 + 6 * 240, 960 + 6 * 240, 64 + 18 + 48, {3, 5, 0}},
     {.settings = NULL},
@@ -587,7 +587,7 @@ const struct op op_e74_cell = {
     .shapes = cell_shapes,
     .refused = refused,
     .declined = cell_declined,
-    .count = cell_counts,
+    .cost = cell_costs,
     .identity = cell_identities,
     .n_identities = COUNT(cell_identities),
     .neutral = &cell_interval,
@@ -615,7 +615,7 @@ const struct op op_e74 = {
     .memory = "state=diagonal,full steps=512 batch=32 n_state=64 dim=256",
     .refused = refused,
     .declined = layer_declined,
-    .count = layer_counts,
+    .cost = layer_costs,
     .identity = layer_identities,
     .n_identities = COUNT(layer_identities),
     .neutral = &layer_interval,

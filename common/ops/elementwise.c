@@ -81,7 +81,7 @@ const struct op op_relu = {
     .batch = 'M',
 };
 
-static const struct count counts[] = {
+static const struct cost costs[] = {
     {"rows=3 dim=4", BACKWARD, 0, 0, 24, {0, 0, 0}},
     {.settings = NULL},
 };
@@ -96,7 +96,7 @@ const struct op op_swiglu = {
     .n_args = N_ARGS(swiglu),
     .cases = CASES,
     .shapes = SHAPES,
-    .count = counts,
+    .cost = costs,
     .flops = swiglu_flops,
     .specials = sigmoids,
     .batch = 'M',

@@ -238,7 +238,7 @@ struct op {
     const struct refusal *refused;  /* beside values that are out of a parameter's range */
     const struct refusal *declined; /* by every kernel for a GPU */
     const struct known *known;      /* answers for rows that are hard (tests/hard) */
-    const struct cost *cost;        /* of flops() and what follows it (tests/bench) */
+    const struct cost *cost;        /* what flops() to chain() must say (tests/bench) */
     const struct identity *identity;
     int n_identities;
     const struct neutral *neutral; /* or NULL */

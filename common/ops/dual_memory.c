@@ -318,14 +318,14 @@ static const char shapes[] =
  * product over D is 1 + 3 deep, over the slots 1 + 2. */
 #define COUNTED "steps=3 batch=2 slots=4 dim=8 dim_in=5 "
 static const struct cost costs[] = {
-    {COUNTED "preset=e23", FORWARD, 2016 + 1728, 2 * 768 + 480, 48 + 60, {3,
-     6 + 3 + 1 + 4 + 6 + 2, 2 + 1 + 2}},
+    {COUNTED "preset=e23", FORWARD, 2016 + 1728, 2 * 768 + 480, 48 + 60,
+     {3, 6 + 3 + 1 + 4 + 6 + 2, 2 + 1 + 2}},
     {COUNTED "preset=e23", BACKWARD, 4032 + 4032, 4032, 0, {3, 4 + 5 + 3 + 2 + 5 + 5 + 2, 0}},
-    {COUNTED "preset=e25", FORWARD, 2016 + 1728, 2016, 48 + 48, {3, 10 + 3 + 1 + 4 + 10 + 2,
-     1 + 1 + 1}},
+    {COUNTED "preset=e25", FORWARD, 2016 + 1728, 2016, 48 + 48,
+     {3, 10 + 3 + 1 + 4 + 10 + 2, 1 + 1 + 1}},
     {COUNTED "preset=e25", BACKWARD, 4032 + 4032, 4032, 60, {3, 26, 0}},
-    {COUNTED "preset=e26", FORWARD, 2016 + 1728, 2016, 48 + 60, {3, 6 + 3 + 1 + 4 + 4 + 6 + 2,
-     5}},
+    {COUNTED "preset=e26", FORWARD, 2016 + 1728, 2016, 48 + 60,
+     {3, 6 + 3 + 1 + 4 + 4 + 6 + 2, 5}},
     {COUNTED "preset=e26", BACKWARD, 4032 + 4032, 4032, 0, {3, 4 + 5 + 3 + 4 + 2 + 5 + 5 + 2, 0}},
     {COUNTED "preset=e29a", FORWARD, 2496 + 1728 + 2 * 48, 2016 + 480, 48 + 60 + 96, {3, 26, 5}},
     {COUNTED "preset=e29b", FORWARD, 4800 + 1728, 2496 + 2304, 48 + 60 + 96, {3, 26, 5}},

@@ -541,8 +541,8 @@ static const struct cost cell_costs[] = {
     {COUNTED "state=diagonal nonlin=rmsnorm", FORWARD, 144, 0, 12 + 12 + 48, {3, 1 + 3 + 2, 2}},
     {COUNTED "state=diagonal nonlin=rmsnorm", BACKWARD, 432, 0, 18 + 18 + 48, {3, 3 + 1, 0}},
     {COUNTED "state=blockdiag block_size=2", FORWARD, 288, 192, 48 + 24 + 48, {3, 1 + 1 + 1, 1}},
-    {COUNTED "state=lowrank rank=3", FORWARD, 432 + 432, 288 + 432, 72 + 12 + 48, {3,
-     1 + 2 + 1, 1}},
+    {COUNTED "state=lowrank rank=3", FORWARD, 432 + 432, 288 + 432, 72 + 12 + 48,
+     {3, 1 + 2 + 1, 1}},
     {.settings = NULL},
 };
 

@@ -192,6 +192,9 @@ void guess_among(struct guess *g, const char *candidate)
     }
 }
 
+/* In place of a name: a set of trials for each operation, and none is set. */
+static const char EVERY_OP[] = "all";
+
 static int trial_op(void *to, const char *value)
 {
     struct trial *t = to;
@@ -199,15 +202,16 @@ static int trial_op(void *to, const char *value)
     char known[1024] = "";
 
     t->op = op_find(value);
-    if (t->op)
+    if (t->op || strcmp(value, EVERY_OP) == 0)
         return 0;
     for (int i = 0; i < N_OPS; i++) {
         size_t n = strlen(known);
         guess_among(&g, ops[i]->name);
         snprintf(known + n, sizeof known - n, " %s", ops[i]->name);
     }
+    guess_among(&g, EVERY_OP);
     return g.best ? err_set("op = %s: no such operation; did you mean '%s'?", value, g.best)
-                  : err_set("op = %.100s: not one of%s", value, known);
+                  : err_set("op = %.100s: not one of %s%s", value, EVERY_OP, known);
 }
 
 static int trial_dtype(void *to, const char *value)
@@ -229,6 +233,17 @@ static int trial_input(void *to, const char *value)
     int i = one_of("input", value, input_names);
     if (i >= 0)
         ((struct trial *)to)->input = (enum input_kind)i;
+    return i < 0 ? -1 : 0;
+}
+
+const char *const case_names[] = {
+    [CASES_NONE] = "none", [CASES_CONTRACT] = "contract", [CASES_SHAPES] = "shapes", NULL};
+
+static int trial_cases(void *to, const char *value)
+{
+    int i = one_of("cases", value, case_names);
+    if (i >= 0)
+        ((struct trial *)to)->cases = (enum case_kind)i;
     return i < 0 ? -1 : 0;
 }
 
@@ -289,7 +304,10 @@ static int trial_kernel(void *to, const char *value)
     KEY(experiment, compress, ONE, "1", "gzip level of its tensors, 0 to 9")
 
 #define TRIAL_KEYS(KEY)                                                                            \
-    KEY(trial, op, ONE, NULL, "the operation; its parameters are keys, too, and may be lists")     \
+    KEY(trial, op, ONE, NULL,                                                                      \
+        "the operation, or all; its parameters are keys, too, and may be lists")                   \
+    KEY(trial, cases, ONE, "none",                                                                 \
+        "in place of parameters: the operation's cases that are tested (contract, shapes)")        \
     KEY(trial, dtype, LIST, "fp32", "storage: fp32, bf16")                                         \
     KEY(trial, seed, LIST, NULL, "of the inputs; default: the experiment's")                       \
     KEY(trial, input, ONE, "normal",                                                               \

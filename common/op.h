@@ -4,7 +4,7 @@
  * their shapes, its cost, what must hold of it.  A backend (struct backend)
  * is a machine that can carry it out: a place to put tensors and a list of
  * kernels (struct impl) for each operation.  Nothing outside an operation's
- * own three files knows more about it than this, so drawing inputs, running,
+ * own four files knows more about it than this, so drawing inputs, running,
  * judging, timing, storing and the ini keys are each written once, as loops.
  */
 #ifndef OP_H
@@ -187,6 +187,41 @@ struct chain {
     double steps, flops, specials;
 };
 
+/* A case whose tensors have more than 2^31 elements, and an axis, by its letter, of whose results
+ * each row needs that row of the inputs alone: the oracle is given some rows (tests/large). */
+struct large {
+    const char *settings;
+    char axis;
+};
+
+/* Settings that must be refused, or declined, and what the message must name. */
+struct refusal {
+    const char *settings, *names;
+};
+
+/* The cost of a pass in a case, counted by hand; flops 0: not counted. */
+struct cost {
+    const char *settings;
+    enum pass pass;
+    double flops, products, specials;
+    struct chain chain;
+};
+
+/* One row x, with NaN, infinities or ties, and the target, if there is one; a result of it, and what
+ * that must be.  The gradient of the first output is 1, 2, 3, 4, that of others 0. */
+enum { KNOWN_ROW = 4 };
+#define KNOWN_ALL(x)                                                                               \
+    {                                                                                              \
+        x, x, x, x                                                                                 \
+    }
+struct known {
+    const char *settings; /* beside rows=1 */
+    double x[KNOWN_ROW];
+    int target;
+    const char *result;
+    double want[KNOWN_ROW];
+};
+
 struct op {
     const char *name;
     const char *formula;
@@ -199,7 +234,15 @@ struct op {
     /* The cases that the suites run, as text: "steps=5 state=full,diagonal;
      * ...": the product of the lists, like a section of an ini file. */
     const char *cases;
-    const char *shapes; /* NULL, or more cases: sizes that kernels stumble over (tests/shapes) */
+    /* More of them, in the same grammar, or NULL. */
+    const char *shapes; /* sizes that kernels stumble over (tests/shapes) */
+    const char *memory; /* so large that a GPU's pages do not count (tests/memory) */
+    /* Lists that end with NULL settings; or NULL. */
+    const struct large *large;
+    const struct refusal *refused;  /* beside values that are out of a parameter's range */
+    const struct refusal *declined; /* by every kernel for a GPU */
+    const struct known *known;      /* answers for rows that are hard (tests/hard) */
+    const struct cost *cost;        /* what flops() to chain() must say (tests/bench) */
     const struct identity *identity;
     int n_identities;
     const struct neutral *neutral; /* or NULL */

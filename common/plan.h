@@ -16,7 +16,8 @@
  *     compress = 1                    ; gzip level 0 to 9
  *
  *     [trial]                         ; or [trial NAME]; any number of them
- *     op = e74
+ *     op = e74                        ; or all: a set of trials for each operation
+ *     cases = contract                ; in place of parameters: those that make check runs, or shapes
  *     state = diagonal                ; every parameter of the operation
  *     nonlin = tanh, linear           ; lists: the section is their product, last key fastest
  *     dtype = fp32, bf16              ; storage
@@ -43,6 +44,8 @@
 #include "common/op.h"
 
 enum { CHECK_DIFFERENCES = 1, CHECK_PARITY = 2, CHECK_PROPERTIES = 4 };
+/* Where the sizes of trials come from: keys; the contract's cases or shapes. */
+enum case_kind { CASES_NONE, CASES_CONTRACT, CASES_SHAPES };
 /* What is measured: a time as a by-product of checks; times of every kernel;
  * those as the batch grows. */
 enum measure { MEASURE_CHECK, MEASURE_TIME, MEASURE_REGIME };
@@ -57,6 +60,7 @@ struct trial {
     enum dtype type;    /* F32 or BF16 */
     uint64_t seed;
     enum input_kind input;
+    enum case_kind cases;       /* of its section; the sizes are a case's */
     char file[512], group[128]; /* of the input; the file as seen from the working directory */
     char kernel[32];            /* of the GPU backends; "": the first that accepts the case */
     char section[64];           /* NAME of [trial NAME], control characters as \xHH; or "" */

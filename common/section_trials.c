@@ -18,11 +18,13 @@ enum { MAX_REFUSED = 3 }; /* reported of the combinations of one section */
 /* A section on its way to its trials. */
 struct work {
     const struct ini_section *s;
-    struct trial t; /* the trial at hand */
-    struct lists l; /* what makes the product */
-    char said[64];  /* lists that were reported not to apply */
-    unsigned wrong; /* a bit for each of trial_keys whose value is */
-    int refused;    /* combinations */
+    struct trial t;    /* the trial at hand */
+    struct lists l;    /* what makes the product */
+    struct frame base; /* the sizes that are not listed */
+    int every_op;      /* op = all */
+    char said[64];     /* lists that were reported not to apply */
+    unsigned wrong;    /* a bit for each of trial_keys whose value is */
+    int refused;       /* combinations */
 };
 
 static int set_listed(struct trial *t, const char *key, const char *value)
@@ -111,6 +113,10 @@ static void read_input(struct plan *p, struct work *w)
         return;
     if (!file)
         plan_fault(p, input->line, "input = %s needs a file", input_names[t->input]);
+    if (w->every_op)
+        plan_fault(p, input->line,
+                   "input = %s: op = all takes normal or nonzero; name one operation",
+                   input_names[t->input]);
     if (t->input == INPUT_TEXT && t->op && !takes_text(t->op))
         plan_fault(p, input->line, "input = text: %s has no tensor that can hold a text",
                    t->op->name);
@@ -277,7 +283,7 @@ static void make_trial(struct plan *p, struct work *w)
     struct trial *t = &w->t;
     char need[32], have[32], text[MAX_TEXT];
 
-    op_defaults(t->op, &t->sizes);
+    t->sizes = w->base;
     for (int i = 0; i < w->l.n; i++)
         set_listed(t, w->l.list[i].key, w->l.list[i].value[w->l.list[i].at]);
     if (!all_apply(p, w))
@@ -303,9 +309,55 @@ static void make_trial(struct plan *p, struct work *w)
     }
 }
 
+static int count_case(const struct op *o, const struct frame *f, void *data)
+{
+    (void)o;
+    (void)f;
+    ++*(double *)data;
+    return 0;
+}
+
+/* Where a case is being made. */
+struct making {
+    struct plan *p;
+    struct work *w;
+};
+
+/* The product of the lists, with these sizes; those that do not apply keep their default, as where a
+ * trial's words are read. */
+static int make_case(const struct op *o, const struct frame *f, void *data)
+{
+    const struct making *m = data;
+
+    op_defaults(o, &m->w->base);
+    for (int i = 0; i < o->n_params; i++) {
+        const struct param *param = &o->param[i];
+        if (param->unless && param->unless(f))
+            continue;
+        if (param->letter)
+            DIM(&m->w->base, param->letter) = DIM(f, param->letter);
+        m->w->base.choice[i] = f->choice[i];
+        m->w->base.real[i] = f->real[i];
+    }
+    do
+        make_trial(m->p, m->w);
+    while (lists_next(&m->w->l));
+    return 0;
+}
+
 static void make_product(struct plan *p, struct work *w)
 {
+    const struct op *o = w->t.op;
+    struct making m = {p, w};
+    struct frame plain;
+    const char *cases = w->t.cases == CASES_SHAPES ? o->shapes : o->cases;
     double n = 1;
+
+    if (w->t.cases != CASES_NONE) {
+        n = 0;
+        if (cases && cases_each(o, cases, count_case, &n))
+            plan_fault(p, w->s->line, "cases of %s: %s", o->name, err_text());
+    }
     for (int i = 0; i < w->l.n; i++)
         n *= w->l.list[i].n_values;
     if (p->x->n + n > MAX_TRIALS) {
@@ -313,11 +365,57 @@ static void make_product(struct plan *p, struct work *w)
                    p->x->n ? " more" : "", MAX_TRIALS);
         return;
     }
-    do
-        make_trial(p, w);
-    while (lists_next(&w->l));
+    op_defaults(o, &plain);
+    if (w->t.cases == CASES_NONE)
+        make_case(o, &plain, &m);
+    else if (n > 0)
+        cases_each(o, cases, make_case, &m);
     if (w->refused > MAX_REFUSED)
         plan_fault(p, w->s->line, "and %d more", w->refused - MAX_REFUSED);
+}
+
+/* Of the section's lists, which are all operations', those that are this one's, with values that it
+ * takes. */
+static void make_product_of(struct plan *p, const struct work *every, const struct op *o)
+{
+    struct work *w = malloc(sizeof *w);
+    int faults = p->n_faults;
+
+    if (!w) {
+        plan_fault(p, every->s->line, "no memory");
+        return;
+    }
+    *w = *every;
+    w->t.op = o;
+    w->l.n = 0;
+    for (int i = 0; i < every->l.n; i++) {
+        const struct list *l = &every->l.list[i];
+        if (key_find(trial_keys, l->key) < 0 && !op_param(o, l->key, NULL))
+            continue;
+        w->l.list[w->l.n++] = *l;
+        for (int v = 0; v < l->n_values; v++)
+            if (set_listed(&w->t, l->key, l->value[v]))
+                plan_fault(p, l->line, "%s: %s", o->name, err_text());
+    }
+    if (p->n_faults == faults)
+        make_product(p, w);
+    free(w); /* its lists are the section's */
+}
+
+/* What cannot stand beside `op = all` or `cases`. */
+static void refuse_beside(struct plan *p, const struct work *w)
+{
+    const struct ini_entry *kernel = section_entry(w->s, "kernel");
+
+    if (w->every_op && kernel)
+        plan_fault(p, kernel->line, "kernel: op = all takes none; name one operation");
+    for (int i = 0; w->t.cases != CASES_NONE && i < w->l.n; i++)
+        if (key_find(trial_keys, w->l.list[i].key) < 0)
+            plan_fault(p, w->l.list[i].line, "%s: cases = %s sets every parameter",
+                       w->l.list[i].key, case_names[w->t.cases]);
+    if (w->t.cases == CASES_SHAPES && w->t.op && !w->t.op->shapes)
+        plan_fault(p, section_entry(w->s, "cases")->line, "cases = %s: %s has none",
+                   case_names[w->t.cases], w->t.op->name);
 }
 
 void section_trials(struct plan *p, const struct ini_section *s)
@@ -346,11 +444,15 @@ void section_trials(struct plan *p, const struct ini_section *s)
         plan_fault(p, s->line, "[%s] has no op", s->name);
     else
         plan_fault(p, s->line, "no operation is named");
+    w->every_op = p->n_faults == faults && !w->t.op;
     for (int i = 0; i < s->n; i++)
         if (&s->entry[i] != op)
             read_entry(p, w, &s->entry[i]);
     read_input(p, w);
-    if (p->n_faults == faults)
+    refuse_beside(p, w);
+    for (int i = 0; p->n_faults == faults && w->every_op && i < N_OPS; i++)
+        make_product_of(p, w, ops[i]);
+    if (p->n_faults == faults && !w->every_op)
         make_product(p, w);
     lists_free(&w->l);
     free(w);

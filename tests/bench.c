@@ -10,14 +10,6 @@
 
 /* ---- costs ---- */
 
-/* What one pass is to cost; flops 0: not counted here. */
-struct count {
-    const char *op, *settings;
-    enum pass pass;
-    double flops, products, specials;
-    struct chain chain;
-};
-
 static double ask(double (*cost)(const struct frame *, enum pass), const struct frame *f,
                   enum pass p)
 {
@@ -29,9 +21,8 @@ static int near(double a, double b)
     return fabs(a - b) <= 1e-9 * fabs(b);
 }
 
-static void check_count(const struct count *c)
+static void check_cost(const struct op *o, const struct cost *c)
 {
-    const struct op *o = op_find(c->op);
     struct frame f;
 
     if (cases_one(o, c->settings, &f)) {
@@ -45,139 +36,10 @@ static void check_count(const struct count *c)
                got.specials == c->chain.specials;
     if (!ok((!c->flops || near(flops, c->flops)) && near(products, c->products) &&
                 near(specials, c->specials) && same && products <= flops,
-            "%s %s, %s", c->op, c->settings, c->pass == FORWARD ? "forward" : "backward"))
+            "%s %s, %s", o->name, c->settings, c->pass == FORWARD ? "forward" : "backward"))
         printf("# %g flops, %g in products, %g specials, %g steps of %g + %g\n", flops, products,
                specials, got.steps, got.flops, got.specials);
 }
-
-/* At T 3, B 2, n 4 there are 6 steps of a sequence, 24 rows, 96 elements of a
- * full state; a pass over it is 192 FLOPs; two specials for a norm, two for a
- * sigmoid.  Its first state is the only checkpoint: 2 of 3 are bent anew. */
-/* Dual memory at T 3, B 2, N 4, D 8 and width 5 of x: 6 steps of a sequence, 48
- * numbers of h, 192 elements of a tape.  W_h and W_write take 768 FLOPs each, W_x
- * 480, W_gate 2304.  An element of the tape takes 9 forward; backward 21: replayed 3,
- * domega 3, dv 2, the query's gradient 2, dM 3, drho 2, dM 4, dh 2.  Two attentions
- * a step are 5 specials by softmax, 4 by entmax (backward 5).  In the chain a dot
- * product over D is 1 + 3 deep, over the slots 1 + 2. */
-#define DUAL "steps=3 batch=2 slots=4 dim=8 dim_in=5 "
-#define SIZES "steps=3 batch=2 n_state=4 "
-static const struct count counts[] = {
-    {"e74_cell", SIZES "nonlin=tanh", FORWARD, 576, 384, 96 + 12 + 48, {3, 1 + 2 + 1, 1}},
-    {"e74_cell", SIZES "nonlin=tanh", BACKWARD, 1728, 960, 64 + 18 + 48, {3, 1 + 1 + 2 + 1, 0}},
-    {"e74_cell",
-     SIZES "nonlin=tanh checkpoint_interval=1",
-     BACKWARD,
-     1728,
-     960,
-     18 + 48,
-     {3, 5, 0}},
-    {"e74_cell", SIZES "nonlin=linear", FORWARD, 576, 576, 12 + 48, {0, 0, 0}},
-    {"e74_cell", SIZES "nonlin=linear", BACKWARD, 1728, 1728, 18 + 48, {0, 0, 0}},
-    {"e74_cell", SIZES "nonlin=rmsnorm", FORWARD, 576, 384, 12 + 12 + 48, {3, 3 + 1 + 3 + 2, 2}},
-    {"e74_cell", SIZES "nonlin=frobnorm", BACKWARD, 1728, 960, 18 + 18 + 48, {3, 3 + 2, 0}},
-    {"e74_cell", SIZES "state=diagonal", FORWARD, 144, 0, 24 + 12 + 48, {3, 1, 1}},
-    {"e74_cell",
-     SIZES "state=diagonal nonlin=rmsnorm",
-     FORWARD,
-     144,
-     0,
-     12 + 12 + 48,
-     {3, 1 + 3 + 2, 2}},
-    {"e74_cell",
-     SIZES "state=diagonal nonlin=rmsnorm",
-     BACKWARD,
-     432,
-     0,
-     18 + 18 + 48,
-     {3, 3 + 1, 0}},
-    {"e74_cell",
-     SIZES "state=blockdiag block_size=2",
-     FORWARD,
-     288,
-     192,
-     48 + 24 + 48,
-     {3, 1 + 1 + 1, 1}},
-    {"e74_cell",
-     SIZES "state=lowrank rank=3",
-     FORWARD,
-     432 + 432,
-     288 + 432,
-     72 + 12 + 48,
-     {3, 1 + 2 + 1, 1}},
-    {"e74", SIZES "dim=5", FORWARD, 576 + 3 * 240, 384 + 3 * 240, 96 + 12 + 48, {3, 4, 1}},
-    {"e74", SIZES "dim=5", BACKWARD, 1728 + 6 * 240, 960 + 6 * 240, 64 + 18 + 48, {3, 5, 0}},
-    {"dual_memory",
-     DUAL "preset=e23",
-     FORWARD,
-     2016 + 1728,
-     2 * 768 + 480,
-     48 + 60,
-     {3, 6 + 3 + 1 + 4 + 6 + 2, 2 + 1 + 2}},
-    {"dual_memory",
-     DUAL "preset=e23",
-     BACKWARD,
-     4032 + 4032,
-     4032,
-     0,
-     {3, 4 + 5 + 3 + 2 + 5 + 5 + 2, 0}},
-    {"dual_memory",
-     DUAL "preset=e25",
-     FORWARD,
-     2016 + 1728,
-     2016,
-     48 + 48,
-     {3, 10 + 3 + 1 + 4 + 10 + 2, 1 + 1 + 1}},
-    {"dual_memory", DUAL "preset=e25", BACKWARD, 4032 + 4032, 4032, 60, {3, 26, 0}},
-    {"dual_memory",
-     DUAL "preset=e26",
-     FORWARD,
-     2016 + 1728,
-     2016,
-     48 + 60,
-     {3, 6 + 3 + 1 + 4 + 4 + 6 + 2, 5}},
-    {"dual_memory",
-     DUAL "preset=e26",
-     BACKWARD,
-     4032 + 4032,
-     4032,
-     0,
-     {3, 4 + 5 + 3 + 4 + 2 + 5 + 5 + 2, 0}},
-    {"dual_memory",
-     DUAL "preset=e29a",
-     FORWARD,
-     2496 + 1728 + 2 * 48,
-     2016 + 480,
-     48 + 60 + 96,
-     {3, 26, 5}},
-    {"dual_memory",
-     DUAL "preset=e29b",
-     FORWARD,
-     4800 + 1728,
-     2496 + 2304,
-     48 + 60 + 96,
-     {3, 26, 5}},
-    {"dual_memory", DUAL "preset=e29b", BACKWARD, 9600 + 4032, 9600, 96, {3, 30, 0}},
-    {"dual_memory",
-     DUAL "preset=e29c",
-     FORWARD,
-     2496 + 1728 + 6 * 48,
-     2496,
-     48 + 60 + 96,
-     {3, 26, 5}},
-    {"diag_delta", SIZES, FORWARD, 0, 0, 24, {3, 1, 1}},
-    {"diag_delta", SIZES, BACKWARD, 0, 0, 0, {3, 1, 0}},
-    {"linear", "rows=3 dim_in=4 dim_out=5", FORWARD, 120, 120, 0, {0, 0, 0}},
-    {"linear",
-     "rows=3 dim_in=4 dim_out=5 bias=yes act=silu",
-     BACKWARD,
-     240 + 9 * 15,
-     240,
-     30,
-     {0, 0, 0}},
-    {"lora", "rows=3 dim_in=4 dim_out=5 rank=2", FORWARD, 120 + 108 + 6, 120 + 108, 0, {0, 0, 0}},
-    {"adamw", "parameters=5", FORWARD, 0, 0, 10, {0, 0, 0}},
-    {"swiglu", "rows=3 dim=4", BACKWARD, 0, 0, 24, {0, 0, 0}},
-};
 
 /* ---- what follows ---- */
 
@@ -266,8 +128,9 @@ static void probes(void)
 
 int main(void)
 {
-    for (size_t i = 0; i < COUNT(counts); i++)
-        check_count(&counts[i]);
+    for (int i = 0; i < N_OPS; i++)
+        for (const struct cost *c = ops[i]->cost; c && c->settings; c++)
+            check_cost(ops[i], c);
     ceilings();
     crossing();
     probes();

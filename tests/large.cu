@@ -19,19 +19,6 @@ extern "C" {
 
 enum { ROWS = 5, BLOCK = 256 };
 
-/* The axis along which rows are judged is that of a parameter. */
-static const struct large {
-    const char *op, *text, *rows;
-} cases[] = {
-    {"gemm", "M=46500 N=46500 K=16", "M"},
-    {"gemm", "M=4300000 N=24 K=512", "M"},
-    {"gemm", "M=40 N=4300000 K=512 transpose_b=yes", "N"},
-    {"transpose", "rows=46349 columns=46351", "rows"},
-    {"transpose", "rows=46349 columns=46351", "columns"},
-    {"reduce", "rows=65600 length=32749", "rows"},
-    {"softmax", "rows=65600 columns=32749", "rows"},
-};
-
 /* ---- numbers that follow from their place ---- */
 
 static __host__ __device__ float number(uint64_t key, int64_t i)
@@ -226,20 +213,20 @@ static int run(const struct session *s, const struct impl *k, struct truth *trut
     return e;
 }
 
-static void large(const struct backend *b, const struct large *c)
+static void large(const struct backend *b, const struct op *o, const struct large *c)
 {
     struct session s = {};
     struct tensors *inputs = NULL;
     struct truth truth = {};
-    int place, e;
+    int e;
 
     s.b = b;
-    s.o = op_find(c->op);
-    if (!s.o || cases_one(s.o, c->text, &s.whole) || !op_param(s.o, c->rows, &place)) {
-        ok(0, "%s %s: %s", c->op, c->text, err_text());
+    s.o = o;
+    s.letter = c->axis;
+    if (cases_one(o, c->settings, &s.whole)) {
+        ok(0, "%s %s: %s", o->name, c->settings, err_text());
         return;
     }
-    s.letter = s.o->param[place].letter;
     s.few = s.whole;
     DIM(&s.few, s.letter) = ROWS;
     const int64_t n = DIM(&s.whole, s.letter), row[ROWS] = {0, 1, n / 2, n - 2, n - 1};
@@ -261,19 +248,19 @@ static void large(const struct backend *b, const struct large *c)
         const char *no = (*k)->declines ? (*k)->declines(&s.whole) : NULL;
         struct verdicts list = {};
         if (no) {
-            printf("# %s %s declines %s %s: %s\n", b->name, (*k)->name, c->op, c->text, no);
+            printf("# %s %s declines %s %s: %s\n", b->name, (*k)->name, o->name, c->settings, no);
             continue;
         }
         int failed = run(&s, *k, &truth, &list);
         ok(!failed && list.n && !verdicts_failed(&list, 0), "%s %s: %s %s", b->name, (*k)->name,
-           c->op, c->text);
+           o->name, c->settings);
         for (int i = 0; i < list.n; i++)
             printf("# %s off by %.2g, bound %.2g%s\n", list.v[i].tensor, list.v[i].error,
                    list.v[i].bound, list.v[i].pass ? "" : ": too far");
         verdicts_free(&list);
     }
     if (e)
-        ok(0, "%s %s: %s", c->op, c->text, err_text());
+        ok(0, "%s %s: %s", o->name, c->settings, err_text());
     truth_free(&truth);
     tensors_free(inputs);
     cudaFree(s.row_there);
@@ -293,7 +280,8 @@ int main(void)
         printf("1..0 # SKIP %s\n", why);
         return 0;
     }
-    for (size_t i = 0; i < COUNT(cases); i++)
-        large(b, &cases[i]);
+    for (int i = 0; i < N_OPS; i++)
+        for (const struct large *c = ops[i]->large; c && c->settings; c++)
+            large(b, ops[i], c);
     return done();
 }

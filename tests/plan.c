@@ -405,6 +405,53 @@ static void contracts(void)
     }
 }
 
+static int add_one(const struct op *o, const struct frame *f, void *data)
+{
+    (void)o;
+    (void)f;
+    ++*(int *)data;
+    return 0;
+}
+
+/* `op = all` is a set of trials for each operation, and `cases` what its contract lists. */
+static void every_operation(void)
+{
+    struct experiment x;
+    int in_order = 1, n = 0, shapes = 0, with_steps = 0;
+
+    for (int i = 0; i < N_OPS; i++) {
+        cases_each(ops[i], ops[i]->cases, add_one, &n);
+        if (ops[i]->shapes)
+            cases_each(ops[i], ops[i]->shapes, add_one, &shapes);
+        with_steps += op_param(ops[i], "steps", NULL) != NULL;
+    }
+    if (good_ini("every operation", "[trial]\nop = \"all\"\n", &x)) {
+        for (int i = 0; i < x.n && i < N_OPS; i++)
+            in_order &= x.trial[i].op == ops[i];
+        ok(x.n == N_OPS && in_order, "is each of them once, by default");
+        plan_free(&x);
+    }
+    if (good("every operation's cases", NULL, "all cases=contract dtype=fp32,bf16", &x)) {
+        ok(x.n == 2 * n && x.trial[0].type == F32 && x.trial[1].type == BF16 &&
+               memcmp(&x.trial[0].sizes, &x.trial[1].sizes, sizeof x.trial[0].sizes) == 0,
+           "are those of the contracts, %d of each type", n);
+        plan_free(&x);
+    }
+    if (good("every operation's shapes", NULL, "all cases=shapes", &x)) {
+        ok(x.n == shapes, "are the %d of those that have some", shapes);
+        plan_free(&x);
+    }
+    if (good("a parameter of some operations", NULL, "all steps=3,5 batch=2", &x)) {
+        ok(x.n == N_OPS + with_steps, "is set for those that have it");
+        plan_free(&x);
+    }
+    if (good_ini("the cases of one operation", "[trial]\ncases = contract\nop = diag_delta\n",
+                 &x)) {
+        ok(x.n == 3 && DIM(&x.trial[1].sizes, 'T') == 17, "are its contract's");
+        plan_free(&x);
+    }
+}
+
 static void tables(void)
 {
     int described = 1;
@@ -447,7 +494,7 @@ static void keys(void)
 {
     refused("unknown key", E74 "nonlim = tanh\nfoo = 1\n",
             "t.ini:3: unknown key 'nonlim' in [trial]; did you mean 'nonlin'? (keys of e74: state "
-            "proj nonlin * dim; of every trial: op dtype seed input file group kernel)\n"
+            "proj nonlin * dim; of every trial: op cases dtype seed input file group kernel)\n"
             "t.ini:4: unknown key 'foo' in [trial] (keys of e74: *)\n");
     refused("unknown key of an experiment", "[experiment]\nsede = 1\n" LINEAR,
             "t.ini:2: unknown key 'sede' in [experiment]; did you mean 'seed'? (keys: name seed "
@@ -571,6 +618,28 @@ static void values(void)
                           "dim_in = 1,2,3,4,5,6,7,8,9,10\ndim_out = 1,2,3,4,5,6,7,8,9,10\n"
                           "seed = 1,2,3,4,5,6,7,8,9,10\n",
             "t.ini:3: this makes 10000 trials more; an experiment has at most 9999\n");
+}
+
+static void every_operation_faults(void)
+{
+    refused("a key that no operation has", "[trial]\nop = all\nrowz = 3\nkernel = plain\n",
+            "t.ini:3: unknown key 'rowz' in [trial]; did you mean 'rows'?\n"
+            "t.ini:4: kernel: op = all takes none; name one operation\n");
+    refused("a value that one operation cannot have", "[trial]\nop = all\nkind = inclusive\n",
+            "t.ini:3: reduce: kind = inclusive: not one of sum max mean norm2\n");
+    refused("sizes that one operation cannot have", "[trial]\nop = all\ndim = 7\n",
+            "t.ini:1: rope: dim = 7: a head must be pairs, an even number *\n");
+    refused("a file for all", "[trial]\nop = all\ninput = text\nfile = a.txt\n",
+            "t.ini:3: input = text: op = all takes normal or nonzero; name one operation\n");
+    refused("a list of operations", "[trial]\nop = all, linear\n",
+            "t.ini:2: op takes one value, not a list\n");
+    refused("cases and a parameter", LINEAR "cases = contract\nrows = 3\n",
+            "t.ini:4: rows: cases = contract sets every parameter\n");
+    refused("cases of no kind", LINEAR "cases = large\n",
+            "t.ini:3: cases = large: not one of none contract shapes\n");
+    refused("shapes of an operation without", "[trial]\nop = diag_delta\ncases = shapes\n",
+            "t.ini:3: cases = shapes: diag_delta has none\n");
+    words_refused("nearly all", "al", "-t: op = al: no such operation; did you mean 'all'?\n");
 }
 
 static void combinations(void)
@@ -711,6 +780,7 @@ int main(void)
     inputs();
     words();
     contracts();
+    every_operation();
     tables();
     sections();
     keys();
@@ -718,6 +788,7 @@ int main(void)
     numbers();
     doubled();
     combinations();
+    every_operation_faults();
     input_faults();
     unreadable();
     together();

@@ -212,6 +212,10 @@ cut -f2 out | sed -n '1~8p' | while read -r line; do
 done >err
 [ ! -s err ]
 ok $? "a line of a plan pastes back"
+"$run" -n -t all >out 2>err
+"$run" --list | sed -n '/^run-ablation/q; s/ .*//p' >names
+cut -f2 out | cut -d' ' -f1 | cmp - names >err 2>&1
+ok $? "all is each operation that --list names"
 for ini in "$srcdir"/experiments/*.ini; do
     "$run" -n "$ini" >out 2>err
     if [ -s err ] && ! grep -v ': .* needs .* of memory, ' err >/dev/null; then

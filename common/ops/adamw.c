@@ -66,6 +66,11 @@ static const struct identity identities[] = {
 static const struct neutral cut = {"tensors", "1,2,3,30,301",
                                    STRONG "parameters=5,300,10000 master=no,yes"};
 
+static const struct cost costs[] = {
+    {"parameters=5", FORWARD, 0, 0, 10, {0, 0, 0}},
+    {.settings = NULL},
+};
+
 const struct op op_adamw = {
     .name = "adamw",
     .formula = "m <- beta1 m + (1-beta1) g; v <- beta2 v + (1-beta2) g^2; "
@@ -81,6 +86,7 @@ const struct op op_adamw = {
     "decay=alternate master=no,yes parameters=2,31,257,1031 tensors=1,2,33,319,320; " STRONG
     "parameters=12289 tensors=1,3 decay=alternate master=no,yes; "
     "parameters=3 tensors=65535; parameters=8192 step=1000000",
+    .cost = costs,
     .identity = identities,
     .n_identities = COUNT(identities),
     .neutral = &cut,

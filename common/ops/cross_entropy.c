@@ -1,3 +1,5 @@
+#include <math.h>
+
 #include "common/op.h"
 #include "common/ops/cross_entropy.h"
 
@@ -55,6 +57,32 @@ static double specials(const struct frame *f, enum pass p)
     return (double)DIM(f, 'R') * DIM(f, 'V');
 }
 
+#define LOG_2 0.69314718055994530942
+
+static const struct known known[] = {
+    {"vocabulary=4", {0, -INFINITY, 0, -INFINITY}, 0, "row_loss", {LOG_2}},
+    {"vocabulary=4", {0, -INFINITY, 0, -INFINITY}, 0, "d_logits", {-0.5, 0, 0.5, 0}},
+    {"vocabulary=4", {0, -INFINITY, 0, -INFINITY}, 1, "row_loss", {INFINITY}},
+    {"vocabulary=4", {0, -INFINITY, 0, -INFINITY}, 1, "loss", {INFINITY}},
+    {"vocabulary=4", {0, -INFINITY, 0, -INFINITY}, 1, "lse", {LOG_2}},
+    {"vocabulary=4", {0, -INFINITY, 0, -INFINITY}, 1, "d_logits", {0.5, -1, 0.5, 0}},
+    {"vocabulary=4", KNOWN_ALL(1e4), 3, "row_loss", {2 * LOG_2}},
+    {"vocabulary=4 label_smoothing=0.5", KNOWN_ALL(1e4), 3, "row_loss", {2 * LOG_2}},
+    {"vocabulary=4", KNOWN_ALL(1e4), 3, "d_logits", {0.25, 0.25, 0.25, -0.75}},
+    {"vocabulary=4", {0, NAN, INFINITY, 0}, 0, "row_loss", {NAN}},
+    {"vocabulary=4", {0, NAN, INFINITY, 0}, 0, "lse", {NAN}},
+    {"vocabulary=4", {0, NAN, INFINITY, 0}, 0, "d_logits", KNOWN_ALL(NAN)},
+    {"vocabulary=4", {0, INFINITY, 0, 0}, 0, "row_loss", {NAN}},
+    {"vocabulary=4", {0, INFINITY, 0, 0}, 0, "lse", {INFINITY}},
+    {"vocabulary=4", KNOWN_ALL(-INFINITY), 0, "row_loss", {NAN}},
+    {"vocabulary=4", KNOWN_ALL(-INFINITY), 0, "lse", {-INFINITY}},
+    {"vocabulary=4", KNOWN_ALL(-INFINITY), 0, "d_logits", KNOWN_ALL(NAN)},
+    {"vocabulary=4 ignore_index=2", {0, NAN, 1, 2}, 2, "loss", {0}},
+    {"vocabulary=1", {3.75}, 0, "loss", {0}},
+    {"vocabulary=1 label_smoothing=0.17", {-1e4}, 0, "row_loss", {0}},
+    {.settings = NULL},
+};
+
 /* The rows are not independent: each one's gradient knows how many count. */
 const struct op op_cross_entropy = {
     .name = "cross_entropy",
@@ -75,6 +103,7 @@ const struct op op_cross_entropy = {
               "rows=3 vocabulary=257,1000,4096,5003 label_smoothing=0,0.25; "
               "fill=masked,shifted,outliers rows=17 vocabulary=3,130,8209 label_smoothing=0,0.3; "
               "rows=2 vocabulary=8209; rows=1100 vocabulary=7 ignore_index=3",
+    .known = known,
     .derive = derive,
     .index_range = index_range,
     .flops = flops,

@@ -34,6 +34,12 @@ static struct chain chain(const struct frame *f, enum pass p)
     return (struct chain){(double)DIM(f, 'T'), 1, p == FORWARD};
 }
 
+static const struct cost costs[] = {
+    {"steps=3 batch=2 n_state=4", FORWARD, 0, 0, 24, {3, 1, 1}},
+    {"steps=3 batch=2 n_state=4", BACKWARD, 0, 0, 0, {3, 1, 0}},
+    {.settings = NULL},
+};
+
 const struct op op_diag_delta = {
     .name = "diag_delta",
     .formula = "s = tanh((1 - k^2) s + k v); y = q s",
@@ -44,6 +50,7 @@ const struct op op_diag_delta = {
     .n_args = N_ARGS(diag_delta),
     .cases = "batch=1 steps=1 n_state=1; batch=3 steps=17 n_state=33; "
              "batch=2 steps=64 n_state=256",
+    .cost = costs,
     .flops = flops,
     .specials = specials,
     .chain = chain,

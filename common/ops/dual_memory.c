@@ -268,6 +268,82 @@ static const struct neutral interval = {
     "steps=40 batch=3 slots=17 dim=24 preset=e25,e29a tape=each",
 };
 
+// clang-format off
+#define SIZES(T, B, N, D, I, K)                                                                  \
+    "steps=" #T " batch=" #B " slots=" #N " dim=" #D " dim_in=" #I " checkpoint_interval=" #K " "
+#define PRESETS "preset=e23,e25,e26,e29a,e29b,e29c "
+
+/* A line is one set of sizes in all presets.
+ *
+ *     T 1 2 5 31 65 513   B 1 3 33   N 1 7 8 9 16 17 24 32 33 63 64
+ *     D 1 3 5 33 64 100 256 520   I 1 3 and other odd widths   K 1 7 T and beyond T
+ *
+ * Kept out: long ones at D 1, whose W_write has a gradient of one element. */
+static const char shapes[] =
+    SIZES(1, 33, 7, 1, 1, 1) PRESETS "; "
+    SIZES(1, 1, 64, 100, 7, 1000) "tape=each " PRESETS "; "
+    SIZES(1, 3, 17, 520, 33, 7) PRESETS "; "
+    SIZES(1, 33, 8, 256, 65, 1) PRESETS "; "
+    SIZES(2, 33, 1, 3, 3, 1) PRESETS "; "
+    SIZES(2, 3, 16, 1, 1, 7) "tape=each " PRESETS "; "
+    SIZES(2, 3, 9, 33, 1, 2) "tape=each " PRESETS "; "
+    SIZES(2, 33, 33, 64, 129, 7) PRESETS "; "
+    SIZES(2, 1, 24, 520, 3, 1) PRESETS "; "
+    SIZES(5, 1, 16, 33, 5, 1) PRESETS "; "
+    SIZES(5, 3, 63, 3, 1, 7) PRESETS "; "
+    SIZES(5, 33, 16, 100, 33, 5) "tape=each " PRESETS "; "
+    SIZES(5, 3, 64, 256, 1, 1000) PRESETS "; "
+    SIZES(31, 1, 1, 64, 17, 7) PRESETS "; "
+    SIZES(31, 33, 9, 5, 3, 31) PRESETS "; "
+    SIZES(31, 3, 32, 520, 65, 7) "tape=each " PRESETS "; "
+    SIZES(31, 1, 33, 100, 129, 1) "checkpoint_dtype=fp16 " PRESETS "; "
+    SIZES(65, 3, 8, 33, 7, 7) "checkpoint_dtype=bf16 " PRESETS "; "
+    SIZES(65, 33, 17, 64, 33, 65) PRESETS "; "
+    SIZES(65, 1, 7, 256, 3, 1000) "tape=each " PRESETS "; "
+    SIZES(65, 3, 24, 100, 1, 1) PRESETS "; "
+    SIZES(513, 1, 64, 33, 9, 7) "tape=each " PRESETS "; "
+    SIZES(513, 3, 32, 64, 17, 513) PRESETS "; "
+    SIZES(513, 1, 63, 3, 5, 1) PRESETS "; "
+    /* What no preset is: entmax with a gate, or looking for v. */
+    SIZES(5, 3, 24, 64, 33, 2) "preset=parts attention=entmax15 write_query=h,v "
+    "gate=none,sum,matrix,scaled; "
+    SIZES(31, 3, 63, 33, 7, 7) "tape_init=zero " PRESETS "; ";
+
+/* At T 3, B 2, N 4, D 8 and width 5 of x: 6 steps of a sequence, 48
+ * numbers of h, 192 elements of a tape.  W_h and W_write take 768 FLOPs each, W_x
+ * 480, W_gate 2304.  An element of the tape takes 9 forward; backward 21: replayed 3,
+ * domega 3, dv 2, the query's gradient 2, dM 3, drho 2, dM 4, dh 2.  Two attentions
+ * a step are 5 specials by softmax, 4 by entmax (backward 5).  In the chain a dot
+ * product over D is 1 + 3 deep, over the slots 1 + 2. */
+#define COUNTED "steps=3 batch=2 slots=4 dim=8 dim_in=5 "
+static const struct cost costs[] = {
+    {COUNTED "preset=e23", FORWARD, 2016 + 1728, 2 * 768 + 480, 48 + 60,
+     {3, 6 + 3 + 1 + 4 + 6 + 2, 2 + 1 + 2}},
+    {COUNTED "preset=e23", BACKWARD, 4032 + 4032, 4032, 0, {3, 4 + 5 + 3 + 2 + 5 + 5 + 2, 0}},
+    {COUNTED "preset=e25", FORWARD, 2016 + 1728, 2016, 48 + 48,
+     {3, 10 + 3 + 1 + 4 + 10 + 2, 1 + 1 + 1}},
+    {COUNTED "preset=e25", BACKWARD, 4032 + 4032, 4032, 60, {3, 26, 0}},
+    {COUNTED "preset=e26", FORWARD, 2016 + 1728, 2016, 48 + 60,
+     {3, 6 + 3 + 1 + 4 + 4 + 6 + 2, 5}},
+    {COUNTED "preset=e26", BACKWARD, 4032 + 4032, 4032, 0, {3, 4 + 5 + 3 + 4 + 2 + 5 + 5 + 2, 0}},
+    {COUNTED "preset=e29a", FORWARD, 2496 + 1728 + 2 * 48, 2016 + 480, 48 + 60 + 96, {3, 26, 5}},
+    {COUNTED "preset=e29b", FORWARD, 4800 + 1728, 2496 + 2304, 48 + 60 + 96, {3, 26, 5}},
+    {COUNTED "preset=e29b", BACKWARD, 9600 + 4032, 9600, 96, {3, 30, 0}},
+    {COUNTED "preset=e29c", FORWARD, 2496 + 1728 + 6 * 48, 2496, 48 + 60 + 96, {3, 26, 5}},
+    {.settings = NULL},
+};
+// clang-format on
+
+static const struct refusal refused[] = {
+    {"preset=e29c clamp=0", "clamp = 0"},
+    {"steps=1073741824 batch=1073741824 dim=1073741824", "64-bit"},
+    {.settings = NULL},
+};
+static const struct refusal declined[] = {
+    {PRESETS "slots=65,1000 steps=1 batch=1 dim=8", "slots beyond 64"},
+    {.settings = NULL},
+};
+
 const struct op op_dual_memory = {
     .name = "dual_memory",
     .formula = "h <- tanh(W_h h + W_x x + attend(M h) M + b); M <- M + attend(M q) (W h - M)",
@@ -278,6 +354,11 @@ const struct op op_dual_memory = {
     .arg = args,
     .n_args = N_ARGS(dual_memory),
     .cases = CASES,
+    .shapes = shapes,
+    .memory = "preset=e23,e29b steps=512 batch=32 slots=16 dim=512",
+    .refused = refused,
+    .declined = declined,
+    .cost = costs,
     .identity = identities,
     .n_identities = COUNT(identities),
     .neutral = &interval,

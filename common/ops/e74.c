@@ -445,6 +445,134 @@ static const struct neutral layer_interval = {
     "steps=40 batch=2 heads=2 n_state=4 rank=3 dim=3 state=lowrank nonlin=rmsnorm",
 };
 
+/* ---- shapes ---- */
+
+/* A line is one set of sizes in all four states; each value meets many others:
+ *
+ *     T 1 2 31 33 513 3072    B 1 3 33    H 1 3    n 1 7 33 63 65 100 128 200 256
+ *     K 1 7 T and beyond T    rank 1 5 16    block 1 3 16 and other divisors of n
+ *
+ * and each nonlinearity, projection and modulation is in every state.  Kept
+ * out: states over 64 MB a segment (each run moves them all to and fro), results
+ * of so few elements that the yardstick can be right by chance, linear states that
+ * grow beyond all numbers, and the layer
+ * at 30000 rows of x: how far a float sum of so many is off depends on its
+ * order by more than SLACK, and the order is the BLAS's. */
+// clang-format off
+#define SIZES(T, B, H, n, K, r, b)                                                               \
+    "steps=" #T " batch=" #B " heads=" #H " n_state=" #n " checkpoint_interval=" #K              \
+    " rank=" #r " block_size=" #b " "
+#define STATES " state=full,diagonal,lowrank,blockdiag; "
+
+static const char cell_shapes[] =
+    SIZES(1, 33, 1, 7, 1, 5, 7) "nonlin=tanh proj=full z_mod=column" STATES
+    SIZES(1, 3, 3, 33, 1000, 16, 3) "nonlin=frobnorm proj=full z_mod=row" STATES
+    SIZES(1, 1, 3, 65, 1, 1, 13) "nonlin=rmsnorm proj=tied_kq" STATES
+    SIZES(1, 1, 3, 128, 1, 5, 16) "nonlin=tanh proj=tied_kq checkpoint_dtype=bf16" STATES
+    SIZES(1, 33, 1, 256, 1000, 5, 16) "nonlin=linear proj=tied_kvq" STATES
+    SIZES(2, 33, 3, 1, 7, 5, 1) "nonlin=rmsnorm proj=no_z" STATES
+    SIZES(2, 33, 3, 7, 1, 5, 1) "nonlin=rmsnorm proj=tied_kvq checkpoint_dtype=fp16" STATES
+    SIZES(2, 1, 1, 63, 1000, 1, 9) "nonlin=linear proj=full z_mod=column" STATES
+    SIZES(2, 33, 1, 100, 1, 1, 20) "nonlin=frobnorm proj=tied_kq" STATES
+    SIZES(2, 3, 3, 200, 1, 16, 40) "nonlin=rmsnorm proj=full z_mod=full" STATES
+    SIZES(2, 3, 1, 256, 2, 16, 16) "nonlin=tanh proj=full z_mod=row" STATES
+    SIZES(31, 3, 1, 1, 1, 1, 1) "nonlin=tanh proj=full z_mod=full" STATES
+    SIZES(31, 3, 3, 7, 7, 1, 7) "nonlin=rmsnorm proj=full z_mod=row" STATES
+    SIZES(31, 3, 1, 33, 31, 1, 11) "nonlin=rmsnorm proj=full z_mod=full" STATES
+    SIZES(31, 33, 3, 63, 31, 5, 9) "nonlin=frobnorm proj=tied_kvq" STATES
+    SIZES(31, 33, 1, 65, 1000, 16, 13) "nonlin=linear proj=full z_mod=full" STATES
+    SIZES(31, 1, 3, 100, 31, 5, 20) "nonlin=tanh proj=no_z checkpoint_dtype=fp16" STATES
+    SIZES(31, 33, 1, 128, 7, 16, 16) "nonlin=frobnorm proj=tied_kvq" STATES
+    SIZES(31, 33, 1, 200, 7, 5, 40) "nonlin=frobnorm proj=no_z" STATES
+    SIZES(31, 3, 1, 256, 7, 5, 1) "nonlin=tanh proj=tied_kq" STATES
+    SIZES(33, 33, 1, 1, 7, 16, 1) "nonlin=frobnorm proj=tied_kvq" STATES
+    SIZES(33, 33, 1, 7, 1, 5, 7) "nonlin=linear proj=full z_mod=row" STATES
+    SIZES(33, 33, 3, 33, 1, 16, 11) "nonlin=tanh proj=full z_mod=column" STATES
+    SIZES(33, 1, 1, 63, 7, 16, 3) "nonlin=rmsnorm proj=no_z checkpoint_dtype=bf16" STATES
+    SIZES(33, 3, 3, 65, 1, 1, 1) "nonlin=frobnorm proj=full z_mod=column" STATES
+    SIZES(33, 3, 1, 100, 1000, 16, 20) "nonlin=rmsnorm proj=full z_mod=column" STATES
+    SIZES(33, 1, 3, 128, 33, 5, 1) "nonlin=rmsnorm proj=full z_mod=row" STATES
+    SIZES(33, 1, 1, 200, 1000, 1, 40) "nonlin=tanh proj=tied_kvq" STATES
+    SIZES(33, 1, 3, 256, 1, 5, 16) "nonlin=frobnorm proj=full z_mod=full" STATES
+    SIZES(513, 1, 3, 1, 513, 16, 1) "nonlin=linear proj=tied_kq state=full,diagonal,blockdiag; "
+    SIZES(513, 1, 3, 1, 513, 16, 1) "nonlin=tanh proj=tied_kq state=lowrank; "
+    SIZES(513, 1, 3, 7, 1000, 16, 7) "nonlin=frobnorm proj=tied_kvq" STATES
+    SIZES(513, 33, 1, 33, 7, 5, 33) "nonlin=linear proj=full z_mod=full" STATES
+    SIZES(513, 1, 3, 63, 1, 16, 9) "nonlin=tanh proj=full z_mod=row" STATES
+    SIZES(513, 3, 1, 65, 7, 5, 13) "nonlin=tanh proj=tied_kvq" STATES
+    SIZES(513, 3, 3, 128, 7, 1, 16) "nonlin=linear proj=no_z" STATES
+    SIZES(513, 1, 1, 256, 7, 1, 16) "nonlin=rmsnorm proj=full z_mod=column" STATES
+    /* Long enough for kernels that split it. */
+    SIZES(3072, 1, 3, 128, 64, 1, 16) "nonlin=linear proj=full z_mod=column state=full; "
+    SIZES(3072, 3, 2, 64, 7, 1, 16) "nonlin=linear proj=tied_kq state=full; "
+    /* 70000 sequences and heads: more than 65535, what two of a grid's sides hold. */
+    SIZES(3, 10000, 7, 4, 2, 5, 2) "nonlin=tanh proj=full z_mod=full" STATES;
+
+static const char layer_shapes[] =
+    SIZES(1, 33, 3, 33, 7, 5, 3) "dim=17 nonlin=rmsnorm proj=full z_mod=row" STATES
+    SIZES(2, 3, 1, 63, 2, 16, 9) "dim=65 nonlin=linear proj=tied_kq" STATES
+    SIZES(31, 33, 1, 7, 1, 1, 7) "dim=1 nonlin=frobnorm proj=full z_mod=full" STATES
+    SIZES(33, 3, 3, 65, 33, 5, 13) "dim=100 nonlin=tanh proj=full z_mod=column" STATES
+    SIZES(33, 3, 3, 100, 1000, 16, 20) "dim=7 nonlin=rmsnorm proj=tied_kvq" STATES
+    SIZES(33, 1, 1, 256, 7, 1, 16) "dim=129 nonlin=tanh proj=no_z" STATES
+    SIZES(513, 3, 1, 33, 1, 16, 1) "dim=33 nonlin=linear proj=full z_mod=full "
+    "state=full,diagonal,lowrank; "
+    SIZES(513, 3, 1, 33, 1, 16, 1) "dim=33 nonlin=tanh proj=full z_mod=full state=blockdiag; ";
+
+// clang-format on
+
+/* ---- costs ---- */
+
+/* At T 3, B 2, n 4 there are 6 steps of a sequence, 24 rows, 96 elements of a
+ * full state; a pass over it is 192 FLOPs; two specials for a norm, two for a
+ * sigmoid.  Its first state is the only checkpoint: 2 of 3 are bent anew. */
+// clang-format off
+#define COUNTED "steps=3 batch=2 n_state=4 "
+static const struct cost cell_costs[] = {
+    {COUNTED "nonlin=tanh", FORWARD, 576, 384, 96 + 12 + 48, {3, 1 + 2 + 1, 1}},
+    {COUNTED "nonlin=tanh", BACKWARD, 1728, 960, 64 + 18 + 48, {3, 1 + 1 + 2 + 1, 0}},
+    {COUNTED "nonlin=tanh checkpoint_interval=1", BACKWARD, 1728, 960, 18 + 48, {3, 5, 0}},
+    {COUNTED "nonlin=linear", FORWARD, 576, 576, 12 + 48, {0, 0, 0}},
+    {COUNTED "nonlin=linear", BACKWARD, 1728, 1728, 18 + 48, {0, 0, 0}},
+    {COUNTED "nonlin=rmsnorm", FORWARD, 576, 384, 12 + 12 + 48, {3, 3 + 1 + 3 + 2, 2}},
+    {COUNTED "nonlin=frobnorm", BACKWARD, 1728, 960, 18 + 18 + 48, {3, 3 + 2, 0}},
+    {COUNTED "state=diagonal", FORWARD, 144, 0, 24 + 12 + 48, {3, 1, 1}},
+    {COUNTED "state=diagonal nonlin=rmsnorm", FORWARD, 144, 0, 12 + 12 + 48, {3, 1 + 3 + 2, 2}},
+    {COUNTED "state=diagonal nonlin=rmsnorm", BACKWARD, 432, 0, 18 + 18 + 48, {3, 3 + 1, 0}},
+    {COUNTED "state=blockdiag block_size=2", FORWARD, 288, 192, 48 + 24 + 48, {3, 1 + 1 + 1, 1}},
+    {COUNTED "state=lowrank rank=3", FORWARD, 432 + 432, 288 + 432, 72 + 12 + 48,
+     {3, 1 + 2 + 1, 1}},
+    {.settings = NULL},
+};
+
+static const struct cost layer_costs[] = {
+    {COUNTED "dim=5", FORWARD, 576 + 3 * 240, 384 + 3 * 240, 96 + 12 + 48, {3, 4, 1}},
+    {COUNTED "dim=5", BACKWARD, 1728 + 6 * 240, 960 + 6 * 240, 64 + 18 + 48, {3, 5, 0}},
+    {.settings = NULL},
+};
+// clang-format on
+
+/* ---- sizes that cannot be ---- */
+
+/* A rank beyond n is no mistake. */
+static const struct refusal refused[] = {
+    {"state=blockdiag n_state=100 block_size=16", "block_size = 16"},
+    {"state=blockdiag n_state=3 block_size=4", "n_state = 3"},
+    {"steps=1073741824 batch=1073741824 heads=1073741824", "64-bit"},
+    {.settings = NULL},
+};
+
+/* No contract forbids these, but they are beyond what any block can hold. */
+#define BEYOND                                                                                     \
+    {"state=full,diagonal,lowrank,blockdiag n_state=1048576 steps=1 batch=1", "n_state"},          \
+    {                                                                                              \
+        "state=lowrank rank=1048576 n_state=4 steps=1 batch=1", "rank"                             \
+    }
+
+static const struct refusal cell_declined[] = {BEYOND, {.settings = NULL}};
+static const struct refusal layer_declined[] = {
+    BEYOND, {"state=diagonal steps=1048576 batch=4096 n_state=1", "rows"}, {.settings = NULL}};
+
 const struct op op_e74_cell = {
     .name = "e74_cell",
     .formula = "S <- f(S + (v - S k^) k^T); y = S q; out = y silu(y)",
@@ -455,6 +583,10 @@ const struct op op_e74_cell = {
     .arg = cell_args,
     .n_args = N_ARGS(e74_cell),
     .cases = CELL_CASES("") LONG_CASES MANY_CASES,
+    .shapes = cell_shapes,
+    .refused = refused,
+    .declined = cell_declined,
+    .cost = cell_costs,
     .identity = cell_identities,
     .n_identities = COUNT(cell_identities),
     .neutral = &cell_interval,
@@ -478,6 +610,11 @@ const struct op op_e74 = {
     .arg = layer_args,
     .n_args = N_ARGS(e74),
     .cases = CELL_CASES(" dim=3") "; steps=66,1100 batch=1 n_state=16 nonlin=linear dim=3",
+    .shapes = layer_shapes,
+    .memory = "state=diagonal,full steps=512 batch=32 n_state=64 dim=256",
+    .refused = refused,
+    .declined = layer_declined,
+    .cost = layer_costs,
     .identity = layer_identities,
     .n_identities = COUNT(layer_identities),
     .neutral = &layer_interval,
@@ -517,6 +654,7 @@ const struct op op_e74_block = {
              "checkpoint_dtype=fp16; "
              "steps=33 batch=1 n_state=16 checkpoint_interval=8 dim=24 proj=tied_kq; "
              "steps=66,1100 batch=1 n_state=16 nonlin=linear dim=3",
+    .refused = refused,
     .derive = derive,
     .flops = block_flops,
     .products = block_products,

@@ -81,6 +81,11 @@ const struct op op_relu = {
     .batch = 'M',
 };
 
+static const struct cost costs[] = {
+    {"rows=3 dim=4", BACKWARD, 0, 0, 24, {0, 0, 0}},
+    {.settings = NULL},
+};
+
 const struct op op_swiglu = {
     .name = "swiglu",
     .formula = "y = a sigmoid(a) b",
@@ -91,6 +96,7 @@ const struct op op_swiglu = {
     .n_args = N_ARGS(swiglu),
     .cases = CASES,
     .shapes = SHAPES,
+    .cost = costs,
     .flops = swiglu_flops,
     .specials = sigmoids,
     .batch = 'M',

@@ -1,3 +1,5 @@
+#include <math.h>
+
 #include "common/err.h"
 #include "common/op.h"
 #include "common/ops/entmax15.h"
@@ -39,6 +41,22 @@ static double specials(const struct frame *f, enum pass p)
     return (double)DIM(f, 'R') * DIM(f, 'N');
 }
 
+#define HALF_ROOT 0.70710678118654752440
+
+static const struct known known[] = {
+    {"columns=4", {1, 2, -INFINITY, 4}, 0, "p", {0, 0, 0, 1}},
+    {"columns=4", {1, 2, -INFINITY, 4}, 0, "d_x", KNOWN_ALL(0)},
+    {"columns=4", {0, -INFINITY, 0, -INFINITY}, 0, "p", {0.5, 0, 0.5, 0}},
+    {"columns=4", {0, -INFINITY, 0, -INFINITY}, 0, "d_x", {-HALF_ROOT, 0, HALF_ROOT, 0}},
+    {"columns=4", {1e30, -1e30, 1e30, 0}, 0, "p", {0.5, 0, 0.5, 0}},
+    {"columns=4", {0, NAN, 1, -INFINITY}, 0, "p", KNOWN_ALL(NAN)},
+    {"columns=4", {0, NAN, 1, -INFINITY}, 0, "d_x", KNOWN_ALL(NAN)},
+    {"columns=4", {0, INFINITY, 1, -INFINITY}, 0, "p", KNOWN_ALL(NAN)},
+    {"columns=4", KNOWN_ALL(-INFINITY), 0, "p", KNOWN_ALL(NAN)},
+    {"columns=4", KNOWN_ALL(-INFINITY), 0, "d_x", KNOWN_ALL(NAN)},
+    {.settings = NULL},
+};
+
 const struct op op_entmax15 = {
     .name = "entmax15",
     .formula = "p = [x/2 - tau]_+^2, sum of p = 1, over the last axis",
@@ -53,6 +71,7 @@ const struct op op_entmax15 = {
     .shapes = "rows=1 columns=1,31,33,64; rows=257 columns=1,2,3,5,8,9,15,16,17; "
               "rows=67 columns=31,32,33,47,63,64; "
               "fill=masked,shifted,outliers rows=131 columns=1,3,17,33",
+    .known = known,
     .derive = derive,
     .flops = flops,
     .specials = specials,

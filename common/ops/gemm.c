@@ -69,6 +69,13 @@ static double flops(const struct frame *f, enum pass p)
 #define SCALED "alpha=0.5 beta=-1.5 "
 #define EACH_LAYOUT "transpose_a=no,yes transpose_b=no,yes; "
 
+static const struct large large[] = {
+    {"M=46500 N=46500 K=16", 'M'},
+    {"M=4300000 N=24 K=512", 'M'},
+    {"M=40 N=4300000 K=512 transpose_b=yes", 'N'},
+    {.settings = NULL},
+};
+
 const struct op op_gemm = {
     .name = "gemm",
     .formula = "C = alpha op(A) op(B) + beta C0",
@@ -87,6 +94,7 @@ const struct op op_gemm = {
               "M=127 N=129 K=263 " SCALED EACH_LAYOUT "M=256 N=384 K=96 " EACH_LAYOUT
               "M=300 N=200 K=8 beta=1; M=264 N=520 K=328 " EACH_LAYOUT
               "M=2312 N=2824 K=456 alpha=2 beta=1",
+    .large = large,
     .derive = alone,
     .flops = flops,
     .products = flops,

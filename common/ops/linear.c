@@ -56,6 +56,12 @@ static const struct identity identities[] = {
      "rows=5 dim_in=7 dim_out=9 act=silu", "b=zeros", "", "y x W", NULL},
 };
 
+static const struct cost costs[] = {
+    {"rows=3 dim_in=4 dim_out=5", FORWARD, 120, 120, 0, {0, 0, 0}},
+    {"rows=3 dim_in=4 dim_out=5 bias=yes act=silu", BACKWARD, 240 + 9 * 15, 240, 30, {0, 0, 0}},
+    {.settings = NULL},
+};
+
 const struct op op_linear = {
     .name = "linear",
     .formula = "y = act(x W^T + b)",
@@ -71,6 +77,7 @@ const struct op op_linear = {
     .shapes = "rows=257 dim_in=5 dim_out=1 " EACH "rows=1 dim_in=3 dim_out=257 " EACH
               "rows=31 dim_in=1 dim_out=31 " EACH "rows=263 dim_in=2 dim_out=33 " EACH
               "rows=9 dim_in=1 dim_out=264,528 " EACH "rows=270 dim_in=1 dim_out=32 " EACH,
+    .cost = costs,
     .identity = identities,
     .n_identities = COUNT(identities),
     .flops = flops,

@@ -38,6 +38,11 @@ static const struct identity identities[] = {
      "A=ones B=ones", "A=ones B=ones", "y x", NULL},
 };
 
+static const struct cost costs[] = {
+    {"rows=3 dim_in=4 dim_out=5 rank=2", FORWARD, 120 + 108 + 6, 120 + 108, 0, {0, 0, 0}},
+    {.settings = NULL},
+};
+
 const struct op op_lora = {
     .name = "lora",
     .formula = "y = x W^T + (alpha / rank) (x A^T) B^T",
@@ -50,6 +55,7 @@ const struct op op_lora = {
              "rows=64 dim_in=64 dim_out=96 rank=8",
     .shapes = "rows=257 dim_in=5 dim_out=1 rank=2; rows=1 dim_in=31 dim_out=257 rank=1,3; "
               "rows=31 dim_in=1 dim_out=33 rank=17 alpha=-3; rows=7 dim_in=5 dim_out=3 rank=131",
+    .cost = costs,
     .identity = identities,
     .n_identities = COUNT(identities),
     .flops = flops,

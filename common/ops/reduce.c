@@ -1,3 +1,5 @@
+#include <math.h>
+
 #include "common/op.h"
 #include "common/ops/reduce.h"
 
@@ -77,6 +79,22 @@ static double specials(const struct frame *f, enum pass p)
     return is_norm2(f) ? (double)DIM(f, *result_shape(f)) : 0;
 }
 
+static const struct known known[] = {
+    {"length=4 kind=max", {1, 3, 3, 2}, 0, "d_x", {0, 1, 0, 0}},
+    {"length=4 kind=max", {1, NAN, 3, NAN}, 0, "y", {NAN}},
+    {"length=4 kind=max", {1, NAN, INFINITY, NAN}, 0, "d_x", {0, 1, 0, 0}},
+    {"length=4 kind=max", KNOWN_ALL(-INFINITY), 0, "y", {-INFINITY}},
+    {"length=4 kind=max", KNOWN_ALL(-INFINITY), 0, "d_x", {1, 0, 0, 0}},
+    {"length=4 kind=norm2", {0, -0.0, 0, 0}, 0, "d_x", KNOWN_ALL(0)},
+    {"length=4 kind=norm2", {0, NAN, 0, 0}, 0, "d_x", KNOWN_ALL(NAN)},
+    {.settings = NULL},
+};
+
+static const struct large large[] = {
+    {"rows=65600 length=32749", 'R'},
+    {.settings = NULL},
+};
+
 const struct op op_reduce = {
     .name = "reduce",
     .formula = "y = sum, max, mean or 2-norm of x",
@@ -97,6 +115,8 @@ const struct op op_reduce = {
         "; rows=2 length=4104,20011 over=rows,all " EACH_KIND
         "; rows=1 length=65536 over=rows,all " EACH_KIND "; rows=300 length=260 " EACH_KIND
         "; fill=masked rows=14 length=1,31,4096,4099,65537 kind=max",
+    .known = known,
+    .large = large,
     .identity = identities,
     .n_identities = COUNT(identities),
     .derive = derive,

@@ -1,3 +1,5 @@
+#include <math.h>
+
 #include "common/op.h"
 #include "common/ops/scan.h"
 
@@ -29,6 +31,12 @@ static double flops(const struct frame *f, enum pass p)
 
 #define EACH_KIND "kind=inclusive,exclusive "
 
+static const struct known known[] = {
+    {"length=4", {1, INFINITY, -INFINITY, 2}, 0, "y", {1, INFINITY, NAN, NAN}},
+    {"length=4 kind=exclusive", {1, INFINITY, -INFINITY, 2}, 0, "y", {0, 1, INFINITY, NAN}},
+    {.settings = NULL},
+};
+
 const struct op op_scan = {
     .name = "scan",
     .formula = "y[i] = sum of x[k] up to i",
@@ -44,6 +52,7 @@ const struct op op_scan = {
               "; rows=2 length=4096,8191,16385 " EACH_KIND "; rows=3 length=32800; "
               "rows=1 length=278528,135001; fill=masked rows=14 length=31,1024,16385 " EACH_KIND
               "; rows=300 length=260 " EACH_KIND,
+    .known = known,
     .flops = flops,
     .batch = 'R',
     .time = 'N',

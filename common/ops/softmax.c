@@ -1,3 +1,5 @@
+#include <math.h>
+
 #include "common/op.h"
 #include "common/ops/softmax.h"
 
@@ -29,6 +31,24 @@ static double specials(const struct frame *f, enum pass p)
     return p == FORWARD ? (double)DIM(f, 'R') * DIM(f, 'N') : 0;
 }
 
+static const struct known known[] = {
+    {"columns=4", {0, -INFINITY, 0, -INFINITY}, 0, "y", {0.5, 0, 0.5, 0}},
+    {"columns=4", {0, -INFINITY, 0, -INFINITY}, 0, "d_x", {-0.5, 0, 0.5, 0}},
+    {"columns=4", {1e30, -1e30, 1e30, 0}, 0, "y", {0.5, 0, 0.5, 0}},
+    {"columns=4", {-0.0, 0, 0, 0}, 0, "y", KNOWN_ALL(0.25)},
+    {"columns=4", {0, NAN, 1, -INFINITY}, 0, "y", KNOWN_ALL(NAN)},
+    {"columns=4", {0, NAN, 1, -INFINITY}, 0, "d_x", KNOWN_ALL(NAN)},
+    {"columns=4", {0, INFINITY, 1, -INFINITY}, 0, "y", KNOWN_ALL(NAN)},
+    {"columns=4", KNOWN_ALL(-INFINITY), 0, "y", KNOWN_ALL(NAN)},
+    {"columns=4", KNOWN_ALL(-INFINITY), 0, "d_x", KNOWN_ALL(NAN)},
+    {.settings = NULL},
+};
+
+static const struct large large[] = {
+    {"rows=65600 columns=32749", 'R'},
+    {.settings = NULL},
+};
+
 const struct op op_softmax = {
     .name = "softmax",
     .formula = "y = softmax(scale x) over the last axis",
@@ -47,6 +67,8 @@ const struct op op_softmax = {
               "rows=2 columns=4096,8209 scale=3; rows=1 columns=20000,20001 scale=0.5; "
               "fill=masked,shifted,outliers rows=17 columns=1,3,130; "
               "fill=masked,shifted,outliers rows=14 columns=1031,8216,20001",
+    .known = known,
+    .large = large,
     .flops = flops,
     .specials = specials,
     .batch = 'R',

@@ -26,6 +26,12 @@ static double flops(const struct frame *f, enum pass p)
     return 0;
 }
 
+static const struct large large[] = {
+    {"rows=46349 columns=46351", 'M'},
+    {"rows=46349 columns=46351", 'N'},
+    {.settings = NULL},
+};
+
 const struct op op_transpose = {
     .name = "transpose",
     .formula = "out[b,j,i] = x[b,i,j]",
@@ -39,6 +45,7 @@ const struct op op_transpose = {
     .shapes = "batch=1 rows=1 columns=257; batch=1 rows=257 columns=1; "
               "batch=2 rows=31,32,33 columns=31,32,33; batch=1 rows=127,128,132 columns=136,137; "
               "batch=5 rows=3 columns=260; batch=300 rows=2 columns=3; batch=1 rows=64 columns=256",
+    .large = large,
     .identity = identities,
     .n_identities = COUNT(identities),
     .flops = flops,

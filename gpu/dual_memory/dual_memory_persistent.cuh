@@ -39,6 +39,7 @@
 #include "gpu/device/named_barrier.cuh"
 #include "gpu/device/opaque.cuh"
 #include "gpu/device/fragment.cuh"
+#include "gpu/device/launch.cuh"
 #include "gpu/dual_memory/attend.cuh"
 #include "gpu/dual_memory/dual_memory.cuh"
 
@@ -899,12 +900,12 @@ static cudaError_t prepare(clusters_kernel *kernel, const shape &s, int *cluster
 
     *clusters = 0;
     prepare_shape(&l, s, 1);
-    CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, s.bytes));
+    CUDA(allow_smem(kernel, s.bytes));
     if (s.cluster > 8)
         CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
     if (s.cluster > 1)
         return cudaOccupancyMaxActiveClusters(clusters, kernel, &l.config);
-    *clusters = gpu_properties().multiProcessorCount;
+    *clusters = gpu_limits()->sms;
     return cudaSuccess;
 }
 
@@ -924,7 +925,7 @@ static shape smallest_shape(int D)
 
     for (int cluster = max_cluster > 1 ? 2 : 1; cluster <= max_cluster; cluster *= 2) {
         const shape s = shape_of<PASS>(D, cluster);
-        if (s.warps > MAX_COLUMN_WARPS || s.bytes > (int)gpu_properties().sharedMemPerBlockOptin)
+        if (s.warps > MAX_COLUMN_WARPS || s.bytes > (int)gpu_limits()->smem)
             continue;
         if (2 * s.slabs <= held_count<PASS>())
             return s;

@@ -17,6 +17,7 @@
  * Bound by launch latency, and for large tapes by the bandwidth of one SM.  Forward
  * and replay write the tape by the same two instructions, so gradients do not depend
  * on where checkpoints are. */
+#include "gpu/device/launch.cuh"
 #include "gpu/device/math.cuh"
 #include "gpu/dual_memory/attend.cuh"
 #include "gpu/dual_memory/dual_memory.cuh"
@@ -477,8 +478,7 @@ static int forward_slots(const recurrence &r)
     int e = 0;
 
     lay_out(r, FORWARD, r.work, &w);
-    CUDA(cudaFuncSetAttribute(write_tape<T, SLOTS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              (int)row));
+    CUDA(allow_smem(write_tape<T, SLOTS>, row));
     begin_forward<T><<<blocks_for(r.batch * r.M), THREADS, 0, gpu_stream()>>>(r, w);
     CUDA(cudaGetLastError());
     for (int64_t t = 0; !e && t < r.steps; t++) {
@@ -524,8 +524,7 @@ static int backward_slots(const recurrence &r)
     int e = 0;
 
     lay_out(r, BACKWARD, r.work, &w);
-    CUDA(cudaFuncSetAttribute(update_hidden_back<T, SLOTS>,
-                              cudaFuncAttributeMaxDynamicSharedMemorySize, (int)row_bytes(r)));
+    CUDA(allow_smem(update_hidden_back<T, SLOTS>, row_bytes(r)));
     begin_backward<<<blocks, THREADS, 0, gpu_stream()>>>(r);
     CUDA(cudaGetLastError());
     for (int64_t end = r.steps, begin; !e && end > 0; end = begin) {

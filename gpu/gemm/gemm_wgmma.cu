@@ -12,6 +12,7 @@
  * SMs that the first leaves idle at its end.  A layer's bias and activation are part of the
  * epilogue. */
 #include "gpu/device/cluster.cuh"
+#include "gpu/device/launch.cuh"
 #include "gpu/device/mbarrier.cuh"
 #include "gpu/device/named_barrier.cuh"
 #include "gpu/device/tma.cuh"
@@ -409,8 +410,7 @@ static cudaError_t configure(launch_config *l, K kernel, int blocks)
     l->config.stream = gpu_stream();
     l->config.attrs = &l->cluster;
     l->config.numAttrs = 1;
-    return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                smem_layout<BN>::BYTES);
+    return allow_smem(kernel, smem_layout<BN>::BYTES);
 }
 
 /* Compiled for 9.0 rather than 9.0a, the kernel is empty and needs hardly a register. */

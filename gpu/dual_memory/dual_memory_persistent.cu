@@ -25,6 +25,9 @@
 #include "gpu/device/named_barrier.cuh"
 #include "gpu/dual_memory/dual_memory_persistent.cuh"
 
+namespace dual
+{
+
 template <typename PASS>
 __global__ void forward_persistent(recurrence r, shape given);
 
@@ -423,3 +426,5 @@ const recurrence_kernel dual_template_d16 = {
     fixed_declines,
     "ex2.approx, rcp.approx",
     3e-7};
+
+}    // namespace dual

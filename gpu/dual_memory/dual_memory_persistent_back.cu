@@ -33,6 +33,9 @@
 #include "gpu/dual_memory/dual_memory_persistent.cuh"
 #include "gpu/gemm/layer.cuh"
 
+namespace dual
+{
+
 template <typename PASS>
 __global__ void backward_persistent(recurrence r, shape given);
 
@@ -580,3 +583,5 @@ const char *backward_declines(const recurrence &r)
 
 BACKWARD_OF(float);
 BACKWARD_OF(__nv_bfloat16);
+
+}    // namespace dual

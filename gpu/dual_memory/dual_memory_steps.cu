@@ -24,6 +24,9 @@
 #include "gpu/gemm/layer.cuh"
 #include "gpu/gemm/product.cuh"
 
+namespace dual
+{
+
 enum { THREADS = 512, WARPS = THREADS / 32, MAX_IN_FLIGHT = 16 /* loads per thread */ };
 
 /* ---- workspace ---- */
@@ -571,3 +574,5 @@ static const char *declines(const recurrence &r)
 
 STEPS(32, float);
 STEPS(16, __nv_bfloat16);
+
+}    // namespace dual

@@ -189,18 +189,18 @@ static __device__ __forceinline__ int produce(unsigned char *shared,
             #pragma unroll 2
             for (int i = 0; i < 2; i++) {
                 const int m = t.m + 64 * i;
-                tma_load(stage + i * BOX_BYTES, mbar, a, TRANS_A ? m : k, TRANS_A ? k : m,
-                         t.product);
+                tma_load(stage + i * BOX_BYTES, mbar, a,
+                         {TRANS_A ? m : k, TRANS_A ? k : m, t.product});
             }
             #pragma unroll 4
             for (int i = 0; i < L::B_BOXES / CLUSTER; i++) {
                 const int box = rank * (L::B_BOXES / CLUSTER) + i, n = t.n + 64 * box;
                 unsigned char *to = stage + (2 + box) * BOX_BYTES;
+                const int3 at = {TRANS_B ? k : n, TRANS_B ? n : k, t.product};
                 if (CLUSTER == 1)
-                    tma_load(to, mbar, b, TRANS_B ? k : n, TRANS_B ? n : k, t.product);
+                    tma_load(to, mbar, b, at);
                 else
-                    tma_load_multicast(CLUSTER, to, mbar, b, TRANS_B ? k : n, TRANS_B ? n : k,
-                                       t.product);
+                    tma_load_multicast(CLUSTER, to, mbar, b, at);
             }
         }
     }
@@ -273,7 +273,7 @@ static __device__ __forceinline__ void store_tile(const float *acc, const epilog
             tma_store_wait_read<0>();
         named_barrier_sync(warpgroup, WARPGROUP);
         if (elected)
-            tma_store(&p.c[output], n, m, t.output, buffer);
+            tma_store(&p.c[output], {n, m, t.output}, buffer);
     }
 }
 

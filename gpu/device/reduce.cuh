@@ -54,24 +54,24 @@ static __device__ __forceinline__ float warp_max(float x, int lanes)
 
 /* Sums each of COUNT values over the lanes that differ in bits HIGH to LOW; the lanes share the
  * sums: half as many values after each exchange.  Returns the index of the first sum of this
- * thread. */
+ * lane. */
 template <int COUNT, int HIGH, int LOW>
-static __device__ __forceinline__ int warp_reduce_scatter(float *x)
+static __device__ __forceinline__ int warp_reduce_scatter(float *x, int lane = threadIdx.x)
 {
     if constexpr (HIGH < LOW) {
         return 0;
     } else if constexpr (COUNT == 1) {
         x[0] += __shfl_xor_sync(0xffffffff, x[0], HIGH);
-        return warp_reduce_scatter<1, HIGH / 2, LOW>(x);
+        return warp_reduce_scatter<1, HIGH / 2, LOW>(x, lane);
     } else {
         const int half = COUNT / 2;
-        const bool upper = threadIdx.x & HIGH;
+        const bool upper = lane & HIGH;
         for (int j = 0; j < half; j++) {
             const float sent = upper ? x[j] : x[half + j];
             const float kept = upper ? x[half + j] : x[j];
             x[j] = kept + __shfl_xor_sync(0xffffffff, sent, HIGH);
         }
-        return (upper ? half : 0) + warp_reduce_scatter<half, HIGH / 2, LOW>(x);
+        return (upper ? half : 0) + warp_reduce_scatter<half, HIGH / 2, LOW>(x, lane);
     }
 }
 

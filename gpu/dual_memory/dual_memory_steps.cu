@@ -19,6 +19,7 @@
  * on where checkpoints are. */
 #include "gpu/device/launch.cuh"
 #include "gpu/device/math.cuh"
+#include "gpu/device/reduce.cuh"
 #include "gpu/dual_memory/attend.cuh"
 #include "gpu/dual_memory/dual_memory.cuh"
 #include "gpu/gemm/layer.cuh"
@@ -86,14 +87,6 @@ static __device__ __forceinline__ float get_product(const workspace<T> &w, int64
 }
 
 /* ---- both passes ---- */
-
-static __device__ __forceinline__ float warp_sum(float x)
-{
-    #pragma unroll 5
-    for (int offset = 16; offset > 0; offset /= 2)
-        x += __shfl_xor_sync(~0u, x, offset);
-    return x;
-}
 
 /* h before step t. */
 static __device__ __forceinline__ const float *h_before(const recurrence &r, int64_t t)

@@ -67,20 +67,8 @@ struct attention_lane {
                 #pragma unroll 4
                 for (int k = 0; k < half; k++)
                     term[k][i] += term[k + half][i];
-            x[i] = term[0][i];
-            #pragma unroll 2
-            for (int offset = LANES; offset < SEQUENCE_LANES; offset *= 2)
-                x[i] += __shfl_xor_sync(~0u, x[i], offset);
+            x[i] = warp_sum<SPLITS, LANES>(term[0][i]);
         }
-    }
-
-    /* The sum over each eight lanes. */
-    static __device__ __forceinline__ float sum_8_lanes(float x)
-    {
-        #pragma unroll 3
-        for (int offset = 1; offset < 8; offset *= 2)
-            x += __shfl_xor_sync(~0u, x, offset);
-        return x;
     }
 
     /* Sums the warps' parts of a message, all written before, and sends it to all blocks. */
@@ -133,7 +121,7 @@ struct attention_lane {
         load_floats<COLUMNS>(x, at<float>(s.scalar_parts) +
                                     lane % MAX_COLUMN_WARPS * part_stride(QUADS) +
                                     (4 * quad + q) * COLUMNS);
-        const float sum = sum_8_lanes(x[0] + x[1] + (x[2] + x[3]) + (x[4] + x[5] + (x[6] + x[7])));
+        const float sum = warp_sum<8>(x[0] + x[1] + (x[2] + x[3]) + (x[4] + x[5] + (x[6] + x[7])));
         if (lane < s.cluster)
             st_async(at<float>(s.scalars) + rank * 4 * QUADS + 4 * quad + q, mbar, lane, sum);
     }
@@ -145,7 +133,7 @@ struct attention_lane {
         float x = from[lane % 8 * 4 * QUADS];
         if (s.cluster > 8)
             x += from[(lane % 8 + 8) * 4 * QUADS];
-        return sum_8_lanes(x);
+        return warp_sum<8>(x);
     }
 
     /* A value per slot, for the column warps. */

@@ -137,7 +137,8 @@ static __device__ __forceinline__ int vector_bytes(const shape &s, int quads)
 
 /* ---- sums over columns ---- */
 
-/* Reduce-scatter of 8 values per lane over the warp's columns: lane i gets the sum of x[i]. */
+/* Reduce-scatter of 8 values per lane over the warp's columns: lane i gets the sum of x[i].  (As
+ * warp_reduce_scatter<8, 16, 4>, by which kernels of 32 slots or 512 columns would spill.) */
 static __device__ __forceinline__ float reduce_scatter(const coord &here, float x[8])
 {
     #pragma unroll 3

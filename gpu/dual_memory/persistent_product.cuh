@@ -13,6 +13,7 @@
 #ifndef PERSISTENT_PRODUCT_CUH
 #define PERSISTENT_PRODUCT_CUH
 
+#include "gpu/device/reduce.cuh"
 #include "gpu/dual_memory/persistent_exchange.cuh"
 
 namespace dual
@@ -210,20 +211,15 @@ struct accumulators<PASS, WANTED, float, false> {
                 }
             }
     }
-    /* Reduce-scatter over a column's four lanes: lane q gets the sum of sequence q. */
-    static __device__ __forceinline__ float reduce_lanes(const coord &here, const float x[4])
-    {
-        const bool second = here.q & 2, odd = here.q & 1;
-        const float a = second ? x[2] : x[0], b = second ? x[3] : x[1];
-        const float c = a + __shfl_xor_sync(~0u, second ? x[0] : x[2], 2);
-        const float d = b + __shfl_xor_sync(~0u, second ? x[1] : x[3], 2);
-        return (odd ? d : c) + __shfl_xor_sync(~0u, odd ? c : d, 1);
-    }
+    /* Over a column's four lanes: lane q gets the sums of sequence q. */
     __device__ __forceinline__ void end(const shape &, const coord &here, product_sums *x)
     {
         #pragma unroll QUADS
-        for (int p = 0; p < QUADS; p++)
-            x[p] = {reduce_lanes(here, one[p]), reduce_lanes(here, other[p])};
+        for (int p = 0; p < QUADS; p++) {
+            warp_reduce_scatter<4, 2, 1>(one[p], here.lane);
+            warp_reduce_scatter<4, 2, 1>(other[p], here.lane);
+            x[p] = {one[p][0], other[p][0]};
+        }
     }
 };
 

@@ -22,7 +22,15 @@ struct smem_arena {
     __host__ __device__ __forceinline__ T *alloc(int64_t n, int alignment = 16)
     {
         bytes = (bytes + alignment - 1) & -alignment;
-        T *const at = base ? (T *)(base + bytes) : NULL;
+        const int at = append<T>(n);
+        return base ? (T *)(base + at) : NULL;
+    }
+
+    /* n elements directly behind the last array; returns their offset in bytes. */
+    template <typename T>
+    constexpr __host__ __device__ __forceinline__ int append(int64_t n)
+    {
+        const int at = bytes;
         bytes += (int)(n * (int64_t)sizeof(T));
         return at;
     }

@@ -4,6 +4,7 @@
 #define PERSISTENT_SHAPE_CUH
 
 #include "gpu/device/opaque.cuh"
+#include "gpu/device/smem.cuh"
 #include "gpu/dual_memory/dual_memory.cuh"
 
 namespace dual
@@ -152,19 +153,21 @@ static constexpr __host__ __device__ shape shape_of(int D, int cluster)
     s.block_columns = s.warps * COLUMNS;
     s.slabs = ceil_of(cluster * s.block_columns, DEPTH * SLAB_MULTIPLE) * SLAB_MULTIPLE;
     s.vector_size = s.slabs * DEPTH / COLUMNS * QUADS * CHUNK;
-    s.vector = MBARRIERS * (int)sizeof(uint64_t); /* behind the mbarriers */
-    s.pair_sums = s.vector + PASS::VECTORS * s.vector_size;
-    s.attention = s.pair_sums + PASS::PAIRED * s.warps * 32 * (int)sizeof(float4);
-    s.side_parts = s.attention + (int)sizeof(typename PASS::attention_values);
-    s.main_parts = s.side_parts + MAX_COLUMN_WARPS * PASS::side_message::FLOATS * WORD;
-    s.side = s.main_parts + MAX_COLUMN_WARPS * PASS::main_message::FLOATS * WORD;
-    s.main = s.side + PASS::SIDES * message_buffer_bytes<typename PASS::side_message>(cluster);
-    s.scalar_parts = s.main + message_buffer_bytes<typename PASS::main_message>(cluster);
-    s.scalars = s.scalar_parts + PASS::SCALARS * MAX_COLUMN_WARPS * part_stride(QUADS) * WORD;
-    s.tape = s.scalars + PASS::SCALARS * round_up_8(cluster) * 4 * QUADS * WORD;
-    s.weights = s.tape + PASS::TAPES * s.warps * 32 * WORD;
-    const int overflow = 2 * s.slabs - held_count<PASS>();
-    s.bytes = s.weights + (overflow > 0 ? overflow : 0) * s.warps * 32 * 16;
+    const int overflow = 2 * s.slabs - held_count<PASS>(), buffers = round_up_8(cluster);
+    smem_arena smem = {}; /* all arrays consist of whole 16 bytes */
+    smem.append<uint64_t>(MBARRIERS);
+    s.vector = smem.append<unsigned char>(PASS::VECTORS * s.vector_size);
+    s.pair_sums = smem.append<float4>(PASS::PAIRED * s.warps * 32);
+    s.attention = smem.append<typename PASS::attention_values>(1);
+    s.side_parts = smem.append<float>(MAX_COLUMN_WARPS * PASS::side_message::FLOATS);
+    s.main_parts = smem.append<float>(MAX_COLUMN_WARPS * PASS::main_message::FLOATS);
+    s.side = smem.append<float>(PASS::SIDES * buffers * PASS::side_message::FLOATS);
+    s.main = smem.append<float>(buffers * PASS::main_message::FLOATS);
+    s.scalar_parts = smem.append<float>(PASS::SCALARS * MAX_COLUMN_WARPS * part_stride(QUADS));
+    s.scalars = smem.append<float>(PASS::SCALARS * buffers * 4 * QUADS);
+    s.tape = smem.append<float>(PASS::TAPES * s.warps * 32);
+    s.weights = smem.append<uint4>((overflow > 0 ? overflow : 0) * s.warps * 32);
+    s.bytes = smem.bytes;
     return s;
 }
 

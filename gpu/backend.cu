@@ -53,6 +53,7 @@ const struct limits *gpu_limits(void)
     if (limits_set)
         return limits_set;
     own.sms = sms > 1 ? sms : 1;
+    own.smem = gpu_properties().sharedMemPerBlockOptin;
     own.walkers = power_of_two(own.sms);
     own.split_steps = SPLIT_STEPS;
     own.crowd = 327680;

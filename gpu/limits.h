@@ -6,6 +6,7 @@
 #ifndef LIMITS_H
 #define LIMITS_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -17,6 +18,7 @@ extern "C" {
 
 struct limits {
     int sms;             /* SMs, over which work is distributed; at least 1 */
+    size_t smem;         /* maximum bytes of dynamic shared memory per block */
     int walkers;         /* e74_cell, chunked and split: target size of a walk's grid, about one
                           * block per SM */
     int64_t split_steps; /* e74_cell, split: sequences must have more steps than this */

@@ -236,7 +236,7 @@ int gpu_probe(struct ceilings *to)
 {
     struct bench b = {};
 
-    b.blocks = BLOCKS * gpu_properties().multiProcessorCount;
+    b.blocks = BLOCKS * gpu_limits()->sms;
     int e = cudaMalloc(&b.workspace, 2 * (size_t)COPIED);
     e = e ? e : cudaMemsetAsync(b.workspace, 0, 2 * (size_t)COPIED, gpu_stream());
     e = e ? e : cudaEventCreate(&b.before);

@@ -39,19 +39,17 @@ static __device__ __forceinline__ unsigned smem_address_rank(const void *place, 
 /* A tagged value to a place that map_shared_rank() has found. */
 static __device__ __forceinline__ void store_relaxed_cluster(tagged *there, tagged t)
 {
-    asm volatile("st.relaxed.cluster.b64 [%0], %1;" ::"l"(there),
-                 "l"((unsigned long long)(unsigned)t.tag << 32 | __float_as_uint(t.x))
-                 : "memory");
+    asm volatile("st.relaxed.cluster.b64 [%0], %1;" ::"l"(there), "l"(pack_tagged(t)) : "memory");
 }
 /* What is in a place of the block's own. */
 static __device__ __forceinline__ tagged load_relaxed_cluster(const tagged *place)
 {
-    unsigned long long word;
+    uint64_t word;
     asm volatile("ld.relaxed.cluster.shared::cta.b64 %0, [%1];"
                  : "=l"(word)
                  : "r"(smem_address(place))
                  : "memory");
-    return {__uint_as_float((unsigned)word), (int)(word >> 32)};
+    return unpack_tagged(word);
 }
 #else
 /* Before capability 9.0 there are no clusters: a block is alone. */

@@ -11,6 +11,15 @@ struct alignas(8) tagged {
     int tag;
 };
 
+static __device__ __forceinline__ uint64_t pack_tagged(tagged t)
+{
+    return (uint64_t)(unsigned)t.tag << 32 | __float_as_uint(t.x);
+}
+static __device__ __forceinline__ tagged unpack_tagged(uint64_t word)
+{
+    return {__uint_as_float((unsigned)word), (int)(word >> 32)};
+}
+
 #ifdef __CUDACC__
 /* Four floats, aligned, as blocks that run at the same time see each other's: past
  * what an SM caches, and each float whole, though not all four at once. */
@@ -31,15 +40,13 @@ static __device__ __forceinline__ void store_relaxed(float *to, const float x[4]
 /* A tagged value likewise. */
 static __device__ __forceinline__ tagged load_relaxed(const tagged *from)
 {
-    unsigned long long word;
+    uint64_t word;
     asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
-    return {__uint_as_float((unsigned)word), (int)(word >> 32)};
+    return unpack_tagged(word);
 }
 static __device__ __forceinline__ void store_relaxed(tagged *to, tagged t)
 {
-    asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(to),
-                 "l"((unsigned long long)(unsigned)t.tag << 32 | __float_as_uint(t.x))
-                 : "memory");
+    asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(to), "l"(pack_tagged(t)) : "memory");
 }
 
 /* A flag: a block that load-acquires a value sees all that the storing block wrote before its
@@ -71,11 +78,11 @@ static inline void store_relaxed(float *to, const float x[4])
 
 static inline tagged load_relaxed(const tagged *from)
 {
-    return emu_bits<tagged>(__atomic_load_n((const uint64_t *)from, __ATOMIC_SEQ_CST));
+    return unpack_tagged(__atomic_load_n((const uint64_t *)from, __ATOMIC_SEQ_CST));
 }
 static inline void store_relaxed(tagged *to, tagged t)
 {
-    __atomic_store_n((uint64_t *)to, emu_bits<uint64_t>(t), __ATOMIC_SEQ_CST);
+    __atomic_store_n((uint64_t *)to, pack_tagged(t), __ATOMIC_SEQ_CST);
 }
 
 static inline void store_release(int *to, int x)

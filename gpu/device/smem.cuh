@@ -1,4 +1,4 @@
-/* smem.cuh - addresses of shared memory as PTX takes them. */
+/* smem.cuh - shared memory: its addresses as PTX takes them, and its layout. */
 #ifndef SMEM_CUH
 #define SMEM_CUH
 
@@ -10,5 +10,30 @@ static __device__ __forceinline__ unsigned smem_address(const void *at)
     return (unsigned)__cvta_generic_to_shared(at);
 }
 #endif
+
+/* Allocates arrays one after the other: in a kernel at `base`, on the host, where base is NULL, only
+ * to count their bytes.  One function for both, so that they agree. */
+struct smem_arena {
+    unsigned char *base;
+    int bytes;
+
+    /* n elements at a multiple of `alignment` bytes, a power of two. */
+    template <typename T>
+    __host__ __device__ __forceinline__ T *alloc(int64_t n, int alignment = 16)
+    {
+        bytes = (bytes + alignment - 1) & -alignment;
+        const int at = append<T>(n);
+        return base ? (T *)(base + at) : NULL;
+    }
+
+    /* n elements directly behind the last array; returns their offset in bytes. */
+    template <typename T>
+    constexpr __host__ __device__ __forceinline__ int append(int64_t n)
+    {
+        const int at = bytes;
+        bytes += (int)(n * (int64_t)sizeof(T));
+        return at;
+    }
+};
 
 #endif

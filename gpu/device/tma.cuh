@@ -15,22 +15,22 @@
  * box lies outside the tensor is zero when it is loaded and left alone when it is stored. */
 typedef CUtensorMap tensor_map;
 
-/* The box that begins at (x, y, z) to `to`, its bytes counted by the mbarrier. */
+/* The box that begins at `at` to `to`, its bytes counted by the mbarrier. */
 static __device__ __forceinline__ void tma_load(void *to, uint64_t *mbar, const tensor_map *map,
-                                                int x, int y, int z)
+                                                int3 at)
 {
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
                  "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(smem_address(to)),
-                 "l"(map), "r"(smem_address(mbar)), "r"(x), "r"(y), "r"(z)
+                 "l"(map), "r"(smem_address(mbar)), "r"(at.x), "r"(at.y), "r"(at.z)
                  : "memory");
 }
 /* The same to the same place of each of the cluster's first `blocks` blocks, counted by its mbarrier. */
-static __device__ __forceinline__ void
-tma_load_multicast(int blocks, void *to, uint64_t *mbar, const tensor_map *map, int x, int y, int z)
+static __device__ __forceinline__ void tma_load_multicast(int blocks, void *to, uint64_t *mbar,
+                                                          const tensor_map *map, int3 at)
 {
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
                  ".multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(smem_address(to)),
-                 "l"(map), "r"(smem_address(mbar)), "r"(x), "r"(y), "r"(z),
+                 "l"(map), "r"(smem_address(mbar)), "r"(at.x), "r"(at.y), "r"(at.z),
                  "h"((unsigned short)((1 << blocks) - 1))
                  : "memory");
 }
@@ -40,12 +40,11 @@ static __device__ __forceinline__ void tma_prefetch_map(const tensor_map *map)
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 /* A box of shared memory into the tensor. */
-static __device__ __forceinline__ void tma_store(const tensor_map *map, int x, int y, int z,
-                                                 const void *from)
+static __device__ __forceinline__ void tma_store(const tensor_map *map, int3 at, const void *from)
 {
     asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group "
                  "[%0, {%2, %3, %4}], [%1];" ::"l"(map),
-                 "r"(smem_address(from)), "r"(x), "r"(y), "r"(z)
+                 "r"(smem_address(from)), "r"(at.x), "r"(at.y), "r"(at.z)
                  : "memory");
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
@@ -71,11 +70,11 @@ static inline char *emu_swizzled(const char *at)
 }
 
 /* To or from shared memory, element by element. */
-static inline void emu_box(bool load, char *shared, const tensor_map *map, const int *from)
+static inline void emu_box(bool load, char *shared, const tensor_map *map, int3 from)
 {
     for (int y = 0; y < map->box[1]; y++)
         for (int x = 0; x < map->box[0]; x++) {
-            const int64_t i[3] = {from[0] + x, from[1] + y, from[2]};
+            const int64_t i[3] = {from.x + x, from.y + y, from.z};
             char *here = emu_swizzled(shared + 128 * y + map->bytes * x), *there = map->at;
             bool inside = true;
             for (int axis = 0; axis < 3; axis++) {
@@ -98,25 +97,23 @@ static inline void emu_check_box(const void *shared, const tensor_map *map, emu_
         emu_fault(here, "a box of %d by %d elements", map->box[0], map->box[1]);
 }
 
-static inline void emu_tma_load(void *to, uint64_t *mbar, int rank, const tensor_map *map, int x,
-                                int y, int z, emu_place here)
+static inline void emu_tma_load(void *to, uint64_t *mbar, int rank, const tensor_map *map, int3 at,
+                                emu_place here)
 {
     char *there = (char *)emu_map_shared(to, rank);
-    const int from[3] = {x, y, z};
     emu_check_box(there, map, here);
-    emu_box(true, there, map, from);
+    emu_box(true, there, map, at);
     emu_count((uint64_t *)emu_map_shared(mbar, rank), -128 * map->box[1], 0);
 }
-static inline void tma_load(void *to, uint64_t *mbar, const tensor_map *map, int x, int y, int z,
-                            EMU_HERE)
+static inline void tma_load(void *to, uint64_t *mbar, const tensor_map *map, int3 at, EMU_HERE)
 {
-    emu_tma_load(to, mbar, emu_self->block->rank, map, x, y, z, here);
+    emu_tma_load(to, mbar, emu_self->block->rank, map, at, here);
 }
 static inline void tma_load_multicast(int blocks, void *to, uint64_t *mbar, const tensor_map *map,
-                                      int x, int y, int z, EMU_HERE)
+                                      int3 at, EMU_HERE)
 {
     for (int rank = 0; rank < blocks; rank++)
-        emu_tma_load(to, mbar, rank, map, x, y, z, here);
+        emu_tma_load(to, mbar, rank, map, at, here);
 }
 static inline void tma_prefetch_map(const tensor_map *) {}
 
@@ -124,16 +121,16 @@ static inline void tma_prefetch_map(const tensor_map *) {}
 struct emu_tma_store {
     const tensor_map *map;
     const void *from;
-    int to[3];
+    int3 to;
 };
 static inline void emu_do_tma_store(const void *data)
 {
     const emu_tma_store *s = (const emu_tma_store *)data;
     emu_box(false, (char *)s->from, s->map, s->to);
 }
-static inline void tma_store(const tensor_map *map, int x, int y, int z, const void *from, EMU_HERE)
+static inline void tma_store(const tensor_map *map, int3 at, const void *from, EMU_HERE)
 {
-    const emu_tma_store s = {map, from, {x, y, z}};
+    const emu_tma_store s = {map, from, at};
     emu_check_box(from, map, here);
     emu_later(EMU_PUT, emu_do_tma_store, &s, sizeof s);
     emu_later_commit(EMU_PUT);

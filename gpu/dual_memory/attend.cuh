@@ -2,7 +2,7 @@
  * warp, and back through them.
  *
  * SLOTS (8, 16, 32 or 64) scores are distributed over a group of SLOTS / OWN lanes, OWN
- * per lane, in any order; the lanes of a group are STRIDE from each other, and a warp
+ * per lane, in any order; the lanes of a group are neighbours, and a warp
  * holds as many groups as fit.  Padding has the score -INFINITY and gets exactly 0.  All
  * sums are trees over lanes, in an order that depends on SLOTS and OWN alone.
  *
@@ -16,11 +16,11 @@
 #define ATTEND_CUH
 
 #include "common/ops/dual_memory.h"
-#include "gpu/device/math.cuh"
+#include "gpu/device/reduce.cuh"
 
-template <int SLOTS, int OWN_ = (SLOTS > 32 ? 2 : 1), int STRIDE = 1>
+template <int SLOTS>
 struct attention {
-    enum { OWN = OWN_, GROUP = SLOTS / OWN };
+    enum { OWN = SLOTS > 32 ? 2 : 1, GROUP = SLOTS / OWN };
 
     static __device__ __forceinline__ float sum(const float x[OWN])
     {
@@ -28,10 +28,7 @@ struct attention {
         #pragma unroll OWN
         for (int i = 0; i < OWN; i++)
             all += x[i];
-        #pragma unroll 5
-        for (int offset = GROUP / 2; offset > 0; offset /= 2)
-            all += __shfl_xor_sync(~0u, all, offset * STRIDE);
-        return all;
+        return warp_sum<GROUP>(all);
     }
 
     static __device__ __forceinline__ float most(const float x[OWN])
@@ -40,10 +37,7 @@ struct attention {
         #pragma unroll OWN
         for (int i = 1; i < OWN; i++)
             all = max_nan(all, x[i]);
-        #pragma unroll 5
-        for (int offset = GROUP / 2; offset > 0; offset /= 2)
-            all = max_nan(all, __shfl_xor_sync(~0u, all, offset * STRIDE));
-        return all;
+        return warp_max<GROUP>(all);
     }
 
     /* e^(a - top), and their sum. */
@@ -76,7 +70,7 @@ struct attention {
     {
         const float top = most(a);
         float u[OWN], add[OWN] = {}, squares[OWN] = {}, tau[OWN];
-        const int first = (int)threadIdx.x % 32 & ~((GROUP - 1) * STRIDE); /* lane of the group */
+        const int first = (int)threadIdx.x % 32 & ~(GROUP - 1); /* lane of the group */
         int count[OWN] = {}, longest = 0;
 
         #pragma unroll OWN
@@ -84,7 +78,7 @@ struct attention {
             u[i] = 0.5f * (a[i] - top); /* minus the maximum, which changes no p */
         #pragma unroll SLOTS
         for (int j = 0; j < SLOTS; j++) {
-            const float other = __shfl_sync(~0u, u[j / GROUP], first + j % GROUP * STRIDE);
+            const float other = __shfl_sync(~0u, u[j / GROUP], first + j % GROUP);
             #pragma unroll OWN
             for (int i = 0; i < OWN; i++)
                 if (other >= u[i] && other > -2) { /* nothing below -2 is in the support */
@@ -103,7 +97,7 @@ struct attention {
         }
         #pragma unroll 5
         for (int offset = GROUP / 2; offset > 0; offset /= 2)
-            longest = max(longest, __shfl_xor_sync(~0u, longest, offset * STRIDE));
+            longest = max(longest, __shfl_xor_sync(~0u, longest, offset));
         #pragma unroll OWN
         for (int i = 0; i < OWN; i++)
             tau[i] = count[i] == longest ? tau[i] : -INFINITY;

@@ -10,6 +10,9 @@
 #include "gpu/gemm/layer.cuh"
 #include "gpu/gemm/product.cuh"
 
+namespace dual
+{
+
 /* ---- one call ---- */
 
 struct call {
@@ -403,3 +406,5 @@ LAYER(16, __nv_bfloat16, dual_template_d);
 GPU_KERNEL_LIST(dual_memory, 32, &dual_persistent_layer32, &dual_steps_layer32);
 GPU_KERNEL_LIST(dual_memory, 16, &dual_persistent_layer16, &dual_steps_layer16,
                 &dual_template_d_layer16);
+
+}    // namespace dual

@@ -8,6 +8,9 @@
 #include "common/ops/dual_memory.h"
 #include "gpu/gpu.cuh"
 
+namespace dual
+{
+
 /* Sizes, choices and tensors of one call; T is the storage type.  Forward reads xp
  * and writes the saved tensors; backward reads the gate's terms of every step's dh and
  * dread, and writes dp and dv; products of these with the saved tensors are the
@@ -64,12 +67,12 @@ static inline auto with_slots(int N, const RUN &run)
 
 static inline __device__ void put_kept(const recurrence &r, int64_t slot, int64_t e, float x)
 {
-    put_kept(r.kept, r.checkpoints, slot * r.M + e, x);
+    ::put_kept(r.kept, r.checkpoints, slot * r.M + e, x);
 }
 
 static inline __device__ float get_kept(const recurrence &r, int64_t slot, int64_t e)
 {
-    return get_kept(r.kept, r.checkpoints, slot * r.M + e);
+    return ::get_kept(r.kept, r.checkpoints, slot * r.M + e);
 }
 
 /* A tape's element after the write: the same bits wherever it is computed. */
@@ -77,5 +80,7 @@ static inline __device__ float written(float M, float omega, float v)
 {
     return fmaf(omega, v, __fmul_rn(1 - omega, M));
 }
+
+}    // namespace dual
 
 #endif

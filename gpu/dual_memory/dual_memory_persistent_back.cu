@@ -33,6 +33,9 @@
 #include "gpu/dual_memory/dual_memory_persistent.cuh"
 #include "gpu/gemm/layer.cuh"
 
+namespace dual
+{
+
 template <typename PASS>
 __global__ void backward_persistent(recurrence r, shape given);
 
@@ -373,72 +376,43 @@ static __device__ __forceinline__ float write_back(const recurrence &r, const sh
     return dv[0] + dv[1] + (by_v ? from_query[0] + from_query[1] : 0);
 }
 
-/* Column warps, from the last step's write to the first step's reading. */
 template <typename PASS>
-static __device__ __forceinline__ void columns_backward(const recurrence &r, const shape &s,
-                                                        const coord &here)
+static __device__ __forceinline__ void init_column(const recurrence &r, const shape &s,
+                                                   const coord &here, column<PASS> *c)
 {
-    typedef typename PASS::type T;
-    typedef typename PASS::main_message main_message;
-    typedef typename PASS::side_message side_message;
     enum { SLOTS = PASS::SLOTS, QUADS = PASS::QUADS };
-    constexpr bool e_in_registers = SLOTS * QUADS <= 16; /* for all three sums */
-    const int64_t step = r.batch * r.D;
-    const int threads = joint_threads(s);
-    uint64_t *mbar = here.at<uint64_t>(0);
-    uint4 held[held_count<PASS>()];
-    column<PASS> c;
-    product_sums sum[QUADS] = {};
-
-    load_weights<PASS>(s, here, (const T *)r.W_write, (const T *)r.W_h, r.D, held);
-    c.tape = here.at<float>(s.tape) + here.warp * QUADS * SLOTS * 32 + here.lane;
+    c->tape = here.at<float>(s.tape) + here.warp * QUADS * SLOTS * 32 + here.lane;
     #pragma unroll QUADS
     for (int p = 0; p < QUADS; p++) {
         const int row = here.row + 4 * p;
-        c.live[p] = row < r.batch && here.column < r.D;
-        c.h[p] = c.v[p] = c.dread[p] = 0;
-        c.carry[p] = c.live[p] ? r.dh_T[(int64_t)row * r.D + here.column] : 0;
+        c->live[p] = row < r.batch && here.column < r.D;
+        c->h[p] = c->v[p] = c->dread[p] = 0;
+        c->carry[p] = c->live[p] ? r.dh_T[(int64_t)row * r.D + here.column] : 0;
         #pragma unroll SLOTS
         for (int n = 0; n < SLOTS; n++)
-            c.dM[p][n] =
-                c.live[p] && n < r.N ? r.dM_T[row * r.M + (int64_t)n * r.D + here.column] : 0;
+            c->dM[p][n] =
+                c->live[p] && n < r.N ? r.dM_T[row * r.M + (int64_t)n * r.D + here.column] : 0;
     }
-    int index =
-        tape_index(r, (int)r.steps - 1); /* of the step before; and the direction to the next */
-    int direction = index == 0 ? 1 : index == r.K ? -1 : ((int)r.steps - 1) / (int)r.K % 2 ? 1 : -1;
-    for (int t = (int)r.steps; t >= 0; t--) {
-        const int phase = (int)r.steps - t;
+}
+
+/* Of step t its dh and dread, and of the step before its v and h; `at` is the column's index in
+ * [T,B,D]. */
+template <typename PASS>
+struct step_inputs {
+    typedef typename PASS::type T;
+    T v[PASS::QUADS], dh[PASS::QUADS], dread[PASS::QUADS];
+    float before[PASS::QUADS];
+
+    __device__ __forceinline__ step_inputs(const recurrence &r, const column<PASS> &c, int t,
+                                           int64_t at)
+    {
+        const int64_t step = r.batch * r.D;
         const bool is_step = t < r.steps;
-        const int64_t at = t * step + (int64_t)here.row * r.D + here.column; /* of quad 0 */
-        float before[QUADS] = {}, dp[QUADS] = {};
-        T v[QUADS], dh[QUADS], dread[QUADS];
-        float e_held[QUADS][e_in_registers ? SLOTS : 1] = {};
-        const auto e_of = [&](int p, int n) {
-            if constexpr (e_in_registers)
-                return e_held[p][n];
-            else
-                return c.v[p] - c.M(p, n);
-        };
-        named_barrier_sync(LAST_WEIGHTS_READY, threads);
-        if (is_step) {
-            float dv[QUADS];
-            #pragma unroll QUADS
-            for (int p = 0; p < QUADS; p++)
-                dv[p] = write_back(r, s, opaque_copy(here, phase), p, &c);
-            broadcast_vector<T, QUADS>(s, opaque_copy(here, phase), mbar + DV, 0, dv);
-            #pragma unroll QUADS
-            for (int p = 0; p < QUADS; p++)
-                if (c.live[p])
-                    store((T *)r.dv + at + (int64_t)4 * p * r.D, dv[p]);
-        }
-        if (t > 0)
-            prefetch_tapes(r, s, here, index, &c);
-        index += direction;
-        direction = index == 0 ? 1 : index == r.K ? -1 : direction;
-        #pragma unroll QUADS
-        for (int p = 0; p < QUADS; p++) {
+        #pragma unroll (PASS::QUADS)
+        for (int p = 0; p < PASS::QUADS; p++) {
             const int64_t e = at + (int64_t)4 * p * r.D;
             v[p] = dh[p] = dread[p] = T{};
+            before[p] = 0;
             if (c.live[p] && t > 0)
                 v[p] = ((const T *)r.v)[e - step];
             if (c.live[p])
@@ -448,45 +422,144 @@ static __device__ __forceinline__ void columns_backward(const recurrence &r, con
             if (c.live[p] && is_step && r.dread)
                 dread[p] = ((const T *)r.dread)[e];
         }
+    }
+};
+
+/* dp of a step, from sum.one = W_write^T dv; then, with h, v and M of the step before, the
+ * block's parts of <dread, e>, <D, e> and <h, e>. */
+template <typename PASS>
+static __device__ __forceinline__ void
+hidden_back(const shape &s, const coord &here, bool is_step, const step_inputs<PASS> &in,
+            const product_sums sum[PASS::QUADS], column<PASS> *c, float dp[PASS::QUADS])
+{
+    typedef typename PASS::main_message main_message;
+    typedef typename PASS::side_message side_message;
+    enum { SLOTS = PASS::SLOTS, QUADS = PASS::QUADS };
+    constexpr bool e_in_registers = SLOTS * QUADS <= 16; /* for all three sums */
+    float *main_part = here.at<float>(s.main_parts) + here.warp * main_message::FLOATS;
+    float *side_part = here.at<float>(s.side_parts) + here.warp * side_message::FLOATS;
+    float e_held[QUADS][e_in_registers ? SLOTS : 1] = {};
+    const auto e_of = [&](int p, int n) {
+        if constexpr (e_in_registers)
+            return e_held[p][n];
+        else
+            return c->v[p] - c->M(p, n);
+    };
+    #pragma unroll QUADS
+    for (int p = 0; p < QUADS; p++) {
+        if (is_step) {
+            dp[p] = (c->carry[p] + load(in.dh + p) + sum[p].one) * fmaf(-c->h[p], c->h[p], 1.0f);
+            c->dread[p] = dp[p] + load(in.dread + p);
+            c->carry[p] = 0;
+        }
+        c->h[p] = in.before[p];
+        c->v[p] = load(in.v + p);
+        if constexpr (e_in_registers)
+            #pragma unroll SLOTS
+            for (int n = 0; n < SLOTS; n++)
+                e_held[p][n] = c->v[p] - c->M(p, n);
+        reduce_slots<main_message>(here, main_part + main_message::row(p, 0, here.q),
+                                   [&](int n) { return c->dread[p] * e_of(p, n); });
+    }
+    named_barrier_arrive(MAIN_PARTS_READY, joint_threads(s));
+    #pragma unroll QUADS
+    for (int p = 0; p < QUADS; p++) {
+        reduce_slots<side_message>(here, side_part + side_message::row(p, 0, here.q),
+                                   [&](int n) { return c->dM[p][n] * e_of(p, n); });
+        reduce_slots<side_message>(here, side_part + side_message::row(p, 1, here.q),
+                                   [&](int n) { return c->h[p] * e_of(p, n); });
+    }
+    named_barrier_arrive(SIDE_PARTS_READY, joint_threads(s));
+}
+
+/* A column's dv or dp of a step, [T,B,D]. */
+template <typename PASS>
+static __device__ __forceinline__ void save_gradient(const recurrence &r, const column<PASS> &c,
+                                                     void *to, int64_t at,
+                                                     const float x[PASS::QUADS])
+{
+    #pragma unroll (PASS::QUADS)
+    for (int p = 0; p < PASS::QUADS; p++)
+        if (c.live[p])
+            store((typename PASS::type *)to + at + (int64_t)4 * p * r.D, x[p]);
+}
+
+/* Back through the reading of the first step. */
+template <typename PASS>
+static __device__ __forceinline__ void first_reading_back(const recurrence &r, const shape &s,
+                                                          const coord &here, column<PASS> *c)
+{
+    const typename PASS::attention_values *values =
+        here.at<typename PASS::attention_values>(s.attention);
+    #pragma unroll (PASS::QUADS)
+    for (int p = 0; p < PASS::QUADS; p++) {
+        const int row = here.row + 4 * p;
+        float from_slots = 0;
+        #pragma unroll 16
+        for (int n = 0; n < PASS::SLOTS; n += 4) {
+            float rho[4], dalpha[4];
+            load_slots(values->rho, here, p, n, rho);
+            load_slots(values->dalpha, here, p, n, dalpha);
+            #pragma unroll 4
+            for (int k = 0; k < 4; k++) {
+                const float d = fmaf(rho[k], c->dread[p], c->dM[p][n + k]);
+                from_slots = fmaf(dalpha[k], c->M(p, n + k), from_slots);
+                if (c->live[p] && n + k < r.N)
+                    r.dM[row * r.M + (int64_t)(n + k) * r.D + here.column] =
+                        fmaf(dalpha[k], c->h[p], d);
+            }
+        }
+        if (c->live[p])
+            r.dh0[(int64_t)row * r.D + here.column] = c->carry[p] + from_slots;
+    }
+}
+
+/* Column warps, from the last step's write to the first step's reading. */
+template <typename PASS>
+static __device__ __forceinline__ void columns_backward(const recurrence &r, const shape &s,
+                                                        const coord &here)
+{
+    typedef typename PASS::type T;
+    enum { QUADS = PASS::QUADS };
+    const int threads = joint_threads(s), last = (int)r.steps - 1;
+    uint64_t *mbar = here.at<uint64_t>(0);
+    uint4 held[held_count<PASS>()];
+    column<PASS> c;
+    product_sums sum[QUADS] = {};
+
+    load_weights<PASS>(s, here, (const T *)r.W_write, (const T *)r.W_h, r.D, held);
+    init_column(r, s, here, &c);
+    int index = tape_index(r, last); /* of the step before; and the direction to the next */
+    int direction = index == 0 ? 1 : index == r.K ? -1 : last / (int)r.K % 2 ? 1 : -1;
+    for (int t = (int)r.steps; t >= 0; t--) {
+        const int phase = (int)r.steps - t;
+        const bool is_step = t < r.steps;
+        const int64_t at = t * (r.batch * r.D) + (int64_t)here.row * r.D + here.column;
+        float dp[QUADS] = {};
+        named_barrier_sync(LAST_WEIGHTS_READY, threads);
+        if (is_step) {
+            float dv[QUADS];
+            #pragma unroll QUADS
+            for (int p = 0; p < QUADS; p++)
+                dv[p] = write_back(r, s, opaque_copy(here, phase), p, &c);
+            broadcast_vector<T, QUADS>(s, opaque_copy(here, phase), mbar + DV, 0, dv);
+            save_gradient(r, c, r.dv, at, dv);
+        }
+        if (t > 0)
+            prefetch_tapes(r, s, here, index, &c);
+        index += direction;
+        direction = index == 0 ? 1 : index == r.K ? -1 : direction;
+        const step_inputs<PASS> in(r, c, t, at);
         if (is_step) {
             mbarrier_wait(mbar + DV, phase - 1);
             multiply<PASS, ONE_SUM>(s, opaque_copy(here, phase), held, s.vector, sum);
         }
         wait_tapes();
-        const coord now = opaque_copy(here, phase);
-        float *main_part = now.at<float>(s.main_parts) + now.warp * main_message::FLOATS;
-        float *side_part = now.at<float>(s.side_parts) + now.warp * side_message::FLOATS;
-        #pragma unroll QUADS
-        for (int p = 0; p < QUADS; p++) {
-            if (is_step) {
-                dp[p] = (c.carry[p] + load(dh + p) + sum[p].one) * fmaf(-c.h[p], c.h[p], 1.0f);
-                c.dread[p] = dp[p] + load(dread + p);
-                c.carry[p] = 0;
-            }
-            c.h[p] = before[p];
-            c.v[p] = load(v + p);
-            if constexpr (e_in_registers)
-                #pragma unroll SLOTS
-                for (int n = 0; n < SLOTS; n++)
-                    e_held[p][n] = c.v[p] - c.M(p, n);
-            reduce_slots<main_message>(now, main_part + main_message::row(p, 0, now.q),
-                                       [&](int n) { return c.dread[p] * e_of(p, n); });
-        }
-        named_barrier_arrive(MAIN_PARTS_READY, threads);
-        #pragma unroll QUADS
-        for (int p = 0; p < QUADS; p++) {
-            reduce_slots<side_message>(now, side_part + side_message::row(p, 0, now.q),
-                                       [&](int n) { return c.dM[p][n] * e_of(p, n); });
-            reduce_slots<side_message>(now, side_part + side_message::row(p, 1, now.q),
-                                       [&](int n) { return c.h[p] * e_of(p, n); });
-        }
-        named_barrier_arrive(SIDE_PARTS_READY, threads);
+        hidden_back(s, opaque_copy(here, phase), is_step, in, sum, &c, dp);
         if (is_step) {
-            broadcast_vector<T, QUADS>(s, opaque_copy(here, phase), mbar + DP, 1, dp);
-            #pragma unroll QUADS
-            for (int p = 0; p < QUADS; p++)
-                if (c.live[p])
-                    store((T *)r.dp + at + (int64_t)4 * p * r.D, dp[p]);
+            const coord now = opaque_copy(here, phase);
+            broadcast_vector<T, QUADS>(s, now, mbar + DP, 1, dp);
+            save_gradient(r, c, r.dp, at, dp);
             mbarrier_wait(mbar + DP, phase - 1);
             multiply<PASS, OTHER_SUM>(s, opaque_copy(here, phase), held, s.vector + s.vector_size,
                                       sum);
@@ -495,32 +568,8 @@ static __device__ __forceinline__ void columns_backward(const recurrence &r, con
                 c.carry[p] += sum[p].other;
         }
     }
-    /* Back through the reading of the first step. */
-    const coord end = opaque_copy(here, (int)r.steps);
-    const typename PASS::attention_values *values =
-        end.at<typename PASS::attention_values>(s.attention);
     named_barrier_sync(LAST_WEIGHTS_READY, threads);
-    #pragma unroll QUADS
-    for (int p = 0; p < QUADS; p++) {
-        const int row = end.row + 4 * p;
-        float from_slots = 0;
-        #pragma unroll 16
-        for (int n = 0; n < SLOTS; n += 4) {
-            float rho[4], dalpha[4];
-            load_slots(values->rho, end, p, n, rho);
-            load_slots(values->dalpha, end, p, n, dalpha);
-            #pragma unroll 4
-            for (int k = 0; k < 4; k++) {
-                const float d = fmaf(rho[k], c.dread[p], c.dM[p][n + k]);
-                from_slots = fmaf(dalpha[k], c.M(p, n + k), from_slots);
-                if (c.live[p] && n + k < r.N)
-                    r.dM[row * r.M + (int64_t)(n + k) * r.D + end.column] =
-                        fmaf(dalpha[k], c.h[p], d);
-            }
-        }
-        if (c.live[p])
-            r.dh0[(int64_t)row * r.D + end.column] = c.carry[p] + from_slots;
-    }
+    first_reading_back(r, s, opaque_copy(here, (int)r.steps), &c);
 }
 
 template <typename PASS>
@@ -580,3 +629,5 @@ const char *backward_declines(const recurrence &r)
 
 BACKWARD_OF(float);
 BACKWARD_OF(__nv_bfloat16);
+
+}    // namespace dual

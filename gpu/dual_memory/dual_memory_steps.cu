@@ -17,11 +17,16 @@
  * Bound by launch latency, and for large tapes by the bandwidth of one SM.  Forward
  * and replay write the tape by the same two instructions, so gradients do not depend
  * on where checkpoints are. */
+#include "gpu/device/launch.cuh"
 #include "gpu/device/math.cuh"
+#include "gpu/device/reduce.cuh"
 #include "gpu/dual_memory/attend.cuh"
 #include "gpu/dual_memory/dual_memory.cuh"
 #include "gpu/gemm/layer.cuh"
 #include "gpu/gemm/product.cuh"
+
+namespace dual
+{
 
 enum { THREADS = 512, WARPS = THREADS / 32, MAX_IN_FLIGHT = 16 /* loads per thread */ };
 
@@ -82,14 +87,6 @@ static __device__ __forceinline__ float get_product(const workspace<T> &w, int64
 }
 
 /* ---- both passes ---- */
-
-static __device__ __forceinline__ float warp_sum(float x)
-{
-    #pragma unroll 5
-    for (int offset = 16; offset > 0; offset /= 2)
-        x += __shfl_xor_sync(~0u, x, offset);
-    return x;
-}
 
 /* h before step t. */
 static __device__ __forceinline__ const float *h_before(const recurrence &r, int64_t t)
@@ -477,8 +474,7 @@ static int forward_slots(const recurrence &r)
     int e = 0;
 
     lay_out(r, FORWARD, r.work, &w);
-    CUDA(cudaFuncSetAttribute(write_tape<T, SLOTS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              (int)row));
+    CUDA(allow_smem(write_tape<T, SLOTS>, row));
     begin_forward<T><<<blocks_for(r.batch * r.M), THREADS, 0, gpu_stream()>>>(r, w);
     CUDA(cudaGetLastError());
     for (int64_t t = 0; !e && t < r.steps; t++) {
@@ -524,8 +520,7 @@ static int backward_slots(const recurrence &r)
     int e = 0;
 
     lay_out(r, BACKWARD, r.work, &w);
-    CUDA(cudaFuncSetAttribute(update_hidden_back<T, SLOTS>,
-                              cudaFuncAttributeMaxDynamicSharedMemorySize, (int)row_bytes(r)));
+    CUDA(allow_smem(update_hidden_back<T, SLOTS>, row_bytes(r)));
     begin_backward<<<blocks, THREADS, 0, gpu_stream()>>>(r);
     CUDA(cudaGetLastError());
     for (int64_t end = r.steps, begin; !e && end > 0; end = begin) {
@@ -572,3 +567,5 @@ static const char *declines(const recurrence &r)
 
 STEPS(32, float);
 STEPS(16, __nv_bfloat16);
+
+}    // namespace dual

@@ -17,6 +17,7 @@
  * The step uses fmaf and never a bare a * b + c, so that forward and replay
  * cannot be contracted differently: gradients are the same for every
  * checkpoint interval, bit for bit. */
+#include "gpu/device/launch.cuh"
 #include "gpu/e74/e74_cell.cuh"
 
 enum { THREADS = 256, WARPS = THREADS / 32 };
@@ -439,8 +440,7 @@ static int forward(const struct frame *f)
     c.work_each = block_work(c, FORWARD);
     if (c.state_shared)
         shared += c.M * sizeof(float);
-    CUDA(cudaFuncSetAttribute(forward_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              (int)shared));
+    CUDA(allow_smem(forward_kernel<T>, shared));
     forward_kernel<T><<<blocks(c), THREADS, shared, gpu_stream()>>>(c);
     return cudaGetLastError();
 }
@@ -454,8 +454,7 @@ static int backward(const struct frame *f)
     c.W_r_parts = (float *)f->work;
     c.work = c.W_r_parts + parts(c);
     c.work_each = block_work(c, BACKWARD);
-    CUDA(cudaFuncSetAttribute(backward_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              (int)shared));
+    CUDA(allow_smem(backward_kernel<T>, shared));
     backward_kernel<T><<<blocks(c), THREADS, shared, gpu_stream()>>>(c);
     CUDA(cudaGetLastError());
     if (c.lowrank) {

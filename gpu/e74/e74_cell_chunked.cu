@@ -39,6 +39,7 @@
  * Bound by memory where there are many rows, else by the latency of the recurrence. */
 #include "gpu/device/async.cuh"
 #include "gpu/device/cluster.cuh"
+#include "gpu/device/launch.cuh"
 #include "gpu/device/math.cuh"
 #include "gpu/device/mma.cuh"
 #include "gpu/device/named_barrier.cuh"
@@ -505,7 +506,7 @@ static cudaError_t launch_factor(const plan &p)
 {
     factor_smem w;
     const int shared = carve<N>(p, NULL, &w);
-    CUDA(cudaFuncSetAttribute(factor<N>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+    CUDA(allow_smem(factor<N>, shared));
     factor<N><<<p.chunks * p.c.BH, THREADS, shared, gpu_stream()>>>(p);
     return cudaGetLastError();
 }

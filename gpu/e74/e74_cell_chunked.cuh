@@ -11,6 +11,7 @@
 #include "gpu/device/opaque.cuh"
 #include "gpu/device/pdl.cuh"
 #include "gpu/device/fragment.cuh"
+#include "gpu/device/launch.cuh"
 #include "gpu/e74/e74_cell.cuh"
 
 enum {
@@ -619,7 +620,7 @@ static __device__ __forceinline__ void mask_triangle(float (*sum)[4], int m, int
 static inline cudaError_t launch(void (*kernel)(plan), const plan &p, int64_t blocks, int threads,
                                  int shared)
 {
-    CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+    CUDA(allow_smem(kernel, shared));
     return launch_pdl(kernel, (unsigned)blocks, threads, shared, p);
 }
 

@@ -30,6 +30,7 @@
  * the same for every checkpoint interval. */
 #include "gpu/device/columns.cuh"
 #include "gpu/device/flags.cuh"
+#include "gpu/device/launch.cuh"
 #include "gpu/device/math.cuh"
 #include "gpu/e74/e74_cell.cuh"
 
@@ -1231,7 +1232,7 @@ static int launch(const layout &l, bool back)
     void (*const kernel)(layout) =
         back ? backward_narrow<T, LANES, NONLIN> : forward_narrow<T, LANES, NONLIN>;
 
-    CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
+    CUDA(allow_smem(kernel, shared));
     kernel<<<l.chunks * l.c.BH * l.sets, l.threads, shared, gpu_stream()>>>(l);
     return cudaGetLastError();
 }

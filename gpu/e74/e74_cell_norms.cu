@@ -52,6 +52,7 @@
 #include "gpu/device/cluster.cuh"
 #include "gpu/device/columns.cuh"
 #include "gpu/device/flags.cuh"
+#include "gpu/device/launch.cuh"
 #include "gpu/device/math.cuh"
 #include "gpu/device/pdl.cuh"
 #include "gpu/e74/e74_cell.cuh"
@@ -1643,7 +1644,7 @@ static kernels kernels_of(const layout &l)
 static int launch(const layout &l, void (*kernel)(layout), int64_t blocks, int threads,
                   size_t shared)
 {
-    CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
+    CUDA(allow_smem(kernel, shared));
     return launch_pdl(kernel, (unsigned)blocks, threads, shared, l);
 }
 
@@ -1656,7 +1657,7 @@ static int launch_scans(const layout &l, void (*kernel)(layout), int64_t blocks,
  * of a block, so that it is alone on its SM and the kernel that follows runs on the others. */
 static int launch_chains(const layout &l, void (*kernel)(layout), size_t shared)
 {
-    const size_t all = gpu_properties().sharedMemPerBlockOptin;
+    const size_t all = gpu_limits()->smem;
     const bool few = l.count <= gpu_limits()->sms / 2;
     return launch_scans(l, kernel, l.count, few && all > shared ? all : shared);
 }

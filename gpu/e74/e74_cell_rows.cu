@@ -19,6 +19,7 @@
  * The step uses fmaf and never a bare a * b + c, so that forward and replay
  * cannot be contracted differently. */
 #include "gpu/device/cluster.cuh"
+#include "gpu/device/launch.cuh"
 #include "gpu/device/math.cuh"
 #include "gpu/device/named_barrier.cuh"
 #include "gpu/e74/e74_cell_rows.cuh"
@@ -195,7 +196,7 @@ static int launch(const layout &l)
     const int threads = l.role_threads + l.producer_threads;
     const size_t shared = shared_bytes(l);
 
-    CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
+    CUDA(allow_smem(kernel, shared));
     kernel<<<blocks_of(l), threads, shared, gpu_stream()>>>(l);
     return cudaGetLastError();
 }

@@ -20,6 +20,7 @@
  * order, and converts gradients of normalised keys to those of keys. */
 #include "gpu/device/async.cuh"
 #include "gpu/device/cluster.cuh"
+#include "gpu/device/launch.cuh"
 #include "gpu/device/named_barrier.cuh"
 #include "gpu/e74/e74_cell_rows.cuh"
 
@@ -900,7 +901,7 @@ static int launch_note_rows(const layout &l)
     void (*const kernel)(layout) = l.c.z_inside ? note_rows<T, LANES, 2, true, ALIGNED>
                                                 : note_rows<T, LANES, 2, false, ALIGNED>;
 
-    CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+    CUDA(allow_smem(kernel, bytes));
     kernel<<<blocks_of(l) * l.segments, l.role_threads, bytes, gpu_stream()>>>(l);
     return cudaGetLastError();
 }
@@ -933,7 +934,7 @@ static int launch(const layout &l)
     const size_t shared = smem_bytes(l);
     void (*const kernel)(layout) = c.z_inside ? backward_rows<T, LANES, ROWS, true, ALIGNED>
                                               : backward_rows<T, LANES, ROWS, false, ALIGNED>;
-    CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
+    CUDA(allow_smem(kernel, shared));
     kernel<<<blocks, 2 * l.role_threads + l.producer_threads, shared, gpu_stream()>>>(l);
     CUDA(cudaGetLastError());
     void (*const finish)(layout) = finish_keys<T, LANES, ALIGNED>;

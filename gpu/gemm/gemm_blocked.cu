@@ -344,8 +344,7 @@ static int64_t tiles_of(const gemm_problem<T, C> &p, int side)
 template <typename T, typename C>
 static double time_of(const gemm_problem<T, C> &p, int side, bool split)
 {
-    const double waves =
-        (double)tiles_of(p, side) / (RESIDENT * (double)gpu_properties().multiProcessorCount);
+    const double waves = (double)tiles_of(p, side) / (RESIDENT * (double)gpu_limits()->sms);
     return (split ? waves : ceil(waves)) * side * side * (side == 64 ? 1.15 : 1);
 }
 
@@ -361,7 +360,7 @@ static gemm_plan plan_of(const gemm_problem<T, C> &p, bool split)
     const int64_t tiles = tiles_of(p, plan.side);
     const int64_t stages =
         ceil_div(p.K, plan.side == 128 ? +tile_shape<128>::STAGE : +tile_shape<64>::STAGE);
-    const int64_t fill = RESIDENT * (int64_t)gpu_properties().multiProcessorCount / tiles;
+    const int64_t fill = RESIDENT * (int64_t)gpu_limits()->sms / tiles;
     const int64_t max_slices = fill < stages / 4 ? fill : stages / 4;
     const int64_t min_slices = ceil_div(stages, MAX_RUNS * RUN / DEPTH);
     plan.slices = (int)max(split ? max_slices : 0, max(min_slices, (int64_t)1));

@@ -7,6 +7,7 @@
  * operand whose rows are no multiple of 16 bytes is loaded element by element into the same
  * places. */
 #include "gpu/device/async.cuh"
+#include "gpu/device/launch.cuh"
 #include "gpu/device/mma.cuh"
 #include "gpu/gemm/gemm.cuh"
 #include "gpu/gemm/gemm_pairs.cuh"
@@ -180,8 +181,7 @@ static mma_schedule schedule_of(const gemm_problem<bf16, C> &p)
     const int64_t k_tiles = ceil_div(p.K, BK);
     s.tiles_m = ceil_div(p.M, SIDE);
     s.tiles_n = ceil_div(p.N, SIDE);
-    const int64_t fill =
-        RESIDENT * gpu_properties().multiProcessorCount / (s.tiles_m * s.tiles_n * p.batch);
+    const int64_t fill = RESIDENT * gpu_limits()->sms / (s.tiles_m * s.tiles_n * p.batch);
     const int64_t wanted = max((int64_t)1, min(fill, k_tiles / MIN_K_TILES));
     s.k_tiles = ceil_div(k_tiles, wanted);
     s.slices = ceil_div(k_tiles, s.k_tiles);
@@ -196,7 +196,7 @@ static int start(const gemm_problem<bf16, C> &p, const mma_schedule &s)
     const auto kernel = multiply_mma<TRANS_A, TRANS_B, C>;
     const size_t bytes = STAGES * 2 * OPERAND * sizeof(bf16);
     const int64_t blocks = s.tiles_m * s.tiles_n * p.batch * s.slices;
-    CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    CUDA(allow_smem(kernel, bytes));
     kernel<<<blocks, THREADS, bytes, gpu_stream()>>>(p, s);
     return cudaGetLastError();
 }

@@ -13,6 +13,7 @@
  * as it lies in memory, twice. */
 #include "gpu/device/async.cuh"
 #include "gpu/device/fragment.cuh"
+#include "gpu/device/launch.cuh"
 #include "gpu/gemm/gemm.cuh"
 
 enum {
@@ -303,10 +304,10 @@ int gemm_thin(const gemm_problem<T> &p, const T *dc, T *da, T *db)
         p.trans_a   ? p.trans_b ? multiply_thin<T, true, true> : multiply_thin<T, true, false>
           : p.trans_b ? multiply_thin<T, false, true>
                     : multiply_thin<T, false, false>;
-    const int64_t resident = RESIDENT * gpu_properties().multiProcessorCount;
+    const int64_t resident = RESIDENT * gpu_limits()->sms;
     const int blocks = (int)min(to_a.tiles + to_b.tiles, resident), bytes = smem_bytes<T>::ALL;
 
-    CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    CUDA(allow_smem(kernel, bytes));
     kernel<<<blocks, THREADS, bytes, gpu_stream()>>>(to_a, to_b);
     return cudaGetLastError();
 }

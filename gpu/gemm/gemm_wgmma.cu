@@ -12,6 +12,7 @@
  * SMs that the first leaves idle at its end.  A layer's bias and activation are part of the
  * epilogue. */
 #include "gpu/device/cluster.cuh"
+#include "gpu/device/launch.cuh"
 #include "gpu/device/mbarrier.cuh"
 #include "gpu/device/named_barrier.cuh"
 #include "gpu/device/tma.cuh"
@@ -188,18 +189,18 @@ static __device__ __forceinline__ int produce(unsigned char *shared,
             #pragma unroll 2
             for (int i = 0; i < 2; i++) {
                 const int m = t.m + 64 * i;
-                tma_load(stage + i * BOX_BYTES, mbar, a, TRANS_A ? m : k, TRANS_A ? k : m,
-                         t.product);
+                tma_load(stage + i * BOX_BYTES, mbar, a,
+                         {TRANS_A ? m : k, TRANS_A ? k : m, t.product});
             }
             #pragma unroll 4
             for (int i = 0; i < L::B_BOXES / CLUSTER; i++) {
                 const int box = rank * (L::B_BOXES / CLUSTER) + i, n = t.n + 64 * box;
                 unsigned char *to = stage + (2 + box) * BOX_BYTES;
+                const int3 at = {TRANS_B ? k : n, TRANS_B ? n : k, t.product};
                 if (CLUSTER == 1)
-                    tma_load(to, mbar, b, TRANS_B ? k : n, TRANS_B ? n : k, t.product);
+                    tma_load(to, mbar, b, at);
                 else
-                    tma_load_multicast(CLUSTER, to, mbar, b, TRANS_B ? k : n, TRANS_B ? n : k,
-                                       t.product);
+                    tma_load_multicast(CLUSTER, to, mbar, b, at);
             }
         }
     }
@@ -272,7 +273,7 @@ static __device__ __forceinline__ void store_tile(const float *acc, const epilog
             tma_store_wait_read<0>();
         named_barrier_sync(warpgroup, WARPGROUP);
         if (elected)
-            tma_store(&p.c[output], n, m, t.output, buffer);
+            tma_store(&p.c[output], {n, m, t.output}, buffer);
     }
 }
 
@@ -409,8 +410,7 @@ static cudaError_t configure(launch_config *l, K kernel, int blocks)
     l->config.stream = gpu_stream();
     l->config.attrs = &l->cluster;
     l->config.numAttrs = 1;
-    return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                smem_layout<BN>::BYTES);
+    return allow_smem(kernel, smem_layout<BN>::BYTES);
 }
 
 /* Compiled for 9.0 rather than 9.0a, the kernel is empty and needs hardly a register. */

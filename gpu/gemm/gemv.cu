@@ -430,7 +430,7 @@ static bool wide_rows(int64_t C)
 template <typename T>
 static partition partition_of(const sweep<T> &s)
 {
-    const int64_t blocks = RESIDENT * (int64_t)gpu_properties().multiProcessorCount;
+    const int64_t blocks = RESIDENT * (int64_t)gpu_limits()->sms;
     const int64_t elements = wide_rows<T>(s.C) ? 16 / sizeof(T) : 1;
     if (s.trans) {
         const int64_t strips = ceil_div(s.C, LANES * elements);

@@ -4,6 +4,7 @@
  * block. */
 #include "common/ops/histogram.h"
 #include "gpu/device/cluster.cuh"
+#include "gpu/device/launch.cuh"
 #include "gpu/device/pdl.cuh"
 #include "gpu/device/vector.cuh"
 
@@ -78,7 +79,7 @@ static size_t bytes_of(const struct frame *f, int copies)
 
 static const char *too_many_bins(const struct frame *f)
 {
-    return bytes_of(f, 1) > gpu_properties().sharedMemPerBlockOptin
+    return bytes_of(f, 1) > gpu_limits()->smem
                ? "more bins than fit into the shared memory of a block"
                : NULL;
 }
@@ -105,7 +106,7 @@ __global__ void shared_kernel(const T *x, int64_t n, int bins, whole *counts, wh
 /* Blocks that count: as many as are resident at once, but no more than there is work for. */
 static unsigned blocks_for(int64_t items, int blocks_per_sm)
 {
-    const int64_t resident = (int64_t)blocks_per_sm * gpu_properties().multiProcessorCount;
+    const int64_t resident = (int64_t)blocks_per_sm * gpu_limits()->sms;
     return (unsigned)max((int64_t)1, min(resident, ceil_div(items, MAX_THREADS)));
 }
 
@@ -118,8 +119,7 @@ static int shared(const struct frame *f)
     int blocks_per_sm;
 
     CUDA(clear_all(f));
-    CUDA(
-        cudaFuncSetAttribute(shared_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    CUDA(allow_smem(shared_kernel<T>, bytes));
     CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_sm, shared_kernel<T>,
                                                        MAX_THREADS, bytes));
     shared_kernel<T><<<blocks_for(n, blocks_per_sm), MAX_THREADS, bytes, gpu_stream()>>>(
@@ -222,7 +222,7 @@ template <typename T>
 static int privately(const struct frame *f)
 {
     const struct histogram *a = ARGS(f, histogram);
-    const size_t smem = gpu_properties().sharedMemPerBlockOptin;
+    const size_t smem = gpu_limits()->smem;
     struct counting c = {a->x, DIM(f, 'N'),        (int)DIM(f, 'M'),
                          32,   (whole *)a->counts, (whole *)a->apart};
 
@@ -230,8 +230,7 @@ static int privately(const struct frame *f)
         c.copies /= 2;
     const int bytes = (int)bytes_of(f, c.copies);
     CUDA(clear_all(f));
-    CUDA(cudaFuncSetAttribute(private_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              bytes));
+    CUDA(allow_smem(private_kernel<T>, bytes));
     return launch_pdl(private_kernel<T>, blocks_for(c.n / WIDTH<T>, 1), (unsigned)MAX_THREADS,
                       (size_t)bytes, c);
 }

@@ -3,6 +3,7 @@
  *
  * naive has one thread per output, halo and sliding one block per tile of a row. */
 #include "common/ops/stencil1d.h"
+#include "gpu/device/launch.cuh"
 #include "gpu/pattern/stencil.cuh"
 
 /* The arguments of a pass: y [B,N], the means of x [B,N]. */
@@ -78,14 +79,14 @@ template <typename T>
 static int halo(const means &m)
 {
     const int tiles = (int)ceil_div(m.N, HALO_TILE), bytes = (int)halo_bytes(m.R);
-    CUDA(cudaFuncSetAttribute(halo_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    CUDA(allow_smem(halo_kernel<T>, bytes));
     halo_kernel<T><<<m.B * tiles, THREADS, bytes, gpu_stream()>>>(m, tiles);
     return cudaGetLastError();
 }
 
 static const char *does_not_fit(const struct frame *f, int64_t tile, size_t bytes)
 {
-    if (bytes > gpu_properties().sharedMemPerBlockOptin)
+    if (bytes > gpu_limits()->smem)
         return "a tile with its neighbours is more than the shared memory of a block";
     return DIM(f, 'B') * ceil_div(DIM(f, 'N'), tile) > INT32_MAX
                ? "more tiles than a grid has blocks"
@@ -160,8 +161,7 @@ static int sliding_by(const means &m)
     const int threads = threads_for(m.N), tiles = (int)ceil_div(m.N, threads * OUTPUTS);
     const int bytes = (int)sliding_bytes(m.N, m.R), margin = margin_of<T>(m.R, m.N);
 
-    CUDA(cudaFuncSetAttribute(sliding_kernel<T, K>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              bytes));
+    CUDA(allow_smem(sliding_kernel<T, K>, bytes));
     sliding_kernel<T, K><<<m.B * tiles, threads, bytes, gpu_stream()>>>(m, tiles, margin);
     return cudaGetLastError();
 }

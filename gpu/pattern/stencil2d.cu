@@ -6,6 +6,7 @@
 #include "common/ops/stencil2d.h"
 #include "gpu/device/async.cuh"
 #include "gpu/device/columns.cuh"
+#include "gpu/device/launch.cuh"
 #include "gpu/pattern/stencil.cuh"
 
 /* The arguments of a pass: y [B,H,W], the means of x [B,H,W]. */
@@ -93,14 +94,14 @@ static int halo(const means &m)
     const int wide = (int)ceil_div(m.W, SIDE), high = (int)ceil_div(m.H, SIDE);
     const int bytes = (int)halo_bytes(m);
 
-    CUDA(cudaFuncSetAttribute(halo_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    CUDA(allow_smem(halo_kernel<T>, bytes));
     halo_kernel<T><<<m.B * wide * high, dim3(SIDE, BATCH), bytes, gpu_stream()>>>(m, wide, high);
     return cudaGetLastError();
 }
 
 static const char *halo_declines(const struct means &m)
 {
-    if (halo_bytes(m) > gpu_properties().sharedMemPerBlockOptin)
+    if (halo_bytes(m) > gpu_limits()->smem)
         return "a tile with its neighbours is more than the shared memory of a block";
     return m.B * ceil_div(m.W, SIDE) * ceil_div(m.H, SIDE) > INT32_MAX ? TOO_MANY : NULL;
 }
@@ -263,8 +264,7 @@ template <typename T>
 static int separable_threads(const means &m)
 {
     int threads = threads_for(m.W, THREADS);
-    while (threads > 32 &&
-           smem_layout_of<T>(m, threads).bytes > gpu_properties().sharedMemPerBlockOptin)
+    while (threads > 32 && smem_layout_of<T>(m, threads).bytes > gpu_limits()->smem)
         threads -= 32;
     return threads;
 }
@@ -276,12 +276,10 @@ static int separable(const means &m)
     const smem_layout r = smem_layout_of<T>(m, threads);
     int blocks_per_sm;
 
-    CUDA(cudaFuncSetAttribute(separable_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              (int)r.bytes));
+    CUDA(allow_smem(separable_kernel<T>, r.bytes));
     CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_sm, separable_kernel<T>, threads,
                                                        r.bytes));
-    const strips s =
-        strips_of(m, threads, (int64_t)blocks_per_sm * gpu_properties().multiProcessorCount);
+    const strips s = strips_of(m, threads, (int64_t)blocks_per_sm * gpu_limits()->sms);
     separable_kernel<T><<<m.B * s.across * s.down, threads, r.bytes, gpu_stream()>>>(m, s, r);
     return cudaGetLastError();
 }
@@ -289,8 +287,8 @@ static int separable(const means &m)
 static const char *separable_declines(const struct means &m)
 {
     const int threads = separable_threads<float>(m);
-    if (smem_layout_of<float>(m, threads).bytes > gpu_properties().sharedMemPerBlockOptin ||
-        smem_layout_of<__nv_bfloat16>(m, threads).bytes > gpu_properties().sharedMemPerBlockOptin)
+    if (smem_layout_of<float>(m, threads).bytes > gpu_limits()->smem ||
+        smem_layout_of<__nv_bfloat16>(m, threads).bytes > gpu_limits()->smem)
         return "the rows of a window are more than the shared memory of a block";
     return too_many_strips(m, threads);
 }
@@ -501,7 +499,7 @@ static int registers_launch(const means &m)
 
     CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_sm, kernel, 32 * WARPS, 0));
     const int64_t warps = min(blocks_per_sm * WARPS, MAX_WARPS);
-    const bands b = bands_of(m, strips_across<T>(m), warps * gpu_properties().multiProcessorCount);
+    const bands b = bands_of(m, strips_across<T>(m), warps * gpu_limits()->sms);
     const int64_t blocks = ceil_div(m.B * b.across * b.down, WARPS);
     kernel<<<blocks, 32 * WARPS, 0, gpu_stream()>>>(m, b);
     return cudaGetLastError();

@@ -10,6 +10,7 @@
  * launch adds them in the order of the blocks: which rows a block has depends on the device, not
  * on the run. */
 #include "gpu/device/async.cuh"
+#include "gpu/device/launch.cuh"
 #include "gpu/device/math.cuh"
 #include "gpu/device/opaque.cuh"
 #include "gpu/device/pdl.cuh"
@@ -277,7 +278,7 @@ template <typename K>
 static cudaError_t prepare(K *kernel, const norm_layout &l, int64_t *clusters)
 {
     *clusters = max_clusters(l);
-    CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, RING_BYTES));
+    CUDA(allow_smem(kernel, RING_BYTES));
     if (l.cluster > 1) {
         teams_launch launch;
         int resident = 0;
@@ -302,7 +303,7 @@ int fused_norm_back(const norm_call &p)
 
 const char *fused_norm_declines(const norm_call &p, size_t size)
 {
-    return gpu_properties().sharedMemPerBlockOptin < RING_BYTES + sizeof(team_exchange)
+    return gpu_limits()->smem < RING_BYTES + sizeof(team_exchange)
                ? "less shared memory than the rows in flight take"
                : row_norm_declines(p, size);
 }

@@ -4,6 +4,7 @@
  * naive has one thread per pair; table has one block per some steps and heads. */
 #include "common/ops/rope.h"
 #include "gpu/device/async.cuh"
+#include "gpu/device/launch.cuh"
 #include "gpu/device/vector.cuh"
 
 /* The arguments of a pass: y is x rotated, or rotated back if direction is -1. */
@@ -246,7 +247,7 @@ static int table_launch(const rotation &r)
     const partition s = partition_of(r, sizeof(T));
     const int bytes = (WIDE ? STAGED_BYTES : 0) + (int)(sizeof(angle) * s.steps * (r.D / 2));
     const auto kernel = table_kernel<T, HALF, WIDE>;
-    CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    CUDA(allow_smem(kernel, bytes));
     kernel<<<s.step_blocks * s.head_blocks, THREADS, bytes, gpu_stream()>>>(r, s);
     return cudaGetLastError();
 }

@@ -7,6 +7,7 @@
 #define SOFTMAX_CUH
 
 #include "gpu/device/math.cuh"
+#include "gpu/device/reduce.cuh"
 
 #include <string.h>
 
@@ -208,26 +209,6 @@ static __device__ __forceinline__ float lanes_sum(float x, int lanes = 32)
     for (int distance = lanes >> 1; distance > 0; distance >>= 1)
         x += __shfl_xor_sync(~0u, x, distance);
     return x;
-}
-
-/* Over a block of whole warps; `smem` is 32 floats that only this call uses.  Sums are trees over
- * lanes and then over warps. */
-static __device__ __forceinline__ float block_max(float x, float *smem)
-{
-    x = lanes_max(x);
-    if (threadIdx.x % 32 == 0)
-        smem[threadIdx.x / 32] = x;
-    __syncthreads();
-    return lanes_max(smem[threadIdx.x % 32 < blockDim.x / 32 ? threadIdx.x % 32 : 0]);
-}
-
-static __device__ __forceinline__ float block_sum(float x, float *smem)
-{
-    x = lanes_sum(x);
-    if (threadIdx.x % 32 == 0)
-        smem[threadIdx.x / 32] = x;
-    __syncthreads();
-    return lanes_sum(threadIdx.x % 32 < blockDim.x / 32 ? smem[threadIdx.x % 32] : 0);
 }
 
 /* ---- the online sum ---- */

@@ -1,0 +1,223 @@
+/* race.cc - races between threads, and reads of global memory that nothing has written. */
+#include "gpu/emulate/internal.h"
+
+#ifdef EMU_RACE
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+using namespace emu;
+
+/* ---- races ---- */
+
+/* With EMU_RACE the kernels are compiled with -fsanitize=thread, and the functions
+ * that the compiler then calls are these.  A race: two threads of a
+ * gang, one byte, at least one of them writing, no barrier in between. */
+namespace emu {
+struct seen {
+    unsigned thread, gang, block, arrivals, warp;    /* thread 0: none */
+    const char *pc;
+};
+struct cell {
+    uintptr_t at;
+    seen write, read[2];     /* reads by two threads: one of them is not the writer */
+};
+}
+static __thread std::vector<cell> *cells;    /* a hash table with open addresses */
+static __thread size_t cells_used;
+extern char __executable_start;
+
+static cell *cell_of(uintptr_t at)
+{
+    for (size_t n = cells->size(), i = at * 0x9e3779b97f4a7c15 >> 20;; i++) {
+        cell *c = &(*cells)[i & (n - 1)];
+        if (!c->at)
+            c->at = at, cells_used++;
+        if (c->at == at)
+            return c;
+    }
+}
+
+void emu::races_forget(void)
+{
+    if (!cells)
+        cells = new std::vector<cell>(1 << 14);
+    else if (cells_used < cells->size() / 32)
+        std::vector<cell>(1 << 14).swap(*cells);
+    else
+        memset((void *)cells->data(), 0, cells->size() * sizeof(cell));
+    cells_used = 0;
+}
+
+static bool clash(const seen *old, const seen *now)
+{
+    if (!old->thread || old->thread == now->thread || old->gang != now->gang)
+        return false;
+    const thread *a = &G->threads[old->thread - 1], *b = &G->threads[now->thread - 1];
+    if (a->block != b->block)
+        return true;
+    if (old->block != now->block)
+        return false;
+    if (a->w != b->w)
+        return b->w->vclock[a->w - b->w->b->warps] <= old->arrivals;
+    return now->warp <= old->warp;
+}
+
+/* The lines of two program counters, as the compiler's debug information has them. */
+static void print_lines(const char *pc, const char *other)
+{
+    char command[600];
+    snprintf(command, sizeof command, "addr2line -se /proc/%d/exe %#zx %#zx >&2", getpid(),
+             (size_t)(pc - 1 - &__executable_start), (size_t)(other - 1 - &__executable_start));
+    if (system(command))
+        fprintf(stderr, "%s\n", command);
+}
+
+/* Global memory is one range of addresses, so that whether a byte has been written stands
+ * at its offset in another. */
+static const size_t RANGE = (size_t)1 << 40;
+static char *range, *written;
+static size_t range_used;
+
+static void init_access(thread *t, const void *p, size_t bytes, bool write, const char *pc)
+{
+    const size_t at = (const char *)p - range;
+    if (!range || at >= RANGE)
+        return;
+    if (write)
+        memset(written + at, 1, bytes);
+    else if (memchr(written + at, 0, bytes)) {
+        if (report_fault(t, {"initcheck", 0}, "reads %zu bytes of global memory that were never written%s",
+                         bytes, memchr(written + at, 1, bytes) ? ", or not all" : ""))
+            print_lines(pc, pc);
+        abort_launch();
+    }
+}
+
+void emu::race_access(const void *p, size_t bytes, bool write, const char *pc)
+{
+    thread *t = (thread *)emu_self;
+    if (!t || G->broken || G->resolving || stack_contains(t->stack, p))
+        return;
+    init_access(t, p, bytes, write, pc);
+    if (cells_used > cells->size() / 2) {      /* grow: rehash into a new table */
+        std::vector<cell> old(cells->size() * 4);
+        old.swap(*cells);
+        for (cell &c : old)
+            if (c.at)
+                *cell_of(c.at) = c;
+    }
+    seen now = {(unsigned)(t - G->threads) + 1, G->phase, ((block *)t->block)->phase,
+                t->w->vclock[t->w - t->w->b->warps], t->phase, pc};
+    for (uintptr_t at = (uintptr_t)p; at < (uintptr_t)p + bytes; at++) {
+        cell *c = cell_of(at);
+        const seen *other = clash(&c->write, &now) ? &c->write : NULL;
+        for (int i = 0; i < 2 && write; i++)
+            if (clash(&c->read[i], &now))
+                other = &c->read[i];
+        if (other) {
+            thread *o = &G->threads[other->thread - 1];
+            if (report_fault(t, {"race", 0}, "%s what thread %d of block %u %s, with no barrier in between",
+                             write ? "writes" : "reads", thread_number(o), o->block->idx.x,
+                             other == &c->write ? "wrote" : "read"))
+                print_lines(pc, other->pc);
+            abort_launch();
+        }
+        if (write)
+            c->write = now;
+        else
+            c->read[c->read[0].thread && c->read[0].thread != now.thread && clash(&c->read[0], &now)] = now;
+    }
+}
+
+/* Atomics do not race; a compare-and-exchange follows a load, so that it initialises nothing. */
+static void atomic_access(const void *p, size_t bytes, bool write, const char *pc)
+{
+    thread *t = (thread *)emu_self;
+    if (t && !G->broken)
+        init_access(t, p, bytes, write, pc);
+}
+
+#define PC (const char *)__builtin_return_address(0)
+#define TSAN(n)                                                                   \
+    extern "C" void __tsan_read##n(void *p) { race_access(p, n, false, PC); }     \
+    extern "C" void __tsan_write##n(void *p) { race_access(p, n, true, PC); }     \
+    extern "C" void __tsan_unaligned_read##n(void *p) { race_access(p, n, false, PC); } \
+    extern "C" void __tsan_unaligned_write##n(void *p) { race_access(p, n, true, PC); }
+TSAN(1) TSAN(2) TSAN(4) TSAN(8) TSAN(16)
+extern "C" void __tsan_read_range(void *p, size_t n) { race_access(p, n, false, PC); }
+extern "C" void __tsan_write_range(void *p, size_t n) { race_access(p, n, true, PC); }
+extern "C" void __tsan_init(void) {}
+extern "C" void __tsan_func_entry(void *) {}
+extern "C" void __tsan_func_exit(void) {}
+extern "C" void __tsan_vptr_update(void **, void *) {}
+extern "C" void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+#define TSAN_ATOMIC(bits)                                                         \
+    extern "C" uint##bits##_t __tsan_atomic##bits##_load(const volatile uint##bits##_t *p, int) \
+    {                                                                             \
+        atomic_access((const void *)p, bits / 8, false, PC);                      \
+        return __atomic_load_n(p, __ATOMIC_SEQ_CST);                              \
+    }                                                                             \
+    extern "C" void __tsan_atomic##bits##_store(volatile uint##bits##_t *p, uint##bits##_t x, int) \
+    {                                                                             \
+        atomic_access((const void *)p, bits / 8, true, PC);                       \
+        __atomic_store_n(p, x, __ATOMIC_SEQ_CST);                                 \
+    }                                                                             \
+    extern "C" int __tsan_atomic##bits##_compare_exchange_weak(                   \
+        volatile uint##bits##_t *p, uint##bits##_t *was, uint##bits##_t to, int, int) \
+    {                                                                             \
+        return __atomic_compare_exchange_n(p, was, to, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
+    }
+TSAN_ATOMIC(8) TSAN_ATOMIC(16) TSAN_ATOMIC(32) TSAN_ATOMIC(64)
+
+static char *map_range(void)
+{
+    void *p = mmap(NULL, RANGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return p == MAP_FAILED ? NULL : (char *)p;
+}
+
+/* Each allocation has pages of its own, and one more behind it. */
+static size_t range_bytes(size_t n)
+{
+    return (n + 8191) / 4096 * 4096;
+}
+
+char *emu::global_alloc(size_t n)
+{
+    if (!range)
+        range = map_range(), written = map_range();
+    if (!range || !written || range_bytes(n) > RANGE - range_used)
+        return NULL;
+    char *p = range + range_used;
+    range_used += range_bytes(n);
+    return (char *)memset(p, 0xff, n);
+}
+
+void emu::global_free(char *p, size_t n, bool last)
+{
+    madvise(p, range_bytes(n), MADV_DONTNEED);
+    madvise(written + (p - range), range_bytes(n), MADV_DONTNEED);
+    if (last)
+        range_used = 0;
+}
+
+/* Has the host's copy from global memory a byte in it that was never written? */
+bool emu::reads_unwritten(const void *from, size_t n)
+{
+    const size_t at = (const char *)from - range;
+    return range && at < RANGE && memchr(written + at, 0, n);
+}
+
+/* The host writes to global memory, or copies from it what may be written or not. */
+void emu::host_write(const void *to, size_t n, const void *from)
+{
+    const size_t at = (const char *)to - range, was = (const char *)from - range;
+    if (!range || at >= RANGE)
+        return;
+    if (was < RANGE)
+        memmove(written + at, written + was, n);
+    else
+        memset(written + at, 1, n);
+}
+
+#endif

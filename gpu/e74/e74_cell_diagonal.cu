@@ -34,15 +34,15 @@
  * the gradient of its norm. */
 #include "gpu/device/async.cuh"
 #include "gpu/device/cluster.cuh"
-#include "gpu/device/columns.cuh"
+#include "gpu/e74/columns.cuh"
 #include "gpu/device/flags.cuh"
 #include "gpu/device/math.cuh"
 #include "gpu/e74/e74_cell.cuh"
 
 enum {
-    STEPS = 32,               /* of a chunk */
-    WIDTH = 64,               /* columns of a block */
-    OCTETS = WIDTH / COLUMNS, /* groups of eight columns; a thread has one */
+    STEPS = 32,                     /* of a chunk */
+    BLOCK_COLUMNS = 64,             /* columns of a block */
+    OCTETS = BLOCK_COLUMNS / OCTET, /* groups of eight columns; a thread has one */
     THREADS = STEPS * OCTETS,
     AHEAD = 4,            /* prefetch distance, in chunks of a block */
     BATCH_STEPS = 4,      /* steps whose pairs a scan thread has in registers */
@@ -81,9 +81,9 @@ static __device__ item item_of(const layout &l, int set, int part, int tid)
     it.step = tid / OCTETS;
     it.octet = tid % OCTETS;
     const int64_t bh = (int64_t)set * l.groups + div_pow2(it.octet, l.lanes);
-    it.column = part * WIDTH + (it.octet & (l.lanes - 1)) * COLUMNS;
+    it.column = part * BLOCK_COLUMNS + (it.octet & (l.lanes - 1)) * OCTET;
     it.element = bh * l.c.N + it.column;
-    it.columns = bh < l.c.BH ? max(0, min((int)COLUMNS, l.c.N - it.column)) : 0;
+    it.columns = bh < l.c.BH ? max(0, min((int)OCTET, l.c.N - it.column)) : 0;
     return it;
 }
 
@@ -99,7 +99,7 @@ static __device__ column column_of(const layout &l, int set, int part, int tid)
 {
     const int octet = tid / 2 % OCTETS, within = tid / (2 * OCTETS) * 2 + tid % 2;
     const int64_t bh = (int64_t)set * l.groups + div_pow2(octet, l.lanes);
-    const int e = part * WIDTH + (octet & (l.lanes - 1)) * COLUMNS + within;
+    const int e = part * BLOCK_COLUMNS + (octet & (l.lanes - 1)) * OCTET + within;
     return {bh < l.c.BH && e < l.c.N, bh * l.c.N + e};
 }
 
@@ -117,8 +117,8 @@ static __device__ __forceinline__ octet<T> load_octet(const T *from, int columns
 {
     octet<T> o = {};
     if (!aligned) {
-        T x[COLUMNS];
-        for (int j = 0; j < COLUMNS; j++) {
+        T x[OCTET];
+        for (int j = 0; j < OCTET; j++) {
             store(x + j, 0.0f);
             if (j < columns)
                 x[j] = from[j];
@@ -134,14 +134,14 @@ template <typename T>
 static __device__ __forceinline__ void store_octet(T *to, int columns, bool aligned, const eight &e)
 {
     octet<T> o;
-    T x[COLUMNS];
-    for (int j = 0; j < COLUMNS; j++)
+    T x[OCTET];
+    for (int j = 0; j < OCTET; j++)
         store(x + j, e.x[j]);
     if (aligned && columns) {
         memcpy(&o, x, sizeof o);
         *(octet<T> *)to = o;
     } else {
-        for (int j = 0; j < COLUMNS; j++)
+        for (int j = 0; j < OCTET; j++)
             if (j < columns)
                 to[j] = x[j];
     }
@@ -150,7 +150,7 @@ static __device__ __forceinline__ void store_octet(T *to, int columns, bool alig
 static __device__ __forceinline__ eight widened(const octet<float> &o)
 {
     eight e;
-    for (int j = 0; j < COLUMNS; j++)
+    for (int j = 0; j < OCTET; j++)
         e.x[j] = __uint_as_float(o.w[j]);
     return e;
 }
@@ -159,7 +159,7 @@ static __device__ __forceinline__ eight widened(const octet<float> &o)
 static __device__ __forceinline__ eight widened(const octet<__nv_bfloat16> &o)
 {
     eight e;
-    for (int j = 0; j < COLUMNS; j += 2) {
+    for (int j = 0; j < OCTET; j += 2) {
         e.x[j] = __uint_as_float(o.w[j / 2] << 16);
         e.x[j + 1] = __uint_as_float(o.w[j / 2] & 0xffff0000);
     }
@@ -170,7 +170,7 @@ static __device__ __forceinline__ eight widened(const octet<__nv_bfloat16> &o)
 static __device__ __forceinline__ eight load_states(const float *step, int octet)
 {
     eight e;
-    for (int i = 0; i < COLUMNS / 2; i++) {
+    for (int i = 0; i < OCTET / 2; i++) {
         const float2 x = ((const float2 *)step)[i * OCTETS + octet];
         e.x[2 * i] = x.x;
         e.x[2 * i + 1] = x.y;
@@ -182,7 +182,7 @@ static __device__ __forceinline__ eight load_states(const float *step, int octet
 static __device__ __forceinline__ void store_pairs(float2 *step, int octet, const eight &a,
                                                    const eight &b)
 {
-    for (int i = 0; i < COLUMNS / 2; i++)
+    for (int i = 0; i < OCTET / 2; i++)
         ((float4 *)step)[i * OCTETS + octet] =
             make_float4(a.x[2 * i], b.x[2 * i], a.x[2 * i + 1], b.x[2 * i + 1]);
 }
@@ -190,7 +190,7 @@ static __device__ __forceinline__ void store_pairs(float2 *step, int octet, cons
 static __device__ __forceinline__ eight load_a(const float2 *step, int octet)
 {
     eight a;
-    for (int i = 0; i < COLUMNS / 2; i++) {
+    for (int i = 0; i < OCTET / 2; i++) {
         const float4 x = ((const float4 *)step)[i * OCTETS + octet];
         a.x[2 * i] = x.x;
         a.x[2 * i + 1] = x.z;
@@ -251,9 +251,9 @@ static __device__ __forceinline__ float squares_of(const layout &l, const item &
     if (l.parts == 1)
         return octets_sum(l, dot(key, key));
     #pragma unroll 4
-    for (int from = it.octet * COLUMNS; any && from < l.c.N; from += WIDTH) {
+    for (int from = it.octet * OCTET; any && from < l.c.N; from += BLOCK_COLUMNS) {
         const T *part = (const T *)l.c.k + (at + (from - it.column));
-        const eight x = widened(load_octet(part, min((int)COLUMNS, l.c.N - from), l.aligned));
+        const eight x = widened(load_octet(part, min((int)OCTET, l.c.N - from), l.aligned));
         sum += dot(x, x);
     }
     return octets_sum(l, sum);
@@ -286,7 +286,7 @@ static __device__ __forceinline__ void prepare(const layout &l, const item &it, 
     const eight k = widened(in.k), v = widened(in.v), z = widened(in.z);
     const float scale = scale_of(length);
     eight a, b;
-    for (int j = 0; j < COLUMNS; j++) {
+    for (int j = 0; j < OCTET; j++) {
         const key x = key_of(l, k.x[j], scale, z.x[j]);
         a.x[j] = fmaf(-x.w, x.khat, 1.0f);
         b.x[j] = v.x[j] * x.khat;
@@ -314,7 +314,7 @@ static __device__ __forceinline__ batch<N> load_batch(const float2 *pairs, int f
 {
     batch<N> b;
     for (int i = 0; i < N; i++)
-        b.of[i] = pairs[(from + i) * WIDTH];
+        b.of[i] = pairs[(from + i) * BLOCK_COLUMNS];
     return b;
 }
 
@@ -325,7 +325,7 @@ static __device__ __forceinline__ float scan_steps(const float2 *pairs, float *s
 {
     #pragma unroll 1
     for (; from < to; from++)
-        states[from * WIDTH] = S = step<T, NONLIN>(pairs[from * WIDTH], S);
+        states[from * BLOCK_COLUMNS] = S = step<T, NONLIN>(pairs[from * BLOCK_COLUMNS], S);
     return S;
 }
 
@@ -340,7 +340,7 @@ static __device__ __forceinline__ float scan_chunk(batch<BATCH_STEPS> current, c
         const batch<BATCH_STEPS> next =
             load_batch<BATCH_STEPS>(pairs, min(from + BATCH_STEPS, STEPS - BATCH_STEPS));
         for (int i = 0; i < BATCH_STEPS; i++)
-            states[(from + i) * WIDTH] = S = step<T, NONLIN>(current.of[i], S);
+            states[(from + i) * BLOCK_COLUMNS] = S = step<T, NONLIN>(current.of[i], S);
         current = next;
     }
     return S;
@@ -413,7 +413,7 @@ static __device__ __forceinline__ void put_step(const layout &l, const item &it,
             put_kept(c, next / l.K * c.BH, it.element + j, S.x[j]);
     const eight q = widened(query);
     eight y, out;
-    for (int j = 0; j < COLUMNS; j++) {
+    for (int j = 0; j < OCTET; j++) {
         y.x[j] = S.x[j] * q.x[j];
         out.x[j] = y.x[j] * y.x[j] * gate_of(y.x[j]);
     }
@@ -452,9 +452,9 @@ static __device__ float first_state(const layout &l, const column &own_column, i
 template <typename T, int NONLIN>
 __global__ void __launch_bounds__(THREADS, sizeof(T) == 2 ? 4 : 2) forward_diagonal(layout l)
 {
-    __shared__ __align__(16) float2 pairs[STEPS * WIDTH];
-    __shared__ __align__(16) float states[STEPS * WIDTH];
-    __shared__ tagged received[WIDTH];
+    __shared__ __align__(16) float2 pairs[STEPS * BLOCK_COLUMNS];
+    __shared__ __align__(16) float states[STEPS * BLOCK_COLUMNS];
+    __shared__ tagged received[BLOCK_COLUMNS];
     const call &c = l.c;
     const block_coord own = block_coord_of(l);
     const step_range s = step_range_of(l, own.segment);
@@ -462,9 +462,9 @@ __global__ void __launch_bounds__(THREADS, sizeof(T) == 2 ? 4 : 2) forward_diago
 
     if (chunks <= 0)
         return;
-    handover_init(l.cluster, received, WIDTH);
+    handover_init(l.cluster, received, BLOCK_COLUMNS);
     const item it = item_of(l, own.set, own.part, tid);
-    const bool scans = tid < WIDTH;
+    const bool scans = tid < BLOCK_COLUMNS;
     const int stride = STEPS * l.cluster;
     const int64_t step_stride = c.BH * c.N;
     const int first = s.begin + own.rank * STEPS + it.step;
@@ -484,7 +484,7 @@ __global__ void __launch_bounds__(THREADS, sizeof(T) == 2 ? 4 : 2) forward_diago
         if (!l.only_initial)
             query = load_octet((const T *)c.q + at, t < s.end ? it.columns : 0, l.aligned);
         const float length = sqrtf(squares_of<T>(l, it, at, t < s.end, widened(in.k)));
-        prepare(l, it, pairs + it.step * WIDTH, in, length);
+        prepare(l, it, pairs + it.step * BLOCK_COLUMNS, in, length);
         in = load_keys<T>(l, next * step_stride + it.element, next < s.end ? it.columns : 0);
         if (later < s.end)
             prefetch_keys<T>(l, it, later * step_stride + it.element);
@@ -502,7 +502,7 @@ __global__ void __launch_bounds__(THREADS, sizeof(T) == 2 ? 4 : 2) forward_diago
         __syncthreads();
 
         if (t < s.end)
-            put_step(l, it, t, states + it.step * WIDTH, query);
+            put_step(l, it, t, states + it.step * BLOCK_COLUMNS, query);
     }
     handover_finish(l.cluster);
 }
@@ -528,7 +528,7 @@ static __device__ __forceinline__ void replay(const layout &l, const column &own
 {
     const call &c = l.c;
     states[0] = S;
-    states += WIDTH;
+    states += BLOCK_COLUMNS;
     if (c.kept == KEPT_F32 || l.K % STEPS == 0) {
         scan_chunk<T, NONLIN>(load_batch<BATCH_STEPS>(pairs, 0), pairs, states, steps, S);
         return;
@@ -547,7 +547,7 @@ static __device__ __forceinline__ eight state_before(const layout &l, const item
 {
     eight S = load_states(step, it.octet);
     if (l.c.kept != KEPT_F32 && t % l.K == 0)
-        for (int j = 0; j < COLUMNS; j++)
+        for (int j = 0; j < OCTET; j++)
             if (j < it.columns)
                 S.x[j] = get_kept(l.c, t / l.K * l.c.BH, it.element + j);
     return S;
@@ -566,7 +566,7 @@ static __device__ __forceinline__ void to_gradients(float2 *pairs, const float *
 {
     const eight a = load_a(pairs, octet), after = load_states(states, octet);
     eight m, e;
-    for (int j = 0; j < COLUMNS; j++) {
+    for (int j = 0; j < OCTET; j++) {
         m.x[j] = a.x[j] * slope<NONLIN>(after.x[j]);
         e.x[j] = m.x[j] * (dy.x[j] * q.x[j]);
     }
@@ -589,14 +589,14 @@ static __device__ __forceinline__ float scan_back(batch<BATCH_BACK_STEPS> curren
     if (steps < STEPS) {
         #pragma unroll 1
         for (int i = steps - 1; i >= 0; i--)
-            G = step_back(pairs[i * WIDTH], gradients + i * WIDTH, G);
+            G = step_back(pairs[i * BLOCK_COLUMNS], gradients + i * BLOCK_COLUMNS, G);
         return G;
     }
     for (int from = STEPS - BATCH_BACK_STEPS; from >= 0; from -= BATCH_BACK_STEPS) {
         const batch<BATCH_BACK_STEPS> next =
             load_batch<BATCH_BACK_STEPS>(pairs, max(from - BATCH_BACK_STEPS, 0));
         for (int i = BATCH_BACK_STEPS - 1; i >= 0; i--)
-            G = step_back(current.of[i], gradients + (from + i) * WIDTH, G);
+            G = step_back(current.of[i], gradients + (from + i) * BLOCK_COLUMNS, G);
         current = next;
     }
     return G;
@@ -608,7 +608,7 @@ static __device__ __forceinline__ eight through_gate(const octet<T> &y, const oc
 {
     const eight x = widened(y);
     eight d = widened(dout);
-    for (int j = 0; j < COLUMNS; j++) {
+    for (int j = 0; j < OCTET; j++) {
         const float gate = gate_of(x.x[j]);
         d.x[j] *= x.x[j] * gate * (2 + x.x[j] * (1 - gate));
     }
@@ -630,12 +630,12 @@ put_gradients(const layout &l, const item &it, int t, bool any, const keys<T> &i
     eight S = {}, after = {}, G = {};
     if (any) {
         S = state_before(l, it, t, states);
-        after = load_states(states + WIDTH, it.octet);
+        after = load_states(states + BLOCK_COLUMNS, it.octet);
         G = load_states(gradients, it.octet);
     }
     const float scale = scale_of(length);
     eight dk, dv, dq, dz, dk_tied;
-    for (int j = 0; j < COLUMNS; j++) {
+    for (int j = 0; j < OCTET; j++) {
         const key x = key_of(l, k.x[j], scale, z.x[j]);
         const float dP = slope<NONLIN>(after.x[j]) * fmaf(dy.x[j], q.x[j], G.x[j]);
         const float reads = S.x[j] * x.u, delta = fmaf(-x.w, S.x[j], v.x[j]);
@@ -662,7 +662,7 @@ put_gradients(const layout &l, const item &it, int t, bool any, const keys<T> &i
     }
     float k_dot_dk = octets_sum(l, dot(k, dk));
     k_dot_dk = length > 0 ? k_dot_dk * scale * scale / length : 0;
-    for (int j = 0; j < COLUMNS; j++)
+    for (int j = 0; j < OCTET; j++)
         dk.x[j] = fmaf(-k_dot_dk, k.x[j], dk.x[j] * scale) + dk_tied.x[j];
     store_octet((T *)c.dk + at, columns, l.aligned, dk);
 }
@@ -682,18 +682,18 @@ static __device__ __forceinline__ void prefetch_chunk(const layout &l, const ite
 template <typename T, int NONLIN>
 __global__ void __launch_bounds__(THREADS, sizeof(T) == 2 ? 3 : 2) backward_diagonal(layout l)
 {
-    __shared__ __align__(16) float2 pairs[STEPS * WIDTH];
-    __shared__ __align__(16) float states[(1 + STEPS) * WIDTH];
-    __shared__ __align__(16) float gradients[STEPS * WIDTH];
-    __shared__ tagged received[WIDTH];
+    __shared__ __align__(16) float2 pairs[STEPS * BLOCK_COLUMNS];
+    __shared__ __align__(16) float states[(1 + STEPS) * BLOCK_COLUMNS];
+    __shared__ __align__(16) float gradients[STEPS * BLOCK_COLUMNS];
+    __shared__ tagged received[BLOCK_COLUMNS];
     const call &c = l.c;
     const block_coord own = block_coord_of(l);
     const int64_t step_stride = c.BH * c.N;
     const int chunks = (int)l.chunks, tid = (int)threadIdx.x;
     const item it = item_of(l, own.set, own.part, tid);
-    handover_init(l.cluster, received, WIDTH);
-    const bool scans = tid < WIDTH;
-    const column own_column = column_of(l, own.set, own.part, tid % WIDTH);
+    handover_init(l.cluster, received, BLOCK_COLUMNS);
+    const bool scans = tid < BLOCK_COLUMNS;
+    const column own_column = column_of(l, own.set, own.part, tid % BLOCK_COLUMNS);
     float G = scans && own.rank == 0 && own_column.any ? c.dlast[own_column.element] : 0;
     handover_ready(l.cluster);
 
@@ -712,7 +712,7 @@ __global__ void __launch_bounds__(THREADS, sizeof(T) == 2 ? 3 : 2) backward_diag
         if (chunk + l.cluster < chunks)
             prefetch_chunk<T>(l, it, at - l.cluster * STEPS * step_stride);
         const float length = sqrtf(squares_of<T>(l, it, at, any, widened(in.k)));
-        prepare(l, it, pairs + it.step * WIDTH, in, length);
+        prepare(l, it, pairs + it.step * BLOCK_COLUMNS, in, length);
         __syncthreads();
 
         if (scans)
@@ -721,8 +721,9 @@ __global__ void __launch_bounds__(THREADS, sizeof(T) == 2 ? 3 : 2) backward_diag
         __syncthreads();
 
         if (any)
-            to_gradients<NONLIN>(pairs + it.step * WIDTH, states + (it.step + 1) * WIDTH, it.octet,
-                                 dy, widened(query));
+            to_gradients<NONLIN>(pairs + it.step * BLOCK_COLUMNS,
+                                 states + (it.step + 1) * BLOCK_COLUMNS, it.octet, dy,
+                                 widened(query));
         __syncthreads();
 
         if (scans) {
@@ -738,8 +739,9 @@ __global__ void __launch_bounds__(THREADS, sizeof(T) == 2 ? 3 : 2) backward_diag
         }
         __syncthreads();
 
-        put_gradients<T, NONLIN>(l, it, t, any, in, query, dy, length, states + it.step * WIDTH,
-                                 gradients + it.step * WIDTH);
+        put_gradients<T, NONLIN>(l, it, t, any, in, query, dy, length,
+                                 states + it.step * BLOCK_COLUMNS,
+                                 gradients + it.step * BLOCK_COLUMNS);
     }
     handover_finish(l.cluster);
 }
@@ -796,13 +798,13 @@ static layout layout_of(const struct frame *f)
     layout l = {};
     const call &c = l.c = call_of(f);
 
-    for (l.lanes = 1; l.lanes < OCTETS && COLUMNS * l.lanes < c.N; l.lanes *= 2)
+    for (l.lanes = 1; l.lanes < OCTETS && OCTET * l.lanes < c.N; l.lanes *= 2)
         ;
     l.groups = OCTETS / l.lanes;
     l.sets = (int)ceil_div(c.BH, l.groups);
     l.K = (int)c.K;
-    l.parts = (int)ceil_div(c.N, WIDTH);
-    l.aligned = c.N % COLUMNS == 0;
+    l.parts = (int)ceil_div(c.N, BLOCK_COLUMNS);
+    l.aligned = c.N % OCTET == 0;
     l.chunks = ceil_div(c.T, STEPS);
     l.cluster = cluster_size_for(blocks_of(l), l.chunks);
     return l;

@@ -52,10 +52,10 @@ static __device__ void store_checkpoint(const call &c, const work_coord &p, int6
         store_strip<LANES, PER_LANE>(to, p.any ? c.columns : 0, p.lane, S);
         return;
     }
-    for (int j = 0; j < PER_LANE * COLUMNS && p.any; j++) {
+    for (int j = 0; j < PER_LANE * OCTET && p.any; j++) {
         const int column = column_of<LANES, PER_LANE>(p.lane, j);
         if (column < c.columns)
-            put_kept(c, segment * c.BH, p.element + column, S.of[j / COLUMNS].x[j % COLUMNS]);
+            put_kept(c, segment * c.BH, p.element + column, S.of[j / OCTET].x[j % OCTET]);
     }
 }
 
@@ -70,24 +70,24 @@ static __device__ __forceinline__ void walk(const layout &l, const work_coord &p
     const float *query_at = s.q + from * l.width;
     float *y_at = s.y + from * l.rows + p.row;
     operands<PER_LANE> now = load_operands<LANES, PER_LANE, INSIDE>(&at, l, p);
-    float reads = lanes_sum<LANES>(dot(S, now.read)), y = 0;
+    float reads = warp_sum<LANES>(dot(S, now.read));
 
     #pragma unroll 2
     for (int i = from + 1; i < to; i++) {
         const strip<PER_LANE> query = load_strip_shared<LANES, PER_LANE>(query_at, p.lane);
         const operands<PER_LANE> then = load_operands<LANES, PER_LANE, INSIDE>(&at, l, p);
         advance<T>(S, now, reads, NONLIN == E74_TANH);
-        y = dot(S, query);
-        reads = dot(S, then.read);
-        lanes_sums<LANES>(&reads, &y);
+        float sums[] = {dot(S, query), dot(S, then.read)};
+        warp_sums<LANES>(sums);
+        reads = sums[1];
         if (p.lane == 0)
-            *y_at = y;
+            *y_at = sums[0];
         query_at += l.width;
         y_at += l.rows;
         now = then;
     }
     advance<T>(S, now, reads, NONLIN == E74_TANH);
-    y = lanes_sum<LANES>(dot(S, load_strip_shared<LANES, PER_LANE>(query_at, p.lane)));
+    const float y = warp_sum<LANES>(dot(S, load_strip_shared<LANES, PER_LANE>(query_at, p.lane)));
     if (p.lane == 0)
         *y_at = y;
 }
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(PER_LANE > 1 ? MANY_ROLE_THREADS + MANY_PRODUC
     extern __shared__ __align__(16) float buffer[];
     const work_coord p = work_coord_of<LANES, PER_LANE, 1>(l, blockIdx.x);
 
-    if (of_warp(p.role) == 0)
+    if (warp_uniform(p.role) == 0)
         consume<T, LANES, PER_LANE, NONLIN, INSIDE>(l, p, buffer);
     else if (l.c.columns % 4)
         produce<T, LANES * PER_LANE, INSIDE, false>(l, p, buffer);
@@ -269,9 +269,9 @@ static const char *declines(const struct frame *f)
         return "only for state = full and blockdiag";
     if (nonlin != E74_TANH && nonlin != E74_LINEAR)
         return "rmsnorm and frobnorm make the rows of a state depend on each other";
-    if (state == E74_BLOCKDIAG && DIM(f, 'L') <= COLUMNS * 2)
+    if (state == E74_BLOCKDIAG && DIM(f, 'L') <= OCTET * 2)
         return "block_size up to 16: rows too short to divide among threads";
-    if (DIM(f, state == E74_FULL ? 'N' : 'L') > COLUMNS * 32)
+    if (DIM(f, state == E74_FULL ? 'N' : 'L') > OCTET * 32)
         return state == E74_FULL ? "n_state beyond 256" : "block_size beyond 256";
     return NULL;
 }

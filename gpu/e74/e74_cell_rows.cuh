@@ -5,7 +5,7 @@
 #define E74_CELL_ROWS_CUH
 
 #include "gpu/device/cluster.cuh"
-#include "gpu/device/columns.cuh"
+#include "gpu/e74/columns.cuh"
 #include "gpu/device/math.cuh"
 #include "gpu/device/opaque.cuh"
 #include "gpu/e74/e74_cell.cuh"
@@ -139,20 +139,20 @@ static __device__ void store_key(const stage_ptrs &to, int octet, int at, bool a
                                  const raw<T> &q, const raw<T> &z)
 {
     eight key = widened(k);
-    float scale = 1 / (sqrtf(lanes_sum<OCTETS>(dot(key, key))) + (float)E74_EPSILON);
+    float scale = 1 / (sqrtf(warp_sum<OCTETS>(dot(key, key))) + (float)E74_EPSILON);
 
     if (!any)
         return;
-    for (int j = 0; j < COLUMNS; j++)
+    for (int j = 0; j < OCTET; j++)
         key.x[j] *= scale;
-    leave<OCTETS>(to.khat + at, octet, key);
-    leave<OCTETS>(to.q + at, octet, widened(q));
+    store_columns<OCTETS>(to.khat + at, octet, key);
+    store_columns<OCTETS>(to.q + at, octet, widened(q));
     if (to.u == to.khat)
         return;
     eight gate = widened(z);
-    for (int j = 0; j < COLUMNS; j++)
+    for (int j = 0; j < OCTET; j++)
         key.x[j] *= gate.x[j];
-    leave<OCTETS>(to.u + at, octet, key);
+    store_columns<OCTETS>(to.u + at, octet, key);
 }
 
 /* A batch in flight, in registers: a producer's octet of the keys and its elements of the
@@ -178,12 +178,12 @@ static __device__ __forceinline__ incoming<T> load_batch(const layout &l, const 
     in.q = load_columns<T, OCTETS, ALIGNED>((const T *)c.q + key, columns, p.octet);
     if (c.z_inside)
         in.z = load_columns<T, OCTETS, ALIGNED>((const T *)c.z + key, columns, p.octet);
-    in.v = load_run<T, ALIGNED>((const T *)c.v + row, rows - p.quad_row);
+    in.v = load_quad<T, ALIGNED>((const T *)c.v + row, rows - p.quad_row);
     if (c.z_outside)
-        in.gate = load_run<T, ALIGNED>((const T *)c.z + row, rows - p.quad_row);
+        in.gate = load_quad<T, ALIGNED>((const T *)c.z + row, rows - p.quad_row);
     if (BACK) {
-        in.y = load_run<T, ALIGNED>((const T *)c.y + row, rows - p.quad_row);
-        in.dout = load_run<T, ALIGNED>((const T *)c.dout + row, rows - p.quad_row);
+        in.y = load_quad<T, ALIGNED>((const T *)c.y + row, rows - p.quad_row);
+        in.dout = load_quad<T, ALIGNED>((const T *)c.dout + row, rows - p.quad_row);
     }
     return in;
 }
@@ -283,7 +283,7 @@ static __device__ __forceinline__ strip<PER_LANE> load_strip_shared(const float 
 {
     strip<PER_LANE> s;
     for (int i = 0; i < PER_LANE; i++)
-        s.of[i] = take<LANES * PER_LANE>(row, lane + i * LANES);
+        s.of[i] = load_columns<LANES * PER_LANE>(row, lane + i * LANES);
     return s;
 }
 
@@ -340,11 +340,11 @@ static __device__ __forceinline__ float advance(strip<PER_LANE> &S, const operan
 {
     const float delta = fmaf(-m.z, reads, m.v);
     for (int i = 0; i < PER_LANE; i++)
-        for (int j = 0; j < COLUMNS; j++)
+        for (int j = 0; j < OCTET; j++)
             S.of[i].x[j] = fmaf(delta, m.write.of[i].x[j], S.of[i].x[j]);
     if (tanh)
         for (int i = 0; i < PER_LANE; i++)
-            for (int j = 0; j < COLUMNS; j++)
+            for (int j = 0; j < OCTET; j++)
                 S.of[i].x[j] = tanh_for<T>(S.of[i].x[j]);
     return delta;
 }
@@ -371,7 +371,7 @@ static __device__ void store_strip(float *row, int columns, int lane, const stri
 template <int LANES, int PER_LANE>
 static __device__ int column_of(int lane, int j)
 {
-    return run<LANES * PER_LANE>(j % COLUMNS / 4, lane + j / COLUMNS * LANES) + j % 4;
+    return quad_offset<LANES * PER_LANE>(j % OCTET / 4, lane + j / OCTET * LANES) + j % 4;
 }
 
 template <int LANES, int PER_LANE>
@@ -383,10 +383,10 @@ static __device__ strip<PER_LANE> load_checkpoint(const call &c, const work_coor
         return load_strip<LANES, PER_LANE>(
             (const float *)c.checkpoints + segment * c.BH * c.M + p.element, columns, p.lane);
     strip<PER_LANE> S = {};
-    for (int j = 0; j < PER_LANE * COLUMNS; j++) {
+    for (int j = 0; j < PER_LANE * OCTET; j++) {
         const int column = column_of<LANES, PER_LANE>(p.lane, j);
         if (column < columns)
-            S.of[j / COLUMNS].x[j % COLUMNS] = get_kept(c, segment * c.BH, p.element + column);
+            S.of[j / OCTET].x[j % OCTET] = get_kept(c, segment * c.BH, p.element + column);
     }
     return S;
 }
@@ -412,9 +412,9 @@ static inline layout layout_of(const struct frame *f, const shape &s)
 
     l.roles = s.roles;
     l.per_lane = s.per_lane;
-    for (l.lanes = 1; COLUMNS * s.per_lane * l.lanes < c.columns; l.lanes *= 2)
+    for (l.lanes = 1; OCTET * s.per_lane * l.lanes < c.columns; l.lanes *= 2)
         ;
-    l.width = COLUMNS * s.per_lane * l.lanes;
+    l.width = OCTET * s.per_lane * l.lanes;
     const int max_rows = s.role_threads / l.lanes * s.rows,
               warp = (int)ceil_div(32, l.lanes) * s.rows;
     const int unit = warp > 4 ? warp : 4;

@@ -158,7 +158,7 @@ static __device__ __forceinline__ void begin_row(row_state<PER_LANE> *w, const l
 {
     w->at = operand_ptrs_of(l, p, s, 0);
     w->now = load_operands<LANES, PER_LANE, INSIDE>(&w->at, l, p);
-    w->reads = lanes_sum<LANES>(dot(w->S, w->now.read));
+    w->reads = warp_sum<LANES>(dot(w->S, w->now.read));
 }
 
 /* (The element after a subsegment's last is loaded and not used.)  Loads are issued before
@@ -169,7 +169,7 @@ static __device__ __forceinline__ void step_row(row_state<PER_LANE> *w, const la
 {
     const operands<PER_LANE> then = load_operands<LANES, PER_LANE, INSIDE>(&w->at, l, p);
     advance<T>(w->S, w->now, w->reads, l.c.nonlin == E74_TANH);
-    w->reads = lanes_sum<LANES>(dot(w->S, then.read));
+    w->reads = warp_sum<LANES>(dot(w->S, then.read));
     w->now = then;
 }
 
@@ -221,22 +221,13 @@ static __device__ __forceinline__ void store_few(float *to, const few<ROWS> &f)
     *(few<ROWS> *)to = f;
 }
 
-/* The shuffles of several rows overlap, and take little longer than those of one. */
-template <int LANES, int ROWS>
-static __device__ __forceinline__ void sum_lanes(few<ROWS> *f)
-{
-    for (int d = LANES / 2; d; d /= 2)
-        for (int r = 0; r < ROWS; r++)
-            f->x[r] += __shfl_xor_sync(0xffffffff, f->x[r], d);
-}
-
 /* The sum over a consumer's rows; __fadd_rn is never contracted to fma. */
 template <int ROWS>
 static __device__ __forceinline__ eight together(const eight share[ROWS])
 {
     eight sum = share[0];
     for (int r = 1; r < ROWS; r++)
-        for (int j = 0; j < COLUMNS; j++)
+        for (int j = 0; j < OCTET; j++)
             sum.x[j] = __fadd_rn(sum.x[j], share[r].x[j]);
     return sum;
 }
@@ -280,22 +271,24 @@ template <int LANES>
 static __device__ float *sums_of(const layout &l, const work_coord &p, const smem_layout &d,
                                  int vector, int half, int i)
 {
-    const int at = row_part_at<LANES>(p.tid), column = run<LANES>(at / 4, p.lane) + at % 4;
+    const int at = (p.tid % 32 & -LANES) / 4; /* the first of its columns' sums */
+    const int column = quad_offset<LANES>(at / 4, p.lane) + at % 4;
     const int row = ((vector * 2 + half) * l.interval + i) * l.warps + p.tid / 32;
     return d.sums + row * l.width + column;
 }
 
+/* Sums over the rows of a warp. */
 template <int LANES>
-static __device__ __forceinline__ void store_warp_sums(float *to, const eight &e, int place)
+static __device__ __forceinline__ void store_warp_sums(float *to, eight e, int tid)
 {
-    const row_part<LANES> part = over_rows<LANES>(e, place);
-    const int columns = part.columns, once = columns < 4 ? columns : 4;
-    if (place & 31 & -(8 * LANES))
+    const int columns = LANES > 4 ? LANES / 4 : 1, once = columns < 4 ? columns : 4;
+    warp_reduce_scatter<OCTET, 16, LANES>(e.x);
+    if (tid & 3 & -LANES)
         return; /* another thread stores this column */
     for (int i = 0; i < columns; i += once) {
         few<once> f;
         for (int j = 0; j < once; j++)
-            f.x[j] = part.x[i + j];
+            f.x[j] = e.x[i + j];
         store_few(to + i * LANES, f);
     }
 }
@@ -336,8 +329,8 @@ static __device__ __forceinline__ replay_operands<ROWS>
 load_replay_operands(operand_ptrs *at, const layout &l, const work_coord &p)
 {
     replay_operands<ROWS> m;
-    m.write = take<LANES>(at->write, p.lane);
-    m.read = INSIDE ? take<LANES>(at->read, p.lane) : m.write;
+    m.write = load_columns<LANES>(at->write, p.lane);
+    m.read = INSIDE ? load_columns<LANES>(at->read, p.lane) : m.write;
     m.v = load_few<ROWS>(at->v);
     if (l.c.z_outside)
         m.z = load_few<ROWS>(at->z);
@@ -366,7 +359,7 @@ static __device__ __forceinline__ few<ROWS> read_with(const replay_state<ROWS> &
     few<ROWS> reads;
     for (int r = 0; r < ROWS; r++)
         reads.x[r] = dot(w.S[r].of[0], key);
-    sum_lanes<LANES, ROWS>(&reads);
+    warp_sums<LANES>(reads.x);
     return reads;
 }
 
@@ -391,7 +384,7 @@ static __device__ __forceinline__ void store_states(float *to, const layout &l, 
                                                     const replay_state<ROWS> &w)
 {
     for (int r = 0; r < ROWS; r++)
-        leave<LANES>(to + r * l.width, p.lane, w.S[r].of[0]);
+        store_columns<LANES>(to + r * l.width, p.lane, w.S[r].of[0]);
 }
 
 /* A single row's first state is prefetched one subsegment ahead.  (Computing p here again
@@ -442,7 +435,7 @@ static __device__ __forceinline__ void replay(const layout &l, const smem_layout
                         store_few(reads_at, reads);
                 }
                 for (int r = 0; r < ROWS; r++)
-                    for (int j = 0; j < COLUMNS; j++)
+                    for (int j = 0; j < OCTET; j++)
                         dq[r].x[j] = dy.x[r] * w.S[r].of[0].x[j];
                 store_warp_sums<LANES>(dq_at, together<ROWS>(dq), p.tid);
                 dq_at += l.warps * l.width;
@@ -482,9 +475,9 @@ load_back_operands(back_ptrs *at, const layout &l, const work_coord &p, bool mor
 {
     const int key = more ? l.width : 0, row = more ? l.rows : 0;
     back_operands<ROWS> m;
-    m.query = take<LANES>(at->query, p.lane);
-    m.write = take<LANES>(at->write, p.lane);
-    m.read = INSIDE ? take<LANES>(at->read, p.lane) : m.write;
+    m.query = load_columns<LANES>(at->query, p.lane);
+    m.write = load_columns<LANES>(at->write, p.lane);
+    m.read = INSIDE ? load_columns<LANES>(at->read, p.lane) : m.write;
     m.dy = load_few<ROWS>(at->dy);
     m.delta = load_few<ROWS>(at->delta);
     for (int r = 0; r < ROWS; r++) {
@@ -517,7 +510,7 @@ static __device__ __forceinline__ states<ROWS> load_states(const layout &l, cons
 {
     states<ROWS> S;
     for (int r = 0; r < ROWS; r++)
-        S.of[r] = take<LANES>(from + r * l.width, p.lane);
+        S.of[r] = load_columns<LANES>(from + r * l.width, p.lane);
     return S;
 }
 
@@ -563,14 +556,14 @@ static __device__ __forceinline__ void walk_back(const layout &l, const work_coo
                 if (!AHEAD)
                     now = load_back_operands<LANES, ROWS, INSIDE>(&from_here, l, p, true);
                 for (int r = 0; r < ROWS; r++) {
-                    for (int j = 0; j < COLUMNS; j++)
+                    for (int j = 0; j < OCTET; j++)
                         G.of[r].x[j] = fmaf(now.dy.x[r], now.query.x[j], G.of[r].x[j]);
                     if (tanh)
-                        for (int j = 0; j < COLUMNS; j++)
+                        for (int j = 0; j < OCTET; j++)
                             G.of[r].x[j] *= fmaf(-after.of[r].x[j], after.of[r].x[j], 1.0f);
                     dv.x[r] = dot(G.of[r], now.write);
                 }
-                sum_lanes<LANES, ROWS>(&dv);
+                warp_sums<LANES>(dv.x);
                 back_operands<ROWS> then;
                 states<ROWS> next;
                 if (AHEAD) {
@@ -586,15 +579,15 @@ static __device__ __forceinline__ void walk_back(const layout &l, const work_coo
                 }
                 if (INSIDE) {
                     for (int r = 0; r < ROWS; r++)
-                        for (int j = 0; j < COLUMNS; j++)
+                        for (int j = 0; j < OCTET; j++)
                             share[r].x[j] = dreads.x[r] * before.of[r].x[j];
                     store_warp_sums<LANES>(dkey_at + to_du, together<ROWS>(share), p.tid);
                     if (!AHEAD)
-                        read = take<LANES>(from_here.read + l.width, p.lane);
+                        read = load_columns<LANES>(from_here.read + l.width, p.lane);
                 }
                 for (int r = 0; r < ROWS; r++) {
                     const float with_key = INSIDE ? 0 : dreads.x[r], delta = now.delta.x[r];
-                    for (int j = 0; j < COLUMNS; j++) {
+                    for (int j = 0; j < OCTET; j++) {
                         share[r].x[j] = fmaf(with_key, before.of[r].x[j], delta * G.of[r].x[j]);
                         G.of[r].x[j] = fmaf(dreads.x[r], read.x[j], G.of[r].x[j]);
                     }
@@ -764,7 +757,7 @@ __global__ void __launch_bounds__(ROWS > 1 ? 2 * LONG_ROLE_THREADS + LONG_PRODUC
     smem_layout d;
 
     carve_smem(l, buffer, &d);
-    switch (of_warp(p.role)) {
+    switch (warp_uniform(p.role)) {
     case REPLAY: replay<T, LANES, ROWS, INSIDE>(l, d); break;
     case WALK_BACK: walk_back<LANES, ROWS, INSIDE>(l, p, d); break;
     default: produce<T, LANES, ROWS, INSIDE, ALIGNED>(l, p, d);
@@ -775,7 +768,7 @@ __global__ void __launch_bounds__(ROWS > 1 ? 2 * LONG_ROLE_THREADS + LONG_PRODUC
 
 static __device__ __forceinline__ void add(eight *to, const eight &e)
 {
-    for (int j = 0; j < COLUMNS; j++)
+    for (int j = 0; j < OCTET; j++)
         to->x[j] += e.x[j];
 }
 
@@ -808,11 +801,11 @@ __global__ void __launch_bounds__(128) finish_keys(layout l)
     eight k = widened(load_columns<T, LANES, ALIGNED>((const T *)c.k + at, columns, lane));
     eight dkey = sum_of_parts<LANES, ALIGNED>(l, DKEY, at, columns, lane);
     eight dq = sum_of_parts<LANES, ALIGNED>(l, DQ, at, columns, lane);
-    float length = sqrtf(lanes_sum<LANES>(dot(k, k))), scale = length + (float)E74_EPSILON;
+    float length = sqrtf(warp_sum<LANES>(dot(k, k))), scale = length + (float)E74_EPSILON;
     if (c.z_inside) {
         eight z = widened(load_columns<T, LANES, ALIGNED>((const T *)c.z + at, columns, lane));
         eight du = sum_of_parts<LANES, ALIGNED>(l, DU, at, columns, lane), dz;
-        for (int j = 0; j < COLUMNS; j++) {
+        for (int j = 0; j < OCTET; j++) {
             dkey.x[j] = fmaf(z.x[j], du.x[j], dkey.x[j]);
             dz.x[j] = du.x[j] * (k.x[j] / scale);
         }
@@ -820,9 +813,9 @@ __global__ void __launch_bounds__(128) finish_keys(layout l)
             add(&dz, load_floats<LANES>(l.dz + at, columns, lane));
         store_columns<T, LANES>((T *)c.dz + at, columns, lane, dz);
     }
-    float k_dot_dk = lanes_sum<LANES>(dot(k, dkey));
+    float k_dot_dk = warp_sum<LANES>(dot(k, dkey));
     k_dot_dk = length > 0 ? k_dot_dk / (length * scale * scale) : 0;
-    for (int j = 0; j < COLUMNS; j++)
+    for (int j = 0; j < OCTET; j++)
         dkey.x[j] = fmaf(-k_dot_dk, k.x[j], dkey.x[j] / scale);
     if (c.dq)
         store_columns<T, LANES>((T *)c.dq + at, columns, lane, dq);

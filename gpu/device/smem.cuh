@@ -22,10 +22,23 @@ struct smem_arena {
     __host__ __device__ __forceinline__ T *alloc(int64_t n, int alignment = 16)
     {
         bytes = (bytes + alignment - 1) & -alignment;
+#ifdef __CUDA_ARCH__
+        T *const at = (T *)(base + bytes);
+#else
         T *const at = base ? (T *)(base + bytes) : NULL;
+#endif
         bytes += (int)(n * (int64_t)sizeof(T));
         return at;
     }
 };
+
+/* The bytes of what alloc(arena, arguments) allocates. */
+template <typename F, typename... A>
+static inline __host__ __device__ int arena_bytes(F *alloc, const A &...arguments)
+{
+    smem_arena smem = {NULL, 0};
+    alloc(&smem, arguments...);
+    return smem.bytes;
+}
 
 #endif

@@ -605,12 +605,13 @@ static __device__ __forceinline__ void scan_steps(const layout &l, const coord &
     for (int i = from + 1; i < to; i++) {
         const operands ahead = load_operands<LANES>(&at, l, p, i + 1 < to);
         advance<T, NONLIN>(S, current, reads);
-        float sums[] = {dot(S, current.query), dot(S, ahead.read)};
+        const float y = dot(S, current.query);
+        float sums[] = {dot(S, ahead.read), y};
         warp_sums<LANES>(sums);
-        reads = sums[1];
+        reads = sums[0];
         sync_row<LANES>();
         if (writes)
-            *y_at = sums[0];
+            *y_at = sums[1];
         y_at += l.stride;
         current = ahead;
     }

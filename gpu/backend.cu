@@ -48,12 +48,13 @@ static const struct limits *limits_set;
 const struct limits *gpu_limits(void)
 {
     static struct limits own;
-    const int sms = gpu_properties().multiProcessorCount;
+    const cudaDeviceProp &p = gpu_properties();
 
     if (limits_set)
         return limits_set;
-    own.sms = sms > 1 ? sms : 1;
-    own.smem = gpu_properties().sharedMemPerBlockOptin;
+    own.sms = p.multiProcessorCount > 1 ? p.multiProcessorCount : 1;
+    own.smem = p.sharedMemPerBlockOptin;
+    own.smem_two = p.sharedMemPerMultiprocessor / 2 - p.reservedSharedMemPerBlock;
     own.walkers = power_of_two(own.sms);
     own.split_steps = SPLIT_STEPS;
     own.crowd = 327680;

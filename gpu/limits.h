@@ -18,7 +18,8 @@ extern "C" {
 
 struct limits {
     int sms;             /* SMs, over which work is distributed; at least 1 */
-    size_t smem;         /* maximum bytes of dynamic shared memory per block */
+    size_t smem;         /* maximum bytes of shared memory per block, static and dynamic */
+    size_t smem_two;     /* the same, where two blocks shall fit on an SM */
     int walkers;         /* e74_cell, chunked and split: target size of a walk's grid, about one
                           * block per SM */
     int64_t split_steps; /* e74_cell, split: sequences must have more steps than this */

@@ -10,15 +10,19 @@
 #include "gpu/limits.h"
 #include "tests/suite.h"
 
-static const struct limits low = {
-    .sms = 2,
-    .walkers = 3,
-    .split_steps = 64,
-    .crowd = 2048,
-    .records = 1 << 13,
-    .states = 1 << 12,
-    .norm_threads = 64,
-};
+/* The device's, lowered. */
+static struct limits low(void)
+{
+    struct limits l = *gpu_limits();
+    l.sms = 2;
+    l.walkers = 3;
+    l.split_steps = 64;
+    l.crowd = 2048;
+    l.records = 1 << 13;
+    l.states = 1 << 12;
+    l.norm_threads = 64;
+    return l;
+}
 
 /* The operations of these, and of them the kernels; NULL: all. */
 static const struct lowered {
@@ -84,11 +88,12 @@ int main(int argc, char **argv)
         printf("1..0 # SKIP 0 GPU checks ran: %s\n", why);
         return 0;
     }
-    gpu_set_limits(&low);
+    const struct limits l = low();
+    gpu_set_limits(&l);
     for (int i = 0; gpu_backends[i]; i++)
-        for (size_t l = 0; l < COUNT(lowered) && !gpu_backends[i]->unavailable(); l++)
-            if (named(op_find(lowered[l].op), argc - 1, argv + 1))
-                judge(gpu_backends[i], &lowered[l]);
+        for (size_t n = 0; n < COUNT(lowered) && !gpu_backends[i]->unavailable(); n++)
+            if (named(op_find(lowered[n].op), argc - 1, argv + 1))
+                judge(gpu_backends[i], &lowered[n]);
     gpu_set_limits(NULL);
     return done();
 }

@@ -45,6 +45,17 @@ static __device__ __forceinline__ float warp_sum(float x, int lanes)
     return x;
 }
 
+/* Likewise, up to MAX: without a loop. */
+template <int MAX>
+static __device__ __forceinline__ float warp_sum(float x, int lanes)
+{
+    #pragma unroll 5
+    for (int d = MAX / 2; d; d /= 2)
+        if (d < lanes)
+            x += __shfl_xor_sync(0xffffffff, x, d);
+    return x;
+}
+
 static __device__ __forceinline__ float warp_max(float x, int lanes)
 {
     for (int d = lanes >> 1; d > 0; d >>= 1)

@@ -17,16 +17,25 @@ struct smem_arena {
     unsigned char *base;
     int bytes;
 
+    /* As an alignment: right after the array before.  Of sizes that are known only at run time nvcc
+     * cannot tell that they are multiples of 16 bytes: it would round up wherever it computes an
+     * address. */
+    enum { PACKED = 1 };
+
     /* n elements at a multiple of `alignment` bytes, a power of two. */
     template <typename T>
     __host__ __device__ __forceinline__ T *alloc(int64_t n, int alignment = 16)
     {
         bytes = (bytes + alignment - 1) & -alignment;
         const int at = append<T>(n);
+#ifdef __CUDA_ARCH__
+        return (T *)(base + at); /* nvcc does not know that base is not NULL */
+#else
         return base ? (T *)(base + at) : NULL;
+#endif
     }
 
-    /* n elements directly behind the last array; returns their offset in bytes. */
+    /* n elements right after the last array; returns their offset in bytes. */
     template <typename T>
     constexpr __host__ __device__ __forceinline__ int append(int64_t n)
     {
@@ -35,5 +44,14 @@ struct smem_arena {
         return at;
     }
 };
+
+/* The bytes of what alloc(arena, arguments) allocates. */
+template <typename F, typename... A>
+static inline __host__ __device__ int arena_bytes(F *alloc, const A &...arguments)
+{
+    smem_arena smem = {NULL, 0};
+    alloc(&smem, arguments...);
+    return smem.bytes;
+}
 
 #endif

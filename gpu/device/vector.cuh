@@ -1,4 +1,5 @@
-/* vector.cuh - 16-byte vectors of a tensor's elements: the widest load and store of a thread. */
+/* vector.cuh - 16-byte vectors of a tensor's elements: the widest load and store of a thread; and
+ * four elements as one. */
 #ifndef VECTOR_CUH
 #define VECTOR_CUH
 
@@ -65,5 +66,22 @@ struct vector<__nv_bfloat16> {
         return make_uint4(pack(x[0], x[1]), pack(x[2], x[3]), pack(x[4], x[5]), pack(x[6], x[7]));
     }
 };
+
+/* Four neighbouring elements. */
+template <typename T>
+struct alignas(4 * sizeof(T)) four {
+    T x[4];
+};
+
+/* From `column` on into a row of so many columns, as many as it has. */
+template <typename T>
+static __device__ void store_four(T *row, int columns, int column, const four<T> &f)
+{
+    if (columns % 4 == 0 && column < columns)
+        *(four<T> *)(row + column) = f;
+    else
+        for (int j = 0; j < 4 && column + j < columns; j++)
+            row[column + j] = f.x[j];
+}
 
 #endif

@@ -18,6 +18,9 @@
  * cannot be contracted differently: gradients are the same for every
  * checkpoint interval, bit for bit. */
 #include "gpu/device/launch.cuh"
+#include "gpu/device/reduce.cuh"
+#include "gpu/device/smem.cuh"
+#include "gpu/e74/cell_math.cuh"
 #include "gpu/e74/e74_cell.cuh"
 
 enum { THREADS = 256, WARPS = THREADS / 32 };
@@ -28,52 +31,45 @@ struct vectors {
     float *k, *v, *q, *z, *khat, *u;      /* [N] of this step */
     float *write, *read, *query;          /* [L] as the rows of S use them */
     float *dy, *delta, *dreads, *dv, *dz; /* [N] backward */
-    float *dkhat, *du, *dq;               /* [N] */
+    float *dkhat, *dq;                    /* [N] */
     float *dwrite, *dread, *dquery;       /* [L] */
     float *sums;                          /* [WARPS] */
 };
 
-static __host__ __device__ int carve(const call &c, int backward, float *at, vectors *w)
+static __host__ __device__ vectors alloc_vectors(smem_arena *smem, const call &c, bool backward)
 {
-    int n = 0;
-    float **N[] = {&w->k,     &w->v,      &w->q,  &w->z,  &w->khat,  &w->u,  &w->dy,
-                   &w->delta, &w->dreads, &w->dv, &w->dz, &w->dkhat, &w->du, &w->dq};
-    float **L[] = {&w->write, &w->read, &w->query, &w->dwrite, &w->dread, &w->dquery};
-    for (int i = 0; i < (backward ? 14 : 6); i++, n += c.N)
-        *N[i] = at + n;
-    for (int i = c.lowrank ? 0 : 3; i < (backward ? 6 : 3); i++, n += c.L)
-        *L[i] = at + n;
-    if (!c.lowrank)
-        w->write = w->khat, w->read = w->u, w->query = w->q;
-    w->sums = at + n;
-    return n + WARPS;
+    vectors w = {};
+
+    w.k = smem->alloc<float>(c.N, sizeof(float));
+    w.v = smem->alloc<float>(c.N, sizeof(float));
+    w.q = smem->alloc<float>(c.N, sizeof(float));
+    w.z = smem->alloc<float>(c.N, sizeof(float));
+    w.khat = smem->alloc<float>(c.N, sizeof(float));
+    w.u = smem->alloc<float>(c.N, sizeof(float));
+    if (backward) {
+        w.dy = smem->alloc<float>(c.N, sizeof(float));
+        w.delta = smem->alloc<float>(c.N, sizeof(float));
+        w.dreads = smem->alloc<float>(c.N, sizeof(float));
+        w.dv = smem->alloc<float>(c.N, sizeof(float));
+        w.dz = smem->alloc<float>(c.N, sizeof(float));
+        w.dkhat = smem->alloc<float>(c.N, sizeof(float));
+        w.dq = smem->alloc<float>(c.N, sizeof(float));
+    }
+    w.write = c.lowrank ? smem->alloc<float>(c.L, sizeof(float)) : w.khat;
+    w.read = c.lowrank ? smem->alloc<float>(c.L, sizeof(float)) : w.u;
+    w.query = c.lowrank ? smem->alloc<float>(c.L, sizeof(float)) : w.q;
+    if (backward) {
+        w.dwrite = smem->alloc<float>(c.L, sizeof(float));
+        w.dread = smem->alloc<float>(c.L, sizeof(float));
+        w.dquery = smem->alloc<float>(c.L, sizeof(float));
+    }
+    w.sums = smem->alloc<float>(WARPS, sizeof(float));
+    return w;
 }
 
 static __device__ int start(const call &c, int row)
 {
     return row / c.rows * c.columns;
-}
-
-/* The sum over a row's lanes, in every one of them. */
-static __device__ float lane_sum(float x, int lanes)
-{
-    for (int d = lanes / 2; d; d /= 2)
-        x += __shfl_xor_sync(0xffffffff, x, d);
-    return x;
-}
-
-/* The sum over the block, in every thread. */
-static __device__ float block_sum(float x, float *sums)
-{
-    x = lane_sum(x, 32);
-    __syncthreads();
-    if (threadIdx.x % 32 == 0)
-        sums[threadIdx.x / 32] = x;
-    __syncthreads();
-    x = 0;
-    for (int i = 0; i < WARPS; i++)
-        x += sums[i];
-    return x;
 }
 
 /* ---- one step ---- */
@@ -98,7 +94,7 @@ static __device__ void keys(const call &c, const vectors &w, int64_t t, int64_t 
         float squares = 0;
         for (int j = 0; j < c.group; j++)
             squares = fmaf(k[j], k[j], squares);
-        w.khat[i] = w.k[i] / (sqrtf(squares) + (float)E74_EPSILON);
+        w.khat[i] = w.k[i] * key_scale_full(sqrtf(squares));
         w.u[i] = c.z_inside ? w.z[i] * w.khat[i] : w.khat[i];
     }
     __syncthreads();
@@ -127,7 +123,7 @@ static __device__ float row_dot(const call &c, const float *S, int row, const fl
     if (row < c.N)
         for (int j = threadIdx.x % c.lanes; j < c.columns; j += c.lanes)
             sum = fmaf(S[(int64_t)row * c.columns + j], key[start(c, row) + j], sum);
-    return lane_sum(sum, c.lanes);
+    return warp_sum(sum, c.lanes);
 }
 
 /* next = f(S + delta k^T), where next may be S; reads = S u, *scale the norm by which f
@@ -174,10 +170,12 @@ static __device__ void advance(const call &c, const vectors &w, const float *S, 
 template <typename T>
 __global__ void __launch_bounds__(THREADS) forward_kernel(call c)
 {
-    extern __shared__ __align__(16) float buffer[];
-    vectors w;
-    int used = carve(c, 0, buffer, &w), lane = threadIdx.x % c.lanes;
-    float *S = c.state_shared ? buffer + used : c.work + blockIdx.x * c.work_each;
+    extern __shared__ __align__(16) unsigned char buffer[];
+    smem_arena smem = {buffer, 0};
+    const vectors w = alloc_vectors(&smem, c, false);
+    float *const S =
+        c.state_shared ? smem.alloc<float>(c.M, sizeof(float)) : c.work + blockIdx.x * c.work_each;
+    const int lane = threadIdx.x % c.lanes;
     float scale;
 
     for (int64_t bh = blockIdx.x; bh < c.BH; bh += gridDim.x) {
@@ -197,7 +195,7 @@ __global__ void __launch_bounds__(THREADS) forward_kernel(call c)
                 if (row < c.N && lane == 0) {
                     int64_t i = (t * c.BH + bh) * c.N + row;
                     store((T *)c.y + i, y);
-                    store((T *)c.out + i, y * y / (1 + expf(-y)));
+                    store((T *)c.out + i, gate_output(y, sigmoid_full(y)));
                 }
             }
         }
@@ -307,9 +305,8 @@ static __device__ void put_gradients(const call &c, const vectors &w, int64_t at
             squares = fmaf(k[j], k[j], squares);
             dot = fmaf(k[j], dkhat[j], dot);
         }
-        float length = sqrtf(squares), scale = length + (float)E74_EPSILON;
-        dot = length > 0 ? dot / (length * scale * scale) : 0;
-        float dk = fmaf(-dot, w.k[i], w.dkhat[i] / scale);
+        const float length = sqrtf(squares), r = key_scale_full(length);
+        float dk = key_backward(w.dkhat[i], w.k[i], r, key_slope(dot, length, r));
         if (!c.dq)
             dk += w.dq[i];
         if (!c.dv)
@@ -325,13 +322,13 @@ static __device__ void put_gradients(const call &c, const vectors &w, int64_t at
 }
 
 template <typename T>
-__global__ void __launch_bounds__(THREADS) backward_kernel(call c)
+__global__ void __launch_bounds__(THREADS, 3) backward_kernel(call c)
 {
-    extern __shared__ __align__(16) float buffer[];
-    vectors w;
-    carve(c, 1, buffer, &w);
-    float *states = c.work + blockIdx.x * c.work_each, *G = states + (c.K + 1) * c.M;
-    float *reads = G + c.M, *scales = reads + c.K * c.N;
+    extern __shared__ __align__(16) unsigned char buffer[];
+    smem_arena smem = {buffer, 0};
+    const vectors w = alloc_vectors(&smem, c, true);
+    /* the states of a segment and the last one after it, G, then [K][N] reads and [K] scales */
+    float *const states = c.work + blockIdx.x * c.work_each, *const G = states + (c.K + 1) * c.M;
 
     for (int64_t bh = blockIdx.x; bh < c.BH; bh += gridDim.x) {
         FOR_MY_ELEMENTS (c, row, j)
@@ -348,20 +345,20 @@ __global__ void __launch_bounds__(THREADS) backward_kernel(call c)
                 int64_t s = t - begin;
                 float scale = 0;
                 keys<T>(c, w, t, bh);
-                advance(c, w, states + s * c.M, states + (s + 1) * c.M, reads + s * c.N, &scale);
+                advance(c, w, states + s * c.M, states + (s + 1) * c.M, G + c.M + s * c.N, &scale);
                 if (threadIdx.x == 0)
-                    scales[s] = scale;
+                    G[c.M + c.K * c.N + s] = scale;
             }
             for (int64_t t = end - 1; t >= begin; t--) {
                 int64_t s = t - begin, at = (t * c.BH + bh) * c.N;
                 const float *before = states + s * c.M, *S = before + c.M;
                 keys<T>(c, w, t, bh);
                 for (int i = threadIdx.x; i < c.N; i += THREADS) {
-                    float y = load((const T *)c.y + at + i), gate = 1 / (1 + expf(-y));
-                    w.dy[i] = load((const T *)c.dout + at + i) * y * gate * (2 + y * (1 - gate));
+                    const float y = load((const T *)c.y + at + i);
+                    w.dy[i] = gate_backward(load((const T *)c.dout + at + i), y, sigmoid_full(y));
                 }
                 __syncthreads();
-                retreat_rows(c, w, G, S, reads + s * c.N, scales[s]);
+                retreat_rows(c, w, G, S, G + c.M + s * c.N, G[c.M + c.K * c.N + s]);
                 retreat_columns(c, w, G, before, S);
                 FOR_MY_ELEMENTS (c, row, j) {
                     int64_t e = (int64_t)row * c.columns + j;
@@ -398,17 +395,15 @@ static int64_t blocks(const call &c)
     return c.BH < 1024 ? c.BH : 1024;
 }
 
-static size_t shared_bytes(const call &c, int backward)
+/* Forward's, with the state. */
+static size_t state_bytes(const call &c)
 {
-    vectors w;
-    return sizeof(float) * carve(c, backward, NULL, &w);
+    return arena_bytes(alloc_vectors, c, false) + c.M * sizeof(float);
 }
-
-enum { SHARED_MAX = 200 * 1024 };
 
 static bool state_fits(const call &c)
 {
-    return shared_bytes(c, 0) + c.M * sizeof(float) <= SHARED_MAX;
+    return state_bytes(c) <= gpu_limits()->smem;
 }
 
 static int64_t block_work(const call &c, enum pass p)
@@ -433,13 +428,11 @@ template <typename T>
 static int forward(const struct frame *f)
 {
     call c = call_of(f);
-    size_t shared = shared_bytes(c, 0);
 
     c.state_shared = state_fits(c);
     c.work = (float *)f->work;
     c.work_each = block_work(c, FORWARD);
-    if (c.state_shared)
-        shared += c.M * sizeof(float);
+    const size_t shared = c.state_shared ? state_bytes(c) : arena_bytes(alloc_vectors, c, false);
     CUDA(allow_smem(forward_kernel<T>, shared));
     forward_kernel<T><<<blocks(c), THREADS, shared, gpu_stream()>>>(c);
     return cudaGetLastError();
@@ -449,7 +442,7 @@ template <typename T>
 static int backward(const struct frame *f)
 {
     call c = call_of(f);
-    size_t shared = shared_bytes(c, 1);
+    const size_t shared = arena_bytes(alloc_vectors, c, true);
 
     c.W_r_parts = (float *)f->work;
     c.work = c.W_r_parts + parts(c);

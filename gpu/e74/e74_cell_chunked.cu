@@ -48,6 +48,8 @@
 
 /* ---- M, P and r of a chunk ---- */
 
+using namespace e74_chunked;
+
 enum { LD_INVERSE = 16 + 8 /* padded(16) */ };
 
 /* One 16 x 16 block on the diagonal of 1 + A, inverted: one thread per column. */
@@ -133,8 +135,7 @@ static __device__ void compute_scales(const bf16 *K, float2 *scales)
             squares = fmaf(high_of_pair(pairs[j]), high_of_pair(pairs[j]), squares);
         }
     }
-    squares += __shfl_xor_sync(0xffffffff, squares, 1);
-    const float length = sqrtf(squares), r = 1 / (length + (float)E74_EPSILON);
+    const float length = sqrtf(warp_sum<2>(squares)), r = key_scale_full(length);
     if (threadIdx.x % 2 == 0)
         scales[threadIdx.x / 2] = {r, length > 0 ? r / length : 0};
 }
@@ -174,21 +175,19 @@ struct factor_smem {
     float2 *scales;      /* [CHUNK] */
 };
 
-/* Returns its bytes. */
 template <int N>
-static __host__ __device__ __forceinline__ int carve(const plan &p, unsigned char *from,
-                                                     factor_smem *w)
+static __host__ __device__ __forceinline__ factor_smem alloc_factor(smem_arena *smem, const plan &p)
 {
     const int keys = CHUNK * padded(N);
-    bf16 *at = (bf16 *)from;
+    factor_smem w;
 
-    w->K = w->M = at, at += keys;
-    w->Q = w->P = at, at += keys;
-    w->A = (float *)at, at += CHUNK * LD_CHUNK * (sizeof(float) / sizeof(bf16));
-    w->inverses = (float *)at, at += 4 * 16 * LD_INVERSE * (sizeof(float) / sizeof(bf16));
-    w->scales = (float2 *)at, at += CHUNK * (sizeof(float2) / sizeof(bf16));
-    w->X = p.c.z ? at : w->K, at += p.c.z ? keys : 0;
-    return (int)((unsigned char *)at - from);
+    w.K = w.M = smem->alloc<bf16>(keys);
+    w.Q = w.P = smem->alloc<bf16>(keys);
+    w.A = smem->alloc<float>(CHUNK * LD_CHUNK);
+    w.inverses = smem->alloc<float>(4 * 16 * LD_INVERSE);
+    w.scales = smem->alloc<float2>(CHUNK);
+    w.X = p.c.z ? smem->alloc<bf16>(keys) : w.K;
+    return w;
 }
 
 /* From z in shared memory to X = z k, in place, and to global memory for the later kernels. */
@@ -223,10 +222,10 @@ __global__ void __launch_bounds__(THREADS, factor_min_blocks(N)) factor(plan p)
     const chunk_coord at = block_coord(p);
     bf16 *const to = p.factors + 2 * at.item * CHUNK * CHUNK;
     const int m = 16 * warp();
-    factor_smem w;
+    smem_arena smem = {buffer, 0};
+    const factor_smem w = alloc_factor<N>(&smem, p);
 
     pdl_launch_dependents();
-    carve<N>(p, buffer, &w);
     load_steps<N, THREADS>(p, at, w.K, p.c.k);
     load_steps<N, THREADS>(p, at, w.Q, p.c.q);
     if (p.c.z)
@@ -293,7 +292,7 @@ static __device__ __forceinline__ void store_checkpoint(const plan &p, const wor
 template <int N, int SLICE>
 static __device__ __forceinline__ void
 store_checkpoint_between(const plan &p, const work_tile &r, int64_t state, const slice<N, SLICE> &S,
-                         const bf16 *left, const bf16 *right, int k, int some)
+                         const bf16 *left, const bf16 *right, int some)
 {
     constexpr int WARP_COLUMNS = shape<N, SLICE>::WARP_COLUMNS;
     const int first = first_element<N, SLICE>(p, r);
@@ -302,8 +301,8 @@ store_checkpoint_between(const plan &p, const work_tile &r, int64_t state, const
         const int m = i / 2 / (WARP_COLUMNS / 8), n = i / 2 % (WARP_COLUMNS / 8);
         unsigned a[4], b[4];
         float sum[4];
-        load_fragment_a<true>(a, left, padded(SLICE), 16 * m, k);
-        load_fragment_b<false>(b, right, padded(N), k, warp() * WARP_COLUMNS + n / 2 * 16);
+        load_fragment_a<true>(a, left, padded(SLICE), 16 * m, 0);
+        load_fragment_b<false>(b, right, padded(N), 0, warp() * WARP_COLUMNS + n / 2 * 16);
         #pragma unroll 4
         for (int j = 0; j < 4; j++) {
             const int step = fragment_column() + j / 2 * 8;
@@ -316,16 +315,22 @@ store_checkpoint_between(const plan &p, const work_tile &r, int64_t state, const
     }
 }
 
+/* A checkpoint: its index, and the steps before it. */
+struct checkpoint {
+    int slot, t;
+};
+
 /* S += the sum over a chunk that contains checkpoints. */
 template <int N, int SLICE>
 static __device__ __forceinline__ void
 add_chunk_with_checkpoints(const plan &p, const work_tile &r, slice<N, SLICE> &S, const bf16 *left,
-                           const bf16 *right, int t, int *next, int *slot)
+                           const bf16 *right, int t, checkpoint *next)
 {
     #pragma unroll 1
     for (int k = 0; k < CHUNK; k += 16) {
-        for (; *next < min(t + k + 16, (int)p.c.T); *next += (int)p.c.K, ++*slot)
-            store_checkpoint_between(p, r, *slot * p.c.BH + r.bh, S, left, right, k, *next - t - k);
+        for (; next->t < min(t + k + 16, (int)p.c.T); next->t += (int)p.c.K, next->slot++)
+            store_checkpoint_between(p, r, next->slot * p.c.BH + r.bh, S, left + k * padded(SLICE),
+                                     right + k * padded(N), next->t - t - k);
         add_steps(S, left, right, k);
     }
 }
@@ -342,15 +347,14 @@ static __device__ __forceinline__ void prefetch_P(const plan &p, const work_tile
 
 /* y and out = y silu(y). */
 template <int TILES>
-static __device__ __forceinline__ void
-store_outputs(const plan &p, const chunk_coord &at, const warp_tile &s,
-              const warp_tile &global_tile, bf16 *by, int ld, float (*y)[4])
+static __device__ __forceinline__ void store_outputs(const plan &p, const chunk_coord &at,
+                                                     const staged_tile &by, float (*y)[4])
 {
-    store_strip_staged<TILES>(p, at, s, global_tile, p.c.y, by, ld, y);
+    store_strip_staged<TILES>(p, at, by, p.c.y, y);
     #pragma unroll 32
     for (int i = 0; i < 4 * TILES; i++)
-        y[i / 4][i % 4] *= y[i / 4][i % 4] * sigmoid(y[i / 4][i % 4]);
-    store_strip_staged<TILES>(p, at, s, global_tile, p.c.out, by, ld, y);
+        y[i / 4][i % 4] = gate_output(y[i / 4][i % 4], sigmoid(y[i / 4][i % 4]));
+    store_strip_staged<TILES>(p, at, by, p.c.out, y);
 }
 
 /* The consumer warps: Delta and S of all chunks. */
@@ -364,8 +368,8 @@ static __device__ __forceinline__ void consume_forward(const plan &p, const work
     const warp_tile s = warp_tile_of(TILES, warp());
     const int m = s.m, n = s.n;
     const int K = (int)p.c.K, from = r.begin * CHUNK;
-    int slot = from / K + (from % K > 0); /* the next checkpoint's index, and its step */
-    int next = has_outputs(p) ? slot * K : (int)p.c.T;
+    const int slot = from / K + (from % K > 0);
+    checkpoint next = {slot, has_outputs(p) ? slot * K : (int)p.c.T};
 
     wait_for_starts(p);
     slice<N, SLICE> S = first_slice<N, SLICE>(p, r);
@@ -387,12 +391,12 @@ static __device__ __forceinline__ void consume_forward(const plan &p, const work
         scale_rows<TILES>(d, o.scales, m);
         store_strip<TILES>(D, LD, m, n, d);
         warps_sync<WARPS>();
-        if (next == t) {
-            store_checkpoint(p, r, slot++ * p.c.BH + r.bh, S);
-            next += K;
+        if (next.t == t) {
+            store_checkpoint(p, r, next.slot++ * p.c.BH + r.bh, S);
+            next.t += K;
         }
-        if (next < min(t + CHUNK, (int)p.c.T))
-            add_chunk_with_checkpoints(p, r, S, D, o.K, t, &next, &slot);
+        if (next.t < min(t + CHUNK, (int)p.c.T))
+            add_chunk_with_checkpoints(p, r, S, D, o.K, t, &next);
         else
             add_chunk(S, D, o.K);
     }
@@ -410,7 +414,8 @@ static __device__ __forceinline__ void produce_forward(const plan &p, const work
     typedef smem_layout<N, SLICE> h;
     constexpr int TILES = shape<N, SLICE>::TILES, WARPS = shape<N, SLICE>::WARPS;
     constexpr int LD = padded(SLICE);
-    const warp_tile s = warp_tile_of(TILES, warp() % WARPS), global_tile = {s.m, r.first + s.n};
+    const warp_tile s = warp_tile_of(TILES, warp() % WARPS);
+    const staged_tile staged = {s, {s.m, r.first + s.n}, w.staging, LD};
     const int m = s.m, n = s.n;
     float y[TILES][4];
 
@@ -431,7 +436,7 @@ static __device__ __forceinline__ void produce_forward(const plan &p, const work
             multiply<NEITHER, TILES, CHUNK>(y, operands_of(p, FORWARD, w, chunk - 1).P, LD_CHUNK, m,
                                             w.delta + (chunk - 1) % 2 * h::VALUES, LD, n, 0,
                                             m + 16);
-            store_outputs<TILES>(p, coord_of(p, chunk - 1, r.bh), s, global_tile, w.staging, LD, y);
+            store_outputs<TILES>(p, coord_of(p, chunk - 1, r.bh), staged, y);
         }
         if (chunk == r.end)
             return;
@@ -457,9 +462,9 @@ __global__ void __launch_bounds__((2 * shape<N, SLICE>::GROUP_THREADS), min_bloc
 {
     extern __shared__ __align__(16) unsigned char buffer[];
     const work_tile r = work_tile_of(p, SLICE);
-    smem_layout<N, SLICE> w;
+    smem_arena smem = {buffer, 0};
+    const smem_layout<N, SLICE> w = alloc_walk<N, SLICE>(&smem, p, FORWARD);
 
-    carve(p, FORWARD, buffer, &w);
     if (threadIdx.x < shape<N, SLICE>::GROUP_THREADS)
         consume_forward(p, r, w);
     else
@@ -489,7 +494,7 @@ static size_t divide(plan *p, enum pass pass, bool tied_v, char *work)
     return n;
 }
 
-plan chunked_plan(const struct frame *f, enum pass pass, size_t *bytes)
+plan e74_chunked::chunked_plan(const struct frame *f, enum pass pass, size_t *bytes)
 {
     plan p = {};
     p.c = call_of(f);
@@ -504,14 +509,13 @@ plan chunked_plan(const struct frame *f, enum pass pass, size_t *bytes)
 template <int N>
 static cudaError_t launch_factor(const plan &p)
 {
-    factor_smem w;
-    const int shared = carve<N>(p, NULL, &w);
+    const int shared = arena_bytes(alloc_factor<N>, p);
     CUDA(allow_smem(factor<N>, shared));
     factor<N><<<p.chunks * p.c.BH, THREADS, shared, gpu_stream()>>>(p);
     return cudaGetLastError();
 }
 
-cudaError_t chunked_factor(const plan &p)
+cudaError_t e74_chunked::chunked_factor(const plan &p)
 {
     return p.c.N <= 64 ? launch_factor<64>(p) : launch_factor<128>(p);
 }
@@ -525,7 +529,7 @@ struct forward_walk {
     }
 };
 
-cudaError_t chunked_walk_forward(const plan &p)
+cudaError_t e74_chunked::chunked_walk_forward(const plan &p)
 {
     return walk<forward_walk>(p);
 }
@@ -561,7 +565,7 @@ static size_t work(const struct frame *f, enum pass pass)
     return bytes;
 }
 
-const char *chunked_declines(const struct frame *f)
+const char *e74_chunked::chunked_declines(const struct frame *f)
 {
     const call c = call_of(f);
     const char *no = e74_plain16.declines(f);

@@ -12,15 +12,19 @@
 #include "gpu/device/pdl.cuh"
 #include "gpu/device/fragment.cuh"
 #include "gpu/device/launch.cuh"
+#include "gpu/device/reduce.cuh"
+#include "gpu/device/smem.cuh"
+#include "gpu/e74/cell_math.cuh"
 #include "gpu/e74/e74_cell.cuh"
+
+namespace e74_chunked
+{
 
 enum {
     CHUNK = 64,
-    THREADS = 128,  /* one warp per strip of 16 steps */
-    STAGES_MAX = 3, /* chunks in a block's shared memory: this one and those in flight */
-    SHARED_MAX = 227 * 1024,
-    SHARED_MAX_2_BLOCKS = 113 * 1024, /* per block, so that two fit on an SM */
-    LD_CHUNK = CHUNK + 8              /* leading dimension: padded(CHUNK) */
+    THREADS = 128,       /* one warp per strip of 16 steps */
+    STAGES_MAX = 3,      /* chunks in a block's shared memory: this one and those in flight */
+    LD_CHUNK = CHUNK + 8 /* leading dimension: padded(CHUNK) */
 };
 
 struct plan {
@@ -432,43 +436,42 @@ struct smem_layout {
     bf16 *delta;        /* two of [CHUNK][SLICE]: D, or E */
     bf16 *intermediate; /* [CHUNK][SLICE], two backward: between two products of the recurrence */
     bf16 *staging;      /* the same, forward: results in transit to global memory */
-    bf16 *stages, *dy_stages;
+    unsigned char *stages;
+    bf16 *dy_stages;
 };
 
-/* Returns the elements of one stage. */
 template <int N, int SLICE>
-static __host__ __device__ __forceinline__ int carve(const plan &p, enum pass pass, bf16 *at,
-                                                     operands *o)
+static __host__ __device__ __forceinline__ operands alloc_stage(smem_arena *smem, const plan &p,
+                                                                enum pass pass)
 {
     typedef smem_layout<N, SLICE> h;
-    bf16 *const from = at;
-
-    o->K = at, at += h::KEYS;
-    o->M = at, at += h::SQUARE;
-    o->v = o->y = at, at += h::VALUES;
-    o->scales = (float2 *)at, at += CHUNK * (sizeof(float2) / sizeof(bf16));
-    o->P = at, at += pass == BACKWARD && tied_q(p) ? 0 : h::SQUARE;
-    o->Q = tied_q(p) ? o->K : at, at += tied_q(p) ? 0 : h::KEYS;
-    o->X = p.c.z ? at : o->K, at += p.c.z ? h::KEYS : 0;
-    return (int)(at - from);
-}
-
-/* Returns the bytes of the block's shared memory. */
-template <int N, int SLICE>
-static __host__ __device__ __forceinline__ int carve(const plan &p, enum pass pass,
-                                                     unsigned char *from, smem_layout<N, SLICE> *w)
-{
-    typedef smem_layout<N, SLICE> h;
-    bf16 *at = (bf16 *)from;
     operands o;
 
-    w->state = at, at += 2 * h::STATE;
-    w->delta = at, at += 2 * h::VALUES;
-    w->intermediate = at, at += h::VALUES;
-    w->staging = at, at += h::VALUES;
-    w->stages = at, at += p.stages * carve<N, SLICE>(p, pass, at, &o);
-    w->dy_stages = at, at += pass == BACKWARD ? (p.stages + 1) * h::VALUES : 0;
-    return (int)((unsigned char *)at - from);
+    o.K = smem->alloc<bf16>(h::KEYS);
+    o.M = smem->alloc<bf16>(h::SQUARE);
+    o.v = o.y = smem->alloc<bf16>(h::VALUES);
+    o.scales = smem->alloc<float2>(CHUNK);
+    o.P = pass == BACKWARD && tied_q(p) ? NULL : smem->alloc<bf16>(h::SQUARE);
+    o.Q = tied_q(p) ? o.K : smem->alloc<bf16>(h::KEYS);
+    o.X = p.c.z ? smem->alloc<bf16>(h::KEYS) : o.K;
+    return o;
+}
+
+template <int N, int SLICE>
+static __host__ __device__ __forceinline__ smem_layout<N, SLICE>
+alloc_walk(smem_arena *smem, const plan &p, enum pass pass)
+{
+    typedef smem_layout<N, SLICE> h;
+    const int stage = arena_bytes(alloc_stage<N, SLICE>, p, pass);
+    h w;
+
+    w.state = smem->alloc<bf16>(2 * h::STATE);
+    w.delta = smem->alloc<bf16>(2 * h::VALUES);
+    w.intermediate = smem->alloc<bf16>(h::VALUES);
+    w.staging = smem->alloc<bf16>(h::VALUES);
+    w.stages = smem->alloc<unsigned char>(p.stages * stage);
+    w.dy_stages = pass == BACKWARD ? smem->alloc<bf16>((p.stages + 1) * h::VALUES) : NULL;
+    return w;
 }
 
 template <int N, int SLICE>
@@ -476,9 +479,8 @@ static __device__ __forceinline__ operands operands_of(const plan &p, enum pass 
                                                        const smem_layout<N, SLICE> &w, int chunk)
 {
     const unsigned nth = (unsigned)chunk % (unsigned)p.stages;
-    operands o;
-    const int size = carve<N, SLICE>(p, pass, w.stages, &o);
-    carve<N, SLICE>(p, pass, w.stages + nth * size, &o);
+    smem_arena stage = {w.stages + nth * arena_bytes(alloc_stage<N, SLICE>, p, pass), 0};
+    operands o = alloc_stage<N, SLICE>(&stage, p, pass);
     o.dy = w.dy_stages + (unsigned)chunk % (unsigned)(p.stages + 1) * smem_layout<N, SLICE>::VALUES;
     return o;
 }
@@ -554,36 +556,41 @@ static __device__ __forceinline__ unsigned shared_pair(const bf16 *A, int ld, co
     return *(const unsigned *)(A + row * ld + column);
 }
 
-/* The warp's tile s, from shared memory to tile `global_tile` of a tensor [T][BH][N]. */
+/* The warp's tile s of a matrix in shared memory, which is tile `global_tile` of a chunk of a tensor
+ * [T][BH][N]. */
+struct staged_tile {
+    warp_tile s, global_tile;
+    bf16 *matrix;
+    int ld;
+};
+
 template <int TILES>
 static __device__ __forceinline__ void store_strip(const plan &p, const chunk_coord &at,
-                                                   const warp_tile &s, const warp_tile &global_tile,
-                                                   void *tensor, const bf16 *from, int ld)
+                                                   const staged_tile &from, void *tensor)
 {
     constexpr int ROWS = 32 / TILES; /* at once */
-    const int lane = opaque_thread_index() % 32, row = s.m + lane / TILES,
+    const int lane = opaque_thread_index() % 32, row = from.s.m + lane / TILES,
               column = lane % TILES * 8;
     const int64_t ld_out = p.c.BH * p.c.N;
-    bf16 *to = (bf16 *)tensor + start(p, at) + row * ld_out + global_tile.n + column;
+    const bf16 *const matrix = from.matrix + row * from.ld + from.s.n + column;
+    bf16 *const to = (bf16 *)tensor + start(p, at) + row * ld_out + from.global_tile.n + column;
 
-    from += row * ld + s.n + column;
     #pragma unroll 4
     for (int i = 0; i < 16; i += ROWS)
-        if (row + i < at.steps && global_tile.n + column < p.c.N)
-            *(uint4 *)(to + i * ld_out) = *(const uint4 *)(from + i * ld);
+        if (row + i < at.steps && from.global_tile.n + column < p.c.N)
+            *(uint4 *)(to + i * ld_out) = *(const uint4 *)(matrix + i * from.ld);
 }
 
 /* A strip's accumulators to a tensor, through the warp's own tile in shared memory. */
 template <int TILES>
-static __device__ __forceinline__ void
-store_strip_staged(const plan &p, const chunk_coord &at, const warp_tile &s,
-                   const warp_tile &global_tile, void *tensor, bf16 *by, int ld,
-                   const float (*sum)[4])
+static __device__ __forceinline__ void store_strip_staged(const plan &p, const chunk_coord &at,
+                                                          const staged_tile &by, void *tensor,
+                                                          const float (*sum)[4])
 {
     __syncwarp();
-    store_strip<TILES>(by, ld, s.m, s.n, sum);
+    store_strip<TILES>(by.matrix, by.ld, by.s.m, by.s.n, sum);
     __syncwarp();
-    store_strip<TILES>(p, at, s, global_tile, tensor, by, ld);
+    store_strip<TILES>(p, at, by, tensor);
 }
 
 /* sum = A - sum, on the warp's tile. */
@@ -628,9 +635,8 @@ static inline cudaError_t launch(void (*kernel)(plan), const plan &p, int64_t bl
 template <int N, int SLICE>
 static bool fits(plan p, enum pass pass)
 {
-    smem_layout<N, SLICE> w;
     p.stages = 2;
-    return carve(p, pass, NULL, &w) <= SHARED_MAX;
+    return (size_t)arena_bytes(alloc_walk<N, SLICE>, p, pass) <= gpu_limits()->smem;
 }
 
 /* States that the grid walks in parallel. */
@@ -643,17 +649,16 @@ static inline int64_t parallel_states(const plan &p)
 template <typename WALK, int N, int SLICE>
 static cudaError_t walk(plan p)
 {
-    smem_layout<N, SLICE> w;
     p.slices = (int)ceil_div(p.c.N, SLICE);
     const int64_t blocks = parallel_states(p) * p.slices;
-    const int max_shared = blocks > gpu_limits()->walkers && min_blocks(N, SLICE) > 1
-                               ? SHARED_MAX_2_BLOCKS
-                               : SHARED_MAX;
+    const size_t max_smem = blocks > gpu_limits()->walkers && min_blocks(N, SLICE) > 1
+                                ? gpu_limits()->smem_two
+                                : gpu_limits()->smem;
     p.stages = STAGES_MAX;
-    if (carve(p, WALK::pass, NULL, &w) > max_shared)
+    if ((size_t)arena_bytes(alloc_walk<N, SLICE>, p, WALK::pass) > max_smem)
         p.stages = 2;
     return launch(WALK::template kernel<N, SLICE>(), p, blocks, 2 * shape<N, SLICE>::GROUP_THREADS,
-                  carve(p, WALK::pass, NULL, &w));
+                  arena_bytes(alloc_walk<N, SLICE>, p, WALK::pass));
 }
 
 template <typename WALK, int N>
@@ -682,5 +687,7 @@ cudaError_t chunked_walk_forward(const plan &p);
 /* In e74_cell_chunked_back.cu. */
 cudaError_t chunked_walk_backward(const plan &p);
 cudaError_t chunked_finish(const plan &p);
+
+} /* namespace e74_chunked */
 
 #endif

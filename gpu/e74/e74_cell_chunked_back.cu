@@ -7,9 +7,10 @@
 #include "gpu/device/named_barrier.cuh"
 #include "gpu/device/opaque.cuh"
 #include "gpu/device/pdl.cuh"
+#include "gpu/device/vector.cuh"
 #include "gpu/e74/e74_cell_chunked.cuh"
 
-/* ---- backward ---- */
+using namespace e74_chunked;
 
 template <int N, int SLICE>
 static __device__ __forceinline__ void prefetch_dout(const plan &p, const work_tile &r,
@@ -101,8 +102,8 @@ static __device__ __forceinline__ void gate_backward(bf16 *dout, const bf16 *y)
     for (int i = 0; i < 8; i += 2) {
         float dy[2];
         for (int j = 0; j < 2; j++) {
-            const float yi = load(y + i + j), gate = sigmoid(yi);
-            dy[j] = load(dout + i + j) * yi * gate * fmaf(yi, 1 - gate, 2.0f);
+            const float yi = load(y + i + j);
+            dy[j] = gate_backward(load(dout + i + j), yi, sigmoid(yi));
         }
         *(unsigned *)(dout + i) = pack_bf16x2(dy[0], dy[1]);
     }
@@ -211,8 +212,9 @@ static __device__ __forceinline__ void produce_backward(const plan &p, const wor
         prefetch_dout(p, r, w, chunk - p.stages);
         cp_async_commit();
         if (chunk + 1 < r.end && !p.dv && !summarises(p))
-            store_strip<TILES>(p, coord_of(p, chunk + 1, r.bh), s, global_tile, p.c.dv,
-                               w.delta + (chunk + 1) % 2 * h::VALUES, padded(SLICE));
+            store_strip<TILES>(
+                p, coord_of(p, chunk + 1, r.bh),
+                {s, global_tile, w.delta + (chunk + 1) % 2 * h::VALUES, padded(SLICE)}, p.c.dv);
         if (chunk < r.begin)
             return;
         if (chunk > r.begin)
@@ -229,9 +231,9 @@ __global__ void __launch_bounds__((2 * shape<N, SLICE>::GROUP_THREADS), min_bloc
 {
     extern __shared__ __align__(16) unsigned char buffer[];
     const work_tile r = work_tile_of(p, SLICE);
-    smem_layout<N, SLICE> w;
+    smem_arena smem = {buffer, 0};
+    const smem_layout<N, SLICE> w = alloc_walk<N, SLICE>(&smem, p, BACKWARD);
 
-    carve(p, BACKWARD, buffer, &w);
     if (threadIdx.x < shape<N, SLICE>::GROUP_THREADS)
         consume_backward(p, r, w);
     else
@@ -261,50 +263,36 @@ struct finish_smem {
     float *dot;      /* [N / STRIP][CHUNK] */
 };
 
-/* Returns its bytes: few enough for finish_min_blocks() blocks per SM, where there is no
- * z. */
+/* Few enough bytes for finish_min_blocks() blocks per SM, where there is no z. */
 template <int N>
-static __host__ __device__ int carve(const plan &p, unsigned char *from, finish_smem *w)
+static __host__ __device__ finish_smem alloc_finish(smem_arena *smem, const plan &p)
 {
-    const int keys = CHUNK * padded(N), state = N * padded(N), square = CHUNK * LD_CHUNK;
-    bf16 *at = (bf16 *)from;
+    const int keys = CHUNK * padded(N);
+    finish_smem w;
 
-    w->K = at, at += keys;
-    w->D = at, at += keys;
-    w->dY = at, at += keys;
-    w->Q = tied_q(p) ? w->K : w->dY;
-    w->E = w->a = at, at += keys;
-    w->S = w->G = at, at += state;
-    w->M = w->lower = at, at += square;
-    w->scales = (float2 *)at, at += CHUNK * (sizeof(float2) / sizeof(bf16));
-    w->dot = (float *)at, at += N / STRIP * CHUNK * (sizeof(float) / sizeof(bf16));
-    w->X = p.c.z ? at : w->K, at += p.c.z ? keys : 0;
-    return (int)((unsigned char *)at - from);
+    w.K = smem->alloc<bf16>(keys);
+    w.D = smem->alloc<bf16>(keys);
+    w.dY = smem->alloc<bf16>(keys);
+    w.Q = tied_q(p) ? w.K : w.dY;
+    w.E = w.a = smem->alloc<bf16>(keys);
+    w.S = w.G = smem->alloc<bf16>(N * padded(N));
+    w.M = w.lower = smem->alloc<bf16>(CHUNK * LD_CHUNK);
+    w.scales = smem->alloc<float2>(CHUNK);
+    w.dot = smem->alloc<float>(N / STRIP * CHUNK);
+    w.X = p.c.z ? smem->alloc<bf16>(keys) : w.K;
+    return w;
 }
 
-/* Four elements as they are stored, and rounded to bf16. */
-template <typename T>
-struct four;
-template <>
-struct four<float> {
-    typedef float4 raw;
-};
-template <>
-struct four<__half> {
-    typedef uint2 raw;
-};
-
-static __device__ __forceinline__ uint2 rounded(const float4 &x)
+/* Four elements, rounded to bf16. */
+static __device__ __forceinline__ uint2 rounded(const four<float> &f)
 {
-    return {pack_bf16x2(x.x, x.y), pack_bf16x2(x.z, x.w)};
+    return {pack_bf16x2(f.x[0], f.x[1]), pack_bf16x2(f.x[2], f.x[3])};
 }
 
-static __device__ __forceinline__ uint2 rounded(const uint2 &halves)
+static __device__ __forceinline__ uint2 rounded(const four<__half> &f)
 {
-    __half x[4];
-    memcpy(x, &halves, sizeof x);
-    return {pack_bf16x2(__half2float(x[0]), __half2float(x[1])),
-            pack_bf16x2(__half2float(x[2]), __half2float(x[3]))};
+    return {pack_bf16x2(__half2float(f.x[0]), __half2float(f.x[1])),
+            pack_bf16x2(__half2float(f.x[2]), __half2float(f.x[3]))};
 }
 
 /* The same as load_tile() of a matrix of another type, rounded to bf16; eight unconditional
@@ -313,7 +301,6 @@ template <int COLUMNS, int THREADS, int ALL_ROWS, typename T>
 static __device__ __forceinline__ void load_rounded(bf16 *to, const T *from, int64_t ld, int rows,
                                                     int columns)
 {
-    typedef typename four<T>::raw raw;
     constexpr int VECTORS = COLUMNS / 4, ROWS = THREADS / VECTORS;
     const int thread = opaque_thread_index() % THREADS, first = thread / VECTORS,
               column = thread % VECTORS * 4;
@@ -321,19 +308,19 @@ static __device__ __forceinline__ void load_rounded(bf16 *to, const T *from, int
 
     #pragma unroll 1
     for (int i = first; i < ALL_ROWS; i += 8 * ROWS) {
-        raw x[8];
+        four<T> x[8];
         #pragma unroll 8
         for (int j = 0; j < 8; j++) {
             const int row = i + j * ROWS;
-            x[j] = *(const raw *)(from + (row < rows && some ? row * ld + column : 0));
+            x[j] = *(const four<T> *)(from + (row < rows && some ? row * ld + column : 0));
         }
         __syncwarp(); /* else the compiler serialises the loads */
         #pragma unroll 8
         for (int j = 0; j < 8; j++) {
             const int row = i + j * ROWS;
-            const uint2 four = rounded(x[j]);
+            const uint2 quad = rounded(x[j]);
             *(uint2 *)(to + row * padded(COLUMNS) + column) =
-                row < rows && some ? four : uint2{0, 0};
+                row < rows && some ? quad : uint2{0, 0};
         }
     }
 }
@@ -440,7 +427,7 @@ static __device__ __forceinline__ void z_backward(const plan &p, const chunk_coo
  * barrier also means that all warps have finished their products. */
 template <int N>
 static __device__ __forceinline__ void dot_with_keys(const finish_smem &w, const warp_tile &s,
-                                                     float (*dkey)[4], float dot[2])
+                                                     float (*dkey)[4], float (&dot)[2])
 {
     dot[0] = dot[1] = 0;
     #pragma unroll 16
@@ -449,13 +436,11 @@ static __device__ __forceinline__ void dot_with_keys(const finish_smem &w, const
         dot[i % 2] = fmaf(low_of_pair(k), strip_pair(dkey, i)[0], dot[i % 2]);
         dot[i % 2] = fmaf(high_of_pair(k), strip_pair(dkey, i)[1], dot[i % 2]);
     }
+    warp_sums<4>(dot);
     #pragma unroll 2
-    for (int h = 0; h < 2; h++) {
-        dot[h] += __shfl_xor_sync(0xffffffff, dot[h], 1);
-        dot[h] += __shfl_xor_sync(0xffffffff, dot[h], 2);
+    for (int h = 0; h < 2; h++)
         if (N > STRIP && fragment_column() == 0)
             w.dot[s.n / STRIP * CHUNK + s.m + fragment_row() + 8 * h] = dot[h];
-    }
     if (N > STRIP)
         __syncthreads();
     #pragma unroll 2
@@ -506,18 +491,13 @@ static constexpr int finish_min_blocks(int N)
     return N > STRIP ? 2 : 4;
 }
 
+/* Two groups of cp.async: what D needs; dY and E. */
 template <int N>
-__global__ void __launch_bounds__(finish_threads(N), finish_min_blocks(N)) finish(plan p)
+static __device__ __forceinline__ void load_operands(const plan &p, const chunk_coord &at,
+                                                     const finish_smem &w)
 {
-    extern __shared__ __align__(16) unsigned char buffer[];
-    constexpr int BLOCK_THREADS = finish_threads(N), LD = padded(N);
-    const chunk_coord at = block_coord(p);
-    const warp_tile s = warp_tile_of(TILES, warp());
-    const int m = s.m, first = s.n;
-    finish_smem w;
+    constexpr int BLOCK_THREADS = finish_threads(N);
 
-    carve<N>(p, buffer, &w);
-    pdl_wait();
     load_steps<N, BLOCK_THREADS>(p, at, w.K, p.c.k);
     if (p.c.z)
         load_steps<N, BLOCK_THREADS>(p, at, w.X, p.x);
@@ -532,6 +512,21 @@ __global__ void __launch_bounds__(finish_threads(N), finish_min_blocks(N)) finis
     else
         load_steps<N, BLOCK_THREADS>(p, at, w.E, p.c.dv);
     cp_async_commit();
+}
+
+template <int N>
+__global__ void __launch_bounds__(finish_threads(N), finish_min_blocks(N)) finish(plan p)
+{
+    extern __shared__ __align__(16) unsigned char buffer[];
+    constexpr int BLOCK_THREADS = finish_threads(N), LD = padded(N);
+    const chunk_coord at = block_coord(p);
+    const warp_tile s = warp_tile_of(TILES, warp());
+    const int m = s.m, first = s.n;
+    smem_arena smem = {buffer, 0};
+    const finish_smem w = alloc_finish<N>(&smem, p);
+
+    pdl_wait();
+    load_operands<N>(p, at, w);
     cp_async_wait<1>();
     __syncthreads();
 
@@ -571,9 +566,10 @@ __global__ void __launch_bounds__(finish_threads(N), finish_min_blocks(N)) finis
     complete_keys(p, w.K, LD, s, dot, dkey, dq);
     if (p.dv)
         add_dv(p, at, s, dkey);
+    const staged_tile staged = {s, s, w.D, LD};
     if (p.c.dq)
-        store_strip_staged<TILES>(p, at, s, s, p.c.dq, w.D, LD, dq);
-    store_strip_staged<TILES>(p, at, s, s, p.c.dk, w.D, LD, dkey);
+        store_strip_staged<TILES>(p, at, staged, p.c.dq, dq);
+    store_strip_staged<TILES>(p, at, staged, p.c.dk, dkey);
 }
 
 /* ---- launches ---- */
@@ -587,7 +583,7 @@ struct backward_walk {
     }
 };
 
-cudaError_t chunked_walk_backward(const plan &p)
+cudaError_t e74_chunked::chunked_walk_backward(const plan &p)
 {
     return walk<backward_walk>(p);
 }
@@ -595,11 +591,11 @@ cudaError_t chunked_walk_backward(const plan &p)
 template <int N>
 static cudaError_t launch_finish(const plan &p)
 {
-    finish_smem w;
-    return launch(finish<N>, p, p.chunks * p.c.BH, finish_threads(N), carve<N>(p, NULL, &w));
+    return launch(finish<N>, p, p.chunks * p.c.BH, finish_threads(N),
+                  arena_bytes(alloc_finish<N>, p));
 }
 
-cudaError_t chunked_finish(const plan &p)
+cudaError_t e74_chunked::chunked_finish(const plan &p)
 {
     return p.c.N <= 64 ? launch_finish<64>(p) : launch_finish<128>(p);
 }

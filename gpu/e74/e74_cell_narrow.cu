@@ -28,7 +28,7 @@
  * The step uses fmaf and never a bare a * b + c, so that forward and replay
  * cannot be contracted differently; chunks, and sums within and over them, are
  * the same for every checkpoint interval. */
-#include "gpu/device/columns.cuh"
+#include "gpu/e74/columns.cuh"
 #include "gpu/device/flags.cuh"
 #include "gpu/device/launch.cuh"
 #include "gpu/device/math.cuh"
@@ -156,7 +156,7 @@ static __device__ __forceinline__ eight receive_value(const layout &l, float *at
         bool there = true;
         for (int i = 0; i < 2; i++)
             load_relaxed(from[i], e.x + 4 * i);
-        for (int j = 0; j < COLUMNS; j++)
+        for (int j = 0; j < OCTET; j++)
             there = there && __float_as_uint(e.x[j]) != UNSENT;
         if (__all_sync(0xffffffff, there))
             return e;
@@ -261,7 +261,7 @@ static __device__ __forceinline__ vec<ELEMENTS> load_global(const void *from, in
     if (ELEMENTS == 1) {
         e.x[0] = load((const T *)from + at);
     } else {
-        const eight w = widened(load_columns<T, 1, true>((const T *)from + at, COLUMNS, 0));
+        const eight w = widened(load_columns<T, 1, true>((const T *)from + at, OCTET, 0));
         for (int j = 0; j < ELEMENTS; j++)
             e.x[j] = w.x[j];
     }
@@ -277,7 +277,7 @@ static __device__ __forceinline__ void store_global(void *to, int64_t at, const 
         eight w;
         for (int j = 0; j < ELEMENTS; j++)
             w.x[j] = e.x[j];
-        store_columns<T, 1>((T *)to + at, COLUMNS, 0, w);
+        store_columns<T, 1>((T *)to + at, OCTET, 0, w);
     }
 }
 
@@ -499,9 +499,9 @@ static __device__ __forceinline__ operands load_operands(operand_ptrs *at, const
 {
     const int key_step = more ? l.key_stride : 0, row_step = more ? l.stride : 0;
     operands m;
-    m.read = take<LANES>(at->read, p.lane);
-    m.write = take<LANES>(at->write, p.lane);
-    m.query = take<LANES>(at->query, p.lane);
+    m.read = load_columns<LANES>(at->read, p.lane);
+    m.write = load_columns<LANES>(at->write, p.lane);
+    m.query = load_columns<LANES>(at->query, p.lane);
     m.v = *at->v;
     m.z = l.c.z_outside ? *at->z : 1;
     at->read += key_step;
@@ -525,7 +525,7 @@ template <typename T, int NONLIN>
 static __device__ __forceinline__ float advance(eight &S, const operands &m, float reads)
 {
     const float delta = fmaf(-m.z, reads, m.v);
-    for (int j = 0; j < COLUMNS; j++) {
+    for (int j = 0; j < OCTET; j++) {
         const float P = fmaf(delta, m.write.x[j], S.x[j]);
         S.x[j] = NONLIN == E74_TANH ? tanh_for<T>(P) : P;
     }
@@ -544,8 +544,8 @@ static __device__ __forceinline__ void store_checkpoint(const call &c, const coo
         store_columns<float, LANES>(to, columns, p.lane, S);
         return;
     }
-    for (int j = 0; j < COLUMNS; j++) {
-        const int column = run<LANES>(j / 4, p.lane) + j % 4;
+    for (int j = 0; j < OCTET; j++) {
+        const int column = quad_offset<LANES>(j / 4, p.lane) + j % 4;
         if (column < columns)
             put_kept(c, segment * c.BH, p.element + column, S.x[j]);
     }
@@ -560,8 +560,8 @@ static __device__ __forceinline__ eight load_checkpoint(const call &c, const coo
         return load_floats<LANES>((const float *)c.checkpoints + segment * c.BH * c.M + p.element,
                                   columns, p.lane);
     eight S = {};
-    for (int j = 0; j < COLUMNS; j++) {
-        const int column = run<LANES>(j / 4, p.lane) + j % 4;
+    for (int j = 0; j < OCTET; j++) {
+        const int column = quad_offset<LANES>(j / 4, p.lane) + j % 4;
         if (column < columns)
             S.x[j] = get_kept(c, segment * c.BH, p.element + column);
     }
@@ -599,23 +599,24 @@ static __device__ __forceinline__ void scan_steps(const layout &l, const coord &
     operand_ptrs at = operand_ptrs_at(l, p, s, from);
     float *y_at = s.v + from * l.stride + p.row_offset;
     operands current = load_operands<LANES>(&at, l, p, from + 1 < to);
-    float reads = lanes_sum<LANES>(dot(S, current.read)), y = 0;
+    float reads = warp_sum<LANES>(dot(S, current.read));
 
     #pragma unroll 2
     for (int i = from + 1; i < to; i++) {
         const operands ahead = load_operands<LANES>(&at, l, p, i + 1 < to);
         advance<T, NONLIN>(S, current, reads);
-        y = dot(S, current.query);
-        reads = dot(S, ahead.read);
-        lanes_sums<LANES>(&reads, &y);
+        const float y = dot(S, current.query);
+        float sums[] = {dot(S, ahead.read), y};
+        warp_sums<LANES>(sums);
+        reads = sums[0];
         sync_row<LANES>();
         if (writes)
-            *y_at = y;
+            *y_at = sums[1];
         y_at += l.stride;
         current = ahead;
     }
     advance<T, NONLIN>(S, current, reads);
-    y = lanes_sum<LANES>(dot(S, current.query));
+    const float y = warp_sum<LANES>(dot(S, current.query));
     sync_row<LANES>();
     if (writes)
         *y_at = y;
@@ -738,13 +739,13 @@ static __device__ __forceinline__ void replay(const layout &l, const coord &p, c
     float *state = s.states + (from + 1) * l.state_stride;
     operand_ptrs at = operand_ptrs_at(l, p, s, from);
     operands current = load_operands<LANES>(&at, l, p, from + 1 < to);
-    float reads = lanes_sum<LANES>(dot(S, current.read));
+    float reads = warp_sum<LANES>(dot(S, current.read));
 
     #pragma unroll 2
     for (int i = from; i < to; i++) {
         const operands ahead = load_operands<LANES>(&at, l, p, i + 2 < to);
         const float delta = advance<T, NONLIN>(S, current, reads);
-        const float next = lanes_sum<LANES>(dot(S, ahead.read));
+        const float next = warp_sum<LANES>(dot(S, ahead.read));
         store_state(l, state, S);
         sync_row<LANES>();
         if (writes) {
@@ -797,9 +798,9 @@ static __device__ __forceinline__ operands_back load_operands_back(operand_ptrs_
 {
     const int key_step = more ? l.key_stride : 0, row_step = more ? l.stride : 0;
     operands_back m;
-    m.query = take<LANES>(at->query, p.lane);
-    m.write = take<LANES>(at->write, p.lane);
-    m.read = take<LANES>(at->read, p.lane);
+    m.query = load_columns<LANES>(at->query, p.lane);
+    m.write = load_columns<LANES>(at->write, p.lane);
+    m.read = load_columns<LANES>(at->read, p.lane);
     m.dy = *at->dy;
     m.delta = *at->delta;
     m.z = l.c.z_outside ? *at->z : 1;
@@ -831,25 +832,25 @@ static __device__ __forceinline__ void scan_back(const layout &l, const coord &p
 
     #pragma unroll 2
     for (int i = last; i >= 0; i--) {
-        for (int j = 0; j < COLUMNS; j++) {
+        for (int j = 0; j < OCTET; j++) {
             G.x[j] = fmaf(current.dy, current.query.x[j], G.x[j]);
             if (NONLIN == E74_TANH)
                 G.x[j] *= fmaf(-state_after.x[j], state_after.x[j], 1.0f);
         }
-        const float dv = lanes_sum<LANES>(dot(G, current.write)), dreads = -dv * current.z;
+        const float dv = warp_sum<LANES>(dot(G, current.write)), dreads = -dv * current.z;
         const float with_write = l.separate_dread ? 0 : dreads;
         const operands_back ahead = load_operands_back<LANES>(&at, l, p, i > 1);
         const eight next =
             load_state(l, i > 0 ? state - 2 * l.state_stride : state - l.state_stride);
         eight dwrite;
-        for (int j = 0; j < COLUMNS; j++) {
+        for (int j = 0; j < OCTET; j++) {
             dwrite.x[j] = fmaf(with_write, state_before.x[j], current.delta * G.x[j]);
             G.x[j] = fmaf(dreads, current.read.x[j], G.x[j]);
         }
         store_state(l, state, dwrite);
         if (l.separate_dread) {
             eight dread;
-            for (int j = 0; j < COLUMNS; j++)
+            for (int j = 0; j < OCTET; j++)
                 dread.x[j] = dreads * state_before.x[j];
             store_state(l, dread_at, dread);
         }
@@ -929,7 +930,7 @@ template <int LANES>
 static __device__ __forceinline__ float dot_with_row(const float *row, const float *x)
 {
     float sum = 0;
-    for (int j = 0; j < COLUMNS * LANES; j += 4) {
+    for (int j = 0; j < OCTET * LANES; j += 4) {
         const four<float> a = *(const four<float> *)(row + j), b = *(const four<float> *)(x + j);
         for (int n = 0; n < 4; n++)
             sum = fmaf(a.x[n], b.x[n], sum);
@@ -1155,16 +1156,16 @@ static layout layout_of(const struct frame *f, bool back)
     layout l = {};
     call &c = l.c = call_of(f);
 
-    l.lanes = c.columns > COLUMNS ? 2 : 1;
-    l.width = COLUMNS * l.lanes;
+    l.lanes = c.columns > OCTET ? 2 : 1;
+    l.width = OCTET * l.lanes;
     l.groups = min_of(min_of(SCAN_THREADS / l.lanes / c.rows, KEY_WIDTH / l.width), c.N / c.rows);
     l.groups = c.lowrank ? 1 : l.groups;
     l.sets = (int)ceil_div(c.N / c.rows, l.groups);
     l.rows = l.groups * c.rows;
     l.scan_threads = padded(l.rows * l.lanes, 32);
-    l.stride = (c.lowrank ? padded(c.N, COLUMNS) : l.groups * l.width) + 4;
+    l.stride = (c.lowrank ? padded(c.N, OCTET) : l.groups * l.width) + 4;
     l.key_stride = c.lowrank ? l.width + 4 : l.stride;
-    l.state_stride = COLUMNS * l.scan_threads + 4;
+    l.state_stride = OCTET * l.scan_threads + 4;
     l.parts = (int)ceil_div(c.rows, PART_ROWS);
     l.group_threads = c.lowrank ? 8 : 1;
     l.vectorised = c.N % 8 == 0 && l.rows % 8 == 0 && (c.lowrank || c.columns % 4 == 0);
@@ -1193,7 +1194,7 @@ static bool needs_initial_states(const layout &l)
 
 static int64_t handover_floats(const layout &l)
 {
-    return l.chunks * l.c.BH * l.sets * l.scan_threads * COLUMNS;
+    return l.chunks * l.c.BH * l.sets * l.scan_threads * OCTET;
 }
 
 enum { TICKET_FLOATS = 32 }; /* so that the hand-over is aligned */
@@ -1293,7 +1294,7 @@ static const char *declines(const struct frame *f)
         return no;
     if (state != E74_BLOCKDIAG && state != E74_LOWRANK)
         return "only for state = blockdiag and lowrank";
-    if (DIM(f, state == E74_LOWRANK ? 'R' : 'L') > COLUMNS * LANES_MAX)
+    if (DIM(f, state == E74_LOWRANK ? 'R' : 'L') > OCTET * LANES_MAX)
         return state == E74_LOWRANK ? "rank beyond 16" : "block_size beyond 16";
     if (nonlin != E74_TANH && nonlin != E74_LINEAR)
         return "rmsnorm and frobnorm couple the rows of a state";

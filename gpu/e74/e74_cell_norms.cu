@@ -50,7 +50,7 @@
  * allocate a whole SM's shared memory each, so that no other block shares their SM. */
 #include "gpu/device/async.cuh"
 #include "gpu/device/cluster.cuh"
-#include "gpu/device/columns.cuh"
+#include "gpu/e74/columns.cuh"
 #include "gpu/device/flags.cuh"
 #include "gpu/device/launch.cuh"
 #include "gpu/device/math.cuh"
@@ -117,7 +117,7 @@ static constexpr __host__ __device__ int elements_per_lane(int lanes)
 /* Columns and rows of a group, padded. */
 static constexpr __host__ __device__ int padded_columns_of(int lanes)
 {
-    return COLUMNS * lanes;
+    return OCTET * lanes;
 }
 static constexpr __host__ __device__ int padded_rows_of(int lanes)
 {
@@ -349,7 +349,7 @@ static __device__ __forceinline__ void store_warp_sums(float *to, const coord &p
 template <int LANES>
 static __device__ __forceinline__ void store_thread_sums(float *to, const coord &p, float x)
 {
-    store_warp_sums<LANES>(to, p, lanes_sum<LANES>(x));
+    store_warp_sums<LANES>(to, p, warp_sum<LANES>(x));
 }
 
 static __device__ __forceinline__ void zero_sums(float *sums, int n)
@@ -404,13 +404,13 @@ static __device__ __forceinline__ void store_rows(float *to, const float *x)
 /* row += weight * e */
 static __device__ __forceinline__ void add(eight *row, float weight, const eight &e)
 {
-    for (int j = 0; j < COLUMNS; j++)
+    for (int j = 0; j < OCTET; j++)
         row->x[j] = fmaf(weight, e.x[j], row->x[j]);
 }
 
 static __device__ __forceinline__ void multiply(eight *row, float factor)
 {
-    for (int j = 0; j < COLUMNS; j++)
+    for (int j = 0; j < OCTET; j++)
         row->x[j] *= factor;
 }
 
@@ -444,8 +444,8 @@ static __device__ void store_checkpoint(const layout &l, const coord &p, int64_t
                                         valid_columns(l, p, r), p.lane, row);
             continue;
         }
-        for (int j = 0; j < COLUMNS; j++) {
-            const int column = run<LANES>(j / 4, p.lane) + j % 4;
+        for (int j = 0; j < OCTET; j++) {
+            const int column = quad_offset<LANES>(j / 4, p.lane) + j % 4;
             if (column < valid_columns(l, p, r))
                 put_kept(l.c, slot, element_of(l, p, r) + column, row.x[j]);
         }
@@ -458,8 +458,8 @@ static __device__ void load_checkpoint(const layout &l, const coord &p, int64_t 
     if (l.c.kept == KEPT_F32)
         return load_state<LANES>(l, p, (const float *)l.c.checkpoints + slot * l.c.M, S);
     for (int r = 0; r < rows_per_thread(LANES); r++)
-        for (int j = 0; j < COLUMNS; j++) {
-            const int column = run<LANES>(j / 4, p.lane) + j % 4;
+        for (int j = 0; j < OCTET; j++) {
+            const int column = quad_offset<LANES>(j / 4, p.lane) + j % 4;
             S[r].x[j] = column < valid_columns(l, p, r)
                             ? get_kept(l.c, slot, element_of(l, p, r) + column)
                             : 0;
@@ -477,7 +477,7 @@ static __device__ __forceinline__ void store_tile(const layout &l, const coord &
                                                   const eight *S)
 {
     for (int r = 0; r < rows_per_thread(LANES); r++)
-        leave<LANES>(to + tile_offset(l, p, r), p.lane, S[r]);
+        store_columns<LANES>(to + tile_offset(l, p, r), p.lane, S[r]);
 }
 
 /* The thread's own part, which no other thread reads. */
@@ -487,7 +487,7 @@ static __device__ __forceinline__ void copy_tile_async(const layout &l, const co
 {
     for (int r = 0; r < rows_per_thread(LANES); r++)
         for (int i = 0; i < 2; i++) {
-            const int at = tile_offset(l, p, r) + run<LANES>(i, p.lane);
+            const int at = tile_offset(l, p, r) + quad_offset<LANES>(i, p.lane);
             cp_async16(to + at, from + at);
         }
 }
@@ -517,8 +517,8 @@ static __device__ __forceinline__ void load_operands(const layout &l, const reco
                                                      const float *input, operands<LANES> *m)
 {
     constexpr fields f = known_fields<LANES, INSIDE, BACK>();
-    m->write = take<LANES>(input + at.column + f.khat, 0);
-    m->read = INSIDE ? take<LANES>(input + at.column + f.u, 0) : m->write;
+    m->write = load_columns<LANES>(input + at.column + f.khat, 0);
+    m->read = INSIDE ? load_columns<LANES>(input + at.column + f.u, 0) : m->write;
     load_rows<rows_per_thread(LANES)>(m->v, input + at.row + f.v);
     if (l.c.z_outside)
         load_rows<rows_per_thread(LANES)>(m->z, input + at.row + f.z);
@@ -577,8 +577,8 @@ static __device__ __forceinline__ dots<LANES> dot_products(const eight *S, const
         d.write[r] = INSIDE ? dot(S[r], m.write) : 0;
     }
     for (int r = 0; r < ROWS; r++) {
-        d.read[r] = lanes_sum<LANES>(d.read[r]);
-        d.write[r] = INSIDE ? lanes_sum<LANES>(d.write[r]) : d.read[r];
+        d.read[r] = warp_sum<LANES>(d.read[r]);
+        d.write[r] = INSIDE ? warp_sum<LANES>(d.write[r]) : d.read[r];
     }
     return d;
 }
@@ -764,7 +764,8 @@ __global__ void __launch_bounds__(32 * max_warps(LANES), 1) carry(layout l)
             const dots<LANES> dots_before = d;
             const scale scale_before = s;
             d = dot_products<LANES, INSIDE>(S, m);
-            const eight q = take<LANES>(query, 0); /* (here, to fill the latency of the sum) */
+            const eight q =
+                load_columns<LANES>(query, 0); /* (here, to fill the latency of the sum) */
             for (int r = 0; r < ROWS; r++)
                 y[r] = dot(S[r], q);
             norm_divisor divisor = divide_by_norm(&s, after, peak, l.mean);
@@ -844,8 +845,8 @@ static __device__ __forceinline__ void load_operands_back(const layout &l, const
 {
     constexpr fields f = known_fields<LANES, INSIDE>();
     const int ROWS = rows_per_thread(LANES);
-    o->write = take<LANES>(from.columns + f.khat, 0);
-    o->read = INSIDE ? take<LANES>(from.columns + f.u, 0) : o->write;
+    o->write = load_columns<LANES>(from.columns + f.khat, 0);
+    o->read = INSIDE ? load_columns<LANES>(from.columns + f.u, 0) : o->write;
     load_rows<ROWS>(o->v, from.rows + f.v);
     load_rows<ROWS>(o->delta, from.result + f.delta);
     load_rows<ROWS>(o->written, from.result + f.written);
@@ -863,7 +864,7 @@ static __device__ __forceinline__ output_operands<LANES> load_output_operands(co
     output_operands<LANES> a;
     load_rows<rows_per_thread(LANES)>(a.y, from.result + f.y);
     load_rows<rows_per_thread(LANES)>(a.dy, dy);
-    a.query = take<LANES>(from.columns + f.q, 0);
+    a.query = load_columns<LANES>(from.columns + f.q, 0);
     return a;
 }
 
@@ -887,15 +888,15 @@ fold(const layout &l, const coord &p, const record_offsets &at, const float *sta
     constexpr fields f = known_fields<LANES, INSIDE>();
     float G_dot_S = 0;
     for (int r = 0; r < rows_per_thread(LANES); r++) {
-        eight S = take<LANES>(state + tile_offset(l, p, r), p.lane);
+        eight S = load_columns<LANES>(state + tile_offset(l, p, r), p.lane);
         #pragma unroll 1
         for (int step = 0; step < steps; step++) {
             const float *const here = result + step * l.result_floats;
             add(&S, here[at.result.row + f.delta + r],
-                take<LANES>(input + step * l.input_floats + at.input.column + f.khat, 0));
+                load_columns<LANES>(input + step * l.input_floats + at.input.column + f.khat, 0));
             multiply(&S, here[at.result.group + f.scalars]);
         }
-        for (int j = 0; j < COLUMNS; j++)
+        for (int j = 0; j < OCTET; j++)
             G[r].x[j] = fmaf(beta, S.x[j], down * G[r].x[j]);
         G_dot_S += dot(G[r], S);
     }
@@ -910,7 +911,7 @@ static __device__ __forceinline__ float dot_with_state(const layout &l, const co
 {
     float G_dot_S = 0;
     for (int r = 0; r < rows_per_thread(LANES); r++) {
-        G_dot_S += dot(G[r], take<LANES>(state + tile_offset(l, p, r), p.lane));
+        G_dot_S += dot(G[r], load_columns<LANES>(state + tile_offset(l, p, r), p.lane));
         G_dot_S = p.lane ? G_dot_S : fmaf(a.dy[r], a.y[r], G_dot_S);
     }
     return G_dot_S;
@@ -996,7 +997,7 @@ __global__ void __launch_bounds__(32 * max_warps(LANES), 1) walk_back(layout l)
             float dv[ROWS], f[ROWS], sum[2] = {};
 
             for (int r = 0; r < ROWS; r++)
-                Gamma_k[r] = lanes_sum<LANES>(Gamma_k[r]);
+                Gamma_k[r] = warp_sum<LANES>(Gamma_k[r]);
             const float g = epsilon_c_g + sum_of_warps<LANES>(sums + sums_offset, n);
             sums_offset ^= WARP_SUMS;
             down *= m.inverse;
@@ -1123,7 +1124,7 @@ static __device__ __forceinline__ float dot_parts(const lane_part<ELEMENTS> &a,
     float sum = 0;
     for (int i = 0; i < ELEMENTS; i++)
         sum = fmaf(a.x[i], b.x[i], sum);
-    return lanes_sum<32>(sum);
+    return warp_sum<32>(sum);
 }
 
 /* The keys, normalised; v, z, and backward dy; zeros in the padding. */
@@ -1542,7 +1543,7 @@ static layout layout_of(const struct frame *f, enum pass pass)
     layout l = {};
     call &c = l.c = call_of(f);
 
-    for (l.lanes = 1; COLUMNS * l.lanes < c.columns; l.lanes *= 2)
+    for (l.lanes = 1; OCTET * l.lanes < c.columns; l.lanes *= 2)
         ;
     l.groups = c.N / c.rows;
     l.warps = (int)ceil_div(c.rows, 32 / l.lanes * rows_per_thread(l.lanes));
@@ -1748,7 +1749,7 @@ static const char *declines(const struct frame *f)
         return "only for nonlin = rmsnorm and frobnorm";
     if (DIM(f, state == E74_FULL ? 'N' : 'L') == 1)
         return "rows of one element: their gradients are left by cancellation";
-    if (DIM(f, state == E74_FULL ? 'N' : 'L') > COLUMNS * 16)
+    if (DIM(f, state == E74_FULL ? 'N' : 'L') > OCTET * 16)
         return state == E74_FULL ? "n_state beyond 128: the state does not fit a block's registers"
                                  : "block_size beyond 128: not enough threads for a row";
     const layout l = layout_of(f, BACKWARD);

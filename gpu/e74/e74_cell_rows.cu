@@ -24,6 +24,8 @@
 #include "gpu/device/named_barrier.cuh"
 #include "gpu/e74/e74_cell_rows.cuh"
 
+using namespace e74_rows;
+
 enum { IN_FLIGHT = 2 }; /* batches of keys in flight */
 
 /* Threads per block and role; MANY: where a consumer has 16 columns. */
@@ -37,7 +39,7 @@ static __device__ __forceinline__ void store_outputs(const layout &l, const work
         const four<float> x = *(const four<float> *)(y + step * l.rows + p.quad_row);
         four<float> out;
         for (int j = 0; j < 4; j++)
-            out.x[j] = x.x[j] * x.x[j] * rcp_approx(1 + expf(-x.x[j]));
+            out.x[j] = gate_output(x.x[j], sigmoid(x.x[j]));
         store_elements<T>(l, p, l.c.y, t + step, x);
         store_elements<T>(l, p, l.c.out, t + step, out);
     }
@@ -52,10 +54,10 @@ static __device__ void store_checkpoint(const call &c, const work_coord &p, int6
         store_strip<LANES, PER_LANE>(to, p.any ? c.columns : 0, p.lane, S);
         return;
     }
-    for (int j = 0; j < PER_LANE * COLUMNS && p.any; j++) {
+    for (int j = 0; j < PER_LANE * OCTET && p.any; j++) {
         const int column = column_of<LANES, PER_LANE>(p.lane, j);
         if (column < c.columns)
-            put_kept(c, segment * c.BH, p.element + column, S.of[j / COLUMNS].x[j % COLUMNS]);
+            put_kept(c, segment * c.BH, p.element + column, S.of[j / OCTET].x[j % OCTET]);
     }
 }
 
@@ -70,40 +72,40 @@ static __device__ __forceinline__ void walk(const layout &l, const work_coord &p
     const float *query_at = s.q + from * l.width;
     float *y_at = s.y + from * l.rows + p.row;
     operands<PER_LANE> now = load_operands<LANES, PER_LANE, INSIDE>(&at, l, p);
-    float reads = lanes_sum<LANES>(dot(S, now.read)), y = 0;
+    float reads = warp_sum<LANES>(dot(S, now.read));
 
     #pragma unroll 2
     for (int i = from + 1; i < to; i++) {
         const strip<PER_LANE> query = load_strip_shared<LANES, PER_LANE>(query_at, p.lane);
         const operands<PER_LANE> then = load_operands<LANES, PER_LANE, INSIDE>(&at, l, p);
         advance<T>(S, now, reads, NONLIN == E74_TANH);
-        y = dot(S, query);
-        reads = dot(S, then.read);
-        lanes_sums<LANES>(&reads, &y);
+        const float y = dot(S, query);
+        float sums[] = {dot(S, then.read), y};
+        warp_sums<LANES>(sums);
+        reads = sums[0];
         if (p.lane == 0)
-            *y_at = y;
+            *y_at = sums[1];
         query_at += l.width;
         y_at += l.rows;
         now = then;
     }
     advance<T>(S, now, reads, NONLIN == E74_TANH);
-    y = lanes_sum<LANES>(dot(S, load_strip_shared<LANES, PER_LANE>(query_at, p.lane)));
+    const float y = warp_sum<LANES>(dot(S, load_strip_shared<LANES, PER_LANE>(query_at, p.lane)));
     if (p.lane == 0)
         *y_at = y;
 }
 
 /* The stage of a chunk; there are two. */
-static __device__ stage_ptrs stage_of(const layout &l, float *buffer, int64_t chunk)
+static __device__ stage_ptrs stage_of(const layout &l, unsigned char *buffer, int64_t chunk)
 {
-    stage_ptrs s;
-    const int size = carve(l, 0, buffer, &s);
-    carve(l, 0, buffer + chunk % 2 * size, &s);
-    return s;
+    smem_arena stage = {buffer + chunk % 2 * arena_bytes(alloc_stage, l, false), 0};
+    return alloc_stage(&stage, l, false);
 }
 
 /* The consumers: from the state before all steps to that after them. */
 template <typename T, int LANES, int PER_LANE, int NONLIN, bool INSIDE>
-static __device__ __forceinline__ void consume(const layout &l, const work_coord &p, float *buffer)
+static __device__ __forceinline__ void consume(const layout &l, const work_coord &p,
+                                               unsigned char *buffer)
 {
     const call &c = l.c;
     const int columns = p.any ? c.columns : 0;
@@ -129,7 +131,8 @@ static __device__ __forceinline__ void consume(const layout &l, const work_coord
 
 /* The producers: load a chunk ahead, store outputs a chunk behind. */
 template <typename T, int OCTETS, bool INSIDE, bool ALIGNED>
-static __device__ __forceinline__ void produce(const layout &l, const work_coord &p, float *buffer)
+static __device__ __forceinline__ void produce(const layout &l, const work_coord &p,
+                                               unsigned char *buffer)
 {
     const int64_t all = l.c.T;
     int64_t chunk = 0;
@@ -169,10 +172,10 @@ __global__ void __launch_bounds__(PER_LANE > 1 ? MANY_ROLE_THREADS + MANY_PRODUC
                                                : ROLE_THREADS + PRODUCER_THREADS,
                                   PER_LANE > 1 ? 1 : 2) forward_rows(layout l)
 {
-    extern __shared__ __align__(16) float buffer[];
+    extern __shared__ __align__(16) unsigned char buffer[];
     const work_coord p = work_coord_of<LANES, PER_LANE, 1>(l, blockIdx.x);
 
-    if (of_warp(p.role) == 0)
+    if (warp_uniform(p.role) == 0)
         consume<T, LANES, PER_LANE, NONLIN, INSIDE>(l, p, buffer);
     else if (l.c.columns % 4)
         produce<T, LANES * PER_LANE, INSIDE, false>(l, p, buffer);
@@ -184,8 +187,7 @@ __global__ void __launch_bounds__(PER_LANE > 1 ? MANY_ROLE_THREADS + MANY_PRODUC
 
 static size_t shared_bytes(const layout &l)
 {
-    stage_ptrs s;
-    return 2 * carve(l, 0, NULL, &s) * sizeof(float);
+    return 2 * arena_bytes(alloc_stage, l, false);
 }
 
 template <typename T, int LANES, int PER_LANE, int NONLIN>
@@ -230,7 +232,7 @@ static int forward(const struct frame *f)
 {
     layout l = layout_of(f, {2, ROLE_THREADS, PRODUCER_THREADS, 1, 1});
     const bool many = many_rows(l, sizeof(T));
-    const size_t max_shared = many ? SHARED_MAX : SHARED_MAX / 2;
+    const size_t max_shared = many ? gpu_limits()->smem : gpu_limits()->smem_two;
 
     if (many)
         l = layout_of(f, {2, MANY_ROLE_THREADS, MANY_PRODUCER_THREADS, 2, 1});
@@ -251,12 +253,12 @@ static int forward(const struct frame *f)
 template <typename T>
 static int backward(const struct frame *f)
 {
-    return rows_backward<T>(f);
+    return backward_pass<T>(f);
 }
 
 static size_t work(const struct frame *f, enum pass p)
 {
-    return p == FORWARD ? 0 : rows_back_work(f);
+    return p == FORWARD ? 0 : backward_work(f);
 }
 
 static const char *declines(const struct frame *f)
@@ -269,10 +271,12 @@ static const char *declines(const struct frame *f)
         return "only for state = full and blockdiag";
     if (nonlin != E74_TANH && nonlin != E74_LINEAR)
         return "rmsnorm and frobnorm make the rows of a state depend on each other";
-    if (state == E74_BLOCKDIAG && DIM(f, 'L') <= COLUMNS * 2)
+    if (state == E74_BLOCKDIAG && DIM(f, 'L') <= OCTET * 2)
         return "block_size up to 16: rows too short to divide among threads";
-    if (DIM(f, state == E74_FULL ? 'N' : 'L') > COLUMNS * 32)
+    if (DIM(f, state == E74_FULL ? 'N' : 'L') > OCTET * 32)
         return state == E74_FULL ? "n_state beyond 256" : "block_size beyond 256";
+    if (!backward_fits(f))
+        return "the states of a step of backward are more than the shared memory of a block";
     return NULL;
 }
 

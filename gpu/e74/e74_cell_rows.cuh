@@ -5,18 +5,22 @@
 #define E74_CELL_ROWS_CUH
 
 #include "gpu/device/cluster.cuh"
-#include "gpu/device/columns.cuh"
+#include "gpu/e74/columns.cuh"
 #include "gpu/device/math.cuh"
 #include "gpu/device/opaque.cuh"
+#include "gpu/device/smem.cuh"
+#include "gpu/e74/cell_math.cuh"
 #include "gpu/e74/e74_cell.cuh"
+
+namespace e74_rows
+{
 
 enum {
     CHUNK = 32, /* maximum steps per stage in shared memory, forward */
     MAX_SUB_STEPS =
         16, /* maximum steps per subsegment, whose states are in shared memory, backward */
-    MAX_INTERVAL = 8,   /* maximum steps between two barriers, backward */
-    ROLE_THREADS = 128, /* maximum threads per warp role */
-    SHARED_MAX = 227 * 1024
+    MAX_INTERVAL = 8,  /* maximum steps between two barriers, backward */
+    ROLE_THREADS = 128 /* maximum threads per warp role */
 };
 
 /* ---- how a call is laid out over blocks ---- */
@@ -111,23 +115,24 @@ struct stage_ptrs {
                                   reads for dz */
 };
 
-/* Returns the floats it takes, a multiple of four. */
-static inline __host__ __device__ int carve(const layout &l, int backward, float *at, stage_ptrs *s)
+static __host__ __device__ __forceinline__ stage_ptrs alloc_stage(smem_arena *smem, const layout &l,
+                                                                  bool backward)
 {
     const int keys = l.steps * l.width, rows = l.steps * l.rows;
-    const int vectors = l.c.z_inside ? 3 : 2, gates = l.c.z_outside ? rows : 0;
-    float *per_row = at + vectors * keys;
+    const int gates = l.c.z_outside ? rows : 0;
+    stage_ptrs s = {};
 
-    s->khat = at;
-    s->q = at + keys;
-    s->u = l.c.z_inside ? at + 2 * keys : at;
-    s->v = per_row;
-    s->z = per_row + rows; /* not last: the element after a subsegment's last is loaded */
-    s->y = s->dy = per_row + rows + gates;
-    s->delta = per_row + 2 * rows + gates;
-    s->reads = per_row + 3 * rows + gates;
-    const int all = backward ? 3 * rows + 2 * gates : 2 * rows + gates;
-    return (vectors * keys + all + 3) / 4 * 4;
+    s.khat = smem->alloc<float>(keys);
+    s.q = smem->alloc<float>(keys);
+    s.u = l.c.z_inside ? smem->alloc<float>(keys) : s.khat;
+    s.v = smem->alloc<float>(rows);
+    s.z = smem->alloc<float>(gates); /* not last: the element after a subsegment's last is loaded */
+    s.y = s.dy = smem->alloc<float>(rows);
+    if (backward) {
+        s.delta = smem->alloc<float>(rows);
+        s.reads = smem->alloc<float>(gates);
+    }
+    return s;
 }
 
 /* Producers' functions have OCTETS = LANES x PER_LANE: one octet per thread. */
@@ -139,20 +144,20 @@ static __device__ void store_key(const stage_ptrs &to, int octet, int at, bool a
                                  const raw<T> &q, const raw<T> &z)
 {
     eight key = widened(k);
-    float scale = 1 / (sqrtf(lanes_sum<OCTETS>(dot(key, key))) + (float)E74_EPSILON);
+    const float r = key_scale(sqrtf(warp_sum<OCTETS>(dot(key, key))));
 
     if (!any)
         return;
-    for (int j = 0; j < COLUMNS; j++)
-        key.x[j] *= scale;
-    leave<OCTETS>(to.khat + at, octet, key);
-    leave<OCTETS>(to.q + at, octet, widened(q));
+    for (int j = 0; j < OCTET; j++)
+        key.x[j] *= r;
+    store_columns<OCTETS>(to.khat + at, octet, key);
+    store_columns<OCTETS>(to.q + at, octet, widened(q));
     if (to.u == to.khat)
         return;
     eight gate = widened(z);
-    for (int j = 0; j < COLUMNS; j++)
+    for (int j = 0; j < OCTET; j++)
         key.x[j] *= gate.x[j];
-    leave<OCTETS>(to.u + at, octet, key);
+    store_columns<OCTETS>(to.u + at, octet, key);
 }
 
 /* A batch in flight, in registers: a producer's octet of the keys and its elements of the
@@ -178,12 +183,12 @@ static __device__ __forceinline__ incoming<T> load_batch(const layout &l, const 
     in.q = load_columns<T, OCTETS, ALIGNED>((const T *)c.q + key, columns, p.octet);
     if (c.z_inside)
         in.z = load_columns<T, OCTETS, ALIGNED>((const T *)c.z + key, columns, p.octet);
-    in.v = load_run<T, ALIGNED>((const T *)c.v + row, rows - p.quad_row);
+    in.v = load_quad<T, ALIGNED>((const T *)c.v + row, rows - p.quad_row);
     if (c.z_outside)
-        in.gate = load_run<T, ALIGNED>((const T *)c.z + row, rows - p.quad_row);
+        in.gate = load_quad<T, ALIGNED>((const T *)c.z + row, rows - p.quad_row);
     if (BACK) {
-        in.y = load_run<T, ALIGNED>((const T *)c.y + row, rows - p.quad_row);
-        in.dout = load_run<T, ALIGNED>((const T *)c.dout + row, rows - p.quad_row);
+        in.y = load_quad<T, ALIGNED>((const T *)c.y + row, rows - p.quad_row);
+        in.dout = load_quad<T, ALIGNED>((const T *)c.dout + row, rows - p.quad_row);
     }
     return in;
 }
@@ -197,13 +202,6 @@ static __device__ __forceinline__ four<float> widened(const words<T> &w)
     for (int j = 0; j < 4; j++)
         f.x[j] = load(x + j);
     return f;
-}
-
-/* dL/dy = dout (y silu(y))'. */
-static __device__ __forceinline__ float through_gate(float dout, float y)
-{
-    const float gate = rcp_approx(1 + expf(-y));
-    return dout * y * gate * (2 + y * (1 - gate));
 }
 
 /* A loaded batch to shared memory, as steps from ... */
@@ -224,7 +222,7 @@ static __device__ __forceinline__ void store_batch(const incoming<T> &in, const 
         const four<float> y = widened(in.y);
         four<float> dy = widened(in.dout);
         for (int j = 0; j < 4; j++)
-            dy.x[j] = through_gate(dy.x[j], y.x[j]);
+            dy.x[j] = gate_backward(dy.x[j], y.x[j], sigmoid(y.x[j]));
         *(four<float> *)(to.dy + at) = dy;
     }
 }
@@ -283,7 +281,7 @@ static __device__ __forceinline__ strip<PER_LANE> load_strip_shared(const float 
 {
     strip<PER_LANE> s;
     for (int i = 0; i < PER_LANE; i++)
-        s.of[i] = take<LANES * PER_LANE>(row, lane + i * LANES);
+        s.of[i] = load_columns<LANES * PER_LANE>(row, lane + i * LANES);
     return s;
 }
 
@@ -340,11 +338,11 @@ static __device__ __forceinline__ float advance(strip<PER_LANE> &S, const operan
 {
     const float delta = fmaf(-m.z, reads, m.v);
     for (int i = 0; i < PER_LANE; i++)
-        for (int j = 0; j < COLUMNS; j++)
+        for (int j = 0; j < OCTET; j++)
             S.of[i].x[j] = fmaf(delta, m.write.of[i].x[j], S.of[i].x[j]);
     if (tanh)
         for (int i = 0; i < PER_LANE; i++)
-            for (int j = 0; j < COLUMNS; j++)
+            for (int j = 0; j < OCTET; j++)
                 S.of[i].x[j] = tanh_for<T>(S.of[i].x[j]);
     return delta;
 }
@@ -371,7 +369,7 @@ static __device__ void store_strip(float *row, int columns, int lane, const stri
 template <int LANES, int PER_LANE>
 static __device__ int column_of(int lane, int j)
 {
-    return run<LANES * PER_LANE>(j % COLUMNS / 4, lane + j / COLUMNS * LANES) + j % 4;
+    return quad_offset<LANES * PER_LANE>(j % OCTET / 4, lane + j / OCTET * LANES) + j % 4;
 }
 
 template <int LANES, int PER_LANE>
@@ -383,12 +381,26 @@ static __device__ strip<PER_LANE> load_checkpoint(const call &c, const work_coor
         return load_strip<LANES, PER_LANE>(
             (const float *)c.checkpoints + segment * c.BH * c.M + p.element, columns, p.lane);
     strip<PER_LANE> S = {};
-    for (int j = 0; j < PER_LANE * COLUMNS; j++) {
+    for (int j = 0; j < PER_LANE * OCTET; j++) {
         const int column = column_of<LANES, PER_LANE>(p.lane, j);
         if (column < columns)
-            S.of[j / COLUMNS].x[j % COLUMNS] = get_kept(c, segment * c.BH, p.element + column);
+            S.of[j / OCTET].x[j % OCTET] = get_kept(c, segment * c.BH, p.element + column);
     }
     return S;
+}
+
+/* ---- subsegments, backward ---- */
+
+/* The first step of a subsegment, relative to its segment. */
+static __host__ __device__ __forceinline__ int begin_of(const layout &l, int sub)
+{
+    return sub * l.steps - (sub > l.long_subs ? sub - l.long_subs : 0);
+}
+
+/* The stored states before subsegment 1, 2, ... of a segment. */
+static inline __device__ float *sub_state(const layout &l, int64_t segment, int sub)
+{
+    return l.sub_states + (segment * (l.subs - 1) + sub - 1) * l.c.BH * l.c.M;
 }
 
 /* ---- launches ---- */
@@ -412,9 +424,9 @@ static inline layout layout_of(const struct frame *f, const shape &s)
 
     l.roles = s.roles;
     l.per_lane = s.per_lane;
-    for (l.lanes = 1; COLUMNS * s.per_lane * l.lanes < c.columns; l.lanes *= 2)
+    for (l.lanes = 1; OCTET * s.per_lane * l.lanes < c.columns; l.lanes *= 2)
         ;
-    l.width = COLUMNS * s.per_lane * l.lanes;
+    l.width = OCTET * s.per_lane * l.lanes;
     const int max_rows = s.role_threads / l.lanes * s.rows,
               warp = (int)ceil_div(32, l.lanes) * s.rows;
     const int unit = warp > 4 ? warp : 4;
@@ -435,9 +447,24 @@ static inline int64_t blocks_of(const layout &l)
     return l.c.BH * (l.c.N / l.c.rows) * l.parts;
 }
 
-/* The backward pass and its workspace: in e74_cell_rows_back.cu. */
+/* The vectors of sums. */
+enum { DKEY, DQ, DU };
+
+/* The gradients of the keys from their sums; in e74_cell_rows_finish.cu. */
 template <typename T>
-int rows_backward(const struct frame *f);
-size_t rows_back_work(const struct frame *f);
+int finish_keys(const layout &l);
+
+/* Stores the states between the subsegments of each segment; `back` is the layout of the backward
+ * pass.  In e74_cell_rows_states.cu. */
+template <typename T>
+int store_sub_states(const struct frame *f, const layout &back);
+
+/* The backward pass, its workspace, and does it fit into shared memory?  In e74_cell_rows_back.cu. */
+template <typename T>
+int backward_pass(const struct frame *f);
+size_t backward_work(const struct frame *f);
+bool backward_fits(const struct frame *f);
+
+} /* namespace e74_rows */
 
 #endif

@@ -5,7 +5,7 @@
  *
  * A segment (the steps between two checkpoints) is cut into subsegments, whose
  * states fit into shared memory.  Where there are several, a first launch stores
- * the states between them, one block per segment and part of a state.  Then a block
+ * the states between them (e74_cell_rows_states.cu), one block per segment and part of a state.  Then a block
  * has three warp roles, pipelined: REPLAY recomputes a subsegment from its first
  * state and stores the states in shared memory; WALK_BACK goes back over the
  * subsegment that was replayed before; the producers load the keys of the one that
@@ -22,79 +22,22 @@
 #include "gpu/device/cluster.cuh"
 #include "gpu/device/launch.cuh"
 #include "gpu/device/named_barrier.cuh"
-#include "gpu/e74/e74_cell_rows.cuh"
+#include "gpu/e74/e74_cell_rows_back.cuh"
 
-enum { REPLAY, WALK_BACK, PRODUCE, ROLES };
+using namespace e74_rows;
 
-/* Rows of at least LONG lanes: several per consumer, for fewer loads of keys and fewer
- * sums over rows for the same work, and fewer parts of a state. */
-enum { LONG = 16, LONG_ROWS = 2, LONG_ROLE_THREADS = 256, LONG_PRODUCER_THREADS = 128 };
-
-/* ---- subsegments ---- */
-
-/* Steps of a segment; none, before the first and after the last. */
-struct subsegment {
-    int segment, sub, steps;
-};
-
-/* The first step of a subsegment, relative to its segment. */
-static __host__ __device__ __forceinline__ int begin_of(const layout &l, int sub)
+/* The sum over a consumer's rows; __fadd_rn is never contracted to fma. */
+template <int ROWS>
+static __device__ __forceinline__ eight together(const eight share[ROWS])
 {
-    return sub * l.steps - (sub > l.long_subs ? sub - l.long_subs : 0);
+    eight sum = share[0];
+    for (int r = 1; r < ROWS; r++)
+        for (int j = 0; j < OCTET; j++)
+            sum.x[j] = __fadd_rn(sum.x[j], share[r].x[j]);
+    return sum;
 }
 
-/* Its first step in the sequence. */
-static __device__ __forceinline__ int time_of(const layout &l, const subsegment &w)
-{
-    return w.segment * (int)l.c.K + begin_of(l, w.sub);
-}
-
-static __device__ subsegment subsegment_of(const layout &l, int segment, int sub)
-{
-    const int begin = begin_of(l, sub);
-    const int end = min(begin_of(l, sub + 1), (int)l.c.T - segment * (int)l.c.K);
-    return {segment, sub, segment < 0 ? 0 : end - begin};
-}
-
-/* The state of a block's pipeline: the subsegment that is walked back over, the one before
- * it, which is replayed, and the next, whose keys are loaded. */
-struct pipeline {
-    subsegment back, now, next;
-    int intervals;
-    int stage, half; /* now's stage of keys, and end of the slots of states */
-};
-
-static __device__ pipeline pipeline_at(const layout &l, const subsegment &back,
-                                       const subsegment &now, int stage, int half)
-{
-    const bool first = now.sub == 0;
-    const subsegment next =
-        subsegment_of(l, first ? now.segment - 1 : now.segment, first ? l.subs - 1 : now.sub - 1);
-    return {back,  now, next, (max(back.steps, now.steps) + l.interval - 1) / l.interval,
-            stage, half};
-}
-
-static __device__ pipeline pipeline_begin(const layout &l)
-{
-    const int last = (int)l.segments - 1;
-    return pipeline_at(l, {}, subsegment_of(l, last, (int)l.total_subs - last * l.subs - 1), 0, 0);
-}
-
-static __device__ int next_stage(int stage)
-{
-    return stage == 2 ? 0 : stage + 1;
-}
-
-static __device__ pipeline pipeline_next(const layout &l, const pipeline &at)
-{
-    return pipeline_at(l, at.now, at.next, next_stage(at.stage), 1 - at.half);
-}
-
-/* The stored states before subsegment 1, 2, ... of a segment. */
-static __device__ float *sub_state(const layout &l, int64_t segment, int sub)
-{
-    return l.sub_states + (segment * (l.subs - 1) + sub - 1) * l.c.BH * l.c.M;
-}
+/* ---- warp role REPLAY ---- */
 
 /* The row's state before a subsegment. */
 template <int LANES>
@@ -104,225 +47,6 @@ static __device__ strip<1> first_state(const layout &l, const work_coord &p, con
                                         p.any ? l.c.columns : 0, p.lane)
                  : load_checkpoint<LANES, 1>(l.c, p, w.segment);
 }
-
-static __device__ void prefetch_lines(const void *from, int64_t bytes, int first, int step)
-{
-    #pragma unroll 1
-    for (int64_t at = first * 128; at < bytes; at += step * 128)
-        prefetch_l2((const char *)from + at);
-}
-
-/* Prefetch into L2 what the block will load for a subsegment. */
-template <typename T>
-static __device__ __forceinline__ void prefetch_subsegment(const layout &l, const work_coord &p,
-                                                           const subsegment &w)
-{
-    const call &c = l.c;
-    const int size = w.sub || c.kept == KEPT_F32 ? 4 : 2;
-    const int64_t state = p.bh * c.M + (int64_t)p.first * c.columns;
-    const char *const kept = (const char *)c.checkpoints + w.segment * c.BH * c.M * size;
-    const int key = p.group * c.columns, keys = c.columns * sizeof(T), rows = p.rows * sizeof(T);
-
-    if (!w.steps)
-        return;
-    prefetch_lines((w.sub ? (const char *)sub_state(l, w.segment, w.sub) : kept) + state * size,
-                   (int64_t)p.rows * c.columns * size, p.tid, l.producer_threads);
-    for (int step = p.tid; step < w.steps; step += l.producer_threads) {
-        const int64_t at = ((time_of(l, w) + step) * c.BH + p.bh) * c.N;
-        prefetch_lines((const T *)c.k + at + key, keys, 0, 1);
-        prefetch_lines((const T *)c.q + at + key, keys, 0, 1);
-        prefetch_lines((const T *)c.v + at + p.first, rows, 0, 1);
-        prefetch_lines((const T *)c.y + at + p.first, rows, 0, 1);
-        prefetch_lines((const T *)c.dout + at + p.first, rows, 0, 1);
-        if (c.z_inside)
-            prefetch_lines((const T *)c.z + at + key, keys, 0, 1);
-        if (c.z_outside)
-            prefetch_lines((const T *)c.z + at + p.first, rows, 0, 1);
-    }
-}
-
-/* ---- replay, one row per consumer ---- */
-
-/* A row: its state, the next step's operands, and reads = S u of that step. */
-template <int PER_LANE>
-struct row_state {
-    strip<PER_LANE> S;
-    operand_ptrs at;
-    operands<PER_LANE> now;
-    float reads;
-};
-
-template <int LANES, int PER_LANE, bool INSIDE>
-static __device__ __forceinline__ void begin_row(row_state<PER_LANE> *w, const layout &l,
-                                                 const work_coord &p, const stage_ptrs &s)
-{
-    w->at = operand_ptrs_of(l, p, s, 0);
-    w->now = load_operands<LANES, PER_LANE, INSIDE>(&w->at, l, p);
-    w->reads = lanes_sum<LANES>(dot(w->S, w->now.read));
-}
-
-/* (The element after a subsegment's last is loaded and not used.)  Loads are issued before
- * shuffles: none between the products and the shuffles of a dot product. */
-template <typename T, int LANES, int PER_LANE, bool INSIDE>
-static __device__ __forceinline__ void step_row(row_state<PER_LANE> *w, const layout &l,
-                                                const work_coord &p)
-{
-    const operands<PER_LANE> then = load_operands<LANES, PER_LANE, INSIDE>(&w->at, l, p);
-    advance<T>(w->S, w->now, w->reads, l.c.nonlin == E74_TANH);
-    w->reads = lanes_sum<LANES>(dot(w->S, then.read));
-    w->now = then;
-}
-
-/* Stores the states between the subsegments of each segment.  One warp role, since many
- * blocks share an SM. */
-template <typename T, int LANES, int PER_LANE, bool INSIDE, bool ALIGNED>
-__global__ void __launch_bounds__(ROLE_THREADS, LANES > 2 ? 4 : 3) note_rows(layout l)
-{
-    extern __shared__ __align__(16) float buffer[];
-    const int64_t blocks = gridDim.x / l.segments, segment = blockIdx.x / blocks;
-    const work_coord p = work_coord_of<LANES, PER_LANE, 1>(l, blockIdx.x % blocks);
-    const int64_t begin = segment * l.c.K, steps = min(l.c.K, l.c.T - begin);
-    stage_ptrs s;
-    row_state<PER_LANE> w;
-
-    carve(l, 0, buffer, &s);
-    w.S = load_checkpoint<LANES, PER_LANE>(l.c, p, segment);
-    for (int sub = 0; begin_of(l, sub + 1) < steps; sub++) {
-        const int from = begin_of(l, sub), to = begin_of(l, sub + 1);
-        fill_stage<T, LANES * PER_LANE, false, ALIGNED>(l, p, begin + from, 0, to - from, s);
-        __syncthreads();
-        begin_row<LANES, PER_LANE, INSIDE>(&w, l, p, s);
-        #pragma unroll 2
-        for (int i = from; i < to; i++)
-            step_row<T, LANES, PER_LANE, INSIDE>(&w, l, p);
-        store_strip<LANES, PER_LANE>(sub_state(l, segment, sub + 1) + p.element,
-                                     p.any ? l.c.columns : 0, p.lane, w.S);
-        __syncthreads();
-    }
-}
-
-/* ---- several rows per consumer ---- */
-
-/* Elements of ROWS neighbouring rows. */
-template <int ROWS>
-struct alignas(4 * ROWS) few {
-    float x[ROWS];
-};
-
-template <int ROWS>
-static __device__ __forceinline__ few<ROWS> load_few(const float *from)
-{
-    return *(const few<ROWS> *)from;
-}
-
-template <int ROWS>
-static __device__ __forceinline__ void store_few(float *to, const few<ROWS> &f)
-{
-    *(few<ROWS> *)to = f;
-}
-
-/* The shuffles of several rows overlap, and take little longer than those of one. */
-template <int LANES, int ROWS>
-static __device__ __forceinline__ void sum_lanes(few<ROWS> *f)
-{
-    for (int d = LANES / 2; d; d /= 2)
-        for (int r = 0; r < ROWS; r++)
-            f->x[r] += __shfl_xor_sync(0xffffffff, f->x[r], d);
-}
-
-/* The sum over a consumer's rows; __fadd_rn is never contracted to fma. */
-template <int ROWS>
-static __device__ __forceinline__ eight together(const eight share[ROWS])
-{
-    eight sum = share[0];
-    for (int r = 1; r < ROWS; r++)
-        for (int j = 0; j < COLUMNS; j++)
-            sum.x[j] = __fadd_rn(sum.x[j], share[r].x[j]);
-    return sum;
-}
-
-/* ---- a block's shared memory in the backward pass ---- */
-
-enum { DKEY, DQ, DU };
-
-/* What the warp roles exchange.  Subsegments alternate in the first two, intervals in the
- * others. */
-struct smem_layout {
-    float *stages; /* [3] keys and rows' elements of a subsegment */
-    float *slots;  /* [slots][rows][width] states before and after each step */
-    float *sums;   /* [vectors][2][interval][warps][width]: gradients of keys, over a warp's rows */
-    float *dv, *dz; /* [2][interval][rows] */
-};
-
-/* One subsegment has its states from the first slot up, the next from the last slot down:
- * the replay overwrites slots that the walk back has finished with.  In an interval it
- * writes one state per step, in the first interval one more, and none that is still to
- * be read. */
-static __host__ __device__ int slots_of(const layout &l)
-{
-    return l.steps + 1 + l.interval + 1;
-}
-
-static __host__ __device__ int carve_smem(const layout &l, float *at, smem_layout *d)
-{
-    stage_ptrs s;
-
-    d->stages = at;
-    d->slots = at + 3 * carve(l, 1, NULL, &s);
-    d->sums = d->slots + slots_of(l) * l.rows * l.width;
-    d->dv = d->sums + l.vectors * 2 * l.interval * l.warps * l.width;
-    d->dz = d->dv + 2 * l.interval * l.rows;
-    return (int)(d->dz - at) + 2 * l.interval * l.rows;
-}
-
-/* The address of the thread's part of a vector's sums, i-th step of an interval. */
-template <int LANES>
-static __device__ float *sums_of(const layout &l, const work_coord &p, const smem_layout &d,
-                                 int vector, int half, int i)
-{
-    const int at = row_part_at<LANES>(p.tid), column = run<LANES>(at / 4, p.lane) + at % 4;
-    const int row = ((vector * 2 + half) * l.interval + i) * l.warps + p.tid / 32;
-    return d.sums + row * l.width + column;
-}
-
-template <int LANES>
-static __device__ __forceinline__ void store_warp_sums(float *to, const eight &e, int place)
-{
-    const row_part<LANES> part = over_rows<LANES>(e, place);
-    const int columns = part.columns, once = columns < 4 ? columns : 4;
-    if (place & 31 & -(8 * LANES))
-        return; /* another thread stores this column */
-    for (int i = 0; i < columns; i += once) {
-        few<once> f;
-        for (int j = 0; j < once; j++)
-            f.x[j] = part.x[i + j];
-        store_few(to + i * LANES, f);
-    }
-}
-
-static __device__ stage_ptrs stage_of(const layout &l, const smem_layout &d, int stage)
-{
-    stage_ptrs s;
-    const int size = carve(l, 1, NULL, &s);
-    carve(l, 1, d.stages + stage * size, &s);
-    return s;
-}
-
-/* A consumer's first row in the slots of a subsegment. */
-struct slot_ptr {
-    float *first; /* the state before all steps */
-    int next;     /* offset to the state after a step */
-};
-
-static __device__ slot_ptr slot_ptr_of(const layout &l, const work_coord &p, const smem_layout &d,
-                                       int half)
-{
-    const int state = l.rows * l.width;
-    return {d.slots + (half ? (slots_of(l) - 1) * state : 0) + p.row * l.width,
-            half ? -state : state};
-}
-
-/* ---- warp role REPLAY ---- */
 
 /* A step's key, and its elements of the consumer's rows. */
 template <int ROWS>
@@ -336,8 +60,8 @@ static __device__ __forceinline__ replay_operands<ROWS>
 load_replay_operands(operand_ptrs *at, const layout &l, const work_coord &p)
 {
     replay_operands<ROWS> m;
-    m.write = take<LANES>(at->write, p.lane);
-    m.read = INSIDE ? take<LANES>(at->read, p.lane) : m.write;
+    m.write = load_columns<LANES>(at->write, p.lane);
+    m.read = INSIDE ? load_columns<LANES>(at->read, p.lane) : m.write;
     m.v = load_few<ROWS>(at->v);
     if (l.c.z_outside)
         m.z = load_few<ROWS>(at->z);
@@ -366,7 +90,7 @@ static __device__ __forceinline__ few<ROWS> read_with(const replay_state<ROWS> &
     few<ROWS> reads;
     for (int r = 0; r < ROWS; r++)
         reads.x[r] = dot(w.S[r].of[0], key);
-    sum_lanes<LANES, ROWS>(&reads);
+    warp_sums<LANES>(reads.x);
     return reads;
 }
 
@@ -391,14 +115,15 @@ static __device__ __forceinline__ void store_states(float *to, const layout &l, 
                                                     const replay_state<ROWS> &w)
 {
     for (int r = 0; r < ROWS; r++)
-        leave<LANES>(to + r * l.width, p.lane, w.S[r].of[0]);
+        store_columns<LANES>(to + r * l.width, p.lane, w.S[r].of[0]);
 }
 
 /* A single row's first state is prefetched one subsegment ahead.  (Computing p here again
  * saves registers.) */
 template <typename T, int LANES, int ROWS, bool INSIDE>
-static __device__ __forceinline__ void replay(const layout &l, const smem_layout &d)
+static __device__ __forceinline__ void replay(const layout &l, unsigned char *buffer)
 {
+    const smem_layout d = smem_of(l, buffer);
     const work_coord p = work_coord_of<LANES, 1, ROWS>(l, blockIdx.x);
     pipeline at = pipeline_begin(l);
     strip<1> first = {};
@@ -442,7 +167,7 @@ static __device__ __forceinline__ void replay(const layout &l, const smem_layout
                         store_few(reads_at, reads);
                 }
                 for (int r = 0; r < ROWS; r++)
-                    for (int j = 0; j < COLUMNS; j++)
+                    for (int j = 0; j < OCTET; j++)
                         dq[r].x[j] = dy.x[r] * w.S[r].of[0].x[j];
                 store_warp_sums<LANES>(dq_at, together<ROWS>(dq), p.tid);
                 dq_at += l.warps * l.width;
@@ -482,9 +207,9 @@ load_back_operands(back_ptrs *at, const layout &l, const work_coord &p, bool mor
 {
     const int key = more ? l.width : 0, row = more ? l.rows : 0;
     back_operands<ROWS> m;
-    m.query = take<LANES>(at->query, p.lane);
-    m.write = take<LANES>(at->write, p.lane);
-    m.read = INSIDE ? take<LANES>(at->read, p.lane) : m.write;
+    m.query = load_columns<LANES>(at->query, p.lane);
+    m.write = load_columns<LANES>(at->write, p.lane);
+    m.read = INSIDE ? load_columns<LANES>(at->read, p.lane) : m.write;
     m.dy = load_few<ROWS>(at->dy);
     m.delta = load_few<ROWS>(at->delta);
     for (int r = 0; r < ROWS; r++) {
@@ -517,101 +242,137 @@ static __device__ __forceinline__ states<ROWS> load_states(const layout &l, cons
 {
     states<ROWS> S;
     for (int r = 0; r < ROWS; r++)
-        S.of[r] = take<LANES>(from + r * l.width, p.lane);
+        S.of[r] = load_columns<LANES>(from + r * l.width, p.lane);
     return S;
 }
 
-/* G is dL/dS, after a step, then before it. */
-template <int LANES, int ROWS, bool INSIDE>
-static __device__ __forceinline__ void walk_back(const layout &l, const work_coord &p,
-                                                 const smem_layout &d)
-{
-    const bool tanh = l.c.nonlin == E74_TANH, AHEAD = ROWS == 1;
-    const int to_du = (DU - DKEY) * 2 * l.interval * l.warps * l.width;
+/* A consumer's rows; G is dL/dS, after a step, then before it.  Where it has one row, the operands
+ * and the state of the next step are in flight during a step. */
+template <int ROWS>
+struct back_state {
     states<ROWS> G, after, before;
     back_operands<ROWS> now;
     back_ptrs from_here;
+    const float *slot;      /* of `after` */
+    float *dkey_at, *dv_at; /* this step's results */
+};
+
+/* Loads what the last step of a subsegment needs. */
+template <int LANES, int ROWS, bool INSIDE>
+static __device__ __forceinline__ void begin_back(back_state<ROWS> *w, const layout &l,
+                                                  const work_coord &p, const stage_ptrs &s,
+                                                  const slot_ptr &slots, int steps)
+{
+    w->slot = slots.first + steps * slots.next;
+    if (!steps)
+        return;
+    w->from_here = back_ptrs_of(l, p, s, steps - 1);
+    w->after = load_states<LANES, ROWS>(l, p, w->slot);
+    if (ROWS == 1) {
+        w->now = load_back_operands<LANES, ROWS, INSIDE>(&w->from_here, l, p, steps > 1);
+        w->before = load_states<LANES, ROWS>(l, p, w->slot - slots.next);
+    }
+}
+
+/* G <- (G + dy q^T) f'; returns dv = G k^. */
+template <int LANES, int ROWS>
+static __device__ __forceinline__ few<ROWS> begin_step_back(back_state<ROWS> *w, bool tanh)
+{
+    few<ROWS> dv;
+    for (int r = 0; r < ROWS; r++) {
+        for (int j = 0; j < OCTET; j++)
+            w->G.of[r].x[j] = fmaf(w->now.dy.x[r], w->now.query.x[j], w->G.of[r].x[j]);
+        if (tanh)
+            for (int j = 0; j < OCTET; j++)
+                w->G.of[r].x[j] *= fmaf(-w->after.of[r].x[j], w->after.of[r].x[j], 1.0f);
+        dv.x[r] = dot(w->G.of[r], w->now.write);
+    }
+    warp_sums<LANES>(dv.x);
+    return dv;
+}
+
+/* One step; `next_slot`: from a state's slot to the one after a step. */
+template <int LANES, int ROWS, bool INSIDE>
+static __device__ __forceinline__ void step_back(back_state<ROWS> *w, const layout &l,
+                                                 const work_coord &p, int to_dz, int next_slot,
+                                                 int step)
+{
+    const bool AHEAD = ROWS == 1;
+    const int to_du = (DU - DKEY) * 2 * l.interval * l.warps * l.width;
+
+    if (!AHEAD)
+        w->now = load_back_operands<LANES, ROWS, INSIDE>(&w->from_here, l, p, true);
+    const few<ROWS> dv = begin_step_back<LANES>(w, l.c.nonlin == E74_TANH);
+    back_operands<ROWS> then;
+    states<ROWS> next;
+    if (AHEAD) {
+        then = load_back_operands<LANES, ROWS, INSIDE>(&w->from_here, l, p, step > 1);
+        next = load_states<LANES, ROWS>(l, p, w->slot - (step > 0 ? 2 : 1) * next_slot);
+    } else
+        w->before = load_states<LANES, ROWS>(l, p, w->slot - next_slot);
+    eight share[ROWS], read = w->now.read;
+    few<ROWS> dz, dreads;
+    for (int r = 0; r < ROWS; r++) {
+        dreads.x[r] = -dv.x[r] * w->now.z.x[r];
+        dz.x[r] = -dv.x[r] * w->now.reads.x[r];
+    }
+    if (INSIDE) {
+        for (int r = 0; r < ROWS; r++)
+            for (int j = 0; j < OCTET; j++)
+                share[r].x[j] = dreads.x[r] * w->before.of[r].x[j];
+        store_warp_sums<LANES>(w->dkey_at + to_du, together<ROWS>(share), p.tid);
+        if (!AHEAD)
+            read = load_columns<LANES>(w->from_here.read + l.width, p.lane);
+    }
+    for (int r = 0; r < ROWS; r++) {
+        const float with_key = INSIDE ? 0 : dreads.x[r], delta = w->now.delta.x[r];
+        for (int j = 0; j < OCTET; j++) {
+            share[r].x[j] = fmaf(with_key, w->before.of[r].x[j], delta * w->G.of[r].x[j]);
+            w->G.of[r].x[j] = fmaf(dreads.x[r], read.x[j], w->G.of[r].x[j]);
+        }
+    }
+    store_warp_sums<LANES>(w->dkey_at, together<ROWS>(share), p.tid);
+    if (p.lane == 0) {
+        store_few(w->dv_at, dv);
+        store_few(w->dv_at + to_dz, dz);
+    }
+    w->after = w->before;
+    if (AHEAD) {
+        w->before = next;
+        w->now = then;
+    }
+}
+
+template <int LANES, int ROWS, bool INSIDE>
+static __device__ __forceinline__ void walk_back(const layout &l, const work_coord &p,
+                                                 unsigned char *buffer)
+{
+    const smem_layout d = smem_of(l, buffer);
+    back_state<ROWS> w;
     int half = 0, stage = 0;
 
     for (int r = 0; r < ROWS; r++) {
         const work_coord row = at_row(l, p, r);
-        G.of[r] = load_floats<LANES>(l.c.dlast + row.element, row.any ? l.c.columns : 0, p.lane);
+        w.G.of[r] = load_floats<LANES>(l.c.dlast + row.element, row.any ? l.c.columns : 0, p.lane);
     }
     block_barrier();
     for (pipeline at = pipeline_begin(l); at.intervals;
          stage = at.stage, at = pipeline_next(l, at)) {
         const int steps = at.back.steps;
         const slot_ptr slots = slot_ptr_of(l, p, d, 1 - at.half);
-        const float *slot = slots.first + steps * slots.next;
 
-        if (steps) {
-            from_here = back_ptrs_of(l, p, stage_of(l, d, stage), steps - 1);
-            after = load_states<LANES, ROWS>(l, p, slot);
-            if (AHEAD) {
-                now = load_back_operands<LANES, ROWS, INSIDE>(&from_here, l, p, steps > 1);
-                before = load_states<LANES, ROWS>(l, p, slot - slots.next);
-            }
-        }
+        begin_back<LANES, ROWS, INSIDE>(&w, l, p, stage_of(l, d, stage), slots, steps);
         for (int n = 0, step = steps - 1; n < at.intervals; n++, half = 1 - half) {
             const int from = max(step + 1 - l.interval, 0);
             const int row = (half * l.interval + step - from) * l.rows + p.row;
-            float *dkey_at = sums_of<LANES>(l, p, d, DKEY, half, step - from);
-            float *dv_at = d.dv + row;
+            w.dkey_at = sums_of<LANES>(l, p, d, DKEY, half, step - from);
+            w.dv_at = d.dv + row;
             #pragma unroll (ROWS > 1 ? 1 : 2)
             for (; step >= from; step--) {
-                few<ROWS> dv, dz, dreads;
-                if (!AHEAD)
-                    now = load_back_operands<LANES, ROWS, INSIDE>(&from_here, l, p, true);
-                for (int r = 0; r < ROWS; r++) {
-                    for (int j = 0; j < COLUMNS; j++)
-                        G.of[r].x[j] = fmaf(now.dy.x[r], now.query.x[j], G.of[r].x[j]);
-                    if (tanh)
-                        for (int j = 0; j < COLUMNS; j++)
-                            G.of[r].x[j] *= fmaf(-after.of[r].x[j], after.of[r].x[j], 1.0f);
-                    dv.x[r] = dot(G.of[r], now.write);
-                }
-                sum_lanes<LANES, ROWS>(&dv);
-                back_operands<ROWS> then;
-                states<ROWS> next;
-                if (AHEAD) {
-                    then = load_back_operands<LANES, ROWS, INSIDE>(&from_here, l, p, step > 1);
-                    next = load_states<LANES, ROWS>(
-                        l, p, step > 0 ? slot - 2 * slots.next : slot - slots.next);
-                } else
-                    before = load_states<LANES, ROWS>(l, p, slot - slots.next);
-                eight share[ROWS], read = now.read;
-                for (int r = 0; r < ROWS; r++) {
-                    dreads.x[r] = -dv.x[r] * now.z.x[r];
-                    dz.x[r] = -dv.x[r] * now.reads.x[r];
-                }
-                if (INSIDE) {
-                    for (int r = 0; r < ROWS; r++)
-                        for (int j = 0; j < COLUMNS; j++)
-                            share[r].x[j] = dreads.x[r] * before.of[r].x[j];
-                    store_warp_sums<LANES>(dkey_at + to_du, together<ROWS>(share), p.tid);
-                    if (!AHEAD)
-                        read = take<LANES>(from_here.read + l.width, p.lane);
-                }
-                for (int r = 0; r < ROWS; r++) {
-                    const float with_key = INSIDE ? 0 : dreads.x[r], delta = now.delta.x[r];
-                    for (int j = 0; j < COLUMNS; j++) {
-                        share[r].x[j] = fmaf(with_key, before.of[r].x[j], delta * G.of[r].x[j]);
-                        G.of[r].x[j] = fmaf(dreads.x[r], read.x[j], G.of[r].x[j]);
-                    }
-                }
-                store_warp_sums<LANES>(dkey_at, together<ROWS>(share), p.tid);
-                if (p.lane == 0) {
-                    store_few(dv_at, dv);
-                    store_few(dv_at + (d.dz - d.dv), dz);
-                }
-                slot -= slots.next;
-                dkey_at -= l.warps * l.width;
-                dv_at -= l.rows;
-                after = before;
-                if (AHEAD) {
-                    before = next;
-                    now = then;
-                }
+                step_back<LANES, ROWS, INSIDE>(&w, l, p, (int)(d.dz - d.dv), slots.next, step);
+                w.slot -= slots.next;
+                w.dkey_at -= l.warps * l.width;
+                w.dv_at -= l.rows;
             }
             block_barrier();
         }
@@ -620,11 +381,47 @@ static __device__ __forceinline__ void walk_back(const layout &l, const work_coo
     for (int r = 0; r < ROWS; r++) {
         const work_coord row = at_row(l, last, r);
         store_columns<float, LANES>(l.c.dfirst + row.element, row.any ? l.c.columns : 0, row.lane,
-                                    G.of[r]);
+                                    w.G.of[r]);
     }
 }
 
 /* ---- the producers ---- */
+
+static __device__ void prefetch_lines(const void *from, int64_t bytes, int first, int step)
+{
+    #pragma unroll 1
+    for (int64_t at = first * 128; at < bytes; at += step * 128)
+        prefetch_l2((const char *)from + at);
+}
+
+/* Prefetch into L2 what the block will load for a subsegment. */
+template <typename T>
+static __device__ __forceinline__ void prefetch_subsegment(const layout &l, const work_coord &p,
+                                                           const subsegment &w)
+{
+    const call &c = l.c;
+    const int size = w.sub || c.kept == KEPT_F32 ? 4 : 2;
+    const int64_t state = p.bh * c.M + (int64_t)p.first * c.columns;
+    const char *const kept = (const char *)c.checkpoints + w.segment * c.BH * c.M * size;
+    const int key = p.group * c.columns, keys = c.columns * sizeof(T), rows = p.rows * sizeof(T);
+
+    if (!w.steps)
+        return;
+    prefetch_lines((w.sub ? (const char *)sub_state(l, w.segment, w.sub) : kept) + state * size,
+                   (int64_t)p.rows * c.columns * size, p.tid, l.producer_threads);
+    for (int step = p.tid; step < w.steps; step += l.producer_threads) {
+        const int64_t at = ((time_of(l, w) + step) * c.BH + p.bh) * c.N;
+        prefetch_lines((const T *)c.k + at + key, keys, 0, 1);
+        prefetch_lines((const T *)c.q + at + key, keys, 0, 1);
+        prefetch_lines((const T *)c.v + at + p.first, rows, 0, 1);
+        prefetch_lines((const T *)c.y + at + p.first, rows, 0, 1);
+        prefetch_lines((const T *)c.dout + at + p.first, rows, 0, 1);
+        if (c.z_inside)
+            prefetch_lines((const T *)c.z + at + key, keys, 0, 1);
+        if (c.z_outside)
+            prefetch_lines((const T *)c.z + at + p.first, rows, 0, 1);
+    }
+}
 
 /* The steps that were replayed, and walked back over, in the n-th interval. */
 struct interval_work {
@@ -726,8 +523,9 @@ static __device__ __forceinline__ void fetch_ahead(incoming<T> *in, const layout
  * few, no batch is kept in flight across a barrier, and nothing is prefetched.) */
 template <typename T, int LANES, int ROWS, bool INSIDE, bool ALIGNED>
 static __device__ __forceinline__ void produce(const layout &l, const work_coord &p,
-                                               const smem_layout &d)
+                                               unsigned char *buffer)
 {
+    const smem_layout d = smem_of(l, buffer);
     const bool AHEAD = ROWS == 1 || (sizeof(T) == 2 && !INSIDE);
     int half = 0;
 
@@ -759,93 +557,23 @@ __global__ void __launch_bounds__(ROWS > 1 ? 2 * LONG_ROLE_THREADS + LONG_PRODUC
                                            : ROLES * ROLE_THREADS,
                                   1) backward_rows(layout l)
 {
-    extern __shared__ __align__(16) float buffer[];
+    extern __shared__ __align__(16) unsigned char buffer[];
     const work_coord p = work_coord_of<LANES, 1, ROWS>(l, blockIdx.x);
-    smem_layout d;
 
-    carve_smem(l, buffer, &d);
-    switch (of_warp(p.role)) {
-    case REPLAY: replay<T, LANES, ROWS, INSIDE>(l, d); break;
-    case WALK_BACK: walk_back<LANES, ROWS, INSIDE>(l, p, d); break;
-    default: produce<T, LANES, ROWS, INSIDE, ALIGNED>(l, p, d);
+    switch (warp_uniform(p.role)) {
+    case REPLAY: replay<T, LANES, ROWS, INSIDE>(l, buffer); break;
+    case WALK_BACK: walk_back<LANES, ROWS, INSIDE>(l, p, buffer); break;
+    default: produce<T, LANES, ROWS, INSIDE, ALIGNED>(l, p, buffer);
     }
-}
-
-/* ---- the keys' gradients ---- */
-
-static __device__ __forceinline__ void add(eight *to, const eight &e)
-{
-    for (int j = 0; j < COLUMNS; j++)
-        to->x[j] += e.x[j];
-}
-
-/* The sum over the parts, first part first. */
-template <int LANES, bool ALIGNED>
-static __device__ __forceinline__ eight sum_of_parts(const layout &l, int vector, int64_t at,
-                                                     int columns, int lane)
-{
-    const int64_t all = l.c.T * l.c.BH * l.c.N;
-    const float *from = l.sums + vector * l.parts * all + at;
-    eight sum = {};
-    #pragma unroll 4
-    for (int part = 0; part < l.parts; part++)
-        add(&sum, widened(load_columns<float, LANES, ALIGNED>(from + part * all, columns, lane)));
-    return sum;
-}
-
-/* From the sums to dk, dq, dz, and dv where it is tied: LANES threads for one
- * (step, sequence, head, group). */
-template <typename T, int LANES, bool ALIGNED>
-__global__ void __launch_bounds__(128) finish_keys(layout l)
-{
-    const call &c = l.c;
-    const int lane = threadIdx.x % LANES, groups = c.N / c.rows;
-    const int64_t item = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / LANES;
-    const bool any = item < c.T * c.BH * groups;
-    const int64_t at = any ? item / groups * c.N + item % groups * c.columns : 0;
-    const int columns = any ? c.columns : 0;
-
-    eight k = widened(load_columns<T, LANES, ALIGNED>((const T *)c.k + at, columns, lane));
-    eight dkey = sum_of_parts<LANES, ALIGNED>(l, DKEY, at, columns, lane);
-    eight dq = sum_of_parts<LANES, ALIGNED>(l, DQ, at, columns, lane);
-    float length = sqrtf(lanes_sum<LANES>(dot(k, k))), scale = length + (float)E74_EPSILON;
-    if (c.z_inside) {
-        eight z = widened(load_columns<T, LANES, ALIGNED>((const T *)c.z + at, columns, lane));
-        eight du = sum_of_parts<LANES, ALIGNED>(l, DU, at, columns, lane), dz;
-        for (int j = 0; j < COLUMNS; j++) {
-            dkey.x[j] = fmaf(z.x[j], du.x[j], dkey.x[j]);
-            dz.x[j] = du.x[j] * (k.x[j] / scale);
-        }
-        if (l.dz)
-            add(&dz, load_floats<LANES>(l.dz + at, columns, lane));
-        store_columns<T, LANES>((T *)c.dz + at, columns, lane, dz);
-    }
-    float k_dot_dk = lanes_sum<LANES>(dot(k, dkey));
-    k_dot_dk = length > 0 ? k_dot_dk / (length * scale * scale) : 0;
-    for (int j = 0; j < COLUMNS; j++)
-        dkey.x[j] = fmaf(-k_dot_dk, k.x[j], dkey.x[j] / scale);
-    if (c.dq)
-        store_columns<T, LANES>((T *)c.dq + at, columns, lane, dq);
-    else
-        add(&dkey, dq);
-    if (l.dv)
-        add(&dkey, load_floats<LANES>(l.dv + at, columns, lane));
-    store_columns<T, LANES>((T *)c.dk + at, columns, lane, dkey);
 }
 
 /* ---- launches ---- */
-
-static size_t smem_bytes(const layout &l)
-{
-    smem_layout d;
-    return carve_smem(l, NULL, &d) * sizeof(float);
-}
 
 static bool fits(layout *l, int steps, int interval)
 {
     l->steps = steps;
     l->interval = interval;
-    return smem_bytes(*l) <= SHARED_MAX;
+    return (size_t)arena_bytes(alloc_smem, *l) <= gpu_limits()->smem;
 }
 
 /* Subsegments as long as fit, of about equal length, and as long an interval. */
@@ -858,11 +586,11 @@ static layout back_layout(const struct frame *f)
     if (l.lanes >= LONG)
         l = layout_of(f, {ROLES, LONG_ROLE_THREADS, LONG_PRODUCER_THREADS, 1, LONG_ROWS});
     l.warps = l.role_threads / 32;
-    while (!fits(&l, steps, 1))
+    while (!fits(&l, steps, 1) && steps > 1)
         steps--;
     l.subs = (int)ceil_div(c.K, steps);
     steps = (int)ceil_div(c.K, l.subs);
-    while (!fits(&l, steps, interval))
+    while (!fits(&l, steps, interval) && interval > 1)
         interval /= 2;
     l.long_subs = (int)c.K - l.subs * (steps - 1);
     l.segments = ceil_div(c.T, c.K);
@@ -893,66 +621,22 @@ static int64_t divide(layout *l, float *work)
     return n + l->segments * (l->subs - 1) * c.BH * c.M;
 }
 
-template <typename T, int LANES, bool ALIGNED>
-static int launch_note_rows(const layout &l)
-{
-    stage_ptrs s;
-    const size_t bytes = carve(l, 0, NULL, &s) * sizeof(float);
-    void (*const kernel)(layout) = l.c.z_inside ? note_rows<T, LANES, 2, true, ALIGNED>
-                                                : note_rows<T, LANES, 2, false, ALIGNED>;
-
-    CUDA(allow_smem(kernel, bytes));
-    kernel<<<blocks_of(l) * l.segments, l.role_threads, bytes, gpu_stream()>>>(l);
-    return cudaGetLastError();
-}
-
-/* All segments run in parallel: enough rows for sixteen columns per thread. */
-template <typename T, bool ALIGNED>
-static int store_sub_states(const struct frame *f, const layout &back)
-{
-    layout l = layout_of(f, {1, ROLE_THREADS, 0, 2, 1});
-
-    l.steps = back.steps;
-    l.long_subs = back.long_subs;
-    l.sub_states = back.sub_states;
-    l.subs = back.subs;
-    l.segments = back.segments;
-    switch (l.lanes) {
-    case 1: return launch_note_rows<T, 1, ALIGNED>(l);
-    case 2: return launch_note_rows<T, 2, ALIGNED>(l);
-    case 4: return launch_note_rows<T, 4, ALIGNED>(l);
-    case 8: return launch_note_rows<T, 8, ALIGNED>(l);
-    default: return launch_note_rows<T, 16, ALIGNED>(l);
-    }
-}
-
 template <typename T, int LANES, int ROWS, bool ALIGNED>
 static int launch(const layout &l)
 {
-    const call &c = l.c;
-    const int64_t blocks = blocks_of(l), items = c.T * c.BH * (c.N / c.rows);
-    const size_t shared = smem_bytes(l);
-    void (*const kernel)(layout) = c.z_inside ? backward_rows<T, LANES, ROWS, true, ALIGNED>
-                                              : backward_rows<T, LANES, ROWS, false, ALIGNED>;
+    const size_t shared = arena_bytes(alloc_smem, l);
+    const int threads = 2 * l.role_threads + l.producer_threads;
+    void (*const kernel)(layout) = l.c.z_inside ? backward_rows<T, LANES, ROWS, true, ALIGNED>
+                                                : backward_rows<T, LANES, ROWS, false, ALIGNED>;
     CUDA(allow_smem(kernel, shared));
-    kernel<<<blocks, 2 * l.role_threads + l.producer_threads, shared, gpu_stream()>>>(l);
-    CUDA(cudaGetLastError());
-    void (*const finish)(layout) = finish_keys<T, LANES, ALIGNED>;
-    finish<<<ceil_div(items * LANES, 128), 128, 0, gpu_stream()>>>(l);
+    kernel<<<blocks_of(l), threads, shared, gpu_stream()>>>(l);
     return cudaGetLastError();
 }
 
+/* ALIGNED: rows are multiples of four columns. */
 template <typename T, bool ALIGNED>
-static int backward_of(const struct frame *f)
+static int launch_for_lanes(const layout &l)
 {
-    layout l = back_layout(f);
-
-    divide(&l, (float *)f->work);
-    if (l.subs > 1) {
-        const int e = store_sub_states<T, ALIGNED>(f, l);
-        if (e)
-            return e;
-    }
     switch (l.lanes) {
     case 1: return launch<T, 1, 1, ALIGNED>(l);
     case 2: return launch<T, 2, 1, ALIGNED>(l);
@@ -963,17 +647,30 @@ static int backward_of(const struct frame *f)
     }
 }
 
-/* ALIGNED: rows are multiples of four columns. */
 template <typename T>
-int rows_backward(const struct frame *f)
+int e74_rows::backward_pass(const struct frame *f)
 {
-    return call_of(f).columns % 4 ? backward_of<T, false>(f) : backward_of<T, true>(f);
-}
-template int rows_backward<float>(const struct frame *f);
-template int rows_backward<__nv_bfloat16>(const struct frame *f);
+    layout l = back_layout(f);
+    int e = 0;
 
-size_t rows_back_work(const struct frame *f)
+    divide(&l, (float *)f->work);
+    if (l.subs > 1)
+        e = store_sub_states<T>(f, l);
+    if (!e)
+        e = l.c.columns % 4 ? launch_for_lanes<T, false>(l) : launch_for_lanes<T, true>(l);
+    return e ? e : finish_keys<T>(l);
+}
+template int e74_rows::backward_pass<float>(const struct frame *f);
+template int e74_rows::backward_pass<__nv_bfloat16>(const struct frame *f);
+
+size_t e74_rows::backward_work(const struct frame *f)
 {
     layout l = back_layout(f);
     return sizeof(float) * divide(&l, NULL);
+}
+
+bool e74_rows::backward_fits(const struct frame *f)
+{
+    layout l = back_layout(f);
+    return fits(&l, l.steps, l.interval);
 }

@@ -28,6 +28,8 @@
 #include "gpu/device/pdl.cuh"
 #include "gpu/e74/e74_cell_chunked.cuh"
 
+using namespace e74_chunked;
+
 /* Steps of a split, a multiple of CHUNK: the same for all T, or a hand-over at a split's
  * border would not be exact. */
 #define STEPS_PER_SPLIT 512
@@ -57,40 +59,35 @@ struct part {
 template <int N>
 struct combine_smem {
     bf16 *high, *low; /* two of [STRIP][N] each: S as left operand, double-buffered */
-    bf16 *stages;
+    unsigned char *stages;
 };
 
-/* Returns its elements. */
 template <int N>
-static __host__ __device__ __forceinline__ int carve(bf16 *from, part<N> *w)
+static __host__ __device__ __forceinline__ part<N> alloc_part(smem_arena *smem)
 {
-    bf16 *at = from;
-    w->high = at, at += A_ROWS * padded(N);
-    w->low = at, at += A_ROWS * padded(N);
-    w->sums = (float *)at, at += part<N>::SUMS * padded(N) * (sizeof(float) / sizeof(bf16));
-    return (int)(at - from);
+    part<N> w;
+    w.high = smem->alloc<bf16>(A_ROWS * padded(N));
+    w.low = smem->alloc<bf16>(A_ROWS * padded(N));
+    w.sums = smem->alloc<float>(part<N>::SUMS * padded(N));
+    return w;
 }
 
-/* Returns its bytes. */
 template <int N>
-static __host__ __device__ __forceinline__ int carve(unsigned char *from, combine_smem<N> *w)
+static __host__ __device__ __forceinline__ combine_smem<N> alloc_combine(smem_arena *smem)
 {
-    bf16 *at = (bf16 *)from;
-    part<N> one;
-    w->high = at, at += 2 * STRIP * padded(N);
-    w->low = at, at += 2 * STRIP * padded(N);
-    w->stages = at, at += part<N>::STAGES * carve(at, &one);
-    return (int)((unsigned char *)at - from);
+    combine_smem<N> w;
+    w.high = smem->alloc<bf16>(2 * STRIP * padded(N));
+    w.low = smem->alloc<bf16>(2 * STRIP * padded(N));
+    w.stages = smem->alloc<unsigned char>(part<N>::STAGES * arena_bytes(alloc_part<N>));
+    return w;
 }
 
 /* The stage of part `number`, counted from the beginning of the pass. */
 template <int N>
 static __device__ __forceinline__ part<N> part_of(const combine_smem<N> &w, int number)
 {
-    part<N> one;
-    const int size = carve(w.stages, &one);
-    carve(w.stages + number % part<N>::STAGES * size, &one);
-    return one;
+    smem_arena stage = {w.stages + number % part<N>::STAGES * arena_bytes(alloc_part<N>), 0};
+    return alloc_part<N>(&stage);
 }
 
 /* Which state, and the first of its rows. */
@@ -219,10 +216,10 @@ __global__ void __launch_bounds__(2 * N) combine(plan p)
     constexpr int PARTS = part<N>::PARTS, STAGES = part<N>::STAGES;
     const unsigned strips = (unsigned)p.c.N / STRIP;
     const strip s = {blockIdx.x / strips, (int)(blockIdx.x % strips) * STRIP};
-    combine_smem<N> w;
+    smem_arena smem = {buffer, 0};
+    const combine_smem<N> w = alloc_combine<N>(&smem);
     float x[2][4];
 
-    carve(buffer, &w);
     load_block(p, s, (PASS == FORWARD ? p.c.first : p.c.dlast) + s.bh * p.c.M, x);
     pdl_wait();
     pdl_launch_dependents();
@@ -271,8 +268,8 @@ static plan plan_of(const struct frame *f, enum pass pass, size_t *bytes)
 template <int N, enum pass PASS>
 static cudaError_t launch_combine(const plan &p)
 {
-    combine_smem<N> w;
-    return launch(combine<N, PASS>, p, p.c.BH * p.c.N / STRIP, part<N>::THREADS, carve(NULL, &w));
+    return launch(combine<N, PASS>, p, p.c.BH * p.c.N / STRIP, part<N>::THREADS,
+                  arena_bytes(alloc_combine<N>));
 }
 
 /* The walk of a pass, by splits; `end`: the final state of the last one, or NULL. */

@@ -434,6 +434,7 @@ typedef struct emu_event *cudaEvent_t;
 struct cudaDeviceProp {
     char name[256];
     size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin, sharedMemPerMultiprocessor;
+    size_t reservedSharedMemPerBlock;
     int regsPerBlock, warpSize, maxThreadsPerBlock, multiProcessorCount, major, minor, l2CacheSize;
     int maxThreadsPerMultiProcessor, cooperativeLaunch, clusterLaunch;
 };

@@ -5,7 +5,7 @@
  * of columns, registers one warp per strip. */
 #include "common/ops/stencil2d.h"
 #include "gpu/device/async.cuh"
-#include "gpu/device/columns.cuh"
+#include "gpu/device/vector.cuh"
 #include "gpu/device/launch.cuh"
 #include "gpu/pattern/stencil.cuh"
 

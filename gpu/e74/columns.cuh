@@ -1,0 +1,145 @@
+/* columns.cuh - a row of a matrix over LANES neighbouring threads, an octet of its columns each in
+ * registers: two quads of four neighbouring columns, half a row apart. */
+#ifndef COLUMNS_CUH
+#define COLUMNS_CUH
+
+#include "gpu/device/reduce.cuh"
+#include "gpu/device/vector.cuh"
+
+enum { OCTET = 8 };
+
+struct eight {
+    float x[OCTET];
+};
+
+/* The column at which the thread's i-th quad begins. */
+template <int LANES>
+static __device__ int quad_offset(int i, int lane)
+{
+    return 4 * (i * LANES + lane);
+}
+
+/* ---- rows with padding, in shared memory or a workspace ---- */
+
+template <int LANES>
+static __device__ eight load_columns(const float *row, int lane)
+{
+    eight e;
+    for (int i = 0; i < 2; i++) {
+        four<float> f = *(const four<float> *)(row + quad_offset<LANES>(i, lane));
+        for (int j = 0; j < 4; j++)
+            e.x[4 * i + j] = f.x[j];
+    }
+    return e;
+}
+
+template <int LANES>
+static __device__ void store_columns(float *row, int lane, const eight &e)
+{
+    for (int i = 0; i < 2; i++) {
+        four<float> f;
+        for (int j = 0; j < 4; j++)
+            f.x[j] = e.x[4 * i + j];
+        *(four<float> *)(row + quad_offset<LANES>(i, lane)) = f;
+    }
+}
+
+/* ---- rows of so many columns without padding, in global memory ---- */
+
+template <typename T, int LANES>
+static __device__ void store_columns(T *row, int columns, int lane, const eight &e)
+{
+    for (int i = 0; i < 2; i++) {
+        four<T> f;
+        for (int j = 0; j < 4; j++)
+            store(&f.x[j], e.x[4 * i + j]);
+        store_four(row, columns, quad_offset<LANES>(i, lane), f);
+    }
+}
+
+/* Columns as they are stored: words that are unpacked only when they are used, so that the
+ * loads stay in flight until then. */
+template <typename T>
+struct alignas(4 * sizeof(T)) words {
+    unsigned w[sizeof(T)];
+};
+template <typename T>
+struct raw {
+    words<T> quad[2];
+};
+
+/* Four, or as many as are left, and zeros.  ALIGNED: columns, and where rows
+ * begin, are multiples of four. */
+template <typename T, bool ALIGNED>
+static __device__ __forceinline__ words<T> load_quad(const T *from, int left)
+{
+    words<T> got = {};
+    if (ALIGNED) {
+        if (left > 0)
+            got = *(const words<T> *)from;
+    } else {
+        T x[4];
+        for (int j = 0; j < 4; j++) {
+            store(x + j, 0.0f);
+            if (j < left)
+                x[j] = from[j];
+        }
+        memcpy(&got, x, sizeof x);
+    }
+    return got;
+}
+
+template <typename T, int LANES, bool ALIGNED>
+static __device__ __forceinline__ raw<T> load_columns(const T *row, int columns, int lane)
+{
+    raw<T> got;
+    for (int i = 0; i < 2; i++) {
+        const int at = quad_offset<LANES>(i, lane);
+        got.quad[i] = load_quad<T, ALIGNED>(row + at, columns - at);
+    }
+    return got;
+}
+
+static __device__ __forceinline__ eight widened(const raw<float> &r)
+{
+    eight e;
+    for (int j = 0; j < OCTET; j++)
+        e.x[j] = __uint_as_float(r.quad[j / 4].w[j % 4]);
+    return e;
+}
+
+static __device__ __forceinline__ eight widened(const raw<__nv_bfloat16> &r)
+{
+    eight e;
+    for (int j = 0; j < OCTET; j += 2)
+        vector<__nv_bfloat16>::unpack(r.quad[j / 4].w[j % 4 / 2], e.x + j);
+    return e;
+}
+
+template <int LANES>
+static __device__ __forceinline__ eight load_floats(const float *row, int columns, int lane)
+{
+    return widened(columns % 4 ? load_columns<float, LANES, false>(row, columns, lane)
+                               : load_columns<float, LANES, true>(row, columns, lane));
+}
+
+/* ---- arithmetic ---- */
+
+/* Two sums side by side: half as long a chain. */
+static __device__ __forceinline__ float dot(const eight &a, const eight &b)
+{
+    float even = a.x[0] * b.x[0], odd = a.x[1] * b.x[1];
+    for (int j = 2; j < OCTET; j += 2) {
+        even = fmaf(a.x[j], b.x[j], even);
+        odd = fmaf(a.x[j + 1], b.x[j + 1], odd);
+    }
+    return even + odd;
+}
+
+/* A value that is the same in all lanes of a warp, made known to the compiler as such. */
+static __device__ __forceinline__ int warp_uniform(int x)
+{
+    return __shfl_sync(0xffffffff, x, 0);
+}
+
+#endif

@@ -1,0 +1,351 @@
+/* e74_cell_diagonal.cuh - both passes of e74_cell's kernel `diagonal`: the mapping of columns to
+ * threads, the pairs of a step, the scan over them, and the hand-over between blocks.  The formulas
+ * are in e74_cell_diagonal.cu. */
+#ifndef E74_CELL_DIAGONAL_CUH
+#define E74_CELL_DIAGONAL_CUH
+
+#include "gpu/device/async.cuh"
+#include "gpu/device/cluster.cuh"
+#include "gpu/device/flags.cuh"
+#include "gpu/device/math.cuh"
+#include "gpu/e74/cell_math.cuh"
+#include "gpu/e74/columns.cuh"
+#include "gpu/e74/e74_cell.cuh"
+
+namespace e74_diagonal
+{
+
+enum {
+    STEPS = 32,                     /* of a chunk */
+    BLOCK_COLUMNS = 64,             /* columns of a block */
+    OCTETS = BLOCK_COLUMNS / OCTET, /* groups of eight columns; a thread has one */
+    THREADS = STEPS * OCTETS,
+    BATCH_STEPS = 4, /* steps whose pairs a scan thread has in registers */
+};
+
+/* ---- work distribution ---- */
+
+struct layout {
+    call c;
+    int lanes, groups; /* octets of a (sequence, head) within a block; how many of those */
+    int sets, parts;   /* such blocks; those of one (sequence, head) */
+    int K;             /* c.K as an int, for fast division */
+    bool aligned;      /* all octets are full and aligned */
+    int cluster;       /* blocks of a cluster, a power of two */
+    int64_t chunks;
+    bool only_initial;     /* the launch over all segments that stores initial states */
+    float *initial_states; /* [chunks][BH*N]: of chunks that begin at no checkpoint */
+    float *dkhat;          /* [T*BH*N] if the gradient of the norm needs all parts */
+    float *dk_tied;        /* likewise: what tied dq and dv add to dk */
+};
+
+/* An octet of a (sequence, head) at a step; `columns` of its eight columns exist. */
+struct item {
+    int step, octet;
+    int columns;
+    int column;
+    int64_t element; /* index within a step or within a state */
+};
+
+static __device__ item item_of(const layout &l, int set, int part, int tid)
+{
+    item it;
+    it.step = tid / OCTETS;
+    it.octet = tid % OCTETS;
+    const int64_t bh = (int64_t)set * l.groups + div_pow2(it.octet, l.lanes);
+    it.column = part * BLOCK_COLUMNS + (it.octet & (l.lanes - 1)) * OCTET;
+    it.element = bh * l.c.N + it.column;
+    it.columns = bh < l.c.BH ? max(0, min((int)OCTET, l.c.N - it.column)) : 0;
+    return it;
+}
+
+/* The column of a scan thread.  Within a step in shared memory, the i-th pair of
+ * columns of octet o has index 8 i + o, so that neither threads that access octets nor
+ * scan threads, which access one column each, have bank conflicts. */
+struct column {
+    bool any;
+    int64_t element;
+};
+
+static __device__ column column_of(const layout &l, int set, int part, int tid)
+{
+    const int octet = tid / 2 % OCTETS, within = tid / (2 * OCTETS) * 2 + tid % 2;
+    const int64_t bh = (int64_t)set * l.groups + div_pow2(octet, l.lanes);
+    const int e = part * BLOCK_COLUMNS + (octet & (l.lanes - 1)) * OCTET + within;
+    return {bh < l.c.BH && e < l.c.N, bh * l.c.N + e};
+}
+
+/* ---- eight columns in memory ---- */
+
+/* As stored.  They are converted only where they are used, so that the loads stay in
+ * flight until then. */
+template <typename T>
+struct alignas(16) octet {
+    unsigned w[2 * sizeof(T)];
+};
+
+template <typename T>
+static __device__ __forceinline__ octet<T> load_octet(const T *from, int columns, bool aligned)
+{
+    octet<T> o = {};
+    if (!aligned) {
+        T x[OCTET];
+        for (int j = 0; j < OCTET; j++) {
+            store(x + j, 0.0f);
+            if (j < columns)
+                x[j] = from[j];
+        }
+        memcpy(&o, x, sizeof o);
+    } else if (columns) {
+        o = *(const octet<T> *)from;
+    }
+    return o;
+}
+
+template <typename T>
+static __device__ __forceinline__ void store_octet(T *to, int columns, bool aligned, const eight &e)
+{
+    octet<T> o;
+    T x[OCTET];
+    for (int j = 0; j < OCTET; j++)
+        store(x + j, e.x[j]);
+    if (aligned && columns) {
+        memcpy(&o, x, sizeof o);
+        *(octet<T> *)to = o;
+    } else {
+        for (int j = 0; j < OCTET; j++)
+            if (j < columns)
+                to[j] = x[j];
+    }
+}
+
+static __device__ __forceinline__ eight widened(const octet<float> &o)
+{
+    eight e;
+    for (int j = 0; j < OCTET; j++)
+        e.x[j] = __uint_as_float(o.w[j]);
+    return e;
+}
+
+static __device__ __forceinline__ eight widened(const octet<__nv_bfloat16> &o)
+{
+    eight e;
+    for (int j = 0; j < OCTET; j += 2)
+        vector<__nv_bfloat16>::unpack(o.w[j / 2], e.x + j);
+    return e;
+}
+
+/* From the states of a step in shared memory. */
+static __device__ __forceinline__ eight load_states(const float *step, int octet)
+{
+    eight e;
+    for (int i = 0; i < OCTET / 2; i++) {
+        const float2 x = ((const float2 *)step)[i * OCTETS + octet];
+        e.x[2 * i] = x.x;
+        e.x[2 * i + 1] = x.y;
+    }
+    return e;
+}
+
+/* To the pairs of a step. */
+static __device__ __forceinline__ void store_pairs(float2 *step, int octet, const eight &a,
+                                                   const eight &b)
+{
+    for (int i = 0; i < OCTET / 2; i++)
+        ((float4 *)step)[i * OCTETS + octet] =
+            make_float4(a.x[2 * i], b.x[2 * i], a.x[2 * i + 1], b.x[2 * i + 1]);
+}
+
+/* ---- pairs of a step ---- */
+
+template <typename T>
+struct keys {
+    octet<T> k, v, z;
+};
+
+/* At offset `at` of a tensor; columns: 0 for a step that does not exist. */
+template <typename T>
+static __device__ __forceinline__ keys<T> load_keys(const layout &l, int64_t at, int columns)
+{
+    keys<T> in;
+    in.k = load_octet((const T *)l.c.k + at, columns, l.aligned);
+    in.v = load_octet((const T *)l.c.v + at, columns, l.aligned);
+    in.z = {};
+    if (l.c.z)
+        in.z = load_octet((const T *)l.c.z + at, columns, l.aligned);
+    return in;
+}
+
+/* Prefetch a step's keys into L2. */
+template <typename T>
+static __device__ __forceinline__ void prefetch_keys(const layout &l, const item &it, int64_t at)
+{
+    if (it.columns == 0)
+        return;
+    prefetch_l2((const T *)l.c.k + at);
+    prefetch_l2((const T *)l.c.v + at);
+    if (l.c.z)
+        prefetch_l2((const T *)l.c.z + at);
+    if (!l.only_initial)
+        prefetch_l2((const T *)l.c.q + at);
+}
+
+/* |k|^2, in all lanes that have octets of k; called by whole warps.  Each part of a key that several blocks share reads the whole key. */
+template <typename T>
+static __device__ __forceinline__ float squares_of(const layout &l, const item &it, int64_t at,
+                                                   bool any, const eight &key)
+{
+    float sum = 0;
+    if (l.parts == 1)
+        return warp_sum<OCTETS>(dot(key, key), l.lanes);
+    #pragma unroll 4
+    for (int from = it.octet * OCTET; any && from < l.c.N; from += BLOCK_COLUMNS) {
+        const T *part = (const T *)l.c.k + (at + (from - it.column));
+        const eight x = widened(load_octet(part, min((int)OCTET, l.c.N - from), l.aligned));
+        sum += dot(x, x);
+    }
+    return warp_sum<OCTETS>(sum, l.lanes);
+}
+
+/* k^, u and w of column j. */
+struct key {
+    float khat, u, w;
+};
+
+static __device__ __forceinline__ key key_of(const layout &l, float k, float r, float z)
+{
+    key x;
+    x.khat = k * r;
+    x.u = l.c.z_inside ? z * x.khat : x.khat;
+    x.w = l.c.z_outside ? z * x.u : x.u;
+    return x;
+}
+
+/* The pairs of one step. */
+template <typename T>
+static __device__ __forceinline__ void prepare(const layout &l, const item &it, float2 *step,
+                                               const keys<T> &in, float length)
+{
+    const eight k = widened(in.k), v = widened(in.v), z = widened(in.z);
+    const float r = key_scale(length);
+    eight a, b;
+    for (int j = 0; j < OCTET; j++) {
+        const key x = key_of(l, k.x[j], r, z.x[j]);
+        a.x[j] = fmaf(-x.w, x.khat, 1.0f);
+        b.x[j] = v.x[j] * x.khat;
+    }
+    store_pairs(step, it.octet, a, b);
+}
+
+template <typename T, int NONLIN>
+static __device__ __forceinline__ float step(float2 pair, float S)
+{
+    const float P = fmaf(pair.x, S, pair.y);
+    return NONLIN == E74_TANH ? tanh_for<T>(P) : P;
+}
+
+/* The pairs of N successive steps of a scan thread; pointers are to its pair of step 0.
+ * Batches are loaded one batch ahead, the first one before the initial state arrives, so
+ * that the latency of the load is never on the chain. */
+template <int N>
+struct batch {
+    float2 of[N];
+};
+
+template <int N>
+static __device__ __forceinline__ batch<N> load_batch(const float2 *pairs, int from)
+{
+    batch<N> b;
+    for (int i = 0; i < N; i++)
+        b.of[i] = pairs[(from + i) * BLOCK_COLUMNS];
+    return b;
+}
+
+/* Steps from ... to - 1 of one column; stores the states to `states`. */
+template <typename T, int NONLIN>
+static __device__ __forceinline__ float scan_steps(const float2 *pairs, float *states, int from,
+                                                   int to, float S)
+{
+    #pragma unroll 1
+    for (; from < to; from++)
+        states[from * BLOCK_COLUMNS] = S = step<T, NONLIN>(pairs[from * BLOCK_COLUMNS], S);
+    return S;
+}
+
+/* A whole chunk, given its first batch of pairs. */
+template <typename T, int NONLIN>
+static __device__ __forceinline__ float scan_chunk(batch<BATCH_STEPS> current, const float2 *pairs,
+                                                   float *states, int steps, float S)
+{
+    if (steps < STEPS)
+        return scan_steps<T, NONLIN>(pairs, states, 0, steps, S);
+    for (int from = 0; from < STEPS; from += BATCH_STEPS) {
+        const batch<BATCH_STEPS> next =
+            load_batch<BATCH_STEPS>(pairs, min(from + BATCH_STEPS, STEPS - BATCH_STEPS));
+        for (int i = 0; i < BATCH_STEPS; i++)
+            states[(from + i) * BLOCK_COLUMNS] = S = step<T, NONLIN>(current.of[i], S);
+        current = next;
+    }
+    return S;
+}
+
+/* ---- blocks of a cluster ---- */
+
+/* Columns and segment of a block. */
+struct block_coord {
+    int rank, part, set, segment;
+};
+
+static __device__ block_coord block_coord_of(const layout &l)
+{
+    const int rest = cluster_number(l.cluster), set = rest / l.parts;
+    block_coord s;
+    s.rank = cluster_rank(l.cluster);
+    s.part = rest % l.parts;
+    s.set = l.only_initial ? set % l.sets : set;
+    s.segment = l.only_initial ? set / l.sets : 0;
+    return s;
+}
+
+/* A scan thread's value before a chunk: from the block of the previous chunk, or its own. */
+static __device__ __forceinline__ float receive_value(const layout &l, const tagged *received,
+                                                      int chunk, float own)
+{
+    if (l.cluster == 1 || chunk == 0)
+        return own;
+    for (;;) {
+        const tagged p = load_relaxed_cluster(received);
+        if (p.tag == chunk)
+            return p.x;
+        spin_yield();
+    }
+}
+
+static __device__ __forceinline__ void send_value(const layout &l, tagged *next, int chunk, float x)
+{
+    if (l.cluster > 1)
+        store_relaxed_cluster(next, {x, chunk});
+}
+
+/* ---- launches ---- */
+
+static inline int64_t blocks_of(const layout &l)
+{
+    return (int64_t)l.sets * l.parts;
+}
+
+/* `ranges`: ranges of steps that are scanned in parallel. */
+static inline cudaError_t launch(void (*kernel)(layout), const layout &l, int64_t ranges)
+{
+    cluster_launch x;
+    cluster_launch_init(&x, ranges * blocks_of(l), l.cluster, THREADS, 0);
+    return cudaLaunchKernelEx(&x.config, kernel, l);
+}
+
+/* The backward pass from its first states; in e74_cell_diagonal_back.cu. */
+template <typename T>
+cudaError_t launch_backward(const layout &l);
+
+} /* namespace e74_diagonal */
+
+#endif

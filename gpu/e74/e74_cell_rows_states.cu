@@ -1,0 +1,104 @@
+/* e74_cell, kernel `rows`, before its backward pass: stores the states between the subsegments of
+ * each segment.  All segments run in parallel: enough rows for sixteen columns per thread. */
+#include "gpu/device/launch.cuh"
+#include "gpu/e74/e74_cell_rows.cuh"
+
+using namespace e74_rows;
+
+/* A row: its state, the next step's operands, and reads = S u of that step. */
+template <int PER_LANE>
+struct row_state {
+    strip<PER_LANE> S;
+    operand_ptrs at;
+    operands<PER_LANE> now;
+    float reads;
+};
+
+template <int LANES, int PER_LANE, bool INSIDE>
+static __device__ __forceinline__ void begin_row(row_state<PER_LANE> *w, const layout &l,
+                                                 const work_coord &p, const stage_ptrs &s)
+{
+    w->at = operand_ptrs_of(l, p, s, 0);
+    w->now = load_operands<LANES, PER_LANE, INSIDE>(&w->at, l, p);
+    w->reads = warp_sum<LANES>(dot(w->S, w->now.read));
+}
+
+/* (The element after a subsegment's last is loaded and not used.)  Loads are issued before
+ * shuffles: none between the products and the shuffles of a dot product. */
+template <typename T, int LANES, int PER_LANE, bool INSIDE>
+static __device__ __forceinline__ void step_row(row_state<PER_LANE> *w, const layout &l,
+                                                const work_coord &p)
+{
+    const operands<PER_LANE> then = load_operands<LANES, PER_LANE, INSIDE>(&w->at, l, p);
+    advance<T>(w->S, w->now, w->reads, l.c.nonlin == E74_TANH);
+    w->reads = warp_sum<LANES>(dot(w->S, then.read));
+    w->now = then;
+}
+
+/* One warp role, since many blocks share an SM. */
+template <typename T, int LANES, int PER_LANE, bool INSIDE, bool ALIGNED>
+__global__ void __launch_bounds__(ROLE_THREADS, LANES > 2 ? 4 : 3) note_rows(layout l)
+{
+    extern __shared__ __align__(16) unsigned char buffer[];
+    const int64_t blocks = gridDim.x / l.segments, segment = blockIdx.x / blocks;
+    const work_coord p = work_coord_of<LANES, PER_LANE, 1>(l, blockIdx.x % blocks);
+    const int64_t begin = segment * l.c.K, steps = min(l.c.K, l.c.T - begin);
+    smem_arena smem = {buffer, 0};
+    const stage_ptrs s = alloc_stage(&smem, l, false);
+    row_state<PER_LANE> w;
+
+    w.S = load_checkpoint<LANES, PER_LANE>(l.c, p, segment);
+    for (int sub = 0; begin_of(l, sub + 1) < steps; sub++) {
+        const int from = begin_of(l, sub), to = begin_of(l, sub + 1);
+        fill_stage<T, LANES * PER_LANE, false, ALIGNED>(l, p, begin + from, 0, to - from, s);
+        __syncthreads();
+        begin_row<LANES, PER_LANE, INSIDE>(&w, l, p, s);
+        #pragma unroll 2
+        for (int i = from; i < to; i++)
+            step_row<T, LANES, PER_LANE, INSIDE>(&w, l, p);
+        store_strip<LANES, PER_LANE>(sub_state(l, segment, sub + 1) + p.element,
+                                     p.any ? l.c.columns : 0, p.lane, w.S);
+        __syncthreads();
+    }
+}
+
+/* ---- launches ---- */
+
+template <typename T, int LANES, bool ALIGNED>
+static int launch_note_rows(const layout &l)
+{
+    const size_t bytes = arena_bytes(alloc_stage, l, false);
+    void (*const kernel)(layout) = l.c.z_inside ? note_rows<T, LANES, 2, true, ALIGNED>
+                                                : note_rows<T, LANES, 2, false, ALIGNED>;
+
+    CUDA(allow_smem(kernel, bytes));
+    kernel<<<blocks_of(l) * l.segments, l.role_threads, bytes, gpu_stream()>>>(l);
+    return cudaGetLastError();
+}
+
+template <typename T, bool ALIGNED>
+static int launch_for_lanes(const layout &l)
+{
+    switch (l.lanes) {
+    case 1: return launch_note_rows<T, 1, ALIGNED>(l);
+    case 2: return launch_note_rows<T, 2, ALIGNED>(l);
+    case 4: return launch_note_rows<T, 4, ALIGNED>(l);
+    case 8: return launch_note_rows<T, 8, ALIGNED>(l);
+    default: return launch_note_rows<T, 16, ALIGNED>(l);
+    }
+}
+
+template <typename T>
+int e74_rows::store_sub_states(const struct frame *f, const layout &back)
+{
+    layout l = layout_of(f, {1, ROLE_THREADS, 0, 2, 1});
+
+    l.steps = back.steps;
+    l.long_subs = back.long_subs;
+    l.sub_states = back.sub_states;
+    l.subs = back.subs;
+    l.segments = back.segments;
+    return l.c.columns % 4 ? launch_for_lanes<T, false>(l) : launch_for_lanes<T, true>(l);
+}
+template int e74_rows::store_sub_states<float>(const struct frame *f, const layout &back);
+template int e74_rows::store_sub_states<__nv_bfloat16>(const struct frame *f, const layout &back);

@@ -7,6 +7,7 @@
 #define FRAGMENT_CUH
 
 #include "gpu/device/mma.cuh"
+#include "gpu/device/vector.cuh"
 
 typedef __nv_bfloat16 bf16;
 
@@ -25,25 +26,6 @@ static __device__ __forceinline__ int fragment_column(void)
 static constexpr __host__ __device__ int padded(int columns)
 {
     return columns + 8;
-}
-
-static __device__ __forceinline__ unsigned pack_bf16x2(float first, float second)
-{
-    const __nv_bfloat162 both = __floats2bfloat162_rn(first, second);
-    unsigned u;
-    memcpy(&u, &both, sizeof u);
-    return u;
-}
-
-/* A bf16 is the upper half of a float. */
-static __device__ __forceinline__ float low_of_pair(unsigned both)
-{
-    return __uint_as_float(both << 16);
-}
-
-static __device__ __forceinline__ float high_of_pair(unsigned both)
-{
-    return __uint_as_float(both & 0xffff0000);
 }
 
 /* The 16 x 16 block of A at row m, column k, where A begins; TRANSPOSED: in

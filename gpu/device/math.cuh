@@ -36,6 +36,27 @@ static __device__ __forceinline__ float sqrt_approx(float x)
     asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+#else
+/* As exact as the instruction promises, not more: 11 bits. */
+static inline float tanh_approx(float x)
+{
+    unsigned u = emu_bits<unsigned>(tanhf(x));
+    return x != x ? x : emu_bits<float>((u + 0xfff + (u >> 13 & 1)) & ~0x1fffu);
+}
+
+static inline float exp2_approx(float x)
+{
+    return exp2f(x);
+}
+static inline float rcp_approx(float x)
+{
+    return 1 / x;
+}
+static inline float sqrt_approx(float x)
+{
+    return sqrtf(x);
+}
+#endif
 
 /* The larger one; NaN if either is, where fmaxf() takes the other. */
 static __device__ __forceinline__ float max_nan(float x, float y)
@@ -60,37 +81,6 @@ static __device__ __forceinline__ unsigned max_nan_bf16x2(unsigned x, unsigned y
     return __float_as_uint(high) | __float_as_uint(low) >> 16;
 #endif
 }
-#else
-/* As exact as the instruction promises, not more: 11 bits. */
-static inline float tanh_approx(float x)
-{
-    unsigned u = emu_bits<unsigned>(tanhf(x));
-    return x != x ? x : emu_bits<float>((u + 0xfff + (u >> 13 & 1)) & ~0x1fffu);
-}
-
-static inline float exp2_approx(float x)
-{
-    return exp2f(x);
-}
-static inline float max_nan(float x, float y)
-{
-    return x > y || x != x ? x : y;
-}
-static inline unsigned max_nan_bf16x2(unsigned x, unsigned y)
-{
-    const float low = max_nan(__uint_as_float(x << 16), __uint_as_float(y << 16));
-    const float high = max_nan(__uint_as_float(x & 0xffff0000u), __uint_as_float(y & 0xffff0000u));
-    return __float_as_uint(high) | __float_as_uint(low) >> 16;
-}
-static inline float rcp_approx(float x)
-{
-    return 1 / x;
-}
-static inline float sqrt_approx(float x)
-{
-    return sqrtf(x);
-}
-#endif
 
 /* ---- tanh ---- */
 

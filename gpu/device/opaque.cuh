@@ -14,17 +14,17 @@ static __device__ __forceinline__ int opaque_thread_index(void)
     return x;
 }
 
-/* A vector in registers, from here on. */
-static __device__ __forceinline__ void make_opaque(uint4 *v)
+/* Words of a vector in registers, from here on. */
+static __device__ __forceinline__ void make_opaque(unsigned (&word)[4])
 {
-    asm volatile("" : "+r"(v->x), "+r"(v->y), "+r"(v->z), "+r"(v->w));
+    asm volatile("" : "+r"(word[0]), "+r"(word[1]), "+r"(word[2]), "+r"(word[3]));
 }
 #else
 static inline int opaque_thread_index(void)
 {
     return threadIdx.x;
 }
-static inline void make_opaque(uint4 *) {}
+static inline void make_opaque(unsigned (&)[4]) {}
 #endif
 
 #endif

@@ -1,71 +1,155 @@
-/* vector.cuh - 16-byte vectors of a tensor's elements: the widest load and store of a thread; and
- * four elements as one. */
+/* vector.cuh - N neighbouring elements of a tensor as they are stored: one load or store, of 16
+ * bytes where rows are multiples of 16 bytes long, else of a single element.
+ *
+ * A kernel is a template on WIDE and is written once for both, with vectors of WIDTH<T, WIDE>
+ * elements.  (Tensors are aligned to 16 bytes.) */
 #ifndef VECTOR_CUH
 #define VECTOR_CUH
 
 #include "gpu/gpu.cuh"
 
-/* Elements per vector. */
-template <typename T>
-static constexpr int WIDTH = sizeof(uint4) / sizeof(T);
-
-/* Do rows of so many elements consist of whole vectors?  (Tensors are aligned to 16 bytes.) */
-template <typename T>
-static inline __host__ __device__ bool in_vectors(int64_t columns)
+/* A bf16 is the upper half of a float; the first of two is the lower half of a word. */
+static __device__ __forceinline__ float low_of_pair(unsigned both)
 {
-    return columns % WIDTH<T> == 0;
+    return __uint_as_float(both << 16);
+}
+
+static __device__ __forceinline__ float high_of_pair(unsigned both)
+{
+    return __uint_as_float(both & 0xffff0000);
+}
+
+static __device__ __forceinline__ unsigned pack_bf16x2(float first, float second)
+{
+    const __nv_bfloat162 both = __floats2bfloat162_rn(first, second);
+    unsigned word;
+    memcpy(&word, &both, sizeof word);
+    return word;
+}
+
+/* Elements per vector. */
+template <typename T, bool WIDE = true>
+static constexpr int WIDTH = WIDE ? 16 / sizeof(T) : 1;
+
+template <typename T, int N = WIDTH<T>>
+struct alignas(N * sizeof(T)) vec {
+    unsigned word[N * sizeof(T) / 4];
+
+    /* Element i. */
+    __device__ __forceinline__ float operator[](int i) const
+    {
+        if (sizeof(T) == 4)
+            return __uint_as_float(word[i]);
+        return i % 2 ? high_of_pair(word[i / 2]) : low_of_pair(word[i / 2]);
+    }
+};
+
+template <>
+struct vec<__nv_bfloat16, 1> {
+    __nv_bfloat16 x;
+
+    __device__ __forceinline__ float operator[](int) const { return load(&x); }
+};
+
+/* The vector whose element i is x(i). */
+template <typename T, int N = WIDTH<T>, typename F>
+static __device__ __forceinline__ vec<T, N> make_vec(const F &x)
+{
+    const auto word = [&](int i) {
+        if constexpr (sizeof(T) == 4)
+            return __float_as_uint(x(i));
+        else
+            return pack_bf16x2(x(2 * i), x(2 * i + 1));
+    };
+    if constexpr (N * sizeof(T) == 16)
+        return {{word(0), word(1), word(2), word(3)}};
+    else if constexpr (N * sizeof(T) == 8)
+        return {{word(0), word(1)}};
+    else if constexpr (N * sizeof(T) == 4)
+        return {{word(0)}};
+    else
+        return {__float2bfloat16(x(0))};
+}
+
+template <typename T, int N = WIDTH<T>>
+static __device__ __forceinline__ vec<T, N> pack(const float *x)
+{
+    return make_vec<T, N>([&](int i) { return x[i]; });
+}
+
+template <typename T, int N>
+static __device__ __forceinline__ void unpack(const vec<T, N> &v, float *x)
+{
+    #pragma unroll 8
+    for (int i = 0; i < N; i++)
+        x[i] = v[i];
+}
+
+template <int N, typename T>
+static __device__ __forceinline__ vec<T, N> load_vec(const T *from)
+{
+    return *(const vec<T, N> *)from;
+}
+
+/* Zeros unless `valid`.  The address is selected, not the value: a load without a branch, of which
+ * several are in flight. */
+template <typename T, int N>
+static __device__ __forceinline__ vec<T, N> load_vec(const vec<T, N> *from, bool valid)
+{
+    static const vec<T, N> zeros = {};
+    return *(valid ? from : &zeros);
+}
+
+/* The first n of N elements, one by one; zeros for the others. */
+template <int N, typename T>
+static __device__ __forceinline__ vec<T, N> gather_vec(const T *from, int n)
+{
+    vec<T, N> v;
+    #pragma unroll 4
+    for (int i = 0; i < (int)(N * sizeof(T) / 4); i++)
+        if constexpr (sizeof(T) == 4) {
+            v.word[i] = i < n ? __float_as_uint(from[i]) : 0;
+        } else {
+            const unsigned short *bits = (const unsigned short *)from;
+            v.word[i] = (2 * i < n ? bits[2 * i] : 0) | (2 * i + 1 < n ? bits[2 * i + 1] : 0) << 16;
+        }
+    return v;
+}
+
+template <typename T, int N>
+static __device__ __forceinline__ void store_vec(T *to, const vec<T, N> &v)
+{
+    *(vec<T, N> *)to = v;
+}
+
+/* Two neighbours. */
+template <typename T>
+static __device__ __forceinline__ float2 load_pair(const T *from)
+{
+    const vec<T, 2> both = load_vec<2>(from);
+    return make_float2(both[0], both[1]);
 }
 
 template <typename T>
-struct vector;
+static __device__ __forceinline__ void store_pair(T *to, float first, float second)
+{
+    const float both[] = {first, second};
+    store_vec(to, pack<T, 2>(both));
+}
 
-template <>
-struct vector<float> {
-    static __device__ __forceinline__ void unpack(const uint4 &v, float x[4])
-    {
-        x[0] = __uint_as_float(v.x);
-        x[1] = __uint_as_float(v.y);
-        x[2] = __uint_as_float(v.z);
-        x[3] = __uint_as_float(v.w);
-    }
+/* Does a row of n elements consist of whole vectors? */
+template <typename T>
+static inline __host__ __device__ bool in_vectors(int64_t n)
+{
+    return n % WIDTH<T> == 0;
+}
 
-    static __device__ __forceinline__ uint4 pack(const float x[4])
-    {
-        return make_uint4(__float_as_uint(x[0]), __float_as_uint(x[1]), __float_as_uint(x[2]),
-                          __float_as_uint(x[3]));
-    }
-};
-
-/* A bf16 is the upper half of a float; the first of two is the lower half of a word. */
-template <>
-struct vector<__nv_bfloat16> {
-    static __device__ __forceinline__ void unpack(unsigned pair, float x[2])
-    {
-        x[0] = __uint_as_float(pair << 16);
-        x[1] = __uint_as_float(pair & 0xffff0000);
-    }
-
-    static __device__ __forceinline__ void unpack(const uint4 &v, float x[8])
-    {
-        unpack(v.x, x);
-        unpack(v.y, x + 2);
-        unpack(v.z, x + 4);
-        unpack(v.w, x + 6);
-    }
-
-    static __device__ __forceinline__ unsigned pack(float first, float second)
-    {
-        const __nv_bfloat162 both = __floats2bfloat162_rn(first, second);
-        unsigned word;
-        memcpy(&word, &both, sizeof word);
-        return word;
-    }
-
-    static __device__ __forceinline__ uint4 pack(const float x[8])
-    {
-        return make_uint4(pack(x[0], x[1]), pack(x[2], x[3]), pack(x[4], x[5]), pack(x[6], x[7]));
-    }
-};
+/* The number of accesses for a row of n elements. */
+template <typename T>
+static inline int64_t accesses(int64_t n)
+{
+    return in_vectors<T>(n) ? n / WIDTH<T> : n;
+}
 
 /* Four neighbouring elements. */
 template <typename T>

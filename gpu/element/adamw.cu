@@ -8,8 +8,8 @@
 #include "common/ops/adamw.h"
 #include "gpu/element/elementwise.cuh"
 
-/* A block updates CHUNK parameters, a multiple of WIDTH. */
-enum { THREADS = 256, WIDTH = 4, PACKS = 2, CHUNK = 8192, MAX_TENSORS = 320 };
+/* A block updates CHUNK parameters, a multiple of those of a vector. */
+enum { THREADS = 256, ELEMENTS = 4, VECTORS = 2, CHUNK = 8192, MAX_TENSORS = 320 };
 
 struct rates {
     float beta1, rest1, unbias1, beta2, rest2, unbias2, lr, eps, decay;
@@ -96,18 +96,18 @@ __global__ void adamw_plain(buffers b, rates r, int64_t begin, int64_t end)
 /* Four parameters: one load per tensor. */
 template <typename T, bool MASTER>
 struct four_parameters {
-    pack<typename stored<T, MASTER>::type, WIDTH> p;
-    pack<T, WIDTH> g;
-    pack<float, WIDTH> m, v;
+    vec<typename stored<T, MASTER>::type, ELEMENTS> p;
+    vec<T, ELEMENTS> g;
+    vec<float, ELEMENTS> m, v;
 };
 
-/* Pack number `at` of each buffer. */
+/* Vector number `at` of each buffer. */
 template <typename T, bool MASTER>
 static __device__ __forceinline__ four_parameters<T, MASTER> load_four(const buffers &b, int64_t at)
 {
     typedef typename stored<T, MASTER>::type P;
-    return {((const pack<P, WIDTH> *)b.p)[at], ((const pack<T, WIDTH> *)b.g)[at],
-            ((const pack<float, WIDTH> *)b.m)[at], ((const pack<float, WIDTH> *)b.v)[at]};
+    return {((const vec<P, ELEMENTS> *)b.p)[at], ((const vec<T, ELEMENTS> *)b.g)[at],
+            ((const vec<float> *)b.m)[at], ((const vec<float> *)b.v)[at]};
 }
 
 template <typename T, bool MASTER>
@@ -115,58 +115,59 @@ static __device__ __forceinline__ void advance_four(const buffers &b, const rate
                                                     const four_parameters<T, MASTER> &four)
 {
     typedef typename stored<T, MASTER>::type P;
-    float p[WIDTH], g[WIDTH], m[WIDTH], v[WIDTH];
-    unpack(p, four.p);
-    unpack(g, four.g);
-    unpack(m, four.m);
-    unpack(v, four.v);
+    float p[ELEMENTS], g[ELEMENTS], m[ELEMENTS], v[ELEMENTS];
+    unpack(four.p, p);
+    unpack(four.g, g);
+    unpack(four.m, m);
+    unpack(four.v, v);
     #pragma unroll 4
-    for (int i = 0; i < WIDTH; i++)
+    for (int i = 0; i < ELEMENTS; i++)
         advance(&p[i], g[i], &m[i], &v[i], r);
-    put_pack((pack<P, WIDTH> *)b.p_next + at, p);
-    put_pack((pack<float, WIDTH> *)b.m_next + at, m);
-    put_pack((pack<float, WIDTH> *)b.v_next + at, v);
+    ((vec<P, ELEMENTS> *)b.p_next)[at] = pack<P, ELEMENTS>(p);
+    ((vec<float> *)b.m_next)[at] = pack<float>(m);
+    ((vec<float> *)b.v_next)[at] = pack<float>(v);
     if (MASTER)
-        put_pack((pack<T, WIDTH> *)b.rounded + at, p);
+        ((vec<T, ELEMENTS> *)b.rounded)[at] = pack<T, ELEMENTS>(p);
 }
 
-/* Parameters begin to end, by one block.  Those at both ends that are in no whole pack are
- * updated singly; the others with one load per pack and tensor, two packs of each tensor in
+/* Parameters begin to end, by one block.  Those at both ends that are in no whole vector are
+ * updated singly; the others with one load per vector and tensor, two vectors of each tensor in
  * flight per thread. */
 template <typename T, bool MASTER>
 static __device__ __forceinline__ void advance_range(const buffers &b, const rates &r,
                                                      int64_t begin, int64_t end)
 {
-    const int64_t first = min(ceil_div(begin, WIDTH) * WIDTH, end);
-    const int64_t last = max(first, end / WIDTH * WIDTH);
+    const int64_t first = min(ceil_div(begin, ELEMENTS) * ELEMENTS, end);
+    const int64_t last = max(first, end / ELEMENTS * ELEMENTS);
     if (begin + threadIdx.x < first)
         one_parameter<T, MASTER>(b, r, begin + threadIdx.x);
     if (last + threadIdx.x < end)
         one_parameter<T, MASTER>(b, r, last + threadIdx.x);
-    for (int64_t at = first / WIDTH + threadIdx.x; at < last / WIDTH; at += PACKS * THREADS) {
-        four_parameters<T, MASTER> four[PACKS] = {};
-        #pragma unroll PACKS
-        for (int j = 0; j < PACKS; j++)
-            if (at + j * THREADS < last / WIDTH)
+    for (int64_t at = first / ELEMENTS + threadIdx.x; at < last / ELEMENTS;
+         at += VECTORS * THREADS) {
+        four_parameters<T, MASTER> four[VECTORS] = {};
+        #pragma unroll VECTORS
+        for (int j = 0; j < VECTORS; j++)
+            if (at + j * THREADS < last / ELEMENTS)
                 four[j] = load_four<T, MASTER>(b, at + j * THREADS);
-        #pragma unroll PACKS
-        for (int j = 0; j < PACKS; j++)
-            if (at + j * THREADS < last / WIDTH)
+        #pragma unroll VECTORS
+        for (int j = 0; j < VECTORS; j++)
+            if (at + j * THREADS < last / ELEMENTS)
                 advance_four<T, MASTER>(b, r, at + j * THREADS, four[j]);
     }
 }
 
-/* Chunks begin and end at packs, except at the ends of a tensor. */
+/* Chunks begin and end at vectors, except at the ends of a tensor. */
 static inline __host__ __device__ int64_t chunks_of(int64_t begin, int64_t end)
 {
-    return begin < end ? ceil_div(end - begin / WIDTH * WIDTH, CHUNK) : 0;
+    return begin < end ? ceil_div(end - begin / ELEMENTS * ELEMENTS, CHUNK) : 0;
 }
 
 template <typename T, bool MASTER>
 static __device__ __forceinline__ void advance_chunk(const buffers &b, const rates &r,
                                                      int64_t begin, int64_t end, int64_t chunk)
 {
-    const int64_t from = begin / WIDTH * WIDTH + chunk * CHUNK;
+    const int64_t from = begin / ELEMENTS * ELEMENTS + chunk * CHUNK;
     advance_range<T, MASTER>(b, r, max(begin, from), min(end, from + CHUNK));
 }
 

@@ -5,81 +5,11 @@
  * { out[0] = in[0] * in[1]; } };
  *
  * and the kernels here apply it to tensors of any length: one thread per element, or per some
- * packs. */
+ * vectors. */
 #ifndef ELEMENTWISE_CUH
 #define ELEMENTWISE_CUH
 
-#include "gpu/gpu.cuh"
-
-/* N neighbouring elements of a tensor, as they are stored: one load or store. */
-template <typename T, int N>
-struct alignas(N * sizeof(T)) pack {
-    unsigned word[N * sizeof(T) / 4];
-};
-
-template <int N>
-static __device__ __forceinline__ void unpack(float *x, const pack<float, N> &p)
-{
-    #pragma unroll N
-    for (int i = 0; i < N; i++)
-        x[i] = __uint_as_float(p.word[i]);
-}
-
-/* A bf16 is the upper half of a float. */
-template <int N>
-static __device__ __forceinline__ void unpack(float *x, const pack<__nv_bfloat16, N> &p)
-{
-    #pragma unroll (N / 2)
-    for (int i = 0; i < N; i += 2) {
-        x[i] = __uint_as_float(p.word[i / 2] << 16);
-        x[i + 1] = __uint_as_float(p.word[i / 2] & 0xffff0000);
-    }
-}
-
-template <int N>
-static __device__ __forceinline__ void put_pack(pack<float, N> *to, const float *x)
-{
-    pack<float, N> p;
-    #pragma unroll N
-    for (int i = 0; i < N; i++)
-        p.word[i] = __float_as_uint(x[i]);
-    *to = p;
-}
-
-template <int N>
-static __device__ __forceinline__ void put_pack(pack<__nv_bfloat16, N> *to, const float *x)
-{
-    pack<__nv_bfloat16, N> p;
-    #pragma unroll (N / 2)
-    for (int i = 0; i < N; i += 2) {
-        const __nv_bfloat162 both = __floats2bfloat162_rn(x[i], x[i + 1]);
-        memcpy(&p.word[i / 2], &both, sizeof both);
-    }
-    *to = p;
-}
-
-/* Where rows do not consist of whole packs, a pack is a single element. */
-template <typename T>
-struct alignas(sizeof(T)) pack<T, 1> {
-    T x;
-};
-
-static __device__ __forceinline__ void unpack(float *x, const pack<float, 1> &p)
-{
-    x[0] = load(&p.x);
-}
-static __device__ __forceinline__ void put_pack(pack<float, 1> *to, const float *x)
-{
-    store(&to->x, x[0]);
-}
-static __device__ __forceinline__ void unpack(float *x, const pack<__nv_bfloat16, 1> &p)
-{
-    x[0] = load(&p.x);
-}
-static __device__ __forceinline__ void put_pack(pack<__nv_bfloat16, 1> *to, const float *x)
-{
-    store(&to->x, x[0]);
-}
+#include "gpu/device/vector.cuh"
 
 template <typename F>
 struct operands {
@@ -114,35 +44,34 @@ __global__ void each_plain(operands<F> o, int64_t n)
 /* 16 bytes per load, and at least four loads of a thread in flight before it uses the first:
  * enough to saturate the memory. */
 template <typename F>
-struct packs_per_thread {
+struct vectors_per_thread {
     static const int count = F::IN == 1 ? 4 : 2;
 };
 
-/* A thread's packs have a stride of the block's threads, so that accesses are coalesced.  The
- * elements after the last whole pack are handled by the first threads, one each. */
+/* A thread's vectors have a stride of the block's threads, so that accesses are coalesced.  The
+ * elements after the last whole vector are handled by the first threads, one each. */
 template <typename T, typename F>
 __global__ void __launch_bounds__(ELEMENT_THREADS) each_vector(operands<F> o, int64_t n)
 {
-    const int WIDTH = 16 / sizeof(T), PACKS = packs_per_thread<F>::count;
-    typedef pack<T, WIDTH> P;
-    const int64_t whole = n / WIDTH;
-    const int64_t first = (int64_t)blockIdx.x * (ELEMENT_THREADS * PACKS) + threadIdx.x;
-    P loaded[PACKS][F::IN] = {};
+    const int N = WIDTH<T>, VECTORS = vectors_per_thread<F>::count;
+    const int64_t whole = n / N;
+    const int64_t first = (int64_t)blockIdx.x * (ELEMENT_THREADS * VECTORS) + threadIdx.x;
+    vec<T> loaded[VECTORS][F::IN] = {};
 
     #pragma unroll 4
-    for (int j = 0; j < PACKS; j++)
+    for (int j = 0; j < VECTORS; j++)
         #pragma unroll 4
         for (int k = 0; k < F::IN; k++)
             if (first + j * ELEMENT_THREADS < whole)
-                loaded[j][k] = ((const P *)o.in[k])[first + j * ELEMENT_THREADS];
+                loaded[j][k] = ((const vec<T> *)o.in[k])[first + j * ELEMENT_THREADS];
     #pragma unroll 4
-    for (int j = 0; j < PACKS; j++) {
-        float in[F::IN][WIDTH], out[F::OUT][WIDTH];
+    for (int j = 0; j < VECTORS; j++) {
+        float in[F::IN][N], out[F::OUT][N];
         #pragma unroll 4
         for (int k = 0; k < F::IN; k++)
-            unpack(in[k], loaded[j][k]);
+            unpack(loaded[j][k], in[k]);
         #pragma unroll 8
-        for (int i = 0; i < WIDTH; i++) {
+        for (int i = 0; i < N; i++) {
             float x[F::IN], y[F::OUT];
             #pragma unroll 4
             for (int k = 0; k < F::IN; k++)
@@ -155,17 +84,17 @@ __global__ void __launch_bounds__(ELEMENT_THREADS) each_vector(operands<F> o, in
         #pragma unroll 4
         for (int k = 0; k < F::OUT; k++)
             if (first + j * ELEMENT_THREADS < whole)
-                put_pack((P *)o.out[k] + first + j * ELEMENT_THREADS, out[k]);
+                ((vec<T> *)o.out[k])[first + j * ELEMENT_THREADS] = pack<T>(out[k]);
     }
-    if (blockIdx.x == 0 && whole * WIDTH + threadIdx.x < n)
-        one_element<T>(o, whole * WIDTH + threadIdx.x);
+    if (blockIdx.x == 0 && whole * N + threadIdx.x < n)
+        one_element<T>(o, whole * N + threadIdx.x);
 }
 
 /* F on all n elements of each tensor. */
 template <typename T, bool VECTOR, typename F>
 static int each_element(const operands<F> &o, int64_t n)
 {
-    const int64_t each = VECTOR ? packs_per_thread<F>::count * (16 / sizeof(T)) : 1;
+    const int64_t each = VECTOR ? vectors_per_thread<F>::count * WIDTH<T> : 1;
     void (*const kernel)(operands<F>, int64_t) = VECTOR ? each_vector<T, F> : each_plain<T, F>;
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)ceil_div(n, ELEMENT_THREADS * each));

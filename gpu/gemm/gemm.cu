@@ -120,8 +120,8 @@ __global__ void multiply_naive(gemm_problem<T, C> p)
     const T *b = p.b + g * p.K * p.N + (p.trans_b ? n * p.K : n);
     const int64_t stride_a = p.trans_a ? p.M : 1, stride_b = p.trans_b ? 1 : p.N;
     float sum = 0;
-    for (int64_t first = 0; first < p.K; first += RUN) {
-        const int64_t end = min(first + RUN, p.K);
+    for (int64_t first = 0; first < p.K; first += GEMM_RUN) {
+        const int64_t end = min(first + GEMM_RUN, p.K);
         float run = 0;
         for (int64_t k = first; k < end; k++)
             run = fmaf(load(a + k * stride_a), load(b + k * stride_b), run);
@@ -179,7 +179,7 @@ __global__ void multiply_tiled(gemm_problem<T, C> p)
         #pragma unroll 32
         for (int i = 0; i < TILE; i++)
             run = fmaf(as[y][i], bs[i][x], run);
-        if ((k + TILE) % RUN == 0 || k + TILE >= p.K)
+        if ((k + TILE) % GEMM_RUN == 0 || k + TILE >= p.K)
             sum += run, run = 0;
     }
     if (at.m + y < p.M && at.n + x < p.N)
@@ -246,7 +246,7 @@ __global__ void __launch_bounds__(THREADS, 2) multiply_registers(gemm_problem<T,
                 run[i / EACH][i % EACH] =
                     fmaf(row[i / EACH], column[i % EACH], run[i / EACH][i % EACH]);
         }
-        if ((k + DEPTH) % RUN == 0 || k + DEPTH >= p.K) {
+        if ((k + DEPTH) % GEMM_RUN == 0 || k + DEPTH >= p.K) {
             #pragma unroll 16
             for (int i = 0; i < EACH * EACH; i++) {
                 sum[i / EACH][i % EACH] += run[i / EACH][i % EACH];

@@ -15,7 +15,7 @@
 
 /* A longer sum is the sum of the sums of runs of so many products, since the rounding error of an
  * addition grows with the sum so far. */
-enum { RUN = 512 };
+enum { GEMM_RUN = 512 };
 
 /* c[g] = alpha op(a[g]) op(b[g]) + beta c0[g] for g < batch, each dense and row-major, op(a) [M,K],
  * op(b) [K,N]; the sums are float. */

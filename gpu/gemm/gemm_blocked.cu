@@ -13,6 +13,7 @@
  * `splitk` gives each tile to several blocks, each with a slice of k, and adds up their sums in
  * the order of the slices; `blocked` does so only where k is so long that a single sum would lose
  * too much precision. */
+#include "gpu/device/vector.cuh"
 #include "gpu/gemm/gemm.cuh"
 
 enum {
@@ -42,70 +43,6 @@ struct tile_shape {
     };
 };
 
-/* ---- vectors of four elements ---- */
-
-template <typename T>
-struct vector_of;
-template <>
-struct vector_of<float> {
-    typedef float4 type;
-};
-template <>
-struct vector_of<__nv_bfloat16> {
-    typedef uint2 type;
-};
-
-static __device__ __forceinline__ float4 widen(float4 x)
-{
-    return x;
-}
-
-/* A bf16 is the upper half of a float. */
-static __device__ __forceinline__ float4 widen(uint2 x)
-{
-    return make_float4(__uint_as_float(x.x << 16), __uint_as_float(x.x & 0xffff0000),
-                       __uint_as_float(x.y << 16), __uint_as_float(x.y & 0xffff0000));
-}
-
-/* The first n of four elements, loaded one by one; the others are 0. */
-static __device__ __forceinline__ float4 gather(const float *from, int n)
-{
-    return make_float4(n > 0 ? from[0] : 0, n > 1 ? from[1] : 0, n > 2 ? from[2] : 0,
-                       n > 3 ? from[3] : 0);
-}
-
-static __device__ __forceinline__ uint2 gather(const __nv_bfloat16 *from, int n)
-{
-    const unsigned short *bits = (const unsigned short *)from;
-    const unsigned x = n > 0 ? bits[0] : 0, y = n > 1 ? bits[1] : 0;
-    const unsigned z = n > 2 ? bits[2] : 0, w = n > 3 ? bits[3] : 0;
-    return make_uint2(x | y << 16, z | w << 16);
-}
-
-static __device__ __forceinline__ float4 load4(const float *from)
-{
-    return *(const float4 *)from;
-}
-
-static __device__ __forceinline__ float4 load4(const __nv_bfloat16 *from)
-{
-    return widen(*(const uint2 *)from);
-}
-
-static __device__ __forceinline__ void store4(float *to, float4 x)
-{
-    *(float4 *)to = x;
-}
-
-static __device__ __forceinline__ void store4(__nv_bfloat16 *to, float4 x)
-{
-    const __nv_bfloat162 pair[2] = {__floats2bfloat162_rn(x.x, x.y),
-                                    __floats2bfloat162_rn(x.z, x.w)};
-    uint2 both;
-    memcpy(&both, pair, sizeof both);
-    *(uint2 *)to = both;
-}
-
 /* ---- operands, from global to shared memory ---- */
 
 /* A thread's part of an operand's stage.  The "rows" are those of op(a), or the columns of op(b).
@@ -118,7 +55,7 @@ struct gemm_operand {
     const T *next; /* the next stage's first vector */
     int64_t ld;
     int rows_left; /* from the vector's first row on */
-    typename vector_of<T>::type x[t::VECTORS];
+    vec<T, 4> x[t::VECTORS];
 
     /* The first vector's k and row in the stage. */
     static __device__ __forceinline__ int depth(void)
@@ -152,9 +89,9 @@ struct gemm_operand {
             const int left = k_left - i * t::STRIDE_K - depth();
             x[i] = {};
             if (!WIDE)
-                x[i] = gather(from, ALONG_K ? left : left > 0 ? rows_left : 0);
+                x[i] = gather_vec<4>(from, ALONG_K ? left : left > 0 ? rows_left : 0);
             else if (left > 0)
-                x[i] = *(const typename vector_of<T>::type *)from;
+                x[i] = load_vec<4>(from);
         }
         next += t::STAGE * (ALONG_K ? 1 : ld);
     }
@@ -164,15 +101,16 @@ struct gemm_operand {
         float *to = stage + depth() * t::LD + row();
         #pragma unroll 2
         for (int i = 0; i < t::VECTORS; i++, to += t::STRIDE_K * t::LD) {
-            const float4 y = widen(x[i]);
+            float y[4];
+            unpack(x[i], y);
             if (!ALONG_K) {
-                store4(to, y);
+                store_vec(to, pack<float>(y));
                 continue;
             }
-            to[0] = y.x;
-            to[t::LD] = y.y;
-            to[2 * t::LD] = y.z;
-            to[3 * t::LD] = y.w;
+            to[0] = y[0];
+            to[t::LD] = y[1];
+            to[2 * t::LD] = y[2];
+            to[3 * t::LD] = y[3];
         }
     }
 };
@@ -182,9 +120,8 @@ struct gemm_operand {
 /* A fragment: eight elements of an operand at one k, in two vectors `stride` from each other. */
 static __device__ __forceinline__ void load_fragment(float x[8], const float *from, int stride)
 {
-    const float4 first = load4(from), second = load4(from + stride);
-    x[0] = first.x, x[1] = first.y, x[2] = first.z, x[3] = first.w;
-    x[4] = second.x, x[5] = second.y, x[6] = second.z, x[7] = second.w;
+    unpack(load_vec<4>(from), x);
+    unpack(load_vec<4>(from + stride), x + 4);
 }
 
 static __device__ __forceinline__ void multiply_add(float sum[8][8], const float a[8],
@@ -227,10 +164,10 @@ static __device__ __forceinline__ void finish(C *c, const C *c0, float alpha, fl
                                               const float sum[4], int left)
 {
     if (WIDE) {
-        const float4 old = c0 ? load4(c0) : make_float4(0, 0, 0, 0);
-        store4(c,
-               make_float4(fmaf(alpha, sum[0], beta * old.x), fmaf(alpha, sum[1], beta * old.y),
-                           fmaf(alpha, sum[2], beta * old.z), fmaf(alpha, sum[3], beta * old.w)));
+        float old[4] = {};
+        if (c0)
+            unpack(load_vec<4>(c0), old);
+        store_vec(c, make_vec<C, 4>([&](int e) { return fmaf(alpha, sum[e], beta * old[e]); }));
     } else {
         #pragma unroll 4
         for (int e = 0; e < 4; e++)
@@ -239,20 +176,28 @@ static __device__ __forceinline__ void finish(C *c, const C *c0, float alpha, fl
     }
 }
 
+/* A matrix c [M,N] = alpha sum + beta c0. */
+template <typename C>
+struct gemm_output {
+    C *c;
+    const C *c0;
+    float alpha, beta;
+    int64_t M, N;
+};
+
 template <typename C, bool WIDE>
-static __device__ __forceinline__ void write_tile(C *c, const C *c0, float alpha, float beta,
-                                                  const float sum[8][8], int64_t m, int64_t n,
-                                                  int64_t M, int64_t N)
+static __device__ __forceinline__ void write_tile(const gemm_output<C> &to, const float sum[8][8],
+                                                  int64_t m, int64_t n)
 {
     #pragma unroll 8
     for (int i = 0; i < 8; i++) {
         const int64_t row = m + i % 4 + i / 4 * (WARP_M / 2);
         #pragma unroll 2
         for (int j = 0; j < 2; j++) {
-            const int64_t column = n + j * (WARP_N / 2), at = row * N + column;
-            if (row < M && column < N)
-                finish<C, WIDE>(c + at, c0 ? c0 + at : NULL, alpha, beta, sum[i] + 4 * j,
-                                (int)min(N - column, (int64_t)4));
+            const int64_t column = n + j * (WARP_N / 2), at = row * to.N + column;
+            if (row < to.M && column < to.N)
+                finish<C, WIDE>(to.c + at, to.c0 ? to.c0 + at : NULL, to.alpha, to.beta,
+                                sum[i] + 4 * j, (int)min(to.N - column, (int64_t)4));
         }
     }
 }
@@ -318,11 +263,12 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
         return;
     const int64_t at = g * p.M * p.N;
     if (slices == 1)
-        write_tile<C, WIDE>(p.c + at, p.c0 ? p.c0 + at : NULL, p.alpha, p.beta, sum, m0 + m, n0 + n,
-                            p.M, p.N);
+        write_tile<C, WIDE>({p.c + at, p.c0 ? p.c0 + at : NULL, p.alpha, p.beta, p.M, p.N}, sum,
+                            m0 + m, n0 + n);
     else
-        write_tile<float, WIDE>(p.workspace + slice * p.batch * p.M * p.N + at, NULL, 1, 0, sum,
-                                m0 + m, n0 + n, p.M, p.N);
+        write_tile<float, WIDE>(
+            {p.workspace + slice * p.batch * p.M * p.N + at, NULL, 1, 0, p.M, p.N}, sum, m0 + m,
+            n0 + n);
 }
 
 /* ---- the tile shape, and the slices of k ---- */
@@ -362,7 +308,7 @@ static gemm_plan plan_of(const gemm_problem<T, C> &p, bool split)
         ceil_div(p.K, plan.side == 128 ? +tile_shape<128>::STAGE : +tile_shape<64>::STAGE);
     const int64_t fill = RESIDENT * (int64_t)gpu_limits()->sms / tiles;
     const int64_t max_slices = fill < stages / 4 ? fill : stages / 4;
-    const int64_t min_slices = ceil_div(stages, MAX_RUNS * RUN / DEPTH);
+    const int64_t min_slices = ceil_div(stages, MAX_RUNS * GEMM_RUN / DEPTH);
     plan.slices = (int)max(split ? max_slices : 0, max(min_slices, (int64_t)1));
     plan.blocks = tiles * plan.slices;
     return plan;
@@ -396,55 +342,33 @@ static int multiply_by(const gemm_problem<T, C> &p, const gemm_plan &plan)
                           p.c);
 }
 
-static const char *too_many(int64_t blocks)
-{
-    return blocks > 0x7fffffff ? "more than 2147483647 tiles of 64 x 64" : NULL;
-}
-
-template <typename T, typename C>
-static size_t workspace_of(const gemm_problem<T, C> &p, const gemm_plan &plan)
-{
-    return plan.slices > 1 ? sizeof(float) * plan.slices * p.batch * p.M * p.N : 0;
-}
-
-struct gemm_blocked : gemm_engine<gemm_blocked> {
+/* SPLIT: slices of k fill the chip. */
+template <bool SPLIT, typename BASE>
+struct blocked_engine : BASE {
     template <typename T, typename C>
     static const char *declines(const gemm_problem<T, C> &p)
     {
-        return too_many(plan_of(p, false).blocks);
+        return plan_of(p, SPLIT).blocks > 0x7fffffff ? "more than 2147483647 tiles of 64 x 64"
+                                                     : NULL;
     }
 
     template <typename T, typename C>
     static size_t workspace(const gemm_problem<T, C> &p)
     {
-        return workspace_of(p, plan_of(p, false));
+        const int64_t slices = plan_of(p, SPLIT).slices;
+        return slices > 1 ? sizeof(float) * slices * p.batch * p.M * p.N : 0;
     }
 
     template <typename T, typename C>
     static int multiply(const gemm_problem<T, C> &p)
     {
-        return multiply_by(p, plan_of(p, false));
+        return multiply_by(p, plan_of(p, SPLIT));
     }
 };
 
-struct gemm_splitk : gemm_thin_engine<gemm_splitk> {
-    template <typename T, typename C>
-    static const char *declines(const gemm_problem<T, C> &p)
-    {
-        return too_many(plan_of(p, true).blocks);
-    }
-
-    template <typename T, typename C>
-    static size_t workspace(const gemm_problem<T, C> &p)
-    {
-        return workspace_of(p, plan_of(p, true));
-    }
-
-    template <typename T, typename C>
-    static int multiply(const gemm_problem<T, C> &p)
-    {
-        return multiply_by(p, plan_of(p, true));
-    }
+struct gemm_blocked : blocked_engine<false, gemm_engine<gemm_blocked>> {
+};
+struct gemm_splitk : blocked_engine<true, gemm_thin_engine<gemm_splitk>> {
 };
 
 GEMM_IMPLS(extern "C", blocked, "8 x 8 a thread, 128 x 128 a block, two stages of shared memory");

@@ -7,10 +7,9 @@
  * operand whose rows are no multiple of 16 bytes is loaded element by element into the same
  * places. */
 #include "gpu/device/async.cuh"
+#include "gpu/device/fragment.cuh"
 #include "gpu/device/launch.cuh"
-#include "gpu/device/mma.cuh"
 #include "gpu/gemm/gemm.cuh"
-#include "gpu/gemm/gemm_pairs.cuh"
 
 enum {
     THREADS = 256,
@@ -32,17 +31,6 @@ struct mma_schedule {
     bool aligned_a, aligned_b; /* rows begin at multiples of 16 bytes */
 };
 
-/* Up to eight elements, padded with zeros. */
-static __device__ __forceinline__ uint4 gather(const bf16 *from, int64_t there)
-{
-    const unsigned short *bits = (const unsigned short *)from;
-    unsigned x[4];
-    #pragma unroll 4
-    for (int i = 0; i < 4; i++)
-        x[i] = (2 * i < there ? bits[2 * i] : 0) | (2 * i + 1 < there ? bits[2 * i + 1] : 0) << 16;
-    return make_uint4(x[0], x[1], x[2], x[3]);
-}
-
 /* A stage of one operand: HEIGHT rows of WIDTH elements, from (row, column) of `from`
  * [rows,columns] on, zero beyond it. */
 template <int HEIGHT, int WIDTH>
@@ -60,7 +48,7 @@ static __device__ __forceinline__ void load_operand(bf16 *to, const bf16 *from, 
         if (aligned)
             cp_async16(smem, at, left > 0 ? 16 : 0);
         else
-            *(uint4 *)smem = gather(at, left);
+            store_vec(smem, gather_vec<8>(at, (int)min(left, (int64_t)8)));
     }
 }
 
@@ -120,7 +108,7 @@ static __device__ __forceinline__ void store_columns(const gemm_problem<bf16, C>
             x[i] = fmaf(p.beta, load(p.c0 + at + i), x[i]);
     }
     if (p.N % 2 == 0) {
-        put_pair(p.c + at, x[0], x[1]);
+        store_pair(p.c + at, x[0], x[1]);
     } else {
         store(p.c + at, x[0]);
         if (n + 1 < p.N)

@@ -117,12 +117,6 @@ static __device__ __forceinline__ void load_y(T *to, int smem_ld, const thin<T> 
 
 /* ---- fp32 ---- */
 
-static __device__ __forceinline__ void load4(float to[4], const float *from)
-{
-    const float4 x = *(const float4 *)from;
-    to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
-}
-
 /* The i-th of a thread's eight rows: two vectors of four where x is contiguous along l. */
 template <bool X_ALONG_K>
 static __device__ __forceinline__ int row_of(int i)
@@ -144,12 +138,13 @@ static __device__ __forceinline__ void multiply_tile(float *x, const float *y, i
         float fixed[8][4], vector[2][4];
         #pragma unroll 8
         for (int i = 0; i < 8; i++)
-            load4(fixed[i], X_ALONG_K ? x + row_of<X_ALONG_K>(i) * ld::X + k
-                                      : y + (s0 + THREADS_S * i) * ld::Y + k);
+            unpack(load_vec<4>(X_ALONG_K ? x + row_of<X_ALONG_K>(i) * ld::X + k
+                                         : y + (s0 + THREADS_S * i) * ld::Y + k),
+                   fixed[i]);
         if (X_ALONG_K) {
             #pragma unroll 8
             for (int j = 0; j < 8; j++) {
-                load4(vector[0], y + (s0 + THREADS_S * j) * ld::Y + k);
+                unpack(load_vec<4>(y + (s0 + THREADS_S * j) * ld::Y + k), vector[0]);
                 #pragma unroll 32
                 for (int i = 0; i < 32; i++)
                     sum[i % 8][j] = fmaf(fixed[i % 8][i / 8], vector[0][i / 8], sum[i % 8][j]);
@@ -157,8 +152,8 @@ static __device__ __forceinline__ void multiply_tile(float *x, const float *y, i
         } else {
             #pragma unroll 4
             for (int d = 0; d < 4; d++) {
-                load4(vector[0], x + (k + d) * ld::X + row_of<X_ALONG_K>(0));
-                load4(vector[1], x + (k + d) * ld::X + row_of<X_ALONG_K>(4));
+                unpack(load_vec<4>(x + (k + d) * ld::X + row_of<X_ALONG_K>(0)), vector[0]);
+                unpack(load_vec<4>(x + (k + d) * ld::X + row_of<X_ALONG_K>(4)), vector[1]);
                 #pragma unroll 64
                 for (int i = 0; i < 64; i++)
                     sum[i / 8][i % 8] =

@@ -12,12 +12,12 @@
  * SMs that the first leaves idle at its end.  A layer's bias and activation are part of the
  * epilogue. */
 #include "gpu/device/cluster.cuh"
+#include "gpu/device/fragment.cuh"
 #include "gpu/device/launch.cuh"
 #include "gpu/device/mbarrier.cuh"
 #include "gpu/device/named_barrier.cuh"
 #include "gpu/device/tma.cuh"
 #include "gpu/device/wgmma.cuh"
-#include "gpu/gemm/gemm_pairs.cuh"
 #include "gpu/gemm/gemm_wgmma.cuh"
 #include "gpu/gemm/linear.cuh"
 
@@ -111,7 +111,7 @@ struct linear_combination {
     {
         float2 x = make_float2(alpha * acc.x, alpha * acc.y);
         if (ADDS && m < s.M && n < s.N) {
-            const float2 y = get_pair(c0 + ((int64_t)t.output * s.M + m) * s.N + n);
+            const float2 y = load_pair(c0 + ((int64_t)t.output * s.M + m) * s.N + n);
             x = make_float2(fmaf(beta, y.x, x.x), fmaf(beta, y.y, x.y));
         }
         return x;
@@ -134,7 +134,7 @@ struct bias_activation {
         if (output)
             return acc;
         const int column = min(n, (int)s.N - 2); /* N is even */
-        const float2 b = ADDS ? get_pair(bias + column) : make_float2(0, 0);
+        const float2 b = ADDS ? load_pair(bias + column) : make_float2(0, 0);
         return make_float2(activated<ACT>(acc.x + b.x), activated<ACT>(acc.y + b.y));
     }
 };
@@ -263,8 +263,8 @@ static __device__ __forceinline__ void store_tile(const float *acc, const epilog
             #pragma unroll 2
             for (int half = 0; half < 2; half++) {
                 const int column = (8 * tile + fragment_column()) * (int)sizeof(C);
-                put_pair((C *)(buffer + 128 * (row + 8 * half) + (column ^ fragment_row() * 16)),
-                         x[tile][half].x, x[tile][half].y);
+                store_pair((C *)(buffer + 128 * (row + 8 * half) + (column ^ fragment_row() * 16)),
+                           x[tile][half].x, x[tile][half].y);
             }
         fence_proxy_async();
         if (elected && buffers.four) /* until the buffer that is written next has been read */

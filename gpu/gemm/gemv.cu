@@ -12,7 +12,11 @@
  *
  * naive: a thread per sum.  wide: 16 bytes per load; a group of warps per two rows, or,
  * transposed, a block per strip of columns. */
+#include <type_traits>
+
 #include "common/ops/gemv.h"
+#include "gpu/device/reduce.cuh"
+#include "gpu/device/vector.cuh"
 #include "gpu/gemm/gemm.cuh"
 #include "gpu/gemm/product.cuh"
 
@@ -109,8 +113,8 @@ __global__ void dot_naive(sweep<T> s)
     const T *a = s.A + (s.trans ? i : i * s.C);
     const int64_t n = s.trans ? s.R : s.C, stride = s.trans ? s.C : 1;
     float sum = 0;
-    for (int64_t first = 0; first < n; first += RUN) {
-        const int64_t end = min(first + RUN, n);
+    for (int64_t first = 0; first < n; first += GEMM_RUN) {
+        const int64_t end = min(first + GEMM_RUN, n);
         float run = 0;
         for (int64_t j = first; j < end; j++)
             run = fmaf(load(a + j * stride), load(s.v + j), run);
@@ -168,57 +172,12 @@ enum {
     MAX_GROUP = 8          /* warps per pair of rows */
 };
 
-/* What a thread loads at once: WIDE, 16 bytes, where rows are a multiple of that; else one
- * element. */
-template <typename T, bool WIDE>
-struct gemv_vector {
-    enum { N = 16 / sizeof(T) };
-    uint4 bits;
-};
-template <typename T>
-struct gemv_vector<T, false> {
-    enum { N = 1 };
-    T bits;
-};
-
-static __device__ __forceinline__ void unpack(float x[4], const gemv_vector<float, true> &p)
+template <typename T, int N>
+static __device__ __forceinline__ float dot(const vec<T, N> &a, const float *y, float sum)
 {
-    x[0] = __uint_as_float(p.bits.x), x[1] = __uint_as_float(p.bits.y);
-    x[2] = __uint_as_float(p.bits.z), x[3] = __uint_as_float(p.bits.w);
-}
-
-/* A bf16 is the upper half of a float. */
-static __device__ __forceinline__ void unpack(float x[8], const gemv_vector<__nv_bfloat16, true> &p)
-{
-    const unsigned pair[4] = {p.bits.x, p.bits.y, p.bits.z, p.bits.w};
-    #pragma unroll 4
-    for (int i = 0; i < 4; i++) {
-        x[2 * i] = __uint_as_float(pair[i] << 16);
-        x[2 * i + 1] = __uint_as_float(pair[i] & 0xffff0000);
-    }
-}
-
-template <typename T>
-static __device__ __forceinline__ void unpack(float x[1], const gemv_vector<T, false> &p)
-{
-    x[0] = load(&p.bits);
-}
-
-template <typename T, bool WIDE>
-static __device__ __forceinline__ gemv_vector<T, WIDE> load_vector(const T *from)
-{
-    return *(const gemv_vector<T, WIDE> *)from;
-}
-
-template <typename T, bool WIDE>
-static __device__ __forceinline__ float dot(const gemv_vector<T, WIDE> &a, const float *y,
-                                            float sum)
-{
-    float x[gemv_vector<T, WIDE>::N];
-    unpack(x, a);
     #pragma unroll 8
-    for (int i = 0; i < gemv_vector<T, WIDE>::N; i++)
-        sum = fmaf(x[i], y[i], sum);
+    for (int i = 0; i < N; i++)
+        sum = fmaf(a[i], y[i], sum);
     return sum;
 }
 
@@ -234,34 +193,11 @@ static __device__ __forceinline__ void store_sum(const sweep<T> &s, int64_t part
         s.workspace[part * n + i] = sum;
 }
 
-static __device__ __forceinline__ void store_vector(float *to, const float x[4])
-{
-    *(float4 *)to = make_float4(x[0], x[1], x[2], x[3]);
-}
-
-static __device__ __forceinline__ void store_vector(__nv_bfloat16 *to, const float x[8])
-{
-    __nv_bfloat162 pair[4];
-    uint4 bits;
-    #pragma unroll 4
-    for (int i = 0; i < 4; i++)
-        pair[i] = __floats2bfloat162_rn(x[2 * i], x[2 * i + 1]);
-    memcpy(&bits, pair, sizeof bits);
-    *(uint4 *)to = bits;
-}
-
 /* A vector of dA: a factor times the elements x. */
-template <typename T, bool WIDE>
+template <int N, typename T>
 static __device__ __forceinline__ void outer(T *to, float factor, const float *x)
 {
-    float y[gemv_vector<T, WIDE>::N];
-    #pragma unroll 8
-    for (int i = 0; i < gemv_vector<T, WIDE>::N; i++)
-        y[i] = factor * x[i];
-    if constexpr (WIDE)
-        store_vector(to, y);
-    else
-        store(to, y[0]);
+    store_vec(to, make_vec<T, N>([&](int i) { return factor * x[i]; }));
 }
 
 /* z = A v.  A group of warps computes two rows, or a part of each.  Every thread has IN_FLIGHT
@@ -270,13 +206,13 @@ template <typename T, bool WIDE, bool OUTER>
 __global__ void __launch_bounds__(THREADS, RESIDENT)
     gemv_rows(sweep<T> s, int64_t parts, int64_t length, int group)
 {
-    typedef gemv_vector<T, WIDE> P;
+    constexpr int N = WIDTH<T, WIDE>; /* what a thread loads at once */
     __shared__ float sums[WARPS][2];
-    const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, step = group * LANES * P::N;
+    const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, step = group * LANES * N;
     const int64_t item = (int64_t)blockIdx.x * (WARPS / group) + warp / group;
     const int64_t pairs = ceil_div(s.R, 2), part = item / pairs, r = item % pairs * 2;
     const bool active = part < parts, second = r + 1 < s.R;
-    const int64_t c = part * length + (warp % group * LANES + lane) * P::N;
+    const int64_t c = part * length + (warp % group * LANES + lane) * N;
     const T *a = s.A + r * s.C + c, *b = second ? a + s.C : a, *v = s.v + c;
     T *da = OUTER ? s.dA + r * s.C + c : NULL;
     int left = active ? (int)(min((part + 1) * length, s.C) - c) : 0;
@@ -286,43 +222,35 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
         w[0] = s.alpha * load(s.w + r);
         w[1] = s.alpha * load(s.w + r + second);
     }
+    const auto batch = [&](auto count) { /* so many vectors of both rows */
+                                         constexpr int COUNT = decltype(count)::value;
+                                         vec<T, N> x[COUNT], y[COUNT];
+                                         #pragma unroll COUNT
+                                         for (int i = 0; i < COUNT; i++) {
+                                             x[i] = load_vec<N>(a + i * step);
+                                             y[i] = load_vec<N>(b + i * step);
+                                         }
+                                         #pragma unroll COUNT
+                                         for (int i = 0; i < COUNT; i++) {
+                                             float z[N];
+                                             unpack(load_vec<N>(v + i * step), z);
+                                             sum[0] = dot(x[i], z, sum[0]);
+                                             sum[1] = dot(y[i], z, sum[1]);
+                                             if (OUTER)
+                                                 outer<N>(da + i * step, w[0], z);
+                                             if (OUTER && second)
+                                                 outer<N>(da + s.C + i * step, w[1], z);
+                                         }
+                                         a += COUNT * step, b += COUNT * step, v += COUNT * step,
+                                             da += OUTER ? COUNT * step : 0;
+    };
     #pragma unroll 1
-    for (; left > (IN_FLIGHT - 1) * step; left -= IN_FLIGHT * step) {
-        P x[IN_FLIGHT], y[IN_FLIGHT];
-        #pragma unroll 4
-        for (int i = 0; i < IN_FLIGHT; i++) {
-            x[i] = load_vector<T, WIDE>(a + i * step);
-            y[i] = load_vector<T, WIDE>(b + i * step);
-        }
-        #pragma unroll 4
-        for (int i = 0; i < IN_FLIGHT; i++) {
-            float z[P::N];
-            unpack(z, load_vector<T, WIDE>(v + i * step));
-            sum[0] = dot(x[i], z, sum[0]);
-            sum[1] = dot(y[i], z, sum[1]);
-            if (OUTER)
-                outer<T, WIDE>(da + i * step, w[0], z);
-            if (OUTER && second)
-                outer<T, WIDE>(da + s.C + i * step, w[1], z);
-        }
-        a += IN_FLIGHT * step, b += IN_FLIGHT * step, v += IN_FLIGHT * step,
-            da += OUTER ? IN_FLIGHT * step : 0;
-    }
+    for (; left > (IN_FLIGHT - 1) * step; left -= IN_FLIGHT * step)
+        batch(std::integral_constant<int, IN_FLIGHT>());
     #pragma unroll 1
-    for (; left > 0; left -= step, a += step, b += step, v += step, da += OUTER ? step : 0) {
-        float z[P::N];
-        unpack(z, load_vector<T, WIDE>(v));
-        sum[0] = dot(load_vector<T, WIDE>(a), z, sum[0]);
-        sum[1] = dot(load_vector<T, WIDE>(b), z, sum[1]);
-        if (OUTER)
-            outer<T, WIDE>(da, w[0], z);
-        if (OUTER && second)
-            outer<T, WIDE>(da + s.C, w[1], z);
-    }
-    for (int d = LANES / 2; d; d /= 2) {
-        sum[0] += __shfl_xor_sync(~0u, sum[0], d);
-        sum[1] += __shfl_xor_sync(~0u, sum[1], d);
-    }
+    for (; left > 0; left -= step)
+        batch(std::integral_constant<int, 1>());
+    warp_sums(sum);
     if (lane == 0)
         sums[warp][0] = sum[0], sums[warp][1] = sum[1];
     __syncthreads();
@@ -341,58 +269,54 @@ template <typename T, bool WIDE, bool OUTER>
 __global__ void __launch_bounds__(THREADS, RESIDENT)
     gemv_columns(sweep<T> s, int64_t parts, int64_t length)
 {
-    typedef gemv_vector<T, WIDE> P;
-    const int ROWS = OUTER ? ROWS_IN_FLIGHT_DA : ROWS_IN_FLIGHT;
-    __shared__ float sums[WARPS][LANES * P::N];
+    constexpr int N = WIDTH<T, WIDE>; /* what a thread loads at once */
+    constexpr int ROWS = OUTER ? ROWS_IN_FLIGHT_DA : ROWS_IN_FLIGHT;
+    __shared__ float sums[WARPS][LANES * N];
     const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
-    const int64_t strips = ceil_div(s.C, LANES * P::N), part = blockIdx.x / strips;
-    const int64_t first = blockIdx.x % strips * LANES * P::N, c = first + lane * P::N;
+    const int64_t strips = ceil_div(s.C, LANES * N), part = blockIdx.x / strips;
+    const int64_t first = blockIdx.x % strips * LANES * N, c = first + lane * N;
     const int64_t end = min((part + 1) * length, s.R);
-    const T *a = s.A + min(c, s.C - P::N);
+    const T *a = s.A + min(c, s.C - N);
     int64_t r = part * length + warp;
-    float sum[P::N] = {}, w[P::N], y[P::N];
+    float sum[N] = {}, w[N];
 
     if (OUTER) {
-        unpack(w, load_vector<T, WIDE>(s.w + min(c, s.C - P::N)));
+        unpack(load_vec<N>(s.w + min(c, s.C - N)), w);
         #pragma unroll 8
-        for (int j = 0; j < P::N; j++)
+        for (int j = 0; j < N; j++)
             w[j] *= s.alpha;
     }
+    const auto batch = [&](auto count) { /* so many rows */
+                                         constexpr int COUNT = decltype(count)::value;
+                                         vec<T, N> x[COUNT];
+                                         float v[COUNT];
+                                         #pragma unroll COUNT
+                                         for (int i = 0; i < COUNT; i++) {
+                                             x[i] = load_vec<N>(a + (r + i * WARPS) * s.C);
+                                             v[i] = load(s.v + r + i * WARPS);
+                                         }
+                                         #pragma unroll COUNT
+                                         for (int i = 0; i < COUNT; i++) {
+                                             #pragma unroll 8
+                                             for (int j = 0; j < N; j++)
+                                                 sum[j] = fmaf(x[i][j], v[i], sum[j]);
+                                             if (OUTER && c < s.C)
+                                                 outer<N>(s.dA + (r + i * WARPS) * s.C + c, v[i],
+                                                          w);
+                                         }
+    };
     #pragma unroll 1
-    for (; r + (ROWS - 1) * WARPS < end; r += ROWS * WARPS) {
-        P x[ROWS];
-        float v[ROWS];
-        #pragma unroll 8
-        for (int i = 0; i < ROWS; i++) {
-            x[i] = load_vector<T, WIDE>(a + (r + i * WARPS) * s.C);
-            v[i] = load(s.v + r + i * WARPS);
-        }
-        #pragma unroll 8
-        for (int i = 0; i < ROWS; i++) {
-            unpack(y, x[i]);
-            #pragma unroll 8
-            for (int j = 0; j < P::N; j++)
-                sum[j] = fmaf(y[j], v[i], sum[j]);
-            if (OUTER && c < s.C)
-                outer<T, WIDE>(s.dA + (r + i * WARPS) * s.C + c, v[i], w);
-        }
-    }
+    for (; r + (ROWS - 1) * WARPS < end; r += ROWS * WARPS)
+        batch(std::integral_constant<int, ROWS>());
     #pragma unroll 1
-    for (; r < end; r += WARPS) {
-        const float v = load(s.v + r);
-        unpack(y, load_vector<T, WIDE>(a + r * s.C));
-        #pragma unroll 8
-        for (int j = 0; j < P::N; j++)
-            sum[j] = fmaf(y[j], v, sum[j]);
-        if (OUTER && c < s.C)
-            outer<T, WIDE>(s.dA + r * s.C + c, v, w);
-    }
+    for (; r < end; r += WARPS)
+        batch(std::integral_constant<int, 1>());
     #pragma unroll 8
-    for (int j = 0; j < P::N; j++)
-        sums[warp][lane * P::N + j] = sum[j];
+    for (int j = 0; j < N; j++)
+        sums[warp][lane * N + j] = sum[j];
     __syncthreads();
     const int64_t i = first + threadIdx.x;
-    if (threadIdx.x >= LANES * P::N || i >= s.C)
+    if (threadIdx.x >= LANES * N || i >= s.C)
         return;
     float all = 0;
     for (int k = 0; k < WARPS; k++)
@@ -419,19 +343,13 @@ static partition make_partition(int64_t n, int64_t others, int64_t wanted, int64
     return d;
 }
 
-template <typename T>
-static bool wide_rows(int64_t C)
-{
-    return C * sizeof(T) % 16 == 0;
-}
-
 /* Transposed: as many blocks as are resident.  Else blocks are short, as many warps per row as its
  * length allows, so that the SMs end at the same time. */
 template <typename T>
 static partition partition_of(const sweep<T> &s)
 {
     const int64_t blocks = RESIDENT * (int64_t)gpu_limits()->sms;
-    const int64_t elements = wide_rows<T>(s.C) ? 16 / sizeof(T) : 1;
+    const int64_t elements = in_vectors<T>(s.C) ? WIDTH<T> : 1;
     if (s.trans) {
         const int64_t strips = ceil_div(s.C, LANES * elements);
         partition d = make_partition(s.R, strips, blocks, ROWS_IN_FLIGHT * WARPS, 1);
@@ -463,7 +381,7 @@ template <typename T, bool OUTER>
 static int pass_over(const sweep<T> &s)
 {
     const partition d = partition_of(s);
-    if (wide_rows<T>(s.C))
+    if (in_vectors<T>(s.C))
         start<T, true, OUTER>(s, d);
     else
         start<T, false, OUTER>(s, d);

@@ -1,109 +1,109 @@
 /* linear, product: y = act(x W^T + b) with the products by cuBLAS, and one kernel per pass for the
  * elementwise part, which is bound by memory. */
 #include "gpu/device/math.cuh"
-#include "gpu/element/elementwise.cuh"
+#include "gpu/device/vector.cuh"
 #include "gpu/gemm/layer.cuh"
 #include "gpu/gemm/linear.cuh"
 #include "gpu/gemm/product.cuh"
 
-/* A block covers LANES packs of columns; each of its threads has one row of every ROWS. */
+/* A block covers LANES vectors of columns; each of its threads has one row of every ROWS. */
 enum { LANES = 32, ROWS = 8, FORWARD_DEPTH = 4, BACKWARD_DEPTH = 2 };
 
-/* A thread's coordinates: its pack of columns, and the index of its block's rows. */
+/* A thread's coordinates: its vector of columns, and the index of its block's rows. */
 struct thread_coord {
     int64_t column, rows;
     bool inside;
 };
 
-static __device__ __forceinline__ thread_coord thread_coord_of(int64_t packs)
+static __device__ __forceinline__ thread_coord thread_coord_of(int64_t vectors)
 {
-    const unsigned blocks = (unsigned)ceil_div(packs, LANES);
+    const unsigned blocks = (unsigned)ceil_div(vectors, LANES);
     const int64_t column = (int64_t)(blockIdx.x % blocks) * LANES + threadIdx.x;
-    return {column, blockIdx.x / blocks, column < packs};
+    return {column, blockIdx.x / blocks, column < vectors};
 }
 
 /* y = act(z + b), b or nothing; y may be z.  Several rows are in flight in a thread; b stays. */
-template <typename T, int WIDTH, int ACT>
+template <typename T, int N, int ACT>
 __global__ void __launch_bounds__(LANES *ROWS)
     linear_activate(const T *z, const T *b, T *y, int64_t M, int64_t D)
 {
-    typedef pack<T, WIDTH> P;
-    const thread_coord at = thread_coord_of(D / WIDTH);
+    typedef vec<T, N> V;
+    const thread_coord at = thread_coord_of(D / N);
     const int64_t first = at.rows * ROWS * FORWARD_DEPTH + threadIdx.y;
-    float bias[WIDTH] = {};
-    P got[FORWARD_DEPTH] = {};
+    float bias[N] = {};
+    V got[FORWARD_DEPTH] = {};
 
     if (!at.inside)
         return;
     #pragma unroll FORWARD_DEPTH
     for (int j = 0; j < FORWARD_DEPTH; j++)
         if (first + j * ROWS < M)
-            got[j] = ((const P *)z)[(first + j * ROWS) * (D / WIDTH) + at.column];
+            got[j] = ((const V *)z)[(first + j * ROWS) * (D / N) + at.column];
     if (b)
-        unpack(bias, ((const P *)b)[at.column]);
+        unpack(((const V *)b)[at.column], bias);
     #pragma unroll FORWARD_DEPTH
     for (int j = 0; j < FORWARD_DEPTH; j++) {
-        float x[WIDTH];
-        unpack(x, got[j]);
-        #pragma unroll WIDTH
-        for (int i = 0; i < WIDTH; i++)
+        float x[N];
+        unpack(got[j], x);
+        #pragma unroll N
+        for (int i = 0; i < N; i++)
             x[i] = activated<ACT>(x[i] + bias[i]);
         if (first + j * ROWS < M)
-            put_pack((P *)y + (first + j * ROWS) * (D / WIDTH) + at.column, x);
+            ((V *)y)[(first + j * ROWS) * (D / N) + at.column] = pack<T, N>(x);
     }
 }
 
 /* dz = dy act'(z + b), and if `sums` is there, what each block's `part` rows of it add up to, in a
  * fixed order: sums [parts,D].  `kept` is what the slope is found by. */
-template <typename T, int WIDTH, int ACT>
+template <typename T, int N, int ACT>
 __global__ void __launch_bounds__(LANES *ROWS)
     linear_dz(const T *dy, const T *kept, const T *b, T *dz, float *sums, int64_t part, int64_t M,
               int64_t D)
 {
-    __shared__ float of[ROWS][LANES * WIDTH];
-    typedef pack<T, WIDTH> P;
-    const thread_coord at = thread_coord_of(D / WIDTH);
+    __shared__ float of[ROWS][LANES * N];
+    typedef vec<T, N> V;
+    const thread_coord at = thread_coord_of(D / N);
     const int64_t end = min((at.rows + 1) * part, M);
-    float bias[WIDTH] = {}, sum[WIDTH] = {};
+    float bias[N] = {}, sum[N] = {};
 
     if (b && at.inside)
-        unpack(bias, ((const P *)b)[at.column]);
+        unpack(((const V *)b)[at.column], bias);
     for (int64_t m = at.rows * part + threadIdx.y; at.inside && m < end;
          m += ROWS * BACKWARD_DEPTH) {
-        P gradient[BACKWARD_DEPTH] = {}, by[BACKWARD_DEPTH] = {};
+        V gradient[BACKWARD_DEPTH] = {}, by[BACKWARD_DEPTH] = {};
         #pragma unroll BACKWARD_DEPTH
         for (int j = 0; j < BACKWARD_DEPTH; j++)
             if (m + j * ROWS < end) {
-                gradient[j] = ((const P *)dy)[(m + j * ROWS) * (D / WIDTH) + at.column];
-                by[j] = ((const P *)kept)[(m + j * ROWS) * (D / WIDTH) + at.column];
+                gradient[j] = ((const V *)dy)[(m + j * ROWS) * (D / N) + at.column];
+                by[j] = ((const V *)kept)[(m + j * ROWS) * (D / N) + at.column];
             }
         #pragma unroll BACKWARD_DEPTH
         for (int j = 0; j < BACKWARD_DEPTH; j++) {
-            float d[WIDTH], x[WIDTH];
-            unpack(d, gradient[j]);
-            unpack(x, by[j]);
-            #pragma unroll WIDTH
-            for (int i = 0; i < WIDTH; i++) {
+            float d[N], x[N];
+            unpack(gradient[j], d);
+            unpack(by[j], x);
+            #pragma unroll N
+            for (int i = 0; i < N; i++) {
                 d[i] = through_slope<ACT>(d[i], x[i], bias[i]);
                 sum[i] += d[i];
             }
             if (m + j * ROWS < end)
-                put_pack((P *)dz + (m + j * ROWS) * (D / WIDTH) + at.column, d);
+                ((V *)dz)[(m + j * ROWS) * (D / N) + at.column] = pack<T, N>(d);
         }
     }
     if (!sums)
         return;
-    #pragma unroll WIDTH
-    for (int i = 0; i < WIDTH; i++)
+    #pragma unroll N
+    for (int i = 0; i < N; i++)
         of[threadIdx.y][i * LANES + threadIdx.x] = sum[i];
     __syncthreads();
-    /* A row of threads for each of a pack's elements. */
-    if (threadIdx.y >= WIDTH || !at.inside)
+    /* A row of threads for each of a vector's elements. */
+    if (threadIdx.y >= N || !at.inside)
         return;
     float all = 0;
     for (int y = 0; y < ROWS; y++)
         all += of[y][threadIdx.y * LANES + threadIdx.x];
-    sums[at.rows * D + at.column * WIDTH + threadIdx.y] = all;
+    sums[at.rows * D + at.column * N + threadIdx.y] = all;
 }
 
 static const dim3 block(LANES, ROWS);
@@ -114,29 +114,22 @@ static unsigned grid_of(int64_t D, int width, int64_t blocks_of_rows)
     return (unsigned)(ceil_div(D / width, LANES) * blocks_of_rows);
 }
 
-/* Sixteen bytes of a row at a time, where rows are of so many. */
-template <typename T>
-static bool by_packs(const struct frame *f)
-{
-    return DIM(f, 'D') * sizeof(T) % 16 == 0;
-}
-
-template <typename T, int WIDTH, int ACT>
+template <typename T, int N, int ACT>
 static int activate_by(const struct frame *f, const T *z, const T *b)
 {
     const struct linear *a = ARGS(f, linear);
     const int64_t M = DIM(f, 'M'), D = DIM(f, 'D');
-    const unsigned grid = grid_of(D, WIDTH, ceil_div(M, ROWS * FORWARD_DEPTH));
+    const unsigned grid = grid_of(D, N, ceil_div(M, ROWS * FORWARD_DEPTH));
 
-    linear_activate<T, WIDTH, ACT><<<grid, block, 0, gpu_stream()>>>(z, b, (T *)a->y, M, D);
+    linear_activate<T, N, ACT><<<grid, block, 0, gpu_stream()>>>(z, b, (T *)a->y, M, D);
     return cudaGetLastError();
 }
 
 template <typename T, int ACT>
 static int activate(const struct frame *f, const T *z, const T *b)
 {
-    return by_packs<T>(f) ? activate_by<T, 16 / sizeof(T), ACT>(f, z, b)
-                          : activate_by<T, 1, ACT>(f, z, b);
+    return in_vectors<T>(DIM(f, 'D')) ? activate_by<T, WIDTH<T>, ACT>(f, z, b)
+                                      : activate_by<T, 1, ACT>(f, z, b);
 }
 
 /* What decides about relu's slope is the sign of z + b, which a z rounded to bf16 often does not
@@ -173,13 +166,13 @@ linear_workspace<T> linear_workspace_of(const struct frame *f)
     return {(T *)work, (float *)(work + dz), (float *)(work + dz + sums), dz + sums + more};
 }
 
-template <typename T, int WIDTH, int ACT>
+template <typename T, int N, int ACT>
 static int through_by(const struct frame *f, const linear_workspace<T> &w)
 {
     const struct linear *a = ARGS(f, linear), *g = GRADS(f, linear);
     const int64_t M = DIM(f, 'M'), D = DIM(f, 'D'), part = part_of(M);
-    const unsigned grid = grid_of(D, WIDTH, parts_of(M));
-    linear_dz<T, WIDTH, ACT><<<grid, block, 0, gpu_stream()>>>(
+    const unsigned grid = grid_of(D, N, parts_of(M));
+    linear_dz<T, N, ACT><<<grid, block, 0, gpu_stream()>>>(
         (const T *)g->y, (const T *)(ACT == ACT_SILU ? a->z : a->y), (const T *)a->b, w.dz,
         a->b ? w.sums : NULL, part, M, D);
     return cudaGetLastError();
@@ -188,7 +181,8 @@ static int through_by(const struct frame *f, const linear_workspace<T> &w)
 template <typename T, int ACT>
 static int through(const struct frame *f, const linear_workspace<T> &w)
 {
-    return by_packs<T>(f) ? through_by<T, 16 / sizeof(T), ACT>(f, w) : through_by<T, 1, ACT>(f, w);
+    return in_vectors<T>(DIM(f, 'D')) ? through_by<T, WIDTH<T>, ACT>(f, w)
+                                      : through_by<T, 1, ACT>(f, w);
 }
 
 template <typename T>

@@ -140,7 +140,8 @@ struct counting {
 
 /* Loads LOADS vectors of a thread with a stride of the block's threads; nothing beyond the block's
  * part. */
-static __device__ __forceinline__ void fetch(uint4 to[LOADS], const uint4 *x, int64_t first,
+template <typename T>
+static __device__ __forceinline__ void fetch(vec<T> to[LOADS], const vec<T> *x, int64_t first,
                                              int64_t end)
 {
     #pragma unroll LOADS
@@ -151,17 +152,15 @@ static __device__ __forceinline__ void fetch(uint4 to[LOADS], const uint4 *x, in
 
 /* Counts one vector; a single atomic if all its elements have the same place. */
 template <typename T>
-static __device__ __forceinline__ void count_vector(unsigned *own, const uint4 &v, int bins,
+static __device__ __forceinline__ void count_vector(unsigned *own, const vec<T> &v, int bins,
                                                     int copies)
 {
-    float x[WIDTH<T>];
     int place[WIDTH<T>];
     bool same = true;
 
-    vector<T>::unpack(v, x);
     #pragma unroll 8
     for (int i = 0; i < WIDTH<T>; i++) {
-        place[i] = counter_of(x[i], bins);
+        place[i] = counter_of(v[i], bins);
         same &= place[i] == place[0];
     }
     if (same) {
@@ -182,11 +181,11 @@ __global__ void __launch_bounds__(MAX_THREADS) private_kernel(counting c)
 {
     extern __shared__ __align__(16) unsigned counter[];
     const int places = c.bins + HISTOGRAM_KINDS, tid = threadIdx.x;
-    const uint4 *x = (const uint4 *)c.x;
+    const vec<T> *x = (const vec<T> *)c.x;
     const int64_t vectors = c.n / WIDTH<T>, end = vectors * (blockIdx.x + 1) / gridDim.x;
     const int64_t begin = vectors * blockIdx.x / gridDim.x + tid;
     unsigned *own = counter + (tid & (c.copies - 1));
-    uint4 now[LOADS], next[LOADS];
+    vec<T> now[LOADS], next[LOADS];
 
     fetch(next, x, begin, end);
     for (int i = tid; i < places * c.copies; i += MAX_THREADS)
@@ -235,33 +234,15 @@ static int privately(const struct frame *f)
                       (size_t)bytes, c);
 }
 
+#define KERNEL(bits, T, name, count, idea, declines)                                               \
+    static const struct impl name##bits = {#name, idea, {count<T>, NULL}, NULL, declines, NULL,    \
+                                           0,     0}
 #define KERNELS(bits, T)                                                                           \
-    static const struct impl global##bits = {"global",                                             \
-                                             "one thread per element, atomics in global memory",   \
-                                             {global<T>, NULL},                                    \
-                                             NULL,                                                 \
-                                             NULL,                                                 \
-                                             NULL,                                                 \
-                                             0,                                                    \
-                                             0};                                                   \
-    static const struct impl shared##bits = {                                                      \
-        "shared",                                                                                  \
-        "a block's counts in shared memory, added to the totals at its end",                       \
-        {shared<T>, NULL},                                                                         \
-        NULL,                                                                                      \
-        too_many_bins,                                                                             \
-        NULL,                                                                                      \
-        0,                                                                                         \
-        0};                                                                                        \
-    static const struct impl private##bits = {                                                     \
-        "private",                                                                                 \
-        "up to 32 copies of the counts, by lane; vectors of x, prefetched",                        \
-        {privately<T>, NULL},                                                                      \
-        NULL,                                                                                      \
-        too_many_bins,                                                                             \
-        NULL,                                                                                      \
-        0,                                                                                         \
-        0};                                                                                        \
+    KERNEL(bits, T, global, global, "one thread per element, atomics in global memory", NULL);     \
+    KERNEL(bits, T, shared, shared,                                                                \
+           "a block's counts in shared memory, added to the totals at its end", too_many_bins);    \
+    KERNEL(bits, T, private, privately,                                                            \
+           "up to 32 copies of the counts, by lane; vectors of x, prefetched", too_many_bins);     \
     GPU_KERNEL_LIST(histogram, bits, &private##bits, &shared##bits, &global##bits)
 
 KERNELS(32, float);

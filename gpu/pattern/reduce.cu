@@ -4,10 +4,9 @@
  * A group of threads, a warp or a block, reduces one row or one chunk of a row.  Backward, a
  * group writes dx of one chunk. */
 #include "common/ops/reduce.h"
-#include "gpu/device/pdl.cuh"
 #include "gpu/device/math.cuh"
-#include "gpu/device/unit.cuh"
-#include "gpu/gpu.cuh"
+#include "gpu/device/pdl.cuh"
+#include "gpu/device/vector.cuh"
 
 enum {
     BLOCK = 256,            /* threads, where a block is not one group */
@@ -190,24 +189,25 @@ template <typename F, typename T, bool WIDE>
 static __device__ __forceinline__ F fold_share(const T *x, const work_tile &w, int threads,
                                                bool squared)
 {
-    typedef access<T, WIDE> by;
-    const typename by::raw *p = (const typename by::raw *)x;
-    const int64_t all = w.n / by::ELEMENTS;
+    enum { ELEMENTS = WIDTH<T, WIDE> };
+    typedef vec<T, ELEMENTS> V;
+    const V *p = (const V *)x;
+    const int64_t all = w.n / ELEMENTS;
     F found = F::none();
 
     for (int64_t k = 0; k < all;) {
         F run = F::none();
         for (int round = 0; round < CHAIN && k < all; round++, k += AHEAD * threads) {
             const int remaining = (int)min(all - k, (int64_t)(AHEAD * threads)) - w.first;
-            typename by::raw loaded[AHEAD];
+            V loaded[AHEAD];
             #pragma unroll AHEAD
             for (int i = 0; i < AHEAD; i++)
-                loaded[i] = i * threads < remaining ? p[k + w.first + i * threads] : by::none();
+                loaded[i] = load_vec(p + k + w.first + i * threads, i * threads < remaining);
             #pragma unroll AHEAD
             for (int i = 0; i < AHEAD; i++) {
-                float elements[by::ELEMENTS];
-                by::unpack(loaded[i], elements);
-                run.accumulate(elements, w.begin + (k + w.first + i * threads) * by::ELEMENTS,
+                float elements[ELEMENTS];
+                unpack(loaded[i], elements);
+                run.accumulate(elements, w.begin + (k + w.first + i * threads) * ELEMENTS,
                                i * threads < remaining, squared);
             }
         }
@@ -284,36 +284,36 @@ __global__ void __launch_bounds__(BLOCK) each_kernel(job_back j)
 template <typename T, bool WIDE, bool NORM>
 __global__ void __launch_bounds__(MAX_THREADS) spread_kernel(job_back j)
 {
-    typedef access<T, WIDE> by;
-    typedef typename by::raw raw;
+    enum { ELEMENTS = WIDTH<T, WIDE> };
+    typedef vec<T, ELEMENTS> V;
     const work_tile w = work_tile_of(j.by);
     if (w.row >= j.by.rows)
         return;
     const int64_t start = w.row * j.by.n + w.begin, argmax = j.at ? j.at[w.row] - w.begin : -1;
-    const raw *x = (const raw *)((const T *)j.x + start);
-    raw *dx = (raw *)((T *)j.dx + start);
+    const V *x = (const V *)((const T *)j.x + start);
+    V *dx = (V *)((T *)j.dx + start);
     const float dy = load((const T *)j.dy + w.row), y = NORM ? load((const T *)j.y + w.row) : 1;
     const float dx_other = j.at || y == 0 ? 0 : dy / (NORM ? y : j.divisor);
-    const int all = (int)(w.n / by::ELEMENTS);
+    const int all = (int)(w.n / ELEMENTS);
 
     for (int k = w.first; k < all; k += AHEAD_BACK * j.by.group) {
-        raw loaded[AHEAD_BACK];
+        V loaded[AHEAD_BACK];
         #pragma unroll AHEAD_BACK
         for (int i = 0; NORM && i < AHEAD_BACK; i++)
-            loaded[i] = k + i * j.by.group < all ? x[k + i * j.by.group] : by::none();
+            loaded[i] = load_vec(x + k + i * j.by.group, k + i * j.by.group < all);
         #pragma unroll AHEAD_BACK
         for (int i = 0; i < AHEAD_BACK; i++) {
             const int index = k + i * j.by.group;
-            const int64_t offset = argmax - (int64_t)index * by::ELEMENTS;
-            const int max_here = offset >= 0 && offset < by::ELEMENTS ? (int)offset : -1;
-            float elements[by::ELEMENTS];
+            const int64_t offset = argmax - (int64_t)index * ELEMENTS;
+            const int max_here = offset >= 0 && offset < ELEMENTS ? (int)offset : -1;
+            float elements[ELEMENTS];
             if (NORM)
-                by::unpack(loaded[i], elements);
+                unpack(loaded[i], elements);
             #pragma unroll 8
-            for (int n = 0; n < by::ELEMENTS; n++)
+            for (int n = 0; n < ELEMENTS; n++)
                 elements[n] = NORM ? dx_other * elements[n] : n == max_here ? dy : dx_other;
             if (index < all)
-                dx[index] = by::pack(elements);
+                dx[index] = pack<T, ELEMENTS>(elements);
         }
     }
 }
@@ -378,7 +378,7 @@ static int tree_fold(const struct frame *f)
 template <typename F, typename T>
 static int fold(const job &j)
 {
-    if (whole_units<T>(j.by.n))
+    if (in_vectors<T>(j.by.n))
         shuffle_kernel<F, T, true><<<blocks_of(j.by), threads_of(j.by), 0, gpu_stream()>>>(j);
     else
         shuffle_kernel<F, T, false><<<blocks_of(j.by), threads_of(j.by), 0, gpu_stream()>>>(j);
@@ -412,8 +412,8 @@ static int two_level_fold(const struct frame *f)
     whole.from = max ? first.at : NULL;
     whole.squared = false;
     return e ? e
-             : launch_pdl(whole_units<float>(whole.by.n) ? shuffle_kernel<F, float, true>
-                                                         : shuffle_kernel<F, float, false>,
+             : launch_pdl(in_vectors<float>(whole.by.n) ? shuffle_kernel<F, float, true>
+                                                        : shuffle_kernel<F, float, false>,
                           blocks_of(whole.by), threads_of(whole.by), 0, whole);
 }
 
@@ -455,7 +455,7 @@ static int each_back(const struct frame *f)
 template <typename T, bool NORM>
 static int spread(const job_back &j)
 {
-    if (whole_units<T>(j.by.n))
+    if (in_vectors<T>(j.by.n))
         spread_kernel<T, true, NORM><<<blocks_of(j.by), threads_of(j.by), 0, gpu_stream()>>>(j);
     else
         spread_kernel<T, false, NORM><<<blocks_of(j.by), threads_of(j.by), 0, gpu_stream()>>>(j);

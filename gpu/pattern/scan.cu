@@ -5,8 +5,8 @@
 #include "common/ops/scan.h"
 #include "gpu/device/async.cuh"
 #include "gpu/device/flags.cuh"
-#include "gpu/device/unit.cuh"
-#include "gpu/gpu.cuh"
+#include "gpu/device/reduce.cuh"
+#include "gpu/device/vector.cuh"
 
 enum {
     BLOCK = 128,            /* threads at most */
@@ -87,9 +87,8 @@ struct job {
  * so that they take no registers while they are in flight or the block waits. */
 template <typename T, bool WIDE, bool BACK>
 struct warp_tile {
-    typedef access<T, WIDE> by;
-    typedef typename by::raw raw;
-    enum { ELEMENTS = by::ELEMENTS };
+    enum { ELEMENTS = WIDTH<T, WIDE> };
+    typedef vec<T, ELEMENTS> raw;
 
     raw *staged;
     float before[AHEAD]; /* exclusive prefix of each access within the warp */
@@ -109,7 +108,7 @@ struct warp_tile {
         }
     }
 
-    __device__ __forceinline__ void fetch(const job &j, int64_t row, int64_t tile, unit *smem)
+    __device__ __forceinline__ void fetch(const job &j, int64_t row, int64_t tile, uint4 *smem)
     {
         const raw *x = (const raw *)j.x;
         const int64_t all = j.n / ELEMENTS;
@@ -124,14 +123,14 @@ struct warp_tile {
             if (WIDE)
                 cp_async16(to, valid(i) ? x + start + step(i) : x, valid(i) ? 16 : 0);
             else
-                *to = valid(i) ? x[start + step(i)] : by::none();
+                *to = valid(i) ? x[start + step(i)] : raw{};
         }
         cp_async_commit();
         cp_async_wait<0>();
     }
     __device__ __forceinline__ void elements_of(int i, float (&x)[ELEMENTS]) const
     {
-        by::unpack(staged[i * blockDim.x], x);
+        unpack(staged[i * blockDim.x], x);
         reverse(x);
     }
     __device__ __forceinline__ float sum_of(int i) const
@@ -178,7 +177,7 @@ struct warp_tile {
             }
             reverse(x);
             if (valid(i))
-                y[step(i)] = by::pack(x);
+                y[step(i)] = pack<T, ELEMENTS>(x);
         }
     }
 };
@@ -214,7 +213,7 @@ static __device__ __forceinline__ within add_warp_sums(float warp_sums[BLOCK / 3
 template <typename T, bool WIDE, bool BACK>
 __global__ void __launch_bounds__(BLOCK, RESIDENT) shuffle_kernel(job j)
 {
-    extern __shared__ unit smem[];
+    extern __shared__ uint4 smem[];
     __shared__ float sums[2][BLOCK / 32];
     float carry = 0;
 
@@ -233,7 +232,7 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT) shuffle_kernel(job j)
 template <typename T, bool WIDE, bool BACK>
 __global__ void __launch_bounds__(BLOCK, RESIDENT) sum_kernel(job j, float *sums)
 {
-    extern __shared__ unit smem[];
+    extern __shared__ uint4 smem[];
     __shared__ float warp_sums[BLOCK / 32];
     const int64_t row = blockIdx.x / j.tiles;
     warp_tile<T, WIDE, BACK> mine;
@@ -243,10 +242,7 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT) sum_kernel(job j, float *sums
     #pragma unroll AHEAD
     for (int i = 0; i < AHEAD; i++)
         sum += mine.sum_of(i);
-    #pragma unroll 5
-    for (int distance = 16; distance; distance /= 2)
-        sum += __shfl_xor_sync(~0u, sum, distance);
-    const within w = add_warp_sums(warp_sums, sum);
+    const within w = add_warp_sums(warp_sums, warp_sum(sum));
     if (threadIdx.x == 0)
         sums[blockIdx.x] = w.all;
 }
@@ -256,7 +252,7 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT) sum_kernel(job j, float *sums
 template <typename T, bool WIDE, bool BACK>
 __global__ void __launch_bounds__(BLOCK, RESIDENT) tile_kernel(job j, const float *before)
 {
-    extern __shared__ unit smem[];
+    extern __shared__ uint4 smem[];
     __shared__ float warp_sums[BLOCK / 32];
     const int64_t row = blockIdx.x / j.tiles;
     warp_tile<T, WIDE, BACK> mine;
@@ -310,10 +306,7 @@ static __device__ float look_back(tagged *sums, int tiles, int tile, float mine)
             spin_yield();
             found[l] = load_relaxed(level[l] + lane);
         }
-        before[l] = found[l].x;
-        #pragma unroll 5
-        for (int distance = 16; distance; distance /= 2)
-            before[l] += __shfl_xor_sync(~0u, before[l], distance);
+        before[l] = warp_sum(found[l].x);
         mine += before[l];
         last = last && digit == 31;
         if (l + 1 < LEVELS && last && lane == 0)
@@ -333,7 +326,7 @@ static __device__ float look_back(tagged *sums, int tiles, int tile, float mine)
 template <typename T, bool WIDE, bool BACK>
 __global__ void __launch_bounds__(BLOCK, RESIDENT) lookback_kernel(job j, lookback_state b)
 {
-    extern __shared__ unit smem[];
+    extern __shared__ uint4 smem[];
     __shared__ float warp_sums[BLOCK / 32];
     __shared__ unsigned next;
     __shared__ float before;
@@ -369,7 +362,7 @@ static int threads_of(int64_t n)
 template <typename T>
 static size_t smem_of(int64_t n)
 {
-    return threads_of<T>(n) * AHEAD * (whole_units<T>(n) ? sizeof(unit) : sizeof(T));
+    return threads_of<T>(n) * AHEAD * (in_vectors<T>(n) ? sizeof(uint4) : sizeof(T));
 }
 
 template <typename T>
@@ -397,7 +390,7 @@ template <typename T, bool BACK>
 static int shuffle_scan(const job &j, void *)
 {
     const int threads = threads_of<T>(j.n);
-    if (whole_units<T>(j.n))
+    if (in_vectors<T>(j.n))
         shuffle_kernel<T, true, BACK><<<j.rows, threads, smem_of<T>(j.n), gpu_stream()>>>(j);
     else
         shuffle_kernel<T, false, BACK><<<j.rows, threads, smem_of<T>(j.n), gpu_stream()>>>(j);
@@ -426,8 +419,8 @@ static int three_passes(const job &j, float *sums)
 template <typename T, bool BACK>
 static int three_pass_scan(const job &j, void *work)
 {
-    return whole_units<T>(j.n) ? three_passes<T, true, BACK>(j, (float *)work)
-                               : three_passes<T, false, BACK>(j, (float *)work);
+    return in_vectors<T>(j.n) ? three_passes<T, true, BACK>(j, (float *)work)
+                              : three_passes<T, false, BACK>(j, (float *)work);
 }
 
 template <typename T>
@@ -462,7 +455,7 @@ static int lookback_scan(const job &j, void *work)
 
     if (j.tiles > 1)
         CUDA(cudaMemsetAsync(work, 0, (j.rows * b.of_a_row + 1) * sizeof(tagged), gpu_stream()));
-    if (whole_units<T>(j.n))
+    if (in_vectors<T>(j.n))
         lookback_kernel<T, true, BACK><<<tiles, threads, smem_of<T>(j.n), gpu_stream()>>>(j, b);
     else
         lookback_kernel<T, false, BACK><<<tiles, threads, smem_of<T>(j.n), gpu_stream()>>>(j, b);

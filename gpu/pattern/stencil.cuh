@@ -26,34 +26,36 @@ static inline int margin_of(int64_t R, int64_t N)
     return (int)(in_vectors<T>(N) ? ceil_div(R, WIDTH<T>) * WIDTH<T> : R);
 }
 
-/* s[padded(p)] = row[first + p] for p < length, and zero outside 0 ... N.  `thread` is this
- * thread's index among `threads`.  If `wide`, in vectors; then `first` and `length` are
+/* A thread of a group that shares a row: its index, and their number. */
+struct group_thread {
+    int index, size;
+};
+
+/* s[padded(p)] = row[first + p] for p < length, and zero outside 0 ... N.  `by` is this thread of a
+ * group.  If `wide`, in vectors; then `first` and `length` are
  * multiples of a vector. */
 template <typename T>
 static __device__ __forceinline__ void fill(float *s, const T *row, int64_t first, int length,
-                                            int64_t N, bool wide, int thread, int threads)
+                                            int64_t N, bool wide, const group_thread &by)
 {
+    const int thread = by.index, threads = by.size;
     enum { AHEAD = 4 }; /* loads in flight together */
 
     if (wide) {
         for (int p = thread * WIDTH<T>; p < length; p += AHEAD * threads * WIDTH<T>) {
-            uint4 v[AHEAD];
+            vec<T> v[AHEAD];
             #pragma unroll AHEAD
             for (int n = 0; n < AHEAD; n++) {
                 const int64_t i = first + p + n * threads * WIDTH<T>;
-                v[n] = make_uint4(0, 0, 0, 0);
+                v[n] = {};
                 if (i >= 0 && i < N && p + n * threads * WIDTH<T> < length)
-                    v[n] = *(const uint4 *)(row + i);
+                    v[n] = load_vec<WIDTH<T>>(row + i);
             }
             #pragma unroll AHEAD
             for (int n = 0; n < AHEAD; n++) {
-                float x[WIDTH<T>];
                 const int to = p + n * threads * WIDTH<T>;
-                vector<T>::unpack(v[n], x);
                 if (to < length)
-                    #pragma unroll 8
-                    for (int k = 0; k < WIDTH<T>; k++)
-                        s[padded(to) + k] = x[k];
+                    unpack(v[n], s + padded(to));
             }
         }
         return;
@@ -66,9 +68,9 @@ static __device__ __forceinline__ void fill(float *s, const T *row, int64_t firs
 /* sums[c] = sum of the chunk of K elements from p + c K on, for c < chunks. */
 template <int K>
 static __device__ __forceinline__ void sum_chunks(float *sums, const float *s, int p, int chunks,
-                                                  int thread, int threads)
+                                                  const group_thread &by)
 {
-    for (int c = thread; c < chunks; c += threads) {
+    for (int c = by.index; c < chunks; c += by.size) {
         float sum = 0;
         #pragma unroll 16
         for (int k = 0; k < K; k++)

@@ -127,12 +127,13 @@ __global__ void __launch_bounds__(THREADS) sliding_kernel(means m, int tiles, in
     const int window = 2 * (int)m.R + 1,
               begin = margin - (int)m.R; /* begin of the first output's window */
     const bool wide = in_vectors<T>(m.N);
+    const group_thread by = {(int)threadIdx.x, threads};
     float *sums = s + padded(length) + 1, y[OUTPUTS];
 
-    fill(s, (const T *)m.x + row, first - margin, length, m.N, wide, threadIdx.x, threads);
+    fill(s, (const T *)m.x + row, first - margin, length, m.N, wide, by);
     __syncthreads();
     if (K > 1) {
-        sum_chunks<K>(sums, s, begin, tile / K + chunks_within<K>(window), threadIdx.x, threads);
+        sum_chunks<K>(sums, s, begin, tile / K + chunks_within<K>(window), by);
         __syncthreads();
     }
     #pragma unroll 16
@@ -149,7 +150,7 @@ __global__ void __launch_bounds__(THREADS) sliding_kernel(means m, int tiles, in
     T *to = (T *)m.y + row + first;
     if (wide)
         for (int p = threadIdx.x * WIDTH<T>; p < tile && first + p < m.N; p += threads * WIDTH<T>)
-            *(uint4 *)(to + p) = vector<T>::pack(s + padded(p));
+            store_vec(to + p, pack<T>(s + padded(p)));
     else
         for (int p = threadIdx.x; p < tile && first + p < m.N; p += threads)
             store(to + p, s[padded(p)]);

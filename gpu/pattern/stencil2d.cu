@@ -209,8 +209,8 @@ __global__ void __launch_bounds__(THREADS, 3) separable_kernel(means m, strips a
     const int threads = all.threads, down = 2 * (int)m.down + 1, across = 2 * (int)m.across + 1;
     const int inputs = s.rows + down - 1, begin = r.margin - (int)m.across;
     const int threads_per_row = threads / ROWS_PER_STEP,
-              row_in_step = threadIdx.x / threads_per_row,
-              thread_in_row = threadIdx.x % threads_per_row;
+              row_in_step = threadIdx.x / threads_per_row;
+    const group_thread by = {(int)threadIdx.x % threads_per_row, threads_per_row};
     four<float> *ring = (four<float> *)memory + threadIdx.x; /* [down], stride `threads` */
     float *rows = memory + down * threads * THREAD_COLUMNS, *sums = rows + ROWS_PER_STEP * r.pitch;
     const T *x = (const T *)m.x + s.image;
@@ -223,10 +223,10 @@ __global__ void __launch_bounds__(THREADS, 3) separable_kernel(means m, strips a
         const bool valid = i >= 0 && i < m.H;
         __syncthreads();
         fill(rows + row_in_step * r.pitch, valid ? x + i * m.W : x, s.left - r.margin, r.length,
-             valid ? m.W : 0, in_vectors<T>(m.W), thread_in_row, threads_per_row);
+             valid ? m.W : 0, in_vectors<T>(m.W), by);
         __syncthreads();
         sum_chunks<THREAD_COLUMNS>(sums + row_in_step * r.sums, rows + row_in_step * r.pitch, begin,
-                                   r.sums, thread_in_row, threads_per_row);
+                                   r.sums, by);
         __syncthreads();
         #pragma unroll 1
         for (int n = 0; n < ROWS_PER_STEP && first + n < inputs; n++) {
@@ -321,19 +321,6 @@ struct bands {
     int height;     /* rows that each writes */
 };
 
-template <typename T>
-static __device__ __forceinline__ void widen(unsigned word, float *x);
-template <>
-__device__ __forceinline__ void widen<float>(unsigned word, float *x)
-{
-    x[0] = __uint_as_float(word);
-}
-template <>
-__device__ __forceinline__ void widen<__nv_bfloat16>(unsigned word, float *x)
-{
-    vector<__nv_bfloat16>::unpack(word, x);
-}
-
 /* Inserts x in front of the history and drops the oldest. */
 template <int N>
 static __device__ __forceinline__ void push(float (&last)[N], float x)
@@ -383,21 +370,19 @@ struct window {
 
 /* h: sums over the windows along a row, for the elements of a lane's vector. */
 template <typename T, int R>
-static __device__ __forceinline__ void sum_row(float h[WIDTH<T>], const uint4 &v)
+static __device__ __forceinline__ void sum_row(float h[WIDTH<T>], const vec<T> &v)
 {
     enum { PER = 4 / sizeof(T), BESIDE = (R + PER - 1) / PER }; /* elements per word; halo words */
-    const unsigned own[4] = {v.x, v.y, v.z, v.w};
+    typedef vec<T, PER> word;
     float x[(BESIDE + 4 + BESIDE) * PER];
     window<R> sum = {};
 
     #pragma unroll 4
     for (int k = 0; k < BESIDE; k++) {
-        widen<T>(__shfl_up_sync(~0u, own[4 - BESIDE + k], 1), x + k * PER);
-        widen<T>(__shfl_down_sync(~0u, own[k], 1), x + (BESIDE + 4 + k) * PER);
+        unpack(word{__shfl_up_sync(~0u, v.word[4 - BESIDE + k], 1)}, x + k * PER);
+        unpack(word{__shfl_down_sync(~0u, v.word[k], 1)}, x + (BESIDE + 4 + k) * PER);
     }
-    #pragma unroll 4
-    for (int k = 0; k < 4; k++)
-        widen<T>(own[k], x + (BESIDE + k) * PER);
+    unpack(v, x + BESIDE * PER);
     #pragma unroll 16
     for (int k = 0; k < 2 * R + WIDTH<T>; k++) {
         const float next = x[BESIDE * PER - R + k];
@@ -407,12 +392,24 @@ static __device__ __forceinline__ void sum_row(float h[WIDTH<T>], const uint4 &v
     }
 }
 
+/* A lane's vector of the means, of which `columns` are in the row. */
+template <bool WIDE, typename T>
+static __device__ __forceinline__ void store_mean(T *to, const float (&mean)[WIDTH<T>],
+                                                  int64_t columns)
+{
+    if (WIDE)
+        store_vec(to, pack<T>(mean));
+    else
+        for (int j = 0; j < WIDTH<T> && j < columns; j++)
+            store(to + j, mean[j]);
+}
+
 template <typename T, int R, bool WIDE>
 __global__ void __launch_bounds__(32 * WARPS, R < MAX_RADIUS ? 4 : 3)
     registers_kernel(means m, bands all)
 {
     enum { ROWS = AHEAD<R> };
-    __shared__ uint4 staged[WARPS][ROWS][32];
+    __shared__ vec<T> staged[WARPS][ROWS][32];
     const int lane = threadIdx.x % 32;
     const int64_t strip = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
     const int64_t band = strip / all.across, image = band / all.down;
@@ -427,10 +424,10 @@ __global__ void __launch_bounds__(32 * WARPS, R < MAX_RADIUS ? 4 : 3)
     const unsigned rows_to_write = inside && lane > 0 && lane <= WRITING_LANES ? rows : 0;
     const T *from = (const T *)m.x + start;
     T *to = (T *)m.y + start - R * stride;
-    uint4 *own = &staged[threadIdx.x / 32][0][lane];
+    vec<T> *own = &staged[threadIdx.x / 32][0][lane];
     window<R> down[WIDTH<T>] = {};
 
-    const auto prefetch = [&](int i, uint4 *slot) {
+    const auto prefetch = [&](int i, vec<T> *slot) {
         const bool valid = (unsigned)(i - begin) < rows_to_read;
         if (WIDE)
             cp_async16(slot, valid ? from : (const T *)m.x, valid ? 16 : 0);
@@ -445,11 +442,7 @@ __global__ void __launch_bounds__(32 * WARPS, R < MAX_RADIUS ? 4 : 3)
         to += stride;
         if ((unsigned)(i - top) >= rows_to_write)
             return;
-        if (WIDE)
-            *(uint4 *)row = vector<T>::pack(mean);
-        else
-            for (int j = 0; j < WIDTH<T> && left + j < m.W; j++)
-                store(row + j, mean[j]);
+        store_mean<WIDE>(row, mean, m.W - left);
     };
 
     if (image >= m.B) /* uniform in the warp */

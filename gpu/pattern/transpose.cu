@@ -3,13 +3,12 @@
  * Each block transposes one square tile; backward is forward with the axes exchanged.  The grid has
  * one axis, because the others are limited to 65535 blocks. */
 #include "common/ops/transpose.h"
-#include "gpu/device/unit.cuh"
-#include "gpu/gpu.cuh"
+#include "gpu/device/vector.cuh"
 
 enum {
     SIDE = 32,              /* of a tile that is moved element by element */
     ROWS = 8,               /* of it that a block moves per step */
-    UNITS = 16,             /* of 16 bytes: side of a tile that is moved in vectors */
+    VECTORS = 16,           /* side of a tile that is moved in vectors, in vectors */
     THREADS = 256,          /* of a block that moves vectors */
     MAX_BLOCKS = 0x7fffffff /* blocks of a grid */
 };
@@ -79,91 +78,89 @@ __global__ void turned(T *out, const T *x, int64_t M, int64_t N, tiling tiles)
 
 /* ---- sixteen bytes at a time ---- */
 
-/* Column c of as many rows as a unit has elements. */
-static __device__ __forceinline__ unit column(const unit (&row)[4], int c)
+/* Column c of as many rows as a vector has elements. */
+template <typename T>
+static __device__ __forceinline__ vec<T> column(const vec<T> (&row)[WIDTH<T>], int c)
 {
-    unit to;
-    #pragma unroll 4
-    for (int i = 0; i < 4; i++)
-        to.word[i] = row[i].word[c];
-    return to;
-}
-
-static __device__ __forceinline__ unit column(const unit (&row)[8], int c)
-{
-    unit to;
+    vec<T> to;
     #pragma unroll 4
     for (int i = 0; i < 4; i++) {
-        const unsigned first = row[2 * i].word[c / 2], second = row[2 * i + 1].word[c / 2];
+        if (sizeof(T) == 4) {
+            to.word[i] = row[i].word[c];
+            continue;
+        }
+        const unsigned first = row[2 * i % WIDTH<T>].word[c / 2];
+        const unsigned second = row[(2 * i + 1) % WIDTH<T>].word[c / 2];
         to.word[i] = c % 2 ? first >> 16 | (second & 0xffff0000) : (first & 0xffff) | second << 16;
     }
     return to;
 }
 
-/* The transposed tile in shared memory: 16 x 16 squares, whose side is one unit.  The swizzle
- * puts unit u of a row at u ^ (row / ELEMENTS): neither the units of a row nor those of the same
+/* The transposed tile in shared memory: 16 x 16 squares, whose side is one vector.  The swizzle
+ * puts vector u of a row at u ^ (row / ELEMENTS): neither the vectors of a row nor those of the same
  * place in neighbouring squares share banks. */
 template <typename T>
 struct transposed_tile {
-    enum { ELEMENTS = 16 / sizeof(T), TILE = UNITS * ELEMENTS };
+    enum { ELEMENTS = WIDTH<T>, TILE = VECTORS * ELEMENTS };
 
-    static __device__ __forceinline__ unit *at(unit *tile, int row, int u)
+    static __device__ __forceinline__ vec<T> *at(vec<T> *tile, int row, int u)
     {
-        return tile + row * UNITS + (u ^ (row / ELEMENTS));
+        return tile + row * VECTORS + (u ^ (row / ELEMENTS));
     }
-    static __device__ __forceinline__ T *number(unit *tile, int row, int column)
+    static __device__ __forceinline__ T *element(vec<T> *tile, int row, int column)
     {
         return (T *)at(tile, row, column / ELEMENTS) + column % ELEMENTS;
     }
 };
 
-/* A thread transposes a square of units in its registers, so that global reads and writes both move
- * whole units, in rows of 256 bytes.  Where the rows of x or of out are not made of whole units,
+/* A thread transposes a square of vectors in its registers, so that global reads and writes both move
+ * whole vectors, in rows of 256 bytes.  Where the rows of x or of out are not made of whole vectors,
  * that side is accessed element by element. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
-    units(T *out, const T *x, int64_t M, int64_t N, tiling tiles)
+    vectors(T *out, const T *x, int64_t M, int64_t N, tiling tiles)
 {
     typedef transposed_tile<T> in;
     enum { ELEMENTS = in::ELEMENTS, TILE = in::TILE };
-    __shared__ unit square[TILE * UNITS];
+    __shared__ vec<T> square[TILE * VECTORS];
     const tile t = tile_of(tiles, TILE);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 
     x += t.matrix * M * N;
     out += t.matrix * M * N;
     if (N % ELEMENTS == 0) {
-        const int down = threadIdx.x / UNITS, across = threadIdx.x % UNITS;
+        const int down = threadIdx.x / VECTORS, across = threadIdx.x % VECTORS;
         const int64_t i = t.i + down * ELEMENTS, j = t.j + across * ELEMENTS;
-        unit row[ELEMENTS];
+        vec<T> row[ELEMENTS];
         #pragma unroll ELEMENTS
         for (int r = 0; r < ELEMENTS; r++)
-            row[r] = i + r < M && j < N ? *(const unit *)(x + (i + r) * N + j) : unit{};
+            row[r] = i + r < M && j < N ? load_vec<ELEMENTS>(x + (i + r) * N + j) : vec<T>{};
         #pragma unroll ELEMENTS
         for (int c = 0; c < ELEMENTS; c++)
-            *in::at(square, across * ELEMENTS + c, down) = column(row, c);
+            *in::at(square, across * ELEMENTS + c, down) = column<T>(row, c);
     } else {
         for (int r = warp; r < TILE && t.i + r < M; r += THREADS / 32) {
             #pragma unroll (TILE / 32)
             for (int c = lane; c < TILE; c += 32)
                 if (t.j + c < N)
-                    *in::number(square, c, r) = x[(t.i + r) * N + t.j + c];
+                    *in::element(square, c, r) = x[(t.i + r) * N + t.j + c];
         }
     }
     __syncthreads();
     if (M % ELEMENTS == 0) {
         #pragma unroll ELEMENTS
         for (int n = 0; n < ELEMENTS; n++) {
-            const int r = n * (THREADS / UNITS) + threadIdx.x / UNITS, u = threadIdx.x % UNITS;
+            const int r = n * (THREADS / VECTORS) + threadIdx.x / VECTORS,
+                      u = threadIdx.x % VECTORS;
             if (t.j + r < N && t.i + u * ELEMENTS < M)
-                *(unit *)(out + (t.j + r) * M + t.i + u * ELEMENTS) = *in::at(square, r, u);
+                store_vec(out + (t.j + r) * M + t.i + u * ELEMENTS, *in::at(square, r, u));
         }
     } else {
         for (int r = warp; r < TILE && t.j + r < N; r += THREADS / 32) {
             #pragma unroll (TILE / 32)
             for (int c = lane; c < TILE; c += 32)
                 if (t.i + c < M)
-                    out[(t.j + r) * M + t.i + c] = *in::number(square, r, c);
+                    out[(t.j + r) * M + t.i + c] = *in::element(square, r, c);
         }
     }
 }
@@ -196,7 +193,7 @@ static int vector_transpose(void *to, const void *from, int64_t B, int64_t M, in
 {
     const tiling t = tiling_of(M, N, transposed_tile<T>::TILE);
     const dim3 grid(B * t.down * t.across);
-    units<T><<<grid, THREADS, 0, gpu_stream()>>>((T *)to, (const T *)from, M, N, t);
+    vectors<T><<<grid, THREADS, 0, gpu_stream()>>>((T *)to, (const T *)from, M, N, t);
     return cudaGetLastError();
 }
 

@@ -24,7 +24,7 @@ enum {
  * are dealt to the threads cyclically, and each thread has one edge element at most. */
 template <typename T>
 struct extent {
-    enum { SIZE = vector_of<T>::SIZE };
+    enum { SIZE = WIDTH<T> };
     int head, body, edges; /* body: elements of the whole vectors */
 
     __device__ __forceinline__ extent(int64_t r, int n)
@@ -59,11 +59,11 @@ struct depth {
         count++;
     }
     template <typename T>
-    __device__ __forceinline__ void add_vector(const uint4 &v, float top)
+    __device__ __forceinline__ void add_vector(const vec<T> &v, float top)
     {
         #pragma unroll 8
-        for (int i = 0; i < vector_of<T>::SIZE; i++)
-            add(element<T>(v, i), top);
+        for (int i = 0; i < WIDTH<T>; i++)
+            add(v[i], top);
     }
 };
 
@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(MAX_THREADS, SMOOTH ? RESIDENT - 1 : RESIDENT)
     const T *x = (const T *)a.logits + r * V;
     const extent<T> e(r, V);
     const int i = threadIdx.x, threads = blockDim.x;
-    uint4 next[AHEAD];
+    vec<T> next[AHEAD];
     running so_far;
     depth below;
     row_label label;
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(MAX_THREADS, SMOOTH ? RESIDENT - 1 : RESIDENT)
     if (i == 0)
         label = row_label_of(a, x, r, V);
     for (int first = 0; first * e.SIZE < e.body;) {
-        uint4 v[AHEAD];
+        vec<T> v[AHEAD];
         const int now = first;
         #pragma unroll AHEAD
         for (int k = 0; k < AHEAD; k++)
@@ -206,13 +206,13 @@ __global__ void __launch_bounds__(MAX_THREADS, SMOOTH ? RESIDENT - 1 : RESIDENT)
         first += AHEAD * threads;
         load_vectors<true>(next, x + e.head, e.body, first, i, threads, -INFINITY);
         top = so_far.top;
-        accumulate<T>(so_far, v, LOG2E);
+        accumulate(so_far, v, LOG2E);
         if (SMOOTH) {
             below.rescale(top, so_far.top);
             #pragma unroll AHEAD
             for (int k = 0; k < AHEAD; k++)
                 if ((now + i + k * threads) * e.SIZE < e.body)
-                    below.add_vector<T>(v[k], so_far.top);
+                    below.add_vector(v[k], so_far.top);
         }
     }
     top = so_far.top;
@@ -248,14 +248,14 @@ __global__ void __launch_bounds__(MAX_THREADS_BACK, RESIDENT_BACK)
         return fmaf(d.likely, power(logit, top, LOG2E), -d.uniform);
     };
     for (int first = 0; first == 0 || first * e.SIZE < e.body; first += AHEAD * threads) {
-        uint4 v[AHEAD];
+        vec<T> v[AHEAD];
         load_vectors<true>(v, x + e.head, e.body, first, i, threads, 0);
         if (first == 0) { /* while the first are in flight */
             d = slope_of(a, g, r, V, opt);
             top = ((const float *)a.top)[r];
         }
         store_vectors<true, AHEAD>(dx + e.head, e.body, first, i, threads,
-                                   [&](int k, int j) { return gradient(element<T>(v[k], j)); });
+                                   [&](int k, int j) { return gradient(v[k][j]); });
     }
     if (i < e.edges)
         store(dx + e.edge(i), gradient(edge));

@@ -27,20 +27,20 @@ template <typename T, bool WHOLE_ROWS>
 static __device__ __forceinline__ void load_own(float x[OWN], const T *row, int n, int lane,
                                                 int lanes, float fill)
 {
-    enum { SIZE = vector_of<T>::SIZE };
-    uint4 v[OWN / SIZE];
+    enum { SIZE = WIDTH<T> };
+    vec<T> v[OWN / SIZE];
 
     load_vectors<WHOLE_ROWS>(v, row, n, 0, lane, lanes, fill);
     #pragma unroll OWN
     for (int i = 0; i < OWN; i++)
-        x[i] = element<T>(v[i / SIZE], i % SIZE);
+        x[i] = v[i / SIZE][i % SIZE];
 }
 
 template <typename T, bool WHOLE_ROWS>
 static __device__ __forceinline__ void store_own(T *row, const float x[OWN], int n, int lane,
                                                  int lanes)
 {
-    enum { SIZE = vector_of<T>::SIZE };
+    enum { SIZE = WIDTH<T> };
 
     store_vectors<WHOLE_ROWS, OWN / SIZE>(row, n, 0, lane, lanes,
                                           [&](int k, int i) { return x[k * SIZE + i]; });
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(BLOCK)
     #pragma unroll OWN
     for (int i = 0; i < OWN; i++)
         top = max_nan(top, u[i]);
-    top = lanes_max(top, lanes);
+    top = warp_max(top, lanes);
     #pragma unroll OWN
     for (int i = 0; i < OWN; i++)
         u[i] = 0.5f * (u[i] - top);
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(BLOCK)
             sum += over;
             squares = fmaf(over, over, squares);
         }
-        const float all = lanes_sum(sum, lanes), over_one = lanes_sum(squares, lanes) - 1;
+        const float all = warp_sum(sum, lanes), over_one = warp_sum(squares, lanes) - 1;
         const float step = 0.5f * over_one * rcp_approx(all);
         tau = active ? tau + step : tau; /* even if other rows of the warp go on */
         active = active && step > TOLERANCE;
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(BLOCK)
         sum += g[i];
         dot = fmaf(g[i], d[i], dot);
     }
-    dot = lanes_sum(dot, lanes) / lanes_sum(sum, lanes);
+    dot = warp_sum(dot, lanes) / warp_sum(sum, lanes);
     #pragma unroll OWN
     for (int i = 0; i < OWN; i++)
         d[i] = g[i] * (d[i] - dot);
@@ -119,7 +119,7 @@ static int newton_forward(const struct frame *f)
     const int64_t R = DIM(f, 'R'), N = DIM(f, 'N');
     const int lanes = lanes_of(f);
     const auto kernel =
-        whole<T>(N) ? newton_forward_kernel<T, true> : newton_forward_kernel<T, false>;
+        in_vectors<T>(N) ? newton_forward_kernel<T, true> : newton_forward_kernel<T, false>;
     kernel<<<ceil_div(R * lanes, BLOCK), BLOCK, 0, gpu_stream()>>>((const T *)a->x, (T *)a->p, R,
                                                                    (int)N, lanes);
     return cudaGetLastError();
@@ -132,7 +132,7 @@ static int newton_backward(const struct frame *f)
     const int64_t R = DIM(f, 'R'), N = DIM(f, 'N');
     const int lanes = lanes_of(f);
     const auto kernel =
-        whole<T>(N) ? newton_backward_kernel<T, true> : newton_backward_kernel<T, false>;
+        in_vectors<T>(N) ? newton_backward_kernel<T, true> : newton_backward_kernel<T, false>;
     kernel<<<ceil_div(R * lanes, BLOCK), BLOCK, 0, gpu_stream()>>>((const T *)a->p, (const T *)g->p,
                                                                    (T *)g->x, R, (int)N, lanes);
     return cudaGetLastError();

@@ -7,9 +7,10 @@
 #ifndef NORM_CUH
 #define NORM_CUH
 
+#include "common/ops/norm.h"
 #include "gpu/device/cluster.cuh"
 #include "gpu/device/named_barrier.cuh"
-#include "gpu/gpu.cuh"
+#include "gpu/device/vector.cuh"
 
 /* ---- a call ---- */
 
@@ -35,6 +36,29 @@ struct norm_call {
     float eps;
     float *work;
 };
+
+static inline norm_call make_norm_call(const struct frame *f, int n, int64_t N, double eps)
+{
+    norm_call p = {};
+    p.n = n;
+    p.N = (int)N;
+    p.inv_N = 1.0f / p.N;
+    p.eps = (float)eps;
+    p.work = (float *)f->work;
+    return p;
+}
+
+/* The call of rmsnorm, or of layernorm without b and the mean; A: its arguments. */
+template <typename A>
+static norm_call one_matrix(const struct frame *f, const A *a, const A *d)
+{
+    norm_call p = make_norm_call(f, 1, DIM(f, 'N'), f->real[NORM_EPS]);
+    norm_rows &m = p.matrix[0];
+    m.R = DIM(f, 'R');
+    m.x = a->x, m.w = a->w, m.y = a->y, m.rstd = (float *)a->rstd;
+    m.dy = d->y, m.dx = d->x, m.dw = (float *)d->w;
+    return p;
+}
 
 static inline int64_t all_rows(const norm_call &p)
 {
@@ -110,76 +134,31 @@ size_t fused_norm_work(const norm_call &p, size_t size, bool centred);
 
 /* ---- 16-byte vectors of a row ---- */
 
-/* Elements per vector. */
-template <typename T>
-static constexpr __host__ __device__ int per_vector(void)
-{
-    return 16 / sizeof(T);
-}
-
-/* A vector's elements as floats. */
-template <typename T>
-struct elements {
-    float x[16 / sizeof(T)];
-};
-
-/* `half` is 16.  Where the compiler does not know that, it widens v again, and registers hold v
- * in the meantime, not the floats. */
-template <typename T>
-static __device__ __forceinline__ elements<T> widened(const uint4 &v, int half = 16)
-{
-    const unsigned word[4] = {v.x, v.y, v.z, v.w};
-    elements<T> n;
-    #pragma unroll 4
-    for (int i = 0; i < 4; i++) {
-        if (sizeof(T) == 4) {
-            n.x[i] = __uint_as_float(word[i]);
-        } else {
-            n.x[2 * i % per_vector<T>()] = __uint_as_float(word[i] << half);
-            n.x[(2 * i + 1) % per_vector<T>()] = __uint_as_float(word[i] & ~0u << half);
-        }
-    }
-    return n;
-}
-
 /* The vector at `from`, of which `left` columns are in the row (none: 0 or less); zeros beyond
  * it.  ALIGNED: rows are a multiple of 16 bytes long. */
-template <typename T, bool ALIGNED>
-static __device__ __forceinline__ uint4 load_vector(const T *from, int left)
+template <bool ALIGNED, typename T>
+static __device__ __forceinline__ vec<T> load_part(const T *from, int left)
 {
-    uint4 v = make_uint4(0, 0, 0, 0);
-    if (ALIGNED) {
-        if (left > 0)
-            v = *(const uint4 *)from;
-    } else {
-        alignas(16) T x[per_vector<T>()];
-        #pragma unroll 8
-        for (int j = 0; j < per_vector<T>(); j++) {
-            store(x + j, 0.0f);
-            if (j < left)
-                x[j] = from[j];
-        }
-        memcpy(&v, x, sizeof v);
-    }
+    vec<T> v = {};
+    if (!ALIGNED)
+        v = gather_vec<WIDTH<T>>(from, left);
+    else if (left > 0)
+        v = load_vec<WIDTH<T>>(from);
     return v;
 }
 
 /* (__stcs is one store of 16 bytes; the compiler has made four of an assignment.) */
-template <typename T, bool ALIGNED>
-static __device__ __forceinline__ void store_vector(T *to, int left, const elements<T> &n)
+template <bool ALIGNED, typename T>
+static __device__ __forceinline__ void store_part(T *to, int left, const vec<T> &v)
 {
-    alignas(16) T x[per_vector<T>()];
-    #pragma unroll 8
-    for (int j = 0; j < per_vector<T>(); j++)
-        store(x + j, n.x[j]);
     if (ALIGNED) {
-        uint4 v;
-        memcpy(&v, x, sizeof v);
         if (left > 0)
-            __stcs((uint4 *)to, v);
+            __stcs((uint4 *)to, make_uint4(v.word[0], v.word[1], v.word[2], v.word[3]));
     } else {
+        alignas(16) T x[WIDTH<T>];
+        memcpy(x, &v, sizeof v);
         #pragma unroll 8
-        for (int j = 0; j < per_vector<T>(); j++)
+        for (int j = 0; j < WIDTH<T>; j++)
             if (j < left)
                 to[j] = x[j];
     }
@@ -189,30 +168,30 @@ static __device__ __forceinline__ void store_vector(T *to, int left, const eleme
 
 /* A row is handled by a team of threads.  If the row has few vectors, the team is as many lanes
  * of a warp, and processes several rows at once; else it is a warp, a block or a cluster of
- * blocks.  Each thread has up to HELD vectors in forward, and up to ELEMENTS elements in
+ * blocks.  Each thread has up to NORM_HELD vectors in forward, and up to NORM_ELEMENTS elements in
  * backward, which keeps two floats for each.  Teams depend on N alone, and so do a row's bits. */
-enum { HELD = 4, ELEMENTS = 16, MAX_TEAM_BLOCKS = 8 };
+enum { NORM_HELD = 4, NORM_ELEMENTS = 16, NORM_TEAM_BLOCKS = 8 };
 
 template <typename T>
 static constexpr __host__ __device__ int held_back(void)
 {
-    static_assert(ELEMENTS >= 2 * per_vector<T>(),
+    static_assert(NORM_ELEMENTS >= 2 * WIDTH<T>,
                   "the rows of a narrow team have a single vector per lane");
-    return ELEMENTS / per_vector<T>();
+    return NORM_ELEMENTS / WIDTH<T>;
 }
 
 /* Threads of a block of several small teams, and the maxima for any block in forward and in
  * backward. Rows that are not aligned are loaded as single elements, which takes more registers. */
 enum {
-    TEAMS_THREADS = 128,
-    MAX_THREADS = 512,
-    MAX_THREADS_UNALIGNED = 256,
-    MAX_THREADS_BACK = 512
+    NORM_TEAMS_THREADS = 128,
+    NORM_THREADS = 512,
+    NORM_THREADS_UNALIGNED = 256,
+    NORM_THREADS_BACK = 512
 };
 
 static constexpr __host__ __device__ int max_threads_forward(bool aligned)
 {
-    return aligned ? MAX_THREADS : MAX_THREADS_UNALIGNED;
+    return aligned ? NORM_THREADS : NORM_THREADS_UNALIGNED;
 }
 
 static inline int limit_threads(int limit)
@@ -229,14 +208,15 @@ struct norm_layout {
     int rows;    /* that a team processes at once */
 };
 
-#define TOO_LONG "a row longer than a cluster's threads hold"
+#define NORM_TOO_LONG "a row longer than a cluster's threads hold"
 
 /* The layout for threads with up to `held` vectors each, `limit` threads per block at most. */
 static inline norm_layout layout_of(int64_t N, size_t size, int held, int limit)
 {
     const int64_t vectors = ceil_div(N, 16 / size), block = (int64_t)held * limit;
-    const int max_cluster = gpu_properties().clusterLaunch ? MAX_TEAM_BLOCKS : 1;
-    norm_layout l = {1, limit_threads(TEAMS_THREADS), 1, 1, (int)vectors, vectors <= 32 ? held : 1};
+    const int max_cluster = gpu_properties().clusterLaunch ? NORM_TEAM_BLOCKS : 1;
+    norm_layout l = {
+        1, limit_threads(NORM_TEAMS_THREADS), 1, 1, (int)vectors, vectors <= 32 ? held : 1};
 
     while (l.cluster <= max_cluster && ceil_div(vectors, l.cluster) > block)
         l.cluster *= 2;
@@ -255,12 +235,12 @@ static inline norm_layout layout_of(int64_t N, size_t size, int held, int limit)
 
 static inline norm_layout layout_forward(int64_t N, size_t size)
 {
-    return layout_of(N, size, HELD, limit_threads(max_threads_forward(N * size % 16 == 0)));
+    return layout_of(N, size, NORM_HELD, limit_threads(max_threads_forward(N * size % 16 == 0)));
 }
 
 static inline norm_layout layout_backward(int64_t N, size_t size)
 {
-    return layout_of(N, size, (int)(ELEMENTS * size / 16), limit_threads(MAX_THREADS_BACK));
+    return layout_of(N, size, (int)(NORM_ELEMENTS * size / 16), limit_threads(NORM_THREADS_BACK));
 }
 
 /* Clusters (of a single block, mostly) for each matrix. */
@@ -343,15 +323,15 @@ static __device__ __forceinline__ int column_of(const member &m, int u, int vect
  * written. */
 struct team_exchange {
     float2 warp[2][32];
-    float2 block[2][MAX_TEAM_BLOCKS];
+    float2 block[2][NORM_TEAM_BLOCKS];
 };
 
 /* The thread's u-th vector of w or b, which all rows share. */
 template <typename T, bool ALIGNED>
-static __device__ __forceinline__ uint4 shared_vector(const void *from, const member &m, int u)
+static __device__ __forceinline__ vec<T> shared_vector(const void *from, const member &m, int u)
 {
-    const int n = column_of(m, u, per_vector<T>());
-    return load_vector<T, ALIGNED>((const T *)from + n, m.end - n);
+    const int n = column_of(m, u, WIDTH<T>);
+    return load_part<ALIGNED>((const T *)from + n, m.end - n);
 }
 
 /* A block must have started before another block of its cluster may write to its shared memory. */
@@ -496,29 +476,44 @@ static __device__ __forceinline__ float deviation(float x, const row_stats &row)
 /* ---- the backward pass of a team's rows ---- */
 
 /* A thread's vectors of the rows: in registers, ... */
-template <int COUNT>
+template <typename T, int COUNT>
 struct in_registers {
-    uint4 v[COUNT];
+    vec<T> v[COUNT];
 
-    __device__ __forceinline__ uint4 at(int i) const { return v[i]; }
+    __device__ __forceinline__ vec<T> at(int i) const { return v[i]; }
 };
 
 /* ... or in shared memory with a stride of STRIDE, where the same thread has copied them. */
-template <int STRIDE>
+template <typename T, int STRIDE>
 struct in_smem {
-    const uint4 *v;
+    const vec<T> *v;
 
-    __device__ __forceinline__ uint4 at(int i) const { return v[i * STRIDE]; }
+    __device__ __forceinline__ vec<T> at(int i) const { return v[i * STRIDE]; }
+};
+
+/* The rows from `first` on, and the number of the steps before; shared memory for sums. */
+struct team_step {
+    team_exchange *exchange;
+    int step;
+    int64_t first;
+};
+
+/* A thread's vectors, and the statistics of the rows. */
+template <typename T, typename X>
+struct team_rows {
+    X x, dy;
+    const vec<T> *w;
+    const row_stats *stats;
 };
 
 /* dx = rstd (g - mean_g - xhat dot) of the rows from `first` on; g = w dy, dot = mean(g xhat),
- * mean_g = mean(g).  Adds the rows to the column sums.  `step` counts calls. */
+ * mean_g = mean(g).  Adds the rows to the column sums. */
 template <typename T, bool CENTRED, bool ALIGNED, int VECTORS, typename X, typename C>
-static __device__ __forceinline__ void
-backward_rows(const norm_call &p, const member &me, team_exchange *exchange, int step,
-              int64_t first, X x, X dy, const uint4 *w, const row_stats *stats, C *columns)
+static __device__ __forceinline__ void backward_rows(const norm_call &p, const member &me,
+                                                     const team_step &at,
+                                                     const team_rows<T, X> &rows, C *columns)
 {
-    enum { V = 16 / sizeof(T), COUNT = held_back<T>(), ROWS = COUNT / VECTORS };
+    enum { V = WIDTH<T>, COUNT = held_back<T>(), ROWS = COUNT / VECTORS };
     enum { SUMS = CENTRED ? 2 : 1 };
     const norm_rows &m = p.matrix[me.matrix];
     float xhat[COUNT][V], g[COUNT][V], s[ROWS * SUMS] = {};
@@ -526,31 +521,30 @@ backward_rows(const norm_call &p, const member &me, team_exchange *exchange, int
     #pragma unroll 8
     for (int i = 0; i < COUNT; i++) {
         const int r = i / VECTORS, u = i % VECTORS;
-        const elements<T> xs = widened<T>(x.at(i)), dys = widened<T>(dy.at(i));
-        const elements<T> ws = widened<T>(w[u]);
+        const vec<T> xs = rows.x.at(i), dys = rows.dy.at(i);
         #pragma unroll 8
         for (int j = 0; j < V; j++) {
-            xhat[i][j] = stats[r].rstd * deviation<CENTRED>(xs.x[j], stats[r]);
-            g[i][j] = __fmul_rn(ws.x[j], dys.x[j]);
+            xhat[i][j] = rows.stats[r].rstd * deviation<CENTRED>(xs[j], rows.stats[r]);
+            g[i][j] = __fmul_rn(rows.w[u][j], dys[j]);
             s[r * SUMS] = fmaf(g[i][j], xhat[i][j], s[r * SUMS]);
             if (CENTRED)
                 s[r * SUMS + 1] += g[i][j];
-            columns->add(u, j, dys.x[j], xhat[i][j]);
+            columns->add(u, j, dys[j], xhat[i][j]);
         }
     }
-    add_up<VECTORS == 1>(s, me, exchange, step);
+    add_up<VECTORS == 1>(s, me, at.exchange, at.step);
     #pragma unroll 8
     for (int i = 0; i < COUNT; i++) {
         const int r = i / VECTORS, n = column_of(me, i % VECTORS, V);
         const float dot = __fmul_rn(s[r * SUMS], p.inv_N);
         const float mean_g = __fmul_rn(s[(r + 1) * SUMS - 1], p.inv_N);
-        const int64_t row = first + r;
-        elements<T> dx;
-        #pragma unroll 8
-        for (int j = 0; j < V; j++)
-            dx.x[j] = stats[r].rstd * fmaf(-xhat[i][j], dot, CENTRED ? g[i][j] - mean_g : g[i][j]);
+        const int64_t row = at.first + r;
+        const vec<T> dx = make_vec<T>([&](int j) {
+            return rows.stats[r].rstd *
+                   fmaf(-xhat[i][j], dot, CENTRED ? g[i][j] - mean_g : g[i][j]);
+        });
         if (row < m.R)
-            store_vector<T, ALIGNED>((T *)m.dx + row * p.N + n, me.end - n, dx);
+            store_part<ALIGNED>((T *)m.dx + row * p.N + n, me.end - n, dx);
     }
 }
 
@@ -559,7 +553,7 @@ backward_rows(const norm_call &p, const member &me, team_exchange *exchange, int
 /* A thread's sums, of the columns of its vectors. */
 template <typename T, bool CENTRED, int VECTORS>
 struct column_sums {
-    enum { V = 16 / sizeof(T) };
+    enum { V = WIDTH<T> };
     float dw[VECTORS][V], db[VECTORS][V]; /* db only if CENTRED */
 
     __device__ __forceinline__ void add(int u, int j, float dy, float xhat)
@@ -628,8 +622,8 @@ int norm_add_parts(const norm_call &p, const norm_grid &grid);
 
 /* The instance of a kernel, inside a template on T and CENTRED, for rows of N elements of which
  * a thread has up to `held` vectors. */
-#define KERNEL_FOR(kernel, N, layout, held)                                                        \
-    ((N) % per_vector<T>()                                                                         \
+#define NORM_KERNEL(kernel, N, layout, held)                                                       \
+    ((N) % WIDTH<T>                                                                                \
          ? ((layout).rows > 1 ? kernel<T, CENTRED, false, 1> : kernel<T, CENTRED, false, held>)    \
          : ((layout).rows > 1 ? kernel<T, CENTRED, true, 1> : kernel<T, CENTRED, true, held>))
 

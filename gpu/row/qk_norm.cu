@@ -1,5 +1,4 @@
 /* qk_norm: the ladder of rmsnorm, on q's heads and on k's in one launch. */
-#include "common/ops/norm.h"
 #include "gpu/row/norm.cuh"
 
 static const bool CENTRED = false;
@@ -8,13 +7,7 @@ static norm_call call_of(const struct frame *f)
 {
     const struct qk_norm *a = ARGS(f, qk_norm), *d = GRADS(f, qk_norm);
     const int64_t steps = DIM(f, 'B') * DIM(f, 'T');
-    norm_call p = {};
-
-    p.n = 2;
-    p.N = (int)DIM(f, 'D');
-    p.inv_N = 1.0f / p.N;
-    p.eps = (float)f->real[QK_NORM_EPS];
-    p.work = (float *)f->work;
+    norm_call p = make_norm_call(f, 2, DIM(f, 'D'), f->real[QK_NORM_EPS]);
     norm_rows &q = p.matrix[0], &k = p.matrix[1];
     q.R = steps * DIM(f, 'H');
     q.x = a->q, q.w = a->w_q, q.y = a->y_q, q.rstd = (float *)a->rstd_q;

@@ -1,28 +1,11 @@
 /* The ladder of rmsnorm, and kernel `plain` of rmsnorm, layernorm and qk_norm: one block per
  * row.  dw and db are sums over rows: each block sums some rows, and a second launch adds the
  * blocks' parts. */
-#include "common/ops/norm.h"
 #include "gpu/device/pdl.cuh"
+#include "gpu/device/reduce.cuh"
 #include "gpu/row/norm.cuh"
 
 enum { PLAIN_THREADS = 256, ADDING = 32, DOWN = 32 };
-
-/* The sum of x over the block, for every thread. */
-static __device__ float block_sum(float x)
-{
-    __shared__ float partial[PLAIN_THREADS / 32];
-    float sum = 0;
-
-    for (int d = 16; d; d /= 2)
-        x += __shfl_xor_sync(~0u, x, d);
-    __syncthreads(); /* the previous call's sums have been read */
-    if (threadIdx.x % 32 == 0)
-        partial[threadIdx.x / 32] = x;
-    __syncthreads();
-    for (int i = 0; i < PLAIN_THREADS / 32; i++)
-        sum += partial[i];
-    return sum;
-}
 
 /* The matrix of this block's row, and the row; the matrices' rows follow each other. */
 static __device__ const norm_rows &row_of(const norm_call &p, int64_t *row)
@@ -37,6 +20,7 @@ static __device__ const norm_rows &row_of(const norm_call &p, int64_t *row)
 template <typename T, bool CENTRED>
 __global__ void plain_forward_kernel(const norm_call p)
 {
+    __shared__ float smem[64];
     int64_t row;
     const norm_rows &m = row_of(p, &row);
     const T *x = (const T *)m.x + row * p.N, *w = (const T *)m.w, *b = (const T *)m.b;
@@ -47,13 +31,13 @@ __global__ void plain_forward_kernel(const norm_call p)
     if (CENTRED) {
         for (int n = threadIdx.x; n < p.N; n += PLAIN_THREADS)
             sum += load(x + n);
-        r.mean = block_sum(sum) / p.N;
+        r.mean = block_sum(sum, smem) / p.N;
     }
     for (int n = threadIdx.x; n < p.N; n += PLAIN_THREADS) {
         const float d = deviation<CENTRED>(load(x + n), r);
         squares = fmaf(d, d, squares);
     }
-    r.rstd = 1 / sqrtf(block_sum(squares) / p.N + p.eps);
+    r.rstd = 1 / sqrtf(block_sum(squares, smem + 32) / p.N + p.eps);
     for (int n = threadIdx.x; n < p.N; n += PLAIN_THREADS)
         store(y + n, load(w + n) * (r.rstd * deviation<CENTRED>(load(x + n), r)) +
                          (CENTRED ? load(b + n) : 0));
@@ -67,6 +51,7 @@ __global__ void plain_forward_kernel(const norm_call p)
 template <typename T, bool CENTRED>
 __global__ void plain_backward_kernel(const norm_call p)
 {
+    __shared__ float smem[64];
     int64_t row;
     const norm_rows &m = row_of(p, &row);
     const T *x = (const T *)m.x + row * p.N, *w = (const T *)m.w;
@@ -80,8 +65,8 @@ __global__ void plain_backward_kernel(const norm_call p)
         dot = fmaf(g, r.rstd * deviation<CENTRED>(load(x + n), r), dot);
         mean_g += g;
     }
-    dot = block_sum(dot) / p.N;
-    mean_g = CENTRED ? block_sum(mean_g) / p.N : 0;
+    dot = block_sum(dot, smem) / p.N;
+    mean_g = CENTRED ? block_sum(mean_g, smem + 32) / p.N : 0;
     for (int n = threadIdx.x; n < p.N; n += PLAIN_THREADS) {
         const float xhat = r.rstd * deviation<CENTRED>(load(x + n), r);
         /* rounded before level is taken off, so that dx of a row of one element is 0 */
@@ -115,22 +100,22 @@ template <typename T, bool CENTRED, bool ALIGNED>
 __global__ void __launch_bounds__(COLUMNS_THREADS)
     columns_kernel(const norm_call p, const norm_layout l, const norm_grid grid)
 {
-    enum { V = 16 / sizeof(T) };
+    enum { V = WIDTH<T> };
     __shared__ float smem[COLUMNS_THREADS * V];
     const member me = member_of(p.N, V, l, grid);
     const norm_rows &m = p.matrix[me.matrix];
     const int n = column_of(me, 0, V), left = me.end - n;
     column_sums<T, CENTRED, 1> sums = {};
 
-    #pragma unroll 4
+    #pragma unroll 2
     for (int64_t row = me.team; row < m.R; row += me.teams) {
         const int64_t at = row * p.N + n;
-        const elements<T> x = widened<T>(load_vector<T, ALIGNED>((const T *)m.x + at, left));
-        const elements<T> dy = widened<T>(load_vector<T, ALIGNED>((const T *)m.dy + at, left));
+        const vec<T> x = load_part<ALIGNED>((const T *)m.x + at, left);
+        const vec<T> dy = load_part<ALIGNED>((const T *)m.dy + at, left);
         const row_stats stats = get_stats<CENTRED>(m, row);
         #pragma unroll 8
         for (int j = 0; j < V; j++)
-            sums.add(0, j, dy.x[j], stats.rstd * deviation<CENTRED>(x.x[j], stats));
+            sums.add(0, j, dy[j], stats.rstd * deviation<CENTRED>(x[j], stats));
     }
     pdl_launch_dependents();
     store_parts(p, grid, sums, me, smem);
@@ -177,8 +162,8 @@ int norm_columns(const norm_call &p)
 {
     const norm_layout l = layout_columns(p.N, sizeof(T));
     const norm_grid grid = columns_grid(p, l);
-    auto kernel = p.N % per_vector<T>() ? columns_kernel<T, CENTRED, false>
-                                        : columns_kernel<T, CENTRED, true>;
+    auto kernel =
+        p.N % WIDTH<T> ? columns_kernel<T, CENTRED, false> : columns_kernel<T, CENTRED, true>;
     kernel<<<all_clusters(grid) * l.cluster, l.threads, 0, gpu_stream()>>>(p, l, grid);
     CUDA(cudaGetLastError());
     return norm_add_parts<CENTRED>(p, grid);
@@ -230,19 +215,7 @@ static const bool CENTRED = false;
 
 static norm_call call_of(const struct frame *f)
 {
-    const struct rmsnorm *a = ARGS(f, rmsnorm), *d = GRADS(f, rmsnorm);
-    norm_call p = {};
-
-    p.n = 1;
-    p.N = (int)DIM(f, 'N');
-    p.inv_N = 1.0f / p.N;
-    p.eps = (float)f->real[NORM_EPS];
-    p.work = (float *)f->work;
-    norm_rows &m = p.matrix[0];
-    m.R = DIM(f, 'R');
-    m.x = a->x, m.w = a->w, m.y = a->y, m.rstd = (float *)a->rstd;
-    m.dy = d->y, m.dx = d->x, m.dw = (float *)d->w;
-    return p;
+    return one_matrix(f, ARGS(f, rmsnorm), GRADS(f, rmsnorm));
 }
 
 NORM_OPERATION(rmsnorm);

@@ -24,29 +24,30 @@
 enum { ROWS_PER_TEAM = 3 };
 
 template <typename T>
-static __device__ __forceinline__ void load_row(uint4 (&x)[HELD], const T *row, const member &me)
+static __device__ __forceinline__ void load_row(vec<T> (&x)[NORM_HELD], const T *row,
+                                                const member &me)
 {
     #pragma unroll 8
-    for (int u = 0; u < HELD; u++) {
-        const int n = column_of(me, u, per_vector<T>());
-        x[u] = load_vector<T, true>(row + n, me.end - n);
+    for (int u = 0; u < NORM_HELD; u++) {
+        const int n = column_of(me, u, WIDTH<T>);
+        x[u] = load_part<true>(row + n, me.end - n);
     }
 }
 
 /* Subtracts the warp's mean from the thread's elements; returns the warp's sum, mean and
  * squares. */
 template <typename T>
-static __device__ __forceinline__ moments centred(float (&x)[HELD][16 / sizeof(T)],
-                                                  const bool (&valid)[HELD], int count,
+static __device__ __forceinline__ moments centred(float (&x)[NORM_HELD][WIDTH<T>],
+                                                  const bool (&valid)[NORM_HELD], int count,
                                                   float inv_count, const member &me)
 {
     moments all = {(float)count, 0, 0, 0};
     float sum[1] = {0};
 
     #pragma unroll 8
-    for (int u = 0; u < HELD; u++) {
+    for (int u = 0; u < NORM_HELD; u++) {
         #pragma unroll 8
-        for (int j = 0; j < per_vector<T>(); j++)
+        for (int j = 0; j < WIDTH<T>; j++)
             sum[0] += x[u][j];
     }
     add_lanes<false>(sum, me);
@@ -54,10 +55,10 @@ static __device__ __forceinline__ moments centred(float (&x)[HELD][16 / sizeof(T
     all.mean = __fmul_rn(all.sum, inv_count);
     sum[0] = 0;
     #pragma unroll 8
-    for (int u = 0; u < HELD; u++) {
+    for (int u = 0; u < NORM_HELD; u++) {
         float squares = 0;
         #pragma unroll 8
-        for (int j = 0; j < per_vector<T>(); j++) {
+        for (int j = 0; j < WIDTH<T>; j++) {
             x[u][j] -= all.mean;
             squares = fmaf(x[u][j], x[u][j], squares);
         }
@@ -70,14 +71,14 @@ static __device__ __forceinline__ moments centred(float (&x)[HELD][16 / sizeof(T
 
 /* The warp's sum of squares about 0. */
 template <typename T>
-static __device__ __forceinline__ moments uncentred(const float (&x)[HELD][16 / sizeof(T)],
+static __device__ __forceinline__ moments uncentred(const float (&x)[NORM_HELD][WIDTH<T>],
                                                     const member &me)
 {
     float sum[1] = {0};
     #pragma unroll 8
-    for (int u = 0; u < HELD; u++) {
+    for (int u = 0; u < NORM_HELD; u++) {
         #pragma unroll 8
-        for (int j = 0; j < per_vector<T>(); j++)
+        for (int j = 0; j < WIDTH<T>; j++)
             sum[0] = fmaf(x[u][j], x[u][j], sum[0]);
     }
     add_lanes<false>(sum, me);
@@ -85,17 +86,17 @@ static __device__ __forceinline__ moments uncentred(const float (&x)[HELD][16 / 
 }
 
 template <typename T, bool CENTRED>
-__global__ void __launch_bounds__(MAX_THREADS, 1)
+__global__ void __launch_bounds__(NORM_THREADS, 1)
     fused_forward_kernel(const norm_call p, const norm_layout l, const norm_grid grid)
 {
-    enum { V = 16 / sizeof(T) };
+    enum { V = WIDTH<T> };
     __shared__ moments exchange[2][32];
     const member me = member_of(p.N, V, l, grid);
     const norm_rows &m = p.matrix[me.matrix];
-    const int count = warp_count<V, HELD>(me), warp = (int)threadIdx.x / 32;
+    const int count = warp_count<V, NORM_HELD>(me), warp = (int)threadIdx.x / 32;
     const float inv_count = rcp_approx((float)max(count, 1));
-    uint4 w[HELD], b[HELD], next[HELD];
-    bool valid[HELD];
+    vec<T> w[NORM_HELD], b[NORM_HELD], next[NORM_HELD];
+    bool valid[NORM_HELD];
     int buffer = 0;
 
     if (me.team < m.R) /* the last teams of a block may have no row */
@@ -104,18 +105,14 @@ __global__ void __launch_bounds__(MAX_THREADS, 1)
     if (CENTRED)
         load_row(b, (const T *)m.b, me);
     #pragma unroll 8
-    for (int u = 0; u < HELD; u++)
+    for (int u = 0; u < NORM_HELD; u++)
         valid[u] = column_of(me, u, V) < me.end;
     #pragma unroll 1
     for (int64_t row = me.team; row < m.R; row += me.teams, buffer ^= 1) {
-        float x[HELD][V];
+        float x[NORM_HELD][V];
         #pragma unroll 8
-        for (int u = 0; u < HELD; u++) {
-            const elements<T> xs = widened<T>(next[u]);
-            #pragma unroll 8
-            for (int j = 0; j < V; j++)
-                x[u][j] = xs.x[j];
-        }
+        for (int u = 0; u < NORM_HELD; u++)
+            unpack(next[u], x[u]);
         if (row + me.teams < m.R)
             load_row(next, (const T *)m.x + (row + me.teams) * p.N, me);
         const moments own =
@@ -130,17 +127,16 @@ __global__ void __launch_bounds__(MAX_THREADS, 1)
         const row_stats stats = {all.mean, rsqrtf(fmaf(all.squares, p.inv_N, p.eps))};
         const float delta = __fmul_rn(own.mean - all.mean, stats.rstd);
         #pragma unroll 8
-        for (int u = 0; u < HELD; u++) {
-            make_opaque(&w[u]); /* or it would be kept widened to float, in twice the registers */
-            make_opaque(&b[u]);
-            const elements<T> ws = widened<T>(w[u]), bs = widened<T>(b[u]);
+        for (int u = 0; u < NORM_HELD; u++) {
+            make_opaque(
+                w[u].word); /* or it would be kept widened to float, in twice the registers */
+            make_opaque(b[u].word);
             const int n = column_of(me, u, V);
-            elements<T> y;
-            #pragma unroll 8
-            for (int j = 0; j < V; j++)
-                y.x[j] = CENTRED ? fmaf(ws.x[j], fmaf(x[u][j], stats.rstd, delta), bs.x[j])
-                                 : ws.x[j] * (stats.rstd * x[u][j]);
-            store_vector<T, true>((T *)m.y + row * p.N + n, me.end - n, y);
+            const vec<T> y = make_vec<T>([&](int j) {
+                return CENTRED ? fmaf(w[u][j], fmaf(x[u][j], stats.rstd, delta), b[u][j])
+                               : w[u][j] * (stats.rstd * x[u][j]);
+            });
+            store_part<true>((T *)m.y + row * p.N + n, me.end - n, y);
         }
         if (me.lane == 0)
             put_stats<CENTRED>(m, row, stats);
@@ -154,7 +150,7 @@ int fused_norm(const norm_call &p)
     auto kernel = fused_forward_kernel<T, CENTRED>;
     int blocks_per_sm;
 
-    if (p.N % per_vector<T>() || l.rows > 1 || l.cluster > 1)
+    if (p.N % WIDTH<T> || l.rows > 1 || l.cluster > 1)
         return row_norm<T, CENTRED>(p);
     CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_sm, kernel, l.threads, 0));
     const int64_t resident = (int64_t)blocks_per_sm * gpu_limits()->sms;
@@ -165,7 +161,7 @@ int fused_norm(const norm_call &p)
 /* ---- backward ---- */
 
 /* Threads of a block, and bytes of its ring of stages in shared memory. */
-enum { BLOCK_THREADS = MAX_THREADS_BACK, RING_BYTES = 128 << 10 };
+enum { BLOCK_THREADS = NORM_THREADS_BACK, RING_BYTES = 128 << 10 };
 
 static_assert(BLOCK_THREADS / 64 <= 15, "a barrier for every team of several warps");
 
@@ -178,22 +174,22 @@ static constexpr __host__ __device__ int stages(int count)
 /* Copies a thread's vectors of its team's rows from `first` on, of x and dy, to its slots in a
  * stage. */
 template <typename T, bool ALIGNED, int VECTORS, int COUNT>
-static __device__ __forceinline__ void fetch(uint4 *x, const norm_rows &m, int N, const member &me,
+static __device__ __forceinline__ void fetch(vec<T> *x, const norm_rows &m, int N, const member &me,
                                              int64_t first)
 {
-    uint4 *dy = x + COUNT * BLOCK_THREADS;
+    vec<T> *dy = x + COUNT * BLOCK_THREADS;
     #pragma unroll (ALIGNED ? 8 : 1)
     for (int i = 0; i < COUNT; i++) {
         const int64_t row = first + i / VECTORS;
-        const int n = column_of(me, i % VECTORS, 16 / sizeof(T));
+        const int n = column_of(me, i % VECTORS, WIDTH<T>);
         const int left = row < m.R ? me.end - n : 0;
         const int64_t at = row * N + n;
         if (ALIGNED) { /* with 0 bytes it writes zeros and reads nothing */
             cp_async16(x + i * BLOCK_THREADS, (const T *)m.x + at, left > 0 ? 16 : 0);
             cp_async16(dy + i * BLOCK_THREADS, (const T *)m.dy + at, left > 0 ? 16 : 0);
         } else {
-            x[i * BLOCK_THREADS] = load_vector<T, false>((const T *)m.x + at, left);
-            dy[i * BLOCK_THREADS] = load_vector<T, false>((const T *)m.dy + at, left);
+            x[i * BLOCK_THREADS] = load_part<false>((const T *)m.x + at, left);
+            dy[i * BLOCK_THREADS] = load_part<false>((const T *)m.dy + at, left);
         }
     }
     cp_async_commit();
@@ -214,13 +210,13 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 1)
     enum { STAGES = stages(COUNT), STAGE = 2 * COUNT * BLOCK_THREADS };
     extern __shared__ uint4 ring[];
     __shared__ team_exchange exchange;
-    const member me = member_of(p.N, 16 / sizeof(T), l, grid);
+    const member me = member_of(p.N, WIDTH<T>, l, grid);
     const norm_rows &m = p.matrix[me.matrix];
     const int64_t stride = me.teams * ROWS;
     const int steps = steps_of<ROWS>(m, me);
-    uint4 *own = ring + threadIdx.x;
+    vec<T> *own = (vec<T> *)ring + threadIdx.x;
     int64_t first = me.team * ROWS;
-    uint4 w[VECTORS];
+    vec<T> w[VECTORS];
     row_stats stats[ROWS], next_stats[ROWS];
     column_sums<T, CENTRED, VECTORS> sums = {};
 
@@ -245,9 +241,10 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 1)
             next_stats[r] = get_stats<CENTRED>(m, first + stride + r);
         }
         cp_async_wait<STAGES - 1>();
-        const in_smem<BLOCK_THREADS> x = {own + stage * STAGE}, dy = {x.v + COUNT * BLOCK_THREADS};
-        backward_rows<T, CENTRED, ALIGNED, VECTORS>(p, me, &exchange, step, first, x, dy, w, stats,
-                                                    &sums);
+        const vec<T> *const x = own + stage * STAGE;
+        const team_rows<T, in_smem<T, BLOCK_THREADS>> rows = {
+            {x}, {x + COUNT * BLOCK_THREADS}, w, stats};
+        backward_rows<T, CENTRED, ALIGNED, VECTORS>(p, me, {&exchange, step, first}, rows, &sums);
         stage = stage + 1 < STAGES ? stage + 1 : 0;
     }
     pdl_launch_dependents();
@@ -293,7 +290,7 @@ template <typename T, bool CENTRED>
 int fused_norm_back(const norm_call &p)
 {
     const norm_layout l = fused_layout(p.N, sizeof(T));
-    auto kernel = KERNEL_FOR(fused_backward_kernel, p.N, l, held_back<T>());
+    auto kernel = NORM_KERNEL(fused_backward_kernel, p.N, l, held_back<T>());
     int64_t clusters;
     CUDA(prepare(kernel, l, &clusters));
     const norm_grid grid = shared_grid(p, l, clusters);

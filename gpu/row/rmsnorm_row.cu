@@ -8,90 +8,89 @@
 #include "gpu/device/opaque.cuh"
 #include "gpu/row/norm.cuh"
 
-/* Blocks of MAX_THREADS per SM at least: 64 registers per thread. */
+/* Blocks of NORM_THREADS per SM at least: 64 registers per thread. */
 enum { ROW_BLOCKS = 2 };
 
 /* Loads the thread's vectors of the rows of x from `first` on. */
 template <typename T, bool ALIGNED, int VECTORS, int COUNT>
-static __device__ __forceinline__ in_registers<COUNT> rows_of(const void *x, const norm_call &p,
-                                                              const member &me, int64_t first)
+static __device__ __forceinline__ in_registers<T, COUNT> rows_of(const void *x, const norm_call &p,
+                                                                 const member &me, int64_t first)
 {
-    in_registers<COUNT> h;
+    in_registers<T, COUNT> h;
     #pragma unroll 8
     for (int i = 0; i < COUNT; i++) {
         const int64_t row = first + i / VECTORS;
-        const int n = column_of(me, i % VECTORS, 16 / sizeof(T));
-        h.v[i] = load_vector<T, ALIGNED>((const T *)x + row * p.N + n,
-                                         row < p.matrix[me.matrix].R ? me.end - n : 0);
+        const int n = column_of(me, i % VECTORS, WIDTH<T>);
+        h.v[i] = load_part<ALIGNED>((const T *)x + row * p.N + n,
+                                    row < p.matrix[me.matrix].R ? me.end - n : 0);
     }
     return h;
 }
 
 /* The sum of x. */
 template <typename T>
-static __device__ __forceinline__ float sum_vector(const uint4 &x)
+static __device__ __forceinline__ float sum_vector(const vec<T> &x)
 {
-    const elements<T> xs = widened<T>(x);
     float sum = 0;
     #pragma unroll 8
-    for (int j = 0; j < per_vector<T>(); j++)
-        sum += xs.x[j];
+    for (int j = 0; j < WIDTH<T>; j++)
+        sum += x[j];
     return sum;
 }
 
 /* The sum of the squares of x - mean, without columns beyond the row's end. */
 template <typename T, bool CENTRED, bool ALIGNED>
-static __device__ __forceinline__ float sum_squares(const uint4 &x, const row_stats &row, int left)
+static __device__ __forceinline__ float sum_squares(const vec<T> &x, const row_stats &row, int left)
 {
-    const elements<T> xs = widened<T>(x);
     float sum = 0;
     #pragma unroll 8
-    for (int j = 0; j < per_vector<T>(); j++) {
-        const float d = deviation<CENTRED>(xs.x[j], row);
+    for (int j = 0; j < WIDTH<T>; j++) {
+        const float d = deviation<CENTRED>(x[j], row);
         sum = fmaf(d, !CENTRED || ALIGNED || j < left ? d : 0, sum);
     }
     return !CENTRED || left > 0 ? sum : 0;
 }
 
+/* `half` is 16.  As the compiler does not know that, it widens x again, and registers hold x in the
+ * meantime, not the floats. */
 template <typename T, bool CENTRED>
-static __device__ __forceinline__ elements<T>
-normalised(const uint4 &x, const uint4 &w, const uint4 &b, const row_stats &row, int half)
+static __device__ __forceinline__ vec<T> normalised(const vec<T> &x, const vec<T> &w,
+                                                    const vec<T> &b, const row_stats &row, int half)
 {
-    const elements<T> xs = widened<T>(x, half), ws = widened<T>(w), bs = widened<T>(b);
-    elements<T> y;
-    #pragma unroll 8
-    for (int j = 0; j < per_vector<T>(); j++) {
-        const float xhat = row.rstd * deviation<CENTRED>(xs.x[j], row);
-        y.x[j] = CENTRED ? fmaf(ws.x[j], xhat, bs.x[j]) : ws.x[j] * xhat;
-    }
-    return y;
+    return make_vec<T>([&](int j) {
+        const unsigned pair = x.word[j / 2];
+        const float xj =
+            sizeof(T) == 4 ? x[j] : __uint_as_float(j % 2 ? pair & ~0u << half : pair << half);
+        const float xhat = row.rstd * deviation<CENTRED>(xj, row);
+        return CENTRED ? fmaf(w[j], xhat, b[j]) : w[j] * xhat;
+    });
 }
 
 /* Shared memory for the moments of a team's warps and blocks. */
 struct moments_exchange {
-    moments warp[32], block[MAX_TEAM_BLOCKS];
+    moments warp[32], block[NORM_TEAM_BLOCKS];
 };
 
 /* Mean, and sum of squares about it, of a team's rows. */
 template <typename T, bool ALIGNED, int VECTORS>
 static __device__ __forceinline__ void
 find_moments(const norm_call &p, const member &me, moments_exchange *exchange,
-             in_registers<HELD> &x, row_stats *stats, float (&squares)[HELD / VECTORS])
+             in_registers<T, NORM_HELD> &x, row_stats *stats, float (&squares)[NORM_HELD / VECTORS])
 {
-    enum { V = 16 / sizeof(T), ROWS = HELD / VECTORS };
+    enum { V = WIDTH<T>, ROWS = NORM_HELD / VECTORS };
     const int count = warp_count<V, VECTORS>(me), thread = (int)threadIdx.x;
     const float inv_count = rcp_approx((float)max(count, 1));
     float sum[ROWS] = {};
 
     #pragma unroll 8
-    for (int i = 0; i < HELD; i++)
-        sum[i / VECTORS] += sum_vector<T>(x.at(i));
+    for (int i = 0; i < NORM_HELD; i++)
+        sum[i / VECTORS] += sum_vector(x.at(i));
     add_lanes<ROWS != 1>(sum, me);
     #pragma unroll 8
     for (int r = 0; r < ROWS; r++)
         stats[r].mean = __fmul_rn(sum[r], inv_count);
     #pragma unroll 8
-    for (int i = 0; i < HELD; i++)
+    for (int i = 0; i < NORM_HELD; i++)
         squares[i / VECTORS] += sum_squares<T, true, ALIGNED>(
             x.at(i), stats[i / VECTORS], me.end - column_of(me, i % VECTORS, V));
     add_lanes<ROWS != 1>(squares, me);
@@ -117,7 +116,7 @@ template <typename T, bool CENTRED, bool ALIGNED, int VECTORS>
 __global__ void __launch_bounds__(max_threads_forward(ALIGNED), ALIGNED ? ROW_BLOCKS : 1)
     row_forward_kernel(const norm_call p, const norm_layout l, const norm_grid grid)
 {
-    enum { V = 16 / sizeof(T), ROWS = HELD / VECTORS };
+    enum { V = WIDTH<T>, ROWS = NORM_HELD / VECTORS };
     __shared__ team_exchange exchange;
     __shared__ moments_exchange centred_exchange;
     member me = member_of(p.N, V, l, grid);
@@ -125,10 +124,10 @@ __global__ void __launch_bounds__(max_threads_forward(ALIGNED), ALIGNED ? ROW_BL
     const int64_t first = me.team * ROWS;
     if (ROWS == 1 && first >= m.R)
         return;
-    in_registers<HELD> x = rows_of<T, ALIGNED, VECTORS, HELD>(m.x, p, me, first);
+    in_registers<T, NORM_HELD> x = rows_of<T, ALIGNED, VECTORS, NORM_HELD>(m.x, p, me, first);
     row_stats stats[ROWS] = {};
     float squares[ROWS] = {};
-    uint4 w[VECTORS], b[VECTORS];
+    vec<T> w[VECTORS], b[VECTORS];
 
     #pragma unroll 8
     for (int u = 0; u < VECTORS && !CENTRED; u++)
@@ -138,7 +137,7 @@ __global__ void __launch_bounds__(max_threads_forward(ALIGNED), ALIGNED ? ROW_BL
         find_moments<T, ALIGNED, VECTORS>(p, me, &centred_exchange, x, stats, squares);
     } else {
         #pragma unroll 8
-        for (int i = 0; i < HELD; i++)
+        for (int i = 0; i < NORM_HELD; i++)
             squares[i / VECTORS] += sum_squares<T, false, ALIGNED>(x.at(i), stats[i / VECTORS], V);
         add_up<ROWS != 1>(squares, me, &exchange, 0);
     }
@@ -156,15 +155,15 @@ __global__ void __launch_bounds__(max_threads_forward(ALIGNED), ALIGNED ? ROW_BL
             put_stats<CENTRED>(m, first + r, stats[r]);
     }
     #pragma unroll 8
-    for (int i = 0; i < HELD; i++) {
+    for (int i = 0; i < NORM_HELD; i++) {
         const int r = i / VECTORS, u = i % VECTORS, n = column_of(me, u, V);
         if (CENTRED && u + 1 < VECTORS) {
             w[u + 1] = shared_vector<T, ALIGNED>(m.w, me, u + 1);
             b[u + 1] = shared_vector<T, ALIGNED>(m.b, me, u + 1);
         }
-        store_vector<T, ALIGNED>((T *)m.y + (first + r) * p.N + n,
-                                 ROWS == 1 || first + r < m.R ? me.end - n : 0,
-                                 normalised<T, CENTRED>(x.at(i), w[u], b[u], stats[r], half));
+        store_part<ALIGNED>((T *)m.y + (first + r) * p.N + n,
+                            ROWS == 1 || first + r < m.R ? me.end - n : 0,
+                            normalised<T, CENTRED>(x.at(i), w[u], b[u], stats[r], half));
     }
 }
 
@@ -174,17 +173,17 @@ struct no_columns {
 };
 
 template <typename T, bool CENTRED, bool ALIGNED, int VECTORS>
-__global__ void __launch_bounds__(MAX_THREADS_BACK, 1)
+__global__ void __launch_bounds__(NORM_THREADS_BACK, 1)
     row_backward_kernel(const norm_call p, const norm_layout l, const norm_grid grid)
 {
     enum { COUNT = held_back<T>(), ROWS = COUNT / VECTORS };
     __shared__ team_exchange exchange;
-    const member me = member_of(p.N, 16 / sizeof(T), l, grid);
+    const member me = member_of(p.N, WIDTH<T>, l, grid);
     const norm_rows &m = p.matrix[me.matrix];
     const int64_t first = me.team * ROWS;
     const auto x = rows_of<T, ALIGNED, VECTORS, COUNT>(m.x, p, me, first);
     const auto dy = rows_of<T, ALIGNED, VECTORS, COUNT>(m.dy, p, me, first);
-    uint4 w[VECTORS];
+    vec<T> w[VECTORS];
     row_stats stats[ROWS];
     no_columns none;
 
@@ -195,7 +194,8 @@ __global__ void __launch_bounds__(MAX_THREADS_BACK, 1)
     for (int r = 0; r < ROWS; r++)
         stats[r] = get_stats<CENTRED>(m, first + r);
     wait_for_cluster(me);
-    backward_rows<T, CENTRED, ALIGNED, VECTORS>(p, me, &exchange, 0, first, x, dy, w, stats, &none);
+    const team_rows<T, in_registers<T, COUNT>> rows = {x, dy, w, stats};
+    backward_rows<T, CENTRED, ALIGNED, VECTORS>(p, me, {&exchange, 0, first}, rows, &none);
 }
 
 /* One team per l.rows rows. */
@@ -211,7 +211,7 @@ template <typename T, bool CENTRED>
 int row_norm(const norm_call &p)
 {
     const norm_layout l = layout_forward(p.N, sizeof(T));
-    auto kernel = KERNEL_FOR(row_forward_kernel, p.N, l, HELD);
+    auto kernel = NORM_KERNEL(row_forward_kernel, p.N, l, NORM_HELD);
     return launch_teams(kernel, l, 0, p, row_grid(p, l));
 }
 
@@ -219,7 +219,7 @@ template <typename T, bool CENTRED>
 int row_norm_back(const norm_call &p)
 {
     const norm_layout l = layout_backward(p.N, sizeof(T));
-    auto kernel = KERNEL_FOR(row_backward_kernel, p.N, l, held_back<T>());
+    auto kernel = NORM_KERNEL(row_backward_kernel, p.N, l, held_back<T>());
     const int e = launch_teams(kernel, l, 0, p, row_grid(p, l));
     return e ? e : norm_columns<T, CENTRED>(p);
 }
@@ -229,7 +229,7 @@ const char *row_norm_declines(const norm_call &p, size_t size)
     const norm_layout layouts[] = {layout_forward(p.N, size), layout_backward(p.N, size)};
     for (const norm_layout &l : layouts) {
         if (!l.cluster)
-            return TOO_LONG;
+            return NORM_TOO_LONG;
         if (all_clusters(row_grid(p, l)) * l.cluster > INT32_MAX)
             return "more rows than a grid has blocks for (2147483647)";
     }

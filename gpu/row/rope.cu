@@ -114,6 +114,11 @@ static struct partition partition_of(const rotation &r, size_t size)
     return s;
 }
 
+/* Of all sequences' heads those from `first` on, `stride` apart, below `end`. */
+struct head_range {
+    unsigned first, stride, end;
+};
+
 /* Offset of head `head`, of all sequences' heads, at step t. */
 static __device__ __forceinline__ int64_t row_of(const rotation &r, int64_t t, unsigned head)
 {
@@ -121,18 +126,17 @@ static __device__ __forceinline__ int64_t row_of(const rotation &r, int64_t t, u
     return ((b * r.T + t) * H + (head - b * H)) * r.D;
 }
 
-/* Prefetches the vectors at elements k and k + D/2 of heads `head`, `head` + stride, ... below
- * `end`, for both forms, which differ only in the pairs within these.  The vectors of
+/* Prefetches the vectors at elements k and k + D/2 of the heads h, for both forms, which differ only in the pairs within these.  The vectors of
  * ROWS_IN_FLIGHT heads are in flight together, to slots in shared memory that only this thread
  * uses. */
 template <typename T>
-static __device__ __forceinline__ void prefetch(uint4 (*own)[THREADS], const rotation &r, int64_t t,
-                                                int k, unsigned head, unsigned stride, unsigned end)
+static __device__ __forceinline__ void prefetch(vec<T> (*own)[THREADS], const rotation &r,
+                                                int64_t t, int k, const head_range &h)
 {
     #pragma unroll ROWS_IN_FLIGHT
     for (int n = 0; n < ROWS_IN_FLIGHT; n++)
-        if (head + n * stride < end) {
-            const T *row = (const T *)r.x + k + row_of(r, t, head + n * stride);
+        if (h.first + n * h.stride < h.end) {
+            const T *row = (const T *)r.x + k + row_of(r, t, h.first + n * h.stride);
             cp_async16(own[2 * n], row);
             cp_async16(own[2 * n + 1], row + r.D / 2);
         }
@@ -142,9 +146,9 @@ static __device__ __forceinline__ void prefetch(uint4 (*own)[THREADS], const rot
 /* Rotates these vectors; the first ones have been prefetched.  Their angles are kept in
  * registers. */
 template <typename T, bool HALF>
-static __device__ __forceinline__ void rotate_vectors(uint4 (*own)[THREADS], const rotation &r,
+static __device__ __forceinline__ void rotate_vectors(vec<T> (*own)[THREADS], const rotation &r,
                                                       const angle *table, int64_t t, int k,
-                                                      unsigned head, unsigned stride, unsigned end)
+                                                      head_range h)
 {
     constexpr int W = WIDTH<T>;
     const int middle = (int)(r.D / 2);
@@ -154,38 +158,37 @@ static __device__ __forceinline__ void rotate_vectors(uint4 (*own)[THREADS], con
     #pragma unroll 8
     for (int i = 0; i < W; i++)
         a[i] = table[HALF ? k + i : i < W / 2 ? k / 2 + i : (middle + k - W) / 2 + i];
-    while (head < end) {
+    while (h.first < h.end) {
         cp_async_wait<0>();
         #pragma unroll ROWS_IN_FLIGHT
         for (int n = 0; n < ROWS_IN_FLIGHT; n++)
-            if (head + n * stride < end) {
-                T *row = y + row_of(r, t, head + n * stride);
+            if (h.first + n * h.stride < h.end) {
+                T *row = y + row_of(r, t, h.first + n * h.stride);
                 float both[2 * W];
-                vector<T>::unpack(*own[2 * n], both);
-                vector<T>::unpack(*own[2 * n + 1], both + W);
+                unpack(*own[2 * n], both);
+                unpack(*own[2 * n + 1], both + W);
                 #pragma unroll 8
                 for (int i = 0; i < W; i++)
                     if (HALF)
                         rotate(&both[i], &both[W + i], a[i]);
                     else
                         rotate(&both[2 * i], &both[2 * i + 1], a[i]);
-                *(uint4 *)row = vector<T>::pack(both);
-                *(uint4 *)(row + middle) = vector<T>::pack(both + W);
+                store_vec(row, pack<T>(both));
+                store_vec(row + middle, pack<T>(both + W));
             }
-        head += ROWS_IN_FLIGHT * stride;
-        prefetch<T>(own, r, t, k, head, stride, end);
+        h.first += ROWS_IN_FLIGHT * h.stride;
+        prefetch<T>(own, r, t, k, h);
     }
 }
 
 /* The same for one pair, if half a head is not a whole number of vectors. */
 template <typename T, bool HALF>
 static __device__ __forceinline__ void rotate_pair(const rotation &r, const angle *table, int64_t t,
-                                                   int i, unsigned head, unsigned stride,
-                                                   unsigned end)
+                                                   int i, const head_range &h)
 {
     const int64_t first = HALF ? i : 2 * i, second = HALF ? i + r.D / 2 : 2 * i + 1;
 
-    for (; head < end; head += stride) {
+    for (unsigned head = h.first; head < h.end; head += h.stride) {
         const int64_t row = row_of(r, t, head);
         float p = load((const T *)r.x + row + first), q = load((const T *)r.x + row + second);
         rotate(&p, &q, table[i]);
@@ -201,7 +204,7 @@ template <typename T, bool HALF, bool WIDE>
 __global__ void __launch_bounds__(THREADS, RESIDENT) table_kernel(rotation r, partition s)
 {
     extern __shared__ __align__(16) unsigned char smem[]; /* prefetched vectors, if WIDE; angles */
-    uint4(*own)[THREADS] = (uint4(*)[THREADS])((uint4 *)smem + threadIdx.x);
+    vec<T>(*own)[THREADS] = (vec<T>(*)[THREADS])((vec<T> *)smem + threadIdx.x);
     angle *table = (angle *)(smem + (WIDE ? STAGED_BYTES : 0)); /* [steps][D/2] */
     const int pairs = (int)(r.D / 2), columns = WIDE ? pairs / WIDTH<T> : pairs;
     const int64_t first = blockIdx.x % s.step_blocks * s.steps;
@@ -212,11 +215,11 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) table_kernel(rotation r, pa
               rows = THREADS / wide; /* threads per row; rows of threads */
     const int for_heads = min(rows, s.heads), for_steps = rows / for_heads;
     const int row = threadIdx.x / wide, column_width = WIDE ? WIDTH<T> : 1;
-    const unsigned head = begin + row % for_heads;
+    const head_range heads = {begin + row % for_heads, (unsigned)for_heads, end};
     const bool active = row < for_steps * for_heads;
     const auto prefetch_column = [&](int step, int column) {
         if (WIDE && step < steps)
-            prefetch<T>(own, r, first + step, column * column_width, head, for_heads, end);
+            prefetch<T>(own, r, first + step, column * column_width, heads);
     };
 
     if (active)
@@ -230,10 +233,9 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) table_kernel(rotation r, pa
         for (int column = threadIdx.x % wide; column < columns; column += wide) {
             const angle *angles = table + step * pairs;
             if (WIDE)
-                rotate_vectors<T, HALF>(own, r, angles, first + step, column * column_width, head,
-                                        for_heads, end);
+                rotate_vectors<T, HALF>(own, r, angles, first + step, column * column_width, heads);
             else
-                rotate_pair<T, HALF>(r, angles, first + step, column, head, for_heads, end);
+                rotate_pair<T, HALF>(r, angles, first + step, column, heads);
             if (column + wide < columns)
                 prefetch_column(step, column + wide);
             else
@@ -300,24 +302,12 @@ static int backward(const struct frame *f)
     return kernel(rotation_of(f, g->y, g->x, -1));
 }
 
+#define KERNEL(bits, T, name, idea)                                                                \
+    static const struct impl name##bits = {                                                        \
+        #name, idea, {forward<name<T>>, backward<name<T>>}, NULL, name##_declines, NULL, 0, 0}
 #define KERNELS(bits, T)                                                                           \
-    static const struct impl naive##bits = {"naive",                                               \
-                                            "one thread per pair and its angle",                   \
-                                            {forward<naive<T>>, backward<naive<T>>},               \
-                                            NULL,                                                  \
-                                            naive_declines,                                        \
-                                            NULL,                                                  \
-                                            0,                                                     \
-                                            0};                                                    \
-    static const struct impl table##bits = {                                                       \
-        "table",                                                                                   \
-        "angles once per block, for all its heads; vectors of both halves",                        \
-        {forward<table<T>>, backward<table<T>>},                                                   \
-        NULL,                                                                                      \
-        table_declines,                                                                            \
-        NULL,                                                                                      \
-        0,                                                                                         \
-        0};                                                                                        \
+    KERNEL(bits, T, naive, "one thread per pair and its angle");                                   \
+    KERNEL(bits, T, table, "angles once per block, for all its heads; vectors of both halves");    \
     GPU_KERNEL_LIST(rope, bits, &table##bits, &naive##bits)
 
 KERNELS(32, float);

@@ -59,7 +59,7 @@ __global__ void FEW_REGISTERS(BLOCK)
     warp_forward_kernel(const T *x, T *y, int64_t R, int N, int lanes, float scale)
 {
     const warp_rows<ROWS> at(lanes);
-    uint4 v[ROWS][K];
+    vec<T> v[ROWS][K];
 
     #pragma unroll ROWS
     for (int i = 0; i < ROWS; i++) {
@@ -69,11 +69,11 @@ __global__ void FEW_REGISTERS(BLOCK)
     #pragma unroll ROWS
     for (int i = 0; i < ROWS; i++) {
         const int64_t r = at.first + i * at.stride;
-        const float top = lanes_max(max_element<T>(v[i]), lanes);
-        const float inv_sum = 1 / lanes_sum(sum_powers<T>(v[i], top, scale, 0), lanes);
+        const float top = warp_max(max_element(v[i]), lanes);
+        const float inv_sum = 1 / warp_sum(sum_powers(v[i], top, scale, 0), lanes);
         store_vectors<WHOLE_ROWS, K>(
             y + r * N, r < R ? N : 0, 0, at.lane, lanes,
-            [&](int k, int j) { return inv_sum * power(element<T>(v[i][k], j), top, scale); });
+            [&](int k, int j) { return inv_sum * power(v[i][k][j], top, scale); });
     }
 }
 
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(BLOCK)
     warp_backward_kernel(const T *y, const T *dy, T *dx, int64_t R, int N, int lanes, float scale)
 {
     const warp_rows<ROWS> at(lanes);
-    uint4 v[ROWS][K], w[ROWS][K];
+    vec<T> v[ROWS][K], w[ROWS][K];
 
     #pragma unroll ROWS
     for (int i = 0; i < ROWS; i++) {
@@ -93,11 +93,10 @@ __global__ void __launch_bounds__(BLOCK)
     #pragma unroll ROWS
     for (int i = 0; i < ROWS; i++) {
         const int64_t r = at.first + i * at.stride;
-        const float dot = lanes_sum(dot_product<T>(v[i], w[i], 0), lanes);
+        const float dot = warp_sum(dot_product(v[i], w[i], 0), lanes);
         store_vectors<WHOLE_ROWS, K>(
-            dx + r * N, r < R ? N : 0, 0, at.lane, lanes, [&](int k, int j) {
-                return scale * element<T>(v[i][k], j) * (element<T>(w[i][k], j) - dot);
-            });
+            dx + r * N, r < R ? N : 0, 0, at.lane, lanes,
+            [&](int k, int j) { return scale * v[i][k][j] * (w[i][k][j] - dot); });
     }
 }
 
@@ -144,7 +143,7 @@ template <typename T>
 static int warp_forward(const struct frame *f)
 {
     const struct softmax *a = ARGS(f, softmax);
-    const auto start = whole<T>(DIM(f, 'N')) ? warp<T, true> : warp<T, false>;
+    const auto start = in_vectors<T>(DIM(f, 'N')) ? warp<T, true> : warp<T, false>;
     return start((const T *)a->x, NULL, (T *)a->y, f);
 }
 
@@ -152,7 +151,7 @@ template <typename T>
 static int warp_backward(const struct frame *f)
 {
     const struct softmax *a = ARGS(f, softmax), *g = GRADS(f, softmax);
-    const auto start = whole<T>(DIM(f, 'N')) ? warp<T, true> : warp<T, false>;
+    const auto start = in_vectors<T>(DIM(f, 'N')) ? warp<T, true> : warp<T, false>;
     return start((const T *)a->y, (const T *)g->y, (T *)g->x, f);
 }
 
@@ -174,13 +173,13 @@ __global__ void FEW_REGISTERS(MAX_THREADS)
     __shared__ float smem[64];
     const int64_t row = (int64_t)blockIdx.x * N;
     const int i = threadIdx.x, threads = blockDim.x;
-    uint4 v[HELD];
+    vec<T> v[HELD];
 
     load_vectors<WHOLE_ROWS>(v, x + row, N, 0, i, threads, -INFINITY);
-    const float top = block_max(max_element<T>(v), smem);
-    const float inv_sum = 1 / block_sum(sum_powers<T>(v, top, scale, 0), smem + 32);
+    const float top = block_max(max_element(v), smem);
+    const float inv_sum = 1 / block_sum(sum_powers(v, top, scale, 0), smem + 32);
     store_vectors<WHOLE_ROWS, HELD>(y + row, N, 0, i, threads, [&](int k, int j) {
-        return inv_sum * power(element<T>(v[k], j), top, scale);
+        return inv_sum * power(v[k][j], top, scale);
     });
 }
 
@@ -191,13 +190,13 @@ __global__ void FEW_REGISTERS_BACK block_backward_kernel(const T *y, const T *dy
     __shared__ float smem[32];
     const int64_t row = (int64_t)blockIdx.x * N;
     const int i = threadIdx.x, threads = blockDim.x;
-    uint4 v[HELD_BACK], w[HELD_BACK];
+    vec<T> v[HELD_BACK], w[HELD_BACK];
 
     load_vectors<WHOLE_ROWS>(v, y + row, N, 0, i, threads, 0);
     load_vectors<WHOLE_ROWS>(w, dy + row, N, 0, i, threads, 0);
-    const float dot = block_sum(dot_product<T>(v, w, 0), smem);
+    const float dot = block_sum(dot_product(v, w, 0), smem);
     store_vectors<WHOLE_ROWS, HELD_BACK>(dx + row, N, 0, i, threads, [&](int k, int j) {
-        return scale * element<T>(v[k], j) * (element<T>(w[k], j) - dot);
+        return scale * v[k][j] * (w[k][j] - dot);
     });
 }
 
@@ -207,7 +206,7 @@ static int block_forward(const struct frame *f)
     const struct softmax *a = ARGS(f, softmax);
     const int64_t R = DIM(f, 'R'), N = DIM(f, 'N');
     const auto kernel =
-        whole<T>(N) ? block_forward_kernel<T, true> : block_forward_kernel<T, false>;
+        in_vectors<T>(N) ? block_forward_kernel<T, true> : block_forward_kernel<T, false>;
     const unsigned threads = threads_for(vectors_of<T>(N), HELD);
     kernel<<<R, threads, 0, gpu_stream()>>>((const T *)a->x, (T *)a->y, (int)N,
                                             scale_of(f) * LOG2E);
@@ -220,7 +219,7 @@ static int block_backward(const struct frame *f)
     const struct softmax *a = ARGS(f, softmax), *g = GRADS(f, softmax);
     const int64_t R = DIM(f, 'R'), N = DIM(f, 'N');
     const auto kernel =
-        whole<T>(N) ? block_backward_kernel<T, true> : block_backward_kernel<T, false>;
+        in_vectors<T>(N) ? block_backward_kernel<T, true> : block_backward_kernel<T, false>;
     const unsigned threads = threads_for(vectors_of<T>(N), HELD_BACK);
     kernel<<<R, threads, 0, gpu_stream()>>>((const T *)a->y, (const T *)g->y, (T *)g->x, (int)N,
                                             scale_of(f));
@@ -275,14 +274,14 @@ __global__ void FEW_REGISTERS(MAX_THREADS)
     const int64_t row = (int64_t)cluster_number(cluster) * N;
     const int i = threadIdx.x, threads = blockDim.x;
     const int first = cluster_rank(cluster) * threads * HELD;
-    uint4 v[HELD];
+    vec<T> v[HELD];
     running all;
 
     init_exchange(&s, cluster);
     load_vectors<WHOLE_ROWS>(v, x + row, N, first, i, threads, -INFINITY);
     const float mine =
-        max_nan(block_max(max_element<T>(v), smem), LOWEST); /* a block may have no elements */
-    exchange(&s, cluster, mine, block_sum(sum_powers<T>(v, mine, scale, 0), smem + 32));
+        max_nan(block_max(max_element(v), smem), LOWEST); /* a block may have no elements */
+    exchange(&s, cluster, mine, block_sum(sum_powers(v, mine, scale, 0), smem + 32));
 
     for (int b = 0; b < cluster; b++)
         all.top = max_nan(all.top, s.partial[b].x);
@@ -290,7 +289,7 @@ __global__ void FEW_REGISTERS(MAX_THREADS)
         all.sum += s.partial[b].y * power(s.partial[b].x, all.top, scale);
     const float inv_sum = 1 / all.sum;
     store_vectors<WHOLE_ROWS, HELD>(y + row, N, first, i, threads, [&](int k, int j) {
-        return inv_sum * power(element<T>(v[k], j), all.top, scale);
+        return inv_sum * power(v[k][j], all.top, scale);
     });
 }
 
@@ -303,18 +302,18 @@ __global__ void FEW_REGISTERS_BACK cluster_backward_kernel(const T *y, const T *
     const int64_t row = (int64_t)cluster_number(cluster) * N;
     const int i = threadIdx.x, threads = blockDim.x;
     const int first = cluster_rank(cluster) * threads * HELD_BACK;
-    uint4 v[HELD_BACK], w[HELD_BACK];
+    vec<T> v[HELD_BACK], w[HELD_BACK];
     float dot = 0;
 
     init_exchange(&s, cluster);
     load_vectors<WHOLE_ROWS>(v, y + row, N, first, i, threads, 0);
     load_vectors<WHOLE_ROWS>(w, dy + row, N, first, i, threads, 0);
-    exchange(&s, cluster, block_sum(dot_product<T>(v, w, 0), smem), 0);
+    exchange(&s, cluster, block_sum(dot_product(v, w, 0), smem), 0);
 
     for (int b = 0; b < cluster; b++)
         dot += s.partial[b].x;
     store_vectors<WHOLE_ROWS, HELD_BACK>(dx + row, N, first, i, threads, [&](int k, int j) {
-        return scale * element<T>(v[k], j) * (element<T>(w[k], j) - dot);
+        return scale * v[k][j] * (w[k][j] - dot);
     });
 }
 
@@ -336,9 +335,10 @@ static int cluster_forward(const struct frame *f)
     cluster_launch l;
 
     cluster_launch_init(&l, DIM(f, 'R'), cluster, threads_for(vectors, cluster * HELD), 0);
-    return cudaLaunchKernelEx(
-        &l.config, whole<T>(N) ? cluster_forward_kernel<T, true> : cluster_forward_kernel<T, false>,
-        (const T *)a->x, (T *)a->y, (int)N, cluster, scale_of(f) * LOG2E);
+    return cudaLaunchKernelEx(&l.config,
+                              in_vectors<T>(N) ? cluster_forward_kernel<T, true>
+                                               : cluster_forward_kernel<T, false>,
+                              (const T *)a->x, (T *)a->y, (int)N, cluster, scale_of(f) * LOG2E);
 }
 
 template <typename T>
@@ -352,7 +352,7 @@ static int cluster_backward(const struct frame *f)
     cluster_launch_init(&l, DIM(f, 'R'), cluster, threads_for(vectors, cluster * HELD_BACK), 0);
     return cudaLaunchKernelEx(
         &l.config,
-        whole<T>(N) ? cluster_backward_kernel<T, true> : cluster_backward_kernel<T, false>,
+        in_vectors<T>(N) ? cluster_backward_kernel<T, true> : cluster_backward_kernel<T, false>,
         (const T *)a->y, (const T *)g->y, (T *)g->x, (int)N, cluster, scale_of(f));
 }
 
@@ -381,18 +381,18 @@ __global__ void __launch_bounds__(LONG_BLOCK, WHOLE_ROWS ? 2 : 1)
     const int i = threadIdx.x, threads = blockDim.x;
     running all;
 
-    for (int first = 0; first * vector_of<T>::SIZE < N; first += IN_FLIGHT * threads) {
-        uint4 v[IN_FLIGHT];
+    for (int first = 0; first * WIDTH<T> < N; first += IN_FLIGHT * threads) {
+        vec<T> v[IN_FLIGHT];
         load_vectors<WHOLE_ROWS>(v, x + row, N, first, i, threads, -INFINITY);
-        accumulate<T>(all, v, scale);
+        accumulate(all, v, scale);
     }
     block_running(all, scale, smem);
     const float inv_sum = 1 / all.sum;
-    for (int first = 0; first * vector_of<T>::SIZE < N; first += IN_FLIGHT * threads) {
-        uint4 v[IN_FLIGHT];
+    for (int first = 0; first * WIDTH<T> < N; first += IN_FLIGHT * threads) {
+        vec<T> v[IN_FLIGHT];
         load_vectors<WHOLE_ROWS>(v, x + row, N, first, i, threads, 0);
         store_vectors<WHOLE_ROWS, IN_FLIGHT>(y + row, N, first, i, threads, [&](int k, int j) {
-            return inv_sum * power(element<T>(v[k], j), all.top, scale);
+            return inv_sum * power(v[k][j], all.top, scale);
         });
     }
 }
@@ -407,19 +407,19 @@ __global__ void __launch_bounds__(LONG_BLOCK, WHOLE_ROWS ? 2 : 1)
     const int i = threadIdx.x, threads = blockDim.x;
     float sum = 0;
 
-    for (int first = 0; first * vector_of<T>::SIZE < N; first += PAIRS * threads) {
-        uint4 v[PAIRS], w[PAIRS];
+    for (int first = 0; first * WIDTH<T> < N; first += PAIRS * threads) {
+        vec<T> v[PAIRS], w[PAIRS];
         load_vectors<WHOLE_ROWS>(v, y + row, N, first, i, threads, 0);
         load_vectors<WHOLE_ROWS>(w, dy + row, N, first, i, threads, 0);
-        sum = dot_product<T>(v, w, sum);
+        sum = dot_product(v, w, sum);
     }
     const float dot = block_sum(sum, smem);
-    for (int first = 0; first * vector_of<T>::SIZE < N; first += PAIRS * threads) {
-        uint4 v[PAIRS], w[PAIRS];
+    for (int first = 0; first * WIDTH<T> < N; first += PAIRS * threads) {
+        vec<T> v[PAIRS], w[PAIRS];
         load_vectors<WHOLE_ROWS>(v, y + row, N, first, i, threads, 0);
         load_vectors<WHOLE_ROWS>(w, dy + row, N, first, i, threads, 0);
         store_vectors<WHOLE_ROWS, PAIRS>(dx + row, N, first, i, threads, [&](int k, int j) {
-            return scale * element<T>(v[k], j) * (element<T>(w[k], j) - dot);
+            return scale * v[k][j] * (w[k][j] - dot);
         });
     }
 }
@@ -435,7 +435,7 @@ static int online_forward(const struct frame *f)
     const struct softmax *a = ARGS(f, softmax);
     const int64_t R = DIM(f, 'R'), N = DIM(f, 'N');
     const auto kernel =
-        whole<T>(N) ? online_forward_kernel<T, true> : online_forward_kernel<T, false>;
+        in_vectors<T>(N) ? online_forward_kernel<T, true> : online_forward_kernel<T, false>;
     kernel<<<R, online_threads(vectors_of<T>(N)), 0, gpu_stream()>>>((const T *)a->x, (T *)a->y,
                                                                      (int)N, scale_of(f) * LOG2E);
     return cudaGetLastError();
@@ -447,7 +447,7 @@ static int online_backward(const struct frame *f)
     const struct softmax *a = ARGS(f, softmax), *g = GRADS(f, softmax);
     const int64_t R = DIM(f, 'R'), N = DIM(f, 'N');
     const auto kernel =
-        whole<T>(N) ? online_backward_kernel<T, true> : online_backward_kernel<T, false>;
+        in_vectors<T>(N) ? online_backward_kernel<T, true> : online_backward_kernel<T, false>;
     kernel<<<R, online_threads(vectors_of<T>(N)), 0, gpu_stream()>>>(
         (const T *)a->y, (const T *)g->y, (T *)g->x, (int)N, scale_of(f));
     return cudaGetLastError();

@@ -22,7 +22,11 @@ struct smem_arena {
     __host__ __device__ __forceinline__ T *alloc(int64_t n, int alignment = 16)
     {
         bytes = (bytes + alignment - 1) & -alignment;
+#ifdef __CUDA_ARCH__
+        T *const at = (T *)(base + bytes); /* nvcc does not know that base is not NULL */
+#else
         T *const at = base ? (T *)(base + bytes) : NULL;
+#endif
         bytes += (int)(n * (int64_t)sizeof(T));
         return at;
     }

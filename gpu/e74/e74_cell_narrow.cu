@@ -62,8 +62,7 @@ static int min_of(int a, int b)
 
 static size_t shared_bytes(const layout &l, bool back)
 {
-    chunk_smem s;
-    return sizeof(float) * divide_smem(l, back, NULL, &s);
+    return chunk_smem_of(l, back, NULL).bytes;
 }
 
 /* `back`: with backward's chunks, be it for the forward kernel. */
@@ -91,7 +90,7 @@ static layout layout_of(const struct frame *f, bool back)
     l.separate_dread = c.lowrank || c.z_inside;
     l.tied_v = f->choice[E74_PROJ] == E74_TIED_KVQ;
     l.steps = back ? STEPS_BACKWARD : STEPS_FORWARD;
-    while (l.steps > 1 && shared_bytes(l, back) > (size_t)(back ? SHARED_MAX : SHARED_MAX / 2))
+    while (l.steps > 1 && shared_bytes(l, back) > gpu_limits()->smem / (back ? 1 : 2))
         l.steps /= 2;
     l.steps = (int)(l.steps < c.T ? l.steps : c.T);
     l.chunks = ceil_div(c.T, l.steps);
@@ -207,7 +206,7 @@ static const char *declines(const struct frame *f)
     const layout l = layout_of(f, true);
     if (l.scan_threads > THREADS_MAX)
         return l.lanes == 1 ? "n_state beyond 512" : "n_state beyond 256 where rank is beyond 8";
-    if (shared_bytes(l, true) > SHARED_MAX)
+    if (shared_bytes(l, true) > gpu_limits()->smem)
         return "a state and the operands of a step do not fit shared memory";
     if (l.chunks * l.c.BH * l.sets > 0x7fffffff)
         return "more chunks of sequences than a grid has blocks";

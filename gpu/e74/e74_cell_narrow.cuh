@@ -20,6 +20,8 @@
 #include "gpu/device/columns.cuh"
 #include "gpu/device/flags.cuh"
 #include "gpu/device/math.cuh"
+#include "gpu/device/reduce.cuh"
+#include "gpu/device/smem.cuh"
 #include "gpu/e74/e74_cell.cuh"
 
 namespace e74_narrow
@@ -34,8 +36,7 @@ enum {
     MANY_BLOCKS = 1024,  /* from so many on, forward has THREADS / 2 */
     THREADS_MAX = 512,   /* where a state has many rows */
     LANES_MAX = 2,
-    PART_ROWS = 16,              /* rows that one thread adds up */
-    SHARED_MAX = 227 * 1024 - 16 /* less the ticket */
+    PART_ROWS = 16 /* rows that one thread adds up */
 };
 
 /* The bits of a value that has not been sent. */
@@ -88,13 +89,13 @@ static __device__ __forceinline__ int smem_index(const layout &l, int i)
 
 /* Takes the block's ticket; ends with a barrier. */
 template <int LANES>
-static inline __device__ coord take_ticket(const layout &l, bool back)
+static inline __device__ coord take_ticket(const layout &l, unsigned *shared, bool back)
 {
-    __shared__ unsigned ticket;
     if (threadIdx.x == 0)
-        ticket = atomicAdd(l.ticket, 1u) + 1; /* the counter begins at -1 */
+        *shared = atomicAdd(l.ticket, 1u) + 1; /* the counter begins at -1 */
     __syncthreads();
 
+    const unsigned ticket = *shared;
     const call &c = l.c;
     const int64_t blocks = c.BH * l.sets;
     const int set = (int)(ticket % l.sets), row = (int)threadIdx.x / LANES;
@@ -157,7 +158,12 @@ static __device__ __forceinline__ eight receive_value(const layout &l, float *at
 
 /* ---- the operands of a chunk in shared memory ---- */
 
+/* The alignment of arrays in shared memory: they follow each other, as all are multiples of 16 bytes.
+ * The compiler does not know that, and would round each up wherever it computes an address. */
+enum { PACKED = 1 };
+
 struct chunk_smem {
+    unsigned *ticket;
     float *khat, *u, *q, *z, *v; /* [steps][stride]; u is khat without an inner z */
     float *dy, *reads;           /* [steps][stride] backward; reads only with an outer z */
     float *write, *read, *query; /* [steps][key_stride]; of blocks they are khat, u and q */
@@ -167,6 +173,7 @@ struct chunk_smem {
     float *sums;                 /* [parts][steps][key_stride] where parts > 1 */
     float *states;               /* [steps + 1][state_stride] backward */
     float *dread; /* [steps][state_stride] backward: addends of read's gradient, if separate */
+    int bytes;
 };
 
 static inline __host__ __device__ int padded(int n, int to)
@@ -174,45 +181,33 @@ static inline __host__ __device__ int padded(int n, int to)
     return (n + to - 1) / to * to;
 }
 
-/* Returns its size in floats. */
-static inline __host__ __device__ int divide_smem(const layout &l, bool back, float *at,
-                                                  chunk_smem *s)
+static inline __host__ __device__ chunk_smem chunk_smem_of(const layout &l, bool back, void *base)
 {
-    const int element_floats = l.steps * l.stride, keys = l.steps * l.key_stride,
-              rows = padded(l.c.N, 4);
-    int n = 0;
-    struct {
-        float **to;
-        int floats;
-        bool needed;
-    } const parts[] = {
-        {&s->khat, element_floats, true},
-        {&s->q, element_floats, true},
-        {&s->v, element_floats, true},
-        {&s->u, element_floats, l.c.z_inside != 0},
-        {&s->z, element_floats, l.c.z != NULL},
-        {&s->dy, element_floats, back},
-        {&s->reads, element_floats, back && l.c.z_outside},
-        {&s->write, keys, l.c.lowrank != 0},
-        {&s->read, keys, l.c.lowrank != 0},
-        {&s->query, keys, l.c.lowrank != 0},
-        {&s->dquery, keys, back},
-        {&s->length, padded(l.steps * l.groups, 4), back},
-        {&s->W_r, rows * l.width, l.c.lowrank != 0},
-        {&s->V, rows * l.width, l.c.lowrank != 0},
-        {&s->sums, l.parts * keys, back && l.parts > 1},
-        {&s->states, (l.steps + 1) * l.state_stride, back},
-        {&s->dread, l.steps * l.state_stride, back && l.separate_dread},
-    };
-    for (int i = 0; i < (int)(sizeof parts / sizeof *parts); i++) {
-        *parts[i].to = at + n;
-        n += parts[i].needed ? parts[i].floats : 0;
-    }
-    if (!l.c.z_inside)
-        s->u = s->khat;
-    if (!l.c.lowrank)
-        s->write = s->khat, s->read = s->u, s->query = s->q;
-    return n;
+    const call &c = l.c;
+    const int elements = l.steps * l.stride, keys = l.steps * l.key_stride;
+    const int factor = c.lowrank ? padded(c.N, 4) * l.width : 0;
+    smem_arena a = {(unsigned char *)base, 0};
+    chunk_smem s;
+    s.ticket = a.alloc<unsigned>(4);
+    s.khat = a.alloc<float>(elements, PACKED);
+    s.q = a.alloc<float>(elements, PACKED);
+    s.v = a.alloc<float>(elements, PACKED);
+    s.u = c.z_inside ? a.alloc<float>(elements, PACKED) : s.khat;
+    s.z = a.alloc<float>(c.z ? elements : 0, PACKED);
+    s.dy = a.alloc<float>(back ? elements : 0, PACKED);
+    s.reads = a.alloc<float>(back && c.z_outside ? elements : 0, PACKED);
+    s.write = c.lowrank ? a.alloc<float>(keys, PACKED) : s.khat;
+    s.read = c.lowrank ? a.alloc<float>(keys, PACKED) : s.u;
+    s.query = c.lowrank ? a.alloc<float>(keys, PACKED) : s.q;
+    s.dquery = a.alloc<float>(back ? keys : 0, PACKED);
+    s.length = a.alloc<float>(back ? padded(l.steps * l.groups, 4) : 0, PACKED);
+    s.W_r = a.alloc<float>(factor, PACKED);
+    s.V = a.alloc<float>(factor, PACKED);
+    s.sums = a.alloc<float>(back && l.parts > 1 ? l.parts * keys : 0, PACKED);
+    s.states = a.alloc<float>(back ? (l.steps + 1) * l.state_stride : 0, PACKED);
+    s.dread = a.alloc<float>(back && l.separate_dread ? l.steps * l.state_stride : 0, PACKED);
+    s.bytes = a.bytes;
+    return s;
 }
 
 /* The elements of a step that a thread accesses at once: eight, or one where eight are
@@ -366,14 +361,6 @@ static __device__ __forceinline__ int group_items(const layout &l, const coord &
     return padded(p.steps * p.groups * l.group_threads, 32);
 }
 
-static __device__ __forceinline__ float group_sum(const layout &l, float x)
-{
-    #pragma unroll 1
-    for (int d = l.group_threads / 2; d; d /= 2)
-        x += __shfl_xor_sync(0xffffffff, x, d);
-    return x;
-}
-
 /* k <- k^; computes u. */
 template <bool BACK>
 static inline __device__ void normalise(const layout &l, const coord &p, const chunk_smem &s)
@@ -384,7 +371,7 @@ static inline __device__ void normalise(const layout &l, const coord &p, const c
         float squares = 0;
         for (int j = a.sub; j < end; j += l.group_threads)
             squares = fmaf(s.khat[at + j], s.khat[at + j], squares);
-        const float length = sqrtf(group_sum(l, squares));
+        const float length = sqrtf(warp_sum(squares, l.group_threads));
         const float scale = 1 / (length + (float)E74_EPSILON);
         for (int j = a.sub; j < end; j += l.group_threads) {
             const float key = s.khat[at + j] * scale;

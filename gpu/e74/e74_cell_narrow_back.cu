@@ -41,13 +41,13 @@ static __device__ __forceinline__ void replay(const layout &l, const coord &p, c
     float *state = s.states + (from + 1) * l.state_stride;
     operand_ptrs at = operand_ptrs_at(l, p, s, from);
     operands current = load_operands<LANES>(&at, l, p, from + 1 < to);
-    float reads = lanes_sum<LANES>(dot(S, current.read));
+    float reads = warp_sum<LANES>(dot(S, current.read));
 
     #pragma unroll 2
     for (int i = from; i < to; i++) {
         const operands ahead = load_operands<LANES>(&at, l, p, i + 2 < to);
         const float delta = advance<T, NONLIN>(S, current, reads);
-        const float next = lanes_sum<LANES>(dot(S, ahead.read));
+        const float next = warp_sum<LANES>(dot(S, ahead.read));
         store_state(l, state, S);
         sync_row<LANES>();
         if (writes) {
@@ -139,7 +139,7 @@ static __device__ __forceinline__ void scan_back(const layout &l, const coord &p
             if (NONLIN == E74_TANH)
                 G.x[j] *= fmaf(-state_after.x[j], state_after.x[j], 1.0f);
         }
-        const float dv = lanes_sum<LANES>(dot(G, current.write)), dreads = -dv * current.z;
+        const float dv = warp_sum<LANES>(dot(G, current.write)), dreads = -dv * current.z;
         const float with_write = l.separate_dread ? 0 : dreads;
         const operands_back ahead = load_operands_back<LANES>(&at, l, p, i > 1);
         const eight next =
@@ -304,7 +304,7 @@ static __device__ void through_norm(const layout &l, const coord &p, const chunk
         float khat_dot = 0;
         for (int j = a.sub; j < end; j += l.group_threads)
             khat_dot = fmaf(s.khat[at + j], dkhat[at + j], khat_dot);
-        khat_dot = group_sum(l, khat_dot);
+        khat_dot = warp_sum(khat_dot, l.group_threads);
         const float length = a.any ? s.length[a.step * p.groups + a.group] : 0;
         const float scale = 1 / (length + (float)E74_EPSILON);
         khat_dot = length > 0 ? khat_dot / length : 0;
@@ -379,10 +379,9 @@ __global__ void __launch_bounds__(THREADS_MAX) backward_narrow(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
     const call &c = l.c;
-    const coord p = take_ticket<LANES>(l, true);
+    const chunk_smem s = chunk_smem_of(l, true, buffer);
+    const coord p = take_ticket<LANES>(l, s.ticket, true);
     const int columns = p.any ? c.columns : 0;
-    chunk_smem s;
-    divide_smem(l, true, buffer, &s);
 
     load_chunk<T, true>(l, p, s);
     __syncthreads();

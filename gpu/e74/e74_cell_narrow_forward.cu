@@ -15,23 +15,23 @@ static __device__ __forceinline__ void scan_steps(const layout &l, const coord &
     operand_ptrs at = operand_ptrs_at(l, p, s, from);
     float *y_at = s.v + from * l.stride + p.row_offset;
     operands current = load_operands<LANES>(&at, l, p, from + 1 < to);
-    float reads = lanes_sum<LANES>(dot(S, current.read)), y = 0;
+    float reads = warp_sum<LANES>(dot(S, current.read));
 
     #pragma unroll 2
     for (int i = from + 1; i < to; i++) {
         const operands ahead = load_operands<LANES>(&at, l, p, i + 1 < to);
         advance<T, NONLIN>(S, current, reads);
-        y = dot(S, current.query);
-        reads = dot(S, ahead.read);
-        lanes_sums<LANES>(&reads, &y);
+        float sums[] = {dot(S, current.query), dot(S, ahead.read)};
+        warp_sums<LANES>(sums);
+        reads = sums[1];
         sync_row<LANES>();
         if (writes)
-            *y_at = y;
+            *y_at = sums[0];
         y_at += l.stride;
         current = ahead;
     }
     advance<T, NONLIN>(S, current, reads);
-    y = lanes_sum<LANES>(dot(S, current.query));
+    const float y = warp_sum<LANES>(dot(S, current.query));
     sync_row<LANES>();
     if (writes)
         *y_at = y;
@@ -84,10 +84,9 @@ __global__ void __launch_bounds__(THREADS_MAX) forward_narrow(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
     const call &c = l.c;
-    const coord p = take_ticket<LANES>(l, false);
+    const chunk_smem s = chunk_smem_of(l, false, buffer);
+    const coord p = take_ticket<LANES>(l, s.ticket, false);
     const int64_t end = p.t + p.steps;
-    chunk_smem s;
-    divide_smem(l, false, buffer, &s);
 
     if (l.only_initial && (end == c.T || end % c.K == 0))
         return;

@@ -444,49 +444,49 @@ static __device__ __forceinline__ void load_chunk(const layout &l, const coord &
 /* ---- one step ---- */
 
 /* The operands of a row in a step, loaded from shared memory one step ahead, so that the
- * latency of the loads is not on the chain. */
+ * latency of the loads is not on the chain.  Backward v is delta. */
 struct operands {
     eight write, read, query;
-    float v, z;
+    float v, z, dy;
 };
 
 /* Addresses of the next operands. */
 struct operand_ptrs {
-    const float *write, *read, *query, *v, *z;
+    const float *write, *read, *query, *v, *z, *dy;
 };
 
-/* v.  Rows that do not exist must not read v, because y overwrites the element of another
- * row there: for them any other vector will do. */
-static __device__ __forceinline__ const float *v_elements(const coord &p, const chunk_smem &s)
-{
-    return p.any ? s.v : s.khat;
-}
-
+/* Rows that do not exist must not read v, because y overwrites the element of another row there:
+ * for them any other vector will do. */
 static __device__ __forceinline__ operand_ptrs operand_ptrs_at(const layout &l, const coord &p,
                                                                const chunk_smem &s, int step)
 {
     const int key_offset = step * l.key_stride + p.key_offset,
               row_offset = step * l.stride + p.row_offset;
-    return {s.write + key_offset, s.read + key_offset, s.query + key_offset,
-            v_elements(p, s) + row_offset, s.z + row_offset};
+    return {s.write + key_offset, s.read + key_offset,
+            s.query + key_offset, (p.any ? s.v : s.khat) + row_offset,
+            s.z + row_offset,     s.dy + row_offset};
 }
 
-template <int LANES>
+/* And goes on to the next step, or back, if there are more. */
+template <int LANES, bool BACK>
 static __device__ __forceinline__ operands load_operands(operand_ptrs *at, const layout &l,
                                                          const coord &p, bool more)
 {
-    const int key_step = more ? l.key_stride : 0, row_step = more ? l.stride : 0;
+    const int sign = BACK ? -1 : 1, key_step = more ? sign * l.key_stride : 0,
+              row_step = more ? sign * l.stride : 0;
     operands m;
     m.read = take<LANES>(at->read, p.lane);
     m.write = take<LANES>(at->write, p.lane);
     m.query = take<LANES>(at->query, p.lane);
     m.v = *at->v;
     m.z = l.c.z_outside ? *at->z : 1;
+    m.dy = BACK ? *at->dy : 0;
     at->read += key_step;
     at->write += key_step;
     at->query += key_step;
     at->v += row_step;
     at->z += row_step;
+    at->dy += row_step;
     return m;
 }
 

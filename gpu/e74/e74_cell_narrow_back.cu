@@ -40,12 +40,12 @@ static __device__ __forceinline__ void replay(const layout &l, const coord &p, c
     int row_offset = from * l.stride + p.row_offset;
     float *state = s.states + (from + 1) * l.state_stride;
     operand_ptrs at = operand_ptrs_at(l, p, s, from);
-    operands current = load_operands<LANES>(&at, l, p, from + 1 < to);
+    operands current = load_operands<LANES, false>(&at, l, p, from + 1 < to);
     float reads = warp_sum<LANES>(dot(S, current.read));
 
     #pragma unroll 2
     for (int i = from; i < to; i++) {
-        const operands ahead = load_operands<LANES>(&at, l, p, i + 2 < to);
+        const operands ahead = load_operands<LANES, false>(&at, l, p, i + 2 < to);
         const float delta = advance<T, NONLIN>(S, current, reads);
         const float next = warp_sum<LANES>(dot(S, ahead.read));
         store_state(l, state, S);
@@ -83,38 +83,6 @@ static __device__ __forceinline__ void replay_chunk(const layout &l, const coord
     }
 }
 
-/* The operands of a step back, and the addresses of the next ones. */
-struct operands_back {
-    eight write, read, query;
-    float dy, z, delta;
-};
-
-struct operand_ptrs_back {
-    const float *write, *read, *query, *dy, *z, *delta;
-};
-
-template <int LANES>
-static __device__ __forceinline__ operands_back load_operands_back(operand_ptrs_back *at,
-                                                                   const layout &l, const coord &p,
-                                                                   bool more)
-{
-    const int key_step = more ? l.key_stride : 0, row_step = more ? l.stride : 0;
-    operands_back m;
-    m.query = take<LANES>(at->query, p.lane);
-    m.write = take<LANES>(at->write, p.lane);
-    m.read = take<LANES>(at->read, p.lane);
-    m.dy = *at->dy;
-    m.delta = *at->delta;
-    m.z = l.c.z_outside ? *at->z : 1;
-    at->query -= key_step;
-    at->write -= key_step;
-    at->read -= key_step;
-    at->dy -= row_step;
-    at->delta -= row_step;
-    at->z -= row_step;
-    return m;
-}
-
 /* Back over the chunk; G is dL/dS after, then before it.  The contribution of a state
  * element to write's gradient (and to read's, if not separate) overwrites the state after
  * the step, which is not needed any more; dv overwrites delta. */
@@ -123,13 +91,11 @@ static __device__ __forceinline__ void scan_back(const layout &l, const coord &p
                                                  const chunk_smem &s, eight &G)
 {
     const bool writes = p.any && p.lane == 0;
-    const int last = p.steps - 1, key_offset = last * l.key_stride + p.key_offset;
+    const int last = p.steps - 1;
     int row_offset = last * l.stride + p.row_offset;
     float *state = s.states + p.steps * l.state_stride, *dread_at = s.dread + last * l.state_stride;
-    operand_ptrs_back at = {s.write + key_offset, s.read + key_offset,
-                            s.query + key_offset, s.dy + row_offset,
-                            s.z + row_offset,     v_elements(p, s) + row_offset};
-    operands_back current = load_operands_back<LANES>(&at, l, p, last > 0);
+    operand_ptrs at = operand_ptrs_at(l, p, s, last);
+    operands current = load_operands<LANES, true>(&at, l, p, last > 0);
     eight state_after = load_state(l, state), state_before = load_state(l, state - l.state_stride);
 
     #pragma unroll 2
@@ -141,12 +107,12 @@ static __device__ __forceinline__ void scan_back(const layout &l, const coord &p
         }
         const float dv = warp_sum<LANES>(dot(G, current.write)), dreads = -dv * current.z;
         const float with_write = l.separate_dread ? 0 : dreads;
-        const operands_back ahead = load_operands_back<LANES>(&at, l, p, i > 1);
+        const operands ahead = load_operands<LANES, true>(&at, l, p, i > 1);
         const eight next =
             load_state(l, i > 0 ? state - 2 * l.state_stride : state - l.state_stride);
         eight dwrite;
         for (int j = 0; j < COLUMNS; j++) {
-            dwrite.x[j] = fmaf(with_write, state_before.x[j], current.delta * G.x[j]);
+            dwrite.x[j] = fmaf(with_write, state_before.x[j], current.v * G.x[j]);
             G.x[j] = fmaf(dreads, current.read.x[j], G.x[j]);
         }
         store_state(l, state, dwrite);

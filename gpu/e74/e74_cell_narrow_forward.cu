@@ -14,12 +14,12 @@ static __device__ __forceinline__ void scan_steps(const layout &l, const coord &
     const bool writes = p.any && p.lane == 0;
     operand_ptrs at = operand_ptrs_at(l, p, s, from);
     float *y_at = s.v + from * l.stride + p.row_offset;
-    operands current = load_operands<LANES>(&at, l, p, from + 1 < to);
+    operands current = load_operands<LANES, false>(&at, l, p, from + 1 < to);
     float reads = warp_sum<LANES>(dot(S, current.read));
 
     #pragma unroll 2
     for (int i = from + 1; i < to; i++) {
-        const operands ahead = load_operands<LANES>(&at, l, p, i + 1 < to);
+        const operands ahead = load_operands<LANES, false>(&at, l, p, i + 1 < to);
         advance<T, NONLIN>(S, current, reads);
         float sums[] = {dot(S, current.query), dot(S, ahead.read)};
         warp_sums<LANES>(sums);

@@ -9,19 +9,20 @@
 namespace e74_norms
 {
 
-template <int ELEMENTS>
-static __device__ __forceinline__ void store_padded(const item &m, float *to, int padded,
+template <int PADDED, int ELEMENTS>
+static __device__ __forceinline__ void store_padded(const item &m, float (&to)[PADDED],
                                                     const lane_part<ELEMENTS> &s)
 {
     for (int i = 0; i < ELEMENTS; i++)
-        if (m.lane + 32 * i < padded)
+        if (m.lane + 32 * i < PADDED)
             to[m.lane + 32 * i] = s.x[i];
 }
 
 /* The keys, normalised; v, z, and backward dy; zeros in the padding. */
-template <typename T, int ELEMENTS, bool BACK>
+template <typename T, int LANES, bool INSIDE, bool BACK>
 __global__ void __launch_bounds__(THREADS) prepare(layout l)
 {
+    constexpr int ELEMENTS = elements_per_lane(LANES);
     const call &c = l.c;
     const int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / 32;
     const int64_t b = i / l.groups % l.count, t = l.begin + i / l.groups / l.count;
@@ -47,23 +48,25 @@ __global__ void __launch_bounds__(THREADS) prepare(layout l)
         dy.x[j] = dout.x[j] * y.x[j] * gate * (2 + y.x[j] * (1 - gate));
     }
     const float squares = dot_parts(khat, khat);
-    store_padded(m, m.input + l.f.khat, l.width, khat);
-    store_padded(m, m.input + l.f.q, l.width, q);
-    store_padded(m, m.input + l.f.v, l.padded_rows, v);
-    if (c.z_inside)
-        store_padded(m, m.input + l.f.u, l.width, u);
+    input_record<LANES, INSIDE, BACK> *const input = (input_record<LANES, INSIDE, BACK> *)m.input;
+    store_padded(m, input->khat, khat);
+    store_padded(m, input->q, q);
+    store_padded(m, input->v, v);
+    if constexpr (INSIDE)
+        store_padded(m, input->u, u);
     if (c.z_outside)
-        store_padded(m, m.input + l.f.z, l.padded_rows, z);
-    if (BACK) {
-        store_padded(m, m.input + l.f.dy, l.padded_rows, dy);
-        for (int j = c.rows + m.lane; j < l.padded_rows; j += 32) { /* perhaps not in carry */
-            m.result[l.f.y + j] = m.result[l.f.delta + j] = m.result[l.f.written + j] = 0;
+        store_padded(m, input->z, z);
+    if constexpr (BACK) {
+        result_record<LANES> *const result = (result_record<LANES> *)m.result;
+        store_padded(m, input->dy, dy);
+        for (int j = c.rows + m.lane; j < padded_rows(LANES); j += 32) { /* perhaps not in carry */
+            result->y[j] = result->delta[j] = result->written[j] = 0;
             if (c.z_outside)
-                m.result[l.f.reads + j] = 0;
+                result->reads[j] = 0;
         }
     }
     if (m.lane == 0)
-        *(four<float> *)(m.input + l.f.squares) = {{squares}};
+        *(four<float> *)input->squares = {{squares}};
     if (m.lane == 0 && group == 0 && t == l.begin)
         l.progress[b] = (int)(BACK ? l.end : l.begin);
 }
@@ -75,27 +78,30 @@ static int64_t clamp_to(int64_t x, int64_t low, int64_t high)
     return x > high ? high : x < low ? low : x;
 }
 
+template <int LANES, bool BACK>
+static void set_record_sizes(layout *l)
+{
+    const int rows = padded_rows(LANES), without_z = l->c.z_outside ? 0 : rows;
+    const size_t input = l->c.z_inside ? sizeof(input_record<LANES, true, BACK>)
+                                       : sizeof(input_record<LANES, false, BACK>);
+    l->group_inputs = (int)(input / sizeof(float)) - without_z;
+    l->group_results =
+        BACK ? (int)(sizeof(result_record<LANES>) / sizeof(float)) - without_z : rows;
+    l->input_floats = l->groups * l->group_inputs;
+    l->result_floats = l->groups * l->group_results;
+}
+
 static void set_record_sizes(layout *l, enum pass pass)
 {
-    l->f = fields_of(l->lanes, l->c.z_inside, l->c.z_outside, pass == BACKWARD);
-    l->input_floats = l->groups * l->f.input_floats;
-    l->result_floats = l->groups * l->f.result_floats;
-}
-
-static size_t carry_bytes(const layout &l)
-{
-    return sizeof(float) * (2 * l.run * l.input_floats + CARRY_SUMS);
-}
-
-static size_t walk_bytes(const layout &l)
-{
-    return sizeof(float) *
-           (2 * l.run * (l.input_floats + l.result_floats) + l.tile + WALK_SUMS + l.padded_rows);
+    with_lanes(l->lanes, [=](auto lanes) {
+        return pass == BACKWARD ? set_record_sizes<lanes, true>(l)
+                                : set_record_sizes<lanes, false>(l);
+    });
 }
 
 static size_t sum_bytes(const layout &l)
 {
-    return sizeof(float) * l.run * (l.f.input_floats + l.f.result_floats);
+    return sizeof(float) * l.run * (l.group_inputs + l.group_results);
 }
 
 static int64_t common_multiple(int64_t a, int64_t b)
@@ -118,8 +124,8 @@ static layout layout_of(const struct frame *f, enum pass pass)
         ;
     l.groups = c.N / c.rows;
     l.warps = (int)ceil_div(c.rows, 32 / l.lanes * rows_per_thread(l.lanes));
-    l.width = padded_columns_of(l.lanes);
-    l.padded_rows = padded_rows_of(l.lanes);
+    l.width = padded_columns(l.lanes);
+    l.padded_rows = padded_rows(l.lanes);
     l.tile = l.groups * l.padded_rows * l.width;
     l.mean = c.nonlin == E74_RMSNORM ? 1 / (float)c.M : 1;
 
@@ -128,7 +134,8 @@ static layout layout_of(const struct frame *f, enum pass pass)
      * dominate. */
     set_record_sizes(&l, BACKWARD);
     for (l.run = RUN_MAX; l.run > RUN_MIN; l.run /= 2)
-        if (l.run * ELEMENTS_PER_STEP <= c.M && walk_bytes(l) <= SHARED_MAX)
+        if (l.run * ELEMENTS_PER_STEP <= c.M &&
+            (size_t)walk_smem_of(l, NULL).bytes <= gpu_limits()->smem)
             break;
     set_record_sizes(&l, pass);
 
@@ -200,8 +207,9 @@ static cudaError_t launch_chains(const layout &l, kernel k, size_t shared)
 template <typename T, bool BACK>
 static cudaError_t launch_prepare(const layout &l)
 {
-    const kernel k = with_lanes(
-        l.lanes, [](auto lanes) -> kernel { return prepare<T, elements_per_lane(lanes), BACK>; });
+    const kernel k = with_lanes(l.lanes, [&](auto lanes) -> kernel {
+        return l.c.z_inside ? prepare<T, lanes, true, BACK> : prepare<T, lanes, false, BACK>;
+    });
     const int64_t items = (l.end - l.begin) * l.count * l.groups;
     k<<<ceil_div(32 * items, THREADS), THREADS, 0, gpu_stream()>>>(l);
     return cudaGetLastError();
@@ -221,7 +229,7 @@ static int forward(const struct frame *f)
             l.from = l.begin ? l.c.last : l.c.first;
             const int64_t runs = ceil_div(l.end - l.begin, l.run);
             CUDA((launch_prepare<T, false>(l)));
-            CUDA(launch_chains(l, carry_kernel(l, false), carry_bytes(l)));
+            CUDA(launch_chains(l, carry_kernel(l, false), carry_smem_of(l, NULL).bytes));
             CUDA(launch(l, put_outputs_kernel<T>(), runs * l.count, THREADS, 0));
         }
     }
@@ -241,8 +249,9 @@ static cudaError_t launch_backward(layout l)
         const run_coord last = last_run(l);
         const int64_t segments = l.segment_end - l.segment;
         const int64_t runs = (segments - 1) * l.runs + last.run + 1;
-        CUDA(launch_scans(l, carry_kernel(l, true), segments * l.count, carry_bytes(l)));
-        CUDA(launch_chains(l, walk_back_kernel(l), walk_bytes(l)));
+        CUDA(launch_scans(l, carry_kernel(l, true), segments * l.count,
+                          carry_smem_of(l, NULL).bytes));
+        CUDA(launch_chains(l, walk_back_kernel(l), walk_smem_of(l, NULL).bytes));
         CUDA(launch(l, sum_rows_kernel<T>(l), runs * l.count * l.groups, sum_threads(l.lanes),
                     sum_bytes(l)));
     }
@@ -291,7 +300,7 @@ static const char *declines(const struct frame *f)
     const layout l = layout_of(f, BACKWARD);
     if (l.groups * l.warps > max_warps(l.lanes))
         return "the blocks of the state need more warps than a block has";
-    if (walk_bytes(l) > SHARED_MAX)
+    if ((size_t)walk_smem_of(l, NULL).bytes > gpu_limits()->smem)
         return "the records of a run do not fit shared memory";
     return NULL;
 }

@@ -24,6 +24,8 @@
 #include "gpu/device/flags.cuh"
 #include "gpu/device/math.cuh"
 #include "gpu/device/pdl.cuh"
+#include "gpu/device/reduce.cuh"
+#include "gpu/device/smem.cuh"
 #include "gpu/e74/e74_cell.cuh"
 
 namespace e74_norms
@@ -35,8 +37,7 @@ enum {
     RUN_MIN = 2,
     ELEMENTS_PER_STEP = 16, /* least size of a state, per step of a run, except for RUN_MIN */
     SIGNAL_STEPS = 128,     /* minimum steps between two progress signals of a chain */
-    THREADS = 128,          /* of a block that holds no state */
-    SHARED_MAX = 227 * 1024
+    THREADS = 128           /* of a block that holds no state */
 };
 
 /* Beyond these bounds a scale is multiplied in; forward, the sum of squares of Phat is
@@ -87,66 +88,44 @@ static constexpr __host__ __device__ int elements_per_lane(int lanes)
 /* ---- work distribution and workspace ---- */
 
 /* Columns and rows of a group, padded. */
-static constexpr __host__ __device__ int padded_columns_of(int lanes)
+static constexpr __host__ __device__ int padded_columns(int lanes)
 {
     return COLUMNS * lanes;
 }
-static constexpr __host__ __device__ int padded_rows_of(int lanes)
+static constexpr __host__ __device__ int padded_rows(int lanes)
 {
     return column_rows(lanes) * column_lanes(lanes);
 }
 
-/* Offsets within the records of a step and group: the input record, which prepare()
- * writes, and the result record of the replay, in which walk_back() overwrites y with dv
- * and `written` with f.  sum_rows() overwrites v with dk^, q with dq and u with du.
- * The last fields of a record are optional. */
-struct fields {
-    int khat, q;        /* input, per column */
-    int v;              /* input, per row */
-    int squares;        /* input: |k^|^2 */
-    int u, dy, z;       /* input, per column, row, row */
-    int input_floats;   /* floats of the input record */
-    int y, delta;       /* result, per row */
-    int scalars;        /* result: c, 1 / (m R), beta, and whether beta is folded in then */
-    int written, reads; /* result, per row; S k^, S u */
-    int result_floats;  /* floats of the result record */
+/* The records of a step and group: the input record, which prepare() writes, and the result record
+ * of the replay, in which walk_back() overwrites y with dv and `written` with f.  sum_rows()
+ * overwrites v with dk^, q with dq and u with du.  The last array of either is in memory only with
+ * an outer z, and of forward's result record only y is. */
+template <int LANES, bool INSIDE, bool BACK>
+struct input_record {
+    float khat[padded_columns(LANES)], q[padded_columns(LANES)];
+    float v[padded_rows(LANES)];
+    float squares[4]; /* |k^|^2, and padding */
+    float u[INSIDE ? padded_columns(LANES) : 0];
+    float dy[BACK ? padded_rows(LANES) : 0];
+    float z[padded_rows(LANES)];
 };
 
-static constexpr __host__ __device__ fields fields_of(int lanes, bool inside, bool outside,
-                                                      bool back)
-{
-    const int columns = padded_columns_of(lanes), rows = padded_rows_of(lanes);
-    fields f = {};
-    f.q = f.khat + columns;
-    f.v = f.q + columns;
-    f.squares = f.v + rows;
-    f.u = f.squares + 4;
-    f.dy = f.u + (inside ? columns : 0);
-    f.z = f.dy + (back ? rows : 0);
-    f.input_floats = f.z + (outside ? rows : 0);
-    f.delta = f.y + rows;
-    f.scalars = f.delta + rows;
-    f.written = f.scalars + 4;
-    f.reads = f.written + rows;
-    f.result_floats = !back ? f.delta : f.reads + (outside ? rows : 0);
-    return f;
-}
-
-/* The offsets as constants: valid for all but optional fields. */
-template <int LANES, bool INSIDE, bool BACK = true>
-static constexpr __host__ __device__ fields known_fields(void)
-{
-    return fields_of(LANES, INSIDE, true, BACK);
-}
+template <int LANES>
+struct result_record {
+    float y[padded_rows(LANES)], delta[padded_rows(LANES)];
+    float inverse, inverse_mR, beta, folds; /* c, 1 / (m R), beta; is beta folded in then? */
+    float written[padded_rows(LANES)], reads[padded_rows(LANES)]; /* S k^, S u */
+};
 
 /* A group is a set of rows with the same key columns: all n, or those of one block of
  * the state.  It has whole warps. */
 struct layout {
     call c;
-    fields f;
     int lanes, groups, warps;            /* warps of a group */
     int width, padded_rows;              /* columns and rows of a group, padded */
-    int input_floats, result_floats;     /* of a step */
+    int group_inputs, group_results;     /* floats of the records of a step and group */
+    int input_floats, result_floats;     /* of all groups */
     int tile;                            /* floats of a state in the workspace */
     int run, runs;                       /* steps of a run; maximum runs of a segment */
     int64_t K;                           /* steps of a segment that is replayed */
@@ -164,10 +143,6 @@ struct layout {
     const float *from;        /* the initial state, or its gradient */
 };
 
-/* Partial sums: of carry, for two steps, a run's begin and divide_exactly; of walk_back, for two
- * steps. */
-enum { CARRY_SUMS = 4 * WARP_SUMS, WALK_SUMS = 2 * WARP_SUMS };
-
 /* The kernels, each compiled in one file. */
 using kernel = void (*)(layout);
 
@@ -180,7 +155,7 @@ kernel sum_rows_kernel(const layout &l);
 
 /* f of the lanes, as a constant of the compiler's. */
 template <typename F>
-static kernel with_lanes(int lanes, F f)
+static auto with_lanes(int lanes, F f)
 {
     switch (lanes) {
     case 1: return f(std::integral_constant<int, 1>());
@@ -190,6 +165,51 @@ static kernel with_lanes(int lanes, F f)
     default: return f(std::integral_constant<int, 16>());
     }
 }
+
+/* ---- shared memory of the chains ---- */
+
+/* The alignment of arrays in shared memory: they follow each other, as all are multiples of 16 bytes.
+ * The compiler does not know that, and would round each up wherever it computes an address. */
+enum { PACKED = 1 };
+
+struct carry_smem {
+    float *inputs; /* [2][run][input_floats] */
+    float *sums;   /* [4][WARP_SUMS]: of two steps, of a run's begin, of divide_exactly */
+    int bytes;
+};
+
+static inline __host__ __device__ carry_smem carry_smem_of(const layout &l, void *base)
+{
+    smem_arena a = {(unsigned char *)base, 0};
+    carry_smem s;
+    s.inputs = a.alloc<float>(2 * l.run * l.input_floats, PACKED);
+    s.sums = a.alloc<float>(4 * WARP_SUMS, PACKED);
+    s.bytes = a.bytes;
+    return s;
+}
+
+struct walk_smem {
+    float *inputs, *results; /* [2][run][input_floats or result_floats] */
+    float *state;            /* [tile]: before the run */
+    float *sums;             /* [2][WARP_SUMS]: of two steps */
+    float *zeros;            /* [padded_rows] */
+    int bytes;
+};
+
+static inline __host__ __device__ walk_smem walk_smem_of(const layout &l, void *base)
+{
+    smem_arena a = {(unsigned char *)base, 0};
+    walk_smem s;
+    s.inputs = a.alloc<float>(2 * l.run * l.input_floats, PACKED);
+    s.results = a.alloc<float>(2 * l.run * l.result_floats, PACKED);
+    s.state = a.alloc<float>(l.tile, PACKED);
+    s.sums = a.alloc<float>(2 * WARP_SUMS, PACKED);
+    s.zeros = a.alloc<float>(l.padded_rows, PACKED);
+    s.bytes = a.bytes;
+    return s;
+}
+
+/* ---- coordinates ---- */
 
 /* A thread's coordinates: its first row within its group, and within a tile. */
 struct coord {
@@ -293,29 +313,6 @@ static __device__ __forceinline__ void wait_for_chain(const layout &l, int64_t b
 
 /* ---- sums ---- */
 
-/* Sums each of COUNT values over the lanes that differ in bits HIGH to LOW; the lanes
- * share the sums: half as many values after each exchange.  Returns the index of the
- * first sum of this thread. */
-template <int COUNT, int HIGH, int LOW>
-static __device__ __forceinline__ int reduce_scatter(float *x)
-{
-    if constexpr (HIGH < LOW) {
-        return 0;
-    } else if constexpr (COUNT == 1) {
-        x[0] += __shfl_xor_sync(0xffffffff, x[0], HIGH);
-        return reduce_scatter<1, HIGH / 2, LOW>(x);
-    } else {
-        const int half = COUNT / 2;
-        const bool upper = threadIdx.x & HIGH;
-        for (int j = 0; j < half; j++) {
-            const float sent = upper ? x[j] : x[half + j];
-            const float kept = upper ? x[half + j] : x[j];
-            x[j] = kept + __shfl_xor_sync(0xffffffff, sent, HIGH);
-        }
-        return (upper ? half : 0) + reduce_scatter<half, HIGH / 2, LOW>(x);
-    }
-}
-
 static __device__ __forceinline__ float sum_of_four(const float *x)
 {
     const four<float> a = *(const four<float> *)x;
@@ -338,8 +335,7 @@ static __device__ __forceinline__ float sum_of_warps(const float *sums, int n)
 template <int LANES>
 static __device__ __forceinline__ void store_warp_sums(float *to, const coord &p, float x)
 {
-    for (int d = LANES; d < 32; d *= 2)
-        x += __shfl_xor_sync(0xffffffff, x, d);
+    x = warp_sum<32 / LANES, LANES>(x);
     if (threadIdx.x % 32 == 0)
         to[p.warp] = x;
 }
@@ -348,7 +344,7 @@ static __device__ __forceinline__ void store_warp_sums(float *to, const coord &p
 template <int LANES>
 static __device__ __forceinline__ void store_thread_sums(float *to, const coord &p, float x)
 {
-    store_warp_sums<LANES>(to, p, lanes_sum<LANES>(x));
+    store_warp_sums<LANES>(to, p, warp_sum<LANES>(x));
 }
 
 static __device__ __forceinline__ void zero_sums(float *sums, int n)
@@ -456,6 +452,14 @@ static __device__ __forceinline__ record_offset record_offset_of(const coord &p,
     return {group + 4 * p.lane, group + p.row, group};
 }
 
+/* The record that begins so many floats later; by an offset of the thread's: element 0 of its
+ * arrays is then the thread's first. */
+template <typename R>
+static __device__ __forceinline__ const R *record_at(const float *from, int floats)
+{
+    return (const R *)(from + floats);
+}
+
 /* ---- kernels without states: one warp per group of a step ---- */
 
 struct item {
@@ -466,15 +470,9 @@ struct item {
 
 static inline __device__ item item_of(const layout &l, int64_t t, int64_t b, int group)
 {
-    return {(int)threadIdx.x % 32, input_of(l, t, b) + group * l.f.input_floats,
-            result_of(l, t, b) + group * l.f.result_floats,
+    return {(int)threadIdx.x % 32, input_of(l, t, b) + group * l.group_inputs,
+            result_of(l, t, b) + group * l.group_results,
             (t * l.c.BH + l.first + b) * l.c.N + group * l.c.rows};
-}
-
-template <typename T>
-static inline __device__ float load_or_zero(const void *from, int64_t at, bool any)
-{
-    return any ? load((const T *)from + at) : 0;
 }
 
 /* A lane's elements of a group's vector; all loads are in flight at once. */
@@ -489,7 +487,7 @@ static __device__ __forceinline__ lane_part<ELEMENTS> load_part(const layout &l,
 {
     lane_part<ELEMENTS> s;
     for (int i = 0; i < ELEMENTS; i++)
-        s.x[i] = load_or_zero<T>(from, m.at + m.lane + 32 * i, m.lane + 32 * i < l.c.columns);
+        s.x[i] = m.lane + 32 * i < l.c.columns ? load((const T *)from + m.at + m.lane + 32 * i) : 0;
     return s;
 }
 
@@ -510,7 +508,7 @@ static __device__ __forceinline__ float dot_parts(const lane_part<ELEMENTS> &a,
     float sum = 0;
     for (int i = 0; i < ELEMENTS; i++)
         sum = fmaf(a.x[i], b.x[i], sum);
-    return lanes_sum<32>(sum);
+    return warp_sum(sum);
 }
 
 }    // namespace e74_norms

@@ -43,60 +43,62 @@ struct output_operands {
     eight query;
 };
 
-/* Offsets of the thread's elements in the input and in the result record. */
-struct record_offsets {
-    record_offset input, result;
+/* What a thread keeps from step to step, and of the run. */
+template <int LANES, bool INSIDE>
+struct walker {
+    coord p;
+    record_offset at, at_result;   /* of its elements */
+    const float *inputs, *results; /* the run's records, in shared memory */
+    float *state;                  /* the state before the run, likewise */
+    const float *zeros;            /* the thread's rows of them */
+    float *sums;                   /* walk_smem's */
+    int sums_offset;               /* of the step's */
+    float *out;                    /* the step's result record in memory */
+    const input_record<LANES, INSIDE, true> *columns, *rows; /* of the step that is loaded next, */
+    const result_record<LANES> *result, *group;              /* from the thread's elements on */
+    float down, down_min, beta;                              /* E and its minimum */
+    float epsilon_c_g;                                       /* without its sum over rows */
+    eight G[rows_per_thread(LANES)];                         /* Gamma / E */
+    float Gamma_k[rows_per_thread(LANES)]; /* not yet summed over the lanes, on the scale of G */
+    operands_back<LANES> m;
+    output_operands<LANES> o;
 };
-
-/* A step's records in shared memory, at the thread's columns, its rows, and its group. */
-struct step_ptrs {
-    const float *columns, *rows, *result, *group;
-};
-
-static __device__ __forceinline__ step_ptrs step_ptrs_at(const record_offsets &at,
-                                                         const float *input, const float *result)
-{
-    return {input + at.input.column, input + at.input.row, result + at.result.row,
-            result + at.result.group};
-}
-
-/* Goes to the step before, if there is any. */
-static __device__ __forceinline__ void step_back(const layout &l, step_ptrs *s, bool any)
-{
-    const int input_floats = any ? l.input_floats : 0, result_floats = any ? l.result_floats : 0;
-    s->columns -= input_floats;
-    s->rows -= input_floats;
-    s->result -= result_floats;
-    s->group -= result_floats;
-}
 
 template <int LANES, bool INSIDE>
-static __device__ __forceinline__ void load_operands_back(const layout &l, const step_ptrs &from,
-                                                          operands_back<LANES> *o)
+static __device__ __forceinline__ void load_operands_back(const layout &l, walker<LANES, INSIDE> *w)
 {
-    constexpr fields f = known_fields<LANES, INSIDE>();
     const int ROWS = rows_per_thread(LANES);
-    o->write = take<LANES>(from.columns + f.khat, 0);
-    o->read = INSIDE ? take<LANES>(from.columns + f.u, 0) : o->write;
-    load_rows<ROWS>(o->v, from.rows + f.v);
-    load_rows<ROWS>(o->delta, from.result + f.delta);
-    load_rows<ROWS>(o->written, from.result + f.written);
+    w->m.write = take<LANES>(w->columns->khat, 0);
+    w->m.read = INSIDE ? take<LANES>(w->columns->u, 0) : w->m.write;
+    load_rows<ROWS>(w->m.v, w->rows->v);
+    load_rows<ROWS>(w->m.delta, w->result->delta);
+    load_rows<ROWS>(w->m.written, w->result->written);
     if (l.c.z_outside)
-        load_rows<ROWS>(o->z, from.rows + f.z);
-    o->inverse = from.group[f.scalars];
-    o->inverse_mR = from.group[f.scalars + 1];
+        load_rows<ROWS>(w->m.z, w->rows->z);
+    w->m.inverse = w->group->inverse;
+    w->m.inverse_mR = w->group->inverse_mR;
 }
 
+/* dy counts as zero before a run's first step. */
 template <int LANES, bool INSIDE>
-static __device__ __forceinline__ output_operands<LANES> load_output_operands(const step_ptrs &from,
-                                                                              const float *dy)
+static __device__ __forceinline__ void load_output_operands(walker<LANES, INSIDE> *w, bool any)
 {
-    constexpr fields f = known_fields<LANES, INSIDE>();
-    output_operands<LANES> a;
-    load_rows<rows_per_thread(LANES)>(a.y, from.result + f.y);
-    load_rows<rows_per_thread(LANES)>(a.dy, dy);
-    a.query = take<LANES>(from.columns + f.q, 0);
-    return a;
+    load_rows<rows_per_thread(LANES)>(w->o.y, w->result->y);
+    load_rows<rows_per_thread(LANES)>(w->o.dy, any ? w->rows->dy : w->zeros);
+    w->o.query = take<LANES>(w->columns->q, 0);
+}
+
+/* Goes to the step before, if there is any, and loads its output operands. */
+template <int LANES, bool INSIDE>
+static __device__ __forceinline__ void step_back(const layout &l, walker<LANES, INSIDE> *w,
+                                                 bool any)
+{
+    const int inputs = any ? l.input_floats : 0, results = any ? l.result_floats : 0;
+    w->columns = record_at<input_record<LANES, INSIDE, true>>(w->columns->khat, -inputs);
+    w->rows = record_at<input_record<LANES, INSIDE, true>>(w->rows->khat, -inputs);
+    w->result = record_at<result_record<LANES>>(w->result->y, -results);
+    w->group = record_at<result_record<LANES>>(w->group->y, -results);
+    load_output_operands(w, any);
 }
 
 /* Copies a run's records to shared memory, asynchronously. */
@@ -109,27 +111,28 @@ static __device__ __forceinline__ void copy_run_async(const layout &l, float *in
     copy_async(results, result_of(l, t, b), steps * l.result_floats);
 }
 
-/* G = Gamma + beta S, where S is the state after some steps of a run that begins with
- * `state`; returns the thread's part of <G, S>. */
+/* G = Gamma + beta S, where S is the state after some steps of the run; returns the thread's part of
+ * <G, S>. */
 template <int LANES, bool INSIDE>
-static __device__ __forceinline__ float
-fold(const layout &l, const coord &p, const record_offsets &at, const float *state,
-     const float *input, const float *result, int steps, float down, float beta, eight *G)
+static __device__ __forceinline__ float fold(const layout &l, walker<LANES, INSIDE> *w, int steps)
 {
-    constexpr fields f = known_fields<LANES, INSIDE>();
+    using input = input_record<LANES, INSIDE, true>;
+    using result = result_record<LANES>;
     float G_dot_S = 0;
     for (int r = 0; r < rows_per_thread(LANES); r++) {
-        eight S = take<LANES>(state + tile_offset(l, p, r), p.lane);
+        eight S = take<LANES>(w->state + tile_offset(l, w->p, r), w->p.lane);
         #pragma unroll 1
         for (int step = 0; step < steps; step++) {
-            const float *const here = result + step * l.result_floats;
-            add(&S, here[at.result.row + f.delta + r],
-                take<LANES>(input + step * l.input_floats + at.input.column + f.khat, 0));
-            multiply(&S, here[at.result.group + f.scalars]);
+            const float *const results = w->results + step * l.result_floats;
+            const input *const columns =
+                record_at<input>(w->inputs + step * l.input_floats, w->at.column);
+            add(&S, record_at<result>(results, w->at_result.row)->delta[r],
+                take<LANES>(columns->khat, 0));
+            multiply(&S, record_at<result>(results, w->at_result.group)->inverse);
         }
         for (int j = 0; j < COLUMNS; j++)
-            G[r].x[j] = fmaf(beta, S.x[j], down * G[r].x[j]);
-        G_dot_S += dot(G[r], S);
+            w->G[r].x[j] = fmaf(w->beta, S.x[j], w->down * w->G[r].x[j]);
+        G_dot_S += dot(w->G[r], S);
     }
     return G_dot_S;
 }
@@ -157,46 +160,152 @@ static __device__ __forceinline__ void dot_products_back(const eight *G, const e
         Gamma_k[r] = dot(G[r], write);
 }
 
+/* Stores dv and f for sum_rows; and beta, and whether it is folded in. */
+template <int LANES, bool INSIDE>
+static __device__ __forceinline__ void store_walked(const walker<LANES, INSIDE> &w, const float *dv,
+                                                    const float *f, bool folds)
+{
+    const int ROWS = rows_per_thread(LANES);
+    result_record<LANES> *const rows = (result_record<LANES> *)(w.out + w.at_result.row);
+    result_record<LANES> *const group = (result_record<LANES> *)(w.out + w.at_result.group);
+    if (w.p.lane == 0) {
+        store_rows<ROWS>(rows->y, dv);
+        store_rows<ROWS>(rows->written, f);
+    }
+    if (w.p.lane == 0 && w.p.row == 0) {
+        group->beta = w.beta;
+        group->folds = folds ? 1.0f : 0.0f;
+    }
+}
+
+/* Multiplies E into the registers, and folds beta in after `steps` steps of the run, if so asked. */
+template <int LANES, bool INSIDE>
+static __device__ __forceinline__ void rescale(const layout &l, walker<LANES, INSIDE> *w, int steps,
+                                               bool folds)
+{
+    if (folds) {
+        cp_async_wait<0>();
+        store_thread_sums<LANES>(w->sums + w->sums_offset, w->p, fold(l, w, steps));
+        w->epsilon_c_g = w->beta = 0;
+    } else {
+        for (int r = 0; r < rows_per_thread(LANES); r++)
+            multiply(&w->G[r], w->down);
+    }
+    dot_products_back<LANES>(w->G, w->m.write, w->Gamma_k);
+    w->down = w->down_min = 1;
+}
+
+template <int LANES, bool INSIDE>
+static __device__ __forceinline__ void walk_step(const layout &l, walker<LANES, INSIDE> *w,
+                                                 int step)
+{
+    const int ROWS = rows_per_thread(LANES);
+    const operands_back<LANES> &m = w->m;
+    float dv[ROWS], f[ROWS], sum[2] = {};
+
+    for (int r = 0; r < ROWS; r++)
+        w->Gamma_k[r] = warp_sum<LANES>(w->Gamma_k[r]);
+    const float g =
+        w->epsilon_c_g + sum_of_warps<LANES>(w->sums + w->sums_offset, l.groups * l.warps);
+    w->sums_offset ^= WARP_SUMS;
+    w->down *= m.inverse;
+    w->down_min = fminf(w->down_min, w->down);
+    const float up = rcp_approx(w->down);
+    for (int r = 0; r < ROWS; r++) {
+        sum[r % 2] = fmaf(w->o.dy[r], w->o.y[r], sum[r % 2]);
+        add(&w->G[r], up * w->o.dy[r], w->o.query);
+    }
+    const float coefficient = fmaf(m.inverse, w->beta, -m.inverse_mR * g);
+    w->epsilon_c_g = (float)E74_EPSILON * m.inverse * g;
+    w->beta = coefficient * m.inverse;
+    for (int r = 0; r < ROWS; r++) {
+        dv[r] = fmaf(w->down, w->Gamma_k[r], coefficient * m.written[r]);
+        f[r] = -m.z[r] * dv[r];
+        f[r] = INSIDE ? f[r] : fmaf(w->beta, m.delta[r], f[r]);
+        sum[r % 2] = fmaf(-dv[r], m.v[r], sum[r % 2]);
+    }
+    store_warp_sums<LANES>(w->sums + w->sums_offset, w->p, sum[0] + sum[1]);
+    for (int r = 0; r < ROWS; r++) {
+        add(&w->G[r], up * f[r], m.read);
+        if (INSIDE)
+            add(&w->G[r], up * (w->beta * m.delta[r]), m.write);
+    }
+    load_operands_back(l, w); /* after the first: unused */
+    dot_products_back<LANES>(w->G, m.write, w->Gamma_k);
+    step_back(l, w, step > 1);
+    const bool folds = step && w->down > GROWTH_MAX * w->down_min;
+    store_walked(*w, dv, f, folds);
+    w->out -= l.result_floats;
+    if (__builtin_expect(folds || w->down < 1 / SCALE_MAX, 0))
+        rescale(l, w, step, folds);
+}
+
+/* Loads the operands of a run's last step, adds its dy q^T to G and sums <G, S>; `before` and `after`
+ * are the states before and after the run.  A barrier must follow. */
+template <int LANES, bool INSIDE>
+static __device__ __forceinline__ void begin_run(const layout &l, walker<LANES, INSIDE> *w,
+                                                 const float *before, const float *after, int steps)
+{
+    using input = input_record<LANES, INSIDE, true>;
+    const float *const inputs = w->inputs + (steps - 1) * l.input_floats;
+    const float *const results = w->results + (steps - 1) * l.result_floats;
+    w->columns = record_at<input>(inputs, w->at.column);
+    w->rows = record_at<input>(inputs, w->at.row);
+    w->result = record_at<result_record<LANES>>(results, w->at_result.row);
+    w->group = record_at<result_record<LANES>>(results, w->at_result.group);
+    load_output_operands(w, true);
+    load_operands_back(l, w);
+    store_thread_sums<LANES>(w->sums + w->sums_offset, w->p,
+                             dot_with_state<LANES>(l, w->p, after, w->G, w->o));
+    copy_tile_async<LANES>(l, w->p, w->state, before);
+    cp_async_commit();
+    w->epsilon_c_g = w->beta = 0;
+    w->down = w->down_min = 1;
+    for (int r = 0; r < rows_per_thread(LANES); r++)
+        add(&w->G[r], w->o.dy[r], w->o.query);
+    dot_products_back<LANES>(w->G, w->m.write, w->Gamma_k);
+    step_back(l, w, steps > 1);
+}
+
+template <int LANES, bool INSIDE>
+static __device__ __forceinline__ void begin_walk(const layout &l, const walk_smem &smem,
+                                                  walker<LANES, INSIDE> *w)
+{
+    w->p = coord_of<LANES>(l);
+    w->at = record_offset_of(w->p, l.group_inputs);
+    w->at_result = record_offset_of(w->p, l.group_results);
+    w->state = smem.state;
+    w->zeros = smem.zeros + w->p.row;
+    w->sums = smem.sums;
+    w->sums_offset = 0;
+    for (int r = 0; r < rows_per_thread(LANES); r++)
+        w->m.z[r] = 1;
+}
+
 template <int LANES, bool INSIDE>
 __global__ void __launch_bounds__(32 * max_warps(LANES), 1) walk_back(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
-    const int ROWS = rows_per_thread(LANES), n = l.groups * l.warps;
+    const walk_smem smem = walk_smem_of(l, buffer);
     const int run_inputs = l.run * l.input_floats, run_results = l.run * l.result_floats;
-    const call &c = l.c;
-    const coord p = coord_of<LANES>(l);
     const int64_t b = blockIdx.x, bh = l.first + b;
-    float *const results = buffer + 2 * run_inputs, *const state = results + 2 * run_results;
-    float *const sums = state + l.tile, *const zeros = sums + WALK_SUMS;
-    const record_offsets at = {record_offset_of(p, l.f.input_floats),
-                               record_offset_of(p, l.f.result_floats)};
-    constexpr fields of = known_fields<LANES, INSIDE>();
-    const float *const no_dy = zeros + p.row; /* of the step before a run's first step: zeros */
     run_coord run = last_run(l);
     const float *after = state_of(l, run, 1, b);
     int64_t signalled = l.segment_end * l.K;
-    float down = 1, beta = 0;
-    int sums_offset = 0;
-    eight G[ROWS];
-    operands_back<LANES> m;
+    walker<LANES, INSIDE> w;
 
-    for (int r = 0; r < ROWS; r++)
-        m.z[r] = 1;
-    zero_sums(sums, WALK_SUMS + l.padded_rows);
+    begin_walk(l, smem, &w);
+    zero_sums(smem.sums, 2 * WARP_SUMS);
+    zero_sums(smem.zeros, l.padded_rows);
     pdl_wait();
     pdl_launch_dependents();
-    copy_run_async(l, buffer, results, run, b);
+    copy_run_async(l, smem.inputs, smem.results, run, b);
     cp_async_commit();
-    load_state<LANES>(l, p, l.from + bh * c.M, G);
+    load_state<LANES>(l, w.p, l.from + bh * l.c.M, w.G);
 
     for (int i = 0; run.segment >= l.segment; i ^= 1) {
         const run_coord next = run_before(l, run);
         const int steps = run_steps(l, run);
-        const float *const input = buffer + i * run_inputs, *const result =
-                                                                results + i * run_results;
-        step_ptrs here = step_ptrs_at(at, input + (steps - 1) * l.input_floats,
-                                      result + (steps - 1) * l.result_floats);
-        float *out = result_of(l, run_begin(l, run) + steps - 1, b);
 
         cp_async_wait<0>();
         __syncthreads();
@@ -204,90 +313,28 @@ __global__ void __launch_bounds__(32 * max_warps(LANES), 1) walk_back(layout l)
             signalled = run_begin(l, run) + steps;
             signal_progress(l, b, signalled);
         }
-        store_tile<LANES>(l, p, gradient_of(l, run, b), G);
+        store_tile<LANES>(l, w.p, gradient_of(l, run, b), w.G);
         if (next.segment >= l.segment)
-            copy_run_async(l, buffer + (1 - i) * run_inputs, results + (1 - i) * run_results, next,
-                           b);
-        output_operands<LANES> a = load_output_operands<LANES, INSIDE>(here, here.rows + of.dy);
-        load_operands_back<LANES, INSIDE>(l, here, &m);
-        store_thread_sums<LANES>(sums + sums_offset, p, dot_with_state<LANES>(l, p, after, G, a));
-        copy_tile_async<LANES>(l, p, state, state_of(l, run, 0, b));
-        cp_async_commit();
-        float epsilon_c_g = 0, down_min = 1, Gamma_k[ROWS];
-        down = 1, beta = 0;
-        for (int r = 0; r < ROWS; r++)
-            add(&G[r], a.dy[r], a.query);
-        dot_products_back<LANES>(G, m.write, Gamma_k);
-        step_back(l, &here, steps > 1);
-        a = load_output_operands<LANES, INSIDE>(here, steps > 1 ? here.rows + of.dy : no_dy);
+            copy_run_async(l, smem.inputs + (1 - i) * run_inputs,
+                           smem.results + (1 - i) * run_results, next, b);
+        w.inputs = smem.inputs + i * run_inputs;
+        w.results = smem.results + i * run_results;
+        w.out = result_of(l, run_begin(l, run) + steps - 1, b);
+        begin_run(l, &w, state_of(l, run, 0, b), after, steps);
         __syncthreads();
-
-        for (int step = steps - 1; step >= 0; step--, out -= l.result_floats) {
-            float dv[ROWS], f[ROWS], sum[2] = {};
-
-            for (int r = 0; r < ROWS; r++)
-                Gamma_k[r] = lanes_sum<LANES>(Gamma_k[r]);
-            const float g = epsilon_c_g + sum_of_warps<LANES>(sums + sums_offset, n);
-            sums_offset ^= WARP_SUMS;
-            down *= m.inverse;
-            down_min = fminf(down_min, down);
-            const float up = rcp_approx(down);
-            for (int r = 0; r < ROWS; r++) {
-                sum[r % 2] = fmaf(a.dy[r], a.y[r], sum[r % 2]);
-                add(&G[r], up * a.dy[r], a.query);
-            }
-            const float coefficient = fmaf(m.inverse, beta, -m.inverse_mR * g);
-            epsilon_c_g = (float)E74_EPSILON * m.inverse * g;
-            beta = coefficient * m.inverse;
-            for (int r = 0; r < ROWS; r++) {
-                dv[r] = fmaf(down, Gamma_k[r], coefficient * m.written[r]);
-                f[r] = -m.z[r] * dv[r];
-                f[r] = INSIDE ? f[r] : fmaf(beta, m.delta[r], f[r]);
-                sum[r % 2] = fmaf(-dv[r], m.v[r], sum[r % 2]);
-            }
-            store_warp_sums<LANES>(sums + sums_offset, p, sum[0] + sum[1]);
-            for (int r = 0; r < ROWS; r++) {
-                add(&G[r], up * f[r], m.read);
-                if (INSIDE)
-                    add(&G[r], up * (beta * m.delta[r]), m.write);
-            }
-            load_operands_back<LANES, INSIDE>(l, here, &m); /* after the first: unused */
-            dot_products_back<LANES>(G, m.write, Gamma_k);
-            step_back(l, &here, step > 1);
-            a = load_output_operands<LANES, INSIDE>(here, step > 1 ? here.rows + of.dy : no_dy);
-            const bool folds = step && down > GROWTH_MAX * down_min;
-            const float beta_and_fold[] = {beta, folds ? 1.0f : 0.0f};
-            if (p.lane == 0) {
-                store_rows<ROWS>(out + at.result.row + of.y, dv);
-                store_rows<ROWS>(out + at.result.row + of.written, f);
-            }
-            if (p.lane == 0 && p.row == 0)
-                store_rows<2>(out + at.result.group + of.scalars + 2, beta_and_fold);
-            if (__builtin_expect(folds || down < 1 / SCALE_MAX, 0)) {
-                if (folds) {
-                    cp_async_wait<0>();
-                    store_thread_sums<LANES>(
-                        sums + sums_offset, p,
-                        fold<LANES, INSIDE>(l, p, at, state, input, result, step, down, beta, G));
-                    epsilon_c_g = beta = 0;
-                } else {
-                    for (int r = 0; r < ROWS; r++)
-                        multiply(&G[r], down);
-                }
-                dot_products_back<LANES>(G, m.write, Gamma_k);
-                down = down_min = 1;
-            }
+        for (int step = steps - 1; step >= 0; step--) {
+            walk_step(l, &w, step);
             __syncthreads();
         }
         cp_async_wait<0>();
-        fold<LANES, INSIDE>(l, p, at, state, NULL, NULL, 0, down, beta, G);
+        fold(l, &w, 0);
         /* A rounded checkpoint differs from the last state of the segment before it. */
-        after = run.run || c.kept == KEPT_F32 ? state : state_of(l, next, 1, b);
+        after = run.run || l.c.kept == KEPT_F32 ? smem.state : state_of(l, next, 1, b);
         run = next;
     }
     __syncthreads();
     signal_progress(l, b, l.segment * l.K);
-    store_state<LANES>(l, p, c.dfirst + bh * c.M, G);
+    store_state<LANES>(l, w.p, l.c.dfirst + bh * l.c.M, w.G);
 }
 
 kernel walk_back_kernel(const layout &l)

@@ -63,13 +63,15 @@ template <int LANES, bool INSIDE, bool BACK>
 static __device__ __forceinline__ void load_operands(const layout &l, const record_offset &at,
                                                      const float *input, operands<LANES> *m)
 {
-    constexpr fields f = known_fields<LANES, INSIDE, BACK>();
-    m->write = take<LANES>(input + at.column + f.khat, 0);
-    m->read = INSIDE ? take<LANES>(input + at.column + f.u, 0) : m->write;
-    load_rows<rows_per_thread(LANES)>(m->v, input + at.row + f.v);
+    using record = input_record<LANES, INSIDE, BACK>;
+    const record *const columns = record_at<record>(input, at.column);
+    const record *const rows = record_at<record>(input, at.row);
+    m->write = take<LANES>(columns->khat, 0);
+    m->read = INSIDE ? take<LANES>(columns->u, 0) : m->write;
+    load_rows<rows_per_thread(LANES)>(m->v, rows->v);
     if (l.c.z_outside)
-        load_rows<rows_per_thread(LANES)>(m->z, input + at.row + f.z);
-    m->squares = input[at.group + f.squares];
+        load_rows<rows_per_thread(LANES)>(m->z, rows->z);
+    m->squares = record_at<record>(input, at.group)->squares[0];
 }
 
 /* The reduce-scatter leaves a thread with one row of y; several threads may have the same. */
@@ -124,8 +126,8 @@ static __device__ __forceinline__ dots<LANES> dot_products(const eight *S, const
         d.write[r] = INSIDE ? dot(S[r], m.write) : 0;
     }
     for (int r = 0; r < ROWS; r++) {
-        d.read[r] = lanes_sum<LANES>(d.read[r]);
-        d.write[r] = INSIDE ? lanes_sum<LANES>(d.write[r]) : d.read[r];
+        d.read[r] = warp_sum<LANES>(d.read[r]);
+        d.write[r] = INSIDE ? warp_sum<LANES>(d.write[r]) : d.read[r];
     }
     return d;
 }
@@ -136,20 +138,51 @@ struct row_update {
     float delta[rows_per_thread(LANES)], written[rows_per_thread(LANES)];
 };
 
+/* What a thread of a chain keeps from step to step. */
+template <int LANES>
+struct chain {
+    coord p;
+    record_offset at, at_result; /* of its elements */
+    float *sums;                 /* carry_smem's */
+    int sums_offset;             /* of the step's */
+    const float *input;          /* in shared memory: the record of the next step */
+    float *result;               /* the step's record in memory */
+    int y_offset;                /* from there to the thread's y of the step before */
+    scale s;
+    eight S[rows_per_thread(LANES)];
+    operands<LANES> m; /* of the next step */
+    dots<LANES> d;
+    float y[rows_per_thread(LANES)]; /* of the step before, not yet summed over the lanes */
+};
+
+template <int LANES>
+static __device__ __forceinline__ void begin_chain(const layout &l, float *sums, float *result,
+                                                   chain<LANES> *a)
+{
+    a->p = coord_of<LANES>(l);
+    a->at = record_offset_of(a->p, l.group_inputs);
+    a->at_result = record_offset_of(a->p, l.group_results);
+    a->sums = sums;
+    a->sums_offset = 0;
+    a->result = result;
+    a->y_offset = a->at_result.row + own_row<LANES>(a->p) - l.result_floats;
+    a->s = {1, 1, 0, 0};
+    for (int r = 0; r < rows_per_thread(LANES); r++)
+        a->m.z[r] = 1;
+}
+
 /* Everything before the barrier: the update, and the warp's part of the sum of squares. */
 template <int LANES>
-static __device__ __forceinline__ row_update<LANES>
-compute_update(const coord &p, const operands<LANES> &m, const dots<LANES> &d, float up,
-               float *sums)
+static __device__ __forceinline__ row_update<LANES> compute_update(const chain<LANES> &a)
 {
     row_update<LANES> f;
     float change[2] = {};
     for (int r = 0; r < rows_per_thread(LANES); r++) {
-        f.delta[r] = fmaf(-m.z[r], d.read[r], up * m.v[r]);
-        f.written[r] = fmaf(m.squares, f.delta[r], d.write[r]);
-        change[r % 2] = fmaf(f.delta[r], d.write[r] + f.written[r], change[r % 2]);
+        f.delta[r] = fmaf(-a.m.z[r], a.d.read[r], a.s.up * a.m.v[r]);
+        f.written[r] = fmaf(a.m.squares, f.delta[r], a.d.write[r]);
+        change[r % 2] = fmaf(f.delta[r], a.d.write[r] + f.written[r], change[r % 2]);
     }
-    store_warp_sums<LANES>(sums, p, change[0] + change[1]);
+    store_warp_sums<LANES>(a.sums + a.sums_offset, a.p, change[0] + change[1]);
     return f;
 }
 
@@ -166,46 +199,107 @@ static __device__ __forceinline__ float squares_of(const eight *S)
  * underflow, with Phat = P, whose squares are summed directly.  s is as before the step,
  * S as after it. */
 template <int LANES>
-static __device__ norm_divisor divide_exactly(const coord &p, eight *S, dots<LANES> *d, float *y,
-                                              scale *s, float mean, int n, float *sums)
+static __device__ norm_divisor divide_exactly(const layout &l, chain<LANES> *a)
 {
+    float *const sums = a->sums + 3 * WARP_SUMS;
     for (int r = 0; r < rows_per_thread(LANES); r++) {
-        multiply(&S[r], s->down);
-        d->read[r] *= s->down;
-        d->write[r] *= s->down;
-        y[r] *= s->down;
+        multiply(&a->S[r], a->s.down);
+        a->d.read[r] *= a->s.down;
+        a->d.write[r] *= a->s.down;
+        a->y[r] *= a->s.down;
     }
-    s->up = s->down = 1;
-    store_thread_sums<LANES>(sums, p, squares_of<LANES>(S));
+    a->s.up = a->s.down = 1;
+    store_thread_sums<LANES>(sums, a->p, squares_of<LANES>(a->S));
     __syncthreads();
-    const float all = sum_of_warps<LANES>(sums, n);
-    return divide_by_norm(s, all, all, mean);
+    const float all = sum_of_warps<LANES>(sums, l.groups * l.warps);
+    return divide_by_norm(&a->s, all, all, l.mean);
+}
+
+/* Stores y of the step before, in the threads that are left with a row's sum. */
+template <int LANES>
+static __device__ __forceinline__ void store_y(chain<LANES> *a, bool any)
+{
+    const int ROWS = rows_per_thread(LANES);
+    warp_reduce_scatter<ROWS, LANES / 2, 1>(a->y);
+    if (a->p.lane % (LANES / ROWS) == 0 && any)
+        a->result[a->y_offset] = a->s.down * a->y[0];
 }
 
 /* Stores the result record for backward, by one lane of a row; P = down Phat. */
-template <int LANES, bool INSIDE>
-static __device__ __forceinline__ void
-store_result(const layout &l, const coord &p, const record_offset &at, float *result,
-             const row_update<LANES> &f, const float *read, float down, const norm_divisor &n)
+template <int LANES>
+static __device__ __forceinline__ void store_result(const layout &l, const chain<LANES> &a,
+                                                    const row_update<LANES> &f, const float *read,
+                                                    float down, const norm_divisor &n)
 {
     const int ROWS = rows_per_thread(LANES);
-    constexpr fields to = known_fields<LANES, INSIDE>();
+    result_record<LANES> *const rows = (result_record<LANES> *)(a.result + a.at_result.row);
+    result_record<LANES> *const group = (result_record<LANES> *)(a.result + a.at_result.group);
     float delta[ROWS], written[ROWS], reads[ROWS];
     for (int r = 0; r < ROWS; r++) {
         delta[r] = down * f.delta[r];
         written[r] = down * n.inverse * f.written[r];
         reads[r] = down * read[r];
     }
-    if (p.lane == 0) {
-        store_rows<ROWS>(result + at.row + to.delta, delta);
-        store_rows<ROWS>(result + at.row + to.written, written);
+    if (a.p.lane == 0) {
+        store_rows<ROWS>(rows->delta, delta);
+        store_rows<ROWS>(rows->written, written);
         if (l.c.z_outside)
-            store_rows<ROWS>(result + at.row + to.reads, reads);
+            store_rows<ROWS>(rows->reads, reads);
     }
-    if (p.lane == 0 && p.row == 0) {
+    if (a.p.lane == 0 && a.p.row == 0) {
         const float inverse_mR = n.R > 0 ? l.mean * rcp_approx(n.R) : 0;
-        *(four<float> *)(result + at.group + to.scalars) = {{n.inverse, inverse_mR}};
+        *(four<float> *)&group->inverse = {{n.inverse, inverse_mR}};
     }
+}
+
+/* `remaining` steps of a run of so many steps. */
+template <int LANES, bool INSIDE, bool REPLAYS>
+static __device__ __forceinline__ void carry_step(const layout &l, chain<LANES> *a, int steps,
+                                                  int remaining)
+{
+    store_y(a, remaining < steps);
+    const row_update<LANES> update = compute_update(*a);
+    for (int r = 0; r < rows_per_thread(LANES); r++)
+        add(&a->S[r], update.delta[r], a->m.write);
+    const float *const query =
+        record_at<input_record<LANES, INSIDE, REPLAYS>>(a->input, a->at.column)->q;
+    a->input += remaining > 1 ? l.input_floats : 0; /* after the last: unused */
+    load_operands<LANES, INSIDE, REPLAYS>(l, a->at, a->input, &a->m);
+    __syncthreads();
+    const float after =
+        a->s.squares + sum_of_warps<LANES>(a->sums + a->sums_offset, l.groups * l.warps);
+    const float peak = fmaxf(a->s.peak, after);
+    a->sums_offset ^= WARP_SUMS;
+    const dots<LANES> dots_before = a->d;
+    const scale scale_before = a->s;
+    a->d = dot_products<LANES, INSIDE>(a->S, a->m);
+    const eight q = take<LANES>(query, 0); /* (here, to fill the latency of the sum) */
+    for (int r = 0; r < rows_per_thread(LANES); r++)
+        a->y[r] = dot(a->S[r], q);
+    norm_divisor divisor = divide_by_norm(&a->s, after, peak, l.mean);
+    if (__builtin_expect(!(after >= fmaxf(0.5f * peak, SQUARES_MIN) && after < SQUARES_MAX), 0)) {
+        a->s = scale_before;
+        divisor = divide_exactly(l, a);
+    }
+    if (REPLAYS)
+        store_result(l, *a, update, dots_before.read, scale_before.down, divisor);
+    a->result += l.result_floats;
+}
+
+/* S replaces Shat; ends with a barrier, after all copies have arrived. */
+template <int LANES>
+static __device__ __forceinline__ void begin_run(const layout &l, chain<LANES> *a)
+{
+    float *const sums = a->sums + 2 * WARP_SUMS;
+    for (int r = 0; r < rows_per_thread(LANES); r++) {
+        multiply(&a->S[r], a->s.down);
+        a->y[r] = 0;
+    }
+    store_thread_sums<LANES>(sums, a->p, squares_of<LANES>(a->S));
+    cp_async_wait<0>();
+    __syncthreads();
+    const float squares = sum_of_warps<LANES>(sums, l.groups * l.warps);
+    a->s = {1, 1, squares, squares};
 }
 
 /* The steps that a block scans. */
@@ -221,119 +315,71 @@ static __device__ __forceinline__ step_range step_range_of(const layout &l, bool
     return {begin, min(begin + l.K, l.c.T)};
 }
 
+/* Copies the input records of the first run of these steps to shared memory. */
+static __device__ __forceinline__ void copy_inputs_async(const layout &l, float *to,
+                                                         const step_range &of, int64_t b)
+{
+    const int steps = (int)min((int64_t)l.run, of.end - of.begin);
+    copy_async(to, input_of(l, of.begin, b), steps * l.input_floats);
+    cp_async_commit();
+}
+
 template <int LANES, bool INSIDE, bool REPLAYS>
 __global__ void __launch_bounds__(32 * max_warps(LANES), 1) carry(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
-    const int ROWS = rows_per_thread(LANES), buffer_floats = l.run * l.input_floats;
-    const int n = l.groups * l.warps;
+    const carry_smem smem = carry_smem_of(l, buffer);
     const call &c = l.c;
-    const coord p = coord_of<LANES>(l);
+    const int run_floats = l.run * l.input_floats;
     const step_range range = step_range_of(l, REPLAYS);
     const int64_t b = blockIdx.x % l.count, bh = l.first + b;
-    float *const sums = buffer + 2 * buffer_floats, *const run_sums = sums + 2 * WARP_SUMS;
-    const record_offset at = record_offset_of(p, l.f.input_floats),
-                        at_result = record_offset_of(p, l.f.result_floats);
-    constexpr fields f = known_fields<LANES, INSIDE, REPLAYS>();
-    const bool stores_y = p.lane % (LANES / ROWS) == 0;
-    int steps_to_checkpoint = (int)(range.begin % c.K ? c.K - range.begin % c.K : 0),
-        sums_offset = 0;
-    int64_t signalled = range.begin;
-    int64_t slot = ceil_div(range.begin, c.K) * c.BH + bh;
+    int steps_to_checkpoint = (int)(range.begin % c.K ? c.K - range.begin % c.K : 0);
+    int64_t signalled = range.begin, slot = ceil_div(range.begin, c.K) * c.BH + bh;
     run_coord at_run = {(int)(l.segment + blockIdx.x / l.count), 0};
-    float *result = result_of(l, range.begin, b);
-    float *out = result - l.result_floats + at_result.row + f.y + own_row<LANES>(p);
-    scale s = {1, 1, 0, 0};
-    eight S[ROWS];
-    operands<LANES> m;
+    chain<LANES> a;
 
-    for (int r = 0; r < ROWS; r++)
-        m.z[r] = 1;
-    zero_sums(sums, CARRY_SUMS);
+    begin_chain(l, smem.sums, result_of(l, range.begin, b), &a);
+    zero_sums(smem.sums, 4 * WARP_SUMS);
     pdl_wait();
     pdl_launch_dependents();
-    copy_async(buffer, input_of(l, range.begin, b),
-               (int)min((int64_t)l.run, range.end - range.begin) * l.input_floats);
-    cp_async_commit();
+    copy_inputs_async(l, smem.inputs, range, b);
     if (REPLAYS)
-        load_checkpoint<LANES>(l, p, slot, S);
+        load_checkpoint<LANES>(l, a.p, slot, a.S);
     else
-        load_state<LANES>(l, p, l.from + bh * c.M, S);
+        load_state<LANES>(l, a.p, l.from + bh * c.M, a.S);
 
     for (int64_t t = range.begin, i = 0; t < range.end; t += l.run, i ^= 1, at_run.run++) {
         const int steps = (int)min((int64_t)l.run, range.end - t);
-        const int64_t steps_after = range.end - t - steps;
-        const float *here = buffer + i * buffer_floats;
 
-        for (int r = 0; r < ROWS; r++)
-            multiply(&S[r], s.down);
-        store_thread_sums<LANES>(run_sums, p, squares_of<LANES>(S));
-        cp_async_wait<0>();
-        __syncthreads();
+        begin_run(l, &a);
         if (!REPLAYS && t - signalled >= SIGNAL_STEPS) {
             signal_progress(l, b, t);
             signalled = t;
         }
-        s.down = s.up = 1;
-        s.squares = s.peak = sum_of_warps<LANES>(run_sums, n);
-        copy_async(buffer + (1 - i) * buffer_floats, input_of(l, t + steps, b),
-                   (int)min((int64_t)l.run, steps_after) * l.input_floats);
-        cp_async_commit();
+        copy_inputs_async(l, smem.inputs + (1 - i) * run_floats, {t + steps, range.end}, b);
         if (REPLAYS)
-            store_tile<LANES>(l, p, state_of(l, at_run, 0, b), S);
-
-        load_operands<LANES, INSIDE, REPLAYS>(l, at, here, &m);
-        dots<LANES> d = dot_products<LANES, INSIDE>(S, m);
-        float y[ROWS] = {}; /* of the step before, not yet summed over the lanes */
-        for (int remaining = steps; remaining > 0;
-             remaining--, out += l.result_floats, result += l.result_floats) {
+            store_tile<LANES>(l, a.p, state_of(l, at_run, 0, b), a.S);
+        a.input = smem.inputs + i * run_floats;
+        load_operands<LANES, INSIDE, REPLAYS>(l, a.at, a.input, &a.m);
+        a.d = dot_products<LANES, INSIDE>(a.S, a.m);
+        for (int remaining = steps; remaining > 0; remaining--) {
             if (!REPLAYS && __builtin_expect(steps_to_checkpoint-- == 0, 0)) {
-                store_checkpoint<LANES>(l, p, slot, S, s.down);
+                store_checkpoint<LANES>(l, a.p, slot, a.S, a.s.down);
                 slot += c.BH;
                 steps_to_checkpoint = (int)c.K - 1;
             }
-            reduce_scatter<ROWS, LANES / 2, 1>(y);
-            if (stores_y && remaining < steps)
-                *out = s.down * y[0];
-            const row_update<LANES> update =
-                compute_update<LANES>(p, m, d, s.up, sums + sums_offset);
-            for (int r = 0; r < ROWS; r++)
-                add(&S[r], update.delta[r], m.write);
-            const float *const query = here + at.column + f.q;
-            here += remaining > 1 ? l.input_floats : 0; /* after the last: unused */
-            load_operands<LANES, INSIDE, REPLAYS>(l, at, here, &m);
-            __syncthreads();
-            const float after = s.squares + sum_of_warps<LANES>(sums + sums_offset, n);
-            const float peak = fmaxf(s.peak, after);
-            sums_offset ^= WARP_SUMS;
-            const dots<LANES> dots_before = d;
-            const scale scale_before = s;
-            d = dot_products<LANES, INSIDE>(S, m);
-            const eight q = take<LANES>(query, 0); /* (here, to fill the latency of the sum) */
-            for (int r = 0; r < ROWS; r++)
-                y[r] = dot(S[r], q);
-            norm_divisor divisor = divide_by_norm(&s, after, peak, l.mean);
-            if (__builtin_expect(!(after >= fmaxf(0.5f * peak, SQUARES_MIN) && after < SQUARES_MAX),
-                                 0)) {
-                s = scale_before;
-                divisor = divide_exactly<LANES>(p, S, &d, y, &s, l.mean, n, run_sums + WARP_SUMS);
-            }
-            if (REPLAYS)
-                store_result<LANES, INSIDE>(l, p, at_result, result, update, dots_before.read,
-                                            scale_before.down, divisor);
+            carry_step<LANES, INSIDE, REPLAYS>(l, &a, steps, remaining);
         }
-        reduce_scatter<ROWS, LANES / 2, 1>(y);
-        if (stores_y)
-            *out = s.down * y[0];
+        store_y(&a, true);
     }
-    for (int r = 0; r < ROWS; r++)
-        multiply(&S[r], s.down);
+    for (int r = 0; r < rows_per_thread(LANES); r++)
+        multiply(&a.S[r], a.s.down);
     if (REPLAYS) {
-        store_tile<LANES>(l, p, state_of(l, at_run, 0, b), S);
+        store_tile<LANES>(l, a.p, state_of(l, at_run, 0, b), a.S);
     } else {
         __syncthreads();
         signal_progress(l, b, range.end);
-        store_state<LANES>(l, p, c.last + bh * c.M, S);
+        store_state<LANES>(l, a.p, c.last + bh * c.M, a.S);
     }
 }
 
@@ -349,8 +395,8 @@ __global__ void __launch_bounds__(THREADS) put_outputs(layout l)
     for (int i = threadIdx.x; i < (end - t) * c.N; i += THREADS) {
         const int step = i / c.N, row = i % c.N;
         const int64_t to = ((t + step) * c.BH + l.first + b) * c.N + row;
-        const float y =
-            result_of(l, t + step, b)[row / c.rows * l.f.result_floats + l.f.y + row % c.rows];
+        const float y = /* the first array of the record */
+            result_of(l, t + step, b)[row / c.rows * l.group_results + row % c.rows];
         store((T *)c.y + to, y);
         store((T *)c.out + to, y * y / (1 + expf(-y)));
     }

@@ -98,42 +98,58 @@ static __device__ __forceinline__ float rescaled(strip<LANES> *S, float scale)
 template <int LANES, bool ACCUMULATES>
 static __device__ __forceinline__ void store_column_sums(float *to, float factor, four<float> sum)
 {
-    const int own = reduce_scatter<4, column_lanes(LANES) / 2, 1>(sum.x);
+    const int own = warp_reduce_scatter<4, column_lanes(LANES) / 2, 1>(sum.x);
     float *const at = to + column_of<LANES>() + own;
     if ((int)threadIdx.x % (column_lanes(LANES) / 4) == 0)
         *at = fmaf(factor, sum.x[0], ACCUMULATES ? *at : 0);
 }
 
-/* A step's records in shared memory. */
-struct step_record {
-    float *input, *result;
+/* What a block sums over. */
+struct sum_run {
+    int group, steps;
+    float *records;     /* [steps][group_inputs + group_results], in shared memory */
+    const float *state; /* before the run */
 };
 
-static __device__ __forceinline__ step_record step_record_of(const layout &l, float *buffer,
-                                                             int step)
+/* A step's records in shared memory. */
+template <int LANES, bool INSIDE>
+struct step_record {
+    input_record<LANES, INSIDE, true> *input;
+    result_record<LANES> *result;
+};
+
+template <int LANES, bool INSIDE>
+static __device__ __forceinline__ step_record<LANES, INSIDE>
+step_record_of(const layout &l, const sum_run &run, int step)
 {
-    float *const at = buffer + step * (l.f.input_floats + l.f.result_floats);
-    return {at, at + l.f.input_floats};
+    float *const at = run.records + step * (l.group_inputs + l.group_results);
+    return {(input_record<LANES, INSIDE, true> *)at, (result_record<LANES> *)(at + l.group_inputs)};
+}
+
+/* The thread's columns of a vector in a record. */
+template <int LANES>
+static __device__ __forceinline__ four<float> load_column_values(const float *from)
+{
+    return *(const four<float> *)(from + column_of<LANES>());
 }
 
 /* G = Gamma + beta S, where S is the state after some steps of the run. */
 template <int LANES, bool INSIDE>
-static __device__ void fold_strip(const layout &l, int group, const float *state, float *buffer,
-                                  int steps, float down, float beta, strip<LANES> *G)
+static __device__ void fold_strip(const layout &l, const sum_run &run, int steps, float down,
+                                  float beta, strip<LANES> *G)
 {
-    constexpr fields f = known_fields<LANES, INSIDE>();
     for (int r = 0; r < column_rows(LANES); r++) {
         const int row = row_of<LANES>(r);
         if (row >= l.c.rows)
             continue;
-        four<float> S = *(const four<float> *)(state + (group * l.padded_rows + row) * l.width +
-                                               column_of<LANES>());
+        four<float> S =
+            load_column_values<LANES>(run.state + (run.group * l.padded_rows + row) * l.width);
         #pragma unroll 1
         for (int step = 0; step < steps; step++) {
-            const step_record at = step_record_of(l, buffer, step);
-            const float *const key = at.input + f.khat + column_of<LANES>();
+            const step_record<LANES, INSIDE> at = step_record_of<LANES, INSIDE>(l, run, step);
+            const float *const key = at.input->khat + column_of<LANES>();
             for (int j = 0; j < 4; j++)
-                S.x[j] = at.result[f.scalars] * fmaf(at.result[f.delta + row], key[j], S.x[j]);
+                S.x[j] = at.result->inverse * fmaf(at.result->delta[row], key[j], S.x[j]);
         }
         for (int j = 0; j < 4; j++)
             G->row[r].x[j] = fmaf(beta, S.x[j], down * G->row[r].x[j]);
@@ -143,40 +159,37 @@ static __device__ void fold_strip(const layout &l, int group, const float *state
 /* Back through the Gammas of a run: their terms of dk^.  They equal those of walk_back bit
  * by bit, so that what cancels there cancels here. */
 template <int LANES, bool INSIDE>
-static __device__ __forceinline__ void sum_gradients(const layout &l, int group, int steps,
-                                                     float *buffer, const float *state,
+static __device__ __forceinline__ void sum_gradients(const layout &l, const sum_run &run,
                                                      strip<LANES> *G)
 {
-    constexpr fields f = known_fields<LANES, INSIDE>();
-    const int column = column_of<LANES>();
-    step_record at = step_record_of(l, buffer, steps - 1);
+    step_record<LANES, INSIDE> at = step_record_of<LANES, INSIDE>(l, run, run.steps - 1);
     float down = 1;
 
-    add_outer(G, 1, load_row_values<LANES>(at.input + f.dy),
-              *(const four<float> *)(at.input + f.q + column));
-    for (int step = steps - 1; step >= 0; step--) {
-        const float beta = at.result[f.scalars + 2];
-        const bool folds = at.result[f.scalars + 3] != 0;
-        row_values<LANES> delta = load_row_values<LANES>(at.result + f.delta);
+    add_outer(G, 1, load_row_values<LANES>(at.input->dy), load_column_values<LANES>(at.input->q));
+    for (int step = run.steps - 1; step >= 0; step--) {
+        const float beta = at.result->beta;
+        const bool folds = at.result->folds != 0;
+        row_values<LANES> delta = load_row_values<LANES>(at.result->delta);
         four<float> dkhat = {};
 
         add_transposed(&dkhat, *G, delta);
-        down *= at.result[f.scalars];
-        store_column_sums<LANES, false>(at.input + f.v, down, dkhat);
+        down *= at.result->inverse;
+        store_column_sums<LANES, false>(at.input->v, down, dkhat);
         const float up = rcp_approx(down);
-        const step_record later = step_record_of(l, buffer, step ? step - 1 : 0);
+        const step_record<LANES, INSIDE> later =
+            step_record_of<LANES, INSIDE>(l, run, step ? step - 1 : 0);
         if (step)
-            add_outer(G, up, load_row_values<LANES>(later.input + f.dy),
-                      *(const four<float> *)(later.input + f.q + column));
-        add_outer(G, up, load_row_values<LANES>(at.result + f.written),
-                  *(const four<float> *)(at.input + (INSIDE ? f.u : f.khat) + column));
+            add_outer(G, up, load_row_values<LANES>(later.input->dy),
+                      load_column_values<LANES>(later.input->q));
+        add_outer(G, up, load_row_values<LANES>(at.result->written),
+                  load_column_values<LANES>(INSIDE ? at.input->u : at.input->khat));
         if (INSIDE) {
             for (int r = 0; r < column_rows(LANES); r++)
                 delta.x[r] *= beta;
-            add_outer(G, up, delta, *(const four<float> *)(at.input + f.khat + column));
+            add_outer(G, up, delta, load_column_values<LANES>(at.input->khat));
         }
         if (folds)
-            fold_strip<LANES, INSIDE>(l, group, state, buffer, step, down, beta, G);
+            fold_strip<LANES, INSIDE>(l, run, step, down, beta, G);
         down = folds ? 1 : rescaled(G, down);
         at = later;
     }
@@ -184,20 +197,19 @@ static __device__ __forceinline__ void sum_gradients(const layout &l, int group,
 
 /* Through the states of a run: dq, the term of S_{t-1} in dk^, and du. */
 template <int LANES, bool INSIDE>
-static __device__ __forceinline__ void sum_states(const layout &l, int steps, float *buffer,
+static __device__ __forceinline__ void sum_states(const layout &l, const sum_run &run,
                                                   strip<LANES> *S)
 {
-    constexpr fields f = known_fields<LANES, INSIDE>();
     float scale = 1;
-    for (int step = 0; step < steps; step++) {
-        const step_record at = step_record_of(l, buffer, step);
-        const float c = at.result[f.scalars], beta = at.result[f.scalars + 2];
-        const four<float> key = *(const four<float> *)(at.input + f.khat + column_of<LANES>());
-        const row_values<LANES> delta = load_row_values<LANES>(at.result + f.delta);
+    for (int step = 0; step < run.steps; step++) {
+        const step_record<LANES, INSIDE> at = step_record_of<LANES, INSIDE>(l, run, step);
+        const float c = at.result->inverse, beta = at.result->beta;
+        const four<float> key = load_column_values<LANES>(at.input->khat);
+        const row_values<LANES> delta = load_row_values<LANES>(at.result->delta);
         four<float> dkhat = {}, du = {}, dq = {};
         float length = 0;
 
-        add_transposed(INSIDE ? &du : &dkhat, *S, load_row_values<LANES>(at.result + f.written));
+        add_transposed(INSIDE ? &du : &dkhat, *S, load_row_values<LANES>(at.result->written));
         if (INSIDE) {
             add_transposed(&dkhat, *S, delta);
             for (int j = 0; j < 4; j++)
@@ -210,12 +222,12 @@ static __device__ __forceinline__ void sum_states(const layout &l, int steps, fl
         for (int j = 0; j < 4; j++)
             dkhat.x[j] = fmaf(beta * length, key.x[j], dkhat.x[j]);
         if (INSIDE)
-            store_column_sums<LANES, false>(at.input + f.u, scale, du);
+            store_column_sums<LANES, false>(at.input->u, scale, du);
         add_outer(S, rcp_approx(scale), delta, key);
         scale = rescaled(S, scale * c);
-        add_transposed(&dq, *S, load_row_values<LANES>(at.input + f.dy));
-        store_column_sums<LANES, true>(at.input + f.v, 1, dkhat);
-        store_column_sums<LANES, false>(at.input + f.q, scale, dq);
+        add_transposed(&dq, *S, load_row_values<LANES>(at.input->dy));
+        store_column_sums<LANES, true>(at.input->v, 1, dkhat);
+        store_column_sums<LANES, false>(at.input->q, scale, dq);
     }
 }
 
@@ -231,19 +243,18 @@ static __device__ __forceinline__ void store_part(const layout &l, const item &m
 /* From a step's sums to the gradients of k, q, v and z: one warp. */
 template <typename T, int LANES, bool INSIDE>
 static __device__ __forceinline__ void store_gradients(const layout &l, const item &m,
-                                                       const step_record &at)
+                                                       const step_record<LANES, INSIDE> &at)
 {
     constexpr int ELEMENTS = elements_per_lane(LANES);
-    constexpr fields f = known_fields<LANES, INSIDE>();
     const call &c = l.c;
     const lane_part<ELEMENTS> none = {}, k = load_part<T, ELEMENTS>(l, m, c.k);
     const lane_part<ELEMENTS> z = c.z ? load_part<T, ELEMENTS>(l, m, c.z) : none;
-    const lane_part<ELEMENTS> dv = load_float_part<ELEMENTS>(l, m, at.result + f.y);
+    const lane_part<ELEMENTS> dv = load_float_part<ELEMENTS>(l, m, at.result->y);
     const lane_part<ELEMENTS> reads =
-        c.z_outside ? load_float_part<ELEMENTS>(l, m, at.result + f.reads) : none;
-    const lane_part<ELEMENTS> dq = load_float_part<ELEMENTS>(l, m, at.input + f.q);
-    const lane_part<ELEMENTS> du = INSIDE ? load_float_part<ELEMENTS>(l, m, at.input + f.u) : none;
-    lane_part<ELEMENTS> dkhat = load_float_part<ELEMENTS>(l, m, at.input + f.v), dk, dz;
+        c.z_outside ? load_float_part<ELEMENTS>(l, m, at.result->reads) : none;
+    const lane_part<ELEMENTS> dq = load_float_part<ELEMENTS>(l, m, at.input->q);
+    const lane_part<ELEMENTS> du = INSIDE ? load_float_part<ELEMENTS>(l, m, at.input->u) : none;
+    lane_part<ELEMENTS> dkhat = load_float_part<ELEMENTS>(l, m, at.input->v), dk, dz;
 
     for (int i = 0; i < ELEMENTS; i++)
         if (INSIDE)
@@ -275,34 +286,32 @@ __global__ void __launch_bounds__(sum_threads(LANES), min_sum_blocks(LANES, INSI
 {
     extern __shared__ __align__(16) float buffer[];
     const int64_t item = gridDim.x - 1 - blockIdx.x;
-    const int group = (int)(item % l.groups);
+    const int group = (int)(item % l.groups), run_index = (int)(item / l.groups / l.count);
     const int64_t b = item / l.groups % l.count;
-    const int run_index = (int)(item / l.groups / l.count);
-    const run_coord run = {l.segment + run_index / l.runs, run_index % l.runs};
-    const int64_t t = run_begin(l, run);
-    const int steps = run_steps(l, run);
-    const float *const state = state_of(l, run, 0, b);
+    const run_coord at = {l.segment + run_index / l.runs, run_index % l.runs};
+    const sum_run run = {group, run_steps(l, at), buffer, state_of(l, at, 0, b)};
+    const int64_t t = run_begin(l, at);
     strip<LANES> S;
 
     wait_for_chain<true>(l, b, t);
-    for (int step = 0; step < steps; step++) {
-        const step_record to = step_record_of(l, buffer, step);
-        copy_async(to.input, input_of(l, t + step, b) + group * l.f.input_floats, l.f.input_floats);
-        copy_async(to.result, result_of(l, t + step, b) + group * l.f.result_floats,
-                   l.f.result_floats);
+    for (int step = 0; step < run.steps; step++) {
+        float *const to = buffer + step * (l.group_inputs + l.group_results);
+        copy_async(to, input_of(l, t + step, b) + group * l.group_inputs, l.group_inputs);
+        copy_async(to + l.group_inputs, result_of(l, t + step, b) + group * l.group_results,
+                   l.group_results);
     }
     cp_async_commit();
-    load_strip(l, group, gradient_of(l, run, b), &S);
+    load_strip(l, group, gradient_of(l, at, b), &S);
     cp_async_wait<0>();
     __syncthreads();
-    sum_gradients<LANES, INSIDE>(l, group, steps, buffer, state, &S);
-    load_strip(l, group, state, &S);
+    sum_gradients<LANES, INSIDE>(l, run, &S);
+    load_strip(l, group, run.state, &S);
     __syncthreads(); /* dq overwrites q */
-    sum_states<LANES, INSIDE>(l, steps, buffer, &S);
+    sum_states<LANES, INSIDE>(l, run, &S);
     __syncthreads();
-    for (int step = (int)threadIdx.x / 32; step < steps; step += sum_threads(LANES) / 32)
+    for (int step = (int)threadIdx.x / 32; step < run.steps; step += sum_threads(LANES) / 32)
         store_gradients<T, LANES, INSIDE>(l, item_of(l, t + step, b, group),
-                                          step_record_of(l, buffer, step));
+                                          step_record_of<LANES, INSIDE>(l, run, step));
     if (run_index == 0)
         pdl_wait();
 }

@@ -17,6 +17,11 @@ struct smem_arena {
     unsigned char *base;
     int bytes;
 
+    /* As an alignment: right after the array before.  Of sizes that are known only at run time nvcc
+     * cannot tell that they are multiples of 16 bytes: it would round up wherever it computes an
+     * address. */
+    enum { PACKED = 1 };
+
     /* n elements at a multiple of `alignment` bytes, a power of two. */
     template <typename T>
     __host__ __device__ __forceinline__ T *alloc(int64_t n, int alignment = 16)

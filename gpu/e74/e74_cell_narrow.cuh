@@ -158,10 +158,6 @@ static __device__ __forceinline__ eight receive_value(const layout &l, float *at
 
 /* ---- the operands of a chunk in shared memory ---- */
 
-/* The alignment of arrays in shared memory: they follow each other, as all are multiples of 16 bytes.
- * The compiler does not know that, and would round each up wherever it computes an address. */
-enum { PACKED = 1 };
-
 struct chunk_smem {
     unsigned *ticket;
     float *khat, *u, *q, *z, *v; /* [steps][stride]; u is khat without an inner z */
@@ -189,23 +185,23 @@ static inline __host__ __device__ chunk_smem chunk_smem_of(const layout &l, bool
     smem_arena a = {(unsigned char *)base, 0};
     chunk_smem s;
     s.ticket = a.alloc<unsigned>(4);
-    s.khat = a.alloc<float>(elements, PACKED);
-    s.q = a.alloc<float>(elements, PACKED);
-    s.v = a.alloc<float>(elements, PACKED);
-    s.u = c.z_inside ? a.alloc<float>(elements, PACKED) : s.khat;
-    s.z = a.alloc<float>(c.z ? elements : 0, PACKED);
-    s.dy = a.alloc<float>(back ? elements : 0, PACKED);
-    s.reads = a.alloc<float>(back && c.z_outside ? elements : 0, PACKED);
-    s.write = c.lowrank ? a.alloc<float>(keys, PACKED) : s.khat;
-    s.read = c.lowrank ? a.alloc<float>(keys, PACKED) : s.u;
-    s.query = c.lowrank ? a.alloc<float>(keys, PACKED) : s.q;
-    s.dquery = a.alloc<float>(back ? keys : 0, PACKED);
-    s.length = a.alloc<float>(back ? padded(l.steps * l.groups, 4) : 0, PACKED);
-    s.W_r = a.alloc<float>(factor, PACKED);
-    s.V = a.alloc<float>(factor, PACKED);
-    s.sums = a.alloc<float>(back && l.parts > 1 ? l.parts * keys : 0, PACKED);
-    s.states = a.alloc<float>(back ? (l.steps + 1) * l.state_stride : 0, PACKED);
-    s.dread = a.alloc<float>(back && l.separate_dread ? l.steps * l.state_stride : 0, PACKED);
+    s.khat = a.alloc<float>(elements, a.PACKED);
+    s.q = a.alloc<float>(elements, a.PACKED);
+    s.v = a.alloc<float>(elements, a.PACKED);
+    s.u = c.z_inside ? a.alloc<float>(elements, a.PACKED) : s.khat;
+    s.z = a.alloc<float>(c.z ? elements : 0, a.PACKED);
+    s.dy = a.alloc<float>(back ? elements : 0, a.PACKED);
+    s.reads = a.alloc<float>(back && c.z_outside ? elements : 0, a.PACKED);
+    s.write = c.lowrank ? a.alloc<float>(keys, a.PACKED) : s.khat;
+    s.read = c.lowrank ? a.alloc<float>(keys, a.PACKED) : s.u;
+    s.query = c.lowrank ? a.alloc<float>(keys, a.PACKED) : s.q;
+    s.dquery = a.alloc<float>(back ? keys : 0, a.PACKED);
+    s.length = a.alloc<float>(back ? padded(l.steps * l.groups, 4) : 0, a.PACKED);
+    s.W_r = a.alloc<float>(factor, a.PACKED);
+    s.V = a.alloc<float>(factor, a.PACKED);
+    s.sums = a.alloc<float>(back && l.parts > 1 ? l.parts * keys : 0, a.PACKED);
+    s.states = a.alloc<float>(back ? (l.steps + 1) * l.state_stride : 0, a.PACKED);
+    s.dread = a.alloc<float>(back && l.separate_dread ? l.steps * l.state_stride : 0, a.PACKED);
     s.bytes = a.bytes;
     return s;
 }

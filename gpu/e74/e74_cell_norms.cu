@@ -3,6 +3,8 @@
  * Forward, `prepare` normalises the keys, `carry` scans and `put_outputs` follows it.  Backward,
  * after prepare, first all segments are replayed in parallel, by carry, which stores the vectors of
  * each step, and one state per run.  Then walk_back scans backward, and sum_rows follows it. */
+#include <numeric>
+
 #include "gpu/device/launch.cuh"
 #include "gpu/e74/e74_cell_norms.cuh"
 
@@ -104,17 +106,6 @@ static size_t sum_bytes(const layout &l)
     return sizeof(float) * l.run * (l.group_inputs + l.group_results);
 }
 
-static int64_t common_multiple(int64_t a, int64_t b)
-{
-    int64_t x = a, y = b;
-    while (y) {
-        const int64_t rest = x % y;
-        x = y;
-        y = rest;
-    }
-    return a / x * b;
-}
-
 static layout layout_of(const struct frame *f, enum pass pass)
 {
     layout l = {};
@@ -143,7 +134,7 @@ static layout layout_of(const struct frame *f, enum pass pass)
     const struct limits &device = *gpu_limits();
     const int64_t count_min = clamp_to(device.sms, 1, c.BH),
                   step_floats = l.input_floats + l.result_floats;
-    l.K = c.kept == KEPT_F32 ? common_multiple(c.K, l.run) : c.K;
+    l.K = c.kept == KEPT_F32 ? std::lcm(c.K, (int64_t)l.run) : c.K;
     l.K = l.K < c.T ? l.K : c.T;
     l.runs = (int)ceil_div(l.K, l.run);
     if (pass == FORWARD) {

@@ -153,7 +153,7 @@ kernel put_outputs_kernel(void);
 template <typename T>
 kernel sum_rows_kernel(const layout &l);
 
-/* f of the lanes, as a constant of the compiler's. */
+/* Calls f with the lanes as a compile-time constant. */
 template <typename F>
 static auto with_lanes(int lanes, F f)
 {
@@ -166,12 +166,6 @@ static auto with_lanes(int lanes, F f)
     }
 }
 
-/* ---- shared memory of the chains ---- */
-
-/* The alignment of arrays in shared memory: they follow each other, as all are multiples of 16 bytes.
- * The compiler does not know that, and would round each up wherever it computes an address. */
-enum { PACKED = 1 };
-
 struct carry_smem {
     float *inputs; /* [2][run][input_floats] */
     float *sums;   /* [4][WARP_SUMS]: of two steps, of a run's begin, of divide_exactly */
@@ -182,8 +176,8 @@ static inline __host__ __device__ carry_smem carry_smem_of(const layout &l, void
 {
     smem_arena a = {(unsigned char *)base, 0};
     carry_smem s;
-    s.inputs = a.alloc<float>(2 * l.run * l.input_floats, PACKED);
-    s.sums = a.alloc<float>(4 * WARP_SUMS, PACKED);
+    s.inputs = a.alloc<float>(2 * l.run * l.input_floats, a.PACKED);
+    s.sums = a.alloc<float>(4 * WARP_SUMS, a.PACKED);
     s.bytes = a.bytes;
     return s;
 }
@@ -200,11 +194,11 @@ static inline __host__ __device__ walk_smem walk_smem_of(const layout &l, void *
 {
     smem_arena a = {(unsigned char *)base, 0};
     walk_smem s;
-    s.inputs = a.alloc<float>(2 * l.run * l.input_floats, PACKED);
-    s.results = a.alloc<float>(2 * l.run * l.result_floats, PACKED);
-    s.state = a.alloc<float>(l.tile, PACKED);
-    s.sums = a.alloc<float>(2 * WARP_SUMS, PACKED);
-    s.zeros = a.alloc<float>(l.padded_rows, PACKED);
+    s.inputs = a.alloc<float>(2 * l.run * l.input_floats, a.PACKED);
+    s.results = a.alloc<float>(2 * l.run * l.result_floats, a.PACKED);
+    s.state = a.alloc<float>(l.tile, a.PACKED);
+    s.sums = a.alloc<float>(2 * WARP_SUMS, a.PACKED);
+    s.zeros = a.alloc<float>(l.padded_rows, a.PACKED);
     s.bytes = a.bytes;
     return s;
 }
@@ -452,8 +446,8 @@ static __device__ __forceinline__ record_offset record_offset_of(const coord &p,
     return {group + 4 * p.lane, group + p.row, group};
 }
 
-/* The record that begins so many floats later; by an offset of the thread's: element 0 of its
- * arrays is then the thread's first. */
+/* The record that begins so many floats after `from`.  By an offset of the thread's: element 0 of
+ * each of its arrays is then the thread's. */
 template <typename R>
 static __device__ __forceinline__ const R *record_at(const float *from, int floats)
 {

@@ -195,9 +195,8 @@ static __device__ __forceinline__ float squares_of(const eight *S)
     return squares;
 }
 
-/* Repeats the division of a step that lost too many digits, or came near overflow or
- * underflow, with Phat = P, whose squares are summed directly.  s is as before the step,
- * S as after it. */
+/* Repeats the division of a step that lost too many digits, or came near overflow or underflow,
+ * with Phat = P, whose squares are summed directly.  a->s is as before the step, a->S as after it. */
 template <int LANES>
 static __device__ norm_divisor divide_exactly(const layout &l, chain<LANES> *a)
 {
@@ -252,7 +251,7 @@ static __device__ __forceinline__ void store_result(const layout &l, const chain
     }
 }
 
-/* `remaining` steps of a run of so many steps. */
+/* One step; `remaining` of the `steps` of the run are left. */
 template <int LANES, bool INSIDE, bool REPLAYS>
 static __device__ __forceinline__ void carry_step(const layout &l, chain<LANES> *a, int steps,
                                                   int remaining)

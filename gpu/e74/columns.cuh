@@ -111,8 +111,11 @@ static __device__ __forceinline__ eight widened(const raw<float> &r)
 static __device__ __forceinline__ eight widened(const raw<__nv_bfloat16> &r)
 {
     eight e;
-    for (int j = 0; j < OCTET; j += 2)
-        vector<__nv_bfloat16>::unpack(r.quad[j / 4].w[j % 4 / 2], e.x + j);
+    for (int j = 0; j < OCTET; j += 2) {
+        const unsigned pair = r.quad[j / 4].w[j % 4 / 2];
+        e.x[j] = low_of_pair(pair);
+        e.x[j + 1] = high_of_pair(pair);
+    }
     return e;
 }
 

@@ -130,8 +130,10 @@ static __device__ __forceinline__ eight widened(const octet<float> &o)
 static __device__ __forceinline__ eight widened(const octet<__nv_bfloat16> &o)
 {
     eight e;
-    for (int j = 0; j < OCTET; j += 2)
-        vector<__nv_bfloat16>::unpack(o.w[j / 2], e.x + j);
+    for (int j = 0; j < OCTET; j += 2) {
+        e.x[j] = low_of_pair(o.w[j / 2]);
+        e.x[j + 1] = high_of_pair(o.w[j / 2]);
+    }
     return e;
 }
 

@@ -169,7 +169,8 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t n, cudaMemcpyKind kind
     bool from_us = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
     if (n && ((to_us && !ours(to, n)) || (from_us && !ours(from, n))))
         return fail(cudaErrorInvalidValue);
-    if (kind == cudaMemcpyDeviceToHost && last == cudaSuccess && reads_unwritten(from, n)) {
+    if (kind == cudaMemcpyDeviceToHost && cudaPeekAtLastError() == cudaSuccess &&
+        reads_unwritten(from, n)) {
         fprintf(stderr,
                 "emulate: initcheck: the host reads %zu bytes of global memory that were never written, "
                 "or not all\n",

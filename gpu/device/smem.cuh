@@ -24,7 +24,7 @@ struct smem_arena {
 
     /* n elements at a multiple of `alignment` bytes, a power of two. */
     template <typename T>
-    __host__ __device__ __forceinline__ T *alloc(int64_t n, int alignment = 16)
+    __host__ __device__ __forceinline__ T *alloc(int n, int alignment = 16)
     {
         bytes = (bytes + alignment - 1) & -alignment;
         const int at = append<T>(n);
@@ -37,10 +37,10 @@ struct smem_arena {
 
     /* n elements right after the last array; returns their offset in bytes. */
     template <typename T>
-    constexpr __host__ __device__ __forceinline__ int append(int64_t n)
+    constexpr __host__ __device__ __forceinline__ int append(int n)
     {
         const int at = bytes;
-        bytes += (int)(n * (int64_t)sizeof(T));
+        bytes += n * (int)sizeof(T);
         return at;
     }
 };

@@ -63,121 +63,7 @@ struct column {
     float M[QUADS][SLOTS], h[QUADS];
     bool live[QUADS];
     product_sums sum[QUADS]; /* v, and W_h h for the next step */
-    unsigned next_xp[QUADS]; /* as stored, loaded a step ahead */
 };
-
-template <typename PASS>
-static __device__ __forceinline__ void init_column(const recurrence &r, const coord &here,
-                                                   column<PASS> *c)
-{
-    #pragma unroll (PASS::QUADS)
-    for (int p = 0; p < PASS::QUADS; p++) {
-        const int row = here.row + 4 * p;
-        c->live[p] = row < r.batch && here.column < r.D;
-        c->h[p] = c->live[p] ? r.h0[(int64_t)row * r.D + here.column] : 0;
-        c->sum[p] = {};
-        c->next_xp[p] = 0;
-        #pragma unroll (PASS::SLOTS)
-        for (int n = 0; n < PASS::SLOTS; n++)
-            c->M[p][n] = c->live[p] && n < r.N
-                             ? r.M0[(r.each ? row * r.M : 0) + (int64_t)n * r.D + here.column]
-                             : 0;
-    }
-}
-
-/* read = M^T rho and h of a step. */
-template <typename PASS>
-static __device__ __forceinline__ void read_tapes(const shape &s, const coord &here, float bias,
-                                                  column<PASS> *c, float read[PASS::QUADS])
-{
-    const typename PASS::attention_values *values =
-        here.at<typename PASS::attention_values>(s.attention);
-    #pragma unroll (PASS::QUADS)
-    for (int p = 0; p < PASS::QUADS; p++) {
-        float part[4] = {}, rho[4];
-        #pragma unroll 16
-        for (int n = 0; n < PASS::SLOTS; n += 4) {
-            if (PASS::SLOTS > 32 || (PASS::QUADS > 1 && n == 0))
-                __syncwarp(); /* limits the loads in flight, to save registers */
-            load_slots(values->rho, here, p, n, rho);
-            #pragma unroll 4
-            for (int k = 0; k < 4; k++)
-                part[k] = fmaf(rho[k], c->M[p][n + k], part[k]);
-        }
-        read[p] = part[0] + part[1] + (part[2] + part[3]);
-        const float xp = from_bits(c->next_xp[p], typename PASS::type{});
-        c->h[p] = tanh_full(c->sum[p].other + (xp + bias) + read[p]);
-    }
-}
-
-/* The block's parts of <M_n, x>. */
-template <typename MESSAGE, typename PASS, typename X>
-static __device__ __forceinline__ void reduce_scores(const coord &here, int parts,
-                                                     const column<PASS> &c, const X &x)
-{
-    float *part = here.at<float>(parts) + here.warp * MESSAGE::FLOATS;
-    #pragma unroll (PASS::QUADS)
-    for (int p = 0; p < PASS::QUADS; p++)
-        reduce_slots<MESSAGE>(here, part + MESSAGE::row(p, 0, here.q),
-                              [&](int n) { return c.M[p][n] * x(p); });
-}
-
-/* Saves h and read of step t, whose elements of [T,B,D] begin at e; loads xp of the next step. */
-template <typename PASS>
-static __device__ __forceinline__ void save_hidden(const recurrence &r, int t, int64_t e,
-                                                   column<PASS> *c, const float read[PASS::QUADS])
-{
-    typedef typename PASS::type T;
-    #pragma unroll (PASS::QUADS)
-    for (int p = 0; p < PASS::QUADS; p++) {
-        const int64_t at = e + (int64_t)4 * p * r.D;
-        if (c->live[p] && t + 1 < r.steps)
-            c->next_xp[p] = stored_bits((const T *)r.xp + at + r.batch * r.D);
-        if (c->live[p] && t >= 0) {
-            r.h[at] = c->h[p];
-            if (r.read)
-                store((T *)r.read + at, read[p]);
-        }
-    }
-}
-
-template <typename PASS>
-static __device__ __forceinline__ void write_tapes(const shape &s, const coord &here,
-                                                   column<PASS> *c)
-{
-    const typename PASS::attention_values *values =
-        here.at<typename PASS::attention_values>(s.attention);
-    #pragma unroll (PASS::QUADS)
-    for (int p = 0; p < PASS::QUADS; p++)
-        #pragma unroll 16
-        for (int n = 0; n < PASS::SLOTS; n += 4) {
-            float omega[4];
-            if (PASS::SLOTS > 32 || (PASS::QUADS > 1 && n == 0))
-                __syncwarp();
-            load_slots(values->omega, here, p, n, omega);
-            #pragma unroll 4
-            for (int k = 0; k < 4; k++)
-                c->M[p][n + k] = written(c->M[p][n + k], omega[k], c->sum[p].one);
-        }
-}
-
-/* The final h and tapes. */
-template <typename PASS>
-static __device__ __forceinline__ void save_final(const recurrence &r, const coord &here,
-                                                  const column<PASS> &c)
-{
-    #pragma unroll (PASS::QUADS)
-    for (int p = 0; p < PASS::QUADS; p++) {
-        const int row = here.row + 4 * p;
-        if (!c.live[p])
-            continue;
-        r.h_T[(int64_t)row * r.D + here.column] = c.h[p];
-        #pragma unroll (PASS::SLOTS)
-        for (int n = 0; n < PASS::SLOTS; n++)
-            if (n < r.N)
-                r.M_T[row * r.M + (int64_t)n * r.D + here.column] = c.M[p][n];
-    }
-}
 
 /* The tapes before step t to a checkpoint. */
 template <typename PASS>
@@ -240,7 +126,7 @@ static __device__ __forceinline__ void columns_forward(const recurrence &r, cons
     typedef typename PASS::type T;
     typedef typename PASS::side_message side_message;
     typedef typename PASS::main_message main_message;
-    enum { QUADS = PASS::QUADS };
+    enum { SLOTS = PASS::SLOTS, QUADS = PASS::QUADS };
     const bool query_v = r.query == DUAL_QUERY_V;
     const int threads = joint_threads(s);
     uint64_t *mbar = here.at<uint64_t>(0);
@@ -248,26 +134,68 @@ static __device__ __forceinline__ void columns_forward(const recurrence &r, cons
     column<PASS> c;
     int64_t e = (here.row - r.batch) * r.D + here.column; /* of [T,B,D], for quad 0 */
     const float bias = here.column < r.D ? load((const T *)r.b_h + here.column) : 0;
+    unsigned next_xp[QUADS] = {}; /* as stored, loaded a step ahead */
     int next_checkpoint = 0;
 
     load_weights<PASS>(s, here, (const T *)r.W_write, (const T *)r.W_h, r.D, held);
-    init_column(r, here, &c);
+    #pragma unroll QUADS
+    for (int p = 0; p < QUADS; p++) {
+        const int row = here.row + 4 * p;
+        c.live[p] = row < r.batch && here.column < r.D;
+        c.h[p] = c.live[p] ? r.h0[(int64_t)row * r.D + here.column] : 0;
+        c.sum[p] = {};
+        #pragma unroll SLOTS
+        for (int n = 0; n < SLOTS; n++)
+            c.M[p][n] = c.live[p] && n < r.N
+                            ? r.M0[(r.each ? row * r.M : 0) + (int64_t)n * r.D + here.column]
+                            : 0;
+    }
     for (int t = -1; t < r.steps; t++, e += r.batch * r.D) {
         const int phase = t + 1;
         const coord now = opaque_copy(here, phase);
+        const typename PASS::attention_values *values =
+            now.at<typename PASS::attention_values>(s.attention);
+        float *side_part = now.at<float>(s.side_parts) + now.warp * side_message::FLOATS;
+        float *main_part = now.at<float>(s.main_parts) + now.warp * main_message::FLOATS;
         float read[QUADS] = {};
         if (t == next_checkpoint) {
             save_tapes(r, now, c, t);
             next_checkpoint += (int)r.K;
         }
-        if (t >= 0) {
+        if (t >= 0)
             named_barrier_sync(LAST_WEIGHTS_READY, threads);
-            read_tapes(s, now, bias, &c, read);
+        #pragma unroll QUADS
+        for (int p = 0; p < QUADS && t >= 0; p++) {
+            float part[4] = {}, rho[4];
+            #pragma unroll 16
+            for (int n = 0; n < SLOTS; n += 4) {
+                if (SLOTS > 32 || (QUADS > 1 && n == 0))
+                    __syncwarp(); /* limits the loads in flight, to save registers */
+                load_slots(values->rho, now, p, n, rho);
+                #pragma unroll 4
+                for (int k = 0; k < 4; k++)
+                    part[k] = fmaf(rho[k], c.M[p][n + k], part[k]);
+            }
+            read[p] = part[0] + part[1] + (part[2] + part[3]);
+            c.h[p] = tanh_full(c.sum[p].other + (from_bits(next_xp[p], T{}) + bias) + read[p]);
         }
         broadcast_vector<T, QUADS>(s, now, mbar + VECTOR, 0, c.h);
-        reduce_scores<side_message>(now, s.side_parts, c, [&](int p) { return c.h[p]; });
+        #pragma unroll QUADS
+        for (int p = 0; p < QUADS; p++)
+            reduce_slots<side_message>(now, side_part + side_message::row(p, 0, now.q),
+                                       [&](int n) { return c.M[p][n] * c.h[p]; });
         named_barrier_arrive(SIDE_PARTS_READY, threads);
-        save_hidden(r, t, e, &c, read);
+        #pragma unroll QUADS
+        for (int p = 0; p < QUADS; p++) {
+            const int64_t at = e + (int64_t)4 * p * r.D;
+            if (c.live[p] && t + 1 < r.steps)
+                next_xp[p] = stored_bits((const T *)r.xp + at + r.batch * r.D);
+            if (c.live[p] && t >= 0) {
+                r.h[at] = c.h[p];
+                if (r.read)
+                    store((T *)r.read + at, read[p]);
+            }
+        }
         mbarrier_wait(mbar + VECTOR, phase);
 
         multiply<PASS, BOTH_SUMS>(s, now, held, s.vector, c.sum);
@@ -276,42 +204,41 @@ static __device__ __forceinline__ void columns_forward(const recurrence &r, cons
             c.sum[p].one = as_stored(c.sum[p].one, T{});
             store_scalar_part(s, now, QUADS, p, c.sum[p].one * c.h[p]);
         }
-        if (query_v)
-            reduce_scores<main_message>(now, s.main_parts, c, [&](int p) { return c.sum[p].one; });
+        #pragma unroll QUADS
+        for (int p = 0; p < QUADS && query_v; p++)
+            reduce_slots<main_message>(now, main_part + main_message::row(p, 0, now.q),
+                                       [&](int n) { return c.M[p][n] * c.sum[p].one; });
         named_barrier_arrive(MAIN_PARTS_READY, threads);
         #pragma unroll QUADS
         for (int p = 0; p < QUADS; p++)
             if (c.live[p] && t >= 0)
                 store((T *)r.v + e + (int64_t)4 * p * r.D, c.sum[p].one);
-        if (t >= 0) {
+        if (t >= 0)
             named_barrier_sync(FIRST_WEIGHTS_READY, threads);
-            write_tapes(s, now, &c);
-        }
+        #pragma unroll QUADS
+        for (int p = 0; p < QUADS && t >= 0; p++)
+            #pragma unroll 16
+            for (int n = 0; n < SLOTS; n += 4) {
+                float omega[4];
+                if (SLOTS > 32 || (QUADS > 1 && n == 0))
+                    __syncwarp();
+                load_slots(values->omega, now, p, n, omega);
+                #pragma unroll 4
+                for (int k = 0; k < 4; k++)
+                    c.M[p][n + k] = written(c.M[p][n + k], omega[k], c.sum[p].one);
+            }
     }
-    save_final(r, here, c);
-}
-
-/* The scores by a message that all blocks send. */
-template <typename MESSAGE, typename PASS>
-static __device__ __forceinline__ void
-receive_scores(const recurrence &r, const shape &s, const attention_lane<PASS> &here,
-               uint64_t *mbar, int phase, int messages, float scores[attention_lane<PASS>::OWN])
-{
-    mbarrier_wait(mbar, phase);
-    here.template slot_sums<MESSAGE>(s, messages, 0, scores);
-    scale_scores(r, here, scores);
-}
-
-/* Expect the bytes of an iteration's exchanges. */
-template <typename PASS>
-static __device__ __forceinline__ void expect_exchanges(const shape &s,
-                                                        const attention_lane<PASS> &here,
-                                                        uint64_t *side_mbar, bool query_v)
-{
-    const int main_bytes = query_v * message_bytes<typename PASS::main_message>(s);
-    mbarrier_arrive_expect_tx(here.mbar(VECTOR), vector_bytes(s, PASS::QUADS));
-    mbarrier_arrive_expect_tx(side_mbar, message_bytes<typename PASS::side_message>(s));
-    mbarrier_arrive_expect_tx(here.mbar(MAIN), scalar_bytes(s, PASS::QUADS) + main_bytes);
+    #pragma unroll QUADS
+    for (int p = 0; p < QUADS; p++) {
+        const int row = here.row + 4 * p;
+        if (!c.live[p])
+            continue;
+        r.h_T[(int64_t)row * r.D + here.column] = c.h[p];
+        #pragma unroll SLOTS
+        for (int n = 0; n < SLOTS; n++)
+            if (n < r.N)
+                r.M_T[row * r.M + (int64_t)n * r.D + here.column] = c.M[p][n];
+    }
 }
 
 /* Attention warps: omega and rho of all steps. */
@@ -322,7 +249,7 @@ static __device__ __forceinline__ void attention_forward(const recurrence &r, co
     typedef typename PASS::side_message side_message;
     typedef typename PASS::main_message main_message;
     typedef attention_lane<PASS> P;
-    enum { OWN = P::OWN };
+    enum { QUADS = PASS::QUADS, OWN = P::OWN };
     const bool query_v = r.query == DUAL_QUERY_V;
     const int threads = joint_threads(s);
 
@@ -335,11 +262,17 @@ static __device__ __forceinline__ void attention_forward(const recurrence &r, co
         uint64_t *main_mbar = here.mbar(MAIN), *side_mbar = here.mbar(SIDE + buffer);
         float h_scores[OWN], scores[OWN], omega[OWN] = {}, rho[OWN];
 
-        if (here.leader())
-            expect_exchanges(s, here, side_mbar, query_v);
+        if (here.leader()) {
+            mbarrier_arrive_expect_tx(here.mbar(VECTOR), vector_bytes(s, QUADS));
+            mbarrier_arrive_expect_tx(side_mbar, message_bytes<side_message>(s));
+            mbarrier_arrive_expect_tx(main_mbar, scalar_bytes(s, QUADS) +
+                                                     query_v * message_bytes<main_message>(s));
+        }
         named_barrier_sync(SIDE_PARTS_READY, threads);
         here.template broadcast_message<side_message>(s, side_mbar, s.side_parts, messages);
-        receive_scores<side_message>(r, s, here, side_mbar, phase / 2, messages, h_scores);
+        mbarrier_wait(side_mbar, phase / 2);
+        here.template slot_sums<side_message>(s, messages, 0, h_scores);
+        scale_scores(r, here, h_scores);
         const float max_h = P::ops::most(h_scores);
         float bound = max_h;
         #pragma unroll OWN
@@ -349,7 +282,9 @@ static __device__ __forceinline__ void attention_forward(const recurrence &r, co
         here.broadcast_scalar(s, main_mbar);
         if (query_v) {
             here.template broadcast_message<main_message>(s, main_mbar, s.main_parts, s.main);
-            receive_scores<main_message>(r, s, here, main_mbar, phase, s.main, scores);
+            mbarrier_wait(main_mbar, phase);
+            here.template slot_sums<main_message>(s, s.main, 0, scores);
+            scale_scores(r, here, scores);
             bound = P::ops::most(scores);
         }
         if (t >= 0) {

@@ -91,7 +91,7 @@ struct emu_place {
 };
 #define EMU_HERE emu_place here = {__builtin_FILE(), __builtin_LINE()}
 
-/* Implemented in emulate.cc.  emu_collective waits until all lanes of mask have
+/* Implemented in schedule.cc.  emu_collective waits until all lanes of mask have
  * arrived; the last one calls resolve, which reads each lane's argument from
  * arg[lane] and writes its result there. */
 typedef void emu_resolve(void *const arg[32], unsigned present);

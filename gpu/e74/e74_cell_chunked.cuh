@@ -649,16 +649,17 @@ static inline int64_t parallel_states(const plan &p)
 template <typename WALK, int N, int SLICE>
 static cudaError_t walk(plan p)
 {
+    const enum pass pass = WALK::pass; /* a copy: a reference would make a symbol of the member */
     p.slices = (int)ceil_div(p.c.N, SLICE);
     const int64_t blocks = parallel_states(p) * p.slices;
     const size_t max_smem = blocks > gpu_limits()->walkers && min_blocks(N, SLICE) > 1
                                 ? gpu_limits()->smem_two
                                 : gpu_limits()->smem;
     p.stages = STAGES_MAX;
-    if ((size_t)arena_bytes(alloc_walk<N, SLICE>, p, WALK::pass) > max_smem)
+    if ((size_t)arena_bytes(alloc_walk<N, SLICE>, p, pass) > max_smem)
         p.stages = 2;
     return launch(WALK::template kernel<N, SLICE>(), p, blocks, 2 * shape<N, SLICE>::GROUP_THREADS,
-                  arena_bytes(alloc_walk<N, SLICE>, p, WALK::pass));
+                  arena_bytes(alloc_walk<N, SLICE>, p, pass));
 }
 
 template <typename WALK, int N>

@@ -39,31 +39,32 @@ struct vectors {
 static __host__ __device__ vectors alloc_vectors(smem_arena *smem, const call &c, bool backward)
 {
     vectors w = {};
+    const auto floats = [smem](int64_t n) { return smem->alloc<float>((int)n, sizeof(float)); };
 
-    w.k = smem->alloc<float>(c.N, sizeof(float));
-    w.v = smem->alloc<float>(c.N, sizeof(float));
-    w.q = smem->alloc<float>(c.N, sizeof(float));
-    w.z = smem->alloc<float>(c.N, sizeof(float));
-    w.khat = smem->alloc<float>(c.N, sizeof(float));
-    w.u = smem->alloc<float>(c.N, sizeof(float));
+    w.k = floats(c.N);
+    w.v = floats(c.N);
+    w.q = floats(c.N);
+    w.z = floats(c.N);
+    w.khat = floats(c.N);
+    w.u = floats(c.N);
     if (backward) {
-        w.dy = smem->alloc<float>(c.N, sizeof(float));
-        w.delta = smem->alloc<float>(c.N, sizeof(float));
-        w.dreads = smem->alloc<float>(c.N, sizeof(float));
-        w.dv = smem->alloc<float>(c.N, sizeof(float));
-        w.dz = smem->alloc<float>(c.N, sizeof(float));
-        w.dkhat = smem->alloc<float>(c.N, sizeof(float));
-        w.dq = smem->alloc<float>(c.N, sizeof(float));
+        w.dy = floats(c.N);
+        w.delta = floats(c.N);
+        w.dreads = floats(c.N);
+        w.dv = floats(c.N);
+        w.dz = floats(c.N);
+        w.dkhat = floats(c.N);
+        w.dq = floats(c.N);
     }
-    w.write = c.lowrank ? smem->alloc<float>(c.L, sizeof(float)) : w.khat;
-    w.read = c.lowrank ? smem->alloc<float>(c.L, sizeof(float)) : w.u;
-    w.query = c.lowrank ? smem->alloc<float>(c.L, sizeof(float)) : w.q;
+    w.write = c.lowrank ? floats(c.L) : w.khat;
+    w.read = c.lowrank ? floats(c.L) : w.u;
+    w.query = c.lowrank ? floats(c.L) : w.q;
     if (backward) {
-        w.dwrite = smem->alloc<float>(c.L, sizeof(float));
-        w.dread = smem->alloc<float>(c.L, sizeof(float));
-        w.dquery = smem->alloc<float>(c.L, sizeof(float));
+        w.dwrite = floats(c.L);
+        w.dread = floats(c.L);
+        w.dquery = floats(c.L);
     }
-    w.sums = smem->alloc<float>(WARPS, sizeof(float));
+    w.sums = floats(WARPS);
     return w;
 }
 

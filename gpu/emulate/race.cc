@@ -63,13 +63,17 @@ static bool clash(const seen *old, const seen *now)
     return now->warp <= old->warp;
 }
 
-/* The lines of two program counters, as the compiler's debug information has them. */
-static void print_lines(const char *pc, const char *other)
+/* The lines of a program counter, and of another where there is one, as the compiler's debug
+ * information has them. */
+static void print_lines(const char *pc, const char *other = NULL)
 {
     char command[600];
-    snprintf(command, sizeof command, "addr2line -se /proc/%d/exe %#zx %#zx >&2", getpid(),
-             (size_t)(pc - 1 - &__executable_start), (size_t)(other - 1 - &__executable_start));
-    if (system(command))
+    int n = snprintf(command, sizeof command, "addr2line -se /proc/%d/exe", getpid());
+    for (const char *at : {pc, other})
+        if (at)
+            n += snprintf(command + n, sizeof command - n, " %#zx", (size_t)(at - 1 - &__executable_start));
+    snprintf(command + n, sizeof command - n, " >&2");
+    if ((pc || other) && system(command))
         fprintf(stderr, "%s\n", command);
 }
 
@@ -89,7 +93,7 @@ static void init_access(thread *t, const void *p, size_t bytes, bool write, cons
     else if (memchr(written + at, 0, bytes)) {
         if (report_fault(t, {"initcheck", 0}, "reads %zu bytes of global memory that were never written%s",
                          bytes, memchr(written + at, 1, bytes) ? ", or not all" : ""))
-            print_lines(pc, pc);
+            print_lines(pc);
         abort_launch();
     }
 }

@@ -51,7 +51,7 @@ void result_decline(struct result *r, const struct backend *b, const struct impl
                     const char *why);
 void result_free(struct result *r);
 
-/* Told what is being done: "ref64", "differences", ... */
+/* Called before each step of a trial: "ref64", "differences", ... */
 typedef void trial_step(const char *what, void *data);
 
 /* What carrying out a trial ends with where its file does not hold what it should. */

@@ -45,12 +45,13 @@ struct smem_arena {
     }
 };
 
-/* The bytes of what alloc(arena, arguments) allocates. */
-template <typename F, typename... A>
-static inline __host__ __device__ int arena_bytes(F *alloc, const A &...arguments)
+/* The bytes of what ALLOC(arena, arguments) allocates.  (ALLOC is no pointer argument: a call of a
+ * __forceinline__ function through a pointer is one that g++ -O1 refuses to inline.) */
+template <auto ALLOC, typename... A>
+static inline __host__ __device__ int arena_bytes(const A &...arguments)
 {
     smem_arena smem = {NULL, 0};
-    alloc(&smem, arguments...);
+    ALLOC(&smem, arguments...);
     return smem.bytes;
 }
 

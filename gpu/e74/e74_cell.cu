@@ -399,7 +399,7 @@ static int64_t blocks(const call &c)
 /* Forward's, with the state. */
 static size_t state_bytes(const call &c)
 {
-    return arena_bytes(alloc_vectors, c, false) + c.M * sizeof(float);
+    return arena_bytes<alloc_vectors>(c, false) + c.M * sizeof(float);
 }
 
 static bool state_fits(const call &c)
@@ -433,7 +433,7 @@ static int forward(const struct frame *f)
     c.state_shared = state_fits(c);
     c.work = (float *)f->work;
     c.work_each = block_work(c, FORWARD);
-    const size_t shared = c.state_shared ? state_bytes(c) : arena_bytes(alloc_vectors, c, false);
+    const size_t shared = c.state_shared ? state_bytes(c) : arena_bytes<alloc_vectors>(c, false);
     CUDA(allow_smem(forward_kernel<T>, shared));
     forward_kernel<T><<<blocks(c), THREADS, shared, gpu_stream()>>>(c);
     return cudaGetLastError();
@@ -443,7 +443,7 @@ template <typename T>
 static int backward(const struct frame *f)
 {
     call c = call_of(f);
-    const size_t shared = arena_bytes(alloc_vectors, c, true);
+    const size_t shared = arena_bytes<alloc_vectors>(c, true);
 
     c.W_r_parts = (float *)f->work;
     c.work = c.W_r_parts + parts(c);

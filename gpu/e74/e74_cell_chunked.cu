@@ -509,7 +509,7 @@ plan e74_chunked::chunked_plan(const struct frame *f, enum pass pass, size_t *by
 template <int N>
 static cudaError_t launch_factor(const plan &p)
 {
-    const int shared = arena_bytes(alloc_factor<N>, p);
+    const int shared = arena_bytes<alloc_factor<N>>(p);
     CUDA(allow_smem(factor<N>, shared));
     factor<N><<<p.chunks * p.c.BH, THREADS, shared, gpu_stream()>>>(p);
     return cudaGetLastError();

@@ -462,7 +462,7 @@ static __host__ __device__ __forceinline__ smem_layout<N, SLICE>
 alloc_walk(smem_arena *smem, const plan &p, enum pass pass)
 {
     typedef smem_layout<N, SLICE> h;
-    const int stage = arena_bytes(alloc_stage<N, SLICE>, p, pass);
+    const int stage = arena_bytes<alloc_stage<N, SLICE>>(p, pass);
     h w;
 
     w.state = smem->alloc<bf16>(2 * h::STATE);
@@ -479,7 +479,7 @@ static __device__ __forceinline__ operands operands_of(const plan &p, enum pass 
                                                        const smem_layout<N, SLICE> &w, int chunk)
 {
     const unsigned nth = (unsigned)chunk % (unsigned)p.stages;
-    smem_arena stage = {w.stages + nth * arena_bytes(alloc_stage<N, SLICE>, p, pass), 0};
+    smem_arena stage = {w.stages + nth * arena_bytes<alloc_stage<N, SLICE>>(p, pass), 0};
     operands o = alloc_stage<N, SLICE>(&stage, p, pass);
     o.dy = w.dy_stages + (unsigned)chunk % (unsigned)(p.stages + 1) * smem_layout<N, SLICE>::VALUES;
     return o;
@@ -636,7 +636,7 @@ template <int N, int SLICE>
 static bool fits(plan p, enum pass pass)
 {
     p.stages = 2;
-    return (size_t)arena_bytes(alloc_walk<N, SLICE>, p, pass) <= gpu_limits()->smem;
+    return (size_t)arena_bytes<alloc_walk<N, SLICE>>(p, pass) <= gpu_limits()->smem;
 }
 
 /* States that the grid walks in parallel. */
@@ -656,10 +656,10 @@ static cudaError_t walk(plan p)
                                 ? gpu_limits()->smem_two
                                 : gpu_limits()->smem;
     p.stages = STAGES_MAX;
-    if ((size_t)arena_bytes(alloc_walk<N, SLICE>, p, pass) > max_smem)
+    if ((size_t)arena_bytes<alloc_walk<N, SLICE>>(p, pass) > max_smem)
         p.stages = 2;
     return launch(WALK::template kernel<N, SLICE>(), p, blocks, 2 * shape<N, SLICE>::GROUP_THREADS,
-                  arena_bytes(alloc_walk<N, SLICE>, p, pass));
+                  arena_bytes<alloc_walk<N, SLICE>>(p, pass));
 }
 
 template <typename WALK, int N>

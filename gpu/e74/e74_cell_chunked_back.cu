@@ -592,7 +592,7 @@ template <int N>
 static cudaError_t launch_finish(const plan &p)
 {
     return launch(finish<N>, p, p.chunks * p.c.BH, finish_threads(N),
-                  arena_bytes(alloc_finish<N>, p));
+                  arena_bytes<alloc_finish<N>>(p));
 }
 
 cudaError_t e74_chunked::chunked_finish(const plan &p)

@@ -98,7 +98,7 @@ static __device__ __forceinline__ void walk(const layout &l, const work_coord &p
 /* The stage of a chunk; there are two. */
 static __device__ stage_ptrs stage_of(const layout &l, unsigned char *buffer, int64_t chunk)
 {
-    smem_arena stage = {buffer + chunk % 2 * arena_bytes(alloc_stage, l, false), 0};
+    smem_arena stage = {buffer + chunk % 2 * arena_bytes<alloc_stage>(l, false), 0};
     return alloc_stage(&stage, l, false);
 }
 
@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(PER_LANE > 1 ? MANY_ROLE_THREADS + MANY_PRODUC
 
 static size_t shared_bytes(const layout &l)
 {
-    return 2 * arena_bytes(alloc_stage, l, false);
+    return 2 * arena_bytes<alloc_stage>(l, false);
 }
 
 template <typename T, int LANES, int PER_LANE, int NONLIN>

@@ -573,7 +573,7 @@ static bool fits(layout *l, int steps, int interval)
 {
     l->steps = steps;
     l->interval = interval;
-    return (size_t)arena_bytes(alloc_smem, *l) <= gpu_limits()->smem;
+    return (size_t)arena_bytes<alloc_smem>(*l) <= gpu_limits()->smem;
 }
 
 /* Subsegments as long as fit, of about equal length, and as long an interval. */
@@ -624,7 +624,7 @@ static int64_t divide(layout *l, float *work)
 template <typename T, int LANES, int ROWS, bool ALIGNED>
 static int launch(const layout &l)
 {
-    const size_t shared = arena_bytes(alloc_smem, l);
+    const size_t shared = arena_bytes<alloc_smem>(l);
     const int threads = 2 * l.role_threads + l.producer_threads;
     void (*const kernel)(layout) = l.c.z_inside ? backward_rows<T, LANES, ROWS, true, ALIGNED>
                                                 : backward_rows<T, LANES, ROWS, false, ALIGNED>;

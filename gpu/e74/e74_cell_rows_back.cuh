@@ -112,7 +112,7 @@ static __host__ __device__ int slots_of(const layout &l)
 /* (One array: the kernel has no registers to round up the offset of each part.) */
 static __host__ __device__ smem_layout alloc_smem(smem_arena *smem, const layout &l)
 {
-    const int stages = 3 * arena_bytes(alloc_stage, l, true) / (int)sizeof(float);
+    const int stages = 3 * arena_bytes<alloc_stage>(l, true) / (int)sizeof(float);
     const int slots = slots_of(l) * l.rows * l.width, rows = 2 * l.interval * l.rows;
     const int sums = l.vectors * 2 * l.interval * l.warps * l.width;
     float *const at = smem->alloc<float>(stages + slots + sums + 2 * rows);
@@ -162,7 +162,7 @@ static __device__ __forceinline__ void store_warp_sums(float *to, eight e, int t
 
 static __device__ stage_ptrs stage_of(const layout &l, const smem_layout &d, int stage)
 {
-    smem_arena at = {d.stages + stage * arena_bytes(alloc_stage, l, true), 0};
+    smem_arena at = {d.stages + stage * arena_bytes<alloc_stage>(l, true), 0};
     return alloc_stage(&at, l, true);
 }
 

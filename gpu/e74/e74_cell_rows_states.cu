@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(ROLE_THREADS, LANES > 2 ? 4 : 3) note_rows(lay
 template <typename T, int LANES, bool ALIGNED>
 static int launch_note_rows(const layout &l)
 {
-    const size_t bytes = arena_bytes(alloc_stage, l, false);
+    const size_t bytes = arena_bytes<alloc_stage>(l, false);
     void (*const kernel)(layout) = l.c.z_inside ? note_rows<T, LANES, 2, true, ALIGNED>
                                                 : note_rows<T, LANES, 2, false, ALIGNED>;
 

@@ -78,7 +78,7 @@ static __host__ __device__ __forceinline__ combine_smem<N> alloc_combine(smem_ar
     combine_smem<N> w;
     w.high = smem->alloc<bf16>(2 * STRIP * padded(N));
     w.low = smem->alloc<bf16>(2 * STRIP * padded(N));
-    w.stages = smem->alloc<unsigned char>(part<N>::STAGES * arena_bytes(alloc_part<N>));
+    w.stages = smem->alloc<unsigned char>(part<N>::STAGES * arena_bytes<alloc_part<N>>());
     return w;
 }
 
@@ -86,7 +86,7 @@ static __host__ __device__ __forceinline__ combine_smem<N> alloc_combine(smem_ar
 template <int N>
 static __device__ __forceinline__ part<N> part_of(const combine_smem<N> &w, int number)
 {
-    smem_arena stage = {w.stages + number % part<N>::STAGES * arena_bytes(alloc_part<N>), 0};
+    smem_arena stage = {w.stages + number % part<N>::STAGES * arena_bytes<alloc_part<N>>(), 0};
     return alloc_part<N>(&stage);
 }
 
@@ -269,7 +269,7 @@ template <int N, enum pass PASS>
 static cudaError_t launch_combine(const plan &p)
 {
     return launch(combine<N, PASS>, p, p.c.BH * p.c.N / STRIP, part<N>::THREADS,
-                  arena_bytes(alloc_combine<N>));
+                  arena_bytes<alloc_combine<N>>());
 }
 
 /* The walk of a pass, by splits; `end`: the final state of the last one, or NULL. */

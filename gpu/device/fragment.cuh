@@ -56,47 +56,51 @@ static __device__ __forceinline__ void load_fragment_b(unsigned b[4], const bf16
 /* Which of two operands lie transposed in memory. */
 enum flipped { NEITHER, LEFT, RIGHT, BOTH };
 
-/* sum += A B: rows from m of A, TILES * 8 columns from n of B, over the columns
- * `from` ... `to` of A's DEPTH, multiples of sixteen.  The loops unroll completely, so that
- * no address is computed in them. */
+/* A matrix in shared memory, from row `first` on if it is a left operand, else from that column. */
+struct smem_operand {
+    const bf16 *at;
+    int ld, first;
+};
+
+/* sum += A B: 16 rows of A, TILES * 8 columns of B, over the columns `from` ... `to` of A's DEPTH,
+ * multiples of sixteen.  The loops unroll completely, so that no address is computed in them. */
 template <flipped F, int TILES, int DEPTH>
-static __device__ __forceinline__ void multiply(float (*sum)[4], const bf16 *A, int lda, int m,
-                                                const bf16 *B, int ldb, int n, int from = 0,
-                                                int to = DEPTH)
+static __device__ __forceinline__ void multiply(float (*sum)[4], const smem_operand &A,
+                                                const smem_operand &B, int from = 0, int to = DEPTH)
 {
     #pragma unroll 8
     for (int k = 0; k < DEPTH; k += 16) {
         unsigned a[4];
         if (k < from || k >= to)
             continue;
-        load_fragment_a<(F & LEFT) != 0>(a, A, lda, m, k);
+        load_fragment_a<(F & LEFT) != 0>(a, A.at, A.ld, A.first, k);
         #pragma unroll 8
         for (int tile = 0; tile < TILES; tile += 2) {
             unsigned b[4];
-            load_fragment_b<(F & RIGHT) != 0>(b, B, ldb, k, n + 8 * tile);
+            load_fragment_b<(F & RIGHT) != 0>(b, B.at, B.ld, k, B.first + 8 * tile);
             mma_bf16(sum[tile], a, b);
             mma_bf16(sum[tile + 1], a, b + 2);
         }
     }
 }
 
-/* The same for two left operands, neither transposed, of one right operand. */
+/* sum += A B and other += C B, where neither A nor C is transposed. */
 template <flipped F, int TILES, int DEPTH>
-static __device__ __forceinline__ void
-multiply_both(float (*sum)[4], const bf16 *A, float (*other)[4], const bf16 *C, int ld, int m,
-              const bf16 *B, int ldb, int n, int to = DEPTH)
+static __device__ __forceinline__ void multiply_both(float (*sum)[4], const smem_operand &A,
+                                                     float (*other)[4], const smem_operand &C,
+                                                     const smem_operand &B, int to = DEPTH)
 {
     #pragma unroll 8
     for (int k = 0; k < DEPTH; k += 16) {
         unsigned a[4], c[4];
         if (k >= to)
             continue;
-        load_fragment_a<false>(a, A, ld, m, k);
-        load_fragment_a<false>(c, C, ld, m, k);
+        load_fragment_a<false>(a, A.at, A.ld, A.first, k);
+        load_fragment_a<false>(c, C.at, C.ld, C.first, k);
         #pragma unroll 8
         for (int tile = 0; tile < TILES; tile += 2) {
             unsigned b[4];
-            load_fragment_b<(F & RIGHT) != 0>(b, B, ldb, k, n + 8 * tile);
+            load_fragment_b<(F & RIGHT) != 0>(b, B.at, B.ld, k, B.first + 8 * tile);
             mma_bf16(sum[tile], a, b);
             mma_bf16(sum[tile + 1], a, b + 2);
             mma_bf16(other[tile], c, b);

@@ -241,8 +241,8 @@ __global__ void __launch_bounds__(THREADS, factor_min_blocks(N)) factor(plan p)
     #pragma unroll 4
     for (int i = 0; i < CHUNK; i += 16)
         if (i <= m)
-            multiply_both<RIGHT, 2, N>(a + i / 8, w.X, q + i / 8, w.Q, padded(N), m, w.K, padded(N),
-                                       i);
+            multiply_both<RIGHT, 2, N>(a + i / 8, {w.X, padded(N), m}, q + i / 8,
+                                       {w.Q, padded(N), m}, {w.K, padded(N), i});
     __syncthreads();
     #pragma unroll 4
     for (int i = 0; i < CHUNK; i += 16)
@@ -382,12 +382,12 @@ static __device__ __forceinline__ void consume_forward(const plan &p, const work
 
         store_slice_bf16(state, S);
         block_barrier();
-        multiply<RIGHT, TILES, N>(reads, o.X, padded(N), m, state, padded(N), n);
+        multiply<RIGHT, TILES, N>(reads, {o.X, padded(N), m}, {state, padded(N), n});
         scale_rows<TILES>(reads, o.scales, m);
         subtract_from<TILES>(reads, o.v, LD, s);
         store_strip<TILES>(w.intermediate, LD, m, n, reads);
         warps_sync<WARPS>();
-        multiply<NEITHER, TILES, CHUNK>(d, o.M, LD_CHUNK, m, w.intermediate, LD, n, 0, m + 16);
+        multiply<NEITHER, TILES, CHUNK>(d, {o.M, LD_CHUNK, m}, {w.intermediate, LD, n}, 0, m + 16);
         scale_rows<TILES>(d, o.scales, m);
         store_strip<TILES>(D, LD, m, n, d);
         warps_sync<WARPS>();
@@ -433,9 +433,9 @@ static __device__ __forceinline__ void produce_forward(const plan &p, const work
         prefetch_P(p, r, w, chunk + p.stages - 2);
         cp_async_commit();
         if (chunk > r.begin && has_outputs(p)) {
-            multiply<NEITHER, TILES, CHUNK>(y, operands_of(p, FORWARD, w, chunk - 1).P, LD_CHUNK, m,
-                                            w.delta + (chunk - 1) % 2 * h::VALUES, LD, n, 0,
-                                            m + 16);
+            multiply<NEITHER, TILES, CHUNK>(
+                y, {operands_of(p, FORWARD, w, chunk - 1).P, LD_CHUNK, m},
+                {w.delta + (chunk - 1) % 2 * h::VALUES, LD, n}, 0, m + 16);
             store_outputs<TILES>(p, coord_of(p, chunk - 1, r.bh), staged, y);
         }
         if (chunk == r.end)
@@ -449,8 +449,8 @@ static __device__ __forceinline__ void produce_forward(const plan &p, const work
         }
         for (int i = 0; i < 4 * TILES; i++)
             y[i / 4][i % 4] = 0;
-        multiply<RIGHT, TILES, N>(y, operands_of(p, FORWARD, w, chunk).Q, padded(N), m, state,
-                                  padded(N), n);
+        multiply<RIGHT, TILES, N>(y, {operands_of(p, FORWARD, w, chunk).Q, padded(N), m},
+                                  {state, padded(N), n});
     }
 }
 

@@ -154,8 +154,8 @@ static __device__ __forceinline__ void consume_backward(const plan &p, const wor
         const float one = o.scales[m + fragment_row()].x,
                     other = o.scales[m + fragment_row() + 8].x;
         if (!tied_q(p))
-            multiply<LEFT, TILES, CHUNK>(sum, o.P, LD_CHUNK, m, o.dy, LD, n, m);
-        multiply<RIGHT, TILES, N>(sum, o.K, padded(N), m, state, padded(N), n);
+            multiply<LEFT, TILES, CHUNK>(sum, {o.P, LD_CHUNK, m}, {o.dy, LD, n}, m);
+        multiply<RIGHT, TILES, N>(sum, {o.K, padded(N), m}, {state, padded(N), n});
         scale_rows<TILES>(sum, one, other);
         if (tied_q(p))
             add_rows<TILES>(sum, o.dy, LD, s, diagonal_deficit(one), diagonal_deficit(other));
@@ -163,7 +163,7 @@ static __device__ __forceinline__ void consume_backward(const plan &p, const wor
         if (!tied_q(p))
             add_chunk(G, o.dy, o.Q);
         warps_sync<WARPS>();
-        multiply<LEFT, TILES, CHUNK>(E, o.M, LD_CHUNK, m, ddelta, LD, n, m);
+        multiply<LEFT, TILES, CHUNK>(E, {o.M, LD_CHUNK, m}, {ddelta, LD, n}, m);
         #pragma unroll 32
         for (int i = 0; i < 4 * TILES; i++)
             F[i / 4][i % 4] = E[i / 4][i % 4];
@@ -379,7 +379,8 @@ static __device__ __forceinline__ void store_triangles(const finish_smem &w, int
         float part[2][4] = {}, strict[2][4] = {};
         if (column > m)
             break;
-        multiply_both<RIGHT, 2, N>(part, w.dY, strict, w.E, padded(N), m, w.D, padded(N), column);
+        multiply_both<RIGHT, 2, N>(part, {w.dY, padded(N), m}, strict, {w.E, padded(N), m},
+                                   {w.D, padded(N), column});
         mask_triangle<false, 2>(part, m, column);
         store_strip<2>(w.lower, LD_CHUNK, m, column, part);
         mask_triangle<true, 2>(strict, m, column);
@@ -531,18 +532,18 @@ __global__ void __launch_bounds__(finish_threads(N), finish_min_blocks(N)) finis
     __syncthreads();
 
     float reads[TILES][4] = {}, d[TILES][4] = {};
-    multiply<RIGHT, TILES, N>(reads, w.X, LD, m, w.S, LD, first);
+    multiply<RIGHT, TILES, N>(reads, {w.X, LD, m}, {w.S, LD, first});
     scale_rows<TILES>(reads, w.scales, m);
     subtract_from<TILES>(reads, w.D, LD, s);
     store_strip<TILES>(w.D, LD, m, first, reads);
     __syncthreads();
-    multiply<NEITHER, TILES, CHUNK>(d, w.M, LD_CHUNK, m, w.D, LD, first, 0, m + 16);
+    multiply<NEITHER, TILES, CHUNK>(d, {w.M, LD_CHUNK, m}, {w.D, LD, first}, 0, m + 16);
     scale_rows<TILES>(d, w.scales, m);
     cp_async_wait<0>();
     __syncthreads(); /* M and V - r X S^T have been read; D overlays the latter */
     store_strip<TILES>(w.D, LD, m, first, d);
     float dkey[TILES][4] = {}, dq[TILES][4] = {}, dot[2];
-    multiply_both<NEITHER, TILES, N>(dkey, w.E, dq, w.dY, LD, m, w.S, LD, first);
+    multiply_both<NEITHER, TILES, N>(dkey, {w.E, LD, m}, dq, {w.dY, LD, m}, {w.S, LD, first});
     scale_rows<TILES>(dkey, -w.scales[m + fragment_row()].x, -w.scales[m + fragment_row() + 8].x);
     __syncthreads();
     load_state<N>(p, w.G, p.dstates + at.item * p.c.M);
@@ -553,15 +554,15 @@ __global__ void __launch_bounds__(finish_threads(N), finish_min_blocks(N)) finis
     if (!tied_q(p))
         load_steps<N, BLOCK_THREADS>(p, at, w.Q, p.c.q);
     cp_async_commit();
-    multiply_both<NEITHER, TILES, CHUNK>(dq, w.lower, dkey, w.a, LD_CHUNK, m, w.K, LD, first,
-                                         m + 16);
+    multiply_both<NEITHER, TILES, CHUNK>(dq, {w.lower, LD_CHUNK, m}, dkey, {w.a, LD_CHUNK, m},
+                                         {w.K, LD, first}, m + 16);
     if (p.c.z)
         z_backward(p, at, w.K, LD, s, dkey);
-    multiply<LEFT, TILES, CHUNK>(dkey, w.a, LD_CHUNK, m, w.X, LD, first, m);
+    multiply<LEFT, TILES, CHUNK>(dkey, {w.a, LD_CHUNK, m}, {w.X, LD, first}, m);
     cp_async_wait<0>();
     __syncthreads();
-    multiply<NEITHER, TILES, N>(dkey, w.D, LD, m, w.G, LD, first);
-    multiply<LEFT, TILES, CHUNK>(dkey, w.lower, LD_CHUNK, m, w.Q, LD, first, m);
+    multiply<NEITHER, TILES, N>(dkey, {w.D, LD, m}, {w.G, LD, first});
+    multiply<LEFT, TILES, CHUNK>(dkey, {w.lower, LD_CHUNK, m}, {w.Q, LD, first}, m);
     dot_with_keys<N>(w, s, dkey, dot);
     complete_keys(p, w.K, LD, s, dot, dkey, dq);
     if (p.dv)

@@ -17,11 +17,11 @@
 #ifndef E74_CELL_NARROW_CUH
 #define E74_CELL_NARROW_CUH
 
-#include "gpu/e74/columns.cuh"
 #include "gpu/device/flags.cuh"
-#include "gpu/device/math.cuh"
 #include "gpu/device/reduce.cuh"
 #include "gpu/device/smem.cuh"
+#include "gpu/e74/cell_math.cuh"
+#include "gpu/e74/columns.cuh"
 #include "gpu/e74/e74_cell.cuh"
 
 namespace e74_narrow
@@ -368,7 +368,7 @@ static inline __device__ void normalise(const layout &l, const coord &p, const c
         for (int j = a.sub; j < end; j += l.group_threads)
             squares = fmaf(s.khat[at + j], s.khat[at + j], squares);
         const float length = sqrtf(warp_sum(squares, l.group_threads));
-        const float scale = 1 / (length + (float)E74_EPSILON);
+        const float scale = key_scale_full(length);
         for (int j = a.sub; j < end; j += l.group_threads) {
             const float key = s.khat[at + j] * scale;
             s.khat[at + j] = key;

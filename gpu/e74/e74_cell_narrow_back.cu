@@ -272,7 +272,7 @@ static __device__ void through_norm(const layout &l, const coord &p, const chunk
             khat_dot = fmaf(s.khat[at + j], dkhat[at + j], khat_dot);
         khat_dot = warp_sum(khat_dot, l.group_threads);
         const float length = a.any ? s.length[a.step * p.groups + a.group] : 0;
-        const float scale = 1 / (length + (float)E74_EPSILON);
+        const float scale = key_scale_full(length);
         khat_dot = length > 0 ? khat_dot / length : 0;
         for (int j = a.sub; j < end; j += l.group_threads)
             dkhat[at + j] = fmaf(-khat_dot, s.khat[at + j], scale * dkhat[at + j]);

@@ -20,12 +20,12 @@
 #include <type_traits>
 
 #include "gpu/device/async.cuh"
-#include "gpu/e74/columns.cuh"
 #include "gpu/device/flags.cuh"
-#include "gpu/device/math.cuh"
 #include "gpu/device/pdl.cuh"
 #include "gpu/device/reduce.cuh"
 #include "gpu/device/smem.cuh"
+#include "gpu/e74/cell_math.cuh"
+#include "gpu/e74/columns.cuh"
 #include "gpu/e74/e74_cell.cuh"
 
 namespace e74_norms

@@ -185,11 +185,11 @@ static __device__ __forceinline__ void multiply_tile(bf16 *x, const bf16 *y, int
     for (int b = 0; b < 2; b++) {
         float sum[8][4] = {};
         if (Z_ALONG_L)
-            multiply<X_ALONG_K ? RIGHT : NEITHER, 8, SHORT>(sum, y, ld::Y, row, x, ld::X,
-                                                            b * NEXT_COLUMN);
+            multiply<X_ALONG_K ? RIGHT : NEITHER, 8, SHORT>(sum, {y, ld::Y, row},
+                                                            {x, ld::X, b * NEXT_COLUMN});
         else
-            multiply<X_ALONG_K ? RIGHT : BOTH, 8, SHORT>(sum, x, ld::X, row + b * NEXT_ROW, y,
-                                                         ld::Y, 0);
+            multiply<X_ALONG_K ? RIGHT : BOTH, 8, SHORT>(sum, {x, ld::X, row + b * NEXT_ROW},
+                                                         {y, ld::Y, 0});
         #pragma unroll 16
         for (int i = 0; i < 16; i++)
             packed[b][i / 2][i % 2] =

@@ -5,30 +5,40 @@
 
 enum { TILE = 16, THREADS = 256 };
 
-/* Element [m][n] of a product's result: sum over k of a[m][k] b[k][n]; strides given so that one
- * function serves the three products of the two passes. */
+/* An operand of a product, with the strides of its rows and of its columns, so that one function
+ * serves the three products of the two passes. */
 template <typename T>
-static __device__ float element(const T *a, int64_t am, int64_t ak, const T *b, int64_t bk,
-                                int64_t bn, int64_t m, int64_t n, int64_t K)
+struct operand {
+    const T *at;
+    int64_t row, column;
+};
+
+struct sizes {
+    int64_t M, D, C;
+};
+
+/* Element [m][n] of a b: the sum over k of a[m][k] b[k][n]. */
+template <typename T>
+static __device__ float element(const operand<T> &a, const operand<T> &b, int64_t m, int64_t n,
+                                int64_t K)
 {
     float sum = 0;
     for (int64_t k = 0; k < K; k++)
-        sum += load(a + m * am + k * ak) * load(b + k * bk + n * bn);
+        sum += load(a.at + m * a.row + k * a.column) * load(b.at + k * b.row + n * b.column);
     return sum;
 }
 
 template <typename T, int ACT>
-__global__ void linear_forward(const T *x, const T *W, const T *b, T *y, T *z, int64_t M, int64_t D,
-                               int64_t C)
+__global__ void linear_forward(const T *x, const T *W, const T *b, T *y, T *z, sizes s)
 {
     int64_t m = (int64_t)blockIdx.y * TILE + threadIdx.y;
     int64_t n = (int64_t)blockIdx.x * TILE + threadIdx.x;
-    if (m >= M || n >= D)
+    if (m >= s.M || n >= s.D)
         return;
-    float sum = element(x, C, 1, W, 1, C, m, n, C);
+    float sum = element<T>({x, s.C, 1}, {W, 1, s.C}, m, n, s.C);
     if (ACT == ACT_SILU)
-        store(z + m * D + n, sum);
-    store(y + m * D + n, activated<ACT>(sum + (b ? load(b + n) : 0)));
+        store(z + m * s.D + n, sum);
+    store(y + m * s.D + n, activated<ACT>(sum + (b ? load(b + n) : 0)));
 }
 
 template <typename T, int ACT>
@@ -43,13 +53,12 @@ __global__ void linear_slope(const T *dy, const T *b, const T *y, const T *z, T 
 
 /* C is float for dW. */
 template <typename T, typename C>
-__global__ void linear_product(const T *a, int64_t am, int64_t ak, const T *b, int64_t bk,
-                               int64_t bn, C *c, int64_t M, int64_t N, int64_t K)
+__global__ void linear_product(operand<T> a, operand<T> b, C *c, int64_t M, int64_t N, int64_t K)
 {
     int64_t m = (int64_t)blockIdx.y * TILE + threadIdx.y;
     int64_t n = (int64_t)blockIdx.x * TILE + threadIdx.x;
     if (m < M && n < N)
-        store(c + m * N + n, element(a, am, ak, b, bk, bn, m, n, K));
+        store(c + m * N + n, element(a, b, m, n, K));
 }
 
 template <typename T>
@@ -76,7 +85,7 @@ static int forward_through(const struct frame *f)
     const struct linear *a = ARGS(f, linear);
     int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D');
     linear_forward<T, ACT><<<tiles(M, D), tile, 0, gpu_stream()>>>(
-        (const T *)a->x, (const T *)a->W, (const T *)a->b, (T *)a->y, (T *)a->z, M, D, C);
+        (const T *)a->x, (const T *)a->W, (const T *)a->b, (T *)a->y, (T *)a->z, sizes{M, D, C});
     return cudaGetLastError();
 }
 
@@ -110,11 +119,11 @@ static int backward(const struct frame *f)
     if (act != ACT_NONE)
         CUDA((cudaError_t)(act == ACT_SILU ? slope<T, ACT_SILU>(f, (T *)f->work)
                                            : slope<T, ACT_RELU>(f, (T *)f->work)));
-    linear_product<<<tiles(M, C), tile, 0, gpu_stream()>>>(dz, D, 1, (const T *)a->W, C, 1,
-                                                           (T *)g->x, M, C, D);
+    const operand<T> rows = {dz, D, 1}, columns = {dz, 1, D};
+    const operand<T> W = {(const T *)a->W, C, 1}, x = {(const T *)a->x, C, 1};
+    linear_product<<<tiles(M, C), tile, 0, gpu_stream()>>>(rows, W, (T *)g->x, M, C, D);
     CUDA(cudaGetLastError());
-    linear_product<<<tiles(D, C), tile, 0, gpu_stream()>>>(dz, 1, D, (const T *)a->x, C, 1,
-                                                           (float *)g->W, D, C, M);
+    linear_product<<<tiles(D, C), tile, 0, gpu_stream()>>>(columns, x, (float *)g->W, D, C, M);
     CUDA(cudaGetLastError());
     if (a->b)
         linear_bias_gradient<<<ceil_div(D, THREADS), THREADS, 0, gpu_stream()>>>(dz, (float *)g->b,

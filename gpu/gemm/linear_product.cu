@@ -53,29 +53,33 @@ __global__ void __launch_bounds__(LANES *ROWS)
     }
 }
 
-/* dz = dy act'(z + b), and if `sums` is there, what each block's `part` rows of it add up to, in a
- * fixed order: sums [parts,D].  `kept` is what the slope is found by. */
+/* A block adds up `part` of the M rows of D elements. */
+struct rows_of_blocks {
+    int64_t part, M, D;
+};
+
+/* dz = dy act'(z + b), and if `sums` is there, the sums of each block's rows of it, in a fixed
+ * order: sums [parts,D].  `kept` is the tensor that the slope is computed from: y, or z of silu. */
 template <typename T, int N, int ACT>
 __global__ void __launch_bounds__(LANES *ROWS)
-    linear_dz(const T *dy, const T *kept, const T *b, T *dz, float *sums, int64_t part, int64_t M,
-              int64_t D)
+    linear_dz(const T *dy, const T *kept, const T *b, T *dz, float *sums, rows_of_blocks r)
 {
     __shared__ float of[ROWS][LANES * N];
     typedef vec<T, N> V;
-    const thread_coord at = thread_coord_of(D / N);
-    const int64_t end = min((at.rows + 1) * part, M);
+    const thread_coord at = thread_coord_of(r.D / N);
+    const int64_t end = min((at.rows + 1) * r.part, r.M);
     float bias[N] = {}, sum[N] = {};
 
     if (b && at.inside)
         unpack(((const V *)b)[at.column], bias);
-    for (int64_t m = at.rows * part + threadIdx.y; at.inside && m < end;
+    for (int64_t m = at.rows * r.part + threadIdx.y; at.inside && m < end;
          m += ROWS * BACKWARD_DEPTH) {
         V gradient[BACKWARD_DEPTH] = {}, by[BACKWARD_DEPTH] = {};
         #pragma unroll BACKWARD_DEPTH
         for (int j = 0; j < BACKWARD_DEPTH; j++)
             if (m + j * ROWS < end) {
-                gradient[j] = ((const V *)dy)[(m + j * ROWS) * (D / N) + at.column];
-                by[j] = ((const V *)kept)[(m + j * ROWS) * (D / N) + at.column];
+                gradient[j] = ((const V *)dy)[(m + j * ROWS) * (r.D / N) + at.column];
+                by[j] = ((const V *)kept)[(m + j * ROWS) * (r.D / N) + at.column];
             }
         #pragma unroll BACKWARD_DEPTH
         for (int j = 0; j < BACKWARD_DEPTH; j++) {
@@ -88,7 +92,7 @@ __global__ void __launch_bounds__(LANES *ROWS)
                 sum[i] += d[i];
             }
             if (m + j * ROWS < end)
-                ((V *)dz)[(m + j * ROWS) * (D / N) + at.column] = pack<T, N>(d);
+                ((V *)dz)[(m + j * ROWS) * (r.D / N) + at.column] = pack<T, N>(d);
         }
     }
     if (!sums)
@@ -103,7 +107,7 @@ __global__ void __launch_bounds__(LANES *ROWS)
     float all = 0;
     for (int y = 0; y < ROWS; y++)
         all += of[y][threadIdx.y * LANES + threadIdx.x];
-    sums[at.rows * D + at.column * N + threadIdx.y] = all;
+    sums[at.rows * r.D + at.column * N + threadIdx.y] = all;
 }
 
 static const dim3 block(LANES, ROWS);
@@ -174,7 +178,7 @@ static int through_by(const struct frame *f, const linear_workspace<T> &w)
     const unsigned grid = grid_of(D, N, parts_of(M));
     linear_dz<T, N, ACT><<<grid, block, 0, gpu_stream()>>>(
         (const T *)g->y, (const T *)(ACT == ACT_SILU ? a->z : a->y), (const T *)a->b, w.dz,
-        a->b ? w.sums : NULL, part, M, D);
+        a->b ? w.sums : NULL, rows_of_blocks{part, M, D});
     return cudaGetLastError();
 }
 

@@ -5,6 +5,8 @@
 
 #include "gpu/gpu.cuh"
 
+#define LOG2E 1.4426950408889634f /* e^x = 2^(LOG2E x) */
+
 #ifdef __CUDACC__
 static __device__ __forceinline__ float tanh_approx(float x)
 {
@@ -69,7 +71,7 @@ static __device__ __forceinline__ float max_nan(float x, float y)
 #endif
 }
 
-/* Of two pairs of bf16, the larger of each, likewise. */
+/* The same for each of two pairs of bf16. */
 static __device__ __forceinline__ unsigned max_nan_bf16x2(unsigned x, unsigned y)
 {
 #if __CUDA_ARCH__ >= 800
@@ -93,7 +95,7 @@ static inline __device__ float tanh_full(float x)
     p = fmaf(p, square, 1.332072765e-1f);
     p = fmaf(p, square, -3.333294690e-1f);
     p = fmaf(x, p * square, x);
-    float e = exp2_approx(-2.885390082f * size);
+    float e = exp2_approx(-2 * LOG2E * size);
     float far = (1 - e) * rcp_approx(1 + e);
     return size < 0.55f ? p : copysignf(far, x);
 }
@@ -122,7 +124,7 @@ static inline __device__ float sigmoid_full(float x)
  * that bf16 would wait for them, not for memory. */
 static __device__ __forceinline__ float sigmoid(float x)
 {
-    return rcp_approx(1 + exp2_approx(-1.44269504f * x));
+    return rcp_approx(1 + exp2_approx(-LOG2E * x));
 }
 #define SIGMOID "ex2.approx, rcp.approx"
 #define SIGMOID_UNIT 3e-7

@@ -16,6 +16,7 @@
 #define ATTEND_CUH
 
 #include "common/ops/dual_memory.h"
+#include "gpu/device/math.cuh"
 #include "gpu/device/reduce.cuh"
 
 template <int SLOTS>
@@ -31,7 +32,7 @@ struct attention {
         return warp_sum<GROUP>(all);
     }
 
-    static __device__ __forceinline__ float most(const float x[OWN])
+    static __device__ __forceinline__ float row_max(const float x[OWN])
     {
         float all = x[0];
         #pragma unroll OWN
@@ -45,7 +46,7 @@ struct attention {
     {
         #pragma unroll OWN
         for (int i = 0; i < OWN; i++)
-            p[i] = exp2_approx(1.442695041f * (a[i] - top));
+            p[i] = exp2_approx(LOG2E * (a[i] - top));
         return sum(p);
     }
 
@@ -56,7 +57,7 @@ struct attention {
         const float min_sum = 1e-20f;
         float all = powers(p, a, bound);
         if (__any_sync(~0u, all < min_sum))
-            all = powers(p, a, most(a));
+            all = powers(p, a, row_max(a));
         const float inverse = rcp_approx(all);
         #pragma unroll OWN
         for (int i = 0; i < OWN;
@@ -68,7 +69,7 @@ struct attention {
 
     static __device__ __forceinline__ void entmax15(float p[OWN], const float a[OWN])
     {
-        const float top = most(a);
+        const float top = row_max(a);
         float u[OWN], add[OWN] = {}, squares[OWN] = {}, tau[OWN];
         const int first = (int)threadIdx.x % 32 & ~(GROUP - 1); /* lane of the group */
         int count[OWN] = {}, longest = 0;
@@ -101,7 +102,7 @@ struct attention {
         #pragma unroll OWN
         for (int i = 0; i < OWN; i++)
             tau[i] = count[i] == longest ? tau[i] : -INFINITY;
-        const float found = most(tau); /* ties have the same tau */
+        const float found = row_max(tau); /* ties have the same tau */
         const float threshold = longest > 0 ? found : NAN;
         #pragma unroll OWN
         for (int i = 0; i < OWN; i++) {
@@ -122,7 +123,7 @@ struct attention {
 
     static __device__ __forceinline__ void attend(int kind, float p[OWN], const float a[OWN])
     {
-        attend(kind, p, a, most(a));
+        attend(kind, p, a, row_max(a));
     }
 
     /* From dL/dp to dL/da, in place: slope (d - <slope,d> / sum of slopes), where the

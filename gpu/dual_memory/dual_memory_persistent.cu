@@ -63,7 +63,87 @@ struct column {
     float M[QUADS][SLOTS], h[QUADS];
     bool live[QUADS];
     product_sums sum[QUADS]; /* v, and W_h h for the next step */
+    unsigned next_xp[QUADS]; /* as stored, loaded a step ahead */
 };
+
+/* The state before the first step. */
+template <typename PASS>
+static __device__ __forceinline__ void init_column(const recurrence &r, const coord &here,
+                                                   column<PASS> &c)
+{
+    #pragma unroll (PASS::QUADS)
+    for (int p = 0; p < PASS::QUADS; p++) {
+        const int row = here.row + 4 * p;
+        c.live[p] = row < r.batch && here.column < r.D;
+        c.h[p] = c.live[p] ? r.h0[(int64_t)row * r.D + here.column] : 0;
+        c.sum[p] = {};
+        c.next_xp[p] = 0;
+        #pragma unroll (PASS::SLOTS)
+        for (int n = 0; n < PASS::SLOTS; n++)
+            c.M[p][n] = c.live[p] && n < r.N
+                            ? r.M0[(r.each ? row * r.M : 0) + (int64_t)n * r.D + here.column]
+                            : 0;
+    }
+}
+
+/* h_T and M_T. */
+template <typename PASS>
+static __device__ __forceinline__ void save_column(const recurrence &r, const coord &here,
+                                                   const column<PASS> &c)
+{
+    #pragma unroll (PASS::QUADS)
+    for (int p = 0; p < PASS::QUADS; p++) {
+        const int row = here.row + 4 * p;
+        if (!c.live[p])
+            continue;
+        r.h_T[(int64_t)row * r.D + here.column] = c.h[p];
+        #pragma unroll (PASS::SLOTS)
+        for (int n = 0; n < PASS::SLOTS; n++)
+            if (n < r.N)
+                r.M_T[row * r.M + (int64_t)n * r.D + here.column] = c.M[p][n];
+    }
+}
+
+/* Limits the loads of weights in flight, to save registers. */
+template <typename PASS>
+static __device__ __forceinline__ void limit_loads(int n)
+{
+    if (PASS::SLOTS > 32 || (PASS::QUADS > 1 && n == 0))
+        __syncwarp();
+}
+
+/* read = sum over n of rho_n M_n */
+template <typename PASS>
+static __device__ __forceinline__ float read_tape(const typename PASS::attention_values &values,
+                                                  const coord &here, const column<PASS> &c, int p)
+{
+    float part[4] = {}, rho[4];
+    #pragma unroll 16
+    for (int n = 0; n < PASS::SLOTS; n += 4) {
+        limit_loads<PASS>(n);
+        load_slots(values.rho, here, p, n, rho);
+        #pragma unroll 4
+        for (int k = 0; k < 4; k++)
+            part[k] = fmaf(rho[k], c.M[p][n + k], part[k]);
+    }
+    return part[0] + part[1] + (part[2] + part[3]);
+}
+
+/* M'_n = (1 - omega_n) M_n + omega_n v */
+template <typename PASS>
+static __device__ __forceinline__ void write_tape(const typename PASS::attention_values &values,
+                                                  const coord &here, column<PASS> &c, int p)
+{
+    #pragma unroll 16
+    for (int n = 0; n < PASS::SLOTS; n += 4) {
+        float omega[4];
+        limit_loads<PASS>(n);
+        load_slots(values.omega, here, p, n, omega);
+        #pragma unroll 4
+        for (int k = 0; k < 4; k++)
+            c.M[p][n + k] = written(c.M[p][n + k], omega[k], c.sum[p].one);
+    }
+}
 
 /* The tapes before step t to a checkpoint. */
 template <typename PASS>
@@ -118,6 +198,46 @@ static __device__ __forceinline__ void save_weights(const recurrence &r, const s
 
 enum { VECTOR, MAIN, SIDE }; /* the mbarriers; two of SIDE */
 
+/* Loads xp of step t + 1; saves h and what was read at step t.  e: index of [T,B,D], for quad 0. */
+template <typename PASS>
+static __device__ __forceinline__ void load_xp_save_h(const recurrence &r, column<PASS> &c, int t,
+                                                      int64_t e, const float read[PASS::QUADS])
+{
+    typedef typename PASS::type T;
+    #pragma unroll (PASS::QUADS)
+    for (int p = 0; p < PASS::QUADS; p++) {
+        const int64_t at = e + (int64_t)4 * p * r.D;
+        if (c.live[p] && t + 1 < r.steps)
+            c.next_xp[p] = stored_bits((const T *)r.xp + at + r.batch * r.D);
+        if (c.live[p] && t >= 0) {
+            r.h[at] = c.h[p];
+            if (r.read)
+                store((T *)r.read + at, read[p]);
+        }
+    }
+}
+
+/* v = W_write h and W_h h, and the warp's parts of <v, h> and, if v is the query, of <M_n, v>. */
+template <typename PASS>
+static __device__ __forceinline__ void multiply_h(const recurrence &r, const shape &s,
+                                                  const coord &here, const uint4 *held,
+                                                  column<PASS> &c)
+{
+    typedef typename PASS::main_message message;
+    float *part = here.at<float>(s.main_parts) + here.warp * message::FLOATS;
+
+    multiply<PASS, BOTH_SUMS>(s, here, held, s.vector, c.sum);
+    #pragma unroll (PASS::QUADS)
+    for (int p = 0; p < PASS::QUADS; p++) {
+        c.sum[p].one = as_stored(c.sum[p].one, typename PASS::type{});
+        store_scalar_part(s, here, PASS::QUADS, p, c.sum[p].one * c.h[p]);
+    }
+    #pragma unroll (PASS::QUADS)
+    for (int p = 0; p < PASS::QUADS && r.query == DUAL_QUERY_V; p++)
+        reduce_slots<message>(here, part + message::row(p, 0, here.q),
+                              [&](int n) { return c.M[p][n] * c.sum[p].one; });
+}
+
 /* Column warps, from the first step's reading to the last step's write. */
 template <typename PASS>
 static __device__ __forceinline__ void columns_forward(const recurrence &r, const shape &s,
@@ -125,38 +245,23 @@ static __device__ __forceinline__ void columns_forward(const recurrence &r, cons
 {
     typedef typename PASS::type T;
     typedef typename PASS::side_message side_message;
-    typedef typename PASS::main_message main_message;
-    enum { SLOTS = PASS::SLOTS, QUADS = PASS::QUADS };
-    const bool query_v = r.query == DUAL_QUERY_V;
+    enum { QUADS = PASS::QUADS };
     const int threads = joint_threads(s);
     uint64_t *mbar = here.at<uint64_t>(0);
     uint4 held[held_count<PASS>()];
     column<PASS> c;
     int64_t e = (here.row - r.batch) * r.D + here.column; /* of [T,B,D], for quad 0 */
     const float bias = here.column < r.D ? load((const T *)r.b_h + here.column) : 0;
-    unsigned next_xp[QUADS] = {}; /* as stored, loaded a step ahead */
     int next_checkpoint = 0;
 
     load_weights<PASS>(s, here, (const T *)r.W_write, (const T *)r.W_h, r.D, held);
-    #pragma unroll QUADS
-    for (int p = 0; p < QUADS; p++) {
-        const int row = here.row + 4 * p;
-        c.live[p] = row < r.batch && here.column < r.D;
-        c.h[p] = c.live[p] ? r.h0[(int64_t)row * r.D + here.column] : 0;
-        c.sum[p] = {};
-        #pragma unroll SLOTS
-        for (int n = 0; n < SLOTS; n++)
-            c.M[p][n] = c.live[p] && n < r.N
-                            ? r.M0[(r.each ? row * r.M : 0) + (int64_t)n * r.D + here.column]
-                            : 0;
-    }
+    init_column(r, here, c);
     for (int t = -1; t < r.steps; t++, e += r.batch * r.D) {
         const int phase = t + 1;
         const coord now = opaque_copy(here, phase);
         const typename PASS::attention_values *values =
             now.at<typename PASS::attention_values>(s.attention);
         float *side_part = now.at<float>(s.side_parts) + now.warp * side_message::FLOATS;
-        float *main_part = now.at<float>(s.main_parts) + now.warp * main_message::FLOATS;
         float read[QUADS] = {};
         if (t == next_checkpoint) {
             save_tapes(r, now, c, t);
@@ -166,18 +271,8 @@ static __device__ __forceinline__ void columns_forward(const recurrence &r, cons
             named_barrier_sync(LAST_WEIGHTS_READY, threads);
         #pragma unroll QUADS
         for (int p = 0; p < QUADS && t >= 0; p++) {
-            float part[4] = {}, rho[4];
-            #pragma unroll 16
-            for (int n = 0; n < SLOTS; n += 4) {
-                if (SLOTS > 32 || (QUADS > 1 && n == 0))
-                    __syncwarp(); /* limits the loads in flight, to save registers */
-                load_slots(values->rho, now, p, n, rho);
-                #pragma unroll 4
-                for (int k = 0; k < 4; k++)
-                    part[k] = fmaf(rho[k], c.M[p][n + k], part[k]);
-            }
-            read[p] = part[0] + part[1] + (part[2] + part[3]);
-            c.h[p] = tanh_full(c.sum[p].other + (from_bits(next_xp[p], T{}) + bias) + read[p]);
+            read[p] = read_tape(*values, now, c, p);
+            c.h[p] = tanh_full(c.sum[p].other + (from_bits(c.next_xp[p], T{}) + bias) + read[p]);
         }
         broadcast_vector<T, QUADS>(s, now, mbar + VECTOR, 0, c.h);
         #pragma unroll QUADS
@@ -185,29 +280,10 @@ static __device__ __forceinline__ void columns_forward(const recurrence &r, cons
             reduce_slots<side_message>(now, side_part + side_message::row(p, 0, now.q),
                                        [&](int n) { return c.M[p][n] * c.h[p]; });
         named_barrier_arrive(SIDE_PARTS_READY, threads);
-        #pragma unroll QUADS
-        for (int p = 0; p < QUADS; p++) {
-            const int64_t at = e + (int64_t)4 * p * r.D;
-            if (c.live[p] && t + 1 < r.steps)
-                next_xp[p] = stored_bits((const T *)r.xp + at + r.batch * r.D);
-            if (c.live[p] && t >= 0) {
-                r.h[at] = c.h[p];
-                if (r.read)
-                    store((T *)r.read + at, read[p]);
-            }
-        }
+        load_xp_save_h(r, c, t, e, read);
         mbarrier_wait(mbar + VECTOR, phase);
 
-        multiply<PASS, BOTH_SUMS>(s, now, held, s.vector, c.sum);
-        #pragma unroll QUADS
-        for (int p = 0; p < QUADS; p++) {
-            c.sum[p].one = as_stored(c.sum[p].one, T{});
-            store_scalar_part(s, now, QUADS, p, c.sum[p].one * c.h[p]);
-        }
-        #pragma unroll QUADS
-        for (int p = 0; p < QUADS && query_v; p++)
-            reduce_slots<main_message>(now, main_part + main_message::row(p, 0, now.q),
-                                       [&](int n) { return c.M[p][n] * c.sum[p].one; });
+        multiply_h(r, s, now, held, c);
         named_barrier_arrive(MAIN_PARTS_READY, threads);
         #pragma unroll QUADS
         for (int p = 0; p < QUADS; p++)
@@ -217,28 +293,38 @@ static __device__ __forceinline__ void columns_forward(const recurrence &r, cons
             named_barrier_sync(FIRST_WEIGHTS_READY, threads);
         #pragma unroll QUADS
         for (int p = 0; p < QUADS && t >= 0; p++)
-            #pragma unroll 16
-            for (int n = 0; n < SLOTS; n += 4) {
-                float omega[4];
-                if (SLOTS > 32 || (QUADS > 1 && n == 0))
-                    __syncwarp();
-                load_slots(values->omega, now, p, n, omega);
-                #pragma unroll 4
-                for (int k = 0; k < 4; k++)
-                    c.M[p][n + k] = written(c.M[p][n + k], omega[k], c.sum[p].one);
-            }
+            write_tape(*values, now, c, p);
     }
-    #pragma unroll QUADS
-    for (int p = 0; p < QUADS; p++) {
-        const int row = here.row + 4 * p;
-        if (!c.live[p])
-            continue;
-        r.h_T[(int64_t)row * r.D + here.column] = c.h[p];
-        #pragma unroll SLOTS
-        for (int n = 0; n < SLOTS; n++)
-            if (n < r.N)
-                r.M_T[row * r.M + (int64_t)n * r.D + here.column] = c.M[p][n];
-    }
+    save_column(r, here, c);
+}
+
+/* An exchange of the warps' parts of scores: their sums arrive in `messages`. */
+struct score_exchange {
+    uint64_t *mbar;
+    int parts, messages, phase;
+};
+
+template <typename MESSAGE, typename PASS>
+static __device__ __forceinline__ void
+exchange_scores(const recurrence &r, const shape &s, const attention_lane<PASS> &here,
+                const score_exchange &x, float scores[attention_lane<PASS>::OWN])
+{
+    here.template broadcast_message<MESSAGE>(s, x.mbar, x.parts, x.messages);
+    mbarrier_wait(x.mbar, x.phase);
+    here.template slot_sums<MESSAGE>(s, x.messages, 0, scores);
+    scale_scores(r, here, scores);
+}
+
+/* The bytes that a step's messages bring to the block. */
+template <typename PASS>
+static __device__ __forceinline__ void expect_step(const shape &s, const attention_lane<PASS> &here,
+                                                   uint64_t *side_mbar, bool query_v)
+{
+    typedef typename PASS::main_message main_message;
+    mbarrier_arrive_expect_tx(here.mbar(VECTOR), vector_bytes(s, PASS::QUADS));
+    mbarrier_arrive_expect_tx(side_mbar, message_bytes<typename PASS::side_message>(s));
+    mbarrier_arrive_expect_tx(here.mbar(MAIN), scalar_bytes(s, PASS::QUADS) +
+                                                   query_v * message_bytes<main_message>(s));
 }
 
 /* Attention warps: omega and rho of all steps. */
@@ -249,7 +335,7 @@ static __device__ __forceinline__ void attention_forward(const recurrence &r, co
     typedef typename PASS::side_message side_message;
     typedef typename PASS::main_message main_message;
     typedef attention_lane<PASS> P;
-    enum { QUADS = PASS::QUADS, OWN = P::OWN };
+    enum { OWN = P::OWN };
     const bool query_v = r.query == DUAL_QUERY_V;
     const int threads = joint_threads(s);
 
@@ -262,18 +348,12 @@ static __device__ __forceinline__ void attention_forward(const recurrence &r, co
         uint64_t *main_mbar = here.mbar(MAIN), *side_mbar = here.mbar(SIDE + buffer);
         float h_scores[OWN], scores[OWN], omega[OWN] = {}, rho[OWN];
 
-        if (here.leader()) {
-            mbarrier_arrive_expect_tx(here.mbar(VECTOR), vector_bytes(s, QUADS));
-            mbarrier_arrive_expect_tx(side_mbar, message_bytes<side_message>(s));
-            mbarrier_arrive_expect_tx(main_mbar, scalar_bytes(s, QUADS) +
-                                                     query_v * message_bytes<main_message>(s));
-        }
+        if (here.leader())
+            expect_step(s, here, side_mbar, query_v);
         named_barrier_sync(SIDE_PARTS_READY, threads);
-        here.template broadcast_message<side_message>(s, side_mbar, s.side_parts, messages);
-        mbarrier_wait(side_mbar, phase / 2);
-        here.template slot_sums<side_message>(s, messages, 0, h_scores);
-        scale_scores(r, here, h_scores);
-        const float max_h = P::ops::most(h_scores);
+        exchange_scores<side_message>(r, s, here, {side_mbar, s.side_parts, messages, phase / 2},
+                                      h_scores);
+        const float max_h = P::ops::row_max(h_scores);
         float bound = max_h;
         #pragma unroll OWN
         for (int k = 0; k < OWN; k++)
@@ -281,11 +361,9 @@ static __device__ __forceinline__ void attention_forward(const recurrence &r, co
         named_barrier_sync(MAIN_PARTS_READY, threads);
         here.broadcast_scalar(s, main_mbar);
         if (query_v) {
-            here.template broadcast_message<main_message>(s, main_mbar, s.main_parts, s.main);
-            mbarrier_wait(main_mbar, phase);
-            here.template slot_sums<main_message>(s, s.main, 0, scores);
-            scale_scores(r, here, scores);
-            bound = P::ops::most(scores);
+            exchange_scores<main_message>(r, s, here, {main_mbar, s.main_parts, s.main, phase},
+                                          scores);
+            bound = P::ops::row_max(scores);
         }
         if (t >= 0) {
             P::ops::attend(r.attention, omega, scores, bound);

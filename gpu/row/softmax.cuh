@@ -6,10 +6,9 @@
 #ifndef SOFTMAX_CUH
 #define SOFTMAX_CUH
 
+#include "gpu/device/math.cuh"
 #include "gpu/device/reduce.cuh"
 #include "gpu/device/vector.cuh"
-
-#define LOG2E 1.4426950408889634f
 
 /* ---- vectors ---- */
 

@@ -185,6 +185,22 @@ struct gemm_output {
     int64_t M, N;
 };
 
+/* Product g of the batch. */
+template <typename T, typename C>
+static __device__ __forceinline__ gemm_output<C> product_of(const gemm_problem<T, C> &p, int64_t g)
+{
+    const int64_t at = g * p.M * p.N;
+    return {p.c + at, p.c0 ? p.c0 + at : NULL, p.alpha, p.beta, p.M, p.N};
+}
+
+/* Its sum over one slice of k. */
+template <typename T, typename C>
+static __device__ __forceinline__ gemm_output<float> partial_product_of(const gemm_problem<T, C> &p,
+                                                                        int64_t slice, int64_t g)
+{
+    return {p.workspace + (slice * p.batch + g) * p.M * p.N, NULL, 1, 0, p.M, p.N};
+}
+
 template <typename C, bool WIDE>
 static __device__ __forceinline__ void write_tile(const gemm_output<C> &to, const float sum[8][8],
                                                   int64_t m, int64_t n)
@@ -261,14 +277,10 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
     add_groups<SIDE>(sum, smem);
     if (group)
         return;
-    const int64_t at = g * p.M * p.N;
     if (slices == 1)
-        write_tile<C, WIDE>({p.c + at, p.c0 ? p.c0 + at : NULL, p.alpha, p.beta, p.M, p.N}, sum,
-                            m0 + m, n0 + n);
+        write_tile<C, WIDE>(product_of(p, g), sum, m0 + m, n0 + n);
     else
-        write_tile<float, WIDE>(
-            {p.workspace + slice * p.batch * p.M * p.N + at, NULL, 1, 0, p.M, p.N}, sum, m0 + m,
-            n0 + n);
+        write_tile<float, WIDE>(partial_product_of(p, slice, g), sum, m0 + m, n0 + n);
 }
 
 /* ---- the tile shape, and the slices of k ---- */
@@ -371,5 +383,6 @@ struct gemm_blocked : blocked_engine<false, gemm_engine<gemm_blocked>> {
 struct gemm_splitk : blocked_engine<true, gemm_thin_engine<gemm_splitk>> {
 };
 
-GEMM_IMPLS(extern "C", blocked, "8 x 8 a thread, 128 x 128 a block, two stages of shared memory");
-GEMM_IMPLS(extern "C", splitk, "the same on slices of K that fill the chip, added up in order");
+GEMM_IMPLS(extern "C", blocked,
+           "8 x 8 per thread, 128 x 128 per block, two stages of shared memory");
+GEMM_IMPLS(extern "C", splitk, "the same on slices of K that fill the chip, summed in order");

@@ -438,11 +438,9 @@ __global__ void __launch_bounds__(32 * WARPS, R < MAX_RADIUS ? 4 : 3)
         from += stride;
     };
     const auto write = [&](int i, const float(&mean)[WIDTH<T>]) {
-        T *row = to;
+        if ((unsigned)(i - top) < rows_to_write)
+            store_mean<WIDE>(to, mean, m.W - left);
         to += stride;
-        if ((unsigned)(i - top) >= rows_to_write)
-            return;
-        store_mean<WIDE>(row, mean, m.W - left);
     };
 
     if (image >= m.B) /* uniform in the warp */

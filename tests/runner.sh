@@ -620,12 +620,13 @@ ok $? "a row for each pass of $timed"
 ok $? "measure = time, as records"
 [ "`grep -v '^#' out | awk -F'\t' '{print NF}' | sort -u`" = 24 ]
 ok $? "they have 24 fields each"
-# On a GPU others may free memory meanwhile; tests/memory is there for that.
+# On a GPU others may free memory meanwhile; tests/memory is there for that.  On a busy machine the
+# first of two runs may take all the time that there is for both.
 case $gpu in emulated*) alone=1 ;; *) alone=0 ;; esac
 grep -v '^#' out | awk -F'\t' -v alone=$alone 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
     $at["verdict"] ~ /^declined: ./ { next }
     { n++ }
-    $at["runs"] != 2 || $at["min"] > $at["median"] || $at["median"] > $at["max"] ||
+    $at["runs"] < 1 || $at["runs"] > 2 || $at["min"] > $at["median"] || $at["median"] > $at["max"] ||
     $at["min"] <= 0 || $at["tokens_per_s"] <= 0 || $at["predicted_bytes"] <= 0 { bad = 1 }
     $at["bound_by"] != "" {
         largest = ""

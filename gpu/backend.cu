@@ -55,9 +55,9 @@ const struct limits *gpu_limits(void)
     own.sms = p.multiProcessorCount > 1 ? p.multiProcessorCount : 1;
     own.smem = p.sharedMemPerBlockOptin;
     own.smem_two = p.sharedMemPerMultiprocessor / 2 - p.reservedSharedMemPerBlock;
-    own.walkers = power_of_two(own.sms);
+    own.scan_blocks = power_of_two(own.sms);
     own.split_steps = SPLIT_STEPS;
-    own.crowd = 327680;
+    own.wide_lane_elements = 327680;
     own.records = 1 << 24;
     own.states = 20 << 20;
     own.norm_threads = 512;

@@ -12,7 +12,7 @@
 #endif
 
 #include "common/op.h"
-#include "gpu/limits.h"
+#include "gpu/device_limits.h"
 
 static inline __host__ __device__ int64_t ceil_div(int64_t a, int64_t b)
 {

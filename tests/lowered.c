@@ -1,4 +1,4 @@
-/* Kernels that go about it otherwise from so much work on (gpu/limits.h), with the limits lowered
+/* Kernels that go about it otherwise from so much work on (gpu/device_limits.h), with the limits lowered
  * until small cases meet several portions, slices of all lengths, teams of all kinds and several
  * rows of a team: parity and properties, as tests/parity asks them at the device's own limits.
  *
@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-#include "gpu/limits.h"
+#include "gpu/device_limits.h"
 #include "tests/suite.h"
 
 /* The device's, lowered. */
@@ -15,9 +15,9 @@ static struct limits low(void)
 {
     struct limits l = *gpu_limits();
     l.sms = 2;
-    l.walkers = 3;
+    l.scan_blocks = 3;
     l.split_steps = 64;
-    l.crowd = 2048;
+    l.wide_lane_elements = 2048;
     l.records = 1 << 13;
     l.states = 1 << 12;
     l.norm_threads = 64;

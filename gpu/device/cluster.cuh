@@ -8,8 +8,7 @@
 
 #ifdef __CUDACC__
 #if __CUDA_ARCH__ >= 900 || !defined(__CUDA_ARCH__)
-/* A barrier of the cluster in two halves.  It says that others have come so far, and
- * nothing about memory; what a block's own shared memory holds is there for others too. */
+/* A barrier of the cluster in two halves.  It orders no accesses to memory. */
 static __device__ __forceinline__ void cluster_arrive(void)
 {
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
@@ -41,7 +40,7 @@ static __device__ __forceinline__ void store_relaxed_cluster(tagged *there, tagg
 {
     asm volatile("st.relaxed.cluster.b64 [%0], %1;" ::"l"(there), "l"(pack_tagged(t)) : "memory");
 }
-/* What is in a place of the block's own. */
+/* The tagged value in the block's own shared memory. */
 static __device__ __forceinline__ tagged load_relaxed_cluster(const tagged *place)
 {
     uint64_t word;
@@ -69,7 +68,7 @@ static __device__ tagged load_relaxed_cluster(const tagged *place)
     return *place;
 }
 #endif
-/* A barrier of the cluster after which each thread finds what all have written before. */
+/* A barrier of the cluster after which each thread reads the values that all have written before. */
 static __device__ __forceinline__ void cluster_sync(void)
 {
 #if __CUDA_ARCH__ >= 900

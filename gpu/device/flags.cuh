@@ -5,7 +5,7 @@
 
 #include "gpu/gpu.cuh"
 
-/* A value together with what it is for, in one word: a load that finds the tag has the value. */
+/* A value and its tag in one word: a load that finds the tag has the value. */
 struct alignas(8) tagged {
     float x;
     int tag;
@@ -21,8 +21,8 @@ static __device__ __forceinline__ tagged unpack_tagged(uint64_t word)
 }
 
 #ifdef __CUDACC__
-/* Four floats, aligned, as blocks that run at the same time see each other's: past
- * what an SM caches, and each float whole, though not all four at once. */
+/* Four floats, aligned, that blocks running at the same time exchange: they bypass
+ * L1, and each float is whole, though not all four at once. */
 static __device__ __forceinline__ void load_relaxed(const float *from, float x[4])
 {
     asm volatile("ld.relaxed.gpu.global.v4.f32 {%0,%1,%2,%3}, [%4];"

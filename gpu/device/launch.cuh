@@ -1,4 +1,4 @@
-/* launch.cuh - what a launch needs beyond <<<>>>. */
+/* launch.cuh - attributes of a launch that <<<>>> cannot set. */
 #ifndef LAUNCH_CUH
 #define LAUNCH_CUH
 

@@ -74,7 +74,7 @@ static __device__ __forceinline__ void mbarrier_wait(uint64_t *mbar, int phase)
     while (!over);
 }
 #else
-/* Before capability 9.0 a block is alone: what its threads store has arrived. */
+/* Before capability 9.0 a block is alone: the values that its threads store have arrived. */
 static __device__ void mbarrier_init(uint64_t *, int = 1) {}
 static __device__ void mbarrier_arrive_expect_tx(uint64_t *, int) {}
 template <typename T>

@@ -13,7 +13,8 @@ static __device__ __forceinline__ void block_barrier(void)
 }
 
 /* One of a block's other barriers, 1 to 15, for so many of its threads: by whole warps, of which
- * some wait for all, and some only arrive.  Who waits finds what all have written before. */
+ * some wait for all, and some only arrive.  A thread that waits then
+ * reads the values that all have written before. */
 static __device__ __forceinline__ void named_barrier_sync(int barrier, int threads)
 {
     asm volatile("barrier.sync.aligned %0, %1;" ::"r"(barrier), "r"(threads) : "memory");

@@ -18,7 +18,7 @@ struct smem_arena {
     int bytes;
 
     /* As an alignment: right after the array before.  Of sizes that are known only at run time nvcc
-     * cannot tell that they are multiples of 16 bytes: it would round up wherever it computes an
+     * does not know that they are multiples of 16 bytes: it would round up wherever it computes an
      * address. */
     enum { PACKED = 1 };
 

@@ -11,8 +11,8 @@
 
 /* How a tensor of three axes lies in memory, x fastest, and how big a box of it is that moves as
  * one: always 128 bytes along x, and some rows of y.  In shared memory a box is rows of 128 bytes,
- * which begins at a multiple of 1024; of row r the 16 bytes i are found at i ^ r % 8.  What of a
- * box lies outside the tensor is zero when it is loaded and left alone when it is stored. */
+ * which begins at a multiple of 1024; of row r the 16 bytes i are found at i ^ r % 8.  The
+ * part of a box outside the tensor is zero when it is loaded and is not written when it is stored. */
 typedef CUtensorMap tensor_map;
 
 /* The box that begins at `at` to `to`, its bytes counted by the mbarrier. */
@@ -117,7 +117,7 @@ static inline void tma_load_multicast(int blocks, void *to, uint64_t *mbar, cons
 }
 static inline void tma_prefetch_map(const tensor_map *) {}
 
-/* What is stored is read when it is waited for. */
+/* A store reads shared memory as late as it may: when it is waited for. */
 struct emu_tma_store {
     const tensor_map *map;
     const void *from;

@@ -38,7 +38,7 @@ static __device__ __forceinline__ void wgmma_wait(void)
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(left) : "memory");
 }
-/* What is read of d after this is read no sooner. */
+/* The compiler may not move reads of d from behind this to before it. */
 template <int n>
 static __device__ __forceinline__ void wgmma_fence_operand(float (&d)[n])
 {
@@ -166,7 +166,7 @@ static inline void emu_do_wgmma(const void *data)
         }
     }
 }
-/* As late as it may be: what was not waited for is not there. */
+/* As late as it may be: a result that was not waited for is not there. */
 template <bool TRANS_A, bool TRANS_B, int n>
 static inline void wgmma(float (&d)[n], wgmma_desc a, wgmma_desc b, int keep)
 {

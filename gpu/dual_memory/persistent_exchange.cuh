@@ -1,4 +1,4 @@
-/* persistent_exchange.cuh - dual_memory, kernel `persistent`: what the blocks of a cluster send each
+/* persistent_exchange.cuh - dual_memory, kernel `persistent`: the messages that the blocks of a cluster send each
  * other.
  *
  * A vector goes to all blocks in chunks of 128 bytes, a warp's 8 columns of four sequences.  A

@@ -38,7 +38,7 @@ struct slab {
     enum { PER_LANE = 16 / sizeof(T), DEPTH = 4 * PER_LANE }; /* elements per lane, per row */
 };
 
-/* What a block sends of its sequences: KINDS partial sums per slot. */
+/* A message from a block to the others: KINDS partial sums per slot of its sequences. */
 template <int SLOTS_, int QUADS_, int KINDS_>
 struct message {
     enum {

@@ -1,5 +1,5 @@
 /* columns.cuh - a row of a matrix over LANES neighbouring threads, an octet of its columns each in
- * registers: two quads of four neighbouring columns, half a row apart. */
+ * registers: two quads of four neighbouring columns, at a distance of half a row. */
 #ifndef COLUMNS_CUH
 #define COLUMNS_CUH
 

@@ -76,12 +76,12 @@ static int forward(const struct frame *f)
         to[i] = (T *)all.p[i];
     }
     int z = a->z != NULL;
-    int e = products(all.n - z, x, Wt, 0, to, (product_room *)f->work);
+    int e = products(all.n - z, x, Wt, 0, to, (product_pointers *)f->work);
     if (!e && z)
         e = project_z(f, x, Wt[all.n - 1]);
     if (e)
         return e;
-    struct frame c = e74_cell_frame(f, NULL, (char *)f->work + aligned(sizeof(product_room)));
+    struct frame c = e74_cell_frame(f, NULL, (char *)f->work + aligned(sizeof(product_pointers)));
     return CELL.pass[FORWARD](&c);
 }
 
@@ -147,7 +147,7 @@ template <typename T, const struct impl &CELL>
 static size_t work(const struct frame *f, enum pass p)
 {
     struct frame c = e74_cell_frame(f, NULL, NULL);
-    size_t before = p == FORWARD ? aligned(sizeof(product_room)) : layout_of<T>(f).cell;
+    size_t before = p == FORWARD ? aligned(sizeof(product_pointers)) : layout_of<T>(f).cell;
     return before + CELL.work(&c, p);
 }
 

@@ -24,16 +24,16 @@
  *
  *     E = dY / r + M^T (r K G^T - ((1 - r^2 |k|^2) / r) dY)
  *
- * factor() computes M, P, r and X, one block per chunk.  Then one block walks SLICE
+ * factor() computes M, P, r and X, one block per chunk.  Then one block scans SLICE
  * rows of the state of one (sequence, head), which do not depend on other rows,
  * through the chunks (in `split` through those of a split of T).  Half of its warps
  * are consumers: they compute the recurrence, three short products per chunk, with
  * the state in their accumulators.  The others are producers, which load operands a
  * chunk or two ahead, and also run the epilogue: they compute the outputs from
- * what the consumers store in shared memory.  Backward walks G from the end, and
+ * the values that the consumers store in shared memory.  Backward scans G from the end, and
  * finish() computes the keys' gradients, one block per chunk.  That needs the state
  * before each chunk, which is a checkpoint where CHUNK is a multiple of the interval;
- * else the forward walk is repeated, with the same bits.  Each of these kernels
+ * else the forward scan is repeated, with the same bits.  Each of these kernels
  * starts while the one before it ends (programmatic dependent launch).
  *
  * Bound by memory where there are many rows, else by the latency of the recurrence. */
@@ -458,12 +458,12 @@ static __device__ __forceinline__ void produce_forward(const plan &p, const work
  * the chunks, with the bits of forward; where it summarises, only A and b of the splits. */
 template <int N, int SLICE>
 __global__ void __launch_bounds__((2 * shape<N, SLICE>::GROUP_THREADS), min_blocks(N, SLICE))
-    walk_forward(plan p)
+    scan_forward(plan p)
 {
     extern __shared__ __align__(16) unsigned char buffer[];
     const work_tile r = work_tile_of(p, SLICE);
     smem_arena smem = {buffer, 0};
-    const smem_layout<N, SLICE> w = alloc_walk<N, SLICE>(&smem, p, FORWARD);
+    const smem_layout<N, SLICE> w = alloc_scan<N, SLICE>(&smem, p, FORWARD);
 
     if (threadIdx.x < shape<N, SLICE>::GROUP_THREADS)
         consume_forward(p, r, w);
@@ -500,7 +500,7 @@ plan e74_chunked::chunked_plan(const struct frame *f, enum pass pass, size_t *by
     p.c = call_of(f);
     p.chunks = p.chunks_per_split = (int)ceil_div(p.c.T, CHUNK);
     p.splits = 1;
-    p.target_blocks = gpu_limits()->walkers;
+    p.target_blocks = gpu_limits()->scan_blocks;
     p.checkpoints_per_chunk = (int)(CHUNK / p.c.K);
     *bytes = divide(&p, pass, f->choice[E74_PROJ] == E74_TIED_KVQ, (char *)f->work);
     return p;
@@ -520,18 +520,18 @@ cudaError_t e74_chunked::chunked_factor(const plan &p)
     return p.c.N <= 64 ? launch_factor<64>(p) : launch_factor<128>(p);
 }
 
-struct forward_walk {
+struct forward_scan {
     static constexpr enum pass pass = FORWARD;
     template <int N, int SLICE>
     static void (*kernel(void))(plan)
     {
-        return walk_forward<N, SLICE>;
+        return scan_forward<N, SLICE>;
     }
 };
 
-cudaError_t e74_chunked::chunked_walk_forward(const plan &p)
+cudaError_t e74_chunked::chunked_scan_forward(const plan &p)
 {
-    return walk<forward_walk>(p);
+    return scan<forward_scan>(p);
 }
 
 static int forward(const struct frame *f)
@@ -541,7 +541,7 @@ static int forward(const struct frame *f)
     p.starts = p.c.first;
     p.end = p.c.last;
     CUDA(chunked_factor(p));
-    return chunked_walk_forward(p);
+    return chunked_scan_forward(p);
 }
 
 static int backward(const struct frame *f)
@@ -551,10 +551,10 @@ static int backward(const struct frame *f)
     CUDA(chunked_factor(p));
     p.starts = p.c.first;
     if (p.states)
-        CUDA(chunked_walk_forward(p));
+        CUDA(chunked_scan_forward(p));
     p.starts = p.c.dlast;
     p.end = p.c.dfirst;
-    CUDA(chunked_walk_backward(p));
+    CUDA(chunked_scan_backward(p));
     return chunked_finish(p);
 }
 

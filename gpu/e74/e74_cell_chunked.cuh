@@ -45,7 +45,7 @@ struct plan {
     float *dv;                 /* [T][BH][N]: where v is k */
 
     /* The initial states of the splits, [splits][BH][N][N]: S, or G in the backward pass;
-     * NULL: the walk computes A and b of each split. */
+     * NULL: the scan computes A and b of each split. */
     const float *starts;
     float *end; /* [BH][N][N] after the last split, or G before the first; NULL: not wanted */
     /* Where T is split, of each split: b, then the initial state; and A, in high and low bf16. */
@@ -53,7 +53,7 @@ struct plan {
     bf16 *A;             /* [splits][BH][high low][N][N] */
 };
 
-/* Does the walk compute b and A of each split (from the state 0, and from the unit matrix with
+/* Does the scan compute b and A of each split (from the state 0, and from the unit matrix with
  * v = 0), and no outputs? */
 static __host__ __device__ __forceinline__ bool summarises(const plan &p)
 {
@@ -177,7 +177,7 @@ struct shape {
     static constexpr int WARP_COLUMNS = N / WARPS, TILES = SLICE / 8 / (WARPS / 4);
 };
 
-/* For __launch_bounds__: resident blocks of a walk per SM, at least. */
+/* For __launch_bounds__: resident blocks of a scan per SM, at least. */
 static constexpr int min_blocks(int N, int SLICE)
 {
     return N * SLICE < 64 * 64 ? 2 : 1;
@@ -427,7 +427,7 @@ struct operands {
     float2 *scales;  /* [CHUNK] */
 };
 
-/* A block's shared memory: what the warp roles exchange, double-buffered, and the stages. */
+/* A block's shared memory: the buffers that the warp roles exchange, two of each, and the stages. */
 template <int N, int SLICE>
 struct smem_layout {
     static constexpr int KEYS = CHUNK * padded(N), SQUARE = CHUNK * LD_CHUNK,
@@ -459,7 +459,7 @@ static __host__ __device__ __forceinline__ operands alloc_stage(smem_arena *smem
 
 template <int N, int SLICE>
 static __host__ __device__ __forceinline__ smem_layout<N, SLICE>
-alloc_walk(smem_arena *smem, const plan &p, enum pass pass)
+alloc_scan(smem_arena *smem, const plan &p, enum pass pass)
 {
     typedef smem_layout<N, SLICE> h;
     const int stage = arena_bytes<alloc_stage<N, SLICE>>(p, pass);
@@ -485,7 +485,7 @@ static __device__ __forceinline__ operands operands_of(const plan &p, enum pass 
     return o;
 }
 
-/* Does the walk compute y and out?  Else only states. */
+/* Does the scan compute y and out?  Else only states. */
 static __device__ __forceinline__ bool has_outputs(const plan &p)
 {
     return !p.states && !summarises(p);
@@ -636,46 +636,46 @@ template <int N, int SLICE>
 static bool fits(plan p, enum pass pass)
 {
     p.stages = 2;
-    return (size_t)arena_bytes<alloc_walk<N, SLICE>>(p, pass) <= gpu_limits()->smem;
+    return (size_t)arena_bytes<alloc_scan<N, SLICE>>(p, pass) <= gpu_limits()->smem;
 }
 
-/* States that the grid walks in parallel. */
+/* States that the grid scans in parallel. */
 static inline int64_t parallel_states(const plan &p)
 {
     return p.c.BH * p.splits * (summarises(p) ? 2 : 1);
 }
 
-/* WALK has `pass`, and kernel<N, SLICE>(). */
-template <typename WALK, int N, int SLICE>
-static cudaError_t walk(plan p)
+/* SCAN has `pass`, and kernel<N, SLICE>(). */
+template <typename SCAN, int N, int SLICE>
+static cudaError_t scan(plan p)
 {
-    const enum pass pass = WALK::pass; /* a copy: a reference would make a symbol of the member */
+    const enum pass pass = SCAN::pass; /* a copy: a reference would make a symbol of the member */
     p.slices = (int)ceil_div(p.c.N, SLICE);
     const int64_t blocks = parallel_states(p) * p.slices;
-    const size_t max_smem = blocks > gpu_limits()->walkers && min_blocks(N, SLICE) > 1
+    const size_t max_smem = blocks > gpu_limits()->scan_blocks && min_blocks(N, SLICE) > 1
                                 ? gpu_limits()->smem_two
                                 : gpu_limits()->smem;
     p.stages = STAGES_MAX;
-    if ((size_t)arena_bytes<alloc_walk<N, SLICE>>(p, pass) > max_smem)
+    if ((size_t)arena_bytes<alloc_scan<N, SLICE>>(p, pass) > max_smem)
         p.stages = 2;
-    return launch(WALK::template kernel<N, SLICE>(), p, blocks, 2 * shape<N, SLICE>::GROUP_THREADS,
-                  arena_bytes<alloc_walk<N, SLICE>>(p, pass));
+    return launch(SCAN::template kernel<N, SLICE>(), p, blocks, 2 * shape<N, SLICE>::GROUP_THREADS,
+                  arena_bytes<alloc_scan<N, SLICE>>(p, pass));
 }
 
-template <typename WALK, int N>
-static cudaError_t walk(const plan &p)
+template <typename SCAN, int N>
+static cudaError_t scan(const plan &p)
 {
-    if (parallel_states(p) * ceil_div(p.c.N, 64) >= p.target_blocks && fits<N, 64>(p, WALK::pass))
-        return walk<WALK, N, 64>(p);
+    if (parallel_states(p) * ceil_div(p.c.N, 64) >= p.target_blocks && fits<N, 64>(p, SCAN::pass))
+        return scan<SCAN, N, 64>(p);
     if (parallel_states(p) * ceil_div(p.c.N, 32) >= p.target_blocks)
-        return walk<WALK, N, 32>(p);
-    return walk<WALK, N, 16>(p);
+        return scan<SCAN, N, 32>(p);
+    return scan<SCAN, N, 16>(p);
 }
 
-template <typename WALK>
-static cudaError_t walk(const plan &p)
+template <typename SCAN>
+static cudaError_t scan(const plan &p)
 {
-    return p.c.N <= 64 ? walk<WALK, 64>(p) : walk<WALK, 128>(p);
+    return p.c.N <= 64 ? scan<SCAN, 64>(p) : scan<SCAN, 128>(p);
 }
 
 /* In e74_cell_chunked.cu: the plan of a call as one split, initial states not set, and
@@ -683,10 +683,10 @@ static cudaError_t walk(const plan &p)
 plan chunked_plan(const struct frame *f, enum pass pass, size_t *bytes);
 const char *chunked_declines(const struct frame *f);
 cudaError_t chunked_factor(const plan &p);
-cudaError_t chunked_walk_forward(const plan &p);
+cudaError_t chunked_scan_forward(const plan &p);
 
 /* In e74_cell_chunked_back.cu. */
-cudaError_t chunked_walk_backward(const plan &p);
+cudaError_t chunked_scan_backward(const plan &p);
 cudaError_t chunked_finish(const plan &p);
 
 } /* namespace e74_chunked */

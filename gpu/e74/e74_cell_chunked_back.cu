@@ -1,4 +1,4 @@
-/* e74_cell, kernel `chunked`, the backward pass: walk_backward() computes E = dV and G
+/* e74_cell, kernel `chunked`, the backward pass: scan_backward() computes E = dV and G
  * chunk by chunk from the last, one block per SLICE rows of a state; finish() computes dk,
  * dq and dz, one block per chunk.  The formulas are in e74_cell_chunked.cu. */
 #include "gpu/device/async.cuh"
@@ -227,12 +227,12 @@ static __device__ __forceinline__ void produce_backward(const plan &p, const wor
 
 template <int N, int SLICE>
 __global__ void __launch_bounds__((2 * shape<N, SLICE>::GROUP_THREADS), min_blocks(N, SLICE))
-    walk_backward(plan p)
+    scan_backward(plan p)
 {
     extern __shared__ __align__(16) unsigned char buffer[];
     const work_tile r = work_tile_of(p, SLICE);
     smem_arena smem = {buffer, 0};
-    const smem_layout<N, SLICE> w = alloc_walk<N, SLICE>(&smem, p, BACKWARD);
+    const smem_layout<N, SLICE> w = alloc_scan<N, SLICE>(&smem, p, BACKWARD);
 
     if (threadIdx.x < shape<N, SLICE>::GROUP_THREADS)
         consume_backward(p, r, w);
@@ -492,7 +492,7 @@ static constexpr int finish_min_blocks(int N)
     return N > STRIP ? 2 : 4;
 }
 
-/* Two groups of cp.async: what D needs; dY and E. */
+/* Two groups of cp.async: the operands of D; dY and E. */
 template <int N>
 static __device__ __forceinline__ void load_operands(const plan &p, const chunk_coord &at,
                                                      const finish_smem &w)
@@ -575,18 +575,18 @@ __global__ void __launch_bounds__(finish_threads(N), finish_min_blocks(N)) finis
 
 /* ---- launches ---- */
 
-struct backward_walk {
+struct backward_scan {
     static constexpr enum pass pass = BACKWARD;
     template <int N, int SLICE>
     static void (*kernel(void))(plan)
     {
-        return walk_backward<N, SLICE>;
+        return scan_backward<N, SLICE>;
     }
 };
 
-cudaError_t e74_chunked::chunked_walk_backward(const plan &p)
+cudaError_t e74_chunked::chunked_scan_backward(const plan &p)
 {
-    return walk<backward_walk>(p);
+    return scan<backward_scan>(p);
 }
 
 template <int N>

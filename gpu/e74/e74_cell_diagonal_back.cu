@@ -205,7 +205,7 @@ put_gradients(const layout &l, const item &it, const back_step<T> &s, const eigh
     put_dk<T>(l, at, s.columns, k, dk, dk_tied, length);
 }
 
-/* Prefetch what the chunk at offset `at` needs. */
+/* Prefetches the operands of the chunk at offset `at`. */
 template <typename T>
 static __device__ __forceinline__ void prefetch_chunk(const layout &l, const item &it, int64_t at)
 {

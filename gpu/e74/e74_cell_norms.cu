@@ -2,7 +2,7 @@
  *
  * Forward, `prepare` normalises the keys, `carry` scans and `put_outputs` follows it.  Backward,
  * after prepare, first all segments are replayed in parallel, by carry, which stores the vectors of
- * each step, and one state per run.  Then walk_back scans backward, and sum_rows follows it. */
+ * each step, and one state per run.  Then chain_back scans backward, and sum_rows follows it. */
 #include <numeric>
 
 #include "gpu/device/launch.cuh"
@@ -126,7 +126,7 @@ static layout layout_of(const struct frame *f, enum pass pass)
     set_record_sizes(&l, BACKWARD);
     for (l.run = RUN_MAX; l.run > RUN_MIN; l.run /= 2)
         if (l.run * ELEMENTS_PER_STEP <= c.M &&
-            (size_t)walk_smem_of(l, NULL).bytes <= gpu_limits()->smem)
+            (size_t)chain_back_smem_of(l, NULL).bytes <= gpu_limits()->smem)
             break;
     set_record_sizes(&l, pass);
 
@@ -242,7 +242,7 @@ static cudaError_t launch_backward(layout l)
         const int64_t runs = (segments - 1) * l.runs + last.run + 1;
         CUDA(launch_scans(l, carry_kernel(l, true), segments * l.count,
                           carry_smem_of(l, NULL).bytes));
-        CUDA(launch_chains(l, walk_back_kernel(l), walk_smem_of(l, NULL).bytes));
+        CUDA(launch_chains(l, chain_back_kernel(l), chain_back_smem_of(l, NULL).bytes));
         CUDA(launch(l, sum_rows_kernel<T>(l), runs * l.count * l.groups, sum_threads(l.lanes),
                     sum_bytes(l)));
     }
@@ -291,7 +291,7 @@ static const char *declines(const struct frame *f)
     const layout l = layout_of(f, BACKWARD);
     if (l.groups * l.warps > max_warps(l.lanes))
         return "the blocks of the state need more warps than a block has";
-    if ((size_t)walk_smem_of(l, NULL).bytes > gpu_limits()->smem)
+    if ((size_t)chain_back_smem_of(l, NULL).bytes > gpu_limits()->smem)
         return "the records of a run do not fit shared memory";
     return NULL;
 }

@@ -1,4 +1,4 @@
-/* e74_cell_norms.cuh - what the kernels of e74_cell's `norms` share.
+/* e74_cell_norms.cuh - the common parts of e74_cell's kernels `norms`.
  *
  * rmsnorm and frobnorm couple all elements of a state, so that one block holds a whole state in
  * registers: eight columns of `rows_per_thread` rows per thread, LANES threads per row.
@@ -8,7 +8,7 @@
  * bits depend on its first state alone; with fp32 checkpoints backward replays from those at which
  * a run begins.
  *
- * A chain is the block that scans the steps of one sequence and head; `carry` and `walk_back` are
+ * A chain is the block that scans the steps of one sequence and head; `carry` and `chain_back` are
  * the kernels of chains.  It is bound by latency, and few chains leave most of the GPU idle.  So
  * the kernel that follows, for outputs or sums, is launched (PDL) as soon as all chains have begun,
  * and each of its blocks polls the progress flag of its chain until the run is complete.  (Chains
@@ -98,7 +98,7 @@ static constexpr __host__ __device__ int padded_rows(int lanes)
 }
 
 /* The records of a step and group: the input record, which prepare() writes, and the result record
- * of the replay, in which walk_back() overwrites y with dv and `written` with f.  sum_rows()
+ * of the replay, in which chain_back() overwrites y with dv and `written` with f.  sum_rows()
  * overwrites v with dk^, q with dq and u with du.  The last array of either is in memory only with
  * an outer z, and of forward's result record only y is. */
 template <int LANES, bool INSIDE, bool BACK>
@@ -147,7 +147,7 @@ struct layout {
 using kernel = void (*)(layout);
 
 kernel carry_kernel(const layout &l, bool replays);
-kernel walk_back_kernel(const layout &l);
+kernel chain_back_kernel(const layout &l);
 template <typename T>
 kernel put_outputs_kernel(void);
 template <typename T>
@@ -182,7 +182,7 @@ static inline __host__ __device__ carry_smem carry_smem_of(const layout &l, void
     return s;
 }
 
-struct walk_smem {
+struct chain_back_smem {
     float *inputs, *results; /* [2][run][input_floats or result_floats] */
     float *state;            /* [tile]: before the run */
     float *sums;             /* [2][WARP_SUMS]: of two steps */
@@ -190,10 +190,10 @@ struct walk_smem {
     int bytes;
 };
 
-static inline __host__ __device__ walk_smem walk_smem_of(const layout &l, void *base)
+static inline __host__ __device__ chain_back_smem chain_back_smem_of(const layout &l, void *base)
 {
     smem_arena a = {(unsigned char *)base, 0};
-    walk_smem s;
+    chain_back_smem s;
     s.inputs = a.alloc<float>(2 * l.run * l.input_floats, a.PACKED);
     s.results = a.alloc<float>(2 * l.run * l.result_floats, a.PACKED);
     s.state = a.alloc<float>(l.tile, a.PACKED);

@@ -1,4 +1,4 @@
-/* e74_cell_norms_back.cu - `walk_back`: one block per sequence and head scans backward, without
+/* e74_cell_norms_back.cu - `chain_back`: one block per sequence and head scans backward, without
  * states.  With c = 1 / (R + epsilon), g = <G, S>, a = g / (m R), w = S k^, G = Gamma + beta S,
  *
  *     dv = c Gamma k^ + (c beta - a) w,   dreads = -z dv,   beta <- c (c beta - a)
@@ -43,15 +43,15 @@ struct output_operands {
     eight query;
 };
 
-/* What a thread keeps from step to step, and of the run. */
+/* The state of a thread: of the chain, from step to step, and of the run. */
 template <int LANES, bool INSIDE>
-struct walker {
+struct thread_state {
     coord p;
     record_offset at, at_result;   /* of its elements */
     const float *inputs, *results; /* the run's records, in shared memory */
     float *state;                  /* the state before the run, likewise */
     const float *zeros;            /* the thread's rows of them */
-    float *sums;                   /* walk_smem's */
+    float *sums;                   /* chain_back_smem's */
     int sums_offset;               /* of the step's */
     float *out;                    /* the step's result record in memory */
     const input_record<LANES, INSIDE, true> *columns, *rows; /* of the step that is loaded next, */
@@ -65,7 +65,8 @@ struct walker {
 };
 
 template <int LANES, bool INSIDE>
-static __device__ __forceinline__ void load_operands_back(const layout &l, walker<LANES, INSIDE> *w)
+static __device__ __forceinline__ void load_operands_back(const layout &l,
+                                                          thread_state<LANES, INSIDE> *w)
 {
     const int ROWS = rows_per_thread(LANES);
     w->m.write = load_columns<LANES>(w->columns->khat, 0);
@@ -81,7 +82,8 @@ static __device__ __forceinline__ void load_operands_back(const layout &l, walke
 
 /* dy counts as zero before a run's first step. */
 template <int LANES, bool INSIDE>
-static __device__ __forceinline__ void load_output_operands(walker<LANES, INSIDE> *w, bool any)
+static __device__ __forceinline__ void load_output_operands(thread_state<LANES, INSIDE> *w,
+                                                            bool any)
 {
     load_rows<rows_per_thread(LANES)>(w->o.y, w->result->y);
     load_rows<rows_per_thread(LANES)>(w->o.dy, any ? w->rows->dy : w->zeros);
@@ -90,7 +92,7 @@ static __device__ __forceinline__ void load_output_operands(walker<LANES, INSIDE
 
 /* Goes to the step before, if there is any, and loads its output operands. */
 template <int LANES, bool INSIDE>
-static __device__ __forceinline__ void step_back(const layout &l, walker<LANES, INSIDE> *w,
+static __device__ __forceinline__ void step_back(const layout &l, thread_state<LANES, INSIDE> *w,
                                                  bool any)
 {
     const int inputs = any ? l.input_floats : 0, results = any ? l.result_floats : 0;
@@ -114,7 +116,8 @@ static __device__ __forceinline__ void copy_run_async(const layout &l, float *in
 /* G = Gamma + beta S, where S is the state after some steps of the run; returns the thread's part of
  * <G, S>. */
 template <int LANES, bool INSIDE>
-static __device__ __forceinline__ float fold(const layout &l, walker<LANES, INSIDE> *w, int steps)
+static __device__ __forceinline__ float fold(const layout &l, thread_state<LANES, INSIDE> *w,
+                                             int steps)
 {
     using input = input_record<LANES, INSIDE, true>;
     using result = result_record<LANES>;
@@ -160,10 +163,10 @@ static __device__ __forceinline__ void dot_products_back(const eight *G, const e
         Gamma_k[r] = dot(G[r], write);
 }
 
-/* Stores dv and f for sum_rows; and beta, and whether it is folded in. */
+/* Stores dv and f for sum_rows, beta, and the flag whether beta is folded in. */
 template <int LANES, bool INSIDE>
-static __device__ __forceinline__ void store_walked(const walker<LANES, INSIDE> &w, const float *dv,
-                                                    const float *f, bool folds)
+static __device__ __forceinline__ void store_step(const thread_state<LANES, INSIDE> &w,
+                                                  const float *dv, const float *f, bool folds)
 {
     const int ROWS = rows_per_thread(LANES);
     result_record<LANES> *const rows = (result_record<LANES> *)(w.out + w.at_result.row);
@@ -178,10 +181,10 @@ static __device__ __forceinline__ void store_walked(const walker<LANES, INSIDE> 
     }
 }
 
-/* Multiplies E into the registers, and folds beta in after `steps` steps of the run, if so asked. */
+/* Multiplies E into the registers, and folds beta in after `steps` steps of the run, if `folds`. */
 template <int LANES, bool INSIDE>
-static __device__ __forceinline__ void rescale(const layout &l, walker<LANES, INSIDE> *w, int steps,
-                                               bool folds)
+static __device__ __forceinline__ void rescale(const layout &l, thread_state<LANES, INSIDE> *w,
+                                               int steps, bool folds)
 {
     if (folds) {
         cp_async_wait<0>();
@@ -196,8 +199,8 @@ static __device__ __forceinline__ void rescale(const layout &l, walker<LANES, IN
 }
 
 template <int LANES, bool INSIDE>
-static __device__ __forceinline__ void walk_step(const layout &l, walker<LANES, INSIDE> *w,
-                                                 int step)
+static __device__ __forceinline__ void chain_step(const layout &l, thread_state<LANES, INSIDE> *w,
+                                                  int step)
 {
     const int ROWS = rows_per_thread(LANES);
     const operands_back<LANES> &m = w->m;
@@ -234,7 +237,7 @@ static __device__ __forceinline__ void walk_step(const layout &l, walker<LANES, 
     dot_products_back<LANES>(w->G, m.write, w->Gamma_k);
     step_back(l, w, step > 1);
     const bool folds = step && w->down > GROWTH_MAX * w->down_min;
-    store_walked(*w, dv, f, folds);
+    store_step(*w, dv, f, folds);
     w->out -= l.result_floats;
     if (__builtin_expect(folds || w->down < 1 / SCALE_MAX, 0))
         rescale(l, w, step, folds);
@@ -243,7 +246,7 @@ static __device__ __forceinline__ void walk_step(const layout &l, walker<LANES, 
 /* Loads the operands of a run's last step, adds its dy q^T to G and sums <G, S>; `before` and `after`
  * are the states before and after the run.  A barrier must follow. */
 template <int LANES, bool INSIDE>
-static __device__ __forceinline__ void begin_run(const layout &l, walker<LANES, INSIDE> *w,
+static __device__ __forceinline__ void begin_run(const layout &l, thread_state<LANES, INSIDE> *w,
                                                  const float *before, const float *after, int steps)
 {
     using input = input_record<LANES, INSIDE, true>;
@@ -268,8 +271,8 @@ static __device__ __forceinline__ void begin_run(const layout &l, walker<LANES, 
 }
 
 template <int LANES, bool INSIDE>
-static __device__ __forceinline__ void begin_walk(const layout &l, const walk_smem &smem,
-                                                  walker<LANES, INSIDE> *w)
+static __device__ __forceinline__ void begin_chain(const layout &l, const chain_back_smem &smem,
+                                                   thread_state<LANES, INSIDE> *w)
 {
     w->p = coord_of<LANES>(l);
     w->at = record_offset_of(w->p, l.group_inputs);
@@ -283,18 +286,18 @@ static __device__ __forceinline__ void begin_walk(const layout &l, const walk_sm
 }
 
 template <int LANES, bool INSIDE>
-__global__ void __launch_bounds__(32 * max_warps(LANES), 1) walk_back(layout l)
+__global__ void __launch_bounds__(32 * max_warps(LANES), 1) chain_back(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
-    const walk_smem smem = walk_smem_of(l, buffer);
+    const chain_back_smem smem = chain_back_smem_of(l, buffer);
     const int run_inputs = l.run * l.input_floats, run_results = l.run * l.result_floats;
     const int64_t b = blockIdx.x, bh = l.first + b;
     run_coord run = last_run(l);
     const float *after = state_of(l, run, 1, b);
     int64_t signalled = l.segment_end * l.K;
-    walker<LANES, INSIDE> w;
+    thread_state<LANES, INSIDE> w;
 
-    begin_walk(l, smem, &w);
+    begin_chain(l, smem, &w);
     zero_sums(smem.sums, 2 * WARP_SUMS);
     zero_sums(smem.zeros, l.padded_rows);
     pdl_wait();
@@ -323,7 +326,7 @@ __global__ void __launch_bounds__(32 * max_warps(LANES), 1) walk_back(layout l)
         begin_run(l, &w, state_of(l, run, 0, b), after, steps);
         __syncthreads();
         for (int step = steps - 1; step >= 0; step--) {
-            walk_step(l, &w, step);
+            chain_step(l, &w, step);
             __syncthreads();
         }
         cp_async_wait<0>();
@@ -337,10 +340,10 @@ __global__ void __launch_bounds__(32 * max_warps(LANES), 1) walk_back(layout l)
     store_state<LANES>(l, w.p, l.c.dfirst + bh * l.c.M, w.G);
 }
 
-kernel walk_back_kernel(const layout &l)
+kernel chain_back_kernel(const layout &l)
 {
     return with_lanes(l.lanes, [&](auto lanes) -> kernel {
-        return l.c.z_inside ? walk_back<lanes, true> : walk_back<lanes, false>;
+        return l.c.z_inside ? chain_back<lanes, true> : chain_back<lanes, false>;
     });
 }
 

@@ -138,7 +138,7 @@ struct row_update {
     float delta[rows_per_thread(LANES)], written[rows_per_thread(LANES)];
 };
 
-/* What a thread of a chain keeps from step to step. */
+/* The state of a thread of a chain, from step to step. */
 template <int LANES>
 struct chain {
     coord p;

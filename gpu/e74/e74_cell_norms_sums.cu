@@ -1,4 +1,4 @@
-/* e74_cell_norms_sums.cu - `sum_rows`: the sums over rows that remain after walk_back, for all runs
+/* e74_cell_norms_sums.cu - `sum_rows`: the sums over rows that remain after chain_back, for all runs
  * in parallel, four columns per thread:
  *
  *     dk^ = dP^T delta + S_{t-1}^T dreads,   dq = S^T dy
@@ -104,7 +104,7 @@ static __device__ __forceinline__ void store_column_sums(float *to, float factor
         *at = fmaf(factor, sum.x[0], ACCUMULATES ? *at : 0);
 }
 
-/* What a block sums over. */
+/* A block's run: the steps that it sums over, and their records. */
 struct sum_run {
     int group, steps;
     float *records;     /* [steps][group_inputs + group_results], in shared memory */
@@ -156,7 +156,7 @@ static __device__ void fold_strip(const layout &l, const sum_run &run, int steps
     }
 }
 
-/* Back through the Gammas of a run: their terms of dk^.  They equal those of walk_back bit
+/* Back through the Gammas of a run: their terms of dk^.  They equal those of chain_back bit
  * by bit, so that what cancels there cancels here. */
 template <int LANES, bool INSIDE>
 static __device__ __forceinline__ void sum_gradients(const layout &l, const sum_run &run,
@@ -279,7 +279,7 @@ static __device__ __forceinline__ void store_gradients(const layout &l, const it
         store_part<T>(l, m, c.dz, dz);
 }
 
-/* One block per group and run, after walk_back has completed the run; the last runs first. */
+/* One block per group and run, after chain_back has completed the run; the last runs first. */
 template <typename T, int LANES, bool INSIDE>
 __global__ void __launch_bounds__(sum_threads(LANES), min_sum_blocks(LANES, INSIDE))
     sum_rows(layout l)

@@ -64,7 +64,7 @@ static __device__ void store_checkpoint(const call &c, const work_coord &p, int6
 /* Steps from ... to - 1 of a chunk.  The next step's S u is summed over the lanes
  * together with this step's y. */
 template <typename T, int LANES, int PER_LANE, int NONLIN, bool INSIDE>
-static __device__ __forceinline__ void walk(const layout &l, const work_coord &p,
+static __device__ __forceinline__ void scan(const layout &l, const work_coord &p,
                                             const stage_ptrs &s, int from, int to,
                                             strip<PER_LANE> &S)
 {
@@ -122,7 +122,7 @@ static __device__ __forceinline__ void consume(const layout &l, const work_coord
             }
             to = (int)min((int64_t)steps, from + until_kept);
             until_kept -= to - from;
-            walk<T, LANES, PER_LANE, NONLIN, INSIDE>(l, p, stage_of(l, buffer, chunk), from, to, S);
+            scan<T, LANES, PER_LANE, NONLIN, INSIDE>(l, p, stage_of(l, buffer, chunk), from, to, S);
         }
         block_barrier();
     }
@@ -214,7 +214,7 @@ static int launch_nonlin(const layout &l)
 static bool many_rows(const layout &l, size_t size)
 {
     return size == sizeof(__nv_bfloat16) && l.lanes > 4 &&
-           l.c.BH * l.c.N * l.width >= gpu_limits()->crowd;
+           l.c.BH * l.c.N * l.width >= gpu_limits()->wide_lane_elements;
 }
 
 static int launch_many_rows(const layout &l)

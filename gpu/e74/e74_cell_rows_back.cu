@@ -7,11 +7,11 @@
  * states fit into shared memory.  Where there are several, a first launch stores
  * the states between them (e74_cell_rows_states.cu), one block per segment and part of a state.  Then a block
  * has three warp roles, pipelined: REPLAY recomputes a subsegment from its first
- * state and stores the states in shared memory; WALK_BACK goes back over the
+ * state and stores the states in shared memory; SCAN_BACK goes back over the
  * subsegment that was replayed before; the producers load the keys of the one that
  * is replayed next, and write the gradients, one interval behind.  Sums over rows
  * are formed within each warp first.  So the time is the longer of replaying and
- * walking back, not their sum.  The roles meet at a barrier after each interval.
+ * scanning back, not their sum.  The roles meet at a barrier after each interval.
  *
  * Where rows are long, the bound is not latency but instruction issue and shared
  * memory bandwidth: a consumer has two rows, and a block as many states as fit.
@@ -180,7 +180,7 @@ static __device__ __forceinline__ void replay(const layout &l, unsigned char *bu
     }
 }
 
-/* ---- warp role WALK_BACK ---- */
+/* ---- warp role SCAN_BACK ---- */
 
 /* The operands of a step back, and the addresses of those of the step before it. */
 template <int ROWS>
@@ -257,7 +257,7 @@ struct back_state {
     float *dkey_at, *dv_at; /* this step's results */
 };
 
-/* Loads what the last step of a subsegment needs. */
+/* Loads the operands of the last step of a subsegment. */
 template <int LANES, int ROWS, bool INSIDE>
 static __device__ __forceinline__ void begin_back(back_state<ROWS> *w, const layout &l,
                                                   const work_coord &p, const stage_ptrs &s,
@@ -344,7 +344,7 @@ static __device__ __forceinline__ void step_back(back_state<ROWS> *w, const layo
 }
 
 template <int LANES, int ROWS, bool INSIDE>
-static __device__ __forceinline__ void walk_back(const layout &l, const work_coord &p,
+static __device__ __forceinline__ void scan_back(const layout &l, const work_coord &p,
                                                  unsigned char *buffer)
 {
     const smem_layout d = smem_of(l, buffer);
@@ -394,7 +394,7 @@ static __device__ void prefetch_lines(const void *from, int64_t bytes, int first
         prefetch_l2((const char *)from + at);
 }
 
-/* Prefetch into L2 what the block will load for a subsegment. */
+/* Prefetches the block's operands of a subsegment into L2. */
 template <typename T>
 static __device__ __forceinline__ void prefetch_subsegment(const layout &l, const work_coord &p,
                                                            const subsegment &w)
@@ -423,7 +423,7 @@ static __device__ __forceinline__ void prefetch_subsegment(const layout &l, cons
     }
 }
 
-/* The steps that were replayed, and walked back over, in the n-th interval. */
+/* The steps that were replayed, and scanned back over, in the n-th interval. */
 struct interval_work {
     int t, steps, back_t, back_steps;
 };
@@ -562,7 +562,7 @@ __global__ void __launch_bounds__(ROWS > 1 ? 2 * LONG_ROLE_THREADS + LONG_PRODUC
 
     switch (warp_uniform(p.role)) {
     case REPLAY: replay<T, LANES, ROWS, INSIDE>(l, buffer); break;
-    case WALK_BACK: walk_back<LANES, ROWS, INSIDE>(l, p, buffer); break;
+    case SCAN_BACK: scan_back<LANES, ROWS, INSIDE>(l, p, buffer); break;
     default: produce<T, LANES, ROWS, INSIDE, ALIGNED>(l, p, buffer);
     }
 }

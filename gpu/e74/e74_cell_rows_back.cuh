@@ -9,7 +9,7 @@
 namespace e74_rows
 {
 
-enum { REPLAY, WALK_BACK, PRODUCE, ROLES };
+enum { REPLAY, SCAN_BACK, PRODUCE, ROLES };
 
 /* Rows of at least LONG lanes: several per consumer, for fewer loads of keys and fewer
  * sums over rows for the same work, and fewer parts of a state. */
@@ -35,7 +35,7 @@ static __device__ subsegment subsegment_of(const layout &l, int segment, int sub
     return {segment, sub, segment < 0 ? 0 : end - begin};
 }
 
-/* The state of a block's pipeline: the subsegment that is walked back over, the one before
+/* The state of a block's pipeline: the subsegment that is scanned back over, the one before
  * it, which is replayed, and the next, whose keys are loaded. */
 struct pipeline {
     subsegment back, now, next;
@@ -91,7 +91,7 @@ static __device__ __forceinline__ void store_few(float *to, const few<ROWS> &f)
 
 /* ---- a block's shared memory in the backward pass ---- */
 
-/* What the warp roles exchange.  Subsegments alternate in the first two, intervals in the
+/* The operands and results that the warp roles exchange.  Subsegments alternate in the first two, intervals in the
  * others. */
 struct smem_layout {
     unsigned char *stages; /* [3] keys and rows' elements of a subsegment */
@@ -101,7 +101,7 @@ struct smem_layout {
 };
 
 /* One subsegment has its states from the first slot up, the next from the last slot down:
- * the replay overwrites slots that the walk back has finished with.  In an interval it
+ * the replay overwrites slots that the backward pass has finished with.  In an interval it
  * writes one state per step, in the first interval one more, and none that is still to
  * be read. */
 static __host__ __device__ int slots_of(const layout &l)
@@ -126,7 +126,7 @@ static __host__ __device__ smem_layout alloc_smem(smem_arena *smem, const layout
     return d;
 }
 
-/* Each warp role asks for it: registers for all of them would spill. */
+/* Each warp role calls it: registers for all of them would spill. */
 static __device__ __forceinline__ smem_layout smem_of(const layout &l, unsigned char *buffer)
 {
     smem_arena smem = {buffer, 0};

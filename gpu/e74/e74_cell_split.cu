@@ -1,14 +1,14 @@
 /* e74_cell, kernel `split`: long sequences with few heads.  T is cut into splits, which
- * the walks of the kernel `chunked` process in parallel.
+ * the scans of the kernel `chunked` process in parallel.
  *
  * With f = linear the steps of a split map each row s of the state to s A + b.  A is the
  * final state from the unit matrix with v = 0, b the final state from 0 with the given v.
  * So a pass is:
  *
  *     factor    all chunks in parallel, as in `chunked`
- *     walk      all splits in parallel, from 0 and from the unit matrix: b and A
+ *     scan      all splits in parallel, from 0 and from the unit matrix: b and A
  *     combine   splits in sequence: the initial state of each, S <- S A + b
- *     walk      all splits in parallel from those states, as in `chunked`
+ *     scan      all splits in parallel from those states, as in `chunked`
  *
  * Backward is the same with G, from the last split, with dout for v.  combine computes
  * the last state and dS0, so that two calls that hand a state over at a split's border
@@ -18,7 +18,7 @@
  * warps computes 16 columns of S A on tensor cores.  Both factors are split into high
  * and low bf16, and the product of the two low ones is left out: an error of about 2^-16.
  *
- * Bound by the latency of the two walks, which grows with the steps of a split, and by
+ * Bound by the latency of the two scans, which grows with the steps of a split, and by
  * that of combine, which grows with the number of splits: it loads A from L2. */
 #include <stdio.h>
 
@@ -272,18 +272,18 @@ static cudaError_t launch_combine(const plan &p)
                   arena_bytes<alloc_combine<N>>());
 }
 
-/* The walk of a pass, by splits; `end`: the final state of the last one, or NULL. */
+/* The scan of a pass, by splits; `end`: the final state of the last one, or NULL. */
 template <enum pass PASS>
-static cudaError_t walk_splits(plan p, float *end)
+static cudaError_t scan_splits(plan p, float *end)
 {
-    cudaError_t (*const walk)(const plan &) =
-        PASS == FORWARD ? chunked_walk_forward : chunked_walk_backward;
-    CUDA(walk(p));
+    cudaError_t (*const scan)(const plan &) =
+        PASS == FORWARD ? chunked_scan_forward : chunked_scan_backward;
+    CUDA(scan(p));
     p.end = end;
     CUDA((p.c.N <= 64 ? launch_combine<64, PASS> : launch_combine<128, PASS>)(p));
     p.starts = p.split_states;
     p.end = NULL;
-    return walk(p);
+    return scan(p);
 }
 
 static int forward(const struct frame *f)
@@ -291,7 +291,7 @@ static int forward(const struct frame *f)
     size_t bytes;
     const plan p = plan_of(f, FORWARD, &bytes);
     CUDA(chunked_factor(p));
-    return walk_splits<FORWARD>(p, p.c.last);
+    return scan_splits<FORWARD>(p, p.c.last);
 }
 
 static int backward(const struct frame *f)
@@ -300,8 +300,8 @@ static int backward(const struct frame *f)
     const plan p = plan_of(f, BACKWARD, &bytes);
     CUDA(chunked_factor(p));
     if (p.states)
-        CUDA(walk_splits<FORWARD>(p, NULL));
-    CUDA(walk_splits<BACKWARD>(p, p.c.dfirst));
+        CUDA(scan_splits<FORWARD>(p, NULL));
+    CUDA(scan_splits<BACKWARD>(p, p.c.dfirst));
     return chunked_finish(p);
 }
 

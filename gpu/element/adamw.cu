@@ -30,8 +30,8 @@ struct stored<T, true> {
     typedef float type;
 };
 
-/* What does not depend on the element, in double: beta2 is so near to 1 that float would have few
- * digits of it. */
+/* The factors that are the same for all elements.  They are computed in double, because 1 - beta2
+ * would have few correct digits in float. */
 static rates rates_of(const struct frame *f)
 {
     const double b1 = f->real[ADAMW_BETA1], b2 = f->real[ADAMW_BETA2];

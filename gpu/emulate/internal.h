@@ -1,9 +1,9 @@
-/* internal.h - what the files of the emulator share: threads, warps, blocks and gangs.
+/* internal.h - the common parts of the emulator: threads, warps, blocks and gangs.
  *
  *     stack.cc     the fibers' stacks, and switching between them
  *     fault.cc     faults of a kernel, and the runtime's error codes
  *     schedule.cc  which thread runs next; barriers and warp collectives
- *     race.cc      EMU_RACE: races, and reads of what nothing has written
+ *     race.cc      EMU_RACE: races, and reads of memory that nothing has written
  *     memory.cc    shared and global memory; operations that are done later
  *     launch.cc    launches; the device, streams and events
  */

@@ -97,7 +97,7 @@ void emu_later(int kind, void (*what)(const void *), const void *data, size_t by
 {
     deferred_op d = {what, {0}};
     if (bytes > sizeof d.data)
-        emu_fault({"emu_later", 0}, "%zu bytes, and there is room for %zu", bytes, sizeof d.data);
+        emu_fault({"emu_later", 0}, "%zu bytes, but the buffer has %zu", bytes, sizeof d.data);
     memcpy(d.data, data, bytes);
     later_of(kind)->back().push_back(d);
 }

@@ -284,7 +284,7 @@ void emu::run_thread(void)
             emu_copy_wait(0);
         for (deferred *d : me->later)
             if (d && (d->size() > 1 || !d->back().empty()))
-                emu_fault(me->here, "returns without having waited for what it put or multiplied");
+                emu_fault(me->here, "returns without having waited for its copies or products");
         w->alive &= ~(1u << me->lane);
         b->alive--;
         G->alive--;

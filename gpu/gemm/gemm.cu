@@ -277,9 +277,9 @@ struct gemm_registers : gemm_engine<gemm_registers> {
     }
 };
 
-GEMM_IMPLS(static, naive, "one thread an element of the result");
+GEMM_IMPLS(static, naive, "one thread per element of the result");
 GEMM_IMPLS(static, tiled, "tiles of 32 x 32 in shared memory, padded");
-GEMM_IMPLS(static, registers, "4 x 4 elements a thread in registers");
+GEMM_IMPLS(static, registers, "4 x 4 elements per thread in registers");
 
 /* ---- cuBLAS, to compare with ---- */
 

@@ -229,4 +229,4 @@ struct gemm_mma : gemm_thin_engine<gemm_mma> {
 };
 
 GEMM_IMPL(extern "C", 16, __nv_bfloat16, mma,
-          "tensor cores, 64 x 32 a warp, a ring of four stages of shared memory");
+          "tensor cores, 64 x 32 per warp, a ring of four stages of shared memory");

@@ -206,7 +206,7 @@ template <typename T, bool WIDE, bool OUTER>
 __global__ void __launch_bounds__(THREADS, RESIDENT)
     gemv_rows(sweep<T> s, int64_t parts, int64_t length, int group)
 {
-    constexpr int N = WIDTH<T, WIDE>; /* what a thread loads at once */
+    constexpr int N = WIDTH<T, WIDE>; /* the elements of one load */
     __shared__ float sums[WARPS][2];
     const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, step = group * LANES * N;
     const int64_t item = (int64_t)blockIdx.x * (WARPS / group) + warp / group;
@@ -269,7 +269,7 @@ template <typename T, bool WIDE, bool OUTER>
 __global__ void __launch_bounds__(THREADS, RESIDENT)
     gemv_columns(sweep<T> s, int64_t parts, int64_t length)
 {
-    constexpr int N = WIDTH<T, WIDE>; /* what a thread loads at once */
+    constexpr int N = WIDTH<T, WIDE>; /* the elements of one load */
     constexpr int ROWS = OUTER ? ROWS_IN_FLIGHT_DA : ROWS_IN_FLIGHT;
     __shared__ float sums[WARPS][LANES * N];
     const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
@@ -434,7 +434,7 @@ static const char *wide_declines(const struct frame *f)
     GEMV_IMPL(16, __nv_bfloat16, kernel, idea, declines)
 
 GEMV_IMPLS(wide, "16 bytes a load, parts of rows or columns added up in order", wide_declines);
-GEMV_IMPLS(naive, "one thread a sum", naive_declines);
+GEMV_IMPLS(naive, "one thread per sum", naive_declines);
 
 /* ---- cuBLAS, to compare with ---- */
 

@@ -1,4 +1,4 @@
-/* What a layer needs around its products: matrices copied side by side, a bias in every row, sums
+/* The parts of a layer around its products: matrices copied side by side, a bias in every row, sums
  * of columns.  Threads go along a row first. */
 #include "gpu/gemm/layer.cuh"
 

@@ -1,4 +1,4 @@
-/* layer.cuh - what a layer needs around its products: matrices side by side, sums
+/* layer.cuh - the parts of a layer around its products: matrices side by side, sums
  * of columns, a workspace in parts. */
 #ifndef LAYER_CUH
 #define LAYER_CUH

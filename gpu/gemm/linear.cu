@@ -148,7 +148,7 @@ static const char *declines(const struct frame *f)
                : NULL;
 }
 
-static const char idea[] = "one thread an element of each result";
+static const char idea[] = "one thread per element of each result";
 GPU_IMPL(static, 32, float, naive, "naive", idea, work<float>, declines, SIGMOID, SIGMOID_UNIT);
 GPU_IMPL(static, 16, __nv_bfloat16, naive, "naive", idea, work<__nv_bfloat16>, declines, SIGMOID,
          SIGMOID_UNIT);

@@ -1,4 +1,4 @@
-/* linear.cuh - what the kernels of linear share: its activations. */
+/* linear.cuh - the activations of linear, for all its kernels. */
 #ifndef LINEAR_CUH
 #define LINEAR_CUH
 

@@ -8,7 +8,7 @@
 
 typedef __nv_bfloat16 bf16;
 
-/* y, or z, = x W^T; and what follows from it: dx = dz W, and dW = dz^T x. */
+/* y, or z, = x W^T; backward, dx = dz W and dW = dz^T x. */
 static gemm_problem<bf16> product_of(const struct frame *f)
 {
     const struct linear *a = ARGS(f, linear);

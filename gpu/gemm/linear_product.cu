@@ -136,8 +136,8 @@ static int activate(const struct frame *f, const T *z, const T *b)
                                       : activate_by<T, 1, ACT>(f, z, b);
 }
 
-/* What decides about relu's slope is the sign of z + b, which a z rounded to bf16 often does not
- * have: there the product is added to the bias. */
+/* relu's slope depends on the sign of z + b.  A z that is rounded to bf16 often gives the wrong
+ * sign, so relu's product is added to the bias. */
 template <typename T>
 static int forward(const struct frame *f)
 {

@@ -126,8 +126,8 @@ static int narrow_product(const struct frame *f, const matrix<T> &left, const ma
     return cudaGetLastError();
 }
 
-/* Of each sum of two products the narrow one comes first: what is rounded before the other is added
- * is then the smaller. */
+/* Each sum of two products begins with the narrow one, because that one is rounded before the other
+ * is added, and it is the smaller. */
 template <typename T>
 static int forward(const struct frame *f)
 {
@@ -172,7 +172,7 @@ static size_t work(const struct frame *f, enum pass p)
 
 #define KERNELS(bits, T)                                                                           \
     static const struct impl naive##bits = {"naive",                                               \
-                                            "one thread an element of each result",                \
+                                            "one thread per element of each result",               \
                                             {naive_forward<T>, naive_backward<T>},                 \
                                             naive_work<T>,                                         \
                                             naive_declines,                                        \

@@ -92,17 +92,17 @@ int product(const matrix<T> &a, const matrix<T> &b, float beta, C *c)
     return product_batch(1, 1, a, b, beta, c);
 }
 
-__global__ void put(product_room *to, product_room pointers)
+__global__ void put(product_pointers *to, product_pointers pointers)
 {
     *to = pointers;
 }
 
 template <typename T>
 int products(int n, const matrix<T> &a, const matrix<T> *b, float beta, T *const *c,
-             product_room *workspace)
+             product_pointers *workspace)
 {
     const float alpha = 1;
-    product_room pointers = {};
+    product_pointers pointers = {};
 
     int begun = handle ? 0 : begin();
     if (begun)
@@ -155,7 +155,8 @@ int product(const matrix<T> &a, const matrix<T> &b, float beta, C *c)
 }
 
 template <typename T>
-int products(int n, const matrix<T> &a, const matrix<T> *b, float beta, T *const *c, product_room *)
+int products(int n, const matrix<T> &a, const matrix<T> *b, float beta, T *const *c,
+             product_pointers *)
 {
     int e = 0;
     for (int i = 0; !e && i < n; i++)
@@ -175,6 +176,6 @@ template int product(const matrix<__nv_bfloat16> &, const matrix<__nv_bfloat16> 
                      __nv_bfloat16 *);
 template int product(const matrix<__nv_bfloat16> &, const matrix<__nv_bfloat16> &, float, float *);
 template int products(int, const matrix<float> &, const matrix<float> *, float, float *const *,
-                      product_room *);
+                      product_pointers *);
 template int products(int, const matrix<__nv_bfloat16> &, const matrix<__nv_bfloat16> *, float,
-                      __nv_bfloat16 *const *, product_room *);
+                      __nv_bfloat16 *const *, product_pointers *);

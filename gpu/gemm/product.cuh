@@ -29,13 +29,13 @@ int product_batch(int64_t batch, float alpha, const matrix<T> &a, const matrix<T
 /* c[i] = a b[i] + beta c[i], i < n <= PRODUCTS_MAX, in one launch: the b are of one
  * size.  `workspace` is on the device. */
 enum { PRODUCTS_MAX = 4 };
-struct product_room {
+struct product_pointers {
     const void *a[PRODUCTS_MAX], *b[PRODUCTS_MAX];
     void *c[PRODUCTS_MAX];
 };
 template <typename T>
 int products(int n, const matrix<T> &a, const matrix<T> *b, float beta, T *const *c,
-             product_room *workspace);
+             product_pointers *workspace);
 
 enum { PRODUCT_FAILED = 100000 };
 const char *product_error(int code);

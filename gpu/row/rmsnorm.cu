@@ -69,7 +69,7 @@ __global__ void plain_backward_kernel(const norm_call p)
     mean_g = CENTRED ? block_sum(mean_g, smem + 32) / p.N : 0;
     for (int n = threadIdx.x; n < p.N; n += PLAIN_THREADS) {
         const float xhat = r.rstd * deviation<CENTRED>(load(x + n), r);
-        /* rounded before level is taken off, so that dx of a row of one element is 0 */
+        /* rounded before mean_g is subtracted, so that dx of a row of one element is 0 */
         store(dx + n, r.rstd * (__fmul_rn(load(w + n), load(dy + n)) - mean_g - xhat * dot));
     }
 }

@@ -114,7 +114,7 @@ static struct partition partition_of(const rotation &r, size_t size)
     return s;
 }
 
-/* Of all sequences' heads those from `first` on, `stride` apart, below `end`. */
+/* Heads of all sequences: first, first + stride, ... below end. */
 struct head_range {
     unsigned first, stride, end;
 };

@@ -1,10 +1,10 @@
-/* limits.h - the sizes of work at which kernels change their configuration.
+/* device_limits.h - the sizes of work at which kernels change their configuration.
  *
  * Host code reads gpu_limits().  A limit is a property of the device in use, or a
  * constant for all devices, measured as the description of its kernel says.  Emulation
  * has the same constants, so that it selects the same kernels and configurations. */
-#ifndef LIMITS_H
-#define LIMITS_H
+#ifndef DEVICE_LIMITS_H
+#define DEVICE_LIMITS_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -20,10 +20,10 @@ struct limits {
     int sms;             /* SMs, over which work is distributed; at least 1 */
     size_t smem;         /* maximum bytes of shared memory per block, static and dynamic */
     size_t smem_two;     /* the same, where two blocks shall fit on an SM */
-    int walkers;         /* e74_cell, chunked and split: target size of a walk's grid, about one
+    int scan_blocks;     /* e74_cell, chunked and split: target size of a scan's grid, about one
                           * block per SM */
     int64_t split_steps; /* e74_cell, split: sequences must have more steps than this */
-    int64_t crowd;       /* e74_cell, rows, bf16: from so many elements of all states, with
+    int64_t wide_lane_elements; /* e74_cell, rows, bf16: from so many elements of all states, with
                           * padding, a thread holds 16 columns of a row, not 8 */
     int64_t records;  /* e74_cell, norms: maximum floats of the steps' records in the workspace */
     int64_t states;   /* and of the states */

@@ -548,8 +548,8 @@ def run_forward(ctx, kernel, grid, constants, k, v, q, S0):
 
 class Full(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, k, v, q, S0, K, bend):
-        constants = constants_of(k, K) | {"TANH": bend, "APPROX": approximate(k)}
+    def forward(ctx, k, v, q, S0, K, has_tanh):
+        constants = constants_of(k, K) | {"TANH": has_tanh, "APPROX": approximate(k)}
         return run_forward(ctx, full_forward, Full.grid(constants), constants, k, v, q, S0)
 
     @staticmethod
@@ -633,19 +633,19 @@ def declines(case):
 def cell(case, k, v, q, S0):
     """out and S_T of a case that is not declined."""
     K = int(case["checkpoint_interval"])
-    bend = case["nonlin"] == "tanh"
+    has_tanh = case["nonlin"] == "tanh"
     if case["state"] == "full":
-        return Full.apply(k, v, q, S0, K, bend)
-    return (Diagonal if bend else Scan).apply(k, v, q, S0, K)
+        return Full.apply(k, v, q, S0, K, has_tanh)
+    return (Diagonal if has_tanh else Scan).apply(k, v, q, S0, K)
 
 
 def chosen(case):
     """The launch parameters that tuning chose for the case that was run last, or None."""
     if INTERPRETED:
         return None
-    bend = case["nonlin"] == "tanh"
+    has_tanh = case["nonlin"] == "tanh"
     kernels = ((full_forward, full_backward) if case["state"] == "full" else
-               (diagonal_forward, diagonal_backward) if bend else (scan_forward, scan_backward))
+               (diagonal_forward, diagonal_backward) if has_tanh else (scan_forward, scan_backward))
     return "; ".join(
         " ".join([kernel.base_fn.__name__] +
                  [f"{name} {value}" for name, value in kernel.best_config.kwargs.items()] +

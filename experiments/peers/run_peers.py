@@ -368,7 +368,7 @@ def results_of(peer, trial):
 # ---- time ----
 
 def flush():
-    """Read twice the second-level cache: nothing is left there to be written."""
+    """Flush L2: read a buffer of twice its size, so that no dirty line is left."""
     global flushed
     if flushed is None:
         size = 2 * torch.cuda.get_device_properties(DEVICE).L2_cache_size

@@ -34,7 +34,7 @@ crew                    | warps, warp role               | text | all
 carrier                 | warp role                      | text | all
 helper                  | producer warp                  | text | gpu/ doc/
 payer                   | warp role                      | text | all
-walker                  | block of a scan over the steps | text | gpu/ common/ ref/ tests/ doc/
+walk, walker            | scan over the steps            | text | gpu/ doc/
 meal                    | operands                       | text | all
 course                  | stage                          | code | all
 tray                    | stage                          | text | all
@@ -43,7 +43,7 @@ seat                    | coordinates                    | text | all
 leg                     | segment                        | text | all
 tour                    | loop, pipeline                 | text | all
 under way               | in flight                      | text | all
-apart                   | stride, leading dimension      | text | gpu/ -gpu/pattern/histogram.cu
+apart                   | stride, leading dimension      | text | gpu/
 room                    | workspace, capacity, available | code | all
 along                   | dot                            | name | gpu/ ref/
 anew                    | opaque to the optimiser        | text | gpu/

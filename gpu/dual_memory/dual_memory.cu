@@ -319,7 +319,7 @@ static int products_back(const struct frame *f, const T *dp, const T *dv, const 
                                                                (const float *)c.a.h, BD, n);
     CUDA(cudaGetLastError());
     if (gated)
-        e = side_by_side(wide, {2, {dp, dz}}, c.rows, c.D);
+        e = concatenate(wide, {2, {dp, dz}}, c.rows, c.D);
     const T *all = gated ? wide : dp;
     if (!e)
         e = weight_gradient(dv, c.D, (const T *)hs + BD, c.D, c.rows, c.g.W_write);

@@ -39,7 +39,7 @@ static constexpr int held_iterations(int bytes, int slots)
 }
 
 template <typename T, int SLOTS, int QUADS, int WIDTH>
-struct onward : pass_base<T, SLOTS, QUADS, WIDTH> {
+struct forward_pass : pass_base<T, SLOTS, QUADS, WIDTH> {
     enum {
         VECTORS = 1,
         SCALARS = 1,
@@ -53,7 +53,7 @@ struct onward : pass_base<T, SLOTS, QUADS, WIDTH> {
     struct attention_values {
         slot_values<main_message> omega, rho;
     };
-    static constexpr clusters_kernel *kernel = forward_persistent<onward>;
+    static constexpr clusters_kernel *kernel = forward_persistent<forward_pass>;
 };
 
 /* A thread's column, for each of its sequences. */
@@ -463,7 +463,7 @@ static const char *declines(const recurrence &r)
 {
     if (r.N > MAX_SLOTS)
         return "slots beyond 64";
-    const char *why = pass_declines<onward, T>(r);
+    const char *why = pass_declines<forward_pass, T>(r);
     return why ? why : backward_declines<T>(r);
 }
 
@@ -471,7 +471,7 @@ static const char *declines(const recurrence &r)
     const recurrence_kernel dual_persistent##bits = {                                              \
         "persistent",                                                                              \
         "a cluster of blocks for some sequences, weights on chip, one launch per pass",            \
-        {forward<T, launch_pass<onward, T>>, launch_backward<T>},                                  \
+        {forward<T, launch_pass<forward_pass, T>>, launch_backward<T>},                            \
         work<T>,                                                                                   \
         declines<T>,                                                                               \
         "ex2.approx, rcp.approx",                                                                  \
@@ -484,7 +484,7 @@ PERSISTENT(16, __nv_bfloat16);
 
 static int forward_fixed(const recurrence &r)
 {
-    return launch_fixed<onward>(r);
+    return launch_fixed<forward_pass>(r);
 }
 
 static const char *fixed_declines(const recurrence &r)

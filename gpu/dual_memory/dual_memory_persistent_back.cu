@@ -50,7 +50,7 @@ static constexpr int held_iterations(int bytes, int slots, int quads, int width)
 }
 
 template <typename T, int SLOTS, int QUADS, int WIDTH>
-struct back : pass_base<T, SLOTS, QUADS, WIDTH> {
+struct backward_pass : pass_base<T, SLOTS, QUADS, WIDTH> {
     enum {
         VECTORS = 2,
         SCALARS = 0,
@@ -66,7 +66,7 @@ struct back : pass_base<T, SLOTS, QUADS, WIDTH> {
         slot_values<main_message> rho, dalpha, omega, dgamma; /* of t + 1, and of t */
         slot_values<main_message> replay_omega[WARPGROUP]; /* omega of a replayed step, per warp */
     };
-    static constexpr clusters_kernel *kernel = backward_persistent<back>;
+    static constexpr clusters_kernel *kernel = backward_persistent<backward_pass>;
 };
 
 /* A thread's column, for each of its sequences. */
@@ -587,8 +587,8 @@ template <typename T>
 size_t backward_work(const recurrence &r)
 {
     const auto columns = [&](auto n) {
-        const shape four = smallest_shape<back<T, n.value, 1, 0>>(r.D);
-        const shape eight = smallest_shape<back<T, n.value, max_quads(n.value), 0>>(r.D);
+        const shape four = smallest_shape<backward_pass<T, n.value, 1, 0>>(r.D);
+        const shape eight = smallest_shape<backward_pass<T, n.value, max_quads(n.value), 0>>(r.D);
         return (int64_t)n.value *
                std::max(four.cluster * four.block_columns, eight.cluster * eight.block_columns);
     };
@@ -608,18 +608,18 @@ static int with_transposed(const recurrence &given, int launch(const recurrence 
 template <typename T>
 int launch_backward(const recurrence &r)
 {
-    return with_transposed<T>(r, launch_pass<back, T>);
+    return with_transposed<T>(r, launch_pass<backward_pass, T>);
 }
 
 int launch_backward_fixed(const recurrence &r)
 {
-    return with_transposed<__nv_bfloat16>(r, launch_fixed<back>);
+    return with_transposed<__nv_bfloat16>(r, launch_fixed<backward_pass>);
 }
 
 template <typename T>
 const char *backward_declines(const recurrence &r)
 {
-    return pass_declines<back, T>(r);
+    return pass_declines<backward_pass, T>(r);
 }
 
 #define BACKWARD_OF(T)                                                                             \

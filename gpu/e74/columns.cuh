@@ -8,7 +8,7 @@
 
 enum { OCTET = 8 };
 
-struct eight {
+struct float8 {
     float x[OCTET];
 };
 
@@ -22,9 +22,9 @@ static __device__ int quad_offset(int i, int lane)
 /* ---- rows with padding, in shared memory or a workspace ---- */
 
 template <int LANES>
-static __device__ eight load_columns(const float *row, int lane)
+static __device__ float8 load_columns(const float *row, int lane)
 {
-    eight e;
+    float8 e;
     for (int i = 0; i < 2; i++) {
         four<float> f = *(const four<float> *)(row + quad_offset<LANES>(i, lane));
         for (int j = 0; j < 4; j++)
@@ -34,7 +34,7 @@ static __device__ eight load_columns(const float *row, int lane)
 }
 
 template <int LANES>
-static __device__ void store_columns(float *row, int lane, const eight &e)
+static __device__ void store_columns(float *row, int lane, const float8 &e)
 {
     for (int i = 0; i < 2; i++) {
         four<float> f;
@@ -47,7 +47,7 @@ static __device__ void store_columns(float *row, int lane, const eight &e)
 /* ---- rows of so many columns without padding, in global memory ---- */
 
 template <typename T, int LANES>
-static __device__ void store_columns(T *row, int columns, int lane, const eight &e)
+static __device__ void store_columns(T *row, int columns, int lane, const float8 &e)
 {
     for (int i = 0; i < 2; i++) {
         four<T> f;
@@ -100,17 +100,17 @@ static __device__ __forceinline__ raw<T> load_columns(const T *row, int columns,
     return got;
 }
 
-static __device__ __forceinline__ eight widened(const raw<float> &r)
+static __device__ __forceinline__ float8 widened(const raw<float> &r)
 {
-    eight e;
+    float8 e;
     for (int j = 0; j < OCTET; j++)
         e.x[j] = __uint_as_float(r.quad[j / 4].w[j % 4]);
     return e;
 }
 
-static __device__ __forceinline__ eight widened(const raw<__nv_bfloat16> &r)
+static __device__ __forceinline__ float8 widened(const raw<__nv_bfloat16> &r)
 {
-    eight e;
+    float8 e;
     for (int j = 0; j < OCTET; j += 2) {
         const unsigned pair = r.quad[j / 4].w[j % 4 / 2];
         e.x[j] = low_of_pair(pair);
@@ -120,7 +120,7 @@ static __device__ __forceinline__ eight widened(const raw<__nv_bfloat16> &r)
 }
 
 template <int LANES>
-static __device__ __forceinline__ eight load_floats(const float *row, int columns, int lane)
+static __device__ __forceinline__ float8 load_floats(const float *row, int columns, int lane)
 {
     return widened(columns % 4 ? load_columns<float, LANES, false>(row, columns, lane)
                                : load_columns<float, LANES, true>(row, columns, lane));
@@ -129,7 +129,7 @@ static __device__ __forceinline__ eight load_floats(const float *row, int column
 /* ---- arithmetic ---- */
 
 /* Two sums side by side: half as long a chain. */
-static __device__ __forceinline__ float dot(const eight &a, const eight &b)
+static __device__ __forceinline__ float dot(const float8 &a, const float8 &b)
 {
     float even = a.x[0] * b.x[0], odd = a.x[1] * b.x[1];
     for (int j = 2; j < OCTET; j += 2) {

@@ -123,7 +123,7 @@ static int backward(const struct frame *f)
     struct frame c = e74_cell_frame(f, each, work + l.cell);
     int e = CELL.pass[BACKWARD](&c);
     if (!e)
-        e = side_by_side(dp, {all.n, {all.p[0], all.p[1], all.p[2], all.p[3]}}, M, P);
+        e = concatenate(dp, {all.n, {all.p[0], all.p[1], all.p[2], all.p[3]}}, M, P);
     if (e)
         return e;
     stack_weights<T><<<grid_of(P * D, all.n), BLOCK, 0, gpu_stream()>>>(W, all, P * D);

@@ -127,8 +127,8 @@ static __device__ void compute_scales(const bf16 *K, float2 *scales)
     float squares = 0;
     #pragma unroll 8
     for (int i = 0; i < N / 2; i += 8) {
-        const uint4 eight = *(const uint4 *)(k + i);
-        const unsigned pairs[] = {eight.x, eight.y, eight.z, eight.w};
+        const uint4 float8 = *(const uint4 *)(k + i);
+        const unsigned pairs[] = {float8.x, float8.y, float8.z, float8.w};
         #pragma unroll 4
         for (int j = 0; j < 4; j++) {
             squares = fmaf(low_of_pair(pairs[j]), low_of_pair(pairs[j]), squares);

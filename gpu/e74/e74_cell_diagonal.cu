@@ -50,7 +50,7 @@ static __device__ __forceinline__ void put_step(const layout &l, const item &it,
                                                 const float *step, const octet<T> &query)
 {
     const call &c = l.c;
-    const eight S = load_states(step, it.octet);
+    const float8 S = load_states(step, it.octet);
     const int next = t + 1;
     if (l.only_initial) {
         if (next % STEPS == 0)
@@ -63,8 +63,8 @@ static __device__ __forceinline__ void put_step(const layout &l, const item &it,
     else if (next % l.K == 0)
         for (int j = 0; j < it.columns; j++)
             put_kept(c, next / l.K * c.BH, it.element + j, S.x[j]);
-    const eight q = widened(query);
-    eight y, out;
+    const float8 q = widened(query);
+    float8 y, out;
     for (int j = 0; j < OCTET; j++) {
         y.x[j] = S.x[j] * q.x[j];
         out.x[j] = gate_output(y.x[j], sigmoid(y.x[j]));

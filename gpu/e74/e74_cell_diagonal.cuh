@@ -103,7 +103,8 @@ static __device__ __forceinline__ octet<T> load_octet(const T *from, int columns
 }
 
 template <typename T>
-static __device__ __forceinline__ void store_octet(T *to, int columns, bool aligned, const eight &e)
+static __device__ __forceinline__ void store_octet(T *to, int columns, bool aligned,
+                                                   const float8 &e)
 {
     octet<T> o;
     T x[OCTET];
@@ -119,17 +120,17 @@ static __device__ __forceinline__ void store_octet(T *to, int columns, bool alig
     }
 }
 
-static __device__ __forceinline__ eight widened(const octet<float> &o)
+static __device__ __forceinline__ float8 widened(const octet<float> &o)
 {
-    eight e;
+    float8 e;
     for (int j = 0; j < OCTET; j++)
         e.x[j] = __uint_as_float(o.w[j]);
     return e;
 }
 
-static __device__ __forceinline__ eight widened(const octet<__nv_bfloat16> &o)
+static __device__ __forceinline__ float8 widened(const octet<__nv_bfloat16> &o)
 {
-    eight e;
+    float8 e;
     for (int j = 0; j < OCTET; j += 2) {
         e.x[j] = low_of_pair(o.w[j / 2]);
         e.x[j + 1] = high_of_pair(o.w[j / 2]);
@@ -138,9 +139,9 @@ static __device__ __forceinline__ eight widened(const octet<__nv_bfloat16> &o)
 }
 
 /* From the states of a step in shared memory. */
-static __device__ __forceinline__ eight load_states(const float *step, int octet)
+static __device__ __forceinline__ float8 load_states(const float *step, int octet)
 {
-    eight e;
+    float8 e;
     for (int i = 0; i < OCTET / 2; i++) {
         const float2 x = ((const float2 *)step)[i * OCTETS + octet];
         e.x[2 * i] = x.x;
@@ -150,8 +151,8 @@ static __device__ __forceinline__ eight load_states(const float *step, int octet
 }
 
 /* To the pairs of a step. */
-static __device__ __forceinline__ void store_pairs(float2 *step, int octet, const eight &a,
-                                                   const eight &b)
+static __device__ __forceinline__ void store_pairs(float2 *step, int octet, const float8 &a,
+                                                   const float8 &b)
 {
     for (int i = 0; i < OCTET / 2; i++)
         ((float4 *)step)[i * OCTETS + octet] =
@@ -195,7 +196,7 @@ static __device__ __forceinline__ void prefetch_keys(const layout &l, const item
 /* |k|^2, in all lanes that have octets of k; called by whole warps.  Each part of a key that several blocks share reads the whole key. */
 template <typename T>
 static __device__ __forceinline__ float squares_of(const layout &l, const item &it, int64_t at,
-                                                   bool any, const eight &key)
+                                                   bool any, const float8 &key)
 {
     float sum = 0;
     if (l.parts == 1)
@@ -203,7 +204,7 @@ static __device__ __forceinline__ float squares_of(const layout &l, const item &
     #pragma unroll 4
     for (int from = it.octet * OCTET; any && from < l.c.N; from += BLOCK_COLUMNS) {
         const T *part = (const T *)l.c.k + (at + (from - it.column));
-        const eight x = widened(load_octet(part, min((int)OCTET, l.c.N - from), l.aligned));
+        const float8 x = widened(load_octet(part, min((int)OCTET, l.c.N - from), l.aligned));
         sum += dot(x, x);
     }
     return warp_sum<OCTETS>(sum, l.lanes);
@@ -228,9 +229,9 @@ template <typename T>
 static __device__ __forceinline__ void prepare(const layout &l, const item &it, float2 *step,
                                                const keys<T> &in, float length)
 {
-    const eight k = widened(in.k), v = widened(in.v), z = widened(in.z);
+    const float8 k = widened(in.k), v = widened(in.v), z = widened(in.z);
     const float r = key_scale(length);
-    eight a, b;
+    float8 a, b;
     for (int j = 0; j < OCTET; j++) {
         const key x = key_of(l, k.x[j], r, z.x[j]);
         a.x[j] = fmaf(-x.w, x.khat, 1.0f);

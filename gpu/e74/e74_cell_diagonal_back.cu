@@ -42,10 +42,10 @@ static __device__ __forceinline__ void replay(const layout &l, const column &own
 }
 
 /* The states before a step, as in backward's formulas. */
-static __device__ __forceinline__ eight state_before(const layout &l, const item &it, int t,
-                                                     const float *step)
+static __device__ __forceinline__ float8 state_before(const layout &l, const item &it, int t,
+                                                      const float *step)
 {
-    eight S = load_states(step, it.octet);
+    float8 S = load_states(step, it.octet);
     if (l.c.kept != KEPT_F32 && t % l.K == 0)
         for (int j = 0; j < OCTET; j++)
             if (j < it.columns)
@@ -59,9 +59,9 @@ static __device__ __forceinline__ float slope(float after)
     return NONLIN == E74_TANH ? fmaf(-after, after, 1.0f) : 1;
 }
 
-static __device__ __forceinline__ eight load_a(const float2 *step, int octet)
+static __device__ __forceinline__ float8 load_a(const float2 *step, int octet)
 {
-    eight a;
+    float8 a;
     for (int i = 0; i < OCTET / 2; i++) {
         const float4 x = ((const float4 *)step)[i * OCTETS + octet];
         a.x[2 * i] = x.x;
@@ -73,10 +73,10 @@ static __device__ __forceinline__ eight load_a(const float2 *step, int octet)
 /* A step's (a, b) to its (m, e). */
 template <int NONLIN>
 static __device__ __forceinline__ void to_gradients(float2 *pairs, const float *states, int octet,
-                                                    const eight &dy, const eight &q)
+                                                    const float8 &dy, const float8 &q)
 {
-    const eight a = load_a(pairs, octet), after = load_states(states, octet);
-    eight m, e;
+    const float8 a = load_a(pairs, octet), after = load_states(states, octet);
+    float8 m, e;
     for (int j = 0; j < OCTET; j++) {
         m.x[j] = a.x[j] * slope<NONLIN>(after.x[j]);
         e.x[j] = m.x[j] * (dy.x[j] * q.x[j]);
@@ -137,10 +137,10 @@ static __device__ __forceinline__ back_step<T> load_step(const layout &l, const 
 }
 
 template <typename T>
-static __device__ __forceinline__ eight through_gate(const back_step<T> &s)
+static __device__ __forceinline__ float8 through_gate(const back_step<T> &s)
 {
-    const eight y = widened(s.y);
-    eight d = widened(s.dout);
+    const float8 y = widened(s.y);
+    float8 d = widened(s.dout);
     for (int j = 0; j < OCTET; j++)
         d.x[j] = gate_backward(d.x[j], y.x[j], sigmoid(y.x[j]));
     return d;
@@ -149,7 +149,7 @@ static __device__ __forceinline__ eight through_gate(const back_step<T> &s)
 /* The gradient of k, from that of k^, which it may store for finish_keys(). */
 template <typename T>
 static __device__ __forceinline__ void put_dk(const layout &l, int64_t at, int columns,
-                                              const eight &k, eight dk, const eight &dk_tied,
+                                              const float8 &k, float8 dk, const float8 &dk_tied,
                                               float length)
 {
     if (l.dkhat) {
@@ -169,20 +169,20 @@ static __device__ __forceinline__ void put_dk(const layout &l, int64_t at, int c
  * on, and dL/dS after the step. */
 template <typename T, int NONLIN>
 static __device__ __forceinline__ void
-put_gradients(const layout &l, const item &it, const back_step<T> &s, const eight &dy, float length,
-              const float *states, const float *gradients)
+put_gradients(const layout &l, const item &it, const back_step<T> &s, const float8 &dy,
+              float length, const float *states, const float *gradients)
 {
     const call &c = l.c;
     const int64_t at = s.t * c.BH * c.N + it.element;
-    const eight k = widened(s.in.k), v = widened(s.in.v), z = widened(s.in.z), q = widened(s.q);
-    eight S = {}, after = {}, G = {};
+    const float8 k = widened(s.in.k), v = widened(s.in.v), z = widened(s.in.z), q = widened(s.q);
+    float8 S = {}, after = {}, G = {};
     if (s.columns) {
         S = state_before(l, it, s.t, states);
         after = load_states(states + BLOCK_COLUMNS, it.octet);
         G = load_states(gradients, it.octet);
     }
     const float r = key_scale(length);
-    eight dk, dv, dq, dz, dk_tied;
+    float8 dk, dv, dq, dz, dk_tied;
     for (int j = 0; j < OCTET; j++) {
         const key x = key_of(l, k.x[j], r, z.x[j]);
         const float dP = slope<NONLIN>(after.x[j]) * fmaf(dy.x[j], q.x[j], G.x[j]);
@@ -250,7 +250,7 @@ __global__ void __launch_bounds__(THREADS, sizeof(T) == 2 ? 3 : 2) backward_diag
 
         if (scans)
             replay<T, NONLIN>(l, own_column, begin, steps, pairs + tid, states + tid, S);
-        const eight dy = through_gate(s);
+        const float8 dy = through_gate(s);
         __syncthreads();
 
         if (any)

@@ -126,7 +126,7 @@ static inline __device__ float *handover_slot(const layout &l, float *at, const 
 }
 
 static __device__ __forceinline__ void send_value(const layout &l, float *at, const coord &p,
-                                                  int64_t chunk, const eight &e)
+                                                  int64_t chunk, const float8 &e)
 {
     for (int i = 0; i < 2; i++) {
         float x[4];
@@ -138,13 +138,13 @@ static __device__ __forceinline__ void send_value(const layout &l, float *at, co
 }
 
 /* Called by whole warps. */
-static __device__ __forceinline__ eight receive_value(const layout &l, float *at, const coord &p,
-                                                      int64_t chunk)
+static __device__ __forceinline__ float8 receive_value(const layout &l, float *at, const coord &p,
+                                                       int64_t chunk)
 {
     const float *const from[] = {handover_slot(l, at, p, chunk, 0),
                                  handover_slot(l, at, p, chunk, 1)};
     for (;;) {
-        eight e;
+        float8 e;
         bool there = true;
         for (int i = 0; i < 2; i++)
             load_relaxed(from[i], e.x + 4 * i);
@@ -244,7 +244,7 @@ static __device__ __forceinline__ vec<ELEMENTS> load_global(const void *from, in
     if (ELEMENTS == 1) {
         e.x[0] = load((const T *)from + at);
     } else {
-        const eight w = widened(load_columns<T, 1, true>((const T *)from + at, OCTET, 0));
+        const float8 w = widened(load_columns<T, 1, true>((const T *)from + at, OCTET, 0));
         for (int j = 0; j < ELEMENTS; j++)
             e.x[j] = w.x[j];
     }
@@ -257,7 +257,7 @@ static __device__ __forceinline__ void store_global(void *to, int64_t at, const 
     if (ELEMENTS == 1) {
         store((T *)to + at, e.x[0]);
     } else {
-        eight w;
+        float8 w;
         for (int j = 0; j < ELEMENTS; j++)
             w.x[j] = e.x[j];
         store_columns<T, 1>((T *)to + at, OCTET, 0, w);
@@ -442,7 +442,7 @@ static __device__ __forceinline__ void load_chunk(const layout &l, const coord &
 /* The operands of a row in a step, loaded from shared memory one step ahead, so that the
  * latency of the loads is not on the chain.  Backward v is delta. */
 struct operands {
-    eight write, read, query;
+    float8 write, read, query;
     float v, z, dy;
 };
 
@@ -496,7 +496,7 @@ static __device__ __forceinline__ void sync_row(void)
 
 /* S <- f(S + delta k^T), given reads = S u; returns delta. */
 template <typename T, int NONLIN>
-static __device__ __forceinline__ float advance(eight &S, const operands &m, float reads)
+static __device__ __forceinline__ float advance(float8 &S, const operands &m, float reads)
 {
     const float delta = fmaf(-m.z, reads, m.v);
     for (int j = 0; j < OCTET; j++) {
@@ -510,7 +510,7 @@ static __device__ __forceinline__ float advance(eight &S, const operands &m, flo
 
 template <int LANES>
 static __device__ __forceinline__ void store_checkpoint(const call &c, const coord &p,
-                                                        int64_t segment, const eight &S)
+                                                        int64_t segment, const float8 &S)
 {
     const int columns = p.any ? c.columns : 0;
     if (c.kept == KEPT_F32) {
@@ -526,14 +526,14 @@ static __device__ __forceinline__ void store_checkpoint(const call &c, const coo
 }
 
 template <int LANES>
-static __device__ __forceinline__ eight load_checkpoint(const call &c, const coord &p,
-                                                        int64_t segment)
+static __device__ __forceinline__ float8 load_checkpoint(const call &c, const coord &p,
+                                                         int64_t segment)
 {
     const int columns = p.any ? c.columns : 0;
     if (c.kept == KEPT_F32)
         return load_floats<LANES>((const float *)c.checkpoints + segment * c.BH * c.M + p.element,
                                   columns, p.lane);
-    eight S = {};
+    float8 S = {};
     for (int j = 0; j < OCTET; j++) {
         const int column = quad_offset<LANES>(j / 4, p.lane) + j % 4;
         if (column < columns)

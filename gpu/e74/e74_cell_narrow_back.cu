@@ -9,7 +9,7 @@ namespace e74_narrow
 
 /* A thread's eight columns of a state.  Neither the threads of a warp nor the same columns
  * and row of successive steps have bank conflicts. */
-static __device__ __forceinline__ void store_state(const layout &l, float *state, const eight &e)
+static __device__ __forceinline__ void store_state(const layout &l, float *state, const float8 &e)
 {
     for (int i = 0; i < 2; i++) {
         four<float> f;
@@ -19,9 +19,9 @@ static __device__ __forceinline__ void store_state(const layout &l, float *state
     }
 }
 
-static __device__ __forceinline__ eight load_state(const layout &l, const float *state)
+static __device__ __forceinline__ float8 load_state(const layout &l, const float *state)
 {
-    eight e;
+    float8 e;
     for (int i = 0; i < 2; i++) {
         const four<float> f =
             *(const four<float> *)(state + (i * l.scan_threads + threadIdx.x) * 4);
@@ -34,7 +34,7 @@ static __device__ __forceinline__ eight load_state(const layout &l, const float 
 /* Steps from ... to - 1 of the chunk; stores S after each step; delta overwrites v. */
 template <typename T, int LANES, int NONLIN>
 static __device__ __forceinline__ void replay(const layout &l, const coord &p, const chunk_smem &s,
-                                              int from, int to, eight &S)
+                                              int from, int to, float8 &S)
 {
     const bool writes = p.any && p.lane == 0;
     int row_offset = from * l.stride + p.row_offset;
@@ -69,7 +69,7 @@ static __device__ __forceinline__ void replay_chunk(const layout &l, const coord
 {
     const call &c = l.c;
     checkpoint next = first_checkpoint(c, p);
-    eight S = {};
+    float8 S = {};
     for (int from = 0, to; from < p.steps; from = to) {
         if (from == next.step) {
             S = load_checkpoint<LANES>(c, p, next.segment);
@@ -88,7 +88,7 @@ static __device__ __forceinline__ void replay_chunk(const layout &l, const coord
  * the step, which is not needed any more; dv overwrites delta. */
 template <int LANES, int NONLIN>
 static __device__ __forceinline__ void scan_back(const layout &l, const coord &p,
-                                                 const chunk_smem &s, eight &G)
+                                                 const chunk_smem &s, float8 &G)
 {
     const bool writes = p.any && p.lane == 0;
     const int last = p.steps - 1;
@@ -96,7 +96,7 @@ static __device__ __forceinline__ void scan_back(const layout &l, const coord &p
     float *state = s.states + p.steps * l.state_stride, *dread_at = s.dread + last * l.state_stride;
     operand_ptrs at = operand_ptrs_at(l, p, s, last);
     operands current = load_operands<LANES, true>(&at, l, p, last > 0);
-    eight state_after = load_state(l, state), state_before = load_state(l, state - l.state_stride);
+    float8 state_after = load_state(l, state), state_before = load_state(l, state - l.state_stride);
 
     #pragma unroll 2
     for (int i = last; i >= 0; i--) {
@@ -108,16 +108,16 @@ static __device__ __forceinline__ void scan_back(const layout &l, const coord &p
         const float dv = warp_sum<LANES>(dot(G, current.write)), dreads = -dv * current.z;
         const float with_write = l.separate_dread ? 0 : dreads;
         const operands ahead = load_operands<LANES, true>(&at, l, p, i > 1);
-        const eight next =
+        const float8 next =
             load_state(l, i > 0 ? state - 2 * l.state_stride : state - l.state_stride);
-        eight dwrite;
+        float8 dwrite;
         for (int j = 0; j < OCTET; j++) {
             dwrite.x[j] = fmaf(with_write, state_before.x[j], current.v * G.x[j]);
             G.x[j] = fmaf(dreads, current.read.x[j], G.x[j]);
         }
         store_state(l, state, dwrite);
         if (l.separate_dread) {
-            eight dread;
+            float8 dread;
             for (int j = 0; j < OCTET; j++)
                 dread.x[j] = dreads * state_before.x[j];
             store_state(l, dread_at, dread);
@@ -356,8 +356,9 @@ __global__ void __launch_bounds__(THREADS_MAX) backward_narrow(layout l)
     __syncthreads();
     sum_rows<LANES>(l, p, s, s.states + l.state_stride, s.dy, s.dquery);
     if (p.scans) {
-        eight G = p.chunk + 1 == l.chunks ? load_floats<LANES>(c.dlast + p.element, columns, p.lane)
-                                          : receive_value(l, l.handover, p, p.chunk);
+        float8 G = p.chunk + 1 == l.chunks
+                       ? load_floats<LANES>(c.dlast + p.element, columns, p.lane)
+                       : receive_value(l, l.handover, p, p.chunk);
         scan_back<LANES, NONLIN>(l, p, s, G);
         if (p.chunk > 0)
             send_value(l, l.handover, p, p.chunk - 1, G);

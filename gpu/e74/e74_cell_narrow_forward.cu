@@ -9,7 +9,7 @@ namespace e74_narrow
  * is summed over the lanes together with this step's y. */
 template <typename T, int LANES, int NONLIN>
 static __device__ __forceinline__ void scan_steps(const layout &l, const coord &p,
-                                                  const chunk_smem &s, int from, int to, eight &S)
+                                                  const chunk_smem &s, int from, int to, float8 &S)
 {
     const bool writes = p.any && p.lane == 0;
     operand_ptrs at = operand_ptrs_at(l, p, s, from);
@@ -50,7 +50,7 @@ static __device__ checkpoint last_checkpoint(const call &c, const coord &p)
 /* The state before the chunk; or, if only initial states are stored, the state at the
  * chunk's last checkpoint, before step *from, if it has one. */
 template <int LANES>
-static __device__ __forceinline__ eight first_state(const layout &l, const coord &p, int *from)
+static __device__ __forceinline__ float8 first_state(const layout &l, const coord &p, int *from)
 {
     const call &c = l.c;
     const checkpoint last = l.only_initial ? last_checkpoint(c, p) : checkpoint{0, p.steps};
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(THREADS_MAX) forward_narrow(layout l)
     if (p.scans) {
         checkpoint next = l.only_initial ? checkpoint{0, p.steps} : first_checkpoint(c, p);
         int from = 0;
-        eight S = first_state<LANES>(l, p, &from);
+        float8 S = first_state<LANES>(l, p, &from);
         for (int to; from < p.steps; from = to) {
             if (from == next.step) {
                 store_checkpoint<LANES>(c, p, next.segment, S);

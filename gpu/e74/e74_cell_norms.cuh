@@ -391,13 +391,13 @@ static __device__ __forceinline__ void store_rows(float *to, const float *x)
 }
 
 /* row += weight * e */
-static __device__ __forceinline__ void add(eight *row, float weight, const eight &e)
+static __device__ __forceinline__ void add(float8 *row, float weight, const float8 &e)
 {
     for (int j = 0; j < OCTET; j++)
         row->x[j] = fmaf(weight, e.x[j], row->x[j]);
 }
 
-static __device__ __forceinline__ void multiply(eight *row, float factor)
+static __device__ __forceinline__ void multiply(float8 *row, float factor)
 {
     for (int j = 0; j < OCTET; j++)
         row->x[j] *= factor;
@@ -407,7 +407,7 @@ static __device__ __forceinline__ void multiply(eight *row, float factor)
 
 template <int LANES>
 static inline __device__ void load_state(const layout &l, const coord &p, const float *from,
-                                         eight *S)
+                                         float8 *S)
 {
     for (int r = 0; r < rows_per_thread(LANES); r++)
         S[r] = load_floats<LANES>(from + element_of(l, p, r), valid_columns(l, p, r), p.lane);
@@ -415,7 +415,7 @@ static inline __device__ void load_state(const layout &l, const coord &p, const 
 
 template <int LANES>
 static inline __device__ void store_state(const layout &l, const coord &p, float *to,
-                                          const eight *S)
+                                          const float8 *S)
 {
     for (int r = 0; r < rows_per_thread(LANES); r++)
         store_columns<float, LANES>(to + element_of(l, p, r), valid_columns(l, p, r), p.lane, S[r]);
@@ -429,7 +429,7 @@ static __device__ __forceinline__ int tile_offset(const layout &l, const coord &
 
 template <int LANES>
 static __device__ __forceinline__ void store_tile(const layout &l, const coord &p, float *to,
-                                                  const eight *S)
+                                                  const float8 *S)
 {
     for (int r = 0; r < rows_per_thread(LANES); r++)
         store_columns<LANES>(to + tile_offset(l, p, r), p.lane, S[r]);

@@ -29,7 +29,7 @@ static __device__ __forceinline__ void copy_tile_async(const layout &l, const co
 /* Operands of a step backward; z stays 1 where there is none. */
 template <int LANES>
 struct operands_back {
-    eight write, read;
+    float8 write, read;
     float v[rows_per_thread(LANES)], z[rows_per_thread(LANES)];
     float delta[rows_per_thread(LANES)], written[rows_per_thread(LANES)];
     float inverse, inverse_mR;
@@ -40,7 +40,7 @@ struct operands_back {
 template <int LANES>
 struct output_operands {
     float y[rows_per_thread(LANES)], dy[rows_per_thread(LANES)];
-    eight query;
+    float8 query;
 };
 
 /* The state of a thread: of the chain, from step to step, and of the run. */
@@ -58,7 +58,7 @@ struct thread_state {
     const result_record<LANES> *result, *group;              /* from the thread's elements on */
     float down, down_min, beta;                              /* E and its minimum */
     float epsilon_c_g;                                       /* without its sum over rows */
-    eight G[rows_per_thread(LANES)];                         /* Gamma / E */
+    float8 G[rows_per_thread(LANES)];                        /* Gamma / E */
     float Gamma_k[rows_per_thread(LANES)]; /* not yet summed over the lanes, on the scale of G */
     operands_back<LANES> m;
     output_operands<LANES> o;
@@ -123,7 +123,7 @@ static __device__ __forceinline__ float fold(const layout &l, thread_state<LANES
     using result = result_record<LANES>;
     float G_dot_S = 0;
     for (int r = 0; r < rows_per_thread(LANES); r++) {
-        eight S = load_columns<LANES>(w->state + tile_offset(l, w->p, r), w->p.lane);
+        float8 S = load_columns<LANES>(w->state + tile_offset(l, w->p, r), w->p.lane);
         #pragma unroll 1
         for (int step = 0; step < steps; step++) {
             const float *const results = w->results + step * l.result_floats;
@@ -143,7 +143,7 @@ static __device__ __forceinline__ float fold(const layout &l, thread_state<LANES
 /* The thread's part of <G, S>, with G before its dy q^T is added. */
 template <int LANES>
 static __device__ __forceinline__ float dot_with_state(const layout &l, const coord &p,
-                                                       const float *state, const eight *G,
+                                                       const float *state, const float8 *G,
                                                        const output_operands<LANES> &a)
 {
     float G_dot_S = 0;
@@ -156,7 +156,7 @@ static __device__ __forceinline__ float dot_with_state(const layout &l, const co
 
 /* The thread's part of Gamma k^. */
 template <int LANES>
-static __device__ __forceinline__ void dot_products_back(const eight *G, const eight &write,
+static __device__ __forceinline__ void dot_products_back(const float8 *G, const float8 &write,
                                                          float *Gamma_k)
 {
     for (int r = 0; r < rows_per_thread(LANES); r++)

@@ -19,10 +19,10 @@ namespace e74_norms
 /* (scale * S, in the type of the checkpoints.) */
 template <int LANES>
 static __device__ void store_checkpoint(const layout &l, const coord &p, int64_t slot,
-                                        const eight *S, float scale)
+                                        const float8 *S, float scale)
 {
     for (int r = 0; r < rows_per_thread(LANES); r++) {
-        eight row = S[r];
+        float8 row = S[r];
         multiply(&row, scale);
         if (l.c.kept == KEPT_F32) {
             store_columns<float, LANES>((float *)l.c.checkpoints + slot * l.c.M +
@@ -39,7 +39,7 @@ static __device__ void store_checkpoint(const layout &l, const coord &p, int64_t
 }
 
 template <int LANES>
-static __device__ void load_checkpoint(const layout &l, const coord &p, int64_t slot, eight *S)
+static __device__ void load_checkpoint(const layout &l, const coord &p, int64_t slot, float8 *S)
 {
     if (l.c.kept == KEPT_F32)
         return load_state<LANES>(l, p, (const float *)l.c.checkpoints + slot * l.c.M, S);
@@ -55,7 +55,7 @@ static __device__ void load_checkpoint(const layout &l, const coord &p, int64_t 
 /* Operands of a step that are loaded before the barrier; z stays 1 where there is none. */
 template <int LANES>
 struct operands {
-    eight write, read;
+    float8 write, read;
     float v[rows_per_thread(LANES)], z[rows_per_thread(LANES)], squares;
 };
 
@@ -117,7 +117,8 @@ struct dots {
 };
 
 template <int LANES, bool INSIDE>
-static __device__ __forceinline__ dots<LANES> dot_products(const eight *S, const operands<LANES> &m)
+static __device__ __forceinline__ dots<LANES> dot_products(const float8 *S,
+                                                           const operands<LANES> &m)
 {
     const int ROWS = rows_per_thread(LANES);
     dots<LANES> d;
@@ -149,7 +150,7 @@ struct chain {
     float *result;               /* the step's record in memory */
     int y_offset;                /* from there to the thread's y of the step before */
     scale s;
-    eight S[rows_per_thread(LANES)];
+    float8 S[rows_per_thread(LANES)];
     operands<LANES> m; /* of the next step */
     dots<LANES> d;
     float y[rows_per_thread(LANES)]; /* of the step before, not yet summed over the lanes */
@@ -187,7 +188,7 @@ static __device__ __forceinline__ row_update<LANES> compute_update(const chain<L
 }
 
 template <int LANES>
-static __device__ __forceinline__ float squares_of(const eight *S)
+static __device__ __forceinline__ float squares_of(const float8 *S)
 {
     float squares = 0;
     for (int r = 0; r < rows_per_thread(LANES); r++)
@@ -272,7 +273,7 @@ static __device__ __forceinline__ void carry_step(const layout &l, chain<LANES> 
     const dots<LANES> dots_before = a->d;
     const scale scale_before = a->s;
     a->d = dot_products<LANES, INSIDE>(a->S, a->m);
-    const eight q = load_columns<LANES>(query, 0); /* (here, to fill the latency of the sum) */
+    const float8 q = load_columns<LANES>(query, 0); /* (here, to fill the latency of the sum) */
     for (int r = 0; r < rows_per_thread(LANES); r++)
         a->y[r] = dot(a->S[r], q);
     norm_divisor divisor = divide_by_norm(&a->s, after, peak, l.mean);

@@ -143,7 +143,7 @@ template <typename T, int OCTETS>
 static __device__ void store_key(const stage_ptrs &to, int octet, int at, bool any, const raw<T> &k,
                                  const raw<T> &q, const raw<T> &z)
 {
-    eight key = widened(k);
+    float8 key = widened(k);
     const float r = key_scale(sqrtf(warp_sum<OCTETS>(dot(key, key))));
 
     if (!any)
@@ -154,7 +154,7 @@ static __device__ void store_key(const stage_ptrs &to, int octet, int at, bool a
     store_columns<OCTETS>(to.q + at, octet, widened(q));
     if (to.u == to.khat)
         return;
-    eight gate = widened(z);
+    float8 gate = widened(z);
     for (int j = 0; j < OCTET; j++)
         key.x[j] *= gate.x[j];
     store_columns<OCTETS>(to.u + at, octet, key);
@@ -273,7 +273,7 @@ static __device__ __forceinline__ void store_elements(const layout &l, const wor
  * the same bits for every PER_LANE. */
 template <int PER_LANE>
 struct strip {
-    eight of[PER_LANE];
+    float8 of[PER_LANE];
 };
 
 template <int LANES, int PER_LANE>

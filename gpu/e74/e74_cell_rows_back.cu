@@ -28,9 +28,9 @@ using namespace e74_rows;
 
 /* The sum over a consumer's rows; __fadd_rn is never contracted to fma. */
 template <int ROWS>
-static __device__ __forceinline__ eight together(const eight share[ROWS])
+static __device__ __forceinline__ float8 together(const float8 share[ROWS])
 {
-    eight sum = share[0];
+    float8 sum = share[0];
     for (int r = 1; r < ROWS; r++)
         for (int j = 0; j < OCTET; j++)
             sum.x[j] = __fadd_rn(sum.x[j], share[r].x[j]);
@@ -51,7 +51,7 @@ static __device__ strip<1> first_state(const layout &l, const work_coord &p, con
 /* A step's key, and its elements of the consumer's rows. */
 template <int ROWS>
 struct replay_operands {
-    eight write, read;
+    float8 write, read;
     few<ROWS> v, z;
 };
 
@@ -85,7 +85,8 @@ struct replay_state {
 };
 
 template <int LANES, int ROWS>
-static __device__ __forceinline__ few<ROWS> read_with(const replay_state<ROWS> &w, const eight &key)
+static __device__ __forceinline__ few<ROWS> read_with(const replay_state<ROWS> &w,
+                                                      const float8 &key)
 {
     few<ROWS> reads;
     for (int r = 0; r < ROWS; r++)
@@ -158,7 +159,7 @@ static __device__ __forceinline__ void replay(const layout &l, unsigned char *bu
             for (const int to = min(i + l.interval, steps); i < to; i++) {
                 const few<ROWS> reads = w.reads, dy = load_few<ROWS>(dy_at);
                 const few<ROWS> delta = replay_step<T, LANES, ROWS, INSIDE>(&w, l, p);
-                eight dq[ROWS];
+                float8 dq[ROWS];
                 slot += states.next;
                 store_states<LANES>(slot, l, p, w);
                 if (p.lane == 0) {
@@ -185,7 +186,7 @@ static __device__ __forceinline__ void replay(const layout &l, unsigned char *bu
 /* The operands of a step back, and the addresses of those of the step before it. */
 template <int ROWS>
 struct back_operands {
-    eight write, read, query;
+    float8 write, read, query;
     few<ROWS> dy, z, delta, reads;
 };
 
@@ -233,7 +234,7 @@ load_back_operands(back_ptrs *at, const layout &l, const work_coord &p, bool mor
 /* The states of a consumer's rows. */
 template <int ROWS>
 struct states {
-    eight of[ROWS];
+    float8 of[ROWS];
 };
 
 template <int LANES, int ROWS>
@@ -310,7 +311,7 @@ static __device__ __forceinline__ void step_back(back_state<ROWS> *w, const layo
         next = load_states<LANES, ROWS>(l, p, w->slot - (step > 0 ? 2 : 1) * next_slot);
     } else
         w->before = load_states<LANES, ROWS>(l, p, w->slot - next_slot);
-    eight share[ROWS], read = w->now.read;
+    float8 share[ROWS], read = w->now.read;
     few<ROWS> dz, dreads;
     for (int r = 0; r < ROWS; r++) {
         dreads.x[r] = -dv.x[r] * w->now.z.x[r];

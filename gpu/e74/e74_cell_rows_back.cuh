@@ -146,7 +146,7 @@ static __device__ float *sums_of(const layout &l, const work_coord &p, const sme
 
 /* Sums over the rows of a warp. */
 template <int LANES>
-static __device__ __forceinline__ void store_warp_sums(float *to, eight e, int tid)
+static __device__ __forceinline__ void store_warp_sums(float *to, float8 e, int tid)
 {
     const int columns = LANES > 4 ? LANES / 4 : 1, once = columns < 4 ? columns : 4;
     warp_reduce_scatter<OCTET, 16, LANES>(e.x);

@@ -7,7 +7,7 @@ using namespace e74_rows;
 
 enum { FINISH_THREADS = 128 };
 
-static __device__ __forceinline__ void add(eight *to, const eight &e)
+static __device__ __forceinline__ void add(float8 *to, const float8 &e)
 {
     for (int j = 0; j < OCTET; j++)
         to->x[j] += e.x[j];
@@ -15,12 +15,12 @@ static __device__ __forceinline__ void add(eight *to, const eight &e)
 
 /* The sum over the parts, first part first. */
 template <int LANES, bool ALIGNED>
-static __device__ __forceinline__ eight sum_of_parts(const layout &l, int vector, int64_t at,
-                                                     int columns, int lane)
+static __device__ __forceinline__ float8 sum_of_parts(const layout &l, int vector, int64_t at,
+                                                      int columns, int lane)
 {
     const int64_t all = l.c.T * l.c.BH * l.c.N;
     const float *from = l.sums + vector * l.parts * all + at;
-    eight sum = {};
+    float8 sum = {};
     #pragma unroll 4
     for (int part = 0; part < l.parts; part++)
         add(&sum, widened(load_columns<float, LANES, ALIGNED>(from + part * all, columns, lane)));
@@ -39,13 +39,13 @@ __global__ void __launch_bounds__(FINISH_THREADS) finish_rows(layout l)
     const int64_t at = any ? item / groups * c.N + item % groups * c.columns : 0;
     const int columns = any ? c.columns : 0;
 
-    eight k = widened(load_columns<T, LANES, ALIGNED>((const T *)c.k + at, columns, lane));
-    eight dkey = sum_of_parts<LANES, ALIGNED>(l, DKEY, at, columns, lane);
-    eight dq = sum_of_parts<LANES, ALIGNED>(l, DQ, at, columns, lane);
+    float8 k = widened(load_columns<T, LANES, ALIGNED>((const T *)c.k + at, columns, lane));
+    float8 dkey = sum_of_parts<LANES, ALIGNED>(l, DKEY, at, columns, lane);
+    float8 dq = sum_of_parts<LANES, ALIGNED>(l, DQ, at, columns, lane);
     const float length = sqrtf(warp_sum<LANES>(dot(k, k))), r = key_scale(length);
     if (c.z_inside) {
-        eight z = widened(load_columns<T, LANES, ALIGNED>((const T *)c.z + at, columns, lane));
-        eight du = sum_of_parts<LANES, ALIGNED>(l, DU, at, columns, lane), dz;
+        float8 z = widened(load_columns<T, LANES, ALIGNED>((const T *)c.z + at, columns, lane));
+        float8 du = sum_of_parts<LANES, ALIGNED>(l, DU, at, columns, lane), dz;
         for (int j = 0; j < OCTET; j++) {
             dkey.x[j] = fmaf(z.x[j], du.x[j], dkey.x[j]);
             dz.x[j] = du.x[j] * (k.x[j] * r);

@@ -7,7 +7,7 @@ enum { SUMMING = 1024, COPIES = 4 };
 /* [M,n,width] of n matrices [M,width].  A thread has COPIES rows
  * in flight. */
 template <typename V>
-__global__ void put_side_by_side(V *all, beside from, int64_t M, int64_t width)
+__global__ void concatenate_kernel(V *all, matrices from, int64_t M, int64_t width)
 {
     const V *p = (const V *)from.p[blockIdx.y];
     const int64_t first = (int64_t)blockIdx.x * blockDim.y * COPIES + threadIdx.y;
@@ -28,16 +28,16 @@ __global__ void put_side_by_side(V *all, beside from, int64_t M, int64_t width)
 
 /* Sixteen bytes at a time where rows are of so many. */
 template <typename T>
-int side_by_side(T *all, const beside &from, int64_t M, int64_t P)
+int concatenate(T *all, const matrices &from, int64_t M, int64_t P)
 {
     const bool wide = P * sizeof(T) % sizeof(uint4) == 0;
     const int64_t width = wide ? P * sizeof(T) / sizeof(uint4) : P;
     const dim3 block = block_of(width, BLOCK), grid(blocks_of(ceil_div(M, COPIES), block), from.n);
 
     if (wide)
-        put_side_by_side<uint4><<<grid, block, 0, gpu_stream()>>>((uint4 *)all, from, M, width);
+        concatenate_kernel<uint4><<<grid, block, 0, gpu_stream()>>>((uint4 *)all, from, M, width);
     else
-        put_side_by_side<T><<<grid, block, 0, gpu_stream()>>>(all, from, M, width);
+        concatenate_kernel<T><<<grid, block, 0, gpu_stream()>>>(all, from, M, width);
     return cudaGetLastError();
 }
 
@@ -94,7 +94,7 @@ int column_sums(float *db, float *sums, const T *x, const U *by, int64_t M, int6
 }
 
 #define EACH(T)                                                                                    \
-    template int side_by_side(T *, const beside &, int64_t, int64_t);                              \
+    template int concatenate(T *, const matrices &, int64_t, int64_t);                             \
     template int spread_bias(T *, const T *, int64_t, int64_t);                                    \
     template int column_sums(float *, float *, const T *, const T *, int64_t, int64_t)
 

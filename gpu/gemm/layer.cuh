@@ -11,7 +11,7 @@ static inline size_t aligned(size_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-enum { BLOCK = 256, MAX_BESIDE = 4 };
+enum { BLOCK = 256, MAX_MATRICES = 4 };
 
 /* Threads for [rows,width]: along a row first, `all` of them. */
 static inline dim3 block_of(int64_t width, unsigned all)
@@ -28,14 +28,14 @@ static inline unsigned blocks_of(int64_t rows, dim3 block)
 }
 
 /* Matrices of one size. */
-struct beside {
+struct matrices {
     int n;
-    const void *p[MAX_BESIDE];
+    const void *p[MAX_MATRICES];
 };
 
 /* They, [M,P] each, side by side: all [M,n,P]. */
 template <typename T>
-int side_by_side(T *all, const beside &from, int64_t M, int64_t P);
+int concatenate(T *all, const matrices &from, int64_t M, int64_t P);
 
 /* All M rows of z = b.  A product is then added to z, so that the sum of both is rounded once. */
 template <typename T>

@@ -54,7 +54,7 @@ static int forward(const struct frame *f)
         real *at = work;
         const real *W = widened(list[i].W, P * D, &at);
         real *p = to_fill(list[i].p, M * P, &at);
-        product(CblasNoTrans, CblasTrans, M, P, D, x, D, W, D, 0, p, P);
+        product(matrix(x, M, D), transposed(matrix(W, P, D)), 0, p, P);
         if (list[i].p == a->z) {
             #pragma omp parallel for
             for (int64_t m = 0; m < M; m++)
@@ -90,8 +90,8 @@ static int backward(const struct frame *f)
         const real *W = widened(list[i].W, P * D, &at);
         const real *dpi = widened(list[i].dp, M * P, &at);
         /* dW = dp^T x, dx += dp W */
-        product(CblasTrans, CblasNoTrans, P, D, M, dpi, P, x, D, 0, list[i].dW, D);
-        product(CblasNoTrans, CblasNoTrans, M, D, P, dpi, P, W, D, i > 0, dx, D);
+        product(transposed(matrix(dpi, M, P)), matrix(x, M, D), 0, list[i].dW, D);
+        product(matrix(dpi, M, P), matrix(W, P, D), i > 0, dx, D);
     }
     filled(g->x, dx, M * D);
     if (g->b_z) {

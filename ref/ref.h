@@ -192,29 +192,49 @@ static inline void blas_threads(int threads)
 #endif
 }
 
-/* C [M,N] = op(A) op(B) + beta C, row-major, on one thread. */
-static inline void product(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int64_t M, int64_t N, int64_t K,
-                           const real *A, int64_t lda, const real *B, int64_t ldb, real beta,
-                           real *C, int64_t ldc)
+/* An operand of a product: op(X) [rows,columns], where X is row-major, its rows ld elements apart,
+ * and op is X itself or its transpose. */
+struct matrix {
+    const real *at;
+    int64_t rows, columns, ld;
+    CBLAS_TRANSPOSE op;
+};
+
+/* X [rows,columns], dense. */
+static inline struct matrix matrix(const real *at, int64_t rows, int64_t columns)
+{
+    return (struct matrix){at, rows, columns, columns, CblasNoTrans};
+}
+
+static inline struct matrix transposed(struct matrix X)
+{
+    CBLAS_TRANSPOSE op = X.op == CblasTrans ? CblasNoTrans : CblasTrans;
+    return (struct matrix){X.at, X.columns, X.rows, X.ld, op};
+}
+
+/* C = A B + beta C, C's rows ldc elements apart, on one thread. */
+static inline void product(struct matrix A, struct matrix B, real beta, real *C, int64_t ldc)
 {
     int threads = one_blas_thread();
-    blas_gemm(CblasRowMajor, ta, tb, M, N, K, 1, A, lda, B, ldb, beta, C, ldc);
+    blas_gemm(CblasRowMajor, A.op, B.op, A.rows, B.columns, A.columns, 1, A.at, A.ld, B.at, B.ld,
+              beta, C, ldc);
     blas_threads(threads);
 }
 
-/* alpha op(A) op(B) + beta C, for large ones: a panel of C's rows a thread, of the same size
- * however many threads there are. */
-static inline void product_in_panels(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int64_t M, int64_t N,
-                                     int64_t K, real alpha, const real *A, int64_t lda,
-                                     const real *B, int64_t ldb, real beta, real *C, int64_t ldc)
+/* C = alpha A B + beta C, C dense, for large ones: a panel of C's rows per thread, of the same
+ * size however many threads there are. */
+static inline void product_in_panels(real alpha, struct matrix A, struct matrix B, real beta,
+                                     real *C)
 {
     enum { PANEL = 128 };
+    int64_t M = A.rows, N = B.columns, K = A.columns;
     int threads = one_blas_thread();
 
     #pragma omp parallel for
     for (int64_t i = 0; i < M; i += PANEL)
-        blas_gemm(CblasRowMajor, ta, tb, M - i < PANEL ? M - i : PANEL, N, K, alpha,
-                  ta == CblasTrans ? A + i : A + i * lda, lda, B, ldb, beta, C + i * ldc, ldc);
+        blas_gemm(CblasRowMajor, A.op, B.op, M - i < PANEL ? M - i : PANEL, N, K, alpha,
+                  A.op == CblasTrans ? A.at + i : A.at + i * A.ld, A.ld, B.at, B.ld, beta,
+                  C + i * N, N);
     blas_threads(threads);
 }
 

@@ -262,23 +262,10 @@ static struct timings now(const char *line, double forward, const char *kernel)
     return t;
 }
 
-static void files(void)
+/* Times of the trial `line` and of others, compared with those in `file`. */
+static void comparisons(const char *device, const char *line, const char *kernel)
 {
-    static const char words[] = "linear rows=3 dim_in=4 dim_out=5 checks=none";
-    char device[512], other[512];
     struct comparison *list;
-    struct experiment x;
-
-    const char *tmp = getenv("TMPDIR");
-    snprintf(file, sizeof file, "%s/ablate-baseline-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    int fd = mkstemp(file);
-    if (fd < 0 || write_file(words, 100, 1) || plan_words(words, &x, stdout)) {
-        ok(0, "a file can be made");
-        return;
-    }
-    close(fd);
-    const char *kernel = op_kernels(x.trial[0].op, &ref32)[0]->name, *line = x.trial[0].text;
-    snprintf(device, sizeof device, "ref64: %s\nref32: %s", ref64.device(), ref32.device());
     struct baseline *b = baseline_open(file, .05, device);
     if (!ok(b != NULL, "a file of times is a baseline"))
         return;
@@ -311,6 +298,12 @@ static void files(void)
        "other words have no counterpart");
     free(list);
     baseline_free(b);
+}
+
+/* Files that are no baseline for this device. */
+static void no_baselines(const char *device)
+{
+    char other[512];
 
     snprintf(other, sizeof other, "ref64: %s\nref32: an abacus", ref64.device());
     ok(!baseline_open(file, .05, other) && strstr(err_text(), "another device's"), "%s",
@@ -325,6 +318,25 @@ static void files(void)
     if (write_file("linear rows=3 dim_in=4 dim_out=5 checks=none repeats=0", 1, 1) == 0)
         ok(!baseline_open(file, .05, device) && strstr(err_text(), "has no times"), "%s",
            err_text());
+}
+
+static void files(void)
+{
+    static const char words[] = "linear rows=3 dim_in=4 dim_out=5 checks=none";
+    const char *tmp = getenv("TMPDIR");
+    char device[512];
+    struct experiment x;
+
+    snprintf(file, sizeof file, "%s/ablate-baseline-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    int fd = mkstemp(file);
+    if (fd < 0 || write_file(words, 100, 1) || plan_words(words, &x, stdout)) {
+        ok(0, "a file can be made");
+        return;
+    }
+    close(fd);
+    snprintf(device, sizeof device, "ref64: %s\nref32: %s", ref64.device(), ref32.device());
+    comparisons(device, x.trial[0].text, op_kernels(x.trial[0].op, &ref32)[0]->name);
+    no_baselines(device);
     plan_free(&x);
     unlink(file);
 }

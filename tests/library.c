@@ -82,13 +82,12 @@ static void values(void)
     abl_case_free(c);
 }
 
-static void judged(void)
+/* A run of the oracle; NULL if there is none. */
+static abl_result *run(abl_case *c)
 {
-    abl_case *c = abl_case_new(words);
-    abl_result *r = c ? abl_run(c, "ref64", NULL, 3) : NULL, *mine = NULL;
+    abl_result *r = c ? abl_run(c, "ref64", NULL, 3) : NULL;
     int64_t n = c ? count(c, "out") : 0;
     struct abl_time time;
-    struct abl_verdict v = {.error = 0};
 
     ok(r && abl_result_get(r, "out", x, n) == 0 && abl_result_get(r, "d_k", y, n) == 0 &&
            isfinite(x[n - 1]) && isfinite(y[n - 1]),
@@ -96,12 +95,18 @@ static void judged(void)
     ok(r && abl_time(r, ABL_BACKWARD, &time) == 0 && time.min <= time.median &&
            time.median <= time.max && time.flops > 0 && abl_peak(r) > 0,
        "and times");
+    return r;
+}
 
+/* The verdicts on `mine`, which has one fault at its end; x is the oracle's out. */
+static abl_verdicts *judged(abl_case *c, abl_result *mine)
+{
+    int64_t n = c ? count(c, "out") : 0;
+    struct abl_verdict v = {.error = 0};
     abl_verdicts *all = abl_judge(c, "ref32", NULL, ABL_PARITY | ABL_PROPERTIES | ABL_DIFFERENCES);
     ok(all && abl_count(all) > 20 && !abl_failed(all), "ref32 is judged good");
     abl_verdicts_free(all);
 
-    mine = abl_result_new(c, "mine");
     ok(mine && !abl_judge_result(c, mine), "a result without anything");
     told("nothing was set");
     ok(mine && abl_result_set(mine, "out", x, n) == 0, "results of one's own");
@@ -115,7 +120,14 @@ static void judged(void)
            strcmp(v.worst, "[8,1,7]") == 0 && strcmp(v.backend, "mine") == 0,
        "and a bad one");
     ok(!abl_result_new(c, "ref64") && !abl_result_new(c, "a/b"), "names that are taken");
+    return all;
+}
 
+/* A dump of the case, of both results and of the verdicts, written and read back. */
+static void dumped(const abl_case *c, const abl_result *r, const abl_result *mine,
+                   const abl_verdicts *all)
+{
+    int64_t n = c ? count(c, "out") : 0;
     char file[] = "library.XXXXXX";
     int fd = mkstemp(file);
     const abl_result *both[] = {r, mine};
@@ -137,11 +149,20 @@ static void judged(void)
     ok(!abl_case_read("nowhere.h5", "/trial/0001"), "no such file");
     told("nowhere.h5 cannot be read");
     unlink(file);
+    abl_result_free(read);
+    abl_case_free(again);
+}
+
+static void results(void)
+{
+    abl_case *c = abl_case_new(words);
+    abl_result *r = run(c), *mine = abl_result_new(c, "mine");
+    abl_verdicts *all = judged(c, mine);
+
+    dumped(c, r, mine, all);
     abl_verdicts_free(all);
     abl_result_free(r);
     abl_result_free(mine);
-    abl_result_free(read);
-    abl_case_free(again);
     abl_case_free(c);
 }
 
@@ -206,7 +227,7 @@ int main(void)
 {
     table();
     values();
-    judged();
+    results();
     dumps();
     everywhere();
     return done();

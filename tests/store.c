@@ -320,16 +320,10 @@ static void says(int failed, const char *want, const char *what)
         printf("# %s\n# instead of %s\n", failed ? err_text() : "no failure", want);
 }
 
-static void whole(void)
+/* The attributes of the file and of its second trial. */
+static void attributes(hid_t f, const struct experiment *x)
 {
-    struct experiment x = experiment(6, SAVE_ALL, 1, 2);
-    int e = write_some(&x, 0, 0, 6);
-    if (!ok(!e && there(output) && !there(part), "written and renamed") && e)
-        printf("# %s\n", err_text());
-    ok(complete(output, 6, SAVE_ALL) == 6, "everything reads back, with its axes' names");
-
-    hid_t f = H5Fopen(output, H5F_ACC_RDONLY, H5P_DEFAULT);
-    ok(is_text(f, "schema", "ablate-2") && is_text(f, "ini", x.text) &&
+    ok(is_text(f, "schema", "ablate-2") && is_text(f, "ini", x->text) &&
            is_text(f, "name", "store") && is_text(f, "version", PACKAGE_VERSION) &&
            number(f, "seed") == 11 && number(f, "n_trials") == 6 && H5Aexists(f, "host") > 0 &&
            H5Aexists(f, "date") > 0 && H5Aexists(f, "device") > 0 && H5Aexists(f, "compiler") > 0,
@@ -345,7 +339,10 @@ static void whole(void)
     H5Dclose(wide);
     H5Dclose(stored);
     H5Gclose(g);
+}
 
+static void table_of_verdicts(hid_t f)
+{
     struct row {
         double error, margin;
         char *verdict, *tensor;
@@ -371,26 +368,47 @@ static void whole(void)
         H5free_memory(rows[i].tensor);
     }
     H5Dclose(table);
+    H5Tclose(row);
+    H5Tclose(text);
+}
 
+static void table_of_times(hid_t f)
+{
     double median[4] = {-1, -1, -1, -1};
     hid_t times = H5Tcreate(H5T_COMPOUND, sizeof *median);
     H5Tinsert(times, "median", 0, H5T_NATIVE_DOUBLE);
-    table = H5Dopen2(f, "/trial/0001/time", H5P_DEFAULT);
+    hid_t table = H5Dopen2(f, "/trial/0001/time", H5P_DEFAULT);
     ok(table >= 0 && H5Dread(table, times, H5S_ALL, H5S_ALL, H5P_DEFAULT, median) >= 0 &&
            median[0] == results[0].ran[0].outcome.median[FORWARD] &&
            median[3] == results[0].ran[1].outcome.median[BACKWARD],
        "table of times");
     H5Dclose(table);
+    H5Tclose(times);
+}
 
+static void compression(hid_t f)
+{
     hid_t big = H5Dopen2(f, "/trial/0006/ref64/y", H5P_DEFAULT), how = H5Dget_create_plist(big);
     ok(H5Pget_layout(how) == H5D_CHUNKED && H5Pget_nfilters(how) == 2 &&
            H5Dget_storage_size(big) < 1100 * 130 * 8,
        "a large tensor is compressed");
     H5Pclose(how);
     H5Dclose(big);
-    H5Tclose(times);
-    H5Tclose(row);
-    H5Tclose(text);
+}
+
+static void whole(void)
+{
+    struct experiment x = experiment(6, SAVE_ALL, 1, 2);
+    int e = write_some(&x, 0, 0, 6);
+    if (!ok(!e && there(output) && !there(part), "written and renamed") && e)
+        printf("# %s\n", err_text());
+    ok(complete(output, 6, SAVE_ALL) == 6, "everything reads back, with its axes' names");
+
+    hid_t f = H5Fopen(output, H5F_ACC_RDONLY, H5P_DEFAULT);
+    attributes(f, &x);
+    table_of_verdicts(f);
+    table_of_times(f);
+    compression(f);
     H5Fclose(f);
     clean();
 }

@@ -1,4 +1,4 @@
-/* dual_memory, reference: products with x over all T*B rows at once, those of a
+/* dual_memory, plainly: products with x over all T*B rows at once, those of a
  * step over its B sequences, the rest sequence by sequence.
  *
  * The gate is outside the recurrence: forward it is applied after all steps, and
@@ -50,7 +50,7 @@ static void softmax(real *p, const real *a, int64_t n)
     real maximum = a[0], sum = 0;
 
     for (int64_t i = 1; i < n; i++)
-        maximum = larger(a[i], maximum);
+        maximum = max_or_nan(a[i], maximum);
     for (int64_t i = 0; i < n; i++)
         sum += p[i] = exp(a[i] - maximum);
     for (int64_t i = 0; i < n; i++)

@@ -2,7 +2,7 @@
 #include "common/ops/gemm.h"
 
 /* A product of at most so many rows, columns and terms takes less time than a call of BLAS and
- * the threads that it has to wake: such a batch is shared out among threads product by product. */
+ * waking its threads: the products of such a batch are divided among threads. */
 enum { TINY = 16 };
 
 static int tiny(const struct frame *f)

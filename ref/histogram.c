@@ -1,7 +1,7 @@
 #include "ref/ref.h"
 #include "common/ops/histogram.h"
 
-/* Parts of x that are counted beside each other; their counts are no more than x. */
+/* Parts of x that are counted in parallel; all their counts are no more than x has elements. */
 static int64_t parts(const struct frame *f)
 {
     int64_t n = DIM(f, 'N') / (DIM(f, 'M') + HISTOGRAM_KINDS);
@@ -56,7 +56,7 @@ static size_t work(const struct frame *f, enum pass p)
 
 static const struct impl plain = {
     .name = "plain",
-    .idea = "one number after the other, parts of x beside each other",
+    .idea = "one element after the other, parts of x in parallel",
     .pass = {forward, NULL},
     .work = work,
 };

@@ -28,7 +28,7 @@ static int forward(const struct frame *f)
     return 0;
 }
 
-/* The slope of act where y[i] was made. */
+/* The derivative of act at the argument of y[i]. */
 static real slope(const struct frame *f, int64_t i)
 {
     const struct linear *a = ARGS(f, linear);

@@ -66,8 +66,8 @@ static inline real sigmoid(real x)
     return 1 / (1 + exp(-x));
 }
 
-/* The larger one; NaN if either is, so that the largest of a row says whether a NaN is in it. */
-static inline real larger(real a, real b)
+/* The maximum of a row is NaN if one of its elements is. */
+static inline real max_or_nan(real a, real b)
 {
     return isnan(a) || a > b ? a : b;
 }
@@ -97,8 +97,8 @@ static inline void times_transposed(const real *A, const real *x, real *y, int64
         add(y, x[i], A + i * columns, columns);
 }
 
-/* n numbers of a tensor that is stored as its type_choice says, from place `first` on; the
- * oracle keeps them all in full. */
+/* n elements, from `first` on, of a tensor that is stored in the type `kept`; the oracle stores
+ * all of them as real. */
 static inline void put_kept(enum dtype kept, void *at, int64_t first, const real *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -123,9 +123,8 @@ static inline void get_kept(enum dtype kept, const void *at, int64_t first, real
     }
 }
 
-/* A matrix product wants its operands in real.  Where they are stored so,
- * these are no more than the tensor itself; else they go through a copy at
- * *work, which moves on behind it. */
+/* The operands of a matrix product are real.  Where a tensor is stored so, these three use the
+ * tensor itself; else a copy at *work, which then points behind the copy. */
 static inline const real *widened(const num *x, int64_t n, real **work)
 {
 #if REAL == 16
@@ -169,9 +168,9 @@ static inline void filled(num *x, const real *from, int64_t n)
 #endif
 }
 
-/* Have BLAS use one thread, until blas_threads() is given what this returns: the bits of a product
- * do not depend on how many there are, and OpenBLAS's threads, which go on spinning after it, stay
- * out of the way of OpenMP's. */
+/* BLAS uses one thread until blas_threads() is called with the count that this returns.  So the bits
+ * of a product do not depend on how many threads there are, and OpenBLAS's threads, which spin after
+ * a product, take no core from OpenMP's. */
 static inline int one_blas_thread(void)
 {
 #ifdef HAVE_OPENBLAS_SET_NUM_THREADS
@@ -240,7 +239,7 @@ static inline void product_in_panels(real alpha, struct matrix A, struct matrix 
 
 enum { COPIES = REAL == 16 }; /* does a product need them? */
 
-/* CBLAS counts in int. */
+/* CBLAS takes sizes as int. */
 static inline const char *too_long_for_blas(int64_t rows, int64_t columns)
 {
     return rows > 0x7fffffff || columns > 0x7fffffff

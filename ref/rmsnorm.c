@@ -30,14 +30,14 @@ static void backward_rows(const struct rmsnorm *a, const struct rmsnorm *d, int6
     #pragma omp parallel for
     for (int64_t i = 0; i < R; i++) {
         const num *xi = x + i * N, *dyi = dy + i * N;
-        real along = 0; /* mean of g xhat */
+        real mean_gx = 0; /* of g xhat */
 
         for (int64_t n = 0; n < N; n++)
-            along += load(w[n]) * load(dyi[n]) * (rstd[i] * load(xi[n]));
-        along /= N;
+            mean_gx += load(w[n]) * load(dyi[n]) * (rstd[i] * load(xi[n]));
+        mean_gx /= N;
         for (int64_t n = 0; n < N; n++) {
             real xhat = rstd[i] * load(xi[n]), g = load(w[n]) * load(dyi[n]);
-            dx[i * N + n] = store(rstd[i] * (g - xhat * along));
+            dx[i * N + n] = store(rstd[i] * (g - xhat * mean_gx));
         }
     }
 }

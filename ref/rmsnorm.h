@@ -1,4 +1,4 @@
-/* rmsnorm.h - rmsnorm of the rows of a matrix, which qk_norm is as well. */
+/* rmsnorm.h - rmsnorm of the rows of a matrix, for qk_norm as well. */
 #ifndef RMSNORM_H
 #define RMSNORM_H
 

@@ -187,7 +187,7 @@ def histogram(a, given):
         over, under = value.as_integer_ratio()    # whole numbers: the product is exact
         counts[over * bins // under] += 1
     return {"counts": counts,
-            "apart": np.array([np.sum(np.isnan(x)), np.sum(x < 0), np.sum(x >= 1)])}
+            "outside": np.array([np.sum(np.isnan(x)), np.sum(x < 0), np.sum(x >= 1)])}
 
 
 # ---- matrix products ----

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <hdf5.h>
+
 #include "common/ablate.h"
 #include "tests/tap.h"
 
@@ -197,6 +199,32 @@ static void dumps(void)
     abl_case_free(c);
 }
 
+/* A tensor that older dumps have by another name. */
+static void renamed(void)
+{
+    char file[] = "library.XXXXXX";
+    int fd = mkstemp(file);
+    abl_case *c = abl_case_new("histogram size=50 bins=3 data=wild");
+    abl_result *r = abl_run(c, "ref64", NULL, 0), *read = abl_result_new(c, "read");
+    const abl_result *written[] = {r};
+
+    close(fd);
+    ok(fd >= 0 && abl_write(file, c, written, 1, NULL) == 0, "a dump with a histogram");
+    hid_t f = H5Fopen(file, H5F_ACC_RDWR, H5P_DEFAULT);
+    ok(H5Lmove(f, "/trial/0001/ref64/outside", f, "/trial/0001/ref64/apart", H5P_DEFAULT,
+               H5P_DEFAULT) >= 0,
+       "its outside by the name of older dumps");
+    H5Fclose(f);
+    ok(abl_result_read(read, file, "/trial/0001/ref64") == 0 &&
+           abl_result_get(r, "outside", x, 3) == 0 && abl_result_get(read, "outside", y, 3) == 0 &&
+           memcmp(x, y, 3 * sizeof *x) == 0,
+       "reads back");
+    unlink(file);
+    abl_result_free(r);
+    abl_result_free(read);
+    abl_case_free(c);
+}
+
 /* Every backend that can run here, a GPU or its emulation among them. */
 static void everywhere(void)
 {
@@ -229,6 +257,7 @@ int main(void)
     values();
     results();
     dumps();
+    renamed();
     everywhere();
     return done();
 }

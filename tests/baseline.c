@@ -1,5 +1,5 @@
-/* Times: how they are summed up and replayed, and what is said of them beside
- * those of an earlier run. */
+/* Times: their summary, the replay of passes, and the comparison with the times of an earlier
+ * run. */
 #include "config.h"
 
 #include <math.h>
@@ -18,8 +18,8 @@
 
 enum { RUNS = 5 };
 
-/* Median 4, distances from it 1, 3, 5, 2, 0.  A direct run takes ten times a tick,
- * a replayed one one; ran counts both. */
+/* Median 4, distances from it 1, 3, 5, 2, 0.  A replayed run takes these times, a direct one ten
+ * times as long; ran counts both. */
 static const double ticks[RUNS] = {5, 1, 9, 2, 4};
 static int ran[2], recorded, replayed, forgotten, fails;
 static double unit;

@@ -64,7 +64,7 @@ def tensors(group):
 
 def check_tensor(trial, x, wide, faults):
     """Type and axes of one dataset: each has a label, and the scale of that name."""
-    if x.dtype not in (np.float64 if wide else np.float32, np.int64):    # whole numbers are int64
+    if x.dtype not in (np.float64 if wide else np.float32, np.int64):    # integers are int64
         faults.append(f"{x.name} is {x.dtype}")
     names = []
     for axis, length in zip(x.dims, x.shape):

@@ -1,5 +1,5 @@
-/* The library by its own header: what a program can do with it, and what it
- * is told when it asks for what cannot be. */
+/* The library by its own header: its functions, and their messages where they
+ * cannot do what a program asks for. */
 #include "config.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@ enum { MAX = 4096 };
 static double x[MAX], y[MAX];
 static const char *const words = "e74_cell state=diagonal steps=9 batch=2 heads=2 n_state=4 seed=3";
 
-static void told(const char *sentence)
+static void error_says(const char *sentence)
 {
     if (!ok(strstr(abl_error(), sentence) != NULL, "refused: %s", sentence))
         printf("# %s\n", abl_error());
@@ -68,19 +68,19 @@ static void values(void)
        "and set");
     ok(abl_get(c, "d_out", x, count(c, "out")) == 0 && x[0] != 0, "output gradients, too");
     ok(abl_set(c, "out", x, n) == -1, "an output cannot be set");
-    told("is a result");
+    error_says("is a result");
     ok(abl_set(c, "k", x, n - 1) == -1, "nor half of an input");
-    told("144 elements, not 143");
+    error_says("144 elements, not 143");
     ok(abl_set(c, "U0", x, n) == -1, "nor what is not there");
-    told("no tensor U0");
+    error_says("no tensor U0");
     ok(!abl_case_new("e74_cell state=round"), "no such choice");
-    told("state = round: not one of");
+    error_says("state = round: not one of");
     ok(!abl_case_new("e74_cell steps=1,2"), "two cases");
-    told("make 2 cases");
+    error_says("make 2 cases");
     ok(!abl_run(c, "ref16", NULL, 0), "a backend of another type");
-    told("stores bf16, the case is dtype=fp32");
+    error_says("stores bf16, the case is dtype=fp32");
     ok(!abl_run(c, "ref32", "fastest", 0), "no such kernel");
-    told("no kernel fastest");
+    error_says("no kernel fastest");
     abl_case_free(c);
 }
 
@@ -110,7 +110,7 @@ static abl_verdicts *judged(abl_case *c, abl_result *mine)
     abl_verdicts_free(all);
 
     ok(mine && !abl_judge_result(c, mine), "a result without anything");
-    told("nothing was set");
+    error_says("nothing was set");
     ok(mine && abl_result_set(mine, "out", x, n) == 0, "results of one's own");
     all = abl_judge_result(c, mine);
     ok(all && abl_count(all) == 1 && abl_failed(all) == 0, "good ones");
@@ -147,9 +147,9 @@ static void dumped(const abl_case *c, const abl_result *r, const abl_result *min
        "a result read back is the same");
     ok(read && abl_result_read(read, file, "/trial/0001/mine") == 0, "also one's own");
     ok(read && abl_result_read(read, file, "/trial/0002/mine") == -1, "no such group");
-    told("has no group /trial/0002/mine");
+    error_says("has no group /trial/0002/mine");
     ok(!abl_case_read("nowhere.h5", "/trial/0001"), "no such file");
-    told("nowhere.h5 cannot be read");
+    error_says("nowhere.h5 cannot be read");
     unlink(file);
     abl_result_free(read);
     abl_case_free(again);
@@ -168,7 +168,7 @@ static void results(void)
     abl_case_free(c);
 }
 
-/* Dumps that hold whole numbers; that replace another; that must not. */
+/* Dumps that hold integers; that replace another; that must not. */
 static void dumps(void)
 {
     enum { ROWS = 3 };
@@ -179,7 +179,7 @@ static void dumps(void)
 
     ok(fd >= 0 && write(fd, "text", 4) == 4 && abl_write(file, c, NULL, 0, NULL) == -1,
        "a text is not replaced");
-    told(": is no dump");
+    error_says(": is no dump");
     ok(pread(fd, text, sizeof text, 0) == 4 && strcmp(text, "text") == 0, "and stays");
     close(fd);
     unlink(file);
@@ -189,10 +189,10 @@ static void dumps(void)
     again = abl_case_read(file, "/trial/0001");
     ok(again && abl_get(c, "target", was, ROWS) == 0 && abl_get(again, "target", is, ROWS) == 0 &&
            memcmp(was, is, sizeof was) == 0,
-       "a tensor of whole numbers reads back");
+       "a tensor of integers reads back");
     ok(other && abl_read(other, file, "/trial/0001") == -1,
        "into a case of other sizes it does not");
-    told("has another shape (cross_entropy rows=2");
+    error_says("has another shape (cross_entropy rows=2");
     unlink(file);
     abl_case_free(again);
     abl_case_free(other);

@@ -238,7 +238,7 @@ static int nearly(const char *a, const char *b)
     }
 }
 
-/* What was not found must not stand there by nearly the same name. */
+/* An input without a dataset must not have one with nearly its name. */
 static int refuse_nearly(const struct trial *trial, hid_t group, const char *where,
                          const struct tensors *t, const struct origin *from)
 {

@@ -55,15 +55,16 @@ static int backward(const struct frame *f)
     const real *top = a->top, *sum = a->sum;
     const real *dloss = g->loss, *dlosses = g->row_loss, *dlse = g->lse;
 
+    /* From p = softmax(x) and the smoothed target q. */
     #pragma omp parallel for
     for (int64_t r = 0; r < R; r++) {
         const num *x = (const num *)a->logits + r * V;
         num *dx = (num *)g->logits + r * V;
         real d = target[r] == DIM(f, 'I') ? 0 : *dloss / *count + dlosses[r];
         for (int64_t j = 0; j < V; j++) {
-            real wanted = (j == target[r] ? 1 - smoothing : 0) + smoothing / V;
+            real q = (j == target[r] ? 1 - smoothing : 0) + smoothing / V;
             real p = exp(load(x[j]) - top[r]) / sum[r];
-            dx[j] = store((d + dlse[r]) * p - d * wanted);
+            dx[j] = store((d + dlse[r]) * p - d * q);
         }
     }
     return 0;

@@ -28,9 +28,9 @@ static void memory(void)
 
     ok(a && b && b - a == 1024 && (uintptr_t)a % 256 == 0, "tensors are cut from it, aligned");
     if (getenv("CHECK_GPU")) /* when no other program allocates or frees any meanwhile */
-        ok(before - gpu->memory() == 2048, "what is free becomes less by as much");
+        ok(before - gpu->memory() == 2048, "free memory becomes less by as much");
     big = (char *)gpu->alloc(size);
-    ok(big && (big < a || big >= a + size), "what does not fit is allocated by itself");
+    ok(big && (big < a || big >= a + size), "a tensor that does not fit has an allocation of its own");
     gpu->free(big);
     gpu->free(a);
     gpu->free(b);

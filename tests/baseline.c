@@ -89,7 +89,7 @@ static void replays(void)
     ok(recorded == 1 && replayed == RUNS && forgotten == 1, "it is recorded once, then forgotten");
     c.repeats = 0;
     ok(run_op(&c, t, &out) == 0 && recorded == 1 && out.runs[FORWARD] == 0,
-       "what is not timed is not recorded");
+       "a pass that is not timed is not recorded");
     c.repeats = RUNS, fails = 1;
     ok(run_op(&c, t, &out) != 0 && recorded == 2 && replayed == RUNS &&
            strstr(err_text(), "forward, cannot be recorded as a graph: "),
@@ -140,7 +140,7 @@ static void pairs(void)
     judged("25 % slower, within that of both", timing(100, 5, 5), timing(125, 5, 5), .05,
            AS_BEFORE);
     judged("25 % faster, over the noise", timing(100, 5, 5), timing(75, 0, 5), .05, FASTER);
-    judged("one run tells no noise", timing(100, 0, 1), timing(200, 0, 5), .05, NOT_COMPARED);
+    judged("one run has no noise", timing(100, 0, 1), timing(200, 0, 5), .05, NOT_COMPARED);
     judged("nor do two", timing(100, 0, 5), timing(200, 0, 2), .05, NOT_COMPARED);
     judged("times taken in another way", other, timing(100, 0, 5), .05, NOT_COMPARED);
     judged("a time that is none", timing(100, 0, 5), timing(NAN, 0, 5), .05, NOT_COMPARED);

@@ -30,7 +30,7 @@
 set -eu
 tmp=faults.tmp
 enough=6                        # failed checks, after which a suite may stop
-NOT_NOTICED=1 NOT_MADE=2 NOT_JUDGED=3 NOTICED_ELSEWHERE=4    # what judge() returns
+NOT_NOTICED=1 NOT_MADE=2 NOT_JUDGED=3 NOTICED_ELSEWHERE=4    # results of judge()
 
 # Field $2 of fault $1.
 field() {
@@ -108,7 +108,7 @@ own() {
 compile() {
     case $1 in
     *.cu)
-        # -j1, because the make that started this does not lend its jobs.
+        # -j1, because the jobs of the make that started this are not shared.
         $MAKE -s -j1 "$2/fault.$OBJEXT" >&2
         ;;
     *)

@@ -66,7 +66,7 @@ class Operation:
             ok(not faults, f"definition: {self.name} {case['case']}", faults)
 
     def done(self):
-        """What holds of all cases together."""
+        """Faults of all cases together."""
         if not self.definition:
             ok(False, f"{self.name} has a definition", ["tests/definitions.py has none"])
             return

@@ -18,7 +18,7 @@ static void distances(void)
         int worst;
         const char *what;
     } of[] = {
-        {{NAN, 1, INFINITY, 2}, {NAN, 1, INFINITY, 2}, 0, 0, "what is not finite agrees"},
+        {{NAN, 1, INFINITY, 2}, {NAN, 1, INFINITY, 2}, 0, 0, "NaN and infinities agree"},
         {{-NAN, 1, -INFINITY, 2}, {NAN, 1, -INFINITY, 2}, 0, 0, "a NaN is like any other"},
         {{NAN, 3, -INFINITY, 8}, {NAN, 4, -INFINITY, 8}, 0.125, 1, "sizes are of finite ones"},
         {{1, NAN, 1, 2}, {1, 1, 1, 2}, INFINITY, 1, "a NaN for a number"},

@@ -371,7 +371,7 @@ static void whole_numbers(void)
             "a half");
     put_values("target", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, SHAPE(4), nan);
     refused(&t, "#:/target has nan at [3], cross_entropy's target takes whole numbers up to 2^53",
-            "a NaN where whole numbers are wanted");
+            "a NaN in an input of integers");
     put_values("target", H5T_STD_U64LE, H5T_NATIVE_UINT64, SHAPE(4), large);
     refused(&t,
             "#:/target has 1.8446744073709552e+19 at [2], cross_entropy's target takes whole "

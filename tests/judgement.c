@@ -133,7 +133,7 @@ static void hopeless(void)
     }
     ok(!trial_run(&x, &x.trial[0], &go_on, quiet, NULL, &r) && !r.failed &&
            verdicts_unjudged(&r.verdicts, 0) > 0,
-       "what cannot be judged is neither passed nor failed");
+       "a check that cannot be judged is neither passed nor failed");
     result_free(&r);
     plan_free(&x);
 }

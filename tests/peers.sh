@@ -119,10 +119,10 @@ ok $? "bench_rows.ini is a plan of 9 trials"
 does "an unknown peer is refused" 2 "there is no peer nobody; there are triton" cells.h5 --peers nobody
 if has torch; then
     does "a file that is not there is refused" 2 "nothing.h5: cannot be opened" nothing.h5
-    does "what is no dump is refused" 2 "cells.ini: cannot be opened" cells.ini
+    does "a file that is no dump is refused" 2 "cells.ini: cannot be opened" cells.ini
     does "a trial that is not there is refused" 2 "has no trial 9" cells.h5 --trial 9
     does "another operation is refused" 2 "has no trial that a peer could run" other.h5
-    does "what is not there is listed" 0 "fla-chunk: not there: flash-linear-attention" \
+    does "missing peers are listed" 0 "fla-chunk: not there: flash-linear-attention" \
         cells.h5 --trial 1 --peers fla-chunk
 else
     does "without PyTorch nothing is compared" 0 "torch is not there" cells.h5
@@ -158,7 +158,7 @@ END
         --trial 4 --peers eager
 else
     for name in "PyTorch's eager loop is right" "the Triton kernels are right" \
-        "what is off is WRONG"; do
+        "a result that is off is WRONG"; do
         skip "$name" "no PyTorch"
     done
 fi

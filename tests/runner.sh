@@ -356,7 +356,7 @@ does "drawn cases of no operation" 2 "--op nosuch: there is no such operation" \
 does "drawn cases and no such check" 2 "--checks: checks = nosuch: not one of" \
     "$run" --random 3 --checks nosuch
 does "no number of cases" 2 "--random 0: " "$run" --random 0
-does "what only drawn cases have" 2 "need --random" "$run" --op relu
+does "an option of drawn cases alone" 2 "need --random" "$run" --op relu
 
 # ---- bad input ----
 
@@ -450,7 +450,7 @@ EOF
         'e74_cell steps=5 batch=2 n_state=3 input=hdf5 file=nan.h5 repeats=0'
 else
     skip "a failed check" "no Python with numpy and h5py"
-    for what in "what was read and drawn" "a warning of a NaN" "README's lines for PyTorch"; do
+    for what in "the inputs read and drawn" "a warning of a NaN" "README's lines for PyTorch"; do
         skip "$what" "no Python with numpy and h5py"
     done
     skip "a dataset nearly named like an input" "no Python with numpy and h5py"
@@ -486,7 +486,7 @@ ln -s own.ini soft.h5
 for name in own.ini ./own.ini "$dir/own.ini" hard.h5 soft.h5; do
     does "-o of the ini, as $name" 2 "is the experiment's own ini" "$run" --force -o "$name" own.ini
 done
-echo "what the user wrote" >notes.txt
+echo "the user's text" >notes.txt
 cp notes.txt notes.was
 does "-o of a text" 2 "notes.txt: is no dump" "$run" --force -o notes.txt own.ini
 does "a text as input and output" 2 "notes.txt: is the input of trial 1" "$run" --force -o notes.txt \

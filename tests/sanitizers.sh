@@ -72,10 +72,11 @@ start memcheck --
 # Under racecheck `persistent` ends in an illegal access within its first launch, looked at or not
 # (--kernel-name, --kernel-name-exclude); without the tool, and under the other three, it is clean.
 # Nor does the tool know barrier.arrive, which the kernel needs: it reports two warps that exchange
-# 128 bytes.  configure --with-cuda=emulate-race knows that.
+# 128 bytes.  The emulator with --with-cuda=emulate-race knows it.
 start racecheck --racecheck-report analysis -- --small --without persistent --without template_d
 # initcheck does not see what the TMA stores, and calls it unwritten: the products in bf16 are stored
-# so, and some of cuBLAS.  configure --with-cuda=emulate-race knows that, and asks of all kernels.
+# so, and some of cuBLAS.  The emulator with --with-cuda=emulate-race does, and
+# checks all kernels.
 start initcheck -- --unpoisoned --without cublas --backend gpu32
 # It keeps a table of barriers: by default too short for `persistent`, and 65536 do not fit the GPU.
 start synccheck --num-cuda-barriers 2048 --

@@ -334,7 +334,7 @@ static void attributes(hid_t f, const struct experiment *x)
        "attributes of a trial, those that apply");
     hid_t wide = H5Dopen2(g, "in/U0", H5P_DEFAULT), stored = H5Dopen2(g, "in/x", H5P_DEFAULT);
     ok(is_text(stored, "storage", "bf16") && H5Aexists(wide, "storage") == 0,
-       "what is bf16 says so");
+       "a tensor in bf16 has the attribute");
     H5Dclose(wide);
     H5Dclose(stored);
     H5Gclose(g);
@@ -477,7 +477,7 @@ static void resuming(void)
     }
     ok(store_has(s, 1, &c) && c.checks == 3 && c.failed == 1 && c.unjudged == 1 && c.skipped == 3 &&
            !store_has(s, 2, &c),
-       "what is there is known, with its counts");
+       "finished trials are known, with their counts");
     ok(strcmp(store_name(s), part) == 0, "store_name");
     says(store_write(s, 1, &results[1]), "trial 2 is there already", "no trial is written twice");
     ok(!store_close(s, 0), "closed");
@@ -532,13 +532,13 @@ static void discarding(void)
          "also of another plan");
     ok(complete(part, 4, SAVE_ALL) == 1, "which stays");
     ok(!write_some(&x, STORE_DISCARD, 0, 0) && complete(part, 4, SAVE_ALL) == 0,
-       "unless that is asked for");
+       "unless an option says so");
     ok(!write_some(&x, 0, 0, 2) && complete(part, 4, SAVE_ALL) == 2,
        "a part without finished trials is begun again");
     ok(!truncate(part, 5000), "a part is damaged");
     says(!store_open(&x, 0), "; begin again with --force", "a damaged part is not thrown away");
     ok(!write_some(&x, STORE_DISCARD, 0, 1) && complete(part, 4, SAVE_ALL) == 1,
-       "unless that is asked for, too");
+       "unless an option says so, too");
     write_text(part, "this is a text");
     says(!store_open(&x, 1), ".part: cannot be read: file signature not found", "no HDF5 file");
     says(!store_open(&x, STORE_DISCARD), ".part: was not written by this program: move it away",
@@ -655,7 +655,7 @@ static void replacing(void)
     y.repeats = 3;
     says(!store_open(&y, 0), "holds another plan: repeats = 0, not 3; replace it with --force",
          "one of another plan is not");
-    ok(!write_some(&y, STORE_REPLACE, 0, 2), "unless that is asked for");
+    ok(!write_some(&y, STORE_REPLACE, 0, 2), "unless an option says so");
     clean();
 
     ok(!symlink(other, link), "a link that leads nowhere");

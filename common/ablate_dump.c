@@ -67,14 +67,16 @@ int abl_write(const char *file, const abl_case *c, const abl_result *const *resu
     return e ? -1 : 0;
 }
 
-/* The dataset GROUP/NAME, if it is there, into x; *found counts them. */
-static int read_one(hid_t group, const char *name, const struct trial *t, int arg, double *x,
-                    int *found)
+/* The dataset of tensor number `arg` in a group, if it is there, into x; *found counts them. */
+static int read_one(hid_t group, const struct trial *t, int arg, double *x, int *found)
 {
+    const char *name = t->op->arg[arg].name, *was = t->op->arg[arg].was;
     const char *shape = op_shape(t->op, &t->sizes, arg);
     int64_t size[MAX_RANK];
     int rank = (int)strlen(shape);
 
+    if (was && H5Lexists(group, name, H5P_DEFAULT) <= 0)
+        name = was;
     if (!x || H5Lexists(group, name, H5P_DEFAULT) <= 0)
         return 0;
     for (int i = 0; i < rank; i++)
@@ -98,7 +100,7 @@ static int read_all(hid_t at, const char *within, const struct trial *t, unsigne
     for (int i = 0; e >= 0 && i < t->op->n_args; i++) {
         if (!(t->op->arg[i].flags & flags))
             continue;
-        e = read_one(group, t->op->arg[i].name, t, i, x[i], found);
+        e = read_one(group, t, i, x[i], found);
         if (e > 0 && has)
             has[i] = 1;
     }

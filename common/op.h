@@ -130,6 +130,7 @@ struct arg {
     const char *continues;   /* of a final state: the initial state it hands over to */
     enum fill (*fill_of)(const struct frame *f); /* NULL: fill */
     int (*back)(const struct frame *f);          /* does backward read it? NULL: as the flags say */
+    const char *was;                             /* its name in older dumps, if another; or NULL */
 };
 
 /* One call: sizes by letter, choices and real numbers by the parameter's place, then the

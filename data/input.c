@@ -1,6 +1,6 @@
 /* input.c - a trial's inputs: drawn, from the bytes of a text, or from an
- * HDF5 file.  Whatever a text or a file does not give is drawn, so that a
- * tensor's values never depend on where the others came from. */
+ * HDF5 file.  Inputs that a text or a file does not hold are drawn, so that a
+ * tensor's values never depend on the source of the others. */
 #include "config.h"
 
 #include <ctype.h>
@@ -22,19 +22,19 @@
 /* The whole file, to be freed; its length in `n`. */
 static unsigned char *read_file(const char *name, size_t *n)
 {
-    size_t room = 1 << 16;
-    unsigned char *text = malloc(room), *more = text;
+    size_t capacity = 1 << 16;
+    unsigned char *text = malloc(capacity), *more = text;
     const char *why = file_unreadable(name);
     FILE *in = why ? NULL : fopen(name, "rb");
     int e = !text || !in;
 
     for (*n = 0; !e;) {
-        size_t got = fread(text + *n, 1, room - *n, in);
+        size_t got = fread(text + *n, 1, capacity - *n, in);
         *n += got;
         if (!got)
             break;
-        if (*n == room) {
-            more = realloc(text, room *= 2);
+        if (*n == capacity) {
+            more = realloc(text, capacity *= 2);
             e = !more;
             text = more ? more : text;
         }
@@ -154,10 +154,10 @@ static void warn(struct origin *from, const char *line)
     snprintf(from->warnings + used, sizeof from->warnings - used, "%s\n", line);
 }
 
-/* Numbers that are not whole where such are wanted are refused; NaN and
- * infinity elsewhere are only told. */
-static int look_at(const struct trial *trial, int arg, const char *place, const double *x,
-                   struct origin *from)
+/* Values that are no integers are an error where the input takes integers; NaN and infinity in other
+ * inputs are a warning. */
+static int check_values(const struct trial *trial, int arg, const char *place, const double *x,
+                        struct origin *from)
 {
     const struct arg *a = &trial->op->arg[arg];
     int64_t n = op_count(trial->op, &trial->sizes, arg), first = -1, others = 0;
@@ -179,8 +179,7 @@ static int look_at(const struct trial *trial, int arg, const char *place, const 
     int used = snprintf(line, sizeof line, "%s has %s at %s", place,
                         isnan(x[first]) ? "a NaN" : "an infinity", where);
     if (others && used < (int)sizeof line)
-        snprintf(line + used, sizeof line - used, ", and %lld more such numbers",
-                 (long long)others);
+        snprintf(line + used, sizeof line - used, ", and %lld more such values", (long long)others);
     warn(from, line);
     return 0;
 }
@@ -239,7 +238,7 @@ static int nearly(const char *a, const char *b)
     }
 }
 
-/* What was not found must not stand there by nearly the same name. */
+/* An input without a dataset must not have one with nearly its name. */
 static int refuse_nearly(const struct trial *trial, hid_t group, const char *where,
                          const struct tensors *t, const struct origin *from)
 {
@@ -289,7 +288,7 @@ static int read_group(const struct trial *trial, hid_t group, const char *where,
             e = err_set("%s is no dataset", place);
         } else {
             e = read_dataset(trial, i, d, place, t->x[i]) ||
-                look_at(trial, i, place, t->x[i], from);
+                check_values(trial, i, place, t->x[i], from);
             H5Dclose(d);
         }
     }

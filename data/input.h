@@ -1,4 +1,4 @@
-/* input.h - what a trial's inputs are made of. */
+/* input.h - the source of a trial's inputs. */
 #ifndef INPUT_H
 #define INPUT_H
 
@@ -16,16 +16,16 @@
  *          for, by name, is read from there; the others are drawn.  Whole
  *          numbers may be of any integer type, or of a floating-point one.
  *
- * What came from the file is told in `from`, unless that is NULL.
+ * `from`, unless it is NULL, becomes the list of inputs from the file.
  *
  * Nonzero after err_set(): the file cannot be read; a text is shorter than T;
  * the operation has no TEXT tensor; a dataset has another shape (both are
  * named), is not of a floating-point type (the type is named), or holds other
- * numbers where whole ones are wanted; a dataset is called nearly like an input
+ * values than the integers that the input takes; a dataset is called nearly like an input
  * that is not there (W_K, w-k for W_k); the group has none of the inputs. */
 struct origin {
     uint32_t given;      /* a bit for each argument that came from the file */
-    char warnings[1024]; /* "model.h5:/x has a NaN at [2,3]", one a line */
+    char warnings[1024]; /* "model.h5:/x has a NaN at [2,3]", one per line */
 };
 int input_fill(const struct trial *trial, struct tensors *t, struct origin *from);
 

@@ -29,13 +29,13 @@ static const char *device(void)
     return name;
 }
 
-/* What Linux says is to be had without swapping; else half the memory.  No more
+/* The memory that is available without swapping, as Linux says; else half of it all.  No more
  * than ulimit leaves. */
 static int64_t memory(void)
 {
     char line[128];
     long long kib = 0;
-    int64_t room = limits_room(NULL);
+    int64_t limit = limits_room(NULL);
     FILE *in = fopen("/proc/meminfo", "r");
 
     while (in && !kib && fgets(line, sizeof line, in))
@@ -43,7 +43,7 @@ static int64_t memory(void)
     if (in)
         fclose(in);
     int64_t bytes = kib ? kib * 1024 : (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / 2;
-    return bytes < room ? bytes : room;
+    return bytes < limit ? bytes : limit;
 }
 
 /* Large tensors on all cores, which also share the work of memory that is touched for the first

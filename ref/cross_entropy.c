@@ -1,8 +1,8 @@
 #include "ref/ref.h"
 #include "common/ops/cross_entropy.h"
 
-/* The loss of a row x of V logits whose largest is known, and the log of the sum of their powers
- * relative to it; t is not ignored. */
+/* The loss of a row x of V logits, from their maximum `top` and log_sum = log of the sum of
+ * e^(x - top); t is not ignored. */
 static real row_loss(const num *x, int64_t V, int64_t t, real smoothing, real top, real log_sum)
 {
     real below = 0;
@@ -21,20 +21,21 @@ static int forward(const struct frame *f)
     const int64_t *target = a->target;
     int64_t R = DIM(f, 'R'), V = DIM(f, 'V'), ignored = DIM(f, 'I'), *count = a->count;
     real *losses = a->row_loss, *lse = a->lse, *loss = a->loss, total = 0;
-    real *top = a->top, *powers = a->sum, smoothing = f->real[CROSS_SMOOTHING];
+    real *top = a->top, *sums = a->sum, smoothing = f->real[CROSS_SMOOTHING];
 
     #pragma omp parallel for
     for (int64_t r = 0; r < R; r++) {
         const num *x = (const num *)a->logits + r * V;
-        real most = load(x[0]), sum = 0;
+        real maximum = load(x[0]), sum = 0;
         for (int64_t j = 1; j < V; j++)
-            most = larger(load(x[j]), most);
+            maximum = max_or_nan(load(x[j]), maximum);
         for (int64_t j = 0; j < V; j++)
-            sum += exp(load(x[j]) - most);
-        top[r] = most;
-        powers[r] = sum;
-        lse[r] = isinf(most) ? most : most + log(sum);
-        losses[r] = target[r] == ignored ? 0 : row_loss(x, V, target[r], smoothing, most, log(sum));
+            sum += exp(load(x[j]) - maximum);
+        top[r] = maximum;
+        sums[r] = sum;
+        lse[r] = isinf(maximum) ? maximum : maximum + log(sum);
+        losses[r] =
+            target[r] == ignored ? 0 : row_loss(x, V, target[r], smoothing, maximum, log(sum));
     }
     *count = 0;
     for (int64_t r = 0; r < R; r++) {
@@ -54,15 +55,16 @@ static int backward(const struct frame *f)
     const real *top = a->top, *sum = a->sum;
     const real *dloss = g->loss, *dlosses = g->row_loss, *dlse = g->lse;
 
+    /* From p = softmax(x) and the smoothed target q. */
     #pragma omp parallel for
     for (int64_t r = 0; r < R; r++) {
         const num *x = (const num *)a->logits + r * V;
         num *dx = (num *)g->logits + r * V;
         real d = target[r] == DIM(f, 'I') ? 0 : *dloss / *count + dlosses[r];
         for (int64_t j = 0; j < V; j++) {
-            real wanted = (j == target[r] ? 1 - smoothing : 0) + smoothing / V;
+            real q = (j == target[r] ? 1 - smoothing : 0) + smoothing / V;
             real p = exp(load(x[j]) - top[r]) / sum[r];
-            dx[j] = store((d + dlse[r]) * p - d * wanted);
+            dx[j] = store((d + dlse[r]) * p - d * q);
         }
     }
     return 0;

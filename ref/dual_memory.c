@@ -1,4 +1,4 @@
-/* dual_memory, reference: products with x over all T*B rows at once, those of a
+/* dual_memory, plainly: products with x over all T*B rows at once, those of a
  * step over its B sequences, the rest sequence by sequence.
  *
  * The gate is outside the recurrence: forward it is applied after all steps, and
@@ -50,7 +50,7 @@ static void softmax(real *p, const real *a, int64_t n)
     real maximum = a[0], sum = 0;
 
     for (int64_t i = 1; i < n; i++)
-        maximum = larger(a[i], maximum);
+        maximum = max_or_nan(a[i], maximum);
     for (int64_t i = 0; i < n; i++)
         sum += p[i] = exp(a[i] - maximum);
     for (int64_t i = 0; i < n; i++)
@@ -164,6 +164,12 @@ static void keep(num *to, real *x, int64_t n)
 
 /* ---- the gate ---- */
 
+/* The columns of W_gate [D,3D] that multiply the gate's input i. */
+static struct matrix gate_weights(const real *W, int64_t D, int i)
+{
+    return (struct matrix){W + i * D, D, D, 3 * D, CblasNoTrans};
+}
+
 /* g of every step, not yet clamped, into w->g; z and read are in w. */
 static void gate_arguments(const struct cell *c, const struct dual_memory *a, struct work *w)
 {
@@ -174,8 +180,7 @@ static void gate_arguments(const struct cell *c, const struct dual_memory *a, st
         const real *W = in_real(a->W_gate, 3 * D * D, w->W_gate);
         const real *in[] = {w->z, w->read, h};
         for (int i = 0; i < 3; i++)
-            product(CblasNoTrans, CblasTrans, c->rows, D, D, in[i], D, W + i * D, 3 * D, i > 0,
-                    w->g, D);
+            product(matrix(in[i], c->rows, D), transposed(gate_weights(W, D, i)), i > 0, w->g, D);
         return;
     }
     #pragma omp parallel for
@@ -248,9 +253,8 @@ static void gate_inputs_back(const struct cell *c, const struct dual_memory *a,
         const real *in[] = {w->z, w->read, h};
         real *to[] = {w->dz, w->dread, w->dh};
         for (int i = 0; i < 3; i++) {
-            product(CblasNoTrans, CblasNoTrans, c->rows, D, D, w->g, D, W + i * D, 3 * D,
-                    to[i] == w->dh, to[i], D);
-            product(CblasTrans, CblasNoTrans, D, D, c->rows, w->g, D, in[i], D, 0,
+            product(matrix(w->g, c->rows, D), gate_weights(W, D, i), to[i] == w->dh, to[i], D);
+            product(transposed(matrix(w->g, c->rows, D)), matrix(in[i], c->rows, D), 0,
                     (real *)g->W_gate + i * D, 3 * D);
         }
         return;
@@ -310,10 +314,9 @@ static void project(const struct cell *c, const struct dual_memory *a, struct wo
     int64_t D = c->D, gated = c->parts.gate != DUAL_NO_GATE;
     const real *W = in_real(gated ? a->W_xz : a->W_x, (1 + gated) * D * c->in, w->W_in);
 
-    product(CblasNoTrans, CblasTrans, c->rows, D, c->in, x, c->in, W, c->in, 0, w->xp, D);
+    product(matrix(x, c->rows, c->in), transposed(matrix(W, D, c->in)), 0, w->xp, D);
     if (gated) {
-        product(CblasNoTrans, CblasTrans, c->rows, D, c->in, x, c->in, W + D * c->in, c->in, 0,
-                w->z, D);
+        product(matrix(x, c->rows, c->in), transposed(matrix(W + D * c->in, D, c->in)), 0, w->z, D);
         keep(a->z, w->z, c->rows * D);
     }
 }
@@ -392,14 +395,14 @@ static int forward(const struct frame *f)
         memcpy((real *)a->M_T + b * c.M, (const real *)a->M0 + c.each * b * c.M,
                c.M * sizeof(real));
     for (int64_t t = 0; t < c.T; t++) {
-        product(CblasNoTrans, CblasTrans, B, D, D, h_before(&c, a, t), D, W_h, D, 0, w.product, D);
+        product(matrix(h_before(&c, a, t), B, D), transposed(matrix(W_h, D, D)), 0, w.product, D);
         #pragma omp parallel for
         for (int64_t b = 0; b < B; b++) {
             if (t % c.K == 0)
                 put_checkpoint(&c, a->checkpoints, t / c.K * B + b, (const real *)a->M_T + b * c.M);
             update_hidden(&c, a, &w, t, b);
         }
-        product(CblasNoTrans, CblasTrans, B, D, D, h_before(&c, a, t + 1), D, W_write, D, 0,
+        product(matrix(h_before(&c, a, t + 1), B, D), transposed(matrix(W_write, D, D)), 0,
                 w.product, D);
         #pragma omp parallel for
         for (int64_t b = 0; b < B; b++)
@@ -510,15 +513,16 @@ static void products_back(const struct cell *c, const struct dual_memory *a,
     const real *W = in_real(gated ? a->W_xz : a->W_x, (1 + gated) * D * in, w->W_in);
     real *dW = gated ? g->W_xz : g->W_x;
 
-    product(CblasTrans, CblasNoTrans, D, D, c->rows, w->dv, D, h, D, 0, g->W_write, D);
-    product(CblasTrans, CblasNoTrans, D, D, B, w->dp, D, a->h0, D, 0, g->W_h, D);
+    product(transposed(matrix(w->dv, c->rows, D)), matrix(h, c->rows, D), 0, g->W_write, D);
+    product(transposed(matrix(w->dp, B, D)), matrix(a->h0, B, D), 0, g->W_h, D);
     if (c->T > 1)
-        product(CblasTrans, CblasNoTrans, D, D, c->rows - B, w->dp + B * D, D, h, D, 1, g->W_h, D);
-    product(CblasTrans, CblasNoTrans, D, in, c->rows, w->dp, D, x, in, 0, dW, in);
-    product(CblasNoTrans, CblasNoTrans, c->rows, in, D, w->dp, D, W, in, 0, w->dx, in);
+        product(transposed(matrix(w->dp + B * D, c->rows - B, D)), matrix(h, c->rows - B, D), 1,
+                g->W_h, D);
+    product(transposed(matrix(w->dp, c->rows, D)), matrix(x, c->rows, in), 0, dW, in);
+    product(matrix(w->dp, c->rows, D), matrix(W, D, in), 0, w->dx, in);
     if (gated) {
-        product(CblasTrans, CblasNoTrans, D, in, c->rows, w->dz, D, x, in, 0, dW + D * in, in);
-        product(CblasNoTrans, CblasNoTrans, c->rows, in, D, w->dz, D, W + D * in, in, 1, w->dx, in);
+        product(transposed(matrix(w->dz, c->rows, D)), matrix(x, c->rows, in), 0, dW + D * in, in);
+        product(matrix(w->dz, c->rows, D), matrix(W + D * in, D, in), 1, w->dx, in);
     }
     keep(g->x, w->dx, c->rows * in);
     column_sums(c, w->dp, NULL, g->b_h);
@@ -546,15 +550,13 @@ static int backward(const struct frame *f)
                 struct step_view m = step_view(&c, a, &w, t, b);
                 write_tape_back(&c, &m);
             }
-            product(CblasNoTrans, CblasNoTrans, B, D, D, w.dv + t * B * D, D, W_write, D, 1,
-                    w.carry, D);
+            product(matrix(w.dv + t * B * D, B, D), matrix(W_write, D, D), 1, w.carry, D);
             #pragma omp parallel for
             for (int64_t b = 0; b < B; b++) {
                 struct step_view m = step_view(&c, a, &w, t, b);
                 update_hidden_back(&c, &m);
             }
-            product(CblasNoTrans, CblasNoTrans, B, D, D, w.dp + t * B * D, D, W_h, D, 0, w.carry,
-                    D);
+            product(matrix(w.dp + t * B * D, B, D), matrix(W_h, D, D), 0, w.carry, D);
             add(w.carry, 1, w.product, B * D);
         }
     }

@@ -1,12 +1,12 @@
 /* e74, plainly: the projections as products over all T*B rows of x at once,
- * then e74_cell; backward the other way round. */
+ * then e74_cell; backward in the opposite order. */
 #include "ref/ref.h"
 
 #include "common/ops/e74.h"
 
 extern const struct impl *const REF(e74_cell)[];
 
-/* One projection: weights, what they make of x, and the gradients of both. */
+/* One projection p = x W^T, and the gradients of W and p. */
 struct projection {
     const num *W;
     num *p;
@@ -14,7 +14,7 @@ struct projection {
     num *dp;
 };
 
-/* Those that there are, k first; returns how many. */
+/* The projections that this case has, k first; returns how many. */
 static int projections(const struct e74 *a, const struct e74 *g, num *const dp[4],
                        struct projection list[4])
 {
@@ -34,7 +34,7 @@ static int64_t rows(const struct frame *f)
     return DIM(f, 'T') * DIM(f, 'B');
 }
 
-/* The gradients of k, v, q and z, rounded up so that what follows is aligned. */
+/* Bytes of the gradients of k, v, q and z, rounded up so that the array after them is aligned. */
 static size_t dp_bytes(const struct frame *f)
 {
     return (4 * rows(f) * DIM(f, 'P') * sizeof(num) + 63) / 64 * 64;
@@ -54,7 +54,7 @@ static int forward(const struct frame *f)
         real *at = work;
         const real *W = widened(list[i].W, P * D, &at);
         real *p = to_fill(list[i].p, M * P, &at);
-        product(CblasNoTrans, CblasTrans, M, P, D, x, D, W, D, 0, p, P);
+        product(matrix(x, M, D), transposed(matrix(W, P, D)), 0, p, P);
         if (list[i].p == a->z) {
             #pragma omp parallel for
             for (int64_t m = 0; m < M; m++)
@@ -90,8 +90,8 @@ static int backward(const struct frame *f)
         const real *W = widened(list[i].W, P * D, &at);
         const real *dpi = widened(list[i].dp, M * P, &at);
         /* dW = dp^T x, dx += dp W */
-        product(CblasTrans, CblasNoTrans, P, D, M, dpi, P, x, D, 0, list[i].dW, D);
-        product(CblasNoTrans, CblasNoTrans, M, D, P, dpi, P, W, D, i > 0, dx, D);
+        product(transposed(matrix(dpi, M, P)), matrix(x, M, D), 0, list[i].dW, D);
+        product(matrix(dpi, M, P), matrix(W, P, D), i > 0, dx, D);
     }
     filled(g->x, dx, M * D);
     if (g->b_z) {

@@ -1,18 +1,18 @@
 /* e74_cell, plainly.
  *
- * All four structures of the state are one picture: n rows of `columns`
- * numbers, where row i meets the stretch of a key that begins at start(i).
+ * In all four structures the state is n rows of `columns` elements.  The product of row i and a
+ * key takes the `columns` elements of the key from start(i) on.
  *
- *                columns  rows that share a stretch   keys
- *     full       n        n                           k^, u, q
- *     blockdiag  b        b                           k^, u, q
- *     diagonal   1        1                           k^, u, q
- *     lowrank    r        n                           W_r k^, V^T u, V^T q
+ *                columns  rows with the same start   keys
+ *     full       n        n                          k^, u, q
+ *     blockdiag  b        b                          k^, u, q
+ *     diagonal   1        1                          k^, u, q
+ *     lowrank    r        n                          W_r k^, V^T u, V^T q
  *
- * A step reads rho = S u, writes P = S + delta k^T, bends S = f(P) and reads
- * y = S q.  Backward replays one segment of steps from its checkpoint, keeps
- * its states, and walks them back; the replay is the same function as the
- * forward step, so that gradients do not depend on where checkpoints are. */
+ * A step computes rho = S u, P = S + delta k^T, the new state S = f(P) and y = S q.  Backward
+ * replays one segment of steps from its checkpoint, keeps its states, and goes through them from
+ * the last to the first.  The replay calls the same function as the forward step, so that
+ * gradients do not depend on where checkpoints are. */
 #include "ref/ref.h"
 
 #include <omp.h>
@@ -24,8 +24,8 @@
 struct cell {
     int64_t T, BH, H, N, K;
     int64_t columns, rows; /* of the table above */
-    int64_t L, M;          /* length of a key, numbers in a state */
-    int64_t group;         /* how many numbers of k are normalised together */
+    int64_t L, M;          /* elements of a key, of a state */
+    int64_t group;         /* elements of k that are normalised together */
     int nonlin, lowrank;
     int z_inside, z_outside; /* rho = z (S (z k^)): which of the two are there? */
     enum dtype kept;         /* storage of checkpoints */
@@ -70,7 +70,7 @@ static int64_t start(const struct cell *c, int64_t i)
 struct work {
     real *k, *v, *q, *z; /* of this step, in real; tied ones alias k */
     real *khat, *u;
-    real *write, *read, *query; /* k^, u and q as the rows of S meet them */
+    real *write, *read, *query; /* k^, u and q as the products with S take them */
     real *dkhat, *du, *dq, *dv, *dz, *dy;
     real *dwrite, *dread, *dquery;
     real *W_r;                     /* of this head, in real */
@@ -104,8 +104,8 @@ static int64_t carve(const struct cell *c, enum pass p, real *at, struct work *w
     return used + 16; /* the next thread's begins on another cache line */
 }
 
-/* Backward keeps one dW_r for each sequence and head, added up at the end in
- * a fixed order; they come before the threads' own parts. */
+/* Elements of the partial sums of dW_r: backward keeps one for each sequence and head, before the
+ * threads' own parts, and adds them up at the end in a fixed order. */
 static int64_t partials(const struct cell *c, enum pass p)
 {
     return p == BACKWARD && c->lowrank ? c->BH * c->L * c->N : 0;
@@ -160,7 +160,7 @@ static void fetch(real *to, const num *from, int64_t n)
         to[i] = load(from[i]);
 }
 
-/* k, v, q, z at step t of row bh, and what follows from them alone. */
+/* k, v, q, z at step t of row bh, and the keys that follow from them. */
 static void keys(const struct cell *c, const struct e74_cell *a, int64_t t, int64_t bh,
                  struct work *w)
 {
@@ -220,9 +220,9 @@ static void nonlinearity_back(const struct cell *c, real *G, const real *S, real
     case E74_RMSNORM:
     case E74_FROBNORM: {
         /* d scale = mean <P, dP> / scale, and P = (scale + epsilon) S */
-        real along = scale > 0 ? mean * dot(G, S, c->M) / scale : 0;
+        real dot_GS = scale > 0 ? mean * dot(G, S, c->M) / scale : 0;
         for (int64_t j = 0; j < c->M; j++)
-            G[j] = G[j] / (scale + (real)E74_EPSILON) - along * S[j];
+            G[j] = G[j] / (scale + (real)E74_EPSILON) - dot_GS * S[j];
         break;
     }
     }
@@ -288,8 +288,8 @@ static int forward(const struct frame *f)
 
 /* ---- backward ---- */
 
-/* Walk step t back: w->G goes from dL/dS_t to dL/dS_{t-1}; the gradients of
- * k^, u and q as the rows meet them, of v and of z are left in w. */
+/* Step t backward: w->G, which is dL/dS_t, becomes dL/dS_{t-1}.  w holds the gradients of v and
+ * z, and of k^, u and q as the products with S take them. */
 static void step_back(const struct cell *c, struct work *w, const real *before, const real *S,
                       const real *reads, real scale)
 {
@@ -314,7 +314,8 @@ static void step_back(const struct cell *c, struct work *w, const real *before, 
     }
 }
 
-/* From the keys that the rows meet back to k^, u and q; dV and dW_r add up. */
+/* From the gradients of the keys that the products with S take to those of k^, u and q; those of
+ * V and W_r are added to dV and dW_r. */
 static void keys_back(const struct cell *c, struct work *w, const real *V, real *dV, real *dW_r)
 {
     int64_t N = c->N, L = c->L;
@@ -341,16 +342,16 @@ static void keys_back(const struct cell *c, struct work *w, const real *V, real 
     }
 }
 
-/* Through the normalisation of k, then what a tied k also is. */
+/* The gradient of k through its normalisation, with those of q and v where they are tied to k. */
 static void put_gradients(const struct cell *c, const struct work *w, const struct e74_cell *g,
                           int64_t at)
 {
     for (int64_t s = 0; s < c->N; s += c->group) {
         const real *k = w->k + s, *dkhat = w->dkhat + s;
         real length = sqrt(dot(k, k, c->group)), scale = length + (real)E74_EPSILON;
-        real along = length > 0 ? dot(k, dkhat, c->group) / (length * scale * scale) : 0;
+        real dot_kd = length > 0 ? dot(k, dkhat, c->group) / (length * scale * scale) : 0;
         for (int64_t i = 0; i < c->group; i++) {
-            real dk = dkhat[i] / scale - along * k[i];
+            real dk = dkhat[i] / scale - dot_kd * k[i];
             if (!g->q)
                 dk += w->dq[s + i];
             if (!g->v)

@@ -7,19 +7,19 @@ static int descending(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* The k largest of u = a/2 are in the support, for the largest k whose tau they all reach.  Of the
- * largest alone, tau is 1 below it, and of more it is higher: what is further down, or -inf, is
- * not looked at.  Where the largest is no number, tau is none. */
+/* The k largest of u = a/2 are in the support, for the largest k whose tau they all reach.  The tau
+ * of the largest alone is 1 below it, and that of more is higher, so the sums stop at the first
+ * element that is further below, or -inf.  tau is NaN where the largest is. */
 void REF(entmax15_row)(real *p, const real *a, int64_t n)
 {
-    real sum = 0, squares = 0, threshold = NAN, most = a[0];
+    real sum = 0, squares = 0, threshold = NAN, maximum = a[0];
 
     memcpy(p, a, n * sizeof *p);
     qsort(p, n, sizeof *p, descending);
     for (int64_t i = 1; i < n; i++)
-        most = larger(a[i], most);
+        maximum = max_or_nan(a[i], maximum);
     for (int64_t k = 1; k <= n; k++) {
-        real u = (p[k - 1] - most) / 2; /* from the largest on, which changes no p */
+        real u = (p[k - 1] - maximum) / 2; /* from the largest on, which changes no p */
         if (!(u > -1))
             break;
         sum += u;
@@ -30,21 +30,21 @@ void REF(entmax15_row)(real *p, const real *a, int64_t n)
             threshold = tau;
     }
     for (int64_t i = 0; i < n; i++) {
-        real over = larger((a[i] - most) / 2 - threshold, 0);
+        real over = max_or_nan((a[i] - maximum) / 2 - threshold, 0);
         p[i] = over * over;
     }
 }
 
 void REF(entmax15_row_back)(const real *p, real *d, int64_t n)
 {
-    real along = 0, sum = 0;
+    real dot_gd = 0, sum = 0; /* g = sqrt(p) */
 
     for (int64_t i = 0; i < n; i++) {
-        along += sqrt(p[i]) * d[i];
+        dot_gd += sqrt(p[i]) * d[i];
         sum += sqrt(p[i]);
     }
     for (int64_t i = 0; i < n; i++)
-        d[i] = sqrt(p[i]) * (d[i] - along / sum);
+        d[i] = sqrt(p[i]) * (d[i] - dot_gd / sum);
 }
 
 static int forward(const struct frame *f)

@@ -1,4 +1,4 @@
-/* entmax15.h - the 1.5-entmax of one row of n numbers, for every reference that attends. */
+/* entmax15.h - the 1.5-entmax of one row of n elements, for every reference of an attention. */
 #ifndef REF_ENTMAX15_H
 #define REF_ENTMAX15_H
 

@@ -2,7 +2,7 @@
 #include "common/ops/gemm.h"
 
 /* A product of at most so many rows, columns and terms takes less time than a call of BLAS and
- * the threads that it has to wake: such a batch is shared out among threads product by product. */
+ * waking its threads: the products of such a batch are divided among threads. */
 enum { TINY = 16 };
 
 static int tiny(const struct frame *f)
@@ -10,27 +10,33 @@ static int tiny(const struct frame *f)
     return DIM(f, 'M') <= TINY && DIM(f, 'N') <= TINY && DIM(f, 'K') <= TINY;
 }
 
-static CBLAS_TRANSPOSE flipped(int yes)
+static real element(struct matrix X, int64_t i, int64_t j)
 {
-    return yes ? CblasTrans : CblasNoTrans;
+    return X.at[X.op == CblasTrans ? j * X.ld + i : i * X.ld + j];
 }
 
-/* c [m,n] = alpha op(a) op(b) + beta c, op(a) [m,k], op(b) [k,n], each dense as it is stored. */
-static void multiply(int flip_a, int flip_b, int64_t m, int64_t n, int64_t k, real alpha,
-                     const real *a, const real *b, real beta, real *c)
+/* C = alpha A B + beta C, C dense. */
+static void multiply(real alpha, struct matrix A, struct matrix B, real beta, real *C)
 {
-    if (m > TINY || n > TINY || k > TINY) {
-        product_in_panels(flipped(flip_a), flipped(flip_b), m, n, k, alpha, a, flip_a ? m : k, b,
-                          flip_b ? k : n, beta, c, n);
+    int64_t M = A.rows, N = B.columns, K = A.columns;
+
+    if (M > TINY || N > TINY || K > TINY) {
+        product_in_panels(alpha, A, B, beta, C);
         return;
     }
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j < n; j++) {
+    for (int64_t i = 0; i < M; i++)
+        for (int64_t j = 0; j < N; j++) {
             real sum = 0;
-            for (int64_t l = 0; l < k; l++)
-                sum += a[flip_a ? l * m + i : i * k + l] * b[flip_b ? j * k + l : l * n + j];
-            c[i * n + j] = alpha * sum + (beta != 0 ? beta * c[i * n + j] : 0);
+            for (int64_t l = 0; l < K; l++)
+                sum += element(A, i, l) * element(B, l, j);
+            C[i * N + j] = alpha * sum + (beta != 0 ? beta * C[i * N + j] : 0);
         }
+}
+
+/* op(X) [rows,columns] of the X that is stored at `at`, dense. */
+static struct matrix operand(const real *at, int64_t rows, int64_t columns, int transpose)
+{
+    return transpose ? transposed(matrix(at, columns, rows)) : matrix(at, rows, columns);
 }
 
 static int forward(const struct frame *f)
@@ -48,7 +54,8 @@ static int forward(const struct frame *f)
         C[i] = C0 ? load(C0[i]) : 0;
     #pragma omp parallel for if (tiny(f))
     for (int64_t g = 0; g < G; g++)
-        multiply(ta, tb, M, N, K, alpha, A + g * M * K, B + g * K * N, beta, C + g * M * N);
+        multiply(alpha, operand(A + g * M * K, M, K, ta), operand(B + g * K * N, K, N, tb), beta,
+                 C + g * M * N);
     filled(a->C, C, G * M * N);
     return 0;
 }
@@ -68,15 +75,17 @@ static int backward(const struct frame *f)
 
     #pragma omp parallel for if (tiny(f))
     for (int64_t g = 0; g < G; g++) {
-        const real *Ag = A + g * M * K, *Bg = B + g * K * N, *dCg = dC + g * M * N;
-        if (ta) /* dA^T [K,M] = op(B) dC^T */
-            multiply(tb, 1, K, M, N, alpha, Bg, dCg, 0, dA + g * M * K);
+        struct matrix op_A = operand(A + g * M * K, M, K, ta);
+        struct matrix op_B = operand(B + g * K * N, K, N, tb);
+        struct matrix dC_g = matrix(dC + g * M * N, M, N);
+        if (ta) /* dA [K,M] = op(B) dC^T */
+            multiply(alpha, op_B, transposed(dC_g), 0, dA + g * M * K);
         else /* dA [M,K] = dC op(B)^T */
-            multiply(0, !tb, M, K, N, alpha, dCg, Bg, 0, dA + g * M * K);
-        if (tb) /* dB^T [N,K] = dC^T op(A) */
-            multiply(1, ta, N, K, M, alpha, dCg, Ag, 0, dB + g * K * N);
+            multiply(alpha, dC_g, transposed(op_B), 0, dA + g * M * K);
+        if (tb) /* dB [N,K] = dC^T op(A) */
+            multiply(alpha, transposed(dC_g), op_A, 0, dB + g * K * N);
         else /* dB [K,N] = op(A)^T dC */
-            multiply(!ta, 0, K, N, M, alpha, Ag, dCg, 0, dB + g * K * N);
+            multiply(alpha, transposed(op_A), dC_g, 0, dB + g * K * N);
     }
     filled(d->A, dA, G * M * K);
     filled(d->B, dB, G * K * N);

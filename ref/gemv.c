@@ -2,7 +2,7 @@
 #include "common/ops/gemv.h"
 
 /* sums [rows] = A x for A [rows,columns] */
-static void along(const num *A, const num *x, real *sums, int64_t rows, int64_t columns)
+static void multiply(const num *A, const num *x, real *sums, int64_t rows, int64_t columns)
 {
     #pragma omp parallel for
     for (int64_t i = 0; i < rows; i++) {
@@ -13,8 +13,9 @@ static void along(const num *A, const num *x, real *sums, int64_t rows, int64_t 
     }
 }
 
-/* sums [columns] = A^T x for A [rows,columns], a strip of columns a thread. */
-static void across(const num *A, const num *x, real *sums, int64_t rows, int64_t columns)
+/* sums [columns] = A^T x for A [rows,columns], a strip of columns per thread. */
+static void multiply_transposed(const num *A, const num *x, real *sums, int64_t rows,
+                                int64_t columns)
 {
     enum { STRIP = 64 };
 
@@ -38,9 +39,9 @@ static int forward(const struct frame *f)
     num *y = a->y;
 
     if (f->choice[GEMV_TRANSPOSE_A])
-        across(a->A, a->x, sums, K, M);
+        multiply_transposed(a->A, a->x, sums, K, M);
     else
-        along(a->A, a->x, sums, M, K);
+        multiply(a->A, a->x, sums, M, K);
     for (int64_t m = 0; m < M; m++)
         y[m] = store(alpha * sums[m] + (y0 ? beta * load(y0[m]) : 0));
     return 0;
@@ -57,9 +58,9 @@ static int backward(const struct frame *f)
     int64_t rows = flip ? K : M, columns = flip ? M : K;
 
     if (flip)
-        along(a->A, dy, sums, K, M);
+        multiply(a->A, dy, sums, K, M);
     else
-        across(a->A, dy, sums, M, K);
+        multiply_transposed(a->A, dy, sums, M, K);
     for (int64_t k = 0; k < K; k++)
         dx[k] = store(alpha * sums[k]);
     #pragma omp parallel for

@@ -1,7 +1,7 @@
 #include "ref/ref.h"
 #include "common/ops/histogram.h"
 
-/* Parts of x that are counted beside each other; their counts are no more than x. */
+/* Parts of x that are counted in parallel; all their counts are no more than x has elements. */
 static int64_t parts(const struct frame *f)
 {
     int64_t n = DIM(f, 'N') / (DIM(f, 'M') + HISTOGRAM_KINDS);
@@ -34,7 +34,7 @@ static int forward(const struct frame *f)
 {
     const struct histogram *a = ARGS(f, histogram);
     int64_t N = DIM(f, 'N'), M = DIM(f, 'M'), all = M + HISTOGRAM_KINDS, P = parts(f);
-    int64_t *counts = a->counts, *apart = a->apart, *work = f->work; /* [P,all] */
+    int64_t *counts = a->counts, *outside = a->outside, *work = f->work; /* [P,all] */
 
     #pragma omp parallel for
     for (int64_t p = 0; p < P; p++)
@@ -43,7 +43,7 @@ static int forward(const struct frame *f)
         int64_t sum = 0;
         for (int64_t p = 0; p < P; p++)
             sum += work[p * all + k];
-        *(k < M ? &counts[k] : &apart[k - M]) = sum;
+        *(k < M ? &counts[k] : &outside[k - M]) = sum;
     }
     return 0;
 }
@@ -56,7 +56,7 @@ static size_t work(const struct frame *f, enum pass p)
 
 static const struct impl plain = {
     .name = "plain",
-    .idea = "one number after the other, parts of x beside each other",
+    .idea = "one element after the other, parts of x in parallel",
     .pass = {forward, NULL},
     .work = work,
 };

@@ -39,23 +39,23 @@ static void backward_rows(const struct frame *f)
     #pragma omp parallel for
     for (int64_t i = 0; i < R; i++) {
         const num *xi = x + i * N, *dyi = dy + i * N;
-        real level = 0, along = 0; /* means of g and of g xhat */
+        real mean_g = 0, mean_gx = 0; /* of g, and of g xhat */
 
         for (int64_t n = 0; n < N; n++) {
             real xhat = rstd[i] * (load(xi[n]) - mean[i]), g = load(w[n]) * load(dyi[n]);
-            level += g;
-            along += g * xhat;
+            mean_g += g;
+            mean_gx += g * xhat;
         }
-        level /= N;
-        along /= N;
+        mean_g /= N;
+        mean_gx /= N;
         for (int64_t n = 0; n < N; n++) {
             real xhat = rstd[i] * (load(xi[n]) - mean[i]), g = load(w[n]) * load(dyi[n]);
-            dx[i * N + n] = store(rstd[i] * (g - level - xhat * along));
+            dx[i * N + n] = store(rstd[i] * (g - mean_g - xhat * mean_gx));
         }
     }
 }
 
-/* A panel of columns a thread, which it goes through row by row. */
+/* Each thread goes through a panel of columns row by row. */
 static void backward_columns(const struct frame *f)
 {
     const struct layernorm *a = ARGS(f, layernorm), *d = GRADS(f, layernorm);

@@ -12,7 +12,7 @@ static int forward(const struct frame *f)
     real *y = to_fill(a->y, M * D, &work);
     num *z = a->z;
 
-    product_in_panels(CblasNoTrans, CblasTrans, M, D, C, 1, x, C, W, C, 0, y, D);
+    product_in_panels(1, matrix(x, M, C), transposed(matrix(W, D, C)), 0, y);
     #pragma omp parallel for
     for (int64_t i = 0; i < M * D; i++) {
         if (z)
@@ -28,7 +28,7 @@ static int forward(const struct frame *f)
     return 0;
 }
 
-/* The slope of act where y[i] was made. */
+/* The derivative of act at the argument of y[i]. */
 static real slope(const struct frame *f, int64_t i)
 {
     const struct linear *a = ARGS(f, linear);
@@ -56,8 +56,8 @@ static int backward(const struct frame *f)
     for (int64_t i = 0; i < M * D; i++)
         dz[i] = load(dy[i]) * slope(f, i);
     /* dx = dz W, dW = dz^T x */
-    product_in_panels(CblasNoTrans, CblasNoTrans, M, C, D, 1, dz, D, W, C, 0, dx, C);
-    product_in_panels(CblasTrans, CblasNoTrans, D, C, M, 1, dz, D, x, C, 0, dW, C);
+    product_in_panels(1, matrix(dz, M, D), matrix(W, D, C), 0, dx);
+    product_in_panels(1, transposed(matrix(dz, M, D)), matrix(x, M, C), 0, dW);
     filled(g->x, dx, M * C);
     #pragma omp parallel for
     for (int64_t j = 0; j < (db ? D : 0); j++) {

@@ -16,10 +16,10 @@ static int forward(const struct frame *f)
     const real *A = widened(a->A, R * C, &work), *B = widened(a->B, D * R, &work);
     real *y = to_fill(a->y, M * D, &work), *h = to_fill(a->h, M * R, &work);
 
-    product_in_panels(CblasNoTrans, CblasTrans, M, R, C, 1, x, C, A, C, 0, h, R);
+    product_in_panels(1, matrix(x, M, C), transposed(matrix(A, R, C)), 0, h);
     times(h, f->real[LORA_ALPHA] / R, M * R);
-    product_in_panels(CblasNoTrans, CblasTrans, M, D, C, 1, x, C, W, C, 0, y, D);
-    product_in_panels(CblasNoTrans, CblasTrans, M, D, R, 1, h, R, B, R, 1, y, D);
+    product_in_panels(1, matrix(x, M, C), transposed(matrix(W, D, C)), 0, y);
+    product_in_panels(1, matrix(h, M, R), transposed(matrix(B, D, R)), 1, y);
     filled(a->h, h, M * R);
     filled(a->y, y, M * D);
     return 0;
@@ -36,12 +36,12 @@ static int backward(const struct frame *f)
     const real *h = widened(a->h, M * R, &work), *dy = widened(g->y, M * D, &work);
     real *dx = to_fill(g->x, M * C, &work), *dA = g->A, *dB = g->B;
 
-    product_in_panels(CblasNoTrans, CblasNoTrans, M, R, D, 1, dy, D, B, R, 0, dh, R);
+    product_in_panels(1, matrix(dy, M, D), matrix(B, D, R), 0, dh);
     times(dh, f->real[LORA_ALPHA] / R, M * R);
-    product_in_panels(CblasNoTrans, CblasNoTrans, M, C, D, 1, dy, D, W, C, 0, dx, C);
-    product_in_panels(CblasNoTrans, CblasNoTrans, M, C, R, 1, dh, R, A, C, 1, dx, C);
-    product_in_panels(CblasTrans, CblasNoTrans, R, C, M, 1, dh, R, x, C, 0, dA, C);
-    product_in_panels(CblasTrans, CblasNoTrans, D, R, M, 1, dy, D, h, R, 0, dB, R);
+    product_in_panels(1, matrix(dy, M, D), matrix(W, D, C), 0, dx);
+    product_in_panels(1, matrix(dh, M, R), matrix(A, R, C), 1, dx);
+    product_in_panels(1, transposed(matrix(dh, M, R)), matrix(x, M, C), 0, dA);
+    product_in_panels(1, transposed(matrix(dy, M, D)), matrix(h, M, R), 0, dB);
     filled(g->x, dx, M * C);
     return 0;
 }

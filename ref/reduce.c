@@ -1,7 +1,7 @@
 #include "ref/ref.h"
 #include "common/ops/reduce.h"
 
-/* How many rows there are, and of how many numbers, as y is made of them. */
+/* y has R elements, each computed from N of x. */
 static void shape(const struct frame *f, int64_t *R, int64_t *N)
 {
     int all = f->choice[REDUCE_OVER] == REDUCE_ALL;
@@ -9,7 +9,7 @@ static void shape(const struct frame *f, int64_t *R, int64_t *N)
     *N = all ? DIM(f, 'R') * DIM(f, 'N') : DIM(f, 'N');
 }
 
-/* By halves, so that no long chain of additions meets a large sum. */
+/* By halves: no sum is the result of a long chain of additions. */
 static real sum(const num *x, int64_t n, int squared)
 {
     enum { CHAIN = 1024 };

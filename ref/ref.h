@@ -66,8 +66,8 @@ static inline real sigmoid(real x)
     return 1 / (1 + exp(-x));
 }
 
-/* The larger one; NaN if either is, so that the largest of a row says whether a NaN is in it. */
-static inline real larger(real a, real b)
+/* The maximum of a row is NaN if one of its elements is. */
+static inline real max_or_nan(real a, real b)
 {
     return isnan(a) || a > b ? a : b;
 }
@@ -97,8 +97,8 @@ static inline void times_transposed(const real *A, const real *x, real *y, int64
         add(y, x[i], A + i * columns, columns);
 }
 
-/* n numbers of a tensor that is stored as its type_choice says, from place `first` on; the
- * oracle keeps them all in full. */
+/* n elements, from `first` on, of a tensor that is stored in the type `kept`; the oracle stores
+ * all of them as real. */
 static inline void put_kept(enum dtype kept, void *at, int64_t first, const real *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -123,9 +123,8 @@ static inline void get_kept(enum dtype kept, const void *at, int64_t first, real
     }
 }
 
-/* A matrix product wants its operands in real.  Where they are stored so,
- * these are no more than the tensor itself; else they go through a copy at
- * *work, which moves on behind it. */
+/* The operands of a matrix product are real.  Where a tensor is stored so, these three use the
+ * tensor itself; else a copy at *work, which then points behind the copy. */
 static inline const real *widened(const num *x, int64_t n, real **work)
 {
 #if REAL == 16
@@ -169,9 +168,9 @@ static inline void filled(num *x, const real *from, int64_t n)
 #endif
 }
 
-/* Have BLAS use one thread, until blas_threads() is given what this returns: the bits of a product
- * do not depend on how many there are, and OpenBLAS's threads, which go on spinning after it, stay
- * out of the way of OpenMP's. */
+/* BLAS uses one thread until blas_threads() is called with the count that this returns.  So the bits
+ * of a product do not depend on how many threads there are, and OpenBLAS's threads, which spin after
+ * a product, take no core from OpenMP's. */
 static inline int one_blas_thread(void)
 {
 #ifdef HAVE_OPENBLAS_SET_NUM_THREADS
@@ -192,35 +191,55 @@ static inline void blas_threads(int threads)
 #endif
 }
 
-/* C [M,N] = op(A) op(B) + beta C, row-major, on one thread. */
-static inline void product(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int64_t M, int64_t N, int64_t K,
-                           const real *A, int64_t lda, const real *B, int64_t ldb, real beta,
-                           real *C, int64_t ldc)
+/* An operand of a product: op(X) [rows,columns], where X is row-major, its rows ld elements apart,
+ * and op is X itself or its transpose. */
+struct matrix {
+    const real *at;
+    int64_t rows, columns, ld;
+    CBLAS_TRANSPOSE op;
+};
+
+/* X [rows,columns], dense. */
+static inline struct matrix matrix(const real *at, int64_t rows, int64_t columns)
+{
+    return (struct matrix){at, rows, columns, columns, CblasNoTrans};
+}
+
+static inline struct matrix transposed(struct matrix X)
+{
+    CBLAS_TRANSPOSE op = X.op == CblasTrans ? CblasNoTrans : CblasTrans;
+    return (struct matrix){X.at, X.columns, X.rows, X.ld, op};
+}
+
+/* C = A B + beta C, C's rows ldc elements apart, on one thread. */
+static inline void product(struct matrix A, struct matrix B, real beta, real *C, int64_t ldc)
 {
     int threads = one_blas_thread();
-    blas_gemm(CblasRowMajor, ta, tb, M, N, K, 1, A, lda, B, ldb, beta, C, ldc);
+    blas_gemm(CblasRowMajor, A.op, B.op, A.rows, B.columns, A.columns, 1, A.at, A.ld, B.at, B.ld,
+              beta, C, ldc);
     blas_threads(threads);
 }
 
-/* alpha op(A) op(B) + beta C, for large ones: a panel of C's rows a thread, of the same size
- * however many threads there are. */
-static inline void product_in_panels(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int64_t M, int64_t N,
-                                     int64_t K, real alpha, const real *A, int64_t lda,
-                                     const real *B, int64_t ldb, real beta, real *C, int64_t ldc)
+/* C = alpha A B + beta C, C dense, for large ones: a panel of C's rows per thread, of the same
+ * size however many threads there are. */
+static inline void product_in_panels(real alpha, struct matrix A, struct matrix B, real beta,
+                                     real *C)
 {
     enum { PANEL = 128 };
+    int64_t M = A.rows, N = B.columns, K = A.columns;
     int threads = one_blas_thread();
 
     #pragma omp parallel for
     for (int64_t i = 0; i < M; i += PANEL)
-        blas_gemm(CblasRowMajor, ta, tb, M - i < PANEL ? M - i : PANEL, N, K, alpha,
-                  ta == CblasTrans ? A + i : A + i * lda, lda, B, ldb, beta, C + i * ldc, ldc);
+        blas_gemm(CblasRowMajor, A.op, B.op, M - i < PANEL ? M - i : PANEL, N, K, alpha,
+                  A.op == CblasTrans ? A.at + i : A.at + i * A.ld, A.ld, B.at, B.ld, beta,
+                  C + i * N, N);
     blas_threads(threads);
 }
 
 enum { COPIES = REAL == 16 }; /* does a product need them? */
 
-/* CBLAS counts in int. */
+/* CBLAS takes sizes as int. */
 static inline const char *too_long_for_blas(int64_t rows, int64_t columns)
 {
     return rows > 0x7fffffff || columns > 0x7fffffff

@@ -1,7 +1,7 @@
 #include "ref/ref.h"
 #include "common/ops/elementwise.h"
 
-/* What is not below 0 goes through, a NaN too. */
+/* y is x where x is above 0 or NaN. */
 static int forward(const struct frame *f)
 {
     const struct unary *a = ARGS(f, unary);

@@ -1,10 +1,13 @@
 #include "ref/rmsnorm.h"
-#include "common/ops/norm.h"
 
 enum { PANEL = 64 }; /* columns that a thread sums at once */
 
-void rmsnorm_forward(const num *x, const num *w, real eps, num *y, real *rstd, int64_t R, int64_t N)
+void rmsnorm_forward(const struct rmsnorm *a, real eps, int64_t R, int64_t N)
 {
+    const num *x = a->x, *w = a->w;
+    num *y = a->y;
+    real *rstd = a->rstd;
+
     #pragma omp parallel for
     for (int64_t i = 0; i < R; i++) {
         const num *xi = x + i * N;
@@ -18,28 +21,34 @@ void rmsnorm_forward(const num *x, const num *w, real eps, num *y, real *rstd, i
     }
 }
 
-static void backward_rows(const num *x, const num *w, const real *rstd, const num *dy, num *dx,
-                          int64_t R, int64_t N)
+static void backward_rows(const struct rmsnorm *a, const struct rmsnorm *d, int64_t R, int64_t N)
 {
+    const num *x = a->x, *w = a->w, *dy = d->y;
+    const real *rstd = a->rstd;
+    num *dx = d->x;
+
     #pragma omp parallel for
     for (int64_t i = 0; i < R; i++) {
         const num *xi = x + i * N, *dyi = dy + i * N;
-        real along = 0; /* mean of g xhat */
+        real mean_gx = 0; /* of g xhat */
 
         for (int64_t n = 0; n < N; n++)
-            along += load(w[n]) * load(dyi[n]) * (rstd[i] * load(xi[n]));
-        along /= N;
+            mean_gx += load(w[n]) * load(dyi[n]) * (rstd[i] * load(xi[n]));
+        mean_gx /= N;
         for (int64_t n = 0; n < N; n++) {
             real xhat = rstd[i] * load(xi[n]), g = load(w[n]) * load(dyi[n]);
-            dx[i * N + n] = store(rstd[i] * (g - xhat * along));
+            dx[i * N + n] = store(rstd[i] * (g - xhat * mean_gx));
         }
     }
 }
 
-/* A panel of columns a thread, which it goes through row by row. */
-static void backward_columns(const num *x, const real *rstd, const num *dy, real *dw, int64_t R,
-                             int64_t N)
+/* Each thread goes through a panel of columns row by row. */
+static void backward_columns(const struct rmsnorm *a, const struct rmsnorm *d, int64_t R, int64_t N)
 {
+    const num *x = a->x, *dy = d->y;
+    const real *rstd = a->rstd;
+    real *dw = d->w;
+
     #pragma omp parallel for
     for (int64_t from = 0; from < N; from += PANEL) {
         int64_t end = from + PANEL < N ? from + PANEL : N;
@@ -52,24 +61,21 @@ static void backward_columns(const num *x, const real *rstd, const num *dy, real
     }
 }
 
-void rmsnorm_backward(const num *x, const num *w, const real *rstd, const num *dy, num *dx,
-                      real *dw, int64_t R, int64_t N)
+void rmsnorm_backward(const struct rmsnorm *a, const struct rmsnorm *d, int64_t R, int64_t N)
 {
-    backward_rows(x, w, rstd, dy, dx, R, N);
-    backward_columns(x, rstd, dy, dw, R, N);
+    backward_rows(a, d, R, N);
+    backward_columns(a, d, R, N);
 }
 
 static int forward(const struct frame *f)
 {
-    const struct rmsnorm *a = ARGS(f, rmsnorm);
-    rmsnorm_forward(a->x, a->w, f->real[NORM_EPS], a->y, a->rstd, DIM(f, 'R'), DIM(f, 'N'));
+    rmsnorm_forward(ARGS(f, rmsnorm), f->real[NORM_EPS], DIM(f, 'R'), DIM(f, 'N'));
     return 0;
 }
 
 static int backward(const struct frame *f)
 {
-    const struct rmsnorm *a = ARGS(f, rmsnorm), *d = GRADS(f, rmsnorm);
-    rmsnorm_backward(a->x, a->w, a->rstd, d->y, d->x, d->w, DIM(f, 'R'), DIM(f, 'N'));
+    rmsnorm_backward(ARGS(f, rmsnorm), GRADS(f, rmsnorm), DIM(f, 'R'), DIM(f, 'N'));
     return 0;
 }
 

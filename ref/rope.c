@@ -1,8 +1,8 @@
 #include "ref/ref.h"
 #include "common/ops/rope.h"
 
-/* y is x turned, or turned back where direction is -1. */
-static void turn(const struct frame *f, const num *x, num *y, int direction)
+/* y is x rotated, or where direction is -1 rotated back. */
+static void rotate(const struct frame *f, const num *x, num *y, int direction)
 {
     int64_t B = DIM(f, 'B'), T = DIM(f, 'T'), H = DIM(f, 'H'), D = DIM(f, 'D');
     int64_t offset = DIM(f, 'O');
@@ -31,14 +31,14 @@ static void turn(const struct frame *f, const num *x, num *y, int direction)
 static int forward(const struct frame *f)
 {
     const struct rope *a = ARGS(f, rope);
-    turn(f, a->x, a->y, 1);
+    rotate(f, a->x, a->y, 1);
     return 0;
 }
 
 static int backward(const struct frame *f)
 {
     const struct rope *g = GRADS(f, rope);
-    turn(f, g->y, g->x, -1);
+    rotate(f, g->y, g->x, -1);
     return 0;
 }
 

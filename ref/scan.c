@@ -1,16 +1,16 @@
 #include "ref/ref.h"
 #include "common/ops/scan.h"
 
-/* The sums of n numbers, each `step` after the one before.  A short stretch is summed by itself, so
- * that few additions meet a large sum. */
+/* The sums of n elements, each `step` after the one before.  Each chunk is summed by itself, so
+ * that few additions have a large sum as an operand. */
 static void scan_row(num *to, const num *from, int64_t n, int64_t step, int exclusive)
 {
-    enum { STRETCH = 256 };
+    enum { CHUNK = 256 };
     real before = 0, sum = 0;
 
     for (int64_t i = 0; i < n; i++) {
         real x = load(from[i * step]);
-        if (i % STRETCH == 0) {
+        if (i % CHUNK == 0) {
             before += sum;
             sum = 0;
         }
@@ -50,7 +50,7 @@ static int backward(const struct frame *f)
 
 static const struct impl plain = {
     .name = "plain",
-    .idea = "one number after the other",
+    .idea = "one element after the other",
     .pass = {forward, backward},
 };
 const struct impl *const REF(scan)[] = {&plain, NULL};

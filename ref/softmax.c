@@ -11,13 +11,13 @@ static int forward(const struct frame *f)
     for (int64_t r = 0; r < R; r++) {
         const num *x = (const num *)a->x + r * N;
         num *y = (num *)a->y + r * N;
-        real most = load(x[0]), sum = 0;
+        real maximum = load(x[0]), sum = 0;
         for (int64_t j = 1; j < N; j++)
-            most = larger(load(x[j]), most);
+            maximum = max_or_nan(load(x[j]), maximum);
         for (int64_t j = 0; j < N; j++)
-            sum += exp(scale * (load(x[j]) - most));
+            sum += exp(scale * (load(x[j]) - maximum));
         for (int64_t j = 0; j < N; j++)
-            y[j] = store(exp(scale * (load(x[j]) - most)) / sum);
+            y[j] = store(exp(scale * (load(x[j]) - maximum)) / sum);
     }
     return 0;
 }
@@ -32,11 +32,11 @@ static int backward(const struct frame *f)
     for (int64_t r = 0; r < R; r++) {
         const num *y = (const num *)a->y + r * N, *dy = (const num *)g->y + r * N;
         num *dx = (num *)g->x + r * N;
-        real along = 0;
+        real dot_ydy = 0;
         for (int64_t j = 0; j < N; j++)
-            along += load(y[j]) * load(dy[j]);
+            dot_ydy += load(y[j]) * load(dy[j]);
         for (int64_t j = 0; j < N; j++)
-            dx[j] = store(scale * load(y[j]) * (load(dy[j]) - along));
+            dx[j] = store(scale * load(y[j]) * (load(dy[j]) - dot_ydy));
     }
     return 0;
 }

@@ -33,7 +33,7 @@ static int backward(const struct frame *f)
 
 static const struct impl plain = {
     .name = "plain",
-    .idea = "the sum, number by number",
+    .idea = "the sum, element by element",
     .pass = {forward, backward},
 };
 const struct impl *const REF(stencil1d)[] = {&plain, NULL};

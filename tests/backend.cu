@@ -1,5 +1,5 @@
 /* The GPU as a backend: its memory, passes that are recorded and replayed, and
- * what becomes of it after an error that CUDA does not recover from.  The last test loses the device, so it is
+ * its state after an error that CUDA does not recover from.  The last test loses the device, so it is
  * a program of its own. */
 #include "gpu/gpu.cuh"
 
@@ -27,10 +27,10 @@ static void memory(void)
     char *a = (char *)gpu->alloc(1000), *b = (char *)gpu->alloc(1000), *big;
 
     ok(a && b && b - a == 1024 && (uintptr_t)a % 256 == 0, "tensors are cut from it, aligned");
-    if (getenv("CHECK_GPU")) /* when nobody else takes or gives any meanwhile */
-        ok(before - gpu->memory() == 2048, "what is free becomes less by as much");
+    if (getenv("CHECK_GPU")) /* when no other program allocates or frees any meanwhile */
+        ok(before - gpu->memory() == 2048, "free memory becomes less by as much");
     big = (char *)gpu->alloc(size);
-    ok(big && (big < a || big >= a + size), "what does not fit is allocated by itself");
+    ok(big && (big < a || big >= a + size), "a tensor that does not fit has an allocation of its own");
     gpu->free(big);
     gpu->free(a);
     gpu->free(b);
@@ -64,7 +64,7 @@ static int same_results(const struct op *o, const struct frame *f, const struct 
     return same;
 }
 
-/* What a timed run leaves is what an untimed one does; of the first case that
+/* A timed run has the same results as an untimed one, in the first case that
  * the kernel takes, which ends the search. */
 static int timed_case(const struct op *o, const struct frame *f, void *data)
 {
@@ -111,7 +111,7 @@ static void refused(int (*pass)(const struct frame *), const char *what)
     ok(!gpu->unavailable(), "the device is there after it");
 }
 
-/* (That each kernel takes a case is tests/parity's to say.) */
+/* (tests/parity tests that each kernel takes a case.) */
 static void recorded(void)
 {
     for (int g = 0; gpu_backends[g]; g++)

@@ -1,5 +1,5 @@
-/* Times: how they are summed up and replayed, and what is said of them beside
- * those of an earlier run. */
+/* Times: their summary, the replay of passes, and the comparison with the times of an earlier
+ * run. */
 #include "config.h"
 
 #include <math.h>
@@ -18,8 +18,8 @@
 
 enum { RUNS = 5 };
 
-/* Median 4, distances from it 1, 3, 5, 2, 0.  A direct run takes ten times a tick,
- * a replayed one one; ran counts both. */
+/* Median 4, distances from it 1, 3, 5, 2, 0.  A replayed run takes these times, a direct one ten
+ * times as long; ran counts both. */
 static const double ticks[RUNS] = {5, 1, 9, 2, 4};
 static int ran[2], recorded, replayed, forgotten, fails;
 static double unit;
@@ -89,7 +89,7 @@ static void replays(void)
     ok(recorded == 1 && replayed == RUNS && forgotten == 1, "it is recorded once, then forgotten");
     c.repeats = 0;
     ok(run_op(&c, t, &out) == 0 && recorded == 1 && out.runs[FORWARD] == 0,
-       "what is not timed is not recorded");
+       "a pass that is not timed is not recorded");
     c.repeats = RUNS, fails = 1;
     ok(run_op(&c, t, &out) != 0 && recorded == 2 && replayed == RUNS &&
            strstr(err_text(), "forward, cannot be recorded as a graph: "),
@@ -140,7 +140,7 @@ static void pairs(void)
     judged("25 % slower, within that of both", timing(100, 5, 5), timing(125, 5, 5), .05,
            AS_BEFORE);
     judged("25 % faster, over the noise", timing(100, 5, 5), timing(75, 0, 5), .05, FASTER);
-    judged("one run tells no noise", timing(100, 0, 1), timing(200, 0, 5), .05, NOT_COMPARED);
+    judged("one run has no noise", timing(100, 0, 1), timing(200, 0, 5), .05, NOT_COMPARED);
     judged("nor do two", timing(100, 0, 5), timing(200, 0, 2), .05, NOT_COMPARED);
     judged("times taken in another way", other, timing(100, 0, 5), .05, NOT_COMPARED);
     judged("a time that is none", timing(100, 0, 5), timing(NAN, 0, 5), .05, NOT_COMPARED);
@@ -262,23 +262,10 @@ static struct timings now(const char *line, double forward, const char *kernel)
     return t;
 }
 
-static void files(void)
+/* Times of the trial `line` and of others, compared with those in `file`. */
+static void comparisons(const char *device, const char *line, const char *kernel)
 {
-    static const char words[] = "linear rows=3 dim_in=4 dim_out=5 checks=none";
-    char device[512], other[512];
     struct comparison *list;
-    struct experiment x;
-
-    const char *tmp = getenv("TMPDIR");
-    snprintf(file, sizeof file, "%s/ablate-baseline-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    int fd = mkstemp(file);
-    if (fd < 0 || write_file(words, 100, 1) || plan_words(words, &x, stdout)) {
-        ok(0, "a file can be made");
-        return;
-    }
-    close(fd);
-    const char *kernel = op_kernels(x.trial[0].op, &ref32)[0]->name, *line = x.trial[0].text;
-    snprintf(device, sizeof device, "ref64: %s\nref32: %s", ref64.device(), ref32.device());
     struct baseline *b = baseline_open(file, .05, device);
     if (!ok(b != NULL, "a file of times is a baseline"))
         return;
@@ -311,6 +298,12 @@ static void files(void)
        "other words have no counterpart");
     free(list);
     baseline_free(b);
+}
+
+/* Files that are no baseline for this device. */
+static void no_baselines(const char *device)
+{
+    char other[512];
 
     snprintf(other, sizeof other, "ref64: %s\nref32: an abacus", ref64.device());
     ok(!baseline_open(file, .05, other) && strstr(err_text(), "another device's"), "%s",
@@ -325,6 +318,25 @@ static void files(void)
     if (write_file("linear rows=3 dim_in=4 dim_out=5 checks=none repeats=0", 1, 1) == 0)
         ok(!baseline_open(file, .05, device) && strstr(err_text(), "has no times"), "%s",
            err_text());
+}
+
+static void files(void)
+{
+    static const char words[] = "linear rows=3 dim_in=4 dim_out=5 checks=none";
+    const char *tmp = getenv("TMPDIR");
+    char device[512];
+    struct experiment x;
+
+    snprintf(file, sizeof file, "%s/ablate-baseline-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    int fd = mkstemp(file);
+    if (fd < 0 || write_file(words, 100, 1) || plan_words(words, &x, stdout)) {
+        ok(0, "a file can be made");
+        return;
+    }
+    close(fd);
+    snprintf(device, sizeof device, "ref64: %s\nref32: %s", ref64.device(), ref32.device());
+    comparisons(device, x.trial[0].text, op_kernels(x.trial[0].op, &ref32)[0]->name);
+    no_baselines(device);
     plan_free(&x);
     unlink(file);
 }

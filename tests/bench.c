@@ -1,5 +1,5 @@
-/* What operations say they cost, counted by hand; what follows from that and
- * from ceilings; and the probes that measure these. */
+/* The costs that operations state, against a count by hand; the times that follow from costs
+ * and ceilings; and the probes that measure the ceilings. */
 #include "config.h"
 
 #include <string.h>
@@ -10,8 +10,8 @@
 
 /* ---- costs ---- */
 
-static double ask(double (*cost)(const struct frame *, enum pass), const struct frame *f,
-                  enum pass p)
+static double cost_of(double (*cost)(const struct frame *, enum pass), const struct frame *f,
+                      enum pass p)
 {
     return cost ? cost(f, p) : 0;
 }
@@ -29,8 +29,8 @@ static void check_cost(const struct op *o, const struct cost *c)
         ok(0, "%s", err_text());
         return;
     }
-    double flops = ask(o->flops, &f, c->pass), products = ask(o->products, &f, c->pass);
-    double specials = ask(o->specials, &f, c->pass);
+    double flops = cost_of(o->flops, &f, c->pass), products = cost_of(o->products, &f, c->pass);
+    double specials = cost_of(o->specials, &f, c->pass);
     struct chain got = o->chain ? o->chain(&f, c->pass) : (struct chain){0, 0, 0};
     int same = got.steps == c->chain.steps && got.flops == c->chain.flops &&
                got.specials == c->chain.specials;
@@ -41,9 +41,9 @@ static void check_cost(const struct op *o, const struct cost *c)
                specials, got.steps, got.flops, got.specials);
 }
 
-/* ---- what follows ---- */
+/* ---- times from costs and ceilings ---- */
 
-/* An H200 as it was measured once. */
+/* An H200's ceilings, measured once. */
 static const struct ceilings h200 = {
     .memory = 4.25e12,
     .tensor = 766e12,
@@ -56,23 +56,23 @@ static const struct ceilings h200 = {
 static void ceilings(void)
 {
     const struct op *o = op_find("e74_cell");
-    double least[N_CEILINGS], fp32[N_CEILINGS];
+    double min[N_CEILINGS], fp32[N_CEILINGS];
     struct frame f;
 
     if (cases_one(o, "steps=512 batch=32 n_state=64 nonlin=tanh", &f)) {
         ok(0, "%s", err_text());
         return;
     }
-    least_times(&h200, o, &ref16, &f, FORWARD, least);
+    least_times(&h200, o, &ref16, &f, FORWARD, min);
     least_times(&h200, o, &ref32, &f, FORWARD, fp32);
-    ok(near(least[AT_LATENCY], 512 * (8 * 4 + 17) / 1.98e9), "latency is steps times their chain");
-    ok(least[AT_SPECIAL] > 16.1e-6 && least[AT_SPECIAL] < 16.8e-6,
+    ok(near(min[AT_LATENCY], 512 * (8 * 4 + 17) / 1.98e9), "latency is steps times their chain");
+    ok(min[AT_SPECIAL] > 16.1e-6 && min[AT_SPECIAL] < 16.8e-6,
        "tanh and sigmoid of 16384 token-heads take 16.1 us and a little");
-    ok(near(least[AT_MEMORY], op_bytes(o, &ref16, &f, FORWARD) / 4.25e12), "each tensor once");
+    ok(near(min[AT_MEMORY], op_bytes(o, &ref16, &f, FORWARD) / 4.25e12), "each tensor once");
     ok(fp32[AT_TENSOR] == 0 && near(fp32[AT_FP32], o->flops(&f, FORWARD) / h200.fp32) &&
-           near(least[AT_FP32], fp32[AT_FP32] / 3),
+           near(min[AT_FP32], fp32[AT_FP32] / 3),
        "products are for tensor cores in bf16, for FP32 in fp32");
-    ok(binding(least) == AT_SPECIAL, "the one that allows least speed binds");
+    ok(binding(min) == AT_SPECIAL, "the one that allows least speed binds");
     ok(case_tokens(o, &f) == 512 * 32 && case_rows(o, &f) == 32, "tokens and rows");
     ok(!ceilings_of(&h200, &ref64), "a GPU's ceilings say nothing of the CPU");
 }
@@ -90,11 +90,11 @@ static struct growth growing(int n, const double *seconds)
 
 static void crossing(void)
 {
-    struct growth bent = growing(6, (const double[]){10, 10, 10, 16, 32, 64});
+    struct growth rising = growing(6, (const double[]){10, 10, 10, 16, 32, 64});
     struct growth flat = growing(4, (const double[]){10, 10, 11, 13});
     struct growth single = growing(1, (const double[]){10});
-    ok(near(crossover(&bent, FORWARD), 5), "2 per row and 10 for few cross over at 5 rows");
-    ok(crossover(&flat, FORWARD) == 0, "what hardly grows has not crossed over");
+    ok(near(crossover(&rising, FORWARD), 5), "2 per row and 10 for few cross over at 5 rows");
+    ok(crossover(&flat, FORWARD) == 0, "a time that hardly grows has not crossed over");
     ok(crossover(&single, FORWARD) == 0, "nor has one point");
 }
 

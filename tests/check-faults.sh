@@ -10,14 +10,14 @@
 # pulled, and see which suite is the first to notice.  A suite is run for the
 # file's operation alone.  Kernels are judged where they can run: compiled by
 # nvcc on a GPU, or else by emulation.  There a missing barrier shows for
-# certain, because threads take turns in one order; on a GPU it may not.
+# certain, because threads run in a fixed order; on a GPU it may not.
 #
 # `make check-faults` sets
 #
-#     CC, FLAGS       what compiles a reference
-#     MAKE            what compiles a kernel, by Makefile's own rule for .cu
-#     OBJEXT          and what that rule calls an object
-#     LIBS            what links a test, the archive first
+#     CC, FLAGS       the command that compiles a reference
+#     MAKE            make, which compiles a kernel by Makefile's own rule for .cu
+#     OBJEXT          the suffix of an object of that rule
+#     LIBS            the libraries of a test, the archive first
 #     SUITES          the tests' objects for references, in the order that they
 #                     are tried
 #     KERNEL_SUITES   those for kernels; none: built without CUDA
@@ -25,12 +25,12 @@
 #     PYTHON          for tests/definitions; empty: a fault that only it would see is not judged
 #     srcdir, JOBS
 #
-# check-faults.sh [NAME...]: these faults, where gpu/ is all in files whose
-# path begins so; default: all of them.
+# check-faults.sh [NAME...]: these faults, or those in files whose path begins
+# with NAME; default: all of them.
 set -eu
 tmp=faults.tmp
 enough=6                        # failed checks, after which a suite may stop
-NOT_NOTICED=1 NOT_MADE=2 NOT_JUDGED=3 NOTICED_ELSEWHERE=4    # what judge() returns
+NOT_NOTICED=1 NOT_MADE=2 NOT_JUDGED=3 NOTICED_ELSEWHERE=4    # results of judge()
 
 # Field $2 of fault $1.
 field() {
@@ -108,7 +108,7 @@ own() {
 compile() {
     case $1 in
     *.cu)
-        # -j1, because the make that started this does not lend its jobs.
+        # -j1, because the jobs of the make that started this are not shared.
         $MAKE -s -j1 "$2/fault.$OBJEXT" >&2
         ;;
     *)
@@ -135,7 +135,7 @@ run() {
 
 # One line: fault, the program that caught it, checks failed of all that ran, the
 # first.
-# Returns 0 if it was caught, and as the list says.
+# Returns 0 if it was caught, with the first failed check that the list names.
 judge() {
     name=$1 dir=$tmp/$1 by='' n=0 all=0 first='' why=''
     case $name in
@@ -164,7 +164,7 @@ judge() {
     for suite in $suites $(own "$op"); do
         program=$(basename "${suite%.*}")
         $CC $FLAGS -o "$dir/$program" "$suite" "$dir"/fault*."$OBJEXT" $LIBS || return $NOT_MADE
-        # Nearly always the file's own kernel fails, which is asked in a fraction of the time.
+        # Nearly always the file's own kernel fails, which alone takes a fraction of the time.
         only=$(kernel "$file" "$op") n=0
         test -z "$only" || ! run "$dir/$program" "$only" $ops ||
             n=$(grep -c '^not ok' "$dir/$program.tap") || :
@@ -210,7 +210,7 @@ status() {
 rm -rf $tmp
 mkdir $tmp
 names=$(chosen "$@")
-# Faults run side by side, a thread each; the unchanged copies must pass.
+# Faults run at the same time, each with one thread; the unchanged copies must pass.
 unchanged='unchanged unchanged_kernel'
 printf '%s\n' $unchanged $names |
     OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 xargs -n 1 -P "${JOBS:-2}" "$SHELL" "$0" --judge

@@ -7,14 +7,14 @@ trap 'rm -rf "$dir"' EXIT
 n=0
 printf '#!/bin/sh\ncat "$2"\n' >"$dir/dump" && chmod +x "$dir/dump" || exit 1
 
-# kernel NAME INSTRUCTION...: as it is printed.
+# kernel NAME INSTRUCTION...: prints it as cuobjdump does.
 kernel() {
     printf '\t\tFunction : %s\n' "$1"
     shift
     printf '        /*0000*/  %s ;   /* 0x1 */\n' "$@"
 }
 
-# says NAME STATUS PATTERN: the comparison of before with after.
+# says NAME STATUS PATTERN: the comparison of before with after exits and prints so.
 says() {
     n=$((n + 1))
     CUOBJDUMP=$dir/dump "$PYTHON" "$srcdir/build-aux/compare_sass.py" "$dir/before" "$dir/after" \

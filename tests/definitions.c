@@ -1,4 +1,4 @@
-/* What the oracle computes, against the definition of each operation in NumPy
+/* The oracle's results against the definition of each operation in NumPy
  * (tests/definitions.py): all outputs, final states and saved tensors of all
  * cases of the contracts, and of all shapes but a recurrence's, whose roundings
  * may grow with each step.  Differences of a forward pass agree with the
@@ -8,9 +8,9 @@
  *
  * The cases go through a pipe to tests/definitions_judge.py, which prints the
  * TAP.  A line of JSON first, the names of all operations; then for each
- * operation a line that tells its parameters, and for each case one that
- * tells their values and the tensors, the doubles of which come after it, in
- * that order; and an empty object at the end.
+ * operation a line with its parameters, and for each case one with their
+ * values and its tensors, after which come the doubles of these, in that
+ * order; and an empty object at the end.
  *
  * $PYTHON and $srcdir come from the Makefile. */
 #include "config.h"
@@ -21,13 +21,13 @@
 
 #include "tests/suite.h"
 
-/* In a list or an object: nothing before the first, a comma before the others. */
+/* Before an element of a list or an object: a comma, but nothing before the first. */
 static const char *comma(int *n)
 {
     return (*n)++ ? ", " : "";
 }
 
-/* Its parameters: the choices of each, or null of a number. */
+/* Its parameters: the choices of each, or null for a number. */
 static void tell_operation(FILE *to, const struct op *o)
 {
     int n = 0;
@@ -44,7 +44,7 @@ static void tell_operation(FILE *to, const struct op *o)
     fputs("}}\n", to);
 }
 
-/* Those parameters that apply, with their values. */
+/* The parameters that apply, with their values. */
 static void tell_parameters(FILE *to, const struct op *o, const struct frame *f)
 {
     int n = 0;
@@ -59,7 +59,7 @@ static void tell_parameters(FILE *to, const struct op *o, const struct frame *f)
     fputs("}", to);
 }
 
-/* Those tensors that are there: name, whether it is an input, and the names and lengths of its
+/* The tensors of this case: name, whether it is an input, and the names and lengths of its
  * axes. */
 static void tell_tensors(FILE *to, const struct op *o, const struct frame *f)
 {
@@ -114,7 +114,7 @@ static int run_case(const struct op *o, const struct frame *f, void *data)
     return e;
 }
 
-/* Of those that are named; nonzero after err_set(). */
+/* The operations that are named; nonzero after err_set(). */
 static int run_all(FILE *to, int argc, char *const *argv)
 {
     int e = 0, n = 0;
@@ -151,6 +151,6 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s: %s\n", argv[0], judge ? err_text() : "cannot start the judge");
     else
         fputs("{}\n", judge);
-    /* Its plan comes last: without it the suite has failed. */
+    /* The judge prints its plan last: without it the suite has failed. */
     return judge && pclose(judge) == 0 && !e ? EXIT_SUCCESS : EXIT_FAILURE;
 }

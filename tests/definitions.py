@@ -1,11 +1,11 @@
-"""definitions.py - what every operation computes, stated once more, in NumPy.
+"""definitions.py - the definition of every operation, once more, in NumPy.
 
 Written from the formulas of the contracts (common/ops/*.h) and of the papers, not from ref/*.c:
 finite differences agree with a forward pass that is consistently wrong, this does not.
 
 DEFINITIONS[operation] is a Definition.  Its `results` takes the operation's parameters and its
 inputs, each a dictionary by the contract's names, and returns all that the forward pass writes,
-outputs and what it keeps for the backward pass, in double.  Parameters are numbers, or the
+outputs and the tensors that it saves for the backward pass, in double.  Parameters are numbers, or the
 names of choices.
 """
 import numpy as np
@@ -38,27 +38,27 @@ def define(name, roundings):
 
 
 def largest(x):
-    """Of the numbers of x that are finite."""
+    """The maximum of |x| over its finite elements."""
     return np.max(np.abs(x), where=np.isfinite(x), initial=0)
 
 
 def distance(got, want):
-    """The largest difference, relative to the largest number of `want`, and where it is.  NaN
-    and infinities must be the same, and count no further."""
+    """The largest difference, relative to the largest element of `want`, and where it is.  NaN
+    and infinities must be the same, and are not counted otherwise."""
     if got.shape != want.shape:
         return np.inf, f"shape {list(got.shape)} for {list(want.shape)}"
     finite = np.isfinite(want)
     same = (got == want) | (np.isnan(got) & np.isnan(want))
     with np.errstate(invalid="ignore"):
-        apart = np.where(same, 0.0, np.abs(got - want))
-    apart[~same & ~(finite & np.isfinite(got))] = np.inf
-    worst = np.unravel_index(np.argmax(apart), apart.shape)
+        difference = np.where(same, 0.0, np.abs(got - want))
+    difference[~same & ~(finite & np.isfinite(got))] = np.inf
+    worst = np.unravel_index(np.argmax(difference), difference.shape)
     size = largest(want)
-    error = apart[worst] / size if size else apart[worst]
+    error = difference[worst] / size if size else difference[worst]
     return error, "[" + ",".join(str(i) for i in worst) + "]"
 
 
-# ---- what several of them are made of ----
+# ---- shared by several operations ----
 
 def sigmoid(x):
     return 1 / (1 + np.exp(-x))
@@ -116,7 +116,7 @@ def root_mean_square(x, eps):
 
 
 def of_sums(n, terms, sums):
-    """The roundings of sums of n numbers: more of themselves where they are small beside the
+    """The roundings of sums of n terms: more of themselves where they are small beside the
     root of their terms' squares, `terms`."""
     size = largest(sums)
     return n * max(1, largest(terms) / size)**2 if size else n
@@ -184,10 +184,10 @@ def histogram(a, given):
     x, bins = given["x"], int(a["bins"])
     counts = np.zeros(bins)
     for value in x[(x >= 0) & (x < 1)]:
-        over, under = value.as_integer_ratio()    # whole numbers: the product is exact
+        over, under = value.as_integer_ratio()    # integers: the product is exact
         counts[over * bins // under] += 1
     return {"counts": counts,
-            "apart": np.array([np.sum(np.isnan(x)), np.sum(x < 0), np.sum(x >= 1)])}
+            "outside": np.array([np.sum(np.isnan(x)), np.sum(x < 0), np.sum(x >= 1)])}
 
 
 # ---- matrix products ----
@@ -368,17 +368,17 @@ def normalised(k):
     return k / (np.linalg.norm(k, axis=-1, keepdims=True) + EPSILON)
 
 
-def bend(nonlin, P):
-    """f, over all the numbers of one (batch, head) state: the axes after these two."""
-    numbers = tuple(range(2, P.ndim))
+def nonlinearity(nonlin, P):
+    """f, over all elements of one (batch, head) state: the axes after these two."""
+    elements = tuple(range(2, P.ndim))
     if nonlin == "tanh":
         return np.tanh(P)
     if nonlin == "linear":
         return P
     if nonlin == "rmsnorm":
-        return P / (np.sqrt(np.mean(P * P, axis=numbers, keepdims=True)) + EPSILON)
+        return P / (np.sqrt(np.mean(P * P, axis=elements, keepdims=True)) + EPSILON)
     if nonlin == "frobnorm":
-        return P / (np.sqrt(np.sum(P * P, axis=numbers, keepdims=True)) + EPSILON)
+        return P / (np.sqrt(np.sum(P * P, axis=elements, keepdims=True)) + EPSILON)
     raise ValueError(nonlin)
 
 
@@ -400,11 +400,11 @@ class Full:
         return times(self.S, u)
 
     def update(self, delta, key, nonlin):
-        self.S = bend(nonlin, self.S + outer(delta, key))
+        self.S = nonlinearity(nonlin, self.S + outer(delta, key))
 
 
 class Blocks(Full):
-    """Each block of b numbers of k, v, q and z meets its own block of S."""
+    """Each block of b elements of k, v, q and z belongs to its own block of S."""
 
     def split(self, vector):
         blocks, size = self.S.shape[2:4]
@@ -421,7 +421,7 @@ class Diagonal(Full):
         return self.S * u
 
     def update(self, delta, key, nonlin):
-        self.S = bend(nonlin, self.S + delta * key)
+        self.S = nonlinearity(nonlin, self.S + delta * key)
 
 
 class LowRank(Full):
@@ -436,7 +436,7 @@ class LowRank(Full):
         return times(self.S, times(transposed(self.V), u))
 
     def update(self, delta, key, nonlin):
-        self.S = bend(nonlin, self.S + outer(delta, times(self.W_r, key)))
+        self.S = nonlinearity(nonlin, self.S + outer(delta, times(self.W_r, key)))
 
 
 STATES = {"full": Full, "diagonal": Diagonal, "lowrank": LowRank, "blockdiag": Blocks}
@@ -464,7 +464,7 @@ def cell(a, given, k, v, q, z):
 
 
 def tied(proj, make):
-    """k, v, q and z; make() gives those that the projection has of its own."""
+    """k, v, q and z; make() computes those that are not tied."""
     k = make("k")
     v = k if proj == "tied_kvq" else make("v")
     q = k if proj in ("tied_kq", "tied_kvq") else make("q")
@@ -547,7 +547,7 @@ def gate_argument(a, given, gate, z, read, h):
 
 
 def dual_steps(a, given, xp, attend, query):
-    """h, v, the reading and what was read, at each step; the tape before each step, and last."""
+    """h, v, rho, omega, the read vector and the tape before it, at each step; the final tape."""
     h, M = given["h0"], given["M0"]
     B, D = h.shape
     if a["tape"] == "shared":

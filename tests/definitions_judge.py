@@ -15,15 +15,15 @@ from definitions import DEFINITIONS, UNSEEN, distance
 from tap import done, ok
 
 
-class Asked(dict):
-    """Remembers the keys that were asked for."""
+class Recorder(dict):
+    """Records the keys that are used."""
 
-    def __init__(self, values, asked):
+    def __init__(self, values, used):
         super().__init__(values)
-        self.asked = asked
+        self.used = used
 
     def __getitem__(self, key):
-        self.asked.add(key)
+        self.used.add(key)
         return super().__getitem__(key)
 
 
@@ -34,12 +34,12 @@ class Operation:
         self.name, self.parameters = name, parameters
         self.definition = DEFINITIONS.get(name)
         self.seen = {parameter: set() for parameter in parameters}
-        self.asked, self.axes = set(), set()
+        self.used, self.axes = set(), set()
         self.cases, self.worst, self.worst_of, self.margin = 0, 0.0, "-", 0.0
 
     def judge(self, case, given, got):
         """Faults of one case, as notes."""
-        a = Asked(case["parameters"], self.asked)
+        a = Recorder(case["parameters"], self.used)
         with np.errstate(all="ignore"):
             want = self.definition.results(a, given)
             bound = self.definition.bound(dict(a), given, want)
@@ -66,13 +66,13 @@ class Operation:
             ok(not faults, f"definition: {self.name} {case['case']}", faults)
 
     def done(self):
-        """What holds of all cases together."""
+        """Faults of all cases together."""
         if not self.definition:
             ok(False, f"{self.name} has a definition", ["tests/definitions.py has none"])
             return
         lengths = self.axes
         faults = [f"the definition does not read {p}" for p in self.parameters
-                  if p not in self.asked | lengths | UNSEEN]
+                  if p not in self.used | lengths | UNSEEN]
         for parameter, choices in self.parameters.items():
             seen = self.seen[parameter]
             faults += [f"no case has {parameter} = {c}" for c in choices or () if c not in seen]

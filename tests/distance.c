@@ -1,5 +1,5 @@
-/* How far apart two tensors are where one has NaN or infinities, and whether what a kernel has
- * left unwritten is told from a NaN that it has written. */
+/* The distance of two tensors of which one has NaN or infinities, and the difference between an
+ * element that a kernel has not written and a NaN that it has written. */
 #include "config.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@ static void distances(void)
         int worst;
         const char *what;
     } of[] = {
-        {{NAN, 1, INFINITY, 2}, {NAN, 1, INFINITY, 2}, 0, 0, "what is not finite agrees"},
+        {{NAN, 1, INFINITY, 2}, {NAN, 1, INFINITY, 2}, 0, 0, "NaN and infinities agree"},
         {{-NAN, 1, -INFINITY, 2}, {NAN, 1, -INFINITY, 2}, 0, 0, "a NaN is like any other"},
         {{NAN, 3, -INFINITY, 8}, {NAN, 4, -INFINITY, 8}, 0.125, 1, "sizes are of finite ones"},
         {{1, NAN, 1, 2}, {1, 1, 1, 2}, INFINITY, 1, "a NaN for a number"},
@@ -40,7 +40,7 @@ static void distances(void)
        "bits: a NaN is itself, and -0 is not 0");
 }
 
-/* Of rows of N numbers, the first becomes NaN, others 1. */
+/* The first row of N elements becomes NaN, the others 1. */
 static int writes_all(const struct frame *f)
 {
     double *y = ARGS(f, softmax)->y;
@@ -65,7 +65,7 @@ static int clears(const struct frame *f)
     return 0;
 }
 
-/* Whether check_properties() lets such a forward pass go, and whether "written" does. */
+/* Does check_properties() accept such a forward pass, and does its check "written"? */
 static void unwritten(int (*forward)(const struct frame *f), int written, const char *what)
 {
     const struct impl kernel = {.name = "planted", .pass = {forward, clears}};

@@ -1,11 +1,9 @@
-/* What dual_memory must show beyond what its contract gives for free: that a
- * zero tape collapses and the default does not, and that it is said; that the
- * entmax is the exact one; what it saves against the whole history.  On every
- * kernel of every backend that can run here.
+/* Properties of dual_memory that follow from no other test of its contract: a zero tape
+ * collapses, the default does not, and a warning says so; entmax is exact; the memory that
+ * checkpoints save.  On every kernel of every backend that can run here.
  *
- * From a zero tape all slots are the same number for ever: each step's scores
- * are equal, so attention is 1/slots, so each slot is written alike, and the
- * gradients are alike too. */
+ * From a zero tape all slots stay equal for ever: each step's scores are equal, so attention is
+ * 1/slots, so the same is written to each slot, and the gradients of all slots are equal too. */
 #include "config.h"
 
 #include <math.h>
@@ -17,19 +15,20 @@
 
 /* ---- running ---- */
 
-/* What a run left in one tensor, by name. */
+/* A run's result in one tensor, by name. */
 static double *result(const struct op *o, const struct tensors *t, const char *name, int grad)
 {
     return tensors_result(t, op_arg(o, name), grad);
 }
 
-/* A line for a run that failed; nonzero if so. */
+/* Nonzero, after a line of TAP, if a run failed. */
 static int failed(int error, const char *what)
 {
     return error && !ok(0, "%s: %s", what, err_text());
 }
 
-/* Run it; what its kernel is called in `what`.  Nonzero after a line that says why not. */
+/* Run it; `what` becomes the backend, the kernel and the case.  Nonzero after a line that says why
+ * it failed. */
 static int run_here(const struct op *o, const struct frame *f, const struct on *on,
                     struct tensors *t, char what[MAX_TEXT])
 {
@@ -42,7 +41,7 @@ static int run_here(const struct op *o, const struct frame *f, const struct on *
     return failed(run_op(&c, t, NULL), what);
 }
 
-/* Tensors for a case that the kernel takes, drawn; else NULL. */
+/* Drawn tensors for a case that the kernel takes; else NULL. */
 static struct tensors *drawn(const struct op *o, const struct frame *f, const struct on *on)
 {
     if (declined(o, f, on))
@@ -57,9 +56,9 @@ static struct tensors *drawn(const struct op *o, const struct frame *f, const st
 /* ---- the collapse ---- */
 
 /* The distance between the largest and the smallest of the N weights of a row:
- * over all rows the least and the most. */
+ * its minimum and maximum over all rows. */
 struct spread {
-    double least, most;
+    double min, max;
 };
 
 static struct spread spread(const double *p, int64_t rows, int64_t N)
@@ -71,13 +70,13 @@ static struct spread spread(const double *p, int64_t rows, int64_t N)
             low = fmin(low, p[m * N + n]);
             high = fmax(high, p[m * N + n]);
         }
-        s.least = fmin(s.least, high - low);
-        s.most = fmax(s.most, high - low);
+        s.min = fmin(s.min, high - low);
+        s.max = fmax(s.max, high - low);
     }
     return s;
 }
 
-/* How far any of n numbers is from x. */
+/* The largest distance of n elements from x. */
 static double farthest(const double *p, int64_t n, double x)
 {
     double far = 0;
@@ -86,7 +85,7 @@ static double farthest(const double *p, int64_t n, double x)
     return far;
 }
 
-/* How many of the tapes [.,N,D] have slots that are all the same bits. */
+/* How many of the tapes [.,N,D] have slots that all have the same bits. */
 static int64_t alike(const double *M, int64_t tapes, int64_t N, int64_t D)
 {
     int64_t count = 0;
@@ -99,7 +98,7 @@ static int64_t alike(const double *M, int64_t tapes, int64_t N, int64_t D)
     return count;
 }
 
-/* How far the tape is from a moving average of v, of rate 1/N, that begins at 0. */
+/* The largest distance of the tape from a moving average of v, of rate 1/N, that begins at 0. */
 static double from_average(const struct frame *f, const double *v, const double *M_T)
 {
     int64_t T = DIM(f, 'T'), BD = DIM(f, 'B') * DIM(f, 'D'), D = DIM(f, 'D'), N = DIM(f, 'N');
@@ -114,7 +113,7 @@ static double from_average(const struct frame *f, const double *v, const double 
     return far;
 }
 
-/* The gradients of the final tape are to be alike too: those of each first slot. */
+/* Make the gradients of the final tape equal: those of each first slot. */
 static void level(double *dM, int64_t tapes, int64_t N, int64_t D)
 {
     for (int64_t b = 0; b < tapes; b++)
@@ -136,7 +135,7 @@ static void judge_collapse(const struct op *o, const struct frame *f, const stru
     const double *v = result(o, t, "v", 0), *M_T = result(o, t, "M_T", 0);
     double gap = 2 * dtype_unit(on->backend->wide), even = 1 / (double)N;
     int exact = dual_parts(f).attention == DUAL_SOFTMAX && power_of_two(N);
-    double uneven = fmax(spread(rho, rows, N).most, spread(omega, rows, N).most);
+    double uneven = fmax(spread(rho, rows, N).max, spread(omega, rows, N).max);
     double off = fmax(farthest(rho, rows * N, even), farthest(omega, rows * N, even));
     double astray = from_average(f, v, M_T), size = farthest(v, rows * D, 0);
 
@@ -156,8 +155,8 @@ static void judge_default(const struct op *o, const struct frame *f, const struc
 {
     int64_t rows = DIM(f, 'T') * DIM(f, 'B'), N = DIM(f, 'N'), D = DIM(f, 'D');
     int64_t first = op_count(o, f, op_arg(o, "M0")) / (N * D);
-    double reading = spread(result(o, t, "rho", 0), rows, N).least;
-    double writing = spread(result(o, t, "omega", 0), rows, N).least;
+    double reading = spread(result(o, t, "rho", 0), rows, N).min;
+    double writing = spread(result(o, t, "omega", 0), rows, N).min;
 
     if (!ok(reading > 0 && writing > 0 && !alike(result(o, t, "M_T", 0), DIM(f, 'B'), N, D) &&
                 !alike(result(o, t, "M0", 1), first, N, D),
@@ -184,7 +183,7 @@ static int collapse(const struct op *o, const struct frame *f, void *data)
     return 0;
 }
 
-/* The user is told where it is so, and only there. */
+/* A warning says so where the tape is zero, and only there. */
 static int warning(const struct op *o, const struct frame *f, void *data)
 {
     const char *said = o->warning(f);
@@ -198,9 +197,9 @@ static int warning(const struct op *o, const struct frame *f, void *data)
     return 0;
 }
 
-/* ---- attention, by what must hold of it ---- */
+/* ---- attention, by its properties ---- */
 
-static int64_t largest_of(const double *p, int64_t n)
+static int64_t argmax(const double *p, int64_t n)
 {
     int64_t top = 0;
     for (int64_t i = 1; i < n; i++)
@@ -208,12 +207,11 @@ static int64_t largest_of(const double *p, int64_t n)
     return top;
 }
 
-/* How far weights p of scores a are from entmax15's, the only ones of which the
- * sum is 1, all that are not 0 are (a/2 - tau)^2 with one tau, and all others
- * have an a/2 of at most tau. */
+/* How far weights p of scores a are from entmax15's.  Those alone have the sum 1, are
+ * (a/2 - tau)^2 with one tau where they are not 0, and have an a/2 of at most tau elsewhere. */
 static double entmax_off(const double *p, const double *a, int64_t N)
 {
-    int64_t top = largest_of(p, N);
+    int64_t top = argmax(p, N);
     double tau = -sqrt(p[top]), sum = 0, off = 0;
 
     for (int64_t n = 0; n < N; n++) {
@@ -224,10 +222,10 @@ static double entmax_off(const double *p, const double *a, int64_t N)
     return fmax(off, fabs(sum - 1));
 }
 
-/* And from softmax's: they stand to each other as the exponentials. */
+/* How far they are from softmax's, whose ratios are those of the exponentials. */
 static double softmax_off(const double *p, const double *a, int64_t N)
 {
-    int64_t top = largest_of(p, N);
+    int64_t top = argmax(p, N);
     double sum = 0, off = 0;
 
     for (int64_t n = 0; n < N; n++) {
@@ -251,7 +249,7 @@ static double attention_off(const struct frame *f, const double *p, const double
 }
 
 /* At dim = 4 the scores of the first step are half of M0 h0: with h0 = (2,0,0,0)
- * they are the first numbers of the slots. */
+ * they are the first elements of the slots. */
 enum { SLOTS = 8, WIDTH = 4 };
 #define FIRST_STEP "steps=1 batch=1 slots=8 dim=4 preset=e25,e23"
 
@@ -310,7 +308,7 @@ static void score(const double *M, const double *query, int64_t N, int64_t D, do
     }
 }
 
-/* Both attentions of the first step, of each sequence, for what is drawn; slots
+/* Both attentions of the first step, of each sequence, for drawn inputs; the slots are
  * four times as large as usual, so that many weights of entmax15 are 0. */
 static int drawn_scores(const struct op *o, const struct frame *f, void *data)
 {
@@ -345,9 +343,9 @@ static int drawn_scores(const struct op *o, const struct frame *f, void *data)
     return 0;
 }
 
-/* ---- what is saved ---- */
+/* ---- saved memory ---- */
 
-/* The tape after every step, as the published designs keep it, is T B N D numbers
+/* The tape after every step, as the published designs keep it, is T B N D elements
  * of the storage type. */
 static void saved(const char *kept, int64_t mib)
 {

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Is each line of the lists in faults/ a fault that can be planted?  It has four or five fields, a name that
 # no line before it has, a file that is there, and a sed expression that changes this file.  Whether
-# the suites notice the fault is asked by check-faults.sh, which takes minutes.  TAP on stdout.
+# the suites notice the fault is tested by check-faults.sh, which takes minutes.  TAP on stdout.
 srcdir=${srcdir:-.}
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/faults.XXXXXX") || exit 1
 trap 'rm -rf "$tmp"' EXIT
@@ -52,7 +52,7 @@ while IFS= read -r line; do
 done <"$tmp/found"
 test -s "$tmp/found" || ok "faults" "there is no fault in it"
 
-# A list of mistakes: each of them is told.
+# A list of mistakes: each of them is reported.
 cat >"$tmp/bad" <<'EOF'
 good | ref/gemm.c | s/alpha/beta/ | it changes the file
 good | ref/gemm.c | s/beta/alpha/ | the name is there already
@@ -65,10 +65,10 @@ EOF
 faults "$tmp/bad" >"$tmp/found"
 count=$(wc -l <"$tmp/found") clean=$(grep -c ': $' "$tmp/found")
 test "$count" = 7 && test "$clean" = 1 && grep -qx 'good: ' "$tmp/found" && why= ||
-    why="of 7 lines $((count - clean)) were told, not 6"
-ok "six mistakes in a list of faults are told" "$why"
+    why="of 7 lines $((count - clean)) were reported, not 6"
+ok "six mistakes in a list of faults are reported" "$why"
 while read -r name reason; do
-    grep -q "^$name.*: .*$reason" "$tmp/found" && why= || why="not told: $reason"
+    grep -q "^$name.*: .*$reason" "$tmp/found" && why= || why="not reported: $reason"
     ok "a fault that is $name: $reason" "$why"
 done <<'EOF'
 good same name

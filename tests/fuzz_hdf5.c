@@ -1,13 +1,12 @@
-/* HDF5 files that someone has meddled with: valid dumps, of which attributes
- * and datasets are changed to others that HDF5 allows, and dumps with changed
- * bytes.  Whatever reads them must end, without a crash, in success or in an
- * error with a message.
+/* Changed HDF5 files: valid dumps, of which attributes and datasets are changed to others that
+ * HDF5 allows, and dumps with changed bytes.  Every reader must end, without a crash, in success
+ * or in an error with a message.
  *
  *     fuzz_hdf5 [COUNT [FIRST]]     files FIRST, FIRST + 1 ...; each is the same in every run
  *
  * A file with changed bytes may crash libhdf5 itself, and one in which a text
- * is said to be gigabytes long keeps it busy: that is counted apart, by the
- * library in which the innermost frame lies. */
+ * is said to be gigabytes long takes it minutes: these are counted separately, by
+ * the library in which the innermost frame lies. */
 #include "config.h"
 
 #include <signal.h>
@@ -38,7 +37,7 @@
 
 enum { DEFAULT_COUNT = 200, SECONDS = 10 };
 
-/* ---- what is random of file i ---- */
+/* ---- the random choices of file i ---- */
 
 static uint64_t key;
 static int64_t drawn;
@@ -92,7 +91,7 @@ static int make_seeds(void)
     return write_seed(FINISHED, 2) || write_seed(UNFINISHED, 1) || rename(part, UNFINISHED);
 }
 
-/* ---- where something can be changed ---- */
+/* ---- the places that can be changed ---- */
 
 enum { MAX_PLACES = 512 };
 struct places {
@@ -249,7 +248,7 @@ static void change_attribute(hid_t file, const struct places *p)
     H5Oclose(at);
 }
 
-/* Its chunks, where it must have some, or may; are there? */
+/* Sets chunks where the dataset must or may have them; has it any? */
 static int any_chunks(hid_t how, int rank, int huge)
 {
     const hsize_t chunk[4] = {2, 2, 2, 2};
@@ -259,7 +258,7 @@ static int any_chunks(hid_t how, int rank, int huge)
     if (any(2))
         H5Pset_deflate(how, 1);
     if (any(4) == 0)
-        H5Pset_filter(how, 32000, H5Z_FLAG_OPTIONAL, 0, NULL); /* lzf, which is not there */
+        H5Pset_filter(how, 32000, H5Z_FLAG_OPTIONAL, 0, NULL); /* lzf, which is not installed */
     return 1;
 }
 
@@ -352,12 +351,12 @@ static void change_bytes(const char *name)
         _exit(1);
 }
 
-/* ---- whatever reads it ---- */
+/* ---- all readers ---- */
 
 static const char MUTATED[] = "mutated.h5", PART[] = "mutated.h5.part";
 
-/* What failed must have said why. */
-static void told(int failed, const char *what)
+/* A function that failed must have set a message. */
+static void says_why(int failed, const char *what)
 {
     if (failed && !*err_text()) {
         printf("# %s failed and did not say why\n", what);
@@ -373,13 +372,13 @@ static void read_library(void)
     abl_result *r = abl_result_new(c, "mine");
 
     again = abl_case_read(MUTATED, "/trial/0001");
-    told(!again, "abl_case_read");
+    says_why(!again, "abl_case_read");
     abl_case_free(again);
     again = abl_case_read(MUTATED, "/trial/0002");
-    told(!again, "abl_case_read");
+    says_why(!again, "abl_case_read");
     abl_case_free(again);
-    told(abl_read(c, MUTATED, "/trial/0001"), "abl_read");
-    told(abl_result_read(r, MUTATED, "/trial/0001/ref64"), "abl_result_read");
+    says_why(abl_read(c, MUTATED, "/trial/0001"), "abl_read");
+    says_why(abl_result_read(r, MUTATED, "/trial/0001/ref64"), "abl_result_read");
     abl_result_free(r);
     abl_case_free(c);
 }
@@ -392,9 +391,9 @@ static void read_times(void)
     struct baseline *b = baseline_open(MUTATED, .05, device);
     struct comparison *list = NULL;
 
-    told(!b, "baseline_open");
+    says_why(!b, "baseline_open");
     for (int i = 0; b && d && i < d->n; i++) {
-        told(baseline_compare(b, &d->trial[i], &list) < 0, "baseline_compare");
+        says_why(baseline_compare(b, &d->trial[i], &list) < 0, "baseline_compare");
         free(list);
     }
     baseline_free(b);
@@ -409,11 +408,11 @@ static void read_input(void)
     t.input = INPUT_HDF5;
     snprintf(t.file, sizeof t.file, "%s", MUTATED);
     snprintf(t.group, sizeof t.group, "/trial/0001/in");
-    told(input_fill(&t, x, NULL), "input_fill");
+    says_why(input_fill(&t, x, NULL), "input_fill");
     tensors_free(x);
 }
 
-/* As the finished file, then as the part, of the same plan: the missing trial
+/* Resume the file as the finished one, then as the part, of the same plan: the missing trial
  * is written. */
 static void go_on(int how)
 {
@@ -421,20 +420,20 @@ static void go_on(int how)
     struct store_counts counts;
     int e = 0;
 
-    told(!s, "store_open");
+    says_why(!s, "store_open");
     for (int i = 0; s && !e && i < plan.n; i++) {
         struct timings t = {.n = 0};
         if (store_has(s, i, &counts))
-            told(store_timings(s, i, &t), "store_timings");
+            says_why(store_timings(s, i, &t), "store_timings");
         else
-            told(e = store_write(s, i, &results[i]), "store_write");
+            says_why(e = store_write(s, i, &results[i]), "store_write");
         free(t.timing);
     }
     if (s) {
         char *device = store_device(s);
-        told(!device, "store_device");
+        says_why(!device, "store_device");
         free(device);
-        told(store_close(s, !e), "store_close");
+        says_why(store_close(s, !e), "store_close");
     }
 }
 
@@ -444,7 +443,7 @@ static void read_all(void)
     read_library();
     read_times();
     read_input();
-    told(store_may_write(&plan, 0), "store_may_write");
+    says_why(store_may_write(&plan, 0), "store_may_write");
     go_on(STORE_RESUME);
     if (link(MUTATED, PART))
         return;
@@ -456,7 +455,7 @@ static void read_all(void)
 
 /* ---- children ---- */
 
-/* Where a child crashed, or was when its time was over. */
+/* The library in which a child crashed, or was at the end of its time. */
 enum where { NOWHERE, OURS, HDF5S };
 static volatile enum where *crashed;
 
@@ -499,13 +498,13 @@ void __asan_on_error(void)
 
 static void catch_crashes(void)
 {
-    static const int numbers[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGALRM};
-    for (size_t i = 0; i < COUNT(numbers); i++)
-        signal(numbers[i], on_crash);
+    static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGALRM};
+    for (size_t i = 0; i < COUNT(signals); i++)
+        signal(signals[i], on_crash);
     alarm(SECONDS);
 }
 
-/* What a child that does it ends with. */
+/* Call `what` in a child; its exit status, or -1. */
 static int in_child(void (*what)(void))
 {
     int status = -1;
@@ -589,7 +588,7 @@ int main(int argc, char **argv)
     char folder[256];
 
 #ifdef _OPENMP
-    omp_set_num_threads(1); /* a child has but the thread that forked */
+    omp_set_num_threads(1); /* a child has only the thread that forked */
 #endif
     snprintf(folder, sizeof folder, "%s/ablate-fuzz-XXXXXX", tmp && *tmp ? tmp : "/tmp");
     crashed =

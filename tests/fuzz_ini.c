@@ -1,6 +1,6 @@
-/* Mutated inis and words: whatever is in them, a plan comes back, or at least
- * one message of the right form; nothing crashes, hangs or leaks (the last is
- * what a sanitizer's build sees).
+/* Mutated inis and words: each gives a plan, or at least one message of the
+ * right form; nothing crashes, hangs or leaks (a build with a sanitizer
+ * detects leaks).
  *
  *     tests/fuzz_ini [COUNT [FIRST]]        default: 1000 cases, from 0
  *
@@ -19,7 +19,7 @@
 #include "common/plan.h"
 #include "tests/tap.h"
 
-enum { MAX_SEEDS = 64, HANG = 60 /* seconds */, TOLD = 50 /* of one file's faults */ };
+enum { MAX_SEEDS = 64, HANG = 60 /* seconds */, SHOWN = 50 /* of one file's faults */ };
 
 /* ---- text that is changed ---- */
 
@@ -167,7 +167,7 @@ static void put_token(struct text *t, struct chance *r)
     insert(t, any(r, t->n + 1), token, strlen(token));
 }
 
-/* Where the line that holds place `at` begins, and how long it is with its end. */
+/* The start of the line that has the byte `at`; its length with the newline in `n`. */
 static size_t line_at(const struct text *t, size_t at, size_t *n)
 {
     size_t begin = at;
@@ -178,7 +178,7 @@ static size_t line_at(const struct text *t, size_t at, size_t *n)
     return begin;
 }
 
-/* Twice, elsewhere, or gone. */
+/* Copy a line, move it, or erase it. */
 static void move_line(struct text *t, struct chance *r)
 {
     size_t n, at = line_at(t, any(r, t->n), &n), other, to = line_at(t, any(r, t->n), &other);
@@ -193,7 +193,7 @@ static void move_line(struct text *t, struct chance *r)
     free(line.c);
 }
 
-/* A number or a word among those of another place. */
+/* Replace a value by numbers or words of other places. */
 static void swap_value(struct text *t, struct chance *r)
 {
     size_t at = any(r, t->n), n = strcspn(t->c + at, "=\n"), from = at + n + 1, end;
@@ -212,7 +212,7 @@ static void swap_value(struct text *t, struct chance *r)
     }
 }
 
-/* Much of something: a long list, a long word, many lines. */
+/* Insert a long list, a long word or many lines. */
 static void grow_long(struct text *t, struct chance *r)
 {
     size_t at = any(r, t->n + 1), times = 1 + any(r, any(r, 4) ? 300 : 6000);
@@ -264,11 +264,11 @@ static int good_line(const char *line, size_t n, const char *where)
     return 1;
 }
 
-static int good_messages(const char *told, int faults, const char *where)
+static int good_messages(const char *messages, int faults, const char *where)
 {
     int lines = 0, good = 1;
 
-    for (const char *c = told; *c; c++) {
+    for (const char *c = messages; *c; c++) {
         size_t n = strcspn(c, "\n");
         good &= good_line(c, n, where);
         lines++;
@@ -276,7 +276,7 @@ static int good_messages(const char *told, int faults, const char *where)
         if (!*c)
             return 0; /* the last line has no end */
     }
-    return good && lines == (faults > TOLD ? TOLD + 1 : faults);
+    return good && lines == (faults > SHOWN ? SHOWN + 1 : faults);
 }
 
 /* The trial's words are a plan of this trial.  (Other programs may have taken memory since its ini
@@ -284,20 +284,21 @@ static int good_messages(const char *told, int faults, const char *where)
 static int comes_back(const struct trial *t)
 {
     struct experiment again;
-    char *told = NULL;
+    char *messages = NULL;
     size_t n = 0;
-    FILE *out = open_memstream(&told, &n);
+    FILE *out = open_memstream(&messages, &n);
 
     if (!out)
         give_up("no memory");
     int faults = plan_words(t->text, &again, out);
     fclose(out);
-    int same = faults == 1 && strstr(told, " of memory, ") && strstr(told, " are available");
+    int same =
+        faults == 1 && strstr(messages, " of memory, ") && strstr(messages, " are available");
     if (!faults) {
         same = again.n == 1 && strcmp(again.trial[0].text, t->text) == 0;
         plan_free(&again);
     }
-    free(told);
+    free(messages);
     return same;
 }
 
@@ -308,9 +309,9 @@ struct count {
 static void judge(const char *file, const char *words, uint64_t number, struct count *count)
 {
     struct experiment x;
-    char *told = NULL;
+    char *messages = NULL;
     size_t n = 0;
-    FILE *out = open_memstream(&told, &n);
+    FILE *out = open_memstream(&messages, &n);
 
     if (!out)
         give_up("no memory");
@@ -318,21 +319,21 @@ static void judge(const char *file, const char *words, uint64_t number, struct c
     int faults = file ? plan_read(file, &x, out) : plan_words(words, &x, out);
     alarm(0);
     fclose(out);
-    int good = faults ? good_messages(told, faults, file ? file : "-t")
+    int good = faults ? good_messages(messages, faults, file ? file : "-t")
                       : !n && x.n > 0 && comes_back(&x.trial[number % x.n]);
     count->cases++;
     count->plans += !faults;
     count->refused += faults > 0;
     count->bad += !good;
     if (!good)
-        printf("# case %llu (fuzz_ini 1 %llu): %d faults, told: %.500s\n",
-               (unsigned long long)number, (unsigned long long)number, faults, told);
+        printf("# case %llu (fuzz_ini 1 %llu): %d faults, messages: %.500s\n",
+               (unsigned long long)number, (unsigned long long)number, faults, messages);
     if (!faults)
         plan_free(&x);
-    free(told);
+    free(messages);
 }
 
-/* ---- what cases begin from ---- */
+/* ---- seeds ---- */
 
 static struct text seeds[MAX_SEEDS];
 static int n_seeds;

@@ -1,6 +1,5 @@
-/* Rows with -inf, NaN, inf and ties, of which the answers are known, on every kernel of every
- * backend: what the contracts say of them.  A reference that is wrong in all precisions alike
- * shows here.
+/* Rows with -inf, NaN, inf and ties, whose results the contracts state, on every kernel of every
+ * backend.  A reference that is wrong in the same way in all precisions fails here.
  *
  * hard [OPERATION...]: of these; default: all. */
 #include "config.h"
@@ -26,7 +25,7 @@ static void give(const struct op *o, const struct frame *f, const struct known *
     }
 }
 
-/* How far the result is from what it must be. */
+/* The distance of the result from the one that the contract states. */
 static double off(const struct call *c, const struct known *k)
 {
     const struct op *o = c->op;

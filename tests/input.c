@@ -1,5 +1,5 @@
-/* Inputs: drawn, from a text, from HDF5 files of all the types that they may
- * have; and every refusal, by its sentence. */
+/* Inputs: drawn, from a text, from HDF5 files of all types that are read;
+ * and every refusal, by its message. */
 #include "config.h"
 
 #include <math.h>
@@ -253,7 +253,7 @@ static void origin_of(const char *name, char *text, size_t size)
     H5Fclose(file);
 }
 
-/* Write a dump of this trial's inputs; `from` becomes where they came from. */
+/* Write a dump of this trial's inputs; `from` becomes their source. */
 static struct tensors *dump(const struct trial *t, const char *file, struct origin *from)
 {
     struct experiment x = {
@@ -311,7 +311,7 @@ static void round_trips(void)
                 ok(0, "%s: %s", ops[i]->name, err_text());
 }
 
-/* A dump says of each input where it came from. */
+/* A dump states the source of each input. */
 static void origins(void)
 {
     struct trial t = trial("e74", sizes, INPUT_TEXT, text_file);
@@ -335,7 +335,7 @@ static void origins(void)
     unlink(file);
 }
 
-/* ---- whole numbers ---- */
+/* ---- integers ---- */
 
 /* x as dataset `name` of the file's root. */
 static void put_values(const char *name, hid_t type, hid_t given, int rank, const hsize_t *dim,
@@ -371,7 +371,7 @@ static void whole_numbers(void)
             "a half");
     put_values("target", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, SHAPE(4), nan);
     refused(&t, "#:/target has nan at [3], cross_entropy's target takes whole numbers up to 2^53",
-            "a NaN where whole numbers are wanted");
+            "a NaN in an input of integers");
     put_values("target", H5T_STD_U64LE, H5T_NATIVE_UINT64, SHAPE(4), large);
     refused(&t,
             "#:/target has 1.8446744073709552e+19 at [2], cross_entropy's target takes whole "
@@ -380,7 +380,7 @@ static void whole_numbers(void)
     tensors_free(in);
 }
 
-/* ---- what is odd ---- */
+/* ---- warnings ---- */
 
 static void odd_values(void)
 {
@@ -393,17 +393,17 @@ static void odd_values(void)
     x[13] = NAN;
     put_values("W_k", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, SHAPE(4, 5), x);
     snprintf(want, sizeof want, "%s:/W_k has a NaN at [2,3]\n", h5_file);
-    ok(!input_fill(&t, in, &from) && strcmp(from.warnings, want) == 0, "a NaN is told");
+    ok(!input_fill(&t, in, &from) && strcmp(from.warnings, want) == 0, "a NaN is warned of");
     x[7] = -INFINITY;
     put_values("W_k", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, SHAPE(4, 5), x);
-    snprintf(want, sizeof want, "%s:/W_k has an infinity at [1,2], and 1 more such numbers\n",
+    snprintf(want, sizeof want, "%s:/W_k has an infinity at [1,2], and 1 more such values\n",
              h5_file);
-    ok(!input_fill(&t, in, &from) && strcmp(from.warnings, want) == 0, "an infinity is told");
+    ok(!input_fill(&t, in, &from) && strcmp(from.warnings, want) == 0, "an infinity is warned of");
     x[7] = x[13] = 0;
     put_values("W_k", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, SHAPE(4, 5), x);
     ok(!input_fill(&t, in, &from) && !*from.warnings &&
            from.given == UINT32_C(1) << op_arg(t.op, "W_k"),
-       "what is not odd is not told");
+       "no warning of other values");
     tensors_free(in);
 }
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# What `make install` puts there can be used, and shows nothing but what it
-# should.  MAKE, CC, CXX, CFLAGS, LDFLAGS, PKG_CONFIG and srcdir come from the
+# The files of `make install` can be used, and the library exports only the
+# symbols that it should.  MAKE, CC, CXX, CFLAGS, LDFLAGS, PKG_CONFIG and srcdir come from the
 # Makefile.
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/ablate.XXXXXX") || exit 1
 trap 'rm -rf "$tmp"' EXIT
@@ -39,7 +39,7 @@ unprefixed() {
     nm -g --defined-only "$there/libablate.a" | awk 'NF == 3 && $3 !~ /^abl_/ { print; bad = 1 }
         $3 ~ /^abl_/ { ours = 1 } END { exit bad || !ours }'
 }
-# As in runner.sh: a plan of which nothing is wrong but the memory that it wants.
+# As in runner.sh: the only fault of a plan is that it needs too much memory.
 plans() {
     "$tmp/there$bindir/run-ablation" -n "$1" >/dev/null 2>"$tmp/wrong" && return
     grep -v ': .* needs .* of memory, ' "$tmp/wrong" && return 1
@@ -56,8 +56,8 @@ if [ -n "$PKG_CONFIG" ]; then
     ok 'a program of 20 lines links' compiles
     ok 'and runs' "$tmp/installed"
 fi
-# Another prefix than configure was told.  Directories that configure was told by
-# themselves stay, so what ablate.pc says is held against where it lies.
+# Another prefix than configure's.  Directories that were options of configure
+# stay, so the paths in ablate.pc are compared with its own place.
 moves() (
     unset MAKEFLAGS MFLAGS MAKELEVEL
     $MAKE install DESTDIR="$tmp/moved" prefix=/else/where >/dev/null || exit 1

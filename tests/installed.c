@@ -1,5 +1,5 @@
-/* What a program of somebody else's looks like: it has the installed header
- * and library, and nothing of ours besides. */
+/* A program outside the project: it uses the installed header and library
+ * alone. */
 #include <ablate.h>
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
-/* Is the judgement right both ways?  Cases that it once took for wrong, and gradients that are
- * wrong where slopes jump; and the cases that `run-ablation --random` draws. */
+/* Does the judgement pass right results and fail wrong ones?  Right cases that it once failed, and
+ * gradients that are wrong where slopes jump; and the cases that `run-ablation --random` draws. */
 #include "config.h"
 
 #include <math.h>
@@ -31,7 +31,7 @@ static void print_bad(const struct verdicts *list)
                    list->v[i].tensor, list->v[i].error, list->v[i].bound);
 }
 
-/* ---- what is right passes ---- */
+/* ---- right results pass ---- */
 
 static const char *const right[] = {
     /* a slope that jumps within the steps of some elements, whatever the step */
@@ -47,7 +47,7 @@ static const char *const right[] = {
     /* a second derivative that jumps: entmax changes its support */
     "dual_memory preset=e25 tape=each tape_init=normal checkpoint_dtype=fp32 steps=2 batch=31 "
     "dim=5 dim_in=5 slots=63 checkpoint_interval=32 seed=20261123",
-    /* few numbers, of which one sample of roundings says little */
+    /* few elements, of which one sample of roundings says little */
     "dual_memory preset=e29c tape=shared tape_init=normal checkpoint_dtype=fp32 steps=2 batch=1 "
     "dim=3 dim_in=3 slots=2 checkpoint_interval=32 clamp=20 seed=20261123",
 };
@@ -71,7 +71,7 @@ static void passes(const char *words)
     plan_free(&x);
 }
 
-/* ---- what is wrong does not ---- */
+/* ---- wrong results fail ---- */
 
 /* Differences of the oracle's gradients in a case, one of which is then off. */
 static void differs(const char *words, const char *tensor, double factor)
@@ -119,7 +119,7 @@ static void jumps(void)
     }
 }
 
-/* Gradients of 1e-12 of logits near 1e4: roundings are most of what a difference of them is. */
+/* Gradients of 1e-12 of logits near 1e4: most of a difference of them is rounding. */
 static void hopeless(void)
 {
     static const char words[] = "softmax rows=2 columns=47 scale=1e-06 fill=outliers seed=169795 "
@@ -133,7 +133,7 @@ static void hopeless(void)
     }
     ok(!trial_run(&x, &x.trial[0], &go_on, quiet, NULL, &r) && !r.failed &&
            verdicts_unjudged(&r.verdicts, 0) > 0,
-       "what cannot be judged is neither passed nor failed");
+       "a check that cannot be judged is neither passed nor failed");
     result_free(&r);
     plan_free(&x);
 }

@@ -1,8 +1,7 @@
-/* Tensors of more than 2^31 elements, on a GPU that has room for them: every
- * kernel of an operation that takes the case.  Inputs are numbers that follow
- * from their place, made where they are wanted; of the rows of one axis the
- * first, the last and some between are judged by the oracle, which is given
- * just those. */
+/* Tensors of more than 2^31 elements, on a GPU that has the memory for them: every
+ * kernel of an operation that takes the case.  Each input element is a function of its
+ * index, computed where it is used.  Of the rows of one axis the oracle computes and judges
+ * only the first, the last and some between. */
 #include "gpu/gpu.cuh"
 
 #include <stdio.h>
@@ -19,9 +18,9 @@ extern "C" {
 
 enum { ROWS = 5, BLOCK = 256 };
 
-/* ---- numbers that follow from their place ---- */
+/* ---- elements as functions of their index ---- */
 
-static __host__ __device__ float number(uint64_t key, int64_t i)
+static __host__ __device__ float element(uint64_t key, int64_t i)
 {
     uint64_t x = key + (uint64_t)i * 0x9e3779b97f4a7c15;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
@@ -33,7 +32,7 @@ __global__ void fill(__nv_bfloat16 *x, int64_t n, uint64_t key)
 {
     for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < n;
          i += (int64_t)gridDim.x * BLOCK)
-        store(x + i, number(key, i));
+        store(x + i, element(key, i));
 }
 
 /* A tensor's elements at one place of an axis: outer x inner of them. */
@@ -85,8 +84,8 @@ static uint64_t key_of(const struct op *o, int arg, int grad)
     return draw_key(grad ? 2 : 1, o->arg[arg].name);
 }
 
-/* What the oracle is given of a tensor. */
-static void number_few(const struct session *s, int arg, int grad, double *x)
+/* The elements of a tensor that the oracle gets. */
+static void fill_few(const struct session *s, int arg, int grad, double *x)
 {
     const struct line l = line_of(s->o, &s->whole, arg, s->letter);
     const uint64_t key = key_of(s->o, arg, grad);
@@ -94,16 +93,16 @@ static void number_few(const struct session *s, int arg, int grad, double *x)
 
     if (!l.length) {
         for (int64_t i = 0; i < n; i++)
-            x[i] = number(key, i);
+            x[i] = element(key, i);
         return;
     }
     const struct line few = {l.outer, ROWS, l.inner};
     for (int r = 0; r < ROWS; r++)
         for (int64_t i = 0; i < n / ROWS; i++)
-            x[place_in(few, r, i)] = number(key, place_in(l, s->row[r], i));
+            x[place_in(few, r, i)] = element(key, place_in(l, s->row[r], i));
 }
 
-/* Everything that the case needs, inputs filled; nonzero: a code, nothing is freed. */
+/* All memory of the case, inputs filled; nonzero: an error code, nothing is freed. */
 static int allocate(const struct session *s, struct frame *f, size_t work)
 {
     for (int i = 0; i < s->o->n_args; i++)
@@ -236,9 +235,9 @@ static void large(const struct backend *b, const struct op *o, const struct larg
         op_complete(s.o, &s.few) || !(inputs = tensors_new(s.o, &s.few));
     for (int i = 0; !e && i < s.o->n_args; i++) {
         if (s.o->arg[i].flags & IN && inputs->x[i])
-            number_few(&s, i, 0, inputs->x[i]);
+            fill_few(&s, i, 0, inputs->x[i]);
         if (s.o->arg[i].flags & OUT && inputs->g[i])
-            number_few(&s, i, 1, inputs->g[i]);
+            fill_few(&s, i, 1, inputs->g[i]);
     }
     if (!e) {
         tensors_round(inputs, s.o, &s.few, b);

@@ -1,11 +1,13 @@
-/* The library by its own header: what a program can do with it, and what it
- * is told when it asks for what cannot be. */
+/* The library by its own header: its functions, and their messages where they
+ * cannot do what a program asks for. */
 #include "config.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include <hdf5.h>
 
 #include "common/ablate.h"
 #include "tests/tap.h"
@@ -14,7 +16,7 @@ enum { MAX = 4096 };
 static double x[MAX], y[MAX];
 static const char *const words = "e74_cell state=diagonal steps=9 batch=2 heads=2 n_state=4 seed=3";
 
-static void told(const char *sentence)
+static void error_says(const char *sentence)
 {
     if (!ok(strstr(abl_error(), sentence) != NULL, "refused: %s", sentence))
         printf("# %s\n", abl_error());
@@ -66,29 +68,28 @@ static void values(void)
        "and set");
     ok(abl_get(c, "d_out", x, count(c, "out")) == 0 && x[0] != 0, "output gradients, too");
     ok(abl_set(c, "out", x, n) == -1, "an output cannot be set");
-    told("is a result");
+    error_says("is a result");
     ok(abl_set(c, "k", x, n - 1) == -1, "nor half of an input");
-    told("144 elements, not 143");
+    error_says("144 elements, not 143");
     ok(abl_set(c, "U0", x, n) == -1, "nor what is not there");
-    told("no tensor U0");
+    error_says("no tensor U0");
     ok(!abl_case_new("e74_cell state=round"), "no such choice");
-    told("state = round: not one of");
+    error_says("state = round: not one of");
     ok(!abl_case_new("e74_cell steps=1,2"), "two cases");
-    told("make 2 cases");
+    error_says("make 2 cases");
     ok(!abl_run(c, "ref16", NULL, 0), "a backend of another type");
-    told("stores bf16, the case is dtype=fp32");
+    error_says("stores bf16, the case is dtype=fp32");
     ok(!abl_run(c, "ref32", "fastest", 0), "no such kernel");
-    told("no kernel fastest");
+    error_says("no kernel fastest");
     abl_case_free(c);
 }
 
-static void judged(void)
+/* A run of the oracle; NULL if there is none. */
+static abl_result *run(abl_case *c)
 {
-    abl_case *c = abl_case_new(words);
-    abl_result *r = c ? abl_run(c, "ref64", NULL, 3) : NULL, *mine = NULL;
+    abl_result *r = c ? abl_run(c, "ref64", NULL, 3) : NULL;
     int64_t n = c ? count(c, "out") : 0;
     struct abl_time time;
-    struct abl_verdict v = {.error = 0};
 
     ok(r && abl_result_get(r, "out", x, n) == 0 && abl_result_get(r, "d_k", y, n) == 0 &&
            isfinite(x[n - 1]) && isfinite(y[n - 1]),
@@ -96,14 +97,20 @@ static void judged(void)
     ok(r && abl_time(r, ABL_BACKWARD, &time) == 0 && time.min <= time.median &&
            time.median <= time.max && time.flops > 0 && abl_peak(r) > 0,
        "and times");
+    return r;
+}
 
+/* The verdicts on `mine`, which has one fault at its end; x is the oracle's out. */
+static abl_verdicts *judged(abl_case *c, abl_result *mine)
+{
+    int64_t n = c ? count(c, "out") : 0;
+    struct abl_verdict v = {.error = 0};
     abl_verdicts *all = abl_judge(c, "ref32", NULL, ABL_PARITY | ABL_PROPERTIES | ABL_DIFFERENCES);
     ok(all && abl_count(all) > 20 && !abl_failed(all), "ref32 is judged good");
     abl_verdicts_free(all);
 
-    mine = abl_result_new(c, "mine");
     ok(mine && !abl_judge_result(c, mine), "a result without anything");
-    told("nothing was set");
+    error_says("nothing was set");
     ok(mine && abl_result_set(mine, "out", x, n) == 0, "results of one's own");
     all = abl_judge_result(c, mine);
     ok(all && abl_count(all) == 1 && abl_failed(all) == 0, "good ones");
@@ -115,7 +122,14 @@ static void judged(void)
            strcmp(v.worst, "[8,1,7]") == 0 && strcmp(v.backend, "mine") == 0,
        "and a bad one");
     ok(!abl_result_new(c, "ref64") && !abl_result_new(c, "a/b"), "names that are taken");
+    return all;
+}
 
+/* A dump of the case, of both results and of the verdicts, written and read back. */
+static void dumped(const abl_case *c, const abl_result *r, const abl_result *mine,
+                   const abl_verdicts *all)
+{
+    int64_t n = c ? count(c, "out") : 0;
     char file[] = "library.XXXXXX";
     int fd = mkstemp(file);
     const abl_result *both[] = {r, mine};
@@ -133,19 +147,28 @@ static void judged(void)
        "a result read back is the same");
     ok(read && abl_result_read(read, file, "/trial/0001/mine") == 0, "also one's own");
     ok(read && abl_result_read(read, file, "/trial/0002/mine") == -1, "no such group");
-    told("has no group /trial/0002/mine");
+    error_says("has no group /trial/0002/mine");
     ok(!abl_case_read("nowhere.h5", "/trial/0001"), "no such file");
-    told("nowhere.h5 cannot be read");
+    error_says("nowhere.h5 cannot be read");
     unlink(file);
+    abl_result_free(read);
+    abl_case_free(again);
+}
+
+static void results(void)
+{
+    abl_case *c = abl_case_new(words);
+    abl_result *r = run(c), *mine = abl_result_new(c, "mine");
+    abl_verdicts *all = judged(c, mine);
+
+    dumped(c, r, mine, all);
     abl_verdicts_free(all);
     abl_result_free(r);
     abl_result_free(mine);
-    abl_result_free(read);
-    abl_case_free(again);
     abl_case_free(c);
 }
 
-/* Dumps that hold whole numbers; that replace another; that must not. */
+/* Dumps that hold integers; that replace another; that must not. */
 static void dumps(void)
 {
     enum { ROWS = 3 };
@@ -156,7 +179,7 @@ static void dumps(void)
 
     ok(fd >= 0 && write(fd, "text", 4) == 4 && abl_write(file, c, NULL, 0, NULL) == -1,
        "a text is not replaced");
-    told(": is no dump");
+    error_says(": is no dump");
     ok(pread(fd, text, sizeof text, 0) == 4 && strcmp(text, "text") == 0, "and stays");
     close(fd);
     unlink(file);
@@ -166,13 +189,39 @@ static void dumps(void)
     again = abl_case_read(file, "/trial/0001");
     ok(again && abl_get(c, "target", was, ROWS) == 0 && abl_get(again, "target", is, ROWS) == 0 &&
            memcmp(was, is, sizeof was) == 0,
-       "a tensor of whole numbers reads back");
+       "a tensor of integers reads back");
     ok(other && abl_read(other, file, "/trial/0001") == -1,
        "into a case of other sizes it does not");
-    told("has another shape (cross_entropy rows=2");
+    error_says("has another shape (cross_entropy rows=2");
     unlink(file);
     abl_case_free(again);
     abl_case_free(other);
+    abl_case_free(c);
+}
+
+/* A tensor that older dumps have by another name. */
+static void renamed(void)
+{
+    char file[] = "library.XXXXXX";
+    int fd = mkstemp(file);
+    abl_case *c = abl_case_new("histogram size=50 bins=3 data=wild");
+    abl_result *r = abl_run(c, "ref64", NULL, 0), *read = abl_result_new(c, "read");
+    const abl_result *written[] = {r};
+
+    close(fd);
+    ok(fd >= 0 && abl_write(file, c, written, 1, NULL) == 0, "a dump with a histogram");
+    hid_t f = H5Fopen(file, H5F_ACC_RDWR, H5P_DEFAULT);
+    ok(H5Lmove(f, "/trial/0001/ref64/outside", f, "/trial/0001/ref64/apart", H5P_DEFAULT,
+               H5P_DEFAULT) >= 0,
+       "its outside by the name of older dumps");
+    H5Fclose(f);
+    ok(abl_result_read(read, file, "/trial/0001/ref64") == 0 &&
+           abl_result_get(r, "outside", x, 3) == 0 && abl_result_get(read, "outside", y, 3) == 0 &&
+           memcmp(x, y, 3 * sizeof *x) == 0,
+       "reads back");
+    unlink(file);
+    abl_result_free(r);
+    abl_result_free(read);
     abl_case_free(c);
 }
 
@@ -206,8 +255,9 @@ int main(void)
 {
     table();
     values();
-    judged();
+    results();
     dumps();
+    renamed();
     everywhere();
     return done();
 }

@@ -1,6 +1,6 @@
-/* Kernels that go about it otherwise from so much work on (gpu/device_limits.h), with the limits lowered
- * until small cases meet several portions, slices of all lengths, teams of all kinds and several
- * rows of a team: parity and properties, as tests/parity asks them at the device's own limits.
+/* Kernels that use another algorithm above some amount of work (gpu/device_limits.h).  Here the limits are
+ * lowered until small cases have several runs, slices of all lengths, teams of all kinds and several
+ * rows per team.  The tests are those of tests/parity at the device's own limits.
  *
  * lowered [OPERATION...]: those of these; default: all. */
 #include "config.h"
@@ -24,7 +24,7 @@ static struct limits low(void)
     return l;
 }
 
-/* The operations of these, and of them the kernels; NULL: all. */
+/* The operations, and their kernels; NULL: all. */
 static const struct lowered {
     const char *op;
     const char *kernels[4];
@@ -35,9 +35,9 @@ static const struct lowered {
     {"qk_norm", {NULL}},
 };
 
-/* Under the sanitizers and the race detector, cases of little work, once each. */
+/* Under the sanitizers and the race detector: cases of little work, once each. */
 #if defined __SANITIZE_ADDRESS__ || defined EMU_RACE
-static const double WORK_MOST = 1.5e5;
+static const double MAX_WORK = 1.5e5;
 
 static int judge_kernel(const struct call *c, struct question *q, void *data, struct verdicts *list)
 {
@@ -49,13 +49,13 @@ static int judge_kernel(const struct call *c, struct question *q, void *data, st
     return e;
 }
 #else
-static const double WORK_MOST = INFINITY;
+static const double MAX_WORK = INFINITY;
 #define judge_kernel judge_case
 #endif
 
 static int lowered_case(const struct op *o, const struct frame *f, void *data)
 {
-    return work_of(o, f) <= WORK_MOST ? ask_kernels(o, f, data) : 0;
+    return work_of(o, f) <= MAX_WORK ? test_kernels(o, f, data) : 0;
 }
 
 static int left_out(const struct impl *k, void *data)
@@ -70,11 +70,11 @@ static int left_out(const struct impl *k, void *data)
 static void judge(const struct backend *b, const struct lowered *l)
 {
     const struct op *o = op_find(l->op);
-    struct asked each = {.backend = b,
-                         .judge = judge_kernel,
-                         .left_out = left_out,
-                         .data = (void *)l,
-                         .how = ", limits lowered"};
+    struct kernel_test each = {.backend = b,
+                               .judge = judge_kernel,
+                               .left_out = left_out,
+                               .data = (void *)l,
+                               .how = ", limits lowered"};
     for_cases(o, o->cases, lowered_case, &each);
 }
 

@@ -1,4 +1,4 @@
-/* What an operation says it needs against what is allocated, on the CPU and on
+/* The memory that an operation states against the memory that it allocates, on the CPU and on
  * a GPU; and E74's checkpoints against the table of its specification. */
 #include "config.h"
 
@@ -26,13 +26,13 @@ static void count_free(void *p)
     free(p);
 }
 
-/* The allocator may round up, by a page a tensor and some. */
+/* The allocator may round up, by two pages per tensor. */
 static int close_to(int64_t got, int64_t predicted, int n_tensors)
 {
     return got >= predicted && got <= predicted + n_tensors * 8192;
 }
 
-/* What is needed does not depend on how long a case takes: only those of little work. */
+/* Memory does not depend on the time of a case: only cases of little work. */
 static const double SMALL_WORK = 1e5;
 
 static int measure(const struct op *o, const struct frame *f, void *data)
@@ -66,7 +66,7 @@ static int measure(const struct op *o, const struct frame *f, void *data)
     return 0;
 }
 
-/* ---- a GPU's, as the device itself counts ---- */
+/* ---- a GPU's memory, as the device itself counts ---- */
 
 /* CUDA takes memory from the device in pages of 2 MiB; the emulator, to the byte. */
 static const double PAGE = 0x1p21;
@@ -82,8 +82,8 @@ static void *watch_alloc(size_t bytes)
     return p;
 }
 
-/* Not the workspace that cuBLAS takes at its first product and keeps: a run
- * before has had it taken. */
+/* Without the workspace that cuBLAS allocates at its first product and keeps: an
+ * earlier run has made it do so. */
 static void measure_kernel(const struct call *c, struct tensors *t)
 {
     struct backend watched = *c->backend;
@@ -101,7 +101,7 @@ static void measure_kernel(const struct call *c, struct tensors *t)
     double slack = 0.02 * (double)predicted;
     int alone = device->memory() == before;
     int near = off > -slack && off < slack + (emulated(device) ? 0 : PAGE);
-    /* Others may have taken some and given it back; check-gpu runs one suite at a time. */
+    /* Other programs may allocate and free memory; check-gpu runs one suite at a time. */
     if (!e && !(alone && near) && !getenv("CHECK_GPU") && !emulated(device)) {
         skip("others may use the device meanwhile", "%s %s %s %s", device->name, c->kernel->name,
              c->op->name, text);

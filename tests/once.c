@@ -1,6 +1,6 @@
 /* Every kernel of every GPU backend, once forward and backward in each case
- * of its operation, and parity with the oracle: what a tool that watches GPU
- * memory is given to watch, as it slows a program down too much for a suite.
+ * of its operation, and parity with the oracle: the program for a tool that checks GPU memory,
+ * which slows a program down too much for a suite.
  *
  *     once [--small] [--unpoisoned] [--backend NAME] [--without KERNEL] [--part N/ALL] [OPERATION...]
  *
@@ -9,9 +9,9 @@
  *               then sees where it is read before
  * --backend     gpu32 or gpu16 alone
  * --without     no kernel of this name; several times for several
- * --part        every so many-th case (tests/parts.h)
+ * --part        every ALL-th case (tests/parts.h)
  *
- * `make check-gpu` runs it by sanitizers.sh. */
+ * tests/sanitizers.sh runs it, under `make check-gpu`. */
 #include "config.h"
 
 #include <stdio.h>
@@ -19,7 +19,7 @@
 
 #include "tests/parts.h"
 
-/* A tool that looks at each access of shared memory takes seconds for more. */
+/* A tool that checks each access of shared memory takes seconds for more. */
 static const double SMALL_WORK = 1.5e5;
 
 enum { MAX_WITHOUT = 8 };
@@ -57,13 +57,13 @@ static int judge_once(const struct call *c, struct question *q, void *data, stru
 
 static int once_case(const struct op *o, const struct frame *f, void *data)
 {
-    struct asked *each = data;
+    struct kernel_test *each = data;
     struct session *s = each->data;
 
     if (!part_takes(&s->part))
         return 0;
     if (!s->small || work_of(o, f) <= SMALL_WORK)
-        return ask_kernels(o, f, each);
+        return test_kernels(o, f, each);
     s->left++;
     return 0;
 }
@@ -71,7 +71,7 @@ static int once_case(const struct op *o, const struct frame *f, void *data)
 /* The part's cases on one backend. */
 static void run_backend(const struct backend *b, struct session *s)
 {
-    struct asked each = {
+    struct kernel_test each = {
         .backend = b, .judge = judge_once, .left_out = left_out, .data = s, .how = ", once"};
 
     printf("# %s: %s\n", b->name, b->device());

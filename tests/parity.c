@@ -19,7 +19,7 @@ int main(int argc, char **argv)
         printf("1..0 # SKIP 0 GPU checks ran: %s\n", why);
         return 0;
     }
-    share_out(p.parts, part_of);
+    assign_parts(p.parts, part_of);
     for (int i = 0; gpu_backends[i]; i++)
         if (!gpu_backends[i]->unavailable())
             for (int o = 0; o < N_OPS; o++)

@@ -1,9 +1,9 @@
-/* parts.h - a suite in parts, so that `make -j check` has them side by side.
+/* parts.h - a suite in parts, so that `make -j check` runs them at the same time.
  *
  *     SUITE [--part N/ALL] [OPERATION...]
  *
- * These operations; default: all.  --part 2/6 takes the second of six shares of
- * the operations, or of their cases, which take about as long as each other. */
+ * These operations; default: all.  --part 2/6 takes the second of six parts of
+ * the operations, or of their cases; the parts take about the same time. */
 #ifndef PARTS_H
 #define PARTS_H
 
@@ -12,7 +12,7 @@
 
 #include "tests/suite.h"
 
-/* What a case takes besides its arithmetic, in operations: kernels are started, threads wait. */
+/* The time of a case besides its arithmetic, in operations: kernels are started, threads wait. */
 static const double CASE_WORK = 1e5;
 
 static inline int add_case(const struct op *o, const struct frame *f, void *data)
@@ -21,8 +21,8 @@ static inline int add_case(const struct op *o, const struct frame *f, void *data
     return 0;
 }
 
-/* Each operation goes to the part that has the least to do yet, those with the most work first. */
-static inline void share_out(int parts, int part_of[N_OPS])
+/* Each operation goes to the part that has the least work so far, those with the most work first. */
+static inline void assign_parts(int parts, int part_of[N_OPS])
 {
     double work[N_OPS] = {0}, load[parts];
 
@@ -32,20 +32,19 @@ static inline void share_out(int parts, int part_of[N_OPS])
         for_cases(ops[i], ops[i]->cases, add_case, &work[i]);
     }
     for (int n = 0; n < N_OPS; n++) {
-        int next = -1, least = 0;
+        int next = -1, min = 0;
         for (int i = 0; i < N_OPS; i++)
             if (part_of[i] < 0 && (next < 0 || work[i] > work[next]))
                 next = i;
         for (int p = 1; p < parts; p++)
-            if (load[p] < load[least])
-                least = p;
-        part_of[next] = least;
-        load[least] += work[next];
+            if (load[p] < load[min])
+                min = p;
+        part_of[next] = min;
+        load[min] += work[next];
     }
 }
 
-/* Which part of how many a suite's arguments ask for, and the names behind that.  Nonzero where one
- * is wrong, which is said. */
+/* The part that a suite's arguments name, and the names of operations after it. */
 struct part {
     int part, parts; /* part from 0 */
     int64_t seen;    /* cases so far, of all parts */
@@ -53,6 +52,7 @@ struct part {
     char *const *name;
 };
 
+/* Nonzero after a message where an argument is wrong. */
 static inline int part_read(int argc, char *const *argv, struct part *to)
 {
     int part = 1, parts = 1, taken = 0;
@@ -69,7 +69,7 @@ static inline int part_read(int argc, char *const *argv, struct part *to)
     return all_known(argc - taken, argv + taken) ? 0 : -1;
 }
 
-/* Is the next case the part's, where a part has every so many-th? */
+/* Is the next case this part's?  Part N/ALL has every ALL-th. */
 static inline int part_takes(struct part *p)
 {
     return p->seen++ % p->parts == p->part;

@@ -1,7 +1,7 @@
 #!/bin/sh
 # experiments/peers on a dump of ours, without a GPU: PyTorch's eager loop, and
 # the Triton kernels in Triton's interpreter, are right where they are and WRONG
-# where the dump says otherwise; what is not there is listed; bad input is refused.
+# where the dump says otherwise; missing peers are listed; bad input is refused.
 # TAP on stdout.  $srcdir and $PYTHON come from the Makefile.
 srcdir=`cd "${srcdir:-.}" && pwd`
 run=`pwd`/run-ablation
@@ -34,7 +34,7 @@ skip() {
 peers() {
     timeout 300 "$PYTHON" "$srcdir/experiments/peers/run_peers.py" "$@" >out 2>err
 }
-# does NAME STATUS PATTERN ARGUMENT...: the driver exits so, and says so on either stream.
+# does NAME STATUS PATTERN ARGUMENT...: the driver exits with STATUS and prints PATTERN.
 does() {
     name=$1 status=$2 pattern=$3
     shift 3
@@ -45,7 +45,7 @@ does() {
     [ $e = 0 ] || echo "# exit $got, expected $status and: $pattern"
     ok $e "$name"
 }
-# all_right PEER N: so many passes of it were compared and found right.
+# all_right PEER N: N passes of it were compared and found right.
 all_right() {
     [ `awk -F'\t' -v peer="$1" '$2 == peer && $10 == "not timed" && $7 <= $8' out | wc -l` = $2 ]
 }
@@ -114,15 +114,15 @@ ok $? "bench_peers.ini is a plan of 11 trials"
 "$run" -n "$srcdir/experiments/peers/bench_rows.ini" >out 2>err && [ `wc -l <out` = 9 ]
 ok $? "bench_rows.ini is a plan of 9 trials"
 
-# ---- what is refused, and what is not there ----
+# ---- refusals, and missing peers ----
 
 does "an unknown peer is refused" 2 "there is no peer nobody; there are triton" cells.h5 --peers nobody
 if has torch; then
     does "a file that is not there is refused" 2 "nothing.h5: cannot be opened" nothing.h5
-    does "what is no dump is refused" 2 "cells.ini: cannot be opened" cells.ini
+    does "a file that is no dump is refused" 2 "cells.ini: cannot be opened" cells.ini
     does "a trial that is not there is refused" 2 "has no trial 9" cells.h5 --trial 9
     does "another operation is refused" 2 "has no trial that a peer could run" other.h5
-    does "what is not there is listed" 0 "fla-chunk: not there: flash-linear-attention" \
+    does "missing peers are listed" 0 "fla-chunk: not there: flash-linear-attention" \
         cells.h5 --trial 1 --peers fla-chunk
 else
     does "without PyTorch nothing is compared" 0 "torch is not there" cells.h5
@@ -158,7 +158,7 @@ END
         --trial 4 --peers eager
 else
     for name in "PyTorch's eager loop is right" "the Triton kernels are right" \
-        "what is off is WRONG"; do
+        "a result that is off is WRONG"; do
         skip "$name" "no PyTorch"
     done
 fi

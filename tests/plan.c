@@ -1,4 +1,4 @@
-/* Plans: what ini files and words mean, and what is said of wrong ones. */
+/* Plans: the meaning of ini files and words, and the messages for wrong ones. */
 #include "config.h"
 
 #include <fcntl.h>
@@ -58,61 +58,61 @@ static int like(const char *text, const char *pattern)
     return *text == *pattern && (!*text || like(text + 1, pattern + 1));
 }
 
-/* The faults of a file or of words. */
-struct told {
+/* The messages about a file or words: n faults, a line each. */
+struct messages {
     char text[8192];
     int n;
 };
 
-static struct told read_plan(const char *file, const char *words, struct experiment *x)
+static struct messages read_plan(const char *file, const char *words, struct experiment *x)
 {
-    struct told told = {.n = 0};
-    FILE *out = fmemopen(told.text, sizeof told.text - 1, "w");
-    told.n = file ? plan_read(file, x, out) : plan_words(words, x, out);
+    struct messages messages = {.n = 0};
+    FILE *out = fmemopen(messages.text, sizeof messages.text - 1, "w");
+    messages.n = file ? plan_read(file, x, out) : plan_words(words, x, out);
     fclose(out);
-    return told;
+    return messages;
 }
 
-static void expect(const struct told *told, const char *pattern, const char *what)
+static void expect(const struct messages *messages, const char *pattern, const char *what)
 {
     int lines = 0;
-    for (const char *c = told->text; *c; c++)
+    for (const char *c = messages->text; *c; c++)
         lines += *c == '\n';
-    if (!ok(lines == told->n && like(told->text, pattern), "%s", what))
-        printf("# %d faults, %d lines, expected:\n# %s\n# told:\n# %s\n", told->n, lines, pattern,
-               told->text);
+    if (!ok(lines == messages->n && like(messages->text, pattern), "%s", what))
+        printf("# %d faults, %d lines, expected:\n# %s\n# messages:\n# %s\n", messages->n, lines,
+               pattern, messages->text);
 }
 
-/* This file must be refused, with these words. */
+/* This file must be refused, with these messages. */
 static void refused(const char *what, const char *ini, const char *pattern)
 {
     struct experiment x;
     put("t.ini", ini, strlen(ini));
-    struct told told = read_plan("t.ini", NULL, &x);
-    expect(&told, pattern, what);
-    if (!told.n)
+    struct messages messages = read_plan("t.ini", NULL, &x);
+    expect(&messages, pattern, what);
+    if (!messages.n)
         plan_free(&x);
 }
 
 static void words_refused(const char *what, const char *words, const char *pattern)
 {
     struct experiment x;
-    struct told told = read_plan(NULL, words, &x);
-    expect(&told, pattern, what);
-    if (!told.n)
+    struct messages messages = read_plan(NULL, words, &x);
+    expect(&messages, pattern, what);
+    if (!messages.n)
         plan_free(&x);
 }
 
 /* Read a good plan, all of whose trials come back from their text. */
 static int good(const char *what, const char *file, const char *words, struct experiment *x)
 {
-    struct told told = read_plan(file, words, x);
-    int same = !told.n;
+    struct messages messages = read_plan(file, words, x);
+    int same = !messages.n;
 
-    for (int i = 0; !told.n && i < x->n; i++) {
+    for (int i = 0; !messages.n && i < x->n; i++) {
         struct experiment again;
         const struct trial *a = &x->trial[i], *b;
-        struct told more = read_plan(NULL, a->text, &again);
+        struct messages more = read_plan(NULL, a->text, &again);
         if (more.n) {
             printf("# %s# from: %s\n", more.text, a->text);
             same = 0;
@@ -129,8 +129,8 @@ static int good(const char *what, const char *file, const char *words, struct ex
         plan_free(&again);
     }
     ok(same, "%s", what);
-    if (told.n)
-        printf("# %s", told.text);
+    if (messages.n)
+        printf("# %s", messages.text);
     return same;
 }
 
@@ -143,7 +143,7 @@ static int good_ini(const char *what, const char *ini, struct experiment *x)
 #define LINEAR "[trial]\nop = linear\n"
 #define E74 "[trial]\nop = e74\n"
 
-/* ---- what plans mean ---- */
+/* ---- the meaning of plans ---- */
 
 static void everything(void)
 {
@@ -202,8 +202,8 @@ static void outputs(void)
         unlink(plan[i].file);
     }
     put("t\x01.ini", ini, strlen(ini));
-    struct told told = read_plan("t\x01.ini", NULL, &x);
-    expect(&told, "t\\x01.ini: its name has a control character: set output\n",
+    struct messages messages = read_plan("t\x01.ini", NULL, &x);
+    expect(&messages, "t\\x01.ini: its name has a control character: set output\n",
            "a control character in a name");
     unlink("t\x01.ini");
     put("named.ini", named, strlen(named));
@@ -462,7 +462,7 @@ static void tables(void)
     ok(described, "every key is described");
 }
 
-/* ---- what is said of wrong ones ---- */
+/* ---- messages for wrong plans ---- */
 
 #define TEN "0123456789"
 #define FIFTY TEN TEN TEN TEN TEN
@@ -697,29 +697,31 @@ static void input_faults(void)
 static void unreadable(void)
 {
     struct experiment x;
-    struct told told = read_plan("none.ini", NULL, &x);
-    expect(&told, "none.ini: cannot be read: No such file or directory\n", "no such file");
-    told = read_plan("sub", NULL, &x);
-    expect(&told, "sub: cannot be read: Is a directory\n", "a folder");
-    told = read_plan("pipe", NULL, &x);
-    expect(&told, "pipe: cannot be read: is a pipe; only a regular file can be read\n", "a pipe");
-    told = read_plan("/dev/null", NULL, &x);
-    expect(&told, "/dev/null: cannot be read: is a device; *\n", "a device");
-    told = read_plan("-", NULL, &x);
-    expect(&told, "-: cannot be read: standard input cannot be read; name a regular file\n",
+    struct messages messages = read_plan("none.ini", NULL, &x);
+    expect(&messages, "none.ini: cannot be read: No such file or directory\n", "no such file");
+    messages = read_plan("sub", NULL, &x);
+    expect(&messages, "sub: cannot be read: Is a directory\n", "a folder");
+    messages = read_plan("pipe", NULL, &x);
+    expect(&messages, "pipe: cannot be read: is a pipe; only a regular file can be read\n",
+           "a pipe");
+    messages = read_plan("/dev/null", NULL, &x);
+    expect(&messages, "/dev/null: cannot be read: is a device; *\n", "a device");
+    messages = read_plan("-", NULL, &x);
+    expect(&messages, "-: cannot be read: standard input cannot be read; name a regular file\n",
            "standard input");
     put("t.ini", "[trial]\nop = linear\nro\0ws = 3\nfoo\n", 34);
-    told = read_plan("t.ini", NULL, &x);
-    expect(&told, "t.ini:3: a byte of value 0: this is not a text file\n", "a byte of value 0");
+    messages = read_plan("t.ini", NULL, &x);
+    expect(&messages, "t.ini:3: a byte of value 0: this is not a text file\n", "a byte of value 0");
     put("closed.ini", LINEAR, strlen(LINEAR));
     chmod("closed.ini", 0);
     chmod(".", 0755);
     uid_t user = geteuid();
     int nobody = user || seteuid(65534) == 0; /* root reads everything */
-    told = read_plan("closed.ini", NULL, &x);
+    messages = read_plan("closed.ini", NULL, &x);
     if (!nobody || seteuid(user))
         ok(0, "root could not become nobody for a moment");
-    expect(&told, "closed.ini: cannot be read: Permission denied\n", "a file without permission");
+    expect(&messages, "closed.ini: cannot be read: Permission denied\n",
+           "a file without permission");
 }
 
 static void together(void)

@@ -11,14 +11,13 @@
 
 /* ---- the yardsticks ---- */
 
-/* Parity allows a yardstick SLACK times what it is itself off, so it cannot
- * judge one.  This can: what rounding does to a result is of the size of what
- * the oracle's result does when every input moves by one unit of the coarsest
- * type in use (the farthest of some such moves, since one can be lucky), or of a
- * unit of the largest result.  Where half of a float's
- * digits cancel, as in the gradient of a key of one element, nothing is said.
- * Of an operation that looks only at how far its input is below the largest,
- * nothing may cancel: each result is held against its own size. */
+/* The bound of parity is SLACK times the yardstick's own error, so parity cannot
+ * judge a yardstick.  This can: the error of a result by rounding is as large as the change of
+ * the oracle's result where every input is perturbed by one unit of the coarsest
+ * type in use (the largest change of several perturbations), or as a unit of the largest result.
+ * Where half of a float's digits cancel, as in the gradient of a key of one element, nothing is
+ * judged.  In an operation that uses only the distance of its input from the maximum,
+ * nothing may cancel: each result is compared with its own size. */
 
 static const double CANCELLED = 0x1p-12;
 enum { MOVES = 4 };
@@ -32,7 +31,7 @@ static double size_of(const double *x, int64_t n)
 }
 
 /* Has it an input that is BELOW? */
-static int looks_below(const struct op *o)
+static int has_below(const struct op *o)
 {
     int below = 0;
     for (int i = 0; i < o->n_args; i++)
@@ -55,7 +54,7 @@ static int compare_yardstick(const struct op *o, const struct frame *f, const st
                 continue;
             int64_t n = op_count(o, f, i);
             const double *want = tensors_result(oracle, i, grad);
-            double own = size_of(want, n), size = looks_below(o) ? own : largest;
+            double own = size_of(want, n), size = has_below(o) ? own : largest;
             if (own < CANCELLED * size)
                 continue;
             double moved = 0;
@@ -72,7 +71,7 @@ static int compare_yardstick(const struct op *o, const struct frame *f, const st
     return 0;
 }
 
-/* Of inputs that are moved in the way `which`. */
+/* Results of inputs that are perturbed in the way `which`. */
 static struct tensors *run_perturbed(const struct call *c, const struct tensors *inputs,
                                      double unit, int which)
 {

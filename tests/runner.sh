@@ -1,6 +1,6 @@
 #!/bin/sh
-# run-ablation as a user meets it: the main job, exit codes and messages,
-# interruption and --resume, and what other tools say of the files.
+# run-ablation as a user runs it: the main job, exit codes and messages,
+# interruption and --resume, and the files as other tools read them.
 # TAP on stdout.  $srcdir, $PYTHON and $H5DUMP come from the Makefile.
 srcdir=`cd "${srcdir:-.}" && pwd`
 run=`pwd`/run-ablation
@@ -25,7 +25,7 @@ skip() {
     n=$((n + 1))
     echo "ok $n - $1 # SKIP $2"
 }
-# does NAME STATUS PATTERN COMMAND...: it exits so, and says so on either stream.
+# does NAME STATUS PATTERN COMMAND...: it exits with STATUS and prints PATTERN on either stream.
 does() {
     name=$1 status=$2 pattern=$3
     shift 3
@@ -81,7 +81,7 @@ else
     skip "h5py and xarray open it, NumPy computes the same outputs" "no Python with numpy and h5py"
 fi
 
-# All kinds of E74 in NumPy: the second, independent statement of what it computes.
+# All kinds of E74 in NumPy: the second, independent definition.
 cat >all.ini <<EOF
 [experiment]
 checks = none
@@ -111,7 +111,7 @@ else
     skip "NumPy computes the same outputs for all of them" "no Python with numpy and h5py"
 fi
 
-# And all of the dual memory: its presets, and what else their parts can make.
+# And all of the dual memory: its presets, and other combinations of their parts.
 cat >dual.ini <<EOF
 [experiment]
 checks = none
@@ -162,7 +162,7 @@ else
     skip "NumPy computes the same outputs for all of them" "no Python with numpy and h5py"
 fi
 
-# And of the catalogue what else a dump can hold: whole numbers, NaN and infinities, real numbers
+# And of the catalogue the rest that a dump can hold: integers, NaN and infinities, real numbers
 # and choices as attributes.
 cat >catalogue.ini <<EOF
 [experiment]
@@ -235,7 +235,7 @@ does "--list" 0 "^rmsnorm  *y = w x" "$run" --list
 [ `wc -l <out` -lt 80 ]
 ok $? "is short"
 does "--list e74_cell" 0 "tied_kvq" "$run" --list e74_cell
-does "--list tells what a pass costs" 0 "chain of 512 steps, 8 FLOP + 1 special each" "$run" --list e74_cell
+does "--list prints the cost of a pass" 0 "chain of 512 steps, 8 FLOP + 1 special each" "$run" --list e74_cell
 does "--list of nothing" 2 "no operation nothing" "$run" --list nothing
 does "--list says which setting gives another shape" 0 \
     "S0 .*\[batch,heads,n_state,n_state\]; state=diagonal: \[batch,heads,n_state\]" "$run" --list e74
@@ -269,7 +269,7 @@ fi
 
 # ---- an earlier run's times ----
 
-# What is compared is in files, so that no clock decides these: --resume of a
+# The times are in files, so that no clock decides these tests: --resume of a
 # finished file runs nothing, and compares the times that are in it.
 cat >times.ini <<EOF
 [experiment]
@@ -356,7 +356,7 @@ does "drawn cases of no operation" 2 "--op nosuch: there is no such operation" \
 does "drawn cases and no such check" 2 "--checks: checks = nosuch: not one of" \
     "$run" --random 3 --checks nosuch
 does "no number of cases" 2 "--random 0: " "$run" --random 0
-does "what only drawn cases have" 2 "need --random" "$run" --op relu
+does "an option of drawn cases alone" 2 "need --random" "$run" --op relu
 
 # ---- bad input ----
 
@@ -409,7 +409,7 @@ h5py.File("nan.h5", "w")["k"] = numpy.full((4, 2, 1, 3), numpy.nan)' 2>err
         'e74_cell steps=4 batch=2 n_state=3 input=hdf5 file=k.h5 repeats=0'
     does "says what was read and what was drawn" 0 "inputs    read k from nan.h5:/; drawn v q" "$run" -t \
         'e74_cell steps=4 batch=2 n_state=3 input=hdf5 file=nan.h5 repeats=0'
-    grep -q 'warning   nan.h5:/k has a NaN at \[0,0,0,0\], and 23 more such numbers' out
+    grep -q 'warning   nan.h5:/k has a NaN at \[0,0,0,0\], and 23 more such values' out
     ok $? "and warns of a NaN"
     "$PYTHON" -c 'import h5py, numpy
 h5py.File("near.h5", "w")["K"] = numpy.zeros((4, 2, 1, 3))' 2>err
@@ -450,7 +450,7 @@ EOF
         'e74_cell steps=5 batch=2 n_state=3 input=hdf5 file=nan.h5 repeats=0'
 else
     skip "a failed check" "no Python with numpy and h5py"
-    for what in "what was read and drawn" "a warning of a NaN" "README's lines for PyTorch"; do
+    for what in "the inputs read and drawn" "a warning of a NaN" "README's lines for PyTorch"; do
         skip "$what" "no Python with numpy and h5py"
     done
     skip "a dataset nearly named like an input" "no Python with numpy and h5py"
@@ -486,7 +486,7 @@ ln -s own.ini soft.h5
 for name in own.ini ./own.ini "$dir/own.ini" hard.h5 soft.h5; do
     does "-o of the ini, as $name" 2 "is the experiment's own ini" "$run" --force -o "$name" own.ini
 done
-echo "what the user wrote" >notes.txt
+echo "the user's text" >notes.txt
 cp notes.txt notes.was
 does "-o of a text" 2 "notes.txt: is no dump" "$run" --force -o notes.txt own.ini
 does "a text as input and output" 2 "notes.txt: is the input of trial 1" "$run" --force -o notes.txt \
@@ -544,7 +544,7 @@ if [ -c /dev/full ]; then
 else
     skip "a full standard output is an error, a closed one is not" "no /dev/full"
 fi
-# 6000 x 4000 numbers in double are 183 MiB.
+# 6000 x 4000 elements in double are 183 MiB.
 cat >memory.ini <<EOF
 [experiment]
 checks = none
@@ -690,7 +690,7 @@ EOF
 "$run" -o whole.h5 long.ini >out 2>err
 ok $? "a run that is not interrupted"
 
-# interrupt SIGNAL STATUS: stop a run in the middle, look at the part, resume.
+# interrupt SIGNAL STATUS: stop a run in the middle, check the part, resume.
 interrupt() {
     rm -f cut.h5 cut.h5.part
     : >cut.out
@@ -736,10 +736,10 @@ fi
 rm -f cut.h5 cut.h5.part
 (ulimit -f 8 && exec "$run" -o cut.h5 long.ini) >out 2>err
 [ $? = 2 ] && grep -q 'cut.h5.part: ' err && [ ! -f cut.h5.part ] && [ ! -f cut.h5.part.new ]
-ok $? "a disk that is full from the start is told, and nothing is left"
+ok $? "a disk that is full from the start is an error, and no file is left"
 (ulimit -f 5000 && exec "$run" -o cut.h5 long.ini) >out 2>err
 [ $? = 2 ] && grep -q 'cut.h5.part: needs' err
-ok $? "a full disk is told, with exit status 2"
+ok $? "a full disk is an error, with exit status 2"
 if [ -n "$H5DUMP" ]; then
     "$H5DUMP" -d /trial/0001/ref64/out cut.h5.part >out 2>err
     ok $? "after a full disk the finished trials are readable"

@@ -4,8 +4,7 @@
 # tool then has another sixteenth of the cases; with CHECK_LONG=yes all of them.
 # TAP on stdout.
 #
-# SANITIZE_SECONDS is what a tool may take (400; of all cases, 3600); more is a
-# failure.
+# A tool that takes more than SANITIZE_SECONDS (400; with all cases, 3600) fails.
 PATH=$PATH:/usr/local/cuda/bin
 test "${CHECK_LONG-}" = yes && long=yes seconds=3600 || long='' seconds=400
 seconds=${SANITIZE_SECONDS:-$seconds}
@@ -72,11 +71,12 @@ start() {
 start memcheck --
 # Under racecheck `persistent` ends in an illegal access within its first launch, looked at or not
 # (--kernel-name, --kernel-name-exclude); without the tool, and under the other three, it is clean.
-# Nor does the tool take notice of barrier.arrive, by which it lives: two warps that hand 128 bytes
-# to and fro are reported.  configure --with-cuda=emulate-race knows that.
+# Nor does the tool know barrier.arrive, which the kernel needs: it reports two warps that exchange
+# 128 bytes.  The emulator with --with-cuda=emulate-race knows it.
 start racecheck --racecheck-report analysis -- --small --without persistent --without template_d
 # initcheck does not see what the TMA stores, and calls it unwritten: the products in bf16 are stored
-# so, and some of cuBLAS.  configure --with-cuda=emulate-race knows that, and asks of all kernels.
+# so, and some of cuBLAS.  The emulator with --with-cuda=emulate-race does, and
+# checks all kernels.
 start initcheck -- --unpoisoned --without cublas --backend gpu32
 # It keeps a table of barriers: by default too short for `persistent`, and 65536 do not fit the GPU.
 start synccheck --num-cuda-barriers 2048 --

@@ -1,12 +1,12 @@
-/* Shapes that kernels stumble over: one step, one sequence, one more than a
+/* Shapes that are hard for kernels: one step, one sequence, one more than a
  * warp or a block holds, odd widths, blocks and ranks, segments longer than
  * the sequence, more sequences than a grid is wide.  Every kernel of every
  * GPU backend: parity with the oracle, then some more runs (many, where
  * CHECK_LONG is set), each in fresh memory full of NaN between guard bands, that
- * must all give the same bits.  And sizes that must be refused, in words that
- * name them.
+ * must all give the same bits.  And sizes that must be refused, with a message
+ * that names them.
  *
- * Its arguments are those of tests/parts.h; a part has every so many-th case. */
+ * Its arguments are those of tests/parts.h; part N/ALL has every ALL-th case. */
 #include "config.h"
 
 #include <inttypes.h>
@@ -18,8 +18,8 @@
 
 /* ---- judging ---- */
 
-/* The emulator takes minutes for what a GPU does in seconds: it gets the cases
- * below a limit, and fewer runs of each. */
+/* The emulator takes minutes where a GPU takes seconds: it runs the cases
+ * below a limit, and each of them less often. */
 #if defined __SANITIZE_ADDRESS__ || defined EMU_RACE
 enum { RUNS = 4, MANY_RUNS = 20, EMULATED_RUNS = 1 };
 #else
@@ -65,7 +65,7 @@ static int note_differences(const struct call *c, const struct tensors *got,
     return 0;
 }
 
-/* Further runs, up to the first that is not as `want`. */
+/* Further runs, up to the first whose results are not those of `want`. */
 static int judge_repeats(const struct call *c, const struct tensors *want, int runs,
                          struct verdicts *list)
 {
@@ -81,8 +81,8 @@ static int judge_repeats(const struct call *c, const struct tensors *want, int r
     return e;
 }
 
-/* What a kernel has not written is still NaN, whose distance from the
- * oracle's result is infinite: parity sees that too. */
+/* An element that no kernel has written is still NaN, whose distance from the
+ * oracle's result is infinite: parity notices that too. */
 static int judge_shape(const struct call *c, struct question *q, void *data, struct verdicts *list)
 {
     const struct session *s = data;
@@ -100,13 +100,13 @@ static int judge_shape(const struct call *c, struct question *q, void *data, str
 
 static int shape_case(const struct op *o, const struct frame *f, void *data)
 {
-    struct asked *each = data;
+    struct kernel_test *each = data;
     struct session *s = each->data;
 
     if (!part_takes(&s->part))
         return 0;
     if (work_of(o, f) <= s->limit)
-        return ask_kernels(o, f, each);
+        return test_kernels(o, f, each);
     s->left++;
     return 0;
 }
@@ -115,7 +115,7 @@ static void judge_shapes(const struct backend *b, const struct part *p)
 {
     struct session s = {
         .limit = INFINITY, .runs = getenv("CHECK_LONG") ? MANY_RUNS : RUNS, .part = *p};
-    struct asked each = {.backend = b, .judge = judge_shape, .data = &s};
+    struct kernel_test each = {.backend = b, .judge = judge_shape, .data = &s};
     char how[32];
 
     printf("# %s: %s\n", b->name, b->device());
@@ -144,7 +144,7 @@ static void refuse(const struct op *o, const char *text, const char *names)
     printf("# %s\n", refused ? err_text() : "it does not");
 }
 
-/* This value of a parameter, in words that name both. */
+/* This value of a parameter must be refused, with a message that names both. */
 static void refuse_value(const struct op *o, const struct param *p, const char *value)
 {
     char text[128], names[128];
@@ -154,7 +154,7 @@ static void refuse_value(const struct op *o, const struct param *p, const char *
     refuse(o, text, names);
 }
 
-/* Values that no parameter can have, or that are out of this one's range. */
+/* Values that no parameter can have, or that are outside this one's range. */
 static void refuse_values(const struct op *o, const struct param *p)
 {
     char below[32];
@@ -192,7 +192,7 @@ static int decline(const struct op *o, const struct frame *f, void *data)
     return 0;
 }
 
-/* What is refused takes no time: it is the first part's. */
+/* A refusal takes no time: the first part tests them all. */
 static void judge_refusals(const struct op *o)
 {
     for (int i = 0; i < o->n_params; i++)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# No kernel that is shipped spills registers: what the compiler said of each when
-# it made the object, NAME.ptxas beside it, is read; nothing is compiled again.  TAP on
+# No kernel of the library spills registers: the compiler's report on each object,
+# NAME.ptxas beside it, is read; nothing is compiled again.  TAP on
 # stdout, with a table of what every kernel takes.  $srcdir, $NVCC and the
 # $OBJECTS of the GPU's archive come from the Makefile.
 srcdir=${srcdir:-.}
@@ -11,7 +11,7 @@ skip_all() {
     exit 0
 }
 
-# A line a kernel and architecture: architecture, registers, bytes of static
+# A line per kernel and architecture: architecture, registers, bytes of static
 # shared memory, of stack, of spill stores and spill loads, and its name.  A
 # function that was not inlined counts with the kernel before it.
 kernels() {

@@ -1,5 +1,5 @@
-/* The HDF5 file: all of it reads back; resuming; other plans; what must not be
- * replaced; two writers; a full disk; and being killed at any of its writes. */
+/* The HDF5 file: all of it reads back; resuming; other plans; files that must not
+ * be replaced; two writers; a full disk; and a kill at any of its writes. */
 #include "config.h"
 
 #include <errno.h>
@@ -24,14 +24,13 @@
 #include "common/store.h"
 #include "tests/tap.h"
 
-/* ---- every write of this process to a file goes through here ---- */
+/* ---- a count of every write of this process to a file ---- */
 
 #if defined __linux__ && defined __LP64__
 enum { COUNTED = 1, PAGE = 4096 };
 
-/* Killed at the one after this many; negative: never.  `torn`: at one of
- * those that go over the end of a page, having written up to there, as a
- * killed process may. */
+/* The process is killed at the write after this many; negative: never.  `torn`: only writes
+ * beyond the end of a page count, and the last is written up to there, as in a killed process. */
 static long writes_left = -1;
 static int torn;
 
@@ -224,7 +223,7 @@ static int is_text(hid_t at, const char *name, const char *want)
     return same;
 }
 
-/* Is that dataset of these values, of type `bits`, with the names of its axes? */
+/* Has that dataset these values, the type `bits`, and the names of its axes? */
 static int is_dataset(hid_t trial, const struct trial *t, const char *folder, int arg,
                       const double *want, int bits)
 {
@@ -320,16 +319,10 @@ static void says(int failed, const char *want, const char *what)
         printf("# %s\n# instead of %s\n", failed ? err_text() : "no failure", want);
 }
 
-static void whole(void)
+/* The attributes of the file and of its second trial. */
+static void attributes(hid_t f, const struct experiment *x)
 {
-    struct experiment x = experiment(6, SAVE_ALL, 1, 2);
-    int e = write_some(&x, 0, 0, 6);
-    if (!ok(!e && there(output) && !there(part), "written and renamed") && e)
-        printf("# %s\n", err_text());
-    ok(complete(output, 6, SAVE_ALL) == 6, "everything reads back, with its axes' names");
-
-    hid_t f = H5Fopen(output, H5F_ACC_RDONLY, H5P_DEFAULT);
-    ok(is_text(f, "schema", "ablate-2") && is_text(f, "ini", x.text) &&
+    ok(is_text(f, "schema", "ablate-2") && is_text(f, "ini", x->text) &&
            is_text(f, "name", "store") && is_text(f, "version", PACKAGE_VERSION) &&
            number(f, "seed") == 11 && number(f, "n_trials") == 6 && H5Aexists(f, "host") > 0 &&
            H5Aexists(f, "date") > 0 && H5Aexists(f, "device") > 0 && H5Aexists(f, "compiler") > 0,
@@ -341,11 +334,14 @@ static void whole(void)
        "attributes of a trial, those that apply");
     hid_t wide = H5Dopen2(g, "in/U0", H5P_DEFAULT), stored = H5Dopen2(g, "in/x", H5P_DEFAULT);
     ok(is_text(stored, "storage", "bf16") && H5Aexists(wide, "storage") == 0,
-       "what is bf16 says so");
+       "a tensor in bf16 has the attribute");
     H5Dclose(wide);
     H5Dclose(stored);
     H5Gclose(g);
+}
 
+static void table_of_verdicts(hid_t f)
+{
     struct row {
         double error, margin;
         char *verdict, *tensor;
@@ -371,26 +367,47 @@ static void whole(void)
         H5free_memory(rows[i].tensor);
     }
     H5Dclose(table);
+    H5Tclose(row);
+    H5Tclose(text);
+}
 
+static void table_of_times(hid_t f)
+{
     double median[4] = {-1, -1, -1, -1};
     hid_t times = H5Tcreate(H5T_COMPOUND, sizeof *median);
     H5Tinsert(times, "median", 0, H5T_NATIVE_DOUBLE);
-    table = H5Dopen2(f, "/trial/0001/time", H5P_DEFAULT);
+    hid_t table = H5Dopen2(f, "/trial/0001/time", H5P_DEFAULT);
     ok(table >= 0 && H5Dread(table, times, H5S_ALL, H5S_ALL, H5P_DEFAULT, median) >= 0 &&
            median[0] == results[0].ran[0].outcome.median[FORWARD] &&
            median[3] == results[0].ran[1].outcome.median[BACKWARD],
        "table of times");
     H5Dclose(table);
+    H5Tclose(times);
+}
 
+static void compression(hid_t f)
+{
     hid_t big = H5Dopen2(f, "/trial/0006/ref64/y", H5P_DEFAULT), how = H5Dget_create_plist(big);
     ok(H5Pget_layout(how) == H5D_CHUNKED && H5Pget_nfilters(how) == 2 &&
            H5Dget_storage_size(big) < 1100 * 130 * 8,
        "a large tensor is compressed");
     H5Pclose(how);
     H5Dclose(big);
-    H5Tclose(times);
-    H5Tclose(row);
-    H5Tclose(text);
+}
+
+static void whole(void)
+{
+    struct experiment x = experiment(6, SAVE_ALL, 1, 2);
+    int e = write_some(&x, 0, 0, 6);
+    if (!ok(!e && there(output) && !there(part), "written and renamed") && e)
+        printf("# %s\n", err_text());
+    ok(complete(output, 6, SAVE_ALL) == 6, "everything reads back, with its axes' names");
+
+    hid_t f = H5Fopen(output, H5F_ACC_RDONLY, H5P_DEFAULT);
+    attributes(f, &x);
+    table_of_verdicts(f);
+    table_of_times(f);
+    compression(f);
     H5Fclose(f);
     clean();
 }
@@ -418,7 +435,7 @@ static void less(void)
     clean();
 }
 
-/* Two runs differ in the date, at most. */
+/* Two runs differ in the date, at max. */
 static void equal_runs(void)
 {
     struct experiment x = experiment(6, SAVE_ALL, 1, 2);
@@ -460,7 +477,7 @@ static void resuming(void)
     }
     ok(store_has(s, 1, &c) && c.checks == 3 && c.failed == 1 && c.unjudged == 1 && c.skipped == 3 &&
            !store_has(s, 2, &c),
-       "what is there is known, with its counts");
+       "finished trials are known, with their counts");
     ok(strcmp(store_name(s), part) == 0, "store_name");
     says(store_write(s, 1, &results[1]), "trial 2 is there already", "no trial is written twice");
     ok(!store_close(s, 0), "closed");
@@ -512,16 +529,16 @@ static void discarding(void)
     y = x;
     y.repeats = 3;
     says(!store_open(&y, 0), ".part: holds 1 finished trial of another plan: begin anew",
-         "least of all another plan");
+         "also of another plan");
     ok(complete(part, 4, SAVE_ALL) == 1, "which stays");
     ok(!write_some(&x, STORE_DISCARD, 0, 0) && complete(part, 4, SAVE_ALL) == 0,
-       "unless that is asked for");
+       "unless an option says so");
     ok(!write_some(&x, 0, 0, 2) && complete(part, 4, SAVE_ALL) == 2,
        "a part without finished trials is begun again");
     ok(!truncate(part, 5000), "a part is damaged");
     says(!store_open(&x, 0), "; begin again with --force", "a damaged part is not thrown away");
     ok(!write_some(&x, STORE_DISCARD, 0, 1) && complete(part, 4, SAVE_ALL) == 1,
-       "unless that is asked for, too");
+       "unless an option says so, too");
     write_text(part, "this is a text");
     says(!store_open(&x, 1), ".part: cannot be read: file signature not found", "no HDF5 file");
     says(!store_open(&x, STORE_DISCARD), ".part: was not written by this program: move it away",
@@ -592,7 +609,7 @@ static void inputs(void)
     H5Fclose(f);
     write_text(input, "foobaz");
     says(!store_open(&x, 1), "; begin again with --force", "another content is refused");
-    says(1, ".part: trial 2 read another store-", "and told");
+    says(1, ".part: trial 2 read another store-", "and is an error");
     write_text(input, "foobar");
     ok(!write_some(&x, 1, 0, 2) && there(output), "the same content is not");
     write_text(input, "foobaz");
@@ -612,7 +629,7 @@ static void inputs(void)
     clean();
 }
 
-/* What stands under the output's name. */
+/* Other things that have the output's name. */
 static void replacing(void)
 {
     struct experiment x = experiment(2, SAVE_NONE, 0, 0), y = x;
@@ -638,7 +655,7 @@ static void replacing(void)
     y.repeats = 3;
     says(!store_open(&y, 0), "holds another plan: repeats = 0, not 3; replace it with --force",
          "one of another plan is not");
-    ok(!write_some(&y, STORE_REPLACE, 0, 2), "unless that is asked for");
+    ok(!write_some(&y, STORE_REPLACE, 0, 2), "unless an option says so");
     clean();
 
     ok(!symlink(other, link), "a link that leads nowhere");
@@ -817,8 +834,8 @@ static void earlier_schema(void)
     plan_free(&x);
 }
 
-/* What others do to the files while they are written. */
-static void meddling(void)
+/* Changes by other programs while the files are written. */
+static void changes_by_others(void)
 {
     struct experiment x = experiment(1, SAVE_NONE, 0, 0);
     char away[80];
@@ -826,7 +843,7 @@ static void meddling(void)
     snprintf(away, sizeof away, "%s.away", output);
     struct store *s = store_open(&x, 0);
     int e = !s || store_write(s, 0, &results[0]) || write_text(output, "mine");
-    says(e || store_close(s, 1), "has been made meanwhile", "an output that came meanwhile");
+    says(e || store_close(s, 1), "has been made meanwhile", "an output that appears meanwhile");
     ok(holds_text(output, "mine") && complete(part, 1, SAVE_NONE) == 1, "both are there");
     unlink(output);
     ok(!write_some(&x, 1, 0, 1) && there(output), "and --resume ends it");
@@ -834,12 +851,12 @@ static void meddling(void)
     s = store_open(&x, 0);
     e = !s || store_write(s, 0, &results[0]) || rename(part, away) || write_text(part, "mine");
     says(e || store_close(s, 1), "has moved or replaced it", "a part that was moved");
-    ok(holds_text(part, "mine") && !there(output), "what took its place is not the output");
+    ok(holds_text(part, "mine") && !there(output), "the file in its place is not the output");
     unlink(away);
     clean();
 }
 
-/* What a child process does; its exit status. */
+/* The work of a child process; its exit status. */
 static int in_child(int (*what)(void))
 {
     int status;
@@ -873,7 +890,7 @@ static void two_writers(void)
     clean();
 }
 
-/* One of a pair: waits for the start, then writes a plan of that name. */
+/* One of a pair of processes: wait for the start, then write a plan of that name. */
 static int one_of_pair(const char *name, int start)
 {
     static const char *const clear[] = {"another program has it open", "holds another plan"};
@@ -893,8 +910,7 @@ static int one_of_pair(const char *name, int start)
     return 2;
 }
 
-/* Two plans at one output: 0 where one of them won and the file is its own,
- * and the other was refused. */
+/* Two plans with one output: 0 where the file is that of one plan, and the other was refused. */
 static int pair(void)
 {
     static const char *const names[] = {"one", "other"};
@@ -934,17 +950,17 @@ static void pairs(void)
     for (int r = 0; r < PAIRS; r++) {
         clean();
         if (r % 2)
-            bad += write_some(&x, 0, 0, 0); /* a part that both would throw away */
+            bad += write_some(&x, 0, 0, 0); /* a part that both would discard */
         bad += pair() != 0;
     }
-    if (!ok(!bad, "of %d pairs started at once one wins each, the other is refused", PAIRS))
+    if (!ok(!bad, "of %d pairs started together one writes its file, the other is refused", PAIRS))
         printf("# %d went wrong\n", bad);
     clean();
 }
 
 /* ---- a full disk ---- */
 
-/* As if the disk were full at `size`. */
+/* Files can no longer be written beyond `size`, as on a full disk. */
 static int full_at(off_t size)
 {
     struct rlimit limit = {size, size};
@@ -961,7 +977,7 @@ static int full_while_writing(void)
                !stat(part, &at) && !full_at(at.st_size + (3 << 20));
     good = good && store_write(s, 5, &results[5]) && strstr(err_text(), ".h5.part: needs ") &&
            strstr(err_text(), " MiB more: File too large");
-    /* What is smaller still goes in. */
+    /* A smaller trial is still written. */
     good = good && !store_write(s, 2, &results[2]);
     return !(good && !store_close(s, 0));
 }
@@ -977,7 +993,7 @@ static void full_disk(void)
     struct experiment x = experiment(6, SAVE_ALL, 0, 0);
     ok(in_child(full_while_writing) == 0, "a full disk: a refusal, then closed");
     ok(complete(part, 6, SAVE_ALL) == 3, "the finished trials are there");
-    ok(!write_some(&x, 1, 0, 6) && complete(output, 6, SAVE_ALL) == 6, "with room again, resumed");
+    ok(!write_some(&x, 1, 0, 6) && complete(output, 6, SAVE_ALL) == 6, "with space again, resumed");
     clean();
     ok(in_child(full_from_the_start) == 0 && !there(part), "full from the start: nothing is left");
 }
@@ -1057,14 +1073,14 @@ static unsigned long long random_number(void)
 
 static void kill_at_random(int rounds)
 {
-    int bad = 0, most = 0, during = 0;
+    int bad = 0, max = 0, during = 0;
 
     killed = experiment(12, SAVE_ALL, 1, 0);
     for (int r = 0; r < rounds; r++) {
         int status;
         if (r % 3 == 0)
             clean();
-        resume_killed = r % 3 != 0; /* now and then on top of what is left */
+        resume_killed = r % 3 != 0; /* now and then with the part of the last one */
         fflush(stdout);
         pid_t child = fork();
         if (child == 0)
@@ -1076,7 +1092,7 @@ static void kill_at_random(int rounds)
         during += WIFSIGNALED(status);
         int n = complete(there(output) ? output : part, 12, SAVE_ALL);
         bad += n == -1 || (n == -2 && has_contents(part));
-        most = n > most ? n : most;
+        max = n > max ? n : max;
         if (there(output))
             clean();
     }
@@ -1084,7 +1100,7 @@ static void kill_at_random(int rounds)
     bad += in_child(all_of_it) != 0 || complete(output, 12, SAVE_ALL) != 12;
     bad += there(fresh);
     ok(!bad && during > 0, "killed at random moments, %d times", during);
-    printf("# up to %d of 12 trials were complete\n", most);
+    printf("# up to %d of 12 trials were complete\n", max);
     clean();
 }
 
@@ -1119,7 +1135,7 @@ int main(void)
     replacing();
     forged();
     earlier_schema();
-    meddling();
+    changes_by_others();
     two_writers();
     pairs();
     full_disk();

@@ -82,7 +82,7 @@ struct on {
     const struct impl *kernel;
 };
 
-/* Why it will not run the case, said on a comment line; or NULL. */
+/* Why the kernel declines the case, which is printed on a comment line; or NULL. */
 static inline const char *declined(const struct op *o, const struct frame *f, const struct on *on)
 {
     const char *why = on->kernel->declines ? on->kernel->declines(f) : NULL;
@@ -95,14 +95,14 @@ static inline const char *declined(const struct op *o, const struct frame *f, co
     return why;
 }
 
-/* A case as all kernels of a backend are asked it: inputs that its storage
- * holds exactly, and the truth about them. */
+/* A case for all kernels of a backend: inputs that its storage holds
+ * exactly, and the truth about them. */
 struct question {
     struct tensors *inputs;
     struct truth truth;
 };
 
-/* Nonzero after err_set(); to be freed in any case. */
+/* Nonzero after err_set(); it must be freed in any case. */
 static inline int question_new(struct question *q, const struct op *o, const struct frame *f,
                                const struct backend *b)
 {
@@ -120,14 +120,14 @@ static inline void question_free(struct question *q)
     truth_free(&q->truth);
 }
 
-/* Operations of both passes. */
+/* Arithmetic operations of both passes. */
 static inline double work_of(const struct op *o, const struct frame *f)
 {
     return o->flops(f, FORWARD) + o->flops(f, BACKWARD);
 }
 
-/* Is it among the n names, or are there none?  For programs that take names of
- * operations; all must be known. */
+/* Is the operation among the n names, or are there none?  For programs that take names of
+ * operations, which all must be known. */
 static inline int named(const struct op *o, int n, char *const *names)
 {
     for (int i = 0; i < n; i++)
@@ -136,7 +136,7 @@ static inline int named(const struct op *o, int n, char *const *names)
     return n == 0;
 }
 
-/* Are a program's arguments all names of operations?  If not, it is said. */
+/* Are all of a program's arguments names of operations?  Else an error is printed. */
 static inline int all_known(int argc, char *const *argv)
 {
     for (int i = 1; i < argc; i++)
@@ -147,8 +147,8 @@ static inline int all_known(int argc, char *const *argv)
     return 1;
 }
 
-/* Run it once: every result must be within its bound of the oracle's.  `got`
- * is the run's, and `bounds` are left for further checks. */
+/* Run it once: every result must be within its bound of the oracle's.  `got` becomes
+ * the run's tensors and `bounds` the bounds, for further checks. */
 static inline int judge_parity(const struct call *c, struct question *q, struct tensors **got,
                                struct bounds *bounds, struct outcome *out, struct verdicts *list)
 {
@@ -157,15 +157,15 @@ static inline int judge_parity(const struct call *c, struct question *q, struct 
     return *got ? check_parity(*got, bounds, list) : -1;
 }
 
-/* What each kernel of a backend is to be asked in a case. */
-struct asked {
+/* The test of each kernel of a backend in a case. */
+struct kernel_test {
     const struct backend *backend;
     /* Run it, and add verdicts; nonzero after err_set(). */
     int (*judge)(const struct call *c, struct question *q, void *data, struct verdicts *list);
     int (*left_out)(const struct impl *k, void *data); /* or NULL: none is */
     void *data;
-    const char *how;        /* said behind the kernel's name, ", once" */
-    int (*taken)[N_PASSES]; /* cases passed, by kernel; or NULL: nobody counts */
+    const char *how;        /* printed behind the kernel's name, ", once" */
+    int (*taken)[N_PASSES]; /* cases passed, by kernel; or NULL */
 };
 
 /* A pass of a case is passed where at least one of its results was compared with the oracle's, and
@@ -188,10 +188,10 @@ static inline int other_kernel(const struct impl *k)
     return only && strcmp(only, k->name) != 0;
 }
 
-/* One case, all kernels that take it: oracle and yardstick are run once for them. */
-static inline int ask_kernels(const struct op *o, const struct frame *f, void *data)
+/* One case, on all kernels that take it: oracle and yardstick are run once for them. */
+static inline int test_kernels(const struct op *o, const struct frame *f, void *data)
 {
-    const struct asked *a = data;
+    const struct kernel_test *a = data;
     const struct impl *const *kernels = op_kernels(o, a->backend);
     struct question q = {.inputs = NULL};
     int no_question = 0;
@@ -231,7 +231,7 @@ static inline int judge_case(const struct call *c, struct question *q, void *dat
     return e;
 }
 
-/* A kernel that takes none of the contract's cases would be judged by nothing. */
+/* No test would judge a kernel that takes none of the contract's cases. */
 static inline void report_taken(const struct op *o, const struct backend *b, int (*taken)[N_PASSES])
 {
     const struct impl *const *kernels = op_kernels(o, b);
@@ -267,13 +267,13 @@ static inline int any_gpu(const char **why)
     return usable > 0;
 }
 
-/* Is it not a GPU, but the CPU in its place? */
+/* Is it the emulator, which uses the CPU? */
 static inline int emulated(const struct backend *b)
 {
     return strncmp(b->device(), "emulated", strlen("emulated")) == 0;
 }
 
-/* Everything that can be asked of a backend's kernels for an operation. */
+/* All tests of a backend's kernels for an operation. */
 static inline void judge_op(const struct op *o, const struct backend *b)
 {
     const struct impl *const *kernels = op_kernels(o, b);
@@ -285,8 +285,8 @@ static inline void judge_op(const struct op *o, const struct backend *b)
         printf("# %s has no kernel on %s\n", o->name, b->name);
     int taken[n + 1][N_PASSES];
     memset(taken, 0, sizeof taken);
-    struct asked each = {.backend = b, .judge = judge_case, .how = "", .taken = taken};
-    for_cases(o, o->cases, ask_kernels, &each);
+    struct kernel_test each = {.backend = b, .judge = judge_case, .how = "", .taken = taken};
+    for_cases(o, o->cases, test_kernels, &each);
     if (!getenv("ONLY_KERNEL"))
         report_taken(o, b, taken);
     for (int k = 0; k < n; k++) {

@@ -28,7 +28,7 @@ static enum fill fill_of(const struct frame *f)
 static const struct arg args[] = {
     ARG(histogram, x, "N", IN, GATE, .fill_of = fill_of),
     ARG(histogram, counts, "M", OUT | WHOLE),
-    ARG(histogram, apart, "A", OUT | WHOLE),
+    ARG(histogram, outside, "A", OUT | WHOLE, .was = "apart"),
 };
 
 static int derive(struct frame *f)

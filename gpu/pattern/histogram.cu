@@ -1,4 +1,4 @@
-/* counts[k] = number of x with floor(x M) = k, 0 <= x < 1; other x are counted apart by their kind.
+/* counts[k] = number of x with floor(x M) = k, 0 <= x < 1; other x are counted in outside, by their kind.
  *
  * global has one thread per element, shared and private one set of counters or several per
  * block. */
@@ -21,20 +21,21 @@ static __device__ __forceinline__ int counter_of(float x, int bins)
     return bins + (x < 0 ? HISTOGRAM_BELOW : x >= 1 ? HISTOGRAM_ABOVE : HISTOGRAM_NAN);
 }
 
-static __device__ __forceinline__ whole *total_of(whole *counts, whole *apart, int bins, int place)
+static __device__ __forceinline__ whole *total_of(whole *counts, whole *outside, int bins,
+                                                  int place)
 {
-    return place < bins ? counts + place : apart + (place - bins);
+    return place < bins ? counts + place : outside + (place - bins);
 }
 
 enum { THREADS = 256 };
 
-__global__ void clear(whole *counts, whole *apart, int bins)
+__global__ void clear(whole *counts, whole *outside, int bins)
 {
     const int place = blockIdx.x * THREADS + threadIdx.x;
     pdl_wait();
     pdl_launch_dependents();
     if (place < bins + HISTOGRAM_KINDS)
-        *total_of(counts, apart, bins, place) = 0;
+        *total_of(counts, outside, bins, place) = 0;
 }
 
 static cudaError_t clear_all(const struct frame *f)
@@ -42,18 +43,18 @@ static cudaError_t clear_all(const struct frame *f)
     const struct histogram *a = ARGS(f, histogram);
     const int bins = (int)DIM(f, 'M');
     clear<<<ceil_div(bins + HISTOGRAM_KINDS, THREADS), THREADS, 0, gpu_stream()>>>(
-        (whole *)a->counts, (whole *)a->apart, bins);
+        (whole *)a->counts, (whole *)a->outside, bins);
     return cudaGetLastError();
 }
 
 /* ---- global: one thread per element, an atomic in global memory ---- */
 
 template <typename T>
-__global__ void global_kernel(const T *x, int64_t n, int bins, whole *counts, whole *apart)
+__global__ void global_kernel(const T *x, int64_t n, int bins, whole *counts, whole *outside)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i < n)
-        atomicAdd(total_of(counts, apart, bins, counter_of(load(x + i), bins)), 1);
+        atomicAdd(total_of(counts, outside, bins, counter_of(load(x + i), bins)), 1);
 }
 
 template <typename T>
@@ -64,7 +65,7 @@ static int global(const struct frame *f)
 
     CUDA(clear_all(f));
     global_kernel<<<ceil_div(n, THREADS), THREADS, 0, gpu_stream()>>>(
-        (const T *)a->x, n, (int)DIM(f, 'M'), (whole *)a->counts, (whole *)a->apart);
+        (const T *)a->x, n, (int)DIM(f, 'M'), (whole *)a->counts, (whole *)a->outside);
     return cudaGetLastError();
 }
 
@@ -86,7 +87,7 @@ static const char *too_many_bins(const struct frame *f)
 
 /* 32 bits are enough for a block's counts: there are 2^30 elements at most. */
 template <typename T>
-__global__ void shared_kernel(const T *x, int64_t n, int bins, whole *counts, whole *apart)
+__global__ void shared_kernel(const T *x, int64_t n, int bins, whole *counts, whole *outside)
 {
     extern __shared__ __align__(16) unsigned counter[];
     const int places = bins + HISTOGRAM_KINDS;
@@ -100,7 +101,7 @@ __global__ void shared_kernel(const T *x, int64_t n, int bins, whole *counts, wh
     __syncthreads();
     for (int place = threadIdx.x; place < places; place += blockDim.x)
         if (counter[place])
-            atomicAdd(total_of(counts, apart, bins, place), counter[place]);
+            atomicAdd(total_of(counts, outside, bins, place), counter[place]);
 }
 
 /* Blocks that count: as many as are resident at once, but no more than there is work for. */
@@ -123,7 +124,7 @@ static int shared(const struct frame *f)
     CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_sm, shared_kernel<T>,
                                                        MAX_THREADS, bytes));
     shared_kernel<T><<<blocks_for(n, blocks_per_sm), MAX_THREADS, bytes, gpu_stream()>>>(
-        (const T *)a->x, n, (int)DIM(f, 'M'), (whole *)a->counts, (whole *)a->apart);
+        (const T *)a->x, n, (int)DIM(f, 'M'), (whole *)a->counts, (whole *)a->outside);
     return cudaGetLastError();
 }
 
@@ -135,7 +136,7 @@ struct counting {
     const void *x;
     int64_t n;
     int bins, copies;
-    whole *counts, *apart;
+    whole *counts, *outside;
 };
 
 /* Loads LOADS vectors of a thread with a stride of the block's threads; nothing beyond the block's
@@ -213,7 +214,7 @@ __global__ void __launch_bounds__(MAX_THREADS) private_kernel(counting c)
         for (int i = 0; i < c.copies; i++)
             sum += counter[place * c.copies + ((i + tid) & (c.copies - 1))];
         if (sum)
-            atomicAdd(total_of(c.counts, c.apart, c.bins, place), sum);
+            atomicAdd(total_of(c.counts, c.outside, c.bins, place), sum);
     }
 }
 
@@ -223,7 +224,7 @@ static int privately(const struct frame *f)
     const struct histogram *a = ARGS(f, histogram);
     const size_t smem = gpu_limits()->smem;
     struct counting c = {a->x, DIM(f, 'N'),        (int)DIM(f, 'M'),
-                         32,   (whole *)a->counts, (whole *)a->apart};
+                         32,   (whole *)a->counts, (whole *)a->outside};
 
     while (bytes_of(f, c.copies) > smem)
         c.copies /= 2;

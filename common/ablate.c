@@ -491,8 +491,8 @@ static int judge_given(const abl_result *r, struct bounds *bounds, const char *n
             if (!(grad ? r->has_g : r->has_x)[i] ||
                 !op_results(r->trial.op, &r->trial.sizes, i, grad))
                 continue;
-            if (check_within("parity", &c, i, grad, tensors_result(r->t, i, grad),
-                             tensors_result(want, i, grad), bounds, list))
+            const struct tensor_pair pair = tensor_pair(&c, i, grad, r->t, want);
+            if (check_within("parity", &pair, bounds, list))
                 return -1;
             list->v[list->n - 1].backend = name;
         }

@@ -164,10 +164,12 @@ static int64_t index_text(const struct op *o, const struct frame *f, int arg, in
     return t;
 }
 
-static int64_t first_bad_step(const struct op *o, const struct frame *f, int arg, const double *got,
-                              const double *want, double bound)
+static int64_t first_bad_step(const struct tensor_pair *pair, double bound)
 {
-    int64_t n = op_count(o, f, arg), first = -1;
+    const struct op *o = pair->call->op;
+    const struct frame *f = pair->call->sizes;
+    const double *got = pair->got, *want = pair->want;
+    int64_t n = op_count(o, f, pair->arg), first = -1;
     double size = 0;
 
     for (int64_t i = 0; i < n; i++)
@@ -175,32 +177,39 @@ static int64_t first_bad_step(const struct op *o, const struct frame *f, int arg
     for (int64_t i = 0; i < n; i++) {
         if (alike(got[i], want[i]) || fabs(got[i] - want[i]) <= bound * size)
             continue;
-        int64_t t = index_text(o, f, arg, i, NULL, 0);
+        int64_t t = index_text(o, f, pair->arg, i, NULL, 0);
         if (first < 0 || t < first)
             first = t;
     }
     return first;
 }
 
-int check_tensor(const char *check, const struct op *o, const struct frame *f,
-                 const struct backend *b, const struct impl *k, int arg, int grad,
-                 const double *got, const double *want, double bound, struct verdicts *list)
+struct tensor_pair tensor_pair(const struct call *c, int arg, int grad, const struct tensors *got,
+                               const struct tensors *want)
 {
-    int64_t n = op_count(o, f, arg);
-    struct distance d = distance(got, want, n);
+    return (struct tensor_pair){c, arg, grad, tensors_result(got, arg, grad),
+                                tensors_result(want, arg, grad)};
+}
+
+int check_tensor(const char *check, const struct tensor_pair *pair, double bound,
+                 struct verdicts *list)
+{
+    const struct call *c = pair->call;
+    int64_t n = op_count(c->op, c->sizes, pair->arg);
+    struct distance d = distance(pair->got, pair->want, n);
     char name[32];
 
-    snprintf(name, sizeof name, "%s%s", grad ? "d_" : "", o->arg[arg].name);
-    struct verdict *v = verdict_add(list, check, name, b, k);
+    snprintf(name, sizeof name, "%s%s", pair->grad ? "d_" : "", c->op->arg[pair->arg].name);
+    struct verdict *v = verdict_add(list, check, name, c->backend, c->kernel);
     if (!v)
         return -1;
     v->error = d.max;
     v->norm = d.norm;
     v->bound = bound;
-    v->pass = bound > 0 ? isfinite(d.max) && d.max <= bound : same_bits(got, want, n);
-    index_text(o, f, arg, d.worst, v->worst, sizeof v->worst);
+    v->pass = bound > 0 ? isfinite(d.max) && d.max <= bound : same_bits(pair->got, pair->want, n);
+    index_text(c->op, c->sizes, pair->arg, d.worst, v->worst, sizeof v->worst);
     if (!v->pass)
-        v->first_bad = first_bad_step(o, f, arg, got, want, bound);
+        v->first_bad = first_bad_step(pair, bound);
     return 0;
 }
 
@@ -394,17 +403,16 @@ static int take_more(struct bounds *b)
 
 /* Within a bound of 1 and more even what is far off passes; that is nothing to rely on.  A bound is
  * infinite where numbers in the yardstick outgrow its type. */
-int check_within(const char *check, const struct call *c, int arg, int grad, const double *got,
-                 const double *want, struct bounds *bounds, struct verdicts *list)
+int check_within(const char *check, const struct tensor_pair *pair, struct bounds *bounds,
+                 struct verdicts *list)
 {
     static const double FAR = 0x1p-6;
     int at = list->n;
-    const double *bound = &(grad ? bounds->g : bounds->x)[arg];
+    const double *bound = &(pair->grad ? bounds->g : bounds->x)[pair->arg];
 
     do {
         list->n = at;
-        if (check_tensor(check, c->op, c->sizes, c->backend, c->kernel, arg, grad, got, want,
-                         *bound, list))
+        if (check_tensor(check, pair, *bound, list))
             return -1;
     } while (!list->v[at].pass && *bound > 0 && take_more(bounds));
     list->v[at].pass |= *bound == INFINITY;
@@ -419,10 +427,10 @@ int check_parity(const struct tensors *got, struct bounds *bounds, struct verdic
         .op = t->op, .backend = bounds->backend, .kernel = bounds->kernel, .sizes = t->sizes};
 
     for (int i = 0; i < t->op->n_args; i++)
-        for (int grad = 0; grad < 2; grad++)
-            if (op_results(t->op, t->sizes, i, grad) &&
-                check_within("parity", &c, i, grad, tensors_result(got, i, grad),
-                             tensors_result(t->oracle, i, grad), bounds, list))
+        for (int grad = 0; grad < 2; grad++) {
+            const struct tensor_pair pair = tensor_pair(&c, i, grad, got, t->oracle);
+            if (op_results(t->op, t->sizes, i, grad) && check_within("parity", &pair, bounds, list))
                 return -1;
+        }
     return 0;
 }

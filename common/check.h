@@ -102,13 +102,20 @@ void bounds_from(struct bounds *to, const struct backend *b, const struct impl *
 
 /* Every result of `got` against the oracle's. */
 int check_parity(const struct tensors *got, struct bounds *bounds, struct verdicts *list);
-/* One tensor against another; bound 0 asks for equal bits. */
-int check_tensor(const char *check, const struct op *o, const struct frame *f,
-                 const struct backend *b, const struct impl *k, int arg, int grad,
-                 const double *got, const double *want, double bound, struct verdicts *list);
-/* The same, of call c, with the bound of that result. */
-int check_within(const char *check, const struct call *c, int arg, int grad, const double *got,
-                 const double *want, struct bounds *bounds, struct verdicts *list);
+/* A result of a call, the values it has and the values it should have. */
+struct tensor_pair {
+    const struct call *call;
+    int arg, grad;
+    const double *got, *want;
+};
+struct tensor_pair tensor_pair(const struct call *c, int arg, int grad, const struct tensors *got,
+                               const struct tensors *want);
+/* Bound 0 asks for equal bits. */
+int check_tensor(const char *check, const struct tensor_pair *pair, double bound,
+                 struct verdicts *list);
+/* The same with the bound of that result. */
+int check_within(const char *check, const struct tensor_pair *pair, struct bounds *bounds,
+                 struct verdicts *list);
 
 /* ---- differences (differences.c) ---- */
 

@@ -400,8 +400,8 @@ static int check_elements(struct probe *p, struct verdicts *list)
         if (size == 0) /* no scale of its own: the numbers themselves must be as good as 0 */
             for (int64_t i = 0; i < p->n; i++)
                 numeric[i] = fabs(numeric[i]) <= bound ? 0 : numeric[i];
-        e = check_tensor("differences", p->op, p->call.sizes, &ref64, p->call.kernel, p->arg, 1,
-                         numeric, g, fmax(bound, 0x1p-52), list);
+        const struct tensor_pair pair = {&p->call, p->arg, 1, numeric, g};
+        e = check_tensor("differences", &pair, fmax(bound, 0x1p-52), list);
     }
     if (!e)
         settle(&list->v[list->n - 1], size > 0 ? size : 1, natural(p) / sqrt(p->n));

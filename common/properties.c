@@ -49,13 +49,10 @@ static void reverse(double *x, struct along a)
 }
 
 /* Bit by bit, or within the bounds where it may be `loose`. */
-static int compare_one(const char *check, const struct call *c, int arg, int grad,
-                       const double *got, const double *want, struct bounds *loose,
+static int compare_one(const char *check, struct tensor_pair pair, struct bounds *loose,
                        struct verdicts *list)
 {
-    return loose ? check_within(check, c, arg, grad, got, want, loose, list)
-                 : check_tensor(check, c->op, c->sizes, c->backend, c->kernel, arg, grad, got, want,
-                                0, list);
+    return loose ? check_within(check, &pair, loose, list) : check_tensor(check, &pair, 0, list);
 }
 
 /* Compare all results of two runs: bit by bit, or within the bounds where
@@ -67,8 +64,8 @@ static int compare(const char *check, const struct call *c, const struct tensors
     for (int i = 0; i < c->op->n_args; i++)
         for (int grad = 0; grad < 2; grad++)
             if (op_results(c->op, c->sizes, i, grad) &&
-                compare_one(check, c, i, grad, tensors_result(got, i, grad),
-                            tensors_result(want, i, grad), loose && loose[i] ? bounds : NULL, list))
+                compare_one(check, tensor_pair(c, i, grad, got, want),
+                            loose && loose[i] ? bounds : NULL, list))
                 return -1;
     return 0;
 }
@@ -182,7 +179,8 @@ static int check_causal(const struct call *c, const struct tensors *inputs,
             double *got = tensors_result(t, i, grad);
             const double *was = tensors_result(want, i, grad);
             splice(got, was, a, grad ? 0 : middle, grad ? middle : T);
-            e = compare_one("causal", c, i, grad, got, was, o->blas ? bounds : NULL, list);
+            e = compare_one("causal", tensor_pair(c, i, grad, t, want), o->blas ? bounds : NULL,
+                            list);
         }
         tensors_free(t);
     }
@@ -261,6 +259,9 @@ static int check_alone(const struct call *c, const struct tensors *inputs,
 {
     const struct op *o = c->op;
     struct share last = {.t = NULL};
+    struct call alone = *c;
+    struct tensor_pair pair;
+    alone.sizes = &last.sizes;
     int e = share_new(c, inputs, o->batch, DIM(c->sizes, o->batch) - 1, 1, &last) ||
             share_run(c, &last);
 
@@ -275,8 +276,8 @@ static int check_alone(const struct call *c, const struct tensors *inputs,
                 break;
             }
             part(of_all, tensors_result(want, i, grad), a, last.from, 1, 0);
-            e = check_tensor("alone", o, &last.sizes, c->backend, c->kernel, i, grad,
-                             tensors_result(last.t, i, grad), of_all, 0, list);
+            pair = (struct tensor_pair){&alone, i, grad, tensors_result(last.t, i, grad), of_all};
+            e = compare_one("alone", pair, NULL, list);
             free(of_all);
         }
     tensors_free(last.t);
@@ -370,8 +371,8 @@ static int check_handover(const struct call *c, const struct tensors *inputs,
         for (int i = 0; !e && i < o->n_args; i++)
             for (int grad = 0; !e && grad < 2; grad++)
                 if (op_results(o, c->sizes, i, grad) && !(o->arg[i].flags & SAVED))
-                    e = compare_one("handover", c, i, grad, tensors_result(got, i, grad),
-                                    tensors_result(want, i, grad), loose[i] ? bounds : NULL, list);
+                    e = compare_one("handover", tensor_pair(c, i, grad, got, want),
+                                    loose[i] ? bounds : NULL, list);
     }
     tensors_free(one.t);
     tensors_free(two.t);
@@ -448,9 +449,8 @@ int check_neutral(const struct op *o, const struct frame *f, const struct backen
         for (int i = 0; !e && first && i < o->n_args; i++)
             for (int grad = 0; !e && grad < 2; grad++)
                 if (op_results(o, f, i, grad) && !(o->arg[i].flags & SAVED))
-                    e = check_tensor(o->neutral->name, o, &sizes, b, k, i, grad,
-                                     tensors_result(t, i, grad), tensors_result(first, i, grad), 0,
-                                     list);
+                    e = compare_one(o->neutral->name, tensor_pair(&c, i, grad, t, first), NULL,
+                                    list);
         if (!first)
             first = t;
         else

@@ -305,6 +305,23 @@ static int check_random(const struct options *o)
     return 0;
 }
 
+/* The words behind the options, and which options go with them. */
+static int parse_operands(int argc, char **argv, struct options *o)
+{
+    if (optind < argc)
+        o->file = argv[optind++];
+    if (optind < argc)
+        return err_set("%s and %s are two %s; give one", o->file, argv[optind],
+                       o->list ? "operations" : "files");
+    if (o->list || o->help || o->version)
+        return 0;
+    if (check_random(o))
+        return -1;
+    if (o->words && o->file)
+        return err_set("-t and the file %s cannot both be run; give one", o->file);
+    return o->words || o->file || o->random.n ? 0 : err_set("no FILE.ini and no -t WORDS is given");
+}
+
 static int parse_options(int argc, char **argv, struct options *o)
 {
     enum {
@@ -360,18 +377,7 @@ static int parse_options(int argc, char **argv, struct options *o)
         case OPT_VERSION: o->version = 1; break;
         default: return wrong_option(c, argv);
         }
-    if (optind < argc)
-        o->file = argv[optind++];
-    if (optind < argc)
-        return err_set("%s and %s are two %s; give one", o->file, argv[optind],
-                       o->list ? "operations" : "files");
-    if (o->list || o->help || o->version)
-        return 0;
-    if (check_random(o))
-        return -1;
-    if (o->words && o->file)
-        return err_set("-t and the file %s cannot both be run; give one", o->file);
-    return o->words || o->file || o->random.n ? 0 : err_set("no FILE.ini and no -t WORDS is given");
+    return parse_operands(argc, argv, o);
 }
 
 /* Everything that was printed must have arrived. */

@@ -83,7 +83,7 @@ static void move_aside(const struct op *o, const struct frame *f, struct tensors
 {
     for (int i = 0; i < o->n_args; i++) {
         const struct arg *a = &o->arg[i];
-        enum fill fill = a->fill_of ? a->fill_of(f) : a->fill;
+        enum fill fill = op_fill(o, f, i);
         int centred =
             fill == ZERO || fill == NORMAL || fill == FAN || fill == UNIT || fill == MASKED;
         uint64_t key = draw_key(which, a->name);

@@ -344,12 +344,18 @@ static double draw_wild(uint64_t key, uint64_t i)
     return edge < COUNT(edges) ? edges[edge] : 1.5 * draw_uniform(key, i) - 0.25;
 }
 
+const char *const no_yes[] = {"no", "yes", NULL};
 const char *const fill_names[] = {"normal", "masked", "shifted", "outliers", NULL};
 
-enum fill fill_chosen(const struct frame *f, int place)
+enum fill op_fill(const struct op *o, const struct frame *f, int arg)
 {
-    static const enum fill of[] = {NORMAL, MASKED, SHIFTED, OUTLIERS};
-    return of[f->choice[place]];
+    static const enum fill chosen[] = {NORMAL, MASKED, SHIFTED, OUTLIERS};
+    const struct arg *a = &o->arg[arg];
+    int place;
+
+    if (a->fill_choice && op_param(o, a->fill_choice, &place))
+        return chosen[f->choice[place]];
+    return a->fill_of ? a->fill_of(f) : a->fill;
 }
 
 /* Where an element of a hard fill is: its row, counted from one that the seed says, and its

@@ -48,11 +48,14 @@ struct param {
 };
 
 /* SIZE_PARAM("rows", 'M', 4096, "rows of x"): the length of an axis.
+ * WHOLE_PARAM("radius", 'R', 4, 0, 1 << 28, "neighbours on each side"): initial, min, max.
  * CHOICE_PARAM("form", forms, FORM_HALF, "which columns are a pair").
  * REAL_PARAM("beta", 0, -1e6, 1e6, "factor of what is added"). */
 #define SIZE_PARAM(name_, letter_, initial_, help_)                                                \
+    WHOLE_PARAM(name_, letter_, initial_, 1, 1 << 30, help_)
+#define WHOLE_PARAM(name_, letter_, initial_, min_, max_, help_)                                   \
     {                                                                                              \
-        .name = name_, .letter = letter_, .initial = initial_, .min = 1, .max = 1 << 30,           \
+        .name = name_, .letter = letter_, .initial = initial_, .min = min_, .max = max_,           \
         .help = help_                                                                              \
     }
 #define CHOICE_PARAM(name_, choices_, initial_, help_)                                             \
@@ -67,7 +70,7 @@ struct param {
         }                                                                                          \
     }
 
-/* FILL_PARAM(fill_names, "x"): which fill an input has.  A contract whose input cannot have all of
+/* FILL_PARAM(fill_names, "x"): the parameter `fill`, which fill an input has.  A contract whose input cannot have all of
  * them names the first few. */
 #define FILL_PARAM(names_, tensor_)                                                                \
     CHOICE_PARAM("fill", names_, 0, "how " tensor_ " is drawn: N(0, 1), or hard")
@@ -127,8 +130,9 @@ struct arg {
     int (*when)(const struct frame *f);             /* NULL: always there */
     const char *(*shape_of)(const struct frame *f); /* NULL: shape */
     const char *type_choice; /* the choice, one of STORAGE_TYPES, that is its storage type */
+    const char *fill_choice; /* the parameter, a FILL_PARAM, that chooses its fill */
     const char *continues;   /* of a final state: the initial state it hands over to */
-    enum fill (*fill_of)(const struct frame *f); /* NULL: fill */
+    enum fill (*fill_of)(const struct frame *f); /* NULL: fill, or as fill_choice says */
     int (*back)(const struct frame *f);          /* does backward read it? NULL: as the flags say */
 };
 
@@ -378,9 +382,10 @@ int64_t op_memory(const struct op *o, const struct backend *b, const struct impl
 /* The kernels of o on b that there are; an empty list if none. */
 const struct impl *const *op_kernels(const struct op *o, const struct backend *b);
 
-/* What FILL_PARAM chooses among, and what has been chosen by the parameter at `place`. */
-extern const char *const fill_names[];
-enum fill fill_chosen(const struct frame *f, int place);
+/* The choices of a FILL_PARAM, and those of a parameter that is no or yes. */
+extern const char *const fill_names[], *const no_yes[];
+/* The fill of an input in this case. */
+enum fill op_fill(const struct op *o, const struct frame *f, int arg);
 
 /* Inputs: any element depends on nothing but (seed, name, index). */
 void op_draw(const struct op *o, const struct frame *f, int arg, enum fill fill, uint64_t seed,

@@ -88,9 +88,8 @@ void tensors_draw(struct tensors *t, const struct op *o, const struct frame *f, 
 {
     for (int i = 0; i < o->n_args; i++) {
         const struct arg *a = &o->arg[i];
-        enum fill fill = a->fill_of                         ? a->fill_of(f)
-                         : nonzero_state && a->fill == ZERO ? UNIT
-                                                            : a->fill;
+        int state = !a->fill_of && a->fill == ZERO;
+        enum fill fill = nonzero_state && state ? UNIT : op_fill(o, f, i);
         if (a->flags & IN && t->x[i])
             op_draw(o, f, i, fill, seed, t->x[i]);
         if (a->flags & OUT && t->g[i])

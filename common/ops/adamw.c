@@ -2,16 +2,10 @@
 #include "common/ops/adamw.h"
 
 static const char *const decays[] = {"all", "alternate", NULL};
-static const char *const no_yes[] = {"no", "yes", NULL};
 
 static const struct param params[] = {
     [ADAMW_N] = SIZE_PARAM("parameters", 'N', 1 << 20, "parameters in all"),
-    [ADAMW_TENSORS] = {.name = "tensors",
-                       .letter = 'K',
-                       .initial = 1,
-                       .min = 1,
-                       .max = ADAMW_MAX_TENSORS,
-                       .help = "tensors that they are"},
+    [ADAMW_TENSORS] = WHOLE_PARAM("tensors", 'K', 1, 1, ADAMW_MAX_TENSORS, "tensors that they are"),
     [ADAMW_STEP] = SIZE_PARAM("step", 'S', 1, "the step that it is, from 1"),
     [ADAMW_DECAY] = CHOICE_PARAM("decay", decays, DECAY_ALL, "which tensors decay"),
     [ADAMW_MASTER] = CHOICE_PARAM("master", no_yes, 0, "a copy of the parameters in full"),

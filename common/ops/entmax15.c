@@ -10,13 +10,8 @@ static const struct param params[] = {
     FILL_PARAM(fill_names, "x"),
 };
 
-static enum fill fill_of(const struct frame *f)
-{
-    return fill_chosen(f, ENTMAX15_FILL);
-}
-
 static const struct arg args[] = {
-    ARG(entmax15, x, "RN", IN | DIFF | NOT_BACK | BELOW, NORMAL, .fill_of = fill_of),
+    ARG(entmax15, x, "RN", IN | DIFF | NOT_BACK | BELOW, NORMAL, .fill_choice = "fill"),
     ARG(entmax15, p, "RN", OUT | SAVED | DIFF),
 };
 

@@ -1,8 +1,6 @@
 #include "common/op.h"
 #include "common/ops/gemm.h"
 
-static const char *const no_yes[] = {"no", "yes", NULL};
-
 #define PARAMS(M, N, K)                                                                            \
     SIZE_PARAM("M", 'M', M, "rows of C"), SIZE_PARAM("N", 'N', N, "columns of C"),                 \
         SIZE_PARAM("K", 'K', K, "what is summed over"),                                            \

@@ -1,8 +1,6 @@
 #include "common/op.h"
 #include "common/ops/gemv.h"
 
-static const char *const no_yes[] = {"no", "yes", NULL};
-
 static const struct param params[] = {
     SIZE_PARAM("M", 'M', 4096, "numbers of y"),
     SIZE_PARAM("K", 'K', 4096, "numbers of x, what is summed over"),

@@ -1,7 +1,6 @@
 #include "common/op.h"
 #include "common/ops/linear.h"
 
-static const char *const no_yes[] = {"no", "yes", NULL};
 static const char *const acts[] = {"none", "silu", "relu", NULL};
 
 static const struct param params[] = {

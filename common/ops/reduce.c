@@ -15,11 +15,6 @@ static const struct param params[] = {
     FILL_PARAM(fills, "x"),
 };
 
-static enum fill fill_of(const struct frame *f)
-{
-    return fill_chosen(f, REDUCE_FILL);
-}
-
 static const struct axis axes[] = {{'U', "one"}, {0, NULL}};
 
 static int is_max(const struct frame *f)
@@ -38,7 +33,7 @@ static const char *result_shape(const struct frame *f)
 }
 
 static const struct arg args[] = {
-    ARG(reduce, x, "RN", IN | DIFF, NORMAL, .back = is_norm2, .fill_of = fill_of),
+    ARG(reduce, x, "RN", IN | DIFF, NORMAL, .back = is_norm2, .fill_choice = "fill"),
     ARG(reduce, y, "R", OUT | SAVED | DIFF, .shape_of = result_shape, .back = is_norm2),
     ARG(reduce, at, "R", SAVED | WHOLE, .when = is_max, .shape_of = result_shape),
 };

@@ -13,13 +13,8 @@ static const struct param params[] = {
     FILL_PARAM(fills, "x"),
 };
 
-static enum fill fill_of(const struct frame *f)
-{
-    return fill_chosen(f, SCAN_FILL);
-}
-
 static const struct arg args[] = {
-    ARG(scan, x, "RN", IN | DIFF | NOT_BACK, NORMAL, .fill_of = fill_of),
+    ARG(scan, x, "RN", IN | DIFF | NOT_BACK, NORMAL, .fill_choice = "fill"),
     ARG(scan, y, "RN", OUT | DIFF),
 };
 

@@ -4,12 +4,7 @@
 static const struct param params[] = {
     SIZE_PARAM("rows", 'B', 64, "rows"),
     SIZE_PARAM("length", 'N', 65536, "numbers of a row"),
-    {.name = "radius",
-     .letter = 'R',
-     .initial = 4,
-     .min = 0,
-     .max = 1 << 28,
-     .help = "neighbours on each side"},
+    WHOLE_PARAM("radius", 'R', 4, 0, 1 << 28, "neighbours on each side"),
 };
 
 static const struct arg args[] = {

@@ -5,12 +5,7 @@ static const struct param params[] = {
     SIZE_PARAM("batch", 'B', 1, "images"),
     SIZE_PARAM("height", 'H', 1024, "rows of an image"),
     SIZE_PARAM("width", 'W', 1024, "columns of an image"),
-    {.name = "radius",
-     .letter = 'R',
-     .initial = 1,
-     .min = 0,
-     .max = 1 << 28,
-     .help = "neighbours on each side"},
+    WHOLE_PARAM("radius", 'R', 1, 0, 1 << 28, "neighbours on each side"),
 };
 
 static const struct arg args[] = {

@@ -573,59 +573,49 @@ static const struct refusal cell_declined[] = {BEYOND, {.settings = NULL}};
 static const struct refusal layer_declined[] = {
     BEYOND, {"state=diagonal steps=1048576 batch=4096 n_state=1", "rows"}, {.settings = NULL}};
 
+/* The members that all three share. */
+#define E74                                                                                        \
+    .param = params, .axis = axes, .refused = refused, .derive = derive,                           \
+    .specials = cell_specials, .chain = cell_chain, .rows = "BH", .batch = 'B', .time = 'T'
+#define SMALL_BLOCK SMALL "n_state=4 dim=6 "
+
 const struct op op_e74_cell = {
     .name = "e74_cell",
     .formula = "S <- f(S + (v - S k^) k^T); y = S q; out = y silu(y)",
     .source = "E74 matrix-state delta rule; common/ops/e74.h",
-    .param = params,
+    E74,
     .n_params = CELL_PARAMS,
-    .axis = axes,
     .arg = cell_args,
     .n_args = N_ARGS(e74_cell),
     .cases = CELL_CASES("") LONG_CASES MANY_CASES,
     .shapes = cell_shapes,
-    .refused = refused,
     .declined = cell_declined,
     .cost = cell_costs,
     .identity = cell_identities,
     .n_identities = COUNT(cell_identities),
     .neutral = &cell_interval,
-    .derive = derive,
     .flops = cell_flops,
     .products = cell_products,
-    .specials = cell_specials,
-    .chain = cell_chain,
-    .rows = "BH",
-    .batch = 'B',
-    .time = 'T',
 };
 
 const struct op op_e74 = {
     .name = "e74",
     .formula = "k v q z = W x; then e74_cell",
     .source = "E74 matrix-state delta rule; common/ops/e74.h",
-    .param = params,
+    E74,
     .n_params = LAYER_PARAMS,
-    .axis = axes,
     .arg = layer_args,
     .n_args = N_ARGS(e74),
     .cases = CELL_CASES(" dim=3") "; steps=66,1100 batch=1 n_state=16 nonlin=linear dim=3",
     .shapes = layer_shapes,
     .memory = "state=diagonal,full steps=512 batch=32 n_state=64 dim=256",
-    .refused = refused,
     .declined = layer_declined,
     .cost = layer_costs,
     .identity = layer_identities,
     .n_identities = COUNT(layer_identities),
     .neutral = &layer_interval,
-    .derive = derive,
     .flops = layer_flops,
     .products = layer_products,
-    .specials = cell_specials,
-    .chain = cell_chain,
-    .rows = "BH",
-    .batch = 'B',
-    .time = 'T',
     .blas = 1,
 };
 
@@ -633,35 +623,22 @@ const struct op op_e74_block = {
     .name = "e74_block",
     .formula = "out = x + e74(rmsnorm(x)) W_o^T",
     .source = "common/ops/e74.h",
-    .param = params,
+    E74,
     .n_params = BLOCK_PARAMS,
-    .axis = axes,
     .arg = block_args,
     .n_args = N_ARGS(e74_block),
-    .cases = "steps=5 batch=2 heads=2 n_state=4 checkpoint_interval=2 dim=6 "
-             "state=full,diagonal nonlin=tanh,linear; "
-             "steps=5 batch=2 heads=2 n_state=4 checkpoint_interval=2 dim=6 rank=3 "
-             "state=lowrank proj=full; "
-             "steps=5 batch=2 heads=2 n_state=4 checkpoint_interval=2 dim=6 "
-             "state=blockdiag block_size=2 nonlin=rmsnorm proj=tied_kvq eps=0.5; "
-             "steps=5 batch=2 heads=2 n_state=4 checkpoint_interval=2 dim=6 "
-             "state=blockdiag block_size=4 nonlin=frobnorm; "
-             "steps=5 batch=2 heads=2 n_state=4 checkpoint_interval=2 dim=6 "
-             "state=blockdiag block_size=2,4 nonlin=frobnorm proj=tied_kvq eps=0.5; "
-             "steps=5 batch=2 heads=2 n_state=4 dim=6 proj=full z_mod=row trajectory=store "
-             "checkpoint_dtype=bf16; "
-             "steps=5 batch=2 heads=2 n_state=4 checkpoint_interval=2 dim=6 proj=full z_mod=full "
-             "checkpoint_dtype=fp16; "
-             "steps=33 batch=1 n_state=16 checkpoint_interval=8 dim=24 proj=tied_kq; "
-             "steps=66,1100 batch=1 n_state=16 nonlin=linear dim=3",
-    .refused = refused,
-    .derive = derive,
+    .cases = SMALL_BLOCK
+    "state=full,diagonal nonlin=tanh,linear; " SMALL_BLOCK
+    "rank=3 state=lowrank proj=full; " SMALL_BLOCK
+    "state=blockdiag block_size=2 nonlin=rmsnorm proj=tied_kvq eps=0.5; " SMALL_BLOCK
+    "state=blockdiag block_size=4 nonlin=frobnorm; " SMALL_BLOCK
+    "state=blockdiag block_size=2,4 nonlin=frobnorm proj=tied_kvq eps=0.5; "
+    "steps=5 batch=2 heads=2 n_state=4 dim=6 proj=full z_mod=row trajectory=store "
+    "checkpoint_dtype=bf16; " SMALL_BLOCK "proj=full z_mod=full "
+    "checkpoint_dtype=fp16; "
+    "steps=33 batch=1 n_state=16 checkpoint_interval=8 dim=24 proj=tied_kq; "
+    "steps=66,1100 batch=1 n_state=16 nonlin=linear dim=3",
     .flops = block_flops,
     .products = block_products,
-    .specials = cell_specials,
-    .chain = cell_chain,
-    .rows = "BH",
-    .batch = 'B',
-    .time = 'T',
     .blas = 1,
 };

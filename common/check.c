@@ -8,6 +8,7 @@
 
 #include "common/check.h"
 #include "common/err.h"
+#include "common/grow.h"
 
 /* ---- lists of verdicts ---- */
 
@@ -41,17 +42,13 @@ const char *verdict_word(const struct verdict *v)
 struct verdict *verdict_add(struct verdicts *list, const char *check, const char *tensor,
                             const struct backend *b, const struct impl *k)
 {
-    if (list->n == list->room) {
-        int room = list->room ? 2 * list->room : 64;
-        struct verdict *v = realloc(list->v, room * sizeof *v);
-        if (!v) {
-            err_set("no memory for %d verdicts", room);
-            return NULL;
-        }
-        list->v = v;
-        list->room = room;
+    struct verdict *v = grow(list->v, list->n, sizeof *v);
+    if (!v) {
+        err_set("no memory for %d verdicts", list->n + 1);
+        return NULL;
     }
-    struct verdict *v = &list->v[list->n++];
+    list->v = v;
+    v += list->n++;
     *v = (struct verdict){.check = check, .backend = b->name, .kernel = k->name, .first_bad = -1};
     snprintf(v->tensor, sizeof v->tensor, "%s", tensor);
     return v;

@@ -23,7 +23,7 @@ struct verdict {
 
 struct verdicts {
     struct verdict *v;
-    int n, room;
+    int n;
 };
 
 /* A new one at the list's end, to be completed; NULL after err_set(). */

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "common/file.h"
+#include "common/grow.h"
 #include "common/ini.h"
 
 enum {
@@ -48,12 +49,6 @@ __attribute__((format(printf, 3, 4))) static void complain(struct reading *r, in
 }
 
 /* ---- the list ---- */
-
-/* Room for one more than n; it grows from one power of two to the next. */
-static void *grow(void *list, int n, size_t size)
-{
-    return n & (n - 1) ? list : realloc(list, (n ? 2 * (size_t)n : 1) * size);
-}
 
 int ini_add_section(struct ini *ini, const char *name, int line)
 {

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "common/err.h"
+#include "common/grow.h"
 #include "common/half.h"
 #include "common/number.h"
 #include "common/op.h"
@@ -99,17 +100,17 @@ int additions(int64_t n)
 
 /* ---- parameters ---- */
 
-static int set_choice(const struct param *p, int *choice, const char *value)
+int choice_set(const char *key, const char *value, const char *const *names, int *choice)
 {
     char known[200] = "";
-    for (int i = 0; p->choices[i]; i++) {
-        if (strcmp(p->choices[i], value) == 0) {
+    for (int i = 0; names[i]; i++) {
+        if (strcmp(names[i], value) == 0) {
             *choice = i;
             return 0;
         }
-        snprintf(known + strlen(known), sizeof known - strlen(known), " %s", p->choices[i]);
+        append(known, sizeof known, " %s", names[i]);
     }
-    return err_set("%s = %s: not one of%s", p->name, value, known);
+    return err_set("%s = %s: not one of%s", key, value, known);
 }
 
 int op_set(const struct op *o, struct frame *f, const char *key, const char *value)
@@ -120,7 +121,7 @@ int op_set(const struct op *o, struct frame *f, const char *key, const char *val
     if (!p)
         return err_set("%s has no parameter %s", o->name, key);
     if (p->choices)
-        return set_choice(p, &f->choice[place], value);
+        return choice_set(p->name, value, p->choices, &f->choice[place]);
     if (p->real ? number_real(value, p->real->min, p->real->max, &f->real[place])
                 : number_whole(value, p->min, p->max, &DIM(f, p->letter)))
         return err_at("%s = %s", key, value);

@@ -352,6 +352,8 @@ const struct backend *backend_find(const char *name);
 /* The reference that stores tensors of type t as t is. */
 const struct backend *reference_of(enum dtype t);
 
+/* *choice becomes the place of value among names, which end with NULL; nonzero after err_set(). */
+int choice_set(const char *key, const char *value, const char *const *names, int *choice);
 /* Set a parameter from text; nonzero after err_set() if it cannot be. */
 int op_set(const struct op *o, struct frame *f, const char *key, const char *value);
 void op_defaults(const struct op *o, struct frame *f);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/err.h"
+#include "common/grow.h"
 #include "common/random.h"
 #include "common/progress.h"
 #include "common/trial.h"
@@ -165,17 +166,15 @@ static void quiet(const char *what, void *data)
 
 static void note_failure(struct failure *to, const struct verdict *v)
 {
-    size_t at = strlen(to->text);
-
     if (!to->check) {
         to->check = v->check;
         to->kernel = v->kernel;
         to->backend = backend_find(v->backend);
     }
-    if (at < sizeof to->text - 200)
-        snprintf(to->text + at, sizeof to->text - at,
-                 "      %s %s %s, %s: off by %.3g at %s, bound %.3g\n", v->backend, v->kernel,
-                 v->check, v->tensor, v->error, *v->worst ? v->worst : "-", v->bound);
+    if (strlen(to->text) < sizeof to->text - 200)
+        append(to->text, sizeof to->text, "      %s %s %s, %s: off by %.3g at %s, bound %.3g\n",
+               v->backend, v->kernel, v->check, v->tensor, v->error, *v->worst ? v->worst : "-",
+               v->bound);
 }
 
 /* Run it.  Nonzero where a backend was lost, or it was interrupted. */

@@ -9,6 +9,7 @@
 
 #include "common/err.h"
 #include "common/estimate.h"
+#include "common/grow.h"
 #include "common/quote.h"
 #include "common/progress.h"
 #include "common/report.h"
@@ -442,11 +443,9 @@ static void keep_reasons(struct report *p, const char *skips)
     char line[300];
     for (; *skips; skips += strcspn(skips, "\n"), skips += *skips == '\n') {
         snprintf(line, sizeof line, "%.*s", (int)strcspn(skips, "\n"), skips);
-        if (!strstr(p->why_skipped, line)) {
-            size_t used = strlen(p->why_skipped);
-            snprintf(p->why_skipped + used, sizeof p->why_skipped - used, "%s%s", used ? "; " : "",
-                     line);
-        }
+        if (!strstr(p->why_skipped, line))
+            append(p->why_skipped, sizeof p->why_skipped, "%s%s", *p->why_skipped ? "; " : "",
+                   line);
     }
 }
 

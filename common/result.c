@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/grow.h"
 #include "common/result.h"
 
 void result_skip(struct result *r, const char *what, const char *why)
 {
-    size_t used = strlen(r->skips);
-    snprintf(r->skips + used, sizeof r->skips - used, "%s: %s\n", what, why);
+    append(r->skips, sizeof r->skips, "%s: %s\n", what, why);
     r->skipped++;
 }
 

@@ -21,8 +21,6 @@ struct plan {
     double available; /* bytes for tensors on this machine */
 };
 
-/* Room for one more than n; it grows from one power of two to the next. */
-void *plan_grow(void *list, int n, size_t size);
 /* Something is wrong in that line; 0: in the whole. */
 void plan_fault(struct plan *p, int line, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

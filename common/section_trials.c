@@ -8,6 +8,7 @@
 #include "common/cases.h"
 #include "common/err.h"
 #include "common/file.h"
+#include "common/grow.h"
 #include "common/keys.h"
 #include "common/quote.h"
 #include "common/run.h"
@@ -253,9 +254,9 @@ int plan_text(struct trial *t)
     return 0;
 }
 
-static int append(struct experiment *x, const struct trial *t)
+static int add_trial(struct experiment *x, const struct trial *t)
 {
-    struct trial *more = plan_grow(x->trial, x->n, sizeof *more);
+    struct trial *more = grow(x->trial, x->n, sizeof *more);
     if (!more)
         return err_set("no memory for %d trials", x->n + 1);
     x->trial = more;
@@ -304,7 +305,7 @@ static void make_trial(struct plan *p, struct work *w)
                 dtype_names[t->type]);
         if (at_first(&w->l, "seed"))
             refuse(p, w);
-    } else if (plan_text(t) || append(p->x, t)) {
+    } else if (plan_text(t) || add_trial(p->x, t)) {
         refuse(p, w);
     }
 }

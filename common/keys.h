@@ -13,8 +13,12 @@ enum { ONE, LIST };
  * list, and returns nonzero after err_set(); in the order of experiment_keys
  * and trial_keys. */
 struct setter {
+    const char *key;
     int many; /* ONE or LIST */
-    int (*set)(void *to, const char *value);
+    int (*set)(const struct setter *s, void *to, const char *value);
+    size_t offset, size;      /* of the member that is set */
+    int min, max;             /* of a whole number */
+    const char *const *names; /* of a choice, NULL at the end */
 };
 extern const struct setter experiment_setters[], trial_setters[];
 

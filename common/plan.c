@@ -72,11 +72,11 @@ static void set_experiment(struct plan *p, int k, const char *value, int line)
 
     if (how->many && !l)
         plan_fault(p, line, "no memory");
-    else if (how->many ? lists_add(l, key, value, line) : how->set(p->x, value))
+    else if (how->many ? lists_add(l, key, value, line) : how->set(how, p->x, value))
         plan_fault(p, line, "%s", err_text());
     else
         for (int i = 0; l && i < l->list[0].n_values; i++)
-            if (how->set(p->x, l->list[0].value[i]))
+            if (how->set(how, p->x, l->list[0].value[i]))
                 plan_fault(p, line, "%s", err_text());
     if (l)
         lists_free(l);

@@ -31,7 +31,8 @@ struct work {
 static int set_listed(struct trial *t, const char *key, const char *value)
 {
     int k = key_find(trial_keys, key);
-    return k < 0 ? op_set(t->op, &t->sizes, key, value) : trial_setters[k].set(t, value);
+    const struct setter *s = &trial_setters[k < 0 ? 0 : k];
+    return k < 0 ? op_set(t->op, &t->sizes, key, value) : s->set(s, t, value);
 }
 
 static void set_entry(struct plan *p, struct work *w, const struct ini_entry *e, int k,
@@ -39,7 +40,7 @@ static void set_entry(struct plan *p, struct work *w, const struct ini_entry *e,
 {
     int before = w->l.n, many = k < 0 || trial_setters[k].many;
 
-    if (many ? lists_add(&w->l, e->key, value, e->line) : trial_setters[k].set(&w->t, value))
+    if (many ? lists_add(&w->l, e->key, value, e->line) : set_listed(&w->t, e->key, value))
         plan_fault(p, e->line, "%s", err_text());
     for (int i = before; i < w->l.n; i++)
         for (int v = 0; v < w->l.list[i].n_values; v++)
@@ -435,7 +436,7 @@ void section_trials(struct plan *p, const struct ini_section *s)
     w->t.seed = p->x->seed;
     for (int k = 0; trial_keys[k].name; k++)
         if (trial_keys[k].initial)
-            trial_setters[k].set(&w->t, trial_keys[k].initial);
+            set_listed(&w->t, trial_keys[k].name, trial_keys[k].initial);
     char *section = quote_controls(name + strspn(name, " \t"));
     snprintf(w->t.section, sizeof w->t.section, "%.63s", section ? section : "");
     free(section);

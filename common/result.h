@@ -44,6 +44,18 @@ struct result {
     int n_declined;
 };
 
+/* The places of the references in a result, and what is known of a trial once both have run. */
+enum { ORACLE, YARDSTICK };
+struct truth result_truth(const struct result *r);
+
+/* A kernel's call for a trial. */
+struct call trial_call(const struct trial *t, const struct backend *b, const struct impl *k,
+                       int repeats);
+/* Copy the inputs for a call; or reserve memory, copy and run.  Nonzero after err_set(); free
+ * ran->t in any case. */
+int ran_new(struct ran *ran, const struct call *c, const struct tensors *inputs);
+int ran_run(struct ran *ran, const struct call *c, const struct tensors *inputs);
+
 /* Note a check that cannot be made, and why. */
 void result_skip(struct result *r, const char *what, const char *why);
 /* Note a kernel that does not take the case, and why: once, whatever batches it was asked for. */

@@ -58,16 +58,6 @@ static int run_watched(const struct call *c, struct ran *ran)
 
 /* ---- one kernel ---- */
 
-/* A kernel on copies of the inputs. */
-static int ran_new(struct ran *ran, const struct call *c, const struct tensors *inputs)
-{
-    *ran = (struct ran){.backend = c->backend,
-                        .kernel = c->kernel,
-                        .predicted = op_memory(c->op, c->backend, c->kernel, c->sizes)};
-    ran->t = tensors_copy(c->op, c->sizes, inputs);
-    return ran->t ? 0 : -1;
-}
-
 /* Run it, timed, and judge what the last run left; if that is wrong, the
  * times are forgotten. */
 static int time_kernel(const struct call *c, const struct tensors *inputs, struct truth *truth,
@@ -90,15 +80,8 @@ static int time_kernel(const struct call *c, const struct tensors *inputs, struc
 static int run_reference(const struct trial *t, const struct backend *b, int repeats,
                          const struct tensors *inputs, struct ran *ran)
 {
-    struct call c = {.op = t->op,
-                     .backend = b,
-                     .kernel = op_kernels(t->op, b)[0],
-                     .sizes = &t->sizes,
-                     .repeats = repeats};
-
-    if (run_reserve(&c) || ran_new(ran, &c, inputs))
-        return -1;
-    return run_op(&c, ran->t, &ran->outcome);
+    const struct call c = trial_call(t, b, op_kernels(t->op, b)[0], repeats);
+    return ran_run(ran, &c, inputs);
 }
 
 /* May the trial's kernel be this one, and does it take the case, here and now? */
@@ -141,11 +124,7 @@ static int time_backend(const struct task *task, const struct backend *b, struct
     int kept = 0;
 
     for (const struct impl *const *k = op_kernels(t->op, b); *k && !*task->stop; k++) {
-        struct call c = {.op = t->op,
-                         .backend = b,
-                         .kernel = *k,
-                         .sizes = &t->sizes,
-                         .repeats = task->x->repeats};
+        const struct call c = trial_call(t, b, *k, task->x->repeats);
         if (!takes_part(t, &c, r))
             continue;
         if (r->n_ran == MAX_RAN)
@@ -164,8 +143,6 @@ static int time_backend(const struct task *task, const struct backend *b, struct
     return 0;
 }
 
-enum { ORACLE, YARDSTICK }; /* their places in a result */
-
 int timing_run(const struct task *task)
 {
     const struct trial *t = task->t;
@@ -182,12 +159,7 @@ int timing_run(const struct task *task)
         return -1;
     if (!n)
         return *task->stop ? err_set("interrupted") : 0;
-    struct truth truth = {.oracle = r->ran[ORACLE].t,
-                          .yard = r->ran[YARDSTICK].t,
-                          .op = t->op,
-                          .sizes = &t->sizes,
-                          .backend = yard,
-                          .inputs = r->inputs};
+    struct truth truth = result_truth(r);
     int e = *task->stop ? 0 : truth_begin(&truth);
     for (int i = 0; !e && i < n && !*task->stop; i++)
         e = time_backend(task, list[i], &truth);
@@ -275,11 +247,7 @@ static int grow_all(const struct task *task, struct point *p, const struct backe
 {
     for (int i = 0; i < n; i++)
         for (const struct impl *const *k = op_kernels(p->t.op, list[i]); *k; k++) {
-            struct call c = {.op = p->t.op,
-                             .backend = list[i],
-                             .kernel = *k,
-                             .sizes = &p->t.sizes,
-                             .repeats = task->x->repeats};
+            const struct call c = trial_call(&p->t, list[i], *k, task->x->repeats);
             task->step((*k)->name, task->data);
             if (grow_kernel(&c, p, task->r))
                 return -1;

@@ -15,39 +15,39 @@
 
 /* ---- values ---- */
 
-static void *member(const struct setter *s, void *to)
+static void *member(const struct plan_key *k, void *to)
 {
-    return (char *)to + s->offset;
+    return (char *)to + k->offset;
 }
 
-static int set_seed(const struct setter *s, void *to, const char *value)
+static int set_seed(const struct plan_key *k, void *to, const char *value)
 {
-    return number_seed(value, UINT64_MAX, member(s, to)) ? err_at("seed = %s", value) : 0;
+    return number_seed(value, UINT64_MAX, member(k, to)) ? err_at("seed = %s", value) : 0;
 }
 
-static int set_whole(const struct setter *s, void *to, const char *value)
+static int set_whole(const struct plan_key *k, void *to, const char *value)
 {
     int64_t x;
-    if (number_whole(value, s->min, s->max, &x))
-        return err_at("%s = %s", s->key, value);
-    *(int *)member(s, to) = (int)x;
+    if (number_whole(value, k->min, k->max, &x))
+        return err_at("%s = %s", k->name, value);
+    *(int *)member(k, to) = (int)x;
     return 0;
 }
 
-static int set_choice(const struct setter *s, void *to, const char *value)
+static int set_choice(const struct plan_key *k, void *to, const char *value)
 {
-    return choice_set(s->key, value, s->names, member(s, to));
+    return choice_set(k->name, value, k->names, member(k, to));
 }
 
-/* Any text without control characters, of s->size - 1 bytes at most. */
-static int set_text(const struct setter *s, void *to, const char *value)
+/* Any text without control characters, of k->size - 1 bytes at most. */
+static int set_text(const struct plan_key *k, void *to, const char *value)
 {
     for (const char *c = value; *c; c++)
         if (iscntrl((unsigned char)*c))
-            return err_set("%s: a control character (%d) stands in it", s->key, *c);
-    if (strlen(value) >= s->size)
-        return err_set("%s: longer than %zu characters", s->key, s->size - 1);
-    strcpy(member(s, to), value);
+            return err_set("%s: a control character (%d) stands in it", k->name, *c);
+    if (strlen(value) >= k->size)
+        return err_set("%s: longer than %zu characters", k->name, k->size - 1);
+    strcpy(member(k, to), value);
     return 0;
 }
 
@@ -61,17 +61,17 @@ int key_is_name(char c)
 
 const char *const measure_names[] = {"check", "time", "regime", NULL};
 
-static int set_name(const struct setter *s, void *to, const char *value)
+static int set_name(const struct plan_key *k, void *to, const char *value)
 {
     for (const char *c = value; *c; c++)
         if (!key_is_name(*c))
             return err_set("name = %s: may have letters, digits, '_', '-' and '.' only", value);
-    return set_text(s, to, value);
+    return set_text(k, to, value);
 }
 
-static int add_backend(const struct setter *s, void *to, const char *value)
+static int add_backend(const struct plan_key *k, void *to, const char *value)
 {
-    (void)s;
+    (void)k;
     struct experiment *x = to;
     const struct backend *b = backend_find(value);
     char known[200] = "";
@@ -89,12 +89,12 @@ static int add_backend(const struct setter *s, void *to, const char *value)
 const char *const check_names[] = {"differences", "parity", "properties", "none", NULL};
 const int check_flags[] = {CHECK_DIFFERENCES, CHECK_PARITY, CHECK_PROPERTIES, CHECK_NONE};
 
-static int add_check(const struct setter *s, void *to, const char *value)
+static int add_check(const struct plan_key *k, void *to, const char *value)
 {
     struct experiment *x = to;
     int i;
 
-    if (choice_set(s->key, value, check_names, &i))
+    if (choice_set(k->name, value, check_names, &i))
         return -1;
     if (x->checks & CHECK_NONE || (check_flags[i] == CHECK_NONE && x->checks))
         return err_set("checks: nothing can stand beside none");
@@ -144,9 +144,9 @@ void guess_among(struct guess *g, const char *candidate)
 /* In place of a name: a set of trials for each operation, and none is set. */
 static const char EVERY_OP[] = "all";
 
-static int set_op(const struct setter *s, void *to, const char *value)
+static int set_op(const struct plan_key *k, void *to, const char *value)
 {
-    (void)s;
+    (void)k;
     struct trial *t = to;
     struct guess g = {value, NULL, 0};
     char known[1024] = "";
@@ -163,11 +163,11 @@ static int set_op(const struct setter *s, void *to, const char *value)
                   : err_set("op = %.100s: not one of %s%s", value, EVERY_OP, known);
 }
 
-static int set_dtype(const struct setter *s, void *to, const char *value)
+static int set_dtype(const struct plan_key *k, void *to, const char *value)
 {
     const char *const names[] = {dtype_names[F32], dtype_names[BF16], NULL};
     int i;
-    if (choice_set(s->key, value, names, &i))
+    if (choice_set(k->name, value, names, &i))
         return -1;
     ((struct trial *)to)->type = i ? BF16 : F32;
     return 0;
@@ -177,7 +177,7 @@ const char *const case_names[] = {
     [CASES_NONE] = "none", [CASES_CONTRACT] = "contract", [CASES_SHAPES] = "shapes", NULL};
 
 /* It must be one that some backend has for the operation. */
-static int set_kernel(const struct setter *s, void *to, const char *value)
+static int set_kernel(const struct plan_key *key, void *to, const char *value)
 {
     const struct trial *t = to;
     char known[512] = " ";
@@ -188,7 +188,7 @@ static int set_kernel(const struct setter *s, void *to, const char *value)
         for (const struct impl *const *k = op_kernels(t->op, *b); *k; k++) {
             char name[64];
             if (strcmp((*k)->name, value) == 0)
-                return set_text(s, to, value);
+                return set_text(key, to, value);
             snprintf(name, sizeof name, " %s ", (*k)->name);
             if (!strstr(known, name))
                 append(known, sizeof known, "%s ", (*k)->name);
@@ -200,70 +200,65 @@ static int set_kernel(const struct setter *s, void *to, const char *value)
 
 /* ---- the tables ---- */
 
-#define EXPERIMENT_KEYS(KEY)                                                                       \
-    KEY(name, ONE, NULL, "its name; default: the file's, less .ini",                               \
-        INTO(experiment, name, set_name))                                                          \
-    KEY(seed, ONE, "1", "seed of the trials that set none", INTO(experiment, seed, set_seed))      \
-    KEY(backends, LIST, NULL,                                                                      \
-        "what to judge; default: all that are there, named ones are required", .set = add_backend) \
-    KEY(device, ONE, NULL,                                                                         \
-        "number of the GPU, from 0 among CUDA_VISIBLE_DEVICES; named, it is required; default: 0", \
-        INTO(experiment, device, set_whole), .min = 0, .max = 1023)                                \
-    KEY(checks, LIST, "differences, parity, properties", "what to check; or none",                 \
-        .set = add_check)                                                                          \
-    KEY(measure, ONE, "check",                                                                     \
-        "check; time: each kernel, against ceilings; regime: as the batch grows",                  \
-        INTO(experiment, measure, set_choice), .names = measure_names)                             \
-    KEY(directions, ONE, "2", "of the central differences, for each tensor: 1 to 64",              \
-        INTO(experiment, directions, set_whole), .min = 1, .max = 64)                              \
-    KEY(repeats, ONE, "5", "timed runs at most, 0 to 1000; 0: no times",                           \
-        INTO(experiment, repeats, set_whole), .min = 0, .max = 1000)                               \
-    KEY(output, ONE, NULL, "HDF5 file to write, from the working directory; default: NAME.h5",     \
-        INTO(experiment, output, set_text))                                                        \
-    KEY(save, ONE, "all", "tensors to keep in it: all, outputs or none",                           \
-        INTO(experiment, save, set_choice), .names = save_names)                                   \
-    KEY(compress, ONE, "1", "gzip level of its tensors, 0 to 9",                                   \
-        INTO(experiment, compress, set_whole), .min = 0, .max = 9)
-
-#define TRIAL_KEYS(KEY)                                                                            \
-    KEY(op, ONE, NULL, "the operation, or all; its parameters are keys, too, and may be lists",    \
-        .set = set_op)                                                                             \
-    KEY(cases, ONE, "none",                                                                        \
-        "in place of parameters: the operation's cases that are tested (contract, shapes)",        \
-        INTO(trial, cases, set_choice), .names = case_names)                                       \
-    KEY(dtype, LIST, "fp32", "storage: fp32, bf16", .set = set_dtype)                              \
-    KEY(seed, LIST, NULL, "of the inputs; default: the experiment's", INTO(trial, seed, set_seed)) \
-    KEY(input, ONE, "normal",                                                                      \
-        "what the inputs are made of: normal (drawn), nonzero (drawn, initial states too), text "  \
-        "or hdf5",                                                                                 \
-        INTO(trial, input, set_choice), .names = input_names)                                      \
-    KEY(file, ONE, NULL, "of input = text or hdf5, from the folder of the ini file",               \
-        INTO(trial, file, set_text))                                                               \
-    KEY(group, ONE, "/", "of input = hdf5: the group that has the inputs",                         \
-        INTO(trial, group, set_text))                                                              \
-    KEY(kernel, ONE, NULL, "name of a kernel; default: the first that accepts the case",           \
-        INTO(trial, kernel, set_kernel))
-
 #define INTO(section, member, how)                                                                 \
     .set = how, .offset = offsetof(struct section, member),                                        \
     .size = sizeof((struct section *)NULL)->member
-#define HELP(name, many, initial, help, ...) {#name, initial, help},
-#define SETTER(name_, many_, initial, help, ...) {.key = #name_, .many = many_, __VA_ARGS__},
 
-const struct plan_key experiment_keys[] = {EXPERIMENT_KEYS(HELP){NULL, NULL, NULL}};
-const struct plan_key trial_keys[] = {TRIAL_KEYS(HELP){NULL, NULL, NULL}};
+const struct plan_key experiment_keys[] = {
+    {"name", ONE, NULL, "its name; default: the file's, less .ini",
+     INTO(experiment, name, set_name)},
+    {"seed", ONE, "1", "seed of the trials that set none", INTO(experiment, seed, set_seed)},
+    {"backends", LIST, NULL, "what to judge; default: all that are there, named ones are required",
+     .set = add_backend},
+    {"device", ONE, NULL,
+     "number of the GPU, from 0 among CUDA_VISIBLE_DEVICES; named, it is required; default: 0",
+     INTO(experiment, device, set_whole), .min = 0, .max = 1023},
+    {"checks", LIST, "differences, parity, properties", "what to check; or none", .set = add_check},
+    {"measure", ONE, "check",
+     "check; time: each kernel, against ceilings; regime: as the batch grows",
+     INTO(experiment, measure, set_choice), .names = measure_names},
+    {"directions", ONE, "2", "of the central differences, for each tensor: 1 to 64",
+     INTO(experiment, directions, set_whole), .min = 1, .max = 64},
+    {"repeats", ONE, "5", "timed runs at most, 0 to 1000; 0: no times",
+     INTO(experiment, repeats, set_whole), .min = 0, .max = 1000},
+    {"output", ONE, NULL, "HDF5 file to write, from the working directory; default: NAME.h5",
+     INTO(experiment, output, set_text)},
+    {"save", ONE, "all", "tensors to keep in it: all, outputs or none",
+     INTO(experiment, save, set_choice), .names = save_names},
+    {"compress", ONE, "1", "gzip level of its tensors, 0 to 9",
+     INTO(experiment, compress, set_whole), .min = 0, .max = 9},
+    {.name = NULL},
+};
 
-const struct setter experiment_setters[] = {EXPERIMENT_KEYS(SETTER)};
-const struct setter trial_setters[] = {TRIAL_KEYS(SETTER)};
+const struct plan_key trial_keys[] = {
+    {"op", ONE, NULL, "the operation, or all; its parameters are keys, too, and may be lists",
+     .set = set_op},
+    {"cases", ONE, "none",
+     "in place of parameters: the operation's cases that are tested (contract, shapes)",
+     INTO(trial, cases, set_choice), .names = case_names},
+    {"dtype", LIST, "fp32", "storage: fp32, bf16", .set = set_dtype},
+    {"seed", LIST, NULL, "of the inputs; default: the experiment's", INTO(trial, seed, set_seed)},
+    {"input", ONE, "normal",
+     "what the inputs are made of: normal (drawn), nonzero (drawn, initial states too), text "
+     "or hdf5",
+     INTO(trial, input, set_choice), .names = input_names},
+    {"file", ONE, NULL, "of input = text or hdf5, from the folder of the ini file",
+     INTO(trial, file, set_text)},
+    {"group", ONE, "/", "of input = hdf5: the group that has the inputs",
+     INTO(trial, group, set_text)},
+    {"kernel", ONE, NULL, "name of a kernel; default: the first that accepts the case",
+     INTO(trial, kernel, set_kernel)},
+    {.name = NULL},
+};
 
 int key_list(const char *key, const char *values, struct experiment *x)
 {
-    const struct setter *how = &experiment_setters[key_find(experiment_keys, key)];
+    const struct plan_key *k = &experiment_keys[key_find(experiment_keys, key)];
     struct lists *l = calloc(1, sizeof *l);
     int e = l ? lists_add(l, key, values, 0) : err_set("no memory for a list");
 
     for (int i = 0; !e && i < l->list[0].n_values; i++)
-        e = how->set(how, x, l->list[0].value[i]);
+        e = k->set(k, x, l->list[0].value[i]);
     if (l)
         lists_free(l);
     free(l);

@@ -7,21 +7,6 @@
 /* Beside CHECK_...: what `checks` is while it is being read as "none". */
 enum { CHECK_NONE = 8 };
 
-enum { ONE, LIST };
-
-/* set() gives the struct experiment or struct trial a value, or one more of a
- * list, and returns nonzero after err_set(); in the order of experiment_keys
- * and trial_keys. */
-struct setter {
-    const char *key;
-    int many; /* ONE or LIST */
-    int (*set)(const struct setter *s, void *to, const char *value);
-    size_t offset, size;      /* of the member that is set */
-    int min, max;             /* of a whole number */
-    const char *const *names; /* of a choice, NULL at the end */
-};
-extern const struct setter experiment_setters[], trial_setters[];
-
 /* Give x the values, "differences, parity", of a key of [experiment] that takes a list. */
 int key_list(const char *key, const char *values, struct experiment *x);
 /* The place of a name among keys, or -1. */

@@ -66,17 +66,16 @@ static void output_after(struct plan *p, int named)
 
 static void set_experiment(struct plan *p, int k, const char *value, int line)
 {
-    const struct setter *how = &experiment_setters[k];
-    const char *key = experiment_keys[k].name;
-    struct lists *l = how->many ? calloc(1, sizeof *l) : NULL;
+    const struct plan_key *key = &experiment_keys[k];
+    struct lists *l = key->many ? calloc(1, sizeof *l) : NULL;
 
-    if (how->many && !l)
+    if (key->many && !l)
         plan_fault(p, line, "no memory");
-    else if (how->many ? lists_add(l, key, value, line) : how->set(how, p->x, value))
+    else if (key->many ? lists_add(l, key->name, value, line) : key->set(key, p->x, value))
         plan_fault(p, line, "%s", err_text());
     else
         for (int i = 0; l && i < l->list[0].n_values; i++)
-            if (how->set(how, p->x, l->list[0].value[i]))
+            if (key->set(key, p->x, l->list[0].value[i]))
                 plan_fault(p, line, "%s", err_text());
     if (l)
         lists_free(l);
@@ -107,7 +106,7 @@ static void read_experiment(struct plan *p, const struct ini_section *s)
             section_unknown(p, s, e, NULL);
             continue;
         }
-        char *value = section_value(p, s, e, experiment_setters[k].many);
+        char *value = section_value(p, s, e, experiment_keys[k].many);
         if (value)
             set_experiment(p, k, value, e->line);
         free(value);

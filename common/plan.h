@@ -107,10 +107,16 @@ int plan_backends(const struct experiment *x, const struct trial *t,
 /* Write t->text from the rest of t; nonzero after err_set() where it is too long. */
 int plan_text(struct trial *t);
 
-/* The keys of both sections with their meaning, for --list and the man page;
- * initial is NULL where the help says what holds without it. */
+/* A key of a section; set() gives the struct experiment or struct trial a value, or one more of a
+ * list, and returns nonzero after err_set(). */
 struct plan_key {
-    const char *name, *initial, *help;
+    const char *name;
+    enum { ONE, LIST } many;
+    const char *initial, *help; /* initial: NULL where the help says what holds without it */
+    int (*set)(const struct plan_key *k, void *to, const char *value);
+    size_t offset, size;      /* of the member that is set */
+    int min, max;             /* of a whole number */
+    const char *const *names; /* of a choice, NULL at the end */
 };
 extern const struct plan_key experiment_keys[], trial_keys[]; /* end with a NULL name */
 

@@ -31,14 +31,14 @@ struct work {
 static int set_listed(struct trial *t, const char *key, const char *value)
 {
     int k = key_find(trial_keys, key);
-    const struct setter *s = &trial_setters[k < 0 ? 0 : k];
-    return k < 0 ? op_set(t->op, &t->sizes, key, value) : s->set(s, t, value);
+    return k < 0 ? op_set(t->op, &t->sizes, key, value)
+                 : trial_keys[k].set(&trial_keys[k], t, value);
 }
 
 static void set_entry(struct plan *p, struct work *w, const struct ini_entry *e, int k,
                       const char *value)
 {
-    int before = w->l.n, many = k < 0 || trial_setters[k].many;
+    int before = w->l.n, many = k < 0 || trial_keys[k].many;
 
     if (many ? lists_add(&w->l, e->key, value, e->line) : set_listed(&w->t, e->key, value))
         plan_fault(p, e->line, "%s", err_text());
@@ -57,7 +57,7 @@ static void read_entry(struct plan *p, struct work *w, const struct ini_entry *e
         section_unknown(p, w->s, e, o);
         return;
     }
-    char *value = section_value(p, w->s, e, k < 0 || trial_setters[k].many);
+    char *value = section_value(p, w->s, e, k < 0 || trial_keys[k].many);
     if (value)
         set_entry(p, w, e, k, value);
     if (k >= 0 && p->n_faults > faults)

@@ -70,6 +70,14 @@ const struct backend *const *backends(void)
     return all;
 }
 
+int is_gpu(const struct backend *b)
+{
+    for (int i = 0; b && gpu_backends[i]; i++)
+        if (gpu_backends[i] == b)
+            return 1;
+    return 0;
+}
+
 const struct backend *reference_of(enum dtype t)
 {
     return t == BF16 ? &ref16 : &ref32;

@@ -349,6 +349,9 @@ int op_arg(const struct op *o, const char *name); /* its place, or -1 */
 const struct backend *const *backends(void);
 const struct backend *backend_find(const char *name);
 
+/* Is it one of gpu_backends?  NULL is not. */
+int is_gpu(const struct backend *b);
+
 /* The reference that stores tensors of type t as t is. */
 const struct backend *reference_of(enum dtype t);
 

@@ -204,14 +204,6 @@ static int judge(const struct experiment *x, const struct trial *t, const volati
     return *stop;
 }
 
-static int is_gpu(const struct backend *b)
-{
-    for (int i = 0; gpu_backends[i]; i++)
-        if (gpu_backends[i] == b)
-            return 1;
-    return 0;
-}
-
 /* ---- smaller ---- */
 
 /* Parameter i of f a step nearer to the least, the k-th way to do so; 0: there is none. */
@@ -281,7 +273,7 @@ static int fails_alike(const struct trial *t, void *data)
 static void tell(const struct experiment *x, int64_t i, struct trial *t, const struct failure *f,
                  const volatile int *stop, FILE *to)
 {
-    if (f->backend && is_gpu(f->backend))
+    if (is_gpu(f->backend))
         snprintf(t->kernel, sizeof t->kernel, "%s", f->kernel);
     if (plan_text(t))
         return;

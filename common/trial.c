@@ -7,18 +7,13 @@
 #include "common/timing.h"
 #include "common/trial.h"
 
-static int is_reference(const struct backend *b)
-{
-    return b == &ref64 || b == &ref32 || b == &ref16;
-}
-
 /* The kernel that the trial names, or the first that accepts the case; NULL
  * and the reason where there is none. */
 static const struct impl *choose(const struct trial *t, const struct backend *b, char *why,
                                  size_t room)
 {
     const struct impl *const *k = op_kernels(t->op, b);
-    int any = is_reference(b) || !*t->kernel;
+    int any = !is_gpu(b) || !*t->kernel;
 
     snprintf(why, room, "%s has no kernel%s%s", t->op->name, any ? "" : " ", any ? "" : t->kernel);
     for (; *k; k++) {
@@ -97,16 +92,16 @@ static int run_backend(const struct task *task, const struct backend *b, int *ju
     const char *no = b->unavailable();
     const struct impl *k = no ? NULL : choose(t, b, why, sizeof why);
 
-    if (!k && is_reference(b))
+    if (!k && !is_gpu(b))
         return err_set("%s: %s", b->name, no ? no : why);
     if (!k) {
         result_skip(task->r, b->name, no ? no : why);
         return 0;
     }
     task->step(b->name, task->data);
-    if (task->x->every_kernel && !is_reference(b) && !*t->kernel)
+    if (task->x->every_kernel && is_gpu(b) && !*t->kernel)
         return run_each(task, b, judged);
-    *judged += !is_reference(b);
+    *judged += is_gpu(b);
     return run_on(task, b, k);
 }
 

@@ -1,4 +1,4 @@
-/* What ablate.h promises, said with op.h, plan.h, run.h and check.h. */
+/* The functions of ablate.h, by op.h, plan.h, run.h and check.h. */
 #include "config.h"
 
 #include <stdio.h>
@@ -215,8 +215,8 @@ void abl_draw(abl_case *c, uint64_t seed, int nonzero_state)
     tensors_draw(c->t, c->trial.op, &c->trial.sizes, seed, nonzero_state);
 }
 
-/* Which tensor "out" or "d_out" is; `results` asks for results, else for what
- * goes in.  -1 after err_set() where it is neither, or has not n elements. */
+/* The tensor called "out" or "d_out": a result if `results`, else an input or the gradient of an
+ * output.  -1 after err_set() where there is none, or where it does not have n elements. */
 static int find(const struct trial *t, const char *name, int results, int64_t n, int *grad)
 {
     const struct op *o = t->op;

@@ -89,13 +89,13 @@ int same_device(const char *was, const char *is)
 }
 
 /* The device of that backend, a copy of its line; 0 where there is none. */
-static int device_of(const char *devices, const char *backend, char *device, size_t room)
+static int device_of(const char *devices, const char *backend, char *device, size_t size)
 {
     size_t n = strlen(backend);
     for (; *devices; devices += strcspn(devices, "\n"), devices += *devices == '\n')
         if (strncmp(devices, backend, n) == 0 && strncmp(devices + n, ": ", 2) == 0) {
             const char *at = devices + n + 2;
-            snprintf(device, room, "%.*s", (int)strcspn(at, "\n"), at);
+            snprintf(device, size, "%.*s", (int)strcspn(at, "\n"), at);
             return 1;
         }
     return 0;

@@ -5,8 +5,8 @@
 
 #include "common/run.h"
 
-/* What can bind a pass; its fraction of one is the least time that this one
- * allows over the time measured.  FLOPs of matrix products count for the
+/* The ceilings that can bind a pass.  The fraction of one that a pass reached is the least time
+ * that this one allows over the time measured.  FLOPs of matrix products count for the
  * tensor cores where storage is bf16; all others count for FP32. */
 #define CEILINGS(CEILING, with)                                                                    \
     CEILING(with, MEMORY, memory)                                                                  \

@@ -24,7 +24,7 @@ static int add_value(struct list *l, const char *value, size_t n)
     return 0;
 }
 
-/* A value as it is compared: a number in the one way to write it. */
+/* A value as it is compared: numbers are written in one way. */
 struct plain {
     const char *value;
     char number[NUMBER_TEXT];

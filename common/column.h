@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How a number is written; names and words have no unit. */
+/* The unit that a value is written in; names and words have none. */
 enum unit { NO_UNIT, IN_SECONDS, PER_SECOND, GIGA_PER_SECOND, FRACTION, IN_BYTES, IN_ROWS };
 enum { IN_DUMP = 1, IN_TSV = 2, IN_BOTH = IN_DUMP | IN_TSV };
 

@@ -1,7 +1,7 @@
 /* Central differences of the oracle's forward pass.
  *
  * With L = sum over outputs of <output, its gradient>, the derivative of L
- * along a direction is <gradient, direction>.  It is estimated from central
+ * in a direction is <gradient, direction>.  It is estimated from central
  * differences d0, d1, d2 of steps h, h/2, h/4 by Romberg's extrapolation, whose
  * error is of order h^6 where L is smooth.
  *
@@ -30,7 +30,7 @@
 #include "common/check.h"
 #include "common/err.h"
 
-enum { LEVELS = 3, SHORTER = 6, LONGER = 2, NUDGES = 3, POINTS = 3 };
+enum { LEVELS = 3, SHORTER = 6, LONGER = 2, PERTURBATIONS = 3, POINTS = 3 };
 /* Of one element, and of all at once, where a step goes much further. */
 static const double FIRST_STEP = 0x1p-6, FIRST_STRIDE = 0x1p-9, RATIO = 0x1p-3;
 /* An estimate this sure, against the gradient's size, is good enough ... */
@@ -38,7 +38,7 @@ static const double SURE = 0x1p-36;
 /* ... one less sure than this does not show that it is right: that check cannot be judged; and one
  * less sure than that does not show that it is wrong, either. */
 static const double VACUOUS = 0x1p-17, HOPELESS = 0x1p-6;
-/* How far, of itself, each number is moved to get to a point beside the case's. */
+/* The relative distance by which each element is moved to get to a point near the case's. */
 static const double BESIDE = 0x1p-8;
 
 /* The inputs, outputs and gradients at a point. */
@@ -141,7 +141,7 @@ static int measure(const struct probe *p, struct point *at)
     double *moved = calloc(outputs(o, f) + 1, sizeof *moved), mass = 0, sum = 0;
     int e = moved ? 0 : err_set("no memory for differences");
 
-    for (int s = 0; !e && s < NUDGES; s++) {
+    for (int s = 0; !e && s < PERTURBATIONS; s++) {
         struct tensors *t = tensors_copy(o, f, at->t);
         both.forward_only = 0;
         if (t)
@@ -326,9 +326,9 @@ static struct slope best_of(const struct slope *s, int n)
     return best;
 }
 
-/* The slope along the probe's direction; `size` is what it is small against, and `expected` what
- * the gradient says: an estimate that is sure and says otherwise may not have seen how steep it is
- * within the step, so others are asked, too. */
+/* The slope in the probe's direction.  `size` is the scale that errors are relative to, `expected`
+ * the slope by the gradient.  A sure estimate that differs from it may have missed how steep L is
+ * within the step, so other steps are tried, too. */
 static int estimate(const struct probe *p, double size, double expected, struct slope *to)
 {
     double first = p->element >= 0 ? FIRST_STEP : FIRST_STRIDE;
@@ -357,8 +357,8 @@ static int estimate(const struct probe *p, double size, double expected, struct 
 
 /* ---- a gradient ---- */
 
-/* What its slopes are naturally of the size of: gradients that are much smaller (of a saturated
- * softmax, say) are judged in that. */
+/* The natural size of its slopes.  Gradients that are much smaller (of a saturated softmax, say) are
+ * judged relative to that. */
 static double natural(const struct probe *p)
 {
     const double *x = p->at->t->x[p->arg];
@@ -397,7 +397,7 @@ static int check_elements(struct probe *p, struct verdicts *list)
     }
     if (!e) {
         bound = SLACK * bound / (size > 0 ? size : 1);
-        if (size == 0) /* no scale of its own: the numbers themselves must be as good as 0 */
+        if (size == 0) /* no scale of its own: the elements must be 0 within the bound */
             for (int64_t i = 0; i < p->n; i++)
                 numeric[i] = fabs(numeric[i]) <= bound ? 0 : numeric[i];
         const struct tensor_pair pair = {&p->call, p->arg, 1, numeric, g};
@@ -420,13 +420,13 @@ static int check_directions(struct probe *p, int directions, struct verdicts *li
     p->element = -1;
     for (int d = 0; d < directions; d++) {
         struct slope s;
-        long double along = 0;
+        long double dot = 0;
         p->direction = draw_key(d, p->op->arg[p->arg].name);
         for (int64_t i = 0; i < p->n; i++)
-            along += sign(p, i) != 0 ? g[i] * sign(p, i) : 0;
-        if (estimate(p, size, (double)along, &s))
+            dot += sign(p, i) != 0 ? g[i] * sign(p, i) : 0;
+        if (estimate(p, size, (double)dot, &s))
             return -1;
-        double off = fabs(s.value - (double)along) / size;
+        double off = fabs(s.value - (double)dot) / size;
         if (!(off <= error)) /* a NaN stays */
             error = off;
         bound = fmax(bound, SLACK * (s.unsure + p->at->noise[p->arg]) / size);
@@ -443,8 +443,8 @@ static int check_directions(struct probe *p, int directions, struct verdicts *li
     return 0;
 }
 
-/* At the case's own point, and where that one tells nothing, at others beside it.  Where no output
- * is usable there is no derivative, and no verdict. */
+/* Check at the case's own point; where this does not show whether the gradient is right, check at
+ * points near it.  Where no output is usable there is no derivative, and no verdict. */
 static int check_gradient(struct probe *p, const struct tensors *t, int64_t exhaustive,
                           int directions, struct verdicts *list)
 {

@@ -119,15 +119,15 @@ double estimate_seconds(const struct experiment *x)
     if (all / SLOWEST < 60)
         return 0;
     for (int k = 0; k < N_OPS; k++) {
-        double of_op[N_PASSES] = {0}, most = 0;
+        double of_op[N_PASSES] = {0}, max = 0;
         const struct trial *largest = NULL;
         for (int i = 0; i < x->n; i++)
             if (x->trial[i].op == ops[k]) {
                 double w = work_of_passes(ops[k], &x->trial[i].sizes);
                 of_op[FORWARD] += trial_work(x, &x->trial[i], FORWARD);
                 of_op[BACKWARD] += trial_work(x, &x->trial[i], BACKWARD);
-                largest = w > most ? &x->trial[i] : largest;
-                most = w > most ? w : most;
+                largest = w > max ? &x->trial[i] : largest;
+                max = w > max ? w : max;
             }
         if (largest)
             pace(largest, seconds);

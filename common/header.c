@@ -242,7 +242,7 @@ static int same_trials(hid_t file, const struct experiment *x)
         return err_set("holds another plan: of %d trials, not %d", n, x->n);
     for (int i = 0; !e && i < n; i++) {
         hid_t g = header_trial(file, i);
-        e = g < 0 ? err_set("trial %d is damaged; it can only be begun anew", i + 1)
+        e = g < 0 ? err_set("trial %d is damaged; it can only be begun again", i + 1)
                   : same_line(g, &x->trial[i], i);
         h5_drop(g);
     }

@@ -20,7 +20,7 @@ extern const char *const case_names[], *const input_names[], *const measure_name
 extern const char *const check_names[];
 extern const int check_flags[];
 
-/* What stands behind "unknown ...": the nearest word, if one is near. */
+/* The suggestion for an unknown word: the nearest known one, if one is near. */
 struct guess {
     const char *word, *best;
     int distance;

@@ -345,7 +345,7 @@ double draw_normal(uint64_t key, uint64_t i)
     return sqrt(-2 * log(1 - u)) * cos(6.283185307179586 * w);
 }
 
-/* Of every hundred numbers five are what a range ends at, or none of its numbers. */
+/* Of every hundred elements five are an end of the range, infinite or NaN. */
 static double draw_wild(uint64_t key, uint64_t i)
 {
     static const double edges[] = {NAN, 0, 1, -INFINITY, INFINITY};
@@ -368,7 +368,7 @@ enum fill op_fill(const struct op *o, const struct frame *f, int arg)
 }
 
 /* Where an element of a hard fill is: its row, counted from one that the seed says, and its
- * column; a column of the row that the seed says, and a number within 0 ... 1. */
+ * column; a column of the row that the seed says, and a value within 0 ... 1. */
 struct hard {
     int64_t row, column, chosen;
     double u;

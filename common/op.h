@@ -92,18 +92,18 @@ enum {
     TEXT = 64,      /* can be the embedding of a text: axes time, batch, width */
     WHOLE = 128,    /* whole numbers, int64_t in every backend, and judged by equality */
     NOT_BACK = 256, /* an input that backward has no need of */
-    BELOW = 512     /* only how far each number is below the largest of its row matters */
+    BELOW = 512     /* only how far each element is below the largest of its row matters */
 };
 
 /* How an input is drawn.  FAN is N(0, 1 / length of the last axis), UNIT within -1 ... 1, GATE
  * within 0 ... 1; INDEX whole numbers from 0 to below the range of the contract's index_range();
- * LEVEL is all the same number within 0 ... 1; WILD within -0.25 ... 1.25, and of every hundred
- * one each NaN, 0, 1, -inf and inf; POSITIVE the square of N(0, 1).
+ * LEVEL is one value within 0 ... 1 for all; WILD within -0.25 ... 1.25, and of every hundred
+ * elements one each NaN, 0, 1, -inf and inf; POSITIVE the square of N(0, 1).
  *
  * Three are hard, for operations that look for the largest of a row or that a mask can reach.  In
  * MASKED the rows are in turn N(0, 1) with some -inf, -inf all over, with one NaN, with one inf,
  * with all of these, of -1, 0 and 1 (ties), and zeros of either sign.  SHIFTED is 1e4 + N(0, 1).
- * In OUTLIERS a row has one number that is 1e4, or some that are -1e4, or some that are 1e4; the
+ * In OUTLIERS a row has one element that is 1e4, or some that are -1e4, or some that are 1e4; the
  * next row has 1e30 in their place. */
 enum fill {
     ZERO,
@@ -184,9 +184,8 @@ struct neutral {
     const char *cases;  /* as struct op's */
 };
 
-/* What a recurrence cannot do faster than: `steps` that must follow each
- * other, and in each so many FP32 operations and evaluations of special
- * functions of which every one waits for the one before it. */
+/* The critical path of a recurrence: `steps` one after the other, and in each step so many dependent
+ * FP32 operations and evaluations of special functions, each waiting for the one before it. */
 struct chain {
     double steps, flops, specials;
 };
@@ -263,7 +262,7 @@ struct op {
     double (*specials)(const struct frame *f, enum pass p);
     /* NULL, or no steps: no recurrence, or one that need not go step by step. */
     struct chain (*chain)(const struct frame *f, enum pass p);
-    const char *rows; /* axes along which recurrences do not meet, "BH"; NULL: only batch */
+    const char *rows; /* axes whose recurrences are independent, "BH"; NULL: only batch */
     char batch;       /* axis whose rows are independent, or 0 */
     char time;        /* axis along which the operation is causal, or 0 */
     int blas;         /* a matrix product's bits may depend on where a row stands */
@@ -285,12 +284,12 @@ struct impl {
     int64_t chunk;
 };
 
-/* What a machine can do, as measured on it. */
+/* The rates and latencies of a machine, measured on it. */
 struct ceilings {
-    double memory;                  /* bytes a second, read and written, of a copy */
+    double memory;                  /* bytes per second, read and written, of a copy */
     double tensor;                  /* FLOP/s of a bf16 matrix product */
     double fp32;                    /* FLOP/s of independent multiply-adds */
-    double special;                 /* evaluations a second of independent tanh */
+    double special;                 /* evaluations per second of independent tanh */
     double flop_time, special_time; /* seconds of one that waits for the one before */
     double launch;                  /* seconds that a launch takes, one after the other */
     double clock;                   /* Hz, while it measured */
@@ -309,7 +308,7 @@ struct backend {
     int (*put)(void *there, const void *here, size_t bytes);
     int (*get)(void *here, const void *there, size_t bytes);
     int (*fill)(void *there, int byte, size_t bytes);
-    int (*start)(void);           /* begin a timed stretch, caches as stated */
+    int (*start)(void);           /* begin timing, caches as stated */
     int (*stop)(double *seconds); /* wait until all is done */
     /* Write down what a pass that has run before would start, without running it,
      * so that replay() starts all of it at once and its time has no gaps between
@@ -337,7 +336,7 @@ extern const struct backend *const gpu_backends[]; /* ends with NULL */
 
 /* ---- op.c: what follows from a contract ---- */
 
-/* How many additions, one after the other, make n numbers one: ceil(log2 n). */
+/* The depth of a tree of additions over n values: ceil(log2 n). */
 int additions(int64_t n);
 
 const struct op *op_find(const char *name);
@@ -379,7 +378,7 @@ enum dtype op_type(const struct op *o, const struct frame *f, int arg, const str
 enum dtype op_grad_type(const struct op *o, int arg, const struct backend *b);
 /* The least traffic that the pass can do: each tensor it touches, once. */
 double op_bytes(const struct op *o, const struct backend *b, const struct frame *f, enum pass p);
-/* What forward leaves behind for backward, in bytes. */
+/* Bytes that forward leaves for backward. */
 int64_t op_saved(const struct op *o, const struct backend *b, const struct frame *f);
 /* All tensors, gradients and workspace of a call, in bytes on the backend. */
 int64_t op_memory(const struct op *o, const struct backend *b, const struct impl *k,

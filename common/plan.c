@@ -161,7 +161,7 @@ static void refuse_second(struct plan *p, const struct ini *ini, const struct in
         }
 }
 
-/* What no plan can be made of is not looked at any further. */
+/* A file too large for any plan is not read any further. */
 static int too_large(struct plan *p, const struct ini *ini)
 {
     int faults = p->n_faults;
@@ -206,13 +206,13 @@ static void read_sections(struct plan *p, const struct ini *ini)
 /* Bytes for tensors on this machine. */
 static int64_t available(void)
 {
-    int64_t there = ref64.memory(), room = limits_room(NULL);
+    int64_t there = ref64.memory(), left = limits_available(NULL);
 
-    if (room == INT64_MAX)
+    if (left == INT64_MAX)
         return there;
-    room -= limits_overhead(omp_get_max_threads());
-    room = room > 0 ? room : 0;
-    return room < there ? room : there;
+    left -= limits_overhead(omp_get_max_threads());
+    left = left > 0 ? left : 0;
+    return left < there ? left : there;
 }
 
 static void ini_fault(void *data, int line, const char *message)
@@ -231,7 +231,7 @@ static int finish(struct plan *p, struct ini *ini, FILE *errors)
     x->text = ini->text;
     ini->text = NULL;
     ini_free(ini);
-    int n = plan_faults_tell(p, errors);
+    int n = plan_faults_print(p, errors);
     if (n)
         plan_free(x);
     return n;

@@ -32,7 +32,7 @@
  * and a trial must fit into memory.
  *
  * The same words, "e74 state=diagonal nonlin=tanh seed=3 repeats=0", are a
- * plan of one section: keys of [experiment] are told from those of a trial
+ * plan of one section: keys of [experiment] differ from those of a trial
  * by their names; seed is the trial's; a file is seen from the working
  * directory.  In both, a value can be put in double quotes ("" is one
  * quote), for blanks or commas in the name of a file. */
@@ -46,7 +46,7 @@
 enum { CHECK_DIFFERENCES = 1, CHECK_PARITY = 2, CHECK_PROPERTIES = 4 };
 /* Where the sizes of trials come from: keys; the contract's cases or shapes. */
 enum case_kind { CASES_NONE, CASES_CONTRACT, CASES_SHAPES };
-/* What is measured: a time as a by-product of checks; times of every kernel;
+/* The times that are taken: one as a by-product of checks; times of every kernel;
  * those as the batch grows. */
 enum measure { MEASURE_CHECK, MEASURE_TIME, MEASURE_REGIME };
 enum save { SAVE_ALL, SAVE_OUTPUTS, SAVE_NONE };

@@ -14,7 +14,7 @@
 #include "common/progress.h"
 #include "common/trial.h"
 
-/* ---- numbers, one after the other, from a key ---- */
+/* ---- a stream of random numbers from a key ---- */
 
 struct source {
     uint64_t key, next;
@@ -109,8 +109,8 @@ static double work_of(const struct op *o, const struct frame *f)
     return o->flops(f, FORWARD) + o->flops(f, BACKWARD) + (double)tensors_bytes(o, f);
 }
 
-/* Complete *f, as small as `most` asks, by halving one size after the other. */
-static int make_small(struct source *s, const struct op *o, struct frame *f, double most)
+/* Complete *f with at most `max` of work, by halving one size after the other. */
+static int make_small(struct source *s, const struct op *o, struct frame *f, double max)
 {
     enum { TRIES = 100 };
 
@@ -118,7 +118,7 @@ static int make_small(struct source *s, const struct op *o, struct frame *f, dou
         struct frame whole = *f;
         const struct param *p = &o->param[one_of(s, o->n_params)];
         forget_what_does_not_apply(o, &whole);
-        if (!op_complete(o, &whole) && work_of(o, &whole) <= most) {
+        if (!op_complete(o, &whole) && work_of(o, &whole) <= max) {
             *f = whole;
             return 0;
         }
@@ -132,7 +132,7 @@ int random_trial(const struct random *r, int64_t i, struct trial *t)
 {
     enum { TRIES = 1000 };
     struct source s = {draw_key(r->seed, "random") + (uint64_t)i * 0x9e3779b97f4a7c15, 0};
-    double most = exp(log(3e3) + uniform(&s) * (log(1e6) - log(3e3)));
+    double max_work = exp(log(3e3) + uniform(&s) * (log(1e6) - log(3e3)));
 
     *t = (struct trial){.op = r->only ? r->only : ops[one_of(&s, N_OPS)]};
     t->type = uniform(&s) < 0.5 ? F32 : BF16;
@@ -142,7 +142,7 @@ int random_trial(const struct random *r, int64_t i, struct trial *t)
         op_defaults(t->op, &t->sizes);
         for (int p = 0; p < t->op->n_params; p++)
             draw_param(&s, t->op, &t->sizes, p);
-        if (!make_small(&s, t->op, &t->sizes, most))
+        if (!make_small(&s, t->op, &t->sizes, max_work))
             return plan_text(t);
     }
     return err_set("%s refuses every case that was drawn", t->op->name);
@@ -150,7 +150,7 @@ int random_trial(const struct random *r, int64_t i, struct trial *t)
 
 /* ---- is it right? ---- */
 
-/* What of a case failed first; `check` is NULL where nothing did. */
+/* The first failure of a case; `check` is NULL where there is none. */
 struct failure {
     const char *check, *kernel;
     const struct backend *backend;
@@ -206,7 +206,7 @@ static int judge(const struct experiment *x, const struct trial *t, const volati
 
 /* ---- smaller ---- */
 
-/* Parameter i of f a step nearer to the least, the k-th way to do so; 0: there is none. */
+/* Parameter i of f a step nearer to the minimum, the k-th way to do so; 0: there is none. */
 static int reduce(const struct op *o, struct frame *f, int i, int k)
 {
     const struct param *p = &o->param[i];
@@ -270,8 +270,8 @@ static int fails_alike(const struct trial *t, void *data)
 }
 
 /* The kernel that was wrong is named, since the first that accepts may be another. */
-static void tell(const struct experiment *x, int64_t i, struct trial *t, const struct failure *f,
-                 const volatile int *stop, FILE *to)
+static void report_failure(const struct experiment *x, int64_t i, struct trial *t,
+                           const struct failure *f, const volatile int *stop, FILE *to)
 {
     if (is_gpu(f->backend))
         snprintf(t->kernel, sizeof t->kernel, "%s", f->kernel);
@@ -319,7 +319,7 @@ int random_run(const struct random *r, const volatile int *stop, FILE *to,
         if (judge(&x, &t, stop, &f, count))
             break;
         if (f.check)
-            tell(&x, i, &t, &f, stop, to);
+            report_failure(&x, i, &t, &f, stop, to);
         count->next = i + 1;
         if (lost(there)) {
             err_set("after case %" PRId64 ": %s", i, lost(there));

@@ -302,7 +302,7 @@ static void again_line(const struct report *p, const struct baseline *b, const s
     free(file);
 }
 
-/* What failed, and what cannot be judged. */
+/* The checks that failed, and those that cannot be judged. */
 static void failure_lines(struct report *p, const struct result *r)
 {
     for (int i = 0; i < r->verdicts.n; i++) {
@@ -401,8 +401,7 @@ static void name_inputs(FILE *to, const char *head, const struct result *r, unsi
         }
 }
 
-/* What the trial's inputs were made of, once for each section; and what is odd
- * about them. */
+/* The sources of the trial's inputs, once per section, and warnings about them. */
 static void input_lines(struct report *p, const struct result *r)
 {
     const struct trial *t = r->trial;
@@ -509,7 +508,7 @@ void report_resumed(struct report *p, const struct store_counts *c)
 
 /* ---- a trial's times beside those of an earlier run ---- */
 
-/* What a comparison is of: a time that there is on one side at least. */
+/* The time that a comparison is of; one side at least has it. */
 static const struct timing *compared(const struct comparison *c)
 {
     return c->is.runs ? &c->is : &c->was;

@@ -11,7 +11,7 @@
 
 enum { MAX_RAN = 32 };
 
-/* What one kernel of a backend did in a trial. */
+/* The run of one kernel of a backend in a trial. */
 struct ran {
     const struct backend *backend;
     const struct impl *kernel;
@@ -66,7 +66,7 @@ void result_free(struct result *r);
 /* Called before each step of a trial: "ref64", "differences", ... */
 typedef void trial_step(const char *what, void *data);
 
-/* What carrying out a trial ends with where its file does not hold what it should. */
+/* The result of a trial whose file does not hold what it should. */
 enum { TRIAL_BAD_INPUT = 2 };
 
 /* A trial while it is carried out. */

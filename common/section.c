@@ -43,7 +43,7 @@ static int by_line(const void *a, const void *b)
                               : (x->number > y->number) - (x->number < y->number);
 }
 
-int plan_faults_tell(struct plan *p, FILE *errors)
+int plan_faults_print(struct plan *p, FILE *errors)
 {
     char *quoted = quote_controls(p->file ? p->file : "-t");
     const char *from = quoted ? quoted : "?";

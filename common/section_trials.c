@@ -404,7 +404,7 @@ static void make_product_of(struct plan *p, const struct work *every, const stru
     free(w); /* its lists are the section's */
 }
 
-/* What cannot stand beside `op = all` or `cases`. */
+/* Refuse keys that `op = all` or `cases` excludes. */
 static void refuse_beside(struct plan *p, const struct work *w)
 {
     const struct ini_entry *kernel = section_entry(w->s, "kernel");

@@ -11,12 +11,12 @@
 /* ---- what a run takes of a device's memory, by the device's own count ---- */
 
 static const struct backend *watched;
-static int64_t least_free;
+static int64_t min_free;
 
 static void look(void)
 {
     int64_t left = watched->memory();
-    least_free = left < least_free ? left : least_free;
+    min_free = left < min_free ? left : min_free;
 }
 
 static void *watched_alloc(size_t bytes)
@@ -33,8 +33,8 @@ static int watched_stop(double *seconds)
     return e;
 }
 
-/* run_op(), into ran.  What the backend takes for taking times, it takes at the
- * first stretch: an empty one, so that it is not counted as the run's. */
+/* run_op(), into ran.  The backend allocates what it needs for timing when it is
+ * first started, so an empty interval is timed first: that is not counted as the run's. */
 static int run_watched(const struct call *c, struct ran *ran)
 {
     struct backend b = *c->backend;
@@ -50,9 +50,9 @@ static int run_watched(const struct call *c, struct ran *ran)
     watch.backend = &b;
     b.alloc = watched_alloc;
     b.stop = watched_stop;
-    int64_t before = least_free = watched->memory();
+    int64_t before = min_free = watched->memory();
     int e = run_op(&watch, ran->t, &ran->outcome);
-    ran->used = before - least_free;
+    ran->used = before - min_free;
     return e;
 }
 
@@ -200,7 +200,7 @@ static void point_free(struct point *p)
     truth_free(&p->truth);
 }
 
-/* How k has grown so far; NULL where there is no room for one more. */
+/* How k has grown so far; NULL where there are MAX_RAN already. */
 static struct growth *growth_of(struct result *r, const struct backend *b, const struct impl *k)
 {
     for (int i = 0; i < r->n_growths; i++)

@@ -10,19 +10,19 @@
 /* The kernel that the trial names, or the first that accepts the case; NULL
  * and the reason where there is none. */
 static const struct impl *choose(const struct trial *t, const struct backend *b, char *why,
-                                 size_t room)
+                                 size_t size)
 {
     const struct impl *const *k = op_kernels(t->op, b);
     int any = !is_gpu(b) || !*t->kernel;
 
-    snprintf(why, room, "%s has no kernel%s%s", t->op->name, any ? "" : " ", any ? "" : t->kernel);
+    snprintf(why, size, "%s has no kernel%s%s", t->op->name, any ? "" : " ", any ? "" : t->kernel);
     for (; *k; k++) {
         if (!any && strcmp((*k)->name, t->kernel) != 0)
             continue;
         const char *no = (*k)->declines ? (*k)->declines(&t->sizes) : NULL;
         if (!no)
             return *k;
-        snprintf(why, room, "kernel %s declines: %s", (*k)->name, no);
+        snprintf(why, size, "kernel %s declines: %s", (*k)->name, no);
     }
     return NULL;
 }

@@ -2,7 +2,7 @@
 #ifndef EXPERIMENTS_RANDOM_H
 #define EXPERIMENTS_RANDOM_H
 
-/* What stands behind the options; NULL where one is not given. */
+/* The arguments of the options; NULL where one is not given. */
 struct random_words {
     const char *n, *from, *seed, *op, *checks;
 };

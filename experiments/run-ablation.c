@@ -42,7 +42,7 @@ static const char usage[] =
     "  -n, --plan       print the plan, one trial a line, and run nothing\n"
     "  -o FILE          write to FILE instead of the experiment's output\n"
     "      --resume     go on with a file that an interrupted run left\n"
-    "      --force      replace a dump of another plan, and begin anew where an\n"
+    "      --force      replace a dump of another plan, and begin again where an\n"
     "                   interrupted run left finished trials\n"
     "      --baseline FILE      compare times with those in FILE, of an earlier run on\n"
     "                           the same device; slower ones fail\n"
@@ -91,7 +91,7 @@ static int complain(int status)
     return status;
 }
 
-/* What the file asked for by name or number must be there. */
+/* The device and the backends that the file names must be there. */
 static int missing_backend(const struct experiment *x)
 {
     if (x->device >= 0) {
@@ -220,8 +220,8 @@ static int check_resumed(const struct baseline *b, struct store *store)
     return e;
 }
 
-/* What is wrong with the input, or the output, is worse than a failed check;
- * that is worse than a trial that could not be run. */
+/* An error in the input or the output counts more than a failed check, and this more than a trial
+ * that could not be run. */
 static int exit_status(int bad, int failed, int errors)
 {
     if (stop)

@@ -304,13 +304,13 @@ static const char shapes[] =
     SIZES(513, 1, 64, 33, 9, 7) "tape=each " PRESETS "; "
     SIZES(513, 3, 32, 64, 17, 513) PRESETS "; "
     SIZES(513, 1, 63, 3, 5, 1) PRESETS "; "
-    /* What no preset is: entmax with a gate, or looking for v. */
+    /* Combinations that no preset has: entmax with a gate, or with query v. */
     SIZES(5, 3, 24, 64, 33, 2) "preset=parts attention=entmax15 write_query=h,v "
     "gate=none,sum,matrix,scaled; "
     SIZES(31, 3, 63, 33, 7, 7) "tape_init=zero " PRESETS "; ";
 
 /* At T 3, B 2, N 4, D 8 and width 5 of x: 6 steps of a sequence, 48
- * numbers of h, 192 elements of a tape.  W_h and W_write take 768 FLOPs each, W_x
+ * elements of h, 192 of a tape.  W_h and W_write take 768 FLOPs each, W_x
  * 480, W_gate 2304.  An element of the tape takes 9 forward; backward 21: replayed 3,
  * domega 3, dv 2, the query's gradient 2, dM 3, drho 2, dM 4, dh 2.  Two attentions
  * a step are 5 specials by softmax, 4 by entmax (backward 5).  In the chain a dot

@@ -237,7 +237,7 @@ static int has_norm(const struct frame *f)
 /* A step's norms, of k (of each block of it) and of the state, are a square
  * root and a reciprocal each; out's sigmoid an exponential and a reciprocal.
  * Backward has them once more, and then one reciprocal more, of |k| and |P|.
- * tanh is evaluated anew for the states that are no checkpoints. */
+ * tanh is evaluated again for the states that are no checkpoints. */
 static double cell_specials(const struct frame *f, enum pass p)
 {
     double steps = (double)DIM(f, 'T') * DIM(f, 'B') * DIM(f, 'H');
@@ -453,10 +453,9 @@ static const struct neutral layer_interval = {
  *     K 1 7 T and beyond T    rank 1 5 16    block 1 3 16 and other divisors of n
  *
  * and each nonlinearity, projection and modulation is in every state.  Kept
- * out: states over 64 MB a segment (each run moves them all to and fro), results
+ * out: states over 64 MB per segment (each run moves them all to and fro), results
  * of so few elements that the yardstick can be right by chance, linear states that
- * grow beyond all numbers, and the layer
- * at 30000 rows of x: how far a float sum of so many is off depends on its
+ * overflow, and the layer at 30000 rows of x: how far a float sum of so many is off depends on its
  * order by more than SLACK, and the order is the BLAS's. */
 // clang-format off
 #define SIZES(T, B, H, n, K, r, b)                                                               \
@@ -525,7 +524,7 @@ static const char layer_shapes[] =
 
 /* At T 3, B 2, n 4 there are 6 steps of a sequence, 24 rows, 96 elements of a
  * full state; a pass over it is 192 FLOPs; two specials for a norm, two for a
- * sigmoid.  Its first state is the only checkpoint: 2 of 3 are bent anew. */
+ * sigmoid.  Its first state is the only checkpoint: 2 of 3 are computed again. */
 // clang-format off
 #define COUNTED "steps=3 batch=2 n_state=4 "
 static const struct cost cell_costs[] = {

@@ -45,8 +45,8 @@ static double sigmoids(const struct frame *f, enum pass p)
     return 2 * elements(f);
 }
 
-/* In shapes: of eight numbers, which are sixteen bytes in bf16, all and less; the last ones are
- * several blocks' work, and end within one. */
+/* SHAPES: rows of eight elements, which are sixteen bytes in bf16, and of fewer; the last two take
+ * several blocks, and end within one. */
 #define CASES "rows=1 dim=1; rows=10 dim=33; rows=3 dim=64"
 #define SHAPES                                                                                     \
     "rows=1 dim=2,3,7,8,9,31,257; rows=257 dim=1; rows=31 dim=33; rows=13 dim=1021; "              \

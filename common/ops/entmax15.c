@@ -6,7 +6,7 @@
 
 static const struct param params[] = {
     SIZE_PARAM("rows", 'R', 65536, "rows of x"),
-    SIZE_PARAM("columns", 'N', 64, "numbers in a row, at most 64"),
+    SIZE_PARAM("columns", 'N', 64, "elements of a row, at most 64"),
     FILL_PARAM(fill_names, "x"),
 };
 

@@ -2,8 +2,8 @@
 #include "common/ops/gemv.h"
 
 static const struct param params[] = {
-    SIZE_PARAM("M", 'M', 4096, "numbers of y"),
-    SIZE_PARAM("K", 'K', 4096, "numbers of x, what is summed over"),
+    SIZE_PARAM("M", 'M', 4096, "elements of y"),
+    SIZE_PARAM("K", 'K', 4096, "elements of x, the sum's length"),
     CHOICE_PARAM("transpose_a", no_yes, 0, "A is stored as [K,M]"),
     REAL_PARAM("alpha", 1, -1e6, 1e6, "factor of the product"),
     REAL_PARAM("beta", 0, -1e6, 1e6, "factor of y0, which is added"),

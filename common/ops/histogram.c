@@ -6,7 +6,7 @@ enum { SIZE, BINS, DATA };
 static const char *const data[] = {"uniform", "level", "wild", NULL};
 
 static const struct param params[] = {
-    [SIZE] = SIZE_PARAM("size", 'N', 1048576, "numbers"),
+    [SIZE] = SIZE_PARAM("size", 'N', 1048576, "elements of x"),
     [BINS] = WHOLE_PARAM("bins", 'M', 256, 1, HISTOGRAM_BINS_MAX, "bins"),
     [DATA] =
         CHOICE_PARAM("data", data, 0, "x anywhere in 0 ... 1, all in one bin, or also outside"),

@@ -76,8 +76,8 @@ static double qk_specials(const struct frame *f, enum pass p)
     return p == FORWARD ? 2 * qk_rows(f) : 0;
 }
 
-/* Rows of a few numbers and a small eps leave of dx little but rounding; of a single number
- * layernorm leaves nothing. */
+/* With few elements per row and a small eps, dx is little more than rounding; with one element per
+ * row, layernorm's dx is 0. */
 #define CASES                                                                                      \
     "rows=7 columns=3 eps=0.5; rows=5 columns=33; rows=37 columns=64; "                            \
     "rows=9 columns=520 eps=0.01; rows=3 columns=520; rows=3 columns=1111; "                       \

@@ -8,7 +8,7 @@ static const char *const fills[] = {"normal", "masked", NULL};
 
 static const struct param params[] = {
     SIZE_PARAM("rows", 'R', 4096, "rows of x"),
-    SIZE_PARAM("length", 'N', 4096, "numbers of a row"),
+    SIZE_PARAM("length", 'N', 4096, "elements of a row"),
     CHOICE_PARAM("kind", kinds, SCAN_INCLUSIVE, "with what is there, or only what is before it"),
     FILL_PARAM(fills, "x"),
 };

@@ -5,7 +5,7 @@
 
 static const struct param params[] = {
     SIZE_PARAM("rows", 'R', 1024, "rows of x"),
-    SIZE_PARAM("columns", 'N', 1024, "numbers in a row"),
+    SIZE_PARAM("columns", 'N', 1024, "elements of a row"),
     REAL_PARAM("scale", 1, 1e-6, 1e6, "factor of x"),
     FILL_PARAM(fill_names, "x"),
 };

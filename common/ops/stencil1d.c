@@ -3,7 +3,7 @@
 
 static const struct param params[] = {
     SIZE_PARAM("rows", 'B', 64, "rows"),
-    SIZE_PARAM("length", 'N', 65536, "numbers of a row"),
+    SIZE_PARAM("length", 'N', 65536, "elements of a row"),
     WHOLE_PARAM("radius", 'R', 4, 0, 1 << 28, "neighbours on each side"),
 };
 
@@ -12,7 +12,7 @@ static const struct arg args[] = {
     ARG(stencil1d, y, "BN", OUT | DIFF),
 };
 
-/* 2R additions, no more than reach over the row, and a division for each number. */
+/* 2R additions, no more than reach over the row, and a division for each element. */
 static double flops(const struct frame *f, enum pass p)
 {
     double reach = (double)(DIM(f, 'R') < DIM(f, 'N') ? DIM(f, 'R') : DIM(f, 'N') - 1);

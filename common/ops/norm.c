@@ -88,34 +88,30 @@ static double qk_specials(const struct frame *f, enum pass p)
     "rows=3 columns=1023; rows=5 columns=1032; rows=1 columns=2049; rows=3 columns=2056; "         \
     "rows=1 columns=4104; rows=1 columns=7919; rows=1 columns=8193"
 
+/* The members that both share. */
+#define ROWS                                                                                       \
+    .param = params, .n_params = COUNT(params), .shapes = SHAPES, .specials = specials, .batch = 'R'
+
 const struct op op_rmsnorm = {
     .name = "rmsnorm",
     .formula = "y = w x / sqrt(mean(x^2) + eps)",
     .source = "common/ops/norm.h",
-    .param = params,
-    .n_params = COUNT(params),
+    ROWS,
     .arg = rms_args,
     .n_args = N_ARGS(rmsnorm),
     .cases = "rows=1 columns=1 eps=0.25; " CASES,
-    .shapes = SHAPES,
     .flops = rms_flops,
-    .specials = specials,
-    .batch = 'R',
 };
 
 const struct op op_layernorm = {
     .name = "layernorm",
     .formula = "y = w (x - mean) / sqrt(var + eps) + b",
     .source = "common/ops/norm.h",
-    .param = params,
-    .n_params = COUNT(params),
+    ROWS,
     .arg = layer_args,
     .n_args = N_ARGS(layernorm),
     .cases = CASES,
-    .shapes = SHAPES,
     .flops = layer_flops,
-    .specials = specials,
-    .batch = 'R',
 };
 
 const struct op op_qk_norm = {

@@ -54,7 +54,7 @@ static const struct param params[] = {
     [E74_STATE] = {"state", 0, states, E74_FULL, 0, 0, "structure of the state S", NULL},
     [E74_PROJ] = {"proj", 0, projs, E74_NO_Z, 0, 0, "which of k v q z are projected, which tied",
                   NULL},
-    [E74_NONLIN] = {"nonlin", 0, nonlins, E74_TANH, 0, 0, "what bends the state at each step",
+    [E74_NONLIN] = {"nonlin", 0, nonlins, E74_TANH, 0, 0, "f, applied to the state at each step",
                     NULL},
     [E74_Z_MOD] = {"z_mod", 0, z_mods, E74_COLUMN, 0, 0, "the side of S that z modulates",
                    without_z},
@@ -207,7 +207,7 @@ static double keys_flops(const struct frame *f)
 }
 
 /* Multiplications and additions, f's own evaluations left out.  A state is
- * read twice and updated once each step; backward replays one of these reads
+ * read twice and updated once per step; backward replays one of these reads
  * and the update, and then makes seven more passes over the state. */
 static double cell_flops(const struct frame *f, enum pass p)
 {

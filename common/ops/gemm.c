@@ -3,7 +3,7 @@
 
 #define PARAMS(M, N, K)                                                                            \
     SIZE_PARAM("M", 'M', M, "rows of C"), SIZE_PARAM("N", 'N', N, "columns of C"),                 \
-        SIZE_PARAM("K", 'K', K, "what is summed over"),                                            \
+        SIZE_PARAM("K", 'K', K, "length of the sums"),                                             \
         CHOICE_PARAM("transpose_a", no_yes, 0, "A is stored as [K,M]"),                            \
         CHOICE_PARAM("transpose_b", no_yes, 0, "B is stored as [N,K]"),                            \
         REAL_PARAM("alpha", 1, -1e6, 1e6, "factor of the product"),                                \

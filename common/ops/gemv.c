@@ -3,7 +3,7 @@
 
 static const struct param params[] = {
     SIZE_PARAM("M", 'M', 4096, "elements of y"),
-    SIZE_PARAM("K", 'K', 4096, "elements of x, the sum's length"),
+    SIZE_PARAM("K", 'K', 4096, "elements of x, the length of the sums"),
     CHOICE_PARAM("transpose_a", no_yes, 0, "A is stored as [K,M]"),
     REAL_PARAM("alpha", 1, -1e6, 1e6, "factor of the product"),
     REAL_PARAM("beta", 0, -1e6, 1e6, "factor of y0, which is added"),

@@ -8,7 +8,7 @@ static const struct param params[] = {
     [LINEAR_C] = SIZE_PARAM("dim_in", 'C', 256, "columns of x"),
     [LINEAR_D] = SIZE_PARAM("dim_out", 'D', 256, "columns of y"),
     [LINEAR_BIAS] = CHOICE_PARAM("bias", no_yes, 0, "b is added"),
-    [LINEAR_ACT] = CHOICE_PARAM("act", acts, ACT_NONE, "what y goes through"),
+    [LINEAR_ACT] = CHOICE_PARAM("act", acts, ACT_NONE, "the activation of y"),
 };
 
 static int has_bias(const struct frame *f)

@@ -6,7 +6,7 @@ static const struct param params[] = {
     [LORA_C] = SIZE_PARAM("dim_in", 'C', 256, "columns of x"),
     [LORA_D] = SIZE_PARAM("dim_out", 'D', 256, "columns of y"),
     [LORA_R] = SIZE_PARAM("rank", 'R', 16, "dimensions between A and B"),
-    [LORA_ALPHA] = REAL_PARAM("alpha", 16, -1e6, 1e6, "what they are scaled by, times rank"),
+    [LORA_ALPHA] = REAL_PARAM("alpha", 16, -1e6, 1e6, "their scale, times rank"),
 };
 
 static const struct arg args[] = {

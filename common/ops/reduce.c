@@ -10,7 +10,7 @@ static const char *const fills[] = {"normal", "masked", NULL};
 static const struct param params[] = {
     SIZE_PARAM("rows", 'R', 4096, "rows of x"),
     SIZE_PARAM("length", 'N', 4096, "elements of a row"),
-    CHOICE_PARAM("kind", kinds, REDUCE_SUM, "what is made of them"),
+    CHOICE_PARAM("kind", kinds, REDUCE_SUM, "the reduction"),
     CHOICE_PARAM("over", overs, REDUCE_EACH_ROW, "of each row, or of all of x"),
     FILL_PARAM(fills, "x"),
 };

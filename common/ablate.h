@@ -77,14 +77,14 @@ int abl_op_tensor(const char *op, int i, struct abl_tensor *to);
 
 /* Backend i's name, from 0, NULL past the last: ref64 is the oracle; ref32
  * and ref16 are the same C in float and in float with bf16 storage; gpu32
- * and gpu16, where CUDA was built in, are what is judged. */
+ * and gpu16, where CUDA was built in, are judged. */
 const char *abl_backend(int i);
 /* NULL if it can run here and now; else why not, also if there is none of
  * that name, or if an error of the device has lost it for this process. */
 const char *abl_unavailable(const char *backend);
 /* Have gpu32 and gpu16 (either name sets both) run on this device, from 0
- * among those that CUDA_VISIBLE_DEVICES leaves; default 0.  Before anything
- * else is asked of them.  0, or -1. */
+ * among those that CUDA_VISIBLE_DEVICES leaves; default 0.  Call it before any
+ * other use of them.  0, or -1. */
 int abl_use(const char *backend, int number);
 /* The device that it runs on, in words; NULL: no such backend. */
 const char *abl_device(const char *backend);

@@ -380,8 +380,8 @@ void bounds_from(struct bounds *to, const struct backend *b, const struct impl *
         }
 }
 
-/* Take samples until there are four times as many, and update the bounds; 0: there are enough, which
- * for a case of much work is sooner. */
+/* Take samples until there are four times as many, and update the bounds; 0: there are enough,
+ * which for a case of much work is sooner. */
 static int take_more(struct bounds *b)
 {
     enum { MAX_SAMPLES = 64, MAX_OF_MUCH = 16 };
@@ -399,8 +399,8 @@ static int take_more(struct bounds *b)
     return 1;
 }
 
-/* With a bound of 1 or more even a result that is far off passes, so that nothing is shown.  A bound
- * is infinite where values in the yardstick overflow its type. */
+/* With a bound of 1 or more even a result that is far off passes, so that nothing is shown.  A
+ * bound is infinite where values in the yardstick overflow its type. */
 int check_within(const char *check, const struct tensor_pair *pair, struct bounds *bounds,
                  struct verdicts *list)
 {

@@ -1,8 +1,8 @@
 /* h5.h - HDF5's attributes, groups, datasets and tables, made and read.
  *
  * A file that is read may come from anybody: extent, class and size are checked first, so that no
- * file decides how much memory is written or allocated.  These functions leave HDF5's own printing to the caller
- * (H5E_BEGIN_TRY). */
+ * file decides how much memory is written or allocated.  These functions leave HDF5's own printing
+ * to the caller (H5E_BEGIN_TRY). */
 #ifndef H5_H
 #define H5_H
 

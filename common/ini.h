@@ -1,5 +1,4 @@
-/* ini.h - an ini file as a plain list of its sections, each thing with the
- * line that it stands on.
+/* ini.h - an ini file as a list of its sections and entries, each with its line.
  *
  *     [section]
  *     key = value         ; a comment; so is a line that begins with ; or #

@@ -7,7 +7,7 @@
 #include "common/limits.h"
 #include "common/op.h"
 
-/* The limits by their name in a shell, and the field of /proc/self/statm that counts against each. */
+/* The limits by their name in a shell, and the field of /proc/self/statm that counts for each. */
 static const struct limit {
     const char *name;
     int resource, counted;

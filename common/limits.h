@@ -8,8 +8,8 @@
 /* The lower of them, in bytes; INT64_MAX where neither is set. */
 int64_t limits_least(void);
 
-/* Bytes that are left under the one that leaves less, which *name becomes ("ulimit -v"), unless that
- * is NULL; INT64_MAX where neither is set. */
+/* Bytes that are left under the one that leaves less, which *name becomes ("ulimit -v"), unless
+ * that is NULL; INT64_MAX where neither is set. */
 int64_t limits_available(const char **name);
 
 /* Bytes that a program's threads and libraries take once they run: for each thread OpenBLAS's

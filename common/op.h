@@ -70,8 +70,8 @@ struct param {
         }                                                                                          \
     }
 
-/* FILL_PARAM(fill_names, "x"): the parameter `fill`, which fill an input has.  A contract whose input cannot have all of
- * them names the first few. */
+/* FILL_PARAM(fill_names, "x"): the parameter `fill`, which fill an input has.  A contract whose
+ * input cannot have all of them names the first few. */
 #define FILL_PARAM(names_, tensor_)                                                                \
     CHOICE_PARAM("fill", names_, 0, "how " tensor_ " is drawn: N(0, 1), or hard")
 
@@ -184,8 +184,9 @@ struct neutral {
     const char *cases;  /* as struct op's */
 };
 
-/* The critical path of a recurrence: `steps` one after the other, and in each step so many dependent
- * FP32 operations and evaluations of special functions, each waiting for the one before it. */
+/* The critical path of a recurrence: `steps` one after the other, and in each step so many
+ * dependent FP32 operations and evaluations of special functions, each waiting for the one before
+ * it. */
 struct chain {
     double steps, flops, specials;
 };
@@ -210,8 +211,8 @@ struct cost {
     struct chain chain;
 };
 
-/* One row x, with NaN, infinities or ties, and the target, if there is one; a result of it, and what
- * that must be.  The gradient of the first output is 1, 2, 3, 4, that of others 0. */
+/* One row x, with NaN, infinities or ties, and the target, if there is one; a result of it, and
+ * what that must be.  The gradient of the first output is 1, 2, 3, 4, that of others 0. */
 enum { KNOWN_ROW = 4 };
 #define KNOWN_ALL(x)                                                                               \
     {                                                                                              \

@@ -17,7 +17,7 @@
  *
  *     [trial]                         ; or [trial NAME]; any number of them
  *     op = e74                        ; or all: a set of trials for each operation
- *     cases = contract                ; in place of parameters: those that make check runs, or shapes
+ *     cases = contract                ; in place of parameters: the tested cases, or shapes
  *     state = diagonal                ; every parameter of the operation
  *     nonlin = tanh, linear           ; lists: the section is their product, last key fastest
  *     dtype = fp32, bf16              ; storage
@@ -26,10 +26,10 @@
  *     file = ../data/sample.txt       ; from the folder that the ini file is in
  *     kernel = plain                  ; default: the first that accepts the case
  *
- * Each key once in a section, each value once in a list, each NAME of [trial
- * NAME] once; lists where they make sense: op, input, file, group, kernel and
- * all of [experiment] but backends and checks take one value.  A parameter that is set must apply to every trial of its section,
- * and a trial must fit into memory.
+ * Each key once in a section, each value once in a list, each NAME of [trial NAME] once; lists
+ * where they make sense: op, input, file, group, kernel and all of [experiment] but backends and
+ * checks take one value.  A parameter that is set must apply to every trial of its section, and a
+ * trial must fit into memory.
  *
  * The same words, "e74 state=diagonal nonlin=tanh seed=3 repeats=0", are a
  * plan of one section: keys of [experiment] differ from those of a trial
@@ -71,7 +71,7 @@ struct trial {
 struct experiment {
     char name[64];
     uint64_t seed;
-    const struct backend *backend[16]; /* those asked for by name; none: all that are there */
+    const struct backend *backend[16]; /* those requested by name; none: all that are there */
     int n_backends;
     int device; /* the GPU's number; -1: none named, the first if there is one */
     int checks; /* CHECK_ flags; CHECK_PARITY where times are measured */
@@ -100,7 +100,7 @@ int plan_read(const char *file, struct experiment *x, FILE *errors);
 int plan_words(const char *words, struct experiment *x, FILE *errors);
 void plan_free(struct experiment *x);
 /* Which backends a trial of x is meant to run on: the oracle, the yardstick of
- * its storage type, and the GPU backends of that type which were asked for by
+ * its storage type, and the GPU backends of that type which were requested by
  * name, or all of them; returns how many. */
 int plan_backends(const struct experiment *x, const struct trial *t,
                   const struct backend *list[16]);

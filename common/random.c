@@ -1,5 +1,5 @@
-/* Cases drawn from the contracts' parameters, run, and where one fails, made
- * smaller as long as it fails in the same way. */
+/* Draw cases from the contracts' parameters and run them; make a case that fails smaller as long as
+ * it fails in the same way. */
 #include "config.h"
 
 #include <inttypes.h>
@@ -87,8 +87,8 @@ static void draw_param(struct source *s, const struct op *o, struct frame *f, in
         DIM(f, p->letter) = within(draw_whole(s), p->min, p->max);
 }
 
-/* Of a parameter that does not apply, what the words that make the case again give it. */
-static void forget_what_does_not_apply(const struct op *o, struct frame *f)
+/* Set parameters that do not apply to their defaults, as reading the case's words does. */
+static void reset_inapplicable(const struct op *o, struct frame *f)
 {
     struct frame initial;
 
@@ -117,7 +117,7 @@ static int make_small(struct source *s, const struct op *o, struct frame *f, dou
     for (int i = 0; i < TRIES; i++) {
         struct frame whole = *f;
         const struct param *p = &o->param[one_of(s, o->n_params)];
-        forget_what_does_not_apply(o, &whole);
+        reset_inapplicable(o, &whole);
         if (!op_complete(o, &whole) && work_of(o, &whole) <= max) {
             *f = whole;
             return 0;
@@ -239,7 +239,7 @@ void random_shrink(struct trial *t, int (*fails)(const struct trial *t, void *da
                 struct trial other = *t;
                 if (!reduce(t->op, &other.sizes, i, k))
                     break;
-                forget_what_does_not_apply(t->op, &other.sizes);
+                reset_inapplicable(t->op, &other.sizes);
                 if (op_complete(t->op, &other.sizes) || plan_text(&other))
                     continue;
                 runs++;
@@ -252,8 +252,8 @@ void random_shrink(struct trial *t, int (*fails)(const struct trial *t, void *da
     }
 }
 
-/* A failure that a smaller case must have, too. */
-struct likeness {
+/* The failure that a smaller case must have, too. */
+struct same_failure {
     const struct experiment *x;
     const struct failure *like;
     const volatile int *stop;
@@ -261,7 +261,7 @@ struct likeness {
 
 static int fails_alike(const struct trial *t, void *data)
 {
-    const struct likeness *l = data;
+    const struct same_failure *l = data;
     struct failure now;
 
     if (*l->stop || judge(l->x, t, l->stop, &now, NULL))
@@ -282,7 +282,7 @@ static void report_failure(const struct experiment *x, int64_t i, struct trial *
             f->text, t->text);
     fflush(to);
     progress("case %" PRId64 ": looking for a smaller one", i);
-    random_shrink(t, fails_alike, &(struct likeness){x, f, stop});
+    random_shrink(t, fails_alike, &(struct same_failure){x, f, stop});
     progress_clear();
     fprintf(to, "      least: run-ablation -t '%s repeats=0'\n", t->text);
     fflush(to);

@@ -58,7 +58,7 @@ int ran_run(struct ran *ran, const struct call *c, const struct tensors *inputs)
 
 /* Note a check that cannot be made, and why. */
 void result_skip(struct result *r, const char *what, const char *why);
-/* Note a kernel that does not take the case, and why: once, whatever batches it was asked for. */
+/* Note a kernel that does not take the case, and why: once for all batches. */
 void result_decline(struct result *r, const struct backend *b, const struct impl *k,
                     const char *why);
 void result_free(struct result *r);

@@ -37,7 +37,7 @@ struct call {
     /* Timed runs at most, after a warm-up; 0: run once, untimed.  Where the
      * backend replays passes, as many again without come before. */
     int repeats;
-    int guards; /* put bands around every tensor and look at them afterwards */
+    int guards; /* put guard bands around every tensor and check them afterwards */
     /* Leave memory as it comes, for tools that watch for reads of what nobody
      * wrote; not together with guards. */
     int unpoisoned;

@@ -20,7 +20,7 @@ enum { MAX_REFUSED = 3 }; /* reported of the combinations of one section */
 struct work {
     const struct ini_section *s;
     struct trial t;    /* the trial at hand */
-    struct lists l;    /* what makes the product */
+    struct lists l;    /* the lists whose product is made */
     struct frame base; /* the sizes that are not listed */
     int every_op;      /* op = all */
     char said[64];     /* lists that were reported not to apply */
@@ -73,8 +73,7 @@ static int takes_text(const struct op *o)
     return takes;
 }
 
-/* Make the name of the file one from the working directory, and look whether
- * it can be read. */
+/* Make the file's name relative to the working directory, and see whether it can be read. */
 static void find_file(struct plan *p, struct trial *t, int line)
 {
     const char *slash = p->file ? strrchr(p->file, '/') : NULL;
@@ -191,7 +190,7 @@ static double work_bytes(const struct impl *k, const struct frame *f)
 
 /* Bytes that the trial takes on this machine: on the host one set of tensors
  * for each of oracle, yardstick and judged backend, four more that differences
- * move, or two that bounds need; then what is on the references' side.  Workspace is asked for only
+ * perturb, or two that bounds need; then the tensors of the references.  Workspace is computed only
  * when the rest fits, for its own sizes are not bounded. */
 static double memory_needed(const struct plan *p, const struct trial *t)
 {
@@ -217,7 +216,7 @@ static const char *bytes_text(double bytes, char text[32])
     return text;
 }
 
-/* As it can stand among words. */
+/* The value in quotes where it needs them among words. */
 static void quoted(const char *value, char *to, size_t size)
 {
     size_t n = 0;
@@ -265,7 +264,7 @@ static int add_trial(struct experiment *x, const struct trial *t)
     return 0;
 }
 
-/* Is this list at its first value?  Whether it applies at all is then reported, once. */
+/* Is this list at its first value?  Faults that hold for all its values are reported then, once. */
 static int at_first(const struct lists *l, const char *key)
 {
     for (int i = 0; i < l->n; i++)
@@ -325,8 +324,8 @@ struct making {
     struct work *w;
 };
 
-/* The product of the lists, with these sizes; those that do not apply keep their default, as where a
- * trial's words are read. */
+/* The product of the lists, with these sizes; those that do not apply keep their default, as where
+ * a trial's words are read. */
 static int make_case(const struct op *o, const struct frame *f, void *data)
 {
     const struct making *m = data;
@@ -376,8 +375,7 @@ static void make_product(struct plan *p, struct work *w)
         plan_fault(p, w->s->line, "and %d more", w->refused - MAX_REFUSED);
 }
 
-/* Of the section's lists, which are all operations', those that are this one's, with values that it
- * takes. */
+/* The trials of one operation of op = all, by those of the section's lists that are its own. */
 static void make_product_of(struct plan *p, const struct work *every, const struct op *o)
 {
     struct work *w = malloc(sizeof *w);

@@ -111,7 +111,8 @@ static hid_t file_how(void)
     return how;
 }
 
-/* The ceilings that times are compared with, in bytes, FLOP or evaluations per second, and seconds. */
+/* The ceilings that times are compared with, in bytes, FLOP or evaluations per second, and
+ * seconds. */
 static int write_ceilings(const struct store *s)
 {
     const struct ceilings *c = s->x->ceilings;

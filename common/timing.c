@@ -8,7 +8,7 @@
 #include "common/err.h"
 #include "common/timing.h"
 
-/* ---- what a run takes of a device's memory, by the device's own count ---- */
+/* ---- the memory that a run takes, by the device's own count ---- */
 
 static const struct backend *watched;
 static int64_t min_free;
@@ -76,7 +76,7 @@ static int time_kernel(const struct call *c, const struct tensors *inputs, struc
     return 0;
 }
 
-/* A reference's only kernel, timed where repeats are asked for. */
+/* A reference's only kernel, timed unless repeats is 0. */
 static int run_reference(const struct trial *t, const struct backend *b, int repeats,
                          const struct tensors *inputs, struct ran *ran)
 {
@@ -99,7 +99,7 @@ static int takes_part(const struct trial *t, const struct call *c, struct result
 
 /* ---- measure = time ---- */
 
-/* The GPU's backends that are there, of those that are meant. */
+/* The trial's GPU backends that can run here. */
 static int present(const struct task *task, const struct backend *list[16])
 {
     const struct backend *meant[16];
@@ -168,7 +168,7 @@ int timing_run(const struct task *task)
 
 /* ---- measure = regime ---- */
 
-/* One batch of a trial, and what is true of it. */
+/* One batch of a trial, and its reference values. */
 struct point {
     struct trial t;
     struct tensors *inputs;
@@ -200,7 +200,7 @@ static void point_free(struct point *p)
     truth_free(&p->truth);
 }
 
-/* How k has grown so far; NULL where there are MAX_RAN already. */
+/* The growth of k so far; NULL where there are MAX_RAN already. */
 static struct growth *growth_of(struct result *r, const struct backend *b, const struct impl *k)
 {
     for (int i = 0; i < r->n_growths; i++)
@@ -220,7 +220,7 @@ static void add_point(struct growth *g, const struct point *p, const struct outc
     g->outcome[g->n++] = *out;
 }
 
-/* A kernel at one batch, if it takes it, until it was once wrong. */
+/* Time a kernel at one batch, if it takes it, unless it was wrong before. */
 static int grow_kernel(const struct call *c, struct point *p, struct result *r)
 {
     struct ran ran = {0};
@@ -282,7 +282,7 @@ static void stop_all(struct result *r, int64_t batch)
                      batch, AFFORDED);
 }
 
-/* One batch on all kernels; *seconds is what the reference took for it. */
+/* One batch on all kernels; *seconds becomes the time that the reference took. */
 static int grow(const struct task *task, int64_t batch, const struct backend *const *list, int n,
                 double *seconds)
 {

@@ -7,8 +7,8 @@ struct random_words {
     const char *n, *from, *seed, *op, *checks;
 };
 
-/* Returns the status to exit with; 2 and 3 with a message left: a word is wrong or a contract refuses
- * all cases, a device was lost. */
+/* Returns the status to exit with; 2 and 3 with a message left: a word is wrong or a contract
+ * refuses all cases, a device was lost. */
 int random_command(const struct random_words *words, const volatile int *stop);
 
 #endif

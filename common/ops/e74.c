@@ -351,7 +351,8 @@ static double block_products(const struct frame *f, enum pass p)
     "steps=20 batch=30 n_state=2 state=full nonlin=frobnorm checkpoint_interval=4" d "; "        \
     "steps=9 batch=2 heads=3 n_state=7 rank=1,16 state=lowrank" d "; "                           \
     "steps=40 batch=2 n_state=16 state=full checkpoint_dtype=bf16,fp16" d "; "                   \
-    "steps=9 batch=2 n_state=16 state=full,diagonal trajectory=store checkpoint_dtype=fp32,fp16" d "; " \
+    "steps=9 batch=2 n_state=16 state=full,diagonal trajectory=store "                           \
+    "checkpoint_dtype=fp32,fp16" d "; "                                                          \
     "steps=140 batch=1 n_state=24 rank=9 state=lowrank proj=tied_kvq checkpoint_interval=64"     \
     d "; "                                                                                       \
     "steps=140 batch=1 n_state=24 rank=9 state=lowrank proj=tied_kvq checkpoint_interval=9 "     \

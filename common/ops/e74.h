@@ -1,6 +1,6 @@
 /* e74: the matrix-state delta-rule cell and the layer around it.  For each
  * of B sequences and H heads, at each of T steps, a state S is read by the
- * key, corrected towards the value, bent by f and read by the query:
+ * key, corrected towards the value, passed through f and read by the query:
  *
  *     k^ = k / (|k| + eps)          eps = 1e-6; block-diagonal: each block by itself
  *     rho = S k^                    z absent
@@ -55,7 +55,7 @@ struct e74 {
     void *S0, *U0, *V0, *W_r;
     void *out;
     void *S_T, *U_T;
-    void *k, *v, *q, *z; /* kept for the backward pass */
+    void *k, *v, *q, *z; /* saved for the backward pass */
     void *y;
     void *checkpoints;
 };

@@ -1,5 +1,5 @@
 /* e74_block as a chain: the calls of rmsnorm, e74 and linear within the block's own, the same for
- * every backend, which gives its lists of their kernels and says how it adds. */
+ * every backend, which passes its lists of their kernels and its addition. */
 #ifndef E74_BLOCK_H
 #define E74_BLOCK_H
 
@@ -44,7 +44,7 @@ static inline struct e74_block_workspace e74_block_workspace(const struct frame 
     return w;
 }
 
-/* ---- the links' calls ---- */
+/* ---- the calls of the links ---- */
 
 static inline struct frame e74_block_norm(const struct frame *f,
                                           const struct e74_block_workspace *w)
@@ -70,8 +70,8 @@ static inline struct frame e74_block_layer(const struct frame *f,
     // clang-format off
     struct e74 la = {a->normed, a->W_k, a->W_v, a->W_q, a->W_z, a->b_z, a->S0, a->U0, a->V0, a->W_r,
                      a->read, a->S_T, a->U_T, a->k, a->v, a->q, a->z, a->y, a->checkpoints};
-    struct e74 lg = {w->dnormed, g->W_k, g->W_v, g->W_q, g->W_z, g->b_z, g->S0, g->U0, g->V0, g->W_r,
-                     w->dread, g->S_T, g->U_T, NULL, NULL, NULL, NULL, NULL, NULL};
+    struct e74 lg = {w->dnormed, g->W_k, g->W_v, g->W_q, g->W_z, g->b_z, g->S0, g->U0, g->V0,
+                     g->W_r, w->dread, g->S_T, g->U_T, NULL, NULL, NULL, NULL, NULL, NULL};
     // clang-format on
     e74_give(&c, &la, &lg, sizeof la, w->work);
     return c;

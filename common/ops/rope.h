@@ -1,5 +1,5 @@
-/* rope: rotary embedding.  The D elements of a head are D/2 pairs; at step t pair i is turned by the
- * angle
+/* rope: rotary embedding.  The D elements of a head are D/2 pairs; at step t pair i is turned by
+ * the angle
  *
  *     a = (offset + t) theta^(-2i/D)
  *     y[first]  = x[first] cos a - x[second] sin a

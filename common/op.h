@@ -158,6 +158,9 @@ struct frame {
     [offsetof(struct op, member) / sizeof(void *)] = {.name = #member, .shape = __VA_ARGS__}
 #define N_ARGS(op) (sizeof(struct op) / sizeof(void *))
 #define COUNT(array) (sizeof(array) / sizeof *(array))
+/* SIGNATURE(gemv, params, args): an operation's parameters, and the tensors of struct gemv. */
+#define SIGNATURE(op, params_, args_)                                                              \
+    .param = params_, .n_params = COUNT(params_), .arg = args_, .n_args = N_ARGS(op)
 
 /* Two settings of an operation that must agree: a test no reference can get
  * wrong on its own.  The left case's inputs are drawn; `left_given` then

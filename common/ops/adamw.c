@@ -71,10 +71,7 @@ const struct op op_adamw = {
     .formula = "m <- beta1 m + (1-beta1) g; v <- beta2 v + (1-beta2) g^2; "
                "p <- p - lr (m^ / (sqrt(v^) + eps) + weight_decay p)",
     .source = "common/ops/adamw.h",
-    .param = params,
-    .n_params = COUNT(params),
-    .arg = args,
-    .n_args = N_ARGS(adamw),
+    SIGNATURE(adamw, params, args),
     .cases = "parameters=1 master=no,yes; parameters=33 step=1,2,1000; " STRONG
              "parameters=500 tensors=1,7 step=3 decay=all,alternate master=no,yes",
     .shapes = STRONG

@@ -79,11 +79,8 @@ const struct op op_cross_entropy = {
     .name = "cross_entropy",
     .formula = "loss = mean of log sum e^logits - logits[target]",
     .source = "common/ops/cross_entropy.h",
-    .param = params,
-    .n_params = COUNT(params),
+    SIGNATURE(cross_entropy, params, args),
     .axis = axes,
-    .arg = args,
-    .n_args = N_ARGS(cross_entropy),
     .cases = "rows=1 vocabulary=1; rows=3 vocabulary=1 ignore_index=0; rows=4 vocabulary=2; "
              "rows=7 vocabulary=33 label_smoothing=0,0.1; rows=3 vocabulary=257; "
              "rows=40 vocabulary=5 ignore_index=2 label_smoothing=0,0.3; "

@@ -53,15 +53,14 @@ static double sigmoids(const struct frame *f, enum pass p)
     "rows=64 dim=256; rows=101 dim=127"
 
 /* The members that all three share. */
-#define ELEMENTWISE .param = params, .n_params = COUNT(params), .shapes = SHAPES, .batch = 'M'
+#define ELEMENTWISE .shapes = SHAPES, .batch = 'M'
 
 const struct op op_silu = {
     .name = "silu",
     .formula = "y = x sigmoid(x)",
     .source = "common/ops/elementwise.h",
     ELEMENTWISE,
-    .arg = unary_args,
-    .n_args = N_ARGS(unary),
+    SIGNATURE(unary, params, unary_args),
     .cases = CASES,
     .flops = silu_flops,
     .specials = sigmoids,
@@ -72,8 +71,7 @@ const struct op op_relu = {
     .formula = "y = max(x, 0)",
     .source = "common/ops/elementwise.h",
     ELEMENTWISE,
-    .arg = unary_args,
-    .n_args = N_ARGS(unary),
+    SIGNATURE(unary, params, unary_args),
     .cases = "rows=2 dim=2; rows=10 dim=33; rows=3 dim=64",
     .flops = relu_flops,
 };
@@ -88,8 +86,7 @@ const struct op op_swiglu = {
     .formula = "y = a sigmoid(a) b",
     .source = "common/ops/elementwise.h",
     ELEMENTWISE,
-    .arg = swiglu_args,
-    .n_args = N_ARGS(swiglu),
+    SIGNATURE(swiglu, params, swiglu_args),
     .cases = CASES,
     .cost = costs,
     .flops = swiglu_flops,

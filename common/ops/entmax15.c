@@ -56,10 +56,7 @@ const struct op op_entmax15 = {
     .name = "entmax15",
     .formula = "p = [x/2 - tau]_+^2, sum of p = 1, over the last axis",
     .source = "common/ops/entmax15.h",
-    .param = params,
-    .n_params = COUNT(params),
-    .arg = args,
-    .n_args = N_ARGS(entmax15),
+    SIGNATURE(entmax15, params, args),
     .cases = "rows=1 columns=2; rows=3 columns=3; rows=5 columns=7; rows=9 columns=16; "
              "rows=4 columns=33; rows=3 columns=64; "
              "fill=masked,shifted,outliers rows=15 columns=2,5,16,31,64",

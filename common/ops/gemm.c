@@ -75,16 +75,14 @@ static const struct large large[] = {
 };
 
 /* The members that all three share. */
-#define GEMM .n_args = N_ARGS(gemm), .flops = flops, .products = flops, .blas = 1
+#define GEMM .flops = flops, .products = flops, .blas = 1
 
 const struct op op_gemm = {
     .name = "gemm",
     .formula = "C = alpha op(A) op(B) + beta C0",
     .source = "common/ops/gemm.h",
     GEMM,
-    .param = params,
-    .n_params = COUNT(params),
-    .arg = args,
+    SIGNATURE(gemm, params, args),
     .cases =
         "M=1 N=1 K=1; M=1 N=33 K=7; M=31 N=1 K=33; "
         "M=33 N=65 K=31 " SCALED EACH_LAYOUT "M=64 N=128 K=64 " EACH_LAYOUT
@@ -104,9 +102,7 @@ const struct op op_gemm_splitk = {
     .formula = "C = alpha op(A) op(B) + beta C0, K far beyond M and N",
     .source = "common/ops/gemm.h",
     GEMM,
-    .param = splitk_params,
-    .n_params = COUNT(splitk_params),
-    .arg = args,
+    SIGNATURE(gemm, splitk_params, args),
     .cases = "M=1 N=1 K=1; M=3 N=5 K=1031 " SCALED EACH_LAYOUT "M=33 N=17 K=2048 " EACH_LAYOUT
              "M=8 N=16 K=2056 " SCALED EACH_LAYOUT "M=3 N=5 K=9000",
     .shapes = "M=1 N=1 K=4999; M=4 N=8 K=1028 " EACH_LAYOUT "M=100 N=124 K=76 " SCALED EACH_LAYOUT
@@ -119,9 +115,7 @@ const struct op op_gemm_batched = {
     .formula = "C[g] = alpha op(A[g]) op(B[g]) + beta C0[g]",
     .source = "common/ops/gemm.h",
     GEMM,
-    .param = batched_params,
-    .n_params = COUNT(batched_params),
-    .arg = batched_args,
+    SIGNATURE(gemm, batched_params, batched_args),
     .cases = "M=1 N=1 K=1 batch=1; M=5 N=7 K=3 batch=9; M=33 N=31 K=17 batch=3 " SCALED EACH_LAYOUT
              "M=64 N=64 K=32 batch=2 " EACH_LAYOUT "M=8 N=24 K=72 batch=5 " SCALED EACH_LAYOUT,
     .shapes = "M=1 N=31 K=67 batch=15; M=36 N=68 K=4 batch=3 beta=2 " EACH_LAYOUT

@@ -39,10 +39,7 @@ const struct op op_gemv = {
     .name = "gemv",
     .formula = "y = alpha op(A) x + beta y0",
     .source = "common/ops/gemv.h",
-    .param = params,
-    .n_params = COUNT(params),
-    .arg = args,
-    .n_args = N_ARGS(gemv),
+    SIGNATURE(gemv, params, args),
     .cases = "M=1 K=1; M=1 K=37; M=37 K=1 " SCALED EITHER "M=33 K=65 " SCALED EITHER
              "M=40 K=136 " EITHER "M=129 K=64 alpha=-2 beta=1 " EITHER,
     .shapes = "M=1 K=60001 " EITHER "M=60001 K=1 " EITHER "M=3 K=20000 " SCALED EITHER

@@ -65,10 +65,7 @@ const struct op op_linear = {
     .name = "linear",
     .formula = "y = act(x W^T + b)",
     .source = "common/ops/linear.h",
-    .param = params,
-    .n_params = COUNT(params),
-    .arg = args,
-    .n_args = N_ARGS(linear),
+    SIGNATURE(linear, params, args),
     .cases = "rows=1 dim_in=1 dim_out=1; rows=10 dim_in=33 dim_out=17 " EACH
              "rows=64 dim_in=64 dim_out=96; rows=64 dim_in=64 dim_out=96 bias=yes act=silu,relu; "
              "rows=3 dim_in=2 dim_out=264 bias=yes act=silu,relu; "

@@ -47,10 +47,7 @@ const struct op op_lora = {
     .name = "lora",
     .formula = "y = x W^T + (alpha / rank) (x A^T) B^T",
     .source = "common/ops/lora.h",
-    .param = params,
-    .n_params = COUNT(params),
-    .arg = args,
-    .n_args = N_ARGS(lora),
+    SIGNATURE(lora, params, args),
     .cases = "rows=1 dim_in=1 dim_out=1 rank=1; rows=10 dim_in=33 dim_out=17 rank=5 alpha=8; "
              "rows=64 dim_in=64 dim_out=96 rank=8",
     .shapes = "rows=257 dim_in=5 dim_out=1 rank=2; rows=1 dim_in=31 dim_out=257 rank=1,3; "

@@ -89,16 +89,14 @@ static double qk_specials(const struct frame *f, enum pass p)
     "rows=1 columns=4104; rows=1 columns=7919; rows=1 columns=8193"
 
 /* The members that both share. */
-#define ROWS                                                                                       \
-    .param = params, .n_params = COUNT(params), .shapes = SHAPES, .specials = specials, .batch = 'R'
+#define ROWS .shapes = SHAPES, .specials = specials, .batch = 'R'
 
 const struct op op_rmsnorm = {
     .name = "rmsnorm",
     .formula = "y = w x / sqrt(mean(x^2) + eps)",
     .source = "common/ops/norm.h",
     ROWS,
-    .arg = rms_args,
-    .n_args = N_ARGS(rmsnorm),
+    SIGNATURE(rmsnorm, params, rms_args),
     .cases = "rows=1 columns=1 eps=0.25; " CASES,
     .flops = rms_flops,
 };
@@ -108,8 +106,7 @@ const struct op op_layernorm = {
     .formula = "y = w (x - mean) / sqrt(var + eps) + b",
     .source = "common/ops/norm.h",
     ROWS,
-    .arg = layer_args,
-    .n_args = N_ARGS(layernorm),
+    SIGNATURE(layernorm, params, layer_args),
     .cases = CASES,
     .flops = layer_flops,
 };
@@ -118,10 +115,7 @@ const struct op op_qk_norm = {
     .name = "qk_norm",
     .formula = "rmsnorm of each head of q and of k",
     .source = "common/ops/norm.h",
-    .param = qk_params,
-    .n_params = COUNT(qk_params),
-    .arg = qk_args,
-    .n_args = N_ARGS(qk_norm),
+    SIGNATURE(qk_norm, qk_params, qk_args),
     .cases = "batch=1 steps=1 heads=1 kv_heads=1 head_dim=1 eps=0.25; "
              "batch=2 steps=5 heads=4 kv_heads=2 head_dim=16; "
              "batch=3 steps=2 heads=3 kv_heads=1 head_dim=33; "

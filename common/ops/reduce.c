@@ -94,11 +94,8 @@ const struct op op_reduce = {
     .name = "reduce",
     .formula = "y = sum, max, mean or 2-norm of x",
     .source = "common/ops/reduce.h",
-    .param = params,
-    .n_params = COUNT(params),
+    SIGNATURE(reduce, params, args),
     .axis = axes,
-    .arg = args,
-    .n_args = N_ARGS(reduce),
     .cases = "rows=1 length=1 over=rows,all " EACH_KIND
              "; rows=5 length=33 over=rows,all " EACH_KIND "; rows=3 length=72 " EACH_KIND
              "; rows=1 length=40004 kind=max,norm2; rows=1000 length=33 kind=max; "

@@ -36,10 +36,7 @@ const struct op op_scan = {
     .name = "scan",
     .formula = "y[i] = sum of x[k] up to i",
     .source = "common/ops/scan.h",
-    .param = params,
-    .n_params = COUNT(params),
-    .arg = args,
-    .n_args = N_ARGS(scan),
+    SIGNATURE(scan, params, args),
     .cases = "rows=1 length=1; rows=5 length=33 " EACH_KIND "; rows=3 length=1096 " EACH_KIND
              "; rows=2 length=2049; rows=2 length=20008; rows=1 length=69001; "
              "fill=masked rows=15 length=2,33,1096 " EACH_KIND "; fill=masked rows=8 length=20008",

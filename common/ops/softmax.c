@@ -48,10 +48,7 @@ const struct op op_softmax = {
     .name = "softmax",
     .formula = "y = softmax(scale x) over the last axis",
     .source = "common/ops/softmax.h",
-    .param = params,
-    .n_params = COUNT(params),
-    .arg = args,
-    .n_args = N_ARGS(softmax),
+    SIGNATURE(softmax, params, args),
     .cases = "rows=1 columns=2; rows=3 columns=3; rows=5 columns=7 scale=0.125; "
              "rows=9 columns=33 scale=2.5; rows=2 columns=64; rows=3 columns=257 scale=40; "
              "rows=2 columns=1024; rows=2 columns=2500 scale=0.5; "

@@ -24,10 +24,7 @@ const struct op op_stencil1d = {
     .name = "stencil1d",
     .formula = "y[i] = mean of x[i-R ... i+R], zero outside",
     .source = "common/ops/stencil1d.h",
-    .param = params,
-    .n_params = COUNT(params),
-    .arg = args,
-    .n_args = N_ARGS(stencil1d),
+    SIGNATURE(stencil1d, params, args),
     .cases =
         "rows=1 length=1 radius=0,1; rows=3 length=7 radius=2; rows=2 length=33 radius=0,4,40; "
         "rows=2 length=300 radius=1,7,17; rows=1 length=4099,4104 radius=2,9",

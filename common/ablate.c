@@ -1,4 +1,4 @@
-/* What ablate.h promises, said with op.h, plan.h, run.h and check.h. */
+/* The functions of ablate.h, by op.h, plan.h, run.h and check.h. */
 #include "config.h"
 
 #include <stdio.h>
@@ -215,8 +215,8 @@ void abl_draw(abl_case *c, uint64_t seed, int nonzero_state)
     tensors_draw(c->t, c->trial.op, &c->trial.sizes, seed, nonzero_state);
 }
 
-/* Which tensor "out" or "d_out" is; `results` asks for results, else for what
- * goes in.  -1 after err_set() where it is neither, or has not n elements. */
+/* The tensor called "out" or "d_out": a result if `results`, else an input or the gradient of an
+ * output.  -1 after err_set() where there is none, or where it does not have n elements. */
 static int find(const struct trial *t, const char *name, int results, int64_t n, int *grad)
 {
     const struct op *o = t->op;
@@ -491,8 +491,8 @@ static int judge_given(const abl_result *r, struct bounds *bounds, const char *n
             if (!(grad ? r->has_g : r->has_x)[i] ||
                 !op_results(r->trial.op, &r->trial.sizes, i, grad))
                 continue;
-            if (check_within("parity", &c, i, grad, tensors_result(r->t, i, grad),
-                             tensors_result(want, i, grad), bounds, list))
+            const struct tensor_pair pair = tensor_pair(&c, i, grad, r->t, want);
+            if (check_within("parity", &pair, bounds, list))
                 return -1;
             list->v[list->n - 1].backend = name;
         }

@@ -11,7 +11,7 @@
  *     abl_case_free(c);
  *
  * Arrays are dense doubles on the host, slowest axis first, as abl_tensor()
- * tells; times are in seconds, sizes in elements where nothing else is said.
+ * says; times are in seconds, sizes in elements where nothing else is said.
  * A tensor's gradient has its name with "d_" before it: "x" and "d_x".
  *
  * Errors: a function that returns a pointer returns NULL, one that returns
@@ -39,7 +39,7 @@ const char *abl_version(void);
 
 /* The name of operation i, from 0; NULL past the last. */
 const char *abl_op(int i);
-/* What it computes, in one line; NULL: no such operation. */
+/* Its formula, in one line; NULL: no such operation. */
 const char *abl_formula(const char *op);
 
 /* A parameter: a whole number from min to max, one of the choices, or a real
@@ -77,16 +77,16 @@ int abl_op_tensor(const char *op, int i, struct abl_tensor *to);
 
 /* Backend i's name, from 0, NULL past the last: ref64 is the oracle; ref32
  * and ref16 are the same C in float and in float with bf16 storage; gpu32
- * and gpu16, where CUDA was built in, are what is judged. */
+ * and gpu16, where CUDA was built in, are judged. */
 const char *abl_backend(int i);
 /* NULL if it can run here and now; else why not, also if there is none of
  * that name, or if an error of the device has lost it for this process. */
 const char *abl_unavailable(const char *backend);
 /* Have gpu32 and gpu16 (either name sets both) run on this device, from 0
- * among those that CUDA_VISIBLE_DEVICES leaves; default 0.  Before anything
- * else is asked of them.  0, or -1. */
+ * among those that CUDA_VISIBLE_DEVICES leaves; default 0.  Call it before any
+ * other use of them.  0, or -1. */
 int abl_use(const char *backend, int number);
-/* What it runs on, in words; NULL: no such backend. */
+/* The device that it runs on, in words; NULL: no such backend. */
 const char *abl_device(const char *backend);
 /* The name of the operation's kernel i on a backend, best first; NULL past
  * the last, or where there is no such operation or backend. */
@@ -105,7 +105,7 @@ abl_case *abl_case_new(const char *words);
  * its words, its inputs and its output gradients. */
 abl_case *abl_case_read(const char *file, const char *group);
 void abl_case_free(abl_case *c);
-/* The words that make it again (inputs apart that were set); the case's. */
+/* The words that make it again (except inputs that were set); the case's. */
 const char *abl_text(const abl_case *c);
 /* Tensor i of those that this case has; 1: past the last. */
 int abl_tensor(const abl_case *c, int i, struct abl_tensor *to);
@@ -160,7 +160,7 @@ enum {
 
 /* One check of one tensor.  A backend may be off by 8 times what the plain C
  * in the same storage type is itself off, but at least by 4 of that type's
- * units; a bound of 0 asks for equal bits. */
+ * units; a bound of 0 requires equal bits. */
 struct abl_verdict {
     const char *check, *backend, *kernel;
     char tensor[32];
@@ -170,12 +170,12 @@ struct abl_verdict {
     char worst[64];    /* index of the worst element, "[3,0,17]" */
     int64_t first_bad; /* first time step over the bound; -1: none, or no time axis */
     int pass;          /* 0: it failed */
-    int unjudged;      /* it did not fail, but its bound is too coarse to tell anything */
+    int unjudged;      /* it did not fail, but its bound is too coarse to judge it */
 };
 
 /* Run the case on the backend (see abl_run()), the oracle and the plain C of
  * the case's storage type, and judge the backend.  `checks` is a sum of the
- * above.  Of differences, each gradient is tried along 2 random directions. */
+ * above.  Differences check each gradient in 2 random directions. */
 abl_verdicts *abl_judge(const abl_case *c, const char *backend, const char *kernel, int checks);
 /* Judge what was set of a result by the oracle: parity. */
 abl_verdicts *abl_judge_result(const abl_case *c, const abl_result *r);

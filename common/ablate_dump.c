@@ -1,4 +1,4 @@
-/* What ablate.h promises of dumps, said with store.h and h5.h. */
+/* ablate.h's functions for dumps, by store.h and h5.h. */
 #include "config.h"
 
 #include <stdio.h>

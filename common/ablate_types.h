@@ -29,7 +29,7 @@ struct abl_verdicts {
     char name[16];
 };
 
-/* What the backends are given: the case's inputs, rounded to its storage; NULL after err_set(). */
+/* The case's inputs, rounded to its storage type for the backends; NULL after err_set(). */
 struct tensors *case_rounded(const abl_case *c);
 
 #endif

@@ -89,23 +89,15 @@ int same_device(const char *was, const char *is)
 }
 
 /* The device of that backend, a copy of its line; 0 where there is none. */
-static int device_of(const char *devices, const char *backend, char *device, size_t room)
+static int device_of(const char *devices, const char *backend, char *device, size_t size)
 {
     size_t n = strlen(backend);
     for (; *devices; devices += strcspn(devices, "\n"), devices += *devices == '\n')
         if (strncmp(devices, backend, n) == 0 && strncmp(devices + n, ": ", 2) == 0) {
             const char *at = devices + n + 2;
-            snprintf(device, room, "%.*s", (int)strcspn(at, "\n"), at);
+            snprintf(device, size, "%.*s", (int)strcspn(at, "\n"), at);
             return 1;
         }
-    return 0;
-}
-
-static int is_gpu(const char *backend)
-{
-    for (int i = 0; gpu_backends[i]; i++)
-        if (strcmp(gpu_backends[i]->name, backend) == 0)
-            return 1;
     return 0;
 }
 
@@ -118,7 +110,7 @@ static int devices_in_common(const struct baseline *b, const char *device, char 
     int common = 0;
     for (const struct backend *const *k = backends(); *k; k++) {
         const char *name = (*k)->name;
-        if (is_gpu(name) != b->gpu || !device_of(device, name, is, 512) ||
+        if (is_gpu(*k) != b->gpu || !device_of(device, name, is, 512) ||
             !device_of(b->then->device, name, was, 512))
             continue;
         if (!same_device(was, is))
@@ -240,13 +232,13 @@ int baseline_compare(const struct baseline *b, const struct timings *now, struct
         return err_set("no memory for %d comparisons", now->n);
     for (int i = 0; i < now->n; i++) {
         const struct timing *is = &now->timing[i], *was = counterpart(then, is);
-        if (is_gpu(is->backend) == b->gpu)
+        if (is_gpu(backend_find(is->backend)) == b->gpu)
             (*list)[n++] =
                 was ? compare_times(was, is, b->threshold) : not_compared(NULL, is, unknown);
     }
     for (int i = 0; i < then->n; i++) {
         const struct timing *was = &then->timing[i];
-        if (is_gpu(was->backend) == b->gpu && !counterpart(now, was))
+        if (is_gpu(backend_find(was->backend)) == b->gpu && !counterpart(now, was))
             (*list)[n++] = not_compared(was, NULL, "there is no such time now");
     }
     return n;

@@ -29,21 +29,21 @@ struct comparison {
 /* One time with its counterpart. */
 struct comparison compare_times(const struct timing *was, const struct timing *is,
                                 double threshold);
-/* Are these one device, as the backends' device() tells?  The driver may be
+/* Are these one device, as the backends' device() says?  The driver may be
  * another, and clocks, which are measured, may differ by 1 %. */
 int same_device(const char *was, const char *is);
 
 struct baseline;
 
 /* Take the times of `file` to compare with those of a run on `device` (as
- * header_device() tells it), slower ones failing over `threshold` (0.05: 5 %).
+ * header_device() says it), slower ones failing over `threshold` (0.05: 5 %).
  * NULL after err_set(): no dump, no times in it, another device. */
 struct baseline *baseline_open(const char *file, double threshold, const char *device);
 void baseline_free(struct baseline *b);
 /* Nonzero after err_set() where trials that an earlier part of the run left are
  * another device's than the baseline. */
 int baseline_resume(const struct baseline *b, const char *device);
-/* What differs in the driver, in words; else "". */
+/* The difference between the drivers, in words; "" if there is none. */
 const char *baseline_driver(const struct baseline *b);
 const char *baseline_file(const struct baseline *b);
 double baseline_threshold(const struct baseline *b);

@@ -5,8 +5,8 @@
 
 #include "common/run.h"
 
-/* What can bind a pass; its fraction of one is the least time that this one
- * allows over the time measured.  FLOPs of matrix products count for the
+/* The ceilings that can bind a pass.  The fraction of one that a pass reached is the least time
+ * that this one allows over the time measured.  FLOPs of matrix products count for the
  * tensor cores where storage is bf16; all others count for FP32. */
 #define CEILINGS(CEILING, with)                                                                    \
     CEILING(with, MEMORY, memory)                                                                  \
@@ -24,12 +24,12 @@ void least_times(const struct ceilings *c, const struct op *o, const struct back
 /* The one that allows the least speed. */
 enum ceiling binding(const double least[N_CEILINGS]);
 
-/* Steps times sequences, or what a case has of these: rows of a batch. */
+/* Steps times sequences, or the one of them that a case has: rows of a batch. */
 double case_tokens(const struct op *o, const struct frame *f);
-/* Recurrences that do not meet: sequences times heads. */
+/* Independent recurrences: sequences times heads. */
 double case_rows(const struct op *o, const struct frame *f);
 
-/* One kernel at batches of 1, 2, 4 ...; only what was judged is there. */
+/* One kernel at batches of 1, 2, 4 ...; only those that were judged. */
 enum { MAX_POINTS = 32 };
 struct growth {
     const struct backend *backend;
@@ -41,10 +41,9 @@ struct growth {
     char stopped[200]; /* why there are no more, or "" */
 };
 
-/* The rows from which on p is bound by throughput, and no longer by latency:
- * where the time of few rows is what each of the last rows added took, times
- * their number.  0 where that was not yet half as much as the rows before
- * took: it is bound by latency up to there. */
+/* The number of rows from which on p is bound by throughput and no longer by latency: the time of
+ * the smallest batch over the time per row of the last rows added.  0 where that time per row is
+ * not yet half the average before: bound by latency up to there. */
 double crossover(const struct growth *g, enum pass p);
 
 /* c, where it says what b can do; else NULL. */

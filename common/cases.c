@@ -6,13 +6,8 @@
 
 #include "common/cases.h"
 #include "common/err.h"
+#include "common/grow.h"
 #include "common/number.h"
-
-/* Room for one more than n; it grows from one power of two to the next. */
-static void *grow(void *list, int n, size_t size)
-{
-    return n & (n - 1) ? list : realloc(list, (n ? 2 * (size_t)n : 1) * size);
-}
 
 /* One more value, of n characters. */
 static int add_value(struct list *l, const char *value, size_t n)
@@ -29,7 +24,7 @@ static int add_value(struct list *l, const char *value, size_t n)
     return 0;
 }
 
-/* A value as it is compared: a number in the one way to write it. */
+/* A value as it is compared: numbers are written in one way. */
 struct plain {
     const char *value;
     char number[NUMBER_TEXT];

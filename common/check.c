@@ -8,6 +8,7 @@
 
 #include "common/check.h"
 #include "common/err.h"
+#include "common/grow.h"
 
 /* ---- lists of verdicts ---- */
 
@@ -41,17 +42,13 @@ const char *verdict_word(const struct verdict *v)
 struct verdict *verdict_add(struct verdicts *list, const char *check, const char *tensor,
                             const struct backend *b, const struct impl *k)
 {
-    if (list->n == list->room) {
-        int room = list->room ? 2 * list->room : 64;
-        struct verdict *v = realloc(list->v, room * sizeof *v);
-        if (!v) {
-            err_set("no memory for %d verdicts", room);
-            return NULL;
-        }
-        list->v = v;
-        list->room = room;
+    struct verdict *v = grow(list->v, list->n, sizeof *v);
+    if (!v) {
+        err_set("no memory for %d verdicts", list->n + 1);
+        return NULL;
     }
-    struct verdict *v = &list->v[list->n++];
+    list->v = v;
+    v += list->n++;
     *v = (struct verdict){.check = check, .backend = b->name, .kernel = k->name, .first_bad = -1};
     snprintf(v->tensor, sizeof v->tensor, "%s", tensor);
     return v;
@@ -59,29 +56,29 @@ struct verdict *verdict_add(struct verdicts *list, const char *check, const char
 
 /* ---- distances ---- */
 
-/* What distance() knows of a piece, or of all. */
-struct apart {
+/* The sums and maxima of distance(), of one chunk or of all elements. */
+struct partial {
     double worst, size, sum, all;
     int64_t at;
     int infinitely;
 };
 
-/* The same number or infinity, or both NaN? */
+/* Are both the same value, or both NaN? */
 static int alike(double a, double b)
 {
     return a == b || (isnan(a) && isnan(b));
 }
 
-static struct apart apart_in(const double *a, const double *b, int64_t from, int64_t to)
+static struct partial partial_distance(const double *a, const double *b, int64_t from, int64_t to)
 {
-    struct apart p = {.at = from};
+    struct partial p = {.at = from};
 
     for (int64_t i = from; i < to; i++) {
         if (!isfinite(b[i]) && alike(a[i], b[i]))
             continue;
         double off = fabs(a[i] - b[i]);
         if (!isfinite(off))
-            return (struct apart){.at = i, .infinitely = 1};
+            return (struct partial){.at = i, .infinitely = 1};
         if (off > p.worst) {
             p.worst = off;
             p.at = i;
@@ -93,20 +90,20 @@ static struct apart apart_in(const double *a, const double *b, int64_t from, int
     return p;
 }
 
-/* Pieces are of one size, however many threads there are, so that the sums are the same. */
+/* All chunks have one size, so that the sums do not depend on the number of threads. */
 struct distance distance(const double *a, const double *b, int64_t n)
 {
-    enum { PIECE = 1 << 16, MANY = 1 << 10 };
-    struct apart whole = {.at = 0}, part[MANY];
+    enum { CHUNK = 1 << 16, MANY = 1 << 10 };
+    struct partial whole = {.at = 0}, part[MANY];
 
-    for (int64_t from = 0; from < n; from += (int64_t)PIECE * MANY) {
-        int64_t left = (n - from + PIECE - 1) / PIECE, pieces = left < MANY ? left : MANY;
-        #pragma omp parallel for if (pieces > 1)
-        for (int64_t p = 0; p < pieces; p++) {
-            int64_t begin = from + p * PIECE, end = begin + PIECE;
-            part[p] = apart_in(a, b, begin, end < n ? end : n);
+    for (int64_t from = 0; from < n; from += (int64_t)CHUNK * MANY) {
+        int64_t left = (n - from + CHUNK - 1) / CHUNK, chunks = left < MANY ? left : MANY;
+        #pragma omp parallel for if (chunks > 1)
+        for (int64_t p = 0; p < chunks; p++) {
+            int64_t begin = from + p * CHUNK, end = begin + CHUNK;
+            part[p] = partial_distance(a, b, begin, end < n ? end : n);
         }
-        for (int64_t p = 0; p < pieces; p++) {
+        for (int64_t p = 0; p < chunks; p++) {
             if (part[p].infinitely)
                 return (struct distance){INFINITY, INFINITY, part[p].at};
             if (part[p].worst > whole.worst) {
@@ -145,7 +142,7 @@ double *tensors_result(const struct tensors *t, int arg, int grad)
 
 /* "[3,0,17]", and the place along the time axis, or -1. */
 static int64_t index_text(const struct op *o, const struct frame *f, int arg, int64_t flat,
-                          char *text, size_t room)
+                          char *text, size_t size)
 {
     const char *shape = op_shape(o, f, arg);
     int64_t at[MAX_RANK], t = -1;
@@ -159,15 +156,17 @@ static int64_t index_text(const struct op *o, const struct frame *f, int arg, in
             t = at[d];
     }
     for (int d = 0; text && d < rank; d++)
-        used += snprintf(text + used, used < room ? room - used : 0, "%s%" PRId64 "%s",
+        used += snprintf(text + used, used < size ? size - used : 0, "%s%" PRId64 "%s",
                          d ? "," : "[", at[d], d == rank - 1 ? "]" : "");
     return t;
 }
 
-static int64_t first_bad_step(const struct op *o, const struct frame *f, int arg, const double *got,
-                              const double *want, double bound)
+static int64_t first_bad_step(const struct tensor_pair *pair, double bound)
 {
-    int64_t n = op_count(o, f, arg), first = -1;
+    const struct op *o = pair->call->op;
+    const struct frame *f = pair->call->sizes;
+    const double *got = pair->got, *want = pair->want;
+    int64_t n = op_count(o, f, pair->arg), first = -1;
     double size = 0;
 
     for (int64_t i = 0; i < n; i++)
@@ -175,32 +174,39 @@ static int64_t first_bad_step(const struct op *o, const struct frame *f, int arg
     for (int64_t i = 0; i < n; i++) {
         if (alike(got[i], want[i]) || fabs(got[i] - want[i]) <= bound * size)
             continue;
-        int64_t t = index_text(o, f, arg, i, NULL, 0);
+        int64_t t = index_text(o, f, pair->arg, i, NULL, 0);
         if (first < 0 || t < first)
             first = t;
     }
     return first;
 }
 
-int check_tensor(const char *check, const struct op *o, const struct frame *f,
-                 const struct backend *b, const struct impl *k, int arg, int grad,
-                 const double *got, const double *want, double bound, struct verdicts *list)
+struct tensor_pair tensor_pair(const struct call *c, int arg, int grad, const struct tensors *got,
+                               const struct tensors *want)
 {
-    int64_t n = op_count(o, f, arg);
-    struct distance d = distance(got, want, n);
+    return (struct tensor_pair){c, arg, grad, tensors_result(got, arg, grad),
+                                tensors_result(want, arg, grad)};
+}
+
+int check_tensor(const char *check, const struct tensor_pair *pair, double bound,
+                 struct verdicts *list)
+{
+    const struct call *c = pair->call;
+    int64_t n = op_count(c->op, c->sizes, pair->arg);
+    struct distance d = distance(pair->got, pair->want, n);
     char name[32];
 
-    snprintf(name, sizeof name, "%s%s", grad ? "d_" : "", o->arg[arg].name);
-    struct verdict *v = verdict_add(list, check, name, b, k);
+    snprintf(name, sizeof name, "%s%s", pair->grad ? "d_" : "", c->op->arg[pair->arg].name);
+    struct verdict *v = verdict_add(list, check, name, c->backend, c->kernel);
     if (!v)
         return -1;
     v->error = d.max;
     v->norm = d.norm;
     v->bound = bound;
-    v->pass = bound > 0 ? isfinite(d.max) && d.max <= bound : same_bits(got, want, n);
-    index_text(o, f, arg, d.worst, v->worst, sizeof v->worst);
+    v->pass = bound > 0 ? isfinite(d.max) && d.max <= bound : same_bits(pair->got, pair->want, n);
+    index_text(c->op, c->sizes, pair->arg, d.worst, v->worst, sizeof v->worst);
     if (!v->pass)
-        v->first_bad = first_bad_step(o, f, arg, got, want, bound);
+        v->first_bad = first_bad_step(pair, bound);
     return 0;
 }
 
@@ -220,7 +226,7 @@ double coarsest_unit(const struct op *o, const struct frame *f, const struct bac
     return unit;
 }
 
-/* 0 if none is. */
+/* 0 if no element is finite. */
 static double largest_finite(const double *x, int64_t n)
 {
     double largest = -INFINITY;
@@ -253,8 +259,8 @@ void tensors_perturb(struct tensors *t, const struct op *o, const struct frame *
     }
 }
 
-/* What b's reference makes of inputs; with `between`, backward is given what forward left, off by a
- * rounding. */
+/* Run b's reference on the inputs.  With `between`, the tensors that forward leaves to backward are
+ * off by a rounding. */
 static struct tensors *reference_run(const struct truth *t, const struct backend *b,
                                      const struct tensors *inputs, double between)
 {
@@ -263,7 +269,8 @@ static struct tensors *reference_run(const struct truth *t, const struct backend
     return run_copy(&c, inputs, NULL);
 }
 
-/* How far each result of `got` is from `want`, times `factor`, if that is farther than before. */
+/* Keep the distance of each result of `got` from `want`, times `factor`, where it is the largest so
+ * far. */
 static void see(struct truth *t, const struct tensors *got, const struct tensors *want,
                 double factor)
 {
@@ -279,8 +286,8 @@ static void see(struct truth *t, const struct tensors *got, const struct tensors
         }
 }
 
-/* The oracle where all inputs are off by a rounding, and where all that forward leaves to backward
- * is. */
+/* Run the oracle on inputs that are off by a rounding; and on the exact inputs, with the tensors
+ * that forward leaves to backward off by a rounding. */
 static int sample_oracle(struct truth *t, const struct tensors *moved, double unit)
 {
     struct tensors *oracle = reference_run(t, &ref64, moved, 0);
@@ -295,7 +302,7 @@ static int sample_oracle(struct truth *t, const struct tensors *moved, double un
     return between ? 0 : -1;
 }
 
-/* The yardstick against the oracle, both at inputs beside the case's, where it rounds otherwise. */
+/* Compare the yardstick with the oracle at inputs near the case's, where its roundings differ. */
 static int sample_yardstick(struct truth *t, struct tensors *moved)
 {
     const struct backend *yard = yardstick(t->backend);
@@ -310,8 +317,8 @@ static int sample_yardstick(struct truth *t, struct tensors *moved)
     return other ? 0 : -1;
 }
 
-/* One more of each: the first but of the oracle alone, since the yardstick at the case's own inputs
- * is known. */
+/* Take one more sample of both.  The first is of the oracle alone, since the yardstick's results at
+ * the case's own inputs are known. */
 static int sample(struct truth *t, int which)
 {
     static const double BESIDE = 0x1p-10;
@@ -373,17 +380,17 @@ void bounds_from(struct bounds *to, const struct backend *b, const struct impl *
         }
 }
 
-/* Samples four times as many as there were, and the bounds that follow; returns nonzero if there
- * are: of a case of much work, fewer. */
+/* Take samples until there are four times as many, and update the bounds; 0: there are enough,
+ * which for a case of much work is sooner. */
 static int take_more(struct bounds *b)
 {
-    enum { MOST = 64, MOST_OF_MUCH = 16 };
+    enum { MAX_SAMPLES = 64, MAX_OF_MUCH = 16 };
     static const double MUCH = 1e9; /* operations */
     struct truth *t = b->truth;
     double work = t->op->flops(t->sizes, FORWARD) + t->op->flops(t->sizes, BACKWARD);
     int more = 4 * t->samples;
 
-    if (more > (work > MUCH ? MOST_OF_MUCH : MOST))
+    if (more > (work > MUCH ? MAX_OF_MUCH : MAX_SAMPLES))
         return 0;
     for (; t->samples < more; t->samples++)
         if (sample(t, t->samples))
@@ -392,19 +399,18 @@ static int take_more(struct bounds *b)
     return 1;
 }
 
-/* Within a bound of 1 and more even what is far off passes; that is nothing to rely on.  A bound is
- * infinite where numbers in the yardstick outgrow its type. */
-int check_within(const char *check, const struct call *c, int arg, int grad, const double *got,
-                 const double *want, struct bounds *bounds, struct verdicts *list)
+/* With a bound of 1 or more even a result that is far off passes, so that nothing is shown.  A
+ * bound is infinite where values in the yardstick overflow its type. */
+int check_within(const char *check, const struct tensor_pair *pair, struct bounds *bounds,
+                 struct verdicts *list)
 {
     static const double FAR = 0x1p-6;
     int at = list->n;
-    const double *bound = &(grad ? bounds->g : bounds->x)[arg];
+    const double *bound = &(pair->grad ? bounds->g : bounds->x)[pair->arg];
 
     do {
         list->n = at;
-        if (check_tensor(check, c->op, c->sizes, c->backend, c->kernel, arg, grad, got, want,
-                         *bound, list))
+        if (check_tensor(check, pair, *bound, list))
             return -1;
     } while (!list->v[at].pass && *bound > 0 && take_more(bounds));
     list->v[at].pass |= *bound == INFINITY;
@@ -419,10 +425,10 @@ int check_parity(const struct tensors *got, struct bounds *bounds, struct verdic
         .op = t->op, .backend = bounds->backend, .kernel = bounds->kernel, .sizes = t->sizes};
 
     for (int i = 0; i < t->op->n_args; i++)
-        for (int grad = 0; grad < 2; grad++)
-            if (op_results(t->op, t->sizes, i, grad) &&
-                check_within("parity", &c, i, grad, tensors_result(got, i, grad),
-                             tensors_result(t->oracle, i, grad), bounds, list))
+        for (int grad = 0; grad < 2; grad++) {
+            const struct tensor_pair pair = tensor_pair(&c, i, grad, got, t->oracle);
+            if (op_results(t->op, t->sizes, i, grad) && check_within("parity", &pair, bounds, list))
                 return -1;
+        }
     return 0;
 }

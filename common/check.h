@@ -18,12 +18,12 @@ struct verdict {
     char worst[64];    /* index of the worst element, "[3,0,17]" */
     int64_t first_bad; /* first time step where an element is over the bound, or -1 */
     int pass;
-    int unjudged; /* nothing speaks against it, but the bound is too coarse to tell anything */
+    int unjudged; /* it did not fail, but the bound is too coarse to judge it */
 };
 
 struct verdicts {
     struct verdict *v;
-    int n, room;
+    int n;
 };
 
 /* A new one at the list's end, to be completed; NULL after err_set(). */
@@ -66,12 +66,12 @@ double coarsest_unit(const struct op *o, const struct frame *f, const struct bac
 /* The reference with b's storage type; the oracle's own is scaled from ref32. */
 const struct backend *yardstick(const struct backend *b);
 
-/* What kernels of b are judged by in one case: what oracle and yardstick make
- * of its inputs, and for every result the farthest that was seen of
+/* The reference values that kernels of b are judged by in one case: the results of oracle and
+ * yardstick, and for every result the largest distance seen of
  *
  *     the yardstick from the oracle, and
- *     the oracle from itself where all inputs are off by a rounding, or all that
- *     forward leaves to backward, since a yardstick can be lucky. */
+ *     the oracle from itself where all inputs, or all tensors that forward leaves to backward,
+ *     are off by a rounding, since a yardstick can be right by chance. */
 struct truth {
     struct tensors *oracle, *yard;
     const struct op *op;
@@ -79,7 +79,7 @@ struct truth {
     const struct backend *backend; /* b */
     const struct tensors *inputs;  /* of the case; whoever made the truth keeps them */
     double x[MAX_ARGS], g[MAX_ARGS];
-    int samples; /* how many were looked at */
+    int samples; /* taken so far */
 };
 /* Nonzero after err_set(); to be freed in any case. */
 int truth_find(struct truth *t, const struct op *o, const struct frame *f, const struct backend *b,
@@ -102,19 +102,26 @@ void bounds_from(struct bounds *to, const struct backend *b, const struct impl *
 
 /* Every result of `got` against the oracle's. */
 int check_parity(const struct tensors *got, struct bounds *bounds, struct verdicts *list);
-/* One tensor against another; bound 0 asks for equal bits. */
-int check_tensor(const char *check, const struct op *o, const struct frame *f,
-                 const struct backend *b, const struct impl *k, int arg, int grad,
-                 const double *got, const double *want, double bound, struct verdicts *list);
-/* The same, of call c, with the bound of that result. */
-int check_within(const char *check, const struct call *c, int arg, int grad, const double *got,
-                 const double *want, struct bounds *bounds, struct verdicts *list);
+/* A result of a call, the values it has and the values it should have. */
+struct tensor_pair {
+    const struct call *call;
+    int arg, grad;
+    const double *got, *want;
+};
+struct tensor_pair tensor_pair(const struct call *c, int arg, int grad, const struct tensors *got,
+                               const struct tensors *want);
+/* Bound 0 requires equal bits. */
+int check_tensor(const char *check, const struct tensor_pair *pair, double bound,
+                 struct verdicts *list);
+/* The same with the bound of that result. */
+int check_within(const char *check, const struct tensor_pair *pair, struct bounds *bounds,
+                 struct verdicts *list);
 
 /* ---- differences (differences.c) ---- */
 
 /* The oracle's gradients in t (after a run) against central differences of
  * its forward pass: tensors of up to `exhaustive` elements element by
- * element, larger ones along `directions` random directions.  `stop`, where
+ * element, larger ones in `directions` random directions.  `stop`, where
  * given, ends it early when it becomes nonzero. */
 int check_differences(const struct op *o, const struct frame *f, const struct tensors *t,
                       int64_t exhaustive, int directions, const volatile int *stop,
@@ -129,7 +136,7 @@ int check_differences(const struct op *o, const struct frame *f, const struct te
  * the kernel takes steps together that the two part). */
 int check_properties(const struct call *c, const struct tensors *inputs, struct bounds *bounds,
                      struct verdicts *list);
-/* Why k takes one of an identity's two sides not; or NULL. */
+/* The reason why k declines one of an identity's two sides, or NULL. */
 const char *identity_declined(const struct op *o, const struct identity *id, const struct impl *k);
 /* The two sides of an identity of o's contract. */
 int check_identity(const struct op *o, const struct identity *id, const struct backend *b,

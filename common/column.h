@@ -7,12 +7,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How a number is written; names and words have no unit. */
+/* The unit that a value is written in; names and words have none. */
 enum unit { NO_UNIT, IN_SECONDS, PER_SECOND, GIGA_PER_SECOND, FRACTION, IN_BYTES, IN_ROWS };
 enum { IN_DUMP = 1, IN_TSV = 2, IN_BOTH = IN_DUMP | IN_TSV };
 
 /* A column of a table: where it is in a row.  Its kind is 's' a string, 'd' a double, or 'i' an
- * int64_t.  A double that is NaN and a whole number below 0 are not known: --tsv leaves them out. */
+ * int64_t.  A NaN, or a whole number below 0, is not known: --tsv leaves it out. */
 struct column {
     const char *name; /* in the dump and in --tsv */
     size_t offset;

@@ -1,25 +1,25 @@
 /* Central differences of the oracle's forward pass.
  *
  * With L = sum over outputs of <output, its gradient>, the derivative of L
- * along a direction is <gradient, direction>.  It is estimated from central
+ * in a direction is <gradient, direction>.  It is estimated from central
  * differences d0, d1, d2 of steps h, h/2, h/4 by Romberg's extrapolation, whose
  * error is of order h^6 where L is smooth.
  *
- * How sure an estimate is, is found for each output j by itself, since errors of
+ * The error of an estimate is computed for each output j by itself, since errors of
  * many outputs can cancel in L by chance:
  *
- *     e_j = 16 (4 d2 - 5 d1 + d0) / 45       how far the extrapolation went (Ridders 1982)
- *     k_j = (16 u2 - 10 u1 + u0) / 7         what is left of u(h) = (up - 2 out + down) / 2h
- *                                            as h goes to 0: 0 where the output is smooth, half
- *                                            of the jump where its slope jumps at the very point
- *     r_j = (how far roundings move it) / h  measured: inputs off by a rounding
+ *     e_j = 16 (4 d2 - 5 d1 + d0) / 45       last step of the extrapolation (Ridders 1982)
+ *     k_j = (16 u2 - 10 u1 + u0) / 7         limit of u(h) = (up - 2 out + down) / 2h as h
+ *                                            goes to 0: 0 where the output is smooth, half of
+ *                                            the jump where its slope jumps at the point
+ *     r_j = (its change by roundings) / h    measured: inputs off by a rounding
  *
- * An estimate is unsure by the largest of |sum e|, |e| and |k| (Euclidean, over the outputs),
- * plus 2 |r|.  Where that is too much, other steps are tried: shorter ones while something is
- * not smooth within the step, longer ones while roundings are what is seen.  Where none is sure
- * enough (a tie, an input that stands exactly where a slope jumps), the gradient is compared
- * at a point beside this one, at which the oracle runs again.  The bound is SLACK times what
- * the best estimate is unsure by. */
+ * The uncertainty of an estimate is the largest of |sum e|, |e| and |k| (Euclidean, over the
+ * outputs), plus 2 |r|.  Where that is too much, other steps are tried: shorter ones while
+ * something is not smooth within the step, longer ones while roundings dominate.  Where none is
+ * sure enough (a tie, an input exactly where a slope jumps), the gradient is compared at a point
+ * near this one, where the oracle runs again.  The bound is SLACK times the uncertainty of the
+ * best estimate. */
 #include "config.h"
 
 #include <math.h>
@@ -30,24 +30,24 @@
 #include "common/check.h"
 #include "common/err.h"
 
-enum { LEVELS = 3, SHORTER = 6, LONGER = 2, NUDGES = 3, POINTS = 3 };
-/* Of one element, and of all at once, where a step goes much further. */
+enum { LEVELS = 3, SHORTER = 6, LONGER = 2, PERTURBATIONS = 3, POINTS = 3 };
+/* The first steps: of one element, and of all at once, where a step goes much further. */
 static const double FIRST_STEP = 0x1p-6, FIRST_STRIDE = 0x1p-9, RATIO = 0x1p-3;
 /* An estimate this sure, against the gradient's size, is good enough ... */
 static const double SURE = 0x1p-36;
-/* ... one less sure than this does not show that it is right: that check cannot be judged; and one
- * less sure than that does not show that it is wrong, either. */
+/* ... one less sure than VACUOUS does not show that the gradient is right, so that the check cannot
+ * be judged; one less sure than HOPELESS does not show that it is wrong, either. */
 static const double VACUOUS = 0x1p-17, HOPELESS = 0x1p-6;
-/* How far, of itself, each number is moved to get to a point beside the case's. */
+/* The relative distance by which each element is moved to get to a point near the case's. */
 static const double BESIDE = 0x1p-8;
 
 /* The inputs, outputs and gradients at a point. */
 struct point {
     const struct tensors *t; /* NULL: not there yet */
-    struct tensors *own;     /* the same, but for the case's own point */
-    double roundings;        /* by how much roundings move L: Euclidean, over the outputs */
+    struct tensors *own;     /* the same, to be freed; NULL where t is the case's */
+    double roundings;        /* change of L by roundings: Euclidean, over the outputs */
     double mass;             /* <output, its gradient>, likewise */
-    double noise[MAX_ARGS];  /* by how much they move the gradients: Euclidean, over the elements */
+    double noise[MAX_ARGS];  /* change of the gradients: Euclidean, over the elements */
     int64_t left_out;        /* outputs that are not finite, or so large that no step can be seen */
 };
 
@@ -65,7 +65,7 @@ struct probe {
     double *e, *k;      /* of each output, as above */
 };
 
-/* An estimate, and how unsure it is; and how much of that is by roundings. */
+/* An estimate, its uncertainty, and the part of that by roundings. */
 struct slope {
     double value, unsure, rounding;
 };
@@ -77,13 +77,13 @@ static int is_moved(const struct arg *a)
     return a->flags & IN && !(a->flags & WHOLE);
 }
 
-/* Beside the point that is there.  What is exactly 0 stays 0 unless it is a state that is 0 at first
- * or was drawn around 0: it may be something of which 0 is the least. */
+/* Move t to a point near it.  An element that is exactly 0 stays 0, since 0 may be its minimum,
+ * unless its input is drawn around 0 or is an initial state. */
 static void move_aside(const struct op *o, const struct frame *f, struct tensors *t, int which)
 {
     for (int i = 0; i < o->n_args; i++) {
         const struct arg *a = &o->arg[i];
-        enum fill fill = a->fill_of ? a->fill_of(f) : a->fill;
+        enum fill fill = op_fill(o, f, i);
         int centred =
             fill == ZERO || fill == NORMAL || fill == FAN || fill == UNIT || fill == MASKED;
         uint64_t key = draw_key(which, a->name);
@@ -109,9 +109,8 @@ static int usable(double output)
     return fabs(output) <= 0x1p40;
 }
 
-/* Results at inputs that are off by a rounding: how far each output is from the point's, if that is
- * farther than before, and each gradient from that at other such inputs.  (Those of the point are
- * what is to be judged.) */
+/* Compare results at inputs that are off by a rounding: outputs with the point's, gradients with
+ * those at other such inputs (the point's own are under test); keep the largest distances. */
 static void see_roundings(const struct op *o, const struct frame *f, const struct tensors *moved,
                           const struct tensors *other, struct point *at, double *outputs_moved)
 {
@@ -130,8 +129,8 @@ static void see_roundings(const struct op *o, const struct frame *f, const struc
     }
 }
 
-/* The mass and the roundings of a point: of each output, the most that it moves by when all
- * inputs are off by a rounding, and at least by its own. */
+/* The mass and the roundings of a point: the largest change of each output when all inputs are off
+ * by a rounding, and at least its own rounding. */
 static int measure(const struct probe *p, struct point *at)
 {
     const struct op *o = p->op;
@@ -141,7 +140,7 @@ static int measure(const struct probe *p, struct point *at)
     double *moved = calloc(outputs(o, f) + 1, sizeof *moved), mass = 0, sum = 0;
     int e = moved ? 0 : err_set("no memory for differences");
 
-    for (int s = 0; !e && s < NUDGES; s++) {
+    for (int s = 0; !e && s < PERTURBATIONS; s++) {
         struct tensors *t = tensors_copy(o, f, at->t);
         both.forward_only = 0;
         if (t)
@@ -168,8 +167,8 @@ static int measure(const struct probe *p, struct point *at)
     return e ? -1 : 0;
 }
 
-/* L is the sum over usable outputs alone: the others' gradients in `to` become 0.  Returns how many
- * they are. */
+/* L is the sum over usable outputs alone: set the gradients of the others in `to` to 0, and return
+ * their number. */
 static int64_t leave_out(const struct op *o, const struct frame *f, const struct tensors *t,
                          struct tensors *to)
 {
@@ -230,8 +229,8 @@ static int go_to(struct probe *p, int which, const struct tensors *t)
 
 /* ---- one estimate ---- */
 
-/* Which way an element goes.  One that is not finite or too large for a step to be seen goes
- * nowhere. */
+/* The direction in which an element is moved; 0 if it is not finite, or too large for a step to
+ * change it. */
 static double sign(const struct probe *p, int64_t i)
 {
     static const double LARGE = 0x1p20;
@@ -302,10 +301,10 @@ static int romberg(const struct probe *p, double h, struct slope *to)
     return 0;
 }
 
-/* The best of n estimates, from long steps to short ones.  One that agrees with itself by chance
- * does not agree with either neighbour; one whose steps are too long to see a bend is belied
- * by those with shorter ones; and where these only get worse, and not by roundings, none is any
- * good: L is steeper than the shortest step can see. */
+/* The best of n estimates, from long steps to short ones.  An estimate that agrees with itself by
+ * chance does not agree with either neighbour; one whose steps are too long for a bend is
+ * contradicted by those with shorter ones; and where these only get worse, and not by roundings,
+ * none is good: L is steeper than the shortest step can resolve. */
 static struct slope best_of(const struct slope *s, int n)
 {
     const struct slope *last = &s[n - 1];
@@ -326,16 +325,16 @@ static struct slope best_of(const struct slope *s, int n)
     return best;
 }
 
-/* The slope along the probe's direction; `size` is what it is small against, and `expected` what
- * the gradient says: an estimate that is sure and says otherwise may not have seen how steep it is
- * within the step, so others are asked, too. */
+/* The slope in the probe's direction.  `size` is the scale that errors are relative to, `expected`
+ * the slope by the gradient.  A sure estimate that differs from it may have missed how steep L is
+ * within the step, so other steps are tried, too. */
 static int estimate(const struct probe *p, double size, double expected, struct slope *to)
 {
     double first = p->element >= 0 ? FIRST_STEP : FIRST_STRIDE;
     struct slope s[LONGER + 1 + SHORTER];
     int from = LONGER, n = LONGER, e = 0, sure = 0;
 
-    /* Until roundings are all that is seen, and one more, which confirms it. */
+    /* Until roundings dominate, and one more to confirm that. */
     for (double h = first; !e && !sure && n < (int)COUNT(s); h *= RATIO) {
         e = p->stop && *p->stop ? err_set("interrupted") : romberg(p, h, &s[n++]);
         const struct slope *is = &s[n - 1], *was = n - 2 >= LONGER ? &s[n - 2] : NULL;
@@ -357,8 +356,8 @@ static int estimate(const struct probe *p, double size, double expected, struct 
 
 /* ---- a gradient ---- */
 
-/* What its slopes are naturally of the size of: gradients that are much smaller (of a saturated
- * softmax, say) are judged in that. */
+/* The natural size of its slopes.  Gradients that are much smaller (of a saturated softmax, say)
+ * are judged relative to that. */
 static double natural(const struct probe *p)
 {
     const double *x = p->at->t->x[p->arg];
@@ -397,11 +396,11 @@ static int check_elements(struct probe *p, struct verdicts *list)
     }
     if (!e) {
         bound = SLACK * bound / (size > 0 ? size : 1);
-        if (size == 0) /* no scale of its own: the numbers themselves must be as good as 0 */
+        if (size == 0) /* no scale of its own: the elements must be 0 within the bound */
             for (int64_t i = 0; i < p->n; i++)
                 numeric[i] = fabs(numeric[i]) <= bound ? 0 : numeric[i];
-        e = check_tensor("differences", p->op, p->call.sizes, &ref64, p->call.kernel, p->arg, 1,
-                         numeric, g, fmax(bound, 0x1p-52), list);
+        const struct tensor_pair pair = {&p->call, p->arg, 1, numeric, g};
+        e = check_tensor("differences", &pair, fmax(bound, 0x1p-52), list);
     }
     if (!e)
         settle(&list->v[list->n - 1], size > 0 ? size : 1, natural(p) / sqrt(p->n));
@@ -420,13 +419,13 @@ static int check_directions(struct probe *p, int directions, struct verdicts *li
     p->element = -1;
     for (int d = 0; d < directions; d++) {
         struct slope s;
-        long double along = 0;
+        long double dot = 0;
         p->direction = draw_key(d, p->op->arg[p->arg].name);
         for (int64_t i = 0; i < p->n; i++)
-            along += sign(p, i) != 0 ? g[i] * sign(p, i) : 0;
-        if (estimate(p, size, (double)along, &s))
+            dot += sign(p, i) != 0 ? g[i] * sign(p, i) : 0;
+        if (estimate(p, size, (double)dot, &s))
             return -1;
-        double off = fabs(s.value - (double)along) / size;
+        double off = fabs(s.value - (double)dot) / size;
         if (!(off <= error)) /* a NaN stays */
             error = off;
         bound = fmax(bound, SLACK * (s.unsure + p->at->noise[p->arg]) / size);
@@ -443,8 +442,8 @@ static int check_directions(struct probe *p, int directions, struct verdicts *li
     return 0;
 }
 
-/* At the case's own point, and where that one tells nothing, at others beside it.  Where no output
- * is usable there is no derivative, and no verdict. */
+/* Check at the case's own point; where this does not show whether the gradient is right, check at
+ * points near it.  Where no output is usable there is no derivative, and no verdict. */
 static int check_gradient(struct probe *p, const struct tensors *t, int64_t exhaustive,
                           int directions, struct verdicts *list)
 {

@@ -47,7 +47,7 @@ int dump_trial_new(hid_t trials, const struct trial *t, const char *contents, in
     return e ? err_at("trial %d", i + 1) : 0;
 }
 
-/* What an interrupted run left in an unfinished one. */
+/* Remove the objects that an interrupted run left in an unfinished trial. */
 int dump_trial_empty(hid_t g)
 {
     H5G_info_t info;
@@ -121,7 +121,7 @@ static void list_items(struct writing *w)
     }
 }
 
-static int64_t room(const struct writing *w)
+static int64_t bytes_needed(const struct writing *w)
 {
     int64_t bytes = (1 << 20) + (int64_t)w->r->verdicts.n * 512;
     for (int i = 0; i < w->n_items; i++)
@@ -425,10 +425,10 @@ static struct writing *writing_new(hid_t trial, const struct experiment *x, cons
     return w;
 }
 
-int64_t dump_room(const struct experiment *x, const struct result *r)
+int64_t dump_bytes(const struct experiment *x, const struct result *r)
 {
     struct writing *w = writing_new(-1, x, r);
-    int64_t bytes = w ? room(w) : -1;
+    int64_t bytes = w ? bytes_needed(w) : -1;
     free(w);
     return bytes;
 }

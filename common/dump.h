@@ -1,5 +1,5 @@
 /* dump.h - a trial in the HDF5 file (store.h): its group before it has run, and all that it holds
- * afterwards.  store.c decides where the file is, and how much room it has. */
+ * afterwards.  store.c decides where the file is, and reserves its space. */
 #ifndef DUMP_H
 #define DUMP_H
 
@@ -13,7 +13,7 @@ int dump_trial_new(hid_t trials, const struct trial *t, const char *contents, in
 /* Remove what an interrupted run left in an unfinished one. */
 int dump_trial_empty(hid_t trial);
 /* Bytes of the file that a result takes, at most; -1 after err_set(). */
-int64_t dump_room(const struct experiment *x, const struct result *r);
+int64_t dump_bytes(const struct experiment *x, const struct result *r);
 /* Write it into the trial's group, so that it is there whole or not at all. */
 int dump_write(hid_t trial, const struct experiment *x, const struct result *r);
 

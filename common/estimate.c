@@ -5,8 +5,7 @@
 #include "common/estimate.h"
 #include "common/run.h"
 
-/* The small case is about so much work; and what does no more than so much a
- * second is slower than any reference. */
+/* Work of the small case; and work per second below that of any reference. */
 static const double SMALL = 3e7, SLOWEST = 1e8;
 /* Work of a special function, in FLOPs and in bytes moved. */
 enum { SPECIAL = 20 };
@@ -25,8 +24,8 @@ static double work_of_passes(const struct op *o, const struct frame *f)
     return sum;
 }
 
-/* How often a trial runs a pass on the references, as trial.c, differences.c
- * and properties.c do. */
+/* The number of times that a trial runs a pass on the references, in trial.c, differences.c and
+ * properties.c. */
 static double runs(const struct experiment *x, const struct trial *t, enum pass p)
 {
     double n = 2; /* oracle and yardstick; their timed runs take up to a second */
@@ -42,11 +41,11 @@ static double runs(const struct experiment *x, const struct trial *t, enum pass 
     if (x->checks & CHECK_PROPERTIES)
         n += 2 + (t->op->batch ? 1 : 0) + (t->op->time ? 2.5 : 0);
     if (x->checks & CHECK_DIFFERENCES && p == FORWARD)
-        n += 12. * tensors * x->directions; /* six a step size, two step sizes as a rule */
+        n += 12. * tensors * x->directions; /* six per step size, two step sizes as a rule */
     return n;
 }
 
-/* Halve a size, if there is a case of such sizes. */
+/* Halve a size, if the contract allows it. */
 static int halve(const struct op *o, struct frame *f, char letter)
 {
     struct frame g = *f;
@@ -60,7 +59,7 @@ static int halve(const struct op *o, struct frame *f, char letter)
     return 1;
 }
 
-/* Steps first, then sequences, then what is largest. */
+/* Steps first, then sequences, then the largest size. */
 static void shrink(const struct op *o, struct frame *f)
 {
     int smaller = 1;
@@ -119,15 +118,15 @@ double estimate_seconds(const struct experiment *x)
     if (all / SLOWEST < 60)
         return 0;
     for (int k = 0; k < N_OPS; k++) {
-        double of_op[N_PASSES] = {0}, most = 0;
+        double of_op[N_PASSES] = {0}, max = 0;
         const struct trial *largest = NULL;
         for (int i = 0; i < x->n; i++)
             if (x->trial[i].op == ops[k]) {
                 double w = work_of_passes(ops[k], &x->trial[i].sizes);
                 of_op[FORWARD] += trial_work(x, &x->trial[i], FORWARD);
                 of_op[BACKWARD] += trial_work(x, &x->trial[i], BACKWARD);
-                largest = w > most ? &x->trial[i] : largest;
-                most = w > most ? w : most;
+                largest = w > max ? &x->trial[i] : largest;
+                max = w > max ? w : max;
             }
         if (largest)
             pace(largest, seconds);

@@ -17,8 +17,8 @@ struct reason {
     int filter; /* it names a filter that is missing: nothing says more */
 };
 
-/* HDF5 tells of a failed system call at length; the system's own words are
- * in there between quotes.  Of a filter that this library lacks it tells
+/* HDF5 reports a failed system call at length; the system's own message stands
+ * there between quotes.  Of a filter that this library lacks it reports
  * first that no plugin was found, and its name further out. */
 static herr_t innermost(unsigned n, const H5E_error2_t *e, void *data)
 {
@@ -245,7 +245,7 @@ int h5_read_tensor(hid_t group, const char *name, int rank, const int64_t *size,
     return e;
 }
 
-int h5_table_rows(hid_t table, const char *name, int most)
+int h5_table_rows(hid_t table, const char *name, int max)
 {
     hid_t space = H5Dget_space(table);
     hsize_t n = 0;
@@ -256,9 +256,9 @@ int h5_table_rows(hid_t table, const char *name, int most)
     h5_drop(space);
     if (rank != 1)
         return err_set("the table %s is no list of rows", name);
-    if (n > (hsize_t)most)
+    if (n > (hsize_t)max)
         return err_set("the table %s has %llu rows, more than %d", name, (unsigned long long)n,
-                       most);
+                       max);
     return (int)n;
 }
 
@@ -300,11 +300,11 @@ enum { MIB = 1 << 20 };
 /* About half a MiB, of whole trailing axes. */
 static void chunk_size(int rank, const hsize_t *dim, size_t element, hsize_t *chunk)
 {
-    hsize_t room = MIB / 2 / element;
+    hsize_t left = MIB / 2 / element;
     for (int i = rank - 1; i >= 0; i--) {
-        chunk[i] = dim[i] < room ? dim[i] : room;
-        room /= chunk[i] ? chunk[i] : 1;
-        room = chunk[i] < dim[i] || room < 1 ? 1 : room;
+        chunk[i] = dim[i] < left ? dim[i] : left;
+        left /= chunk[i] ? chunk[i] : 1;
+        left = chunk[i] < dim[i] || left < 1 ? 1 : left;
     }
 }
 

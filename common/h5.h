@@ -1,9 +1,8 @@
 /* h5.h - HDF5's attributes, groups, datasets and tables, made and read.
  *
- * What is read may be anybody's: extent, class and size are asked for first,
- * so that no file decides how much is written to memory, or how much of it is
- * taken.  These functions leave HDF5's own printing to the caller
- * (H5E_BEGIN_TRY). */
+ * A file that is read may come from anybody: extent, class and size are checked first, so that no
+ * file decides how much memory is written or allocated.  These functions leave HDF5's own printing
+ * to the caller (H5E_BEGIN_TRY). */
 #ifndef H5_H
 #define H5_H
 
@@ -43,11 +42,11 @@ int h5_same_text(hid_t at, const char *name, const char *value, char *there, siz
 
 /* ---- groups, datasets and tables, made; -1 after err_set() ---- */
 
-/* A group; linked nowhere where `name` is NULL.  With `whole`, its header gets nearly 4096 bytes
- * of room, so that all of a trial's links and attributes are in one page of the file: HDF5 writes
+/* A group; linked nowhere where `name` is NULL.  With `whole`, its header gets nearly 4096
+ * bytes, so that all of a trial's links and attributes are in one page of the file: HDF5 writes
  * it at once. */
 hid_t h5_group_new(hid_t at, const char *name, int whole);
-/* What becomes a dataset: types on disk and in memory, extent, level of compression where it is
+/* A dataset to be made: types on disk and in memory, extent, level of compression where it is
  * large, and the data; NULL: there is nothing to write. */
 struct h5_data {
     hid_t stored, given;
@@ -66,7 +65,7 @@ hid_t h5_row_type(const struct column *column, size_t size);
 /* Dataset `name`, which must have that shape and be of floating point or of
  * whole numbers, into x.  Nonzero after err_set(). */
 int h5_read_tensor(hid_t group, const char *name, int rank, const int64_t *size, double *x);
-/* How many rows the table has, `most` at most; -1 after err_set(). */
-int h5_table_rows(hid_t table, const char *name, int most);
+/* How many rows the table has, `max` at most; -1 after err_set(). */
+int h5_table_rows(hid_t table, const char *name, int max);
 
 #endif

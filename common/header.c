@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/err.h"
+#include "common/grow.h"
 #include "common/h5.h"
 #include "common/header.h"
 #include "common/keys.h"
@@ -31,19 +32,19 @@ struct key_text {
 /* Names beside each other, of those whose bit is set. */
 static void join_flags(int flags, char *text, size_t size)
 {
-    size_t n = 0;
-    snprintf(text, size, "none");
+    *text = 0;
     for (int i = 0; check_names[i]; i++)
         if (flags & check_flags[i] && check_flags[i] != CHECK_NONE)
-            n += snprintf(text + n, size - n, "%s%s", n ? ", " : "", check_names[i]);
+            append(text, size, "%s%s", *text ? ", " : "", check_names[i]);
+    if (!*text)
+        append(text, size, "none");
 }
 
 static void join_backends(const struct experiment *x, char *text, size_t size)
 {
-    size_t n = 0;
-    snprintf(text, size, "all");
-    for (int i = 0; i < x->n_backends && n < size; i++)
-        n += snprintf(text + n, size - n, "%s%s", n ? ", " : "", x->backend[i]->name);
+    snprintf(text, size, "%s", x->n_backends ? "" : "all");
+    for (int i = 0; i < x->n_backends; i++)
+        append(text, size, "%s%s", i ? ", " : "", x->backend[i]->name);
 }
 
 static void keys_of(const struct experiment *x, struct key_text k[N_KEYS])
@@ -66,7 +67,7 @@ static void keys_of(const struct experiment *x, struct key_text k[N_KEYS])
 /* May it run?  The references in any case. */
 static int takes_part(const struct experiment *x, const struct backend *b)
 {
-    int named = !x->n_backends || b == &ref64 || b == &ref32 || b == &ref16;
+    int named = !x->n_backends || !is_gpu(b);
     for (int i = 0; i < x->n_backends; i++)
         named |= x->backend[i] == b;
     return named && !b->unavailable();
@@ -74,12 +75,10 @@ static int takes_part(const struct experiment *x, const struct backend *b)
 
 void header_device(const struct experiment *x, char *text, size_t size)
 {
-    size_t at = 0;
     *text = 0;
     for (const struct backend *const *b = backends(); *b; b++)
-        if (takes_part(x, *b) && at < size)
-            at += snprintf(text + at, size - at, "%s%s: %s", at ? "\n" : "", (*b)->name,
-                           (*b)->device());
+        if (takes_part(x, *b))
+            append(text, size, "%s%s: %s", *text ? "\n" : "", (*b)->name, (*b)->device());
 }
 
 int header_write(hid_t root, const struct experiment *x)
@@ -243,7 +242,7 @@ static int same_trials(hid_t file, const struct experiment *x)
         return err_set("holds another plan: of %d trials, not %d", n, x->n);
     for (int i = 0; !e && i < n; i++) {
         hid_t g = header_trial(file, i);
-        e = g < 0 ? err_set("trial %d is damaged; it can only be begun anew", i + 1)
+        e = g < 0 ? err_set("trial %d is damaged; it can only be begun again", i + 1)
                   : same_line(g, &x->trial[i], i);
         h5_drop(g);
     }

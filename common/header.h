@@ -14,12 +14,12 @@
 
 #include "common/plan.h"
 
-/* What each backend of x would run on now, a line each. */
+/* The device that each backend of x would run on now, one line per backend. */
 void header_device(const struct experiment *x, char *text, size_t size);
 /* The attributes of the root; nonzero after err_set(). */
 int header_write(hid_t root, const struct experiment *x);
 
-/* What a trial's input file holds, as "fnv1a64 85944171f73967e8, 6 bytes". */
+/* The contents of a trial's input file, as "fnv1a64 85944171f73967e8, 6 bytes". */
 enum { MAX_CONTENTS = 64 };
 int header_contents(const struct trial *t, char contents[MAX_CONTENTS]);
 

@@ -56,6 +56,15 @@ static int give(const struct op *o, const struct frame *f, struct tensors *t, co
     return 0;
 }
 
+/* An identity of an operation, on a kernel of a backend. */
+struct instance {
+    const struct op *op;
+    const struct identity *identity;
+    const struct backend *backend;
+    const struct impl *kernel;
+    uint64_t seed;
+};
+
 /* Sides of an identity, each with its own sizes and results. */
 struct side {
     struct frame f;
@@ -63,29 +72,30 @@ struct side {
     struct bounds bounds;
 };
 
-static int side_run(const struct op *o, const struct backend *b, const struct impl *k,
-                    struct side *s)
+static int side_run(const struct instance *inst, struct side *s)
 {
-    struct call c = {.op = o, .backend = b, .kernel = k, .sizes = &s->f};
+    struct call c = {
+        .op = inst->op, .backend = inst->backend, .kernel = inst->kernel, .sizes = &s->f};
     struct truth truth;
 
-    tensors_round(s->t, o, &s->f, b);
-    int e = truth_find(&truth, o, &s->f, b, s->t);
+    tensors_round(s->t, inst->op, &s->f, inst->backend);
+    int e = truth_find(&truth, inst->op, &s->f, inst->backend, s->t);
     if (!e)
-        bounds_from(&s->bounds, b, k, &truth);
+        bounds_from(&s->bounds, inst->backend, inst->kernel, &truth);
     truth_free(&truth);
     return e || run_op(&c, s->t, NULL);
 }
 
-static int prepare(const struct op *o, const struct identity *id, uint64_t seed, double shrink,
-                   struct side *l, struct side *r)
+static int prepare(const struct instance *inst, double shrink, struct side *l, struct side *r)
 {
+    const struct op *o = inst->op;
+    const struct identity *id = inst->identity;
     char word[64];
 
     if (cases_one(o, id->left, &l->f) || cases_one(o, id->right, &r->f) ||
         !(l->t = tensors_new(o, &l->f)) || !(r->t = tensors_new(o, &r->f)))
         return -1;
-    tensors_draw(l->t, o, &l->f, seed, 1);
+    tensors_draw(l->t, o, &l->f, inst->seed, 1);
     if (give(o, &l->f, l->t, id->left_given, l->t))
         return -1;
     for (const char *at = id->shrink ? id->shrink : ""; next_word(&at, word);) {
@@ -140,14 +150,16 @@ static int right_sum(const struct op *o, const struct side *r, char *names, int6
 
 /* The largest distance over the words of `same`, each against `bounds`, or
  * alone (list NULL) into *worst. */
-static int compare_sides(const struct op *o, const struct identity *id, const struct backend *b,
-                         const struct impl *k, struct side *l, struct side *r, double *worst,
+static int compare_sides(const struct instance *inst, struct side *l, struct side *r, double *worst,
                          struct verdicts *list)
 {
+    const struct op *o = inst->op;
+    const struct call c = {
+        .op = o, .backend = inst->backend, .kernel = inst->kernel, .sizes = &l->f};
     char word[64], names[64];
     int e = 0;
 
-    for (const char *at = id->same; !e && next_word(&at, word);) {
+    for (const char *at = inst->identity->same; !e && next_word(&at, word);) {
         char *other = strchr(word, ':');
         snprintf(names, sizeof names, "%s", other ? other + 1 : word);
         if (other)
@@ -157,30 +169,28 @@ static int compare_sides(const struct op *o, const struct identity *id, const st
         if (!n)
             return err_set("identity of %s: no tensor %s", o->name, word);
         double *want = malloc(n * sizeof *want), bound = (grad ? l->bounds.g : l->bounds.x)[arg];
-        const double *got = tensors_result(l->t, arg, grad);
+        const struct tensor_pair pair = {&c, arg, grad, tensors_result(l->t, arg, grad), want};
         if (!want)
             return err_set("no memory for an identity");
         e = right_sum(o, r, names, n, want, &bound);
         if (!e && worst)
-            *worst = fmax(*worst, distance(got, want, n).max);
+            *worst = fmax(*worst, distance(pair.got, want, n).max);
         if (!e && list)
-            e = check_tensor(id->name, o, &l->f, b, k, arg, grad, got, want, bound, list);
+            e = check_tensor(inst->identity->name, &pair, bound, list);
         free(want);
     }
     return e;
 }
 
-static int compare_at(const struct op *o, const struct identity *id, const struct backend *b,
-                      const struct impl *k, uint64_t seed, double shrink, double *worst,
+static int compare_at(const struct instance *inst, double shrink, double *worst,
                       struct verdicts *list)
 {
     struct side l = {.t = NULL}, r = {.t = NULL};
-    int e = prepare(o, id, seed, shrink, &l, &r);
+    int e = prepare(inst, shrink, &l, &r);
 
     if (!e)
-        share_gradients(o, id, &l, &r);
-    e = e || side_run(o, b, k, &l) || side_run(o, b, k, &r) ||
-        compare_sides(o, id, b, k, &l, &r, worst, list);
+        share_gradients(inst->op, inst->identity, &l, &r);
+    e = e || side_run(inst, &l) || side_run(inst, &r) || compare_sides(inst, &l, &r, worst, list);
     tensors_free(l.t);
     tensors_free(r.t);
     return e ? -1 : 0;
@@ -200,16 +210,17 @@ const char *identity_declined(const struct op *o, const struct identity *id, con
 int check_identity(const struct op *o, const struct identity *id, const struct backend *b,
                    const struct impl *k, uint64_t seed, struct verdicts *list)
 {
+    const struct instance inst = {o, id, b, k, seed};
+
     if (!id->shrink)
-        return compare_at(o, id, b, k, seed, 1, NULL, list);
+        return compare_at(&inst, 1, NULL, list);
 
     /* A limit: with inputs a quarter as large the difference is a sixteenth. */
     double near = 0, nearer = 0;
     double first = b->type == F64 ? 0x1p-6 : 0x1p-4;
     if (b->type == BF16) /* what would vanish is less than its rounding */
         return 0;
-    if (compare_at(o, id, b, k, seed, first, &near, NULL) ||
-        compare_at(o, id, b, k, seed, first / 4, &nearer, NULL))
+    if (compare_at(&inst, first, &near, NULL) || compare_at(&inst, first / 4, &nearer, NULL))
         return -1;
     struct verdict *v = verdict_add(list, id->name, "all", b, k);
     if (!v)

@@ -1,8 +1,8 @@
-/* libinih parses; what it does not tell, our reader sees: it hands over the
+/* libinih parses; our reader finds what it does not report.  The reader hands over the
  * file line by line, and so knows at each call of the handler which line that
  * was, where a section begins even if it is empty, and, by a line with no
  * call, what was rejected.  inih cuts off silently what does not fit its
- * buffers, so a longer line is handed over in pieces, as a line and others that
+ * buffers, so a longer line is handed over in parts, as a line and others that
  * continue it. */
 #include "config.h"
 
@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "common/file.h"
+#include "common/grow.h"
 #include "common/ini.h"
 
 enum {
@@ -32,7 +33,7 @@ struct reading {
     int indented;
     int keyed;  /* inih has a key that an indented line would go on with */
     char *rest; /* of a long line: what inih has not been given yet; or NULL */
-    int piece;  /* inih has such a rest */
+    int part;   /* inih has such a rest */
     int lost;   /* but that was not the last one: the last one was an error */
 };
 
@@ -48,12 +49,6 @@ __attribute__((format(printf, 3, 4))) static void complain(struct reading *r, in
 }
 
 /* ---- the list ---- */
-
-/* Room for one more than n; it grows from one power of two to the next. */
-static void *grow(void *list, int n, size_t size)
-{
-    return n & (n - 1) ? list : realloc(list, (n ? 2 * (size_t)n : 1) * size);
-}
 
 int ini_add_section(struct ini *ini, const char *name, int line)
 {
@@ -103,8 +98,8 @@ void ini_free(struct ini *ini)
 }
 
 /* Put what an indented line says behind the last value, as more of its list; a
- * piece of a long line, as it is. */
-static int go_on(struct ini *ini, const char *more, int piece)
+ * part of a long line, as it is. */
+static int go_on(struct ini *ini, const char *more, int part)
 {
     struct ini_section *s = &ini->section[ini->n - 1];
     struct ini_entry *e = &s->entry[s->n - 1];
@@ -115,7 +110,7 @@ static int go_on(struct ini *ini, const char *more, int piece)
     if (!value)
         return -1;
     e->value = value;
-    snprintf(value + n, size - n, "%s%s", n == 0 || piece ? "" : comma ? " " : ", ", more);
+    snprintf(value + n, size - n, "%s%s", n == 0 || part ? "" : comma ? " " : ", ", more);
     return 0;
 }
 
@@ -131,8 +126,8 @@ static int handle(void *user, const char *section, const char *key, const char *
     if (!key || !value)
         return 1; /* what only other builds of inih do */
     r->expects = NULL;
-    if ((r->indented || r->piece) && r->keyed) {
-        e = r->lost ? 0 : go_on(ini, value, r->piece);
+    if ((r->indented || r->part) && r->keyed) {
+        e = r->lost ? 0 : go_on(ini, value, r->part);
     } else if (!*key) {
         complain(r, r->line, "a key is missing before '= %.60s'", value);
         r->keyed = 0;
@@ -224,7 +219,7 @@ static size_t without_comment(char *text, size_t n)
     return n;
 }
 
-/* Where a line can be cut so that inih gives back both pieces whole: neither
+/* Where a line can be cut so that inih gives back both parts whole: neither
  * ends or begins with a blank, nor the second like a comment; behind `begin`
  * and at most at `end`.  0 if nowhere. */
 static size_t cut(const char *text, size_t begin, size_t end)
@@ -234,10 +229,10 @@ static size_t cut(const char *text, size_t begin, size_t end)
     return end > begin ? end : 0;
 }
 
-/* The next piece of a line that does not fit into `size` bytes. */
-static void hand_over_piece(struct reading *r, char *text, size_t n, char *out, size_t size)
+/* The next part of a line that does not fit into `size` bytes. */
+static void hand_over_part(struct reading *r, char *text, size_t n, char *out, size_t size)
 {
-    size_t key = r->indented || r->piece ? 0 : strcspn(text, "=:"), length = n;
+    size_t key = r->indented || r->part ? 0 : strcspn(text, "=:"), length = n;
 
     if (n + 3 > size)
         length = cut(text, key < n ? key + 1 : 0, size - 3);
@@ -249,13 +244,12 @@ static void hand_over_piece(struct reading *r, char *text, size_t n, char *out, 
         return;
     }
     r->expects = text;
-    snprintf(out, size, "%s%.*s\n", r->indented || r->piece ? " " : "", (int)length, text);
+    snprintf(out, size, "%s%.*s\n", r->indented || r->part ? " " : "", (int)length, text);
     if (length < n)
         r->rest = text + length;
 }
 
-/* What inih gets for a line of n characters without its end: up to `size`
- * bytes in `out`. */
+/* Write to `out`, up to `size` bytes, the text that inih gets for a line of n characters. */
 static void hand_over(struct reading *r, char *line, size_t n, char *out, size_t size)
 {
     char *text = line;
@@ -278,8 +272,8 @@ static void hand_over(struct reading *r, char *line, size_t n, char *out, size_t
         return;
     }
     r->indented = text > line && !is_entry(text);
-    r->piece = 0;
-    hand_over_piece(r, text, without_comment(text, n), out, size);
+    r->part = 0;
+    hand_over_part(r, text, without_comment(text, n), out, size);
 }
 
 static char *next_line(char *out, int size, void *stream)
@@ -289,8 +283,8 @@ static char *next_line(char *out, int size, void *stream)
 
     expect(r);
     if (r->rest && r->keyed && !r->lost) {
-        r->piece = 1;
-        hand_over_piece(r, r->rest, strlen(r->rest), out, size);
+        r->part = 1;
+        hand_over_part(r, r->rest, strlen(r->rest), out, size);
         return out;
     }
     r->rest = NULL;

@@ -1,5 +1,4 @@
-/* ini.h - an ini file as a plain list of its sections, each thing with the
- * line that it stands on.
+/* ini.h - an ini file as a list of its sections and entries, each with its line.
  *
  *     [section]
  *     key = value         ; a comment; so is a line that begins with ; or #
@@ -31,12 +30,11 @@ struct ini {
     int n;
 };
 
-/* Is told of everything that is wrong, in one sentence each; line 0 means
- * the file as a whole. */
+/* Called for each error, with one sentence; line 0 means the file as a whole. */
 typedef void ini_error(void *data, int line, const char *message);
 
-/* Read a file.  What could be read is in ini, whatever error() was told;
- * ini_free() frees it. */
+/* Read a file.  ini gets all that could be read, whether or not error() was called; ini_free()
+ * frees it. */
 void ini_read(struct ini *ini, const char *file, ini_error *error, void *data);
 void ini_free(struct ini *ini);
 

@@ -7,17 +7,6 @@
 /* Beside CHECK_...: what `checks` is while it is being read as "none". */
 enum { CHECK_NONE = 8 };
 
-enum { ONE, LIST };
-
-/* set() gives the struct experiment or struct trial a value, or one more of a
- * list, and returns nonzero after err_set(); in the order of experiment_keys
- * and trial_keys. */
-struct setter {
-    int many; /* ONE or LIST */
-    int (*set)(void *to, const char *value);
-};
-extern const struct setter experiment_setters[], trial_setters[];
-
 /* Give x the values, "differences, parity", of a key of [experiment] that takes a list. */
 int key_list(const char *key, const char *values, struct experiment *x);
 /* The place of a name among keys, or -1. */
@@ -31,7 +20,7 @@ extern const char *const case_names[], *const input_names[], *const measure_name
 extern const char *const check_names[];
 extern const int check_flags[];
 
-/* What stands behind "unknown ...": the nearest word, if one is near. */
+/* The suggestion for an unknown word: the nearest known one, if one is near. */
 struct guess {
     const char *word, *best;
     int distance;

@@ -7,7 +7,7 @@
 #include "common/limits.h"
 #include "common/op.h"
 
-/* What the limits are called in a shell, and which number of /proc/self/statm counts against each. */
+/* The limits by their name in a shell, and the field of /proc/self/statm that counts for each. */
 static const struct limit {
     const char *name;
     int resource, counted;
@@ -26,7 +26,7 @@ int64_t limits_least(void)
     return address < data ? address : data;
 }
 
-/* The numbers of /proc/self/statm, in bytes; 0 where there is none. */
+/* The fields of /proc/self/statm, in bytes; 0 where there is none. */
 static void read_used(long long used[6])
 {
     FILE *in = fopen("/proc/self/statm", "r");
@@ -40,9 +40,9 @@ static void read_used(long long used[6])
         fclose(in);
 }
 
-int64_t limits_room(const char **name)
+int64_t limits_available(const char **name)
 {
-    int64_t least = INT64_MAX;
+    int64_t min = INT64_MAX;
     long long used[6];
 
     read_used(used);
@@ -51,14 +51,14 @@ int64_t limits_room(const char **name)
         int64_t bytes = bytes_of(l);
         if (bytes == INT64_MAX)
             continue;
-        int64_t room = bytes > used[l->counted] ? bytes - used[l->counted] : 0;
-        if (room < least) {
-            least = room;
+        int64_t available = bytes > used[l->counted] ? bytes - used[l->counted] : 0;
+        if (available < min) {
+            min = available;
             if (name)
                 *name = l->name;
         }
     }
-    return least;
+    return min;
 }
 
 int64_t limits_overhead(int threads)

@@ -10,8 +10,8 @@
 
 #include <stdint.h>
 
-/* Nonzero after err_set("not a whole number in decimal digits"), or "not a
- * decimal number", or "must be MIN to MAX"; the caller puts before it what was to be that number (err_at). */
+/* Nonzero after err_set("not a whole number in decimal digits"), or "not a decimal number", or
+ * "must be MIN to MAX"; the caller puts before it what was to be that number (err_at). */
 int number_whole(const char *text, int64_t min, int64_t max, int64_t *x);
 int number_seed(const char *text, uint64_t max, uint64_t *x); /* from 0 */
 int number_real(const char *text, double min, double max, double *x);

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "common/err.h"
+#include "common/grow.h"
 #include "common/half.h"
 #include "common/number.h"
 #include "common/op.h"
@@ -69,6 +70,14 @@ const struct backend *const *backends(void)
     return all;
 }
 
+int is_gpu(const struct backend *b)
+{
+    for (int i = 0; b && gpu_backends[i]; i++)
+        if (gpu_backends[i] == b)
+            return 1;
+    return 0;
+}
+
 const struct backend *reference_of(enum dtype t)
 {
     return t == BF16 ? &ref16 : &ref32;
@@ -99,17 +108,17 @@ int additions(int64_t n)
 
 /* ---- parameters ---- */
 
-static int set_choice(const struct param *p, int *choice, const char *value)
+int choice_set(const char *key, const char *value, const char *const *names, int *choice)
 {
     char known[200] = "";
-    for (int i = 0; p->choices[i]; i++) {
-        if (strcmp(p->choices[i], value) == 0) {
+    for (int i = 0; names[i]; i++) {
+        if (strcmp(names[i], value) == 0) {
             *choice = i;
             return 0;
         }
-        snprintf(known + strlen(known), sizeof known - strlen(known), " %s", p->choices[i]);
+        append(known, sizeof known, " %s", names[i]);
     }
-    return err_set("%s = %s: not one of%s", p->name, value, known);
+    return err_set("%s = %s: not one of%s", key, value, known);
 }
 
 int op_set(const struct op *o, struct frame *f, const char *key, const char *value)
@@ -120,7 +129,7 @@ int op_set(const struct op *o, struct frame *f, const char *key, const char *val
     if (!p)
         return err_set("%s has no parameter %s", o->name, key);
     if (p->choices)
-        return set_choice(p, &f->choice[place], value);
+        return choice_set(p->name, value, p->choices, &f->choice[place]);
     if (p->real ? number_real(value, p->real->min, p->real->max, &f->real[place])
                 : number_whole(value, p->min, p->max, &DIM(f, p->letter)))
         return err_at("%s = %s", key, value);
@@ -336,7 +345,7 @@ double draw_normal(uint64_t key, uint64_t i)
     return sqrt(-2 * log(1 - u)) * cos(6.283185307179586 * w);
 }
 
-/* Of every hundred numbers five are what a range ends at, or none of its numbers. */
+/* Of every hundred elements five are an end of the range, infinite or NaN. */
 static double draw_wild(uint64_t key, uint64_t i)
 {
     static const double edges[] = {NAN, 0, 1, -INFINITY, INFINITY};
@@ -344,16 +353,22 @@ static double draw_wild(uint64_t key, uint64_t i)
     return edge < COUNT(edges) ? edges[edge] : 1.5 * draw_uniform(key, i) - 0.25;
 }
 
+const char *const no_yes[] = {"no", "yes", NULL};
 const char *const fill_names[] = {"normal", "masked", "shifted", "outliers", NULL};
 
-enum fill fill_chosen(const struct frame *f, int place)
+enum fill op_fill(const struct op *o, const struct frame *f, int arg)
 {
-    static const enum fill of[] = {NORMAL, MASKED, SHIFTED, OUTLIERS};
-    return of[f->choice[place]];
+    static const enum fill chosen[] = {NORMAL, MASKED, SHIFTED, OUTLIERS};
+    const struct arg *a = &o->arg[arg];
+    int place;
+
+    if (a->fill_choice && op_param(o, a->fill_choice, &place))
+        return chosen[f->choice[place]];
+    return a->fill_of ? a->fill_of(f) : a->fill;
 }
 
 /* Where an element of a hard fill is: its row, counted from one that the seed says, and its
- * column; a column of the row that the seed says, and a number within 0 ... 1. */
+ * column; a column of the row that the seed says, and a value within 0 ... 1. */
 struct hard {
     int64_t row, column, chosen;
     double u;

@@ -48,11 +48,14 @@ struct param {
 };
 
 /* SIZE_PARAM("rows", 'M', 4096, "rows of x"): the length of an axis.
+ * WHOLE_PARAM("radius", 'R', 4, 0, 1 << 28, "neighbours on each side"): initial, min, max.
  * CHOICE_PARAM("form", forms, FORM_HALF, "which columns are a pair").
  * REAL_PARAM("beta", 0, -1e6, 1e6, "factor of what is added"). */
 #define SIZE_PARAM(name_, letter_, initial_, help_)                                                \
+    WHOLE_PARAM(name_, letter_, initial_, 1, 1 << 30, help_)
+#define WHOLE_PARAM(name_, letter_, initial_, min_, max_, help_)                                   \
     {                                                                                              \
-        .name = name_, .letter = letter_, .initial = initial_, .min = 1, .max = 1 << 30,           \
+        .name = name_, .letter = letter_, .initial = initial_, .min = min_, .max = max_,           \
         .help = help_                                                                              \
     }
 #define CHOICE_PARAM(name_, choices_, initial_, help_)                                             \
@@ -67,8 +70,8 @@ struct param {
         }                                                                                          \
     }
 
-/* FILL_PARAM(fill_names, "x"): which fill an input has.  A contract whose input cannot have all of
- * them names the first few. */
+/* FILL_PARAM(fill_names, "x"): the parameter `fill`, which fill an input has.  A contract whose
+ * input cannot have all of them names the first few. */
 #define FILL_PARAM(names_, tensor_)                                                                \
     CHOICE_PARAM("fill", names_, 0, "how " tensor_ " is drawn: N(0, 1), or hard")
 
@@ -89,18 +92,18 @@ enum {
     TEXT = 64,      /* can be the embedding of a text: axes time, batch, width */
     WHOLE = 128,    /* whole numbers, int64_t in every backend, and judged by equality */
     NOT_BACK = 256, /* an input that backward has no need of */
-    BELOW = 512     /* only how far each number is below the largest of its row matters */
+    BELOW = 512     /* only how far each element is below the largest of its row matters */
 };
 
 /* How an input is drawn.  FAN is N(0, 1 / length of the last axis), UNIT within -1 ... 1, GATE
  * within 0 ... 1; INDEX whole numbers from 0 to below the range of the contract's index_range();
- * LEVEL is all the same number within 0 ... 1; WILD within -0.25 ... 1.25, and of every hundred
- * one each NaN, 0, 1, -inf and inf; POSITIVE the square of N(0, 1).
+ * LEVEL is one value within 0 ... 1 for all; WILD within -0.25 ... 1.25, and of every hundred
+ * elements one each NaN, 0, 1, -inf and inf; POSITIVE the square of N(0, 1).
  *
  * Three are hard, for operations that look for the largest of a row or that a mask can reach.  In
  * MASKED the rows are in turn N(0, 1) with some -inf, -inf all over, with one NaN, with one inf,
  * with all of these, of -1, 0 and 1 (ties), and zeros of either sign.  SHIFTED is 1e4 + N(0, 1).
- * In OUTLIERS a row has one number that is 1e4, or some that are -1e4, or some that are 1e4; the
+ * In OUTLIERS a row has one element that is 1e4, or some that are -1e4, or some that are 1e4; the
  * next row has 1e30 in their place. */
 enum fill {
     ZERO,
@@ -127,8 +130,9 @@ struct arg {
     int (*when)(const struct frame *f);             /* NULL: always there */
     const char *(*shape_of)(const struct frame *f); /* NULL: shape */
     const char *type_choice; /* the choice, one of STORAGE_TYPES, that is its storage type */
+    const char *fill_choice; /* the parameter, a FILL_PARAM, that chooses its fill */
     const char *continues;   /* of a final state: the initial state it hands over to */
-    enum fill (*fill_of)(const struct frame *f); /* NULL: fill */
+    enum fill (*fill_of)(const struct frame *f); /* NULL: fill, or as fill_choice says */
     int (*back)(const struct frame *f);          /* does backward read it? NULL: as the flags say */
     const char *was;                             /* its name in older dumps, if another; or NULL */
 };
@@ -155,6 +159,9 @@ struct frame {
     [offsetof(struct op, member) / sizeof(void *)] = {.name = #member, .shape = __VA_ARGS__}
 #define N_ARGS(op) (sizeof(struct op) / sizeof(void *))
 #define COUNT(array) (sizeof(array) / sizeof *(array))
+/* SIGNATURE(gemv, params, args): an operation's parameters, and the tensors of struct gemv. */
+#define SIGNATURE(op, params_, args_)                                                              \
+    .param = params_, .n_params = COUNT(params_), .arg = args_, .n_args = N_ARGS(op)
 
 /* Two settings of an operation that must agree: a test no reference can get
  * wrong on its own.  The left case's inputs are drawn; `left_given` then
@@ -181,9 +188,9 @@ struct neutral {
     const char *cases;  /* as struct op's */
 };
 
-/* What a recurrence cannot do faster than: `steps` that must follow each
- * other, and in each so many FP32 operations and evaluations of special
- * functions of which every one waits for the one before it. */
+/* The critical path of a recurrence: `steps` one after the other, and in each step so many
+ * dependent FP32 operations and evaluations of special functions, each waiting for the one before
+ * it. */
 struct chain {
     double steps, flops, specials;
 };
@@ -208,8 +215,8 @@ struct cost {
     struct chain chain;
 };
 
-/* One row x, with NaN, infinities or ties, and the target, if there is one; a result of it, and what
- * that must be.  The gradient of the first output is 1, 2, 3, 4, that of others 0. */
+/* One row x, with NaN, infinities or ties, and the target, if there is one; a result of it, and
+ * what that must be.  The gradient of the first output is 1, 2, 3, 4, that of others 0. */
 enum { KNOWN_ROW = 4 };
 #define KNOWN_ALL(x)                                                                               \
     {                                                                                              \
@@ -260,7 +267,7 @@ struct op {
     double (*specials)(const struct frame *f, enum pass p);
     /* NULL, or no steps: no recurrence, or one that need not go step by step. */
     struct chain (*chain)(const struct frame *f, enum pass p);
-    const char *rows; /* axes along which recurrences do not meet, "BH"; NULL: only batch */
+    const char *rows; /* axes whose recurrences are independent, "BH"; NULL: only batch */
     char batch;       /* axis whose rows are independent, or 0 */
     char time;        /* axis along which the operation is causal, or 0 */
     int blas;         /* a matrix product's bits may depend on where a row stands */
@@ -282,12 +289,12 @@ struct impl {
     int64_t chunk;
 };
 
-/* What a machine can do, as measured on it. */
+/* The rates and latencies of a machine, measured on it. */
 struct ceilings {
-    double memory;                  /* bytes a second, read and written, of a copy */
+    double memory;                  /* bytes per second, read and written, of a copy */
     double tensor;                  /* FLOP/s of a bf16 matrix product */
     double fp32;                    /* FLOP/s of independent multiply-adds */
-    double special;                 /* evaluations a second of independent tanh */
+    double special;                 /* evaluations per second of independent tanh */
     double flop_time, special_time; /* seconds of one that waits for the one before */
     double launch;                  /* seconds that a launch takes, one after the other */
     double clock;                   /* Hz, while it measured */
@@ -306,7 +313,7 @@ struct backend {
     int (*put)(void *there, const void *here, size_t bytes);
     int (*get)(void *here, const void *there, size_t bytes);
     int (*fill)(void *there, int byte, size_t bytes);
-    int (*start)(void);           /* begin a timed stretch, caches as stated */
+    int (*start)(void);           /* begin timing, caches as stated */
     int (*stop)(double *seconds); /* wait until all is done */
     /* Write down what a pass that has run before would start, without running it,
      * so that replay() starts all of it at once and its time has no gaps between
@@ -334,7 +341,7 @@ extern const struct backend *const gpu_backends[]; /* ends with NULL */
 
 /* ---- op.c: what follows from a contract ---- */
 
-/* How many additions, one after the other, make n numbers one: ceil(log2 n). */
+/* The depth of a tree of additions over n values: ceil(log2 n). */
 int additions(int64_t n);
 
 const struct op *op_find(const char *name);
@@ -346,9 +353,14 @@ int op_arg(const struct op *o, const char *name); /* its place, or -1 */
 const struct backend *const *backends(void);
 const struct backend *backend_find(const char *name);
 
+/* Is it one of gpu_backends?  NULL is not. */
+int is_gpu(const struct backend *b);
+
 /* The reference that stores tensors of type t as t is. */
 const struct backend *reference_of(enum dtype t);
 
+/* *choice becomes the place of value among names, which end with NULL; nonzero after err_set(). */
+int choice_set(const char *key, const char *value, const char *const *names, int *choice);
 /* Set a parameter from text; nonzero after err_set() if it cannot be. */
 int op_set(const struct op *o, struct frame *f, const char *key, const char *value);
 void op_defaults(const struct op *o, struct frame *f);
@@ -371,7 +383,7 @@ enum dtype op_type(const struct op *o, const struct frame *f, int arg, const str
 enum dtype op_grad_type(const struct op *o, int arg, const struct backend *b);
 /* The least traffic that the pass can do: each tensor it touches, once. */
 double op_bytes(const struct op *o, const struct backend *b, const struct frame *f, enum pass p);
-/* What forward leaves behind for backward, in bytes. */
+/* Bytes that forward leaves for backward. */
 int64_t op_saved(const struct op *o, const struct backend *b, const struct frame *f);
 /* All tensors, gradients and workspace of a call, in bytes on the backend. */
 int64_t op_memory(const struct op *o, const struct backend *b, const struct impl *k,
@@ -379,9 +391,10 @@ int64_t op_memory(const struct op *o, const struct backend *b, const struct impl
 /* The kernels of o on b that there are; an empty list if none. */
 const struct impl *const *op_kernels(const struct op *o, const struct backend *b);
 
-/* What FILL_PARAM chooses among, and what has been chosen by the parameter at `place`. */
-extern const char *const fill_names[];
-enum fill fill_chosen(const struct frame *f, int place);
+/* The choices of a FILL_PARAM, and those of a parameter that is no or yes. */
+extern const char *const fill_names[], *const no_yes[];
+/* The fill of an input in this case. */
+enum fill op_fill(const struct op *o, const struct frame *f, int arg);
 
 /* Inputs: any element depends on nothing but (seed, name, index). */
 void op_draw(const struct op *o, const struct frame *f, int arg, enum fill fill, uint64_t seed,

@@ -36,7 +36,7 @@ static int follow(const char *name, char file[MAX_OUTPUT])
     return err_set("%s: %s", name, strerror(ELOOP));
 }
 
-/* What is there, if anything; it must be a regular file. */
+/* Look at the file that is there, if any; it must be a regular one. */
 static int look(const char *file, struct stat *st, int *there)
 {
     *there = lstat(file, st) == 0;

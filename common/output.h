@@ -3,7 +3,7 @@
  * Symbolic links are followed, and stay.  An output is refused if it is no
  * regular file; if it is one that the experiment reads, by whatever name: its
  * ini or an input; if something stands there that is no dump of ours; or,
- * unless forced, if it is a dump of another plan.  An empty file is as good as
+ * unless forced, if it is a dump of another plan.  An empty file counts as
  * none.  What holds for NAME.h5 holds for NAME.h5.part, too, while whether
  * that may be thrown away is asked under its lock (store.c). */
 #ifndef OUTPUT_H

@@ -66,17 +66,16 @@ static void output_after(struct plan *p, int named)
 
 static void set_experiment(struct plan *p, int k, const char *value, int line)
 {
-    const struct setter *how = &experiment_setters[k];
-    const char *key = experiment_keys[k].name;
-    struct lists *l = how->many ? calloc(1, sizeof *l) : NULL;
+    const struct plan_key *key = &experiment_keys[k];
+    struct lists *l = key->many ? calloc(1, sizeof *l) : NULL;
 
-    if (how->many && !l)
+    if (key->many && !l)
         plan_fault(p, line, "no memory");
-    else if (how->many ? lists_add(l, key, value, line) : how->set(p->x, value))
+    else if (key->many ? lists_add(l, key->name, value, line) : key->set(key, p->x, value))
         plan_fault(p, line, "%s", err_text());
     else
         for (int i = 0; l && i < l->list[0].n_values; i++)
-            if (how->set(p->x, l->list[0].value[i]))
+            if (key->set(key, p->x, l->list[0].value[i]))
                 plan_fault(p, line, "%s", err_text());
     if (l)
         lists_free(l);
@@ -107,7 +106,7 @@ static void read_experiment(struct plan *p, const struct ini_section *s)
             section_unknown(p, s, e, NULL);
             continue;
         }
-        char *value = section_value(p, s, e, experiment_setters[k].many);
+        char *value = section_value(p, s, e, experiment_keys[k].many);
         if (value)
             set_experiment(p, k, value, e->line);
         free(value);
@@ -162,7 +161,7 @@ static void refuse_second(struct plan *p, const struct ini *ini, const struct in
         }
 }
 
-/* What no plan can be made of is not looked at any further. */
+/* A file too large for any plan is not read any further. */
 static int too_large(struct plan *p, const struct ini *ini)
 {
     int faults = p->n_faults;
@@ -207,13 +206,13 @@ static void read_sections(struct plan *p, const struct ini *ini)
 /* Bytes for tensors on this machine. */
 static int64_t available(void)
 {
-    int64_t there = ref64.memory(), room = limits_room(NULL);
+    int64_t there = ref64.memory(), left = limits_available(NULL);
 
-    if (room == INT64_MAX)
+    if (left == INT64_MAX)
         return there;
-    room -= limits_overhead(omp_get_max_threads());
-    room = room > 0 ? room : 0;
-    return room < there ? room : there;
+    left -= limits_overhead(omp_get_max_threads());
+    left = left > 0 ? left : 0;
+    return left < there ? left : there;
 }
 
 static void ini_fault(void *data, int line, const char *message)
@@ -232,7 +231,7 @@ static int finish(struct plan *p, struct ini *ini, FILE *errors)
     x->text = ini->text;
     ini->text = NULL;
     ini_free(ini);
-    int n = plan_faults_tell(p, errors);
+    int n = plan_faults_print(p, errors);
     if (n)
         plan_free(x);
     return n;

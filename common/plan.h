@@ -17,7 +17,7 @@
  *
  *     [trial]                         ; or [trial NAME]; any number of them
  *     op = e74                        ; or all: a set of trials for each operation
- *     cases = contract                ; in place of parameters: those that make check runs, or shapes
+ *     cases = contract                ; in place of parameters: the tested cases, or shapes
  *     state = diagonal                ; every parameter of the operation
  *     nonlin = tanh, linear           ; lists: the section is their product, last key fastest
  *     dtype = fp32, bf16              ; storage
@@ -26,13 +26,13 @@
  *     file = ../data/sample.txt       ; from the folder that the ini file is in
  *     kernel = plain                  ; default: the first that accepts the case
  *
- * Each key once in a section, each value once in a list, each NAME of [trial
- * NAME] once; lists where they make sense: op, input, file, group, kernel and
- * all of [experiment] but backends and checks take one value.  A parameter that is set must apply to every trial of its section,
- * and a trial must fit into memory.
+ * Each key once in a section, each value once in a list, each NAME of [trial NAME] once; lists
+ * where they make sense: op, input, file, group, kernel and all of [experiment] but backends and
+ * checks take one value.  A parameter that is set must apply to every trial of its section, and a
+ * trial must fit into memory.
  *
  * The same words, "e74 state=diagonal nonlin=tanh seed=3 repeats=0", are a
- * plan of one section: keys of [experiment] are told from those of a trial
+ * plan of one section: keys of [experiment] differ from those of a trial
  * by their names; seed is the trial's; a file is seen from the working
  * directory.  In both, a value can be put in double quotes ("" is one
  * quote), for blanks or commas in the name of a file. */
@@ -46,7 +46,7 @@
 enum { CHECK_DIFFERENCES = 1, CHECK_PARITY = 2, CHECK_PROPERTIES = 4 };
 /* Where the sizes of trials come from: keys; the contract's cases or shapes. */
 enum case_kind { CASES_NONE, CASES_CONTRACT, CASES_SHAPES };
-/* What is measured: a time as a by-product of checks; times of every kernel;
+/* The times that are taken: one as a by-product of checks; times of every kernel;
  * those as the batch grows. */
 enum measure { MEASURE_CHECK, MEASURE_TIME, MEASURE_REGIME };
 enum save { SAVE_ALL, SAVE_OUTPUTS, SAVE_NONE };
@@ -71,7 +71,7 @@ struct trial {
 struct experiment {
     char name[64];
     uint64_t seed;
-    const struct backend *backend[16]; /* those asked for by name; none: all that are there */
+    const struct backend *backend[16]; /* those requested by name; none: all that are there */
     int n_backends;
     int device; /* the GPU's number; -1: none named, the first if there is one */
     int checks; /* CHECK_ flags; CHECK_PARITY where times are measured */
@@ -100,17 +100,23 @@ int plan_read(const char *file, struct experiment *x, FILE *errors);
 int plan_words(const char *words, struct experiment *x, FILE *errors);
 void plan_free(struct experiment *x);
 /* Which backends a trial of x is meant to run on: the oracle, the yardstick of
- * its storage type, and the GPU backends of that type which were asked for by
+ * its storage type, and the GPU backends of that type which were requested by
  * name, or all of them; returns how many. */
 int plan_backends(const struct experiment *x, const struct trial *t,
                   const struct backend *list[16]);
 /* Write t->text from the rest of t; nonzero after err_set() where it is too long. */
 int plan_text(struct trial *t);
 
-/* The keys of both sections with their meaning, for --list and the man page;
- * initial is NULL where the help says what holds without it. */
+/* A key of a section; set() gives the struct experiment or struct trial a value, or one more of a
+ * list, and returns nonzero after err_set(). */
 struct plan_key {
-    const char *name, *initial, *help;
+    const char *name;
+    enum { ONE, LIST } many;
+    const char *initial, *help; /* initial: NULL where the help says what holds without it */
+    int (*set)(const struct plan_key *k, void *to, const char *value);
+    size_t offset, size;      /* of the member that is set */
+    int min, max;             /* of a whole number */
+    const char *const *names; /* of a choice, NULL at the end */
 };
 extern const struct plan_key experiment_keys[], trial_keys[]; /* end with a NULL name */
 

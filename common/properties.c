@@ -1,5 +1,4 @@
-/* What holds of an operation whatever it computes, and settings of it that
- * must agree. */
+/* The properties that hold of any operation, and the parameter that changes no result. */
 #include "config.h"
 
 #include <math.h>
@@ -13,14 +12,14 @@
 
 /* ---- loops over all tensors ---- */
 
-/* Where the elements of a tensor lie along one axis: outer x length x inner. */
-struct along {
+/* A tensor seen from one of its axes: outer x length x inner elements. */
+struct extent {
     int64_t outer, length, inner;
 };
 
-static struct along along(const struct op *o, const struct frame *f, int arg, char letter)
+static struct extent extent(const struct op *o, const struct frame *f, int arg, char letter)
 {
-    struct along a = {1, 0, 1};
+    struct extent a = {1, 0, 1};
     if (!op_has(o, f, arg))
         return a;
     for (const char *c = op_shape(o, f, arg); *c; c++) {
@@ -34,8 +33,8 @@ static struct along along(const struct op *o, const struct frame *f, int arg, ch
     return a;
 }
 
-/* Reverse x along an axis, in place. */
-static void reverse(double *x, struct along a)
+/* Reverse the order of an axis of x, in place. */
+static void reverse(double *x, struct extent a)
 {
     for (int64_t o = 0; x && o < a.outer; o++)
         for (int64_t l = 0; l < a.length / 2; l++)
@@ -49,13 +48,10 @@ static void reverse(double *x, struct along a)
 }
 
 /* Bit by bit, or within the bounds where it may be `loose`. */
-static int compare_one(const char *check, const struct call *c, int arg, int grad,
-                       const double *got, const double *want, struct bounds *loose,
+static int compare_one(const char *check, struct tensor_pair pair, struct bounds *loose,
                        struct verdicts *list)
 {
-    return loose ? check_within(check, c, arg, grad, got, want, loose, list)
-                 : check_tensor(check, c->op, c->sizes, c->backend, c->kernel, arg, grad, got, want,
-                                0, list);
+    return loose ? check_within(check, &pair, loose, list) : check_tensor(check, &pair, 0, list);
 }
 
 /* Compare all results of two runs: bit by bit, or within the bounds where
@@ -67,8 +63,8 @@ static int compare(const char *check, const struct call *c, const struct tensors
     for (int i = 0; i < c->op->n_args; i++)
         for (int grad = 0; grad < 2; grad++)
             if (op_results(c->op, c->sizes, i, grad) &&
-                compare_one(check, c, i, grad, tensors_result(got, i, grad),
-                            tensors_result(want, i, grad), loose && loose[i] ? bounds : NULL, list))
+                compare_one(check, tensor_pair(c, i, grad, got, want),
+                            loose && loose[i] ? bounds : NULL, list))
                 return -1;
     return 0;
 }
@@ -119,7 +115,7 @@ static int check_batch(const struct call *c, const struct tensors *inputs,
     int loose[MAX_ARGS], e = t ? 0 : -1;
 
     for (int i = 0; !e && i < o->n_args; i++) {
-        struct along a = along(o, c->sizes, i, o->batch);
+        struct extent a = extent(o, c->sizes, i, o->batch);
         reverse(t->x[i], a);
         reverse(t->g[i], a);
         loose[i] = o->blas || !a.length; /* a sum over the batch has another order now */
@@ -127,7 +123,7 @@ static int check_batch(const struct call *c, const struct tensors *inputs,
     if (!e)
         e = run_op(c, t, NULL);
     for (int i = 0; !e && i < o->n_args; i++) {
-        struct along a = along(o, c->sizes, i, o->batch);
+        struct extent a = extent(o, c->sizes, i, o->batch);
         reverse(t->x[i], a);
         reverse(t->g[i], a);
     }
@@ -138,7 +134,7 @@ static int check_batch(const struct call *c, const struct tensors *inputs,
 }
 
 /* Copy x to `to` for time steps from <= t < below; all others stay. */
-static void splice(double *to, const double *x, struct along a, int64_t from, int64_t below)
+static void splice(double *to, const double *x, struct extent a, int64_t from, int64_t below)
 {
     for (int64_t o = 0; o < a.outer; o++)
         for (int64_t t = from; t < below; t++)
@@ -161,7 +157,7 @@ static int check_causal(const struct call *c, const struct tensors *inputs,
         struct tensors *t = tensors_copy(o, c->sizes, inputs);
         e = t ? 0 : -1;
         for (int i = 0; !e && i < o->n_args; i++) {
-            struct along a = along(o, c->sizes, i, o->time);
+            struct extent a = extent(o, c->sizes, i, o->time);
             double *x = grad ? (o->arg[i].flags & OUT ? t->g[i] : NULL)
                              : (o->arg[i].flags & IN ? t->x[i] : NULL);
             if (!a.length || !x)
@@ -175,14 +171,15 @@ static int check_causal(const struct call *c, const struct tensors *inputs,
         if (!e)
             e = run_op(c, t, NULL);
         for (int i = 0; !e && i < o->n_args; i++) {
-            struct along a = along(o, c->sizes, i, o->time);
+            struct extent a = extent(o, c->sizes, i, o->time);
             if (!a.length || !op_results(o, c->sizes, i, grad) || o->arg[i].flags & SAVED)
                 continue;
             /* Where it may differ, take over what was there. */
             double *got = tensors_result(t, i, grad);
             const double *was = tensors_result(want, i, grad);
             splice(got, was, a, grad ? 0 : middle, grad ? middle : T);
-            e = compare_one("causal", c, i, grad, got, was, o->blas ? bounds : NULL, list);
+            e = compare_one("causal", tensor_pair(c, i, grad, t, want), o->blas ? bounds : NULL,
+                            list);
         }
         tensors_free(t);
     }
@@ -191,7 +188,7 @@ static int check_causal(const struct call *c, const struct tensors *inputs,
 
 /* ---- a part of a case as a case of its own ---- */
 
-/* The case cut to `length` along an axis. */
+/* The case with one axis cut to `length`. */
 static int cut(const struct call *c, char axis, int64_t length, struct frame *f)
 {
     *f = *c->sizes;
@@ -206,8 +203,10 @@ static int takes(const struct call *c, char axis, int64_t length)
     return !c->kernel->declines || (!cut(c, axis, length, &f) && !c->kernel->declines(&f));
 }
 
-/* What is from.. along an axis of a whole tensor to one of a part, or back (put). */
-static void part(double *some, double *whole, struct along a, int64_t from, int64_t length, int put)
+/* Copy `length` places of an axis, from `from` on, out of a whole tensor into a smaller one, or
+ * back (put). */
+static void part(double *some, double *whole, struct extent a, int64_t from, int64_t length,
+                 int put)
 {
     for (int64_t o = 0; some && whole && o < a.outer; o++) {
         double *w = whole + (o * a.length + from) * a.inner, *s = some + o * length * a.inner;
@@ -231,7 +230,7 @@ static int share_new(const struct call *c, const struct tensors *inputs, char ax
     if (cut(c, axis, length, &h->sizes) || !(h->t = tensors_new(o, &h->sizes)))
         return -1;
     for (int i = 0; i < o->n_args; i++) {
-        struct along a = along(o, c->sizes, i, axis);
+        struct extent a = extent(o, c->sizes, i, axis);
         if (!(o->arg[i].flags & (IN | OUT)))
             continue;
         if (a.length) {
@@ -261,12 +260,15 @@ static int check_alone(const struct call *c, const struct tensors *inputs,
 {
     const struct op *o = c->op;
     struct share last = {.t = NULL};
+    struct call alone = *c;
+    struct tensor_pair pair;
+    alone.sizes = &last.sizes;
     int e = share_new(c, inputs, o->batch, DIM(c->sizes, o->batch) - 1, 1, &last) ||
             share_run(c, &last);
 
     for (int i = 0; !e && i < o->n_args; i++)
         for (int grad = 0; !e && grad < 2; grad++) {
-            struct along a = along(o, c->sizes, i, o->batch);
+            struct extent a = extent(o, c->sizes, i, o->batch);
             if (!a.length || !op_results(o, c->sizes, i, grad))
                 continue;
             double *of_all = malloc(op_count(o, &last.sizes, i) * sizeof *of_all);
@@ -275,8 +277,8 @@ static int check_alone(const struct call *c, const struct tensors *inputs,
                 break;
             }
             part(of_all, tensors_result(want, i, grad), a, last.from, 1, 0);
-            e = check_tensor("alone", o, &last.sizes, c->backend, c->kernel, i, grad,
-                             tensors_result(last.t, i, grad), of_all, 0, list);
+            pair = (struct tensor_pair){&alone, i, grad, tensors_result(last.t, i, grad), of_all};
+            e = compare_one("alone", pair, NULL, list);
             free(of_all);
         }
     tensors_free(last.t);
@@ -297,7 +299,7 @@ static int handover(const struct call *c, int *final, int *initial)
     return 0;
 }
 
-/* Is there a state to hand over, and has each initial one room for its final one?  (A
+/* Is there a state to hand over, and is each initial one as large as its final one?  (A
  * tape that all sequences share at first is one for each at the end.) */
 static int continues(const struct call *c)
 {
@@ -315,7 +317,7 @@ static void join(const struct call *c, struct share *one, struct share *two, str
     const struct op *o = c->op;
 
     for (int i = 0; i < o->n_args; i++) {
-        struct along a = along(o, c->sizes, i, o->time);
+        struct extent a = extent(o, c->sizes, i, o->time);
         int64_t n = op_count(o, c->sizes, i);
         loose[i] = o->blas;
         if (o->arg[i].flags & SAVED || !n)
@@ -370,8 +372,8 @@ static int check_handover(const struct call *c, const struct tensors *inputs,
         for (int i = 0; !e && i < o->n_args; i++)
             for (int grad = 0; !e && grad < 2; grad++)
                 if (op_results(o, c->sizes, i, grad) && !(o->arg[i].flags & SAVED))
-                    e = compare_one("handover", c, i, grad, tensors_result(got, i, grad),
-                                    tensors_result(want, i, grad), loose[i] ? bounds : NULL, list);
+                    e = compare_one("handover", tensor_pair(c, i, grad, got, want),
+                                    loose[i] ? bounds : NULL, list);
     }
     tensors_free(one.t);
     tensors_free(two.t);
@@ -448,9 +450,8 @@ int check_neutral(const struct op *o, const struct frame *f, const struct backen
         for (int i = 0; !e && first && i < o->n_args; i++)
             for (int grad = 0; !e && grad < 2; grad++)
                 if (op_results(o, f, i, grad) && !(o->arg[i].flags & SAVED))
-                    e = check_tensor(o->neutral->name, o, &sizes, b, k, i, grad,
-                                     tensors_result(t, i, grad), tensors_result(first, i, grad), 0,
-                                     list);
+                    e = compare_one(o->neutral->name, tensor_pair(&c, i, grad, t, first), NULL,
+                                    list);
         if (!first)
             first = t;
         else

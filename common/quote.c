@@ -15,12 +15,12 @@ static int is_control(const unsigned char *c)
 
 char *quote_controls(const char *text)
 {
-    size_t room = 4 * strlen(text) + 1;
-    char *quoted = malloc(room), *to = quoted;
+    size_t size = 4 * strlen(text) + 1;
+    char *quoted = malloc(size), *to = quoted;
 
     for (const unsigned char *c = (const void *)text; quoted && *c; c++)
         if (is_control(c))
-            to += snprintf(to, quoted + room - to, "\\x%02x", *c);
+            to += snprintf(to, quoted + size - to, "\\x%02x", *c);
         else
             *to++ = (char)*c;
     if (quoted)

@@ -1,5 +1,5 @@
-/* Cases drawn from the contracts' parameters, run, and where one fails, made
- * smaller as long as it fails in the same way. */
+/* Draw cases from the contracts' parameters and run them; make a case that fails smaller as long as
+ * it fails in the same way. */
 #include "config.h"
 
 #include <inttypes.h>
@@ -9,11 +9,12 @@
 #include <string.h>
 
 #include "common/err.h"
+#include "common/grow.h"
 #include "common/random.h"
 #include "common/progress.h"
 #include "common/trial.h"
 
-/* ---- numbers, one after the other, from a key ---- */
+/* ---- a stream of random numbers from a key ---- */
 
 struct source {
     uint64_t key, next;
@@ -86,8 +87,8 @@ static void draw_param(struct source *s, const struct op *o, struct frame *f, in
         DIM(f, p->letter) = within(draw_whole(s), p->min, p->max);
 }
 
-/* Of a parameter that does not apply, what the words that make the case again give it. */
-static void forget_what_does_not_apply(const struct op *o, struct frame *f)
+/* Set parameters that do not apply to their defaults, as reading the case's words does. */
+static void reset_inapplicable(const struct op *o, struct frame *f)
 {
     struct frame initial;
 
@@ -108,16 +109,16 @@ static double work_of(const struct op *o, const struct frame *f)
     return o->flops(f, FORWARD) + o->flops(f, BACKWARD) + (double)tensors_bytes(o, f);
 }
 
-/* Complete *f, as small as `most` asks, by halving one size after the other. */
-static int make_small(struct source *s, const struct op *o, struct frame *f, double most)
+/* Complete *f with at most `max` of work, by halving one size after the other. */
+static int make_small(struct source *s, const struct op *o, struct frame *f, double max)
 {
     enum { TRIES = 100 };
 
     for (int i = 0; i < TRIES; i++) {
         struct frame whole = *f;
         const struct param *p = &o->param[one_of(s, o->n_params)];
-        forget_what_does_not_apply(o, &whole);
-        if (!op_complete(o, &whole) && work_of(o, &whole) <= most) {
+        reset_inapplicable(o, &whole);
+        if (!op_complete(o, &whole) && work_of(o, &whole) <= max) {
             *f = whole;
             return 0;
         }
@@ -131,7 +132,7 @@ int random_trial(const struct random *r, int64_t i, struct trial *t)
 {
     enum { TRIES = 1000 };
     struct source s = {draw_key(r->seed, "random") + (uint64_t)i * 0x9e3779b97f4a7c15, 0};
-    double most = exp(log(3e3) + uniform(&s) * (log(1e6) - log(3e3)));
+    double max_work = exp(log(3e3) + uniform(&s) * (log(1e6) - log(3e3)));
 
     *t = (struct trial){.op = r->only ? r->only : ops[one_of(&s, N_OPS)]};
     t->type = uniform(&s) < 0.5 ? F32 : BF16;
@@ -141,7 +142,7 @@ int random_trial(const struct random *r, int64_t i, struct trial *t)
         op_defaults(t->op, &t->sizes);
         for (int p = 0; p < t->op->n_params; p++)
             draw_param(&s, t->op, &t->sizes, p);
-        if (!make_small(&s, t->op, &t->sizes, most))
+        if (!make_small(&s, t->op, &t->sizes, max_work))
             return plan_text(t);
     }
     return err_set("%s refuses every case that was drawn", t->op->name);
@@ -149,7 +150,7 @@ int random_trial(const struct random *r, int64_t i, struct trial *t)
 
 /* ---- is it right? ---- */
 
-/* What of a case failed first; `check` is NULL where nothing did. */
+/* The first failure of a case; `check` is NULL where there is none. */
 struct failure {
     const char *check, *kernel;
     const struct backend *backend;
@@ -165,17 +166,15 @@ static void quiet(const char *what, void *data)
 
 static void note_failure(struct failure *to, const struct verdict *v)
 {
-    size_t at = strlen(to->text);
-
     if (!to->check) {
         to->check = v->check;
         to->kernel = v->kernel;
         to->backend = backend_find(v->backend);
     }
-    if (at < sizeof to->text - 200)
-        snprintf(to->text + at, sizeof to->text - at,
-                 "      %s %s %s, %s: off by %.3g at %s, bound %.3g\n", v->backend, v->kernel,
-                 v->check, v->tensor, v->error, *v->worst ? v->worst : "-", v->bound);
+    if (strlen(to->text) < sizeof to->text - 200)
+        append(to->text, sizeof to->text, "      %s %s %s, %s: off by %.3g at %s, bound %.3g\n",
+               v->backend, v->kernel, v->check, v->tensor, v->error, *v->worst ? v->worst : "-",
+               v->bound);
 }
 
 /* Run it.  Nonzero where a backend was lost, or it was interrupted. */
@@ -205,17 +204,9 @@ static int judge(const struct experiment *x, const struct trial *t, const volati
     return *stop;
 }
 
-static int is_gpu(const struct backend *b)
-{
-    for (int i = 0; gpu_backends[i]; i++)
-        if (gpu_backends[i] == b)
-            return 1;
-    return 0;
-}
-
 /* ---- smaller ---- */
 
-/* Parameter i of f a step nearer to the least, the k-th way to do so; 0: there is none. */
+/* Parameter i of f a step nearer to the minimum, the k-th way to do so; 0: there is none. */
 static int reduce(const struct op *o, struct frame *f, int i, int k)
 {
     const struct param *p = &o->param[i];
@@ -248,7 +239,7 @@ void random_shrink(struct trial *t, int (*fails)(const struct trial *t, void *da
                 struct trial other = *t;
                 if (!reduce(t->op, &other.sizes, i, k))
                     break;
-                forget_what_does_not_apply(t->op, &other.sizes);
+                reset_inapplicable(t->op, &other.sizes);
                 if (op_complete(t->op, &other.sizes) || plan_text(&other))
                     continue;
                 runs++;
@@ -261,8 +252,8 @@ void random_shrink(struct trial *t, int (*fails)(const struct trial *t, void *da
     }
 }
 
-/* A failure that a smaller case must have, too. */
-struct likeness {
+/* The failure that a smaller case must have, too. */
+struct same_failure {
     const struct experiment *x;
     const struct failure *like;
     const volatile int *stop;
@@ -270,7 +261,7 @@ struct likeness {
 
 static int fails_alike(const struct trial *t, void *data)
 {
-    const struct likeness *l = data;
+    const struct same_failure *l = data;
     struct failure now;
 
     if (*l->stop || judge(l->x, t, l->stop, &now, NULL))
@@ -279,10 +270,10 @@ static int fails_alike(const struct trial *t, void *data)
 }
 
 /* The kernel that was wrong is named, since the first that accepts may be another. */
-static void tell(const struct experiment *x, int64_t i, struct trial *t, const struct failure *f,
-                 const volatile int *stop, FILE *to)
+static void report_failure(const struct experiment *x, int64_t i, struct trial *t,
+                           const struct failure *f, const volatile int *stop, FILE *to)
 {
-    if (f->backend && is_gpu(f->backend))
+    if (is_gpu(f->backend))
         snprintf(t->kernel, sizeof t->kernel, "%s", f->kernel);
     if (plan_text(t))
         return;
@@ -291,7 +282,7 @@ static void tell(const struct experiment *x, int64_t i, struct trial *t, const s
             f->text, t->text);
     fflush(to);
     progress("case %" PRId64 ": looking for a smaller one", i);
-    random_shrink(t, fails_alike, &(struct likeness){x, f, stop});
+    random_shrink(t, fails_alike, &(struct same_failure){x, f, stop});
     progress_clear();
     fprintf(to, "      least: run-ablation -t '%s repeats=0'\n", t->text);
     fflush(to);
@@ -328,7 +319,7 @@ int random_run(const struct random *r, const volatile int *stop, FILE *to,
         if (judge(&x, &t, stop, &f, count))
             break;
         if (f.check)
-            tell(&x, i, &t, &f, stop, to);
+            report_failure(&x, i, &t, &f, stop, to);
         count->next = i + 1;
         if (lost(there)) {
             err_set("after case %" PRId64 ": %s", i, lost(there));

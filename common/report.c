@@ -9,6 +9,7 @@
 
 #include "common/err.h"
 #include "common/estimate.h"
+#include "common/grow.h"
 #include "common/quote.h"
 #include "common/progress.h"
 #include "common/report.h"
@@ -301,7 +302,7 @@ static void again_line(const struct report *p, const struct baseline *b, const s
     free(file);
 }
 
-/* What failed, and what cannot be judged. */
+/* The checks that failed, and those that cannot be judged. */
 static void failure_lines(struct report *p, const struct result *r)
 {
     for (int i = 0; i < r->verdicts.n; i++) {
@@ -400,8 +401,7 @@ static void name_inputs(FILE *to, const char *head, const struct result *r, unsi
         }
 }
 
-/* What the trial's inputs were made of, once for each section; and what is odd
- * about them. */
+/* The sources of the trial's inputs, once per section, and warnings about them. */
 static void input_lines(struct report *p, const struct result *r)
 {
     const struct trial *t = r->trial;
@@ -442,11 +442,9 @@ static void keep_reasons(struct report *p, const char *skips)
     char line[300];
     for (; *skips; skips += strcspn(skips, "\n"), skips += *skips == '\n') {
         snprintf(line, sizeof line, "%.*s", (int)strcspn(skips, "\n"), skips);
-        if (!strstr(p->why_skipped, line)) {
-            size_t used = strlen(p->why_skipped);
-            snprintf(p->why_skipped + used, sizeof p->why_skipped - used, "%s%s", used ? "; " : "",
-                     line);
-        }
+        if (!strstr(p->why_skipped, line))
+            append(p->why_skipped, sizeof p->why_skipped, "%s%s", *p->why_skipped ? "; " : "",
+                   line);
     }
 }
 
@@ -510,7 +508,7 @@ void report_resumed(struct report *p, const struct store_counts *c)
 
 /* ---- a trial's times beside those of an earlier run ---- */
 
-/* What a comparison is of: a time that there is on one side at least. */
+/* The time that a comparison is of; one side at least has it. */
 static const struct timing *compared(const struct comparison *c)
 {
     return c->is.runs ? &c->is : &c->was;

@@ -10,7 +10,7 @@
 
 struct report;
 
-/* `tsv`: one record a line, tab-separated, instead of the table.  NULL after
+/* `tsv`: one tab-separated record per line, instead of the table.  NULL after
  * err_set(). */
 struct report *report_new(const struct experiment *x, FILE *to, int tsv);
 /* The head: what runs where; `replaces` is the date of the file of that name
@@ -30,7 +30,7 @@ void report_baseline(struct report *p, int i, const struct baseline *b,
 int report_end(struct report *p, const char *file, int interrupted);
 void report_free(struct report *p);
 
-/* The plan alone, one line a trial. */
+/* The plan alone, one line per trial. */
 void report_plan(const struct experiment *x, FILE *to);
 
 #endif

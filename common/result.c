@@ -4,12 +4,45 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/grow.h"
 #include "common/result.h"
+
+struct truth result_truth(const struct result *r)
+{
+    return (struct truth){.oracle = r->ran[ORACLE].t,
+                          .yard = r->ran[YARDSTICK].t,
+                          .op = r->trial->op,
+                          .sizes = &r->trial->sizes,
+                          .backend = r->ran[YARDSTICK].backend,
+                          .inputs = r->inputs};
+}
+
+struct call trial_call(const struct trial *t, const struct backend *b, const struct impl *k,
+                       int repeats)
+{
+    return (struct call){
+        .op = t->op, .backend = b, .kernel = k, .sizes = &t->sizes, .repeats = repeats};
+}
+
+int ran_new(struct ran *ran, const struct call *c, const struct tensors *inputs)
+{
+    *ran = (struct ran){.backend = c->backend,
+                        .kernel = c->kernel,
+                        .predicted = op_memory(c->op, c->backend, c->kernel, c->sizes)};
+    ran->t = tensors_copy(c->op, c->sizes, inputs);
+    return ran->t ? 0 : -1;
+}
+
+int ran_run(struct ran *ran, const struct call *c, const struct tensors *inputs)
+{
+    if (run_reserve(c) || ran_new(ran, c, inputs))
+        return -1;
+    return run_op(c, ran->t, &ran->outcome);
+}
 
 void result_skip(struct result *r, const char *what, const char *why)
 {
-    size_t used = strlen(r->skips);
-    snprintf(r->skips + used, sizeof r->skips - used, "%s: %s\n", what, why);
+    append(r->skips, sizeof r->skips, "%s: %s\n", what, why);
     r->skipped++;
 }
 

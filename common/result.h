@@ -11,7 +11,7 @@
 
 enum { MAX_RAN = 32 };
 
-/* What one kernel of a backend did in a trial. */
+/* The run of one kernel of a backend in a trial. */
 struct ran {
     const struct backend *backend;
     const struct impl *kernel;
@@ -44,9 +44,21 @@ struct result {
     int n_declined;
 };
 
+/* The places of the references in a result, and what is known of a trial once both have run. */
+enum { ORACLE, YARDSTICK };
+struct truth result_truth(const struct result *r);
+
+/* A kernel's call for a trial. */
+struct call trial_call(const struct trial *t, const struct backend *b, const struct impl *k,
+                       int repeats);
+/* Copy the inputs for a call; or reserve memory, copy and run.  Nonzero after err_set(); free
+ * ran->t in any case. */
+int ran_new(struct ran *ran, const struct call *c, const struct tensors *inputs);
+int ran_run(struct ran *ran, const struct call *c, const struct tensors *inputs);
+
 /* Note a check that cannot be made, and why. */
 void result_skip(struct result *r, const char *what, const char *why);
-/* Note a kernel that does not take the case, and why: once, whatever batches it was asked for. */
+/* Note a kernel that does not take the case, and why: once for all batches. */
 void result_decline(struct result *r, const struct backend *b, const struct impl *k,
                     const char *why);
 void result_free(struct result *r);
@@ -54,7 +66,7 @@ void result_free(struct result *r);
 /* Called before each step of a trial: "ref64", "differences", ... */
 typedef void trial_step(const char *what, void *data);
 
-/* What carrying out a trial ends with where its file does not hold what it should. */
+/* The result of a trial whose file does not hold what it should. */
 enum { TRIAL_BAD_INPUT = 2 };
 
 /* A trial while it is carried out. */

@@ -76,7 +76,7 @@ extern const struct column time_columns[], sweep_columns[], crossover_columns[];
 
 /* Did it get a time?  References may be there without one. */
 int times_has(const struct ran *ran);
-/* A pass of a kernel that ran; its numbers are not known where it got no time. */
+/* A pass of a kernel that ran; its values are not known where it got no time. */
 struct time_row time_row(const struct ceilings *c, const struct result *r, const struct ran *ran,
                          enum pass p);
 /* A kernel that declined; `verdict` says why, and must outlive the row. */

@@ -11,8 +11,8 @@
 
 /* ---- tensors on the host ---- */
 
-/* As large as they are to be, and nothing in them yet. */
-static struct tensors *tensors_room(const struct op *o, const struct frame *f)
+/* Memory for all of them, not initialised. */
+static struct tensors *tensors_alloc(const struct op *o, const struct frame *f)
 {
     struct tensors *t = calloc(1, sizeof *t);
     for (int i = 0; t && i < o->n_args; i++) {
@@ -42,7 +42,7 @@ static void clear(double *x, int64_t n)
 
 struct tensors *tensors_new(const struct op *o, const struct frame *f)
 {
-    struct tensors *t = tensors_room(o, f);
+    struct tensors *t = tensors_alloc(o, f);
     for (int i = 0; t && i < o->n_args; i++) {
         int64_t n = op_count(o, f, i);
         if (t->x[i])
@@ -64,7 +64,7 @@ void tensors_free(struct tensors *t)
 
 struct tensors *tensors_copy(const struct op *o, const struct frame *f, const struct tensors *t)
 {
-    struct tensors *copy = tensors_room(o, f);
+    struct tensors *copy = tensors_alloc(o, f);
     for (int i = 0; copy && i < o->n_args; i++) {
         int64_t n = op_count(o, f, i);
         if (t->x[i])
@@ -88,9 +88,8 @@ void tensors_draw(struct tensors *t, const struct op *o, const struct frame *f, 
 {
     for (int i = 0; i < o->n_args; i++) {
         const struct arg *a = &o->arg[i];
-        enum fill fill = a->fill_of                         ? a->fill_of(f)
-                         : nonzero_state && a->fill == ZERO ? UNIT
-                                                            : a->fill;
+        int state = !a->fill_of && a->fill == ZERO;
+        enum fill fill = nonzero_state && state ? UNIT : op_fill(o, f, i);
         if (a->flags & IN && t->x[i])
             op_draw(o, f, i, fill, seed, t->x[i]);
         if (a->flags & OUT && t->g[i])
@@ -189,14 +188,14 @@ int run_reserve(const struct call *c)
 {
     const struct backend *b = c->backend;
     int64_t needs = op_memory(c->op, b, c->kernel, c->sizes), has = b->memory();
-    int64_t pieces = 2 * c->op->n_args + 1; /* each with its guards, and rounded up */
+    int64_t tensors = 2 * c->op->n_args + 1; /* each with its guards, and rounded up */
     int e = 0;
 
     if (needs > has)
         return err_set("%s on %s needs %.1f GiB, %.1f GiB are free", c->op->name, b->name,
                        needs * 0x1p-30, has * 0x1p-30);
     if (b->reserve)
-        e = b->reserve(needs + pieces * 4 * BAND);
+        e = b->reserve(needs + tensors * 4 * BAND);
     return e ? err_set("%s: cannot reserve %.1f GiB: %s", b->name, needs * 0x1p-30, b->strerror(e))
              : 0;
 }
@@ -302,7 +301,7 @@ static int run_once(const struct call *c, const struct frame *f, enum pass p, vo
     return e ? run_failed(c, p, recorded ? ", replayed" : "", e) : 0;
 }
 
-/* The times of several runs; of slow ones, as many as a second has room for. */
+/* The times of several runs; of slow ones, as many as fit into a second. */
 static int run_timed(const struct call *c, const struct frame *f, enum pass p, void *recorded,
                      double *seconds, int *runs)
 {
@@ -371,8 +370,9 @@ static int run_pass(const struct call *c, const struct frame *f, enum pass p, st
     return e;
 }
 
-/* What forward left, outputs and all that is saved, up or down by c->between of itself. */
-static int move_between(const struct call *c, struct places *p)
+/* Perturb the tensors that forward left, outputs and saved ones, by c->between of themselves, up or
+ * down. */
+static int perturb_between(const struct call *c, struct places *p)
 {
     const struct op *o = c->op;
     int e = 0;
@@ -410,7 +410,7 @@ int run_op(const struct call *c, struct tensors *t, struct outcome *out)
     if (!e)
         e = run_pass(c, &f, FORWARD, out);
     if (!e && c->between > 0)
-        e = move_between(c, &p);
+        e = perturb_between(c, &p);
     if (!e && !c->forward_only && op_passes(c->op) == N_PASSES)
         e = run_pass(c, &f, BACKWARD, out);
     if (!e)

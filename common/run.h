@@ -37,12 +37,12 @@ struct call {
     /* Timed runs at most, after a warm-up; 0: run once, untimed.  Where the
      * backend replays passes, as many again without come before. */
     int repeats;
-    int guards; /* put bands around every tensor and look at them afterwards */
+    int guards; /* put guard bands around every tensor and check them afterwards */
     /* Leave memory as it comes, for tools that watch for reads of what nobody
      * wrote; not together with guards. */
     int unpoisoned;
-    double between;   /* of itself, each number that forward left is off by, before backward */
-    int other_poison; /* fill memory with large numbers in place of NaN */
+    double between;   /* relative perturbation of each element that forward left, before backward */
+    int other_poison; /* fill memory with large values in place of NaN */
 };
 
 struct outcome {
@@ -55,12 +55,12 @@ struct outcome {
 };
 
 /* Predict what the call takes, refuse it where that is not free, and have the
- * backend take it in one piece.  Nonzero after err_set(). */
+ * backend allocate it at once.  Nonzero after err_set(). */
 int run_reserve(const struct call *c);
 
 /* Run forward, then backward, reading the inputs and output gradients of t
- * and writing everything else into it.  What a kernel does not write is NaN,
- * or with other_poison a large number.
+ * and writing everything else into it.  Elements that a kernel does not write are NaN, or with
+ * other_poison large.
  * Nonzero after err_set(). */
 int run_op(const struct call *c, struct tensors *t, struct outcome *out);
 /* The same on a copy of the inputs; NULL after err_set(). */

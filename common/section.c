@@ -5,22 +5,18 @@
 #include <string.h>
 
 #include "common/err.h"
+#include "common/grow.h"
 #include "common/keys.h"
 #include "common/quote.h"
 #include "common/section.h"
 
 enum { MAX_FAULTS = 50 }; /* reported of one file */
 
-void *plan_grow(void *list, int n, size_t size)
-{
-    return n & (n - 1) ? list : realloc(list, (n ? 2 * (size_t)n : 1) * size);
-}
-
 /* ---- faults ---- */
 
 void plan_fault(struct plan *p, int line, const char *fmt, ...)
 {
-    struct fault *more = plan_grow(p->fault, p->n_faults, sizeof *more);
+    struct fault *more = grow(p->fault, p->n_faults, sizeof *more);
     va_list ap;
 
     if (!more) {
@@ -47,7 +43,7 @@ static int by_line(const void *a, const void *b)
                               : (x->number > y->number) - (x->number < y->number);
 }
 
-int plan_faults_tell(struct plan *p, FILE *errors)
+int plan_faults_print(struct plan *p, FILE *errors)
 {
     char *quoted = quote_controls(p->file ? p->file : "-t");
     const char *from = quoted ? quoted : "?";
@@ -89,13 +85,10 @@ int section_parameter(const char *key)
     return has;
 }
 
-/* " NAME NAME ...", behind what is in `to`. */
-static void add_names(const struct plan_key *keys, char *to, size_t size)
+static void append_names(const struct plan_key *keys, char *to, size_t size)
 {
-    for (; keys->name; keys++) {
-        size_t n = strlen(to);
-        snprintf(to + n, size - n, " %s", keys->name);
-    }
+    for (; keys->name; keys++)
+        append(to, size, " %s", keys->name);
 }
 
 /* All keys that may stand there; o may be NULL: not known. */
@@ -103,20 +96,17 @@ static void known_keys(const struct op *o, int trial, char *to, size_t size)
 {
     *to = 0;
     if (trial && o) {
-        snprintf(to, size, " (keys of %s:", o->name);
-        for (int i = 0; i < o->n_params; i++) {
-            size_t n = strlen(to);
-            snprintf(to + n, size - n, " %s", o->param[i].name);
-        }
-        size_t n = strlen(to);
-        snprintf(to + n, size - n, "; of every trial:");
-        add_names(trial_keys, to, size);
+        append(to, size, " (keys of %s:", o->name);
+        for (int i = 0; i < o->n_params; i++)
+            append(to, size, " %s", o->param[i].name);
+        append(to, size, "; of every trial:");
+        append_names(trial_keys, to, size);
     } else if (!trial) {
-        snprintf(to, size, " (keys:");
-        add_names(experiment_keys, to, size);
+        append(to, size, " (keys:");
+        append_names(experiment_keys, to, size);
     }
     if (*to)
-        strncat(to, ")", size - strlen(to) - 1);
+        append(to, size, ")");
 }
 
 /* Words have but one kind of keys; o may be NULL: not known. */

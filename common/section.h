@@ -21,13 +21,11 @@ struct plan {
     double available; /* bytes for tensors on this machine */
 };
 
-/* Room for one more than n; it grows from one power of two to the next. */
-void *plan_grow(void *list, int n, size_t size);
 /* Something is wrong in that line; 0: in the whole. */
 void plan_fault(struct plan *p, int line, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* Tell of all that is wrong, in the order of the lines, and free it; returns how much there is. */
-int plan_faults_tell(struct plan *p, FILE *errors);
+/* Print all faults in the order of the lines and free them; returns how many there are. */
+int plan_faults_print(struct plan *p, FILE *errors);
 
 /* The first entry of that key, or NULL. */
 const struct ini_entry *section_entry(const struct ini_section *s, const char *key);

@@ -8,6 +8,7 @@
 #include "common/cases.h"
 #include "common/err.h"
 #include "common/file.h"
+#include "common/grow.h"
 #include "common/keys.h"
 #include "common/quote.h"
 #include "common/run.h"
@@ -19,7 +20,7 @@ enum { MAX_REFUSED = 3 }; /* reported of the combinations of one section */
 struct work {
     const struct ini_section *s;
     struct trial t;    /* the trial at hand */
-    struct lists l;    /* what makes the product */
+    struct lists l;    /* the lists whose product is made */
     struct frame base; /* the sizes that are not listed */
     int every_op;      /* op = all */
     char said[64];     /* lists that were reported not to apply */
@@ -30,15 +31,16 @@ struct work {
 static int set_listed(struct trial *t, const char *key, const char *value)
 {
     int k = key_find(trial_keys, key);
-    return k < 0 ? op_set(t->op, &t->sizes, key, value) : trial_setters[k].set(t, value);
+    return k < 0 ? op_set(t->op, &t->sizes, key, value)
+                 : trial_keys[k].set(&trial_keys[k], t, value);
 }
 
 static void set_entry(struct plan *p, struct work *w, const struct ini_entry *e, int k,
                       const char *value)
 {
-    int before = w->l.n, many = k < 0 || trial_setters[k].many;
+    int before = w->l.n, many = k < 0 || trial_keys[k].many;
 
-    if (many ? lists_add(&w->l, e->key, value, e->line) : trial_setters[k].set(&w->t, value))
+    if (many ? lists_add(&w->l, e->key, value, e->line) : set_listed(&w->t, e->key, value))
         plan_fault(p, e->line, "%s", err_text());
     for (int i = before; i < w->l.n; i++)
         for (int v = 0; v < w->l.list[i].n_values; v++)
@@ -55,7 +57,7 @@ static void read_entry(struct plan *p, struct work *w, const struct ini_entry *e
         section_unknown(p, w->s, e, o);
         return;
     }
-    char *value = section_value(p, w->s, e, k < 0 || trial_setters[k].many);
+    char *value = section_value(p, w->s, e, k < 0 || trial_keys[k].many);
     if (value)
         set_entry(p, w, e, k, value);
     if (k >= 0 && p->n_faults > faults)
@@ -71,8 +73,7 @@ static int takes_text(const struct op *o)
     return takes;
 }
 
-/* Make the name of the file one from the working directory, and look whether
- * it can be read. */
+/* Make the file's name relative to the working directory, and see whether it can be read. */
 static void find_file(struct plan *p, struct trial *t, int line)
 {
     const char *slash = p->file ? strrchr(p->file, '/') : NULL;
@@ -189,7 +190,7 @@ static double work_bytes(const struct impl *k, const struct frame *f)
 
 /* Bytes that the trial takes on this machine: on the host one set of tensors
  * for each of oracle, yardstick and judged backend, four more that differences
- * move, or two that bounds need; then what is on the references' side.  Workspace is asked for only
+ * perturb, or two that bounds need; then the tensors of the references.  Workspace is computed only
  * when the rest fits, for its own sizes are not bounded. */
 static double memory_needed(const struct plan *p, const struct trial *t)
 {
@@ -215,7 +216,7 @@ static const char *bytes_text(double bytes, char text[32])
     return text;
 }
 
-/* As it can stand among words. */
+/* The value in quotes where it needs them among words. */
 static void quoted(const char *value, char *to, size_t size)
 {
     size_t n = 0;
@@ -253,9 +254,9 @@ int plan_text(struct trial *t)
     return 0;
 }
 
-static int append(struct experiment *x, const struct trial *t)
+static int add_trial(struct experiment *x, const struct trial *t)
 {
-    struct trial *more = plan_grow(x->trial, x->n, sizeof *more);
+    struct trial *more = grow(x->trial, x->n, sizeof *more);
     if (!more)
         return err_set("no memory for %d trials", x->n + 1);
     x->trial = more;
@@ -263,7 +264,7 @@ static int append(struct experiment *x, const struct trial *t)
     return 0;
 }
 
-/* Is this list at its first value?  Whether it applies at all is then reported, once. */
+/* Is this list at its first value?  Faults that hold for all its values are reported then, once. */
 static int at_first(const struct lists *l, const char *key)
 {
     for (int i = 0; i < l->n; i++)
@@ -304,7 +305,7 @@ static void make_trial(struct plan *p, struct work *w)
                 dtype_names[t->type]);
         if (at_first(&w->l, "seed"))
             refuse(p, w);
-    } else if (plan_text(t) || append(p->x, t)) {
+    } else if (plan_text(t) || add_trial(p->x, t)) {
         refuse(p, w);
     }
 }
@@ -323,8 +324,8 @@ struct making {
     struct work *w;
 };
 
-/* The product of the lists, with these sizes; those that do not apply keep their default, as where a
- * trial's words are read. */
+/* The product of the lists, with these sizes; those that do not apply keep their default, as where
+ * a trial's words are read. */
 static int make_case(const struct op *o, const struct frame *f, void *data)
 {
     const struct making *m = data;
@@ -374,8 +375,7 @@ static void make_product(struct plan *p, struct work *w)
         plan_fault(p, w->s->line, "and %d more", w->refused - MAX_REFUSED);
 }
 
-/* Of the section's lists, which are all operations', those that are this one's, with values that it
- * takes. */
+/* The trials of one operation of op = all, by those of the section's lists that are its own. */
 static void make_product_of(struct plan *p, const struct work *every, const struct op *o)
 {
     struct work *w = malloc(sizeof *w);
@@ -402,7 +402,7 @@ static void make_product_of(struct plan *p, const struct work *every, const stru
     free(w); /* its lists are the section's */
 }
 
-/* What cannot stand beside `op = all` or `cases`. */
+/* Refuse keys that `op = all` or `cases` excludes. */
 static void refuse_beside(struct plan *p, const struct work *w)
 {
     const struct ini_entry *kernel = section_entry(w->s, "kernel");
@@ -434,7 +434,7 @@ void section_trials(struct plan *p, const struct ini_section *s)
     w->t.seed = p->x->seed;
     for (int k = 0; trial_keys[k].name; k++)
         if (trial_keys[k].initial)
-            trial_setters[k].set(&w->t, trial_keys[k].initial);
+            set_listed(&w->t, trial_keys[k].name, trial_keys[k].initial);
     char *section = quote_controls(name + strspn(name, " \t"));
     snprintf(w->t.section, sizeof w->t.section, "%.63s", section ? section : "");
     free(section);

@@ -6,7 +6,7 @@
  * is whole.  From then on nothing that trials share is changed.  Writing a
  * trial then goes
  *
- *     reserve the room on disk
+ *     reserve the space on disk
  *     write all its objects, linked nowhere     flush: nothing refers to them yet
  *     link them into the trial's group          flush: all they refer to is there
  *     set the group's `complete`                flush
@@ -38,15 +38,15 @@ enum { MIB = 1 << 20 };
 struct store {
     const struct experiment *x;
     hid_t file;
-    int fd;       /* HDF5's own, once more: to reserve room, cut it off, sync it */
+    int fd;       /* HDF5's own, once more: to reserve space, cut it off, sync it */
     int finished; /* it has its final name already: there is nothing to write */
     struct output out;
     const char *name; /* now: the part's, or the finished file's */
 };
 
-/* ---- room on the disk ---- */
+/* ---- space on the disk ---- */
 
-/* The file ends where HDF5 says, not where room was reserved. */
+/* The file ends where HDF5 says, not where the reserved space does. */
 static int trim(struct store *s)
 {
     hsize_t end;
@@ -65,7 +65,7 @@ static int reserve(struct store *s, int64_t bytes)
     do
         e = posix_fallocate(s->fd, end, bytes);
     while (e == EINTR);
-    /* Not every file system can; there, HDF5's writes will tell. */
+    /* Not every file system can; there, HDF5's writes will fail. */
     if (!e || e == EOPNOTSUPP || e == EINVAL || e == ENOSYS)
         return 0;
     trim(s);
@@ -81,7 +81,7 @@ static int flush(struct store *s)
 
 static int write_result(struct store *s, int i, const struct result *r)
 {
-    int64_t bytes = dump_room(s->x, r);
+    int64_t bytes = dump_bytes(s->x, r);
     if (bytes < 0 || reserve(s, bytes))
         return -1;
     hid_t trial = header_trial(s->file, i);
@@ -111,7 +111,8 @@ static hid_t file_how(void)
     return how;
 }
 
-/* What times are compared with, in bytes, FLOP or evaluations a second, and seconds. */
+/* The ceilings that times are compared with, in bytes, FLOP or evaluations per second, and
+ * seconds. */
 static int write_ceilings(const struct store *s)
 {
     const struct ceilings *c = s->x->ceilings;
@@ -255,7 +256,7 @@ static int may_discard(hid_t part, const struct experiment *x, int force)
                        n, n == 1 ? "" : "s");
     return err_set(same == SAME_PLAN ? "holds %d finished trial%s: go on with --resume, or begin "
                                        "again with --force"
-                                     : "holds %d finished trial%s of another plan: begin anew "
+                                     : "holds %d finished trial%s of another plan: begin again "
                                        "with --force, or write elsewhere with -o",
                    n, n == 1 ? "" : "s");
 }
@@ -335,13 +336,13 @@ static int begin(struct store *s, int how)
 static int has(struct store *s, int i, struct store_counts *c)
 {
     static const char *const name[] = {"n_checks", "failed", "unjudged", "skipped"};
-    enum { MOST = 1000000000 };
+    enum { MAX_COUNT = 1000000000 };
     int64_t n[COUNT(name)] = {0};
     hid_t g = header_trial(s->file, i);
     int there = g >= 0 && header_complete(g) > 0;
 
     for (size_t k = 0; there && k < COUNT(name); k++)
-        there = !h5_get_int(g, name[k], &n[k]) && n[k] >= 0 && n[k] <= MOST;
+        there = !h5_get_int(g, name[k], &n[k]) && n[k] >= 0 && n[k] <= MAX_COUNT;
     h5_drop(g);
     if (there)
         *c = (struct store_counts){(int)n[0], (int)n[1], (int)n[2], (int)n[3]};
@@ -367,7 +368,7 @@ static int empty_unfinished(struct store *s)
                 (!complete && !s->finished && dump_trial_empty(g));
         h5_drop(g);
         if (e)
-            return err_set("trial %d is damaged; it can only be begun anew", i + 1);
+            return err_set("trial %d is damaged; it can only be begun again", i + 1);
     }
     return s->finished ? 0 : flush(s) || trim(s) ? -1 : 0;
 }

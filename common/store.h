@@ -69,7 +69,7 @@ const char *store_name(const struct store *s);
 /* The times of trial i, which must be there; n is 0 where it was not timed.
  * Nonzero after err_set(); free to->timing in any case. */
 int store_timings(struct store *s, int i, struct timings *to);
-/* What each backend ran on when the file was begun, a line each; NULL after
+/* The device of each backend when the file was begun, one line per backend; NULL after
  * err_set(); to be freed. */
 char *store_device(struct store *s);
 

@@ -45,14 +45,14 @@ void times_ceilings(FILE *to, const struct ceilings *c, const char *why)
         fprintf(to, "  no ceilings measured (%s)\n", why);
         return;
     }
-    fprintf(
-        to,
-        "  ceilings  memory %sB/s read + written, tensor %sFLOP/s, fp32 %sFLOP/s,\n"
-        "            special %s/s; latency %.2f ns a multiply-add, %.2f ns a tanh, at %.0f MHz\n"
-        "  apart     a launch takes %s\n",
-        large_text(c->memory, a), large_text(c->tensor, b), large_text(c->fp32, d),
-        large_text(c->special, e), c->flop_time * 1e9, c->special_time * 1e9, c->clock * 1e-6,
-        seconds_text(c->launch, launch));
+    fprintf(to,
+            "  ceilings  memory %sB/s read + written, tensor %sFLOP/s, fp32 %sFLOP/s,\n"
+            "            special %s/s; latency %.2f ns per multiply-add, %.2f ns per tanh, at %.0f "
+            "MHz\n"
+            "  apart     a launch takes %s\n",
+            large_text(c->memory, a), large_text(c->tensor, b), large_text(c->fp32, d),
+            large_text(c->special, e), c->flop_time * 1e9, c->special_time * 1e9, c->clock * 1e-6,
+            seconds_text(c->launch, launch));
 }
 
 const char *mebibytes_text(int64_t bytes, char text[16])

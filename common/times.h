@@ -1,4 +1,4 @@
-/* times.h - how measured times are told: in words and columns, and as
+/* times.h - measured times as text: in words and columns, and as
  * tab-separated fields. */
 #ifndef TIMES_H
 #define TIMES_H
@@ -12,7 +12,7 @@ const char *seconds_text(double s, char text[16]);
 /* "4.25": bytes in MiB. */
 const char *mebibytes_text(int64_t bytes, char text[16]);
 
-/* What the ceilings are, or NULL and why they are not known. */
+/* The line of the ceilings; c NULL: not known, and why. */
 void times_ceilings(FILE *to, const struct ceilings *c, const char *why);
 
 /* Head and row of the table for measure = time, behind the columns of the trial. */

@@ -8,15 +8,15 @@
 #include "common/err.h"
 #include "common/timing.h"
 
-/* ---- what a run takes of a device's memory, by the device's own count ---- */
+/* ---- the memory that a run takes, by the device's own count ---- */
 
 static const struct backend *watched;
-static int64_t least_free;
+static int64_t min_free;
 
 static void look(void)
 {
     int64_t left = watched->memory();
-    least_free = left < least_free ? left : least_free;
+    min_free = left < min_free ? left : min_free;
 }
 
 static void *watched_alloc(size_t bytes)
@@ -33,8 +33,8 @@ static int watched_stop(double *seconds)
     return e;
 }
 
-/* run_op(), into ran.  What the backend takes for taking times, it takes at the
- * first stretch: an empty one, so that it is not counted as the run's. */
+/* run_op(), into ran.  The backend allocates what it needs for timing when it is
+ * first started, so an empty interval is timed first: that is not counted as the run's. */
 static int run_watched(const struct call *c, struct ran *ran)
 {
     struct backend b = *c->backend;
@@ -50,23 +50,13 @@ static int run_watched(const struct call *c, struct ran *ran)
     watch.backend = &b;
     b.alloc = watched_alloc;
     b.stop = watched_stop;
-    int64_t before = least_free = watched->memory();
+    int64_t before = min_free = watched->memory();
     int e = run_op(&watch, ran->t, &ran->outcome);
-    ran->used = before - least_free;
+    ran->used = before - min_free;
     return e;
 }
 
 /* ---- one kernel ---- */
-
-/* A kernel on copies of the inputs. */
-static int ran_new(struct ran *ran, const struct call *c, const struct tensors *inputs)
-{
-    *ran = (struct ran){.backend = c->backend,
-                        .kernel = c->kernel,
-                        .predicted = op_memory(c->op, c->backend, c->kernel, c->sizes)};
-    ran->t = tensors_copy(c->op, c->sizes, inputs);
-    return ran->t ? 0 : -1;
-}
 
 /* Run it, timed, and judge what the last run left; if that is wrong, the
  * times are forgotten. */
@@ -86,19 +76,12 @@ static int time_kernel(const struct call *c, const struct tensors *inputs, struc
     return 0;
 }
 
-/* A reference's only kernel, timed where repeats are asked for. */
+/* A reference's only kernel, timed unless repeats is 0. */
 static int run_reference(const struct trial *t, const struct backend *b, int repeats,
                          const struct tensors *inputs, struct ran *ran)
 {
-    struct call c = {.op = t->op,
-                     .backend = b,
-                     .kernel = op_kernels(t->op, b)[0],
-                     .sizes = &t->sizes,
-                     .repeats = repeats};
-
-    if (run_reserve(&c) || ran_new(ran, &c, inputs))
-        return -1;
-    return run_op(&c, ran->t, &ran->outcome);
+    const struct call c = trial_call(t, b, op_kernels(t->op, b)[0], repeats);
+    return ran_run(ran, &c, inputs);
 }
 
 /* May the trial's kernel be this one, and does it take the case, here and now? */
@@ -116,7 +99,7 @@ static int takes_part(const struct trial *t, const struct call *c, struct result
 
 /* ---- measure = time ---- */
 
-/* The GPU's backends that are there, of those that are meant. */
+/* The trial's GPU backends that can run here. */
 static int present(const struct task *task, const struct backend *list[16])
 {
     const struct backend *meant[16];
@@ -141,11 +124,7 @@ static int time_backend(const struct task *task, const struct backend *b, struct
     int kept = 0;
 
     for (const struct impl *const *k = op_kernels(t->op, b); *k && !*task->stop; k++) {
-        struct call c = {.op = t->op,
-                         .backend = b,
-                         .kernel = *k,
-                         .sizes = &t->sizes,
-                         .repeats = task->x->repeats};
+        const struct call c = trial_call(t, b, *k, task->x->repeats);
         if (!takes_part(t, &c, r))
             continue;
         if (r->n_ran == MAX_RAN)
@@ -164,8 +143,6 @@ static int time_backend(const struct task *task, const struct backend *b, struct
     return 0;
 }
 
-enum { ORACLE, YARDSTICK }; /* their places in a result */
-
 int timing_run(const struct task *task)
 {
     const struct trial *t = task->t;
@@ -182,12 +159,7 @@ int timing_run(const struct task *task)
         return -1;
     if (!n)
         return *task->stop ? err_set("interrupted") : 0;
-    struct truth truth = {.oracle = r->ran[ORACLE].t,
-                          .yard = r->ran[YARDSTICK].t,
-                          .op = t->op,
-                          .sizes = &t->sizes,
-                          .backend = yard,
-                          .inputs = r->inputs};
+    struct truth truth = result_truth(r);
     int e = *task->stop ? 0 : truth_begin(&truth);
     for (int i = 0; !e && i < n && !*task->stop; i++)
         e = time_backend(task, list[i], &truth);
@@ -196,7 +168,7 @@ int timing_run(const struct task *task)
 
 /* ---- measure = regime ---- */
 
-/* One batch of a trial, and what is true of it. */
+/* One batch of a trial, and its reference values. */
 struct point {
     struct trial t;
     struct tensors *inputs;
@@ -228,7 +200,7 @@ static void point_free(struct point *p)
     truth_free(&p->truth);
 }
 
-/* How k has grown so far; NULL where there is no room for one more. */
+/* The growth of k so far; NULL where there are MAX_RAN already. */
 static struct growth *growth_of(struct result *r, const struct backend *b, const struct impl *k)
 {
     for (int i = 0; i < r->n_growths; i++)
@@ -248,7 +220,7 @@ static void add_point(struct growth *g, const struct point *p, const struct outc
     g->outcome[g->n++] = *out;
 }
 
-/* A kernel at one batch, if it takes it, until it was once wrong. */
+/* Time a kernel at one batch, if it takes it, unless it was wrong before. */
 static int grow_kernel(const struct call *c, struct point *p, struct result *r)
 {
     struct ran ran = {0};
@@ -275,11 +247,7 @@ static int grow_all(const struct task *task, struct point *p, const struct backe
 {
     for (int i = 0; i < n; i++)
         for (const struct impl *const *k = op_kernels(p->t.op, list[i]); *k; k++) {
-            struct call c = {.op = p->t.op,
-                             .backend = list[i],
-                             .kernel = *k,
-                             .sizes = &p->t.sizes,
-                             .repeats = task->x->repeats};
+            const struct call c = trial_call(&p->t, list[i], *k, task->x->repeats);
             task->step((*k)->name, task->data);
             if (grow_kernel(&c, p, task->r))
                 return -1;
@@ -314,7 +282,7 @@ static void stop_all(struct result *r, int64_t batch)
                      batch, AFFORDED);
 }
 
-/* One batch on all kernels; *seconds is what the reference took for it. */
+/* One batch on all kernels; *seconds becomes the time that the reference took. */
 static int grow(const struct task *task, int64_t batch, const struct backend *const *list, int n,
                 double *seconds)
 {

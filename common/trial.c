@@ -7,52 +7,33 @@
 #include "common/timing.h"
 #include "common/trial.h"
 
-static int is_reference(const struct backend *b)
-{
-    return b == &ref64 || b == &ref32 || b == &ref16;
-}
-
 /* The kernel that the trial names, or the first that accepts the case; NULL
  * and the reason where there is none. */
 static const struct impl *choose(const struct trial *t, const struct backend *b, char *why,
-                                 size_t room)
+                                 size_t size)
 {
     const struct impl *const *k = op_kernels(t->op, b);
-    int any = is_reference(b) || !*t->kernel;
+    int any = !is_gpu(b) || !*t->kernel;
 
-    snprintf(why, room, "%s has no kernel%s%s", t->op->name, any ? "" : " ", any ? "" : t->kernel);
+    snprintf(why, size, "%s has no kernel%s%s", t->op->name, any ? "" : " ", any ? "" : t->kernel);
     for (; *k; k++) {
         if (!any && strcmp((*k)->name, t->kernel) != 0)
             continue;
         const char *no = (*k)->declines ? (*k)->declines(&t->sizes) : NULL;
         if (!no)
             return *k;
-        snprintf(why, room, "kernel %s declines: %s", (*k)->name, no);
+        snprintf(why, size, "kernel %s declines: %s", (*k)->name, no);
     }
     return NULL;
 }
 
 static int run_on(const struct task *task, const struct backend *b, const struct impl *k)
 {
-    const struct trial *t = task->t;
     struct result *r = task->r;
-    struct ran *ran = &r->ran[r->n_ran];
-    struct call c = {
-        .op = t->op, .backend = b, .kernel = k, .sizes = &t->sizes, .repeats = task->x->repeats};
+    const struct call c = trial_call(task->t, b, k, task->x->repeats);
 
-    if (run_reserve(&c))
-        return -1;
-    ran->backend = b;
-    ran->kernel = k;
-    ran->predicted = op_memory(t->op, b, k, &t->sizes);
-    ran->t = tensors_copy(t->op, &t->sizes, r->inputs);
-    if (!ran->t)
-        return -1;
-    r->n_ran++;
-    return run_op(&c, ran->t, &ran->outcome);
+    return ran_run(&r->ran[r->n_ran++], &c, r->inputs);
 }
-
-enum { ORACLE, YARDSTICK }; /* their places in a result */
 
 /* Parity, for a backend that is judged; properties for it and the yardstick. */
 static int judge(const struct task *task, const struct ran *ran, struct truth *truth)
@@ -60,10 +41,7 @@ static int judge(const struct task *task, const struct ran *ran, struct truth *t
     struct result *r = task->r;
     int checks = task->x->checks;
     struct bounds bounds;
-    struct call c = {.op = task->t->op,
-                     .backend = ran->backend,
-                     .kernel = ran->kernel,
-                     .sizes = &task->t->sizes};
+    const struct call c = trial_call(task->t, ran->backend, ran->kernel, 0);
 
     bounds_from(&bounds, ran->backend, ran->kernel, truth);
     if (checks & CHECK_PARITY && ran != &r->ran[YARDSTICK] &&
@@ -77,19 +55,12 @@ static int judge(const struct task *task, const struct ran *ran, struct truth *t
 
 static int judge_all(const struct task *task)
 {
-    const struct trial *t = task->t;
     const struct result *r = task->r;
-    struct truth truth = {.oracle = r->ran[ORACLE].t,
-                          .yard = r->ran[YARDSTICK].t,
-                          .op = t->op,
-                          .sizes = &t->sizes,
-                          .backend = r->ran[YARDSTICK].backend,
-                          .inputs = r->inputs};
-    int e = 0;
+    struct truth truth = result_truth(r);
 
     if (!(task->x->checks & (CHECK_PARITY | CHECK_PROPERTIES)))
         return 0;
-    e = truth_begin(&truth);
+    int e = truth_begin(&truth);
     for (int i = YARDSTICK; !e && i < r->n_ran && !*task->stop; i++)
         e = judge(task, &r->ran[i], &truth);
     return e;
@@ -121,16 +92,16 @@ static int run_backend(const struct task *task, const struct backend *b, int *ju
     const char *no = b->unavailable();
     const struct impl *k = no ? NULL : choose(t, b, why, sizeof why);
 
-    if (!k && is_reference(b))
+    if (!k && !is_gpu(b))
         return err_set("%s: %s", b->name, no ? no : why);
     if (!k) {
         result_skip(task->r, b->name, no ? no : why);
         return 0;
     }
     task->step(b->name, task->data);
-    if (task->x->every_kernel && !is_reference(b) && !*t->kernel)
+    if (task->x->every_kernel && is_gpu(b) && !*t->kernel)
         return run_each(task, b, judged);
-    *judged += !is_reference(b);
+    *judged += is_gpu(b);
     return run_on(task, b, k);
 }
 

@@ -14,10 +14,10 @@
 
 /* ---- before the libraries begin ---- */
 
-/* Below this much for each core OpenBLAS, whose threads start when it is
+/* Below this many bytes per core OpenBLAS, whose threads start when it is
  * loaded, hangs under `ulimit -v` (measured: 100 MiB on 2 cores) and under
  * `ulimit -d` (200 MiB on 2 cores, 600 on 16). */
-enum { ROOM_FOR_EACH = 256 << 20 };
+enum { MEMORY_PER_CORE = 256 << 20 };
 
 static int is_set(char **environment, const char *name)
 {
@@ -29,11 +29,11 @@ static int is_set(char **environment, const char *name)
     return 0;
 }
 
-static int little_room(void)
+static int little_memory(void)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
 
-    return limits_least() / ROOM_FOR_EACH < (cores > 0 ? cores : 1) + 1;
+    return limits_least() / MEMORY_PER_CORE < (cores > 0 ? cores : 1) + 1;
 }
 
 /* OpenMP's threads spin while they wait, which on a machine with other work
@@ -55,20 +55,20 @@ __attribute__((no_sanitize("address", "undefined"))) static void begin_again(int
         changed[i] = environment[i];
     if (!is_set(environment, "OMP_WAIT_POLICY"))
         changed[n + more++] = wait;
-    if (!is_set(environment, "OPENBLAS_NUM_THREADS") && little_room())
+    if (!is_set(environment, "OPENBLAS_NUM_THREADS") && little_memory())
         changed[n + more++] = single;
     changed[n + more] = NULL;
     if (more)
         execve("/proc/self/exe", argv, changed);
 }
 
-/* What stands there runs before any library's own beginning. */
+/* Functions in this section run before any library's initialisation. */
 __attribute__((section(".preinit_array"), used)) static void (*const first)(int, char **,
                                                                             char **) = begin_again;
 
 /* ---- threads ---- */
 
-enum { FOR_EACH_CORE = 16 };
+enum { THREADS_PER_CORE = 16 };
 
 /* Threads of a trial start wait for the lock, so that all are there at once. */
 static void *wait_for(void *lock)
@@ -110,17 +110,17 @@ __attribute__((format(printf, 2, 3))) static int fewer(int n, const char *fmt, .
     return n;
 }
 
-static void limit_threads(int64_t room, const char *limit)
+static void limit_threads(int64_t available, const char *limit)
 {
     int cores = omp_get_num_procs(), wanted = omp_get_max_threads(), n = wanted, can;
 
-    if (n / FOR_EACH_CORE > cores)
+    if (n / THREADS_PER_CORE > cores)
         n = fewer(cores, "%d threads are too many for %d cores", wanted, cores);
     can = startable(n);
-    if (can < n) /* half of the room is for tensors */
+    if (can < n) /* half of the memory is for tensors */
         n = fewer(can > 3 ? can / 2 : 1, "only %d of %d threads could be started (see ulimit)", can,
                   n);
-    for (can = n; can > 1 && limits_overhead(can) > room / 2; can--)
+    for (can = n; can > 1 && limits_overhead(can) > available / 2; can--)
         ;
     if (can < n)
         n = fewer(can, "%s leaves too little room for %d threads", limit, n);
@@ -131,11 +131,11 @@ static void limit_threads(int64_t room, const char *limit)
 int begin(void)
 {
     const char *limit = "ulimit";
-    int64_t room = limits_room(&limit), least = limits_overhead(1);
+    int64_t available = limits_available(&limit), least = limits_overhead(1);
 
-    if (room < least)
+    if (available < least)
         return err_set("%s leaves %lld MiB of memory, a run needs more than %lld: raise it", limit,
-                       (long long)(room >> 20), (long long)(least >> 20));
-    limit_threads(room, limit);
+                       (long long)(available >> 20), (long long)(least >> 20));
+    limit_threads(available, limit);
     return 0;
 }

@@ -1,4 +1,4 @@
-/* begin.h - threads and memory, before the first of either is asked for. */
+/* begin.h - threads and memory, before the first of either is used. */
 #ifndef BEGIN_H
 #define BEGIN_H
 

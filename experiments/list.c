@@ -25,13 +25,13 @@ static void list_param(FILE *to, const struct param *p)
 }
 
 /* "[steps,batch,dim]" of an argument in the operation's default sizes. */
-static void shape_text(const struct op *o, const char *shape, char *text, size_t room)
+static void shape_text(const struct op *o, const char *shape, char *text, size_t size)
 {
-    size_t used = snprintf(text, room, "[");
-    for (const char *c = shape; *c && used < room; c++)
-        used += snprintf(text + used, room - used, "%s%s", op_axis(o, *c), c[1] ? "," : "");
-    if (used < room)
-        snprintf(text + used, room - used, "]");
+    size_t used = snprintf(text, size, "[");
+    for (const char *c = shape; *c && used < size; c++)
+        used += snprintf(text + used, size - used, "%s%s", op_axis(o, *c), c[1] ? "," : "");
+    if (used < size)
+        snprintf(text + used, size - used, "]");
 }
 
 /* The case in which one choice is another than by default, or one real number
@@ -108,7 +108,7 @@ static void list_kernels(FILE *to, const struct op *o)
     }
 }
 
-/* What the default case costs; see struct op. */
+/* The cost of the default case; see struct op. */
 static void list_cost(FILE *to, const struct op *o)
 {
     struct frame f;

@@ -12,7 +12,7 @@
 
 enum { GOOD = 0, CHECK_FAILED = 1, BAD_INPUT = 2, BACKEND_LOST = 3, INTERRUPTED = 130 };
 
-static const int64_t MOST = 1000000000;
+static const int64_t MAX_CASES = 1000000000;
 
 /* The number behind an option, or its default where it is not given. */
 static int read_number(const char *option, const char *text, int64_t min, int64_t max, int64_t *x)
@@ -26,7 +26,7 @@ static int read_words(const struct random_words *w, struct random *r)
     int64_t seed = 1;
 
     *r = (struct random){.checks = CHECK_DIFFERENCES | CHECK_PARITY | CHECK_PROPERTIES};
-    if (read_number("--random", w->n, 1, MOST, &r->below) ||
+    if (read_number("--random", w->n, 1, MAX_CASES, &r->below) ||
         read_number("--from", w->from, 0, r->below - 1, &r->from) ||
         read_number("--seed", w->seed, 0, INT64_MAX, &seed))
         return -1;

@@ -2,13 +2,13 @@
 #ifndef EXPERIMENTS_RANDOM_H
 #define EXPERIMENTS_RANDOM_H
 
-/* What stands behind the options; NULL where one is not given. */
+/* The arguments of the options; NULL where one is not given. */
 struct random_words {
     const char *n, *from, *seed, *op, *checks;
 };
 
-/* Returns the status to exit with; 2 and 3 with a message left: a word is wrong or a contract refuses
- * all cases, a device was lost. */
+/* Returns the status to exit with; 2 and 3 with a message left: a word is wrong or a contract
+ * refuses all cases, a device was lost. */
 int random_command(const struct random_words *words, const volatile int *stop);
 
 #endif

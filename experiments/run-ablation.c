@@ -39,22 +39,22 @@ static const char usage[] =
     "every tensor to an HDF5 file.\n"
     "\n"
     "  -t WORDS         the words of one trial (or lists: several) instead of a file\n"
-    "  -n, --plan       print the plan, one trial a line, and run nothing\n"
+    "  -n, --plan       print the plan, one trial per line, and run nothing\n"
     "  -o FILE          write to FILE instead of the experiment's output\n"
     "      --resume     go on with a file that an interrupted run left\n"
-    "      --force      replace a dump of another plan, and begin anew where an\n"
+    "      --force      replace a dump of another plan, and begin again where an\n"
     "                   interrupted run left finished trials\n"
     "      --baseline FILE      compare times with those in FILE, of an earlier run on\n"
     "                           the same device; slower ones fail\n"
     "      --threshold PERCENT  ... if by more than this, and than both runs' noise [5]\n"
-    "      --tsv        one tab-separated record a line instead of the table\n"
+    "      --tsv        one tab-separated record per line instead of the table\n"
     "      --random N   run N cases drawn from the contracts, on every kernel; print the\n"
     "                   line of each that fails, and of a smaller one\n"
     "      --from K     ... from case K of them on, counted from 0 [0]\n"
     "      --seed S     ... other ones [1]\n"
     "      --op OP      ... of this operation alone\n"
     "      --checks LIST    ... of differences,parity,properties these alone\n"
-    "      --list       the operations, one a line, and the keys of an ini file\n"
+    "      --list       the operations, one per line, and the keys of an ini file\n"
     "      --list OP    the operation's parameters, tensors, cost and kernels\n"
     "  -h, --help       this text\n"
     "      --version    version and what it was built with\n"
@@ -91,7 +91,7 @@ static int complain(int status)
     return status;
 }
 
-/* What the file asked for by name or number must be there. */
+/* The device and the backends that the file names must be there. */
 static int missing_backend(const struct experiment *x)
 {
     if (x->device >= 0) {
@@ -109,7 +109,7 @@ static int missing_backend(const struct experiment *x)
     return 0;
 }
 
-/* Where times are compared with them. */
+/* Measure the ceilings, if times are compared with them. */
 static void find_ceilings(struct experiment *x)
 {
     static struct ceilings ceilings;
@@ -137,7 +137,7 @@ static void show(const char *what, void *data)
     progress("[%s] trial %d of %d: %s", bar, at->i + 1, at->n, what);
 }
 
-/* The times of trial i, which is in the store, beside the baseline's. */
+/* Compare the times of trial i, which is in the store, with the baseline's. */
 static int compare(struct store *store, int i, const struct baseline *b, struct report *report)
 {
     struct timings now;
@@ -151,7 +151,7 @@ static int compare(struct store *store, int i, const struct baseline *b, struct 
     return n < 0 ? -1 : 0;
 }
 
-/* All trials that are not in the store yet.  Nonzero where the file cannot be
+/* Run all trials that are not in the store yet.  Nonzero where the file cannot be
  * written, or read for the baseline b, unless that is NULL; *errors counts
  * trials that could not be run, *bad those of them whose input was not right. */
 static int run_trials(const struct experiment *x, struct store *store, const struct baseline *b,
@@ -187,7 +187,7 @@ static int run_trials(const struct experiment *x, struct store *store, const str
     return 0;
 }
 
-/* *b becomes what times are compared with, NULL if with nothing.  Nonzero after
+/* *b becomes the baseline that times are compared with; NULL: none is wanted.  Nonzero after
  * err_set(). */
 static int open_baseline(const struct experiment *x, const struct options *options,
                          struct baseline **b)
@@ -220,8 +220,8 @@ static int check_resumed(const struct baseline *b, struct store *store)
     return e;
 }
 
-/* What is wrong with the input, or the output, is worse than a failed check;
- * that is worse than a trial that could not be run. */
+/* An error in the input or the output counts more than a failed check, and this more than a trial
+ * that could not be run. */
 static int exit_status(int bad, int failed, int errors)
 {
     if (stop)
@@ -277,7 +277,7 @@ static int run(struct experiment *x, const struct options *options)
     return status;
 }
 
-/* The one that getopt_long() stopped at, as `c` says. */
+/* The error for the option that getopt_long() stopped at, by its return value c. */
 static int wrong_option(int c, char **argv)
 {
     const char *word = argv[optind - 1];
@@ -303,6 +303,23 @@ static int check_random(const struct options *o)
         (o->plan || o->resume || o->force || o->tsv || o->output || o->baseline || o->threshold))
         return err_set("--random takes only --from, --seed, --op and --checks beside it");
     return 0;
+}
+
+/* The words behind the options, and which options go with them. */
+static int parse_operands(int argc, char **argv, struct options *o)
+{
+    if (optind < argc)
+        o->file = argv[optind++];
+    if (optind < argc)
+        return err_set("%s and %s are two %s; give one", o->file, argv[optind],
+                       o->list ? "operations" : "files");
+    if (o->list || o->help || o->version)
+        return 0;
+    if (check_random(o))
+        return -1;
+    if (o->words && o->file)
+        return err_set("-t and the file %s cannot both be run; give one", o->file);
+    return o->words || o->file || o->random.n ? 0 : err_set("no FILE.ini and no -t WORDS is given");
 }
 
 static int parse_options(int argc, char **argv, struct options *o)
@@ -360,18 +377,7 @@ static int parse_options(int argc, char **argv, struct options *o)
         case OPT_VERSION: o->version = 1; break;
         default: return wrong_option(c, argv);
         }
-    if (optind < argc)
-        o->file = argv[optind++];
-    if (optind < argc)
-        return err_set("%s and %s are two %s; give one", o->file, argv[optind],
-                       o->list ? "operations" : "files");
-    if (o->list || o->help || o->version)
-        return 0;
-    if (check_random(o))
-        return -1;
-    if (o->words && o->file)
-        return err_set("-t and the file %s cannot both be run; give one", o->file);
-    return o->words || o->file || o->random.n ? 0 : err_set("no FILE.ini and no -t WORDS is given");
+    return parse_operands(argc, argv, o);
 }
 
 /* Everything that was printed must have arrived. */

@@ -35,7 +35,7 @@ static int64_t memory(void)
 {
     char line[128];
     long long kib = 0;
-    int64_t limit = limits_room(NULL);
+    int64_t limit = limits_available(NULL);
     FILE *in = fopen("/proc/meminfo", "r");
 
     while (in && !kib && fgets(line, sizeof line, in))

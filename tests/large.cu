@@ -169,6 +169,11 @@ static int judge(const struct session *s, const struct impl *k, const struct fra
                  struct truth *truth, struct verdicts *list)
 {
     struct bounds bounds;
+    struct call c = {};
+    c.op = s->o;
+    c.backend = s->b;
+    c.kernel = k;
+    c.sizes = &s->few;
     bounds_from(&bounds, s->b, k, truth);
     for (int i = 0; i < s->o->n_args; i++)
         for (int grad = 0; grad <= backward; grad++) {
@@ -178,11 +183,11 @@ static int judge(const struct session *s, const struct impl *k, const struct fra
                 !line_of(s->o, &s->whole, i, s->letter).length || type == I64)
                 continue;
             double *x = (double *)malloc(op_count(s->o, &s->few, i) * sizeof *x);
+            const struct tensor_pair pair = {&c, i, grad, x,
+                                             tensors_result(truth->oracle, i, grad)};
             int e = fetch(s, i, (grad ? f->grad : f->arg)[i], type, x);
             if (!e)
-                e = check_tensor("large", s->o, &s->few, s->b, k, i, grad, x,
-                                 tensors_result(truth->oracle, i, grad),
-                                 (grad ? bounds.g : bounds.x)[i], list);
+                e = check_tensor("large", &pair, (grad ? bounds.g : bounds.x)[i], list);
             free(x);
             if (e)
                 return e;

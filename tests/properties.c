@@ -43,6 +43,8 @@ static int compare_yardstick(const struct op *o, const struct frame *f, const st
                              const struct tensors *yard, const struct tensors *oracle,
                              struct tensors *const perturbed[MOVES], struct verdicts *list)
 {
+    const struct call c = {.op = o, .backend = on->backend, .kernel = on->kernel, .sizes = f};
+
     for (int grad = 0; grad < 2; grad++) {
         double largest = 0;
         for (int i = 0; i < o->n_args; i++)
@@ -63,8 +65,8 @@ static int compare_yardstick(const struct op *o, const struct frame *f, const st
             enum dtype type =
                 grad ? op_grad_type(o, i, on->backend) : op_type(o, f, i, on->backend);
             double unit = own > 0 ? dtype_unit(type) * size / own : 0;
-            if (check_tensor("yardstick", o, f, on->backend, on->kernel, i, grad,
-                             tensors_result(yard, i, grad), want, SLACK * (moved + unit), list))
+            const struct tensor_pair pair = tensor_pair(&c, i, grad, yard, oracle);
+            if (check_tensor("yardstick", &pair, SLACK * (moved + unit), list))
                 return -1;
         }
     }

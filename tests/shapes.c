@@ -55,11 +55,10 @@ static int note_differences(const struct call *c, const struct tensors *got,
 {
     for (int i = 0; i < c->op->n_args; i++)
         for (int grad = 0; grad < 2; grad++) {
-            const double *x = tensors_result(got, i, grad), *y = tensors_result(want, i, grad);
+            const struct tensor_pair pair = tensor_pair(c, i, grad, got, want);
             if (op_results(c->op, c->sizes, i, grad) &&
-                !same_bits(x, y, op_count(c->op, c->sizes, i)) &&
-                check_tensor("repeat", c->op, c->sizes, c->backend, c->kernel, i, grad, x, y, 0,
-                             list))
+                !same_bits(pair.got, pair.want, op_count(c->op, c->sizes, i)) &&
+                check_tensor("repeat", &pair, 0, list))
                 return -1;
         }
     return 0;

@@ -528,7 +528,7 @@ static void discarding(void)
          "but not in the place of a part with finished trials");
     y = x;
     y.repeats = 3;
-    says(!store_open(&y, 0), ".part: holds 1 finished trial of another plan: begin anew",
+    says(!store_open(&y, 0), ".part: holds 1 finished trial of another plan: begin again",
          "also of another plan");
     ok(complete(part, 4, SAVE_ALL) == 1, "which stays");
     ok(!write_some(&x, STORE_DISCARD, 0, 0) && complete(part, 4, SAVE_ALL) == 0,

@@ -2,22 +2,17 @@
 #include "common/ops/adamw.h"
 
 static const char *const decays[] = {"all", "alternate", NULL};
-static const char *const no_yes[] = {"no", "yes", NULL};
 
 static const struct param params[] = {
     [ADAMW_N] = SIZE_PARAM("parameters", 'N', 1 << 20, "parameters in all"),
-    [ADAMW_TENSORS] = {.name = "tensors",
-                       .letter = 'K',
-                       .initial = 1,
-                       .min = 1,
-                       .max = ADAMW_MAX_TENSORS,
-                       .help = "tensors that they are"},
+    [ADAMW_TENSORS] =
+        WHOLE_PARAM("tensors", 'K', 1, 1, ADAMW_MAX_TENSORS, "tensors that they form"),
     [ADAMW_STEP] = SIZE_PARAM("step", 'S', 1, "the step that it is, from 1"),
     [ADAMW_DECAY] = CHOICE_PARAM("decay", decays, DECAY_ALL, "which tensors decay"),
     [ADAMW_MASTER] = CHOICE_PARAM("master", no_yes, 0, "a copy of the parameters in full"),
     [ADAMW_LR] = REAL_PARAM("lr", 1e-3, 0, 1e3, "learning rate"),
-    [ADAMW_BETA1] = REAL_PARAM("beta1", 0.9, 0, 0.999999, "what is left of m"),
-    [ADAMW_BETA2] = REAL_PARAM("beta2", 0.999, 0, 0.999999, "what is left of v"),
+    [ADAMW_BETA1] = REAL_PARAM("beta1", 0.9, 0, 0.999999, "decay rate of m"),
+    [ADAMW_BETA2] = REAL_PARAM("beta2", 0.999, 0, 0.999999, "decay rate of v"),
     [ADAMW_EPS] = REAL_PARAM("eps", 1e-8, 1e-30, 1e3, "added to the root of v"),
     [ADAMW_WEIGHT_DECAY] = REAL_PARAM("weight_decay", 0.01, 0, 1e3, "decay of p, times lr"),
 };
@@ -76,10 +71,7 @@ const struct op op_adamw = {
     .formula = "m <- beta1 m + (1-beta1) g; v <- beta2 v + (1-beta2) g^2; "
                "p <- p - lr (m^ / (sqrt(v^) + eps) + weight_decay p)",
     .source = "common/ops/adamw.h",
-    .param = params,
-    .n_params = COUNT(params),
-    .arg = args,
-    .n_args = N_ARGS(adamw),
+    SIGNATURE(adamw, params, args),
     .cases = "parameters=1 master=no,yes; parameters=33 step=1,2,1000; " STRONG
              "parameters=500 tensors=1,7 step=3 decay=all,alternate master=no,yes",
     .shapes = STRONG

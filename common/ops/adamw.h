@@ -5,8 +5,8 @@
  *     v' = beta2 v + (1 - beta2) g^2
  *     p' = p - lr (m' / (1 - beta1^t) / (sqrt(v' / (1 - beta2^t)) + eps) + weight_decay p)
  *
- * With a master copy of the parameters it is that which goes on, and p' is what is left of it in
- * the type that p is stored in; p itself is then not read.
+ * With a master copy the step updates the copy, and p' is the copy rounded to the type that p is
+ * stored in; p itself is then not read.
  *
  * The N parameters are `tensors` tensors, one behind the other, ever longer: tensor k begins at
  * adamw_begin().  As models hold weights (even k) and biases (odd), decay = alternate decays only

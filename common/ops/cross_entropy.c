@@ -6,25 +6,16 @@
 static const struct param params[] = {
     SIZE_PARAM("rows", 'R', 512, "rows of logits"),
     SIZE_PARAM("vocabulary", 'V', 4096, "logits of a row"),
-    {.name = "ignore_index",
-     .letter = 'I',
-     .initial = -100,
-     .min = -(1 << 30),
-     .max = 1 << 30,
-     .help = "the target of rows that do not count"},
+    WHOLE_PARAM("ignore_index", 'I', -100, -(1 << 30), 1 << 30,
+                "the target of rows that do not count"),
     REAL_PARAM("label_smoothing", 0, 0, 1, "share of a target that goes to all alike"),
     FILL_PARAM(fill_names, "logits"),
 };
 
 static const struct axis axes[] = {{'O', "one"}, {0}};
 
-static enum fill fill_of(const struct frame *f)
-{
-    return fill_chosen(f, CROSS_FILL);
-}
-
 static const struct arg args[] = {
-    ARG(cross_entropy, logits, "RV", IN | DIFF | BELOW, NORMAL, .fill_of = fill_of),
+    ARG(cross_entropy, logits, "RV", IN | DIFF | BELOW, NORMAL, .fill_choice = "fill"),
     ARG(cross_entropy, target, "R", IN | WHOLE, INDEX),
     ARG(cross_entropy, loss, "O", OUT | DIFF | WIDE),
     ARG(cross_entropy, row_loss, "R", OUT | DIFF | WIDE),
@@ -88,11 +79,8 @@ const struct op op_cross_entropy = {
     .name = "cross_entropy",
     .formula = "loss = mean of log sum e^logits - logits[target]",
     .source = "common/ops/cross_entropy.h",
-    .param = params,
-    .n_params = COUNT(params),
+    SIGNATURE(cross_entropy, params, args),
     .axis = axes,
-    .arg = args,
-    .n_args = N_ARGS(cross_entropy),
     .cases = "rows=1 vocabulary=1; rows=3 vocabulary=1 ignore_index=0; rows=4 vocabulary=2; "
              "rows=7 vocabulary=33 label_smoothing=0,0.1; rows=3 vocabulary=257; "
              "rows=40 vocabulary=5 ignore_index=2 label_smoothing=0,0.3; "

@@ -8,11 +8,11 @@
  *                              + s mean_j (top[r] - logits[r,j])
  *     loss        = sum of row_loss / count: the mean over the rows that are not ignored
  *
- * with s = label_smoothing.  A rounded lse would cost row_loss and dlogits what it is itself off,
- * which is much where all logits are large: they are made of top and sum.  A row whose target is
+ * with s = label_smoothing.  row_loss and dlogits are computed from top and sum: the rounding of
+ * lse, which is large where all logits are large, would be their error.  A row whose target is
  * ignore_index is ignored: its row_loss is 0, and count, the number of the others, leaves it out;
- * where all are ignored, loss is 0.  Its lse is there all the same.  Any other target outside
- * 0 ... V - 1 is a mistake, and makes its row_loss NaN.
+ * where all are ignored, loss is 0.  Its lse is there all the same.  Any other target outside 0
+ * ... V - 1 is a mistake, and makes its row_loss NaN.
  *
  *     a[r]  = d_loss / count + d_row_loss[r], or 0 of a row ignored
  *     dlogits[r,j] = (a + d_lse) / sum e^(logits - top) - a ((1 - s) [j = target] + s / V)

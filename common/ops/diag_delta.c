@@ -44,10 +44,7 @@ const struct op op_diag_delta = {
     .name = "diag_delta",
     .formula = "s = tanh((1 - k^2) s + k v); y = q s",
     .source = "common/ops/diag_delta.h",
-    .param = params,
-    .n_params = COUNT(params),
-    .arg = args,
-    .n_args = N_ARGS(diag_delta),
+    SIGNATURE(diag_delta, params, args),
     .cases = "batch=1 steps=1 n_state=1; batch=3 steps=17 n_state=33; "
              "batch=2 steps=64 n_state=256",
     .cost = costs,

@@ -47,10 +47,10 @@ static const struct param params[] = {
     [DUAL_PRESET] = {"preset", 0, presets, DUAL_E23, 0, 0,
                      "the cell by its name, or parts: by the next three", NULL},
     [DUAL_ATTENTION] = {"attention", 0, attentions, DUAL_SOFTMAX, 0, 0,
-                        "what makes weights of the slots' scores", preset_says},
+                        "the function that turns the slots' scores into weights", preset_says},
     [DUAL_QUERY] = {"write_query", 0, queries, DUAL_QUERY_H, 0, 0,
-                    "what looks for the slots to write to", preset_says},
-    [DUAL_GATE] = {"gate", 0, gates, DUAL_NO_GATE, 0, 0, "what the output is multiplied by",
+                    "the query for the slots to write to", preset_says},
+    [DUAL_GATE] = {"gate", 0, gates, DUAL_NO_GATE, 0, 0, "the factor of the output",
                    preset_says},
     [DUAL_TAPE] = {"tape", 0, tapes, DUAL_SHARED, 0, 0,
                    "the initial tape: one for all sequences, or one for each", NULL},
@@ -155,7 +155,7 @@ static double products(const struct frame *f, enum pass p)
 /* An element of the tape is multiplied and added to in the scores of reading (2),
  * in the read (2), in the scores of writing (2) and written (3); backward it is
  * replayed (3), and then has domega (3), dv (4, or 2 and dh 2), dM (3), drho (2), dM
- * again (4) and dh (2).  The sums of a gate are 2 an element, scaled 6. */
+ * again (4) and dh (2).  The sums of a gate are 2 per element, scaled 6. */
 static double flops(const struct frame *f, enum pass p)
 {
     int gate = dual_parts(f).gate;
@@ -304,16 +304,16 @@ static const char shapes[] =
     SIZES(513, 1, 64, 33, 9, 7) "tape=each " PRESETS "; "
     SIZES(513, 3, 32, 64, 17, 513) PRESETS "; "
     SIZES(513, 1, 63, 3, 5, 1) PRESETS "; "
-    /* What no preset is: entmax with a gate, or looking for v. */
+    /* Combinations that no preset has: entmax with a gate, or with query v. */
     SIZES(5, 3, 24, 64, 33, 2) "preset=parts attention=entmax15 write_query=h,v "
     "gate=none,sum,matrix,scaled; "
     SIZES(31, 3, 63, 33, 7, 7) "tape_init=zero " PRESETS "; ";
 
 /* At T 3, B 2, N 4, D 8 and width 5 of x: 6 steps of a sequence, 48
- * numbers of h, 192 elements of a tape.  W_h and W_write take 768 FLOPs each, W_x
+ * elements of h, 192 of a tape.  W_h and W_write take 768 FLOPs each, W_x
  * 480, W_gate 2304.  An element of the tape takes 9 forward; backward 21: replayed 3,
  * domega 3, dv 2, the query's gradient 2, dM 3, drho 2, dM 4, dh 2.  Two attentions
- * a step are 5 specials by softmax, 4 by entmax (backward 5).  In the chain a dot
+ * per step are 5 specials by softmax, 4 by entmax (backward 5).  In the chain a dot
  * product over D is 1 + 3 deep, over the slots 1 + 2. */
 #define COUNTED "steps=3 batch=2 slots=4 dim=8 dim_in=5 "
 static const struct cost costs[] = {
@@ -348,11 +348,8 @@ const struct op op_dual_memory = {
     .name = "dual_memory",
     .formula = "h <- tanh(W_h h + W_x x + attend(M h) M + b); M <- M + attend(M q) (W h - M)",
     .source = "E23 dual-memory Elman cell and E25, E26, E29a-c; common/ops/dual_memory.h",
-    .param = params,
-    .n_params = COUNT(params),
+    SIGNATURE(dual_memory, params, args),
     .axis = axes,
-    .arg = args,
-    .n_args = N_ARGS(dual_memory),
     .cases = CASES,
     .shapes = shapes,
     .memory = "preset=e23,e29b steps=512 batch=32 slots=16 dim=512",

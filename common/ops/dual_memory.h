@@ -56,7 +56,7 @@ struct dual_memory {
     void *checkpoints;           /* [C,B,N,D]: the tape before steps 0, K, 2K, ... */
 };
 
-/* What a preset is made of. */
+/* The parts of a preset. */
 struct dual_parts {
     int attention, query, gate;
 };

@@ -54,7 +54,7 @@ static const struct param params[] = {
     [E74_STATE] = {"state", 0, states, E74_FULL, 0, 0, "structure of the state S", NULL},
     [E74_PROJ] = {"proj", 0, projs, E74_NO_Z, 0, 0, "which of k v q z are projected, which tied",
                   NULL},
-    [E74_NONLIN] = {"nonlin", 0, nonlins, E74_TANH, 0, 0, "what bends the state at each step",
+    [E74_NONLIN] = {"nonlin", 0, nonlins, E74_TANH, 0, 0, "f, applied to the state at each step",
                     NULL},
     [E74_Z_MOD] = {"z_mod", 0, z_mods, E74_COLUMN, 0, 0, "the side of S that z modulates",
                    without_z},
@@ -207,7 +207,7 @@ static double keys_flops(const struct frame *f)
 }
 
 /* Multiplications and additions, f's own evaluations left out.  A state is
- * read twice and updated once each step; backward replays one of these reads
+ * read twice and updated once per step; backward replays one of these reads
  * and the update, and then makes seven more passes over the state. */
 static double cell_flops(const struct frame *f, enum pass p)
 {
@@ -237,7 +237,7 @@ static int has_norm(const struct frame *f)
 /* A step's norms, of k (of each block of it) and of the state, are a square
  * root and a reciprocal each; out's sigmoid an exponential and a reciprocal.
  * Backward has them once more, and then one reciprocal more, of |k| and |P|.
- * tanh is evaluated anew for the states that are no checkpoints. */
+ * tanh is evaluated again for the states that are no checkpoints. */
 static double cell_specials(const struct frame *f, enum pass p)
 {
     double steps = (double)DIM(f, 'T') * DIM(f, 'B') * DIM(f, 'H');
@@ -351,7 +351,8 @@ static double block_products(const struct frame *f, enum pass p)
     "steps=20 batch=30 n_state=2 state=full nonlin=frobnorm checkpoint_interval=4" d "; "        \
     "steps=9 batch=2 heads=3 n_state=7 rank=1,16 state=lowrank" d "; "                           \
     "steps=40 batch=2 n_state=16 state=full checkpoint_dtype=bf16,fp16" d "; "                   \
-    "steps=9 batch=2 n_state=16 state=full,diagonal trajectory=store checkpoint_dtype=fp32,fp16" d "; " \
+    "steps=9 batch=2 n_state=16 state=full,diagonal trajectory=store "                           \
+    "checkpoint_dtype=fp32,fp16" d "; "                                                          \
     "steps=140 batch=1 n_state=24 rank=9 state=lowrank proj=tied_kvq checkpoint_interval=64"     \
     d "; "                                                                                       \
     "steps=140 batch=1 n_state=24 rank=9 state=lowrank proj=tied_kvq checkpoint_interval=9 "     \
@@ -453,10 +454,9 @@ static const struct neutral layer_interval = {
  *     K 1 7 T and beyond T    rank 1 5 16    block 1 3 16 and other divisors of n
  *
  * and each nonlinearity, projection and modulation is in every state.  Kept
- * out: states over 64 MB a segment (each run moves them all to and fro), results
+ * out: states over 64 MB per segment (each run moves them all to and fro), results
  * of so few elements that the yardstick can be right by chance, linear states that
- * grow beyond all numbers, and the layer
- * at 30000 rows of x: how far a float sum of so many is off depends on its
+ * overflow, and the layer at 30000 rows of x: how far a float sum of so many is off depends on its
  * order by more than SLACK, and the order is the BLAS's. */
 // clang-format off
 #define SIZES(T, B, H, n, K, r, b)                                                               \
@@ -525,7 +525,7 @@ static const char layer_shapes[] =
 
 /* At T 3, B 2, n 4 there are 6 steps of a sequence, 24 rows, 96 elements of a
  * full state; a pass over it is 192 FLOPs; two specials for a norm, two for a
- * sigmoid.  Its first state is the only checkpoint: 2 of 3 are bent anew. */
+ * sigmoid.  Its first state is the only checkpoint: 2 of 3 are computed again. */
 // clang-format off
 #define COUNTED "steps=3 batch=2 n_state=4 "
 static const struct cost cell_costs[] = {
@@ -573,59 +573,49 @@ static const struct refusal cell_declined[] = {BEYOND, {.settings = NULL}};
 static const struct refusal layer_declined[] = {
     BEYOND, {"state=diagonal steps=1048576 batch=4096 n_state=1", "rows"}, {.settings = NULL}};
 
+/* The members that all three share. */
+#define E74                                                                                        \
+    .param = params, .axis = axes, .refused = refused, .derive = derive,                           \
+    .specials = cell_specials, .chain = cell_chain, .rows = "BH", .batch = 'B', .time = 'T'
+#define SMALL_BLOCK SMALL "n_state=4 dim=6 "
+
 const struct op op_e74_cell = {
     .name = "e74_cell",
     .formula = "S <- f(S + (v - S k^) k^T); y = S q; out = y silu(y)",
     .source = "E74 matrix-state delta rule; common/ops/e74.h",
-    .param = params,
+    E74,
     .n_params = CELL_PARAMS,
-    .axis = axes,
     .arg = cell_args,
     .n_args = N_ARGS(e74_cell),
     .cases = CELL_CASES("") LONG_CASES MANY_CASES,
     .shapes = cell_shapes,
-    .refused = refused,
     .declined = cell_declined,
     .cost = cell_costs,
     .identity = cell_identities,
     .n_identities = COUNT(cell_identities),
     .neutral = &cell_interval,
-    .derive = derive,
     .flops = cell_flops,
     .products = cell_products,
-    .specials = cell_specials,
-    .chain = cell_chain,
-    .rows = "BH",
-    .batch = 'B',
-    .time = 'T',
 };
 
 const struct op op_e74 = {
     .name = "e74",
     .formula = "k v q z = W x; then e74_cell",
     .source = "E74 matrix-state delta rule; common/ops/e74.h",
-    .param = params,
+    E74,
     .n_params = LAYER_PARAMS,
-    .axis = axes,
     .arg = layer_args,
     .n_args = N_ARGS(e74),
     .cases = CELL_CASES(" dim=3") "; steps=66,1100 batch=1 n_state=16 nonlin=linear dim=3",
     .shapes = layer_shapes,
     .memory = "state=diagonal,full steps=512 batch=32 n_state=64 dim=256",
-    .refused = refused,
     .declined = layer_declined,
     .cost = layer_costs,
     .identity = layer_identities,
     .n_identities = COUNT(layer_identities),
     .neutral = &layer_interval,
-    .derive = derive,
     .flops = layer_flops,
     .products = layer_products,
-    .specials = cell_specials,
-    .chain = cell_chain,
-    .rows = "BH",
-    .batch = 'B',
-    .time = 'T',
     .blas = 1,
 };
 
@@ -633,35 +623,22 @@ const struct op op_e74_block = {
     .name = "e74_block",
     .formula = "out = x + e74(rmsnorm(x)) W_o^T",
     .source = "common/ops/e74.h",
-    .param = params,
+    E74,
     .n_params = BLOCK_PARAMS,
-    .axis = axes,
     .arg = block_args,
     .n_args = N_ARGS(e74_block),
-    .cases = "steps=5 batch=2 heads=2 n_state=4 checkpoint_interval=2 dim=6 "
-             "state=full,diagonal nonlin=tanh,linear; "
-             "steps=5 batch=2 heads=2 n_state=4 checkpoint_interval=2 dim=6 rank=3 "
-             "state=lowrank proj=full; "
-             "steps=5 batch=2 heads=2 n_state=4 checkpoint_interval=2 dim=6 "
-             "state=blockdiag block_size=2 nonlin=rmsnorm proj=tied_kvq eps=0.5; "
-             "steps=5 batch=2 heads=2 n_state=4 checkpoint_interval=2 dim=6 "
-             "state=blockdiag block_size=4 nonlin=frobnorm; "
-             "steps=5 batch=2 heads=2 n_state=4 checkpoint_interval=2 dim=6 "
-             "state=blockdiag block_size=2,4 nonlin=frobnorm proj=tied_kvq eps=0.5; "
-             "steps=5 batch=2 heads=2 n_state=4 dim=6 proj=full z_mod=row trajectory=store "
-             "checkpoint_dtype=bf16; "
-             "steps=5 batch=2 heads=2 n_state=4 checkpoint_interval=2 dim=6 proj=full z_mod=full "
-             "checkpoint_dtype=fp16; "
-             "steps=33 batch=1 n_state=16 checkpoint_interval=8 dim=24 proj=tied_kq; "
-             "steps=66,1100 batch=1 n_state=16 nonlin=linear dim=3",
-    .refused = refused,
-    .derive = derive,
+    .cases = SMALL_BLOCK
+    "state=full,diagonal nonlin=tanh,linear; " SMALL_BLOCK
+    "rank=3 state=lowrank proj=full; " SMALL_BLOCK
+    "state=blockdiag block_size=2 nonlin=rmsnorm proj=tied_kvq eps=0.5; " SMALL_BLOCK
+    "state=blockdiag block_size=4 nonlin=frobnorm; " SMALL_BLOCK
+    "state=blockdiag block_size=2,4 nonlin=frobnorm proj=tied_kvq eps=0.5; "
+    "steps=5 batch=2 heads=2 n_state=4 dim=6 proj=full z_mod=row trajectory=store "
+    "checkpoint_dtype=bf16; " SMALL_BLOCK "proj=full z_mod=full "
+    "checkpoint_dtype=fp16; "
+    "steps=33 batch=1 n_state=16 checkpoint_interval=8 dim=24 proj=tied_kq; "
+    "steps=66,1100 batch=1 n_state=16 nonlin=linear dim=3",
     .flops = block_flops,
     .products = block_products,
-    .specials = cell_specials,
-    .chain = cell_chain,
-    .rows = "BH",
-    .batch = 'B',
-    .time = 'T',
     .blas = 1,
 };

@@ -1,6 +1,6 @@
 /* e74: the matrix-state delta-rule cell and the layer around it.  For each
  * of B sequences and H heads, at each of T steps, a state S is read by the
- * key, corrected towards the value, bent by f and read by the query:
+ * key, corrected towards the value, passed through f and read by the query:
  *
  *     k^ = k / (|k| + eps)          eps = 1e-6; block-diagonal: each block by itself
  *     rho = S k^                    z absent
@@ -55,7 +55,7 @@ struct e74 {
     void *S0, *U0, *V0, *W_r;
     void *out;
     void *S_T, *U_T;
-    void *k, *v, *q, *z; /* kept for the backward pass */
+    void *k, *v, *q, *z; /* saved for the backward pass */
     void *y;
     void *checkpoints;
 };
@@ -75,6 +75,17 @@ struct e74_block {
     void *checkpoints;
 };
 
+/* Give a call its tensors and their gradients, two structs of `size` bytes, and its workspace. */
+static inline void e74_give(struct frame *c, const void *args, const void *grads, size_t size,
+                            void *work)
+{
+    memset(c->arg, 0, sizeof c->arg);
+    memset(c->grad, 0, sizeof c->grad);
+    memcpy(c->arg, args, size);
+    memcpy(c->grad, grads, size);
+    c->work = work;
+}
+
 /* The cell's call within the layer's f: its tensors are the layer's, and its
  * gradients of k, v, q, z are dp (NULL: none are wanted), where f has those. */
 static inline struct frame e74_cell_frame(const struct frame *f, void *const dp[4], void *work)
@@ -88,11 +99,7 @@ static inline struct frame e74_cell_frame(const struct frame *f, void *const dp[
                           dp && a->q ? dp[2] : NULL, dp && a->z ? dp[3] : NULL,
                           g->S0, g->U0, g->V0, g->W_r, g->out, g->S_T, g->U_T, NULL, NULL};
     // clang-format on
-    memset(c.arg, 0, sizeof c.arg);
-    memset(c.grad, 0, sizeof c.grad);
-    memcpy(c.arg, &ca, sizeof ca);
-    memcpy(c.grad, &cg, sizeof cg);
-    c.work = work;
+    e74_give(&c, &ca, &cg, sizeof ca, work);
     return c;
 }
 

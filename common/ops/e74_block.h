@@ -1,5 +1,5 @@
 /* e74_block as a chain: the calls of rmsnorm, e74 and linear within the block's own, the same for
- * every backend, which gives its lists of their kernels and says how it adds. */
+ * every backend, which passes its lists of their kernels and its addition. */
 #ifndef E74_BLOCK_H
 #define E74_BLOCK_H
 
@@ -9,14 +9,14 @@
 
 struct e74_block_with {
     const struct impl *const *norm, *const *layer, *const *linear; /* best first */
-    /* to = a + b, of n numbers in the storage type, `size` bytes each */
+    /* to = a + b, of n elements in the storage type, `size` bytes each */
     int (*add)(void *to, const void *a, const void *b, int64_t n);
     size_t size;
 };
 
-/* What lies between the links: of forward the second projection, of backward the gradients of
- * what was read, of what was normed, and the norm's of x; then a link's own workspace. */
-struct e74_block_room {
+/* The workspace: forward holds the second projection in it, backward the gradients of `read`, of
+ * `normed` and of x by the norm; a link's own workspace follows. */
+struct e74_block_workspace {
     char *projected, *dread, *dnormed, *dx, *work;
 };
 
@@ -25,63 +25,60 @@ static inline size_t e74_block_aligned(size_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-static inline struct e74_block_room e74_block_room(const struct frame *f, enum pass p,
-                                                   const struct e74_block_with *with)
+static inline struct e74_block_workspace e74_block_workspace(const struct frame *f, enum pass p,
+                                                             const struct e74_block_with *with)
 {
     int64_t rows = DIM(f, 'T') * DIM(f, 'B');
     size_t x = e74_block_aligned(rows * DIM(f, 'D') * with->size);
     size_t read = e74_block_aligned(rows * DIM(f, 'P') * with->size);
-    struct e74_block_room r = {(char *)f->work, NULL, NULL, NULL, NULL};
+    struct e74_block_workspace w = {(char *)f->work, NULL, NULL, NULL, NULL};
 
     if (p == FORWARD) {
-        r.work = r.projected + x;
-        return r;
+        w.work = w.projected + x;
+        return w;
     }
-    r.dread = r.projected;
-    r.dnormed = r.dread + read;
-    r.dx = r.dnormed + x;
-    r.work = r.dx + x;
-    return r;
+    w.dread = w.projected;
+    w.dnormed = w.dread + read;
+    w.dx = w.dnormed + x;
+    w.work = w.dx + x;
+    return w;
 }
 
-/* ---- the links' calls ---- */
+/* ---- the calls of the links ---- */
 
-static inline struct frame e74_block_norm(const struct frame *f, const struct e74_block_room *r)
+static inline struct frame e74_block_norm(const struct frame *f,
+                                          const struct e74_block_workspace *w)
 {
     const struct e74_block *a = ARGS(f, e74_block), *g = GRADS(f, e74_block);
     struct rmsnorm na = {a->x, a->w_norm, a->normed, a->rstd};
-    struct rmsnorm ng = {r->dx, g->w_norm, r->dnormed, NULL};
+    struct rmsnorm ng = {w->dx, g->w_norm, w->dnormed, NULL};
     struct frame c;
 
     memset(&c, 0, sizeof c);
     DIM(&c, 'R') = DIM(f, 'T') * DIM(f, 'B');
     DIM(&c, 'N') = DIM(f, 'D');
     c.real[NORM_EPS] = f->real[E74_EPS];
-    memcpy(c.arg, &na, sizeof na);
-    memcpy(c.grad, &ng, sizeof ng);
-    c.work = r->work;
+    e74_give(&c, &na, &ng, sizeof na, w->work);
     return c;
 }
 
-static inline struct frame e74_block_layer(const struct frame *f, const struct e74_block_room *r)
+static inline struct frame e74_block_layer(const struct frame *f,
+                                           const struct e74_block_workspace *w)
 {
     const struct e74_block *a = ARGS(f, e74_block), *g = GRADS(f, e74_block);
     struct frame c = *f;
     // clang-format off
     struct e74 la = {a->normed, a->W_k, a->W_v, a->W_q, a->W_z, a->b_z, a->S0, a->U0, a->V0, a->W_r,
                      a->read, a->S_T, a->U_T, a->k, a->v, a->q, a->z, a->y, a->checkpoints};
-    struct e74 lg = {r->dnormed, g->W_k, g->W_v, g->W_q, g->W_z, g->b_z, g->S0, g->U0, g->V0, g->W_r,
-                     r->dread, g->S_T, g->U_T, NULL, NULL, NULL, NULL, NULL, NULL};
+    struct e74 lg = {w->dnormed, g->W_k, g->W_v, g->W_q, g->W_z, g->b_z, g->S0, g->U0, g->V0,
+                     g->W_r, w->dread, g->S_T, g->U_T, NULL, NULL, NULL, NULL, NULL, NULL};
     // clang-format on
-    memset(c.arg, 0, sizeof c.arg);
-    memset(c.grad, 0, sizeof c.grad);
-    memcpy(c.arg, &la, sizeof la);
-    memcpy(c.grad, &lg, sizeof lg);
-    c.work = r->work;
+    e74_give(&c, &la, &lg, sizeof la, w->work);
     return c;
 }
 
-static inline struct frame e74_block_linear(const struct frame *f, const struct e74_block_room *r)
+static inline struct frame e74_block_linear(const struct frame *f,
+                                            const struct e74_block_workspace *w)
 {
     const struct e74_block *a = ARGS(f, e74_block), *g = GRADS(f, e74_block);
     struct linear la, lg;
@@ -91,17 +88,27 @@ static inline struct frame e74_block_linear(const struct frame *f, const struct 
     memset(&lg, 0, sizeof lg);
     la.x = a->read;
     la.W = a->W_o;
-    la.y = r->projected;
-    lg.x = r->dread;
+    la.y = w->projected;
+    lg.x = w->dread;
     lg.W = g->W_o;
     lg.y = g->out;
     memset(&c, 0, sizeof c);
     DIM(&c, 'M') = DIM(f, 'T') * DIM(f, 'B');
     DIM(&c, 'C') = DIM(f, 'P');
     DIM(&c, 'D') = DIM(f, 'D');
-    memcpy(c.arg, &la, sizeof la);
-    memcpy(c.grad, &lg, sizeof lg);
-    c.work = r->work;
+    e74_give(&c, &la, &lg, sizeof la, w->work);
+    return c;
+}
+
+struct e74_block_links {
+    struct frame norm, layer, linear;
+};
+
+static inline struct e74_block_links e74_block_links(const struct frame *f,
+                                                     const struct e74_block_workspace *w)
+{
+    struct e74_block_links c = {e74_block_norm(f, w), e74_block_layer(f, w),
+                                e74_block_linear(f, w)};
     return c;
 }
 
@@ -121,61 +128,64 @@ static inline int e74_block_link(const struct impl *const *list, const struct fr
     return e74_block_kernel(list, f)->pass[p](f);
 }
 
+/* Elements of x. */
+static inline int64_t e74_block_count(const struct frame *f)
+{
+    return DIM(f, 'T') * DIM(f, 'B') * DIM(f, 'D');
+}
+
 static inline int e74_block_forward(const struct frame *f, const struct e74_block_with *with)
 {
     const struct e74_block *a = ARGS(f, e74_block);
-    const struct e74_block_room r = e74_block_room(f, FORWARD, with);
-    const struct frame norm = e74_block_norm(f, &r), layer = e74_block_layer(f, &r);
-    const struct frame linear = e74_block_linear(f, &r);
-    int e = e74_block_link(with->norm, &norm, FORWARD);
+    const struct e74_block_workspace w = e74_block_workspace(f, FORWARD, with);
+    const struct e74_block_links c = e74_block_links(f, &w);
+    int e = e74_block_link(with->norm, &c.norm, FORWARD);
 
     if (!e)
-        e = e74_block_link(with->layer, &layer, FORWARD);
+        e = e74_block_link(with->layer, &c.layer, FORWARD);
     if (!e)
-        e = e74_block_link(with->linear, &linear, FORWARD);
-    return e ? e : with->add(a->out, a->x, r.projected, DIM(&norm, 'R') * DIM(&norm, 'N'));
+        e = e74_block_link(with->linear, &c.linear, FORWARD);
+    return e ? e : with->add(a->out, a->x, w.projected, e74_block_count(f));
 }
 
 static inline int e74_block_backward(const struct frame *f, const struct e74_block_with *with)
 {
     const struct e74_block *g = GRADS(f, e74_block);
-    const struct e74_block_room r = e74_block_room(f, BACKWARD, with);
-    const struct frame norm = e74_block_norm(f, &r), layer = e74_block_layer(f, &r);
-    const struct frame linear = e74_block_linear(f, &r);
-    int e = e74_block_link(with->linear, &linear, BACKWARD);
+    const struct e74_block_workspace w = e74_block_workspace(f, BACKWARD, with);
+    const struct e74_block_links c = e74_block_links(f, &w);
+    int e = e74_block_link(with->linear, &c.linear, BACKWARD);
 
     if (!e)
-        e = e74_block_link(with->layer, &layer, BACKWARD);
+        e = e74_block_link(with->layer, &c.layer, BACKWARD);
     if (!e)
-        e = e74_block_link(with->norm, &norm, BACKWARD);
-    return e ? e : with->add(g->x, g->out, r.dx, DIM(&norm, 'R') * DIM(&norm, 'N'));
+        e = e74_block_link(with->norm, &c.norm, BACKWARD);
+    return e ? e : with->add(g->x, g->out, w.dx, e74_block_count(f));
 }
 
-static inline size_t e74_block_link_work(const struct impl *const *list, const struct frame *f,
-                                         enum pass p)
+/* The largest workspace so far, or that of this link. */
+static inline size_t e74_block_max_work(size_t max, const struct impl *const *list,
+                                        const struct frame *f, enum pass p)
 {
     const struct impl *k = e74_block_kernel(list, f);
-    return k && k->work ? k->work(f, p) : 0;
+    size_t bytes = k && k->work ? k->work(f, p) : 0;
+    return bytes > max ? bytes : max;
 }
 
 static inline size_t e74_block_work(const struct frame *f, enum pass p,
                                     const struct e74_block_with *with)
 {
-    struct frame c = *f;
-    c.work = NULL;
-    const struct e74_block_room r = e74_block_room(&c, p, with);
-    const struct frame norm = e74_block_norm(&c, &r), layer = e74_block_layer(&c, &r);
-    const struct frame linear = e74_block_linear(&c, &r);
-    size_t most = e74_block_link_work(with->norm, &norm, p);
-    size_t of_layer = e74_block_link_work(with->layer, &layer, p);
-    size_t of_linear = e74_block_link_work(with->linear, &linear, p);
+    struct frame unplaced = *f;
+    unplaced.work = NULL;
+    const struct e74_block_workspace w = e74_block_workspace(&unplaced, p, with);
+    const struct e74_block_links c = e74_block_links(&unplaced, &w);
+    size_t max = e74_block_max_work(0, with->norm, &c.norm, p);
 
-    most = of_layer > most ? of_layer : most;
-    most = of_linear > most ? of_linear : most;
-    return (size_t)(r.work - r.projected) + most;
+    max = e74_block_max_work(max, with->layer, &c.layer, p);
+    max = e74_block_max_work(max, with->linear, &c.linear, p);
+    return (size_t)(w.work - w.projected) + max;
 }
 
-/* Why a link has no kernel for it: what its last one says. */
+/* The reason that a link's last kernel gives for declining; NULL: one takes it. */
 static inline const char *e74_block_link_declines(const struct impl *const *list,
                                                   const struct frame *f)
 {
@@ -189,13 +199,12 @@ static inline const char *e74_block_link_declines(const struct impl *const *list
 static inline const char *e74_block_declines(const struct frame *f,
                                              const struct e74_block_with *with)
 {
-    const struct e74_block_room r = {NULL, NULL, NULL, NULL, NULL};
-    const struct frame norm = e74_block_norm(f, &r), layer = e74_block_layer(f, &r);
-    const struct frame linear = e74_block_linear(f, &r);
-    const char *why = e74_block_link_declines(with->norm, &norm);
+    const struct e74_block_workspace w = {NULL, NULL, NULL, NULL, NULL};
+    const struct e74_block_links c = e74_block_links(f, &w);
+    const char *why = e74_block_link_declines(with->norm, &c.norm);
 
-    why = why ? why : e74_block_link_declines(with->layer, &layer);
-    return why ? why : e74_block_link_declines(with->linear, &linear);
+    why = why ? why : e74_block_link_declines(with->layer, &c.layer);
+    return why ? why : e74_block_link_declines(with->linear, &c.linear);
 }
 
 #endif

@@ -45,40 +45,35 @@ static double sigmoids(const struct frame *f, enum pass p)
     return 2 * elements(f);
 }
 
-/* In shapes: of eight numbers, which are sixteen bytes in bf16, all and less; the last ones are
- * several blocks' work, and end within one. */
+/* SHAPES: rows of eight elements, which are sixteen bytes in bf16, and of fewer; the last two take
+ * several blocks, and end within one. */
 #define CASES "rows=1 dim=1; rows=10 dim=33; rows=3 dim=64"
 #define SHAPES                                                                                     \
     "rows=1 dim=2,3,7,8,9,31,257; rows=257 dim=1; rows=31 dim=33; rows=13 dim=1021; "              \
     "rows=64 dim=256; rows=101 dim=127"
 
+/* The members that all three share. */
+#define ELEMENTWISE .shapes = SHAPES, .batch = 'M'
+
 const struct op op_silu = {
     .name = "silu",
     .formula = "y = x sigmoid(x)",
     .source = "common/ops/elementwise.h",
-    .param = params,
-    .n_params = COUNT(params),
-    .arg = unary_args,
-    .n_args = N_ARGS(unary),
+    ELEMENTWISE,
+    SIGNATURE(unary, params, unary_args),
     .cases = CASES,
-    .shapes = SHAPES,
     .flops = silu_flops,
     .specials = sigmoids,
-    .batch = 'M',
 };
 
 const struct op op_relu = {
     .name = "relu",
     .formula = "y = max(x, 0)",
     .source = "common/ops/elementwise.h",
-    .param = params,
-    .n_params = COUNT(params),
-    .arg = unary_args,
-    .n_args = N_ARGS(unary),
+    ELEMENTWISE,
+    SIGNATURE(unary, params, unary_args),
     .cases = "rows=2 dim=2; rows=10 dim=33; rows=3 dim=64",
-    .shapes = SHAPES,
     .flops = relu_flops,
-    .batch = 'M',
 };
 
 static const struct cost costs[] = {
@@ -90,14 +85,10 @@ const struct op op_swiglu = {
     .name = "swiglu",
     .formula = "y = a sigmoid(a) b",
     .source = "common/ops/elementwise.h",
-    .param = params,
-    .n_params = COUNT(params),
-    .arg = swiglu_args,
-    .n_args = N_ARGS(swiglu),
+    ELEMENTWISE,
+    SIGNATURE(swiglu, params, swiglu_args),
     .cases = CASES,
-    .shapes = SHAPES,
     .cost = costs,
     .flops = swiglu_flops,
     .specials = sigmoids,
-    .batch = 'M',
 };

@@ -6,17 +6,12 @@
 
 static const struct param params[] = {
     SIZE_PARAM("rows", 'R', 65536, "rows of x"),
-    SIZE_PARAM("columns", 'N', 64, "numbers in a row, at most 64"),
+    SIZE_PARAM("columns", 'N', 64, "elements of a row, at most 64"),
     FILL_PARAM(fill_names, "x"),
 };
 
-static enum fill fill_of(const struct frame *f)
-{
-    return fill_chosen(f, ENTMAX15_FILL);
-}
-
 static const struct arg args[] = {
-    ARG(entmax15, x, "RN", IN | DIFF | NOT_BACK | BELOW, NORMAL, .fill_of = fill_of),
+    ARG(entmax15, x, "RN", IN | DIFF | NOT_BACK | BELOW, NORMAL, .fill_choice = "fill"),
     ARG(entmax15, p, "RN", OUT | SAVED | DIFF),
 };
 
@@ -61,10 +56,7 @@ const struct op op_entmax15 = {
     .name = "entmax15",
     .formula = "p = [x/2 - tau]_+^2, sum of p = 1, over the last axis",
     .source = "common/ops/entmax15.h",
-    .param = params,
-    .n_params = COUNT(params),
-    .arg = args,
-    .n_args = N_ARGS(entmax15),
+    SIGNATURE(entmax15, params, args),
     .cases = "rows=1 columns=2; rows=3 columns=3; rows=5 columns=7; rows=9 columns=16; "
              "rows=4 columns=33; rows=3 columns=64; "
              "fill=masked,shifted,outliers rows=15 columns=2,5,16,31,64",

@@ -1,5 +1,5 @@
 /* entmax15: the exact 1.5-entmax (Peters, Niculae and Martins 2019) of each of R rows of N <= 64
- * numbers: p_j = [x_j/2 - tau]_+^2, with tau such that the row's sum is 1.
+ * elements: p_j = [x_j/2 - tau]_+^2, with tau such that the row's sum is 1.
  *
  *     dx = g (dp - <g,dp> / sum of g), g = sqrt(p): 0 where p is
  *

@@ -1,11 +1,9 @@
 #include "common/op.h"
 #include "common/ops/gemm.h"
 
-static const char *const no_yes[] = {"no", "yes", NULL};
-
 #define PARAMS(M, N, K)                                                                            \
     SIZE_PARAM("M", 'M', M, "rows of C"), SIZE_PARAM("N", 'N', N, "columns of C"),                 \
-        SIZE_PARAM("K", 'K', K, "what is summed over"),                                            \
+        SIZE_PARAM("K", 'K', K, "length of the sums"),                                             \
         CHOICE_PARAM("transpose_a", no_yes, 0, "A is stored as [K,M]"),                            \
         CHOICE_PARAM("transpose_b", no_yes, 0, "B is stored as [N,K]"),                            \
         REAL_PARAM("alpha", 1, -1e6, 1e6, "factor of the product"),                                \
@@ -76,14 +74,15 @@ static const struct large large[] = {
     {.settings = NULL},
 };
 
+/* The members that all three share. */
+#define GEMM .flops = flops, .products = flops, .blas = 1
+
 const struct op op_gemm = {
     .name = "gemm",
     .formula = "C = alpha op(A) op(B) + beta C0",
     .source = "common/ops/gemm.h",
-    .param = params,
-    .n_params = COUNT(params),
-    .arg = args,
-    .n_args = N_ARGS(gemm),
+    GEMM,
+    SIGNATURE(gemm, params, args),
     .cases =
         "M=1 N=1 K=1; M=1 N=33 K=7; M=31 N=1 K=33; "
         "M=33 N=65 K=31 " SCALED EACH_LAYOUT "M=64 N=128 K=64 " EACH_LAYOUT
@@ -96,43 +95,30 @@ const struct op op_gemm = {
               "M=2312 N=2824 K=456 alpha=2 beta=1",
     .large = large,
     .derive = alone,
-    .flops = flops,
-    .products = flops,
-    .blas = 1,
 };
 
 const struct op op_gemm_splitk = {
     .name = "gemm_splitk",
     .formula = "C = alpha op(A) op(B) + beta C0, K far beyond M and N",
     .source = "common/ops/gemm.h",
-    .param = splitk_params,
-    .n_params = COUNT(splitk_params),
-    .arg = args,
-    .n_args = N_ARGS(gemm),
+    GEMM,
+    SIGNATURE(gemm, splitk_params, args),
     .cases = "M=1 N=1 K=1; M=3 N=5 K=1031 " SCALED EACH_LAYOUT "M=33 N=17 K=2048 " EACH_LAYOUT
              "M=8 N=16 K=2056 " SCALED EACH_LAYOUT "M=3 N=5 K=9000",
     .shapes = "M=1 N=1 K=4999; M=4 N=8 K=1028 " EACH_LAYOUT "M=100 N=124 K=76 " SCALED EACH_LAYOUT
               "M=64 N=64 K=1284 beta=1 " EACH_LAYOUT "M=65 N=127 K=331 transpose_a=yes",
     .derive = alone,
-    .flops = flops,
-    .products = flops,
-    .blas = 1,
 };
 
 const struct op op_gemm_batched = {
     .name = "gemm_batched",
     .formula = "C[g] = alpha op(A[g]) op(B[g]) + beta C0[g]",
     .source = "common/ops/gemm.h",
-    .param = batched_params,
-    .n_params = COUNT(batched_params),
-    .arg = batched_args,
-    .n_args = N_ARGS(gemm),
+    GEMM,
+    SIGNATURE(gemm, batched_params, batched_args),
     .cases = "M=1 N=1 K=1 batch=1; M=5 N=7 K=3 batch=9; M=33 N=31 K=17 batch=3 " SCALED EACH_LAYOUT
              "M=64 N=64 K=32 batch=2 " EACH_LAYOUT "M=8 N=24 K=72 batch=5 " SCALED EACH_LAYOUT,
     .shapes = "M=1 N=31 K=67 batch=15; M=36 N=68 K=4 batch=3 beta=2 " EACH_LAYOUT
               "M=127 N=3 K=20 batch=4; M=127 N=65 K=257 batch=7",
-    .flops = flops,
-    .products = flops,
     .batch = 'G',
-    .blas = 1,
 };

@@ -1,11 +1,9 @@
 #include "common/op.h"
 #include "common/ops/gemv.h"
 
-static const char *const no_yes[] = {"no", "yes", NULL};
-
 static const struct param params[] = {
-    SIZE_PARAM("M", 'M', 4096, "numbers of y"),
-    SIZE_PARAM("K", 'K', 4096, "numbers of x, what is summed over"),
+    SIZE_PARAM("M", 'M', 4096, "elements of y"),
+    SIZE_PARAM("K", 'K', 4096, "elements of x, the length of the sums"),
     CHOICE_PARAM("transpose_a", no_yes, 0, "A is stored as [K,M]"),
     REAL_PARAM("alpha", 1, -1e6, 1e6, "factor of the product"),
     REAL_PARAM("beta", 0, -1e6, 1e6, "factor of y0, which is added"),
@@ -41,10 +39,7 @@ const struct op op_gemv = {
     .name = "gemv",
     .formula = "y = alpha op(A) x + beta y0",
     .source = "common/ops/gemv.h",
-    .param = params,
-    .n_params = COUNT(params),
-    .arg = args,
-    .n_args = N_ARGS(gemv),
+    SIGNATURE(gemv, params, args),
     .cases = "M=1 K=1; M=1 K=37; M=37 K=1 " SCALED EITHER "M=33 K=65 " SCALED EITHER
              "M=40 K=136 " EITHER "M=129 K=64 alpha=-2 beta=1 " EITHER,
     .shapes = "M=1 K=60001 " EITHER "M=60001 K=1 " EITHER "M=3 K=20000 " SCALED EITHER

@@ -6,13 +6,8 @@ enum { SIZE, BINS, DATA };
 static const char *const data[] = {"uniform", "level", "wild", NULL};
 
 static const struct param params[] = {
-    [SIZE] = SIZE_PARAM("size", 'N', 1048576, "numbers"),
-    [BINS] = {.name = "bins",
-              .letter = 'M',
-              .initial = 256,
-              .min = 1,
-              .max = HISTOGRAM_BINS_MAX,
-              .help = "bins"},
+    [SIZE] = SIZE_PARAM("size", 'N', 1048576, "elements of x"),
+    [BINS] = WHOLE_PARAM("bins", 'M', 256, 1, HISTOGRAM_BINS_MAX, "bins"),
     [DATA] =
         CHOICE_PARAM("data", data, 0, "x anywhere in 0 ... 1, all in one bin, or also outside"),
 };
@@ -48,11 +43,8 @@ const struct op op_histogram = {
     .name = "histogram",
     .formula = "counts[k] = how many x have floor(x M) = k",
     .source = "common/ops/histogram.h",
-    .param = params,
-    .n_params = COUNT(params),
+    SIGNATURE(histogram, params, args),
     .axis = axes,
-    .arg = args,
-    .n_args = N_ARGS(histogram),
     .cases = "size=1 bins=1" EACH_DATA "size=7 bins=3" EACH_DATA "size=1000 bins=10" EACH_DATA
              "size=3001 bins=256" EACH_DATA "size=9001 bins=50021" EACH_DATA,
     .shapes = "size=31 bins=33" EACH_DATA "size=65536 bins=257" EACH_DATA

@@ -1,7 +1,6 @@
 #include "common/op.h"
 #include "common/ops/linear.h"
 
-static const char *const no_yes[] = {"no", "yes", NULL};
 static const char *const acts[] = {"none", "silu", "relu", NULL};
 
 static const struct param params[] = {
@@ -9,7 +8,7 @@ static const struct param params[] = {
     [LINEAR_C] = SIZE_PARAM("dim_in", 'C', 256, "columns of x"),
     [LINEAR_D] = SIZE_PARAM("dim_out", 'D', 256, "columns of y"),
     [LINEAR_BIAS] = CHOICE_PARAM("bias", no_yes, 0, "b is added"),
-    [LINEAR_ACT] = CHOICE_PARAM("act", acts, ACT_NONE, "what y goes through"),
+    [LINEAR_ACT] = CHOICE_PARAM("act", acts, ACT_NONE, "the activation of y"),
 };
 
 static int has_bias(const struct frame *f)
@@ -66,10 +65,7 @@ const struct op op_linear = {
     .name = "linear",
     .formula = "y = act(x W^T + b)",
     .source = "common/ops/linear.h",
-    .param = params,
-    .n_params = COUNT(params),
-    .arg = args,
-    .n_args = N_ARGS(linear),
+    SIGNATURE(linear, params, args),
     .cases = "rows=1 dim_in=1 dim_out=1; rows=10 dim_in=33 dim_out=17 " EACH
              "rows=64 dim_in=64 dim_out=96; rows=64 dim_in=64 dim_out=96 bias=yes act=silu,relu; "
              "rows=3 dim_in=2 dim_out=264 bias=yes act=silu,relu; "

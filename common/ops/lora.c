@@ -6,7 +6,7 @@ static const struct param params[] = {
     [LORA_C] = SIZE_PARAM("dim_in", 'C', 256, "columns of x"),
     [LORA_D] = SIZE_PARAM("dim_out", 'D', 256, "columns of y"),
     [LORA_R] = SIZE_PARAM("rank", 'R', 16, "dimensions between A and B"),
-    [LORA_ALPHA] = REAL_PARAM("alpha", 16, -1e6, 1e6, "what they are scaled by, times rank"),
+    [LORA_ALPHA] = REAL_PARAM("alpha", 16, -1e6, 1e6, "their scale, times rank"),
 };
 
 static const struct arg args[] = {
@@ -47,10 +47,7 @@ const struct op op_lora = {
     .name = "lora",
     .formula = "y = x W^T + (alpha / rank) (x A^T) B^T",
     .source = "common/ops/lora.h",
-    .param = params,
-    .n_params = COUNT(params),
-    .arg = args,
-    .n_args = N_ARGS(lora),
+    SIGNATURE(lora, params, args),
     .cases = "rows=1 dim_in=1 dim_out=1 rank=1; rows=10 dim_in=33 dim_out=17 rank=5 alpha=8; "
              "rows=64 dim_in=64 dim_out=96 rank=8",
     .shapes = "rows=257 dim_in=5 dim_out=1 rank=2; rows=1 dim_in=31 dim_out=257 rank=1,3; "

@@ -76,8 +76,8 @@ static double qk_specials(const struct frame *f, enum pass p)
     return p == FORWARD ? 2 * qk_rows(f) : 0;
 }
 
-/* Rows of a few numbers and a small eps leave of dx little but rounding; of a single number
- * layernorm leaves nothing. */
+/* With few elements per row and a small eps, dx is little more than rounding; with one element per
+ * row, layernorm's dx is 0. */
 #define CASES                                                                                      \
     "rows=7 columns=3 eps=0.5; rows=5 columns=33; rows=37 columns=64; "                            \
     "rows=9 columns=520 eps=0.01; rows=3 columns=520; rows=3 columns=1111; "                       \
@@ -88,44 +88,34 @@ static double qk_specials(const struct frame *f, enum pass p)
     "rows=3 columns=1023; rows=5 columns=1032; rows=1 columns=2049; rows=3 columns=2056; "         \
     "rows=1 columns=4104; rows=1 columns=7919; rows=1 columns=8193"
 
+/* The members that both share. */
+#define ROWS .shapes = SHAPES, .specials = specials, .batch = 'R'
+
 const struct op op_rmsnorm = {
     .name = "rmsnorm",
     .formula = "y = w x / sqrt(mean(x^2) + eps)",
     .source = "common/ops/norm.h",
-    .param = params,
-    .n_params = COUNT(params),
-    .arg = rms_args,
-    .n_args = N_ARGS(rmsnorm),
+    ROWS,
+    SIGNATURE(rmsnorm, params, rms_args),
     .cases = "rows=1 columns=1 eps=0.25; " CASES,
-    .shapes = SHAPES,
     .flops = rms_flops,
-    .specials = specials,
-    .batch = 'R',
 };
 
 const struct op op_layernorm = {
     .name = "layernorm",
     .formula = "y = w (x - mean) / sqrt(var + eps) + b",
     .source = "common/ops/norm.h",
-    .param = params,
-    .n_params = COUNT(params),
-    .arg = layer_args,
-    .n_args = N_ARGS(layernorm),
+    ROWS,
+    SIGNATURE(layernorm, params, layer_args),
     .cases = CASES,
-    .shapes = SHAPES,
     .flops = layer_flops,
-    .specials = specials,
-    .batch = 'R',
 };
 
 const struct op op_qk_norm = {
     .name = "qk_norm",
     .formula = "rmsnorm of each head of q and of k",
     .source = "common/ops/norm.h",
-    .param = qk_params,
-    .n_params = COUNT(qk_params),
-    .arg = qk_args,
-    .n_args = N_ARGS(qk_norm),
+    SIGNATURE(qk_norm, qk_params, qk_args),
     .cases = "batch=1 steps=1 heads=1 kv_heads=1 head_dim=1 eps=0.25; "
              "batch=2 steps=5 heads=4 kv_heads=2 head_dim=16; "
              "batch=3 steps=2 heads=3 kv_heads=1 head_dim=33; "

@@ -10,7 +10,7 @@
  *     rstd = 1 / sqrt(mean((x - mean)^2) + eps)
  *     y    = w xhat + b,   xhat = rstd (x - mean)
  *
- * qk_norm: rmsnorm of every head's query and key of D numbers: q, y_q [B,T,H,D], k, y_k
+ * qk_norm: rmsnorm of every head's query and key of D elements: q, y_q [B,T,H,D], k, y_k
  * [B,T,G,D] with G kv heads, weights w_q, w_k [D] shared by all heads.
  *
  * Backward, with g = w dy and the means over a row (the first only in layernorm),

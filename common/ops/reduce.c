@@ -9,16 +9,11 @@ static const char *const fills[] = {"normal", "masked", NULL};
 
 static const struct param params[] = {
     SIZE_PARAM("rows", 'R', 4096, "rows of x"),
-    SIZE_PARAM("length", 'N', 4096, "numbers of a row"),
-    CHOICE_PARAM("kind", kinds, REDUCE_SUM, "what is made of them"),
+    SIZE_PARAM("length", 'N', 4096, "elements of a row"),
+    CHOICE_PARAM("kind", kinds, REDUCE_SUM, "the reduction"),
     CHOICE_PARAM("over", overs, REDUCE_EACH_ROW, "of each row, or of all of x"),
     FILL_PARAM(fills, "x"),
 };
-
-static enum fill fill_of(const struct frame *f)
-{
-    return fill_chosen(f, REDUCE_FILL);
-}
 
 static const struct axis axes[] = {{'U', "one"}, {0, NULL}};
 
@@ -38,7 +33,7 @@ static const char *result_shape(const struct frame *f)
 }
 
 static const struct arg args[] = {
-    ARG(reduce, x, "RN", IN | DIFF, NORMAL, .back = is_norm2, .fill_of = fill_of),
+    ARG(reduce, x, "RN", IN | DIFF, NORMAL, .back = is_norm2, .fill_choice = "fill"),
     ARG(reduce, y, "R", OUT | SAVED | DIFF, .shape_of = result_shape, .back = is_norm2),
     ARG(reduce, at, "R", SAVED | WHOLE, .when = is_max, .shape_of = result_shape),
 };
@@ -99,11 +94,8 @@ const struct op op_reduce = {
     .name = "reduce",
     .formula = "y = sum, max, mean or 2-norm of x",
     .source = "common/ops/reduce.h",
-    .param = params,
-    .n_params = COUNT(params),
+    SIGNATURE(reduce, params, args),
     .axis = axes,
-    .arg = args,
-    .n_args = N_ARGS(reduce),
     .cases = "rows=1 length=1 over=rows,all " EACH_KIND
              "; rows=5 length=33 over=rows,all " EACH_KIND "; rows=3 length=72 " EACH_KIND
              "; rows=1 length=40004 kind=max,norm2; rows=1000 length=33 kind=max; "

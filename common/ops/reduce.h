@@ -1,4 +1,4 @@
-/* reduce: one number y of each row of x [R,N], or of all of x.  Of n numbers, N or R N,
+/* reduce: one value y of each row of x [R,N], or of all of x.  Of n elements, N or R N,
  *
  *     sum    y = sum of x          dx = dy
  *     max    y = max of x          dx = dy at the first that is y, elsewhere 0
@@ -7,10 +7,10 @@
  *
  * Where a max has ties, the first of them has all of dy, as PyTorch's max(dim) on a CPU.  The
  * first NaN, if there is one, is the max, and has dy.  The other kinds are NaN or infinite as their
- * formulas say, where x has such numbers. */
+ * formulas say, where x has such elements. */
 struct reduce {
     void *x;
-    void *y;  /* [R], or one number */
+    void *y;  /* [R], or one element */
     void *at; /* of a max: which it was, from 0; in all of x, row after row */
 };
 

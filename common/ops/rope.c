@@ -50,10 +50,7 @@ const struct op op_rope = {
     .name = "rope",
     .formula = "pair i of step t turned by (offset + t) theta^(-2i/D)",
     .source = "common/ops/rope.h",
-    .param = params,
-    .n_params = COUNT(params),
-    .arg = args,
-    .n_args = N_ARGS(rope),
+    SIGNATURE(rope, params, args),
     .cases = "batch=1 steps=1 heads=1 dim=2 offset=3" EACH_FORM
              "batch=2 steps=5 heads=3 dim=6 theta=100" EACH_FORM
              "batch=2 steps=3 heads=2 dim=64 offset=1000003" EACH_FORM

@@ -1,5 +1,5 @@
-/* rope: rotary embedding.  The D numbers of a head are D/2 pairs; at step t pair i is turned by the
- * angle
+/* rope: rotary embedding.  The D elements of a head are D/2 pairs; at step t pair i is turned by
+ * the angle
  *
  *     a = (offset + t) theta^(-2i/D)
  *     y[first]  = x[first] cos a - x[second] sin a
@@ -8,7 +8,7 @@
  * for x, y [B,T,H,D], D even.  In the form `half` a pair is (i, i + D/2), in the form
  * `interleaved` (2i, 2i + 1).  Backward turns dy back.
  *
- * Angles are reckoned in double in all precisions, and only their sines and cosines are rounded:
+ * Angles are computed in double in all precisions, and only their sines and cosines are rounded:
  * in float an angle of 10^6 would be known to 0.06 at best.
  *
  * Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021. */

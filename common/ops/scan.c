@@ -8,18 +8,13 @@ static const char *const fills[] = {"normal", "masked", NULL};
 
 static const struct param params[] = {
     SIZE_PARAM("rows", 'R', 4096, "rows of x"),
-    SIZE_PARAM("length", 'N', 4096, "numbers of a row"),
+    SIZE_PARAM("length", 'N', 4096, "elements of a row"),
     CHOICE_PARAM("kind", kinds, SCAN_INCLUSIVE, "with what is there, or only what is before it"),
     FILL_PARAM(fills, "x"),
 };
 
-static enum fill fill_of(const struct frame *f)
-{
-    return fill_chosen(f, SCAN_FILL);
-}
-
 static const struct arg args[] = {
-    ARG(scan, x, "RN", IN | DIFF | NOT_BACK, NORMAL, .fill_of = fill_of),
+    ARG(scan, x, "RN", IN | DIFF | NOT_BACK, NORMAL, .fill_choice = "fill"),
     ARG(scan, y, "RN", OUT | DIFF),
 };
 
@@ -41,10 +36,7 @@ const struct op op_scan = {
     .name = "scan",
     .formula = "y[i] = sum of x[k] up to i",
     .source = "common/ops/scan.h",
-    .param = params,
-    .n_params = COUNT(params),
-    .arg = args,
-    .n_args = N_ARGS(scan),
+    SIGNATURE(scan, params, args),
     .cases = "rows=1 length=1; rows=5 length=33 " EACH_KIND "; rows=3 length=1096 " EACH_KIND
              "; rows=2 length=2049; rows=2 length=20008; rows=1 length=69001; "
              "fill=masked rows=15 length=2,33,1096 " EACH_KIND "; fill=masked rows=8 length=20008",

@@ -5,18 +5,13 @@
 
 static const struct param params[] = {
     SIZE_PARAM("rows", 'R', 1024, "rows of x"),
-    SIZE_PARAM("columns", 'N', 1024, "numbers in a row"),
+    SIZE_PARAM("columns", 'N', 1024, "elements of a row"),
     REAL_PARAM("scale", 1, 1e-6, 1e6, "factor of x"),
     FILL_PARAM(fill_names, "x"),
 };
 
-static enum fill fill_of(const struct frame *f)
-{
-    return fill_chosen(f, SOFTMAX_FILL);
-}
-
 static const struct arg args[] = {
-    ARG(softmax, x, "RN", IN | DIFF | NOT_BACK | BELOW, NORMAL, .fill_of = fill_of),
+    ARG(softmax, x, "RN", IN | DIFF | NOT_BACK | BELOW, NORMAL, .fill_choice = "fill"),
     ARG(softmax, y, "RN", OUT | SAVED | DIFF),
 };
 
@@ -53,10 +48,7 @@ const struct op op_softmax = {
     .name = "softmax",
     .formula = "y = softmax(scale x) over the last axis",
     .source = "common/ops/softmax.h",
-    .param = params,
-    .n_params = COUNT(params),
-    .arg = args,
-    .n_args = N_ARGS(softmax),
+    SIGNATURE(softmax, params, args),
     .cases = "rows=1 columns=2; rows=3 columns=3; rows=5 columns=7 scale=0.125; "
              "rows=9 columns=33 scale=2.5; rows=2 columns=64; rows=3 columns=257 scale=40; "
              "rows=2 columns=1024; rows=2 columns=2500 scale=0.5; "

@@ -1,5 +1,5 @@
-/* softmax: y[r,:] = softmax(scale x[r,:]) for each of R rows of N numbers, from the largest
- * on, which changes no y and lets no exponential overflow:
+/* softmax: y[r,:] = softmax(scale x[r,:]) for each of R rows of N elements, less their maximum,
+ * which changes no y and lets no exponential overflow:
  *
  *     y_j = e^(scale (x_j - max x)) / sum_i e^(scale (x_i - max x))
  *

@@ -3,13 +3,8 @@
 
 static const struct param params[] = {
     SIZE_PARAM("rows", 'B', 64, "rows"),
-    SIZE_PARAM("length", 'N', 65536, "numbers of a row"),
-    {.name = "radius",
-     .letter = 'R',
-     .initial = 4,
-     .min = 0,
-     .max = 1 << 28,
-     .help = "neighbours on each side"},
+    SIZE_PARAM("length", 'N', 65536, "elements of a row"),
+    WHOLE_PARAM("radius", 'R', 4, 0, 1 << 28, "neighbours on each side"),
 };
 
 static const struct arg args[] = {
@@ -17,7 +12,7 @@ static const struct arg args[] = {
     ARG(stencil1d, y, "BN", OUT | DIFF),
 };
 
-/* 2R additions, no more than reach over the row, and a division for each number. */
+/* 2R additions, no more than reach over the row, and a division for each element. */
 static double flops(const struct frame *f, enum pass p)
 {
     double reach = (double)(DIM(f, 'R') < DIM(f, 'N') ? DIM(f, 'R') : DIM(f, 'N') - 1);
@@ -29,10 +24,7 @@ const struct op op_stencil1d = {
     .name = "stencil1d",
     .formula = "y[i] = mean of x[i-R ... i+R], zero outside",
     .source = "common/ops/stencil1d.h",
-    .param = params,
-    .n_params = COUNT(params),
-    .arg = args,
-    .n_args = N_ARGS(stencil1d),
+    SIGNATURE(stencil1d, params, args),
     .cases =
         "rows=1 length=1 radius=0,1; rows=3 length=7 radius=2; rows=2 length=33 radius=0,4,40; "
         "rows=2 length=300 radius=1,7,17; rows=1 length=4099,4104 radius=2,9",

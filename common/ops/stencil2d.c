@@ -5,12 +5,7 @@ static const struct param params[] = {
     SIZE_PARAM("batch", 'B', 1, "images"),
     SIZE_PARAM("height", 'H', 1024, "rows of an image"),
     SIZE_PARAM("width", 'W', 1024, "columns of an image"),
-    {.name = "radius",
-     .letter = 'R',
-     .initial = 1,
-     .min = 0,
-     .max = 1 << 28,
-     .help = "neighbours on each side"},
+    WHOLE_PARAM("radius", 'R', 1, 0, 1 << 28, "neighbours on each side"),
 };
 
 static const struct arg args[] = {
@@ -35,10 +30,7 @@ const struct op op_stencil2d = {
     .name = "stencil2d",
     .formula = "y[i][j] = mean of x[i-R ... i+R][j-R ... j+R], zero outside",
     .source = "common/ops/stencil2d.h",
-    .param = params,
-    .n_params = COUNT(params),
-    .arg = args,
-    .n_args = N_ARGS(stencil2d),
+    SIGNATURE(stencil2d, params, args),
     .cases = "batch=1 height=1 width=1 radius=0,1; batch=2 height=3 width=5 radius=1,4; "
              "batch=2 height=9 width=16 radius=0,1,2,3,4,5; batch=1 height=33 width=12 radius=2; "
              "batch=1 height=5 width=40 radius=3,20; batch=1 height=35 width=41 radius=3",

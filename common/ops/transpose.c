@@ -36,10 +36,7 @@ const struct op op_transpose = {
     .name = "transpose",
     .formula = "out[b,j,i] = x[b,i,j]",
     .source = "common/ops/transpose.h",
-    .param = params,
-    .n_params = COUNT(params),
-    .arg = args,
-    .n_args = N_ARGS(transpose),
+    SIGNATURE(transpose, params, args),
     .cases = "batch=1 rows=1 columns=1; batch=3 rows=5 columns=7; batch=2 rows=33 columns=16; "
              "batch=1 rows=72 columns=40",
     .shapes = "batch=1 rows=1 columns=257; batch=1 rows=257 columns=1; "

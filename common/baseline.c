@@ -1,3 +1,4 @@
+/* Compares the times of a run with those in an earlier dump (baseline.h). */
 #include "config.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* Lower limits of a time from the ceilings of the device; the crossover (bench.h). */
 #include "config.h"
 
 #include <stdio.h>

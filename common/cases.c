@@ -1,3 +1,4 @@
+/* Expands a text of settings into cases: the product of their lists (cases.h). */
 #include "config.h"
 
 #include <stdio.h>

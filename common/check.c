@@ -1,3 +1,4 @@
+/* The checks of tensors: bounds, parity, and the verdicts on them (check.h). */
 #include "config.h"
 
 #include <inttypes.h>

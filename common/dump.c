@@ -1,3 +1,4 @@
+/* Writes the tensors, verdicts and times of a trial into its group (dump.h). */
 #include "config.h"
 
 #include <stdio.h>

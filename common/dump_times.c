@@ -1,3 +1,4 @@
+/* Reads the times in a dump, of the schemas ablate-2 and ablate-1 (dump_times.h). */
 #include "config.h"
 
 #include <errno.h>

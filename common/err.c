@@ -1,3 +1,4 @@
+/* The message of the last error, one per thread (err.h). */
 #include "config.h"
 
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* Estimates the time of a plan from a few measured products (estimate.h). */
 #include "config.h"
 
 #include <math.h>

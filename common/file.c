@@ -1,3 +1,4 @@
+/* May a file be read, and if not, why (file.h). */
 #include "config.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Attributes, groups, datasets and tables in HDF5 (h5.h). */
 #include "config.h"
 
 #include <stdarg.h>

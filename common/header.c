@@ -1,3 +1,4 @@
+/* The attributes of a dump's root: the experiment, and the comparison with it (header.h). */
 #include "config.h"
 
 #include <errno.h>
@@ -113,15 +114,15 @@ int header_write(hid_t root, const struct experiment *x)
 /* Fowler, Noll and Vo's hash 1a of 64 bits: of the whole file, byte by byte. */
 static int hash_file(int fd, uint64_t *hash, uint64_t *bytes)
 {
-    enum { ROOM = 1 << 16 };
-    unsigned char *some = malloc(ROOM);
+    enum { BUFFER = 1 << 16 };
+    unsigned char *some = malloc(BUFFER);
     ssize_t n = 0;
 
     if (!some)
         return err_set("no memory to read it");
     *hash = 0xcbf29ce484222325u;
     *bytes = 0;
-    while ((n = read(fd, some, ROOM)) > 0) {
+    while ((n = read(fd, some, BUFFER)) > 0) {
         *bytes += n;
         for (ssize_t i = 0; i < n; i++)
             *hash = (*hash ^ some[i]) * 0x100000001b3u;

@@ -1,3 +1,4 @@
+/* The memory that ulimit and the machine leave (limits.h). */
 #include "config.h"
 
 #include <stdio.h>

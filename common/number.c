@@ -1,3 +1,4 @@
+/* Reads and writes numbers in text (number.h). */
 #include "config.h"
 
 #include <inttypes.h>

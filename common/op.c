@@ -1,3 +1,4 @@
+/* Sizes, tensors, cases and costs of an operation, from its contract (op.h). */
 #include "config.h"
 
 #include <inttypes.h>

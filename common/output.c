@@ -1,3 +1,4 @@
+/* Names the dump and decides whether it may be replaced (output.h). */
 #include "config.h"
 
 #include <errno.h>

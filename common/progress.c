@@ -1,3 +1,4 @@
+/* One line on a terminal that shows the current step (progress.h). */
 #include "config.h"
 
 #include <stdarg.h>

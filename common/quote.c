@@ -1,3 +1,4 @@
+/* Quotes a user's text for a terminal or a shell (quote.h). */
 #include "config.h"
 
 #include <ctype.h>

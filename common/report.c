@@ -1,3 +1,4 @@
+/* The report: the head, a row per backend and kernel, the summary (report.h). */
 #include "config.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* Collects what a trial produced: runs, verdicts, declined and skipped kernels (result.h). */
 #include "config.h"
 
 #include <stdio.h>

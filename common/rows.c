@@ -1,3 +1,4 @@
+/* Fills the rows of the tables of times (rows.h). */
 #include "config.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* Runs one operation on one backend: memory, copies, passes, times (run.h). */
 #include "config.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* A plan while it is read, and its list of faults (section.h). */
 #include "config.h"
 
 #include <stdarg.h>

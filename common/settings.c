@@ -1,3 +1,4 @@
+/* The settings of a trial by name (settings.h). */
 #include "config.h"
 
 #include <inttypes.h>

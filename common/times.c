@@ -1,3 +1,4 @@
+/* Prints times: as words, columns and tab-separated fields (times.h). */
 #include "config.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* measure = time and measure = regime (timing.h). */
 #include "config.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* Runs one trial of a plan and judges it (trial.h). */
 #include "config.h"
 
 #include <stdio.h>

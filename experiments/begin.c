@@ -1,3 +1,4 @@
+/* Checks threads and memory before the first use of either (begin.h). */
 #include "config.h"
 
 #include <omp.h>

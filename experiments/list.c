@@ -1,3 +1,4 @@
+/* run-ablation --list (list.h). */
 #include "config.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* run-ablation --random (random.h). */
 #include "config.h"
 
 #include <inttypes.h>

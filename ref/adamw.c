@@ -1,3 +1,4 @@
+/* adamw: one step of Adam with decoupled weight decay; formulas in common/ops/adamw.h. */
 #include "ref/ref.h"
 #include "common/ops/adamw.h"
 

@@ -1,3 +1,4 @@
+/* The backends ref64, ref32 and ref16: memory of the host, times by the wall clock. */
 #include "ref/ref.h"
 #include "common/limits.h"
 

@@ -1,3 +1,4 @@
+/* cross_entropy: loss = mean over rows of lse(logits) - logits[target], with label smoothing. */
 #include "ref/ref.h"
 #include "common/ops/cross_entropy.h"
 

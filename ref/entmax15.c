@@ -1,3 +1,4 @@
+/* entmax15: p_j = [x_j/2 - tau]_+^2; tau from the sorted row. */
 #include "ref/entmax15.h"
 #include "common/ops/entmax15.h"
 

@@ -1,3 +1,4 @@
+/* gemm, gemm_batched, gemm_splitk: C = alpha op(A) op(B) + beta C0. */
 #include "ref/ref.h"
 #include "common/ops/gemm.h"
 

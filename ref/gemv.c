@@ -1,3 +1,4 @@
+/* gemv: y = alpha op(A) x + beta y0. */
 #include "ref/ref.h"
 #include "common/ops/gemv.h"
 

@@ -1,3 +1,4 @@
+/* histogram: counts[k] = the number of x with floor(x M) = k, 0 <= x < 1. */
 #include "ref/ref.h"
 #include "common/ops/histogram.h"
 

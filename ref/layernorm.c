@@ -1,3 +1,4 @@
+/* layernorm: y = w (x - mean) / sqrt(var + eps) + b, for each row. */
 #include "ref/ref.h"
 #include "common/ops/norm.h"
 

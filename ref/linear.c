@@ -1,3 +1,4 @@
+/* linear: y = act(x W^T + b). */
 #include "ref/ref.h"
 #include "common/ops/linear.h"
 

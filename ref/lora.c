@@ -1,3 +1,4 @@
+/* lora: y = x W^T + (alpha / R) (x A^T) B^T. */
 #include "ref/ref.h"
 #include "common/ops/lora.h"
 

@@ -1,3 +1,4 @@
+/* qk_norm: rmsnorm of the query and of the key of each head. */
 #include "ref/rmsnorm.h"
 
 /* Heads are rows. */

@@ -1,3 +1,4 @@
+/* reduce: the sum, maximum, mean or norm of each row, or of all of x. */
 #include "ref/ref.h"
 #include "common/ops/reduce.h"
 

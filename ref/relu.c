@@ -1,3 +1,4 @@
+/* relu: y = max(x, 0). */
 #include "ref/ref.h"
 #include "common/ops/elementwise.h"
 

@@ -1,3 +1,4 @@
+/* rmsnorm: y = w x / sqrt(mean(x^2) + eps), for each row. */
 #include "ref/rmsnorm.h"
 
 enum { PANEL = 64 }; /* columns that a thread sums at once */

@@ -1,3 +1,4 @@
+/* rope: each pair of a head's elements is rotated by the angle of its step. */
 #include "ref/ref.h"
 #include "common/ops/rope.h"
 

@@ -1,3 +1,4 @@
+/* scan: prefix sums of each row, with or without the element itself. */
 #include "ref/ref.h"
 #include "common/ops/scan.h"
 

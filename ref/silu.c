@@ -1,3 +1,4 @@
+/* silu: y = x / (1 + exp(-x)). */
 #include "ref/ref.h"
 #include "common/ops/elementwise.h"
 

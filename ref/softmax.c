@@ -1,3 +1,4 @@
+/* softmax: y = exp(scale (x - max)) / sum, for each row. */
 #include "ref/ref.h"
 #include "common/ops/softmax.h"
 

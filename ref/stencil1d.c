@@ -1,3 +1,4 @@
+/* stencil1d: the mean of 2R+1 neighbours in a row, with zeros outside. */
 #include "ref/ref.h"
 #include "common/ops/stencil1d.h"
 

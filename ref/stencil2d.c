@@ -1,3 +1,4 @@
+/* stencil2d: the mean of (2R+1) x (2R+1) neighbours in an image, with zeros outside. */
 #include "ref/ref.h"
 #include "common/ops/stencil2d.h"
 

@@ -1,3 +1,4 @@
+/* swiglu: y = silu(a) b. */
 #include "ref/ref.h"
 #include "common/ops/elementwise.h"
 

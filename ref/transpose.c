@@ -1,3 +1,4 @@
+/* transpose: out[b,j,i] = x[b,i,j]. */
 #include "ref/ref.h"
 #include "common/ops/transpose.h"
 

@@ -28,7 +28,7 @@ static const char *comma(int *n)
 }
 
 /* Its parameters: the choices of each, or null for a number. */
-static void tell_operation(FILE *to, const struct op *o)
+static void print_operation(FILE *to, const struct op *o)
 {
     int n = 0;
 
@@ -45,7 +45,7 @@ static void tell_operation(FILE *to, const struct op *o)
 }
 
 /* The parameters that apply, with their values. */
-static void tell_parameters(FILE *to, const struct op *o, const struct frame *f)
+static void print_parameters(FILE *to, const struct op *o, const struct frame *f)
 {
     int n = 0;
 
@@ -61,7 +61,7 @@ static void tell_parameters(FILE *to, const struct op *o, const struct frame *f)
 
 /* The tensors of this case: name, whether it is an input, and the names and lengths of its
  * axes. */
-static void tell_tensors(FILE *to, const struct op *o, const struct frame *f)
+static void print_tensors(FILE *to, const struct op *o, const struct frame *f)
 {
     int n = 0;
 
@@ -79,15 +79,15 @@ static void tell_tensors(FILE *to, const struct op *o, const struct frame *f)
     fputs("]", to);
 }
 
-static void tell_case(FILE *to, const struct op *o, const struct frame *f, const struct tensors *t)
+static void print_case(FILE *to, const struct op *o, const struct frame *f, const struct tensors *t)
 {
     char text[MAX_TEXT];
 
     op_text(o, f, text);
     fprintf(to, "{\"case\": \"%s\", ", text);
-    tell_parameters(to, o, f);
+    print_parameters(to, o, f);
     fputs(", ", to);
-    tell_tensors(to, o, f);
+    print_tensors(to, o, f);
     fputs("}\n", to);
     for (int i = 0; i < o->n_args; i++)
         if (op_has(o, f, i))
@@ -109,7 +109,7 @@ static int run_case(const struct op *o, const struct frame *f, void *data)
         e = run_op(&c, t, NULL);
     }
     if (!e)
-        tell_case(data, o, f, t);
+        print_case(data, o, f, t);
     tensors_free(t);
     return e;
 }
@@ -126,7 +126,7 @@ static int run_all(FILE *to, int argc, char *const *argv)
     for (int i = 0; !e && i < N_OPS; i++) {
         if (!named(ops[i], argc - 1, argv + 1))
             continue;
-        tell_operation(to, ops[i]);
+        print_operation(to, ops[i]);
         e = cases_each(ops[i], ops[i]->cases, run_case, to);
         if (!e && ops[i]->shapes && !ops[i]->chain)
             e = cases_each(ops[i], ops[i]->shapes, run_case, to);

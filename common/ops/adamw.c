@@ -1,3 +1,4 @@
+/* The contract of adamw: sizes, tensors, costs, cases with known results. */
 #include "common/op.h"
 #include "common/ops/adamw.h"
 

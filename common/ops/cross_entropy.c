@@ -1,3 +1,4 @@
+/* The contract of cross_entropy: sizes, tensors, costs, cases with known results. */
 #include <math.h>
 
 #include "common/op.h"

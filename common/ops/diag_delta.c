@@ -1,3 +1,4 @@
+/* The contract of diag_delta: sizes, tensors, costs, cases with known results. */
 #include "common/op.h"
 #include "common/ops/diag_delta.h"
 

@@ -1,3 +1,4 @@
+/* The contracts of silu, relu and swiglu: sizes, tensors, costs, cases with known results. */
 #include "common/op.h"
 #include "common/ops/elementwise.h"
 

@@ -1,3 +1,4 @@
+/* The contract of entmax15: sizes, tensors, costs, cases with known results. */
 #include <math.h>
 
 #include "common/err.h"

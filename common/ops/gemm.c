@@ -1,3 +1,4 @@
+/* The contracts of gemm, gemm_batched and gemm_splitk: sizes, tensors, costs, identities. */
 #include "common/op.h"
 #include "common/ops/gemm.h"
 

@@ -1,3 +1,4 @@
+/* The contract of linear: sizes, tensors, costs, cases with known results. */
 #include "common/op.h"
 #include "common/ops/linear.h"
 

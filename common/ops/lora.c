@@ -1,3 +1,4 @@
+/* The contract of lora: sizes, tensors, costs, cases with known results. */
 #include "common/op.h"
 #include "common/ops/lora.h"
 

@@ -1,3 +1,4 @@
+/* The contracts of rmsnorm, layernorm and qk_norm: sizes, tensors, costs, identities. */
 #include "common/op.h"
 #include "common/ops/norm.h"
 

@@ -1,3 +1,4 @@
+/* The contract of rope: sizes, tensors, costs, cases with known results. */
 #include "common/err.h"
 #include "common/op.h"
 #include "common/ops/rope.h"

@@ -1,3 +1,4 @@
+/* The contract of scan: sizes, tensors, costs, cases with known results. */
 #include <math.h>
 
 #include "common/op.h"

@@ -1,3 +1,4 @@
+/* The contract of stencil1d: sizes, tensors, costs, cases with known results. */
 #include "common/op.h"
 #include "common/ops/stencil1d.h"
 

@@ -1,3 +1,4 @@
+/* The contract of stencil2d: sizes, tensors, costs, cases with known results. */
 #include "common/op.h"
 #include "common/ops/stencil2d.h"
 

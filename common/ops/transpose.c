@@ -1,3 +1,4 @@
+/* The contract of transpose: sizes, tensors, costs, cases with known results. */
 #include "common/op.h"
 #include "common/ops/transpose.h"
 

@@ -1,4 +1,4 @@
-/* cross_entropy: how unlikely R rows of V logits find their targets, with label smoothing:
+/* cross_entropy: the cross entropy of R rows of V logits and their targets, with label smoothing:
  *
  *     top[r]      = max_j logits[r,j]
  *     sum[r]      = sum_j e^(logits[r,j] - top[r])
@@ -10,19 +10,19 @@
  *
  * with s = label_smoothing.  row_loss and dlogits are computed from top and sum: the rounding of
  * lse, which is large where all logits are large, would be their error.  A row whose target is
- * ignore_index is ignored: its row_loss is 0, and count, the number of the others, leaves it out;
- * where all are ignored, loss is 0.  Its lse is there all the same.  Any other target outside 0
- * ... V - 1 is a mistake, and makes its row_loss NaN.
+ * ignore_index is ignored: its row_loss is 0, and count does not include it.  If all rows are
+ * ignored, loss is 0.  lse is computed for ignored rows, too.  Any other target outside
+ * 0 ... V - 1 is a mistake, and makes its row_loss NaN.
  *
- *     a[r]  = d_loss / count + d_row_loss[r], or 0 of a row ignored
+ *     a[r]  = d_loss / count + d_row_loss[r], or 0 where row r is ignored
  *     dlogits[r,j] = (a + d_lse) / sum e^(logits - top) - a ((1 - s) [j = target] + s / V)
  *
- * so that backward reads logits once, writes dlogits once, and no probabilities are kept.
+ * Backward reads logits once and writes dlogits once; no probabilities are saved.
  *
- * A logit of -inf has the probability 0, so that a row whose target it is has the loss inf.  (With
- * s = 1 its factor is 0, and the loss NaN.)  A row with a NaN or inf in it, or of -inf all over,
- * has a loss and gradients that are NaN, as in PyTorch, and lse is as torch.logsumexp's: NaN if
- * there is a NaN, else inf or -inf; sum is NaN, and other rows do not notice. */
+ * A logit of -inf has the probability 0; if it is the target, the row's loss is inf.  (With s = 1
+ * its factor is 0, and the loss is NaN.)  In a row that has a NaN or an inf, or only -inf, the loss,
+ * the gradients and sum are NaN, as in PyTorch; lse is the same as torch.logsumexp: NaN if there is
+ * a NaN, else inf or -inf.  Other rows are not affected. */
 struct cross_entropy {
     void *logits;   /* [R,V] */
     void *target;   /* [R] */

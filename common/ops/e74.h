@@ -10,14 +10,14 @@
  *     S <- f(S + (v - rho) k^T)     f: tanh, linear, rmsnorm, frobnorm
  *     y = S q,  out = y silu(y)
  *
- * S is a full n x n matrix; its diagonal (products element by element); n/b
- * blocks of b x b; or U V^T of rank r, where U takes (v - rho) (W_r k^)^T, f
- * acts on U, and V stays.
+ * S is a full n x n matrix; or a diagonal matrix (products element by element); or n/b
+ * blocks of b x b; or U V^T of rank r, where (v - rho) (W_r k^)^T is added to U, f
+ * is applied to U, and V is constant.
  *
  * e74_cell takes k, v, q, z; e74 takes x and the weights that make them; and e74_block is a
- * layer as models have it, out = x + e74(rmsnorm(x)) W_o^T: a chain of the operations rmsnorm,
+ * layer of a model, out = x + e74(rmsnorm(x)) W_o^T: a chain of the operations rmsnorm,
  * e74 (linear, e74_cell) and linear, and the sum.
- * All take the same choices, by the same places:
+ * All have the same choices, at the same places:
  */
 #ifndef E74_H
 #define E74_H

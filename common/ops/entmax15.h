@@ -1,10 +1,10 @@
 /* entmax15: the exact 1.5-entmax (Peters, Niculae and Martins 2019) of each of R rows of N <= 64
  * elements: p_j = [x_j/2 - tau]_+^2, with tau such that the row's sum is 1.
  *
- *     dx = g (dp - <g,dp> / sum of g), g = sqrt(p): 0 where p is
+ *     dx = g (dp - <g,dp> / sum of g),   g = sqrt(p)
  *
- * An x of -inf gets 0.  A row with a NaN or inf in it, or of -inf all over, is NaN all over in p
- * and dx, as softmax's is; other rows do not notice. */
+ * p is 0 where x is -inf.  If a row of x has a NaN or an inf, or only -inf, all elements of its p
+ * and dx are NaN, as in softmax.  Other rows are not affected. */
 struct entmax15 {
     void *x; /* [R,N] */
     void *p; /* [R,N] */

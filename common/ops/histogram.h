@@ -2,8 +2,8 @@
  *
  *     counts[k] = how many x with 0 <= x < 1 and floor(x M) = k
  *
- * the product exact, not rounded: an element below a bin's edge is counted below it, however near.
- * (So no floor is beyond M - 1.)  Elements outside 0 ... 1 are counted by their kind, in `outside`.
+ * where the product is exact, not rounded: an element just below a bin's edge is in the bin below.
+ * (So floor(x M) is at most M - 1.)  Elements outside 0 ... 1 are counted by their kind, in `outside`.
  * All counts are whole numbers, the same in each precision; there is no backward pass. */
 struct histogram {
     void *x;       /* [N] */

@@ -2,8 +2,8 @@
  *
  *     dz = dy act'(z + b);  dx = dz W, dW = dz^T x, db = the sum of dz's rows
  *
- * where z = x W^T.  Backward finds the slope of silu at z, which forward keeps, without the bias,
- * and that of relu by y: it is 0 where y is. */
+ * where z = x W^T, without the bias.  Backward computes silu's slope from z, which forward saves, and
+ * relu's slope from y: it is 0 where y is 0. */
 struct linear {
     void *x, *W;
     void *b; /* bias = yes */

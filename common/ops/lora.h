@@ -1,4 +1,4 @@
-/* lora: a linear layer whose W [D,C] is frozen and goes on learning in R dimensions (Hu and others
+/* lora: a linear layer with a frozen W [D,C] and a trained product of rank R (Hu and others
  * 2021);  x [M,C], A [R,C], B [D,R], y [M,D]:
  *
  *     h = (alpha / R) x A^T,  y = x W^T + h B^T

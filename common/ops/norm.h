@@ -1,11 +1,12 @@
-/* Rows brought to one size.  x, y [R,N]; weight w and bias b [N], shared by all rows.
+/* rmsnorm, layernorm and qk_norm: rows are divided by their size.  x, y [R,N]; weight w and bias b
+ * [N] are the same for all rows.
  *
- * rmsnorm: each row divided by its root mean square,
+ * rmsnorm divides each row by its root mean square:
  *
  *     rstd = 1 / sqrt(mean(x^2) + eps)
  *     y    = w xhat,   xhat = rstd x
  *
- * layernorm: the row's mean first taken off, and a bias added,
+ * layernorm subtracts the row's mean first, and adds a bias:
  *
  *     rstd = 1 / sqrt(mean((x - mean)^2) + eps)
  *     y    = w xhat + b,   xhat = rstd (x - mean)
@@ -13,9 +14,11 @@
  * qk_norm: rmsnorm of every head's query and key of D elements: q, y_q [B,T,H,D], k, y_k
  * [B,T,G,D] with G kv heads, weights w_q, w_k [D] shared by all heads.
  *
- * Backward, with g = w dy and the means over a row (the first only in layernorm),
+ * Backward, with g = w dy and means over a row; mean(g) is only in layernorm:
  *
- *     dx = rstd (g - mean(g) - xhat mean(g xhat)),   dw = sum over rows of dy xhat,   db of dy */
+ *     dx = rstd (g - mean(g) - xhat mean(g xhat))
+ *     dw = sum over rows of dy xhat
+ *     db = sum over rows of dy */
 struct rmsnorm {
     void *x, *w;
     void *y;

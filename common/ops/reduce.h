@@ -5,9 +5,9 @@
  *     mean   y = sum of x / n      dx = dy / n
  *     norm2  y = sqrt(sum of x^2)  dx = dy x / y, and 0 where y is 0
  *
- * Where a max has ties, the first of them has all of dy, as PyTorch's max(dim) on a CPU.  The
- * first NaN, if there is one, is the max, and has dy.  The other kinds are NaN or infinite as their
- * formulas say, where x has such elements. */
+ * If several elements are the maximum, the first of them gets all of dy, as in PyTorch's max(dim) on
+ * a CPU.  If x has a NaN, the first NaN is the maximum and gets dy.  For the other kinds NaN and inf
+ * in x have the effect that the formula gives them. */
 struct reduce {
     void *x;
     void *y;  /* [R], or one element */

@@ -6,10 +6,10 @@
  *     y[second] = x[first] sin a + x[second] cos a
  *
  * for x, y [B,T,H,D], D even.  In the form `half` a pair is (i, i + D/2), in the form
- * `interleaved` (2i, 2i + 1).  Backward turns dy back.
+ * `interleaved` (2i, 2i + 1).  Backward rotates dy by -a.
  *
  * Angles are computed in double in all precisions, and only their sines and cosines are rounded:
- * in float an angle of 10^6 would be known to 0.06 at best.
+ * in float an angle of 10^6 has an error of up to 0.03.
  *
  * Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021. */
 struct rope {

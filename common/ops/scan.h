@@ -1,10 +1,9 @@
-/* scan: prefix sums of each row of x [R,N], with what is there or only what is before it:
+/* scan: prefix sums of each row of x [R,N], with or without the element itself:
  *
  *     inclusive  y[r,i] = sum of x[r,k], k <= i    dx[r,i] = sum of dy[r,k], k >= i
  *     exclusive  y[r,i] = sum of x[r,k], k < i     dx[r,i] = sum of dy[r,k], k > i
  *
- * From a NaN on, or from where both inf and -inf have come, the rest of a row is NaN; what is
- * before it and other rows do not notice. */
+ * The sums that include a NaN, or both inf and -inf, are NaN.  Other sums are not affected. */
 struct scan {
     void *x;
     void *y;

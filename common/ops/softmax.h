@@ -1,12 +1,12 @@
-/* softmax: y[r,:] = softmax(scale x[r,:]) for each of R rows of N elements, less their maximum,
- * which changes no y and lets no exponential overflow:
+/* softmax: y[r,:] = softmax(scale x[r,:]) for each of R rows of N elements.  The row's maximum is
+ * subtracted first, so that no exponential overflows:
  *
  *     y_j = e^(scale (x_j - max x)) / sum_i e^(scale (x_i - max x))
  *
- *     dx = scale y (dy - <y,dy>), from y alone
+ *     dx = scale y (dy - <y,dy>)          x is not needed
  *
- * An x of -inf gets 0.  A row with a NaN or inf in it, or of -inf all over, is NaN all over in y
- * and dx, as in PyTorch; other rows do not notice. */
+ * y is 0 where x is -inf.  If a row of x has a NaN or an inf, or only -inf, all elements of its y
+ * and dx are NaN, as in PyTorch.  Other rows are not affected. */
 struct softmax {
     void *x; /* [R,N] */
     void *y; /* [R,N] */

@@ -3,7 +3,7 @@
  *     y[b][i] = 1 / (2R+1) sum over |k| <= R of x[b][i+k]
  *
  * for B rows of N elements; x, y [B,N].  The divisor is 2R+1 at the edges, too.  The matrix of this
- * map is symmetric, so backward is the same mean over dy. */
+ * map is symmetric, so backward is the same mean of dy. */
 struct stencil1d {
     void *x;
     void *y;

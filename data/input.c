@@ -116,7 +116,7 @@ static void shape_text(char *text, size_t size, int rank, const hsize_t *dim)
         snprintf(text + at, size - at, "]");
 }
 
-/* "int32": what a type that is not floating point is, in words. */
+/* "int32": the name of a type that is not floating point. */
 static const char *type_text(hid_t type, char text[32])
 {
     static const char *const class[] = {
@@ -154,8 +154,8 @@ static void warn(struct origin *from, const char *line)
     snprintf(from->warnings + used, sizeof from->warnings - used, "%s\n", line);
 }
 
-/* Values that are no integers are an error where the input takes integers; NaN and infinity in other
- * inputs are a warning. */
+/* Values that are no integers are an error where the input takes integers; NaN and infinity in
+ * other inputs are a warning. */
 static int check_values(const struct trial *trial, int arg, const char *place, const double *x,
                         struct origin *from)
 {

@@ -96,12 +96,12 @@ static void get_checkpoint(const struct cell *c, const void *at, int64_t slot, r
 
 /* ---- workspace ---- */
 
-/* A pass's arrays of real. */
+/* The arrays of a pass, all of type real. */
 struct work {
     real *x, *W_h, *W_write, *W_in, *W_gate; /* copies, where the storage type is narrower */
     real *xp;                                /* [T,B,D]: W_x x */
     real *z, *read, *g;                      /* [T,B,D]: of a gate; backward dg is in g */
-    real *dh, *dread, *dz;                   /* [T,B,D]: what the gate adds */
+    real *dh, *dread, *dz;                   /* [T,B,D]: terms of the gate */
     real *dp, *dv;                           /* [T,B,D] */
     real *dx;                                /* [T,B,I] */
     real *product, *carry;                   /* [B,D]; dL/dh */

@@ -9,8 +9,8 @@ static int64_t parts(const struct frame *f)
     return n < 1 ? 1 : n < 64 ? n : 64;
 }
 
-/* floor(x M) of the exact product.  Rounding may have made it a whole number that it is below; the
- * sign of what fma leaves, which rounds once, says so. */
+/* floor(x M) of the exact product.  Rounding may have raised the product to an integer; then the
+ * remainder by fma, which rounds once, is negative. */
 static int64_t bin_of(double x, double M)
 {
     double bin = floor(x * M);

@@ -168,9 +168,9 @@ static inline void filled(num *x, const real *from, int64_t n)
 #endif
 }
 
-/* BLAS uses one thread until blas_threads() is called with the count that this returns.  So the bits
- * of a product do not depend on how many threads there are, and OpenBLAS's threads, which spin after
- * a product, take no core from OpenMP's. */
+/* BLAS uses one thread until blas_threads() is called with the count that this returns.  So the
+ * bits of a product do not depend on the number of threads, and OpenBLAS's threads, which spin
+ * after a product, take no core from OpenMP's. */
 static inline int one_blas_thread(void)
 {
 #ifdef HAVE_OPENBLAS_SET_NUM_THREADS

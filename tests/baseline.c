@@ -79,7 +79,7 @@ static void replays(void)
     ok(run_op(&c, t, &out) == 0 && out.median[FORWARD] == 40 && out.min[FORWARD] == 10 &&
            out.max[FORWARD] == 90 && out.spread[FORWARD] == 20 && out.runs[FORWARD] == RUNS &&
            out.no_graph[FORWARD] == 40,
-       "median, ends and spread of what was timed");
+       "median, ends and spread of the timed runs");
 
     b.record = record, b.replay = replay, b.forget = forget;
     ran[0] = RUNS - 1, ran[1] = RUNS;

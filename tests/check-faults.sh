@@ -2,8 +2,8 @@
 # Planted faults: mistakes that published kernels have made.  The lists in faults/, one for each
 # family of operations, hold them as lines
 #
-#     name | file | sed expression | what it is
-#     name | file | sed expression | what it is | text of the first failed check
+#     name | file | sed expression | description
+#     name | file | sed expression | description | text of the first failed check
 #
 # Compile each into a copy of its file, a reference (in all precisions) or a
 # kernel, link it before the archive, so that the archive's own object is not
@@ -202,7 +202,7 @@ if [ "${1-}" = --judge ]; then
     exit 0
 fi
 
-# How judge() ended for $1: what it returned.
+# How judge() ended for $1: its return value.
 status() {
     cat "$tmp/$1.status" 2>/dev/null || echo 0
 }

@@ -36,7 +36,7 @@ fi
 cp "$dir/before" "$dir/after"
 says "the same" 0 "^3 kernels before, 3 after: 3 are the same, 0 renamed, 0 only before, 0 only after$"
 { kernel first FADD FMUL; kernel two 'CALL _Z6otherf' EXIT; kernel one FADD FMUL; } >"$dir/after"
-says "another name, and another name of what it calls" 0 "2 are the same, 1 renamed, 0 only before"
+says "another name, and another name of a function that it calls" 0 "2 are the same, 1 renamed, 0 only before"
 { kernel one FADD FMUL; kernel two 'CALL _Z5helperf' EXIT; kernel one FADD FADD; } >"$dir/after"
 says "another instruction" 1 "2 are the same, 0 renamed, 1 only before, 1 only after"
 says "whose it is" 1 "^only after: one$"

@@ -156,7 +156,7 @@ def scan(a, given):
 
 
 def window_sums(x, radius, axis):
-    """Of what lies within radius of each place of an axis; outside there are zeros."""
+    """Of the elements within radius of each place of an axis; outside there are zeros."""
     x = np.moveaxis(x, axis, 0)
     sums = [np.sum(x[max(i - radius, 0):i + radius + 1], axis=0) for i in range(len(x))]
     return np.moveaxis(np.stack(sums), 0, axis)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""definitions_judge.py - what the oracle computed, read from stdin as tests/definitions.c writes
+"""definitions_judge.py - the oracle's results, read from stdin as tests/definitions.c writes
 it, against tests/definitions.py; TAP on stdout.
 
 Of each case: all results are there, and within the bound of the definition's.  Of each operation:
@@ -78,8 +78,8 @@ class Operation:
             faults += [f"no case has {parameter} = {c}" for c in choices or () if c not in seen]
             if choices is None and parameter not in lengths and len(seen) < 2:
                 faults.append(f"no case changes {parameter}")
-        ok(self.cases and not faults, f"{self.name}: {self.cases} cases try all that is to choose, "
-           "and the definition reads it", faults)
+        ok(self.cases and not faults, f"{self.name}: {self.cases} cases have all choices, "
+           "and the definition reads them", faults)
         print(f"# {self.name}: {self.cases} cases, worst difference {self.worst:.2g} of "
               f"{self.worst_of}, at most {self.margin:.2g} of its bound")
 

@@ -3,7 +3,7 @@
 
 Of each trial (default: all that are complete): that its layout is what common/store.h
 promises, that xarray opens each group and names its axes (the first ten), and that the oracle's
-outputs are what tests/definitions.py computes of its inputs.
+outputs are those of tests/definitions.py for its inputs.
 """
 import sys
 

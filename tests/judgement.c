@@ -173,7 +173,7 @@ static void draws(void)
         }
         for (int p = 0; p < o->n_params; p++)
             all &= !o->param[p].choices || seen_all(o, p, &seen[p]);
-        ok(!e && same, "%s: a drawn case is the same again, and what its words make", o->name);
+        ok(!e && same, "%s: a drawn case is the same again, and that of its words", o->name);
         ok(all && types == 3, "%s: %d cases have every choice and storage type", o->name, EACH);
     }
 }

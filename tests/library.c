@@ -71,7 +71,7 @@ static void values(void)
     error_says("is a result");
     ok(abl_set(c, "k", x, n - 1) == -1, "nor half of an input");
     error_says("144 elements, not 143");
-    ok(abl_set(c, "U0", x, n) == -1, "nor what is not there");
+    ok(abl_set(c, "U0", x, n) == -1, "nor a tensor that the case lacks");
     error_says("no tensor U0");
     ok(!abl_case_new("e74_cell state=round"), "no such choice");
     error_says("state = round: not one of");

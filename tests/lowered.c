@@ -1,6 +1,6 @@
 /* Kernels that use another algorithm above some amount of work (gpu/device_limits.h).  Here the limits are
- * lowered until small cases have several runs, slices of all lengths, teams of all kinds and several
- * rows per team.  The tests are those of tests/parity at the device's own limits.
+ * lowered until small cases have several runs, slices of all lengths, teams of all kinds and
+ * several rows per team.  The tests are those of tests/parity, which uses the device's own limits.
  *
  * lowered [OPERATION...]: those of these; default: all. */
 #include "config.h"

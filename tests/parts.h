@@ -21,7 +21,7 @@ static inline int add_case(const struct op *o, const struct frame *f, void *data
     return 0;
 }
 
-/* Each operation goes to the part that has the least work so far, those with the most work first. */
+/* The operations with the most work first, each goes to the part that has the least work so far. */
 static inline void assign_parts(int parts, int part_of[N_OPS])
 {
     double work[N_OPS] = {0}, load[parts];

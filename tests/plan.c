@@ -161,7 +161,7 @@ static void everything(void)
            x.checks == (CHECK_PARITY | CHECK_PROPERTIES) && x.directions == 64 && x.repeats == 0 &&
            strcmp(x.output, "out/x.h5") == 0 && x.save == SAVE_OUTPUTS && x.compress == 9 &&
            x.device == 3,
-       "they are what was said");
+       "they have the given values");
     ok(strncmp(x.text, "[trial early]\n", 14) == 0, "the text is the file's");
     ok(x.n == 2 && x.trial[0].seed == UINT64_MAX && x.trial[0].type == F32 &&
            strcmp(x.trial[0].section, "early") == 0 && x.trial[0].line == 1,
@@ -285,7 +285,7 @@ static void layout(void)
                  &x)) {
         ok(x.n == 5 && DIM(&x.trial[4].sizes, 'M') == 5 && DIM(&x.trial[0].sizes, 'C') == 7 &&
                DIM(&x.trial[0].sizes, 'D') == 6 && x.trial[0].line == 4,
-           "mean what they should");
+           "have the right meaning");
         plan_free(&x);
     }
     if (good_ini("two [trial] in a row",
@@ -367,7 +367,7 @@ static void words(void)
                strcmp(x.name, "trial") == 0 && x.trial[0].seed == 3 && x.trial[0].line == 0 &&
                strcmp(x.trial[0].file, "a b,\"c\".txt") == 0 &&
                strcmp(x.trial[0].kernel, "blas") == 0,
-           "mean what they should");
+           "have the right meaning");
         plan_free(&x);
     }
     if (good("op=NAME", NULL, "rows=3 op=linear", &x)) {
@@ -413,7 +413,7 @@ static int add_one(const struct op *o, const struct frame *f, void *data)
     return 0;
 }
 
-/* `op = all` is a set of trials for each operation, and `cases` what its contract lists. */
+/* `op = all` is a set of trials for each operation, and `cases` are those of its contract. */
 static void every_operation(void)
 {
     struct experiment x;

@@ -374,7 +374,7 @@ does "more threads than can be" 0 "100000 threads are too many for" env OMP_NUM_
     timeout 60 "$run" -t 'relu rows=30 repeats=0'
 # (AddressSanitizer takes an address space of terabytes.)
 if (ulimit -s 1000000 && ulimit -v 2000000) 2>err && [ "${CFLAGS#*-fsanitize=address}" = "$CFLAGS" ]; then
-    # Each thread's stack is half of what there is.
+    # Each thread's stack is half of the memory.
     (ulimit -s 1000000 && ulimit -v 2000000 && OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=8 \
         exec timeout -s KILL 60 "$run" -t 'relu rows=30 repeats=0') >out 2>err
     [ $? = 0 ] && grep -q "of 8 threads could be started (see ulimit); using 1" err
@@ -407,7 +407,7 @@ h5py.File("k.h5", "w")["k"] = numpy.cos(numpy.arange(24.)).reshape(4, 2, 1, 3)
 h5py.File("nan.h5", "w")["k"] = numpy.full((4, 2, 1, 3), numpy.nan)' 2>err
     does "a failed check" 1 "again: run-ablation -t" wrongly -t \
         'e74_cell steps=4 batch=2 n_state=3 input=hdf5 file=k.h5 repeats=0'
-    does "says what was read and what was drawn" 0 "inputs    read k from nan.h5:/; drawn v q" "$run" -t \
+    does "names the inputs read and drawn" 0 "inputs    read k from nan.h5:/; drawn v q" "$run" -t \
         'e74_cell steps=4 batch=2 n_state=3 input=hdf5 file=nan.h5 repeats=0'
     grep -q 'warning   nan.h5:/k has a NaN at \[0,0,0,0\], and 23 more such values' out
     ok $? "and warns of a NaN"
@@ -529,7 +529,7 @@ else
     done
 fi
 
-# ---- descriptors, and what cannot be run ----
+# ---- descriptors, and trials that cannot be run ----
 
 rm -f own.h5
 "$run" own.ini >&- 2>&- <&-

@@ -61,7 +61,7 @@ tests/once --small linear >"$dir/log" 2>&1
 why=`sed -n 's/^1\.\.0 # SKIP //p; s/^# gpu32: \(emulated.*\)/\1/p' "$dir/log"`
 [ -z "$why" ] || skip_all "$why"
 
-# start TOOL [OPTION...] -- [ARGUMENT...]: watch, beside what was started before.
+# start TOOL [OPTION...] -- [ARGUMENT...]: watch, in parallel with the tools started before.
 start() {
     n=$((n + 1))
     test -n "$long" || set -- "$@" --part $((4 * n - 3))/16
@@ -74,7 +74,7 @@ start memcheck --
 # Nor does the tool know barrier.arrive, which the kernel needs: it reports two warps that exchange
 # 128 bytes.  The emulator with --with-cuda=emulate-race knows it.
 start racecheck --racecheck-report analysis -- --small --without persistent --without template_d
-# initcheck does not see what the TMA stores, and calls it unwritten: the products in bf16 are stored
+# initcheck does not see the stores of the TMA, and calls the elements unwritten: the products in bf16 are stored
 # so, and some of cuBLAS.  The emulator with --with-cuda=emulate-race does, and
 # checks all kernels.
 start initcheck -- --unpoisoned --without cublas --backend gpu32

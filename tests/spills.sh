@@ -1,7 +1,7 @@
 #!/bin/sh
 # No kernel of the library spills registers: the compiler's report on each object,
 # NAME.ptxas beside it, is read; nothing is compiled again.  TAP on
-# stdout, with a table of what every kernel takes.  $srcdir, $NVCC and the
+# stdout, with a table of every kernel's registers and memory.  $srcdir, $NVCC and the
 # $OBJECTS of the GPU's archive come from the Makefile.
 srcdir=${srcdir:-.}
 n=0 all=0

@@ -554,7 +554,7 @@ static void discarding(void)
          "no such folder");
 }
 
-/* Every key that decides what is in the file. */
+/* Every key on which the contents of the file depend. */
 static void other_keys(void)
 {
     struct experiment x = experiment(4, SAVE_ALL, 1, 2), y = x;
@@ -682,7 +682,7 @@ static void replacing(void)
     says(!store_open(&x, 0), "the name of the output is empty", "no name");
 }
 
-/* ---- attributes and tables that are not what they should be ---- */
+/* ---- wrong attributes and tables ---- */
 
 enum { MANY = 4000 };
 

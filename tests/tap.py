@@ -4,7 +4,7 @@ tests = 0
 
 
 def ok(passed, what, notes=()):
-    """A check, and what to say of it if it failed."""
+    """A check, and the lines to print if it failed."""
     global tests
     tests += 1
     print(f"{'ok' if passed else 'not ok'} {tests} - {what}", flush=True)

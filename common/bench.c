@@ -9,26 +9,26 @@
 #define CEILING_NAME(with, ID, name) #name,
 const char *const ceiling_names[N_CEILINGS] = {CEILINGS(CEILING_NAME, )};
 
-void least_times(const struct ceilings *c, const struct op *o, const struct backend *b,
-                 const struct frame *f, enum pass p, double least[N_CEILINGS])
+void min_times(const struct ceilings *c, const struct op *o, const struct backend *b,
+               const struct frame *f, enum pass p, double min_time[N_CEILINGS])
 {
     double products = o->products && b->type == BF16 ? o->products(f, p) : 0;
     double specials = o->specials ? o->specials(f, p) : 0;
     struct chain chain = o->chain ? o->chain(f, p) : (struct chain){0, 0, 0};
     double step = chain.flops * c->flop_time + chain.specials * c->special_time;
 
-    least[AT_MEMORY] = op_bytes(o, b, f, p) / c->memory;
-    least[AT_TENSOR] = products / c->tensor;
-    least[AT_FP32] = (o->flops(f, p) - products) / c->fp32;
-    least[AT_SPECIAL] = specials / c->special;
-    least[AT_LATENCY] = chain.steps * step;
+    min_time[AT_MEMORY] = op_bytes(o, b, f, p) / c->memory;
+    min_time[AT_TENSOR] = products / c->tensor;
+    min_time[AT_FP32] = (o->flops(f, p) - products) / c->fp32;
+    min_time[AT_SPECIAL] = specials / c->special;
+    min_time[AT_LATENCY] = chain.steps * step;
 }
 
-enum ceiling binding(const double least[N_CEILINGS])
+enum ceiling binding(const double min_time[N_CEILINGS])
 {
     enum ceiling worst = AT_MEMORY;
     for (int i = 1; i < N_CEILINGS; i++)
-        if (least[i] > least[worst])
+        if (min_time[i] > min_time[worst])
             worst = (enum ceiling)i;
     return worst;
 }

@@ -19,10 +19,10 @@ enum ceiling { CEILINGS(CEILING_ID, ) N_CEILINGS };
 extern const char *const ceiling_names[N_CEILINGS];
 
 /* The least seconds that each ceiling allows for a pass of o on b. */
-void least_times(const struct ceilings *c, const struct op *o, const struct backend *b,
-                 const struct frame *f, enum pass p, double least[N_CEILINGS]);
+void min_times(const struct ceilings *c, const struct op *o, const struct backend *b,
+               const struct frame *f, enum pass p, double min_time[N_CEILINGS]);
 /* The one that allows the least speed. */
-enum ceiling binding(const double least[N_CEILINGS]);
+enum ceiling binding(const double min_time[N_CEILINGS]);
 
 /* Steps times sequences, or the one of them that a case has: rows of a batch. */
 double case_tokens(const struct op *o, const struct frame *f);

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* The lower of them, in bytes; INT64_MAX where neither is set. */
-int64_t limits_least(void);
+int64_t limits_min(void);
 
 /* Bytes that are left under the one that leaves less, which *name becomes ("ulimit -v"), unless
  * that is NULL; INT64_MAX where neither is set. */

@@ -19,11 +19,11 @@
 /* The file that `name` leads to, over symbolic links; it need not be there. */
 static int follow(const char *name, char file[MAX_OUTPUT])
 {
-    enum { MOST_LINKS = 40 };
+    enum { MAX_LINKS = 40 };
     char to[MAX_OUTPUT];
 
     snprintf(file, MAX_OUTPUT, "%s", name);
-    for (int i = 0; i < MOST_LINKS; i++) {
+    for (int i = 0; i < MAX_LINKS; i++) {
         ssize_t n = readlink(file, to, sizeof to - 1);
         const char *slash = strrchr(file, '/');
         if (n < 0)

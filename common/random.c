@@ -284,7 +284,7 @@ static void report_failure(const struct experiment *x, int64_t i, struct trial *
     progress("case %" PRId64 ": looking for a smaller one", i);
     random_shrink(t, fails_alike, &(struct same_failure){x, f, stop});
     progress_clear();
-    fprintf(to, "      least: run-ablation -t '%s repeats=0'\n", t->text);
+    fprintf(to, "      smallest: run-ablation -t '%s repeats=0'\n", t->text);
     fflush(to);
 }
 

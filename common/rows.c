@@ -47,14 +47,14 @@ static void find_worst(const struct result *r, enum pass p, struct time_row *row
 static void find_fractions(const struct ceilings *c, const struct result *r,
                            const struct backend *b, enum pass p, struct time_row *row)
 {
-    double least[N_CEILINGS];
+    double min_time[N_CEILINGS];
 
     if (!ceilings_of(c, b))
         return;
-    least_times(c, r->trial->op, b, &r->trial->sizes, p, least);
-#define SET_FRACTION(with, ID, name) row->name = least[AT_##ID] / row->median;
+    min_times(c, r->trial->op, b, &r->trial->sizes, p, min_time);
+#define SET_FRACTION(with, ID, name) row->name = min_time[AT_##ID] / row->median;
     CEILINGS(SET_FRACTION, )
-    row->bound_by = ceiling_names[binding(least)];
+    row->bound_by = ceiling_names[binding(min_time)];
 }
 
 struct time_row time_row(const struct ceilings *c, const struct result *r, const struct ran *ran,

@@ -34,7 +34,7 @@ static int little_memory(void)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
 
-    return limits_least() / MEMORY_PER_CORE < (cores > 0 ? cores : 1) + 1;
+    return limits_min() / MEMORY_PER_CORE < (cores > 0 ? cores : 1) + 1;
 }
 
 /* OpenMP's threads spin while they wait, which on a machine with other work
@@ -132,11 +132,11 @@ static void limit_threads(int64_t available, const char *limit)
 int begin(void)
 {
     const char *limit = "ulimit";
-    int64_t available = limits_available(&limit), least = limits_overhead(1);
+    int64_t available = limits_available(&limit), needed = limits_overhead(1);
 
-    if (available < least)
+    if (available < needed)
         return err_set("%s leaves %lld MiB of memory, a run needs more than %lld: raise it", limit,
-                       (long long)(available >> 20), (long long)(least >> 20));
+                       (long long)(available >> 20), (long long)(needed >> 20));
     limit_threads(available, limit);
     return 0;
 }

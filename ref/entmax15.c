@@ -57,7 +57,7 @@ static int forward(const struct frame *f)
     for (int64_t r = 0; r < R; r++) {
         const num *x = (const num *)a->x + r * N;
         num *to = (num *)a->p + r * N;
-        real row[ENTMAX15_MOST], p[ENTMAX15_MOST];
+        real row[ENTMAX15_MAX_COLUMNS], p[ENTMAX15_MAX_COLUMNS];
         for (int64_t j = 0; j < N; j++)
             row[j] = load(x[j]);
         REF(entmax15_row)(p, row, N);
@@ -76,7 +76,7 @@ static int backward(const struct frame *f)
     for (int64_t r = 0; r < R; r++) {
         const num *from = (const num *)a->p + r * N, *dp = (const num *)g->p + r * N;
         num *dx = (num *)g->x + r * N;
-        real p[ENTMAX15_MOST], d[ENTMAX15_MOST];
+        real p[ENTMAX15_MAX_COLUMNS], d[ENTMAX15_MAX_COLUMNS];
         for (int64_t j = 0; j < N; j++) {
             p[j] = load(from[j]);
             d[j] = load(dp[j]);

@@ -63,8 +63,8 @@ static void ceilings(void)
         ok(0, "%s", err_text());
         return;
     }
-    least_times(&h200, o, &ref16, &f, FORWARD, min);
-    least_times(&h200, o, &ref32, &f, FORWARD, fp32);
+    min_times(&h200, o, &ref16, &f, FORWARD, min);
+    min_times(&h200, o, &ref32, &f, FORWARD, fp32);
     ok(near(min[AT_LATENCY], 512 * (8 * 4 + 17) / 1.98e9), "latency is steps times their chain");
     ok(min[AT_SPECIAL] > 16.1e-6 && min[AT_SPECIAL] < 16.8e-6,
        "tanh and sigmoid of 16384 token-heads take 16.1 us and a little");

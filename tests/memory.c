@@ -10,13 +10,13 @@
 
 #include "tests/suite.h"
 
-static int64_t now_bytes, most_bytes;
+static int64_t now_bytes, max_bytes;
 
 static void *count_alloc(size_t bytes)
 {
     void *p = malloc(bytes);
     now_bytes += p ? malloc_usable_size(p) : 0;
-    most_bytes = now_bytes > most_bytes ? now_bytes : most_bytes;
+    max_bytes = now_bytes > max_bytes ? now_bytes : max_bytes;
     return p;
 }
 
@@ -48,7 +48,7 @@ static int measure(const struct op *o, const struct frame *f, void *data)
     struct tensors *t = tensors_new(o, f);
     counted.alloc = count_alloc;
     counted.free = count_free;
-    now_bytes = most_bytes = 0;
+    now_bytes = max_bytes = 0;
     op_text(o, f, text);
     if (!t) {
         ok(0, "%s", err_text());
@@ -57,10 +57,10 @@ static int measure(const struct op *o, const struct frame *f, void *data)
     tensors_draw(t, o, f, 1, 0);
     int e = run_op(&c, t, &out);
     int64_t predicted = op_memory(o, b, c.kernel, f);
-    ok(!e && out.peak == predicted && close_to(most_bytes, predicted, 2 * o->n_args + 1) &&
+    ok(!e && out.peak == predicted && close_to(max_bytes, predicted, 2 * o->n_args + 1) &&
            now_bytes == 0,
        "%s %s %s: %lld bytes predicted", b->name, o->name, text, (long long)predicted);
-    printf("# %lld allocated at once, of these %lld saved for backward\n", (long long)most_bytes,
+    printf("# %lld allocated at once, of these %lld saved for backward\n", (long long)max_bytes,
            (long long)op_saved(o, b, f));
     tensors_free(t);
     return 0;
@@ -72,13 +72,13 @@ static int measure(const struct op *o, const struct frame *f, void *data)
 static const double PAGE = 0x1p21;
 
 static const struct backend *device;
-static int64_t least_free;
+static int64_t min_free;
 
 static void *watch_alloc(size_t bytes)
 {
     void *p = device->alloc(bytes);
     int64_t left = device->memory();
-    least_free = left < least_free ? left : least_free;
+    min_free = left < min_free ? left : min_free;
     return p;
 }
 
@@ -90,14 +90,14 @@ static void measure_kernel(const struct call *c, struct tensors *t)
     struct call watch = *c;
     char text[MAX_TEXT];
     int e = run_op(c, t, NULL);
-    int64_t before = least_free = device->memory();
+    int64_t before = min_free = device->memory();
     int64_t predicted = op_memory(c->op, device, c->kernel, c->sizes);
 
     op_text(c->op, c->sizes, text);
     watched.alloc = watch_alloc;
     watch.backend = &watched;
     e = e || run_op(&watch, t, NULL);
-    double used = (double)(before - least_free), off = used - (double)predicted;
+    double used = (double)(before - min_free), off = used - (double)predicted;
     double slack = 0.02 * (double)predicted;
     int alone = device->memory() == before;
     int near = off > -slack && off < slack + (emulated(device) ? 0 : PAGE);

@@ -18,9 +18,9 @@ static const struct arg args[] = {
 
 static int derive(struct frame *f)
 {
-    if (DIM(f, 'N') > ENTMAX15_MOST)
+    if (DIM(f, 'N') > ENTMAX15_MAX_COLUMNS)
         return err_set("columns = %d: entmax15 takes rows of at most %d, which one warp sorts",
-                       (int)DIM(f, 'N'), ENTMAX15_MOST);
+                       (int)DIM(f, 'N'), ENTMAX15_MAX_COLUMNS);
     return 0;
 }
 

@@ -11,4 +11,4 @@ struct entmax15 {
 };
 
 enum { ENTMAX15_ROWS, ENTMAX15_COLUMNS, ENTMAX15_FILL };
-enum { ENTMAX15_MOST = 64 }; /* columns */
+enum { ENTMAX15_MAX_COLUMNS = 64 }; /* columns */

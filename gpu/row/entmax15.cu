@@ -243,7 +243,7 @@ static int warp_backward(const struct frame *f)
 template <typename T>
 __global__ void sort_forward_kernel(const T *x, T *p, int64_t R, int N)
 {
-    __shared__ float sorted[ENTMAX15_MOST][SORT_THREADS];
+    __shared__ float sorted[ENTMAX15_MAX_COLUMNS][SORT_THREADS];
     const int64_t r = (int64_t)blockIdx.x * SORT_THREADS + threadIdx.x;
     const int thread = threadIdx.x;
     float sum = 0, squares = 0, threshold = NAN, top = -INFINITY;

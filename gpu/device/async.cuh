@@ -6,7 +6,8 @@
 #include "gpu/device/smem.cuh"
 
 #ifdef __CUDACC__
-/* 16 bytes from global to shared memory, both aligned; if given < 16 the rest is zero. */
+/* cp.async of 16 bytes from global to shared memory, both aligned to 16.  `given` bytes are
+ * read; the others are zero. */
 static __device__ __forceinline__ void cp_async16(void *to, const void *from, int given = 16)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(smem_address(to)), "l"(from),
@@ -23,7 +24,7 @@ static __device__ __forceinline__ void cp_async_wait(void)
     asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
 }
 
-/* Prefetch the line at `at` into L2. */
+/* Prefetches the cache line at `at` into L2. */
 static __device__ __forceinline__ void prefetch_l2(const void *at)
 {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(at));

@@ -1,4 +1,4 @@
-/* clock.cuh - the time, on the device. */
+/* clock.cuh - the time in a kernel, in nanoseconds: %globaltimer. */
 #ifndef CLOCK_CUH
 #define CLOCK_CUH
 

@@ -1,5 +1,5 @@
-/* cluster.cuh - blocks of a cluster: their ranks, barriers, shared memory and launch; and how they
- * hand tagged values to each other. */
+/* cluster.cuh - thread block clusters: ranks, barriers, distributed shared memory, launches; and
+ * tagged values that a block stores into the shared memory of another. */
 #ifndef CLUSTER_CUH
 #define CLUSTER_CUH
 
@@ -17,8 +17,8 @@ static __device__ __forceinline__ void cluster_wait(void)
 {
     asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
 }
-/* The same place in the shared memory of the cluster's block `rank`.  (Volatile, or it would be put
- * off until the place is needed.) */
+/* mapa: the address of the same variable in the shared memory of the cluster's block `rank`.
+ * (volatile: else the compiler would move it to the first use, where it adds latency.) */
 template <typename T>
 static __device__ __forceinline__ T *map_shared_rank(T *place, int rank)
 {
@@ -26,7 +26,7 @@ static __device__ __forceinline__ T *map_shared_rank(T *place, int rank)
     asm volatile("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(place), "r"(rank));
     return there;
 }
-/* The same as an address in the cluster's shared memory. */
+/* The same as an address in the state space shared::cluster. */
 static __device__ __forceinline__ unsigned smem_address_rank(const void *place, int rank)
 {
     unsigned there;
@@ -35,12 +35,12 @@ static __device__ __forceinline__ unsigned smem_address_rank(const void *place, 
                  : "r"(smem_address(place)), "r"(rank));
     return there;
 }
-/* A tagged value to a place that map_shared_rank() has found. */
+/* Stores a tagged value to an address from map_shared_rank(). */
 static __device__ __forceinline__ void store_relaxed_cluster(tagged *there, tagged t)
 {
     asm volatile("st.relaxed.cluster.b64 [%0], %1;" ::"l"(there), "l"(pack_tagged(t)) : "memory");
 }
-/* The tagged value in the block's own shared memory. */
+/* Loads a tagged value from the block's own shared memory. */
 static __device__ __forceinline__ tagged load_relaxed_cluster(const tagged *place)
 {
     uint64_t word;
@@ -68,7 +68,8 @@ static __device__ tagged load_relaxed_cluster(const tagged *place)
     return *place;
 }
 #endif
-/* A barrier of the cluster after which each thread reads the values that all have written before. */
+/* A barrier of the cluster after which each thread reads the values that all have written
+ * before. */
 static __device__ __forceinline__ void cluster_sync(void)
 {
 #if __CUDA_ARCH__ >= 900
@@ -106,13 +107,13 @@ static inline tagged load_relaxed_cluster(const tagged *place)
 
 enum { CLUSTER_MAX = 8 }; /* blocks, at most, and always a power of two */
 
-/* a / power where the compiler does not know it for a power of two. */
+/* a / power, where the compiler does not know that `power` is a power of two. */
 static __device__ __forceinline__ int div_pow2(int a, int power)
 {
     return a >> (__ffs(power) - 1);
 }
 
-/* Which block of its cluster, and which cluster. */
+/* The rank of this block in its cluster, and the index of the cluster. */
 static __device__ __forceinline__ int cluster_rank(int cluster)
 {
     return (int)blockIdx.x & (cluster - 1);
@@ -123,17 +124,20 @@ static __device__ __forceinline__ int cluster_number(int cluster)
     return div_pow2((int)blockIdx.x, cluster);
 }
 
-/* ---- handing over ---- */
+/* ---- hand-over ---- */
 
-/* A recurrence whose time is cut into chunks that the blocks of a cluster have in turn: the state
- * behind one chunk goes to the block of the next, into its shared memory.
+/* For a recurrence whose steps are divided into chunks: block i of a cluster of n has chunks i, i +
+ * n, ...  The block of a chunk stores the final state into the shared memory of the next chunk's
+ * block.
  *
- * An element is sent as a tagged value, whose tag is the chunk that it is for: the receiver polls
- * its own place until the tag is there, without a barrier.  A place is used again a round later,
- * by a sender that has waited for a value that depends on the last one there. */
+ * An element of the state is a tagged value, and the tag is the chunk that receives it.  The
+ * receiver polls its shared memory until the tag has arrived; no barrier is needed.  The same
+ * address is used again n chunks later.  By then its value has been read, because the sender has
+ * waited for a value that depends on it. */
 
-/* First of all; and, before the first value goes to another block, which must
- * run and have an empty place: handover_ready().  Between them there is time for loads. */
+/* Marks the addresses of the n values as empty.  Called first.  handover_ready() must follow before
+ * the first value is sent: it waits until all blocks of the cluster run and are initialised.  Loads
+ * between the two overlap with this wait. */
 static __device__ __forceinline__ void handover_init(int cluster, tagged *arrived, int n)
 {
     for (int i = threadIdx.x; i < n; i += blockDim.x)
@@ -149,7 +153,7 @@ static __device__ __forceinline__ void handover_ready(int cluster)
         cluster_wait();
 }
 
-/* Last of all: no block exits while a value may be in flight to it. */
+/* Called last: no block may exit while a value is in flight to it. */
 static __device__ __forceinline__ void handover_finish(int cluster)
 {
     if (cluster > 1) {
@@ -158,7 +162,8 @@ static __device__ __forceinline__ void handover_finish(int cluster)
     }
 }
 
-/* The same place in the block that has the chunk after this one; to be asked before one waits. */
+/* The same address in the block that has the next chunk.  Call it before waiting for a value, so
+ * that it is not part of the latency. */
 static __device__ __forceinline__ tagged *handover_next(int cluster, int chunk, tagged *arrived)
 {
     return cluster > 1 ? map_shared_rank(arrived, (chunk + 1) & (cluster - 1)) : arrived;
@@ -166,7 +171,7 @@ static __device__ __forceinline__ tagged *handover_next(int cluster, int chunk, 
 
 /* ---- launches ---- */
 
-/* Blocks of a cluster, as far as the device in use has clusters. */
+/* The blocks of a cluster: 1 on a device without clusters. */
 static inline int cluster_max(void)
 {
     return gpu_properties().clusterLaunch ? CLUSTER_MAX : 1;
@@ -177,7 +182,7 @@ struct cluster_launch {
     cudaLaunchAttribute size;
 };
 
-/* `clusters` of so many blocks each. */
+/* Launches `clusters` clusters. */
 static inline void cluster_launch_init(cluster_launch *to, int64_t clusters, int cluster,
                                        int threads, size_t shared)
 {

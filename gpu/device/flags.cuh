@@ -1,5 +1,4 @@
-/* flags.cuh - values and flags in global memory by which blocks that run at the same time hand work
- * to each other. */
+/* flags.cuh - values and flags in global memory, exchanged by blocks that run at the same time. */
 #ifndef FLAGS_CUH
 #define FLAGS_CUH
 
@@ -37,7 +36,7 @@ static __device__ __forceinline__ void store_relaxed(float *to, const float x[4]
                  : "memory");
 }
 
-/* A tagged value likewise. */
+/* The same for a tagged value. */
 static __device__ __forceinline__ tagged load_relaxed(const tagged *from)
 {
     uint64_t word;
@@ -62,7 +61,7 @@ static __device__ __forceinline__ int load_acquire(const int *from)
     return x;
 }
 
-/* In a loop that waits for another block. */
+/* Called in a loop that polls a value of another block. */
 static __device__ __forceinline__ void spin_yield(void) {}
 #else
 static inline void load_relaxed(const float *from, float x[4])

@@ -1,8 +1,9 @@
-/* fragment.cuh - bf16 operands and float accumulators of mma m16n8k16: from shared memory to registers
- * and back.  A warp computes 16 rows.
+/* fragment.cuh - bf16 operands and float accumulators of mma m16n8k16: from shared memory to
+ * registers and back.  A warp computes 16 rows.
  *
- * Its accumulators are tiles of 8 columns: of tile n a thread holds columns 8n + fragment_column()
- * and the next, of row fragment_row() (elements 0 and 1) and of row fragment_row() + 8 (2 and 3). */
+ * Its accumulators are tiles of 8 columns.  A thread holds four elements of tile n: columns 8n +
+ * fragment_column() and the next, of row fragment_row() (elements 0 and 1) and of row
+ * fragment_row() + 8 (elements 2 and 3). */
 #ifndef FRAGMENT_CUH
 #define FRAGMENT_CUH
 
@@ -21,15 +22,14 @@ static __device__ __forceinline__ int fragment_column(void)
     return threadIdx.x % 4 * 2;
 }
 
-/* The leading dimension in shared memory of a matrix of so many columns, so that neither eight rows'
- * 16 bytes nor a tile's pairs share a bank. */
+/* The leading dimension of a matrix in shared memory, padded against bank conflicts: neither the 16
+ * bytes of eight rows nor the pairs of a tile are in the same bank. */
 static constexpr __host__ __device__ int padded(int columns)
 {
     return columns + 8;
 }
 
-/* The 16 x 16 block of A at row m, column k, where A begins; TRANSPOSED: in
- * memory lies A^T. */
+/* Loads the 16 x 16 block of A at row m, column k.  TRANSPOSED: memory has A^T. */
 template <bool TRANSPOSED>
 static __device__ __forceinline__ void load_fragment_a(unsigned a[4], const bf16 *A, int ld, int m,
                                                        int k)
@@ -41,7 +41,7 @@ static __device__ __forceinline__ void load_fragment_a(unsigned a[4], const bf16
         ldmatrix_x4<false>(a, A + (m + odd + row) * ld + k + high);
 }
 
-/* The same of B, for two tiles: rows from k, columns from n. */
+/* Loads the blocks of B for two tiles: rows from k on, columns from n on. */
 template <bool TRANSPOSED>
 static __device__ __forceinline__ void load_fragment_b(unsigned b[4], const bf16 *B, int ld, int k,
                                                        int n)
@@ -53,7 +53,7 @@ static __device__ __forceinline__ void load_fragment_b(unsigned b[4], const bf16
         ldmatrix_x4<true>(b, B + (k + odd + row) * ld + n + high);
 }
 
-/* Which of two operands lie transposed in memory. */
+/* Which of two operands are transposed in memory. */
 enum flipped { NEITHER, LEFT, RIGHT, BOTH };
 
 /* A matrix in shared memory, from row `first` on if it is a left operand, else from that column. */
@@ -109,7 +109,7 @@ static __device__ __forceinline__ void multiply_both(float (*sum)[4], const smem
     }
 }
 
-/* Accumulators to shared memory, rounded: to row m, column n of a matrix there. */
+/* Rounds accumulators and stores them at row m, column n of a matrix in shared memory. */
 template <int TILES>
 static __device__ __forceinline__ void store_strip(bf16 *to, int ld, int m, int n,
                                                    const float (*sum)[4])

@@ -4,7 +4,7 @@
 
 #include "gpu/gpu.cuh"
 
-/* Lets a kernel have so many bytes of dynamic shared memory; up to gpu_limits()->smem. */
+/* Sets the maximum dynamic shared memory of a kernel, in bytes; at most gpu_limits()->smem. */
 template <typename... P>
 static inline cudaError_t allow_smem(void (*kernel)(P...), size_t bytes)
 {

@@ -1,5 +1,5 @@
-/* math.cuh - functions of float as the hardware has them, and tanh and 1 / (1 + exp(-x)) made of
- * them. */
+/* math.cuh - the approximate functions of the hardware for float, and tanh and the sigmoid computed
+ * with them. */
 #ifndef MATH_CUH
 #define MATH_CUH
 
@@ -15,7 +15,7 @@ static __device__ __forceinline__ float tanh_approx(float x)
     return y;
 }
 
-/* 2^x, off by two units in the last place at most. */
+/* 2^x, with an error of at most two units in the last place. */
 static __device__ __forceinline__ float exp2_approx(float x)
 {
     float y;
@@ -23,7 +23,7 @@ static __device__ __forceinline__ float exp2_approx(float x)
     return y;
 }
 
-/* 1/x, off by one unit at most. */
+/* 1/x, with an error of at most one unit in the last place. */
 static __device__ __forceinline__ float rcp_approx(float x)
 {
     float y;
@@ -31,7 +31,7 @@ static __device__ __forceinline__ float rcp_approx(float x)
     return y;
 }
 
-/* The square root of x, off by one unit at most. */
+/* The square root of x, with an error of at most one unit in the last place. */
 static __device__ __forceinline__ float sqrt_approx(float x)
 {
     float y;
@@ -39,7 +39,7 @@ static __device__ __forceinline__ float sqrt_approx(float x)
     return y;
 }
 #else
-/* As exact as the instruction promises, not more: 11 bits. */
+/* Rounded to the 11 bits that the instruction guarantees. */
 static inline float tanh_approx(float x)
 {
     unsigned u = emu_bits<unsigned>(tanhf(x));
@@ -60,7 +60,7 @@ static inline float sqrt_approx(float x)
 }
 #endif
 
-/* The larger one; NaN if either is, where fmaxf() takes the other. */
+/* The maximum; NaN if one of them is NaN.  (fmaxf() would return the other one.) */
 static __device__ __forceinline__ float max_nan(float x, float y)
 {
 #if __CUDA_ARCH__ >= 800
@@ -86,8 +86,8 @@ static __device__ __forceinline__ unsigned max_nan_bf16x2(unsigned x, unsigned y
 
 /* ---- tanh ---- */
 
-/* tanh to some four units in the last place: a polynomial where |x| is small,
- * else from e^(-2|x|).  Both are computed, so that no threads part. */
+/* tanh with an error of about four units in the last place: a polynomial where |x| is small,
+ * else from e^(-2|x|).  Both are computed, so that threads do not diverge. */
 static inline __device__ float tanh_full(float x)
 {
     const float square = x * x, size = fabsf(x);
@@ -120,8 +120,8 @@ static inline __device__ float sigmoid_full(float x)
     return 1 / (1 + expf(-x));
 }
 
-/* By 2^x and a reciprocal as the hardware has them: the accurate ones take so many instructions
- * that bf16 would wait for them, not for memory. */
+/* Computed with ex2.approx and rcp.approx: the accurate functions have so many instructions that
+ * bf16 kernels would be bound by them, not by memory. */
 static __device__ __forceinline__ float sigmoid(float x)
 {
     return rcp_approx(1 + exp2_approx(-LOG2E * x));

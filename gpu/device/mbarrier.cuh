@@ -7,28 +7,29 @@
 
 #ifdef __CUDACC__
 #if __CUDA_ARCH__ >= 900 || !defined(__CUDA_ARCH__)
-/* A phase of an mbarrier ends when `arrivals` have arrived and all bytes that they expect have come;
- * the next phase then begins.  Bytes may come before they are expected. */
+/* A phase of an mbarrier completes when `arrivals` threads have arrived and all bytes that they
+ * expect have arrived; then the next phase begins.  Bytes may arrive before they are expected. */
 static __device__ __forceinline__ void mbarrier_init(uint64_t *mbar, int arrivals = 1)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(smem_address(mbar)), "r"(arrivals)
                  : "memory");
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
-/* One of the arrivals of the current phase, which expects so many bytes more. */
+/* Arrives at the current phase, and adds `bytes` to those that it expects. */
 static __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint64_t *mbar, int bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(smem_address(mbar)),
                  "r"(bytes)
                  : "memory");
 }
-/* One of the arrivals at the same mbarrier of the cluster's block `rank`. */
+/* Arrives at the same mbarrier of the cluster's block `rank`. */
 static __device__ __forceinline__ void mbarrier_arrive_cluster(uint64_t *mbar, int rank)
 {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(smem_address_rank(mbar, rank))
                  : "memory");
 }
-/* x to the same `place` of the cluster's block `rank`, counted by its mbarrier. */
+/* st.async: stores x to the same address in the cluster's block `rank`; its mbarrier counts the
+ * bytes. */
 static __device__ __forceinline__ void st_async(float *place, uint64_t *mbar, int rank, float x)
 {
     asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 "
@@ -44,14 +45,14 @@ static __device__ __forceinline__ void st_async(float4 *place, uint64_t *mbar, i
                  "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w), "r"(smem_address_rank(mbar, rank))
                  : "memory");
 }
-/* By every thread that wrote to shared memory what an asynchronous copy is to read, before they meet
- * and one starts the copy. */
+/* Called by every thread that wrote to the source of an asynchronous copy in shared memory,
+ * before the barrier after which one thread starts the copy. */
 static __device__ __forceinline__ void fence_proxy_async(void)
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
-/* `bytes` of shared memory, aligned to 16, to the same `place` of another block `rank`, counted by its
- * mbarrier.  They must not change until they have come. */
+/* cp.async.bulk: copies `bytes` of shared memory, aligned to 16, to the same address in block
+ * `rank`; its mbarrier counts the bytes.  The source must not change until they have arrived. */
 static __device__ __forceinline__ void cp_async_bulk_cluster(void *place, int bytes, uint64_t *mbar,
                                                              int rank)
 {
@@ -60,7 +61,8 @@ static __device__ __forceinline__ void cp_async_bulk_cluster(void *place, int by
                  "r"(smem_address(place)), "r"(bytes), "r"(smem_address_rank(mbar, rank))
                  : "memory");
 }
-/* Until phase `phase`, from 0, is complete: the bytes that it expected are there. */
+/* Waits until phase `phase`, counted from 0, is complete: the bytes that it expected have
+ * arrived. */
 static __device__ __forceinline__ void mbarrier_wait(uint64_t *mbar, int phase)
 {
     unsigned over;
@@ -87,8 +89,8 @@ static __device__ void cp_async_bulk_cluster(void *, int, uint64_t *, int) {}
 static __device__ void mbarrier_wait(uint64_t *, int) {}
 #endif
 #else
-/* An mbarrier: bytes that are missing of the phase, how many have arrived of how many, and how many
- * phases are complete. */
+/* An mbarrier: the bytes that are missing in this phase, the threads that have arrived, the number
+ * that must arrive, and the number of complete phases. */
 struct emu_mbarrier {
     int missing;
     unsigned char arrived, needed;
@@ -145,8 +147,8 @@ static inline void cp_async_bulk_cluster(void *place, int bytes, uint64_t *mbar,
 {
     emu_st_async(place, mbar, rank, place, bytes / 4);
 }
-/* The instruction knows only whether a phase's number is odd: of any but the current phase and the
- * one before it, it would say the wrong thing. */
+/* The instruction takes only the parity of a phase: for any phase but the current one and the one
+ * before it, its result would be wrong. */
 static inline void mbarrier_wait(uint64_t *mbar, int phase, EMU_HERE)
 {
     for (;;) {

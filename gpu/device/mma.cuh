@@ -1,12 +1,13 @@
-/* mma.cuh - products of small matrices by a warp on tensor cores, and how their fragments get into
- * registers. */
+/* mma.cuh - mma.sync and ldmatrix: a product of small matrices by one warp on tensor cores, and the
+ * loads of its fragments. */
 #ifndef MMA_CUH
 #define MMA_CUH
 
 #include "gpu/device/smem.cuh"
 
 #ifdef __CUDACC__
-/* d[16][8] += a[16][16] b[16][8], bf16 in, float out, spread over a warp. */
+/* d[16][8] += a[16][16] b[16][8], bf16 operands, float sums; the fragments are in the registers
+ * of a warp. */
 static __device__ __forceinline__ void mma_bf16(float d[4], const unsigned a[4],
                                                 const unsigned b[2])
 {
@@ -25,9 +26,9 @@ static __device__ __forceinline__ unsigned movmatrix_trans(unsigned pair)
     return d;
 }
 
-/* Four 8 x 8 matrices of 16-bit elements from shared memory: lane l gives the
- * address of row l % 8 of matrix l / 8, and gets of each matrix elements
- * l % 4 * 2 and the next of row l / 4; of its transpose, if TRANSPOSED. */
+/* Loads four 8 x 8 matrices of 16-bit elements from shared memory.  Lane l passes the address of
+ * row l % 8 of matrix l / 8.  It receives, of each matrix, elements l % 4 * 2 and the next of
+ * row l / 4; of the transpose, if TRANSPOSED. */
 template <bool TRANSPOSED>
 static __device__ __forceinline__ void ldmatrix_x4(unsigned d[4], const void *row)
 {

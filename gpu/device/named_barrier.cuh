@@ -1,20 +1,20 @@
-/* named_barrier.cuh - barriers of some of a block's warps, and registers that warps hand to each
- * other. */
+/* named_barrier.cuh - barriers of some warps of a block, and setmaxnreg, which moves registers
+ * between warpgroups. */
 #ifndef NAMED_BARRIER_CUH
 #define NAMED_BARRIER_CUH
 
 #include "gpu/gpu.cuh"
 
 #ifdef __CUDACC__
-/* A barrier of the block's threads, each warp from wherever in the code it is. */
+/* A barrier of all threads of the block; the warps may be at different places in the code. */
 static __device__ __forceinline__ void block_barrier(void)
 {
     asm volatile("barrier.sync 0;" ::: "memory");
 }
 
-/* One of a block's other barriers, 1 to 15, for so many of its threads: by whole warps, of which
- * some wait for all, and some only arrive.  A thread that waits then
- * reads the values that all have written before. */
+/* bar.sync and bar.arrive: a barrier, 1 to 15, of `threads` threads of the block in whole
+ * warps.  Some warps wait, and others only arrive.  A thread that has waited reads the values
+ * that all of them wrote before. */
 static __device__ __forceinline__ void named_barrier_sync(int barrier, int threads)
 {
     asm volatile("barrier.sync.aligned %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
@@ -24,8 +24,8 @@ static __device__ __forceinline__ void named_barrier_arrive(int barrier, int thr
     asm volatile("barrier.arrive.aligned %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-/* By a warpgroup: as many registers per thread from here on.  They are moved among a block's
- * warps: first some release registers, then others take them. */
+/* setmaxnreg, called by all warps of a warpgroup: they have REGISTERS registers per thread from
+ * here on.  First some warpgroups release registers, then others can take them. */
 template <int REGISTERS>
 static __device__ __forceinline__ void setmaxnreg_dec(void)
 {
@@ -64,8 +64,8 @@ static inline void setmaxnreg_inc(void)
 }
 #endif
 
-/* A barrier of the WARPS neighbouring warps that the caller is of, where the block's are divided
- * into groups of so many. */
+/* A barrier of WARPS neighbouring warps: the warps of the block are divided into groups of
+ * WARPS. */
 template <int WARPS>
 static __device__ __forceinline__ void warps_sync(void)
 {

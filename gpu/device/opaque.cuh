@@ -1,5 +1,5 @@
-/* opaque.cuh - values that the optimiser knows nothing about: where registers are few, so that it
- * keeps nothing that it has computed from them before. */
+/* opaque.cuh - values that are opaque to the optimiser.  Where registers are few, this makes it
+ * compute an expression again instead of keeping it in a register. */
 #ifndef OPAQUE_CUH
 #define OPAQUE_CUH
 
@@ -14,7 +14,7 @@ static __device__ __forceinline__ int opaque_thread_index(void)
     return x;
 }
 
-/* Words of a vector in registers, from here on. */
+/* Makes the words of a vector in registers opaque. */
 static __device__ __forceinline__ void make_opaque(unsigned (&word)[4])
 {
     asm volatile("" : "+r"(word[0]), "+r"(word[1]), "+r"(word[2]), "+r"(word[3]));

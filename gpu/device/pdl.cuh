@@ -5,15 +5,15 @@
 #include "gpu/gpu.cuh"
 
 #ifdef __CUDACC__
-/* Until the kernel before this one has written all that it writes; needed where launch_pdl() has
- * started this one. */
+/* griddepcontrol.wait: waits until the previous kernel has ended and its writes are visible.  A
+ * kernel that launch_pdl() started must call it. */
 static __device__ __forceinline__ void pdl_wait(void)
 {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-/* When all blocks have called it, the next kernel's blocks may start beside them. */
+/* griddepcontrol.launch_dependents: when all blocks have called it, the next kernel may start. */
 static __device__ __forceinline__ void pdl_launch_dependents(void)
 {
 #if __CUDA_ARCH__ >= 900
@@ -25,10 +25,9 @@ static inline void pdl_wait(void) {}
 static inline void pdl_launch_dependents(void) {}
 #endif
 
-/* Start a kernel while the one before it still runs, if that has called
- * pdl_launch_dependents(): it must call pdl_wait(), in every block, before it
- * touches what that one reads or writes.  The one before it must itself have
- * waited for those before it. */
+/* Starts a kernel while the previous one still runs, if that calls pdl_launch_dependents().  Every
+ * block of the new kernel must call pdl_wait() before it accesses memory that the previous kernel
+ * reads or writes.  The previous kernel must itself have waited for the kernels before it. */
 template <typename... P>
 static inline cudaError_t launch_pdl(void (*kernel)(P...), unsigned blocks, unsigned threads,
                                      size_t shared, P... arguments)

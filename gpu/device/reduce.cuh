@@ -16,7 +16,7 @@ static __device__ __forceinline__ float warp_sum(float x)
     return x;
 }
 
-/* Several sums take little longer than one: their shuffles overlap. */
+/* Several sums at once: their shuffles overlap, so that they take little longer than one. */
 template <int LANES = 32, int COUNT>
 static __device__ __forceinline__ void warp_sums(float (&x)[COUNT])
 {
@@ -45,7 +45,7 @@ static __device__ __forceinline__ float warp_sum(float x, int lanes)
     return x;
 }
 
-/* Likewise, up to MAX: without a loop. */
+/* The same for up to MAX lanes, without a loop. */
 template <int MAX>
 static __device__ __forceinline__ float warp_sum(float x, int lanes)
 {

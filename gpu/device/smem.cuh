@@ -1,4 +1,4 @@
-/* smem.cuh - shared memory: its addresses as PTX takes them, and its layout. */
+/* smem.cuh - shared memory: its addresses for PTX, and an arena that lays out arrays in it. */
 #ifndef SMEM_CUH
 #define SMEM_CUH
 
@@ -11,14 +11,14 @@ static __device__ __forceinline__ unsigned smem_address(const void *at)
 }
 #endif
 
-/* Allocates arrays one after the other: in a kernel at `base`, on the host, where base is NULL, only
- * to count their bytes.  One function for both, so that they agree. */
+/* Allocates arrays one after the other.  In a kernel they are at `base`; on the host base is
+ * NULL, and only the bytes are counted.  One function serves both, so that they agree. */
 struct smem_arena {
     unsigned char *base;
     int bytes;
 
-    /* As an alignment: right after the array before.  Of sizes that are known only at run time nvcc
-     * does not know that they are multiples of 16 bytes: it would round up wherever it computes an
+    /* An alignment of 1: the array begins where the last one ends.  Use it if the sizes before are
+     * multiples of 16 bytes but known only at run time: nvcc would round up at each use of the
      * address. */
     enum { PACKED = 1 };
 
@@ -45,8 +45,8 @@ struct smem_arena {
     }
 };
 
-/* The bytes of what ALLOC(arena, arguments) allocates.  (ALLOC is no pointer argument: a call of a
- * __forceinline__ function through a pointer is one that g++ -O1 refuses to inline.) */
+/* The bytes that ALLOC(arena, arguments) allocates.  (ALLOC is a template argument, because g++ -O1
+ * refuses to inline a call of a __forceinline__ function through a pointer.) */
 template <auto ALLOC, typename... A>
 static inline __host__ __device__ int arena_bytes(const A &...arguments)
 {

@@ -9,13 +9,14 @@
 #ifdef __CUDACC__
 #include <cuda.h>
 
-/* How a tensor of three axes lies in memory, x fastest, and how big a box of it is that moves as
- * one: always 128 bytes along x, and some rows of y.  In shared memory a box is rows of 128 bytes,
- * which begins at a multiple of 1024; of row r the 16 bytes i are found at i ^ r % 8.  The
- * part of a box outside the tensor is zero when it is loaded and is not written when it is stored. */
+/* The layout in memory of a tensor with three axes, x fastest, and the size of a box: always 128
+ * bytes along x, and some rows of y.  In shared memory a box begins at a multiple of 1024 bytes
+ * and has rows of 128 bytes, swizzled: the 16 bytes i of row r are at position i ^ r % 8.  The
+ * part of a box outside the tensor is zero when it is loaded and is not written when it is
+ * stored. */
 typedef CUtensorMap tensor_map;
 
-/* The box that begins at `at` to `to`, its bytes counted by the mbarrier. */
+/* Loads the box that begins at `at` to `to`; the mbarrier counts its bytes. */
 static __device__ __forceinline__ void tma_load(void *to, uint64_t *mbar, const tensor_map *map,
                                                 int3 at)
 {
@@ -24,7 +25,8 @@ static __device__ __forceinline__ void tma_load(void *to, uint64_t *mbar, const 
                  "l"(map), "r"(smem_address(mbar)), "r"(at.x), "r"(at.y), "r"(at.z)
                  : "memory");
 }
-/* The same to the same place of each of the cluster's first `blocks` blocks, counted by its mbarrier. */
+/* Multicast: loads it to the same address in each of the cluster's first `blocks` blocks; the
+ * mbarrier of each block counts the bytes. */
 static __device__ __forceinline__ void tma_load_multicast(int blocks, void *to, uint64_t *mbar,
                                                           const tensor_map *map, int3 at)
 {
@@ -34,12 +36,12 @@ static __device__ __forceinline__ void tma_load_multicast(int blocks, void *to, 
                  "h"((unsigned short)((1 << blocks) - 1))
                  : "memory");
 }
-/* Prefetch the tensor map. */
+/* Prefetches the tensor map. */
 static __device__ __forceinline__ void tma_prefetch_map(const tensor_map *map)
 {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
-/* A box of shared memory into the tensor. */
+/* Stores a box from shared memory into the tensor. */
 static __device__ __forceinline__ void tma_store(const tensor_map *map, int3 at, const void *from)
 {
     asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group "
@@ -48,8 +50,8 @@ static __device__ __forceinline__ void tma_store(const tensor_map *map, int3 at,
                  : "memory");
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
-/* Until all that this thread has stored, but the last so many boxes, has been read from shared memory,
- * which may then be overwritten. */
+/* Waits until the stores of this thread, except the last `left`, have read shared memory, which may
+ * then be overwritten. */
 template <int left>
 static __device__ __forceinline__ void tma_store_wait_read(void)
 {
@@ -63,13 +65,13 @@ struct tensor_map {
     int bytes, box[2]; /* of an element */
 };
 
-/* The 16 bytes i of a row of 128 lie elsewhere, by where the row is. */
+/* The swizzle of the 16 bytes i in a row of 128. */
 static inline char *emu_swizzled(const char *at)
 {
     return (char *)((uintptr_t)at ^ ((uintptr_t)at >> 7 & 7) << 4);
 }
 
-/* To or from shared memory, element by element. */
+/* Copies a box to or from shared memory, element by element. */
 static inline void emu_box(bool load, char *shared, const tensor_map *map, int3 from)
 {
     for (int y = 0; y < map->box[1]; y++)
@@ -144,14 +146,14 @@ static inline void tma_store_wait_read(void)
 
 /* ---- tensor maps ---- */
 
-/* How many elements of a row a box has. */
+/* The number of elements in a row of a box. */
 template <typename T>
 static constexpr __host__ __device__ int tma_box_columns(void)
 {
     return 128 / sizeof(T);
 }
 
-/* Rows begin at multiples of 16 bytes, and coordinates are of 31 bits. */
+/* Rows must begin at multiples of 16 bytes, and coordinates have 31 bits. */
 template <typename T>
 static bool tma_fits(int64_t x, int64_t y, int64_t z)
 {

@@ -1,5 +1,5 @@
-/* vector.cuh - N neighbouring elements of a tensor as they are stored: one load or store, of 16
- * bytes where rows are multiples of 16 bytes long, else of a single element.
+/* vector.cuh - vectors of N neighbouring elements of a tensor, in the type of the tensor.  A load
+ * or store has 16 bytes if the length of rows is a multiple of 16 bytes, else one element.
  *
  * A kernel is a template on WIDE and is written once for both, with vectors of WIDTH<T, WIDE>
  * elements.  (Tensors are aligned to 16 bytes.) */
@@ -91,8 +91,8 @@ static __device__ __forceinline__ vec<T, N> load_vec(const T *from)
     return *(const vec<T, N> *)from;
 }
 
-/* Zeros unless `valid`.  The address is selected, not the value: a load without a branch, of which
- * several are in flight. */
+/* Zeros unless `valid`.  The address is selected, not the value, so that there is no branch, and
+ * several loads are in flight. */
 template <typename T, int N>
 static __device__ __forceinline__ vec<T, N> load_vec(const vec<T, N> *from, bool valid)
 {
@@ -157,7 +157,7 @@ struct alignas(4 * sizeof(T)) four {
     T x[4];
 };
 
-/* From `column` on into a row of so many columns, as many as it has. */
+/* Stores to a row from `column` on, as many elements as the row has there. */
 template <typename T>
 static __device__ void store_four(T *row, int columns, int column, const four<T> &f)
 {

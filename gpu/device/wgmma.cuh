@@ -1,14 +1,16 @@
-/* wgmma.cuh - products by a warpgroup on tensor cores, operands in shared memory (capability 9.0). */
+/* wgmma.cuh - wgmma: products by a warpgroup on tensor cores, with operands in shared memory
+ * (capability 9.0). */
 #ifndef WGMMA_CUH
 #define WGMMA_CUH
 
 #include "gpu/device/tma.cuh"
 
 #ifdef __CUDACC__
-/* A matrix descriptor: where an operand of wgmma() lies in shared memory.  Its rows are of 128 bytes
- * as tma.cuh's boxes have them.  They go along k, and from eight rows to the next eight are `stride`
- * bytes; or, transposed, along m or n, where `stride` is from eight k to the next eight, and
- * `leading` to the next 64 of m or n. */
+/* A matrix descriptor: the layout of an operand of wgmma() in shared memory.  Rows have 128
+ * bytes, swizzled as in the boxes of tma.cuh.  If rows are contiguous along k, `stride` is the
+ * distance in bytes from eight rows to the next eight.  If the operand is transposed, rows are
+ * contiguous along m or n, `stride` is the distance from eight k to the next eight, and
+ * `leading` the distance to the next 64 of m or n. */
 typedef uint64_t wgmma_desc;
 
 static __device__ __forceinline__ wgmma_desc make_wgmma_desc(const void *at, int leading,
@@ -23,7 +25,7 @@ static __device__ __forceinline__ wgmma_desc wgmma_desc_advance(wgmma_desc o, in
     return o + (bytes >> 4);
 }
 
-/* Before a warpgroup's products, after its own threads have touched their accumulators. */
+/* Called before the products of a warpgroup, if its threads have accessed the accumulators. */
 static __device__ __forceinline__ void wgmma_fence(void)
 {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -32,7 +34,7 @@ static __device__ __forceinline__ void wgmma_commit(void)
 {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-/* Until all but the last `left` groups of products are done. */
+/* Waits until all but the last `left` groups of products are complete. */
 template <int left>
 static __device__ __forceinline__ void wgmma_wait(void)
 {
@@ -47,8 +49,8 @@ static __device__ __forceinline__ void wgmma_fence_operand(float (&d)[n])
         asm volatile("" : "+f"(d[i])::"memory");
 }
 
-/* d[64][n] = keep d + a[64][16] b[16][n], by the four warps of a warpgroup: bf16 in, float out.
- * Of each tile of 8 columns warp w has rows 16 w on, as mma_bf16() spreads them. */
+/* d[64][n] = keep d + a[64][16] b[16][n], by the four warps of a warpgroup: bf16
+ * operands, float sums.  Warp w has rows 16 w to 16 w + 15, in the fragments of mma_bf16(). */
 #define D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define D16(i) D4(i), D4(i + 4), D4(i + 8), D4(i + 12)
 template <bool TRANS_A, bool TRANS_B>
@@ -166,7 +168,7 @@ static inline void emu_do_wgmma(const void *data)
         }
     }
 }
-/* As late as it may be: a result that was not waited for is not there. */
+/* The product is computed as late as allowed, so that a missing wait shows as a wrong result. */
 template <bool TRANS_A, bool TRANS_B, int n>
 static inline void wgmma(float (&d)[n], wgmma_desc a, wgmma_desc b, int keep)
 {

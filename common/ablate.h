@@ -1,5 +1,5 @@
-/* ablate.h - the library: operations that exist twice, as plain C that is
- * right and as CUDA that is fast, and the judgement of one by the other.
+/* ablate.h - the library.  Every operation exists twice: as plain C, which is
+ * the oracle, and as CUDA.  The library runs both and judges one by the other.
  *
  *     abl_case *c = abl_case_new("e74_cell state=diagonal steps=64");
  *     abl_verdicts *v = c ? abl_judge(c, "gpu32", NULL, ABL_PARITY) : NULL;
@@ -15,11 +15,12 @@
  * A tensor's gradient has its name with "d_" before it: "x" and "d_x".
  *
  * Errors: a function that returns a pointer returns NULL, one that returns
- * an int -1, and abl_error() then says why.  Nothing prints or exits.
- * Ownership: what abl_..._new(), abl_run() and abl_judge() return is the
- * caller's, to be given to its abl_..._free() (which take NULL, too); it
- * stands alone, so the case that it came from may be freed first.  Texts are
- * the library's and stay, but for abl_error()'s and a case's.
+ * an int returns -1, and abl_error() then says why.  Nothing prints or exits.
+ * Ownership: the caller frees the objects that abl_..._new(), abl_run() and
+ * abl_judge() return, with their abl_..._free(), which accept NULL.  They do
+ * not depend on each other, so a case may be freed before its results.
+ * Strings belong to the library and stay valid, except those of abl_error()
+ * and of a case.
  * Threads: one call at a time. */
 #ifndef ABLATE_H
 #define ABLATE_H
@@ -30,20 +31,20 @@
 extern "C" {
 #endif
 
-/* Why the last call in this thread failed: one sentence, good until the next
- * failure. */
+/* The reason why the last call in this thread failed: one sentence, valid
+ * until the next failure. */
 const char *abl_error(void);
 const char *abl_version(void);
 
-/* ---- what there is ---- */
+/* ---- operations, parameters, tensors, backends ---- */
 
-/* The name of operation i, from 0; NULL past the last. */
+/* The name of operation i, counted from 0; NULL after the last. */
 const char *abl_op(int i);
-/* Its formula, in one line; NULL: no such operation. */
+/* The formula of an operation, in one line; NULL: no such operation. */
 const char *abl_formula(const char *op);
 
 /* A parameter: a whole number from min to max, one of the choices, or a real
- * number.  `initial` is its default, of a choice the index. */
+ * number.  `initial` is its default; for a choice it is the index. */
 struct abl_param {
     const char *name, *help;
     const char *const *choices; /* NULL at the end; NULL for a number */
@@ -51,7 +52,8 @@ struct abl_param {
     int real; /* 1: its default and range are these, and those above 0 */
     double real_initial, real_min, real_max;
 };
-/* Parameter i of the operation, from 0.  1: past the last; -1: no such operation. */
+/* Parameter i of the operation, counted from 0.  Returns 1 after the last, -1 if there is no such
+ * operation. */
 int abl_param(const char *op, int i, struct abl_param *to);
 
 enum abl_role {
@@ -70,53 +72,55 @@ struct abl_tensor {
     int64_t size[ABL_MAX_RANK];
     int64_t count; /* their product */
 };
-/* Every tensor that the operation may have, place i from 0; sizes and count
- * are 0, and axes those of the default parameters.  1: past the last; -1: no
- * such operation. */
+/* Tensor i, counted from 0, of all that the operation may have.  Sizes and
+ * count are 0; axes are those of the default parameters.  Returns 1 after the
+ * last, -1 if there is no such operation. */
 int abl_op_tensor(const char *op, int i, struct abl_tensor *to);
 
-/* Backend i's name, from 0, NULL past the last: ref64 is the oracle; ref32
- * and ref16 are the same C in float and in float with bf16 storage; gpu32
- * and gpu16, where CUDA was built in, are judged. */
+/* The name of backend i, counted from 0; NULL after the last.  ref64 is the
+ * oracle; ref32 and ref16 are the same C in float, and in float with bf16
+ * storage; gpu32 and gpu16 exist if the library was built with CUDA. */
 const char *abl_backend(int i);
-/* NULL if it can run here and now; else why not, also if there is none of
- * that name, or if an error of the device has lost it for this process. */
+/* NULL if the backend can run now, else the reason why not: no such backend,
+ * no device, or an earlier error of the device in this process. */
 const char *abl_unavailable(const char *backend);
-/* Have gpu32 and gpu16 (either name sets both) run on this device, from 0
- * among those that CUDA_VISIBLE_DEVICES leaves; default 0.  Call it before any
- * other use of them.  0, or -1. */
+/* Selects the device of gpu32 and gpu16 (either name sets both), counted from
+ * 0 among those in CUDA_VISIBLE_DEVICES; default 0.  Call it before any other
+ * use of these backends.  Returns 0, or -1. */
 int abl_use(const char *backend, int number);
-/* The device that it runs on, in words; NULL: no such backend. */
+/* The name of the device of a backend; NULL: no such backend. */
 const char *abl_device(const char *backend);
-/* The name of the operation's kernel i on a backend, best first; NULL past
- * the last, or where there is no such operation or backend. */
+/* The name of the operation's kernel i on a backend, the preferred one first;
+ * NULL after the last, or if there is no such operation or backend. */
 const char *abl_kernel(const char *op, const char *backend, int i);
 
 /* ---- a case: an operation, its sizes, its inputs ---- */
 
 typedef struct abl_case abl_case;
 
-/* The words that `run-ablation -t` takes: the operation, then key=value:
- * parameters, dtype=fp32 or bf16 (storage), seed, input, file, group.  What
- * is not said has its default.  Inputs and the gradients of outputs are
- * drawn from the seed.  NULL: a word is wrong, or there is no memory. */
+/* A case from the words of `run-ablation -t`: the operation, then key=value:
+ * parameters, dtype=fp32 or bf16 (storage), seed, input, file, group.  Keys
+ * that are not given have their defaults.  Inputs and the gradients of outputs
+ * are drawn from the seed.  NULL: a word is wrong, or there is no memory. */
 abl_case *abl_case_new(const char *words);
-/* The same from a trial that a dump holds, e.g. "e74.h5", "/trial/0003":
- * its words, its inputs and its output gradients. */
+/* A case from a trial in a dump, e.g. "e74.h5", "/trial/0003": its words, its
+ * inputs and its output gradients. */
 abl_case *abl_case_read(const char *file, const char *group);
 void abl_case_free(abl_case *c);
-/* The words that make it again (except inputs that were set); the case's. */
+/* The words from which abl_case_new() makes this case again, except inputs that
+ * were set.  The string is freed with the case. */
 const char *abl_text(const abl_case *c);
-/* Tensor i of those that this case has; 1: past the last. */
+/* Tensor i of those that this case has; returns 1 after the last. */
 int abl_tensor(const abl_case *c, int i, struct abl_tensor *to);
 
-/* Draw every input and output gradient again: N(0,1) and the like, as the
- * contract says; any element depends on the seed, the tensor's name and its
- * place alone.  With `nonzero_state`, initial states are no longer 0. */
+/* Draws every input and output gradient from the distribution that the
+ * contract names.  An element depends only on the seed, the name of the tensor
+ * and its index.  With `nonzero_state`, initial states are drawn, too; else
+ * they are 0. */
 void abl_draw(abl_case *c, uint64_t seed, int nonzero_state);
-/* An input, or the gradient of an output ("d_out"): n elements in or out.
- * They are rounded to the case's storage type when it runs.  -1: no such
- * tensor, not an input, or n is not its size. */
+/* Sets or gets the n elements of an input, or of the gradient of an output
+ * ("d_out").  A run rounds them to the case's storage type.  Returns -1 if
+ * there is no such tensor, it is not an input, or n is not its size. */
 int abl_set(abl_case *c, const char *name, const double *values, int64_t n);
 int abl_get(const abl_case *c, const char *name, double *values, int64_t n);
 
@@ -124,28 +128,29 @@ int abl_get(const abl_case *c, const char *name, double *values, int64_t n);
 
 typedef struct abl_result abl_result;
 
-/* Run forward and backward on a backend, with one of its kernels, or with
- * the first that accepts the case (NULL); `repeats` times, timed, after a
- * run that is not; 0: once, untimed.  NULL: it cannot run here, does not
- * store the case's dtype, declines (the sentence says why), fails, or needs
- * more memory than there is. */
+/* Runs forward and backward on a backend, with the kernel of this name, or, if
+ * it is NULL, with the first kernel that accepts the case.  After one run that
+ * is not timed, `repeats` runs are timed; 0: one run, without times.  Returns
+ * NULL if the backend cannot run here or does not store the case's dtype, if
+ * the kernel declines the case or fails, or if there is not enough memory. */
 abl_result *abl_run(const abl_case *c, const char *backend, const char *kernel, int repeats);
-/* One to be filled from elsewhere, by somebody of that name (say, "torch"). */
+/* An empty result for tensors that another program computed; `name` is that
+ * program's, for example "torch". */
 abl_result *abl_result_new(const abl_case *c, const char *name);
 void abl_result_free(abl_result *r);
-/* "out", "S_T", "d_x" ...; -1: no such result, n is not its size, or (get)
- * it was not set. */
+/* Sets or gets the n elements of "out", "S_T", "d_x" ...  Returns -1 if there
+ * is no such result, if n is not its size, or, for get, if it was not set. */
 int abl_result_set(abl_result *r, const char *name, const double *values, int64_t n);
 int abl_result_get(const abl_result *r, const char *name, double *values, int64_t n);
 
 enum abl_pass { ABL_FORWARD, ABL_BACKWARD };
 struct abl_time {
     double median, min, max; /* seconds */
-    double flops, bytes;     /* of the pass: operations, and the least traffic it can do */
+    double flops, bytes;     /* of the pass: operations, and the minimum memory traffic */
 };
-/* -1: it was not timed. */
+/* The times of a pass.  Returns -1 if it was not timed. */
 int abl_time(const abl_result *r, enum abl_pass pass, struct abl_time *to);
-/* Most bytes on the backend at once; 0: not run by us. */
+/* The maximum bytes in use on the backend; 0 for a result of another program. */
 int64_t abl_peak(const abl_result *r);
 
 /* ---- judgement ---- */
@@ -158,9 +163,9 @@ enum {
     ABL_DIFFERENCES = 4 /* the oracle's gradients against central differences */
 };
 
-/* One check of one tensor.  A backend may be off by 8 times what the plain C
- * in the same storage type is itself off, but at least by 4 of that type's
- * units; a bound of 0 requires equal bits. */
+/* One check of one tensor.  The bound of a backend's error is 8 times the error
+ * of the plain C with the same storage type, and at least 4 units of that type.
+ * A bound of 0 requires equal bits. */
 struct abl_verdict {
     const char *check, *backend, *kernel;
     char tensor[32];
@@ -173,32 +178,34 @@ struct abl_verdict {
     int unjudged;      /* it did not fail, but its bound is too coarse to judge it */
 };
 
-/* Run the case on the backend (see abl_run()), the oracle and the plain C of
- * the case's storage type, and judge the backend.  `checks` is a sum of the
- * above.  Differences check each gradient in 2 random directions. */
+/* Runs the case on the backend (see abl_run()), on the oracle and on the plain
+ * C with the case's storage type, and judges the backend.  `checks` is a sum of
+ * ABL_PARITY, ABL_PROPERTIES and ABL_DIFFERENCES, which checks each gradient in
+ * 2 random directions. */
 abl_verdicts *abl_judge(const abl_case *c, const char *backend, const char *kernel, int checks);
-/* Judge what was set of a result by the oracle: parity. */
+/* Judges the tensors that were set in a result: parity with the oracle. */
 abl_verdicts *abl_judge_result(const abl_case *c, const abl_result *r);
 void abl_verdicts_free(abl_verdicts *v);
 int abl_count(const abl_verdicts *v);
 int abl_failed(const abl_verdicts *v);
-/* How many cannot be judged: not failed, but nothing that anyone should rely on. */
+/* The number of checks that cannot be judged: they did not fail, but their bounds are too
+ * coarse. */
 int abl_unjudged(const abl_verdicts *v);
-/* Verdict i, from 0; 1: past the last.  Its `backend` lives as long as v. */
+/* Verdict i, counted from 0; returns 1 after the last.  Its `backend` is valid as long as v. */
 int abl_verdict(const abl_verdicts *v, int i, struct abl_verdict *to);
 
 /* ---- dumps, in run-ablation's HDF5 layout ---- */
 
-/* Write the case as /trial/0001 of a new file, with n results, each in a
- * group of its backend's or its own name, and the verdicts (NULL: none).  A
- * dump that is there is replaced; -1 where anything else is, or what the case
- * was read from. */
+/* Writes the case as /trial/0001 of a new file, with n results, each in a group
+ * with the name of its backend or program, and the verdicts (NULL: none).  An
+ * existing dump is replaced.  Returns -1 if the file exists and is no dump, or
+ * if the case was read from it. */
 int abl_write(const char *file, const abl_case *c, const abl_result *const *results, int n,
               const abl_verdicts *v);
-/* The inputs and output gradients of a trial's group that are there, by name.
- * -1: not readable, of another shape, or none is there. */
+/* Sets the inputs and output gradients that a trial's group has, by name.
+ * Returns -1 if none is there, or if one cannot be read or has another shape. */
 int abl_read(abl_case *c, const char *file, const char *group);
-/* The results that are there of one backend or program: "/trial/0003/torch". */
+/* Reads the results of one backend or program: "/trial/0003/torch". */
 int abl_result_read(abl_result *r, const char *file, const char *group);
 
 #ifdef __cplusplus

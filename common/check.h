@@ -1,8 +1,8 @@
-/* check.h - what must hold of an operation, and whether it does.
+/* check.h - the checks of an operation, and their verdicts.
  *
  * Every check adds verdicts to a list; nothing here prints or exits.  A
- * function returns nonzero, after err_set(), only where a run was not
- * possible at all. */
+ * function returns nonzero, after err_set(), only if a run was not
+ * possible. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -26,11 +26,11 @@ struct verdicts {
     int n;
 };
 
-/* A new one at the list's end, to be completed; NULL after err_set(). */
+/* Appends a verdict, which the caller completes; NULL after err_set(). */
 struct verdict *verdict_add(struct verdicts *list, const char *check, const char *tensor,
                             const struct backend *b, const struct impl *k);
 void verdicts_free(struct verdicts *list);
-/* How many of those from place `from` on failed; how many could not be judged. */
+/* The number of failed verdicts from index `from` on; the number that cannot be judged. */
 int verdicts_failed(const struct verdicts *list, int from);
 int verdicts_unjudged(const struct verdicts *list, int from);
 /* "pass", "fail", or "cannot be judged". */
@@ -38,10 +38,10 @@ const char *verdict_word(const struct verdict *v);
 
 /* ---- distances (check.c) ---- */
 
-/* How far a is from b, which is right.  Where b is finite, a must be: max |a - b| / max |b| over
- * these.  Where b is NaN or infinite, a must be NaN or the same infinity.  Else it is infinitely
- * far. */
-/* max|a - b| / max|b| and |a - b| / |b|; where all of b is 0, as it is. */
+/* The distance of a from b, the correct values.  Where b is finite, a must be finite, and the
+ * distance is max |a - b| / max |b| over these elements.  Where b is NaN or infinite, a must be NaN
+ * or the same infinity.  Otherwise the distance is infinite. */
+/* max |a - b| / max |b| and |a - b| / |b|; without the divisor if all of b is 0. */
 struct distance {
     double max, norm;
     int64_t worst; /* flat index */
@@ -50,7 +50,7 @@ struct distance distance(const double *a, const double *b, int64_t n);
 /* Are all bits equal, NaNs included? */
 int same_bits(const double *a, const double *b, int64_t n);
 
-/* A result is an output, something saved, or the gradient of an input. */
+/* A result is an output, a saved tensor, or the gradient of an input. */
 int op_results(const struct op *o, const struct frame *f, int arg, int grad);
 double *tensors_result(const struct tensors *t, int arg, int grad);
 
@@ -77,20 +77,21 @@ struct truth {
     const struct op *op;
     const struct frame *sizes;
     const struct backend *backend; /* b */
-    const struct tensors *inputs;  /* of the case; whoever made the truth keeps them */
+    const struct tensors *inputs;  /* of the case; the caller owns them */
     double x[MAX_ARGS], g[MAX_ARGS];
     int samples; /* taken so far */
 };
 /* Nonzero after err_set(); to be freed in any case. */
 int truth_find(struct truth *t, const struct op *o, const struct frame *f, const struct backend *b,
                const struct tensors *inputs);
-/* The same where oracle, yard and the four below are there already. */
+/* The same if oracle, yard and the four members below are set already. */
 int truth_begin(struct truth *t);
 void truth_free(struct truth *t);
 
-/* How far kernel k may be off, for every result: SLACK times what the truth has seen, but at
- * least 4 units of the type that the result is stored in.  One sample can be small by chance,
- * and miss a place where a slope jumps: before anything is said to be too far, more are taken. */
+/* The bound of kernel k for every result: SLACK times the largest distance in the truth, and at
+ * least 4 units of the type in which the result is stored.  One sample can be small by chance,
+ * and can miss a place where a slope jumps: before a result is judged too far, more samples are
+ * taken. */
 struct bounds {
     double x[MAX_ARGS], g[MAX_ARGS];
     struct truth *truth;
@@ -129,11 +130,11 @@ int check_differences(const struct op *o, const struct frame *f, const struct te
 
 /* ---- properties (properties.c) and identities (identities.c), on any kernel ---- */
 
-/* Nothing left unwritten, guard bands intact, two runs bit-equal whatever was
- * in memory before, a reversed batch gives the reversed result, the last row of
- * the batch gives the same bits without the others, later inputs do not change
- * earlier outputs, two runs that hand the state over equal one (bit by bit, but where
- * the kernel takes steps together that the two part). */
+/* All elements are written, and guard bands are intact.  Two runs have equal bits, whatever was
+ * in memory before.  A reversed batch gives the reversed result.  The last row of the batch
+ * gives the same bits without the others.  Later inputs do not change earlier outputs.  Two
+ * runs, the second from the final state of the first, equal one run (bit by bit, except if they
+ * split a chunk that the kernel computes together). */
 int check_properties(const struct call *c, const struct tensors *inputs, struct bounds *bounds,
                      struct verdicts *list);
 /* The reason why k declines one of an identity's two sides, or NULL. */
@@ -141,7 +142,7 @@ const char *identity_declined(const struct op *o, const struct identity *id, con
 /* The two sides of an identity of o's contract. */
 int check_identity(const struct op *o, const struct identity *id, const struct backend *b,
                    const struct impl *k, uint64_t seed, struct verdicts *list);
-/* o->neutral's parameter changes no bit of any result. */
+/* The parameter in o->neutral changes no bit of a result. */
 int check_neutral(const struct op *o, const struct frame *f, const struct backend *b,
                   const struct impl *k, uint64_t seed, struct verdicts *list);
 

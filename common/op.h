@@ -1,11 +1,12 @@
-/* op.h - what an operation is, and what a backend does for it.
+/* op.h - operations, backends and kernels.
  *
- * An operation (struct op) is a contract: its parameters, its tensors with
- * their shapes, its cost, what must hold of it.  A backend (struct backend)
- * is a machine that can carry it out: a place to put tensors and a list of
- * kernels (struct impl) for each operation.  Nothing outside an operation's
- * own four files knows more about it than this, so drawing inputs, running,
- * judging, timing, storing and the ini keys are each written once, as loops.
+ * An operation (struct op) is a contract: its parameters, its tensors and
+ * their shapes, its cost, and the properties that must hold.  A backend
+ * (struct backend) executes operations: it has memory for tensors and a list
+ * of kernels (struct impl) for each operation.  The four files of an operation
+ * contain all that is specific to it.  Therefore drawing inputs, running,
+ * judging, timing, storing and the ini keys are each written once, as loops
+ * over the contract.
  */
 #ifndef OP_H
 #define OP_H
@@ -22,8 +23,8 @@ enum { MAX_ARGS = 32, MAX_PARAMS = 16, MAX_RANK = 6, MAX_TEXT = 512 };
 enum pass { FORWARD, BACKWARD, N_PASSES };
 extern const char *const pass_names[N_PASSES];
 enum dtype { F64, F32, BF16, F16, I64 };
-/* Their names, less that of whole numbers: NULL.  From F32 on they are the choices of a parameter
- * that is a storage type. */
+/* The names of the types; NULL for whole numbers.  Those from F32 on are the choices of a parameter
+ * that selects a storage type. */
 extern const char *const dtype_names[];
 #define STORAGE_TYPES (dtype_names + F32)
 
@@ -38,7 +39,7 @@ struct real_range {
  * choice, or a real number.  Its name is its ini key. */
 struct param {
     const char *name;
-    char letter;                /* of a whole number: where DIM() finds it; else 0 */
+    char letter;                /* of a whole number: the argument of DIM(); else 0 */
     const char *const *choices; /* of a choice: its names, NULL at the end */
     int64_t initial;            /* default: the number, or the choice's index */
     int64_t min, max;           /* of a whole number */
@@ -91,8 +92,8 @@ enum {
     WIDE_GRAD = 32, /* only its gradient is */
     TEXT = 64,      /* can be the embedding of a text: axes time, batch, width */
     WHOLE = 128,    /* whole numbers, int64_t in every backend, and judged by equality */
-    NOT_BACK = 256, /* an input that backward has no need of */
-    BELOW = 512     /* only how far each element is below the largest of its row matters */
+    NOT_BACK = 256, /* an input that backward does not read */
+    BELOW = 512     /* only the differences of elements from the maximum of their row matter */
 };
 
 /* How an input is drawn.  FAN is N(0, 1 / length of the last axis), UNIT within -1 ... 1, GATE
@@ -100,11 +101,11 @@ enum {
  * LEVEL is one value within 0 ... 1 for all; WILD within -0.25 ... 1.25, and of every hundred
  * elements one each NaN, 0, 1, -inf and inf; POSITIVE the square of N(0, 1).
  *
- * Three are hard, for operations that look for the largest of a row or that a mask can reach.  In
- * MASKED the rows are in turn N(0, 1) with some -inf, -inf all over, with one NaN, with one inf,
- * with all of these, of -1, 0 and 1 (ties), and zeros of either sign.  SHIFTED is 1e4 + N(0, 1).
- * In OUTLIERS a row has one element that is 1e4, or some that are -1e4, or some that are 1e4; the
- * next row has 1e30 in their place. */
+ * Three are hard inputs, for operations that compute the maximum of a row or accept masked
+ * inputs. The rows of MASKED are, in this order: N(0, 1) with some -inf; only -inf; with one
+ * NaN; with one inf; with all of these; of -1, 0 and 1 (ties); and zeros of both signs.  SHIFTED
+ * is 1e4 + N(0, 1). A row of OUTLIERS has one element that is 1e4, or some that are -1e4, or
+ * some that are 1e4; in the next row these are 1e30. */
 enum fill {
     ZERO,
     NORMAL,
@@ -137,9 +138,9 @@ struct arg {
     const char *was;                             /* its name in older dumps, if another; or NULL */
 };
 
-/* One call: sizes by letter, choices and real numbers by the parameter's place, then the
- * tensors and their gradients in the order of the operation's argument
- * struct; NULL where a tensor is absent or has no gradient. */
+/* One call: sizes by letter, choices and real numbers by the index of the parameter, then the
+ * tensors and their gradients in the order of the operation's argument struct; NULL for a tensor
+ * that is absent or has no gradient. */
 struct frame {
     int64_t dim[26];
     int choice[MAX_PARAMS];
@@ -163,10 +164,10 @@ struct frame {
 #define SIGNATURE(op, params_, args_)                                                              \
     .param = params_, .n_params = COUNT(params_), .arg = args_, .n_args = N_ARGS(op)
 
-/* Two settings of an operation that must agree: a test no reference can get
- * wrong on its own.  The left case's inputs are drawn; `left_given` then
- * changes some; the right case takes over those of the same name, and
- * `right_given` sets the rest.  In both, words like "V0=eye b_z=ones W_q=W_k"
+/* Two settings of an operation that must agree: a test that does not rely on
+ * the formulas of one reference.  The inputs of the left case are drawn, and
+ * `left_given` changes some.  The right case has the inputs of the same names,
+ * and `right_given` sets the others.  In both, words like "V0=eye b_z=ones W_q=W_k"
  * mean a tensor that is 1 on its last two axes' diagonal, all ones, all
  * zeros, or a copy (from the left, on the right).  `same` lists what must
  * agree, each word TENSOR, or LEFT:RIGHT, or LEFT:RIGHT+RIGHT for a sum.
@@ -180,29 +181,29 @@ struct identity {
     const char *shrink;
 };
 
-/* A parameter that may change no bit of any result, as long as everything is
- * stored in full. */
+/* A parameter that may not change any bit of a result, if all tensors are
+ * stored in full precision. */
 struct neutral {
     const char *name;
     const char *values; /* "1,7,40" */
     const char *cases;  /* as struct op's */
 };
 
-/* The critical path of a recurrence: `steps` one after the other, and in each step so many
- * dependent FP32 operations and evaluations of special functions, each waiting for the one before
- * it. */
+/* The critical path of a recurrence: `steps` sequential steps, and in each step the number of FP32
+ * operations and of evaluations of special functions of which each depends on the one before. */
 struct chain {
     double steps, flops, specials;
 };
 
-/* A case whose tensors have more than 2^31 elements, and an axis, by its letter, of whose results
- * each row needs that row of the inputs alone: the oracle is given some rows (tests/large). */
+/* A case whose tensors have more than 2^31 elements, and the letter of an axis along which a row of
+ * the results depends only on the same row of the inputs: the oracle computes some rows
+ * (tests/large). */
 struct large {
     const char *settings;
     char axis;
 };
 
-/* Settings that must be refused, or declined, and what the message must name. */
+/* Settings that must be refused, or declined, and a word that the message must contain. */
 struct refusal {
     const char *settings, *names;
 };
@@ -215,8 +216,9 @@ struct cost {
     struct chain chain;
 };
 
-/* One row x, with NaN, infinities or ties, and the target, if there is one; a result of it, and
- * what that must be.  The gradient of the first output is 1, 2, 3, 4, that of others 0. */
+/* One row x with NaN, infinities or ties, the target, if there is one, the name of a result, and
+ * its correct values.  The gradient of the first output is 1, 2, 3, 4; the gradients of others
+ * are 0. */
 enum { KNOWN_ROW = 4 };
 #define KNOWN_ALL(x)                                                                               \
     {                                                                                              \
@@ -243,8 +245,8 @@ struct op {
      * ...": the product of the lists, like a section of an ini file. */
     const char *cases;
     /* More of them, in the same grammar, or NULL. */
-    const char *shapes; /* sizes that kernels stumble over (tests/shapes) */
-    const char *memory; /* so large that a GPU's pages do not count (tests/memory) */
+    const char *shapes; /* sizes at the limits of kernels (tests/shapes) */
+    const char *memory; /* large cases: the size of a GPU's pages has no effect (tests/memory) */
     /* Lists that end with NULL settings; or NULL. */
     const struct large *large;
     const struct refusal *refused;  /* beside values that are out of a parameter's range */
@@ -254,38 +256,38 @@ struct op {
     const struct identity *identity;
     int n_identities;
     const struct neutral *neutral; /* or NULL */
-    /* Set the derived sizes; nonzero after err_set() where sizes do not fit together. */
+    /* Sets the derived sizes; nonzero after err_set() if the sizes contradict each other. */
     int (*derive)(struct frame *f);
-    /* How many indices there are, for fill INDEX; or is NULL. */
+    /* For the fill INDEX: the number of indices; or NULL. */
     int64_t (*index_range)(const struct frame *f);
     /* NULL, or what these choices lead to; or is NULL. */
     const char *(*warning)(const struct frame *f);
     double (*flops)(const struct frame *f, enum pass p);
-    /* Those of flops() that are matrix products, which tensor cores can take. */
+    /* The part of flops() in matrix products, which tensor cores can compute. */
     double (*products)(const struct frame *f, enum pass p);
     /* Evaluations of special functions: tanh, 2^x, 1/x and sqrt are one each. */
     double (*specials)(const struct frame *f, enum pass p);
-    /* NULL, or no steps: no recurrence, or one that need not go step by step. */
+    /* NULL, or no steps: no recurrence, or one that can be computed in parallel. */
     struct chain (*chain)(const struct frame *f, enum pass p);
     const char *rows; /* axes whose recurrences are independent, "BH"; NULL: only batch */
     char batch;       /* axis whose rows are independent, or 0 */
     char time;        /* axis along which the operation is causal, or 0 */
-    int blas;         /* a matrix product's bits may depend on where a row stands */
+    int blas;         /* the bits of a row of a matrix product may depend on its index */
 };
 
-/* One kernel of an operation on one backend.  A pass returns 0, or a code
- * that its backend's strerror explains. */
+/* One kernel of an operation on one backend.  A pass returns 0, or an error
+ * code for the backend's strerror. */
 struct impl {
     const char *name;
     const char *idea; /* one line, for --list */
     int (*pass[N_PASSES])(const struct frame *f);
     size_t (*work)(const struct frame *f, enum pass p); /* bytes, or NULL: none */
     const char *(*declines)(const struct frame *f);     /* NULL, or why not this case */
-    /* An approximate instruction it uses and that one's relative error, or NULL, 0. */
+    /* The approximate instructions that it uses, and their relative error; or NULL, 0. */
     const char *approximates;
     double unit;
-    /* Steps that it takes together; 0: one by one.  Runs that are cut elsewhere then agree
-     * within their bounds, not bit by bit. */
+    /* The steps of a chunk that it computes together; 0: step by step.  Sequences that are split
+     * within a chunk then agree with the whole within their bounds, not bit by bit. */
     int64_t chunk;
 };
 
@@ -295,9 +297,9 @@ struct ceilings {
     double tensor;                  /* FLOP/s of a bf16 matrix product */
     double fp32;                    /* FLOP/s of independent multiply-adds */
     double special;                 /* evaluations per second of independent tanh */
-    double flop_time, special_time; /* seconds of one that waits for the one before */
-    double launch;                  /* seconds that a launch takes, one after the other */
-    double clock;                   /* Hz, while it measured */
+    double flop_time, special_time; /* latency in seconds of one in a dependency chain */
+    double launch;                  /* seconds per launch in a sequence of launches */
+    double clock;                   /* Hz, during the measurement */
 };
 
 struct backend {
@@ -305,9 +307,9 @@ struct backend {
     enum dtype type, wide;
     const char *(*unavailable)(void); /* NULL, or why it cannot run here, or no longer */
     const char *(*use)(int device);   /* choose one of several; NULL, or why not; or is NULL */
-    const char *(*device)(void);      /* what it runs on, in words */
+    const char *(*device)(void);      /* the name of its device */
     int64_t (*memory)(void);          /* bytes free for tensors */
-    int (*reserve)(int64_t bytes);    /* take them now, and alloc from there; or is NULL */
+    int (*reserve)(int64_t bytes);    /* allocate them now, for alloc(); or NULL */
     void *(*alloc)(size_t bytes);
     void (*free)(void *p);
     int (*put)(void *there, const void *here, size_t bytes);
@@ -315,17 +317,18 @@ struct backend {
     int (*fill)(void *there, int byte, size_t bytes);
     int (*start)(void);           /* begin timing, caches as stated */
     int (*stop)(double *seconds); /* wait until all is done */
-    /* Write down what a pass that has run before would start, without running it,
-     * so that replay() starts all of it at once and its time has no gaps between
-     * launches; all three NULL: a pass is timed as it is. */
+    /* Records the launches of a pass that has run before (on a GPU as a CUDA graph), without
+     * running them.  replay() starts them all at once, so that the time has no gaps between
+     * launches.  If all three are NULL, a pass is timed without a recording. */
     int (*record)(int (*pass)(const struct frame *f), const struct frame *f, void **recorded);
     int (*replay)(void *recorded);
     void (*forget)(void *recorded);
-    const char *method; /* how times are taken, in words: the caches before, and a replay */
-    double warm_up;     /* seconds of runs before the timed ones, until its clock is up */
+    const char *method; /* how times are measured, in words: the state of caches, and the replay */
+    double warm_up;     /* seconds of runs before the timed ones, in which the clock rises */
     const char *(*strerror)(int code);
-    const struct impl *const *const *impl; /* by place in ops[]: a NULL-ended list, best first */
-    int (*probe)(struct ceilings *to);     /* measure them now; or is NULL */
+    const struct impl *const *const
+        *impl; /* by index in ops[]: a list that ends with NULL, the preferred kernel first */
+    int (*probe)(struct ceilings *to); /* measure them now; or is NULL */
 };
 
 /* The list of operations, in ops.def's order. */
@@ -339,7 +342,7 @@ extern const struct op *const ops[N_OPS];
 extern const struct backend ref64, ref32, ref16;
 extern const struct backend *const gpu_backends[]; /* ends with NULL */
 
-/* ---- op.c: what follows from a contract ---- */
+/* ---- op.c: sizes, texts and costs from a contract ---- */
 
 /* The depth of a tree of additions over n values: ceil(log2 n). */
 int additions(int64_t n);
@@ -356,15 +359,15 @@ const struct backend *backend_find(const char *name);
 /* Is it one of gpu_backends?  NULL is not. */
 int is_gpu(const struct backend *b);
 
-/* The reference that stores tensors of type t as t is. */
+/* The reference that stores tensors of type t in that type. */
 const struct backend *reference_of(enum dtype t);
 
-/* *choice becomes the place of value among names, which end with NULL; nonzero after err_set(). */
+/* Sets *choice to the index of value in names, which end with NULL; nonzero after err_set(). */
 int choice_set(const char *key, const char *value, const char *const *names, int *choice);
-/* Set a parameter from text; nonzero after err_set() if it cannot be. */
+/* Sets a parameter from text; nonzero after err_set() if the text is no value of it. */
 int op_set(const struct op *o, struct frame *f, const char *key, const char *value);
 void op_defaults(const struct op *o, struct frame *f);
-/* After all are set: derive sizes and refuse what cannot be. */
+/* Called after all parameters are set: derives sizes, and refuses impossible ones. */
 int op_complete(const struct op *o, struct frame *f);
 /* "state=diagonal steps=512 ...": every parameter that applies, MAX_TEXT at most. */
 void op_text(const struct op *o, const struct frame *f, char *text);
@@ -372,7 +375,7 @@ void op_text(const struct op *o, const struct frame *f, char *text);
 const char *op_value(const struct op *o, const struct frame *f, int i, char buffer[32]);
 
 int op_has(const struct op *o, const struct frame *f, int arg);
-/* How many passes it has: forward, and backward if any of its tensors is differentiable. */
+/* The number of passes: forward, and backward if one of the tensors is differentiable. */
 enum pass op_passes(const struct op *o);
 int64_t op_count(const struct op *o, const struct frame *f, int arg);
 const char *op_shape(const struct op *o, const struct frame *f, int arg);
@@ -381,14 +384,14 @@ size_t dtype_size(enum dtype t);
 double dtype_unit(enum dtype t); /* half the gap between 1 and the next */
 enum dtype op_type(const struct op *o, const struct frame *f, int arg, const struct backend *b);
 enum dtype op_grad_type(const struct op *o, int arg, const struct backend *b);
-/* The least traffic that the pass can do: each tensor it touches, once. */
+/* The minimum memory traffic of the pass: each tensor that it accesses, once. */
 double op_bytes(const struct op *o, const struct backend *b, const struct frame *f, enum pass p);
-/* Bytes that forward leaves for backward. */
+/* Bytes that forward saves for backward. */
 int64_t op_saved(const struct op *o, const struct backend *b, const struct frame *f);
 /* All tensors, gradients and workspace of a call, in bytes on the backend. */
 int64_t op_memory(const struct op *o, const struct backend *b, const struct impl *k,
                   const struct frame *f);
-/* The kernels of o on b that there are; an empty list if none. */
+/* The kernels of o on b; the list may be empty. */
 const struct impl *const *op_kernels(const struct op *o, const struct backend *b);
 
 /* The choices of a FILL_PARAM, and those of a parameter that is no or yes. */
@@ -396,14 +399,14 @@ extern const char *const fill_names[], *const no_yes[];
 /* The fill of an input in this case. */
 enum fill op_fill(const struct op *o, const struct frame *f, int arg);
 
-/* Inputs: any element depends on nothing but (seed, name, index). */
+/* Inputs: an element depends only on (seed, name, index). */
 void op_draw(const struct op *o, const struct frame *f, int arg, enum fill fill, uint64_t seed,
              double *x);
 double draw_normal(uint64_t seed, uint64_t i);
 double draw_uniform(uint64_t seed, uint64_t i);
 uint64_t draw_key(uint64_t seed, const char *name);
 
-/* Of a clock that never goes back. */
+/* The time of a monotonic clock. */
 double seconds_now(void);
 
 void narrow(enum dtype t, void *to, const double *from, int64_t n);

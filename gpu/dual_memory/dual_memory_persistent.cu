@@ -481,7 +481,7 @@ static const char *declines(const recurrence &r)
 PERSISTENT(32, float);
 PERSISTENT(16, __nv_bfloat16);
 
-/* ---- the same with compile-time slots and width: what do run-time sizes cost? ---- */
+/* ---- template_d: compile-time slots and width, to measure what run-time sizes cost ---- */
 
 static int forward_fixed(const recurrence &r)
 {

@@ -1,5 +1,5 @@
 /* dual_memory's recurrence, kernel `steps`: several launches per step, as in published
- * designs, which a CUDA graph captures.
+ * designs; a CUDA graph captures them.
  *
  *     forward     W_h h by cuBLAS;  update_hidden: rho, read, h;  W_write h by cuBLAS;
  *                 write_tape: v, omega, the tape

@@ -87,12 +87,12 @@ struct alignas(16) slot_values {
     float row[MESSAGE::ROWS][MESSAGE::STRIDE];
 };
 
-/* PASS, which describes a pass, derives from this and defines: VECTORS, the vectors that every
- * block has; SCALARS, 0 or 1; main_message, and side_message with SIDES buffers; HELD_ITERATIONS,
- * those of a product whose weights are in registers; PREFETCH, whether these load their vectors an
- * iteration ahead, which needs registers; TAPES, the tape's slots in shared memory;
- * ATTENTION_REGISTERS per thread of an attention warp; attention_values, the results of the
- * attention warps. */
+/* PASS, which describes a pass, derives from this and defines: VECTORS, the number of vectors that
+ * every block has; SCALARS, 0 or 1; main_message, and side_message with SIDES buffers;
+ * HELD_ITERATIONS, the iterations of a product whose weights are in registers; PREFETCH: these
+ * iterations load their vectors one iteration ahead, which needs registers; TAPES, the tape's slots
+ * in shared memory; ATTENTION_REGISTERS per thread of an attention warp; attention_values, the
+ * results of the attention warps. */
 template <typename T, int SLOTS_, int QUADS_, int WIDTH_>
 struct pass_base {
     typedef T type; /* of storage */

@@ -1,6 +1,6 @@
-/* gemm, gemm_splitk, gemm_batched: c[g] = alpha op(a[g]) op(b[g]) + beta c0[g].  The simplest
- * kernels (naive: one thread per element; tiled: one block per 32 x 32 tile, in shared memory;
- * registers: one thread per 4 x 4 elements), cuBLAS, and the lists of all kernels. */
+/* gemm, gemm_splitk, gemm_batched: c[g] = alpha op(a[g]) op(b[g]) + beta c0[g].  This file has the
+ * simplest kernels (naive: one thread per element; tiled: one block per 32 x 32 tile, in shared
+ * memory; registers: one thread per 4 x 4 elements), cuBLAS, and the lists of all kernels. */
 #include "gpu/gemm/gemm.cuh"
 #include "gpu/gemm/product.cuh"
 

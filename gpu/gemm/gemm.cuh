@@ -131,7 +131,7 @@ bool gemm_thin_fits(const gemm_problem<T> &p);
 template <typename T>
 int gemm_thin(const gemm_problem<T> &p, const T *dc, T *da, T *db);
 
-/* The base of engines that leave the backward passes that fit to gemm_thin(). */
+/* The base of engines that use gemm_thin() for the backward passes that it can compute. */
 template <typename ENGINE>
 struct gemm_thin_engine : gemm_engine<ENGINE> {
     template <typename T>

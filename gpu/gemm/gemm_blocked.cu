@@ -117,7 +117,8 @@ struct gemm_operand {
 
 /* ---- a thread's 8 x 8 ---- */
 
-/* Loads a fragment: eight elements of an operand at one k, as two vectors with that stride. */
+/* Loads a fragment: eight elements of an operand at one k, as two vectors, at `from` and at from +
+ * stride. */
 static __device__ __forceinline__ void load_fragment(float x[8], const float *from, int stride)
 {
     unpack(load_vec<4>(from), x);

@@ -1,7 +1,7 @@
 /* gemm, mma: c = alpha op(a) op(b) + beta c0 on tensor cores by mma.m16n8k16.  A block of eight
  * warps computes a 128 x 128 tile, a warp 64 x 32 of it: six ldmatrix.x4 load the operands of
- * sixteen mma.  The mainloop is a pipeline of four stages of 32 k: while one stage is multiplied,
- * the next three are in flight by cp.async.
+ * sixteen mma.  The mainloop is a pipeline of four stages with 32 elements along k each: while one
+ * stage is multiplied, the next three are in flight by cp.async.
  *
  * Shared memory holds each operand in its stored layout; ldmatrix transposes it where needed.  An
  * operand whose rows are not a multiple of 16 bytes is loaded element by element into the same

@@ -95,7 +95,7 @@ static size_t naive_work(const struct frame *f, enum pass p)
     return p == BACKWARD ? aligned_elements(f, sizeof(T)) : 0;
 }
 
-/* gridDim.y is at most 65535 tiles. */
+/* gridDim.y is at most 65535. */
 static const char *naive_declines(const struct frame *f)
 {
     return ceil_div(max(DIM(f, 'M'), max(DIM(f, 'D'), DIM(f, 'R'))), TILE) > 65535

@@ -72,8 +72,8 @@ void gpu_set_limits(const struct limits *l)
     limits_set = l ? &kept : NULL;
 }
 
-/* After an illegal access, a trap or the like, every call fails until the
- * process ends: this device is lost. */
+/* After an illegal access, a trap or a similar fault every call fails until the process ends: the
+ * device is lost. */
 static const char *unavailable(void)
 {
     static char lost[200];
@@ -144,7 +144,7 @@ static int measured_clock(void)
     return (int)((got[0] * 1000 + got[1] / 2) / got[1]);
 }
 
-/* The version of the driver: the first word of Linux's file that is a number. */
+/* The version of the driver: the first word of /proc/driver/nvidia/version that is a number. */
 static void driver_version(char *text, size_t size)
 {
     char line[300] = "";
@@ -187,9 +187,9 @@ static const char *device(void)
 
 /* ---- memory ---- */
 
-/* An arena for all tensors of a trial, kept for the next trial: a bump allocator, reset when
- * the last tensor is freed.  Tensors that do not fit, or all without a reserve(), are
- * allocated one by one: tests do so, so that tools see their true bounds. */
+/* An arena for all tensors of a trial, kept for the next trial: a bump allocator, which is reset
+ * when the last tensor is freed.  Tensors that do not fit are allocated one by one, and so are all
+ * tensors without a reserve().  Tests do this, so that tools see the true bounds of tensors. */
 static struct {
     char *base;
     int64_t size, used;
@@ -206,8 +206,8 @@ static int64_t memory(void)
     return (int64_t)free + arena.size - arena.used;
 }
 
-/* The caller reports an allocation that fails; the error is cleared, so that the next launch
- * does not return it. */
+/* The caller reports an allocation that fails.  The error is cleared, so that the next launch does
+ * not return it. */
 static void *allocate(size_t bytes)
 {
     char *p = NULL;
@@ -274,8 +274,8 @@ static cudaEvent_t before, after;
 static uint4 *evict_buffer;
 static int64_t evict_vectors;
 
-/* Fill L2 with clean lines: read a buffer of zeros, and write nothing.  Dirty lines would have to
- * be written back within the time of the kernel that is measured. */
+/* Fills L2 with clean lines: it reads a buffer of zeros and writes nothing.  Dirty lines would have
+ * to be written back during the kernel that is measured. */
 static __global__ void __launch_bounds__(EVICT_THREADS) evict(uint4 *x, int64_t n)
 {
     const int64_t first = (int64_t)blockIdx.x * EVICT_THREADS * VECTORS + threadIdx.x;
@@ -330,7 +330,7 @@ static int stop(double *seconds)
 
 /* ---- a pass as a graph ---- */
 
-/* An error code of this file: a pass that put nothing on the stream would seem fast. */
+/* An error code of this file, for a pass that puts nothing on the stream: it would seem fast. */
 enum { EMPTY_GRAPH = -1 };
 
 #ifdef CUDA_EMULATE
@@ -343,8 +343,8 @@ static const double WARM_UP = 0;
 
 #else
 
-/* Capture all kernels, GEMMs and copies of a pass; a call that cannot be captured (an
- * allocation, a synchronisation) fails. */
+/* Captures all kernels, GEMMs and copies of a pass.  A call that cannot be captured (an allocation,
+ * a synchronisation) fails. */
 static int capture(int (*pass)(const struct frame *), const struct frame *f, cudaGraph_t *graph)
 {
     CUDA(cudaStreamBeginCapture(gpu_stream(), cudaStreamCaptureModeGlobal));

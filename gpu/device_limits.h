@@ -19,14 +19,14 @@ extern "C" {
 struct limits {
     int sms;             /* SMs, over which work is distributed; at least 1 */
     size_t smem;         /* maximum bytes of shared memory per block, static and dynamic */
-    size_t smem_two;     /* the same, where two blocks shall fit on an SM */
+    size_t smem_two;     /* the same if two blocks have to fit on an SM */
     int scan_blocks;     /* e74_cell, chunked and split: target size of a scan's grid, about one
                           * block per SM */
     int64_t split_steps; /* e74_cell, split: sequences must have more steps than this */
-    int64_t wide_lane_elements; /* e74_cell, rows, bf16: from so many elements of all states, with
-                          * padding, a thread holds 16 columns of a row, not 8 */
+    int64_t wide_lane_elements; /* e74_cell, rows, bf16: if all states have at least this many
+                          * elements, with padding, a thread holds 16 columns of a row, not 8 */
     int64_t records;  /* e74_cell, norms: maximum floats of the steps' records in the workspace */
-    int64_t states;   /* and of the states */
+    int64_t states;   /* e74_cell, norms: the same for the states */
     int norm_threads; /* norms of rows: maximum threads per block; a multiple of 64 */
 };
 

@@ -1,5 +1,5 @@
-/* gpu.cuh - common to the files in gpu/: loads and stores that convert the storage type T to
- * float, in which all arithmetic is; the stream; the tables of kernels. */
+/* gpu.cuh - common to the files in gpu/: loads and stores that convert between the storage type T
+ * and float, in which all arithmetic is done; the stream; the tables of kernels. */
 #ifndef GPU_CUH
 #define GPU_CUH
 
@@ -40,7 +40,8 @@ static inline __device__ void store(__nv_bfloat16 *p, float x)
     *p = __float2bfloat16(x);
 }
 
-/* An element of a tensor whose storage type is a run-time parameter, as checkpoint_dtype is. */
+/* Stores and loads an element of a tensor whose storage type is a run-time parameter, like
+ * checkpoint_dtype. */
 enum { KEPT_F32, KEPT_BF16, KEPT_F16 };
 
 static inline __device__ void put_kept(int kept, void *at, int64_t i, float x)
@@ -68,14 +69,14 @@ cudaStream_t gpu_stream(void);
 /* The properties of the device in use, queried once; all zeros if that fails. */
 const cudaDeviceProp &gpu_properties(void);
 
-/* Measure what the device can do (probe.cu). */
+/* Measures the ceilings of the device (probe.cu). */
 int gpu_probe(struct ceilings *to);
 
 /* The value of a macro, as text. */
 #define TEXT(number) #number
 #define NUMBER(macro) TEXT(macro)
 
-/* Return the code of a call that fails from the enclosing function. */
+/* Returns from the enclosing function with the code of a call that fails. */
 #define CUDA(call)                                                                                 \
     do {                                                                                           \
         cudaError_t cuda_code = (call);                                                            \
@@ -83,18 +84,18 @@ int gpu_probe(struct ceilings *to);
             return cuda_code;                                                                      \
     } while (0)
 
-/* The instance for one storage type, kernel32 or kernel16; `linkage` is static
- * or extern "C". */
+/* Defines the struct impl for one storage type, kernel32 or kernel16; `linkage` is static or extern
+ * "C". */
 #define GPU_IMPL(linkage, bits, T, kernel, name, idea, work, declines, approximates, unit)         \
     linkage const struct impl kernel##bits = {                                                     \
         name, idea, {forward<T>, backward<T>}, work, declines, approximates, unit, 0}
 
-/* Export the list of an operation's kernels, best first, for table.c. */
+/* Exports the list of an operation's kernels, best first, for table.c. */
 #define GPU_KERNEL_LIST(op, type, ...)                                                             \
     extern "C" const struct impl *const gpu##type##_##op[];                                        \
     const struct impl *const gpu##type##_##op[] = {__VA_ARGS__, NULL}
 
-/* An operation's only kernel. */
+/* Defines and exports an operation's only kernel. */
 #define GPU_KERNEL(op, kernel, idea, work, declines)                                               \
     GPU_IMPL(static, 32, float, kernel, #kernel, idea, work, declines, NULL, 0);                   \
     GPU_IMPL(static, 16, __nv_bfloat16, kernel, #kernel, idea, work, declines, NULL, 0);           \

@@ -1,10 +1,10 @@
 /* The measured ceilings of the device, with which times are compared.
  *
- * Throughput is measured where nothing else is the bound: a copy far larger than
- * L2, a GEMM of random elements (zeros would let the clock rise), and CHAINS
- * independent chains of fma or of tanh in every thread of a full device.  Latency is
- * that of one dependent chain in one warp, by the device's own clocks.  Each is the
- * median of a few runs of some milliseconds, after a warm-up that raises the clock. */
+ * Each throughput is measured by work that has no other bound: a copy far larger than L2, a GEMM of
+ * random elements (zeros would let the clock rise), and CHAINS independent chains of fma or of tanh
+ * in every thread of a full device.  Latency is measured by one dependent chain in one warp, with
+ * the device's own clocks.  Each value is the median of a few runs of some milliseconds, after a
+ * warm-up that raises the clock. */
 #include "gpu/device/clock.cuh"
 #include "gpu/device/math.cuh"
 #include "gpu/gemm/product.cuh"
@@ -34,7 +34,7 @@ static __device__ __forceinline__ float link(float x, float a, float b)
     return K == TANH ? tanh_approx(x) : fmaf(x, a, b);
 }
 
-/* Every thread of every SM: CHAINS chains of rounds * UNROLLED links. */
+/* Every thread of every SM runs CHAINS chains of rounds * UNROLLED links. */
 template <kind K>
 static __global__ void __launch_bounds__(THREADS) many(int rounds, float a, float b, float *out)
 {
@@ -58,8 +58,8 @@ static __global__ void __launch_bounds__(THREADS) many(int rounds, float a, floa
     out[i] = sum;
 }
 
-/* One warp, one chain: its cycles and nanoseconds.  The volatile store orders the reads of
- * the clocks after the end of the chain. */
+/* One warp runs one chain and stores its cycles and nanoseconds.  The volatile store orders the
+ * reads of the clocks after the end of the chain. */
 template <kind K>
 static __global__ void one(int rounds, float a, float b, volatile float *out, int64_t *took)
 {
@@ -167,7 +167,7 @@ static int rates(struct bench *b, struct ceilings *to)
     return e;
 }
 
-/* Seconds per link, and the clock. */
+/* Measures the seconds per link, and the clock. */
 template <kind K>
 static int latency(const struct bench *b, double *seconds, double *clock)
 {

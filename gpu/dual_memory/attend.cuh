@@ -1,15 +1,15 @@
-/* attend.cuh - softmax and the exact 1.5-entmax over up to 64 slots, inside one
- * warp, and back through them.
+/* attend.cuh - softmax and the exact 1.5-entmax over up to 64 slots, inside one warp, and their
+ * gradients.
  *
- * SLOTS (8, 16, 32 or 64) scores are distributed over a group of SLOTS / OWN lanes, OWN
- * per lane, in any order; the lanes of a group are neighbours, and a warp
- * holds as many groups as fit.  Padding has the score -INFINITY and gets exactly 0.  All
- * sums are trees over lanes, in an order that depends on SLOTS and OWN alone.
+ * SLOTS (8, 16, 32 or 64) scores are distributed over a group of SLOTS / OWN lanes, OWN per lane,
+ * in any order.  The lanes of a group are neighbours, and a warp holds as many groups as fit.
+ * Padding has the score -INFINITY and gets exactly 0.  All sums are trees over lanes, in an order
+ * that depends only on SLOTS and OWN.
  *
- * entmax15 does not sort: each slot sums the scores that are not below its own, the prefix
- * of a sorted list, and computes the tau that holds if it is the last of the support.  The
- * last of the support is the slot with the longest prefix among those whose tau does not
- * exceed their score.
+ * entmax15 does not sort.  Each slot sums the scores that are not below its own, which are a prefix
+ * of the sorted list, and computes the tau that holds if this slot is the last of the support.  The
+ * last slot of the support is the one with the longest prefix among those whose tau does not exceed
+ * their score.
  *
  * Where the maximum is NaN or infinite, all weights are NaN. */
 #ifndef ATTEND_CUH
@@ -50,8 +50,8 @@ struct attention {
         return sum(p);
     }
 
-    /* exp(a - bound), normalised; the bound is the maximum or an upper bound known earlier.
-     * Where the bound is so far above that the sum vanishes, the maximum is used. */
+    /* exp(a - bound), normalised; the bound is the maximum or an upper bound known earlier.  Where
+     * the bound is so far above the maximum that the sum is below min_sum, the maximum is used. */
     static __device__ __forceinline__ void softmax(float p[OWN], const float a[OWN], float bound)
     {
         const float min_sum = 1e-20f;
@@ -71,12 +71,12 @@ struct attention {
     {
         const float top = row_max(a);
         float u[OWN], add[OWN] = {}, squares[OWN] = {}, tau[OWN];
-        const int first = (int)threadIdx.x % 32 & ~(GROUP - 1); /* lane of the group */
+        const int first = (int)threadIdx.x % 32 & ~(GROUP - 1); /* first lane of the group */
         int count[OWN] = {}, longest = 0;
 
         #pragma unroll OWN
         for (int i = 0; i < OWN; i++)
-            u[i] = 0.5f * (a[i] - top); /* minus the maximum, which changes no p */
+            u[i] = 0.5f * (a[i] - top); /* subtracting the maximum changes no p */
         #pragma unroll SLOTS
         for (int j = 0; j < SLOTS; j++) {
             const float other = __shfl_sync(~0u, u[j / GROUP], first + j % GROUP);
@@ -111,7 +111,7 @@ struct attention {
         }
     }
 
-    /* Scores to weights, where no score is above the bound. */
+    /* Computes weights from scores; no score is above the bound. */
     static __device__ __forceinline__ void attend(int kind, float p[OWN], const float a[OWN],
                                                   float bound)
     {
@@ -126,8 +126,8 @@ struct attention {
         attend(kind, p, a, row_max(a));
     }
 
-    /* From dL/dp to dL/da, in place: slope (d - <slope,d> / sum of slopes), where the
-     * slope is p for softmax and sqrt(p) for entmax15; 0 where p is 0. */
+    /* Replaces dL/dp by dL/da: slope (d - <slope,d> / sum of slopes), where the slope is p for
+     * softmax and sqrt(p) for entmax15; 0 where p is 0. */
     static __device__ __forceinline__ void back(int kind, const float p[OWN], float d[OWN])
     {
         float slope[OWN], part[OWN];

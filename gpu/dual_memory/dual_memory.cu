@@ -1,10 +1,11 @@
-/* dual_memory: xp = W_x x for all T*B steps in one product (and z = W_z x in another),
- * then the recurrence by one of its kernels, then out = h silu(g) over all steps at once.
+/* dual_memory: one product computes xp = W_x x for all T*B steps (and another one z = W_z x), then
+ * one of several kernels runs the recurrence, then out = h silu(g) is computed for all steps at
+ * once.
  *
- * Backward the gate comes first: it gives its terms of every step's dh and dread.  The
- * recurrence writes dp and dv of every step; products with x, h_t and h_{t-1} give the
- * gradients of x and of the weights.  Nothing here depends on the step before, so it is
- * bound by memory and by cuBLAS.  Kernels here have one thread per element of a row. */
+ * The backward pass begins with the gate, which has terms of every step's dh and dread.  The
+ * recurrence writes dp and dv of every step; products with x, h_t and h_{t-1} give the gradients of
+ * x and of the weights.  Nothing in this file depends on the step before, so it is bound by memory
+ * bandwidth and by cuBLAS.  Kernels here have one thread per element of a row. */
 #include "gpu/device/math.cuh"
 #include "gpu/dual_memory/dual_memory.cuh"
 #include "gpu/gemm/layer.cuh"
@@ -34,7 +35,7 @@ static call call_of(const struct frame *f)
             *GRADS(f, dual_memory)};
 }
 
-/* Without xp, dh, dread, dp, dv, dM and work, which the layer sets. */
+/* The recurrence of a call, except xp, dh, dread, dp, dv, dM and work, which the caller sets. */
 static recurrence recurrence_of(const struct frame *f)
 {
     const call c = call_of(f);
@@ -62,7 +63,7 @@ static recurrence recurrence_of(const struct frame *f)
 
 /* ---- workspace ---- */
 
-/* Parts of it in bytes from its start. */
+/* Offsets of the parts of the workspace, in bytes. */
 struct layout {
     size_t xp;             /* T [T,B,D] */
     size_t wide;           /* T [T*B,3D]: a matrix gate's z, read and h, and their
@@ -70,7 +71,7 @@ struct layout {
     size_t dg, dz, dread;  /* T [T,B,D]: of a gate */
     size_t dh, dp, dv, hs; /* T [T,B,D]; [T+1,B,D]: h0 and h */
     size_t dM, sums;       /* float [B,N,D] where the tape is shared; see column_sums() */
-    size_t recurrence;     /* the kernel's own */
+    size_t recurrence;     /* the recurrence kernel's own */
 };
 
 template <typename T>
@@ -109,14 +110,14 @@ static layout layout_of(const struct frame *f, enum pass p)
 
 /* ---- the gate ---- */
 
-/* A thread's elements, of row m and column j: i is their index. */
+/* Loops over a thread's elements: row m, column j, index i. */
 #define FOR_MY_ELEMENTS(c, i, m, j)                                                                \
     for (int64_t m = (int64_t)blockIdx.x * blockDim.y + threadIdx.y; m < (c).rows;                 \
          m += (int64_t)gridDim.x * blockDim.y)                                                     \
         for (int64_t j = threadIdx.x, i = m * (c).D + j; j < (c).D;                                \
              j += blockDim.x, i += blockDim.x)
 
-/* The gate's argument g, clamped; *held: was it outside? */
+/* The gate's argument g, clamped; *held: was it clamped? */
 template <typename T>
 static __device__ float argument(const call &c, int64_t i, int64_t j, bool *held)
 {
@@ -151,7 +152,7 @@ __global__ void apply_gate(call c)
     }
 }
 
-/* dg; and except for a matrix gate the gradients of its inputs: dh, dz and dread. */
+/* dg; and, unless the gate is a matrix, the gradients of its inputs: dh, dz and dread. */
 template <typename T>
 __global__ void apply_gate_back(call c, T *dg, T *dh, T *dz, T *dread)
 {
@@ -171,7 +172,7 @@ __global__ void apply_gate_back(call c, T *dg, T *dh, T *dz, T *dread)
     }
 }
 
-/* z, read and h side by side: the operand of a matrix gate. */
+/* Concatenates z, read and h to the operand of a matrix gate. */
 template <typename T>
 __global__ void gather(call c, T *wide)
 {
@@ -183,7 +184,8 @@ __global__ void gather(call c, T *wide)
     }
 }
 
-/* Their gradients, separated; dh also has the term of out = h silu(g). */
+/* Splits the gradient of that operand into dz, dread and dh; dh also gets the term of out = h
+ * silu(g). */
 template <typename T>
 __global__ void scatter(call c, const T *wide, T *dh, T *dz, T *dread)
 {
@@ -196,7 +198,7 @@ __global__ void scatter(call c, const T *wide, T *dh, T *dz, T *dread)
     }
 }
 
-/* a^T b, over all rows. */
+/* dW = a^T b, a sum over all rows. */
 template <typename T>
 static int weight_gradient(const T *a, int64_t columns, const T *b, int64_t width, int64_t rows,
                            void *dW)
@@ -224,7 +226,7 @@ static int gate_forward(const call &c, T *wide)
     return cudaGetLastError();
 }
 
-/* dg [T*B,D] through W_gate. */
+/* The backward pass of the product with W_gate, from dg [T*B,D]. */
 template <typename T>
 static int matrix_back(const call &c, const T *dg, T *wide, T *dh, T *dz, T *dread)
 {
@@ -295,7 +297,7 @@ static int forward(const struct frame *f)
 
 /* ---- backward ---- */
 
-/* h0 and h of all steps, in T. */
+/* hs = h0, then h of all steps, in T. */
 template <typename T>
 __global__ void stack_h(T *hs, const float *h0, const float *h, int64_t BD, int64_t n)
 {
@@ -304,7 +306,7 @@ __global__ void stack_h(T *hs, const float *h0, const float *h, int64_t BD, int6
         store(hs + i, i < BD ? h0[i] : h[i - BD]);
 }
 
-/* From dp, dv and dz of all steps the gradients of the weights and of x. */
+/* Computes the gradients of the weights and of x from dp, dv and dz of all steps. */
 template <typename T>
 static int products_back(const struct frame *f, const T *dp, const T *dv, const T *dz, T *hs,
                          T *wide, float *sums)
@@ -375,7 +377,7 @@ static size_t work(const struct frame *f, enum pass p)
     return layout_of<T>(f, p).recurrence + KERNEL.work(recurrence_of(f), p);
 }
 
-/* The sizes of cuBLAS and of struct recurrence are int. */
+/* cuBLAS and struct recurrence have sizes of type int. */
 template <const recurrence_kernel &KERNEL>
 static const char *declines(const struct frame *f)
 {
@@ -385,7 +387,7 @@ static const char *declines(const struct frame *f)
     return KERNEL.declines(recurrence_of(f));
 }
 
-/* The layer around each kernel of the recurrence is a kernel of that name. */
+/* Each kernel of the recurrence makes a kernel of dual_memory with the same name. */
 #define LAYER(bits, T, kernel)                                                                     \
     static const struct impl kernel##_layer##bits = {                                              \
         kernel##bits.name,                                                                         \

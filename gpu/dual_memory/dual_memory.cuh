@@ -38,8 +38,8 @@ struct recurrence {
     void *work;
 };
 
-/* A kernel of the recurrence: its passes and approximations, with the fields of struct
- * impl; work in bytes. */
+/* A kernel of the recurrence: its passes and approximations.  The fields are those of struct impl;
+ * work() returns bytes. */
 struct recurrence_kernel {
     const char *name, *idea;
     int (*pass[N_PASSES])(const recurrence &r);
@@ -55,7 +55,7 @@ extern const recurrence_kernel dual_template_d16;
 
 enum { MAX_SLOTS = 64 };
 
-/* run(n), where n.value, a compile-time constant, is the number of slots, at least N. */
+/* Calls run(n), where n.value is the number of slots as a compile-time constant, at least N. */
 template <typename RUN>
 static inline auto with_slots(int N, const RUN &run)
 {
@@ -75,7 +75,7 @@ static inline __device__ float get_kept(const recurrence &r, int64_t slot, int64
     return ::get_kept(r.kept, r.checkpoints, slot * r.M + e);
 }
 
-/* A tape's element after the write: the same bits wherever it is computed. */
+/* A tape's element after the write; it has the same bits in every kernel. */
 static inline __device__ float written(float M, float omega, float v)
 {
     return fmaf(omega, v, __fmul_rn(1 - omega, M));

@@ -1,8 +1,8 @@
-/* dual_memory, kernel `persistent`, forward: one launch, a cluster of up to 16 blocks
- * for four or eight sequences, weights and tapes on chip.
+/* dual_memory, kernel `persistent`, forward: one launch, a cluster of up to 16 blocks for four or
+ * eight sequences, weights and tapes on chip.
  *
- * A step has two exchanges, by mbarriers that count the bytes received: there is no barrier
- * of the cluster.  The two warp roles work in parallel:
+ * A step has two exchanges, which wait on mbarriers that count the bytes received; there is no
+ * cluster barrier.  The two warp roles run in parallel:
  *
  *     column warps                                attention warps
  *
@@ -10,16 +10,16 @@
  *     <M_n, h> over own columns  -> the block     sums -> to all blocks
  *     v = W_write h, W_h h of the next step
  *     <v, h> over own columns    -> the block     sum -> to all blocks
- *     (<M_n, v>, if it is the query, likewise     sums -> to all blocks)
+ *     (if v is the query: <M_n, v> -> the block   sums -> to all blocks)
  *     write                                       omega; rho of the next reading
  *
- * The scores of the next reading are <M'_n, h> = (1 - omega_n) <M_n, h> + omega_n <v, h>, so
- * there is no third exchange.  The buffer of one exchange is overwritten only by blocks that
- * have received the next one; the messages of <M_n, h>, for which the column warps do not wait,
- * have two buffers and two mbarriers.
+ * The scores of the next reading are <M'_n, h> = (1 - omega_n) <M_n, h> + omega_n <v, h>, so there
+ * is no third exchange.  A block overwrites the buffers of an exchange only after it has received
+ * the next exchange.  The column warps do not wait for the messages of <M_n, h>, so these have two
+ * buffers and two mbarriers.
  *
- * Bound by the latency of one chain: rho, read, h, its exchange, the product, <v, h>, its
- * exchange, rho. */
+ * The kernel is bound by the latency of one chain: rho, read, h, its exchange, the product, <v,
+ * h>, its exchange, rho. */
 #include "gpu/device/math.cuh"
 #include "gpu/device/mbarrier.cuh"
 #include "gpu/device/named_barrier.cuh"
@@ -31,7 +31,7 @@ namespace dual
 template <typename PASS>
 __global__ void forward_persistent(recurrence r, shape given);
 
-/* The most that do not spill (tests/spills.sh), by slots per lane. */
+/* The maximum without register spills (tests/spills.sh), by slots per lane. */
 static constexpr int held_iterations(int bytes, int slots)
 {
     const int f32_iterations = slots == 8 ? 4 : slots == 16 ? 3 : slots == 32 ? 2 : 1;
@@ -66,7 +66,7 @@ struct column {
     unsigned next_xp[QUADS]; /* as stored, loaded a step ahead */
 };
 
-/* The state before the first step. */
+/* Initialises the state before the first step. */
 template <typename PASS>
 static __device__ __forceinline__ void init_column(const recurrence &r, const coord &here,
                                                    column<PASS> &c)
@@ -86,7 +86,7 @@ static __device__ __forceinline__ void init_column(const recurrence &r, const co
     }
 }
 
-/* h_T and M_T. */
+/* Saves h_T and M_T. */
 template <typename PASS>
 static __device__ __forceinline__ void save_column(const recurrence &r, const coord &here,
                                                    const column<PASS> &c)
@@ -145,7 +145,7 @@ static __device__ __forceinline__ void write_tape(const typename PASS::attention
     }
 }
 
-/* The tapes before step t to a checkpoint. */
+/* Saves the tapes before step t to a checkpoint. */
 template <typename PASS>
 static __device__ __forceinline__ void save_tapes(const recurrence &r, const coord &here,
                                                   const column<PASS> &c, int t)
@@ -169,7 +169,7 @@ static __device__ __forceinline__ void save_tapes(const recurrence &r, const coo
             save((__half *)r.checkpoints, p);
 }
 
-/* Scores, scaled; padding gets -infinity, hence weight 0. */
+/* Scales the scores; padding gets -infinity, hence weight 0. */
 template <typename PASS>
 static __device__ __forceinline__ void scale_scores(const recurrence &r,
                                                     const attention_lane<PASS> &here,
@@ -196,9 +196,9 @@ static __device__ __forceinline__ void save_weights(const recurrence &r, const s
             to[k] = x[k];
 }
 
-enum { VECTOR, MAIN, SIDE }; /* the mbarriers; two of SIDE */
+enum { VECTOR, MAIN, SIDE }; /* the mbarriers; SIDE has two */
 
-/* Loads xp of step t + 1; saves h and what was read at step t.  e: index of [T,B,D], for quad 0. */
+/* Loads xp of step t + 1; saves h and read of step t.  e: index in [T,B,D], for quad 0. */
 template <typename PASS>
 static __device__ __forceinline__ void load_xp_save_h(const recurrence &r, column<PASS> &c, int t,
                                                       int64_t e, const float read[PASS::QUADS])
@@ -217,7 +217,8 @@ static __device__ __forceinline__ void load_xp_save_h(const recurrence &r, colum
     }
 }
 
-/* v = W_write h and W_h h, and the warp's parts of <v, h> and, if v is the query, of <M_n, v>. */
+/* Computes v = W_write h, W_h h, and the warp's parts of <v, h> and, if v is the query, of <M_n,
+ * v>. */
 template <typename PASS>
 static __device__ __forceinline__ void multiply_h(const recurrence &r, const shape &s,
                                                   const coord &here, const uint4 *held,
@@ -238,7 +239,7 @@ static __device__ __forceinline__ void multiply_h(const recurrence &r, const sha
                               [&](int n) { return c.M[p][n] * c.sum[p].one; });
 }
 
-/* Column warps, from the first step's reading to the last step's write. */
+/* The role of the column warps, from the first step's reading to the last step's write. */
 template <typename PASS>
 static __device__ __forceinline__ void columns_forward(const recurrence &r, const shape &s,
                                                        const coord &here)
@@ -250,7 +251,7 @@ static __device__ __forceinline__ void columns_forward(const recurrence &r, cons
     uint64_t *mbar = here.at<uint64_t>(0);
     uint4 held[held_count<PASS>()];
     column<PASS> c;
-    int64_t e = (here.row - r.batch) * r.D + here.column; /* of [T,B,D], for quad 0 */
+    int64_t e = (here.row - r.batch) * r.D + here.column; /* index in [T,B,D], for quad 0 */
     const float bias = here.column < r.D ? load((const T *)r.b_h + here.column) : 0;
     int next_checkpoint = 0;
 
@@ -315,7 +316,7 @@ exchange_scores(const recurrence &r, const shape &s, const attention_lane<PASS> 
     scale_scores(r, here, scores);
 }
 
-/* The bytes that a step's messages bring to the block. */
+/* Sets the bytes that the block's mbarriers expect in a step. */
 template <typename PASS>
 static __device__ __forceinline__ void expect_step(const shape &s, const attention_lane<PASS> &here,
                                                    uint64_t *side_mbar, bool query_v)
@@ -327,7 +328,7 @@ static __device__ __forceinline__ void expect_step(const shape &s, const attenti
                                                    query_v * message_bytes<main_message>(s));
 }
 
-/* Attention warps: omega and rho of all steps. */
+/* The role of the attention warps: omega and rho of all steps. */
 template <typename PASS>
 static __device__ __forceinline__ void attention_forward(const recurrence &r, const shape &s,
                                                          const attention_lane<PASS> &lane0)
@@ -397,7 +398,7 @@ __global__ void __launch_bounds__(MAX_THREADS, 1) forward_persistent(recurrence 
 
 /* ---- launches ---- */
 
-/* W_write and W_h, or their transposes, with leading dimension padded_ld(D). */
+/* Copies W_write and W_h, or their transposes, with leading dimension padded_ld(D). */
 template <typename T>
 __global__ void copy_rows(T *to, const T *one, const T *other, int D, bool transposed)
 {
@@ -480,7 +481,7 @@ static const char *declines(const recurrence &r)
 PERSISTENT(32, float);
 PERSISTENT(16, __nv_bfloat16);
 
-/* ---- the same with compile-time slots and width: what do run-time sizes cost? ---- */
+/* ---- template_d: compile-time slots and width, to measure what run-time sizes cost ---- */
 
 static int forward_fixed(const recurrence &r)
 {

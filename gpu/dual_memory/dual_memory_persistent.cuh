@@ -1,13 +1,13 @@
-/* dual_memory_persistent.cuh - a cluster of blocks runs all steps of dual_memory for four or
- * eight sequences: work distribution, products y = W x, and the exchange between blocks.
+/* dual_memory_persistent.cuh - a cluster of blocks runs all steps of dual_memory for four or eight
+ * sequences: work distribution, products y = W x, and the exchange between blocks.
  *
- * A block has two warp roles.  Each of up to 8 column warps has 8 columns of every vector and
- * of the tape, for four sequences: lane l has column l / 4 of sequence l % 4 (and of sequence
- * l % 4 + 4 where QUADS is 2), with all slots of the tape.  The column warps of a cluster cover
- * all D columns.  The four attention warps behind them compute the softmax or entmax, one
- * sequence of each four per warp.  They need few registers: setmaxnreg gives the rest to the
- * column warps.  The roles synchronise by named barriers: the producer arrives, the consumer
- * waits. */
+ * A block has two warp roles.  Each of up to 8 column warps has 8 columns of every vector and of
+ * the tape, for four sequences: lane l has column l / 4 of sequence l % 4 (and of sequence l % 4 +
+ * 4 where QUADS is 2), with all slots of the tape.  The column warps of a cluster cover all D
+ * columns.  The last four warps of a block are the attention warps: they compute the softmax or
+ * entmax, one sequence of each four per warp.  They need few registers: setmaxnreg gives the rest
+ * to the column warps.  The roles synchronise by named barriers: the producer executes bar.arrive,
+ * the consumer bar.sync. */
 #ifndef DUAL_MEMORY_PERSISTENT_CUH
 #define DUAL_MEMORY_PERSISTENT_CUH
 
@@ -22,7 +22,7 @@ namespace dual
 
 /* ---- a kernel ---- */
 
-/* Zero the shared memory and initialise the mbarriers, before the first use by any block. */
+/* Zeroes the shared memory and initialises the mbarriers, before any block uses them. */
 static __device__ __forceinline__ void init_smem(const shape &s, unsigned char *smem)
 {
     for (int k = s.vector + 16 * (int)threadIdx.x; k < s.weights; k += 16 * (int)blockDim.x)
@@ -34,7 +34,7 @@ static __device__ __forceinline__ void init_smem(const shape &s, unsigned char *
     cluster_wait();
 }
 
-/* Warp roles: column_role() by the column warps, attention_role() by the warpgroup behind them. */
+/* Runs column_role() in the column warps and attention_role() in the last warpgroup. */
 template <typename PASS, typename COLUMN_ROLE, typename ATTENTION_ROLE>
 static __device__ __forceinline__ void
 run_roles(recurrence &r, const shape &given, unsigned char *smem, const COLUMN_ROLE &column_role,
@@ -87,9 +87,9 @@ static int max_cluster_blocks(void)
     return cluster_max() > 1 ? MAX_CLUSTER_BLOCKS : 1;
 }
 
-/* The smallest cluster whose registers hold the weights, else the smallest that holds them
- * at all; cluster 0 if there is none.  (At least two blocks where there are clusters: one block
- * alone cannot broadcast.) */
+/* The smallest cluster whose registers hold the weights, else the smallest whose registers and
+ * shared memory hold them; cluster is 0 if there is none.  (Where clusters exist, there are at
+ * least two blocks: one block alone cannot broadcast.) */
 template <typename PASS>
 static shape smallest_shape(int D)
 {
@@ -108,8 +108,8 @@ static shape smallest_shape(int D)
     return found;
 }
 
-/* Four sequences per cluster (ONE) if all clusters can be active at once; else eight (TWO), if
- * they fit. */
+/* Launches with four sequences per cluster (ONE) if all clusters can be active at once; else with
+ * eight (TWO), if they fit. */
 template <typename ONE, typename TWO>
 static int launch_clusters(const recurrence &r)
 {
@@ -129,7 +129,7 @@ static int launch_clusters(const recurrence &r)
     return cudaLaunchKernelEx(&l.config, kernel, r, s);
 }
 
-/* The most quads (sequences per lane) whose slots fit into a lane's registers. */
+/* The maximum quads (sequences per lane) whose slots fit into a lane's registers. */
 static constexpr int max_quads(int slots)
 {
     return slots <= 16 ? 2 : 1;
@@ -170,7 +170,7 @@ static const char *pass_declines(const recurrence &r)
     return why;
 }
 
-/* The backward pass (dual_memory_persistent_back.cu); and with compile-time sizes. */
+/* The backward pass (dual_memory_persistent_back.cu), also with compile-time sizes. */
 template <typename T>
 int launch_backward(const recurrence &r);
 int launch_backward_fixed(const recurrence &r);

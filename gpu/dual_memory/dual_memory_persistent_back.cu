@@ -1,4 +1,5 @@
-/* dual_memory, kernel `persistent`, backward: clusters, weights and exchange as forward.
+/* dual_memory, kernel `persistent`, backward, with the clusters, weights and exchange of the
+ * forward pass.
  *
  * The critical path of step t has two exchanges.  D is dL/dM' of the write, without the
  * terms of step t itself; M, v and omega are those of the step before, e = v - M:
@@ -18,12 +19,13 @@
  * The tape that was read is v - (1 - omega_n) e_n, and the gradient of the attention is
  * invariant to the v that all slots share.  domega of the step before is
  * <D_n + rho_n dread + s dalpha_n h, e_n>: its three sums are known before dalpha, so there is
- * no third exchange.  A buffer is overwritten only by blocks that have received a later
- * exchange from all others.
+ * no third exchange.  A block overwrites a buffer only after it has received a later exchange
+ * from all others.
  *
- * The attention warps replay the tapes of a segment into the workspace, one step per step of
- * the column warps, which are in the segment after it.  cp.async loads them into shared memory,
- * 16 bytes at a time, while dv is in flight.  The weights are transposed copies. */
+ * While the column warps process a segment, the attention warps replay the tapes of the segment
+ * before it into the workspace, one step per step of the column warps.  cp.async loads the tapes
+ * into shared memory, 16 bytes at a time, while dv is in flight.  The weights are transposed
+ * copies. */
 #include <algorithm>
 
 #include "gpu/device/async.cuh"
@@ -39,7 +41,7 @@ namespace dual
 template <typename PASS>
 __global__ void backward_persistent(recurrence r, shape given);
 
-/* The most that do not spill (tests/spills.sh), by slots and quads per lane. */
+/* The maximum without register spills (tests/spills.sh), by slots and quads per lane. */
 static constexpr int held_iterations(int bytes, int slots, int quads, int width)
 {
     const int per_quad = slots == 8            ? 5 - quads
@@ -80,7 +82,7 @@ struct column {
     __device__ __forceinline__ float &M(int p, int n) { return tape[(p * SLOTS + n) * 32]; }
 };
 
-/* OWN slots of a sequence's weights at step t, of [T,B,N]; 0 where there is no such step. */
+/* Loads OWN slots of a sequence's weights at step t from [T,B,N]; 0 if there is no such step. */
 template <int OWN>
 static __device__ __forceinline__ void fetch_attention(const recurrence &r, const float *weights,
                                                        int t, int row, int slot, float x[OWN])
@@ -103,7 +105,7 @@ static __device__ __forceinline__ int tape_index(const recurrence &r, int step)
     return segment % 2 ? K - of_segment : of_segment;
 }
 
-/* A warp's tapes at an index, of one quad: [slots][lanes], as in shared memory. */
+/* The address of a warp's tapes at an index, for one quad: [slots][lanes], as in shared memory. */
 template <typename PASS>
 static __device__ __forceinline__ float *tapes_at(const recurrence &r, const shape &s,
                                                   const coord &here, int index, int quad)
@@ -112,7 +114,7 @@ static __device__ __forceinline__ float *tapes_at(const recurrence &r, const sha
     return (float *)r.work + (warp * PASS::QUADS + quad) * PASS::SLOTS * 32;
 }
 
-/* The write before a replayed step, as a lane needs it: loaded early. */
+/* A lane's inputs of the write before a replayed step, loaded early. */
 template <typename PASS>
 struct replay_inputs {
     typedef typename PASS::type T;
@@ -148,8 +150,8 @@ struct replay_inputs {
     }
 };
 
-/* The tapes before a step, of every fourth column warp, from a checkpoint or from the tapes
- * before the previous step. */
+/* Computes the tapes before a step, for every fourth column warp, from a checkpoint or from the
+ * tapes before the previous step. */
 template <typename PASS>
 static __device__ __forceinline__ void replay(const recurrence &r, const shape &s,
                                               const attention_lane<PASS> &lane,
@@ -160,7 +162,7 @@ static __device__ __forceinline__ void replay(const recurrence &r, const shape &
         SLOTS = PASS::SLOTS,
         QUADS = PASS::QUADS,
         OWN = inputs.OWN,
-        IN_FLIGHT = SLOTS < 16 ? SLOTS : 16 /* in flight */
+        IN_FLIGHT = SLOTS < 16 ? SLOTS : 16 /* slots */
     };
     if (inputs.step < 0 || inputs.step >= r.steps)
         return;
@@ -211,8 +213,8 @@ static __device__ __forceinline__ void replay(const recurrence &r, const shape &
     __syncwarp();
 }
 
-/* The step to replay in iteration t, in which the column warps go on to t - 1: K iterations
- * replay the K steps of the segment before theirs; out of range if there is none. */
+/* The step to replay in iteration t, in which the column warps go on to t - 1.  K iterations replay
+ * the K steps of the segment before that of the column warps.  Out of range if there is none. */
 static __device__ __forceinline__ int replayed_step(const recurrence &r, int t)
 {
     const int K = (int)r.K, before = t - 2 + K; /* + K: not below 0 */
@@ -225,8 +227,8 @@ static __device__ __forceinline__ int first_iteration(const recurrence &r)
     return (((int)r.steps - 1) / (int)r.K + 2) * (int)r.K + 1;
 }
 
-/* cp.async of the tapes at an index to shared memory, which no lane of the warp reads any more;
- * wait_tapes() waits for them. */
+/* Copies the tapes at an index to shared memory by cp.async, once no lane of the warp reads the
+ * tapes there any more; wait_tapes() waits for the copies. */
 template <typename PASS>
 static __device__ __forceinline__ void prefetch_tapes(const recurrence &r, const shape &s,
                                                       const coord &here, int index, column<PASS> *c)
@@ -253,8 +255,8 @@ static __device__ __forceinline__ void wait_tapes(void)
 
 enum { DV, DP, MAIN, SIDE }; /* the mbarriers */
 
-/* dalpha of step t and dgamma of step t - 1.  There is no step `steps`: nothing was read there, and
- * only <D, e> is summed. */
+/* Computes dalpha of step t and dgamma of step t - 1.  At t = steps nothing was read, and only <D,
+ * e> is summed. */
 template <typename PASS>
 static __device__ __forceinline__ void attention_step(const recurrence &r, const shape &s,
                                                       const attention_lane<PASS> &here, int t)
@@ -306,7 +308,8 @@ static __device__ __forceinline__ void attention_step(const recurrence &r, const
     here.store_slots(&values->dgamma, domega);
 }
 
-/* Expect the bytes of step t, after all of the step before have arrived; dp's are later. */
+/* Sets the bytes that the mbarriers expect at step t, after all bytes of step t + 1 have arrived;
+ * attention_step() does so for DP. */
 template <typename PASS>
 static __device__ __forceinline__ void expect_step(const recurrence &r, const shape &s,
                                                    const attention_lane<PASS> &here, int t)
@@ -317,7 +320,7 @@ static __device__ __forceinline__ void expect_step(const recurrence &r, const sh
     mbarrier_arrive_expect_tx(here.mbar(SIDE), message_bytes<typename PASS::side_message>(s));
 }
 
-/* Attention warps: attention and replay of all steps. */
+/* The role of the attention warps: attention and replay of all steps. */
 template <typename PASS>
 static __device__ __forceinline__ void attention_backward(const recurrence &r, const shape &s,
                                                           const attention_lane<PASS> &lane0)
@@ -338,7 +341,8 @@ static __device__ __forceinline__ void attention_backward(const recurrence &r, c
 
 /* ---- column warps ---- */
 
-/* Back through the reading of step t + 1 and the write of t, whose tape is M; returns dv. */
+/* Backward through the reading of step t + 1 and the write of step t, before which the tape was M;
+ * returns dv. */
 template <typename PASS>
 static __device__ __forceinline__ float write_back(const recurrence &r, const shape &s,
                                                    const coord &here, int quad, column<PASS> *c)
@@ -395,8 +399,7 @@ static __device__ __forceinline__ void init_column(const recurrence &r, const sh
     }
 }
 
-/* Of step t its dh and dread, and of the step before its v and h; `at` is the column's index in
- * [T,B,D]. */
+/* dh and dread of step t, and v and h of step t - 1; `at` is the column's index in [T,B,D]. */
 template <typename PASS>
 struct step_inputs {
     typedef typename PASS::type T;
@@ -425,8 +428,8 @@ struct step_inputs {
     }
 };
 
-/* dp of a step, from sum.one = W_write^T dv; then, with h, v and M of the step before, the
- * block's parts of <dread, e>, <D, e> and <h, e>. */
+/* Computes dp of a step from sum.one = W_write^T dv; then, with h, v and M of the step before, the
+ * warp's parts of <dread, e>, <D, e> and <h, e>. */
 template <typename PASS>
 static __device__ __forceinline__ void
 hidden_back(const shape &s, const coord &here, bool is_step, const step_inputs<PASS> &in,
@@ -472,7 +475,7 @@ hidden_back(const shape &s, const coord &here, bool is_step, const step_inputs<P
     named_barrier_arrive(SIDE_PARTS_READY, joint_threads(s));
 }
 
-/* A column's dv or dp of a step, [T,B,D]. */
+/* Saves a column's dv or dp of a step to [T,B,D]. */
 template <typename PASS>
 static __device__ __forceinline__ void save_gradient(const recurrence &r, const column<PASS> &c,
                                                      void *to, int64_t at,
@@ -484,7 +487,7 @@ static __device__ __forceinline__ void save_gradient(const recurrence &r, const 
             store((typename PASS::type *)to + at + (int64_t)4 * p * r.D, x[p]);
 }
 
-/* Back through the reading of the first step. */
+/* Backward through the reading of the first step. */
 template <typename PASS>
 static __device__ __forceinline__ void first_reading_back(const recurrence &r, const shape &s,
                                                           const coord &here, column<PASS> *c)
@@ -514,7 +517,7 @@ static __device__ __forceinline__ void first_reading_back(const recurrence &r, c
     }
 }
 
-/* Column warps, from the last step's write to the first step's reading. */
+/* The role of the column warps, from the last step's write to the first step's reading. */
 template <typename PASS>
 static __device__ __forceinline__ void columns_backward(const recurrence &r, const shape &s,
                                                         const coord &here)
@@ -581,8 +584,8 @@ __global__ void __launch_bounds__(MAX_THREADS, 1) backward_persistent(recurrence
 
 /* ---- launches ---- */
 
-/* The workspace: transposed weights, then K + 1 tapes, for the most clusters and columns that any
- * launch has. */
+/* The workspace: transposed weights, then K + 1 tapes, for the maximum clusters and columns of any
+ * launch. */
 template <typename T>
 size_t backward_work(const recurrence &r)
 {

@@ -1,5 +1,5 @@
-/* dual_memory's recurrence, kernel `steps`: launches for every step, as published
- * designs have them, to be captured in a CUDA graph.
+/* dual_memory's recurrence, kernel `steps`: several launches per step, as in published
+ * designs; a CUDA graph captures them.
  *
  *     forward     W_h h by cuBLAS;  update_hidden: rho, read, h;  W_write h by cuBLAS;
  *                 write_tape: v, omega, the tape
@@ -7,16 +7,16 @@
  *                 write_tape_back: domega, dv, dM;  W_write^T dv by cuBLAS;
  *                 update_hidden_back: dp, drho, dM, dh;  W_h^T dp by cuBLAS
  *
- * One block per sequence.  For the scores each warp has a slot and its lanes share
- * the columns; one warp computes the softmax or entmax; then each thread has a column
- * and loops over the slots.  The width is a run-time size; it costs a row in shared
- * memory.  With bf16 storage h stays in float, and so do dv and dp within the step:
- * each is split into high and low bf16, one below the other, as the operand of a
- * product, and the reader of the product adds both parts.
+ * There is one block per sequence.  For the scores each warp has a slot, and its lanes
+ * share the columns; one warp computes the softmax or entmax; then each thread has a
+ * column and loops over the slots.  The width is a run-time size, so one row of shared
+ * memory is dynamic.  With bf16 storage h stays in float, and so do dv and dp within the
+ * step: each is split into high and low bf16, one below the other, as the operand of a
+ * product, and the kernel that reads the product adds both parts.
  *
- * Bound by launch latency, and for large tapes by the bandwidth of one SM.  Forward
- * and replay write the tape by the same two instructions, so gradients do not depend
- * on where checkpoints are. */
+ * The kernel is bound by launch latency, and for large tapes by the bandwidth of one SM.
+ * Forward and replay write the tape by the same two instructions, so gradients do not
+ * depend on where checkpoints are. */
 #include "gpu/device/launch.cuh"
 #include "gpu/device/math.cuh"
 #include "gpu/device/reduce.cuh"
@@ -32,8 +32,8 @@ enum { THREADS = 512, WARPS = THREADS / 32, MAX_IN_FLIGHT = 16 /* loads per thre
 
 /* ---- workspace ---- */
 
-/* Passed from launch to launch of a step: the operand of a product, of split_count()
- * parts, and the result; backward also the tapes before each step of a segment. */
+/* The launches of a step pass on the operand of a product, in split_count() parts, and its result;
+ * in the backward pass also the tapes before each step of a segment. */
 template <typename T>
 struct workspace {
     T *operand;     /* [split_count * B,D] */
@@ -138,15 +138,15 @@ static __device__ __forceinline__ void slot_sums(const recurrence &r, const floa
     __syncthreads();
 }
 
-/* The lane's i-th slot; lanes beyond the first group repeat it. */
+/* The lane's i-th slot; lanes beyond the first group have the slots of the first. */
 template <int SLOTS>
 static __device__ __forceinline__ int slot_of(int i)
 {
     return i * 32 + threadIdx.x % attention<SLOTS>::GROUP;
 }
 
-/* p = attend(scale sums) by one warp, in place in shared memory, where padding gets 0,
- * and to `kept`; ends with a barrier. */
+/* One warp computes p = attend(scale sums) in place in shared memory, where padding gets 0, and
+ * stores p to `kept`.  Ends with a barrier. */
 template <int SLOTS>
 static __device__ __forceinline__ void attend_slots(const recurrence &r, float *sums, float *kept)
 {
@@ -173,14 +173,14 @@ static __device__ __forceinline__ void attend_slots(const recurrence &r, float *
     __syncthreads();
 }
 
-/* Slots of a column that a thread has in flight, each of so many matrices. */
+/* Slots of a column that a thread has in flight, in each of `matrices` matrices. */
 template <int SLOTS>
 static constexpr __host__ __device__ int in_flight(int matrices)
 {
     return SLOTS < MAX_IN_FLIGHT / matrices ? SLOTS : MAX_IN_FLIGHT / matrices;
 }
 
-/* The slots from `first` on of column j, 0 out of bounds. */
+/* Loads the slots from `first` on of column j, 0 out of bounds. */
 template <int IN_FLIGHT>
 static __device__ __forceinline__ void load_column(const recurrence &r, const float *M, int first,
                                                    int j, float (&m)[IN_FLIGHT])
@@ -202,7 +202,7 @@ static __device__ __forceinline__ void store_column(const recurrence &r, float *
 
 /* ---- forward ---- */
 
-/* Every sequence's initial tape, and h before the first step. */
+/* Stores every sequence's initial tape, and h before the first step. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS) begin_forward(recurrence r, workspace<T> w)
 {
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(THREADS) begin_forward(recurrence r, workspace
         put_operand(w, i, r.h0[i]);
 }
 
-/* rho, read and h of step t; the product is W_h h. */
+/* Computes rho, read and h of step t; the product is W_h h. */
 template <typename T, int SLOTS>
 __global__ void __launch_bounds__(THREADS, 1) update_hidden(recurrence r, workspace<T> w, int64_t t)
 {
@@ -246,7 +246,7 @@ __global__ void __launch_bounds__(THREADS, 1) update_hidden(recurrence r, worksp
     }
 }
 
-/* v and omega of step t, and the tape written; the product is W_write h. */
+/* Computes v and omega of step t, and writes the tape; the product is W_write h. */
 template <typename T, int SLOTS>
 __global__ void __launch_bounds__(THREADS, 1) write_tape(recurrence r, workspace<T> w, int64_t t)
 {
@@ -282,8 +282,8 @@ __global__ void __launch_bounds__(THREADS, 1) write_tape(recurrence r, workspace
 
 /* ---- backward ---- */
 
-/* Back through p = attend(scale M q) by one warp: saved p to shared memory, and there d
- * from dL/dp to dL/d(M q), in place; ends with a barrier. */
+/* Backward through p = attend(scale M q) in one warp: copies the saved p to shared memory, and
+ * replaces d there, dL/dp, by dL/d(M q).  Ends with a barrier. */
 template <int SLOTS>
 static __device__ __forceinline__ void attend_slots_back(const recurrence &r, const float *kept,
                                                          float *p, float *d)
@@ -318,7 +318,7 @@ __global__ void __launch_bounds__(THREADS) begin_backward(recurrence r)
         r.dh0[i] = r.dh_T[i];
 }
 
-/* The tapes before steps begin to end - 1, one element per thread. */
+/* Computes the tapes before steps begin to end - 1, one element per thread. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     replay(recurrence r, workspace<T> w, int64_t begin, int64_t end)
@@ -340,7 +340,7 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* The tape before step t, as replayed. */
+/* The replayed tape before step t. */
 template <typename T>
 static __device__ __forceinline__ const float *tape(const recurrence &r, const workspace<T> &w,
                                                     int64_t t, int64_t b)
@@ -348,8 +348,8 @@ static __device__ __forceinline__ const float *tape(const recurrence &r, const w
     return w.tapes + (t % r.K * r.batch + b) * r.M;
 }
 
-/* domega of step t, then dv and dM, and dh without W_write^T dv; the product is
- * W_h^T dp of step t + 1. */
+/* Computes domega of step t, then dv and dM, and dh without W_write^T dv; the product is W_h^T dp
+ * of step t + 1. */
 template <typename T, int SLOTS>
 __global__ void __launch_bounds__(THREADS, 1)
     write_tape_back(recurrence r, workspace<T> w, int64_t t)
@@ -391,7 +391,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     }
 }
 
-/* dp of step t, then drho, dM, and the term of dh of step t - 1 from the scores; the
+/* Computes dp of step t, then drho, dM, and the term of dh of step t - 1 from the scores; the
  * product is W_write^T dv. */
 template <typename T, int SLOTS>
 __global__ void __launch_bounds__(THREADS, 1)
@@ -434,7 +434,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     }
 }
 
-/* W_h^T dp of the first step, to dh0. */
+/* Adds W_h^T dp of the first step to dh0. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS) end_backward(recurrence r, workspace<T> w)
 {
@@ -445,7 +445,7 @@ __global__ void __launch_bounds__(THREADS) end_backward(recurrence r, workspace<
 
 /* ---- launches ---- */
 
-/* The operand (all h, dv or dp) times W; forward times W^T. */
+/* Multiplies the operand (all h, dv or dp) by W, in the forward pass by W^T. */
 template <typename T>
 static int multiply(const recurrence &r, const workspace<T> &w, const void *W, bool transposed)
 {
@@ -454,7 +454,8 @@ static int multiply(const recurrence &r, const workspace<T> &w, const void *W, b
     return product(left, right, 0, w.product);
 }
 
-/* A row of D in dynamic shared memory; above 48 KiB the kernel's limit must be raised. */
+/* The bytes of a row of D in dynamic shared memory; above 48 KiB the kernel's limit must be
+ * raised. */
 static size_t row_bytes(const recurrence &r)
 {
     return r.D * sizeof(float);
@@ -498,7 +499,7 @@ static int forward(const recurrence &r)
     return with_slots(r.N, [&](auto n) { return forward_slots<T, n.value>(r); });
 }
 
-/* Back through step t, whose tape has been replayed. */
+/* Backward through step t, whose tape has been replayed. */
 template <typename T, int SLOTS>
 static int step_back(const recurrence &r, const workspace<T> &w, int64_t t)
 {

@@ -9,8 +9,9 @@
 namespace dual
 {
 
-/* A lane of an attention warp: the warp has sequence q of each quad, the lane OWN slots of one of
- * them.  Where a sequence has more lanes than that takes, they split its sums SPLITS ways. */
+/* A lane of an attention warp.  The warp has sequence q of each quad; the lane has OWN slots of one
+ * of these sequences.  Where a sequence has more lanes than these slots need, the lanes split its
+ * sums SPLITS ways. */
 template <typename PASS>
 struct attention_lane {
     enum {
@@ -51,7 +52,7 @@ struct attention_lane {
         return (N *)(smem + offset);
     }
 
-    /* The sum of TERMS values per slot, `stride` from each other, always in the same order. */
+    /* The sum of TERMS values per slot, with the given stride, always in the same order. */
     template <int TERMS>
     __device__ __forceinline__ void sum_terms(const float *from, int stride, float x[OWN]) const
     {
@@ -71,7 +72,8 @@ struct attention_lane {
         }
     }
 
-    /* Sums the warps' parts of a message, all written before, and sends it to all blocks. */
+    /* Sums the warps' parts of a message, which have all been written, and sends it to all blocks
+     * by st.async. */
     template <typename MESSAGE>
     __device__ __forceinline__ void broadcast_message(const shape &s, uint64_t *mbar, int parts,
                                                       int messages) const
@@ -114,7 +116,7 @@ struct attention_lane {
         }
     }
 
-    /* Sums the block's parts of a scalar and sends the sum to all blocks. */
+    /* Sums the block's parts of a scalar and sends the sum to all blocks by st.async. */
     __device__ __forceinline__ void broadcast_scalar(const shape &s, uint64_t *mbar) const
     {
         float x[COLUMNS];
@@ -136,7 +138,7 @@ struct attention_lane {
         return warp_sum<8>(x);
     }
 
-    /* A value per slot, for the column warps. */
+    /* Stores a value per slot for the column warps. */
     template <typename MESSAGE>
     __device__ __forceinline__ void store_slots(slot_values<MESSAGE> *all, const float x[OWN]) const
     {
@@ -156,7 +158,7 @@ static __device__ __forceinline__ int scalar_bytes(const shape &s, int quads)
     return s.cluster * 4 * quads * WORD;
 }
 
-/* Values of slots n to n + 3 of a sequence. */
+/* Loads the values of slots n to n + 3 of a sequence. */
 template <typename MESSAGE>
 static __device__ __forceinline__ void load_slots(const slot_values<MESSAGE> &all,
                                                   const coord &here, int quad, int n, float x[4])

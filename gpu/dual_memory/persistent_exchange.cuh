@@ -1,14 +1,14 @@
-/* persistent_exchange.cuh - dual_memory, kernel `persistent`: the messages that the blocks of a cluster send each
- * other.
+/* persistent_exchange.cuh - dual_memory, kernel `persistent`: the messages that the blocks of a
+ * cluster send each other.
  *
- * A vector goes to all blocks in chunks of 128 bytes, a warp's 8 columns of four sequences.  A
- * chunk is 8 units of 16 bytes, swizzled: rotated by two more units from chunk to chunk, so
- * that the lanes of one load hit different banks.  The chunks of a block are contiguous; one of
- * its warps copies them to one other block.
+ * A vector is sent to all blocks in chunks of 128 bytes: a warp's 8 columns of four sequences.  A
+ * chunk is 8 units of 16 bytes and swizzled: chunk n is rotated by 2n units, so that the lanes of
+ * one load have no bank conflicts.  The chunks of a block are contiguous; one of its warps copies
+ * them to one other block.
  *
  * Sums over columns, per slot, are over a warp's 8 columns first (reduce_scatter), then over the
- * block's warps, then over the cluster's blocks, always in that order.  The sums that a block
- * sends are its `message`. */
+ * block's warps, then over the cluster's blocks, always in that order.  The sums that a block sends
+ * are its `message`. */
 #ifndef PERSISTENT_EXCHANGE_CUH
 #define PERSISTENT_EXCHANGE_CUH
 
@@ -20,7 +20,7 @@
 namespace dual
 {
 
-/* OWN contiguous floats, as float4, float2 or float, aligned to that. */
+/* Store or load OWN contiguous floats as float4, float2 or float, aligned to that. */
 template <int OWN>
 static __device__ __forceinline__ void store_floats(float *at, const float x[OWN])
 {
@@ -49,8 +49,8 @@ static __device__ __forceinline__ void load_floats(float x[OWN], const float *at
         x[0] = *at;
 }
 
-/* Bulk copies of what the block has written to the same place of all other blocks, distributed
- * over its warps.  The source may change once all blocks have waited for the copies. */
+/* Copies what the block has written to the same place of all other blocks by cp.async.bulk; its
+ * warps share the copies.  The source may change once all blocks have waited for the copies. */
 static __device__ __forceinline__ void copy_to_peers(const shape &s, const coord &here,
                                                      uint64_t *mbar, void *place, int bytes)
 {
@@ -89,13 +89,13 @@ static __device__ __forceinline__ float from_bits(unsigned bits, __nv_bfloat16)
 
 /* ---- a vector in every block ---- */
 
-/* Byte offset of unit e in a chunk; `chunk` counts through the cluster. */
+/* Byte offset of unit e in a chunk; `chunk` is its index in the cluster. */
 static __device__ __forceinline__ int swizzled_offset(int chunk, int e)
 {
     return (e + 2 * chunk) % 8 * 16;
 }
 
-/* A warp's elements of a vector, x of each lane, as a chunk.  bf16: the units are columns of
+/* Stores a warp's elements of a vector, x of each lane, as a chunk.  bf16: a unit is a column of
  * mma's B operand, with high and low bf16 of a sequence side by side. */
 static __device__ __forceinline__ void store_chunk(const coord &here, unsigned char *chunk,
                                                    int number, float x, __nv_bfloat16)
@@ -105,14 +105,14 @@ static __device__ __forceinline__ void store_chunk(const coord &here, unsigned c
         movmatrix_trans(pack_bf16x2(x, low));
 }
 
-/* f32: the units are four columns of a sequence. */
+/* f32: a unit is four columns of a sequence. */
 static __device__ __forceinline__ void store_chunk(const coord &here, unsigned char *chunk,
                                                    int number, float x, float)
 {
     *(float *)(chunk + swizzled_offset(number, here.i / 4 * 4 + here.q) + here.i % 4 * WORD) = x;
 }
 
-/* The block's elements of a vector, one per lane and quad, to all blocks. */
+/* Sends the block's elements of a vector, one per lane and quad, to all blocks. */
 template <typename T, int QUADS>
 static __device__ __forceinline__ void broadcast_vector(const shape &s, const coord &here,
                                                         uint64_t *mbar, int number,
@@ -129,7 +129,7 @@ static __device__ __forceinline__ void broadcast_vector(const shape &s, const co
     copy_to_peers(s, here, mbar, own, bytes);
 }
 
-/* Bytes of it that a block receives from the others. */
+/* Bytes of a vector that a block receives from the others. */
 static __device__ __forceinline__ int vector_bytes(const shape &s, int quads)
 {
     return (s.cluster - 1) * block_bytes(s, quads);
@@ -137,8 +137,9 @@ static __device__ __forceinline__ int vector_bytes(const shape &s, int quads)
 
 /* ---- sums over columns ---- */
 
-/* Reduce-scatter of 8 values per lane over the warp's columns: lane i gets the sum of x[i].  (As
- * warp_reduce_scatter<8, 16, 4>, by which kernels of 32 slots or 512 columns would spill.) */
+/* Reduce-scatter of 8 values per lane over the warp's columns: lane i gets the sum of x[i].  (It
+ * equals warp_reduce_scatter<8, 16, 4>, with which kernels of 32 slots or 512 columns would spill
+ * registers.) */
 static __device__ __forceinline__ float reduce_scatter(const coord &here, float x[8])
 {
     #pragma unroll 3
@@ -153,7 +154,7 @@ static __device__ __forceinline__ float reduce_scatter(const coord &here, float 
     return x[0];
 }
 
-/* The sum of term(n) over the warp's columns, for every slot n, to a sequence's row in the
+/* Stores the sum of term(n) over the warp's columns, for every slot n, to a sequence's row in the
  * warp's part of a message. */
 template <typename MESSAGE, typename TERM>
 static __device__ __forceinline__ void reduce_slots(const coord &here, float *to, const TERM &term)
@@ -173,7 +174,7 @@ static __device__ __forceinline__ void reduce_slots(const coord &here, float *to
     store_floats<OWN>(to + here.i * OWN, own);
 }
 
-/* Each column's term of a scalar, which is one value per sequence. */
+/* Stores each column's term of a scalar, which is one value per sequence. */
 static __device__ __forceinline__ void store_scalar_part(const shape &s, const coord &here,
                                                          int quads, int quad, float x)
 {

@@ -1,8 +1,8 @@
 /* persistent_product.cuh - dual_memory, kernel `persistent`: products y = W x by the column warps.
  *
- * A product is with one of two [D,D] matrices, or with both at once.  The four lanes of a column
- * share its row of each matrix: a lane holds 16 bytes of each `slab` of 64 bytes, in registers
- * first, then in shared memory.  Each sum ends in the lane of its column and sequence:
+ * W is one of two [D,D] matrices, or both at once.  The four lanes of a column share its row of
+ * each matrix: a lane holds 16 bytes of each `slab` of 64 bytes, the first slabs in registers, the
+ * others in shared memory.  The lane of a column and sequence gets their sum:
  *
  *     bf16   two neighbouring warps share their rows: each has one half of K for both, and they
  *            exchange partial sums, so each loads half of the vector.  The A operand of mma is
@@ -36,10 +36,10 @@ static size_t packed_bytes(const recurrence &r)
 template <typename T>
 int pack_weights(recurrence *r, bool transposed);
 
-/* A lane's 16 bytes of its row of two matrices, per slab, in the order of mma's A fragments: 4
- * bytes of one matrix and 4 of the other alternate.  Paired: for half of the slabs, 4 bytes of
- * the first warp's row and 4 of the second's alternate, one matrix after the other.  Zeros
- * beyond the last row and column. */
+/* Loads a lane's 16 bytes of its row of two matrices, per slab, in the order of mma's A fragments:
+ * 4 bytes of one matrix and 4 of the other alternate.  Paired: for half of the slabs, 4 bytes of
+ * the first warp's row and 4 of the second's alternate, one matrix after the other.  Elements
+ * beyond the last row and column are zero. */
 template <typename PASS, typename T>
 static __device__ void load_weights(const shape &s, const coord &here, const T *one, const T *other,
                                     int D, uint4 held[held_count<PASS>()])
@@ -72,8 +72,8 @@ static __device__ void load_weights(const shape &s, const coord &here, const T *
     }
 }
 
-/* A lane's results of a product: row of the first matrix times x, row of the other times x; and
- * which of them are wanted. */
+/* A lane's results of a product: its row of the first matrix times x, and its row of the other
+ * times x.  The enum says which of them are computed. */
 struct product_sums {
     float one, other;
 };
@@ -83,7 +83,7 @@ enum { ONE_SUM = 1, OTHER_SUM = 2, BOTH_SUMS = 3 };
 template <typename PASS, int WANTED, typename T = typename PASS::type, bool PAIRED = PASS::PAIRED>
 struct accumulators;
 
-/* The lane's share of a slab of a vector: B fragments of a quad, for two mma. */
+/* Loads the lane's part of a slab of a vector: B fragments of a quad, for two mma. */
 static __device__ __forceinline__ uint4 load_vector_fragment(const coord &here,
                                                              const unsigned char *vector, int slab,
                                                              int quads, int quad)
@@ -211,7 +211,7 @@ struct accumulators<PASS, WANTED, float, false> {
                 }
             }
     }
-    /* Over a column's four lanes: lane q gets the sums of sequence q. */
+    /* Sums over a column's four lanes; lane q gets the sums of sequence q. */
     __device__ __forceinline__ void end(const shape &, const coord &here, product_sums *x)
     {
         #pragma unroll QUADS
@@ -223,7 +223,7 @@ struct accumulators<PASS, WANTED, float, false> {
     }
 };
 
-/* The lane's rows times a vector in shared memory.  (Slabs beyond the last are zero.) */
+/* Multiplies the lane's rows by a vector in shared memory.  (Slabs beyond the last are zero.) */
 template <typename PASS, int WANTED>
 static __device__ __forceinline__ void multiply(const shape &s, const coord &here,
                                                 const uint4 held[held_count<PASS>()], int vector,

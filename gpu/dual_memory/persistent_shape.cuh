@@ -1,5 +1,6 @@
-/* persistent_shape.cuh - dual_memory, kernel `persistent`: how work and shared memory are distributed
- * over a cluster's blocks and their warps (dual_memory_persistent.cuh has the warp roles). */
+/* persistent_shape.cuh - dual_memory, kernel `persistent`: how work and shared memory are
+ * distributed over a cluster's blocks and their warps (dual_memory_persistent.cuh has the warp
+ * roles). */
 #ifndef PERSISTENT_SHAPE_CUH
 #define PERSISTENT_SHAPE_CUH
 
@@ -13,11 +14,11 @@ namespace dual
 enum {
     MAX_CLUSTER_BLOCKS = 16,
     MAX_COLUMN_WARPS = 8, /* column warps of a block */
-    WARPGROUP = 4,        /* warps; setmaxnreg is per warpgroup; one does the attention */
+    WARPGROUP = 4,        /* warps; setmaxnreg is per warpgroup; one has the attention warps */
     MAX_THREADS = 32 * (MAX_COLUMN_WARPS + WARPGROUP),
-    REGISTER_BUDGET = 504, /* of three threads: two in column warpgroups, one in attention's */
+    REGISTER_BUDGET = 504, /* of three threads: two of column warps, one of attention warps */
     COLUMNS = 8,           /* per warp */
-    SLAB_MULTIPLE = 4,     /* the slabs of a product are a multiple of it */
+    SLAB_MULTIPLE = 4,     /* the slabs of a product are a multiple of this */
     CHUNK = 128,
     WORD = sizeof(float),
     MBARRIERS = 4
@@ -86,11 +87,12 @@ struct alignas(16) slot_values {
     float row[MESSAGE::ROWS][MESSAGE::STRIDE];
 };
 
-/* PASS describes a pass: this; VECTORS, the vectors that every block has; SCALARS, 0 or 1;
- * main_message, and side_message with SIDES buffers; HELD_ITERATIONS of a product whose weights
- * are in registers; PREFETCH, whether these load their vectors an iteration ahead, which takes
- * registers; TAPES, the tape's slots in shared memory; ATTENTION_REGISTERS per thread of an
- * attention warp; attention_values, the results of the attention warps. */
+/* PASS, which describes a pass, derives from this and defines: VECTORS, the number of vectors that
+ * every block has; SCALARS, 0 or 1; main_message, and side_message with SIDES buffers;
+ * HELD_ITERATIONS, the iterations of a product whose weights are in registers; PREFETCH: these
+ * iterations load their vectors one iteration ahead, which needs registers; TAPES, the tape's slots
+ * in shared memory; ATTENTION_REGISTERS per thread of an attention warp; attention_values, the
+ * results of the attention warps. */
 template <typename T, int SLOTS_, int QUADS_, int WIDTH_>
 struct pass_base {
     typedef T type; /* of storage */
@@ -109,8 +111,9 @@ static constexpr int attention_registers(int slots)
     return slots <= 16 ? 56 : slots == 32 ? 72 : 88;
 }
 
-/* Blocks that the message buffers have space for: sums take eight at a time, and those that
- * do not exist stay zero.  (The same holds for the parts of eight warps.) */
+/* The number of blocks for which message buffers have space.  Sums are over eight blocks at a time,
+ * and messages of blocks that do not exist stay zero.  (The same holds for the parts of eight
+ * warps.) */
 static constexpr __host__ __device__ int round_up_8(int blocks)
 {
     return (blocks + 7) / 8 * 8;
@@ -217,8 +220,9 @@ static __device__ __forceinline__ coord coord_of(const shape &s, int quads, unsi
             smem};
 }
 
-/* The same coordinates, opaque to the optimiser from iteration to iteration: addresses are
- * recomputed from them, and not kept in registers.  (iteration >> 30 is always 0.) */
+/* A copy of the coordinates that is opaque to the optimiser in every iteration, so that it
+ * recomputes addresses from them and does not keep these in registers.  (iteration >> 30 is always
+ * 0.) */
 static __device__ __forceinline__ coord opaque_copy(const coord &here, int iteration)
 {
     const int zero = iteration >> 30, lane = here.lane ^ zero;

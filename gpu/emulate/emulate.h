@@ -1,4 +1,4 @@
-/* emulate.h - CUDA C for g++, executed on the CPU: the alternative of
+/* emulate.h - CUDA C for g++, executed on the CPU.  It replaces
  * cuda_runtime.h, cuda_bf16.h, cuda_fp16.h and cooperative_groups.h for
  * `configure --with-cuda=emulate`.
  *
@@ -84,7 +84,7 @@ extern __thread uint3 threadIdx, blockIdx;
 extern __thread dim3 blockDim, gridDim;
 enum { warpSize = 32 };
 
-/* A source location: as a default argument, that of the caller. */
+/* A source location.  As a default argument it is that of the caller. */
 struct emu_place {
     const char *file;
     int line;
@@ -107,8 +107,8 @@ unsigned emu_gang_size(void);
 void emu_copy_later(void *to, const void *from, size_t bytes, size_t given);
 void emu_copy_commit(void);
 void emu_copy_wait(unsigned groups_left);
-/* A thread's other asynchronous operations (TMA stores, wgmma), in groups; they are done as late
- * as allowed, at the wait: what(a copy of the bytes). */
+/* A thread's other asynchronous operations (TMA stores, wgmma), in groups.  Each is executed as
+ * late as allowed, at the wait: what(a copy of the data). */
 enum { EMU_PUT, EMU_WGMMA, EMU_LATER };
 void emu_later(int kind, void (*what)(const void *), const void *data, size_t bytes);
 void emu_later_commit(int kind);
@@ -246,7 +246,7 @@ template <typename T> static inline void __stcs(T *p, T x) { *p = x; }
 static inline void __threadfence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 static inline void __threadfence_block(void) {}
 static inline void __nanosleep(unsigned) { emu_yield(); }
-/* of a clock of 1 GHz */
+/* a clock of 1 GHz */
 static inline long long clock64(void)
 {
     struct timespec t;
@@ -307,8 +307,8 @@ static inline float __fsqrt_rn(float x) { return sqrtf(x); }
 static inline float __fadd_rn(float x, float y) { return x + y; }
 static inline float __fmul_rn(float x, float y) { return x * y; }
 static inline float __fmaf_rn(float x, float y, float z) { return fmaf(x, y, z); }
-/* x y + z rounded down.  The product is exact in double; `sum` and what its rounding left are the
-   exact sum; the float nearest to sum is the result or its neighbour. */
+/* x y + z rounded down.  The product is exact in double; `sum` and its rounding error `left` are
+   the exact sum.  The result is the float nearest to sum, or the next one below it. */
 static inline float __fmaf_rd(float x, float y, float z)
 {
     double product = (double)x * y, sum = product + z, other = sum - product;
@@ -317,7 +317,7 @@ static inline float __fmaf_rd(float x, float y, float z)
     return near > sum || (near == sum && left < 0) ? nextafterf(near, -INFINITY) : near;
 }
 static inline float rsqrtf(float x) { return 1 / sqrtf(x); }
-/* of pi x; the remainder of x modulo 1/2 is exact */
+/* sine and cosine of pi x; the remainder of x modulo 1/2 is exact */
 static inline void sincospi(double x, double *sine, double *cosine)
 {
     double half = nearbyint(2 * x), left = (x - half / 2) * M_PI;
@@ -356,7 +356,7 @@ typedef __nv_bfloat162 nv_bfloat162;
 typedef __half half;
 typedef __half2 half2;
 
-/* (Inlined, because GCC's -fsanitize=thread does not see a struct that a call returns stored.) */
+/* (Inlined: GCC's -fsanitize=thread does not see the store of a struct that a call returns.) */
 static __forceinline__ __nv_bfloat16 __float2bfloat16(float f)
 {
     uint32_t u = emu_bits<uint32_t>(f);
@@ -518,14 +518,14 @@ static inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *n, 
     return *n = 1, cudaSuccess;
 }
 
-/* two clusters, so that a grid has more than are resident */
+/* two clusters, so that a grid has more clusters than are active */
 template <typename T>
 static inline cudaError_t cudaOccupancyMaxActiveClusters(int *n, T *, const cudaLaunchConfig_t *)
 {
     return *n = 2, cudaSuccess;
 }
 
-/* kernel(args...) in every thread */
+/* runs kernel(args...) in every thread */
 template <typename F> static inline cudaError_t emu_start(const cudaLaunchConfig_t *c, const char *name, F body)
 {
     return emu_launch(c, name, [](void *f) { (*(F *)f)(); }, &body);
@@ -561,15 +561,15 @@ template <typename F> static inline auto emu_prepare(F kernel, const char *name,
     return [=](auto... a) { emu_start(&config.c, name, [=] { kernel(a...); }); };
 }
 
-/* k<<<grid, block, ...>>> (args)  is  EMU_LAUNCH((k), grid, block, ...)(args) */
+/* k<<<grid, block, ...>>> (args)  becomes  EMU_LAUNCH((k), grid, block, ...)(args) */
 #define EMU_LAUNCH(k, ...) \
     emu_prepare([=](auto... emu_a) { (k)(emu_a...); }, #k, emu_config(__VA_ARGS__))
-/* __shared__ T name[n][m];  is  EMU_SHARED(T, name, [n][m]); */
+/* __shared__ T name[n][m];  becomes  EMU_SHARED(T, name, [n][m]); */
 #define EMU_SHARED(T, name, dims)                                                 \
     static char name##_key;                                                       \
     using name##_type = T dims;                                                   \
     name##_type &name = *(name##_type *)emu_shared(&name##_key, sizeof(name##_type))
-/* extern __shared__ T name[];  is  EMU_DYNAMIC(T, name); */
+/* extern __shared__ T name[];  becomes  EMU_DYNAMIC(T, name); */
 #define EMU_DYNAMIC(T, name) T *const name = (T *)emu_self->block->dynamic
 
 /* ---- cooperative groups ---- */

@@ -9,7 +9,7 @@ using namespace emu;
 
 static const int abort_at_fault = env("EMU_ABORT", 0);
 
-static std::mutex lock;        /* of the next two */
+static std::mutex lock;        /* protects the next two */
 static std::atomic<cudaError_t> last;
 static char detail[1000];      /* of the last fault */
 static std::atomic<bool> lost; /* after a trap */
@@ -61,7 +61,7 @@ bool emu::report_fault(const thread *t, emu_place here, const char *fmt, ...)
     abort_launch();
 }
 
-/* The only fault that is sticky, as all are on a real device. */
+/* Only this fault is sticky.  On a real device all faults are. */
 [[noreturn]] void emu_trap(emu_place here)
 {
     lost = true;
@@ -90,8 +90,7 @@ cudaError_t emu::fail(cudaError_t e)
 
 cudaError_t cudaPeekAtLastError(void) { return last; }
 
-/* Unlike on a device a fault is not sticky, unless it is a trap, so that the next test
- * can run. */
+/* Unlike on a device, a fault is not sticky unless it is a trap, so that the next test can run. */
 cudaError_t cudaGetLastError(void)
 {
     std::lock_guard<std::mutex> hold(lock);

@@ -25,11 +25,11 @@ namespace emu {
 
 struct stack {
     char *base;                /* its lowest address, which holds a canary */
-    void *sp;                  /* saved, while it does not run */
+    void *sp;                  /* the stack pointer while it does not run */
 #ifdef EMU_UCONTEXT
     ucontext_t uc;
 #endif
-    void *fake;                /* ASan's */
+    void *fake;                /* ASan's fake stack */
 };
 
 struct copy {
@@ -58,7 +58,7 @@ struct thread : emu_thread {
     unsigned mask;
     void *arg;
     emu_resolve *resolve;
-    unsigned phase;            /* of the warp, at the last __syncwarp */
+    unsigned phase;            /* the warp's phase at the last __syncwarp */
     std::vector<std::vector<copy>> *copies;    /* cp.async: groups not yet waited for */
     deferred *later[EMU_LATER];
 };
@@ -135,7 +135,7 @@ static inline uint64_t xorshift(uint64_t *x)
 stack *stack_new(void);
 void stack_free(stack *s);     /* not reused before this host thread's next stack_new() */
 void stack_switch(stack *from, stack *to, bool for_ever);
-void stack_entered(void);      /* first of all, on a new stack */
+void stack_entered(void);      /* called first on a new stack */
 void stack_check(const thread *t);    /* a fault if t has used more than its stack */
 bool stack_contains(const stack *s, const void *p);
 
@@ -155,7 +155,7 @@ void run_thread(void);         /* the main loop of a stack */
 
 /* ---- memory.cc ---- */
 
-/* All ones: NaN as a float and as a bf16, -1 as an int. */
+/* Memory of all ones: NaN as a float and as a bf16, -1 as an int. */
 char *poisoned(size_t bytes, size_t aligned = 256);
 static const size_t device_memory = (size_t)16 << 30;
 

@@ -11,7 +11,7 @@ static const int seed = env("EMU_SEED", 0);
 
 static int max_dynamic = 48 << 10;
 
-/* A block's shared memory, warps and threads. */
+/* Initialises a block's shared memory, warps and threads. */
 static void init_block(gang *it, block *b)
 {
     const dim3 d = b->dim;
@@ -37,7 +37,7 @@ static void init_block(gang *it, block *b)
     }
 }
 
-/* Run one gang of the grid, by its number. */
+/* Runs gang `number` of the grid. */
 static void run_gang(const cudaLaunchConfig_t *c, dim3 cluster, bool whole, const char *name,
                      uint64_t number, void (*body)(void *), void *arg)
 {
@@ -117,7 +117,7 @@ cudaError_t emu_launch(const cudaLaunchConfig_t *c, const char *name, void (*bod
         return fail(cudaErrorCooperativeLaunchTooLarge);
     int64_t gangs = whole ? 1 : (int64_t)g.x * g.y * g.z / (cluster.x * cluster.y * cluster.z);
     uint64_t step = 1, from = 0, r = seed * 0x9e3779b97f4a7c15 | 1;
-    if (seed && gangs > 1) {           /* all of them, in some order */
+    if (seed && gangs > 1) {           /* all gangs, in a random order */
         from = xorshift(&r) % gangs;
         do
             step = xorshift(&r) % gangs;

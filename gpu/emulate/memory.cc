@@ -51,8 +51,8 @@ void *emu_map_shared(const void *p, unsigned rank)
 }
 /* ---- operations that are done later ---- */
 
-/* cp.async copies as late as allowed, at the wait: data that is not waited for is
- * not there. */
+/* The copies of cp.async are executed as late as allowed, at the wait, so that a kernel that does
+ * not wait does not find the data. */
 void emu_copy_later(void *to, const void *from, size_t bytes, size_t given)
 {
     thread *t = (thread *)emu_self;

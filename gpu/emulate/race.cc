@@ -10,9 +10,9 @@ using namespace emu;
 
 /* ---- races ---- */
 
-/* With EMU_RACE the kernels are compiled with -fsanitize=thread, and the functions
- * that the compiler then calls are these.  A race: two threads of a
- * gang, one byte, at least one of them writing, no barrier in between. */
+/* With EMU_RACE the kernels are compiled with -fsanitize=thread, and the compiler inserts calls of
+ * the __tsan functions below.  A race: two threads of a gang access one byte, at least one of them
+ * writes, and there is no barrier in between. */
 namespace emu {
 struct seen {
     unsigned thread, gang, block, arrivals, warp;    /* thread 0: none */
@@ -23,7 +23,7 @@ struct cell {
     seen write, read[2];     /* reads by two threads: one of them is not the writer */
 };
 }
-static __thread std::vector<cell> *cells;    /* a hash table with open addresses */
+static __thread std::vector<cell> *cells;    /* a hash table with open addressing */
 static __thread size_t cells_used;
 extern char __executable_start;
 
@@ -63,8 +63,8 @@ static bool clash(const seen *old, const seen *now)
     return now->warp <= old->warp;
 }
 
-/* The lines of a program counter, and of another where there is one, as the compiler's debug
- * information has them. */
+/* Prints the source line of a program counter, and that of another one if given, by the compiler's
+ * debug information. */
 static void print_lines(const char *pc, const char *other = NULL)
 {
     char command[600];
@@ -77,8 +77,8 @@ static void print_lines(const char *pc, const char *other = NULL)
         fprintf(stderr, "%s\n", command);
 }
 
-/* Global memory is one range of addresses, so that whether a byte has been written stands
- * at its offset in another. */
+/* Global memory is one range of addresses.  The same offset of a second range, `written`, says
+ * whether a byte has been written. */
 static const size_t RANGE = (size_t)1 << 40;
 static char *range, *written;
 static size_t range_used;
@@ -134,7 +134,8 @@ void emu::race_access(const void *p, size_t bytes, bool write, const char *pc)
     }
 }
 
-/* Atomics do not race; a compare-and-exchange follows a load, so that it initialises nothing. */
+/* Atomics do not race.  A compare-and-exchange follows a load, which has checked that the memory
+ * was written, so it needs no call of this. */
 static void atomic_access(const void *p, size_t bytes, bool write, const char *pc)
 {
     thread *t = (thread *)emu_self;
@@ -180,7 +181,7 @@ static char *map_range(void)
     return p == MAP_FAILED ? NULL : (char *)p;
 }
 
-/* Each allocation has pages of its own, and one more behind it. */
+/* Each allocation has its own pages, and one more page after them. */
 static size_t range_bytes(size_t n)
 {
     return (n + 8191) / 4096 * 4096;
@@ -205,14 +206,15 @@ void emu::global_free(char *p, size_t n, bool last)
         range_used = 0;
 }
 
-/* Has the host's copy from global memory a byte in it that was never written? */
+/* Does the host copy a byte of global memory that was never written? */
 bool emu::reads_unwritten(const void *from, size_t n)
 {
     const size_t at = (const char *)from - range;
     return range && at < RANGE && memchr(written + at, 0, n);
 }
 
-/* The host writes to global memory, or copies from it what may be written or not. */
+/* The host writes to global memory.  If it copies from global memory, bytes that were never written
+ * stay so in the copy. */
 void emu::host_write(const void *to, size_t n, const void *from)
 {
     const size_t at = (const char *)to - range, was = (const char *)from - range;

@@ -44,7 +44,7 @@ thread *emu::next_thread(void)
     return NULL;
 }
 
-/* No thread is ready: report which threads wait where. */
+/* No thread is ready: reports which threads wait where. */
 static void report_deadlock(void)
 {
     char text[600];
@@ -69,7 +69,7 @@ static void report_deadlock(void)
     report_fault(first, first->here, "deadlock: %s", text);
 }
 
-/* The running thread waits: run another; return when it is scheduled again. */
+/* The running thread waits: runs another one, and returns when this one is scheduled again. */
 static void switch_thread(void)
 {
     thread *me = (thread *)emu_self, *t = next_thread();
@@ -215,7 +215,7 @@ struct arrival {
     emu_place here;
 };
 
-/* All lanes of a warp have arrived. */
+/* Called when all lanes of a warp have arrived at a named barrier. */
 static void resolve_arrival(void *const *arg, unsigned present)
 {
     const arrival *a = (const arrival *)arg[0];
@@ -269,7 +269,7 @@ void emu_gang_barrier(const char *what, emu_place here)
 
 /* ---- threads ---- */
 
-/* Runs thread after thread, as long as the next one has no stack yet. */
+/* Runs one thread after another on this stack, while the next one has no stack yet. */
 void emu::run_thread(void)
 {
     stack_entered();

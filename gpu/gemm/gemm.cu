@@ -1,6 +1,6 @@
-/* gemm, gemm_splitk, gemm_batched: c[g] = alpha op(a[g]) op(b[g]) + beta c0[g] by the first kernels
- * of the ladder (naive: a thread per element; tiled: a block per tile of 32 x 32 in shared memory;
- * registers: a thread per 4 x 4 elements) and by cuBLAS, and the lists of all kernels. */
+/* gemm, gemm_splitk, gemm_batched: c[g] = alpha op(a[g]) op(b[g]) + beta c0[g].  This file has the
+ * simplest kernels (naive: one thread per element; tiled: one block per 32 x 32 tile, in shared
+ * memory; registers: one thread per 4 x 4 elements), cuBLAS, and the lists of all kernels. */
 #include "gpu/gemm/gemm.cuh"
 #include "gpu/gemm/product.cuh"
 
@@ -30,8 +30,8 @@ template int gemm_scale(__nv_bfloat16 *, const __nv_bfloat16 *, float, int64_t);
 
 enum { COLUMNS = 32, ROWS = 32 };
 
-/* A block per 32 elements.  Of an element's threads each adds every blockDim.y-th part; then the
- * first adds up their sums. */
+/* One block per 32 elements.  Each of an element's threads adds every blockDim.y-th part; then the
+ * element's first thread adds their sums. */
 template <typename C>
 __global__ void add_parts(const float *parts, int64_t n_parts, int64_t n, float alpha, float beta,
                           const C *c0, C *c)
@@ -66,9 +66,9 @@ template int gemm_add_parts(const float *, int64_t, int64_t, float, float, const
 template int gemm_add_parts(const float *, int64_t, int64_t, float, float, const __nv_bfloat16 *,
                             __nv_bfloat16 *);
 
-/* ---- common to the first kernels ---- */
+/* ---- common to the simplest kernels ---- */
 
-/* The epilogue of element i of c: `sum` is that of op(a) op(b). */
+/* The epilogue of element i of c; `sum` is the element of op(a) op(b). */
 template <typename T, typename C>
 static __device__ void finish(const gemm_problem<T, C> &p, int64_t i, float sum)
 {
@@ -107,8 +107,9 @@ static __device__ float element(const T *of, int64_t row, int64_t column, int64_
 
 enum { NAIVE = 256 };
 
-/* One thread per element of c, neighbours along a row: a warp's loads of b coalesce and those of a
- * are one element, but every element is loaded as often as it is multiplied. */
+/* One thread per element of c; neighbouring threads compute neighbouring columns.  If b is not
+ * transposed, a warp's loads of b coalesce, and its loads of a read one address; but every element
+ * is loaded once per multiplication. */
 template <typename T, typename C>
 __global__ void multiply_naive(gemm_problem<T, C> p)
 {
@@ -152,9 +153,9 @@ struct gemm_naive : gemm_engine<gemm_naive> {
 
 enum { TILE = 32 };
 
-/* A block has the tiles of both operands in shared memory, so that an element is loaded from global
- * memory once per 32 uses.  Loads go along the stored rows whether transposed or not; the padding
- * lets a tile be written by columns without bank conflicts. */
+/* A block keeps a tile of each operand in shared memory, so that an element loaded from global
+ * memory is used 32 times.  Loads run along the stored rows, whether transposed or not; the padding
+ * avoids bank conflicts where a tile is written by columns. */
 template <typename T, typename C>
 __global__ void multiply_tiled(gemm_problem<T, C> p)
 {
@@ -206,7 +207,8 @@ struct gemm_tiled : gemm_engine<gemm_tiled> {
 
 enum { SIDE = 64, DEPTH = 16, STRIDE = 16, EACH = SIDE / STRIDE, THREADS = STRIDE * STRIDE };
 
-/* SIDE rows from `first` on and DEPTH columns from k on of op(a), or of op(b)^T, as [k][row]. */
+/* Loads SIDE rows from `first` on and DEPTH columns from k on of op(a), or of op(b)^T, as
+ * [k][row]. */
 template <typename T>
 static __device__ void load_tile(float (*tile)[SIDE + 1], const T *of, bool along_k, int64_t first,
                                  int64_t rows, int64_t k, int64_t K)
@@ -218,8 +220,8 @@ static __device__ void load_tile(float (*tile)[SIDE + 1], const T *of, bool alon
     }
 }
 
-/* A thread computes 4 x 4 elements in registers: 8 elements read from shared memory serve 16
- * multiply-adds, where `tiled` reads 2 for one. */
+/* A thread computes 4 x 4 elements in registers: it reads 8 elements from shared memory per 16 FMA,
+ * where `tiled` reads 2 per FMA. */
 template <typename T, typename C>
 __global__ void __launch_bounds__(THREADS, 2) multiply_registers(gemm_problem<T, C> p)
 {
@@ -287,7 +289,7 @@ GEMM_IMPLS(static, registers, "4 x 4 elements per thread in registers");
 #define AND_CUBLAS(bits)
 #else
 
-/* cuBLAS adds to c in place, so C0 is copied there first.  fp32 without TF32. */
+/* cuBLAS adds to c in place, so C0 is copied to c first.  fp32 is computed without TF32. */
 struct gemm_cublas : gemm_engine<gemm_cublas> {
     template <typename T, typename C>
     static int multiply(const gemm_problem<T, C> &p)
@@ -304,9 +306,9 @@ GEMM_IMPLS(static, cublas, "NVIDIA's library, to compare with");
 #define AND_CUBLAS(bits) , &gemm_cublas##bits
 #endif
 
-/* Best first, but cublas, which is no kernel of the ladder, last.  Kernels of other files are
- * declared in gpu/gemm/gemm.cuh; those of tensor cores, for bf16 alone, go in front of the lists of
- * 16. */
+/* Best first; cublas is last, because it is there only to compare with.  gpu/gemm/gemm.cuh declares
+ * the kernels of other files.  Kernels that use tensor cores exist only for bf16 and come first in
+ * the lists of 16. */
 GPU_KERNEL_LIST(gemm, 32, &gemm_blocked32, &gemm_registers32, &gemm_tiled32,
                 &gemm_naive32 AND_CUBLAS(32));
 GPU_KERNEL_LIST(gemm, 16, &gemm_wgmma16, &gemm_mma16, &gemm_blocked16, &gemm_registers16,

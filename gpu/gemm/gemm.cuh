@@ -1,24 +1,25 @@
-/* gemm.cuh - the common interface of all gemm kernels: one product, and adapters from a frame of
- * gemm, gemm_splitk or gemm_batched to its products, forward one, backward two.
+/* gemm.cuh - the common interface of all gemm kernels.  gemm_problem describes one product;
+ * adapters make it from a frame of gemm, gemm_splitk or gemm_batched, once forward and twice
+ * backward.
  *
- * A kernel is an engine, a struct that derives from gemm_engine<itself> and gives
+ * A kernel is an engine: a struct that derives from gemm_engine<itself> and defines
  *
  *     template <typename T, typename C> static int multiply(const gemm_problem<T, C> &p);
  *
- * GEMM_IMPL() then defines its struct impl for one storage type with both passes, which may
- * stand in the lists of all three operations (at the end of gpu/gemm/gemm.cu). */
+ * GEMM_IMPL() then defines the kernel's struct impl, with both passes, for one storage type.
+ * The lists of all three operations (at the end of gpu/gemm/gemm.cu) may contain it. */
 #ifndef GEMM_CUH
 #define GEMM_CUH
 
 #include "common/ops/gemm.h"
 #include "gpu/gpu.cuh"
 
-/* A longer sum is the sum of the sums of runs of so many products, since the rounding error of an
- * addition grows with the sum so far. */
+/* The products per partial sum.  A longer sum is the sum of such partial sums, because the rounding
+ * error of an addition grows with the sum so far. */
 enum { GEMM_RUN = 512 };
 
-/* c[g] = alpha op(a[g]) op(b[g]) + beta c0[g] for g < batch, each dense and row-major, op(a) [M,K],
- * op(b) [K,N]; the sums are float. */
+/* c[g] = alpha op(a[g]) op(b[g]) + beta c0[g] for g < batch.  All matrices are dense and row-major;
+ * op(a) is [M,K], op(b) is [K,N].  The sums are float. */
 template <typename T, typename C = T>
 struct gemm_problem {
     const T *a, *b;
@@ -51,8 +52,9 @@ static gemm_problem<T> gemm_of(const struct frame *f)
     return p;
 }
 
-/* Of the product p with the gradient dc of its c: da, as a is stored.  Where that is transposed,
- * da^T [K,M] = alpha op(b) dc^T, else da [M,K] = alpha dc op(b)^T. */
+/* The product that computes da from p and dc, the gradient of its c.  da has the layout of the
+ * stored a: da^T [K,M] = alpha op(b) dc^T if a is stored transposed, else da [M,K] = alpha dc
+ * op(b)^T. */
 template <typename T, typename C>
 static gemm_problem<T> gemm_to_a(const gemm_problem<T, C> &p, const T *dc, T *da)
 {
@@ -71,7 +73,8 @@ static gemm_problem<T> gemm_to_a(const gemm_problem<T, C> &p, const T *dc, T *da
     return d;
 }
 
-/* db, as b is stored: db^T [N,K] = alpha dc^T op(a), or db [K,N] = alpha op(a)^T dc. */
+/* The product that computes db, in the layout of the stored b: db^T [N,K] = alpha dc^T op(a), or db
+ * [K,N] = alpha op(a)^T dc. */
 template <typename T, typename C, typename D>
 static gemm_problem<T, D> gemm_to_b(const gemm_problem<T, C> &p, const T *dc, D *db)
 {
@@ -116,19 +119,19 @@ struct gemm_engine {
 template <typename T>
 int gemm_scale(T *to, const T *from, float factor, int64_t n);
 
-/* c[i] = alpha (parts[0][i] + parts[1][i] + ...) + beta c0[i], i < n, in an order that the sizes
- * fix; c0 may be NULL. */
+/* c[i] = alpha (parts[0][i] + parts[1][i] + ...) + beta c0[i], i < n, in an order that depends only
+ * on the sizes; c0 may be NULL. */
 template <typename C>
 int gemm_add_parts(const float *parts, int64_t n_parts, int64_t n, float alpha, float beta,
                    const C *c0, C *c);
 
-/* Can gemm_thin() compute both products of p's backward pass; and gemm_thin() (gemm_thin.cu). */
+/* gemm_thin() (gemm_thin.cu) computes both products of p's backward pass, if gemm_thin_fits(p). */
 template <typename T>
 bool gemm_thin_fits(const gemm_problem<T> &p);
 template <typename T>
 int gemm_thin(const gemm_problem<T> &p, const T *dc, T *da, T *db);
 
-/* For the engines that leave such products to gemm_thin(). */
+/* The base of engines that use gemm_thin() for the backward passes that it can compute. */
 template <typename ENGINE>
 struct gemm_thin_engine : gemm_engine<ENGINE> {
     template <typename T>
@@ -179,7 +182,7 @@ static const char *gemm_declines(const struct frame *f)
     return why ? why : ENGINE::declines(gemm_to_b<T, T, T>(p, NULL, NULL));
 }
 
-/* gemm_NAME32 or gemm_NAME16, of the engine gemm_NAME. */
+/* Defines gemm_NAME32 or gemm_NAME16, the struct impl of the engine gemm_NAME. */
 #define GEMM_IMPL(linkage, bits, T, kernel, idea)                                                  \
     linkage const struct impl gemm_##kernel##bits = {                                              \
         #kernel,                                                                                   \
@@ -194,7 +197,7 @@ static const char *gemm_declines(const struct frame *f)
     GEMM_IMPL(linkage, 32, float, kernel, idea);                                                   \
     GEMM_IMPL(linkage, 16, __nv_bfloat16, kernel, idea)
 
-/* The kernels of other files. */
+/* Kernels that other files define. */
 extern "C" {
 extern const struct impl gemm_blocked32, gemm_blocked16;
 extern const struct impl gemm_splitk32, gemm_splitk16;

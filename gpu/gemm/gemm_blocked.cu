@@ -1,18 +1,18 @@
 /* gemm, kernels `blocked` and `splitk`: c = alpha op(a) op(b) + beta c0 by FMA.  A block of 256
- * threads computes a tile of c of 128 x 128, a warp 32 x 64 of it, a thread 8 x 8, so that 16
- * elements read from shared memory serve 64 multiply-adds.  Where 128 x 128 would leave much of the
- * chip idle a tile is 64 x 64; four groups of two warps each take a quarter of every stage's k, and
- * their sums are added at the end.
+ * threads computes a 128 x 128 tile of c, a warp 32 x 64 of it, a thread 8 x 8.  A thread reads 16
+ * elements from shared memory per 64 FMA.  Where 128 x 128 tiles would leave many SMs idle, a tile
+ * is 64 x 64: four groups of two warps each take a quarter of every stage's k, and their sums are
+ * added at the end.
  *
- * The loop over k is a double-buffered pipeline.  While one stage is multiplied the next is in
- * flight from global memory to registers, and within a stage the next k's fragments from shared
- * memory.  Both operands lie in shared memory as [k][row], whatever way they are stored: an operand
- * that is contiguous along k is transposed when it is written there, and rows padded by four
- * floats keep that free of bank conflicts.
+ * The mainloop is double-buffered.  While one stage is multiplied, the next is in flight from
+ * global memory to registers; within a stage, the fragments of the next k are in flight from shared
+ * memory.  Shared memory holds both operands as [k][row], whichever way they are stored: an operand
+ * that is contiguous along k is transposed when it is written there.  Rows are padded by four
+ * floats to avoid bank conflicts.
  *
- * `splitk` gives each tile to several blocks, each with a slice of k, and adds up their sums in
- * the order of the slices; `blocked` does so only where k is so long that a single sum would lose
- * too much precision. */
+ * `splitk` splits k into slices: a tile has one block per slice, and the slices' sums are added in
+ * order.  `blocked` does so only where k is so long that a single sum would lose too much
+ * precision. */
 #include "gpu/device/vector.cuh"
 #include "gpu/gemm/gemm.cuh"
 
@@ -22,7 +22,7 @@ enum {
     WARP_N = 64,
     DEPTH = 8, /* k per group and stage */
     PADDING = 4,
-    MAX_RUNS = 16, /* runs of k in one of a thread's sums */
+    MAX_RUNS = 16, /* maximum runs of k in one sum of a thread */
     RESIDENT = 2   /* blocks per SM */
 };
 
@@ -35,20 +35,20 @@ struct tile_shape {
         GROUP = 32 * WARPS_M * WARPS_N, /* threads that compute a tile */
         GROUPS = THREADS / GROUP,
         STAGE = DEPTH * GROUPS,
-        VECTORS = SIDE * STAGE / 4 / THREADS, /* of 4 elements, per operand, thread and stage */
-        STRIDE_K = 4 * THREADS / SIDE,        /* between a thread's vectors */
+        VECTORS = SIDE * STAGE / 4 / THREADS, /* 4 elements each, per operand, thread, stage */
+        STRIDE_K = 4 * THREADS / SIDE,        /* in k, between a thread's vectors */
         LD = SIDE + PADDING,
-        B = STAGE * LD, /* where b's stage begins */
+        B = STAGE * LD, /* offset of b's stage */
         BUFFER = 2 * B
     };
 };
 
 /* ---- operands, from global to shared memory ---- */
 
-/* A thread's part of an operand's stage.  The "rows" are those of op(a), or the columns of op(b).
- * ALONG_K: four neighbours in memory are of one row, else of one k.  WIDE: they are loaded as one
- * vector (the leading dimension is a multiple of four); a row beyond the last is a copy of another
- * one, and its result is not stored. */
+/* A thread's part of an operand's stage.  A "row" is a row of op(a) or a column of op(b).  ALONG_K:
+ * four neighbours in memory belong to one row, else to one k.  WIDE: they are loaded as one vector
+ * (the leading dimension is a multiple of four).  In place of a row beyond the last a thread loads
+ * another one, and its result is not stored. */
 template <typename T, int SIDE, bool ALONG_K, bool WIDE>
 struct gemm_operand {
     typedef tile_shape<SIDE> t;
@@ -80,7 +80,7 @@ struct gemm_operand {
         next = from + (ALONG_K ? r * ld + k : k * ld + r);
     }
 
-    /* Load the next stage, which has `k_left` of k. */
+    /* Loads the next stage; `k_left` is the length of k that is left. */
     __device__ __forceinline__ void load_stage(int k_left)
     {
         #pragma unroll 2
@@ -117,7 +117,8 @@ struct gemm_operand {
 
 /* ---- a thread's 8 x 8 ---- */
 
-/* A fragment: eight elements of an operand at one k, in two vectors `stride` from each other. */
+/* Loads a fragment: eight elements of an operand at one k, as two vectors, at `from` and at from +
+ * stride. */
 static __device__ __forceinline__ void load_fragment(float x[8], const float *from, int stride)
 {
     unpack(load_vec<4>(from), x);
@@ -135,8 +136,8 @@ static __device__ __forceinline__ void multiply_add(float sum[8][8], const float
     }
 }
 
-/* The sums of all groups, in the threads of the first: a tree, the upper half of the groups added
- * to the lower until one is left. */
+/* Adds the sums of all groups in the threads of the first group.  It is a tree reduction: the upper
+ * half of the groups is added to the lower half until one group is left. */
 template <int SIDE>
 static __device__ __forceinline__ void add_groups(float sum[8][8], float *smem)
 {
@@ -158,7 +159,7 @@ static __device__ __forceinline__ void add_groups(float sum[8][8], float *smem)
     }
 }
 
-/* The epilogue of four columns of a row of c, of which `left` are there. */
+/* The epilogue of four columns of a row of c, of which `left` exist. */
 template <typename C, bool WIDE>
 static __device__ __forceinline__ void finish(C *c, const C *c0, float alpha, float beta,
                                               const float sum[4], int left)
@@ -185,7 +186,7 @@ struct gemm_output {
     int64_t M, N;
 };
 
-/* Product g of the batch. */
+/* The output of product g of the batch. */
 template <typename T, typename C>
 static __device__ __forceinline__ gemm_output<C> product_of(const gemm_problem<T, C> &p, int64_t g)
 {
@@ -193,7 +194,7 @@ static __device__ __forceinline__ gemm_output<C> product_of(const gemm_problem<T
     return {p.c + at, p.c0 ? p.c0 + at : NULL, p.alpha, p.beta, p.M, p.N};
 }
 
-/* Its sum over one slice of k. */
+/* The sum of product g over one slice of k, in the workspace. */
 template <typename T, typename C>
 static __device__ __forceinline__ gemm_output<float> partial_product_of(const gemm_problem<T, C> &p,
                                                                         int64_t slice, int64_t g)
@@ -219,10 +220,11 @@ static __device__ __forceinline__ void write_tile(const gemm_output<C> &to, cons
 }
 
 /* blockIdx.x counts tiles along n, then along m, then slices of k, then products.  With more than
- * one slice the sums go to p.workspace, [slices,batch,M,N], without alpha and c0.
+ * one slice the sums are stored in p.workspace [slices,batch,M,N], without alpha and c0.
  *
- * A warp's lanes lie 4 x 8 over its part of c, two neighbours below each other: then a quarter of
- * the warp reads two vectors of a and four of b, without bank conflicts. */
+ * The lanes of a warp form a 4 x 8 grid over its part of c; lanes 2i and 2i + 1 are one below
+ * the other.  A quarter of the warp then reads two vectors of a and four of b, without bank
+ * conflicts. */
 template <typename T, typename C, int SIDE, bool TRANS_A, bool TRANS_B, bool WIDE>
 __global__ void __launch_bounds__(THREADS, RESIDENT)
     multiply_blocked(gemm_problem<T, C> p, int slices)
@@ -297,8 +299,8 @@ static int64_t tiles_of(const gemm_problem<T, C> &p, int side)
     return p.batch * ceil_div(p.M, side) * ceil_div(p.N, side);
 }
 
-/* The time of all tiles, in units of the time per element of c: waves of resident blocks times the
- * elements of a tile.  Small tiles read more operand elements per multiply-add. */
+/* The estimated time of all tiles, in units of the time per element of c: waves of resident blocks
+ * times elements of a tile.  Small tiles read more operand elements per FMA. */
 template <typename T, typename C>
 static double time_of(const gemm_problem<T, C> &p, int side, bool split)
 {
@@ -306,9 +308,9 @@ static double time_of(const gemm_problem<T, C> &p, int side, bool split)
     return (split ? waves : ceil(waves)) * side * side * (side == 64 ? 1.15 : 1);
 }
 
-/* Slices fill the chip once, if that leaves each at least four stages, and none is longer than
- * MAX_RUNS runs.  Tensors are aligned to 16 bytes, so that rows of multiples of four are aligned.
- * */
+/* With `split` the slices fill the SMs once, but each has at least four stages.  A sum of a thread
+ * never exceeds MAX_RUNS runs.  Tensors are aligned to 16 bytes, so that rows of a multiple of four
+ * elements are aligned to vectors of four. */
 template <typename T, typename C>
 static gemm_plan plan_of(const gemm_problem<T, C> &p, bool split)
 {
@@ -354,7 +356,7 @@ static int multiply_by(const gemm_problem<T, C> &p, const gemm_plan &plan)
                           p.c);
 }
 
-/* SPLIT: slices of k fill the chip. */
+/* SPLIT: k is split into slices that fill the SMs. */
 template <bool SPLIT, typename BASE>
 struct blocked_engine : BASE {
     template <typename T, typename C>

@@ -1,11 +1,11 @@
 /* gemm, mma: c = alpha op(a) op(b) + beta c0 on tensor cores by mma.m16n8k16.  A block of eight
- * warps computes a tile of 128 x 128, a warp 64 x 32 of it, so that six ldmatrix.x4 serve sixteen
- * mma.  The loop over k is a pipeline of four stages of 32: while one is multiplied, the next three
- * are in flight by cp.async.
+ * warps computes a 128 x 128 tile, a warp 64 x 32 of it: six ldmatrix.x4 load the operands of
+ * sixteen mma.  The mainloop is a pipeline of four stages with 32 elements along k each: while one
+ * stage is multiplied, the next three are in flight by cp.async.
  *
- * Each operand lies in shared memory as it is stored; ldmatrix transposes it where it must.  An
- * operand whose rows are no multiple of 16 bytes is loaded element by element into the same
- * places. */
+ * Shared memory holds each operand in its stored layout; ldmatrix transposes it where needed.  An
+ * operand whose rows are not a multiple of 16 bytes is loaded element by element into the same
+ * layout. */
 #include "gpu/device/async.cuh"
 #include "gpu/device/fragment.cuh"
 #include "gpu/device/launch.cuh"
@@ -21,7 +21,7 @@ enum {
     OPERAND = 5120,  /* elements of an operand's stage: 128 rows of 32, padded, or 32 of 128 */
     BAND = 8,        /* rows of tiles per band of the rasterization */
     RESIDENT = 2,    /* blocks per SM */
-    MIN_K_TILES = 16 /* stages per slice of k, at least */
+    MIN_K_TILES = 16 /* minimum stages per slice of k */
 };
 
 /* The tile schedule: a block per tile of [slices,batch] outputs. */
@@ -31,8 +31,8 @@ struct mma_schedule {
     bool aligned_a, aligned_b; /* rows begin at multiples of 16 bytes */
 };
 
-/* A stage of one operand: HEIGHT rows of WIDTH elements, from (row, column) of `from`
- * [rows,columns] on, zero beyond it. */
+/* Loads a stage of one operand: HEIGHT rows of WIDTH elements, from (row, column) of `from`
+ * [rows,columns] on.  Elements outside of `from` are zero. */
 template <int HEIGHT, int WIDTH>
 static __device__ __forceinline__ void load_operand(bf16 *to, const bf16 *from, int64_t row,
                                                     int64_t column, int64_t rows, int64_t columns,
@@ -52,7 +52,7 @@ static __device__ __forceinline__ void load_operand(bf16 *to, const bf16 *from, 
     }
 }
 
-/* A stage of both operands, for the tile at (m, n). */
+/* Loads a stage of both operands, for the tile at (m, n). */
 template <bool TRANS_A, bool TRANS_B, typename C>
 static __device__ __forceinline__ void load_stage(bf16 *stage, const gemm_problem<bf16, C> &p,
                                                   const mma_schedule &s, int64_t g, int64_t m,
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
                               n + warp_n + 8 * j + fragment_column(), acc[i][j] + 2 * half);
 }
 
-/* Slices of k where there are too few tiles to fill the chip and k is long. */
+/* Splits k into slices where there are too few tiles to fill the SMs and k is long. */
 template <typename C>
 static mma_schedule schedule_of(const gemm_problem<bf16, C> &p)
 {

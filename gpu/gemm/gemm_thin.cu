@@ -1,16 +1,17 @@
-/* gemm, the two products of a backward pass where k is long and M, N are short (thin): each
- * has a short sum, a short side and a long one,
+/* gemm: the two products of a backward pass where K is long and M, N are short (thin).  Each sums
+ * over a short dimension; its result has a short side and a long one,
  *
  *     z[l][s] = alpha sum over k of x[l][k] y[k][s],    k, s < SHORT, l to any length,
  *
- * and bound by memory bandwidth.  Blocks are persistent: each keeps y in shared memory and takes
- * every gridDim.x-th tile of TALL rows of x.  A tile of x is loaded, multiplied and replaced by its
- * tile of z in the same buffer, both laid out as in global memory: x contiguous along k or l, z
- * along s or l.  In fp32 there is one buffer, and the other blocks of the SM hide the latency
- * of a block's loads.  In bf16 there are two, and the next tile is in flight during a product.
+ * and it is bound by memory bandwidth.  Blocks are persistent: each keeps y in shared memory and
+ * takes every gridDim.x-th tile of TALL rows of x.  A tile of x is loaded, multiplied and replaced
+ * by its tile of z in the same buffer.  Both have their layout of global memory: x is contiguous
+ * along k or l, z along s or l.  In fp32 there is one buffer, and the SM's other blocks hide the
+ * latency of a block's loads.  In bf16 there are two, and the next tile is in flight during a
+ * product.
  *
- * fp32: a thread computes 8 x 8 of z, four k at a time.  bf16: tensor cores, each warp 16 rows of z
- * as it lies in memory, twice. */
+ * fp32: a thread computes 8 x 8 of z, four k at a time.  bf16: on tensor cores, a warp computes
+ * two blocks of 16 rows of z in the layout of global memory. */
 #include "gpu/device/async.cuh"
 #include "gpu/device/fragment.cuh"
 #include "gpu/device/launch.cuh"
@@ -20,7 +21,7 @@ enum {
     THREADS = 128,
     TALL = 128,
     SHORT = 64,
-    MIN_L = 1024,  /* long enough to be thin */
+    MIN_L = 1024,  /* minimum length of the long side */
     RESIDENT = 4,  /* blocks per SM */
     THREADS_S = 8, /* fp32: threads along s, and along l */
     THREADS_L = THREADS / THREADS_S
@@ -37,7 +38,7 @@ struct thin {
 };
 
 /* The leading dimensions of a block's tiles in shared memory, padded so that vectors of four in a
- * column, or of eight rows, lie in different banks.  X_ALONG_K: x is contiguous along k, else along
+ * column, or of eight rows, have no bank conflicts.  X_ALONG_K: x is contiguous along k, else along
  * l. */
 template <typename T, bool X_ALONG_K, bool Z_ALONG_L>
 struct leading_dims {
@@ -73,7 +74,7 @@ struct copy_map {
     static __device__ __forceinline__ int column(void) { return threadIdx.x % VECTORS * ELEMENTS; }
 };
 
-/* Global to shared memory: rows and columns beyond those given are zero. */
+/* Copies from global to shared memory by cp.async; rows and columns beyond those given are zero. */
 template <int HEIGHT, int WIDTH, typename T>
 static __device__ __forceinline__ void load_tile(T *to, int smem_ld, const T *from, int64_t ld,
                                                  int rows, int columns)
@@ -87,7 +88,7 @@ static __device__ __forceinline__ void load_tile(T *to, int smem_ld, const T *fr
         cp_async16(to + r * smem_ld, r + map::row() < n ? at : from, r + map::row() < n ? 16 : 0);
 }
 
-/* Shared to global memory. */
+/* Copies from shared to global memory. */
 template <int HEIGHT, int WIDTH, typename T>
 static __device__ __forceinline__ void store_tile(T *to, int64_t ld, const T *from, int smem_ld,
                                                   int rows, int columns)
@@ -102,7 +103,7 @@ static __device__ __forceinline__ void store_tile(T *to, int64_t ld, const T *fr
             *(uint4 *)at = *(const uint4 *)(from + r * smem_ld);
 }
 
-/* y as [s][k], padded with zeros. */
+/* Loads y as [s][k], padded with zeros. */
 template <typename T>
 static __device__ __forceinline__ void load_y(T *to, int smem_ld, const thin<T> &p)
 {
@@ -117,7 +118,8 @@ static __device__ __forceinline__ void load_y(T *to, int smem_ld, const thin<T> 
 
 /* ---- fp32 ---- */
 
-/* The i-th of a thread's eight rows: two vectors of four where x is contiguous along l. */
+/* The i-th of a thread's eight rows.  Where x is contiguous along l, they are two vectors of
+ * four. */
 template <bool X_ALONG_K>
 static __device__ __forceinline__ int row_of(int i)
 {
@@ -125,7 +127,7 @@ static __device__ __forceinline__ int row_of(int i)
     return X_ALONG_K ? t + THREADS_L * i : 4 * t + i % 4 + TALL / 2 * (i / 4);
 }
 
-/* The tile of z, written over that of x. */
+/* Computes the tile of z and writes it over the tile of x. */
 template <bool X_ALONG_K, bool Z_ALONG_L>
 static __device__ __forceinline__ void multiply_tile(float *x, const float *y, int K, float alpha)
 {
@@ -171,8 +173,8 @@ static __device__ __forceinline__ void multiply_tile(float *x, const float *y, i
 
 /* ---- bf16 ---- */
 
-/* A warp computes two blocks of 16 x 64 of z as it lies in memory: one below the other, or, where
- * z is contiguous along l, side by side. */
+/* A warp computes two blocks of 16 x 64 of z in the layout of global memory: side by side where z
+ * is contiguous along l, else one below the other. */
 template <bool X_ALONG_K, bool Z_ALONG_L>
 static __device__ __forceinline__ void multiply_tile(bf16 *x, const bf16 *y, int, float alpha)
 {
@@ -205,7 +207,7 @@ static __device__ __forceinline__ void multiply_tile(bf16 *x, const bf16 *y, int
 
 /* ---- the kernel ---- */
 
-/* The tile of x from l on. */
+/* Loads the tile of x from l on. */
 template <bool X_ALONG_K, typename T>
 static __device__ __forceinline__ void load_x(T *to, int smem_ld, const thin<T> &p, int64_t l)
 {
@@ -216,8 +218,8 @@ static __device__ __forceinline__ void load_x(T *to, int smem_ld, const thin<T> 
         load_tile<SHORT, TALL>(to, smem_ld, p.x + l, p.L, p.K, left);
 }
 
-/* Every gridDim.x-th tile of a product from `tile` on.  Returns the index of the block's next tile
- * within a second product that follows this one. */
+/* Computes every gridDim.x-th tile of a product from `tile` on.  Returns the index of the block's
+ * next tile within a second product that follows this one. */
 template <typename T, bool X_ALONG_K, bool Z_ALONG_L>
 static __device__ __forceinline__ int64_t multiply_tiles(unsigned char *shared, const thin<T> &p,
                                                          int64_t tile)
@@ -255,7 +257,8 @@ static __device__ __forceinline__ int64_t multiply_tiles(unsigned char *shared, 
     return tile - p.tiles;
 }
 
-/* The tiles of da, then those of db; how A and B are stored decides the layout of x and z. */
+/* Computes the tiles of da, then the tiles of db.  The layouts of A and B determine those of x and
+ * z. */
 template <typename T, bool TRANS_A, bool TRANS_B>
 __global__ void __launch_bounds__(THREADS, RESIDENT)
     multiply_thin(const thin<T> to_a, const thin<T> to_b)
@@ -265,7 +268,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
     multiply_tiles<T, TRANS_A, TRANS_B>(shared, to_b, tile);
 }
 
-/* da: the sum is over n, and s is m; db: the other way. */
+/* For da the sum is over n and s is m; for db the sum is over m and s is n. */
 template <typename T>
 static thin<T> thin_of(const gemm_problem<T> &p, const T *x, const T *dc, T *z, bool to_b)
 {

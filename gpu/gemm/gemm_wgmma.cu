@@ -1,12 +1,12 @@
 /* gemm, wgmma: c = alpha op(a) op(b) + beta c0 with Hopper's warpgroup MMA, warp specialized and
  * persistent.  One thread of the producer warpgroup loads boxes of both operands by TMA into a
- * pipeline of stages in shared memory.  Two consumer warpgroups multiply from there, each 64 rows
- * of a tile of 128 x BN; wgmma reads both operands from swizzled shared memory, transposed or not.
- * The epilogue stores a tile by TMA while the next tile is begun.  The grid fills the chip once;
- * each block (cluster) goes from tile to tile with the stride of the grid.
+ * pipeline of stages in shared memory.  Two consumer warpgroups multiply the stages, each for 64
+ * rows of a tile of 128 x BN; wgmma reads both operands from swizzled shared memory, transposed or
+ * not.  The epilogue stores a tile by TMA while the mainloop of the next tile starts.  The grid
+ * fills the SMs once; each block (cluster) loops over the tiles with the stride of the grid.
  *
- * Large tiles are computed by clusters of two blocks, one tile below the other: each block loads
- * half of the columns of b and multicasts them to both.
+ * Clusters of two blocks compute large tiles, one tile below the other: each block loads half of
+ * the columns of b and multicasts them to both.
  *
  * The two products of a backward pass share one launch, so that the tiles of the second fill the
  * SMs that the first leaves idle at its end.  A layer's bias and activation are part of the
@@ -29,14 +29,14 @@ enum {
     BOX_BYTES = 8192,  /* a TMA box: 64 rows of 128 bytes */
     ATOM_BYTES = 1024, /* a swizzle atom: eight rows of a box */
     BAND = 8,          /* rows of tiles per band of the rasterization */
-    MIN_K_TILES = 8    /* stages per slice of k, at least */
+    MIN_K_TILES = 8    /* minimum stages per slice of k */
 };
 
 /* The time of small tiles relative to large ones for the same work. */
 static const double SMALL_TILE_COST = 1.1;
 
-/* The layout of shared memory for tiles of BN columns: the pipeline's stages, each two boxes of a
- * and then those of b; two epilogue buffers per consumer; a full and an empty mbarrier per
+/* The layout of shared memory for tiles of BN columns: the pipeline's stages, each with two boxes
+ * of a and B_BOXES boxes of b; two epilogue buffers per consumer; a full and an empty mbarrier per
  * stage. */
 template <int BN>
 struct smem_layout {
@@ -96,7 +96,7 @@ struct gemm_pipeline_state {
 
 /* ---- epilogues ---- */
 
-/* alpha acc, plus beta c0 if it ADDS that. */
+/* alpha acc, plus beta c0 if ADDS. */
 template <typename C>
 struct linear_combination {
     enum { OUTPUTS = 1 };
@@ -118,7 +118,7 @@ struct linear_combination {
     }
 };
 
-/* A layer: act(acc + bias), bias may be NULL; for silu a second output, acc itself, from which the
+/* A layer: act(acc + bias), where bias may be NULL.  silu has a second output, acc, from which the
  * backward pass computes the slope. */
 template <int ACT>
 struct bias_activation {
@@ -207,8 +207,8 @@ static __device__ __forceinline__ int produce(unsigned char *shared,
     return tile - s.tiles;
 }
 
-/* A consumer's epilogue buffers, `stride` bytes from one to the next: two, of which TMA reads one
- * while the other is written; or, for a block's last tile, when no more loads are in flight, four:
+/* A consumer's epilogue buffers, with a stride in bytes.  There are two: TMA reads one while the
+ * other is written.  For a block's last tile there are four, because no more loads are in flight:
  * the consumer's boxes of a in four stages of the pipeline. */
 struct epilogue_buffers {
     unsigned char *first;
@@ -227,7 +227,7 @@ static __device__ __forceinline__ epilogue_buffers epilogue_buffers_of(unsigned 
     return {shared + L::EPILOGUE + 2 * consumer * BOX_BYTES, BOX_BYTES, false};
 }
 
-/* The epilogue of a warpgroup's 64 rows of a tile, from m on: stored box by box. */
+/* The epilogue of a warpgroup's 64 rows of a tile, from m on: a TMA store per box. */
 template <int BN, bool ADDS, typename TRAITS>
 static __device__ __forceinline__ void store_tile(const float *acc, const epilogue_buffers &buffers,
                                                   const gemm_params<TRAITS> &p, const tile_coord &t,
@@ -242,7 +242,7 @@ static __device__ __forceinline__ void store_tile(const float *acc, const epilog
     const int row = threadIdx.x / 32 % 4 * 16 + fragment_row(), warpgroup = threadIdx.x / WARPGROUP;
     const bool elected = threadIdx.x % WARPGROUP == 0;
 
-    if (buffers.four) /* until the warpgroup's other warps have multiplied the operands there */
+    if (buffers.four) /* wait until the other warps have multiplied these operands */
         named_barrier_sync(warpgroup, WARPGROUP);
     #pragma unroll 8
     for (int i = 0; i < BN / COLUMNS * OUTPUTS; i++) {
@@ -267,7 +267,7 @@ static __device__ __forceinline__ void store_tile(const float *acc, const epilog
                            x[tile][half].x, x[tile][half].y);
             }
         fence_proxy_async();
-        if (elected && buffers.four) /* until the buffer that is written next has been read */
+        if (elected && buffers.four) /* wait until TMA has read the next buffer */
             tma_store_wait_read<2>();
         else if (elected)
             tma_store_wait_read<0>();
@@ -295,9 +295,9 @@ multiply_stage(float (&acc)[BN / 2], const unsigned char *stage, int consumer, b
     wgmma_commit();
 }
 
-/* A consumer warpgroup, for one gemm that `later_tiles` tiles of a second one follow.  The products
- * of a stage are in flight while those of the next are issued; then the stage's empty mbarriers of
- * all blocks that fill it are signalled. */
+/* A consumer warpgroup's part of one gemm, which `later_tiles` tiles of a second gemm follow.  The
+ * wgmma of a stage are in flight while those of the next are issued.  When they are complete, the
+ * warpgroup arrives at the stage's empty mbarriers in all blocks that fill the stage. */
 template <int BN, int CLUSTER, typename TRAITS>
 static __device__ __forceinline__ int
 consume(unsigned char *shared, gemm_pipeline_state<smem_layout<BN>::STAGES> &state,
@@ -386,7 +386,7 @@ __global__ void __launch_bounds__((CONSUMERS + 1) * WARPGROUP, 1)
 
 /* ---- the tile shape, and the slices of k ---- */
 
-/* Large tiles by clusters of two blocks, or small ones by single blocks. */
+/* Clusters of two blocks compute large tiles, single blocks small ones. */
 template <int BN>
 struct tile_shape {
     enum { CLUSTER = BN == 256 ? 2 : 1 };
@@ -413,7 +413,7 @@ static cudaError_t configure(launch_config *l, K kernel, int blocks)
     return allow_smem(kernel, smem_layout<BN>::BYTES);
 }
 
-/* Compiled for 9.0 rather than 9.0a, the kernel is empty and needs hardly a register. */
+/* A kernel compiled for 9.0 instead of 9.0a is empty and needs few registers. */
 template <typename K>
 static bool is_compiled(K kernel)
 {
@@ -425,7 +425,7 @@ static bool is_compiled(K kernel)
 #endif
 }
 
-/* How many clusters run at the same time; 0 if none can. */
+/* The maximum number of clusters that are active at the same time; 0 if none can be. */
 template <int BN>
 static int max_active_clusters(void)
 {
@@ -604,7 +604,7 @@ const char *gemm_wgmma_declines(const gemm_problem<bf16, C> &p)
 
 /* ---- gemm ---- */
 
-/* da and db, where A and B of the forward pass are stored transposed, or not. */
+/* Computes da and db.  A and B: are the operands of the forward pass stored transposed? */
 template <bool A, bool B>
 static int start_back(const gemm_problem<bf16> &to_a, const gemm_problem<bf16> &to_b)
 {
@@ -673,7 +673,8 @@ int gemm_wgmma_layer(const gemm_problem<bf16> &p, int act, const bf16 *bias, bf1
                              : layer<ACT_RELU>(p, bias, z);
 }
 
-/* The gemm with the longer tiles comes first, so that the last tiles are short. */
+/* The gemm with the larger K, whose tiles take longer, comes first, so that the last tiles are
+ * short. */
 int gemm_wgmma_layer_back(const gemm_problem<bf16> &to_x, const gemm_problem<bf16, float> &to_W)
 {
     typedef gemm_traits<false, false, linear_combination<bf16>> X;

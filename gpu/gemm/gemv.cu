@@ -1,4 +1,4 @@
-/* gemv: one pass over a matrix A [R,C] as it lies in memory, z = alpha A v + beta z0,
+/* gemv: one pass over a matrix A [R,C] in its stored layout computes z = alpha A v + beta z0,
  *
  *     z[r] = alpha sum over c of A[r][c] v[c] + beta z0[r],
  *
@@ -6,12 +6,12 @@
  *
  *     z[c] = alpha sum over r of A[r][c] v[r] + beta z0[c].
  *
- * Forward is one of them, and dx the other one, with v = dy.  The same pass writes the gradient of
- * A, the outer product alpha x dy^T (or its transpose): the element at the place of A that is
- * read.
+ * The forward pass is one of them; dx is the other one, with v = dy.  The same pass also writes the
+ * gradient of A, the outer product alpha x dy^T (or its transpose), element by element as it reads
+ * A.
  *
- * naive: a thread per sum.  wide: 16 bytes per load; a group of warps per two rows, or,
- * transposed, a block per strip of columns. */
+ * naive: one thread per sum.  wide: 16 bytes per load; one group of warps per two rows, or,
+ * transposed, one block per strip of columns. */
 #include <type_traits>
 
 #include "common/ops/gemv.h"
@@ -53,7 +53,7 @@ static sweep<T> forward_sweep(const struct frame *f)
     return s;
 }
 
-/* dx, the other way with dy, and dA. */
+/* dx, which is the other product with v = dy; and dA. */
 template <typename T>
 static sweep<T> backward_sweep(const struct frame *f)
 {
@@ -68,8 +68,8 @@ static sweep<T> backward_sweep(const struct frame *f)
     return s;
 }
 
-/* Both passes by an engine that has multiply(sweep), multiply_and_outer(sweep), which also makes
- * dA, and workspace(sweep). */
+/* Both passes.  ENGINE has multiply(sweep), multiply_and_outer(sweep), which also computes dA, and
+ * workspace(sweep). */
 template <typename T, typename ENGINE>
 static int gemv_forward(const struct frame *f)
 {
@@ -167,8 +167,8 @@ static const char *naive_declines(const struct frame *f)
 enum {
     RESIDENT = 4,          /* blocks per SM */
     IN_FLIGHT = 4,         /* vectors of a row that a thread has in flight */
-    ROWS_IN_FLIGHT = 8,    /* transposed: rows of which it has one vector in flight */
-    ROWS_IN_FLIGHT_DA = 4, /* and where it writes dA */
+    ROWS_IN_FLIGHT = 8,    /* transposed: rows with one vector in flight */
+    ROWS_IN_FLIGHT_DA = 4, /* the same where it writes dA */
     MAX_GROUP = 8          /* warps per pair of rows */
 };
 
@@ -181,8 +181,8 @@ static __device__ __forceinline__ float dot(const vec<T, N> &a, const float *y, 
     return sum;
 }
 
-/* The epilogue of a sum over one part: z, or, with several parts, the workspace for
- * gemm_add_parts(). */
+/* The epilogue of a sum over one part: stores z, or, if there are several parts, stores the sum to
+ * the workspace for gemm_add_parts(). */
 template <typename T>
 static __device__ __forceinline__ void store_sum(const sweep<T> &s, int64_t parts, int64_t part,
                                                  int64_t n, int64_t i, float sum)
@@ -193,7 +193,7 @@ static __device__ __forceinline__ void store_sum(const sweep<T> &s, int64_t part
         s.workspace[part * n + i] = sum;
 }
 
-/* A vector of dA: a factor times the elements x. */
+/* Stores a vector of dA: a factor times the elements x. */
 template <int N, typename T>
 static __device__ __forceinline__ void outer(T *to, float factor, const float *x)
 {
@@ -201,7 +201,7 @@ static __device__ __forceinline__ void outer(T *to, float factor, const float *x
 }
 
 /* z = A v.  A group of warps computes two rows, or a part of each.  Every thread has IN_FLIGHT
- * vectors of both in flight before it uses the first: 128 KiB per SM. */
+ * vectors of each row in flight before it uses the first: 128 KiB per SM. */
 template <typename T, bool WIDE, bool OUTER>
 __global__ void __launch_bounds__(THREADS, RESIDENT)
     gemv_rows(sweep<T> s, int64_t parts, int64_t length, int group)
@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
         w[0] = s.alpha * load(s.w + r);
         w[1] = s.alpha * load(s.w + r + second);
     }
-    const auto batch = [&](auto count) { /* so many vectors of both rows */
+    const auto batch = [&](auto count) { /* COUNT vectors of both rows */
                                          constexpr int COUNT = decltype(count)::value;
                                          vec<T, N> x[COUNT], y[COUNT];
                                          #pragma unroll COUNT
@@ -262,9 +262,9 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
     store_sum(s, parts, part, s.R, r + lane, all);
 }
 
-/* z = A^T v.  A block computes a strip of columns over `length` rows: a thread has a vector of the
- * strip's columns, a warp every eighth row, ROWS of them in flight.  Then the warps' sums are added
- * in order. */
+/* z = A^T v.  A block computes a strip of columns over `length` rows.  A thread has one vector of
+ * the strip's columns; a warp takes every eighth row, with ROWS rows in flight.  Then the warps'
+ * sums are added in order. */
 template <typename T, bool WIDE, bool OUTER>
 __global__ void __launch_bounds__(THREADS, RESIDENT)
     gemv_columns(sweep<T> s, int64_t parts, int64_t length)
@@ -286,7 +286,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
         for (int j = 0; j < N; j++)
             w[j] *= s.alpha;
     }
-    const auto batch = [&](auto count) { /* so many rows */
+    const auto batch = [&](auto count) { /* COUNT rows */
                                          constexpr int COUNT = decltype(count)::value;
                                          vec<T, N> x[COUNT];
                                          float v[COUNT];
@@ -330,8 +330,8 @@ struct partition {
     int group; /* warps per pair of rows */
 };
 
-/* The partition of n into about wanted / others parts of at least `min_length`, multiples of
- * `unit`. */
+/* Partitions n into about wanted / others parts.  A part is a multiple of `unit`, and at least
+ * `min_length`. */
 static partition make_partition(int64_t n, int64_t others, int64_t wanted, int64_t min_length,
                                 int64_t unit)
 {
@@ -343,8 +343,8 @@ static partition make_partition(int64_t n, int64_t others, int64_t wanted, int64
     return d;
 }
 
-/* Transposed: as many blocks as are resident.  Else blocks are short, as many warps per row as its
- * length allows, so that the SMs end at the same time. */
+/* Transposed: as many blocks as are resident.  Otherwise blocks are short, with as many warps per
+ * row as its length allows, so that all SMs finish at the same time. */
 template <typename T>
 static partition partition_of(const sweep<T> &s)
 {

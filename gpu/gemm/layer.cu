@@ -1,11 +1,10 @@
-/* The parts of a layer around its products: matrices copied side by side, a bias in every row, sums
- * of columns.  Threads go along a row first. */
+/* The parts of a layer other than its products: concatenation of matrices, a bias in every row,
+ * sums of columns.  threadIdx.x runs along a row. */
 #include "gpu/gemm/layer.cuh"
 
 enum { SUMMING = 1024, COPIES = 4 };
 
-/* [M,n,width] of n matrices [M,width].  A thread has COPIES rows
- * in flight. */
+/* Concatenates n matrices [M,width] to [M,n,width].  A thread has COPIES rows in flight. */
 template <typename V>
 __global__ void concatenate_kernel(V *all, matrices from, int64_t M, int64_t width)
 {
@@ -26,7 +25,7 @@ __global__ void concatenate_kernel(V *all, matrices from, int64_t M, int64_t wid
     }
 }
 
-/* Sixteen bytes at a time where rows are of so many. */
+/* Copies 16 bytes at a time where a row is a multiple of 16 bytes. */
 template <typename T>
 int concatenate(T *all, const matrices &from, int64_t M, int64_t P)
 {
@@ -59,8 +58,8 @@ int spread_bias(T *z, const T *b, int64_t M, int64_t P)
     return cudaGetLastError();
 }
 
-/* Sums over `part` rows of x [M,P] at a time, times those of `by` unless that is
- * NULL: sums [M/part,P], in a fixed order. */
+/* sums [M/part,P]: each is over `part` rows of x [M,P], in a fixed order.  Unless `by` is NULL,
+ * each element of x is multiplied by that of `by`. */
 template <typename T, typename U>
 __global__ void sum_rows(float *sums, const T *x, const U *by, int64_t part, int64_t M, int64_t P)
 {

@@ -1,5 +1,5 @@
-/* layer.cuh - the parts of a layer around its products: matrices side by side, sums
- * of columns, a workspace in parts. */
+/* layer.cuh - the parts of a layer other than its products: concatenation of matrices, sums of
+ * columns, a workspace in parts. */
 #ifndef LAYER_CUH
 #define LAYER_CUH
 
@@ -13,7 +13,7 @@ static inline size_t aligned(size_t bytes)
 
 enum { BLOCK = 256, MAX_MATRICES = 4 };
 
-/* Threads for [rows,width]: along a row first, `all` of them. */
+/* The shape of a block of `all` threads for [rows,width]; threadIdx.x runs along a row. */
 static inline dim3 block_of(int64_t width, unsigned all)
 {
     unsigned x = 1;
@@ -33,11 +33,12 @@ struct matrices {
     const void *p[MAX_MATRICES];
 };
 
-/* They, [M,P] each, side by side: all [M,n,P]. */
+/* Concatenates the matrices, [M,P] each, to `all` [M,n,P]. */
 template <typename T>
 int concatenate(T *all, const matrices &from, int64_t M, int64_t P);
 
-/* All M rows of z = b.  A product is then added to z, so that the sum of both is rounded once. */
+/* Sets each of the M rows of z to b.  A product is then added to z, so that the sum of both is
+ * rounded once. */
 template <typename T>
 int spread_bias(T *z, const T *b, int64_t M, int64_t P);
 
@@ -53,8 +54,8 @@ static inline int64_t parts_of(int64_t M)
     return ceil_div(M, part_of(M));
 }
 
-/* db[j] = sum over the M rows of x[.][j] by[.][j], in a fixed order; by NULL: of x.
- * `sums` holds parts_of(M) rows of P. */
+/* db[j] = sum over the M rows of x[.][j] by[.][j], or of x[.][j] if `by` is NULL, in a fixed
+ * order.  `sums` holds parts_of(M) rows of P. */
 template <typename T, typename U>
 int column_sums(float *db, float *sums, const T *x, const U *by, int64_t M, int64_t P);
 

@@ -131,7 +131,7 @@ static int backward(const struct frame *f)
     return cudaGetLastError();
 }
 
-/* Of dz. */
+/* The size of dz. */
 template <typename T>
 static size_t work(const struct frame *f, enum pass p)
 {
@@ -140,7 +140,7 @@ static size_t work(const struct frame *f, enum pass p)
                : 0;
 }
 
-/* The grid's second axis ends at 65535 tiles. */
+/* gridDim.y is at most 65535. */
 static const char *declines(const struct frame *f)
 {
     return ceil_div(DIM(f, 'M'), TILE) > 65535 || ceil_div(DIM(f, 'D'), TILE) > 65535

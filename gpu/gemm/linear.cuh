@@ -10,8 +10,8 @@ extern "C" {
 extern const struct impl linear_by_product32, linear_by_product16, linear_fused16;
 }
 
-/* The workspace of the backward pass, and its size: dz, where that is not dy, and the sums of its
- * columns over parts of the rows, and over parts of these. */
+/* The workspace of the backward pass, and its size: dz, unless dz is dy; the sums of dz's columns
+ * over parts of the rows; and the sums of these sums over parts of them. */
 template <typename T>
 struct linear_workspace {
     T *dz;
@@ -21,7 +21,7 @@ struct linear_workspace {
 template <typename T>
 linear_workspace<T> linear_workspace_of(const struct frame *f);
 
-/* dz and db (linear_product.cu). */
+/* Computes dz and db (linear_product.cu). */
 template <typename T>
 int linear_through(const struct frame *f, const linear_workspace<T> &w);
 
@@ -32,8 +32,8 @@ static __device__ __forceinline__ float activated(float z)
     return ACT == ACT_SILU ? z * sigmoid(z) : ACT == ACT_RELU && z <= 0 ? 0 : z;
 }
 
-/* dz of dy: silu's slope is at z + b, that of relu follows from `kept`, which is y; for silu `kept`
- * is z. */
+/* dz from dy.  The slope of silu is that at z + b, and `kept` is z; the slope of relu follows from
+ * `kept`, which is y. */
 template <int ACT>
 static __device__ __forceinline__ float through_slope(float dy, float kept, float b)
 {

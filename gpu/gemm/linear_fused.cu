@@ -1,6 +1,6 @@
 /* linear, fused: y = act(x W^T + b) by gemm's kernel wgmma.  Bias and activation are part of its
- * epilogue, so that forward is one kernel; backward is `product`'s kernel for dz and db, then dx =
- * dz W and dW = dz^T x in one launch. */
+ * epilogue, so that the forward pass is one kernel.  The backward pass is `product`'s kernel for dz
+ * and db, then one launch for dx = dz W and dW = dz^T x. */
 #include "gpu/device/math.cuh"
 #include "gpu/gemm/gemm_wgmma.cuh"
 #include "gpu/gemm/layer.cuh"
@@ -8,7 +8,8 @@
 
 typedef __nv_bfloat16 bf16;
 
-/* y, or z, = x W^T; backward, dx = dz W and dW = dz^T x. */
+/* The forward product, y (or z) = x W^T; to_x() and to_W() derive dx = dz W and dW = dz^T x from
+ * it. */
 static gemm_problem<bf16> product_of(const struct frame *f)
 {
     const struct linear *a = ARGS(f, linear);
@@ -55,7 +56,7 @@ static int backward(const struct frame *f)
     return gemm_wgmma_layer_back(to_x(p, f, dz), to_W(p, f, dz));
 }
 
-/* The workspace of dz and the sums, then one for both products, one after the other. */
+/* The workspace of dz and the sums, then one that the two products use one after the other. */
 static size_t work(const struct frame *f, enum pass p)
 {
     const gemm_problem<bf16> of = product_of(f);

@@ -1,12 +1,12 @@
 /* linear, product: y = act(x W^T + b) with the products by cuBLAS, and one kernel per pass for the
- * elementwise part, which is bound by memory. */
+ * elementwise part, which is bound by memory bandwidth. */
 #include "gpu/device/math.cuh"
 #include "gpu/device/vector.cuh"
 #include "gpu/gemm/layer.cuh"
 #include "gpu/gemm/linear.cuh"
 #include "gpu/gemm/product.cuh"
 
-/* A block covers LANES vectors of columns; each of its threads has one row of every ROWS. */
+/* A block covers LANES vectors of columns; a thread takes every ROWS-th row. */
 enum { LANES = 32, ROWS = 8, FORWARD_DEPTH = 4, BACKWARD_DEPTH = 2 };
 
 /* A thread's coordinates: its vector of columns, and the index of its block's rows. */
@@ -22,7 +22,8 @@ static __device__ __forceinline__ thread_coord thread_coord_of(int64_t vectors)
     return {column, blockIdx.x / blocks, column < vectors};
 }
 
-/* y = act(z + b), b or nothing; y may be z.  Several rows are in flight in a thread; b stays. */
+/* y = act(z + b); b may be NULL, and y may be z.  A thread has FORWARD_DEPTH rows in flight and
+ * loads b once. */
 template <typename T, int N, int ACT>
 __global__ void __launch_bounds__(LANES *ROWS)
     linear_activate(const T *z, const T *b, T *y, int64_t M, int64_t D)
@@ -58,8 +59,8 @@ struct rows_of_blocks {
     int64_t part, M, D;
 };
 
-/* dz = dy act'(z + b), and if `sums` is there, the sums of each block's rows of it, in a fixed
- * order: sums [parts,D].  `kept` is the tensor that the slope is computed from: y, or z of silu. */
+/* dz = dy act'(z + b).  Unless `sums` is NULL, also the sums of dz over each block's rows, in a
+ * fixed order: sums [parts,D].  The slope is computed from `kept`: y, or z for silu. */
 template <typename T, int N, int ACT>
 __global__ void __launch_bounds__(LANES *ROWS)
     linear_dz(const T *dy, const T *kept, const T *b, T *dz, float *sums, rows_of_blocks r)
@@ -101,7 +102,7 @@ __global__ void __launch_bounds__(LANES *ROWS)
     for (int i = 0; i < N; i++)
         of[threadIdx.y][i * LANES + threadIdx.x] = sum[i];
     __syncthreads();
-    /* A row of threads for each of a vector's elements. */
+    /* Row y of threads adds element y of each vector. */
     if (threadIdx.y >= N || !at.inside)
         return;
     float all = 0;
@@ -112,7 +113,7 @@ __global__ void __launch_bounds__(LANES *ROWS)
 
 static const dim3 block(LANES, ROWS);
 
-/* Blocks of one dimension, those of a row next to each other. */
+/* A one-dimensional grid, in which neighbouring blocks have the same rows. */
 static unsigned grid_of(int64_t D, int width, int64_t blocks_of_rows)
 {
     return (unsigned)(ceil_div(D / width, LANES) * blocks_of_rows);

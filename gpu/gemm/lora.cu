@@ -36,8 +36,8 @@ static __device__ float element(const factors<T> &p, int64_t m, int64_t n)
     return sum;
 }
 
-/* One thread per element of c [M,N] = scale times one product, plus another one.  U is float for dA
- * and dB. */
+/* One thread per element of c [M,N] = scale times one product, plus the other product.  U is float
+ * for dA and dB. */
 template <typename T, typename U>
 __global__ void lora_products(float scale, factors<T> one, factors<T> other, U *c, int64_t M,
                               int64_t N)
@@ -88,14 +88,14 @@ static int naive_backward(const struct frame *f)
     return e ? e : naive_product<T>(1, {dy, 1, D, h, R, 1, M}, none, (float *)g->B, D, R);
 }
 
-/* Of dh. */
+/* The size of dh. */
 template <typename T>
 static size_t naive_work(const struct frame *f, enum pass p)
 {
     return p == BACKWARD ? aligned_elements(f, sizeof(T)) : 0;
 }
 
-/* The grid's second axis ends at 65535 tiles. */
+/* gridDim.y is at most 65535. */
 static const char *naive_declines(const struct frame *f)
 {
     return ceil_div(max(DIM(f, 'M'), max(DIM(f, 'D'), DIM(f, 'R'))), TILE) > 65535
@@ -126,8 +126,8 @@ static int narrow_product(const struct frame *f, const matrix<T> &left, const ma
     return cudaGetLastError();
 }
 
-/* Each sum of two products begins with the narrow one, because that one is rounded before the other
- * is added, and it is the smaller. */
+/* Each sum of two products begins with the narrow product, because the first product is rounded
+ * before the second is added, and the narrow one is smaller. */
 template <typename T>
 static int forward(const struct frame *f)
 {
@@ -162,7 +162,7 @@ static int backward(const struct frame *f)
     return e ? e : product(dyt, h, 0, (float *)g->B);
 }
 
-/* Of h or dh, before it is rounded, and of dh. */
+/* The size of h or dh before rounding, and of dh. */
 template <typename T>
 static size_t work(const struct frame *f, enum pass p)
 {

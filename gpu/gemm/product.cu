@@ -1,4 +1,4 @@
-/* product: C = alpha A B + beta C by cuBLAS; in the emulated build a thread per element. */
+/* product: C = alpha A B + beta C by cuBLAS; in the emulated build one thread per element. */
 #include "gpu/gemm/product.cuh"
 
 #ifndef CUDA_EMULATE
@@ -18,9 +18,9 @@ struct type_of<__nv_bfloat16> {
     static const cudaDataType_t code = CUDA_R_16BF;
 };
 
-/* The handle works on the one stream, in memory of its own: a pass that is
- * recorded as a graph may not allocate.  (32 MiB are what cuBLAS would take on
- * Hopper.)  cublasSetStream gives the memory back, so it comes first. */
+/* The handle uses gpu_stream() and a workspace of its own, because a pass that is captured as a
+ * graph must not allocate.  (32 MiB is cuBLAS's default on Hopper.)  cublasSetStream() resets the
+ * workspace, so it is called first. */
 static int begin(void)
 {
     static const size_t WORKSPACE = 32 << 20;
@@ -57,8 +57,8 @@ static int ld(const matrix<T> &m)
     return (int)(m.transposed ? m.rows : m.columns);
 }
 
-/* cuBLAS is column-major: it is given c^T = b^T a^T, where a row-major matrix
- * is its own transpose.  Full fp32: no TF32 in fp32's products. */
+/* cuBLAS is column-major, where a row-major matrix is its own transpose; so it computes c^T = b^T
+ * a^T.  fp32 products use full fp32, not TF32. */
 template <typename T, typename C>
 int product_batch(int64_t batch, float alpha, const matrix<T> &a, const matrix<T> &b, float beta,
                   C *c)

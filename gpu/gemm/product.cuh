@@ -13,21 +13,21 @@ struct matrix {
     bool transposed;
 };
 
-/* c [a.rows,b.columns] = a b + beta c, added up in float; bf16 or float in,
- * c of either type.  0, or a code: CUDA's, or from PRODUCT_FAILED on
- * one for product_error(). */
+/* c [a.rows,b.columns] = a b + beta c.  a and b are bf16 or float, c is of either type, and the
+ * sums are float.  Returns 0, an error code of CUDA, or from PRODUCT_FAILED on one for
+ * product_error(). */
 template <typename T, typename C>
 int product(const matrix<T> &a, const matrix<T> &b, float beta, C *c);
 
 #ifndef CUDA_EMULATE
-/* c[g] = alpha a[g] b[g] + beta c[g], g < batch: the a, b and c each lie one behind the other. */
+/* c[g] = alpha a[g] b[g] + beta c[g], g < batch; each batch is contiguous. */
 template <typename T, typename C>
 int product_batch(int64_t batch, float alpha, const matrix<T> &a, const matrix<T> &b, float beta,
                   C *c);
 #endif
 
-/* c[i] = a b[i] + beta c[i], i < n <= PRODUCTS_MAX, in one launch: the b are of one
- * size.  `workspace` is on the device. */
+/* c[i] = a b[i] + beta c[i], i < n <= PRODUCTS_MAX, in one launch.  All b[i] have the same size.
+ * `workspace` is on the device. */
 enum { PRODUCTS_MAX = 4 };
 struct product_pointers {
     const void *a[PRODUCTS_MAX], *b[PRODUCTS_MAX];

@@ -42,8 +42,8 @@ enum {
 };
 
 /* A scale beyond SCALE_MAX is multiplied into the registers.  Forward, where the sum of squares of
- * Phat leaves the bounds SQUARES, it is computed directly.  GROWTH_MAX bounds E while beta != 0:
- * beta grows with the square of E, G does not. */
+ * Phat leaves the bounds SQUARES, it is computed directly.  GROWTH_MAX bounds the growth of E while
+ * beta != 0: beta grows with the square of E, G does not. */
 static const float SCALE_MAX = 0x1p60f, SQUARES_MAX = 0x1p120f, SQUARES_MIN = 0x1p-80f;
 static const float GROWTH_MAX = 2;
 

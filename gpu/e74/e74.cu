@@ -160,7 +160,7 @@ static const char *declines(const struct frame *f)
     return CELL.declines(&c);
 }
 
-/* Each kernel of the cell makes a kernel of the layer, of the same name. */
+/* Defines the layer's kernel around a kernel of the cell, with the same name. */
 #define LAYER(bits, T, cell)                                                                       \
     static const struct impl cell##_layer##bits = {                                                \
         cell##bits.name,                                                                           \

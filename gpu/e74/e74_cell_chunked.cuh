@@ -80,8 +80,7 @@ static __device__ __forceinline__ chunk_coord block_coord(const plan &p)
     return coord_of(p, blockIdx.x / BH, blockIdx.x % BH);
 }
 
-/* The offset of the chunk's first vector in a tensor [T][BH][N]; the leading dimension is BH *
- * N. */
+/* The offset of the chunk's first vector in a tensor [T][BH][N] of leading dimension BH * N. */
 static __device__ __forceinline__ int64_t start(const plan &p, const chunk_coord &at)
 {
     return (at.t * p.c.BH + at.bh) * p.c.N;
@@ -560,8 +559,8 @@ static __device__ __forceinline__ unsigned shared_pair(const bf16 *A, int ld, co
     return *(const unsigned *)(A + row * ld + column);
 }
 
-/* The warp's tile s of a matrix in shared memory, which is tile `global_tile` of a chunk of a
- * tensor [T][BH][N]. */
+/* The warp's tile s of a matrix in shared memory.  In a tensor [T][BH][N] it is tile `global_tile`
+ * of a chunk. */
 struct staged_tile {
     warp_tile s, global_tile;
     bf16 *matrix;

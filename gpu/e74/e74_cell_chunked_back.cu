@@ -244,14 +244,14 @@ __global__ void __launch_bounds__((2 * shape<N, SLICE>::GROUP_THREADS), min_bloc
 
 enum { STRIP = 64, TILES = STRIP / 8 /* columns per warp of finish() */ };
 
-/* One warp per 64 columns and 16 steps. */
+/* Threads of a block of finish(): one warp per 64 columns and 16 steps. */
 static constexpr __host__ __device__ int finish_threads(int N)
 {
     return N / STRIP * THREADS;
 }
 
-/* The shared memory of finish().  Matrices that are named together are overlaid, and used in
- * that order. */
+/* The shared memory of finish().  Matrices that are declared together share memory and are used in
+ * that order (K and X only where there is no z). */
 struct finish_smem {
     bf16 *K, *X;     /* [CHUNK][N] */
     bf16 *D;         /* [CHUNK][N]: v, V - r X S^T, D, then staging of results */

@@ -174,7 +174,7 @@ static int64_t divide_workspace(layout *l, float *work)
     return used;
 }
 
-/* With programmatic dependent launch: for all but the first kernel of a sequence of launches. */
+/* Programmatic dependent launch, for all but the first kernel of a sequence of launches. */
 static cudaError_t launch(const layout &l, kernel k, int64_t blocks, int threads, size_t shared)
 {
     CUDA(allow_smem(k, shared));

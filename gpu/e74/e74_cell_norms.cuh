@@ -58,7 +58,7 @@ static constexpr __host__ __device__ int max_warps(int lanes)
     return lanes >= 8 ? 8 : 16;
 }
 
-/* In sum_rows, with four columns per thread: rows of a thread; threads that share columns. */
+/* For sum_rows, with four columns per thread: rows per thread; threads that share columns. */
 static constexpr __host__ __device__ int column_rows(int lanes)
 {
     return lanes >= 8 ? 16 : lanes == 4 ? 8 : 2;

@@ -487,7 +487,7 @@ static __device__ void store_rows(const layout &l, const work_coord &p, int64_t 
     }
 }
 
-/* Steps of the n-th batch of a subsegment. */
+/* The number of steps in the n-th batch of a subsegment. */
 static __device__ __forceinline__ int steps_of(const layout &l, const subsegment &w, int n)
 {
     return n < 0 ? 0 : min(l.batch, w.steps - n * l.batch);

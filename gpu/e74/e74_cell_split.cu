@@ -32,8 +32,8 @@ using namespace e74_chunked;
 /* Steps of a split, a multiple of CHUNK: the same for all T, since otherwise a hand-over at a
  * split's border would not be exact. */
 #define STEPS_PER_SPLIT 512
-/* With more rows of states than this, B H n, whole sequences fill the device: splits take three
- * times their work.  (Measured: at T 4096, n 64, 1024 rows take 234 us in splits, 292 whole; 1536
+/* With more rows of states than this, B H n, whole sequences fill the device: splits need three
+ * times the work.  (Measured: at T 4096, n 64, 1024 rows take 234 us in splits, 292 whole; 1536
  * take 360 and 320.) */
 #define MAX_ROWS 1024
 

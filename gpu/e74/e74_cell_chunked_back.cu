@@ -251,7 +251,7 @@ static constexpr __host__ __device__ int finish_threads(int N)
 }
 
 /* The shared memory of finish().  Matrices that are declared together share memory and are used in
- * that order (K and X only where there is no z). */
+ * that order (K and X only where there is no z; where q is k, Q is K). */
 struct finish_smem {
     bf16 *K, *X;     /* [CHUNK][N] */
     bf16 *D;         /* [CHUNK][N]: v, V - r X S^T, D, then staging of results */

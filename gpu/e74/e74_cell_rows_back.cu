@@ -577,8 +577,8 @@ static bool fits(layout *l, int steps, int interval)
     return (size_t)arena_bytes<alloc_smem>(*l) <= gpu_limits()->smem;
 }
 
-/* Subsegments are as long as fit into shared memory, and of about equal length; so is the
- * interval. */
+/* Subsegments have about equal length and are as long as fit into shared memory; then the interval
+ * is as long as fits. */
 static layout back_layout(const struct frame *f)
 {
     layout l = layout_of(f, {ROLES, ROLE_THREADS, 0, 1, 1});

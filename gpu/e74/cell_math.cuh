@@ -19,7 +19,7 @@ static __device__ __forceinline__ float gate_backward(float dout, float y, float
     return dout * y * g * fmaf(y, 1 - g, 2.0f);
 }
 
-/* r */
+/* r, where `length` is |k|. */
 static __device__ __forceinline__ float key_scale(float length)
 {
     return rcp_approx(length + (float)E74_EPSILON);

@@ -1,5 +1,6 @@
-/* columns.cuh - a row of a matrix over LANES neighbouring threads, an octet of its columns each in
- * registers: two quads of four neighbouring columns, at a distance of half a row. */
+/* columns.cuh - a row of a matrix, distributed over LANES neighbouring threads.  Each thread holds
+ * an octet of its columns in registers: two quads of four neighbouring columns, at a distance of
+ * half a row. */
 #ifndef COLUMNS_CUH
 #define COLUMNS_CUH
 
@@ -44,7 +45,7 @@ static __device__ void store_columns(float *row, int lane, const float8 &e)
     }
 }
 
-/* ---- rows of so many columns without padding, in global memory ---- */
+/* ---- rows of `columns` elements without padding, in global memory ---- */
 
 template <typename T, int LANES>
 static __device__ void store_columns(T *row, int columns, int lane, const float8 &e)
@@ -57,7 +58,7 @@ static __device__ void store_columns(T *row, int columns, int lane, const float8
     }
 }
 
-/* Columns as they are stored: words that are unpacked only when they are used, so that the
+/* Columns in their storage type, in words that are unpacked only when they are used, so that the
  * loads stay in flight until then. */
 template <typename T>
 struct alignas(4 * sizeof(T)) words {
@@ -68,8 +69,8 @@ struct raw {
     words<T> quad[2];
 };
 
-/* Four, or as many as are left, and zeros.  ALIGNED: columns, and where rows
- * begin, are multiples of four. */
+/* Loads min(4, left) elements; the others are zero.  ALIGNED: the number of columns and the offsets
+ * of rows are multiples of four. */
 template <typename T, bool ALIGNED>
 static __device__ __forceinline__ words<T> load_quad(const T *from, int left)
 {
@@ -128,7 +129,7 @@ static __device__ __forceinline__ float8 load_floats(const float *row, int colum
 
 /* ---- arithmetic ---- */
 
-/* Two sums side by side: half as long a chain. */
+/* Two independent sums: the chain of dependent FMAs is half as long. */
 static __device__ __forceinline__ float dot(const float8 &a, const float8 &b)
 {
     float even = a.x[0] * b.x[0], odd = a.x[1] * b.x[1];
@@ -139,7 +140,7 @@ static __device__ __forceinline__ float dot(const float8 &a, const float8 &b)
     return even + odd;
 }
 
-/* A value that is the same in all lanes of a warp, made known to the compiler as such. */
+/* x is the same in all lanes of a warp; the shuffle makes that known to the compiler. */
 static __device__ __forceinline__ int warp_uniform(int x)
 {
     return __shfl_sync(0xffffffff, x, 0);

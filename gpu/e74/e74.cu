@@ -29,7 +29,7 @@ static projections projections_of(const struct frame *f)
             {g->W_k, g->W_v, g->W_q, g->W_z}};
 }
 
-/* The weights, `each` elements each, concatenated. */
+/* Concatenates the weights, which have `each` elements each. */
 template <typename T>
 __global__ void stack_weights(T *all, projections from, int64_t each)
 {
@@ -38,7 +38,7 @@ __global__ void stack_weights(T *all, projections from, int64_t each)
         all[blockIdx.y * each + i] = ((const T *)from.W[blockIdx.y])[i];
 }
 
-/* The gradients of concatenated weights, to those of each weight. */
+/* Copies the gradients of the concatenated weights to the gradient of each weight. */
 __global__ void unstack_gradients(projections to, const float *all, int64_t each)
 {
     int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x;
@@ -46,7 +46,7 @@ __global__ void unstack_gradients(projections to, const float *all, int64_t each
         ((float *)to.dW[blockIdx.y])[i] = all[blockIdx.y * each + i];
 }
 
-/* A grid of one thread per element, `each` elements of n tensors. */
+/* A grid with one thread per element of n tensors of `each` elements. */
 static dim3 grid_of(int64_t each, int n)
 {
     return dim3((unsigned)ceil_div(each, BLOCK), n);
@@ -85,9 +85,9 @@ static int forward(const struct frame *f)
     return CELL.pass[FORWARD](&c);
 }
 
-/* Backward's workspace before the cell's own, in bytes from its start. */
+/* The parts of backward's workspace that precede the cell's: offsets in bytes. */
 struct layout {
-    size_t each, all, W, dW, sums, cell; /* from 0 on: n gradients of `each` bytes */
+    size_t each, all, W, dW, sums, cell; /* at offset 0: n gradients of `each` bytes */
 };
 
 template <typename T>
@@ -104,8 +104,8 @@ static layout layout_of(const struct frame *f)
     return l;
 }
 
-/* With the gradients of all projections concatenated along columns, and the weights along
- * rows, dx is one GEMM, and so is dW. */
+/* With the gradients of all projections concatenated along columns, and the weights along rows, dx
+ * is one GEMM and dW is another. */
 template <typename T, const struct impl &CELL>
 static int backward(const struct frame *f)
 {
@@ -160,7 +160,7 @@ static const char *declines(const struct frame *f)
     return CELL.declines(&c);
 }
 
-/* The layer around each kernel of the cell is a kernel of that name. */
+/* Defines the layer's kernel around a kernel of the cell, with the same name. */
 #define LAYER(bits, T, cell)                                                                       \
     static const struct impl cell##_layer##bits = {                                                \
         cell##bits.name,                                                                           \

@@ -1,5 +1,5 @@
-/* e74_block: out = x + linear(e74(rmsnorm(x))), by the kernels of these operations that accept
- * the case, in sequence, and a kernel that adds, one thread per element. */
+/* e74_block: out = x + linear(e74(rmsnorm(x))), computed by the kernels of these operations that
+ * accept the case, in sequence, and by a kernel that adds, with one thread per element. */
 #include "gpu/gpu.cuh"
 
 #include "common/ops/e74_block.h"
@@ -68,8 +68,8 @@ static const char *declines(const struct frame *f)
     return e74_block_declines(f, &with<T>());
 }
 
-/* The kernel of e74 is chosen by the sizes, T among them.  For all sequences of at least CHUNK
- * steps it is the same, and its own chunk is not longer than CHUNK. */
+/* The choice of e74's kernel depends on the sizes, including T.  It is the same for all sequences
+ * of at least CHUNK steps, and the chunk of that kernel is not longer than CHUNK. */
 enum { CHUNK = 2048 };
 static const char idea[] = "the kernels of rmsnorm, e74 and linear in sequence";
 

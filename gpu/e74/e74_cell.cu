@@ -1,22 +1,20 @@
-/* e74_cell, kernel `plain`, and the list of all its kernels.  A step, with z where it
- * modulates rows, u = k^ or z k^:
+/* e74_cell, kernel `plain`, and the list of all its kernels.  A step, with z where it modulates
+ * rows, u = k^ or z k^:
  *
  *     delta = v - z S u,  S <- f(S + delta k^T),  y = S q,  out = y silu(y)
  *
- * One block computes all steps of one (sequence, head), in one launch per pass,
- * with a grid-stride loop where there are many.
+ * One block computes all steps of one (sequence, head), in one launch per pass, with a grid-stride
+ * loop where there are more of these than blocks.
  *
- * As in ref/e74_cell.c a state is n rows of `columns` elements, where row i uses
- * the columns of a key from start(i) on.  A row belongs to `lanes` neighbouring
- * threads, which divide its columns and reduce by shuffles; column sums (the
- * gradients of the keys) are computed by one thread per column, in a loop over the
- * rows.  Both orders are fixed, so that equal inputs give equal bits.  The state is
- * in shared memory where it fits, else in global memory; backward stores the states
- * of a segment in global memory.  Bound by latency: three barriers per step.
+ * As in ref/e74_cell.c a state is n rows of `columns` elements, where row i uses the columns of a
+ * key from start(i) on.  A row belongs to `lanes` neighbouring threads, which divide its columns
+ * and reduce by shuffles; column sums (the gradients of the keys) are computed by one thread per
+ * column, in a loop over the rows.  Both orders are fixed, so that equal inputs give equal bits.
+ * The state is in shared memory where it fits, else in global memory; backward stores the states of
+ * a segment in global memory.  Bound by latency: three barriers per step.
  *
- * The step uses fmaf and never a bare a * b + c, so that forward and replay
- * cannot be contracted differently: gradients are the same for every
- * checkpoint interval, bit for bit. */
+ * A step uses fmaf and never a * b + c, so that the compiler cannot contract forward and replay
+ * differently: gradients are bitwise equal for every checkpoint interval. */
 #include "gpu/device/launch.cuh"
 #include "gpu/device/reduce.cuh"
 #include "gpu/device/smem.cuh"
@@ -29,7 +27,7 @@ enum { THREADS = 256, WARPS = THREADS / 32 };
 
 struct vectors {
     float *k, *v, *q, *z, *khat, *u;      /* [N] of this step */
-    float *write, *read, *query;          /* [L] as the rows of S use them */
+    float *write, *read, *query;          /* [L] k^, u, q, or their projections */
     float *dy, *delta, *dreads, *dv, *dz; /* [N] backward */
     float *dkhat, *dq;                    /* [N] */
     float *dwrite, *dread, *dquery;       /* [L] */
@@ -75,7 +73,8 @@ static __device__ int start(const call &c, int row)
 
 /* ---- one step ---- */
 
-/* k, v, q, z of step t, and k^, u and the factors of lowrank; ends with a barrier. */
+/* Loads k, v, q, z of step t, and computes k^, u and, where lowrank, the projections; ends with a
+ * barrier. */
 template <typename T>
 static __device__ void keys(const call &c, const vectors &w, int64_t t, int64_t bh)
 {
@@ -207,7 +206,7 @@ __global__ void __launch_bounds__(THREADS) forward_kernel(call c)
 
 /* ---- backward ---- */
 
-/* G: from dL/dS_t to dP, in place; the gradients per row go to w. */
+/* Computes dP from G = dL/dS_t, in place, and stores the gradients per row in w. */
 static __device__ void retreat_rows(const call &c, const vectors &w, float *G, const float *S,
                                     const float *reads, float scale)
 {
@@ -264,8 +263,8 @@ static __device__ void retreat_columns(const call &c, const vectors &w, const fl
     __syncthreads();
 }
 
-/* From the gradients dwrite, dread, dquery to those of k^ (with u's share), q and z; ends
- * with a barrier. */
+/* Computes the gradients of k^ (with u's share), q and z from dwrite, dread and dquery; ends with a
+ * barrier. */
 template <typename T>
 static __device__ void retreat_keys(const call &c, const vectors &w, int64_t bh)
 {
@@ -328,7 +327,8 @@ __global__ void __launch_bounds__(THREADS, 3) backward_kernel(call c)
     extern __shared__ __align__(16) unsigned char buffer[];
     smem_arena smem = {buffer, 0};
     const vectors w = alloc_vectors(&smem, c, true);
-    /* the states of a segment and the last one after it, G, then [K][N] reads and [K] scales */
+    /* [K + 1] states of a segment: before each step, and after the last; G; [K][N] reads; [K]
+     * scales */
     float *const states = c.work + blockIdx.x * c.work_each, *const G = states + (c.K + 1) * c.M;
 
     for (int64_t bh = blockIdx.x; bh < c.BH; bh += gridDim.x) {
@@ -389,14 +389,14 @@ __global__ void sum_parts(const float *parts, float *dW_r, int64_t heads_m, int6
 
 /* ---- launches ---- */
 
-/* One block per (sequence, head), up to what fills a large device, so that the workspace
- * stays bounded. */
+/* One block per (sequence, head), but at most 1024, which fill a large device: the workspace is
+ * bounded. */
 static int64_t blocks(const call &c)
 {
     return c.BH < 1024 ? c.BH : 1024;
 }
 
-/* Forward's, with the state. */
+/* Bytes of forward's shared memory, with the state in it. */
 static size_t state_bytes(const call &c)
 {
     return arena_bytes<alloc_vectors>(c, false) + c.M * sizeof(float);

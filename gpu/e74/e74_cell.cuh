@@ -1,5 +1,5 @@
-/* e74_cell.cuh - the arguments of one call of e74_cell, as its kernels take them: sizes,
- * choices, tensors; and the storage of checkpoints. */
+/* e74_cell.cuh - the arguments of one call of e74_cell for its kernels: sizes, choices, tensors;
+ * and loads and stores of checkpoints. */
 #ifndef E74_CELL_CUH
 #define E74_CELL_CUH
 
@@ -72,7 +72,8 @@ static inline call call_of(const struct frame *f)
     return c;
 }
 
-/* Copies of those in gpu.cuh: with those, the backward kernel of e74_cell.cu spills registers. */
+/* Copies of the functions in gpu.cuh: with the originals, the backward kernel of e74_cell.cu spills
+ * registers. */
 static inline __device__ void put_kept(const call &c, int64_t slot, int64_t e, float x)
 {
     if (c.kept == KEPT_F32)

@@ -1,7 +1,7 @@
 /* e74_cell, kernel `chunked`: f = linear on tensor cores, CHUNK steps at once.
  *
- * Within a chunk that begins with state S, with r = 1 / (|k| + eps), x = k, or
- * z k where there is a z, and u = r x, the steps are a triangular system:
+ * Within a chunk that begins with state S, with r = 1 / (|k| + eps), x = k, or z k where there is a
+ * z, and u = r x, the steps are a triangular system:
  *
  *     delta_t = v_t - r_t S x_t - sum over s < t of A_ts delta_s
  *     A = strictly lower part of (r X) (r K)^T
@@ -9,32 +9,31 @@
  *     Delta = M (V - r X S^T),  D = r Delta
  *     Y = Q S^T + P D,  S <- S + D^T K
  *
- * k, q, v are never scaled, so that they are exact as bf16; S, M, P and what is
- * made of them are rounded to bf16 where they are factors, and sums are float.
- * With G = dL/dS after the chunk and dY = dout (y silu(y))':
+ * k, q, v are never scaled, so that they are exact as bf16; S, M, P and the values computed from
+ * them are rounded to bf16 where they are operands of mma; accumulators are float.  With G = dL/dS
+ * after the chunk and dY = dout (y silu(y))':
  *
  *     E = M^T (r (P^T dY + K G^T)) = dV,  F = r E
  *     G <- G + dY^T Q - F^T X
  *     p = lower part of dY D^T,  a = strictly lower part of -F D^T
  *     dQ = dY S + p K,  r dU = -F S + a K,  r dK^ = D G + p^T Q + a^T X
  *
- * Where q is k, r P r is 1 + A, but for eps on the diagonal, so that dY^T Q and
- * dY's share of F^T X are equal: neither is computed, since their difference's
- * error would be larger than G, of which then only dS_T's share is left:
+ * Where q is k, r P r equals 1 + A except for eps on the diagonal, so that dY^T Q and dY's share of
+ * F^T X are equal.  Neither is computed, since the error of their difference would be larger than
+ * G, which then contains only the share of dS_T:
  *
  *     E = dY / r + M^T (r K G^T - ((1 - r^2 |k|^2) / r) dY)
  *
- * factor() computes M, P, r and X, one block per chunk.  Then one block scans SLICE
- * rows of the state of one (sequence, head), which do not depend on other rows,
- * through the chunks (in `split` through those of a split of T).  Half of its warps
- * are consumers: they compute the recurrence, three short products per chunk, with
- * the state in their accumulators.  The others are producers, which load operands a
- * chunk or two ahead, and also run the epilogue: they compute the outputs from
- * the values that the consumers store in shared memory.  Backward scans G from the end, and
- * finish() computes the keys' gradients, one block per chunk.  That needs the state
- * before each chunk, which is a checkpoint where CHUNK is a multiple of the interval;
- * else the forward scan is repeated, with the same bits.  Each of these kernels
- * starts while the one before it ends (programmatic dependent launch).
+ * factor() computes M, P, r and X, one block per chunk.  Then one block scans SLICE rows of the
+ * state of one (sequence, head), which do not depend on other rows, through the chunks (in `split`
+ * through those of a split of T).  Half of its warps are consumers: they compute the recurrence,
+ * three short products per chunk, with the state in their accumulators.  The others are producers,
+ * which load operands one or two chunks ahead, and also run the epilogue: they compute the outputs
+ * from the values that the consumers store in shared memory.  Backward scans G from the end, and
+ * finish() computes the keys' gradients, one block per chunk.  That needs the state before each
+ * chunk, which is a checkpoint where CHUNK is a multiple of the interval; else the forward scan is
+ * repeated, with the same bits.  Each of these kernels starts while the one before it ends
+ * (programmatic dependent launch).
  *
  * Bound by memory where there are many rows, else by the latency of the recurrence. */
 #include "gpu/device/async.cuh"
@@ -52,7 +51,7 @@ using namespace e74_chunked;
 
 enum { LD_INVERSE = 16 + 8 /* padded(16) */ };
 
-/* One 16 x 16 block on the diagonal of 1 + A, inverted: one thread per column. */
+/* Inverts one 16 x 16 block on the diagonal of 1 + A, with one thread per column. */
 static __device__ void invert_block(const float *A, float *inverse)
 {
     const int column = threadIdx.x % 32;
@@ -73,8 +72,8 @@ static __device__ void invert_block(const float *A, float *inverse)
     }
 }
 
-/* A 16 x 16 block of floats in shared memory, transposed, as fragment A in high and low
- * bf16. */
+/* Loads a 16 x 16 block of floats from shared memory, transposed, as fragment A of mma, split into
+ * high and low bf16. */
 static __device__ split load_transposed(const float *block, int ld)
 {
     split s;
@@ -85,9 +84,9 @@ static __device__ split load_transposed(const float *block, int ld)
     return s;
 }
 
-/* Column j of the 16 x 16 blocks of M, by warp j, from the diagonal down:
- * M_ij = -M_ii sum over k of A_ik M_kj.  It is kept transposed, because the
- * accumulator layout of mma is also that of the next product's fragment A. */
+/* Warp j computes column j of the 16 x 16 blocks of M, from the diagonal down: M_ij = -M_ii sum
+ * over k of A_ik M_kj.  The blocks are kept transposed in registers, because the accumulator layout
+ * of mma is also that of the next product's fragment A. */
 static __device__ void invert_column(const float *A, const float *inverses, bf16 *M)
 {
     const int j = warp();
@@ -119,7 +118,7 @@ static __device__ void invert_column(const float *A, const float *inverses, bf16
     }
 }
 
-/* r and r / |k| of all steps, two threads each. */
+/* Computes r and r / |k| of all steps, with two threads per step. */
 template <int N>
 static __device__ void compute_scales(const bf16 *K, float2 *scales)
 {
@@ -140,8 +139,8 @@ static __device__ void compute_scales(const bf16 *K, float2 *scales)
         scales[threadIdx.x / 2] = {r, length > 0 ? r / length : 0};
 }
 
-/* Of the warp's strip of (r X) (r K)^T the 16 columns from `first`, strictly
- * below the diagonal. */
+/* Stores 16 columns, from `first` on, of the warp's strip of A: (r X) (r K)^T strictly below the
+ * diagonal, else 0. */
 static __device__ void store_A(float *A, const float (*sum)[4], const float2 *scales, int first)
 {
     #pragma unroll 4
@@ -155,8 +154,8 @@ static __device__ void store_A(float *A, const float (*sum)[4], const float2 *sc
     }
 }
 
-/* The rows from m of M or of P to global memory, up to the block on the diagonal; what
- * is beyond it is never read. */
+/* Copies 16 rows of M or P, from row m on, to global memory, up to the block on the diagonal;
+ * elements beyond it are never read. */
 static __device__ __forceinline__ void store_lower(bf16 *to, const bf16 *from, int m)
 {
     const int lane = threadIdx.x % 32, row = m + lane / 8, column = lane % 8 * 8;
@@ -190,7 +189,8 @@ static __host__ __device__ __forceinline__ factor_smem alloc_factor(smem_arena *
     return w;
 }
 
-/* From z in shared memory to X = z k, in place, and to global memory for the later kernels. */
+/* Computes X = z k in place of z in shared memory, and stores it to global memory for the later
+ * kernels. */
 template <int N>
 static __device__ __forceinline__ void compute_X(const plan &p, const chunk_coord &at,
                                                  const bf16 *K, bf16 *X)
@@ -209,7 +209,7 @@ static __device__ __forceinline__ void compute_X(const plan &p, const chunk_coor
     }
 }
 
-/* For __launch_bounds__: resident blocks of factor() per SM, at least. */
+/* For __launch_bounds__: the minimum number of resident blocks of factor() per SM. */
 static constexpr int factor_min_blocks(int N)
 {
     return N > 64 ? 3 : 4;
@@ -252,7 +252,7 @@ __global__ void __launch_bounds__(THREADS, factor_min_blocks(N)) factor(plan p)
     store_strip<CHUNK / 8>(w.P, LD_CHUNK, m, 0, q);
     if (threadIdx.x < CHUNK)
         p.scales[at.item * CHUNK + threadIdx.x] = w.scales[threadIdx.x];
-    __syncwarp(); /* the warp's own: its strip of P, and its block on A's diagonal */
+    __syncwarp(); /* a warp reads its own strip of P and block on A's diagonal */
     store_lower(to + CHUNK * CHUNK, w.P, m);
     invert_block(w.A + m * (LD_CHUNK + 1), w.inverses + warp() * 16 * LD_INVERSE);
     __syncthreads();
@@ -263,7 +263,7 @@ __global__ void __launch_bounds__(THREADS, factor_min_blocks(N)) factor(plan p)
 
 /* ---- forward ---- */
 
-/* Two elements of a checkpoint. */
+/* Stores two elements of a checkpoint; none where e < 0. */
 static __device__ __forceinline__ void store_checkpoint_pair(const plan &p, int64_t state, int e,
                                                              const float *x)
 {
@@ -287,8 +287,8 @@ static __device__ __forceinline__ void store_checkpoint(const plan &p, const wor
         store_checkpoint_pair(p, state, pair_element<N, SLICE>(p, r, first, i), nth_pair(S, i));
 }
 
-/* A checkpoint after the first `some` of these 16 steps; S is unchanged.  Rare, so one
- * tile at a time, in few registers. */
+/* Stores a checkpoint after the first `some` of these 16 steps; S is unchanged.  This is rare, so
+ * it processes one tile at a time, in few registers. */
 template <int N, int SLICE>
 static __device__ __forceinline__ void
 store_checkpoint_between(const plan &p, const work_tile &r, int64_t state, const slice<N, SLICE> &S,
@@ -315,7 +315,7 @@ store_checkpoint_between(const plan &p, const work_tile &r, int64_t state, const
     }
 }
 
-/* A checkpoint: its index, and the steps before it. */
+/* A checkpoint: its index, and the number of steps before it. */
 struct checkpoint {
     int slot, t;
 };
@@ -335,7 +335,7 @@ add_chunk_with_checkpoints(const plan &p, const work_tile &r, slice<N, SLICE> &S
     }
 }
 
-/* P is needed a chunk later than the other operands, by the epilogue. */
+/* The epilogue needs P one chunk after the consumers need the other operands. */
 template <int N, int SLICE>
 static __device__ __forceinline__ void prefetch_P(const plan &p, const work_tile &r,
                                                   const smem_layout<N, SLICE> &w, int chunk)
@@ -345,7 +345,7 @@ static __device__ __forceinline__ void prefetch_P(const plan &p, const work_tile
                                                     operands_of(p, FORWARD, w, chunk).P);
 }
 
-/* y and out = y silu(y). */
+/* Stores y and out = y silu(y). */
 template <int TILES>
 static __device__ __forceinline__ void store_outputs(const plan &p, const chunk_coord &at,
                                                      const staged_tile &by, float (*y)[4])
@@ -357,7 +357,7 @@ static __device__ __forceinline__ void store_outputs(const plan &p, const chunk_
     store_strip_staged<TILES>(p, at, by, p.c.out, y);
 }
 
-/* The consumer warps: Delta and S of all chunks. */
+/* The consumer warps compute Delta and S of all chunks. */
 template <int N, int SLICE>
 static __device__ __forceinline__ void consume_forward(const plan &p, const work_tile &r,
                                                        const smem_layout<N, SLICE> &w)
@@ -404,9 +404,8 @@ static __device__ __forceinline__ void consume_forward(const plan &p, const work
     store_last(p, r, S);
 }
 
-/* The producer warps: they load operands a chunk or two ahead, and compute a chunk's
- * outputs: Q S^T while the consumers are at the same chunk, + P D while they are at
- * the next one. */
+/* The producer warps load operands one or two chunks ahead, and compute the outputs of a chunk: Q
+ * S^T while the consumers process the same chunk, and + P D while they process the next one. */
 template <int N, int SLICE>
 static __device__ __forceinline__ void produce_forward(const plan &p, const work_tile &r,
                                                        const smem_layout<N, SLICE> &w)
@@ -454,8 +453,9 @@ static __device__ __forceinline__ void produce_forward(const plan &p, const work
     }
 }
 
-/* Stores y, out, the checkpoints and the final state; with p.states only the states before
- * the chunks, with the bits of forward; where it summarises, only A and b of the splits. */
+/* Stores y, out, the checkpoints and the final state.  With p.states it stores only the states
+ * before the chunks, with the same bits as forward; where summarises(), only A and b of the
+ * splits. */
 template <int N, int SLICE>
 __global__ void __launch_bounds__((2 * shape<N, SLICE>::GROUP_THREADS), min_blocks(N, SLICE))
     scan_forward(plan p)
@@ -473,7 +473,7 @@ __global__ void __launch_bounds__((2 * shape<N, SLICE>::GROUP_THREADS), min_bloc
 
 /* ---- launches ---- */
 
-/* The parts of the workspace; returns its bytes. */
+/* Sets the pointers into the workspace; returns its size in bytes. */
 static size_t divide(plan *p, enum pass pass, bool tied_v, char *work)
 {
     const call &c = p->c;

@@ -32,23 +32,24 @@ struct plan {
     int chunks;
     int chunks_per_split;      /* all chunks, unless T is split */
     int splits;                /* per sequence */
-    int target_blocks;         /* slices get fewer rows until the grid has so many blocks */
+    int target_blocks;         /* slices get fewer rows until the grid has this many */
     int slices;                /* blocks that share a state */
     int stages;                /* of the pipeline: as many as fit into shared memory, 2 or 3 */
     int checkpoints_per_chunk; /* where chunks begin at checkpoints */
     bf16 *factors;             /* [chunks][BH][M P][CHUNK][CHUNK] */
     float2 *scales;            /* [chunks][BH][CHUNK]: r, and r / |k| */
     bf16 *x;                   /* [T][BH][N]: k, or z k */
-    bf16 *states;              /* [chunks][BH][N][N] before each chunk; NULL: not wanted */
-    bf16 *dstates;             /* the same of G, after each */
+    bf16 *states;              /* [chunks][BH][N][N] before each chunk; NULL: not stored */
+    bf16 *dstates;             /* [chunks][BH][N][N]: G after each chunk */
     bf16 *dy;                  /* [T][BH][N]: dY */
     float *dv;                 /* [T][BH][N]: where v is k */
 
     /* The initial states of the splits, [splits][BH][N][N]: S, or G in the backward pass;
      * NULL: the scan computes A and b of each split. */
     const float *starts;
-    float *end; /* [BH][N][N] after the last split, or G before the first; NULL: not wanted */
-    /* Where T is split, of each split: b, then the initial state; and A, in high and low bf16. */
+    float *end; /* [BH][N][N] after the last split, or G before the first; NULL: not stored */
+    /* Where T is split, for each split: b, later its initial state; and A, split into high and low
+     * bf16. */
     float *split_states; /* [splits][BH][N][N] */
     bf16 *A;             /* [splits][BH][high low][N][N] */
 };
@@ -60,7 +61,7 @@ static __host__ __device__ __forceinline__ bool summarises(const plan &p)
     return !p.starts;
 }
 
-/* Steps of one (sequence, head). */
+/* A chunk of one (sequence, head). */
 struct chunk_coord {
     int64_t t, bh, item; /* the first step; the item among chunks x BH */
     int steps;
@@ -72,14 +73,14 @@ static __device__ __forceinline__ chunk_coord coord_of(const plan &p, int64_t ch
     return {t, bh, chunk * p.c.BH + bh, (int)min((int64_t)CHUNK, p.c.T - t)};
 }
 
-/* The block's, in a grid of one block per chunk of each (sequence, head). */
+/* This block's chunk, in a grid of one block per chunk of each (sequence, head). */
 static __device__ __forceinline__ chunk_coord block_coord(const plan &p)
 {
     const unsigned BH = (unsigned)p.c.BH;
     return coord_of(p, blockIdx.x / BH, blockIdx.x % BH);
 }
 
-/* The offset of its first vector in a tensor [T][BH][N]; the leading dimension is BH * N. */
+/* The offset of the chunk's first vector in a tensor [T][BH][N] of leading dimension BH * N. */
 static __device__ __forceinline__ int64_t start(const plan &p, const chunk_coord &at)
 {
     return (at.t * p.c.BH + at.bh) * p.c.N;
@@ -168,22 +169,22 @@ static __device__ __forceinline__ void load_scales(const plan &p, const chunk_co
 
 /* ---- a block's state and operands ---- */
 
-/* A block has two warp roles of WARPS warps each: consumers hold the state, WARP_COLUMNS
- * of its columns per warp; producers load operands and store results.  Of a matrix of
- * CHUNK rows each warp of either role computes TILES 16 x 8 tiles. */
+/* A block has two warp roles of WARPS warps each: consumers hold the state, WARP_COLUMNS of its
+ * columns per warp; producers load operands and store results.  Each warp of either role computes
+ * TILES 16 x 8 tiles of a matrix of CHUNK rows. */
 template <int N, int SLICE>
 struct shape {
     static constexpr int WARPS = N * SLICE > 64 * 64 ? 8 : 4, GROUP_THREADS = 32 * WARPS;
     static constexpr int WARP_COLUMNS = N / WARPS, TILES = SLICE / 8 / (WARPS / 4);
 };
 
-/* For __launch_bounds__: resident blocks of a scan per SM, at least. */
+/* For __launch_bounds__: the minimum number of resident blocks of a scan per SM. */
 static constexpr int min_blocks(int N, int SLICE)
 {
     return N * SLICE < 64 * 64 ? 2 : 1;
 }
 
-/* SLICE rows of a state: the accumulator fragments of a thread. */
+/* A thread's accumulator fragments of SLICE rows of a state. */
 template <int N, int SLICE>
 struct slice {
     float x[SLICE / 16][shape<N, SLICE>::WARP_COLUMNS / 8][4];
@@ -220,13 +221,13 @@ static __device__ __forceinline__ work_tile work_tile_of(const plan &p, int coun
             (nth & pairs) > 0};
 }
 
-/* The columns of v, y or dout from its first row on: none where those are 0. */
+/* The number of columns of v, y or dout from r.first on; 0 where r.unit replaces them by zeros. */
 static __device__ __forceinline__ int columns_of(const plan &p, const work_tile &r)
 {
     return r.unit ? 0 : p.c.N - r.first;
 }
 
-/* Pairs of neighbouring elements in a thread's fragments. */
+/* The number of pairs of neighbouring elements in a thread's fragments. */
 template <int N, int SLICE>
 static constexpr __host__ __device__ int pairs(void)
 {
@@ -262,7 +263,8 @@ static __device__ __forceinline__ int first_element(const plan &p, const work_ti
     return (r.first + lane / 4) * p.c.N + warp() * shape<N, SLICE>::WARP_COLUMNS + lane % 4 * 2;
 }
 
-/* Pair i's, given the first one's; -1 where the state has no such row or column. */
+/* The offset of pair i, given that of the first pair; -1 where the state has no such row or
+ * column. */
 template <int N, int SLICE>
 static __device__ __forceinline__ int pair_element(const plan &p, const work_tile &r, int first,
                                                    int i)
@@ -274,7 +276,7 @@ static __device__ __forceinline__ int pair_element(const plan &p, const work_til
                : -1;
 }
 
-/* `state` is an index of states [BH], [checkpoints][BH] or [chunks][BH]. */
+/* `state` is an index into states [BH], [checkpoints][BH] or [chunks][BH]. */
 template <int N, int SLICE>
 static __device__ slice<N, SLICE> load_slice(const plan &p, const work_tile &r, const float *states,
                                              int64_t state)
@@ -359,7 +361,7 @@ static __device__ __forceinline__ void wait_for_starts(const plan &p)
         pdl_wait();
 }
 
-/* To shared memory in bf16, as an operand of mma. */
+/* Stores a slice to shared memory in bf16, as an operand of mma. */
 template <int N, int SLICE>
 static __device__ __forceinline__ void store_slice_bf16(bf16 *to, slice<N, SLICE> &S)
 {
@@ -369,7 +371,7 @@ static __device__ __forceinline__ void store_slice_bf16(bf16 *to, slice<N, SLICE
             pack_bf16x2(nth_pair(S, i)[0], nth_pair(S, i)[1]);
 }
 
-/* From there to a state in global memory, by the producer warps. */
+/* The producer warps copy that operand to a state in global memory. */
 template <int N, int SLICE>
 static __device__ __forceinline__ void store_factor(const plan &p, const work_tile &r, bf16 *state,
                                                     const bf16 *from)
@@ -423,19 +425,20 @@ struct operands {
     bf16 *K, *X, *Q; /* [CHUNK][N] */
     bf16 *M, *P;     /* [CHUNK][CHUNK] */
     bf16 *v, *y;     /* [CHUNK][SLICE]: v forward, y backward */
-    bf16 *dy;        /* the same: dout, then dY; it has one stage more */
+    bf16 *dy;        /* [CHUNK][SLICE]: dout, then dY; one stage more */
     float2 *scales;  /* [CHUNK] */
 };
 
-/* A block's shared memory: the buffers that the warp roles exchange, two of each, and the stages. */
+/* A block's shared memory: the buffers that the warp roles exchange, two of each, and the
+ * stages. */
 template <int N, int SLICE>
 struct smem_layout {
     static constexpr int KEYS = CHUNK * padded(N), SQUARE = CHUNK * LD_CHUNK,
                          VALUES = CHUNK * padded(SLICE), STATE = SLICE * padded(N);
     bf16 *state;        /* two of [SLICE][N]: S before, or G after a chunk, in bf16 */
     bf16 *delta;        /* two of [CHUNK][SLICE]: D, or E */
-    bf16 *intermediate; /* [CHUNK][SLICE], two backward: between two products of the recurrence */
-    bf16 *staging;      /* the same, forward: results in transit to global memory */
+    bf16 *intermediate; /* [CHUNK][SLICE]: between two products of the recurrence */
+    bf16 *staging;      /* [CHUNK][SLICE]: staging of results; backward: a second intermediate */
     unsigned char *stages;
     bf16 *dy_stages;
 };
@@ -524,7 +527,7 @@ static __device__ __forceinline__ void wait_for_stage(const plan &p)
         cp_async_wait<0>();
 }
 
-/* A strip's rows, each times its own factor. */
+/* Multiplies the thread's two rows of each tile by `one` and `other`. */
 template <int TILES>
 static __device__ __forceinline__ void scale_rows(float (*sum)[4], float one, float other)
 {
@@ -535,7 +538,7 @@ static __device__ __forceinline__ void scale_rows(float (*sum)[4], float one, fl
     }
 }
 
-/* The same from row m of a chunk, times r. */
+/* Multiplies the rows of a strip, from row m of a chunk on, by their r. */
 template <int TILES>
 static __device__ __forceinline__ void scale_rows(float (*sum)[4], const float2 *scales, int m)
 {
@@ -556,8 +559,8 @@ static __device__ __forceinline__ unsigned shared_pair(const bf16 *A, int ld, co
     return *(const unsigned *)(A + row * ld + column);
 }
 
-/* The warp's tile s of a matrix in shared memory, which is tile `global_tile` of a chunk of a tensor
- * [T][BH][N]. */
+/* The warp's tile s of a matrix in shared memory.  In a tensor [T][BH][N] it is tile `global_tile`
+ * of a chunk. */
 struct staged_tile {
     warp_tile s, global_tile;
     bf16 *matrix;
@@ -568,7 +571,7 @@ template <int TILES>
 static __device__ __forceinline__ void store_strip(const plan &p, const chunk_coord &at,
                                                    const staged_tile &from, void *tensor)
 {
-    constexpr int ROWS = 32 / TILES; /* at once */
+    constexpr int ROWS = 32 / TILES; /* per iteration */
     const int lane = opaque_thread_index() % 32, row = from.s.m + lane / TILES,
               column = lane % TILES * 8;
     const int64_t ld_out = p.c.BH * p.c.N;
@@ -581,7 +584,7 @@ static __device__ __forceinline__ void store_strip(const plan &p, const chunk_co
             *(uint4 *)(to + i * ld_out) = *(const uint4 *)(matrix + i * from.ld);
 }
 
-/* A strip's accumulators to a tensor, through the warp's own tile in shared memory. */
+/* Stores a strip's accumulators to a tensor through the warp's own tile in shared memory. */
 template <int TILES>
 static __device__ __forceinline__ void store_strip_staged(const plan &p, const chunk_coord &at,
                                                           const staged_tile &by, void *tensor,
@@ -607,8 +610,8 @@ static __device__ __forceinline__ void subtract_from(float (*sum)[4], const bf16
     }
 }
 
-/* The strip from row m, column `first` of a square, all zero above its
- * diagonal; STRICTLY: on it as well. */
+/* Zeroes the elements above a square's diagonal in the strip from row m and column `first` on;
+ * STRICTLY: those on it as well. */
 template <bool STRICTLY, int TILES>
 static __device__ __forceinline__ void mask_triangle(float (*sum)[4], int m, int first)
 {
@@ -623,7 +626,7 @@ static __device__ __forceinline__ void mask_triangle(float (*sum)[4], int m, int
 
 /* ---- launches ---- */
 
-/* All of a pass's kernels but its first, factor(), start early. */
+/* All kernels of a pass but the first, factor(), use programmatic dependent launch. */
 static inline cudaError_t launch(void (*kernel)(plan), const plan &p, int64_t blocks, int threads,
                                  int shared)
 {
@@ -645,11 +648,11 @@ static inline int64_t parallel_states(const plan &p)
     return p.c.BH * p.splits * (summarises(p) ? 2 : 1);
 }
 
-/* SCAN has `pass`, and kernel<N, SLICE>(). */
+/* SCAN has the members `pass` and kernel<N, SLICE>(). */
 template <typename SCAN, int N, int SLICE>
 static cudaError_t scan(plan p)
 {
-    const enum pass pass = SCAN::pass; /* a copy: a reference would make a symbol of the member */
+    const enum pass pass = SCAN::pass; /* a copy: a reference would odr-use the member */
     p.slices = (int)ceil_div(p.c.N, SLICE);
     const int64_t blocks = parallel_states(p) * p.slices;
     const size_t max_smem = blocks > gpu_limits()->scan_blocks && min_blocks(N, SLICE) > 1

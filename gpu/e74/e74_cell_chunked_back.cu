@@ -62,7 +62,7 @@ static __device__ __forceinline__ void store_pair(void *tensor, int64_t e, float
     *(unsigned *)((bf16 *)tensor + e) = pack_bf16x2(one, other);
 }
 
-/* sum += the strip's rows of A, each times its own factor. */
+/* sum += the strip of A; the thread's two rows are multiplied by `one` and `other`. */
 template <int TILES>
 static __device__ __forceinline__ void add_rows(float (*sum)[4], const bf16 *A, int ld,
                                                 const warp_tile &s, float one, float other)
@@ -83,7 +83,7 @@ static __device__ __forceinline__ float diagonal_deficit(float r)
     return (float)E74_EPSILON * fmaf((float)E74_EPSILON, r, -2.0f);
 }
 
-/* E = dv, in float where v is k, since finish() adds it to dk. */
+/* Stores E = dv in float: v is k, and finish() adds dv to dk. */
 template <int TILES>
 static __device__ __forceinline__ void store_dv(const plan &p, const chunk_coord &at,
                                                 const warp_tile &s, float (*E)[4])
@@ -95,7 +95,7 @@ static __device__ __forceinline__ void store_dv(const plan &p, const chunk_coord
             *(float2 *)(p.dv + element(own, i)) = {strip_pair(E, i)[0], strip_pair(E, i)[1]};
 }
 
-/* Eight elements of dout in shared memory become dY = dout (y silu(y))'. */
+/* Replaces eight elements of dout in shared memory by dY = dout (y silu(y))'. */
 static __device__ __forceinline__ void gate_backward(bf16 *dout, const bf16 *y)
 {
     #pragma unroll 4
@@ -109,8 +109,8 @@ static __device__ __forceinline__ void gate_backward(bf16 *dout, const bf16 *y)
     }
 }
 
-/* A chunk's dout becomes dY, each thread the elements that it copied itself; also to
- * global memory, for finish(). */
+/* Replaces dout of a chunk by dY, and stores dY to global memory for finish().  Each thread
+ * processes the elements that its own cp.async copied. */
 template <int N, int SLICE>
 static __device__ __forceinline__ void
 gate_chunk_backward(const plan &p, const work_tile &r, const smem_layout<N, SLICE> &w, int chunk)
@@ -130,7 +130,7 @@ gate_chunk_backward(const plan &p, const work_tile &r, const smem_layout<N, SLIC
     }
 }
 
-/* The consumer warps: E and G of all chunks, from the last. */
+/* The consumer warps compute E and G of all chunks, from the last. */
 template <int N, int SLICE>
 static __device__ __forceinline__ void consume_backward(const plan &p, const work_tile &r,
                                                         const smem_layout<N, SLICE> &w)
@@ -184,8 +184,8 @@ static __device__ __forceinline__ void consume_backward(const plan &p, const wor
     store_last(p, r, G);
 }
 
-/* The producer warps: they load operands, compute dY, and store the consumers' results
- * to global memory. */
+/* The producer warps load operands, compute dY, and store the consumers' results to global
+ * memory. */
 template <int N, int SLICE>
 static __device__ __forceinline__ void produce_backward(const plan &p, const work_tile &r,
                                                         const smem_layout<N, SLICE> &w)
@@ -244,14 +244,14 @@ __global__ void __launch_bounds__((2 * shape<N, SLICE>::GROUP_THREADS), min_bloc
 
 enum { STRIP = 64, TILES = STRIP / 8 /* columns per warp of finish() */ };
 
-/* One warp per 64 columns and 16 steps. */
+/* Threads of a block of finish(): one warp per 64 columns and 16 steps. */
 static constexpr __host__ __device__ int finish_threads(int N)
 {
     return N / STRIP * THREADS;
 }
 
-/* The shared memory of finish().  Matrices that are named together are overlaid, and used in
- * that order. */
+/* The shared memory of finish().  Matrices that are declared together share memory and are used in
+ * that order (K and X only where there is no z; where q is k, Q is K). */
 struct finish_smem {
     bf16 *K, *X;     /* [CHUNK][N] */
     bf16 *D;         /* [CHUNK][N]: v, V - r X S^T, D, then staging of results */
@@ -263,7 +263,8 @@ struct finish_smem {
     float *dot;      /* [N / STRIP][CHUNK] */
 };
 
-/* Few enough bytes for finish_min_blocks() blocks per SM, where there is no z. */
+/* Where there is no z, finish_min_blocks() blocks of this size fit into the shared memory of an
+ * SM. */
 template <int N>
 static __host__ __device__ finish_smem alloc_finish(smem_arena *smem, const plan &p)
 {
@@ -283,7 +284,7 @@ static __host__ __device__ finish_smem alloc_finish(smem_arena *smem, const plan
     return w;
 }
 
-/* Four elements, rounded to bf16. */
+/* Rounds four elements to bf16. */
 static __device__ __forceinline__ uint2 rounded(const four<float> &f)
 {
     return {pack_bf16x2(f.x[0], f.x[1]), pack_bf16x2(f.x[2], f.x[3])};
@@ -295,8 +296,8 @@ static __device__ __forceinline__ uint2 rounded(const four<__half> &f)
             pack_bf16x2(__half2float(f.x[2]), __half2float(f.x[3]))};
 }
 
-/* The same as load_tile() of a matrix of another type, rounded to bf16; eight unconditional
- * loads are in flight at once. */
+/* Like load_tile(), but of a matrix of another type, which it rounds to bf16; each thread has eight
+ * unconditional loads in flight. */
 template <int COLUMNS, int THREADS, int ALL_ROWS, typename T>
 static __device__ __forceinline__ void load_rounded(bf16 *to, const T *from, int64_t ld, int rows,
                                                     int columns)
@@ -325,7 +326,7 @@ static __device__ __forceinline__ void load_rounded(bf16 *to, const T *from, int
     }
 }
 
-/* A state, to bf16 in shared memory. */
+/* Loads a state to shared memory, in bf16. */
 template <int N>
 static __device__ __forceinline__ void load_state(const plan &p, bf16 *to, const bf16 *from)
 {
@@ -338,7 +339,7 @@ static __device__ __forceinline__ void load_state(const plan &p, bf16 *to, const
     load_rounded<N, finish_threads(N), N>(to, from, p.c.N, p.c.N, p.c.N);
 }
 
-/* The state before the chunk. */
+/* Loads the state before the chunk. */
 template <int N>
 static __device__ __forceinline__ void load_initial_state(const plan &p, const chunk_coord &at,
                                                           bf16 *S)
@@ -355,7 +356,7 @@ static __device__ __forceinline__ void load_initial_state(const plan &p, const c
         load_state<N>(p, S, (const __half *)p.c.checkpoints + checkpoint);
 }
 
-/* dv, where that is stored in float. */
+/* Loads dv, where it is stored in float. */
 template <int N>
 static __device__ __forceinline__ void load_dv(const plan &p, const chunk_coord &at, bf16 *E)
 {
@@ -363,9 +364,9 @@ static __device__ __forceinline__ void load_dv(const plan &p, const chunk_coord 
                                               p.c.N);
 }
 
-/* p = lower part of dY D^T and a = strictly lower part of -r E D^T: of the
- * warp's strip those 16 x 16 blocks that are its own, up to the diagonal's;
- * the others are never read.  a overlays E, so it is stored after all reads of E. */
+/* Stores the warp's 16 x 16 blocks of p = lower part of dY D^T and a = strictly lower part of -r E
+ * D^T, up to the diagonal; the blocks beyond it are never read.  a overlays E, so it is stored
+ * after all reads of E. */
 template <int N>
 static __device__ __forceinline__ void store_triangles(const finish_smem &w, int m)
 {
@@ -405,7 +406,7 @@ static __device__ __forceinline__ void store_triangles(const finish_smem &w, int
     }
 }
 
-/* r du in dkey becomes its share z r du of r dk^; dz is stored. */
+/* Replaces r du in dkey by z r du, its share of r dk^; stores dz. */
 static __device__ __forceinline__ void z_backward(const plan &p, const chunk_coord &at,
                                                   const bf16 *K, int ld, const warp_tile &s,
                                                   float (*dkey)[4])
@@ -424,8 +425,8 @@ static __device__ __forceinline__ void z_backward(const plan &p, const chunk_coo
     }
 }
 
-/* <k, r dk^> r / |k| of the thread's two steps.  Where two warps share a strip, its
- * barrier also means that all warps have finished their products. */
+/* <k, r dk^> r / |k| of the thread's two steps.  Where two warps share a strip, the barrier also
+ * ensures that all warps have finished their products. */
 template <int N>
 static __device__ __forceinline__ void dot_with_keys(const finish_smem &w, const warp_tile &s,
                                                      float (*dkey)[4], float (&dot)[2])
@@ -468,7 +469,7 @@ static __device__ __forceinline__ void add_dv(const plan &p, const chunk_coord &
     }
 }
 
-/* From r dk^ to dk; dq is added where q is k. */
+/* Computes dk from r dk^; adds dq where q is k. */
 static __device__ __forceinline__ void complete_keys(const plan &p, const bf16 *K, int ld,
                                                      const warp_tile &s, const float dot[2],
                                                      float (*dkey)[4], float (*dq)[4])
@@ -486,13 +487,13 @@ static __device__ __forceinline__ void complete_keys(const plan &p, const bf16 *
     }
 }
 
-/* For __launch_bounds__: resident blocks of finish() per SM, at least. */
+/* For __launch_bounds__: the minimum number of resident blocks of finish() per SM. */
 static constexpr int finish_min_blocks(int N)
 {
     return N > STRIP ? 2 : 4;
 }
 
-/* Two groups of cp.async: the operands of D; dY and E. */
+/* Issues two groups of cp.async: the operands of D, then dY and E. */
 template <int N>
 static __device__ __forceinline__ void load_operands(const plan &p, const chunk_coord &at,
                                                      const finish_smem &w)

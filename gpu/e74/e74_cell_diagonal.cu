@@ -1,37 +1,35 @@
-/* e74_cell, kernel `diagonal`: the elements of a diagonal state are coupled only
- * by the norm of k.  With u = z k^ (or k^) and w = z u (or u), a step of an element is
+/* e74_cell, kernel `diagonal`: the elements of a diagonal state are coupled only by the norm of k.
+ * With u = z k^ (or k^) and w = z u (or u), a step of an element is
  *
  *     S <- f(a S + b),   a = 1 - w k^,   b = v k^
  *
- * The chain from step to step is one fma and one f; everything else is computed for
- * many steps in parallel.  A block has 64 columns: those of several (sequence, head)
- * pairs where n is small, a part of one where n is large.
+ * The chain from step to step is one fma and one f; everything else is computed for many steps in
+ * parallel.  A block has 64 columns: those of several (sequence, head) pairs where n is small, a
+ * part of one where n is large.
  *
- * Time is cut into chunks of 32 steps, which the blocks of a cluster process round
- * robin.  256 threads, each with eight columns of one step, compute the chunk's pairs
- * (a, b) in shared memory.  The 64 scan threads, one per column, receive their state
- * from the block of the previous chunk, scan over the pairs, store the states and send
- * the last state on.  Then all threads compute the outputs from the states.  So only
- * the scan (tanh: some 22 cycles per step) and the hand-over (one store to the next
- * block's shared memory, without acknowledgement) are serial.  The keys of a block's
- * next chunk are in flight during the scan.  Where there are many blocks, each one
- * processes all chunks of its columns, and other blocks fill its latencies: the kernel
- * is then bound by memory.
+ * Time is cut into chunks of 32 steps, which the blocks of a cluster process round robin.  256
+ * threads, each with eight columns of one step, compute the chunk's pairs (a, b) in shared memory.
+ * The 64 scan threads, one per column, receive their state from the block of the previous chunk,
+ * scan over the pairs, store the states and send the last state on.  Then all threads compute the
+ * outputs from the states.  So only the scan (tanh: some 22 cycles per step) and the hand-over (one
+ * store to the next block's shared memory, without acknowledgement) are serial.  The keys of a
+ * block's next chunk are in flight during the scan.  Where there are many blocks, each one
+ * processes all chunks of its columns, and other resident blocks hide its latencies: the kernel is
+ * then bound by memory.
  *
  * Backward, the gradient G of the state is a linear recurrence,
  *
  *     G <- m G + e,   m = a f',   e = m dy q
  *
- * whose chain is one fma per step.  The chunks are processed from the last to the
- * first, round robin as before.  A block replays its chunk from a checkpoint (which
- * depends on no other block), computes (m, e), receives G, scans backward, sends G on,
- * and computes the gradients of the keys from G.  State and G pass from step to step,
- * so that no result depends on the chunking.
+ * whose chain is one fma per step.  The chunks are processed from the last to the first, round
+ * robin as before.  A block replays its chunk from a checkpoint (which depends on no other block),
+ * computes (m, e), receives G, scans backward, sends G on, and computes the gradients of the keys
+ * from G.  State and G pass from step to step, so that no result depends on the chunking.
  *
- * Two small kernels are launched where needed.  Before: a chunk that does not begin at
- * a checkpoint needs its initial state, which the forward kernel stores in a scan over
- * all segments in parallel.  After: where the columns of a key are in several blocks,
- * the gradient of its norm. */
+ * Two small kernels are launched where needed.  Before: a chunk that does not begin at a checkpoint
+ * needs its initial state, which the forward kernel stores in a scan over all segments in
+ * parallel.  After: where the columns of a key are in several blocks, finish_keys() computes the
+ * gradient of its norm. */
 #include "gpu/e74/e74_cell_diagonal.cuh"
 
 using namespace e74_diagonal;
@@ -43,8 +41,8 @@ enum {
 
 /* ---- forward ---- */
 
-/* After a step: y and out; and the state after the last step, at a checkpoint, or where
- * a chunk begins whose initial state is stored. */
+/* Stores y and out of a step; and the state after it, if it is the last step, or a checkpoint or a
+ * stored initial state is due. */
 template <typename T>
 static __device__ __forceinline__ void put_step(const layout &l, const item &it, int t,
                                                 const float *step, const octet<T> &query)
@@ -79,8 +77,8 @@ struct step_range {
     int begin, end;
 };
 
-/* For initial states: from the checkpoint of a segment to the last chunk that begins
- * within the segment. */
+/* Where only initial states are stored: from the checkpoint of a segment to the last chunk that
+ * begins within the segment. */
 static __device__ step_range step_range_of(const layout &l, int segment)
 {
     const int T = (int)l.c.T, begin = segment * l.K, last = min(l.K, T - begin) + begin - 1;
@@ -197,7 +195,7 @@ static layout initial_layout_of(const layout &l)
     return initial;
 }
 
-/* Divide backward's workspace; returns its size in floats. */
+/* Divides backward's workspace; returns its size in floats. */
 static int64_t divide_workspace(layout *l, const struct frame *f, float *work)
 {
     const call &c = l->c;

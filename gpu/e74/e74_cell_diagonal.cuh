@@ -27,16 +27,16 @@ enum {
 
 struct layout {
     call c;
-    int lanes, groups; /* octets of a (sequence, head) within a block; how many of those */
-    int sets, parts;   /* such blocks; those of one (sequence, head) */
+    int lanes, groups; /* octets of a (sequence, head) in a block; such pairs per block */
+    int sets, parts;   /* sets of `groups` pairs; blocks that share one set */
     int K;             /* c.K as an int, for fast division */
     bool aligned;      /* all octets are full and aligned */
     int cluster;       /* blocks of a cluster, a power of two */
     int64_t chunks;
     bool only_initial;     /* the launch over all segments that stores initial states */
-    float *initial_states; /* [chunks][BH*N]: of chunks that begin at no checkpoint */
+    float *initial_states; /* [chunks][BH*N]: before chunks that begin at no checkpoint */
     float *dkhat;          /* [T*BH*N] if the gradient of the norm needs all parts */
-    float *dk_tied;        /* likewise: what tied dq and dv add to dk */
+    float *dk_tied;        /* [T*BH*N] with dkhat: the terms of tied dq and dv in dk */
 };
 
 /* An octet of a (sequence, head) at a step; `columns` of its eight columns exist. */
@@ -77,7 +77,7 @@ static __device__ column column_of(const layout &l, int set, int part, int tid)
 
 /* ---- eight columns in memory ---- */
 
-/* As stored.  They are converted only where they are used, so that the loads stay in
+/* In their storage type.  They are converted only where they are used, so that the loads stay in
  * flight until then. */
 template <typename T>
 struct alignas(16) octet {
@@ -138,7 +138,7 @@ static __device__ __forceinline__ float8 widened(const octet<__nv_bfloat16> &o)
     return e;
 }
 
-/* From the states of a step in shared memory. */
+/* Loads an octet of the states of a step from shared memory. */
 static __device__ __forceinline__ float8 load_states(const float *step, int octet)
 {
     float8 e;
@@ -150,7 +150,7 @@ static __device__ __forceinline__ float8 load_states(const float *step, int octe
     return e;
 }
 
-/* To the pairs of a step. */
+/* Stores an octet of the pairs of a step to shared memory. */
 static __device__ __forceinline__ void store_pairs(float2 *step, int octet, const float8 &a,
                                                    const float8 &b)
 {
@@ -166,7 +166,7 @@ struct keys {
     octet<T> k, v, z;
 };
 
-/* At offset `at` of a tensor; columns: 0 for a step that does not exist. */
+/* Loads from offset `at` of each tensor; columns: 0 for a step that does not exist. */
 template <typename T>
 static __device__ __forceinline__ keys<T> load_keys(const layout &l, int64_t at, int columns)
 {
@@ -179,7 +179,7 @@ static __device__ __forceinline__ keys<T> load_keys(const layout &l, int64_t at,
     return in;
 }
 
-/* Prefetch a step's keys into L2. */
+/* Prefetches a step's keys into L2. */
 template <typename T>
 static __device__ __forceinline__ void prefetch_keys(const layout &l, const item &it, int64_t at)
 {
@@ -193,7 +193,8 @@ static __device__ __forceinline__ void prefetch_keys(const layout &l, const item
         prefetch_l2((const T *)l.c.q + at);
 }
 
-/* |k|^2, in all lanes that have octets of k; called by whole warps.  Each part of a key that several blocks share reads the whole key. */
+/* Returns |k|^2 in all lanes that have octets of k; called by whole warps.  Where several blocks
+ * share a key, each of them loads the whole key. */
 template <typename T>
 static __device__ __forceinline__ float squares_of(const layout &l, const item &it, int64_t at,
                                                    bool any, const float8 &key)
@@ -224,7 +225,7 @@ static __device__ __forceinline__ key key_of(const layout &l, float k, float r, 
     return x;
 }
 
-/* The pairs of one step. */
+/* Computes the pairs of one step. */
 template <typename T>
 static __device__ __forceinline__ void prepare(const layout &l, const item &it, float2 *step,
                                                const keys<T> &in, float length)
@@ -264,7 +265,7 @@ static __device__ __forceinline__ batch<N> load_batch(const float2 *pairs, int f
     return b;
 }
 
-/* Steps from ... to - 1 of one column; stores the states to `states`. */
+/* Scans steps from ... to - 1 of one column; stores the states to `states`. */
 template <typename T, int NONLIN>
 static __device__ __forceinline__ float scan_steps(const float2 *pairs, float *states, int from,
                                                    int to, float S)
@@ -275,7 +276,7 @@ static __device__ __forceinline__ float scan_steps(const float2 *pairs, float *s
     return S;
 }
 
-/* A whole chunk, given its first batch of pairs. */
+/* Scans a whole chunk, given its first batch of pairs. */
 template <typename T, int NONLIN>
 static __device__ __forceinline__ float scan_chunk(batch<BATCH_STEPS> current, const float2 *pairs,
                                                    float *states, int steps, float S)
@@ -310,7 +311,8 @@ static __device__ block_coord block_coord_of(const layout &l)
     return s;
 }
 
-/* A scan thread's value before a chunk: from the block of the previous chunk, or its own. */
+/* A scan thread's value before a chunk: received from the block of the previous chunk, or its
+ * own. */
 static __device__ __forceinline__ float receive_value(const layout &l, const tagged *received,
                                                       int chunk, float own)
 {

@@ -5,11 +5,12 @@
 using namespace e74_diagonal;
 
 enum {
-    BATCH_BACK_STEPS = 8, /* the same, backward */
+    BATCH_BACK_STEPS = 8, /* BATCH_STEPS of the backward scan */
     FINISH_WARPS = 8,     /* of a block of finish_keys */
 };
 
-/* The state of a column before step t, at which a chunk begins: a checkpoint, or stored. */
+/* The state of a column before step t, at which a chunk begins: from a checkpoint or
+ * initial_states. */
 static __device__ float initial_state(const layout &l, const column &own_column, int t)
 {
     const call &c = l.c;
@@ -19,8 +20,8 @@ static __device__ float initial_state(const layout &l, const column &own_column,
                    : get_kept(c, t / l.K * c.BH, own_column.element);
 }
 
-/* The states of one column in a chunk, from S, the state before its first step.  At
- * checkpoints that are narrower than fp32 the replay restarts from the checkpoint. */
+/* Replays one column of a chunk from S, the state before its first step.  At checkpoints that are
+ * narrower than fp32 the replay restarts from the checkpoint. */
 template <typename T, int NONLIN>
 static __device__ __forceinline__ void replay(const layout &l, const column &own_column, int begin,
                                               int steps, const float2 *pairs, float *states,
@@ -41,7 +42,7 @@ static __device__ __forceinline__ void replay(const layout &l, const column &own
     }
 }
 
-/* The states before a step, as in backward's formulas. */
+/* The thread's states before step t: those of the checkpoint, if there is a rounded one. */
 static __device__ __forceinline__ float8 state_before(const layout &l, const item &it, int t,
                                                       const float *step)
 {
@@ -70,7 +71,7 @@ static __device__ __forceinline__ float8 load_a(const float2 *step, int octet)
     return a;
 }
 
-/* A step's (a, b) to its (m, e). */
+/* Replaces (a, b) of a step by (m, e). */
 template <int NONLIN>
 static __device__ __forceinline__ void to_gradients(float2 *pairs, const float *states, int octet,
                                                     const float8 &dy, const float8 &q)
@@ -84,15 +85,15 @@ static __device__ __forceinline__ void to_gradients(float2 *pairs, const float *
     store_pairs(pairs, octet, m, e);
 }
 
-/* One step back; stores dL/dS of the state after the step. */
+/* One step backward; stores dL/dS of the state after the step. */
 static __device__ __forceinline__ float step_back(float2 pair, float *gradients, float G)
 {
     *gradients = G;
     return fmaf(pair.x, G, pair.y);
 }
 
-/* One column of a chunk backward, given its last batch of pairs if the chunk is full;
- * returns G before the chunk. */
+/* Scans one column of a chunk backward, given its last batch of pairs if the chunk is full; returns
+ * G before the chunk. */
 static __device__ __forceinline__ float scan_back(batch<BATCH_BACK_STEPS> current,
                                                   const float2 *pairs, float *gradients, int steps,
                                                   float G)
@@ -113,10 +114,10 @@ static __device__ __forceinline__ float scan_back(batch<BATCH_BACK_STEPS> curren
     return G;
 }
 
-/* A step of a chunk, as a thread has it. */
+/* A thread's operands of a step of a chunk. */
 template <typename T>
 struct back_step {
-    int t, columns; /* none if there is no such step */
+    int t, columns; /* columns = 0: there is no such step */
     keys<T> in;
     octet<T> q, y, dout;
 };
@@ -146,7 +147,7 @@ static __device__ __forceinline__ float8 through_gate(const back_step<T> &s)
     return d;
 }
 
-/* The gradient of k, from that of k^, which it may store for finish_keys(). */
+/* Computes and stores dk from dk^; with l.dkhat, only stores the operands of finish_keys(). */
 template <typename T>
 static __device__ __forceinline__ void put_dk(const layout &l, int64_t at, int columns,
                                               const float8 &k, float8 dk, const float8 &dk_tied,
@@ -165,8 +166,8 @@ static __device__ __forceinline__ void put_dk(const layout &l, int64_t at, int c
     store_octet((T *)l.c.dk + at, columns, l.aligned, dk);
 }
 
-/* The gradients of k, v, q, z of one step, given the states from the one before the step
- * on, and dL/dS after the step. */
+/* Stores the gradients of k, v, q, z of one step.  `states`: the states before the step, then those
+ * after it; `gradients`: dL/dS after the step. */
 template <typename T, int NONLIN>
 static __device__ __forceinline__ void
 put_gradients(const layout &l, const item &it, const back_step<T> &s, const float8 &dy,
@@ -278,8 +279,8 @@ __global__ void __launch_bounds__(THREADS, sizeof(T) == 2 ? 3 : 2) backward_diag
     handover_finish(l.cluster);
 }
 
-/* The gradient of k from that of k^, where its columns are in several blocks: one warp
- * per (step, sequence, head). */
+/* Computes dk from dk^ where the columns of a key are in several blocks, with one warp per (step,
+ * sequence, head). */
 template <typename T>
 __global__ void __launch_bounds__(32 * FINISH_WARPS) finish_keys(layout l)
 {

@@ -1,22 +1,22 @@
-/* e74_cell, kernel `narrow`: states with short rows, blocks and factors of at most
- * 16 columns (e74_cell_narrow.cuh).
+/* e74_cell, kernel `narrow`: states with short rows, blocks and factors of at most 16 columns
+ * (e74_cell_narrow.cuh).
  *
- * Time is cut into chunks.  A block processes one chunk of one (sequence, head), or of
- * some of its state blocks where these are many.  It loads the chunk's keys into shared
- * memory, normalises them and, where the state is a factor, multiplies them by W_r and
- * V; receives the state from the block of the previous chunk; scans; sends the state on;
- * and only then writes its results.  So many SMs do everything but the scan in parallel,
- * off the chain.
+ * Time is cut into chunks.  A block processes one chunk of one (sequence, head), or of some of its
+ * state blocks where these are many.  It loads the chunk's keys into shared memory, normalises them
+ * and, where the state is a factor, multiplies them by W_r and V; receives the state from the block
+ * of the previous chunk; scans; sends the state on; and only then writes its results.  So
+ * everything but the scan runs on many SMs in parallel, off the critical path.
  *
- * Backward likewise, last chunk first.  Chunks that begin between checkpoints need their
- * initial state: a launch of the forward kernel over all segments stores it before. */
+ * Backward processes the chunks in the same way, last chunk first.  Chunks that begin between
+ * checkpoints need their initial state: before backward, a launch of the forward kernel over all
+ * segments stores it. */
 #include "gpu/device/launch.cuh"
 #include "gpu/e74/e74_cell_narrow.cuh"
 
 namespace e74_narrow
 {
 
-/* dV0, and dW_r of each sequence: sums over its chunks, first chunk first. */
+/* Computes dV0, and dW_r of each sequence: sums over its chunks, first chunk first. */
 __global__ void __launch_bounds__(THREADS) sum_chunks(layout l, float *dV0)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, M = l.c.M;
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(THREADS) sum_chunks(layout l, float *dV0)
 
 enum { SUM_WARPS = 8 }; /* of a block; each sums every SUM_WARPS-th sequence */
 
-/* dW_r[h]: the sum over the sequences, then over the warps. */
+/* Computes dW_r[h]: each warp sums over its sequences, then one warp sums over the warps. */
 __global__ void __launch_bounds__(32 * SUM_WARPS) sum_sequences(layout l, float *dW_r)
 {
     __shared__ float sums[SUM_WARPS][32];
@@ -65,7 +65,7 @@ static size_t shared_bytes(const layout &l, bool back)
     return chunk_smem_of(l, back, NULL).bytes;
 }
 
-/* `back`: with backward's chunks, be it for the forward kernel. */
+/* `back`: with the chunks of the backward pass, also for a launch of the forward kernel. */
 static layout layout_of(const struct frame *f, bool back)
 {
     layout l = {};
@@ -114,8 +114,8 @@ static int64_t handover_floats(const layout &l)
 
 enum { TICKET_FLOATS = 32 }; /* so that the hand-over is aligned */
 
-/* The first parts of the workspace are initialised to UNSENT; a ticket counter begins
- * at -1, which has the same bits.  Returns the size in floats. */
+/* The first *unsent floats of the workspace are to be initialised to UNSENT; a ticket counter
+ * begins at -1, which has the same bits.  Returns the size in floats. */
 static int64_t divide_workspace(layout *l, layout *initial, enum pass p, float *work,
                                 int64_t *unsent)
 {

@@ -1,19 +1,18 @@
 /* e74_cell_narrow.cuh - the common parts of e74_cell's kernels `narrow`: tickets, hand-over, the
  * operands of a chunk, one step, checkpoints.
  *
- * A row belongs to one thread, which has eight of its columns in registers, or to two
- * threads where there are more columns.  A step is a dependency chain (dot product,
- * residual, update, f) of some 100 cycles; the eight f's of a thread take most of it.
+ * A row belongs to one thread, which has eight of its columns in registers, or to two threads where
+ * there are more columns.  A step is a dependency chain (dot product, residual, update, f) of some
+ * 100 cycles; the eight f's of a thread take most of it.
  *
- * A hand-over consists of the values themselves: the slots of a message initially hold
- * a NaN that no arithmetic produces, and the next block polls them until every value
- * differs from it.  Blocks take a ticket from an atomic counter as they start, and
- * tickets follow the order of the scan, so that a block only waits for blocks that are
- * running or done.
+ * A hand-over consists of the values themselves: the slots of a message initially hold a NaN that
+ * no arithmetic produces, and the next block polls them until every value differs from it.  Blocks
+ * take a ticket from an atomic counter as they start, and tickets follow the order of the scan, so
+ * that a block only waits for blocks that are running or done.
  *
- * The step uses fmaf and never a bare a * b + c, so that forward and replay
- * cannot be contracted differently; chunks, and sums within and over them, are
- * the same for every checkpoint interval. */
+ * A step uses fmaf and never a * b + c, so that the compiler cannot contract forward and replay
+ * differently; chunks, and sums within and over them, are the same for every checkpoint
+ * interval. */
 #ifndef E74_CELL_NARROW_CUH
 #define E74_CELL_NARROW_CUH
 
@@ -28,12 +27,12 @@ namespace e74_narrow
 {
 
 enum {
-    STEPS_BACKWARD = 64, /* of a chunk, backward, at most */
-    STEPS_FORWARD = 128, /* the same, forward */
+    STEPS_BACKWARD = 64, /* maximum steps of a chunk, backward */
+    STEPS_FORWARD = 128, /* maximum steps of a chunk, forward */
     SCAN_THREADS = 64,   /* of a block, where a state's rows can be divided */
-    KEY_WIDTH = 128,     /* padded columns of a block's keys, likewise */
+    KEY_WIDTH = 128,     /* padded columns of a block's keys, in the same case */
     THREADS = 256,       /* of a block, where there is enough work */
-    MANY_BLOCKS = 1024,  /* from so many on, forward has THREADS / 2 */
+    MANY_BLOCKS = 1024,  /* with at least this many blocks, forward has THREADS / 2 */
     THREADS_MAX = 512,   /* where a state has many rows */
     LANES_MAX = 2,
     PART_ROWS = 16 /* rows that one thread adds up */
@@ -53,24 +52,24 @@ struct layout {
     int stride, key_stride;  /* floats per step in shared memory: of vectors of N; of keys */
     int state_stride;        /* floats per step in shared memory: of states */
     int steps;               /* of a chunk */
-    int parts;               /* of a group's rows, summed by different threads */
-    int group_threads;       /* that sum the squares of a group of k */
+    int parts;               /* parts of a group's rows, summed by different threads */
+    int group_threads;       /* threads that sum the squares of a group of k */
     bool vectorised;         /* are vectors of N loaded eight elements at a time? */
     bool reads_padding;      /* is padding within a step's vectors read? */
-    int padding, reciprocal; /* after each group of columns in them; 2^16 / columns */
+    int padding, reciprocal; /* floats after each group of columns in them; 2^16 / columns */
     bool separate_dread;     /* are the gradients of write and read different sums? */
     bool tied_v;             /* v is k: dv is added to dk */
     bool only_initial;       /* the forward kernel stores only the initial states of chunks */
     int64_t chunks;
     unsigned *ticket;
     float *handover;       /* [chunks][blocks][2][scan_threads][4]: states, or their gradients */
-    float *initial_states; /* likewise: the states before chunks that begin between checkpoints */
+    float *initial_states; /* same shape: the states before chunks that begin between checkpoints */
     float *dV, *dW_r;      /* [BH][chunks][M]: partial sums of the chunks */
     float *sequence_dW_r;  /* [BH][M] */
 };
 
 struct coord {
-    int64_t chunk, bh, block; /* block: within its chunk */
+    int64_t chunk, bh, block; /* block: its index within its chunk */
     int64_t t;
     int steps;
     int first, rows, groups; /* first of N, and the number of the block's rows and groups */
@@ -137,7 +136,7 @@ static __device__ __forceinline__ void send_value(const layout &l, float *at, co
     }
 }
 
-/* Called by whole warps. */
+/* Polls the slots until all values have arrived; called by whole warps. */
 static __device__ __forceinline__ float8 receive_value(const layout &l, float *at, const coord &p,
                                                        int64_t chunk)
 {
@@ -162,7 +161,7 @@ struct chunk_smem {
     unsigned *ticket;
     float *khat, *u, *q, *z, *v; /* [steps][stride]; u is khat without an inner z */
     float *dy, *reads;           /* [steps][stride] backward; reads only with an outer z */
-    float *write, *read, *query; /* [steps][key_stride]; of blocks they are khat, u and q */
+    float *write, *read, *query; /* [steps][key_stride]; for state blocks they are khat, u, q */
     float *dquery;               /* [steps][key_stride] backward */
     float *length;               /* [steps][groups] backward: of k */
     float *W_r, *V;              /* [N][width], padded with zeros */
@@ -206,8 +205,8 @@ static inline __host__ __device__ chunk_smem chunk_smem_of(const layout &l, bool
     return s;
 }
 
-/* The elements of a step that a thread accesses at once: eight, or one where eight are
- * not contiguous and aligned in global memory, and in fours in shared memory. */
+/* The elements of a step that a thread accesses at once: eight if these are contiguous and aligned
+ * in global memory, and each half of them in shared memory; else one. */
 template <int ELEMENTS>
 struct alignas(ELEMENTS == 1 ? 4 : 16) vec {
     float x[ELEMENTS];
@@ -236,7 +235,7 @@ static __device__ __forceinline__ vec<ELEMENTS> load_smem(const layout &l, const
     return e;
 }
 
-/* From and to global memory. */
+/* Loads from and stores to global memory. */
 template <typename T, int ELEMENTS>
 static __device__ __forceinline__ vec<ELEMENTS> load_global(const void *from, int64_t at)
 {
@@ -320,7 +319,7 @@ static __device__ __forceinline__ void load_keys(const layout &l, const coord &p
     }
 }
 
-/* The two matrices of a factor, one row per element of N. */
+/* Loads the two matrices of a factor, with one row per element of N. */
 template <typename T>
 static inline __device__ void load_factors(const layout &l, const coord &p, const chunk_smem &s)
 {
@@ -357,7 +356,7 @@ static __device__ __forceinline__ int group_items(const layout &l, const coord &
     return padded(p.steps * p.groups * l.group_threads, 32);
 }
 
-/* k <- k^; computes u. */
+/* Replaces k by k^, and computes u. */
 template <bool BACK>
 static inline __device__ void normalise(const layout &l, const coord &p, const chunk_smem &s)
 {
@@ -397,7 +396,7 @@ static __device__ __forceinline__ four<float> times_factor(const layout &l, cons
     return sum;
 }
 
-/* The keys of a factor's rows: W_r k^, V^T u, V^T q. */
+/* Computes the keys of a factor's rows: W_r k^, V^T u, V^T q. */
 static inline __device__ void factor_keys(const layout &l, const coord &p, const chunk_smem &s)
 {
     const int quads = l.width / 4;
@@ -451,8 +450,8 @@ struct operand_ptrs {
     const float *write, *read, *query, *v, *z, *dy;
 };
 
-/* Rows that do not exist must not read v, because y overwrites the element of another row there:
- * for them any other vector will do. */
+/* A thread whose row does not exist reads khat instead of v, because the thread of another row
+ * overwrites that element of v with y. */
 static __device__ __forceinline__ operand_ptrs operand_ptrs_at(const layout &l, const coord &p,
                                                                const chunk_smem &s, int step)
 {
@@ -463,7 +462,8 @@ static __device__ __forceinline__ operand_ptrs operand_ptrs_at(const layout &l, 
             s.z + row_offset,     s.dy + row_offset};
 }
 
-/* And goes on to the next step, or back, if there are more. */
+/* Loads a step's operands; if there are more steps, advances the addresses to the next one (BACK:
+ * to the previous one). */
 template <int LANES, bool BACK>
 static __device__ __forceinline__ operands load_operands(operand_ptrs *at, const layout &l,
                                                          const coord &p, bool more)
@@ -486,7 +486,7 @@ static __device__ __forceinline__ operands load_operands(operand_ptrs *at, const
     return m;
 }
 
-/* Before one of a row's threads overwrites an element that all of them read. */
+/* Called before one of a row's threads overwrites an element that all of them read. */
 template <int LANES>
 static __device__ __forceinline__ void sync_row(void)
 {

@@ -31,7 +31,7 @@ static __device__ __forceinline__ float8 load_state(const layout &l, const float
     return e;
 }
 
-/* Steps from ... to - 1 of the chunk; stores S after each step; delta overwrites v. */
+/* Replays steps from ... to - 1 of the chunk; stores S after each step; delta overwrites v. */
 template <typename T, int LANES, int NONLIN>
 static __device__ __forceinline__ void replay(const layout &l, const coord &p, const chunk_smem &s,
                                               int from, int to, float8 &S)
@@ -62,7 +62,7 @@ static __device__ __forceinline__ void replay(const layout &l, const coord &p, c
     }
 }
 
-/* The replay restarts at rounded checkpoints. */
+/* Replays the chunk; restarts at rounded checkpoints. */
 template <typename T, int LANES, int NONLIN>
 static __device__ __forceinline__ void replay_chunk(const layout &l, const coord &p,
                                                     const chunk_smem &s)
@@ -83,9 +83,9 @@ static __device__ __forceinline__ void replay_chunk(const layout &l, const coord
     }
 }
 
-/* Back over the chunk; G is dL/dS after, then before it.  The contribution of a state
- * element to write's gradient (and to read's, if not separate) overwrites the state after
- * the step, which is not needed any more; dv overwrites delta. */
+/* Scans backward over the chunk; G is dL/dS after it, then before it.  The contribution of a state
+ * element to write's gradient (and to read's, if not separate) overwrites the state after the step,
+ * which is not needed any more; dv overwrites delta. */
 template <int LANES, int NONLIN>
 static __device__ __forceinline__ void scan_back(const layout &l, const coord &p,
                                                  const chunk_smem &s, float8 &G)
@@ -134,9 +134,9 @@ static __device__ __forceinline__ void scan_back(const layout &l, const coord &p
     }
 }
 
-/* The sums over the rows of a group, four columns per thread and, where there are many
- * rows, one part of them; the threads of a warp process the same columns of different
- * steps.  Weighted by `weight`, if not NULL. */
+/* Sums over the rows of a group.  A thread sums four columns and, where there are many rows, one
+ * part of the rows; the threads of a warp process the same columns of different steps.  Rows are
+ * weighted by `weight`, if it is not NULL. */
 template <int LANES>
 static __device__ void sum_parts_of_rows(const layout &l, const coord &p, const float *states,
                                          const float *weight, float *to)
@@ -165,7 +165,7 @@ static __device__ void sum_parts_of_rows(const layout &l, const coord &p, const 
     }
 }
 
-/* Ends with a barrier. */
+/* Sums over the rows of a group, including their parts; ends with a barrier. */
 template <int LANES>
 static __device__ void sum_rows(const layout &l, const coord &p, const chunk_smem &s,
                                 const float *states, const float *weight, float *to)
@@ -206,7 +206,7 @@ static __device__ __forceinline__ float dot_with_row(const float *row, const flo
     return sum;
 }
 
-/* For a factor, given the gradients of the three keys; dz only with an inner z. */
+/* Computes them for a factor, from the gradients of the three keys; dz only with an inner z. */
 template <int LANES>
 static __device__ void through_factors(const layout &l, const coord &p, const chunk_smem &s,
                                        const float *dwrite, const float *dread, const gradients &g)
@@ -223,7 +223,7 @@ static __device__ void through_factors(const layout &l, const coord &p, const ch
     }
 }
 
-/* The chunk's partial sums of dV and dW_r: four columns of a row per thread. */
+/* Computes the chunk's partial sums of dV and dW_r, four columns of a row per thread. */
 static __device__ void factor_gradients(const layout &l, const coord &p, const chunk_smem &s,
                                         const float *dwrite, const float *dread)
 {
@@ -248,7 +248,7 @@ static __device__ void factor_gradients(const layout &l, const coord &p, const c
     }
 }
 
-/* For blocks, where the keys are k^, u and q themselves. */
+/* Adds du's terms for state blocks with an inner z, where the keys are k^, u and q themselves. */
 static __device__ void through_gate(const layout &l, const coord &p, const chunk_smem &s,
                                     const gradients &g)
 {
@@ -260,7 +260,7 @@ static __device__ void through_gate(const layout &l, const coord &p, const chunk
     }
 }
 
-/* From dk^ to dk, without the other terms of dk. */
+/* Replaces dk^ by dk, without the terms of tied dq and dv. */
 static __device__ void through_norm(const layout &l, const coord &p, const chunk_smem &s,
                                     float *dkhat)
 {
@@ -311,8 +311,8 @@ static __device__ __forceinline__ void store_gradients(const layout &l, const co
     }
 }
 
-/* Everything of the chunk after the scan.  The keys' gradients overwrite query and read;
- * a factor's gradients of k^, q, z overwrite the states. */
+/* Computes and stores the chunk's gradients after the scan.  The keys' gradients overwrite query
+ * and read; a factor's gradients of k^, q, z overwrite the states. */
 template <typename T, int LANES>
 static __device__ void finish_chunk(const layout &l, const coord &p, const chunk_smem &s)
 {

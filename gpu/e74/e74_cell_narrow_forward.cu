@@ -5,8 +5,8 @@
 namespace e74_narrow
 {
 
-/* Steps from ... to - 1 of the chunk; y overwrites v.  The dot product of the next step
- * is summed over the lanes together with this step's y. */
+/* Scans steps from ... to - 1 of the chunk; y overwrites v.  The dot product of the next step is
+ * summed over the lanes together with this step's y. */
 template <typename T, int LANES, int NONLIN>
 static __device__ __forceinline__ void scan_steps(const layout &l, const coord &p,
                                                   const chunk_smem &s, int from, int to, float8 &S)

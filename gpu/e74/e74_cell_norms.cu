@@ -1,8 +1,8 @@
 /* e74_cell, kernel `norms`: rmsnorm and frobnorm, one block per state (e74_cell_norms.cuh).
  *
  * Forward, `prepare` normalises the keys, `carry` scans and `put_outputs` follows it.  Backward,
- * after prepare, first all segments are replayed in parallel, by carry, which stores the vectors of
- * each step, and one state per run.  Then chain_back scans backward, and sum_rows follows it. */
+ * after prepare, carry first replays all segments in parallel, and stores the vectors of each step
+ * and one state per run.  Then chain_back scans backward, and sum_rows follows it. */
 #include <numeric>
 
 #include "gpu/device/launch.cuh"
@@ -20,7 +20,7 @@ static __device__ __forceinline__ void store_padded(const item &m, float (&to)[P
             to[m.lane + 32 * i] = s.x[i];
 }
 
-/* The keys, normalised; v, z, and backward dy; zeros in the padding. */
+/* Stores the input records: normalised keys, v, z and, backward, dy, with zeros in the padding. */
 template <typename T, int LANES, bool INSIDE, bool BACK>
 __global__ void __launch_bounds__(THREADS) prepare(layout l)
 {
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(THREADS) prepare(layout l)
     if constexpr (BACK) {
         result_record<LANES> *const result = (result_record<LANES> *)m.result;
         store_padded(m, input->dy, dy);
-        for (int j = c.rows + m.lane; j < padded_rows(LANES); j += 32) { /* perhaps not in carry */
+        for (int j = c.rows + m.lane; j < padded_rows(LANES); j += 32) { /* carry may skip these */
             result->y[j] = result->delta[j] = result->written[j] = 0;
             if (c.z_outside)
                 result->reads[j] = 0;
@@ -120,9 +120,9 @@ static layout layout_of(const struct frame *f, enum pass pass)
     l.tile = l.groups * l.padded_rows * l.width;
     l.mean = c.nonlin == E74_RMSNORM ? 1 / (float)c.M : 1;
 
-    /* The same in both passes.  The rounding error of g in a run stays in Gamma until g is next
-     * summed directly: in a small state, where the keys leave G few free directions, it would
-     * dominate. */
+    /* A run has the same length in both passes.  The rounding error of g in a run stays in Gamma
+     * until g is next summed directly: in a small state, where the keys leave G few free
+     * directions, it would dominate. */
     set_record_sizes(&l, BACKWARD);
     for (l.run = RUN_MAX; l.run > RUN_MIN; l.run /= 2)
         if (l.run * ELEMENTS_PER_STEP <= c.M &&
@@ -130,7 +130,7 @@ static layout layout_of(const struct frame *f, enum pass pass)
             break;
     set_record_sizes(&l, pass);
 
-    /* Enough chains to fill the GPU may exceed the limits of the workspace. */
+    /* The minimum number of chains, one per SM, may exceed the limits of the workspace. */
     const struct limits &device = *gpu_limits();
     const int64_t count_min = clamp_to(device.sms, 1, c.BH),
                   step_floats = l.input_floats + l.result_floats;
@@ -174,7 +174,7 @@ static int64_t divide_workspace(layout *l, float *work)
     return used;
 }
 
-/* With programmatic dependent launch: for all but the first kernel of a sequence of launches. */
+/* Programmatic dependent launch, for all but the first kernel of a sequence of launches. */
 static cudaError_t launch(const layout &l, kernel k, int64_t blocks, int threads, size_t shared)
 {
     CUDA(allow_smem(k, shared));
@@ -227,7 +227,7 @@ static int forward(const struct frame *f)
     return 0;
 }
 
-/* Replays, scans backward and sums all segments that have records, some at a time. */
+/* Replays, scans backward and sums all segments that have records, `round_segments` at a time. */
 template <typename T>
 static cudaError_t launch_backward(layout l)
 {

@@ -12,8 +12,9 @@
  * the kernels of chains.  It is bound by latency, and few chains leave most of the GPU idle.  So
  * the kernel that follows, for outputs or sums, is launched (PDL) as soon as all chains have begun,
  * and each of its blocks polls the progress flag of its chain until the run is complete.  (Chains
- * never wait for the blocks that follow, so that any number of these may be resident.)  Few chains
- * allocate a whole SM's shared memory each, so that no other block shares their SM. */
+ * never wait for the blocks that follow, so that any number of these may be resident.)  Where
+ * chains are few, each allocates the shared memory of a whole SM, so that no other block shares
+ * that SM. */
 #ifndef E74_CELL_NORMS_CUH
 #define E74_CELL_NORMS_CUH
 
@@ -35,14 +36,14 @@ enum {
     WARP_SUMS = 16, /* partial sums of the warps of a block, padded with zeros */
     RUN_MAX = 16,
     RUN_MIN = 2,
-    ELEMENTS_PER_STEP = 16, /* least size of a state, per step of a run, except for RUN_MIN */
+    ELEMENTS_PER_STEP = 16, /* minimum elements of a state per step of a run, unless RUN_MIN */
     SIGNAL_STEPS = 128,     /* minimum steps between two progress signals of a chain */
     THREADS = 128           /* of a block that holds no state */
 };
 
-/* Beyond these bounds a scale is multiplied in; forward, the sum of squares of Phat is
- * computed directly; and, while beta != 0, GROWTH_MAX is that of E: beta grows with its
- * square, G does not. */
+/* A scale beyond SCALE_MAX is multiplied into the registers.  Forward, where the sum of squares of
+ * Phat leaves the bounds SQUARES, it is computed directly.  GROWTH_MAX bounds the growth of E while
+ * beta != 0: beta grows with the square of E, G does not. */
 static const float SCALE_MAX = 0x1p60f, SQUARES_MAX = 0x1p120f, SQUARES_MIN = 0x1p-80f;
 static const float GROWTH_MAX = 2;
 
@@ -51,13 +52,13 @@ static constexpr __host__ __device__ int rows_per_thread(int lanes)
     return lanes == 16 ? 8 : lanes == 8 ? 4 : 1;
 }
 
-/* Warps of a block, at most, so that there are enough registers for the rows. */
+/* The maximum warps of a block, so that there are enough registers for the rows. */
 static constexpr __host__ __device__ int max_warps(int lanes)
 {
     return lanes >= 8 ? 8 : 16;
 }
 
-/* In sum_rows, with four columns per thread: rows of a thread; threads that share columns. */
+/* For sum_rows, with four columns per thread: rows per thread; threads that share columns. */
 static constexpr __host__ __device__ int column_rows(int lanes)
 {
     return lanes >= 8 ? 16 : lanes == 4 ? 8 : 2;
@@ -99,8 +100,8 @@ static constexpr __host__ __device__ int padded_rows(int lanes)
 
 /* The records of a step and group: the input record, which prepare() writes, and the result record
  * of the replay, in which chain_back() overwrites y with dv and `written` with f.  sum_rows()
- * overwrites v with dk^, q with dq and u with du.  The last array of either is in memory only with
- * an outer z, and of forward's result record only y is. */
+ * overwrites v with dk^, q with dq and u with du.  The last array of either record is in memory
+ * only with an outer z.  Of forward's result record, only y is in memory. */
 template <int LANES, bool INSIDE, bool BACK>
 struct input_record {
     float khat[padded_columns(LANES)], q[padded_columns(LANES)];
@@ -114,7 +115,7 @@ struct input_record {
 template <int LANES>
 struct result_record {
     float y[padded_rows(LANES)], delta[padded_rows(LANES)];
-    float inverse, inverse_mR, beta, folds; /* c, 1 / (m R), beta; is beta folded in then? */
+    float inverse, inverse_mR, beta, folds; /* c, 1 / (m R), beta; is beta folded in here? */
     float written[padded_rows(LANES)], reads[padded_rows(LANES)]; /* S k^, S u */
 };
 
@@ -130,7 +131,7 @@ struct layout {
     int run, runs;                       /* steps of a run; maximum runs of a segment */
     int64_t K;                           /* steps of a segment that is replayed */
     float mean;                          /* factor of the sum of squares */
-    int64_t count, span, round_segments; /* at once: chains; steps; segments with states */
+    int64_t count, span, round_segments; /* chains; steps; segments with states: at a time */
     float *inputs, *results;             /* [count][span][input_floats or result_floats] */
     float *states;    /* [round_segments][runs + 1][count][tile]: before each run, and the last */
     float *gradients; /* [round_segments][runs][count][tile]: G after each run, without dy q^T */
@@ -223,7 +224,7 @@ static inline __device__ coord coord_of(const layout &l)
     return p;
 }
 
-/* Columns in memory of row r of a thread: none if it is padding. */
+/* The number of columns in memory of a thread's row r: 0 if it is padding. */
 static inline __device__ int valid_columns(const layout &l, const coord &p, int r)
 {
     return p.row + r < l.c.rows ? l.c.columns : 0;
@@ -295,7 +296,7 @@ static __device__ __forceinline__ void signal_progress(const layout &l, int64_t 
         store_release(l.progress + b, (int)t);
 }
 
-/* Called by blocks of the kernel after the chains, all of which have begun. */
+/* Called by the blocks of the kernel that follows the chains, after all chains have begun. */
 template <bool BACK>
 static __device__ __forceinline__ void wait_for_chain(const layout &l, int64_t b, int64_t t)
 {
@@ -325,7 +326,7 @@ static __device__ __forceinline__ float sum_of_warps(const float *sums, int n)
     return sum;
 }
 
-/* The sum over the rows of a warp; x is the same in all lanes of a row. */
+/* Stores the sum over the rows of a warp; x is the same in all lanes of a row. */
 template <int LANES>
 static __device__ __forceinline__ void store_warp_sums(float *to, const coord &p, float x)
 {
@@ -334,7 +335,7 @@ static __device__ __forceinline__ void store_warp_sums(float *to, const coord &p
         to[p.warp] = x;
 }
 
-/* The sum over the threads of a warp. */
+/* Stores the sum over the threads of a warp. */
 template <int LANES>
 static __device__ __forceinline__ void store_thread_sums(float *to, const coord &p, float x)
 {
@@ -350,7 +351,7 @@ static __device__ __forceinline__ void zero_sums(float *sums, int n)
 
 /* ---- copies ---- */
 
-/* By all threads of a block; floats is a multiple of four. */
+/* cp.async by all threads of a block; floats is a multiple of four. */
 static __device__ __forceinline__ void copy_async(float *to, const float *from, int floats)
 {
     #pragma unroll 4
@@ -358,7 +359,7 @@ static __device__ __forceinline__ void copy_async(float *to, const float *from, 
         cp_async16(to + i, from + i);
 }
 
-/* A thread's rows of a vector in a record. */
+/* Loads a thread's rows of a vector in a record. */
 template <int ROWS>
 static __device__ __forceinline__ void load_rows(float *x, const float *from)
 {
@@ -421,7 +422,7 @@ static inline __device__ void store_state(const layout &l, const coord &p, float
         store_columns<float, LANES>(to + element_of(l, p, r), valid_columns(l, p, r), p.lane, S[r]);
 }
 
-/* In the workspace a state is [groups][padded_rows][width]: row r of a thread. */
+/* The offset of a thread's row r in a state of the workspace, [groups][padded_rows][width]. */
 static __device__ __forceinline__ int tile_offset(const layout &l, const coord &p, int r)
 {
     return (p.padded_row + r) * l.width;
@@ -446,8 +447,8 @@ static __device__ __forceinline__ record_offset record_offset_of(const coord &p,
     return {group + 4 * p.lane, group + p.row, group};
 }
 
-/* The record that begins so many floats after `from`.  By an offset of the thread's: element 0 of
- * each of its arrays is then the thread's. */
+/* The record that begins `floats` floats after `from`.  With an offset of record_offset, element 0
+ * of each of its arrays is the thread's. */
 template <typename R>
 static __device__ __forceinline__ const R *record_at(const float *from, int floats)
 {

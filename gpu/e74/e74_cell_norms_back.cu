@@ -5,16 +5,17 @@
  *     Gamma <- c Gamma + beta delta k^T + dreads u^T,       Gamma += dy q^T
  *     g <- epsilon c g + sum over rows of (dy y - dv v)
  *
- * (the first line with beta before, the second with beta after; y and dy are those of the step
- * before), Gamma again a scalar E times the registers, and beta is folded in where a run begins, as
- * its state is stored.  (Where E grows before that, beta grows with its square and digits would be
- * lost: there the state is recomputed from the run's first, and beta folded in at once.) */
+ * The first line uses beta before the step, the second beta after it; y and dy are those of the
+ * step before.  Gamma is a scalar E times the registers.  beta is folded in where a run begins,
+ * because the state there is stored.  (Where E grows before that, beta grows with its square and
+ * digits would be lost: there the state is recomputed from the run's first state, and beta is
+ * folded in at once.) */
 #include "gpu/e74/e74_cell_norms.cuh"
 
 namespace e74_norms
 {
 
-/* The thread's own part, which no other thread reads. */
+/* cp.async of the thread's own part of a tile, which no other thread reads. */
 template <int LANES>
 static __device__ __forceinline__ void copy_tile_async(const layout &l, const coord &p, float *to,
                                                        const float *from)
@@ -35,7 +36,7 @@ struct operands_back {
     float inverse, inverse_mR;
 };
 
-/* And of the step before it, whose y and dy are used first: the loads are in flight for a
+/* Operands of the step before it, whose y and dy are used first: the loads are in flight for a
  * whole step. */
 template <int LANES>
 struct output_operands {
@@ -43,22 +44,22 @@ struct output_operands {
     float8 query;
 };
 
-/* The state of a thread: of the chain, from step to step, and of the run. */
+/* A thread's variables of the chain, from step to step, and of the run. */
 template <int LANES, bool INSIDE>
 struct thread_state {
     coord p;
     record_offset at, at_result;   /* of its elements */
     const float *inputs, *results; /* the run's records, in shared memory */
-    float *state;                  /* the state before the run, likewise */
-    const float *zeros;            /* the thread's rows of them */
+    float *state;                  /* the state before the run, in shared memory */
+    const float *zeros;            /* chain_back_smem's, from the thread's rows on */
     float *sums;                   /* chain_back_smem's */
-    int sums_offset;               /* of the step's */
+    int sums_offset;               /* the offset of the step's sums */
     float *out;                    /* the step's result record in memory */
     const input_record<LANES, INSIDE, true> *columns, *rows; /* of the step that is loaded next, */
     const result_record<LANES> *result, *group;              /* from the thread's elements on */
-    float down, down_min, beta;                              /* E and its minimum */
-    float epsilon_c_g;                                       /* without its sum over rows */
-    float8 G[rows_per_thread(LANES)];                        /* Gamma / E */
+    float down, down_min, beta;                              /* E and its minimum; beta */
+    float epsilon_c_g;                     /* g of the next step without its sum over rows */
+    float8 G[rows_per_thread(LANES)];      /* Gamma / E */
     float Gamma_k[rows_per_thread(LANES)]; /* not yet summed over the lanes, on the scale of G */
     operands_back<LANES> m;
     output_operands<LANES> o;
@@ -103,7 +104,7 @@ static __device__ __forceinline__ void step_back(const layout &l, thread_state<L
     load_output_operands(w, any);
 }
 
-/* Copies a run's records to shared memory, asynchronously. */
+/* cp.async of a run's records to shared memory. */
 static __device__ __forceinline__ void copy_run_async(const layout &l, float *inputs,
                                                       float *results, run_coord at, int64_t b)
 {
@@ -113,8 +114,8 @@ static __device__ __forceinline__ void copy_run_async(const layout &l, float *in
     copy_async(results, result_of(l, t, b), steps * l.result_floats);
 }
 
-/* G = Gamma + beta S, where S is the state after some steps of the run; returns the thread's part of
- * <G, S>. */
+/* G = Gamma + beta S, where S is the state after some steps of the run; returns the thread's
+ * part of <G, S>. */
 template <int LANES, bool INSIDE>
 static __device__ __forceinline__ float fold(const layout &l, thread_state<LANES, INSIDE> *w,
                                              int steps)
@@ -140,7 +141,7 @@ static __device__ __forceinline__ float fold(const layout &l, thread_state<LANES
     return G_dot_S;
 }
 
-/* The thread's part of <G, S>, with G before its dy q^T is added. */
+/* The thread's part of <G, S>; the registers G do not yet contain dy q^T, whose part is dy y. */
 template <int LANES>
 static __device__ __forceinline__ float dot_with_state(const layout &l, const coord &p,
                                                        const float *state, const float8 *G,
@@ -154,7 +155,7 @@ static __device__ __forceinline__ float dot_with_state(const layout &l, const co
     return G_dot_S;
 }
 
-/* The thread's part of Gamma k^. */
+/* Computes the thread's part of Gamma k^. */
 template <int LANES>
 static __device__ __forceinline__ void dot_products_back(const float8 *G, const float8 &write,
                                                          float *Gamma_k)
@@ -233,7 +234,7 @@ static __device__ __forceinline__ void chain_step(const layout &l, thread_state<
         if (INSIDE)
             add(&w->G[r], up * (w->beta * m.delta[r]), m.write);
     }
-    load_operands_back(l, w); /* after the first: unused */
+    load_operands_back(l, w); /* after the first step: unused */
     dot_products_back<LANES>(w->G, m.write, w->Gamma_k);
     step_back(l, w, step > 1);
     const bool folds = step && w->down > GROWTH_MAX * w->down_min;
@@ -243,8 +244,8 @@ static __device__ __forceinline__ void chain_step(const layout &l, thread_state<
         rescale(l, w, step, folds);
 }
 
-/* Loads the operands of a run's last step, adds its dy q^T to G and sums <G, S>; `before` and `after`
- * are the states before and after the run.  A barrier must follow. */
+/* Loads the operands of a run's last step, adds its dy q^T to G and sums <G, S>; `before` and
+ * `after` are the states before and after the run.  A barrier must follow. */
 template <int LANES, bool INSIDE>
 static __device__ __forceinline__ void begin_run(const layout &l, thread_state<LANES, INSIDE> *w,
                                                  const float *before, const float *after, int steps)

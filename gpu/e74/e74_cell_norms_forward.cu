@@ -1,14 +1,15 @@
-/* e74_cell_norms_forward.cu - `carry`: the scan forward, and its replay for backward; `put_outputs`.
+/* e74_cell_norms_forward.cu - `carry`: the scan forward, and its replay for backward;
+ * `put_outputs`.
  *
- * The division by the norm is deferred: S = Shat / C, and only the scalar C is updated by it.  With
- * r = Shat u, p = Shat k^, all on the scale of Shat,
+ * The division by the norm is deferred: S = Shat / C, and it updates only the scalar C.  With r =
+ * Shat u, p = Shat k^, all on the scale of Shat,
  *
  *     delta = C v - z r,   Shat <- Shat + delta k^T
  *     |Shat|^2 <- |Shat|^2 + sum over rows of delta (2 p + |k^|^2 delta)
  *     C <- epsilon C + R,  R = |Shat| (or the root of its mean square)
  *
- * so that a step has one block-wide sum, over values of the rows, one barrier, and a root whose
- * latency only the next step's C v waits for, in parallel to the dot products.  Where the sum loses
+ * so that a step has one block-wide sum over values of the rows, one barrier and one root.  Only
+ * the next step's C v waits for the root, in parallel with the dot products.  Where the sum loses
  * digits, because P is much smaller than S has been, or comes near overflow or underflow, the
  * squares of P are summed directly. */
 #include "gpu/e74/e74_cell_norms.cuh"
@@ -16,7 +17,7 @@
 namespace e74_norms
 {
 
-/* (scale * S, in the type of the checkpoints.) */
+/* Stores scale * S in the type of the checkpoints. */
 template <int LANES>
 static __device__ void store_checkpoint(const layout &l, const coord &p, int64_t slot,
                                         const float8 *S, float scale)
@@ -74,7 +75,7 @@ static __device__ __forceinline__ void load_operands(const layout &l, const reco
     m->squares = record_at<record>(input, at.group)->squares[0];
 }
 
-/* The reduce-scatter leaves a thread with one row of y; several threads may have the same. */
+/* The reduce-scatter leaves a thread with one row of y; several threads may have the same row. */
 template <int LANES>
 static __device__ __forceinline__ int own_row(const coord &p)
 {
@@ -145,7 +146,7 @@ struct chain {
     coord p;
     record_offset at, at_result; /* of its elements */
     float *sums;                 /* carry_smem's */
-    int sums_offset;             /* of the step's */
+    int sums_offset;             /* the offset of the step's sums */
     const float *input;          /* in shared memory: the record of the next step */
     float *result;               /* the step's record in memory */
     int y_offset;                /* from there to the thread's y of the step before */
@@ -172,7 +173,8 @@ static __device__ __forceinline__ void begin_chain(const layout &l, float *sums,
         a->m.z[r] = 1;
 }
 
-/* Everything before the barrier: the update, and the warp's part of the sum of squares. */
+/* The part of a step before the barrier: computes the update, and stores the warp's part of the sum
+ * of squares. */
 template <int LANES>
 static __device__ __forceinline__ row_update<LANES> compute_update(const chain<LANES> &a)
 {
@@ -197,7 +199,8 @@ static __device__ __forceinline__ float squares_of(const float8 *S)
 }
 
 /* Repeats the division of a step that lost too many digits, or came near overflow or underflow,
- * with Phat = P, whose squares are summed directly.  a->s is as before the step, a->S as after it. */
+ * with Phat = P, whose squares are summed directly.  a->s is as before the step, a->S as after
+ * it. */
 template <int LANES>
 static __device__ norm_divisor divide_exactly(const layout &l, chain<LANES> *a)
 {
@@ -215,7 +218,7 @@ static __device__ norm_divisor divide_exactly(const layout &l, chain<LANES> *a)
     return divide_by_norm(&a->s, all, all, l.mean);
 }
 
-/* Stores y of the step before, in the threads that are left with a row's sum. */
+/* Stores y of the step before, by the threads that have a row's sum after the reduce-scatter. */
 template <int LANES>
 static __device__ __forceinline__ void store_y(chain<LANES> *a, bool any)
 {
@@ -273,7 +276,7 @@ static __device__ __forceinline__ void carry_step(const layout &l, chain<LANES> 
     const dots<LANES> dots_before = a->d;
     const scale scale_before = a->s;
     a->d = dot_products<LANES, INSIDE>(a->S, a->m);
-    const float8 q = load_columns<LANES>(query, 0); /* (here, to fill the latency of the sum) */
+    const float8 q = load_columns<LANES>(query, 0); /* (here, to hide the latency of the sum) */
     for (int r = 0; r < rows_per_thread(LANES); r++)
         a->y[r] = dot(a->S[r], q);
     norm_divisor divisor = divide_by_norm(&a->s, after, peak, l.mean);
@@ -286,7 +289,7 @@ static __device__ __forceinline__ void carry_step(const layout &l, chain<LANES> 
     a->result += l.result_floats;
 }
 
-/* S replaces Shat; ends with a barrier, after all copies have arrived. */
+/* Replaces Shat by S; ends with a barrier, after all cp.async have completed. */
 template <int LANES>
 static __device__ __forceinline__ void begin_run(const layout &l, chain<LANES> *a)
 {
@@ -315,7 +318,7 @@ static __device__ __forceinline__ step_range step_range_of(const layout &l, bool
     return {begin, min(begin + l.K, l.c.T)};
 }
 
-/* Copies the input records of the first run of these steps to shared memory. */
+/* cp.async of the input records of the first run of these steps to shared memory. */
 static __device__ __forceinline__ void copy_inputs_async(const layout &l, float *to,
                                                          const step_range &of, int64_t b)
 {

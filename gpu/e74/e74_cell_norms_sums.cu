@@ -1,5 +1,5 @@
-/* e74_cell_norms_sums.cu - `sum_rows`: the sums over rows that remain after chain_back, for all runs
- * in parallel, four columns per thread:
+/* e74_cell_norms_sums.cu - `sum_rows`: the sums over rows that remain after chain_back, for all
+ * runs in parallel, four columns per thread:
  *
  *     dk^ = dP^T delta + S_{t-1}^T dreads,   dq = S^T dy
  *     dP^T delta = c Gamma^T delta + beta (S_{t-1} + delta k^T)^T delta
@@ -81,7 +81,8 @@ static __device__ __forceinline__ void add_outer(strip<LANES> *S, float weight,
             S->row[r].x[j] = fmaf(weight * x.x[r], key.x[j], S->row[r].x[j]);
 }
 
-/* Here too the scale is separate; it is multiplied in before it is too far from 1. */
+/* S is a scale times the registers here too; the scale is multiplied into them before it is too far
+ * from 1. */
 template <int LANES>
 static __device__ __forceinline__ float rescaled(strip<LANES> *S, float scale)
 {
@@ -93,8 +94,8 @@ static __device__ __forceinline__ float rescaled(strip<LANES> *S, float scale)
     return 1;
 }
 
-/* factor times the sum over the lanes that share the columns; ACCUMULATES: added to what
- * the same thread has stored there. */
+/* Stores factor times the sum over the lanes that share the columns; ACCUMULATES: adds it to the
+ * value that the same thread has stored there. */
 template <int LANES, bool ACCUMULATES>
 static __device__ __forceinline__ void store_column_sums(float *to, float factor, four<float> sum)
 {
@@ -156,8 +157,8 @@ static __device__ void fold_strip(const layout &l, const sum_run &run, int steps
     }
 }
 
-/* Back through the Gammas of a run: their terms of dk^.  They equal those of chain_back bit
- * by bit, so that what cancels there cancels here. */
+/* Scans backward over the Gammas of a run, and stores their terms of dk^.  The Gammas are bitwise
+ * equal to those of chain_back, so that terms that cancel there cancel here. */
 template <int LANES, bool INSIDE>
 static __device__ __forceinline__ void sum_gradients(const layout &l, const sum_run &run,
                                                      strip<LANES> *G)
@@ -195,7 +196,7 @@ static __device__ __forceinline__ void sum_gradients(const layout &l, const sum_
     }
 }
 
-/* Through the states of a run: dq, the term of S_{t-1} in dk^, and du. */
+/* Scans over the states of a run: stores dq, the term of S_{t-1} in dk^, and du. */
 template <int LANES, bool INSIDE>
 static __device__ __forceinline__ void sum_states(const layout &l, const sum_run &run,
                                                   strip<LANES> *S)
@@ -240,7 +241,7 @@ static __device__ __forceinline__ void store_part(const layout &l, const item &m
             store((T *)to + m.at + m.lane + 32 * i, s.x[i]);
 }
 
-/* From a step's sums to the gradients of k, q, v and z: one warp. */
+/* One warp computes the gradients of k, q, v and z from a step's sums. */
 template <typename T, int LANES, bool INSIDE>
 static __device__ __forceinline__ void store_gradients(const layout &l, const item &m,
                                                        const step_record<LANES, INSIDE> &at)

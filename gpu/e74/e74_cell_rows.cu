@@ -1,23 +1,22 @@
-/* e74_cell, kernel `rows`: the rows of a state share the keys but are independent
- * of each other, per row s of S:
+/* e74_cell, kernel `rows`: the rows of a state share the keys but are independent of each other,
+ * per row s of S:
  *
  *     delta = v - z s u,  s <- f(s + delta k^),  y = s q,  out = y silu(y)
  *
- * A row is held in registers through all steps by LANES neighbouring threads, 8
- * columns per thread, or 16 where there are enough rows to fill the device: fewer
- * shuffles and fewer loads of keys for the same work, so that tanh is the bound.
+ * A row is held in registers through all steps by LANES neighbouring threads, 8 columns per thread,
+ * or 16 where there are enough rows to fill the device.  The latter needs fewer shuffles and fewer
+ * loads of keys for the same work, so that tanh is the bound.
  *
- * The critical path of a step: dot product with u (8 products per thread, then
- * shuffles over the lanes), residual, update, f.  The dot product with the query
- * is computed together with the next step's, off that path.  Half of a block's
- * warps, the consumers, do only this.  The other half, the producers, load the keys
- * a chunk of steps ahead into shared memory, normalised, and write the outputs a
- * chunk behind.
+ * The critical path of a step: dot product with u (8 products per thread, then shuffles over the
+ * lanes), residual, update, f.  The dot product with the query is computed together with the next
+ * step's, off that path.  Half of a block's warps, the consumers, do only this.  The other half,
+ * the producers, load and normalise the keys into shared memory one chunk of steps ahead, and store
+ * the outputs one chunk behind.
  *
  * The backward pass is in e74_cell_rows_back.cu.
  *
- * The step uses fmaf and never a bare a * b + c, so that forward and replay
- * cannot be contracted differently. */
+ * A step uses fmaf and never a * b + c, so that the compiler cannot contract forward and replay
+ * differently. */
 #include "gpu/device/cluster.cuh"
 #include "gpu/device/launch.cuh"
 #include "gpu/device/math.cuh"
@@ -61,8 +60,8 @@ static __device__ void store_checkpoint(const call &c, const work_coord &p, int6
     }
 }
 
-/* Steps from ... to - 1 of a chunk.  The next step's S u is summed over the lanes
- * together with this step's y. */
+/* Scans steps from ... to - 1 of a chunk.  The next step's S u is summed over the lanes together
+ * with this step's y. */
 template <typename T, int LANES, int PER_LANE, int NONLIN, bool INSIDE>
 static __device__ __forceinline__ void scan(const layout &l, const work_coord &p,
                                             const stage_ptrs &s, int from, int to,
@@ -95,14 +94,14 @@ static __device__ __forceinline__ void scan(const layout &l, const work_coord &p
         *y_at = y;
 }
 
-/* The stage of a chunk; there are two. */
+/* The stage of a chunk, one of two. */
 static __device__ stage_ptrs stage_of(const layout &l, unsigned char *buffer, int64_t chunk)
 {
     smem_arena stage = {buffer + chunk % 2 * arena_bytes<alloc_stage>(l, false), 0};
     return alloc_stage(&stage, l, false);
 }
 
-/* The consumers: from the state before all steps to that after them. */
+/* The consumer warps scan all steps, from the initial state to the final state. */
 template <typename T, int LANES, int PER_LANE, int NONLIN, bool INSIDE>
 static __device__ __forceinline__ void consume(const layout &l, const work_coord &p,
                                                unsigned char *buffer)
@@ -129,7 +128,7 @@ static __device__ __forceinline__ void consume(const layout &l, const work_coord
     store_strip<LANES, PER_LANE>(c.last + p.element, columns, p.lane, S);
 }
 
-/* The producers: load a chunk ahead, store outputs a chunk behind. */
+/* The producer warps load one chunk ahead, and store outputs one chunk behind. */
 template <typename T, int OCTETS, bool INSIDE, bool ALIGNED>
 static __device__ __forceinline__ void produce(const layout &l, const work_coord &p,
                                                unsigned char *buffer)
@@ -210,7 +209,8 @@ static int launch_nonlin(const layout &l)
                                   : launch<T, LANES, PER_LANE, E74_LINEAR>(l);
 }
 
-/* (In fp32, and where rows are short, the producers' registers leave too few for it.) */
+/* Does a consumer have 16 columns?  (In fp32, and where rows are short, the producers' registers
+ * leave too few for that.) */
 static bool many_rows(const layout &l, size_t size)
 {
     return size == sizeof(__nv_bfloat16) && l.lanes > 4 &&
@@ -226,7 +226,8 @@ static int launch_many_rows(const layout &l)
     }
 }
 
-/* Chunks are as long as allows two blocks per SM; one, where rows are many. */
+/* Chunks are as long as shared memory allows for two blocks per SM, or for one where rows are
+ * many. */
 template <typename T>
 static int forward(const struct frame *f)
 {

@@ -45,7 +45,7 @@ struct layout {
     float *dv, *dz;    /* [T*BH*N] where finish_keys() adds to them */
     float *sub_states; /* [segments][subs - 1][BH][M]: states between subsegments */
     int subs;          /* subsegments per segment */
-    int long_subs;     /* the first so many have `steps` steps, the others one less */
+    int long_subs;     /* the first `long_subs` have `steps` steps, the others one less */
     int64_t segments, total_subs; /* total_subs < segments * subs where the last is short */
 };
 
@@ -54,12 +54,12 @@ struct layout {
 struct work_coord {
     int64_t bh;
     int group, part;
-    int first, rows; /* the first row, and how many */
-    int role, tid;   /* and the thread's index in it */
+    int first, rows; /* the first row, and the number of rows */
+    int role, tid;   /* the warp role, and the thread's index in it */
 
     /* of a consumer */
     bool any;        /* does it have a row? */
-    int lane, row;   /* the first, if it has several */
+    int lane, row;   /* the first row, if it has several */
     int64_t element; /* offset of the row in the states */
 
     /* of a producer */
@@ -92,7 +92,7 @@ static __device__ work_coord work_coord_of(const layout &l, int64_t block)
     p.step_stride = l.producer_threads / (l.rows / 4);
     p.step = p.tid / (l.rows / 4);
     p.quad_row = p.step < p.step_stride ? p.tid % (l.rows / 4) * 4
-                                        : l.rows; /* none for the threads left over */
+                                        : l.rows; /* the threads left over have none */
     return p;
 }
 
@@ -137,8 +137,8 @@ static __host__ __device__ __forceinline__ stage_ptrs alloc_stage(smem_arena *sm
 
 /* Producers' functions have OCTETS = LANES x PER_LANE: one octet per thread. */
 
-/* One key of each kind, normalised, from registers to shared memory.  Called
- * by whole warps; threads without a key store nothing. */
+/* Normalises k, and stores one key of each kind from registers to shared memory.  Called by whole
+ * warps; threads without a key store nothing. */
 template <typename T, int OCTETS>
 static __device__ void store_key(const stage_ptrs &to, int octet, int at, bool any, const raw<T> &k,
                                  const raw<T> &q, const raw<T> &z)
@@ -168,7 +168,7 @@ struct incoming {
     words<T> v, gate, y, dout;
 };
 
-/* Up to l.batch steps from step t on. */
+/* Loads up to l.batch steps, from step t on. */
 template <typename T, int OCTETS, bool BACK, bool ALIGNED>
 static __device__ __forceinline__ incoming<T> load_batch(const layout &l, const work_coord &p,
                                                          int64_t t, int steps)
@@ -204,7 +204,7 @@ static __device__ __forceinline__ four<float> widened(const words<T> &w)
     return f;
 }
 
-/* A loaded batch to shared memory, as steps from ... */
+/* Stores a loaded batch to shared memory, as steps `from` and following. */
 template <typename T, int OCTETS, bool BACK>
 static __device__ __forceinline__ void store_batch(const incoming<T> &in, const layout &l,
                                                    const work_coord &p, int from, int steps,
@@ -227,7 +227,7 @@ static __device__ __forceinline__ void store_batch(const incoming<T> &in, const 
     }
 }
 
-/* A batch of steps, those from `from` on, of the steps before `to` that begin with t. */
+/* Loads a batch of the steps from ... to - 1, which are counted from step t. */
 template <typename T, int OCTETS, bool INSIDE, bool BACK, bool ALIGNED>
 static __device__ __forceinline__ incoming<T> load_batch(const layout &l, const work_coord &p,
                                                          int64_t t, int from, int to)
@@ -238,7 +238,7 @@ static __device__ __forceinline__ incoming<T> load_batch(const layout &l, const 
     return in;
 }
 
-/* Steps from ... to - 1, of those that begin with t. */
+/* Loads steps from ... to - 1, which are counted from step t, into a stage. */
 template <typename T, int OCTETS, bool BACK, bool ALIGNED>
 static __device__ __forceinline__ void fill_stage(const layout &l, const work_coord &p, int64_t t,
                                                   int from, int to, const stage_ptrs &s)
@@ -250,7 +250,7 @@ static __device__ __forceinline__ void fill_stage(const layout &l, const work_co
     }
 }
 
-/* A producer's four elements of step t, to [T,BH,N]. */
+/* Stores a producer's four elements of step t to a tensor [T,BH,N]. */
 template <typename T>
 static __device__ __forceinline__ void store_elements(const layout &l, const work_coord &p,
                                                       void *to, int64_t t,
@@ -302,7 +302,7 @@ struct operands {
     float v, z;
 };
 
-/* The addresses of the next step's. */
+/* The addresses of the next step's operands. */
 struct operand_ptrs {
     const float *write, *read, *v, *z;
 };
@@ -397,7 +397,7 @@ static __host__ __device__ __forceinline__ int begin_of(const layout &l, int sub
     return sub * l.steps - (sub > l.long_subs ? sub - l.long_subs : 0);
 }
 
-/* The stored states before subsegment 1, 2, ... of a segment. */
+/* The stored state before subsegment `sub` of a segment, from 1 on. */
 static inline __device__ float *sub_state(const layout &l, int64_t segment, int sub)
 {
     return l.sub_states + (segment * (l.subs - 1) + sub - 1) * l.c.BH * l.c.M;
@@ -450,7 +450,7 @@ static inline int64_t blocks_of(const layout &l)
 /* The vectors of sums. */
 enum { DKEY, DQ, DU };
 
-/* The gradients of the keys from their sums; in e74_cell_rows_finish.cu. */
+/* Computes the gradients of the keys from their sums; in e74_cell_rows_finish.cu. */
 template <typename T>
 int finish_keys(const layout &l);
 
@@ -459,7 +459,8 @@ int finish_keys(const layout &l);
 template <typename T>
 int store_sub_states(const struct frame *f, const layout &back);
 
-/* The backward pass, its workspace, and does it fit into shared memory?  In e74_cell_rows_back.cu. */
+/* The backward pass, its workspace, and does it fit into shared memory?  In
+ * e74_cell_rows_back.cu. */
 template <typename T>
 int backward_pass(const struct frame *f);
 size_t backward_work(const struct frame *f);

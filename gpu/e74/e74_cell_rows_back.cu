@@ -3,21 +3,20 @@
  *     G <- (G + dy q^T) f',  dv = G k^,  dreads = -z dv,  dz = -dv reads
  *     dk^ += delta G,  du += dreads S_{t-1},  dq += dy S_t,  G <- G + dreads u^T
  *
- * A segment (the steps between two checkpoints) is cut into subsegments, whose
- * states fit into shared memory.  Where there are several, a first launch stores
- * the states between them (e74_cell_rows_states.cu), one block per segment and part of a state.  Then a block
- * has three warp roles, pipelined: REPLAY recomputes a subsegment from its first
- * state and stores the states in shared memory; SCAN_BACK goes back over the
- * subsegment that was replayed before; the producers load the keys of the one that
- * is replayed next, and write the gradients, one interval behind.  Sums over rows
- * are formed within each warp first.  So the time is the longer of replaying and
- * scanning back, not their sum.  The roles meet at a barrier after each interval.
+ * A segment (the steps between two checkpoints) is cut into subsegments, whose states fit into
+ * shared memory.  Where there are several, a first launch stores the states between them
+ * (e74_cell_rows_states.cu), one block per segment and part of a state.  Then a block has three
+ * warp roles, pipelined: REPLAY recomputes a subsegment from its first state and stores the states
+ * in shared memory; SCAN_BACK scans backward over the subsegment that was replayed before; the
+ * producers load the keys of the one that is replayed next, and store the gradients one interval
+ * behind.  Each warp first sums over its own rows.  So the time is the maximum of replaying and
+ * scanning backward, not their sum.  The roles meet at a barrier after each interval.
  *
- * Where rows are long, the bound is not latency but instruction issue and shared
+ * Where rows are long, the kernel is bound not by latency but by instruction issue and shared
  * memory bandwidth: a consumer has two rows, and a block as many states as fit.
  *
- * A last launch adds the sums of several blocks of one (sequence, head), in a fixed
- * order, and converts gradients of normalised keys to those of keys. */
+ * A last launch adds the sums of several blocks of one (sequence, head), in a fixed order, and
+ * converts gradients of normalised keys to those of keys. */
 #include "gpu/device/async.cuh"
 #include "gpu/device/cluster.cuh"
 #include "gpu/device/launch.cuh"
@@ -183,7 +182,8 @@ static __device__ __forceinline__ void replay(const layout &l, unsigned char *bu
 
 /* ---- warp role SCAN_BACK ---- */
 
-/* The operands of a step back, and the addresses of those of the step before it. */
+/* The operands of a step of the backward scan, and the addresses of the operands of the step before
+ * it. */
 template <int ROWS>
 struct back_operands {
     float8 write, read, query;
@@ -292,7 +292,7 @@ static __device__ __forceinline__ few<ROWS> begin_step_back(back_state<ROWS> *w,
     return dv;
 }
 
-/* One step; `next_slot`: from a state's slot to the one after a step. */
+/* One step; `next_slot`: the offset from a state's slot to that of the state after a step. */
 template <int LANES, int ROWS, bool INSIDE>
 static __device__ __forceinline__ void step_back(back_state<ROWS> *w, const layout &l,
                                                  const work_coord &p, int to_dz, int next_slot,
@@ -437,7 +437,7 @@ static __device__ __forceinline__ interval_work work_of_interval(const layout &l
     return {time_of(l, at.now) + i, steps, time_of(l, at.back) + left - back_steps, back_steps};
 }
 
-/* The sums of an interval's vectors over the warps, to [T,BH,N]. */
+/* Sums an interval's vectors over the warps, and stores them to [T,BH,N]. */
 template <int LANES>
 static __device__ __forceinline__ void store_sums(const layout &l, const work_coord &p,
                                                   const smem_layout &d, const interval_work &w,
@@ -467,7 +467,7 @@ static __device__ __forceinline__ void store_sums(const layout &l, const work_co
     }
 }
 
-/* dv, and dz of the row side. */
+/* Stores dv, and dz of the row side. */
 template <typename T, int LANES>
 static __device__ void store_rows(const layout &l, const work_coord &p, int64_t t, int steps,
                                   const float *dv, const float *dz)
@@ -487,13 +487,13 @@ static __device__ void store_rows(const layout &l, const work_coord &p, int64_t 
     }
 }
 
-/* Steps of the n-th batch of a subsegment. */
+/* The number of steps in the n-th batch of a subsegment. */
 static __device__ __forceinline__ int steps_of(const layout &l, const subsegment &w, int n)
 {
     return n < 0 ? 0 : min(l.batch, w.steps - n * l.batch);
 }
 
-/* The keys of a subsegment, one batch per interval, the rest in the last interval. */
+/* Loads the keys of a subsegment, one batch per interval, and the rest in the last interval. */
 template <typename T, int LANES, bool ALIGNED>
 static __device__ __forceinline__ void fetch(const layout &l, const work_coord &p,
                                              const subsegment &w, int n, bool last,
@@ -504,7 +504,7 @@ static __device__ __forceinline__ void fetch(const layout &l, const work_coord &
                                         last ? w.steps : min(from + l.batch, w.steps), to);
 }
 
-/* The same, but the loads of one interval are stored to shared memory in the next. */
+/* Like fetch(), but the loads of one interval are stored to shared memory in the next. */
 template <typename T, int LANES, bool INSIDE, bool ALIGNED>
 static __device__ __forceinline__ void fetch_ahead(incoming<T> *in, const layout &l,
                                                    const work_coord &p, const subsegment &w, int n,
@@ -520,7 +520,7 @@ static __device__ __forceinline__ void fetch_ahead(incoming<T> *in, const layout
     } while (last && steps_of(l, w, n++) > 0);
 }
 
-/* The producers: store an interval behind, load a subsegment ahead.  (Where registers are
+/* The producers store one interval behind, and load one subsegment ahead.  (Where registers are
  * few, no batch is kept in flight across a barrier, and nothing is prefetched.) */
 template <typename T, int LANES, int ROWS, bool INSIDE, bool ALIGNED>
 static __device__ __forceinline__ void produce(const layout &l, const work_coord &p,
@@ -577,7 +577,8 @@ static bool fits(layout *l, int steps, int interval)
     return (size_t)arena_bytes<alloc_smem>(*l) <= gpu_limits()->smem;
 }
 
-/* Subsegments as long as fit, of about equal length, and as long an interval. */
+/* Subsegments have about equal length and are as long as fit into shared memory; then the interval
+ * is as long as fits. */
 static layout back_layout(const struct frame *f)
 {
     layout l = layout_of(f, {ROLES, ROLE_THREADS, 0, 1, 1});
@@ -602,7 +603,7 @@ static layout back_layout(const struct frame *f)
     return l;
 }
 
-/* The parts of the workspace; returns its floats. */
+/* Sets the pointers into the workspace; returns its size in floats. */
 static int64_t divide(layout *l, float *work)
 {
     const call &c = l->c;

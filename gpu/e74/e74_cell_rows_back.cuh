@@ -11,13 +11,13 @@ namespace e74_rows
 
 enum { REPLAY, SCAN_BACK, PRODUCE, ROLES };
 
-/* Rows of at least LONG lanes: several per consumer, for fewer loads of keys and fewer
+/* Where a row has at least LONG lanes, a consumer has several rows: fewer loads of keys and fewer
  * sums over rows for the same work, and fewer parts of a state. */
 enum { LONG = 16, LONG_ROWS = 2, LONG_ROLE_THREADS = 256, LONG_PRODUCER_THREADS = 128 };
 
 /* ---- subsegments ---- */
 
-/* Steps of a segment; none, before the first and after the last. */
+/* A subsegment of a segment; steps = 0 before the first and after the last. */
 struct subsegment {
     int segment, sub, steps;
 };
@@ -40,7 +40,7 @@ static __device__ subsegment subsegment_of(const layout &l, int segment, int sub
 struct pipeline {
     subsegment back, now, next;
     int intervals;
-    int stage, half; /* now's stage of keys, and end of the slots of states */
+    int stage, half; /* now's stage of keys; the end of the slots at which its states begin */
 };
 
 static __device__ pipeline pipeline_at(const layout &l, const subsegment &back,
@@ -91,8 +91,8 @@ static __device__ __forceinline__ void store_few(float *to, const few<ROWS> &f)
 
 /* ---- a block's shared memory in the backward pass ---- */
 
-/* The operands and results that the warp roles exchange.  Subsegments alternate in the first two, intervals in the
- * others. */
+/* The operands and results that the warp roles exchange.  Subsegments alternate in the first
+ * two, intervals in the others. */
 struct smem_layout {
     unsigned char *stages; /* [3] keys and rows' elements of a subsegment */
     float *slots;          /* [slots][rows][width] states before and after each step */
@@ -100,16 +100,15 @@ struct smem_layout {
     float *dv, *dz; /* [2][interval][rows] */
 };
 
-/* One subsegment has its states from the first slot up, the next from the last slot down:
- * the replay overwrites slots that the backward pass has finished with.  In an interval it
- * writes one state per step, in the first interval one more, and none that is still to
- * be read. */
+/* One subsegment stores its states from the first slot up, the next from the last slot down: the
+ * replay overwrites slots that SCAN_BACK has finished with.  In an interval it stores one state per
+ * step, in the first interval one more, and overwrites none that is still to be read. */
 static __host__ __device__ int slots_of(const layout &l)
 {
     return l.steps + 1 + l.interval + 1;
 }
 
-/* (One array: the kernel has no registers to round up the offset of each part.) */
+/* (A single allocation: the kernel has no registers left to round up the offset of each part.) */
 static __host__ __device__ smem_layout alloc_smem(smem_arena *smem, const layout &l)
 {
     const int stages = 3 * arena_bytes<alloc_stage>(l, true) / (int)sizeof(float);
@@ -126,14 +125,14 @@ static __host__ __device__ smem_layout alloc_smem(smem_arena *smem, const layout
     return d;
 }
 
-/* Each warp role calls it: registers for all of them would spill. */
+/* Each warp role calls it: registers that hold it for all roles would spill. */
 static __device__ __forceinline__ smem_layout smem_of(const layout &l, unsigned char *buffer)
 {
     smem_arena smem = {buffer, 0};
     return alloc_smem(&smem, l);
 }
 
-/* The address of the thread's part of a vector's sums, i-th step of an interval. */
+/* The address of the thread's part of a vector's sums in the i-th step of an interval. */
 template <int LANES>
 static __device__ float *sums_of(const layout &l, const work_coord &p, const smem_layout &d,
                                  int vector, int half, int i)
@@ -144,7 +143,7 @@ static __device__ float *sums_of(const layout &l, const work_coord &p, const sme
     return d.sums + row * l.width + column;
 }
 
-/* Sums over the rows of a warp. */
+/* Stores the sums over the rows of a warp. */
 template <int LANES>
 static __device__ __forceinline__ void store_warp_sums(float *to, float8 e, int tid)
 {

@@ -27,8 +27,8 @@ static __device__ __forceinline__ float8 sum_of_parts(const layout &l, int vecto
     return sum;
 }
 
-/* From the sums to dk, dq, dz, and dv where it is tied: LANES threads for one
- * (step, sequence, head, group). */
+/* Computes dk, dq and dz from the sums, and adds a tied dv to dk, with LANES threads per (step,
+ * sequence, head, group). */
 template <typename T, int LANES, bool ALIGNED>
 __global__ void __launch_bounds__(FINISH_THREADS) finish_rows(layout l)
 {

@@ -1,5 +1,6 @@
 /* e74_cell, kernel `rows`, before its backward pass: stores the states between the subsegments of
- * each segment.  All segments run in parallel: enough rows for sixteen columns per thread. */
+ * each segment.  All segments run in parallel, which gives enough rows for sixteen columns per
+ * thread. */
 #include "gpu/device/launch.cuh"
 #include "gpu/e74/e74_cell_rows.cuh"
 
@@ -24,7 +25,7 @@ static __device__ __forceinline__ void begin_row(row_state<PER_LANE> *w, const l
 }
 
 /* (The element after a subsegment's last is loaded and not used.)  Loads are issued before
- * shuffles: none between the products and the shuffles of a dot product. */
+ * shuffles, and none between the products and the shuffles of a dot product. */
 template <typename T, int LANES, int PER_LANE, bool INSIDE>
 static __device__ __forceinline__ void step_row(row_state<PER_LANE> *w, const layout &l,
                                                 const work_coord &p)
@@ -35,7 +36,7 @@ static __device__ __forceinline__ void step_row(row_state<PER_LANE> *w, const la
     w->now = then;
 }
 
-/* One warp role, since many blocks share an SM. */
+/* A block has one warp role only, since many blocks share an SM. */
 template <typename T, int LANES, int PER_LANE, bool INSIDE, bool ALIGNED>
 __global__ void __launch_bounds__(ROLE_THREADS, LANES > 2 ? 4 : 3) note_rows(layout l)
 {

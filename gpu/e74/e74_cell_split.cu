@@ -1,25 +1,24 @@
-/* e74_cell, kernel `split`: long sequences with few heads.  T is cut into splits, which
- * the scans of the kernel `chunked` process in parallel.
+/* e74_cell, kernel `split`: long sequences with few heads.  T is cut into splits, which the scans
+ * of the kernel `chunked` process in parallel.
  *
- * With f = linear the steps of a split map each row s of the state to s A + b.  A is the
- * final state from the unit matrix with v = 0, b the final state from 0 with the given v.
- * So a pass is:
+ * With f = linear the steps of a split map each row s of the state to s A + b.  A is the final
+ * state from the unit matrix with v = 0, b the final state from 0 with the given v.  So a pass is:
  *
  *     factor    all chunks in parallel, as in `chunked`
  *     scan      all splits in parallel, from 0 and from the unit matrix: b and A
  *     combine   splits in sequence: the initial state of each, S <- S A + b
  *     scan      all splits in parallel from those states, as in `chunked`
  *
- * Backward is the same with G, from the last split, with dout for v.  combine computes
- * the last state and dS0, so that two calls that hand a state over at a split's border
- * give the bits of one call.
+ * Backward is the same with G, from the last split, with dout for v.  combine computes the last
+ * state and dS0, so that two calls that hand a state over at a split's border give the same bits as
+ * one call.
  *
- * combine() has one block per 16 rows of a state; rows are independent.  Each of its
- * warps computes 16 columns of S A on tensor cores.  Both factors are split into high
- * and low bf16, and the product of the two low ones is left out: an error of about 2^-16.
+ * combine() has one block per 16 rows of a state; rows are independent.  Each of its warps computes
+ * 16 columns of S A on tensor cores.  Both factors are split into high and low bf16, and the
+ * product of the two low ones is left out: an error of about 2^-16.
  *
- * Bound by the latency of the two scans, which grows with the steps of a split, and by
- * that of combine, which grows with the number of splits: it loads A from L2. */
+ * Bound by the latency of the two scans, which grows with the steps of a split, and by that of
+ * combine, which grows with the number of splits: it loads A from L2. */
 #include <stdio.h>
 
 #include "gpu/device/async.cuh"
@@ -30,19 +29,19 @@
 
 using namespace e74_chunked;
 
-/* Steps of a split, a multiple of CHUNK: the same for all T, or a hand-over at a split's
- * border would not be exact. */
+/* Steps of a split, a multiple of CHUNK: the same for all T, since otherwise a hand-over at a
+ * split's border would not be exact. */
 #define STEPS_PER_SPLIT 512
-/* With more rows of states, B H n, whole sequences fill the device: splits take three
- * times their work.  (Measured: at T 4096, n 64, 1024 rows take 234 us in splits, 292
- * whole; 1536 take 360 and 320.) */
+/* With more rows of states than this, B H n, whole sequences fill the device: splits need three
+ * times the work.  (Measured: at T 4096, n 64, 1024 rows take 234 us in splits, 292 whole; 1536
+ * take 360 and 320.) */
 #define MAX_ROWS 1024
 
 /* ---- combine: splits in sequence ---- */
 
 enum {
     STRIP = 16, /* rows of a state per block */
-    A_ROWS = 64 /* of A per stage */
+    A_ROWS = 64 /* rows of A per stage */
 };
 
 /* A stage of the pipeline.  A split is loaded in PARTS: rows of its A, and of its b. */
@@ -90,7 +89,7 @@ static __device__ __forceinline__ part<N> part_of(const combine_smem<N> &w, int 
     return alloc_part<N>(&stage);
 }
 
-/* Which state, and the first of its rows. */
+/* The index of a state, and the first row of the block's strip. */
 struct strip {
     int64_t bh;
     int first;
@@ -157,7 +156,7 @@ static __device__ __forceinline__ void store_block(const plan &p, const strip &s
                                                          x[i / 2][i % 2 * 2 + 1]};
 }
 
-/* The warp's block of S, split into high and low bf16, to shared memory. */
+/* Stores the warp's block of S to shared memory, split into high and low bf16. */
 template <int N>
 static __device__ __forceinline__ void store_split(bf16 *high, bf16 *low, const float (*x)[4])
 {
@@ -272,7 +271,7 @@ static cudaError_t launch_combine(const plan &p)
                   arena_bytes<alloc_combine<N>>());
 }
 
-/* The scan of a pass, by splits; `end`: the final state of the last one, or NULL. */
+/* Scans all splits of a pass; `end` receives the final state of the last one, unless it is NULL. */
 template <enum pass PASS>
 static cudaError_t scan_splits(plan p, float *end)
 {

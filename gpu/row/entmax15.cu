@@ -317,7 +317,7 @@ static int sort_backward(const struct frame *f)
     return cudaGetLastError();
 }
 
-/* ---- the ladder ---- */
+/* ---- the kernels ---- */
 
 #define APPROXIMATES "rcp.approx, sqrt.approx"
 #define EACH(bits, T)                                                                              \

@@ -162,9 +162,8 @@ static __device__ __forceinline__ strip strip_of(const means &m, const strips &s
 enum { ROWS_PER_STEP = 4 }; /* rows in shared memory at a time */
 
 struct smem_layout {
-    int margin, length,
-        pitch; /* columns left of the strip; elements; leading dimension in floats */
-    int sums;  /* sums of chunks that are stored per row */
+    int margin, length, pitch; /* columns left of the strip; elements; leading dimension */
+    int sums;                  /* sums of chunks that are stored per row */
     size_t bytes;
 };
 

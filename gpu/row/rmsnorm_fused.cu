@@ -252,8 +252,8 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 1)
     store_parts(p, grid, sums, me, (float *)ring);
 }
 
-/* The layout of backward: a block has BLOCK_THREADS threads or a few less, in as many teams as fit;
- * one team if it is a cluster. */
+/* The layout of backward: a block has as many teams as fit into BLOCK_THREADS threads; if a team is
+ * a cluster, the block has one. */
 static norm_layout fused_layout(int64_t N, size_t size)
 {
     norm_layout l = layout_backward(N, size);
@@ -271,7 +271,7 @@ static int64_t max_clusters(const norm_layout &l)
 }
 
 /* Sets the dynamic shared memory of the kernel, and computes how many clusters are resident at
- * once. They may be fewer than SMs / blocks, because the blocks of a cluster must be in one GPC. */
+ * once.  They may be fewer than SMs / blocks: the blocks of a cluster must be in one GPC. */
 template <typename K>
 static cudaError_t prepare(K *kernel, const norm_layout &l, int64_t *clusters)
 {

@@ -8,7 +8,7 @@
 #include "common/ops/adamw.h"
 #include "gpu/element/elementwise.cuh"
 
-/* A block updates CHUNK parameters, a multiple of those of a vector. */
+/* A block updates CHUNK parameters: a whole number of vectors of ELEMENTS parameters. */
 enum { THREADS = 256, ELEMENTS = 4, VECTORS = 2, CHUNK = 8192, MAX_TENSORS = 320 };
 
 struct rates {
@@ -16,11 +16,11 @@ struct rates {
 };
 
 struct buffers {
-    const void *p, *g, *m, *v; /* p: the master copy, where there is one */
+    const void *p, *g, *m, *v; /* p: the master copy, if there is one */
     void *p_next, *m_next, *v_next, *rounded;
 };
 
-/* The type of p: with a master copy float, and a rounded one is written too. */
+/* The type of p: float if p is a master copy; then a rounded copy is written as well. */
 template <typename T, bool MASTER>
 struct stored {
     typedef T type;
@@ -60,8 +60,8 @@ static buffers buffers_of(const struct frame *f)
     return {a->p, a->g, a->m, a->v, a->p_next, a->m_next, a->v_next, NULL};
 }
 
-/* The formula, with its fused multiply-adds written out, so that all kernels, and all places in
- * them, give the same bits. */
+/* The formula.  It uses fmaf explicitly, so that all kernels, and all calls within them, give the
+ * same bits. */
 static __device__ __forceinline__ void advance(float *p, float g, float *m, float *v,
                                                const rates &r)
 {
@@ -93,7 +93,7 @@ __global__ void adamw_plain(buffers b, rates r, int64_t begin, int64_t end)
         one_parameter<T, MASTER>(b, r, i);
 }
 
-/* Four parameters: one load per tensor. */
+/* Four parameters: one load each of p, g, m and v. */
 template <typename T, bool MASTER>
 struct four_parameters {
     vec<typename stored<T, MASTER>::type, ELEMENTS> p;
@@ -101,7 +101,7 @@ struct four_parameters {
     vec<float, ELEMENTS> m, v;
 };
 
-/* Vector number `at` of each buffer. */
+/* Loads vector number `at` of each buffer. */
 template <typename T, bool MASTER>
 static __device__ __forceinline__ four_parameters<T, MASTER> load_four(const buffers &b, int64_t at)
 {
@@ -130,9 +130,9 @@ static __device__ __forceinline__ void advance_four(const buffers &b, const rate
         ((vec<T, ELEMENTS> *)b.rounded)[at] = pack<T, ELEMENTS>(p);
 }
 
-/* Parameters begin to end, by one block.  Those at both ends that are in no whole vector are
- * updated singly; the others with one load per vector and tensor, two vectors of each tensor in
- * flight per thread. */
+/* One block updates parameters begin to end.  The parameters at both ends that are not in a
+ * whole vector are updated one by one.  The others are loaded as vectors; a thread has two
+ * vectors of each buffer in flight. */
 template <typename T, bool MASTER>
 static __device__ __forceinline__ void advance_range(const buffers &b, const rates &r,
                                                      int64_t begin, int64_t end)
@@ -157,7 +157,8 @@ static __device__ __forceinline__ void advance_range(const buffers &b, const rat
     }
 }
 
-/* Chunks begin and end at vectors, except at the ends of a tensor. */
+/* The number of chunks.  They begin and end at vector boundaries, except at the ends of a
+ * tensor. */
 static inline __host__ __device__ int64_t chunks_of(int64_t begin, int64_t end)
 {
     return begin < end ? ceil_div(end - begin / ELEMENTS * ELEMENTS, CHUNK) : 0;
@@ -179,7 +180,7 @@ __global__ void __launch_bounds__(THREADS)
     advance_chunk<T, MASTER>(b, r, begin, end, blockIdx.x);
 }
 
-/* Where each tensor begins, and which block has its first chunk. */
+/* The first parameter of each tensor, and the block that has its first chunk. */
 struct tensor_table {
     int64_t begin[MAX_TENSORS + 1];
     int first_block[MAX_TENSORS + 1];

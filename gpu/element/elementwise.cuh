@@ -1,11 +1,13 @@
 /* elementwise.cuh - operations whose i-th output elements are a function of the i-th input
- * elements. Each pass of an operation is a function of floats,
+ * elements.  Each pass of an operation is a function of floats, for example
  *
- * struct product { enum { IN = 2, OUT = 1 }; static __device__ void at(const float *in, float *out)
- * { out[0] = in[0] * in[1]; } };
+ *     struct product {
+ *         enum { IN = 2, OUT = 1 };
+ *         static __device__ void at(const float *in, float *out) { out[0] = in[0] * in[1]; }
+ *     };
  *
- * and the kernels here apply it to tensors of any length: one thread per element, or per some
- * vectors. */
+ * The kernels here apply it to tensors of any length, with one thread per element or one thread per
+ * two or four vectors. */
 #ifndef ELEMENTWISE_CUH
 #define ELEMENTWISE_CUH
 
@@ -41,15 +43,15 @@ __global__ void each_plain(operands<F> o, int64_t n)
         one_element<T>(o, i);
 }
 
-/* 16 bytes per load, and at least four loads of a thread in flight before it uses the first:
- * enough to saturate the memory. */
+/* The vectors of a thread: at least four 16-byte loads are in flight before it uses the first,
+ * which is enough to saturate the memory bandwidth. */
 template <typename F>
 struct vectors_per_thread {
     static const int count = F::IN == 1 ? 4 : 2;
 };
 
-/* A thread's vectors have a stride of the block's threads, so that accesses are coalesced.  The
- * elements after the last whole vector are handled by the first threads, one each. */
+/* The vectors of a thread have a stride of ELEMENT_THREADS vectors, so that accesses are coalesced.
+ * The first threads process the elements after the last whole vector, one each. */
 template <typename T, typename F>
 __global__ void __launch_bounds__(ELEMENT_THREADS) each_vector(operands<F> o, int64_t n)
 {
@@ -90,7 +92,7 @@ __global__ void __launch_bounds__(ELEMENT_THREADS) each_vector(operands<F> o, in
         one_element<T>(o, whole * N + threadIdx.x);
 }
 
-/* F on all n elements of each tensor. */
+/* Launches F on all n elements of each tensor. */
 template <typename T, bool VECTOR, typename F>
 static int each_element(const operands<F> &o, int64_t n)
 {
@@ -103,7 +105,7 @@ static int each_element(const operands<F> &o, int64_t n)
     return cudaLaunchKernelEx(&config, kernel, o, n);
 }
 
-/* The grid ends at 2^31 - 1 blocks. */
+/* A grid has at most 2^31 - 1 blocks. */
 static inline const char *too_many_elements(const struct frame *f)
 {
     return ceil_div(DIM(f, 'M') * DIM(f, 'D'), ELEMENT_THREADS) > 0x7fffffff
@@ -111,7 +113,7 @@ static inline const char *too_many_elements(const struct frame *f)
                : NULL;
 }
 
-/* The kernels of an operation whose file has forward<T, VECTOR> and backward<T, VECTOR>. */
+/* The kernels of an operation whose file defines forward<T, VECTOR> and backward<T, VECTOR>. */
 #define ELEMENTWISE(kernel, bits, T, idea, approximates, unit)                                     \
     static const struct impl kernel##bits = {#kernel,                                              \
                                              idea,                                                 \

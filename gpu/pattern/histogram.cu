@@ -1,19 +1,19 @@
-/* counts[k] = number of x with floor(x M) = k, 0 <= x < 1; other x are counted in outside, by their kind.
+/* counts[k] = the number of x with floor(x M) = k, 0 <= x < 1.  Other x are counted in `outside`,
+ * by kind.
  *
- * global has one thread per element, shared and private one set of counters or several per
- * block. */
+ * global has one thread per element; shared has one set of counters per block, private several. */
 #include "common/ops/histogram.h"
 #include "gpu/device/cluster.cuh"
 #include "gpu/device/launch.cuh"
 #include "gpu/device/pdl.cuh"
 #include "gpu/device/vector.cuh"
 
-/* A place is a bin, or M + kind for the elements that are in no bin. */
+/* A place is the index of a bin, or M + kind for the elements outside all bins. */
 typedef unsigned long long whole;
 
-/* The place of x.  fma rounds once: x M + 2^23 is rounded down to a float, and within 2^23 ...
- * 2^24 (x M < M <= 2^23) the floats are the integers.  So its last 23 bits are the floor of the
- * exact x M.  A product rounded to nearest could be an integer above x M. */
+/* The place of x.  The fma rounds x M + 2^23 once, down to a float.  As x M < M <= 2^23, the
+ * result is between 2^23 and 2^24, where floats are integers; so its last 23 bits are the floor
+ * of the exact x M.  A product rounded to nearest could be an integer above x M. */
 static __device__ __forceinline__ int counter_of(float x, int bins)
 {
     if (x >= 0 && x < 1)
@@ -104,7 +104,7 @@ __global__ void shared_kernel(const T *x, int64_t n, int bins, whole *counts, wh
             atomicAdd(total_of(counts, outside, bins, place), counter[place]);
 }
 
-/* Blocks that count: as many as are resident at once, but no more than there is work for. */
+/* The number of blocks: as many as are resident at once, but at most one per MAX_THREADS items. */
 static unsigned blocks_for(int64_t items, int blocks_per_sm)
 {
     const int64_t resident = (int64_t)blocks_per_sm * gpu_limits()->sms;
@@ -128,7 +128,7 @@ static int shared(const struct frame *f)
     return cudaGetLastError();
 }
 
-/* ---- private: up to 32 copies of each counter, as shared memory allows; vectors of x ---- */
+/* ---- private: up to 32 copies of each counter in shared memory; vectors of x ---- */
 
 enum { LOADS = 4 };
 
@@ -139,8 +139,8 @@ struct counting {
     whole *counts, *outside;
 };
 
-/* Loads LOADS vectors of a thread with a stride of the block's threads; nothing beyond the block's
- * part. */
+/* Loads LOADS vectors of a thread, with a stride of MAX_THREADS vectors, up to the end of the
+ * block's part. */
 template <typename T>
 static __device__ __forceinline__ void fetch(vec<T> to[LOADS], const vec<T> *x, int64_t first,
                                              int64_t end)
@@ -151,7 +151,7 @@ static __device__ __forceinline__ void fetch(vec<T> to[LOADS], const vec<T> *x, 
             to[i] = x[first + i * MAX_THREADS];
 }
 
-/* Counts one vector; a single atomic if all its elements have the same place. */
+/* Counts the elements of one vector, with a single atomic if all have the same place. */
 template <typename T>
 static __device__ __forceinline__ void count_vector(unsigned *own, const vec<T> &v, int bins,
                                                     int copies)
@@ -173,10 +173,10 @@ static __device__ __forceinline__ void count_vector(unsigned *own, const vec<T> 
         atomicAdd(&own[place[i] * copies], 1);
 }
 
-/* Counter `place` of copy c is place * copies + c, and a thread uses the copy of its lane.  With
- * 32 copies the lanes of a warp access 32 different banks for any x: no bank conflicts and no
- * contention.  Each block has an equal part of x and always has its next batch in flight: 64 KB
- * per SM. */
+/* Counter `place` of copy c is at index place * copies + c.  A thread uses copy lane % copies.
+ * With 32 copies the lanes of a warp access 32 different banks for any x: no bank conflicts and
+ * no contention.  Each block has an equal part of x, and its next LOADS vectors per thread are
+ * always in flight: 64 KB per SM. */
 template <typename T>
 __global__ void __launch_bounds__(MAX_THREADS) private_kernel(counting c)
 {
@@ -207,7 +207,7 @@ __global__ void __launch_bounds__(MAX_THREADS) private_kernel(counting c)
             &own[counter_of(load((const T *)c.x + vectors * WIDTH<T> + tid), c.bins) * c.copies],
             1);
     __syncthreads();
-    pdl_wait(); /* for the kernel that clears the totals */
+    pdl_wait(); /* until clear() has zeroed the totals */
     for (int place = tid; place < places; place += MAX_THREADS) {
         unsigned sum = 0;
         #pragma unroll 8

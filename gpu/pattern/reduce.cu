@@ -1,7 +1,7 @@
-/* y[r] = sum, mean, max (with argmax) or 2-norm of row r of x [R,N]; over all of x, which is then
- * one row of R N elements.
+/* y[r] = sum, mean, max (with argmax) or 2-norm of row r of x [R,N]; or y of all of x, which is
+ * then one row of R N elements.
  *
- * A group of threads, a warp or a block, reduces one row or one chunk of a row.  Backward, a
+ * A group of threads (a warp or a block) reduces one row or one chunk of a row.  Backward, a
  * group writes dx of one chunk. */
 #include "common/ops/reduce.h"
 #include "gpu/device/math.cuh"
@@ -9,11 +9,11 @@
 #include "gpu/device/vector.cuh"
 
 enum {
-    BLOCK = 256,            /* threads, where a block is not one group */
-    MAX_THREADS = 256,      /* of a group */
+    BLOCK = 256,            /* threads of a block whose groups are warps */
+    MAX_THREADS = 256,      /* threads of a group */
     AHEAD = 8,              /* accesses that a thread has in flight at once */
-    AHEAD_BACK = 4,         /* in backward, which also writes */
-    CHAIN = 64,             /* rounds summed on their own, for small rounding errors */
+    AHEAD_BACK = 4,         /* the same in backward, which also writes */
+    CHAIN = 64,             /* rounds in one partial sum: this keeps rounding errors small */
     MAX_BLOCKS = 0x7fffffff /* blocks of a grid */
 };
 
@@ -23,7 +23,7 @@ struct total {
     float sum;
 
     static __device__ __forceinline__ total none(void) { return {0}; }
-    /* N neighbouring elements; zeros where they are not valid. */
+    /* Adds N neighbouring elements, which are zero if they are not valid. */
     template <int N>
     __device__ __forceinline__ void accumulate(const float (&x)[N], int64_t, bool, bool squared)
     {
@@ -40,8 +40,8 @@ struct total {
     }
 };
 
-/* The maximum and its first index; of NaNs, the first.  There is no index until an element is above
- * -inf. */
+/* The maximum and its first index; if there are NaNs, the first NaN.  There is no index while all
+ * elements are -inf. */
 struct argmax {
     float x;
     int64_t at;
@@ -55,8 +55,8 @@ struct argmax {
         if (below(other.x) || (tie && other.at < at))
             *this = other;
     }
-    /* Elements after all so far.  Few elements are a new maximum: only if the maximum of these is
-     * one, its index is searched. */
+    /* Adds N elements whose indices are after all so far.  New maxima are rare: the index is
+     * searched only if the largest of these elements is one. */
     template <int N>
     __device__ __forceinline__ void accumulate(const float (&next)[N], int64_t first, bool valid,
                                                bool)
@@ -80,15 +80,15 @@ struct argmax {
 
 /* ---- mapping of rows to threads ---- */
 
-/* Rows of n elements, each in `chunks` chunks of `chunk` elements, the last one shorter.  Each
- * chunk is handled by one group of threads: a warp, or a block. */
+/* Rows of n elements, each divided into `chunks` chunks of `chunk` elements; the last chunk may be
+ * shorter.  One group of threads, a warp or a block, processes a chunk. */
 struct partition {
     int64_t rows, n, chunk, chunks;
     int group; /* threads */
 };
 
-/* The smallest group that has all of a chunk in flight at once, with `ahead` accesses per
- * thread, but MAX_THREADS threads at most. */
+/* The group is the smallest that has a whole chunk in flight with `ahead` accesses per thread, but
+ * has at most MAX_THREADS threads. */
 template <typename T>
 static partition partition_of(int64_t rows, int64_t n, int64_t chunk, int ahead)
 {
@@ -110,9 +110,9 @@ static int64_t blocks_of(const partition &p)
 
 /* A thread's chunk of a row, and its index in the group. */
 struct work_tile {
-    int64_t number, row, begin; /* of the chunk; its row, and its first column */
+    int64_t number, row, begin; /* the chunk's index; its row; its first column */
     int64_t n;                  /* elements of the chunk */
-    int first;                  /* the thread's index, and its first access */
+    int first;                  /* index of the thread and of its first access */
 };
 
 static __device__ __forceinline__ work_tile work_tile_of(const partition &p)
@@ -131,7 +131,7 @@ static __device__ __forceinline__ work_tile work_tile_of(const partition &p)
 struct job {
     partition by;
     const void *x;
-    const int64_t *from; /* NULL, or the index of each x in its row */
+    const int64_t *from; /* the index in its row of the maximum that x is, or NULL */
     void *y;
     int64_t *at;        /* of a max */
     int kept;           /* the type of y */
@@ -153,7 +153,7 @@ static __device__ void store_result(const job &j, const work_tile &w, const argm
 
 /* ---- tree ---- */
 
-/* One block per row: a tree in shared memory reduces its threads' results. */
+/* One block per row: a tree in shared memory reduces the results of its threads. */
 template <typename F, typename T>
 __global__ void __launch_bounds__(BLOCK) tree_kernel(job j)
 {
@@ -181,9 +181,9 @@ __global__ void __launch_bounds__(BLOCK) tree_kernel(job j)
         store_result(j, w, partial[0]);
 }
 
-/* ---- shuffle, and two levels of it ---- */
+/* ---- shuffle and two_level ---- */
 
-/* A thread's part of a chunk: accesses with a stride of `threads`, AHEAD of them in flight
+/* Reduces a thread's part of a chunk: accesses with a stride of `threads`, AHEAD of them in flight
  * before the first is used. */
 template <typename F, typename T, bool WIDE>
 static __device__ __forceinline__ F fold_share(const T *x, const work_tile &w, int threads,
@@ -225,8 +225,8 @@ static __device__ __forceinline__ F fold_lanes(F found)
     return found;
 }
 
-/* A warp reduces by shuffles.  The warps of a block then combine their results in shared memory,
- * unless each warp has a row of its own. */
+/* A warp reduces by shuffles.  If the group is a block, its warps then combine their results in
+ * shared memory; otherwise each warp has a chunk of its own. */
 template <typename F, typename T, bool WIDE>
 __global__ void __launch_bounds__(MAX_THREADS) shuffle_kernel(job j)
 {
@@ -320,7 +320,7 @@ __global__ void __launch_bounds__(MAX_THREADS) spread_kernel(job_back j)
 
 /* ---- launches ---- */
 
-/* Elements of a long row per group. */
+/* The elements of a chunk of a long row. */
 template <typename T>
 constexpr int64_t CHUNK = MAX_THREADS *AHEAD * 16 / sizeof(T);
 
@@ -391,7 +391,8 @@ static int shuffle_fold(const struct frame *f)
     return fold<F, T>(job_of<T>(f, rows_whole<T>(f)));
 }
 
-/* Where a row is one chunk, the first level is the only one. */
+/* The first launch reduces chunks, the second one their results.  If a row is one chunk, there is
+ * only one launch. */
 template <typename F, typename T>
 static int two_level_fold(const struct frame *f)
 {
@@ -426,7 +427,7 @@ static size_t two_level_work(const struct frame *f, enum pass p)
     return p == FORWARD && by.chunks > 1 ? by.rows * by.chunks * part : 0;
 }
 
-/* The reductions by sum and by max. */
+/* A launch of a reduction, by sum or by max. */
 typedef int folding(const struct frame *f);
 
 template <folding *SUM, folding *MAX>

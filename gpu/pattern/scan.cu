@@ -1,5 +1,5 @@
 /* y[r,i] = sum of x[r,k] over k <= i, or k < i if exclusive; x, y [R,N].  Backward is the same scan
- * from the end of each row: BACK.
+ * from the end of each row to its begin; BACK is then true.
  *
  * sweep and shuffle have one block per row, three_pass and lookback one block per tile of a row. */
 #include "common/ops/scan.h"
@@ -9,19 +9,19 @@
 #include "gpu/device/vector.cuh"
 
 enum {
-    BLOCK = 128,            /* threads at most */
-    RESIDENT = 6,           /* blocks of an SM: 6 x 32 KB in flight */
+    BLOCK = 128,            /* maximum threads of a block */
+    RESIDENT = 6,           /* blocks per SM: 6 x 32 KB in flight */
     AHEAD = 16,             /* accesses of a thread, all in flight at once */
-    SWEEP_THREADS = 512,    /* threads of a sweep, each with two elements */
-    LEVELS = 4,             /* of sums over 1, 32, 32^2 ... tiles: enough for 2^30 elements */
+    SWEEP_THREADS = 512,    /* threads of kernel `sweep`, each with two elements */
+    LEVELS = 4,             /* levels of sums over 1, 32, 32^2 ... tiles, for 2^30 elements */
     MAX_BLOCKS = 0x7fffffff /* blocks of a grid */
 };
 
 /* ---- sweep ---- */
 
-/* One block per row, chunk by chunk.  The up-sweep makes a chunk a tree of sums in shared
- * memory.  The down-sweep starts at the root: each node's left child gets the node's prefix, and
- * its right child that prefix plus the left child's sum (Blelloch). */
+/* One block per row, which it scans chunk by chunk.  The up-sweep computes a tree of sums of a
+ * chunk in shared memory.  The down-sweep starts at the root: the left child of a node gets the
+ * node's prefix, and the right child gets this prefix plus the left child's sum (Blelloch). */
 template <typename T, bool BACK>
 __global__ void __launch_bounds__(SWEEP_THREADS)
     sweep_kernel(T *y, const T *x, int64_t n, bool exclusive)
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(SWEEP_THREADS)
 
 /* ---- tiles ---- */
 
-/* Rows of n elements, in tiles of AHEAD accesses per thread. */
+/* Rows of n elements, divided into tiles of AHEAD accesses per thread. */
 struct job {
     const void *x;
     void *y;
@@ -82,9 +82,9 @@ struct job {
     bool exclusive;
 };
 
-/* A warp's part of a tile: AHEAD accesses per lane; access i of lane l is number 32 i + l in the
- * order of the scan.  They are loaded into shared memory, where each lane has slots of its own,
- * so that they take no registers while they are in flight or the block waits. */
+/* A warp's part of a tile: AHEAD accesses per lane; access i of lane l is number 32 i + l in
+ * scan order.  They are copied (if WIDE, by cp.async) into slots of the lane in shared memory,
+ * so they need no registers while they are in flight or while the block waits. */
 template <typename T, bool WIDE, bool BACK>
 struct warp_tile {
     enum { ELEMENTS = WIDTH<T, WIDE> };
@@ -97,7 +97,7 @@ struct warp_tile {
 
     static __device__ __forceinline__ int step(int i) { return BACK ? -32 * i : 32 * i; }
     __device__ __forceinline__ bool valid(int i) const { return 32 * i < left; }
-    /* From memory order to scan order, or back. */
+    /* Converts from memory order to scan order, or back. */
     static __device__ __forceinline__ void reverse(float (&x)[ELEMENTS])
     {
         #pragma unroll 4
@@ -142,7 +142,7 @@ struct warp_tile {
             sum += x[n];
         return sum;
     }
-    /* Scans within the warp: sets `before`; returns the warp's sum. */
+    /* Scans within the warp (shfl.up): sets `before` and returns the warp's sum. */
     __device__ __forceinline__ float scan(void)
     {
         const int lane = threadIdx.x % 32;
@@ -187,8 +187,8 @@ struct within {
     float before, all;
 };
 
-/* Each warp adds all warps' sums, in the same order; `warp_sums` may be reused after the
- * next-but-one barrier. */
+/* Each warp adds the sums of all warps in the same order.  `warp_sums` may be reused after one more
+ * barrier. */
 static __device__ __forceinline__ within add_warp_sums(float warp_sums[BLOCK / 32], float mine)
 {
     const int warp = threadIdx.x / 32, warps = blockDim.x / 32;
@@ -208,8 +208,8 @@ static __device__ __forceinline__ within add_warp_sums(float warp_sums[BLOCK / 3
 
 /* ---- shuffle ---- */
 
-/* One block per row, tile by tile: a warp scans its part by shuffles, and the warps exchange
- * their sums in shared memory once per tile. */
+/* One block per row, which it scans tile by tile.  A warp scans its part of a tile by shuffles; the
+ * warps exchange their sums in shared memory once per tile. */
 template <typename T, bool WIDE, bool BACK>
 __global__ void __launch_bounds__(BLOCK, RESIDENT) shuffle_kernel(job j)
 {
@@ -228,7 +228,7 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT) shuffle_kernel(job j)
 
 /* ---- three passes ---- */
 
-/* One block per tile: its sum, to sums [rows,tiles]. */
+/* One block per tile: computes the tile's sum and stores it to sums [rows,tiles]. */
 template <typename T, bool WIDE, bool BACK>
 __global__ void __launch_bounds__(BLOCK, RESIDENT) sum_kernel(job j, float *sums)
 {
@@ -247,8 +247,9 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT) sum_kernel(job j, float *sums
         sums[blockIdx.x] = w.all;
 }
 
-/* One block per tile: its scan, once the sum of all tiles before it is known.  Each tile is read
- * twice. (before NULL: rows of one tile.) */
+/* One block per tile: scans it, starting from before[tile], the sum of all tiles before it in
+ * its row.  Each tile is read twice.  (before is NULL if a row is one tile, which is then read
+ * once.) */
 template <typename T, bool WIDE, bool BACK>
 __global__ void __launch_bounds__(BLOCK, RESIDENT) tile_kernel(job j, const float *before)
 {
@@ -264,8 +265,8 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT) tile_kernel(job j, const floa
 
 /* ---- look-back ---- */
 
-/* Global state of the look-back: tagged sums over 1, 32, 32^2 ... tiles of a row, level after
- * level; and the counter from which blocks take their tiles. */
+/* State of the look-back in global memory: the counter from which blocks take their tiles; and for
+ * each row tagged sums over 1, 32, 32^2 ... tiles, one level after the other. */
 struct lookback_state {
     int *next_tile;
     tagged *sums;
@@ -274,10 +275,10 @@ struct lookback_state {
 
 enum { READY = 1 }; /* tag of a value that has been stored; 0: not yet */
 
-/* The sum of all tiles before `tile`, by one warp.  Tile 2 5 7, written to base 32, adds two
- * sums over 32^2 tiles, five over 32 and seven over one, in whatever order the blocks finish: so
- * its bits are always the same, and there is no chain of waits from tile to tile.  The last tile
- * of each 32 also stores the sum over the 32. */
+/* Returns the sum of all tiles before `tile`; called by one warp.  Example: tile 2 5 7 in base
+ * 32 adds two sums over 32^2 tiles, five over 32 and seven over one.  The sums do not depend on
+ * the order in which blocks finish, so the bits are always the same; and tiles do not wait in a
+ * chain.  The last tile of 32 also stores the sum over these 32, and so on for each level. */
 static __device__ float look_back(tagged *sums, int tiles, int tile, float mine)
 {
     const int lane = threadIdx.x % 32;
@@ -319,10 +320,10 @@ static __device__ float look_back(tagged *sums, int tiles, int tile, float mine)
     return all;
 }
 
-/* One block per tile, which is read once: its prefix comes from the blocks of the tiles before
- * it, while these run.  A block takes its tile from an atomic counter, so the tiles that it
- * waits for have been started.  Consecutive tiles are of different rows, so those before it in
- * its row are likely done. */
+/* One block per tile, which it reads once.  It computes its prefix from the sums of the tiles
+ * before, whose blocks may still run.  A block takes its tile from an atomic counter, so the
+ * tiles that it waits for have started.  Consecutive tiles are in different rows, so the tiles
+ * before it in its row are probably done. */
 template <typename T, bool WIDE, bool BACK>
 __global__ void __launch_bounds__(BLOCK, RESIDENT) lookback_kernel(job j, lookback_state b)
 {
@@ -351,14 +352,14 @@ __global__ void __launch_bounds__(BLOCK, RESIDENT) lookback_kernel(job j, lookba
 
 /* ---- launches ---- */
 
-/* Threads of a block: no more warps than a row has work for. */
+/* The threads of a block: at most BLOCK, and no more warps than a row has accesses for. */
 template <typename T>
 static int threads_of(int64_t n)
 {
     return 32 * (int)min((int64_t)BLOCK / 32, ceil_div(accesses<T>(n), 32 * AHEAD));
 }
 
-/* Shared memory for the accesses of its threads. */
+/* The bytes of shared memory for the accesses of a block's threads. */
 template <typename T>
 static size_t smem_of(int64_t n)
 {
@@ -430,7 +431,7 @@ static size_t three_pass_work(const struct frame *f, enum pass)
     return tiles > 1 ? 2 * DIM(f, 'R') * tiles * sizeof(float) : 0;
 }
 
-/* Tagged values of a row: one for each tile, for each 32 of them, and so on. */
+/* The number of tagged values of a row: one per tile, one per 32 tiles, and so on. */
 static int64_t tagged_values(int64_t tiles)
 {
     int64_t all = 0;

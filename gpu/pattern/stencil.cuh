@@ -5,34 +5,34 @@
 
 #include "gpu/device/vector.cuh"
 
-/* The place of element p of a row: one float of padding after each 32, so that threads whose
- * elements have a stride of 4, 8 or 16 access different banks. */
+/* The index in shared memory of element p of a row.  One float of padding follows each 32, so that
+ * threads whose elements have a stride of 4, 8 or 16 have no bank conflicts. */
 static __host__ __device__ __forceinline__ int padded(int p)
 {
     return p + p / 32;
 }
 
-/* The radius R, limited to N - 1, which already covers the whole axis. */
+/* The radius R limited to N - 1, which covers the whole axis. */
 static inline int64_t reach(int64_t R, int64_t N)
 {
     return min(R, N - 1);
 }
 
-/* The number of elements (neighbours or zeros) before the first output of a row in shared
- * memory: whole vectors if rows consist of vectors. */
+/* The number of elements (neighbours or zeros) to the left of the first output in a row of shared
+ * memory.  It is rounded up to whole vectors if rows consist of vectors. */
 template <typename T>
 static inline int margin_of(int64_t R, int64_t N)
 {
     return (int)(in_vectors<T>(N) ? ceil_div(R, WIDTH<T>) * WIDTH<T> : R);
 }
 
-/* A thread of a group that shares a row: its index, and their number. */
+/* A thread of a group that processes a row: its index, and the size of the group. */
 struct group_thread {
     int index, size;
 };
 
-/* s[padded(p)] = row[first + p] for p < length, and zero outside 0 ... N.  `by` is this thread of a
- * group.  If `wide`, in vectors; then `first` and `length` are
+/* s[padded(p)] = row[first + p] for p < length; zero if first + p is outside the row of N elements.
+ * `by` is this thread of the group.  If `wide`, it loads vectors; then `first` and `length` must be
  * multiples of a vector. */
 template <typename T>
 static __device__ __forceinline__ void fill(float *s, const T *row, int64_t first, int length,
@@ -79,17 +79,18 @@ static __device__ __forceinline__ void sum_chunks(float *sums, const float *s, i
     }
 }
 
-/* Whole chunks after the first one in a window, for all K windows that begin in the first chunk. */
+/* The number of whole chunks after the first one that all K windows which begin in the first chunk
+ * contain. */
 template <int K>
 static __host__ __device__ __forceinline__ int chunks_within(int window)
 {
     return (window - K) / K;
 }
 
-/* y[j] = sum of the `window` >= K elements from p + j on, j < K; `sums` are the sums of the
- * chunks from p on.  All K windows share the elements p + K ... p + window - 1; to these, window
- * j adds a suffix of the first chunk (left) and a prefix of the elements from p + window on
- * (right).  Nothing is subtracted, so nothing cancels. */
+/* y[j] = sum of the `window` >= K elements from p + j on, j < K; `sums` has the sums of the chunks
+ * from p on.  All K windows contain the elements p + K ... p + window - 1.  To their sum, window j
+ * adds a suffix of the first chunk (left) and a prefix of the elements from p + window on (right).
+ * Nothing is subtracted, so there is no cancellation. */
 template <int K>
 static __device__ __forceinline__ void slide(float *y, const float *s, const float *sums, int p,
                                              int window)

@@ -6,17 +6,17 @@
 #include "gpu/device/launch.cuh"
 #include "gpu/pattern/stencil.cuh"
 
-/* The arguments of a pass: y [B,N], the means of x [B,N]. */
+/* The arguments of a pass: x [B,N], and its means y [B,N]. */
 struct means {
     const void *x;
     void *y;
-    int64_t B, N, R; /* R limited to the row */
+    int64_t B, N, R; /* R is limited to N - 1 */
     float scale;
 };
 
 enum { THREADS = 256 };
 
-/* ---- naive: one thread per output, its whole window from global memory ---- */
+/* ---- naive: one thread per output, which reads its window from global memory ---- */
 
 template <typename T>
 __global__ void naive_kernel(means m)
@@ -98,7 +98,7 @@ static const char *halo_declines(const struct frame *f)
     return does_not_fit(f, HALO_TILE, halo_bytes(reach(DIM(f, 'R'), DIM(f, 'N'))));
 }
 
-/* ---- sliding: K neighbouring outputs share the common part of their windows ---- */
+/* ---- sliding: K neighbouring outputs use the same sum of the common part of their windows ---- */
 
 enum { OUTPUTS = 16 }; /* outputs of a thread */
 
@@ -108,16 +108,16 @@ static int threads_for(int64_t N)
     return (int)min((int64_t)THREADS, ceil_div(ceil_div(N, OUTPUTS), 32) * 32);
 }
 
-/* Shared memory of the tile and of its chunks' sums. */
+/* The bytes of shared memory for the tile and the sums of its chunks. */
 static size_t sliding_bytes(int64_t N, int64_t R)
 {
     const int64_t length = threads_for(N) * OUTPUTS + 2 * ceil_div(R, 8) * 8;
     return sizeof(float) * (length + length / 32 + 1 + length / 4);
 }
 
-/* Each thread first sums chunks of K, then computes windows from such chunks: an output costs
- * about 2 + 2R/K^2 reads of shared memory, not 2R + 1.  The tile has 16 elements per thread: 16
- * KB in flight per block in fp32. */
+/* Each thread first sums chunks of K elements, then computes windows from the sums of chunks: an
+ * output needs about 2 + 2R/K^2 reads of shared memory instead of 2R + 1.  The tile has 16 elements
+ * per thread: 16 KB in flight per block in fp32. */
 template <typename T, int K>
 __global__ void __launch_bounds__(THREADS) sliding_kernel(means m, int tiles, int margin)
 {
@@ -167,7 +167,7 @@ static int sliding_by(const means &m)
     return cudaGetLastError();
 }
 
-/* A window must be no shorter than a chunk. */
+/* Selects K: a window must not be shorter than a chunk. */
 template <typename T>
 static int sliding(const means &m)
 {

@@ -9,18 +9,18 @@
 #include "gpu/device/launch.cuh"
 #include "gpu/pattern/stencil.cuh"
 
-/* The arguments of a pass: y [B,H,W], the means of x [B,H,W]. */
+/* The arguments of a pass: x [B,H,W], and its means y [B,H,W]. */
 struct means {
     const void *x;
     void *y;
     int64_t B, H, W, R;
-    int64_t down, across; /* R, limited to the image */
+    int64_t down, across; /* R limited to H - 1, and to W - 1 */
     float scale;
 };
 
 static const char TOO_MANY[] = "more outputs than the blocks of a grid cover";
 
-/* ---- naive: one thread per output, its whole window from global memory ---- */
+/* ---- naive: one thread per output, which reads its window from global memory ---- */
 
 enum { THREADS = 256 };
 
@@ -124,8 +124,8 @@ static int threads_for(int64_t W, int max_threads)
     return (int)min((int64_t)max_threads, ceil_div(ceil_div(W, THREAD_COLUMNS), 32) * 32);
 }
 
-/* Strips of equal height for `slots` blocks that run at the same time.  The height is a multiple
- * of a window, so that a row's group does not depend on `slots`, and at least two windows, as
+/* Strips of equal height for `slots` resident blocks.  The height is a multiple of the window,
+ * so that the group of a row does not depend on `slots`.  It is at least two windows, because
  * each block reads a window's rows more than it writes. */
 static strips strips_of(const means &m, int threads, int64_t slots)
 {
@@ -144,7 +144,7 @@ static const char *too_many_strips(const means &m, int threads)
     return m.B * s.across * s.down > INT32_MAX ? TOO_MANY : NULL;
 }
 
-/* A block's strip: offset of its image, first column, first row, and rows. */
+/* A block's strip: the offset of its image, its first column, its first row, its number of rows. */
 struct strip {
     int64_t image, left, top;
     int rows;
@@ -157,13 +157,13 @@ static __device__ __forceinline__ strip strip_of(const means &m, const strips &s
             (int)min(s.height, m.H - top)};
 }
 
-/* ---- separable: sums along rows, then sums of these down columns ---- */
+/* ---- separable: sums over windows of rows, then sums of these over windows of columns ---- */
 
 enum { ROWS_PER_STEP = 4 }; /* rows in shared memory at a time */
 
 struct smem_layout {
-    int margin, length, pitch; /* of a row: columns left of the strip; elements; in floats */
-    int sums;                  /* chunks of a row whose sums are stored */
+    int margin, length, pitch; /* columns left of the strip; elements; leading dimension */
+    int sums;                  /* sums of chunks that are stored per row */
     size_t bytes;
 };
 
@@ -182,7 +182,7 @@ static smem_layout smem_layout_of(const means &m, int threads)
     return r;
 }
 
-/* h[j] = sum over the window of column j, for four neighbouring columns. */
+/* h[j] = the sum over the window in a row around column j, for four neighbouring columns. */
 static __device__ __forceinline__ void sum_across(float h[THREAD_COLUMNS], const float *s,
                                                   const float *sums, int p, int window)
 {
@@ -196,11 +196,11 @@ static __device__ __forceinline__ void sum_across(float h[THREAD_COLUMNS], const
         }
 }
 
-/* Down a column, the row sums h are divided into groups as high as a window (van Herk).  A
- * window is a suffix of one group and a prefix of the next.  The ring holds a group's suffix
- * sums, and is overwritten by h of the next group; `above` is the running prefix sum of that
- * group.  Nothing is subtracted, so errors do not grow with the strip's height, and an output
- * costs three additions for any R. */
+/* The row sums h of a column are divided into groups as high as a window (van Herk).  A window is a
+ * suffix of one group and a prefix of the next.  The ring buffer holds the suffix sums of a group;
+ * h of the next group overwrites them, while `above` is the running prefix sum of that group.
+ * Nothing is subtracted, so errors do not grow with the strip's height.  An output costs three
+ * additions for any R. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS, 3) separable_kernel(means m, strips all, smem_layout r)
 {
@@ -259,7 +259,7 @@ __global__ void __launch_bounds__(THREADS, 3) separable_kernel(means m, strips a
     }
 }
 
-/* As many threads as the shared memory has space for in the ring. */
+/* The threads of a block: as many as shared memory has space for. */
 template <typename T>
 static int separable_threads(const means &m)
 {
@@ -295,33 +295,33 @@ static const char *separable_declines(const struct means &m)
 
 /* ---- registers: separable, with R a template parameter, and no barriers ---- */
 
-/* A warp processes a strip of rows, 16 bytes of each row per lane, independently of other
- * warps.  Each lane prefetches its part of the next rows with cp.async; the neighbours of its
- * elements come by shuffles from the neighbouring lanes, so the first and the last lane write
- * nothing.  Along a row and down a column, two neighbouring windows share all but two elements,
- * which are added in the same order from either end: bits do not depend on where a strip begins,
- * nor on its direction.  So every other strip goes upwards, and two strips that share rows read
- * them at the same time, once from DRAM. */
+/* A warp processes a strip of rows, 16 bytes of each row per lane, independently of other warps.
+ * Each lane prefetches its part of the next rows with cp.async.  It gets the neighbours of its
+ * elements from the neighbouring lanes by shuffles, so the first and the last lane write nothing.
+ * In a row or a column, two neighbouring windows share all but two elements, and the shared ones
+ * are added in the same order from either end.  So the bits depend neither on the begin of a strip
+ * nor on its direction.  Every other strip goes upwards: then two strips that share rows read them
+ * at the same time, once from DRAM. */
 
 enum {
     MAX_RADIUS = 4,
-    WRITING_LANES = 30, /* of a warp's lanes */
-    WARPS = 4,          /* of a block */
-    MAX_WARPS = 32      /* per SM; fewer warps have longer strips */
+    WRITING_LANES = 30, /* lanes of a warp that write */
+    WARPS = 4,          /* warps of a block */
+    MAX_WARPS = 32      /* warps per SM; fewer warps have longer strips */
 };
 
-/* Rows of a warp in flight: a multiple of two, and of the history of a window, so that all its
- * indices are constant. */
+/* The rows that a warp has in flight: a multiple of two and of the length of a window's history, so
+ * that all indices of the history are constant. */
 template <int R>
 constexpr int AHEAD = R < 4 ? 12 : 16;
 
 struct bands {
     int64_t across; /* strips side by side */
     int down;       /* strips of an image one above the other */
-    int height;     /* rows that each writes */
+    int height;     /* rows that a strip writes */
 };
 
-/* Inserts x in front of the history and drops the oldest. */
+/* Inserts x at the front of the history and drops the oldest element. */
 template <int N>
 static __device__ __forceinline__ void push(float (&last)[N], float x)
 {
@@ -331,7 +331,7 @@ static __device__ __forceinline__ void push(float (&last)[N], float x)
     last[0] = x;
 }
 
-/* The sum over a sliding window of 2 R + 1 elements, which come in pairs: R pairs, and one
+/* The sum over a sliding window of 2 R + 1 elements, which are added in pairs: R pairs, and one
  * element before them or after them. */
 template <int R>
 struct window {
@@ -341,7 +341,7 @@ struct window {
     float second[R];                 /* second elements of the last pairs, newest first */
     float pair[PAIRS], two_pairs[2]; /* sums of one pair, and of two neighbouring pairs */
 
-    /* Each takes the next element x and returns the sum over the window that ends with it. */
+    /* Both take the next element x, and return the sum over the window that ends with x. */
     __device__ __forceinline__ float push_first(float x)
     {
         first = x;
@@ -368,7 +368,8 @@ struct window {
     }
 };
 
-/* h: sums over the windows along a row, for the elements of a lane's vector. */
+/* h = the sums over the windows in a row, for the elements of a lane's vector (shfl.up,
+ * shfl.down). */
 template <typename T, int R>
 static __device__ __forceinline__ void sum_row(float h[WIDTH<T>], const vec<T> &v)
 {
@@ -392,7 +393,7 @@ static __device__ __forceinline__ void sum_row(float h[WIDTH<T>], const vec<T> &
     }
 }
 
-/* A lane's vector of the means, of which `columns` are in the row. */
+/* Stores a lane's vector of means, whose first `columns` elements are in the row. */
 template <bool WIDE, typename T>
 static __device__ __forceinline__ void store_mean(T *to, const float (&mean)[WIDTH<T>],
                                                   int64_t columns)
@@ -472,8 +473,8 @@ static int64_t strips_across(const means &m)
     return ceil_div(ceil_div(m.W, WIDTH<T>), WRITING_LANES);
 }
 
-/* Strips of equal height that all run at the same time.  The height is even, and at least two
- * windows, as each warp reads a window's rows more than it writes. */
+/* Strips of equal height for `slots` resident warps.  The height is even, and at least two windows,
+ * because each warp reads a window's rows more than it writes. */
 static bands bands_of(const means &m, int64_t across, int64_t slots)
 {
     const int64_t down = max((int64_t)1, slots / (across * m.B));

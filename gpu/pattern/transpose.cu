@@ -6,16 +6,16 @@
 #include "gpu/device/vector.cuh"
 
 enum {
-    SIDE = 32,              /* of a tile that is moved element by element */
-    ROWS = 8,               /* of it that a block moves per step */
-    VECTORS = 16,           /* side of a tile that is moved in vectors, in vectors */
-    THREADS = 256,          /* of a block that moves vectors */
+    SIDE = 32,              /* side of a tile that is moved by elements, in elements */
+    ROWS = 8,               /* rows of this tile that a block moves per step */
+    VECTORS = 16,           /* side of a tile that is moved by vectors, in vectors */
+    THREADS = 256,          /* threads of a block that moves vectors */
     MAX_BLOCKS = 0x7fffffff /* blocks of a grid */
 };
 
 /* ---- tiles ---- */
 
-/* The number of tiles of a matrix along its rows' axis and along its columns' axis. */
+/* The number of tiles in a column of tiles of a matrix, and in a row of tiles. */
 struct tiling {
     unsigned down, across;
 };
@@ -39,7 +39,8 @@ static __device__ tile tile_of(const tiling &t, int side)
 
 /* ---- element by element ---- */
 
-/* Neighbouring threads read neighbouring columns, so they write with a stride of one row. */
+/* Neighbouring threads read neighbouring columns: reads are coalesced, but writes have a stride of
+ * one row. */
 template <typename T>
 __global__ void naive(T *out, const T *x, int64_t M, int64_t N, tiling tiles)
 {
@@ -54,8 +55,8 @@ __global__ void naive(T *out, const T *x, int64_t M, int64_t N, tiling tiles)
             out[j * M + t.i + r] = x[(t.i + r) * N + j];
 }
 
-/* The tile is transposed through shared memory, so that reads and writes are both coalesced.  With
- * PAD = 1 the elements of a column lie in different banks, too. */
+/* The tile is transposed through shared memory, so that reads and writes are both coalesced.  PAD =
+ * 1 puts the elements of a column into different banks: no bank conflicts. */
 template <typename T, int PAD>
 __global__ void turned(T *out, const T *x, int64_t M, int64_t N, tiling tiles)
 {
@@ -78,7 +79,7 @@ __global__ void turned(T *out, const T *x, int64_t M, int64_t N, tiling tiles)
 
 /* ---- sixteen bytes at a time ---- */
 
-/* Column c of as many rows as a vector has elements. */
+/* Column c of a square of WIDTH<T> vectors, as a vector. */
 template <typename T>
 static __device__ __forceinline__ vec<T> column(const vec<T> (&row)[WIDTH<T>], int c)
 {
@@ -97,8 +98,9 @@ static __device__ __forceinline__ vec<T> column(const vec<T> (&row)[WIDTH<T>], i
 }
 
 /* The transposed tile in shared memory: 16 x 16 squares, whose side is one vector.  The swizzle
- * puts vector u of a row at u ^ (row / ELEMENTS): neither the vectors of a row nor those of the same
- * place in neighbouring squares share banks. */
+ * puts vector u of a row at position u ^ (row / ELEMENTS).  So there are no bank conflicts
+ * between the vectors of a row, nor between vectors at the same position of neighbouring
+ * squares. */
 template <typename T>
 struct transposed_tile {
     enum { ELEMENTS = WIDTH<T>, TILE = VECTORS * ELEMENTS };
@@ -113,9 +115,9 @@ struct transposed_tile {
     }
 };
 
-/* A thread transposes a square of vectors in its registers, so that global reads and writes both move
- * whole vectors, in rows of 256 bytes.  Where the rows of x or of out are not made of whole vectors,
- * that side is accessed element by element. */
+/* A thread transposes a square of vectors in registers, so that global reads and writes both
+ * move whole vectors, in rows of 256 bytes.  If the rows of x are not a whole number of vectors,
+ * reads are by elements; the same holds for out and writes. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     vectors(T *out, const T *x, int64_t M, int64_t N, tiling tiles)
@@ -167,7 +169,7 @@ __global__ void __launch_bounds__(THREADS)
 
 /* ---- launches ---- */
 
-/* to [B,N,M] from [B,M,N] */
+/* Launches a transposition of `from` [B,M,N] to `to` [B,N,M]. */
 typedef int transposition(void *to, const void *from, int64_t B, int64_t M, int64_t N);
 
 template <typename T>
@@ -219,7 +221,7 @@ static const char *declines(const struct frame *f)
                                             : NULL;
 }
 
-/* __VA_ARGS__ is its transposition. */
+/* __VA_ARGS__ is the kernel's `transposition`. */
 #define RUNG(bits, rung, tile, idea, ...)                                                          \
     static const struct impl rung##bits = {                                                        \
         #rung, idea, {forward<__VA_ARGS__>, backward<__VA_ARGS__>}, NULL, declines<tile>, NULL,    \

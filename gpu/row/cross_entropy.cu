@@ -1,9 +1,9 @@
-/* loss = mean over the rows that are not ignored of row_loss = lse(x) - (1 - s) x[target] - s
- * mean(x), s the label smoothing, x a row of logits [R,V].  Backward dx = (p - q) d + p dlse, p =
- * softmax(x), q the smoothed target, d the gradient of row_loss.
+/* row_loss = lse(x) - (1 - s) x[target] - s mean(x), s the label smoothing, x a row of logits
+ * [R,V]; loss = the mean of row_loss over the rows that are not ignored.  Backward dx = (p - q) d +
+ * p dlse, p = softmax(x), q the smoothed target, d the gradient of row_loss.
  *
- * Forward, one block per row computes the row's results; then a single block, launched early
- * (PDL) while the last rows are still in flight, adds the rows' losses in a fixed order. */
+ * Forward: one block per row computes the results of the row.  A second kernel of one block adds
+ * the losses of the rows in a fixed order; PDL launches it before the last rows are done. */
 #include "common/ops/cross_entropy.h"
 #include "gpu/device/math.cuh"
 #include "gpu/device/pdl.cuh"
@@ -11,17 +11,17 @@
 
 enum {
     BLOCK = 256,
-    MAX_THREADS = 128, /* per row, forward: small blocks, so that few threads wait at its end */
-    RESIDENT = 8,      /* such blocks per SM */
+    MAX_THREADS = 128, /* of a block, forward: small, so that few threads wait at a row's end */
+    RESIDENT = 8,      /* blocks per SM, forward */
     MAX_THREADS_BACK = 512,
     RESIDENT_BACK = 3,
     MEAN_THREADS = 512, /* threads of the block that computes the mean */
-    AHEAD = 4           /* vectors of a thread at a time */
+    AHEAD = 4           /* vectors per thread that are loaded together */
 };
 
-/* Alignment of row r of n logits: the `head` before the first 16-byte boundary and the tail
- * after the last are its edges, fewer elements than two vectors have.  The vectors between them
- * are dealt to the threads cyclically, and each thread has one edge element at most. */
+/* Alignment of row r of n logits.  Its edges are the `head` elements before the first 16-byte
+ * boundary and the elements after the last one; together they are fewer than the elements of two
+ * vectors, at most one per thread.  Thread i has vectors i, i + threads, ... between the edges. */
 template <typename T>
 struct extent {
     enum { SIZE = WIDTH<T> };
@@ -29,14 +29,14 @@ struct extent {
 
     __device__ __forceinline__ extent(int64_t r, int n)
     {
-        const unsigned first = (unsigned)r * (unsigned)n; /* its last bits are enough */
+        const unsigned first = (unsigned)r * (unsigned)n; /* only its lowest bits are used */
         head = min((int)(-first & (SIZE - 1)), n);
         body = (n - head) / SIZE * SIZE;
         edges = n - body;
     }
     /* The column of the i-th edge element. */
     __device__ __forceinline__ int edge(int i) const { return i < head ? i : i + body; }
-    /* The thread, of so many, that has column j. */
+    /* The index of the thread that has column j. */
     __device__ __forceinline__ int thread_of(int j, int threads) const
     {
         return j < head ? j : j < head + body ? (j - head) / SIZE % threads : j - body;
@@ -48,7 +48,7 @@ struct depth {
     float sum = 0;
     int count = 0;
 
-    /* The maximum has changed. */
+    /* Adapts the sum when the maximum changes from `from` to `next`. */
     __device__ __forceinline__ void rescale(float from, float next)
     {
         sum += count ? count * (next - from) : 0;
@@ -78,7 +78,7 @@ static struct loss_options loss_options_of(const struct frame *f)
     return {DIM(f, 'I'), (float)f->real[CROSS_SMOOTHING]};
 }
 
-/* The target of a row x, and its logit; 0 if the target is no column. */
+/* The target of a row x, and its logit; the logit is 0 if the target is not a column. */
 struct row_label {
     int64_t target = 0;
     float logit = 0;
@@ -92,7 +92,7 @@ static __device__ __forceinline__ row_label row_label_of(const cross_entropy &a,
     return {target, target >= 0 && target < V ? load(x + target) : 0};
 }
 
-/* row_loss from a row's sums; depth is used only with smoothing. */
+/* row_loss, computed from a row's sums; depth is used only with smoothing. */
 static __device__ __forceinline__ float loss_of(const row_label &label, int V,
                                                 const loss_options &opt, float top, float log_sum,
                                                 float depth)
@@ -105,7 +105,7 @@ static __device__ __forceinline__ float loss_of(const row_label &label, int V,
     return opt.smoothing > 0 ? nll + opt.smoothing * (depth / V) : nll;
 }
 
-/* Writes the results of row r, by one thread.  (The sum is 0 if all logits are -inf.) */
+/* Writes the results of row r; called by one thread.  (The sum is 0 if all logits are -inf.) */
 static __device__ __forceinline__ void store_results(const cross_entropy &a, int64_t r, int V,
                                                      const loss_options &opt,
                                                      const row_label &label, const running &all,
@@ -156,7 +156,7 @@ static int mean(const struct frame *f)
                       DIM(f, 'R'), DIM(f, 'I'));
 }
 
-/* Coefficients of a row's gradient. */
+/* The coefficients of a row's gradient. */
 struct slope {
     float likely, target, uniform; /* dx = likely e^(x - top) - uniform - [target] target */
 };
@@ -173,9 +173,9 @@ static __device__ __forceinline__ slope slope_of(const cross_entropy &a, const c
 
 /* ---- online ---- */
 
-/* One block per row, which is read once, 16 bytes at a time whatever its alignment: online
- * maximum and sum, and with smoothing the sum of (maximum - x).  While some vectors are
- * processed, the next are in flight. */
+/* One block per row.  It reads the row once, with 16-byte loads for any alignment, and computes the
+ * online maximum and sum; with smoothing also the sum of (maximum - x).  The loads of the next
+ * AHEAD vectors are in flight while the current ones are processed. */
 template <typename T, bool SMOOTH>
 __global__ void __launch_bounds__(MAX_THREADS, SMOOTH ? RESIDENT - 1 : RESIDENT)
     online_forward_kernel(cross_entropy a, int V, loss_options opt)
@@ -229,8 +229,8 @@ __global__ void __launch_bounds__(MAX_THREADS, SMOOTH ? RESIDENT - 1 : RESIDENT)
         store_results(a, r, V, opt, label, so_far, below.sum);
 }
 
-/* The probabilities are recomputed from logits, top and sum, in registers: logits are read once and
- * dlogits written once.  The thread that wrote the target's dlogit writes it again. */
+/* Computes the probabilities again from logits, top and sum, in registers: logits are read once and
+ * dlogits are written once.  Only the target's dlogit is written twice, by the same thread. */
 template <typename T>
 __global__ void __launch_bounds__(MAX_THREADS_BACK, RESIDENT_BACK)
     online_backward_kernel(cross_entropy a, cross_entropy g, int V, loss_options opt)
@@ -250,7 +250,7 @@ __global__ void __launch_bounds__(MAX_THREADS_BACK, RESIDENT_BACK)
     for (int first = 0; first == 0 || first * e.SIZE < e.body; first += AHEAD * threads) {
         vec<T> v[AHEAD];
         load_vectors<true>(v, x + e.head, e.body, first, i, threads, 0);
-        if (first == 0) { /* while the first are in flight */
+        if (first == 0) { /* overlaps with the first loads */
             d = slope_of(a, g, r, V, opt);
             top = ((const float *)a.top)[r];
         }
@@ -294,7 +294,8 @@ static int online_backward(const struct frame *f)
 
 /* ---- two_pass ---- */
 
-/* One block per row: it is read for its maximum, and again for the sum of the exponentials. */
+/* One block per row: it reads the row for the maximum, and again for the sum of the
+ * exponentials. */
 template <typename T>
 __global__ void two_pass_forward_kernel(cross_entropy a, int V, loss_options opt)
 {

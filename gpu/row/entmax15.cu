@@ -1,4 +1,4 @@
-/* p = [u - tau]_+^2, u = (x - max(x)) / 2, with tau such that sum(p) = 1, of each row of x [R,N].
+/* p = [u - tau]_+^2, u = (x - max(x)) / 2, for each row of x [R,N]; tau is such that sum(p) = 1.
  * Backward dx = g (dp - <g,dp> / sum(g)), g = sqrt(p).
  *
  * newton has 1, 2 or 4 lanes per row, warp a group of lanes, sort one thread per row. */
@@ -9,20 +9,20 @@
 
 enum {
     BLOCK = 256,
-    SORT_THREADS = 64, /* threads of a block that sorts */
-    OWN = 16,          /* elements of a row that one lane has */
+    SORT_THREADS = 64, /* threads of a block of kernel `sort` */
+    OWN = 16,          /* elements of a row that a lane holds */
 };
 
 /* ---- newton ---- */
 
-/* One, two or four lanes have a row, OWN elements each, in 16-byte vectors where rows consist of
- * them.  Nothing is sorted: f(tau) = sum [u - tau]_+^2 - 1 decreases and is convex, so that
- * Newton's method from a tau that is too low never overshoots.  Convergence is quadratic: after
- * a step below TOLERANCE the next one would be less than a rounding.  If the maximum is NaN or
- * infinite, some u is NaN, and so are the first step, tau and all p. */
+/* One, two or four lanes per row hold OWN elements each, loaded as 16-byte vectors if a row is a
+ * whole number of them.  Nothing is sorted: f(tau) = sum [u - tau]_+^2 - 1 decreases and is convex,
+ * so Newton's method never overshoots if the first tau is too low.  It converges quadratically:
+ * after a step below TOLERANCE the next one would be less than a rounding error.  If the maximum is
+ * NaN or infinite, some u is NaN, and so are the first step, tau and all p. */
 #define TOLERANCE 0x1p-13f
 
-/* A lane's elements of a row, as floats. */
+/* Loads a lane's elements of a row as floats. */
 template <typename T, bool WHOLE_ROWS>
 static __device__ __forceinline__ void load_own(float x[OWN], const T *row, int n, int lane,
                                                 int lanes, float fill)
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(BLOCK)
         }
         const float all = warp_sum(sum, lanes), over_one = warp_sum(squares, lanes) - 1;
         const float step = 0.5f * over_one * rcp_approx(all);
-        tau = active ? tau + step : tau; /* even if other rows of the warp go on */
+        tau = active ? tau + step : tau; /* other rows of the warp may need more steps */
         active = active && step > TOLERANCE;
     } while (__any_sync(~0u, active));
     #pragma unroll OWN
@@ -140,8 +140,8 @@ static int newton_backward(const struct frame *f)
 
 /* ---- warp ---- */
 
-/* As the attention of the dual memory: neighbouring lanes of one warp have a row, and for each
- * element the tau is computed that would hold if it were the smallest of the support. */
+/* The method of the dual memory's attention: neighbouring lanes of one warp hold a row.  For each
+ * element they compute the tau that is right if this element is the smallest of the support. */
 template <typename T, int SLOTS>
 struct slots {
     enum { OWN = attention<SLOTS>::OWN, GROUP = attention<SLOTS>::GROUP };
@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(BLOCK)
             store(dx + r * N + own::slot(i), d[i]);
 }
 
-/* Forward from x to p, or with dp from p to dx. */
+/* Launches forward, from x to p; or, if dp is given, backward, from p to dx. */
 template <typename T, int SLOTS>
 static int warp_start(const void *x, const void *dp, void *to, const struct frame *f)
 {
@@ -237,9 +237,9 @@ static int warp_backward(const struct frame *f)
 
 /* ---- sort ---- */
 
-/* One thread per row: insertion sort in shared memory, where each thread has a column of its
- * own; then tau from the maximum on, as long as the elements are in the support: elements with u
- * <= -1, which are below the tau of the maximum alone, and NaN are not. */
+/* One thread per row.  An insertion sort in shared memory, one column per thread; then a loop from
+ * the maximum down that computes tau with each further element, until one cannot be in the
+ * support: u <= -1, which is not above the tau of the maximum alone, or NaN. */
 template <typename T>
 __global__ void sort_forward_kernel(const T *x, T *p, int64_t R, int N)
 {
@@ -317,7 +317,7 @@ static int sort_backward(const struct frame *f)
     return cudaGetLastError();
 }
 
-/* ---- the ladder ---- */
+/* ---- the kernels ---- */
 
 #define APPROXIMATES "rcp.approx, sqrt.approx"
 #define EACH(bits, T)                                                                              \

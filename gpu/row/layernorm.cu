@@ -1,4 +1,4 @@
-/* layernorm: y = w (x - mean(x)) rstd + b.  The ladder of rmsnorm with CENTRED. */
+/* layernorm: y = w (x - mean(x)) rstd + b.  The kernels of rmsnorm with CENTRED = true. */
 #include "gpu/row/norm.cuh"
 
 static const bool CENTRED = true;

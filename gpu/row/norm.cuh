@@ -1,9 +1,9 @@
-/* norm.cuh - common to the kernels of rmsnorm, layernorm and qk_norm: their arguments, and the
+/* norm.cuh - code shared by the kernels of rmsnorm, layernorm and qk_norm: their arguments, and the
  * mapping of rows to teams of threads.
  *
- * y = w xhat + b, xhat = (x - mean(x)) rstd.  Everything is a template on CENTRED: layernorm
- * subtracts a row's mean and adds a bias b; else it is rmsnorm, with mean = b = 0.  qk_norm is
- * rmsnorm of two matrices in one launch. */
+ * y = w xhat + b, xhat = (x - mean(x)) rstd.  Everything is a template on CENTRED.  If it is true
+ * (layernorm), a row's mean is subtracted and a bias b is added; otherwise (rmsnorm) mean = b = 0.
+ * qk_norm is rmsnorm of two matrices in one launch. */
 #ifndef NORM_CUH
 #define NORM_CUH
 
@@ -14,8 +14,8 @@
 
 /* ---- a call ---- */
 
-/* A matrix [R,N] whose rows are normalised, and its other tensors; NULL: not in this pass, or
- * not in this operation. */
+/* A matrix x [R,N] whose rows are normalised, and the other tensors of the operation.  NULL: this
+ * pass or this operation does not have the tensor. */
 struct norm_rows {
     int64_t R;
     const void *x, *w, *b;
@@ -48,7 +48,7 @@ static inline norm_call make_norm_call(const struct frame *f, int n, int64_t N, 
     return p;
 }
 
-/* The call of rmsnorm, or of layernorm without b and the mean; A: its arguments. */
+/* The call of rmsnorm, or of layernorm without b and the mean; A is the type of its arguments. */
 template <typename A>
 static norm_call one_matrix(const struct frame *f, const A *a, const A *d)
 {
@@ -65,7 +65,7 @@ static inline int64_t all_rows(const norm_call &p)
     return p.matrix[0].R + (p.n > 1 ? p.matrix[1].R : 0);
 }
 
-/* ---- the ladder, whose rungs are in rmsnorm.cu, rmsnorm_row.cu, rmsnorm_fused.cu ---- */
+/* ---- the kernels, which are in rmsnorm.cu, rmsnorm_row.cu and rmsnorm_fused.cu ---- */
 
 template <typename T, bool CENTRED>
 int plain_norm(const norm_call &p);
@@ -73,7 +73,8 @@ template <typename T, bool CENTRED>
 int plain_norm_back(const norm_call &p);
 const char *plain_norm_declines(const norm_call &p, size_t size);
 
-/* dw, and db if CENTRED, from x and dy, which are read again; and the size of its workspace. */
+/* Computes dw, and db if CENTRED, from x and dy, which it reads again; and the size of its
+ * workspace. */
 template <typename T, bool CENTRED>
 int norm_columns(const norm_call &p);
 size_t norm_columns_work(const norm_call &p, size_t size, bool centred);
@@ -91,8 +92,8 @@ int fused_norm_back(const norm_call &p);
 const char *fused_norm_declines(const norm_call &p, size_t size);
 size_t fused_norm_work(const norm_call &p, size_t size, bool centred);
 
-/* The ladder of an operation whose file defines call_of(), from a frame to a norm_call, and
- * CENTRED. */
+/* The kernels of an operation.  Its file defines CENTRED, and call_of(), which returns the
+ * norm_call of a frame. */
 #define NORM_PASS(rung, pass, function)                                                            \
     template <typename T>                                                                          \
     static int rung##_##pass(const struct frame *f)                                                \
@@ -134,8 +135,8 @@ size_t fused_norm_work(const norm_call &p, size_t size, bool centred);
 
 /* ---- 16-byte vectors of a row ---- */
 
-/* The vector at `from`, of which `left` columns are in the row (none: 0 or less); zeros beyond
- * it.  ALIGNED: rows are a multiple of 16 bytes long. */
+/* Loads the vector at `from`.  Its first `left` columns are in the row (none if left <= 0); the
+ * others are zero.  ALIGNED: rows are a multiple of 16 bytes long. */
 template <bool ALIGNED, typename T>
 static __device__ __forceinline__ vec<T> load_part(const T *from, int left)
 {
@@ -147,7 +148,7 @@ static __device__ __forceinline__ vec<T> load_part(const T *from, int left)
     return v;
 }
 
-/* (__stcs is one store of 16 bytes; the compiler has made four of an assignment.) */
+/* (__stcs is one store of 16 bytes; the compiler split an assignment into four stores.) */
 template <bool ALIGNED, typename T>
 static __device__ __forceinline__ void store_part(T *to, int left, const vec<T> &v)
 {
@@ -166,10 +167,11 @@ static __device__ __forceinline__ void store_part(T *to, int left, const vec<T> 
 
 /* ---- teams ---- */
 
-/* A row is handled by a team of threads.  If the row has few vectors, the team is as many lanes
- * of a warp, and processes several rows at once; else it is a warp, a block or a cluster of
- * blocks.  Each thread has up to NORM_HELD vectors in forward, and up to NORM_ELEMENTS elements in
- * backward, which keeps two floats for each.  Teams depend on N alone, and so do a row's bits. */
+/* A team of threads processes a row.  If the row has up to 32 vectors, the team has one lane per
+ * vector, rounded up to a power of two, and processes several rows at once; otherwise the team is a
+ * warp, a block or a cluster of blocks.  Each thread holds up to NORM_HELD vectors in forward, and
+ * up to NORM_ELEMENTS elements in backward, which keeps two floats for each.  Teams depend on N
+ * alone, so the bits of a row do too. */
 enum { NORM_HELD = 4, NORM_ELEMENTS = 16, NORM_TEAM_BLOCKS = 8 };
 
 template <typename T>
@@ -180,8 +182,9 @@ static constexpr __host__ __device__ int held_back(void)
     return NORM_ELEMENTS / WIDTH<T>;
 }
 
-/* Threads of a block of several small teams, and the maxima for any block in forward and in
- * backward. Rows that are not aligned are loaded as single elements, which takes more registers. */
+/* Threads of a block of several small teams, and the maximum of any block in forward and in
+ * backward.  Rows that are not aligned are loaded as single elements, which takes more
+ * registers. */
 enum {
     NORM_TEAMS_THREADS = 128,
     NORM_THREADS = 512,
@@ -202,7 +205,7 @@ static inline int limit_threads(int limit)
 struct norm_layout {
     int cluster; /* blocks of a team; 0: the row is too long for any team */
     int threads; /* of a block */
-    int lanes;   /* of a team: a power of two up to a warp, or whole warps */
+    int lanes;   /* of a team in a block: a power of two up to a warp, or whole warps */
     int teams;   /* per block; 1 if a team is a cluster */
     int span;    /* vectors of a row per block */
     int rows;    /* that a team processes at once */
@@ -210,7 +213,7 @@ struct norm_layout {
 
 #define NORM_TOO_LONG "a row longer than a cluster's threads hold"
 
-/* The layout for threads with up to `held` vectors each, `limit` threads per block at most. */
+/* The layout if a thread holds up to `held` vectors and a block has at most `limit` threads. */
 static inline norm_layout layout_of(int64_t N, size_t size, int held, int limit)
 {
     const int64_t vectors = ceil_div(N, 16 / size), block = (int64_t)held * limit;
@@ -243,12 +246,12 @@ static inline norm_layout layout_backward(int64_t N, size_t size)
     return layout_of(N, size, (int)(NORM_ELEMENTS * size / 16), limit_threads(NORM_THREADS_BACK));
 }
 
-/* Clusters (of a single block, mostly) for each matrix. */
+/* The number of clusters for each matrix; most clusters are a single block. */
 struct norm_grid {
     int64_t clusters[NORM_MATRICES];
 };
 
-/* (With an index that is not constant, the grid would be put into local memory.) */
+/* (If the index were not constant, the compiler would put the grid into local memory.) */
 static __device__ __forceinline__ int64_t clusters_of(const norm_grid &grid, int matrix)
 {
     return matrix ? grid.clusters[1] : grid.clusters[0];
@@ -259,9 +262,9 @@ static inline int64_t all_clusters(const norm_grid &grid)
     return grid.clusters[0] + grid.clusters[1];
 }
 
-/* `limit` clusters, divided among the matrices in proportion to their rows; no more clusters
- * than have rows, and never more than `limit`, as one more would start only when the others are
- * done. */
+/* Divides `limit` clusters among the matrices in proportion to their rows.  There are no clusters
+ * without rows, and never more than `limit` clusters, because one more would start only when the
+ * others have ended. */
 static inline norm_grid shared_grid(const norm_call &p, const norm_layout &l, int64_t limit)
 {
     norm_grid grid = {};
@@ -286,12 +289,12 @@ struct member {
     int team_in_block; /* the team's index in the block */
     int cluster, rank; /* blocks of the team, and this block's rank */
     int64_t cluster_index,
-        num_clusters;    /* the cluster's index among the matrix's, and their number */
-    int64_t team, teams; /* the same of teams */
+        num_clusters;    /* the cluster's index in its matrix, and the matrix's clusters */
+    int64_t team, teams; /* the team's index in its matrix, and the matrix's teams */
     int first, end;      /* columns of the block */
 };
 
-/* (With few divisions: they are slow, and the first load depends on them.) */
+/* (It has few divisions, because they are slow and the first load depends on them.) */
 static __device__ __forceinline__ member member_of(int N, int vector, const norm_layout &l,
                                                    const norm_grid &grid)
 {
@@ -312,21 +315,21 @@ static __device__ __forceinline__ member member_of(int N, int vector, const norm
     return m;
 }
 
-/* Where the thread's u-th vector begins. */
+/* The first column of the thread's u-th vector. */
 static __device__ __forceinline__ int column_of(const member &m, int u, int vector)
 {
     return m.first + (u * m.lanes + m.lane) * vector;
 }
 
-/* Shared memory for the sums of a team's warps and blocks, double-buffered: even steps use one
- * half and odd steps the other, so that a step's sums may be read while the next step's are
- * written. */
+/* Shared memory for the sums of a team's warps and blocks.  It is double-buffered: even steps
+ * use one half and odd steps the other, so the sums of a step may be read while those of the
+ * next step are written. */
 struct team_exchange {
     float2 warp[2][32];
     float2 block[2][NORM_TEAM_BLOCKS];
 };
 
-/* The thread's u-th vector of w or b, which all rows share. */
+/* Loads the thread's u-th vector of w or b, which is the same for all rows. */
 template <typename T, bool ALIGNED>
 static __device__ __forceinline__ vec<T> shared_vector(const void *from, const member &m, int u)
 {
@@ -334,7 +337,8 @@ static __device__ __forceinline__ vec<T> shared_vector(const void *from, const m
     return load_part<ALIGNED>((const T *)from + n, m.end - n);
 }
 
-/* A block must have started before another block of its cluster may write to its shared memory. */
+/* Waits until all blocks of the cluster have started: only then may their shared memory be
+ * written. */
 static __device__ __forceinline__ void wait_for_cluster(const member &m)
 {
     if (m.cluster > 1)
@@ -358,8 +362,8 @@ static __device__ __forceinline__ float2 sum_of(const float2 *x, int n)
     return sum;
 }
 
-/* Sums over the team's lanes in the thread's warp; all of them get the same bits.  NARROW: the
- * team may be less than a warp. */
+/* Sums over the team's lanes in the thread's warp (shfl.xor); all lanes get the same bits.  NARROW:
+ * the team may be less than a warp. */
 template <bool NARROW, int COUNT>
 static __device__ __forceinline__ void add_lanes(float (&s)[COUNT], const member &m)
 {
@@ -373,7 +377,7 @@ static __device__ __forceinline__ void add_lanes(float (&s)[COUNT], const member
     }
 }
 
-/* Sums over the whole team; COUNT is one or two if the team is more than a warp. */
+/* Sums over the whole team.  If the team is more than a warp, COUNT is one or two. */
 template <bool NARROW, int COUNT>
 static __device__ __forceinline__ void add_up(float (&s)[COUNT], const member &m,
                                               team_exchange *exchange, int step)
@@ -398,14 +402,14 @@ static __device__ __forceinline__ void add_up(float (&s)[COUNT], const member &m
 
 /* ---- mean and sum of squares of a row, merged from its parts ---- */
 
-/* Of some elements of a row: their count, sum, mean, and the sum of the squares of x - mean. */
+/* The count, sum and mean of some elements of a row, and the sum of the squares of x - mean. */
 struct alignas(16) moments {
     float count, sum, mean, squares;
 };
 
-/* Merges `parts` parts into one of `count` elements, share = 1 / count.  The squares are about
- * each part's own mean, so that means far from 0 cost no digits; each part adds count (its mean
- * - the common mean)^2 (Chan, Golub and LeVeque). */
+/* Merges `parts` parts into one of `count` elements; share = 1 / count.  The squares of a part
+ * are about its own mean, so no digits are lost if means are far from 0.  Each part adds its
+ * squares, and its count times (its mean - the common mean)^2 (Chan, Golub and LeVeque). */
 static __device__ __forceinline__ moments merge_moments(const moments *part, int parts, int count,
                                                         float share)
 {
@@ -422,8 +426,8 @@ static __device__ __forceinline__ moments merge_moments(const moments *part, int
     return all;
 }
 
-/* The number of elements of the row in the thread's warp; all of them if the team is within the
- * warp. */
+/* The number of elements of the row that the thread's warp holds; the whole row if the team is
+ * within the warp. */
 template <int V, int VECTORS>
 static __device__ __forceinline__ int warp_count(const member &me)
 {
@@ -436,7 +440,7 @@ static __device__ __forceinline__ int warp_count(const member &me)
 
 /* ---- statistics of a row ---- */
 
-/* Of one row. */
+/* The statistics of one row. */
 struct row_stats {
     float mean, rstd;
 };
@@ -450,7 +454,7 @@ static __device__ __forceinline__ void put_stats(const norm_rows &m, int64_t row
         m.mean[row] = stats.mean;
 }
 
-/* Zeros beyond the last row. */
+/* Loads the statistics of a row; zeros beyond the last row. */
 template <bool CENTRED>
 static __device__ __forceinline__ row_stats get_stats(const norm_rows &m, int64_t row)
 {
@@ -463,9 +467,9 @@ static __device__ __forceinline__ row_stats get_stats(const norm_rows &m, int64_
     return stats;
 }
 
-/* Which products and sums are fused is written out here (fmaf; __fmul_rn prevents it) and not
- * left to the compiler, which chose differently from row to row of an unrolled loop, so that the
- * bits of a row would depend on its position. */
+/* The code states which products and sums are fused (fmaf) and which are not (__fmul_rn).  The
+ * compiler would choose differently from row to row of an unrolled loop, and the bits of a row
+ * would depend on its position. */
 
 template <bool CENTRED>
 static __device__ __forceinline__ float deviation(float x, const row_stats &row)
@@ -475,7 +479,7 @@ static __device__ __forceinline__ float deviation(float x, const row_stats &row)
 
 /* ---- the backward pass of a team's rows ---- */
 
-/* A thread's vectors of the rows: in registers, ... */
+/* A thread's vectors of the rows, in registers. */
 template <typename T, int COUNT>
 struct in_registers {
     vec<T> v[COUNT];
@@ -483,7 +487,8 @@ struct in_registers {
     __device__ __forceinline__ vec<T> at(int i) const { return v[i]; }
 };
 
-/* ... or in shared memory with a stride of STRIDE, where the same thread has copied them. */
+/* A thread's vectors of the rows in shared memory, with a stride of STRIDE vectors.  The same
+ * thread has copied them. */
 template <typename T, int STRIDE>
 struct in_smem {
     const vec<T> *v;
@@ -491,14 +496,14 @@ struct in_smem {
     __device__ __forceinline__ vec<T> at(int i) const { return v[i * STRIDE]; }
 };
 
-/* The rows from `first` on, and the number of the steps before; shared memory for sums. */
+/* Shared memory for the sums; the index of the step; the first row of the step. */
 struct team_step {
     team_exchange *exchange;
     int step;
     int64_t first;
 };
 
-/* A thread's vectors, and the statistics of the rows. */
+/* A thread's vectors of x, dy and w, and the statistics of the rows. */
 template <typename T, typename X>
 struct team_rows {
     X x, dy;
@@ -506,8 +511,8 @@ struct team_rows {
     const row_stats *stats;
 };
 
-/* dx = rstd (g - mean_g - xhat dot) of the rows from `first` on; g = w dy, dot = mean(g xhat),
- * mean_g = mean(g).  Adds the rows to the column sums. */
+/* Computes dx = rstd (g - mean_g - xhat dot) for the rows from `first` on, where g = w dy, dot =
+ * mean(g xhat) and mean_g = mean(g), and adds the rows to the column sums. */
 template <typename T, bool CENTRED, bool ALIGNED, int VECTORS, typename X, typename C>
 static __device__ __forceinline__ void backward_rows(const norm_call &p, const member &me,
                                                      const team_step &at,
@@ -550,7 +555,7 @@ static __device__ __forceinline__ void backward_rows(const norm_call &p, const m
 
 /* ---- sums of columns ---- */
 
-/* A thread's sums, of the columns of its vectors. */
+/* A thread's sums over rows, for the columns of its vectors. */
 template <typename T, bool CENTRED, int VECTORS>
 struct column_sums {
     enum { V = WIDTH<T> };
@@ -564,8 +569,8 @@ struct column_sums {
     }
 };
 
-/* Adds the sums x of the block's teams, in their order, and stores them to the block's part of
- * `parts`. */
+/* Adds the sums x of the block's teams in the order of the teams, and stores the results to the
+ * block's part of `parts`. */
 template <int VECTORS, int V>
 static __device__ __forceinline__ void store_sums(float *parts, const float (&x)[VECTORS][V], int N,
                                                   const member &me, float *smem)
@@ -589,7 +594,7 @@ static __device__ __forceinline__ void store_sums(float *parts, const float (&x)
     }
 }
 
-/* The parts of a matrix's dw in the workspace; those of db follow. */
+/* The address of a matrix's parts of dw in the workspace; the parts of db follow. */
 static __device__ __forceinline__ float *parts_of(const norm_call &p, const norm_grid &grid,
                                                   int matrix, int sums)
 {
@@ -601,8 +606,8 @@ static inline size_t parts_bytes(const norm_call &p, const norm_grid &grid, bool
     return all_clusters(grid) * p.N * (centred ? 2 : 1) * sizeof(float);
 }
 
-/* Stores a block's column sums to its parts.  `smem` is shared memory of one float per thread
- * and column of the thread. */
+/* Stores a block's column sums to its parts.  `smem` is shared memory with one float per thread and
+ * column of the thread. */
 template <typename T, bool CENTRED, int VECTORS>
 static __device__ __forceinline__ void store_parts(const norm_call &p, const norm_grid &grid,
                                                    const column_sums<T, CENTRED, VECTORS> &sums,
@@ -614,14 +619,14 @@ static __device__ __forceinline__ void store_parts(const norm_call &p, const nor
         store_sums(parts + me.num_clusters * p.N, sums.db, p.N, me, smem);
 }
 
-/* Adds the parts of all blocks, in their order, to dw and db; a dependent launch (PDL). */
+/* Adds the parts of all blocks, in the order of the blocks, to dw and db; launched with PDL. */
 template <bool CENTRED>
 int norm_add_parts(const norm_call &p, const norm_grid &grid);
 
 /* ---- launches ---- */
 
-/* The instance of a kernel, inside a template on T and CENTRED, for rows of N elements of which
- * a thread has up to `held` vectors. */
+/* Selects the instance of a kernel for rows of N elements, of which a thread holds up to `held`
+ * vectors.  Used inside a template on T and CENTRED. */
 #define NORM_KERNEL(kernel, N, layout, held)                                                       \
     ((N) % WIDTH<T>                                                                                \
          ? ((layout).rows > 1 ? kernel<T, CENTRED, false, 1> : kernel<T, CENTRED, false, held>)    \
@@ -647,7 +652,7 @@ static inline void prepare_teams(teams_launch *to, int64_t clusters, const norm_
     to->config.numAttrs = l.cluster > 1;
 }
 
-/* Launches a kernel of the teams of `grid`, with `shared` bytes of dynamic shared memory. */
+/* Launches a kernel with the teams of `grid` and `shared` bytes of dynamic shared memory. */
 static inline cudaError_t launch_teams(void (*kernel)(norm_call, norm_layout, norm_grid),
                                        const norm_layout &l, size_t shared, const norm_call &p,
                                        const norm_grid &grid)

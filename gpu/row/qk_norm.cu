@@ -1,4 +1,4 @@
-/* qk_norm: the ladder of rmsnorm, on q's heads and on k's in one launch. */
+/* qk_norm: the kernels of rmsnorm, applied to the heads of q and of k in one launch. */
 #include "gpu/row/norm.cuh"
 
 static const bool CENTRED = false;

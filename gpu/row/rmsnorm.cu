@@ -1,13 +1,14 @@
-/* The ladder of rmsnorm, and kernel `plain` of rmsnorm, layernorm and qk_norm: one block per
- * row.  dw and db are sums over rows: each block sums some rows, and a second launch adds the
- * blocks' parts. */
+/* The kernels of rmsnorm, and the code of kernel `plain` for rmsnorm, layernorm and qk_norm: one
+ * block per row.  dw and db are sums over rows: each block sums some rows, and a second launch adds
+ * the partial sums of the blocks. */
 #include "gpu/device/pdl.cuh"
 #include "gpu/device/reduce.cuh"
 #include "gpu/row/norm.cuh"
 
 enum { PLAIN_THREADS = 256, ADDING = 32, DOWN = 32 };
 
-/* The matrix of this block's row, and the row; the matrices' rows follow each other. */
+/* Returns the matrix of this block's row, and sets the row.  The first blocks have the rows of
+ * matrix 0, the next ones those of matrix 1. */
 static __device__ const norm_rows &row_of(const norm_call &p, int64_t *row)
 {
     const bool second = blockIdx.x >= p.matrix[0].R;
@@ -15,8 +16,8 @@ static __device__ const norm_rows &row_of(const norm_call &p, int64_t *row)
     return p.matrix[second];
 }
 
-/* The squares are of x - mean, after the mean is known: mean(x^2) - mean^2 would lose all digits
- * where rows are far from 0. */
+/* It computes the mean first and then the squares of x - mean: mean(x^2) - mean^2 would lose all
+ * digits if a row is far from 0. */
 template <typename T, bool CENTRED>
 __global__ void plain_forward_kernel(const norm_call p)
 {
@@ -69,7 +70,7 @@ __global__ void plain_backward_kernel(const norm_call p)
     mean_g = CENTRED ? block_sum(mean_g, smem + 32) / p.N : 0;
     for (int n = threadIdx.x; n < p.N; n += PLAIN_THREADS) {
         const float xhat = r.rstd * deviation<CENTRED>(load(x + n), r);
-        /* rounded before mean_g is subtracted, so that dx of a row of one element is 0 */
+        /* w dy is rounded before mean_g is subtracted, so that dx is 0 in a row of one element */
         store(dx + n, r.rstd * (__fmul_rn(load(w + n), load(dy + n)) - mean_g - xhat * dot));
     }
 }
@@ -78,8 +79,8 @@ __global__ void plain_backward_kernel(const norm_call p)
 
 enum { COLUMNS_THREADS = 256, COLUMNS_BLOCKS = 4 /* per SM */ };
 
-/* A block has a strip of columns, one vector per thread, and its teams loop over the rows.  The
- * strips have the layout of a cluster's blocks. */
+/* A block has a strip of columns, one vector per thread, and its teams loop over the rows.  A strip
+ * has the columns that a block of a cluster would have, but no clusters are launched. */
 static norm_layout layout_columns(int64_t N, size_t size)
 {
     norm_layout l = layout_of(min(N, (int64_t)(512 / size)), size, 1, 32);
@@ -121,7 +122,8 @@ __global__ void __launch_bounds__(COLUMNS_THREADS)
     store_parts(p, grid, sums, me, smem);
 }
 
-/* dw or db of ADDING columns: DOWN threads per column, each of which adds every DOWN-th part. */
+/* Adds dw or db of ADDING columns: DOWN threads per column, each of which adds every DOWN-th
+ * part. */
 template <bool CENTRED>
 __global__ void __launch_bounds__(ADDING *DOWN)
     add_parts_kernel(const norm_call p, const norm_grid grid, int blocks)
@@ -177,7 +179,7 @@ size_t norm_columns_work(const norm_call &p, size_t size, bool centred)
 template int norm_add_parts<false>(const norm_call &, const norm_grid &);
 template int norm_add_parts<true>(const norm_call &, const norm_grid &);
 
-/* ---- the rung ---- */
+/* ---- launches ---- */
 
 template <typename T, bool CENTRED>
 int plain_norm(const norm_call &p)

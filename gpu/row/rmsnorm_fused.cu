@@ -1,14 +1,14 @@
 /* rmsnorm, layernorm and qk_norm, kernel `fused`: persistent teams of threads.  A team loops over
- * rows with a stride of the number of teams; the next rows are in flight while the sums of the
- * current row are computed.  Each thread keeps its part of w (and b) in registers.
+ * rows with a stride of the number of teams; the loads of the next rows are in flight while the
+ * sums of the current row are computed.  Each thread keeps its part of w (and b) in registers.
  *
- * Forward, a team has a few rows, and the next row is loaded into registers.  (Narrow rows, rows
- * that are not aligned, and rows of a cluster use kernel `row`.)  Backward, there is one block
- * of several teams per SM; each thread copies its own vectors of the next rows into shared
- * memory with cp.async, so that no barrier is needed, and keeps sums of dw and db of its
- * columns.  So x and dy are read once.  A block stores its sums in the workspace, and a second
- * launch adds them in the order of the blocks: which rows a block has depends on the device, not
- * on the run. */
+ * Forward: a team has a few rows and loads the next one into registers.  (Rows of up to 32
+ * vectors, rows that are not aligned, and rows of a cluster use kernel `row`.)  Backward: one
+ * block of several teams per SM.  Each thread copies its own vectors of the next rows into
+ * shared memory with cp.async, so no barrier is needed, and adds up dw and db of its columns.
+ * So x and dy are read once.  A block stores its sums in the workspace, and a second launch adds
+ * them in the order of the blocks.  The rows of a block depend on the device, but are the same
+ * in each run. */
 #include "gpu/device/async.cuh"
 #include "gpu/device/launch.cuh"
 #include "gpu/device/math.cuh"
@@ -18,9 +18,9 @@
 
 /* ---- forward ---- */
 
-/* Rows per team, where there are more teams than run at once: enough that the next row is in
- * flight while the current row's sums are computed, and few enough that SMs that finish early
- * get more teams. */
+/* Rows per team, if there are more teams than are resident at once: enough rows that the next
+ * one is in flight while the current row's sums are computed, and few enough that SMs that
+ * finish early get more teams. */
 enum { ROWS_PER_TEAM = 3 };
 
 template <typename T>
@@ -34,8 +34,8 @@ static __device__ __forceinline__ void load_row(vec<T> (&x)[NORM_HELD], const T 
     }
 }
 
-/* Subtracts the warp's mean from the thread's elements; returns the warp's sum, mean and
- * squares. */
+/* Subtracts the mean of the warp's elements from the thread's elements; returns the sum, mean and
+ * squares of the warp. */
 template <typename T>
 static __device__ __forceinline__ moments centred(float (&x)[NORM_HELD][WIDTH<T>],
                                                   const bool (&valid)[NORM_HELD], int count,
@@ -69,7 +69,7 @@ static __device__ __forceinline__ moments centred(float (&x)[NORM_HELD][WIDTH<T>
     return all;
 }
 
-/* The warp's sum of squares about 0. */
+/* Returns the warp's sum of squares of x; no mean is subtracted. */
 template <typename T>
 static __device__ __forceinline__ moments uncentred(const float (&x)[NORM_HELD][WIDTH<T>],
                                                     const member &me)
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(NORM_THREADS, 1)
         #pragma unroll 8
         for (int u = 0; u < NORM_HELD; u++) {
             make_opaque(
-                w[u].word); /* or it would be kept widened to float, in twice the registers */
+                w[u].word); /* else the compiler keeps w as floats, in twice the registers */
             make_opaque(b[u].word);
             const int n = column_of(me, u, V);
             const vec<T> y = make_vec<T>([&](int j) {
@@ -160,19 +160,19 @@ int fused_norm(const norm_call &p)
 
 /* ---- backward ---- */
 
-/* Threads of a block, and bytes of its ring of stages in shared memory. */
+/* The threads of a block, and the bytes of its stages in shared memory, which form a ring. */
 enum { BLOCK_THREADS = NORM_THREADS_BACK, RING_BYTES = 128 << 10 };
 
 static_assert(BLOCK_THREADS / 64 <= 15, "a barrier for every team of several warps");
 
-/* Stages of the ring: one is processed, the others are in flight. */
+/* The number of stages: one is processed, the others are in flight. */
 static constexpr __host__ __device__ int stages(int count)
 {
     return RING_BYTES / (BLOCK_THREADS * 2 * count * (int)sizeof(uint4));
 }
 
-/* Copies a thread's vectors of its team's rows from `first` on, of x and dy, to its slots in a
- * stage. */
+/* Copies the thread's vectors of x and dy, of the team's rows from `first` on, to the thread's
+ * slots in a stage. */
 template <typename T, bool ALIGNED, int VECTORS, int COUNT>
 static __device__ __forceinline__ void fetch(vec<T> *x, const norm_rows &m, int N, const member &me,
                                              int64_t first)
@@ -184,7 +184,7 @@ static __device__ __forceinline__ void fetch(vec<T> *x, const norm_rows &m, int 
         const int n = column_of(me, i % VECTORS, WIDTH<T>);
         const int left = row < m.R ? me.end - n : 0;
         const int64_t at = row * N + n;
-        if (ALIGNED) { /* with 0 bytes it writes zeros and reads nothing */
+        if (ALIGNED) { /* with a size of 0, cp.async writes zeros and reads nothing */
             cp_async16(x + i * BLOCK_THREADS, (const T *)m.x + at, left > 0 ? 16 : 0);
             cp_async16(dy + i * BLOCK_THREADS, (const T *)m.dy + at, left > 0 ? 16 : 0);
         } else {
@@ -195,7 +195,7 @@ static __device__ __forceinline__ void fetch(vec<T> *x, const norm_rows &m, int 
     cp_async_commit();
 }
 
-/* Steps of every team; a team may have no row in the last one. */
+/* The number of steps, the same for every team; a team may have no row in the last step. */
 template <int ROWS>
 static __device__ __forceinline__ int steps_of(const norm_rows &m, const member &me)
 {
@@ -252,7 +252,8 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 1)
     store_parts(p, grid, sums, me, (float *)ring);
 }
 
-/* As many teams as a block has threads for; one if a team is a cluster. */
+/* The layout of backward: a block has as many teams as fit into BLOCK_THREADS threads; if a team is
+ * a cluster, the block has one. */
 static norm_layout fused_layout(int64_t N, size_t size)
 {
     norm_layout l = layout_backward(N, size);
@@ -269,8 +270,8 @@ static int64_t max_clusters(const norm_layout &l)
     return max((int64_t)(gpu_limits()->sms / l.cluster), (int64_t)1);
 }
 
-/* Sets the dynamic shared memory for the ring, and finds how many clusters are resident at once:
- * the blocks of a cluster must be in one GPC. */
+/* Sets the dynamic shared memory of the kernel, and computes how many clusters are resident at
+ * once.  They may be fewer than SMs / blocks: the blocks of a cluster must be in one GPC. */
 template <typename K>
 static cudaError_t prepare(K *kernel, const norm_layout &l, int64_t *clusters)
 {

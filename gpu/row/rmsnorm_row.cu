@@ -1,14 +1,14 @@
-/* rmsnorm, layernorm and qk_norm, kernel `row`: a team of threads per row.  It reads the row
- * once, 16 bytes per load and all loads in flight before the first is used, keeps it in
- * registers, and reduces by shuffles and one exchange between its warps; in layernorm each
- * warp's squares are about its own mean. dw and db are computed by a second launch, which reads
- * x and dy again. */
+/* rmsnorm, layernorm and qk_norm, kernel `row`: a team of threads per row.  The team reads the
+ * row once with 16-byte loads, all in flight before the first is used, and keeps it in
+ * registers.  It reduces by shuffles and one exchange between its warps; in layernorm each
+ * warp's squares are about its own mean.  A second launch computes dw and db; it reads x and dy
+ * again. */
 #include "gpu/device/cluster.cuh"
 #include "gpu/device/math.cuh"
 #include "gpu/device/opaque.cuh"
 #include "gpu/row/norm.cuh"
 
-/* Blocks of NORM_THREADS per SM at least: 64 registers per thread. */
+/* For __launch_bounds__: at least two blocks of NORM_THREADS per SM, so 64 registers per thread. */
 enum { ROW_BLOCKS = 2 };
 
 /* Loads the thread's vectors of the rows of x from `first` on. */
@@ -27,7 +27,7 @@ static __device__ __forceinline__ in_registers<T, COUNT> rows_of(const void *x, 
     return h;
 }
 
-/* The sum of x. */
+/* The sum of the elements of x. */
 template <typename T>
 static __device__ __forceinline__ float sum_vector(const vec<T> &x)
 {
@@ -38,7 +38,7 @@ static __device__ __forceinline__ float sum_vector(const vec<T> &x)
     return sum;
 }
 
-/* The sum of the squares of x - mean, without columns beyond the row's end. */
+/* The sum of the squares of x - mean, without the columns beyond the end of the row. */
 template <typename T, bool CENTRED, bool ALIGNED>
 static __device__ __forceinline__ float sum_squares(const vec<T> &x, const row_stats &row, int left)
 {
@@ -51,8 +51,8 @@ static __device__ __forceinline__ float sum_squares(const vec<T> &x, const row_s
     return !CENTRED || left > 0 ? sum : 0;
 }
 
-/* `half` is 16.  As the compiler does not know that, it widens x again, and registers hold x in the
- * meantime, not the floats. */
+/* y of a vector.  `half` is 16, but the compiler does not know it: so it converts x to float again
+ * here, and does not keep the floats of an earlier conversion in registers. */
 template <typename T, bool CENTRED>
 static __device__ __forceinline__ vec<T> normalised(const vec<T> &x, const vec<T> &w,
                                                     const vec<T> &b, const row_stats &row, int half)
@@ -71,7 +71,7 @@ struct moments_exchange {
     moments warp[32], block[NORM_TEAM_BLOCKS];
 };
 
-/* Mean, and sum of squares about it, of a team's rows. */
+/* Computes the mean of each of a team's rows, and the sum of squares about this mean. */
 template <typename T, bool ALIGNED, int VECTORS>
 static __device__ __forceinline__ void
 find_moments(const norm_call &p, const member &me, moments_exchange *exchange,
@@ -141,9 +141,9 @@ __global__ void __launch_bounds__(max_threads_forward(ALIGNED), ALIGNED ? ROW_BL
             squares[i / VECTORS] += sum_squares<T, false, ALIGNED>(x.at(i), stats[i / VECTORS], V);
         add_up<ROWS != 1>(squares, me, &exchange, 0);
     }
-    const int half = 16 + opaque_thread_index() / 1024; /* 16, as no block has so many threads */
+    const int half = 16 + opaque_thread_index() / 1024; /* 16: a thread index is below 1024 */
     me.lane = opaque_thread_index() -
-              me.team_in_block * me.lanes; /* so the addresses of x are not kept in registers */
+              me.team_in_block * me.lanes; /* opaque: addresses of x are not kept */
     if (CENTRED) {
         w[0] = shared_vector<T, ALIGNED>(m.w, me, 0);
         b[0] = shared_vector<T, ALIGNED>(m.b, me, 0);
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(max_threads_forward(ALIGNED), ALIGNED ? ROW_BL
     }
 }
 
-/* This kernel does not compute dw and db. */
+/* Column sums that are not computed: this kernel leaves dw and db to norm_columns(). */
 struct no_columns {
     __device__ __forceinline__ void add(int, int, float, float) {}
 };
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(NORM_THREADS_BACK, 1)
     backward_rows<T, CENTRED, ALIGNED, VECTORS>(p, me, {&exchange, 0, first}, rows, &none);
 }
 
-/* One team per l.rows rows. */
+/* A grid with one team per l.rows rows. */
 static norm_grid row_grid(const norm_call &p, const norm_layout &l)
 {
     norm_grid grid = {};

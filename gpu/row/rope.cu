@@ -1,13 +1,13 @@
 /* Rotary position embedding: pair i of each head of x [B,T,H,D] at step t is rotated by the angle
- * (offset + t) theta^(-2i/D); backward by minus the angle.
+ * (offset + t) theta^(-2i/D); backward rotates by minus this angle.
  *
- * naive has one thread per pair; table has one block per some steps and heads. */
+ * naive has one thread per pair; table has one block for `steps` steps of `heads` heads. */
 #include "common/ops/rope.h"
 #include "gpu/device/async.cuh"
 #include "gpu/device/launch.cuh"
 #include "gpu/device/vector.cuh"
 
-/* The arguments of a pass: y is x rotated, or rotated back if direction is -1. */
+/* The arguments of a pass: y is x rotated; the angle is negated if direction is -1. */
 struct rotation {
     const void *x;
     void *y;
@@ -21,8 +21,9 @@ struct angle {
     float cosine, sine;
 };
 
-/* The angle of pair i at step t.  In units of pi, so that the range reduction is exact for any
- * position; in double, because a float would have no digits left for far positions. */
+/* The cosine and sine of the angle of pair i at step t.  sincospi takes the angle in units of
+ * pi, so its range reduction is exact for any position.  The angle is a double, because at far
+ * positions a float would have no correct digits after the range reduction. */
 static __device__ angle angle_of(const rotation &r, int64_t t, int64_t i)
 {
     const double frequency = exp2(-2.0 * (double)i / (double)r.D * r.log_theta);
@@ -32,7 +33,7 @@ static __device__ angle angle_of(const rotation &r, int64_t t, int64_t i)
     return {(float)cosine, (float)sine};
 }
 
-/* The two elements of a head that are pair i. */
+/* The indices in a head of the two elements of pair i. */
 static __device__ __forceinline__ int64_t first_of(const rotation &r, int64_t i)
 {
     return r.half ? i : 2 * i;
@@ -49,7 +50,7 @@ static __device__ __forceinline__ void rotate(float *first, float *second, const
     *second = p * a.sine + q * a.cosine;
 }
 
-/* ---- naive: one thread per pair, which computes its angle ---- */
+/* ---- naive: one thread per pair and its angle ---- */
 
 enum { THREADS = 256 };
 
@@ -84,13 +85,13 @@ static const char *naive_declines(const struct frame *f)
                : NULL;
 }
 
-/* ---- table: the angles of some steps, computed once per block for its heads ---- */
+/* ---- table: a block computes the angles of its steps once, for all its heads ---- */
 
-/* A block rotates the elements of `steps` steps, and at each step of `heads` consecutive heads
- * of all sequences: there are so few angles per element that double costs nothing. */
+/* A block rotates `heads` consecutive heads, counted over all sequences, at `steps` steps.  There
+ * are few angles per element, so computing them in double takes no extra time. */
 struct partition {
     int steps, heads;
-    int64_t step_blocks, head_blocks; /* number of blocks along the steps and along the heads */
+    int64_t step_blocks, head_blocks; /* number of blocks over the steps and over the heads */
 };
 
 enum {
@@ -114,21 +115,21 @@ static struct partition partition_of(const rotation &r, size_t size)
     return s;
 }
 
-/* Heads of all sequences: first, first + stride, ... below end. */
+/* The heads first, first + stride, ... below end, counted over all sequences. */
 struct head_range {
     unsigned first, stride, end;
 };
 
-/* Offset of head `head`, of all sequences' heads, at step t. */
+/* The offset of head `head`, counted over all sequences, at step t. */
 static __device__ __forceinline__ int64_t row_of(const rotation &r, int64_t t, unsigned head)
 {
     const unsigned H = (unsigned)r.H, b = head / H;
     return ((b * r.T + t) * H + (head - b * H)) * r.D;
 }
 
-/* Prefetches the vectors at elements k and k + D/2 of the heads h, for both forms, which differ only in the pairs within these.  The vectors of
- * ROWS_IN_FLIGHT heads are in flight together, to slots in shared memory that only this thread
- * uses. */
+/* Prefetches the vectors at elements k and k + D/2 of the heads h with cp.async.  Both forms need
+ * these vectors; only the pairs within them differ.  The vectors of ROWS_IN_FLIGHT heads are in
+ * flight together; their slots in shared memory are used by this thread only. */
 template <typename T>
 static __device__ __forceinline__ void prefetch(vec<T> (*own)[THREADS], const rotation &r,
                                                 int64_t t, int k, const head_range &h)
@@ -143,8 +144,8 @@ static __device__ __forceinline__ void prefetch(vec<T> (*own)[THREADS], const ro
     cp_async_commit();
 }
 
-/* Rotates these vectors; the first ones have been prefetched.  Their angles are kept in
- * registers. */
+/* Rotates these vectors of all heads h; those of the first ROWS_IN_FLIGHT heads have been
+ * prefetched.  The angles are kept in registers. */
 template <typename T, bool HALF>
 static __device__ __forceinline__ void rotate_vectors(vec<T> (*own)[THREADS], const rotation &r,
                                                       const angle *table, int64_t t, int k,
@@ -181,7 +182,7 @@ static __device__ __forceinline__ void rotate_vectors(vec<T> (*own)[THREADS], co
     }
 }
 
-/* The same for one pair, if half a head is not a whole number of vectors. */
+/* The same for one pair: used if half a head is not a whole number of vectors. */
 template <typename T, bool HALF>
 static __device__ __forceinline__ void rotate_pair(const rotation &r, const angle *table, int64_t t,
                                                    int i, const head_range &h)
@@ -197,9 +198,9 @@ static __device__ __forceinline__ void rotate_pair(const rotation &r, const angl
     }
 }
 
-/* A thread has one column of vectors or of pairs; neighbouring threads have neighbouring
- * columns, then heads, then steps.  Its first vectors are in flight while the angles are
- * computed. */
+/* A thread has one column of vectors or of pairs at a time.  Neighbouring threads have
+ * neighbouring columns, then heads, then steps.  The first vectors of a thread are in flight
+ * while the angles are computed. */
 template <typename T, bool HALF, bool WIDE>
 __global__ void __launch_bounds__(THREADS, RESIDENT) table_kernel(rotation r, partition s)
 {
@@ -212,7 +213,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) table_kernel(rotation r, pa
     const unsigned end = (unsigned)min(begin + (int64_t)s.heads, r.B * r.H);
     const int steps = (int)min((int64_t)s.steps, r.T - first);
     const int wide = min(columns, THREADS),
-              rows = THREADS / wide; /* threads per row; rows of threads */
+              rows = THREADS / wide; /* threads per head; heads at a time */
     const int for_heads = min(rows, s.heads), for_steps = rows / for_heads;
     const int row = threadIdx.x / wide, column_width = WIDE ? WIDTH<T> : 1;
     const head_range heads = {begin + row % for_heads, (unsigned)for_heads, end};

@@ -1,12 +1,12 @@
 /* y = e^(scale x) / sum of e^(scale x) over each row of x [R,N].  Backward dx = scale y (dy - dot),
  * dot = <y,dy>.
  *
- * A row is held in the registers of part of a warp, of a warp, of a block or of a cluster of
- * blocks; online and two_pass have one block per row and read it more than once.
+ * warp, block and cluster keep a row in the registers of a warp or part of it, of a block, or of a
+ * cluster of blocks; online and two_pass have one block per row and read it more than once.
  *
- * Backward is linear in dy and reads y, so it has forward's kernels with one sum, and two rows
- * to hold.  Where all of a row is -inf, the sum is NaN, or 0 if LOWEST stands for the maximum;
- * its y is NaN either way. */
+ * Backward is linear in dy and reads y.  So each kernel has a backward of the same structure, with
+ * one sum and two rows.  If a whole row is -inf, the sum is NaN, or 0 if the maximum is LOWEST
+ * instead of -inf; y is NaN in both cases. */
 #include "common/ops/softmax.h"
 #include "gpu/device/cluster.cuh"
 #include "gpu/device/math.cuh"
@@ -15,18 +15,18 @@
 
 enum {
     BLOCK = 256,
-    LONG_BLOCK = 512,                   /* of a row that does not fit the registers of a block */
-    IN_FLIGHT = 4,                      /* vectors of a thread where none are kept */
-    WARP_VECTORS = 4 * 32,              /* that a warp keeps */
-    HELD = 8,                           /* vectors of x that a thread keeps, ... */
-    HELD_BACK = 4,                      /* ... or of y and of dy each */
-    MAX_THREADS = 256,                  /* threads of a block that keeps ... */
-    MAX_THREADS_BACK = 512,             /* ... so many vectors, in both passes: */
-    BLOCK_VECTORS = HELD * MAX_THREADS, /* 32 KiB */
+    LONG_BLOCK = 512,                   /* threads of kernel `online`, for rows of any length */
+    IN_FLIGHT = 4,                      /* vectors that a thread has in flight */
+    WARP_VECTORS = 4 * 32,              /* vectors of a row that a warp keeps */
+    HELD = 8,                           /* forward: vectors of x that a thread keeps */
+    HELD_BACK = 4,                      /* backward: vectors of y, and as many of dy */
+    MAX_THREADS = 256,                  /* forward: threads of a block that keeps a row */
+    MAX_THREADS_BACK = 512,             /* backward; BLOCK_VECTORS is the same */
+    BLOCK_VECTORS = HELD * MAX_THREADS, /* vectors of a row that a block keeps: 32 KiB */
 };
 
-/* Single elements need more registers than vectors.  The launch bounds allow for that; for vectors
- * they are tight enough that several blocks fit on an SM. */
+/* Single elements need more registers than vectors, and these __launch_bounds__ allow more of them.
+ * With vectors the bounds are tighter, so that several blocks are resident per SM. */
 #define FEW_REGISTERS(threads) __launch_bounds__(threads, WHOLE_ROWS ? 3 : 2)
 #define FEW_REGISTERS_BACK __launch_bounds__(WHOLE_ROWS ? 768 : MAX_THREADS_BACK)
 
@@ -37,11 +37,11 @@ static float scale_of(const struct frame *f)
 
 /* ---- warp ---- */
 
-/* The rows of a warp: each group of `lanes` neighbouring lanes has ROWS rows. */
+/* The rows of a warp: each group of `lanes` neighbouring lanes has ROWS of them. */
 template <int ROWS>
 struct warp_rows {
     int64_t first;    /* this lane's first row */
-    int stride, lane; /* from one of its rows to the next; the lane's index in its group */
+    int stride, lane; /* the stride between its rows; its index in its group */
 
     __device__ __forceinline__ warp_rows(int lanes)
     {
@@ -52,8 +52,8 @@ struct warp_rows {
     }
 };
 
-/* Neighbouring lanes of one warp hold a row, K vectors each, in registers: each byte is read once,
- * and lanes exchange data by shuffles only.  Lanes of short rows have several rows in flight. */
+/* Neighbouring lanes of one warp hold a row in registers, K vectors each.  Each byte is read once,
+ * and lanes exchange data by shuffles only.  If rows are short, a lane has several in flight. */
 template <typename T, bool WHOLE_ROWS, int K, int ROWS>
 __global__ void FEW_REGISTERS(BLOCK)
     warp_forward_kernel(const T *x, T *y, int64_t R, int N, int lanes, float scale)
@@ -110,7 +110,7 @@ static int lanes_of(int64_t N)
     return lanes;
 }
 
-/* Forward from x to y, or with dy from y to dx. */
+/* Launches forward, from x to y; or, if dy is given, backward, where x is y and `to` is dx. */
 template <typename T, bool WHOLE_ROWS, int K>
 static int warp_start(const T *x, const T *dy, T *to, const struct frame *f)
 {
@@ -165,7 +165,7 @@ static const char *warp_declines(const struct frame *f)
 
 /* ---- block ---- */
 
-/* One block per row, all of it in the block's registers: each byte is read once. */
+/* One block per row, which keeps the row in registers: each byte is read once. */
 template <typename T, bool WHOLE_ROWS>
 __global__ void FEW_REGISTERS(MAX_THREADS)
     block_forward_kernel(const T *x, T *y, int N, float scale)
@@ -236,16 +236,15 @@ static const char *block_declines(const struct frame *f)
 
 /* ---- cluster ---- */
 
-/* One cluster per row, which its blocks keep in registers: long rows, too, are read once, and
- * several blocks share an SM, one loading while another writes.  Each block sends its partial
- * maximum and sum to all blocks through distributed shared memory, and each block adds them in
- * the same order. */
+/* One cluster per row, whose blocks keep the row in registers.  So long rows are read once as well,
+ * and an SM has several blocks: one loads while another writes.  Each block sends its partial
+ * maximum and sum to all blocks with st.async, and each block adds them in the same order. */
 struct cluster_exchange {
     float4 partial[CLUSTER_MAX];
     uint64_t mbar;
 };
 
-/* Before the loads. */
+/* Initialises the mbarrier; called before the loads, which overlap with the cluster barrier. */
 static __device__ __forceinline__ void init_exchange(cluster_exchange *s, int cluster)
 {
     if (threadIdx.x == 0) {
@@ -255,7 +254,8 @@ static __device__ __forceinline__ void init_exchange(cluster_exchange *s, int cl
     cluster_arrive();
 }
 
-/* Sends this block's x, y to all blocks; on return, those of all blocks are in s->partial. */
+/* Sends this block's x and y to all blocks.  On return, s->partial has the x and y of all
+ * blocks. */
 static __device__ __forceinline__ void exchange(cluster_exchange *s, int cluster, float x, float y)
 {
     cluster_wait(); /* all mbarriers are initialised */
@@ -317,7 +317,8 @@ __global__ void FEW_REGISTERS_BACK cluster_backward_kernel(const T *y, const T *
     });
 }
 
-/* Longer rows have more blocks of 256 threads; blocks grow only once a cluster is full. */
+/* The blocks of a cluster: enough for blocks of up to 256 threads.  Blocks have more threads
+ * only if the cluster already has CLUSTER_MAX blocks. */
 static int cluster_for(int64_t vectors, int held)
 {
     int cluster = 2;
@@ -370,8 +371,8 @@ static const char *cluster_declines(const struct frame *f)
 
 /* ---- online ---- */
 
-/* One block per row of any length: an online softmax, 16 bytes at a time.  The row is read once
- * for its maximum and sum and once to be normalised. */
+/* One block per row of any length: an online softmax with 16-byte loads.  The block reads the row
+ * once for the maximum and the sum, and once more to normalise it. */
 template <typename T, bool WHOLE_ROWS>
 __global__ void __launch_bounds__(LONG_BLOCK, WHOLE_ROWS ? 2 : 1)
     online_forward_kernel(const T *x, T *y, int N, float scale)
@@ -455,8 +456,8 @@ static int online_backward(const struct frame *f)
 
 /* ---- two_pass ---- */
 
-/* One block per row: the row is read for its maximum, again for the sum, and once more to be
- * normalised. */
+/* One block per row: it reads the row for the maximum, again for the sum, and once more to
+ * normalise it. */
 template <typename T>
 __global__ void two_pass_forward_kernel(const T *x, T *y, int N, float scale)
 {
@@ -509,7 +510,7 @@ static int two_pass_backward(const struct frame *f)
     return cudaGetLastError();
 }
 
-/* ---- the ladder ---- */
+/* ---- the kernels ---- */
 
 #define APPROXIMATES "ex2.approx"
 #define EACH(bits, T)                                                                              \

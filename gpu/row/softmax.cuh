@@ -1,8 +1,8 @@
-/* softmax.cuh - rows in registers as 16-byte vectors, and reductions of them over lanes or over a
+/* softmax.cuh - rows in registers as 16-byte vectors, and their reductions over lanes or over a
  * block: maximum, sum, dot product, and the online sum of exp(x - max).
  *
- * Which thread has an element depends on the element's column alone and not on where in memory the
- * row begins, so that a row gives the same bits wherever it stands. */
+ * The thread of an element depends on the element's column alone, not on the address of the row, so
+ * that a row gives the same bits at any address. */
 #ifndef SOFTMAX_CUH
 #define SOFTMAX_CUH
 
@@ -12,7 +12,7 @@
 
 /* ---- vectors ---- */
 
-/* A vector of `fill` in all elements; T must represent `fill` exactly. */
+/* A vector whose elements are all `fill`, which T must represent exactly. */
 template <typename T>
 static __device__ __forceinline__ vec<T> vector_full(float fill)
 {
@@ -29,9 +29,9 @@ static inline int64_t vectors_of(int64_t n)
     return ceil_div(n, WIDTH<T>);
 }
 
-/* Loads the part of `lane` of a row of n elements, from the row's vector `first` on: K vectors
- * with a stride of `lanes`, or, unless WHOLE_ROWS, as many single elements with that stride.
- * All loads are in flight at once; elements beyond the end are `fill`. */
+/* Loads the part of `lane` of a row of n elements, from the row's vector `first` on.  WHOLE_ROWS: K
+ * vectors with a stride of `lanes` vectors; otherwise K WIDTH<T> single elements with a stride of
+ * `lanes` elements.  All loads are in flight at once; elements beyond the end are `fill`. */
 template <bool WHOLE_ROWS, typename T, int K>
 static __device__ __forceinline__ void load_vectors(vec<T> (&v)[K], const T *row, int n, int first,
                                                     int lane, int lanes, float fill)
@@ -49,7 +49,7 @@ static __device__ __forceinline__ void load_vectors(vec<T> (&v)[K], const T *row
     }
 }
 
-/* Stores to the same places; element i of the k-th vector is x(k, i). */
+/* Stores to the addresses that load_vectors() reads; element i of the k-th vector is x(k, i). */
 template <bool WHOLE_ROWS, int K, typename T, typename F>
 static __device__ __forceinline__ void store_vectors(T *row, int n, int first, int lane, int lanes,
                                                      const F &x)
@@ -71,7 +71,7 @@ static __device__ __forceinline__ void store_vectors(T *row, int n, int first, i
 /* ---- reductions of a row, over `lanes` neighbouring lanes or over a block ---- */
 
 /* The maximum is NaN if an element is NaN.  Powers relative to a maximum that is NaN or infinite
- * are NaN, so a row without a softmax gives NaN without a test of its own.
+ * are NaN, so a row that has no softmax gives NaN, and no test is needed.
  *
  * Pairs of bf16 are compared packed, before they are converted to float. */
 template <typename T>
@@ -104,13 +104,13 @@ static __device__ __forceinline__ float max_element(const vec<T> (&v)[K])
     return all;
 }
 
-/* e^(factor (x - top)), for scale = factor / ln 2; exactly 1 for x = top, the maximum. */
+/* e^(factor (x - top)), where scale = factor / ln 2; exactly 1 if x = top, the maximum. */
 static __device__ __forceinline__ float power(float x, float top, float scale)
 {
     return exp2_approx(scale * (x - top));
 }
 
-/* so_far + sum of the powers. */
+/* so_far + the sum of the powers of the elements of v. */
 template <typename T, int K>
 static __device__ __forceinline__ float sum_powers(const vec<T> (&v)[K], float top, float scale,
                                                    float so_far)
@@ -140,11 +140,11 @@ static __device__ __forceinline__ float dot_product(const vec<T> (&v)[K], const 
 
 /* ---- the online sum ---- */
 
-/* The lowest finite float: relative to it the power of -inf is 0, and of itself 1. */
+/* The lowest finite float: with it as maximum, the power of -inf is 0, and its own power is 1. */
 #define LOWEST (-3.402823466e38f)
 
-/* The running maximum, and the sum of the powers so far, relative to it.  If all elements so far
- * are -inf, the sum is 0. */
+/* The running maximum, and the running sum of the powers relative to it.  The sum is 0 if all
+ * elements so far are -inf. */
 struct running {
     float top = LOWEST, sum = 0;
 };
@@ -164,7 +164,7 @@ static __device__ __forceinline__ void accumulate(running &so_far, const vec<T> 
     so_far.sum = sum_powers(v, so_far.top, scale, so_far.sum);
 }
 
-/* Combines the threads of a block; `smem` is 64 floats. */
+/* Combines the results of a block's threads; `smem` is 64 floats. */
 static __device__ __forceinline__ void block_running(running &so_far, float scale, float *smem)
 {
     rescale(so_far, block_max(so_far.top, smem), scale);
@@ -173,14 +173,14 @@ static __device__ __forceinline__ void block_running(running &so_far, float scal
 
 /* ---- launches ---- */
 
-/* Threads, in whole warps, for so many vectors, K per thread. */
+/* The number of threads, in whole warps, for `vectors` vectors with K per thread. */
 static inline unsigned threads_for(int64_t vectors, int K)
 {
     return (unsigned)(32 * max(ceil_div(vectors, 32 * K), (int64_t)1));
 }
 
-/* A rung for one storage type, and its approximate instructions, each with an error of two units at
- * most. */
+/* A kernel for one storage type, and its approximate instructions, each with an error of at most
+ * two units in the last place. */
 #define RUNG(bits, T, rung, idea, declines, approximates)                                          \
     static const struct impl rung##bits = {                                                        \
         #rung,   idea, {rung##_forward<T>, rung##_backward<T>}, NULL, declines, approximates,      \

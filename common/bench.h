@@ -1,12 +1,12 @@
-/* bench.h - how near a measured time is to what the machine allows, and where
- * a kernel begins to be bound by throughput. */
+/* bench.h - the fraction of the machine's ceilings that a measured time reaches,
+ * and the crossover from which on a kernel is bound by throughput. */
 #ifndef BENCH_H
 #define BENCH_H
 
 #include "common/run.h"
 
-/* The ceilings that can bind a pass.  The fraction of one that a pass reached is the least time
- * that this one allows over the time measured.  FLOPs of matrix products count for the
+/* The ceilings that can bind a pass.  The fraction of a ceiling that a pass reaches is the minimum
+ * time under this ceiling, divided by the measured time.  FLOPs of matrix products count for the
  * tensor cores where storage is bf16; all others count for FP32. */
 #define CEILINGS(CEILING, with)                                                                    \
     CEILING(with, MEMORY, memory)                                                                  \
@@ -18,10 +18,10 @@
 enum ceiling { CEILINGS(CEILING_ID, ) N_CEILINGS };
 extern const char *const ceiling_names[N_CEILINGS];
 
-/* The least seconds that each ceiling allows for a pass of o on b. */
+/* The minimum time, in seconds, of a pass of o on b under each ceiling. */
 void min_times(const struct ceilings *c, const struct op *o, const struct backend *b,
                const struct frame *f, enum pass p, double min_time[N_CEILINGS]);
-/* The one that allows the least speed. */
+/* The ceiling with the longest minimum time. */
 enum ceiling binding(const double min_time[N_CEILINGS]);
 
 /* Steps times sequences, or the one of them that a case has: rows of a batch. */
@@ -38,7 +38,7 @@ struct growth {
     int64_t batch[MAX_POINTS];
     double rows[MAX_POINTS];
     struct outcome outcome[MAX_POINTS];
-    char stopped[200]; /* why there are no more, or "" */
+    char stopped[200]; /* why larger batches were not run, or "" */
 };
 
 /* The number of rows from which on p is bound by throughput and no longer by latency: the time of

@@ -5,16 +5,16 @@
 
 #include <stdint.h>
 
-/* The lower of them, in bytes; INT64_MAX where neither is set. */
+/* The lower of the two limits, in bytes; INT64_MAX if neither is set. */
 int64_t limits_min(void);
 
-/* Bytes that are left under the one that leaves less, which *name becomes ("ulimit -v"), unless
- * that is NULL; INT64_MAX where neither is set. */
+/* The bytes that are left under the tighter limit; INT64_MAX if neither is set.  *name becomes its
+ * name ("ulimit -v"), if name is not NULL. */
 int64_t limits_available(const char **name);
 
-/* Bytes that a program's threads and libraries take once they run: for each thread OpenBLAS's
- * buffer of 128 MiB, for which it would wait for ever, and the C library's arena of 64; and
- * something for the rest. */
+/* The bytes that a program's threads and libraries use when they run: for each thread the buffer of
+ * OpenBLAS, 128 MiB, without which OpenBLAS would wait for ever, and the arena of the C library, 64
+ * MiB; and a fixed amount for the rest. */
 int64_t limits_overhead(int threads);
 
 #endif

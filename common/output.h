@@ -1,11 +1,11 @@
-/* output.h - which file an experiment is written to, and what may be replaced.
+/* output.h - the output file of an experiment, and which files may be replaced.
  *
- * Symbolic links are followed, and stay.  An output is refused if it is no
- * regular file; if it is one that the experiment reads, by whatever name: its
- * ini or an input; if something stands there that is no dump of ours; or,
- * unless forced, if it is a dump of another plan.  An empty file counts as
- * none.  What holds for NAME.h5 holds for NAME.h5.part, too, while whether
- * that may be thrown away is asked under its lock (store.c). */
+ * Symbolic links are followed, and stay.  An output is refused if it exists
+ * and is not a regular file; if the experiment reads it, under any name, as
+ * its ini or an input; if it is no dump of ablate; or, without --force, if it
+ * is a dump of another plan.  An empty file counts as none.  The same rules
+ * hold for NAME.h5.part; whether that may be discarded is tested under its
+ * lock (store.c). */
 #ifndef OUTPUT_H
 #define OUTPUT_H
 
@@ -22,11 +22,11 @@ struct output {
     char date[16]; /* of the dump that is replaced; "": none is */
 };
 
-/* Where x is to be written.  Nonzero after err_set(). */
+/* Finds the output file of x.  Nonzero after err_set(). */
 int output_find(const struct experiment *x, struct output *o);
-/* May what is there now be replaced?  Nonzero after err_set(). */
+/* May the existing file be replaced?  Nonzero after err_set(): it may not. */
 int output_may_replace(const struct experiment *x, int force, struct output *o);
-/* Is that what is there still?  Nonzero after err_set(). */
+/* Is the existing file still the same one?  Nonzero after err_set(): it is not. */
 int output_unchanged(const struct output *o);
 
 #endif

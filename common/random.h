@@ -1,5 +1,5 @@
-/* random.h - cases drawn from the contracts, to see whether the judgement is
- * right: no case may fail that is right. */
+/* random.h - cases drawn from the contracts, to test the judgement itself: a
+ * correct kernel may not fail. */
 #ifndef RANDOM_H
 #define RANDOM_H
 
@@ -14,28 +14,28 @@ struct random {
     int checks;            /* CHECK_ flags */
 };
 
-/* Case i depends on nothing but the seed, its number and `only`: an operation, its sizes around
- * 1, primes, powers of two and those next to them, every choice, real numbers in their range and
- * now and then at its ends, both storage types, initial states that are 0 or not.  Nonzero after
- * err_set() where the contract refuses whatever is drawn. */
+/* Case i depends only on the seed, i and `only`.  It has an operation; sizes around 1, primes,
+ * powers of two and their neighbours; any choice; real numbers in their range and sometimes at its
+ * ends; one of the storage types; and initial states that are 0 or not.  Nonzero after err_set() if
+ * the contract refuses all cases that are drawn. */
 int random_trial(const struct random *r, int64_t i, struct trial *t);
 
-/* Make t smaller, one parameter after the other nearer to its least or its default, as long as
- * fails() says that it still fails. */
+/* Makes t smaller: brings one parameter after the other nearer to its minimum or its default, as
+ * long as fails() returns that the case still fails. */
 void random_shrink(struct trial *t, int (*fails)(const struct trial *t, void *data), void *data);
 
 struct random_count {
     int64_t cases, failed,
         unjudged; /* cases, and those in which a check failed or cannot be judged */
     int64_t checks, skipped;
-    int64_t next; /* the case to go on with, where it was stopped */
+    int64_t next; /* the next case, if the run was stopped */
 };
 
-/* Run them all on every backend that is there, with every kernel that accepts the case.  Of each
- * that fails `to` gets the line that runs it again, and that of a smaller one which still fails.
- * Where it cannot go on it returns why, after err_set(). */
+/* Runs all cases on every available backend, with every kernel that accepts the case.  For each
+ * case that fails it prints to `to` the command that runs it again, and the command of a smaller
+ * case that still fails.  Returns one of these after err_set() if it cannot continue. */
 enum {
-    RANDOM_REFUSED = 1, /* a contract refuses whatever is drawn */
+    RANDOM_REFUSED = 1, /* a contract refuses all cases that are drawn */
     RANDOM_LOST         /* a device was lost */
 };
 int random_run(const struct random *r, const volatile int *stop, FILE *to,

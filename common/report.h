@@ -1,4 +1,4 @@
-/* report.h - what a person reads while an experiment runs, and after. */
+/* report.h - the report that is printed while an experiment runs, and its summary. */
 #ifndef REPORT_H
 #define REPORT_H
 
@@ -13,15 +13,15 @@ struct report;
 /* `tsv`: one tab-separated record per line, instead of the table.  NULL after
  * err_set(). */
 struct report *report_new(const struct experiment *x, FILE *to, int tsv);
-/* The head: what runs where; `replaces` is the date of the file of that name
- * which is there, "" if there is none; `resumed` trials are there already; b,
- * unless NULL, is what times are compared with. */
+/* The head: the plan and the devices.  `replaces` is the date of the existing
+ * file of that name, "" if there is none; `resumed` trials are complete
+ * already; times are compared with the baseline b, if it is not NULL. */
 void report_head(struct report *p, const char *file, const char *replaces, int resumed,
                  const struct baseline *b);
-/* A trial that is done; one that could not be (err_text() says why). */
+/* A trial that has run; a trial that could not run (err_text() says why). */
 void report_trial(struct report *p, int i, const struct result *r);
 void report_error(struct report *p, int i, const char *reason);
-/* One that an earlier run did. */
+/* A trial that an earlier run completed. */
 void report_resumed(struct report *p, const struct store_counts *c);
 /* The times of trial i beside those of an earlier run. */
 void report_baseline(struct report *p, int i, const struct baseline *b,

@@ -1,6 +1,6 @@
-/* result.h - what came out of a trial: the kernels that ran, the verdicts on
- * them, and what was not done and why.  trial.c makes it, report.c prints it,
- * store.c saves it. */
+/* result.h - the result of a trial: the kernels that ran, the verdicts on
+ * them, and the kernels and checks that were skipped, with the reason.  trial.c
+ * makes it, report.c prints it, store.c saves it. */
 #ifndef RESULT_H
 #define RESULT_H
 
@@ -56,9 +56,9 @@ struct call trial_call(const struct trial *t, const struct backend *b, const str
 int ran_new(struct ran *ran, const struct call *c, const struct tensors *inputs);
 int ran_run(struct ran *ran, const struct call *c, const struct tensors *inputs);
 
-/* Note a check that cannot be made, and why. */
+/* Records a check that cannot be made, and why. */
 void result_skip(struct result *r, const char *what, const char *why);
-/* Note a kernel that does not take the case, and why: once for all batches. */
+/* Records a kernel that declines the case, and why: once for all batches. */
 void result_decline(struct result *r, const struct backend *b, const struct impl *k,
                     const char *why);
 void result_free(struct result *r);

@@ -1,6 +1,6 @@
-/* timing.h - trials that measure: every kernel of the GPU's backend that
- * takes the case is run, judged by parity in the same process and on the same
- * tensors, and timed.  One that is wrong has no time. */
+/* timing.h - trials that measure times.  Every kernel of the GPU's backend that
+ * accepts the case is run and timed, and judged by parity in the same process
+ * and on the same tensors.  A kernel that fails has no time. */
 #ifndef TIMING_H
 #define TIMING_H
 
@@ -10,8 +10,8 @@
  * place.  Each backend's first kernel that is right keeps its tensors in the result.  Nonzero
  * after err_set(). */
 int timing_run(const struct task *task);
-/* For measure = regime: batches of 1, 2, 4 ... up to the trial's, as far as
- * the oracle keeps up. */
+/* For measure = regime: batches of 1, 2, 4 ... up to the trial's, as long as
+ * the oracle takes at most a second. */
 int regime_run(const struct task *task);
 
 #endif

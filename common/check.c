@@ -260,24 +260,28 @@ void tensors_perturb(struct tensors *t, const struct op *o, const struct frame *
     }
 }
 
-/* Run b's reference on the inputs.  With `between`, the tensors that forward leaves to backward are
- * off by a rounding. */
-static struct tensors *reference_run(const struct truth *t, const struct backend *b,
-                                     const struct tensors *inputs, double between)
+/* A call of b's reference. */
+static struct call reference_call(const struct truth *t, const struct backend *b)
 {
-    struct call c = {.op = t->op, .backend = b, .sizes = t->sizes, .between = between};
-    c.kernel = op_kernels(c.op, b)[0];
+    return (struct call){
+        .op = t->op, .backend = b, .sizes = t->sizes, .kernel = op_kernels(t->op, b)[0]};
+}
+
+static struct tensors *reference_run(const struct truth *t, const struct backend *b,
+                                     const struct tensors *inputs)
+{
+    const struct call c = reference_call(t, b);
     return run_copy(&c, inputs, NULL);
 }
 
 /* Keep the distance of each result of `got` from `want`, times `factor`, where it is the largest so
  * far. */
-static void see(struct truth *t, const struct tensors *got, const struct tensors *want,
-                double factor)
+static void see(const struct truth *t, struct reach *reach, const struct tensors *got,
+                const struct tensors *want, double factor)
 {
     for (int i = 0; i < t->op->n_args; i++)
         for (int grad = 0; grad < 2; grad++) {
-            double *seen = &(grad ? t->g : t->x)[i];
+            double *seen = &(grad ? reach->g : reach->x)[i];
             if (!op_results(t->op, t->sizes, i, grad) || t->op->arg[i].flags & WHOLE)
                 continue;
             struct distance d =
@@ -287,20 +291,34 @@ static void see(struct truth *t, const struct tensors *got, const struct tensors
         }
 }
 
-/* Run the oracle on inputs that are off by a rounding; and on the exact inputs, with the tensors
- * that forward leaves to backward off by a rounding. */
-static int sample_oracle(struct truth *t, const struct tensors *moved, double unit)
+/* Run the oracle on these inputs, with errors as the call says. */
+static int see_oracle(const struct truth *t, struct reach *reach, const struct call *c,
+                      const struct tensors *inputs)
 {
-    struct tensors *oracle = reference_run(t, &ref64, moved, 0);
-    struct tensors *between = oracle ? reference_run(t, &ref64, t->inputs, unit) : NULL;
+    struct tensors *oracle = run_copy(c, inputs, NULL);
 
-    if (between) {
-        see(t, oracle, t->oracle, 1);
-        see(t, between, t->oracle, 1);
-    }
+    if (oracle)
+        see(t, reach, oracle, t->oracle, 1);
     tensors_free(oracle);
-    tensors_free(between);
-    return between ? 0 : -1;
+    return oracle ? 0 : -1;
+}
+
+/* Run the oracle on inputs that are off by a rounding; and on the exact inputs, with the tensors
+ * that forward leaves to backward off by a rounding, and then, but for the first sample, with all
+ * intermediate values so: those that are stored by the type's, those in registers by float's. */
+static int sample_oracle(struct truth *t, const struct tensors *moved, double unit, int which)
+{
+    const struct call exact = reference_call(t, &ref64);
+    struct call between = exact, noisy = exact;
+
+    between.between = unit;
+    noisy.noise = (struct noise){(float)dtype_unit(t->backend->type), (float)dtype_unit(F32),
+                                 (unsigned)which};
+    return see_oracle(t, &t->reach, &exact, moved) ||
+                   see_oracle(t, &t->reach, &between, t->inputs) ||
+                   (which && see_oracle(t, &t->reach, &noisy, t->inputs))
+               ? -1
+               : 0;
 }
 
 /* Compare the yardstick with the oracle at inputs near the case's, where its roundings differ. */
@@ -309,10 +327,10 @@ static int sample_yardstick(struct truth *t, struct tensors *moved)
     const struct backend *yard = yardstick(t->backend);
 
     tensors_round(moved, t->op, t->sizes, yard);
-    struct tensors *oracle = reference_run(t, &ref64, moved, 0);
-    struct tensors *other = oracle ? reference_run(t, yard, moved, 0) : NULL;
+    struct tensors *oracle = reference_run(t, &ref64, moved);
+    struct tensors *other = oracle ? reference_run(t, yard, moved) : NULL;
     if (other)
-        see(t, other, oracle, 1);
+        see(t, &t->reach, other, oracle, 1);
     tensors_free(oracle);
     tensors_free(other);
     return other ? 0 : -1;
@@ -322,7 +340,7 @@ static int sample_yardstick(struct truth *t, struct tensors *moved)
  * the case's own inputs are known. */
 static int sample(struct truth *t, int which)
 {
-    static const double BESIDE = 0x1p-10;
+    static const double BESIDE[] = {0x1p-10, 0x1p-7, 0x1p-4};
     const double unit = coarsest_unit(t->op, t->sizes, t->backend);
     const int both = which && yardstick(t->backend)->type == t->backend->type;
     struct tensors *moved = tensors_copy(t->op, t->sizes, t->inputs);
@@ -331,10 +349,11 @@ static int sample(struct truth *t, int which)
 
     if (!e) {
         tensors_perturb(moved, t->op, t->sizes, unit, which);
-        e = sample_oracle(t, moved, unit);
+        e = sample_oracle(t, moved, unit, which);
     }
     if (!e && both) {
-        tensors_perturb(beside, t->op, t->sizes, which % 2 ? unit : fmax(unit, BESIDE), which);
+        tensors_perturb(beside, t->op, t->sizes,
+                        which % 2 ? unit : fmax(unit, BESIDE[which / 2 % COUNT(BESIDE)]), which);
         e = sample_yardstick(t, beside);
     }
     tensors_free(moved);
@@ -346,10 +365,9 @@ int truth_begin(struct truth *t)
 {
     double finer = dtype_unit(t->backend->type) / dtype_unit(yardstick(t->backend)->type);
 
-    memset(t->x, 0, sizeof t->x);
-    memset(t->g, 0, sizeof t->g);
+    memset(&t->reach, 0, sizeof t->reach);
     t->samples = 1;
-    see(t, t->yard, t->oracle, finer);
+    see(t, &t->reach, t->yard, t->oracle, finer);
     return sample(t, 0);
 }
 
@@ -357,8 +375,8 @@ int truth_find(struct truth *t, const struct op *o, const struct frame *f, const
                const struct tensors *inputs)
 {
     *t = (struct truth){.op = o, .sizes = f, .backend = b, .inputs = inputs};
-    t->oracle = reference_run(t, &ref64, inputs, 0);
-    t->yard = t->oracle ? reference_run(t, yardstick(b), inputs, 0) : NULL;
+    t->oracle = reference_run(t, &ref64, inputs);
+    t->yard = t->oracle ? reference_run(t, yardstick(b), inputs) : NULL;
     return t->yard ? truth_begin(t) : -1;
 }
 
@@ -368,17 +386,38 @@ void truth_free(struct truth *t)
     tensors_free(t->yard);
 }
 
-void bounds_from(struct bounds *to, const struct backend *b, const struct impl *k, struct truth *t)
+static void bounds_set(struct bounds *b)
 {
-    *to = (struct bounds){.truth = t, .backend = b, .kernel = k};
+    const struct truth *t = b->truth;
+
     for (int i = 0; i < t->op->n_args; i++)
         for (int grad = 0; grad < 2; grad++) {
             if (!op_results(t->op, t->sizes, i, grad) || t->op->arg[i].flags & WHOLE)
                 continue;
-            enum dtype type = grad ? op_grad_type(t->op, i, b) : op_type(t->op, t->sizes, i, b);
-            double unit = fmax(4 * dtype_unit(type), k ? 4 * k->unit : 0);
-            (grad ? to->g : to->x)[i] = fmax(SLACK * (grad ? t->g : t->x)[i], unit);
+            enum dtype type =
+                grad ? op_grad_type(t->op, i, b->backend) : op_type(t->op, t->sizes, i, b->backend);
+            double unit = fmax(dtype_unit(type), b->kernel ? impl_unit(b->kernel, t->sizes) : 0);
+            double seen = fmax((grad ? t->reach.g : t->reach.x)[i],
+                               (grad ? b->approximate.g : b->approximate.x)[i]);
+            (grad ? b->g : b->x)[i] = fmax(SLACK * seen, 4 * unit);
         }
+}
+
+void bounds_from(struct bounds *to, const struct backend *b, const struct impl *k, struct truth *t)
+{
+    *to = (struct bounds){.truth = t, .backend = b, .kernel = k, .samples = 1};
+    bounds_set(to);
+}
+
+/* Run the oracle with special functions that are off by as much as the kernel's. */
+static int sample_approximate(struct bounds *b, int which)
+{
+    const struct truth *t = b->truth;
+    struct call c = reference_call(t, &ref64);
+
+    c.noise =
+        (struct noise){0, (float)(b->kernel ? impl_unit(b->kernel, t->sizes) : 0), (unsigned)which};
+    return c.noise.special > 0 ? see_oracle(t, &b->approximate, &c, t->inputs) : 0;
 }
 
 /* Take samples until there are four times as many, and update the bounds; 0: there are enough,
@@ -389,14 +428,18 @@ static int take_more(struct bounds *b)
     static const double MUCH = 1e9; /* operations */
     struct truth *t = b->truth;
     double work = t->op->flops(t->sizes, FORWARD) + t->op->flops(t->sizes, BACKWARD);
-    int more = 4 * t->samples;
+    int most = work > MUCH ? MAX_OF_MUCH : MAX_SAMPLES, more = 4 * b->samples;
 
-    if (more > (work > MUCH ? MAX_OF_MUCH : MAX_SAMPLES))
+    if (more > most)
         return 0;
-    for (; t->samples < more; t->samples++)
-        if (sample(t, t->samples))
+    for (; b->samples < more; b->samples++) {
+        int e = 0;
+        if (b->samples == t->samples && !(e = sample(t, t->samples)))
+            t->samples++;
+        if (e || sample_approximate(b, b->samples))
             return 0;
-    bounds_from(b, b->backend, b->kernel, t);
+    }
+    bounds_set(b);
     return 1;
 }
 

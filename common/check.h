@@ -66,19 +66,24 @@ double coarsest_unit(const struct op *o, const struct frame *f, const struct bac
 /* The reference with b's storage type; the oracle's own is scaled from ref32. */
 const struct backend *yardstick(const struct backend *b);
 
+/* For every result, output or gradient, the largest distance seen. */
+struct reach {
+    double x[MAX_ARGS], g[MAX_ARGS];
+};
+
 /* The reference values that kernels of b are judged by in one case: the results of oracle and
  * yardstick, and for every result the largest distance seen of
  *
  *     the yardstick from the oracle, and
- *     the oracle from itself where all inputs, or all tensors that forward leaves to backward,
- *     are off by a rounding, since a yardstick can be right by chance. */
+ *     the oracle from itself where all inputs, all tensors that forward leaves to backward, or all
+ *     intermediate values are off by a rounding, since a yardstick can be right by chance. */
 struct truth {
     struct tensors *oracle, *yard;
     const struct op *op;
     const struct frame *sizes;
     const struct backend *backend; /* b */
     const struct tensors *inputs;  /* of the case; the caller owns them */
-    double x[MAX_ARGS], g[MAX_ARGS];
+    struct reach reach;
     int samples; /* taken so far */
 };
 /* Nonzero after err_set(); to be freed in any case. */
@@ -91,9 +96,12 @@ void truth_free(struct truth *t);
 /* The bound of kernel k for every result: SLACK times the largest distance in the truth, and at
  * least 4 units of the type in which the result is stored.  One sample can be small by chance,
  * and can miss a place where a slope jumps: before a result is judged too far, more samples are
- * taken. */
+ * taken; and of a kernel with approximate instructions, the oracle's distance from itself where its
+ * special functions are off by as much as the kernel declares. */
 struct bounds {
     double x[MAX_ARGS], g[MAX_ARGS];
+    struct reach approximate;
+    int samples; /* that it takes account of */
     struct truth *truth;
     const struct backend *backend;
     const struct impl *kernel;

@@ -92,6 +92,11 @@ const struct backend *backend_find(const char *name)
     return NULL;
 }
 
+double impl_unit(const struct impl *k, const struct frame *f)
+{
+    return k->link ? impl_unit(k->link(f), f) : k->unit;
+}
+
 const struct impl *const *op_kernels(const struct op *o, const struct backend *b)
 {
     static const struct impl *const none[] = {NULL};

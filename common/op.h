@@ -275,6 +275,14 @@ struct op {
     int blas;         /* the bits of a row of a matrix product may depend on its index */
 };
 
+/* Errors that a pass adds to its intermediate values, which show how far such errors reach: to each
+ * element that it stores, `stored` of itself, up or down, and to each result of sqrt, exp, tanh
+ * and log, `special` of itself.  The signs follow from the values and from the key. */
+struct noise {
+    float stored, special;
+    unsigned key;
+};
+
 /* One kernel of an operation on one backend.  A pass returns 0, or an error
  * code for the backend's strerror. */
 struct impl {
@@ -289,6 +297,8 @@ struct impl {
     /* The steps of a chunk that it computes together; 0: step by step.  Sequences that are split
      * within a chunk then agree with the whole within their bounds, not bit by bit. */
     int64_t chunk;
+    /* NULL, or of a chain of kernels: the one whose approximations it has in this case. */
+    const struct impl *(*link)(const struct frame *f);
 };
 
 /* The rates and latencies of a machine, measured on it. */
@@ -329,6 +339,9 @@ struct backend {
     const struct impl *const *const
         *impl; /* by index in ops[]: a list that ends with NULL, the preferred kernel first */
     int (*probe)(struct ceilings *to); /* measure them now; or is NULL */
+    /* The oracle's passes have this noise from now on, if the calling thread starts them; NULL: it
+     * cannot have any. */
+    void (*disturb)(struct noise noise);
 };
 
 /* The list of operations, in ops.def's order. */
@@ -391,6 +404,8 @@ int64_t op_saved(const struct op *o, const struct backend *b, const struct frame
 /* All tensors, gradients and workspace of a call, in bytes on the backend. */
 int64_t op_memory(const struct op *o, const struct backend *b, const struct impl *k,
                   const struct frame *f);
+/* The relative error of the approximate instructions that k uses in this case, or 0. */
+double impl_unit(const struct impl *k, const struct frame *f);
 /* The kernels of o on b; the list may be empty. */
 const struct impl *const *op_kernels(const struct op *o, const struct backend *b);
 

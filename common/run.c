@@ -407,13 +407,18 @@ int run_op(const struct call *c, struct tensors *t, struct outcome *out)
     if (no)
         return err_set("%s on %s: kernel %s declines: %s", c->op->name, c->backend->name,
                        c->kernel->name, no);
+    int noisy = c->backend->disturb && (c->noise.stored > 0 || c->noise.special > 0);
     int e = put_all(c, t, &p, &f, &out->peak);
+    if (noisy)
+        c->backend->disturb(c->noise);
     if (!e)
         e = run_pass(c, &f, FORWARD, out);
     if (!e && c->between > 0)
         e = perturb_between(c, &p);
     if (!e && !c->forward_only && op_passes(c->op) == N_PASSES)
         e = run_pass(c, &f, BACKWARD, out);
+    if (noisy)
+        c->backend->disturb((struct noise){0});
     if (!e)
         e = get_all(c, t, &p, out);
     for (int i = 0; i < MAX_ARGS; i++) {

@@ -42,7 +42,8 @@ struct call {
      * not together with guards. */
     int unpoisoned;
     double between; /* relative perturbation of each element that forward saved, before backward */
-    int other_poison; /* fill memory with large values in place of NaN */
+    struct noise noise; /* of both passes, where the backend can have it */
+    int other_poison;   /* fill memory with large values in place of NaN */
 };
 
 struct outcome {

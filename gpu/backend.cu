@@ -406,10 +406,10 @@ extern "C" const struct impl *const *const gpu32_kernels[N_OPS];
 extern "C" const struct impl *const *const gpu16_kernels[N_OPS];
 
 #define GPU_BACKEND(name, type)                                                                    \
-    static const struct backend name = {#name,  type,    F32,   unavailable,    use,      device,  \
-                                        memory, reserve, alloc, release,        put,      get,     \
-                                        fill,   start,   stop,  record,         replay,   forget,  \
-                                        METHOD, WARM_UP, error, name##_kernels, gpu_probe}
+    static const struct backend name = {#name,  type,    F32,   unavailable,    use,       device, \
+                                        memory, reserve, alloc, release,        put,       get,    \
+                                        fill,   start,   stop,  record,         replay,    forget, \
+                                        METHOD, WARM_UP, error, name##_kernels, gpu_probe, NULL}
 
 GPU_BACKEND(gpu32, F32);
 GPU_BACKEND(gpu16, BF16);

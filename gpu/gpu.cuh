@@ -88,7 +88,7 @@ int gpu_probe(struct ceilings *to);
  * "C". */
 #define GPU_IMPL(linkage, bits, T, kernel, name, idea, work, declines, approximates, unit)         \
     linkage const struct impl kernel##bits = {                                                     \
-        name, idea, {forward<T>, backward<T>}, work, declines, approximates, unit, 0}
+        name, idea, {forward<T>, backward<T>}, work, declines, approximates, unit, 0, NULL}
 
 /* Exports the list of an operation's kernels, best first, for table.c. */
 #define GPU_KERNEL_LIST(op, type, ...)                                                             \

@@ -97,10 +97,20 @@ static const struct impl *const *const impl[N_OPS] = {
 };
 
 #if REAL == 64
+_Thread_local struct noise ref64_noise;
+
+/* OpenMP keeps the threads that a thread's parallel regions have. */
+static void disturb(struct noise noise)
+{
+    #pragma omp parallel
+    ref64_noise = noise;
+}
+
 const struct backend ref64 = {
     .name = "ref64",
     .type = F64,
     .wide = F64,
+    .disturb = disturb,
 #elif REAL == 32
 const struct backend ref32 = {
     .name = "ref32",

@@ -30,10 +30,6 @@ static inline real load(num x)
 {
     return x;
 }
-static inline num store(real x)
-{
-    return x;
-}
 #elif REAL == 32
 typedef float real, num;
 #define REF(name) ref32_##name
@@ -59,6 +55,39 @@ static inline num store(real x)
 {
     return to_bf16(x);
 }
+#endif
+
+#if REAL == 64
+/* The noise of the passes that this thread computes (common/op.h). */
+extern _Thread_local struct noise ref64_noise;
+
+static inline double disturbed(double x, float unit)
+{
+    uint64_t bits;
+
+    memcpy(&bits, &x, sizeof bits);
+    bits = (bits ^ bits >> 29 ^ ref64_noise.key * 0xd1342543de82ef95) * 0x9e3779b97f4a7c15;
+    return bits >> 63 ? x + unit * x : x - unit * x;
+}
+
+static inline num store(real x)
+{
+    return ref64_noise.stored > 0 ? disturbed(x, ref64_noise.stored) : x;
+}
+
+static inline double special(double x)
+{
+    return ref64_noise.special > 0 ? disturbed(x, ref64_noise.special) : x;
+}
+/* These are macros of tgmath.h. */
+#undef sqrt
+#undef exp
+#undef tanh
+#undef log
+#define sqrt(x) special((sqrt)(x))
+#define exp(x) special((exp)(x))
+#define tanh(x) special((tanh)(x))
+#define log(x) special((log)(x))
 #endif
 
 static inline real sigmoid(real x)
@@ -97,13 +126,24 @@ static inline void times_transposed(const real *A, const real *x, real *y, int64
         add(y, x[i], A + i * columns, columns);
 }
 
+/* x, with noise a rounding to the type `kept` from it. */
+static inline real kept_as(enum dtype kept, real x)
+{
+#if REAL == 64
+    return ref64_noise.stored > 0 ? disturbed(x, (float)dtype_unit(kept)) : x;
+#else
+    (void)kept;
+    return x;
+#endif
+}
+
 /* n elements, from `first` on, of a tensor that is stored in the type `kept`; the oracle stores
  * all of them as real. */
 static inline void put_kept(enum dtype kept, void *at, int64_t first, const real *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         if (REAL == 64 || kept == F32)
-            ((real *)at)[first + i] = x[i];
+            ((real *)at)[first + i] = kept_as(kept, x[i]);
         else if (kept == BF16)
             ((bf16 *)at)[first + i] = to_bf16(x[i]);
         else
@@ -160,6 +200,9 @@ static inline void filled(num *x, const real *from, int64_t n)
 #if REAL == 16
     #pragma omp parallel for
     for (int64_t i = 0; i < n; i++)
+        x[i] = store(from[i]);
+#elif REAL == 64
+    for (int64_t i = 0; ref64_noise.stored > 0 && i < n; i++)
         x[i] = store(from[i]);
 #else
     (void)x;

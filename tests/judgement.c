@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/cases.h"
 #include "common/check.h"
 #include "common/err.h"
 #include "common/random.h"
@@ -69,6 +70,88 @@ static void passes(const char *words)
     print_bad(&r.verdicts);
     result_free(&r);
     plan_free(&x);
+}
+
+/* Right results that are nothing but rounding: they may not fail. */
+static const char *const rounding[] = {
+    /* d_S0 has the factor 1 - k^2 with k / (|k| + eps) for k */
+    "e74_block state=full proj=no_z nonlin=linear steps=1 batch=1 n_state=1 checkpoint_interval=1 "
+    "dim=32 eps=1e-06 seed=589387",
+    /* d_U0 and d_W_r have the factor 1 - U^2, where U is nearly 1, and the kernel uses tanh.approx */
+    "e74_block state=lowrank proj=no_z checkpoint_dtype=bf16 steps=2 batch=1 n_state=1 rank=1 "
+    "checkpoint_interval=1 dim=26 eps=1e-06 dtype=bf16 seed=864694 input=nonzero",
+    /* as the first, of d_W_k */
+    "e74_block state=lowrank proj=no_z trajectory=store checkpoint_dtype=bf16 steps=32 batch=1 "
+    "heads=10 n_state=1 rank=1 dim=1 eps=1e-06 dtype=bf16 seed=194528 input=nonzero",
+};
+
+static void fails_not(const char *words)
+{
+    struct experiment x;
+    struct result r;
+
+    if (plan_words(words, &x, stdout)) {
+        ok(0, "%s", words);
+        return;
+    }
+    x.repeats = 0;
+    int e = trial_run(&x, &x.trial[0], &go_on, quiet, NULL, &r);
+    if (!ok(!e && r.verdicts.n && !r.failed, "no check fails: %s", words)) {
+        printf("# %s\n", e ? err_text() : "");
+        print_bad(&r.verdicts);
+    }
+    result_free(&r);
+    plan_free(&x);
+}
+
+/* ---- noise in the oracle ---- */
+
+/* The largest distance of a result from the exact one; -1 where it could not be run. */
+static double disturbed(const struct op *o, const struct frame *f, const struct tensors *inputs,
+                        const struct tensors *exact, struct noise noise)
+{
+    struct call c = {.op = o, .backend = &ref64, .sizes = f, .noise = noise};
+    c.kernel = op_kernels(o, &ref64)[0];
+    struct tensors *t = run_copy(&c, inputs, NULL);
+    double most = t ? 0 : -1;
+
+    for (int i = 0; t && i < o->n_args; i++)
+        for (int grad = 0; grad < 2; grad++)
+            if (op_results(o, f, i, grad))
+                most = fmax(most, distance(tensors_result(t, i, grad),
+                                           tensors_result(exact, i, grad), op_count(o, f, i))
+                                      .max);
+    tensors_free(t);
+    return most;
+}
+
+/* Noise moves the results by its size, and in the next run there is none. */
+static void noisy(const char *name, const char *sizes, int specials)
+{
+    const struct op *o = op_find(name);
+    const float unit = 0x1p-20f;
+    struct frame f;
+    int e = cases_one(o, sizes, &f);
+    struct tensors *inputs = e ? NULL : tensors_new(o, &f), *exact = NULL;
+    struct call c = {.op = o, .backend = &ref64, .sizes = &f, .kernel = op_kernels(o, &ref64)[0]};
+
+    if (inputs) {
+        tensors_draw(inputs, o, &f, 1, 1);
+        exact = run_copy(&c, inputs, NULL);
+    }
+    if (exact) {
+        double stored = disturbed(o, &f, inputs, exact, (struct noise){unit, 0, 1});
+        double special = disturbed(o, &f, inputs, exact, (struct noise){0, unit, 1});
+        double none = disturbed(o, &f, inputs, exact, (struct noise){0, 0, 1});
+        ok(stored > unit / 4 && stored < 256 * unit, "%s: stored values off by %g: %g", name, unit,
+           stored);
+        ok(specials ? special > unit / 64 && special < 256 * unit : special == 0,
+           "%s: special functions off by %g: %g", name, unit, special);
+        ok(none == 0, "%s: no noise is left", name);
+    } else
+        ok(0, "%s: %s", name, err_text());
+    tensors_free(inputs);
+    tensors_free(exact);
 }
 
 /* ---- wrong results fail ---- */
@@ -210,6 +293,15 @@ int main(void)
     omp_set_num_threads(1); /* thousands of runs, each too small to be shared */
     for (size_t i = 0; i < COUNT(right); i++)
         passes(right[i]);
+    for (size_t i = 0; i < COUNT(rounding); i++)
+        fails_not(rounding[i]);
+    noisy("gemm", "M=33 N=20 K=17", 0);
+    noisy("linear", "rows=30 dim_in=9 dim_out=21 bias=yes", 0);
+    noisy("softmax", "rows=9 columns=40", 1);
+    noisy("cross_entropy", "rows=9 vocabulary=40", 1);
+    noisy("e74_cell", "steps=9 batch=3 n_state=8", 1);
+    noisy("e74", "steps=9 batch=3 n_state=8 dim=12", 1);
+    noisy("dual_memory", "steps=9 batch=3 dim=8 slots=4", 1);
     jumps();
     hopeless();
     draws();

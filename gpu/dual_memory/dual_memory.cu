@@ -397,7 +397,8 @@ static const char *declines(const struct frame *f)
         declines<kernel##bits>,                                                                    \
         kernel##bits.approximates,                                                                 \
         kernel##bits.unit,                                                                         \
-        0}
+        0,                                                                                         \
+        NULL}
 
 LAYER(32, float, dual_persistent);
 LAYER(16, __nv_bfloat16, dual_persistent);

@@ -170,7 +170,8 @@ static const char *declines(const struct frame *f)
         declines<cell##bits>,                                                                      \
         cell##bits.approximates,                                                                   \
         cell##bits.unit,                                                                           \
-        cell##bits.chunk}
+        cell##bits.chunk,                                                                          \
+        NULL}
 
 LAYER(16, __nv_bfloat16, e74_split);
 LAYER(16, __nv_bfloat16, e74_chunked);

@@ -71,17 +71,28 @@ static const char *declines(const struct frame *f)
 /* The choice of e74's kernel depends on the sizes, including T.  It is the same for all sequences
  * of at least CHUNK steps, and the chunk of that kernel is not longer than CHUNK. */
 enum { CHUNK = 2048 };
+
+template <typename T>
+static const struct impl *link(const struct frame *f)
+{
+    const struct e74_block_workspace w = {NULL, NULL, NULL, NULL, NULL};
+    const struct frame layer = e74_block_layer(f, &w);
+    return e74_block_kernel(with<T>().layer, &layer);
+}
+
 static const char idea[] = "the kernels of rmsnorm, e74 and linear in sequence";
 
 static const struct impl chain32 = {
-    "chain", idea, {forward<float>, backward<float>}, work<float>, declines<float>, NULL, 0, CHUNK};
+    "chain", idea,       {forward<float>, backward<float>}, work<float>, declines<float>, NULL, 0,
+    CHUNK,   link<float>};
 static const struct impl chain16 = {"chain",
                                     idea,
                                     {forward<__nv_bfloat16>, backward<__nv_bfloat16>},
                                     work<__nv_bfloat16>,
                                     declines<__nv_bfloat16>,
-                                    "bf16 factors",
-                                    0x1p-8,
-                                    CHUNK};
+                                    NULL,
+                                    0,
+                                    CHUNK,
+                                    link<__nv_bfloat16>};
 GPU_KERNEL_LIST(e74_block, 32, &chain32);
 GPU_KERNEL_LIST(e74_block, 16, &chain16);

@@ -590,4 +590,5 @@ extern "C" const struct impl e74_chunked16 = {"chunked",
                                               chunked_declines,
                                               "bf16 factors",
                                               0x1p-8,
-                                              CHUNK};
+                                              CHUNK,
+                                              NULL};

@@ -300,9 +300,9 @@ static const char name[] = "norms",
                   idea[] = "one block per state, held in registers; its norm a scalar";
 
 extern "C" const struct impl e74_norms32 = {
-    name, idea, {forward<float>, backward<float>}, work, declines, NULL, 0, RUN_MAX};
+    name, idea, {forward<float>, backward<float>}, work, declines, NULL, 0, RUN_MAX, NULL};
 extern "C" const struct impl e74_norms16 = {
-    name, idea,   {forward<__nv_bfloat16>, backward<__nv_bfloat16>}, work, declines, NULL,
-    0,    RUN_MAX};
+    name,    idea, {forward<__nv_bfloat16>, backward<__nv_bfloat16>}, work, declines, NULL, 0,
+    RUN_MAX, NULL};
 
 }    // namespace e74_norms

@@ -337,4 +337,5 @@ extern "C" const struct impl e74_split16 = {
     declines,
     "bf16 factors",
     0x1p-8,
-    STEPS_PER_SPLIT};
+    STEPS_PER_SPLIT,
+    NULL};

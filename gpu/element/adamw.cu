@@ -274,7 +274,7 @@ static const char *multi_declines(const struct frame *f)
 
 #define KERNEL(kernel, bits, T, idea, declines)                                                    \
     static const struct impl kernel##bits = {                                                      \
-        #kernel, idea, {kernel<T>, NULL}, NULL, declines, NULL, 0, 0}
+        #kernel, idea, {kernel<T>, NULL}, NULL, declines, NULL, 0, 0, NULL}
 #define KERNELS(bits, T)                                                                           \
     KERNEL(plain, bits, T, "one thread per parameter, one launch per tensor", NULL);               \
     KERNEL(vector, bits, T, "16 bytes per load, several in flight", NULL);                         \

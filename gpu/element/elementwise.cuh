@@ -122,7 +122,8 @@ static inline const char *too_many_elements(const struct frame *f)
                                              too_many_elements,                                    \
                                              approximates,                                         \
                                              unit,                                                 \
-                                             0}
+                                             0,                                                    \
+                                             NULL}
 #define ELEMENTWISE_KERNELS(op, approximates, unit)                                                \
     enum { plain, vector };                                                                        \
     ELEMENTWISE(plain, 32, float, "one thread per element", approximates, unit);                   \

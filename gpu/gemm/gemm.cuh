@@ -192,7 +192,8 @@ static const char *gemm_declines(const struct frame *f)
         gemm_declines<T, gemm_##kernel>,                                                           \
         NULL,                                                                                      \
         0,                                                                                         \
-        0}
+        0,                                                                                         \
+        NULL}
 #define GEMM_IMPLS(linkage, kernel, idea)                                                          \
     GEMM_IMPL(linkage, 32, float, kernel, idea);                                                   \
     GEMM_IMPL(linkage, 16, __nv_bfloat16, kernel, idea)

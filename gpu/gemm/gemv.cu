@@ -428,7 +428,8 @@ static const char *wide_declines(const struct frame *f)
         declines,                                                                                  \
         NULL,                                                                                      \
         0,                                                                                         \
-        0}
+        0,                                                                                         \
+        NULL}
 #define GEMV_IMPLS(kernel, idea, declines)                                                         \
     GEMV_IMPL(32, float, kernel, idea, declines);                                                  \
     GEMV_IMPL(16, __nv_bfloat16, kernel, idea, declines)

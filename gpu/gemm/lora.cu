@@ -178,7 +178,8 @@ static size_t work(const struct frame *f, enum pass p)
                                             naive_declines,                                        \
                                             NULL,                                                  \
                                             0,                                                     \
-                                            0};                                                    \
+                                            0,                                                     \
+                                            NULL};                                                 \
     GPU_IMPL(static, bits, T, by_product, "product", "cuBLAS, added up in place", work<T>, NULL,   \
              NULL, 0);                                                                             \
     GPU_KERNEL_LIST(lora, bits, &by_product##bits, &naive##bits)

@@ -236,8 +236,8 @@ static int privately(const struct frame *f)
 }
 
 #define KERNEL(bits, T, name, count, idea, declines)                                               \
-    static const struct impl name##bits = {#name, idea, {count<T>, NULL}, NULL, declines, NULL,    \
-                                           0,     0}
+    static const struct impl name##bits = {#name, idea, {count<T>, NULL}, NULL, declines, NULL, 0, \
+                                           0,     NULL}
 #define KERNELS(bits, T)                                                                           \
     KERNEL(bits, T, global, global, "one thread per element, atomics in global memory", NULL);     \
     KERNEL(bits, T, shared, shared,                                                                \

@@ -490,7 +490,7 @@ static const char *declines(const struct frame *f)
     static const struct impl rung##bits = {                                                        \
         #rung, idea,     {forward<rung##_fold<total, T>, rung##_fold<argmax, T>>, back<T>},        \
         work,  declines, NULL,                                                                     \
-        0,     0}
+        0,     0,        NULL}
 
 #define LADDER(bits, T)                                                                            \
     RUNG(bits, T, tree, "a block per row, a tree in shared memory; backward a thread per element", \

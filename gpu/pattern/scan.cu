@@ -493,7 +493,7 @@ static const char *declines(const struct frame *f)
     static const struct impl rung##bits = {                                                        \
         #rung, idea,     {forward<T, rung##_scan<T, false>>, backward<T, rung##_scan<T, true>>},   \
         work,  declines, NULL,                                                                     \
-        0,     0}
+        0,     0,        NULL}
 
 #define LADDER(bits, T)                                                                            \
     RUNG(bits, T, sweep, "a block per row, up-sweep and down-sweep of a tree in shared memory",    \

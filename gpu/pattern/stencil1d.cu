@@ -206,8 +206,9 @@ static int backward(const struct frame *f)
 }
 
 #define KERNEL(bits, T, name, idea)                                                                \
-    static const struct impl name##bits = {                                                        \
-        #name, idea, {forward<name<T>>, backward<name<T>>}, NULL, name##_declines, NULL, 0, 0}
+    static const struct impl name##bits =                                                          \
+        {#name, idea, {forward<name<T>>, backward<name<T>>}, NULL, name##_declines, NULL, 0,       \
+         0,     NULL}
 #define KERNELS(bits, T)                                                                           \
     KERNEL(bits, T, naive, "one thread per output, its window from global memory");                \
     KERNEL(bits, T, halo, "a tile and its halo in shared memory");                                 \

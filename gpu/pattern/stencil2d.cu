@@ -550,9 +550,15 @@ static const char *declines(const struct frame *f)
 }
 
 #define KERNEL(bits, T, name, idea)                                                                \
-    static const struct impl name##bits = {                                                        \
-        #name, idea, {forward<name<T>>, backward<name<T>>}, NULL, declines<name##_declines>, NULL, \
-        0,     0}
+    static const struct impl name##bits = {#name,                                                  \
+                                           idea,                                                   \
+                                           {forward<name<T>>, backward<name<T>>},                  \
+                                           NULL,                                                   \
+                                           declines<name##_declines>,                              \
+                                           NULL,                                                   \
+                                           0,                                                      \
+                                           0,                                                      \
+                                           NULL}
 #define KERNELS(bits, T)                                                                           \
     KERNEL(bits, T, naive, "one thread per output, its window from global memory");                \
     KERNEL(bits, T, halo, "a square tile and its halo in shared memory");                          \

@@ -113,9 +113,15 @@ size_t fused_norm_work(const norm_call &p, size_t size, bool centred);
         return rung##_norm_declines(call_of(f), sizeof(T));                                        \
     }
 #define NORM_IMPL(bits, T, rung, forward, idea)                                                    \
-    static const struct impl rung##bits = {                                                        \
-        #rung, idea, {forward<T>, rung##_backward<T>}, rung##_work<T>, rung##_declines<T>, NULL,   \
-        0,     0}
+    static const struct impl rung##bits = {#rung,                                                  \
+                                           idea,                                                   \
+                                           {forward<T>, rung##_backward<T>},                       \
+                                           rung##_work<T>,                                         \
+                                           rung##_declines<T>,                                     \
+                                           NULL,                                                   \
+                                           0,                                                      \
+                                           0,                                                      \
+                                           NULL}
 #define NORM_LADDER(op, bits, T)                                                                   \
     NORM_IMPL(bits, T, plain, plain_forward,                                                       \
               "a block per row, read again for each sum and for the result");                      \

@@ -304,8 +304,9 @@ static int backward(const struct frame *f)
 }
 
 #define KERNEL(bits, T, name, idea)                                                                \
-    static const struct impl name##bits = {                                                        \
-        #name, idea, {forward<name<T>>, backward<name<T>>}, NULL, name##_declines, NULL, 0, 0}
+    static const struct impl name##bits =                                                          \
+        {#name, idea, {forward<name<T>>, backward<name<T>>}, NULL, name##_declines, NULL, 0,       \
+         0,     NULL}
 #define KERNELS(bits, T)                                                                           \
     KERNEL(bits, T, naive, "one thread per pair and its angle");                                   \
     KERNEL(bits, T, table, "angles once per block, for all its heads; vectors of both halves");    \

@@ -1,6 +1,9 @@
 /* The functions of ablate.h, by op.h, plan.h, run.h and check.h. */
 #include "config.h"
 
+#include <cblas.h>
+#include <omp.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -159,6 +162,38 @@ const char *abl_kernel(const char *op, const char *backend, int i)
     return k && *k ? (*k)->name : NULL;
 }
 
+/* ---- a forked process ---- */
+
+/* A child has only the thread that forked, but OpenMP's pool of that thread as its parent left it:
+ * the next parallel region would wait for ever for the others.  A region of one thread does not
+ * use the pool, and results do not depend on the number of threads.  An OpenBLAS that is built
+ * with OpenMP sets OpenMP's number to its own, which is therefore one as well; that with pthreads
+ * starts its threads again. */
+static void use_one_thread(void)
+{
+    omp_set_num_threads(1);
+#if defined HAVE_OPENBLAS_GET_PARALLEL && defined HAVE_OPENBLAS_SET_NUM_THREADS
+    if (openblas_get_parallel() == OPENBLAS_OPENMP)
+        openblas_set_num_threads(1);
+#endif
+}
+
+static int unprepared;
+
+static void prepare_once(void)
+{
+    unprepared = pthread_atfork(NULL, NULL, use_one_thread);
+}
+
+/* Before the first parallel region, which needs a case.  Nonzero after err_set(). */
+static int prepare_fork(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    if (pthread_once(&once, prepare_once) || unprepared)
+        return err_set("no memory to prepare for a fork of this process");
+    return 0;
+}
+
 /* ---- a case ---- */
 
 /* The plan of the words must be one trial; its first fault is the message. */
@@ -195,7 +230,8 @@ abl_case *abl_case_new(const char *words)
 
     if (!c)
         err_set("no memory for a case");
-    else if (parse(words, &c->trial) || !(c->t = tensors_new(c->trial.op, &c->trial.sizes)) ||
+    else if (prepare_fork() || parse(words, &c->trial) ||
+             !(c->t = tensors_new(c->trial.op, &c->trial.sizes)) ||
              input_fill(&c->trial, c->t, NULL)) {
         abl_case_free(c);
         c = NULL;

@@ -26,7 +26,12 @@
  * not depend on each other, so a case may be freed before its results.
  * Strings belong to the library and stay valid, except those of abl_error()
  * and of a case.
- * Threads: one call at a time. */
+ * Threads: one call at a time.
+ * fork(): a child of a process that has made a case may use the library, and has
+ * the same results.  It uses one thread, since it lacks the other threads of
+ * OpenMP: do not raise their number there.  A GPU that its parent has used is
+ * unavailable to it, as abl_unavailable() says; a program started by exec has
+ * neither limit. */
 #ifndef ABLATE_H
 #define ABLATE_H
 

@@ -1,6 +1,9 @@
 /* The functions of ablate.h, by op.h, plan.h, run.h and check.h. */
 #include "config.h"
 
+#include <cblas.h>
+#include <omp.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,12 +49,16 @@ const char *abl_op(int i)
 
 const char *abl_formula(const char *op)
 {
+    if (IS_NULL(op, "operation"))
+        return NULL;
     const struct op *o = find_op(op);
     return o ? o->formula : NULL;
 }
 
 int abl_param(const char *op, int i, struct abl_param *to)
 {
+    if (IS_NULL(op, "operation") || IS_NULL(to, "destination"))
+        return -1;
     const struct op *o = find_op(op);
     if (!o)
         return -1;
@@ -95,6 +102,8 @@ static void describe(const struct op *o, const struct frame *f, int arg, struct 
 
 int abl_op_tensor(const char *op, int i, struct abl_tensor *to)
 {
+    if (IS_NULL(op, "operation") || IS_NULL(to, "destination"))
+        return -1;
     const struct op *o = find_op(op);
     struct frame f;
     if (!o)
@@ -118,12 +127,16 @@ const char *abl_backend(int i)
 
 const char *abl_unavailable(const char *backend)
 {
+    if (IS_NULL(backend, "backend"))
+        return err_text();
     const struct backend *b = find_backend(backend);
     return b ? b->unavailable() : err_text();
 }
 
 int abl_use(const char *backend, int number)
 {
+    if (IS_NULL(backend, "backend"))
+        return -1;
     const struct backend *b = find_backend(backend);
     const char *why = !b ? err_text() : b->use ? b->use(number) : "it has no devices to choose";
     return b && why ? err_set("%s: device %d: %s", backend, number, why) : why ? -1 : 0;
@@ -131,18 +144,54 @@ int abl_use(const char *backend, int number)
 
 const char *abl_device(const char *backend)
 {
+    if (IS_NULL(backend, "backend"))
+        return NULL;
     const struct backend *b = find_backend(backend);
     return b ? b->device() : NULL;
 }
 
 const char *abl_kernel(const char *op, const char *backend, int i)
 {
+    if (IS_NULL(op, "operation") || IS_NULL(backend, "backend"))
+        return NULL;
     const struct op *o = find_op(op);
     const struct backend *b = find_backend(backend);
     const struct impl *const *k = o && b && i >= 0 ? op_kernels(o, b) : NULL;
     while (k && *k && i-- > 0)
         k++;
     return k && *k ? (*k)->name : NULL;
+}
+
+/* ---- a forked process ---- */
+
+/* A child has only the thread that forked, but OpenMP's pool of that thread as its parent left it:
+ * the next parallel region would wait for ever for the others.  A region of one thread does not
+ * use the pool, and results do not depend on the number of threads.  An OpenBLAS that is built
+ * with OpenMP sets OpenMP's number to its own, which is therefore one as well; that with pthreads
+ * starts its threads again. */
+static void use_one_thread(void)
+{
+    omp_set_num_threads(1);
+#if defined HAVE_OPENBLAS_GET_PARALLEL && defined HAVE_OPENBLAS_SET_NUM_THREADS
+    if (openblas_get_parallel() == OPENBLAS_OPENMP)
+        openblas_set_num_threads(1);
+#endif
+}
+
+static int unprepared;
+
+static void prepare_once(void)
+{
+    unprepared = pthread_atfork(NULL, NULL, use_one_thread);
+}
+
+/* Before the first parallel region, which needs a case.  Nonzero after err_set(). */
+static int prepare_fork(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    if (pthread_once(&once, prepare_once) || unprepared)
+        return err_set("no memory to prepare for a fork of this process");
+    return 0;
 }
 
 /* ---- a case ---- */
@@ -175,11 +224,14 @@ static int parse(const char *words, struct trial *trial)
 
 abl_case *abl_case_new(const char *words)
 {
+    if (IS_NULL(words, "string of words"))
+        return NULL;
     abl_case *c = calloc(1, sizeof *c);
 
     if (!c)
         err_set("no memory for a case");
-    else if (parse(words, &c->trial) || !(c->t = tensors_new(c->trial.op, &c->trial.sizes)) ||
+    else if (prepare_fork() || parse(words, &c->trial) ||
+             !(c->t = tensors_new(c->trial.op, &c->trial.sizes)) ||
              input_fill(&c->trial, c->t, NULL)) {
         abl_case_free(c);
         c = NULL;
@@ -196,11 +248,15 @@ void abl_case_free(abl_case *c)
 
 const char *abl_text(const abl_case *c)
 {
+    if (IS_NULL(c, "case"))
+        return NULL;
     return c->trial.text;
 }
 
 int abl_tensor(const abl_case *c, int i, struct abl_tensor *to)
 {
+    if (IS_NULL(c, "case") || IS_NULL(to, "destination"))
+        return -1;
     const struct op *o = c->trial.op;
     for (int arg = 0; arg < o->n_args; arg++)
         if (op_has(o, &c->trial.sizes, arg) && i-- == 0) {
@@ -212,6 +268,8 @@ int abl_tensor(const abl_case *c, int i, struct abl_tensor *to)
 
 void abl_draw(abl_case *c, uint64_t seed, int nonzero_state)
 {
+    if (IS_NULL(c, "case"))
+        return;
     tensors_draw(c->t, c->trial.op, &c->trial.sizes, seed, nonzero_state);
 }
 
@@ -240,6 +298,8 @@ static int find(const struct trial *t, const char *name, int results, int64_t n,
 
 int abl_set(abl_case *c, const char *name, const double *values, int64_t n)
 {
+    if (IS_NULL(c, "case") || IS_NULL(name, "name") || IS_NULL(values, "array"))
+        return -1;
     int grad, arg = find(&c->trial, name, 0, n, &grad);
     if (arg < 0)
         return -1;
@@ -249,6 +309,8 @@ int abl_set(abl_case *c, const char *name, const double *values, int64_t n)
 
 int abl_get(const abl_case *c, const char *name, double *values, int64_t n)
 {
+    if (IS_NULL(c, "case") || IS_NULL(name, "name") || IS_NULL(values, "array"))
+        return -1;
     int grad, arg = find(&c->trial, name, 0, n, &grad);
     if (arg < 0)
         return -1;
@@ -333,6 +395,8 @@ static int good_name(const char *name)
 
 abl_result *abl_result_new(const abl_case *c, const char *name)
 {
+    if (IS_NULL(c, "case") || IS_NULL(name, "name"))
+        return NULL;
     abl_result *r = NULL;
 
     if (!good_name(name))
@@ -354,6 +418,8 @@ abl_result *abl_result_new(const abl_case *c, const char *name)
 
 abl_result *abl_run(const abl_case *c, const char *backend, const char *kernel, int repeats)
 {
+    if (IS_NULL(c, "case") || IS_NULL(backend, "backend"))
+        return NULL;
     struct call call;
     abl_result *r = place(&c->trial, backend, kernel, &call) ? NULL : result_new(c);
 
@@ -381,6 +447,8 @@ void abl_result_free(abl_result *r)
 
 int abl_result_set(abl_result *r, const char *name, const double *values, int64_t n)
 {
+    if (IS_NULL(r, "result") || IS_NULL(name, "name") || IS_NULL(values, "array"))
+        return -1;
     int grad, arg = find(&r->trial, name, 1, n, &grad);
     if (arg < 0)
         return -1;
@@ -391,6 +459,8 @@ int abl_result_set(abl_result *r, const char *name, const double *values, int64_
 
 int abl_result_get(const abl_result *r, const char *name, double *values, int64_t n)
 {
+    if (IS_NULL(r, "result") || IS_NULL(name, "name") || IS_NULL(values, "array"))
+        return -1;
     int grad, arg = find(&r->trial, name, 1, n, &grad);
     if (arg < 0)
         return -1;
@@ -402,6 +472,8 @@ int abl_result_get(const abl_result *r, const char *name, double *values, int64_
 
 int abl_time(const abl_result *r, enum abl_pass pass, struct abl_time *to)
 {
+    if (IS_NULL(r, "result") || IS_NULL(to, "destination"))
+        return -1;
     enum pass p = pass == ABL_FORWARD ? FORWARD : BACKWARD;
     const struct op *o = r->trial.op;
     const struct frame *f = &r->trial.sizes;
@@ -420,6 +492,8 @@ int abl_time(const abl_result *r, enum abl_pass pass, struct abl_time *to)
 
 int64_t abl_peak(const abl_result *r)
 {
+    if (IS_NULL(r, "result"))
+        return -1;
     return r->outcome.peak;
 }
 
@@ -466,6 +540,8 @@ static abl_verdicts *verdicts_new(void)
 
 abl_verdicts *abl_judge(const abl_case *c, const char *backend, const char *kernel, int checks)
 {
+    if (IS_NULL(c, "case") || IS_NULL(backend, "backend"))
+        return NULL;
     struct call call;
     abl_verdicts *v = place(&c->trial, backend, kernel, &call) ? NULL : verdicts_new();
     struct tensors *inputs = v ? case_rounded(c) : NULL;
@@ -501,6 +577,8 @@ static int judge_given(const abl_result *r, struct bounds *bounds, const char *n
 
 abl_verdicts *abl_judge_result(const abl_case *c, const abl_result *r)
 {
+    if (IS_NULL(c, "case") || IS_NULL(r, "result"))
+        return NULL;
     struct bounds bounds;
     struct truth truth = {.oracle = NULL};
     struct tensors *inputs;
@@ -535,21 +613,29 @@ void abl_verdicts_free(abl_verdicts *v)
 
 int abl_count(const abl_verdicts *v)
 {
+    if (IS_NULL(v, "list of verdicts"))
+        return -1;
     return v->list.n;
 }
 
 int abl_failed(const abl_verdicts *v)
 {
+    if (IS_NULL(v, "list of verdicts"))
+        return -1;
     return verdicts_failed(&v->list, 0);
 }
 
 int abl_unjudged(const abl_verdicts *v)
 {
+    if (IS_NULL(v, "list of verdicts"))
+        return -1;
     return verdicts_unjudged(&v->list, 0);
 }
 
 int abl_verdict(const abl_verdicts *v, int i, struct abl_verdict *to)
 {
+    if (IS_NULL(v, "list of verdicts") || IS_NULL(to, "destination"))
+        return -1;
     if (i < 0 || i >= v->list.n)
         return 1;
     const struct verdict *from = &v->list.v[i];

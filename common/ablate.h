@@ -16,12 +16,22 @@
  *
  * Errors: a function that returns a pointer returns NULL, one that returns
  * an int returns -1, and abl_error() then says why.  Nothing prints or exits.
+ * NULL: a pointer that is NULL is such an error, "abl_run: the case is NULL",
+ * in every place but those where the function says what NULL means.  So the
+ * object that a failing call did not make can be given to the next call, which
+ * fails as well.  abl_draw(), which returns nothing, then draws nothing, and
+ * abl_unavailable() returns the sentence.
  * Ownership: the caller frees the objects that abl_..._new(), abl_run() and
  * abl_judge() return, with their abl_..._free(), which accept NULL.  They do
  * not depend on each other, so a case may be freed before its results.
  * Strings belong to the library and stay valid, except those of abl_error()
  * and of a case.
- * Threads: one call at a time. */
+ * Threads: one call at a time.
+ * fork(): a child of a process that has made a case may use the library, and has
+ * the same results.  It uses one thread, since it lacks the other threads of
+ * OpenMP: do not raise their number there.  A GPU that its parent has used is
+ * unavailable to it, as abl_unavailable() says; a program started by exec has
+ * neither limit. */
 #ifndef ABLATE_H
 #define ABLATE_H
 
@@ -150,7 +160,8 @@ struct abl_time {
 };
 /* The times of a pass.  Returns -1 if it was not timed. */
 int abl_time(const abl_result *r, enum abl_pass pass, struct abl_time *to);
-/* The maximum bytes in use on the backend; 0 for a result of another program. */
+/* The maximum bytes in use on the backend; 0 for a result of another program,
+ * -1 after an error. */
 int64_t abl_peak(const abl_result *r);
 
 /* ---- judgement ---- */
@@ -186,6 +197,7 @@ abl_verdicts *abl_judge(const abl_case *c, const char *backend, const char *kern
 /* Judges the tensors that were set in a result: parity with the oracle. */
 abl_verdicts *abl_judge_result(const abl_case *c, const abl_result *r);
 void abl_verdicts_free(abl_verdicts *v);
+/* The number of verdicts, and of those that failed. */
 int abl_count(const abl_verdicts *v);
 int abl_failed(const abl_verdicts *v);
 /* The number of checks that cannot be judged: they did not fail, but their bounds are too
@@ -197,9 +209,9 @@ int abl_verdict(const abl_verdicts *v, int i, struct abl_verdict *to);
 /* ---- dumps, in run-ablation's HDF5 layout ---- */
 
 /* Writes the case as /trial/0001 of a new file, with n results, each in a group
- * with the name of its backend or program, and the verdicts (NULL: none).  An
- * existing dump is replaced.  Returns -1 if the file exists and is no dump, or
- * if the case was read from it. */
+ * with the name of its backend or program (the list may be NULL if n is 0), and
+ * the verdicts (NULL: none).  An existing dump is replaced.  Returns -1 if the
+ * file exists and is no dump, or if the case was read from it. */
 int abl_write(const char *file, const abl_case *c, const abl_result *const *results, int n,
               const abl_verdicts *v);
 /* Sets the inputs and output gradients that a trial's group has, by name.

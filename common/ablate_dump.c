@@ -22,9 +22,27 @@ static void set_only(const abl_result *r, struct tensors *t, struct ran *to)
     *to = (struct ran){.backend = r->backend, .kernel = r->kernel, .t = t, .outcome = r->outcome};
 }
 
+/* Nonzero after err_set() if these cannot be the n results of a dump of this trial. */
+static int check_results(const abl_result *const *results, int n, const struct trial *t)
+{
+    if (n < 0 || n > MAX_RAN)
+        return err_set("%d results are more than the %d that a dump can hold", n, MAX_RAN);
+    if (n && !results)
+        return err_set("abl_write: the list of results is NULL");
+    for (int i = 0; i < n; i++) {
+        if (!results[i])
+            return err_set("abl_write: result %d in the list of results is NULL", i);
+        if (strcmp(results[i]->trial.text, t->text) != 0)
+            return err_set("a result of another case: %.400s", results[i]->trial.text);
+    }
+    return 0;
+}
+
 int abl_write(const char *file, const abl_case *c, const abl_result *const *results, int n,
               const abl_verdicts *v)
 {
+    if (IS_NULL(file, "name of the file") || IS_NULL(c, "case"))
+        return -1;
     struct trial trial = c->trial;
     struct experiment x = {.name = "case",
                            .seed = trial.seed,
@@ -34,16 +52,14 @@ int abl_write(const char *file, const abl_case *c, const abl_result *const *resu
                            .n = 1,
                            .trial = &trial};
     struct result r = {.trial = &trial};
-    struct tensors some[COUNT(r.ran)];
+    struct tensors some[MAX_RAN];
 
     if (strlen(file) >= sizeof x.output)
         return err_set("the name of a file is too long: %.60s...", file);
-    if (n < 0 || n > (int)COUNT(r.ran))
-        return err_set("%d results are more than the %zu that a dump can hold", n, COUNT(r.ran));
+    if (check_results(results, n, &trial))
+        return -1;
     strcpy(x.output, file);
     for (int i = 0; i < n; i++) {
-        if (strcmp(results[i]->trial.text, trial.text) != 0)
-            return err_set("a result of another case: %.400s", results[i]->trial.text);
         set_only(results[i], &some[i], &r.ran[i]);
         x.repeats = i == 0 || results[i]->repeats == x.repeats ? results[i]->repeats : 0;
     }
@@ -143,6 +159,8 @@ static int read_case(hid_t g, void *data)
 
 int abl_read(abl_case *c, const char *file, const char *group)
 {
+    if (IS_NULL(c, "case") || IS_NULL(file, "name of the file") || IS_NULL(group, "group"))
+        return -1;
     return with_group(file, group, read_case, c);
 }
 
@@ -158,6 +176,8 @@ static int read_result(hid_t g, void *data)
 
 int abl_result_read(abl_result *r, const char *file, const char *group)
 {
+    if (IS_NULL(r, "result") || IS_NULL(file, "name of the file") || IS_NULL(group, "group"))
+        return -1;
     return with_group(file, group, read_result, r);
 }
 
@@ -179,6 +199,8 @@ static int read_line(hid_t g, void *data)
 
 abl_case *abl_case_read(const char *file, const char *group)
 {
+    if (IS_NULL(file, "name of the file") || IS_NULL(group, "group"))
+        return NULL;
     abl_case *c = NULL;
     if (!with_group(file, group, read_line, &c) && abl_read(c, file, group)) {
         abl_case_free(c);

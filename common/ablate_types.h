@@ -4,7 +4,12 @@
 
 #include "common/ablate.h"
 #include "common/check.h"
+#include "common/err.h"
 #include "common/plan.h"
+
+/* Whether p is NULL, which the public function that is running does not accept; err_set() has
+ * then said so: "abl_run: the case is NULL". */
+#define IS_NULL(p, what) (!(p) && err_set("%s: the %s is NULL", __func__, what))
 
 struct abl_case {
     struct trial trial;

@@ -66,6 +66,7 @@ struct options {
     const char *words, *file, *output, *baseline, *threshold;
     struct random_words random;
     int plan, resume, force, tsv, list, help, version;
+    int given; /* how many options there are */
 };
 
 static volatile int stop;
@@ -305,11 +306,26 @@ static int check_random(const struct options *o)
     return 0;
 }
 
+/* The options that run nothing are alone, so that no word is ignored.  Only --list takes one, an
+ * operation. */
+static int check_alone(const struct options *o)
+{
+    const char *name = o->help ? "--help" : o->version ? "--version" : o->list ? "--list" : NULL;
+
+    if (name && o->given > 1)
+        return err_set("%s takes no other option beside it", name);
+    if (name && o->file && !o->list)
+        return err_set("%s takes no argument; leave out %s", name, o->file);
+    return 0;
+}
+
 /* The words behind the options, and which options go with them. */
 static int parse_operands(int argc, char **argv, struct options *o)
 {
     if (optind < argc)
         o->file = argv[optind++];
+    if (check_alone(o))
+        return -1;
     if (optind < argc)
         return err_set("%s and %s are two %s; give one", o->file, argv[optind],
                        o->list ? "operations" : "files");
@@ -357,7 +373,8 @@ static int parse_options(int argc, char **argv, struct options *o)
     };
     int c;
 
-    while ((c = getopt_long(argc, argv, ":ht:no:", known, NULL)) != -1)
+    while ((c = getopt_long(argc, argv, ":ht:no:", known, NULL)) != -1) {
+        o->given++;
         switch (c) {
         case 't': o->words = optarg; break;
         case 'n': o->plan = 1; break;
@@ -377,6 +394,7 @@ static int parse_options(int argc, char **argv, struct options *o)
         case OPT_VERSION: o->version = 1; break;
         default: return wrong_option(c, argv);
         }
+    }
     return parse_operands(argc, argv, o);
 }
 

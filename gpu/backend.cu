@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "gpu/device/clock.cuh"
 #include "gpu/gemm/product.cuh"
@@ -72,12 +73,31 @@ void gpu_set_limits(const struct limits *l)
     limits_set = l ? &kept : NULL;
 }
 
+/* The process that used the device first has its context.  In a child by fork() CUDA's calls fail,
+ * or do not return: none may be made there.  NULL, or that this is such a child.  The emulation has
+ * no context, so a child may use it. */
+static const char *forked(void)
+{
+#ifndef CUDA_EMULATE
+    static pid_t first;
+
+    if (!first)
+        first = getpid();
+    if (first != getpid())
+        return "this process was forked after its parent used CUDA; start one by exec for it";
+#endif
+    return NULL;
+}
+
 /* After an illegal access, a trap or a similar fault every call fails until the process ends: the
  * device is lost. */
 static const char *unavailable(void)
 {
     static char lost[200];
     int count = 0;
+
+    if (forked())
+        return forked();
     cudaError_t e = cudaGetDeviceCount(&count);
 
     if (e == cudaSuccess && stream) {
@@ -167,11 +187,13 @@ static const char *device(void)
 {
     static char name[500];
     char driver[64];
-    const cudaDeviceProp &p = gpu_properties();
     int number = 0, memory_khz = 0;
 
     if (*name)
         return name;
+    if (forked())
+        return "unknown CUDA device";
+    const cudaDeviceProp &p = gpu_properties();
     if (cudaGetDevice(&number) != cudaSuccess || !p.multiProcessorCount)
         return "unknown CUDA device";
     cudaDeviceGetAttribute(&memory_khz, cudaDevAttrMemoryClockRate, number);

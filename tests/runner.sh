@@ -256,6 +256,14 @@ usage "a missing argument" "-t needs an argument" -t
 usage "a missing argument of a long option" "--baseline needs an argument" x.ini --baseline
 usage "an argument too many" "--tsv takes no argument" --tsv=yes x.ini
 usage "two files" "a.ini and b.ini are two files; give one" a.ini b.ini
+usage "--version and a word" "--version takes no argument; leave out extra" --version extra
+usage "--help and a word" "--help takes no argument; leave out extra" --help extra
+usage "-h behind a word" "--help takes no argument; leave out a.ini" a.ini -h
+usage "--help and -t" "--help takes no other option beside it" --help -t relu
+usage "--version and an option" "--version takes no other option beside it" --tsv --version
+usage "--list and -t" "--list takes no other option beside it" --list -t relu
+usage "--list with --random" "--list takes no other option beside it" --random 3 --list relu
+usage "two operations" "relu and silu are two operations; give one" --list relu silu
 usage "a file and words" "-t and the file a.ini cannot both be run; give one" a.ini -t relu
 if [ -c /dev/full ]; then
     for option in --help --version --list "--list e74" "-n -t relu"; do

@@ -7,6 +7,7 @@
 
 #include "common/ablate_types.h"
 #include "common/err.h"
+#include "common/values.h"
 #include "data/input.h"
 
 /* ---- errors and names ---- */
@@ -241,7 +242,7 @@ static int find(const struct trial *t, const char *name, int results, int64_t n,
 int abl_set(abl_case *c, const char *name, const double *values, int64_t n)
 {
     int grad, arg = find(&c->trial, name, 0, n, &grad);
-    if (arg < 0)
+    if (arg < 0 || values_check(c->trial.op, &c->trial.sizes, arg, grad, name, values))
         return -1;
     memcpy(tensors_result(c->t, arg, grad), values, n * sizeof *values);
     return 0;

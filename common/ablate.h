@@ -119,8 +119,10 @@ int abl_tensor(const abl_case *c, int i, struct abl_tensor *to);
  * they are 0. */
 void abl_draw(abl_case *c, uint64_t seed, int nonzero_state);
 /* Sets or gets the n elements of an input, or of the gradient of an output
- * ("d_out").  A run rounds them to the case's storage type.  Returns -1 if
- * there is no such tensor, it is not an input, or n is not its size. */
+ * ("d_out").  A run rounds them to the case's storage type.  Returns -1, and
+ * sets nothing, if there is no such tensor, it is not an input, n is not its
+ * size, or a value is not allowed there: whole numbers have no fraction and are
+ * at most 2^53, indices are in the range that the message names. */
 int abl_set(abl_case *c, const char *name, const double *values, int64_t n);
 int abl_get(const abl_case *c, const char *name, double *values, int64_t n);
 
@@ -203,7 +205,8 @@ int abl_verdict(const abl_verdicts *v, int i, struct abl_verdict *to);
 int abl_write(const char *file, const abl_case *c, const abl_result *const *results, int n,
               const abl_verdicts *v);
 /* Sets the inputs and output gradients that a trial's group has, by name.
- * Returns -1 if none is there, or if one cannot be read or has another shape. */
+ * Returns -1 if none is there, or if one cannot be read, has another shape, or
+ * has a value that abl_set() refuses; those before it in the group are then set. */
 int abl_read(abl_case *c, const char *file, const char *group);
 /* Reads the results of one backend or program: "/trial/0003/torch". */
 int abl_result_read(abl_result *r, const char *file, const char *group);

@@ -11,6 +11,7 @@
 #include "common/err.h"
 #include "common/h5.h"
 #include "common/store.h"
+#include "common/values.h"
 
 /* A result as the store takes it: without what was not set. */
 static void set_only(const abl_result *r, struct tensors *t, struct ran *to)
@@ -67,21 +68,42 @@ int abl_write(const char *file, const abl_case *c, const abl_result *const *resu
     return e ? -1 : 0;
 }
 
+/* The tensors in a group of a dump: a case's inputs, or gradients of its outputs; or results. */
+enum content { INPUTS, OUTPUT_GRADIENTS, RESULTS };
+
+/* Dataset `name` becomes x, which stays as it was if the dataset cannot be read or, unless it is a
+ * result, has values that are not allowed. */
+static int read_values(hid_t group, const char *name, const struct trial *t, int arg,
+                       enum content content, double *x)
+{
+    const char *shape = op_shape(t->op, &t->sizes, arg);
+    int64_t size[MAX_RANK], n = op_count(t->op, &t->sizes, arg);
+    int rank = (int)strlen(shape);
+    double *there = malloc(n * sizeof *there);
+
+    for (int i = 0; i < rank; i++)
+        size[i] = DIM(&t->sizes, shape[i]);
+    int e = !there ? err_set("no memory to read %s", name)
+                   : h5_read_tensor(group, name, rank, size, there);
+    if (!e && content != RESULTS)
+        e = values_check(t->op, &t->sizes, arg, content == OUTPUT_GRADIENTS, name, there);
+    if (!e)
+        memcpy(x, there, n * sizeof *x);
+    free(there);
+    return e;
+}
+
 /* The dataset of tensor number `arg` in a group, if it is there, into x; *found counts them. */
-static int read_one(hid_t group, const struct trial *t, int arg, double *x, int *found)
+static int read_one(hid_t group, const struct trial *t, int arg, enum content content, double *x,
+                    int *found)
 {
     const char *name = t->op->arg[arg].name, *was = t->op->arg[arg].was;
-    const char *shape = op_shape(t->op, &t->sizes, arg);
-    int64_t size[MAX_RANK];
-    int rank = (int)strlen(shape);
 
     if (was && H5Lexists(group, name, H5P_DEFAULT) <= 0)
         name = was;
     if (!x || H5Lexists(group, name, H5P_DEFAULT) <= 0)
         return 0;
-    for (int i = 0; i < rank; i++)
-        size[i] = DIM(&t->sizes, shape[i]);
-    if (h5_read_tensor(group, name, rank, size, x))
+    if (read_values(group, name, t, arg, content, x))
         return err_more(" (%.300s)", t->text);
     ++*found;
     return 1;
@@ -91,7 +113,9 @@ static int read_one(hid_t group, const struct trial *t, int arg, double *x, int 
 static int read_all(hid_t at, const char *within, const struct trial *t, unsigned flags,
                     double *const *x, int *has, int *found)
 {
+    enum content content = has ? RESULTS : flags & OUT ? OUTPUT_GRADIENTS : INPUTS;
     int e = 0;
+
     if (*within && H5Lexists(at, within, H5P_DEFAULT) <= 0)
         return 0;
     hid_t group = H5Gopen2(at, *within ? within : ".", H5P_DEFAULT);
@@ -100,7 +124,7 @@ static int read_all(hid_t at, const char *within, const struct trial *t, unsigne
     for (int i = 0; e >= 0 && i < t->op->n_args; i++) {
         if (!(t->op->arg[i].flags & flags))
             continue;
-        e = read_one(group, t, i, x[i], found);
+        e = read_one(group, t, i, content, x[i], found);
         if (e > 0 && has)
             has[i] = 1;
     }

@@ -380,6 +380,30 @@ static void whole_numbers(void)
     tensors_free(in);
 }
 
+/* An index is below its range, or the value that stands for none. */
+static void indices(void)
+{
+    struct trial t = trial("cross_entropy", "rows=4 vocabulary=7", INPUT_HDF5, h5_file);
+    struct tensors *in = tensors_new(t.op, &t.sizes);
+    static const int above[] = {6, 7, 0, -1}, below[] = {6, 0, -1, 0}, none[] = {0, -100, 6, -100};
+    static const double far[] = {6, 0, 1e15, 0};
+
+    put_values("target", H5T_STD_I32LE, H5T_NATIVE_INT, SHAPE(4), above);
+    refused(&t, "#:/target has 7 at [1]: 0 to 6, or ignore_index (-100)",
+            "an index above its range");
+    put_values("target", H5T_STD_I8LE, H5T_NATIVE_INT, SHAPE(4), below);
+    refused(&t, "#:/target has -1 at [2]: 0 to 6, or ignore_index (-100)", "a negative index");
+    put_values("target", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, SHAPE(4), far);
+    refused(&t, "#:/target has 1000000000000000 at [2]: 0 to 6, or ignore_index (-100)",
+            "an index of floating point");
+    put_values("target", H5T_STD_I32LE, H5T_NATIVE_INT, SHAPE(4), none);
+    ok(!input_fill(&t, in, NULL) && input(&t, in, "target")[1] == -100, "targets to be ignored");
+    tensors_free(in);
+    t = trial("cross_entropy", "rows=4 vocabulary=7 ignore_index=-1", INPUT_HDF5, h5_file);
+    refused(&t, "#:/target has -100 at [1]: 0 to 6, or ignore_index (-1)",
+            "the ignore_index of another case");
+}
+
 /* ---- warnings ---- */
 
 static void odd_values(void)
@@ -495,6 +519,7 @@ int main(void)
     hdf5_types();
     hdf5_refusals();
     whole_numbers();
+    indices();
     odd_values();
     nearly_named();
     round_trips();

@@ -415,6 +415,18 @@ h5py.File("nan.h5", "w")["k"] = numpy.full((4, 2, 1, 3), numpy.nan)' 2>err
 h5py.File("near.h5", "w")["K"] = numpy.zeros((4, 2, 1, 3))' 2>err
     does "a dataset nearly named like an input" 2 "near.h5:/K is no input of e74_cell, but nearly its k" \
         "$run" -t 'e74_cell steps=4 batch=2 n_state=3 input=hdf5 file=near.h5 repeats=0'
+    # A target that is no class: in the second trial, of a file whose first trial could run.
+    "$PYTHON" -c 'import h5py, numpy
+h5py.File("target.h5", "w")["target"] = numpy.array([6, 7, 0])
+h5py.File("minus.h5", "w")["target"] = numpy.array([6, 0, -1])' 2>err
+    does "an index that is out of range" 2 "target.h5:/target has 7 at \[1\]: 0 to 6" "$run" \
+        -o classes.h5 -t 'cross_entropy rows=3 vocabulary=8,7 input=hdf5 file=target.h5 repeats=0'
+    [ ! -s out ] && [ ! -e classes.h5 ] && [ ! -e classes.h5.part ]
+    ok $? "is found before anything runs"
+    does "a negative index" 2 "minus.h5:/target has -1 at \[2\]: 0 to 6" "$run" \
+        -t 'cross_entropy rows=3 vocabulary=7 input=hdf5 file=minus.h5 repeats=0'
+    does "which ignore_index allows" 0 ", 0 failed" "$run" -o minus_out.h5 -t \
+        'cross_entropy rows=3 vocabulary=7 ignore_index=-1 input=hdf5 file=minus.h5 repeats=0'
     # README's lines for tensors of PyTorch's, on something that has the same methods.
     {
         cat <<EOF
@@ -451,6 +463,10 @@ EOF
 else
     skip "a failed check" "no Python with numpy and h5py"
     for what in "the inputs read and drawn" "a warning of a NaN" "README's lines for PyTorch"; do
+        skip "$what" "no Python with numpy and h5py"
+    done
+    for what in "an index that is out of range" "which is found before anything runs" \
+        "a negative index" "which ignore_index allows"; do
         skip "$what" "no Python with numpy and h5py"
     done
     skip "a dataset nearly named like an input" "no Python with numpy and h5py"

@@ -242,7 +242,8 @@ static int find(const struct trial *t, const char *name, int results, int64_t n,
 int abl_set(abl_case *c, const char *name, const double *values, int64_t n)
 {
     int grad, arg = find(&c->trial, name, 0, n, &grad);
-    if (arg < 0 || values_check(c->trial.op, &c->trial.sizes, arg, grad, name, values))
+    if (arg < 0 || values_check(c->trial.op, &c->trial.sizes, arg, grad,
+                                reference_of(c->trial.type), name, values))
         return -1;
     memcpy(tensors_result(c->t, arg, grad), values, n * sizeof *values);
     return 0;
@@ -383,7 +384,7 @@ void abl_result_free(abl_result *r)
 int abl_result_set(abl_result *r, const char *name, const double *values, int64_t n)
 {
     int grad, arg = find(&r->trial, name, 1, n, &grad);
-    if (arg < 0)
+    if (arg < 0 || values_check(r->trial.op, &r->trial.sizes, arg, grad, r->backend, name, values))
         return -1;
     memcpy(tensors_result(r->t, arg, grad), values, n * sizeof *values);
     (grad ? r->has_g : r->has_x)[arg] = 1;

@@ -68,25 +68,31 @@ int abl_write(const char *file, const abl_case *c, const abl_result *const *resu
     return e ? -1 : 0;
 }
 
-/* The tensors in a group of a dump: a case's inputs, or gradients of its outputs; or results. */
-enum content { INPUTS, OUTPUT_GRADIENTS, RESULTS };
+/* Where tensors are read from: a group of a dump with the values of tensors or with gradients, of
+ * a trial as a backend stores it. */
+struct source {
+    hid_t group;
+    int grad;
+    const struct trial *trial;
+    const struct backend *backend;
+};
 
-/* Dataset `name` becomes x, which stays as it was if the dataset cannot be read or, unless it is a
- * result, has values that are not allowed. */
-static int read_values(hid_t group, const char *name, const struct trial *t, int arg,
-                       enum content content, double *x)
+/* Dataset `name` becomes x, which stays as it was if the dataset cannot be read or has values that
+ * are not allowed. */
+static int read_values(const struct source *from, const char *name, int arg, double *x)
 {
-    const char *shape = op_shape(t->op, &t->sizes, arg);
-    int64_t size[MAX_RANK], n = op_count(t->op, &t->sizes, arg);
+    const struct op *o = from->trial->op;
+    const struct frame *f = &from->trial->sizes;
+    const char *shape = op_shape(o, f, arg);
+    int64_t size[MAX_RANK], n = op_count(o, f, arg);
     int rank = (int)strlen(shape);
     double *there = malloc(n * sizeof *there);
 
     for (int i = 0; i < rank; i++)
-        size[i] = DIM(&t->sizes, shape[i]);
+        size[i] = DIM(f, shape[i]);
     int e = !there ? err_set("no memory to read %s", name)
-                   : h5_read_tensor(group, name, rank, size, there);
-    if (!e && content != RESULTS)
-        e = values_check(t->op, &t->sizes, arg, content == OUTPUT_GRADIENTS, name, there);
+                   : h5_read_tensor(from->group, name, rank, size, there) ||
+                         values_check(o, f, arg, from->grad, from->backend, name, there);
     if (!e)
         memcpy(x, there, n * sizeof *x);
     free(there);
@@ -94,41 +100,41 @@ static int read_values(hid_t group, const char *name, const struct trial *t, int
 }
 
 /* The dataset of tensor number `arg` in a group, if it is there, into x; *found counts them. */
-static int read_one(hid_t group, const struct trial *t, int arg, enum content content, double *x,
-                    int *found)
+static int read_one(const struct source *from, int arg, double *x, int *found)
 {
-    const char *name = t->op->arg[arg].name, *was = t->op->arg[arg].was;
+    const char *name = from->trial->op->arg[arg].name, *was = from->trial->op->arg[arg].was;
 
-    if (was && H5Lexists(group, name, H5P_DEFAULT) <= 0)
+    if (was && H5Lexists(from->group, name, H5P_DEFAULT) <= 0)
         name = was;
-    if (!x || H5Lexists(group, name, H5P_DEFAULT) <= 0)
+    if (!x || H5Lexists(from->group, name, H5P_DEFAULT) <= 0)
         return 0;
-    if (read_values(group, name, t, arg, content, x))
-        return err_more(" (%.300s)", t->text);
+    if (read_values(from, name, arg, x))
+        return err_more(" (%.300s)", from->trial->text);
     ++*found;
     return 1;
 }
 
-/* All tensors whose flags have one of `flags`, from a group within a group. */
-static int read_all(hid_t at, const char *within, const struct trial *t, unsigned flags,
-                    double *const *x, int *has, int *found)
+/* All tensors whose flags have one of `flags`, from a group within from->group. */
+static int read_all(const struct source *from, const char *within, unsigned flags, double *const *x,
+                    int *has, int *found)
 {
-    enum content content = has ? RESULTS : flags & OUT ? OUTPUT_GRADIENTS : INPUTS;
+    const struct op *o = from->trial->op;
+    struct source inner = *from;
     int e = 0;
 
-    if (*within && H5Lexists(at, within, H5P_DEFAULT) <= 0)
+    if (*within && H5Lexists(from->group, within, H5P_DEFAULT) <= 0)
         return 0;
-    hid_t group = H5Gopen2(at, *within ? within : ".", H5P_DEFAULT);
-    if (group < 0)
+    inner.group = H5Gopen2(from->group, *within ? within : ".", H5P_DEFAULT);
+    if (inner.group < 0)
         return err_set("%s is no group", within);
-    for (int i = 0; e >= 0 && i < t->op->n_args; i++) {
-        if (!(t->op->arg[i].flags & flags))
+    for (int i = 0; e >= 0 && i < o->n_args; i++) {
+        if (!(o->arg[i].flags & flags))
             continue;
-        e = read_one(group, t, i, content, x[i], found);
+        e = read_one(&inner, i, x[i], found);
         if (e > 0 && has)
             has[i] = 1;
     }
-    H5Gclose(group);
+    H5Gclose(inner.group);
     return e < 0 ? -1 : 0;
 }
 
@@ -158,9 +164,11 @@ static int with_group(const char *file, const char *group, int (*read)(hid_t gro
 static int read_case(hid_t g, void *data)
 {
     abl_case *c = data;
+    const struct backend *b = reference_of(c->trial.type);
+    const struct source in = {g, 0, &c->trial, b}, dout = {g, 1, &c->trial, b};
     int found = 0;
-    if (read_all(g, "in", &c->trial, IN, c->t->x, NULL, &found) ||
-        read_all(g, "dout", &c->trial, OUT, c->t->g, NULL, &found))
+    if (read_all(&in, "in", IN, c->t->x, NULL, &found) ||
+        read_all(&dout, "dout", OUT, c->t->g, NULL, &found))
         return -1;
     return found ? 0 : err_set("none of the inputs of %s is there", c->trial.op->name);
 }
@@ -173,9 +181,10 @@ int abl_read(abl_case *c, const char *file, const char *group)
 static int read_result(hid_t g, void *data)
 {
     abl_result *r = data;
+    const struct source out = {g, 0, &r->trial, r->backend}, d = {g, 1, &r->trial, r->backend};
     int found = 0;
-    if (read_all(g, "", &r->trial, OUT | SAVED, r->t->x, r->has_x, &found) ||
-        read_all(g, "d", &r->trial, IN, r->t->g, r->has_g, &found))
+    if (read_all(&out, "", OUT | SAVED, r->t->x, r->has_x, &found) ||
+        read_all(&d, "d", IN, r->t->g, r->has_g, &found))
         return -1;
     return found ? 0 : err_set("none of the results of %s is there", r->trial.op->name);
 }

@@ -148,7 +148,7 @@ static int check_values(const struct trial *trial, int arg, const char *place, c
     int64_t n = op_count(o, &trial->sizes, arg), first = -1, others = 0;
     char where[128], line[MAX_PLACE + 256];
 
-    if (values_check(o, &trial->sizes, arg, 0, place, x))
+    if (values_check(o, &trial->sizes, arg, 0, reference_of(trial->type), place, x))
         return -1;
     for (int64_t i = 0; i < n; i++) {
         int odd = !isfinite(x[i]);

@@ -431,6 +431,38 @@ static void odd_values(void)
     tensors_free(in);
 }
 
+/* A finite value that the storage type cannot hold is refused; one that is rounded down to the
+ * largest, and an infinity, are not. */
+static void too_large(void)
+{
+    struct trial t = trial("e74", sizes, INPUT_HDF5, h5_file);
+    struct tensors *in = tensors_new(t.op, &t.sizes);
+    double x[20] = {0};
+    struct origin from;
+
+    x[3] = 0x1.fffffefp127;
+    x[13] = -INFINITY;
+    put_values("W_k", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, SHAPE(4, 5), x);
+    int e = input_fill(&t, in, &from);
+    tensors_round(in, t.op, &t.sizes, &ref32);
+    const double *W_k = input(&t, in, "W_k");
+    ok(!e && W_k[3] == 0x1.fffffep127 && W_k[13] == -INFINITY && *from.warnings,
+       "the largest fp32, and infinity");
+    t.type = BF16;
+    refused(&t, "#:/W_k has 3.4028235614590836e+38 at [0,3]: the largest bf16 is 3.38953e+38",
+            "more than bf16 holds");
+    t.type = F32;
+    x[15] = 1e39;
+    put_values("W_k", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, SHAPE(4, 5), x);
+    refused(&t, "#:/W_k has 1e+39 at [3,0]: the largest fp32 is 3.40282e+38",
+            "more than fp32 holds");
+    x[8] = -0x1.ffffffp127;
+    put_values("W_k", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, SHAPE(4, 5), x);
+    refused(&t, "#:/W_k has -3.4028235677973366e+38 at [1,3]: the largest fp32 is 3.40282e+38",
+            "the least that is rounded to infinity");
+    tensors_free(in);
+}
+
 static void nearly_named(void)
 {
     static const char *const names[] = {"W_K", "w-k", "Wk", "W.k"};
@@ -521,6 +553,7 @@ int main(void)
     whole_numbers();
     indices();
     odd_values();
+    too_large();
     nearly_named();
     round_trips();
     origins();

@@ -102,6 +102,32 @@ static void wrong_values(void)
     abl_case_free(c);
 }
 
+/* A finite value that the storage type cannot hold is refused in inputs and in results. */
+static void too_large(void)
+{
+    static const double legal[] = {1, INFINITY, NAN, 4, 5, 6}, large[] = {1, 2, 3, 4, 5, 1e39},
+                        above[] = {1, 2, 3.4e38, 4, 5, 6};
+    abl_case *c = abl_case_new("silu rows=2 dim=3"),
+             *half = abl_case_new("silu rows=2 dim=3 dtype=bf16");
+    abl_result *r = c ? abl_result_new(c, "mine") : NULL;
+
+    ok(c && abl_set(c, "x", legal, 6) == 0, "infinity and NaN can be set");
+    ok(c && abl_set(c, "x", large, 6) == -1, "1e39 in fp32 cannot");
+    error_says("x has 1e+39 at [1,2]: the largest fp32 is 3.40282e+38");
+    ok(c && abl_get(c, "x", x, 6) == 0 && !memcmp(x, legal, sizeof legal), "x stays");
+    ok(c && abl_set(c, "d_y", large, 6) == -1, "nor in the gradient of an output");
+    error_says("d_y has 1e+39 at [1,2]: the largest fp32");
+    ok(c && abl_set(c, "x", above, 6) == 0, "3.4e38 can");
+    ok(half && abl_set(half, "x", above, 6) == -1, "but not in bf16");
+    error_says("x has 3.4e+38 at [0,2]: the largest bf16 is 3.38953e+38");
+    ok(r && abl_result_set(r, "y", large, 6) == -1, "nor 1e39 in a result");
+    error_says("y has 1e+39 at [1,2]: the largest fp32 is 3.40282e+38");
+    ok(r && abl_result_set(r, "y", legal, 6) == 0, "where infinity and NaN can be set");
+    abl_result_free(r);
+    abl_case_free(half);
+    abl_case_free(c);
+}
+
 /* A run of the oracle; NULL if there is none. */
 static abl_result *run(abl_case *c)
 {
@@ -299,6 +325,7 @@ int main(void)
     table();
     values();
     wrong_values();
+    too_large();
     results();
     dumps();
     dumped_index();

@@ -427,6 +427,14 @@ h5py.File("minus.h5", "w")["target"] = numpy.array([6, 0, -1])' 2>err
         -t 'cross_entropy rows=3 vocabulary=7 input=hdf5 file=minus.h5 repeats=0'
     does "which ignore_index allows" 0 ", 0 failed" "$run" -o minus_out.h5 -t \
         'cross_entropy rows=3 vocabulary=7 ignore_index=-1 input=hdf5 file=minus.h5 repeats=0'
+    "$PYTHON" -c 'import h5py, numpy
+x = numpy.ones((4, 2)); x[3, 0] = 1e39; x[0, 0] = numpy.inf
+h5py.File("large.h5", "w")["x"] = x
+h5py.File("inf.h5", "w")["x"] = x.astype(numpy.float32)' 2>err
+    does "a value that fp32 cannot hold" 2 "large.h5:/x has 1e+39 at \[3,0\]: the largest fp32 is 3.4" "$run" \
+        -o large_out.h5 -t 'silu rows=4 dim=2 input=hdf5 file=large.h5 repeats=0'
+    does "but infinity" 0 "inf.h5:/x has an infinity at \[0,0\], and 1 more" "$run" \
+        -o inf_out.h5 -t 'silu rows=4 dim=2 input=hdf5 file=inf.h5 repeats=0'
     # README's lines for tensors of PyTorch's, on something that has the same methods.
     {
         cat <<EOF
@@ -466,7 +474,8 @@ else
         skip "$what" "no Python with numpy and h5py"
     done
     for what in "an index that is out of range" "which is found before anything runs" \
-        "a negative index" "which ignore_index allows"; do
+        "a negative index" "which ignore_index allows" "a value that fp32 cannot hold" \
+        "but infinity"; do
         skip "$what" "no Python with numpy and h5py"
     done
     skip "a dataset nearly named like an input" "no Python with numpy and h5py"

@@ -435,6 +435,13 @@ h5py.File("inf.h5", "w")["x"] = x.astype(numpy.float32)' 2>err
         -o large_out.h5 -t 'silu rows=4 dim=2 input=hdf5 file=large.h5 repeats=0'
     does "but infinity" 0 "inf.h5:/x has an infinity at \[0,0\], and 1 more" "$run" \
         -o inf_out.h5 -t 'silu rows=4 dim=2 input=hdf5 file=inf.h5 repeats=0'
+    "$PYTHON" -c 'import h5py, numpy
+f = h5py.File("more.h5", "w")
+for name in "a", "X", "b\033[1m", "weight": f[name] = numpy.ones((4, 2))' 2>err
+    does "datasets that nothing used" 0 '^  more.h5: not used: X, b\\x1b\[1m, weight$' "$run" \
+        -o used.h5 -t 'swiglu rows=4 dim=2 input=hdf5 file=more.h5 repeats=0'
+    does "in records, too" 0 '^# more.h5: not used: X, ' "$run" --tsv \
+        -o used.h5 --force -t 'swiglu rows=4 dim=2 input=hdf5 file=more.h5 repeats=0'
     # README's lines for tensors of PyTorch's, on something that has the same methods.
     {
         cat <<EOF
@@ -457,6 +464,8 @@ EOF
         "$run" -o model_out.h5 -t "$words repeats=0 checks=none"
     does "and whose output it reads, too" 0 "read x W_k W_v W_q S0 from model_out.h5:/trial/0001/in" \
         "$run" -o back.h5 -t "`echo "$words" | sed s/model.h5/model_out.h5/` group=/trial/0001/in repeats=0 checks=none"
+    ! grep -q "not used" out
+    ok $? "without a list of datasets that nothing used"
     # The line to run it again is one that a shell reads as it is meant.
     mkdir -p "it's \$HOME" && cp k.h5 "it's \$HOME/a \"b\".h5"
     wrongly -t 'e74_cell steps=4 batch=2 n_state=3 input=hdf5 file="it'"'"'s $HOME/a ""b"".h5" repeats=0' \
@@ -475,7 +484,7 @@ else
     done
     for what in "an index that is out of range" "which is found before anything runs" \
         "a negative index" "which ignore_index allows" "a value that fp32 cannot hold" \
-        "but infinity"; do
+        "but infinity" "datasets that nothing used" "in records, too"; do
         skip "$what" "no Python with numpy and h5py"
     done
     skip "a dataset nearly named like an input" "no Python with numpy and h5py"

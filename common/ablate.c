@@ -10,6 +10,7 @@
 
 #include "common/ablate_types.h"
 #include "common/err.h"
+#include "common/values.h"
 #include "data/input.h"
 
 /* ---- errors and names ---- */
@@ -301,7 +302,8 @@ int abl_set(abl_case *c, const char *name, const double *values, int64_t n)
     if (IS_NULL(c, "case") || IS_NULL(name, "name") || IS_NULL(values, "array"))
         return -1;
     int grad, arg = find(&c->trial, name, 0, n, &grad);
-    if (arg < 0)
+    if (arg < 0 || values_check(c->trial.op, &c->trial.sizes, arg, grad,
+                                reference_of(c->trial.type), name, values))
         return -1;
     memcpy(tensors_result(c->t, arg, grad), values, n * sizeof *values);
     return 0;
@@ -450,7 +452,7 @@ int abl_result_set(abl_result *r, const char *name, const double *values, int64_
     if (IS_NULL(r, "result") || IS_NULL(name, "name") || IS_NULL(values, "array"))
         return -1;
     int grad, arg = find(&r->trial, name, 1, n, &grad);
-    if (arg < 0)
+    if (arg < 0 || values_check(r->trial.op, &r->trial.sizes, arg, grad, r->backend, name, values))
         return -1;
     memcpy(tensors_result(r->t, arg, grad), values, n * sizeof *values);
     (grad ? r->has_g : r->has_x)[arg] = 1;

@@ -129,8 +129,12 @@ int abl_tensor(const abl_case *c, int i, struct abl_tensor *to);
  * they are 0. */
 void abl_draw(abl_case *c, uint64_t seed, int nonzero_state);
 /* Sets or gets the n elements of an input, or of the gradient of an output
- * ("d_out").  A run rounds them to the case's storage type.  Returns -1 if
- * there is no such tensor, it is not an input, or n is not its size. */
+ * ("d_out").  A run rounds them to the case's storage type.  Returns -1, and
+ * sets nothing, if there is no such tensor, it is not an input, n is not its
+ * size, or a value is not allowed there: whole numbers have no fraction and are
+ * at most 2^53, indices are in the range that the message names, and a finite
+ * value may not be infinite in the storage type (1e39 in fp32); inf and NaN are
+ * allowed. */
 int abl_set(abl_case *c, const char *name, const double *values, int64_t n);
 int abl_get(const abl_case *c, const char *name, double *values, int64_t n);
 
@@ -149,7 +153,8 @@ abl_result *abl_run(const abl_case *c, const char *backend, const char *kernel, 
 abl_result *abl_result_new(const abl_case *c, const char *name);
 void abl_result_free(abl_result *r);
 /* Sets or gets the n elements of "out", "S_T", "d_x" ...  Returns -1 if there
- * is no such result, if n is not its size, or, for get, if it was not set. */
+ * is no such result, if n is not its size, or, for get, if it was not set, or,
+ * for set, if a finite value is infinite in the type that stores the result. */
 int abl_result_set(abl_result *r, const char *name, const double *values, int64_t n);
 int abl_result_get(const abl_result *r, const char *name, double *values, int64_t n);
 
@@ -215,9 +220,11 @@ int abl_verdict(const abl_verdicts *v, int i, struct abl_verdict *to);
 int abl_write(const char *file, const abl_case *c, const abl_result *const *results, int n,
               const abl_verdicts *v);
 /* Sets the inputs and output gradients that a trial's group has, by name.
- * Returns -1 if none is there, or if one cannot be read or has another shape. */
+ * Returns -1 if none is there, or if one cannot be read, has another shape, or
+ * has a value that abl_set() refuses; those before it in the group are then set. */
 int abl_read(abl_case *c, const char *file, const char *group);
-/* Reads the results of one backend or program: "/trial/0003/torch". */
+/* Reads the results of one backend or program: "/trial/0003/torch".  Returns -1
+ * as abl_read() does; a value that abl_result_set() refuses is an error. */
 int abl_result_read(abl_result *r, const char *file, const char *group);
 
 #ifdef __cplusplus

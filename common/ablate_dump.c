@@ -11,6 +11,7 @@
 #include "common/err.h"
 #include "common/h5.h"
 #include "common/store.h"
+#include "common/values.h"
 
 /* A result as the store takes it: without what was not set. */
 static void set_only(const abl_result *r, struct tensors *t, struct ran *to)
@@ -83,44 +84,73 @@ int abl_write(const char *file, const abl_case *c, const abl_result *const *resu
     return e ? -1 : 0;
 }
 
-/* The dataset of tensor number `arg` in a group, if it is there, into x; *found counts them. */
-static int read_one(hid_t group, const struct trial *t, int arg, double *x, int *found)
-{
-    const char *name = t->op->arg[arg].name, *was = t->op->arg[arg].was;
-    const char *shape = op_shape(t->op, &t->sizes, arg);
-    int64_t size[MAX_RANK];
-    int rank = (int)strlen(shape);
+/* Where tensors are read from: a group of a dump with the values of tensors or with gradients, of
+ * a trial as a backend stores it. */
+struct source {
+    hid_t group;
+    int grad;
+    const struct trial *trial;
+    const struct backend *backend;
+};
 
-    if (was && H5Lexists(group, name, H5P_DEFAULT) <= 0)
-        name = was;
-    if (!x || H5Lexists(group, name, H5P_DEFAULT) <= 0)
-        return 0;
+/* Dataset `name` becomes x, which stays as it was if the dataset cannot be read or has values that
+ * are not allowed. */
+static int read_values(const struct source *from, const char *name, int arg, double *x)
+{
+    const struct op *o = from->trial->op;
+    const struct frame *f = &from->trial->sizes;
+    const char *shape = op_shape(o, f, arg);
+    int64_t size[MAX_RANK], n = op_count(o, f, arg);
+    int rank = (int)strlen(shape);
+    double *there = malloc(n * sizeof *there);
+
     for (int i = 0; i < rank; i++)
-        size[i] = DIM(&t->sizes, shape[i]);
-    if (h5_read_tensor(group, name, rank, size, x))
-        return err_more(" (%.300s)", t->text);
+        size[i] = DIM(f, shape[i]);
+    int e = !there ? err_set("no memory to read %s", name)
+                   : h5_read_tensor(from->group, name, rank, size, there) ||
+                         values_check(o, f, arg, from->grad, from->backend, name, there);
+    if (!e)
+        memcpy(x, there, n * sizeof *x);
+    free(there);
+    return e;
+}
+
+/* The dataset of tensor number `arg` in a group, if it is there, into x; *found counts them. */
+static int read_one(const struct source *from, int arg, double *x, int *found)
+{
+    const char *name = from->trial->op->arg[arg].name, *was = from->trial->op->arg[arg].was;
+
+    if (was && H5Lexists(from->group, name, H5P_DEFAULT) <= 0)
+        name = was;
+    if (!x || H5Lexists(from->group, name, H5P_DEFAULT) <= 0)
+        return 0;
+    if (read_values(from, name, arg, x))
+        return err_more(" (%.300s)", from->trial->text);
     ++*found;
     return 1;
 }
 
-/* All tensors whose flags have one of `flags`, from a group within a group. */
-static int read_all(hid_t at, const char *within, const struct trial *t, unsigned flags,
-                    double *const *x, int *has, int *found)
+/* All tensors whose flags have one of `flags`, from a group within from->group. */
+static int read_all(const struct source *from, const char *within, unsigned flags, double *const *x,
+                    int *has, int *found)
 {
+    const struct op *o = from->trial->op;
+    struct source inner = *from;
     int e = 0;
-    if (*within && H5Lexists(at, within, H5P_DEFAULT) <= 0)
+
+    if (*within && H5Lexists(from->group, within, H5P_DEFAULT) <= 0)
         return 0;
-    hid_t group = H5Gopen2(at, *within ? within : ".", H5P_DEFAULT);
-    if (group < 0)
+    inner.group = H5Gopen2(from->group, *within ? within : ".", H5P_DEFAULT);
+    if (inner.group < 0)
         return err_set("%s is no group", within);
-    for (int i = 0; e >= 0 && i < t->op->n_args; i++) {
-        if (!(t->op->arg[i].flags & flags))
+    for (int i = 0; e >= 0 && i < o->n_args; i++) {
+        if (!(o->arg[i].flags & flags))
             continue;
-        e = read_one(group, t, i, x[i], found);
+        e = read_one(&inner, i, x[i], found);
         if (e > 0 && has)
             has[i] = 1;
     }
-    H5Gclose(group);
+    H5Gclose(inner.group);
     return e < 0 ? -1 : 0;
 }
 
@@ -150,9 +180,11 @@ static int with_group(const char *file, const char *group, int (*read)(hid_t gro
 static int read_case(hid_t g, void *data)
 {
     abl_case *c = data;
+    const struct backend *b = reference_of(c->trial.type);
+    const struct source in = {g, 0, &c->trial, b}, dout = {g, 1, &c->trial, b};
     int found = 0;
-    if (read_all(g, "in", &c->trial, IN, c->t->x, NULL, &found) ||
-        read_all(g, "dout", &c->trial, OUT, c->t->g, NULL, &found))
+    if (read_all(&in, "in", IN, c->t->x, NULL, &found) ||
+        read_all(&dout, "dout", OUT, c->t->g, NULL, &found))
         return -1;
     return found ? 0 : err_set("none of the inputs of %s is there", c->trial.op->name);
 }
@@ -167,9 +199,10 @@ int abl_read(abl_case *c, const char *file, const char *group)
 static int read_result(hid_t g, void *data)
 {
     abl_result *r = data;
+    const struct source out = {g, 0, &r->trial, r->backend}, d = {g, 1, &r->trial, r->backend};
     int found = 0;
-    if (read_all(g, "", &r->trial, OUT | SAVED, r->t->x, r->has_x, &found) ||
-        read_all(g, "d", &r->trial, IN, r->t->g, r->has_g, &found))
+    if (read_all(&out, "", OUT | SAVED, r->t->x, r->has_x, &found) ||
+        read_all(&d, "d", IN, r->t->g, r->has_g, &found))
         return -1;
     return found ? 0 : err_set("none of the results of %s is there", r->trial.op->name);
 }

@@ -260,6 +260,7 @@ struct op {
     int (*derive)(struct frame *f);
     /* For the fill INDEX: the number of indices; or NULL. */
     int64_t (*index_range)(const struct frame *f);
+    const char *no_index; /* the whole parameter whose value stands for no index; or NULL */
     /* NULL, or what these choices lead to; or is NULL. */
     const char *(*warning)(const struct frame *f);
     double (*flops)(const struct frame *f, enum pass p);

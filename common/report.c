@@ -16,6 +16,7 @@
 #include "common/report.h"
 #include "common/settings.h"
 #include "common/times.h"
+#include "data/unused.h"
 
 /* A setting that differs between the trials: a column of the table. */
 struct varying {
@@ -152,6 +153,20 @@ static void head_estimate(const struct report *p, int resumed)
     fflush(p->to);
 }
 
+/* What input files hold that no trial reads: perhaps a name with a mistake. */
+static void head_unused(const struct report *p)
+{
+    char text[2048];
+
+    for (int i = 0; i < p->x->n; i++) {
+        unused_datasets(p->x, i, text, sizeof text);
+        char *quoted = *text ? quote_controls(text) : NULL; /* it has names from a file */
+        if (quoted)
+            fprintf(p->to, "%s %s\n", p->tsv ? "#" : " ", quoted);
+        free(quoted);
+    }
+}
+
 void report_head(struct report *p, const char *file, const char *replaces, int resumed,
                  const struct baseline *b)
 {
@@ -163,6 +178,7 @@ void report_head(struct report *p, const char *file, const char *replaces, int r
     if (*replaces)
         fprintf(p->to, "%s replaces %s of %s\n", p->tsv ? "#" : " ", file, replaces);
     if (p->tsv) {
+        head_unused(p);
         tsv_head(p);
         return;
     }
@@ -185,6 +201,7 @@ void report_head(struct report *p, const char *file, const char *replaces, int r
         head_baseline(p, b);
     if (resumed)
         fprintf(p->to, "  %d trials are there already\n", resumed);
+    head_unused(p);
     head_estimate(p, resumed);
     table_head(p);
 }

@@ -15,6 +15,7 @@
 #include "common/err.h"
 #include "common/file.h"
 #include "common/h5.h"
+#include "common/values.h"
 #include "data/input.h"
 
 /* ---- text ---- */
@@ -103,7 +104,6 @@ static int fill_text(const struct trial *trial, struct tensors *t, struct origin
 /* ---- hdf5 ---- */
 
 enum { MAX_PLACE = 768 };
-static const double LARGEST_WHOLE = 0x1p53; /* a double holds all up to there */
 static const char LETTERS[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 
 /* "[64,128]" */
@@ -134,48 +134,31 @@ static const char *type_text(hid_t type, char text[32])
     return text;
 }
 
-/* "[2,3]" of element i of input `arg`. */
-static void index_text(const struct trial *trial, int arg, int64_t i, char *text, size_t size)
-{
-    const char *shape = op_shape(trial->op, &trial->sizes, arg);
-    int rank = (int)strlen(shape);
-    hsize_t at[MAX_RANK];
-
-    for (int k = rank - 1; k >= 0; k--) {
-        at[k] = i % DIM(&trial->sizes, shape[k]);
-        i /= DIM(&trial->sizes, shape[k]);
-    }
-    shape_text(text, size, rank, at);
-}
-
 static void warn(struct origin *from, const char *line)
 {
     size_t used = strlen(from->warnings);
     snprintf(from->warnings + used, sizeof from->warnings - used, "%s\n", line);
 }
 
-/* Values that are no integers are an error where the input takes integers; NaN and infinity in
- * other inputs are a warning. */
+/* Values that the input cannot take are an error; NaN and infinity in other inputs are a warning. */
 static int check_values(const struct trial *trial, int arg, const char *place, const double *x,
                         struct origin *from)
 {
-    const struct arg *a = &trial->op->arg[arg];
-    int64_t n = op_count(trial->op, &trial->sizes, arg), first = -1, others = 0;
+    const struct op *o = trial->op;
+    int64_t n = op_count(o, &trial->sizes, arg), first = -1, others = 0;
     char where[128], line[MAX_PLACE + 256];
 
+    if (values_check(o, &trial->sizes, arg, 0, reference_of(trial->type), place, x))
+        return -1;
     for (int64_t i = 0; i < n; i++) {
-        int odd = a->flags & WHOLE ? !(fabs(x[i]) <= LARGEST_WHOLE) || floor(x[i]) != x[i]
-                                   : !isfinite(x[i]);
+        int odd = !isfinite(x[i]);
         others += odd && first >= 0;
         if (odd && first < 0)
             first = i;
     }
     if (first < 0)
         return 0;
-    index_text(trial, arg, first, where, sizeof where);
-    if (a->flags & WHOLE)
-        return err_set("%s has %.17g at %s, %s's %s takes whole numbers up to 2^53", place,
-                       x[first], where, trial->op->name, a->name);
+    values_index(o, &trial->sizes, arg, first, where, sizeof where);
     int used = snprintf(line, sizeof line, "%s has %s at %s", place,
                         isnan(x[first]) ? "a NaN" : "an infinity", where);
     if (others && used < (int)sizeof line)
@@ -326,6 +309,29 @@ static int fill_hdf5(const struct trial *trial, struct tensors *t, struct origin
     return e;
 }
 
+/* fill_hdf5(), with HDF5 printing nothing. */
+static int fill_hdf5_quietly(const struct trial *trial, struct tensors *t, struct origin *from)
+{
+    int e;
+
+    H5E_BEGIN_TRY
+    {
+        e = fill_hdf5(trial, t, from);
+    }
+    H5E_END_TRY
+    return e;
+}
+
+int input_check(const struct trial *trial)
+{
+    struct origin from = {.given = 0};
+    struct tensors *t = trial->input == INPUT_HDF5 ? tensors_new(trial->op, &trial->sizes) : NULL;
+    int e = t ? fill_hdf5_quietly(trial, t, &from) : 0;
+
+    tensors_free(t);
+    return e;
+}
+
 int input_fill(const struct trial *trial, struct tensors *t, struct origin *from)
 {
     struct origin unasked;
@@ -336,13 +342,8 @@ int input_fill(const struct trial *trial, struct tensors *t, struct origin *from
     tensors_draw(t, trial->op, &trial->sizes, trial->seed, trial->input == INPUT_NONZERO);
     if (trial->input == INPUT_TEXT)
         e = fill_text(trial, t, from);
-    if (trial->input == INPUT_HDF5) {
-        H5E_BEGIN_TRY
-        { /* HDF5 prints nothing */
-            e = fill_hdf5(trial, t, from);
-        }
-        H5E_END_TRY
-    }
+    if (trial->input == INPUT_HDF5)
+        e = fill_hdf5_quietly(trial, t, from);
     return e;
 }
 

@@ -20,14 +20,18 @@
  *
  * Nonzero after err_set(): the file cannot be read; a text is shorter than T;
  * the operation has no TEXT tensor; a dataset has another shape (both are
- * named), is not of a floating-point type (the type is named), or holds other
- * values than the integers that the input takes; a dataset is called nearly like an input
+ * named), is not of a floating-point type (the type is named), or holds values that
+ * the input cannot take (values.h); a dataset is called nearly like an input
  * that is not there (W_K, w-k for W_k); the group has none of the inputs. */
 struct origin {
     uint32_t given;      /* a bit for each argument that came from the file */
     char warnings[1024]; /* "model.h5:/x has a NaN at [2,3]", one per line */
 };
 int input_fill(const struct trial *trial, struct tensors *t, struct origin *from);
+
+/* Reads the inputs that come from an HDF5 file and keeps nothing: nonzero after err_set() where
+ * input_fill() would fail because of that file.  Zero if there is not enough memory to read it. */
+int input_check(const struct trial *trial);
 
 /* Where input `arg` came from: "FILE:GROUP/NAME", "text" or "drawn". */
 void input_origin(const struct trial *trial, const struct origin *from, int arg, char *text,

@@ -110,6 +110,23 @@ static int missing_backend(const struct experiment *x)
     return 0;
 }
 
+/* Reads all inputs from files once, so that a wrong one is reported before any trial has run.  The
+ * same message of several trials is printed once.  Trials that an earlier run finished need no
+ * inputs, and each batch of a regime has its own: these are read when a trial begins. */
+static int wrong_inputs(const struct experiment *x, int resume)
+{
+    char last[1024] = "";
+    int wrong = 0;
+
+    for (int i = 0; i < x->n && !resume && x->measure != MEASURE_REGIME; i++)
+        if (input_check(&x->trial[i])) {
+            if (!wrong++ || strcmp(last, err_text()) != 0)
+                complain(BAD_INPUT);
+            snprintf(last, sizeof last, "%s", err_text());
+        }
+    return wrong;
+}
+
 /* Measure the ceilings, if times are compared with them. */
 static void find_ceilings(struct experiment *x)
 {
@@ -270,6 +287,8 @@ static int run(struct experiment *x, const struct options *options)
         return complain(BACKEND_MISSING);
     if (store_may_write(x, how))
         return complain(BAD_INPUT);
+    if (wrong_inputs(x, options->resume))
+        return BAD_INPUT;
     find_ceilings(x);
     if (!open_baseline(x, options, &b))
         store = store_open(x, how);

@@ -33,6 +33,7 @@
 #include "common/store.h"
 #include "common/trial.h"
 #include "data/input.h"
+#include "data/unused.h"
 #include "tests/tap.h"
 
 enum { DEFAULT_COUNT = 200, SECONDS = 10 };
@@ -410,6 +411,13 @@ static void read_input(void)
     snprintf(t.group, sizeof t.group, "/trial/0001/in");
     says_why(input_fill(&t, x, NULL), "input_fill");
     tensors_free(x);
+
+    /* Of another operation: the dump has datasets that are none of its inputs. */
+    struct experiment reading = {.n = 1, .trial = &t};
+    char text[2048];
+    t.op = op_find("swiglu");
+    op_defaults(t.op, &t.sizes);
+    unused_datasets(&reading, 0, text, sizeof text);
 }
 
 /* Resume the file as the finished one, then as the part, of the same plan: the missing trial

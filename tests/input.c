@@ -9,10 +9,12 @@
 #include <unistd.h>
 
 #include <hdf5.h>
+#include <hdf5_hl.h>
 
 #include "common/cases.h"
 #include "common/err.h"
 #include "common/store.h"
+#include "data/unused.h"
 #include "tests/tap.h"
 
 static const char *sizes = "steps=6 batch=3 dim=5 n_state=4 state=full proj=no_z";
@@ -380,6 +382,30 @@ static void whole_numbers(void)
     tensors_free(in);
 }
 
+/* An index is below its range, or the value that stands for none. */
+static void indices(void)
+{
+    struct trial t = trial("cross_entropy", "rows=4 vocabulary=7", INPUT_HDF5, h5_file);
+    struct tensors *in = tensors_new(t.op, &t.sizes);
+    static const int above[] = {6, 7, 0, -1}, below[] = {6, 0, -1, 0}, none[] = {0, -100, 6, -100};
+    static const double far[] = {6, 0, 1e15, 0};
+
+    put_values("target", H5T_STD_I32LE, H5T_NATIVE_INT, SHAPE(4), above);
+    refused(&t, "#:/target has 7 at [1]: 0 to 6, or ignore_index (-100)",
+            "an index above its range");
+    put_values("target", H5T_STD_I8LE, H5T_NATIVE_INT, SHAPE(4), below);
+    refused(&t, "#:/target has -1 at [2]: 0 to 6, or ignore_index (-100)", "a negative index");
+    put_values("target", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, SHAPE(4), far);
+    refused(&t, "#:/target has 1000000000000000 at [2]: 0 to 6, or ignore_index (-100)",
+            "an index of floating point");
+    put_values("target", H5T_STD_I32LE, H5T_NATIVE_INT, SHAPE(4), none);
+    ok(!input_fill(&t, in, NULL) && input(&t, in, "target")[1] == -100, "targets to be ignored");
+    tensors_free(in);
+    t = trial("cross_entropy", "rows=4 vocabulary=7 ignore_index=-1", INPUT_HDF5, h5_file);
+    refused(&t, "#:/target has -100 at [1]: 0 to 6, or ignore_index (-1)",
+            "the ignore_index of another case");
+}
+
 /* ---- warnings ---- */
 
 static void odd_values(void)
@@ -404,6 +430,38 @@ static void odd_values(void)
     ok(!input_fill(&t, in, &from) && !*from.warnings &&
            from.given == UINT32_C(1) << op_arg(t.op, "W_k"),
        "no warning of other values");
+    tensors_free(in);
+}
+
+/* A finite value that the storage type cannot hold is refused; one that is rounded down to the
+ * largest, and an infinity, are not. */
+static void too_large(void)
+{
+    struct trial t = trial("e74", sizes, INPUT_HDF5, h5_file);
+    struct tensors *in = tensors_new(t.op, &t.sizes);
+    double x[20] = {0};
+    struct origin from;
+
+    x[3] = 0x1.fffffefp127;
+    x[13] = -INFINITY;
+    put_values("W_k", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, SHAPE(4, 5), x);
+    int e = input_fill(&t, in, &from);
+    tensors_round(in, t.op, &t.sizes, &ref32);
+    const double *W_k = input(&t, in, "W_k");
+    ok(!e && W_k[3] == 0x1.fffffep127 && W_k[13] == -INFINITY && *from.warnings,
+       "the largest fp32, and infinity");
+    t.type = BF16;
+    refused(&t, "#:/W_k has 3.4028235614590836e+38 at [0,3]: the largest bf16 is 3.38953e+38",
+            "more than bf16 holds");
+    t.type = F32;
+    x[15] = 1e39;
+    put_values("W_k", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, SHAPE(4, 5), x);
+    refused(&t, "#:/W_k has 1e+39 at [3,0]: the largest fp32 is 3.40282e+38",
+            "more than fp32 holds");
+    x[8] = -0x1.ffffffp127;
+    put_values("W_k", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, SHAPE(4, 5), x);
+    refused(&t, "#:/W_k has -3.4028235677973366e+38 at [1,3]: the largest fp32 is 3.40282e+38",
+            "the least that is rounded to infinity");
     tensors_free(in);
 }
 
@@ -433,6 +491,83 @@ static void nearly_named(void)
     H5Fclose(file);
     ok(!input_fill(&t, in, NULL), "but not beside an input of the right name");
     tensors_free(in);
+}
+
+/* Of an experiment with these trials, trial i's line must be this; '#' stands for the file. */
+static void unused_is(const struct trial *t, int n, int i, const char *line, const char *what)
+{
+    struct experiment x = {.n = n, .trial = (struct trial *)t};
+    char text[2048], want[512];
+
+    unused_datasets(&x, i, text, sizeof text);
+    snprintf(want, sizeof want, "%s%s", *line == '#' ? h5_file : "", line + (*line == '#'));
+    if (!ok(strcmp(text, want) == 0, "not used: %s", what))
+        printf("# %s\n# instead of %s\n", text, want);
+}
+
+static void unused_beside_inputs(void)
+{
+    struct trial t[3] = {trial("e74", sizes, INPUT_HDF5, h5_file),
+                         trial("silu", "rows=4 dim=2", INPUT_HDF5, h5_file),
+                         trial("cross_entropy", "rows=4 vocabulary=7", INPUT_HDF5, h5_file)};
+    hid_t file = h5_new();
+
+    put(file, "W_k", H5T_IEEE_F64LE, SHAPE(4, 5));
+    put(file, "W_z", H5T_IEEE_F64LE, SHAPE(4, 5)); /* no input with proj=no_z */
+    put(file, "logits", H5T_IEEE_F64LE, SHAPE(4, 7));
+    put(file, "steps", H5T_IEEE_F64LE, SHAPE(6));
+    put(file, "inner/bias", H5T_IEEE_F64LE, SHAPE(4));
+    hid_t steps = H5Dopen2(file, "/a/b/steps", H5P_DEFAULT);
+    if (H5DSset_scale(steps, "steps") < 0)
+        ok(0, "no dimension scale");
+    H5Dclose(steps);
+    H5Fclose(file);
+    snprintf(t[0].group, sizeof t[0].group, "/a/b");
+    snprintf(t[1].group, sizeof t[1].group, "a/b/");
+    snprintf(t[2].group, sizeof t[2].group, "a/b");
+    unused_is(t, 1, 0, "#:/a/b: not used: W_z, logits",
+              "beside e74's W_k, without scale and group");
+    unused_is(t, 3, 0, "#:/a/b: not used: W_z", "by none of three trials");
+    unused_is(t, 3, 2, "", "which the first one lists");
+    t[1].input = INPUT_NORMAL;
+    unused_is(t, 2, 1, "", "where inputs are drawn");
+    t[0].group[0] = 0;
+    unused_is(t, 1, 0, "", "where there are only groups");
+
+    file = h5_new();
+    for (int i = 0; i < 11; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "n%02d", i);
+        put(file, name, H5T_IEEE_F64LE, SHAPE(1));
+    }
+    H5Lmove(file, "/a/b/n10", file, "/n10", H5P_DEFAULT, H5P_DEFAULT);
+    H5Fclose(file);
+    unused_is(t, 1, 0, "#: not used: n10", "in the root");
+    snprintf(t[0].group, sizeof t[0].group, "/a/b");
+    unused_is(t, 1, 0, "#:/a/b: not used: n00, n01, n02, n03, n04, n05, n06, n07 and 2 more",
+              "many");
+}
+
+/* A dump's inputs are listed, its results are not. */
+static void unused_in_dumps(void)
+{
+    struct trial t = trial("silu", "rows=4 dim=2", INPUT_NORMAL, "");
+    struct origin from;
+
+    snprintf(t.text, sizeof t.text, "silu");
+    tensors_free(dump(&t, h5_file, &from));
+    t = trial("silu", "rows=4 dim=2", INPUT_HDF5, h5_file);
+    snprintf(t.group, sizeof t.group, "/trial/0001/in");
+    unused_is(&t, 1, 0, "", "a dump that is read again");
+    hid_t file = H5Fopen(h5_file, H5F_ACC_RDWR, H5P_DEFAULT);
+    ok(H5Lmove(file, "/trial/0001/in/x", file, "/trial/0001/in/W_k", H5P_DEFAULT, H5P_DEFAULT) >= 0,
+       "another name for it");
+    H5Fclose(file);
+    unused_is(&t, 1, 0, "#:/trial/0001/in: not used: W_k", "an input of a dump, by another name");
+    t.op = op_find("swiglu");
+    op_defaults(t.op, &t.sizes);
+    snprintf(t.group, sizeof t.group, "/trial/0001/dout");
+    unused_is(&t, 1, 0, "", "but no gradients");
 }
 
 static void hdf5_refusals(void)
@@ -495,8 +630,12 @@ int main(void)
     hdf5_types();
     hdf5_refusals();
     whole_numbers();
+    indices();
     odd_values();
+    too_large();
     nearly_named();
+    unused_beside_inputs();
+    unused_in_dumps();
     round_trips();
     origins();
     unlink(text_file);

@@ -84,6 +84,50 @@ static void values(void)
     abl_case_free(c);
 }
 
+/* Values that a tensor cannot have are refused, and the tensor stays as it was. */
+static void wrong_values(void)
+{
+    static const double above[] = {0, 7, 6}, below[] = {0, 6, -1}, half[] = {0.5, 0, 0},
+                        good[] = {6, -100, 0};
+    abl_case *c = abl_case_new("cross_entropy rows=3 vocabulary=7");
+
+    ok(c && abl_set(c, "target", good, 3) == 0, "indices, and one to be ignored, can be set");
+    ok(c && abl_set(c, "target", above, 3) == -1, "an index above its range cannot");
+    error_says("target has 7 at [1]: 0 to 6, or ignore_index (-100)");
+    ok(c && abl_set(c, "target", below, 3) == -1, "nor a negative index");
+    error_says("target has -1 at [2]: 0 to 6");
+    ok(c && abl_set(c, "target", half, 3) == -1, "nor a fraction");
+    error_says("target has 0.5 at [0], cross_entropy's target takes whole numbers");
+    ok(c && abl_get(c, "target", x, 3) == 0 && !memcmp(x, good, sizeof good), "target stays");
+    abl_case_free(c);
+}
+
+/* A finite value that the storage type cannot hold is refused in inputs and in results. */
+static void too_large(void)
+{
+    static const double legal[] = {1, INFINITY, NAN, 4, 5, 6}, large[] = {1, 2, 3, 4, 5, 1e39},
+                        above[] = {1, 2, 3.4e38, 4, 5, 6};
+    abl_case *c = abl_case_new("silu rows=2 dim=3"),
+             *half = abl_case_new("silu rows=2 dim=3 dtype=bf16");
+    abl_result *r = c ? abl_result_new(c, "mine") : NULL;
+
+    ok(c && abl_set(c, "x", legal, 6) == 0, "infinity and NaN can be set");
+    ok(c && abl_set(c, "x", large, 6) == -1, "1e39 in fp32 cannot");
+    error_says("x has 1e+39 at [1,2]: the largest fp32 is 3.40282e+38");
+    ok(c && abl_get(c, "x", x, 6) == 0 && !memcmp(x, legal, sizeof legal), "x stays");
+    ok(c && abl_set(c, "d_y", large, 6) == -1, "nor in the gradient of an output");
+    error_says("d_y has 1e+39 at [1,2]: the largest fp32");
+    ok(c && abl_set(c, "x", above, 6) == 0, "3.4e38 can");
+    ok(half && abl_set(half, "x", above, 6) == -1, "but not in bf16");
+    error_says("x has 3.4e+38 at [0,2]: the largest bf16 is 3.38953e+38");
+    ok(r && abl_result_set(r, "y", large, 6) == -1, "nor 1e39 in a result");
+    error_says("y has 1e+39 at [1,2]: the largest fp32 is 3.40282e+38");
+    ok(r && abl_result_set(r, "y", legal, 6) == 0, "where infinity and NaN can be set");
+    abl_result_free(r);
+    abl_case_free(half);
+    abl_case_free(c);
+}
+
 /* A run of the oracle; NULL if there is none. */
 static abl_result *run(abl_case *c)
 {
@@ -199,6 +243,31 @@ static void dumps(void)
     abl_case_free(c);
 }
 
+/* A dump with an index that its own case cannot have. */
+static void dumped_index(void)
+{
+    static const double good[] = {0, 6, 2}, outside[] = {0, 9, 2};
+    char file[] = "library.XXXXXX";
+    int fd = mkstemp(file);
+    abl_case *c = abl_case_new("cross_entropy rows=3 vocabulary=9");
+
+    close(fd);
+    ok(fd >= 0 && c && abl_write(file, c, NULL, 0, NULL) == 0, "a dump with a target");
+    hid_t f = H5Fopen(file, H5F_ACC_RDWR, H5P_DEFAULT);
+    hid_t d = H5Dopen2(f, "/trial/0001/in/target", H5P_DEFAULT);
+    ok(H5Dwrite(d, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, outside) >= 0,
+       "that somebody changes");
+    H5Dclose(d);
+    H5Fclose(f);
+    ok(!abl_case_read(file, "/trial/0001"), "is not read as a case");
+    error_says(":/trial/0001: target has 9 at [1]: 0 to 8, or ignore_index (-100)");
+    ok(abl_set(c, "target", good, 3) == 0 && abl_read(c, file, "/trial/0001") == -1 &&
+           abl_get(c, "target", x, 3) == 0 && !memcmp(x, good, sizeof good),
+       "nor into a case, whose target stays");
+    unlink(file);
+    abl_case_free(c);
+}
+
 /* A tensor that older dumps have by another name. */
 static void renamed(void)
 {
@@ -255,8 +324,11 @@ int main(void)
 {
     table();
     values();
+    wrong_values();
+    too_large();
     results();
     dumps();
+    dumped_index();
     renamed();
     everywhere();
     return done();

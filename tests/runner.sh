@@ -423,6 +423,33 @@ h5py.File("nan.h5", "w")["k"] = numpy.full((4, 2, 1, 3), numpy.nan)' 2>err
 h5py.File("near.h5", "w")["K"] = numpy.zeros((4, 2, 1, 3))' 2>err
     does "a dataset nearly named like an input" 2 "near.h5:/K is no input of e74_cell, but nearly its k" \
         "$run" -t 'e74_cell steps=4 batch=2 n_state=3 input=hdf5 file=near.h5 repeats=0'
+    # A target that is no class: in the second trial, of a file whose first trial could run.
+    "$PYTHON" -c 'import h5py, numpy
+h5py.File("target.h5", "w")["target"] = numpy.array([6, 7, 0])
+h5py.File("minus.h5", "w")["target"] = numpy.array([6, 0, -1])' 2>err
+    does "an index that is out of range" 2 "target.h5:/target has 7 at \[1\]: 0 to 6" "$run" \
+        -o classes.h5 -t 'cross_entropy rows=3 vocabulary=8,7 input=hdf5 file=target.h5 repeats=0'
+    [ ! -s out ] && [ ! -e classes.h5 ] && [ ! -e classes.h5.part ]
+    ok $? "is found before anything runs"
+    does "a negative index" 2 "minus.h5:/target has -1 at \[2\]: 0 to 6" "$run" \
+        -t 'cross_entropy rows=3 vocabulary=7 input=hdf5 file=minus.h5 repeats=0'
+    does "which ignore_index allows" 0 ", 0 failed" "$run" -o minus_out.h5 -t \
+        'cross_entropy rows=3 vocabulary=7 ignore_index=-1 input=hdf5 file=minus.h5 repeats=0'
+    "$PYTHON" -c 'import h5py, numpy
+x = numpy.ones((4, 2)); x[3, 0] = 1e39; x[0, 0] = numpy.inf
+h5py.File("large.h5", "w")["x"] = x
+h5py.File("inf.h5", "w")["x"] = x.astype(numpy.float32)' 2>err
+    does "a value that fp32 cannot hold" 2 "large.h5:/x has 1e+39 at \[3,0\]: the largest fp32 is 3.4" "$run" \
+        -o large_out.h5 -t 'silu rows=4 dim=2 input=hdf5 file=large.h5 repeats=0'
+    does "but infinity" 0 "inf.h5:/x has an infinity at \[0,0\], and 1 more" "$run" \
+        -o inf_out.h5 -t 'silu rows=4 dim=2 input=hdf5 file=inf.h5 repeats=0'
+    "$PYTHON" -c 'import h5py, numpy
+f = h5py.File("more.h5", "w")
+for name in "a", "X", "b\033[1m", "weight": f[name] = numpy.ones((4, 2))' 2>err
+    does "datasets that nothing used" 0 '^  more.h5: not used: X, b\\x1b\[1m, weight$' "$run" \
+        -o used.h5 -t 'swiglu rows=4 dim=2 input=hdf5 file=more.h5 repeats=0'
+    does "in records, too" 0 '^# more.h5: not used: X, ' "$run" --tsv \
+        -o used.h5 --force -t 'swiglu rows=4 dim=2 input=hdf5 file=more.h5 repeats=0'
     # README's lines for tensors of PyTorch's, on something that has the same methods.
     {
         cat <<EOF
@@ -445,6 +472,8 @@ EOF
         "$run" -o model_out.h5 -t "$words repeats=0 checks=none"
     does "and whose output it reads, too" 0 "read x W_k W_v W_q S0 from model_out.h5:/trial/0001/in" \
         "$run" -o back.h5 -t "`echo "$words" | sed s/model.h5/model_out.h5/` group=/trial/0001/in repeats=0 checks=none"
+    ! grep -q "not used" out
+    ok $? "without a list of datasets that nothing used"
     # The line to run it again is one that a shell reads as it is meant.
     mkdir -p "it's \$HOME" && cp k.h5 "it's \$HOME/a \"b\".h5"
     wrongly -t 'e74_cell steps=4 batch=2 n_state=3 input=hdf5 file="it'"'"'s $HOME/a ""b"".h5" repeats=0' \
@@ -459,6 +488,11 @@ EOF
 else
     skip "a failed check" "no Python with numpy and h5py"
     for what in "the inputs read and drawn" "a warning of a NaN" "README's lines for PyTorch"; do
+        skip "$what" "no Python with numpy and h5py"
+    done
+    for what in "an index that is out of range" "which is found before anything runs" \
+        "a negative index" "which ignore_index allows" "a value that fp32 cannot hold" \
+        "but infinity" "datasets that nothing used" "in records, too"; do
         skip "$what" "no Python with numpy and h5py"
     done
     skip "a dataset nearly named like an input" "no Python with numpy and h5py"

@@ -95,6 +95,7 @@ const struct op op_cross_entropy = {
     .known = known,
     .derive = derive,
     .index_range = index_range,
+    .no_index = "ignore_index",
     .flops = flops,
     .specials = specials,
 };

@@ -1,0 +1,125 @@
+/* Which values are refused: whole numbers, indices, and what a type cannot hold (values.h). */
+#include "config.h"
+
+#include <float.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/err.h"
+#include "common/values.h"
+
+static const double LARGEST_WHOLE = 0x1p53; /* a double holds all up to there */
+
+/* The largest finite value of a type. */
+static const double largest[] = {
+    [F64] = DBL_MAX, [F32] = FLT_MAX, [BF16] = 0x1.fep127, [F16] = 65504, [I64] = DBL_MAX};
+
+/* The values that a tensor may have. */
+struct allowed {
+    enum dtype type; /* that stores it */
+    int whole;
+    int64_t range;            /* of indices: from 0 to below it; 0: no indices */
+    const struct param *none; /* the parameter whose value stands for no index, or NULL */
+    int64_t no_index;         /* that value */
+};
+
+static struct allowed allowed_in(const struct op *o, const struct frame *f, int arg, int grad,
+                                 const struct backend *b)
+{
+    const struct arg *a = &o->arg[arg];
+    struct allowed may = {.type = grad ? op_grad_type(o, arg, b) : op_type(o, f, arg, b),
+                          .whole = !grad && a->flags & WHOLE && a->flags & IN};
+
+    if (may.whole && a->fill == INDEX) {
+        may.range = o->index_range(f);
+        may.none = o->no_index ? op_param(o, o->no_index, NULL) : NULL;
+        may.no_index = may.none ? DIM(f, may.none->letter) : 0;
+    }
+    return may;
+}
+
+/* A value slightly above the largest is rounded down to it. */
+static int fits(enum dtype type, double x)
+{
+    char bits[sizeof(double)];
+    double rounded;
+
+    if (!isfinite(x) || fabs(x) <= largest[type])
+        return 1;
+    narrow(type, bits, &x, 1);
+    widen(type, &rounded, bits, 1);
+    return isfinite(rounded);
+}
+
+static int is_whole(double x)
+{
+    return fabs(x) <= LARGEST_WHOLE && floor(x) == x;
+}
+
+static int is_allowed(const struct allowed *may, double x)
+{
+    if (may->whole ? !is_whole(x) : !fits(may->type, x))
+        return 0;
+    return !may->range || (x >= 0 && x < may->range) || (may->none && x == may->no_index);
+}
+
+/* All digits of a whole number; of others the fewest, from 15 on, that give x again. */
+static void number_text(double x, char text[32])
+{
+    int digits = 15;
+
+    if (is_whole(x)) {
+        snprintf(text, 32, "%.0f", x);
+        return;
+    }
+    do
+        snprintf(text, 32, "%.*g", digits, x);
+    while (++digits <= 17 && strtod(text, NULL) != x);
+}
+
+void values_index(const struct op *o, const struct frame *f, int arg, int64_t i, char *text,
+                  size_t size)
+{
+    const char *shape = op_shape(o, f, arg);
+    int rank = (int)strlen(shape);
+    int64_t at[MAX_RANK];
+    size_t used = 1;
+
+    for (int k = rank - 1; k >= 0; k--) {
+        at[k] = i % DIM(f, shape[k]);
+        i /= DIM(f, shape[k]);
+    }
+    snprintf(text, size, "[");
+    for (int k = 0; k < rank && used < size; k++)
+        used += snprintf(text + used, size - used, "%s%" PRId64, k ? "," : "", at[k]);
+    if (used < size)
+        snprintf(text + used, size - used, "]");
+}
+
+int values_check(const struct op *o, const struct frame *f, int arg, int grad,
+                 const struct backend *b, const char *place, const double *x)
+{
+    struct allowed may = allowed_in(o, f, arg, grad, b);
+    int64_t n = op_count(o, f, arg), i = 0;
+    char where[128], number[32];
+
+    while (i < n && is_allowed(&may, x[i]))
+        i++;
+    if (i == n)
+        return 0;
+    values_index(o, f, arg, i, where, sizeof where);
+    number_text(x[i], number);
+    if (!may.whole)
+        return err_set("%s has %s at %s: the largest %s is %.6g", place, number, where,
+                       dtype_names[may.type], largest[may.type]);
+    if (!is_whole(x[i]))
+        return err_set("%s has %s at %s, %s's %s takes whole numbers up to 2^53", place, number,
+                       where, o->name, o->arg[arg].name);
+    err_set("%s has %s at %s: 0 to %" PRId64, place, number, where, may.range - 1);
+    if (may.none)
+        err_more(", or %s (%" PRId64 ")", may.none->name, may.no_index);
+    return -1;
+}

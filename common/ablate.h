@@ -199,7 +199,7 @@ int abl_verdict(const abl_verdicts *v, int i, struct abl_verdict *to);
 /* Writes the case as /trial/0001 of a new file, with n results, each in a group
  * with the name of its backend or program, and the verdicts (NULL: none).  An
  * existing dump is replaced.  Returns -1 if the file exists and is no dump, or
- * if the case was read from it. */
+ * if inputs of the case were read from it, by whatever name. */
 int abl_write(const char *file, const abl_case *c, const abl_result *const *results, int n,
               const abl_verdicts *v);
 /* Sets the inputs and output gradients that a trial's group has, by name.

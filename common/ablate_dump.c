@@ -31,6 +31,8 @@ int abl_write(const char *file, const abl_case *c, const abl_result *const *resu
                            .save = SAVE_ALL,
                            .compress = 1,
                            .text = trial.text,
+                           .source = c->source,
+                           .n_sources = c->n_sources,
                            .n = 1,
                            .trial = &trial};
     struct result r = {.trial = &trial};
@@ -143,7 +145,7 @@ static int read_case(hid_t g, void *data)
 
 int abl_read(abl_case *c, const char *file, const char *group)
 {
-    return with_group(file, group, read_case, c);
+    return with_group(file, group, read_case, c) || case_add_source(c, file) ? -1 : 0;
 }
 
 static int read_result(hid_t g, void *data)

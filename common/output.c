@@ -65,6 +65,9 @@ static int not_read(const struct experiment *x, const char *file, const struct s
         if (*input && (!i || strcmp(input, x->trial[i - 1].file) != 0) && is(st, input))
             return err_set("%s: is the input of trial %d; write elsewhere with -o", file, i + 1);
     }
+    for (int i = 0; i < x->n_sources; i++)
+        if (x->source[i].dev == st->st_dev && x->source[i].ino == st->st_ino)
+            return err_set("%s: is a file that the case was read from; write to another", file);
     return 0;
 }
 

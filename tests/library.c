@@ -199,6 +199,50 @@ static void dumps(void)
     abl_case_free(c);
 }
 
+/* The file that a case was read from has other names, and keeps its results under all of them. */
+static void source(void)
+{
+    char file[] = "library.XXXXXX", names[6][300], from[512];
+    int fd = mkstemp(file);
+    abl_case *c = abl_case_new("cross_entropy rows=3 vocabulary=50"), *again[3];
+    abl_result *r = abl_run(c, "ref64", NULL, 0);
+
+    close(fd);
+    ok(r && abl_write(file, c, (const abl_result *[]){r}, 1, NULL) == 0, "a dump with a result");
+    snprintf(names[0], sizeof names[0], "%s", file);
+    snprintf(names[1], sizeof names[1], "./%s", file);
+    snprintf(names[2], sizeof names[2], "%.200s/%s", getcwd(from, sizeof from) ? from : ".", file);
+    snprintf(names[3], sizeof names[3], "%s.soft", file);
+    snprintf(names[4], sizeof names[4], "%s.hard", file);
+    snprintf(names[5], sizeof names[5], "%s.h5", file);
+    ok(!symlink(file, names[3]) && !link(file, names[4]), "and two links");
+    again[0] = abl_case_read(file, "/trial/0001");
+    again[1] = abl_case_read(names[3], "/trial/0001");
+    snprintf(from, sizeof from, "%s input=hdf5 file=%s group=/trial/0001/in",
+             "cross_entropy rows=3 vocabulary=50", names[4]);
+    again[2] = abl_case_new(from);
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < 5; i++) {
+            ok(again[k] && abl_write(names[i], again[k], NULL, 0, NULL) == -1,
+               "case %d is not written to its source, as %s", k, names[i]);
+            error_says(k < 2 ? "is a file that the case was read from" : "is the input of trial 1");
+        }
+    ok(r && abl_result_read(r, file, "/trial/0001/ref64") == 0, "the result is still there");
+    ok(again[0] && abl_write(names[5], again[0], NULL, 0, NULL) == 0 &&
+           abl_write(names[5], again[0], NULL, 0, NULL) == 0,
+       "another file is written, and replaced");
+    ok(again[0] && abl_read(again[0], names[5], "/trial/0001") == 0 &&
+           abl_write(names[5], again[0], NULL, 0, NULL) == -1,
+       "unless it was read, too");
+    error_says("is a file that the case was read from");
+    for (int i = 0; i < 6; i++)
+        unlink(names[i]);
+    for (int k = 0; k < 3; k++)
+        abl_case_free(again[k]);
+    abl_result_free(r);
+    abl_case_free(c);
+}
+
 /* A tensor that older dumps have by another name. */
 static void renamed(void)
 {
@@ -257,6 +301,7 @@ int main(void)
     values();
     results();
     dumps();
+    source();
     renamed();
     everywhere();
     return done();

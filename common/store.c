@@ -30,6 +30,7 @@
 #include "common/err.h"
 #include "common/h5.h"
 #include "common/header.h"
+#include "common/number.h"
 #include "common/output.h"
 #include "common/store.h"
 
@@ -57,6 +58,7 @@ static int trim(struct store *s)
 
 static int reserve(struct store *s, int64_t bytes)
 {
+    char text[NUMBER_TEXT];
     hsize_t end;
     int e;
 
@@ -69,7 +71,7 @@ static int reserve(struct store *s, int64_t bytes)
     if (!e || e == EOPNOTSUPP || e == EINVAL || e == ENOSYS)
         return 0;
     trim(s);
-    return err_set("needs %.1f MiB more: %s", (double)bytes / MIB, strerror(e));
+    return err_set("needs %s more: %s", number_bytes((double)bytes, text), strerror(e));
 }
 
 static int flush(struct store *s)

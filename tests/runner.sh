@@ -474,6 +474,8 @@ columns = 4
 EOF
 today=`date -u +%Y-%m-%d`
 does "an output" 0 ", 0 failed" "$run" own.ini
+grep -q "^own.h5  [1-9][0-9.]* KiB, 1 of 1 trials" out
+ok $? "its size is in a unit that fits"
 does "the same plan once more" 0 "^  replaces own.h5 of $today" "$run" own.ini
 "$run" --tsv own.ini >out 2>err && head -1 out | grep -q "^# replaces own.h5 of $today"
 ok $? "--tsv says so in a comment"

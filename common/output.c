@@ -106,9 +106,10 @@ static int is_scratch(hid_t file, const struct experiment *x)
 
 static void read_date(hid_t file, char date[16])
 {
+    enum { DAY = 10 }; /* characters of 2026-01-31, without the time */
     hid_t root = H5Gopen2(file, "/", H5P_DEFAULT);
     char *text = h5_get_text(root, "date");
-    snprintf(date, 16, "%.10s", text ? text : "unknown date");
+    snprintf(date, 16, "%.*s", text ? DAY : -1, text ? text : "unknown date");
     for (char *c = date; *c; c++)
         if (*c < ' ' || *c > '~')
             *c = '?';

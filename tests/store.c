@@ -780,6 +780,9 @@ static void forged(void)
     ok(!write_some(&x, 0, 0, 2), "a dump");
     forge_table(-1, (hsize_t)1 << 50);
     times_refused("the table time has 1125899906842624 rows, more than 64", "2^50 rows");
+    forge("/", "date", H5T_NATIVE_INT, 0);
+    x.repeats = 3;
+    says(!store_open(&x, 0), ".h5 of unknown date: holds another plan", "a date that is no text");
     H5Tclose(text);
     H5Tclose(fixed);
     clean();

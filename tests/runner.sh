@@ -5,7 +5,7 @@
 srcdir=`cd "${srcdir:-.}" && pwd`
 run=`pwd`/run-ablation
 dir=`mktemp -d "${TMPDIR:-/tmp}/runner.XXXXXX"` || exit 1
-trap 'rm -rf "$dir"' EXIT
+trap 'umount "$dir/small" 2>/dev/null; rm -rf "$dir"' EXIT
 cd "$dir" || exit 1
 n=0
 
@@ -737,7 +737,7 @@ fi
 # A write limit is a full disk: in blocks of 512 bytes.
 rm -f cut.h5 cut.h5.part
 (ulimit -f 8 && exec "$run" -o cut.h5 long.ini) >out 2>err
-[ $? = 2 ] && grep -q 'cut.h5.part: ' err && [ ! -f cut.h5.part ] && [ ! -f cut.h5.part.new ]
+[ $? = 2 ] && grep -q 'cut.h5.part: ' err && ! ls | grep -q '^cut\.h5'
 ok $? "a disk that is full from the start is an error, and no file is left"
 (ulimit -f 5000 && exec "$run" -o cut.h5 long.ini) >out 2>err
 [ $? = 2 ] && grep -q 'cut.h5.part: needs' err
@@ -748,6 +748,24 @@ if [ -n "$H5DUMP" ]; then
     "$run" --resume -o cut.h5 long.ini >out 2>err && same_content whole.h5 cut.h5
     ok $? "--resume after a full disk completes the file to the same content"
 fi
+# A disk of 64 KiB, with as many bytes free as are named; nothing but one sentence is said.
+no_space() {
+    name="a disk with $1 bytes free is one sentence, with exit status 2, and no file is left"
+    mkdir -p small
+    if ! mount -t tmpfs -o size=64k none small 2>/dev/null; then
+        skip "$name" "a file system cannot be mounted here"
+        return
+    fi
+    head -c $((65536 - $1)) /dev/zero >small/full
+    "$run" -o small/cut.h5 long.ini >out 2>err
+    [ $? = 2 ] && [ `wc -l <err` = 1 ] && grep -q 'small/cut.h5.part: .*No space left' err &&
+        [ "`ls small`" = full ]
+    ok $? "$name"
+    umount small
+}
+no_space 0
+no_space 4096
+no_space 65536
 cp whole.h5 other.h5.part
 does "a part is not thrown away" 2 "other.h5.part: holds 12 finished trials: go on with --resume" \
     "$run" -o other.h5 long.ini

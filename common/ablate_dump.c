@@ -55,7 +55,7 @@ int abl_write(const char *file, const abl_case *c, const abl_result *const *resu
         r.failed = abl_failed(v);
     }
     r.inputs = case_rounded(c);
-    struct store *s = r.inputs ? store_open(&x, STORE_REPLACE) : NULL;
+    struct store *s = r.inputs ? store_open(&x, STORE_REPLACE | STORE_WHOLE) : NULL;
     int e = !s || store_write(s, 0, &r);
     if (s) {
         char why[512];

@@ -42,6 +42,7 @@ struct store {
     int fd;       /* HDF5's own, once more: to reserve space, cut it off, sync it */
     int finished; /* it has its final name already: there is nothing to write */
     int lost;     /* a trial could not be written */
+    int whole;    /* see STORE_WHOLE */
     struct output out;
     const char *name; /* now: the part's, or the finished file's */
 };
@@ -307,15 +308,14 @@ static int may_discard(hid_t part, const struct experiment *x, int force)
         return err_set("was not written by this program: move it away");
     if (n <= 0 || force)
         return 0;
-    if (same == SAME_PLAN && header_schema(part) != HEADER_SCHEMA)
-        return err_set("holds %d finished trial%s that an earlier version wrote: begin again "
-                       "with --force",
-                       n, n == 1 ? "" : "s");
-    return err_set(same == SAME_PLAN ? "holds %d finished trial%s: go on with --resume, or begin "
-                                       "again with --force"
-                                     : "holds %d finished trial%s of another plan: begin again "
-                                       "with --force, or write elsewhere with -o",
-                   n, n == 1 ? "" : "s");
+    int earlier = same == SAME_PLAN && header_schema(part) != HEADER_SCHEMA;
+    err_set("holds %d finished trial%s%s, which would be lost", n, n == 1 ? "" : "s",
+            same != SAME_PLAN ? " of another plan"
+            : earlier         ? " that an earlier version wrote"
+                              : "");
+    return err_advise(ADVICE_AGAIN | (same != SAME_PLAN ? ADVICE_ELSEWHERE
+                                      : earlier         ? 0
+                                                        : ADVICE_RESUME));
 }
 
 /* The old part, which *fd has locked, is opened for that, and stays so with
@@ -329,7 +329,7 @@ static int look_into_old(struct store *s, int force, int *fd, hid_t *old)
         return err_set("was not written by this program: move it away");
     *old = open_part(s->name, *fd);
     if (*old < 0) /* damaged, or another's by now */
-        return in_use(*fd) ? -1 : force ? 0 : err_more("; begin again with --force");
+        return in_use(*fd) ? -1 : force ? 0 : err_advise(ADVICE_AGAIN);
     int its = own(*old, s->name);
     if (its < 0)
         return -1;
@@ -488,9 +488,10 @@ static int same_experiment(struct store *s)
 {
     if (header_same(s->file, s->x) != SAME_PLAN)
         return -1;
-    if (!s->finished && header_schema(s->file) != HEADER_SCHEMA)
-        return err_set("was begun by an earlier version; begin again with --force");
-    return header_same_inputs(s->file, s->x) ? err_more("; begin again with --force") : 0;
+    int e = !s->finished && header_schema(s->file) != HEADER_SCHEMA
+                ? err_set("was begun by an earlier version")
+                : header_same_inputs(s->file, s->x);
+    return e ? err_advise(ADVICE_AGAIN) : 0;
 }
 
 static int has_contents(const char *name)
@@ -565,7 +566,8 @@ struct store *store_open(const struct experiment *x, int how)
         err_set("no memory for a store");
         return NULL;
     }
-    *s = (struct store){.x = x, .file = -1, .fd = -1, .name = s->out.part};
+    *s = (struct store){
+        .x = x, .file = -1, .fd = -1, .whole = how & STORE_WHOLE, .name = s->out.part};
     if (!output_find(x, &s->out) && !open_file(s, how))
         return s;
     if (s->fd >= 0)
@@ -641,7 +643,7 @@ int store_close(struct store *s, int complete)
         e = become_final(s);
     if (e)
         err_at("%s", s->name);
-    if (worthless && is_named(s->fd, s->name))
+    if (!s->finished && (worthless || (s->whole && (e || !complete))) && is_named(s->fd, s->name))
         unlink(s->name);
     if (s->fd >= 0)
         close(s->fd);

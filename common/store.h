@@ -43,7 +43,8 @@ struct store;
 enum {
     STORE_RESUME = 1,  /* go on with a part, or a finished file, of the same plan and inputs */
     STORE_REPLACE = 2, /* replace a finished file of another plan, too */
-    STORE_DISCARD = 4  /* discard a part although it has finished trials */
+    STORE_DISCARD = 4, /* discard a part although it has finished trials */
+    STORE_WHOLE = 8    /* leave no part where the file does not become complete */
 };
 /* May the file of x be written?  Tests all that needs no lock.  Nonzero after
  * err_set(): it may not. */
@@ -69,7 +70,7 @@ int store_has(struct store *s, int i, struct store_counts *c);
 int store_write(struct store *s, int i, const struct result *r);
 /* Closes the store in any case.  With `complete` all trials must be complete;
  * the file is synced and gets its final name.  Nonzero after err_set(); the
- * part then stays, unless nothing could be written to it. */
+ * part then stays, unless nothing could be written to it, or with STORE_WHOLE. */
 int store_close(struct store *s, int complete);
 /* The present name of the file. */
 const char *store_name(const struct store *s);

@@ -3,8 +3,11 @@
 #include "config.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <hdf5.h>
@@ -243,6 +246,49 @@ static void source(void)
     abl_case_free(c);
 }
 
+/* Files may have at most so many bytes, as on a full disk: the child's status is 0 where the case
+ * is not written. */
+static int refused_by_disk(const char *file, const abl_case *c, rlim_t bytes)
+{
+    const struct rlimit limit = {bytes, bytes};
+    int status = -1;
+
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGXFSZ, SIG_IGN);
+        _exit(setrlimit(RLIMIT_FSIZE, &limit) || abl_write(file, c, NULL, 0, NULL) != -1 ||
+              !strstr(abl_error(), "File too large"));
+    }
+    return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+}
+
+/* What cannot be written leaves nothing, and the message is no program's. */
+static void not_written(void)
+{
+    char file[] = "library.XXXXXX", part[sizeof file + 8];
+    int fd = mkstemp(file);
+    abl_case *c = abl_case_new("linear rows=600 dim_in=400 dim_out=400");
+    abl_case *small = abl_case_new("cross_entropy rows=3 vocabulary=50");
+
+    close(fd);
+    unlink(file);
+    snprintf(part, sizeof part, "%s.part", file);
+    ok(refused_by_disk(file, c, 3 << 19) && access(file, F_OK) && access(part, F_OK),
+       "a disk that is too small for a case keeps no part of it");
+    ok(refused_by_disk(file, c, 1000) && access(file, F_OK) && access(part, F_OK),
+       "nor does a full one");
+    ok(abl_write(file, c, NULL, 0, NULL) == 0 && rename(file, part) == 0 &&
+           abl_write(file, small, NULL, 0, NULL) == -1 && access(part, F_OK) == 0,
+       "results of a run that was interrupted are not thrown away");
+    error_says("holds 1 finished trial");
+    ok(!strstr(abl_error(), " -") && !strstr(abl_error(), "--"), "which needs no option's name");
+    unlink(part);
+    unlink(file);
+    abl_case_free(small);
+    abl_case_free(c);
+}
+
 /* A tensor that older dumps have by another name. */
 static void renamed(void)
 {
@@ -302,6 +348,7 @@ int main(void)
     results();
     dumps();
     source();
+    not_written();
     renamed();
     everywhere();
     return done();

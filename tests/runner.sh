@@ -480,17 +480,18 @@ does "the same plan once more" 0 "^  replaces own.h5 of $today" "$run" own.ini
 "$run" --tsv own.ini >out 2>err && head -1 out | grep -q "^# replaces own.h5 of $today"
 ok $? "--tsv says so in a comment"
 sed -i 's/^rows.*/rows = 5/' own.ini
-does "another plan" 2 "own.h5 of $today: holds another plan: trial 1 is .*--force" "$run" own.ini
+does "another plan" 2 "own.h5 of $today: holds another plan: trial 1 is .*; replace it with --force, or write elsewhere with -o$" \
+    "$run" own.ini
 does "another plan, by force" 0 "replaces own.h5" "$run" --force own.ini
 cp own.ini copy.ini
 ln own.ini hard.h5
 ln -s own.ini soft.h5
 for name in own.ini ./own.ini "$dir/own.ini" hard.h5 soft.h5; do
-    does "-o of the ini, as $name" 2 "is the experiment's own ini" "$run" --force -o "$name" own.ini
+    does "-o of the ini, as $name" 2 "is the experiment's own ini; write elsewhere with -o$" "$run" --force -o "$name" own.ini
 done
 echo "the user's text" >notes.txt
 cp notes.txt notes.was
-does "-o of a text" 2 "notes.txt: is no dump" "$run" --force -o notes.txt own.ini
+does "-o of a text" 2 "notes.txt: is no dump .*; move it away, or write elsewhere with -o$" "$run" --force -o notes.txt own.ini
 does "a text as input and output" 2 "notes.txt: is the input of trial 1" "$run" --force -o notes.txt \
     -t 'e74 steps=3 batch=1 n_state=2 dim=2 input=text file=notes.txt'
 cmp -s own.ini copy.ini && cmp -s notes.txt notes.was
@@ -592,7 +593,7 @@ if limited "$run" own.ini >/dev/null 2>&1; then
     does "a trial without memory" 4 "FAILED: silu: no memory" limited "$run" memory.ini
     [ -f memory.h5.part ] && [ ! -f memory.h5 ]
     ok $? "the other one is in the part"
-    does "which is not thrown away" 2 "memory.h5.part: holds 1 finished trial: go on with --resume" \
+    does "which is not thrown away" 2 "memory.h5.part: holds 1 finished trial, .*; go on with --resume, or begin again with --force$" \
         "$run" memory.ini
     does "--resume runs the one that is missing" 0 "1 trials are there already" "$run" --resume memory.ini
 else
@@ -767,7 +768,7 @@ no_space 0
 no_space 4096
 no_space 65536
 cp whole.h5 other.h5.part
-does "a part is not thrown away" 2 "other.h5.part: holds 12 finished trials: go on with --resume" \
+does "a part is not thrown away" 2 "other.h5.part: holds 12 finished trials, .*; go on with --resume" \
     "$run" -o other.h5 long.ini
 sed -i 's/^repeats.*/repeats = 1/' long.ini
 does "--resume with another key" 2 "another plan: repeats = 0, not 1" "$run" --resume -o other.h5 long.ini

@@ -554,12 +554,11 @@ static void discarding(void)
     ok(!write_some(&x, 0, 0, 4), "a finished file");
     ok(!write_some(&x, 0, 0, 1) && there(output) && complete(part, 4, SAVE_ALL) == 1,
        "without resuming a new part begins beside the finished file");
-    says(!store_open(&x, 0),
-         ".part: holds 1 finished trial: go on with --resume, or begin again with --force",
+    says(!store_open(&x, 0), ".part: holds 1 finished trial, which would be lost",
          "but not in the place of a part with finished trials");
     y = x;
     y.repeats = 3;
-    says(!store_open(&y, 0), ".part: holds 1 finished trial of another plan: begin again",
+    says(!store_open(&y, 0), ".part: holds 1 finished trial of another plan, which would be lost",
          "also of another plan");
     ok(complete(part, 4, SAVE_ALL) == 1, "which stays");
     ok(!write_some(&x, STORE_DISCARD, 0, 0) && complete(part, 4, SAVE_ALL) == 0,
@@ -567,7 +566,8 @@ static void discarding(void)
     ok(!write_some(&x, 0, 0, 2) && complete(part, 4, SAVE_ALL) == 2,
        "a part without finished trials is begun again");
     ok(!truncate(part, 5000), "a part is damaged");
-    says(!store_open(&x, 0), "; begin again with --force", "a damaged part is not thrown away");
+    says(!store_open(&x, 0) && err_advice() == ADVICE_AGAIN, ".part: cannot be read",
+         "a damaged part is not thrown away");
     ok(!write_some(&x, STORE_DISCARD, 0, 1) && complete(part, 4, SAVE_ALL) == 1,
        "unless an option says so, too");
     write_text(part, "this is a text");
@@ -639,8 +639,8 @@ static void inputs(void)
     H5Gclose(g);
     H5Fclose(f);
     write_text(input, "foobaz");
-    says(!store_open(&x, 1), "; begin again with --force", "another content is refused");
-    says(1, ".part: trial 2 read another store-", "and is an error");
+    says(!store_open(&x, 1) && err_advice() == ADVICE_AGAIN, ".part: trial 2 read another store-",
+         "another content is refused");
     write_text(input, "foobar");
     ok(!write_some(&x, 1, 0, 2) && there(output), "the same content is not");
     write_text(input, "foobaz");
@@ -684,7 +684,7 @@ static void replacing(void)
     ok(s && strlen(store_replaces(s)) == 10 && store_replaces(s)[4] == '-' && !store_close(s, 0),
        "a dump of the same plan is, and its date known");
     y.repeats = 3;
-    says(!store_open(&y, 0), "holds another plan: repeats = 0, not 3; replace it with --force",
+    says(!store_open(&y, 0), "holds another plan: repeats = 0, not 3",
          "one of another plan is not");
     ok(!write_some(&y, STORE_REPLACE, 0, 2), "unless an option says so");
     clean();
@@ -860,7 +860,7 @@ static void earlier_schema(void)
     ok(!rename(output, part), "as a part");
     says(!store_open(&x, STORE_RESUME), "was begun by an earlier version",
          "it is not gone on with");
-    says(!store_open(&x, 0), "that an earlier version wrote: begin again with --force",
+    says(!store_open(&x, 0), "that an earlier version wrote, which would be lost",
          "nor thrown away unasked");
     s = store_open(&x, STORE_DISCARD);
     ok(s && !store_close(s, 0), "it is replaced with --force");
@@ -914,6 +914,11 @@ static void changes_by_others(void)
     ok(holds_text(output, "mine") && complete(part, 1, SAVE_NONE) == 1, "both are there");
     unlink(output);
     ok(!write_some(&x, 1, 0, 1) && there(output), "and --resume ends it");
+    clean();
+    s = store_open(&x, STORE_WHOLE);
+    e = !s || store_write(s, 0, &results[0]) || write_text(output, "mine");
+    says(e || store_close(s, 1), "has been made meanwhile", "an output that appears, again");
+    ok(holds_text(output, "mine") && !there(part), "where no part is to be left, none is");
     clean();
     s = store_open(&x, 0);
     e = !s || store_write(s, 0, &results[0]) || rename(part, away) || write_text(part, "mine");

@@ -7,9 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "common/ablate_types.h"
 #include "common/err.h"
+#include "common/grow.h"
 #include "common/values.h"
 #include "data/input.h"
 
@@ -223,6 +225,23 @@ static int parse(const char *words, struct trial *trial)
     return faults ? -1 : 0;
 }
 
+int case_add_source(abl_case *c, const char *file)
+{
+    struct stat st;
+
+    if (stat(file, &st))
+        return 0; /* it has gone meanwhile: nothing can replace it */
+    for (int i = 0; i < c->n_sources; i++)
+        if (c->source[i].dev == st.st_dev && c->source[i].ino == st.st_ino)
+            return 0;
+    struct file_id *more = grow(c->source, c->n_sources, sizeof *more);
+    if (!more)
+        return err_set("no memory for the name of a file");
+    c->source = more;
+    c->source[c->n_sources++] = (struct file_id){st.st_dev, st.st_ino};
+    return 0;
+}
+
 abl_case *abl_case_new(const char *words)
 {
     if (IS_NULL(words, "string of words"))
@@ -233,7 +252,8 @@ abl_case *abl_case_new(const char *words)
         err_set("no memory for a case");
     else if (prepare_fork() || parse(words, &c->trial) ||
              !(c->t = tensors_new(c->trial.op, &c->trial.sizes)) ||
-             input_fill(&c->trial, c->t, NULL)) {
+             input_fill(&c->trial, c->t, NULL) ||
+             (*c->trial.file && case_add_source(c, c->trial.file))) {
         abl_case_free(c);
         c = NULL;
     }
@@ -242,8 +262,10 @@ abl_case *abl_case_new(const char *words)
 
 void abl_case_free(abl_case *c)
 {
-    if (c)
+    if (c) {
         tensors_free(c->t);
+        free(c->source);
+    }
     free(c);
 }
 

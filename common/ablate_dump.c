@@ -50,6 +50,8 @@ int abl_write(const char *file, const abl_case *c, const abl_result *const *resu
                            .save = SAVE_ALL,
                            .compress = 1,
                            .text = trial.text,
+                           .source = c->source,
+                           .n_sources = c->n_sources,
                            .n = 1,
                            .trial = &trial};
     struct result r = {.trial = &trial};
@@ -70,7 +72,7 @@ int abl_write(const char *file, const abl_case *c, const abl_result *const *resu
         r.failed = abl_failed(v);
     }
     r.inputs = case_rounded(c);
-    struct store *s = r.inputs ? store_open(&x, STORE_REPLACE) : NULL;
+    struct store *s = r.inputs ? store_open(&x, STORE_REPLACE | STORE_WHOLE) : NULL;
     int e = !s || store_write(s, 0, &r);
     if (s) {
         char why[512];
@@ -193,7 +195,7 @@ int abl_read(abl_case *c, const char *file, const char *group)
 {
     if (IS_NULL(c, "case") || IS_NULL(file, "name of the file") || IS_NULL(group, "group"))
         return -1;
-    return with_group(file, group, read_case, c);
+    return with_group(file, group, read_case, c) || case_add_source(c, file) ? -1 : 0;
 }
 
 static int read_result(hid_t g, void *data)

@@ -14,6 +14,8 @@
 struct abl_case {
     struct trial trial;
     struct tensors *t;
+    struct file_id *source; /* the files that it was read from */
+    int n_sources;
 };
 
 /* Sizes and tensors of its own; `own` is its backend where it was not run. */
@@ -34,6 +36,8 @@ struct abl_verdicts {
     char name[16];
 };
 
+/* Keep in mind that the case was read from that file.  Nonzero after err_set(): no memory. */
+int case_add_source(abl_case *c, const char *file);
 /* The case's inputs, rounded to its storage type for the backends; NULL after err_set(). */
 struct tensors *case_rounded(const abl_case *c);
 

@@ -8,6 +8,7 @@
 #include "common/err.h"
 
 static _Thread_local char text[1024];
+static _Thread_local int advice;
 
 int err_set(const char *fmt, ...)
 {
@@ -15,6 +16,7 @@ int err_set(const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    advice = 0;
     return -1;
 }
 
@@ -43,4 +45,15 @@ int err_more(const char *fmt, ...)
 const char *err_text(void)
 {
     return text;
+}
+
+int err_advise(int flags)
+{
+    advice = flags;
+    return -1;
+}
+
+int err_advice(void)
+{
+    return advice;
 }

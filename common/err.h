@@ -16,6 +16,19 @@ __attribute__((format(printf, 1, 2))) int err_at(const char *fmt, ...);
 __attribute__((format(printf, 1, 2))) int err_more(const char *fmt, ...);
 const char *err_text(void);
 
+/* What would help, for a program to say how: the library knows no options. */
+enum {
+    ADVICE_RESUME = 1,    /* go on with the part that is there */
+    ADVICE_AGAIN = 2,     /* throw it away */
+    ADVICE_REPLACE = 4,   /* replace the file that is there */
+    ADVICE_MOVE = 8,      /* move it away */
+    ADVICE_ELSEWHERE = 16 /* write to another file */
+};
+/* Leave advice, several flags or one, with the message that is there; err_set() takes it away.
+ * Returns -1. */
+int err_advise(int advice);
+int err_advice(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -101,3 +101,19 @@ void number_plain(const char *text, char plain[NUMBER_TEXT])
     else if (read_real(text, &x) && !isinf(x))
         snprintf(plain, NUMBER_TEXT, "%.17g", x == 0 ? 0 : x);
 }
+
+const char *number_bytes(double bytes, char text[NUMBER_TEXT])
+{
+    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    enum { N_UNITS = sizeof units / sizeof *units };
+    int i = -1;
+
+    /* What would be printed as 1024.0 has the next unit. */
+    for (; bytes >= (i < 0 ? 1024 : 1023.95) && i < N_UNITS - 1; i++)
+        bytes /= 1024;
+    if (i < 0)
+        snprintf(text, NUMBER_TEXT, "%.0f byte%s", bytes, bytes == 1 ? "" : "s");
+    else
+        snprintf(text, NUMBER_TEXT, "%.1f %s", bytes, units[i]);
+    return text;
+}

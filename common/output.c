@@ -58,13 +58,20 @@ static int is(const struct stat *st, const char *file)
 
 static int not_read(const struct experiment *x, const char *file, const struct stat *st)
 {
-    if (x->file && is(st, x->file))
-        return err_set("%s: is the experiment's own ini; write elsewhere with -o", file);
+    if (x->file && is(st, x->file)) {
+        err_set("%s: is the experiment's own ini", file);
+        return err_advise(ADVICE_ELSEWHERE);
+    }
     for (int i = 0; i < x->n; i++) {
         const char *input = x->trial[i].file;
-        if (*input && (!i || strcmp(input, x->trial[i - 1].file) != 0) && is(st, input))
-            return err_set("%s: is the input of trial %d; write elsewhere with -o", file, i + 1);
+        if (*input && (!i || strcmp(input, x->trial[i - 1].file) != 0) && is(st, input)) {
+            err_set("%s: is the input of trial %d", file, i + 1);
+            return err_advise(ADVICE_ELSEWHERE);
+        }
     }
+    for (int i = 0; i < x->n_sources; i++)
+        if (x->source[i].dev == st->st_dev && x->source[i].ino == st->st_ino)
+            return err_set("%s: is a file that the case was read from; write to another", file);
     return 0;
 }
 
@@ -103,9 +110,10 @@ static int is_scratch(hid_t file, const struct experiment *x)
 
 static void read_date(hid_t file, char date[16])
 {
+    enum { DAY = 10 }; /* characters of 2026-01-31, without the time */
     hid_t root = H5Gopen2(file, "/", H5P_DEFAULT);
     char *text = h5_get_text(root, "date");
-    snprintf(date, 16, "%.10s", text ? text : "unknown date");
+    snprintf(date, 16, "%.*s", text ? DAY : -1, text ? text : "unknown date");
     for (char *c = date; *c; c++)
         if (*c < ' ' || *c > '~')
             *c = '?';
@@ -115,20 +123,19 @@ static void read_date(hid_t file, char date[16])
 
 static int judge(hid_t file, const struct experiment *x, int force, struct output *o)
 {
-    static const char elsewhere[] = "or write elsewhere with -o";
-
     read_date(file, o->date);
     switch (header_same(file, x)) {
     case SAME_PLAN: return 0;
     case NOT_OURS:
         err_at("%s", o->file);
-        return err_more("; it is not replaced: move it away, %s", elsewhere);
+        err_more("; it is not replaced");
+        return err_advise(ADVICE_MOVE | ADVICE_ELSEWHERE);
     case OTHER_PLAN: break;
     }
     if (force || is_scratch(file, x))
         return 0;
     err_at("%s of %s", o->file, o->date);
-    return err_more("; replace it with --force, %s", elsewhere);
+    return err_advise(ADVICE_REPLACE | ADVICE_ELSEWHERE);
 }
 
 int output_may_replace(const struct experiment *x, int force, struct output *o)
@@ -147,10 +154,12 @@ int output_may_replace(const struct experiment *x, int force, struct output *o)
     H5E_BEGIN_TRY
     {
         hid_t file = H5Fopen(o->file, H5F_ACC_RDONLY, H5P_DEFAULT);
-        e = file >= 0 ? judge(file, x, force, o)
-                      : err_set("%s: is no dump (%s); it is not replaced: move it away, or write "
-                                "elsewhere with -o",
-                                o->file, h5_reason());
+        if (file >= 0) {
+            e = judge(file, x, force, o);
+        } else {
+            err_set("%s: is no dump (%s); it is not replaced", o->file, h5_reason());
+            e = err_advise(ADVICE_MOVE | ADVICE_ELSEWHERE);
+        }
         if (file >= 0)
             H5Fclose(file);
     }

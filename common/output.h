@@ -2,8 +2,8 @@
  *
  * Symbolic links are followed, and stay.  An output is refused if it exists
  * and is not a regular file; if the experiment reads it, under any name, as
- * its ini or an input; if it is no dump of ablate; or, without --force, if it
- * is a dump of another plan.  An empty file counts as none.  The same rules
+ * its ini or an input; if it is no dump of ablate; or, unless that is
+ * forced, if it is a dump of another plan.  An empty file counts as none.  The same rules
  * hold for NAME.h5.part; whether that may be discarded is tested under its
  * lock (store.c). */
 #ifndef OUTPUT_H

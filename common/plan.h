@@ -40,6 +40,7 @@
 #define PLAN_H
 
 #include <stdio.h>
+#include <sys/types.h>
 
 #include "common/op.h"
 
@@ -68,6 +69,12 @@ struct trial {
     char text[MAX_LINE];        /* the words that make this trial again, with -t */
 };
 
+/* A file, whichever of its names leads to it. */
+struct file_id {
+    dev_t dev;
+    ino_t ino;
+};
+
 struct experiment {
     char name[64];
     uint64_t seed;
@@ -84,7 +91,10 @@ struct experiment {
     int every_kernel; /* of a GPU backend that accepts the case is judged, not the first alone */
     char output[512];
     const char *file; /* the ini, as plan_read() was given it; NULL: from words */
-    int scratch;      /* the output is the default of words, which the next words may replace */
+    /* Files that it was read from besides `file` and those of its trials; they are not freed. */
+    const struct file_id *source;
+    int n_sources;
+    int scratch; /* the output is the default of words, which the next words may replace */
     enum save save;
     int compress;
     char *text; /* the ini file, or the words */

@@ -11,6 +11,7 @@
 #include "common/err.h"
 #include "common/estimate.h"
 #include "common/grow.h"
+#include "common/number.h"
 #include "common/quote.h"
 #include "common/progress.h"
 #include "common/report.h"
@@ -593,6 +594,7 @@ void report_baseline(struct report *p, int i, const struct baseline *b,
 int report_end(struct report *p, const char *file, int interrupted)
 {
     const char *comment = p->tsv ? "# " : "";
+    char size[NUMBER_TEXT];
     struct stat st;
 
     progress_clear();
@@ -618,8 +620,9 @@ int report_end(struct report *p, const char *file, int interrupted)
         if (*p->why_skipped)
             fprintf(p->to, "skipped     %s\n", p->why_skipped);
         if (stat(file, &st) == 0)
-            fprintf(p->to, "%s  %.1f MB, %d of %d trials, %.0f s\n", file, st.st_size * 1e-6,
-                    p->done, p->x->n, difftime(time(NULL), p->begun));
+            fprintf(p->to, "%s  %s, %d of %d trials, %.0f s\n", file,
+                    number_bytes((double)st.st_size, size), p->done, p->x->n,
+                    difftime(time(NULL), p->begun));
     }
     if (interrupted)
         fprintf(p->to, "%sstopped after %d of %d trials; --resume goes on from there\n", comment,

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/err.h"
+#include "common/number.h"
 #include "common/run.h"
 
 /* ---- tensors on the host ---- */
@@ -190,15 +191,16 @@ int run_reserve(const struct call *c)
     const struct backend *b = c->backend;
     int64_t needs = op_memory(c->op, b, c->kernel, c->sizes), has = b->memory();
     int64_t tensors = 2 * c->op->n_args + 1; /* each with its guards, and rounded up */
+    char text[NUMBER_TEXT], available[NUMBER_TEXT];
     int e = 0;
 
+    number_bytes((double)needs, text);
     if (needs > has)
-        return err_set("%s on %s needs %.1f GiB, %.1f GiB are free", c->op->name, b->name,
-                       needs * 0x1p-30, has * 0x1p-30);
+        return err_set("%s on %s needs %s, %s are free", c->op->name, b->name, text,
+                       number_bytes((double)has, available));
     if (b->reserve)
         e = b->reserve(needs + tensors * 4 * BAND);
-    return e ? err_set("%s: cannot reserve %.1f GiB: %s", b->name, needs * 0x1p-30, b->strerror(e))
-             : 0;
+    return e ? err_set("%s: cannot reserve %s: %s", b->name, text, b->strerror(e)) : 0;
 }
 
 /* ---- a run ---- */

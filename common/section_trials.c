@@ -10,6 +10,7 @@
 #include "common/file.h"
 #include "common/grow.h"
 #include "common/keys.h"
+#include "common/number.h"
 #include "common/quote.h"
 #include "common/run.h"
 #include "common/section.h"
@@ -206,16 +207,6 @@ static double memory_needed(const struct plan *p, const struct trial *t)
            work_bytes(op_kernels(t->op, yardstick)[0], &t->sizes);
 }
 
-static const char *bytes_text(double bytes, char text[32])
-{
-    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    int i = 0;
-    for (bytes /= 1024; bytes >= 1024 && i < (int)COUNT(units) - 1; i++)
-        bytes /= 1024;
-    snprintf(text, 32, "%.1f %s", bytes, units[i]);
-    return text;
-}
-
 /* The value in quotes where it needs them among words. */
 static void quoted(const char *value, char *to, size_t size)
 {
@@ -282,7 +273,7 @@ static void refuse(struct plan *p, struct work *w)
 static void make_trial(struct plan *p, struct work *w)
 {
     struct trial *t = &w->t;
-    char need[32], have[32], text[MAX_TEXT];
+    char need[NUMBER_TEXT], have[NUMBER_TEXT], text[MAX_TEXT];
 
     t->sizes = w->base;
     for (int i = 0; i < w->l.n; i++)
@@ -301,7 +292,7 @@ static void make_trial(struct plan *p, struct work *w)
     double bytes = memory_needed(p, t);
     if (bytes > p->available) {
         err_set("%s needs %s of memory, %s are available (%s dtype=%s)", t->op->name,
-                bytes_text(bytes, need), bytes_text(p->available, have), text,
+                number_bytes(bytes, need), number_bytes(p->available, have), text,
                 dtype_names[t->type]);
         if (at_first(&w->l, "seed"))
             refuse(p, w);

@@ -1,9 +1,9 @@
 /* store.c - the HDF5 file of an experiment, written so that being killed at
  * any moment costs no finished trial.
  *
- * Opening makes a group for every trial of the plan, with all that is known
- * beforehand, under a name of its own, and moves the file into place when it
- * is whole.  From then on nothing that trials share is changed.  Writing a
+ * Opening makes, in memory, a file with a group for every trial of the plan and
+ * all that is known beforehand, and puts it in its place when it is whole on
+ * disk; HDF5 cannot close a file that it finds no space for.  From then on nothing that trials share is changed.  Writing a
  * trial then goes
  *
  *     reserve the space on disk
@@ -30,16 +30,19 @@
 #include "common/err.h"
 #include "common/h5.h"
 #include "common/header.h"
+#include "common/number.h"
 #include "common/output.h"
 #include "common/store.h"
 
-enum { MIB = 1 << 20 };
+enum { MIB = 1 << 20, MAX_FRESH = MAX_OUTPUT + 16, FRESH_NAMES = 99 };
 
 struct store {
     const struct experiment *x;
     hid_t file;
     int fd;       /* HDF5's own, once more: to reserve space, cut it off, sync it */
     int finished; /* it has its final name already: there is nothing to write */
+    int lost;     /* a trial could not be written */
+    int whole;    /* see STORE_WHOLE */
     struct output out;
     const char *name; /* now: the part's, or the finished file's */
 };
@@ -55,21 +58,31 @@ static int trim(struct store *s)
     return ftruncate(s->fd, end) ? err_set("cannot cut it off: %s", strerror(errno)) : 0;
 }
 
+/* Space for so many bytes from `at` on.  Not every file system can reserve it; there, writes will
+ * fail. */
+static int allocate(int fd, hsize_t at, int64_t bytes)
+{
+    char text[NUMBER_TEXT];
+    int e;
+
+    do
+        e = posix_fallocate(fd, at, bytes);
+    while (e == EINTR);
+    return !e || e == EOPNOTSUPP || e == EINVAL || e == ENOSYS
+               ? 0
+               : err_set("needs %s more: %s", number_bytes((double)bytes, text), strerror(e));
+}
+
 static int reserve(struct store *s, int64_t bytes)
 {
     hsize_t end;
-    int e;
 
     if (H5Fget_filesize(s->file, &end) < 0)
         return h5_cannot("see its size");
-    do
-        e = posix_fallocate(s->fd, end, bytes);
-    while (e == EINTR);
-    /* Not every file system can; there, HDF5's writes will fail. */
-    if (!e || e == EOPNOTSUPP || e == EINVAL || e == ENOSYS)
+    if (!allocate(s->fd, end, bytes))
         return 0;
     trim(s);
-    return err_set("needs %.1f MiB more: %s", (double)bytes / MIB, strerror(e));
+    return -1;
 }
 
 static int flush(struct store *s)
@@ -113,12 +126,11 @@ static hid_t file_how(void)
 
 /* The ceilings that times are compared with, in bytes, FLOP or evaluations per second, and
  * seconds. */
-static int write_ceilings(const struct store *s)
+static int write_ceilings(hid_t file, const struct ceilings *c)
 {
-    const struct ceilings *c = s->x->ceilings;
     if (!c)
         return 0;
-    hid_t g = h5_group_new(s->file, "ceilings", 0);
+    hid_t g = h5_group_new(file, "ceilings", 0);
     int e = g < 0 || h5_put_double(g, "memory", c->memory) ||
             h5_put_double(g, "tensor", c->tensor) || h5_put_double(g, "fp32", c->fp32) ||
             h5_put_double(g, "special", c->special) ||
@@ -130,14 +142,14 @@ static int write_ceilings(const struct store *s)
 }
 
 /* Everything but the trials' contents, into the empty file. */
-static int fill(struct store *s)
+static int fill(hid_t file, const struct experiment *x)
 {
-    const struct experiment *x = s->x;
-    hid_t root = H5Gopen2(s->file, "/", H5P_DEFAULT), trials = -1;
-    int e = root < 0 ? h5_cannot("open /") : header_write(root, x) || write_ceilings(s);
+    hid_t root = H5Gopen2(file, "/", H5P_DEFAULT), trials = -1;
+    int e =
+        root < 0 ? h5_cannot("open /") : header_write(root, x) || write_ceilings(file, x->ceilings);
     char contents[MAX_CONTENTS] = "";
 
-    e = e || (trials = h5_group_new(s->file, "trial", 0)) < 0;
+    e = e || (trials = h5_group_new(file, "trial", 0)) < 0;
     for (int i = 0; !e && i < x->n; i++) {
         const struct trial *t = &x->trial[i];
         if (!*t->file)
@@ -148,22 +160,68 @@ static int fill(struct store *s)
     }
     h5_drop(trials);
     h5_drop(root);
-    return e || flush(s) || trim(s) ? -1 : 0;
+    return e ? -1 : 0;
 }
 
-static hid_t create(const char *name)
+/* An empty file in memory, under a name that no file on disk can have; -1 after err_set(). */
+static hid_t create(void)
 {
     hid_t root = H5Pcreate(H5P_FILE_CREATE), how = file_how(), file = -1;
     const unsigned order = H5P_CRT_ORDER_TRACKED | H5P_CRT_ORDER_INDEXED;
 
     if (root >= 0 && how >= 0 && H5Pset_link_creation_order(root, order) >= 0 &&
-        H5Pset_attr_creation_order(root, order) >= 0 && H5Pset_obj_track_times(root, 0) >= 0)
-        file = H5Fcreate(name, H5F_ACC_EXCL, root, how);
+        H5Pset_attr_creation_order(root, order) >= 0 && H5Pset_obj_track_times(root, 0) >= 0 &&
+        H5Pset_fapl_core(how, MIB, 0) >= 0)
+        file = H5Fcreate("/dev/null/memory", H5F_ACC_TRUNC, root, how);
     if (file < 0)
-        err_set("cannot be written: %s", h5_reason());
+        h5_cannot("make it in memory");
     h5_drop(root);
     h5_drop(how);
     return file;
+}
+
+/* A file in memory, and its bytes there. */
+struct image {
+    hid_t file;
+    const unsigned char *bytes;
+    size_t n;
+};
+
+static void drop_image(struct image *m)
+{
+    if (m->file >= 0)
+        H5Fclose(m->file);
+}
+
+/* The new file of x; to be dropped in any case.  Its bytes are taken from where they are, because
+ * H5Fget_file_image() of HDF5 1.10 gives a superblock whose checksum is wrong. */
+static int make_image(const struct experiment *x, struct image *m)
+{
+    unsigned char **bytes;
+    ssize_t n;
+
+    *m = (struct image){create(), NULL, 0};
+    if (m->file < 0 || fill(m->file, x))
+        return -1;
+    if (H5Fflush(m->file, H5F_SCOPE_LOCAL) < 0 || (n = H5Fget_file_image(m->file, NULL, 0)) < 0 ||
+        H5Fget_vfd_handle(m->file, H5P_DEFAULT, (void **)&bytes) < 0)
+        return h5_cannot("make it in memory");
+    m->bytes = *bytes;
+    m->n = n;
+    return 0;
+}
+
+static int put_image(int fd, const struct image *m)
+{
+    if (allocate(fd, 0, (int64_t)m->n))
+        return -1;
+    for (size_t at = 0; at < m->n;) {
+        ssize_t n = pwrite(fd, m->bytes + at, m->n - at, (off_t)at);
+        if (n < 0 && errno != EINTR)
+            return err_set("cannot be written: %s", strerror(errno));
+        at += n > 0 ? n : 0;
+    }
+    return 0;
 }
 
 /* ---- whose it is ---- */
@@ -250,15 +308,14 @@ static int may_discard(hid_t part, const struct experiment *x, int force)
         return err_set("was not written by this program: move it away");
     if (n <= 0 || force)
         return 0;
-    if (same == SAME_PLAN && header_schema(part) != HEADER_SCHEMA)
-        return err_set("holds %d finished trial%s that an earlier version wrote: begin again "
-                       "with --force",
-                       n, n == 1 ? "" : "s");
-    return err_set(same == SAME_PLAN ? "holds %d finished trial%s: go on with --resume, or begin "
-                                       "again with --force"
-                                     : "holds %d finished trial%s of another plan: begin again "
-                                       "with --force, or write elsewhere with -o",
-                   n, n == 1 ? "" : "s");
+    int earlier = same == SAME_PLAN && header_schema(part) != HEADER_SCHEMA;
+    err_set("holds %d finished trial%s%s, which would be lost", n, n == 1 ? "" : "s",
+            same != SAME_PLAN ? " of another plan"
+            : earlier         ? " that an earlier version wrote"
+                              : "");
+    return err_advise(ADVICE_AGAIN | (same != SAME_PLAN ? ADVICE_ELSEWHERE
+                                      : earlier         ? 0
+                                                        : ADVICE_RESUME));
 }
 
 /* The old part, which *fd has locked, is opened for that, and stays so with
@@ -272,7 +329,7 @@ static int look_into_old(struct store *s, int force, int *fd, hid_t *old)
         return err_set("was not written by this program: move it away");
     *old = open_part(s->name, *fd);
     if (*old < 0) /* damaged, or another's by now */
-        return in_use(*fd) ? -1 : force ? 0 : err_more("; begin again with --force");
+        return in_use(*fd) ? -1 : force ? 0 : err_advise(ADVICE_AGAIN);
     int its = own(*old, s->name);
     if (its < 0)
         return -1;
@@ -281,28 +338,82 @@ static int look_into_old(struct store *s, int force, int *fd, hid_t *old)
     return may_discard(*old, s->x, force);
 }
 
-/* The name that a new part is filled under, which whoever has the lock of the
- * part is alone with.  What one who was killed left there is removed. */
-static void fresh_name(const struct store *s, char fresh[MAX_OUTPUT + 16])
+/* An empty file in the part's folder that has no name, so that nothing of it is left when the
+ * process is killed; -1 where the file system has no such files. */
+static int open_unnamed(const char *part)
 {
-    snprintf(fresh, MAX_OUTPUT + 16, "%s.new", s->name);
-    unlink(fresh);
+#ifdef O_TMPFILE
+    char folder[MAX_OUTPUT + 8];
+    const char *slash = strrchr(part, '/');
+
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash + 1 - part) : 1,
+             slash ? part : ".");
+    return open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
+#else
+    (void)part;
+    return -1;
+#endif
 }
 
-/* A new part, filled, which replaces what has its name. */
+/* Give that file, or a new one if fd is -1, a name beside the part that nothing else has.  Returns
+ * its descriptor; -1 with errno: EEXIST where all these names are taken. */
+static int give_name(int fd, const char *part, char fresh[MAX_FRESH])
+{
+    char magic[40];
+
+    snprintf(magic, sizeof magic, "/proc/self/fd/%d", fd);
+    for (int i = 1; i <= FRESH_NAMES; i++) {
+        snprintf(fresh, MAX_FRESH, "%s.%d", part, i);
+        int named = fd < 0 ? open(fresh, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666)
+                    : linkat(AT_FDCWD, magic, AT_FDCWD, fresh, AT_SYMLINK_FOLLOW) ? -1
+                                                                                  : fd;
+        if (named >= 0 || errno != EEXIST)
+            return named;
+    }
+    return -1;
+}
+
+/* A file with that image, under a name of its own; -1 after err_set(). */
+static int put_fresh(const char *part, const struct image *m, char fresh[MAX_FRESH])
+{
+    int fd = open_unnamed(part);
+
+    if (fd >= 0) {
+        int e = put_image(fd, m);
+        if (!e && give_name(fd, part, fresh) >= 0)
+            return fd;
+        close(fd);
+        if (e)
+            return -1;
+    }
+    if ((fd = give_name(-1, part, fresh)) < 0)
+        return errno == EEXIST ? err_set("files from %s.1 to %s.%d are in the way, which runs that "
+                                         "were killed may have left: remove them",
+                                         part, part, FRESH_NAMES)
+                               : err_set("cannot be written: %s", strerror(errno));
+    if (!put_image(fd, m))
+        return fd;
+    unlink(fresh);
+    close(fd);
+    return -1;
+}
+
+/* A new part, which is locked before it replaces what has its name; nonzero after err_set(). */
 static int new_part(struct store *s)
 {
-    char fresh[MAX_OUTPUT + 16];
+    char fresh[MAX_FRESH];
+    struct image m;
+    int fd = make_image(s->x, &m) ? -1 : put_fresh(s->name, &m, fresh);
 
-    fresh_name(s, fresh);
-    if ((s->file = create(fresh)) < 0)
+    drop_image(&m);
+    if (fd < 0)
         return -1;
-    int e =
-        (s->fd = own(s->file, fresh)) < 0 || reserve(s, MIB + (int64_t)s->x->n * 8192) || fill(s);
+    int e = (s->file = open_part(fresh, fd)) < 0 || (s->fd = own(s->file, fresh)) < 0;
     if (!e && rename(fresh, s->name))
         e = err_set("%s", strerror(errno));
-    if (e)
+    if (e && is_named(fd, fresh))
         unlink(fresh);
+    close(fd);
     return e ? -1 : 0;
 }
 
@@ -322,7 +433,7 @@ static int begin(struct store *s, int how)
         err_at("%s", s->name);
     e = e || output_may_replace(s->x, how & STORE_REPLACE, &s->out) ||
         (new_part(s) && err_at("%s", s->name));
-    if (e && !st.st_size)
+    if (e && !st.st_size && is_named(fd, s->name))
         unlink(s->name);
     if (old >= 0)
         H5Fclose(old);
@@ -377,9 +488,10 @@ static int same_experiment(struct store *s)
 {
     if (header_same(s->file, s->x) != SAME_PLAN)
         return -1;
-    if (!s->finished && header_schema(s->file) != HEADER_SCHEMA)
-        return err_set("was begun by an earlier version; begin again with --force");
-    return header_same_inputs(s->file, s->x) ? err_more("; begin again with --force") : 0;
+    int e = !s->finished && header_schema(s->file) != HEADER_SCHEMA
+                ? err_set("was begun by an earlier version")
+                : header_same_inputs(s->file, s->x);
+    return e ? err_advise(ADVICE_AGAIN) : 0;
 }
 
 static int has_contents(const char *name)
@@ -402,8 +514,6 @@ static int open_old(struct store *s)
     close(fd);
     if (s->file < 0 || (s->fd = own(s->file, s->name)) < 0)
         return -1;
-    char fresh[MAX_OUTPUT + 16];
-    fresh_name(s, fresh);
     return 0;
 }
 
@@ -456,7 +566,8 @@ struct store *store_open(const struct experiment *x, int how)
         err_set("no memory for a store");
         return NULL;
     }
-    *s = (struct store){.x = x, .file = -1, .fd = -1, .name = s->out.part};
+    *s = (struct store){
+        .x = x, .file = -1, .fd = -1, .whole = how & STORE_WHOLE, .name = s->out.part};
     if (!output_find(x, &s->out) && !open_file(s, how))
         return s;
     if (s->fd >= 0)
@@ -485,7 +596,7 @@ int store_write(struct store *s, int i, const struct result *r)
         if (s->finished || has(s, i, &ignored))
             e = err_set("trial %d is there already", i + 1);
         else
-            e = write_result(s, i, r);
+            e = s->lost = write_result(s, i, r);
     }
     H5E_END_TRY
     return e ? err_at("%s", s->name) : 0;
@@ -504,11 +615,22 @@ static int become_final(struct store *s)
                : 0;
 }
 
+/* A part that a full disk left without a finished trial is worth nothing. */
+static int is_worthless(struct store *s)
+{
+    struct store_counts ignored;
+    int any = s->finished || !s->lost;
+    for (int i = 0; !any && i < s->x->n; i++)
+        any = has(s, i, &ignored);
+    return !any;
+}
+
 int store_close(struct store *s, int complete)
 {
-    int e = 0;
+    int e = 0, worthless;
     H5E_BEGIN_TRY
     {
+        worthless = is_worthless(s);
         if (!s->finished)
             e = (complete && has_all(s)) || flush(s) || trim(s);
         if (H5Fclose(s->file) < 0 && !e)
@@ -521,6 +643,8 @@ int store_close(struct store *s, int complete)
         e = become_final(s);
     if (e)
         err_at("%s", s->name);
+    if (!s->finished && (worthless || (s->whole && (e || !complete))) && is_named(s->fd, s->name))
+        unlink(s->name);
     if (s->fd >= 0)
         close(s->fd);
     free(s);

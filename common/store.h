@@ -23,9 +23,15 @@
  * not hold for a power failure: nothing is synced before the end.)
  *
  * Only the process that has the lock of the part may write, replace or rename
- * it: a flock on HDF5's own descriptor.  A new part is filled under the name
- * NAME.h5.part.new.  Meanwhile the part that it will replace is locked; if
- * there was none, an empty one is made for this. */
+ * it: a flock on HDF5's own descriptor.  A new part is made in memory and put
+ * into a file without a name (O_TMPFILE), which then gets the first of the
+ * names NAME.h5.part.1 to .99 that nothing has, is opened and locked, and
+ * renamed.  Where the file system has no files without a name, it has that
+ * name from the beginning.  No file of such a name is ever removed, since it
+ * could be anybody's: a process that is killed before it renames its own
+ * leaves that one, and where all 99 are there, the message says so.
+ * Meanwhile the part that will be replaced is locked; if there was none, an
+ * empty one is made for this. */
 #ifndef STORE_H
 #define STORE_H
 
@@ -37,7 +43,8 @@ struct store;
 enum {
     STORE_RESUME = 1,  /* go on with a part, or a finished file, of the same plan and inputs */
     STORE_REPLACE = 2, /* replace a finished file of another plan, too */
-    STORE_DISCARD = 4  /* discard a part although it has finished trials */
+    STORE_DISCARD = 4, /* discard a part although it has finished trials */
+    STORE_WHOLE = 8    /* leave no part where the file does not become complete */
 };
 /* May the file of x be written?  Tests all that needs no lock.  Nonzero after
  * err_set(): it may not. */
@@ -58,11 +65,12 @@ struct store_counts {
 /* Is trial i (from 0) complete?  If so, its counts, as passed to store_write(). */
 int store_has(struct store *s, int i, struct store_counts *c);
 /* Writes trial i.  Nonzero after err_set(), e.g. "e74.h5.part: needs 12.3 MiB
- * more: No space left on device"; the finished trials stay readable. */
+ * more: No space left on device"; the finished trials stay readable.  Where
+ * there are none, store_close() removes the part. */
 int store_write(struct store *s, int i, const struct result *r);
 /* Closes the store in any case.  With `complete` all trials must be complete;
  * the file is synced and gets its final name.  Nonzero after err_set(); the
- * part then stays. */
+ * part then stays, unless nothing could be written to it, or with STORE_WHOLE. */
 int store_close(struct store *s, int complete);
 /* The present name of the file. */
 const char *store_name(const struct store *s);

@@ -85,10 +85,32 @@ static void catch_signals(void)
     sigaction(SIGTERM, &a, NULL);
 }
 
+/* The options by which the library's advice can be followed. */
+static void print_advice(FILE *to)
+{
+    static const struct {
+        int advice;
+        const char *text;
+    } options[] = {{ADVICE_RESUME, "go on with --resume"},
+                   {ADVICE_AGAIN, "begin again with --force"},
+                   {ADVICE_REPLACE, "replace it with --force"},
+                   {ADVICE_MOVE, "move it away"},
+                   {ADVICE_ELSEWHERE, "write elsewhere with -o"}};
+    const char *between = "; ";
+
+    for (size_t i = 0; i < COUNT(options); i++)
+        if (err_advice() & options[i].advice) {
+            fprintf(to, "%s%s", between, options[i].text);
+            between = ", or ";
+        }
+}
+
 static int complain(int status)
 {
     progress_clear();
-    fprintf(stderr, "run-ablation: %s\n", err_text());
+    fprintf(stderr, "run-ablation: %s", err_text());
+    print_advice(stderr);
+    fputc('\n', stderr);
     return status;
 }
 

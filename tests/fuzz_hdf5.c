@@ -581,7 +581,7 @@ static void try_file(int i, struct counts *c)
 static void leave(const char *folder)
 {
     static const char *const files[] = {"finished.h5", "unfinished.h5", "mutated.h5",
-                                        "mutated.h5.part", "mutated.h5.part.new"};
+                                        "mutated.h5.part"};
     for (size_t i = 0; i < COUNT(files); i++)
         unlink(files[i]);
     if (chdir("/") || rmdir(folder))

@@ -3,8 +3,11 @@
 #include "config.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <hdf5.h>
@@ -268,6 +271,93 @@ static void dumped_index(void)
     abl_case_free(c);
 }
 
+/* The file that a case was read from has other names, and keeps its results under all of them. */
+static void source(void)
+{
+    char file[] = "library.XXXXXX", names[6][300], from[512];
+    int fd = mkstemp(file);
+    abl_case *c = abl_case_new("cross_entropy rows=3 vocabulary=50"), *again[3];
+    abl_result *r = abl_run(c, "ref64", NULL, 0);
+
+    close(fd);
+    ok(r && abl_write(file, c, (const abl_result *[]){r}, 1, NULL) == 0, "a dump with a result");
+    snprintf(names[0], sizeof names[0], "%s", file);
+    snprintf(names[1], sizeof names[1], "./%s", file);
+    snprintf(names[2], sizeof names[2], "%.200s/%s", getcwd(from, sizeof from) ? from : ".", file);
+    snprintf(names[3], sizeof names[3], "%s.soft", file);
+    snprintf(names[4], sizeof names[4], "%s.hard", file);
+    snprintf(names[5], sizeof names[5], "%s.h5", file);
+    ok(!symlink(file, names[3]) && !link(file, names[4]), "and two links");
+    again[0] = abl_case_read(file, "/trial/0001");
+    again[1] = abl_case_read(names[3], "/trial/0001");
+    snprintf(from, sizeof from, "%s input=hdf5 file=%s group=/trial/0001/in",
+             "cross_entropy rows=3 vocabulary=50", names[4]);
+    again[2] = abl_case_new(from);
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < 5; i++) {
+            ok(again[k] && abl_write(names[i], again[k], NULL, 0, NULL) == -1,
+               "case %d is not written to its source, as %s", k, names[i]);
+            error_says(k < 2 ? "is a file that the case was read from" : "is the input of trial 1");
+        }
+    ok(r && abl_result_read(r, file, "/trial/0001/ref64") == 0, "the result is still there");
+    ok(again[0] && abl_write(names[5], again[0], NULL, 0, NULL) == 0 &&
+           abl_write(names[5], again[0], NULL, 0, NULL) == 0,
+       "another file is written, and replaced");
+    ok(again[0] && abl_read(again[0], names[5], "/trial/0001") == 0 &&
+           abl_write(names[5], again[0], NULL, 0, NULL) == -1,
+       "unless it was read, too");
+    error_says("is a file that the case was read from");
+    for (int i = 0; i < 6; i++)
+        unlink(names[i]);
+    for (int k = 0; k < 3; k++)
+        abl_case_free(again[k]);
+    abl_result_free(r);
+    abl_case_free(c);
+}
+
+/* Files may have at most so many bytes, as on a full disk: the child's status is 0 where the case
+ * is not written. */
+static int refused_by_disk(const char *file, const abl_case *c, rlim_t bytes)
+{
+    const struct rlimit limit = {bytes, bytes};
+    int status = -1;
+
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGXFSZ, SIG_IGN);
+        _exit(setrlimit(RLIMIT_FSIZE, &limit) || abl_write(file, c, NULL, 0, NULL) != -1 ||
+              !strstr(abl_error(), "File too large"));
+    }
+    return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+}
+
+/* What cannot be written leaves nothing, and the message is no program's. */
+static void not_written(void)
+{
+    char file[] = "library.XXXXXX", part[sizeof file + 8];
+    int fd = mkstemp(file);
+    abl_case *c = abl_case_new("linear rows=600 dim_in=400 dim_out=400");
+    abl_case *small = abl_case_new("cross_entropy rows=3 vocabulary=50");
+
+    close(fd);
+    unlink(file);
+    snprintf(part, sizeof part, "%s.part", file);
+    ok(refused_by_disk(file, c, 3 << 19) && access(file, F_OK) && access(part, F_OK),
+       "a disk that is too small for a case keeps no part of it");
+    ok(refused_by_disk(file, c, 1000) && access(file, F_OK) && access(part, F_OK),
+       "nor does a full one");
+    ok(abl_write(file, c, NULL, 0, NULL) == 0 && rename(file, part) == 0 &&
+           abl_write(file, small, NULL, 0, NULL) == -1 && access(part, F_OK) == 0,
+       "results of a run that was interrupted are not thrown away");
+    error_says("holds 1 finished trial");
+    ok(!strstr(abl_error(), " -") && !strstr(abl_error(), "--"), "which needs no option's name");
+    unlink(part);
+    unlink(file);
+    abl_case_free(small);
+    abl_case_free(c);
+}
+
 /* A tensor that older dumps have by another name. */
 static void renamed(void)
 {
@@ -329,6 +419,8 @@ int main(void)
     results();
     dumps();
     dumped_index();
+    source();
+    not_written();
     renamed();
     everywhere();
     return done();

@@ -5,7 +5,7 @@
 srcdir=`cd "${srcdir:-.}" && pwd`
 run=`pwd`/run-ablation
 dir=`mktemp -d "${TMPDIR:-/tmp}/runner.XXXXXX"` || exit 1
-trap 'rm -rf "$dir"' EXIT
+trap 'umount "$dir/small" 2>/dev/null; rm -rf "$dir"' EXIT
 cd "$dir" || exit 1
 n=0
 
@@ -516,21 +516,24 @@ columns = 4
 EOF
 today=`date -u +%Y-%m-%d`
 does "an output" 0 ", 0 failed" "$run" own.ini
+grep -q "^own.h5  [1-9][0-9.]* KiB, 1 of 1 trials" out
+ok $? "its size is in a unit that fits"
 does "the same plan once more" 0 "^  replaces own.h5 of $today" "$run" own.ini
 "$run" --tsv own.ini >out 2>err && head -1 out | grep -q "^# replaces own.h5 of $today"
 ok $? "--tsv says so in a comment"
 sed -i 's/^rows.*/rows = 5/' own.ini
-does "another plan" 2 "own.h5 of $today: holds another plan: trial 1 is .*--force" "$run" own.ini
+does "another plan" 2 "own.h5 of $today: holds another plan: trial 1 is .*; replace it with --force, or write elsewhere with -o$" \
+    "$run" own.ini
 does "another plan, by force" 0 "replaces own.h5" "$run" --force own.ini
 cp own.ini copy.ini
 ln own.ini hard.h5
 ln -s own.ini soft.h5
 for name in own.ini ./own.ini "$dir/own.ini" hard.h5 soft.h5; do
-    does "-o of the ini, as $name" 2 "is the experiment's own ini" "$run" --force -o "$name" own.ini
+    does "-o of the ini, as $name" 2 "is the experiment's own ini; write elsewhere with -o$" "$run" --force -o "$name" own.ini
 done
 echo "the user's text" >notes.txt
 cp notes.txt notes.was
-does "-o of a text" 2 "notes.txt: is no dump" "$run" --force -o notes.txt own.ini
+does "-o of a text" 2 "notes.txt: is no dump .*; move it away, or write elsewhere with -o$" "$run" --force -o notes.txt own.ini
 does "a text as input and output" 2 "notes.txt: is the input of trial 1" "$run" --force -o notes.txt \
     -t 'e74 steps=3 batch=1 n_state=2 dim=2 input=text file=notes.txt'
 cmp -s own.ini copy.ini && cmp -s notes.txt notes.was
@@ -632,7 +635,7 @@ if limited "$run" own.ini >/dev/null 2>&1; then
     does "a trial without memory" 4 "FAILED: silu: no memory" limited "$run" memory.ini
     [ -f memory.h5.part ] && [ ! -f memory.h5 ]
     ok $? "the other one is in the part"
-    does "which is not thrown away" 2 "memory.h5.part: holds 1 finished trial: go on with --resume" \
+    does "which is not thrown away" 2 "memory.h5.part: holds 1 finished trial, .*; go on with --resume, or begin again with --force$" \
         "$run" memory.ini
     does "--resume runs the one that is missing" 0 "1 trials are there already" "$run" --resume memory.ini
 else
@@ -777,7 +780,7 @@ fi
 # A write limit is a full disk: in blocks of 512 bytes.
 rm -f cut.h5 cut.h5.part
 (ulimit -f 8 && exec "$run" -o cut.h5 long.ini) >out 2>err
-[ $? = 2 ] && grep -q 'cut.h5.part: ' err && [ ! -f cut.h5.part ] && [ ! -f cut.h5.part.new ]
+[ $? = 2 ] && grep -q 'cut.h5.part: ' err && ! ls | grep -q '^cut\.h5'
 ok $? "a disk that is full from the start is an error, and no file is left"
 (ulimit -f 5000 && exec "$run" -o cut.h5 long.ini) >out 2>err
 [ $? = 2 ] && grep -q 'cut.h5.part: needs' err
@@ -788,8 +791,26 @@ if [ -n "$H5DUMP" ]; then
     "$run" --resume -o cut.h5 long.ini >out 2>err && same_content whole.h5 cut.h5
     ok $? "--resume after a full disk completes the file to the same content"
 fi
+# A disk of 64 KiB, with as many bytes free as are named; nothing but one sentence is said.
+no_space() {
+    name="a disk with $1 bytes free is one sentence, with exit status 2, and no file is left"
+    mkdir -p small
+    if ! mount -t tmpfs -o size=64k none small 2>/dev/null; then
+        skip "$name" "a file system cannot be mounted here"
+        return
+    fi
+    head -c $((65536 - $1)) /dev/zero >small/full
+    "$run" -o small/cut.h5 long.ini >out 2>err
+    [ $? = 2 ] && [ `wc -l <err` = 1 ] && grep -q 'small/cut.h5.part: .*No space left' err &&
+        [ "`ls small`" = full ]
+    ok $? "$name"
+    umount small
+}
+no_space 0
+no_space 4096
+no_space 65536
 cp whole.h5 other.h5.part
-does "a part is not thrown away" 2 "other.h5.part: holds 12 finished trials: go on with --resume" \
+does "a part is not thrown away" 2 "other.h5.part: holds 12 finished trials, .*; go on with --resume" \
     "$run" -o other.h5 long.ini
 sed -i 's/^repeats.*/repeats = 1/' long.ini
 does "--resume with another key" 2 "another plan: repeats = 0, not 1" "$run" --resume -o other.h5 long.ini

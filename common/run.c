@@ -409,7 +409,8 @@ int run_op(const struct call *c, struct tensors *t, struct outcome *out)
     if (no)
         return err_set("%s on %s: kernel %s declines: %s", c->op->name, c->backend->name,
                        c->kernel->name, no);
-    int noisy = c->backend->disturb && (c->noise.stored > 0 || c->noise.special > 0);
+    const struct noise *n = &c->noise;
+    int noisy = c->backend->disturb && (n->stored > 0 || n->loaded > 0 || n->special > 0);
     int e = put_all(c, t, &p, &f, &out->peak);
     if (noisy)
         c->backend->disturb(c->noise);

@@ -26,10 +26,6 @@
 typedef double real, num;
 #define REF(name) ref64_##name
 #define blas_gemm cblas_dgemm
-static inline real load(num x)
-{
-    return x;
-}
 #elif REAL == 32
 typedef float real, num;
 #define REF(name) ref32_##name
@@ -61,24 +57,21 @@ static inline num store(real x)
 /* The noise of the passes that this thread computes (common/op.h). */
 extern _Thread_local struct noise ref64_noise;
 
-static inline double disturbed(double x, float unit)
+/* x, off by `unit` of itself, up or down; 0: x itself. */
+static inline double disturbed(double x, float unit, unsigned place)
 {
     uint64_t bits;
 
+    if (!(unit > 0))
+        return x;
     memcpy(&bits, &x, sizeof bits);
-    bits = (bits ^ bits >> 29 ^ ref64_noise.key * 0xd1342543de82ef95) * 0x9e3779b97f4a7c15;
+    bits ^= (place + ((uint64_t)ref64_noise.key << 32)) * 0xd1342543de82ef95;
+    bits = (bits ^ bits >> 29) * 0x9e3779b97f4a7c15;
     return bits >> 63 ? x + unit * x : x - unit * x;
 }
-
-static inline num store(real x)
-{
-    return ref64_noise.stored > 0 ? disturbed(x, ref64_noise.stored) : x;
-}
-
-static inline double special(double x)
-{
-    return ref64_noise.special > 0 ? disturbed(x, ref64_noise.special) : x;
-}
+#define load(x) disturbed(x, ref64_noise.loaded, __LINE__)
+#define store(x) disturbed(x, ref64_noise.stored, 0)
+#define special(x) disturbed(x, ref64_noise.special, __LINE__)
 /* These are macros of tgmath.h. */
 #undef sqrt
 #undef exp
@@ -107,6 +100,9 @@ static inline real dot(const real *a, const real *b, int64_t n)
     #pragma omp simd reduction(+ : sum)
     for (int64_t i = 0; i < n; i++)
         sum += a[i] * b[i];
+#if REAL == 64
+    sum = disturbed(sum, ref64_noise.loaded, 0);
+#endif
     return sum;
 }
 
@@ -130,7 +126,7 @@ static inline void times_transposed(const real *A, const real *x, real *y, int64
 static inline real kept_as(enum dtype kept, real x)
 {
 #if REAL == 64
-    return ref64_noise.stored > 0 ? disturbed(x, (float)dtype_unit(kept)) : x;
+    return ref64_noise.stored > 0 ? disturbed(x, (float)dtype_unit(kept), 0) : x;
 #else
     (void)kept;
     return x;

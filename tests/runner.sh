@@ -543,6 +543,15 @@ for name in . "$dir" /dev/null fifo; do
     does "-o $name" 2 "is a folder\|is no regular file" "$run" -o "$name" own.ini
 done
 does "-o ''" 2 "the name of the output is empty" "$run" -o '' own.ini
+does "-o -" 2 "^run-ablation: -: a dump cannot be written to standard output; give a file, ./- for" \
+    "$run" -o - own.ini
+sed 's/^repeats.*/&\noutput = -/' own.ini >minus.ini
+does "output = -" 2 "-: a dump cannot be written to standard output" "$run" --force minus.ini
+[ ! -e ./- ] && [ ! -e ./-.part ]
+ok $? "no file of that name is made"
+does "-o ./-" 0 ", 0 failed" "$run" -o ./- own.ini
+[ -s ./- ]
+ok $? "is such a file"
 ln -s behind.h5 link.h5
 does "-o of a link" 0 ", 0 failed" "$run" -o link.h5 own.ini
 [ -h link.h5 ] && [ -s behind.h5 ] && [ ! -h behind.h5 ]

@@ -653,6 +653,12 @@ int store_close(struct store *s, int complete)
     return e ? -1 : 0;
 }
 
+void store_abandon(struct store *s)
+{
+    s->lost = 1;
+    store_close(s, 0);
+}
+
 int store_timings(struct store *s, int i, struct timings *to)
 {
     int e;

@@ -216,7 +216,7 @@ int abl_verdict(const abl_verdicts *v, int i, struct abl_verdict *to);
 /* Writes the case as /trial/0001 of a new file, with n results, each in a group
  * with the name of its backend or program (the list may be NULL if n is 0), and
  * the verdicts (NULL: none).  An existing dump is replaced.  Returns -1 if the
- * file exists and is no dump, or if inputs of the case were read from it, by
+ * file is called "-", or exists and is no dump, or if inputs of the case were read from it, by
  * whatever name, or if a file called FILE.part holds results that a run of
  * run-ablation has not completed.  A write that fails leaves the existing dump as
  * it was, and no other file. */

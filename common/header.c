@@ -181,13 +181,14 @@ int header_trials(hid_t file)
 
 int header_finished(hid_t file)
 {
-    int n = header_trials(file), finished = 0;
-    for (int i = 0; i < n; i++) {
+    int n = header_trials(file), finished = n < 0 ? -1 : 0;
+    for (int i = 0; finished >= 0 && i < n; i++) {
         hid_t g = header_trial(file, i);
-        finished += g >= 0 && header_complete(g) > 0;
+        int complete = g < 0 ? -1 : header_complete(g);
+        finished = complete < 0 ? err_set("trial %d is damaged", i + 1) : finished + complete;
         h5_drop(g);
     }
-    return n < 0 ? -1 : finished;
+    return finished;
 }
 
 /* ---- compared ---- */

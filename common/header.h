@@ -36,7 +36,7 @@ enum same header_same(hid_t file, const struct experiment *x);
 int header_same_inputs(hid_t file, const struct experiment *x);
 
 /* How many trials there are, from 0 to MAX_TRIALS, and how many of them are
- * finished; -1 after err_set(). */
+ * finished; -1 after err_set(): it is damaged, so that they cannot be counted. */
 int header_trials(hid_t file);
 int header_finished(hid_t file);
 /* The group of trial i, from 0; -1 after err_set(). */

@@ -82,6 +82,9 @@ int output_find(const struct experiment *x, struct output *o)
     *o = (struct output){.there = 0};
     if (!*x->output)
         return err_set("the name of the output is empty");
+    if (strcmp(x->output, "-") == 0)
+        return err_set("-: a dump cannot be written to standard output; give a file, ./- for one "
+                       "of that name");
     if (follow(x->output, o->file))
         return -1;
     snprintf(o->part, sizeof o->part, "%s.part", o->file);

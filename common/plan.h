@@ -66,6 +66,7 @@ struct trial {
     char kernel[32];            /* of the GPU backends; "": the first that accepts the case */
     char section[64];           /* NAME of [trial NAME], control characters as \xHH; or "" */
     int line;                   /* of the section in the ini file */
+    int input_line;             /* of `group` there or, if there is none, of `file` */
     char text[MAX_LINE];        /* the words that make this trial again, with -t */
 };
 

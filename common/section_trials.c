@@ -124,6 +124,7 @@ static void read_input(struct plan *p, struct work *w)
                    t->op->name);
     if (t->file[0] && !(w->wrong & 1u << key_find(trial_keys, "file")))
         find_file(p, t, file->line);
+    t->input_line = group ? group->line : file ? file->line : 0;
 }
 
 /* A choice of other parameters that, were it another, would make this one

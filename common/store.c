@@ -306,8 +306,10 @@ static int may_discard(hid_t part, const struct experiment *x, int force)
 
     if (same == NOT_OURS)
         return err_set("was not written by this program: move it away");
-    if (n <= 0 || force)
+    if (!n || force)
         return 0;
+    if (n < 0) /* damaged: they cannot be counted */
+        return err_advise(ADVICE_AGAIN);
     int earlier = same == SAME_PLAN && header_schema(part) != HEADER_SCHEMA;
     err_set("holds %d finished trial%s%s, which would be lost", n, n == 1 ? "" : "s",
             same != SAME_PLAN ? " of another plan"
@@ -649,6 +651,12 @@ int store_close(struct store *s, int complete)
         close(s->fd);
     free(s);
     return e ? -1 : 0;
+}
+
+void store_abandon(struct store *s)
+{
+    s->lost = 1;
+    store_close(s, 0);
 }
 
 int store_timings(struct store *s, int i, struct timings *to)

@@ -72,6 +72,9 @@ int store_write(struct store *s, int i, const struct result *r);
  * the file is synced and gets its final name.  Nonzero after err_set(); the
  * part then stays, unless nothing could be written to it, or with STORE_WHOLE. */
 int store_close(struct store *s, int complete);
+/* Closes a store to which nothing was written, after an error; a part without finished trials is
+ * removed. */
+void store_abandon(struct store *s);
 /* The present name of the file. */
 const char *store_name(const struct store *s);
 

@@ -15,6 +15,7 @@
 #include "common/number.h"
 #include "common/progress.h"
 #include "common/report.h"
+#include "common/section.h"
 #include "common/trial.h"
 #include "experiments/begin.h"
 #include "experiments/list.h"
@@ -132,21 +133,42 @@ static int missing_backend(const struct experiment *x)
     return 0;
 }
 
-/* Reads all inputs from files once, so that a wrong one is reported before any trial has run.  The
- * same message of several trials is printed once.  Trials that an earlier run finished need no
- * inputs, and each batch of a regime has its own: these are read when a trial begins. */
-static int wrong_inputs(const struct experiment *x, int resume)
+/* Reads the trial's inputs from an HDF5 file, for all batches of a regime: a dataset that has the
+ * right shape for the first and the last of them has it for all.  Nonzero after err_set(). */
+static int wrong_input(const struct experiment *x, const struct trial *t)
 {
-    char last[1024] = "";
-    int wrong = 0;
+    struct trial first = *t;
 
-    for (int i = 0; i < x->n && !resume && x->measure != MEASURE_REGIME; i++)
-        if (input_check(&x->trial[i])) {
-            if (!wrong++ || strcmp(last, err_text()) != 0)
-                complain(BAD_INPUT);
-            snprintf(last, sizeof last, "%s", err_text());
-        }
-    return wrong;
+    if (input_check(t))
+        return -1;
+    if (x->measure != MEASURE_REGIME || !t->op->batch)
+        return 0;
+    DIM(&first.sizes, t->op->batch) = 1;
+    return !op_complete(t->op, &first.sizes) && input_check(&first)
+               ? err_more(" at a batch of 1, with which measure = regime begins")
+               : 0;
+}
+
+/* Reads all inputs from HDF5 files once, so that a wrong one is reported, like another error of the
+ * ini file, before any trial runs; those of trials that are in the store (NULL: none) are not
+ * needed.  Faults of several trials with the same message are printed once. */
+static int wrong_inputs(const struct experiment *x, struct store *store)
+{
+    struct plan p = {.file = x->file};
+    struct store_counts ignored;
+    char last[1024] = "";
+    int line = -1;
+
+    for (int i = 0; i < x->n; i++) {
+        const struct trial *t = &x->trial[i];
+        if ((store && store_has(store, i, &ignored)) || !wrong_input(x, t))
+            continue;
+        if (t->input_line != line || strcmp(last, err_text()) != 0)
+            plan_fault(&p, t->input_line, "%s", err_text());
+        line = t->input_line;
+        snprintf(last, sizeof last, "%s", err_text());
+    }
+    return plan_faults_print(&p, stderr);
 }
 
 /* Measure the ceilings, if times are compared with them. */
@@ -309,11 +331,16 @@ static int run(struct experiment *x, const struct options *options)
         return complain(BACKEND_MISSING);
     if (store_may_write(x, how))
         return complain(BAD_INPUT);
-    if (wrong_inputs(x, options->resume))
+    if (!options->resume && wrong_inputs(x, NULL))
         return BAD_INPUT;
     find_ceilings(x);
     if (!open_baseline(x, options, &b))
         store = store_open(x, how);
+    if (store && options->resume && wrong_inputs(x, store)) {
+        store_abandon(store);
+        baseline_free(b);
+        return BAD_INPUT;
+    }
     int status = store ? run_stored(x, options, b, store) : complain(BAD_INPUT);
     baseline_free(b);
     return status;

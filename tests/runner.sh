@@ -543,6 +543,15 @@ for name in . "$dir" /dev/null fifo; do
     does "-o $name" 2 "is a folder\|is no regular file" "$run" -o "$name" own.ini
 done
 does "-o ''" 2 "the name of the output is empty" "$run" -o '' own.ini
+does "-o -" 2 "^run-ablation: -: a dump cannot be written to standard output; give a file, ./- for" \
+    "$run" -o - own.ini
+sed 's/^repeats.*/&\noutput = -/' own.ini >minus.ini
+does "output = -" 2 "-: a dump cannot be written to standard output" "$run" --force minus.ini
+[ ! -e ./- ] && [ ! -e ./-.part ]
+ok $? "no file of that name is made"
+does "-o ./-" 0 ", 0 failed" "$run" -o ./- own.ini
+[ -s ./- ]
+ok $? "is such a file"
 ln -s behind.h5 link.h5
 does "-o of a link" 0 ", 0 failed" "$run" -o link.h5 own.ini
 [ -h link.h5 ] && [ -s behind.h5 ] && [ ! -h behind.h5 ]
@@ -573,6 +582,56 @@ else
         skip "$name" "no Python with numpy and h5py"
     done
 fi
+
+# ---- inputs that a file does not hold ----
+
+"$run" -o in.h5 -t 'swiglu rows=2 dim=3 repeats=0' >out 2>err
+ok $? "a dump, to be an input"
+# refused NAME MESSAGE LINES [OPTION]: with these lines of [trial] from line 6 on, and as words.
+refused() {
+    name=$1 message=$2 lines=$3
+    shift 3
+    rm -f no.h5*
+    printf '[experiment]\nmeasure = %s\n[trial]\nop = swiglu\nrows = 1, 2\n%b\ndim = 3\ninput = hdf5\n' \
+        "$measure" "$lines" >hdf5.ini
+    "$run" "$@" -o no.h5 hdf5.ini >out 2>err
+    [ $? = 2 ] && [ ! -s out ] && [ `wc -l <err` = 1 ] && grep -q "^hdf5.ini:[67]: $message\$" err &&
+        ! ls no.h5* >ls.txt 2>&1
+    ok $? "$name, in an ini file: measure = $measure $*"
+    words=`printf "%b" "$lines" | sed 's/ = /=/'`
+    rm -f no.h5*
+    "$run" "$@" -o no.h5 -t "swiglu rows=1,2 dim=3 input=hdf5 measure=$measure $words" >out 2>err
+    [ $? = 2 ] && [ ! -s out ] && [ `wc -l <err` = 1 ] && grep -q "^-t: $message\$" err &&
+        ! ls no.h5* >ls.txt 2>&1
+    ok $? "$name, in words: measure = $measure $*"
+}
+long=`printf '%0127d' 0`
+for measure in check regime; do
+    for option in '' --resume; do
+        none="has none of the inputs of swiglu: a b"
+        refused "no dataset of that name" "in.h5:/trial $none" 'file = in.h5\ngroup = /trial' $option
+        refused "nor in /" "in.h5:/ $none" 'file = in.h5\ngroup = /' $option
+        refused "nor in the default group" "in.h5:/ $none" 'file = in.h5' $option
+        refused "a group without a name" "group: a value is missing" 'file = in.h5\ngroup = ""' $option
+        refused "no such group" "in.h5 has no group /none" 'file = in.h5\ngroup = none' $option
+        refused "a dataset as a group" "in.h5 has no group /trial/0001/in/a" \
+            'file = in.h5\ngroup = /trial/0001/in/a' $option
+        refused "a long name" "in.h5 has no group /$long" "file = in.h5\\ngroup = $long" $option
+        refused "a longer one" "group: longer than 127 characters" "file = in.h5\\ngroup = 0$long" $option
+        refused "a control character" "group: a control character (27) stands in it" \
+            'file = in.h5\ngroup = a\0033[1mb' $option
+        refused "no such file" "file = none.h5: No such file or directory" 'file = none.h5' $option
+        refused "a file of another kind" "own.ini cannot be read as HDF5: file signature not found" \
+            'file = own.ini' $option
+    done
+done
+growing='swiglu rows=2 dim=3 input=hdf5 file=in.h5 group=/trial/0001/in measure=regime'
+does "a dataset of one batch alone" 2 "^-t: in.h5:/trial/0001/in/a is \[2,3\], swiglu's a is \[1,3\] at a batch of 1," \
+    "$run" -o no.h5 -t "$growing"
+does "which is right where there is no other" 0 "0 failed\|nothing was checked" \
+    "$run" -o one.h5 -t "`echo "$growing" | sed s/measure=regime//` repeats=0"
+[ ! -e no.h5.part ]
+ok $? "leaves no part"
 
 # ---- descriptors, and trials that cannot be run ----
 

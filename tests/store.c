@@ -585,6 +585,54 @@ static void discarding(void)
          "no such folder");
 }
 
+/* Take trial 2 or the number of trials out of a file that HDF5 can still open. */
+static void damage(const char *file, int attribute)
+{
+    hid_t f = H5Fopen(file, H5F_ACC_RDWR, H5P_DEFAULT);
+    if ((attribute ? H5Adelete(f, "n_trials") : H5Ldelete(f, "/trial/0002", H5P_DEFAULT)) < 0)
+        ok(0, "cannot damage %s", file);
+    H5Fclose(f);
+}
+
+/* Old outputs that are damaged: which of them an option replaces, as the man page says. */
+static void damaged(void)
+{
+    static const char *const what[] = {"a trial", "the number of trials"};
+    static const char *const sentence[] = {".part: trial 2 is damaged",
+                                           ".part: there is no attribute n_trials"};
+    struct experiment x = experiment(4, SAVE_ALL, 0, 0);
+
+    for (int k = 0; k < 2; k++) {
+        ok(!write_some(&x, 0, 0, 3), "a part loses %s", what[k]);
+        damage(part, k);
+        says(!store_open(&x, 0) && err_advice() == ADVICE_AGAIN, sentence[k],
+             "its finished trials are not thrown away");
+        ok(there(part) && !write_some(&x, STORE_DISCARD, 0, 1) && complete(part, 4, SAVE_ALL) == 1,
+           "unless an option says so");
+        clean();
+        ok(!write_some(&x, 0, 0, 4), "a finished file loses %s", what[k]);
+        damage(output, k);
+        says(!store_open(&x, STORE_DISCARD) && err_advice() == (ADVICE_REPLACE | ADVICE_ELSEWHERE),
+             strchr(sentence[k], ':') + 2, "it is not replaced");
+        ok(!write_some(&x, STORE_REPLACE, 0, 4) && complete(output, 4, SAVE_ALL) == 4,
+           "unless an option says so");
+        clean();
+    }
+    ok(!write_some(&x, 0, 0, 4) && !truncate(output, 5000), "a finished file is cut off");
+    says(!store_open(&x, STORE_REPLACE | STORE_DISCARD) &&
+             err_advice() == (ADVICE_MOVE | ADVICE_ELSEWHERE),
+         "is no dump (truncated file", "one that cannot be opened is never replaced");
+    ok(there(output) && !there(part), "and stays, without a part");
+    clean();
+    ok(!write_some(&x, 0, 0, 1), "a part loses its schema");
+    hid_t f = H5Fopen(part, H5F_ACC_RDWR, H5P_DEFAULT);
+    ok(H5Adelete(f, "schema") >= 0, "which says whose it is");
+    H5Fclose(f);
+    says(!store_open(&x, STORE_REPLACE | STORE_DISCARD), "was not written by this program",
+         "it is never thrown away");
+    clean();
+}
+
 /* Every key on which the contents of the file depend. */
 static void other_keys(void)
 {
@@ -1215,6 +1263,7 @@ int main(void)
     equal_runs();
     resuming();
     discarding();
+    damaged();
     other_keys();
     inputs();
     replacing();

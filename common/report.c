@@ -168,7 +168,19 @@ static void head_unused(const struct report *p)
     }
 }
 
-void report_head(struct report *p, const char *file, const char *replaces, int resumed,
+/* What becomes of the file that is there. */
+static void head_replaces(const struct report *p, const char *file, const struct store *store)
+{
+    const char *head = p->tsv ? "#" : " ", *kept = store_keeps(store);
+
+    if (*kept)
+        fprintf(p->to, "%s replaces %s of %s, which holds another plan and becomes %s\n", head,
+                file, store_replaces(store), kept);
+    else if (*store_replaces(store))
+        fprintf(p->to, "%s replaces %s of %s\n", head, file, store_replaces(store));
+}
+
+void report_head(struct report *p, const char *file, const struct store *store, int resumed,
                  const struct baseline *b)
 {
     const struct experiment *x = p->x;
@@ -176,8 +188,7 @@ void report_head(struct report *p, const char *file, const char *replaces, int r
     if (!p->tsv)
         fprintf(p->to, "%s %s: %s, %d trial%s into %s\n", PACKAGE_NAME, PACKAGE_VERSION, x->name,
                 x->n, x->n == 1 ? "" : "s", file);
-    if (*replaces)
-        fprintf(p->to, "%s replaces %s of %s\n", p->tsv ? "#" : " ", file, replaces);
+    head_replaces(p, file, store);
     if (p->tsv) {
         head_unused(p);
         tsv_head(p);

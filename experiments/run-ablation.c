@@ -42,7 +42,7 @@ static const char usage[] =
     "  -n, --plan       print the plan, one trial per line, and run nothing\n"
     "  -o FILE          write to FILE instead of the experiment's output\n"
     "      --resume     go on with a file that an interrupted run left\n"
-    "      --force      replace a dump of another plan, and begin again where an\n"
+    "      --force      do not keep a dump of another plan, and begin again where an\n"
     "                   interrupted run left finished trials\n"
     "      --baseline FILE      compare times with those in FILE, of an earlier run on\n"
     "                           the same device; slower ones fail\n"
@@ -283,7 +283,7 @@ static int run_stored(const struct experiment *x, const struct options *options,
         report_free(report);
         return complain(BAD_INPUT);
     }
-    report_head(report, x->output, store_replaces(store), resumed, b);
+    report_head(report, x->output, store, resumed, b);
     catch_signals();
     char part[sizeof x->output + 128];
     int e = run_trials(x, store, b, report, &errors, &bad);

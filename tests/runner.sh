@@ -522,9 +522,18 @@ does "the same plan once more" 0 "^  replaces own.h5 of $today" "$run" own.ini
 "$run" --tsv own.ini >out 2>err && head -1 out | grep -q "^# replaces own.h5 of $today"
 ok $? "--tsv says so in a comment"
 sed -i 's/^rows.*/rows = 5/' own.ini
-does "another plan" 2 "own.h5 of $today: holds another plan: trial 1 is .*; replace it with --force, or write elsewhere with -o$" \
-    "$run" own.ini
-does "another plan, by force" 0 "replaces own.h5" "$run" --force own.ini
+cp own.h5 own.was
+does "another plan" 0 "^  replaces own.h5 of $today, which holds another plan and becomes own.h5.~1~$" "$run" own.ini
+cmp -s own.was own.h5.~1~ && ! cmp -s own.was own.h5
+ok $? "the dump of the plan before is kept"
+sed -i 's/^rows.*/rows = 6/' own.ini
+"$run" --tsv own.ini >out 2>err && head -1 out | grep -q "^# replaces own.h5 .* becomes own.h5.~2~$"
+ok $? "--tsv says so in a comment, and the next name is taken"
+sed -i 's/^rows.*/rows = 5/' own.ini
+does "another plan, by force" 0 "^  replaces own.h5 of $today$" "$run" --force own.ini
+cmp -s own.was own.h5.~1~ && [ -s own.h5.~2~ ] && [ ! -e own.h5.~3~ ]
+ok $? "that is not kept, and those that are stay"
+rm own.h5.~2~
 cp own.ini copy.ini
 ln own.ini hard.h5
 ln -s own.ini soft.h5
@@ -549,7 +558,7 @@ does "-o of a link" 0 ", 0 failed" "$run" -o link.h5 own.ini
 ok $? "is written through the link"
 does "words" 0 ", 0 failed" "$run" -t 'softmax rows=2 columns=2 repeats=0'
 does "other words replace trial.h5" 0 "replaces trial.h5" "$run" -t 'softmax rows=3 columns=2 repeats=0'
-does "but not if it is named" 2 "holds another plan" "$run" -o trial.h5 \
+does "but keep it if it is named" 0 "which holds another plan and becomes trial.h5.~1~$" "$run" -o trial.h5 \
     -t 'softmax rows=2 columns=2 repeats=0'
 if [ -n "$PYTHON" ]; then
     "$PYTHON" - 2>err <<EOF

@@ -60,7 +60,10 @@ static const char usage[] =
     "      --version    version and what it was built with\n"
     "\n"
     "Exit status: 0 good, 1 a check failed, 2 bad input, 3 a required backend is\n"
-    "missing, 4 no check failed but a trial could not be run, 130 interrupted.\n";
+    "missing, 4 no check failed but a trial could not be run, 130 interrupted.\n"
+    "\n"
+    "man run-ablation describes options and keys; doc/glossary.md of the source explains\n"
+    "the terms, such as oracle, yardstick and hand-over.\n";
 
 struct options {
     const char *words, *file, *output, *baseline, *threshold;

@@ -265,6 +265,18 @@ usage "--list and -t" "--list takes no other option beside it" --list -t relu
 usage "--list with --random" "--list takes no other option beside it" --random 3 --list relu
 usage "two operations" "relu and silu are two operations; give one" --list relu silu
 usage "a file and words" "-t and the file a.ini cannot both be run; give one" a.ini -t relu
+
+# ---- terms ----
+
+for term in yardstick handover no_z z_mod; do
+    grep -q "^| [^|]*\<$term\>[^|]* | " "$srcdir/doc/glossary.md"
+    ok $? "the glossary has $term"
+done
+sed -n '/^## The report/,/^## Requirements/p' "$srcdir/README.md" | grep -q 'doc/glossary\.md'
+ok $? "README names the glossary where it shows a report"
+does "--help names it" 0 "doc/glossary.md" "$run" --help
+grep -q 'doc/glossary\.md' "$srcdir/man/run-ablation.1"
+ok $? "so does the man page"
 if [ -c /dev/full ]; then
     for option in --help --version --list "--list e74" "-n -t relu"; do
         "$run" $option >/dev/full 2>err

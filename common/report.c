@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "common/counts.h"
 #include "common/err.h"
 #include "common/estimate.h"
 #include "common/grow.h"
@@ -35,7 +36,7 @@ struct worst {
 struct report {
     const struct experiment *x;
     FILE *to;
-    int tsv;
+    int tsv, verbose;
     struct varying varying[MAX_SETTINGS];
     int n_varying;
     int checks, failed, skipped, unjudged, errors, done;
@@ -47,7 +48,7 @@ struct report {
     time_t begun;
 };
 
-struct report *report_new(const struct experiment *x, FILE *to, int tsv)
+struct report *report_new(const struct experiment *x, FILE *to, int how)
 {
     struct report *p = calloc(1, sizeof *p);
     char name[MAX_SETTINGS][MAX_SETTING];
@@ -58,7 +59,8 @@ struct report *report_new(const struct experiment *x, FILE *to, int tsv)
     }
     p->x = x;
     p->to = to;
-    p->tsv = tsv;
+    p->tsv = how & REPORT_TSV;
+    p->verbose = how & REPORT_VERBOSE;
     p->begun = time(NULL);
     for (int i = 0, n = settings_of(x, name), width; i < n; i++)
         if (setting_varies(x, name[i], &width)) {
@@ -264,34 +266,6 @@ static void worst_of(const struct result *r, const struct ran *ran, double *erro
         }
 }
 
-struct counts {
-    int n, failed, unjudged;
-};
-
-static struct counts count_checks(const struct result *r, const struct ran *ran)
-{
-    struct counts c = {0};
-    for (int i = 0; i < r->verdicts.n; i++)
-        if (strcmp(r->verdicts.v[i].backend, ran->backend->name) == 0) {
-            c.n++;
-            c.failed += !r->verdicts.v[i].pass;
-            c.unjudged += r->verdicts.v[i].unjudged;
-        }
-    return c;
-}
-
-/* "35 ok", "FAILED 1 of 35", "34 ok, 1 not judged". */
-static void print_counts(FILE *to, struct counts c)
-{
-    if (c.failed)
-        fprintf(to, "FAILED %d of %d", c.failed, c.n);
-    else if (c.n > c.unjudged)
-        fprintf(to, "%d ok", c.n - c.unjudged);
-    if (c.unjudged)
-        fprintf(to, "%s%d not judged", c.n > c.unjudged ? ", " : "", c.unjudged);
-    fputs(c.n ? "\n" : "-\n", to);
-}
-
 static void ran_row(struct report *p, int i, const struct result *r, const struct ran *ran)
 {
     char tensor[32] = "", error_text[40] = "", forward[16] = "-", backward[16] = "-";
@@ -310,7 +284,7 @@ static void ran_row(struct report *p, int i, const struct result *r, const struc
     mebibytes_text(op_saved(r->trial->op, ran->backend, &r->trial->sizes), saved);
     fprintf(p->to, "  %-7s  %8s  %8s  %9s  %-22s  ", ran->backend->name, forward, backward, saved,
             error_text);
-    print_counts(p->to, count_checks(r, ran));
+    counts_print(p->to, counts_of(&r->verdicts, ran->backend));
     if (ran->backend != &ref64 && ran->backend == yardstick(ran->backend)) {
         struct verdict v = {.check = ""};
         snprintf(v.tensor, sizeof v.tensor, "%s", tensor);
@@ -460,6 +434,8 @@ static void trial_rows(struct report *p, int i, const struct result *r)
     else
         for (int j = 0; j < r->n_ran; j++)
             ran_row(p, i, r, &r->ran[j]);
+    if (p->verbose)
+        counts_by_name(p->to, &r->verdicts);
     declined_lines(p, r);
     input_lines(p, r);
     warning_line(p, i);

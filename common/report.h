@@ -10,9 +10,12 @@
 
 struct report;
 
-/* `tsv`: one tab-separated record per line, instead of the table.  NULL after
- * err_set(). */
-struct report *report_new(const struct experiment *x, FILE *to, int tsv);
+enum {
+    REPORT_TSV = 1,    /* one tab-separated record per line, instead of the table */
+    REPORT_VERBOSE = 2 /* in the table, how many checks of which name each kernel had */
+};
+/* `how` has these flags.  NULL after err_set(). */
+struct report *report_new(const struct experiment *x, FILE *to, int how);
 /* The head: the plan and the devices.  The store says which existing file of
  * that name it replaces; `resumed` trials are complete already; times are
  * compared with the baseline b, if it is not NULL. */

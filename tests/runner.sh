@@ -516,6 +516,32 @@ ok $? "--tsv"
 [ `grep -v '^#' out | awk -F'\t' '{print NF}' | sort -u` = 9 ]
 ok $? "--tsv has nine fields in every record"
 
+# ---- the names of checks ----
+
+named='e74_cell steps=4 batch=2 n_state=3 repeats=0'
+does "--verbose" 0 "^      checks    ref64 plain: differences [1-9][0-9]*$" "$run" --verbose -t "$named"
+sed -n 's/^ .*  \([0-9]*\) ok$/\1/p' out >rows
+sed -n 's/^      checks .*: //p' out | awk '{n = 0; for (i = 2; i <= NF; i += 2) n += $i; print n}' >sums
+[ -s rows ] && cmp rows sums >>err
+ok $? "its numbers add up to those of the rows"
+sed -n 's/^      checks    \([^ ]*\) [^:]*: /\1 /p' out | tr -d , |
+    awk '{for (i = 2; i < NF; i += 2) print $1, $i, $(i + 1)}' | sort >names
+"$run" --tsv -t "$named" >records 2>err
+awk -F'\t' '/^[0-9]/ {n[$2 " " $4]++} END {for (k in n) print k, n[k]}' records | sort | cmp names - >>err
+ok $? "it names each check that --tsv has"
+[ `grep -c '^ref32 ' names` -ge 7 ]
+ok $? "all seven properties"
+for check in `cut -d' ' -f2 names | sort -u` parity; do
+    grep -q "^| .$check. |" "$srcdir/doc/experiments.md"
+    ok $? "doc/experiments.md says what $check means"
+done
+"$run" -t "$named" >out 2>err && ! grep -q '^      checks' out
+ok $? "without --verbose there are no such lines"
+usage "--verbose and --tsv" "--tsv has a record for each check already; leave out --verbose" \
+    --verbose --tsv -t relu
+usage "--random and --verbose" "--random takes only --from, --seed, --op and --checks beside it" \
+    --random 3 --verbose
+
 # ---- the output ----
 
 cat >own.ini <<EOF

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "common/colour.h"
 #include "common/counts.h"
 
 struct counts counts_of(const struct verdicts *list, const struct backend *b)
@@ -18,14 +19,17 @@ struct counts counts_of(const struct verdicts *list, const struct backend *b)
 }
 
 /* "35 ok", "FAILED 1 of 35", "34 ok, 1 not judged". */
-void counts_print(FILE *to, struct counts c)
+void counts_print(FILE *to, struct counts c, int colour)
 {
+    const char *end = colour_end(colour);
+
     if (c.failed)
-        fprintf(to, "FAILED %d of %d", c.failed, c.n);
+        fprintf(to, "%sFAILED%s %d of %d", colour_begin(colour, RED), end, c.failed, c.n);
     else if (c.n > c.unjudged)
-        fprintf(to, "%d ok", c.n - c.unjudged);
+        fprintf(to, "%d %sok%s", c.n - c.unjudged, colour_begin(colour, GREEN), end);
     if (c.unjudged)
-        fprintf(to, "%s%d not judged", c.n > c.unjudged ? ", " : "", c.unjudged);
+        fprintf(to, "%s%d %snot judged%s", c.n > c.unjudged ? ", " : "", c.unjudged,
+                colour_begin(colour, YELLOW), end);
     fputs(c.n ? "\n" : "-\n", to);
 }
 

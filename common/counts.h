@@ -11,8 +11,8 @@ struct counts {
     int n, failed, unjudged;
 };
 struct counts counts_of(const struct verdicts *list, const struct backend *b);
-/* Print them and end the line. */
-void counts_print(FILE *to, struct counts c);
+/* Print them, in `colour` if that is not 0, and end the line. */
+void counts_print(FILE *to, struct counts c, int colour);
 /* Print a line for each kernel, with the names of its checks and how many there were of each. */
 void counts_by_name(FILE *to, const struct verdicts *list);
 

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "common/colour.h"
 #include "common/counts.h"
 #include "common/err.h"
 #include "common/estimate.h"
@@ -37,6 +38,7 @@ struct report {
     const struct experiment *x;
     FILE *to;
     int tsv, verbose;
+    int colour; /* are verdicts in colour? */
     struct varying varying[MAX_SETTINGS];
     int n_varying;
     int checks, failed, skipped, unjudged, errors, done;
@@ -61,6 +63,7 @@ struct report *report_new(const struct experiment *x, FILE *to, int how)
     p->to = to;
     p->tsv = how & REPORT_TSV;
     p->verbose = how & REPORT_VERBOSE;
+    p->colour = !p->tsv && colour_wanted(to);
     p->begun = time(NULL);
     for (int i = 0, n = settings_of(x, name), width; i < n; i++)
         if (setting_varies(x, name[i], &width)) {
@@ -284,7 +287,7 @@ static void ran_row(struct report *p, int i, const struct result *r, const struc
     mebibytes_text(op_saved(r->trial->op, ran->backend, &r->trial->sizes), saved);
     fprintf(p->to, "  %-7s  %8s  %8s  %9s  %-22s  ", ran->backend->name, forward, backward, saved,
             error_text);
-    counts_print(p->to, counts_of(&r->verdicts, ran->backend));
+    counts_print(p->to, counts_of(&r->verdicts, ran->backend), p->colour);
     if (ran->backend != &ref64 && ran->backend == yardstick(ran->backend)) {
         struct verdict v = {.check = ""};
         snprintf(v.tensor, sizeof v.tensor, "%s", tensor);
@@ -312,8 +315,9 @@ static void failure_lines(struct report *p, const struct result *r)
     for (int i = 0; i < r->verdicts.n; i++) {
         const struct verdict *v = &r->verdicts.v[i];
         if (v->unjudged)
-            fprintf(p->to, "      %s %s, %s: cannot be judged: sure only to %.2g\n", v->backend,
-                    v->check, v->tensor, v->bound);
+            fprintf(p->to, "      %s %s, %s: %scannot be judged%s: sure only to %.2g\n", v->backend,
+                    v->check, v->tensor, colour_begin(p->colour, YELLOW), colour_end(p->colour),
+                    v->bound);
         if (v->pass)
             continue;
         fprintf(p->to, "      %s %s, %s: off by %.3g at %s, bound %.3g", v->backend, v->check,
@@ -496,7 +500,8 @@ void report_error(struct report *p, int i, const char *reason)
         fprintf(p->to, "%d\t\t\terror\t%s\t\t\tfail\t%s\n", i + 1, why, p->x->trial[i].text);
     } else {
         trial_columns(p, i, 1);
-        fprintf(p->to, "  FAILED: %s\n", why);
+        fprintf(p->to, "  %sFAILED%s: %s\n", colour_begin(p->colour, RED), colour_end(p->colour),
+                why);
         again_line(p, NULL, &p->x->trial[i]);
     }
     free(quoted);
@@ -532,10 +537,11 @@ static void comparison_line(const struct report *p, int i, const struct comparis
     if (c->pace == NOT_COMPARED)
         fprintf(p->to, ": not compared, %s\n", c->why);
     else
-        fprintf(p->to, ": was %s, is %s, ratio %.3f, noise %.3f, limit %.3f: %s\n",
+        fprintf(p->to, ": was %s, is %s, ratio %.3f, noise %.3f, limit %.3f: %s%s%s\n",
                 seconds_text(c->was.median, was), seconds_text(c->is.median, is),
                 c->is.median / c->was.median, c->noise / c->was.median, c->limit / c->was.median,
-                words[c->pace]);
+                c->pace == SLOWER ? colour_begin(p->colour, RED) : "", words[c->pace],
+                c->pace == SLOWER ? colour_end(p->colour) : "");
 }
 
 /* Its value is the ratio, its bound the largest that is not slower. */

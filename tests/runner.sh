@@ -542,6 +542,46 @@ usage "--verbose and --tsv" "--tsv has a record for each check already; leave ou
 usage "--random and --verbose" "--random takes only --from, --seed, --op and --checks beside it" \
     --random 3 --verbose
 
+# ---- colour ----
+
+# on_terminal COMMAND: its output is a terminal, whose contents go to the file out.
+on_terminal() {
+    script -qc "$1" /dev/null </dev/null >out 2>err
+}
+coloured() {
+    grep -q "`printf '\033'`\[[0-9;]*m" out
+}
+green=`printf '\033[32mok\033[0m'` red=`printf '\033[31mFAILED\033[0m'`
+yellow=`printf '\033[33m'`
+words="'$named'"
+# Gradients of 1e-12 of logits near 1e4: most of a difference of them is rounding.
+unsure='softmax rows=2 columns=47 scale=1e-06 fill=outliers seed=169795 checks=differences repeats=0'
+if on_terminal "test -t 1 && echo a terminal" && grep -q "a terminal" out; then
+    on_terminal "TERM=xterm NO_COLOR= '$run' -t $words" && grep -qF " $green" out
+    ok $? "on a terminal ok is green"
+    preload="LD_PRELOAD='$dir/tanh.so${LD_PRELOAD:+:$LD_PRELOAD}' ASAN_OPTIONS='$ASAN_OPTIONS:verify_asan_link_order=0'"
+    on_terminal "TERM=xterm NO_COLOR= $preload '$run' -t $words"
+    grep -qF "  $red " out
+    ok $? "FAILED is red"
+    on_terminal "TERM=xterm NO_COLOR= '$run' -t '$unsure'"
+    grep -qF ": ${yellow}cannot be judged" out && grep -qF "${yellow}not judged" out
+    ok $? "what cannot be judged is yellow"
+    for how in "TERM=xterm NO_COLOR=1" "TERM=dumb NO_COLOR=" "TERM= NO_COLOR="; do
+        on_terminal "$how '$run' -t $words" && grep -q '[0-9] ok' out && ! coloured
+        ok $? "no colour with $how"
+    done
+    on_terminal "TERM=xterm NO_COLOR= '$run' --tsv -t $words" && grep -q 'pass' out && ! coloured
+    ok $? "nor with --tsv"
+    on_terminal "TERM=xterm NO_COLOR= '$run' -t $words | cat" && grep -q '[0-9] ok' out && ! coloured
+    ok $? "nor into a pipe"
+else
+    for name in "on a terminal ok is green" "FAILED is red" "what cannot be judged is yellow" \
+        "no colour with NO_COLOR" "no colour with TERM=dumb" "no colour without TERM" "nor with --tsv" \
+        "nor into a pipe"; do
+        skip "$name" "no script of util-linux"
+    done
+fi
+
 # ---- the output ----
 
 cat >own.ini <<EOF

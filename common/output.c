@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,6 +125,22 @@ static void read_date(hid_t file, char date[16])
     h5_drop(root);
 }
 
+/* The first name NAME.h5.~1~, ~2~, ... that nothing has: those that mv --backup=numbered gives. */
+static int find_backup(struct output *o)
+{
+    enum { MAX_BACKUPS = 999 };
+    struct stat st;
+
+    for (int i = 1; i <= MAX_BACKUPS; i++) {
+        snprintf(o->backup, sizeof o->backup, "%s.~%d~", o->file, i);
+        if (lstat(o->backup, &st) && errno == ENOENT)
+            return 0;
+    }
+    err_set("%s of %s: holds another plan, and all names up to %s for keeping it are taken",
+            o->file, o->date, o->backup);
+    return err_advise(ADVICE_REPLACE | ADVICE_ELSEWHERE);
+}
+
 static int judge(hid_t file, const struct experiment *x, int force, struct output *o)
 {
     read_date(file, o->date);
@@ -135,10 +152,7 @@ static int judge(hid_t file, const struct experiment *x, int force, struct outpu
         return err_advise(ADVICE_MOVE | ADVICE_ELSEWHERE);
     case OTHER_PLAN: break;
     }
-    if (force || is_scratch(file, x))
-        return 0;
-    err_at("%s of %s", o->file, o->date);
-    return err_advise(ADVICE_REPLACE | ADVICE_ELSEWHERE);
+    return force || is_scratch(file, x) ? 0 : find_backup(o);
 }
 
 int output_may_replace(const struct experiment *x, int force, struct output *o)
@@ -146,6 +160,7 @@ int output_may_replace(const struct experiment *x, int force, struct output *o)
     struct stat st;
     int e;
 
+    *o->date = *o->backup = 0;
     if (look(o->file, &st, &o->there))
         return -1;
     if (!o->there)
@@ -170,10 +185,41 @@ int output_may_replace(const struct experiment *x, int force, struct output *o)
     return e;
 }
 
-int output_unchanged(const struct output *o)
+/* ---- replacing it ---- */
+
+/* Is the existing file still the same one? */
+static int unchanged(const struct output *o)
 {
     struct stat st;
     if (lstat(o->file, &st) || (o->there && st.st_dev == o->dev && st.st_ino == o->ino))
         return 0;
     return err_set("another %s has been made meanwhile; it is not replaced", o->file);
+}
+
+/* Give the existing file the name of the backup.  An empty file takes that name first, so that
+ * the rename replaces nobody's. */
+static int keep(const struct output *o)
+{
+    int fd = open(o->backup, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+
+    if (fd < 0)
+        return err_set("%s cannot be kept as %s: %s", o->file, o->backup, strerror(errno));
+    close(fd);
+    if (!rename(o->file, o->backup))
+        return 0;
+    err_set("%s cannot be kept as %s: %s", o->file, o->backup, strerror(errno));
+    unlink(o->backup);
+    return -1;
+}
+
+int output_replace(const struct output *o)
+{
+    if (unchanged(o) || (*o->backup && keep(o)))
+        return -1;
+    if (!rename(o->part, o->file))
+        return 0;
+    err_set("cannot become %s: %s", o->file, strerror(errno));
+    if (*o->backup)
+        rename(o->backup, o->file);
+    return -1;
 }

@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "common/colour.h"
+#include "common/counts.h"
 #include "common/err.h"
 #include "common/estimate.h"
 #include "common/grow.h"
@@ -35,7 +37,8 @@ struct worst {
 struct report {
     const struct experiment *x;
     FILE *to;
-    int tsv;
+    int tsv, verbose;
+    int colour; /* are verdicts in colour? */
     struct varying varying[MAX_SETTINGS];
     int n_varying;
     int checks, failed, skipped, unjudged, errors, done;
@@ -47,7 +50,7 @@ struct report {
     time_t begun;
 };
 
-struct report *report_new(const struct experiment *x, FILE *to, int tsv)
+struct report *report_new(const struct experiment *x, FILE *to, int how)
 {
     struct report *p = calloc(1, sizeof *p);
     char name[MAX_SETTINGS][MAX_SETTING];
@@ -58,7 +61,9 @@ struct report *report_new(const struct experiment *x, FILE *to, int tsv)
     }
     p->x = x;
     p->to = to;
-    p->tsv = tsv;
+    p->tsv = how & REPORT_TSV;
+    p->verbose = how & REPORT_VERBOSE;
+    p->colour = !p->tsv && colour_wanted(to);
     p->begun = time(NULL);
     for (int i = 0, n = settings_of(x, name), width; i < n; i++)
         if (setting_varies(x, name[i], &width)) {
@@ -168,7 +173,19 @@ static void head_unused(const struct report *p)
     }
 }
 
-void report_head(struct report *p, const char *file, const char *replaces, int resumed,
+/* What becomes of the file that is there. */
+static void head_replaces(const struct report *p, const char *file, const struct store *store)
+{
+    const char *head = p->tsv ? "#" : " ", *kept = store_keeps(store);
+
+    if (*kept)
+        fprintf(p->to, "%s replaces %s of %s, which holds another plan and becomes %s\n", head,
+                file, store_replaces(store), kept);
+    else if (*store_replaces(store))
+        fprintf(p->to, "%s replaces %s of %s\n", head, file, store_replaces(store));
+}
+
+void report_head(struct report *p, const char *file, const struct store *store, int resumed,
                  const struct baseline *b)
 {
     const struct experiment *x = p->x;
@@ -176,8 +193,7 @@ void report_head(struct report *p, const char *file, const char *replaces, int r
     if (!p->tsv)
         fprintf(p->to, "%s %s: %s, %d trial%s into %s\n", PACKAGE_NAME, PACKAGE_VERSION, x->name,
                 x->n, x->n == 1 ? "" : "s", file);
-    if (*replaces)
-        fprintf(p->to, "%s replaces %s of %s\n", p->tsv ? "#" : " ", file, replaces);
+    head_replaces(p, file, store);
     if (p->tsv) {
         head_unused(p);
         tsv_head(p);
@@ -253,34 +269,6 @@ static void worst_of(const struct result *r, const struct ran *ran, double *erro
         }
 }
 
-struct counts {
-    int n, failed, unjudged;
-};
-
-static struct counts count_checks(const struct result *r, const struct ran *ran)
-{
-    struct counts c = {0};
-    for (int i = 0; i < r->verdicts.n; i++)
-        if (strcmp(r->verdicts.v[i].backend, ran->backend->name) == 0) {
-            c.n++;
-            c.failed += !r->verdicts.v[i].pass;
-            c.unjudged += r->verdicts.v[i].unjudged;
-        }
-    return c;
-}
-
-/* "35 ok", "FAILED 1 of 35", "34 ok, 1 not judged". */
-static void print_counts(FILE *to, struct counts c)
-{
-    if (c.failed)
-        fprintf(to, "FAILED %d of %d", c.failed, c.n);
-    else if (c.n > c.unjudged)
-        fprintf(to, "%d ok", c.n - c.unjudged);
-    if (c.unjudged)
-        fprintf(to, "%s%d not judged", c.n > c.unjudged ? ", " : "", c.unjudged);
-    fputs(c.n ? "\n" : "-\n", to);
-}
-
 static void ran_row(struct report *p, int i, const struct result *r, const struct ran *ran)
 {
     char tensor[32] = "", error_text[40] = "", forward[16] = "-", backward[16] = "-";
@@ -299,7 +287,7 @@ static void ran_row(struct report *p, int i, const struct result *r, const struc
     mebibytes_text(op_saved(r->trial->op, ran->backend, &r->trial->sizes), saved);
     fprintf(p->to, "  %-7s  %8s  %8s  %9s  %-22s  ", ran->backend->name, forward, backward, saved,
             error_text);
-    print_counts(p->to, count_checks(r, ran));
+    counts_print(p->to, counts_of(&r->verdicts, ran->backend), p->colour);
     if (ran->backend != &ref64 && ran->backend == yardstick(ran->backend)) {
         struct verdict v = {.check = ""};
         snprintf(v.tensor, sizeof v.tensor, "%s", tensor);
@@ -327,8 +315,9 @@ static void failure_lines(struct report *p, const struct result *r)
     for (int i = 0; i < r->verdicts.n; i++) {
         const struct verdict *v = &r->verdicts.v[i];
         if (v->unjudged)
-            fprintf(p->to, "      %s %s, %s: cannot be judged: sure only to %.2g\n", v->backend,
-                    v->check, v->tensor, v->bound);
+            fprintf(p->to, "      %s %s, %s: %scannot be judged%s: sure only to %.2g\n", v->backend,
+                    v->check, v->tensor, colour_begin(p->colour, YELLOW), colour_end(p->colour),
+                    v->bound);
         if (v->pass)
             continue;
         fprintf(p->to, "      %s %s, %s: off by %.3g at %s, bound %.3g", v->backend, v->check,
@@ -449,6 +438,8 @@ static void trial_rows(struct report *p, int i, const struct result *r)
     else
         for (int j = 0; j < r->n_ran; j++)
             ran_row(p, i, r, &r->ran[j]);
+    if (p->verbose)
+        counts_by_name(p->to, &r->verdicts);
     declined_lines(p, r);
     input_lines(p, r);
     warning_line(p, i);
@@ -509,7 +500,8 @@ void report_error(struct report *p, int i, const char *reason)
         fprintf(p->to, "%d\t\t\terror\t%s\t\t\tfail\t%s\n", i + 1, why, p->x->trial[i].text);
     } else {
         trial_columns(p, i, 1);
-        fprintf(p->to, "  FAILED: %s\n", why);
+        fprintf(p->to, "  %sFAILED%s: %s\n", colour_begin(p->colour, RED), colour_end(p->colour),
+                why);
         again_line(p, NULL, &p->x->trial[i]);
     }
     free(quoted);
@@ -545,10 +537,11 @@ static void comparison_line(const struct report *p, int i, const struct comparis
     if (c->pace == NOT_COMPARED)
         fprintf(p->to, ": not compared, %s\n", c->why);
     else
-        fprintf(p->to, ": was %s, is %s, ratio %.3f, noise %.3f, limit %.3f: %s\n",
+        fprintf(p->to, ": was %s, is %s, ratio %.3f, noise %.3f, limit %.3f: %s%s%s\n",
                 seconds_text(c->was.median, was), seconds_text(c->is.median, is),
                 c->is.median / c->was.median, c->noise / c->was.median, c->limit / c->was.median,
-                words[c->pace]);
+                c->pace == SLOWER ? colour_begin(p->colour, RED) : "", words[c->pace],
+                c->pace == SLOWER ? colour_end(p->colour) : "");
 }
 
 /* Its value is the ratio, its bound the largest that is not slower. */

@@ -10,13 +10,16 @@
 
 struct report;
 
-/* `tsv`: one tab-separated record per line, instead of the table.  NULL after
- * err_set(). */
-struct report *report_new(const struct experiment *x, FILE *to, int tsv);
-/* The head: the plan and the devices.  `replaces` is the date of the existing
- * file of that name, "" if there is none; `resumed` trials are complete
- * already; times are compared with the baseline b, if it is not NULL. */
-void report_head(struct report *p, const char *file, const char *replaces, int resumed,
+enum {
+    REPORT_TSV = 1,    /* one tab-separated record per line, instead of the table */
+    REPORT_VERBOSE = 2 /* in the table, how many checks of which name each kernel had */
+};
+/* `how` has these flags.  NULL after err_set(). */
+struct report *report_new(const struct experiment *x, FILE *to, int how);
+/* The head: the plan and the devices.  The store says which existing file of
+ * that name it replaces; `resumed` trials are complete already; times are
+ * compared with the baseline b, if it is not NULL. */
+void report_head(struct report *p, const char *file, const struct store *store, int resumed,
                  const struct baseline *b);
 /* A trial that has run; a trial that could not run (err_text() says why). */
 void report_trial(struct report *p, int i, const struct result *r);

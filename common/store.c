@@ -610,11 +610,7 @@ static int become_final(struct store *s)
     if (!is_named(s->fd, s->name))
         return err_set(
             "another program has moved or replaced it: what this run wrote is not there");
-    if (output_unchanged(&s->out))
-        return -1;
-    return rename(s->name, s->out.file)
-               ? err_set("cannot become %s: %s", s->out.file, strerror(errno))
-               : 0;
+    return output_replace(&s->out);
 }
 
 /* A part that a full disk left without a finished trial is worth nothing. */
@@ -694,4 +690,9 @@ const char *store_name(const struct store *s)
 const char *store_replaces(const struct store *s)
 {
     return s->finished ? "" : s->out.date;
+}
+
+const char *store_keeps(const struct store *s)
+{
+    return s->finished ? "" : s->out.backup;
 }

@@ -42,7 +42,7 @@ struct store;
 
 enum {
     STORE_RESUME = 1,  /* go on with a part, or a finished file, of the same plan and inputs */
-    STORE_REPLACE = 2, /* replace a finished file of another plan, too */
+    STORE_REPLACE = 2, /* do not keep a finished file of another plan */
     STORE_DISCARD = 4, /* discard a part although it has finished trials */
     STORE_WHOLE = 8    /* leave no part where the file does not become complete */
 };
@@ -51,12 +51,15 @@ enum {
 int store_may_write(const struct experiment *x, int how);
 /* Begins the file of x, which must outlive the store.  With STORE_RESUME it
  * continues an existing file, and finished trials stay.  A finished file of
- * that name is replaced at the end.  NULL after err_set(): not writable, not
+ * that name is replaced at the end; one of another plan is kept under the name
+ * store_keeps().  NULL after err_set(): not writable, not
  * readable, in use by another program, of another plan, or refused by
  * output.h. */
 struct store *store_open(const struct experiment *x, int how);
 /* The date of the finished file that will be replaced; "" if there is none. */
 const char *store_replaces(const struct store *s);
+/* The name that this file then gets, since it holds another plan; "" if it is not kept. */
+const char *store_keeps(const struct store *s);
 /* Of a trial's checks: all that were made, of these, and those that could not be made. */
 struct store_counts {
     int checks, failed, unjudged, skipped;

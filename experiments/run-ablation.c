@@ -43,11 +43,12 @@ static const char usage[] =
     "  -n, --plan       print the plan, one trial per line, and run nothing\n"
     "  -o FILE          write to FILE instead of the experiment's output\n"
     "      --resume     go on with a file that an interrupted run left\n"
-    "      --force      replace a dump of another plan, and begin again where an\n"
+    "      --force      do not keep a dump of another plan, and begin again where an\n"
     "                   interrupted run left finished trials\n"
     "      --baseline FILE      compare times with those in FILE, of an earlier run on\n"
     "                           the same device; slower ones fail\n"
     "      --threshold PERCENT  ... if by more than this, and than both runs' noise [5]\n"
+    "      --verbose    name the checks that were made, below each trial's rows\n"
     "      --tsv        one tab-separated record per line instead of the table\n"
     "      --random N   run N cases drawn from the contracts, on every kernel; print the\n"
     "                   line of each that fails, and of a smaller one\n"
@@ -61,12 +62,15 @@ static const char usage[] =
     "      --version    version and what it was built with\n"
     "\n"
     "Exit status: 0 good, 1 a check failed, 2 bad input, 3 a required backend is\n"
-    "missing, 4 no check failed but a trial could not be run, 130 interrupted.\n";
+    "missing, 4 no check failed but a trial could not be run, 130 interrupted.\n"
+    "\n"
+    "man run-ablation describes options and keys; doc/glossary.md of the source explains\n"
+    "the terms, such as oracle, yardstick and hand-over.\n";
 
 struct options {
     const char *words, *file, *output, *baseline, *threshold;
     struct random_words random;
-    int plan, resume, force, tsv, list, help, version;
+    int plan, resume, force, tsv, verbose, list, help, version;
     int given; /* how many options there are */
 };
 
@@ -299,13 +303,14 @@ static int run_stored(const struct experiment *x, const struct options *options,
 
     for (int i = 0; i < x->n; i++)
         resumed += store_has(store, i, &counts);
-    struct report *report = report_new(x, stdout, options->tsv);
+    struct report *report = report_new(
+        x, stdout, (options->tsv ? REPORT_TSV : 0) | (options->verbose ? REPORT_VERBOSE : 0));
     if (!report || (b && resumed && check_resumed(b, store))) {
         store_close(store, 0);
         report_free(report);
         return complain(BAD_INPUT);
     }
-    report_head(report, x->output, store_replaces(store), resumed, b);
+    report_head(report, x->output, store, resumed, b);
     catch_signals();
     char part[sizeof x->output + 128];
     int e = run_trials(x, store, b, report, &errors, &bad);
@@ -368,8 +373,8 @@ static int check_random(const struct options *o)
         return err_set("--from, --seed, --op and --checks need --random");
     if (r->n && (o->words || o->file))
         return err_set("--random draws its own cases; it takes no file and no -t WORDS");
-    if (r->n &&
-        (o->plan || o->resume || o->force || o->tsv || o->output || o->baseline || o->threshold))
+    if (r->n && (o->plan || o->resume || o->force || o->tsv || o->verbose || o->output ||
+                 o->baseline || o->threshold))
         return err_set("--random takes only --from, --seed, --op and --checks beside it");
     return 0;
 }
@@ -401,44 +406,50 @@ static int parse_operands(int argc, char **argv, struct options *o)
         return 0;
     if (check_random(o))
         return -1;
+    if (o->verbose && o->tsv)
+        return err_set("--tsv has a record for each check already; leave out --verbose");
     if (o->words && o->file)
         return err_set("-t and the file %s cannot both be run; give one", o->file);
     return o->words || o->file || o->random.n ? 0 : err_set("no FILE.ini and no -t WORDS is given");
 }
 
+enum {
+    OPT_RESUME = 256,
+    OPT_FORCE,
+    OPT_BASELINE,
+    OPT_THRESHOLD,
+    OPT_TSV,
+    OPT_VERBOSE,
+    OPT_RANDOM,
+    OPT_FROM,
+    OPT_SEED,
+    OPT_OP,
+    OPT_CHECKS,
+    OPT_LIST,
+    OPT_VERSION
+};
+
+static const struct option known[] = {
+    {"plan", no_argument, NULL, 'n'},
+    {"resume", no_argument, NULL, OPT_RESUME},
+    {"force", no_argument, NULL, OPT_FORCE},
+    {"baseline", required_argument, NULL, OPT_BASELINE},
+    {"threshold", required_argument, NULL, OPT_THRESHOLD},
+    {"tsv", no_argument, NULL, OPT_TSV},
+    {"verbose", no_argument, NULL, OPT_VERBOSE},
+    {"random", required_argument, NULL, OPT_RANDOM},
+    {"from", required_argument, NULL, OPT_FROM},
+    {"seed", required_argument, NULL, OPT_SEED},
+    {"op", required_argument, NULL, OPT_OP},
+    {"checks", required_argument, NULL, OPT_CHECKS},
+    {"list", no_argument, NULL, OPT_LIST},
+    {"help", no_argument, NULL, 'h'},
+    {"version", no_argument, NULL, OPT_VERSION},
+    {NULL, 0, NULL, 0},
+};
+
 static int parse_options(int argc, char **argv, struct options *o)
 {
-    enum {
-        OPT_RESUME = 256,
-        OPT_FORCE,
-        OPT_BASELINE,
-        OPT_THRESHOLD,
-        OPT_TSV,
-        OPT_RANDOM,
-        OPT_FROM,
-        OPT_SEED,
-        OPT_OP,
-        OPT_CHECKS,
-        OPT_LIST,
-        OPT_VERSION
-    };
-    static const struct option known[] = {
-        {"plan", no_argument, NULL, 'n'},
-        {"resume", no_argument, NULL, OPT_RESUME},
-        {"force", no_argument, NULL, OPT_FORCE},
-        {"baseline", required_argument, NULL, OPT_BASELINE},
-        {"threshold", required_argument, NULL, OPT_THRESHOLD},
-        {"tsv", no_argument, NULL, OPT_TSV},
-        {"random", required_argument, NULL, OPT_RANDOM},
-        {"from", required_argument, NULL, OPT_FROM},
-        {"seed", required_argument, NULL, OPT_SEED},
-        {"op", required_argument, NULL, OPT_OP},
-        {"checks", required_argument, NULL, OPT_CHECKS},
-        {"list", no_argument, NULL, OPT_LIST},
-        {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, OPT_VERSION},
-        {NULL, 0, NULL, 0},
-    };
     int c;
 
     while ((c = getopt_long(argc, argv, ":ht:no:", known, NULL)) != -1) {
@@ -452,6 +463,7 @@ static int parse_options(int argc, char **argv, struct options *o)
         case OPT_BASELINE: o->baseline = optarg; break;
         case OPT_THRESHOLD: o->threshold = optarg; break;
         case OPT_TSV: o->tsv = 1; break;
+        case OPT_VERBOSE: o->verbose = 1; break;
         case OPT_RANDOM: o->random.n = optarg; break;
         case OPT_FROM: o->random.from = optarg; break;
         case OPT_SEED: o->random.seed = optarg; break;

@@ -265,6 +265,18 @@ usage "--list and -t" "--list takes no other option beside it" --list -t relu
 usage "--list with --random" "--list takes no other option beside it" --random 3 --list relu
 usage "two operations" "relu and silu are two operations; give one" --list relu silu
 usage "a file and words" "-t and the file a.ini cannot both be run; give one" a.ini -t relu
+
+# ---- terms ----
+
+for term in yardstick handover no_z z_mod; do
+    grep -q "^| [^|]*\<$term\>[^|]* | " "$srcdir/doc/glossary.md"
+    ok $? "the glossary has $term"
+done
+sed -n '/^## The report/,/^## Requirements/p' "$srcdir/README.md" | grep -q 'doc/glossary\.md'
+ok $? "README names the glossary where it shows a report"
+does "--help names it" 0 "doc/glossary.md" "$run" --help
+grep -q 'doc/glossary\.md' "$srcdir/man/run-ablation.1"
+ok $? "so does the man page"
 if [ -c /dev/full ]; then
     for option in --help --version --list "--list e74" "-n -t relu"; do
         "$run" $option >/dev/full 2>err
@@ -504,6 +516,72 @@ ok $? "--tsv"
 [ `grep -v '^#' out | awk -F'\t' '{print NF}' | sort -u` = 9 ]
 ok $? "--tsv has nine fields in every record"
 
+# ---- the names of checks ----
+
+named='e74_cell steps=4 batch=2 n_state=3 repeats=0'
+does "--verbose" 0 "^      checks    ref64 plain: differences [1-9][0-9]*$" "$run" --verbose -t "$named"
+sed -n 's/^ .*  \([0-9]*\) ok$/\1/p' out >rows
+sed -n 's/^      checks .*: //p' out | awk '{n = 0; for (i = 2; i <= NF; i += 2) n += $i; print n}' >sums
+[ -s rows ] && cmp rows sums >>err
+ok $? "its numbers add up to those of the rows"
+sed -n 's/^      checks    \([^ ]*\) [^:]*: /\1 /p' out | tr -d , |
+    awk '{for (i = 2; i < NF; i += 2) print $1, $i, $(i + 1)}' | sort >names
+"$run" --tsv -t "$named" >records 2>err
+awk -F'\t' '/^[0-9]/ {n[$2 " " $4]++} END {for (k in n) print k, n[k]}' records | sort | cmp names - >>err
+ok $? "it names each check that --tsv has"
+[ `grep -c '^ref32 ' names` -ge 7 ]
+ok $? "all seven properties"
+for check in `cut -d' ' -f2 names | sort -u` parity; do
+    grep -q "^| .$check. |" "$srcdir/doc/experiments.md"
+    ok $? "doc/experiments.md says what $check means"
+done
+"$run" -t "$named" >out 2>err && ! grep -q '^      checks' out
+ok $? "without --verbose there are no such lines"
+usage "--verbose and --tsv" "--tsv has a record for each check already; leave out --verbose" \
+    --verbose --tsv -t relu
+usage "--random and --verbose" "--random takes only --from, --seed, --op and --checks beside it" \
+    --random 3 --verbose
+
+# ---- colour ----
+
+# on_terminal COMMAND: its output is a terminal, whose contents go to the file out.
+on_terminal() {
+    script -qc "$1" /dev/null </dev/null >out 2>err
+}
+coloured() {
+    grep -q "`printf '\033'`\[[0-9;]*m" out
+}
+green=`printf '\033[32mok\033[0m'` red=`printf '\033[31mFAILED\033[0m'`
+yellow=`printf '\033[33m'`
+words="'$named'"
+# Gradients of 1e-12 of logits near 1e4: most of a difference of them is rounding.
+unsure='softmax rows=2 columns=47 scale=1e-06 fill=outliers seed=169795 checks=differences repeats=0'
+if on_terminal "test -t 1 && echo a terminal" && grep -q "a terminal" out; then
+    on_terminal "TERM=xterm NO_COLOR= '$run' -t $words" && grep -qF " $green" out
+    ok $? "on a terminal ok is green"
+    preload="LD_PRELOAD='$dir/tanh.so${LD_PRELOAD:+:$LD_PRELOAD}' ASAN_OPTIONS='$ASAN_OPTIONS:verify_asan_link_order=0'"
+    on_terminal "TERM=xterm NO_COLOR= $preload '$run' -t $words"
+    grep -qF "  $red " out
+    ok $? "FAILED is red"
+    on_terminal "TERM=xterm NO_COLOR= '$run' -t '$unsure'"
+    grep -qF ": ${yellow}cannot be judged" out && grep -qF "${yellow}not judged" out
+    ok $? "what cannot be judged is yellow"
+    for how in "TERM=xterm NO_COLOR=1" "TERM=dumb NO_COLOR=" "TERM= NO_COLOR="; do
+        on_terminal "$how '$run' -t $words" && grep -q '[0-9] ok' out && ! coloured
+        ok $? "no colour with $how"
+    done
+    on_terminal "TERM=xterm NO_COLOR= '$run' --tsv -t $words" && grep -q 'pass' out && ! coloured
+    ok $? "nor with --tsv"
+    on_terminal "TERM=xterm NO_COLOR= '$run' -t $words | cat" && grep -q '[0-9] ok' out && ! coloured
+    ok $? "nor into a pipe"
+else
+    for name in "on a terminal ok is green" "FAILED is red" "what cannot be judged is yellow" \
+        "no colour with NO_COLOR" "no colour with TERM=dumb" "no colour without TERM" "nor with --tsv" \
+        "nor into a pipe"; do
+        skip "$name" "no script of util-linux"
+    done
+fi
+
 # ---- the output ----
 
 cat >own.ini <<EOF
@@ -522,9 +600,18 @@ does "the same plan once more" 0 "^  replaces own.h5 of $today" "$run" own.ini
 "$run" --tsv own.ini >out 2>err && head -1 out | grep -q "^# replaces own.h5 of $today"
 ok $? "--tsv says so in a comment"
 sed -i 's/^rows.*/rows = 5/' own.ini
-does "another plan" 2 "own.h5 of $today: holds another plan: trial 1 is .*; replace it with --force, or write elsewhere with -o$" \
-    "$run" own.ini
-does "another plan, by force" 0 "replaces own.h5" "$run" --force own.ini
+cp own.h5 own.was
+does "another plan" 0 "^  replaces own.h5 of $today, which holds another plan and becomes own.h5.~1~$" "$run" own.ini
+cmp -s own.was own.h5.~1~ && ! cmp -s own.was own.h5
+ok $? "the dump of the plan before is kept"
+sed -i 's/^rows.*/rows = 6/' own.ini
+"$run" --tsv own.ini >out 2>err && head -1 out | grep -q "^# replaces own.h5 .* becomes own.h5.~2~$"
+ok $? "--tsv says so in a comment, and the next name is taken"
+sed -i 's/^rows.*/rows = 5/' own.ini
+does "another plan, by force" 0 "^  replaces own.h5 of $today$" "$run" --force own.ini
+cmp -s own.was own.h5.~1~ && [ -s own.h5.~2~ ] && [ ! -e own.h5.~3~ ]
+ok $? "that is not kept, and those that are stay"
+rm own.h5.~2~
 cp own.ini copy.ini
 ln own.ini hard.h5
 ln -s own.ini soft.h5
@@ -558,7 +645,7 @@ does "-o of a link" 0 ", 0 failed" "$run" -o link.h5 own.ini
 ok $? "is written through the link"
 does "words" 0 ", 0 failed" "$run" -t 'softmax rows=2 columns=2 repeats=0'
 does "other words replace trial.h5" 0 "replaces trial.h5" "$run" -t 'softmax rows=3 columns=2 repeats=0'
-does "but not if it is named" 2 "holds another plan" "$run" -o trial.h5 \
+does "but keep it if it is named" 0 "which holds another plan and becomes trial.h5.~1~$" "$run" -o trial.h5 \
     -t 'softmax rows=2 columns=2 repeats=0'
 if [ -n "$PYTHON" ]; then
     "$PYTHON" - 2>err <<EOF

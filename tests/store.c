@@ -22,6 +22,7 @@
 #include "common/ablate.h"
 #include "common/cases.h"
 #include "common/err.h"
+#include "common/h5.h"
 #include "common/store.h"
 #include "tests/tap.h"
 
@@ -708,6 +709,66 @@ static void inputs(void)
     clean();
 }
 
+/* The name that a dump of another plan gets. */
+static const char *backup(int i)
+{
+    static char name[96];
+    snprintf(name, sizeof name, "%s.~%d~", output, i);
+    return name;
+}
+
+/* Does that file hold two trials that were planned with that many repeats? */
+static int is_dump_of(const char *file, const struct experiment *x)
+{
+    hid_t f = H5Fopen(file, H5F_ACC_RDONLY, H5P_DEFAULT);
+    char *text = f < 0 ? NULL : h5_get_text(f, "repeats");
+    int same = text && atoi(text) == x->repeats;
+
+    free(text);
+    if (f >= 0)
+        H5Fclose(f);
+    return same && complete(file, 2, SAVE_NONE) == 2;
+}
+
+/* A dump of another plan is kept under a name that nothing has. */
+static void keeping(void)
+{
+    struct experiment x = experiment(2, SAVE_NONE, 0, 0), y = x, z = x;
+
+    y.repeats = 3;
+    z.repeats = 4;
+    write_text(backup(1), "mine");
+    ok(!write_some(&x, 0, 0, 2), "a dump");
+    struct store *s = store_open(&y, 0);
+    ok(s && strcmp(store_keeps(s), backup(2)) == 0 && strlen(store_replaces(s)) == 10,
+       "one of another plan gets a name that nothing has");
+    ok(s && !store_close(s, 0) && is_dump_of(output, &x) && !there(backup(2)),
+       "but not where the new one is not complete");
+    unlink(part);
+    ok(!write_some(&y, 0, 0, 2) && is_dump_of(output, &y) && is_dump_of(backup(2), &x),
+       "both are there when it is");
+    ok(!write_some(&y, 0, 0, 2) && !there(backup(3)), "one of the same plan is not kept");
+    ok(!write_some(&x, STORE_REPLACE, 0, 2) && !there(backup(3)), "nor one that is to be replaced");
+
+    s = store_open(&z, 0);
+    for (int i = 0; s && i < 2; i++)
+        store_write(s, i, &results[i]);
+    write_text(backup(3), "made meanwhile");
+    says(s && store_close(s, 1), "cannot be kept as", "its name is another's meanwhile");
+    ok(is_dump_of(output, &x) && holds_text(backup(3), "made meanwhile") && there(part),
+       "then all files stay");
+    ok(!write_some(&z, STORE_RESUME, 0, 2) && is_dump_of(output, &z) && is_dump_of(backup(4), &x),
+       "and --resume gives it the next name");
+    ok(holds_text(backup(1), "mine"), "nobody's file is replaced");
+    for (int i = 5; i <= 999; i++)
+        write_text(backup(i), "");
+    says(!store_open(&x, 0), "holds another plan, and all names up to", "names that are all taken");
+    ok(err_advice() == (ADVICE_REPLACE | ADVICE_ELSEWHERE), "which an option helps against");
+    for (int i = 1; i <= 999; i++)
+        unlink(backup(i));
+    clean();
+}
+
 /* Other things that have the output's name. */
 static void replacing(void)
 {
@@ -731,10 +792,6 @@ static void replacing(void)
     struct store *s = store_open(&x, 0);
     ok(s && strlen(store_replaces(s)) == 10 && store_replaces(s)[4] == '-' && !store_close(s, 0),
        "a dump of the same plan is, and its date known");
-    y.repeats = 3;
-    says(!store_open(&y, 0), "holds another plan: repeats = 0, not 3",
-         "one of another plan is not");
-    ok(!write_some(&y, STORE_REPLACE, 0, 2), "unless an option says so");
     clean();
 
     ok(!symlink(other, link), "a link that leads nowhere");
@@ -861,7 +918,9 @@ static void forged(void)
     times_refused("the table time has 1125899906842624 rows, more than 64", "2^50 rows");
     forge("/", "date", H5T_NATIVE_INT, 0);
     x.repeats = 3;
-    says(!store_open(&x, 0), ".h5 of unknown date: holds another plan", "a date that is no text");
+    s = store_open(&x, 0);
+    ok(s && strcmp(store_replaces(s), "unknown date") == 0 && !store_close(s, 0),
+       "a date that is no text");
     H5Tclose(text);
     H5Tclose(fixed);
     clean();
@@ -1266,6 +1325,7 @@ int main(void)
     damaged();
     other_keys();
     inputs();
+    keeping();
     replacing();
     forged();
     earlier_schema();

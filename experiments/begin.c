@@ -1,6 +1,7 @@
 /* Checks threads and memory before the first use of either (begin.h). */
 #include "config.h"
 
+#include <cblas.h>
 #include <omp.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -15,51 +16,64 @@
 
 /* ---- before the libraries begin ---- */
 
-/* Below this many bytes per core OpenBLAS, whose threads start when it is
- * loaded, hangs under `ulimit -v` (measured: 100 MiB on 2 cores) and under
- * `ulimit -d` (200 MiB on 2 cores, 600 on 16). */
-enum { MEMORY_PER_CORE = 256 << 20 };
-
-static int is_set(char **environment, const char *name)
+/* The place of the variable that `entry`, NAME=VALUE, sets; where there is none, the NULL at the
+ * end of the environment. */
+static char **place(char **environment, const char *entry)
 {
-    size_t n = strlen(name);
+    size_t n = strcspn(entry, "=") + 1;
 
-    for (; *environment; environment++)
-        if (strncmp(*environment, name, n) == 0 && (*environment)[n] == '=')
-            return 1;
-    return 0;
+    while (*environment && strncmp(*environment, entry, n) != 0)
+        environment++;
+    return environment;
 }
 
-static int little_memory(void)
+/* Set it, at the end where there is room for it.  Nonzero if that is a change. */
+static int set(char **environment, char *entry)
 {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    char **at = place(environment, entry);
 
-    return limits_min() / MEMORY_PER_CORE < (cores > 0 ? cores : 1) + 1;
+    if (*at && strcmp(*at, entry) == 0)
+        return 0;
+    if (!*at)
+        at[1] = NULL;
+    *at = entry;
+    return 1;
+}
+
+/* An OpenBLAS that is built with OpenMP takes OpenMP's threads, and their number from it. */
+static int blas_has_threads(void)
+{
+#ifdef HAVE_OPENBLAS_GET_PARALLEL
+    return openblas_get_parallel() != OPENBLAS_OPENMP;
+#else
+    return 1;
+#endif
 }
 
 /* OpenMP's threads spin while they wait, which on a machine with other work
- * costs several times the run itself (measured: 104 s for 22 s); and OpenBLAS
- * starts as many threads as there are cores.  Both are read when the libraries
- * are loaded, so the program begins again with what they should read.  Where
- * that fails it runs on as it is. */
+ * costs several times the run itself (measured: 104 s for 22 s).  OpenBLAS
+ * starts as many threads as there are cores, though each product is computed by
+ * one: where memory is short each of them tries for ever to map its buffer, and
+ * the program, which waits for them when it ends, hangs.  Both are read when the
+ * libraries are loaded, so the program begins again with what they should read.
+ * Where that fails it runs on as it is. */
 __attribute__((no_sanitize("address", "undefined"))) static void begin_again(int argc, char **argv,
                                                                              char **environment)
 {
     static char wait[] = "OMP_WAIT_POLICY=passive", single[] = "OPENBLAS_NUM_THREADS=1";
-    int n = 0, more = 0;
+    enum { ADDED = 2 };
+    int n = 0, changes = 0;
 
     (void)argc;
     while (environment[n])
         n++;
-    char *changed[n + 3];
-    for (int i = 0; i < n; i++)
-        changed[i] = environment[i];
-    if (!is_set(environment, "OMP_WAIT_POLICY"))
-        changed[n + more++] = wait;
-    if (!is_set(environment, "OPENBLAS_NUM_THREADS") && little_memory())
-        changed[n + more++] = single;
-    changed[n + more] = NULL;
-    if (more)
+    char *changed[n + ADDED + 1];
+    memcpy(changed, environment, (n + 1) * sizeof *changed);
+    if (!*place(changed, wait))
+        changes += set(changed, wait);
+    if (blas_has_threads())
+        changes += set(changed, single);
+    if (changes)
         execve("/proc/self/exe", argv, changed);
 }
 

@@ -393,10 +393,26 @@ if (ulimit -s 1000000 && ulimit -v 2000000) 2>err && [ "${CFLAGS#*-fsanitize=add
         [ $got = 2 -o $got = 127 ] && grep -q "ulimit ${limit% *} leaves\|shared librar" err
         ok $? "ulimit $limit"
     done
+    # Libraries that take much address space, as CUDA's do, leave little of a limit that looks large.
+    echo 'static char bulk[768 << 20]; char *bulk_at(void) { return bulk; }' >bulk.c
+    $CC -shared -fPIC -o bulk.so bulk.c || exit 1
+    beside_bulk() {
+        hung=0
+        for left in 40 100 130 160 200 240 280; do
+            (ulimit -v $(((768 + left) * 1024)) && exec timeout -s KILL 20 \
+                env LD_PRELOAD="$dir/bulk.so" "$run" "$@") >out 2>err
+            [ $? = 137 ] && hung=1 && echo "# $left MiB left: no end in 20 s"
+        done
+        ok $hung "little address space beside large libraries: $*"
+    }
+    beside_bulk --version
+    beside_bulk --list
+    beside_bulk -t 'linear rows=9'
     does "a plan is held against ulimit -d" 2 "needs .* GiB" sh -c \
         'ulimit -d 1000000 && exec timeout -s KILL 60 "$@"' sh "$run" -t 'silu rows=60000 dim=4000'
 else
-    for what in "threads that ulimit does not let start" "small address spaces" "little data"; do
+    for what in "threads that ulimit does not let start" "small address spaces" "little data" \
+        "large libraries"; do
         skip "$what" "ulimit -v cannot be set here"
     done
 fi

@@ -2,12 +2,14 @@
 #include "config.h"
 
 #include <cblas.h>
+#include <limits.h>
 #include <omp.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "common/err.h"
@@ -50,6 +52,29 @@ static int blas_has_threads(void)
 #endif
 }
 
+/* Execute the program's file by its path: ps and top would call what is executed by the link "exe".
+ * That does not find a file which was removed since, and the link does.  Returns where both fail. */
+static void execute(char **argv, char **environment)
+{
+    static const char link[] = "/proc/self/exe";
+    char path[PATH_MAX];
+    ssize_t n = readlink(link, path, sizeof path - 1);
+
+    if (n > 0) {
+        path[n] = '\0';
+        execve(path, argv, environment);
+    }
+    execve(link, argv, environment);
+}
+
+static void set_name(void)
+{
+    char name[16];
+
+    if (prctl(PR_GET_NAME, name) == 0 && strcmp(name, "exe") == 0)
+        prctl(PR_SET_NAME, "run-ablation");
+}
+
 /* OpenMP's threads spin while they wait, which on a machine with other work
  * costs several times the run itself (measured: 104 s for 22 s).  OpenBLAS
  * starts as many threads as there are cores, though each product is computed by
@@ -74,7 +99,8 @@ __attribute__((no_sanitize("address", "undefined"))) static void begin_again(int
     if (blas_has_threads())
         changes += set(changed, single);
     if (changes)
-        execve("/proc/self/exe", argv, changed);
+        execute(argv, changed);
+    set_name();
 }
 
 /* Functions in this section run before any library's initialisation. */

@@ -416,6 +416,31 @@ else
         skip "$what" "ulimit -v cannot be set here"
     done
 fi
+# The program begins again at its start, with other variables; named PROGRAM NAME: it keeps its name.
+named() {
+    env -u OMP_WAIT_POLICY -u OPENBLAS_NUM_THREADS "$1" -o named.h5 \
+        -t 'linear rows=1000 dim_in=1000 dim_out=1000' >out 2>err &
+    pid=$!
+    for i in 1 2 3 4 5 6 7 8 9 10; do
+        sleep 0.2
+        tr '\0' '\n' 2>/dev/null </proc/$pid/environ | grep -q '^OMP_WAIT_POLICY=' && break
+    done
+    sleep 0.1
+    cat /proc/$pid/comm >out
+    kill -KILL $pid
+    wait $pid 2>/dev/null
+    rm -f named.h5*
+    [ "`cat out`" = run-ablation ]
+    ok $? "$2"
+}
+if [ -r /proc/$$/comm ]; then
+    named "$run" "the name of the process"
+    cp "$run" removed && exec 3<removed && rm removed
+    named /proc/self/fd/3 "the name of the process of a file that was removed"
+    exec 3<&-
+else
+    skip "the name of the process" "no /proc here"
+fi
 does "an ini that is not there" 2 "nowhere.ini" "$run" nowhere.ini
 printf '[trial]\nop = e74\nnonlin = tahn\n' >bad.ini
 does "an unknown choice" 2 "^bad.ini:3: .*tahn" "$run" bad.ini

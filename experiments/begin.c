@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <cblas.h>
+#include <ctype.h>
 #include <limits.h>
 #include <omp.h>
 #include <pthread.h>
@@ -10,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "common/err.h"
@@ -52,6 +54,51 @@ static int blas_has_threads(void)
 #endif
 }
 
+/* In bytes: the stack that a run needs, with a margin (32 KiB are enough for the main thread of a
+ * run on the CPU, 96 KiB for another), and the one that it gets where the limit is lower and can be
+ * raised: as usual. */
+enum { STACK = 512 << 10, USUAL_STACK = 8 << 20 };
+
+/* Nonzero if the limit was raised.  The threads of libraries take their size from it as it was when
+ * the program began. */
+static int raise_stack(void)
+{
+    struct rlimit r;
+
+    if (getrlimit(RLIMIT_STACK, &r) || r.rlim_cur >= STACK || r.rlim_cur == r.rlim_max)
+        return 0;
+    r.rlim_cur = r.rlim_max < USUAL_STACK ? r.rlim_max : USUAL_STACK;
+    return setrlimit(RLIMIT_STACK, &r) == 0;
+}
+
+/* Is this, NAME=SIZE as OpenMP reads it, less than a thread of a run needs? */
+static int is_small_stack(const char *entry)
+{
+    static const char units[] = "bkmg";
+    char *end;
+    double size = strtod(entry + strcspn(entry, "=") + 1, &end);
+    const char *unit;
+
+    end += strspn(end, " \t");
+    unit = *end ? strchr(units, tolower((unsigned char)*end)) : units + 1;
+    for (int i = unit ? (int)(unit - units) : 0; i > 0; i--)
+        size *= 1024;
+    return unit && size > 0 && size < STACK;
+}
+
+/* The stacks of OpenMP's threads are as large as ulimit -s says, which some cannot raise, or as
+ * large as the environment says. */
+static int has_small_threads(char **environment)
+{
+    const char *first = *place(environment, "OMP_STACKSIZE="),
+               *size = first ? first : *place(environment, "GOMP_STACKSIZE=");
+    struct rlimit r;
+
+    if (size)
+        return is_small_stack(size);
+    return getrlimit(RLIMIT_STACK, &r) == 0 && r.rlim_cur < STACK;
+}
+
 /* Execute the program's file by its path: ps and top would call what is executed by the link "exe".
  * That does not find a file which was removed since, and the link does.  Returns where both fail. */
 static void execute(char **argv, char **environment)
@@ -80,14 +127,15 @@ static void set_name(void)
  * starts as many threads as there are cores, though each product is computed by
  * one: where memory is short each of them tries for ever to map its buffer, and
  * the program, which waits for them when it ends, hangs.  Both are read when the
- * libraries are loaded, so the program begins again with what they should read.
+ * libraries are loaded, as is the size of a thread's stack, so the program begins again with what they should read.
  * Where that fails it runs on as it is. */
 __attribute__((no_sanitize("address", "undefined"))) static void begin_again(int argc, char **argv,
                                                                              char **environment)
 {
     static char wait[] = "OMP_WAIT_POLICY=passive", single[] = "OPENBLAS_NUM_THREADS=1";
-    enum { ADDED = 2 };
-    int n = 0, changes = 0;
+    static char stack[] = "OMP_STACKSIZE=512K"; /* STACK */
+    enum { ADDED = 3 };
+    int n = 0, changes = raise_stack();
 
     (void)argc;
     while (environment[n])
@@ -98,6 +146,8 @@ __attribute__((no_sanitize("address", "undefined"))) static void begin_again(int
         changes += set(changed, wait);
     if (blas_has_threads())
         changes += set(changed, single);
+    if (has_small_threads(changed))
+        changes += set(changed, stack);
     if (changes)
         execute(argv, changed);
     set_name();
@@ -169,6 +219,17 @@ static void limit_threads(int64_t available, const char *limit)
         omp_set_num_threads(n);
 }
 
+/* The main thread's. */
+static int check_stack(void)
+{
+    struct rlimit r;
+
+    if (getrlimit(RLIMIT_STACK, &r) || r.rlim_cur >= STACK)
+        return 0;
+    return err_set("ulimit -s leaves %lld KiB of stack, a run needs %d: raise it",
+                   (long long)(r.rlim_cur >> 10), STACK >> 10);
+}
+
 int begin(void)
 {
     const char *limit = "ulimit";
@@ -177,6 +238,8 @@ int begin(void)
     if (available < needed)
         return err_set("%s leaves %lld MiB of memory, a run needs more than %lld: raise it", limit,
                        (long long)(available >> 20), (long long)(needed >> 20));
+    if (check_stack())
+        return -1;
     limit_threads(available, limit);
     return 0;
 }

@@ -408,11 +408,17 @@ if (ulimit -s 1000000 && ulimit -v 2000000) 2>err && [ "${CFLAGS#*-fsanitize=add
     beside_bulk --version
     beside_bulk --list
     beside_bulk -t 'linear rows=9'
+    does "a small stack that can be made larger" 0 "0 failed" sh -c \
+        'ulimit -S -s 64 && exec "$@"' sh "$run" -t 'linear rows=9 repeats=0'
+    does "a small stack" 2 "ulimit -s leaves 64 KiB of stack, a run needs 512" sh -c \
+        'ulimit -s 64 && exec "$@"' sh "$run" -t 'linear rows=9 repeats=0'
+    does "small stacks of OpenMP's threads" 0 "0 failed" env OMP_STACKSIZE=64k OMP_NUM_THREADS=2 \
+        "$run" -t 'linear rows=9 repeats=0'
     does "a plan is held against ulimit -d" 2 "needs .* GiB" sh -c \
         'ulimit -d 1000000 && exec timeout -s KILL 60 "$@"' sh "$run" -t 'silu rows=60000 dim=4000'
 else
     for what in "threads that ulimit does not let start" "small address spaces" "little data" \
-        "large libraries"; do
+        "large libraries" "small stacks"; do
         skip "$what" "ulimit -v cannot be set here"
     done
 fi

@@ -39,6 +39,12 @@ static int check_results(const abl_result *const *results, int n, const struct t
     return 0;
 }
 
+/* The results as the store takes them; more than belongs on the stack of a thread of the caller. */
+struct taken {
+    struct result r;
+    struct tensors some[MAX_RAN];
+};
+
 int abl_write(const char *file, const abl_case *c, const abl_result *const *results, int n,
               const abl_verdicts *v)
 {
@@ -54,26 +60,29 @@ int abl_write(const char *file, const abl_case *c, const abl_result *const *resu
                            .n_sources = c->n_sources,
                            .n = 1,
                            .trial = &trial};
-    struct result r = {.trial = &trial};
-    struct tensors some[MAX_RAN];
 
     if (strlen(file) >= sizeof x.output)
         return err_set("the name of a file is too long: %.60s...", file);
     if (check_results(results, n, &trial))
         return -1;
+    struct taken *taken = calloc(1, sizeof *taken);
+    if (!taken)
+        return err_set("no memory for the results");
+    struct result *r = &taken->r;
+    r->trial = &trial;
     strcpy(x.output, file);
     for (int i = 0; i < n; i++) {
-        set_only(results[i], &some[i], &r.ran[i]);
+        set_only(results[i], &taken->some[i], &r->ran[i]);
         x.repeats = i == 0 || results[i]->repeats == x.repeats ? results[i]->repeats : 0;
     }
-    r.n_ran = n;
+    r->n_ran = n;
     if (v) {
-        r.verdicts = v->list;
-        r.failed = abl_failed(v);
+        r->verdicts = v->list;
+        r->failed = abl_failed(v);
     }
-    r.inputs = case_rounded(c);
-    struct store *s = r.inputs ? store_open(&x, STORE_REPLACE | STORE_WHOLE) : NULL;
-    int e = !s || store_write(s, 0, &r);
+    r->inputs = case_rounded(c);
+    struct store *s = r->inputs ? store_open(&x, STORE_REPLACE | STORE_WHOLE) : NULL;
+    int e = !s || store_write(s, 0, r);
     if (s) {
         char why[512];
         snprintf(why, sizeof why, "%s", err_text());
@@ -82,7 +91,8 @@ int abl_write(const char *file, const abl_case *c, const abl_result *const *resu
         else if (e)
             err_set("%s", why);
     }
-    tensors_free(r.inputs);
+    tensors_free(r->inputs);
+    free(taken);
     return e ? -1 : 0;
 }
 

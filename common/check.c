@@ -94,7 +94,7 @@ static struct partial partial_distance(const double *a, const double *b, int64_t
 /* All chunks have one size, so that the sums do not depend on the number of threads. */
 struct distance distance(const double *a, const double *b, int64_t n)
 {
-    enum { CHUNK = 1 << 16, MANY = 1 << 10 };
+    enum { CHUNK = 1 << 16, MANY = 1 << 8 }; /* part[] is on the stack */
     struct partial whole = {.at = 0}, part[MANY];
 
     for (int64_t from = 0; from < n; from += (int64_t)CHUNK * MANY) {

@@ -327,14 +327,18 @@ static int write_checks(struct writing *w)
 
 static int write_times(struct writing *w)
 {
-    struct time_row rows[MAX_RAN * N_PASSES];
+    struct time_row *rows = calloc(MAX_RAN * N_PASSES, sizeof *rows);
     int n = 0;
 
+    if (!rows)
+        return err_set("no memory for a table");
     for (int k = 0; w->x->repeats > 0 && k < w->r->n_ran; k++)
         for (enum pass p = FORWARD; p < N_PASSES; p++)
             if (w->r->ran[k].outcome.runs[p])
                 rows[n++] = time_row(w->x->ceilings, w->r, &w->r->ran[k], p);
-    return put_table(w, &times, rows, n);
+    int e = put_table(w, &times, rows, n);
+    free(rows);
+    return e;
 }
 
 static int write_sweeps(struct writing *w)

@@ -21,12 +21,6 @@ static int64_t bytes_of(const struct limit *l)
     return getrlimit(l->resource, &r) || r.rlim_cur > INT64_MAX ? INT64_MAX : (int64_t)r.rlim_cur;
 }
 
-int64_t limits_min(void)
-{
-    int64_t address = bytes_of(&limits[0]), data = bytes_of(&limits[1]);
-    return address < data ? address : data;
-}
-
 /* The fields of /proc/self/statm, in bytes; 0 where there is none. */
 static void read_used(long long used[6])
 {

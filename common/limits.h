@@ -5,9 +5,6 @@
 
 #include <stdint.h>
 
-/* The lower of the two limits, in bytes; INT64_MAX if neither is set. */
-int64_t limits_min(void);
-
 /* The bytes that are left under the tighter limit; INT64_MAX if neither is set.  *name becomes its
  * name ("ulimit -v"), if name is not NULL. */
 int64_t limits_available(const char **name);

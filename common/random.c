@@ -181,26 +181,28 @@ static void note_failure(struct failure *to, const struct verdict *v)
 static int judge(const struct experiment *x, const struct trial *t, const volatile int *stop,
                  struct failure *to, struct random_count *count)
 {
-    struct result r;
-    int e = trial_run(x, t, stop, quiet, NULL, &r);
+    struct result *r = calloc(1, sizeof *r); /* large for the stack */
+    int e = r ? trial_run(x, t, stop, quiet, NULL, r) : err_set("no memory for a result");
 
     *to = (struct failure){.check = NULL};
-    for (int i = 0; !e && i < r.verdicts.n; i++)
-        if (!r.verdicts.v[i].pass)
-            note_failure(to, &r.verdicts.v[i]);
+    for (int i = 0; !e && i < r->verdicts.n; i++)
+        if (!r->verdicts.v[i].pass)
+            note_failure(to, &r->verdicts.v[i]);
     if (e && !*stop) {
         to->error = 1;
         to->check = "error";
         snprintf(to->text, sizeof to->text, "      %.500s\n", err_text());
     }
-    if (count && !*stop) {
+    if (r && count && !*stop) {
         count->cases++;
-        count->checks += r.verdicts.n;
+        count->checks += r->verdicts.n;
         count->failed += to->check != NULL;
-        count->unjudged += verdicts_unjudged(&r.verdicts, 0) > 0;
-        count->skipped += r.skipped;
+        count->unjudged += verdicts_unjudged(&r->verdicts, 0) > 0;
+        count->skipped += r->skipped;
     }
-    result_free(&r);
+    if (r)
+        result_free(r);
+    free(r);
     return *stop;
 }
 

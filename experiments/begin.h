@@ -3,7 +3,7 @@
 #define BEGIN_H
 
 /* See that the threads which OpenMP is to start can be started, and that there
- * is address space for the libraries: libgomp and OpenBLAS would end the
+ * is address space for the libraries, and a stack: libgomp and OpenBLAS would end the
  * program, or hang.  Fewer threads are said on stderr.  Nonzero after err_set(). */
 int begin(void);
 

@@ -225,7 +225,7 @@ static int run_trials(const struct experiment *x, struct store *store, const str
 {
     for (int i = 0; i < x->n && !stop; i++) {
         struct place at = {i, x->n};
-        struct result r;
+        static struct result r; /* large for the stack */
         struct store_counts counts;
         if (store_has(store, i, &counts)) {
             report_resumed(report, &counts);

@@ -405,12 +405,59 @@ if (ulimit -s 1000000 && ulimit -v 2000000) 2>err && [ "${CFLAGS#*-fsanitize=add
         [ $got = 2 -o $got = 127 ] && grep -q "ulimit ${limit% *} leaves\|shared librar" err
         ok $? "ulimit $limit"
     done
+    # Libraries that take much address space, as CUDA's do, leave little of a limit that looks large.
+    echo 'static char bulk[768 << 20]; char *bulk_at(void) { return bulk; }' >bulk.c
+    $CC -shared -fPIC -o bulk.so bulk.c || exit 1
+    beside_bulk() {
+        hung=0
+        for left in 40 100 130 160 200 240 280; do
+            (ulimit -v $(((768 + left) * 1024)) && exec timeout -s KILL 20 \
+                env LD_PRELOAD="$dir/bulk.so" "$run" "$@") >out 2>err
+            [ $? = 137 ] && hung=1 && echo "# $left MiB left: no end in 20 s"
+        done
+        ok $hung "little address space beside large libraries: $*"
+    }
+    beside_bulk --version
+    beside_bulk --list
+    beside_bulk -t 'linear rows=9'
+    does "a small stack that can be made larger" 0 "0 failed" sh -c \
+        'ulimit -S -s 64 && exec "$@"' sh "$run" -t 'linear rows=9 repeats=0'
+    does "a small stack" 2 "ulimit -s leaves 64 KiB of stack, a run needs 512" sh -c \
+        'ulimit -s 64 && exec "$@"' sh "$run" -t 'linear rows=9 repeats=0'
+    does "small stacks of OpenMP's threads" 0 "0 failed" env OMP_STACKSIZE=64k OMP_NUM_THREADS=2 \
+        "$run" -t 'linear rows=9 repeats=0'
     does "a plan is held against ulimit -d" 2 "needs .* GiB" sh -c \
         'ulimit -d 1000000 && exec timeout -s KILL 60 "$@"' sh "$run" -t 'silu rows=60000 dim=4000'
 else
-    for what in "threads that ulimit does not let start" "small address spaces" "little data"; do
+    for what in "threads that ulimit does not let start" "small address spaces" "little data" \
+        "large libraries" "small stacks"; do
         skip "$what" "ulimit -v cannot be set here"
     done
+fi
+# The program begins again at its start, with other variables; named PROGRAM NAME: it keeps its name.
+named() {
+    env -u OMP_WAIT_POLICY -u OPENBLAS_NUM_THREADS "$1" -o named.h5 \
+        -t 'linear rows=1000 dim_in=1000 dim_out=1000' >out 2>err &
+    pid=$!
+    for i in 1 2 3 4 5 6 7 8 9 10; do
+        sleep 0.2
+        tr '\0' '\n' 2>/dev/null </proc/$pid/environ | grep -q '^OMP_WAIT_POLICY=' && break
+    done
+    sleep 0.1
+    cat /proc/$pid/comm >out
+    kill -KILL $pid
+    wait $pid 2>/dev/null
+    rm -f named.h5*
+    [ "`cat out`" = run-ablation ]
+    ok $? "$2"
+}
+if [ -r /proc/$$/comm ]; then
+    named "$run" "the name of the process"
+    cp "$run" removed && exec 3<removed && rm removed
+    named /proc/self/fd/3 "the name of the process of a file that was removed"
+    exec 3<&-
+else
+    skip "the name of the process" "no /proc here"
 fi
 does "an ini that is not there" 2 "nowhere.ini" "$run" nowhere.ini
 printf '[trial]\nop = e74\nnonlin = tahn\n' >bad.ini

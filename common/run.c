@@ -405,7 +405,7 @@ int run_op(const struct call *c, struct tensors *t, struct outcome *out)
 
     out = out ? out : &local;
     memset(out, 0, sizeof *out);
-    const char *no = c->kernel->declines ? c->kernel->declines(c->sizes) : NULL;
+    const char *no = impl_declines(c->kernel, c->sizes);
     if (no)
         return err_set("%s on %s: kernel %s declines: %s", c->op->name, c->backend->name,
                        c->kernel->name, no);

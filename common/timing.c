@@ -90,7 +90,7 @@ static int takes_part(const struct trial *t, const struct call *c, struct result
 {
     if (*t->kernel && strcmp(t->kernel, c->kernel->name) != 0)
         return 0;
-    const char *no = c->kernel->declines ? c->kernel->declines(c->sizes) : NULL;
+    const char *no = impl_declines(c->kernel, c->sizes);
     if (!no && run_reserve(c))
         no = err_text();
     if (no)

@@ -125,7 +125,7 @@ static int measure_device(const struct op *o, const struct frame *f, void *data)
     tensors_draw(t, o, f, 1, 0);
     for (const struct impl *const *k = op_kernels(o, device); *k; k++) {
         struct call c = {.op = o, .backend = device, .kernel = *k, .sizes = f};
-        if (!(*k)->declines || !(*k)->declines(f))
+        if (!impl_declines(*k, f))
             measure_kernel(&c, t);
     }
     tensors_free(t);

@@ -356,18 +356,14 @@ struct tensors *case_rounded(const abl_case *c)
  * err_set(). */
 static const struct impl *choose(const struct trial *t, const struct backend *b, const char *name)
 {
-    const struct impl *const *k = op_kernels(t->op, b);
+    const struct chosen c = impl_choose(op_kernels(t->op, b), name, &t->sizes);
 
-    err_set("%s has no kernel %s%son %s", t->op->name, name ? name : "", name ? " " : "", b->name);
-    for (; *k; k++) {
-        if (name && strcmp((*k)->name, name) != 0)
-            continue;
-        const char *no = (*k)->declines ? (*k)->declines(&t->sizes) : NULL;
-        if (!no)
-            return *k;
-        err_set("kernel %s on %s declines: %s", (*k)->name, b->name, no);
-    }
-    return NULL;
+    if (!c.kernel && !c.last)
+        err_set("%s has no kernel %s%son %s", t->op->name, name ? name : "", name ? " " : "",
+                b->name);
+    else if (!c.kernel)
+        err_set("kernel %s on %s declines: %s", c.last->name, b->name, c.why);
+    return c.kernel;
 }
 
 /* The backend and kernel for a case; nonzero after err_set(). */

@@ -202,8 +202,8 @@ const char *identity_declined(const struct op *o, const struct identity *id, con
     struct frame f;
 
     for (size_t i = 0; i < COUNT(sides) && !why; i++)
-        if (k->declines && !cases_one(o, sides[i], &f))
-            why = k->declines(&f);
+        if (!cases_one(o, sides[i], &f))
+            why = impl_declines(k, &f);
     return why;
 }
 

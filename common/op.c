@@ -97,6 +97,24 @@ double impl_unit(const struct impl *k, const struct frame *f)
     return k->link ? impl_unit(k->link(f), f) : k->unit;
 }
 
+const char *impl_declines(const struct impl *k, const struct frame *f)
+{
+    return k->declines ? k->declines(f) : NULL;
+}
+
+struct chosen impl_choose(const struct impl *const *list, const char *name, const struct frame *f)
+{
+    struct chosen c = {NULL, NULL, NULL};
+
+    for (; *list && !c.kernel; list++) {
+        if (name && strcmp((*list)->name, name) != 0)
+            continue;
+        c.why = impl_declines(*list, f);
+        *(c.why ? &c.last : &c.kernel) = *list;
+    }
+    return c;
+}
+
 const struct impl *const *op_kernels(const struct op *o, const struct backend *b)
 {
     static const struct impl *const none[] = {NULL};

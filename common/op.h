@@ -408,6 +408,16 @@ int64_t op_memory(const struct op *o, const struct backend *b, const struct impl
                   const struct frame *f);
 /* The relative error of the approximate instructions that k uses in this case, or 0. */
 double impl_unit(const struct impl *k, const struct frame *f);
+/* Why k does not take the case; NULL: it does. */
+const char *impl_declines(const struct impl *k, const struct frame *f);
+/* The first kernel of a list that takes the case, and of that name unless it is NULL.  Where there
+ * is none, kernel is NULL, and `last` is the last one that was asked, with its reason, or NULL if
+ * there is no such kernel. */
+struct chosen {
+    const struct impl *kernel, *last;
+    const char *why;
+};
+struct chosen impl_choose(const struct impl *const *list, const char *name, const struct frame *f);
 /* The kernels of o on b; the list may be empty. */
 const struct impl *const *op_kernels(const struct op *o, const struct backend *b);
 

@@ -200,7 +200,7 @@ static int cut(const struct call *c, char axis, int64_t length, struct frame *f)
 static int takes(const struct call *c, char axis, int64_t length)
 {
     struct frame f;
-    return !c->kernel->declines || (!cut(c, axis, length, &f) && !c->kernel->declines(&f));
+    return !cut(c, axis, length, &f) && !impl_declines(c->kernel, &f);
 }
 
 /* Copy `length` places of an axis, from `from` on, out of a whole tensor into a smaller one, or

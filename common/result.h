@@ -18,7 +18,6 @@ struct ran {
     struct tensors *t; /* its outputs and gradients; NULL where they are not kept */
     struct outcome outcome;
     int64_t predicted; /* bytes on the device */
-    int64_t used;      /* the same by the device's own count; 0: unknown */
 };
 
 /* A kernel that does not take the case. */

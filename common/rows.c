@@ -91,8 +91,8 @@ struct time_row time_row(const struct ceilings *c, const struct result *r, const
     row.peak_bytes = out->peak;
     row.saved_bytes = op_saved(o, b, f);
     row.predicted_bytes = ran->predicted;
-    if (ran->used)
-        row.used_bytes = ran->used;
+    if (ran->outcome.used)
+        row.used_bytes = ran->outcome.used;
     find_fractions(c, r, b, p, &row);
     find_worst(r, p, &row);
     return row;

@@ -405,12 +405,13 @@ int run_op(const struct call *c, struct tensors *t, struct outcome *out)
 
     out = out ? out : &local;
     memset(out, 0, sizeof *out);
-    const char *no = c->kernel->declines ? c->kernel->declines(c->sizes) : NULL;
+    const char *no = impl_declines(c->kernel, c->sizes);
     if (no)
         return err_set("%s on %s: kernel %s declines: %s", c->op->name, c->backend->name,
                        c->kernel->name, no);
     const struct noise *n = &c->noise;
     int noisy = c->backend->disturb && (n->stored > 0 || n->loaded > 0 || n->special > 0);
+    const int64_t before = c->watch ? c->backend->memory() : 0;
     int e = put_all(c, t, &p, &f, &out->peak);
     if (noisy)
         c->backend->disturb(c->noise);
@@ -422,6 +423,8 @@ int run_op(const struct call *c, struct tensors *t, struct outcome *out)
         e = run_pass(c, &f, BACKWARD, out);
     if (noisy)
         c->backend->disturb((struct noise){0});
+    if (c->watch) /* what a pass allocates, it keeps */
+        out->used = before - c->backend->memory();
     if (!e)
         e = get_all(c, t, &p, out);
     for (int i = 0; i < MAX_ARGS; i++) {

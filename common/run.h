@@ -44,6 +44,7 @@ struct call {
     double between; /* relative perturbation of each element that forward saved, before backward */
     struct noise noise; /* of both passes, where the backend can have it */
     int other_poison;   /* fill memory with large values in place of NaN */
+    int watch;          /* measure outcome.used */
 };
 
 struct outcome {
@@ -52,6 +53,7 @@ struct outcome {
     double no_graph[N_PASSES]; /* the median without a graph; where there is none, `median` */
     int runs[N_PASSES];        /* that were timed */
     int64_t peak;              /* the maximum bytes in use on the backend */
+    int64_t used;              /* the same by the backend's own count, if `watch` is set; else 0 */
     char overrun[48];          /* a tensor with a damaged guard band, or "" */
 };
 

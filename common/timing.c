@@ -11,50 +11,21 @@
 
 /* ---- the memory that a run takes, by the device's own count ---- */
 
-static const struct backend *watched;
-static int64_t min_free;
-
-static void look(void)
-{
-    int64_t left = watched->memory();
-    min_free = left < min_free ? left : min_free;
-}
-
-static void *watched_alloc(size_t bytes)
-{
-    void *p = watched->alloc(bytes);
-    look();
-    return p;
-}
-
-static int watched_stop(double *seconds)
-{
-    int e = watched->stop(seconds);
-    look();
-    return e;
-}
-
 /* run_op(), into ran.  The backend allocates what it needs for timing when it is
  * first started, so an empty interval is timed first: that is not counted as the run's. */
 static int run_watched(const struct call *c, struct ran *ran)
 {
-    struct backend b = *c->backend;
+    const struct backend *b = c->backend;
     struct call watch = *c;
     double seconds;
 
-    watched = c->backend;
-    int failed = watched->start();
+    int failed = b->start();
     if (!failed)
-        failed = watched->stop(&seconds);
+        failed = b->stop(&seconds);
     if (failed)
-        return err_set("%s: %s", b.name, b.strerror(failed));
-    watch.backend = &b;
-    b.alloc = watched_alloc;
-    b.stop = watched_stop;
-    int64_t before = min_free = watched->memory();
-    int e = run_op(&watch, ran->t, &ran->outcome);
-    ran->used = before - min_free;
-    return e;
+        return err_set("%s: %s", b->name, b->strerror(failed));
+    watch.watch = 1;
+    return run_op(&watch, ran->t, &ran->outcome);
 }
 
 /* ---- one kernel ---- */
@@ -73,7 +44,7 @@ static int time_kernel(const struct call *c, const struct tensors *inputs, struc
     if (check_parity(ran->t, &bounds, list))
         return -1;
     if (verdicts_failed(list, judged))
-        ran->outcome = (struct outcome){.peak = ran->outcome.peak};
+        ran->outcome = (struct outcome){.peak = ran->outcome.peak, .used = ran->outcome.used};
     return 0;
 }
 
@@ -90,7 +61,7 @@ static int takes_part(const struct trial *t, const struct call *c, struct result
 {
     if (*t->kernel && strcmp(t->kernel, c->kernel->name) != 0)
         return 0;
-    const char *no = c->kernel->declines ? c->kernel->declines(c->sizes) : NULL;
+    const char *no = impl_declines(c->kernel, c->sizes);
     if (!no && run_reserve(c))
         no = err_text();
     if (no)

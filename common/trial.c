@@ -13,19 +13,14 @@
 static const struct impl *choose(const struct trial *t, const struct backend *b, char *why,
                                  size_t size)
 {
-    const struct impl *const *k = op_kernels(t->op, b);
-    int any = !is_gpu(b) || !*t->kernel;
+    const char *name = is_gpu(b) && *t->kernel ? t->kernel : NULL;
+    const struct chosen c = impl_choose(op_kernels(t->op, b), name, &t->sizes);
 
-    snprintf(why, size, "%s has no kernel%s%s", t->op->name, any ? "" : " ", any ? "" : t->kernel);
-    for (; *k; k++) {
-        if (!any && strcmp((*k)->name, t->kernel) != 0)
-            continue;
-        const char *no = (*k)->declines ? (*k)->declines(&t->sizes) : NULL;
-        if (!no)
-            return *k;
-        snprintf(why, size, "kernel %s declines: %s", (*k)->name, no);
-    }
-    return NULL;
+    if (!c.kernel && !c.last)
+        snprintf(why, size, "%s has no kernel%s%s", t->op->name, name ? " " : "", name ? name : "");
+    else if (!c.kernel)
+        snprintf(why, size, "kernel %s declines: %s", c.last->name, c.why);
+    return c.kernel;
 }
 
 static int run_on(const struct task *task, const struct backend *b, const struct impl *k)
@@ -73,7 +68,7 @@ static int run_each(const struct task *task, const struct backend *b, int *n)
     const struct trial *t = task->t;
 
     for (const struct impl *const *k = op_kernels(t->op, b); *k && !*task->stop; k++) {
-        if ((*k)->declines && (*k)->declines(&t->sizes))
+        if (impl_declines(*k, &t->sizes))
             continue;
         if (task->r->n_ran == MAX_RAN)
             return err_set("more than %d kernels", MAX_RAN);

@@ -69,7 +69,7 @@ static int same_results(const struct op *o, const struct frame *f, const struct 
 static int timed_case(const struct op *o, const struct frame *f, void *data)
 {
     struct call *c = (struct call *)data;
-    if (c->kernel->declines && c->kernel->declines(f))
+    if (impl_declines(c->kernel, f))
         return 0;
     struct tensors *inputs = tensors_new(o, f);
     if (!inputs)

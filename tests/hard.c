@@ -52,7 +52,7 @@ static void on_backend(const struct op *o, const struct backend *b, const struct
         struct frame f;
         struct call c = {.op = o, .backend = b, .kernel = *kernel, .sizes = &f};
         int e = cases_one(o, text, &f);
-        if (!e && (*kernel)->declines && (*kernel)->declines(&f))
+        if (!e && impl_declines(*kernel, &f))
             continue;
         double bound = 16 * fmax(dtype_unit(b->type), e ? 0 : impl_unit(*kernel, &f));
         double far = e ? INFINITY : off(&c, k);

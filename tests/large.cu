@@ -249,7 +249,7 @@ static void large(const struct backend *b, const struct op *o, const struct larg
         e = truth_find(&truth, s.o, &s.few, b, inputs);
     }
     for (const struct impl *const *k = op_kernels(s.o, b); !e && *k; k++) {
-        const char *no = (*k)->declines ? (*k)->declines(&s.whole) : NULL;
+        const char *no = impl_declines(*k, &s.whole);
         struct verdicts list = {};
         if (no) {
             printf("# %s %s declines %s %s: %s\n", b->name, (*k)->name, o->name, c->settings, no);

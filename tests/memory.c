@@ -72,32 +72,22 @@ static int measure(const struct op *o, const struct frame *f, void *data)
 static const double PAGE = 0x1p21;
 
 static const struct backend *device;
-static int64_t min_free;
-
-static void *watch_alloc(size_t bytes)
-{
-    void *p = device->alloc(bytes);
-    int64_t left = device->memory();
-    min_free = left < min_free ? left : min_free;
-    return p;
-}
 
 /* Without the workspace that cuBLAS allocates at its first product and keeps: an
  * earlier run has made it do so. */
 static void measure_kernel(const struct call *c, struct tensors *t)
 {
-    struct backend watched = *c->backend;
     struct call watch = *c;
+    struct outcome out;
     char text[MAX_TEXT];
     int e = run_op(c, t, NULL);
-    int64_t before = min_free = device->memory();
+    int64_t before = device->memory();
     int64_t predicted = op_memory(c->op, device, c->kernel, c->sizes);
 
     op_text(c->op, c->sizes, text);
-    watched.alloc = watch_alloc;
-    watch.backend = &watched;
-    e = e || run_op(&watch, t, NULL);
-    double used = (double)(before - min_free), off = used - (double)predicted;
+    watch.watch = 1;
+    e = e || run_op(&watch, t, &out);
+    double used = (double)out.used, off = used - (double)predicted;
     double slack = 0.02 * (double)predicted;
     int alone = device->memory() == before;
     int near = off > -slack && off < slack + (emulated(device) ? 0 : PAGE);
@@ -125,7 +115,7 @@ static int measure_device(const struct op *o, const struct frame *f, void *data)
     tensors_draw(t, o, f, 1, 0);
     for (const struct impl *const *k = op_kernels(o, device); *k; k++) {
         struct call c = {.op = o, .backend = device, .kernel = *k, .sizes = f};
-        if (!(*k)->declines || !(*k)->declines(f))
+        if (!impl_declines(*k, f))
             measure_kernel(&c, t);
     }
     tensors_free(t);

@@ -183,7 +183,7 @@ static int decline(const struct op *o, const struct frame *f, void *data)
 
     op_text(o, f, text);
     for (const struct impl *const *k = op_kernels(o, l->backend); *k; k++) {
-        const char *why = (*k)->declines ? (*k)->declines(f) : NULL;
+        const char *why = impl_declines(*k, f);
         ok(why && strstr(why, l->names), "%s %s declines %s %s", l->backend->name, (*k)->name,
            o->name, text);
         printf("# %s\n", why ? why : "it does not");

@@ -85,7 +85,7 @@ struct on {
 /* Why the kernel declines the case, which is printed on a comment line; or NULL. */
 static inline const char *declined(const struct op *o, const struct frame *f, const struct on *on)
 {
-    const char *why = on->kernel->declines ? on->kernel->declines(f) : NULL;
+    const char *why = impl_declines(on->kernel, f);
     char text[MAX_TEXT];
 
     if (why) {

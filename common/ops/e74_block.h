@@ -114,18 +114,9 @@ static inline struct e74_block_links e74_block_links(const struct frame *f,
 
 /* ---- the chain ---- */
 
-/* The first kernel of a list that takes the case; NULL: none does. */
-static inline const struct impl *e74_block_kernel(const struct impl *const *list,
-                                                  const struct frame *f)
-{
-    while (*list && (*list)->declines && (*list)->declines(f))
-        list++;
-    return *list;
-}
-
 static inline int e74_block_link(const struct impl *const *list, const struct frame *f, enum pass p)
 {
-    return e74_block_kernel(list, f)->pass[p](f);
+    return impl_choose(list, NULL, f).kernel->pass[p](f);
 }
 
 /* Elements of x. */
@@ -166,7 +157,7 @@ static inline int e74_block_backward(const struct frame *f, const struct e74_blo
 static inline size_t e74_block_max_work(size_t max, const struct impl *const *list,
                                         const struct frame *f, enum pass p)
 {
-    const struct impl *k = e74_block_kernel(list, f);
+    const struct impl *k = impl_choose(list, NULL, f).kernel;
     size_t bytes = k && k->work ? k->work(f, p) : 0;
     return bytes > max ? bytes : max;
 }
@@ -185,26 +176,15 @@ static inline size_t e74_block_work(const struct frame *f, enum pass p,
     return (size_t)(w.work - w.projected) + max;
 }
 
-/* The reason that a link's last kernel gives for declining; NULL: one takes it. */
-static inline const char *e74_block_link_declines(const struct impl *const *list,
-                                                  const struct frame *f)
-{
-    const char *why = NULL;
-    for (; *list; list++)
-        if (!(*list)->declines || !(why = (*list)->declines(f)))
-            return NULL;
-    return why;
-}
-
 static inline const char *e74_block_declines(const struct frame *f,
                                              const struct e74_block_with *with)
 {
     const struct e74_block_workspace w = {NULL, NULL, NULL, NULL, NULL};
     const struct e74_block_links c = e74_block_links(f, &w);
-    const char *why = e74_block_link_declines(with->norm, &c.norm);
+    const char *why = impl_choose(with->norm, NULL, &c.norm).why;
 
-    why = why ? why : e74_block_link_declines(with->layer, &c.layer);
-    return why ? why : e74_block_link_declines(with->linear, &c.linear);
+    why = why ? why : impl_choose(with->layer, NULL, &c.layer).why;
+    return why ? why : impl_choose(with->linear, NULL, &c.linear).why;
 }
 
 #endif

@@ -77,7 +77,7 @@ static const struct impl *link(const struct frame *f)
 {
     const struct e74_block_workspace w = {NULL, NULL, NULL, NULL, NULL};
     const struct frame layer = e74_block_layer(f, &w);
-    return e74_block_kernel(with<T>().layer, &layer);
+    return impl_choose(with<T>().layer, NULL, &layer).kernel;
 }
 
 static const char idea[] = "the kernels of rmsnorm, e74 and linear in sequence";

@@ -145,7 +145,7 @@ static int trapped(const struct frame *)
 
 static void lost(void)
 {
-    static const struct impl kernel = {"trap", "", {trapped, trapped}, NULL, NULL, NULL, 0, 0};
+    static const struct impl kernel = {"trap", "", {trapped, trapped}, NULL, NULL, NULL, 0, 0, NULL};
     static const volatile int go_on = 0;
     trial_step *const quiet = [](const char *, void *) {};
     struct experiment x;

@@ -507,8 +507,7 @@ void __asan_on_error(void)
 
 static void catch_crashes(void)
 {
-    static const int signals[] = {SIGSEGV, SIGBUS,  SIGFPE, SIGILL,
-                                  SIGABRT, SIGPROF, SIGALRM};
+    static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGPROF, SIGALRM};
     const struct itimerval busy = {.it_value = {.tv_sec = SECONDS}};
     for (size_t i = 0; i < COUNT(signals); i++)
         signal(signals[i], on_crash);

@@ -20,8 +20,8 @@ struct output {
     int there;                                   /* something was, which is */
     dev_t dev;
     ino_t ino;
-    char date[16];               /* of the dump that is replaced; "": none is */
-    char backup[MAX_OUTPUT + 8]; /* the name that this dump gets; "": it is not kept */
+    char date[16];                /* of the dump that is replaced; "": none is */
+    char backup[MAX_OUTPUT + 16]; /* the name that this dump gets; "": it is not kept */
 };
 
 /* Finds the output file of x.  Nonzero after err_set(). */

@@ -376,8 +376,8 @@ static int place(const struct trial *t, const char *backend, const char *kernel,
     if (b->unavailable())
         return err_set("%s cannot run here: %s", b->name, b->unavailable());
     if (b->type != F64 && b->type != t->type)
-        return err_set("%s stores %s, the case is dtype=%s", b->name, dtype_names[b->type],
-                       dtype_names[t->type]);
+        return err_set("%s stores %s, the case is dtype=%s", b->name, types[b->type].name,
+                       types[t->type].name);
     const struct impl *k = choose(t, b, kernel);
     if (!k)
         return -1;

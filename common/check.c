@@ -223,7 +223,7 @@ double coarsest_unit(const struct op *o, const struct frame *f, const struct bac
     double unit = 0;
     for (int i = 0; i < o->n_args; i++)
         if (op_has(o, f, i))
-            unit = fmax(unit, dtype_unit(op_type(o, f, i, b)));
+            unit = fmax(unit, types[op_type(o, f, i, b)].unit);
     return unit;
 }
 
@@ -312,8 +312,8 @@ static int sample_oracle(struct truth *t, const struct tensors *moved, double un
     struct call between = exact, noisy = exact;
 
     between.between = unit;
-    noisy.noise = (struct noise){(float)dtype_unit(t->backend->type), (float)dtype_unit(F32),
-                                 (float)dtype_unit(F32), (unsigned)which};
+    noisy.noise = (struct noise){(float)types[t->backend->type].unit, (float)types[F32].unit,
+                                 (float)types[F32].unit, (unsigned)which};
     return see_oracle(t, &t->reach, &exact, moved) ||
                    see_oracle(t, &t->reach, &between, t->inputs) ||
                    (which && see_oracle(t, &t->reach, &noisy, t->inputs))
@@ -363,7 +363,7 @@ static int sample(struct truth *t, int which)
 
 int truth_begin(struct truth *t)
 {
-    double finer = dtype_unit(t->backend->type) / dtype_unit(yardstick(t->backend)->type);
+    double finer = types[t->backend->type].unit / types[yardstick(t->backend)->type].unit;
 
     memset(&t->reach, 0, sizeof t->reach);
     t->samples = 1;
@@ -396,7 +396,7 @@ static void bounds_set(struct bounds *b)
                 continue;
             enum dtype type =
                 grad ? op_grad_type(t->op, i, b->backend) : op_type(t->op, t->sizes, i, b->backend);
-            double unit = fmax(dtype_unit(type), b->kernel ? impl_unit(b->kernel, t->sizes) : 0);
+            double unit = fmax(types[type].unit, b->kernel ? impl_unit(b->kernel, t->sizes) : 0);
             double seen = fmax((grad ? t->reach.g : t->reach.x)[i],
                                (grad ? b->approximate.g : b->approximate.x)[i]);
             (grad ? b->g : b->x)[i] = fmax(SLACK * seen, 4 * unit);

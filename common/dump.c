@@ -31,7 +31,7 @@ int dump_trial_new(hid_t trials, const struct trial *t, const char *contents, in
                 : t->op->param[p].real  ? h5_put_double(g, key, t->sizes.real[p])
                                        : h5_put_int(g, key, DIM(&t->sizes, t->op->param[p].letter));
     }
-    e = e || h5_put_text(g, "dtype", dtype_names[t->type]) || h5_put_seed(g, t->seed) ||
+    e = e || h5_put_text(g, "dtype", types[t->type].name) || h5_put_seed(g, t->seed) ||
         h5_put_text(g, "input", input_names[t->input]);
     const char *const optional[][2] = {{"file", t->file},
                                        {"contents", contents},
@@ -126,7 +126,7 @@ static int64_t bytes_needed(const struct writing *w)
 {
     int64_t bytes = (1 << 20) + (int64_t)w->r->verdicts.n * 512;
     for (int i = 0; i < w->n_items; i++)
-        bytes += op_count(w->op, w->f, w->item[i].arg) * (w->item[i].type == F64 ? 8 : 4);
+        bytes += op_count(w->op, w->f, w->item[i].arg) * types[types[w->item[i].type].dumped].bytes;
     return bytes;
 }
 
@@ -211,9 +211,7 @@ static int write_item(struct writing *w, const struct item *it)
 {
     const struct arg *a = &w->op->arg[it->arg];
     const char *shape = op_shape(w->op, w->f, it->arg);
-    hid_t type = it->type == F64   ? H5T_IEEE_F64LE
-                 : it->type == I64 ? H5T_STD_I64LE
-                                   : H5T_IEEE_F32LE;
+    enum dtype dumped = types[it->type].dumped;
     hid_t group = item_group(w, it), sub = -1, d = -1;
     hsize_t dim[MAX_RANK];
     int rank = (int)strlen(shape), e = group < 0;
@@ -226,13 +224,13 @@ static int write_item(struct writing *w, const struct item *it)
         e = sub < 0;
     }
     if (!e)
-        e = (d = h5_dataset_new(
-                 sub < 0 ? group : sub, a->name,
-                 &(struct h5_data){type, H5T_NATIVE_DOUBLE, rank, dim, w->x->compress, it->x})) < 0;
+        e = (d = h5_dataset_new(sub < 0 ? group : sub, a->name,
+                                &(struct h5_data){h5_type(dumped), H5T_NATIVE_DOUBLE, rank, dim,
+                                                  w->x->compress, it->x})) < 0;
     if (!e)
         e = name_axes(w, d, shape);
-    if (!e && (it->type == BF16 || it->type == F16))
-        e = h5_put_text(d, "storage", dtype_names[it->type]);
+    if (!e && it->type != dumped)
+        e = h5_put_text(d, "storage", types[it->type].name);
     if (!e && it->ran < 0 && !it->grad)
         e = put_origin(w, d, it->arg);
     if (d >= 0 && H5Dclose(d) < 0 && !e) /* it may write the last chunks */

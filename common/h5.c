@@ -298,6 +298,18 @@ hid_t h5_group_new(hid_t at, const char *name, int whole)
 
 enum { MIB = 1 << 20 };
 
+hid_t h5_type(enum dtype t)
+{
+    switch (t) {
+    case F64: return H5T_IEEE_F64LE;
+    case F32: return H5T_IEEE_F32LE;
+    case I64: return H5T_STD_I64LE;
+    case I32: return H5T_STD_I32LE;
+    case U8: return H5T_STD_U8LE;
+    default: return -1;
+    }
+}
+
 /* About half a MiB, of whole trailing axes. */
 static void chunk_size(int rank, const hsize_t *dim, size_t element, hsize_t *chunk)
 {

@@ -12,6 +12,7 @@
 #include <hdf5.h>
 
 #include "common/column.h"
+#include "common/types.h"
 
 /* Why the last HDF5 call failed, in HDF5's or the system's words; to be asked
  * before the next one. */
@@ -41,6 +42,9 @@ char *h5_get_text(hid_t at, const char *name);
 int h5_same_text(hid_t at, const char *name, const char *value, char *there, size_t size);
 
 /* ---- groups, datasets and tables, made; -1 after err_set() ---- */
+
+/* The type of a dataset whose elements are stored so; -1: a dump has none of that type. */
+hid_t h5_type(enum dtype t);
 
 /* A group; linked nowhere where `name` is NULL.  With `whole`, its header gets nearly 4096
  * bytes, so that all of a trial's links and attributes are in one page of the file: HDF5 writes

@@ -165,7 +165,7 @@ static int set_op(const struct plan_key *k, void *to, const char *value)
 
 static int set_dtype(const struct plan_key *k, void *to, const char *value)
 {
-    const char *const names[] = {dtype_names[F32], dtype_names[BF16], NULL};
+    const char *const names[] = {types[F32].name, types[BF16].name, NULL};
     int i;
     if (choice_set(k->name, value, names, &i))
         return -1;

@@ -10,7 +10,6 @@
 
 #include "common/err.h"
 #include "common/grow.h"
-#include "common/half.h"
 #include "common/number.h"
 #include "common/op.h"
 
@@ -262,19 +261,6 @@ const char *op_axis(const struct op *o, char letter)
     return "axis";
 }
 
-const char *const dtype_names[] = {
-    [F64] = "fp64", [F32] = "fp32", [BF16] = "bf16", [F16] = "fp16", [I64] = NULL};
-
-size_t dtype_size(enum dtype t)
-{
-    return t == F64 || t == I64 ? 8 : t == F32 ? 4 : 2;
-}
-
-double dtype_unit(enum dtype t)
-{
-    return t == I64 ? 0 : t == F64 ? 0x1p-53 : t == F32 ? 0x1p-24 : t == F16 ? 0x1p-11 : 0x1p-8;
-}
-
 enum dtype op_type(const struct op *o, const struct frame *f, int arg, const struct backend *b)
 {
     const struct arg *a = &o->arg[arg];
@@ -306,9 +292,9 @@ double op_bytes(const struct op *o, const struct backend *b, const struct frame 
         unsigned flags = o->arg[i].flags;
         double n = (double)op_count(o, f, i);
         if (p == FORWARD || read_back(&o->arg[i], f))
-            sum += n * dtype_size(op_type(o, f, i, b));
+            sum += n * types[op_type(o, f, i, b)].bytes;
         if (p == BACKWARD && flags & DIFF)
-            sum += n * dtype_size(op_grad_type(o, i, b));
+            sum += n * types[op_grad_type(o, i, b)].bytes;
     }
     return sum;
 }
@@ -318,7 +304,7 @@ int64_t op_saved(const struct op *o, const struct backend *b, const struct frame
     int64_t sum = 0;
     for (int i = 0; i < o->n_args; i++)
         if (o->arg[i].flags & SAVED && read_back(&o->arg[i], f))
-            sum += op_count(o, f, i) * dtype_size(op_type(o, f, i, b));
+            sum += op_count(o, f, i) * types[op_type(o, f, i, b)].bytes;
     return sum;
 }
 
@@ -328,9 +314,9 @@ int64_t op_memory(const struct op *o, const struct backend *b, const struct impl
     int64_t sum = 0;
     for (int i = 0; i < o->n_args; i++) {
         int64_t n = op_count(o, f, i);
-        sum += n * dtype_size(op_type(o, f, i, b));
+        sum += n * types[op_type(o, f, i, b)].bytes;
         if (o->arg[i].flags & DIFF)
-            sum += n * dtype_size(op_grad_type(o, i, b));
+            sum += n * types[op_grad_type(o, i, b)].bytes;
     }
     if (k && k->work) {
         size_t forward = k->work(f, FORWARD), backward = k->work(f, BACKWARD);
@@ -471,32 +457,4 @@ double seconds_now(void)
     struct timespec ts;
     clock_gettime(CLOCK_MONOTONIC, &ts);
     return ts.tv_sec + 1e-9 * ts.tv_nsec;
-}
-
-void narrow(enum dtype t, void *to, const double *from, int64_t n)
-{
-    #pragma omp parallel for
-    for (int64_t i = 0; i < n; i++) {
-        switch (t) {
-        case F64: ((double *)to)[i] = from[i]; break;
-        case F32: ((float *)to)[i] = (float)from[i]; break;
-        case BF16: ((bf16 *)to)[i] = to_bf16((float)from[i]); break;
-        case F16: ((f16 *)to)[i] = to_f16((float)from[i]); break;
-        case I64: ((int64_t *)to)[i] = (int64_t)from[i]; break;
-        }
-    }
-}
-
-void widen(enum dtype t, double *to, const void *from, int64_t n)
-{
-    #pragma omp parallel for
-    for (int64_t i = 0; i < n; i++) {
-        switch (t) {
-        case F64: to[i] = ((const double *)from)[i]; break;
-        case F32: to[i] = ((const float *)from)[i]; break;
-        case BF16: to[i] = from_bf16(((const bf16 *)from)[i]); break;
-        case F16: to[i] = from_f16(((const f16 *)from)[i]); break;
-        case I64: to[i] = (double)((const int64_t *)from)[i]; break;
-        }
-    }
 }

@@ -14,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/types.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -22,11 +24,6 @@ enum { MAX_ARGS = 32, MAX_PARAMS = 16, MAX_RANK = 6, MAX_TEXT = 512 };
 
 enum pass { FORWARD, BACKWARD, N_PASSES };
 extern const char *const pass_names[N_PASSES];
-enum dtype { F64, F32, BF16, F16, I64 };
-/* The names of the types; NULL for whole numbers.  Those from F32 on are the choices of a parameter
- * that selects a storage type. */
-extern const char *const dtype_names[];
-#define STORAGE_TYPES (dtype_names + F32)
 
 struct frame;
 
@@ -130,7 +127,7 @@ struct arg {
     enum fill fill;
     int (*when)(const struct frame *f);             /* NULL: always there */
     const char *(*shape_of)(const struct frame *f); /* NULL: shape */
-    const char *type_choice; /* the choice, one of STORAGE_TYPES, that is its storage type */
+    const char *type_choice; /* the choice, one of storage_types, that is its storage type */
     const char *fill_choice; /* the parameter, a FILL_PARAM, that chooses its fill */
     const char *continues;   /* of a final state: the initial state it hands over to */
     enum fill (*fill_of)(const struct frame *f); /* NULL: fill, or as fill_choice says */
@@ -395,8 +392,6 @@ enum pass op_passes(const struct op *o);
 int64_t op_count(const struct op *o, const struct frame *f, int arg);
 const char *op_shape(const struct op *o, const struct frame *f, int arg);
 const char *op_axis(const struct op *o, char letter); /* its name */
-size_t dtype_size(enum dtype t);
-double dtype_unit(enum dtype t); /* half the gap between 1 and the next */
 enum dtype op_type(const struct op *o, const struct frame *f, int arg, const struct backend *b);
 enum dtype op_grad_type(const struct op *o, int arg, const struct backend *b);
 /* The minimum memory traffic of the pass: each tensor that it accesses, once. */
@@ -435,9 +430,6 @@ uint64_t draw_key(uint64_t seed, const char *name);
 
 /* The time of a monotonic clock. */
 double seconds_now(void);
-
-void narrow(enum dtype t, void *to, const double *from, int64_t n);
-void widen(enum dtype t, double *to, const void *from, int64_t n);
 
 #ifdef __cplusplus
 }

@@ -101,7 +101,7 @@ void tensors_draw(struct tensors *t, const struct op *o, const struct frame *f, 
 
 static int round_to(enum dtype type, double *x, int64_t n)
 {
-    void *bits = malloc(n * dtype_size(type));
+    void *bits = malloc(n * types[type].bytes);
     if (!bits)
         return err_set("no memory to round a tensor");
     narrow(type, bits, x, n);
@@ -225,14 +225,14 @@ static int put_all(const struct call *c, const struct tensors *t, struct places 
         if (!n)
             continue;
         p->x[i].type = op_type(o, f, i, c->backend);
-        if (place_new(c, &p->x[i], n * dtype_size(p->x[i].type), used) ||
+        if (place_new(c, &p->x[i], n * types[p->x[i].type].bytes, used) ||
             (o->arg[i].flags & IN && place_put(c, &p->x[i], t->x[i], n)))
             return err_at("%s %s", o->name, o->arg[i].name);
         f->arg[i] = p->x[i].at;
         if (!(o->arg[i].flags & DIFF) || c->forward_only)
             continue;
         p->g[i].type = op_grad_type(o, i, c->backend);
-        if (place_new(c, &p->g[i], n * dtype_size(p->g[i].type), used) ||
+        if (place_new(c, &p->g[i], n * types[p->g[i].type].bytes, used) ||
             (o->arg[i].flags & OUT && place_put(c, &p->g[i], t->g[i], n)))
             return err_at("%s d_%s", o->name, o->arg[i].name);
         f->grad[i] = p->g[i].at;

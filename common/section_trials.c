@@ -233,7 +233,7 @@ int plan_text(struct trial *t)
 
     op_text(t->op, &t->sizes, sizes);
     at += snprintf(at, end - at, "%s%s%s dtype=%s seed=%" PRIu64 " input=%s", t->op->name,
-                   *sizes ? " " : "", sizes, dtype_names[t->type], t->seed, input_names[t->input]);
+                   *sizes ? " " : "", sizes, types[t->type].name, t->seed, input_names[t->input]);
     const char *const keys[] = {" file", " group", " kernel"};
     const char *const values[] = {t->file, t->group, t->kernel};
     for (int i = 0; i < 3 && at < end; i++) {
@@ -294,7 +294,7 @@ static void make_trial(struct plan *p, struct work *w)
     if (bytes > p->available) {
         err_set("%s needs %s of memory, %s are available (%s dtype=%s)", t->op->name,
                 number_bytes(bytes, need), number_bytes(p->available, have), text,
-                dtype_names[t->type]);
+                types[t->type].name);
         if (at_first(&w->l, "seed"))
             refuse(p, w);
     } else if (plan_text(t) || add_trial(p->x, t)) {

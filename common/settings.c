@@ -19,7 +19,7 @@ void setting_value(const struct trial *t, const char *name, char value[MAX_SETTI
     else if (strcmp(name, "section") == 0)
         snprintf(value, MAX_SETTING, "%s", t->section);
     else if (strcmp(name, "dtype") == 0)
-        snprintf(value, MAX_SETTING, "%s", dtype_names[t->type]);
+        snprintf(value, MAX_SETTING, "%s", types[t->type].name);
     else if (strcmp(name, "seed") == 0)
         snprintf(value, MAX_SETTING, "%" PRIu64, t->seed);
     else if (strcmp(name, "input") == 0)

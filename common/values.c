@@ -1,7 +1,6 @@
 /* Which values are refused: whole numbers, indices, and what a type cannot hold (values.h). */
 #include "config.h"
 
-#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,12 +9,6 @@
 
 #include "common/err.h"
 #include "common/values.h"
-
-static const double LARGEST_WHOLE = 0x1p53; /* a double holds all up to there */
-
-/* The largest finite value of a type. */
-static const double largest[] = {
-    [F64] = DBL_MAX, [F32] = FLT_MAX, [BF16] = 0x1.fep127, [F16] = 65504, [I64] = DBL_MAX};
 
 /* The values that a tensor may have. */
 struct allowed {
@@ -47,7 +40,7 @@ static int fits(enum dtype type, double x)
     char bits[sizeof(double)];
     double rounded;
 
-    if (!isfinite(x) || fabs(x) <= largest[type])
+    if (!isfinite(x) || fabs(x) <= types[type].largest)
         return 1;
     narrow(type, bits, &x, 1);
     widen(type, &rounded, bits, 1);
@@ -56,7 +49,7 @@ static int fits(enum dtype type, double x)
 
 static int is_whole(double x)
 {
-    return fabs(x) <= LARGEST_WHOLE && floor(x) == x;
+    return fabs(x) <= types[I64].largest && floor(x) == x;
 }
 
 static int is_allowed(const struct allowed *may, double x)
@@ -114,7 +107,7 @@ int values_check(const struct op *o, const struct frame *f, int arg, int grad,
     number_text(x[i], number);
     if (!may.whole)
         return err_set("%s has %s at %s: the largest %s is %.6g", place, number, where,
-                       dtype_names[may.type], largest[may.type]);
+                       types[may.type].name, types[may.type].largest);
     if (!is_whole(x[i]))
         return err_set("%s has %s at %s, %s's %s takes whole numbers up to 2^53", place, number,
                        where, o->name, o->arg[arg].name);

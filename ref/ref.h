@@ -126,7 +126,7 @@ static inline void times_transposed(const real *A, const real *x, real *y, int64
 static inline real kept_as(enum dtype kept, real x)
 {
 #if REAL == 64
-    return ref64_noise.stored > 0 ? disturbed(x, (float)dtype_unit(kept), 0) : x;
+    return ref64_noise.stored > 0 ? disturbed(x, (float)types[kept].unit, 0) : x;
 #else
     (void)kept;
     return x;

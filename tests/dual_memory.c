@@ -133,7 +133,7 @@ static void judge_collapse(const struct op *o, const struct frame *f, const stru
     int64_t first = op_count(o, f, op_arg(o, "M0")) / (N * D);
     const double *rho = result(o, t, "rho", 0), *omega = result(o, t, "omega", 0);
     const double *v = result(o, t, "v", 0), *M_T = result(o, t, "M_T", 0);
-    double gap = 2 * dtype_unit(on->backend->wide), even = 1 / (double)N;
+    double gap = 2 * types[on->backend->wide].unit, even = 1 / (double)N;
     int exact = dual_parts(f).attention == DUAL_SOFTMAX && power_of_two(N);
     double uneven = fmax(spread(rho, rows, N).max, spread(omega, rows, N).max);
     double off = fmax(farthest(rho, rows * N, even), farthest(omega, rows * N, even));
@@ -271,7 +271,7 @@ static const struct scores {
 static int given_scores(const struct op *o, const struct frame *f, void *data)
 {
     const struct on *on = data;
-    double gap = 2 * dtype_unit(on->backend->wide);
+    double gap = 2 * types[on->backend->wide].unit;
     int exact_zeros = dual_parts(f).attention == DUAL_ENTMAX15;
     char what[MAX_TEXT];
 
@@ -315,7 +315,7 @@ static int drawn_scores(const struct op *o, const struct frame *f, void *data)
     const struct on *on = data;
     int64_t B = DIM(f, 'B'), N = DIM(f, 'N'), D = DIM(f, 'D');
     int by_v = dual_parts(f).query == DUAL_QUERY_V;
-    double gap = 2 * dtype_unit(on->backend->wide), off = 0, a[64];
+    double gap = 2 * types[on->backend->wide].unit, off = 0, a[64];
     char what[MAX_TEXT];
 
     struct tensors *t = drawn(o, f, on);
@@ -359,7 +359,7 @@ static void saved(const char *kept, int64_t mib)
     if (failed(cases_one(o, text, &f), text))
         return;
     int64_t bytes = op_saved(o, &ref16, &f);
-    double history = 512.0 * 64 * 32 * 512 * (double)dtype_size(BF16);
+    double history = 512.0 * 64 * 32 * 512 * (double)types[BF16].bytes;
     ok(history == 0x1p30 && bytes == mib << 20,
        "saved in bf16: %lld MiB with checkpoints in %s, %.0f MiB were the whole history",
        (long long)(bytes >> 20), kept, history * 0x1p-20);

@@ -54,7 +54,7 @@ static void on_backend(const struct op *o, const struct backend *b, const struct
         int e = cases_one(o, text, &f);
         if (!e && impl_declines(*kernel, &f))
             continue;
-        double bound = 16 * fmax(dtype_unit(b->type), e ? 0 : impl_unit(*kernel, &f));
+        double bound = 16 * fmax(types[b->type].unit, e ? 0 : impl_unit(*kernel, &f));
         double far = e ? INFINITY : off(&c, k);
         if (!ok(far <= bound, "%s %s: %s %s, x %g %g %g %g: %s", b->name, (*kernel)->name, o->name,
                 k->settings, k->x[0], k->x[1], k->x[2], k->x[3], k->result))

@@ -113,7 +113,7 @@ static int allocate(const struct session *s, struct frame *f, size_t work)
             if (!n || (grad && !(flags & DIFF)))
                 continue;
             const size_t size =
-                dtype_size(grad ? op_grad_type(s->o, i, s->b) : op_type(s->o, f, i, s->b));
+                types[grad ? op_grad_type(s->o, i, s->b) : op_type(s->o, f, i, s->b)].bytes;
             CUDA(cudaMalloc(&p, n * size));
             (grad ? f->grad : f->arg)[i] = p;
             CUDA(cudaMemsetAsync(p, 0xff, n * size, gpu_stream()));

@@ -154,7 +154,7 @@ static void table(const char *state, int64_t checkpoints)
         return;
     }
     int arg = op_arg(o, "checkpoints");
-    int64_t bytes = op_count(o, &f, arg) * dtype_size(op_type(o, &f, arg, &ref16));
+    int64_t bytes = op_count(o, &f, arg) * types[op_type(o, &f, arg, &ref16)].bytes;
     int64_t caches = 4 * 512 * 32 * 64 * 2; /* k, v, q and y */
     ok(bytes == checkpoints && op_saved(o, &ref16, &f) == checkpoints + caches,
        "%s: checkpoints of %lld bytes, caches of %lld", state, (long long)bytes, (long long)caches);

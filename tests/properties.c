@@ -64,7 +64,7 @@ static int compare_yardstick(const struct op *o, const struct frame *f, const st
                 moved = fmax(moved, distance(tensors_result(perturbed[m], i, grad), want, n).max);
             enum dtype type =
                 grad ? op_grad_type(o, i, on->backend) : op_type(o, f, i, on->backend);
-            double unit = own > 0 ? dtype_unit(type) * size / own : 0;
+            double unit = own > 0 ? types[type].unit * size / own : 0;
             const struct tensor_pair pair = tensor_pair(&c, i, grad, yard, oracle);
             if (check_tensor("yardstick", &pair, SLACK * (moved + unit), list))
                 return -1;

@@ -56,7 +56,7 @@ static const struct param params[] = {
                    "the initial tape: one for all sequences, or one for each", NULL},
     [DUAL_TAPE_INIT] = {"tape_init", 0, tape_inits, DUAL_NORMAL, 0, 0,
                         "how it is drawn: N(0, 1/dim), or zero, where all slots stay equal", NULL},
-    [DUAL_CHECKPOINT_DTYPE] = {"checkpoint_dtype", 0, STORAGE_TYPES, 0, 0, 0,
+    [DUAL_CHECKPOINT_DTYPE] = {"checkpoint_dtype", 0, storage_types, 0, 0, 0,
                                "storage of the kept tapes; bf16 and fp16 cost gradient accuracy",
                                NULL},
     {"steps", 'T', NULL, 512, 1, MAX_SIZE, "sequence length T", NULL},

@@ -60,7 +60,7 @@ static const struct param params[] = {
                    without_z},
     [E74_TRAJECTORY] = {"trajectory", 0, trajectories, E74_CHECKPOINT, 0, 0,
                         "which states backward finds: some, and replays the others, or all", NULL},
-    [E74_CHECKPOINT_DTYPE] = {"checkpoint_dtype", 0, STORAGE_TYPES, 0, 0, 0,
+    [E74_CHECKPOINT_DTYPE] = {"checkpoint_dtype", 0, storage_types, 0, 0, 0,
                               "their storage; bf16 and fp16 cost gradient accuracy", NULL},
     {"steps", 'T', NULL, 512, 1, MAX_SIZE, "sequence length T", NULL},
     {"batch", 'B', NULL, 32, 1, MAX_SIZE, "sequences B", NULL},

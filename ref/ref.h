@@ -67,7 +67,7 @@ static inline double disturbed(double x, float unit, unsigned place)
     memcpy(&bits, &x, sizeof bits);
     bits ^= (place + ((uint64_t)ref64_noise.key << 32)) * 0xd1342543de82ef95;
     bits = (bits ^ bits >> 29) * 0x9e3779b97f4a7c15;
-    return bits >> 63 ? x + unit * x : x - unit * x;
+    return x * (bits >> 63 ? 1 + (double)unit : 1 - (double)unit); /* infinity stays */
 }
 #define load(x) disturbed(x, ref64_noise.loaded, __LINE__)
 #define store(x) disturbed(x, ref64_noise.stored, 0)

@@ -306,6 +306,8 @@ int main(void)
     noisy("gemm", "M=33 N=20 K=17", 0, 0);
     noisy("linear", "rows=30 dim_in=9 dim_out=21 bias=yes", 1, 0);
     noisy("softmax", "rows=9 columns=40", 1, 1);
+    noisy("softmax", "rows=9 columns=40 fill=masked", 1, 1);
+    noisy("entmax15", "rows=9 columns=40 fill=masked", 1, 1);
     noisy("cross_entropy", "rows=9 vocabulary=40", 1, 1);
     noisy("e74_cell", "steps=9 batch=3 n_state=8", 1, 1);
     noisy("e74", "steps=9 batch=3 n_state=8 dim=12", 1, 1);

@@ -1,7 +1,6 @@
 /* The checks of tensors: bounds, parity, and the verdicts on them (check.h). */
 #include "config.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +9,7 @@
 #include "common/check.h"
 #include "common/err.h"
 #include "common/grow.h"
+#include "common/values.h"
 
 /* ---- lists of verdicts ---- */
 
@@ -141,25 +141,16 @@ double *tensors_result(const struct tensors *t, int arg, int grad)
     return grad ? t->g[arg] : t->x[arg];
 }
 
-/* "[3,0,17]", and the place along the time axis, or -1. */
-static int64_t index_text(const struct op *o, const struct frame *f, int arg, int64_t flat,
-                          char *text, size_t size)
+/* The place of an element along the time axis, or -1. */
+static int64_t time_of(const struct op *o, const struct frame *f, int arg, int64_t flat)
 {
-    const char *shape = op_shape(o, f, arg);
-    int64_t at[MAX_RANK], t = -1;
-    int rank = (int)strlen(shape);
-    size_t used = 0;
+    const char *axis = o->time ? strchr(op_shape(o, f, arg), o->time) : NULL;
 
-    for (int d = rank - 1; d >= 0; d--) {
-        at[d] = flat % DIM(f, shape[d]);
-        flat /= DIM(f, shape[d]);
-        if (shape[d] == o->time)
-            t = at[d];
-    }
-    for (int d = 0; text && d < rank; d++)
-        used += snprintf(text + used, used < size ? size - used : 0, "%s%" PRId64 "%s",
-                         d ? "," : "[", at[d], d == rank - 1 ? "]" : "");
-    return t;
+    if (!axis)
+        return -1;
+    for (const char *inner = axis + 1; *inner; inner++)
+        flat /= DIM(f, *inner);
+    return flat % DIM(f, *axis);
 }
 
 static int64_t first_bad_step(const struct tensor_pair *pair, double bound)
@@ -175,7 +166,7 @@ static int64_t first_bad_step(const struct tensor_pair *pair, double bound)
     for (int64_t i = 0; i < n; i++) {
         if (alike(got[i], want[i]) || fabs(got[i] - want[i]) <= bound * size)
             continue;
-        int64_t t = index_text(o, f, pair->arg, i, NULL, 0);
+        int64_t t = time_of(o, f, pair->arg, i);
         if (first < 0 || t < first)
             first = t;
     }
@@ -205,7 +196,7 @@ int check_tensor(const char *check, const struct tensor_pair *pair, double bound
     v->norm = d.norm;
     v->bound = bound;
     v->pass = bound > 0 ? isfinite(d.max) && d.max <= bound : same_bits(pair->got, pair->want, n);
-    index_text(c->op, c->sizes, pair->arg, d.worst, v->worst, sizeof v->worst);
+    values_index(c->op, c->sizes, pair->arg, d.worst, v->worst, sizeof v->worst);
     if (!v->pass)
         v->first_bad = first_bad_step(pair, bound);
     return 0;
@@ -466,7 +457,7 @@ static int finite_inputs(const struct truth *t)
  * order of operations says whether one is infinite or NaN.  Is the result right but for that? */
 static int right_but_overflow(const struct tensor_pair *pair, const struct truth *t, double bound)
 {
-    int64_t n = op_count(t->op, t->sizes, pair->arg);
+    int64_t n = op_count(pair->call->op, pair->call->sizes, pair->arg);
     double *got = finite_inputs(t) && !all_finite(pair->want, n) ? malloc(n * sizeof *got) : NULL;
     int right = got != NULL;
 

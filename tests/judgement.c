@@ -53,7 +53,8 @@ static const char *const right[] = {
     "dim=3 dim_in=3 slots=2 checkpoint_interval=32 clamp=20 seed=20261123",
 };
 
-static void passes(const char *words)
+/* All kernels; may checks be without a judgement? */
+static void passes(const char *words, int unjudged)
 {
     struct experiment x;
     struct result r;
@@ -65,14 +66,16 @@ static void passes(const char *words)
     x.repeats = 0;
     x.every_kernel = 1;
     int e = trial_run(&x, &x.trial[0], &go_on, quiet, NULL, &r);
-    if (!ok(!e && r.verdicts.n && !r.failed && !verdicts_unjudged(&r.verdicts, 0), "%s", words))
+    if (!ok(!e && r.verdicts.n && !r.failed && (unjudged || !verdicts_unjudged(&r.verdicts, 0)),
+            "%s", words)) {
         printf("# %s\n", e ? err_text() : "");
-    print_bad(&r.verdicts);
+        print_bad(&r.verdicts);
+    }
     result_free(&r);
     plan_free(&x);
 }
 
-/* Right results that are nothing but rounding: they may not fail. */
+/* Right results that are nothing but rounding: they may not fail, but need not be judged. */
 static const char *const rounding[] = {
     /* d_S0 has the factor 1 - k^2 with k / (|k| + eps) for k */
     "e74_block state=full proj=no_z nonlin=linear steps=1 batch=1 n_state=1 checkpoint_interval=1 "
@@ -89,25 +92,6 @@ static const char *const rounding[] = {
     "e74_block state=lowrank proj=no_z trajectory=store checkpoint_dtype=bf16 steps=32 batch=1 "
     "heads=10 n_state=1 rank=1 dim=1 eps=1e-06 dtype=bf16 seed=194528 input=nonzero",
 };
-
-static void fails_not(const char *words)
-{
-    struct experiment x;
-    struct result r;
-
-    if (plan_words(words, &x, stdout)) {
-        ok(0, "%s", words);
-        return;
-    }
-    x.repeats = 0;
-    int e = trial_run(&x, &x.trial[0], &go_on, quiet, NULL, &r);
-    if (!ok(!e && r.verdicts.n && !r.failed, "no check fails: %s", words)) {
-        printf("# %s\n", e ? err_text() : "");
-        print_bad(&r.verdicts);
-    }
-    result_free(&r);
-    plan_free(&x);
-}
 
 /* ---- noise in the oracle ---- */
 
@@ -300,9 +284,9 @@ int main(void)
 {
     omp_set_num_threads(1); /* thousands of runs, each too small to be shared */
     for (size_t i = 0; i < COUNT(right); i++)
-        passes(right[i]);
+        passes(right[i], 0);
     for (size_t i = 0; i < COUNT(rounding); i++)
-        fails_not(rounding[i]);
+        passes(rounding[i], 1);
     noisy("gemm", "M=33 N=20 K=17", 0, 0);
     noisy("linear", "rows=30 dim_in=9 dim_out=21 bias=yes", 1, 0);
     noisy("softmax", "rows=9 columns=40", 1, 1);

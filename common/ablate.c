@@ -83,10 +83,10 @@ int abl_param(const char *op, int i, struct abl_param *to)
     return 0;
 }
 
-static void describe(const struct op *o, const struct frame *f, int arg, struct abl_tensor *to)
+static void describe(const struct op *o, const struct call *f, int arg, struct abl_tensor *to)
 {
     const struct arg *a = &o->arg[arg];
-    const char *shape = op_shape(o, f, arg);
+    const char *shape = op_shape(f, arg);
 
     *to = (struct abl_tensor){
         .name = a->name,
@@ -95,7 +95,7 @@ static void describe(const struct op *o, const struct frame *f, int arg, struct 
         .role = a->flags & IN    ? ABL_INPUT
                 : a->flags & OUT ? ABL_OUTPUT
                                  : ABL_SAVED,
-        .count = op_count(o, f, arg),
+        .count = op_count(f, arg),
     };
     for (int i = 0; i < to->rank; i++) {
         to->axis[i] = op_axis(o, shape[i]);
@@ -108,7 +108,7 @@ int abl_op_tensor(const char *op, int i, struct abl_tensor *to)
     if (IS_NULL(op, "operation") || IS_NULL(to, "destination"))
         return -1;
     const struct op *o = find_op(op);
-    struct frame f;
+    struct call f;
     if (!o)
         return -1;
     if (i < 0 || i >= o->n_args)
@@ -250,8 +250,7 @@ abl_case *abl_case_new(const char *words)
 
     if (!c)
         err_set("no memory for a case");
-    else if (prepare_fork() || parse(words, &c->trial) ||
-             !(c->t = tensors_new(c->trial.op, &c->trial.sizes)) ||
+    else if (prepare_fork() || parse(words, &c->trial) || !(c->t = tensors_new(&c->trial.call)) ||
              input_fill(&c->trial, c->t, NULL) ||
              (*c->trial.file && case_add_source(c, c->trial.file))) {
         abl_case_free(c);
@@ -280,10 +279,10 @@ int abl_tensor(const abl_case *c, int i, struct abl_tensor *to)
 {
     if (IS_NULL(c, "case") || IS_NULL(to, "destination"))
         return -1;
-    const struct op *o = c->trial.op;
+    const struct op *o = c->trial.call.op;
     for (int arg = 0; arg < o->n_args; arg++)
-        if (op_has(o, &c->trial.sizes, arg) && i-- == 0) {
-            describe(o, &c->trial.sizes, arg, to);
+        if (op_has(&c->trial.call, arg) && i-- == 0) {
+            describe(o, &c->trial.call, arg, to);
             return 0;
         }
     return 1;
@@ -293,29 +292,29 @@ void abl_draw(abl_case *c, uint64_t seed, int nonzero_state)
 {
     if (IS_NULL(c, "case"))
         return;
-    tensors_draw(c->t, c->trial.op, &c->trial.sizes, seed, nonzero_state);
+    tensors_draw(c->t, &c->trial.call, seed, nonzero_state);
 }
 
 /* The tensor called "out" or "d_out": a result if `results`, else an input or the gradient of an
  * output.  -1 after err_set() where there is none, or where it does not have n elements. */
 static int find(const struct trial *t, const char *name, int results, int64_t n, int *grad)
 {
-    const struct op *o = t->op;
+    const struct op *o = t->call.op;
     int arg = op_arg(o, name);
 
     *grad = arg < 0 && strncmp(name, "d_", 2) == 0;
     if (*grad)
         arg = op_arg(o, name + 2);
-    if (arg < 0 || !op_has(o, &t->sizes, arg))
+    if (arg < 0 || !op_has(&t->call, arg))
         return err_set("%s has no tensor %s here", o->name, name);
     unsigned flags = o->arg[arg].flags;
     if (*grad && !(flags & DIFF))
         return err_set("%s of %s has no gradient", name + 2, o->name);
     if (results != (*grad ? !!(flags & IN) : !(flags & IN)))
         return err_set("%s of %s is %s", name, o->name, results ? "no result" : "a result");
-    if (n != op_count(o, &t->sizes, arg))
+    if (n != op_count(&t->call, arg))
         return err_set("%s of %s has %lld elements, not %lld", name, o->name,
-                       (long long)op_count(o, &t->sizes, arg), (long long)n);
+                       (long long)op_count(&t->call, arg), (long long)n);
     return arg;
 }
 
@@ -324,8 +323,8 @@ int abl_set(abl_case *c, const char *name, const double *values, int64_t n)
     if (IS_NULL(c, "case") || IS_NULL(name, "name") || IS_NULL(values, "array"))
         return -1;
     int grad, arg = find(&c->trial, name, 0, n, &grad);
-    if (arg < 0 || values_check(c->trial.op, &c->trial.sizes, arg, grad,
-                                reference_of(c->trial.type), name, values))
+    const struct call on = call_on(&c->trial.call, reference_of(c->trial.type), NULL);
+    if (arg < 0 || values_check(&on, arg, grad, name, values))
         return -1;
     memcpy(tensors_result(c->t, arg, grad), values, n * sizeof *values);
     return 0;
@@ -346,28 +345,29 @@ int abl_get(const abl_case *c, const char *name, double *values, int64_t n)
 
 struct tensors *case_rounded(const abl_case *c)
 {
-    struct tensors *t = tensors_copy(c->trial.op, &c->trial.sizes, c->t);
+    const struct call on = call_on(&c->trial.call, reference_of(c->trial.type), NULL);
+    struct tensors *t = tensors_copy(&on, c->t);
     if (t)
-        tensors_round(t, c->trial.op, &c->trial.sizes, reference_of(c->trial.type));
+        tensors_round(t, &on);
     return t;
 }
 
-/* The kernel of that name, or the first that accepts the case; NULL after
- * err_set(). */
-static const struct impl *choose(const struct trial *t, const struct backend *b, const char *name)
+/* Give the call the kernel of that name, or the first that accepts it.  Nonzero after err_set(). */
+static int choose(struct call *f, const char *name)
 {
-    const struct chosen c = impl_choose(op_kernels(t->op, b), name, &t->sizes);
+    const struct chosen c = impl_choose(f, name);
+    const char *on = f->backend->name;
 
-    if (!c.kernel && !c.last)
-        err_set("%s has no kernel %s%son %s", t->op->name, name ? name : "", name ? " " : "",
-                b->name);
-    else if (!c.kernel)
-        err_set("kernel %s on %s declines: %s", c.last->name, b->name, c.why);
-    return c.kernel;
+    f->kernel = c.kernel;
+    if (c.kernel)
+        return 0;
+    return c.last ? err_set("kernel %s on %s declines: %s", c.last->name, on, c.why)
+                  : err_set("%s has no kernel %s%son %s", f->op->name, name ? name : "",
+                            name ? " " : "", on);
 }
 
 /* The backend and kernel for a case; nonzero after err_set(). */
-static int place(const struct trial *t, const char *backend, const char *kernel, struct call *to)
+static int place(const struct trial *t, const char *backend, const char *kernel, struct run *to)
 {
     const struct backend *b = find_backend(backend);
 
@@ -378,16 +378,8 @@ static int place(const struct trial *t, const char *backend, const char *kernel,
     if (b->type != F64 && b->type != t->type)
         return err_set("%s stores %s, the case is dtype=%s", b->name, types[b->type].name,
                        types[t->type].name);
-    const struct impl *k = choose(t, b, kernel);
-    if (!k)
-        return -1;
-    *to = (struct call){.op = t->op, .backend = b, .kernel = k, .sizes = &t->sizes};
-    return run_reserve(to);
-}
-
-static const char *elsewhere(void)
-{
-    return "another program";
+    *to = (struct run){.call = call_on(&t->call, b, NULL)};
+    return choose(&to->call, kernel) || run_reserve(to) ? -1 : 0;
 }
 
 static const struct impl given = {.name = "given"};
@@ -421,18 +413,14 @@ abl_result *abl_result_new(const abl_case *c, const char *name)
 
     if (!good_name(name))
         err_set("\"%s\" cannot be the name of a result", name);
-    else if ((r = result_new(c)) && !(r->t = tensors_new(c->trial.op, &c->trial.sizes))) {
+    else if ((r = result_new(c)) && !(r->t = tensors_new(&c->trial.call))) {
         abl_result_free(r);
         r = NULL;
     }
     if (!r)
         return NULL;
     strcpy(r->name, name);
-    r->own = *reference_of(c->trial.type);
-    r->own.name = r->name;
-    r->own.device = elsewhere;
-    r->backend = &r->own;
-    r->kernel = &given;
+    r->call = call_on(&c->trial.call, reference_of(c->trial.type), &given);
     return r;
 }
 
@@ -440,22 +428,26 @@ abl_result *abl_run(const abl_case *c, const char *backend, const char *kernel, 
 {
     if (IS_NULL(c, "case") || IS_NULL(backend, "backend"))
         return NULL;
-    struct call call;
-    abl_result *r = place(&c->trial, backend, kernel, &call) ? NULL : result_new(c);
+    struct run run;
+    abl_result *r = place(&c->trial, backend, kernel, &run) ? NULL : result_new(c);
 
     if (!r)
         return NULL;
-    r->backend = call.backend;
-    r->kernel = call.kernel;
-    r->repeats = call.repeats = repeats > 0 ? repeats : 0;
+    r->call = run.call;
+    r->repeats = run.repeats = repeats > 0 ? repeats : 0;
     r->t = case_rounded(c);
-    if (!r->t || run_op(&call, r->t, &r->outcome)) {
+    if (!r->t || run_op(&run, r->t, &r->outcome)) {
         abl_result_free(r);
         return NULL;
     }
     for (int i = 0; i < MAX_ARGS; i++)
         r->has_x[i] = r->has_g[i] = 1;
     return r;
+}
+
+static const char *result_name(const abl_result *r)
+{
+    return *r->name ? r->name : r->call.backend->name;
 }
 
 void abl_result_free(abl_result *r)
@@ -470,7 +462,7 @@ int abl_result_set(abl_result *r, const char *name, const double *values, int64_
     if (IS_NULL(r, "result") || IS_NULL(name, "name") || IS_NULL(values, "array"))
         return -1;
     int grad, arg = find(&r->trial, name, 1, n, &grad);
-    if (arg < 0 || values_check(r->trial.op, &r->trial.sizes, arg, grad, r->backend, name, values))
+    if (arg < 0 || values_check(&r->call, arg, grad, name, values))
         return -1;
     memcpy(tensors_result(r->t, arg, grad), values, n * sizeof *values);
     (grad ? r->has_g : r->has_x)[arg] = 1;
@@ -495,17 +487,14 @@ int abl_time(const abl_result *r, enum abl_pass pass, struct abl_time *to)
     if (IS_NULL(r, "result") || IS_NULL(to, "destination"))
         return -1;
     enum pass p = pass == ABL_FORWARD ? FORWARD : BACKWARD;
-    const struct op *o = r->trial.op;
-    const struct frame *f = &r->trial.sizes;
+    const struct call *f = &r->call;
 
     if (!r->repeats)
-        return err_set("the run on %s was not timed", r->backend->name);
+        return err_set("the run on %s was not timed", result_name(r));
     *to = (struct abl_time){
-        r->outcome.median[p],
-        r->outcome.min[p],
-        r->outcome.max[p],
-        o->flops ? o->flops(f, p) : 0,
-        op_bytes(o, r->backend, f, p),
+        r->outcome.median[p], r->outcome.min[p],
+        r->outcome.max[p],    f->op->flops ? f->op->flops(f, p) : 0,
+        op_bytes(f, p),
     };
     return 0;
 }
@@ -519,32 +508,32 @@ int64_t abl_peak(const abl_result *r)
 
 /* ---- judgement ---- */
 
-/* A case's truth and the bounds for a kernel; to be freed in any case. */
-static int truth_of(const struct trial *t, const struct tensors *inputs, const struct backend *b,
-                    const struct impl *k, struct truth *truth, struct bounds *bounds)
+/* The truth of a call and the bounds for its kernel; to be freed in any case. */
+static int truth_of(const struct call *f, const struct tensors *inputs, struct truth *truth,
+                    struct bounds *bounds)
 {
-    int e = truth_find(truth, t->op, &t->sizes, b, inputs);
+    int e = truth_find(truth, f, inputs);
     if (!e)
-        bounds_from(bounds, b, k, truth);
+        bounds_from(bounds, f, truth);
     return e;
 }
 
 enum { DIRECTIONS = 2 };
 
-static int judge(const struct call *call, const struct trial *t, const struct tensors *inputs,
-                 int checks, struct verdicts *list)
+static int judge(const struct run *run, const struct tensors *inputs, int checks,
+                 struct verdicts *list)
 {
     struct bounds bounds;
     struct truth truth;
     struct tensors *got = NULL;
-    int e = truth_of(t, inputs, call->backend, call->kernel, &truth, &bounds);
+    int e = truth_of(&run->call, inputs, &truth, &bounds);
 
     if (checks & ABL_PARITY)
-        e = e || !(got = run_copy(call, inputs, NULL)) || check_parity(got, &bounds, list);
+        e = e || !(got = run_copy(run, inputs, NULL)) || check_parity(got, &bounds, list);
     if (checks & ABL_PROPERTIES)
-        e = e || check_properties(call, inputs, &bounds, list);
+        e = e || check_properties(run, inputs, &bounds, list);
     if (checks & ABL_DIFFERENCES)
-        e = e || check_differences(t->op, &t->sizes, truth.oracle, 0, DIRECTIONS, NULL, list);
+        e = e || check_differences(&run->call, truth.oracle, 0, DIRECTIONS, NULL, list);
     truth_free(&truth);
     tensors_free(got);
     return e;
@@ -562,11 +551,11 @@ abl_verdicts *abl_judge(const abl_case *c, const char *backend, const char *kern
 {
     if (IS_NULL(c, "case") || IS_NULL(backend, "backend"))
         return NULL;
-    struct call call;
-    abl_verdicts *v = place(&c->trial, backend, kernel, &call) ? NULL : verdicts_new();
+    struct run run;
+    abl_verdicts *v = place(&c->trial, backend, kernel, &run) ? NULL : verdicts_new();
     struct tensors *inputs = v ? case_rounded(c) : NULL;
 
-    if (!inputs || judge(&call, &c->trial, inputs, checks, &v->list)) {
+    if (!inputs || judge(&run, inputs, checks, &v->list)) {
         abl_verdicts_free(v);
         v = NULL;
     }
@@ -579,15 +568,12 @@ static int judge_given(const abl_result *r, struct bounds *bounds, const char *n
                        struct verdicts *list)
 {
     const struct tensors *want = bounds->truth->oracle;
-    const struct call c = {
-        .op = r->trial.op, .backend = r->backend, .kernel = r->kernel, .sizes = &r->trial.sizes};
 
-    for (int i = 0; i < r->trial.op->n_args; i++)
+    for (int i = 0; i < r->call.op->n_args; i++)
         for (int grad = 0; grad < 2; grad++) {
-            if (!(grad ? r->has_g : r->has_x)[i] ||
-                !op_results(r->trial.op, &r->trial.sizes, i, grad))
+            if (!(grad ? r->has_g : r->has_x)[i] || !op_results(&r->call, i, grad))
                 continue;
-            const struct tensor_pair pair = tensor_pair(&c, i, grad, r->t, want);
+            const struct tensor_pair pair = tensor_pair(&r->call, i, grad, r->t, want);
             if (check_within("parity", &pair, bounds, list))
                 return -1;
             list->v[list->n - 1].backend = name;
@@ -611,9 +597,9 @@ abl_verdicts *abl_judge_result(const abl_case *c, const abl_result *r)
     abl_verdicts *v = verdicts_new();
     if (!v)
         return NULL;
-    snprintf(v->name, sizeof v->name, "%s", r->backend->name);
+    snprintf(v->name, sizeof v->name, "%s", result_name(r));
     inputs = case_rounded(c);
-    e = !inputs || truth_of(&c->trial, inputs, r->backend, r->kernel, &truth, &bounds) ||
+    e = !inputs || truth_of(&r->call, inputs, &truth, &bounds) ||
         judge_given(r, &bounds, v->name, &v->list);
     tensors_free(inputs);
     truth_free(&truth);

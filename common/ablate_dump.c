@@ -20,7 +20,8 @@ static void set_only(const abl_result *r, struct tensors *t, struct ran *to)
         t->x[i] = r->has_x[i] ? r->t->x[i] : NULL;
         t->g[i] = r->has_g[i] ? r->t->g[i] : NULL;
     }
-    *to = (struct ran){.backend = r->backend, .kernel = r->kernel, .t = t, .outcome = r->outcome};
+    *to = (struct ran){
+        .call = r->call, .name = *r->name ? r->name : NULL, .t = t, .outcome = r->outcome};
 }
 
 /* Nonzero after err_set() if these cannot be the n results of a dump of this trial. */
@@ -96,23 +97,22 @@ int abl_write(const char *file, const abl_case *c, const abl_result *const *resu
     return e ? -1 : 0;
 }
 
-/* Where tensors are read from: a group of a dump with the values of tensors or with gradients, of
- * a trial as a backend stores it. */
+/* Where tensors are read from: a group of a dump with the values of tensors or with gradients, as
+ * the call stores them. */
 struct source {
     hid_t group;
     int grad;
-    const struct trial *trial;
-    const struct backend *backend;
+    struct call call;
+    const char *line; /* of the trial */
 };
 
 /* Dataset `name` becomes x, which stays as it was if the dataset cannot be read or has values that
  * are not allowed. */
 static int read_values(const struct source *from, const char *name, int arg, double *x)
 {
-    const struct op *o = from->trial->op;
-    const struct frame *f = &from->trial->sizes;
-    const char *shape = op_shape(o, f, arg);
-    int64_t size[MAX_RANK], n = op_count(o, f, arg);
+    const struct call *f = &from->call;
+    const char *shape = op_shape(f, arg);
+    int64_t size[MAX_RANK], n = op_count(f, arg);
     int rank = (int)strlen(shape);
     double *there = malloc(n * sizeof *there);
 
@@ -120,7 +120,7 @@ static int read_values(const struct source *from, const char *name, int arg, dou
         size[i] = DIM(f, shape[i]);
     int e = !there ? err_set("no memory to read %s", name)
                    : h5_read_tensor(from->group, name, rank, size, there) ||
-                         values_check(o, f, arg, from->grad, from->backend, name, there);
+                         values_check(f, arg, from->grad, name, there);
     if (!e)
         memcpy(x, there, n * sizeof *x);
     free(there);
@@ -130,14 +130,15 @@ static int read_values(const struct source *from, const char *name, int arg, dou
 /* The dataset of tensor number `arg` in a group, if it is there, into x; *found counts them. */
 static int read_one(const struct source *from, int arg, double *x, int *found)
 {
-    const char *name = from->trial->op->arg[arg].name, *was = from->trial->op->arg[arg].was;
+    const struct arg *a = &from->call.op->arg[arg];
+    const char *name = a->name, *was = a->was;
 
     if (was && H5Lexists(from->group, name, H5P_DEFAULT) <= 0)
         name = was;
     if (!x || H5Lexists(from->group, name, H5P_DEFAULT) <= 0)
         return 0;
     if (read_values(from, name, arg, x))
-        return err_more(" (%.300s)", from->trial->text);
+        return err_more(" (%.300s)", from->line);
     ++*found;
     return 1;
 }
@@ -146,7 +147,7 @@ static int read_one(const struct source *from, int arg, double *x, int *found)
 static int read_all(const struct source *from, const char *within, unsigned flags, double *const *x,
                     int *has, int *found)
 {
-    const struct op *o = from->trial->op;
+    const struct op *o = from->call.op;
     struct source inner = *from;
     int e = 0;
 
@@ -192,13 +193,13 @@ static int with_group(const char *file, const char *group, int (*read)(hid_t gro
 static int read_case(hid_t g, void *data)
 {
     abl_case *c = data;
-    const struct backend *b = reference_of(c->trial.type);
-    const struct source in = {g, 0, &c->trial, b}, dout = {g, 1, &c->trial, b};
+    const struct call on = call_on(&c->trial.call, reference_of(c->trial.type), NULL);
+    const struct source in = {g, 0, on, c->trial.text}, dout = {g, 1, on, c->trial.text};
     int found = 0;
     if (read_all(&in, "in", IN, c->t->x, NULL, &found) ||
         read_all(&dout, "dout", OUT, c->t->g, NULL, &found))
         return -1;
-    return found ? 0 : err_set("none of the inputs of %s is there", c->trial.op->name);
+    return found ? 0 : err_set("none of the inputs of %s is there", c->trial.call.op->name);
 }
 
 int abl_read(abl_case *c, const char *file, const char *group)
@@ -211,12 +212,12 @@ int abl_read(abl_case *c, const char *file, const char *group)
 static int read_result(hid_t g, void *data)
 {
     abl_result *r = data;
-    const struct source out = {g, 0, &r->trial, r->backend}, d = {g, 1, &r->trial, r->backend};
+    const struct source out = {g, 0, r->call, r->trial.text}, d = {g, 1, r->call, r->trial.text};
     int found = 0;
     if (read_all(&out, "", OUT | SAVED, r->t->x, r->has_x, &found) ||
         read_all(&d, "d", IN, r->t->g, r->has_g, &found))
         return -1;
-    return found ? 0 : err_set("none of the results of %s is there", r->trial.op->name);
+    return found ? 0 : err_set("none of the results of %s is there", r->trial.call.op->name);
 }
 
 int abl_result_read(abl_result *r, const char *file, const char *group)

@@ -18,17 +18,15 @@ struct abl_case {
     int n_sources;
 };
 
-/* Sizes and tensors of its own; `own` is its backend where it was not run. */
+/* The call is on the backend that it ran on; of another program's result, on the yardstick. */
 struct abl_result {
     struct trial trial;
     struct tensors *t;
-    const struct backend *backend;
-    const struct impl *kernel;
+    struct call call;
     struct outcome outcome;
     int repeats;
     int has_x[MAX_ARGS], has_g[MAX_ARGS];
-    char name[16];
-    struct backend own;
+    char name[16]; /* of another program's */
 };
 
 struct abl_verdicts {

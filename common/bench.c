@@ -9,15 +9,16 @@
 #define CEILING_NAME(with, ID, name) #name,
 const char *const ceiling_names[N_CEILINGS] = {CEILINGS(CEILING_NAME, )};
 
-void min_times(const struct ceilings *c, const struct op *o, const struct backend *b,
-               const struct frame *f, enum pass p, double min_time[N_CEILINGS])
+void min_times(const struct ceilings *c, const struct call *f, enum pass p,
+               double min_time[N_CEILINGS])
 {
-    double products = o->products && b->type == BF16 ? o->products(f, p) : 0;
+    const struct op *o = f->op;
+    double products = o->products && f->backend->type == BF16 ? o->products(f, p) : 0;
     double specials = o->specials ? o->specials(f, p) : 0;
     struct chain chain = o->chain ? o->chain(f, p) : (struct chain){0, 0, 0};
     double step = chain.flops * c->flop_time + chain.specials * c->special_time;
 
-    min_time[AT_MEMORY] = op_bytes(o, b, f, p) / c->memory;
+    min_time[AT_MEMORY] = op_bytes(f, p) / c->memory;
     min_time[AT_TENSOR] = products / c->tensor;
     min_time[AT_FP32] = (o->flops(f, p) - products) / c->fp32;
     min_time[AT_SPECIAL] = specials / c->special;
@@ -33,13 +34,15 @@ enum ceiling binding(const double min_time[N_CEILINGS])
     return worst;
 }
 
-double case_tokens(const struct op *o, const struct frame *f)
+double case_tokens(const struct call *f)
 {
+    const struct op *o = f->op;
     return (o->time ? (double)DIM(f, o->time) : 1) * (o->batch ? (double)DIM(f, o->batch) : 1);
 }
 
-double case_rows(const struct op *o, const struct frame *f)
+double case_rows(const struct call *f)
 {
+    const struct op *o = f->op;
     double rows = 1;
     const char batch[] = {o->batch, 0};
     for (const char *c = o->rows ? o->rows : batch; *c; c++)

@@ -19,15 +19,15 @@ enum ceiling { CEILINGS(CEILING_ID, ) N_CEILINGS };
 extern const char *const ceiling_names[N_CEILINGS];
 
 /* The minimum time, in seconds, of a pass of o on b under each ceiling. */
-void min_times(const struct ceilings *c, const struct op *o, const struct backend *b,
-               const struct frame *f, enum pass p, double min_time[N_CEILINGS]);
+void min_times(const struct ceilings *c, const struct call *f, enum pass p,
+               double min_time[N_CEILINGS]);
 /* The ceiling with the longest minimum time. */
 enum ceiling binding(const double min_time[N_CEILINGS]);
 
 /* Steps times sequences, or the one of them that a case has: rows of a batch. */
-double case_tokens(const struct op *o, const struct frame *f);
+double case_tokens(const struct call *f);
 /* Independent recurrences: sequences times heads. */
-double case_rows(const struct op *o, const struct frame *f);
+double case_rows(const struct call *f);
 
 /* One kernel at batches of 1, 2, 4 ...; only those that were judged. */
 enum { MAX_POINTS = 32 };

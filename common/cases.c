@@ -138,17 +138,17 @@ static const char *read_section(const char *text, struct lists *l)
     return text;
 }
 
-static int set_all(const struct op *o, const struct lists *l, struct frame *f)
+static int set_all(const struct op *o, const struct lists *l, struct call *f)
 {
     op_defaults(o, f);
     for (int i = 0; i < l->n; i++)
-        if (op_set(o, f, l->list[i].key, l->list[i].value[l->list[i].at]))
+        if (op_set(f, l->list[i].key, l->list[i].value[l->list[i].at]))
             return -1;
-    return op_complete(o, f);
+    return op_complete(f);
 }
 
-int cases_each(const struct op *o, const char *text,
-               int (*each)(const struct op *o, const struct frame *f, void *data), void *data)
+int cases_each(const struct op *o, const char *text, int (*each)(const struct call *f, void *data),
+               void *data)
 {
     struct lists *l = calloc(1, sizeof *l);
     int e = l ? 0 : err_set("no memory");
@@ -157,10 +157,10 @@ int cases_each(const struct op *o, const char *text,
         text = read_section(text, l);
         e = text ? 0 : -1;
         while (!e) {
-            struct frame f;
+            struct call f;
             e = set_all(o, l, &f);
             if (!e)
-                e = each(o, &f, data);
+                e = each(&f, data);
             if (!lists_next(l))
                 break;
         }
@@ -170,15 +170,14 @@ int cases_each(const struct op *o, const char *text,
     return e;
 }
 
-static int keep(const struct op *o, const struct frame *f, void *data)
+static int keep(const struct call *f, void *data)
 {
-    (void)o;
-    *(struct frame *)data = *f;
+    *(struct call *)data = *f;
     return 0;
 }
 
-int cases_one(const struct op *o, const char *text, struct frame *f)
+int cases_one(const struct op *o, const char *text, struct call *f)
 {
     op_defaults(o, f);
-    return *text ? cases_each(o, text, keep, f) : op_complete(o, f);
+    return *text ? cases_each(o, text, keep, f) : op_complete(f);
 }

@@ -30,9 +30,9 @@ void lists_free(struct lists *l);
 
 /* Call each() for every case; stops at the first nonzero, which it returns,
  * and returns -1 after err_set() where the text is wrong. */
-int cases_each(const struct op *o, const char *text,
-               int (*each)(const struct op *o, const struct frame *f, void *data), void *data);
+int cases_each(const struct op *o, const char *text, int (*each)(const struct call *f, void *data),
+               void *data);
 /* The one case that the text describes, into f. */
-int cases_one(const struct op *o, const char *text, struct frame *f);
+int cases_one(const struct op *o, const char *text, struct call *f);
 
 #endif

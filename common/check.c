@@ -128,10 +128,11 @@ int same_bits(const double *a, const double *b, int64_t n)
 
 /* ---- results ---- */
 
-int op_results(const struct op *o, const struct frame *f, int arg, int grad)
+int op_results(const struct call *f, int arg, int grad)
 {
+    const struct op *o = f->op;
     unsigned flags = o->arg[arg].flags;
-    if (!op_has(o, f, arg))
+    if (!op_has(f, arg))
         return 0;
     return grad ? flags & IN && flags & DIFF : !(flags & IN);
 }
@@ -142,9 +143,9 @@ double *tensors_result(const struct tensors *t, int arg, int grad)
 }
 
 /* The place of an element along the time axis, or -1. */
-static int64_t time_of(const struct op *o, const struct frame *f, int arg, int64_t flat)
+static int64_t time_of(const struct op *o, const struct call *f, int arg, int64_t flat)
 {
-    const char *axis = o->time ? strchr(op_shape(o, f, arg), o->time) : NULL;
+    const char *axis = o->time ? strchr(op_shape(f, arg), o->time) : NULL;
 
     if (!axis)
         return -1;
@@ -156,9 +157,9 @@ static int64_t time_of(const struct op *o, const struct frame *f, int arg, int64
 static int64_t first_bad_step(const struct tensor_pair *pair, double bound)
 {
     const struct op *o = pair->call->op;
-    const struct frame *f = pair->call->sizes;
+    const struct call *f = pair->call;
     const double *got = pair->got, *want = pair->want;
-    int64_t n = op_count(o, f, pair->arg), first = -1;
+    int64_t n = op_count(f, pair->arg), first = -1;
     double size = 0;
 
     for (int64_t i = 0; i < n; i++)
@@ -184,7 +185,7 @@ int check_tensor(const char *check, const struct tensor_pair *pair, double bound
                  struct verdicts *list)
 {
     const struct call *c = pair->call;
-    int64_t n = op_count(c->op, c->sizes, pair->arg);
+    int64_t n = op_count(c, pair->arg);
     struct distance d = distance(pair->got, pair->want, n);
     char name[32];
 
@@ -196,7 +197,7 @@ int check_tensor(const char *check, const struct tensor_pair *pair, double bound
     v->norm = d.norm;
     v->bound = bound;
     v->pass = bound > 0 ? isfinite(d.max) && d.max <= bound : same_bits(pair->got, pair->want, n);
-    values_index(c->op, c->sizes, pair->arg, d.worst, v->worst, sizeof v->worst);
+    values_index(c, pair->arg, d.worst, v->worst, sizeof v->worst);
     if (!v->pass)
         v->first_bad = first_bad_step(pair, bound);
     return 0;
@@ -209,12 +210,12 @@ const struct backend *yardstick(const struct backend *b)
     return reference_of(b->type);
 }
 
-double coarsest_unit(const struct op *o, const struct frame *f, const struct backend *b)
+double coarsest_unit(const struct call *f)
 {
     double unit = 0;
-    for (int i = 0; i < o->n_args; i++)
-        if (op_has(o, f, i))
-            unit = fmax(unit, types[op_type(o, f, i, b)].unit);
+    for (int i = 0; i < f->op->n_args; i++)
+        if (op_has(f, i))
+            unit = fmax(unit, types[f->type[i]].unit);
     return unit;
 }
 
@@ -227,17 +228,17 @@ static double largest_finite(const double *x, int64_t n)
     return isfinite(largest) ? largest : 0;
 }
 
-void tensors_perturb(struct tensors *t, const struct op *o, const struct frame *f, double unit,
-                     int which)
+void tensors_perturb(struct tensors *t, const struct call *f, double unit, int which)
 {
+    const struct op *o = f->op;
     for (int i = 0; i < o->n_args; i++) {
         double *x = o->arg[i].flags & IN ? t->x[i] : o->arg[i].flags & OUT ? t->g[i] : NULL;
         uint64_t key = draw_key(1 + which, o->arg[i].name);
         if (o->arg[i].flags & WHOLE)
             continue;
-        const char *shape = op_shape(o, f, i);
+        const char *shape = op_shape(f, i);
         int below = (o->arg[i].flags & BELOW) != 0;
-        int64_t n = x ? op_count(o, f, i) : 0;
+        int64_t n = x ? op_count(f, i) : 0;
         int64_t row = below ? DIM(f, shape[strlen(shape) - 1]) : 1;
         #pragma omp parallel for
         for (int64_t j = 0; j < n; j += row) {
@@ -251,17 +252,16 @@ void tensors_perturb(struct tensors *t, const struct op *o, const struct frame *
     }
 }
 
-/* A call of b's reference. */
-static struct call reference_call(const struct truth *t, const struct backend *b)
+/* The case on b's reference. */
+static struct run reference_on(const struct truth *t, const struct backend *b)
 {
-    return (struct call){
-        .op = t->op, .backend = b, .sizes = t->sizes, .kernel = op_kernels(t->op, b)[0]};
+    return (struct run){.call = call_on(&t->call, b, op_kernels(t->call.op, b)[0])};
 }
 
 static struct tensors *reference_run(const struct truth *t, const struct backend *b,
                                      const struct tensors *inputs)
 {
-    const struct call c = reference_call(t, b);
+    const struct run c = reference_on(t, b);
     return run_copy(&c, inputs, NULL);
 }
 
@@ -270,20 +270,19 @@ static struct tensors *reference_run(const struct truth *t, const struct backend
 static void see(const struct truth *t, struct reach *reach, const struct tensors *got,
                 const struct tensors *want, double factor)
 {
-    for (int i = 0; i < t->op->n_args; i++)
+    for (int i = 0; i < t->call.op->n_args; i++)
         for (int grad = 0; grad < 2; grad++) {
             double *seen = &(grad ? reach->g : reach->x)[i];
-            if (!op_results(t->op, t->sizes, i, grad) || t->op->arg[i].flags & WHOLE)
+            if (!op_results(&t->call, i, grad) || t->call.op->arg[i].flags & WHOLE)
                 continue;
-            struct distance d =
-                distance(tensors_result(got, i, grad), tensors_result(want, i, grad),
-                         op_count(t->op, t->sizes, i));
+            struct distance d = distance(tensors_result(got, i, grad),
+                                         tensors_result(want, i, grad), op_count(&t->call, i));
             *seen = fmax(*seen, factor * d.max);
         }
 }
 
-/* Run the oracle on these inputs, with errors as the call says. */
-static int see_oracle(const struct truth *t, struct reach *reach, const struct call *c,
+/* Run the oracle on these inputs, with errors as the run says. */
+static int see_oracle(const struct truth *t, struct reach *reach, const struct run *c,
                       const struct tensors *inputs)
 {
     struct tensors *oracle = run_copy(c, inputs, NULL);
@@ -299,11 +298,11 @@ static int see_oracle(const struct truth *t, struct reach *reach, const struct c
  * intermediate values so: those that are stored by the type's, those in registers by float's. */
 static int sample_oracle(struct truth *t, const struct tensors *moved, double unit, int which)
 {
-    const struct call exact = reference_call(t, &ref64);
-    struct call between = exact, noisy = exact;
+    const struct run exact = reference_on(t, &ref64);
+    struct run between = exact, noisy = exact;
 
     between.between = unit;
-    noisy.noise = (struct noise){(float)types[t->backend->type].unit, (float)types[F32].unit,
+    noisy.noise = (struct noise){(float)types[t->call.backend->type].unit, (float)types[F32].unit,
                                  (float)types[F32].unit, (unsigned)which};
     return see_oracle(t, &t->reach, &exact, moved) ||
                    see_oracle(t, &t->reach, &between, t->inputs) ||
@@ -315,9 +314,11 @@ static int sample_oracle(struct truth *t, const struct tensors *moved, double un
 /* Compare the yardstick with the oracle at inputs near the case's, where its roundings differ. */
 static int sample_yardstick(struct truth *t, struct tensors *moved)
 {
-    const struct backend *yard = yardstick(t->backend);
+    const struct backend *yard = yardstick(t->call.backend);
 
-    tensors_round(moved, t->op, t->sizes, yard);
+    const struct call rounded = call_on(&t->call, yard, NULL);
+
+    tensors_round(moved, &rounded);
     struct tensors *oracle = reference_run(t, &ref64, moved);
     struct tensors *other = oracle ? reference_run(t, yard, moved) : NULL;
     if (other)
@@ -332,18 +333,18 @@ static int sample_yardstick(struct truth *t, struct tensors *moved)
 static int sample(struct truth *t, int which)
 {
     static const double BESIDE[] = {0x1p-10, 0x1p-7, 0x1p-4};
-    const double unit = coarsest_unit(t->op, t->sizes, t->backend);
-    const int both = which && yardstick(t->backend)->type == t->backend->type;
-    struct tensors *moved = tensors_copy(t->op, t->sizes, t->inputs);
-    struct tensors *beside = moved && both ? tensors_copy(t->op, t->sizes, t->inputs) : NULL;
+    const double unit = coarsest_unit(&t->call);
+    const int both = which && yardstick(t->call.backend)->type == t->call.backend->type;
+    struct tensors *moved = tensors_copy(&t->call, t->inputs);
+    struct tensors *beside = moved && both ? tensors_copy(&t->call, t->inputs) : NULL;
     int e = !moved || (both && !beside);
 
     if (!e) {
-        tensors_perturb(moved, t->op, t->sizes, unit, which);
+        tensors_perturb(moved, &t->call, unit, which);
         e = sample_oracle(t, moved, unit, which);
     }
     if (!e && both) {
-        tensors_perturb(beside, t->op, t->sizes,
+        tensors_perturb(beside, &t->call,
                         which % 2 ? unit : fmax(unit, BESIDE[which / 2 % COUNT(BESIDE)]), which);
         e = sample_yardstick(t, beside);
     }
@@ -354,7 +355,7 @@ static int sample(struct truth *t, int which)
 
 int truth_begin(struct truth *t)
 {
-    double finer = types[t->backend->type].unit / types[yardstick(t->backend)->type].unit;
+    double finer = types[t->call.backend->type].unit / types[yardstick(t->call.backend)->type].unit;
 
     memset(&t->reach, 0, sizeof t->reach);
     t->samples = 1;
@@ -362,12 +363,11 @@ int truth_begin(struct truth *t)
     return sample(t, 0);
 }
 
-int truth_find(struct truth *t, const struct op *o, const struct frame *f, const struct backend *b,
-               const struct tensors *inputs)
+int truth_find(struct truth *t, const struct call *f, const struct tensors *inputs)
 {
-    *t = (struct truth){.op = o, .sizes = f, .backend = b, .inputs = inputs};
+    *t = (struct truth){.call = *f, .inputs = inputs};
     t->oracle = reference_run(t, &ref64, inputs);
-    t->yard = t->oracle ? reference_run(t, yardstick(b), inputs) : NULL;
+    t->yard = t->oracle ? reference_run(t, yardstick(f->backend), inputs) : NULL;
     return t->yard ? truth_begin(t) : -1;
 }
 
@@ -381,22 +381,21 @@ static void bounds_set(struct bounds *b)
 {
     const struct truth *t = b->truth;
 
-    for (int i = 0; i < t->op->n_args; i++)
+    for (int i = 0; i < t->call.op->n_args; i++)
         for (int grad = 0; grad < 2; grad++) {
-            if (!op_results(t->op, t->sizes, i, grad) || t->op->arg[i].flags & WHOLE)
+            if (!op_results(&t->call, i, grad) || t->call.op->arg[i].flags & WHOLE)
                 continue;
-            enum dtype type =
-                grad ? op_grad_type(t->op, i, b->backend) : op_type(t->op, t->sizes, i, b->backend);
-            double unit = fmax(types[type].unit, b->kernel ? impl_unit(b->kernel, t->sizes) : 0);
+            const int type = (grad ? b->call.grad_type : b->call.type)[i];
+            double unit = fmax(types[type].unit, impl_declares(&b->call)->unit);
             double seen = fmax((grad ? t->reach.g : t->reach.x)[i],
                                (grad ? b->approximate.g : b->approximate.x)[i]);
             (grad ? b->g : b->x)[i] = fmax(SLACK * seen, 4 * unit);
         }
 }
 
-void bounds_from(struct bounds *to, const struct backend *b, const struct impl *k, struct truth *t)
+void bounds_from(struct bounds *to, const struct call *f, struct truth *t)
 {
-    *to = (struct bounds){.truth = t, .backend = b, .kernel = k, .samples = 1};
+    *to = (struct bounds){.truth = t, .call = *f, .samples = 1};
     bounds_set(to);
 }
 
@@ -404,10 +403,10 @@ void bounds_from(struct bounds *to, const struct backend *b, const struct impl *
 static int sample_approximate(struct bounds *b, int which)
 {
     const struct truth *t = b->truth;
-    struct call c = reference_call(t, &ref64);
+    struct run c = reference_on(t, &ref64);
 
-    c.noise = (struct noise){.special = (float)(b->kernel ? impl_unit(b->kernel, t->sizes) : 0),
-                             .key = (unsigned)which};
+    c.noise =
+        (struct noise){.special = (float)impl_declares(&b->call)->unit, .key = (unsigned)which};
     return c.noise.special > 0 ? see_oracle(t, &b->approximate, &c, t->inputs) : 0;
 }
 
@@ -418,7 +417,7 @@ static int take_more(struct bounds *b)
     enum { MAX_SAMPLES = 64, MAX_OF_MUCH = 16 };
     static const double MUCH = 1e9; /* operations */
     struct truth *t = b->truth;
-    double work = t->op->flops(t->sizes, FORWARD) + t->op->flops(t->sizes, BACKWARD);
+    double work = t->call.op->flops(&t->call, FORWARD) + t->call.op->flops(&t->call, BACKWARD);
     int most = work > MUCH ? MAX_OF_MUCH : MAX_SAMPLES, more = 4 * b->samples;
 
     if (more > most)
@@ -444,10 +443,10 @@ static int all_finite(const double *x, int64_t n)
 
 static int finite_inputs(const struct truth *t)
 {
-    for (int i = 0; i < t->op->n_args; i++) {
-        unsigned flags = t->op->arg[i].flags;
+    for (int i = 0; i < t->call.op->n_args; i++) {
+        unsigned flags = t->call.op->arg[i].flags;
         const double *x = flags & IN ? t->inputs->x[i] : flags & OUT ? t->inputs->g[i] : NULL;
-        if (!all_finite(x, op_count(t->op, t->sizes, i)))
+        if (!all_finite(x, op_count(&t->call, i)))
             return 0;
     }
     return 1;
@@ -457,7 +456,7 @@ static int finite_inputs(const struct truth *t)
  * order of operations says whether one is infinite or NaN.  Is the result right but for that? */
 static int right_but_overflow(const struct tensor_pair *pair, const struct truth *t, double bound)
 {
-    int64_t n = op_count(pair->call->op, pair->call->sizes, pair->arg);
+    int64_t n = op_count(pair->call, pair->arg);
     double *got = finite_inputs(t) && !all_finite(pair->want, n) ? malloc(n * sizeof *got) : NULL;
     int right = got != NULL;
 
@@ -492,13 +491,11 @@ int check_within(const char *check, const struct tensor_pair *pair, struct bound
 int check_parity(const struct tensors *got, struct bounds *bounds, struct verdicts *list)
 {
     const struct truth *t = bounds->truth;
-    const struct call c = {
-        .op = t->op, .backend = bounds->backend, .kernel = bounds->kernel, .sizes = t->sizes};
 
-    for (int i = 0; i < t->op->n_args; i++)
+    for (int i = 0; i < t->call.op->n_args; i++)
         for (int grad = 0; grad < 2; grad++) {
-            const struct tensor_pair pair = tensor_pair(&c, i, grad, got, t->oracle);
-            if (op_results(t->op, t->sizes, i, grad) && check_within("parity", &pair, bounds, list))
+            const struct tensor_pair pair = tensor_pair(&bounds->call, i, grad, got, t->oracle);
+            if (op_results(&t->call, i, grad) && check_within("parity", &pair, bounds, list))
                 return -1;
         }
     return 0;

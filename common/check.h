@@ -51,17 +51,16 @@ struct distance distance(const double *a, const double *b, int64_t n);
 int same_bits(const double *a, const double *b, int64_t n);
 
 /* A result is an output, a saved tensor, or the gradient of an input. */
-int op_results(const struct op *o, const struct frame *f, int arg, int grad);
+int op_results(const struct call *f, int arg, int grad);
 double *tensors_result(const struct tensors *t, int arg, int grad);
 
 /* Every input and every gradient of an output off by `unit` of itself, up or
  * down at random, one that is BELOW off by `unit` of how far below its row's
  * largest it is, and of 2: a kernel rounds that difference, its power, and the
  * quotient of that and the sum; `which` counts the ways to do so, from 0. */
-void tensors_perturb(struct tensors *t, const struct op *o, const struct frame *f, double unit,
-                     int which);
-/* The roundings of the coarsest type that b stores one of the tensors in. */
-double coarsest_unit(const struct op *o, const struct frame *f, const struct backend *b);
+void tensors_perturb(struct tensors *t, const struct call *f, double unit, int which);
+/* The roundings of the coarsest type in which the call stores one of the tensors. */
+double coarsest_unit(const struct call *f);
 
 /* The reference with b's storage type; the oracle's own is scaled from ref32. */
 const struct backend *yardstick(const struct backend *b);
@@ -79,17 +78,14 @@ struct reach {
  *     intermediate values are off by a rounding, since a yardstick can be right by chance. */
 struct truth {
     struct tensors *oracle, *yard;
-    const struct op *op;
-    const struct frame *sizes;
-    const struct backend *backend; /* b */
-    const struct tensors *inputs;  /* of the case; the caller owns them */
+    struct call call;             /* of the case on b; of no kernel */
+    const struct tensors *inputs; /* of the case; the caller owns them */
     struct reach reach;
     int samples; /* taken so far */
 };
 /* Nonzero after err_set(); to be freed in any case. */
-int truth_find(struct truth *t, const struct op *o, const struct frame *f, const struct backend *b,
-               const struct tensors *inputs);
-/* The same if oracle, yard and the four members below are set already. */
+int truth_find(struct truth *t, const struct call *f, const struct tensors *inputs);
+/* The same if oracle, yard, call and inputs are set already. */
 int truth_begin(struct truth *t);
 void truth_free(struct truth *t);
 
@@ -103,11 +99,10 @@ struct bounds {
     struct reach approximate;
     int samples; /* that it takes account of */
     struct truth *truth;
-    const struct backend *backend;
-    const struct impl *kernel;
+    struct call call; /* of the kernel */
 };
 enum { SLACK = 8 };
-void bounds_from(struct bounds *to, const struct backend *b, const struct impl *k, struct truth *t);
+void bounds_from(struct bounds *to, const struct call *f, struct truth *t);
 
 /* Every result of `got` against the oracle's. */
 int check_parity(const struct tensors *got, struct bounds *bounds, struct verdicts *list);
@@ -132,9 +127,8 @@ int check_within(const char *check, const struct tensor_pair *pair, struct bound
  * its forward pass: tensors of up to `exhaustive` elements element by
  * element, larger ones in `directions` random directions.  `stop`, where
  * given, ends it early when it becomes nonzero. */
-int check_differences(const struct op *o, const struct frame *f, const struct tensors *t,
-                      int64_t exhaustive, int directions, const volatile int *stop,
-                      struct verdicts *list);
+int check_differences(const struct call *f, const struct tensors *t, int64_t exhaustive,
+                      int directions, const volatile int *stop, struct verdicts *list);
 
 /* ---- properties (properties.c) and identities (identities.c), on any kernel ---- */
 
@@ -143,15 +137,15 @@ int check_differences(const struct op *o, const struct frame *f, const struct te
  * gives the same bits without the others.  Later inputs do not change earlier outputs.  Two
  * runs, the second from the final state of the first, equal one run (bit by bit, except if they
  * split a chunk that the kernel computes together). */
-int check_properties(const struct call *c, const struct tensors *inputs, struct bounds *bounds,
+int check_properties(const struct run *c, const struct tensors *inputs, struct bounds *bounds,
                      struct verdicts *list);
 /* The reason why k declines one of an identity's two sides, or NULL. */
-const char *identity_declined(const struct op *o, const struct identity *id, const struct impl *k);
+const char *identity_declined(const struct op *o, const struct identity *id,
+                              const struct backend *b, const struct impl *k);
 /* The two sides of an identity of o's contract. */
 int check_identity(const struct op *o, const struct identity *id, const struct backend *b,
                    const struct impl *k, uint64_t seed, struct verdicts *list);
-/* The parameter in o->neutral changes no bit of a result. */
-int check_neutral(const struct op *o, const struct frame *f, const struct backend *b,
-                  const struct impl *k, uint64_t seed, struct verdicts *list);
+/* The parameter in the contract's `neutral` changes no bit of a result. */
+int check_neutral(const struct call *f, uint64_t seed, struct verdicts *list);
 
 #endif

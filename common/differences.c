@@ -53,7 +53,7 @@ struct point {
 
 struct probe {
     const struct op *op;
-    struct call call;
+    struct run run;
     struct tensors *up, *down; /* moved inputs; outputs of both runs */
     struct point point[POINTS];
     const struct point *at;
@@ -79,15 +79,15 @@ static int is_moved(const struct arg *a)
 
 /* Move t to a point near it.  An element that is exactly 0 stays 0, since 0 may be its minimum,
  * unless its input is drawn around 0 or is an initial state. */
-static void move_aside(const struct op *o, const struct frame *f, struct tensors *t, int which)
+static void move_aside(const struct op *o, const struct call *f, struct tensors *t, int which)
 {
     for (int i = 0; i < o->n_args; i++) {
         const struct arg *a = &o->arg[i];
-        enum fill fill = op_fill(o, f, i);
+        enum fill fill = op_fill(f, i);
         int centred =
             fill == ZERO || fill == NORMAL || fill == FAN || fill == UNIT || fill == MASKED;
         uint64_t key = draw_key(which, a->name);
-        int64_t n = is_moved(a) ? op_count(o, f, i) : 0;
+        int64_t n = is_moved(a) ? op_count(f, i) : 0;
         for (int64_t j = 0; j < n; j++) {
             double by = BESIDE * (2 * draw_uniform(key, j) - 1), *x = &t->x[i][j];
             *x = *x != 0 ? *x * (1 + by) : centred ? by : 0;
@@ -95,12 +95,12 @@ static void move_aside(const struct op *o, const struct frame *f, struct tensors
     }
 }
 
-static int64_t outputs(const struct op *o, const struct frame *f)
+static int64_t outputs(const struct op *o, const struct call *f)
 {
     int64_t m = 0;
     for (int i = 0; i < o->n_args; i++)
         if (o->arg[i].flags & OUT)
-            m += op_count(o, f, i);
+            m += op_count(f, i);
     return m;
 }
 
@@ -111,17 +111,17 @@ static int usable(double output)
 
 /* Compare results at inputs that are off by a rounding: outputs with the point's, gradients with
  * those at other such inputs (the point's own are under test); keep the largest distances. */
-static void see_roundings(const struct op *o, const struct frame *f, const struct tensors *moved,
+static void see_roundings(const struct op *o, const struct call *f, const struct tensors *moved,
                           const struct tensors *other, struct point *at, double *outputs_moved)
 {
     int64_t m = 0;
 
     for (int i = 0; i < o->n_args; i++) {
-        int64_t n = op_count(o, f, i);
+        int64_t n = op_count(f, i);
         double sum = 0;
         for (int64_t j = 0; o->arg[i].flags & OUT && j < n; j++, m++)
             outputs_moved[m] = fmax(outputs_moved[m], fabs(moved->x[i][j] - at->t->x[i][j]));
-        for (int64_t j = 0; op_results(o, f, i, 1) && j < n; j++) {
+        for (int64_t j = 0; op_results(f, i, 1) && j < n; j++) {
             double off = moved->g[i][j] - other->g[i][j];
             sum += isfinite(off) ? off * off : 0;
         }
@@ -134,17 +134,17 @@ static void see_roundings(const struct op *o, const struct frame *f, const struc
 static int measure(const struct probe *p, struct point *at)
 {
     const struct op *o = p->op;
-    const struct frame *f = p->call.sizes;
-    struct call both = p->call;
+    const struct call *f = &p->run.call;
+    struct run both = p->run;
     struct tensors *first = NULL;
     double *moved = calloc(outputs(o, f) + 1, sizeof *moved), mass = 0, sum = 0;
     int e = moved ? 0 : err_set("no memory for differences");
 
     for (int s = 0; !e && s < PERTURBATIONS; s++) {
-        struct tensors *t = tensors_copy(o, f, at->t);
+        struct tensors *t = tensors_copy(f, at->t);
         both.forward_only = 0;
         if (t)
-            tensors_perturb(t, o, f, 0x1p-52, s);
+            tensors_perturb(t, f, 0x1p-52, s);
         e = !t || run_op(&both, t, NULL);
         first = first ? first : t;
         if (!e)
@@ -153,7 +153,7 @@ static int measure(const struct probe *p, struct point *at)
             tensors_free(t);
     }
     for (int64_t i = 0, m = 0; !e && i < o->n_args; i++)
-        for (int64_t j = 0; o->arg[i].flags & OUT && j < op_count(o, f, i); j++, m++) {
+        for (int64_t j = 0; o->arg[i].flags & OUT && j < op_count(f, i); j++, m++) {
             double x = at->t->x[i][j], g = at->t->g[i] ? at->t->g[i][j] : 0;
             if (!usable(x))
                 continue;
@@ -169,12 +169,12 @@ static int measure(const struct probe *p, struct point *at)
 
 /* L is the sum over usable outputs alone: set the gradients of the others in `to` to 0, and return
  * their number. */
-static int64_t leave_out(const struct op *o, const struct frame *f, const struct tensors *t,
+static int64_t leave_out(const struct op *o, const struct call *f, const struct tensors *t,
                          struct tensors *to)
 {
     int64_t n = 0;
     for (int i = 0; i < o->n_args; i++)
-        for (int64_t j = 0; o->arg[i].flags & OUT && t->g[i] && j < op_count(o, f, i); j++)
+        for (int64_t j = 0; o->arg[i].flags & OUT && t->g[i] && j < op_count(f, i); j++)
             if (!usable(t->x[i][j])) {
                 n++;
                 if (to)
@@ -187,14 +187,14 @@ static int64_t leave_out(const struct op *o, const struct frame *f, const struct
 static int point_new(struct probe *p, int which, const struct tensors *t)
 {
     const struct op *o = p->op;
-    const struct frame *f = p->call.sizes;
+    const struct call *f = &p->run.call;
     struct point *to = &p->point[which];
-    struct call both = p->call;
+    struct run both = p->run;
 
     both.forward_only = 0;
     to->t = t;
     if (which || leave_out(o, f, t, NULL)) {
-        to->t = to->own = tensors_copy(o, f, t);
+        to->t = to->own = tensors_copy(f, t);
         if (!to->own)
             return -1;
         if (which)
@@ -212,13 +212,13 @@ static int point_new(struct probe *p, int which, const struct tensors *t)
 static int go_to(struct probe *p, int which, const struct tensors *t)
 {
     struct point *to = &p->point[which];
-    const struct frame *f = p->call.sizes;
+    const struct call *f = &p->run.call;
 
     if (!to->t && point_new(p, which, t))
         return -1;
     p->at = to;
     for (int i = 0; i < p->op->n_args; i++) {
-        size_t bytes = op_count(p->op, f, i) * sizeof(double);
+        size_t bytes = op_count(f, i) * sizeof(double);
         if (!(p->op->arg[i].flags & IN) || !bytes)
             continue;
         memcpy(p->up->x[i], to->t->x[i], bytes);
@@ -262,10 +262,10 @@ static int central(const struct probe *p, double h, int level, double *slope)
 
     move(p, p->up, h);
     move(p, p->down, -h);
-    if (run_op(&p->call, p->up, NULL) || run_op(&p->call, p->down, NULL))
+    if (run_op(&p->run, p->up, NULL) || run_op(&p->run, p->down, NULL))
         return -1;
     for (int i = 0; i < o->n_args; i++) {
-        int64_t n = o->arg[i].flags & OUT ? op_count(o, p->call.sizes, i) : 0;
+        int64_t n = o->arg[i].flags & OUT ? op_count(&p->run.call, i) : 0;
         for (int64_t j = 0; j < n; j++, m++) {
             double up = p->up->x[i][j], down = p->down->x[i][j], x = t->x[i][j];
             double g = t->g[i] ? t->g[i][j] : 0;
@@ -285,7 +285,7 @@ static int central(const struct probe *p, double h, int level, double *slope)
 static int romberg(const struct probe *p, double h, struct slope *to)
 {
     double d[LEVELS], total = 0, e = 0, k = 0;
-    int64_t m = outputs(p->op, p->call.sizes);
+    int64_t m = outputs(p->op, &p->run.call);
 
     for (int i = 0; i < LEVELS; i++)
         if (central(p, ldexp(h, -i), i, &d[i]))
@@ -399,7 +399,7 @@ static int check_elements(struct probe *p, struct verdicts *list)
         if (size == 0) /* no scale of its own: the elements must be 0 within the bound */
             for (int64_t i = 0; i < p->n; i++)
                 numeric[i] = fabs(numeric[i]) <= bound ? 0 : numeric[i];
-        const struct tensor_pair pair = {&p->call, p->arg, 1, numeric, g};
+        const struct tensor_pair pair = {&p->run.call, p->arg, 1, numeric, g};
         e = check_tensor("differences", &pair, fmax(bound, 0x1p-52), list);
     }
     if (!e)
@@ -432,7 +432,7 @@ static int check_directions(struct probe *p, int directions, struct verdicts *li
     }
     char name[32];
     snprintf(name, sizeof name, "d_%s", p->op->arg[p->arg].name);
-    struct verdict *v = verdict_add(list, "differences", name, &ref64, p->call.kernel);
+    struct verdict *v = verdict_add(list, "differences", name, &ref64, p->run.call.kernel);
     if (!v)
         return -1;
     v->error = v->norm = isnan(error) ? INFINITY : error;
@@ -451,7 +451,7 @@ static int check_gradient(struct probe *p, const struct tensors *t, int64_t exha
         int before = list->n;
         if (go_to(p, which, t))
             return -1;
-        if (p->at->left_out && p->at->left_out == outputs(p->op, p->call.sizes))
+        if (p->at->left_out && p->at->left_out == outputs(p->op, &p->run.call))
             return 0;
         if (p->n <= exhaustive ? check_elements(p, list) : check_directions(p, directions, list))
             return -1;
@@ -464,30 +464,26 @@ static int check_gradient(struct probe *p, const struct tensors *t, int64_t exha
     return 0;
 }
 
-int check_differences(const struct op *o, const struct frame *f, const struct tensors *t,
-                      int64_t exhaustive, int directions, const volatile int *stop,
-                      struct verdicts *list)
+int check_differences(const struct call *f, const struct tensors *t, int64_t exhaustive,
+                      int directions, const volatile int *stop, struct verdicts *list)
 {
+    const struct op *o = f->op;
     int64_t m = outputs(o, f) + 1;
     struct probe p = {
         .op = o,
         .stop = stop,
-        .call = {.op = o,
-                 .backend = &ref64,
-                 .kernel = op_kernels(o, &ref64)[0],
-                 .sizes = f,
-                 .forward_only = 1},
-        .up = tensors_copy(o, f, t),
-        .down = tensors_copy(o, f, t),
+        .run = {.call = call_on(f, &ref64, op_kernels(o, &ref64)[0]), .forward_only = 1},
+        .up = tensors_copy(f, t),
+        .down = tensors_copy(f, t),
         .e = calloc(m, sizeof(double)),
         .k = calloc(m, sizeof(double)),
     };
     int e = !p.up || !p.down ? -1 : !p.e || !p.k ? err_set("no memory for differences") : 0;
 
     for (int i = 0; !e && i < o->n_args; i++) {
-        p.n = op_count(o, f, i);
+        p.n = op_count(f, i);
         p.arg = i;
-        if (op_results(o, f, i, 1))
+        if (op_results(f, i, 1))
             e = check_gradient(&p, t, exhaustive, directions, list);
     }
     tensors_free(p.up);

@@ -21,15 +21,16 @@ int dump_trial_new(hid_t trials, const struct trial *t, const char *contents, in
     char name[16];
     snprintf(name, sizeof name, "%04d", i + 1);
     hid_t g = h5_group_new(trials, name, 1);
-    int e = g < 0 || h5_put_text(g, "op", t->op->name);
+    int e = g < 0 || h5_put_text(g, "op", t->call.op->name);
 
-    for (int p = 0; !e && p < t->op->n_params; p++) {
+    for (int p = 0; !e && p < t->call.op->n_params; p++) {
         char buffer[32];
-        const char *value = op_value(t->op, &t->sizes, p, buffer), *key = t->op->param[p].name;
+        const char *value = op_value(&t->call, p, buffer), *key = t->call.op->param[p].name;
         if (*value)
-            e = t->op->param[p].choices ? h5_put_text(g, key, value)
-                : t->op->param[p].real  ? h5_put_double(g, key, t->sizes.real[p])
-                                       : h5_put_int(g, key, DIM(&t->sizes, t->op->param[p].letter));
+            e = t->call.op->param[p].choices ? h5_put_text(g, key, value)
+                : t->call.op->param[p].real
+                    ? h5_put_double(g, key, t->call.real[p])
+                    : h5_put_int(g, key, DIM(&t->call, t->call.op->param[p].letter));
     }
     e = e || h5_put_text(g, "dtype", types[t->type].name) || h5_put_seed(g, t->seed) ||
         h5_put_text(g, "input", input_names[t->input]);
@@ -81,7 +82,7 @@ struct writing {
     const struct experiment *x;
     const struct result *r;
     const struct op *op;
-    const struct frame *f;
+    const struct call *f;
     struct item item[2 * MAX_ARGS * (MAX_RAN + 1)];
     int n_items;
     struct part scale[64], group[MAX_RAN + 2], table[4];
@@ -100,25 +101,25 @@ static void list_items(struct writing *w)
 {
     const struct result *r = w->r;
     const struct arg *arg = w->op->arg;
-    const struct backend *like = reference_of(r->trial->type);
+    const struct call in = call_on(&r->trial->call, reference_of(r->trial->type), NULL);
     enum save save = w->x->save;
 
     if (!r->inputs)
         return;
     for (int i = 0; save == SAVE_ALL && i < w->op->n_args; i++)
         if (arg[i].flags & IN)
-            add_item(w, -1, i, 0, op_type(w->op, w->f, i, like), r->inputs->x[i]);
+            add_item(w, -1, i, 0, (enum dtype)in.type[i], r->inputs->x[i]);
     for (int i = 0; save == SAVE_ALL && i < w->op->n_args; i++)
         if (arg[i].flags & OUT && arg[i].flags & DIFF)
-            add_item(w, -1, i, 1, op_grad_type(w->op, i, like), r->inputs->g[i]);
+            add_item(w, -1, i, 1, (enum dtype)in.grad_type[i], r->inputs->g[i]);
     for (int k = 0; save != SAVE_NONE && k < r->n_ran; k++) {
-        const struct backend *b = r->ran[k].backend;
+        const struct call *f = &r->ran[k].call;
         for (int i = 0; r->ran[k].t && i < w->op->n_args; i++)
             if (arg[i].flags & OUT)
-                add_item(w, k, i, 0, op_type(w->op, w->f, i, b), r->ran[k].t->x[i]);
+                add_item(w, k, i, 0, (enum dtype)f->type[i], r->ran[k].t->x[i]);
         for (int i = 0; r->ran[k].t && save == SAVE_ALL && i < w->op->n_args; i++)
             if (arg[i].flags & IN && arg[i].flags & DIFF)
-                add_item(w, k, i, 1, op_grad_type(w->op, i, b), r->ran[k].t->g[i]);
+                add_item(w, k, i, 1, (enum dtype)f->grad_type[i], r->ran[k].t->g[i]);
     }
 }
 
@@ -126,7 +127,7 @@ static int64_t bytes_needed(const struct writing *w)
 {
     int64_t bytes = (1 << 20) + (int64_t)w->r->verdicts.n * 512;
     for (int i = 0; i < w->n_items; i++)
-        bytes += op_count(w->op, w->f, w->item[i].arg) * types[types[w->item[i].type].dumped].bytes;
+        bytes += op_count(w->f, w->item[i].arg) * types[types[w->item[i].type].dumped].bytes;
     return bytes;
 }
 
@@ -183,7 +184,7 @@ static int name_axes(struct writing *w, hid_t dataset, const char *shape)
 static hid_t item_group(struct writing *w, const struct item *it)
 {
     const struct ran *ran = it->ran < 0 ? NULL : &w->r->ran[it->ran];
-    const char *name = ran ? ran->backend->name : it->grad ? "dout" : "in";
+    const char *name = ran ? ran_name(ran) : it->grad ? "dout" : "in";
 
     for (int i = 0; i < w->n_groups; i++)
         if (strcmp(w->group[i].name, name) == 0)
@@ -194,8 +195,9 @@ static hid_t item_group(struct writing *w, const struct item *it)
     if (p->id < 0)
         return err_at("%s", name);
     w->n_groups++;
-    if (ran && (h5_put_text(p->id, "kernel", ran->kernel->name) ||
-                h5_put_text(p->id, "device", ran->backend->device())))
+    if (ran &&
+        (h5_put_text(p->id, "kernel", ran->call.kernel->name) ||
+         h5_put_text(p->id, "device", ran->name ? "another program" : ran->call.backend->device())))
         return err_at("%s", name);
     return p->id;
 }
@@ -210,7 +212,7 @@ static int put_origin(struct writing *w, hid_t dataset, int arg)
 static int write_item(struct writing *w, const struct item *it)
 {
     const struct arg *a = &w->op->arg[it->arg];
-    const char *shape = op_shape(w->op, w->f, it->arg);
+    const char *shape = op_shape(w->f, it->arg);
     enum dtype dumped = types[it->type].dumped;
     hid_t group = item_group(w, it), sub = -1, d = -1;
     hsize_t dim[MAX_RANK];
@@ -422,8 +424,8 @@ static struct writing *writing_new(hid_t trial, const struct experiment *x, cons
         err_set("no memory to store a trial");
         return NULL;
     }
-    *w =
-        (struct writing){.trial = trial, .x = x, .r = r, .op = r->trial->op, .f = &r->trial->sizes};
+    *w = (struct writing){
+        .trial = trial, .x = x, .r = r, .op = r->trial->call.op, .f = &r->trial->call};
     list_items(w);
     return w;
 }

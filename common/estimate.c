@@ -11,17 +11,18 @@ static const double SMALL = 3e7, SLOWEST = 1e8;
 /* Work of a special function, in FLOPs and in bytes moved. */
 enum { SPECIAL = 20 };
 
-static double work(const struct op *o, const struct frame *f, enum pass p)
+/* The call is the oracle's. */
+static double work(const struct call *f, enum pass p)
 {
-    return o->flops(f, p) + op_bytes(o, &ref64, f, p) +
-           (o->specials ? SPECIAL * o->specials(f, p) : 0);
+    const struct op *o = f->op;
+    return o->flops(f, p) + op_bytes(f, p) + (o->specials ? SPECIAL * o->specials(f, p) : 0);
 }
 
-static double work_of_passes(const struct op *o, const struct frame *f)
+static double work_of_passes(const struct call *f)
 {
     double sum = 0;
-    for (enum pass p = FORWARD; p < op_passes(o); p++)
-        sum += work(o, f, p);
+    for (enum pass p = FORWARD; p < op_passes(f->op); p++)
+        sum += work(f, p);
     return sum;
 }
 
@@ -32,42 +33,43 @@ static double runs(const struct experiment *x, const struct trial *t, enum pass 
     double n = 2; /* oracle and yardstick; their timed runs take up to a second */
     int tensors = 0;
 
-    for (int i = 0; i < t->op->n_args; i++)
+    for (int i = 0; i < t->call.op->n_args; i++)
         tensors +=
-            t->op->arg[i].flags & IN && t->op->arg[i].flags & DIFF && op_has(t->op, &t->sizes, i);
+            t->call.op->arg[i].flags & IN && t->call.op->arg[i].flags & DIFF && op_has(&t->call, i);
     if (x->repeats)
         n += 2;
     if (x->checks & (CHECK_PARITY | CHECK_PROPERTIES))
         n += 1; /* the oracle of inputs that are off by a rounding */
     if (x->checks & CHECK_PROPERTIES)
-        n += 2 + (t->op->batch ? 1 : 0) + (t->op->time ? 2.5 : 0);
+        n += 2 + (t->call.op->batch ? 1 : 0) + (t->call.op->time ? 2.5 : 0);
     if (x->checks & CHECK_DIFFERENCES && p == FORWARD)
         n += 12. * tensors * x->directions; /* six per step size, two step sizes as a rule */
     return n;
 }
 
 /* Halve a size, if the contract allows it. */
-static int halve(const struct op *o, struct frame *f, char letter)
+static int halve(struct call *f, char letter)
 {
-    struct frame g = *f;
+    struct call g = *f;
 
     if (!letter || DIM(f, letter) < 2)
         return 0;
     DIM(&g, letter) = DIM(f, letter) / 2;
-    if (op_complete(o, &g))
+    if (op_complete(&g))
         return 0;
     *f = g;
     return 1;
 }
 
 /* Steps first, then sequences, then the largest size. */
-static void shrink(const struct op *o, struct frame *f)
+static void shrink(struct call *f)
 {
+    const struct op *o = f->op;
     int smaller = 1;
 
-    while (smaller && work_of_passes(o, f) > SMALL) {
-        smaller = (o->time && DIM(f, o->time) > 4 && halve(o, f, o->time)) ||
-                  (o->batch && halve(o, f, o->batch));
+    while (smaller && work_of_passes(f) > SMALL) {
+        smaller = (o->time && DIM(f, o->time) > 4 && halve(f, o->time)) ||
+                  (o->batch && halve(f, o->batch));
         for (double below = INFINITY; !smaller;) {
             int largest = -1;
             for (int i = 0; i < o->n_params; i++)
@@ -77,7 +79,7 @@ static void shrink(const struct op *o, struct frame *f)
             if (largest < 0)
                 return;
             below = (double)DIM(f, o->param[largest].letter);
-            smaller = halve(o, f, o->param[largest].letter);
+            smaller = halve(f, o->param[largest].letter);
         }
     }
 }
@@ -85,27 +87,27 @@ static void shrink(const struct op *o, struct frame *f)
 /* Seconds that a unit of work takes in each pass, as measured; 0 where the case cannot be run. */
 static void pace(const struct trial *t, double seconds[N_PASSES])
 {
-    const struct op *o = t->op;
-    struct frame f = t->sizes;
+    const struct op *o = t->call.op;
+    struct run c = {.call = call_on(&t->call, &ref64, op_kernels(o, &ref64)[0]), .repeats = 1};
     struct outcome out = {.median = {0}};
 
-    shrink(o, &f);
-    struct call c = {
-        .op = o, .backend = &ref64, .kernel = op_kernels(o, &ref64)[0], .sizes = &f, .repeats = 1};
-    struct tensors *in = tensors_new(o, &f);
+    shrink(&c.call);
+    struct tensors *in = tensors_new(&c.call);
     if (in) {
-        tensors_draw(in, o, &f, t->seed, 0);
+        tensors_draw(in, &c.call, t->seed, 0);
         if (run_op(&c, in, &out))
             out = (struct outcome){.median = {0}};
     }
     tensors_free(in);
     for (enum pass p = FORWARD; p < N_PASSES; p++)
-        seconds[p] = p < op_passes(o) && work(o, &f, p) > 0 ? out.median[p] / work(o, &f, p) : 0;
+        seconds[p] =
+            p < op_passes(o) && work(&c.call, p) > 0 ? out.median[p] / work(&c.call, p) : 0;
 }
 
 static double trial_work(const struct experiment *x, const struct trial *t, enum pass p)
 {
-    return p < op_passes(t->op) ? runs(x, t, p) * work(t->op, &t->sizes, p) : 0;
+    const struct call f = call_on(&t->call, &ref64, NULL);
+    return p < op_passes(f.op) ? runs(x, t, p) * work(&f, p) : 0;
 }
 
 double estimate_seconds(const struct experiment *x)
@@ -122,8 +124,9 @@ double estimate_seconds(const struct experiment *x)
         double of_op[N_PASSES] = {0}, max = 0;
         const struct trial *largest = NULL;
         for (int i = 0; i < x->n; i++)
-            if (x->trial[i].op == ops[k]) {
-                double w = work_of_passes(ops[k], &x->trial[i].sizes);
+            if (x->trial[i].call.op == ops[k]) {
+                const struct call f = call_on(&x->trial[i].call, &ref64, NULL);
+                double w = work_of_passes(&f);
                 of_op[FORWARD] += trial_work(x, &x->trial[i], FORWARD);
                 of_op[BACKWARD] += trial_work(x, &x->trial[i], BACKWARD);
                 largest = w > max ? &x->trial[i] : largest;

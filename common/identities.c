@@ -22,16 +22,16 @@ static int next_word(const char **at, char word[64])
     return 1;
 }
 
-static void fill_eye(const struct op *o, const struct frame *f, int arg, double *x)
+static void fill_eye(const struct call *f, int arg, double *x)
 {
-    const char *shape = op_shape(o, f, arg);
+    const char *shape = op_shape(f, arg);
     int64_t columns = DIM(f, shape[strlen(shape) - 1]), rows = DIM(f, shape[strlen(shape) - 2]);
-    for (int64_t i = 0; i < op_count(o, f, arg); i++)
+    for (int64_t i = 0; i < op_count(f, arg); i++)
         x[i] = i % columns == i / columns % rows;
 }
 
 /* Do as "V0=eye b_z=ones W_q=W_k" says, copies taken from `from`. */
-static int give(const struct op *o, const struct frame *f, struct tensors *t, const char *words,
+static int give(const struct op *o, const struct call *f, struct tensors *t, const char *words,
                 const struct tensors *from)
 {
     char word[64];
@@ -40,11 +40,11 @@ static int give(const struct op *o, const struct frame *f, struct tensors *t, co
         *what++ = 0;
         int arg = op_arg(o, word), source = op_arg(o, what);
         double *x = arg < 0 ? NULL : t->x[arg];
-        int64_t n = x ? op_count(o, f, arg) : 0;
+        int64_t n = x ? op_count(f, arg) : 0;
         if (!x)
             return err_set("identity of %s: no tensor %s", o->name, word);
         if (strcmp(what, "eye") == 0)
-            fill_eye(o, f, arg, x);
+            fill_eye(f, arg, x);
         else if (source >= 0 && from->x[source])
             memcpy(x, from->x[source], n * sizeof *x);
         else if (source >= 0)
@@ -67,21 +67,20 @@ struct instance {
 
 /* Sides of an identity, each with its own sizes and results. */
 struct side {
-    struct frame f;
+    struct call f;
     struct tensors *t;
     struct bounds bounds;
 };
 
-static int side_run(const struct instance *inst, struct side *s)
+static int side_run(struct side *s)
 {
-    struct call c = {
-        .op = inst->op, .backend = inst->backend, .kernel = inst->kernel, .sizes = &s->f};
+    const struct run c = {.call = s->f};
     struct truth truth;
 
-    tensors_round(s->t, inst->op, &s->f, inst->backend);
-    int e = truth_find(&truth, inst->op, &s->f, inst->backend, s->t);
+    tensors_round(s->t, &s->f);
+    int e = truth_find(&truth, &s->f, s->t);
     if (!e)
-        bounds_from(&s->bounds, inst->backend, inst->kernel, &truth);
+        bounds_from(&s->bounds, &s->f, &truth);
     truth_free(&truth);
     return e || run_op(&c, s->t, NULL);
 }
@@ -93,20 +92,22 @@ static int prepare(const struct instance *inst, double shrink, struct side *l, s
     char word[64];
 
     if (cases_one(o, id->left, &l->f) || cases_one(o, id->right, &r->f) ||
-        !(l->t = tensors_new(o, &l->f)) || !(r->t = tensors_new(o, &r->f)))
+        !(l->t = tensors_new(&l->f)) || !(r->t = tensors_new(&r->f)))
         return -1;
-    tensors_draw(l->t, o, &l->f, inst->seed, 1);
+    l->f = call_on(&l->f, inst->backend, inst->kernel);
+    r->f = call_on(&r->f, inst->backend, inst->kernel);
+    tensors_draw(l->t, &l->f, inst->seed, 1);
     if (give(o, &l->f, l->t, id->left_given, l->t))
         return -1;
     for (const char *at = id->shrink ? id->shrink : ""; next_word(&at, word);) {
         int arg = op_arg(o, word);
-        for (int64_t i = 0; i < op_count(o, &l->f, arg); i++)
+        for (int64_t i = 0; i < op_count(&l->f, arg); i++)
             l->t->x[arg][i] *= shrink;
     }
     /* The same tensors, under the same names, and output gradients likewise. */
     for (int i = 0; i < o->n_args; i++) {
-        size_t bytes = op_count(o, &r->f, i) * sizeof(double);
-        if (!bytes || !op_has(o, &l->f, i))
+        size_t bytes = op_count(&r->f, i) * sizeof(double);
+        if (!bytes || !op_has(&l->f, i))
             continue;
         if (o->arg[i].flags & IN)
             memcpy(r->t->x[i], l->t->x[i], bytes);
@@ -128,7 +129,7 @@ static void share_gradients(const struct op *o, const struct identity *id, struc
         *other++ = 0;
         int left = op_arg(o, word), right = op_arg(o, other);
         if (right >= 0 && o->arg[left].flags & OUT && l->t->g[left] && r->t->g[right])
-            memcpy(r->t->g[right], l->t->g[left], op_count(o, &l->f, left) * sizeof(double));
+            memcpy(r->t->g[right], l->t->g[left], op_count(&l->f, left) * sizeof(double));
     }
 }
 
@@ -139,7 +140,7 @@ static int right_sum(const struct op *o, const struct side *r, char *names, int6
     memset(want, 0, n * sizeof *want);
     for (char *name = strtok(names, "+"); name; name = strtok(NULL, "+")) {
         int arg = op_arg(o, name), grad = arg >= 0 && o->arg[arg].flags & IN;
-        if (arg < 0 || op_count(o, &r->f, arg) != n)
+        if (arg < 0 || op_count(&r->f, arg) != n)
             return err_set("identity of %s: %s has another size", o->name, name);
         for (int64_t i = 0; i < n; i++)
             want[i] += tensors_result(r->t, arg, grad)[i];
@@ -154,8 +155,6 @@ static int compare_sides(const struct instance *inst, struct side *l, struct sid
                          struct verdicts *list)
 {
     const struct op *o = inst->op;
-    const struct call c = {
-        .op = o, .backend = inst->backend, .kernel = inst->kernel, .sizes = &l->f};
     char word[64], names[64];
     int e = 0;
 
@@ -165,11 +164,11 @@ static int compare_sides(const struct instance *inst, struct side *l, struct sid
         if (other)
             *other = 0;
         int arg = op_arg(o, word), grad = arg >= 0 && o->arg[arg].flags & IN;
-        int64_t n = arg < 0 ? 0 : op_count(o, &l->f, arg);
+        int64_t n = arg < 0 ? 0 : op_count(&l->f, arg);
         if (!n)
             return err_set("identity of %s: no tensor %s", o->name, word);
         double *want = malloc(n * sizeof *want), bound = (grad ? l->bounds.g : l->bounds.x)[arg];
-        const struct tensor_pair pair = {&c, arg, grad, tensors_result(l->t, arg, grad), want};
+        const struct tensor_pair pair = {&l->f, arg, grad, tensors_result(l->t, arg, grad), want};
         if (!want)
             return err_set("no memory for an identity");
         e = right_sum(o, r, names, n, want, &bound);
@@ -190,20 +189,23 @@ static int compare_at(const struct instance *inst, double shrink, double *worst,
 
     if (!e)
         share_gradients(inst->op, inst->identity, &l, &r);
-    e = e || side_run(inst, &l) || side_run(inst, &r) || compare_sides(inst, &l, &r, worst, list);
+    e = e || side_run(&l) || side_run(&r) || compare_sides(inst, &l, &r, worst, list);
     tensors_free(l.t);
     tensors_free(r.t);
     return e ? -1 : 0;
 }
 
-const char *identity_declined(const struct op *o, const struct identity *id, const struct impl *k)
+const char *identity_declined(const struct op *o, const struct identity *id,
+                              const struct backend *b, const struct impl *k)
 {
     const char *const sides[] = {id->left, id->right}, *why = NULL;
-    struct frame f;
+    struct call f;
 
     for (size_t i = 0; i < COUNT(sides) && !why; i++)
-        if (!cases_one(o, sides[i], &f))
-            why = impl_declines(k, &f);
+        if (!cases_one(o, sides[i], &f)) {
+            f = call_on(&f, b, k);
+            why = impl_declines(&f);
+        }
     return why;
 }
 

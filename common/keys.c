@@ -151,8 +151,8 @@ static int set_op(const struct plan_key *k, void *to, const char *value)
     struct guess g = {value, NULL, 0};
     char known[1024] = "";
 
-    t->op = op_find(value);
-    if (t->op || strcmp(value, EVERY_OP) == 0)
+    t->call.op = op_find(value);
+    if (t->call.op || strcmp(value, EVERY_OP) == 0)
         return 0;
     for (int i = 0; i < N_OPS; i++) {
         guess_among(&g, ops[i]->name);
@@ -182,10 +182,10 @@ static int set_kernel(const struct plan_key *key, void *to, const char *value)
     const struct trial *t = to;
     char known[512] = " ";
 
-    if (!t->op)
+    if (!t->call.op)
         return 0;
     for (const struct backend *const *b = backends(); *b; b++)
-        for (const struct impl *const *k = op_kernels(t->op, *b); *k; k++) {
+        for (const struct impl *const *k = op_kernels(t->call.op, *b); *k; k++) {
             char name[64];
             if (strcmp((*k)->name, value) == 0)
                 return set_text(key, to, value);
@@ -194,8 +194,8 @@ static int set_kernel(const struct plan_key *key, void *to, const char *value)
                 append(known, sizeof known, "%s ", (*k)->name);
         }
     known[strlen(known) - 1] = 0;
-    return err_set("kernel = %.100s: not one of those of %s in this build:%s", value, t->op->name,
-                   known);
+    return err_set("kernel = %.100s: not one of those of %s in this build:%s", value,
+                   t->call.op->name, known);
 }
 
 /* ---- the tables ---- */

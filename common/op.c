@@ -13,10 +13,6 @@
 #include "common/number.h"
 #include "common/op.h"
 
-#define OP(name) extern const struct op op_##name;
-#include "common/ops.def"
-#undef OP
-
 const char *const pass_names[N_PASSES] = {"forward", "backward"};
 
 const struct op *const ops[N_OPS] = {
@@ -91,25 +87,44 @@ const struct backend *backend_find(const char *name)
     return NULL;
 }
 
-double impl_unit(const struct impl *k, const struct frame *f)
+const struct impl *impl_declares(const struct call *f)
 {
-    return k->link ? impl_unit(k->link(f), f) : k->unit;
+    static const struct impl none = {.name = "none"};
+    struct call c = *f;
+
+    while (c.kernel && c.kernel->link)
+        c = c.kernel->link(&c);
+    return c.kernel ? c.kernel : &none;
 }
 
-const char *impl_declines(const struct impl *k, const struct frame *f)
+int64_t impl_chunk(const struct call *f)
 {
-    return k->declines ? k->declines(f) : NULL;
+    struct call c = *f;
+    int64_t chunk = c.kernel->chunk;
+
+    while (c.kernel && c.kernel->link) {
+        c = c.kernel->link(&c);
+        chunk = c.kernel && c.kernel->chunk > chunk ? c.kernel->chunk : chunk;
+    }
+    return chunk;
 }
 
-struct chosen impl_choose(const struct impl *const *list, const char *name, const struct frame *f)
+const char *impl_declines(const struct call *f)
+{
+    return f->kernel->declines ? f->kernel->declines(f) : NULL;
+}
+
+struct chosen impl_choose(const struct call *f, const char *name)
 {
     struct chosen c = {NULL, NULL, NULL};
+    struct call each = *f;
 
-    for (; *list && !c.kernel; list++) {
-        if (name && strcmp((*list)->name, name) != 0)
+    for (const struct impl *const *k = op_kernels(f->op, f->backend); *k && !c.kernel; k++) {
+        if (name && strcmp((*k)->name, name) != 0)
             continue;
-        c.why = impl_declines(*list, f);
-        *(c.why ? &c.last : &c.kernel) = *list;
+        each.kernel = *k;
+        c.why = impl_declines(&each);
+        *(c.why ? &c.last : &c.kernel) = *k;
     }
     return c;
 }
@@ -144,13 +159,13 @@ int choice_set(const char *key, const char *value, const char *const *names, int
     return err_set("%s = %s: not one of%s", key, value, known);
 }
 
-int op_set(const struct op *o, struct frame *f, const char *key, const char *value)
+int op_set(struct call *f, const char *key, const char *value)
 {
     int place;
-    const struct param *p = op_param(o, key, &place);
+    const struct param *p = op_param(f->op, key, &place);
 
     if (!p)
-        return err_set("%s has no parameter %s", o->name, key);
+        return err_set("%s has no parameter %s", f->op->name, key);
     if (p->choices)
         return choice_set(p->name, value, p->choices, &f->choice[place]);
     if (p->real ? number_real(value, p->real->min, p->real->max, &f->real[place])
@@ -159,9 +174,10 @@ int op_set(const struct op *o, struct frame *f, const char *key, const char *val
     return 0;
 }
 
-void op_defaults(const struct op *o, struct frame *f)
+void op_defaults(const struct op *o, struct call *f)
 {
     memset(f, 0, sizeof *f);
+    f->op = o;
     for (int i = 0; i < o->n_params; i++) {
         if (o->param[i].choices)
             f->choice[i] = (int)o->param[i].initial;
@@ -172,8 +188,9 @@ void op_defaults(const struct op *o, struct frame *f)
     }
 }
 
-int op_complete(const struct op *o, struct frame *f)
+int op_complete(struct call *f)
 {
+    const struct op *o = f->op;
     int64_t bytes = 0;
 
     if (o->derive && o->derive(f))
@@ -181,18 +198,21 @@ int op_complete(const struct op *o, struct frame *f)
     for (int i = 0; i < o->n_args; i++) {
         int64_t n = 16; /* value and gradient, in double */
         int over = 0;
-        if (!op_has(o, f, i))
+        if (!op_has(f, i))
             continue;
-        for (const char *c = op_shape(o, f, i); *c; c++)
+        for (const char *c = op_shape(f, i); *c; c++)
             over |= __builtin_mul_overflow(n, DIM(f, *c), &n);
         if (over || __builtin_add_overflow(bytes, n, &bytes) || bytes > INT64_MAX / 64)
             return err_set("%s has more elements than a 64-bit size can count", o->arg[i].name);
     }
+    if (f->backend)
+        call_types(f);
     return 0;
 }
 
-const char *op_value(const struct op *o, const struct frame *f, int i, char buffer[32])
+const char *op_value(const struct call *f, int i, char buffer[32])
 {
+    const struct op *o = f->op;
     const struct param *p = &o->param[i];
     if (p->unless && p->unless(f))
         return "";
@@ -207,13 +227,14 @@ const char *op_value(const struct op *o, const struct frame *f, int i, char buff
     return buffer;
 }
 
-void op_text(const struct op *o, const struct frame *f, char *text)
+void op_text(const struct call *f, char *text)
 {
+    const struct op *o = f->op;
     size_t at = 0;
     *text = 0;
     for (int i = 0; i < o->n_params; i++) {
         char buffer[32];
-        const char *value = op_value(o, f, i, buffer);
+        const char *value = op_value(f, i, buffer);
         if (*value)
             at += snprintf(text + at, MAX_TEXT - at, "%s%s=%s", at ? " " : "", o->param[i].name,
                            value);
@@ -222,8 +243,9 @@ void op_text(const struct op *o, const struct frame *f, char *text)
 
 /* ---- tensors ---- */
 
-int op_has(const struct op *o, const struct frame *f, int arg)
+int op_has(const struct call *f, int arg)
 {
+    const struct op *o = f->op;
     return !o->arg[arg].when || o->arg[arg].when(f);
 }
 
@@ -235,17 +257,18 @@ enum pass op_passes(const struct op *o)
     return BACKWARD;
 }
 
-const char *op_shape(const struct op *o, const struct frame *f, int arg)
+const char *op_shape(const struct call *f, int arg)
 {
+    const struct op *o = f->op;
     return o->arg[arg].shape_of ? o->arg[arg].shape_of(f) : o->arg[arg].shape;
 }
 
-int64_t op_count(const struct op *o, const struct frame *f, int arg)
+int64_t op_count(const struct call *f, int arg)
 {
     int64_t n = 1;
-    if (!op_has(o, f, arg))
+    if (!op_has(f, arg))
         return 0;
-    for (const char *c = op_shape(o, f, arg); *c; c++)
+    for (const char *c = op_shape(f, arg); *c; c++)
         n *= DIM(f, *c);
     return n;
 }
@@ -261,66 +284,99 @@ const char *op_axis(const struct op *o, char letter)
     return "axis";
 }
 
-enum dtype op_type(const struct op *o, const struct frame *f, int arg, const struct backend *b)
+/* A whole number is one on every backend, and the oracle stores all others as double. */
+static enum dtype tensor_type(const struct call *f, int arg)
 {
-    const struct arg *a = &o->arg[arg];
+    const struct arg *a = &f->op->arg[arg];
     int place;
     if (a->flags & WHOLE)
         return I64;
-    if (b->wide == F64)
+    if (f->backend->wide == F64)
         return F64;
-    if (a->type_choice && op_param(o, a->type_choice, &place))
+    if (a->type_choice && op_param(f->op, a->type_choice, &place))
         return (enum dtype)(F32 + f->choice[place]);
-    return a->flags & WIDE ? b->wide : b->type;
+    return a->flags & WIDE ? f->backend->wide : f->backend->type;
 }
 
-enum dtype op_grad_type(const struct op *o, int arg, const struct backend *b)
+void call_types(struct call *f)
 {
-    return o->arg[arg].flags & (WIDE | WIDE_GRAD) ? b->wide : b->type;
+    for (int i = 0; i < f->op->n_args; i++) {
+        int wide = f->op->arg[i].flags & (WIDE | WIDE_GRAD);
+        f->type[i] = tensor_type(f, i);
+        f->grad_type[i] = wide ? f->backend->wide : f->backend->type;
+    }
+}
+
+struct call call_on(const struct call *f, const struct backend *b, const struct impl *k)
+{
+    struct call c = *f;
+    c.backend = b;
+    c.kernel = k;
+    call_types(&c);
+    return c;
+}
+
+void call_place(struct call *f, const struct op *o, const void *args, const void *grads, void *work)
+{
+    memset(f->arg, 0, sizeof f->arg);
+    memset(f->grad, 0, sizeof f->grad);
+    memcpy(f->arg, args, o->n_args * sizeof *f->arg);
+    memcpy(f->grad, grads, o->n_args * sizeof *f->grad);
+    f->op = o;
+    f->work = work;
+    call_types(f);
+    f->kernel = impl_choose(f, NULL).kernel;
+}
+
+int call_pass(const struct call *f, enum pass p)
+{
+    return f->kernel->pass[p](f);
 }
 
 /* Does backward read it? */
-static int read_back(const struct arg *a, const struct frame *f)
+static int read_back(const struct arg *a, const struct call *f)
 {
     return a->flags & (IN | SAVED) && !(a->flags & NOT_BACK) && (!a->back || a->back(f));
 }
 
-double op_bytes(const struct op *o, const struct backend *b, const struct frame *f, enum pass p)
+double op_bytes(const struct call *f, enum pass p)
 {
     double sum = 0;
-    for (int i = 0; i < o->n_args; i++) {
-        unsigned flags = o->arg[i].flags;
-        double n = (double)op_count(o, f, i);
-        if (p == FORWARD || read_back(&o->arg[i], f))
-            sum += n * types[op_type(o, f, i, b)].bytes;
-        if (p == BACKWARD && flags & DIFF)
-            sum += n * types[op_grad_type(o, i, b)].bytes;
+    for (int i = 0; i < f->op->n_args; i++) {
+        const struct arg *a = &f->op->arg[i];
+        double n = (double)op_count(f, i);
+        if (p == FORWARD || read_back(a, f))
+            sum += n * types[f->type[i]].bytes;
+        if (p == BACKWARD && a->flags & DIFF)
+            sum += n * types[f->grad_type[i]].bytes;
     }
     return sum;
 }
 
-int64_t op_saved(const struct op *o, const struct backend *b, const struct frame *f)
+int64_t op_saved(const struct call *f)
 {
     int64_t sum = 0;
-    for (int i = 0; i < o->n_args; i++)
-        if (o->arg[i].flags & SAVED && read_back(&o->arg[i], f))
-            sum += op_count(o, f, i) * types[op_type(o, f, i, b)].bytes;
+    for (int i = 0; i < f->op->n_args; i++)
+        if (f->op->arg[i].flags & SAVED && read_back(&f->op->arg[i], f))
+            sum += op_count(f, i) * types[f->type[i]].bytes;
     return sum;
 }
 
-int64_t op_memory(const struct op *o, const struct backend *b, const struct impl *k,
-                  const struct frame *f)
+size_t op_work(const struct call *f, enum pass p)
 {
-    int64_t sum = 0;
-    for (int i = 0; i < o->n_args; i++) {
-        int64_t n = op_count(o, f, i);
-        sum += n * types[op_type(o, f, i, b)].bytes;
-        if (o->arg[i].flags & DIFF)
-            sum += n * types[op_grad_type(o, i, b)].bytes;
-    }
-    if (k && k->work) {
-        size_t forward = k->work(f, FORWARD), backward = k->work(f, BACKWARD);
-        sum += forward > backward ? forward : backward;
+    return f->kernel && f->kernel->work ? f->kernel->work(f, p) : 0;
+}
+
+int64_t op_memory(const struct call *f)
+{
+    size_t forward = op_work(f, FORWARD), backward = op_work(f, BACKWARD);
+    int64_t sum = forward > backward ? forward : backward;
+
+    for (int i = 0; i < f->op->n_args; i++) {
+        int64_t n = op_count(f, i);
+        sum += n * types[f->type[i]].bytes;
+        if (f->op->arg[i].flags & DIFF)
+            sum += n * types[f->grad_type[i]].bytes;
     }
     return sum;
 }
@@ -366,8 +422,9 @@ static double draw_wild(uint64_t key, uint64_t i)
 const char *const no_yes[] = {"no", "yes", NULL};
 const char *const fill_names[] = {"normal", "masked", "shifted", "outliers", NULL};
 
-enum fill op_fill(const struct op *o, const struct frame *f, int arg)
+enum fill op_fill(const struct call *f, int arg)
 {
+    const struct op *o = f->op;
     static const enum fill chosen[] = {NORMAL, MASKED, SHIFTED, OUTLIERS};
     const struct arg *a = &o->arg[arg];
     int place;
@@ -424,14 +481,14 @@ static double draw_outliers(uint64_t key, int64_t i, int64_t columns)
     }
 }
 
-void op_draw(const struct op *o, const struct frame *f, int arg, enum fill fill, uint64_t seed,
-             double *x)
+void op_draw(const struct call *f, int arg, enum fill fill, uint64_t seed, double *x)
 {
-    const char *shape = op_shape(o, f, arg);
+    const struct op *o = f->op;
+    const char *shape = op_shape(f, arg);
     int64_t columns = DIM(f, shape[strlen(shape) - 1]);
     double fan = 1 / sqrt((double)columns);
     uint64_t key = draw_key(seed, o->arg[arg].name);
-    int64_t n = op_count(o, f, arg), range = fill == INDEX ? o->index_range(f) : 0;
+    int64_t n = op_count(f, arg), range = fill == INDEX ? o->index_range(f) : 0;
 
     #pragma omp parallel for
     for (int64_t i = 0; i < n; i++) {

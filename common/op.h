@@ -25,7 +25,7 @@ enum { MAX_ARGS = 32, MAX_PARAMS = 16, MAX_RANK = 6, MAX_TEXT = 512 };
 enum pass { FORWARD, BACKWARD, N_PASSES };
 extern const char *const pass_names[N_PASSES];
 
-struct frame;
+struct call;
 
 /* The range of a parameter that is a real number. */
 struct real_range {
@@ -41,8 +41,8 @@ struct param {
     int64_t initial;            /* default: the number, or the choice's index */
     int64_t min, max;           /* of a whole number */
     const char *help;
-    const char *(*unless)(const struct frame *f); /* NULL, or the reason it does not apply */
-    const struct real_range *real;                /* of a real number */
+    const char *(*unless)(const struct call *f); /* NULL, or the reason it does not apply */
+    const struct real_range *real;               /* of a real number */
 };
 
 /* SIZE_PARAM("rows", 'M', 4096, "rows of x"): the length of an axis.
@@ -125,23 +125,35 @@ struct arg {
     const char *shape;
     unsigned flags;
     enum fill fill;
-    int (*when)(const struct frame *f);             /* NULL: always there */
-    const char *(*shape_of)(const struct frame *f); /* NULL: shape */
+    int (*when)(const struct call *f);             /* NULL: always there */
+    const char *(*shape_of)(const struct call *f); /* NULL: shape */
     const char *type_choice; /* the choice, one of storage_types, that is its storage type */
     const char *fill_choice; /* the parameter, a FILL_PARAM, that chooses its fill */
     const char *continues;   /* of a final state: the initial state it hands over to */
-    enum fill (*fill_of)(const struct frame *f); /* NULL: fill, or as fill_choice says */
-    int (*back)(const struct frame *f);          /* does backward read it? NULL: as the flags say */
-    const char *was;                             /* its name in older dumps, if another; or NULL */
+    enum fill (*fill_of)(const struct call *f); /* NULL: fill, or as fill_choice says */
+    int (*back)(const struct call *f);          /* does backward read it? NULL: as the flags say */
+    const char *was;                            /* its name in older dumps, if another; or NULL */
 };
 
-/* One call: sizes by letter, choices and real numbers by the index of the parameter, then the
- * tensors and their gradients in the order of the operation's argument struct; NULL for a tensor
- * that is absent or has no gradient. */
-struct frame {
+struct op;
+struct impl;
+struct backend;
+struct context;
+
+/* One call, all of it: the operation; the backend, the kernel and the context that run it; sizes by
+ * letter, choices and real numbers by the index of the parameter; then, in the order of the
+ * operation's argument struct, the type of each tensor and of its gradient, the tensors and their
+ * gradients, NULL where one is absent.  op_defaults() and op_set() fill the sizes and choices,
+ * call_on() what depends on the backend, and run_op() places the tensors. */
+struct call {
+    const struct op *op;
+    const struct backend *backend; /* NULL: sizes alone, for no backend */
+    const struct impl *kernel;
+    struct context *context;
     int64_t dim[26];
     int choice[MAX_PARAMS];
     double real[MAX_PARAMS];
+    unsigned char type[MAX_ARGS], grad_type[MAX_ARGS]; /* enum dtype */
     void *arg[MAX_ARGS];
     void *grad[MAX_ARGS];
     void *work;
@@ -254,19 +266,19 @@ struct op {
     int n_identities;
     const struct neutral *neutral; /* or NULL */
     /* Sets the derived sizes; nonzero after err_set() if the sizes contradict each other. */
-    int (*derive)(struct frame *f);
+    int (*derive)(struct call *f);
     /* For the fill INDEX: the number of indices; or NULL. */
-    int64_t (*index_range)(const struct frame *f);
+    int64_t (*index_range)(const struct call *f);
     const char *no_index; /* the whole parameter whose value stands for no index; or NULL */
     /* NULL, or what these choices lead to; or is NULL. */
-    const char *(*warning)(const struct frame *f);
-    double (*flops)(const struct frame *f, enum pass p);
+    const char *(*warning)(const struct call *f);
+    double (*flops)(const struct call *f, enum pass p);
     /* The part of flops() in matrix products, which tensor cores can compute. */
-    double (*products)(const struct frame *f, enum pass p);
+    double (*products)(const struct call *f, enum pass p);
     /* Evaluations of special functions: tanh, 2^x, 1/x and sqrt are one each. */
-    double (*specials)(const struct frame *f, enum pass p);
+    double (*specials)(const struct call *f, enum pass p);
     /* NULL, or no steps: no recurrence, or one that can be computed in parallel. */
-    struct chain (*chain)(const struct frame *f, enum pass p);
+    struct chain (*chain)(const struct call *f, enum pass p);
     const char *rows; /* axes whose recurrences are independent, "BH"; NULL: only batch */
     char batch;       /* axis whose rows are independent, or 0 */
     char time;        /* axis along which the operation is causal, or 0 */
@@ -282,22 +294,31 @@ struct noise {
     unsigned key;
 };
 
+/* The value of a member that an initialiser leaves out, for C++ compilers that warn of that. */
+#ifdef __cplusplus
+#define OR_NONE = {}
+#else
+#define OR_NONE
+#endif
+
 /* One kernel of an operation on one backend.  A pass returns 0, or an error
  * code for the backend's strerror. */
 struct impl {
     const char *name;
     const char *idea; /* one line, for --list */
-    int (*pass[N_PASSES])(const struct frame *f);
-    size_t (*work)(const struct frame *f, enum pass p); /* bytes, or NULL: none */
-    const char *(*declines)(const struct frame *f);     /* NULL, or why not this case */
+    int (*pass[N_PASSES])(const struct call *f);
+    size_t (*work)(const struct call *f, enum pass p); /* bytes, or NULL: none */
+    const char *(*declines)(const struct call *f);     /* NULL, or why not this case */
     /* The approximate instructions that it uses, and their relative error; or NULL, 0. */
     const char *approximates;
     double unit;
     /* The steps of a chunk that it computes together; 0: step by step.  Sequences that are split
      * within a chunk then agree with the whole within their bounds, not bit by bit. */
     int64_t chunk;
-    /* NULL, or of a chain of kernels: the one whose approximations it has in this case. */
-    const struct impl *(*link)(const struct frame *f);
+    /* NULL, or of a kernel that runs others: the call of that one whose approximations and unit it
+     * has. */
+    struct call (*link)(const struct call *f) OR_NONE;
+    const void *data OR_NONE; /* the kernel's own */
 };
 
 /* The rates and latencies of a machine, measured on it. */
@@ -324,12 +345,14 @@ struct backend {
     int (*put)(void *there, const void *here, size_t bytes);
     int (*get)(void *here, const void *there, size_t bytes);
     int (*fill)(void *there, int byte, size_t bytes);
+    /* to = a + b, n elements of a type in which the backend stores tensors or gradients */
+    int (*add)(enum dtype type, void *to, const void *a, const void *b, int64_t n);
     int (*start)(void);           /* begin timing, caches as stated */
     int (*stop)(double *seconds); /* wait until all is done */
     /* Records the launches of a pass that has run before (on a GPU as a CUDA graph), without
      * running them.  replay() starts them all at once, so that the time has no gaps between
      * launches.  If all three are NULL, a pass is timed without a recording. */
-    int (*record)(int (*pass)(const struct frame *f), const struct frame *f, void **recorded);
+    int (*record)(int (*pass)(const struct call *f), const struct call *f, void **recorded);
     int (*replay)(void *recorded);
     void (*forget)(void *recorded);
     const char *method; /* how times are measured, in words: the state of caches, and the replay */
@@ -351,6 +374,9 @@ enum op_id {
     N_OPS
 };
 extern const struct op *const ops[N_OPS];
+#define OP(name) extern const struct op op_##name;
+#include "common/ops.def"
+#undef OP
 extern const struct backend ref64, ref32, ref16;
 extern const struct backend *const gpu_backends[]; /* ends with NULL */
 
@@ -377,53 +403,64 @@ const struct backend *reference_of(enum dtype t);
 /* Sets *choice to the index of value in names, which end with NULL; nonzero after err_set(). */
 int choice_set(const char *key, const char *value, const char *const *names, int *choice);
 /* Sets a parameter from text; nonzero after err_set() if the text is no value of it. */
-int op_set(const struct op *o, struct frame *f, const char *key, const char *value);
-void op_defaults(const struct op *o, struct frame *f);
+int op_set(struct call *f, const char *key, const char *value);
+void op_defaults(const struct op *o, struct call *f);
 /* Called after all parameters are set: derives sizes, and refuses impossible ones. */
-int op_complete(const struct op *o, struct frame *f);
+int op_complete(struct call *f);
 /* "state=diagonal steps=512 ...": every parameter that applies, MAX_TEXT at most. */
-void op_text(const struct op *o, const struct frame *f, char *text);
+void op_text(const struct call *f, char *text);
 /* The value of parameter i as text, "" where it does not apply. */
-const char *op_value(const struct op *o, const struct frame *f, int i, char buffer[32]);
+const char *op_value(const struct call *f, int i, char buffer[32]);
 
-int op_has(const struct op *o, const struct frame *f, int arg);
+int op_has(const struct call *f, int arg);
 /* The number of passes: forward, and backward if one of the tensors is differentiable. */
 enum pass op_passes(const struct op *o);
-int64_t op_count(const struct op *o, const struct frame *f, int arg);
-const char *op_shape(const struct op *o, const struct frame *f, int arg);
+int64_t op_count(const struct call *f, int arg);
+const char *op_shape(const struct call *f, int arg);
 const char *op_axis(const struct op *o, char letter); /* its name */
-enum dtype op_type(const struct op *o, const struct frame *f, int arg, const struct backend *b);
-enum dtype op_grad_type(const struct op *o, int arg, const struct backend *b);
+/* Set the types of all tensors, as the call's backend and choices say. */
+void call_types(struct call *f);
+/* The same call on a backend, with its types; the kernel may be NULL.  Nothing is placed. */
+struct call call_on(const struct call *f, const struct backend *b, const struct impl *k);
+/* Make it a call of another operation with the same sizes and choices, on the same backend, of the
+ * first kernel that accepts it, or NULL; its tensors and gradients are those of o's argument
+ * structs. */
+void call_place(struct call *f, const struct op *o, const void *args, const void *grads,
+                void *work);
+/* Run a pass of the call's kernel. */
+int call_pass(const struct call *f, enum pass p);
 /* The minimum memory traffic of the pass: each tensor that it accesses, once. */
-double op_bytes(const struct op *o, const struct backend *b, const struct frame *f, enum pass p);
+double op_bytes(const struct call *f, enum pass p);
 /* Bytes that forward saves for backward. */
-int64_t op_saved(const struct op *o, const struct backend *b, const struct frame *f);
+int64_t op_saved(const struct call *f);
+/* Bytes of workspace of the call's kernel for a pass. */
+size_t op_work(const struct call *f, enum pass p);
 /* All tensors, gradients and workspace of a call, in bytes on the backend. */
-int64_t op_memory(const struct op *o, const struct backend *b, const struct impl *k,
-                  const struct frame *f);
-/* The relative error of the approximate instructions that k uses in this case, or 0. */
-double impl_unit(const struct impl *k, const struct frame *f);
-/* Why k does not take the case; NULL: it does. */
-const char *impl_declines(const struct impl *k, const struct frame *f);
-/* The first kernel of a list that takes the case, and of that name unless it is NULL.  Where there
- * is none, kernel is NULL, and `last` is the last one that was asked, with its reason, or NULL if
- * there is no such kernel. */
+int64_t op_memory(const struct call *f);
+/* The kernel that declares the approximations and the unit of the call's. */
+const struct impl *impl_declares(const struct call *f);
+/* The chunk of the call's kernel, or of one that it runs, if that is longer. */
+int64_t impl_chunk(const struct call *f);
+/* Why the call's kernel does not take it; NULL: it does. */
+const char *impl_declines(const struct call *f);
+/* The first kernel of the call's backend that takes it, and of that name unless it is NULL.  Where
+ * there is none, kernel is NULL, and `last` is the last one that was asked, with its reason, or NULL
+ * if there is no such kernel. */
 struct chosen {
     const struct impl *kernel, *last;
     const char *why;
 };
-struct chosen impl_choose(const struct impl *const *list, const char *name, const struct frame *f);
+struct chosen impl_choose(const struct call *f, const char *name);
 /* The kernels of o on b; the list may be empty. */
 const struct impl *const *op_kernels(const struct op *o, const struct backend *b);
 
 /* The choices of a FILL_PARAM, and those of a parameter that is no or yes. */
 extern const char *const fill_names[], *const no_yes[];
 /* The fill of an input in this case. */
-enum fill op_fill(const struct op *o, const struct frame *f, int arg);
+enum fill op_fill(const struct call *f, int arg);
 
 /* Inputs: an element depends only on (seed, name, index). */
-void op_draw(const struct op *o, const struct frame *f, int arg, enum fill fill, uint64_t seed,
-             double *x);
+void op_draw(const struct call *f, int arg, enum fill fill, uint64_t seed, double *x);
 double draw_normal(uint64_t seed, uint64_t i);
 double draw_uniform(uint64_t seed, uint64_t i);
 uint64_t draw_key(uint64_t seed, const char *name);

@@ -56,9 +56,8 @@ enum input_kind { INPUT_NORMAL, INPUT_NONZERO, INPUT_TEXT, INPUT_HDF5 };
 enum { MAX_LINE = 1024, MAX_TRIALS = 9999 }; /* trials have four digits in the HDF5 file */
 
 struct trial {
-    const struct op *op;
-    struct frame sizes; /* complete: op_complete() has passed */
-    enum dtype type;    /* F32 or BF16 */
+    struct call call; /* complete: op_complete() has passed; on no backend */
+    enum dtype type;  /* F32 or BF16 */
     uint64_t seed;
     enum input_kind input;
     enum case_kind cases;       /* of its section; the sizes are a case's */

@@ -17,12 +17,12 @@ struct extent {
     int64_t outer, length, inner;
 };
 
-static struct extent extent(const struct op *o, const struct frame *f, int arg, char letter)
+static struct extent extent(const struct call *f, int arg, char letter)
 {
     struct extent a = {1, 0, 1};
-    if (!op_has(o, f, arg))
+    if (!op_has(f, arg))
         return a;
-    for (const char *c = op_shape(o, f, arg); *c; c++) {
+    for (const char *c = op_shape(f, arg); *c; c++) {
         if (*c == letter)
             a.length = DIM(f, letter);
         else if (a.length)
@@ -56,14 +56,14 @@ static int compare_one(const char *check, struct tensor_pair pair, struct bounds
 
 /* Compare all results of two runs: bit by bit, or within the bounds where
  * `loose` says so of the tensor. */
-static int compare(const char *check, const struct call *c, const struct tensors *got,
+static int compare(const char *check, const struct run *c, const struct tensors *got,
                    const struct tensors *want, struct bounds *bounds, const int *loose,
                    struct verdicts *list)
 {
-    for (int i = 0; i < c->op->n_args; i++)
+    for (int i = 0; i < c->call.op->n_args; i++)
         for (int grad = 0; grad < 2; grad++)
-            if (op_results(c->op, c->sizes, i, grad) &&
-                compare_one(check, tensor_pair(c, i, grad, got, want),
+            if (op_results(&c->call, i, grad) &&
+                compare_one(check, tensor_pair(&c->call, i, grad, got, want),
                             loose && loose[i] ? bounds : NULL, list))
                 return -1;
     return 0;
@@ -72,10 +72,10 @@ static int compare(const char *check, const struct call *c, const struct tensors
 /* ---- written, guards, repeat ---- */
 
 /* A verdict that is yes or no. */
-static int note(const char *check, const struct call *c, const char *tensor, int pass,
+static int note(const char *check, const struct run *c, const char *tensor, int pass,
                 struct verdicts *list)
 {
-    struct verdict *v = verdict_add(list, check, tensor, c->backend, c->kernel);
+    struct verdict *v = verdict_add(list, check, tensor, c->call.backend, c->call.kernel);
     if (!v)
         return -1;
     v->pass = pass;
@@ -85,21 +85,21 @@ static int note(const char *check, const struct call *c, const char *tensor, int
 
 /* No result still holds what its memory was filled with: it was NaN before one run, and before the
  * other was not. */
-static int check_written(const struct call *c, const struct tensors *t, const struct tensors *other,
+static int check_written(const struct run *c, const struct tensors *t, const struct tensors *other,
                          struct verdicts *list)
 {
-    for (int i = 0; i < c->op->n_args; i++)
+    for (int i = 0; i < c->call.op->n_args; i++)
         for (int grad = 0; grad < 2; grad++) {
             char name[32];
-            if (!op_results(c->op, c->sizes, i, grad))
+            if (!op_results(&c->call, i, grad))
                 continue;
             const double *x = tensors_result(t, i, grad), *y = tensors_result(other, i, grad);
-            int64_t n = op_count(c->op, c->sizes, i), left = 0;
+            int64_t n = op_count(&c->call, i), left = 0;
             for (int64_t j = 0; j < n; j++)
                 left += isnan(x[j]) && !isnan(y[j]);
             if (!left)
                 continue;
-            snprintf(name, sizeof name, "%s%s", grad ? "d_" : "", c->op->arg[i].name);
+            snprintf(name, sizeof name, "%s%s", grad ? "d_" : "", c->call.op->arg[i].name);
             return note("written", c, name, 0, list);
         }
     return note("written", c, "all", 1, list);
@@ -107,15 +107,15 @@ static int check_written(const struct call *c, const struct tensors *t, const st
 
 /* ---- batch, causality ---- */
 
-static int check_batch(const struct call *c, const struct tensors *inputs,
+static int check_batch(const struct run *c, const struct tensors *inputs,
                        const struct tensors *want, struct bounds *bounds, struct verdicts *list)
 {
-    const struct op *o = c->op;
-    struct tensors *t = tensors_copy(o, c->sizes, inputs);
+    const struct op *o = c->call.op;
+    struct tensors *t = tensors_copy(&c->call, inputs);
     int loose[MAX_ARGS], e = t ? 0 : -1;
 
     for (int i = 0; !e && i < o->n_args; i++) {
-        struct extent a = extent(o, c->sizes, i, o->batch);
+        struct extent a = extent(&c->call, i, o->batch);
         reverse(t->x[i], a);
         reverse(t->g[i], a);
         loose[i] = o->blas || !a.length; /* a sum over the batch has another order now */
@@ -123,7 +123,7 @@ static int check_batch(const struct call *c, const struct tensors *inputs,
     if (!e)
         e = run_op(c, t, NULL);
     for (int i = 0; !e && i < o->n_args; i++) {
-        struct extent a = extent(o, c->sizes, i, o->batch);
+        struct extent a = extent(&c->call, i, o->batch);
         reverse(t->x[i], a);
         reverse(t->g[i], a);
     }
@@ -146,18 +146,18 @@ static void splice(double *to, const double *x, struct extent a, int64_t from, i
  * outputs before it: then outputs before it and gradients of inputs from it
  * on are the same.  (The gradients see the state's values, so for them only
  * the outputs' gradients change.) */
-static int check_causal(const struct call *c, const struct tensors *inputs,
+static int check_causal(const struct run *c, const struct tensors *inputs,
                         const struct tensors *want, struct bounds *bounds, struct verdicts *list)
 {
-    const struct op *o = c->op;
-    int64_t T = DIM(c->sizes, o->time), middle = T / 2;
+    const struct op *o = c->call.op;
+    int64_t T = DIM(&c->call, o->time), middle = T / 2;
     int e = 0;
 
     for (int grad = 0; !e && grad < 2; grad++) {
-        struct tensors *t = tensors_copy(o, c->sizes, inputs);
+        struct tensors *t = tensors_copy(&c->call, inputs);
         e = t ? 0 : -1;
         for (int i = 0; !e && i < o->n_args; i++) {
-            struct extent a = extent(o, c->sizes, i, o->time);
+            struct extent a = extent(&c->call, i, o->time);
             double *x = grad ? (o->arg[i].flags & OUT ? t->g[i] : NULL)
                              : (o->arg[i].flags & IN ? t->x[i] : NULL);
             if (!a.length || !x)
@@ -171,15 +171,15 @@ static int check_causal(const struct call *c, const struct tensors *inputs,
         if (!e)
             e = run_op(c, t, NULL);
         for (int i = 0; !e && i < o->n_args; i++) {
-            struct extent a = extent(o, c->sizes, i, o->time);
-            if (!a.length || !op_results(o, c->sizes, i, grad) || o->arg[i].flags & SAVED)
+            struct extent a = extent(&c->call, i, o->time);
+            if (!a.length || !op_results(&c->call, i, grad) || o->arg[i].flags & SAVED)
                 continue;
             /* Where it may differ, take over what was there. */
             double *got = tensors_result(t, i, grad);
             const double *was = tensors_result(want, i, grad);
             splice(got, was, a, grad ? 0 : middle, grad ? middle : T);
-            e = compare_one("causal", tensor_pair(c, i, grad, t, want), o->blas ? bounds : NULL,
-                            list);
+            e = compare_one("causal", tensor_pair(&c->call, i, grad, t, want),
+                            o->blas ? bounds : NULL, list);
         }
         tensors_free(t);
     }
@@ -189,18 +189,18 @@ static int check_causal(const struct call *c, const struct tensors *inputs,
 /* ---- a part of a case as a case of its own ---- */
 
 /* The case with one axis cut to `length`. */
-static int cut(const struct call *c, char axis, int64_t length, struct frame *f)
+static int cut(const struct run *c, char axis, int64_t length, struct call *f)
 {
-    *f = *c->sizes;
+    *f = c->call;
     DIM(f, axis) = length;
-    return op_complete(c->op, f);
+    return op_complete(f);
 }
 
 /* Does the kernel run that? */
-static int takes(const struct call *c, char axis, int64_t length)
+static int takes(const struct run *c, char axis, int64_t length)
 {
-    struct frame f;
-    return !cut(c, axis, length, &f) && !impl_declines(c->kernel, &f);
+    struct call f;
+    return !cut(c, axis, length, &f) && !impl_declines(&f);
 }
 
 /* Copy `length` places of an axis, from `from` on, out of a whole tensor into a smaller one, or
@@ -215,29 +215,29 @@ static void part(double *some, double *whole, struct extent a, int64_t from, int
 }
 
 struct share {
-    struct frame sizes;
+    struct call call;
     struct tensors *t;
     int64_t from, length;
 };
 
-static int share_new(const struct call *c, const struct tensors *inputs, char axis, int64_t from,
+static int share_new(const struct run *c, const struct tensors *inputs, char axis, int64_t from,
                      int64_t length, struct share *h)
 {
-    const struct op *o = c->op;
+    const struct op *o = c->call.op;
 
     h->from = from;
     h->length = length;
-    if (cut(c, axis, length, &h->sizes) || !(h->t = tensors_new(o, &h->sizes)))
+    if (cut(c, axis, length, &h->call) || !(h->t = tensors_new(&h->call)))
         return -1;
     for (int i = 0; i < o->n_args; i++) {
-        struct extent a = extent(o, c->sizes, i, axis);
+        struct extent a = extent(&c->call, i, axis);
         if (!(o->arg[i].flags & (IN | OUT)))
             continue;
         if (a.length) {
             part(h->t->x[i], inputs->x[i], a, from, length, 0);
             part(h->t->g[i], inputs->g[i], a, from, length, 0);
         } else {
-            size_t bytes = op_count(o, c->sizes, i) * sizeof(double);
+            size_t bytes = op_count(&c->call, i) * sizeof(double);
             if (h->t->x[i])
                 memcpy(h->t->x[i], inputs->x[i], bytes);
             if (h->t->g[i])
@@ -247,37 +247,36 @@ static int share_new(const struct call *c, const struct tensors *inputs, char ax
     return 0;
 }
 
-static int share_run(const struct call *c, struct share *h)
+static int share_run(const struct run *c, struct share *h)
 {
-    struct call run = *c;
-    run.sizes = &h->sizes;
+    struct run run = *c;
+    run.call = h->call;
     return run_op(&run, h->t, NULL);
 }
 
 /* The last row of the batch gives the same bits without the others. */
-static int check_alone(const struct call *c, const struct tensors *inputs,
+static int check_alone(const struct run *c, const struct tensors *inputs,
                        const struct tensors *want, struct verdicts *list)
 {
-    const struct op *o = c->op;
+    const struct op *o = c->call.op;
     struct share last = {.t = NULL};
-    struct call alone = *c;
     struct tensor_pair pair;
-    alone.sizes = &last.sizes;
-    int e = share_new(c, inputs, o->batch, DIM(c->sizes, o->batch) - 1, 1, &last) ||
+    int e = share_new(c, inputs, o->batch, DIM(&c->call, o->batch) - 1, 1, &last) ||
             share_run(c, &last);
 
     for (int i = 0; !e && i < o->n_args; i++)
         for (int grad = 0; !e && grad < 2; grad++) {
-            struct extent a = extent(o, c->sizes, i, o->batch);
-            if (!a.length || !op_results(o, c->sizes, i, grad))
+            struct extent a = extent(&c->call, i, o->batch);
+            if (!a.length || !op_results(&c->call, i, grad))
                 continue;
-            double *of_all = malloc(op_count(o, &last.sizes, i) * sizeof *of_all);
+            double *of_all = malloc(op_count(&last.call, i) * sizeof *of_all);
             if (!of_all) {
                 e = err_set("no memory for a copy of %s", o->arg[i].name);
                 break;
             }
             part(of_all, tensors_result(want, i, grad), a, last.from, 1, 0);
-            pair = (struct tensor_pair){&alone, i, grad, tensors_result(last.t, i, grad), of_all};
+            pair =
+                (struct tensor_pair){&last.call, i, grad, tensors_result(last.t, i, grad), of_all};
             e = compare_one("alone", pair, NULL, list);
             free(of_all);
         }
@@ -288,12 +287,12 @@ static int check_alone(const struct call *c, const struct tensors *inputs,
 /* ---- one run is two that hand the state over ---- */
 
 /* For every final state: its place and that of the initial state it becomes. */
-static int handover(const struct call *c, int *final, int *initial)
+static int handover(const struct run *c, int *final, int *initial)
 {
-    for (int i = *final; i < c->op->n_args; i++)
-        if (c->op->arg[i].continues && op_has(c->op, c->sizes, i)) {
+    for (int i = *final; i < c->call.op->n_args; i++)
+        if (c->call.op->arg[i].continues && op_has(&c->call, i)) {
             *final = i;
-            *initial = op_arg(c->op, c->op->arg[i].continues);
+            *initial = op_arg(c->call.op, c->call.op->arg[i].continues);
             return 1;
         }
     return 0;
@@ -301,24 +300,24 @@ static int handover(const struct call *c, int *final, int *initial)
 
 /* Is there a state to hand over, and is each initial one as large as its final one?  (A
  * tape that all sequences share at first is one for each at the end.) */
-static int continues(const struct call *c)
+static int continues(const struct run *c)
 {
     int final = 0, initial, pairs = 0;
     for (; handover(c, &final, &initial); final++, pairs++)
-        if (op_count(c->op, c->sizes, final) != op_count(c->op, c->sizes, initial))
+        if (op_count(&c->call, final) != op_count(&c->call, initial))
             return 0;
     return pairs > 0;
 }
 
 /* Put the two halves' results together as one run's would be. */
-static void join(const struct call *c, struct share *one, struct share *two, struct tensors *got,
+static void join(const struct run *c, struct share *one, struct share *two, struct tensors *got,
                  int *loose)
 {
-    const struct op *o = c->op;
+    const struct op *o = c->call.op;
 
     for (int i = 0; i < o->n_args; i++) {
-        struct extent a = extent(o, c->sizes, i, o->time);
-        int64_t n = op_count(o, c->sizes, i);
+        struct extent a = extent(&c->call, i, o->time);
+        int64_t n = op_count(&c->call, i);
         loose[i] = o->blas;
         if (o->arg[i].flags & SAVED || !n)
             continue;
@@ -342,26 +341,26 @@ static void join(const struct call *c, struct share *one, struct share *two, str
     }
 }
 
-static int check_handover(const struct call *c, const struct tensors *inputs,
+static int check_handover(const struct run *c, const struct tensors *inputs,
                           const struct tensors *want, struct bounds *bounds, struct verdicts *list)
 {
-    const struct op *o = c->op;
-    int64_t T = DIM(c->sizes, o->time);
+    const struct op *o = c->call.op;
+    int64_t T = DIM(&c->call, o->time);
     struct share one = {.t = NULL}, two = {.t = NULL};
-    struct tensors *got = tensors_copy(o, c->sizes, want);
-    int64_t chunk = c->kernel->chunk;
+    struct tensors *got = tensors_copy(&c->call, want);
+    int64_t chunk = impl_chunk(&c->call);
     int loose[MAX_ARGS], final, initial, n;
     int e = !got || share_new(c, inputs, o->time, 0, T / 2, &one) ||
             share_new(c, inputs, o->time, T / 2, T - T / 2, &two) || share_run(c, &one);
 
     /* The first half's forward, the second whole, the first again for its backward. */
     for (final = 0; !e && handover(c, &final, &initial); final++) {
-        n = op_count(o, c->sizes, final);
+        n = op_count(&c->call, final);
         memcpy(two.t->x[initial], one.t->x[final], n * sizeof(double));
     }
     e = e || share_run(c, &two);
     for (final = 0; !e && handover(c, &final, &initial); final++) {
-        n = op_count(o, c->sizes, final);
+        n = op_count(&c->call, final);
         memcpy(one.t->g[final], two.t->g[initial], n * sizeof(double));
     }
     e = e || share_run(c, &one);
@@ -371,8 +370,8 @@ static int check_handover(const struct call *c, const struct tensors *inputs,
             loose[i] = 1;
         for (int i = 0; !e && i < o->n_args; i++)
             for (int grad = 0; !e && grad < 2; grad++)
-                if (op_results(o, c->sizes, i, grad) && !(o->arg[i].flags & SAVED))
-                    e = compare_one("handover", tensor_pair(c, i, grad, got, want),
+                if (op_results(&c->call, i, grad) && !(o->arg[i].flags & SAVED))
+                    e = compare_one("handover", tensor_pair(&c->call, i, grad, got, want),
                                     loose[i] ? bounds : NULL, list);
     }
     tensors_free(one.t);
@@ -383,22 +382,21 @@ static int check_handover(const struct call *c, const struct tensors *inputs,
 
 /* Is any tensor saved in less than the full type?  Then where the segments
  * begin shows in the gradients. */
-static int saved_in_full(const struct call *c)
+static int saved_in_full(const struct run *c)
 {
-    for (int i = 0; i < c->op->n_args; i++)
-        if (c->op->arg[i].type_choice &&
-            op_type(c->op, c->sizes, i, c->backend) != c->backend->wide)
+    for (int i = 0; i < c->call.op->n_args; i++)
+        if (c->call.op->arg[i].type_choice && c->call.type[i] != c->call.backend->wide)
             return 0;
     return 1;
 }
 
-int check_properties(const struct call *call, const struct tensors *inputs, struct bounds *bounds,
+int check_properties(const struct run *call, const struct tensors *inputs, struct bounds *bounds,
                      struct verdicts *list)
 {
-    const struct op *o = call->op;
-    struct call c = *call;
-    struct tensors *want = tensors_copy(o, c.sizes, inputs);
-    struct tensors *again = tensors_copy(o, c.sizes, inputs);
+    const struct op *o = call->call.op;
+    struct run c = *call;
+    struct tensors *want = tensors_copy(&c.call, inputs);
+    struct tensors *again = tensors_copy(&c.call, inputs);
     struct outcome out;
     int e = !want || !again;
 
@@ -411,12 +409,12 @@ int check_properties(const struct call *call, const struct tensors *inputs, stru
     e = e || run_op(&c, again, NULL) || check_written(&c, want, again, list) ||
         compare("repeat", &c, again, want, NULL, NULL, list);
     c.other_poison = 0;
-    if (o->batch && DIM(c.sizes, o->batch) > 1)
+    if (o->batch && DIM(&c.call, o->batch) > 1)
         e = e || check_batch(&c, inputs, want, bounds, list);
-    if (o->batch && !o->blas && DIM(c.sizes, o->batch) > 1 && takes(&c, o->batch, 1))
+    if (o->batch && !o->blas && DIM(&c.call, o->batch) > 1 && takes(&c, o->batch, 1))
         e = e || check_alone(&c, inputs, want, list);
-    if (o->time && DIM(c.sizes, o->time) > 1) {
-        int64_t T = DIM(c.sizes, o->time);
+    if (o->time && DIM(&c.call, o->time) > 1) {
+        int64_t T = DIM(&c.call, o->time);
         e = e || check_causal(&c, inputs, want, bounds, list);
         if (continues(&c) && saved_in_full(&c) && takes(&c, o->time, T / 2) &&
             takes(&c, o->time, T - T / 2))
@@ -429,28 +427,27 @@ int check_properties(const struct call *call, const struct tensors *inputs, stru
 
 /* ---- a parameter that changes nothing ---- */
 
-int check_neutral(const struct op *o, const struct frame *f, const struct backend *b,
-                  const struct impl *k, uint64_t seed, struct verdicts *list)
+int check_neutral(const struct call *f, uint64_t seed, struct verdicts *list)
 {
+    const struct op *o = f->op;
     struct tensors *first = NULL;
     struct lists *values = calloc(1, sizeof *values);
     int e = values ? lists_add(values, o->neutral->name, o->neutral->values, 0) : -1;
 
     for (int more = 1; !e && more; more = lists_next(values)) {
-        struct frame sizes = *f;
-        struct call c = {.op = o, .backend = b, .kernel = k, .sizes = &sizes};
+        struct run c = {.call = *f};
         struct tensors *t = NULL;
-        e = op_set(o, &sizes, o->neutral->name, values->list[0].value[values->list[0].at]) ||
-            op_complete(o, &sizes) || !(t = tensors_new(o, &sizes));
+        e = op_set(&c.call, o->neutral->name, values->list[0].value[values->list[0].at]) ||
+            op_complete(&c.call) || !(t = tensors_new(&c.call));
         if (!e) {
-            tensors_draw(t, o, &sizes, seed, 1);
-            tensors_round(t, o, &sizes, b);
+            tensors_draw(t, &c.call, seed, 1);
+            tensors_round(t, &c.call);
             e = run_op(&c, t, NULL);
         }
         for (int i = 0; !e && first && i < o->n_args; i++)
             for (int grad = 0; !e && grad < 2; grad++)
-                if (op_results(o, f, i, grad) && !(o->arg[i].flags & SAVED))
-                    e = compare_one(o->neutral->name, tensor_pair(&c, i, grad, t, first), NULL,
+                if (op_results(f, i, grad) && !(o->arg[i].flags & SAVED))
+                    e = compare_one(o->neutral->name, tensor_pair(&c.call, i, grad, t, first), NULL,
                                     list);
         if (!first)
             first = t;

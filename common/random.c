@@ -72,7 +72,7 @@ static double draw_real(struct source *s, const struct real_range *range)
     return fmin(fmax(x, range->min), range->max);
 }
 
-static void draw_param(struct source *s, const struct op *o, struct frame *f, int i)
+static void draw_param(struct source *s, const struct op *o, struct call *f, int i)
 {
     const struct param *p = &o->param[i];
     int n = 0;
@@ -88,9 +88,9 @@ static void draw_param(struct source *s, const struct op *o, struct frame *f, in
 }
 
 /* Set parameters that do not apply to their defaults, as reading the case's words does. */
-static void reset_inapplicable(const struct op *o, struct frame *f)
+static void reset_inapplicable(const struct op *o, struct call *f)
 {
-    struct frame initial;
+    struct call initial;
 
     op_defaults(o, &initial);
     for (int i = 0; i < o->n_params; i++) {
@@ -104,21 +104,21 @@ static void reset_inapplicable(const struct op *o, struct frame *f)
     }
 }
 
-static double work_of(const struct op *o, const struct frame *f)
+static double work_of(const struct op *o, const struct call *f)
 {
-    return o->flops(f, FORWARD) + o->flops(f, BACKWARD) + (double)tensors_bytes(o, f);
+    return o->flops(f, FORWARD) + o->flops(f, BACKWARD) + (double)tensors_bytes(f);
 }
 
 /* Complete *f with at most `max` of work, by halving one size after the other. */
-static int make_small(struct source *s, const struct op *o, struct frame *f, double max)
+static int make_small(struct source *s, const struct op *o, struct call *f, double max)
 {
     enum { TRIES = 100 };
 
     for (int i = 0; i < TRIES; i++) {
-        struct frame whole = *f;
+        struct call whole = *f;
         const struct param *p = &o->param[one_of(s, o->n_params)];
         reset_inapplicable(o, &whole);
-        if (!op_complete(o, &whole) && work_of(o, &whole) <= max) {
+        if (!op_complete(&whole) && work_of(o, &whole) <= max) {
             *f = whole;
             return 0;
         }
@@ -134,18 +134,18 @@ int random_trial(const struct random *r, int64_t i, struct trial *t)
     struct source s = {draw_key(r->seed, "random") + (uint64_t)i * 0x9e3779b97f4a7c15, 0};
     double max_work = exp(log(3e3) + uniform(&s) * (log(1e6) - log(3e3)));
 
-    *t = (struct trial){.op = r->only ? r->only : ops[one_of(&s, N_OPS)]};
+    *t = (struct trial){.call.op = r->only ? r->only : ops[one_of(&s, N_OPS)]};
     t->type = uniform(&s) < 0.5 ? F32 : BF16;
     t->input = uniform(&s) < 0.5 ? INPUT_NORMAL : INPUT_NONZERO;
     t->seed = (uint64_t)one_of(&s, 1 << 20);
     for (int n = 0; n < TRIES; n++) {
-        op_defaults(t->op, &t->sizes);
-        for (int p = 0; p < t->op->n_params; p++)
-            draw_param(&s, t->op, &t->sizes, p);
-        if (!make_small(&s, t->op, &t->sizes, max_work))
+        op_defaults(t->call.op, &t->call);
+        for (int p = 0; p < t->call.op->n_params; p++)
+            draw_param(&s, t->call.op, &t->call, p);
+        if (!make_small(&s, t->call.op, &t->call, max_work))
             return plan_text(t);
     }
-    return err_set("%s refuses every case that was drawn", t->op->name);
+    return err_set("%s refuses every case that was drawn", t->call.op->name);
 }
 
 /* ---- is it right? ---- */
@@ -209,10 +209,10 @@ static int judge(const struct experiment *x, const struct trial *t, const volati
 /* ---- smaller ---- */
 
 /* Parameter i of f a step nearer to the minimum, the k-th way to do so; 0: there is none. */
-static int reduce(const struct op *o, struct frame *f, int i, int k)
+static int reduce(const struct op *o, struct call *f, int i, int k)
 {
     const struct param *p = &o->param[i];
-    struct frame initial;
+    struct call initial;
 
     op_defaults(o, &initial);
     if (p->choices || p->real) {
@@ -236,13 +236,13 @@ void random_shrink(struct trial *t, int (*fails)(const struct trial *t, void *da
 
     while (smaller && runs < RUNS) {
         smaller = 0;
-        for (int i = 0; i < t->op->n_params; i++)
+        for (int i = 0; i < t->call.op->n_params; i++)
             for (int k = 0; runs < RUNS; k++) {
                 struct trial other = *t;
-                if (!reduce(t->op, &other.sizes, i, k))
+                if (!reduce(t->call.op, &other.call, i, k))
                     break;
-                reset_inapplicable(t->op, &other.sizes);
-                if (op_complete(t->op, &other.sizes) || plan_text(&other))
+                reset_inapplicable(t->call.op, &other.call);
+                if (op_complete(&other.call) || plan_text(&other))
                     continue;
                 runs++;
                 if (fails(&other, data)) {
@@ -317,7 +317,7 @@ int random_run(const struct random *r, const volatile int *stop, FILE *to,
         if (random_trial(r, i, &t))
             return RANDOM_REFUSED;
         progress("case %" PRId64 " of %" PRId64 ", %" PRId64 " failed: %s", i, r->below,
-                 count->failed, t.op->name);
+                 count->failed, t.call.op->name);
         if (judge(&x, &t, stop, &f, count))
             break;
         if (f.check)

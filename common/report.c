@@ -246,25 +246,26 @@ static void worst_of(const struct result *r, const struct ran *ran, double *erro
     *error = -1;
     for (int i = 0; i < r->verdicts.n; i++) {
         const struct verdict *v = &r->verdicts.v[i];
-        if (strcmp(v->backend, ran->backend->name) != 0 || strcmp(v->check, "differences") != 0)
+        if (strcmp(v->backend, ran->call.backend->name) != 0 ||
+            strcmp(v->check, "differences") != 0)
             continue;
         if (!(v->error <= *error)) {
             *error = v->error;
             snprintf(tensor, 32, "%s", v->tensor);
         }
     }
-    if (ran->backend == &ref64)
+    if (ran->call.backend == &ref64)
         return;
-    for (int a = 0; a < t->op->n_args; a++)
+    for (int a = 0; a < t->call.op->n_args; a++)
         for (int grad = 0; grad < 2; grad++) {
-            if (!op_results(t->op, &t->sizes, a, grad) || t->op->arg[a].flags & SAVED)
+            if (!op_results(&t->call, a, grad) || t->call.op->arg[a].flags & SAVED)
                 continue;
             double d = distance(tensors_result(ran->t, a, grad),
-                                tensors_result(r->ran[0].t, a, grad), op_count(t->op, &t->sizes, a))
+                                tensors_result(r->ran[0].t, a, grad), op_count(&t->call, a))
                            .max;
             if (!(d <= *error)) {
                 *error = d;
-                snprintf(tensor, 32, "%s%s", grad ? "d_" : "", t->op->arg[a].name);
+                snprintf(tensor, 32, "%s%s", grad ? "d_" : "", t->call.op->arg[a].name);
             }
         }
 }
@@ -280,15 +281,15 @@ static void ran_row(struct report *p, int i, const struct result *r, const struc
         snprintf(error_text, sizeof error_text, "%.1e %s", error, tensor);
     if (p->x->repeats) {
         seconds_text(ran->outcome.median[FORWARD], forward);
-        if (op_passes(r->trial->op) == N_PASSES)
+        if (op_passes(r->trial->call.op) == N_PASSES)
             seconds_text(ran->outcome.median[BACKWARD], backward);
     }
     trial_columns(p, i, ran == r->ran);
-    mebibytes_text(op_saved(r->trial->op, ran->backend, &r->trial->sizes), saved);
-    fprintf(p->to, "  %-7s  %8s  %8s  %9s  %-22s  ", ran->backend->name, forward, backward, saved,
-            error_text);
-    counts_print(p->to, counts_of(&r->verdicts, ran->backend), p->colour);
-    if (ran->backend != &ref64 && ran->backend == yardstick(ran->backend)) {
+    mebibytes_text(op_saved(&ran->call), saved);
+    fprintf(p->to, "  %-7s  %8s  %8s  %9s  %-22s  ", ran->call.backend->name, forward, backward,
+            saved, error_text);
+    counts_print(p->to, counts_of(&r->verdicts, ran->call.backend), p->colour);
+    if (ran->call.backend != &ref64 && ran->call.backend == yardstick(ran->call.backend)) {
         struct verdict v = {.check = ""};
         snprintf(v.tensor, sizeof v.tensor, "%s", tensor);
         note_worst(&p->yard, &v, error, i + 1);
@@ -334,9 +335,10 @@ static void trial_records(struct report *p, int i, const struct result *r)
 {
     const char *line = r->trial->text;
     for (int j = 0; j < r->n_ran && p->x->repeats; j++)
-        for (enum pass q = FORWARD; q < op_passes(r->trial->op); q++)
-            fprintf(p->to, "%d\t%s\t%s\ttime\t%s\t%.6g\t\t\t%s\n", i + 1, r->ran[j].backend->name,
-                    r->ran[j].kernel->name, pass_names[q], r->ran[j].outcome.median[q], line);
+        for (enum pass q = FORWARD; q < op_passes(r->trial->call.op); q++)
+            fprintf(p->to, "%d\t%s\t%s\ttime\t%s\t%.6g\t\t\t%s\n", i + 1,
+                    r->ran[j].call.backend->name, r->ran[j].call.kernel->name, pass_names[q],
+                    r->ran[j].outcome.median[q], line);
     for (int j = 0; j < r->verdicts.n; j++) {
         const struct verdict *v = &r->verdicts.v[j];
         fprintf(p->to, "%d\t%s\t%s\t%s\t%s\t%.6g\t%.6g\t%s\t%s\n", i + 1, v->backend, v->kernel,
@@ -350,7 +352,7 @@ static void time_rows(struct report *p, int i, const struct result *r)
     int first = 1;
 
     for (int j = 0; j < r->n_ran; j++)
-        for (enum pass q = FORWARD; q < op_passes(r->trial->op); q++) {
+        for (enum pass q = FORWARD; q < op_passes(r->trial->call.op); q++) {
             if (!times_wanted(&r->ran[j]))
                 continue;
             trial_columns(p, i, first);
@@ -389,7 +391,7 @@ static void declined_lines(struct report *p, const struct result *r)
 static void warning_line(struct report *p, int i)
 {
     const struct trial *t = &p->x->trial[i];
-    const char *warning = t->op->warning ? t->op->warning(&t->sizes) : NULL;
+    const char *warning = t->call.op->warning ? t->call.op->warning(&t->call) : NULL;
 
     if (warning)
         fprintf(p->to, "      warning   %s\n", warning);
@@ -399,10 +401,10 @@ static void warning_line(struct report *p, int i)
  * where there are none. */
 static void name_inputs(FILE *to, const char *head, const struct result *r, unsigned given)
 {
-    const struct op *o = r->trial->op;
+    const struct op *o = r->trial->call.op;
 
     for (int a = 0; a < o->n_args; a++)
-        if (o->arg[a].flags & IN && op_has(o, &r->trial->sizes, a) &&
+        if (o->arg[a].flags & IN && op_has(&r->trial->call, a) &&
             (r->from.given >> a & 1) == given) {
             fprintf(to, "%s %s", head, o->arg[a].name);
             head = "";

@@ -12,29 +12,29 @@ struct truth result_truth(const struct result *r)
 {
     return (struct truth){.oracle = r->ran[ORACLE].t,
                           .yard = r->ran[YARDSTICK].t,
-                          .op = r->trial->op,
-                          .sizes = &r->trial->sizes,
-                          .backend = r->ran[YARDSTICK].backend,
+                          .call = r->ran[YARDSTICK].call,
                           .inputs = r->inputs};
 }
 
-struct call trial_call(const struct trial *t, const struct backend *b, const struct impl *k,
-                       int repeats)
+struct run trial_run_of(const struct trial *t, const struct backend *b, const struct impl *k,
+                        int repeats)
 {
-    return (struct call){
-        .op = t->op, .backend = b, .kernel = k, .sizes = &t->sizes, .repeats = repeats};
+    return (struct run){.call = call_on(&t->call, b, k), .repeats = repeats};
 }
 
-int ran_new(struct ran *ran, const struct call *c, const struct tensors *inputs)
+const char *ran_name(const struct ran *ran)
 {
-    *ran = (struct ran){.backend = c->backend,
-                        .kernel = c->kernel,
-                        .predicted = op_memory(c->op, c->backend, c->kernel, c->sizes)};
-    ran->t = tensors_copy(c->op, c->sizes, inputs);
+    return ran->name ? ran->name : ran->call.backend->name;
+}
+
+int ran_new(struct ran *ran, const struct run *c, const struct tensors *inputs)
+{
+    *ran = (struct ran){.call = c->call, .predicted = op_memory(&c->call)};
+    ran->t = tensors_copy(&c->call, inputs);
     return ran->t ? 0 : -1;
 }
 
-int ran_run(struct ran *ran, const struct call *c, const struct tensors *inputs)
+int ran_run(struct ran *ran, const struct run *c, const struct tensors *inputs)
 {
     if (run_reserve(c) || ran_new(ran, c, inputs))
         return -1;

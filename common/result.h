@@ -13,12 +13,14 @@ enum { MAX_RAN = 32 };
 
 /* The run of one kernel of a backend in a trial. */
 struct ran {
-    const struct backend *backend;
-    const struct impl *kernel;
+    struct call call;
+    const char *name;  /* of the other program that it is from; NULL: the backend's */
     struct tensors *t; /* its outputs and gradients; NULL where they are not kept */
     struct outcome outcome;
     int64_t predicted; /* bytes on the device */
 };
+
+const char *ran_name(const struct ran *ran);
 
 /* A kernel that does not take the case. */
 struct declined {
@@ -47,13 +49,13 @@ struct result {
 enum { ORACLE, YARDSTICK };
 struct truth result_truth(const struct result *r);
 
-/* A kernel's call for a trial. */
-struct call trial_call(const struct trial *t, const struct backend *b, const struct impl *k,
-                       int repeats);
-/* Copy the inputs for a call; or reserve memory, copy and run.  Nonzero after err_set(); free
+/* A kernel's run for a trial. */
+struct run trial_run_of(const struct trial *t, const struct backend *b, const struct impl *k,
+                        int repeats);
+/* Copy the inputs for a run; or reserve memory, copy and run.  Nonzero after err_set(); free
  * ran->t in any case. */
-int ran_new(struct ran *ran, const struct call *c, const struct tensors *inputs);
-int ran_run(struct ran *ran, const struct call *c, const struct tensors *inputs);
+int ran_new(struct ran *ran, const struct run *c, const struct tensors *inputs);
+int ran_run(struct ran *ran, const struct run *c, const struct tensors *inputs);
 
 /* Records a check that cannot be made, and why. */
 void result_skip(struct result *r, const char *what, const char *why);

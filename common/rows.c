@@ -44,14 +44,14 @@ static void find_worst(const struct result *r, enum pass p, struct time_row *row
 }
 
 /* The fractions of the ceilings that it reached, where they are known. */
-static void find_fractions(const struct ceilings *c, const struct result *r,
-                           const struct backend *b, enum pass p, struct time_row *row)
+static void find_fractions(const struct ceilings *c, const struct call *f, enum pass p,
+                           struct time_row *row)
 {
     double min_time[N_CEILINGS];
 
-    if (!ceilings_of(c, b))
+    if (!ceilings_of(c, f->backend))
         return;
-    min_times(c, r->trial->op, b, &r->trial->sizes, p, min_time);
+    min_times(c, f, p, min_time);
 #define SET_FRACTION(with, ID, name) row->name = min_time[AT_##ID] / row->median;
     CEILINGS(SET_FRACTION, )
     row->bound_by = ceiling_names[binding(min_time)];
@@ -60,20 +60,20 @@ static void find_fractions(const struct ceilings *c, const struct result *r,
 struct time_row time_row(const struct ceilings *c, const struct result *r, const struct ran *ran,
                          enum pass p)
 {
-    const struct backend *b = ran->backend;
-    const struct op *o = r->trial->op;
-    const struct frame *f = &r->trial->sizes;
+    const struct call *f = &ran->call;
+    const struct op *o = f->op;
+    const struct backend *b = f->backend;
     const struct outcome *out = &ran->outcome;
     struct time_row row = no_time;
 
-    row.backend = b->name;
-    row.kernel = ran->kernel->name;
+    row.backend = ran_name(ran);
+    row.kernel = f->kernel->name;
     row.pass = pass_names[p];
     row.line = r->trial->text;
     row.verdict = "fail";
     if (!times_has(ran))
         return row;
-    row.verdict = b == yardstick(b) ? "yardstick" : "pass";
+    row.verdict = b == yardstick(b) && !ran->name ? "yardstick" : "pass";
     row.median = out->median[p];
     row.min = out->min[p];
     row.max = out->max[p];
@@ -81,19 +81,19 @@ struct time_row time_row(const struct ceilings *c, const struct result *r, const
     row.median_no_graph = out->no_graph[p];
     row.runs = out->runs[p];
     row.method = b->method;
-    row.tokens = case_tokens(o, f);
+    row.tokens = case_tokens(f);
     row.flops = o->flops(f, p);
-    row.bytes = op_bytes(o, b, f, p);
+    row.bytes = op_bytes(f, p);
     row.specials = o->specials ? o->specials(f, p) : 0;
     row.tokens_per_s = row.tokens / row.median;
     row.flops_per_s = row.flops / row.median;
     row.bytes_per_s = row.bytes / row.median;
     row.peak_bytes = out->peak;
-    row.saved_bytes = op_saved(o, b, f);
+    row.saved_bytes = op_saved(f);
     row.predicted_bytes = ran->predicted;
     if (ran->outcome.used)
         row.used_bytes = ran->outcome.used;
-    find_fractions(c, r, b, p, &row);
+    find_fractions(c, f, p, &row);
     find_worst(r, p, &row);
     return row;
 }

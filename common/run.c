@@ -14,11 +14,11 @@
 /* ---- tensors on the host ---- */
 
 /* Memory for all of them, not initialised. */
-static struct tensors *tensors_alloc(const struct op *o, const struct frame *f)
+static struct tensors *tensors_alloc(const struct op *o, const struct call *f)
 {
     struct tensors *t = calloc(1, sizeof *t);
     for (int i = 0; t && i < o->n_args; i++) {
-        int64_t n = op_count(o, f, i);
+        int64_t n = op_count(f, i);
         if (!n)
             continue;
         t->x[i] = malloc(n * sizeof(double));
@@ -42,11 +42,12 @@ static void clear(double *x, int64_t n)
         x[i] = 0;
 }
 
-struct tensors *tensors_new(const struct op *o, const struct frame *f)
+struct tensors *tensors_new(const struct call *f)
 {
+    const struct op *o = f->op;
     struct tensors *t = tensors_alloc(o, f);
     for (int i = 0; t && i < o->n_args; i++) {
-        int64_t n = op_count(o, f, i);
+        int64_t n = op_count(f, i);
         if (t->x[i])
             clear(t->x[i], n);
         if (t->g[i])
@@ -64,11 +65,12 @@ void tensors_free(struct tensors *t)
     free(t);
 }
 
-struct tensors *tensors_copy(const struct op *o, const struct frame *f, const struct tensors *t)
+struct tensors *tensors_copy(const struct call *f, const struct tensors *t)
 {
+    const struct op *o = f->op;
     struct tensors *copy = tensors_alloc(o, f);
     for (int i = 0; copy && i < o->n_args; i++) {
-        int64_t n = op_count(o, f, i);
+        int64_t n = op_count(f, i);
         if (t->x[i])
             widen(F64, copy->x[i], t->x[i], n);
         if (t->g[i])
@@ -77,25 +79,26 @@ struct tensors *tensors_copy(const struct op *o, const struct frame *f, const st
     return copy;
 }
 
-int64_t tensors_bytes(const struct op *o, const struct frame *f)
+int64_t tensors_bytes(const struct call *f)
 {
+    const struct op *o = f->op;
     int64_t sum = 0;
     for (int i = 0; i < o->n_args; i++)
-        sum += op_count(o, f, i) * (o->arg[i].flags & DIFF ? 16 : 8);
+        sum += op_count(f, i) * (o->arg[i].flags & DIFF ? 16 : 8);
     return sum;
 }
 
-void tensors_draw(struct tensors *t, const struct op *o, const struct frame *f, uint64_t seed,
-                  int nonzero_state)
+void tensors_draw(struct tensors *t, const struct call *f, uint64_t seed, int nonzero_state)
 {
+    const struct op *o = f->op;
     for (int i = 0; i < o->n_args; i++) {
         const struct arg *a = &o->arg[i];
         int state = !a->fill_of && a->fill == ZERO;
-        enum fill fill = nonzero_state && state ? UNIT : op_fill(o, f, i);
+        enum fill fill = nonzero_state && state ? UNIT : op_fill(f, i);
         if (a->flags & IN && t->x[i])
-            op_draw(o, f, i, fill, seed, t->x[i]);
+            op_draw(f, i, fill, seed, t->x[i]);
         if (a->flags & OUT && t->g[i])
-            op_draw(o, f, i, NORMAL, seed + 1, t->g[i]);
+            op_draw(f, i, NORMAL, seed + 1, t->g[i]);
     }
 }
 
@@ -110,15 +113,15 @@ static int round_to(enum dtype type, double *x, int64_t n)
     return 0;
 }
 
-void tensors_round(struct tensors *t, const struct op *o, const struct frame *f,
-                   const struct backend *b)
+void tensors_round(struct tensors *t, const struct call *f)
 {
+    const struct op *o = f->op;
     for (int i = 0; i < o->n_args; i++) {
-        int64_t n = op_count(o, f, i);
+        int64_t n = op_count(f, i);
         if (o->arg[i].flags & IN && t->x[i])
-            round_to(op_type(o, f, i, b), t->x[i], n);
+            round_to((enum dtype)f->type[i], t->x[i], n);
         if (o->arg[i].flags & OUT && t->g[i])
-            round_to(op_grad_type(o, i, b), t->g[i], n);
+            round_to((enum dtype)f->grad_type[i], t->g[i], n);
     }
 }
 
@@ -136,9 +139,9 @@ struct place {
 };
 
 /* Its memory filled with poison, and the bands around it with GUARD. */
-static int place_poison(const struct call *c, const struct place *p, size_t band)
+static int place_poison(const struct run *c, const struct place *p, size_t band)
 {
-    const struct backend *b = c->backend;
+    const struct backend *b = c->call.backend;
     int e = b->fill(p->memory, GUARD, band);
     e = e ? e : b->fill(p->at, c->other_poison ? OTHER_POISON : POISON, p->bytes);
     e = e ? e : b->fill((char *)p->at + p->bytes, GUARD, band);
@@ -146,57 +149,57 @@ static int place_poison(const struct call *c, const struct place *p, size_t band
 }
 
 /* Allocate it, poisoned, between its guards. */
-static int place_new(const struct call *c, struct place *p, size_t bytes, int64_t *used)
+static int place_new(const struct run *c, struct place *p, size_t bytes, int64_t *used)
 {
     size_t band = c->guards ? BAND : 0, all = bytes + 2 * band;
 
     p->bytes = bytes;
-    p->memory = c->backend->alloc(all ? all : 1);
+    p->memory = c->call.backend->alloc(all ? all : 1);
     if (!p->memory)
-        return err_set("%s: cannot allocate %zu bytes", c->backend->name, all);
+        return err_set("%s: cannot allocate %zu bytes", c->call.backend->name, all);
     p->at = (char *)p->memory + band;
     *used += bytes;
     return c->unpoisoned ? 0 : place_poison(c, p, band);
 }
 
-static int place_put(const struct call *c, struct place *p, const double *x, int64_t n)
+static int place_put(const struct run *c, struct place *p, const double *x, int64_t n)
 {
     void *bits = malloc(p->bytes);
     if (!bits)
         return err_set("no memory for a tensor of %zu bytes", p->bytes);
     narrow(p->type, bits, x, n);
-    int e = c->backend->put(p->at, bits, p->bytes);
+    int e = c->call.backend->put(p->at, bits, p->bytes);
     free(bits);
-    return e ? err_set("%s: %s", c->backend->name, c->backend->strerror(e)) : 0;
+    return e ? err_set("%s: %s", c->call.backend->name, c->call.backend->strerror(e)) : 0;
 }
 
 /* Read it back, and look at its guards. */
-static int place_get(const struct call *c, const struct place *p, double *x, int64_t n, int *intact)
+static int place_get(const struct run *c, const struct place *p, double *x, int64_t n, int *intact)
 {
     size_t band = c->guards ? BAND : 0, all = p->bytes + 2 * band;
     unsigned char *bits = malloc(all ? all : 1);
     if (!bits)
         return err_set("no memory for a tensor of %zu bytes", p->bytes);
-    int e = c->backend->get(bits, p->memory, all);
+    int e = c->call.backend->get(bits, p->memory, all);
     for (size_t i = 0; !e && i < band; i++)
         *intact &= bits[i] == GUARD && bits[all - 1 - i] == GUARD;
     if (!e && x)
         widen(p->type, x, bits + band, n);
     free(bits);
-    return e ? err_set("%s: %s", c->backend->name, c->backend->strerror(e)) : 0;
+    return e ? err_set("%s: %s", c->call.backend->name, c->call.backend->strerror(e)) : 0;
 }
 
-int run_reserve(const struct call *c)
+int run_reserve(const struct run *c)
 {
-    const struct backend *b = c->backend;
-    int64_t needs = op_memory(c->op, b, c->kernel, c->sizes), has = b->memory();
-    int64_t tensors = 2 * c->op->n_args + 1; /* each with its guards, and rounded up */
+    const struct backend *b = c->call.backend;
+    int64_t needs = op_memory(&c->call), has = b->memory();
+    int64_t tensors = 2 * c->call.op->n_args + 1; /* each with its guards, and rounded up */
     char text[NUMBER_TEXT], available[NUMBER_TEXT];
     int e = 0;
 
     number_bytes((double)needs, text);
     if (needs > has)
-        return err_set("%s on %s needs %s, %s are free", c->op->name, b->name, text,
+        return err_set("%s on %s needs %s, %s are free", c->call.op->name, b->name, text,
                        number_bytes((double)has, available));
     if (b->reserve)
         e = b->reserve(needs + tensors * 4 * BAND);
@@ -209,29 +212,24 @@ struct places {
     struct place x[MAX_ARGS], g[MAX_ARGS], work;
 };
 
-static size_t work_bytes(const struct call *c, enum pass p)
-{
-    return c->kernel->work ? c->kernel->work(c->sizes, p) : 0;
-}
-
-static int put_all(const struct call *c, const struct tensors *t, struct places *p, struct frame *f,
+static int put_all(const struct run *c, const struct tensors *t, struct places *p, struct call *f,
                    int64_t *used)
 {
-    const struct op *o = c->op;
-    size_t forward = work_bytes(c, FORWARD), backward = work_bytes(c, BACKWARD);
+    const struct op *o = c->call.op;
+    size_t forward = op_work(f, FORWARD), backward = op_work(f, BACKWARD);
 
     for (int i = 0; i < o->n_args; i++) {
-        int64_t n = op_count(o, f, i);
+        int64_t n = op_count(f, i);
         if (!n)
             continue;
-        p->x[i].type = op_type(o, f, i, c->backend);
+        p->x[i].type = (enum dtype)f->type[i];
         if (place_new(c, &p->x[i], n * types[p->x[i].type].bytes, used) ||
             (o->arg[i].flags & IN && place_put(c, &p->x[i], t->x[i], n)))
             return err_at("%s %s", o->name, o->arg[i].name);
         f->arg[i] = p->x[i].at;
         if (!(o->arg[i].flags & DIFF) || c->forward_only)
             continue;
-        p->g[i].type = op_grad_type(o, i, c->backend);
+        p->g[i].type = (enum dtype)f->grad_type[i];
         if (place_new(c, &p->g[i], n * types[p->g[i].type].bytes, used) ||
             (o->arg[i].flags & OUT && place_put(c, &p->g[i], t->g[i], n)))
             return err_at("%s d_%s", o->name, o->arg[i].name);
@@ -247,12 +245,12 @@ static int put_all(const struct call *c, const struct tensors *t, struct places 
     return 0;
 }
 
-static int get_all(const struct call *c, struct tensors *t, const struct places *p,
+static int get_all(const struct run *c, struct tensors *t, const struct places *p,
                    struct outcome *out)
 {
-    const struct op *o = c->op;
+    const struct op *o = c->call.op;
     for (int i = 0; i < o->n_args; i++) {
-        int64_t n = op_count(o, c->sizes, i);
+        int64_t n = op_count(&c->call, i);
         int input = o->arg[i].flags & IN, intact = 1;
         if (!n || (input && c->forward_only && !c->guards))
             continue;
@@ -286,26 +284,26 @@ static double median_of(double *x, int n)
     return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
 }
 
-static int run_failed(const struct call *c, enum pass p, const char *what, int e)
+static int run_failed(const struct run *c, enum pass p, const char *what, int e)
 {
-    return err_set("%s on %s, kernel %s, %s%s: %s", c->op->name, c->backend->name, c->kernel->name,
-                   pass_names[p], what, c->backend->strerror(e));
+    return err_set("%s on %s, kernel %s, %s%s: %s", c->call.op->name, c->call.backend->name,
+                   c->call.kernel->name, pass_names[p], what, c->call.backend->strerror(e));
 }
 
 /* The pass itself, or where it was recorded, the record of it. */
-static int run_once(const struct call *c, const struct frame *f, enum pass p, void *recorded,
+static int run_once(const struct run *c, const struct call *f, enum pass p, void *recorded,
                     double *seconds)
 {
-    int e = c->backend->start();
+    int e = c->call.backend->start();
     if (!e)
-        e = recorded ? c->backend->replay(recorded) : c->kernel->pass[p](f);
+        e = recorded ? c->call.backend->replay(recorded) : c->call.kernel->pass[p](f);
     if (!e)
-        e = c->backend->stop(seconds);
+        e = c->call.backend->stop(seconds);
     return e ? run_failed(c, p, recorded ? ", replayed" : "", e) : 0;
 }
 
 /* The times of several runs; of slow ones, as many as fit into a second. */
-static int run_timed(const struct call *c, const struct frame *f, enum pass p, void *recorded,
+static int run_timed(const struct run *c, const struct call *f, enum pass p, void *recorded,
                      double *seconds, int *runs)
 {
     static const double ENOUGH = 1;
@@ -331,18 +329,18 @@ static void note_times(struct outcome *out, enum pass p, double *seconds, int n)
 
 /* Times of a pass that has run.  Where it can be recorded, those of replays
  * come last, so that the results which are judged are those that were timed. */
-static int run_times(const struct call *c, const struct frame *f, enum pass p, double *seconds,
+static int run_times(const struct run *c, const struct call *f, enum pass p, double *seconds,
                      struct outcome *out)
 {
     void *recorded = NULL;
     int n, e = 0;
 
-    if (c->backend->record) {
+    if (c->call.backend->record) {
         e = run_timed(c, f, p, NULL, seconds, &n);
         if (e)
             return e;
         out->no_graph[p] = median_of(seconds, n);
-        e = c->backend->record(c->kernel->pass[p], f, &recorded);
+        e = c->call.backend->record(c->call.kernel->pass[p], f, &recorded);
         if (e)
             return run_failed(c, p, ", cannot be recorded as a graph", e);
     }
@@ -350,14 +348,14 @@ static int run_times(const struct call *c, const struct frame *f, enum pass p, d
     if (!e)
         note_times(out, p, seconds, n);
     if (recorded)
-        c->backend->forget(recorded);
+        c->call.backend->forget(recorded);
     else
         out->no_graph[p] = out->median[p];
     return e;
 }
 
 /* Once, and until the clock is up if it is to be timed; then timed. */
-static int run_pass(const struct call *c, const struct frame *f, enum pass p, struct outcome *out)
+static int run_pass(const struct run *c, const struct call *f, enum pass p, struct outcome *out)
 {
     double *seconds = calloc(c->repeats ? c->repeats : 1, sizeof *seconds), began = seconds_now();
     int e;
@@ -366,7 +364,7 @@ static int run_pass(const struct call *c, const struct frame *f, enum pass p, st
         return err_set("no memory for %d times", c->repeats);
     do
         e = run_once(c, f, p, NULL, seconds);
-    while (!e && c->repeats && seconds_now() - began < c->backend->warm_up);
+    while (!e && c->repeats && seconds_now() - began < c->call.backend->warm_up);
     if (!e && c->repeats)
         e = run_times(c, f, p, seconds, out);
     free(seconds);
@@ -375,13 +373,13 @@ static int run_pass(const struct call *c, const struct frame *f, enum pass p, st
 
 /* Perturb the tensors that forward left, outputs and saved ones, by c->between of themselves, up or
  * down. */
-static int perturb_between(const struct call *c, struct places *p)
+static int perturb_between(const struct run *c, struct places *p)
 {
-    const struct op *o = c->op;
+    const struct op *o = c->call.op;
     int e = 0;
 
     for (int i = 0; !e && i < o->n_args; i++) {
-        int64_t n = o->arg[i].flags & (IN | WHOLE) ? 0 : op_count(o, c->sizes, i);
+        int64_t n = o->arg[i].flags & (IN | WHOLE) ? 0 : op_count(&c->call, i);
         uint64_t key = draw_key(1, o->arg[i].name);
         int intact = 1;
         double *x = n ? malloc(n * sizeof *x) : NULL;
@@ -397,50 +395,50 @@ static int perturb_between(const struct call *c, struct places *p)
     return e;
 }
 
-int run_op(const struct call *c, struct tensors *t, struct outcome *out)
+int run_op(const struct run *c, struct tensors *t, struct outcome *out)
 {
     struct places p = {0};
     struct outcome local;
-    struct frame f = *c->sizes;
+    struct call f = c->call;
 
     out = out ? out : &local;
     memset(out, 0, sizeof *out);
-    const char *no = impl_declines(c->kernel, c->sizes);
+    const char *no = impl_declines(&c->call);
     if (no)
-        return err_set("%s on %s: kernel %s declines: %s", c->op->name, c->backend->name,
-                       c->kernel->name, no);
+        return err_set("%s on %s: kernel %s declines: %s", c->call.op->name, c->call.backend->name,
+                       c->call.kernel->name, no);
     const struct noise *n = &c->noise;
-    int noisy = c->backend->disturb && (n->stored > 0 || n->loaded > 0 || n->special > 0);
-    const int64_t before = c->watch ? c->backend->memory() : 0;
+    int noisy = c->call.backend->disturb && (n->stored > 0 || n->loaded > 0 || n->special > 0);
+    const int64_t before = c->watch ? c->call.backend->memory() : 0;
     int e = put_all(c, t, &p, &f, &out->peak);
     if (noisy)
-        c->backend->disturb(c->noise);
+        c->call.backend->disturb(c->noise);
     if (!e)
         e = run_pass(c, &f, FORWARD, out);
     if (!e && c->between > 0)
         e = perturb_between(c, &p);
-    if (!e && !c->forward_only && op_passes(c->op) == N_PASSES)
+    if (!e && !c->forward_only && op_passes(c->call.op) == N_PASSES)
         e = run_pass(c, &f, BACKWARD, out);
     if (noisy)
-        c->backend->disturb((struct noise){0});
+        c->call.backend->disturb((struct noise){0});
     if (c->watch) /* what a pass allocates, it keeps */
-        out->used = before - c->backend->memory();
+        out->used = before - c->call.backend->memory();
     if (!e)
         e = get_all(c, t, &p, out);
     for (int i = 0; i < MAX_ARGS; i++) {
         if (p.x[i].memory)
-            c->backend->free(p.x[i].memory);
+            c->call.backend->free(p.x[i].memory);
         if (p.g[i].memory)
-            c->backend->free(p.g[i].memory);
+            c->call.backend->free(p.g[i].memory);
     }
     if (p.work.memory)
-        c->backend->free(p.work.memory);
+        c->call.backend->free(p.work.memory);
     return e;
 }
 
-struct tensors *run_copy(const struct call *c, const struct tensors *inputs, struct outcome *out)
+struct tensors *run_copy(const struct run *c, const struct tensors *inputs, struct outcome *out)
 {
-    struct tensors *t = tensors_copy(c->op, c->sizes, inputs);
+    struct tensors *t = tensors_copy(&c->call, inputs);
     if (t && run_op(c, t, out)) {
         tensors_free(t);
         t = NULL;

@@ -13,26 +13,21 @@ struct tensors {
 };
 
 /* NULL after err_set() if there is not enough memory. */
-struct tensors *tensors_new(const struct op *o, const struct frame *f);
+struct tensors *tensors_new(const struct call *f);
 void tensors_free(struct tensors *t);
-struct tensors *tensors_copy(const struct op *o, const struct frame *f, const struct tensors *t);
+struct tensors *tensors_copy(const struct call *f, const struct tensors *t);
 /* Bytes of a struct tensors. */
-int64_t tensors_bytes(const struct op *o, const struct frame *f);
+int64_t tensors_bytes(const struct call *f);
 
 /* Draws the inputs and the gradients of the outputs.  Initial states are 0, unless
  * `nonzero_state`. */
-void tensors_draw(struct tensors *t, const struct op *o, const struct frame *f, uint64_t seed,
-                  int nonzero_state);
-/* Rounds them to the types in which b stores them, so that the oracle gets the same values. */
-void tensors_round(struct tensors *t, const struct op *o, const struct frame *f,
-                   const struct backend *b);
+void tensors_draw(struct tensors *t, const struct call *f, uint64_t seed, int nonzero_state);
+/* Rounds them to the types in which the call stores them, so that the oracle gets the same values. */
+void tensors_round(struct tensors *t, const struct call *f);
 
-/* The description of one run: operation, backend, kernel, sizes. */
-struct call {
-    const struct op *op;
-    const struct backend *backend;
-    const struct impl *kernel;
-    const struct frame *sizes;
+/* A call, and how it is run.  Its tensors are not placed. */
+struct run {
+    struct call call;
     int forward_only;
     /* The maximum number of timed runs, after a warm-up; 0: one run, without times.  Where the
      * backend replays passes, the same number of runs without replay comes before. */
@@ -59,13 +54,13 @@ struct outcome {
 
 /* Predicts the bytes that the call needs, refuses it if they are not free, and lets the
  * backend allocate them at once.  Nonzero after err_set(). */
-int run_reserve(const struct call *c);
+int run_reserve(const struct run *c);
 
 /* Runs forward, then backward.  Reads the inputs and output gradients of t and writes the other
  * tensors.  Elements that a kernel does not write are NaN, or, with other_poison, large.
  * Nonzero after err_set(). */
-int run_op(const struct call *c, struct tensors *t, struct outcome *out);
+int run_op(const struct run *c, struct tensors *t, struct outcome *out);
 /* The same on a copy of the inputs; NULL after err_set(). */
-struct tensors *run_copy(const struct call *c, const struct tensors *inputs, struct outcome *out);
+struct tensors *run_copy(const struct run *c, const struct tensors *inputs, struct outcome *out);
 
 #endif

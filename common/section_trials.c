@@ -20,20 +20,19 @@ enum { MAX_REFUSED = 3 }; /* reported of the combinations of one section */
 /* A section on its way to its trials. */
 struct work {
     const struct ini_section *s;
-    struct trial t;    /* the trial at hand */
-    struct lists l;    /* the lists whose product is made */
-    struct frame base; /* the sizes that are not listed */
-    int every_op;      /* op = all */
-    char said[64];     /* lists that were reported not to apply */
-    unsigned wrong;    /* a bit for each of trial_keys whose value is */
-    int refused;       /* combinations */
+    struct trial t;   /* the trial at hand */
+    struct lists l;   /* the lists whose product is made */
+    struct call base; /* the sizes that are not listed */
+    int every_op;     /* op = all */
+    char said[64];    /* lists that were reported not to apply */
+    unsigned wrong;   /* a bit for each of trial_keys whose value is */
+    int refused;      /* combinations */
 };
 
 static int set_listed(struct trial *t, const char *key, const char *value)
 {
     int k = key_find(trial_keys, key);
-    return k < 0 ? op_set(t->op, &t->sizes, key, value)
-                 : trial_keys[k].set(&trial_keys[k], t, value);
+    return k < 0 ? op_set(&t->call, key, value) : trial_keys[k].set(&trial_keys[k], t, value);
 }
 
 static void set_entry(struct plan *p, struct work *w, const struct ini_entry *e, int k,
@@ -45,13 +44,13 @@ static void set_entry(struct plan *p, struct work *w, const struct ini_entry *e,
         plan_fault(p, e->line, "%s", err_text());
     for (int i = before; i < w->l.n; i++)
         for (int v = 0; v < w->l.list[i].n_values; v++)
-            if ((k >= 0 || w->t.op) && set_listed(&w->t, e->key, w->l.list[i].value[v]))
+            if ((k >= 0 || w->t.call.op) && set_listed(&w->t, e->key, w->l.list[i].value[v]))
                 plan_fault(p, e->line, "%s", err_text());
 }
 
 static void read_entry(struct plan *p, struct work *w, const struct ini_entry *e)
 {
-    const struct op *o = w->t.op;
+    const struct op *o = w->t.call.op;
     int k = key_find(trial_keys, e->key), faults = p->n_faults;
 
     if (k < 0 && !(o ? op_param(o, e->key, NULL) != NULL : section_parameter(e->key))) {
@@ -119,9 +118,9 @@ static void read_input(struct plan *p, struct work *w)
         plan_fault(p, input->line,
                    "input = %s: op = all takes normal or nonzero; name one operation",
                    input_names[t->input]);
-    if (t->input == INPUT_TEXT && t->op && !takes_text(t->op))
+    if (t->input == INPUT_TEXT && t->call.op && !takes_text(t->call.op))
         plan_fault(p, input->line, "input = text: %s has no tensor that can hold a text",
-                   t->op->name);
+                   t->call.op->name);
     if (t->file[0] && !(w->wrong & 1u << key_find(trial_keys, "file")))
         find_file(p, t, file->line);
     t->input_line = group ? group->line : file ? file->line : 0;
@@ -129,11 +128,11 @@ static void read_input(struct plan *p, struct work *w)
 
 /* A choice of other parameters that, were it another, would make this one
  * apply; -1: none by itself. */
-static int blame(const struct op *o, const struct frame *f, const struct param *param)
+static int blame(const struct op *o, const struct call *f, const struct param *param)
 {
     for (int i = 0; i < o->n_params; i++)
         for (int c = 0; o->param[i].choices && o->param[i].choices[c]; c++) {
-            struct frame other = *f;
+            struct call other = *f;
             other.choice[i] = c;
             if (!param->unless(&other))
                 return i;
@@ -144,8 +143,8 @@ static int blame(const struct op *o, const struct frame *f, const struct param *
 static void does_not_apply(struct plan *p, const struct work *w, const struct list *l,
                            const struct param *param)
 {
-    const struct op *o = w->t.op;
-    const struct frame *f = &w->t.sizes;
+    const struct op *o = w->t.call.op;
+    const struct call *f = &w->t.call;
     const char *section = p->file ? "this section" : "this line";
     int i = blame(o, f, param);
     char but[128] = "";
@@ -171,8 +170,8 @@ static int all_apply(struct plan *p, struct work *w)
     int good = 1;
     for (int i = 0; i < w->l.n; i++) {
         const struct list *l = &w->l.list[i];
-        const struct param *param = op_param(w->t.op, l->key, NULL);
-        if (!param || !param->unless || !param->unless(&w->t.sizes))
+        const struct param *param = op_param(w->t.call.op, l->key, NULL);
+        if (!param || !param->unless || !param->unless(&w->t.call))
             continue;
         good = 0;
         if (!w->said[i])
@@ -182,30 +181,23 @@ static int all_apply(struct plan *p, struct work *w)
     return good;
 }
 
-static double work_bytes(const struct impl *k, const struct frame *f)
-{
-    if (!k || !k->work)
-        return 0;
-    double forward = (double)k->work(f, FORWARD), backward = (double)k->work(f, BACKWARD);
-    return forward > backward ? forward : backward;
-}
-
 /* Bytes that the trial takes on this machine: on the host one set of tensors
  * for each of oracle, yardstick and judged backend, four more that differences
  * perturb, or two that bounds need; then the tensors of the references.  Workspace is computed only
  * when the rest fits, for its own sizes are not bounded. */
 static double memory_needed(const struct plan *p, const struct trial *t)
 {
-    const struct backend *yardstick = t->type == F32 ? &ref32 : &ref16;
+    const struct backend *yardstick = reference_of(t->type);
+    struct call oracle = call_on(&t->call, &ref64, NULL), yard = call_on(&t->call, yardstick, NULL);
     int timed = p->x->measure != MEASURE_CHECK;
     int sets = p->x->checks & CHECK_DIFFERENCES ? 7 : timed ? 5 : 3;
-    double sum = sets * (double)tensors_bytes(t->op, &t->sizes) +
-                 (double)op_memory(t->op, &ref64, NULL, &t->sizes) +
-                 (double)op_memory(t->op, yardstick, NULL, &t->sizes);
-    if (sum > p->available)
-        return sum;
-    return sum + work_bytes(op_kernels(t->op, &ref64)[0], &t->sizes) +
-           work_bytes(op_kernels(t->op, yardstick)[0], &t->sizes);
+    const double host = sets * (double)tensors_bytes(&t->call);
+    const double least = host + (double)op_memory(&oracle) + (double)op_memory(&yard);
+    if (least > p->available)
+        return least;
+    oracle.kernel = op_kernels(t->call.op, &ref64)[0];
+    yard.kernel = op_kernels(t->call.op, yardstick)[0];
+    return host + (double)op_memory(&oracle) + (double)op_memory(&yard);
 }
 
 /* The value in quotes where it needs them among words. */
@@ -231,8 +223,8 @@ int plan_text(struct trial *t)
     char sizes[MAX_TEXT], more[2 * sizeof t->file + 8];
     char *at = t->text, *end = at + sizeof t->text;
 
-    op_text(t->op, &t->sizes, sizes);
-    at += snprintf(at, end - at, "%s%s%s dtype=%s seed=%" PRIu64 " input=%s", t->op->name,
+    op_text(&t->call, sizes);
+    at += snprintf(at, end - at, "%s%s%s dtype=%s seed=%" PRIu64 " input=%s", t->call.op->name,
                    *sizes ? " " : "", sizes, types[t->type].name, t->seed, input_names[t->input]);
     const char *const keys[] = {" file", " group", " kernel"};
     const char *const values[] = {t->file, t->group, t->kernel};
@@ -276,23 +268,23 @@ static void make_trial(struct plan *p, struct work *w)
     struct trial *t = &w->t;
     char need[NUMBER_TEXT], have[NUMBER_TEXT], text[MAX_TEXT];
 
-    t->sizes = w->base;
+    t->call = w->base;
     for (int i = 0; i < w->l.n; i++)
         set_listed(t, w->l.list[i].key, w->l.list[i].value[w->l.list[i].at]);
     if (!all_apply(p, w))
         return;
-    op_text(t->op, &t->sizes, text);
-    if (op_complete(t->op, &t->sizes)) {
+    op_text(&t->call, text);
+    if (op_complete(&t->call)) {
         char why[512];
         snprintf(why, sizeof why, "%s", err_text());
-        err_set("%s: %s (%s)", t->op->name, why, text);
+        err_set("%s: %s (%s)", t->call.op->name, why, text);
         if (at_first(&w->l, "dtype") && at_first(&w->l, "seed"))
             refuse(p, w);
         return;
     }
     double bytes = memory_needed(p, t);
     if (bytes > p->available) {
-        err_set("%s needs %s of memory, %s are available (%s dtype=%s)", t->op->name,
+        err_set("%s needs %s of memory, %s are available (%s dtype=%s)", t->call.op->name,
                 number_bytes(bytes, need), number_bytes(p->available, have), text,
                 types[t->type].name);
         if (at_first(&w->l, "seed"))
@@ -302,9 +294,8 @@ static void make_trial(struct plan *p, struct work *w)
     }
 }
 
-static int count_case(const struct op *o, const struct frame *f, void *data)
+static int count_case(const struct call *f, void *data)
 {
-    (void)o;
     (void)f;
     ++*(double *)data;
     return 0;
@@ -318,9 +309,10 @@ struct making {
 
 /* The product of the lists, with these sizes; those that do not apply keep their default, as where
  * a trial's words are read. */
-static int make_case(const struct op *o, const struct frame *f, void *data)
+static int make_case(const struct call *f, void *data)
 {
     const struct making *m = data;
+    const struct op *o = f->op;
 
     op_defaults(o, &m->w->base);
     for (int i = 0; i < o->n_params; i++) {
@@ -340,9 +332,9 @@ static int make_case(const struct op *o, const struct frame *f, void *data)
 
 static void make_product(struct plan *p, struct work *w)
 {
-    const struct op *o = w->t.op;
+    const struct op *o = w->t.call.op;
     struct making m = {p, w};
-    struct frame plain;
+    struct call plain;
     const char *cases = w->t.cases == CASES_SHAPES ? o->shapes : o->cases;
     double n = 1;
 
@@ -360,7 +352,7 @@ static void make_product(struct plan *p, struct work *w)
     }
     op_defaults(o, &plain);
     if (w->t.cases == CASES_NONE)
-        make_case(o, &plain, &m);
+        make_case(&plain, &m);
     else if (n > 0)
         cases_each(o, cases, make_case, &m);
     if (w->refused > MAX_REFUSED)
@@ -378,7 +370,7 @@ static void make_product_of(struct plan *p, const struct work *every, const stru
         return;
     }
     *w = *every;
-    w->t.op = o;
+    w->t.call.op = o;
     w->l.n = 0;
     for (int i = 0; i < every->l.n; i++) {
         const struct list *l = &every->l.list[i];
@@ -405,9 +397,9 @@ static void refuse_beside(struct plan *p, const struct work *w)
         if (key_find(trial_keys, w->l.list[i].key) < 0)
             plan_fault(p, w->l.list[i].line, "%s: cases = %s sets every parameter",
                        w->l.list[i].key, case_names[w->t.cases]);
-    if (w->t.cases == CASES_SHAPES && w->t.op && !w->t.op->shapes)
+    if (w->t.cases == CASES_SHAPES && w->t.call.op && !w->t.call.op->shapes)
         plan_fault(p, section_entry(w->s, "cases")->line, "cases = %s: %s has none",
-                   case_names[w->t.cases], w->t.op->name);
+                   case_names[w->t.cases], w->t.call.op->name);
 }
 
 void section_trials(struct plan *p, const struct ini_section *s)
@@ -436,7 +428,7 @@ void section_trials(struct plan *p, const struct ini_section *s)
         plan_fault(p, s->line, "[%s] has no op", s->name);
     else
         plan_fault(p, s->line, "no operation is named");
-    w->every_op = p->n_faults == faults && !w->t.op;
+    w->every_op = p->n_faults == faults && !w->t.call.op;
     for (int i = 0; i < s->n; i++)
         if (&s->entry[i] != op)
             read_entry(p, w, &s->entry[i]);

@@ -15,7 +15,7 @@ void setting_value(const struct trial *t, const char *name, char value[MAX_SETTI
 
     *value = 0;
     if (strcmp(name, "op") == 0)
-        snprintf(value, MAX_SETTING, "%s", t->op->name);
+        snprintf(value, MAX_SETTING, "%s", t->call.op->name);
     else if (strcmp(name, "section") == 0)
         snprintf(value, MAX_SETTING, "%s", t->section);
     else if (strcmp(name, "dtype") == 0)
@@ -24,8 +24,8 @@ void setting_value(const struct trial *t, const char *name, char value[MAX_SETTI
         snprintf(value, MAX_SETTING, "%" PRIu64, t->seed);
     else if (strcmp(name, "input") == 0)
         snprintf(value, MAX_SETTING, "%s", input_names[t->input]);
-    else if (op_param(t->op, name, &place))
-        snprintf(value, MAX_SETTING, "%s", op_value(t->op, &t->sizes, place, buffer));
+    else if (op_param(t->call.op, name, &place))
+        snprintf(value, MAX_SETTING, "%s", op_value(&t->call, place, buffer));
 }
 
 int settings_of(const struct experiment *x, char name[MAX_SETTINGS][MAX_SETTING])
@@ -34,7 +34,7 @@ int settings_of(const struct experiment *x, char name[MAX_SETTINGS][MAX_SETTING]
     snprintf(name[n++], MAX_SETTING, "section");
     snprintf(name[n++], MAX_SETTING, "op");
     for (int i = 0; i < x->n; i++) {
-        const struct op *o = x->trial[i].op;
+        const struct op *o = x->trial[i].call.op;
         for (int p = 0; p < o->n_params; p++) {
             int known = 0;
             for (int j = 0; j < n; j++)

@@ -67,7 +67,8 @@ const char *mebibytes_text(int64_t bytes, char text[16])
 
 int times_wanted(const struct ran *ran)
 {
-    return times_has(ran) || (ran->backend != &ref64 && ran->backend != yardstick(ran->backend));
+    return times_has(ran) ||
+           (ran->call.backend != &ref64 && ran->call.backend != yardstick(ran->call.backend));
 }
 
 void times_head(FILE *to)
@@ -187,7 +188,7 @@ void times_tsv(FILE *to, int trial, const struct ceilings *c, const struct resul
     struct time_row row;
 
     for (int i = 0; i < r->n_ran; i++)
-        for (enum pass p = FORWARD; p < op_passes(r->trial->op); p++)
+        for (enum pass p = FORWARD; p < op_passes(r->trial->call.op); p++)
             if (times_wanted(&r->ran[i])) {
                 row = time_row(c, r, &r->ran[i], p);
                 row.trial = trial;

@@ -13,10 +13,10 @@
 
 /* run_op(), into ran.  The backend allocates what it needs for timing when it is
  * first started, so an empty interval is timed first: that is not counted as the run's. */
-static int run_watched(const struct call *c, struct ran *ran)
+static int run_watched(const struct run *c, struct ran *ran)
 {
-    const struct backend *b = c->backend;
-    struct call watch = *c;
+    const struct backend *b = c->call.backend;
+    struct run watch = *c;
     double seconds;
 
     int failed = b->start();
@@ -32,7 +32,7 @@ static int run_watched(const struct call *c, struct ran *ran)
 
 /* Run it, timed, and judge what the last run left; if that is wrong, the
  * times are forgotten. */
-static int time_kernel(const struct call *c, const struct tensors *inputs, struct truth *truth,
+static int time_kernel(const struct run *c, const struct tensors *inputs, struct truth *truth,
                        struct ran *ran, struct verdicts *list)
 {
     int judged = list->n;
@@ -40,7 +40,7 @@ static int time_kernel(const struct call *c, const struct tensors *inputs, struc
 
     if (ran_new(ran, c, inputs) || run_watched(c, ran))
         return -1;
-    bounds_from(&bounds, c->backend, c->kernel, truth);
+    bounds_from(&bounds, &c->call, truth);
     if (check_parity(ran->t, &bounds, list))
         return -1;
     if (verdicts_failed(list, judged))
@@ -52,20 +52,20 @@ static int time_kernel(const struct call *c, const struct tensors *inputs, struc
 static int run_reference(const struct trial *t, const struct backend *b, int repeats,
                          const struct tensors *inputs, struct ran *ran)
 {
-    const struct call c = trial_call(t, b, op_kernels(t->op, b)[0], repeats);
+    const struct run c = trial_run_of(t, b, op_kernels(t->call.op, b)[0], repeats);
     return ran_run(ran, &c, inputs);
 }
 
 /* May the trial's kernel be this one, and does it take the case, here and now? */
-static int takes_part(const struct trial *t, const struct call *c, struct result *r)
+static int takes_part(const struct trial *t, const struct run *c, struct result *r)
 {
-    if (*t->kernel && strcmp(t->kernel, c->kernel->name) != 0)
+    if (*t->kernel && strcmp(t->kernel, c->call.kernel->name) != 0)
         return 0;
-    const char *no = impl_declines(c->kernel, c->sizes);
+    const char *no = impl_declines(&c->call);
     if (!no && run_reserve(c))
         no = err_text();
     if (no)
-        result_decline(r, c->backend, c->kernel, no);
+        result_decline(r, c->call.backend, c->call.kernel, no);
     return !no;
 }
 
@@ -81,7 +81,7 @@ static int present(const struct task *task, const struct backend *list[16])
         const char *no = meant[i]->unavailable();
         if (no)
             result_skip(task->r, meant[i]->name, no);
-        else if (!*op_kernels(task->t->op, meant[i]))
+        else if (!*op_kernels(task->t->call.op, meant[i]))
             result_skip(task->r, meant[i]->name, "it has no kernel for this operation");
         else
             list[m++] = meant[i];
@@ -95,8 +95,8 @@ static int time_backend(const struct task *task, const struct backend *b, struct
     struct result *r = task->r;
     int kept = 0;
 
-    for (const struct impl *const *k = op_kernels(t->op, b); *k && !*task->stop; k++) {
-        const struct call c = trial_call(t, b, *k, task->x->repeats);
+    for (const struct impl *const *k = op_kernels(t->call.op, b); *k && !*task->stop; k++) {
+        const struct run c = trial_run_of(t, b, *k, task->x->repeats);
         if (!takes_part(t, &c, r))
             continue;
         if (r->n_ran == MAX_RAN)
@@ -151,18 +151,17 @@ struct point {
  * to be freed in any case. */
 static int point_new(struct point *p, const struct trial *t, int64_t batch)
 {
-    const struct backend *yard = reference_of(t->type);
-
     *p = (struct point){.t = *t};
-    DIM(&p->t.sizes, t->op->batch) = batch;
-    if (op_complete(t->op, &p->t.sizes))
+    DIM(&p->t.call, t->call.op->batch) = batch;
+    if (op_complete(&p->t.call))
         return -1;
-    p->inputs = tensors_new(t->op, &p->t.sizes);
+    p->inputs = tensors_new(&p->t.call);
     if (!p->inputs)
         return -1;
     if (input_fill(&p->t, p->inputs, NULL))
         return TRIAL_BAD_INPUT;
-    tensors_round(p->inputs, t->op, &p->t.sizes, yard);
+    const struct call rounded = call_on(&p->t.call, reference_of(t->type), NULL);
+    tensors_round(p->inputs, &rounded);
     return 0;
 }
 
@@ -187,19 +186,19 @@ static struct growth *growth_of(struct result *r, const struct backend *b, const
 
 static void add_point(struct growth *g, const struct point *p, const struct outcome *out)
 {
-    g->batch[g->n] = DIM(&p->t.sizes, p->t.op->batch);
-    g->rows[g->n] = case_rows(p->t.op, &p->t.sizes);
+    g->batch[g->n] = DIM(&p->t.call, p->t.call.op->batch);
+    g->rows[g->n] = case_rows(&p->t.call);
     g->outcome[g->n++] = *out;
 }
 
 /* Time a kernel at one batch, if it takes it, unless it was wrong before. */
-static int grow_kernel(const struct call *c, struct point *p, struct result *r)
+static int grow_kernel(const struct run *c, struct point *p, struct result *r)
 {
     struct ran ran = {0};
 
     if (!takes_part(&p->t, c, r))
         return 0;
-    struct growth *g = growth_of(r, c->backend, c->kernel);
+    struct growth *g = growth_of(r, c->call.backend, c->call.kernel);
     if (!g)
         return err_set("more than %d kernels", MAX_RAN);
     if (*g->stopped || g->n == MAX_POINTS)
@@ -210,7 +209,7 @@ static int grow_kernel(const struct call *c, struct point *p, struct result *r)
         add_point(g, p, &ran.outcome);
     else if (!e)
         snprintf(g->stopped, sizeof g->stopped, "it failed parity at batch %" PRId64,
-                 DIM(&p->t.sizes, c->op->batch));
+                 DIM(&p->t.call, c->call.op->batch));
     return e;
 }
 
@@ -218,8 +217,8 @@ static int grow_all(const struct task *task, struct point *p, const struct backe
                     int n)
 {
     for (int i = 0; i < n; i++)
-        for (const struct impl *const *k = op_kernels(p->t.op, list[i]); *k; k++) {
-            const struct call c = trial_call(&p->t, list[i], *k, task->x->repeats);
+        for (const struct impl *const *k = op_kernels(p->t.call.op, list[i]); *k; k++) {
+            const struct run c = trial_run_of(&p->t, list[i], *k, task->x->repeats);
             task->step((*k)->name, task->data);
             if (grow_kernel(&c, p, task->r))
                 return -1;
@@ -231,7 +230,7 @@ static int grow_all(const struct task *task, struct point *p, const struct backe
 static int grow_yardstick(const struct task *task, const struct point *p)
 {
     const struct backend *b = reference_of(p->t.type);
-    struct growth *g = growth_of(task->r, b, op_kernels(p->t.op, b)[0]);
+    struct growth *g = growth_of(task->r, b, op_kernels(p->t.call.op, b)[0]);
     struct ran ran = {0};
 
     int e = run_reference(&p->t, b, task->x->repeats, p->inputs, &ran);
@@ -269,7 +268,8 @@ static int grow(const struct task *task, int64_t batch, const struct backend *co
         e = grow_yardstick(task, &p);
         *seconds = (seconds_now() - began) / (1 + task->x->repeats);
     } else if (!e) {
-        e = truth_find(&p.truth, p.t.op, &p.t.sizes, list[0], p.inputs);
+        const struct call on = call_on(&p.t.call, list[0], NULL);
+        e = truth_find(&p.truth, &on, p.inputs);
         *seconds = (seconds_now() - began) / 3;
         e = e ? e : grow_all(task, &p, list, n);
     }
@@ -285,12 +285,12 @@ int regime_run(const struct task *task)
     double seconds = 0;
     int e = 0;
 
-    if (!t->op->batch)
-        return err_set("%s has no batch that could grow", t->op->name);
+    if (!t->call.op->batch)
+        return err_set("%s has no batch that could grow", t->call.op->name);
     r->growth = calloc(MAX_RAN, sizeof *r->growth);
     if (!r->growth)
         return err_set("no memory for the times of growing batches");
-    const int64_t last = DIM(&t->sizes, t->op->batch);
+    const int64_t last = DIM(&t->call, t->call.op->batch);
     int n = present(task, list);
     for (int64_t batch = 1, before = 0; !e && !*task->stop && before < last;
          before = batch, batch = 2 * batch < last ? 2 * batch : last) {

@@ -14,10 +14,12 @@ static const struct impl *choose(const struct trial *t, const struct backend *b,
                                  size_t size)
 {
     const char *name = is_gpu(b) && *t->kernel ? t->kernel : NULL;
-    const struct chosen c = impl_choose(op_kernels(t->op, b), name, &t->sizes);
+    const struct call on = call_on(&t->call, b, NULL);
+    const struct chosen c = impl_choose(&on, name);
 
     if (!c.kernel && !c.last)
-        snprintf(why, size, "%s has no kernel%s%s", t->op->name, name ? " " : "", name ? name : "");
+        snprintf(why, size, "%s has no kernel%s%s", t->call.op->name, name ? " " : "",
+                 name ? name : "");
     else if (!c.kernel)
         snprintf(why, size, "kernel %s declines: %s", c.last->name, c.why);
     return c.kernel;
@@ -26,7 +28,7 @@ static const struct impl *choose(const struct trial *t, const struct backend *b,
 static int run_on(const struct task *task, const struct backend *b, const struct impl *k)
 {
     struct result *r = task->r;
-    const struct call c = trial_call(task->t, b, k, task->x->repeats);
+    const struct run c = trial_run_of(task->t, b, k, task->x->repeats);
 
     return ran_run(&r->ran[r->n_ran++], &c, r->inputs);
 }
@@ -37,9 +39,9 @@ static int judge(const struct task *task, const struct ran *ran, struct truth *t
     struct result *r = task->r;
     int checks = task->x->checks;
     struct bounds bounds;
-    const struct call c = trial_call(task->t, ran->backend, ran->kernel, 0);
+    const struct run c = trial_run_of(task->t, ran->call.backend, ran->call.kernel, 0);
 
-    bounds_from(&bounds, ran->backend, ran->kernel, truth);
+    bounds_from(&bounds, &ran->call, truth);
     if (checks & CHECK_PARITY && ran != &r->ran[YARDSTICK] &&
         check_parity(ran->t, &bounds, &r->verdicts))
         return -1;
@@ -67,8 +69,9 @@ static int run_each(const struct task *task, const struct backend *b, int *n)
 {
     const struct trial *t = task->t;
 
-    for (const struct impl *const *k = op_kernels(t->op, b); *k && !*task->stop; k++) {
-        if (impl_declines(*k, &t->sizes))
+    for (const struct impl *const *k = op_kernels(t->call.op, b); *k && !*task->stop; k++) {
+        const struct call f = call_on(&t->call, b, *k);
+        if (impl_declines(&f))
             continue;
         if (task->r->n_ran == MAX_RAN)
             return err_set("more than %d kernels", MAX_RAN);
@@ -118,8 +121,8 @@ static int run_all(const struct task *task)
         result_skip(r, "parity", "no GPU backend was asked for");
     if (x->checks & CHECK_DIFFERENCES) {
         task->step("differences", task->data);
-        if (check_differences(task->t->op, &task->t->sizes, r->ran[ORACLE].t, 0, x->directions,
-                              task->stop, &r->verdicts))
+        if (check_differences(&task->t->call, r->ran[ORACLE].t, 0, x->directions, task->stop,
+                              &r->verdicts))
             return -1;
     }
     if (judge_all(task))
@@ -135,13 +138,14 @@ int trial_run(const struct experiment *x, const struct trial *t, const volatile 
     *r = (struct result){.trial = t};
     if (x->measure == MEASURE_REGIME)
         return regime_run(&task);
-    struct tensors *inputs = r->inputs = tensors_new(t->op, &t->sizes);
+    struct tensors *inputs = r->inputs = tensors_new(&t->call);
     if (!inputs)
         return -1;
     step("inputs", data);
     if (input_fill(t, inputs, &r->from))
         return TRIAL_BAD_INPUT;
-    tensors_round(inputs, t->op, &t->sizes, reference_of(t->type));
+    const struct call rounded = call_on(&t->call, reference_of(t->type), NULL);
+    tensors_round(inputs, &rounded);
     int e = x->measure == MEASURE_TIME ? timing_run(&task) : run_all(&task);
     r->failed = verdicts_failed(&r->verdicts, 0);
     return e;

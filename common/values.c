@@ -19,11 +19,11 @@ struct allowed {
     int64_t no_index;         /* that value */
 };
 
-static struct allowed allowed_in(const struct op *o, const struct frame *f, int arg, int grad,
-                                 const struct backend *b)
+static struct allowed allowed_in(const struct call *f, int arg, int grad)
 {
+    const struct op *o = f->op;
     const struct arg *a = &o->arg[arg];
-    struct allowed may = {.type = grad ? op_grad_type(o, arg, b) : op_type(o, f, arg, b),
+    struct allowed may = {.type = (enum dtype)(grad ? f->grad_type : f->type)[arg],
                           .whole = !grad && a->flags & WHOLE && a->flags & IN};
 
     if (may.whole && a->fill == INDEX) {
@@ -73,10 +73,9 @@ static void number_text(double x, char text[32])
     while (++digits <= 17 && strtod(text, NULL) != x);
 }
 
-void values_index(const struct op *o, const struct frame *f, int arg, int64_t i, char *text,
-                  size_t size)
+void values_index(const struct call *f, int arg, int64_t i, char *text, size_t size)
 {
-    const char *shape = op_shape(o, f, arg);
+    const char *shape = op_shape(f, arg);
     int rank = (int)strlen(shape);
     int64_t at[MAX_RANK];
     size_t used = 1;
@@ -92,18 +91,18 @@ void values_index(const struct op *o, const struct frame *f, int arg, int64_t i,
         snprintf(text + used, size - used, "]");
 }
 
-int values_check(const struct op *o, const struct frame *f, int arg, int grad,
-                 const struct backend *b, const char *place, const double *x)
+int values_check(const struct call *f, int arg, int grad, const char *place, const double *x)
 {
-    struct allowed may = allowed_in(o, f, arg, grad, b);
-    int64_t n = op_count(o, f, arg), i = 0;
+    const struct op *o = f->op;
+    struct allowed may = allowed_in(f, arg, grad);
+    int64_t n = op_count(f, arg), i = 0;
     char where[128], number[32];
 
     while (i < n && is_allowed(&may, x[i]))
         i++;
     if (i == n)
         return 0;
-    values_index(o, f, arg, i, where, sizeof where);
+    values_index(f, arg, i, where, sizeof where);
     number_text(x[i], number);
     if (!may.whole)
         return err_set("%s has %s at %s: the largest %s is %.6g", place, number, where,

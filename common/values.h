@@ -13,11 +13,9 @@
  * Nonzero after err_set() for the first element that is not allowed, with `place`, which says in
  * words where x comes from: "model.h5:/target has 7 at [1]: 0 to 6", or "x has 1e+39 at [3,0]:
  * the largest fp32 is 3.40282e+38". */
-int values_check(const struct op *o, const struct frame *f, int arg, int grad,
-                 const struct backend *b, const char *place, const double *x);
+int values_check(const struct call *f, int arg, int grad, const char *place, const double *x);
 
 /* The text "[2,3]" for element i of tensor `arg`. */
-void values_index(const struct op *o, const struct frame *f, int arg, int64_t i, char *text,
-                  size_t size);
+void values_index(const struct call *f, int arg, int64_t i, char *text, size_t size);
 
 #endif

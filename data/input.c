@@ -58,9 +58,9 @@ enum { BYTES = 256 };
 /* x[t,b] = E[text[start_b + t]] */
 static int embed(const struct trial *trial, int arg, const unsigned char *text, size_t n, double *x)
 {
-    const char *shape = op_shape(trial->op, &trial->sizes, arg);
-    int64_t T = DIM(&trial->sizes, shape[0]), B = DIM(&trial->sizes, shape[1]);
-    int64_t D = DIM(&trial->sizes, shape[2]);
+    const char *shape = op_shape(&trial->call, arg);
+    int64_t T = DIM(&trial->call, shape[0]), B = DIM(&trial->call, shape[1]);
+    int64_t D = DIM(&trial->call, shape[2]);
     uint64_t embedding = draw_key(trial->seed, "embedding");
     uint64_t window = draw_key(trial->seed, "window");
     double *E = malloc(BYTES * D * sizeof *E);
@@ -81,7 +81,7 @@ static int embed(const struct trial *trial, int arg, const unsigned char *text, 
 
 static int fill_text(const struct trial *trial, struct tensors *t, struct origin *from)
 {
-    const struct op *o = trial->op;
+    const struct op *o = trial->call.op;
     int arg = 0;
     size_t n;
 
@@ -89,7 +89,7 @@ static int fill_text(const struct trial *trial, struct tensors *t, struct origin
         arg++;
     if (arg == o->n_args)
         return err_set("%s has no input that a text could be", o->name);
-    int64_t T = DIM(&trial->sizes, op_shape(o, &trial->sizes, arg)[0]);
+    int64_t T = DIM(&trial->call, op_shape(&trial->call, arg)[0]);
     unsigned char *text = read_file(trial->file, &n);
     if (!text)
         return -1;
@@ -144,11 +144,11 @@ static void warn(struct origin *from, const char *line)
 static int check_values(const struct trial *trial, int arg, const char *place, const double *x,
                         struct origin *from)
 {
-    const struct op *o = trial->op;
-    int64_t n = op_count(o, &trial->sizes, arg), first = -1, others = 0;
+    const struct call f = call_on(&trial->call, reference_of(trial->type), NULL);
+    int64_t n = op_count(&f, arg), first = -1, others = 0;
     char where[128], line[MAX_PLACE + 256];
 
-    if (values_check(o, &trial->sizes, arg, 0, reference_of(trial->type), place, x))
+    if (values_check(&f, arg, 0, place, x))
         return -1;
     for (int64_t i = 0; i < n; i++) {
         int odd = !isfinite(x[i]);
@@ -158,7 +158,7 @@ static int check_values(const struct trial *trial, int arg, const char *place, c
     }
     if (first < 0)
         return 0;
-    values_index(o, &trial->sizes, arg, first, where, sizeof where);
+    values_index(&trial->call, arg, first, where, sizeof where);
     int used = snprintf(line, sizeof line, "%s has %s at %s", place,
                         isnan(x[first]) ? "a NaN" : "an infinity", where);
     if (others && used < (int)sizeof line)
@@ -170,8 +170,8 @@ static int check_values(const struct trial *trial, int arg, const char *place, c
 /* Dataset d, at `place` in words, is to become input `arg`. */
 static int read_dataset(const struct trial *trial, int arg, hid_t d, const char *place, double *x)
 {
-    const struct op *o = trial->op;
-    const char *shape = op_shape(o, &trial->sizes, arg), *name = o->arg[arg].name;
+    const struct op *o = trial->call.op;
+    const char *shape = op_shape(&trial->call, arg), *name = o->arg[arg].name;
     hid_t type = H5Dget_type(d), space = H5Dget_space(d);
     int rank = space < 0 ? -1 : H5Sget_simple_extent_ndims(space), want = (int)strlen(shape), e = 0;
     int whole = o->arg[arg].flags & WHOLE;
@@ -180,7 +180,7 @@ static int read_dataset(const struct trial *trial, int arg, hid_t d, const char 
 
     int same = rank == want && H5Sget_simple_extent_dims(space, dim, NULL) == rank;
     for (int i = 0; i < want; i++) {
-        wanted[i] = DIM(&trial->sizes, shape[i]);
+        wanted[i] = DIM(&trial->call, shape[i]);
         same = same && dim[i] == wanted[i];
     }
     if (type < 0 || rank < 0) {
@@ -225,7 +225,7 @@ static int nearly(const char *a, const char *b)
 static int refuse_nearly(const struct trial *trial, hid_t group, const char *where,
                          const struct tensors *t, const struct origin *from)
 {
-    const struct op *o = trial->op;
+    const struct op *o = trial->call.op;
     H5G_info_t info;
     char name[128], place[MAX_PLACE + sizeof name];
 
@@ -251,7 +251,7 @@ static int refuse_nearly(const struct trial *trial, hid_t group, const char *whe
 static int read_group(const struct trial *trial, hid_t group, const char *where, struct tensors *t,
                       struct origin *from)
 {
-    const struct op *o = trial->op;
+    const struct op *o = trial->call.op;
     char inputs[256] = "";
     int e = 0;
 
@@ -325,7 +325,7 @@ static int fill_hdf5_quietly(const struct trial *trial, struct tensors *t, struc
 int input_check(const struct trial *trial)
 {
     struct origin from = {.given = 0};
-    struct tensors *t = trial->input == INPUT_HDF5 ? tensors_new(trial->op, &trial->sizes) : NULL;
+    struct tensors *t = trial->input == INPUT_HDF5 ? tensors_new(&trial->call) : NULL;
     int e = t ? fill_hdf5_quietly(trial, t, &from) : 0;
 
     tensors_free(t);
@@ -339,7 +339,7 @@ int input_fill(const struct trial *trial, struct tensors *t, struct origin *from
 
     from = from ? from : &unasked;
     *from = (struct origin){.given = 0};
-    tensors_draw(t, trial->op, &trial->sizes, trial->seed, trial->input == INPUT_NONZERO);
+    tensors_draw(t, &trial->call, trial->seed, trial->input == INPUT_NONZERO);
     if (trial->input == INPUT_TEXT)
         e = fill_text(trial, t, from);
     if (trial->input == INPUT_HDF5)
@@ -358,6 +358,6 @@ void input_origin(const struct trial *trial, const struct origin *from, int arg,
         snprintf(text, size, "text");
     } else {
         group_text(trial, where, sizeof where);
-        place_of(where, trial->op->arg[arg].name, text, size);
+        place_of(where, trial->call.op->arg[arg].name, text, size);
     }
 }

@@ -41,9 +41,9 @@ static void find_used(const struct experiment *x, int i, uint32_t used[N_OPS])
         const struct trial *t = &x->trial[k];
         if (!same_group(t, &x->trial[i]))
             continue;
-        for (int arg = 0; arg < t->op->n_args; arg++)
-            if (t->op->arg[arg].flags & IN && op_has(t->op, &t->sizes, arg))
-                used[op_id(t->op)] |= UINT32_C(1) << arg;
+        for (int arg = 0; arg < t->call.op->n_args; arg++)
+            if (t->call.op->arg[arg].flags & IN && op_has(&t->call, arg))
+                used[op_id(t->call.op)] |= UINT32_C(1) << arg;
     }
 }
 

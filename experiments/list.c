@@ -37,7 +37,7 @@ static void shape_text(const struct op *o, const char *shape, char *text, size_t
 
 /* The case in which one choice is another than by default, or one real number
  * 1 instead of 0; nonzero where there is none. */
-static int changed(const struct op *o, int param, int choice, struct frame *f)
+static int changed(const struct op *o, int param, int choice, struct call *f)
 {
     const struct param *p = &o->param[param];
 
@@ -47,31 +47,31 @@ static int changed(const struct op *o, int param, int choice, struct frame *f)
     f->choice[param] = choice;
     if (p->real)
         f->real[param] = p->real->max < 1 ? p->real->max : 1;
-    return op_complete(o, f);
+    return op_complete(f);
 }
 
 /* "; state=diagonal: [batch,heads,n_state]": where one setting gives the
  * argument another shape than by default, takes it away, or makes it be there. */
-static void list_settings(FILE *to, const struct op *o, int arg, const struct frame *defaults)
+static void list_settings(FILE *to, const struct op *o, int arg, const struct call *defaults)
 {
-    int there = op_has(o, defaults, arg), found = there;
+    int there = op_has(defaults, arg), found = there;
 
     for (int i = 0; i < o->n_params; i++)
         for (int c = 0; c == 0 || (o->param[i].choices && o->param[i].choices[c]); c++) {
             char value[32], was[200], shape[200];
-            struct frame f;
+            struct call f;
             if (changed(o, i, c, &f))
                 continue;
-            int has = op_has(o, &f, arg);
-            shape_text(o, op_shape(o, defaults, arg), was, sizeof was);
-            shape_text(o, op_shape(o, &f, arg), shape, sizeof shape);
+            int has = op_has(&f, arg);
+            shape_text(o, op_shape(defaults, arg), was, sizeof was);
+            shape_text(o, op_shape(&f, arg), shape, sizeof shape);
             if (there == has && (!has || strcmp(was, shape) == 0))
                 continue;
             found = 1;
             if (o->param[i].real)
                 fprintf(to, "; %s not 0: ", o->param[i].name);
             else
-                fprintf(to, "; %s=%s: ", o->param[i].name, op_value(o, &f, i, value));
+                fprintf(to, "; %s=%s: ", o->param[i].name, op_value(&f, i, value));
             fputs(has ? shape : "none", to);
         }
     if (!found)
@@ -81,13 +81,13 @@ static void list_settings(FILE *to, const struct op *o, int arg, const struct fr
 static void list_arg(FILE *to, const struct op *o, int arg)
 {
     const struct arg *a = &o->arg[arg];
-    struct frame f;
+    struct call f;
     char shape[200] = "none";
 
     op_defaults(o, &f);
-    op_complete(o, &f);
-    if (op_has(o, &f, arg))
-        shape_text(o, op_shape(o, &f, arg), shape, sizeof shape);
+    op_complete(&f);
+    if (op_has(&f, arg))
+        shape_text(o, op_shape(&f, arg), shape, sizeof shape);
     fprintf(to, "    %-12s %-6s %s", a->name,
             a->flags & IN    ? "in"
             : a->flags & OUT ? "out"
@@ -112,10 +112,10 @@ static void list_kernels(FILE *to, const struct op *o)
 /* The cost of the default case; see struct op. */
 static void list_cost(FILE *to, const struct op *o)
 {
-    struct frame f;
+    struct call f;
 
     op_defaults(o, &f);
-    op_complete(o, &f);
+    op_complete(&f);
     for (enum pass p = FORWARD; p < op_passes(o); p++) {
         double products = o->products ? o->products(&f, p) : 0;
         struct chain c = o->chain ? o->chain(&f, p) : (struct chain){0, 0, 0};

@@ -145,10 +145,10 @@ static int wrong_input(const struct experiment *x, const struct trial *t)
 
     if (input_check(t))
         return -1;
-    if (x->measure != MEASURE_REGIME || !t->op->batch)
+    if (x->measure != MEASURE_REGIME || !t->call.op->batch)
         return 0;
-    DIM(&first.sizes, t->op->batch) = 1;
-    return !op_complete(t->op, &first.sizes) && input_check(&first)
+    DIM(&first.call, t->call.op->batch) = 1;
+    return !op_complete(&first.call) && input_check(&first)
                ? err_more(" at a batch of 1, with which measure = regime begins")
                : 0;
 }

@@ -288,6 +288,32 @@ static int fill(void *there, int byte, size_t bytes)
     return cudaStreamSynchronize(gpu_stream());
 }
 
+/* ---- sums ---- */
+
+enum { ADD_THREADS = 256 };
+
+/* One thread per element. */
+template <typename T>
+__global__ void add_kernel(T *to, const T *a, const T *b, int64_t n)
+{
+    const int64_t i = (int64_t)blockIdx.x * ADD_THREADS + threadIdx.x;
+    if (i < n)
+        store(to + i, load(a + i) + load(b + i));
+}
+
+template <typename T>
+static int add_all(void *to, const void *a, const void *b, int64_t n)
+{
+    add_kernel<<<ceil_div(n, ADD_THREADS), ADD_THREADS, 0, gpu_stream()>>>((T *)to, (const T *)a,
+                                                                           (const T *)b, n);
+    return cudaGetLastError();
+}
+
+static int add(enum dtype type, void *to, const void *a, const void *b, int64_t n)
+{
+    return type == F32 ? add_all<float>(to, a, b, n) : add_all<__nv_bfloat16>(to, a, b, n);
+}
+
 /* ---- timing by events, with a cold L2 ---- */
 
 enum { EVICT_THREADS = 256, VECTORS = 8 }; /* threads per block; vectors per thread */
@@ -357,7 +383,7 @@ enum { EMPTY_GRAPH = -1 };
 
 #ifdef CUDA_EMULATE
 
-static int (*const record)(int (*)(const struct frame *), const struct frame *, void **) = NULL;
+static int (*const record)(int (*)(const struct call *), const struct call *, void **) = NULL;
 static int (*const replay)(void *) = NULL;
 static void (*const forget)(void *) = NULL;
 static const char METHOD[] = "L2 flushed by reading";
@@ -367,7 +393,7 @@ static const double WARM_UP = 0;
 
 /* Captures all kernels, GEMMs and copies of a pass.  A call that cannot be captured (an allocation,
  * a synchronisation) fails. */
-static int capture(int (*pass)(const struct frame *), const struct frame *f, cudaGraph_t *graph)
+static int capture(int (*pass)(const struct call *), const struct call *f, cudaGraph_t *graph)
 {
     CUDA(cudaStreamBeginCapture(gpu_stream(), cudaStreamCaptureModeGlobal));
     int e = pass(f);
@@ -390,7 +416,7 @@ static void forget(void *recorded)
     cudaGraphExecDestroy((cudaGraphExec_t)recorded);
 }
 
-static int record(int (*pass)(const struct frame *), const struct frame *f, void **recorded)
+static int record(int (*pass)(const struct call *), const struct call *f, void **recorded)
 {
     cudaGraph_t graph = NULL;
     cudaGraphExec_t ready = NULL;
@@ -428,10 +454,11 @@ extern "C" const struct impl *const *const gpu32_kernels[N_OPS];
 extern "C" const struct impl *const *const gpu16_kernels[N_OPS];
 
 #define GPU_BACKEND(name, type)                                                                    \
-    static const struct backend name = {#name,  type,    F32,   unavailable,    use,       device, \
-                                        memory, reserve, alloc, release,        put,       get,    \
-                                        fill,   start,   stop,  record,         replay,    forget, \
-                                        METHOD, WARM_UP, error, name##_kernels, gpu_probe, NULL}
+    static const struct backend name = {                                                           \
+        #name,   type,           F32,       unavailable, use,    device, memory,                   \
+        reserve, alloc,          release,   put,         get,    fill,   add,                      \
+        start,   stop,           record,    replay,      forget, METHOD, WARM_UP,                  \
+        error,   name##_kernels, gpu_probe, NULL}
 
 GPU_BACKEND(gpu32, F32);
 GPU_BACKEND(gpu16, BF16);

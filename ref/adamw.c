@@ -4,7 +4,7 @@
 
 /* 1 - beta, and corrections of the bias, are made in double: beta2 is so near to 1 that float
  * would have few digits of them. */
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     const struct adamw *a = ARGS(f, adamw);
     const num *p = a->p, *g = a->g;

@@ -16,7 +16,7 @@ static real row_loss(const num *x, int64_t V, int64_t t, real smoothing, real to
            (smoothing > 0 ? smoothing * below / V : 0);
 }
 
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     const struct cross_entropy *a = ARGS(f, cross_entropy);
     const int64_t *target = a->target;
@@ -47,7 +47,7 @@ static int forward(const struct frame *f)
     return 0;
 }
 
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     const struct cross_entropy *a = ARGS(f, cross_entropy), *g = GRADS(f, cross_entropy);
     const int64_t *target = a->target, *count = a->count;

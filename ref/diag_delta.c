@@ -2,7 +2,7 @@
 #include "ref/ref.h"
 #include "common/ops/diag_delta.h"
 
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     const struct diag_delta *a = ARGS(f, diag_delta);
     const num *k = a->k, *v = a->v, *q = a->q;
@@ -27,7 +27,7 @@ static int forward(const struct frame *f)
     return 0;
 }
 
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     const struct diag_delta *a = ARGS(f, diag_delta), *g = GRADS(f, diag_delta);
     const num *k = a->k, *v = a->v, *q = a->q, *dy = g->y;

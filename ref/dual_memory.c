@@ -22,7 +22,7 @@ struct cell {
     enum dtype kept; /* storage of checkpoints */
 };
 
-static struct cell cell_of(const struct frame *f)
+static struct cell cell_of(const struct call *f)
 {
     int64_t T = DIM(f, 'T'), K = DIM(f, 'K'), D = DIM(f, 'D');
 
@@ -134,7 +134,7 @@ static int64_t lay_out(const struct cell *c, enum pass p, real *at, struct work 
     return used;
 }
 
-static size_t work(const struct frame *f, enum pass p)
+static size_t work(const struct call *f, enum pass p)
 {
     struct cell c = cell_of(f);
     struct work w;
@@ -379,7 +379,7 @@ static void write_tape(const struct cell *c, const struct dual_memory *a, struct
     blend_tape(c, M, M, omega, v);
 }
 
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     const struct dual_memory *a = ARGS(f, dual_memory);
     struct cell c = cell_of(f);
@@ -528,7 +528,7 @@ static void products_back(const struct cell *c, const struct dual_memory *a,
     column_sums(c, w->dp, NULL, g->b_h);
 }
 
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     const struct dual_memory *a = ARGS(f, dual_memory), *g = GRADS(f, dual_memory);
     struct cell c = cell_of(f);
@@ -568,7 +568,7 @@ static int backward(const struct frame *f)
     return 0;
 }
 
-static const char *declines(const struct frame *f)
+static const char *declines(const struct call *f)
 {
     const char *why = too_long_for_blas(DIM(f, 'T') * DIM(f, 'B'), DIM(f, 'F'));
     return why ? why : too_long_for_blas(DIM(f, 'I'), DIM(f, 'D'));

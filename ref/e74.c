@@ -4,8 +4,6 @@
 
 #include "common/ops/e74.h"
 
-extern const struct impl *const REF(e74_cell)[];
-
 /* One projection p = x W^T, and the gradients of W and p. */
 struct projection {
     const num *W;
@@ -29,18 +27,18 @@ static int projections(const struct e74 *a, const struct e74 *g, num *const dp[4
     return n;
 }
 
-static int64_t rows(const struct frame *f)
+static int64_t rows(const struct call *f)
 {
     return DIM(f, 'T') * DIM(f, 'B');
 }
 
 /* Bytes of the gradients of k, v, q and z, rounded up so that the array after them is aligned. */
-static size_t dp_bytes(const struct frame *f)
+static size_t dp_bytes(const struct call *f)
 {
     return (4 * rows(f) * DIM(f, 'P') * sizeof(num) + 63) / 64 * 64;
 }
 
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     const struct e74 *a = ARGS(f, e74), *g = GRADS(f, e74);
     int64_t M = rows(f), P = DIM(f, 'P'), D = DIM(f, 'D');
@@ -63,11 +61,11 @@ static int forward(const struct frame *f)
         }
         filled(list[i].p, p, M * P);
     }
-    struct frame c = e74_cell_frame(f, NULL, work);
-    return REF(e74_cell)[0]->pass[FORWARD](&c);
+    struct call c = e74_cell_call(f, NULL, work);
+    return call_pass(&c, FORWARD);
 }
 
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     const struct e74 *a = ARGS(f, e74), *g = GRADS(f, e74);
     int64_t M = rows(f), P = DIM(f, 'P'), D = DIM(f, 'D');
@@ -77,8 +75,8 @@ static int backward(const struct frame *f)
     for (int i = 0; i < 4; i++)
         dp[i] = (num *)f->work + i * M * P;
     real *work = (real *)((char *)f->work + dp_bytes(f));
-    struct frame c = e74_cell_frame(f, (void *[]){dp[0], dp[1], dp[2], dp[3]}, work);
-    int e = REF(e74_cell)[0]->pass[BACKWARD](&c);
+    struct call c = e74_cell_call(f, (void *[]){dp[0], dp[1], dp[2], dp[3]}, work);
+    int e = call_pass(&c, BACKWARD);
     if (e)
         return e;
 
@@ -108,18 +106,18 @@ static int backward(const struct frame *f)
 
 /* Copies for the products and the cell's own workspace are not needed at the
  * same time. */
-static size_t work(const struct frame *f, enum pass p)
+static size_t work(const struct call *f, enum pass p)
 {
     int64_t M = rows(f), P = DIM(f, 'P'), D = DIM(f, 'D');
-    struct frame c = e74_cell_frame(f, NULL, NULL);
-    size_t cell = REF(e74_cell)[0]->work(&c, p);
+    struct call c = e74_cell_call(f, NULL, NULL);
+    size_t cell = op_work(&c, p);
     size_t copies = COPIES * sizeof(real) * ((p == FORWARD ? 1 : 2) * M * D + P * D + M * P);
     if (p == FORWARD)
         return COPIES * sizeof(real) * M * D + (cell > copies ? cell : copies);
     return dp_bytes(f) + (cell > copies ? cell : copies);
 }
 
-static const char *declines(const struct frame *f)
+static const char *declines(const struct call *f)
 {
     return too_long_for_blas(rows(f), DIM(f, 'P'));
 }

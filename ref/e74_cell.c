@@ -31,7 +31,7 @@ struct cell {
     enum dtype kept;         /* storage of checkpoints */
 };
 
-static struct cell cell_of(const struct frame *f)
+static struct cell cell_of(const struct call *f)
 {
     int64_t N = DIM(f, 'N'), R = DIM(f, 'R'), b = DIM(f, 'L');
     int state = f->choice[E74_STATE], z_mod = f->choice[E74_Z_MOD];
@@ -111,14 +111,14 @@ static int64_t partials(const struct cell *c, enum pass p)
     return p == BACKWARD && c->lowrank ? c->BH * c->L * c->N : 0;
 }
 
-static size_t work(const struct frame *f, enum pass p)
+static size_t work(const struct call *f, enum pass p)
 {
     struct cell c = cell_of(f);
     struct work w;
     return sizeof(real) * (partials(&c, p) + omp_get_max_threads() * carve(&c, p, NULL, &w));
 }
 
-static struct work my_work(const struct frame *f, const struct cell *c, enum pass p)
+static struct work my_work(const struct call *f, const struct cell *c, enum pass p)
 {
     struct work w;
     int64_t each = carve(c, p, NULL, &w);
@@ -251,7 +251,7 @@ static void step_forward(const struct cell *c, const struct work *w, const real 
 
 /* ---- forward ---- */
 
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     const struct e74_cell *a = ARGS(f, e74_cell);
     struct cell c = cell_of(f);
@@ -369,7 +369,7 @@ static void put_gradients(const struct cell *c, const struct work *w, const stru
     }
 }
 
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     const struct e74_cell *a = ARGS(f, e74_cell), *g = GRADS(f, e74_cell);
     struct cell c = cell_of(f);

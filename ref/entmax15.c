@@ -48,7 +48,7 @@ void REF(entmax15_row_back)(const real *p, real *d, int64_t n)
         d[i] = sqrt(p[i]) * (d[i] - dot_gd / sum);
 }
 
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     const struct entmax15 *a = ARGS(f, entmax15);
     int64_t R = DIM(f, 'R'), N = DIM(f, 'N');
@@ -67,7 +67,7 @@ static int forward(const struct frame *f)
     return 0;
 }
 
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     const struct entmax15 *a = ARGS(f, entmax15), *g = GRADS(f, entmax15);
     int64_t R = DIM(f, 'R'), N = DIM(f, 'N');

@@ -6,7 +6,7 @@
  * waking its threads: the products of such a batch are divided among threads. */
 enum { TINY = 16 };
 
-static int tiny(const struct frame *f)
+static int tiny(const struct call *f)
 {
     return DIM(f, 'M') <= TINY && DIM(f, 'N') <= TINY && DIM(f, 'K') <= TINY;
 }
@@ -40,7 +40,7 @@ static struct matrix operand(const real *at, int64_t rows, int64_t columns, int 
     return transpose ? transposed(matrix(at, columns, rows)) : matrix(at, rows, columns);
 }
 
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     const struct gemm *a = ARGS(f, gemm);
     int64_t G = DIM(f, 'G'), M = DIM(f, 'M'), N = DIM(f, 'N'), K = DIM(f, 'K');
@@ -61,7 +61,7 @@ static int forward(const struct frame *f)
     return 0;
 }
 
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     const struct gemm *a = ARGS(f, gemm), *d = GRADS(f, gemm);
     int64_t G = DIM(f, 'G'), M = DIM(f, 'M'), N = DIM(f, 'N'), K = DIM(f, 'K');
@@ -96,14 +96,14 @@ static int backward(const struct frame *f)
     return 0;
 }
 
-static size_t work(const struct frame *f, enum pass p)
+static size_t work(const struct call *f, enum pass p)
 {
     int64_t G = DIM(f, 'G'), M = DIM(f, 'M'), N = DIM(f, 'N'), K = DIM(f, 'K');
     return COPIES * sizeof(real) * G *
            (p == FORWARD ? M * K + K * N + M * N : 2 * M * K + 2 * K * N + M * N);
 }
 
-static const char *declines(const struct frame *f)
+static const char *declines(const struct call *f)
 {
     const char *why = too_long_for_blas(DIM(f, 'M'), DIM(f, 'N'));
     return why ? why : too_long_for_blas(DIM(f, 'K'), 1);

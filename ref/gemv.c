@@ -31,7 +31,7 @@ static void multiply_transposed(const num *A, const num *x, real *sums, int64_t 
     }
 }
 
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     const struct gemv *a = ARGS(f, gemv);
     int64_t M = DIM(f, 'M'), K = DIM(f, 'K');
@@ -48,7 +48,7 @@ static int forward(const struct frame *f)
     return 0;
 }
 
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     const struct gemv *a = ARGS(f, gemv), *g = GRADS(f, gemv);
     int64_t M = DIM(f, 'M'), K = DIM(f, 'K');
@@ -73,7 +73,7 @@ static int backward(const struct frame *f)
     return 0;
 }
 
-static size_t work(const struct frame *f, enum pass p)
+static size_t work(const struct call *f, enum pass p)
 {
     return sizeof(real) * (p == FORWARD ? DIM(f, 'M') : DIM(f, 'K'));
 }

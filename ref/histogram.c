@@ -3,7 +3,7 @@
 #include "common/ops/histogram.h"
 
 /* Parts of x that are counted in parallel; all their counts are no more than x has elements. */
-static int64_t parts(const struct frame *f)
+static int64_t parts(const struct call *f)
 {
     int64_t n = DIM(f, 'N') / (DIM(f, 'M') + HISTOGRAM_KINDS);
     return n < 1 ? 1 : n < 64 ? n : 64;
@@ -31,7 +31,7 @@ static void count(const num *x, int64_t from, int64_t end, int64_t M, int64_t *c
     }
 }
 
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     const struct histogram *a = ARGS(f, histogram);
     int64_t N = DIM(f, 'N'), M = DIM(f, 'M'), all = M + HISTOGRAM_KINDS, P = parts(f);
@@ -49,7 +49,7 @@ static int forward(const struct frame *f)
     return 0;
 }
 
-static size_t work(const struct frame *f, enum pass p)
+static size_t work(const struct call *f, enum pass p)
 {
     (void)p;
     return sizeof(int64_t) * parts(f) * (DIM(f, 'M') + HISTOGRAM_KINDS);

@@ -4,7 +4,7 @@
 
 enum { PANEL = 64 }; /* columns that a thread sums at once */
 
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     const struct layernorm *a = ARGS(f, layernorm);
     const num *x = a->x, *w = a->w, *b = a->b;
@@ -29,7 +29,7 @@ static int forward(const struct frame *f)
     return 0;
 }
 
-static void backward_rows(const struct frame *f)
+static void backward_rows(const struct call *f)
 {
     const struct layernorm *a = ARGS(f, layernorm), *d = GRADS(f, layernorm);
     const num *x = a->x, *w = a->w, *dy = d->y;
@@ -57,7 +57,7 @@ static void backward_rows(const struct frame *f)
 }
 
 /* Each thread goes through a panel of columns row by row. */
-static void backward_columns(const struct frame *f)
+static void backward_columns(const struct call *f)
 {
     const struct layernorm *a = ARGS(f, layernorm), *d = GRADS(f, layernorm);
     const num *x = a->x, *dy = d->y;
@@ -79,7 +79,7 @@ static void backward_columns(const struct frame *f)
     }
 }
 
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     backward_rows(f);
     backward_columns(f);

@@ -2,7 +2,7 @@
 #include "ref/ref.h"
 #include "common/ops/linear.h"
 
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     const struct linear *a = ARGS(f, linear);
     int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D');
@@ -30,7 +30,7 @@ static int forward(const struct frame *f)
 }
 
 /* The derivative of act at the argument of y[i]. */
-static real slope(const struct frame *f, int64_t i)
+static real slope(const struct call *f, int64_t i)
 {
     const struct linear *a = ARGS(f, linear);
     const num *b = a->b, *y = a->y, *z = a->z;
@@ -43,7 +43,7 @@ static real slope(const struct frame *f, int64_t i)
     return gate * (1 + at * (1 - gate));
 }
 
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     const struct linear *a = ARGS(f, linear), *g = GRADS(f, linear);
     int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D');
@@ -69,7 +69,7 @@ static int backward(const struct frame *f)
     return 0;
 }
 
-static size_t work(const struct frame *f, enum pass p)
+static size_t work(const struct call *f, enum pass p)
 {
     int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D');
     return sizeof(real) * (p == FORWARD ? COPIES * (M * C + D * C + M * D)

@@ -8,7 +8,7 @@ static void times(real *x, real by, int64_t n)
         x[i] *= by;
 }
 
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     const struct lora *a = ARGS(f, lora);
     int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D'), R = DIM(f, 'R');
@@ -26,7 +26,7 @@ static int forward(const struct frame *f)
     return 0;
 }
 
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     const struct lora *a = ARGS(f, lora), *g = GRADS(f, lora);
     int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D'), R = DIM(f, 'R');
@@ -47,7 +47,7 @@ static int backward(const struct frame *f)
     return 0;
 }
 
-static size_t work(const struct frame *f, enum pass p)
+static size_t work(const struct call *f, enum pass p)
 {
     int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D'), R = DIM(f, 'R');
     int64_t copies = COPIES * (M * C + D * C + R * C + D * R + M * D + M * R);

@@ -2,12 +2,12 @@
 #include "ref/rmsnorm.h"
 
 /* Heads are rows. */
-static int64_t rows_q(const struct frame *f)
+static int64_t rows_q(const struct call *f)
 {
     return DIM(f, 'B') * DIM(f, 'T') * DIM(f, 'H');
 }
 
-static int64_t rows_k(const struct frame *f)
+static int64_t rows_k(const struct call *f)
 {
     return DIM(f, 'B') * DIM(f, 'T') * DIM(f, 'G');
 }
@@ -24,7 +24,7 @@ static struct rmsnorm norm_k(const struct qk_norm *a)
     return (struct rmsnorm){.x = a->k, .w = a->w_k, .y = a->y_k, .rstd = a->rstd_k};
 }
 
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     const struct qk_norm *a = ARGS(f, qk_norm);
     struct rmsnorm q = norm_q(a), k = norm_k(a);
@@ -35,7 +35,7 @@ static int forward(const struct frame *f)
     return 0;
 }
 
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     const struct qk_norm *a = ARGS(f, qk_norm), *d = GRADS(f, qk_norm);
     struct rmsnorm q = norm_q(a), k = norm_k(a), dq = norm_q(d), dk = norm_k(d);

@@ -3,7 +3,7 @@
 #include "common/ops/reduce.h"
 
 /* y has R elements, each computed from N of x. */
-static void shape(const struct frame *f, int64_t *R, int64_t *N)
+static void shape(const struct call *f, int64_t *R, int64_t *N)
 {
     int all = f->choice[REDUCE_OVER] == REDUCE_ALL;
     *R = all ? 1 : DIM(f, 'R');
@@ -32,7 +32,7 @@ static int64_t first_largest(const num *x, int64_t n)
     return at;
 }
 
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     const struct reduce *a = ARGS(f, reduce);
     const num *x = a->x;
@@ -56,7 +56,7 @@ static int forward(const struct frame *f)
     return 0;
 }
 
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     const struct reduce *a = ARGS(f, reduce), *g = GRADS(f, reduce);
     const num *x = a->x, *y = a->y, *dy = g->y;

@@ -3,7 +3,7 @@
 #include "common/ops/elementwise.h"
 
 /* y is x where x is above 0 or NaN. */
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     const struct unary *a = ARGS(f, unary);
     const num *x = a->x;
@@ -18,7 +18,7 @@ static int forward(const struct frame *f)
     return 0;
 }
 
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     const struct unary *a = ARGS(f, unary), *g = GRADS(f, unary);
     const num *x = a->x, *dy = g->y;

@@ -68,13 +68,13 @@ void rmsnorm_backward(const struct rmsnorm *a, const struct rmsnorm *d, int64_t 
     backward_columns(a, d, R, N);
 }
 
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     rmsnorm_forward(ARGS(f, rmsnorm), f->real[NORM_EPS], DIM(f, 'R'), DIM(f, 'N'));
     return 0;
 }
 
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     rmsnorm_backward(ARGS(f, rmsnorm), GRADS(f, rmsnorm), DIM(f, 'R'), DIM(f, 'N'));
     return 0;

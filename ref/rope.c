@@ -3,7 +3,7 @@
 #include "common/ops/rope.h"
 
 /* y is x rotated, or where direction is -1 rotated back. */
-static void rotate(const struct frame *f, const num *x, num *y, int direction)
+static void rotate(const struct call *f, const num *x, num *y, int direction)
 {
     int64_t B = DIM(f, 'B'), T = DIM(f, 'T'), H = DIM(f, 'H'), D = DIM(f, 'D');
     int64_t offset = DIM(f, 'O');
@@ -29,14 +29,14 @@ static void rotate(const struct frame *f, const num *x, num *y, int direction)
     }
 }
 
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     const struct rope *a = ARGS(f, rope);
     rotate(f, a->x, a->y, 1);
     return 0;
 }
 
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     const struct rope *g = GRADS(f, rope);
     rotate(f, g->y, g->x, -1);

@@ -20,7 +20,7 @@ static void scan_row(num *to, const num *from, int64_t n, int64_t step, int excl
     }
 }
 
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     const struct scan *a = ARGS(f, scan);
     const num *x = a->x;
@@ -34,7 +34,7 @@ static int forward(const struct frame *f)
 }
 
 /* From each row's end. */
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     const struct scan *g = GRADS(f, scan);
     const num *dy = g->y;

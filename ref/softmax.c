@@ -2,7 +2,7 @@
 #include "ref/ref.h"
 #include "common/ops/softmax.h"
 
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     const struct softmax *a = ARGS(f, softmax);
     int64_t R = DIM(f, 'R'), N = DIM(f, 'N');
@@ -23,7 +23,7 @@ static int forward(const struct frame *f)
     return 0;
 }
 
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     const struct softmax *a = ARGS(f, softmax), *g = GRADS(f, softmax);
     int64_t R = DIM(f, 'R'), N = DIM(f, 'N');

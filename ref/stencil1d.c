@@ -2,7 +2,7 @@
 #include "ref/ref.h"
 #include "common/ops/stencil1d.h"
 
-static void means(const struct frame *f, const num *x, num *y)
+static void means(const struct call *f, const num *x, num *y)
 {
     int64_t B = DIM(f, 'B'), N = DIM(f, 'N'), R = DIM(f, 'R');
 
@@ -18,14 +18,14 @@ static void means(const struct frame *f, const num *x, num *y)
     }
 }
 
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     const struct stencil1d *a = ARGS(f, stencil1d);
     means(f, a->x, a->y);
     return 0;
 }
 
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     const struct stencil1d *g = GRADS(f, stencil1d);
     means(f, g->y, g->x);

@@ -22,7 +22,7 @@ static void mean_row(const num *x, num *y, int64_t i, int64_t H, int64_t W, int6
     }
 }
 
-static void means(const struct frame *f, const num *x, num *y)
+static void means(const struct call *f, const num *x, num *y)
 {
     int64_t B = DIM(f, 'B'), H = DIM(f, 'H'), W = DIM(f, 'W'), R = DIM(f, 'R');
     real *down = f->work; /* [B,H,W] */
@@ -33,21 +33,21 @@ static void means(const struct frame *f, const num *x, num *y)
             mean_row(x + b * H * W, y + (b * H + i) * W, i, H, W, R, down + (b * H + i) * W);
 }
 
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     const struct stencil2d *a = ARGS(f, stencil2d);
     means(f, a->x, a->y);
     return 0;
 }
 
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     const struct stencil2d *g = GRADS(f, stencil2d);
     means(f, g->y, g->x);
     return 0;
 }
 
-static size_t work(const struct frame *f, enum pass p)
+static size_t work(const struct call *f, enum pass p)
 {
     (void)p;
     return sizeof(real) * DIM(f, 'B') * DIM(f, 'H') * DIM(f, 'W');

@@ -2,7 +2,7 @@
 #include "ref/ref.h"
 #include "common/ops/elementwise.h"
 
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     const struct swiglu *p = ARGS(f, swiglu);
     const num *a = p->a, *b = p->b;
@@ -17,7 +17,7 @@ static int forward(const struct frame *f)
     return 0;
 }
 
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     const struct swiglu *p = ARGS(f, swiglu), *g = GRADS(f, swiglu);
     const num *a = p->a, *b = p->b, *dy = g->y;

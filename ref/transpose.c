@@ -12,14 +12,14 @@ static void transpose(num *to, const num *from, int64_t B, int64_t M, int64_t N)
                 to[(b * N + j) * M + i] = from[(b * M + i) * N + j];
 }
 
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     const struct transpose *a = ARGS(f, transpose);
     transpose(a->out, a->x, DIM(f, 'B'), DIM(f, 'M'), DIM(f, 'N'));
     return 0;
 }
 
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     const struct transpose *g = GRADS(f, transpose);
     transpose(g->x, g->out, DIM(f, 'B'), DIM(f, 'N'), DIM(f, 'M'));

@@ -52,37 +52,38 @@ static void devices(void)
 
 /* ---- passes recorded and replayed ---- */
 
-static int same_results(const struct op *o, const struct frame *f, const struct tensors *a,
+static int same_results(const struct op *o, const struct call *f, const struct tensors *a,
                         const struct tensors *b)
 {
     int same = 1;
     for (int i = 0; i < o->n_args; i++)
         for (int grad = 0; grad < 2; grad++)
-            if (op_results(o, f, i, grad))
+            if (op_results(f, i, grad))
                 same &= memcmp(tensors_result(a, i, grad), tensors_result(b, i, grad),
-                               op_count(o, f, i) * sizeof(double)) == 0;
+                               op_count(f, i) * sizeof(double)) == 0;
     return same;
 }
 
 /* A timed run has the same results as an untimed one, in the first case that
  * the kernel takes, which ends the search. */
-static int timed_case(const struct op *o, const struct frame *f, void *data)
+static int timed_case(const struct call *f, void *data)
 {
-    struct call *c = (struct call *)data;
-    if (impl_declines(c->kernel, f))
+    const struct op *o = f->op;
+    struct run *c = (struct run *)data;
+    c->call = call_on(f, c->call.backend, c->call.kernel);
+    if (impl_declines(&c->call))
         return 0;
-    struct tensors *inputs = tensors_new(o, f);
+    struct tensors *inputs = tensors_new(f);
     if (!inputs)
         return -1;
-    tensors_draw(inputs, o, f, 1, 1);
-    c->op = o, c->sizes = f;
+    tensors_draw(inputs, f, 1, 1);
     c->repeats = 0;
     struct tensors *once = run_copy(c, inputs, NULL);
     c->repeats = 2;
     struct tensors *timed = once ? run_copy(c, inputs, NULL) : NULL;
     int good = timed && same_results(o, f, once, timed);
-    if (!ok(good, "%s: %s %s is timed, with the same results", o->name, c->backend->name,
-            c->kernel->name))
+    if (!ok(good, "%s: %s %s is timed, with the same results", o->name, c->call.backend->name,
+            c->call.kernel->name))
         printf("# %s\n", timed ? "other results" : err_text());
     tensors_free(timed);
     tensors_free(once);
@@ -90,21 +91,21 @@ static int timed_case(const struct op *o, const struct frame *f, void *data)
     return 1;
 }
 
-static int nothing(const struct frame *)
+static int nothing(const struct call *)
 {
     return 0;
 }
 
-static int allocates(const struct frame *)
+static int allocates(const struct call *)
 {
     void *p = NULL;
     CUDA(cudaMalloc(&p, 1 << 20));
     return cudaFree(p);
 }
 
-static void refused(int (*pass)(const struct frame *), const char *what)
+static void refused(int (*pass)(const struct call *), const char *what)
 {
-    static const struct frame f = {};
+    static const struct call f = {};
     void *recorded = NULL;
     int e = gpu->record(pass, &f, &recorded);
     ok(e && !recorded, "a pass that %s cannot be recorded: %s", what, gpu->strerror(e));
@@ -117,8 +118,8 @@ static void recorded(void)
     for (int g = 0; gpu_backends[g]; g++)
         for (int i = 0; i < N_OPS; i++)
             for (const struct impl *const *k = op_kernels(ops[i], gpu_backends[g]); *k; k++) {
-                struct call c = {};
-                c.backend = gpu_backends[g], c.kernel = *k;
+                struct run c = {};
+                c.call.backend = gpu_backends[g], c.call.kernel = *k;
                 if (cases_each(ops[i], ops[i]->cases, timed_case, &c) < 0)
                     ok(0, "%s: %s", ops[i]->name, err_text());
             }
@@ -137,7 +138,7 @@ static __global__ void trap(void)
     __trap();
 }
 
-static int trapped(const struct frame *)
+static int trapped(const struct call *)
 {
     trap<<<1, 32, 0, gpu_stream()>>>();
     return cudaGetLastError();
@@ -145,7 +146,7 @@ static int trapped(const struct frame *)
 
 static void lost(void)
 {
-    static const struct impl kernel = {"trap", "", {trapped, trapped}, NULL, NULL, NULL, 0, 0, NULL};
+    static const struct impl kernel = {"trap", "", {trapped, trapped}, NULL, NULL, NULL, 0, 0, NULL, NULL};
     static const volatile int go_on = 0;
     trial_step *const quiet = [](const char *, void *) {};
     struct experiment x;
@@ -158,8 +159,8 @@ static void lost(void)
     const struct trial *t = &x.trial[0];
     ok(trial_run(&x, t, &go_on, quiet, NULL, &r) == 0 && r.n_ran == 3 && !r.skipped,
        "a trial runs on the GPU");
-    struct call c = {};
-    c.op = t->op, c.backend = gpu, c.kernel = &kernel, c.sizes = &t->sizes;
+    struct run c = {};
+    c.call = call_on(&t->call, gpu, &kernel);
     ok(run_op(&c, r.inputs, NULL) != 0 && strstr(err_text(), "kernel trap"), "%s", err_text());
     result_free(&r);
     ok(gpu->unavailable() && strncmp(gpu->unavailable(), "lost: ", 6) == 0, "the GPU is %s",

@@ -24,8 +24,8 @@ static const double ticks[RUNS] = {5, 1, 9, 2, 4};
 static int ran[2], recorded, replayed, forgotten, fails;
 static double unit;
 
-static int (*the_pass)(const struct frame *f);
-static const struct frame *the_frame;
+static int (*the_pass)(const struct call *f);
+static const struct call *the_frame;
 
 static int counted_stop(double *seconds)
 {
@@ -39,7 +39,7 @@ static int direct_start(void)
     return 0;
 }
 
-static int record(int (*pass)(const struct frame *f), const struct frame *f, void **to)
+static int record(int (*pass)(const struct call *f), const struct call *f, void **to)
 {
     the_pass = pass;
     the_frame = f;
@@ -64,15 +64,14 @@ static void replays(void)
 {
     struct backend b = ref32;
     const struct op *o = op_find("linear");
-    struct frame f;
+    struct call f;
     struct outcome out;
 
     cases_one(o, "rows=3 dim_in=4 dim_out=5", &f);
-    struct tensors *t = tensors_new(o, &f);
-    tensors_draw(t, o, &f, 1, 1);
+    struct tensors *t = tensors_new(&f);
+    tensors_draw(t, &f, 1, 1);
     b.start = direct_start, b.stop = counted_stop;
-    struct call c = {
-        .op = o, .backend = &b, .kernel = op_kernels(o, &ref32)[0], .sizes = &f, .repeats = RUNS};
+    struct run c = {.call = call_on(&f, &b, op_kernels(o, &ref32)[0]), .repeats = RUNS};
 
     ran[0] = RUNS - 1; /* the first run is not timed */
     c.forward_only = 1;
@@ -335,7 +334,7 @@ static void files(void)
     }
     close(fd);
     snprintf(device, sizeof device, "ref64: %s\nref32: %s", ref64.device(), ref32.device());
-    comparisons(device, x.trial[0].text, op_kernels(x.trial[0].op, &ref32)[0]->name);
+    comparisons(device, x.trial[0].text, op_kernels(x.trial[0].call.op, &ref32)[0]->name);
     no_baselines(device);
     plan_free(&x);
     unlink(file);
@@ -361,7 +360,7 @@ static void earlier_schema(void)
     }
     if (plan_words(words, &x, stdout))
         return;
-    struct timings t = now(x.trial[0].text, 120, op_kernels(x.trial[0].op, &ref32)[0]->name);
+    struct timings t = now(x.trial[0].text, 120, op_kernels(x.trial[0].call.op, &ref32)[0]->name);
     int n = baseline_compare(b, &t, &list);
     for (int i = 0; i < n; i++)
         compared += list[i].pace == SLOWER;

@@ -10,7 +10,7 @@
 
 /* ---- costs ---- */
 
-static double cost_of(double (*cost)(const struct frame *, enum pass), const struct frame *f,
+static double cost_of(double (*cost)(const struct call *, enum pass), const struct call *f,
                       enum pass p)
 {
     return cost ? cost(f, p) : 0;
@@ -23,7 +23,7 @@ static int near(double a, double b)
 
 static void check_cost(const struct op *o, const struct cost *c)
 {
-    struct frame f;
+    struct call f;
 
     if (cases_one(o, c->settings, &f)) {
         ok(0, "%s", err_text());
@@ -57,23 +57,24 @@ static void ceilings(void)
 {
     const struct op *o = op_find("e74_cell");
     double min[N_CEILINGS], fp32[N_CEILINGS];
-    struct frame f;
+    struct call f;
 
     if (cases_one(o, "steps=512 batch=32 n_state=64 nonlin=tanh", &f)) {
         ok(0, "%s", err_text());
         return;
     }
-    min_times(&h200, o, &ref16, &f, FORWARD, min);
-    min_times(&h200, o, &ref32, &f, FORWARD, fp32);
+    const struct call in_bf16 = call_on(&f, &ref16, NULL), in_fp32 = call_on(&f, &ref32, NULL);
+    min_times(&h200, &in_bf16, FORWARD, min);
+    min_times(&h200, &in_fp32, FORWARD, fp32);
     ok(near(min[AT_LATENCY], 512 * (8 * 4 + 17) / 1.98e9), "latency is steps times their chain");
     ok(min[AT_SPECIAL] > 16.1e-6 && min[AT_SPECIAL] < 16.8e-6,
        "tanh and sigmoid of 16384 token-heads take 16.1 us and a little");
-    ok(near(min[AT_MEMORY], op_bytes(o, &ref16, &f, FORWARD) / 4.25e12), "each tensor once");
+    ok(near(min[AT_MEMORY], op_bytes(&in_bf16, FORWARD) / 4.25e12), "each tensor once");
     ok(fp32[AT_TENSOR] == 0 && near(fp32[AT_FP32], o->flops(&f, FORWARD) / h200.fp32) &&
            near(min[AT_FP32], fp32[AT_FP32] / 3),
        "products are for tensor cores in bf16, for FP32 in fp32");
     ok(binding(min) == AT_SPECIAL, "the one that allows least speed binds");
-    ok(case_tokens(o, &f) == 512 * 32 && case_rows(o, &f) == 32, "tokens and rows");
+    ok(case_tokens(&f) == 512 * 32 && case_rows(&f) == 32, "tokens and rows");
     ok(!ceilings_of(&h200, &ref64), "a GPU's ceilings say nothing of the CPU");
 }
 

@@ -64,9 +64,10 @@ chosen() {
 }
 
 # The operation that file $1 belongs to: OP.c, OP.cu, OP_KERNEL.cu, or
-# OP_KERNEL_PART.cu; nothing if it is shared.
+# OP_KERNEL_PART.cu; that which uses a backend's sum; nothing if it is shared.
 operation() {
     op=$(basename "${1%.*}")
+    test "$op" != backend || op=e74_block
     until grep -x "OP($op)" "$srcdir/common/ops.def"; do
         case $op in
         *_*) op=${op%_*} ;;
@@ -110,6 +111,9 @@ compile() {
     *.cu)
         # -j1, because the jobs of the make that started this are not shared.
         $MAKE -s -j1 "$2/fault.$OBJEXT" >&2
+        ;;
+    common/*)
+        $CC $FLAGS -O1 -w -c "$2/fault.c" -o "$2/fault.$OBJEXT"
         ;;
     *)
         for real in 64 32 16; do

@@ -45,14 +45,14 @@ static void print_operation(FILE *to, const struct op *o)
 }
 
 /* The parameters that apply, with their values. */
-static void print_parameters(FILE *to, const struct op *o, const struct frame *f)
+static void print_parameters(FILE *to, const struct op *o, const struct call *f)
 {
     int n = 0;
 
     fputs("\"parameters\": {", to);
     for (int i = 0; i < o->n_params; i++) {
         char buffer[32];
-        const char *value = op_value(o, f, i, buffer), *quote = o->param[i].choices ? "\"" : "";
+        const char *value = op_value(f, i, buffer), *quote = o->param[i].choices ? "\"" : "";
         if (*value)
             fprintf(to, "%s\"%s\": %s%s%s", comma(&n), o->param[i].name, quote, value, quote);
     }
@@ -61,51 +61,48 @@ static void print_parameters(FILE *to, const struct op *o, const struct frame *f
 
 /* The tensors of this case: name, whether it is an input, and the names and lengths of its
  * axes. */
-static void print_tensors(FILE *to, const struct op *o, const struct frame *f)
+static void print_tensors(FILE *to, const struct op *o, const struct call *f)
 {
     int n = 0;
 
     fputs("\"tensors\": [", to);
     for (int i = 0; i < o->n_args; i++) {
         int axes = 0;
-        if (!op_has(o, f, i))
+        if (!op_has(f, i))
             continue;
         fprintf(to, "%s[\"%s\", %s, [", comma(&n), o->arg[i].name,
                 o->arg[i].flags & IN ? "true" : "false");
-        for (const char *c = op_shape(o, f, i); *c; c++)
+        for (const char *c = op_shape(f, i); *c; c++)
             fprintf(to, "%s[\"%s\", %" PRId64 "]", comma(&axes), op_axis(o, *c), DIM(f, *c));
         fputs("]]", to);
     }
     fputs("]", to);
 }
 
-static void print_case(FILE *to, const struct op *o, const struct frame *f, const struct tensors *t)
+static void print_case(FILE *to, const struct op *o, const struct call *f, const struct tensors *t)
 {
     char text[MAX_TEXT];
 
-    op_text(o, f, text);
+    op_text(f, text);
     fprintf(to, "{\"case\": \"%s\", ", text);
     print_parameters(to, o, f);
     fputs(", ", to);
     print_tensors(to, o, f);
     fputs("}\n", to);
     for (int i = 0; i < o->n_args; i++)
-        if (op_has(o, f, i))
-            fwrite(t->x[i], sizeof *t->x[i], op_count(o, f, i), to);
+        if (op_has(f, i))
+            fwrite(t->x[i], sizeof *t->x[i], op_count(f, i), to);
 }
 
-static int run_case(const struct op *o, const struct frame *f, void *data)
+static int run_case(const struct call *f, void *data)
 {
-    struct tensors *t = tensors_new(o, f);
-    struct call c = {.op = o,
-                     .backend = &ref64,
-                     .kernel = op_kernels(o, &ref64)[0],
-                     .sizes = f,
-                     .forward_only = 1};
+    const struct op *o = f->op;
+    struct tensors *t = tensors_new(f);
+    struct run c = {.call = call_on(f, &ref64, op_kernels(o, &ref64)[0]), .forward_only = 1};
     int e = !t;
 
     if (!e) {
-        tensors_draw(t, o, f, 1, 1);
+        tensors_draw(t, f, 1, 1);
         e = run_op(&c, t, NULL);
     }
     if (!e)

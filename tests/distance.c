@@ -41,7 +41,7 @@ static void distances(void)
 }
 
 /* The first row of N elements becomes NaN, the others 1. */
-static int writes_all(const struct frame *f)
+static int writes_all(const struct call *f)
 {
     double *y = ARGS(f, softmax)->y;
     for (int i = 0; i < DIM(f, 'R') * N; i++)
@@ -49,7 +49,7 @@ static int writes_all(const struct frame *f)
     return 0;
 }
 
-static int leaves_one(const struct frame *f)
+static int leaves_one(const struct call *f)
 {
     double *y = ARGS(f, softmax)->y, kept = y[N - 1];
     writes_all(f);
@@ -57,7 +57,7 @@ static int leaves_one(const struct frame *f)
     return 0;
 }
 
-static int clears(const struct frame *f)
+static int clears(const struct call *f)
 {
     double *dx = GRADS(f, softmax)->x;
     for (int i = 0; i < DIM(f, 'R') * N; i++)
@@ -66,15 +66,15 @@ static int clears(const struct frame *f)
 }
 
 /* Does check_properties() accept such a forward pass, and does its check "written"? */
-static void unwritten(int (*forward)(const struct frame *f), int written, const char *what)
+static void unwritten(int (*forward)(const struct call *f), int written, const char *what)
 {
     const struct impl kernel = {.name = "planted", .pass = {forward, clears}};
-    struct frame f;
-    struct call c = {.op = op_find("softmax"), .backend = &ref64, .kernel = &kernel, .sizes = &f};
+    struct call f;
     struct bounds bounds = {.x = {0}};
     struct verdicts list = {0};
-    int e = cases_one(c.op, "rows=2 columns=4", &f), passed = -1;
-    struct tensors *t = e ? NULL : tensors_new(c.op, &f);
+    int e = cases_one(&op_softmax, "rows=2 columns=4", &f), passed = -1;
+    struct run c = {.call = call_on(&f, &ref64, &kernel)};
+    struct tensors *t = e ? NULL : tensors_new(&f);
 
     e = !t || check_properties(&c, t, &bounds, &list);
     for (int i = 0; i < list.n; i++)

@@ -29,27 +29,28 @@ static int failed(int error, const char *what)
 
 /* Run it; `what` becomes the backend, the kernel and the case.  Nonzero after a line that says why
  * it failed. */
-static int run_here(const struct op *o, const struct frame *f, const struct on *on,
-                    struct tensors *t, char what[MAX_TEXT])
+static int run_here(const struct call *f, const struct on *on, struct tensors *t,
+                    char what[MAX_TEXT])
 {
-    struct call c = {.op = o, .backend = on->backend, .kernel = on->kernel, .sizes = f};
+    struct run c = {.call = call_on(f, on->backend, on->kernel)};
     char text[MAX_TEXT];
 
-    op_text(o, f, text);
+    op_text(f, text);
     snprintf(what, MAX_TEXT, "%s %s %.*s", on->backend->name, on->kernel->name, MAX_TEXT - 60,
              text);
     return failed(run_op(&c, t, NULL), what);
 }
 
 /* Drawn tensors for a case that the kernel takes; else NULL. */
-static struct tensors *drawn(const struct op *o, const struct frame *f, const struct on *on)
+static struct tensors *drawn(const struct call *f, const struct on *on)
 {
-    if (declined(o, f, on))
+    const struct call c = call_on(f, on->backend, on->kernel);
+    if (declined(&c))
         return NULL;
-    struct tensors *t = tensors_new(o, f);
-    if (failed(!t, o->name))
+    struct tensors *t = tensors_new(f);
+    if (failed(!t, f->op->name))
         return NULL;
-    tensors_draw(t, o, f, 1, 1);
+    tensors_draw(t, f, 1, 1);
     return t;
 }
 
@@ -99,7 +100,7 @@ static int64_t alike(const double *M, int64_t tapes, int64_t N, int64_t D)
 }
 
 /* The largest distance of the tape from a moving average of v, of rate 1/N, that begins at 0. */
-static double from_average(const struct frame *f, const double *v, const double *M_T)
+static double from_average(const struct call *f, const double *v, const double *M_T)
 {
     int64_t T = DIM(f, 'T'), BD = DIM(f, 'B') * DIM(f, 'D'), D = DIM(f, 'D'), N = DIM(f, 'N');
     double far = 0;
@@ -126,11 +127,11 @@ static int power_of_two(int64_t n)
     return (n & (n - 1)) == 0;
 }
 
-static void judge_collapse(const struct op *o, const struct frame *f, const struct on *on,
+static void judge_collapse(const struct op *o, const struct call *f, const struct on *on,
                            const struct tensors *t, const char *what)
 {
     int64_t rows = DIM(f, 'T') * DIM(f, 'B'), N = DIM(f, 'N'), D = DIM(f, 'D');
-    int64_t first = op_count(o, f, op_arg(o, "M0")) / (N * D);
+    int64_t first = op_count(f, op_arg(o, "M0")) / (N * D);
     const double *rho = result(o, t, "rho", 0), *omega = result(o, t, "omega", 0);
     const double *v = result(o, t, "v", 0), *M_T = result(o, t, "M_T", 0);
     double gap = 2 * types[on->backend->wide].unit, even = 1 / (double)N;
@@ -150,11 +151,11 @@ static void judge_collapse(const struct op *o, const struct frame *f, const stru
        "from zero the slots' gradients are alike: %s", what);
 }
 
-static void judge_default(const struct op *o, const struct frame *f, const struct tensors *t,
+static void judge_default(const struct op *o, const struct call *f, const struct tensors *t,
                           const char *what)
 {
     int64_t rows = DIM(f, 'T') * DIM(f, 'B'), N = DIM(f, 'N'), D = DIM(f, 'D');
-    int64_t first = op_count(o, f, op_arg(o, "M0")) / (N * D);
+    int64_t first = op_count(f, op_arg(o, "M0")) / (N * D);
     double reading = spread(result(o, t, "rho", 0), rows, N).min;
     double writing = spread(result(o, t, "omega", 0), rows, N).min;
 
@@ -164,16 +165,17 @@ static void judge_default(const struct op *o, const struct frame *f, const struc
         printf("# the weights of a step differ by %.3g and %.3g or more\n", reading, writing);
 }
 
-static int collapse(const struct op *o, const struct frame *f, void *data)
+static int collapse(const struct call *f, void *data)
 {
+    const struct op *o = f->op;
     const struct on *on = data;
     char what[MAX_TEXT];
 
-    struct tensors *t = drawn(o, f, on);
+    struct tensors *t = drawn(f, on);
     if (!t)
         return 0;
     level(result(o, t, "M_T", 1), DIM(f, 'B'), DIM(f, 'N'), DIM(f, 'D'));
-    if (!run_here(o, f, on, t, what)) {
+    if (!run_here(f, on, t, what)) {
         if (f->choice[DUAL_TAPE_INIT] == DUAL_ZERO)
             judge_collapse(o, f, on, t, what);
         else if (DIM(f, 'N') > 1)
@@ -184,14 +186,15 @@ static int collapse(const struct op *o, const struct frame *f, void *data)
 }
 
 /* A warning says so where the tape is zero, and only there. */
-static int warning(const struct op *o, const struct frame *f, void *data)
+static int warning(const struct call *f, void *data)
 {
+    const struct op *o = f->op;
     const char *said = o->warning(f);
     int collapses = f->choice[DUAL_TAPE_INIT] == DUAL_ZERO && DIM(f, 'N') > 1;
     char text[MAX_TEXT];
 
     (void)data;
-    op_text(o, f, text);
+    op_text(f, text);
     ok(collapses ? said && strstr(said, "tape_init = zero") : !said, "%s: %s",
        collapses ? "warned of" : "no warning", text);
     return 0;
@@ -243,7 +246,7 @@ static int64_t zeros_in(const double *p, int64_t n)
     return zeros;
 }
 
-static double attention_off(const struct frame *f, const double *p, const double *a, int64_t N)
+static double attention_off(const struct call *f, const double *p, const double *a, int64_t N)
 {
     return (dual_parts(f).attention == DUAL_ENTMAX15 ? entmax_off : softmax_off)(p, a, N);
 }
@@ -268,14 +271,15 @@ static const struct scores {
     {"far from 0", {8000, 8000.5, 8000, 7990, 7990, 7990, 7990, 7990}, 5},
 };
 
-static int given_scores(const struct op *o, const struct frame *f, void *data)
+static int given_scores(const struct call *f, void *data)
 {
+    const struct op *o = f->op;
     const struct on *on = data;
     double gap = 2 * types[on->backend->wide].unit;
     int exact_zeros = dual_parts(f).attention == DUAL_ENTMAX15;
     char what[MAX_TEXT];
 
-    struct tensors *t = drawn(o, f, on);
+    struct tensors *t = drawn(f, on);
     if (!t)
         return 0;
     double *h0 = t->x[op_arg(o, "h0")], *M0 = t->x[op_arg(o, "M0")];
@@ -285,7 +289,7 @@ static int given_scores(const struct op *o, const struct frame *f, void *data)
         const double *rho = result(o, t, "rho", 0);
         for (int n = 0; n < SLOTS; n++)
             M0[WIDTH * n] = s->a[n];
-        if (run_here(o, f, on, t, what))
+        if (run_here(f, on, t, what))
             break;
         double off = attention_off(f, rho, s->a, SLOTS);
         int64_t zeros = zeros_in(rho, SLOTS);
@@ -310,15 +314,16 @@ static void score(const double *M, const double *query, int64_t N, int64_t D, do
 
 /* Both attentions of the first step, of each sequence, for drawn inputs; the slots are
  * four times as large as usual, so that many weights of entmax15 are 0. */
-static int drawn_scores(const struct op *o, const struct frame *f, void *data)
+static int drawn_scores(const struct call *f, void *data)
 {
+    const struct op *o = f->op;
     const struct on *on = data;
     int64_t B = DIM(f, 'B'), N = DIM(f, 'N'), D = DIM(f, 'D');
     int by_v = dual_parts(f).query == DUAL_QUERY_V;
     double gap = 2 * types[on->backend->wide].unit, off = 0, a[64];
     char what[MAX_TEXT];
 
-    struct tensors *t = drawn(o, f, on);
+    struct tensors *t = drawn(f, on);
     if (!t)
         return 0;
     const double *h0 = t->x[op_arg(o, "h0")], *query = result(o, t, by_v ? "v" : "h", 0);
@@ -326,8 +331,9 @@ static int drawn_scores(const struct op *o, const struct frame *f, void *data)
     double *M0 = t->x[op_arg(o, "M0")];
     for (int64_t i = 0; i < N * D; i++)
         M0[i] *= 4;
-    tensors_round(t, o, f, on->backend);
-    if (!run_here(o, f, on, t, what)) {
+    const struct call c = call_on(f, on->backend, on->kernel);
+    tensors_round(t, &c);
+    if (!run_here(f, on, t, what)) {
         for (int64_t b = 0; b < B; b++) {
             score(M0, h0 + b * D, N, D, a);
             off = fmax(off, attention_off(f, rho + b * N, a, N));
@@ -350,7 +356,7 @@ static int drawn_scores(const struct op *o, const struct frame *f, void *data)
 static void saved(const char *kept, int64_t mib)
 {
     const struct op *o = op_find("dual_memory");
-    struct frame f;
+    struct call f;
     char text[MAX_TEXT];
 
     snprintf(text, sizeof text,
@@ -358,7 +364,8 @@ static void saved(const char *kept, int64_t mib)
              kept);
     if (failed(cases_one(o, text, &f), text))
         return;
-    int64_t bytes = op_saved(o, &ref16, &f);
+    const struct call c = call_on(&f, &ref16, NULL);
+    int64_t bytes = op_saved(&c);
     double history = 512.0 * 64 * 32 * 512 * (double)types[BF16].bytes;
     ok(history == 0x1p30 && bytes == mib << 20,
        "saved in bf16: %lld MiB with checkpoints in %s, %.0f MiB were the whole history",

@@ -407,7 +407,7 @@ static void read_times(void)
 static void read_input(void)
 {
     struct trial t = plan.trial[0];
-    struct tensors *x = tensors_new(t.op, &t.sizes);
+    struct tensors *x = tensors_new(&t.call);
 
     t.input = INPUT_HDF5;
     snprintf(t.file, sizeof t.file, "%s", MUTATED);
@@ -418,8 +418,8 @@ static void read_input(void)
     /* Of another operation: the dump has datasets that are none of its inputs. */
     struct experiment reading = {.n = 1, .trial = &t};
     char text[2048];
-    t.op = op_find("swiglu");
-    op_defaults(t.op, &t.sizes);
+    t.call.op = op_find("swiglu");
+    op_defaults(t.call.op, &t.call);
     unused_datasets(&reading, 0, text, sizeof text);
 }
 

@@ -9,12 +9,11 @@
 
 #include "tests/suite.h"
 
-static void give(const struct op *o, const struct frame *f, const struct known *k,
-                 struct tensors *t)
+static void give(const struct op *o, const struct call *f, const struct known *k, struct tensors *t)
 {
     double slope = 1;
     for (int i = 0; i < o->n_args; i++) {
-        int64_t n = op_count(o, f, i);
+        int64_t n = op_count(f, i);
         for (int64_t j = 0; o->arg[i].flags & IN && j < n; j++)
             t->x[i][j] = o->arg[i].flags & WHOLE ? k->target : k->x[j];
         if (!(o->arg[i].flags & OUT) || !t->g[i])
@@ -26,18 +25,18 @@ static void give(const struct op *o, const struct frame *f, const struct known *
 }
 
 /* The distance of the result from the one that the contract states. */
-static double off(const struct call *c, const struct known *k)
+static double off(const struct run *c, const struct known *k)
 {
-    const struct op *o = c->op;
+    const struct op *o = c->call.op;
     int grad = strncmp(k->result, "d_", 2) == 0, arg = op_arg(o, k->result + 2 * grad);
-    struct tensors *t = tensors_new(o, c->sizes);
+    struct tensors *t = tensors_new(&c->call);
     double far = INFINITY;
 
     if (t) {
-        give(o, c->sizes, k, t);
-        tensors_round(t, o, c->sizes, c->backend);
+        give(o, &c->call, k, t);
+        tensors_round(t, &c->call);
         if (!run_op(c, t, NULL))
-            far = distance(tensors_result(t, arg, grad), k->want, op_count(o, c->sizes, arg)).max;
+            far = distance(tensors_result(t, arg, grad), k->want, op_count(&c->call, arg)).max;
     }
     tensors_free(t);
     return far;
@@ -49,12 +48,12 @@ static void on_backend(const struct op *o, const struct backend *b, const struct
 
     snprintf(text, sizeof text, "rows=1 %s", k->settings);
     for (const struct impl *const *kernel = op_kernels(o, b); *kernel; kernel++) {
-        struct frame f;
-        struct call c = {.op = o, .backend = b, .kernel = *kernel, .sizes = &f};
+        struct call f;
         int e = cases_one(o, text, &f);
-        if (!e && impl_declines(*kernel, &f))
+        struct run c = {.call = call_on(&f, b, *kernel)};
+        if (!e && impl_declines(&c.call))
             continue;
-        double bound = 16 * fmax(types[b->type].unit, e ? 0 : impl_unit(*kernel, &f));
+        double bound = 16 * fmax(types[b->type].unit, e ? 0 : impl_declares(&c.call)->unit);
         double far = e ? INFINITY : off(&c, k);
         if (!ok(far <= bound, "%s %s: %s %s, x %g %g %g %g: %s", b->name, (*kernel)->name, o->name,
                 k->settings, k->x[0], k->x[1], k->x[2], k->x[3], k->result))

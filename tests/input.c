@@ -22,8 +22,8 @@ static char text_file[64], h5_file[64];
 
 static struct trial trial(const char *op, const char *text, enum input_kind input, const char *file)
 {
-    struct trial t = {.op = op_find(op), .seed = 7, .type = F32, .input = input};
-    if (cases_one(t.op, text, &t.sizes))
+    struct trial t = {.call.op = op_find(op), .seed = 7, .type = F32, .input = input};
+    if (cases_one(t.call.op, text, &t.call))
         ok(0, "%s", err_text());
     snprintf(t.file, sizeof t.file, "%s", file);
     return t;
@@ -31,7 +31,7 @@ static struct trial trial(const char *op, const char *text, enum input_kind inpu
 
 static double *input(const struct trial *t, struct tensors *in, const char *name)
 {
-    return in->x[op_arg(t->op, name)];
+    return in->x[op_arg(t->call.op, name)];
 }
 
 static int equal(const double *a, const double *b, int64_t n)
@@ -43,7 +43,7 @@ static int equal(const double *a, const double *b, int64_t n)
 
 static void refused(const struct trial *t, const char *sentence, const char *what)
 {
-    struct tensors *in = tensors_new(t->op, &t->sizes);
+    struct tensors *in = tensors_new(&t->call);
     char want[1024];
     const char *hash = strchr(sentence, '#'); /* stands for the file's name */
 
@@ -70,7 +70,7 @@ static void write_text(const char *text)
 static void text(void)
 {
     struct trial t = trial("e74", sizes, INPUT_TEXT, text_file), drawn = t, longer = t;
-    struct tensors *in = tensors_new(t.op, &t.sizes), *normal = tensors_new(t.op, &t.sizes);
+    struct tensors *in = tensors_new(&t.call), *normal = tensors_new(&t.call);
     const char *words = "the matrix remembers";
     int64_t T = 6, B = 3, D = 5;
 
@@ -115,8 +115,8 @@ static void text(void)
         putc(i * 7 % 256, out);
     if (out)
         fclose(out);
-    cases_one(longer.op, "steps=199999 batch=2 dim=1 n_state=1 state=diagonal", &longer.sizes);
-    in = tensors_new(longer.op, &longer.sizes);
+    cases_one(longer.call.op, "steps=199999 batch=2 dim=1 n_state=1 state=diagonal", &longer.call);
+    in = tensors_new(&longer.call);
     ok(!input_fill(&longer, in, NULL), "a long text");
     x = input(&longer, in, "x");
     good = 1;
@@ -187,7 +187,7 @@ static hid_t h5_new(void)
 static void hdf5_types(void)
 {
     struct trial t = trial("e74", sizes, INPUT_HDF5, h5_file), drawn = t;
-    struct tensors *normal = tensors_new(t.op, &t.sizes);
+    struct tensors *normal = tensors_new(&t.call);
     hid_t big = half(), f16 = half();
     H5Tset_order(big, H5T_ORDER_BE);
     const struct {
@@ -206,7 +206,7 @@ static void hdf5_types(void)
     drawn.input = INPUT_NORMAL;
     input_fill(&drawn, normal, NULL);
     for (size_t k = 0; k < COUNT(types); k++) {
-        struct tensors *in = tensors_new(t.op, &t.sizes);
+        struct tensors *in = tensors_new(&t.call);
         hid_t file = h5_new();
         put(file, "W_k", types[k].type, SHAPE(4, 5));
         put(file, "S0", types[k].type, SHAPE(3, 1, 4, 4));
@@ -220,12 +220,12 @@ static void hdf5_types(void)
         good &= equal(input(&t, in, "x"), input(&t, normal, "x"), 6 * 3 * 5);
         if (!ok(good, "inputs of %s", types[k].name) && e)
             printf("# %s\n", err_text());
-        int out = op_arg(t.op, "out");
+        int out = op_arg(t.call.op, "out");
         ok(equal(in->g[out], normal->g[out], 6 * 3 * 4), "gradients of outputs are drawn");
         tensors_free(in);
     }
     snprintf(t.group, sizeof t.group, "a/b");
-    struct tensors *in = tensors_new(t.op, &t.sizes);
+    struct tensors *in = tensors_new(&t.call);
     ok(!input_fill(&t, in, NULL) && input(&t, in, "W_k")[3] == 3 / 8.,
        "a group without its first /");
     tensors_free(in);
@@ -260,7 +260,7 @@ static struct tensors *dump(const struct trial *t, const char *file, struct orig
 {
     struct experiment x = {
         .seed = 1, .save = SAVE_ALL, .compress = 1, .n = 1, .trial = (struct trial *)t};
-    struct result r = {.trial = t, .inputs = tensors_new(t->op, &t->sizes)};
+    struct result r = {.trial = t, .inputs = tensors_new(&t->call)};
     char ini[] = "";
 
     x.text = ini;
@@ -268,20 +268,22 @@ static struct tensors *dump(const struct trial *t, const char *file, struct orig
     snprintf(x.output, sizeof x.output, "%s", file);
     unlink(file);
     int e = input_fill(t, r.inputs, &r.from);
-    tensors_round(r.inputs, t->op, &t->sizes, reference_of(t->type));
+    const struct call rounded = call_on(&t->call, reference_of(t->type), NULL);
+    tensors_round(r.inputs, &rounded);
     struct store *s = e ? NULL : store_open(&x, 0);
     e = !s || store_write(s, 0, &r);
     if ((s && store_close(s, !e)) || e)
-        ok(0, "%s: no dump: %s", t->op->name, err_text());
+        ok(0, "%s: no dump: %s", t->call.op->name, err_text());
     *from = r.from;
     return r.inputs;
 }
 
 /* The first case of an operation: written, read as input, and the same. */
-static int first_case(const struct op *o, const struct frame *f, void *data)
+static int first_case(const struct call *f, void *data)
 {
-    struct trial t = {.op = o, .sizes = *f, .seed = 5, .type = *(enum dtype *)data}, back = t;
-    struct tensors *in = tensors_new(o, f);
+    const struct op *o = f->op;
+    struct trial t = {.call = *f, .seed = 5, .type = *(enum dtype *)data}, back = t;
+    struct tensors *in = tensors_new(f);
     struct origin from;
 
     snprintf(t.text, sizeof t.text, "%s", o->name);
@@ -291,9 +293,9 @@ static int first_case(const struct op *o, const struct frame *f, void *data)
     snprintf(back.group, sizeof back.group, "/trial/0001/in");
     int e = input_fill(&back, in, &from), same = !e, warned = *from.warnings != 0, wild = 0;
     for (int i = 0; i < o->n_args; i++)
-        if (o->arg[i].flags & IN && op_has(o, f, i)) {
-            same &= equal(in->x[i], drawn->x[i], op_count(o, f, i)) && from.given >> i & 1;
-            wild |= o->arg[i].fill == WILD && op_count(o, f, i) > 37;
+        if (o->arg[i].flags & IN && op_has(f, i)) {
+            same &= equal(in->x[i], drawn->x[i], op_count(f, i)) && from.given >> i & 1;
+            wild |= o->arg[i].fill == WILD && op_count(f, i) > 37;
         }
     if (!ok(same && warned == wild, "%s, %s: its own dump is input", o->name,
             t.type == BF16 ? "bf16" : "fp32"))
@@ -356,7 +358,7 @@ static void put_values(const char *name, hid_t type, hid_t given, int rank, cons
 static void whole_numbers(void)
 {
     struct trial t = trial("cross_entropy", "rows=4 vocabulary=9", INPUT_HDF5, h5_file);
-    struct tensors *in = tensors_new(t.op, &t.sizes);
+    struct tensors *in = tensors_new(&t.call);
     static const double good[] = {8, 0, 3, 1}, half[] = {8, 0.5, 3, 1}, nan[] = {8, 0, 3, NAN};
     static const uint64_t large[] = {8, 0, UINT64_MAX, 1};
     const hid_t types[] = {H5T_STD_I8LE,  H5T_STD_U8LE,  H5T_STD_I16BE,  H5T_STD_I32LE,
@@ -386,7 +388,7 @@ static void whole_numbers(void)
 static void indices(void)
 {
     struct trial t = trial("cross_entropy", "rows=4 vocabulary=7", INPUT_HDF5, h5_file);
-    struct tensors *in = tensors_new(t.op, &t.sizes);
+    struct tensors *in = tensors_new(&t.call);
     static const int above[] = {6, 7, 0, -1}, below[] = {6, 0, -1, 0}, none[] = {0, -100, 6, -100};
     static const double far[] = {6, 0, 1e15, 0};
 
@@ -411,7 +413,7 @@ static void indices(void)
 static void odd_values(void)
 {
     struct trial t = trial("e74", sizes, INPUT_HDF5, h5_file);
-    struct tensors *in = tensors_new(t.op, &t.sizes);
+    struct tensors *in = tensors_new(&t.call);
     struct origin from;
     double x[20] = {0};
     char want[256];
@@ -428,7 +430,7 @@ static void odd_values(void)
     x[7] = x[13] = 0;
     put_values("W_k", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, SHAPE(4, 5), x);
     ok(!input_fill(&t, in, &from) && !*from.warnings &&
-           from.given == UINT32_C(1) << op_arg(t.op, "W_k"),
+           from.given == UINT32_C(1) << op_arg(t.call.op, "W_k"),
        "no warning of other values");
     tensors_free(in);
 }
@@ -438,7 +440,7 @@ static void odd_values(void)
 static void too_large(void)
 {
     struct trial t = trial("e74", sizes, INPUT_HDF5, h5_file);
-    struct tensors *in = tensors_new(t.op, &t.sizes);
+    struct tensors *in = tensors_new(&t.call);
     double x[20] = {0};
     struct origin from;
 
@@ -446,7 +448,8 @@ static void too_large(void)
     x[13] = -INFINITY;
     put_values("W_k", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, SHAPE(4, 5), x);
     int e = input_fill(&t, in, &from);
-    tensors_round(in, t.op, &t.sizes, &ref32);
+    const struct call rounded = call_on(&t.call, &ref32, NULL);
+    tensors_round(in, &rounded);
     const double *W_k = input(&t, in, "W_k");
     ok(!e && W_k[3] == 0x1.fffffep127 && W_k[13] == -INFINITY && *from.warnings,
        "the largest fp32, and infinity");
@@ -469,7 +472,7 @@ static void nearly_named(void)
 {
     static const char *const names[] = {"W_K", "w-k", "Wk", "W.k"};
     struct trial t = trial("e74", sizes, INPUT_HDF5, h5_file);
-    struct tensors *in = tensors_new(t.op, &t.sizes);
+    struct tensors *in = tensors_new(&t.call);
     char sentence[160];
 
     snprintf(t.group, sizeof t.group, "/a/b");
@@ -564,8 +567,8 @@ static void unused_in_dumps(void)
        "another name for it");
     H5Fclose(file);
     unused_is(&t, 1, 0, "#:/trial/0001/in: not used: W_k", "an input of a dump, by another name");
-    t.op = op_find("swiglu");
-    op_defaults(t.op, &t.sizes);
+    t.call.op = op_find("swiglu");
+    op_defaults(t.call.op, &t.call);
     snprintf(t.group, sizeof t.group, "/trial/0001/dout");
     unused_is(&t, 1, 0, "", "but no gradients");
 }

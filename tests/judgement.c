@@ -96,19 +96,19 @@ static const char *const rounding[] = {
 /* ---- noise in the oracle ---- */
 
 /* The largest distance of a result from the exact one; -1 where it could not be run. */
-static double disturbed(const struct op *o, const struct frame *f, const struct tensors *inputs,
+static double disturbed(const struct op *o, const struct call *f, const struct tensors *inputs,
                         const struct tensors *exact, struct noise noise)
 {
-    struct call c = {.op = o, .backend = &ref64, .sizes = f, .noise = noise};
-    c.kernel = op_kernels(o, &ref64)[0];
+    struct run c = {.call = call_on(f, &ref64, NULL), .noise = noise};
+    c.call.kernel = op_kernels(o, &ref64)[0];
     struct tensors *t = run_copy(&c, inputs, NULL);
     double most = t ? 0 : -1;
 
     for (int i = 0; t && i < o->n_args; i++)
         for (int grad = 0; grad < 2; grad++)
-            if (op_results(o, f, i, grad))
+            if (op_results(f, i, grad))
                 most = fmax(most, distance(tensors_result(t, i, grad),
-                                           tensors_result(exact, i, grad), op_count(o, f, i))
+                                           tensors_result(exact, i, grad), op_count(f, i))
                                       .max);
     tensors_free(t);
     return most;
@@ -119,13 +119,13 @@ static void noisy(const char *name, const char *sizes, int loads, int specials)
 {
     const struct op *o = op_find(name);
     const float unit = 0x1p-20f;
-    struct frame f;
+    struct call f;
     int e = cases_one(o, sizes, &f);
-    struct tensors *inputs = e ? NULL : tensors_new(o, &f), *exact = NULL;
-    struct call c = {.op = o, .backend = &ref64, .sizes = &f, .kernel = op_kernels(o, &ref64)[0]};
+    struct tensors *inputs = e ? NULL : tensors_new(&f), *exact = NULL;
+    struct run c = {.call = call_on(&f, &ref64, op_kernels(o, &ref64)[0])};
 
     if (inputs) {
-        tensors_draw(inputs, o, &f, 1, 1);
+        tensors_draw(inputs, &f, 1, 1);
         exact = run_copy(&c, inputs, NULL);
     }
     if (exact) {
@@ -159,16 +159,17 @@ static void differs(const char *words, const char *tensor, double factor)
         return;
     }
     const struct trial *t = &x.trial[0];
-    struct tensors *inputs = tensors_new(t->op, &t->sizes);
-    struct call c = {.op = t->op, .backend = &ref64, .sizes = &t->sizes};
-    c.kernel = op_kernels(t->op, &ref64)[0];
-    int arg = op_arg(t->op, tensor), e = !inputs || input_fill(t, inputs, NULL);
+    struct tensors *inputs = tensors_new(&t->call);
+    struct run c = {.call = call_on(&t->call, &ref64, NULL)};
+    c.call.kernel = op_kernels(t->call.op, &ref64)[0];
+    int arg = op_arg(t->call.op, tensor), e = !inputs || input_fill(t, inputs, NULL);
+    const struct call rounded = call_on(&t->call, reference_of(t->type), NULL);
     if (!e)
-        tensors_round(inputs, t->op, &t->sizes, reference_of(t->type));
+        tensors_round(inputs, &rounded);
     e = e || run_op(&c, inputs, NULL);
-    for (int64_t i = 0; !e && i < op_count(t->op, &t->sizes, arg); i++)
+    for (int64_t i = 0; !e && i < op_count(&t->call, arg); i++)
         inputs->g[arg][i] *= factor;
-    e = e || check_differences(t->op, &t->sizes, inputs, 0, 2, NULL, &list);
+    e = e || check_differences(&t->call, inputs, 0, 2, NULL, &list);
     int failed = 0;
     for (int i = 0; i < list.n; i++)
         failed |= !list.v[i].pass && strcmp(list.v[i].tensor + 2, tensor) == 0;
@@ -241,8 +242,8 @@ static void draws(void)
                 break;
             same &= strcmp(t.text, again.text) == 0 && strcmp(t.text, x.trial[0].text) == 0;
             for (int p = 0; p < o->n_params; p++)
-                if (!o->param[p].unless || !o->param[p].unless(&t.sizes))
-                    seen[p] |= 1u << t.sizes.choice[p];
+                if (!o->param[p].unless || !o->param[p].unless(&t.call))
+                    seen[p] |= 1u << t.call.choice[p];
             types |= 1u << (t.type == BF16);
             plan_free(&x);
         }
@@ -258,7 +259,7 @@ static void draws(void)
 static int large(const struct trial *t, void *data)
 {
     ++*(int *)data;
-    return DIM(&t->sizes, 'R') >= 7 && DIM(&t->sizes, 'N') * DIM(&t->sizes, 'R') >= 30;
+    return DIM(&t->call, 'R') >= 7 && DIM(&t->call, 'N') * DIM(&t->call, 'R') >= 30;
 }
 
 static void shrinks(void)
@@ -272,7 +273,7 @@ static void shrinks(void)
     }
     struct trial *t = &x.trial[0];
     random_shrink(t, large, &runs);
-    const int64_t R = DIM(&t->sizes, 'R'), N = DIM(&t->sizes, 'N');
+    const int64_t R = DIM(&t->call, 'R'), N = DIM(&t->call, 'N');
     ok(R >= 7 && R * N >= 30 && (R - 1 < 7 || (R - 1) * N < 30) && R * (N - 1) < 30,
        "no size can be less: %s", t->text);
     ok(runs < 100 && !strstr(t->text, "scale=3"), "after %d runs, choices and reals as by default",

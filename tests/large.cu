@@ -40,10 +40,10 @@ struct line {
     int64_t outer, length, inner;
 };
 
-static struct line line_of(const struct op *o, const struct frame *f, int arg, char letter)
+static struct line line_of(const struct op *o, const struct call *f, int arg, char letter)
 {
     struct line l = {1, 0, 1};
-    for (const char *c = op_shape(o, f, arg); *c; c++) {
+    for (const char *c = op_shape(f, arg); *c; c++) {
         if (*c == letter)
             l.length = DIM(f, *c);
         else if (l.length)
@@ -74,7 +74,7 @@ __global__ void gather(float *to, const T *x, line l, const int64_t *row, int64_
 struct session {
     const struct backend *b;
     const struct op *o;
-    struct frame whole, few; /* the case, and its oracle's */
+    struct call whole, few; /* the case, and its oracle's */
     char letter;
     int64_t row[ROWS], *row_there;
 };
@@ -89,7 +89,7 @@ static void fill_few(const struct session *s, int arg, int grad, double *x)
 {
     const struct line l = line_of(s->o, &s->whole, arg, s->letter);
     const uint64_t key = key_of(s->o, arg, grad);
-    int64_t n = op_count(s->o, &s->few, arg);
+    int64_t n = op_count(&s->few, arg);
 
     if (!l.length) {
         for (int64_t i = 0; i < n; i++)
@@ -103,17 +103,16 @@ static void fill_few(const struct session *s, int arg, int grad, double *x)
 }
 
 /* All memory of the case, inputs filled; nonzero: an error code, nothing is freed. */
-static int allocate(const struct session *s, struct frame *f, size_t work)
+static int allocate(const struct session *s, struct call *f, size_t work)
 {
     for (int i = 0; i < s->o->n_args; i++)
         for (int grad = 0; grad < 2; grad++) {
             const unsigned flags = s->o->arg[i].flags;
-            const int64_t n = op_count(s->o, f, i);
+            const int64_t n = op_count(f, i);
             void *p;
             if (!n || (grad && !(flags & DIFF)))
                 continue;
-            const size_t size =
-                types[grad ? op_grad_type(s->o, i, s->b) : op_type(s->o, f, i, s->b)].bytes;
+            const size_t size = types[(grad ? f->grad_type : f->type)[i]].bytes;
             CUDA(cudaMalloc(&p, n * size));
             (grad ? f->grad : f->arg)[i] = p;
             CUDA(cudaMemsetAsync(p, 0xff, n * size, gpu_stream()));
@@ -128,7 +127,7 @@ static int allocate(const struct session *s, struct frame *f, size_t work)
     return 0;
 }
 
-static void release(struct frame *f)
+static void release(struct call *f)
 {
     for (int i = 0; i < MAX_ARGS; i++) {
         cudaFree(f->arg[i]);
@@ -143,7 +142,7 @@ static void release(struct frame *f)
 static int fetch(const struct session *s, int arg, const void *from, enum dtype type, double *x)
 {
     const struct line l = line_of(s->o, &s->whole, arg, s->letter);
-    const int64_t n = op_count(s->o, &s->few, arg), each = n / ROWS;
+    const int64_t n = op_count(&s->few, arg), each = n / ROWS;
     const unsigned blocks = ceil_div(each, BLOCK);
     float *there, *here = (float *)malloc(n * sizeof *here);
 
@@ -165,24 +164,20 @@ static int fetch(const struct session *s, int arg, const void *from, enum dtype 
 }
 
 /* Every result that has the axis, against the oracle's. */
-static int judge(const struct session *s, const struct impl *k, const struct frame *f, int backward,
-                 struct truth *truth, struct verdicts *list)
+static int judge(const struct session *s, const struct call *f, int backward, struct truth *truth,
+                 struct verdicts *list)
 {
+    const struct call c = call_on(&s->few, s->b, f->kernel);
     struct bounds bounds;
-    struct call c = {};
-    c.op = s->o;
-    c.backend = s->b;
-    c.kernel = k;
-    c.sizes = &s->few;
-    bounds_from(&bounds, s->b, k, truth);
+
+    bounds_from(&bounds, &c, truth);
     for (int i = 0; i < s->o->n_args; i++)
         for (int grad = 0; grad <= backward; grad++) {
-            const enum dtype type =
-                grad ? op_grad_type(s->o, i, s->b) : op_type(s->o, &s->whole, i, s->b);
-            if (!op_results(s->o, &s->few, i, grad) ||
+            const enum dtype type = (enum dtype)(grad ? f->grad_type : f->type)[i];
+            if (!op_results(&s->few, i, grad) ||
                 !line_of(s->o, &s->whole, i, s->letter).length || type == I64)
                 continue;
-            double *x = (double *)malloc(op_count(s->o, &s->few, i) * sizeof *x);
+            double *x = (double *)malloc(op_count(&s->few, i) * sizeof *x);
             const struct tensor_pair pair = {&c, i, grad, x,
                                              tensors_result(truth->oracle, i, grad)};
             int e = fetch(s, i, (grad ? f->grad : f->arg)[i], type, x);
@@ -199,18 +194,18 @@ static int run(const struct session *s, const struct impl *k, struct truth *trut
                struct verdicts *list)
 {
     const int backward = op_passes(s->o) == N_PASSES;
-    struct frame f = s->whole;
+    struct call f = call_on(&s->whole, s->b, k);
     size_t work = 0;
 
-    for (int p = 0; k->work && p <= backward; p++)
-        work = std::max(work, k->work(&f, (enum pass)p));
+    for (int p = 0; p <= backward; p++)
+        work = std::max(work, op_work(&f, (enum pass)p));
     int e = allocate(s, &f, work);
     for (int p = 0; !e && p <= backward; p++)
-        e = k->pass[p](&f);
+        e = call_pass(&f, (enum pass)p);
     if (!e)
         e = cudaStreamSynchronize(gpu_stream());
     if (!e)
-        e = judge(s, k, &f, backward, truth, list);
+        e = judge(s, &f, backward, truth, list);
     release(&f);
     if (e > 0)
         printf("# %s\n", s->b->strerror(e));
@@ -237,7 +232,7 @@ static void large(const struct backend *b, const struct op *o, const struct larg
     memcpy(s.row, row, sizeof row);
     e = cudaMalloc(&s.row_there, sizeof row) ||
         cudaMemcpy(s.row_there, row, sizeof row, cudaMemcpyHostToDevice) ||
-        op_complete(s.o, &s.few) || !(inputs = tensors_new(s.o, &s.few));
+        op_complete(&s.few) || !(inputs = tensors_new(&s.few));
     for (int i = 0; !e && i < s.o->n_args; i++) {
         if (s.o->arg[i].flags & IN && inputs->x[i])
             fill_few(&s, i, 0, inputs->x[i]);
@@ -245,11 +240,13 @@ static void large(const struct backend *b, const struct op *o, const struct larg
             fill_few(&s, i, 1, inputs->g[i]);
     }
     if (!e) {
-        tensors_round(inputs, s.o, &s.few, b);
-        e = truth_find(&truth, s.o, &s.few, b, inputs);
+        const struct call few = call_on(&s.few, b, NULL);
+        tensors_round(inputs, &few);
+        e = truth_find(&truth, &few, inputs);
     }
     for (const struct impl *const *k = op_kernels(s.o, b); !e && *k; k++) {
-        const char *no = impl_declines(*k, &s.whole);
+        const struct call whole = call_on(&s.whole, b, *k);
+        const char *no = impl_declines(&whole);
         struct verdicts list = {};
         if (no) {
             printf("# %s %s declines %s %s: %s\n", b->name, (*k)->name, o->name, c->settings, no);

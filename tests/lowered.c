@@ -39,7 +39,7 @@ static const struct lowered {
 #if defined __SANITIZE_ADDRESS__ || defined EMU_RACE
 static const double MAX_WORK = 1.5e5;
 
-static int judge_kernel(const struct call *c, struct question *q, void *data, struct verdicts *list)
+static int judge_kernel(const struct run *c, struct question *q, void *data, struct verdicts *list)
 {
     struct tensors *got = NULL;
     struct bounds bounds;
@@ -53,9 +53,9 @@ static const double MAX_WORK = INFINITY;
 #define judge_kernel judge_case
 #endif
 
-static int lowered_case(const struct op *o, const struct frame *f, void *data)
+static int lowered_case(const struct call *f, void *data)
 {
-    return work_of(o, f) <= MAX_WORK ? test_kernels(o, f, data) : 0;
+    return work_of(f) <= MAX_WORK ? test_kernels(f, data) : 0;
 }
 
 static int left_out(const struct impl *k, void *data)

@@ -35,33 +35,34 @@ static int close_to(int64_t got, int64_t predicted, int n_tensors)
 /* Memory does not depend on the time of a case: only cases of little work. */
 static const double SMALL_WORK = 1e5;
 
-static int measure(const struct op *o, const struct frame *f, void *data)
+static int measure(const struct call *f, void *data)
 {
+    const struct op *o = f->op;
     const struct backend *b = data;
     struct backend counted = *b;
-    struct call c = {.op = o, .backend = &counted, .kernel = op_kernels(o, b)[0], .sizes = f};
+    struct run c = {.call = call_on(f, &counted, op_kernels(o, b)[0])};
     struct outcome out;
     char text[MAX_TEXT];
 
-    if (work_of(o, f) > SMALL_WORK)
+    if (work_of(f) > SMALL_WORK)
         return 0;
-    struct tensors *t = tensors_new(o, f);
+    struct tensors *t = tensors_new(f);
     counted.alloc = count_alloc;
     counted.free = count_free;
     now_bytes = max_bytes = 0;
-    op_text(o, f, text);
+    op_text(f, text);
     if (!t) {
         ok(0, "%s", err_text());
         return 0;
     }
-    tensors_draw(t, o, f, 1, 0);
+    tensors_draw(t, f, 1, 0);
     int e = run_op(&c, t, &out);
-    int64_t predicted = op_memory(o, b, c.kernel, f);
+    int64_t predicted = op_memory(&c.call);
     ok(!e && out.peak == predicted && close_to(max_bytes, predicted, 2 * o->n_args + 1) &&
            now_bytes == 0,
        "%s %s %s: %lld bytes predicted", b->name, o->name, text, (long long)predicted);
     printf("# %lld allocated at once, of these %lld saved for backward\n", (long long)max_bytes,
-           (long long)op_saved(o, b, f));
+           (long long)op_saved(&c.call));
     tensors_free(t);
     return 0;
 }
@@ -75,16 +76,16 @@ static const struct backend *device;
 
 /* Without the workspace that cuBLAS allocates at its first product and keeps: an
  * earlier run has made it do so. */
-static void measure_kernel(const struct call *c, struct tensors *t)
+static void measure_kernel(const struct run *c, struct tensors *t)
 {
-    struct call watch = *c;
+    struct run watch = *c;
     struct outcome out;
     char text[MAX_TEXT];
     int e = run_op(c, t, NULL);
     int64_t before = device->memory();
-    int64_t predicted = op_memory(c->op, device, c->kernel, c->sizes);
+    int64_t predicted = op_memory(&c->call);
 
-    op_text(c->op, c->sizes, text);
+    op_text(&c->call, text);
     watch.watch = 1;
     e = e || run_op(&watch, t, &out);
     double used = (double)out.used, off = used - (double)predicted;
@@ -93,29 +94,30 @@ static void measure_kernel(const struct call *c, struct tensors *t)
     int near = off > -slack && off < slack + (emulated(device) ? 0 : PAGE);
     /* Other programs may allocate and free memory; check-gpu runs one suite at a time. */
     if (!e && !(alone && near) && !getenv("CHECK_GPU") && !emulated(device)) {
-        skip("others may use the device meanwhile", "%s %s %s %s", device->name, c->kernel->name,
-             c->op->name, text);
+        skip("others may use the device meanwhile", "%s %s %s %s", device->name,
+             c->call.kernel->name, c->call.op->name, text);
         return;
     }
     ok(!e && alone && near, "%s %s %s %s: %lld bytes predicted, %.0f in use at most, %+.2f %%",
-       device->name, c->kernel->name, c->op->name, text, (long long)predicted, used,
+       device->name, c->call.kernel->name, c->call.op->name, text, (long long)predicted, used,
        100 * off / (double)predicted);
 }
 
-static int measure_device(const struct op *o, const struct frame *f, void *data)
+static int measure_device(const struct call *f, void *data)
 {
+    const struct op *o = f->op;
     device = data;
-    if (emulated(device) && work_of(o, f) > SMALL_WORK)
+    if (emulated(device) && work_of(f) > SMALL_WORK)
         return 0;
-    struct tensors *t = tensors_new(o, f);
+    struct tensors *t = tensors_new(f);
     if (!t) {
         ok(0, "%s", err_text());
         return 0;
     }
-    tensors_draw(t, o, f, 1, 0);
+    tensors_draw(t, f, 1, 0);
     for (const struct impl *const *k = op_kernels(o, device); *k; k++) {
-        struct call c = {.op = o, .backend = device, .kernel = *k, .sizes = f};
-        if (!impl_declines(*k, f))
+        struct run c = {.call = call_on(f, device, *k)};
+        if (!impl_declines(&c.call))
             measure_kernel(&c, t);
     }
     tensors_free(t);
@@ -142,7 +144,7 @@ static void devices(void)
 static void table(const char *state, int64_t checkpoints)
 {
     const struct op *o = op_find("e74");
-    struct frame f;
+    struct call f;
     char text[MAX_TEXT];
 
     snprintf(text, sizeof text,
@@ -154,9 +156,10 @@ static void table(const char *state, int64_t checkpoints)
         return;
     }
     int arg = op_arg(o, "checkpoints");
-    int64_t bytes = op_count(o, &f, arg) * types[op_type(o, &f, arg, &ref16)].bytes;
+    f = call_on(&f, &ref16, NULL);
+    int64_t bytes = op_count(&f, arg) * types[f.type[arg]].bytes;
     int64_t caches = 4 * 512 * 32 * 64 * 2; /* k, v, q and y */
-    ok(bytes == checkpoints && op_saved(o, &ref16, &f) == checkpoints + caches,
+    ok(bytes == checkpoints && op_saved(&f) == checkpoints + caches,
        "%s: checkpoints of %lld bytes, caches of %lld", state, (long long)bytes, (long long)caches);
 }
 

@@ -42,10 +42,10 @@ static int left_out(const struct impl *k, void *data)
     return 0;
 }
 
-static int judge_once(const struct call *c, struct question *q, void *data, struct verdicts *list)
+static int judge_once(const struct run *c, struct question *q, void *data, struct verdicts *list)
 {
     const struct session *s = data;
-    struct call once = *c;
+    struct run once = *c;
     struct tensors *got = NULL;
     struct bounds bounds;
 
@@ -55,15 +55,15 @@ static int judge_once(const struct call *c, struct question *q, void *data, stru
     return e;
 }
 
-static int once_case(const struct op *o, const struct frame *f, void *data)
+static int once_case(const struct call *f, void *data)
 {
     struct kernel_test *each = data;
     struct session *s = each->data;
 
     if (!part_takes(&s->part))
         return 0;
-    if (!s->small || work_of(o, f) <= SMALL_WORK)
-        return test_kernels(o, f, each);
+    if (!s->small || work_of(f) <= SMALL_WORK)
+        return test_kernels(f, each);
     s->left++;
     return 0;
 }

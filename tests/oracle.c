@@ -15,16 +15,16 @@ enum { EXHAUSTIVE = 96, DIRECTIONS = 2 };
 
 /* A gradient that is 0 throughout agrees with differences when the input is
  * not read at all. */
-static int influence(const struct op *o, const struct frame *f, const struct tensors *t,
-                     const struct call *c, struct verdicts *list)
+static int influence(const struct op *o, const struct call *f, const struct tensors *t,
+                     const struct run *c, struct verdicts *list)
 {
     for (int i = 0; i < o->n_args; i++) {
-        int64_t n = op_count(o, f, i), zeros = 0;
-        if (!op_results(o, f, i, 1))
+        int64_t n = op_count(f, i), zeros = 0;
+        if (!op_results(f, i, 1))
             continue;
         for (int64_t j = 0; j < n; j++)
             zeros += t->g[i][j] == 0;
-        struct verdict *v = verdict_add(list, "influence", o->arg[i].name, &ref64, c->kernel);
+        struct verdict *v = verdict_add(list, "influence", o->arg[i].name, &ref64, c->call.kernel);
         if (!v)
             return -1;
         v->pass = zeros < n;
@@ -33,20 +33,21 @@ static int influence(const struct op *o, const struct frame *f, const struct ten
     return 0;
 }
 
-static int differences(const struct op *o, const struct frame *f, void *data)
+static int differences(const struct call *f, void *data)
 {
-    struct tensors *t = tensors_new(o, f);
-    struct call c = {.op = o, .backend = &ref64, .kernel = op_kernels(o, &ref64)[0], .sizes = f};
+    const struct op *o = f->op;
+    struct tensors *t = tensors_new(f);
+    struct run c = {.call = call_on(f, &ref64, op_kernels(o, &ref64)[0])};
     struct verdicts list = {0};
     int e = !t;
 
     (void)data;
     if (!e) {
-        tensors_draw(t, o, f, 1, 1);
+        tensors_draw(t, f, 1, 1);
         e = run_op(&c, t, NULL) || influence(o, f, t, &c, &list) ||
-            check_differences(o, f, t, EXHAUSTIVE, DIRECTIONS, NULL, &list);
+            check_differences(f, t, EXHAUSTIVE, DIRECTIONS, NULL, &list);
     }
-    report(o, f, &list, e, "differences");
+    report(f, &list, e, "differences");
     verdicts_free(&list);
     tensors_free(t);
     return 0;

@@ -15,9 +15,9 @@
 /* The time of a case besides its arithmetic, in operations: kernels are started, threads wait. */
 static const double CASE_WORK = 1e5;
 
-static inline int add_case(const struct op *o, const struct frame *f, void *data)
+static inline int add_case(const struct call *f, void *data)
 {
-    *(double *)data += CASE_WORK + work_of(o, f);
+    *(double *)data += CASE_WORK + work_of(f);
     return 0;
 }
 

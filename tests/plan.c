@@ -119,10 +119,11 @@ static int good(const char *what, const char *file, const char *words, struct ex
             continue;
         }
         b = again.trial;
-        int equal = again.n == 1 && a->op == b->op && a->type == b->type && a->seed == b->seed &&
-                    memcmp(&a->sizes, &b->sizes, sizeof a->sizes) == 0 && a->input == b->input &&
-                    strcmp(a->file, b->file) == 0 && strcmp(a->group, b->group) == 0 &&
-                    strcmp(a->kernel, b->kernel) == 0 && strcmp(a->text, b->text) == 0;
+        int equal = again.n == 1 && a->call.op == b->call.op && a->type == b->type &&
+                    a->seed == b->seed && memcmp(&a->call, &b->call, sizeof a->call) == 0 &&
+                    a->input == b->input && strcmp(a->file, b->file) == 0 &&
+                    strcmp(a->group, b->group) == 0 && strcmp(a->kernel, b->kernel) == 0 &&
+                    strcmp(a->text, b->text) == 0;
         if (!equal)
             printf("# another trial: %s\n# from: %s\n", b->text, a->text);
         same &= equal;
@@ -269,7 +270,7 @@ static void order(void)
                   &x))
         return;
     for (int i = 0; i < 8 && i < x.n; i++)
-        right &= DIM(&x.trial[i].sizes, 'M') == rows[i] && x.trial[i].type == type[i] &&
+        right &= DIM(&x.trial[i].call, 'M') == rows[i] && x.trial[i].type == type[i] &&
                  x.trial[i].seed == seed[i];
     ok(x.n == 8 && right, "its last key is the fastest");
     plan_free(&x);
@@ -283,8 +284,8 @@ static void layout(void)
                  "  op = linear ; a fourth\r\n  rows = 1, ; 1\r\n   2\r\n\t3, 4\r\n\r\n"
                  "  ; between\r\n    , 5\r\n\tdim_in: 7\r\ndim_out=6\r\n",
                  &x)) {
-        ok(x.n == 5 && DIM(&x.trial[4].sizes, 'M') == 5 && DIM(&x.trial[0].sizes, 'C') == 7 &&
-               DIM(&x.trial[0].sizes, 'D') == 6 && x.trial[0].line == 4,
+        ok(x.n == 5 && DIM(&x.trial[4].call, 'M') == 5 && DIM(&x.trial[0].call, 'C') == 7 &&
+               DIM(&x.trial[0].call, 'D') == 6 && x.trial[0].line == 4,
            "have the right meaning");
         plan_free(&x);
     }
@@ -292,7 +293,7 @@ static void layout(void)
                  "[trial]\nop = linear\nrows = 1\n[trial]\nop = linear\n"
                  "rows = 2\n",
                  &x)) {
-        ok(x.n == 2 && DIM(&x.trial[0].sizes, 'M') == 1 && DIM(&x.trial[1].sizes, 'M') == 2 &&
+        ok(x.n == 2 && DIM(&x.trial[0].call, 'M') == 1 && DIM(&x.trial[1].call, 'M') == 2 &&
                x.trial[1].line == 4,
            "are two sections");
         plan_free(&x);
@@ -312,8 +313,8 @@ static void long_lines(void)
     strcat(ini, " ; and not , 301\n 400, 500\ndim_in = 3\n");
     if (good_ini("a list of 302 values", ini, &x)) {
         for (int i = 0; i < x.n; i++)
-            right &= DIM(&x.trial[i].sizes, 'M') == (i < 300 ? i + 1 : 100 * (i - 296));
-        ok(right && x.n == 302 && DIM(&x.trial[0].sizes, 'C') == 3, "are all there");
+            right &= DIM(&x.trial[i].call, 'M') == (i < 300 ? i + 1 : 100 * (i - 296));
+        ok(right && x.n == 302 && DIM(&x.trial[0].call, 'C') == 3, "are all there");
         plan_free(&x);
     }
     for (int i = 0; i < 80; i++)
@@ -371,7 +372,7 @@ static void words(void)
         plan_free(&x);
     }
     if (good("op=NAME", NULL, "rows=3 op=linear", &x)) {
-        ok(x.n == 1 && DIM(&x.trial[0].sizes, 'M') == 3 && strcmp(x.output, "trial.h5") == 0,
+        ok(x.n == 1 && DIM(&x.trial[0].call, 'M') == 3 && strcmp(x.output, "trial.h5") == 0,
            "may stand anywhere");
         plan_free(&x);
     }
@@ -405,9 +406,8 @@ static void contracts(void)
     }
 }
 
-static int add_one(const struct op *o, const struct frame *f, void *data)
+static int add_one(const struct call *f, void *data)
 {
-    (void)o;
     (void)f;
     ++*(int *)data;
     return 0;
@@ -427,13 +427,13 @@ static void every_operation(void)
     }
     if (good_ini("every operation", "[trial]\nop = \"all\"\n", &x)) {
         for (int i = 0; i < x.n && i < N_OPS; i++)
-            in_order &= x.trial[i].op == ops[i];
+            in_order &= x.trial[i].call.op == ops[i];
         ok(x.n == N_OPS && in_order, "is each of them once, by default");
         plan_free(&x);
     }
     if (good("every operation's cases", NULL, "all cases=contract dtype=fp32,bf16", &x)) {
         ok(x.n == 2 * n && x.trial[0].type == F32 && x.trial[1].type == BF16 &&
-               memcmp(&x.trial[0].sizes, &x.trial[1].sizes, sizeof x.trial[0].sizes) == 0,
+               memcmp(&x.trial[0].call, &x.trial[1].call, sizeof x.trial[0].call) == 0,
            "are those of the contracts, %d of each type", n);
         plan_free(&x);
     }
@@ -447,7 +447,7 @@ static void every_operation(void)
     }
     if (good_ini("the cases of one operation", "[trial]\ncases = contract\nop = diag_delta\n",
                  &x)) {
-        ok(x.n == 3 && DIM(&x.trial[1].sizes, 'T') == 17, "are its contract's");
+        ok(x.n == 3 && DIM(&x.trial[1].call, 'T') == 17, "are its contract's");
         plan_free(&x);
     }
 }

@@ -39,22 +39,21 @@ static int has_below(const struct op *o)
     return below;
 }
 
-static int compare_yardstick(const struct op *o, const struct frame *f, const struct on *on,
-                             const struct tensors *yard, const struct tensors *oracle,
-                             struct tensors *const perturbed[MOVES], struct verdicts *list)
+static int compare_yardstick(const struct call *f, const struct tensors *yard,
+                             const struct tensors *oracle, struct tensors *const perturbed[MOVES],
+                             struct verdicts *list)
 {
-    const struct call c = {.op = o, .backend = on->backend, .kernel = on->kernel, .sizes = f};
+    const struct op *o = f->op;
 
     for (int grad = 0; grad < 2; grad++) {
         double largest = 0;
         for (int i = 0; i < o->n_args; i++)
-            if (op_results(o, f, i, grad))
-                largest =
-                    fmax(largest, size_of(tensors_result(oracle, i, grad), op_count(o, f, i)));
+            if (op_results(f, i, grad))
+                largest = fmax(largest, size_of(tensors_result(oracle, i, grad), op_count(f, i)));
         for (int i = 0; i < o->n_args; i++) {
-            if (!op_results(o, f, i, grad))
+            if (!op_results(f, i, grad))
                 continue;
-            int64_t n = op_count(o, f, i);
+            int64_t n = op_count(f, i);
             const double *want = tensors_result(oracle, i, grad);
             double own = size_of(want, n), size = has_below(o) ? own : largest;
             if (own < CANCELLED * size)
@@ -62,10 +61,9 @@ static int compare_yardstick(const struct op *o, const struct frame *f, const st
             double moved = 0;
             for (int m = 0; m < MOVES; m++)
                 moved = fmax(moved, distance(tensors_result(perturbed[m], i, grad), want, n).max);
-            enum dtype type =
-                grad ? op_grad_type(o, i, on->backend) : op_type(o, f, i, on->backend);
+            const int type = (grad ? f->grad_type : f->type)[i];
             double unit = own > 0 ? types[type].unit * size / own : 0;
-            const struct tensor_pair pair = tensor_pair(&c, i, grad, yard, oracle);
+            const struct tensor_pair pair = tensor_pair(f, i, grad, yard, oracle);
             if (check_tensor("yardstick", &pair, SLACK * (moved + unit), list))
                 return -1;
         }
@@ -74,38 +72,38 @@ static int compare_yardstick(const struct op *o, const struct frame *f, const st
 }
 
 /* Results of inputs that are perturbed in the way `which`. */
-static struct tensors *run_perturbed(const struct call *c, const struct tensors *inputs,
-                                     double unit, int which)
+static struct tensors *run_perturbed(const struct run *c, const struct tensors *inputs, double unit,
+                                     int which)
 {
-    struct tensors *moved = tensors_copy(c->op, c->sizes, inputs);
+    struct tensors *moved = tensors_copy(&c->call, inputs);
     if (moved)
-        tensors_perturb(moved, c->op, c->sizes, unit, which);
+        tensors_perturb(moved, &c->call, unit, which);
     struct tensors *t = moved ? run_copy(c, moved, NULL) : NULL;
     tensors_free(moved);
     return t;
 }
 
-static int yardstick_case(const struct op *o, const struct frame *f, void *data)
+static int yardstick_case(const struct call *f, void *data)
 {
+    const struct op *o = f->op;
     const struct on *on = data;
-    struct call c = {.op = o, .backend = &ref64, .kernel = op_kernels(o, &ref64)[0], .sizes = f};
-    struct tensors *inputs = tensors_new(o, f), *oracle = NULL, *perturbed[MOVES] = {NULL};
+    const struct run c = {.call = call_on(f, &ref64, op_kernels(o, &ref64)[0])};
+    const struct run y = {.call = call_on(f, on->backend, on->kernel)};
+    struct tensors *inputs = tensors_new(f), *oracle = NULL, *perturbed[MOVES] = {NULL};
     struct tensors *yard = NULL;
     struct verdicts list = {0};
     int e = !inputs;
 
     if (!e) {
-        tensors_draw(inputs, o, f, 1, 1);
-        tensors_round(inputs, o, f, on->backend);
+        tensors_draw(inputs, f, 1, 1);
+        tensors_round(inputs, &y.call);
         e = !(oracle = run_copy(&c, inputs, NULL));
     }
     for (int m = 0; !e && m < MOVES; m++)
-        e = !(perturbed[m] = run_perturbed(&c, inputs, 2 * coarsest_unit(o, f, on->backend), m));
-    c.backend = on->backend;
-    c.kernel = on->kernel;
-    e = e || !(yard = run_copy(&c, inputs, NULL));
-    e = e || compare_yardstick(o, f, on, yard, oracle, perturbed, &list);
-    report(o, f, &list, e, "yardstick");
+        e = !(perturbed[m] = run_perturbed(&c, inputs, 2 * coarsest_unit(&y.call), m));
+    e = e || !(yard = run_copy(&y, inputs, NULL));
+    e = e || compare_yardstick(&y.call, yard, oracle, perturbed, &list);
+    report(f, &list, e, "yardstick");
     verdicts_free(&list);
     tensors_free(inputs);
     tensors_free(oracle);

@@ -35,14 +35,14 @@ struct session {
 };
 
 /* Damaged guards of run number `run`, as a verdict of its own. */
-static int note_guards(const struct call *c, int run, const struct outcome *out,
+static int note_guards(const struct run *c, int run, const struct outcome *out,
                        struct verdicts *list)
 {
     struct verdict *v;
 
     if (!out->overrun[0])
         return 0;
-    if (!(v = verdict_add(list, "guards", out->overrun, c->backend, c->kernel)))
+    if (!(v = verdict_add(list, "guards", out->overrun, c->call.backend, c->call.kernel)))
         return -1;
     v->error = v->norm = INFINITY;
     snprintf(v->worst, sizeof v->worst, "run %d", run);
@@ -50,14 +50,14 @@ static int note_guards(const struct call *c, int run, const struct outcome *out,
 }
 
 /* A verdict for each result whose bits differ. */
-static int note_differences(const struct call *c, const struct tensors *got,
+static int note_differences(const struct run *c, const struct tensors *got,
                             const struct tensors *want, struct verdicts *list)
 {
-    for (int i = 0; i < c->op->n_args; i++)
+    for (int i = 0; i < c->call.op->n_args; i++)
         for (int grad = 0; grad < 2; grad++) {
-            const struct tensor_pair pair = tensor_pair(c, i, grad, got, want);
-            if (op_results(c->op, c->sizes, i, grad) &&
-                !same_bits(pair.got, pair.want, op_count(c->op, c->sizes, i)) &&
+            const struct tensor_pair pair = tensor_pair(&c->call, i, grad, got, want);
+            if (op_results(&c->call, i, grad) &&
+                !same_bits(pair.got, pair.want, op_count(&c->call, i)) &&
                 check_tensor("repeat", &pair, 0, list))
                 return -1;
         }
@@ -65,10 +65,10 @@ static int note_differences(const struct call *c, const struct tensors *got,
 }
 
 /* Further runs, up to the first whose results are not those of `want`. */
-static int judge_repeats(const struct call *c, const struct tensors *want, int runs,
+static int judge_repeats(const struct run *c, const struct tensors *want, int runs,
                          struct verdicts *list)
 {
-    struct tensors *again = tensors_copy(c->op, c->sizes, want);
+    struct tensors *again = tensors_copy(&c->call, want);
     int e = !again, before = list->n;
 
     for (int run = 2; !e && run <= runs && list->n == before; run++) {
@@ -82,10 +82,10 @@ static int judge_repeats(const struct call *c, const struct tensors *want, int r
 
 /* An element that no kernel has written is still NaN, whose distance from the
  * oracle's result is infinite: parity notices that too. */
-static int judge_shape(const struct call *c, struct question *q, void *data, struct verdicts *list)
+static int judge_shape(const struct run *c, struct question *q, void *data, struct verdicts *list)
 {
     const struct session *s = data;
-    struct call guarded = *c;
+    struct run guarded = *c;
     struct tensors *got = NULL;
     struct bounds bounds;
     struct outcome out;
@@ -97,15 +97,15 @@ static int judge_shape(const struct call *c, struct question *q, void *data, str
     return e;
 }
 
-static int shape_case(const struct op *o, const struct frame *f, void *data)
+static int shape_case(const struct call *f, void *data)
 {
     struct kernel_test *each = data;
     struct session *s = each->data;
 
     if (!part_takes(&s->part))
         return 0;
-    if (work_of(o, f) <= s->limit)
-        return test_kernels(o, f, each);
+    if (work_of(f) <= s->limit)
+        return test_kernels(f, each);
     s->left++;
     return 0;
 }
@@ -136,7 +136,7 @@ static void judge_shapes(const struct backend *b, const struct part *p)
 
 static void refuse(const struct op *o, const char *text, const char *names)
 {
-    struct frame f;
+    struct call f;
     int refused = cases_one(o, text, &f) != 0;
 
     ok(refused && strstr(err_text(), names), "%s refuses %s", o->name, text);
@@ -176,14 +176,16 @@ struct limit {
     const char *names;
 };
 
-static int decline(const struct op *o, const struct frame *f, void *data)
+static int decline(const struct call *f, void *data)
 {
+    const struct op *o = f->op;
     const struct limit *l = data;
     char text[MAX_TEXT];
 
-    op_text(o, f, text);
+    op_text(f, text);
     for (const struct impl *const *k = op_kernels(o, l->backend); *k; k++) {
-        const char *why = impl_declines(*k, f);
+        const struct call c = call_on(f, l->backend, *k);
+        const char *why = impl_declines(&c);
         ok(why && strstr(why, l->names), "%s %s declines %s %s", l->backend->name, (*k)->name,
            o->name, text);
         printf("# %s\n", why ? why : "it does not");

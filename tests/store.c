@@ -97,10 +97,10 @@ static void trial(int i, const char *op, const char *text, enum dtype type)
     struct trial *t = &trials[i];
     char words[MAX_TEXT];
 
-    *t = (struct trial){.op = op_find(op), .type = type, .seed = 100 + i};
-    if (cases_one(t->op, text, &t->sizes))
+    *t = (struct trial){.call.op = op_find(op), .type = type, .seed = 100 + i};
+    if (cases_one(t->call.op, text, &t->call))
         ok(0, "%s", err_text());
-    op_text(t->op, &t->sizes, words);
+    op_text(&t->call, words);
     snprintf(t->text, sizeof t->text, "%s %s seed=%d", op, words, 100 + i);
 }
 
@@ -108,28 +108,24 @@ static void trial(int i, const char *op, const char *text, enum dtype type)
 static void result(struct result *r, const struct trial *t, int repeats)
 {
     const struct backend *b[] = {&ref64, t->type == BF16 ? &ref16 : &ref32};
-    *r = (struct result){.trial = t, .inputs = tensors_new(t->op, &t->sizes), .n_ran = 2};
+    *r = (struct result){.trial = t, .inputs = tensors_new(&t->call), .n_ran = 2};
 
-    tensors_draw(r->inputs, t->op, &t->sizes, t->seed, 1);
-    tensors_round(r->inputs, t->op, &t->sizes, b[1]);
+    tensors_draw(r->inputs, &t->call, t->seed, 1);
+    const struct call rounded = call_on(&t->call, b[1], NULL);
+    tensors_round(r->inputs, &rounded);
     for (int k = 0; k < 2; k++) {
         struct ran *ran = &r->ran[k];
-        *ran = (struct ran){.backend = b[k],
-                            .kernel = op_kernels(t->op, b[k])[0],
-                            .t = tensors_copy(t->op, &t->sizes, r->inputs)};
-        struct call c = {.op = t->op,
-                         .backend = b[k],
-                         .kernel = ran->kernel,
-                         .sizes = &t->sizes,
-                         .repeats = repeats};
+        struct run c = {.call = call_on(&t->call, b[k], op_kernels(t->call.op, b[k])[0]),
+                        .repeats = repeats};
+        *ran = (struct ran){.call = c.call, .t = tensors_copy(&t->call, r->inputs)};
         if (run_op(&c, ran->t, &ran->outcome))
             ok(0, "%s", err_text());
     }
-    struct verdict *v = verdict_add(&r->verdicts, "parity", "out", b[1], r->ran[1].kernel);
+    struct verdict *v = verdict_add(&r->verdicts, "parity", "out", b[1], r->ran[1].call.kernel);
     *v = (struct verdict){v->check, v->backend, v->kernel, "out", 1, 2, 4, "[3,0,17]", -1, 1, 0};
-    v = verdict_add(&r->verdicts, "repeat", "d_x", b[1], r->ran[1].kernel);
+    v = verdict_add(&r->verdicts, "repeat", "d_x", b[1], r->ran[1].call.kernel);
     *v = (struct verdict){v->check, v->backend, v->kernel, "d_x", 1, 2, 0, "", 5, 0, 0};
-    v = verdict_add(&r->verdicts, "differences", "d_x", b[0], r->ran[0].kernel);
+    v = verdict_add(&r->verdicts, "differences", "d_x", b[0], r->ran[0].call.kernel);
     *v = (struct verdict){v->check, v->backend, v->kernel, "d_x", 0, 0, 4, "", -1, 1, 1};
     r->failed = 1;
     r->skipped = 3;
@@ -260,11 +256,11 @@ static int is_dataset(hid_t trial, const struct trial *t, const char *folder, in
                       const double *want, int bits)
 {
     char path[64];
-    const char *shape = op_shape(t->op, &t->sizes, arg);
-    int64_t n = op_count(t->op, &t->sizes, arg);
+    const char *shape = op_shape(&t->call, arg);
+    int64_t n = op_count(&t->call, arg);
     double *got = malloc(n * sizeof *got);
 
-    snprintf(path, sizeof path, "%s/%s", folder, t->op->arg[arg].name);
+    snprintf(path, sizeof path, "%s/%s", folder, t->call.op->arg[arg].name);
     hid_t d = H5Dopen2(trial, path, H5P_DEFAULT), type = d < 0 ? -1 : H5Dget_type(d);
     int good = d >= 0 && H5Tget_size(type) == (size_t)bits / 8 &&
                H5Dread(d, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, got) >= 0 &&
@@ -272,7 +268,7 @@ static int is_dataset(hid_t trial, const struct trial *t, const char *folder, in
     for (int i = 0; good && shape[i]; i++) {
         char label[64] = "", name[64];
         hsize_t length = 0;
-        snprintf(name, sizeof name, "%s", op_axis(t->op, shape[i]));
+        snprintf(name, sizeof name, "%s", op_axis(t->call.op, shape[i]));
         if (strchr(shape, shape[i]) < shape + i)
             strcat(name, "_2");
         hid_t scale = H5Dopen2(trial, name, H5P_DEFAULT);
@@ -280,7 +276,7 @@ static int is_dataset(hid_t trial, const struct trial *t, const char *folder, in
         good = scale >= 0 && H5DSis_attached(d, scale, i) > 0 &&
                H5DSget_label(d, i, label, sizeof label) >= 0 && strcmp(label, name) == 0 &&
                H5Sget_simple_extent_dims(space, &length, NULL) == 1 &&
-               length == (hsize_t)DIM(&t->sizes, shape[i]);
+               length == (hsize_t)DIM(&t->call, shape[i]);
         H5Sclose(space);
         H5Dclose(scale);
     }
@@ -295,14 +291,14 @@ static int is_dataset(hid_t trial, const struct trial *t, const char *folder, in
 static int is_trial(hid_t trial, const struct result *r, enum save save)
 {
     const struct trial *t = r->trial;
-    int good = is_text(trial, "op", t->op->name) && is_text(trial, "line", t->text) &&
+    int good = is_text(trial, "op", t->call.op->name) && is_text(trial, "line", t->text) &&
                is_text(trial, "skips", r->skips) && number(trial, "n_checks") == r->verdicts.n &&
                number(trial, "failed") == r->failed && number(trial, "unjudged") == 1 &&
                number(trial, "skipped") == r->skipped;
 
-    for (int i = 0; i < t->op->n_args; i++) {
-        unsigned flags = t->op->arg[i].flags;
-        if (!op_has(t->op, &t->sizes, i))
+    for (int i = 0; i < t->call.op->n_args; i++) {
+        unsigned flags = t->call.op->arg[i].flags;
+        if (!op_has(&t->call, i))
             continue;
         if (save == SAVE_ALL && flags & IN)
             good = good && is_dataset(trial, t, "in", i, r->inputs->x[i], 32);
@@ -311,10 +307,10 @@ static int is_trial(hid_t trial, const struct result *r, enum save save)
         for (int k = 0; save != SAVE_NONE && k < r->n_ran; k++) {
             int bits = k == 0 ? 64 : 32;
             char d[32];
-            snprintf(d, sizeof d, "%s/d", r->ran[k].backend->name);
+            snprintf(d, sizeof d, "%s/d", r->ran[k].call.backend->name);
             if (flags & OUT)
-                good = good &&
-                       is_dataset(trial, t, r->ran[k].backend->name, i, r->ran[k].t->x[i], bits);
+                good = good && is_dataset(trial, t, r->ran[k].call.backend->name, i,
+                                          r->ran[k].t->x[i], bits);
             if (save == SAVE_ALL && flags & IN && flags & DIFF)
                 good = good && is_dataset(trial, t, d, i, r->ran[k].t->g[i], bits);
         }

@@ -28,15 +28,15 @@ static inline int coarse(const struct verdict *v)
 }
 
 /* One line: passed if nothing failed, and if there was anything to fail. */
-static inline void report(const struct op *o, const struct frame *f, const struct verdicts *list,
-                          int error, const char *what)
+static inline void report(const struct call *f, const struct verdicts *list, int error,
+                          const char *what)
 {
     char text[MAX_TEXT];
-    op_text(o, f, text);
+    op_text(f, text);
     int bad = 0;
     for (int i = 0; i < list->n; i++)
         bad |= !list->v[i].pass || coarse(&list->v[i]);
-    if (!ok(!error && list->n > 0 && !bad, "%s: %s %s", what, o->name, text)) {
+    if (!ok(!error && list->n > 0 && !bad, "%s: %s %s", what, f->op->name, text)) {
         if (error)
             printf("# %s\n", err_text());
         for (int i = 0; i < list->n; i++)
@@ -46,8 +46,7 @@ static inline void report(const struct op *o, const struct frame *f, const struc
 }
 
 static inline void for_cases(const struct op *o, const char *cases,
-                             int (*each)(const struct op *, const struct frame *, void *),
-                             void *data)
+                             int (*each)(const struct call *, void *), void *data)
 {
     if (cases_each(o, cases, each, data))
         ok(0, "%s: %s", o->name, err_text());
@@ -57,7 +56,7 @@ static inline void identities(const struct op *o, const struct backend *b, const
 {
     for (int i = 0; i < o->n_identities; i++) {
         struct verdicts list = {0};
-        const char *why = identity_declined(o, &o->identity[i], k);
+        const char *why = identity_declined(o, &o->identity[i], b, k);
         if (why) {
             printf("# %s %s declines a side of '%s': %s\n", b->name, k->name, o->identity[i].name,
                    why);
@@ -77,20 +76,21 @@ static inline void identities(const struct op *o, const struct backend *b, const
     }
 }
 
+/* A kernel of a backend. */
 struct on {
     const struct backend *backend;
     const struct impl *kernel;
 };
 
-/* Why the kernel declines the case, which is printed on a comment line; or NULL. */
-static inline const char *declined(const struct op *o, const struct frame *f, const struct on *on)
+/* Why the kernel declines the call, which is printed on a comment line; or NULL. */
+static inline const char *declined(const struct call *f)
 {
-    const char *why = impl_declines(on->kernel, f);
+    const char *why = impl_declines(f);
     char text[MAX_TEXT];
 
     if (why) {
-        op_text(o, f, text);
-        printf("# %s %s declines %s: %s\n", on->backend->name, on->kernel->name, text, why);
+        op_text(f, text);
+        printf("# %s %s declines %s: %s\n", f->backend->name, f->kernel->name, text, why);
     }
     return why;
 }
@@ -103,15 +103,14 @@ struct question {
 };
 
 /* Nonzero after err_set(); it must be freed in any case. */
-static inline int question_new(struct question *q, const struct op *o, const struct frame *f,
-                               const struct backend *b)
+static inline int question_new(struct question *q, const struct call *f)
 {
-    *q = (struct question){.inputs = tensors_new(o, f)};
+    *q = (struct question){.inputs = tensors_new(f)};
     if (!q->inputs)
         return -1;
-    tensors_draw(q->inputs, o, f, 1, 1);
-    tensors_round(q->inputs, o, f, b);
-    return truth_find(&q->truth, o, f, b, q->inputs);
+    tensors_draw(q->inputs, f, 1, 1);
+    tensors_round(q->inputs, f);
+    return truth_find(&q->truth, f, q->inputs);
 }
 
 static inline void question_free(struct question *q)
@@ -121,9 +120,9 @@ static inline void question_free(struct question *q)
 }
 
 /* Arithmetic operations of both passes. */
-static inline double work_of(const struct op *o, const struct frame *f)
+static inline double work_of(const struct call *f)
 {
-    return o->flops(f, FORWARD) + o->flops(f, BACKWARD);
+    return f->op->flops(f, FORWARD) + f->op->flops(f, BACKWARD);
 }
 
 /* Is the operation among the n names, or are there none?  For programs that take names of
@@ -149,10 +148,10 @@ static inline int all_known(int argc, char *const *argv)
 
 /* Run it once: every result must be within its bound of the oracle's.  `got` becomes
  * the run's tensors and `bounds` the bounds, for further checks. */
-static inline int judge_parity(const struct call *c, struct question *q, struct tensors **got,
+static inline int judge_parity(const struct run *c, struct question *q, struct tensors **got,
                                struct bounds *bounds, struct outcome *out, struct verdicts *list)
 {
-    bounds_from(bounds, c->backend, c->kernel, &q->truth);
+    bounds_from(bounds, &c->call, &q->truth);
     *got = run_copy(c, q->inputs, out);
     return *got ? check_parity(*got, bounds, list) : -1;
 }
@@ -161,7 +160,7 @@ static inline int judge_parity(const struct call *c, struct question *q, struct 
 struct kernel_test {
     const struct backend *backend;
     /* Run it, and add verdicts; nonzero after err_set(). */
-    int (*judge)(const struct call *c, struct question *q, void *data, struct verdicts *list);
+    int (*judge)(const struct run *c, struct question *q, void *data, struct verdicts *list);
     int (*left_out)(const struct impl *k, void *data); /* or NULL: none is */
     void *data;
     const char *how;        /* printed behind the kernel's name, ", once" */
@@ -189,27 +188,26 @@ static inline int other_kernel(const struct impl *k)
 }
 
 /* One case, on all kernels that take it: oracle and yardstick are run once for them. */
-static inline int test_kernels(const struct op *o, const struct frame *f, void *data)
+static inline int test_kernels(const struct call *f, void *data)
 {
     const struct kernel_test *a = data;
-    const struct impl *const *kernels = op_kernels(o, a->backend);
+    const struct impl *const *kernels = op_kernels(f->op, a->backend);
     struct question q = {.inputs = NULL};
     int no_question = 0;
 
     for (int k = 0; kernels[k]; k++) {
-        const struct on on = {a->backend, kernels[k]};
-        struct call c = {.op = o, .backend = a->backend, .kernel = kernels[k], .sizes = f};
+        const struct run c = {.call = call_on(f, a->backend, kernels[k])};
         struct verdicts list = {0};
         char what[100];
 
         if ((a->left_out && a->left_out(kernels[k], a->data)) || other_kernel(kernels[k]) ||
-            declined(o, f, &on))
+            declined(&c.call))
             continue;
         if (!q.inputs)
-            no_question = question_new(&q, o, f, a->backend);
+            no_question = question_new(&q, &c.call);
         int e = no_question || a->judge(&c, &q, a->data, &list);
         snprintf(what, sizeof what, "%s %s%s", a->backend->name, kernels[k]->name, a->how);
-        report(o, f, &list, e, what);
+        report(f, &list, e, what);
         if (a->taken && !e)
             count_taken(&list, a->taken[k]);
         verdicts_free(&list);
@@ -219,7 +217,7 @@ static inline int test_kernels(const struct op *o, const struct frame *f, void *
 }
 
 /* Parity with the oracle, and the properties. */
-static inline int judge_case(const struct call *c, struct question *q, void *data,
+static inline int judge_case(const struct run *c, struct question *q, void *data,
                              struct verdicts *list)
 {
     struct tensors *got = NULL;
@@ -243,14 +241,15 @@ static inline void report_taken(const struct op *o, const struct backend *b, int
            both ? "forward and backward" : "forward");
 }
 
-static inline int neutral_case(const struct op *o, const struct frame *f, void *data)
+static inline int neutral_case(const struct call *f, void *data)
 {
     const struct on *on = data;
+    const struct call c = call_on(f, on->backend, on->kernel);
     struct verdicts list = {0};
-    if (declined(o, f, on))
+    if (declined(&c))
         return 0;
-    int e = check_neutral(o, f, on->backend, on->kernel, 1, &list);
-    report(o, f, &list, e, o->neutral->name);
+    int e = check_neutral(&c, 1, &list);
+    report(f, &list, e, f->op->neutral->name);
     verdicts_free(&list);
     return 0;
 }

@@ -18,12 +18,12 @@ static const struct param params[] = {
     [ADAMW_WEIGHT_DECAY] = REAL_PARAM("weight_decay", 0.01, 0, 1e3, "decay of p, times lr"),
 };
 
-static int has_master(const struct frame *f)
+static int has_master(const struct call *f)
 {
     return f->choice[ADAMW_MASTER];
 }
 
-static int no_master(const struct frame *f)
+static int no_master(const struct call *f)
 {
     return !has_master(f);
 }
@@ -40,13 +40,13 @@ static const struct arg args[] = {
     ARG(adamw, master_next, "N", OUT | WIDE, .when = has_master),
 };
 
-static double flops(const struct frame *f, enum pass p)
+static double flops(const struct call *f, enum pass p)
 {
     return p == FORWARD ? 14.0 * DIM(f, 'N') : 0;
 }
 
 /* A root and a reciprocal. */
-static double specials(const struct frame *f, enum pass p)
+static double specials(const struct call *f, enum pass p)
 {
     return p == FORWARD ? 2.0 * DIM(f, 'N') : 0;
 }

@@ -26,24 +26,24 @@ static const struct arg args[] = {
     ARG(cross_entropy, count, "O", SAVED | WHOLE),
 };
 
-static int derive(struct frame *f)
+static int derive(struct call *f)
 {
     DIM(f, 'O') = 1;
     return 0;
 }
 
-static int64_t index_range(const struct frame *f)
+static int64_t index_range(const struct call *f)
 {
     return DIM(f, 'V');
 }
 
-static double flops(const struct frame *f, enum pass p)
+static double flops(const struct call *f, enum pass p)
 {
     double logits = (double)DIM(f, 'R') * DIM(f, 'V');
     return (p == FORWARD ? 4 + (f->real[CROSS_SMOOTHING] > 0) : 4) * logits;
 }
 
-static double specials(const struct frame *f, enum pass p)
+static double specials(const struct call *f, enum pass p)
 {
     (void)p;
     return (double)DIM(f, 'R') * DIM(f, 'V');

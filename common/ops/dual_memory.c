@@ -10,32 +10,32 @@ static const char *const gates[] = {"none", "sum", "matrix", "scaled", NULL};
 static const char *const tapes[] = {"shared", "each", NULL};
 static const char *const tape_inits[] = {"normal", "zero", NULL};
 
-static const char *preset_says(const struct frame *f)
+static const char *preset_says(const struct call *f)
 {
     return f->choice[DUAL_PRESET] == DUAL_PARTS ? NULL : "only preset = parts leaves it open";
 }
 
-static int gated(const struct frame *f)
+static int gated(const struct call *f)
 {
     return dual_parts(f).gate != DUAL_NO_GATE;
 }
 
-static int ungated(const struct frame *f)
+static int ungated(const struct call *f)
 {
     return !gated(f);
 }
 
-static int by_matrix(const struct frame *f)
+static int by_matrix(const struct call *f)
 {
     return dual_parts(f).gate == DUAL_MATRIX;
 }
 
-static int scaled(const struct frame *f)
+static int scaled(const struct call *f)
 {
     return dual_parts(f).gate == DUAL_SCALED;
 }
 
-static const char *not_scaled(const struct frame *f)
+static const char *not_scaled(const struct call *f)
 {
     return scaled(f) ? NULL : "only a scaled gate (e29c) is clamped";
 }
@@ -76,7 +76,7 @@ static const struct axis axes[] = {
     {0, NULL},
 };
 
-static int derive(struct frame *f)
+static int derive(struct call *f)
 {
     if (!DIM(f, 'I'))
         DIM(f, 'I') = DIM(f, 'D');
@@ -86,7 +86,7 @@ static int derive(struct frame *f)
     return 0;
 }
 
-static const char *warning(const struct frame *f)
+static const char *warning(const struct call *f)
 {
     return f->choice[DUAL_TAPE_INIT] == DUAL_ZERO && DIM(f, 'N') > 1
                ? "tape_init = zero: all slots stay equal for ever, attention is 1/slots, and "
@@ -96,12 +96,12 @@ static const char *warning(const struct frame *f)
 
 /* ---- tensors ---- */
 
-static const char *tape_shape(const struct frame *f)
+static const char *tape_shape(const struct call *f)
 {
     return f->choice[DUAL_TAPE] == DUAL_EACH ? "BND" : "ND";
 }
 
-static enum fill tape_fill(const struct frame *f)
+static enum fill tape_fill(const struct call *f)
 {
     return f->choice[DUAL_TAPE_INIT] == DUAL_ZERO ? ZERO : FAN;
 }
@@ -139,14 +139,14 @@ static const struct arg args[] = {
 /* ---- cost ---- */
 
 /* Elements of one [T,B,D]. */
-static double elements(const struct frame *f)
+static double elements(const struct call *f)
 {
     return (double)DIM(f, 'T') * DIM(f, 'B') * DIM(f, 'D');
 }
 
 /* W_h h and W_write h, W_x x, W_z x and the gate's; backward each twice, by the
  * matrix and by what it multiplied. */
-static double products(const struct frame *f, enum pass p)
+static double products(const struct call *f, enum pass p)
 {
     double columns = 2 * DIM(f, 'D') + (1 + gated(f)) * DIM(f, 'I') + by_matrix(f) * DIM(f, 'F');
     return 2 * elements(f) * columns * (p == FORWARD ? 1 : 2);
@@ -156,7 +156,7 @@ static double products(const struct frame *f, enum pass p)
  * in the read (2), in the scores of writing (2) and written (3); backward it is
  * replayed (3), and then has domega (3), dv (4, or 2 and dh 2), dM (3), drho (2), dM
  * again (4) and dh (2).  The sums of a gate are 2 per element, scaled 6. */
-static double flops(const struct frame *f, enum pass p)
+static double flops(const struct call *f, enum pass p)
 {
     int gate = dual_parts(f).gate;
     double sums = gate == DUAL_SCALED ? 6 : gate == DUAL_SUM ? 2 : 0;
@@ -167,7 +167,7 @@ static double flops(const struct frame *f, enum pass p)
 /* tanh; a softmax's exponentials and the reciprocal of their sum, or a root for
  * each slot; a gate's exponential and reciprocal.  Backward finds h, rho and
  * omega; entmax's slopes are the roots of its weights. */
-static double specials(const struct frame *f, enum pass p)
+static double specials(const struct call *f, enum pass p)
 {
     struct dual_parts of = dual_parts(f);
     double attends = 2.0 * DIM(f, 'T') * DIM(f, 'B');
@@ -194,7 +194,7 @@ static double specials(const struct frame *f, enum pass p)
  *
  *     backward     dM to domega: d;  attend': n + 2;  dv, or dh: n;  with query v
  *                  W_write^T dv: d;  dp: 2;  drho: 1 + d;  attend': n + 2;  dM: 2 */
-static struct chain chain(const struct frame *f, enum pass p)
+static struct chain chain(const struct call *f, enum pass p)
 {
     struct dual_parts of = dual_parts(f);
     int d = 1 + additions(DIM(f, 'D')), n = 1 + additions(DIM(f, 'N'));

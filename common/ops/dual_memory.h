@@ -61,7 +61,7 @@ struct dual_parts {
     int attention, query, gate;
 };
 
-static inline struct dual_parts dual_parts(const struct frame *f)
+static inline struct dual_parts dual_parts(const struct call *f)
 {
     static const struct dual_parts of[] = {
         [DUAL_E23] = {DUAL_SOFTMAX, DUAL_QUERY_H, DUAL_NO_GATE},

@@ -12,37 +12,37 @@ static const char *const nonlins[] = {"tanh", "linear", "rmsnorm", "frobnorm", N
 static const char *const z_mods[] = {"column", "row", "full", NULL};
 static const char *const trajectories[] = {"checkpoint", "store", NULL};
 
-static int state_is(const struct frame *f, int state)
+static int state_is(const struct call *f, int state)
 {
     return f->choice[E74_STATE] == state;
 }
 
-static int has_z(const struct frame *f)
+static int has_z(const struct call *f)
 {
     return f->choice[E74_PROJ] == E74_WITH_Z;
 }
 
-static const char *without_z(const struct frame *f)
+static const char *without_z(const struct call *f)
 {
     return has_z(f) ? NULL : "only proj = full has a z";
 }
 
-static int stored(const struct frame *f)
+static int stored(const struct call *f)
 {
     return f->choice[E74_TRAJECTORY] == E74_STORE;
 }
 
-static const char *without_interval(const struct frame *f)
+static const char *without_interval(const struct call *f)
 {
     return stored(f) ? "trajectory = store keeps the state before every step" : NULL;
 }
 
-static const char *not_lowrank(const struct frame *f)
+static const char *not_lowrank(const struct call *f)
 {
     return state_is(f, E74_LOWRANK) ? NULL : "only state = lowrank has a rank";
 }
 
-static const char *not_blockdiag(const struct frame *f)
+static const char *not_blockdiag(const struct call *f)
 {
     return state_is(f, E74_BLOCKDIAG) ? NULL : "only state = blockdiag has blocks";
 }
@@ -86,7 +86,7 @@ static const struct axis axes[] = {
     {0, NULL},
 };
 
-static int derive(struct frame *f)
+static int derive(struct call *f)
 {
     int64_t N = DIM(f, 'N'), L = DIM(f, 'L'), T = DIM(f, 'T');
 
@@ -103,32 +103,32 @@ static int derive(struct frame *f)
 
 /* ---- tensors ---- */
 
-static int has_v(const struct frame *f)
+static int has_v(const struct call *f)
 {
     return f->choice[E74_PROJ] != E74_TIED_KVQ;
 }
 
-static int has_q(const struct frame *f)
+static int has_q(const struct call *f)
 {
     return f->choice[E74_PROJ] <= E74_NO_Z;
 }
 
-static int lowrank(const struct frame *f)
+static int lowrank(const struct call *f)
 {
     return state_is(f, E74_LOWRANK);
 }
 
-static int not_factored(const struct frame *f)
+static int not_factored(const struct call *f)
 {
     return !lowrank(f);
 }
 
-static const char *state_shape(const struct frame *f)
+static const char *state_shape(const struct call *f)
 {
     return ((const char *[]){"BHNN", "BHN", "BHNR", "BHMLL"})[f->choice[E74_STATE]];
 }
 
-static const char *checkpoint_shape(const struct frame *f)
+static const char *checkpoint_shape(const struct call *f)
 {
     return ((const char *[]){"CBHNN", "CBHN", "CBHNR", "CBHMLL"})[f->choice[E74_STATE]];
 }
@@ -189,19 +189,19 @@ static const struct arg block_args[] = {
 /* ---- cost ---- */
 
 /* Of a state's row. */
-static int64_t columns(const struct frame *f)
+static int64_t columns(const struct call *f)
 {
     return ((int64_t[]){DIM(f, 'N'), 1, DIM(f, 'R'), DIM(f, 'L')})[f->choice[E74_STATE]];
 }
 
 /* Rows of a state, over all steps, sequences and heads. */
-static double all_rows(const struct frame *f)
+static double all_rows(const struct call *f)
 {
     return (double)DIM(f, 'T') * DIM(f, 'B') * DIM(f, 'P');
 }
 
 /* Of low rank: V^T u, V^T q and W_r k^. */
-static double keys_flops(const struct frame *f)
+static double keys_flops(const struct call *f)
 {
     return lowrank(f) ? 2 * 3 * all_rows(f) * DIM(f, 'R') : 0;
 }
@@ -209,7 +209,7 @@ static double keys_flops(const struct frame *f)
 /* Multiplications and additions, f's own evaluations left out.  A state is
  * read twice and updated once per step; backward replays one of these reads
  * and the update, and then makes seven more passes over the state. */
-static double cell_flops(const struct frame *f, enum pass p)
+static double cell_flops(const struct call *f, enum pass p)
 {
     double state = 2 * all_rows(f) * columns(f), keys = keys_flops(f);
     return p == FORWARD ? 3 * state + keys : 9 * state + 4 * keys;
@@ -218,7 +218,7 @@ static double cell_flops(const struct frame *f, enum pass p)
 /* Forward S u and S q; backward the replayed S u, then S^T dy, dP k^, dP^T
  * delta and S^T a.  A linear recurrence is made of products altogether, over
  * chunks of steps; a diagonal state has none. */
-static double cell_products(const struct frame *f, enum pass p)
+static double cell_products(const struct call *f, enum pass p)
 {
     double state = 2 * all_rows(f) * columns(f), keys = keys_flops(f);
 
@@ -229,7 +229,7 @@ static double cell_products(const struct frame *f, enum pass p)
     return p == FORWARD ? 2 * state + keys : 5 * state + 4 * keys;
 }
 
-static int has_norm(const struct frame *f)
+static int has_norm(const struct call *f)
 {
     return f->choice[E74_NONLIN] >= E74_RMSNORM;
 }
@@ -238,7 +238,7 @@ static int has_norm(const struct frame *f)
  * root and a reciprocal each; out's sigmoid an exponential and a reciprocal.
  * Backward has them once more, and then one reciprocal more, of |k| and |P|.
  * tanh is evaluated again for the states that are no checkpoints. */
-static double cell_specials(const struct frame *f, enum pass p)
+static double cell_specials(const struct call *f, enum pass p)
 {
     double steps = (double)DIM(f, 'T') * DIM(f, 'B') * DIM(f, 'H');
     double keys = state_is(f, E74_BLOCKDIAG) ? (double)DIM(f, 'M') : 1;
@@ -271,7 +271,7 @@ static double cell_specials(const struct frame *f, enum pass p)
  *     diagonal   tanh: G = G d' + e', 1;  norms: <G,P>, then 1
  *
  * A linear recurrence has none: its steps can be taken in chunks, or as a scan. */
-static struct chain cell_chain(const struct frame *f, enum pass p)
+static struct chain cell_chain(const struct call *f, enum pass p)
 {
     struct chain c = {(double)DIM(f, 'T'), 0, 0};
     int diagonal = state_is(f, E74_DIAGONAL), dot = 1 + additions(columns(f));
@@ -295,32 +295,32 @@ static struct chain cell_chain(const struct frame *f, enum pass p)
 }
 
 /* Of k, v, q, z; backward the gradients of x and of the weights. */
-static double projections(const struct frame *f, enum pass p)
+static double projections(const struct call *f, enum pass p)
 {
     double product = 2.0 * DIM(f, 'T') * DIM(f, 'B') * DIM(f, 'P') * DIM(f, 'D');
     int products = 1 + has_v(f) + has_q(f) + has_z(f);
     return products * product * (p == FORWARD ? 1 : 2);
 }
 
-static double layer_flops(const struct frame *f, enum pass p)
+static double layer_flops(const struct call *f, enum pass p)
 {
     return cell_flops(f, p) + projections(f, p);
 }
 
-static double layer_products(const struct frame *f, enum pass p)
+static double layer_products(const struct call *f, enum pass p)
 {
     return cell_products(f, p) + projections(f, p);
 }
 
 /* The layer's, the projection back to dim, the norm and the sum. */
-static double block_flops(const struct frame *f, enum pass p)
+static double block_flops(const struct call *f, enum pass p)
 {
     double rows = (double)DIM(f, 'T') * DIM(f, 'B'), back = 2 * rows * DIM(f, 'P') * DIM(f, 'D');
     return layer_flops(f, p) + (p == FORWARD ? back : 2 * back) +
            rows * DIM(f, 'D') * (p == FORWARD ? 5 : 10);
 }
 
-static double block_products(const struct frame *f, enum pass p)
+static double block_products(const struct call *f, enum pass p)
 {
     double back = 2.0 * DIM(f, 'T') * DIM(f, 'B') * DIM(f, 'P') * DIM(f, 'D');
     return layer_products(f, p) + (p == FORWARD ? back : 2 * back);

@@ -22,8 +22,6 @@
 #ifndef E74_H
 #define E74_H
 
-#include <string.h>
-
 #include "common/op.h"
 
 #define E74_EPSILON 1e-6
@@ -75,23 +73,12 @@ struct e74_block {
     void *checkpoints;
 };
 
-/* Give a call its tensors and their gradients, two structs of `size` bytes, and its workspace. */
-static inline void e74_give(struct frame *c, const void *args, const void *grads, size_t size,
-                            void *work)
-{
-    memset(c->arg, 0, sizeof c->arg);
-    memset(c->grad, 0, sizeof c->grad);
-    memcpy(c->arg, args, size);
-    memcpy(c->grad, grads, size);
-    c->work = work;
-}
-
 /* The cell's call within the layer's f: its tensors are the layer's, and its
  * gradients of k, v, q, z are dp (NULL: none are wanted), where f has those. */
-static inline struct frame e74_cell_frame(const struct frame *f, void *const dp[4], void *work)
+static inline struct call e74_cell_call(const struct call *f, void *const dp[4], void *work)
 {
     const struct e74 *a = ARGS(f, e74), *g = GRADS(f, e74);
-    struct frame c = *f;
+    struct call c = *f;
     // clang-format off
     struct e74_cell ca = {a->k, a->v, a->q, a->z, a->S0, a->U0, a->V0, a->W_r,
                           a->out, a->S_T, a->U_T, a->y, a->checkpoints};
@@ -99,7 +86,7 @@ static inline struct frame e74_cell_frame(const struct frame *f, void *const dp[
                           dp && a->q ? dp[2] : NULL, dp && a->z ? dp[3] : NULL,
                           g->S0, g->U0, g->V0, g->W_r, g->out, g->S_T, g->U_T, NULL, NULL};
     // clang-format on
-    e74_give(&c, &ca, &cg, sizeof ca, work);
+    call_place(&c, &op_e74_cell, &ca, &cg, work);
     return c;
 }
 

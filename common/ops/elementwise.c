@@ -18,29 +18,29 @@ static const struct arg swiglu_args[] = {
     ARG(swiglu, y, "MD", OUT | DIFF),
 };
 
-static double elements(const struct frame *f)
+static double elements(const struct call *f)
 {
     return (double)DIM(f, 'M') * DIM(f, 'D');
 }
 
-static double silu_flops(const struct frame *f, enum pass p)
+static double silu_flops(const struct call *f, enum pass p)
 {
     return (p == FORWARD ? 4 : 8) * elements(f);
 }
 
-static double relu_flops(const struct frame *f, enum pass p)
+static double relu_flops(const struct call *f, enum pass p)
 {
     (void)p;
     return elements(f);
 }
 
-static double swiglu_flops(const struct frame *f, enum pass p)
+static double swiglu_flops(const struct call *f, enum pass p)
 {
     return (p == FORWARD ? 5 : 10) * elements(f);
 }
 
 /* A sigmoid is an exponential and a reciprocal. */
-static double sigmoids(const struct frame *f, enum pass p)
+static double sigmoids(const struct call *f, enum pass p)
 {
     (void)p;
     return 2 * elements(f);

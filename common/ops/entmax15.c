@@ -16,7 +16,7 @@ static const struct arg args[] = {
     ARG(entmax15, p, "RN", OUT | SAVED | DIFF),
 };
 
-static int derive(struct frame *f)
+static int derive(struct call *f)
 {
     if (DIM(f, 'N') > ENTMAX15_MAX_COLUMNS)
         return err_set("columns = %d: entmax15 takes rows of at most %d, which one warp sorts",
@@ -25,13 +25,13 @@ static int derive(struct frame *f)
 }
 
 /* Without the sort. */
-static double flops(const struct frame *f, enum pass p)
+static double flops(const struct call *f, enum pass p)
 {
     return (p == FORWARD ? 8.0 : 5.0) * DIM(f, 'R') * DIM(f, 'N');
 }
 
 /* The root of each tau, or of each p. */
-static double specials(const struct frame *f, enum pass p)
+static double specials(const struct call *f, enum pass p)
 {
     (void)p;
     return (double)DIM(f, 'R') * DIM(f, 'N');

@@ -15,27 +15,27 @@ static const struct param splitk_params[] = {PARAMS(64, 64, 131072)};
 static const struct param batched_params[] = {PARAMS(128, 128, 128),
                                               SIZE_PARAM("batch", 'G', 16, "products")};
 
-static int adds(const struct frame *f)
+static int adds(const struct call *f)
 {
     return f->real[GEMM_BETA] != 0;
 }
 
-static const char *a_shape(const struct frame *f)
+static const char *a_shape(const struct call *f)
 {
     return f->choice[GEMM_TRANSPOSE_A] ? "KM" : "MK";
 }
 
-static const char *b_shape(const struct frame *f)
+static const char *b_shape(const struct call *f)
 {
     return f->choice[GEMM_TRANSPOSE_B] ? "NK" : "KN";
 }
 
-static const char *batched_a_shape(const struct frame *f)
+static const char *batched_a_shape(const struct call *f)
 {
     return f->choice[GEMM_TRANSPOSE_A] ? "GKM" : "GMK";
 }
 
-static const char *batched_b_shape(const struct frame *f)
+static const char *batched_b_shape(const struct call *f)
 {
     return f->choice[GEMM_TRANSPOSE_B] ? "GNK" : "GKN";
 }
@@ -54,13 +54,13 @@ static const struct arg batched_args[] = {
     ARG(gemm, C, "GMN", OUT | DIFF),
 };
 
-static int alone(struct frame *f)
+static int alone(struct call *f)
 {
     DIM(f, 'G') = 1;
     return 0;
 }
 
-static double flops(const struct frame *f, enum pass p)
+static double flops(const struct call *f, enum pass p)
 {
     return 2.0 * DIM(f, 'G') * DIM(f, 'M') * DIM(f, 'N') * DIM(f, 'K') * (p == FORWARD ? 1 : 2);
 }

@@ -10,12 +10,12 @@ static const struct param params[] = {
     REAL_PARAM("beta", 0, -1e6, 1e6, "factor of y0, which is added"),
 };
 
-static int adds(const struct frame *f)
+static int adds(const struct call *f)
 {
     return f->real[GEMV_BETA] != 0;
 }
 
-static const char *a_shape(const struct frame *f)
+static const char *a_shape(const struct call *f)
 {
     return f->choice[GEMV_TRANSPOSE_A] ? "KM" : "MK";
 }
@@ -28,7 +28,7 @@ static const struct arg args[] = {
 };
 
 /* dx is a product like y; dA takes a multiplication for each of its elements. */
-static double flops(const struct frame *f, enum pass p)
+static double flops(const struct call *f, enum pass p)
 {
     return (double)DIM(f, 'M') * DIM(f, 'K') * (p == FORWARD ? 2 : 3);
 }

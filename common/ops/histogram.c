@@ -15,7 +15,7 @@ static const struct param params[] = {
 
 static const struct axis axes[] = {{'A', "kind"}, {0, NULL}};
 
-static enum fill fill_of(const struct frame *f)
+static enum fill fill_of(const struct call *f)
 {
     static const enum fill of[] = {GATE, LEVEL, WILD};
     return of[f->choice[DATA]];
@@ -27,13 +27,13 @@ static const struct arg args[] = {
     ARG(histogram, outside, "A", OUT | WHOLE, .was = "apart"),
 };
 
-static int derive(struct frame *f)
+static int derive(struct call *f)
 {
     DIM(f, 'A') = HISTOGRAM_KINDS;
     return 0;
 }
 
-static double flops(const struct frame *f, enum pass p)
+static double flops(const struct call *f, enum pass p)
 {
     return p == FORWARD ? 2.0 * DIM(f, 'N') : 0;
 }

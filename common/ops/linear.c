@@ -12,12 +12,12 @@ static const struct param params[] = {
     [LINEAR_ACT] = CHOICE_PARAM("act", acts, ACT_NONE, "the activation of y"),
 };
 
-static int has_bias(const struct frame *f)
+static int has_bias(const struct call *f)
 {
     return f->choice[LINEAR_BIAS];
 }
 
-static int keeps_z(const struct frame *f)
+static int keeps_z(const struct call *f)
 {
     return f->choice[LINEAR_ACT] == ACT_SILU;
 }
@@ -30,12 +30,12 @@ static const struct arg args[] = {
     ARG(linear, z, "MD", SAVED, .when = keeps_z),
 };
 
-static double products(const struct frame *f, enum pass p)
+static double products(const struct call *f, enum pass p)
 {
     return 2.0 * DIM(f, 'M') * DIM(f, 'C') * DIM(f, 'D') * (p == FORWARD ? 1 : 2);
 }
 
-static double flops(const struct frame *f, enum pass p)
+static double flops(const struct call *f, enum pass p)
 {
     int act = f->choice[LINEAR_ACT];
     double each = has_bias(f) + (act == ACT_SILU ? (p == FORWARD ? 4 : 8) : act == ACT_RELU);
@@ -43,7 +43,7 @@ static double flops(const struct frame *f, enum pass p)
 }
 
 /* A sigmoid is an exponential and a reciprocal. */
-static double specials(const struct frame *f, enum pass p)
+static double specials(const struct call *f, enum pass p)
 {
     (void)p;
     return f->choice[LINEAR_ACT] == ACT_SILU ? 2.0 * DIM(f, 'M') * DIM(f, 'D') : 0;

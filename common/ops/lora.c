@@ -20,13 +20,13 @@ static const struct arg args[] = {
 };
 
 /* Backward has one product for dx, and of those with A and B two each. */
-static double products(const struct frame *f, enum pass p)
+static double products(const struct call *f, enum pass p)
 {
     double C = DIM(f, 'C'), D = DIM(f, 'D'), low = DIM(f, 'R') * (C + D);
     return 2.0 * DIM(f, 'M') * (C * D + (p == FORWARD ? 1 : 2) * low);
 }
 
-static double flops(const struct frame *f, enum pass p)
+static double flops(const struct call *f, enum pass p)
 {
     return products(f, p) + (double)DIM(f, 'M') * DIM(f, 'R');
 }

@@ -46,33 +46,33 @@ static const struct arg qk_args[] = {
     ARG(qk_norm, rstd_k, "BTG", SAVED | WIDE),
 };
 
-static double rms_flops(const struct frame *f, enum pass p)
+static double rms_flops(const struct call *f, enum pass p)
 {
     return (double)DIM(f, 'R') * DIM(f, 'N') * (p == FORWARD ? 4 : 9);
 }
 
-static double layer_flops(const struct frame *f, enum pass p)
+static double layer_flops(const struct call *f, enum pass p)
 {
     return (double)DIM(f, 'R') * DIM(f, 'N') * (p == FORWARD ? 8 : 14);
 }
 
-static double qk_rows(const struct frame *f)
+static double qk_rows(const struct call *f)
 {
     return (double)DIM(f, 'B') * DIM(f, 'T') * (DIM(f, 'H') + DIM(f, 'G'));
 }
 
-static double qk_flops(const struct frame *f, enum pass p)
+static double qk_flops(const struct call *f, enum pass p)
 {
     return qk_rows(f) * DIM(f, 'D') * (p == FORWARD ? 4 : 9);
 }
 
 /* A root and its reciprocal, which backward finds kept. */
-static double specials(const struct frame *f, enum pass p)
+static double specials(const struct call *f, enum pass p)
 {
     return p == FORWARD ? 2.0 * DIM(f, 'R') : 0;
 }
 
-static double qk_specials(const struct frame *f, enum pass p)
+static double qk_specials(const struct call *f, enum pass p)
 {
     return p == FORWARD ? 2 * qk_rows(f) : 0;
 }

@@ -18,17 +18,17 @@ static const struct param params[] = {
 
 static const struct axis axes[] = {{'U', "one"}, {0, NULL}};
 
-static int is_max(const struct frame *f)
+static int is_max(const struct call *f)
 {
     return f->choice[REDUCE_KIND] == REDUCE_MAX;
 }
 
-static int is_norm2(const struct frame *f)
+static int is_norm2(const struct call *f)
 {
     return f->choice[REDUCE_KIND] == REDUCE_NORM2;
 }
 
-static const char *result_shape(const struct frame *f)
+static const char *result_shape(const struct call *f)
 {
     return f->choice[REDUCE_OVER] == REDUCE_ALL ? "U" : "R";
 }
@@ -56,20 +56,20 @@ static const struct identity identities[] = {
      "x=eye", "", "y", NULL},
 };
 
-static int derive(struct frame *f)
+static int derive(struct call *f)
 {
     DIM(f, 'U') = 1;
     return 0;
 }
 
-static double flops(const struct frame *f, enum pass p)
+static double flops(const struct call *f, enum pass p)
 {
     double n = (double)DIM(f, 'R') * DIM(f, 'N');
     return p == FORWARD ? (is_norm2(f) ? 2 * n : n) : is_norm2(f) ? n : 0;
 }
 
 /* A square root, or what dy is divided by. */
-static double specials(const struct frame *f, enum pass p)
+static double specials(const struct call *f, enum pass p)
 {
     (void)p;
     return is_norm2(f) ? (double)DIM(f, *result_shape(f)) : 0;

@@ -24,7 +24,7 @@ static const struct arg args[] = {
     ARG(rope, y, "BTHD", OUT | DIFF),
 };
 
-static int derive(struct frame *f)
+static int derive(struct call *f)
 {
     if (DIM(f, 'D') % 2)
         return err_set("dim = %lld: a head must be pairs, an even number", (long long)DIM(f, 'D'));
@@ -32,14 +32,14 @@ static int derive(struct frame *f)
 }
 
 /* A pair: four products, a sum and a difference. */
-static double flops(const struct frame *f, enum pass p)
+static double flops(const struct call *f, enum pass p)
 {
     (void)p;
     return 3.0 * DIM(f, 'B') * DIM(f, 'T') * DIM(f, 'H') * DIM(f, 'D');
 }
 
 /* The sine and the cosine of each angle, which all sequences and heads share. */
-static double specials(const struct frame *f, enum pass p)
+static double specials(const struct call *f, enum pass p)
 {
     (void)p;
     return (double)DIM(f, 'T') * DIM(f, 'D');

@@ -16,13 +16,13 @@ static const struct arg args[] = {
     ARG(softmax, y, "RN", OUT | SAVED | DIFF),
 };
 
-static double flops(const struct frame *f, enum pass p)
+static double flops(const struct call *f, enum pass p)
 {
     return (p == FORWARD ? 5.0 : 4.0) * DIM(f, 'R') * DIM(f, 'N');
 }
 
 /* Backward finds the exponentials in y. */
-static double specials(const struct frame *f, enum pass p)
+static double specials(const struct call *f, enum pass p)
 {
     return p == FORWARD ? (double)DIM(f, 'R') * DIM(f, 'N') : 0;
 }

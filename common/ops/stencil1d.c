@@ -14,7 +14,7 @@ static const struct arg args[] = {
 };
 
 /* 2R additions, no more than reach over the row, and a division for each element. */
-static double flops(const struct frame *f, enum pass p)
+static double flops(const struct call *f, enum pass p)
 {
     double reach = (double)(DIM(f, 'R') < DIM(f, 'N') ? DIM(f, 'R') : DIM(f, 'N') - 1);
     (void)p;

@@ -14,14 +14,14 @@ static const struct arg args[] = {
     ARG(stencil2d, y, "BHW", OUT | DIFF),
 };
 
-static double reach(const struct frame *f, char axis)
+static double reach(const struct call *f, char axis)
 {
     return (double)(DIM(f, 'R') < DIM(f, axis) ? DIM(f, 'R') : DIM(f, axis) - 1);
 }
 
 /* The sum over a square is one over rows of sums over columns: 2R additions for each, no more than
  * reach over the image, and a division. */
-static double flops(const struct frame *f, enum pass p)
+static double flops(const struct call *f, enum pass p)
 {
     (void)p;
     return (2 * reach(f, 'H') + 2 * reach(f, 'W') + 1) * DIM(f, 'B') * DIM(f, 'H') * DIM(f, 'W');

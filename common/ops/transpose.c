@@ -20,7 +20,7 @@ static const struct identity identities[] = {
 };
 
 /* Nothing is computed. */
-static double flops(const struct frame *f, enum pass p)
+static double flops(const struct call *f, enum pass p)
 {
     (void)f;
     (void)p;

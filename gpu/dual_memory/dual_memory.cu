@@ -16,14 +16,14 @@ namespace dual
 
 /* ---- one call ---- */
 
-struct call {
+struct dual_call {
     int64_t rows, D, in; /* T*B */
     int gate, each;
     float clamp;
     struct dual_memory a, g;
 };
 
-static call call_of(const struct frame *f)
+static dual_call dual_call_of(const struct call *f)
 {
     return {DIM(f, 'T') * DIM(f, 'B'),
             DIM(f, 'D'),
@@ -36,9 +36,9 @@ static call call_of(const struct frame *f)
 }
 
 /* The recurrence of a call, except xp, dh, dread, dp, dv, dM and work, which the caller sets. */
-static recurrence recurrence_of(const struct frame *f)
+static recurrence recurrence_of(const struct call *f)
 {
-    const call c = call_of(f);
+    const dual_call c = dual_call_of(f);
     const struct dual_parts parts = dual_parts(f);
     recurrence r = {};
 
@@ -75,9 +75,9 @@ struct layout {
 };
 
 template <typename T>
-static layout layout_of(const struct frame *f, enum pass p)
+static layout layout_of(const struct call *f, enum pass p)
 {
-    const call c = call_of(f);
+    const dual_call c = dual_call_of(f);
     const bool gated = c.gate != DUAL_NO_GATE, matrix = c.gate == DUAL_MATRIX;
     const bool back = p == BACKWARD, separate = gated && c.gate != DUAL_SUM;
     const int64_t each = c.rows * c.D, tape = DIM(f, 'N') * c.D, B = DIM(f, 'B');
@@ -119,7 +119,7 @@ static layout layout_of(const struct frame *f, enum pass p)
 
 /* The gate's argument g, clamped; *held: was it clamped? */
 template <typename T>
-static __device__ float argument(const call &c, int64_t i, int64_t j, bool *held)
+static __device__ float argument(const dual_call &c, int64_t i, int64_t j, bool *held)
 {
     const struct dual_memory &a = c.a;
 
@@ -139,7 +139,7 @@ static __device__ float argument(const call &c, int64_t i, int64_t j, bool *held
 
 /* out = h silu(g), or h. */
 template <typename T>
-__global__ void apply_gate(call c)
+__global__ void apply_gate(dual_call c)
 {
     FOR_MY_ELEMENTS (c, i, m, j) {
         float out = ((const float *)c.a.h)[i];
@@ -154,7 +154,7 @@ __global__ void apply_gate(call c)
 
 /* dg; and, unless the gate is a matrix, the gradients of its inputs: dh, dz and dread. */
 template <typename T>
-__global__ void apply_gate_back(call c, T *dg, T *dh, T *dz, T *dread)
+__global__ void apply_gate_back(dual_call c, T *dg, T *dh, T *dz, T *dread)
 {
     FOR_MY_ELEMENTS (c, i, m, j) {
         bool held;
@@ -174,7 +174,7 @@ __global__ void apply_gate_back(call c, T *dg, T *dh, T *dz, T *dread)
 
 /* Concatenates z, read and h to the operand of a matrix gate. */
 template <typename T>
-__global__ void gather(call c, T *wide)
+__global__ void gather(dual_call c, T *wide)
 {
     FOR_MY_ELEMENTS (c, i, m, j) {
         T *to = wide + m * 3 * c.D + j;
@@ -187,7 +187,7 @@ __global__ void gather(call c, T *wide)
 /* Splits the gradient of that operand into dz, dread and dh; dh also gets the term of out = h
  * silu(g). */
 template <typename T>
-__global__ void scatter(call c, const T *wide, T *dh, T *dz, T *dread)
+__global__ void scatter(dual_call c, const T *wide, T *dh, T *dz, T *dread)
 {
     FOR_MY_ELEMENTS (c, i, m, j) {
         const T *from = wide + m * 3 * c.D + j;
@@ -208,7 +208,7 @@ static int weight_gradient(const T *a, int64_t columns, const T *b, int64_t widt
 }
 
 template <typename T>
-static int gate_forward(const call &c, T *wide)
+static int gate_forward(const dual_call &c, T *wide)
 {
     const dim3 block = block_of(c.D, BLOCK);
     const unsigned blocks = blocks_of(c.rows, block);
@@ -228,7 +228,7 @@ static int gate_forward(const call &c, T *wide)
 
 /* The backward pass of the product with W_gate, from dg [T*B,D]. */
 template <typename T>
-static int matrix_back(const call &c, const T *dg, T *wide, T *dh, T *dz, T *dread)
+static int matrix_back(const dual_call &c, const T *dg, T *wide, T *dh, T *dz, T *dread)
 {
     const dim3 block = block_of(c.D, BLOCK);
     const unsigned blocks = blocks_of(c.rows, block);
@@ -249,7 +249,7 @@ static int matrix_back(const call &c, const T *dg, T *wide, T *dh, T *dz, T *dre
 
 /* The gradients of a scaled gate's parameters. */
 template <typename T>
-static int scales_back(const call &c, const T *dg, float *sums)
+static int scales_back(const dual_call &c, const T *dg, float *sums)
 {
     int e = column_sums((float *)c.g.g_z, sums, dg, (const T *)c.a.z, c.rows, c.D);
     if (!e)
@@ -260,7 +260,7 @@ static int scales_back(const call &c, const T *dg, float *sums)
 }
 
 template <typename T>
-static int gate_backward(const call &c, T *dg, T *dh, T *dz, T *dread, T *wide, float *sums)
+static int gate_backward(const dual_call &c, T *dg, T *dh, T *dz, T *dread, T *wide, float *sums)
 {
     const dim3 block = block_of(c.D, BLOCK);
 
@@ -274,9 +274,9 @@ static int gate_backward(const call &c, T *dg, T *dh, T *dz, T *dread, T *wide, 
 /* ---- forward ---- */
 
 template <typename T, const recurrence_kernel &KERNEL>
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
-    const call c = call_of(f);
+    const dual_call c = dual_call_of(f);
     const layout l = layout_of<T>(f, FORWARD);
     const bool gated = c.gate != DUAL_NO_GATE;
     char *work = (char *)f->work;
@@ -308,10 +308,10 @@ __global__ void stack_h(T *hs, const float *h0, const float *h, int64_t BD, int6
 
 /* Computes the gradients of the weights and of x from dp, dv and dz of all steps. */
 template <typename T>
-static int products_back(const struct frame *f, const T *dp, const T *dv, const T *dz, T *hs,
+static int products_back(const struct call *f, const T *dp, const T *dv, const T *dz, T *hs,
                          T *wide, float *sums)
 {
-    const call c = call_of(f);
+    const dual_call c = dual_call_of(f);
     const int64_t BD = DIM(f, 'B') * c.D, n = c.rows * c.D + BD;
     const bool gated = c.gate != DUAL_NO_GATE;
     const int64_t columns = (1 + gated) * c.D;
@@ -339,9 +339,9 @@ static int products_back(const struct frame *f, const T *dp, const T *dv, const 
 }
 
 template <typename T, const recurrence_kernel &KERNEL>
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
-    const call c = call_of(f);
+    const dual_call c = dual_call_of(f);
     const layout l = layout_of<T>(f, BACKWARD);
     const bool gated = c.gate != DUAL_NO_GATE, separate = c.gate != DUAL_SUM;
     char *work = (char *)f->work;
@@ -372,14 +372,14 @@ static int backward(const struct frame *f)
 /* ---- the kernels ---- */
 
 template <typename T, const recurrence_kernel &KERNEL>
-static size_t work(const struct frame *f, enum pass p)
+static size_t work(const struct call *f, enum pass p)
 {
     return layout_of<T>(f, p).recurrence + KERNEL.work(recurrence_of(f), p);
 }
 
 /* cuBLAS and struct recurrence have sizes of type int. */
 template <const recurrence_kernel &KERNEL>
-static const char *declines(const struct frame *f)
+static const char *declines(const struct call *f)
 {
     const int64_t max_int = 0x7fffffff, after = (DIM(f, 'T') + 1) * DIM(f, 'B');
     if (after > max_int || DIM(f, 'D') > max_int / 3)

@@ -51,7 +51,7 @@ __global__ void backward_kernel(struct diag_delta a, struct diag_delta g, int64_
 }
 
 template <typename T>
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     int64_t N = DIM(f, 'N'), cells = DIM(f, 'B') * N;
     forward_kernel<T><<<ceil_div(cells, BLOCK), BLOCK, 0, gpu_stream()>>>(*ARGS(f, diag_delta),
@@ -60,7 +60,7 @@ static int forward(const struct frame *f)
 }
 
 template <typename T>
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     int64_t N = DIM(f, 'N'), cells = DIM(f, 'B') * N;
     backward_kernel<T><<<ceil_div(cells, BLOCK), BLOCK, 0, gpu_stream()>>>(

@@ -5,7 +5,20 @@
 #include "gpu/gemm/layer.cuh"
 #include "gpu/gemm/product.cuh"
 
-static int64_t rows(const struct frame *f)
+/* The cell's call within the layer's f, on the kernel that the layer is made around. */
+static call cell_within(const struct call *f, void *const dp[4], void *work)
+{
+    call c = e74_cell_call(f, dp, work);
+    c.kernel = (const struct impl *)f->kernel->data;
+    return c;
+}
+
+static call link(const struct call *f)
+{
+    return cell_within(f, NULL, NULL);
+}
+
+static int64_t rows(const struct call *f)
 {
     return DIM(f, 'T') * DIM(f, 'B');
 }
@@ -17,7 +30,7 @@ struct projections {
     void *p[4], *dW[4];
 };
 
-static projections projections_of(const struct frame *f)
+static projections projections_of(const struct call *f)
 {
     const struct e74 *a = ARGS(f, e74), *g = GRADS(f, e74);
     const int proj = f->choice[E74_PROJ];
@@ -54,7 +67,7 @@ static dim3 grid_of(int64_t each, int n)
 
 /* z = x W_z^T + b_z, rounded once. */
 template <typename T>
-static int project_z(const struct frame *f, const matrix<T> &x, const matrix<T> &Wt)
+static int project_z(const struct call *f, const matrix<T> &x, const matrix<T> &Wt)
 {
     const struct e74 *a = ARGS(f, e74);
 
@@ -62,8 +75,8 @@ static int project_z(const struct frame *f, const matrix<T> &x, const matrix<T> 
     return e ? e : product(x, Wt, 1, (T *)a->z);
 }
 
-template <typename T, const struct impl &CELL>
-static int forward(const struct frame *f)
+template <typename T>
+static int forward(const struct call *f)
 {
     const struct e74 *a = ARGS(f, e74);
     int64_t M = rows(f), D = DIM(f, 'D');
@@ -81,8 +94,8 @@ static int forward(const struct frame *f)
         e = project_z(f, x, Wt[all.n - 1]);
     if (e)
         return e;
-    struct frame c = e74_cell_frame(f, NULL, (char *)f->work + aligned(sizeof(product_pointers)));
-    return CELL.pass[FORWARD](&c);
+    const call c = cell_within(f, NULL, (char *)f->work + aligned(sizeof(product_pointers)));
+    return call_pass(&c, FORWARD);
 }
 
 /* The parts of backward's workspace that precede the cell's: offsets in bytes. */
@@ -91,7 +104,7 @@ struct layout {
 };
 
 template <typename T>
-static layout layout_of(const struct frame *f)
+static layout layout_of(const struct call *f)
 {
     int64_t n = projections_of(f).n, MP = rows(f) * DIM(f, 'P'), PD = DIM(f, 'P') * DIM(f, 'D');
     layout l;
@@ -106,8 +119,8 @@ static layout layout_of(const struct frame *f)
 
 /* With the gradients of all projections concatenated along columns, and the weights along rows, dx
  * is one GEMM and dW is another. */
-template <typename T, const struct impl &CELL>
-static int backward(const struct frame *f)
+template <typename T>
+static int backward(const struct call *f)
 {
     const struct e74 *a = ARGS(f, e74), *g = GRADS(f, e74);
     int64_t M = rows(f), P = DIM(f, 'P'), D = DIM(f, 'D');
@@ -120,8 +133,8 @@ static int backward(const struct frame *f)
 
     for (int i = 0; i < all.n; i++)
         each[i] = all.p[i] = work + i * l.each;
-    struct frame c = e74_cell_frame(f, each, work + l.cell);
-    int e = CELL.pass[BACKWARD](&c);
+    const call c = cell_within(f, each, work + l.cell);
+    int e = call_pass(&c, BACKWARD);
     if (!e)
         e = concatenate(dp, {all.n, {all.p[0], all.p[1], all.p[2], all.p[3]}}, M, P);
     if (e)
@@ -143,21 +156,20 @@ static int backward(const struct frame *f)
                   : 0;
 }
 
-template <typename T, const struct impl &CELL>
-static size_t work(const struct frame *f, enum pass p)
+template <typename T>
+static size_t work(const struct call *f, enum pass p)
 {
-    struct frame c = e74_cell_frame(f, NULL, NULL);
+    const call c = link(f);
     size_t before = p == FORWARD ? aligned(sizeof(product_pointers)) : layout_of<T>(f).cell;
-    return before + CELL.work(&c, p);
+    return before + op_work(&c, p);
 }
 
-template <const struct impl &CELL>
-static const char *declines(const struct frame *f)
+static const char *declines(const struct call *f)
 {
-    struct frame c = e74_cell_frame(f, NULL, NULL);
+    const call c = link(f);
     if (rows(f) > 0x7fffffff || DIM(f, 'P') > 0x7fffffff / 4)
         return "a matrix with more rows or columns than cuBLAS can count (2147483647)";
-    return CELL.declines(&c);
+    return impl_declines(&c);
 }
 
 /* Defines the layer's kernel around a kernel of the cell, with the same name. */
@@ -165,13 +177,14 @@ static const char *declines(const struct frame *f)
     static const struct impl cell##_layer##bits = {                                                \
         cell##bits.name,                                                                           \
         "cuBLAS products around e74_cell's kernel of this name",                                   \
-        {forward<T, cell##bits>, backward<T, cell##bits>},                                         \
-        work<T, cell##bits>,                                                                       \
-        declines<cell##bits>,                                                                      \
-        cell##bits.approximates,                                                                   \
-        cell##bits.unit,                                                                           \
-        cell##bits.chunk,                                                                          \
-        NULL}
+        {forward<T>, backward<T>},                                                                 \
+        work<T>,                                                                                   \
+        declines,                                                                                  \
+        NULL,                                                                                      \
+        0,                                                                                         \
+        0,                                                                                         \
+        link,                                                                                      \
+        &cell##bits}
 
 LAYER(16, __nv_bfloat16, e74_split);
 LAYER(16, __nv_bfloat16, e74_chunked);

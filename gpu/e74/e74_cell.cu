@@ -34,7 +34,8 @@ struct vectors {
     float *sums;                          /* [WARPS] */
 };
 
-static __host__ __device__ vectors alloc_vectors(smem_arena *smem, const call &c, bool backward)
+static __host__ __device__ vectors alloc_vectors(smem_arena *smem, const cell_call &c,
+                                                 bool backward)
 {
     vectors w = {};
     const auto floats = [smem](int64_t n) { return smem->alloc<float>((int)n, sizeof(float)); };
@@ -66,7 +67,7 @@ static __host__ __device__ vectors alloc_vectors(smem_arena *smem, const call &c
     return w;
 }
 
-static __device__ int start(const call &c, int row)
+static __device__ int start(const cell_call &c, int row)
 {
     return row / c.rows * c.columns;
 }
@@ -76,7 +77,7 @@ static __device__ int start(const call &c, int row)
 /* Loads k, v, q, z of step t, and computes k^, u and, where lowrank, the projections; ends with a
  * barrier. */
 template <typename T>
-static __device__ void keys(const call &c, const vectors &w, int64_t t, int64_t bh)
+static __device__ void keys(const cell_call &c, const vectors &w, int64_t t, int64_t bh)
 {
     int64_t at = (t * c.BH + bh) * c.N;
 
@@ -117,7 +118,7 @@ static __device__ void keys(const call &c, const vectors &w, int64_t t, int64_t 
 }
 
 /* The dot product of a row with its columns of a key, in all lanes of the row. */
-static __device__ float row_dot(const call &c, const float *S, int row, const float *key)
+static __device__ float row_dot(const cell_call &c, const float *S, int row, const float *key)
 {
     float sum = 0;
     if (row < c.N)
@@ -128,7 +129,7 @@ static __device__ float row_dot(const call &c, const float *S, int row, const fl
 
 /* next = f(S + delta k^T), where next may be S; reads = S u, *scale the norm by which f
  * divides.  A thread processes the same elements in both loops. */
-static __device__ void advance(const call &c, const vectors &w, const float *S, float *next,
+static __device__ void advance(const cell_call &c, const vectors &w, const float *S, float *next,
                                float *reads, float *scale)
 {
     int lane = threadIdx.x % c.lanes, groups = THREADS / c.lanes;
@@ -168,7 +169,7 @@ static __device__ void advance(const call &c, const vectors &w, const float *S, 
 /* ---- forward ---- */
 
 template <typename T>
-__global__ void __launch_bounds__(THREADS) forward_kernel(call c)
+__global__ void __launch_bounds__(THREADS) forward_kernel(cell_call c)
 {
     extern __shared__ __align__(16) unsigned char buffer[];
     smem_arena smem = {buffer, 0};
@@ -207,7 +208,7 @@ __global__ void __launch_bounds__(THREADS) forward_kernel(call c)
 /* ---- backward ---- */
 
 /* Computes dP from G = dL/dS_t, in place, and stores the gradients per row in w. */
-static __device__ void retreat_rows(const call &c, const vectors &w, float *G, const float *S,
+static __device__ void retreat_rows(const cell_call &c, const vectors &w, float *G, const float *S,
                                     const float *reads, float scale)
 {
     int lane = threadIdx.x % c.lanes;
@@ -244,7 +245,7 @@ static __device__ void retreat_rows(const call &c, const vectors &w, float *G, c
 
 /* One thread per column, looping over the rows that use it; begins after a barrier and
  * ends with one. */
-static __device__ void retreat_columns(const call &c, const vectors &w, const float *G,
+static __device__ void retreat_columns(const cell_call &c, const vectors &w, const float *G,
                                        const float *before, const float *S)
 {
     for (int l = threadIdx.x; l < c.L; l += THREADS) {
@@ -266,7 +267,7 @@ static __device__ void retreat_columns(const call &c, const vectors &w, const fl
 /* Computes the gradients of k^ (with u's share), q and z from dwrite, dread and dquery; ends with a
  * barrier. */
 template <typename T>
-static __device__ void retreat_keys(const call &c, const vectors &w, int64_t bh)
+static __device__ void retreat_keys(const cell_call &c, const vectors &w, int64_t bh)
 {
     const float *V = c.V0 + bh * c.M;
     const T *W_r = (const T *)c.W_r + bh % c.H * c.M;
@@ -296,7 +297,7 @@ static __device__ void retreat_keys(const call &c, const vectors &w, int64_t bh)
 }
 
 template <typename T>
-static __device__ void put_gradients(const call &c, const vectors &w, int64_t at)
+static __device__ void put_gradients(const cell_call &c, const vectors &w, int64_t at)
 {
     for (int i = threadIdx.x; i < c.N; i += THREADS) {
         const float *k = w.k + i / c.group * c.group, *dkhat = w.dkhat + i / c.group * c.group;
@@ -322,7 +323,7 @@ static __device__ void put_gradients(const call &c, const vectors &w, int64_t at
 }
 
 template <typename T>
-__global__ void __launch_bounds__(THREADS, 3) backward_kernel(call c)
+__global__ void __launch_bounds__(THREADS, 3) backward_kernel(cell_call c)
 {
     extern __shared__ __align__(16) unsigned char buffer[];
     smem_arena smem = {buffer, 0};
@@ -391,44 +392,44 @@ __global__ void sum_parts(const float *parts, float *dW_r, int64_t heads_m, int6
 
 /* One block per (sequence, head), but at most 1024, which fill a large device: the workspace is
  * bounded. */
-static int64_t blocks(const call &c)
+static int64_t blocks(const cell_call &c)
 {
     return c.BH < 1024 ? c.BH : 1024;
 }
 
 /* Bytes of forward's shared memory, with the state in it. */
-static size_t state_bytes(const call &c)
+static size_t state_bytes(const cell_call &c)
 {
     return arena_bytes<alloc_vectors>(c, false) + c.M * sizeof(float);
 }
 
-static bool state_fits(const call &c)
+static bool state_fits(const cell_call &c)
 {
     return state_bytes(c) <= gpu_limits()->smem;
 }
 
-static int64_t block_work(const call &c, enum pass p)
+static int64_t block_work(const cell_call &c, enum pass p)
 {
     if (p == FORWARD)
         return state_fits(c) ? 0 : c.M;
     return (c.K + 2) * c.M + c.K * c.N + c.K;
 }
 
-static int64_t parts(const call &c)
+static int64_t parts(const cell_call &c)
 {
     return c.lowrank ? c.BH * c.M : 0;
 }
 
-static size_t work(const struct frame *f, enum pass p)
+static size_t work(const struct call *f, enum pass p)
 {
-    call c = call_of(f);
+    cell_call c = cell_call_of(f);
     return sizeof(float) * ((p == BACKWARD ? parts(c) : 0) + blocks(c) * block_work(c, p));
 }
 
 template <typename T>
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
-    call c = call_of(f);
+    cell_call c = cell_call_of(f);
 
     c.state_shared = state_fits(c);
     c.work = (float *)f->work;
@@ -440,9 +441,9 @@ static int forward(const struct frame *f)
 }
 
 template <typename T>
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
-    call c = call_of(f);
+    cell_call c = cell_call_of(f);
     const size_t shared = arena_bytes<alloc_vectors>(c, true);
 
     c.W_r_parts = (float *)f->work;
@@ -459,7 +460,7 @@ static int backward(const struct frame *f)
     return 0;
 }
 
-static const char *declines(const struct frame *f)
+static const char *declines(const struct call *f)
 {
     if (DIM(f, 'N') > 1024)
         return "n_state beyond 1024";

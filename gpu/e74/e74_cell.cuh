@@ -17,7 +17,7 @@ extern const struct impl e74_plain32, e74_plain16;
 
 /* A state is N rows of `columns` elements, as in ref/e74_cell.c, M elements in all; `rows`
  * neighbouring rows use the same columns of the keys. */
-struct call {
+struct cell_call {
     int64_t T, BH, H, K;
     int N, columns, rows, L, group, lanes;
     int64_t M;
@@ -35,13 +35,13 @@ struct call {
     int64_t work_each; /* floats of a block's workspace */
 };
 
-static inline call call_of(const struct frame *f)
+static inline cell_call cell_call_of(const struct call *f)
 {
     const struct e74_cell *a = ARGS(f, e74_cell), *g = GRADS(f, e74_cell);
     int N = (int)DIM(f, 'N'), R = (int)DIM(f, 'R'), b = (int)DIM(f, 'L');
     int state = f->choice[E74_STATE], z_mod = f->choice[E74_Z_MOD];
     int z = f->choice[E74_PROJ] == E74_WITH_Z;
-    call c = {};
+    cell_call c = {};
 
     c.T = DIM(f, 'T');
     c.H = DIM(f, 'H');
@@ -74,7 +74,7 @@ static inline call call_of(const struct frame *f)
 
 /* Copies of the functions in gpu.cuh: with the originals, the backward kernel of e74_cell.cu spills
  * registers. */
-static inline __device__ void put_kept(const call &c, int64_t slot, int64_t e, float x)
+static inline __device__ void put_kept(const cell_call &c, int64_t slot, int64_t e, float x)
 {
     if (c.kept == KEPT_F32)
         ((float *)c.checkpoints)[slot * c.M + e] = x;
@@ -84,7 +84,7 @@ static inline __device__ void put_kept(const call &c, int64_t slot, int64_t e, f
         ((__half *)c.checkpoints)[slot * c.M + e] = __float2half(x);
 }
 
-static inline __device__ float get_kept(const call &c, int64_t slot, int64_t e)
+static inline __device__ float get_kept(const cell_call &c, int64_t slot, int64_t e)
 {
     if (c.kept == KEPT_F32)
         return ((const float *)c.checkpoints)[slot * c.M + e];

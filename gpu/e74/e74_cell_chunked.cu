@@ -476,7 +476,7 @@ __global__ void __launch_bounds__((2 * shape<N, SLICE>::GROUP_THREADS), min_bloc
 /* Sets the pointers into the workspace; returns its size in bytes. */
 static size_t divide(plan *p, enum pass pass, bool tied_v, char *work)
 {
-    const call &c = p->c;
+    const cell_call &c = p->c;
     const size_t items = p->chunks * c.BH, all = c.T * c.BH * c.N;
     size_t n = 0;
 
@@ -494,10 +494,10 @@ static size_t divide(plan *p, enum pass pass, bool tied_v, char *work)
     return n;
 }
 
-plan e74_chunked::chunked_plan(const struct frame *f, enum pass pass, size_t *bytes)
+plan e74_chunked::chunked_plan(const struct call *f, enum pass pass, size_t *bytes)
 {
     plan p = {};
-    p.c = call_of(f);
+    p.c = cell_call_of(f);
     p.chunks = p.chunks_per_split = (int)ceil_div(p.c.T, CHUNK);
     p.splits = 1;
     p.target_blocks = gpu_limits()->scan_blocks;
@@ -534,7 +534,7 @@ cudaError_t e74_chunked::chunked_scan_forward(const plan &p)
     return scan<forward_scan>(p);
 }
 
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     size_t bytes;
     plan p = chunked_plan(f, FORWARD, &bytes);
@@ -544,7 +544,7 @@ static int forward(const struct frame *f)
     return chunked_scan_forward(p);
 }
 
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     size_t bytes;
     plan p = chunked_plan(f, BACKWARD, &bytes);
@@ -558,16 +558,16 @@ static int backward(const struct frame *f)
     return chunked_finish(p);
 }
 
-static size_t work(const struct frame *f, enum pass pass)
+static size_t work(const struct call *f, enum pass pass)
 {
     size_t bytes;
     chunked_plan(f, pass, &bytes);
     return bytes;
 }
 
-const char *e74_chunked::chunked_declines(const struct frame *f)
+const char *e74_chunked::chunked_declines(const struct call *f)
 {
-    const call c = call_of(f);
+    const cell_call c = cell_call_of(f);
     const char *no = e74_plain16.declines(f);
     if (no)
         return no;

@@ -28,7 +28,7 @@ enum {
 };
 
 struct plan {
-    call c;
+    cell_call c;
     int chunks;
     int chunks_per_split;      /* all chunks, unless T is split */
     int splits;                /* per sequence */
@@ -683,8 +683,8 @@ static cudaError_t scan(const plan &p)
 
 /* In e74_cell_chunked.cu: the plan of a call as one split, initial states not set, and
  * the bytes of its workspace; why it declines, or NULL; and the kernels. */
-plan chunked_plan(const struct frame *f, enum pass pass, size_t *bytes);
-const char *chunked_declines(const struct frame *f);
+plan chunked_plan(const struct call *f, enum pass pass, size_t *bytes);
+const char *chunked_declines(const struct call *f);
 cudaError_t chunked_factor(const plan &p);
 cudaError_t chunked_scan_forward(const plan &p);
 

@@ -47,7 +47,7 @@ template <typename T>
 static __device__ __forceinline__ void put_step(const layout &l, const item &it, int t,
                                                 const float *step, const octet<T> &query)
 {
-    const call &c = l.c;
+    const cell_call &c = l.c;
     const float8 S = load_states(step, it.octet);
     const int next = t + 1;
     if (l.only_initial) {
@@ -88,7 +88,7 @@ static __device__ step_range step_range_of(const layout &l, int segment)
 /* The state before the first step of a range; it is also the first checkpoint. */
 static __device__ float first_state(const layout &l, const column &own_column, int segment)
 {
-    const call &c = l.c;
+    const cell_call &c = l.c;
     if (!own_column.any)
         return 0;
     if (l.only_initial)
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(THREADS, sizeof(T) == 2 ? 4 : 2) forward_diago
     __shared__ __align__(16) float2 pairs[STEPS * BLOCK_COLUMNS];
     __shared__ __align__(16) float states[STEPS * BLOCK_COLUMNS];
     __shared__ tagged received[BLOCK_COLUMNS];
-    const call &c = l.c;
+    const cell_call &c = l.c;
     const block_coord own = block_coord_of(l);
     const step_range s = step_range_of(l, own.segment);
     const int chunks = (s.end - s.begin + STEPS - 1) / STEPS, tid = (int)threadIdx.x;
@@ -168,10 +168,10 @@ static int cluster_size_for(int64_t blocks, int64_t chunks)
     return n;
 }
 
-static layout layout_of(const struct frame *f)
+static layout layout_of(const struct call *f)
 {
     layout l = {};
-    const call &c = l.c = call_of(f);
+    const cell_call &c = l.c = cell_call_of(f);
 
     for (l.lanes = 1; l.lanes < OCTETS && OCTET * l.lanes < c.N; l.lanes *= 2)
         ;
@@ -196,9 +196,9 @@ static layout initial_layout_of(const layout &l)
 }
 
 /* Divides backward's workspace; returns its size in floats. */
-static int64_t divide_workspace(layout *l, const struct frame *f, float *work)
+static int64_t divide_workspace(layout *l, const struct call *f, float *work)
 {
-    const call &c = l->c;
+    const cell_call &c = l->c;
     const int64_t all = c.T * c.BH * c.N;
     const int proj = f->choice[E74_PROJ];
     int64_t n = 0;
@@ -227,16 +227,16 @@ static cudaError_t launch_forward(const layout &l, int64_t ranges)
 }
 
 template <typename T>
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     return launch_forward<T>(layout_of(f), 1);
 }
 
 template <typename T>
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     layout l = layout_of(f);
-    const call &c = l.c;
+    const cell_call &c = l.c;
 
     divide_workspace(&l, f, (float *)f->work);
     if (l.initial_states)
@@ -244,13 +244,13 @@ static int backward(const struct frame *f)
     return launch_backward<T>(l);
 }
 
-static size_t work(const struct frame *f, enum pass p)
+static size_t work(const struct call *f, enum pass p)
 {
     layout l = layout_of(f);
     return p == FORWARD ? 0 : sizeof(float) * divide_workspace(&l, f, NULL);
 }
 
-static const char *declines(const struct frame *f)
+static const char *declines(const struct call *f)
 {
     const char *no = e74_plain32.declines(f);
     if (no)

@@ -26,7 +26,7 @@ enum {
 /* ---- work distribution ---- */
 
 struct layout {
-    call c;
+    cell_call c;
     int lanes, groups; /* octets of a (sequence, head) in a block; such pairs per block */
     int sets, parts;   /* sets of `groups` pairs; blocks that share one set */
     int K;             /* c.K as an int, for fast division */

@@ -13,7 +13,7 @@ enum {
  * initial_states. */
 static __device__ float initial_state(const layout &l, const column &own_column, int t)
 {
-    const call &c = l.c;
+    const cell_call &c = l.c;
     if (!own_column.any)
         return 0;
     return t % l.K ? l.initial_states[t / STEPS * c.BH * c.N + own_column.element]
@@ -27,7 +27,7 @@ static __device__ __forceinline__ void replay(const layout &l, const column &own
                                               int steps, const float2 *pairs, float *states,
                                               float S)
 {
-    const call &c = l.c;
+    const cell_call &c = l.c;
     states[0] = S;
     states += BLOCK_COLUMNS;
     if (c.kept == KEPT_F32 || l.K % STEPS == 0) {
@@ -173,7 +173,7 @@ static __device__ __forceinline__ void
 put_gradients(const layout &l, const item &it, const back_step<T> &s, const float8 &dy,
               float length, const float *states, const float *gradients)
 {
-    const call &c = l.c;
+    const cell_call &c = l.c;
     const int64_t at = s.t * c.BH * c.N + it.element;
     const float8 k = widened(s.in.k), v = widened(s.in.v), z = widened(s.in.z), q = widened(s.q);
     float8 S = {}, after = {}, G = {};
@@ -225,7 +225,7 @@ __global__ void __launch_bounds__(THREADS, sizeof(T) == 2 ? 3 : 2) backward_diag
     __shared__ __align__(16) float states[(1 + STEPS) * BLOCK_COLUMNS];
     __shared__ __align__(16) float gradients[STEPS * BLOCK_COLUMNS];
     __shared__ tagged received[BLOCK_COLUMNS];
-    const call &c = l.c;
+    const cell_call &c = l.c;
     const block_coord own = block_coord_of(l);
     const int64_t step_stride = c.BH * c.N;
     const int chunks = (int)l.chunks, tid = (int)threadIdx.x;
@@ -284,7 +284,7 @@ __global__ void __launch_bounds__(THREADS, sizeof(T) == 2 ? 3 : 2) backward_diag
 template <typename T>
 __global__ void __launch_bounds__(32 * FINISH_WARPS) finish_keys(layout l)
 {
-    const call &c = l.c;
+    const cell_call &c = l.c;
     const int64_t item = (int64_t)blockIdx.x * FINISH_WARPS + threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
     const int64_t at = item * c.N;

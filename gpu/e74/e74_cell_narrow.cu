@@ -66,10 +66,10 @@ static size_t shared_bytes(const layout &l, bool back)
 }
 
 /* `back`: with the chunks of the backward pass, also for a launch of the forward kernel. */
-static layout layout_of(const struct frame *f, bool back)
+static layout layout_of(const struct call *f, bool back)
 {
     layout l = {};
-    call &c = l.c = call_of(f);
+    cell_call &c = l.c = cell_call_of(f);
 
     l.lanes = c.columns > OCTET ? 2 : 1;
     l.width = OCTET * l.lanes;
@@ -119,7 +119,7 @@ enum { TICKET_FLOATS = 32 }; /* so that the hand-over is aligned */
 static int64_t divide_workspace(layout *l, layout *initial, enum pass p, float *work,
                                 int64_t *unsent)
 {
-    const call &c = l->c;
+    const cell_call &c = l->c;
     int64_t n = TICKET_FLOATS;
 
     l->ticket = (unsigned *)work;
@@ -153,7 +153,7 @@ static cudaError_t launch(const layout &l, bool back)
 }
 
 template <typename T>
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     layout l = layout_of(f, false), none;
     int64_t unsent;
@@ -164,10 +164,10 @@ static int forward(const struct frame *f)
 }
 
 template <typename T>
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     layout l = layout_of(f, true), initial = {};
-    const call &c = l.c;
+    const cell_call &c = l.c;
     int64_t unsent;
 
     divide_workspace(&l, &initial, BACKWARD, (float *)f->work, &unsent);
@@ -183,14 +183,14 @@ static int backward(const struct frame *f)
     return cudaGetLastError();
 }
 
-static size_t work(const struct frame *f, enum pass p)
+static size_t work(const struct call *f, enum pass p)
 {
     layout l = layout_of(f, p == BACKWARD), initial;
     int64_t unsent;
     return sizeof(float) * divide_workspace(&l, &initial, p, NULL, &unsent);
 }
 
-static const char *declines(const struct frame *f)
+static const char *declines(const struct call *f)
 {
     const int state = f->choice[E74_STATE], nonlin = f->choice[E74_NONLIN];
     const char *no = e74_plain32.declines(f);

@@ -44,7 +44,7 @@ enum {
 /* ---- work distribution ---- */
 
 struct layout {
-    call c;
+    cell_call c;
     int lanes, width;        /* threads of a row; padded columns of a row */
     int groups, sets;        /* groups of rows of a block; blocks per (sequence, head) */
     int rows, scan_threads;  /* of a block; the first threads of a block, in whole warps */
@@ -95,7 +95,7 @@ static inline __device__ coord take_ticket(const layout &l, unsigned *shared, bo
     __syncthreads();
 
     const unsigned ticket = *shared;
-    const call &c = l.c;
+    const cell_call &c = l.c;
     const int64_t blocks = c.BH * l.sets;
     const int set = (int)(ticket % l.sets), row = (int)threadIdx.x / LANES;
     coord p;
@@ -178,7 +178,7 @@ static inline __host__ __device__ int padded(int n, int to)
 
 static inline __host__ __device__ chunk_smem chunk_smem_of(const layout &l, bool back, void *base)
 {
-    const call &c = l.c;
+    const cell_call &c = l.c;
     const int elements = l.steps * l.stride, keys = l.steps * l.key_stride;
     const int factor = c.lowrank ? padded(c.N, 4) * l.width : 0;
     smem_arena a = {(unsigned char *)base, 0};
@@ -290,7 +290,7 @@ template <typename T, bool BACK, int ELEMENTS>
 static __device__ __forceinline__ void load_keys(const layout &l, const coord &p,
                                                  const chunk_smem &s)
 {
-    const call &c = l.c;
+    const cell_call &c = l.c;
     #pragma unroll 1
     for (int i = threadIdx.x; i < items<ELEMENTS>(p); i += blockDim.x) {
         const item it = item_of<ELEMENTS>(l, p, i);
@@ -323,7 +323,7 @@ static __device__ __forceinline__ void load_keys(const layout &l, const coord &p
 template <typename T>
 static inline __device__ void load_factors(const layout &l, const coord &p, const chunk_smem &s)
 {
-    const call &c = l.c;
+    const cell_call &c = l.c;
     const T *W_r = (const T *)c.W_r + p.bh % c.H * c.M;
     const float *V = c.V0 + p.bh * c.M;
     for (int e = threadIdx.x; e < padded(c.N, 4) * l.width; e += blockDim.x) {
@@ -509,7 +509,7 @@ static __device__ __forceinline__ float advance(float8 &S, const operands &m, fl
 /* ---- checkpoints ---- */
 
 template <int LANES>
-static __device__ __forceinline__ void store_checkpoint(const call &c, const coord &p,
+static __device__ __forceinline__ void store_checkpoint(const cell_call &c, const coord &p,
                                                         int64_t segment, const float8 &S)
 {
     const int columns = p.any ? c.columns : 0;
@@ -526,7 +526,7 @@ static __device__ __forceinline__ void store_checkpoint(const call &c, const coo
 }
 
 template <int LANES>
-static __device__ __forceinline__ float8 load_checkpoint(const call &c, const coord &p,
+static __device__ __forceinline__ float8 load_checkpoint(const cell_call &c, const coord &p,
                                                          int64_t segment)
 {
     const int columns = p.any ? c.columns : 0;
@@ -549,13 +549,14 @@ struct checkpoint {
     int step;
 };
 
-static __device__ __forceinline__ checkpoint first_checkpoint(const call &c, const coord &p)
+static __device__ __forceinline__ checkpoint first_checkpoint(const cell_call &c, const coord &p)
 {
     const int64_t segment = ceil_div(p.t, c.K);
     return {segment, (int)min(segment * c.K - p.t, (int64_t)p.steps)};
 }
 
-static __device__ __forceinline__ void next_checkpoint(checkpoint *k, const call &c, const coord &p)
+static __device__ __forceinline__ void next_checkpoint(checkpoint *k, const cell_call &c,
+                                                       const coord &p)
 {
     k->segment++;
     k->step = (int)min(k->step + c.K, (int64_t)p.steps);

@@ -67,7 +67,7 @@ template <typename T, int LANES, int NONLIN>
 static __device__ __forceinline__ void replay_chunk(const layout &l, const coord &p,
                                                     const chunk_smem &s)
 {
-    const call &c = l.c;
+    const cell_call &c = l.c;
     checkpoint next = first_checkpoint(c, p);
     float8 S = {};
     for (int from = 0, to; from < p.steps; from = to) {
@@ -227,7 +227,7 @@ static __device__ void through_factors(const layout &l, const coord &p, const ch
 static __device__ void factor_gradients(const layout &l, const coord &p, const chunk_smem &s,
                                         const float *dwrite, const float *dread)
 {
-    const call &c = l.c;
+    const cell_call &c = l.c;
     const int quads = l.width / 4;
     const int64_t chunk_offset = (p.bh * l.chunks + p.chunk) * c.M;
     for (int i = threadIdx.x; i < 2 * quads * c.N; i += blockDim.x) {
@@ -283,7 +283,7 @@ template <typename T, int ELEMENTS>
 static __device__ __forceinline__ void store_gradients(const layout &l, const coord &p,
                                                        const chunk_smem &s, const gradients &g)
 {
-    const call &c = l.c;
+    const cell_call &c = l.c;
     #pragma unroll 1
     for (int i = threadIdx.x; i < items<ELEMENTS>(p); i += blockDim.x) {
         const item it = item_of<ELEMENTS>(l, p, i);
@@ -344,7 +344,7 @@ template <typename T, int LANES, int NONLIN>
 __global__ void __launch_bounds__(THREADS_MAX) backward_narrow(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
-    const call &c = l.c;
+    const cell_call &c = l.c;
     const chunk_smem s = chunk_smem_of(l, true, buffer);
     const coord p = take_ticket<LANES>(l, s.ticket, true);
     const int columns = p.any ? c.columns : 0;

@@ -38,7 +38,7 @@ static __device__ __forceinline__ void scan_steps(const layout &l, const coord &
 }
 
 /* The last checkpoint of a chunk, if there is one. */
-static __device__ checkpoint last_checkpoint(const call &c, const coord &p)
+static __device__ checkpoint last_checkpoint(const cell_call &c, const coord &p)
 {
     checkpoint k = first_checkpoint(c, p);
     const int64_t later = (p.steps - 1 - k.step) / c.K;
@@ -52,7 +52,7 @@ static __device__ checkpoint last_checkpoint(const call &c, const coord &p)
 template <int LANES>
 static __device__ __forceinline__ float8 first_state(const layout &l, const coord &p, int *from)
 {
-    const call &c = l.c;
+    const cell_call &c = l.c;
     const checkpoint last = l.only_initial ? last_checkpoint(c, p) : checkpoint{0, p.steps};
     if (last.step < p.steps) {
         *from = last.step;
@@ -83,7 +83,7 @@ template <typename T, int LANES, int NONLIN>
 __global__ void __launch_bounds__(THREADS_MAX) forward_narrow(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
-    const call &c = l.c;
+    const cell_call &c = l.c;
     const chunk_smem s = chunk_smem_of(l, false, buffer);
     const coord p = take_ticket<LANES>(l, s.ticket, false);
     const int64_t end = p.t + p.steps;

@@ -25,7 +25,7 @@ template <typename T, int LANES, bool INSIDE, bool BACK>
 __global__ void __launch_bounds__(THREADS) prepare(layout l)
 {
     constexpr int ELEMENTS = elements_per_lane(LANES);
-    const call &c = l.c;
+    const cell_call &c = l.c;
     const int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / 32;
     const int64_t b = i / l.groups % l.count, t = l.begin + i / l.groups / l.count;
 
@@ -106,10 +106,10 @@ static size_t sum_bytes(const layout &l)
     return sizeof(float) * l.run * (l.group_inputs + l.group_results);
 }
 
-static layout layout_of(const struct frame *f, enum pass pass)
+static layout layout_of(const struct call *f, enum pass pass)
 {
     layout l = {};
-    call &c = l.c = call_of(f);
+    cell_call &c = l.c = cell_call_of(f);
 
     for (l.lanes = 1; OCTET * l.lanes < c.columns; l.lanes *= 2)
         ;
@@ -207,7 +207,7 @@ static cudaError_t launch_prepare(const layout &l)
 }
 
 template <typename T>
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     layout l = layout_of(f, FORWARD);
     const int64_t count_max = l.count;
@@ -250,7 +250,7 @@ static cudaError_t launch_backward(layout l)
 }
 
 template <typename T>
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     layout l = layout_of(f, BACKWARD);
     const int64_t count_max = l.count, steps = l.span;
@@ -267,13 +267,13 @@ static int backward(const struct frame *f)
     return 0;
 }
 
-static size_t work(const struct frame *f, enum pass p)
+static size_t work(const struct call *f, enum pass p)
 {
     layout l = layout_of(f, p);
     return sizeof(float) * divide_workspace(&l, NULL);
 }
 
-static const char *declines(const struct frame *f)
+static const char *declines(const struct call *f)
 {
     int state = f->choice[E74_STATE], nonlin = f->choice[E74_NONLIN];
     const char *no = e74_plain32.declines(f);

@@ -122,7 +122,7 @@ struct result_record {
 /* A group is a set of rows with the same key columns: all n, or those of one block of
  * the state.  It has whole warps. */
 struct layout {
-    call c;
+    cell_call c;
     int lanes, groups, warps;            /* warps of a group */
     int width, padded_rows;              /* columns and rows of a group, padded */
     int group_inputs, group_results;     /* floats of the records of a step and group */

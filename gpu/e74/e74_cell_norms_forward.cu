@@ -332,7 +332,7 @@ __global__ void __launch_bounds__(32 * max_warps(LANES), 1) carry(layout l)
 {
     extern __shared__ __align__(16) float buffer[];
     const carry_smem smem = carry_smem_of(l, buffer);
-    const call &c = l.c;
+    const cell_call &c = l.c;
     const int run_floats = l.run * l.input_floats;
     const step_range range = step_range_of(l, REPLAYS);
     const int64_t b = blockIdx.x % l.count, bh = l.first + b;
@@ -390,7 +390,7 @@ __global__ void __launch_bounds__(32 * max_warps(LANES), 1) carry(layout l)
 template <typename T>
 __global__ void __launch_bounds__(THREADS) put_outputs(layout l)
 {
-    const call &c = l.c;
+    const cell_call &c = l.c;
     const int64_t b = blockIdx.x % l.count, t = l.begin + blockIdx.x / l.count * l.run;
     const int64_t end = min(t + l.run, l.end);
 

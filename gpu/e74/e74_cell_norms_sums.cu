@@ -247,7 +247,7 @@ static __device__ __forceinline__ void store_gradients(const layout &l, const it
                                                        const step_record<LANES, INSIDE> &at)
 {
     constexpr int ELEMENTS = elements_per_lane(LANES);
-    const call &c = l.c;
+    const cell_call &c = l.c;
     const lane_part<ELEMENTS> none = {}, k = load_part<T, ELEMENTS>(l, m, c.k);
     const lane_part<ELEMENTS> z = c.z ? load_part<T, ELEMENTS>(l, m, c.z) : none;
     const lane_part<ELEMENTS> dv = load_float_part<ELEMENTS>(l, m, at.result->y);

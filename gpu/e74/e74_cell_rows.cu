@@ -45,7 +45,7 @@ static __device__ __forceinline__ void store_outputs(const layout &l, const work
 }
 
 template <int LANES, int PER_LANE>
-static __device__ void store_checkpoint(const call &c, const work_coord &p, int64_t segment,
+static __device__ void store_checkpoint(const cell_call &c, const work_coord &p, int64_t segment,
                                         const strip<PER_LANE> &S)
 {
     if (c.kept == KEPT_F32) {
@@ -106,7 +106,7 @@ template <typename T, int LANES, int PER_LANE, int NONLIN, bool INSIDE>
 static __device__ __forceinline__ void consume(const layout &l, const work_coord &p,
                                                unsigned char *buffer)
 {
-    const call &c = l.c;
+    const cell_call &c = l.c;
     const int columns = p.any ? c.columns : 0;
     int64_t until_kept = 0, segment = 0;
     strip<PER_LANE> S = load_strip<LANES, PER_LANE>(c.first + p.element, columns, p.lane);
@@ -229,7 +229,7 @@ static int launch_many_rows(const layout &l)
 /* Chunks are as long as shared memory allows for two blocks per SM, or for one where rows are
  * many. */
 template <typename T>
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     layout l = layout_of(f, {2, ROLE_THREADS, PRODUCER_THREADS, 1, 1});
     const bool many = many_rows(l, sizeof(T));
@@ -252,17 +252,17 @@ static int forward(const struct frame *f)
 }
 
 template <typename T>
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     return backward_pass<T>(f);
 }
 
-static size_t work(const struct frame *f, enum pass p)
+static size_t work(const struct call *f, enum pass p)
 {
     return p == FORWARD ? 0 : backward_work(f);
 }
 
-static const char *declines(const struct frame *f)
+static const char *declines(const struct call *f)
 {
     int state = f->choice[E74_STATE], nonlin = f->choice[E74_NONLIN];
     const char *no = e74_plain32.declines(f);

@@ -29,7 +29,7 @@ enum {
  * rows, or those of one block of the state.  A thread block processes one
  * group, or, where that is long, one of its parts. */
 struct layout {
-    call c;
+    cell_call c;
     int lanes, per_lane; /* threads per row; octets (8 columns) per thread and row */
     int width;           /* columns of a row with padding */
     int rows;            /* of a block, with padding */
@@ -173,7 +173,7 @@ template <typename T, int OCTETS, bool BACK, bool ALIGNED>
 static __device__ __forceinline__ incoming<T> load_batch(const layout &l, const work_coord &p,
                                                          int64_t t, int steps)
 {
-    const call &c = l.c;
+    const cell_call &c = l.c;
     const int columns = p.key < steps ? c.columns : 0, rows = p.step < steps ? p.rows : 0;
     const int64_t key = ((t + p.key) * c.BH + p.bh) * c.N + (int64_t)p.group * c.columns;
     const int64_t row = ((t + p.step) * c.BH + p.bh) * c.N + p.first + p.quad_row;
@@ -373,7 +373,7 @@ static __device__ int column_of(int lane, int j)
 }
 
 template <int LANES, int PER_LANE>
-static __device__ strip<PER_LANE> load_checkpoint(const call &c, const work_coord &p,
+static __device__ strip<PER_LANE> load_checkpoint(const cell_call &c, const work_coord &p,
                                                   int64_t segment)
 {
     const int columns = p.any ? c.columns : 0;
@@ -417,10 +417,10 @@ struct shape {
 };
 
 /* The layout, without `steps`.  A group's parts have about equal size. */
-static inline layout layout_of(const struct frame *f, const shape &s)
+static inline layout layout_of(const struct call *f, const shape &s)
 {
     layout l = {};
-    call &c = l.c = call_of(f);
+    cell_call &c = l.c = cell_call_of(f);
 
     l.roles = s.roles;
     l.per_lane = s.per_lane;
@@ -457,14 +457,14 @@ int finish_keys(const layout &l);
 /* Stores the states between the subsegments of each segment; `back` is the layout of the backward
  * pass.  In e74_cell_rows_states.cu. */
 template <typename T>
-int store_sub_states(const struct frame *f, const layout &back);
+int store_sub_states(const struct call *f, const layout &back);
 
 /* The backward pass, its workspace, and does it fit into shared memory?  In
  * e74_cell_rows_back.cu. */
 template <typename T>
-int backward_pass(const struct frame *f);
-size_t backward_work(const struct frame *f);
-bool backward_fits(const struct frame *f);
+int backward_pass(const struct call *f);
+size_t backward_work(const struct call *f);
+bool backward_fits(const struct call *f);
 
 } /* namespace e74_rows */
 

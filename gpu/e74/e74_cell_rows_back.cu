@@ -400,7 +400,7 @@ template <typename T>
 static __device__ __forceinline__ void prefetch_subsegment(const layout &l, const work_coord &p,
                                                            const subsegment &w)
 {
-    const call &c = l.c;
+    const cell_call &c = l.c;
     const int size = w.sub || c.kept == KEPT_F32 ? 4 : 2;
     const int64_t state = p.bh * c.M + (int64_t)p.first * c.columns;
     const char *const kept = (const char *)c.checkpoints + w.segment * c.BH * c.M * size;
@@ -443,7 +443,7 @@ static __device__ __forceinline__ void store_sums(const layout &l, const work_co
                                                   const smem_layout &d, const interval_work &w,
                                                   int half)
 {
-    const call &c = l.c;
+    const cell_call &c = l.c;
 
     for (int item = p.tid; item < l.vectors * l.interval * 2 * LANES; item += l.producer_threads) {
         const int row = item / (2 * LANES), column = item % (2 * LANES) * 4;
@@ -472,7 +472,7 @@ template <typename T, int LANES>
 static __device__ void store_rows(const layout &l, const work_coord &p, int64_t t, int steps,
                                   const float *dv, const float *dz)
 {
-    const call &c = l.c;
+    const cell_call &c = l.c;
     for (int step = p.step; step < steps && p.quad_row < p.rows; step += p.step_stride) {
         const four<float> v = *(const four<float> *)(dv + step * l.rows + p.quad_row);
         const four<float> z = *(const four<float> *)(dz + step * l.rows + p.quad_row);
@@ -579,10 +579,10 @@ static bool fits(layout *l, int steps, int interval)
 
 /* Subsegments have about equal length and are as long as fit into shared memory; then the interval
  * is as long as fits. */
-static layout back_layout(const struct frame *f)
+static layout back_layout(const struct call *f)
 {
     layout l = layout_of(f, {ROLES, ROLE_THREADS, 0, 1, 1});
-    const call &c = l.c;
+    const cell_call &c = l.c;
     int steps = min_int(MAX_SUB_STEPS, (int)c.K), interval = MAX_INTERVAL;
 
     if (l.lanes >= LONG)
@@ -606,7 +606,7 @@ static layout back_layout(const struct frame *f)
 /* Sets the pointers into the workspace; returns its size in floats. */
 static int64_t divide(layout *l, float *work)
 {
-    const call &c = l->c;
+    const cell_call &c = l->c;
     int64_t all = c.T * c.BH * c.N, n = 0;
 
     l->sums = work;
@@ -650,7 +650,7 @@ static int launch_for_lanes(const layout &l)
 }
 
 template <typename T>
-int e74_rows::backward_pass(const struct frame *f)
+int e74_rows::backward_pass(const struct call *f)
 {
     layout l = back_layout(f);
     int e = 0;
@@ -662,16 +662,16 @@ int e74_rows::backward_pass(const struct frame *f)
         e = l.c.columns % 4 ? launch_for_lanes<T, false>(l) : launch_for_lanes<T, true>(l);
     return e ? e : finish_keys<T>(l);
 }
-template int e74_rows::backward_pass<float>(const struct frame *f);
-template int e74_rows::backward_pass<__nv_bfloat16>(const struct frame *f);
+template int e74_rows::backward_pass<float>(const struct call *f);
+template int e74_rows::backward_pass<__nv_bfloat16>(const struct call *f);
 
-size_t e74_rows::backward_work(const struct frame *f)
+size_t e74_rows::backward_work(const struct call *f)
 {
     layout l = back_layout(f);
     return sizeof(float) * divide(&l, NULL);
 }
 
-bool e74_rows::backward_fits(const struct frame *f)
+bool e74_rows::backward_fits(const struct call *f)
 {
     layout l = back_layout(f);
     return fits(&l, l.steps, l.interval);

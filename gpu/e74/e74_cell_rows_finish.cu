@@ -32,7 +32,7 @@ static __device__ __forceinline__ float8 sum_of_parts(const layout &l, int vecto
 template <typename T, int LANES, bool ALIGNED>
 __global__ void __launch_bounds__(FINISH_THREADS) finish_rows(layout l)
 {
-    const call &c = l.c;
+    const cell_call &c = l.c;
     const int lane = threadIdx.x % LANES, groups = c.N / c.rows;
     const int64_t item = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / LANES;
     const bool any = item < c.T * c.BH * groups;

@@ -90,7 +90,7 @@ static int launch_for_lanes(const layout &l)
 }
 
 template <typename T>
-int e74_rows::store_sub_states(const struct frame *f, const layout &back)
+int e74_rows::store_sub_states(const struct call *f, const layout &back)
 {
     layout l = layout_of(f, {1, ROLE_THREADS, 0, 2, 1});
 
@@ -101,5 +101,5 @@ int e74_rows::store_sub_states(const struct frame *f, const layout &back)
     l.segments = back.segments;
     return l.c.columns % 4 ? launch_for_lanes<T, false>(l) : launch_for_lanes<T, true>(l);
 }
-template int e74_rows::store_sub_states<float>(const struct frame *f, const layout &back);
-template int e74_rows::store_sub_states<__nv_bfloat16>(const struct frame *f, const layout &back);
+template int e74_rows::store_sub_states<float>(const struct call *f, const layout &back);
+template int e74_rows::store_sub_states<__nv_bfloat16>(const struct call *f, const layout &back);

@@ -252,7 +252,7 @@ __global__ void __launch_bounds__(2 * N) combine(plan p)
 
 /* ---- launches ---- */
 
-static plan plan_of(const struct frame *f, enum pass pass, size_t *bytes)
+static plan plan_of(const struct call *f, enum pass pass, size_t *bytes)
 {
     plan p = chunked_plan(f, pass, bytes);
     p.chunks_per_split = STEPS_PER_SPLIT / CHUNK;
@@ -285,7 +285,7 @@ static cudaError_t scan_splits(plan p, float *end)
     return scan(p);
 }
 
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     size_t bytes;
     const plan p = plan_of(f, FORWARD, &bytes);
@@ -293,7 +293,7 @@ static int forward(const struct frame *f)
     return scan_splits<FORWARD>(p, p.c.last);
 }
 
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     size_t bytes;
     const plan p = plan_of(f, BACKWARD, &bytes);
@@ -304,16 +304,16 @@ static int backward(const struct frame *f)
     return chunked_finish(p);
 }
 
-static size_t work(const struct frame *f, enum pass pass)
+static size_t work(const struct call *f, enum pass pass)
 {
     size_t bytes;
     plan_of(f, pass, &bytes);
     return bytes;
 }
 
-static const char *declines(const struct frame *f)
+static const char *declines(const struct call *f)
 {
-    const call c = call_of(f);
+    const cell_call c = cell_call_of(f);
     const char *no = chunked_declines(f);
     static char few[64];
     if (no)

@@ -32,7 +32,7 @@ struct stored<T, true> {
 
 /* The factors that are the same for all elements.  They are computed in double, because 1 - beta2
  * would have few correct digits in float. */
-static rates rates_of(const struct frame *f)
+static rates rates_of(const struct call *f)
 {
     const double b1 = f->real[ADAMW_BETA1], b2 = f->real[ADAMW_BETA2];
     const double step = (double)DIM(f, 'S');
@@ -47,12 +47,12 @@ static rates rates_of(const struct frame *f)
             (float)f->real[ADAMW_WEIGHT_DECAY]};
 }
 
-static bool decays(const struct frame *f, int64_t tensor)
+static bool decays(const struct call *f, int64_t tensor)
 {
     return f->choice[ADAMW_DECAY] == DECAY_ALL || tensor % 2 == 0;
 }
 
-static buffers buffers_of(const struct frame *f)
+static buffers buffers_of(const struct call *f)
 {
     const struct adamw *a = ARGS(f, adamw);
     if (a->master)
@@ -212,7 +212,7 @@ static_assert(sizeof(tensor_table) + sizeof(buffers) + sizeof(rates) <= 4096,
 
 /* One launch per tensor. */
 template <typename T, bool VECTOR, bool MASTER>
-static int each_tensor(const struct frame *f)
+static int each_tensor(const struct call *f)
 {
     const int64_t N = DIM(f, 'N'), K = DIM(f, 'K');
     const buffers b = buffers_of(f);
@@ -232,20 +232,20 @@ static int each_tensor(const struct frame *f)
 }
 
 template <typename T>
-static int plain(const struct frame *f)
+static int plain(const struct call *f)
 {
     return f->choice[ADAMW_MASTER] ? each_tensor<T, false, true>(f)
                                    : each_tensor<T, false, false>(f);
 }
 
 template <typename T>
-static int vector(const struct frame *f)
+static int vector(const struct call *f)
 {
     return f->choice[ADAMW_MASTER] ? each_tensor<T, true, true>(f) : each_tensor<T, true, false>(f);
 }
 
 template <typename T>
-static int multi(const struct frame *f)
+static int multi(const struct call *f)
 {
     const int64_t N = DIM(f, 'N'), K = DIM(f, 'K');
     tensor_table t = {};
@@ -265,7 +265,7 @@ static int multi(const struct frame *f)
     return cudaGetLastError();
 }
 
-static const char *multi_declines(const struct frame *f)
+static const char *multi_declines(const struct call *f)
 {
     return DIM(f, 'K') > MAX_TENSORS
                ? "more than 320 tensors: their table does not fit a kernel's parameters"

@@ -106,7 +106,7 @@ static int each_element(const operands<F> &o, int64_t n)
 }
 
 /* A grid has at most 2^31 - 1 blocks. */
-static inline const char *too_many_elements(const struct frame *f)
+static inline const char *too_many_elements(const struct call *f)
 {
     return ceil_div(DIM(f, 'M') * DIM(f, 'D'), ELEMENT_THREADS) > 0x7fffffff
                ? "more than 549755813632 elements"

@@ -32,7 +32,7 @@ struct gemm_problem {
 };
 
 template <typename T>
-static gemm_problem<T> gemm_of(const struct frame *f)
+static gemm_problem<T> gemm_of(const struct call *f)
 {
     const struct gemm *a = ARGS(f, gemm);
     gemm_problem<T> p = {};
@@ -143,13 +143,13 @@ struct gemm_thin_engine : gemm_engine<ENGINE> {
 };
 
 template <typename T, typename ENGINE>
-static int gemm_forward(const struct frame *f)
+static int gemm_forward(const struct call *f)
 {
     return ENGINE::multiply(gemm_of<T>(f));
 }
 
 template <typename T, typename ENGINE>
-static int gemm_backward(const struct frame *f)
+static int gemm_backward(const struct call *f)
 {
     const struct gemm *d = GRADS(f, gemm);
     const gemm_problem<T> p = gemm_of<T>(f);
@@ -162,7 +162,7 @@ static int gemm_backward(const struct frame *f)
 }
 
 template <typename T, typename ENGINE>
-static size_t gemm_work(const struct frame *f, enum pass pass)
+static size_t gemm_work(const struct call *f, enum pass pass)
 {
     const gemm_problem<T> p = gemm_of<T>(f);
     if (pass == FORWARD)
@@ -173,7 +173,7 @@ static size_t gemm_work(const struct frame *f, enum pass pass)
 }
 
 template <typename T, typename ENGINE>
-static const char *gemm_declines(const struct frame *f)
+static const char *gemm_declines(const struct call *f)
 {
     const gemm_problem<T> p = gemm_of<T>(f);
     const char *why = ENGINE::declines(p);

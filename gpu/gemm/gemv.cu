@@ -34,7 +34,7 @@ struct sweep {
 };
 
 template <typename T>
-static sweep<T> forward_sweep(const struct frame *f)
+static sweep<T> forward_sweep(const struct call *f)
 {
     const struct gemv *a = ARGS(f, gemv);
     const bool trans = f->choice[GEMV_TRANSPOSE_A];
@@ -55,7 +55,7 @@ static sweep<T> forward_sweep(const struct frame *f)
 
 /* dx, which is the other product with v = dy; and dA. */
 template <typename T>
-static sweep<T> backward_sweep(const struct frame *f)
+static sweep<T> backward_sweep(const struct call *f)
 {
     const struct gemv *a = ARGS(f, gemv), *g = GRADS(f, gemv);
     sweep<T> s = forward_sweep<T>(f);
@@ -71,13 +71,13 @@ static sweep<T> backward_sweep(const struct frame *f)
 /* Both passes.  ENGINE has multiply(sweep), multiply_and_outer(sweep), which also computes dA, and
  * workspace(sweep). */
 template <typename T, typename ENGINE>
-static int gemv_forward(const struct frame *f)
+static int gemv_forward(const struct call *f)
 {
     return ENGINE::multiply(forward_sweep<T>(f));
 }
 
 template <typename T, typename ENGINE>
-static int gemv_backward(const struct frame *f)
+static int gemv_backward(const struct call *f)
 {
     const struct gemv *g = GRADS(f, gemv);
     int e = ENGINE::multiply_and_outer(backward_sweep<T>(f));
@@ -87,7 +87,7 @@ static int gemv_backward(const struct frame *f)
 }
 
 template <typename T, typename ENGINE>
-static size_t gemv_work(const struct frame *f, enum pass p)
+static size_t gemv_work(const struct call *f, enum pass p)
 {
     return ENGINE::workspace(p == FORWARD ? forward_sweep<T>(f) : backward_sweep<T>(f));
 }
@@ -155,7 +155,7 @@ struct gemv_naive {
 };
 
 /* A grid has 2147483647 blocks. */
-static const char *naive_declines(const struct frame *f)
+static const char *naive_declines(const struct call *f)
 {
     return ceil_div(DIM(f, 'M') * DIM(f, 'K'), THREADS) > 0x7fffffff
                ? "more elements of A than a grid has threads (549755813632)"
@@ -411,7 +411,7 @@ struct gemv_wide {
     }
 };
 
-static const char *wide_declines(const struct frame *f)
+static const char *wide_declines(const struct call *f)
 {
     const int64_t M = DIM(f, 'M'), K = DIM(f, 'K');
     return ceil_div(M, LANES) * ceil_div(K, LANES) > 0x7fffffff

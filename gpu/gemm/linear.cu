@@ -80,7 +80,7 @@ static dim3 tiles(int64_t M, int64_t N)
 }
 
 template <typename T, int ACT>
-static int forward_through(const struct frame *f)
+static int forward_through(const struct call *f)
 {
     const struct linear *a = ARGS(f, linear);
     int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D');
@@ -90,7 +90,7 @@ static int forward_through(const struct frame *f)
 }
 
 template <typename T>
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     const int act = f->choice[LINEAR_ACT];
     return act == ACT_NONE   ? forward_through<T, ACT_NONE>(f)
@@ -99,7 +99,7 @@ static int forward(const struct frame *f)
 }
 
 template <typename T, int ACT>
-static int slope(const struct frame *f, T *dz)
+static int slope(const struct call *f, T *dz)
 {
     const struct linear *a = ARGS(f, linear), *g = GRADS(f, linear);
     int64_t M = DIM(f, 'M'), D = DIM(f, 'D');
@@ -109,7 +109,7 @@ static int slope(const struct frame *f, T *dz)
 }
 
 template <typename T>
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     const struct linear *a = ARGS(f, linear), *g = GRADS(f, linear);
     const int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D');
@@ -133,7 +133,7 @@ static int backward(const struct frame *f)
 
 /* The size of dz. */
 template <typename T>
-static size_t work(const struct frame *f, enum pass p)
+static size_t work(const struct call *f, enum pass p)
 {
     return p == BACKWARD && f->choice[LINEAR_ACT] != ACT_NONE
                ? sizeof(T) * DIM(f, 'M') * DIM(f, 'D')
@@ -141,7 +141,7 @@ static size_t work(const struct frame *f, enum pass p)
 }
 
 /* gridDim.y is at most 65535. */
-static const char *declines(const struct frame *f)
+static const char *declines(const struct call *f)
 {
     return ceil_div(DIM(f, 'M'), TILE) > 65535 || ceil_div(DIM(f, 'D'), TILE) > 65535
                ? "more than 1048560 rows of a matrix"

@@ -19,11 +19,11 @@ struct linear_workspace {
     size_t bytes;
 };
 template <typename T>
-linear_workspace<T> linear_workspace_of(const struct frame *f);
+linear_workspace<T> linear_workspace_of(const struct call *f);
 
 /* Computes dz and db (linear_product.cu). */
 template <typename T>
-int linear_through(const struct frame *f, const linear_workspace<T> &w);
+int linear_through(const struct call *f, const linear_workspace<T> &w);
 
 /* act(z) */
 template <int ACT>

@@ -10,7 +10,7 @@ typedef __nv_bfloat16 bf16;
 
 /* The forward product, y (or z) = x W^T; to_x() and to_W() derive dx = dz W and dW = dz^T x from
  * it. */
-static gemm_problem<bf16> product_of(const struct frame *f)
+static gemm_problem<bf16> product_of(const struct call *f)
 {
     const struct linear *a = ARGS(f, linear);
     gemm_problem<bf16> p = {};
@@ -26,26 +26,26 @@ static gemm_problem<bf16> product_of(const struct frame *f)
     return p;
 }
 
-static gemm_problem<bf16> to_x(const gemm_problem<bf16> &p, const struct frame *f, const bf16 *dz)
+static gemm_problem<bf16> to_x(const gemm_problem<bf16> &p, const struct call *f, const bf16 *dz)
 {
     return gemm_to_a(p, dz, (bf16 *)GRADS(f, linear)->x);
 }
 
-static gemm_problem<bf16, float> to_W(const gemm_problem<bf16> &p, const struct frame *f,
+static gemm_problem<bf16, float> to_W(const gemm_problem<bf16> &p, const struct call *f,
                                       const bf16 *dz)
 {
     return gemm_to_b(p, dz, (float *)GRADS(f, linear)->W);
 }
 
 template <typename T>
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     const struct linear *a = ARGS(f, linear);
     return gemm_wgmma_layer(product_of(f), f->choice[LINEAR_ACT], (const bf16 *)a->b, (bf16 *)a->z);
 }
 
 template <typename T>
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     const linear_workspace<bf16> w = linear_workspace_of<bf16>(f);
     const bf16 *dz = f->choice[LINEAR_ACT] == ACT_NONE ? (const bf16 *)GRADS(f, linear)->y : w.dz;
@@ -57,7 +57,7 @@ static int backward(const struct frame *f)
 }
 
 /* The workspace of dz and the sums, then one that the two products use one after the other. */
-static size_t work(const struct frame *f, enum pass p)
+static size_t work(const struct call *f, enum pass p)
 {
     const gemm_problem<bf16> of = product_of(f);
     return p == FORWARD ? 0
@@ -66,7 +66,7 @@ static size_t work(const struct frame *f, enum pass p)
                                   gemm_wgmma_workspace(to_W(of, f, NULL)));
 }
 
-static const char *declines(const struct frame *f)
+static const char *declines(const struct call *f)
 {
     const gemm_problem<bf16> p = product_of(f);
     const char *why = gemm_wgmma_declines(p);

@@ -120,7 +120,7 @@ static unsigned grid_of(int64_t D, int width, int64_t blocks_of_rows)
 }
 
 template <typename T, int N, int ACT>
-static int activate_by(const struct frame *f, const T *z, const T *b)
+static int activate_by(const struct call *f, const T *z, const T *b)
 {
     const struct linear *a = ARGS(f, linear);
     const int64_t M = DIM(f, 'M'), D = DIM(f, 'D');
@@ -131,7 +131,7 @@ static int activate_by(const struct frame *f, const T *z, const T *b)
 }
 
 template <typename T, int ACT>
-static int activate(const struct frame *f, const T *z, const T *b)
+static int activate(const struct call *f, const T *z, const T *b)
 {
     return in_vectors<T>(DIM(f, 'D')) ? activate_by<T, WIDTH<T>, ACT>(f, z, b)
                                       : activate_by<T, 1, ACT>(f, z, b);
@@ -140,7 +140,7 @@ static int activate(const struct frame *f, const T *z, const T *b)
 /* relu's slope depends on the sign of z + b.  A z that is rounded to bf16 often gives the wrong
  * sign, so relu's product is added to the bias. */
 template <typename T>
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     const struct linear *a = ARGS(f, linear);
     const int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D');
@@ -161,7 +161,7 @@ static int forward(const struct frame *f)
 }
 
 template <typename T>
-linear_workspace<T> linear_workspace_of(const struct frame *f)
+linear_workspace<T> linear_workspace_of(const struct call *f)
 {
     const int64_t M = DIM(f, 'M'), D = DIM(f, 'D');
     const size_t dz = f->choice[LINEAR_ACT] == ACT_NONE ? 0 : aligned(M * D * sizeof(T));
@@ -172,7 +172,7 @@ linear_workspace<T> linear_workspace_of(const struct frame *f)
 }
 
 template <typename T, int N, int ACT>
-static int through_by(const struct frame *f, const linear_workspace<T> &w)
+static int through_by(const struct call *f, const linear_workspace<T> &w)
 {
     const struct linear *a = ARGS(f, linear), *g = GRADS(f, linear);
     const int64_t M = DIM(f, 'M'), D = DIM(f, 'D'), part = part_of(M);
@@ -184,14 +184,14 @@ static int through_by(const struct frame *f, const linear_workspace<T> &w)
 }
 
 template <typename T, int ACT>
-static int through(const struct frame *f, const linear_workspace<T> &w)
+static int through(const struct call *f, const linear_workspace<T> &w)
 {
     return in_vectors<T>(DIM(f, 'D')) ? through_by<T, WIDTH<T>, ACT>(f, w)
                                       : through_by<T, 1, ACT>(f, w);
 }
 
 template <typename T>
-int linear_through(const struct frame *f, const linear_workspace<T> &w)
+int linear_through(const struct call *f, const linear_workspace<T> &w)
 {
     const struct linear *a = ARGS(f, linear), *g = GRADS(f, linear);
     const int64_t M = DIM(f, 'M'), D = DIM(f, 'D');
@@ -208,7 +208,7 @@ int linear_through(const struct frame *f, const linear_workspace<T> &w)
 }
 
 template <typename T>
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     const struct linear *a = ARGS(f, linear), *g = GRADS(f, linear);
     const int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D');
@@ -223,13 +223,13 @@ static int backward(const struct frame *f)
 }
 
 template <typename T>
-static size_t work(const struct frame *f, enum pass p)
+static size_t work(const struct call *f, enum pass p)
 {
     return p == BACKWARD ? linear_workspace_of<T>(f).bytes : 0;
 }
 
-template linear_workspace<__nv_bfloat16> linear_workspace_of(const struct frame *);
-template int linear_through(const struct frame *, const linear_workspace<__nv_bfloat16> &);
+template linear_workspace<__nv_bfloat16> linear_workspace_of(const struct call *);
+template int linear_through(const struct call *, const linear_workspace<__nv_bfloat16> &);
 
 static const char name[] = "product", idea[] = "cuBLAS, then bias and act, 16 bytes a load";
 GPU_IMPL(extern "C", 32, float, linear_by_product, name, idea, work<float>, NULL, SIGMOID,

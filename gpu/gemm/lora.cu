@@ -6,12 +6,12 @@
 
 enum { TILE = 16 };
 
-static float scale_of(const struct frame *f)
+static float scale_of(const struct call *f)
 {
     return (float)(f->real[LORA_ALPHA] / (double)DIM(f, 'R'));
 }
 
-static size_t aligned_elements(const struct frame *f, size_t size)
+static size_t aligned_elements(const struct call *f, size_t size)
 {
     return aligned(DIM(f, 'M') * DIM(f, 'R') * size);
 }
@@ -58,7 +58,7 @@ static int naive_product(float scale, const factors<T> &one, const factors<T> &o
 }
 
 template <typename T>
-static int naive_forward(const struct frame *f)
+static int naive_forward(const struct call *f)
 {
     const struct lora *a = ARGS(f, lora);
     const int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D'), R = DIM(f, 'R');
@@ -72,7 +72,7 @@ static int naive_forward(const struct frame *f)
 }
 
 template <typename T>
-static int naive_backward(const struct frame *f)
+static int naive_backward(const struct call *f)
 {
     const struct lora *a = ARGS(f, lora), *g = GRADS(f, lora);
     const int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D'), R = DIM(f, 'R');
@@ -90,13 +90,13 @@ static int naive_backward(const struct frame *f)
 
 /* The size of dh. */
 template <typename T>
-static size_t naive_work(const struct frame *f, enum pass p)
+static size_t naive_work(const struct call *f, enum pass p)
 {
     return p == BACKWARD ? aligned_elements(f, sizeof(T)) : 0;
 }
 
 /* gridDim.y is at most 65535. */
-static const char *naive_declines(const struct frame *f)
+static const char *naive_declines(const struct call *f)
 {
     return ceil_div(max(DIM(f, 'M'), max(DIM(f, 'D'), DIM(f, 'R'))), TILE) > 65535
                ? "more than 1048560 rows of a matrix"
@@ -115,7 +115,7 @@ __global__ void lora_scale(const float *from, float scale, T *to, int64_t n)
 
 /* to [M,R] = scale left right: added up and scaled in float, and rounded once. */
 template <typename T>
-static int narrow_product(const struct frame *f, const matrix<T> &left, const matrix<T> &right,
+static int narrow_product(const struct call *f, const matrix<T> &left, const matrix<T> &right,
                           float *wide, T *to)
 {
     const int64_t n = left.rows * right.columns;
@@ -129,7 +129,7 @@ static int narrow_product(const struct frame *f, const matrix<T> &left, const ma
 /* Each sum of two products begins with the narrow product, because the first product is rounded
  * before the second is added, and the narrow one is smaller. */
 template <typename T>
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     const struct lora *a = ARGS(f, lora);
     const int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D'), R = DIM(f, 'R');
@@ -143,7 +143,7 @@ static int forward(const struct frame *f)
 }
 
 template <typename T>
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     const struct lora *a = ARGS(f, lora), *g = GRADS(f, lora);
     const int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D'), R = DIM(f, 'R');
@@ -164,7 +164,7 @@ static int backward(const struct frame *f)
 
 /* The size of h or dh before rounding, and of dh. */
 template <typename T>
-static size_t work(const struct frame *f, enum pass p)
+static size_t work(const struct call *f, enum pass p)
 {
     return aligned_elements(f, sizeof(float)) +
            (p == BACKWARD ? aligned_elements(f, sizeof(T)) : 0);

@@ -38,7 +38,7 @@ __global__ void clear(whole *counts, whole *outside, int bins)
         *total_of(counts, outside, bins, place) = 0;
 }
 
-static cudaError_t clear_all(const struct frame *f)
+static cudaError_t clear_all(const struct call *f)
 {
     const struct histogram *a = ARGS(f, histogram);
     const int bins = (int)DIM(f, 'M');
@@ -58,7 +58,7 @@ __global__ void global_kernel(const T *x, int64_t n, int bins, whole *counts, wh
 }
 
 template <typename T>
-static int global(const struct frame *f)
+static int global(const struct call *f)
 {
     const struct histogram *a = ARGS(f, histogram);
     const int64_t n = DIM(f, 'N');
@@ -73,12 +73,12 @@ static int global(const struct frame *f)
 
 enum { MAX_THREADS = 1024 };
 
-static size_t bytes_of(const struct frame *f, int copies)
+static size_t bytes_of(const struct call *f, int copies)
 {
     return sizeof(unsigned) * (DIM(f, 'M') + HISTOGRAM_KINDS) * copies;
 }
 
-static const char *too_many_bins(const struct frame *f)
+static const char *too_many_bins(const struct call *f)
 {
     return bytes_of(f, 1) > gpu_limits()->smem
                ? "more bins than fit into the shared memory of a block"
@@ -112,7 +112,7 @@ static unsigned blocks_for(int64_t items, int blocks_per_sm)
 }
 
 template <typename T>
-static int shared(const struct frame *f)
+static int shared(const struct call *f)
 {
     const struct histogram *a = ARGS(f, histogram);
     const int64_t n = DIM(f, 'N');
@@ -219,7 +219,7 @@ __global__ void __launch_bounds__(MAX_THREADS) private_kernel(counting c)
 }
 
 template <typename T>
-static int privately(const struct frame *f)
+static int privately(const struct call *f)
 {
     const struct histogram *a = ARGS(f, histogram);
     const size_t smem = gpu_limits()->smem;

@@ -324,35 +324,35 @@ __global__ void __launch_bounds__(MAX_THREADS) spread_kernel(job_back j)
 template <typename T>
 constexpr int64_t CHUNK = MAX_THREADS *AHEAD * 16 / sizeof(T);
 
-static int64_t rows_of(const struct frame *f)
+static int64_t rows_of(const struct call *f)
 {
     return f->choice[REDUCE_OVER] == REDUCE_ALL ? 1 : DIM(f, 'R');
 }
 
-static int64_t elements_of(const struct frame *f)
+static int64_t elements_of(const struct call *f)
 {
     return DIM(f, 'N') * (f->choice[REDUCE_OVER] == REDUCE_ALL ? DIM(f, 'R') : 1);
 }
 
 template <typename T>
-static partition rows_whole(const struct frame *f)
+static partition rows_whole(const struct call *f)
 {
     return partition_of<T>(rows_of(f), elements_of(f), elements_of(f), AHEAD);
 }
 
 template <typename T>
-static partition rows_in_chunks(const struct frame *f, int ahead)
+static partition rows_in_chunks(const struct call *f, int ahead)
 {
     return partition_of<T>(rows_of(f), elements_of(f), CHUNK<T>, ahead);
 }
 
-static float divisor_of(const struct frame *f)
+static float divisor_of(const struct call *f)
 {
     return f->choice[REDUCE_KIND] == REDUCE_MEAN ? (float)elements_of(f) : 1;
 }
 
 template <typename T>
-static job job_of(const struct frame *f, const partition &by)
+static job job_of(const struct call *f, const partition &by)
 {
     const struct reduce *a = ARGS(f, reduce);
     const bool norm = f->choice[REDUCE_KIND] == REDUCE_NORM2;
@@ -368,7 +368,7 @@ static job job_of(const struct frame *f, const partition &by)
 }
 
 template <typename F, typename T>
-static int tree_fold(const struct frame *f)
+static int tree_fold(const struct call *f)
 {
     const partition by = {rows_of(f), elements_of(f), elements_of(f), 1, BLOCK};
     tree_kernel<F, T><<<blocks_of(by), BLOCK, 0, gpu_stream()>>>(job_of<T>(f, by));
@@ -386,7 +386,7 @@ static int fold(const job &j)
 }
 
 template <typename F, typename T>
-static int shuffle_fold(const struct frame *f)
+static int shuffle_fold(const struct call *f)
 {
     return fold<F, T>(job_of<T>(f, rows_whole<T>(f)));
 }
@@ -394,7 +394,7 @@ static int shuffle_fold(const struct frame *f)
 /* The first launch reduces chunks, the second one their results.  If a row is one chunk, there is
  * only one launch. */
 template <typename F, typename T>
-static int two_level_fold(const struct frame *f)
+static int two_level_fold(const struct call *f)
 {
     job whole = job_of<T>(f, rows_in_chunks<T>(f, AHEAD)), first = whole;
     const int64_t parts = whole.by.rows * whole.by.chunks;
@@ -419,7 +419,7 @@ static int two_level_fold(const struct frame *f)
 }
 
 template <typename T>
-static size_t two_level_work(const struct frame *f, enum pass p)
+static size_t two_level_work(const struct call *f, enum pass p)
 {
     const partition by = rows_in_chunks<T>(f, AHEAD);
     const size_t part =
@@ -428,15 +428,15 @@ static size_t two_level_work(const struct frame *f, enum pass p)
 }
 
 /* A launch of a reduction, by sum or by max. */
-typedef int folding(const struct frame *f);
+typedef int folding(const struct call *f);
 
 template <folding *SUM, folding *MAX>
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     return f->choice[REDUCE_KIND] == REDUCE_MAX ? MAX(f) : SUM(f);
 }
 
-static job_back job_back_of(const struct frame *f, const partition &by)
+static job_back job_back_of(const struct call *f, const partition &by)
 {
     const struct reduce *a = ARGS(f, reduce), *g = GRADS(f, reduce);
     const bool norm = f->choice[REDUCE_KIND] == REDUCE_NORM2;
@@ -446,7 +446,7 @@ static job_back job_back_of(const struct frame *f, const partition &by)
 }
 
 template <typename T>
-static int each_back(const struct frame *f)
+static int each_back(const struct call *f)
 {
     const job_back j = job_back_of(f, rows_whole<T>(f));
     each_kernel<T><<<ceil_div(j.by.rows * j.by.n, BLOCK), BLOCK, 0, gpu_stream()>>>(j);
@@ -464,7 +464,7 @@ static int spread(const job_back &j)
 }
 
 template <typename T>
-static int spread_back(const struct frame *f)
+static int spread_back(const struct call *f)
 {
     const job_back j = job_back_of(f, rows_in_chunks<T>(f, AHEAD_BACK));
     return j.x ? spread<T, true>(j) : spread<T, false>(j);
@@ -475,13 +475,13 @@ static const char *too_many(int64_t blocks)
     return blocks > MAX_BLOCKS ? "more blocks of threads than a grid has (2147483647)" : NULL;
 }
 
-static const char *tree_declines(const struct frame *f)
+static const char *tree_declines(const struct call *f)
 {
     return too_many(ceil_div(rows_of(f) * elements_of(f), BLOCK));
 }
 
 template <typename T>
-static const char *declines(const struct frame *f)
+static const char *declines(const struct call *f)
 {
     return too_many(blocks_of(rows_in_chunks<T>(f, AHEAD_BACK)));
 }

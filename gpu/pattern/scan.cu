@@ -425,7 +425,7 @@ static int three_pass_scan(const job &j, void *work)
 }
 
 template <typename T>
-static size_t three_pass_work(const struct frame *f, enum pass)
+static size_t three_pass_work(const struct call *f, enum pass)
 {
     const int64_t tiles = tiles_of<T>(DIM(f, 'N'));
     return tiles > 1 ? 2 * DIM(f, 'R') * tiles * sizeof(float) : 0;
@@ -441,7 +441,7 @@ static int64_t tagged_values(int64_t tiles)
 }
 
 template <typename T>
-static size_t lookback_work(const struct frame *f, enum pass)
+static size_t lookback_work(const struct call *f, enum pass)
 {
     const int64_t tiles = tiles_of<T>(DIM(f, 'N'));
     return tiles > 1 ? (DIM(f, 'R') * tagged_values(tiles) + 1) * sizeof(tagged) : 0;
@@ -466,7 +466,7 @@ static int lookback_scan(const job &j, void *work)
 typedef int scanning(const job &j, void *work);
 
 template <typename T, scanning *SCAN>
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     const struct scan *a = ARGS(f, scan);
     const bool exclusive = f->choice[SCAN_KIND] == SCAN_EXCLUSIVE;
@@ -474,7 +474,7 @@ static int forward(const struct frame *f)
 }
 
 template <typename T, scanning *SCAN>
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     const struct scan *g = GRADS(f, scan);
     const bool exclusive = f->choice[SCAN_KIND] == SCAN_EXCLUSIVE;
@@ -482,7 +482,7 @@ static int backward(const struct frame *f)
 }
 
 template <typename T>
-static const char *declines(const struct frame *f)
+static const char *declines(const struct call *f)
 {
     return DIM(f, 'R') * tiles_of<T>(DIM(f, 'N')) > MAX_BLOCKS
                ? "more tiles than a grid has blocks (2147483647)"

@@ -39,7 +39,7 @@ static int naive(const means &m)
     return cudaGetLastError();
 }
 
-static const char *naive_declines(const struct frame *f)
+static const char *naive_declines(const struct call *f)
 {
     return DIM(f, 'B') * DIM(f, 'N') / THREADS >= INT32_MAX
                ? "more elements than a grid has threads"
@@ -84,7 +84,7 @@ static int halo(const means &m)
     return cudaGetLastError();
 }
 
-static const char *does_not_fit(const struct frame *f, int64_t tile, size_t bytes)
+static const char *does_not_fit(const struct call *f, int64_t tile, size_t bytes)
 {
     if (bytes > gpu_limits()->smem)
         return "a tile with its neighbours is more than the shared memory of a block";
@@ -93,7 +93,7 @@ static const char *does_not_fit(const struct frame *f, int64_t tile, size_t byte
                : NULL;
 }
 
-static const char *halo_declines(const struct frame *f)
+static const char *halo_declines(const struct call *f)
 {
     return does_not_fit(f, HALO_TILE, halo_bytes(reach(DIM(f, 'R'), DIM(f, 'N'))));
 }
@@ -177,7 +177,7 @@ static int sliding(const means &m)
                          : sliding_by<T, 1>(m);
 }
 
-static const char *sliding_declines(const struct frame *f)
+static const char *sliding_declines(const struct call *f)
 {
     const int64_t N = DIM(f, 'N');
     return does_not_fit(f, threads_for(N) * OUTPUTS, sliding_bytes(N, reach(DIM(f, 'R'), N)));
@@ -185,21 +185,21 @@ static const char *sliding_declines(const struct frame *f)
 
 /* ---- both passes ---- */
 
-static means means_of(const struct frame *f, const void *x, void *y)
+static means means_of(const struct call *f, const void *x, void *y)
 {
     const int64_t N = DIM(f, 'N'), R = DIM(f, 'R');
     return {x, y, DIM(f, 'B'), N, reach(R, N), 1 / (float)(2 * R + 1)};
 }
 
 template <int (*kernel)(const means &m)>
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     const struct stencil1d *a = ARGS(f, stencil1d);
     return kernel(means_of(f, a->x, a->y));
 }
 
 template <int (*kernel)(const means &m)>
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     const struct stencil1d *g = GRADS(f, stencil1d);
     return kernel(means_of(f, g->y, g->x));

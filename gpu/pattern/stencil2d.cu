@@ -522,7 +522,7 @@ static const char *registers_declines(const struct means &m)
 
 /* ---- both passes ---- */
 
-static means means_of(const struct frame *f, const void *x, void *y)
+static means means_of(const struct call *f, const void *x, void *y)
 {
     const int64_t H = DIM(f, 'H'), W = DIM(f, 'W'), R = DIM(f, 'R');
     const float window = 2 * R + 1;
@@ -530,21 +530,21 @@ static means means_of(const struct frame *f, const void *x, void *y)
 }
 
 template <int (*kernel)(const means &m)>
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     const struct stencil2d *a = ARGS(f, stencil2d);
     return kernel(means_of(f, a->x, a->y));
 }
 
 template <int (*kernel)(const means &m)>
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     const struct stencil2d *g = GRADS(f, stencil2d);
     return kernel(means_of(f, g->y, g->x));
 }
 
 template <const char *(*why)(const means &m)>
-static const char *declines(const struct frame *f)
+static const char *declines(const struct call *f)
 {
     return why(means_of(f, NULL, NULL));
 }

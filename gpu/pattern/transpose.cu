@@ -200,21 +200,21 @@ static int vector_transpose(void *to, const void *from, int64_t B, int64_t M, in
 }
 
 template <transposition *TRANSPOSE>
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     const struct transpose *a = ARGS(f, transpose);
     return TRANSPOSE(a->out, a->x, DIM(f, 'B'), DIM(f, 'M'), DIM(f, 'N'));
 }
 
 template <transposition *TRANSPOSE>
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     const struct transpose *g = GRADS(f, transpose);
     return TRANSPOSE(g->x, g->out, DIM(f, 'B'), DIM(f, 'N'), DIM(f, 'M'));
 }
 
 template <int TILE>
-static const char *declines(const struct frame *f)
+static const char *declines(const struct call *f)
 {
     const int64_t tiles = ceil_div(DIM(f, 'M'), TILE) * ceil_div(DIM(f, 'N'), TILE);
     return tiles > MAX_BLOCKS / DIM(f, 'B') ? "more tiles than a grid has blocks (2147483647)"

@@ -73,7 +73,7 @@ struct loss_options {
     float smoothing;
 };
 
-static struct loss_options loss_options_of(const struct frame *f)
+static struct loss_options loss_options_of(const struct call *f)
 {
     return {DIM(f, 'I'), (float)f->real[CROSS_SMOOTHING]};
 }
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(MEAN_THREADS)
     *loss = all ? sum / all : 0;
 }
 
-static int mean(const struct frame *f)
+static int mean(const struct call *f)
 {
     const struct cross_entropy *a = ARGS(f, cross_entropy);
     return launch_pdl(mean_kernel, 1, MEAN_THREADS, 0, (const float *)a->row_loss,
@@ -264,13 +264,13 @@ __global__ void __launch_bounds__(MAX_THREADS_BACK, RESIDENT_BACK)
 }
 
 template <typename T>
-static unsigned threads_of(const struct frame *f, unsigned max_threads)
+static unsigned threads_of(const struct call *f, unsigned max_threads)
 {
     return min(threads_for(vectors_of<T>(DIM(f, 'V')), AHEAD), max_threads);
 }
 
 template <typename T>
-static int online_forward(const struct frame *f)
+static int online_forward(const struct call *f)
 {
     const struct cross_entropy *a = ARGS(f, cross_entropy);
     const loss_options opt = loss_options_of(f);
@@ -283,7 +283,7 @@ static int online_forward(const struct frame *f)
 }
 
 template <typename T>
-static int online_backward(const struct frame *f)
+static int online_backward(const struct call *f)
 {
     const struct cross_entropy *a = ARGS(f, cross_entropy), *g = GRADS(f, cross_entropy);
     const auto kernel = online_backward_kernel<T>;
@@ -335,7 +335,7 @@ __global__ void two_pass_backward_kernel(cross_entropy a, cross_entropy g, int V
 }
 
 template <typename T>
-static int two_pass_forward(const struct frame *f)
+static int two_pass_forward(const struct call *f)
 {
     const struct cross_entropy *a = ARGS(f, cross_entropy);
     const auto kernel = two_pass_forward_kernel<T>;
@@ -345,7 +345,7 @@ static int two_pass_forward(const struct frame *f)
 }
 
 template <typename T>
-static int two_pass_backward(const struct frame *f)
+static int two_pass_backward(const struct call *f)
 {
     const struct cross_entropy *a = ARGS(f, cross_entropy), *g = GRADS(f, cross_entropy);
     const auto kernel = two_pass_backward_kernel<T>;

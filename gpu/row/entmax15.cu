@@ -107,13 +107,13 @@ __global__ void __launch_bounds__(BLOCK)
     store_own<T, WHOLE_ROWS>(dx + r * N, d, n, lane, lanes);
 }
 
-static int lanes_of(const struct frame *f)
+static int lanes_of(const struct call *f)
 {
     return DIM(f, 'N') > 2 * OWN ? 4 : DIM(f, 'N') > OWN ? 2 : 1;
 }
 
 template <typename T>
-static int newton_forward(const struct frame *f)
+static int newton_forward(const struct call *f)
 {
     const struct entmax15 *a = ARGS(f, entmax15);
     const int64_t R = DIM(f, 'R'), N = DIM(f, 'N');
@@ -126,7 +126,7 @@ static int newton_forward(const struct frame *f)
 }
 
 template <typename T>
-static int newton_backward(const struct frame *f)
+static int newton_backward(const struct call *f)
 {
     const struct entmax15 *a = ARGS(f, entmax15), *g = GRADS(f, entmax15);
     const int64_t R = DIM(f, 'R'), N = DIM(f, 'N');
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(BLOCK)
 
 /* Launches forward, from x to p; or, if dp is given, backward, from p to dx. */
 template <typename T, int SLOTS>
-static int warp_start(const void *x, const void *dp, void *to, const struct frame *f)
+static int warp_start(const void *x, const void *dp, void *to, const struct call *f)
 {
     const int64_t R = DIM(f, 'R'), blocks = ceil_div(R * slots<T, SLOTS>::GROUP, BLOCK);
     const auto forward = warp_forward_kernel<T, SLOTS>;
@@ -213,7 +213,7 @@ static int warp_start(const void *x, const void *dp, void *to, const struct fram
 }
 
 template <typename T>
-static int warp(const void *x, const void *dp, void *to, const struct frame *f)
+static int warp(const void *x, const void *dp, void *to, const struct call *f)
 {
     const int64_t N = DIM(f, 'N');
     const auto start = N <= 8    ? warp_start<T, 8>
@@ -224,13 +224,13 @@ static int warp(const void *x, const void *dp, void *to, const struct frame *f)
 }
 
 template <typename T>
-static int warp_forward(const struct frame *f)
+static int warp_forward(const struct call *f)
 {
     return warp<T>(ARGS(f, entmax15)->x, NULL, ARGS(f, entmax15)->p, f);
 }
 
 template <typename T>
-static int warp_backward(const struct frame *f)
+static int warp_backward(const struct call *f)
 {
     return warp<T>(ARGS(f, entmax15)->p, GRADS(f, entmax15)->p, GRADS(f, entmax15)->x, f);
 }
@@ -298,7 +298,7 @@ __global__ void sort_backward_kernel(const T *p, const T *dp, T *dx, int64_t R, 
 }
 
 template <typename T>
-static int sort_forward(const struct frame *f)
+static int sort_forward(const struct call *f)
 {
     const struct entmax15 *a = ARGS(f, entmax15);
     const int64_t R = DIM(f, 'R');
@@ -308,7 +308,7 @@ static int sort_forward(const struct frame *f)
 }
 
 template <typename T>
-static int sort_backward(const struct frame *f)
+static int sort_backward(const struct call *f)
 {
     const struct entmax15 *a = ARGS(f, entmax15), *g = GRADS(f, entmax15);
     const int64_t R = DIM(f, 'R');

@@ -3,7 +3,7 @@
 
 static const bool CENTRED = true;
 
-static norm_call call_of(const struct frame *f)
+static norm_call call_of(const struct call *f)
 {
     const struct layernorm *a = ARGS(f, layernorm), *d = GRADS(f, layernorm);
     norm_call p = one_matrix(f, a, d);

@@ -37,7 +37,7 @@ struct norm_call {
     float *work;
 };
 
-static inline norm_call make_norm_call(const struct frame *f, int n, int64_t N, double eps)
+static inline norm_call make_norm_call(const struct call *f, int n, int64_t N, double eps)
 {
     norm_call p = {};
     p.n = n;
@@ -50,7 +50,7 @@ static inline norm_call make_norm_call(const struct frame *f, int n, int64_t N, 
 
 /* The call of rmsnorm, or of layernorm without b and the mean; A is the type of its arguments. */
 template <typename A>
-static norm_call one_matrix(const struct frame *f, const A *a, const A *d)
+static norm_call one_matrix(const struct call *f, const A *a, const A *d)
 {
     norm_call p = make_norm_call(f, 1, DIM(f, 'N'), f->real[NORM_EPS]);
     norm_rows &m = p.matrix[0];
@@ -96,19 +96,19 @@ size_t fused_norm_work(const norm_call &p, size_t size, bool centred);
  * norm_call of a frame. */
 #define NORM_PASS(rung, pass, function)                                                            \
     template <typename T>                                                                          \
-    static int rung##_##pass(const struct frame *f)                                                \
+    static int rung##_##pass(const struct call *f)                                                 \
     {                                                                                              \
         return function<T, CENTRED>(call_of(f));                                                   \
     }
 #define NORM_BACKWARD(rung, columns_work)                                                          \
     NORM_PASS(rung, backward, rung##_norm_back)                                                    \
     template <typename T>                                                                          \
-    static size_t rung##_work(const struct frame *f, enum pass pass)                               \
+    static size_t rung##_work(const struct call *f, enum pass pass)                                \
     {                                                                                              \
         return pass == BACKWARD ? columns_work(call_of(f), sizeof(T), CENTRED) : 0;                \
     }                                                                                              \
     template <typename T>                                                                          \
-    static const char *rung##_declines(const struct frame *f)                                      \
+    static const char *rung##_declines(const struct call *f)                                       \
     {                                                                                              \
         return rung##_norm_declines(call_of(f), sizeof(T));                                        \
     }

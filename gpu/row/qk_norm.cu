@@ -3,7 +3,7 @@
 
 static const bool CENTRED = false;
 
-static norm_call call_of(const struct frame *f)
+static norm_call call_of(const struct call *f)
 {
     const struct qk_norm *a = ARGS(f, qk_norm), *d = GRADS(f, qk_norm);
     const int64_t steps = DIM(f, 'B') * DIM(f, 'T');

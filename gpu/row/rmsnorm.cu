@@ -215,7 +215,7 @@ EACH(__nv_bfloat16, true);
 
 static const bool CENTRED = false;
 
-static norm_call call_of(const struct frame *f)
+static norm_call call_of(const struct call *f)
 {
     return one_matrix(f, ARGS(f, rmsnorm), GRADS(f, rmsnorm));
 }

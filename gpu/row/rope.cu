@@ -78,7 +78,7 @@ static int naive(const rotation &r)
     return cudaGetLastError();
 }
 
-static const char *naive_declines(const struct frame *f)
+static const char *naive_declines(const struct call *f)
 {
     return DIM(f, 'B') * DIM(f, 'T') * DIM(f, 'H') * (DIM(f, 'D') / 2) / THREADS >= INT32_MAX
                ? "more pairs than a grid has threads for"
@@ -265,7 +265,7 @@ static int table(const rotation &r)
 
 /* ---- both ---- */
 
-static rotation rotation_of(const struct frame *f, const void *x, void *y, int direction)
+static rotation rotation_of(const struct call *f, const void *x, void *y, int direction)
 {
     return {x,
             y,
@@ -279,7 +279,7 @@ static rotation rotation_of(const struct frame *f, const void *x, void *y, int d
             log2(f->real[ROPE_THETA])};
 }
 
-static const char *table_declines(const struct frame *f)
+static const char *table_declines(const struct call *f)
 {
     if (DIM(f, 'D') / 2 > TABLE_MAX)
         return "dim: a step's angles are more than a block's table";
@@ -290,14 +290,14 @@ static const char *table_declines(const struct frame *f)
 }
 
 template <int (*kernel)(const rotation &r)>
-static int forward(const struct frame *f)
+static int forward(const struct call *f)
 {
     const struct rope *a = ARGS(f, rope);
     return kernel(rotation_of(f, a->x, a->y, 1));
 }
 
 template <int (*kernel)(const rotation &r)>
-static int backward(const struct frame *f)
+static int backward(const struct call *f)
 {
     const struct rope *g = GRADS(f, rope);
     return kernel(rotation_of(f, g->y, g->x, -1));

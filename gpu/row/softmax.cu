@@ -30,7 +30,7 @@ enum {
 #define FEW_REGISTERS(threads) __launch_bounds__(threads, WHOLE_ROWS ? 3 : 2)
 #define FEW_REGISTERS_BACK __launch_bounds__(WHOLE_ROWS ? 768 : MAX_THREADS_BACK)
 
-static float scale_of(const struct frame *f)
+static float scale_of(const struct call *f)
 {
     return (float)f->real[SOFTMAX_SCALE];
 }
@@ -112,7 +112,7 @@ static int lanes_of(int64_t N)
 
 /* Launches forward, from x to y; or, if dy is given, backward, where x is y and `to` is dx. */
 template <typename T, bool WHOLE_ROWS, int K>
-static int warp_start(const T *x, const T *dy, T *to, const struct frame *f)
+static int warp_start(const T *x, const T *dy, T *to, const struct call *f)
 {
     enum { ROWS = IN_FLIGHT / K };
     const auto forward = warp_forward_kernel<T, WHOLE_ROWS, K, ROWS>;
@@ -130,7 +130,7 @@ static int warp_start(const T *x, const T *dy, T *to, const struct frame *f)
 }
 
 template <typename T, bool WHOLE_ROWS>
-static int warp(const T *x, const T *dy, T *to, const struct frame *f)
+static int warp(const T *x, const T *dy, T *to, const struct call *f)
 {
     const int64_t N = DIM(f, 'N'), K = ceil_div(vectors_of<T>(N), lanes_of<T>(N));
     const auto start = K <= 1   ? warp_start<T, WHOLE_ROWS, 1>
@@ -140,7 +140,7 @@ static int warp(const T *x, const T *dy, T *to, const struct frame *f)
 }
 
 template <typename T>
-static int warp_forward(const struct frame *f)
+static int warp_forward(const struct call *f)
 {
     const struct softmax *a = ARGS(f, softmax);
     const auto start = in_vectors<T>(DIM(f, 'N')) ? warp<T, true> : warp<T, false>;
@@ -148,7 +148,7 @@ static int warp_forward(const struct frame *f)
 }
 
 template <typename T>
-static int warp_backward(const struct frame *f)
+static int warp_backward(const struct call *f)
 {
     const struct softmax *a = ARGS(f, softmax), *g = GRADS(f, softmax);
     const auto start = in_vectors<T>(DIM(f, 'N')) ? warp<T, true> : warp<T, false>;
@@ -156,7 +156,7 @@ static int warp_backward(const struct frame *f)
 }
 
 template <typename T>
-static const char *warp_declines(const struct frame *f)
+static const char *warp_declines(const struct call *f)
 {
     return vectors_of<T>(DIM(f, 'N')) > WARP_VECTORS
                ? "rows beyond 2 KiB, more than a warp keeps in registers"
@@ -201,7 +201,7 @@ __global__ void FEW_REGISTERS_BACK block_backward_kernel(const T *y, const T *dy
 }
 
 template <typename T>
-static int block_forward(const struct frame *f)
+static int block_forward(const struct call *f)
 {
     const struct softmax *a = ARGS(f, softmax);
     const int64_t R = DIM(f, 'R'), N = DIM(f, 'N');
@@ -214,7 +214,7 @@ static int block_forward(const struct frame *f)
 }
 
 template <typename T>
-static int block_backward(const struct frame *f)
+static int block_backward(const struct call *f)
 {
     const struct softmax *a = ARGS(f, softmax), *g = GRADS(f, softmax);
     const int64_t R = DIM(f, 'R'), N = DIM(f, 'N');
@@ -227,7 +227,7 @@ static int block_backward(const struct frame *f)
 }
 
 template <typename T>
-static const char *block_declines(const struct frame *f)
+static const char *block_declines(const struct call *f)
 {
     return vectors_of<T>(DIM(f, 'N')) > BLOCK_VECTORS
                ? "rows beyond 32 KiB, more than a block keeps in registers"
@@ -328,7 +328,7 @@ static int cluster_for(int64_t vectors, int held)
 }
 
 template <typename T>
-static int cluster_forward(const struct frame *f)
+static int cluster_forward(const struct call *f)
 {
     const struct softmax *a = ARGS(f, softmax);
     const int64_t N = DIM(f, 'N'), vectors = vectors_of<T>(N);
@@ -343,7 +343,7 @@ static int cluster_forward(const struct frame *f)
 }
 
 template <typename T>
-static int cluster_backward(const struct frame *f)
+static int cluster_backward(const struct call *f)
 {
     const struct softmax *a = ARGS(f, softmax), *g = GRADS(f, softmax);
     const int64_t N = DIM(f, 'N'), vectors = vectors_of<T>(N);
@@ -358,7 +358,7 @@ static int cluster_backward(const struct frame *f)
 }
 
 template <typename T>
-static const char *cluster_declines(const struct frame *f)
+static const char *cluster_declines(const struct call *f)
 {
     if (cluster_max() < CLUSTER_MAX)
         return "a device without clusters of blocks";
@@ -431,7 +431,7 @@ static unsigned online_threads(int64_t vectors)
 }
 
 template <typename T>
-static int online_forward(const struct frame *f)
+static int online_forward(const struct call *f)
 {
     const struct softmax *a = ARGS(f, softmax);
     const int64_t R = DIM(f, 'R'), N = DIM(f, 'N');
@@ -443,7 +443,7 @@ static int online_forward(const struct frame *f)
 }
 
 template <typename T>
-static int online_backward(const struct frame *f)
+static int online_backward(const struct call *f)
 {
     const struct softmax *a = ARGS(f, softmax), *g = GRADS(f, softmax);
     const int64_t R = DIM(f, 'R'), N = DIM(f, 'N');
@@ -493,7 +493,7 @@ __global__ void two_pass_backward_kernel(const T *y, const T *dy, T *dx, int N, 
 }
 
 template <typename T>
-static int two_pass_forward(const struct frame *f)
+static int two_pass_forward(const struct call *f)
 {
     const struct softmax *a = ARGS(f, softmax);
     two_pass_forward_kernel<<<DIM(f, 'R'), BLOCK, 0, gpu_stream()>>>(
@@ -502,7 +502,7 @@ static int two_pass_forward(const struct frame *f)
 }
 
 template <typename T>
-static int two_pass_backward(const struct frame *f)
+static int two_pass_backward(const struct call *f)
 {
     const struct softmax *a = ARGS(f, softmax), *g = GRADS(f, softmax);
     two_pass_backward_kernel<<<DIM(f, 'R'), BLOCK, 0, gpu_stream()>>>(

@@ -133,7 +133,7 @@ const char *abl_unavailable(const char *backend)
     if (IS_NULL(backend, "backend"))
         return err_text();
     const struct backend *b = find_backend(backend);
-    return b ? b->unavailable() : err_text();
+    return b ? backend_unavailable(b) : err_text();
 }
 
 int abl_use(const char *backend, int number)
@@ -141,7 +141,7 @@ int abl_use(const char *backend, int number)
     if (IS_NULL(backend, "backend"))
         return -1;
     const struct backend *b = find_backend(backend);
-    const char *why = !b ? err_text() : b->use ? b->use(number) : "it has no devices to choose";
+    const char *why = !b ? err_text() : backend_use(b, number);
     return b && why ? err_set("%s: device %d: %s", backend, number, why) : why ? -1 : 0;
 }
 
@@ -150,7 +150,7 @@ const char *abl_device(const char *backend)
     if (IS_NULL(backend, "backend"))
         return NULL;
     const struct backend *b = find_backend(backend);
-    return b ? b->device() : NULL;
+    return b ? backend_device(b) : NULL;
 }
 
 const char *abl_kernel(const char *op, const char *backend, int i)
@@ -373,8 +373,9 @@ static int place(const struct trial *t, const char *backend, const char *kernel,
 
     if (!b)
         return -1;
-    if (b->unavailable())
-        return err_set("%s cannot run here: %s", b->name, b->unavailable());
+    const char *no = backend_unavailable(b);
+    if (no)
+        return err_set("%s cannot run here: %s", b->name, no);
     if (b->type != F64 && b->type != t->type)
         return err_set("%s stores %s, the case is dtype=%s", b->name, types[b->type].name,
                        types[t->type].name);
@@ -397,7 +398,7 @@ static abl_result *result_new(const abl_case *c)
 /* It becomes the name of a group beside those of a dump. */
 static int good_name(const char *name)
 {
-    static const char *const taken[] = {"in", "dout", "check", "time"};
+    static const char *const taken[] = {"in", "dout", "dinit", "check", "time"};
     for (size_t i = 0; i < COUNT(taken); i++)
         if (strcmp(name, taken[i]) == 0)
             return 0;

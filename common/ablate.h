@@ -124,7 +124,8 @@ const char *abl_text(const abl_case *c);
 int abl_tensor(const abl_case *c, int i, struct abl_tensor *to);
 
 /* Draws every input and output gradient from the distribution that the
- * contract names.  An element depends only on the seed, the name of the tensor
+ * contract names; and of a case with accumulate=yes the initial gradients,
+ * which are 0 before.  An element depends only on the seed, the name of the tensor
  * and its index.  With `nonzero_state`, initial states are drawn, too; else
  * they are 0. */
 void abl_draw(abl_case *c, uint64_t seed, int nonzero_state);

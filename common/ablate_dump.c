@@ -197,7 +197,8 @@ static int read_case(hid_t g, void *data)
     const struct source in = {g, 0, on, c->trial.text}, dout = {g, 1, on, c->trial.text};
     int found = 0;
     if (read_all(&in, "in", IN, c->t->x, NULL, &found) ||
-        read_all(&dout, "dout", OUT, c->t->g, NULL, &found))
+        read_all(&dout, "dout", OUT, c->t->g, NULL, &found) ||
+        read_all(&dout, "dinit", IN, c->t->g0, NULL, &found))
         return -1;
     return found ? 0 : err_set("none of the inputs of %s is there", c->trial.call.op->name);
 }

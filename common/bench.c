@@ -67,14 +67,14 @@ const struct ceilings *ceilings_of(const struct ceilings *c, const struct backen
 
 const char *ceilings_measure(const struct backend *const *list, struct ceilings *to)
 {
-    static char why[300];
+    static _Thread_local char why[300];
 
     snprintf(why, sizeof why, "no backend has probes");
     for (; *list; list++) {
-        const char *no = (*list)->unavailable();
+        const char *no = backend_unavailable(*list);
         if (!no && !(*list)->probe)
             continue;
-        int e = no ? 0 : (*list)->probe(to);
+        int e = no ? 0 : (*list)->probe(context_of(*list), to);
         if (!no && !e)
             return NULL;
         snprintf(why, sizeof why, "%s: %s", (*list)->name, no ? no : (*list)->strerror(e));

@@ -10,7 +10,8 @@
 #include "common/op.h"
 
 /* Lists of values by key, and an odometer over their product.  A list may be
- * of any length. */
+ * of any length.  The keys may be those of several operations. */
+enum { MAX_LISTS = 2 * MAX_PARAMS };
 struct lists {
     int n;
     struct list {
@@ -18,7 +19,7 @@ struct lists {
         char **value;
         int n_values, at;
         int line; /* where it was set, for messages */
-    } list[64];
+    } list[MAX_LISTS];
 };
 
 /* Add "key = a, b, c"; nonzero after err_set(), also where a value stands

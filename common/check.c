@@ -228,27 +228,36 @@ static double largest_finite(const double *x, int64_t n)
     return isfinite(largest) ? largest : 0;
 }
 
+/* Perturb n elements in rows, each of which is of a tensor that is BELOW; row 0: of no such one. */
+static void perturb(double *x, int64_t n, int64_t row, double unit, uint64_t key)
+{
+    int64_t step = row ? row : 1;
+
+    #pragma omp parallel for
+    for (int64_t j = 0; j < n; j += step) {
+        double top = row ? largest_finite(x + j, row) : 0;
+        for (int64_t k = j; k < j + step; k++) {
+            double of = row ? 2 + top - x[k] : x[k];
+            if (isfinite(x[k]))
+                x[k] += draw_uniform(key, k) < 0.5 ? unit * of : -unit * of;
+        }
+    }
+}
+
 void tensors_perturb(struct tensors *t, const struct call *f, double unit, int which)
 {
     const struct op *o = f->op;
     for (int i = 0; i < o->n_args; i++) {
         double *x = o->arg[i].flags & IN ? t->x[i] : o->arg[i].flags & OUT ? t->g[i] : NULL;
         uint64_t key = draw_key(1 + which, o->arg[i].name);
+        const char *shape = op_shape(f, i);
+        int64_t row = o->arg[i].flags & BELOW ? DIM(f, shape[strlen(shape) - 1]) : 0;
         if (o->arg[i].flags & WHOLE)
             continue;
-        const char *shape = op_shape(f, i);
-        int below = (o->arg[i].flags & BELOW) != 0;
-        int64_t n = x ? op_count(f, i) : 0;
-        int64_t row = below ? DIM(f, shape[strlen(shape) - 1]) : 1;
-        #pragma omp parallel for
-        for (int64_t j = 0; j < n; j += row) {
-            double top = below ? largest_finite(x + j, row) : 0;
-            for (int64_t k = j; k < j + row; k++) {
-                double of = below ? 2 + top - x[k] : x[k];
-                if (isfinite(x[k]))
-                    x[k] += draw_uniform(key, k) < 0.5 ? unit * of : -unit * of;
-            }
-        }
+        if (x)
+            perturb(x, op_count(f, i), row, unit, key);
+        if (t->g0[i])
+            perturb(t->g0[i], op_count(f, i), 0, unit, draw_key(key, "gradient"));
     }
 }
 
@@ -446,7 +455,8 @@ static int finite_inputs(const struct truth *t)
     for (int i = 0; i < t->call.op->n_args; i++) {
         unsigned flags = t->call.op->arg[i].flags;
         const double *x = flags & IN ? t->inputs->x[i] : flags & OUT ? t->inputs->g[i] : NULL;
-        if (!all_finite(x, op_count(&t->call, i)))
+        if (!all_finite(x, op_count(&t->call, i)) ||
+            !all_finite(t->inputs->g0[i], op_count(&t->call, i)))
             return 0;
     }
     return 1;

@@ -54,7 +54,7 @@ int same_bits(const double *a, const double *b, int64_t n);
 int op_results(const struct call *f, int arg, int grad);
 double *tensors_result(const struct tensors *t, int arg, int grad);
 
-/* Every input and every gradient of an output off by `unit` of itself, up or
+/* Every input, gradient of an output and initial gradient off by `unit` of itself, up or
  * down at random, one that is BELOW off by `unit` of how far below its row's
  * largest it is, and of 2: a kernel rounds that difference, its power, and the
  * quotient of that and the sum; `which` counts the ways to do so, from 0. */
@@ -125,8 +125,9 @@ int check_within(const char *check, const struct tensor_pair *pair, struct bound
 
 /* The oracle's gradients in t (after a run) against central differences of
  * its forward pass: tensors of up to `exhaustive` elements element by
- * element, larger ones in `directions` random directions.  `stop`, where
- * given, ends it early when it becomes nonzero. */
+ * element, larger ones in `directions` random directions.  Where the call
+ * adds to gradients, those of another run, which overwrites them.  `stop`,
+ * where given, ends it early when it becomes nonzero. */
 int check_differences(const struct call *f, const struct tensors *t, int64_t exhaustive,
                       int directions, const volatile int *stop, struct verdicts *list);
 

@@ -84,8 +84,8 @@ static void move_aside(const struct op *o, const struct call *f, struct tensors 
     for (int i = 0; i < o->n_args; i++) {
         const struct arg *a = &o->arg[i];
         enum fill fill = op_fill(f, i);
-        int centred =
-            fill == ZERO || fill == NORMAL || fill == FAN || fill == UNIT || fill == MASKED;
+        int centred = !a->draw && (fill == ZERO || fill == NORMAL || fill == FAN || fill == UNIT ||
+                                   fill == MASKED);
         uint64_t key = draw_key(which, a->name);
         int64_t n = is_moved(a) ? op_count(f, i) : 0;
         for (int64_t j = 0; j < n; j++) {
@@ -464,8 +464,8 @@ static int check_gradient(struct probe *p, const struct tensors *t, int64_t exha
     return 0;
 }
 
-int check_differences(const struct call *f, const struct tensors *t, int64_t exhaustive,
-                      int directions, const volatile int *stop, struct verdicts *list)
+static int check_gradients(const struct call *f, const struct tensors *t, int64_t exhaustive,
+                           int directions, const volatile int *stop, struct verdicts *list)
 {
     const struct op *o = f->op;
     int64_t m = outputs(o, f) + 1;
@@ -492,5 +492,19 @@ int check_differences(const struct call *f, const struct tensors *t, int64_t exh
         tensors_free(p.point[i].own);
     free(p.e);
     free(p.k);
+    return e;
+}
+
+int check_differences(const struct call *f, const struct tensors *t, int64_t exhaustive,
+                      int directions, const volatile int *stop, struct verdicts *list)
+{
+    struct run c = {.call = call_on(f, &ref64, op_kernels(f->op, &ref64)[0])};
+
+    c.call.accumulate = 0;
+    struct tensors *alone = f->accumulate ? run_copy(&c, t, NULL) : NULL;
+    if (f->accumulate && !alone)
+        return -1;
+    int e = check_gradients(&c.call, alone ? alone : t, exhaustive, directions, stop, list);
+    tensors_free(alone);
     return e;
 }

@@ -34,7 +34,8 @@ int dump_trial_new(hid_t trials, const struct trial *t, const char *contents, in
     }
     e = e || h5_put_text(g, "dtype", types[t->type].name) || h5_put_seed(g, t->seed) ||
         h5_put_text(g, "input", input_names[t->input]);
-    const char *const optional[][2] = {{"file", t->file},
+    const char *const optional[][2] = {{"accumulate", t->accumulate ? no_yes[1] : ""},
+                                       {"file", t->file},
                                        {"contents", contents},
                                        {"group", t->group},
                                        {"kernel", t->kernel},
@@ -69,9 +70,12 @@ struct part {
     hid_t id;
 };
 
+/* What every backend is given: inputs, gradients of outputs, initial gradients. */
+enum { GIVEN_IN = -3, GIVEN_DOUT, GIVEN_DINIT };
+
 /* A tensor to be stored. */
 struct item {
-    int ran; /* its backend's place in the result; -1: an input, or dout */
+    int ran; /* its backend's place in the result; or one of these */
     int arg, grad;
     enum dtype type; /* what it was stored as where it was made */
     const double *x;
@@ -83,9 +87,9 @@ struct writing {
     const struct result *r;
     const struct op *op;
     const struct call *f;
-    struct item item[2 * MAX_ARGS * (MAX_RAN + 1)];
+    struct item *item;
     int n_items;
-    struct part scale[64], group[MAX_RAN + 2], table[4];
+    struct part scale[64], group[MAX_RAN + 3], table[4];
     int n_scales, n_groups, n_tables;
 };
 
@@ -108,10 +112,12 @@ static void list_items(struct writing *w)
         return;
     for (int i = 0; save == SAVE_ALL && i < w->op->n_args; i++)
         if (arg[i].flags & IN)
-            add_item(w, -1, i, 0, (enum dtype)in.type[i], r->inputs->x[i]);
+            add_item(w, GIVEN_IN, i, 0, (enum dtype)in.type[i], r->inputs->x[i]);
     for (int i = 0; save == SAVE_ALL && i < w->op->n_args; i++)
         if (arg[i].flags & OUT && arg[i].flags & DIFF)
-            add_item(w, -1, i, 1, (enum dtype)in.grad_type[i], r->inputs->g[i]);
+            add_item(w, GIVEN_DOUT, i, 1, (enum dtype)in.grad_type[i], r->inputs->g[i]);
+    for (int i = 0; save == SAVE_ALL && i < w->op->n_args; i++)
+        add_item(w, GIVEN_DINIT, i, 1, (enum dtype)in.grad_type[i], r->inputs->g0[i]);
     for (int k = 0; save != SAVE_NONE && k < r->n_ran; k++) {
         const struct call *f = &r->ran[k].call;
         for (int i = 0; r->ran[k].t && i < w->op->n_args; i++)
@@ -184,7 +190,8 @@ static int name_axes(struct writing *w, hid_t dataset, const char *shape)
 static hid_t item_group(struct writing *w, const struct item *it)
 {
     const struct ran *ran = it->ran < 0 ? NULL : &w->r->ran[it->ran];
-    const char *name = ran ? ran_name(ran) : it->grad ? "dout" : "in";
+    static const char *const given[] = {"in", "dout", "dinit"};
+    const char *name = ran ? ran_name(ran) : given[it->ran - GIVEN_IN];
 
     for (int i = 0; i < w->n_groups; i++)
         if (strcmp(w->group[i].name, name) == 0)
@@ -197,7 +204,8 @@ static hid_t item_group(struct writing *w, const struct item *it)
     w->n_groups++;
     if (ran &&
         (h5_put_text(p->id, "kernel", ran->call.kernel->name) ||
-         h5_put_text(p->id, "device", ran->name ? "another program" : ran->call.backend->device())))
+         h5_put_text(p->id, "device",
+                     ran->name ? "another program" : ran->call.backend->device(ran->call.context))))
         return err_at("%s", name);
     return p->id;
 }
@@ -416,16 +424,28 @@ static int write_trial(struct writing *w)
     return e || h5_put_int(trial, "complete", 1) || flush(trial) ? -1 : 0;
 }
 
+static void writing_free(struct writing *w)
+{
+    if (w)
+        free(w->item);
+    free(w);
+}
+
 /* A result to be written, in memory; NULL after err_set(). */
 static struct writing *writing_new(hid_t trial, const struct experiment *x, const struct result *r)
 {
+    const struct op *o = r->trial->call.op;
     struct writing *w = calloc(1, sizeof *w);
-    if (!w) {
+    /* values and gradients of the inputs and of each run; one more, as none at all is NULL */
+    struct item *item = calloc(2 * o->n_args * (r->n_ran + 1) + 1, sizeof *item);
+    if (!w || !item) {
+        free(w);
+        free(item);
         err_set("no memory to store a trial");
         return NULL;
     }
     *w = (struct writing){
-        .trial = trial, .x = x, .r = r, .op = r->trial->call.op, .f = &r->trial->call};
+        .trial = trial, .x = x, .r = r, .op = o, .f = &r->trial->call, .item = item};
     list_items(w);
     return w;
 }
@@ -434,7 +454,7 @@ int64_t dump_bytes(const struct experiment *x, const struct result *r)
 {
     struct writing *w = writing_new(-1, x, r);
     int64_t bytes = w ? bytes_needed(w) : -1;
-    free(w);
+    writing_free(w);
     return bytes;
 }
 
@@ -447,6 +467,6 @@ int dump_write(hid_t trial, const struct experiment *x, const struct result *r)
     close_parts(w->table, w->n_tables);
     close_parts(w->group, w->n_groups);
     close_parts(w->scale, w->n_scales);
-    free(w);
+    writing_free(w);
     return e;
 }

@@ -7,7 +7,8 @@
 
 #include "common/err.h"
 
-static _Thread_local char text[1024];
+static _Thread_local char text[4096]; /* it may hold the text of a call */
+enum { HALF = sizeof text / 2 - 4 };
 static _Thread_local int advice;
 
 int err_set(const char *fmt, ...)
@@ -28,7 +29,7 @@ int err_at(const char *fmt, ...)
     vsnprintf(where, sizeof where, fmt, ap);
     va_end(ap);
     memcpy(what, text, sizeof what);
-    snprintf(text, sizeof text, "%.500s: %.500s", where, what);
+    snprintf(text, sizeof text, "%.*s: %.*s", HALF, where, HALF, what);
     return -1;
 }
 

@@ -71,7 +71,7 @@ static int takes_part(const struct experiment *x, const struct backend *b)
     int named = !x->n_backends || !is_gpu(b);
     for (int i = 0; i < x->n_backends; i++)
         named |= x->backend[i] == b;
-    return named && !b->unavailable();
+    return named && !backend_unavailable(b);
 }
 
 void header_device(const struct experiment *x, char *text, size_t size)
@@ -79,7 +79,7 @@ void header_device(const struct experiment *x, char *text, size_t size)
     *text = 0;
     for (const struct backend *const *b = backends(); *b; b++)
         if (takes_part(x, *b))
-            append(text, size, "%s%s: %s", *text ? "\n" : "", (*b)->name, (*b)->device());
+            append(text, size, "%s%s: %s", *text ? "\n" : "", (*b)->name, backend_device(*b));
 }
 
 int header_write(hid_t root, const struct experiment *x)

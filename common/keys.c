@@ -248,6 +248,9 @@ const struct plan_key trial_keys[] = {
      INTO(trial, group, set_text)},
     {"kernel", ONE, NULL, "name of a kernel; default: the first that accepts the case",
      INTO(trial, kernel, set_kernel)},
+    {"accumulate", LIST, "no",
+     "yes: backward adds to gradients, which are drawn; no: it overwrites them",
+     INTO(trial, accumulate, set_choice), .names = no_yes},
     {.name = NULL},
 };
 

@@ -31,14 +31,6 @@ const struct op *op_find(const char *name)
     return NULL;
 }
 
-int op_id(const struct op *o)
-{
-    int i = 0;
-    while (ops[i] != o)
-        i++;
-    return i;
-}
-
 const struct param *op_param(const struct op *o, const char *name, int *place)
 {
     for (int i = 0; i < o->n_params; i++)
@@ -60,9 +52,7 @@ int op_arg(const struct op *o, const char *name)
 
 const struct backend *const *backends(void)
 {
-    static const struct backend *all[8] = {&ref64, &ref32, &ref16};
-    for (int i = 0; gpu_backends[i]; i++)
-        all[3 + i] = gpu_backends[i];
+    static const struct backend *const all[] = {&ref64, &ref32, &ref16, &gpu32, &gpu16, NULL};
     return all;
 }
 
@@ -132,8 +122,10 @@ struct chosen impl_choose(const struct call *f, const char *name)
 const struct impl *const *op_kernels(const struct op *o, const struct backend *b)
 {
     static const struct impl *const none[] = {NULL};
-    const struct impl *const *list = b->impl[op_id(o)];
-    return list ? list : none;
+    for (const struct kernels *k = b->kernels; k->op; k++)
+        if (k->op == o)
+            return k->impl;
+    return none;
 }
 
 int additions(int64_t n)
@@ -188,11 +180,26 @@ void op_defaults(const struct op *o, struct call *f)
     }
 }
 
+/* Bytes of op_text(). */
+static size_t text_bytes(const struct call *f)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < f->op->n_params; i++) {
+        char buffer[32];
+        const char *value = op_value(f, i, buffer);
+        if (*value)
+            bytes += strlen(f->op->param[i].name) + strlen(value) + 2;
+    }
+    return bytes;
+}
+
 int op_complete(struct call *f)
 {
     const struct op *o = f->op;
     int64_t bytes = 0;
 
+    if (text_bytes(f) > MAX_TEXT)
+        return err_set("the parameters are longer than %d characters", MAX_TEXT - 1);
     if (o->derive && o->derive(f))
         return -1;
     for (int i = 0; i < o->n_args; i++) {
@@ -229,15 +236,12 @@ const char *op_value(const struct call *f, int i, char buffer[32])
 
 void op_text(const struct call *f, char *text)
 {
-    const struct op *o = f->op;
-    size_t at = 0;
     *text = 0;
-    for (int i = 0; i < o->n_params; i++) {
+    for (int i = 0; i < f->op->n_params; i++) {
         char buffer[32];
         const char *value = op_value(f, i, buffer);
         if (*value)
-            at += snprintf(text + at, MAX_TEXT - at, "%s%s=%s", at ? " " : "", o->param[i].name,
-                           value);
+            append(text, MAX_TEXT, "%s%s=%s", *text ? " " : "", f->op->param[i].name, value);
     }
 }
 
@@ -255,6 +259,20 @@ enum pass op_passes(const struct op *o)
         if (o->arg[i].flags & DIFF)
             return N_PASSES;
     return BACKWARD;
+}
+
+uint64_t op_gradients(const struct op *o)
+{
+    uint64_t bits = 0;
+    for (int i = 0; i < o->n_args; i++)
+        if (o->arg[i].flags & IN && o->arg[i].flags & DIFF)
+            bits |= UINT64_C(1) << i;
+    return bits;
+}
+
+int call_accumulates(const struct call *f, int arg)
+{
+    return (f->accumulate >> arg & 1) && op_has(f, arg);
 }
 
 const char *op_shape(const struct call *f, int arg)
@@ -310,6 +328,8 @@ void call_types(struct call *f)
 struct call call_on(const struct call *f, const struct backend *b, const struct impl *k)
 {
     struct call c = *f;
+    if (!f->backend || f->backend->open != b->open)
+        c.context = context_of(b);
     c.backend = b;
     c.kernel = k;
     call_types(&c);
@@ -324,14 +344,82 @@ void call_place(struct call *f, const struct op *o, const void *args, const void
     memcpy(f->grad, grads, o->n_args * sizeof *f->grad);
     f->op = o;
     f->work = work;
+    f->accumulate = 0;
     call_types(f);
     f->kernel = impl_choose(f, NULL).kernel;
 }
 
+/* ---- passes ---- */
+
+/* Is it written into the workspace, and added to the gradient after the pass? */
+static int added_later(const struct call *f, int arg)
+{
+    return call_accumulates(f, arg) && !(f->kernel && f->kernel->accumulates);
+}
+
+/* The workspace of each is aligned as memory of its own would be. */
+static size_t aligned(size_t bytes)
+{
+    enum { ALIGNMENT = 256 };
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+static size_t kernel_work(const struct call *f, enum pass p)
+{
+    return f->kernel && f->kernel->work ? f->kernel->work(f, p) : 0;
+}
+
+/* Where in backward's workspace the gradient of argument `arg` is written, behind the kernel's own
+ * and those of the arguments before. */
+static size_t written_at(const struct call *f, int arg)
+{
+    size_t at = aligned(kernel_work(f, BACKWARD));
+
+    for (int i = 0; i < arg; i++)
+        if (added_later(f, i))
+            at += aligned(op_count(f, i) * types[f->grad_type[i]].bytes);
+    return at;
+}
+
+static int adds_later(const struct call *f)
+{
+    int any = 0;
+    for (int i = 0; i < f->op->n_args; i++)
+        any |= added_later(f, i);
+    return any;
+}
+
+size_t op_work(const struct call *f, enum pass p)
+{
+    return p == BACKWARD && adds_later(f) ? written_at(f, f->op->n_args) : kernel_work(f, p);
+}
+
+/* Backward into the workspace; then what it wrote is added, each in the gradient's type. */
+static int pass_and_add(const struct call *f)
+{
+    struct call c = *f;
+    int e;
+
+    c.accumulate = 0;
+    for (int i = 0; i < f->op->n_args; i++)
+        if (added_later(f, i))
+            c.grad[i] = (char *)f->work + written_at(f, i);
+    e = f->kernel->pass[BACKWARD](&c);
+    for (int i = 0; !e && i < f->op->n_args; i++)
+        if (added_later(f, i))
+            e = f->backend->add(f, (enum dtype)f->grad_type[i], f->grad[i], f->grad[i], c.grad[i],
+                                op_count(f, i));
+    return e;
+}
+
 int call_pass(const struct call *f, enum pass p)
 {
-    return f->kernel->pass[p](f);
+    if (f->backend->enter)
+        f->backend->enter(f->context);
+    return p == BACKWARD && adds_later(f) ? pass_and_add(f) : f->kernel->pass[p](f);
 }
+
+/* ---- costs ---- */
 
 /* Does backward read it? */
 static int read_back(const struct arg *a, const struct call *f)
@@ -348,7 +436,7 @@ double op_bytes(const struct call *f, enum pass p)
         if (p == FORWARD || read_back(a, f))
             sum += n * types[f->type[i]].bytes;
         if (p == BACKWARD && a->flags & DIFF)
-            sum += n * types[f->grad_type[i]].bytes;
+            sum += (call_accumulates(f, i) ? 2 : 1) * n * types[f->grad_type[i]].bytes;
     }
     return sum;
 }
@@ -360,11 +448,6 @@ int64_t op_saved(const struct call *f)
         if (f->op->arg[i].flags & SAVED && read_back(&f->op->arg[i], f))
             sum += op_count(f, i) * types[f->type[i]].bytes;
     return sum;
-}
-
-size_t op_work(const struct call *f, enum pass p)
-{
-    return f->kernel && f->kernel->work ? f->kernel->work(f, p) : 0;
 }
 
 int64_t op_memory(const struct call *f)
@@ -409,14 +492,6 @@ double draw_normal(uint64_t key, uint64_t i)
 {
     double u = draw_uniform(key, 2 * i), w = draw_uniform(key, 2 * i + 1);
     return sqrt(-2 * log(1 - u)) * cos(6.283185307179586 * w);
-}
-
-/* Of every hundred elements five are an end of the range, infinite or NaN. */
-static double draw_wild(uint64_t key, uint64_t i)
-{
-    static const double edges[] = {NAN, 0, 1, -INFINITY, INFINITY};
-    uint64_t edge = i % 100 - 37;
-    return edge < COUNT(edges) ? edges[edge] : 1.5 * draw_uniform(key, i) - 0.25;
 }
 
 const char *const no_yes[] = {"no", "yes", NULL};
@@ -499,9 +574,6 @@ void op_draw(const struct call *f, int arg, enum fill fill, uint64_t seed, doubl
         case UNIT: x[i] = 2 * draw_uniform(key, i) - 1; break;
         case GATE: x[i] = draw_uniform(key, i); break;
         case INDEX: x[i] = floor(draw_uniform(key, i) * range); break;
-        case LEVEL: x[i] = draw_uniform(key, 0); break;
-        case WILD: x[i] = draw_wild(key, i); break;
-        case POSITIVE: x[i] = pow(draw_normal(key, i), 2); break;
         case MASKED: x[i] = draw_masked(key, i, columns); break;
         case SHIFTED: x[i] = 1e4 + draw_normal(key, i); break;
         case OUTLIERS: x[i] = draw_outliers(key, i, columns); break;

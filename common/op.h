@@ -20,7 +20,9 @@
 extern "C" {
 #endif
 
-enum { MAX_ARGS = 32, MAX_PARAMS = 16, MAX_RANK = 6, MAX_TEXT = 512 };
+/* A call holds its arrays by value, so that layers copy it on the stack.  SIGNATURE() refuses a
+ * contract that has more parameters or tensors; op_complete() a case whose text is longer. */
+enum { MAX_PARAMS = 64, MAX_ARGS = 64, MAX_RANK = 6, MAX_TEXT = 2048 };
 
 enum pass { FORWARD, BACKWARD, N_PASSES };
 extern const char *const pass_names[N_PASSES];
@@ -94,29 +96,15 @@ enum {
 };
 
 /* How an input is drawn.  FAN is N(0, 1 / length of the last axis), UNIT within -1 ... 1, GATE
- * within 0 ... 1; INDEX whole numbers from 0 to below the range of the contract's index_range();
- * LEVEL is one value within 0 ... 1 for all; WILD within -0.25 ... 1.25, and of every hundred
- * elements one each NaN, 0, 1, -inf and inf; POSITIVE the square of N(0, 1).
+ * within 0 ... 1; INDEX whole numbers from 0 to below the range of the contract's index_range().
+ * Other inputs are drawn by their contract (struct arg, draw).
  *
  * Three are hard inputs, for operations that compute the maximum of a row or accept masked
  * inputs. The rows of MASKED are, in this order: N(0, 1) with some -inf; only -inf; with one
  * NaN; with one inf; with all of these; of -1, 0 and 1 (ties); and zeros of both signs.  SHIFTED
  * is 1e4 + N(0, 1). A row of OUTLIERS has one element that is 1e4, or some that are -1e4, or
  * some that are 1e4; in the next row these are 1e30. */
-enum fill {
-    ZERO,
-    NORMAL,
-    FAN,
-    UNIT,
-    GATE,
-    INDEX,
-    LEVEL,
-    WILD,
-    POSITIVE,
-    MASKED,
-    SHIFTED,
-    OUTLIERS
-};
+enum fill { ZERO, NORMAL, FAN, UNIT, GATE, INDEX, MASKED, SHIFTED, OUTLIERS };
 
 /* One tensor of an operation.  The shape is one capital letter for each
  * axis, slowest first: "TBD" is [time][batch][width], always dense. */
@@ -133,6 +121,10 @@ struct arg {
     enum fill (*fill_of)(const struct call *f); /* NULL: fill, or as fill_choice says */
     int (*back)(const struct call *f);          /* does backward read it? NULL: as the flags say */
     const char *was;                            /* its name in older dumps, if another; or NULL */
+    /* NULL: as the fill says.  Or draws all elements into x, one after the other: each depends only
+     * on the key, which is the seed's and the tensor's name's, and on the sizes and choices, not on
+     * the number of threads (draw_uniform(), draw_normal()). */
+    void (*draw)(const struct call *f, int arg, uint64_t key, double *x);
 };
 
 struct op;
@@ -157,6 +149,8 @@ struct call {
     void *arg[MAX_ARGS];
     void *grad[MAX_ARGS];
     void *work;
+    /* Bit i: backward adds the gradient of argument i to grad[i], and does not overwrite it. */
+    uint64_t accumulate;
 };
 
 #define DIM(f, letter) ((f)->dim[(letter) - 'A'])
@@ -169,9 +163,21 @@ struct call {
     [offsetof(struct op, member) / sizeof(void *)] = {.name = #member, .shape = __VA_ARGS__}
 #define N_ARGS(op) (sizeof(struct op) / sizeof(void *))
 #define COUNT(array) (sizeof(array) / sizeof *(array))
+/* The constant n, which does not compile where it is more than max. */
+#ifdef __cplusplus
+#define AT_MOST(n, max, what) ((n) + 0 * sizeof(char[(n) <= (max) ? 1 : -1]))
+#else
+#define AT_MOST(n, max, what)                                                                      \
+    ((n) + 0 * sizeof(struct {                                                                     \
+               _Static_assert((n) <= (max), what);                                                 \
+               int any;                                                                            \
+           }))
+#endif
 /* SIGNATURE(gemv, params, args): an operation's parameters, and the tensors of struct gemv. */
 #define SIGNATURE(op, params_, args_)                                                              \
-    .param = params_, .n_params = COUNT(params_), .arg = args_, .n_args = N_ARGS(op)
+    .param = params_,                                                                              \
+    .n_params = AT_MOST(COUNT(params_), MAX_PARAMS, "more than MAX_PARAMS parameters"),            \
+    .arg = args_, .n_args = AT_MOST(N_ARGS(op), MAX_ARGS, "more than MAX_ARGS tensors")
 
 /* Two settings of an operation that must agree: a test that does not rely on
  * the formulas of one reference.  The inputs of the left case are drawn, and
@@ -319,6 +325,14 @@ struct impl {
      * has. */
     struct call (*link)(const struct call *f) OR_NONE;
     const void *data OR_NONE; /* the kernel's own */
+    /* Backward itself adds to the gradients that call.accumulate names; else call_pass() does. */
+    int accumulates OR_NONE;
+};
+
+/* The kernels of an operation on a backend: they end with NULL, the preferred one is first. */
+struct kernels {
+    const struct op *op;
+    const struct impl *const *impl;
 };
 
 /* The rates and latencies of a machine, measured on it. */
@@ -332,53 +346,65 @@ struct ceilings {
     double clock;                   /* Hz, during the measurement */
 };
 
+/* What a backend keeps between calls on one device: streams, handles, memory.  There may be any
+ * number, several on one device; a context is used by one host thread at a time. */
+struct context;
+
 struct backend {
     const char *name;
     enum dtype type, wide;
-    const char *(*unavailable)(void); /* NULL, or why it cannot run here, or no longer */
-    const char *(*use)(int device);   /* choose one of several; NULL, or why not; or is NULL */
-    const char *(*device)(void);      /* the name of its device */
-    int64_t (*memory)(void);          /* bytes free for tensors */
-    int (*reserve)(int64_t bytes);    /* allocate them now, for alloc(); or NULL */
-    void *(*alloc)(size_t bytes);
-    void (*free)(void *p);
-    int (*put)(void *there, const void *here, size_t bytes);
-    int (*get)(void *here, const void *there, size_t bytes);
-    int (*fill)(void *there, int byte, size_t bytes);
+    const char *(*unavailable)(void); /* NULL, or why it cannot run in this process */
+    /* A context on device number `device`, from 0; NULL after err_set().  Backends that have the
+     * same functions take each other's.  The first three are NULL where there is nothing to keep. */
+    struct context *(*open)(int device);
+    void (*close)(struct context *x);
+    void (*enter)(struct context *x);       /* it is the calling thread's from now on */
+    const char *(*lost)(struct context *x); /* NULL, or why it can no longer be used; or is NULL */
+    const char *(*device)(struct context *x);         /* the name of its device */
+    int64_t (*memory)(struct context *x);             /* bytes free for tensors */
+    int (*reserve)(struct context *x, int64_t bytes); /* allocate them now, for alloc(); or NULL */
+    void *(*alloc)(struct context *x, size_t bytes);
+    void (*free)(struct context *x, void *p);
+    int (*put)(struct context *x, void *there, const void *here, size_t bytes);
+    int (*get)(struct context *x, void *here, const void *there, size_t bytes);
+    int (*fill)(struct context *x, void *there, int byte, size_t bytes);
     /* to = a + b, n elements of a type in which the backend stores tensors or gradients */
-    int (*add)(enum dtype type, void *to, const void *a, const void *b, int64_t n);
-    int (*start)(void);           /* begin timing, caches as stated */
-    int (*stop)(double *seconds); /* wait until all is done */
+    int (*add)(const struct call *f, enum dtype type, void *to, const void *a, const void *b,
+               int64_t n);
+    /* Begin timing, caches as stated; wait until all is done.  NULL: a pass is done when it
+     * returns, and is timed by the clock of the host. */
+    int (*start)(struct context *x);
+    int (*stop)(struct context *x, double *seconds);
     /* Records the launches of a pass that has run before (on a GPU as a CUDA graph), without
      * running them.  replay() starts them all at once, so that the time has no gaps between
      * launches.  If all three are NULL, a pass is timed without a recording. */
-    int (*record)(int (*pass)(const struct call *f), const struct call *f, void **recorded);
-    int (*replay)(void *recorded);
+    int (*record)(const struct call *f, enum pass p, void **recorded);
+    int (*replay)(struct context *x, void *recorded);
     void (*forget)(void *recorded);
     const char *method; /* how times are measured, in words: the state of caches, and the replay */
     double warm_up;     /* seconds of runs before the timed ones, in which the clock rises */
     const char *(*strerror)(int code);
-    const struct impl *const *const
-        *impl; /* by index in ops[]: a list that ends with NULL, the preferred kernel first */
-    int (*probe)(struct ceilings *to); /* measure them now; or is NULL */
+    const struct kernels *kernels; /* of each operation that it has; ends with a NULL operation */
+    int (*probe)(struct context *x, struct ceilings *to); /* measure them now; or is NULL */
     /* The oracle's passes have this noise from now on, if the calling thread starts them; NULL: it
      * cannot have any. */
     void (*disturb)(struct noise noise);
 };
 
-/* The list of operations, in ops.def's order. */
-enum op_id {
-#define OP(name) OP_##name,
+/* The list of operations, in ops.def's order.  A program may make more: where the functions below
+ * take an operation, it need not be one of these. */
+enum {
+#define OP(name) +1
+    N_OPS = 0
 #include "common/ops.def"
 #undef OP
-    N_OPS
 };
 extern const struct op *const ops[N_OPS];
 #define OP(name) extern const struct op op_##name;
 #include "common/ops.def"
 #undef OP
-extern const struct backend ref64, ref32, ref16;
-extern const struct backend *const gpu_backends[]; /* ends with NULL */
+extern const struct backend ref64, ref32, ref16, gpu32, gpu16;
+extern const struct backend *const gpu_backends[]; /* those two; ends with NULL */
 
 /* ---- op.c: sizes, texts and costs from a contract ---- */
 
@@ -386,13 +412,22 @@ extern const struct backend *const gpu_backends[]; /* ends with NULL */
 int additions(int64_t n);
 
 const struct op *op_find(const char *name);
-int op_id(const struct op *o);
 const struct param *op_param(const struct op *o, const char *name, int *place);
 int op_arg(const struct op *o, const char *name); /* its place, or -1 */
 
 /* Every backend, oracle first; ends with NULL. */
 const struct backend *const *backends(void);
 const struct backend *backend_find(const char *name);
+
+/* The context of b that the process itself opened, on device 0 unless backend_use() came first;
+ * NULL after err_set(), or where a backend has none. */
+struct context *context_of(const struct backend *b);
+/* Open it on that device.  NULL, or why not. */
+const char *backend_use(const struct backend *b, int device);
+/* NULL, or why b cannot run in this process, or no longer. */
+const char *backend_unavailable(const struct backend *b);
+/* The name of the device of the process's own context. */
+const char *backend_device(const struct backend *b);
 
 /* Is it one of gpu_backends?  NULL is not. */
 int is_gpu(const struct backend *b);
@@ -407,7 +442,8 @@ int op_set(struct call *f, const char *key, const char *value);
 void op_defaults(const struct op *o, struct call *f);
 /* Called after all parameters are set: derives sizes, and refuses impossible ones. */
 int op_complete(struct call *f);
-/* "state=diagonal steps=512 ...": every parameter that applies, MAX_TEXT at most. */
+/* "state=diagonal steps=512 ...": every parameter that applies, in MAX_TEXT bytes; all of them
+ * if op_complete() has passed. */
 void op_text(const struct call *f, char *text);
 /* The value of parameter i as text, "" where it does not apply. */
 const char *op_value(const struct call *f, int i, char buffer[32]);
@@ -415,25 +451,32 @@ const char *op_value(const struct call *f, int i, char buffer[32]);
 int op_has(const struct call *f, int arg);
 /* The number of passes: forward, and backward if one of the tensors is differentiable. */
 enum pass op_passes(const struct op *o);
+/* A bit for the gradient of each input, as in call.accumulate. */
+uint64_t op_gradients(const struct op *o);
+/* Does backward add to the gradient of this input, which is there? */
+int call_accumulates(const struct call *f, int arg);
 int64_t op_count(const struct call *f, int arg);
 const char *op_shape(const struct call *f, int arg);
 const char *op_axis(const struct op *o, char letter); /* its name */
 /* Set the types of all tensors, as the call's backend and choices say. */
 void call_types(struct call *f);
-/* The same call on a backend, with its types; the kernel may be NULL.  Nothing is placed. */
+/* The same call on a backend, with its types, in the process's own context unless it is in another
+ * of that backend's; the kernel may be NULL.  Nothing is placed. */
 struct call call_on(const struct call *f, const struct backend *b, const struct impl *k);
 /* Make it a call of another operation with the same sizes and choices, on the same backend, of the
  * first kernel that accepts it, or NULL; its tensors and gradients are those of o's argument
- * structs. */
+ * structs, and it adds to none. */
 void call_place(struct call *f, const struct op *o, const void *args, const void *grads,
                 void *work);
-/* Run a pass of the call's kernel. */
+/* Run a pass of the call's kernel.  Where call.accumulate names gradients and the kernel does not
+ * add to them itself, it writes them into the workspace, and they are added when it has ended. */
 int call_pass(const struct call *f, enum pass p);
-/* The minimum memory traffic of the pass: each tensor that it accesses, once. */
+/* The minimum memory traffic of the pass: each tensor that it accesses, once; but a gradient to
+ * which it adds is read and written. */
 double op_bytes(const struct call *f, enum pass p);
 /* Bytes that forward saves for backward. */
 int64_t op_saved(const struct call *f);
-/* Bytes of workspace of the call's kernel for a pass. */
+/* Bytes of workspace of a pass: the kernel's own, and for the gradients that are added later. */
 size_t op_work(const struct call *f, enum pass p);
 /* All tensors, gradients and workspace of a call, in bytes on the backend. */
 int64_t op_memory(const struct call *f);
@@ -456,10 +499,11 @@ const struct impl *const *op_kernels(const struct op *o, const struct backend *b
 
 /* The choices of a FILL_PARAM, and those of a parameter that is no or yes. */
 extern const char *const fill_names[], *const no_yes[];
-/* The fill of an input in this case. */
+/* The fill of an input in this case; it means nothing where the contract draws the input. */
 enum fill op_fill(const struct call *f, int arg);
 
-/* Inputs: an element depends only on (seed, name, index). */
+/* Inputs: an element depends only on (seed, name, index).  tensors_draw() draws those that have a
+ * draw of their own by that. */
 void op_draw(const struct call *f, int arg, enum fill fill, uint64_t seed, double *x);
 double draw_normal(uint64_t seed, uint64_t i);
 double draw_uniform(uint64_t seed, uint64_t i);

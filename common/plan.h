@@ -25,6 +25,7 @@
  *                                     ; which takes a group, too
  *     file = ../data/sample.txt       ; from the folder that the ini file is in
  *     kernel = plain                  ; default: the first that accepts the case
+ *     accumulate = yes                ; backward adds to gradients; default: no, it overwrites them
  *
  * Each key once in a section, each value once in a list, each NAME of [trial NAME] once; lists
  * where they make sense: op, input, file, group, kernel and all of [experiment] but backends and
@@ -53,10 +54,11 @@ enum measure { MEASURE_CHECK, MEASURE_TIME, MEASURE_REGIME };
 enum save { SAVE_ALL, SAVE_OUTPUTS, SAVE_NONE };
 enum input_kind { INPUT_NORMAL, INPUT_NONZERO, INPUT_TEXT, INPUT_HDF5 };
 
-enum { MAX_LINE = 1024, MAX_TRIALS = 9999 }; /* trials have four digits in the HDF5 file */
+enum { MAX_LINE = 4096, MAX_TRIALS = 9999 }; /* trials have four digits in the HDF5 file */
 
 struct trial {
     struct call call; /* complete: op_complete() has passed; on no backend */
+    int accumulate;   /* backward adds to the gradients of all inputs, as the call says */
     enum dtype type;  /* F32 or BF16 */
     uint64_t seed;
     enum input_kind input;

@@ -118,6 +118,7 @@ static int check_batch(const struct run *c, const struct tensors *inputs,
         struct extent a = extent(&c->call, i, o->batch);
         reverse(t->x[i], a);
         reverse(t->g[i], a);
+        reverse(t->g0[i], a);
         loose[i] = o->blas || !a.length; /* a sum over the batch has another order now */
     }
     if (!e)
@@ -236,12 +237,15 @@ static int share_new(const struct run *c, const struct tensors *inputs, char axi
         if (a.length) {
             part(h->t->x[i], inputs->x[i], a, from, length, 0);
             part(h->t->g[i], inputs->g[i], a, from, length, 0);
+            part(h->t->g0[i], inputs->g0[i], a, from, length, 0);
         } else {
             size_t bytes = op_count(&c->call, i) * sizeof(double);
             if (h->t->x[i])
                 memcpy(h->t->x[i], inputs->x[i], bytes);
             if (h->t->g[i])
                 memcpy(h->t->g[i], inputs->g[i], bytes);
+            if (h->t->g0[i])
+                memcpy(h->t->g0[i], inputs->g0[i], bytes);
         }
     }
     return 0;
@@ -341,6 +345,16 @@ static void join(const struct run *c, struct share *one, struct share *two, stru
     }
 }
 
+/* What both halves have the gradient of is the initial gradient once: the first half adds to it.
+ * The second adds to -0, which leaves any number as it is. */
+static void add_once(const struct run *c, struct share *two)
+{
+    for (int i = 0; i < c->call.op->n_args; i++)
+        for (int64_t j = 0; two->t->g0[i] && j < op_count(&two->call, i); j++)
+            if (!extent(&c->call, i, c->call.op->time).length)
+                two->t->g0[i][j] = -0.0;
+}
+
 static int check_handover(const struct run *c, const struct tensors *inputs,
                           const struct tensors *want, struct bounds *bounds, struct verdicts *list)
 {
@@ -352,6 +366,8 @@ static int check_handover(const struct run *c, const struct tensors *inputs,
     int loose[MAX_ARGS], final, initial, n;
     int e = !got || share_new(c, inputs, o->time, 0, T / 2, &one) ||
             share_new(c, inputs, o->time, T / 2, T - T / 2, &two) || share_run(c, &one);
+    if (!e)
+        add_once(c, &two);
 
     /* The first half's forward, the second whole, the first again for its backward. */
     for (final = 0; !e && handover(c, &final, &initial); final++) {

@@ -128,6 +128,14 @@ static int make_small(struct source *s, const struct op *o, struct call *f, doub
     return -1;
 }
 
+/* Does backward add to the gradients, if there are any? */
+static void set_accumulate(struct trial *t, int yes)
+{
+    const uint64_t gradients = op_gradients(t->call.op);
+    t->accumulate = yes && gradients;
+    t->call.accumulate = t->accumulate ? gradients : 0;
+}
+
 int random_trial(const struct random *r, int64_t i, struct trial *t)
 {
     enum { TRIES = 1000 };
@@ -142,8 +150,10 @@ int random_trial(const struct random *r, int64_t i, struct trial *t)
         op_defaults(t->call.op, &t->call);
         for (int p = 0; p < t->call.op->n_params; p++)
             draw_param(&s, t->call.op, &t->call, p);
-        if (!make_small(&s, t->call.op, &t->call, max_work))
-            return plan_text(t);
+        if (make_small(&s, t->call.op, &t->call, max_work))
+            continue;
+        set_accumulate(t, uniform(&s) < 0.25);
+        return plan_text(t);
     }
     return err_set("%s refuses every case that was drawn", t->call.op->name);
 }
@@ -229,11 +239,23 @@ static int reduce(const struct op *o, struct call *f, int i, int k)
     return 1;
 }
 
+/* Does it fail where the gradients are overwritten, too?  Then *t is that. */
+static void shrink_accumulate(struct trial *t, int (*fails)(const struct trial *t, void *data),
+                              void *data)
+{
+    struct trial other = *t;
+
+    set_accumulate(&other, 0);
+    if (t->accumulate && !plan_text(&other) && fails(&other, data))
+        *t = other;
+}
+
 void random_shrink(struct trial *t, int (*fails)(const struct trial *t, void *data), void *data)
 {
     enum { RUNS = 400 };
     int runs = 0, smaller = 1;
 
+    shrink_accumulate(t, fails, data);
     while (smaller && runs < RUNS) {
         smaller = 0;
         for (int i = 0; i < t->call.op->n_params; i++)

@@ -16,12 +16,13 @@ struct random {
 
 /* Case i depends only on the seed, i and `only`.  It has an operation; sizes around 1, primes,
  * powers of two and their neighbours; any choice; real numbers in their range and sometimes at its
- * ends; one of the storage types; and initial states that are 0 or not.  Nonzero after err_set() if
- * the contract refuses all cases that are drawn. */
+ * ends; one of the storage types; initial states that are 0 or not; and gradients that backward
+ * overwrites or, in a quarter of the cases, adds to.  Nonzero after err_set() if the contract refuses
+ * all cases that are drawn. */
 int random_trial(const struct random *r, int64_t i, struct trial *t);
 
-/* Makes t smaller: brings one parameter after the other nearer to its minimum or its default, as
- * long as fails() returns that the case still fails. */
+/* Makes t smaller: it overwrites gradients, and one parameter after the other comes nearer to its
+ * minimum or its default, as long as fails() returns that the case still fails. */
 void random_shrink(struct trial *t, int (*fails)(const struct trial *t, void *data), void *data);
 
 struct random_count {

@@ -200,12 +200,12 @@ void report_head(struct report *p, const char *file, const struct store *store, 
         return;
     }
     head_constant(p);
-    fprintf(p->to, "  CPU  %s\n", ref64.device());
-    const char *why = gpu_backends[0]->unavailable();
+    fprintf(p->to, "  CPU  %s\n", backend_device(&ref64));
+    const char *why = backend_unavailable(gpu_backends[0]);
     if (why)
         fprintf(p->to, "  GPU  none (%s): everything runs on the CPU\n", why);
     else
-        fprintf(p->to, "  GPU  %s\n", gpu_backends[0]->device());
+        fprintf(p->to, "  GPU  %s\n", backend_device(gpu_backends[0]));
     if (x->measure == MEASURE_TIME)
         times_ceilings(p->to, x->ceilings, x->no_ceilings);
     if (x->measure != MEASURE_CHECK && why)

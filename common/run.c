@@ -24,7 +24,10 @@ static struct tensors *tensors_alloc(const struct op *o, const struct call *f)
         t->x[i] = malloc(n * sizeof(double));
         if (o->arg[i].flags & DIFF)
             t->g[i] = malloc(n * sizeof(double));
-        if (!t->x[i] || (o->arg[i].flags & DIFF && !t->g[i])) {
+        if (call_accumulates(f, i))
+            t->g0[i] = malloc(n * sizeof(double));
+        if (!t->x[i] || (o->arg[i].flags & DIFF && !t->g[i]) ||
+            (call_accumulates(f, i) && !t->g0[i])) {
             tensors_free(t);
             t = NULL;
         }
@@ -52,6 +55,8 @@ struct tensors *tensors_new(const struct call *f)
             clear(t->x[i], n);
         if (t->g[i])
             clear(t->g[i], n);
+        if (t->g0[i])
+            clear(t->g0[i], n);
     }
     return t;
 }
@@ -61,6 +66,7 @@ void tensors_free(struct tensors *t)
     for (int i = 0; t && i < MAX_ARGS; i++) {
         free(t->x[i]);
         free(t->g[i]);
+        free(t->g0[i]);
     }
     free(t);
 }
@@ -75,6 +81,8 @@ struct tensors *tensors_copy(const struct call *f, const struct tensors *t)
             widen(F64, copy->x[i], t->x[i], n);
         if (t->g[i])
             widen(F64, copy->g[i], t->g[i], n);
+        if (copy->g0[i])
+            widen(F64, copy->g0[i], t->g0[i], n);
     }
     return copy;
 }
@@ -84,7 +92,7 @@ int64_t tensors_bytes(const struct call *f)
     const struct op *o = f->op;
     int64_t sum = 0;
     for (int i = 0; i < o->n_args; i++)
-        sum += op_count(f, i) * (o->arg[i].flags & DIFF ? 16 : 8);
+        sum += op_count(f, i) * 8 * (1 + ((o->arg[i].flags & DIFF) != 0) + call_accumulates(f, i));
     return sum;
 }
 
@@ -95,10 +103,14 @@ void tensors_draw(struct tensors *t, const struct call *f, uint64_t seed, int no
         const struct arg *a = &o->arg[i];
         int state = !a->fill_of && a->fill == ZERO;
         enum fill fill = nonzero_state && state ? UNIT : op_fill(f, i);
-        if (a->flags & IN && t->x[i])
+        if (a->flags & IN && t->x[i] && a->draw)
+            a->draw(f, i, draw_key(seed, a->name), t->x[i]);
+        else if (a->flags & IN && t->x[i])
             op_draw(f, i, fill, seed, t->x[i]);
         if (a->flags & OUT && t->g[i])
             op_draw(f, i, NORMAL, seed + 1, t->g[i]);
+        if (t->g0[i])
+            op_draw(f, i, NORMAL, seed + 2, t->g0[i]);
     }
 }
 
@@ -122,6 +134,8 @@ void tensors_round(struct tensors *t, const struct call *f)
             round_to((enum dtype)f->type[i], t->x[i], n);
         if (o->arg[i].flags & OUT && t->g[i])
             round_to((enum dtype)f->grad_type[i], t->g[i], n);
+        if (t->g0[i])
+            round_to((enum dtype)f->grad_type[i], t->g0[i], n);
     }
 }
 
@@ -142,9 +156,10 @@ struct place {
 static int place_poison(const struct run *c, const struct place *p, size_t band)
 {
     const struct backend *b = c->call.backend;
-    int e = b->fill(p->memory, GUARD, band);
-    e = e ? e : b->fill(p->at, c->other_poison ? OTHER_POISON : POISON, p->bytes);
-    e = e ? e : b->fill((char *)p->at + p->bytes, GUARD, band);
+    struct context *x = c->call.context;
+    int e = b->fill(x, p->memory, GUARD, band);
+    e = e ? e : b->fill(x, p->at, c->other_poison ? OTHER_POISON : POISON, p->bytes);
+    e = e ? e : b->fill(x, (char *)p->at + p->bytes, GUARD, band);
     return e ? err_set("%s: %s", b->name, b->strerror(e)) : 0;
 }
 
@@ -154,7 +169,7 @@ static int place_new(const struct run *c, struct place *p, size_t bytes, int64_t
     size_t band = c->guards ? BAND : 0, all = bytes + 2 * band;
 
     p->bytes = bytes;
-    p->memory = c->call.backend->alloc(all ? all : 1);
+    p->memory = c->call.backend->alloc(c->call.context, all ? all : 1);
     if (!p->memory)
         return err_set("%s: cannot allocate %zu bytes", c->call.backend->name, all);
     p->at = (char *)p->memory + band;
@@ -168,7 +183,7 @@ static int place_put(const struct run *c, struct place *p, const double *x, int6
     if (!bits)
         return err_set("no memory for a tensor of %zu bytes", p->bytes);
     narrow(p->type, bits, x, n);
-    int e = c->call.backend->put(p->at, bits, p->bytes);
+    int e = c->call.backend->put(c->call.context, p->at, bits, p->bytes);
     free(bits);
     return e ? err_set("%s: %s", c->call.backend->name, c->call.backend->strerror(e)) : 0;
 }
@@ -180,7 +195,7 @@ static int place_get(const struct run *c, const struct place *p, double *x, int6
     unsigned char *bits = malloc(all ? all : 1);
     if (!bits)
         return err_set("no memory for a tensor of %zu bytes", p->bytes);
-    int e = c->call.backend->get(bits, p->memory, all);
+    int e = c->call.backend->get(c->call.context, bits, p->memory, all);
     for (size_t i = 0; !e && i < band; i++)
         *intact &= bits[i] == GUARD && bits[all - 1 - i] == GUARD;
     if (!e && x)
@@ -192,7 +207,7 @@ static int place_get(const struct run *c, const struct place *p, double *x, int6
 int run_reserve(const struct run *c)
 {
     const struct backend *b = c->call.backend;
-    int64_t needs = op_memory(&c->call), has = b->memory();
+    int64_t needs = op_memory(&c->call), has = b->memory(c->call.context);
     int64_t tensors = 2 * c->call.op->n_args + 1; /* each with its guards, and rounded up */
     char text[NUMBER_TEXT], available[NUMBER_TEXT];
     int e = 0;
@@ -202,7 +217,7 @@ int run_reserve(const struct run *c)
         return err_set("%s on %s needs %s, %s are free", c->call.op->name, b->name, text,
                        number_bytes((double)has, available));
     if (b->reserve)
-        e = b->reserve(needs + tensors * 4 * BAND);
+        e = b->reserve(c->call.context, needs + tensors * 4 * BAND);
     return e ? err_set("%s: cannot reserve %s: %s", b->name, text, b->strerror(e)) : 0;
 }
 
@@ -211,6 +226,20 @@ int run_reserve(const struct run *c)
 struct places {
     struct place x[MAX_ARGS], g[MAX_ARGS], work;
 };
+
+/* The initial gradients to which backward adds. */
+static int put_gradients(const struct run *c, const struct tensors *t, const struct call *f)
+{
+    int e = 0;
+    for (int i = 0; !e && i < f->op->n_args; i++) {
+        int64_t n = call_accumulates(f, i) ? op_count(f, i) : 0;
+        enum dtype type = (enum dtype)f->grad_type[i];
+        struct place p = {.at = f->grad[i], .bytes = n * types[type].bytes, .type = type};
+        if (n && place_put(c, &p, t->g0[i], n))
+            e = err_at("%s d_%s", f->op->name, f->op->arg[i].name);
+    }
+    return e;
+}
 
 static int put_all(const struct run *c, const struct tensors *t, struct places *p, struct call *f,
                    int64_t *used)
@@ -237,6 +266,8 @@ static int put_all(const struct run *c, const struct tensors *t, struct places *
     }
     if (c->forward_only)
         backward = 0;
+    else if (put_gradients(c, t, f))
+        return -1;
     if (forward || backward) {
         if (place_new(c, &p->work, forward > backward ? forward : backward, used))
             return err_at("%s workspace", o->name);
@@ -294,11 +325,16 @@ static int run_failed(const struct run *c, enum pass p, const char *what, int e)
 static int run_once(const struct run *c, const struct call *f, enum pass p, void *recorded,
                     double *seconds)
 {
-    int e = c->call.backend->start();
+    const struct backend *b = f->backend;
+    const double began = seconds_now();
+    int e = b->start ? b->start(f->context) : 0;
+
     if (!e)
-        e = recorded ? c->call.backend->replay(recorded) : c->call.kernel->pass[p](f);
-    if (!e)
-        e = c->call.backend->stop(seconds);
+        e = recorded ? b->replay(f->context, recorded) : call_pass(f, p);
+    if (!e && b->stop)
+        e = b->stop(f->context, seconds);
+    else
+        *seconds = seconds_now() - began;
     return e ? run_failed(c, p, recorded ? ", replayed" : "", e) : 0;
 }
 
@@ -327,12 +363,14 @@ static void note_times(struct outcome *out, enum pass p, double *seconds, int n)
     out->spread[p] = median_of(seconds, n);
 }
 
-/* Times of a pass that has run.  Where it can be recorded, those of replays
- * come last, so that the results which are judged are those that were timed. */
-static int run_times(const struct run *c, const struct call *f, enum pass p, double *seconds,
-                     struct outcome *out)
+/* Times of a pass that has run.  Where it can be recorded, those of replays come last, so that the
+ * results which are judged are those that were timed.  Where every run has added to the gradients,
+ * one more begins with the initial ones. */
+static int run_times(const struct run *c, const struct call *f, enum pass p,
+                     const struct tensors *t, double *seconds, struct outcome *out)
 {
     void *recorded = NULL;
+    double untimed;
     int n, e = 0;
 
     if (c->call.backend->record) {
@@ -340,13 +378,15 @@ static int run_times(const struct run *c, const struct call *f, enum pass p, dou
         if (e)
             return e;
         out->no_graph[p] = median_of(seconds, n);
-        e = c->call.backend->record(c->call.kernel->pass[p], f, &recorded);
+        e = c->call.backend->record(f, p, &recorded);
         if (e)
             return run_failed(c, p, ", cannot be recorded as a graph", e);
     }
     e = run_timed(c, f, p, recorded, seconds, &n);
     if (!e)
         note_times(out, p, seconds, n);
+    if (!e && p == BACKWARD && f->accumulate)
+        e = put_gradients(c, t, f) || run_once(c, f, p, recorded, &untimed);
     if (recorded)
         c->call.backend->forget(recorded);
     else
@@ -355,7 +395,8 @@ static int run_times(const struct run *c, const struct call *f, enum pass p, dou
 }
 
 /* Once, and until the clock is up if it is to be timed; then timed. */
-static int run_pass(const struct run *c, const struct call *f, enum pass p, struct outcome *out)
+static int run_pass(const struct run *c, const struct call *f, enum pass p, const struct tensors *t,
+                    struct outcome *out)
 {
     double *seconds = calloc(c->repeats ? c->repeats : 1, sizeof *seconds), began = seconds_now();
     int e;
@@ -366,7 +407,7 @@ static int run_pass(const struct run *c, const struct call *f, enum pass p, stru
         e = run_once(c, f, p, NULL, seconds);
     while (!e && c->repeats && seconds_now() - began < c->call.backend->warm_up);
     if (!e && c->repeats)
-        e = run_times(c, f, p, seconds, out);
+        e = run_times(c, f, p, t, seconds, out);
     free(seconds);
     return e;
 }
@@ -403,36 +444,38 @@ int run_op(const struct run *c, struct tensors *t, struct outcome *out)
 
     out = out ? out : &local;
     memset(out, 0, sizeof *out);
+    if (!c->call.kernel)
+        return err_set("%s has no kernel on %s", c->call.op->name, c->call.backend->name);
     const char *no = impl_declines(&c->call);
     if (no)
         return err_set("%s on %s: kernel %s declines: %s", c->call.op->name, c->call.backend->name,
                        c->call.kernel->name, no);
     const struct noise *n = &c->noise;
     int noisy = c->call.backend->disturb && (n->stored > 0 || n->loaded > 0 || n->special > 0);
-    const int64_t before = c->watch ? c->call.backend->memory() : 0;
+    const int64_t before = c->watch ? c->call.backend->memory(c->call.context) : 0;
     int e = put_all(c, t, &p, &f, &out->peak);
     if (noisy)
         c->call.backend->disturb(c->noise);
     if (!e)
-        e = run_pass(c, &f, FORWARD, out);
+        e = run_pass(c, &f, FORWARD, t, out);
     if (!e && c->between > 0)
         e = perturb_between(c, &p);
     if (!e && !c->forward_only && op_passes(c->call.op) == N_PASSES)
-        e = run_pass(c, &f, BACKWARD, out);
+        e = run_pass(c, &f, BACKWARD, t, out);
     if (noisy)
         c->call.backend->disturb((struct noise){0});
     if (c->watch) /* what a pass allocates, it keeps */
-        out->used = before - c->call.backend->memory();
+        out->used = before - c->call.backend->memory(c->call.context);
     if (!e)
         e = get_all(c, t, &p, out);
     for (int i = 0; i < MAX_ARGS; i++) {
         if (p.x[i].memory)
-            c->call.backend->free(p.x[i].memory);
+            c->call.backend->free(c->call.context, p.x[i].memory);
         if (p.g[i].memory)
-            c->call.backend->free(p.g[i].memory);
+            c->call.backend->free(c->call.context, p.g[i].memory);
     }
     if (p.work.memory)
-        c->call.backend->free(p.work.memory);
+        c->call.backend->free(c->call.context, p.work.memory);
     return e;
 }
 

@@ -6,10 +6,12 @@
 #include "common/op.h"
 
 /* The tensors of one case as doubles on the host; x[i] the values and g[i]
- * the gradients of argument i; NULL where there is none. */
+ * the gradients of argument i; g0[i] the initial gradient, if the call adds to it; NULL where there
+ * is none. */
 struct tensors {
     double *x[MAX_ARGS];
     double *g[MAX_ARGS];
+    double *g0[MAX_ARGS];
 };
 
 /* NULL after err_set() if there is not enough memory. */
@@ -19,8 +21,8 @@ struct tensors *tensors_copy(const struct call *f, const struct tensors *t);
 /* Bytes of a struct tensors. */
 int64_t tensors_bytes(const struct call *f);
 
-/* Draws the inputs and the gradients of the outputs.  Initial states are 0, unless
- * `nonzero_state`. */
+/* Draws the inputs, the gradients of the outputs and the initial gradients.  Initial states are 0,
+ * unless `nonzero_state`. */
 void tensors_draw(struct tensors *t, const struct call *f, uint64_t seed, int nonzero_state);
 /* Rounds them to the types in which the call stores them, so that the oracle gets the same values. */
 void tensors_round(struct tensors *t, const struct call *f);
@@ -56,9 +58,10 @@ struct outcome {
  * backend allocate them at once.  Nonzero after err_set(). */
 int run_reserve(const struct run *c);
 
-/* Runs forward, then backward.  Reads the inputs and output gradients of t and writes the other
- * tensors.  Elements that a kernel does not write are NaN, or, with other_poison, large.
- * Nonzero after err_set(). */
+/* Runs forward, then backward.  Reads the inputs, output gradients and initial gradients of t and
+ * writes the other tensors.  A gradient to which backward adds is the initial one and one backward
+ * pass, however often that was timed.  Elements that a kernel does not write are NaN, or, with
+ * other_poison, large.  Nonzero after err_set(). */
 int run_op(const struct run *c, struct tensors *t, struct outcome *out);
 /* The same on a copy of the inputs; NULL after err_set(). */
 struct tensors *run_copy(const struct run *c, const struct tensors *inputs, struct outcome *out);

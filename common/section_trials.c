@@ -20,13 +20,13 @@ enum { MAX_REFUSED = 3 }; /* reported of the combinations of one section */
 /* A section on its way to its trials. */
 struct work {
     const struct ini_section *s;
-    struct trial t;   /* the trial at hand */
-    struct lists l;   /* the lists whose product is made */
-    struct call base; /* the sizes that are not listed */
-    int every_op;     /* op = all */
-    char said[64];    /* lists that were reported not to apply */
-    unsigned wrong;   /* a bit for each of trial_keys whose value is */
-    int refused;      /* combinations */
+    struct trial t;       /* the trial at hand */
+    struct lists l;       /* the lists whose product is made */
+    struct call base;     /* the sizes that are not listed */
+    int every_op;         /* op = all */
+    char said[MAX_LISTS]; /* lists that were reported not to apply */
+    unsigned wrong;       /* a bit for each of trial_keys whose value is */
+    int refused;          /* combinations */
 };
 
 static int set_listed(struct trial *t, const char *key, const char *value)
@@ -183,14 +183,15 @@ static int all_apply(struct plan *p, struct work *w)
 
 /* Bytes that the trial takes on this machine: on the host one set of tensors
  * for each of oracle, yardstick and judged backend, four more that differences
- * perturb, or two that bounds need; then the tensors of the references.  Workspace is computed only
- * when the rest fits, for its own sizes are not bounded. */
+ * perturb, one more where backward adds to gradients, which differences do not see, or two that
+ * bounds need; then the tensors of the references.  Workspace is computed only when the rest fits,
+ * for its own sizes are not bounded. */
 static double memory_needed(const struct plan *p, const struct trial *t)
 {
     const struct backend *yardstick = reference_of(t->type);
     struct call oracle = call_on(&t->call, &ref64, NULL), yard = call_on(&t->call, yardstick, NULL);
     int timed = p->x->measure != MEASURE_CHECK;
-    int sets = p->x->checks & CHECK_DIFFERENCES ? 7 : timed ? 5 : 3;
+    int sets = p->x->checks & CHECK_DIFFERENCES ? 7 + t->accumulate : timed ? 5 : 3;
     const double host = sets * (double)tensors_bytes(&t->call);
     const double least = host + (double)op_memory(&oracle) + (double)op_memory(&yard);
     if (least > p->available)
@@ -224,8 +225,9 @@ int plan_text(struct trial *t)
     char *at = t->text, *end = at + sizeof t->text;
 
     op_text(&t->call, sizes);
-    at += snprintf(at, end - at, "%s%s%s dtype=%s seed=%" PRIu64 " input=%s", t->call.op->name,
-                   *sizes ? " " : "", sizes, types[t->type].name, t->seed, input_names[t->input]);
+    at += snprintf(at, end - at, "%s%s%s dtype=%s seed=%" PRIu64 "%s input=%s", t->call.op->name,
+                   *sizes ? " " : "", sizes, types[t->type].name, t->seed,
+                   t->accumulate ? " accumulate=yes" : "", input_names[t->input]);
     const char *const keys[] = {" file", " group", " kernel"};
     const char *const values[] = {t->file, t->group, t->kernel};
     for (int i = 0; i < 3 && at < end; i++) {
@@ -275,13 +277,14 @@ static void make_trial(struct plan *p, struct work *w)
         return;
     op_text(&t->call, text);
     if (op_complete(&t->call)) {
-        char why[512];
+        char why[1024];
         snprintf(why, sizeof why, "%s", err_text());
         err_set("%s: %s (%s)", t->call.op->name, why, text);
         if (at_first(&w->l, "dtype") && at_first(&w->l, "seed"))
             refuse(p, w);
         return;
     }
+    t->call.accumulate = t->accumulate ? op_gradients(t->call.op) : 0;
     double bytes = memory_needed(p, t);
     if (bytes > p->available) {
         err_set("%s needs %s of memory, %s are available (%s dtype=%s)", t->call.op->name,
@@ -359,6 +362,19 @@ static void make_product(struct plan *p, struct work *w)
         plan_fault(p, w->s->line, "and %d more", w->refused - MAX_REFUSED);
 }
 
+static int is_accumulate(const char *key)
+{
+    return strcmp(key, "accumulate") == 0;
+}
+
+/* Is this list of op = all one of the operation's? */
+static int is_own(const struct op *o, const struct list *l)
+{
+    if (is_accumulate(l->key))
+        return op_gradients(o) != 0;
+    return key_find(trial_keys, l->key) >= 0 || op_param(o, l->key, NULL);
+}
+
 /* The trials of one operation of op = all, by those of the section's lists that are its own. */
 static void make_product_of(struct plan *p, const struct work *every, const struct op *o)
 {
@@ -372,9 +388,10 @@ static void make_product_of(struct plan *p, const struct work *every, const stru
     *w = *every;
     w->t.call.op = o;
     w->l.n = 0;
+    w->t.accumulate = 0;
     for (int i = 0; i < every->l.n; i++) {
         const struct list *l = &every->l.list[i];
-        if (key_find(trial_keys, l->key) < 0 && !op_param(o, l->key, NULL))
+        if (!is_own(o, l))
             continue;
         w->l.list[w->l.n++] = *l;
         for (int v = 0; v < l->n_values; v++)
@@ -386,11 +403,15 @@ static void make_product_of(struct plan *p, const struct work *every, const stru
     free(w); /* its lists are the section's */
 }
 
-/* Refuse keys that `op = all` or `cases` excludes. */
+/* Refuse keys that the operation, `op = all` or `cases` excludes. */
 static void refuse_beside(struct plan *p, const struct work *w)
 {
     const struct ini_entry *kernel = section_entry(w->s, "kernel");
+    const struct op *o = w->t.call.op;
 
+    for (int i = 0; o && !op_gradients(o) && i < w->l.n; i++)
+        if (is_accumulate(w->l.list[i].key))
+            plan_fault(p, w->l.list[i].line, "accumulate: %s has no gradients", o->name);
     if (w->every_op && kernel)
         plan_fault(p, kernel->line, "kernel: op = all takes none; name one operation");
     for (int i = 0; w->t.cases != CASES_NONE && i < w->l.n; i++)

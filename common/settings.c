@@ -24,28 +24,33 @@ void setting_value(const struct trial *t, const char *name, char value[MAX_SETTI
         snprintf(value, MAX_SETTING, "%" PRIu64, t->seed);
     else if (strcmp(name, "input") == 0)
         snprintf(value, MAX_SETTING, "%s", input_names[t->input]);
+    else if (strcmp(name, "accumulate") == 0)
+        snprintf(value, MAX_SETTING, "%s", no_yes[t->accumulate]);
     else if (op_param(t->call.op, name, &place))
         snprintf(value, MAX_SETTING, "%s", op_value(&t->call, place, buffer));
 }
 
 int settings_of(const struct experiment *x, char name[MAX_SETTINGS][MAX_SETTING])
 {
-    int n = 0;
+    int n = 0, accumulates = 0;
     snprintf(name[n++], MAX_SETTING, "section");
     snprintf(name[n++], MAX_SETTING, "op");
     for (int i = 0; i < x->n; i++) {
         const struct op *o = x->trial[i].call.op;
+        accumulates |= x->trial[i].accumulate;
         for (int p = 0; p < o->n_params; p++) {
             int known = 0;
             for (int j = 0; j < n; j++)
                 known |= strcmp(name[j], o->param[p].name) == 0;
-            if (!known && n < MAX_SETTINGS - 3)
+            if (!known && n < MAX_SETTINGS - 4)
                 snprintf(name[n++], MAX_SETTING, "%s", o->param[p].name);
         }
     }
     snprintf(name[n++], MAX_SETTING, "dtype");
     snprintf(name[n++], MAX_SETTING, "seed");
     snprintf(name[n++], MAX_SETTING, "input");
+    if (accumulates)
+        snprintf(name[n++], MAX_SETTING, "accumulate");
     return n;
 }
 

@@ -5,6 +5,7 @@
  *     /trial/0003                attributes: op, every size and choice by name, line
  *     /trial/0003/in/x           inputs, the same for all backends; attribute origin
  *     /trial/0003/dout/out       gradients of outputs and final states
+ *     /trial/0003/dinit/x        gradients of inputs before backward, to which it adds
  *     /trial/0003/ref64/out      outputs, per backend
  *     /trial/0003/ref64/d/x      gradients, per backend
  *     /trial/0003/check          table of verdicts

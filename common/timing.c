@@ -19,9 +19,9 @@ static int run_watched(const struct run *c, struct ran *ran)
     struct run watch = *c;
     double seconds;
 
-    int failed = b->start();
-    if (!failed)
-        failed = b->stop(&seconds);
+    int failed = b->start ? b->start(c->call.context) : 0;
+    if (!failed && b->stop)
+        failed = b->stop(c->call.context, &seconds);
     if (failed)
         return err_set("%s: %s", b->name, b->strerror(failed));
     watch.watch = 1;
@@ -78,7 +78,7 @@ static int present(const struct task *task, const struct backend *list[16])
     int n = plan_backends(task->x, task->t, meant), m = 0;
 
     for (int i = 2; i < n; i++) {
-        const char *no = meant[i]->unavailable();
+        const char *no = backend_unavailable(meant[i]);
         if (no)
             result_skip(task->r, meant[i]->name, no);
         else if (!*op_kernels(task->t->call.op, meant[i]))

@@ -88,7 +88,7 @@ static int run_backend(const struct task *task, const struct backend *b, int *ju
 {
     const struct trial *t = task->t;
     char why[200];
-    const char *no = b->unavailable();
+    const char *no = backend_unavailable(b);
     const struct impl *k = no ? NULL : choose(t, b, why, sizeof why);
 
     if (!k && !is_gpu(b))

@@ -18,6 +18,8 @@
 #include "common/values.h"
 #include "data/input.h"
 
+_Static_assert(MAX_ARGS <= 64, "an argument of a call has a bit in a uint64_t");
+
 /* ---- text ---- */
 
 /* The whole file, to be freed; its length in `n`. */
@@ -96,7 +98,7 @@ static int fill_text(const struct trial *trial, struct tensors *t, struct origin
     int e = n < (size_t)T ? err_set("%s has %zu bytes, fewer than the %lld steps of %s",
                                     trial->file, n, (long long)T, o->name)
                           : embed(trial, arg, text, n, t->x[arg]);
-    from->given |= UINT32_C(1) << arg;
+    from->given |= UINT64_C(1) << arg;
     free(text);
     return e;
 }
@@ -264,7 +266,7 @@ static int read_group(const struct trial *trial, hid_t group, const char *where,
         snprintf(inputs + at, sizeof inputs - at, " %s", name);
         if (H5Lexists(group, name, H5P_DEFAULT) <= 0)
             continue;
-        from->given |= UINT32_C(1) << i;
+        from->given |= UINT64_C(1) << i;
         place_of(where, name, place, sizeof place);
         hid_t d = H5Dopen2(group, name, H5P_DEFAULT);
         if (d < 0) {

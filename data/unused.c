@@ -9,6 +9,7 @@
 #include <hdf5_hl.h>
 
 #include "common/err.h"
+#include "common/grow.h"
 #include "common/h5.h"
 #include "common/header.h"
 #include "data/unused.h"
@@ -33,25 +34,55 @@ static int same_group(const struct trial *a, const struct trial *b)
            strcmp(a->file, b->file) == 0;
 }
 
-/* A bit for each input of each operation that a trial takes from the group of trial i. */
-static void find_used(const struct experiment *x, int i, uint32_t used[N_OPS])
+/* The inputs of an operation that trials take from a group, a bit each. */
+_Static_assert(MAX_ARGS <= 64, "an argument of a call has a bit in a uint64_t");
+struct used {
+    const struct op *op;
+    uint64_t inputs;
+};
+
+/* Each operation once. */
+struct all_used {
+    struct used *of;
+    int n;
+};
+
+/* Those of this operation, none if it is new; NULL: no memory. */
+static struct used *used_of(struct all_used *all, const struct op *o)
 {
-    memset(used, 0, N_OPS * sizeof *used);
-    for (int k = i; k < x->n; k++) {
-        const struct trial *t = &x->trial[k];
-        if (!same_group(t, &x->trial[i]))
-            continue;
-        for (int arg = 0; arg < t->call.op->n_args; arg++)
-            if (t->call.op->arg[arg].flags & IN && op_has(&t->call, arg))
-                used[op_id(t->call.op)] |= UINT32_C(1) << arg;
-    }
+    for (int i = 0; i < all->n; i++)
+        if (all->of[i].op == o)
+            return &all->of[i];
+    struct used *more = grow(all->of, all->n, sizeof *more);
+    if (!more)
+        return NULL;
+    all->of = more;
+    more[all->n] = (struct used){.op = o};
+    return &more[all->n++];
 }
 
-static int is_used(const uint32_t used[N_OPS], const char *name)
+/* What trials take from the group of trial i; nonzero: no memory. */
+static int find_used(const struct experiment *x, int i, struct all_used *all)
 {
-    for (int i = 0; i < N_OPS; i++) {
-        int arg = used[i] ? op_arg(ops[i], name) : -1;
-        if (arg >= 0 && used[i] >> arg & 1)
+    for (int k = i; k < x->n; k++) {
+        const struct call *f = &x->trial[k].call;
+        if (!same_group(&x->trial[k], &x->trial[i]))
+            continue;
+        struct used *used = used_of(all, f->op);
+        if (!used)
+            return -1;
+        for (int arg = 0; arg < f->op->n_args; arg++)
+            if (f->op->arg[arg].flags & IN && op_has(f, arg))
+                used->inputs |= UINT64_C(1) << arg;
+    }
+    return 0;
+}
+
+static int is_used(const struct all_used *all, const char *name)
+{
+    for (int i = 0; i < all->n; i++) {
+        int arg = op_arg(all->of[i].op, name);
+        if (arg >= 0 && all->of[i].inputs >> arg & 1)
             return 1;
     }
     return 0;
@@ -71,7 +102,7 @@ static int is_tensor(hid_t group, const char *name)
 
 enum { SHOWN = 8, MAX_NAME = 128 };
 
-static int list_group(hid_t group, const uint32_t used[N_OPS], char *list, size_t size)
+static int list_group(hid_t group, const struct all_used *used, char *list, size_t size)
 {
     H5G_info_t info;
     char name[MAX_NAME];
@@ -102,16 +133,17 @@ static int is_results(hid_t file, const char *group, size_t n)
 static void list_file(const struct experiment *x, int i, char *text, size_t size)
 {
     const struct trial *t = &x->trial[i];
-    uint32_t used[N_OPS];
+    struct all_used used = {NULL, 0};
     char list[SHOWN * (MAX_NAME + 2) + 32] = "";
     size_t n;
     const char *path = bare(t->group, &n);
     hid_t file = H5Fopen(t->file, H5F_ACC_RDONLY, H5P_DEFAULT);
     hid_t group = file < 0 ? -1 : H5Gopen2(file, n ? t->group : "/", H5P_DEFAULT);
 
-    find_used(x, i, used);
-    if (group >= 0 && !is_results(file, path, n) && list_group(group, used, list, sizeof list))
+    if (!find_used(x, i, &used) && group >= 0 && !is_results(file, path, n) &&
+        list_group(group, &used, list, sizeof list))
         snprintf(text, size, "%s%s%.*s: not used: %s", t->file, n ? ":/" : "", (int)n, path, list);
+    free(used.of);
     h5_drop(group);
     h5_drop(file);
 }

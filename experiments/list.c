@@ -101,7 +101,7 @@ static void list_kernels(FILE *to, const struct op *o)
 {
     for (const struct backend *const *b = backends(); *b; b++) {
         const struct impl *const *k = op_kernels(o, *b);
-        const char *why = (*b)->unavailable();
+        const char *why = backend_unavailable(*b);
         if (!*k)
             fprintf(to, "    %-6s none (%s)\n", (*b)->name, why ? why : "not written yet");
         for (; *k; k++)
@@ -188,7 +188,7 @@ void list_version(FILE *to)
 {
     fprintf(to, "%s\n", PACKAGE_STRING);
     for (const struct backend *const *b = backends(); *b; b++) {
-        const char *why = (*b)->unavailable();
-        fprintf(to, "  %-6s %s\n", (*b)->name, why ? why : (*b)->device());
+        const char *why = backend_unavailable(*b);
+        fprintf(to, "  %-6s %s\n", (*b)->name, why ? why : backend_device(*b));
     }
 }

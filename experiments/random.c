@@ -46,12 +46,12 @@ static void print_head(const struct random *r)
     printf("%s %s: random cases %" PRId64 " to %" PRId64 " of seed %" PRIu64 ", %s\n", PACKAGE_NAME,
            PACKAGE_VERSION, r->from, r->below - 1, r->seed,
            r->only ? r->only->name : "all operations");
-    printf("  CPU  %s\n", ref64.device());
-    const char *why = gpu_backends[0]->unavailable();
+    printf("  CPU  %s\n", backend_device(&ref64));
+    const char *why = backend_unavailable(gpu_backends[0]);
     if (why)
         printf("  GPU  none (%s): parity is not checked\n", why);
     else
-        printf("  GPU  %s\n", gpu_backends[0]->device());
+        printf("  GPU  %s\n", backend_device(gpu_backends[0]));
     fflush(stdout);
 }
 

@@ -124,13 +124,12 @@ static int missing_backend(const struct experiment *x)
 {
     if (x->device >= 0) {
         const struct backend *gpu = gpu_backends[0];
-        const char *why = gpu->unavailable();
-        why = why ? why : gpu->use(x->device);
+        const char *why = backend_use(gpu, x->device);
         if (why)
             return err_set("device = %d cannot be used: %s", x->device, why);
     }
     for (int i = 0; i < x->n_backends; i++) {
-        const char *why = x->backend[i]->unavailable();
+        const char *why = backend_unavailable(x->backend[i]);
         if (why)
             return err_set("backend %s is required and missing: %s", x->backend[i]->name, why);
     }

@@ -2,38 +2,20 @@
 #include "gpu/gpu.cuh"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "common/err.h"
 #include "gpu/device/clock.cuh"
 #include "gpu/gemm/product.cuh"
 
-static cudaStream_t stream;
-
-/* The stream is created at the first use of the device; if that fails, the calls that use
- * it return the error. */
-cudaStream_t gpu_stream(void)
+static void enter(struct context *x)
 {
-    if (!stream && cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess)
-        stream = NULL;
-    return stream;
+    cudaSetDevice(x->device);
 }
 
 /* ---- which device ---- */
-
-const cudaDeviceProp &gpu_properties(void)
-{
-    static cudaDeviceProp p;
-    static int known = -1;
-    int number = 0;
-    if (cudaGetDevice(&number) != cudaSuccess)
-        return p = {};
-    if (number != known)
-        known = cudaGetDeviceProperties(&p, number) == cudaSuccess ? number : -1;
-    if (known < 0)
-        p = {};
-    return p;
-}
 
 /* The largest power of two up to n. */
 static int power_of_two(int n)
@@ -44,15 +26,10 @@ static int power_of_two(int n)
     return power;
 }
 
-static const struct limits *limits_set;
-
-const struct limits *gpu_limits(void)
+static struct limits limits_of(const cudaDeviceProp &p)
 {
-    static struct limits own;
-    const cudaDeviceProp &p = gpu_properties();
+    struct limits own;
 
-    if (limits_set)
-        return limits_set;
     own.sms = p.multiProcessorCount > 1 ? p.multiProcessorCount : 1;
     own.smem = p.sharedMemPerBlockOptin;
     own.smem_two = p.sharedMemPerMultiprocessor / 2 - p.reservedSharedMemPerBlock;
@@ -62,15 +39,12 @@ const struct limits *gpu_limits(void)
     own.records = 1 << 24;
     own.states = 20 << 20;
     own.norm_threads = 512;
-    return &own;
+    return own;
 }
 
-void gpu_set_limits(const struct limits *l)
+struct limits *gpu_limits_of(struct context *x)
 {
-    static struct limits kept;
-    if (l)
-        kept = *l;
-    limits_set = l ? &kept : NULL;
+    return &x->limits;
 }
 
 /* The process that used the device first has its context.  In a child by fork() CUDA's calls fail,
@@ -89,22 +63,13 @@ static const char *forked(void)
     return NULL;
 }
 
-/* After an illegal access, a trap or a similar fault every call fails until the process ends: the
- * device is lost. */
 static const char *unavailable(void)
 {
-    static char lost[200];
     int count = 0;
 
     if (forked())
         return forked();
-    cudaError_t e = cudaGetDeviceCount(&count);
-
-    if (e == cudaSuccess && stream) {
-        e = cudaStreamSynchronize(stream);
-        snprintf(lost, sizeof lost, "lost: %s", cudaGetErrorString(e));
-        return e == cudaSuccess ? NULL : lost;
-    }
+    const cudaError_t e = cudaGetDeviceCount(&count);
     if (e != cudaSuccess) {
         cudaGetLastError();
         return cudaGetErrorString(e);
@@ -112,26 +77,68 @@ static const char *unavailable(void)
     return count ? NULL : "no CUDA device";
 }
 
-static const char *use(int number)
+static int prepare(struct context *x)
 {
-    static char text[100];
+    CUDA(cudaSetDevice(x->device));
+    CUDA(cudaGetDeviceProperties(&x->properties, x->device));
+    CUDA(cudaStreamCreateWithFlags(&x->stream, cudaStreamNonBlocking));
+    x->limits = limits_of(x->properties);
+    return 0;
+}
+
+static void close_context(struct context *x)
+{
+    cudaSetDevice(x->device);
+    product_end(x);
+    cudaFree(x->arena.base);
+    cudaFree(x->timer.evict_buffer);
+    if (x->timer.before)
+        cudaEventDestroy(x->timer.before);
+    if (x->timer.after)
+        cudaEventDestroy(x->timer.after);
+    if (x->stream)
+        cudaStreamDestroy(x->stream);
+    cudaGetLastError();
+    free(x);
+}
+
+static struct context *open_context(int number)
+{
     int count = 0;
 
-    if (unavailable())
-        return unavailable();
-    if (stream)
-        return "another one is in use already";
     if (cudaGetDeviceCount(&count) != cudaSuccess || number >= count) {
-        snprintf(text, sizeof text, "there are %d, the first is 0", count);
-        return text;
+        err_set("there are %d, the first is 0", count);
+        return NULL;
     }
-    cudaError_t e = cudaSetDevice(number);
-    return e == cudaSuccess ? NULL : cudaGetErrorString(e);
+    struct context *x = (struct context *)calloc(1, sizeof *x);
+    if (!x) {
+        err_set("no memory for a context");
+        return NULL;
+    }
+    x->device = number;
+    const int e = prepare(x);
+    if (e) {
+        close_context(x);
+        err_set("%s", cudaGetErrorString((cudaError_t)e));
+        return NULL;
+    }
+    enter(x);
+    return x;
+}
+
+/* After an illegal access, a trap or a similar fault every call fails until the process ends: the
+ * device is lost. */
+static const char *lost(struct context *x)
+{
+    cudaSetDevice(x->device);
+    const cudaError_t e = cudaStreamSynchronize(x->stream);
+    snprintf(x->lost, sizeof x->lost, "lost: %s", cudaGetErrorString(e));
+    return e == cudaSuccess ? NULL : x->lost;
 }
 
 #ifdef CUDA_EMULATE
 
-static const char *device(void)
+static const char *device(struct context *)
 {
     return "emulated on the CPU: a test of the kernels, its times mean nothing";
 }
@@ -152,14 +159,14 @@ static __global__ void busy_loop(int64_t *cycles, int64_t *ns)
 }
 
 /* The clock of the SMs while they work, in MHz; 0: unknown. */
-static int measured_clock(void)
+static int measured_clock(struct context *x)
 {
-    int64_t *x = NULL, got[2] = {0, 1};
-    if (cudaMalloc(&x, sizeof got) == cudaSuccess) {
-        busy_loop<<<1, 1, 0, gpu_stream()>>>(x, x + 1);
-        cudaMemcpyAsync(got, x, sizeof got, cudaMemcpyDeviceToHost, gpu_stream());
-        cudaStreamSynchronize(gpu_stream());
-        cudaFree(x);
+    int64_t *there = NULL, got[2] = {0, 1};
+    if (cudaMalloc(&there, sizeof got) == cudaSuccess) {
+        busy_loop<<<1, 1, 0, x->stream>>>(there, there + 1);
+        cudaMemcpyAsync(got, there, sizeof got, cudaMemcpyDeviceToHost, x->stream);
+        cudaStreamSynchronize(x->stream);
+        cudaFree(there);
     }
     return (int)((got[0] * 1000 + got[1] / 2) / got[1]);
 }
@@ -183,49 +190,37 @@ static void driver_version(char *text, size_t size)
              cuda % 1000 / 10);
 }
 
-static const char *device(void)
+static const char *device(struct context *x)
 {
-    static char name[500];
+    const cudaDeviceProp &p = x->properties;
     char driver[64];
-    int number = 0, memory_khz = 0;
+    int memory_khz = 0;
 
-    if (*name)
-        return name;
-    if (forked())
-        return "unknown CUDA device";
-    const cudaDeviceProp &p = gpu_properties();
-    if (cudaGetDevice(&number) != cudaSuccess || !p.multiProcessorCount)
-        return "unknown CUDA device";
-    cudaDeviceGetAttribute(&memory_khz, cudaDevAttrMemoryClockRate, number);
+    if (*x->name || forked())
+        return *x->name ? x->name : "unknown CUDA device";
+    cudaSetDevice(x->device);
+    cudaDeviceGetAttribute(&memory_khz, cudaDevAttrMemoryClockRate, x->device);
     driver_version(driver, sizeof driver);
-    snprintf(name, sizeof name,
+    snprintf(x->name, sizeof x->name,
              "%s, capability %d.%d, %d multiprocessors at %d MHz (measured), memory at %d MHz, %s",
-             p.name, p.major, p.minor, p.multiProcessorCount, measured_clock(), memory_khz / 1000,
+             p.name, p.major, p.minor, p.multiProcessorCount, measured_clock(x), memory_khz / 1000,
              driver);
-    return name;
+    return x->name;
 }
 
 #endif
 
 /* ---- memory ---- */
 
-/* An arena for all tensors of a trial, kept for the next trial: a bump allocator, which is reset
- * when the last tensor is freed.  Tensors that do not fit are allocated one by one, and so are all
- * tensors without a reserve().  Tests do this, so that tools see the true bounds of tensors. */
-static struct {
-    char *base;
-    int64_t size, used;
-    int live;
-} arena;
-
 enum { ALIGNED = 256 };
 
-static int64_t memory(void)
+static int64_t memory(struct context *x)
 {
     size_t free = 0, total = 0;
+    cudaSetDevice(x->device);
     if (cudaMemGetInfo(&free, &total) != cudaSuccess)
         return 0;
-    return (int64_t)free + arena.size - arena.used;
+    return (int64_t)free + x->arena.size - x->arena.used;
 }
 
 /* The caller reports an allocation that fails.  The error is cleared, so that the next launch does
@@ -233,59 +228,67 @@ static int64_t memory(void)
 static void *allocate(size_t bytes)
 {
     char *p = NULL;
-    gpu_stream();
     if (cudaMalloc(&p, bytes) == cudaSuccess)
         return p;
     cudaGetLastError();
     return NULL;
 }
 
-static int reserve(int64_t bytes)
+static int reserve(struct context *x, int64_t bytes)
 {
-    if (bytes <= arena.size || arena.live)
+    struct arena *a = &x->arena;
+
+    if (bytes <= a->size || a->live)
         return 0;
-    CUDA(cudaFree(arena.base));
-    arena.base = (char *)allocate(bytes);
-    arena.size = arena.base ? bytes : 0;
-    return arena.base ? 0 : cudaErrorMemoryAllocation;
+    CUDA(cudaSetDevice(x->device));
+    CUDA(cudaFree(a->base));
+    a->base = (char *)allocate(bytes);
+    a->size = a->base ? bytes : 0;
+    return a->base ? 0 : cudaErrorMemoryAllocation;
 }
 
-static void *alloc(size_t bytes)
+static void *alloc(struct context *x, size_t bytes)
 {
-    int64_t all = ceil_div(bytes, ALIGNED) * ALIGNED;
-    if (all > arena.size - arena.used)
+    const int64_t all = ceil_div(bytes, ALIGNED) * ALIGNED;
+    struct arena *a = &x->arena;
+
+    cudaSetDevice(x->device);
+    if (all > a->size - a->used)
         return allocate(bytes);
-    char *p = arena.base + arena.used;
-    arena.used += all;
-    arena.live++;
+    char *p = a->base + a->used;
+    a->used += all;
+    a->live++;
     return p;
 }
 
-static void release(void *p)
+static void release(struct context *x, void *p)
 {
+    struct arena *a = &x->arena;
     char *at = (char *)p;
-    if (at < arena.base || at >= arena.base + arena.size)
+
+    if (at < a->base || at >= a->base + a->size)
         cudaFree(p);
-    else if (--arena.live == 0)
-        arena.used = 0;
+    else if (--a->live == 0)
+        a->used = 0;
 }
 
-static int put(void *there, const void *here, size_t bytes)
+static int put(struct context *x, void *there, const void *here, size_t bytes)
 {
-    CUDA(cudaMemcpyAsync(there, here, bytes, cudaMemcpyHostToDevice, gpu_stream()));
-    return cudaStreamSynchronize(gpu_stream());
+    CUDA(cudaMemcpyAsync(there, here, bytes, cudaMemcpyHostToDevice, x->stream));
+    return cudaStreamSynchronize(x->stream);
 }
 
-static int get(void *here, const void *there, size_t bytes)
+static int get(struct context *x, void *here, const void *there, size_t bytes)
 {
-    CUDA(cudaMemcpyAsync(here, there, bytes, cudaMemcpyDeviceToHost, gpu_stream()));
-    return cudaStreamSynchronize(gpu_stream());
+    CUDA(cudaMemcpyAsync(here, there, bytes, cudaMemcpyDeviceToHost, x->stream));
+    return cudaStreamSynchronize(x->stream);
 }
 
-static int fill(void *there, int byte, size_t bytes)
+static int fill(struct context *x, void *there, int byte, size_t bytes)
 {
-    CUDA(cudaMemsetAsync(there, byte, bytes, gpu_stream()));
-    return cudaStreamSynchronize(gpu_stream());
+    CUDA(cudaSetDevice(x->device));
+    CUDA(cudaMemsetAsync(there, byte, bytes, x->stream));
+    return cudaStreamSynchronize(x->stream);
 }
 
 /* ---- sums ---- */
@@ -302,25 +305,22 @@ __global__ void add_kernel(T *to, const T *a, const T *b, int64_t n)
 }
 
 template <typename T>
-static int add_all(void *to, const void *a, const void *b, int64_t n)
+static int add_all(const struct call *f, void *to, const void *a, const void *b, int64_t n)
 {
-    add_kernel<<<ceil_div(n, ADD_THREADS), ADD_THREADS, 0, gpu_stream()>>>((T *)to, (const T *)a,
-                                                                           (const T *)b, n);
+    add_kernel<<<ceil_div(n, ADD_THREADS), ADD_THREADS, 0, gpu_stream(f)>>>((T *)to, (const T *)a,
+                                                                            (const T *)b, n);
     return cudaGetLastError();
 }
 
-static int add(enum dtype type, void *to, const void *a, const void *b, int64_t n)
+static int add(const struct call *f, enum dtype type, void *to, const void *a, const void *b,
+               int64_t n)
 {
-    return type == F32 ? add_all<float>(to, a, b, n) : add_all<__nv_bfloat16>(to, a, b, n);
+    return type == F32 ? add_all<float>(f, to, a, b, n) : add_all<__nv_bfloat16>(f, to, a, b, n);
 }
 
 /* ---- timing by events, with a cold L2 ---- */
 
 enum { EVICT_THREADS = 256, VECTORS = 8 }; /* threads per block; vectors per thread */
-
-static cudaEvent_t before, after;
-static uint4 *evict_buffer;
-static int64_t evict_vectors;
 
 /* Fills L2 with clean lines: it reads a buffer of zeros and writes nothing.  Dirty lines would have
  * to be written back during the kernel that is measured. */
@@ -339,39 +339,41 @@ static __global__ void __launch_bounds__(EVICT_THREADS) evict(uint4 *x, int64_t 
         x[0] = all;
 }
 
-/* The buffer is twice as large as L2. */
-static int prepare_timing(void)
+static int timer_new(struct context *x)
 {
-    const size_t bytes = 2 * (size_t)gpu_properties().l2CacheSize;
+    const size_t bytes = 2 * (size_t)x->properties.l2CacheSize;
+    struct timer *t = &x->timer;
 
-    CUDA(cudaEventCreate(&before));
-    CUDA(cudaEventCreate(&after));
+    CUDA(cudaEventCreate(&t->before));
+    CUDA(cudaEventCreate(&t->after));
     if (!bytes)
         return 0;
-    CUDA(cudaMalloc(&evict_buffer, bytes));
-    CUDA(cudaMemsetAsync(evict_buffer, 0, bytes, gpu_stream()));
-    evict_vectors = bytes / sizeof *evict_buffer;
+    CUDA(cudaMalloc(&t->evict_buffer, bytes));
+    CUDA(cudaMemsetAsync(t->evict_buffer, 0, bytes, x->stream));
+    t->evict_vectors = bytes / sizeof *t->evict_buffer;
     return 0;
 }
 
-static int start(void)
+static int start(struct context *x)
 {
-    int e = before ? 0 : prepare_timing();
+    struct timer *t = &x->timer;
+    enter(x);
+    int e = t->before ? 0 : timer_new(x);
 
     if (e)
         return e;
-    if (evict_vectors)
-        evict<<<ceil_div(evict_vectors, VECTORS * EVICT_THREADS), EVICT_THREADS, 0, gpu_stream()>>>(
-            evict_buffer, evict_vectors);
-    return cudaEventRecord(before, gpu_stream());
+    if (t->evict_vectors)
+        evict<<<ceil_div(t->evict_vectors, VECTORS * EVICT_THREADS), EVICT_THREADS, 0, x->stream>>>(
+            t->evict_buffer, t->evict_vectors);
+    return cudaEventRecord(t->before, x->stream);
 }
 
-static int stop(double *seconds)
+static int stop(struct context *x, double *seconds)
 {
     float ms = 0;
-    CUDA(cudaEventRecord(after, gpu_stream()));
-    CUDA(cudaEventSynchronize(after));
-    CUDA(cudaEventElapsedTime(&ms, before, after));
+    CUDA(cudaEventRecord(x->timer.after, x->stream));
+    CUDA(cudaEventSynchronize(x->timer.after));
+    CUDA(cudaEventElapsedTime(&ms, x->timer.before, x->timer.after));
     *seconds = ms * 1e-3;
     return cudaGetLastError();
 }
@@ -383,8 +385,8 @@ enum { EMPTY_GRAPH = -1 };
 
 #ifdef CUDA_EMULATE
 
-static int (*const record)(int (*)(const struct call *), const struct call *, void **) = NULL;
-static int (*const replay)(void *) = NULL;
+static int (*const record)(const struct call *, enum pass, void **) = NULL;
+static int (*const replay)(struct context *, void *) = NULL;
 static void (*const forget)(void *) = NULL;
 static const char METHOD[] = "L2 flushed by reading";
 static const double WARM_UP = 0;
@@ -393,22 +395,22 @@ static const double WARM_UP = 0;
 
 /* Captures all kernels, GEMMs and copies of a pass.  A call that cannot be captured (an allocation,
  * a synchronisation) fails. */
-static int capture(int (*pass)(const struct call *), const struct call *f, cudaGraph_t *graph)
+static int capture(const struct call *f, enum pass p, cudaGraph_t *graph)
 {
-    CUDA(cudaStreamBeginCapture(gpu_stream(), cudaStreamCaptureModeGlobal));
-    int e = pass(f);
-    int ended = cudaStreamEndCapture(gpu_stream(), graph);
+    CUDA(cudaStreamBeginCapture(gpu_stream(f), cudaStreamCaptureModeThreadLocal));
+    int e = call_pass(f, p);
+    int ended = cudaStreamEndCapture(gpu_stream(f), graph);
     return e ? e : ended;
 }
 
-static int prepare(cudaGraph_t graph, cudaGraphExec_t *ready)
+static int instantiate(const struct call *f, cudaGraph_t graph, cudaGraphExec_t *ready)
 {
     size_t nodes = 0;
     CUDA(cudaGraphGetNodes(graph, NULL, &nodes));
     if (!nodes)
         return EMPTY_GRAPH;
     CUDA(cudaGraphInstantiateWithFlags(ready, graph, 0));
-    return cudaGraphUpload(*ready, gpu_stream());
+    return cudaGraphUpload(*ready, gpu_stream(f));
 }
 
 static void forget(void *recorded)
@@ -416,14 +418,14 @@ static void forget(void *recorded)
     cudaGraphExecDestroy((cudaGraphExec_t)recorded);
 }
 
-static int record(int (*pass)(const struct call *), const struct call *f, void **recorded)
+static int record(const struct call *f, enum pass p, void **recorded)
 {
     cudaGraph_t graph = NULL;
     cudaGraphExec_t ready = NULL;
-    int e = capture(pass, f, &graph);
+    int e = capture(f, p, &graph);
 
     if (!e)
-        e = prepare(graph, &ready);
+        e = instantiate(f, graph, &ready);
     if (graph)
         cudaGraphDestroy(graph);
     if (e && ready)
@@ -433,9 +435,9 @@ static int record(int (*pass)(const struct call *), const struct call *f, void *
     return e;
 }
 
-static int replay(void *recorded)
+static int replay(struct context *x, void *recorded)
 {
-    return cudaGraphLaunch((cudaGraphExec_t)recorded, gpu_stream());
+    return cudaGraphLaunch((cudaGraphExec_t)recorded, x->stream);
 }
 
 static const char METHOD[] = "L2 flushed by reading, graph replay";
@@ -450,15 +452,14 @@ static const char *error(int code)
                                     : cudaGetErrorString((cudaError_t)code);
 }
 
-extern "C" const struct impl *const *const gpu32_kernels[N_OPS];
-extern "C" const struct impl *const *const gpu16_kernels[N_OPS];
+extern "C" const struct kernels gpu32_kernels[], gpu16_kernels[];
 
 #define GPU_BACKEND(name, type)                                                                    \
-    static const struct backend name = {                                                           \
-        #name,   type,           F32,       unavailable, use,    device, memory,                   \
-        reserve, alloc,          release,   put,         get,    fill,   add,                      \
-        start,   stop,           record,    replay,      forget, METHOD, WARM_UP,                  \
-        error,   name##_kernels, gpu_probe, NULL}
+    extern "C" const struct backend name = {                                                       \
+        #name,  type,   F32,     unavailable, open_context,   close_context, enter,                \
+        lost,   device, memory,  reserve,     alloc,          release,       put,                  \
+        get,    fill,   add,     start,       stop,           record,        replay,               \
+        forget, METHOD, WARM_UP, error,       name##_kernels, gpu_probe,     NULL}
 
 GPU_BACKEND(gpu32, F32);
 GPU_BACKEND(gpu16, BF16);

@@ -1,6 +1,6 @@
 /* device_limits.h - the sizes of work at which kernels change their configuration.
  *
- * Host code reads gpu_limits().  A limit is a property of the device in use, or a
+ * Host code reads them from the context (context.cuh).  A limit is a property of the device in use, or a
  * constant for all devices, measured as the description of its kernel says.  Emulation
  * has the same constants, so that it selects the same kernels and configurations. */
 #ifndef DEVICE_LIMITS_H
@@ -30,11 +30,11 @@ struct limits {
     int norm_threads; /* norms of rows: maximum threads per block; a multiple of 64 */
 };
 
-const struct limits *gpu_limits(void);
+struct context;
 
-/* For tests: replaces the limits by *l, or restores the device's where l is NULL.  With lower
- * limits small cases run the code paths of large ones. */
-void gpu_set_limits(const struct limits *l);
+/* For tests: a context's limits, to be changed.  With lower limits small cases run the code paths of
+ * large ones. */
+struct limits *gpu_limits_of(struct context *x);
 
 #ifdef __cplusplus
 }

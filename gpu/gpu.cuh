@@ -11,8 +11,7 @@
 #include "gpu/emulate/emulate.h"
 #endif
 
-#include "common/op.h"
-#include "gpu/device_limits.h"
+#include "gpu/context.cuh"
 
 static inline __host__ __device__ int64_t ceil_div(int64_t a, int64_t b)
 {
@@ -63,14 +62,8 @@ static inline __device__ float get_kept(int kept, const void *at, int64_t i)
     return __half2float(((const __half *)at)[i]);
 }
 
-/* The stream of all kernels, copies and events. */
-cudaStream_t gpu_stream(void);
-
-/* The properties of the device in use, queried once; all zeros if that fails. */
-const cudaDeviceProp &gpu_properties(void);
-
 /* Measures the ceilings of the device (probe.cu). */
-int gpu_probe(struct ceilings *to);
+int gpu_probe(struct context *x, struct ceilings *to);
 
 /* The value of a macro, as text. */
 #define TEXT(number) #number

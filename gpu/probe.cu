@@ -95,6 +95,7 @@ static __global__ void scatter(__nv_bfloat16 *x, int64_t n)
 
 /* A workspace of 2 COPIED bytes for all measurements, and the grid that fills the device. */
 struct bench {
+    struct context *on;
     char *workspace;
     int blocks, size;
     cudaEvent_t before, after;
@@ -103,13 +104,14 @@ struct bench {
 static int copy(const struct bench *b)
 {
     return cudaMemcpyAsync(b->workspace + COPIED, b->workspace, COPIED, cudaMemcpyDeviceToDevice,
-                           gpu_stream());
+                           b->on->stream);
 }
 
 template <kind K>
 static int fill(const struct bench *b)
 {
-    many<K><<<b->blocks, THREADS, 0, gpu_stream()>>>(ROUNDS, 0.999f, 0.001f, (float *)b->workspace);
+    float *out = (float *)b->workspace;
+    many<K><<<b->blocks, THREADS, 0, b->on->stream>>>(ROUNDS, 0.999f, 0.001f, out);
     return cudaGetLastError();
 }
 
@@ -118,7 +120,7 @@ static int multiply(const struct bench *b)
     const int64_t n = b->size;
     __nv_bfloat16 *x = (__nv_bfloat16 *)b->workspace;
     matrix<__nv_bfloat16> left = {x, n, n, false}, right = {x + n * n, n, n, true};
-    return product(left, right, 0, x + 2 * n * n);
+    return product(b->on, left, right, 0, x + 2 * n * n);
 }
 
 static int median_time(const struct bench *b, int (*work)(const struct bench *), double *median)
@@ -128,11 +130,11 @@ static int median_time(const struct bench *b, int (*work)(const struct bench *),
     int e = work(b);
     for (int i = 0; i < RUNS; i++) {
         float ms = 0;
-        CUDA(cudaEventRecord(b->before, gpu_stream()));
+        CUDA(cudaEventRecord(b->before, b->on->stream));
         e = e ? e : work(b);
         if (e)
             return e;
-        CUDA(cudaEventRecord(b->after, gpu_stream()));
+        CUDA(cudaEventRecord(b->after, b->on->stream));
         CUDA(cudaEventSynchronize(b->after));
         CUDA(cudaEventElapsedTime(&ms, b->before, b->after));
         seconds[i] = ms * 1e-3;
@@ -157,7 +159,7 @@ static int rates(struct bench *b, struct ceilings *to)
     e = e ? e : median_time(b, fill<TANH>, &seconds);
     to->special = links / seconds;
     const int64_t n = 2 * (int64_t)LARGE * LARGE;
-    scatter<<<ceil_div(n, 256), 256, 0, gpu_stream()>>>((__nv_bfloat16 *)b->workspace, n);
+    scatter<<<ceil_div(n, 256), 256, 0, b->on->stream>>>((__nv_bfloat16 *)b->workspace, n);
     to->tensor = 0;
     for (int i = 0; !e && i < 2; i++) {
         b->size = sizes[i];
@@ -177,9 +179,9 @@ static int latency(const struct bench *b, double *seconds, double *clock)
     for (int i = 0; i < RUNS; i++) {
         int64_t *there = (int64_t *)b->workspace;
         float *out = (float *)(there + 2);
-        one<K><<<1, 32, 0, gpu_stream()>>>(LINKS / UNROLLED, 0.999f, 0.001f, out, there);
-        CUDA(cudaMemcpyAsync(took, there, sizeof took, cudaMemcpyDeviceToHost, gpu_stream()));
-        CUDA(cudaStreamSynchronize(gpu_stream()));
+        one<K><<<1, 32, 0, b->on->stream>>>(LINKS / UNROLLED, 0.999f, 0.001f, out, there);
+        CUDA(cudaMemcpyAsync(took, there, sizeof took, cudaMemcpyDeviceToHost, b->on->stream));
+        CUDA(cudaStreamSynchronize(b->on->stream));
         *clock = took[0] / (took[1] * 1e-9);
         all[i] = took[1] * 1e-9 / LINKS;
     }
@@ -195,15 +197,15 @@ static double now(void)
 }
 
 /* Seconds per launch of an empty kernel, in a sequence of launches. */
-static int launches(double *seconds)
+static int launches(const struct bench *b, double *seconds)
 {
     double all[RUNS];
 
     for (int i = 0; i < RUNS; i++) {
         double began = now();
         for (int j = 0; j < LAUNCHES; j++)
-            nothing<<<1, 32, 0, gpu_stream()>>>();
-        CUDA(cudaStreamSynchronize(gpu_stream()));
+            nothing<<<1, 32, 0, b->on->stream>>>();
+        CUDA(cudaStreamSynchronize(b->on->stream));
         all[i] = (now() - began) / LAUNCHES;
     }
     std::sort(all, all + RUNS);
@@ -217,7 +219,7 @@ static int wake(const struct bench *b)
     int e = 0;
     while (!e && now() - began < WAKE) {
         e = fill<MULTIPLY_ADD>(b);
-        e = e ? e : cudaStreamSynchronize(gpu_stream());
+        e = e ? e : cudaStreamSynchronize(b->on->stream);
     }
     return e;
 }
@@ -229,16 +231,17 @@ static int measure(struct bench *b, struct ceilings *to)
     e = e ? e : rates(b, to);
     e = e ? e : latency<MULTIPLY_ADD>(b, &to->flop_time, &to->clock);
     e = e ? e : latency<TANH>(b, &to->special_time, &to->clock);
-    return e ? e : launches(&to->launch);
+    return e ? e : launches(b, &to->launch);
 }
 
-int gpu_probe(struct ceilings *to)
+int gpu_probe(struct context *on, struct ceilings *to)
 {
     struct bench b = {};
 
-    b.blocks = BLOCKS * gpu_limits()->sms;
+    b.on = on;
+    b.blocks = BLOCKS * on->limits.sms;
     int e = cudaMalloc(&b.workspace, 2 * (size_t)COPIED);
-    e = e ? e : cudaMemsetAsync(b.workspace, 0, 2 * (size_t)COPIED, gpu_stream());
+    e = e ? e : cudaMemsetAsync(b.workspace, 0, 2 * (size_t)COPIED, on->stream);
     e = e ? e : cudaEventCreate(&b.before);
     e = e ? e : cudaEventCreate(&b.after);
     e = e ? e : measure(&b, to);

@@ -5,16 +5,18 @@
 #include "common/ops.def"
 #undef OP
 
-extern const struct impl *const *const gpu32_kernels[N_OPS], *const *const gpu16_kernels[N_OPS];
+extern const struct kernels gpu32_kernels[], gpu16_kernels[];
 
-const struct impl *const *const gpu32_kernels[N_OPS] = {
-#define OP(name) [OP_##name] = gpu32_##name,
+const struct kernels gpu32_kernels[] = {
+#define OP(name) {&op_##name, gpu32_##name},
 #include "common/ops.def"
 #undef OP
+    {NULL, NULL},
 };
 
-const struct impl *const *const gpu16_kernels[N_OPS] = {
-#define OP(name) [OP_##name] = gpu16_##name,
+const struct kernels gpu16_kernels[] = {
+#define OP(name) {&op_##name, gpu16_##name},
 #include "common/ops.def"
 #undef OP
+    {NULL, NULL},
 };

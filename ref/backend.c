@@ -1,5 +1,6 @@
 /* The backends ref64, ref32 and ref16: memory of the host, times by the wall clock. */
 #include "ref/ref.h"
+#include "common/err.h"
 #include "common/limits.h"
 
 #include <stdio.h>
@@ -10,13 +11,44 @@ static const char *unavailable(void)
     return NULL;
 }
 
-/* "model name" of /proc/cpuinfo, where there is one. */
-static const char *device(void)
+struct context {
+    int blas_threads; /* that OpenBLAS had before */
+};
+
+/* OpenBLAS has one thread from now on: the bits of a product do not depend on the number of
+ * threads, and OpenBLAS's threads, which spin after a product, take no core from OpenMP's. */
+static struct context *open_context(int device)
 {
-    static char name[128];
+    struct context *x = calloc(1, sizeof *x);
+
+    (void)device;
+    if (!x) {
+        err_set("no memory for a context");
+        return NULL;
+    }
+#ifdef HAVE_OPENBLAS_SET_NUM_THREADS
+    x->blas_threads = openblas_get_num_threads();
+    openblas_set_num_threads(1);
+#endif
+    return x;
+}
+
+static void close_context(struct context *x)
+{
+#ifdef HAVE_OPENBLAS_SET_NUM_THREADS
+    openblas_set_num_threads(x->blas_threads);
+#endif
+    free(x);
+}
+
+/* "model name" of /proc/cpuinfo, where there is one. */
+static const char *device(struct context *x)
+{
+    static _Thread_local char name[128];
     char line[256];
     FILE *in = fopen("/proc/cpuinfo", "r");
 
+    (void)x;
     snprintf(name, sizeof name, "CPU, %ld cores", sysconf(_SC_NPROCESSORS_ONLN));
     while (in && fgets(line, sizeof line, in))
         if (strncmp(line, "model name", 10) == 0 && strchr(line, ':')) {
@@ -32,13 +64,14 @@ static const char *device(void)
 
 /* The memory that is available without swapping, as Linux says; else half of it all.  No more
  * than ulimit leaves. */
-static int64_t memory(void)
+static int64_t memory(struct context *x)
 {
     char line[128];
     long long kib = 0;
     int64_t limit = limits_available(NULL);
     FILE *in = fopen("/proc/meminfo", "r");
 
+    (void)x;
     while (in && !kib && fgets(line, sizeof line, in))
         sscanf(line, "MemAvailable: %lld kB", &kib);
     if (in)
@@ -51,24 +84,40 @@ static int64_t memory(void)
  * time. */
 enum { CHUNK = 1 << 22 };
 
-static int copy(void *to, const void *from, size_t bytes)
+static void *allocate(struct context *x, size_t bytes)
 {
+    (void)x;
+    return malloc(bytes);
+}
+
+static void release(struct context *x, void *p)
+{
+    (void)x;
+    free(p);
+}
+
+static int copy(struct context *x, void *to, const void *from, size_t bytes)
+{
+    (void)x;
     #pragma omp parallel for if (bytes > CHUNK)
     for (size_t at = 0; at < bytes; at += CHUNK)
         memcpy((char *)to + at, (const char *)from + at, bytes - at < CHUNK ? bytes - at : CHUNK);
     return 0;
 }
 
-static int fill(void *to, int byte, size_t bytes)
+static int fill(struct context *x, void *to, int byte, size_t bytes)
 {
+    (void)x;
     #pragma omp parallel for if (bytes > CHUNK)
     for (size_t at = 0; at < bytes; at += CHUNK)
         memset((char *)to + at, byte, bytes - at < CHUNK ? bytes - at : CHUNK);
     return 0;
 }
 
-static int add_all(enum dtype type, void *to, const void *a, const void *b, int64_t n)
+static int add_all(const struct call *f, enum dtype type, void *to, const void *a, const void *b,
+                   int64_t n)
 {
+    (void)f;
     if (REAL == 16 && type == F32) { /* of wide tensors */
         const real *x = a, *y = b;
         #pragma omp parallel for
@@ -83,20 +132,6 @@ static int add_all(enum dtype type, void *to, const void *a, const void *b, int6
     return 0;
 }
 
-static double started;
-
-static int start(void)
-{
-    started = seconds_now();
-    return 0;
-}
-
-static int stop(double *seconds)
-{
-    *seconds = seconds_now() - started;
-    return 0;
-}
-
 static const char *error(int code)
 {
     return code ? "failed" : "no error";
@@ -106,10 +141,11 @@ static const char *error(int code)
 #include "common/ops.def"
 #undef OP
 
-static const struct impl *const *const impl[N_OPS] = {
-#define OP(name) REF(name),
+static const struct kernels kernels[] = {
+#define OP(name) {&op_##name, REF(name)},
 #include "common/ops.def"
 #undef OP
+    {NULL, NULL},
 };
 
 #if REAL == 64
@@ -139,17 +175,17 @@ const struct backend ref16 = {
     .wide = F32,
 #endif
     .unavailable = unavailable,
+    .open = open_context,
+    .close = close_context,
     .device = device,
     .memory = memory,
-    .alloc = malloc,
-    .free = free,
+    .alloc = allocate,
+    .free = release,
     .put = copy,
     .get = copy,
     .fill = fill,
     .add = add_all,
-    .start = start,
-    .stop = stop,
     .method = "caches warm",
     .strerror = error,
-    .impl = impl,
+    .kernels = kernels,
 };

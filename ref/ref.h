@@ -207,29 +207,6 @@ static inline void filled(num *x, const real *from, int64_t n)
 #endif
 }
 
-/* BLAS uses one thread until blas_threads() is called with the count that this returns.  So the
- * bits of a product do not depend on the number of threads, and OpenBLAS's threads, which spin
- * after a product, take no core from OpenMP's. */
-static inline int one_blas_thread(void)
-{
-#ifdef HAVE_OPENBLAS_SET_NUM_THREADS
-    int threads = openblas_get_num_threads();
-    openblas_set_num_threads(1);
-    return threads;
-#else
-    return 1;
-#endif
-}
-
-static inline void blas_threads(int threads)
-{
-#ifdef HAVE_OPENBLAS_SET_NUM_THREADS
-    openblas_set_num_threads(threads);
-#else
-    (void)threads;
-#endif
-}
-
 /* An operand of a product: op(X) [rows,columns], where X is row-major, its rows ld elements apart,
  * and op is X itself or its transpose. */
 struct matrix {
@@ -253,10 +230,8 @@ static inline struct matrix transposed(struct matrix X)
 /* C = A B + beta C, C's rows ldc elements apart, on one thread. */
 static inline void product(struct matrix A, struct matrix B, real beta, real *C, int64_t ldc)
 {
-    int threads = one_blas_thread();
     blas_gemm(CblasRowMajor, A.op, B.op, A.rows, B.columns, A.columns, 1, A.at, A.ld, B.at, B.ld,
               beta, C, ldc);
-    blas_threads(threads);
 }
 
 /* C = alpha A B + beta C, C dense, for large ones: a panel of C's rows per thread, of the same
@@ -266,14 +241,12 @@ static inline void product_in_panels(real alpha, struct matrix A, struct matrix 
 {
     enum { PANEL = 128 };
     int64_t M = A.rows, N = B.columns, K = A.columns;
-    int threads = one_blas_thread();
 
     #pragma omp parallel for
     for (int64_t i = 0; i < M; i += PANEL)
         blas_gemm(CblasRowMajor, A.op, B.op, M - i < PANEL ? M - i : PANEL, N, K, alpha,
                   A.op == CblasTrans ? A.at + i : A.at + i * A.ld, A.ld, B.at, B.ld, beta,
                   C + i * N, N);
-    blas_threads(threads);
 }
 
 enum { COPIES = REAL == 16 }; /* does a product need them? */

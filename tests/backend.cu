@@ -21,32 +21,33 @@ static const struct backend *const gpu = gpu_backends[0];
 
 static void memory(void)
 {
+    struct context *const x = context_of(gpu);
     const int64_t size = 8 << 20;
-    ok(gpu->reserve(size) == 0, "memory can be reserved");
-    int64_t before = gpu->memory();
-    char *a = (char *)gpu->alloc(1000), *b = (char *)gpu->alloc(1000), *big;
+    ok(gpu->reserve(x, size) == 0, "memory can be reserved");
+    int64_t before = gpu->memory(x);
+    char *a = (char *)gpu->alloc(x, 1000), *b = (char *)gpu->alloc(x, 1000), *big;
 
     ok(a && b && b - a == 1024 && (uintptr_t)a % 256 == 0, "tensors are cut from it, aligned");
     if (getenv("CHECK_GPU")) /* when no other program allocates or frees any meanwhile */
-        ok(before - gpu->memory() == 2048, "free memory becomes less by as much");
-    big = (char *)gpu->alloc(size);
+        ok(before - gpu->memory(x) == 2048, "free memory becomes less by as much");
+    big = (char *)gpu->alloc(x, size);
     ok(big && (big < a || big >= a + size), "a tensor that does not fit has an allocation of its own");
-    gpu->free(big);
-    gpu->free(a);
-    gpu->free(b);
-    ok(gpu->alloc(size) == a, "given back, it is whole again");
-    gpu->free(a);
-    ok(gpu->reserve(size / 2) == 0 && gpu->alloc(1) == a, "and kept for the next");
-    gpu->free(a);
-    ok(gpu->alloc((size_t)1 << 60) == NULL && cudaGetLastError() == cudaSuccess,
+    gpu->free(x, big);
+    gpu->free(x, a);
+    gpu->free(x, b);
+    ok(gpu->alloc(x, size) == a, "given back, it is whole again");
+    gpu->free(x, a);
+    ok(gpu->reserve(x, size / 2) == 0 && gpu->alloc(x, 1) == a, "and kept for the next");
+    gpu->free(x, a);
+    ok(gpu->alloc(x, (size_t)1 << 60) == NULL && cudaGetLastError() == cudaSuccess,
        "an allocation that fails leaves no error behind");
-    ok(gpu->reserve((int64_t)1 << 60) != 0 && cudaGetLastError() == cudaSuccess,
+    ok(gpu->reserve(x, (int64_t)1 << 60) != 0 && cudaGetLastError() == cudaSuccess,
        "nor does a reservation");
 }
 
 static void devices(void)
 {
-    const char *why = gpu->use(1000);
+    const char *why = backend_use(gpu, 1000);
     ok(why != NULL, "device 1000: %s", why);
 }
 
@@ -105,11 +106,13 @@ static int allocates(const struct call *)
 
 static void refused(int (*pass)(const struct call *), const char *what)
 {
-    static const struct call f = {};
+    const struct impl kernel = {"refused", "", {pass, pass}, NULL, NULL, NULL, 0, 0};
+    struct call f = {};
     void *recorded = NULL;
-    int e = gpu->record(pass, &f, &recorded);
+    f.backend = gpu, f.kernel = &kernel, f.context = context_of(gpu);
+    int e = gpu->record(&f, FORWARD, &recorded);
     ok(e && !recorded, "a pass that %s cannot be recorded: %s", what, gpu->strerror(e));
-    ok(!gpu->unavailable(), "the device is there after it");
+    ok(!backend_unavailable(gpu), "the device is there after it");
 }
 
 /* (tests/parity tests that each kernel takes a case.) */
@@ -138,9 +141,9 @@ static __global__ void trap(void)
     __trap();
 }
 
-static int trapped(const struct call *)
+static int trapped(const struct call *f)
 {
-    trap<<<1, 32, 0, gpu_stream()>>>();
+    trap<<<1, 32, 0, gpu_stream(f)>>>();
     return cudaGetLastError();
 }
 
@@ -163,8 +166,8 @@ static void lost(void)
     c.call = call_on(&t->call, gpu, &kernel);
     ok(run_op(&c, r.inputs, NULL) != 0 && strstr(err_text(), "kernel trap"), "%s", err_text());
     result_free(&r);
-    ok(gpu->unavailable() && strncmp(gpu->unavailable(), "lost: ", 6) == 0, "the GPU is %s",
-       gpu->unavailable());
+    ok(backend_unavailable(gpu) && strncmp(backend_unavailable(gpu), "lost: ", 6) == 0, "the GPU is %s",
+       backend_unavailable(gpu));
     ok(trial_run(&x, t, &go_on, quiet, NULL, &r) == 0 && r.n_ran == 2 && r.skipped &&
            strstr(r.skips, "gpu32: lost: "),
        "the next trial skips it, and says so");
@@ -174,7 +177,7 @@ static void lost(void)
 
 int main(void)
 {
-    const char *why = gpu->unavailable();
+    const char *why = backend_unavailable(gpu);
     if (why) {
         printf("1..0 # SKIP %s\n", why);
         return 0;

@@ -24,35 +24,38 @@ static const double ticks[RUNS] = {5, 1, 9, 2, 4};
 static int ran[2], recorded, replayed, forgotten, fails;
 static double unit;
 
-static int (*the_pass)(const struct call *f);
-static const struct call *the_frame;
+static enum pass the_pass;
+static const struct call *the_call;
 
-static int counted_stop(double *seconds)
+static int counted_stop(struct context *x, double *seconds)
 {
+    (void)x;
     *seconds = unit * ticks[ran[unit == 1]++ % RUNS];
     return 0;
 }
 
-static int direct_start(void)
+static int direct_start(struct context *x)
 {
+    (void)x;
     unit = 10; /* unless replay() says otherwise */
     return 0;
 }
 
-static int record(int (*pass)(const struct call *f), const struct call *f, void **to)
+static int record(const struct call *f, enum pass p, void **to)
 {
-    the_pass = pass;
-    the_frame = f;
+    the_call = f;
+    the_pass = p;
     recorded++;
     *to = &the_pass;
     return fails;
 }
 
-static int replay(void *from)
+static int replay(struct context *x, void *from)
 {
+    (void)x;
     unit = 1;
     replayed++;
-    return from == &the_pass ? the_pass(the_frame) : 1;
+    return from == &the_pass ? call_pass(the_call, the_pass) : 1;
 }
 
 static void forget(void *from)
@@ -93,6 +96,35 @@ static void replays(void)
     ok(run_op(&c, t, &out) != 0 && recorded == 2 && replayed == RUNS &&
            strstr(err_text(), "forward, cannot be recorded as a graph: "),
        "a pass that cannot be recorded is an error: %s", err_text());
+    tensors_free(t);
+}
+
+/* Timed runs add to the gradients, too; those that are read have had one, and that a replay. */
+static void accumulates(void)
+{
+    const struct op *o = op_find("linear");
+    struct backend b = ref32;
+    struct call f;
+    int same = 1;
+
+    cases_one(o, "rows=3 dim_in=4 dim_out=5", &f);
+    f.accumulate = op_gradients(o);
+    b.start = direct_start, b.stop = counted_stop;
+    b.record = record, b.replay = replay, b.forget = forget;
+    fails = replayed = 0;
+    struct run c = {.call = call_on(&f, &b, op_kernels(o, &ref32)[0]), .repeats = RUNS}, alone = c;
+    struct tensors *t = tensors_new(&c.call);
+    tensors_draw(t, &c.call, 1, 1);
+    tensors_round(t, &c.call);
+    alone.call.accumulate = alone.repeats = 0;
+    struct tensors *of_one = run_copy(&alone, t, NULL);
+    int e = !of_one || run_op(&c, t, NULL);
+    for (int i = 0; !e && i < o->n_args; i++)
+        for (int64_t j = 0; t->g0[i] && j < op_count(&f, i); j++)
+            same &= t->g[i][j] == (double)((float)t->g0[i][j] + (float)of_one->g[i][j]);
+    ok(!e && same, "gradients that were added to in many timed runs");
+    ok(replayed == 2 * RUNS + 1, "are those of one replay: of %d", replayed);
+    tensors_free(of_one);
     tensors_free(t);
 }
 
@@ -304,7 +336,7 @@ static void no_baselines(const char *device)
 {
     char other[512];
 
-    snprintf(other, sizeof other, "ref64: %s\nref32: an abacus", ref64.device());
+    snprintf(other, sizeof other, "ref64: %s\nref32: an abacus", backend_device(&ref64));
     ok(!baseline_open(file, .05, other) && strstr(err_text(), "another device's"), "%s",
        err_text());
     ok(!baseline_open(file, .05, "gpu32: a GPU, which this file does not have") &&
@@ -333,7 +365,8 @@ static void files(void)
         return;
     }
     close(fd);
-    snprintf(device, sizeof device, "ref64: %s\nref32: %s", ref64.device(), ref32.device());
+    snprintf(device, sizeof device, "ref64: %s\nref32: %s", backend_device(&ref64),
+             backend_device(&ref32));
     comparisons(device, x.trial[0].text, op_kernels(x.trial[0].call.op, &ref32)[0]->name);
     no_baselines(device);
     plan_free(&x);
@@ -374,6 +407,7 @@ static void earlier_schema(void)
 int main(void)
 {
     replays();
+    accumulates();
     pairs();
     devices();
     files();

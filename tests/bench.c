@@ -109,7 +109,7 @@ static void probes(void)
     clock_gettime(CLOCK_MONOTONIC, &from);
     const char *why = ceilings_measure(gpu_backends, &c);
     clock_gettime(CLOCK_MONOTONIC, &to);
-    if (why && gpu_backends[0]->unavailable()) {
+    if (why && backend_unavailable(gpu_backends[0])) {
         skip(why, "probes");
         return;
     }
@@ -118,7 +118,7 @@ static void probes(void)
     int good = !why;
     for (size_t i = 0; good && i < COUNT(all); i++)
         good = all[i] > 0 && isfinite(all[i]);
-    ok(good, "%s: all ceilings are measured, in %.2f s", gpu_backends[0]->device(),
+    ok(good, "%s: all ceilings are measured, in %.2f s", backend_device(gpu_backends[0]),
        (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec));
     printf("# %.3g B/s, %.3g and %.3g FLOP/s, %.3g specials/s, %.3g and %.3g s, launch %.3g s\n",
            c.memory, c.tensor, c.fp32, c.special, c.flop_time, c.special_time, c.launch);

@@ -64,10 +64,13 @@ chosen() {
 }
 
 # The operation that file $1 belongs to: OP.c, OP.cu, OP_KERNEL.cu, or
-# OP_KERNEL_PART.cu; that which uses a backend's sum; nothing if it is shared.
+# OP_KERNEL_PART.cu; of what passes and backends share, a chain of operations, with
+# sums and workspace; nothing if it is shared by more.
 operation() {
     op=$(basename "${1%.*}")
-    test "$op" != backend || op=e74_block
+    case $1 in
+    */backend.* | common/op.c | common/run.c) op=e74_block ;;
+    esac
     until grep -x "OP($op)" "$srcdir/common/ops.def"; do
         case $op in
         *_*) op=${op%_*} ;;

@@ -400,7 +400,7 @@ int main(void)
 
     for_cases(o, "slots=1,2,16 tape=shared,each tape_init=zero,normal", warning, NULL);
     for (const struct backend *const *b = backends(); *b; b++)
-        if (!(*b)->unavailable())
+        if (!backend_unavailable(*b))
             for (const struct impl *const *k = op_kernels(o, *b); *k; k++)
                 judge(&(struct on){*b, *k});
     if (!any_gpu(&why))

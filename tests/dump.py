@@ -47,12 +47,12 @@ RENAMED = {"histogram": {"apart": "outside"}}
 
 def backends(trial):
     return [name for name in trial if isinstance(trial[name], h5py.Group)
-            and name not in ("in", "dout")]
+            and name not in ("in", "dout", "dinit")]
 
 
 def folders(trial):
     """All groups that hold tensors."""
-    found = [name for name in ("in", "dout") if name in trial]
+    found = [name for name in ("in", "dout", "dinit") if name in trial]
     for name in backends(trial):
         found += [name] + ([f"{name}/d"] if "d" in trial[name] else [])
     return found

@@ -67,7 +67,7 @@ int main(int argc, char **argv)
     if (!all_known(argc, argv))
         return 2;
     for (const struct backend *const *b = backends(); *b; b++)
-        for (int i = 0; !(*b)->unavailable() && i < N_OPS; i++)
+        for (int i = 0; !backend_unavailable(*b) && i < N_OPS; i++)
             for (const struct known *k = ops[i]->known; k && k->settings; k++)
                 if (named(ops[i], argc - 1, argv + 1))
                     on_backend(ops[i], *b, k);

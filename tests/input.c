@@ -291,13 +291,14 @@ static int first_case(const struct call *f, void *data)
     back.input = INPUT_HDF5;
     snprintf(back.file, sizeof back.file, "%s", h5_file);
     snprintf(back.group, sizeof back.group, "/trial/0001/in");
-    int e = input_fill(&back, in, &from), same = !e, warned = *from.warnings != 0, wild = 0;
+    int e = input_fill(&back, in, &from), same = !e, warned = *from.warnings != 0, odd = 0;
     for (int i = 0; i < o->n_args; i++)
         if (o->arg[i].flags & IN && op_has(f, i)) {
             same &= equal(in->x[i], drawn->x[i], op_count(f, i)) && from.given >> i & 1;
-            wild |= o->arg[i].fill == WILD && op_count(f, i) > 37;
+            for (int64_t k = 0; k < op_count(f, i); k++)
+                odd |= !isfinite(in->x[i][k]);
         }
-    if (!ok(same && warned == wild, "%s, %s: its own dump is input", o->name,
+    if (!ok(same && warned == odd, "%s, %s: its own dump is input", o->name,
             t.type == BF16 ? "bf16" : "fp32"))
         printf("# %s%s\n", e ? err_text() : "other numbers", from.warnings);
     tensors_free(in);
@@ -430,7 +431,7 @@ static void odd_values(void)
     x[7] = x[13] = 0;
     put_values("W_k", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, SHAPE(4, 5), x);
     ok(!input_fill(&t, in, &from) && !*from.warnings &&
-           from.given == UINT32_C(1) << op_arg(t.call.op, "W_k"),
+           from.given == UINT64_C(1) << op_arg(t.call.op, "W_k"),
        "no warning of other values");
     tensors_free(in);
 }

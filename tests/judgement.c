@@ -231,7 +231,7 @@ static void draws(void)
     for (int i = 0; i < N_OPS; i++) {
         const struct op *o = ops[i];
         struct random r = {.seed = 1, .only = o};
-        unsigned seen[MAX_PARAMS] = {0}, types = 0;
+        unsigned seen[MAX_PARAMS] = {0}, types = 0, adds = 0;
         int same = 1, all = 1, e = 0;
         for (int64_t n = 0; !e && n < EACH; n++) {
             struct trial t, again;
@@ -245,12 +245,15 @@ static void draws(void)
                 if (!o->param[p].unless || !o->param[p].unless(&t.call))
                     seen[p] |= 1u << t.call.choice[p];
             types |= 1u << (t.type == BF16);
+            adds |= 1u << t.accumulate;
             plan_free(&x);
         }
         for (int p = 0; p < o->n_params; p++)
             all &= !o->param[p].choices || seen_all(o, p, &seen[p]);
         ok(!e && same, "%s: a drawn case is the same again, and that of its words", o->name);
         ok(all && types == 3, "%s: %d cases have every choice and storage type", o->name, EACH);
+        ok(adds == (op_gradients(o) ? 3 : 1), "%s: some add to gradients, if there are any",
+           o->name);
     }
 }
 

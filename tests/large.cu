@@ -115,9 +115,9 @@ static int allocate(const struct session *s, struct call *f, size_t work)
             const size_t size = types[(grad ? f->grad_type : f->type)[i]].bytes;
             CUDA(cudaMalloc(&p, n * size));
             (grad ? f->grad : f->arg)[i] = p;
-            CUDA(cudaMemsetAsync(p, 0xff, n * size, gpu_stream()));
+            CUDA(cudaMemsetAsync(p, 0xff, n * size, gpu_stream(f)));
             if ((grad ? flags & OUT : flags & IN)) {
-                fill<<<4096, BLOCK, 0, gpu_stream()>>>((__nv_bfloat16 *)p, n,
+                fill<<<4096, BLOCK, 0, gpu_stream(f)>>>((__nv_bfloat16 *)p, n,
                                                        key_of(s->o, i, grad));
                 CUDA(cudaGetLastError());
             }
@@ -139,22 +139,23 @@ static void release(struct call *f)
 }
 
 /* The judged rows of a result, as doubles. */
-static int fetch(const struct session *s, int arg, const void *from, enum dtype type, double *x)
+static int fetch(const struct session *s, const struct call *f, int arg, int grad, double *x)
 {
     const struct line l = line_of(s->o, &s->whole, arg, s->letter);
     const int64_t n = op_count(&s->few, arg), each = n / ROWS;
     const unsigned blocks = ceil_div(each, BLOCK);
+    const void *from = (grad ? f->grad : f->arg)[arg];
     float *there, *here = (float *)malloc(n * sizeof *here);
 
     CUDA(cudaMalloc(&there, n * sizeof *there));
-    if (type == BF16)
-        gather<<<blocks, BLOCK, 0, gpu_stream()>>>(there, (const __nv_bfloat16 *)from, l,
+    if ((grad ? f->grad_type : f->type)[arg] == BF16)
+        gather<<<blocks, BLOCK, 0, gpu_stream(f)>>>(there, (const __nv_bfloat16 *)from, l,
                                                    s->row_there, each);
     else
-        gather<<<blocks, BLOCK, 0, gpu_stream()>>>(there, (const float *)from, l, s->row_there,
+        gather<<<blocks, BLOCK, 0, gpu_stream(f)>>>(there, (const float *)from, l, s->row_there,
                                                    each);
     CUDA(cudaGetLastError());
-    CUDA(cudaStreamSynchronize(gpu_stream()));
+    CUDA(cudaStreamSynchronize(gpu_stream(f)));
     CUDA(cudaMemcpy(here, there, n * sizeof *here, cudaMemcpyDeviceToHost));
     CUDA(cudaFree(there));
     for (int64_t i = 0; i < n; i++)
@@ -180,7 +181,7 @@ static int judge(const struct session *s, const struct call *f, int backward, st
             double *x = (double *)malloc(op_count(&s->few, i) * sizeof *x);
             const struct tensor_pair pair = {&c, i, grad, x,
                                              tensors_result(truth->oracle, i, grad)};
-            int e = fetch(s, i, (grad ? f->grad : f->arg)[i], type, x);
+            int e = fetch(s, f, i, grad, x);
             if (!e)
                 e = check_tensor("large", &pair, (grad ? bounds.g : bounds.x)[i], list);
             free(x);
@@ -203,7 +204,7 @@ static int run(const struct session *s, const struct impl *k, struct truth *trut
     for (int p = 0; !e && p <= backward; p++)
         e = call_pass(&f, (enum pass)p);
     if (!e)
-        e = cudaStreamSynchronize(gpu_stream());
+        e = cudaStreamSynchronize(gpu_stream(&f));
     if (!e)
         e = judge(s, &f, backward, truth, list);
     release(&f);
@@ -271,11 +272,11 @@ int main(void)
 {
     static const int64_t ENOUGH = (int64_t)40 << 30;
     const struct backend *b = backend_find("gpu16");
-    const char *why = b->unavailable();
+    const char *why = backend_unavailable(b);
 
-    if (!why && strncmp(b->device(), "emulated", strlen("emulated")) == 0)
+    if (!why && strncmp(backend_device(b), "emulated", strlen("emulated")) == 0)
         why = "an emulated GPU would take hours";
-    if (!why && b->memory() < ENOUGH)
+    if (!why && b->memory(context_of(b)) < ENOUGH)
         why = "the GPU has less than 40 GiB free";
     if (why) {
         printf("1..0 # SKIP %s\n", why);

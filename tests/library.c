@@ -215,6 +215,39 @@ static void results(void)
     abl_case_free(c);
 }
 
+/* A case whose backward adds to gradients: they are drawn, and read back with the case. */
+static void accumulating(void)
+{
+    enum { N = 6 };
+    double sum[N], again[N], alone[N];
+    char file[] = "library.XXXXXX";
+    int fd = mkstemp(file), differ = 0;
+    abl_case *c = abl_case_new("silu rows=2 dim=3 accumulate=yes"), *read = NULL;
+    abl_case *one = abl_case_new("silu rows=2 dim=3");
+
+    close(fd);
+    abl_draw(c, 5, 0);
+    abl_draw(one, 5, 0);
+    abl_result *r = abl_run(c, "ref32", NULL, 0), *other = abl_run(one, "ref32", NULL, 0);
+    ok(abl_write(file, c, NULL, 0, NULL) == 0 && (read = abl_case_read(file, "/trial/0001")),
+       "a case with initial gradients is written and read");
+    abl_result *back = read ? abl_run(read, "ref32", NULL, 0) : NULL;
+    ok(back && abl_result_get(r, "d_x", sum, N) == 0 &&
+           abl_result_get(back, "d_x", again, N) == 0 && memcmp(sum, again, sizeof sum) == 0,
+       "its gradients are the same");
+    ok(other && abl_result_get(other, "d_x", alone, N) == 0, "those of a case that overwrites");
+    for (int i = 0; i < N; i++)
+        differ += sum[i] != alone[i];
+    ok(differ == N, "are not");
+    unlink(file);
+    abl_result_free(r);
+    abl_result_free(back);
+    abl_result_free(other);
+    abl_case_free(c);
+    abl_case_free(read);
+    abl_case_free(one);
+}
+
 /* Dumps that hold integers; that replace another; that must not. */
 static void dumps(void)
 {
@@ -417,6 +450,7 @@ int main(void)
     wrong_values();
     too_large();
     results();
+    accumulating();
     dumps();
     dumped_index();
     source();

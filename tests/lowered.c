@@ -10,10 +10,9 @@
 #include "gpu/device_limits.h"
 #include "tests/suite.h"
 
-/* The device's, lowered. */
-static struct limits low(void)
+static struct limits low(const struct limits *device)
 {
-    struct limits l = *gpu_limits();
+    struct limits l = *device;
     l.sms = 2;
     l.scan_blocks = 3;
     l.split_steps = 64;
@@ -88,12 +87,11 @@ int main(int argc, char **argv)
         printf("1..0 # SKIP 0 GPU checks ran: %s\n", why);
         return 0;
     }
-    const struct limits l = low();
-    gpu_set_limits(&l);
+    struct limits *l = gpu_limits_of(context_of(gpu_backends[0]));
+    *l = low(l);
     for (int i = 0; gpu_backends[i]; i++)
-        for (size_t n = 0; n < COUNT(lowered) && !gpu_backends[i]->unavailable(); n++)
+        for (size_t n = 0; n < COUNT(lowered) && !backend_unavailable(gpu_backends[i]); n++)
             if (named(op_find(lowered[n].op), argc - 1, argv + 1))
                 judge(gpu_backends[i], &lowered[n]);
-    gpu_set_limits(NULL);
     return done();
 }

@@ -12,16 +12,18 @@
 
 static int64_t now_bytes, max_bytes;
 
-static void *count_alloc(size_t bytes)
+static void *count_alloc(struct context *x, size_t bytes)
 {
+    (void)x;
     void *p = malloc(bytes);
     now_bytes += p ? malloc_usable_size(p) : 0;
     max_bytes = now_bytes > max_bytes ? now_bytes : max_bytes;
     return p;
 }
 
-static void count_free(void *p)
+static void count_free(struct context *x, void *p)
 {
+    (void)x;
     now_bytes -= malloc_usable_size(p);
     free(p);
 }
@@ -35,17 +37,14 @@ static int close_to(int64_t got, int64_t predicted, int n_tensors)
 /* Memory does not depend on the time of a case: only cases of little work. */
 static const double SMALL_WORK = 1e5;
 
-static int measure(const struct call *f, void *data)
+static int measure_once(const struct call *f, const struct backend *b)
 {
     const struct op *o = f->op;
-    const struct backend *b = data;
     struct backend counted = *b;
     struct run c = {.call = call_on(f, &counted, op_kernels(o, b)[0])};
     struct outcome out;
     char text[MAX_TEXT];
 
-    if (work_of(f) > SMALL_WORK)
-        return 0;
     struct tensors *t = tensors_new(f);
     counted.alloc = count_alloc;
     counted.free = count_free;
@@ -60,11 +59,23 @@ static int measure(const struct call *f, void *data)
     int64_t predicted = op_memory(&c.call);
     ok(!e && out.peak == predicted && close_to(max_bytes, predicted, 2 * o->n_args + 1) &&
            now_bytes == 0,
-       "%s %s %s: %lld bytes predicted", b->name, o->name, text, (long long)predicted);
+       "%s %s %s%s: %lld bytes predicted", b->name, o->name, text,
+       f->accumulate ? ", accumulate" : "", (long long)predicted);
     printf("# %lld allocated at once, of these %lld saved for backward\n", (long long)max_bytes,
            (long long)op_saved(&c.call));
     tensors_free(t);
     return 0;
+}
+
+static int measure(const struct call *f, void *data)
+{
+    struct call adds = *f;
+
+    adds.accumulate = op_gradients(f->op);
+    if (work_of(f) > SMALL_WORK)
+        return 0;
+    measure_once(f, data);
+    return adds.accumulate ? measure_once(&adds, data) : 0;
 }
 
 /* ---- a GPU's memory, as the device itself counts ---- */
@@ -82,7 +93,7 @@ static void measure_kernel(const struct run *c, struct tensors *t)
     struct outcome out;
     char text[MAX_TEXT];
     int e = run_op(c, t, NULL);
-    int64_t before = device->memory();
+    int64_t before = device->memory(context_of(device));
     int64_t predicted = op_memory(&c->call);
 
     op_text(&c->call, text);
@@ -90,7 +101,7 @@ static void measure_kernel(const struct run *c, struct tensors *t)
     e = e || run_op(&watch, t, &out);
     double used = (double)out.used, off = used - (double)predicted;
     double slack = 0.02 * (double)predicted;
-    int alone = device->memory() == before;
+    int alone = device->memory(context_of(device)) == before;
     int near = off > -slack && off < slack + (emulated(device) ? 0 : PAGE);
     /* Other programs may allocate and free memory; check-gpu runs one suite at a time. */
     if (!e && !(alone && near) && !getenv("CHECK_GPU") && !emulated(device)) {
@@ -128,7 +139,7 @@ static void devices(void)
 {
     for (int i = 0; gpu_backends[i]; i++) {
         const struct backend *b = gpu_backends[i];
-        const char *why = b->unavailable();
+        const char *why = backend_unavailable(b);
         if (why) {
             skip(why, "%s: bytes in use on the device", b->name);
             continue;

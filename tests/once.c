@@ -74,7 +74,7 @@ static void run_backend(const struct backend *b, struct session *s)
     struct kernel_test each = {
         .backend = b, .judge = judge_once, .left_out = left_out, .data = s, .how = ", once"};
 
-    printf("# %s: %s\n", b->name, b->device());
+    printf("# %s: %s\n", b->name, backend_device(b));
     for (int i = 0; i < N_OPS; i++)
         if (named(ops[i], s->part.n, s->part.name))
             for_cases(ops[i], ops[i]->cases, once_case, &each);
@@ -113,7 +113,7 @@ int main(int argc, char **argv)
         return 0;
     }
     for (int i = 0; gpu_backends[i]; i++)
-        if (!gpu_backends[i]->unavailable() &&
+        if (!backend_unavailable(gpu_backends[i]) &&
             (!s.backend || strcmp(s.backend, gpu_backends[i]->name) == 0))
             run_backend(gpu_backends[i], &s);
     if (s.left)

@@ -1,6 +1,6 @@
 /* Every gradient of every reference, in all cases of its contract, against
- * central differences of the forward pass, in double; and the identities of
- * every contract.
+ * central differences of the forward pass, in double; the same gradients added
+ * to initial ones; and the identities of every contract.
  *
  * oracle [OPERATION...]: of these; default: of all. */
 #include "config.h"
@@ -8,6 +8,7 @@
 #include <math.h>
 #include <omp.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "tests/suite.h"
 
@@ -53,14 +54,59 @@ static int differences(const struct call *f, void *data)
     return 0;
 }
 
+/* Every gradient is the sum of the initial one and that of a run which overwrites it, to the bit,
+ * also where many runs were timed. */
+static int compare_sums(const struct run *c, const struct tensors *t, const struct tensors *alone,
+                        struct verdicts *list)
+{
+    int e = 0;
+
+    for (int i = 0; !e && i < c->call.op->n_args; i++) {
+        const int64_t n = op_results(&c->call, i, 1) ? op_count(&c->call, i) : 0;
+        double *sum = n ? malloc(n * sizeof *sum) : NULL;
+        if (!n)
+            continue;
+        for (int64_t j = 0; sum && j < n; j++)
+            sum[j] = t->g0[i][j] + alone->g[i][j];
+        const struct tensor_pair pair = {&c->call, i, 1, t->g[i], sum};
+        e = sum ? check_tensor("accumulate", &pair, 0, list) : err_set("no memory for sums");
+        free(sum);
+    }
+    return e;
+}
+
+static int sums(const struct call *f, void *data)
+{
+    struct run c = {.call = call_on(f, &ref64, op_kernels(f->op, &ref64)[0])}, adds = c;
+    struct verdicts list = {0};
+
+    (void)data;
+    adds.call.accumulate = op_gradients(f->op);
+    adds.repeats = 2;
+    struct tensors *t = tensors_new(&adds.call), *alone = NULL;
+    int e = !t;
+    if (!e) {
+        tensors_draw(t, &adds.call, 1, 1);
+        e = !(alone = run_copy(&c, t, NULL)) || run_op(&adds, t, NULL) ||
+            compare_sums(&adds, t, alone, &list);
+    }
+    report(f, &list, e, "accumulate");
+    verdicts_free(&list);
+    tensors_free(t);
+    tensors_free(alone);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     if (!all_known(argc, argv))
         return 2;
     omp_set_num_threads(1); /* thousands of runs, each too small to be shared */
     for (int i = 0; i < N_OPS; i++)
-        if (named(ops[i], argc - 1, argv + 1) && op_passes(ops[i]) == N_PASSES)
+        if (named(ops[i], argc - 1, argv + 1) && op_passes(ops[i]) == N_PASSES) {
             for_cases(ops[i], ops[i]->cases, differences, NULL);
+            for_cases(ops[i], ops[i]->cases, sums, NULL);
+        }
     for (int i = 0; i < N_OPS; i++)
         if (named(ops[i], argc - 1, argv + 1))
             identities(ops[i], &ref64, op_kernels(ops[i], &ref64)[0]);

@@ -21,7 +21,7 @@ int main(int argc, char **argv)
     }
     assign_parts(p.parts, part_of);
     for (int i = 0; gpu_backends[i]; i++)
-        if (!gpu_backends[i]->unavailable())
+        if (!backend_unavailable(gpu_backends[i]))
             for (int o = 0; o < N_OPS; o++)
                 if (part_of[o] == p.part && named(ops[o], p.n, p.name))
                     judge_op(ops[o], gpu_backends[i]);

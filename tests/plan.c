@@ -413,6 +413,35 @@ static int add_one(const struct call *f, void *data)
     return 0;
 }
 
+static void accumulation(void)
+{
+    struct experiment x;
+
+    if (good_ini("accumulate", "[trial]\nop = linear\naccumulate = no, yes\nbias = yes\n", &x)) {
+        const struct trial *no = &x.trial[0], *yes = &x.trial[1];
+        ok(x.n == 2 && !no->accumulate && !no->call.accumulate && !strstr(no->text, "accumulate"),
+           "no is the default, and is not written");
+        ok(x.n == 2 && yes->accumulate && yes->call.accumulate == op_gradients(op_find("linear")) &&
+               yes->call.accumulate == 7 && strstr(yes->text, " accumulate=yes input=normal"),
+           "yes means every gradient: %s", yes->text);
+        plan_free(&x);
+    }
+    if (good("accumulate of every operation", NULL, "all accumulate=no,yes", &x)) {
+        int with = 0, right = 1;
+        for (int i = 0; i < N_OPS; i++)
+            with += op_gradients(ops[i]) != 0;
+        for (int i = 0; i < x.n; i++)
+            right &= x.trial[i].call.accumulate ==
+                     (x.trial[i].accumulate ? op_gradients(x.trial[i].call.op) : 0);
+        ok(x.n == N_OPS + with && with < N_OPS && right, "is set for those that have gradients");
+        plan_free(&x);
+    }
+    words_refused("accumulate without gradients", "histogram accumulate=yes",
+                  "-t: accumulate: histogram has no gradients\n");
+    words_refused("accumulate that is neither", "linear accumulate=1",
+                  "-t: accumulate = 1: not one of no yes\n");
+}
+
 /* `op = all` is a set of trials for each operation, and `cases` are those of its contract. */
 static void every_operation(void)
 {
@@ -494,7 +523,8 @@ static void keys(void)
 {
     refused("unknown key", E74 "nonlim = tanh\nfoo = 1\n",
             "t.ini:3: unknown key 'nonlim' in [trial]; did you mean 'nonlin'? (keys of e74: state "
-            "proj nonlin * dim; of every trial: op cases dtype seed input file group kernel)\n"
+            "proj nonlin * dim; of every trial: op cases dtype seed input file group kernel "
+            "accumulate)\n"
             "t.ini:4: unknown key 'foo' in [trial] (keys of e74: *)\n");
     refused("unknown key of an experiment", "[experiment]\nsede = 1\n" LINEAR,
             "t.ini:2: unknown key 'sede' in [experiment]; did you mean 'seed'? (keys: name seed "
@@ -783,6 +813,7 @@ int main(void)
     words();
     contracts();
     every_operation();
+    accumulation();
     tables();
     sections();
     keys();

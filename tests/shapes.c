@@ -117,7 +117,7 @@ static void judge_shapes(const struct backend *b, const struct part *p)
     struct kernel_test each = {.backend = b, .judge = judge_shape, .data = &s};
     char how[32];
 
-    printf("# %s: %s\n", b->name, b->device());
+    printf("# %s: %s\n", b->name, backend_device(b));
     if (emulated(b)) {
         s.limit = EMULATED_WORK;
         s.runs = EMULATED_RUNS;

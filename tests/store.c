@@ -100,8 +100,11 @@ static void trial(int i, const char *op, const char *text, enum dtype type)
     *t = (struct trial){.call.op = op_find(op), .type = type, .seed = 100 + i};
     if (cases_one(t->call.op, text, &t->call))
         ok(0, "%s", err_text());
+    t->accumulate = i % 4 == 3;
+    t->call.accumulate = t->accumulate ? op_gradients(t->call.op) : 0;
     op_text(&t->call, words);
-    snprintf(t->text, sizeof t->text, "%s %s seed=%d", op, words, 100 + i);
+    snprintf(t->text, sizeof t->text, "%s %s seed=%d%s", op, words, 100 + i,
+             t->accumulate ? " accumulate=yes" : "");
 }
 
 /* Run it on the oracle and its yardstick, with some verdicts. */
@@ -296,6 +299,9 @@ static int is_trial(hid_t trial, const struct result *r, enum save save)
                number(trial, "failed") == r->failed && number(trial, "unjudged") == 1 &&
                number(trial, "skipped") == r->skipped;
 
+    good = good && (t->accumulate ? is_text(trial, "accumulate", "yes")
+                                  : H5Aexists(trial, "accumulate") == 0);
+    good = good && H5Lexists(trial, "dinit", H5P_DEFAULT) == (t->accumulate && save == SAVE_ALL);
     for (int i = 0; i < t->call.op->n_args; i++) {
         unsigned flags = t->call.op->arg[i].flags;
         if (!op_has(&t->call, i))
@@ -304,6 +310,8 @@ static int is_trial(hid_t trial, const struct result *r, enum save save)
             good = good && is_dataset(trial, t, "in", i, r->inputs->x[i], 32);
         if (save == SAVE_ALL && flags & OUT && flags & DIFF)
             good = good && is_dataset(trial, t, "dout", i, r->inputs->g[i], 32);
+        if (save == SAVE_ALL && t->accumulate && flags & IN && flags & DIFF)
+            good = good && is_dataset(trial, t, "dinit", i, r->inputs->g0[i], 32);
         for (int k = 0; save != SAVE_NONE && k < r->n_ran; k++) {
             int bits = k == 0 ? 64 : 32;
             char d[32];

@@ -229,6 +229,59 @@ static inline int judge_case(const struct run *c, struct question *q, void *data
     return e;
 }
 
+/* ---- backward adds to gradients ---- */
+
+enum { ACCUMULATED = 1 }; /* cases for each kernel */
+
+/* How many cases the i-th kernel of the operation has been judged in. */
+struct accumulated {
+    const struct impl *const *kernels;
+    int *judged;
+};
+
+static inline int *judged_of(const struct accumulated *a, const struct impl *k)
+{
+    int i = 0;
+    while (a->kernels[i] != k)
+        i++;
+    return &a->judged[i];
+}
+
+static inline int has_accumulated(const struct impl *k, void *data)
+{
+    return *judged_of(data, k) == ACCUMULATED;
+}
+
+static inline int judge_accumulate(const struct run *c, struct question *q, void *data,
+                                   struct verdicts *list)
+{
+    ++*judged_of(data, c->call.kernel);
+    return judge_case(c, q, NULL, list);
+}
+
+static inline int accumulate_case(const struct call *f, void *data)
+{
+    struct call c = *f;
+    c.accumulate = op_gradients(f->op);
+    return test_kernels(&c, data);
+}
+
+/* Every kernel in the first of the contract's cases that it takes, with initial gradients. */
+static inline void accumulate(const struct op *o, const struct backend *b, int n)
+{
+    int judged[n + 1];
+    struct accumulated a = {op_kernels(o, b), judged};
+    struct kernel_test each = {.backend = b,
+                               .judge = judge_accumulate,
+                               .left_out = has_accumulated,
+                               .data = &a,
+                               .how = ", accumulate"};
+
+    memset(judged, 0, sizeof judged);
+    if (op_gradients(o))
+        for_cases(o, o->cases, accumulate_case, &each);
+}
+
 /* No test would judge a kernel that takes none of the contract's cases. */
 static inline void report_taken(const struct op *o, const struct backend *b, int (*taken)[N_PASSES])
 {
@@ -259,7 +312,7 @@ static inline int any_gpu(const char **why)
 {
     int usable = 0;
     for (int i = 0; gpu_backends[i]; i++) {
-        const char *missing = gpu_backends[i]->unavailable();
+        const char *missing = backend_unavailable(gpu_backends[i]);
         usable += !missing;
         *why = missing ? missing : *why;
     }
@@ -269,7 +322,7 @@ static inline int any_gpu(const char **why)
 /* Is it the emulator, which uses the CPU? */
 static inline int emulated(const struct backend *b)
 {
-    return strncmp(b->device(), "emulated", strlen("emulated")) == 0;
+    return strncmp(backend_device(b), "emulated", strlen("emulated")) == 0;
 }
 
 /* All tests of a backend's kernels for an operation. */
@@ -288,6 +341,7 @@ static inline void judge_op(const struct op *o, const struct backend *b)
     for_cases(o, o->cases, test_kernels, &each);
     if (!getenv("ONLY_KERNEL"))
         report_taken(o, b, taken);
+    accumulate(o, b, n);
     for (int k = 0; k < n; k++) {
         struct on on = {b, kernels[k]};
         if (other_kernel(kernels[k]))

@@ -1,4 +1,6 @@
 /* The contract of adamw: sizes, tensors, costs, cases with known results. */
+#include <math.h>
+
 #include "common/op.h"
 #include "common/ops/adamw.h"
 
@@ -28,11 +30,21 @@ static int no_master(const struct call *f)
     return !has_master(f);
 }
 
+/* A mean of squares is not negative. */
+static void draw_v(const struct call *f, int arg, uint64_t key, double *v)
+{
+    const int64_t N = op_count(f, arg);
+
+    #pragma omp parallel for
+    for (int64_t i = 0; i < N; i++)
+        v[i] = pow(draw_normal(key, i), 2);
+}
+
 static const struct arg args[] = {
     ARG(adamw, p, "N", IN, NORMAL, .when = no_master),
     ARG(adamw, g, "N", IN, NORMAL),
     ARG(adamw, m, "N", IN | WIDE, NORMAL),
-    ARG(adamw, v, "N", IN | WIDE, POSITIVE),
+    ARG(adamw, v, "N", IN | WIDE, .draw = draw_v),
     ARG(adamw, master, "N", IN | WIDE, NORMAL, .when = has_master),
     ARG(adamw, p_next, "N", OUT),
     ARG(adamw, m_next, "N", OUT | WIDE),

@@ -1,9 +1,12 @@
 /* The contract of histogram: sizes, tensors, costs, cases with known results. */
+#include <math.h>
+
 #include "common/op.h"
 #include "common/ops/histogram.h"
 
 enum { SIZE, BINS, DATA };
 
+enum { UNIFORM, LEVEL, WILD };
 static const char *const data[] = {"uniform", "level", "wild", NULL};
 
 static const struct param params[] = {
@@ -15,14 +18,29 @@ static const struct param params[] = {
 
 static const struct axis axes[] = {{'A', "kind"}, {0, NULL}};
 
-static enum fill fill_of(const struct call *f)
+/* Also outside of 0 ... 1: of every hundred elements one each is NaN, 0, 1, -inf and inf. */
+static double wild(uint64_t key, uint64_t i)
 {
-    static const enum fill of[] = {GATE, LEVEL, WILD};
-    return of[f->choice[DATA]];
+    static const double edges[] = {NAN, 0, 1, -INFINITY, INFINITY};
+    uint64_t edge = i % 100 - 37;
+    return edge < COUNT(edges) ? edges[edge] : 1.5 * draw_uniform(key, i) - 0.25;
+}
+
+static void draw_x(const struct call *f, int arg, uint64_t key, double *x)
+{
+    const int64_t N = op_count(f, arg);
+
+    #pragma omp parallel for
+    for (int64_t i = 0; i < N; i++)
+        switch (f->choice[DATA]) {
+        case UNIFORM: x[i] = draw_uniform(key, i); break;
+        case LEVEL: x[i] = draw_uniform(key, 0); break;
+        case WILD: x[i] = wild(key, i); break;
+        }
 }
 
 static const struct arg args[] = {
-    ARG(histogram, x, "N", IN, GATE, .fill_of = fill_of),
+    ARG(histogram, x, "N", IN, .draw = draw_x),
     ARG(histogram, counts, "M", OUT | WHOLE),
     ARG(histogram, outside, "A", OUT | WHOLE, .was = "apart"),
 };

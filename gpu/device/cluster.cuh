@@ -172,9 +172,9 @@ static __device__ __forceinline__ tagged *handover_next(int cluster, int chunk, 
 /* ---- launches ---- */
 
 /* The blocks of a cluster: 1 on a device without clusters. */
-static inline int cluster_max(void)
+static inline int cluster_max(struct context *on)
 {
-    return gpu_properties().clusterLaunch ? CLUSTER_MAX : 1;
+    return on->properties.clusterLaunch ? CLUSTER_MAX : 1;
 }
 
 struct cluster_launch {
@@ -183,8 +183,8 @@ struct cluster_launch {
 };
 
 /* Launches `clusters` clusters. */
-static inline void cluster_launch_init(cluster_launch *to, int64_t clusters, int cluster,
-                                       int threads, size_t shared)
+static inline void cluster_launch_init(struct context *on, cluster_launch *to, int64_t clusters,
+                                       int cluster, int threads, size_t shared)
 {
     *to = {};
     to->size.id = cudaLaunchAttributeClusterDimension;
@@ -193,7 +193,7 @@ static inline void cluster_launch_init(cluster_launch *to, int64_t clusters, int
     to->config.gridDim = dim3((unsigned)(clusters * cluster));
     to->config.blockDim = dim3(threads);
     to->config.dynamicSmemBytes = shared;
-    to->config.stream = gpu_stream();
+    to->config.stream = on->stream;
     to->config.attrs = &to->size;
     to->config.numAttrs = cluster > 1;
 }

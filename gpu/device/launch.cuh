@@ -4,7 +4,7 @@
 
 #include "gpu/gpu.cuh"
 
-/* Sets the maximum dynamic shared memory of a kernel, in bytes; at most gpu_limits()->smem. */
+/* Sets the maximum dynamic shared memory of a kernel, in bytes; at most limits.smem of the context. */
 template <typename... P>
 static inline cudaError_t allow_smem(void (*kernel)(P...), size_t bytes)
 {

@@ -29,8 +29,8 @@ static inline void pdl_launch_dependents(void) {}
  * block of the new kernel must call pdl_wait() before it accesses memory that the previous kernel
  * reads or writes.  The previous kernel must itself have waited for the kernels before it. */
 template <typename... P>
-static inline cudaError_t launch_pdl(void (*kernel)(P...), unsigned blocks, unsigned threads,
-                                     size_t shared, P... arguments)
+static inline cudaError_t launch_pdl(struct context *on, void (*kernel)(P...), unsigned blocks,
+                                     unsigned threads, size_t shared, P... arguments)
 {
     cudaLaunchAttribute attribute = {};
     cudaLaunchConfig_t config = {};
@@ -39,7 +39,7 @@ static inline cudaError_t launch_pdl(void (*kernel)(P...), unsigned blocks, unsi
     config.gridDim = dim3(blocks);
     config.blockDim = dim3(threads);
     config.dynamicSmemBytes = shared;
-    config.stream = gpu_stream();
+    config.stream = on->stream;
     config.attrs = &attribute;
     config.numAttrs = 1;
     return cudaLaunchKernelEx(&config, kernel, arguments...);

@@ -171,35 +171,45 @@ static CUtensorMapDataType tensor_map_type(const __nv_bfloat16 *)
     return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
 }
 
+/* The driver's function that makes a tensor map, or why there is none. */
+struct tensor_map_encoder {
+    decltype(&cuTensorMapEncodeTiled) encode;
+    cudaError_t error;
+};
+
+static tensor_map_encoder find_encoder(void)
+{
+    cudaDriverEntryPointQueryResult found;
+    void *p = NULL;
+#if CUDART_VERSION >= 12050
+    const cudaError_t e = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &p, 12000,
+                                                           cudaEnableDefault, &found);
+#else
+    const cudaError_t e =
+        cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &p, cudaEnableDefault, &found);
+#endif
+    if (e == cudaSuccess && (found != cudaDriverEntryPointSuccess || !p))
+        return {NULL, cudaErrorNotSupported};
+    return {(decltype(&cuTensorMapEncodeTiled))p, e};
+}
+
 /* z matrices of y rows of x elements, dense; boxes of `rows` rows. */
 template <typename T>
 static cudaError_t make_tensor_map(tensor_map *map, const T *at, int64_t x, int64_t y, int64_t z,
                                    int rows)
 {
-    static decltype(&cuTensorMapEncodeTiled) encode;
+    static const tensor_map_encoder encoder = find_encoder();
     const cuuint64_t size[3] = {(cuuint64_t)x, (cuuint64_t)y, (cuuint64_t)z};
     const cuuint64_t stride[2] = {x * sizeof(T), x * y * sizeof(T)};
     const cuuint32_t box[3] = {(cuuint32_t)tma_box_columns<T>(), (cuuint32_t)rows, 1};
     const cuuint32_t each[3] = {1, 1, 1};
 
-    if (!encode) {
-        cudaDriverEntryPointQueryResult found;
-        void *p = NULL;
-#if CUDART_VERSION >= 12050
-        const cudaError_t e = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &p, 12000,
-                                                               cudaEnableDefault, &found);
-#else
-        const cudaError_t e =
-            cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &p, cudaEnableDefault, &found);
-#endif
-        if (e != cudaSuccess || found != cudaDriverEntryPointSuccess || !p)
-            return e != cudaSuccess ? e : cudaErrorNotSupported;
-        encode = (decltype(encode))p;
-    }
-    return encode(map, tensor_map_type(at), 3, (void *)at, size, stride, box, each,
-                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS
+    if (encoder.error != cudaSuccess)
+        return encoder.error;
+    return encoder.encode(map, tensor_map_type(at), 3, (void *)at, size, stride, box, each,
+                          CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                          CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                          CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS
                ? cudaSuccess
                : cudaErrorInvalidValue;
 }

@@ -35,8 +35,7 @@ static dual_call dual_call_of(const struct call *f)
             *GRADS(f, dual_memory)};
 }
 
-/* The recurrence of a call, except xp, dh, dread, dp, dv, dM and work, which the caller sets. */
-static recurrence recurrence_of(const struct call *f)
+recurrence recurrence_of(const struct call *f)
 {
     const dual_call c = dual_call_of(f);
     const struct dual_parts parts = dual_parts(f);
@@ -107,6 +106,45 @@ static layout layout_of(const struct call *f, enum pass p)
     }
     return l;
 }
+
+/* The gradients of the gate's argument and of z, read and h in the workspace; without a gate, or
+ * with that of a sum, some are the same. */
+struct gate_gradients {
+    char *dg, *dz, *dread, *dh;
+};
+
+static gate_gradients gate_gradients_of(const struct call *f, const layout &l)
+{
+    const bool separate = dual_parts(f).gate != DUAL_SUM;
+    char *work = (char *)f->work, *dg = work + l.dg;
+
+    return {dg, separate ? work + l.dz : dg, separate ? work + l.dread : dg, work + l.dh};
+}
+
+template <typename T>
+recurrence recurrence_in(const struct call *f, enum pass p)
+{
+    const layout l = layout_of<T>(f, p);
+    const gate_gradients g = gate_gradients_of(f, l);
+    const dual_call c = dual_call_of(f);
+    const bool gated = c.gate != DUAL_NO_GATE;
+    char *work = (char *)f->work;
+    recurrence r = recurrence_of(f);
+
+    r.work = work + l.recurrence;
+    if (p == FORWARD) {
+        r.xp = work + l.xp;
+        return r;
+    }
+    r.dh = gated ? g.dh : c.g.out;
+    r.dread = gated ? g.dread : NULL;
+    r.dp = work + l.dp, r.dv = work + l.dv;
+    r.dM = (float *)(c.each ? c.g.M0 : work + l.dM);
+    return r;
+}
+
+template recurrence recurrence_in<float>(const struct call *f, enum pass p);
+template recurrence recurrence_in<__nv_bfloat16>(const struct call *f, enum pass p);
 
 /* ---- the gate ---- */
 
@@ -200,80 +238,90 @@ __global__ void scatter(dual_call c, const T *wide, T *dh, T *dz, T *dread)
 
 /* dW = a^T b, a sum over all rows. */
 template <typename T>
-static int weight_gradient(const T *a, int64_t columns, const T *b, int64_t width, int64_t rows,
-                           void *dW)
+static int weight_gradient(struct context *on, const T *a, int64_t columns, const T *b,
+                           int64_t width, int64_t rows, void *dW)
 {
     const matrix<T> left = {a, columns, rows, true}, right = {b, rows, width, false};
-    return product(left, right, 0, (float *)dW);
+    return product(on, left, right, 0, (float *)dW);
 }
 
 template <typename T>
-static int gate_forward(const dual_call &c, T *wide)
+static int gate_forward(struct context *on, const dual_call &c, T *wide)
 {
     const dim3 block = block_of(c.D, BLOCK);
     const unsigned blocks = blocks_of(c.rows, block);
 
     if (c.gate == DUAL_MATRIX) {
-        gather<T><<<blocks, block, 0, gpu_stream()>>>(c, wide);
+        gather<T><<<blocks, block, 0, on->stream>>>(c, wide);
         CUDA(cudaGetLastError());
         const matrix<T> in = {wide, c.rows, 3 * c.D, false};
         const matrix<T> Wt = {(const T *)c.a.W_gate, 3 * c.D, c.D, true};
-        const int e = product(in, Wt, 0, (T *)c.a.g);
+        const int e = product(on, in, Wt, 0, (T *)c.a.g);
         if (e)
             return e;
     }
-    apply_gate<T><<<blocks, block, 0, gpu_stream()>>>(c);
+    apply_gate<T><<<blocks, block, 0, on->stream>>>(c);
     return cudaGetLastError();
 }
 
 /* The backward pass of the product with W_gate, from dg [T*B,D]. */
 template <typename T>
-static int matrix_back(const dual_call &c, const T *dg, T *wide, T *dh, T *dz, T *dread)
+static int matrix_back(struct context *on, const dual_call &c, const T *dg, T *wide, T *dh, T *dz,
+                       T *dread)
 {
     const dim3 block = block_of(c.D, BLOCK);
     const unsigned blocks = blocks_of(c.rows, block);
 
-    gather<T><<<blocks, block, 0, gpu_stream()>>>(c, wide);
+    gather<T><<<blocks, block, 0, on->stream>>>(c, wide);
     CUDA(cudaGetLastError());
-    int e = weight_gradient(dg, c.D, (const T *)wide, 3 * c.D, c.rows, c.g.W_gate);
+    int e = weight_gradient(on, dg, c.D, (const T *)wide, 3 * c.D, c.rows, c.g.W_gate);
     if (!e) {
         const matrix<T> slope = {dg, c.rows, c.D, false};
         const matrix<T> W = {(const T *)c.a.W_gate, c.D, 3 * c.D, false};
-        e = product(slope, W, 0, wide);
+        e = product(on, slope, W, 0, wide);
     }
     if (e)
         return e;
-    scatter<T><<<blocks, block, 0, gpu_stream()>>>(c, wide, dh, dz, dread);
+    scatter<T><<<blocks, block, 0, on->stream>>>(c, wide, dh, dz, dread);
     return cudaGetLastError();
 }
 
 /* The gradients of a scaled gate's parameters. */
 template <typename T>
-static int scales_back(const dual_call &c, const T *dg, float *sums)
+static int scales_back(struct context *on, const dual_call &c, const T *dg, float *sums)
 {
-    int e = column_sums((float *)c.g.g_z, sums, dg, (const T *)c.a.z, c.rows, c.D);
+    int e = column_sums(on, (float *)c.g.g_z, sums, dg, (const T *)c.a.z, c.rows, c.D);
     if (!e)
-        e = column_sums((float *)c.g.g_r, sums, dg, (const T *)c.a.read, c.rows, c.D);
+        e = column_sums(on, (float *)c.g.g_r, sums, dg, (const T *)c.a.read, c.rows, c.D);
     if (!e)
-        e = column_sums((float *)c.g.g_h, sums, dg, (const float *)c.a.h, c.rows, c.D);
-    return e ? e : column_sums((float *)c.g.b_g, sums, dg, (const T *)NULL, c.rows, c.D);
+        e = column_sums(on, (float *)c.g.g_h, sums, dg, (const float *)c.a.h, c.rows, c.D);
+    return e ? e : column_sums(on, (float *)c.g.b_g, sums, dg, (const T *)NULL, c.rows, c.D);
 }
 
 template <typename T>
-static int gate_backward(const dual_call &c, T *dg, T *dh, T *dz, T *dread, T *wide, float *sums)
+static int gate_backward(struct context *on, const dual_call &c, T *dg, T *dh, T *dz, T *dread,
+                         T *wide, float *sums)
 {
     const dim3 block = block_of(c.D, BLOCK);
 
-    apply_gate_back<T><<<blocks_of(c.rows, block), block, 0, gpu_stream()>>>(c, dg, dh, dz, dread);
+    apply_gate_back<T><<<blocks_of(c.rows, block), block, 0, on->stream>>>(c, dg, dh, dz, dread);
     CUDA(cudaGetLastError());
     if (c.gate == DUAL_MATRIX)
-        return matrix_back(c, (const T *)dg, wide, dh, dz, dread);
-    return c.gate == DUAL_SCALED ? scales_back(c, (const T *)dg, sums) : 0;
+        return matrix_back(on, c, (const T *)dg, wide, dh, dz, dread);
+    return c.gate == DUAL_SCALED ? scales_back(on, c, (const T *)dg, sums) : 0;
 }
 
 /* ---- forward ---- */
 
-template <typename T, const recurrence_kernel &KERNEL>
+/* The call of the recurrence, on the kernel that the layer is made around. */
+static call inner(const struct call *f)
+{
+    call c = *f;
+    c.kernel = (const struct impl *)f->kernel->data;
+    return c;
+}
+
+template <typename T>
 static int forward(const struct call *f)
 {
     const dual_call c = dual_call_of(f);
@@ -283,16 +331,14 @@ static int forward(const struct call *f)
     const T *W = (const T *)(gated ? c.a.W_xz : c.a.W_x);
     const matrix<T> x = {(const T *)c.a.x, c.rows, c.in, false};
     const matrix<T> Wt = {W, c.in, c.D, true}, W_zt = {W + c.D * c.in, c.in, c.D, true};
-    recurrence r = recurrence_of(f);
+    const call within = inner(f);
 
-    r.xp = work + l.xp;
-    r.work = work + l.recurrence;
-    int e = product(x, Wt, 0, (T *)(work + l.xp));
+    int e = product(f->context, x, Wt, 0, (T *)(work + l.xp));
     if (!e && gated)
-        e = product(x, W_zt, 0, (T *)c.a.z);
+        e = product(f->context, x, W_zt, 0, (T *)c.a.z);
     if (!e)
-        e = KERNEL.pass[FORWARD](r);
-    return e ? e : gate_forward(c, (T *)(work + l.wide));
+        e = call_pass(&within, FORWARD);
+    return e ? e : gate_forward(f->context, c, (T *)(work + l.wide));
 }
 
 /* ---- backward ---- */
@@ -317,94 +363,83 @@ static int products_back(const struct call *f, const T *dp, const T *dv, const T
     const int64_t columns = (1 + gated) * c.D;
     int e = 0;
 
-    stack_h<T><<<ceil_div(n, BLOCK), BLOCK, 0, gpu_stream()>>>(hs, (const float *)c.a.h0,
-                                                               (const float *)c.a.h, BD, n);
+    stack_h<T><<<ceil_div(n, BLOCK), BLOCK, 0, gpu_stream(f)>>>(hs, (const float *)c.a.h0,
+                                                                (const float *)c.a.h, BD, n);
     CUDA(cudaGetLastError());
     if (gated)
-        e = concatenate(wide, {2, {dp, dz}}, c.rows, c.D);
+        e = concatenate(f->context, wide, {2, {dp, dz}}, c.rows, c.D);
     const T *all = gated ? wide : dp;
     if (!e)
-        e = weight_gradient(dv, c.D, (const T *)hs + BD, c.D, c.rows, c.g.W_write);
+        e = weight_gradient(f->context, dv, c.D, (const T *)hs + BD, c.D, c.rows, c.g.W_write);
     if (!e)
-        e = weight_gradient(dp, c.D, (const T *)hs, c.D, c.rows, c.g.W_h);
+        e = weight_gradient(f->context, dp, c.D, (const T *)hs, c.D, c.rows, c.g.W_h);
     if (!e)
-        e = weight_gradient(all, columns, (const T *)c.a.x, c.in, c.rows,
+        e = weight_gradient(f->context, all, columns, (const T *)c.a.x, c.in, c.rows,
                             gated ? c.g.W_xz : c.g.W_x);
     if (!e) {
         const matrix<T> of_all = {all, c.rows, columns, false};
         const matrix<T> W = {(const T *)(gated ? c.a.W_xz : c.a.W_x), columns, c.in, false};
-        e = product(of_all, W, 0, (T *)c.g.x);
+        e = product(f->context, of_all, W, 0, (T *)c.g.x);
     }
-    return e ? e : column_sums((float *)c.g.b_h, sums, dp, (const T *)NULL, c.rows, c.D);
+    return e ? e
+             : column_sums(f->context, (float *)c.g.b_h, sums, dp, (const T *)NULL, c.rows, c.D);
 }
 
-template <typename T, const recurrence_kernel &KERNEL>
+template <typename T>
 static int backward(const struct call *f)
 {
     const dual_call c = dual_call_of(f);
     const layout l = layout_of<T>(f, BACKWARD);
-    const bool gated = c.gate != DUAL_NO_GATE, separate = c.gate != DUAL_SUM;
+    const gate_gradients g = gate_gradients_of(f, l);
+    const recurrence r = recurrence_in<T>(f, BACKWARD);
+    const call within = inner(f);
     char *work = (char *)f->work;
-    T *dg = (T *)(work + l.dg), *dz = separate ? (T *)(work + l.dz) : dg;
-    T *dread = separate ? (T *)(work + l.dread) : dg, *dh = (T *)(work + l.dh);
-    T *dp = (T *)(work + l.dp), *dv = (T *)(work + l.dv), *wide = (T *)(work + l.wide);
+    T *wide = (T *)(work + l.wide);
     float *sums = (float *)(work + l.sums);
-    recurrence r = recurrence_of(f);
     int e = 0;
 
-    if (gated)
-        e = gate_backward(c, dg, dh, dz, dread, wide, sums);
-    r.dh = gated ? dh : c.g.out;
-    r.dread = gated ? dread : NULL;
-    r.dp = dp, r.dv = dv;
-    r.dM = (float *)(c.each ? c.g.M0 : work + l.dM);
-    r.work = work + l.recurrence;
+    if (c.gate != DUAL_NO_GATE)
+        e = gate_backward(f->context, c, (T *)g.dg, (T *)g.dh, (T *)g.dz, (T *)g.dread, wide, sums);
     if (!e)
-        e = KERNEL.pass[BACKWARD](r);
+        e = call_pass(&within, BACKWARD);
     if (!e && !c.each)
-        e = column_sums((float *)c.g.M0, sums, (const float *)r.dM, (const float *)NULL, r.batch,
-                        r.M);
+        e = column_sums(f->context, (float *)c.g.M0, sums, (const float *)r.dM, (const float *)NULL,
+                        r.batch, r.M);
     return e ? e
-             : products_back(f, (const T *)dp, (const T *)dv, (const T *)dz, (T *)(work + l.hs),
-                             wide, sums);
+             : products_back(f, (const T *)r.dp, (const T *)r.dv, (const T *)g.dz,
+                             (T *)(work + l.hs), wide, sums);
 }
 
 /* ---- the kernels ---- */
 
-template <typename T, const recurrence_kernel &KERNEL>
+template <typename T>
 static size_t work(const struct call *f, enum pass p)
 {
-    return layout_of<T>(f, p).recurrence + KERNEL.work(recurrence_of(f), p);
+    const call c = inner(f);
+    return layout_of<T>(f, p).recurrence + op_work(&c, p);
 }
 
 /* cuBLAS and struct recurrence have sizes of type int. */
-template <const recurrence_kernel &KERNEL>
 static const char *declines(const struct call *f)
 {
     const int64_t max_int = 0x7fffffff, after = (DIM(f, 'T') + 1) * DIM(f, 'B');
     if (after > max_int || DIM(f, 'D') > max_int / 3)
         return "a matrix with more rows or columns than cuBLAS can count (2147483647)";
-    return KERNEL.declines(recurrence_of(f));
+    const call c = inner(f);
+    return impl_declines(&c);
 }
 
 /* Each kernel of the recurrence makes a kernel of dual_memory with the same name. */
-#define LAYER(bits, T, kernel)                                                                     \
+#define LAYER(bits, T, kernel, name_and_idea)                                                      \
     static const struct impl kernel##_layer##bits = {                                              \
-        kernel##bits.name,                                                                         \
-        kernel##bits.idea,                                                                         \
-        {forward<T, kernel##bits>, backward<T, kernel##bits>},                                     \
-        work<T, kernel##bits>,                                                                     \
-        declines<kernel##bits>,                                                                    \
-        kernel##bits.approximates,                                                                 \
-        kernel##bits.unit,                                                                         \
-        0,                                                                                         \
-        NULL}
+        name_and_idea, {forward<T>, backward<T>}, work<T>, declines, NULL, 0, 0, inner,            \
+        &kernel##bits}
 
-LAYER(32, float, dual_persistent);
-LAYER(16, __nv_bfloat16, dual_persistent);
-LAYER(32, float, dual_steps);
-LAYER(16, __nv_bfloat16, dual_steps);
-LAYER(16, __nv_bfloat16, dual_template_d);
+LAYER(32, float, dual_persistent, PERSISTENT);
+LAYER(16, __nv_bfloat16, dual_persistent, PERSISTENT);
+LAYER(32, float, dual_steps, STEPS);
+LAYER(16, __nv_bfloat16, dual_steps, STEPS);
+LAYER(16, __nv_bfloat16, dual_template_d, TEMPLATE_D);
 
 GPU_KERNEL_LIST(dual_memory, 32, &dual_persistent_layer32, &dual_steps_layer32);
 GPU_KERNEL_LIST(dual_memory, 16, &dual_persistent_layer16, &dual_steps_layer16,

@@ -38,20 +38,25 @@ struct recurrence {
     void *work;
 };
 
-/* A kernel of the recurrence: its passes and approximations.  The fields are those of struct impl;
- * work() returns bytes. */
-struct recurrence_kernel {
-    const char *name, *idea;
-    int (*pass[N_PASSES])(const recurrence &r);
-    size_t (*work)(const recurrence &r, enum pass p);
-    const char *(*declines)(const recurrence &r);
-    const char *approximates;
-    double unit;
-};
+/* That of a call of dual_memory: sizes, choices and tensors; and for a pass, also what is in the
+ * layer's workspace.  T is the storage type. */
+recurrence recurrence_of(const struct call *f);
+template <typename T>
+recurrence recurrence_in(const struct call *f, enum pass p);
 
-extern const recurrence_kernel dual_steps32, dual_steps16;
-extern const recurrence_kernel dual_persistent32, dual_persistent16;
-extern const recurrence_kernel dual_template_d16;
+/* The names and ideas of its kernels. */
+#define STEPS "steps", "four launches per step, products by cuBLAS; one block per sequence"
+#define PERSISTENT                                                                                 \
+    "persistent", "a cluster of blocks for some sequences, weights on chip, one launch per pass"
+#define TEMPLATE_D "template_d", "persistent, with slots and width known to the compiler"
+
+/* Kernels of the recurrence: their passes read and write what recurrence_in() gives; the bytes of
+ * work() are their own part of the workspace. */
+extern "C" {
+extern const struct impl dual_steps32, dual_steps16;
+extern const struct impl dual_persistent32, dual_persistent16;
+extern const struct impl dual_template_d16;
+}
 
 enum { MAX_SLOTS = 64 };
 

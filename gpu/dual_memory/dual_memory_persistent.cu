@@ -422,21 +422,21 @@ __global__ void copy_rows(T *to, const T *one, const T *other, int D, bool trans
 }
 
 template <typename T>
-int pack_weights(recurrence *r, bool transposed)
+int pack_weights(struct context *on, recurrence *r, bool transposed)
 {
     const unsigned side = (unsigned)ceil_of(padded_ld(r->D), 32);
     const dim3 grid(side, side, 2), block(32, 8);
     T *to = (T *)r->work;
 
-    copy_rows<T><<<grid, block, 0, gpu_stream()>>>(to, (const T *)r->W_write, (const T *)r->W_h,
-                                                   r->D, transposed);
+    copy_rows<T><<<grid, block, 0, on->stream>>>(to, (const T *)r->W_write, (const T *)r->W_h, r->D,
+                                                 transposed);
     r->W_write = to;
     r->W_h = to + (int64_t)r->D * padded_ld(r->D);
     return cudaGetLastError();
 }
 
-template int pack_weights<float>(recurrence *r, bool transposed);
-template int pack_weights<__nv_bfloat16>(recurrence *r, bool transposed);
+template int pack_weights<float>(struct context *, recurrence *r, bool transposed);
+template int pack_weights<__nv_bfloat16>(struct context *, recurrence *r, bool transposed);
 
 /* Can rows of weights be loaded 16 bytes at a time?  If not, they are copied. */
 template <typename T>
@@ -445,65 +445,84 @@ static bool rows_aligned(const recurrence &r)
     return r.D % COLUMNS == 0 && !((uintptr_t)r.W_write % 16 || (uintptr_t)r.W_h % 16);
 }
 
-template <typename T, int launch_it(const recurrence &)>
-static int forward(const recurrence &given)
+template <typename T>
+static int forward_by(struct context *on, recurrence r, launching *launch)
 {
-    recurrence r = given;
-    const int e = rows_aligned<T>(r) ? 0 : pack_weights<T>(&r, false);
-    return e ? e : launch_it(r);
+    const int e = rows_aligned<T>(r) ? 0 : pack_weights<T>(on, &r, false);
+    return e ? e : launch(on, r);
 }
 
 template <typename T>
-static size_t work(const recurrence &r, enum pass p)
+static int forward(const struct call *f)
 {
-    return p == FORWARD ? packed_bytes<T>(r) : backward_work<T>(r);
+    return forward_by<T>(f->context, recurrence_in<T>(f, FORWARD), launch_pass<forward_pass, T>);
 }
 
 template <typename T>
-static const char *declines(const recurrence &r)
+static int backward(const struct call *f)
 {
+    return launch_backward<T>(f->context, recurrence_in<T>(f, BACKWARD));
+}
+
+template <typename T>
+static size_t work(const struct call *f, enum pass p)
+{
+    const recurrence r = recurrence_of(f);
+    return p == FORWARD ? packed_bytes<T>(r) : backward_work<T>(f->context, r);
+}
+
+template <typename T>
+static const char *declines(const struct call *f)
+{
+    const recurrence r = recurrence_of(f);
     if (r.N > MAX_SLOTS)
         return "slots beyond 64";
-    const char *why = pass_declines<forward_pass, T>(r);
-    return why ? why : backward_declines<T>(r);
+    const char *why = pass_declines<forward_pass, T>(f->context, r);
+    return why ? why : backward_declines<T>(f->context, r);
 }
 
-#define PERSISTENT(bits, T)                                                                        \
-    const recurrence_kernel dual_persistent##bits = {                                              \
-        "persistent",                                                                              \
-        "a cluster of blocks for some sequences, weights on chip, one launch per pass",            \
-        {forward<T, launch_pass<forward_pass, T>>, launch_backward<T>},                            \
-        work<T>,                                                                                   \
-        declines<T>,                                                                               \
-        "ex2.approx, rcp.approx",                                                                  \
-        3e-7}
+#define KERNEL(bits, T)                                                                            \
+    extern "C" const struct impl dual_persistent##bits = {PERSISTENT,                              \
+                                                          {forward<T>, backward<T>},               \
+                                                          work<T>,                                 \
+                                                          declines<T>,                             \
+                                                          "ex2.approx, rcp.approx",                \
+                                                          3e-7,                                    \
+                                                          0}
 
-PERSISTENT(32, float);
-PERSISTENT(16, __nv_bfloat16);
+KERNEL(32, float);
+KERNEL(16, __nv_bfloat16);
 
 /* ---- template_d: compile-time slots and width, to measure what run-time sizes cost ---- */
 
-static int forward_fixed(const recurrence &r)
+typedef __nv_bfloat16 bf16;
+
+static int forward_fixed(const struct call *f)
 {
-    return launch_fixed<forward_pass>(r);
+    return forward_by<bf16>(f->context, recurrence_in<bf16>(f, FORWARD),
+                            launch_fixed<forward_pass>);
 }
 
-static const char *fixed_declines(const recurrence &r)
+static int backward_fixed(const struct call *f)
 {
-    const char *why = declines<__nv_bfloat16>(r);
-    if (!why && (r.D != FIXED_WIDTH || r.N != FIXED_SLOTS))
+    return launch_backward_fixed(f->context, recurrence_in<bf16>(f, BACKWARD));
+}
+
+static const char *fixed_declines(const struct call *f)
+{
+    const char *why = declines<bf16>(f);
+    if (!why && (DIM(f, 'D') != FIXED_WIDTH || DIM(f, 'N') != FIXED_SLOTS))
         why = "only for dim = " NUMBER(FIXED_WIDTH) " and slots = " NUMBER(
             FIXED_SLOTS) ", to measure what run-time sizes cost";
     return why;
 }
 
-const recurrence_kernel dual_template_d16 = {
-    "template_d",
-    "persistent, with slots and width known to the compiler",
-    {forward<__nv_bfloat16, forward_fixed>, launch_backward_fixed},
-    work<__nv_bfloat16>,
-    fixed_declines,
-    "ex2.approx, rcp.approx",
-    3e-7};
+extern "C" const struct impl dual_template_d16 = {TEMPLATE_D,
+                                                  {forward_fixed, backward_fixed},
+                                                  work<bf16>,
+                                                  fixed_declines,
+                                                  "ex2.approx, rcp.approx",
+                                                  3e-7,
+                                                  0};
 
 }    // namespace dual

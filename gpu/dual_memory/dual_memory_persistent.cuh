@@ -61,44 +61,45 @@ run_roles(recurrence &r, const shape &given, unsigned char *smem, const COLUMN_R
 
 typedef void clusters_kernel(recurrence, shape);
 
-static void prepare_shape(cluster_launch *to, const shape &s, int64_t clusters)
+static void prepare_shape(struct context *on, cluster_launch *to, const shape &s, int64_t clusters)
 {
-    cluster_launch_init(to, clusters, s.cluster, threads_of(s), s.bytes);
+    cluster_launch_init(on, to, clusters, s.cluster, threads_of(s), s.bytes);
 }
 
 /* Sets the kernel's limits of shared memory and cluster size; *clusters: how many can be active. */
-static cudaError_t prepare(clusters_kernel *kernel, const shape &s, int *clusters)
+static cudaError_t prepare(struct context *on, clusters_kernel *kernel, const shape &s,
+                           int *clusters)
 {
     cluster_launch l;
 
     *clusters = 0;
-    prepare_shape(&l, s, 1);
+    prepare_shape(on, &l, s, 1);
     CUDA(allow_smem(kernel, s.bytes));
     if (s.cluster > 8)
         CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
     if (s.cluster > 1)
         return cudaOccupancyMaxActiveClusters(clusters, kernel, &l.config);
-    *clusters = gpu_limits()->sms;
+    *clusters = on->limits.sms;
     return cudaSuccess;
 }
 
-static int max_cluster_blocks(void)
+static int max_cluster_blocks(struct context *on)
 {
-    return cluster_max() > 1 ? MAX_CLUSTER_BLOCKS : 1;
+    return cluster_max(on) > 1 ? MAX_CLUSTER_BLOCKS : 1;
 }
 
 /* The smallest cluster whose registers hold the weights, else the smallest whose registers and
  * shared memory hold them; cluster is 0 if there is none.  (Where clusters exist, there are at
  * least two blocks: one block alone cannot broadcast.) */
 template <typename PASS>
-static shape smallest_shape(int D)
+static shape smallest_shape(struct context *on, int D)
 {
-    const int max_cluster = max_cluster_blocks();
+    const int max_cluster = max_cluster_blocks(on);
     shape found = {};
 
     for (int cluster = max_cluster > 1 ? 2 : 1; cluster <= max_cluster; cluster *= 2) {
         const shape s = shape_of<PASS>(D, cluster);
-        if (s.warps > MAX_COLUMN_WARPS || s.bytes > (int)gpu_limits()->smem)
+        if (s.warps > MAX_COLUMN_WARPS || s.bytes > (int)on->limits.smem)
             continue;
         if (2 * s.slabs <= held_count<PASS>())
             return s;
@@ -111,21 +112,21 @@ static shape smallest_shape(int D)
 /* Launches with four sequences per cluster (ONE) if all clusters can be active at once; else with
  * eight (TWO), if they fit. */
 template <typename ONE, typename TWO>
-static int launch_clusters(const recurrence &r)
+static int launch_clusters(struct context *on, const recurrence &r)
 {
-    shape s = smallest_shape<ONE>(r.D);
-    const shape eight = smallest_shape<TWO>(r.D);
+    shape s = smallest_shape<ONE>(on, r.D);
+    const shape eight = smallest_shape<TWO>(on, r.D);
     clusters_kernel *kernel = ONE::kernel;
     int64_t clusters = ceil_div(r.batch, 4);
     cluster_launch l;
     int max_active;
 
-    CUDA(prepare(kernel, s, &max_active));
+    CUDA(prepare(on, kernel, s, &max_active));
     if (clusters > max_active && eight.cluster && TWO::QUADS == 2) {
         s = eight, kernel = TWO::kernel, clusters = ceil_div(r.batch, 8);
-        CUDA(prepare(kernel, s, &max_active));
+        CUDA(prepare(on, kernel, s, &max_active));
     }
-    prepare_shape(&l, s, clusters);
+    prepare_shape(on, &l, s, clusters);
     return cudaLaunchKernelEx(&l.config, kernel, r, s);
 }
 
@@ -135,12 +136,15 @@ static constexpr int max_quads(int slots)
     return slots <= 16 ? 2 : 1;
 }
 
+typedef int launching(struct context *on, const recurrence &r);
+
 /* The kernels of a pass. */
 template <template <typename, int, int, int> class PASS, typename T>
-static int launch_pass(const recurrence &r)
+static int launch_pass(struct context *on, const recurrence &r)
 {
     return with_slots(r.N, [&](auto n) {
-        return launch_clusters<PASS<T, n.value, 1, 0>, PASS<T, n.value, max_quads(n.value), 0>>(r);
+        return launch_clusters<PASS<T, n.value, 1, 0>, PASS<T, n.value, max_quads(n.value), 0>>(on,
+                                                                                                r);
     });
 }
 
@@ -149,35 +153,35 @@ static int launch_pass(const recurrence &r)
 #define FIXED_SLOTS 16
 
 template <template <typename, int, int, int> class PASS>
-static int launch_fixed(const recurrence &r)
+static int launch_fixed(struct context *on, const recurrence &r)
 {
     return launch_clusters<PASS<__nv_bfloat16, FIXED_SLOTS, 1, FIXED_WIDTH>,
                            PASS<__nv_bfloat16, FIXED_SLOTS, max_quads(FIXED_SLOTS), FIXED_WIDTH>>(
-        r);
+        on, r);
 }
 
 template <template <typename, int, int, int> class PASS, typename T>
-static const char *pass_declines(const recurrence &r)
+static const char *pass_declines(struct context *on, const recurrence &r)
 {
-    static char why[160];
-    const auto smallest = [&](auto n) { return smallest_shape<PASS<T, n.value, 1, 0>>(r.D); };
+    static thread_local char why[160];
+    const auto smallest = [&](auto n) { return smallest_shape<PASS<T, n.value, 1, 0>>(on, r.D); };
     const shape s = r.D > 4096 ? shape{} : with_slots(r.N, smallest);
     if (s.cluster)
         return NULL;
     snprintf(why, sizeof why,
              "dim %d with %d slots: weights and tape are more than a cluster of %d blocks can hold",
-             r.D, r.N, max_cluster_blocks());
+             r.D, r.N, max_cluster_blocks(on));
     return why;
 }
 
 /* The backward pass (dual_memory_persistent_back.cu), also with compile-time sizes. */
 template <typename T>
-int launch_backward(const recurrence &r);
-int launch_backward_fixed(const recurrence &r);
+int launch_backward(struct context *on, const recurrence &r);
+int launch_backward_fixed(struct context *on, const recurrence &r);
 template <typename T>
-size_t backward_work(const recurrence &r);
+size_t backward_work(struct context *on, const recurrence &r);
 template <typename T>
-const char *backward_declines(const recurrence &r);
+const char *backward_declines(struct context *on, const recurrence &r);
 
 }    // namespace dual
 

@@ -587,11 +587,12 @@ __global__ void __launch_bounds__(MAX_THREADS, 1) backward_persistent(recurrence
 /* The workspace: transposed weights, then K + 1 tapes, for the maximum clusters and columns of any
  * launch. */
 template <typename T>
-size_t backward_work(const recurrence &r)
+size_t backward_work(struct context *on, const recurrence &r)
 {
     const auto columns = [&](auto n) {
-        const shape four = smallest_shape<backward_pass<T, n.value, 1, 0>>(r.D);
-        const shape eight = smallest_shape<backward_pass<T, n.value, max_quads(n.value), 0>>(r.D);
+        const shape four = smallest_shape<backward_pass<T, n.value, 1, 0>>(on, r.D);
+        const shape eight =
+            smallest_shape<backward_pass<T, n.value, max_quads(n.value), 0>>(on, r.D);
         return (int64_t)n.value *
                std::max(four.cluster * four.block_columns, eight.cluster * eight.block_columns);
     };
@@ -600,35 +601,35 @@ size_t backward_work(const recurrence &r)
 }
 
 template <typename T>
-static int with_transposed(const recurrence &given, int launch(const recurrence &))
+static int with_transposed(struct context *on, const recurrence &given, launching *launch)
 {
     recurrence r = given;
-    const int e = pack_weights<T>(&r, true);
+    const int e = pack_weights<T>(on, &r, true);
     r.work = (char *)r.work + aligned(packed_bytes<T>(r));
-    return e ? e : launch(r);
+    return e ? e : launch(on, r);
 }
 
 template <typename T>
-int launch_backward(const recurrence &r)
+int launch_backward(struct context *on, const recurrence &r)
 {
-    return with_transposed<T>(r, launch_pass<backward_pass, T>);
+    return with_transposed<T>(on, r, launch_pass<backward_pass, T>);
 }
 
-int launch_backward_fixed(const recurrence &r)
+int launch_backward_fixed(struct context *on, const recurrence &r)
 {
-    return with_transposed<__nv_bfloat16>(r, launch_fixed<backward_pass>);
+    return with_transposed<__nv_bfloat16>(on, r, launch_fixed<backward_pass>);
 }
 
 template <typename T>
-const char *backward_declines(const recurrence &r)
+const char *backward_declines(struct context *on, const recurrence &r)
 {
-    return pass_declines<backward_pass, T>(r);
+    return pass_declines<backward_pass, T>(on, r);
 }
 
 #define BACKWARD_OF(T)                                                                             \
-    template size_t backward_work<T>(const recurrence &r);                                         \
-    template int launch_backward<T>(const recurrence &r);                                          \
-    template const char *backward_declines<T>(const recurrence &r)
+    template size_t backward_work<T>(struct context *, const recurrence &r);                       \
+    template int launch_backward<T>(struct context *, const recurrence &r);                        \
+    template const char *backward_declines<T>(struct context *, const recurrence &r)
 
 BACKWARD_OF(float);
 BACKWARD_OF(__nv_bfloat16);

@@ -61,8 +61,9 @@ static size_t lay_out(const recurrence &r, enum pass p, void *at, workspace<T> *
 }
 
 template <typename T>
-static size_t work(const recurrence &r, enum pass p)
+static size_t work(const struct call *f, enum pass p)
 {
+    const recurrence r = recurrence_of(f);
     workspace<T> w;
     return lay_out(r, p, NULL, &w);
 }
@@ -447,11 +448,12 @@ __global__ void __launch_bounds__(THREADS) end_backward(recurrence r, workspace<
 
 /* Multiplies the operand (all h, dv or dp) by W, in the forward pass by W^T. */
 template <typename T>
-static int multiply(const recurrence &r, const workspace<T> &w, const void *W, bool transposed)
+static int multiply(struct context *on, const recurrence &r, const workspace<T> &w, const void *W,
+                    bool transposed)
 {
     const matrix<T> left = {w.operand, split_count<T>() * r.batch, r.D, false};
     const matrix<T> right = {(const T *)W, r.D, r.D, transposed};
-    return product(left, right, 0, w.product);
+    return product(on, left, right, 0, w.product);
 }
 
 /* The bytes of a row of D in dynamic shared memory; above 48 KiB the kernel's limit must be
@@ -468,7 +470,7 @@ static unsigned blocks_for(T n)
 }
 
 template <typename T, int SLOTS>
-static int forward_slots(const recurrence &r)
+static int forward_slots(struct context *on, const recurrence &r)
 {
     workspace<T> w;
     const size_t row = row_bytes(r);
@@ -476,45 +478,46 @@ static int forward_slots(const recurrence &r)
 
     lay_out(r, FORWARD, r.work, &w);
     CUDA(allow_smem(write_tape<T, SLOTS>, row));
-    begin_forward<T><<<blocks_for(r.batch * r.M), THREADS, 0, gpu_stream()>>>(r, w);
+    begin_forward<T><<<blocks_for(r.batch * r.M), THREADS, 0, on->stream>>>(r, w);
     CUDA(cudaGetLastError());
     for (int64_t t = 0; !e && t < r.steps; t++) {
-        e = multiply(r, w, r.W_h, true);
+        e = multiply(on, r, w, r.W_h, true);
         if (e)
             break;
-        update_hidden<T, SLOTS><<<r.batch, THREADS, 0, gpu_stream()>>>(r, w, t);
+        update_hidden<T, SLOTS><<<r.batch, THREADS, 0, on->stream>>>(r, w, t);
         CUDA(cudaGetLastError());
-        e = multiply(r, w, r.W_write, true);
+        e = multiply(on, r, w, r.W_write, true);
         if (e)
             break;
-        write_tape<T, SLOTS><<<r.batch, THREADS, row, gpu_stream()>>>(r, w, t);
+        write_tape<T, SLOTS><<<r.batch, THREADS, row, on->stream>>>(r, w, t);
         CUDA(cudaGetLastError());
     }
     return e;
 }
 
 template <typename T>
-static int forward(const recurrence &r)
+static int forward(const struct call *f)
 {
-    return with_slots(r.N, [&](auto n) { return forward_slots<T, n.value>(r); });
+    const recurrence r = recurrence_in<T>(f, FORWARD);
+    return with_slots(r.N, [&](auto n) { return forward_slots<T, n.value>(f->context, r); });
 }
 
 /* Backward through step t, whose tape has been replayed. */
 template <typename T, int SLOTS>
-static int step_back(const recurrence &r, const workspace<T> &w, int64_t t)
+static int step_back(struct context *on, const recurrence &r, const workspace<T> &w, int64_t t)
 {
-    write_tape_back<T, SLOTS><<<r.batch, THREADS, 0, gpu_stream()>>>(r, w, t);
+    write_tape_back<T, SLOTS><<<r.batch, THREADS, 0, on->stream>>>(r, w, t);
     CUDA(cudaGetLastError());
-    const int e = multiply(r, w, r.W_write, false);
+    const int e = multiply(on, r, w, r.W_write, false);
     if (e)
         return e;
-    update_hidden_back<T, SLOTS><<<r.batch, THREADS, row_bytes(r), gpu_stream()>>>(r, w, t);
+    update_hidden_back<T, SLOTS><<<r.batch, THREADS, row_bytes(r), on->stream>>>(r, w, t);
     CUDA(cudaGetLastError());
-    return multiply(r, w, r.W_h, false);
+    return multiply(on, r, w, r.W_h, false);
 }
 
 template <typename T, int SLOTS>
-static int backward_slots(const recurrence &r)
+static int backward_slots(struct context *on, const recurrence &r)
 {
     const unsigned blocks = blocks_for(r.batch * r.M);
     workspace<T> w;
@@ -522,51 +525,46 @@ static int backward_slots(const recurrence &r)
 
     lay_out(r, BACKWARD, r.work, &w);
     CUDA(allow_smem(update_hidden_back<T, SLOTS>, row_bytes(r)));
-    begin_backward<<<blocks, THREADS, 0, gpu_stream()>>>(r);
+    begin_backward<<<blocks, THREADS, 0, on->stream>>>(r);
     CUDA(cudaGetLastError());
     for (int64_t end = r.steps, begin; !e && end > 0; end = begin) {
         begin = (end - 1) / r.K * r.K;
-        replay<T><<<blocks, THREADS, 0, gpu_stream()>>>(r, w, begin, end);
+        replay<T><<<blocks, THREADS, 0, on->stream>>>(r, w, begin, end);
         CUDA(cudaGetLastError());
         for (int64_t t = end - 1; !e && t >= begin; t--)
-            e = step_back<T, SLOTS>(r, w, t);
+            e = step_back<T, SLOTS>(on, r, w, t);
     }
     if (e)
         return e;
-    end_backward<T><<<blocks_for(w.BD), THREADS, 0, gpu_stream()>>>(r, w);
+    end_backward<T><<<blocks_for(w.BD), THREADS, 0, on->stream>>>(r, w);
     return cudaGetLastError();
 }
 
 template <typename T>
-static int backward(const recurrence &r)
+static int backward(const struct call *f)
 {
-    return with_slots(r.N, [&](auto n) { return backward_slots<T, n.value>(r); });
+    const recurrence r = recurrence_in<T>(f, BACKWARD);
+    return with_slots(r.N, [&](auto n) { return backward_slots<T, n.value>(f->context, r); });
 }
 
 /* ---- the kernel ---- */
 
 enum { MAX_WIDTH = 49152 };
 
-static const char *declines(const recurrence &r)
+static const char *declines(const struct call *f)
 {
-    if (r.N > MAX_SLOTS)
+    if (DIM(f, 'N') > MAX_SLOTS)
         return "slots beyond 64";
-    if (r.D > MAX_WIDTH)
+    if (DIM(f, 'D') > MAX_WIDTH)
         return "dim beyond 49152: a row does not fit into shared memory";
     return NULL;
 }
 
-#define STEPS(bits, T)                                                                             \
-    const recurrence_kernel dual_steps##bits = {                                                   \
-        "steps",                                                                                   \
-        "four launches per step, products by cuBLAS; one block per sequence",                      \
-        {forward<T>, backward<T>},                                                                 \
-        work<T>,                                                                                   \
-        declines,                                                                                  \
-        "ex2.approx, rcp.approx",                                                                  \
-        3e-7}
+#define KERNEL(bits, T)                                                                            \
+    extern "C" const struct impl dual_steps##bits = {                                              \
+        STEPS, {forward<T>, backward<T>}, work<T>, declines, "ex2.approx, rcp.approx", 3e-7, 0}
 
-STEPS(32, float);
-STEPS(16, __nv_bfloat16);
+KERNEL(32, float);
+KERNEL(16, __nv_bfloat16);
 
 }    // namespace dual

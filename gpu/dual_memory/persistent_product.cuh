@@ -34,7 +34,7 @@ static size_t packed_bytes(const recurrence &r)
 /* Copies W_write and W_h, or their transposes, with this leading dimension to the start of the
  * workspace; the recurrence then refers to the copies. */
 template <typename T>
-int pack_weights(recurrence *r, bool transposed);
+int pack_weights(struct context *on, recurrence *r, bool transposed);
 
 /* Loads a lane's 16 bytes of its row of two matrices, per slab, in the order of mma's A fragments:
  * 4 bytes of one matrix and 4 of the other alternate.  Paired: for half of the slabs, 4 bytes of

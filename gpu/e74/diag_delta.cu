@@ -54,8 +54,8 @@ template <typename T>
 static int forward(const struct call *f)
 {
     int64_t N = DIM(f, 'N'), cells = DIM(f, 'B') * N;
-    forward_kernel<T><<<ceil_div(cells, BLOCK), BLOCK, 0, gpu_stream()>>>(*ARGS(f, diag_delta),
-                                                                          DIM(f, 'T'), N, cells);
+    forward_kernel<T><<<ceil_div(cells, BLOCK), BLOCK, 0, gpu_stream(f)>>>(*ARGS(f, diag_delta),
+                                                                           DIM(f, 'T'), N, cells);
     return cudaGetLastError();
 }
 
@@ -63,7 +63,7 @@ template <typename T>
 static int backward(const struct call *f)
 {
     int64_t N = DIM(f, 'N'), cells = DIM(f, 'B') * N;
-    backward_kernel<T><<<ceil_div(cells, BLOCK), BLOCK, 0, gpu_stream()>>>(
+    backward_kernel<T><<<ceil_div(cells, BLOCK), BLOCK, 0, gpu_stream(f)>>>(
         *ARGS(f, diag_delta), *GRADS(f, diag_delta), DIM(f, 'T'), N, cells);
     return cudaGetLastError();
 }

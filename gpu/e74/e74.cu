@@ -71,8 +71,8 @@ static int project_z(const struct call *f, const matrix<T> &x, const matrix<T> &
 {
     const struct e74 *a = ARGS(f, e74);
 
-    int e = spread_bias((T *)a->z, (const T *)a->b_z, x.rows, Wt.columns);
-    return e ? e : product(x, Wt, 1, (T *)a->z);
+    int e = spread_bias(f->context, (T *)a->z, (const T *)a->b_z, x.rows, Wt.columns);
+    return e ? e : product(f->context, x, Wt, 1, (T *)a->z);
 }
 
 template <typename T>
@@ -89,7 +89,7 @@ static int forward(const struct call *f)
         to[i] = (T *)all.p[i];
     }
     int z = a->z != NULL;
-    int e = products(all.n - z, x, Wt, 0, to, (product_pointers *)f->work);
+    int e = products(f->context, all.n - z, x, Wt, 0, to, (product_pointers *)f->work);
     if (!e && z)
         e = project_z(f, x, Wt[all.n - 1]);
     if (e)
@@ -136,23 +136,23 @@ static int backward(const struct call *f)
     const call c = cell_within(f, each, work + l.cell);
     int e = call_pass(&c, BACKWARD);
     if (!e)
-        e = concatenate(dp, {all.n, {all.p[0], all.p[1], all.p[2], all.p[3]}}, M, P);
+        e = concatenate(f->context, dp, {all.n, {all.p[0], all.p[1], all.p[2], all.p[3]}}, M, P);
     if (e)
         return e;
-    stack_weights<T><<<grid_of(P * D, all.n), BLOCK, 0, gpu_stream()>>>(W, all, P * D);
+    stack_weights<T><<<grid_of(P * D, all.n), BLOCK, 0, gpu_stream(f)>>>(W, all, P * D);
     CUDA(cudaGetLastError());
     int64_t nP = all.n * P;
     matrix<T> dp_all = {dp, M, nP, false}, dpt = {dp, nP, M, true}, W_all = {W, nP, D, false};
     matrix<T> x = {(const T *)a->x, M, D, false};
-    e = product(dp_all, W_all, 0, (T *)g->x);
+    e = product(f->context, dp_all, W_all, 0, (T *)g->x);
     if (!e)
-        e = product(dpt, x, 0, dW);
+        e = product(f->context, dpt, x, 0, dW);
     if (e)
         return e;
-    unstack_gradients<<<grid_of(P * D, all.n), BLOCK, 0, gpu_stream()>>>(all, dW, P * D);
+    unstack_gradients<<<grid_of(P * D, all.n), BLOCK, 0, gpu_stream(f)>>>(all, dW, P * D);
     CUDA(cudaGetLastError());
-    return g->b_z ? column_sums((float *)g->b_z, (float *)(work + l.sums), (const T *)each[3],
-                                (const T *)NULL, M, P)
+    return g->b_z ? column_sums(f->context, (float *)g->b_z, (float *)(work + l.sums),
+                                (const T *)each[3], (const T *)NULL, M, P)
                   : 0;
 }
 
@@ -175,7 +175,7 @@ static const char *declines(const struct call *f)
 /* Defines the layer's kernel around a kernel of the cell, with the same name. */
 #define LAYER(bits, T, cell)                                                                       \
     static const struct impl cell##_layer##bits = {                                                \
-        cell##bits.name,                                                                           \
+        #cell,                                                                                     \
         "cuBLAS products around e74_cell's kernel of this name",                                   \
         {forward<T>, backward<T>},                                                                 \
         work<T>,                                                                                   \
@@ -184,22 +184,22 @@ static const char *declines(const struct call *f)
         0,                                                                                         \
         0,                                                                                         \
         link,                                                                                      \
-        &cell##bits}
+        &e74_##cell##bits}
 
-LAYER(16, __nv_bfloat16, e74_split);
-LAYER(16, __nv_bfloat16, e74_chunked);
-LAYER(32, float, e74_narrow);
-LAYER(16, __nv_bfloat16, e74_narrow);
-LAYER(32, float, e74_norms);
-LAYER(16, __nv_bfloat16, e74_norms);
-LAYER(32, float, e74_rows);
-LAYER(16, __nv_bfloat16, e74_rows);
-LAYER(32, float, e74_diagonal);
-LAYER(16, __nv_bfloat16, e74_diagonal);
-LAYER(32, float, e74_plain);
-LAYER(16, __nv_bfloat16, e74_plain);
+LAYER(16, __nv_bfloat16, split);
+LAYER(16, __nv_bfloat16, chunked);
+LAYER(32, float, narrow);
+LAYER(16, __nv_bfloat16, narrow);
+LAYER(32, float, norms);
+LAYER(16, __nv_bfloat16, norms);
+LAYER(32, float, rows);
+LAYER(16, __nv_bfloat16, rows);
+LAYER(32, float, diagonal);
+LAYER(16, __nv_bfloat16, diagonal);
+LAYER(32, float, plain);
+LAYER(16, __nv_bfloat16, plain);
 
-GPU_KERNEL_LIST(e74, 32, &e74_narrow_layer32, &e74_norms_layer32, &e74_rows_layer32,
-                &e74_diagonal_layer32, &e74_plain_layer32);
-GPU_KERNEL_LIST(e74, 16, &e74_split_layer16, &e74_chunked_layer16, &e74_narrow_layer16,
-                &e74_norms_layer16, &e74_rows_layer16, &e74_diagonal_layer16, &e74_plain_layer16);
+GPU_KERNEL_LIST(e74, 32, &narrow_layer32, &norms_layer32, &rows_layer32, &diagonal_layer32,
+                &plain_layer32);
+GPU_KERNEL_LIST(e74, 16, &split_layer16, &chunked_layer16, &narrow_layer16, &norms_layer16,
+                &rows_layer16, &diagonal_layer16, &plain_layer16);

@@ -403,15 +403,15 @@ static size_t state_bytes(const cell_call &c)
     return arena_bytes<alloc_vectors>(c, false) + c.M * sizeof(float);
 }
 
-static bool state_fits(const cell_call &c)
+static bool state_fits(struct context *on, const cell_call &c)
 {
-    return state_bytes(c) <= gpu_limits()->smem;
+    return state_bytes(c) <= on->limits.smem;
 }
 
-static int64_t block_work(const cell_call &c, enum pass p)
+static int64_t block_work(struct context *on, const cell_call &c, enum pass p)
 {
     if (p == FORWARD)
-        return state_fits(c) ? 0 : c.M;
+        return state_fits(on, c) ? 0 : c.M;
     return (c.K + 2) * c.M + c.K * c.N + c.K;
 }
 
@@ -423,7 +423,8 @@ static int64_t parts(const cell_call &c)
 static size_t work(const struct call *f, enum pass p)
 {
     cell_call c = cell_call_of(f);
-    return sizeof(float) * ((p == BACKWARD ? parts(c) : 0) + blocks(c) * block_work(c, p));
+    return sizeof(float) *
+           ((p == BACKWARD ? parts(c) : 0) + blocks(c) * block_work(f->context, c, p));
 }
 
 template <typename T>
@@ -431,12 +432,12 @@ static int forward(const struct call *f)
 {
     cell_call c = cell_call_of(f);
 
-    c.state_shared = state_fits(c);
+    c.state_shared = state_fits(f->context, c);
     c.work = (float *)f->work;
-    c.work_each = block_work(c, FORWARD);
+    c.work_each = block_work(f->context, c, FORWARD);
     const size_t shared = c.state_shared ? state_bytes(c) : arena_bytes<alloc_vectors>(c, false);
     CUDA(allow_smem(forward_kernel<T>, shared));
-    forward_kernel<T><<<blocks(c), THREADS, shared, gpu_stream()>>>(c);
+    forward_kernel<T><<<blocks(c), THREADS, shared, gpu_stream(f)>>>(c);
     return cudaGetLastError();
 }
 
@@ -448,12 +449,12 @@ static int backward(const struct call *f)
 
     c.W_r_parts = (float *)f->work;
     c.work = c.W_r_parts + parts(c);
-    c.work_each = block_work(c, BACKWARD);
+    c.work_each = block_work(f->context, c, BACKWARD);
     CUDA(allow_smem(backward_kernel<T>, shared));
-    backward_kernel<T><<<blocks(c), THREADS, shared, gpu_stream()>>>(c);
+    backward_kernel<T><<<blocks(c), THREADS, shared, gpu_stream(f)>>>(c);
     CUDA(cudaGetLastError());
     if (c.lowrank) {
-        sum_parts<<<ceil_div(c.H * c.M, THREADS), THREADS, 0, gpu_stream()>>>(
+        sum_parts<<<ceil_div(c.H * c.M, THREADS), THREADS, 0, gpu_stream(f)>>>(
             c.W_r_parts, c.dW_r, c.H * c.M, c.BH / c.H);
         CUDA(cudaGetLastError());
     }

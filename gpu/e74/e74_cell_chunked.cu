@@ -500,24 +500,24 @@ plan e74_chunked::chunked_plan(const struct call *f, enum pass pass, size_t *byt
     p.c = cell_call_of(f);
     p.chunks = p.chunks_per_split = (int)ceil_div(p.c.T, CHUNK);
     p.splits = 1;
-    p.target_blocks = gpu_limits()->scan_blocks;
+    p.target_blocks = gpu_limits(f)->scan_blocks;
     p.checkpoints_per_chunk = (int)(CHUNK / p.c.K);
     *bytes = divide(&p, pass, f->choice[E74_PROJ] == E74_TIED_KVQ, (char *)f->work);
     return p;
 }
 
 template <int N>
-static cudaError_t launch_factor(const plan &p)
+static cudaError_t launch_factor(struct context *on, const plan &p)
 {
     const int shared = arena_bytes<alloc_factor<N>>(p);
     CUDA(allow_smem(factor<N>, shared));
-    factor<N><<<p.chunks * p.c.BH, THREADS, shared, gpu_stream()>>>(p);
+    factor<N><<<p.chunks * p.c.BH, THREADS, shared, on->stream>>>(p);
     return cudaGetLastError();
 }
 
-cudaError_t e74_chunked::chunked_factor(const plan &p)
+cudaError_t e74_chunked::chunked_factor(struct context *on, const plan &p)
 {
-    return p.c.N <= 64 ? launch_factor<64>(p) : launch_factor<128>(p);
+    return p.c.N <= 64 ? launch_factor<64>(on, p) : launch_factor<128>(on, p);
 }
 
 struct forward_scan {
@@ -529,9 +529,9 @@ struct forward_scan {
     }
 };
 
-cudaError_t e74_chunked::chunked_scan_forward(const plan &p)
+cudaError_t e74_chunked::chunked_scan_forward(struct context *on, const plan &p)
 {
-    return scan<forward_scan>(p);
+    return scan<forward_scan>(on, p);
 }
 
 static int forward(const struct call *f)
@@ -540,22 +540,22 @@ static int forward(const struct call *f)
     plan p = chunked_plan(f, FORWARD, &bytes);
     p.starts = p.c.first;
     p.end = p.c.last;
-    CUDA(chunked_factor(p));
-    return chunked_scan_forward(p);
+    CUDA(chunked_factor(f->context, p));
+    return chunked_scan_forward(f->context, p);
 }
 
 static int backward(const struct call *f)
 {
     size_t bytes;
     plan p = chunked_plan(f, BACKWARD, &bytes);
-    CUDA(chunked_factor(p));
+    CUDA(chunked_factor(f->context, p));
     p.starts = p.c.first;
     if (p.states)
-        CUDA(chunked_scan_forward(p));
+        CUDA(chunked_scan_forward(f->context, p));
     p.starts = p.c.dlast;
     p.end = p.c.dfirst;
-    CUDA(chunked_scan_backward(p));
-    return chunked_finish(p);
+    CUDA(chunked_scan_backward(f->context, p));
+    return chunked_finish(f->context, p);
 }
 
 static size_t work(const struct call *f, enum pass pass)

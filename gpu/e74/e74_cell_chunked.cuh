@@ -627,19 +627,19 @@ static __device__ __forceinline__ void mask_triangle(float (*sum)[4], int m, int
 /* ---- launches ---- */
 
 /* All kernels of a pass but the first, factor(), use programmatic dependent launch. */
-static inline cudaError_t launch(void (*kernel)(plan), const plan &p, int64_t blocks, int threads,
-                                 int shared)
+static inline cudaError_t launch(struct context *on, void (*kernel)(plan), const plan &p,
+                                 int64_t blocks, int threads, int shared)
 {
     CUDA(allow_smem(kernel, shared));
-    return launch_pdl(kernel, (unsigned)blocks, threads, shared, p);
+    return launch_pdl(on, kernel, (unsigned)blocks, threads, shared, p);
 }
 
 /* Does a block of SLICE rows fit into shared memory? */
 template <int N, int SLICE>
-static bool fits(plan p, enum pass pass)
+static bool fits(struct context *on, plan p, enum pass pass)
 {
     p.stages = 2;
-    return (size_t)arena_bytes<alloc_scan<N, SLICE>>(p, pass) <= gpu_limits()->smem;
+    return (size_t)arena_bytes<alloc_scan<N, SLICE>>(p, pass) <= on->limits.smem;
 }
 
 /* States that the grid scans in parallel. */
@@ -650,47 +650,48 @@ static inline int64_t parallel_states(const plan &p)
 
 /* SCAN has the members `pass` and kernel<N, SLICE>(). */
 template <typename SCAN, int N, int SLICE>
-static cudaError_t scan(plan p)
+static cudaError_t scan(struct context *on, plan p)
 {
     const enum pass pass = SCAN::pass; /* a copy: a reference would odr-use the member */
     p.slices = (int)ceil_div(p.c.N, SLICE);
     const int64_t blocks = parallel_states(p) * p.slices;
-    const size_t max_smem = blocks > gpu_limits()->scan_blocks && min_blocks(N, SLICE) > 1
-                                ? gpu_limits()->smem_two
-                                : gpu_limits()->smem;
+    const size_t max_smem = blocks > on->limits.scan_blocks && min_blocks(N, SLICE) > 1
+                                ? on->limits.smem_two
+                                : on->limits.smem;
     p.stages = STAGES_MAX;
     if ((size_t)arena_bytes<alloc_scan<N, SLICE>>(p, pass) > max_smem)
         p.stages = 2;
-    return launch(SCAN::template kernel<N, SLICE>(), p, blocks, 2 * shape<N, SLICE>::GROUP_THREADS,
-                  arena_bytes<alloc_scan<N, SLICE>>(p, pass));
+    return launch(on, SCAN::template kernel<N, SLICE>(), p, blocks,
+                  2 * shape<N, SLICE>::GROUP_THREADS, arena_bytes<alloc_scan<N, SLICE>>(p, pass));
 }
 
 template <typename SCAN, int N>
-static cudaError_t scan(const plan &p)
+static cudaError_t scan(struct context *on, const plan &p)
 {
-    if (parallel_states(p) * ceil_div(p.c.N, 64) >= p.target_blocks && fits<N, 64>(p, SCAN::pass))
-        return scan<SCAN, N, 64>(p);
+    if (parallel_states(p) * ceil_div(p.c.N, 64) >= p.target_blocks &&
+        fits<N, 64>(on, p, SCAN::pass))
+        return scan<SCAN, N, 64>(on, p);
     if (parallel_states(p) * ceil_div(p.c.N, 32) >= p.target_blocks)
-        return scan<SCAN, N, 32>(p);
-    return scan<SCAN, N, 16>(p);
+        return scan<SCAN, N, 32>(on, p);
+    return scan<SCAN, N, 16>(on, p);
 }
 
 template <typename SCAN>
-static cudaError_t scan(const plan &p)
+static cudaError_t scan(struct context *on, const plan &p)
 {
-    return p.c.N <= 64 ? scan<SCAN, 64>(p) : scan<SCAN, 128>(p);
+    return p.c.N <= 64 ? scan<SCAN, 64>(on, p) : scan<SCAN, 128>(on, p);
 }
 
 /* In e74_cell_chunked.cu: the plan of a call as one split, initial states not set, and
  * the bytes of its workspace; why it declines, or NULL; and the kernels. */
 plan chunked_plan(const struct call *f, enum pass pass, size_t *bytes);
 const char *chunked_declines(const struct call *f);
-cudaError_t chunked_factor(const plan &p);
-cudaError_t chunked_scan_forward(const plan &p);
+cudaError_t chunked_factor(struct context *on, const plan &p);
+cudaError_t chunked_scan_forward(struct context *on, const plan &p);
 
 /* In e74_cell_chunked_back.cu. */
-cudaError_t chunked_scan_backward(const plan &p);
-cudaError_t chunked_finish(const plan &p);
+cudaError_t chunked_scan_backward(struct context *on, const plan &p);
+cudaError_t chunked_finish(struct context *on, const plan &p);
 
 } /* namespace e74_chunked */
 

@@ -585,19 +585,19 @@ struct backward_scan {
     }
 };
 
-cudaError_t e74_chunked::chunked_scan_backward(const plan &p)
+cudaError_t e74_chunked::chunked_scan_backward(struct context *on, const plan &p)
 {
-    return scan<backward_scan>(p);
+    return scan<backward_scan>(on, p);
 }
 
 template <int N>
-static cudaError_t launch_finish(const plan &p)
+static cudaError_t launch_finish(struct context *on, const plan &p)
 {
-    return launch(finish<N>, p, p.chunks * p.c.BH, finish_threads(N),
+    return launch(on, finish<N>, p, p.chunks * p.c.BH, finish_threads(N),
                   arena_bytes<alloc_finish<N>>(p));
 }
 
-cudaError_t e74_chunked::chunked_finish(const plan &p)
+cudaError_t e74_chunked::chunked_finish(struct context *on, const plan &p)
 {
-    return p.c.N <= 64 ? launch_finish<64>(p) : launch_finish<128>(p);
+    return p.c.N <= 64 ? launch_finish<64>(on, p) : launch_finish<128>(on, p);
 }

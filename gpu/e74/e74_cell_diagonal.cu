@@ -160,10 +160,10 @@ __global__ void __launch_bounds__(THREADS, sizeof(T) == 2 ? 4 : 2) forward_diago
 /* ---- launches ---- */
 
 /* Cluster size: doubled while each block has a chunk and the grid fits the GPU. */
-static int cluster_size_for(int64_t blocks, int64_t chunks)
+static int cluster_size_for(struct context *on, int64_t blocks, int64_t chunks)
 {
     int n = 1;
-    while (n < cluster_max() && 2 * n <= chunks && 2 * n * blocks <= BLOCKS_ENOUGH)
+    while (n < cluster_max(on) && 2 * n <= chunks && 2 * n * blocks <= BLOCKS_ENOUGH)
         n *= 2;
     return n;
 }
@@ -181,17 +181,17 @@ static layout layout_of(const struct call *f)
     l.parts = (int)ceil_div(c.N, BLOCK_COLUMNS);
     l.aligned = c.N % OCTET == 0;
     l.chunks = ceil_div(c.T, STEPS);
-    l.cluster = cluster_size_for(blocks_of(l), l.chunks);
+    l.cluster = cluster_size_for(f->context, blocks_of(l), l.chunks);
     return l;
 }
 
 /* The launch that stores initial states, before backward. */
-static layout initial_layout_of(const layout &l)
+static layout initial_layout_of(struct context *on, const layout &l)
 {
     layout initial = l;
     initial.only_initial = true;
     initial.cluster =
-        cluster_size_for(blocks_of(l) * ceil_div(l.c.T, l.c.K), ceil_div(l.c.K, STEPS));
+        cluster_size_for(on, blocks_of(l) * ceil_div(l.c.T, l.c.K), ceil_div(l.c.K, STEPS));
     return initial;
 }
 
@@ -219,9 +219,10 @@ static int64_t divide_workspace(layout *l, const struct call *f, float *work)
 }
 
 template <typename T>
-static cudaError_t launch_forward(const layout &l, int64_t ranges)
+static cudaError_t launch_forward(struct context *on, const layout &l, int64_t ranges)
 {
-    return launch(l.c.nonlin == E74_TANH ? forward_diagonal<T, E74_TANH>
+    return launch(on,
+                  l.c.nonlin == E74_TANH ? forward_diagonal<T, E74_TANH>
                                          : forward_diagonal<T, E74_LINEAR>,
                   l, ranges);
 }
@@ -229,7 +230,7 @@ static cudaError_t launch_forward(const layout &l, int64_t ranges)
 template <typename T>
 static int forward(const struct call *f)
 {
-    return launch_forward<T>(layout_of(f), 1);
+    return launch_forward<T>(f->context, layout_of(f), 1);
 }
 
 template <typename T>
@@ -240,8 +241,8 @@ static int backward(const struct call *f)
 
     divide_workspace(&l, f, (float *)f->work);
     if (l.initial_states)
-        CUDA(launch_forward<T>(initial_layout_of(l), ceil_div(c.T, c.K)));
-    return launch_backward<T>(l);
+        CUDA(launch_forward<T>(f->context, initial_layout_of(f->context, l), ceil_div(c.T, c.K)));
+    return launch_backward<T>(f->context, l);
 }
 
 static size_t work(const struct call *f, enum pass p)

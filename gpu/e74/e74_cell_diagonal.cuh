@@ -340,16 +340,17 @@ static inline int64_t blocks_of(const layout &l)
 }
 
 /* `ranges`: ranges of steps that are scanned in parallel. */
-static inline cudaError_t launch(void (*kernel)(layout), const layout &l, int64_t ranges)
+static inline cudaError_t launch(struct context *on, void (*kernel)(layout), const layout &l,
+                                 int64_t ranges)
 {
     cluster_launch x;
-    cluster_launch_init(&x, ranges * blocks_of(l), l.cluster, THREADS, 0);
+    cluster_launch_init(on, &x, ranges * blocks_of(l), l.cluster, THREADS, 0);
     return cudaLaunchKernelEx(&x.config, kernel, l);
 }
 
 /* The backward pass from its first states; in e74_cell_diagonal_back.cu. */
 template <typename T>
-cudaError_t launch_backward(const layout &l);
+cudaError_t launch_backward(struct context *on, const layout &l);
 
 } /* namespace e74_diagonal */
 

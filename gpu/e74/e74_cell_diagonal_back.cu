@@ -310,16 +310,18 @@ __global__ void __launch_bounds__(32 * FINISH_WARPS) finish_keys(layout l)
 /* ---- launches ---- */
 
 template <typename T>
-cudaError_t e74_diagonal::launch_backward(const layout &l)
+cudaError_t e74_diagonal::launch_backward(struct context *on, const layout &l)
 {
-    CUDA(launch(l.c.nonlin == E74_TANH ? backward_diagonal<T, E74_TANH>
+    CUDA(launch(on,
+                l.c.nonlin == E74_TANH ? backward_diagonal<T, E74_TANH>
                                        : backward_diagonal<T, E74_LINEAR>,
                 l, 1));
     if (l.parts == 1)
         return cudaSuccess;
     const int64_t blocks = ceil_div(l.c.T * l.c.BH, FINISH_WARPS);
-    finish_keys<T><<<blocks, 32 * FINISH_WARPS, 0, gpu_stream()>>>(l);
+    finish_keys<T><<<blocks, 32 * FINISH_WARPS, 0, on->stream>>>(l);
     return cudaGetLastError();
 }
-template cudaError_t e74_diagonal::launch_backward<float>(const layout &l);
-template cudaError_t e74_diagonal::launch_backward<__nv_bfloat16>(const layout &l);
+template cudaError_t e74_diagonal::launch_backward<float>(struct context *, const layout &l);
+template cudaError_t e74_diagonal::launch_backward<__nv_bfloat16>(struct context *,
+                                                                  const layout &l);

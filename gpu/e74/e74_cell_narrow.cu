@@ -90,7 +90,7 @@ static layout layout_of(const struct call *f, bool back)
     l.separate_dread = c.lowrank || c.z_inside;
     l.tied_v = f->choice[E74_PROJ] == E74_TIED_KVQ;
     l.steps = back ? STEPS_BACKWARD : STEPS_FORWARD;
-    while (l.steps > 1 && shared_bytes(l, back) > gpu_limits()->smem / (back ? 1 : 2))
+    while (l.steps > 1 && shared_bytes(l, back) > gpu_limits(f)->smem / (back ? 1 : 2))
         l.steps /= 2;
     l.steps = (int)(l.steps < c.T ? l.steps : c.T);
     l.chunks = ceil_div(c.T, l.steps);
@@ -142,13 +142,13 @@ static int64_t divide_workspace(layout *l, layout *initial, enum pass p, float *
 }
 
 template <typename T>
-static cudaError_t launch(const layout &l, bool back)
+static cudaError_t launch(struct context *on, const layout &l, bool back)
 {
     const size_t shared = shared_bytes(l, back);
     const kernel k = back ? backward_kernel<T>(l) : forward_kernel<T>(l);
 
     CUDA(allow_smem(k, shared));
-    k<<<l.chunks * l.c.BH * l.sets, l.threads, shared, gpu_stream()>>>(l);
+    k<<<l.chunks * l.c.BH * l.sets, l.threads, shared, on->stream>>>(l);
     return cudaGetLastError();
 }
 
@@ -159,8 +159,8 @@ static int forward(const struct call *f)
     int64_t unsent;
 
     divide_workspace(&l, &none, FORWARD, (float *)f->work, &unsent);
-    CUDA(cudaMemsetAsync(f->work, 0xff, unsent * sizeof(float), gpu_stream()));
-    return launch<T>(l, false);
+    CUDA(cudaMemsetAsync(f->work, 0xff, unsent * sizeof(float), gpu_stream(f)));
+    return launch<T>(f->context, l, false);
 }
 
 template <typename T>
@@ -171,15 +171,15 @@ static int backward(const struct call *f)
     int64_t unsent;
 
     divide_workspace(&l, &initial, BACKWARD, (float *)f->work, &unsent);
-    CUDA(cudaMemsetAsync(f->work, 0xff, unsent * sizeof(float), gpu_stream()));
-    int e = initial.only_initial ? launch<T>(initial, false) : 0;
+    CUDA(cudaMemsetAsync(f->work, 0xff, unsent * sizeof(float), gpu_stream(f)));
+    int e = initial.only_initial ? launch<T>(f->context, initial, false) : 0;
     if (!e)
-        e = launch<T>(l, true);
+        e = launch<T>(f->context, l, true);
     if (e || !c.lowrank)
         return e;
-    sum_chunks<<<ceil_div(2 * c.BH * c.M, THREADS), THREADS, 0, gpu_stream()>>>(l, c.dV0);
+    sum_chunks<<<ceil_div(2 * c.BH * c.M, THREADS), THREADS, 0, gpu_stream(f)>>>(l, c.dV0);
     CUDA(cudaGetLastError());
-    sum_sequences<<<ceil_div(c.H * c.M, 32), 32 * SUM_WARPS, 0, gpu_stream()>>>(l, c.dW_r);
+    sum_sequences<<<ceil_div(c.H * c.M, 32), 32 * SUM_WARPS, 0, gpu_stream(f)>>>(l, c.dW_r);
     return cudaGetLastError();
 }
 
@@ -206,7 +206,7 @@ static const char *declines(const struct call *f)
     const layout l = layout_of(f, true);
     if (l.scan_threads > THREADS_MAX)
         return l.lanes == 1 ? "n_state beyond 512" : "n_state beyond 256 where rank is beyond 8";
-    if (shared_bytes(l, true) > gpu_limits()->smem)
+    if (shared_bytes(l, true) > gpu_limits(f)->smem)
         return "a state and the operands of a step do not fit shared memory";
     if (l.chunks * l.c.BH * l.sets > 0x7fffffff)
         return "more chunks of sequences than a grid has blocks";

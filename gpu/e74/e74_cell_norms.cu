@@ -126,12 +126,12 @@ static layout layout_of(const struct call *f, enum pass pass)
     set_record_sizes(&l, BACKWARD);
     for (l.run = RUN_MAX; l.run > RUN_MIN; l.run /= 2)
         if (l.run * ELEMENTS_PER_STEP <= c.M &&
-            (size_t)chain_back_smem_of(l, NULL).bytes <= gpu_limits()->smem)
+            (size_t)chain_back_smem_of(l, NULL).bytes <= gpu_limits(f)->smem)
             break;
     set_record_sizes(&l, pass);
 
     /* The minimum number of chains, one per SM, may exceed the limits of the workspace. */
-    const struct limits &device = *gpu_limits();
+    const struct limits &device = *gpu_limits(f);
     const int64_t count_min = clamp_to(device.sms, 1, c.BH),
                   step_floats = l.input_floats + l.result_floats;
     l.K = c.kept == KEPT_F32 ? std::lcm(c.K, (int64_t)l.run) : c.K;
@@ -175,34 +175,36 @@ static int64_t divide_workspace(layout *l, float *work)
 }
 
 /* Programmatic dependent launch, for all but the first kernel of a sequence of launches. */
-static cudaError_t launch(const layout &l, kernel k, int64_t blocks, int threads, size_t shared)
+static cudaError_t launch(struct context *on, const layout &l, kernel k, int64_t blocks,
+                          int threads, size_t shared)
 {
     CUDA(allow_smem(k, shared));
-    return launch_pdl(k, (unsigned)blocks, threads, shared, l);
+    return launch_pdl(on, k, (unsigned)blocks, threads, shared, l);
 }
 
-static cudaError_t launch_scans(const layout &l, kernel k, int64_t blocks, size_t shared)
+static cudaError_t launch_scans(struct context *on, const layout &l, kernel k, int64_t blocks,
+                                size_t shared)
 {
-    return launch(l, k, blocks, 32 * l.groups * l.warps, shared);
+    return launch(on, l, k, blocks, 32 * l.groups * l.warps, shared);
 }
 
 /* One chain per sequence and head; if the chains are few, each takes the maximum shared memory
  * of a block, so that it is alone on its SM and the kernel that follows runs on the others. */
-static cudaError_t launch_chains(const layout &l, kernel k, size_t shared)
+static cudaError_t launch_chains(struct context *on, const layout &l, kernel k, size_t shared)
 {
-    const size_t all = gpu_limits()->smem;
-    const bool few = l.count <= gpu_limits()->sms / 2;
-    return launch_scans(l, k, l.count, few && all > shared ? all : shared);
+    const size_t all = on->limits.smem;
+    const bool few = l.count <= on->limits.sms / 2;
+    return launch_scans(on, l, k, l.count, few && all > shared ? all : shared);
 }
 
 template <typename T, bool BACK>
-static cudaError_t launch_prepare(const layout &l)
+static cudaError_t launch_prepare(struct context *on, const layout &l)
 {
     const kernel k = with_lanes(l.lanes, [&](auto lanes) -> kernel {
         return l.c.z_inside ? prepare<T, lanes, true, BACK> : prepare<T, lanes, false, BACK>;
     });
     const int64_t items = (l.end - l.begin) * l.count * l.groups;
-    k<<<ceil_div(32 * items, THREADS), THREADS, 0, gpu_stream()>>>(l);
+    k<<<ceil_div(32 * items, THREADS), THREADS, 0, on->stream>>>(l);
     return cudaGetLastError();
 }
 
@@ -219,9 +221,10 @@ static int forward(const struct call *f)
             l.end = clamp_to(l.begin + l.span, 1, l.c.T);
             l.from = l.begin ? l.c.last : l.c.first;
             const int64_t runs = ceil_div(l.end - l.begin, l.run);
-            CUDA((launch_prepare<T, false>(l)));
-            CUDA(launch_chains(l, carry_kernel(l, false), carry_smem_of(l, NULL).bytes));
-            CUDA(launch(l, put_outputs_kernel<T>(), runs * l.count, THREADS, 0));
+            CUDA((launch_prepare<T, false>(f->context, l)));
+            CUDA(
+                launch_chains(f->context, l, carry_kernel(l, false), carry_smem_of(l, NULL).bytes));
+            CUDA(launch(f->context, l, put_outputs_kernel<T>(), runs * l.count, THREADS, 0));
         }
     }
     return 0;
@@ -229,7 +232,7 @@ static int forward(const struct call *f)
 
 /* Replays, scans backward and sums all segments that have records, `round_segments` at a time. */
 template <typename T>
-static cudaError_t launch_backward(layout l)
+static cudaError_t launch_backward(struct context *on, layout l)
 {
     const int begin = (int)(l.begin / l.K);
 
@@ -240,10 +243,10 @@ static cudaError_t launch_backward(layout l)
         const run_coord last = last_run(l);
         const int64_t segments = l.segment_end - l.segment;
         const int64_t runs = (segments - 1) * l.runs + last.run + 1;
-        CUDA(launch_scans(l, carry_kernel(l, true), segments * l.count,
+        CUDA(launch_scans(on, l, carry_kernel(l, true), segments * l.count,
                           carry_smem_of(l, NULL).bytes));
-        CUDA(launch_chains(l, chain_back_kernel(l), chain_back_smem_of(l, NULL).bytes));
-        CUDA(launch(l, sum_rows_kernel<T>(l), runs * l.count * l.groups, sum_threads(l.lanes),
+        CUDA(launch_chains(on, l, chain_back_kernel(l), chain_back_smem_of(l, NULL).bytes));
+        CUDA(launch(on, l, sum_rows_kernel<T>(l), runs * l.count * l.groups, sum_threads(l.lanes),
                     sum_bytes(l)));
     }
     return cudaSuccess;
@@ -260,8 +263,8 @@ static int backward(const struct call *f)
         l.count = clamp_to(l.c.BH - l.first, 1, count_max);
         for (l.end = l.c.T; l.end > 0; l.end = l.begin) {
             l.begin = clamp_to(ceil_div(l.end, l.K) * l.K - steps, 0, l.end);
-            CUDA((launch_prepare<T, true>(l)));
-            CUDA(launch_backward<T>(l));
+            CUDA((launch_prepare<T, true>(f->context, l)));
+            CUDA(launch_backward<T>(f->context, l));
         }
     }
     return 0;
@@ -291,7 +294,7 @@ static const char *declines(const struct call *f)
     const layout l = layout_of(f, BACKWARD);
     if (l.groups * l.warps > max_warps(l.lanes))
         return "the blocks of the state need more warps than a block has";
-    if ((size_t)chain_back_smem_of(l, NULL).bytes > gpu_limits()->smem)
+    if ((size_t)chain_back_smem_of(l, NULL).bytes > gpu_limits(f)->smem)
         return "the records of a run do not fit shared memory";
     return NULL;
 }

@@ -190,7 +190,7 @@ static size_t shared_bytes(const layout &l)
 }
 
 template <typename T, int LANES, int PER_LANE, int NONLIN>
-static int launch(const layout &l)
+static int launch(struct context *on, const layout &l)
 {
     void (*const kernel)(layout) = l.c.z_inside ? forward_rows<T, LANES, PER_LANE, NONLIN, true>
                                                 : forward_rows<T, LANES, PER_LANE, NONLIN, false>;
@@ -198,31 +198,31 @@ static int launch(const layout &l)
     const size_t shared = shared_bytes(l);
 
     CUDA(allow_smem(kernel, shared));
-    kernel<<<blocks_of(l), threads, shared, gpu_stream()>>>(l);
+    kernel<<<blocks_of(l), threads, shared, on->stream>>>(l);
     return cudaGetLastError();
 }
 
 template <typename T, int LANES, int PER_LANE>
-static int launch_nonlin(const layout &l)
+static int launch_nonlin(struct context *on, const layout &l)
 {
-    return l.c.nonlin == E74_TANH ? launch<T, LANES, PER_LANE, E74_TANH>(l)
-                                  : launch<T, LANES, PER_LANE, E74_LINEAR>(l);
+    return l.c.nonlin == E74_TANH ? launch<T, LANES, PER_LANE, E74_TANH>(on, l)
+                                  : launch<T, LANES, PER_LANE, E74_LINEAR>(on, l);
 }
 
 /* Does a consumer have 16 columns?  (In fp32, and where rows are short, the producers' registers
  * leave too few for that.) */
-static bool many_rows(const layout &l, size_t size)
+static bool many_rows(struct context *on, const layout &l, size_t size)
 {
     return size == sizeof(__nv_bfloat16) && l.lanes > 4 &&
-           l.c.BH * l.c.N * l.width >= gpu_limits()->wide_lane_elements;
+           l.c.BH * l.c.N * l.width >= on->limits.wide_lane_elements;
 }
 
-static int launch_many_rows(const layout &l)
+static int launch_many_rows(struct context *on, const layout &l)
 {
     switch (l.lanes) {
-    case 4: return launch_nonlin<__nv_bfloat16, 4, 2>(l);
-    case 8: return launch_nonlin<__nv_bfloat16, 8, 2>(l);
-    default: return launch_nonlin<__nv_bfloat16, 16, 2>(l);
+    case 4: return launch_nonlin<__nv_bfloat16, 4, 2>(on, l);
+    case 8: return launch_nonlin<__nv_bfloat16, 8, 2>(on, l);
+    default: return launch_nonlin<__nv_bfloat16, 16, 2>(on, l);
     }
 }
 
@@ -232,22 +232,22 @@ template <typename T>
 static int forward(const struct call *f)
 {
     layout l = layout_of(f, {2, ROLE_THREADS, PRODUCER_THREADS, 1, 1});
-    const bool many = many_rows(l, sizeof(T));
-    const size_t max_shared = many ? gpu_limits()->smem : gpu_limits()->smem_two;
+    const bool many = many_rows(f->context, l, sizeof(T));
+    const size_t max_shared = many ? gpu_limits(f)->smem : gpu_limits(f)->smem_two;
 
     if (many)
         l = layout_of(f, {2, MANY_ROLE_THREADS, MANY_PRODUCER_THREADS, 2, 1});
     for (l.steps = CHUNK; l.steps > 1 && shared_bytes(l) > max_shared; l.steps /= 2)
         ;
     if (many)
-        return launch_many_rows(l);
+        return launch_many_rows(f->context, l);
     switch (l.lanes) {
-    case 1: return launch_nonlin<T, 1, 1>(l);
-    case 2: return launch_nonlin<T, 2, 1>(l);
-    case 4: return launch_nonlin<T, 4, 1>(l);
-    case 8: return launch_nonlin<T, 8, 1>(l);
-    case 16: return launch_nonlin<T, 16, 1>(l);
-    default: return launch_nonlin<T, 32, 1>(l);
+    case 1: return launch_nonlin<T, 1, 1>(f->context, l);
+    case 2: return launch_nonlin<T, 2, 1>(f->context, l);
+    case 4: return launch_nonlin<T, 4, 1>(f->context, l);
+    case 8: return launch_nonlin<T, 8, 1>(f->context, l);
+    case 16: return launch_nonlin<T, 16, 1>(f->context, l);
+    default: return launch_nonlin<T, 32, 1>(f->context, l);
     }
 }
 

@@ -452,7 +452,7 @@ enum { DKEY, DQ, DU };
 
 /* Computes the gradients of the keys from their sums; in e74_cell_rows_finish.cu. */
 template <typename T>
-int finish_keys(const layout &l);
+int finish_keys(struct context *on, const layout &l);
 
 /* Stores the states between the subsegments of each segment; `back` is the layout of the backward
  * pass.  In e74_cell_rows_states.cu. */

@@ -570,11 +570,11 @@ __global__ void __launch_bounds__(ROWS > 1 ? 2 * LONG_ROLE_THREADS + LONG_PRODUC
 
 /* ---- launches ---- */
 
-static bool fits(layout *l, int steps, int interval)
+static bool fits(struct context *on, layout *l, int steps, int interval)
 {
     l->steps = steps;
     l->interval = interval;
-    return (size_t)arena_bytes<alloc_smem>(*l) <= gpu_limits()->smem;
+    return (size_t)arena_bytes<alloc_smem>(*l) <= on->limits.smem;
 }
 
 /* Subsegments have about equal length and are as long as fit into shared memory; then the interval
@@ -588,11 +588,11 @@ static layout back_layout(const struct call *f)
     if (l.lanes >= LONG)
         l = layout_of(f, {ROLES, LONG_ROLE_THREADS, LONG_PRODUCER_THREADS, 1, LONG_ROWS});
     l.warps = l.role_threads / 32;
-    while (!fits(&l, steps, 1) && steps > 1)
+    while (!fits(f->context, &l, steps, 1) && steps > 1)
         steps--;
     l.subs = (int)ceil_div(c.K, steps);
     steps = (int)ceil_div(c.K, l.subs);
-    while (!fits(&l, steps, interval) && interval > 1)
+    while (!fits(f->context, &l, steps, interval) && interval > 1)
         interval /= 2;
     l.long_subs = (int)c.K - l.subs * (steps - 1);
     l.segments = ceil_div(c.T, c.K);
@@ -624,28 +624,28 @@ static int64_t divide(layout *l, float *work)
 }
 
 template <typename T, int LANES, int ROWS, bool ALIGNED>
-static int launch(const layout &l)
+static int launch(struct context *on, const layout &l)
 {
     const size_t shared = arena_bytes<alloc_smem>(l);
     const int threads = 2 * l.role_threads + l.producer_threads;
     void (*const kernel)(layout) = l.c.z_inside ? backward_rows<T, LANES, ROWS, true, ALIGNED>
                                                 : backward_rows<T, LANES, ROWS, false, ALIGNED>;
     CUDA(allow_smem(kernel, shared));
-    kernel<<<blocks_of(l), threads, shared, gpu_stream()>>>(l);
+    kernel<<<blocks_of(l), threads, shared, on->stream>>>(l);
     return cudaGetLastError();
 }
 
 /* ALIGNED: rows are multiples of four columns. */
 template <typename T, bool ALIGNED>
-static int launch_for_lanes(const layout &l)
+static int launch_for_lanes(struct context *on, const layout &l)
 {
     switch (l.lanes) {
-    case 1: return launch<T, 1, 1, ALIGNED>(l);
-    case 2: return launch<T, 2, 1, ALIGNED>(l);
-    case 4: return launch<T, 4, 1, ALIGNED>(l);
-    case 8: return launch<T, 8, 1, ALIGNED>(l);
-    case 16: return launch<T, 16, LONG_ROWS, ALIGNED>(l);
-    default: return launch<T, 32, LONG_ROWS, ALIGNED>(l);
+    case 1: return launch<T, 1, 1, ALIGNED>(on, l);
+    case 2: return launch<T, 2, 1, ALIGNED>(on, l);
+    case 4: return launch<T, 4, 1, ALIGNED>(on, l);
+    case 8: return launch<T, 8, 1, ALIGNED>(on, l);
+    case 16: return launch<T, 16, LONG_ROWS, ALIGNED>(on, l);
+    default: return launch<T, 32, LONG_ROWS, ALIGNED>(on, l);
     }
 }
 
@@ -659,8 +659,9 @@ int e74_rows::backward_pass(const struct call *f)
     if (l.subs > 1)
         e = store_sub_states<T>(f, l);
     if (!e)
-        e = l.c.columns % 4 ? launch_for_lanes<T, false>(l) : launch_for_lanes<T, true>(l);
-    return e ? e : finish_keys<T>(l);
+        e = l.c.columns % 4 ? launch_for_lanes<T, false>(f->context, l)
+                            : launch_for_lanes<T, true>(f->context, l);
+    return e ? e : finish_keys<T>(f->context, l);
 }
 template int e74_rows::backward_pass<float>(const struct call *f);
 template int e74_rows::backward_pass<__nv_bfloat16>(const struct call *f);
@@ -674,5 +675,5 @@ size_t e74_rows::backward_work(const struct call *f)
 bool e74_rows::backward_fits(const struct call *f)
 {
     layout l = back_layout(f);
-    return fits(&l, l.steps, l.interval);
+    return fits(f->context, &l, l.steps, l.interval);
 }

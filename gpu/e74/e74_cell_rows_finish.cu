@@ -69,27 +69,27 @@ __global__ void __launch_bounds__(FINISH_THREADS) finish_rows(layout l)
 /* ---- launches ---- */
 
 template <typename T, int LANES>
-static int launch(const layout &l)
+static int launch(struct context *on, const layout &l)
 {
     void (*const kernel)(layout) =
         l.c.columns % 4 ? finish_rows<T, LANES, false> : finish_rows<T, LANES, true>;
     const int64_t items = l.c.T * l.c.BH * (l.c.N / l.c.rows);
 
-    kernel<<<ceil_div(items * LANES, FINISH_THREADS), FINISH_THREADS, 0, gpu_stream()>>>(l);
+    kernel<<<ceil_div(items * LANES, FINISH_THREADS), FINISH_THREADS, 0, on->stream>>>(l);
     return cudaGetLastError();
 }
 
 template <typename T>
-int e74_rows::finish_keys(const layout &l)
+int e74_rows::finish_keys(struct context *on, const layout &l)
 {
     switch (l.lanes) {
-    case 1: return launch<T, 1>(l);
-    case 2: return launch<T, 2>(l);
-    case 4: return launch<T, 4>(l);
-    case 8: return launch<T, 8>(l);
-    case 16: return launch<T, 16>(l);
-    default: return launch<T, 32>(l);
+    case 1: return launch<T, 1>(on, l);
+    case 2: return launch<T, 2>(on, l);
+    case 4: return launch<T, 4>(on, l);
+    case 8: return launch<T, 8>(on, l);
+    case 16: return launch<T, 16>(on, l);
+    default: return launch<T, 32>(on, l);
     }
 }
-template int e74_rows::finish_keys<float>(const layout &l);
-template int e74_rows::finish_keys<__nv_bfloat16>(const layout &l);
+template int e74_rows::finish_keys<float>(struct context *, const layout &l);
+template int e74_rows::finish_keys<__nv_bfloat16>(struct context *, const layout &l);

@@ -66,26 +66,26 @@ __global__ void __launch_bounds__(ROLE_THREADS, LANES > 2 ? 4 : 3) note_rows(lay
 /* ---- launches ---- */
 
 template <typename T, int LANES, bool ALIGNED>
-static int launch_note_rows(const layout &l)
+static int launch_note_rows(struct context *on, const layout &l)
 {
     const size_t bytes = arena_bytes<alloc_stage>(l, false);
     void (*const kernel)(layout) = l.c.z_inside ? note_rows<T, LANES, 2, true, ALIGNED>
                                                 : note_rows<T, LANES, 2, false, ALIGNED>;
 
     CUDA(allow_smem(kernel, bytes));
-    kernel<<<blocks_of(l) * l.segments, l.role_threads, bytes, gpu_stream()>>>(l);
+    kernel<<<blocks_of(l) * l.segments, l.role_threads, bytes, on->stream>>>(l);
     return cudaGetLastError();
 }
 
 template <typename T, bool ALIGNED>
-static int launch_for_lanes(const layout &l)
+static int launch_for_lanes(struct context *on, const layout &l)
 {
     switch (l.lanes) {
-    case 1: return launch_note_rows<T, 1, ALIGNED>(l);
-    case 2: return launch_note_rows<T, 2, ALIGNED>(l);
-    case 4: return launch_note_rows<T, 4, ALIGNED>(l);
-    case 8: return launch_note_rows<T, 8, ALIGNED>(l);
-    default: return launch_note_rows<T, 16, ALIGNED>(l);
+    case 1: return launch_note_rows<T, 1, ALIGNED>(on, l);
+    case 2: return launch_note_rows<T, 2, ALIGNED>(on, l);
+    case 4: return launch_note_rows<T, 4, ALIGNED>(on, l);
+    case 8: return launch_note_rows<T, 8, ALIGNED>(on, l);
+    default: return launch_note_rows<T, 16, ALIGNED>(on, l);
     }
 }
 
@@ -99,7 +99,8 @@ int e74_rows::store_sub_states(const struct call *f, const layout &back)
     l.sub_states = back.sub_states;
     l.subs = back.subs;
     l.segments = back.segments;
-    return l.c.columns % 4 ? launch_for_lanes<T, false>(l) : launch_for_lanes<T, true>(l);
+    return l.c.columns % 4 ? launch_for_lanes<T, false>(f->context, l)
+                           : launch_for_lanes<T, true>(f->context, l);
 }
 template int e74_rows::store_sub_states<float>(const struct call *f, const layout &back);
 template int e74_rows::store_sub_states<__nv_bfloat16>(const struct call *f, const layout &back);

@@ -265,43 +265,43 @@ static plan plan_of(const struct call *f, enum pass pass, size_t *bytes)
 }
 
 template <int N, enum pass PASS>
-static cudaError_t launch_combine(const plan &p)
+static cudaError_t launch_combine(struct context *on, const plan &p)
 {
-    return launch(combine<N, PASS>, p, p.c.BH * p.c.N / STRIP, part<N>::THREADS,
+    return launch(on, combine<N, PASS>, p, p.c.BH * p.c.N / STRIP, part<N>::THREADS,
                   arena_bytes<alloc_combine<N>>());
 }
 
 /* Scans all splits of a pass; `end` receives the final state of the last one, unless it is NULL. */
 template <enum pass PASS>
-static cudaError_t scan_splits(plan p, float *end)
+static cudaError_t scan_splits(struct context *on, plan p, float *end)
 {
-    cudaError_t (*const scan)(const plan &) =
+    cudaError_t (*const scan)(struct context *, const plan &) =
         PASS == FORWARD ? chunked_scan_forward : chunked_scan_backward;
-    CUDA(scan(p));
+    CUDA(scan(on, p));
     p.end = end;
-    CUDA((p.c.N <= 64 ? launch_combine<64, PASS> : launch_combine<128, PASS>)(p));
+    CUDA((p.c.N <= 64 ? launch_combine<64, PASS> : launch_combine<128, PASS>)(on, p));
     p.starts = p.split_states;
     p.end = NULL;
-    return scan(p);
+    return scan(on, p);
 }
 
 static int forward(const struct call *f)
 {
     size_t bytes;
     const plan p = plan_of(f, FORWARD, &bytes);
-    CUDA(chunked_factor(p));
-    return scan_splits<FORWARD>(p, p.c.last);
+    CUDA(chunked_factor(f->context, p));
+    return scan_splits<FORWARD>(f->context, p, p.c.last);
 }
 
 static int backward(const struct call *f)
 {
     size_t bytes;
     const plan p = plan_of(f, BACKWARD, &bytes);
-    CUDA(chunked_factor(p));
+    CUDA(chunked_factor(f->context, p));
     if (p.states)
-        CUDA(scan_splits<FORWARD>(p, NULL));
-    CUDA(scan_splits<BACKWARD>(p, p.c.dfirst));
-    return chunked_finish(p);
+        CUDA(scan_splits<FORWARD>(f->context, p, NULL));
+    CUDA(scan_splits<BACKWARD>(f->context, p, p.c.dfirst));
+    return chunked_finish(f->context, p);
 }
 
 static size_t work(const struct call *f, enum pass pass)
@@ -315,12 +315,12 @@ static const char *declines(const struct call *f)
 {
     const cell_call c = cell_call_of(f);
     const char *no = chunked_declines(f);
-    static char few[64];
+    static thread_local char few[64];
     if (no)
         return no;
-    if (c.T <= gpu_limits()->split_steps) {
+    if (c.T <= gpu_limits(f)->split_steps) {
         snprintf(few, sizeof few, "only for more than %lld steps",
-                 (long long)gpu_limits()->split_steps);
+                 (long long)gpu_limits(f)->split_steps);
         return few;
     }
     if (c.BH * c.N > MAX_ROWS)

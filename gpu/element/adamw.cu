@@ -223,9 +223,9 @@ static int each_tensor(const struct call *f)
         if (!decays(f, k))
             r.decay = 0;
         if (blocks && VECTOR)
-            adamw_vector<T, MASTER><<<blocks, THREADS, 0, gpu_stream()>>>(b, r, begin, end);
+            adamw_vector<T, MASTER><<<blocks, THREADS, 0, gpu_stream(f)>>>(b, r, begin, end);
         else if (blocks)
-            adamw_plain<T, MASTER><<<blocks, THREADS, 0, gpu_stream()>>>(b, r, begin, end);
+            adamw_plain<T, MASTER><<<blocks, THREADS, 0, gpu_stream(f)>>>(b, r, begin, end);
         CUDA(cudaGetLastError());
     }
     return 0;
@@ -259,9 +259,9 @@ static int multi(const struct call *f)
     t.tensors = (int)K;
     t.alternate = f->choice[ADAMW_DECAY] == DECAY_ALTERNATE;
     if (f->choice[ADAMW_MASTER])
-        adamw_multi<T, true><<<blocks, THREADS, 0, gpu_stream()>>>(buffers_of(f), rates_of(f), t);
+        adamw_multi<T, true><<<blocks, THREADS, 0, gpu_stream(f)>>>(buffers_of(f), rates_of(f), t);
     else
-        adamw_multi<T, false><<<blocks, THREADS, 0, gpu_stream()>>>(buffers_of(f), rates_of(f), t);
+        adamw_multi<T, false><<<blocks, THREADS, 0, gpu_stream(f)>>>(buffers_of(f), rates_of(f), t);
     return cudaGetLastError();
 }
 

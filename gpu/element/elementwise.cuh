@@ -94,14 +94,14 @@ __global__ void __launch_bounds__(ELEMENT_THREADS) each_vector(operands<F> o, in
 
 /* Launches F on all n elements of each tensor. */
 template <typename T, bool VECTOR, typename F>
-static int each_element(const operands<F> &o, int64_t n)
+static int each_element(struct context *on, const operands<F> &o, int64_t n)
 {
     const int64_t each = VECTOR ? vectors_per_thread<F>::count * WIDTH<T> : 1;
     void (*const kernel)(operands<F>, int64_t) = VECTOR ? each_vector<T, F> : each_plain<T, F>;
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)ceil_div(n, ELEMENT_THREADS * each));
     config.blockDim = dim3(ELEMENT_THREADS);
-    config.stream = gpu_stream();
+    config.stream = on->stream;
     return cudaLaunchKernelEx(&config, kernel, o, n);
 }
 

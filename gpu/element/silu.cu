@@ -21,14 +21,16 @@ template <typename T, bool VECTOR>
 static int forward(const struct call *f)
 {
     const struct unary *a = ARGS(f, unary);
-    return each_element<T, VECTOR, silu_value>({{a->x}, {a->y}}, DIM(f, 'M') * DIM(f, 'D'));
+    return each_element<T, VECTOR, silu_value>(f->context, {{a->x}, {a->y}},
+                                               DIM(f, 'M') * DIM(f, 'D'));
 }
 
 template <typename T, bool VECTOR>
 static int backward(const struct call *f)
 {
     const struct unary *a = ARGS(f, unary), *g = GRADS(f, unary);
-    return each_element<T, VECTOR, silu_slope>({{a->x, g->y}, {g->x}}, DIM(f, 'M') * DIM(f, 'D'));
+    return each_element<T, VECTOR, silu_slope>(f->context, {{a->x, g->y}, {g->x}},
+                                               DIM(f, 'M') * DIM(f, 'D'));
 }
 
 ELEMENTWISE_KERNELS(silu, SIGMOID, SIGMOID_UNIT);

@@ -25,14 +25,15 @@ template <typename T, bool VECTOR>
 static int forward(const struct call *f)
 {
     const struct swiglu *p = ARGS(f, swiglu);
-    return each_element<T, VECTOR, swiglu_value>({{p->a, p->b}, {p->y}}, DIM(f, 'M') * DIM(f, 'D'));
+    return each_element<T, VECTOR, swiglu_value>(f->context, {{p->a, p->b}, {p->y}},
+                                                 DIM(f, 'M') * DIM(f, 'D'));
 }
 
 template <typename T, bool VECTOR>
 static int backward(const struct call *f)
 {
     const struct swiglu *p = ARGS(f, swiglu), *g = GRADS(f, swiglu);
-    return each_element<T, VECTOR, swiglu_slope>({{p->a, p->b, g->y}, {g->a, g->b}},
+    return each_element<T, VECTOR, swiglu_slope>(f->context, {{p->a, p->b, g->y}, {g->a, g->b}},
                                                  DIM(f, 'M') * DIM(f, 'D'));
 }
 

@@ -29,7 +29,7 @@ struct stack {
 #ifdef EMU_UCONTEXT
     ucontext_t uc;
 #endif
-    void *fake;                /* ASan's fake stack */
+    void *fake;                /* ASan's fake stack; TSan's fiber */
 };
 
 struct copy {

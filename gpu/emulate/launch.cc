@@ -2,6 +2,7 @@
 #include "gpu/emulate/internal.h"
 
 #include <time.h>
+#include <atomic>
 
 using namespace emu;
 
@@ -9,7 +10,7 @@ static const int seed = env("EMU_SEED", 0);
 
 /* ---- launches ---- */
 
-static int max_dynamic = 48 << 10;
+static std::atomic<int> max_dynamic(48 << 10);
 
 /* Initialises a block's shared memory, warps and threads. */
 static void init_block(gang *it, block *b)
@@ -109,7 +110,7 @@ cudaError_t emu_launch(const cudaLaunchConfig_t *c, const char *name, void (*bod
     if (!g.x || !g.y || !g.z || g.y > 65535 || g.z > 65535 || g.x > 0x7fffffff || !d.x || !d.y ||
         !d.z || d.x > 1024 || d.y > 1024 || d.z > 64 || d.x * d.y * d.z > 1024)
         return fail(cudaErrorInvalidConfiguration);
-    if (c->dynamicSmemBytes > (size_t)max_dynamic)
+    if (c->dynamicSmemBytes > (size_t)max_dynamic.load())
         return fail(cudaErrorInvalidValue);
     if (g.x % cluster.x || g.y % cluster.y || g.z % cluster.z || cluster.x * cluster.y * cluster.z > 16)
         return fail(cudaErrorInvalidConfiguration);
@@ -172,7 +173,8 @@ cudaError_t emu_func_attribute(cudaFuncAttribute a, int value)
     if (a == cudaFuncAttributeMaxDynamicSharedMemorySize) {
         if (value > 227 << 10)
             return fail(cudaErrorInvalidValue);
-        max_dynamic = std::max(max_dynamic, value);
+        for (int was = max_dynamic; was < value && !max_dynamic.compare_exchange_weak(was, value);)
+            ;
     }
     return cudaSuccess;
 }

@@ -12,6 +12,10 @@ enum { STACK_KIB = 512 };
 enum { STACK_KIB = 64 };
 #endif
 
+#ifdef __SANITIZE_THREAD__
+#include <sanitizer/tsan_interface.h>
+#endif
+
 using namespace emu;
 
 static const size_t stack_bytes = 1024 * (size_t)env("EMU_STACK", STACK_KIB);
@@ -69,6 +73,11 @@ void emu::stack_entered(void)
 void emu::stack_switch(stack *from, stack *to, bool for_ever)
 {
     (void)for_ever;
+#ifdef __SANITIZE_THREAD__
+    if (from == &G->host)
+        from->fake = __tsan_get_current_fiber();
+    __tsan_switch_to_fiber(to->fake, 0);
+#endif
 #ifdef __SANITIZE_ADDRESS__
     bool home = to == &G->host;
     __sanitizer_start_switch_fiber(for_ever ? NULL : &from->fake, home ? host_base : to->base,
@@ -98,6 +107,10 @@ static void stack_prepare(stack *s)
 #ifdef __SANITIZE_ADDRESS__
     ASAN_UNPOISON_MEMORY_REGION(s->base, stack_bytes);
     s->fake = NULL;
+#endif
+#ifdef __SANITIZE_THREAD__
+    if (!s->fake)
+        s->fake = __tsan_create_fiber(0);
 #endif
     *(uint64_t *)s->base = CANARY;
 #ifdef EMU_UCONTEXT

@@ -17,14 +17,14 @@ __global__ void scale(T *to, const T *from, float factor, int64_t n)
 }
 
 template <typename T>
-int gemm_scale(T *to, const T *from, float factor, int64_t n)
+int gemm_scale(struct context *on, T *to, const T *from, float factor, int64_t n)
 {
-    scale<<<ceil_div(n, SCALING), SCALING, 0, gpu_stream()>>>(to, from, factor, n);
+    scale<<<ceil_div(n, SCALING), SCALING, 0, on->stream>>>(to, from, factor, n);
     return cudaGetLastError();
 }
 
-template int gemm_scale(float *, const float *, float, int64_t);
-template int gemm_scale(__nv_bfloat16 *, const __nv_bfloat16 *, float, int64_t);
+template int gemm_scale(struct context *on, float *, const float *, float, int64_t);
+template int gemm_scale(struct context *on, __nv_bfloat16 *, const __nv_bfloat16 *, float, int64_t);
 
 /* ---- sums of parts ---- */
 
@@ -53,18 +53,19 @@ __global__ void add_parts(const float *parts, int64_t n_parts, int64_t n, float 
 }
 
 template <typename C>
-int gemm_add_parts(const float *parts, int64_t n_parts, int64_t n, float alpha, float beta,
-                   const C *c0, C *c)
+int gemm_add_parts(struct context *on, const float *parts, int64_t n_parts, int64_t n, float alpha,
+                   float beta, const C *c0, C *c)
 {
     const dim3 block(COLUMNS, n_parts < ROWS ? (int)n_parts : +ROWS);
     const int64_t blocks = ceil_div(n, COLUMNS);
-    add_parts<<<blocks, block, 0, gpu_stream()>>>(parts, n_parts, n, alpha, beta, c0, c);
+    add_parts<<<blocks, block, 0, on->stream>>>(parts, n_parts, n, alpha, beta, c0, c);
     return cudaGetLastError();
 }
 
-template int gemm_add_parts(const float *, int64_t, int64_t, float, float, const float *, float *);
-template int gemm_add_parts(const float *, int64_t, int64_t, float, float, const __nv_bfloat16 *,
-                            __nv_bfloat16 *);
+template int gemm_add_parts(struct context *on, const float *, int64_t, int64_t, float, float,
+                            const float *, float *);
+template int gemm_add_parts(struct context *on, const float *, int64_t, int64_t, float, float,
+                            const __nv_bfloat16 *, __nv_bfloat16 *);
 
 /* ---- common to the simplest kernels ---- */
 
@@ -133,7 +134,7 @@ __global__ void multiply_naive(gemm_problem<T, C> p)
 
 struct gemm_naive : gemm_engine<gemm_naive> {
     template <typename T, typename C>
-    static const char *declines(const gemm_problem<T, C> &p)
+    static const char *declines(struct context *, const gemm_problem<T, C> &p)
     {
         return ceil_div(p.batch * p.M * p.N, NAIVE) > 0x7fffffff
                    ? "more elements of a result than a grid has threads (549755813632)"
@@ -141,10 +142,10 @@ struct gemm_naive : gemm_engine<gemm_naive> {
     }
 
     template <typename T, typename C>
-    static int multiply(const gemm_problem<T, C> &p)
+    static int multiply(struct context *on, const gemm_problem<T, C> &p)
     {
         const int64_t blocks = ceil_div(p.batch * p.M * p.N, NAIVE);
-        multiply_naive<<<blocks, NAIVE, 0, gpu_stream()>>>(p);
+        multiply_naive<<<blocks, NAIVE, 0, on->stream>>>(p);
         return cudaGetLastError();
     }
 };
@@ -189,16 +190,16 @@ __global__ void multiply_tiled(gemm_problem<T, C> p)
 
 struct gemm_tiled : gemm_engine<gemm_tiled> {
     template <typename T, typename C>
-    static const char *declines(const gemm_problem<T, C> &p)
+    static const char *declines(struct context *, const gemm_problem<T, C> &p)
     {
         return tiles_of(p, TILE) > 0x7fffffff ? "more than 2147483647 tiles of 32 x 32" : NULL;
     }
 
     template <typename T, typename C>
-    static int multiply(const gemm_problem<T, C> &p)
+    static int multiply(struct context *on, const gemm_problem<T, C> &p)
     {
         const dim3 block(TILE, TILE);
-        multiply_tiled<<<tiles_of(p, TILE), block, 0, gpu_stream()>>>(p);
+        multiply_tiled<<<tiles_of(p, TILE), block, 0, on->stream>>>(p);
         return cudaGetLastError();
     }
 };
@@ -266,15 +267,15 @@ __global__ void __launch_bounds__(THREADS, 2) multiply_registers(gemm_problem<T,
 
 struct gemm_registers : gemm_engine<gemm_registers> {
     template <typename T, typename C>
-    static const char *declines(const gemm_problem<T, C> &p)
+    static const char *declines(struct context *, const gemm_problem<T, C> &p)
     {
         return tiles_of(p, SIDE) > 0x7fffffff ? "more than 2147483647 tiles of 64 x 64" : NULL;
     }
 
     template <typename T, typename C>
-    static int multiply(const gemm_problem<T, C> &p)
+    static int multiply(struct context *on, const gemm_problem<T, C> &p)
     {
-        multiply_registers<<<tiles_of(p, SIDE), THREADS, 0, gpu_stream()>>>(p);
+        multiply_registers<<<tiles_of(p, SIDE), THREADS, 0, on->stream>>>(p);
         return cudaGetLastError();
     }
 };
@@ -292,13 +293,13 @@ GEMM_IMPLS(static, registers, "4 x 4 elements per thread in registers");
 /* cuBLAS adds to c in place, so C0 is copied to c first.  fp32 is computed without TF32. */
 struct gemm_cublas : gemm_engine<gemm_cublas> {
     template <typename T, typename C>
-    static int multiply(const gemm_problem<T, C> &p)
+    static int multiply(struct context *on, const gemm_problem<T, C> &p)
     {
         const matrix<T> a = {p.a, p.M, p.K, p.trans_a}, b = {p.b, p.K, p.N, p.trans_b};
         if (p.c0)
             CUDA(cudaMemcpyAsync(p.c, p.c0, sizeof(C) * p.batch * p.M * p.N,
-                                 cudaMemcpyDeviceToDevice, gpu_stream()));
-        return product_batch(p.batch, p.alpha, a, b, p.c0 ? p.beta : 0, p.c);
+                                 cudaMemcpyDeviceToDevice, on->stream));
+        return product_batch(on, p.batch, p.alpha, a, b, p.c0 ? p.beta : 0, p.c);
     }
 };
 

@@ -4,7 +4,7 @@
  *
  * A kernel is an engine: a struct that derives from gemm_engine<itself> and defines
  *
- *     template <typename T, typename C> static int multiply(const gemm_problem<T, C> &p);
+ *     template <typename T, typename C> static int multiply(struct context *on, const gemm_problem<T, C> &p);
  *
  * GEMM_IMPL() then defines the kernel's struct impl, with both passes, for one storage type.
  * The lists of all three operations (at the end of gpu/gemm/gemm.cu) may contain it. */
@@ -98,54 +98,56 @@ static gemm_problem<T, D> gemm_to_b(const gemm_problem<T, C> &p, const T *dc, D 
 template <typename ENGINE>
 struct gemm_engine {
     template <typename T, typename C>
-    static size_t workspace(const gemm_problem<T, C> &)
+    static size_t workspace(struct context *, const gemm_problem<T, C> &)
     {
         return 0;
     }
     template <typename T, typename C>
-    static const char *declines(const gemm_problem<T, C> &)
+    static const char *declines(struct context *on, const gemm_problem<T, C> &)
     {
         return NULL;
     }
     template <typename T>
-    static int multiply_back(const gemm_problem<T> &p, const T *dc, T *da, T *db)
+    static int multiply_back(struct context *on, const gemm_problem<T> &p, const T *dc, T *da,
+                             T *db)
     {
-        const int e = ENGINE::multiply(gemm_to_a(p, dc, da));
-        return e ? e : ENGINE::multiply(gemm_to_b(p, dc, db));
+        const int e = ENGINE::multiply(on, gemm_to_a(p, dc, da));
+        return e ? e : ENGINE::multiply(on, gemm_to_b(p, dc, db));
     }
 };
 
 /* to[i] = factor from[i], i < n. */
 template <typename T>
-int gemm_scale(T *to, const T *from, float factor, int64_t n);
+int gemm_scale(struct context *on, T *to, const T *from, float factor, int64_t n);
 
 /* c[i] = alpha (parts[0][i] + parts[1][i] + ...) + beta c0[i], i < n, in an order that depends only
  * on the sizes; c0 may be NULL. */
 template <typename C>
-int gemm_add_parts(const float *parts, int64_t n_parts, int64_t n, float alpha, float beta,
-                   const C *c0, C *c);
+int gemm_add_parts(struct context *on, const float *parts, int64_t n_parts, int64_t n, float alpha,
+                   float beta, const C *c0, C *c);
 
 /* gemm_thin() (gemm_thin.cu) computes both products of p's backward pass, if gemm_thin_fits(p). */
 template <typename T>
 bool gemm_thin_fits(const gemm_problem<T> &p);
 template <typename T>
-int gemm_thin(const gemm_problem<T> &p, const T *dc, T *da, T *db);
+int gemm_thin(struct context *on, const gemm_problem<T> &p, const T *dc, T *da, T *db);
 
 /* The base of engines that use gemm_thin() for the backward passes that it can compute. */
 template <typename ENGINE>
 struct gemm_thin_engine : gemm_engine<ENGINE> {
     template <typename T>
-    static int multiply_back(const gemm_problem<T> &p, const T *dc, T *da, T *db)
+    static int multiply_back(struct context *on, const gemm_problem<T> &p, const T *dc, T *da,
+                             T *db)
     {
-        return gemm_thin_fits(p) ? gemm_thin(p, dc, da, db)
-                                 : gemm_engine<ENGINE>::multiply_back(p, dc, da, db);
+        return gemm_thin_fits(p) ? gemm_thin(on, p, dc, da, db)
+                                 : gemm_engine<ENGINE>::multiply_back(on, p, dc, da, db);
     }
 };
 
 template <typename T, typename ENGINE>
 static int gemm_forward(const struct call *f)
 {
-    return ENGINE::multiply(gemm_of<T>(f));
+    return ENGINE::multiply(f->context, gemm_of<T>(f));
 }
 
 template <typename T, typename ENGINE>
@@ -155,9 +157,9 @@ static int gemm_backward(const struct call *f)
     const gemm_problem<T> p = gemm_of<T>(f);
     const T *dc = (const T *)d->C;
 
-    int e = ENGINE::multiply_back(p, dc, (T *)d->A, (T *)d->B);
+    int e = ENGINE::multiply_back(f->context, p, dc, (T *)d->A, (T *)d->B);
     if (!e && d->C0)
-        e = gemm_scale((T *)d->C0, dc, p.beta, p.batch * p.M * p.N);
+        e = gemm_scale(f->context, (T *)d->C0, dc, p.beta, p.batch * p.M * p.N);
     return e;
 }
 
@@ -166,9 +168,9 @@ static size_t gemm_work(const struct call *f, enum pass pass)
 {
     const gemm_problem<T> p = gemm_of<T>(f);
     if (pass == FORWARD)
-        return ENGINE::workspace(p);
-    const size_t to_a = ENGINE::workspace(gemm_to_a<T, T>(p, NULL, NULL));
-    const size_t to_b = ENGINE::workspace(gemm_to_b<T, T, T>(p, NULL, NULL));
+        return ENGINE::workspace(f->context, p);
+    const size_t to_a = ENGINE::workspace(f->context, gemm_to_a<T, T>(p, NULL, NULL));
+    const size_t to_b = ENGINE::workspace(f->context, gemm_to_b<T, T, T>(p, NULL, NULL));
     return to_a > to_b ? to_a : to_b;
 }
 
@@ -176,10 +178,10 @@ template <typename T, typename ENGINE>
 static const char *gemm_declines(const struct call *f)
 {
     const gemm_problem<T> p = gemm_of<T>(f);
-    const char *why = ENGINE::declines(p);
+    const char *why = ENGINE::declines(f->context, p);
     if (!why)
-        why = ENGINE::declines(gemm_to_a<T, T>(p, NULL, NULL));
-    return why ? why : ENGINE::declines(gemm_to_b<T, T, T>(p, NULL, NULL));
+        why = ENGINE::declines(f->context, gemm_to_a<T, T>(p, NULL, NULL));
+    return why ? why : ENGINE::declines(f->context, gemm_to_b<T, T, T>(p, NULL, NULL));
 }
 
 /* Defines gemm_NAME32 or gemm_NAME16, the struct impl of the engine gemm_NAME. */

@@ -302,9 +302,9 @@ static int64_t tiles_of(const gemm_problem<T, C> &p, int side)
 /* The estimated time of all tiles, in units of the time per element of c: waves of resident blocks
  * times elements of a tile.  Small tiles read more operand elements per FMA. */
 template <typename T, typename C>
-static double time_of(const gemm_problem<T, C> &p, int side, bool split)
+static double time_of(struct context *on, const gemm_problem<T, C> &p, int side, bool split)
 {
-    const double waves = (double)tiles_of(p, side) / (RESIDENT * (double)gpu_limits()->sms);
+    const double waves = (double)tiles_of(p, side) / (RESIDENT * (double)on->limits.sms);
     return (split ? waves : ceil(waves)) * side * side * (side == 64 ? 1.15 : 1);
 }
 
@@ -312,15 +312,15 @@ static double time_of(const gemm_problem<T, C> &p, int side, bool split)
  * never exceeds MAX_RUNS runs.  Tensors are aligned to 16 bytes, so that rows of a multiple of four
  * elements are aligned to vectors of four. */
 template <typename T, typename C>
-static gemm_plan plan_of(const gemm_problem<T, C> &p, bool split)
+static gemm_plan plan_of(struct context *on, const gemm_problem<T, C> &p, bool split)
 {
     gemm_plan plan;
     plan.wide = !((p.trans_a ? p.M : p.K) % 4 || (p.trans_b ? p.K : p.N) % 4 || p.N % 4);
-    plan.side = plan.wide && time_of(p, 128, split) <= time_of(p, 64, split) ? 128 : 64;
+    plan.side = plan.wide && time_of(on, p, 128, split) <= time_of(on, p, 64, split) ? 128 : 64;
     const int64_t tiles = tiles_of(p, plan.side);
     const int64_t stages =
         ceil_div(p.K, plan.side == 128 ? +tile_shape<128>::STAGE : +tile_shape<64>::STAGE);
-    const int64_t fill = RESIDENT * (int64_t)gpu_limits()->sms / tiles;
+    const int64_t fill = RESIDENT * (int64_t)on->limits.sms / tiles;
     const int64_t max_slices = fill < stages / 4 ? fill : stages / 4;
     const int64_t min_slices = ceil_div(stages, MAX_RUNS * GEMM_RUN / DEPTH);
     plan.slices = (int)max(split ? max_slices : 0, max(min_slices, (int64_t)1));
@@ -329,7 +329,7 @@ static gemm_plan plan_of(const gemm_problem<T, C> &p, bool split)
 }
 
 template <typename T, typename C, int SIDE, bool WIDE>
-static void start(const gemm_problem<T, C> &p, const gemm_plan &plan)
+static void start(struct context *on, const gemm_problem<T, C> &p, const gemm_plan &plan)
 {
     void (*const kernel[2][2])(gemm_problem<T, C>,
                                int) = {{multiply_blocked<T, C, SIDE, false, false, WIDE>,
@@ -337,22 +337,22 @@ static void start(const gemm_problem<T, C> &p, const gemm_plan &plan)
                                        {multiply_blocked<T, C, SIDE, true, false, WIDE>,
                                         multiply_blocked<T, C, SIDE, true, true, WIDE>}};
     auto *const multiply = kernel[p.trans_a][p.trans_b];
-    multiply<<<plan.blocks, THREADS, 0, gpu_stream()>>>(p, plan.slices);
+    multiply<<<plan.blocks, THREADS, 0, on->stream>>>(p, plan.slices);
 }
 
 template <typename T, typename C>
-static int multiply_by(const gemm_problem<T, C> &p, const gemm_plan &plan)
+static int multiply_by(struct context *on, const gemm_problem<T, C> &p, const gemm_plan &plan)
 {
     if (!plan.wide)
-        start<T, C, 64, false>(p, plan);
+        start<T, C, 64, false>(on, p, plan);
     else if (plan.side == 64)
-        start<T, C, 64, true>(p, plan);
+        start<T, C, 64, true>(on, p, plan);
     else
-        start<T, C, 128, true>(p, plan);
+        start<T, C, 128, true>(on, p, plan);
     CUDA(cudaGetLastError());
     if (plan.slices == 1)
         return 0;
-    return gemm_add_parts(p.workspace, plan.slices, p.batch * p.M * p.N, p.alpha, p.beta, p.c0,
+    return gemm_add_parts(on, p.workspace, plan.slices, p.batch * p.M * p.N, p.alpha, p.beta, p.c0,
                           p.c);
 }
 
@@ -360,23 +360,23 @@ static int multiply_by(const gemm_problem<T, C> &p, const gemm_plan &plan)
 template <bool SPLIT, typename BASE>
 struct blocked_engine : BASE {
     template <typename T, typename C>
-    static const char *declines(const gemm_problem<T, C> &p)
+    static const char *declines(struct context *on, const gemm_problem<T, C> &p)
     {
-        return plan_of(p, SPLIT).blocks > 0x7fffffff ? "more than 2147483647 tiles of 64 x 64"
-                                                     : NULL;
+        return plan_of(on, p, SPLIT).blocks > 0x7fffffff ? "more than 2147483647 tiles of 64 x 64"
+                                                         : NULL;
     }
 
     template <typename T, typename C>
-    static size_t workspace(const gemm_problem<T, C> &p)
+    static size_t workspace(struct context *on, const gemm_problem<T, C> &p)
     {
-        const int64_t slices = plan_of(p, SPLIT).slices;
+        const int64_t slices = plan_of(on, p, SPLIT).slices;
         return slices > 1 ? sizeof(float) * slices * p.batch * p.M * p.N : 0;
     }
 
     template <typename T, typename C>
-    static int multiply(const gemm_problem<T, C> &p)
+    static int multiply(struct context *on, const gemm_problem<T, C> &p)
     {
-        return multiply_by(p, plan_of(p, SPLIT));
+        return multiply_by(on, p, plan_of(on, p, SPLIT));
     }
 };
 

@@ -163,13 +163,13 @@ __global__ void __launch_bounds__(THREADS, RESIDENT)
 
 /* Splits k into slices where there are too few tiles to fill the SMs and k is long. */
 template <typename C>
-static mma_schedule schedule_of(const gemm_problem<bf16, C> &p)
+static mma_schedule schedule_of(struct context *on, const gemm_problem<bf16, C> &p)
 {
     mma_schedule s;
     const int64_t k_tiles = ceil_div(p.K, BK);
     s.tiles_m = ceil_div(p.M, SIDE);
     s.tiles_n = ceil_div(p.N, SIDE);
-    const int64_t fill = RESIDENT * gpu_limits()->sms / (s.tiles_m * s.tiles_n * p.batch);
+    const int64_t fill = RESIDENT * on->limits.sms / (s.tiles_m * s.tiles_n * p.batch);
     const int64_t wanted = max((int64_t)1, min(fill, k_tiles / MIN_K_TILES));
     s.k_tiles = ceil_div(k_tiles, wanted);
     s.slices = ceil_div(k_tiles, s.k_tiles);
@@ -179,51 +179,51 @@ static mma_schedule schedule_of(const gemm_problem<bf16, C> &p)
 }
 
 template <bool TRANS_A, bool TRANS_B, typename C>
-static int start(const gemm_problem<bf16, C> &p, const mma_schedule &s)
+static int start(struct context *on, const gemm_problem<bf16, C> &p, const mma_schedule &s)
 {
     const auto kernel = multiply_mma<TRANS_A, TRANS_B, C>;
     const size_t bytes = STAGES * 2 * OPERAND * sizeof(bf16);
     const int64_t blocks = s.tiles_m * s.tiles_n * p.batch * s.slices;
     CUDA(allow_smem(kernel, bytes));
-    kernel<<<blocks, THREADS, bytes, gpu_stream()>>>(p, s);
+    kernel<<<blocks, THREADS, bytes, on->stream>>>(p, s);
     return cudaGetLastError();
 }
 
 template <typename C>
-static int start(const gemm_problem<bf16, C> &p, const mma_schedule &s)
+static int start(struct context *on, const gemm_problem<bf16, C> &p, const mma_schedule &s)
 {
-    return p.trans_a   ? p.trans_b ? start<true, true>(p, s) : start<true, false>(p, s)
-             : p.trans_b ? start<false, true>(p, s)
-                       : start<false, false>(p, s);
+    return p.trans_a   ? p.trans_b ? start<true, true>(on, p, s) : start<true, false>(on, p, s)
+             : p.trans_b ? start<false, true>(on, p, s)
+                       : start<false, false>(on, p, s);
 }
 
 struct gemm_mma : gemm_thin_engine<gemm_mma> {
     template <typename T, typename C>
-    static size_t workspace(const gemm_problem<T, C> &p)
+    static size_t workspace(struct context *on, const gemm_problem<T, C> &p)
     {
-        const int64_t slices = schedule_of(p).slices;
+        const int64_t slices = schedule_of(on, p).slices;
         return slices > 1 ? sizeof(float) * slices * p.batch * p.M * p.N : 0;
     }
 
     template <typename T, typename C>
-    static const char *declines(const gemm_problem<T, C> &p)
+    static const char *declines(struct context *on, const gemm_problem<T, C> &p)
     {
-        const mma_schedule s = schedule_of(p);
+        const mma_schedule s = schedule_of(on, p);
         if ((double)s.tiles_m * s.tiles_n * p.batch * s.slices > 0x7fffffff)
             return "more than 2147483647 tiles of 128 x 128";
-        return gpu_properties().major < 8 ? "needs a GPU of compute capability 8.0 or more" : NULL;
+        return on->properties.major < 8 ? "needs a GPU of compute capability 8.0 or more" : NULL;
     }
 
     template <typename T, typename C>
-    static int multiply(const gemm_problem<T, C> &p)
+    static int multiply(struct context *on, const gemm_problem<T, C> &p)
     {
-        const mma_schedule s = schedule_of(p);
+        const mma_schedule s = schedule_of(on, p);
         if (s.slices == 1)
-            return start(p, s);
+            return start(on, p, s);
         const gemm_problem<T, float> sums = {
             p.a, p.b, NULL, p.workspace, p.M, p.N, p.K, p.batch, p.trans_a, p.trans_b, 1, 0, NULL};
-        CUDA((cudaError_t)start(sums, s));
-        return gemm_add_parts(p.workspace, s.slices, p.batch * p.M * p.N, p.alpha, p.beta, p.c0,
+        CUDA((cudaError_t)start(on, sums, s));
+        return gemm_add_parts(on, p.workspace, s.slices, p.batch * p.M * p.N, p.alpha, p.beta, p.c0,
                               p.c);
     }
 };

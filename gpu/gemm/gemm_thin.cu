@@ -295,22 +295,24 @@ bool gemm_thin_fits(const gemm_problem<T> &p)
 }
 
 template <typename T>
-int gemm_thin(const gemm_problem<T> &p, const T *dc, T *da, T *db)
+int gemm_thin(struct context *on, const gemm_problem<T> &p, const T *dc, T *da, T *db)
 {
     const thin<T> to_a = thin_of(p, p.b, dc, da, false), to_b = thin_of(p, p.a, dc, db, true);
     void (*const kernel)(thin<T>, thin<T>) =
         p.trans_a   ? p.trans_b ? multiply_thin<T, true, true> : multiply_thin<T, true, false>
           : p.trans_b ? multiply_thin<T, false, true>
                     : multiply_thin<T, false, false>;
-    const int64_t resident = RESIDENT * gpu_limits()->sms;
+    const int64_t resident = RESIDENT * on->limits.sms;
     const int blocks = (int)min(to_a.tiles + to_b.tiles, resident), bytes = smem_bytes<T>::ALL;
 
     CUDA(allow_smem(kernel, bytes));
-    kernel<<<blocks, THREADS, bytes, gpu_stream()>>>(to_a, to_b);
+    kernel<<<blocks, THREADS, bytes, on->stream>>>(to_a, to_b);
     return cudaGetLastError();
 }
 
 template bool gemm_thin_fits(const gemm_problem<float> &);
 template bool gemm_thin_fits(const gemm_problem<bf16> &);
-template int gemm_thin(const gemm_problem<float> &, const float *, float *, float *);
-template int gemm_thin(const gemm_problem<bf16> &, const bf16 *, bf16 *, bf16 *);
+template int gemm_thin(struct context *on, const gemm_problem<float> &, const float *, float *,
+                       float *);
+template int gemm_thin(struct context *on, const gemm_problem<bf16> &, const bf16 *, bf16 *,
+                       bf16 *);

@@ -398,7 +398,7 @@ struct launch_config {
 };
 
 template <int BN, typename K>
-static cudaError_t configure(launch_config *l, K kernel, int blocks)
+static cudaError_t configure(struct context *on, launch_config *l, K kernel, int blocks)
 {
     *l = {};
     l->cluster.id = cudaLaunchAttributeClusterDimension;
@@ -407,7 +407,7 @@ static cudaError_t configure(launch_config *l, K kernel, int blocks)
     l->config.gridDim = dim3(blocks);
     l->config.blockDim = dim3((CONSUMERS + 1) * WARPGROUP);
     l->config.dynamicSmemBytes = smem_layout<BN>::BYTES;
-    l->config.stream = gpu_stream();
+    l->config.stream = on->stream;
     l->config.attrs = &l->cluster;
     l->config.numAttrs = 1;
     return allow_smem(kernel, smem_layout<BN>::BYTES);
@@ -427,15 +427,15 @@ static bool is_compiled(K kernel)
 
 /* The maximum number of clusters that are active at the same time; 0 if none can be. */
 template <int BN>
-static int max_active_clusters(void)
+static int max_active_clusters(struct context *on)
 {
-    static int n;
+    int &n = on->wgmma_clusters[BN == 128];
     const auto kernel =
         multiply_wgmma<BN, tile_shape<BN>::CLUSTER,
                        gemm_traits<false, false, linear_combination<bf16>>, no_gemm>;
     launch_config l;
     if (!n && (!is_compiled(kernel) ||
-               configure<BN>(&l, kernel, tile_shape<BN>::CLUSTER) != cudaSuccess ||
+               configure<BN>(on, &l, kernel, tile_shape<BN>::CLUSTER) != cudaSuccess ||
                cudaOccupancyMaxActiveClusters(&n, kernel, &l.config) != cudaSuccess)) {
         cudaGetLastError();
         n = 0;
@@ -466,19 +466,19 @@ static double tiles_of(const gemm_problem<bf16, C> &p)
 
 /* Do small tiles take less time, because they leave fewer SMs idle in the last wave? */
 template <typename C>
-static bool prefers_small_tiles(const gemm_problem<bf16, C> &p)
+static bool prefers_small_tiles(struct context *on, const gemm_problem<bf16, C> &p)
 {
-    const double large = ceil(tiles_of<256>(p) / max(max_active_clusters<256>(), 1)) * 256;
-    const double small = ceil(tiles_of<128>(p) / max(max_active_clusters<128>(), 1)) * 128;
+    const double large = ceil(tiles_of<256>(p) / max(max_active_clusters<256>(on), 1)) * 256;
+    const double small = ceil(tiles_of<128>(p) / max(max_active_clusters<128>(on), 1)) * 128;
     return SMALL_TILE_COST * small < large;
 }
 
 /* Small tiles, split along k where there are fewer tiles than SMs and k is long. */
 template <typename C>
-static tile_schedule split_k_schedule(const gemm_problem<bf16, C> &p)
+static tile_schedule split_k_schedule(struct context *on, const gemm_problem<bf16, C> &p)
 {
     tile_schedule s = schedule_of<128>(p);
-    const int64_t wanted = max_active_clusters<128>() / (int64_t)tiles_of<128>(p);
+    const int64_t wanted = max_active_clusters<128>(on) / (int64_t)tiles_of<128>(p);
     const int64_t slices = min(wanted, (int64_t)s.k_tiles / MIN_K_TILES);
     if (slices > 1) {
         s.slice_k_tiles = (int)ceil_div(s.k_tiles, slices);
@@ -507,38 +507,41 @@ static int make_params(gemm_params<TRAITS> *g, const gemm_problem<bf16, C> &p,
 }
 
 template <int BN, typename FIRST, typename SECOND = no_gemm>
-static int launch(const gemm_params<FIRST> &first, const gemm_params<SECOND> &second = {})
+static int launch(struct context *on, const gemm_params<FIRST> &first,
+                  const gemm_params<SECOND> &second = {})
 {
     const auto kernel = multiply_wgmma<BN, tile_shape<BN>::CLUSTER, FIRST, SECOND>;
     const int64_t tiles = (int64_t)first.schedule.tiles + second.schedule.tiles;
     launch_config l;
-    CUDA(configure<BN>(
-        &l, kernel, (int)min(tiles, (int64_t)max_active_clusters<BN>()) * tile_shape<BN>::CLUSTER));
+    CUDA(configure<BN>(on, &l, kernel,
+                       (int)min(tiles, (int64_t)max_active_clusters<BN>(on)) *
+                           tile_shape<BN>::CLUSTER));
     return cudaLaunchKernelEx(&l.config, kernel, first, second);
 }
 
 template <int BN, bool TRANS_A, bool TRANS_B, typename C, typename P>
-static int start_transposed(const gemm_problem<bf16, C> &p, const tile_schedule &s, P *c,
-                            const linear_combination<P> &epilogue)
+static int start_transposed(struct context *on, const gemm_problem<bf16, C> &p,
+                            const tile_schedule &s, P *c, const linear_combination<P> &epilogue)
 {
     gemm_params<gemm_traits<TRANS_A, TRANS_B, linear_combination<P>>> g;
     const int e = make_params<BN>(&g, p, s, epilogue, c);
-    return e ? e : launch<BN>(g);
+    return e ? e : launch<BN>(on, g);
 }
 
 template <int BN, typename C, typename P>
-static int start(const gemm_problem<bf16, C> &p, const tile_schedule &s, P *c,
+static int start(struct context *on, const gemm_problem<bf16, C> &p, const tile_schedule &s, P *c,
                  const linear_combination<P> &epilogue)
 {
-    return p.trans_a   ? p.trans_b ? start_transposed<BN, true, true>(p, s, c, epilogue)
-                                   : start_transposed<BN, true, false>(p, s, c, epilogue)
-             : p.trans_b ? start_transposed<BN, false, true>(p, s, c, epilogue)
-                       : start_transposed<BN, false, false>(p, s, c, epilogue);
+    return p.trans_a   ? p.trans_b ? start_transposed<BN, true, true>(on, p, s, c, epilogue)
+                                   : start_transposed<BN, true, false>(on, p, s, c, epilogue)
+             : p.trans_b ? start_transposed<BN, false, true>(on, p, s, c, epilogue)
+                       : start_transposed<BN, false, false>(on, p, s, c, epilogue);
 }
 
 /* Two gemms in one launch. */
 template <int BN, typename ONE, typename OTHER, typename C, typename D>
-static int start_both(const gemm_problem<bf16, C> &one, const gemm_problem<bf16, D> &other)
+static int start_both(struct context *on, const gemm_problem<bf16, C> &one,
+                      const gemm_problem<bf16, D> &other)
 {
     gemm_params<ONE> first;
     gemm_params<OTHER> second;
@@ -547,57 +550,59 @@ static int start_both(const gemm_problem<bf16, C> &one, const gemm_problem<bf16,
     e = e ? e
           : make_params<BN>(&second, other, schedule_of<BN>(other),
                             {other.c0, other.alpha, other.beta}, other.c);
-    return e ? e : launch<BN>(first, second);
+    return e ? e : launch<BN>(on, first, second);
 }
 
 template <typename C>
-static int slices_of(const gemm_problem<bf16, C> &p)
+static int slices_of(struct context *on, const gemm_problem<bf16, C> &p)
 {
-    return prefers_small_tiles(p) ? split_k_schedule(p).slices : 1;
+    return prefers_small_tiles(on, p) ? split_k_schedule(on, p).slices : 1;
 }
 
 /* May two gemms share a launch?  Both must prefer the same tile shape, without slices of k. */
 template <typename C, typename D>
-static bool fits_one_launch(const gemm_problem<bf16, C> &one, const gemm_problem<bf16, D> &other)
+static bool fits_one_launch(struct context *on, const gemm_problem<bf16, C> &one,
+                            const gemm_problem<bf16, D> &other)
 {
-    return slices_of(one) == 1 && slices_of(other) == 1 &&
-           prefers_small_tiles(one) == prefers_small_tiles(other) &&
+    return slices_of(on, one) == 1 && slices_of(on, other) == 1 &&
+           prefers_small_tiles(on, one) == prefers_small_tiles(on, other) &&
            tiles_of<128>(one) + tiles_of<128>(other) <= 0x3fffffff;
 }
 
 template <typename C>
-static int multiply_one(const gemm_problem<bf16, C> &p)
+static int multiply_one(struct context *on, const gemm_problem<bf16, C> &p)
 {
     const linear_combination<C> epilogue = {p.c0, p.alpha, p.beta};
-    if (!prefers_small_tiles(p))
-        return start<256>(p, schedule_of<256>(p), p.c, epilogue);
-    const tile_schedule s = split_k_schedule(p);
+    if (!prefers_small_tiles(on, p))
+        return start<256>(on, p, schedule_of<256>(p), p.c, epilogue);
+    const tile_schedule s = split_k_schedule(on, p);
     if (s.slices == 1)
-        return start<128>(p, s, p.c, epilogue);
+        return start<128>(on, p, s, p.c, epilogue);
     const linear_combination<float> sums = {NULL, 1, 0};
-    CUDA((cudaError_t)start<128>(p, s, p.workspace, sums));
-    return gemm_add_parts(p.workspace, s.slices, p.batch * p.M * p.N, p.alpha, p.beta, p.c0, p.c);
+    CUDA((cudaError_t)start<128>(on, p, s, p.workspace, sums));
+    return gemm_add_parts(on, p.workspace, s.slices, p.batch * p.M * p.N, p.alpha, p.beta, p.c0,
+                          p.c);
 }
 
 template <typename C>
-size_t gemm_wgmma_workspace(const gemm_problem<bf16, C> &p)
+size_t gemm_wgmma_workspace(struct context *on, const gemm_problem<bf16, C> &p)
 {
-    const int slices = slices_of(p);
+    const int slices = slices_of(on, p);
     return slices > 1 ? (size_t)(slices * p.batch * p.M * p.N) * sizeof(float) : 0;
 }
 
 template <typename C>
-const char *gemm_wgmma_declines(const gemm_problem<bf16, C> &p)
+const char *gemm_wgmma_declines(struct context *on, const gemm_problem<bf16, C> &p)
 {
     const int64_t a = p.trans_a ? p.M : p.K, b = p.trans_b ? p.K : p.N;
-    if (gpu_properties().major != 9 || gpu_properties().minor != 0)
+    if (on->properties.major != 9 || on->properties.minor != 0)
         return "needs a GPU of compute capability 9.0";
     if (!tma_fits<bf16>(a, p.M, p.K) || !tma_fits<bf16>(b, p.N, p.batch) ||
         !tma_fits<C>(p.N, p.M, p.K))
         return "a row of a matrix is not a multiple of 16 bytes, or a dimension is 2^31 or more";
     if (tiles_of<128>(p) > 0x3fffffff)
         return "more than 2^30 tiles";
-    return max_active_clusters<256>() && max_active_clusters<128>()
+    return max_active_clusters<256>(on) && max_active_clusters<128>(on)
                ? NULL
                : "not compiled for 9.0a, or its blocks do not fit on the SMs";
 }
@@ -606,43 +611,45 @@ const char *gemm_wgmma_declines(const gemm_problem<bf16, C> &p)
 
 /* Computes da and db.  A and B: are the operands of the forward pass stored transposed? */
 template <bool A, bool B>
-static int start_back(const gemm_problem<bf16> &to_a, const gemm_problem<bf16> &to_b)
+static int start_back(struct context *on, const gemm_problem<bf16> &to_a,
+                      const gemm_problem<bf16> &to_b)
 {
     typedef gemm_traits<A && B, A || !B, linear_combination<bf16>> ONE;
     typedef gemm_traits<B || !A, A && B, linear_combination<bf16>> OTHER;
-    return prefers_small_tiles(to_a) ? start_both<128, ONE, OTHER>(to_a, to_b)
-                                     : start_both<256, ONE, OTHER>(to_a, to_b);
+    return prefers_small_tiles(on, to_a) ? start_both<128, ONE, OTHER>(on, to_a, to_b)
+                                         : start_both<256, ONE, OTHER>(on, to_a, to_b);
 }
 
 struct gemm_wgmma : gemm_thin_engine<gemm_wgmma> {
     template <typename T, typename C>
-    static size_t workspace(const gemm_problem<T, C> &p)
+    static size_t workspace(struct context *on, const gemm_problem<T, C> &p)
     {
-        return gemm_wgmma_workspace(p);
+        return gemm_wgmma_workspace(on, p);
     }
 
     template <typename T, typename C>
-    static const char *declines(const gemm_problem<T, C> &p)
+    static const char *declines(struct context *on, const gemm_problem<T, C> &p)
     {
-        return gemm_wgmma_declines(p);
+        return gemm_wgmma_declines(on, p);
     }
 
     template <typename T, typename C>
-    static int multiply(const gemm_problem<T, C> &p)
+    static int multiply(struct context *on, const gemm_problem<T, C> &p)
     {
-        return multiply_one(p);
+        return multiply_one(on, p);
     }
 
     template <typename T>
-    static int multiply_back(const gemm_problem<T> &p, const T *dc, T *da, T *db)
+    static int multiply_back(struct context *on, const gemm_problem<T> &p, const T *dc, T *da,
+                             T *db)
     {
         const gemm_problem<T> to_a = gemm_to_a(p, dc, da), to_b = gemm_to_b(p, dc, db);
-        if (gemm_thin_fits(p) || !fits_one_launch(to_a, to_b))
-            return gemm_thin_engine<gemm_wgmma>::multiply_back(p, dc, da, db);
-        return p.trans_a   ? p.trans_b ? start_back<true, true>(to_a, to_b)
-                                       : start_back<true, false>(to_a, to_b)
-                 : p.trans_b ? start_back<false, true>(to_a, to_b)
-                           : start_back<false, false>(to_a, to_b);
+        if (gemm_thin_fits(p) || !fits_one_launch(on, to_a, to_b))
+            return gemm_thin_engine<gemm_wgmma>::multiply_back(on, p, dc, da, db);
+        return p.trans_a   ? p.trans_b ? start_back<true, true>(on, to_a, to_b)
+                                       : start_back<true, false>(on, to_a, to_b)
+                 : p.trans_b ? start_back<false, true>(on, to_a, to_b)
+                           : start_back<false, false>(on, to_a, to_b);
     }
 };
 
@@ -652,44 +659,47 @@ GEMM_IMPL(extern "C", 16, __nv_bfloat16, wgmma,
 /* ---- layers ---- */
 
 template <int BN, int ACT>
-static int start_layer(const gemm_problem<bf16> &p, const bf16 *bias, bf16 *z)
+static int start_layer(struct context *on, const gemm_problem<bf16> &p, const bf16 *bias, bf16 *z)
 {
     gemm_params<gemm_traits<false, true, bias_activation<ACT>>> g;
     const int e = make_params<BN>(&g, p, schedule_of<BN>(p), {bias}, p.c, z);
-    return e ? e : launch<BN>(g);
+    return e ? e : launch<BN>(on, g);
 }
 
 template <int ACT>
-static int layer(const gemm_problem<bf16> &p, const bf16 *bias, bf16 *z)
+static int layer(struct context *on, const gemm_problem<bf16> &p, const bf16 *bias, bf16 *z)
 {
-    return prefers_small_tiles(p) ? start_layer<128, ACT>(p, bias, z)
-                                  : start_layer<256, ACT>(p, bias, z);
+    return prefers_small_tiles(on, p) ? start_layer<128, ACT>(on, p, bias, z)
+                                      : start_layer<256, ACT>(on, p, bias, z);
 }
 
-int gemm_wgmma_layer(const gemm_problem<bf16> &p, int act, const bf16 *bias, bf16 *z)
+int gemm_wgmma_layer(struct context *on, const gemm_problem<bf16> &p, int act, const bf16 *bias,
+                     bf16 *z)
 {
-    return act == ACT_NONE   ? layer<ACT_NONE>(p, bias, z)
-           : act == ACT_SILU ? layer<ACT_SILU>(p, bias, z)
-                             : layer<ACT_RELU>(p, bias, z);
+    return act == ACT_NONE   ? layer<ACT_NONE>(on, p, bias, z)
+           : act == ACT_SILU ? layer<ACT_SILU>(on, p, bias, z)
+                             : layer<ACT_RELU>(on, p, bias, z);
 }
 
 /* The gemm with the larger K, whose tiles take longer, comes first, so that the last tiles are
  * short. */
-int gemm_wgmma_layer_back(const gemm_problem<bf16> &to_x, const gemm_problem<bf16, float> &to_W)
+int gemm_wgmma_layer_back(struct context *on, const gemm_problem<bf16> &to_x,
+                          const gemm_problem<bf16, float> &to_W)
 {
     typedef gemm_traits<false, false, linear_combination<bf16>> X;
     typedef gemm_traits<true, false, linear_combination<float>> W;
-    if (!fits_one_launch(to_x, to_W)) {
-        const int e = multiply_one(to_x);
-        return e ? e : multiply_one(to_W);
+    if (!fits_one_launch(on, to_x, to_W)) {
+        const int e = multiply_one(on, to_x);
+        return e ? e : multiply_one(on, to_W);
     }
-    const bool small = prefers_small_tiles(to_x);
+    const bool small = prefers_small_tiles(on, to_x);
     if (to_x.K > to_W.K)
-        return small ? start_both<128, X, W>(to_x, to_W) : start_both<256, X, W>(to_x, to_W);
-    return small ? start_both<128, W, X>(to_W, to_x) : start_both<256, W, X>(to_W, to_x);
+        return small ? start_both<128, X, W>(on, to_x, to_W)
+                     : start_both<256, X, W>(on, to_x, to_W);
+    return small ? start_both<128, W, X>(on, to_W, to_x) : start_both<256, W, X>(on, to_W, to_x);
 }
 
-template size_t gemm_wgmma_workspace(const gemm_problem<bf16, bf16> &);
-template size_t gemm_wgmma_workspace(const gemm_problem<bf16, float> &);
-template const char *gemm_wgmma_declines(const gemm_problem<bf16, bf16> &);
-template const char *gemm_wgmma_declines(const gemm_problem<bf16, float> &);
+template size_t gemm_wgmma_workspace(struct context *on, const gemm_problem<bf16, bf16> &);
+template size_t gemm_wgmma_workspace(struct context *on, const gemm_problem<bf16, float> &);
+template const char *gemm_wgmma_declines(struct context *on, const gemm_problem<bf16, bf16> &);
+template const char *gemm_wgmma_declines(struct context *on, const gemm_problem<bf16, float> &);

@@ -73,23 +73,24 @@ static sweep<T> backward_sweep(const struct call *f)
 template <typename T, typename ENGINE>
 static int gemv_forward(const struct call *f)
 {
-    return ENGINE::multiply(forward_sweep<T>(f));
+    return ENGINE::multiply(f->context, forward_sweep<T>(f));
 }
 
 template <typename T, typename ENGINE>
 static int gemv_backward(const struct call *f)
 {
     const struct gemv *g = GRADS(f, gemv);
-    int e = ENGINE::multiply_and_outer(backward_sweep<T>(f));
+    int e = ENGINE::multiply_and_outer(f->context, backward_sweep<T>(f));
     if (!e && g->y0)
-        e = gemm_scale((T *)g->y0, (const T *)g->y, (float)f->real[GEMV_BETA], DIM(f, 'M'));
+        e = gemm_scale(f->context, (T *)g->y0, (const T *)g->y, (float)f->real[GEMV_BETA],
+                       DIM(f, 'M'));
     return e;
 }
 
 template <typename T, typename ENGINE>
 static size_t gemv_work(const struct call *f, enum pass p)
 {
-    return ENGINE::workspace(p == FORWARD ? forward_sweep<T>(f) : backward_sweep<T>(f));
+    return ENGINE::workspace(f->context, p == FORWARD ? forward_sweep<T>(f) : backward_sweep<T>(f));
 }
 
 template <typename T>
@@ -134,22 +135,22 @@ __global__ void outer_naive(sweep<T> s)
 
 struct gemv_naive {
     template <typename T>
-    static size_t workspace(const sweep<T> &)
+    static size_t workspace(struct context *, const sweep<T> &)
     {
         return 0;
     }
     template <typename T>
-    static int multiply(const sweep<T> &s)
+    static int multiply(struct context *on, const sweep<T> &s)
     {
         const int64_t n = s.trans ? s.C : s.R;
-        dot_naive<<<ceil_div(n, THREADS), THREADS, 0, gpu_stream()>>>(s);
+        dot_naive<<<ceil_div(n, THREADS), THREADS, 0, on->stream>>>(s);
         return cudaGetLastError();
     }
     template <typename T>
-    static int multiply_and_outer(const sweep<T> &s)
+    static int multiply_and_outer(struct context *on, const sweep<T> &s)
     {
-        CUDA((cudaError_t)multiply(s));
-        outer_naive<<<ceil_div(s.R * s.C, THREADS), THREADS, 0, gpu_stream()>>>(s);
+        CUDA((cudaError_t)multiply(on, s));
+        outer_naive<<<ceil_div(s.R * s.C, THREADS), THREADS, 0, on->stream>>>(s);
         return cudaGetLastError();
     }
 };
@@ -346,9 +347,9 @@ static partition make_partition(int64_t n, int64_t others, int64_t wanted, int64
 /* Transposed: as many blocks as are resident.  Otherwise blocks are short, with as many warps per
  * row as its length allows, so that all SMs finish at the same time. */
 template <typename T>
-static partition partition_of(const sweep<T> &s)
+static partition partition_of(struct context *on, const sweep<T> &s)
 {
-    const int64_t blocks = RESIDENT * (int64_t)gpu_limits()->sms;
+    const int64_t blocks = RESIDENT * (int64_t)on->limits.sms;
     const int64_t elements = in_vectors<T>(s.C) ? WIDTH<T> : 1;
     if (s.trans) {
         const int64_t strips = ceil_div(s.C, LANES * elements);
@@ -367,47 +368,47 @@ static partition partition_of(const sweep<T> &s)
 }
 
 template <typename T, bool WIDE, bool OUTER>
-static void start(const sweep<T> &s, const partition &d)
+static void start(struct context *on, const sweep<T> &s, const partition &d)
 {
     auto *const columns = gemv_columns<T, WIDE, OUTER>;
     auto *const rows = gemv_rows<T, WIDE, OUTER>;
     if (s.trans)
-        columns<<<d.blocks, THREADS, 0, gpu_stream()>>>(s, d.parts, d.length);
+        columns<<<d.blocks, THREADS, 0, on->stream>>>(s, d.parts, d.length);
     else
-        rows<<<d.blocks, THREADS, 0, gpu_stream()>>>(s, d.parts, d.length, d.group);
+        rows<<<d.blocks, THREADS, 0, on->stream>>>(s, d.parts, d.length, d.group);
 }
 
 template <typename T, bool OUTER>
-static int pass_over(const sweep<T> &s)
+static int pass_over(struct context *on, const sweep<T> &s)
 {
-    const partition d = partition_of(s);
+    const partition d = partition_of(on, s);
     if (in_vectors<T>(s.C))
-        start<T, true, OUTER>(s, d);
+        start<T, true, OUTER>(on, s, d);
     else
-        start<T, false, OUTER>(s, d);
+        start<T, false, OUTER>(on, s, d);
     CUDA(cudaGetLastError());
     return d.parts == 1 ? 0
-                        : gemm_add_parts(s.workspace, d.parts, s.trans ? s.C : s.R, s.alpha, s.beta,
-                                         s.z0, s.z);
+                        : gemm_add_parts(on, s.workspace, d.parts, s.trans ? s.C : s.R, s.alpha,
+                                         s.beta, s.z0, s.z);
 }
 
 /* One pass over A in vectors of 16 bytes, many of them in flight. */
 struct gemv_wide {
     template <typename T>
-    static size_t workspace(const sweep<T> &s)
+    static size_t workspace(struct context *on, const sweep<T> &s)
     {
-        const int64_t parts = partition_of(s).parts;
+        const int64_t parts = partition_of(on, s).parts;
         return parts > 1 ? sizeof(float) * parts * (s.trans ? s.C : s.R) : 0;
     }
     template <typename T>
-    static int multiply(const sweep<T> &s)
+    static int multiply(struct context *on, const sweep<T> &s)
     {
-        return pass_over<T, false>(s);
+        return pass_over<T, false>(on, s);
     }
     template <typename T>
-    static int multiply_and_outer(const sweep<T> &s)
+    static int multiply_and_outer(struct context *on, const sweep<T> &s)
     {
-        return pass_over<T, true>(s);
+        return pass_over<T, true>(on, s);
     }
 };
 
@@ -445,26 +446,26 @@ GEMV_IMPLS(naive, "one thread per sum", naive_declines);
 
 struct gemv_cublas {
     template <typename T>
-    static size_t workspace(const sweep<T> &)
+    static size_t workspace(struct context *, const sweep<T> &)
     {
         return 0;
     }
     template <typename T>
-    static int multiply(const sweep<T> &s)
+    static int multiply(struct context *on, const sweep<T> &s)
     {
         const int64_t n = s.trans ? s.C : s.R, K = s.trans ? s.R : s.C;
         const matrix<T> a = {s.A, n, K, s.trans}, v = {s.v, K, 1, false};
         if (s.z0)
-            CUDA(cudaMemcpyAsync(s.z, s.z0, sizeof(T) * n, cudaMemcpyDeviceToDevice, gpu_stream()));
-        return product_batch(1, s.alpha, a, v, s.z0 ? s.beta : 0, s.z);
+            CUDA(cudaMemcpyAsync(s.z, s.z0, sizeof(T) * n, cudaMemcpyDeviceToDevice, on->stream));
+        return product_batch(on, 1, s.alpha, a, v, s.z0 ? s.beta : 0, s.z);
     }
     template <typename T>
-    static int multiply_and_outer(const sweep<T> &s)
+    static int multiply_and_outer(struct context *on, const sweep<T> &s)
     {
         const matrix<T> left = {s.trans ? s.v : s.w, s.R, 1, false};
         const matrix<T> right = {s.trans ? s.w : s.v, 1, s.C, false};
-        const int e = multiply(s);
-        return e ? e : product_batch(1, s.alpha, left, right, 0, s.dA);
+        const int e = multiply(on, s);
+        return e ? e : product_batch(on, 1, s.alpha, left, right, 0, s.dA);
     }
 };
 

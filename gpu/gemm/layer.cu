@@ -27,16 +27,16 @@ __global__ void concatenate_kernel(V *all, matrices from, int64_t M, int64_t wid
 
 /* Copies 16 bytes at a time where a row is a multiple of 16 bytes. */
 template <typename T>
-int concatenate(T *all, const matrices &from, int64_t M, int64_t P)
+int concatenate(struct context *on, T *all, const matrices &from, int64_t M, int64_t P)
 {
     const bool wide = P * sizeof(T) % sizeof(uint4) == 0;
     const int64_t width = wide ? P * sizeof(T) / sizeof(uint4) : P;
     const dim3 block = block_of(width, BLOCK), grid(blocks_of(ceil_div(M, COPIES), block), from.n);
 
     if (wide)
-        concatenate_kernel<uint4><<<grid, block, 0, gpu_stream()>>>((uint4 *)all, from, M, width);
+        concatenate_kernel<uint4><<<grid, block, 0, on->stream>>>((uint4 *)all, from, M, width);
     else
-        concatenate_kernel<T><<<grid, block, 0, gpu_stream()>>>(all, from, M, width);
+        concatenate_kernel<T><<<grid, block, 0, on->stream>>>(all, from, M, width);
     return cudaGetLastError();
 }
 
@@ -50,11 +50,11 @@ __global__ void put_bias(T *z, const T *b, int64_t M, int64_t P)
 }
 
 template <typename T>
-int spread_bias(T *z, const T *b, int64_t M, int64_t P)
+int spread_bias(struct context *on, T *z, const T *b, int64_t M, int64_t P)
 {
     const dim3 block = block_of(P, BLOCK);
 
-    put_bias<T><<<blocks_of(M, block), block, 0, gpu_stream()>>>(z, b, M, P);
+    put_bias<T><<<blocks_of(M, block), block, 0, on->stream>>>(z, b, M, P);
     return cudaGetLastError();
 }
 
@@ -81,22 +81,25 @@ __global__ void sum_rows(float *sums, const T *x, const U *by, int64_t part, int
 }
 
 template <typename T, typename U>
-int column_sums(float *db, float *sums, const T *x, const U *by, int64_t M, int64_t P)
+int column_sums(struct context *on, float *db, float *sums, const T *x, const U *by, int64_t M,
+                int64_t P)
 {
     const dim3 block = block_of(P, SUMMING), grid((unsigned)ceil_div(P, block.x), parts_of(M));
     const float *one = NULL;
 
-    sum_rows<<<grid, block, 0, gpu_stream()>>>(sums, x, by, part_of(M), M, P);
+    sum_rows<<<grid, block, 0, on->stream>>>(sums, x, by, part_of(M), M, P);
     CUDA(cudaGetLastError());
-    sum_rows<<<grid.x, block, 0, gpu_stream()>>>(db, sums, one, parts_of(M), parts_of(M), P);
+    sum_rows<<<grid.x, block, 0, on->stream>>>(db, sums, one, parts_of(M), parts_of(M), P);
     return cudaGetLastError();
 }
 
 #define EACH(T)                                                                                    \
-    template int concatenate(T *, const matrices &, int64_t, int64_t);                             \
-    template int spread_bias(T *, const T *, int64_t, int64_t);                                    \
-    template int column_sums(float *, float *, const T *, const T *, int64_t, int64_t)
+    template int concatenate(struct context *, T *, const matrices &, int64_t, int64_t);           \
+    template int spread_bias(struct context *, T *, const T *, int64_t, int64_t);                  \
+    template int column_sums(struct context *, float *, float *, const T *, const T *, int64_t,    \
+                             int64_t)
 
 EACH(float);
 EACH(__nv_bfloat16);
-template int column_sums(float *, float *, const __nv_bfloat16 *, const float *, int64_t, int64_t);
+template int column_sums(struct context *on, float *, float *, const __nv_bfloat16 *, const float *,
+                         int64_t, int64_t);

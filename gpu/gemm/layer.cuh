@@ -35,12 +35,12 @@ struct matrices {
 
 /* Concatenates the matrices, [M,P] each, to `all` [M,n,P]. */
 template <typename T>
-int concatenate(T *all, const matrices &from, int64_t M, int64_t P);
+int concatenate(struct context *on, T *all, const matrices &from, int64_t M, int64_t P);
 
 /* Sets each of the M rows of z to b.  A product is then added to z, so that the sum of both is
  * rounded once. */
 template <typename T>
-int spread_bias(T *z, const T *b, int64_t M, int64_t P);
+int spread_bias(struct context *on, T *z, const T *b, int64_t M, int64_t P);
 
 /* M rows are summed in parts: enough for many blocks, but few enough for one block to add up their
  * sums. */
@@ -57,6 +57,7 @@ static inline int64_t parts_of(int64_t M)
 /* db[j] = sum over the M rows of x[.][j] by[.][j], or of x[.][j] if `by` is NULL, in a fixed
  * order.  `sums` holds parts_of(M) rows of P. */
 template <typename T, typename U>
-int column_sums(float *db, float *sums, const T *x, const U *by, int64_t M, int64_t P);
+int column_sums(struct context *on, float *db, float *sums, const T *x, const U *by, int64_t M,
+                int64_t P);
 
 #endif

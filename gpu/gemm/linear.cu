@@ -84,7 +84,7 @@ static int forward_through(const struct call *f)
 {
     const struct linear *a = ARGS(f, linear);
     int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D');
-    linear_forward<T, ACT><<<tiles(M, D), tile, 0, gpu_stream()>>>(
+    linear_forward<T, ACT><<<tiles(M, D), tile, 0, gpu_stream(f)>>>(
         (const T *)a->x, (const T *)a->W, (const T *)a->b, (T *)a->y, (T *)a->z, sizes{M, D, C});
     return cudaGetLastError();
 }
@@ -103,7 +103,7 @@ static int slope(const struct call *f, T *dz)
 {
     const struct linear *a = ARGS(f, linear), *g = GRADS(f, linear);
     int64_t M = DIM(f, 'M'), D = DIM(f, 'D');
-    linear_slope<T, ACT><<<ceil_div(M * D, THREADS), THREADS, 0, gpu_stream()>>>(
+    linear_slope<T, ACT><<<ceil_div(M * D, THREADS), THREADS, 0, gpu_stream(f)>>>(
         (const T *)g->y, (const T *)a->b, (const T *)a->y, (const T *)a->z, dz, M, D);
     return cudaGetLastError();
 }
@@ -121,13 +121,13 @@ static int backward(const struct call *f)
                                            : slope<T, ACT_RELU>(f, (T *)f->work)));
     const operand<T> rows = {dz, D, 1}, columns = {dz, 1, D};
     const operand<T> W = {(const T *)a->W, C, 1}, x = {(const T *)a->x, C, 1};
-    linear_product<<<tiles(M, C), tile, 0, gpu_stream()>>>(rows, W, (T *)g->x, M, C, D);
+    linear_product<<<tiles(M, C), tile, 0, gpu_stream(f)>>>(rows, W, (T *)g->x, M, C, D);
     CUDA(cudaGetLastError());
-    linear_product<<<tiles(D, C), tile, 0, gpu_stream()>>>(columns, x, (float *)g->W, D, C, M);
+    linear_product<<<tiles(D, C), tile, 0, gpu_stream(f)>>>(columns, x, (float *)g->W, D, C, M);
     CUDA(cudaGetLastError());
     if (a->b)
-        linear_bias_gradient<<<ceil_div(D, THREADS), THREADS, 0, gpu_stream()>>>(dz, (float *)g->b,
-                                                                                 M, D);
+        linear_bias_gradient<<<ceil_div(D, THREADS), THREADS, 0, gpu_stream(f)>>>(dz, (float *)g->b,
+                                                                                  M, D);
     return cudaGetLastError();
 }
 

@@ -41,7 +41,8 @@ template <typename T>
 static int forward(const struct call *f)
 {
     const struct linear *a = ARGS(f, linear);
-    return gemm_wgmma_layer(product_of(f), f->choice[LINEAR_ACT], (const bf16 *)a->b, (bf16 *)a->z);
+    return gemm_wgmma_layer(f->context, product_of(f), f->choice[LINEAR_ACT], (const bf16 *)a->b,
+                            (bf16 *)a->z);
 }
 
 template <typename T>
@@ -53,7 +54,7 @@ static int backward(const struct call *f)
 
     p.workspace = (float *)((char *)f->work + aligned(w.bytes));
     CUDA((cudaError_t)linear_through(f, w));
-    return gemm_wgmma_layer_back(to_x(p, f, dz), to_W(p, f, dz));
+    return gemm_wgmma_layer_back(f->context, to_x(p, f, dz), to_W(p, f, dz));
 }
 
 /* The workspace of dz and the sums, then one that the two products use one after the other. */
@@ -62,16 +63,16 @@ static size_t work(const struct call *f, enum pass p)
     const gemm_problem<bf16> of = product_of(f);
     return p == FORWARD ? 0
                         : aligned(linear_workspace_of<bf16>(f).bytes) +
-                              max(gemm_wgmma_workspace(to_x(of, f, NULL)),
-                                  gemm_wgmma_workspace(to_W(of, f, NULL)));
+                              max(gemm_wgmma_workspace(f->context, to_x(of, f, NULL)),
+                                  gemm_wgmma_workspace(f->context, to_W(of, f, NULL)));
 }
 
 static const char *declines(const struct call *f)
 {
     const gemm_problem<bf16> p = product_of(f);
-    const char *why = gemm_wgmma_declines(p);
-    why = why ? why : gemm_wgmma_declines(to_x(p, f, NULL));
-    return why ? why : gemm_wgmma_declines(to_W(p, f, NULL));
+    const char *why = gemm_wgmma_declines(f->context, p);
+    why = why ? why : gemm_wgmma_declines(f->context, to_x(p, f, NULL));
+    return why ? why : gemm_wgmma_declines(f->context, to_W(p, f, NULL));
 }
 
 static const char idea[] = "warpgroup products, bias and act before the sums are stored";

@@ -126,7 +126,7 @@ static int activate_by(const struct call *f, const T *z, const T *b)
     const int64_t M = DIM(f, 'M'), D = DIM(f, 'D');
     const unsigned grid = grid_of(D, N, ceil_div(M, ROWS * FORWARD_DEPTH));
 
-    linear_activate<T, N, ACT><<<grid, block, 0, gpu_stream()>>>(z, b, (T *)a->y, M, D);
+    linear_activate<T, N, ACT><<<grid, block, 0, gpu_stream(f)>>>(z, b, (T *)a->y, M, D);
     return cudaGetLastError();
 }
 
@@ -150,8 +150,8 @@ static int forward(const struct call *f)
     T *z = (T *)(act == ACT_SILU ? a->z : a->y);
     const bool onto_bias = b && act == ACT_RELU && sizeof(T) < sizeof(float);
 
-    int e = onto_bias ? spread_bias(z, b, M, D) : 0;
-    e = e ? e : product(x, Wt, onto_bias, z);
+    int e = onto_bias ? spread_bias(f->context, z, b, M, D) : 0;
+    e = e ? e : product(f->context, x, Wt, onto_bias, z);
     if (e || (act == ACT_NONE && !b))
         return e;
     b = onto_bias ? NULL : b;
@@ -177,7 +177,7 @@ static int through_by(const struct call *f, const linear_workspace<T> &w)
     const struct linear *a = ARGS(f, linear), *g = GRADS(f, linear);
     const int64_t M = DIM(f, 'M'), D = DIM(f, 'D'), part = part_of(M);
     const unsigned grid = grid_of(D, N, parts_of(M));
-    linear_dz<T, N, ACT><<<grid, block, 0, gpu_stream()>>>(
+    linear_dz<T, N, ACT><<<grid, block, 0, gpu_stream(f)>>>(
         (const T *)g->y, (const T *)(ACT == ACT_SILU ? a->z : a->y), (const T *)a->b, w.dz,
         a->b ? w.sums : NULL, rows_of_blocks{part, M, D});
     return cudaGetLastError();
@@ -198,13 +198,14 @@ int linear_through(const struct call *f, const linear_workspace<T> &w)
     const int act = f->choice[LINEAR_ACT];
 
     if (act == ACT_NONE)
-        return a->b ? column_sums((float *)g->b, w.sums, (const T *)g->y, (const T *)NULL, M, D)
+        return a->b ? column_sums(f->context, (float *)g->b, w.sums, (const T *)g->y,
+                                  (const T *)NULL, M, D)
                     : 0;
     int e = act == ACT_SILU ? through<T, ACT_SILU>(f, w) : through<T, ACT_RELU>(f, w);
     if (e || !a->b)
         return e;
-    return column_sums((float *)g->b, w.sums_of_sums, (const float *)w.sums, (const float *)NULL,
-                       parts_of(M), D);
+    return column_sums(f->context, (float *)g->b, w.sums_of_sums, (const float *)w.sums,
+                       (const float *)NULL, parts_of(M), D);
 }
 
 template <typename T>
@@ -218,8 +219,8 @@ static int backward(const struct call *f)
     const matrix<T> x = {(const T *)a->x, M, C, false}, W = {(const T *)a->W, D, C, false};
 
     int e = linear_through(f, w);
-    e = e ? e : product(of_rows, W, 0, (T *)g->x);
-    return e ? e : product(of_columns, x, 0, (float *)g->W);
+    e = e ? e : product(f->context, of_rows, W, 0, (T *)g->x);
+    return e ? e : product(f->context, of_columns, x, 0, (float *)g->W);
 }
 
 template <typename T>

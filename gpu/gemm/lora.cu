@@ -49,11 +49,11 @@ __global__ void lora_products(float scale, factors<T> one, factors<T> other, U *
 }
 
 template <typename T, typename U>
-static int naive_product(float scale, const factors<T> &one, const factors<T> &other, U *c,
-                         int64_t M, int64_t N)
+static int naive_product(struct context *on, float scale, const factors<T> &one,
+                         const factors<T> &other, U *c, int64_t M, int64_t N)
 {
     const dim3 grid((unsigned)ceil_div(N, TILE), (unsigned)ceil_div(M, TILE)), block(TILE, TILE);
-    lora_products<<<grid, block, 0, gpu_stream()>>>(scale, one, other, c, M, N);
+    lora_products<<<grid, block, 0, on->stream>>>(scale, one, other, c, M, N);
     return cudaGetLastError();
 }
 
@@ -66,9 +66,10 @@ static int naive_forward(const struct call *f)
     const factors<T> none = {};
     T *h = (T *)a->h;
 
-    int e = naive_product<T>(scale_of(f), {x, C, 1, A, 1, C, C}, none, h, M, R);
+    int e = naive_product<T>(f->context, scale_of(f), {x, C, 1, A, 1, C, C}, none, h, M, R);
     return e ? e
-             : naive_product<T>(1, {x, C, 1, W, 1, C, C}, {h, R, 1, B, 1, R, R}, (T *)a->y, M, D);
+             : naive_product<T>(f->context, 1, {x, C, 1, W, 1, C, C}, {h, R, 1, B, 1, R, R},
+                                (T *)a->y, M, D);
 }
 
 template <typename T>
@@ -81,11 +82,13 @@ static int naive_backward(const struct call *f)
     const factors<T> none = {};
     T *dh = (T *)f->work;
 
-    int e = naive_product<T>(scale_of(f), {dy, D, 1, B, R, 1, D}, none, dh, M, R);
+    int e = naive_product<T>(f->context, scale_of(f), {dy, D, 1, B, R, 1, D}, none, dh, M, R);
     e = e ? e
-          : naive_product<T>(1, {dy, D, 1, W, C, 1, D}, {dh, R, 1, A, C, 1, R}, (T *)g->x, M, C);
-    e = e ? e : naive_product<T>(1, {dh, 1, R, x, C, 1, M}, none, (float *)g->A, R, C);
-    return e ? e : naive_product<T>(1, {dy, 1, D, h, R, 1, M}, none, (float *)g->B, D, R);
+          : naive_product<T>(f->context, 1, {dy, D, 1, W, C, 1, D}, {dh, R, 1, A, C, 1, R},
+                             (T *)g->x, M, C);
+    e = e ? e : naive_product<T>(f->context, 1, {dh, 1, R, x, C, 1, M}, none, (float *)g->A, R, C);
+    return e ? e
+             : naive_product<T>(f->context, 1, {dy, 1, D, h, R, 1, M}, none, (float *)g->B, D, R);
 }
 
 /* The size of dh. */
@@ -119,10 +122,10 @@ static int narrow_product(const struct call *f, const matrix<T> &left, const mat
                           float *wide, T *to)
 {
     const int64_t n = left.rows * right.columns;
-    int e = product(left, right, 0, wide);
+    int e = product(f->context, left, right, 0, wide);
     if (e)
         return e;
-    lora_scale<<<(unsigned)ceil_div(n, BLOCK), BLOCK, 0, gpu_stream()>>>(wide, scale_of(f), to, n);
+    lora_scale<<<(unsigned)ceil_div(n, BLOCK), BLOCK, 0, gpu_stream(f)>>>(wide, scale_of(f), to, n);
     return cudaGetLastError();
 }
 
@@ -138,8 +141,8 @@ static int forward(const struct call *f)
     const matrix<T> h = {(const T *)a->h, M, R, false};
 
     int e = narrow_product(f, x, At, (float *)f->work, (T *)a->h);
-    e = e ? e : product(h, Bt, 0, (T *)a->y);
-    return e ? e : product(x, Wt, 1, (T *)a->y);
+    e = e ? e : product(f->context, h, Bt, 0, (T *)a->y);
+    return e ? e : product(f->context, x, Wt, 1, (T *)a->y);
 }
 
 template <typename T>
@@ -156,10 +159,10 @@ static int backward(const struct call *f)
     const matrix<T> dht = {dh, R, M, true};
 
     int e = narrow_product(f, dy, B, wide, dh);
-    e = e ? e : product(dh_of_rows, A, 0, (T *)g->x);
-    e = e ? e : product(dy, W, 1, (T *)g->x);
-    e = e ? e : product(dht, x, 0, (float *)g->A);
-    return e ? e : product(dyt, h, 0, (float *)g->B);
+    e = e ? e : product(f->context, dh_of_rows, A, 0, (T *)g->x);
+    e = e ? e : product(f->context, dy, W, 1, (T *)g->x);
+    e = e ? e : product(f->context, dht, x, 0, (float *)g->A);
+    return e ? e : product(f->context, dyt, h, 0, (float *)g->B);
 }
 
 /* The size of h or dh before rounding, and of dh. */

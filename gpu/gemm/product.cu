@@ -5,8 +5,6 @@
 
 #include <cublas_v2.h>
 
-static cublasHandle_t handle;
-
 template <typename T>
 struct type_of;
 template <>
@@ -18,10 +16,10 @@ struct type_of<__nv_bfloat16> {
     static const cudaDataType_t code = CUDA_R_16BF;
 };
 
-/* The handle uses gpu_stream() and a workspace of its own, because a pass that is captured as a
- * graph must not allocate.  (32 MiB is cuBLAS's default on Hopper.)  cublasSetStream() resets the
- * workspace, so it is called first. */
-static int begin(void)
+/* The handle of a context uses its stream and a workspace of its own, because a pass that is
+ * captured as a graph must not allocate.  (32 MiB is cuBLAS's default on Hopper.)
+ * cublasSetStream() resets the workspace, so it is called first. */
+static int begin(struct context *on)
 {
     static const size_t WORKSPACE = 32 << 20;
     cublasHandle_t made;
@@ -29,19 +27,27 @@ static int begin(void)
 
     if (cublasCreate(&made) != CUBLAS_STATUS_SUCCESS)
         return PRODUCT_FAILED + CUBLAS_STATUS_NOT_INITIALIZED;
-    cublasStatus_t e = cublasSetStream(made, gpu_stream());
+    cublasStatus_t e = cublasSetStream(made, on->stream);
     if (e == CUBLAS_STATUS_SUCCESS && cudaMalloc(&workspace, WORKSPACE) != cudaSuccess)
         e = CUBLAS_STATUS_ALLOC_FAILED;
     if (e == CUBLAS_STATUS_SUCCESS)
         e = cublasSetWorkspace(made, workspace, WORKSPACE);
     if (e == CUBLAS_STATUS_SUCCESS) {
-        handle = made;
+        on->products = made;
+        on->products_workspace = workspace;
         return 0;
     }
     cudaFree(workspace);
     cudaGetLastError();
     cublasDestroy(made);
     return PRODUCT_FAILED + e;
+}
+
+void product_end(struct context *on)
+{
+    if (on->products)
+        cublasDestroy((cublasHandle_t)on->products);
+    cudaFree(on->products_workspace);
 }
 
 template <typename T>
@@ -60,15 +66,16 @@ static int ld(const matrix<T> &m)
 /* cuBLAS is column-major, where a row-major matrix is its own transpose; so it computes c^T = b^T
  * a^T.  fp32 products use full fp32, not TF32. */
 template <typename T, typename C>
-int product_batch(int64_t batch, float alpha, const matrix<T> &a, const matrix<T> &b, float beta,
-                  C *c)
+int product_batch(struct context *on, int64_t batch, float alpha, const matrix<T> &a,
+                  const matrix<T> &b, float beta, C *c)
 {
     const int M = (int)a.rows, N = (int)b.columns, K = (int)a.columns;
     const cudaDataType_t in = type_of<T>::code, out = type_of<C>::code;
 
-    int begun = handle ? 0 : begin();
+    const int begun = on->products ? 0 : begin(on);
     if (begun)
         return begun;
+    cublasHandle_t handle = (cublasHandle_t)on->products;
     cublasStatus_t e =
         batch == 1
             ? cublasGemmEx(handle, operation(b), operation(a), N, M, K, &alpha, b.at, in, ld(b),
@@ -81,15 +88,15 @@ int product_batch(int64_t batch, float alpha, const matrix<T> &a, const matrix<T
     return e == CUBLAS_STATUS_SUCCESS ? 0 : PRODUCT_FAILED + e;
 }
 
-template int product_batch(int64_t, float, const matrix<float> &, const matrix<float> &, float,
-                           float *);
-template int product_batch(int64_t, float, const matrix<__nv_bfloat16> &,
+template int product_batch(struct context *on, int64_t, float, const matrix<float> &,
+                           const matrix<float> &, float, float *);
+template int product_batch(struct context *on, int64_t, float, const matrix<__nv_bfloat16> &,
                            const matrix<__nv_bfloat16> &, float, __nv_bfloat16 *);
 
 template <typename T, typename C>
-int product(const matrix<T> &a, const matrix<T> &b, float beta, C *c)
+int product(struct context *on, const matrix<T> &a, const matrix<T> &b, float beta, C *c)
 {
-    return product_batch(1, 1, a, b, beta, c);
+    return product_batch(on, 1, 1, a, b, beta, c);
 }
 
 __global__ void put(product_pointers *to, product_pointers pointers)
@@ -98,21 +105,22 @@ __global__ void put(product_pointers *to, product_pointers pointers)
 }
 
 template <typename T>
-int products(int n, const matrix<T> &a, const matrix<T> *b, float beta, T *const *c,
-             product_pointers *workspace)
+int products(struct context *on, int n, const matrix<T> &a, const matrix<T> *b, float beta,
+             T *const *c, product_pointers *workspace)
 {
     const float alpha = 1;
     product_pointers pointers = {};
 
-    int begun = handle ? 0 : begin();
+    const int begun = on->products ? 0 : begin(on);
     if (begun)
         return begun;
+    cublasHandle_t handle = (cublasHandle_t)on->products;
     for (int i = 0; i < n; i++) {
         pointers.a[i] = a.at;
         pointers.b[i] = b[i].at;
         pointers.c[i] = c[i];
     }
-    put<<<1, 1, 0, gpu_stream()>>>(workspace, pointers);
+    put<<<1, 1, 0, on->stream>>>(workspace, pointers);
     CUDA(cudaGetLastError());
     cublasStatus_t e = cublasGemmBatchedEx(
         handle, operation(*b), operation(a), (int)b->columns, (int)a.rows, (int)a.columns, &alpha,
@@ -147,22 +155,24 @@ __global__ void plain_product(matrix<T> a, matrix<T> b, float beta, C *c)
 }
 
 template <typename T, typename C>
-int product(const matrix<T> &a, const matrix<T> &b, float beta, C *c)
+int product(struct context *on, const matrix<T> &a, const matrix<T> &b, float beta, C *c)
 {
     dim3 grid(ceil_div(b.columns, TILE), ceil_div(a.rows, TILE)), block(TILE, TILE);
-    plain_product<<<grid, block, 0, gpu_stream()>>>(a, b, beta, c);
+    plain_product<<<grid, block, 0, on->stream>>>(a, b, beta, c);
     return cudaGetLastError();
 }
 
 template <typename T>
-int products(int n, const matrix<T> &a, const matrix<T> *b, float beta, T *const *c,
-             product_pointers *)
+int products(struct context *on, int n, const matrix<T> &a, const matrix<T> *b, float beta,
+             T *const *c, product_pointers *)
 {
     int e = 0;
     for (int i = 0; !e && i < n; i++)
-        e = product(a, b[i], beta, c[i]);
+        e = product(on, a, b[i], beta, c[i]);
     return e;
 }
+
+void product_end(struct context *) {}
 
 const char *product_error(int)
 {
@@ -171,11 +181,14 @@ const char *product_error(int)
 
 #endif
 
-template int product(const matrix<float> &, const matrix<float> &, float, float *);
-template int product(const matrix<__nv_bfloat16> &, const matrix<__nv_bfloat16> &, float,
-                     __nv_bfloat16 *);
-template int product(const matrix<__nv_bfloat16> &, const matrix<__nv_bfloat16> &, float, float *);
-template int products(int, const matrix<float> &, const matrix<float> *, float, float *const *,
+template int product(struct context *on, const matrix<float> &, const matrix<float> &, float,
+                     float *);
+template int product(struct context *on, const matrix<__nv_bfloat16> &,
+                     const matrix<__nv_bfloat16> &, float, __nv_bfloat16 *);
+template int product(struct context *on, const matrix<__nv_bfloat16> &,
+                     const matrix<__nv_bfloat16> &, float, float *);
+template int products(struct context *on, int, const matrix<float> &, const matrix<float> *, float,
+                      float *const *, product_pointers *);
+template int products(struct context *on, int, const matrix<__nv_bfloat16> &,
+                      const matrix<__nv_bfloat16> *, float, __nv_bfloat16 *const *,
                       product_pointers *);
-template int products(int, const matrix<__nv_bfloat16> &, const matrix<__nv_bfloat16> *, float,
-                      __nv_bfloat16 *const *, product_pointers *);

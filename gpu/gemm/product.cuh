@@ -17,13 +17,13 @@ struct matrix {
  * sums are float.  Returns 0, an error code of CUDA, or from PRODUCT_FAILED on one for
  * product_error(). */
 template <typename T, typename C>
-int product(const matrix<T> &a, const matrix<T> &b, float beta, C *c);
+int product(struct context *on, const matrix<T> &a, const matrix<T> &b, float beta, C *c);
 
 #ifndef CUDA_EMULATE
 /* c[g] = alpha a[g] b[g] + beta c[g], g < batch; each batch is contiguous. */
 template <typename T, typename C>
-int product_batch(int64_t batch, float alpha, const matrix<T> &a, const matrix<T> &b, float beta,
-                  C *c);
+int product_batch(struct context *on, int64_t batch, float alpha, const matrix<T> &a,
+                  const matrix<T> &b, float beta, C *c);
 #endif
 
 /* c[i] = a b[i] + beta c[i], i < n <= PRODUCTS_MAX, in one launch.  All b[i] have the same size.
@@ -34,8 +34,11 @@ struct product_pointers {
     void *c[PRODUCTS_MAX];
 };
 template <typename T>
-int products(int n, const matrix<T> &a, const matrix<T> *b, float beta, T *const *c,
-             product_pointers *workspace);
+int products(struct context *on, int n, const matrix<T> &a, const matrix<T> *b, float beta,
+             T *const *c, product_pointers *workspace);
+
+/* Frees what products keep in a context. */
+void product_end(struct context *x);
 
 enum { PRODUCT_FAILED = 100000 };
 const char *product_error(int code);

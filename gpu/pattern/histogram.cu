@@ -42,7 +42,7 @@ static cudaError_t clear_all(const struct call *f)
 {
     const struct histogram *a = ARGS(f, histogram);
     const int bins = (int)DIM(f, 'M');
-    clear<<<ceil_div(bins + HISTOGRAM_KINDS, THREADS), THREADS, 0, gpu_stream()>>>(
+    clear<<<ceil_div(bins + HISTOGRAM_KINDS, THREADS), THREADS, 0, gpu_stream(f)>>>(
         (whole *)a->counts, (whole *)a->outside, bins);
     return cudaGetLastError();
 }
@@ -64,7 +64,7 @@ static int global(const struct call *f)
     const int64_t n = DIM(f, 'N');
 
     CUDA(clear_all(f));
-    global_kernel<<<ceil_div(n, THREADS), THREADS, 0, gpu_stream()>>>(
+    global_kernel<<<ceil_div(n, THREADS), THREADS, 0, gpu_stream(f)>>>(
         (const T *)a->x, n, (int)DIM(f, 'M'), (whole *)a->counts, (whole *)a->outside);
     return cudaGetLastError();
 }
@@ -80,7 +80,7 @@ static size_t bytes_of(const struct call *f, int copies)
 
 static const char *too_many_bins(const struct call *f)
 {
-    return bytes_of(f, 1) > gpu_limits()->smem
+    return bytes_of(f, 1) > gpu_limits(f)->smem
                ? "more bins than fit into the shared memory of a block"
                : NULL;
 }
@@ -105,9 +105,9 @@ __global__ void shared_kernel(const T *x, int64_t n, int bins, whole *counts, wh
 }
 
 /* The number of blocks: as many as are resident at once, but at most one per MAX_THREADS items. */
-static unsigned blocks_for(int64_t items, int blocks_per_sm)
+static unsigned blocks_for(struct context *on, int64_t items, int blocks_per_sm)
 {
-    const int64_t resident = (int64_t)blocks_per_sm * gpu_limits()->sms;
+    const int64_t resident = (int64_t)blocks_per_sm * on->limits.sms;
     return (unsigned)max((int64_t)1, min(resident, ceil_div(items, MAX_THREADS)));
 }
 
@@ -123,7 +123,8 @@ static int shared(const struct call *f)
     CUDA(allow_smem(shared_kernel<T>, bytes));
     CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_sm, shared_kernel<T>,
                                                        MAX_THREADS, bytes));
-    shared_kernel<T><<<blocks_for(n, blocks_per_sm), MAX_THREADS, bytes, gpu_stream()>>>(
+    const unsigned blocks = blocks_for(f->context, n, blocks_per_sm);
+    shared_kernel<T><<<blocks, MAX_THREADS, bytes, gpu_stream(f)>>>(
         (const T *)a->x, n, (int)DIM(f, 'M'), (whole *)a->counts, (whole *)a->outside);
     return cudaGetLastError();
 }
@@ -222,7 +223,7 @@ template <typename T>
 static int privately(const struct call *f)
 {
     const struct histogram *a = ARGS(f, histogram);
-    const size_t smem = gpu_limits()->smem;
+    const size_t smem = gpu_limits(f)->smem;
     struct counting c = {a->x, DIM(f, 'N'),        (int)DIM(f, 'M'),
                          32,   (whole *)a->counts, (whole *)a->outside};
 
@@ -231,8 +232,8 @@ static int privately(const struct call *f)
     const int bytes = (int)bytes_of(f, c.copies);
     CUDA(clear_all(f));
     CUDA(allow_smem(private_kernel<T>, bytes));
-    return launch_pdl(private_kernel<T>, blocks_for(c.n / WIDTH<T>, 1), (unsigned)MAX_THREADS,
-                      (size_t)bytes, c);
+    return launch_pdl(f->context, private_kernel<T>, blocks_for(f->context, c.n / WIDTH<T>, 1),
+                      (unsigned)MAX_THREADS, (size_t)bytes, c);
 }
 
 #define KERNEL(bits, T, name, count, idea, declines)                                               \

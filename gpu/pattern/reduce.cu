@@ -371,24 +371,24 @@ template <typename F, typename T>
 static int tree_fold(const struct call *f)
 {
     const partition by = {rows_of(f), elements_of(f), elements_of(f), 1, BLOCK};
-    tree_kernel<F, T><<<blocks_of(by), BLOCK, 0, gpu_stream()>>>(job_of<T>(f, by));
+    tree_kernel<F, T><<<blocks_of(by), BLOCK, 0, gpu_stream(f)>>>(job_of<T>(f, by));
     return cudaGetLastError();
 }
 
 template <typename F, typename T>
-static int fold(const job &j)
+static int fold(struct context *on, const job &j)
 {
     if (in_vectors<T>(j.by.n))
-        shuffle_kernel<F, T, true><<<blocks_of(j.by), threads_of(j.by), 0, gpu_stream()>>>(j);
+        shuffle_kernel<F, T, true><<<blocks_of(j.by), threads_of(j.by), 0, on->stream>>>(j);
     else
-        shuffle_kernel<F, T, false><<<blocks_of(j.by), threads_of(j.by), 0, gpu_stream()>>>(j);
+        shuffle_kernel<F, T, false><<<blocks_of(j.by), threads_of(j.by), 0, on->stream>>>(j);
     return cudaGetLastError();
 }
 
 template <typename F, typename T>
 static int shuffle_fold(const struct call *f)
 {
-    return fold<F, T>(job_of<T>(f, rows_whole<T>(f)));
+    return fold<F, T>(f->context, job_of<T>(f, rows_whole<T>(f)));
 }
 
 /* The first launch reduces chunks, the second one their results.  If a row is one chunk, there is
@@ -401,19 +401,20 @@ static int two_level_fold(const struct call *f)
     const bool max = std::is_same<F, argmax>::value;
 
     if (whole.by.chunks == 1)
-        return fold<F, T>(whole);
+        return fold<F, T>(f->context, whole);
     first.at = (int64_t *)f->work;
     first.y = first.at + (max ? parts : 0);
     first.kept = KEPT_F32;
     first.root = false;
     first.divisor = 1;
-    int e = fold<F, T>(first);
+    int e = fold<F, T>(f->context, first);
     whole.by = partition_of<float>(whole.by.rows, whole.by.chunks, whole.by.chunks, AHEAD_BACK);
     whole.x = first.y;
     whole.from = max ? first.at : NULL;
     whole.squared = false;
     return e ? e
-             : launch_pdl(in_vectors<float>(whole.by.n) ? shuffle_kernel<F, float, true>
+             : launch_pdl(f->context,
+                          in_vectors<float>(whole.by.n) ? shuffle_kernel<F, float, true>
                                                         : shuffle_kernel<F, float, false>,
                           blocks_of(whole.by), threads_of(whole.by), 0, whole);
 }
@@ -449,17 +450,17 @@ template <typename T>
 static int each_back(const struct call *f)
 {
     const job_back j = job_back_of(f, rows_whole<T>(f));
-    each_kernel<T><<<ceil_div(j.by.rows * j.by.n, BLOCK), BLOCK, 0, gpu_stream()>>>(j);
+    each_kernel<T><<<ceil_div(j.by.rows * j.by.n, BLOCK), BLOCK, 0, gpu_stream(f)>>>(j);
     return cudaGetLastError();
 }
 
 template <typename T, bool NORM>
-static int spread(const job_back &j)
+static int spread(struct context *on, const job_back &j)
 {
     if (in_vectors<T>(j.by.n))
-        spread_kernel<T, true, NORM><<<blocks_of(j.by), threads_of(j.by), 0, gpu_stream()>>>(j);
+        spread_kernel<T, true, NORM><<<blocks_of(j.by), threads_of(j.by), 0, on->stream>>>(j);
     else
-        spread_kernel<T, false, NORM><<<blocks_of(j.by), threads_of(j.by), 0, gpu_stream()>>>(j);
+        spread_kernel<T, false, NORM><<<blocks_of(j.by), threads_of(j.by), 0, on->stream>>>(j);
     return cudaGetLastError();
 }
 
@@ -467,7 +468,7 @@ template <typename T>
 static int spread_back(const struct call *f)
 {
     const job_back j = job_back_of(f, rows_in_chunks<T>(f, AHEAD_BACK));
-    return j.x ? spread<T, true>(j) : spread<T, false>(j);
+    return j.x ? spread<T, true>(f->context, j) : spread<T, false>(f->context, j);
 }
 
 static const char *too_many(int64_t blocks)

@@ -379,49 +379,49 @@ static job job_of(void *y, const void *x, int64_t rows, int64_t n, bool exclusiv
 }
 
 template <typename T, bool BACK>
-static int sweep_scan(const job &j, void *)
+static int sweep_scan(struct context *on, const job &j, void *)
 {
     T *y = (T *)j.y;
     const T *x = (const T *)j.x;
-    sweep_kernel<T, BACK><<<j.rows, SWEEP_THREADS, 0, gpu_stream()>>>(y, x, j.n, j.exclusive);
+    sweep_kernel<T, BACK><<<j.rows, SWEEP_THREADS, 0, on->stream>>>(y, x, j.n, j.exclusive);
     return cudaGetLastError();
 }
 
 template <typename T, bool BACK>
-static int shuffle_scan(const job &j, void *)
+static int shuffle_scan(struct context *on, const job &j, void *)
 {
     const int threads = threads_of<T>(j.n);
     if (in_vectors<T>(j.n))
-        shuffle_kernel<T, true, BACK><<<j.rows, threads, smem_of<T>(j.n), gpu_stream()>>>(j);
+        shuffle_kernel<T, true, BACK><<<j.rows, threads, smem_of<T>(j.n), on->stream>>>(j);
     else
-        shuffle_kernel<T, false, BACK><<<j.rows, threads, smem_of<T>(j.n), gpu_stream()>>>(j);
+        shuffle_kernel<T, false, BACK><<<j.rows, threads, smem_of<T>(j.n), on->stream>>>(j);
     return cudaGetLastError();
 }
 
 template <typename T, bool WIDE, bool BACK>
-static int three_passes(const job &j, float *sums)
+static int three_passes(struct context *on, const job &j, float *sums)
 {
     const int threads = threads_of<T>(j.n);
     const int64_t tiles = j.rows * j.tiles;
     float *before = j.tiles > 1 ? sums + tiles : NULL;
 
     if (before) {
-        sum_kernel<T, WIDE, BACK><<<tiles, threads, smem_of<T>(j.n), gpu_stream()>>>(j, sums);
+        sum_kernel<T, WIDE, BACK><<<tiles, threads, smem_of<T>(j.n), on->stream>>>(j, sums);
         CUDA(cudaGetLastError());
         const job of_sums = job_of<float>(before, sums, j.rows, j.tiles, true);
-        int e = shuffle_scan<float, false>(of_sums, NULL);
+        int e = shuffle_scan<float, false>(on, of_sums, NULL);
         if (e)
             return e;
     }
-    tile_kernel<T, WIDE, BACK><<<tiles, threads, smem_of<T>(j.n), gpu_stream()>>>(j, before);
+    tile_kernel<T, WIDE, BACK><<<tiles, threads, smem_of<T>(j.n), on->stream>>>(j, before);
     return cudaGetLastError();
 }
 
 template <typename T, bool BACK>
-static int three_pass_scan(const job &j, void *work)
+static int three_pass_scan(struct context *on, const job &j, void *work)
 {
-    return in_vectors<T>(j.n) ? three_passes<T, true, BACK>(j, (float *)work)
-                              : three_passes<T, false, BACK>(j, (float *)work);
+    return in_vectors<T>(j.n) ? three_passes<T, true, BACK>(on, j, (float *)work)
+                              : three_passes<T, false, BACK>(on, j, (float *)work);
 }
 
 template <typename T>
@@ -448,29 +448,29 @@ static size_t lookback_work(const struct call *f, enum pass)
 }
 
 template <typename T, bool BACK>
-static int lookback_scan(const job &j, void *work)
+static int lookback_scan(struct context *on, const job &j, void *work)
 {
     const lookback_state b = {(int *)work, (tagged *)work + 1, tagged_values(j.tiles)};
     const int threads = threads_of<T>(j.n);
     const int64_t tiles = j.rows * j.tiles;
 
     if (j.tiles > 1)
-        CUDA(cudaMemsetAsync(work, 0, (j.rows * b.of_a_row + 1) * sizeof(tagged), gpu_stream()));
+        CUDA(cudaMemsetAsync(work, 0, (j.rows * b.of_a_row + 1) * sizeof(tagged), on->stream));
     if (in_vectors<T>(j.n))
-        lookback_kernel<T, true, BACK><<<tiles, threads, smem_of<T>(j.n), gpu_stream()>>>(j, b);
+        lookback_kernel<T, true, BACK><<<tiles, threads, smem_of<T>(j.n), on->stream>>>(j, b);
     else
-        lookback_kernel<T, false, BACK><<<tiles, threads, smem_of<T>(j.n), gpu_stream()>>>(j, b);
+        lookback_kernel<T, false, BACK><<<tiles, threads, smem_of<T>(j.n), on->stream>>>(j, b);
     return cudaGetLastError();
 }
 
-typedef int scanning(const job &j, void *work);
+typedef int scanning(struct context *on, const job &j, void *work);
 
 template <typename T, scanning *SCAN>
 static int forward(const struct call *f)
 {
     const struct scan *a = ARGS(f, scan);
     const bool exclusive = f->choice[SCAN_KIND] == SCAN_EXCLUSIVE;
-    return SCAN(job_of<T>(a->y, a->x, DIM(f, 'R'), DIM(f, 'N'), exclusive), f->work);
+    return SCAN(f->context, job_of<T>(a->y, a->x, DIM(f, 'R'), DIM(f, 'N'), exclusive), f->work);
 }
 
 template <typename T, scanning *SCAN>
@@ -478,7 +478,7 @@ static int backward(const struct call *f)
 {
     const struct scan *g = GRADS(f, scan);
     const bool exclusive = f->choice[SCAN_KIND] == SCAN_EXCLUSIVE;
-    return SCAN(job_of<T>(g->x, g->y, DIM(f, 'R'), DIM(f, 'N'), exclusive), f->work);
+    return SCAN(f->context, job_of<T>(g->x, g->y, DIM(f, 'R'), DIM(f, 'N'), exclusive), f->work);
 }
 
 template <typename T>

@@ -33,9 +33,9 @@ __global__ void naive_kernel(means m)
 }
 
 template <typename T>
-static int naive(const means &m)
+static int naive(struct context *on, const means &m)
 {
-    naive_kernel<T><<<ceil_div(m.B * m.N, THREADS), THREADS, 0, gpu_stream()>>>(m);
+    naive_kernel<T><<<ceil_div(m.B * m.N, THREADS), THREADS, 0, on->stream>>>(m);
     return cudaGetLastError();
 }
 
@@ -76,17 +76,17 @@ static size_t halo_bytes(int64_t R)
 }
 
 template <typename T>
-static int halo(const means &m)
+static int halo(struct context *on, const means &m)
 {
     const int tiles = (int)ceil_div(m.N, HALO_TILE), bytes = (int)halo_bytes(m.R);
     CUDA(allow_smem(halo_kernel<T>, bytes));
-    halo_kernel<T><<<m.B * tiles, THREADS, bytes, gpu_stream()>>>(m, tiles);
+    halo_kernel<T><<<m.B * tiles, THREADS, bytes, on->stream>>>(m, tiles);
     return cudaGetLastError();
 }
 
 static const char *does_not_fit(const struct call *f, int64_t tile, size_t bytes)
 {
-    if (bytes > gpu_limits()->smem)
+    if (bytes > gpu_limits(f)->smem)
         return "a tile with its neighbours is more than the shared memory of a block";
     return DIM(f, 'B') * ceil_div(DIM(f, 'N'), tile) > INT32_MAX
                ? "more tiles than a grid has blocks"
@@ -157,24 +157,24 @@ __global__ void __launch_bounds__(THREADS) sliding_kernel(means m, int tiles, in
 }
 
 template <typename T, int K>
-static int sliding_by(const means &m)
+static int sliding_by(struct context *on, const means &m)
 {
     const int threads = threads_for(m.N), tiles = (int)ceil_div(m.N, threads * OUTPUTS);
     const int bytes = (int)sliding_bytes(m.N, m.R), margin = margin_of<T>(m.R, m.N);
 
     CUDA(allow_smem(sliding_kernel<T, K>, bytes));
-    sliding_kernel<T, K><<<m.B * tiles, threads, bytes, gpu_stream()>>>(m, tiles, margin);
+    sliding_kernel<T, K><<<m.B * tiles, threads, bytes, on->stream>>>(m, tiles, margin);
     return cudaGetLastError();
 }
 
 /* Selects K: a window must not be shorter than a chunk. */
 template <typename T>
-static int sliding(const means &m)
+static int sliding(struct context *on, const means &m)
 {
     const int64_t window = 2 * m.R + 1;
-    return window >= 16  ? sliding_by<T, 16>(m)
-           : window >= 4 ? sliding_by<T, 4>(m)
-                         : sliding_by<T, 1>(m);
+    return window >= 16  ? sliding_by<T, 16>(on, m)
+           : window >= 4 ? sliding_by<T, 4>(on, m)
+                         : sliding_by<T, 1>(on, m);
 }
 
 static const char *sliding_declines(const struct call *f)
@@ -191,18 +191,18 @@ static means means_of(const struct call *f, const void *x, void *y)
     return {x, y, DIM(f, 'B'), N, reach(R, N), 1 / (float)(2 * R + 1)};
 }
 
-template <int (*kernel)(const means &m)>
+template <int (*kernel)(struct context *on, const means &m)>
 static int forward(const struct call *f)
 {
     const struct stencil1d *a = ARGS(f, stencil1d);
-    return kernel(means_of(f, a->x, a->y));
+    return kernel(f->context, means_of(f, a->x, a->y));
 }
 
-template <int (*kernel)(const means &m)>
+template <int (*kernel)(struct context *on, const means &m)>
 static int backward(const struct call *f)
 {
     const struct stencil1d *g = GRADS(f, stencil1d);
-    return kernel(means_of(f, g->y, g->x));
+    return kernel(f->context, means_of(f, g->y, g->x));
 }
 
 #define KERNEL(bits, T, name, idea)                                                                \

@@ -40,13 +40,13 @@ __global__ void naive_kernel(means m)
 }
 
 template <typename T>
-static int naive(const means &m)
+static int naive(struct context *on, const means &m)
 {
-    naive_kernel<T><<<ceil_div(m.B * m.H * m.W, THREADS), THREADS, 0, gpu_stream()>>>(m);
+    naive_kernel<T><<<ceil_div(m.B * m.H * m.W, THREADS), THREADS, 0, on->stream>>>(m);
     return cudaGetLastError();
 }
 
-static const char *naive_declines(const struct means &m)
+static const char *naive_declines(struct context *, const struct means &m)
 {
     return m.B * m.H * m.W / THREADS >= INT32_MAX ? TOO_MANY : NULL;
 }
@@ -89,19 +89,19 @@ static size_t halo_bytes(const means &m)
 }
 
 template <typename T>
-static int halo(const means &m)
+static int halo(struct context *on, const means &m)
 {
     const int wide = (int)ceil_div(m.W, SIDE), high = (int)ceil_div(m.H, SIDE);
     const int bytes = (int)halo_bytes(m);
 
     CUDA(allow_smem(halo_kernel<T>, bytes));
-    halo_kernel<T><<<m.B * wide * high, dim3(SIDE, BATCH), bytes, gpu_stream()>>>(m, wide, high);
+    halo_kernel<T><<<m.B * wide * high, dim3(SIDE, BATCH), bytes, on->stream>>>(m, wide, high);
     return cudaGetLastError();
 }
 
-static const char *halo_declines(const struct means &m)
+static const char *halo_declines(struct context *on, const struct means &m)
 {
-    if (halo_bytes(m) > gpu_limits()->smem)
+    if (halo_bytes(m) > on->limits.smem)
         return "a tile with its neighbours is more than the shared memory of a block";
     return m.B * ceil_div(m.W, SIDE) * ceil_div(m.H, SIDE) > INT32_MAX ? TOO_MANY : NULL;
 }
@@ -261,34 +261,34 @@ __global__ void __launch_bounds__(THREADS, 3) separable_kernel(means m, strips a
 
 /* The threads of a block: as many as shared memory has space for. */
 template <typename T>
-static int separable_threads(const means &m)
+static int separable_threads(struct context *on, const means &m)
 {
     int threads = threads_for(m.W, THREADS);
-    while (threads > 32 && smem_layout_of<T>(m, threads).bytes > gpu_limits()->smem)
+    while (threads > 32 && smem_layout_of<T>(m, threads).bytes > on->limits.smem)
         threads -= 32;
     return threads;
 }
 
 template <typename T>
-static int separable(const means &m)
+static int separable(struct context *on, const means &m)
 {
-    const int threads = separable_threads<T>(m);
+    const int threads = separable_threads<T>(on, m);
     const smem_layout r = smem_layout_of<T>(m, threads);
     int blocks_per_sm;
 
     CUDA(allow_smem(separable_kernel<T>, r.bytes));
     CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_sm, separable_kernel<T>, threads,
                                                        r.bytes));
-    const strips s = strips_of(m, threads, (int64_t)blocks_per_sm * gpu_limits()->sms);
-    separable_kernel<T><<<m.B * s.across * s.down, threads, r.bytes, gpu_stream()>>>(m, s, r);
+    const strips s = strips_of(m, threads, (int64_t)blocks_per_sm * on->limits.sms);
+    separable_kernel<T><<<m.B * s.across * s.down, threads, r.bytes, on->stream>>>(m, s, r);
     return cudaGetLastError();
 }
 
-static const char *separable_declines(const struct means &m)
+static const char *separable_declines(struct context *on, const struct means &m)
 {
-    const int threads = separable_threads<float>(m);
-    if (smem_layout_of<float>(m, threads).bytes > gpu_limits()->smem ||
-        smem_layout_of<__nv_bfloat16>(m, threads).bytes > gpu_limits()->smem)
+    const int threads = separable_threads<float>(on, m);
+    if (smem_layout_of<float>(m, threads).bytes > on->limits.smem ||
+        smem_layout_of<__nv_bfloat16>(m, threads).bytes > on->limits.smem)
         return "the rows of a window are more than the shared memory of a block";
     return too_many_strips(m, threads);
 }
@@ -484,34 +484,35 @@ static bands bands_of(const means &m, int64_t across, int64_t slots)
 }
 
 template <typename T, int R, bool WIDE>
-static int registers_launch(const means &m)
+static int registers_launch(struct context *on, const means &m)
 {
     const auto kernel = registers_kernel<T, R, WIDE>;
     int blocks_per_sm;
 
     CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_sm, kernel, 32 * WARPS, 0));
     const int64_t warps = min(blocks_per_sm * WARPS, MAX_WARPS);
-    const bands b = bands_of(m, strips_across<T>(m), warps * gpu_limits()->sms);
+    const bands b = bands_of(m, strips_across<T>(m), warps * on->limits.sms);
     const int64_t blocks = ceil_div(m.B * b.across * b.down, WARPS);
-    kernel<<<blocks, 32 * WARPS, 0, gpu_stream()>>>(m, b);
+    kernel<<<blocks, 32 * WARPS, 0, on->stream>>>(m, b);
     return cudaGetLastError();
 }
 
 template <typename T, int R>
-static int registers_of(const means &m)
+static int registers_of(struct context *on, const means &m)
 {
-    return in_vectors<T>(m.W) ? registers_launch<T, R, true>(m) : registers_launch<T, R, false>(m);
+    return in_vectors<T>(m.W) ? registers_launch<T, R, true>(on, m)
+                              : registers_launch<T, R, false>(on, m);
 }
 
 template <typename T>
-static int registers(const means &m)
+static int registers(struct context *on, const means &m)
 {
-    static int (*const of[])(const means &) = {registers_of<T, 1>, registers_of<T, 2>,
-                                               registers_of<T, 3>, registers_of<T, MAX_RADIUS>};
-    return of[m.R - 1](m);
+    static int (*const of[])(struct context *, const means &) = {
+        registers_of<T, 1>, registers_of<T, 2>, registers_of<T, 3>, registers_of<T, MAX_RADIUS>};
+    return of[m.R - 1](on, m);
 }
 
-static const char *registers_declines(const struct means &m)
+static const char *registers_declines(struct context *, const struct means &m)
 {
     if (m.R < 1 || m.R > MAX_RADIUS)
         return "radius: there are instances for 1, 2, 3 and 4";
@@ -529,24 +530,24 @@ static means means_of(const struct call *f, const void *x, void *y)
     return {x, y, DIM(f, 'B'), H, W, R, reach(R, H), reach(R, W), 1 / (window * window)};
 }
 
-template <int (*kernel)(const means &m)>
+template <int (*kernel)(struct context *on, const means &m)>
 static int forward(const struct call *f)
 {
     const struct stencil2d *a = ARGS(f, stencil2d);
-    return kernel(means_of(f, a->x, a->y));
+    return kernel(f->context, means_of(f, a->x, a->y));
 }
 
-template <int (*kernel)(const means &m)>
+template <int (*kernel)(struct context *on, const means &m)>
 static int backward(const struct call *f)
 {
     const struct stencil2d *g = GRADS(f, stencil2d);
-    return kernel(means_of(f, g->y, g->x));
+    return kernel(f->context, means_of(f, g->y, g->x));
 }
 
-template <const char *(*why)(const means &m)>
+template <const char *(*why)(struct context *on, const means &m)>
 static const char *declines(const struct call *f)
 {
-    return why(means_of(f, NULL, NULL));
+    return why(f->context, means_of(f, NULL, NULL));
 }
 
 #define KERNEL(bits, T, name, idea)                                                                \

@@ -170,32 +170,36 @@ __global__ void __launch_bounds__(THREADS)
 /* ---- launches ---- */
 
 /* Launches a transposition of `from` [B,M,N] to `to` [B,N,M]. */
-typedef int transposition(void *to, const void *from, int64_t B, int64_t M, int64_t N);
+typedef int transposition(struct context *on, void *to, const void *from, int64_t B, int64_t M,
+                          int64_t N);
 
 template <typename T>
-static int naive_transpose(void *to, const void *from, int64_t B, int64_t M, int64_t N)
+static int naive_transpose(struct context *on, void *to, const void *from, int64_t B, int64_t M,
+                           int64_t N)
 {
     const tiling t = tiling_of(M, N, SIDE);
     const dim3 grid(B * t.down * t.across), block(SIDE, ROWS);
-    naive<T><<<grid, block, 0, gpu_stream()>>>((T *)to, (const T *)from, M, N, t);
+    naive<T><<<grid, block, 0, on->stream>>>((T *)to, (const T *)from, M, N, t);
     return cudaGetLastError();
 }
 
 template <typename T, int PAD>
-static int shared_transpose(void *to, const void *from, int64_t B, int64_t M, int64_t N)
+static int shared_transpose(struct context *on, void *to, const void *from, int64_t B, int64_t M,
+                            int64_t N)
 {
     const tiling t = tiling_of(M, N, SIDE);
     const dim3 grid(B * t.down * t.across), block(SIDE, ROWS);
-    turned<T, PAD><<<grid, block, 0, gpu_stream()>>>((T *)to, (const T *)from, M, N, t);
+    turned<T, PAD><<<grid, block, 0, on->stream>>>((T *)to, (const T *)from, M, N, t);
     return cudaGetLastError();
 }
 
 template <typename T>
-static int vector_transpose(void *to, const void *from, int64_t B, int64_t M, int64_t N)
+static int vector_transpose(struct context *on, void *to, const void *from, int64_t B, int64_t M,
+                            int64_t N)
 {
     const tiling t = tiling_of(M, N, transposed_tile<T>::TILE);
     const dim3 grid(B * t.down * t.across);
-    vectors<T><<<grid, THREADS, 0, gpu_stream()>>>((T *)to, (const T *)from, M, N, t);
+    vectors<T><<<grid, THREADS, 0, on->stream>>>((T *)to, (const T *)from, M, N, t);
     return cudaGetLastError();
 }
 
@@ -203,14 +207,14 @@ template <transposition *TRANSPOSE>
 static int forward(const struct call *f)
 {
     const struct transpose *a = ARGS(f, transpose);
-    return TRANSPOSE(a->out, a->x, DIM(f, 'B'), DIM(f, 'M'), DIM(f, 'N'));
+    return TRANSPOSE(f->context, a->out, a->x, DIM(f, 'B'), DIM(f, 'M'), DIM(f, 'N'));
 }
 
 template <transposition *TRANSPOSE>
 static int backward(const struct call *f)
 {
     const struct transpose *g = GRADS(f, transpose);
-    return TRANSPOSE(g->x, g->out, DIM(f, 'B'), DIM(f, 'N'), DIM(f, 'M'));
+    return TRANSPOSE(f->context, g->x, g->out, DIM(f, 'B'), DIM(f, 'N'), DIM(f, 'M'));
 }
 
 template <int TILE>

@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(MEAN_THREADS)
 static int mean(const struct call *f)
 {
     const struct cross_entropy *a = ARGS(f, cross_entropy);
-    return launch_pdl(mean_kernel, 1, MEAN_THREADS, 0, (const float *)a->row_loss,
+    return launch_pdl(f->context, mean_kernel, 1, MEAN_THREADS, 0, (const float *)a->row_loss,
                       (const int64_t *)a->target, (float *)a->loss, (int64_t *)a->count,
                       DIM(f, 'R'), DIM(f, 'I'));
 }
@@ -276,8 +276,8 @@ static int online_forward(const struct call *f)
     const loss_options opt = loss_options_of(f);
     const auto kernel =
         opt.smoothing > 0 ? online_forward_kernel<T, true> : online_forward_kernel<T, false>;
-    kernel<<<DIM(f, 'R'), threads_of<T>(f, MAX_THREADS), 0, gpu_stream()>>>(*a, (int)DIM(f, 'V'),
-                                                                            opt);
+    kernel<<<DIM(f, 'R'), threads_of<T>(f, MAX_THREADS), 0, gpu_stream(f)>>>(*a, (int)DIM(f, 'V'),
+                                                                             opt);
     CUDA(cudaGetLastError());
     return mean(f);
 }
@@ -287,7 +287,7 @@ static int online_backward(const struct call *f)
 {
     const struct cross_entropy *a = ARGS(f, cross_entropy), *g = GRADS(f, cross_entropy);
     const auto kernel = online_backward_kernel<T>;
-    kernel<<<DIM(f, 'R'), threads_of<T>(f, MAX_THREADS_BACK), 0, gpu_stream()>>>(
+    kernel<<<DIM(f, 'R'), threads_of<T>(f, MAX_THREADS_BACK), 0, gpu_stream(f)>>>(
         *a, *g, (int)DIM(f, 'V'), loss_options_of(f));
     return cudaGetLastError();
 }
@@ -339,7 +339,7 @@ static int two_pass_forward(const struct call *f)
 {
     const struct cross_entropy *a = ARGS(f, cross_entropy);
     const auto kernel = two_pass_forward_kernel<T>;
-    kernel<<<DIM(f, 'R'), BLOCK, 0, gpu_stream()>>>(*a, (int)DIM(f, 'V'), loss_options_of(f));
+    kernel<<<DIM(f, 'R'), BLOCK, 0, gpu_stream(f)>>>(*a, (int)DIM(f, 'V'), loss_options_of(f));
     CUDA(cudaGetLastError());
     return mean(f);
 }
@@ -349,7 +349,7 @@ static int two_pass_backward(const struct call *f)
 {
     const struct cross_entropy *a = ARGS(f, cross_entropy), *g = GRADS(f, cross_entropy);
     const auto kernel = two_pass_backward_kernel<T>;
-    kernel<<<DIM(f, 'R'), BLOCK, 0, gpu_stream()>>>(*a, *g, (int)DIM(f, 'V'), loss_options_of(f));
+    kernel<<<DIM(f, 'R'), BLOCK, 0, gpu_stream(f)>>>(*a, *g, (int)DIM(f, 'V'), loss_options_of(f));
     return cudaGetLastError();
 }
 

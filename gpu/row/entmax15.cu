@@ -120,8 +120,8 @@ static int newton_forward(const struct call *f)
     const int lanes = lanes_of(f);
     const auto kernel =
         in_vectors<T>(N) ? newton_forward_kernel<T, true> : newton_forward_kernel<T, false>;
-    kernel<<<ceil_div(R * lanes, BLOCK), BLOCK, 0, gpu_stream()>>>((const T *)a->x, (T *)a->p, R,
-                                                                   (int)N, lanes);
+    kernel<<<ceil_div(R * lanes, BLOCK), BLOCK, 0, gpu_stream(f)>>>((const T *)a->x, (T *)a->p, R,
+                                                                    (int)N, lanes);
     return cudaGetLastError();
 }
 
@@ -133,8 +133,8 @@ static int newton_backward(const struct call *f)
     const int lanes = lanes_of(f);
     const auto kernel =
         in_vectors<T>(N) ? newton_backward_kernel<T, true> : newton_backward_kernel<T, false>;
-    kernel<<<ceil_div(R * lanes, BLOCK), BLOCK, 0, gpu_stream()>>>((const T *)a->p, (const T *)g->p,
-                                                                   (T *)g->x, R, (int)N, lanes);
+    kernel<<<ceil_div(R * lanes, BLOCK), BLOCK, 0, gpu_stream(f)>>>(
+        (const T *)a->p, (const T *)g->p, (T *)g->x, R, (int)N, lanes);
     return cudaGetLastError();
 }
 
@@ -206,9 +206,9 @@ static int warp_start(const void *x, const void *dp, void *to, const struct call
     const int N = (int)DIM(f, 'N');
 
     if (dp)
-        backward<<<blocks, BLOCK, 0, gpu_stream()>>>((const T *)x, (const T *)dp, (T *)to, R, N);
+        backward<<<blocks, BLOCK, 0, gpu_stream(f)>>>((const T *)x, (const T *)dp, (T *)to, R, N);
     else
-        forward<<<blocks, BLOCK, 0, gpu_stream()>>>((const T *)x, (T *)to, R, N);
+        forward<<<blocks, BLOCK, 0, gpu_stream(f)>>>((const T *)x, (T *)to, R, N);
     return cudaGetLastError();
 }
 
@@ -302,7 +302,7 @@ static int sort_forward(const struct call *f)
 {
     const struct entmax15 *a = ARGS(f, entmax15);
     const int64_t R = DIM(f, 'R');
-    sort_forward_kernel<<<ceil_div(R, SORT_THREADS), SORT_THREADS, 0, gpu_stream()>>>(
+    sort_forward_kernel<<<ceil_div(R, SORT_THREADS), SORT_THREADS, 0, gpu_stream(f)>>>(
         (const T *)a->x, (T *)a->p, R, (int)DIM(f, 'N'));
     return cudaGetLastError();
 }
@@ -312,7 +312,7 @@ static int sort_backward(const struct call *f)
 {
     const struct entmax15 *a = ARGS(f, entmax15), *g = GRADS(f, entmax15);
     const int64_t R = DIM(f, 'R');
-    sort_backward_kernel<<<ceil_div(R, SORT_THREADS), SORT_THREADS, 0, gpu_stream()>>>(
+    sort_backward_kernel<<<ceil_div(R, SORT_THREADS), SORT_THREADS, 0, gpu_stream(f)>>>(
         (const T *)a->p, (const T *)g->p, (T *)g->x, R, (int)DIM(f, 'N'));
     return cudaGetLastError();
 }

@@ -68,29 +68,29 @@ static inline int64_t all_rows(const norm_call &p)
 /* ---- the kernels, which are in rmsnorm.cu, rmsnorm_row.cu and rmsnorm_fused.cu ---- */
 
 template <typename T, bool CENTRED>
-int plain_norm(const norm_call &p);
+int plain_norm(struct context *on, const norm_call &p);
 template <typename T, bool CENTRED>
-int plain_norm_back(const norm_call &p);
-const char *plain_norm_declines(const norm_call &p, size_t size);
+int plain_norm_back(struct context *on, const norm_call &p);
+const char *plain_norm_declines(struct context *on, const norm_call &p, size_t size);
 
 /* Computes dw, and db if CENTRED, from x and dy, which it reads again; and the size of its
  * workspace. */
 template <typename T, bool CENTRED>
-int norm_columns(const norm_call &p);
-size_t norm_columns_work(const norm_call &p, size_t size, bool centred);
+int norm_columns(struct context *on, const norm_call &p);
+size_t norm_columns_work(struct context *on, const norm_call &p, size_t size, bool centred);
 
 template <typename T, bool CENTRED>
-int row_norm(const norm_call &p);
+int row_norm(struct context *on, const norm_call &p);
 template <typename T, bool CENTRED>
-int row_norm_back(const norm_call &p);
-const char *row_norm_declines(const norm_call &p, size_t size);
+int row_norm_back(struct context *on, const norm_call &p);
+const char *row_norm_declines(struct context *on, const norm_call &p, size_t size);
 
 template <typename T, bool CENTRED>
-int fused_norm(const norm_call &p);
+int fused_norm(struct context *on, const norm_call &p);
 template <typename T, bool CENTRED>
-int fused_norm_back(const norm_call &p);
-const char *fused_norm_declines(const norm_call &p, size_t size);
-size_t fused_norm_work(const norm_call &p, size_t size, bool centred);
+int fused_norm_back(struct context *on, const norm_call &p);
+const char *fused_norm_declines(struct context *on, const norm_call &p, size_t size);
+size_t fused_norm_work(struct context *on, const norm_call &p, size_t size, bool centred);
 
 /* The kernels of an operation.  Its file defines CENTRED, and call_of(), which returns the
  * norm_call of a frame. */
@@ -98,19 +98,19 @@ size_t fused_norm_work(const norm_call &p, size_t size, bool centred);
     template <typename T>                                                                          \
     static int rung##_##pass(const struct call *f)                                                 \
     {                                                                                              \
-        return function<T, CENTRED>(call_of(f));                                                   \
+        return function<T, CENTRED>(f->context, call_of(f));                                       \
     }
 #define NORM_BACKWARD(rung, columns_work)                                                          \
     NORM_PASS(rung, backward, rung##_norm_back)                                                    \
     template <typename T>                                                                          \
     static size_t rung##_work(const struct call *f, enum pass pass)                                \
     {                                                                                              \
-        return pass == BACKWARD ? columns_work(call_of(f), sizeof(T), CENTRED) : 0;                \
+        return pass == BACKWARD ? columns_work(f->context, call_of(f), sizeof(T), CENTRED) : 0;    \
     }                                                                                              \
     template <typename T>                                                                          \
     static const char *rung##_declines(const struct call *f)                                       \
     {                                                                                              \
-        return rung##_norm_declines(call_of(f), sizeof(T));                                        \
+        return rung##_norm_declines(f->context, call_of(f), sizeof(T));                            \
     }
 #define NORM_IMPL(bits, T, rung, forward, idea)                                                    \
     static const struct impl rung##bits = {#rung,                                                  \
@@ -203,9 +203,9 @@ static constexpr __host__ __device__ int max_threads_forward(bool aligned)
     return aligned ? NORM_THREADS : NORM_THREADS_UNALIGNED;
 }
 
-static inline int limit_threads(int limit)
+static inline int limit_threads(struct context *on, int limit)
 {
-    return min(limit, gpu_limits()->norm_threads);
+    return min(limit, on->limits.norm_threads);
 }
 
 struct norm_layout {
@@ -220,12 +220,12 @@ struct norm_layout {
 #define NORM_TOO_LONG "a row longer than a cluster's threads hold"
 
 /* The layout if a thread holds up to `held` vectors and a block has at most `limit` threads. */
-static inline norm_layout layout_of(int64_t N, size_t size, int held, int limit)
+static inline norm_layout layout_of(struct context *on, int64_t N, size_t size, int held, int limit)
 {
     const int64_t vectors = ceil_div(N, 16 / size), block = (int64_t)held * limit;
-    const int max_cluster = gpu_properties().clusterLaunch ? NORM_TEAM_BLOCKS : 1;
+    const int max_cluster = on->properties.clusterLaunch ? NORM_TEAM_BLOCKS : 1;
     norm_layout l = {
-        1, limit_threads(NORM_TEAMS_THREADS), 1, 1, (int)vectors, vectors <= 32 ? held : 1};
+        1, limit_threads(on, NORM_TEAMS_THREADS), 1, 1, (int)vectors, vectors <= 32 ? held : 1};
 
     while (l.cluster <= max_cluster && ceil_div(vectors, l.cluster) > block)
         l.cluster *= 2;
@@ -242,14 +242,16 @@ static inline norm_layout layout_of(int64_t N, size_t size, int held, int limit)
     return l;
 }
 
-static inline norm_layout layout_forward(int64_t N, size_t size)
+static inline norm_layout layout_forward(struct context *on, int64_t N, size_t size)
 {
-    return layout_of(N, size, NORM_HELD, limit_threads(max_threads_forward(N * size % 16 == 0)));
+    return layout_of(on, N, size, NORM_HELD,
+                     limit_threads(on, max_threads_forward(N * size % 16 == 0)));
 }
 
-static inline norm_layout layout_backward(int64_t N, size_t size)
+static inline norm_layout layout_backward(struct context *on, int64_t N, size_t size)
 {
-    return layout_of(N, size, (int)(NORM_ELEMENTS * size / 16), limit_threads(NORM_THREADS_BACK));
+    return layout_of(on, N, size, (int)(NORM_ELEMENTS * size / 16),
+                     limit_threads(on, NORM_THREADS_BACK));
 }
 
 /* The number of clusters for each matrix; most clusters are a single block. */
@@ -627,7 +629,7 @@ static __device__ __forceinline__ void store_parts(const norm_call &p, const nor
 
 /* Adds the parts of all blocks, in the order of the blocks, to dw and db; launched with PDL. */
 template <bool CENTRED>
-int norm_add_parts(const norm_call &p, const norm_grid &grid);
+int norm_add_parts(struct context *on, const norm_call &p, const norm_grid &grid);
 
 /* ---- launches ---- */
 
@@ -643,8 +645,8 @@ struct teams_launch {
     cudaLaunchAttribute size;
 };
 
-static inline void prepare_teams(teams_launch *to, int64_t clusters, const norm_layout &l,
-                                 size_t shared)
+static inline void prepare_teams(struct context *on, teams_launch *to, int64_t clusters,
+                                 const norm_layout &l, size_t shared)
 {
     *to = {};
     to->size.id = cudaLaunchAttributeClusterDimension;
@@ -653,18 +655,19 @@ static inline void prepare_teams(teams_launch *to, int64_t clusters, const norm_
     to->config.gridDim = dim3((unsigned)(clusters * l.cluster));
     to->config.blockDim = dim3(l.threads);
     to->config.dynamicSmemBytes = shared;
-    to->config.stream = gpu_stream();
+    to->config.stream = on->stream;
     to->config.attrs = &to->size;
     to->config.numAttrs = l.cluster > 1;
 }
 
 /* Launches a kernel with the teams of `grid` and `shared` bytes of dynamic shared memory. */
-static inline cudaError_t launch_teams(void (*kernel)(norm_call, norm_layout, norm_grid),
+static inline cudaError_t launch_teams(struct context *on,
+                                       void (*kernel)(norm_call, norm_layout, norm_grid),
                                        const norm_layout &l, size_t shared, const norm_call &p,
                                        const norm_grid &grid)
 {
     teams_launch launch;
-    prepare_teams(&launch, all_clusters(grid), l, shared);
+    prepare_teams(on, &launch, all_clusters(grid), l, shared);
     return cudaLaunchKernelEx(&launch.config, kernel, p, l, grid);
 }
 

@@ -81,9 +81,9 @@ enum { COLUMNS_THREADS = 256, COLUMNS_BLOCKS = 4 /* per SM */ };
 
 /* A block has a strip of columns, one vector per thread, and its teams loop over the rows.  A strip
  * has the columns that a block of a cluster would have, but no clusters are launched. */
-static norm_layout layout_columns(int64_t N, size_t size)
+static norm_layout layout_columns(struct context *on, int64_t N, size_t size)
 {
-    norm_layout l = layout_of(min(N, (int64_t)(512 / size)), size, 1, 32);
+    norm_layout l = layout_of(on, min(N, (int64_t)(512 / size)), size, 1, 32);
     l.threads = COLUMNS_THREADS;
     l.teams = l.threads / l.lanes;
     l.span = l.lanes;
@@ -91,9 +91,9 @@ static norm_layout layout_columns(int64_t N, size_t size)
     return l;
 }
 
-static norm_grid columns_grid(const norm_call &p, const norm_layout &l)
+static norm_grid columns_grid(struct context *on, const norm_call &p, const norm_layout &l)
 {
-    const int64_t blocks = (int64_t)gpu_limits()->sms * COLUMNS_BLOCKS;
+    const int64_t blocks = (int64_t)on->limits.sms * COLUMNS_BLOCKS;
     return shared_grid(p, l, max(blocks / l.cluster, (int64_t)p.n));
 }
 
@@ -152,59 +152,59 @@ __global__ void __launch_bounds__(ADDING *DOWN)
 }
 
 template <bool CENTRED>
-int norm_add_parts(const norm_call &p, const norm_grid &grid)
+int norm_add_parts(struct context *on, const norm_call &p, const norm_grid &grid)
 {
     const int blocks = (int)ceil_div(p.N, ADDING);
-    return launch_pdl(add_parts_kernel<CENTRED>, blocks * (CENTRED ? 2 : 1) * p.n, ADDING * DOWN, 0,
-                      p, grid, blocks);
+    return launch_pdl(on, add_parts_kernel<CENTRED>, blocks * (CENTRED ? 2 : 1) * p.n,
+                      ADDING * DOWN, 0, p, grid, blocks);
 }
 
 template <typename T, bool CENTRED>
-int norm_columns(const norm_call &p)
+int norm_columns(struct context *on, const norm_call &p)
 {
-    const norm_layout l = layout_columns(p.N, sizeof(T));
-    const norm_grid grid = columns_grid(p, l);
+    const norm_layout l = layout_columns(on, p.N, sizeof(T));
+    const norm_grid grid = columns_grid(on, p, l);
     auto kernel =
         p.N % WIDTH<T> ? columns_kernel<T, CENTRED, false> : columns_kernel<T, CENTRED, true>;
-    kernel<<<all_clusters(grid) * l.cluster, l.threads, 0, gpu_stream()>>>(p, l, grid);
+    kernel<<<all_clusters(grid) * l.cluster, l.threads, 0, on->stream>>>(p, l, grid);
     CUDA(cudaGetLastError());
-    return norm_add_parts<CENTRED>(p, grid);
+    return norm_add_parts<CENTRED>(on, p, grid);
 }
 
-size_t norm_columns_work(const norm_call &p, size_t size, bool centred)
+size_t norm_columns_work(struct context *on, const norm_call &p, size_t size, bool centred)
 {
-    return parts_bytes(p, columns_grid(p, layout_columns(p.N, size)), centred);
+    return parts_bytes(p, columns_grid(on, p, layout_columns(on, p.N, size)), centred);
 }
 
-template int norm_add_parts<false>(const norm_call &, const norm_grid &);
-template int norm_add_parts<true>(const norm_call &, const norm_grid &);
+template int norm_add_parts<false>(struct context *, const norm_call &, const norm_grid &);
+template int norm_add_parts<true>(struct context *, const norm_call &, const norm_grid &);
 
 /* ---- launches ---- */
 
 template <typename T, bool CENTRED>
-int plain_norm(const norm_call &p)
+int plain_norm(struct context *on, const norm_call &p)
 {
-    plain_forward_kernel<T, CENTRED><<<all_rows(p), PLAIN_THREADS, 0, gpu_stream()>>>(p);
+    plain_forward_kernel<T, CENTRED><<<all_rows(p), PLAIN_THREADS, 0, on->stream>>>(p);
     return cudaGetLastError();
 }
 
 template <typename T, bool CENTRED>
-int plain_norm_back(const norm_call &p)
+int plain_norm_back(struct context *on, const norm_call &p)
 {
-    plain_backward_kernel<T, CENTRED><<<all_rows(p), PLAIN_THREADS, 0, gpu_stream()>>>(p);
+    plain_backward_kernel<T, CENTRED><<<all_rows(p), PLAIN_THREADS, 0, on->stream>>>(p);
     CUDA(cudaGetLastError());
-    return norm_columns<T, CENTRED>(p);
+    return norm_columns<T, CENTRED>(on, p);
 }
 
-const char *plain_norm_declines(const norm_call &p, size_t)
+const char *plain_norm_declines(struct context *, const norm_call &p, size_t)
 {
     return all_rows(p) > INT32_MAX ? "more rows than a grid has blocks (2147483647)" : NULL;
 }
 
 #define EACH(T, CENTRED)                                                                           \
-    template int plain_norm<T, CENTRED>(const norm_call &);                                        \
-    template int plain_norm_back<T, CENTRED>(const norm_call &);                                   \
-    template int norm_columns<T, CENTRED>(const norm_call &)
+    template int plain_norm<T, CENTRED>(struct context *, const norm_call &);                      \
+    template int plain_norm_back<T, CENTRED>(struct context *, const norm_call &);                 \
+    template int norm_columns<T, CENTRED>(struct context *, const norm_call &)
 
 EACH(float, false);
 EACH(float, true);

@@ -144,18 +144,18 @@ __global__ void __launch_bounds__(NORM_THREADS, 1)
 }
 
 template <typename T, bool CENTRED>
-int fused_norm(const norm_call &p)
+int fused_norm(struct context *on, const norm_call &p)
 {
-    const norm_layout l = layout_forward(p.N, sizeof(T));
+    const norm_layout l = layout_forward(on, p.N, sizeof(T));
     auto kernel = fused_forward_kernel<T, CENTRED>;
     int blocks_per_sm;
 
     if (p.N % WIDTH<T> || l.rows > 1 || l.cluster > 1)
-        return row_norm<T, CENTRED>(p);
+        return row_norm<T, CENTRED>(on, p);
     CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_sm, kernel, l.threads, 0));
-    const int64_t resident = (int64_t)blocks_per_sm * gpu_limits()->sms;
+    const int64_t resident = (int64_t)blocks_per_sm * on->limits.sms;
     const int64_t clusters = max(resident, ceil_div(all_rows(p), (int64_t)ROWS_PER_TEAM * l.teams));
-    return launch_teams(kernel, l, 0, p, shared_grid(p, l, clusters));
+    return launch_teams(on, kernel, l, 0, p, shared_grid(p, l, clusters));
 }
 
 /* ---- backward ---- */
@@ -254,9 +254,9 @@ __global__ void __launch_bounds__(BLOCK_THREADS, 1)
 
 /* The layout of backward: a block has as many teams as fit into BLOCK_THREADS threads; if a team is
  * a cluster, the block has one. */
-static norm_layout fused_layout(int64_t N, size_t size)
+static norm_layout fused_layout(struct context *on, int64_t N, size_t size)
 {
-    norm_layout l = layout_backward(N, size);
+    norm_layout l = layout_backward(on, N, size);
     if (l.cluster == 1) {
         l.teams = BLOCK_THREADS / l.lanes;
         l.threads = l.teams * l.lanes;
@@ -265,22 +265,22 @@ static norm_layout fused_layout(int64_t N, size_t size)
 }
 
 /* One block per SM. */
-static int64_t max_clusters(const norm_layout &l)
+static int64_t max_clusters(struct context *on, const norm_layout &l)
 {
-    return max((int64_t)(gpu_limits()->sms / l.cluster), (int64_t)1);
+    return max((int64_t)(on->limits.sms / l.cluster), (int64_t)1);
 }
 
 /* Sets the dynamic shared memory of the kernel, and computes how many clusters are resident at
  * once.  They may be fewer than SMs / blocks: the blocks of a cluster must be in one GPC. */
 template <typename K>
-static cudaError_t prepare(K *kernel, const norm_layout &l, int64_t *clusters)
+static cudaError_t prepare(struct context *on, K *kernel, const norm_layout &l, int64_t *clusters)
 {
-    *clusters = max_clusters(l);
+    *clusters = max_clusters(on, l);
     CUDA(allow_smem(kernel, RING_BYTES));
     if (l.cluster > 1) {
         teams_launch launch;
         int resident = 0;
-        prepare_teams(&launch, *clusters, l, RING_BYTES);
+        prepare_teams(on, &launch, *clusters, l, RING_BYTES);
         CUDA(cudaOccupancyMaxActiveClusters(&resident, kernel, &launch.config));
         *clusters = max((int64_t)1, min(*clusters, (int64_t)resident));
     }
@@ -288,33 +288,33 @@ static cudaError_t prepare(K *kernel, const norm_layout &l, int64_t *clusters)
 }
 
 template <typename T, bool CENTRED>
-int fused_norm_back(const norm_call &p)
+int fused_norm_back(struct context *on, const norm_call &p)
 {
-    const norm_layout l = fused_layout(p.N, sizeof(T));
+    const norm_layout l = fused_layout(on, p.N, sizeof(T));
     auto kernel = NORM_KERNEL(fused_backward_kernel, p.N, l, held_back<T>());
     int64_t clusters;
-    CUDA(prepare(kernel, l, &clusters));
+    CUDA(prepare(on, kernel, l, &clusters));
     const norm_grid grid = shared_grid(p, l, clusters);
-    CUDA(launch_teams(kernel, l, RING_BYTES, p, grid));
-    return norm_add_parts<CENTRED>(p, grid);
+    CUDA(launch_teams(on, kernel, l, RING_BYTES, p, grid));
+    return norm_add_parts<CENTRED>(on, p, grid);
 }
 
-const char *fused_norm_declines(const norm_call &p, size_t size)
+const char *fused_norm_declines(struct context *on, const norm_call &p, size_t size)
 {
-    return gpu_limits()->smem < RING_BYTES + sizeof(team_exchange)
+    return on->limits.smem < RING_BYTES + sizeof(team_exchange)
                ? "less shared memory than the rows in flight take"
-               : row_norm_declines(p, size);
+               : row_norm_declines(on, p, size);
 }
 
-size_t fused_norm_work(const norm_call &p, size_t size, bool centred)
+size_t fused_norm_work(struct context *on, const norm_call &p, size_t size, bool centred)
 {
-    const norm_layout l = fused_layout(p.N, size);
-    return l.cluster ? parts_bytes(p, shared_grid(p, l, max_clusters(l)), centred) : 0;
+    const norm_layout l = fused_layout(on, p.N, size);
+    return l.cluster ? parts_bytes(p, shared_grid(p, l, max_clusters(on, l)), centred) : 0;
 }
 
 #define EACH(T, CENTRED)                                                                           \
-    template int fused_norm<T, CENTRED>(const norm_call &);                                        \
-    template int fused_norm_back<T, CENTRED>(const norm_call &)
+    template int fused_norm<T, CENTRED>(struct context *, const norm_call &);                      \
+    template int fused_norm_back<T, CENTRED>(struct context *, const norm_call &)
 
 EACH(float, false);
 EACH(float, true);

@@ -208,25 +208,25 @@ static norm_grid row_grid(const norm_call &p, const norm_layout &l)
 }
 
 template <typename T, bool CENTRED>
-int row_norm(const norm_call &p)
+int row_norm(struct context *on, const norm_call &p)
 {
-    const norm_layout l = layout_forward(p.N, sizeof(T));
+    const norm_layout l = layout_forward(on, p.N, sizeof(T));
     auto kernel = NORM_KERNEL(row_forward_kernel, p.N, l, NORM_HELD);
-    return launch_teams(kernel, l, 0, p, row_grid(p, l));
+    return launch_teams(on, kernel, l, 0, p, row_grid(p, l));
 }
 
 template <typename T, bool CENTRED>
-int row_norm_back(const norm_call &p)
+int row_norm_back(struct context *on, const norm_call &p)
 {
-    const norm_layout l = layout_backward(p.N, sizeof(T));
+    const norm_layout l = layout_backward(on, p.N, sizeof(T));
     auto kernel = NORM_KERNEL(row_backward_kernel, p.N, l, held_back<T>());
-    const int e = launch_teams(kernel, l, 0, p, row_grid(p, l));
-    return e ? e : norm_columns<T, CENTRED>(p);
+    const int e = launch_teams(on, kernel, l, 0, p, row_grid(p, l));
+    return e ? e : norm_columns<T, CENTRED>(on, p);
 }
 
-const char *row_norm_declines(const norm_call &p, size_t size)
+const char *row_norm_declines(struct context *on, const norm_call &p, size_t size)
 {
-    const norm_layout layouts[] = {layout_forward(p.N, size), layout_backward(p.N, size)};
+    const norm_layout layouts[] = {layout_forward(on, p.N, size), layout_backward(on, p.N, size)};
     for (const norm_layout &l : layouts) {
         if (!l.cluster)
             return NORM_TOO_LONG;
@@ -237,8 +237,8 @@ const char *row_norm_declines(const norm_call &p, size_t size)
 }
 
 #define EACH(T, CENTRED)                                                                           \
-    template int row_norm<T, CENTRED>(const norm_call &);                                          \
-    template int row_norm_back<T, CENTRED>(const norm_call &)
+    template int row_norm<T, CENTRED>(struct context *, const norm_call &);                        \
+    template int row_norm_back<T, CENTRED>(struct context *, const norm_call &)
 
 EACH(float, false);
 EACH(float, true);

@@ -71,10 +71,10 @@ __global__ void naive_kernel(rotation r)
 }
 
 template <typename T>
-static int naive(const rotation &r)
+static int naive(struct context *on, const rotation &r)
 {
     const int64_t pairs = r.B * r.T * r.H * (r.D / 2);
-    naive_kernel<T><<<ceil_div(pairs, THREADS), THREADS, 0, gpu_stream()>>>(r);
+    naive_kernel<T><<<ceil_div(pairs, THREADS), THREADS, 0, on->stream>>>(r);
     return cudaGetLastError();
 }
 
@@ -245,22 +245,22 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) table_kernel(rotation r, pa
 }
 
 template <typename T, bool HALF, bool WIDE>
-static int table_launch(const rotation &r)
+static int table_launch(struct context *on, const rotation &r)
 {
     const partition s = partition_of(r, sizeof(T));
     const int bytes = (WIDE ? STAGED_BYTES : 0) + (int)(sizeof(angle) * s.steps * (r.D / 2));
     const auto kernel = table_kernel<T, HALF, WIDE>;
     CUDA(allow_smem(kernel, bytes));
-    kernel<<<s.step_blocks * s.head_blocks, THREADS, bytes, gpu_stream()>>>(r, s);
+    kernel<<<s.step_blocks * s.head_blocks, THREADS, bytes, on->stream>>>(r, s);
     return cudaGetLastError();
 }
 
 template <typename T>
-static int table(const rotation &r)
+static int table(struct context *on, const rotation &r)
 {
     if (in_vectors<T>(r.D / 2))
-        return r.half ? table_launch<T, true, true>(r) : table_launch<T, false, true>(r);
-    return r.half ? table_launch<T, true, false>(r) : table_launch<T, false, false>(r);
+        return r.half ? table_launch<T, true, true>(on, r) : table_launch<T, false, true>(on, r);
+    return r.half ? table_launch<T, true, false>(on, r) : table_launch<T, false, false>(on, r);
 }
 
 /* ---- both ---- */
@@ -289,18 +289,18 @@ static const char *table_declines(const struct call *f)
                : NULL;
 }
 
-template <int (*kernel)(const rotation &r)>
+template <int (*kernel)(struct context *on, const rotation &r)>
 static int forward(const struct call *f)
 {
     const struct rope *a = ARGS(f, rope);
-    return kernel(rotation_of(f, a->x, a->y, 1));
+    return kernel(f->context, rotation_of(f, a->x, a->y, 1));
 }
 
-template <int (*kernel)(const rotation &r)>
+template <int (*kernel)(struct context *on, const rotation &r)>
 static int backward(const struct call *f)
 {
     const struct rope *g = GRADS(f, rope);
-    return kernel(rotation_of(f, g->y, g->x, -1));
+    return kernel(f->context, rotation_of(f, g->y, g->x, -1));
 }
 
 #define KERNEL(bits, T, name, idea)                                                                \

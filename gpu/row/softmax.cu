@@ -123,9 +123,9 @@ static int warp_start(const T *x, const T *dy, T *to, const struct call *f)
     const float scale = scale_of(f);
 
     if (dy)
-        backward<<<blocks, BLOCK, 0, gpu_stream()>>>(x, dy, to, R, (int)N, lanes, scale);
+        backward<<<blocks, BLOCK, 0, gpu_stream(f)>>>(x, dy, to, R, (int)N, lanes, scale);
     else
-        forward<<<blocks, BLOCK, 0, gpu_stream()>>>(x, to, R, (int)N, lanes, scale * LOG2E);
+        forward<<<blocks, BLOCK, 0, gpu_stream(f)>>>(x, to, R, (int)N, lanes, scale * LOG2E);
     return cudaGetLastError();
 }
 
@@ -208,8 +208,8 @@ static int block_forward(const struct call *f)
     const auto kernel =
         in_vectors<T>(N) ? block_forward_kernel<T, true> : block_forward_kernel<T, false>;
     const unsigned threads = threads_for(vectors_of<T>(N), HELD);
-    kernel<<<R, threads, 0, gpu_stream()>>>((const T *)a->x, (T *)a->y, (int)N,
-                                            scale_of(f) * LOG2E);
+    kernel<<<R, threads, 0, gpu_stream(f)>>>((const T *)a->x, (T *)a->y, (int)N,
+                                             scale_of(f) * LOG2E);
     return cudaGetLastError();
 }
 
@@ -221,8 +221,8 @@ static int block_backward(const struct call *f)
     const auto kernel =
         in_vectors<T>(N) ? block_backward_kernel<T, true> : block_backward_kernel<T, false>;
     const unsigned threads = threads_for(vectors_of<T>(N), HELD_BACK);
-    kernel<<<R, threads, 0, gpu_stream()>>>((const T *)a->y, (const T *)g->y, (T *)g->x, (int)N,
-                                            scale_of(f));
+    kernel<<<R, threads, 0, gpu_stream(f)>>>((const T *)a->y, (const T *)g->y, (T *)g->x, (int)N,
+                                             scale_of(f));
     return cudaGetLastError();
 }
 
@@ -335,7 +335,8 @@ static int cluster_forward(const struct call *f)
     const int cluster = cluster_for(vectors, HELD);
     cluster_launch l;
 
-    cluster_launch_init(&l, DIM(f, 'R'), cluster, threads_for(vectors, cluster * HELD), 0);
+    cluster_launch_init(f->context, &l, DIM(f, 'R'), cluster, threads_for(vectors, cluster * HELD),
+                        0);
     return cudaLaunchKernelEx(&l.config,
                               in_vectors<T>(N) ? cluster_forward_kernel<T, true>
                                                : cluster_forward_kernel<T, false>,
@@ -350,7 +351,8 @@ static int cluster_backward(const struct call *f)
     const int cluster = cluster_for(vectors, HELD_BACK);
     cluster_launch l;
 
-    cluster_launch_init(&l, DIM(f, 'R'), cluster, threads_for(vectors, cluster * HELD_BACK), 0);
+    cluster_launch_init(f->context, &l, DIM(f, 'R'), cluster,
+                        threads_for(vectors, cluster * HELD_BACK), 0);
     return cudaLaunchKernelEx(
         &l.config,
         in_vectors<T>(N) ? cluster_backward_kernel<T, true> : cluster_backward_kernel<T, false>,
@@ -360,7 +362,7 @@ static int cluster_backward(const struct call *f)
 template <typename T>
 static const char *cluster_declines(const struct call *f)
 {
-    if (cluster_max() < CLUSTER_MAX)
+    if (cluster_max(f->context) < CLUSTER_MAX)
         return "a device without clusters of blocks";
     if (DIM(f, 'R') > 0x7fffffff / CLUSTER_MAX)
         return "more rows than a grid has clusters (268435455)";
@@ -437,8 +439,8 @@ static int online_forward(const struct call *f)
     const int64_t R = DIM(f, 'R'), N = DIM(f, 'N');
     const auto kernel =
         in_vectors<T>(N) ? online_forward_kernel<T, true> : online_forward_kernel<T, false>;
-    kernel<<<R, online_threads(vectors_of<T>(N)), 0, gpu_stream()>>>((const T *)a->x, (T *)a->y,
-                                                                     (int)N, scale_of(f) * LOG2E);
+    kernel<<<R, online_threads(vectors_of<T>(N)), 0, gpu_stream(f)>>>((const T *)a->x, (T *)a->y,
+                                                                      (int)N, scale_of(f) * LOG2E);
     return cudaGetLastError();
 }
 
@@ -449,7 +451,7 @@ static int online_backward(const struct call *f)
     const int64_t R = DIM(f, 'R'), N = DIM(f, 'N');
     const auto kernel =
         in_vectors<T>(N) ? online_backward_kernel<T, true> : online_backward_kernel<T, false>;
-    kernel<<<R, online_threads(vectors_of<T>(N)), 0, gpu_stream()>>>(
+    kernel<<<R, online_threads(vectors_of<T>(N)), 0, gpu_stream(f)>>>(
         (const T *)a->y, (const T *)g->y, (T *)g->x, (int)N, scale_of(f));
     return cudaGetLastError();
 }
@@ -496,7 +498,7 @@ template <typename T>
 static int two_pass_forward(const struct call *f)
 {
     const struct softmax *a = ARGS(f, softmax);
-    two_pass_forward_kernel<<<DIM(f, 'R'), BLOCK, 0, gpu_stream()>>>(
+    two_pass_forward_kernel<<<DIM(f, 'R'), BLOCK, 0, gpu_stream(f)>>>(
         (const T *)a->x, (T *)a->y, (int)DIM(f, 'N'), scale_of(f) * LOG2E);
     return cudaGetLastError();
 }
@@ -505,7 +507,7 @@ template <typename T>
 static int two_pass_backward(const struct call *f)
 {
     const struct softmax *a = ARGS(f, softmax), *g = GRADS(f, softmax);
-    two_pass_backward_kernel<<<DIM(f, 'R'), BLOCK, 0, gpu_stream()>>>(
+    two_pass_backward_kernel<<<DIM(f, 'R'), BLOCK, 0, gpu_stream(f)>>>(
         (const T *)a->y, (const T *)g->y, (T *)g->x, (int)DIM(f, 'N'), scale_of(f));
     return cudaGetLastError();
 }

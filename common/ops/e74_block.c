@@ -1,0 +1,169 @@
+/* The chain of e74_block (e74_block.h). */
+#include "config.h"
+
+#include <string.h>
+
+#include "common/ops/e74_block.h"
+#include "common/ops/linear.h"
+#include "common/ops/norm.h"
+
+/* The workspace: forward holds the second projection in it, backward the gradients of `read`, of
+ * `normed` and of x by the norm; a link's own workspace follows. */
+struct workspace {
+    char *projected, *dread, *dnormed, *dx, *work;
+};
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+
+static struct workspace workspace(const struct call *f, enum pass p)
+{
+    const int64_t rows = DIM(f, 'T') * DIM(f, 'B');
+    const size_t each = types[f->backend->type].bytes;
+    const size_t x = aligned(rows * DIM(f, 'D') * each), read = aligned(rows * DIM(f, 'P') * each);
+    struct workspace w = {.projected = f->work};
+
+    if (p == FORWARD) {
+        w.work = w.projected + x;
+        return w;
+    }
+    w.dread = w.projected;
+    w.dnormed = w.dread + read;
+    w.dx = w.dnormed + x;
+    w.work = w.dx + x;
+    return w;
+}
+
+/* ---- the calls of the links ---- */
+
+static void no_sizes(struct call *c)
+{
+    memset(c->dim, 0, sizeof c->dim);
+    memset(c->choice, 0, sizeof c->choice);
+    memset(c->real, 0, sizeof c->real);
+}
+
+static struct call norm_of(const struct call *f, const struct workspace *w)
+{
+    const struct e74_block *a = ARGS(f, e74_block), *g = GRADS(f, e74_block);
+    const struct rmsnorm args = {a->x, a->w_norm, a->normed, a->rstd};
+    const struct rmsnorm grads = {w->dx, g->w_norm, w->dnormed, NULL};
+    struct call c = *f;
+
+    no_sizes(&c);
+    DIM(&c, 'R') = DIM(f, 'T') * DIM(f, 'B');
+    DIM(&c, 'N') = DIM(f, 'D');
+    c.real[NORM_EPS] = f->real[E74_EPS];
+    call_place(&c, &op_rmsnorm, &args, &grads, w->work);
+    return c;
+}
+
+static struct call layer_of(const struct call *f, const struct workspace *w)
+{
+    const struct e74_block *a = ARGS(f, e74_block), *g = GRADS(f, e74_block);
+    // clang-format off
+    const struct e74 args = {
+        a->normed, a->W_k, a->W_v, a->W_q, a->W_z, a->b_z, a->S0, a->U0, a->V0, a->W_r,
+        a->read, a->S_T, a->U_T, a->k, a->v, a->q, a->z, a->y, a->checkpoints};
+    const struct e74 grads = {
+        w->dnormed, g->W_k, g->W_v, g->W_q, g->W_z, g->b_z, g->S0, g->U0, g->V0, g->W_r,
+        w->dread, g->S_T, g->U_T, NULL, NULL, NULL, NULL, NULL, NULL};
+    // clang-format on
+    struct call c = *f;
+
+    call_place(&c, &op_e74, &args, &grads, w->work);
+    return c;
+}
+
+static struct call linear_of(const struct call *f, const struct workspace *w)
+{
+    const struct e74_block *a = ARGS(f, e74_block), *g = GRADS(f, e74_block);
+    const struct linear args = {.x = a->read, .W = a->W_o, .y = w->projected};
+    const struct linear grads = {.x = w->dread, .W = g->W_o, .y = g->out};
+    struct call c = *f;
+
+    no_sizes(&c);
+    DIM(&c, 'M') = DIM(f, 'T') * DIM(f, 'B');
+    DIM(&c, 'C') = DIM(f, 'P');
+    DIM(&c, 'D') = DIM(f, 'D');
+    call_place(&c, &op_linear, &args, &grads, w->work);
+    return c;
+}
+
+/* All of them, in the order of forward. */
+enum { LINKS = 3, LAYER = 1 };
+static void links_of(const struct call *f, const struct workspace *w, struct call c[LINKS])
+{
+    c[0] = norm_of(f, w);
+    c[LAYER] = layer_of(f, w);
+    c[2] = linear_of(f, w);
+}
+
+/* ---- the chain ---- */
+
+/* Elements of x. */
+static int64_t count(const struct call *f)
+{
+    return DIM(f, 'T') * DIM(f, 'B') * DIM(f, 'D');
+}
+
+int e74_block_forward(const struct call *f)
+{
+    const struct e74_block *a = ARGS(f, e74_block);
+    const struct workspace w = workspace(f, FORWARD);
+    struct call c[LINKS];
+    int e = 0;
+
+    links_of(f, &w, c);
+    for (int i = 0; !e && i < LINKS; i++)
+        e = call_pass(&c[i], FORWARD);
+    return e ? e : f->backend->add(f, f->backend->type, a->out, a->x, w.projected, count(f));
+}
+
+int e74_block_backward(const struct call *f)
+{
+    const struct e74_block *g = GRADS(f, e74_block);
+    const struct workspace w = workspace(f, BACKWARD);
+    struct call c[LINKS];
+    int e = 0;
+
+    links_of(f, &w, c);
+    for (int i = LINKS - 1; !e && i >= 0; i--)
+        e = call_pass(&c[i], BACKWARD);
+    return e ? e : f->backend->add(f, f->backend->type, g->x, g->out, w.dx, count(f));
+}
+
+size_t e74_block_work(const struct call *f, enum pass p)
+{
+    struct call unplaced = *f, c[LINKS];
+    unplaced.work = NULL;
+    const struct workspace w = workspace(&unplaced, p);
+    size_t max = 0;
+
+    links_of(&unplaced, &w, c);
+    for (int i = 0; i < LINKS; i++) {
+        const size_t bytes = op_work(&c[i], p);
+        max = bytes > max ? bytes : max;
+    }
+    return (size_t)(w.work - w.projected) + max;
+}
+
+const char *e74_block_declines(const struct call *f)
+{
+    const struct workspace w = {.work = NULL};
+    struct call c[LINKS];
+    const char *why = NULL;
+
+    links_of(f, &w, c);
+    for (int i = 0; !why && i < LINKS; i++)
+        why = c[i].kernel ? NULL : impl_choose(&c[i], NULL).why;
+    return why;
+}
+
+struct call e74_block_link(const struct call *f)
+{
+    const struct workspace w = {.work = NULL};
+    return layer_of(f, &w);
+}

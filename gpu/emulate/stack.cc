@@ -20,7 +20,15 @@ using namespace emu;
 
 static const size_t stack_bytes = 1024 * (size_t)env("EMU_STACK", STACK_KIB);
 static const uint64_t CANARY = 0x5afe57ac6ca4a121;
-static __thread std::vector<stack *> *pool;
+
+/* A host thread's stacks that are not in use, which it unmaps when it ends. */
+namespace {
+struct stack_pool {
+    std::vector<stack *> free;
+    ~stack_pool();
+};
+}
+static thread_local stack_pool pool;
 
 /* ---- switching ---- */
 
@@ -138,11 +146,9 @@ static void stack_prepare(stack *s)
 stack *emu::stack_new(void)
 {
     stack *s;
-    if (!pool)
-        pool = new std::vector<stack *>;
-    if (!pool->empty()) {
-        s = pool->back();
-        pool->pop_back();
+    if (!pool.free.empty()) {
+        s = pool.free.back();
+        pool.free.pop_back();
     } else {
         static std::atomic<int> guards;
         s = (stack *)calloc(1, sizeof *s);
@@ -162,7 +168,21 @@ stack *emu::stack_new(void)
 
 void emu::stack_free(stack *s)
 {
-    pool->push_back(s);
+    pool.free.push_back(s);
+}
+
+stack_pool::~stack_pool()
+{
+    for (stack *s : free) {
+#ifdef __SANITIZE_ADDRESS__
+        ASAN_UNPOISON_MEMORY_REGION(s->base, stack_bytes);
+#endif
+#ifdef __SANITIZE_THREAD__
+        __tsan_destroy_fiber(s->fake);
+#endif
+        munmap(s->base - 4096, stack_bytes + 4096);
+        ::free(s);
+    }
 }
 
 void emu::stack_check(const thread *t)

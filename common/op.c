@@ -345,8 +345,8 @@ void call_place(struct call *f, const struct op *o, const void *args, const void
     f->op = o;
     f->work = work;
     f->accumulate = 0;
+    f->kernel = NULL;
     call_types(f);
-    f->kernel = impl_choose(f, NULL).kernel;
 }
 
 /* ---- passes ---- */
@@ -369,15 +369,19 @@ static size_t kernel_work(const struct call *f, enum pass p)
     return f->kernel && f->kernel->work ? f->kernel->work(f, p) : 0;
 }
 
-/* Where in backward's workspace the gradient of argument `arg` is written, behind the kernel's own
- * and those of the arguments before. */
-static size_t written_at(const struct call *f, int arg)
+/* Backward's workspace: the kernel's own, then the gradients that it writes, to which those of `to`
+ * are set unless it is NULL.  Returns its bytes. */
+static size_t place_written(const struct call *f, struct call *to)
 {
     size_t at = aligned(kernel_work(f, BACKWARD));
 
-    for (int i = 0; i < arg; i++)
-        if (added_later(f, i))
-            at += aligned(op_count(f, i) * types[f->grad_type[i]].bytes);
+    for (int i = 0; i < f->op->n_args; i++) {
+        if (!added_later(f, i))
+            continue;
+        if (to)
+            to->grad[i] = (char *)f->work + at;
+        at += aligned(op_count(f, i) * types[f->grad_type[i]].bytes);
+    }
     return at;
 }
 
@@ -391,7 +395,7 @@ static int adds_later(const struct call *f)
 
 size_t op_work(const struct call *f, enum pass p)
 {
-    return p == BACKWARD && adds_later(f) ? written_at(f, f->op->n_args) : kernel_work(f, p);
+    return p == BACKWARD && adds_later(f) ? place_written(f, NULL) : kernel_work(f, p);
 }
 
 /* Backward into the workspace; then what it wrote is added, each in the gradient's type. */
@@ -401,9 +405,7 @@ static int pass_and_add(const struct call *f)
     int e;
 
     c.accumulate = 0;
-    for (int i = 0; i < f->op->n_args; i++)
-        if (added_later(f, i))
-            c.grad[i] = (char *)f->work + written_at(f, i);
+    place_written(f, &c);
     e = f->kernel->pass[BACKWARD](&c);
     for (int i = 0; !e && i < f->op->n_args; i++)
         if (added_later(f, i))

@@ -463,9 +463,9 @@ void call_types(struct call *f);
 /* The same call on a backend, with its types, in the process's own context unless it is in another
  * of that backend's; the kernel may be NULL.  Nothing is placed. */
 struct call call_on(const struct call *f, const struct backend *b, const struct impl *k);
-/* Make it a call of another operation with the same sizes and choices, on the same backend, of the
- * first kernel that accepts it, or NULL; its tensors and gradients are those of o's argument
- * structs, and it adds to none. */
+/* Make it a call of another operation with the same sizes and choices, on the same backend, of no
+ * kernel as yet; its tensors and gradients are those of o's argument structs, and it adds to
+ * none. */
 void call_place(struct call *f, const struct op *o, const void *args, const void *grads,
                 void *work);
 /* Run a pass of the call's kernel.  Where call.accumulate names gradients and the kernel does not

@@ -27,6 +27,14 @@ static int projections(const struct e74 *a, const struct e74 *g, num *const dp[4
     return n;
 }
 
+/* The cell's call within the layer's f, on the reference of the cell. */
+static struct call cell_within(const struct call *f, void *const dp[4], void *work)
+{
+    struct call c = e74_cell_call(f, dp, work);
+    c.kernel = impl_choose(&c, NULL).kernel;
+    return c;
+}
+
 static int64_t rows(const struct call *f)
 {
     return DIM(f, 'T') * DIM(f, 'B');
@@ -61,7 +69,7 @@ static int forward(const struct call *f)
         }
         filled(list[i].p, p, M * P);
     }
-    struct call c = e74_cell_call(f, NULL, work);
+    struct call c = cell_within(f, NULL, work);
     return call_pass(&c, FORWARD);
 }
 
@@ -75,7 +83,7 @@ static int backward(const struct call *f)
     for (int i = 0; i < 4; i++)
         dp[i] = (num *)f->work + i * M * P;
     real *work = (real *)((char *)f->work + dp_bytes(f));
-    struct call c = e74_cell_call(f, (void *[]){dp[0], dp[1], dp[2], dp[3]}, work);
+    struct call c = cell_within(f, (void *[]){dp[0], dp[1], dp[2], dp[3]}, work);
     int e = call_pass(&c, BACKWARD);
     if (e)
         return e;
@@ -109,7 +117,7 @@ static int backward(const struct call *f)
 static size_t work(const struct call *f, enum pass p)
 {
     int64_t M = rows(f), P = DIM(f, 'P'), D = DIM(f, 'D');
-    struct call c = e74_cell_call(f, NULL, NULL);
+    struct call c = cell_within(f, NULL, NULL);
     size_t cell = op_work(&c, p);
     size_t copies = COPIES * sizeof(real) * ((p == FORWARD ? 1 : 2) * M * D + P * D + M * P);
     if (p == FORWARD)

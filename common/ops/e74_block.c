@@ -92,13 +92,15 @@ static struct call linear_of(const struct call *f, const struct workspace *w)
     return c;
 }
 
-/* All of them, in the order of forward. */
-enum { LINKS = 3, LAYER = 1 };
+/* All of them, in the order of forward, each of the first kernel that accepts it, or none. */
+enum { LINKS = 3 };
 static void links_of(const struct call *f, const struct workspace *w, struct call c[LINKS])
 {
     c[0] = norm_of(f, w);
-    c[LAYER] = layer_of(f, w);
+    c[1] = layer_of(f, w);
     c[2] = linear_of(f, w);
+    for (int i = 0; i < LINKS; i++)
+        c[i].kernel = impl_choose(&c[i], NULL).kernel;
 }
 
 /* ---- the chain ---- */
@@ -165,5 +167,8 @@ const char *e74_block_declines(const struct call *f)
 struct call e74_block_link(const struct call *f)
 {
     const struct workspace w = {.work = NULL};
-    return layer_of(f, &w);
+    struct call c = layer_of(f, &w);
+
+    c.kernel = impl_choose(&c, NULL).kernel;
+    return c;
 }

@@ -442,7 +442,7 @@ abl_result *abl_run(const abl_case *c, const char *backend, const char *kernel, 
         return NULL;
     }
     for (int i = 0; i < MAX_ARGS; i++)
-        r->has_x[i] = r->has_g[i] = 1;
+        r->has.x[i] = r->has.g[i] = 1;
     return r;
 }
 
@@ -466,7 +466,7 @@ int abl_result_set(abl_result *r, const char *name, const double *values, int64_
     if (arg < 0 || values_check(&r->call, arg, grad, name, values))
         return -1;
     memcpy(tensors_result(r->t, arg, grad), values, n * sizeof *values);
-    (grad ? r->has_g : r->has_x)[arg] = 1;
+    X_OR_G(r->has, arg, grad) = 1;
     return 0;
 }
 
@@ -477,7 +477,7 @@ int abl_result_get(const abl_result *r, const char *name, double *values, int64_
     int grad, arg = find(&r->trial, name, 1, n, &grad);
     if (arg < 0)
         return -1;
-    if (!(grad ? r->has_g : r->has_x)[arg])
+    if (!X_OR_G(r->has, arg, grad))
         return err_set("%s was not set", name);
     memcpy(values, tensors_result(r->t, arg, grad), n * sizeof *values);
     return 0;
@@ -570,15 +570,14 @@ static int judge_given(const abl_result *r, struct bounds *bounds, const char *n
 {
     const struct tensors *want = bounds->truth->oracle;
 
-    for (int i = 0; i < r->call.op->n_args; i++)
-        for (int grad = 0; grad < 2; grad++) {
-            if (!(grad ? r->has_g : r->has_x)[i] || !op_results(&r->call, i, grad))
-                continue;
-            const struct tensor_pair pair = tensor_pair(&r->call, i, grad, r->t, want);
-            if (check_within("parity", &pair, bounds, list))
-                return -1;
-            list->v[list->n - 1].backend = name;
-        }
+    FOR_RESULTS (&r->call, i, grad) {
+        if (!X_OR_G(r->has, i, grad))
+            continue;
+        const struct tensor_pair pair = tensor_pair(&r->call, i, grad, r->t, want);
+        if (check_within("parity", &pair, bounds, list))
+            return -1;
+        list->v[list->n - 1].backend = name;
+    }
     return list->n ? 0 : err_set("of this result, nothing was set");
 }
 

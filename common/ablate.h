@@ -88,13 +88,13 @@ struct abl_tensor {
 int abl_op_tensor(const char *op, int i, struct abl_tensor *to);
 
 /* The name of backend i, counted from 0; NULL after the last.  ref64 is the
- * oracle; ref32 and ref16 are the same C in float, and in float with bf16
- * storage; gpu32 and gpu16 exist if the library was built with CUDA. */
+ * oracle; ref32 and ref_bf16 are the same C in float, and in float with bf16
+ * storage; gpu32 and gpu_bf16 exist if the library was built with CUDA. */
 const char *abl_backend(int i);
 /* NULL if the backend can run now, else the reason why not: no such backend,
  * no device, or an earlier error of the device in this process. */
 const char *abl_unavailable(const char *backend);
-/* Selects the device of gpu32 and gpu16 (either name sets both), counted from
+/* Selects the device of gpu32 and gpu_bf16 (either name sets both), counted from
  * 0 among those in CUDA_VISIBLE_DEVICES; default 0.  Call it before any other
  * use of these backends.  Returns 0, or -1. */
 int abl_use(const char *backend, int number);

@@ -17,8 +17,8 @@
 static void set_only(const abl_result *r, struct tensors *t, struct ran *to)
 {
     for (int i = 0; i < MAX_ARGS; i++) {
-        t->x[i] = r->has_x[i] ? r->t->x[i] : NULL;
-        t->g[i] = r->has_g[i] ? r->t->g[i] : NULL;
+        t->x[i] = r->has.x[i] ? r->t->x[i] : NULL;
+        t->g[i] = r->has.g[i] ? r->t->g[i] : NULL;
     }
     *to = (struct ran){
         .call = r->call, .name = *r->name ? r->name : NULL, .t = t, .outcome = r->outcome};
@@ -215,8 +215,8 @@ static int read_result(hid_t g, void *data)
     abl_result *r = data;
     const struct source out = {g, 0, r->call, r->trial.text}, d = {g, 1, r->call, r->trial.text};
     int found = 0;
-    if (read_all(&out, "", OUT | SAVED, r->t->x, r->has_x, &found) ||
-        read_all(&d, "d", IN, r->t->g, r->has_g, &found))
+    if (read_all(&out, "", OUT | SAVED, r->t->x, r->has.x, &found) ||
+        read_all(&d, "d", IN, r->t->g, r->has.g, &found))
         return -1;
     return found ? 0 : err_set("none of the results of %s is there", r->trial.call.op->name);
 }

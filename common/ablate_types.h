@@ -25,7 +25,9 @@ struct abl_result {
     struct call call;
     struct outcome outcome;
     int repeats;
-    int has_x[MAX_ARGS], has_g[MAX_ARGS];
+    struct {
+        int x[MAX_ARGS], g[MAX_ARGS];
+    } has;
     char name[16]; /* of another program's */
 };
 

@@ -90,15 +90,16 @@ int same_device(const char *was, const char *is)
 }
 
 /* The device of that backend, a copy of its line; 0 where there is none. */
-static int device_of(const char *devices, const char *backend, char *device, size_t size)
+static int device_of(const char *devices, const struct backend *b, char *device, size_t size)
 {
-    size_t n = strlen(backend);
-    for (; *devices; devices += strcspn(devices, "\n"), devices += *devices == '\n')
-        if (strncmp(devices, backend, n) == 0 && strncmp(devices + n, ": ", 2) == 0) {
-            const char *at = devices + n + 2;
-            snprintf(device, size, "%.*s", (int)strcspn(at, "\n"), at);
+    for (; *devices; devices += strcspn(devices, "\n"), devices += *devices == '\n') {
+        char name[32] = "";
+        int at = 0;
+        if (sscanf(devices, "%31[^:\n]: %n", name, &at) == 1 && at && backend_find(name) == b) {
+            snprintf(device, size, "%.*s", (int)strcspn(devices + at, "\n"), devices + at);
             return 1;
         }
+    }
     return 0;
 }
 
@@ -111,8 +112,8 @@ static int devices_in_common(const struct baseline *b, const char *device, char 
     int common = 0;
     for (const struct backend *const *k = backends(); *k; k++) {
         const char *name = (*k)->name;
-        if (is_gpu(*k) != b->gpu || !device_of(device, name, is, 512) ||
-            !device_of(b->then->device, name, was, 512))
+        if (is_gpu(*k) != b->gpu || !device_of(device, *k, is, 512) ||
+            !device_of(b->then->device, *k, was, 512))
             continue;
         if (!same_device(was, is))
             return err_set("%s: its times of %s are another device's: '%s', not '%s'", b->file,
@@ -143,7 +144,7 @@ static int settle(struct baseline *b, const char *device)
     char was[512] = "", is[512] = "";
 
     for (int i = 0; gpu_backends[i]; i++)
-        b->gpu |= device_of(device, gpu_backends[i]->name, is, sizeof is);
+        b->gpu |= device_of(device, gpu_backends[i], is, sizeof is);
     int common = devices_in_common(b, device, was, is);
     if (common > 0)
         note_driver(b, was, is);

@@ -139,7 +139,15 @@ int op_results(const struct call *f, int arg, int grad)
 
 double *tensors_result(const struct tensors *t, int arg, int grad)
 {
-    return grad ? t->g[arg] : t->x[arg];
+    return X_OR_G(*t, arg, grad);
+}
+
+int tensors_same(const struct call *f, const struct tensors *a, const struct tensors *b)
+{
+    int same = 1;
+    FOR_RESULTS (f, i, grad)
+        same &= same_bits(tensors_result(a, i, grad), tensors_result(b, i, grad), op_count(f, i));
+    return same;
 }
 
 /* The place of an element along the time axis, or -1. */
@@ -189,7 +197,7 @@ int check_tensor(const char *check, const struct tensor_pair *pair, double bound
     struct distance d = distance(pair->got, pair->want, n);
     char name[32];
 
-    snprintf(name, sizeof name, "%s%s", pair->grad ? "d_" : "", c->op->arg[pair->arg].name);
+    tensor_name(c->op, pair->arg, pair->grad, name);
     struct verdict *v = verdict_add(list, check, name, c->backend, c->kernel);
     if (!v)
         return -1;
@@ -279,15 +287,13 @@ static struct tensors *reference_run(const struct truth *t, const struct backend
 static void see(const struct truth *t, struct reach *reach, const struct tensors *got,
                 const struct tensors *want, double factor)
 {
-    for (int i = 0; i < t->call.op->n_args; i++)
-        for (int grad = 0; grad < 2; grad++) {
-            double *seen = &(grad ? reach->g : reach->x)[i];
-            if (!op_results(&t->call, i, grad) || t->call.op->arg[i].flags & WHOLE)
-                continue;
-            struct distance d = distance(tensors_result(got, i, grad),
-                                         tensors_result(want, i, grad), op_count(&t->call, i));
+    FOR_RESULTS (&t->call, i, grad) {
+        double *seen = &X_OR_G(*reach, i, grad);
+        struct distance d = distance(tensors_result(got, i, grad), tensors_result(want, i, grad),
+                                     op_count(&t->call, i));
+        if (!(t->call.op->arg[i].flags & WHOLE))
             *seen = fmax(*seen, factor * d.max);
-        }
+    }
 }
 
 /* Run the oracle on these inputs, with errors as the run says. */
@@ -390,16 +396,13 @@ static void bounds_set(struct bounds *b)
 {
     const struct truth *t = b->truth;
 
-    for (int i = 0; i < t->call.op->n_args; i++)
-        for (int grad = 0; grad < 2; grad++) {
-            if (!op_results(&t->call, i, grad) || t->call.op->arg[i].flags & WHOLE)
-                continue;
-            const int type = (grad ? b->call.grad_type : b->call.type)[i];
-            double unit = fmax(types[type].unit, impl_declares(&b->call)->unit);
-            double seen = fmax((grad ? t->reach.g : t->reach.x)[i],
-                               (grad ? b->approximate.g : b->approximate.x)[i]);
-            (grad ? b->g : b->x)[i] = fmax(SLACK * seen, 4 * unit);
-        }
+    FOR_RESULTS (&t->call, i, grad) {
+        const enum dtype type = call_type(&b->call, i, grad);
+        double unit = fmax(types[type].unit, impl_declares(&b->call)->unit);
+        double seen = fmax(X_OR_G(t->reach, i, grad), X_OR_G(b->approximate, i, grad));
+        if (!(t->call.op->arg[i].flags & WHOLE))
+            X_OR_G(*b, i, grad) = fmax(SLACK * seen, 4 * unit);
+    }
 }
 
 void bounds_from(struct bounds *to, const struct call *f, struct truth *t)
@@ -484,7 +487,7 @@ int check_within(const char *check, const struct tensor_pair *pair, struct bound
 {
     static const double FAR = 0x1p-6;
     int at = list->n;
-    const double *bound = &(pair->grad ? bounds->g : bounds->x)[pair->arg];
+    const double *bound = &X_OR_G(*bounds, pair->arg, pair->grad);
 
     do {
         list->n = at;
@@ -502,11 +505,10 @@ int check_parity(const struct tensors *got, struct bounds *bounds, struct verdic
 {
     const struct truth *t = bounds->truth;
 
-    for (int i = 0; i < t->call.op->n_args; i++)
-        for (int grad = 0; grad < 2; grad++) {
-            const struct tensor_pair pair = tensor_pair(&bounds->call, i, grad, got, t->oracle);
-            if (op_results(&t->call, i, grad) && check_within("parity", &pair, bounds, list))
-                return -1;
-        }
+    FOR_RESULTS (&t->call, i, grad) {
+        const struct tensor_pair pair = tensor_pair(&bounds->call, i, grad, got, t->oracle);
+        if (check_within("parity", &pair, bounds, list))
+            return -1;
+    }
     return 0;
 }

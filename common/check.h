@@ -53,6 +53,15 @@ int same_bits(const double *a, const double *b, int64_t n);
 /* A result is an output, a saved tensor, or the gradient of an input. */
 int op_results(const struct call *f, int arg, int grad);
 double *tensors_result(const struct tensors *t, int arg, int grad);
+/* Do all results have the same bits? */
+int tensors_same(const struct call *f, const struct tensors *a, const struct tensors *b);
+/* For each result: argument i, or with `grad` its gradient. */
+#define FOR_RESULTS(f, i, grad)                                                                    \
+    for (int i = 0; i < (f)->op->n_args; i++)                                                      \
+        for (int grad = 0; grad < 2; grad++)                                                       \
+            if (op_results(f, i, grad))
+/* What a struct has for argument i, in the arrays x and g, or with `grad` for its gradient. */
+#define X_OR_G(s, i, grad) (*((grad) ? &(s).g[i] : &(s).x[i]))
 
 /* Every input, gradient of an output and initial gradient off by `unit` of itself, up or
  * down at random, one that is BELOW off by `unit` of how far below its row's

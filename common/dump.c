@@ -385,7 +385,7 @@ static void close_parts(const struct part *p, int n)
         h5_drop(p[i].id);
 }
 
-/* A line each, "gpu16 plain: why". */
+/* A line each, "gpu_bf16 plain: why". */
 static int put_declined(hid_t trial, const struct result *r)
 {
     char text[MAX_RAN * (sizeof r->declined[0].why + 64)];

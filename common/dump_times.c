@@ -11,6 +11,7 @@
 #include "common/err.h"
 #include "common/h5.h"
 #include "common/header.h"
+#include "common/op.h"
 #include "common/result.h"
 
 /* The columns of a time that are read; text is HDF5's to free. */
@@ -72,7 +73,11 @@ static void keep_timings(struct timing *to, const struct read_row *from, int n, 
     for (int i = 0; i < n; i++) {
         const struct read_row *r = &from[i];
         to[i] = (struct timing){.median = r->median, .spread = r->spread, .runs = r->runs};
-        snprintf(to[i].backend, sizeof to[i].backend, "%s", r->backend ? r->backend : "");
+        const struct backend *b = r->backend ? backend_find(r->backend) : NULL;
+        snprintf(to[i].backend, sizeof to[i].backend, "%s",
+                 b            ? b->name
+                 : r->backend ? r->backend
+                              : "");
         snprintf(to[i].kernel, sizeof to[i].kernel, "%s", r->kernel ? r->kernel : "");
         snprintf(to[i].pass, sizeof to[i].pass, "%s", r->pass ? r->pass : "");
         const char *method = r->method ? r->method : "";

@@ -144,7 +144,7 @@ static int right_sum(const struct op *o, const struct side *r, char *names, int6
             return err_set("identity of %s: %s has another size", o->name, name);
         for (int64_t i = 0; i < n; i++)
             want[i] += tensors_result(r->t, arg, grad)[i];
-        *bound = fmax(*bound, (grad ? r->bounds.g : r->bounds.x)[arg]);
+        *bound = fmax(*bound, X_OR_G(r->bounds, arg, grad));
     }
     return 0;
 }
@@ -167,7 +167,7 @@ static int compare_sides(const struct instance *inst, struct side *l, struct sid
         int64_t n = arg < 0 ? 0 : op_count(&l->f, arg);
         if (!n)
             return err_set("identity of %s: no tensor %s", o->name, word);
-        double *want = malloc(n * sizeof *want), bound = (grad ? l->bounds.g : l->bounds.x)[arg];
+        double *want = malloc(n * sizeof *want), bound = X_OR_G(l->bounds, arg, grad);
         const struct tensor_pair pair = {&l->f, arg, grad, tensors_result(l->t, arg, grad), want};
         if (!want)
             return err_set("no memory for an identity");
@@ -220,7 +220,7 @@ int check_identity(const struct op *o, const struct identity *id, const struct b
     /* A limit: with inputs a quarter as large the difference is a sixteenth. */
     double near = 0, nearer = 0;
     double first = b->type == F64 ? 0x1p-6 : 0x1p-4;
-    if (b->type == BF16) /* what would vanish is less than its rounding */
+    if (types[b->type].unit > types[F32].unit) /* what would vanish is less than its rounding */
         return 0;
     if (compare_at(&inst, first, &near, NULL) || compare_at(&inst, first / 4, &nearer, NULL))
         return -1;

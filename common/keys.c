@@ -165,11 +165,18 @@ static int set_op(const struct plan_key *k, void *to, const char *value)
 
 static int set_dtype(const struct plan_key *k, void *to, const char *value)
 {
-    const char *const names[] = {types[F32].name, types[BF16].name, NULL};
-    int i;
+    const char *names[N_DTYPES + 1] = {NULL};
+    enum dtype stored[N_DTYPES];
+    int n = 0, i;
+
+    for (enum dtype t = F64 + 1; t < N_DTYPES; t++)
+        if (reference_of(t)) {
+            names[n] = types[t].name;
+            stored[n++] = t;
+        }
     if (choice_set(k->name, value, names, &i))
         return -1;
-    ((struct trial *)to)->type = i ? BF16 : F32;
+    ((struct trial *)to)->type = stored[i];
     return 0;
 }
 

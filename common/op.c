@@ -52,7 +52,7 @@ int op_arg(const struct op *o, const char *name)
 
 const struct backend *const *backends(void)
 {
-    static const struct backend *const all[] = {&ref64, &ref32, &ref16, &gpu32, &gpu16, NULL};
+    static const struct backend *const all[] = {&ref64, &ref32, &ref_bf16, &gpu32, &gpu_bf16, NULL};
     return all;
 }
 
@@ -66,13 +66,16 @@ int is_gpu(const struct backend *b)
 
 const struct backend *reference_of(enum dtype t)
 {
-    return t == BF16 ? &ref16 : &ref32;
+    for (const struct backend *const *b = backends(); *b; b++)
+        if ((*b)->type == t && !is_gpu(*b))
+            return *b;
+    return NULL;
 }
 
 const struct backend *backend_find(const char *name)
 {
     for (const struct backend *const *b = backends(); *b; b++)
-        if (strcmp((*b)->name, name) == 0)
+        if (strcmp((*b)->name, name) == 0 || ((*b)->was && strcmp((*b)->was, name) == 0))
             return *b;
     return NULL;
 }
@@ -291,6 +294,11 @@ int64_t op_count(const struct call *f, int arg)
     return n;
 }
 
+void tensor_name(const struct op *o, int arg, int grad, char name[32])
+{
+    snprintf(name, 32, "%s%s", grad ? "d_" : "", o->arg[arg].name);
+}
+
 const char *op_axis(const struct op *o, char letter)
 {
     for (int i = 0; i < o->n_params; i++)
@@ -357,13 +365,6 @@ static int added_later(const struct call *f, int arg)
     return call_accumulates(f, arg) && !(f->kernel && f->kernel->accumulates);
 }
 
-/* The workspace of each is aligned as memory of its own would be. */
-static size_t aligned(size_t bytes)
-{
-    enum { ALIGNMENT = 256 };
-    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
 static size_t kernel_work(const struct call *f, enum pass p)
 {
     return f->kernel && f->kernel->work ? f->kernel->work(f, p) : 0;
@@ -373,16 +374,17 @@ static size_t kernel_work(const struct call *f, enum pass p)
  * are set unless it is NULL.  Returns its bytes. */
 static size_t place_written(const struct call *f, struct call *to)
 {
-    size_t at = aligned(kernel_work(f, BACKWARD));
+    struct work_arena a = {(char *)f->work, 0};
 
+    work_take(&a, kernel_work(f, BACKWARD));
     for (int i = 0; i < f->op->n_args; i++) {
         if (!added_later(f, i))
             continue;
+        void *written = work_take(&a, op_count(f, i) * types[f->grad_type[i]].bytes);
         if (to)
-            to->grad[i] = (char *)f->work + at;
-        at += aligned(op_count(f, i) * types[f->grad_type[i]].bytes);
+            to->grad[i] = written;
     }
-    return at;
+    return a.bytes;
 }
 
 static int adds_later(const struct call *f)

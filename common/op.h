@@ -153,14 +153,36 @@ struct call {
     uint64_t accumulate;
 };
 
+/* Lays out a workspace, part after part.  Without memory (`at` is NULL) it counts the bytes alone:
+ * one function says where the parts are and how large the workspace must be. */
+struct work_arena {
+    char *at;
+    size_t bytes;
+};
+
+/* A part, on a multiple of 256 bytes, as memory of its own would be; NULL where it has no bytes, or
+ * there is no memory. */
+static inline void *work_take(struct work_arena *a, size_t bytes)
+{
+    char *part = a->at && bytes ? a->at + a->bytes : NULL;
+    a->bytes += (bytes + 255) / 256 * 256;
+    return part;
+}
+
+/* What follows all parts, for a call within this one. */
+static inline void *work_rest(const struct work_arena *a)
+{
+    return a->at ? a->at + a->bytes : NULL;
+}
+
 #define DIM(f, letter) ((f)->dim[(letter) - 'A'])
 #define ARGS(f, op) ((const struct op *)(const void *)(f)->arg)
 #define GRADS(f, op) ((const struct op *)(const void *)(f)->grad)
 
 /* For contract files: ARG(diag_delta, k, "BTN", IN | DIFF, UNIT) describes
  * the member k of struct diag_delta, at that member's place. */
-#define ARG(op, member, ...)                                                                       \
-    [offsetof(struct op, member) / sizeof(void *)] = {.name = #member, .shape = __VA_ARGS__}
+#define ARG(op, member, ...) [PLACE(op, member)] = {.name = #member, .shape = __VA_ARGS__}
+#define PLACE(op, member) (offsetof(struct op, member) / sizeof(void *))
 #define N_ARGS(op) (sizeof(struct op) / sizeof(void *))
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 /* The constant n, which does not compile where it is more than max. */
@@ -313,14 +335,14 @@ struct impl {
     const char *name;
     const char *idea; /* one line, for --list */
     int (*pass[N_PASSES])(const struct call *f);
-    size_t (*work)(const struct call *f, enum pass p); /* bytes, or NULL: none */
-    const char *(*declines)(const struct call *f);     /* NULL, or why not this case */
+    size_t (*work)(const struct call *f, enum pass p) OR_NONE; /* bytes, or NULL: none */
+    const char *(*declines)(const struct call *f)OR_NONE;      /* NULL, or why not this case */
     /* The approximate instructions that it uses, and their relative error; or NULL, 0. */
-    const char *approximates;
-    double unit;
+    const char *approximates OR_NONE;
+    double unit OR_NONE;
     /* The steps of a chunk that it computes together; 0: step by step.  Sequences that are split
      * within a chunk then agree with the whole within their bounds, not bit by bit. */
-    int64_t chunk;
+    int64_t chunk OR_NONE;
     /* NULL, or of a kernel that runs others: the call of that one whose approximations and unit it
      * has. */
     struct call (*link)(const struct call *f) OR_NONE;
@@ -352,7 +374,7 @@ struct context;
 
 struct backend {
     const char *name;
-    enum dtype type, wide;
+    enum dtype type, wide; /* in which it stores tensors; and those that the contract calls wide */
     const char *(*unavailable)(void); /* NULL, or why it cannot run in this process */
     /* A context on device number `device`, from 0; NULL after err_set().  Backends that have the
      * same functions take each other's.  The first three are NULL where there is nothing to keep. */
@@ -389,6 +411,7 @@ struct backend {
     /* The oracle's passes have this noise from now on, if the calling thread starts them; NULL: it
      * cannot have any. */
     void (*disturb)(struct noise noise);
+    const char *was; /* its name in older files, which are still read; or NULL */
 };
 
 /* The list of operations, in ops.def's order.  A program may make more: where the functions below
@@ -403,7 +426,7 @@ extern const struct op *const ops[N_OPS];
 #define OP(name) extern const struct op op_##name;
 #include "common/ops.def"
 #undef OP
-extern const struct backend ref64, ref32, ref16, gpu32, gpu16;
+extern const struct backend ref64, ref32, ref_bf16, gpu32, gpu_bf16;
 extern const struct backend *const gpu_backends[]; /* those two; ends with NULL */
 
 /* ---- op.c: sizes, texts and costs from a contract ---- */
@@ -417,6 +440,7 @@ int op_arg(const struct op *o, const char *name); /* its place, or -1 */
 
 /* Every backend, oracle first; ends with NULL. */
 const struct backend *const *backends(void);
+/* By its name, or by the one it had. */
 const struct backend *backend_find(const char *name);
 
 /* The context of b that the process itself opened, on device 0 unless backend_use() came first;
@@ -432,7 +456,7 @@ const char *backend_device(const struct backend *b);
 /* Is it one of gpu_backends?  NULL is not. */
 int is_gpu(const struct backend *b);
 
-/* The reference that stores tensors of type t in that type. */
+/* The reference that stores tensors of type t in that type, or NULL. */
 const struct backend *reference_of(enum dtype t);
 
 /* Sets *choice to the index of value in names, which end with NULL; nonzero after err_set(). */
@@ -458,6 +482,13 @@ int call_accumulates(const struct call *f, int arg);
 int64_t op_count(const struct call *f, int arg);
 const char *op_shape(const struct call *f, int arg);
 const char *op_axis(const struct op *o, char letter); /* its name */
+/* The type of a tensor, or of its gradient. */
+static inline enum dtype call_type(const struct call *f, int arg, int grad)
+{
+    return (enum dtype)(grad ? f->grad_type : f->type)[arg];
+}
+/* "x", or "d_x" for its gradient. */
+void tensor_name(const struct op *o, int arg, int grad, char name[32]);
 /* Set the types of all tensors, as the call's backend and choices say. */
 void call_types(struct call *f);
 /* The same call on a backend, with its types, in the process's own context unless it is in another

@@ -88,20 +88,17 @@ static int note(const char *check, const struct run *c, const char *tensor, int 
 static int check_written(const struct run *c, const struct tensors *t, const struct tensors *other,
                          struct verdicts *list)
 {
-    for (int i = 0; i < c->call.op->n_args; i++)
-        for (int grad = 0; grad < 2; grad++) {
-            char name[32];
-            if (!op_results(&c->call, i, grad))
-                continue;
-            const double *x = tensors_result(t, i, grad), *y = tensors_result(other, i, grad);
-            int64_t n = op_count(&c->call, i), left = 0;
-            for (int64_t j = 0; j < n; j++)
-                left += isnan(x[j]) && !isnan(y[j]);
-            if (!left)
-                continue;
-            snprintf(name, sizeof name, "%s%s", grad ? "d_" : "", c->call.op->arg[i].name);
-            return note("written", c, name, 0, list);
-        }
+    FOR_RESULTS (&c->call, i, grad) {
+        char name[32];
+        const double *x = tensors_result(t, i, grad), *y = tensors_result(other, i, grad);
+        int64_t n = op_count(&c->call, i), left = 0;
+        for (int64_t j = 0; j < n; j++)
+            left += isnan(x[j]) && !isnan(y[j]);
+        if (!left)
+            continue;
+        tensor_name(c->call.op, i, grad, name);
+        return note("written", c, name, 0, list);
+    }
     return note("written", c, "all", 1, list);
 }
 
@@ -268,22 +265,20 @@ static int check_alone(const struct run *c, const struct tensors *inputs,
     int e = share_new(c, inputs, o->batch, DIM(&c->call, o->batch) - 1, 1, &last) ||
             share_run(c, &last);
 
-    for (int i = 0; !e && i < o->n_args; i++)
-        for (int grad = 0; !e && grad < 2; grad++) {
-            struct extent a = extent(&c->call, i, o->batch);
-            if (!a.length || !op_results(&c->call, i, grad))
-                continue;
-            double *of_all = malloc(op_count(&last.call, i) * sizeof *of_all);
-            if (!of_all) {
-                e = err_set("no memory for a copy of %s", o->arg[i].name);
-                break;
-            }
-            part(of_all, tensors_result(want, i, grad), a, last.from, 1, 0);
-            pair =
-                (struct tensor_pair){&last.call, i, grad, tensors_result(last.t, i, grad), of_all};
-            e = compare_one("alone", pair, NULL, list);
-            free(of_all);
+    FOR_RESULTS (&c->call, i, grad) {
+        struct extent a = extent(&c->call, i, o->batch);
+        if (e || !a.length)
+            continue;
+        double *of_all = malloc(op_count(&last.call, i) * sizeof *of_all);
+        if (!of_all) {
+            e = err_set("no memory for a copy of %s", o->arg[i].name);
+            break;
         }
+        part(of_all, tensors_result(want, i, grad), a, last.from, 1, 0);
+        pair = (struct tensor_pair){&last.call, i, grad, tensors_result(last.t, i, grad), of_all};
+        e = compare_one("alone", pair, NULL, list);
+        free(of_all);
+    }
     tensors_free(last.t);
     return e;
 }
@@ -384,11 +379,10 @@ static int check_handover(const struct run *c, const struct tensors *inputs,
         join(c, &one, &two, got, loose);
         for (int i = 0; chunk && T / 2 % chunk && i < o->n_args; i++)
             loose[i] = 1;
-        for (int i = 0; !e && i < o->n_args; i++)
-            for (int grad = 0; !e && grad < 2; grad++)
-                if (op_results(&c->call, i, grad) && !(o->arg[i].flags & SAVED))
-                    e = compare_one("handover", tensor_pair(&c->call, i, grad, got, want),
-                                    loose[i] ? bounds : NULL, list);
+        FOR_RESULTS (&c->call, i, grad)
+            if (!e && !(o->arg[i].flags & SAVED))
+                e = compare_one("handover", tensor_pair(&c->call, i, grad, got, want),
+                                loose[i] ? bounds : NULL, list);
     }
     tensors_free(one.t);
     tensors_free(two.t);
@@ -460,11 +454,10 @@ int check_neutral(const struct call *f, uint64_t seed, struct verdicts *list)
             tensors_round(t, &c.call);
             e = run_op(&c, t, NULL);
         }
-        for (int i = 0; !e && first && i < o->n_args; i++)
-            for (int grad = 0; !e && grad < 2; grad++)
-                if (op_results(f, i, grad) && !(o->arg[i].flags & SAVED))
-                    e = compare_one(o->neutral->name, tensor_pair(&c.call, i, grad, t, first), NULL,
-                                    list);
+        FOR_RESULTS (f, i, grad)
+            if (!e && first && !(o->arg[i].flags & SAVED))
+                e = compare_one(o->neutral->name, tensor_pair(&c.call, i, grad, t, first), NULL,
+                                list);
         if (!first)
             first = t;
         else

@@ -135,7 +135,7 @@ static void table_head(const struct report *p)
     else if (p->x->measure == MEASURE_REGIME)
         regime_head(p->to);
     else
-        fprintf(p->to, "  %-7s  %8s  %8s  %9s  %-22s  %s\n", "backend", "forward", "backward",
+        fprintf(p->to, "  %-8s  %8s  %8s  %9s  %-22s  %s\n", "backend", "forward", "backward",
                 "MiB saved", "worst error", "checks");
 }
 
@@ -256,18 +256,17 @@ static void worst_of(const struct result *r, const struct ran *ran, double *erro
     }
     if (ran->call.backend == &ref64)
         return;
-    for (int a = 0; a < t->call.op->n_args; a++)
-        for (int grad = 0; grad < 2; grad++) {
-            if (!op_results(&t->call, a, grad) || t->call.op->arg[a].flags & SAVED)
-                continue;
-            double d = distance(tensors_result(ran->t, a, grad),
-                                tensors_result(r->ran[0].t, a, grad), op_count(&t->call, a))
-                           .max;
-            if (!(d <= *error)) {
-                *error = d;
-                snprintf(tensor, 32, "%s%s", grad ? "d_" : "", t->call.op->arg[a].name);
-            }
+    FOR_RESULTS (&t->call, a, grad) {
+        if (t->call.op->arg[a].flags & SAVED)
+            continue;
+        double d = distance(tensors_result(ran->t, a, grad), tensors_result(r->ran[0].t, a, grad),
+                            op_count(&t->call, a))
+                       .max;
+        if (!(d <= *error)) {
+            *error = d;
+            tensor_name(t->call.op, a, grad, tensor);
         }
+    }
 }
 
 static void ran_row(struct report *p, int i, const struct result *r, const struct ran *ran)
@@ -286,7 +285,7 @@ static void ran_row(struct report *p, int i, const struct result *r, const struc
     }
     trial_columns(p, i, ran == r->ran);
     mebibytes_text(op_saved(&ran->call), saved);
-    fprintf(p->to, "  %-7s  %8s  %8s  %9s  %-22s  ", ran->call.backend->name, forward, backward,
+    fprintf(p->to, "  %-8s  %8s  %8s  %9s  %-22s  ", ran->call.backend->name, forward, backward,
             saved, error_text);
     counts_print(p->to, counts_of(&r->verdicts, ran->call.backend), p->colour);
     if (ran->call.backend != &ref64 && ran->call.backend == yardstick(ran->call.backend)) {

@@ -207,7 +207,7 @@ void times_tsv(FILE *to, int trial, const struct ceilings *c, const struct resul
 
 void regime_head(FILE *to)
 {
-    fprintf(to, "  %-7s  %-12s  %8s  %10s  %10s  %12s  %12s\n", "backend", "kernel", "B*H",
+    fprintf(to, "  %-8s  %-12s  %8s  %10s  %10s  %12s  %12s\n", "backend", "kernel", "B*H",
             "forward", "backward", "per row", "per row");
 }
 
@@ -216,7 +216,7 @@ void regime_row(FILE *to, const struct growth *g, int i)
     const double *median = g->outcome[i].median;
     char a[16], b[16], d[16], e[16];
 
-    fprintf(to, "  %-7s  %-12s  %8.0f  %10s  %10s  %12s  %12s\n", g->backend->name, g->kernel->name,
+    fprintf(to, "  %-8s  %-12s  %8.0f  %10s  %10s  %12s  %12s\n", g->backend->name, g->kernel->name,
             g->rows[i], seconds_text(median[FORWARD], a), seconds_text(median[BACKWARD], b),
             seconds_text(median[FORWARD] / g->rows[i], d),
             seconds_text(median[BACKWARD] / g->rows[i], e));

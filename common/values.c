@@ -23,7 +23,7 @@ static struct allowed allowed_in(const struct call *f, int arg, int grad)
 {
     const struct op *o = f->op;
     const struct arg *a = &o->arg[arg];
-    struct allowed may = {.type = (enum dtype)(grad ? f->grad_type : f->type)[arg],
+    struct allowed may = {.type = call_type(f, arg, grad),
                           .whole = !grad && a->flags & WHOLE && a->flags & IN};
 
     if (may.whole && a->fill == INDEX) {

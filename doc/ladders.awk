@@ -50,7 +50,7 @@ function table(trial, n, i, kernel, below, both) {
 FNR == NR && /^[a-z]/ { op = $1; next }
 FNR == NR && /^    gpu(32|16) / {
     kernel = $2
-    if ($1 == "gpu16" && !listed16[op]++) # it has them all
+    if ($1 == "gpu_bf16" && !listed16[op]++) # it has them all
         n_ideas[op] = 0
     ideas[op, ++n_ideas[op]] = kernel
     sub(/^ *[^ ]+ +[^ ]+ +/, "")

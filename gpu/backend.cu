@@ -315,7 +315,11 @@ static int add_all(const struct call *f, void *to, const void *a, const void *b,
 static int add(const struct call *f, enum dtype type, void *to, const void *a, const void *b,
                int64_t n)
 {
-    return type == F32 ? add_all<float>(f, to, a, b, n) : add_all<__nv_bfloat16>(f, to, a, b, n);
+    switch (type) {
+    case F32: return add_all<float>(f, to, a, b, n);
+    case BF16: return add_all<__nv_bfloat16>(f, to, a, b, n);
+    default: return cudaErrorInvalidValue;
+    }
 }
 
 /* ---- timing by events, with a cold L2 ---- */
@@ -452,15 +456,16 @@ static const char *error(int code)
                                     : cudaGetErrorString((cudaError_t)code);
 }
 
-extern "C" const struct kernels gpu32_kernels[], gpu16_kernels[];
+extern "C" const struct kernels gpu32_kernels[], gpu_bf16_kernels[];
 
-#define GPU_BACKEND(name, type)                                                                    \
+#define GPU_BACKEND(name, type, was)                                                               \
     extern "C" const struct backend name = {                                                       \
         #name,  type,   F32,     unavailable, open_context,   close_context, enter,                \
         lost,   device, memory,  reserve,     alloc,          release,       put,                  \
         get,    fill,   add,     start,       stop,           record,        replay,               \
-        forget, METHOD, WARM_UP, error,       name##_kernels, gpu_probe,     NULL}
+        forget, METHOD, WARM_UP, error,       name##_kernels, gpu_probe,     NULL,                 \
+        was}
 
-GPU_BACKEND(gpu32, F32);
-GPU_BACKEND(gpu16, BF16);
-extern "C" const struct backend *const gpu_backends[] = {&gpu32, &gpu16, NULL};
+GPU_BACKEND(gpu32, F32, NULL);
+GPU_BACKEND(gpu_bf16, BF16, "gpu16");
+extern "C" const struct backend *const gpu_backends[] = {&gpu32, &gpu_bf16, NULL};

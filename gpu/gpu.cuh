@@ -4,6 +4,8 @@
 #define GPU_CUH
 
 #ifdef __CUDACC__
+#include <type_traits>
+
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -62,6 +64,13 @@ static inline __device__ float get_kept(int kept, const void *at, int64_t i)
     return __half2float(((const __half *)at)[i]);
 }
 
+/* n elements of a workspace (common/op.h). */
+template <typename T>
+static inline T *take(work_arena *a, int64_t n)
+{
+    return (T *)work_take(a, n * sizeof(T));
+}
+
 /* Measures the ceilings of the device (probe.cu). */
 int gpu_probe(struct context *x, struct ceilings *to);
 
@@ -77,22 +86,30 @@ int gpu_probe(struct context *x, struct ceilings *to);
             return cuda_code;                                                                      \
     } while (0)
 
-/* Defines the struct impl for one storage type, kernel32 or kernel16; `linkage` is static or extern
- * "C". */
-#define GPU_IMPL(linkage, bits, T, kernel, name, idea, work, declines, approximates, unit)         \
-    linkage const struct impl kernel##bits = {                                                     \
-        name, idea, {forward<T>, backward<T>}, work, declines, approximates, unit, 0, NULL}
+/* Is the type of storage T bf16, or float?  A third type stops the compiler at each place that asks;
+ * there must be said what it does. */
+template <typename T>
+static constexpr __host__ __device__ bool is_bf16(void)
+{
+    static_assert(std::is_same<T, float>::value || std::is_same<T, __nv_bfloat16>::value,
+                  "neither float nor bf16");
+    return std::is_same<T, __nv_bfloat16>::value;
+}
+
+/* DO(32, float), DO(_bf16, __nv_bfloat16): the suffix of a backend's name, and the type in which it
+ * stores tensors. */
+#define GPU_TYPES(DO)                                                                              \
+    DO(32, float);                                                                                 \
+    DO(_bf16, __nv_bfloat16)
+
+/* Defines the struct impl for one storage type, kernel32 or kernel_bf16, whose passes are forward<T>
+ * and backward<T>; `linkage` is static or extern "C", and the members from `work` on follow. */
+#define GPU_IMPL(linkage, bits, T, kernel, name, idea, ...)                                        \
+    linkage const struct impl kernel##bits = {name, idea, {forward<T>, backward<T>}, __VA_ARGS__}
 
 /* Exports the list of an operation's kernels, best first, for table.c. */
 #define GPU_KERNEL_LIST(op, type, ...)                                                             \
     extern "C" const struct impl *const gpu##type##_##op[];                                        \
     const struct impl *const gpu##type##_##op[] = {__VA_ARGS__, NULL}
-
-/* Defines and exports an operation's only kernel. */
-#define GPU_KERNEL(op, kernel, idea, work, declines)                                               \
-    GPU_IMPL(static, 32, float, kernel, #kernel, idea, work, declines, NULL, 0);                   \
-    GPU_IMPL(static, 16, __nv_bfloat16, kernel, #kernel, idea, work, declines, NULL, 0);           \
-    GPU_KERNEL_LIST(op, 32, &kernel##32);                                                          \
-    GPU_KERNEL_LIST(op, 16, &kernel##16)
 
 #endif

@@ -1,11 +1,11 @@
 /* The CUDA backends' lists of kernels, by operation. */
 #include "common/op.h"
 
-#define OP(name) extern const struct impl *const gpu32_##name[], *const gpu16_##name[];
+#define OP(name) extern const struct impl *const gpu32_##name[], *const gpu_bf16_##name[];
 #include "common/ops.def"
 #undef OP
 
-extern const struct kernels gpu32_kernels[], gpu16_kernels[];
+extern const struct kernels gpu32_kernels[], gpu_bf16_kernels[];
 
 const struct kernels gpu32_kernels[] = {
 #define OP(name) {&op_##name, gpu32_##name},
@@ -14,8 +14,8 @@ const struct kernels gpu32_kernels[] = {
     {NULL, NULL},
 };
 
-const struct kernels gpu16_kernels[] = {
-#define OP(name) {&op_##name, gpu16_##name},
+const struct kernels gpu_bf16_kernels[] = {
+#define OP(name) {&op_##name, gpu_bf16_##name},
 #include "common/ops.def"
 #undef OP
     {NULL, NULL},

@@ -1,4 +1,4 @@
-/* The backends ref64, ref32 and ref16: memory of the host, times by the wall clock. */
+/* The backends ref64, ref32 and ref_bf16: memory of the host, times by the wall clock. */
 #include "ref/ref.h"
 #include "common/err.h"
 #include "common/limits.h"
@@ -118,7 +118,7 @@ static int add_all(const struct call *f, enum dtype type, void *to, const void *
                    int64_t n)
 {
     (void)f;
-    if (REAL == 16 && type == F32) { /* of wide tensors */
+    if (type == F32 && sizeof(num) < sizeof(real)) { /* of wide tensors */
         const real *x = a, *y = b;
         #pragma omp parallel for
         for (int64_t i = 0; i < n; i++)
@@ -148,7 +148,7 @@ static const struct kernels kernels[] = {
     {NULL, NULL},
 };
 
-#if REAL == 64
+#ifdef REF64
 _Thread_local struct noise ref64_noise;
 
 /* OpenMP keeps the threads that a thread's parallel regions have. */
@@ -163,14 +163,15 @@ const struct backend ref64 = {
     .type = F64,
     .wide = F64,
     .disturb = disturb,
-#elif REAL == 32
+#elif defined REF32
 const struct backend ref32 = {
     .name = "ref32",
     .type = F32,
     .wide = F32,
 #else
-const struct backend ref16 = {
-    .name = "ref16",
+const struct backend ref_bf16 = {
+    .name = "ref_bf16",
+    .was = "ref16",
     .type = BF16,
     .wide = F32,
 #endif

@@ -39,7 +39,7 @@ static struct cell cell_of(const struct call *f)
         .each = f->choice[DUAL_TAPE] == DUAL_EACH,
         .scale = 1 / sqrt((real)D),
         .clamp = (real)DIM(f, 'L'),
-        .kept = (enum dtype[]){F32, BF16, F16}[f->choice[DUAL_CHECKPOINT_DTYPE]],
+        .kept = (enum dtype)(F32 + f->choice[DUAL_CHECKPOINT_DTYPE]),
     };
 }
 

@@ -47,7 +47,7 @@ static struct cell cell_of(const struct call *f)
         .lowrank = state == E74_LOWRANK,
         .z_inside = z && z_mod != E74_ROW,
         .z_outside = z && z_mod != E74_COLUMN,
-        .kept = (enum dtype[]){F32, BF16, F16}[f->choice[E74_CHECKPOINT_DTYPE]],
+        .kept = (enum dtype)(F32 + f->choice[E74_CHECKPOINT_DTYPE]),
     };
     switch (state) {
     case E74_FULL: c.columns = N, c.rows = N; break;

@@ -1,9 +1,9 @@
 /* ref.h - for the files in ref/, each compiled three times:
  *
- *     REAL   stored as    computed in
- *     64     double       double         ref64, the oracle
- *     32     float        float          ref32, the yardstick of fp32
- *     16     bf16         float          ref16, the yardstick of bf16
+ *     defined    stored as    computed in
+ *     REF64      double       double         ref64, the oracle
+ *     REF32      float        float          ref32, the yardstick of fp32
+ *     REF_BF16   bf16         float          ref_bf16, the yardstick of bf16
  *
  * A tensor that the contract calls wide is of type real; every other is of
  * type num, and load() and store() go between the two. */
@@ -22,11 +22,11 @@
 #include "common/half.h"
 #include "common/op.h"
 
-#if REAL == 64
+#if defined REF64
 typedef double real, num;
 #define REF(name) ref64_##name
 #define blas_gemm cblas_dgemm
-#elif REAL == 32
+#elif defined REF32
 typedef float real, num;
 #define REF(name) ref32_##name
 #define blas_gemm cblas_sgemm
@@ -38,10 +38,10 @@ static inline num store(real x)
 {
     return x;
 }
-#else
+#elif defined REF_BF16
 typedef float real;
 typedef bf16 num;
-#define REF(name) ref16_##name
+#define REF(name) ref_bf16_##name
 #define blas_gemm cblas_sgemm
 static inline real load(num x)
 {
@@ -53,7 +53,12 @@ static inline num store(real x)
 }
 #endif
 
-#if REAL == 64
+/* Is a tensor stored in a type other than that of the computation? */
+#if !defined REF64 && !defined REF32
+#define NARROW
+#endif
+
+#ifdef REF64
 /* The noise of the passes that this thread computes (common/op.h). */
 extern _Thread_local struct noise ref64_noise;
 
@@ -100,7 +105,7 @@ static inline real dot(const real *a, const real *b, int64_t n)
     #pragma omp simd reduction(+ : sum)
     for (int64_t i = 0; i < n; i++)
         sum += a[i] * b[i];
-#if REAL == 64
+#ifdef REF64
     sum = disturbed(sum, ref64_noise.loaded, 0);
 #endif
     return sum;
@@ -125,7 +130,7 @@ static inline void times_transposed(const real *A, const real *x, real *y, int64
 /* x, with noise a rounding to the type `kept` from it. */
 static inline real kept_as(enum dtype kept, real x)
 {
-#if REAL == 64
+#ifdef REF64
     return ref64_noise.stored > 0 ? disturbed(x, (float)types[kept].unit, 0) : x;
 #else
     (void)kept;
@@ -138,7 +143,7 @@ static inline real kept_as(enum dtype kept, real x)
 static inline void put_kept(enum dtype kept, void *at, int64_t first, const real *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
-        if (REAL == 64 || kept == F32)
+        if (kept == F32 || sizeof(real) == sizeof(double))
             ((real *)at)[first + i] = kept_as(kept, x[i]);
         else if (kept == BF16)
             ((bf16 *)at)[first + i] = to_bf16(x[i]);
@@ -150,7 +155,7 @@ static inline void put_kept(enum dtype kept, void *at, int64_t first, const real
 static inline void get_kept(enum dtype kept, const void *at, int64_t first, real *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
-        if (REAL == 64 || kept == F32)
+        if (kept == F32 || sizeof(real) == sizeof(double))
             x[i] = ((const real *)at)[first + i];
         else if (kept == BF16)
             x[i] = from_bf16(((const bf16 *)at)[first + i]);
@@ -163,7 +168,7 @@ static inline void get_kept(enum dtype kept, const void *at, int64_t first, real
  * tensor itself; else a copy at *work, which then points behind the copy. */
 static inline const real *widened(const num *x, int64_t n, real **work)
 {
-#if REAL == 16
+#ifdef NARROW
     real *copy = *work;
     *work += n;
     #pragma omp parallel for
@@ -179,7 +184,7 @@ static inline const real *widened(const num *x, int64_t n, real **work)
 
 static inline real *to_fill(num *x, int64_t n, real **work)
 {
-#if REAL == 16
+#ifdef NARROW
     real *copy = *work;
     (void)x;
     *work += n;
@@ -193,11 +198,11 @@ static inline real *to_fill(num *x, int64_t n, real **work)
 
 static inline void filled(num *x, const real *from, int64_t n)
 {
-#if REAL == 16
+#ifdef NARROW
     #pragma omp parallel for
     for (int64_t i = 0; i < n; i++)
         x[i] = store(from[i]);
-#elif REAL == 64
+#elif defined REF64
     for (int64_t i = 0; ref64_noise.stored > 0 && i < n; i++)
         x[i] = store(from[i]);
 #else
@@ -249,7 +254,7 @@ static inline void product_in_panels(real alpha, struct matrix A, struct matrix 
                   C + i * N, N);
 }
 
-enum { COPIES = REAL == 16 }; /* does a product need them? */
+enum { COPIES = sizeof(num) < sizeof(real) }; /* does a product need them? */
 
 /* CBLAS takes sizes as int. */
 static inline const char *too_long_for_blas(int64_t rows, int64_t columns)

@@ -53,18 +53,6 @@ static void devices(void)
 
 /* ---- passes recorded and replayed ---- */
 
-static int same_results(const struct op *o, const struct call *f, const struct tensors *a,
-                        const struct tensors *b)
-{
-    int same = 1;
-    for (int i = 0; i < o->n_args; i++)
-        for (int grad = 0; grad < 2; grad++)
-            if (op_results(f, i, grad))
-                same &= memcmp(tensors_result(a, i, grad), tensors_result(b, i, grad),
-                               op_count(f, i) * sizeof(double)) == 0;
-    return same;
-}
-
 /* A timed run has the same results as an untimed one, in the first case that
  * the kernel takes, which ends the search. */
 static int timed_case(const struct call *f, void *data)
@@ -82,7 +70,7 @@ static int timed_case(const struct call *f, void *data)
     struct tensors *once = run_copy(c, inputs, NULL);
     c->repeats = 2;
     struct tensors *timed = once ? run_copy(c, inputs, NULL) : NULL;
-    int good = timed && same_results(o, f, once, timed);
+    int good = timed && tensors_same(f, once, timed);
     if (!ok(good, "%s: %s %s is timed, with the same results", o->name, c->call.backend->name,
             c->call.kernel->name))
         printf("# %s\n", timed ? "other results" : err_text());

@@ -63,7 +63,7 @@ static void ceilings(void)
         ok(0, "%s", err_text());
         return;
     }
-    const struct call in_bf16 = call_on(&f, &ref16, NULL), in_fp32 = call_on(&f, &ref32, NULL);
+    const struct call in_bf16 = call_on(&f, &ref_bf16, NULL), in_fp32 = call_on(&f, &ref32, NULL);
     min_times(&h200, &in_bf16, FORWARD, min);
     min_times(&h200, &in_fp32, FORWARD, fp32);
     ok(near(min[AT_LATENCY], 512 * (8 * 4 + 17) / 1.98e9), "latency is steps times their chain");

@@ -119,8 +119,8 @@ compile() {
         $CC $FLAGS -O1 -w -c "$2/fault.c" -o "$2/fault.$OBJEXT"
         ;;
     *)
-        for real in 64 32 16; do
-            $CC $FLAGS -DREAL=$real -O1 -w -c "$2/fault.c" -o "$2/fault$real.$OBJEXT" || return
+        for real in 64 32 _BF16; do
+            $CC $FLAGS -DREF$real -O1 -w -c "$2/fault.c" -o "$2/fault$real.$OBJEXT" || return
         done
         ;;
     esac

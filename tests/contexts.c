@@ -65,18 +65,6 @@ struct host {
     char why[200]; /* of the last run that failed */
 };
 
-static int same_results(const struct call *f, const struct tensors *got, const struct tensors *want)
-{
-    int same = 1;
-
-    for (int i = 0; i < f->op->n_args; i++)
-        for (int grad = 0; grad < 2; grad++)
-            same &=
-                !op_results(f, i, grad) || same_bits(tensors_result(got, i, grad),
-                                                     tensors_result(want, i, grad), op_count(f, i));
-    return same;
-}
-
 static void *work(void *data)
 {
     struct host *h = data;
@@ -86,7 +74,7 @@ static void *work(void *data)
         struct run run = h->q[i].run;
         run.call.context = h->x;
         struct tensors *got = run_copy(&run, h->q[i].inputs, NULL);
-        h->same[i] = got && same_results(&run.call, got, h->q[i].want);
+        h->same[i] = got && tensors_same(&run.call, got, h->q[i].want);
         if (!got)
             snprintf(h->why, sizeof h->why, "%s", err_text());
         tensors_free(got);

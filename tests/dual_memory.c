@@ -364,7 +364,7 @@ static void saved(const char *kept, int64_t mib)
              kept);
     if (failed(cases_one(o, text, &f), text))
         return;
-    const struct call c = call_on(&f, &ref16, NULL);
+    const struct call c = call_on(&f, &ref_bf16, NULL);
     int64_t bytes = op_saved(&c);
     double history = 512.0 * 64 * 32 * 512 * (double)types[BF16].bytes;
     ok(history == 0x1p30 && bytes == mib << 20,

@@ -104,12 +104,11 @@ static double disturbed(const struct op *o, const struct call *f, const struct t
     struct tensors *t = run_copy(&c, inputs, NULL);
     double most = t ? 0 : -1;
 
-    for (int i = 0; t && i < o->n_args; i++)
-        for (int grad = 0; grad < 2; grad++)
-            if (op_results(f, i, grad))
-                most = fmax(most, distance(tensors_result(t, i, grad),
-                                           tensors_result(exact, i, grad), op_count(f, i))
-                                      .max);
+    FOR_RESULTS (f, i, grad)
+        if (t)
+            most = fmax(most, distance(tensors_result(t, i, grad), tensors_result(exact, i, grad),
+                                       op_count(f, i))
+                                  .max);
     tensors_free(t);
     return most;
 }

@@ -112,7 +112,7 @@ static int allocate(const struct session *s, struct call *f, size_t work)
             void *p;
             if (!n || (grad && !(flags & DIFF)))
                 continue;
-            const size_t size = types[(grad ? f->grad_type : f->type)[i]].bytes;
+            const size_t size = types[call_type(f, i, grad)].bytes;
             CUDA(cudaMalloc(&p, n * size));
             (grad ? f->grad : f->arg)[i] = p;
             CUDA(cudaMemsetAsync(p, 0xff, n * size, gpu_stream(f)));
@@ -148,7 +148,7 @@ static int fetch(const struct session *s, const struct call *f, int arg, int gra
     float *there, *here = (float *)malloc(n * sizeof *here);
 
     CUDA(cudaMalloc(&there, n * sizeof *there));
-    if ((grad ? f->grad_type : f->type)[arg] == BF16)
+    if (call_type(f, arg, grad) == BF16)
         gather<<<blocks, BLOCK, 0, gpu_stream(f)>>>(there, (const __nv_bfloat16 *)from, l,
                                                    s->row_there, each);
     else
@@ -174,7 +174,7 @@ static int judge(const struct session *s, const struct call *f, int backward, st
     bounds_from(&bounds, &c, truth);
     for (int i = 0; i < s->o->n_args; i++)
         for (int grad = 0; grad <= backward; grad++) {
-            const enum dtype type = (enum dtype)(grad ? f->grad_type : f->type)[i];
+            const enum dtype type = call_type(f, i, grad);
             if (!op_results(&s->few, i, grad) ||
                 !line_of(s->o, &s->whole, i, s->letter).length || type == I64)
                 continue;
@@ -183,7 +183,7 @@ static int judge(const struct session *s, const struct call *f, int backward, st
                                              tensors_result(truth->oracle, i, grad)};
             int e = fetch(s, f, i, grad, x);
             if (!e)
-                e = check_tensor("large", &pair, (grad ? bounds.g : bounds.x)[i], list);
+                e = check_tensor("large", &pair, X_OR_G(bounds, i, grad), list);
             free(x);
             if (e)
                 return e;
@@ -271,7 +271,7 @@ static void large(const struct backend *b, const struct op *o, const struct larg
 int main(void)
 {
     static const int64_t ENOUGH = (int64_t)40 << 30;
-    const struct backend *b = backend_find("gpu16");
+    const struct backend *b = backend_find("gpu_bf16");
     const char *why = backend_unavailable(b);
 
     if (!why && strncmp(backend_device(b), "emulated", strlen("emulated")) == 0)

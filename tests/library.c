@@ -80,7 +80,7 @@ static void values(void)
     error_says("state = round: not one of");
     ok(!abl_case_new("e74_cell steps=1,2"), "two cases");
     error_says("make 2 cases");
-    ok(!abl_run(c, "ref16", NULL, 0), "a backend of another type");
+    ok(!abl_run(c, "ref_bf16", NULL, 0), "a backend of another type");
     error_says("stores bf16, the case is dtype=fp32");
     ok(!abl_run(c, "ref32", "fastest", 0), "no such kernel");
     error_says("no kernel fastest");

@@ -167,7 +167,7 @@ static void table(const char *state, int64_t checkpoints)
         return;
     }
     int arg = op_arg(o, "checkpoints");
-    f = call_on(&f, &ref16, NULL);
+    f = call_on(&f, &ref_bf16, NULL);
     int64_t bytes = op_count(&f, arg) * types[f.type[arg]].bytes;
     int64_t caches = 4 * 512 * 32 * 64 * 2; /* k, v, q and y */
     ok(bytes == checkpoints && op_saved(&f) == checkpoints + caches,
@@ -176,7 +176,7 @@ static void table(const char *state, int64_t checkpoints)
 
 int main(void)
 {
-    static const struct backend *const each[] = {&ref64, &ref32, &ref16};
+    static const struct backend *const each[] = {&ref64, &ref32, &ref_bf16};
     for (size_t i = 0; i < COUNT(each); i++)
         for (int o = 0; o < N_OPS; o++)
             for_cases(ops[o], ops[o]->cases, measure, (void *)each[i]);

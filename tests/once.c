@@ -7,7 +7,7 @@
  * --small       only the cases of little work
  * --unpoisoned  put nothing into memory that a kernel has to write: a tool
  *               then sees where it is read before
- * --backend     gpu32 or gpu16 alone
+ * --backend     gpu32 or gpu_bf16 alone
  * --without     no kernel of this name; several times for several
  * --part        every ALL-th case (tests/parts.h)
  *

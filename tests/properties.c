@@ -61,7 +61,7 @@ static int compare_yardstick(const struct call *f, const struct tensors *yard,
             double moved = 0;
             for (int m = 0; m < MOVES; m++)
                 moved = fmax(moved, distance(tensors_result(perturbed[m], i, grad), want, n).max);
-            const int type = (grad ? f->grad_type : f->type)[i];
+            const enum dtype type = call_type(f, i, grad);
             double unit = own > 0 ? types[type].unit * size / own : 0;
             const struct tensor_pair pair = tensor_pair(f, i, grad, yard, oracle);
             if (check_tensor("yardstick", &pair, SLACK * (moved + unit), list))
@@ -121,7 +121,7 @@ static void judge_yardstick(const struct op *o, const struct backend *b)
 
 int main(int argc, char **argv)
 {
-    static const struct backend *const each[] = {&ref64, &ref32, &ref16};
+    static const struct backend *const each[] = {&ref64, &ref32, &ref_bf16};
 
     if (!all_known(argc, argv))
         return 2;

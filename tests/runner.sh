@@ -845,11 +845,11 @@ fi
 
 # ---- measuring ----
 
-gpu=`"$run" --version | sed -n 's/^  gpu16 *//p'`
+gpu=`"$run" --version | sed -n 's/^  gpu_bf16 *//p'`
 small='e74_cell steps=40 batch=2 n_state=16 dtype=fp32,bf16'
 case $gpu in
-*capability* | emulated*) timed=gpu16 head='ceilings  memory .*B/s' ;;
-*) timed=ref16 head='no ceilings measured' ;;
+*capability* | emulated*) timed=gpu_bf16 head='ceilings  memory .*B/s' ;;
+*) timed=ref_bf16 head='no ceilings measured' ;;
 esac
 does "measure = time" 0 "$head" "$run" -o time.h5 -t "$small measure=time"
 grep " $timed  *[a-z]*  *forward  *[0-9.]* [mu]*s  *[0-9.]* [mu]*s  *[0-9.]* [mu]*s  *[1-5] " out >/dev/null
@@ -875,8 +875,8 @@ grep -v '^#' out | awk -F'\t' -v alone=$alone 'NR == 1 { for (i = 1; i <= NF; i+
     }
     END { exit bad || n < 8 }'
 ok $? "with times in order, and bound by the largest fraction"
-if [ $timed = gpu16 ]; then
-    does "kernels that decline a case are listed" 0 "declined  gpu16 rows: " "$run" --force -o time.h5 \
+if [ $timed = gpu_bf16 ]; then
+    does "kernels that decline a case are listed" 0 "declined  gpu_bf16 rows: " "$run" --force -o time.h5 \
         -t "$small nonlin=rmsnorm measure=time"
 else
     skip "kernels that decline a case are listed" "no GPU"
@@ -887,7 +887,7 @@ if [ -n "$PYTHON" ]; then
 else
     skip "h5py and xarray open its file" "no Python with numpy and h5py"
 fi
-if [ $timed = ref16 ]; then
+if [ $timed = ref_bf16 ]; then
     skip "a kernel that is wrong has no time" "no GPU"
 else
     does "a kernel that is wrong has no time" 1 "forward .*no time: it failed parity" \

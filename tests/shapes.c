@@ -53,14 +53,12 @@ static int note_guards(const struct run *c, int run, const struct outcome *out,
 static int note_differences(const struct run *c, const struct tensors *got,
                             const struct tensors *want, struct verdicts *list)
 {
-    for (int i = 0; i < c->call.op->n_args; i++)
-        for (int grad = 0; grad < 2; grad++) {
-            const struct tensor_pair pair = tensor_pair(&c->call, i, grad, got, want);
-            if (op_results(&c->call, i, grad) &&
-                !same_bits(pair.got, pair.want, op_count(&c->call, i)) &&
-                check_tensor("repeat", &pair, 0, list))
-                return -1;
-        }
+    FOR_RESULTS (&c->call, i, grad) {
+        const struct tensor_pair pair = tensor_pair(&c->call, i, grad, got, want);
+        if (!same_bits(pair.got, pair.want, op_count(&c->call, i)) &&
+            check_tensor("repeat", &pair, 0, list))
+            return -1;
+    }
     return 0;
 }
 

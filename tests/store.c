@@ -110,7 +110,7 @@ static void trial(int i, const char *op, const char *text, enum dtype type)
 /* Run it on the oracle and its yardstick, with some verdicts. */
 static void result(struct result *r, const struct trial *t, int repeats)
 {
-    const struct backend *b[] = {&ref64, t->type == BF16 ? &ref16 : &ref32};
+    const struct backend *b[] = {&ref64, reference_of(t->type)};
     *r = (struct result){.trial = t, .inputs = tensors_new(&t->call), .n_ran = 2};
 
     tensors_draw(r->inputs, &t->call, t->seed, 1);

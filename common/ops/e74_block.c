@@ -10,29 +10,26 @@
 /* The workspace: forward holds the second projection in it, backward the gradients of `read`, of
  * `normed` and of x by the norm; a link's own workspace follows. */
 struct workspace {
-    char *projected, *dread, *dnormed, *dx, *work;
+    void *projected, *dread, *dnormed, *dx, *work;
+    size_t bytes; /* before `work` */
 };
-
-static size_t aligned(size_t bytes)
-{
-    return (bytes + 255) / 256 * 256;
-}
 
 static struct workspace workspace(const struct call *f, enum pass p)
 {
-    const int64_t rows = DIM(f, 'T') * DIM(f, 'B');
-    const size_t each = types[f->backend->type].bytes;
-    const size_t x = aligned(rows * DIM(f, 'D') * each), read = aligned(rows * DIM(f, 'P') * each);
-    struct workspace w = {.projected = f->work};
+    const size_t rows = DIM(f, 'T') * DIM(f, 'B') * types[f->backend->type].bytes;
+    const size_t x = rows * DIM(f, 'D'), read = rows * DIM(f, 'P');
+    struct work_arena a = {f->work, 0};
+    struct workspace w = {NULL};
 
     if (p == FORWARD) {
-        w.work = w.projected + x;
-        return w;
+        w.projected = work_take(&a, x);
+    } else {
+        w.dread = work_take(&a, read);
+        w.dnormed = work_take(&a, x);
+        w.dx = work_take(&a, x);
     }
-    w.dread = w.projected;
-    w.dnormed = w.dread + read;
-    w.dx = w.dnormed + x;
-    w.work = w.dx + x;
+    w.work = work_rest(&a);
+    w.bytes = a.bytes;
     return w;
 }
 
@@ -149,7 +146,7 @@ size_t e74_block_work(const struct call *f, enum pass p)
         const size_t bytes = op_work(&c[i], p);
         max = bytes > max ? bytes : max;
     }
-    return (size_t)(w.work - w.projected) + max;
+    return w.bytes + max;
 }
 
 const char *e74_block_declines(const struct call *f)

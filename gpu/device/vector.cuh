@@ -38,7 +38,7 @@ struct alignas(N * sizeof(T)) vec {
     /* Element i. */
     __device__ __forceinline__ float operator[](int i) const
     {
-        if (sizeof(T) == 4)
+        if (!is_bf16<T>())
             return __uint_as_float(word[i]);
         return i % 2 ? high_of_pair(word[i / 2]) : low_of_pair(word[i / 2]);
     }
@@ -56,7 +56,7 @@ template <typename T, int N = WIDTH<T>, typename F>
 static __device__ __forceinline__ vec<T, N> make_vec(const F &x)
 {
     const auto word = [&](int i) {
-        if constexpr (sizeof(T) == 4)
+        if constexpr (!is_bf16<T>())
             return __float_as_uint(x(i));
         else
             return pack_bf16x2(x(2 * i), x(2 * i + 1));
@@ -107,7 +107,7 @@ static __device__ __forceinline__ vec<T, N> gather_vec(const T *from, int n)
     vec<T, N> v;
     #pragma unroll 4
     for (int i = 0; i < (int)(N * sizeof(T) / 4); i++)
-        if constexpr (sizeof(T) == 4) {
+        if constexpr (!is_bf16<T>()) {
             v.word[i] = i < n ? __float_as_uint(from[i]) : 0;
         } else {
             const unsigned short *bits = (const unsigned short *)from;

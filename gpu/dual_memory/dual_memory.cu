@@ -62,84 +62,61 @@ recurrence recurrence_of(const struct call *f)
 
 /* ---- workspace ---- */
 
-/* Offsets of the parts of the workspace, in bytes. */
 struct layout {
-    size_t xp;             /* T [T,B,D] */
-    size_t wide;           /* T [T*B,3D]: a matrix gate's z, read and h, and their
-                              gradients; [T*B,2D]: dp and dz side by side */
-    size_t dg, dz, dread;  /* T [T,B,D]: of a gate */
-    size_t dh, dp, dv, hs; /* T [T,B,D]; [T+1,B,D]: h0 and h */
-    size_t dM, sums;       /* float [B,N,D] where the tape is shared; see column_sums() */
-    size_t recurrence;     /* the recurrence kernel's own */
+    void *xp;                /* T [T,B,D] */
+    void *wide;              /* T [T*B,3D]: a matrix gate's z, read and h, and their
+                                  gradients; [T*B,2D]: dp and dz side by side */
+    void *dg, *dz, *dread;   /* T [T,B,D]: of a gate's argument, z and read; with that of a sum,
+                                  the same */
+    void *dh, *dp, *dv, *hs; /* T [T,B,D]; [T+1,B,D]: h0 and h */
+    float *dM, *sums;        /* [B,N,D] where the tape is shared; see column_sums() */
+    void *recurrence;        /* the recurrence kernel's own */
+    size_t bytes;            /* before it */
 };
 
 template <typename T>
 static layout layout_of(const struct call *f, enum pass p)
 {
     const dual_call c = dual_call_of(f);
-    const bool gated = c.gate != DUAL_NO_GATE, matrix = c.gate == DUAL_MATRIX;
-    const bool back = p == BACKWARD, separate = gated && c.gate != DUAL_SUM;
+    const bool gated = c.gate != DUAL_NO_GATE, separate = gated && c.gate != DUAL_SUM;
     const int64_t each = c.rows * c.D, tape = DIM(f, 'N') * c.D, B = DIM(f, 'B');
-    const int64_t sums = max(parts_of(c.rows) * c.D, c.each ? 0 : parts_of(B) * tape);
+    work_arena a = {(char *)f->work, 0};
     layout l = {};
-    size_t used = 0;
-    struct {
-        size_t *at, bytes;
-    } parts[] = {
-        {&l.xp, !back * each * sizeof(T)},
-        {&l.wide, (matrix ? 3 : 2 * (back && gated)) * each * sizeof(T)},
-        {&l.dg, (back && gated) * each * sizeof(T)},
-        {&l.dz, (back && separate) * each * sizeof(T)},
-        {&l.dread, (back && separate) * each * sizeof(T)},
-        {&l.dh, (back && gated) * each * sizeof(T)},
-        {&l.dp, back * each * sizeof(T)},
-        {&l.dv, back * each * sizeof(T)},
-        {&l.hs, back * (each + B * c.D) * sizeof(T)},
-        {&l.dM, (back && !c.each) * B * tape * sizeof(float)},
-        {&l.sums, back * sums * sizeof(float)},
-        {&l.recurrence, 0},
-    };
 
-    for (auto &part : parts) {
-        *part.at = used;
-        used += aligned(part.bytes);
+    if (p == FORWARD)
+        l.xp = take<T>(&a, each);
+    l.wide = take<T>(&a, (c.gate == DUAL_MATRIX ? 3 : 2 * (p == BACKWARD && gated)) * each);
+    if (p == BACKWARD) {
+        l.dg = take<T>(&a, gated * each);
+        l.dz = separate ? take<T>(&a, each) : l.dg;
+        l.dread = separate ? take<T>(&a, each) : l.dg;
+        l.dh = take<T>(&a, gated * each);
+        l.dp = take<T>(&a, each);
+        l.dv = take<T>(&a, each);
+        l.hs = take<T>(&a, each + B * c.D);
+        l.dM = take<float>(&a, c.each ? 0 : B * tape);
+        l.sums = take<float>(&a, max(parts_of(c.rows) * c.D, c.each ? 0 : parts_of(B) * tape));
     }
+    l.recurrence = work_rest(&a);
+    l.bytes = a.bytes;
     return l;
-}
-
-/* The gradients of the gate's argument and of z, read and h in the workspace; without a gate, or
- * with that of a sum, some are the same. */
-struct gate_gradients {
-    char *dg, *dz, *dread, *dh;
-};
-
-static gate_gradients gate_gradients_of(const struct call *f, const layout &l)
-{
-    const bool separate = dual_parts(f).gate != DUAL_SUM;
-    char *work = (char *)f->work, *dg = work + l.dg;
-
-    return {dg, separate ? work + l.dz : dg, separate ? work + l.dread : dg, work + l.dh};
 }
 
 template <typename T>
 recurrence recurrence_in(const struct call *f, enum pass p)
 {
     const layout l = layout_of<T>(f, p);
-    const gate_gradients g = gate_gradients_of(f, l);
     const dual_call c = dual_call_of(f);
-    const bool gated = c.gate != DUAL_NO_GATE;
-    char *work = (char *)f->work;
     recurrence r = recurrence_of(f);
 
-    r.work = work + l.recurrence;
-    if (p == FORWARD) {
-        r.xp = work + l.xp;
+    r.work = l.recurrence;
+    r.xp = l.xp;
+    if (p == FORWARD)
         return r;
-    }
-    r.dh = gated ? g.dh : c.g.out;
-    r.dread = gated ? g.dread : NULL;
-    r.dp = work + l.dp, r.dv = work + l.dv;
-    r.dM = (float *)(c.each ? c.g.M0 : work + l.dM);
+    r.dh = c.gate == DUAL_NO_GATE ? c.g.out : l.dh;
+    r.dread = l.dread;
+    r.dp = l.dp, r.dv = l.dv;
+    r.dM = c.each ? (float *)c.g.M0 : l.dM;
     return r;
 }
 
@@ -327,18 +304,17 @@ static int forward(const struct call *f)
     const dual_call c = dual_call_of(f);
     const layout l = layout_of<T>(f, FORWARD);
     const bool gated = c.gate != DUAL_NO_GATE;
-    char *work = (char *)f->work;
     const T *W = (const T *)(gated ? c.a.W_xz : c.a.W_x);
     const matrix<T> x = {(const T *)c.a.x, c.rows, c.in, false};
     const matrix<T> Wt = {W, c.in, c.D, true}, W_zt = {W + c.D * c.in, c.in, c.D, true};
     const call within = inner(f);
 
-    int e = product(f->context, x, Wt, 0, (T *)(work + l.xp));
+    int e = product(f->context, x, Wt, 0, (T *)l.xp);
     if (!e && gated)
         e = product(f->context, x, W_zt, 0, (T *)c.a.z);
     if (!e)
         e = call_pass(&within, FORWARD);
-    return e ? e : gate_forward(f->context, c, (T *)(work + l.wide));
+    return e ? e : gate_forward(f->context, c, (T *)l.wide);
 }
 
 /* ---- backward ---- */
@@ -390,24 +366,22 @@ static int backward(const struct call *f)
 {
     const dual_call c = dual_call_of(f);
     const layout l = layout_of<T>(f, BACKWARD);
-    const gate_gradients g = gate_gradients_of(f, l);
     const recurrence r = recurrence_in<T>(f, BACKWARD);
     const call within = inner(f);
-    char *work = (char *)f->work;
-    T *wide = (T *)(work + l.wide);
-    float *sums = (float *)(work + l.sums);
+    T *wide = (T *)l.wide;
     int e = 0;
 
     if (c.gate != DUAL_NO_GATE)
-        e = gate_backward(f->context, c, (T *)g.dg, (T *)g.dh, (T *)g.dz, (T *)g.dread, wide, sums);
+        e = gate_backward(f->context, c, (T *)l.dg, (T *)l.dh, (T *)l.dz, (T *)l.dread, wide,
+                          l.sums);
     if (!e)
         e = call_pass(&within, BACKWARD);
     if (!e && !c.each)
-        e = column_sums(f->context, (float *)c.g.M0, sums, (const float *)r.dM, (const float *)NULL,
-                        r.batch, r.M);
+        e = column_sums(f->context, (float *)c.g.M0, l.sums, (const float *)r.dM,
+                        (const float *)NULL, r.batch, r.M);
     return e ? e
-             : products_back(f, (const T *)r.dp, (const T *)r.dv, (const T *)g.dz,
-                             (T *)(work + l.hs), wide, sums);
+             : products_back(f, (const T *)r.dp, (const T *)r.dv, (const T *)l.dz, (T *)l.hs, wide,
+                             l.sums);
 }
 
 /* ---- the kernels ---- */
@@ -416,7 +390,7 @@ template <typename T>
 static size_t work(const struct call *f, enum pass p)
 {
     const call c = inner(f);
-    return layout_of<T>(f, p).recurrence + op_work(&c, p);
+    return layout_of<T>(f, p).bytes + op_work(&c, p);
 }
 
 /* cuBLAS and struct recurrence have sizes of type int. */
@@ -435,14 +409,15 @@ static const char *declines(const struct call *f)
         name_and_idea, {forward<T>, backward<T>}, work<T>, declines, NULL, 0, 0, inner,            \
         &kernel##bits}
 
-LAYER(32, float, dual_persistent, PERSISTENT);
-LAYER(16, __nv_bfloat16, dual_persistent, PERSISTENT);
-LAYER(32, float, dual_steps, STEPS);
-LAYER(16, __nv_bfloat16, dual_steps, STEPS);
-LAYER(16, __nv_bfloat16, dual_template_d, TEMPLATE_D);
+#define LAYERS(bits, T)                                                                            \
+    LAYER(bits, T, dual_persistent, PERSISTENT);                                                   \
+    LAYER(bits, T, dual_steps, STEPS)
+
+GPU_TYPES(LAYERS);
+LAYER(_bf16, __nv_bfloat16, dual_template_d, TEMPLATE_D);
 
 GPU_KERNEL_LIST(dual_memory, 32, &dual_persistent_layer32, &dual_steps_layer32);
-GPU_KERNEL_LIST(dual_memory, 16, &dual_persistent_layer16, &dual_steps_layer16,
-                &dual_template_d_layer16);
+GPU_KERNEL_LIST(dual_memory, _bf16, &dual_persistent_layer_bf16, &dual_steps_layer_bf16,
+                &dual_template_d_layer_bf16);
 
 }    // namespace dual

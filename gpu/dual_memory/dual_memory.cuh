@@ -53,9 +53,9 @@ recurrence recurrence_in(const struct call *f, enum pass p);
 /* Kernels of the recurrence: their passes read and write what recurrence_in() gives; the bytes of
  * work() are their own part of the workspace. */
 extern "C" {
-extern const struct impl dual_steps32, dual_steps16;
-extern const struct impl dual_persistent32, dual_persistent16;
-extern const struct impl dual_template_d16;
+extern const struct impl dual_steps32, dual_steps_bf16;
+extern const struct impl dual_persistent32, dual_persistent_bf16;
+extern const struct impl dual_template_d_bf16;
 }
 
 enum { MAX_SLOTS = 64 };

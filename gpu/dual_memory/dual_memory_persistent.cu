@@ -487,11 +487,9 @@ static const char *declines(const struct call *f)
                                                           work<T>,                                 \
                                                           declines<T>,                             \
                                                           "ex2.approx, rcp.approx",                \
-                                                          3e-7,                                    \
-                                                          0}
+                                                          3e-7}
 
-KERNEL(32, float);
-KERNEL(16, __nv_bfloat16);
+GPU_TYPES(KERNEL);
 
 /* ---- template_d: compile-time slots and width, to measure what run-time sizes cost ---- */
 
@@ -517,12 +515,8 @@ static const char *fixed_declines(const struct call *f)
     return why;
 }
 
-extern "C" const struct impl dual_template_d16 = {TEMPLATE_D,
-                                                  {forward_fixed, backward_fixed},
-                                                  work<bf16>,
-                                                  fixed_declines,
-                                                  "ex2.approx, rcp.approx",
-                                                  3e-7,
-                                                  0};
+extern "C" const struct impl dual_template_d_bf16 = {
+    TEMPLATE_D,     {forward_fixed, backward_fixed}, work<bf16>,
+    fixed_declines, "ex2.approx, rcp.approx",        3e-7};
 
 }    // namespace dual

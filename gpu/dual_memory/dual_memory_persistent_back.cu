@@ -587,6 +587,14 @@ __global__ void __launch_bounds__(MAX_THREADS, 1) backward_persistent(recurrence
 /* The workspace: transposed weights, then K + 1 tapes, for the maximum clusters and columns of any
  * launch. */
 template <typename T>
+static work_arena behind_weights(const recurrence &r)
+{
+    work_arena a = {(char *)r.work, 0};
+    work_take(&a, packed_bytes<T>(r));
+    return a;
+}
+
+template <typename T>
 size_t backward_work(struct context *on, const recurrence &r)
 {
     const auto columns = [&](auto n) {
@@ -596,16 +604,18 @@ size_t backward_work(struct context *on, const recurrence &r)
         return (int64_t)n.value *
                std::max(four.cluster * four.block_columns, eight.cluster * eight.block_columns);
     };
-    return aligned(packed_bytes<T>(r)) +
-           sizeof(float) * (r.K + 1) * ceil_div(r.batch, 8) * 8 * with_slots(r.N, columns);
+    work_arena a = behind_weights<T>(r);
+    take<float>(&a, (r.K + 1) * ceil_div(r.batch, 8) * 8 * with_slots(r.N, columns));
+    return a.bytes;
 }
 
 template <typename T>
 static int with_transposed(struct context *on, const recurrence &given, launching *launch)
 {
     recurrence r = given;
+    const work_arena behind = behind_weights<T>(r);
     const int e = pack_weights<T>(on, &r, true);
-    r.work = (char *)r.work + aligned(packed_bytes<T>(r));
+    r.work = work_rest(&behind);
     return e ? e : launch(on, r);
 }
 

@@ -45,19 +45,19 @@ struct workspace {
 template <typename T>
 static constexpr __host__ __device__ int split_count(void)
 {
-    return sizeof(T) == sizeof(float) ? 1 : 2;
+    return is_bf16<T>() ? 2 : 1;
 }
 
 template <typename T>
-static size_t lay_out(const recurrence &r, enum pass p, void *at, workspace<T> *w)
+static size_t lay_out(const recurrence &r, enum pass p, workspace<T> *w)
 {
     const int64_t BD = r.batch * r.D;
-    const size_t operand = aligned(split_count<T>() * BD * sizeof(T));
-    const size_t product = aligned(split_count<T>() * BD * sizeof(float));
-    char *from = (char *)at;
-
-    *w = {(T *)from, (float *)(from + operand), (float *)(from + operand + product), BD};
-    return operand + product + (p == BACKWARD) * r.K * r.batch * r.M * sizeof(float);
+    work_arena a = {(char *)r.work, 0};
+    T *operand = take<T>(&a, split_count<T>() * BD);
+    float *product = take<float>(&a, split_count<T>() * BD);
+    float *tapes = take<float>(&a, (p == BACKWARD) * r.K * r.batch * r.M);
+    *w = {operand, product, tapes, BD};
+    return a.bytes;
 }
 
 template <typename T>
@@ -65,7 +65,7 @@ static size_t work(const struct call *f, enum pass p)
 {
     const recurrence r = recurrence_of(f);
     workspace<T> w;
-    return lay_out(r, p, NULL, &w);
+    return lay_out(r, p, &w);
 }
 
 static __device__ __forceinline__ void put_operand(const workspace<float> &w, int64_t i, float x)
@@ -476,7 +476,7 @@ static int forward_slots(struct context *on, const recurrence &r)
     const size_t row = row_bytes(r);
     int e = 0;
 
-    lay_out(r, FORWARD, r.work, &w);
+    lay_out(r, FORWARD, &w);
     CUDA(allow_smem(write_tape<T, SLOTS>, row));
     begin_forward<T><<<blocks_for(r.batch * r.M), THREADS, 0, on->stream>>>(r, w);
     CUDA(cudaGetLastError());
@@ -523,7 +523,7 @@ static int backward_slots(struct context *on, const recurrence &r)
     workspace<T> w;
     int e = 0;
 
-    lay_out(r, BACKWARD, r.work, &w);
+    lay_out(r, BACKWARD, &w);
     CUDA(allow_smem(update_hidden_back<T, SLOTS>, row_bytes(r)));
     begin_backward<<<blocks, THREADS, 0, on->stream>>>(r);
     CUDA(cudaGetLastError());
@@ -561,10 +561,9 @@ static const char *declines(const struct call *f)
 }
 
 #define KERNEL(bits, T)                                                                            \
-    extern "C" const struct impl dual_steps##bits = {                                              \
-        STEPS, {forward<T>, backward<T>}, work<T>, declines, "ex2.approx, rcp.approx", 3e-7, 0}
+    extern "C" const struct impl dual_steps##bits = {STEPS,    {forward<T>, backward<T>}, work<T>, \
+                                                     declines, "ex2.approx, rcp.approx",  3e-7}
 
-KERNEL(32, float);
-KERNEL(16, __nv_bfloat16);
+GPU_TYPES(KERNEL);
 
 }    // namespace dual

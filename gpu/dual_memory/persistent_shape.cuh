@@ -99,8 +99,8 @@ struct pass_base {
     enum {
         SLOTS = SLOTS_,
         QUADS = QUADS_,
-        WIDTH = WIDTH_,         /* or 0: known at run time */
-        PAIRED = sizeof(T) == 2 /* warps share rows */
+        WIDTH = WIDTH_,       /* or 0: known at run time */
+        PAIRED = is_bf16<T>() /* warps share rows */
     };
 };
 

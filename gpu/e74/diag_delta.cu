@@ -68,4 +68,7 @@ static int backward(const struct call *f)
     return cudaGetLastError();
 }
 
-GPU_KERNEL(diag_delta, plain, "one thread per element, all steps", NULL, NULL);
+#define KERNELS(bits, T)                                                                           \
+    GPU_IMPL(static, bits, T, plain, "plain", "one thread per element, all steps", NULL);          \
+    GPU_KERNEL_LIST(diag_delta, bits, &plain##bits)
+GPU_TYPES(KERNELS);

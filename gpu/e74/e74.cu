@@ -42,6 +42,40 @@ static projections projections_of(const struct call *f)
             {g->W_k, g->W_v, g->W_q, g->W_z}};
 }
 
+/* The workspace: the pointers of forward's products; backward's gradients of each projection, and of
+ * all side by side, the weights and their gradients one below the other, column_sums()'s; then the
+ * cell's own. */
+template <typename T>
+struct workspace {
+    product_pointers *pointers;
+    T *each[4], *dp, *W;
+    float *dW, *sums;
+    void *cell;
+    size_t bytes; /* before the cell's */
+};
+
+template <typename T>
+static workspace<T> workspace_of(const struct call *f, enum pass p)
+{
+    const int64_t n = projections_of(f).n, P = DIM(f, 'P'), PD = P * DIM(f, 'D');
+    work_arena a = {(char *)f->work, 0};
+    workspace<T> w = {};
+
+    if (p == FORWARD) {
+        w.pointers = take<product_pointers>(&a, 1);
+    } else {
+        for (int i = 0; i < n; i++)
+            w.each[i] = take<T>(&a, rows(f) * P);
+        w.dp = take<T>(&a, n * rows(f) * P);
+        w.W = take<T>(&a, n * PD);
+        w.dW = take<float>(&a, n * PD);
+        w.sums = take<float>(&a, parts_of(rows(f)) * P);
+    }
+    w.cell = work_rest(&a);
+    w.bytes = a.bytes;
+    return w;
+}
+
 /* Concatenates the weights, which have `each` elements each. */
 template <typename T>
 __global__ void stack_weights(T *all, projections from, int64_t each)
@@ -89,32 +123,14 @@ static int forward(const struct call *f)
         to[i] = (T *)all.p[i];
     }
     int z = a->z != NULL;
-    int e = products(f->context, all.n - z, x, Wt, 0, to, (product_pointers *)f->work);
+    const workspace<T> w = workspace_of<T>(f, FORWARD);
+    int e = products(f->context, all.n - z, x, Wt, 0, to, w.pointers);
     if (!e && z)
         e = project_z(f, x, Wt[all.n - 1]);
     if (e)
         return e;
-    const call c = cell_within(f, NULL, (char *)f->work + aligned(sizeof(product_pointers)));
+    const call c = cell_within(f, NULL, w.cell);
     return call_pass(&c, FORWARD);
-}
-
-/* The parts of backward's workspace that precede the cell's: offsets in bytes. */
-struct layout {
-    size_t each, all, W, dW, sums, cell; /* at offset 0: n gradients of `each` bytes */
-};
-
-template <typename T>
-static layout layout_of(const struct call *f)
-{
-    int64_t n = projections_of(f).n, MP = rows(f) * DIM(f, 'P'), PD = DIM(f, 'P') * DIM(f, 'D');
-    layout l;
-    l.each = aligned(MP * sizeof(T));
-    l.all = n * l.each;
-    l.W = l.all + aligned(n * MP * sizeof(T));
-    l.dW = l.W + aligned(n * PD * sizeof(T));
-    l.sums = l.dW + aligned(n * PD * sizeof(float));
-    l.cell = l.sums + aligned(parts_of(rows(f)) * DIM(f, 'P') * sizeof(float));
-    return l;
 }
 
 /* With the gradients of all projections concatenated along columns, and the weights along rows, dx
@@ -125,34 +141,30 @@ static int backward(const struct call *f)
     const struct e74 *a = ARGS(f, e74), *g = GRADS(f, e74);
     int64_t M = rows(f), P = DIM(f, 'P'), D = DIM(f, 'D');
     projections all = projections_of(f);
-    layout l = layout_of<T>(f);
-    char *work = (char *)f->work;
-    T *dp = (T *)(work + l.all), *W = (T *)(work + l.W);
-    float *dW = (float *)(work + l.dW);
-    void *each[4] = {};
+    const workspace<T> w = workspace_of<T>(f, BACKWARD);
 
-    for (int i = 0; i < all.n; i++)
-        each[i] = all.p[i] = work + i * l.each;
-    const call c = cell_within(f, each, work + l.cell);
+    for (int i = 0; i < 4; i++)
+        all.p[i] = w.each[i];
+    const call c = cell_within(f, all.p, w.cell);
     int e = call_pass(&c, BACKWARD);
     if (!e)
-        e = concatenate(f->context, dp, {all.n, {all.p[0], all.p[1], all.p[2], all.p[3]}}, M, P);
+        e = concatenate(f->context, w.dp, {all.n, {all.p[0], all.p[1], all.p[2], all.p[3]}}, M, P);
     if (e)
         return e;
-    stack_weights<T><<<grid_of(P * D, all.n), BLOCK, 0, gpu_stream(f)>>>(W, all, P * D);
+    stack_weights<T><<<grid_of(P * D, all.n), BLOCK, 0, gpu_stream(f)>>>(w.W, all, P * D);
     CUDA(cudaGetLastError());
     int64_t nP = all.n * P;
-    matrix<T> dp_all = {dp, M, nP, false}, dpt = {dp, nP, M, true}, W_all = {W, nP, D, false};
+    matrix<T> dp_all = {w.dp, M, nP, false}, dpt = {w.dp, nP, M, true}, W_all = {w.W, nP, D, false};
     matrix<T> x = {(const T *)a->x, M, D, false};
     e = product(f->context, dp_all, W_all, 0, (T *)g->x);
     if (!e)
-        e = product(f->context, dpt, x, 0, dW);
+        e = product(f->context, dpt, x, 0, w.dW);
     if (e)
         return e;
-    unstack_gradients<<<grid_of(P * D, all.n), BLOCK, 0, gpu_stream(f)>>>(all, dW, P * D);
+    unstack_gradients<<<grid_of(P * D, all.n), BLOCK, 0, gpu_stream(f)>>>(all, w.dW, P * D);
     CUDA(cudaGetLastError());
-    return g->b_z ? column_sums(f->context, (float *)g->b_z, (float *)(work + l.sums),
-                                (const T *)each[3], (const T *)NULL, M, P)
+    return g->b_z ? column_sums(f->context, (float *)g->b_z, w.sums, (const T *)w.each[3],
+                                (const T *)NULL, M, P)
                   : 0;
 }
 
@@ -160,8 +172,7 @@ template <typename T>
 static size_t work(const struct call *f, enum pass p)
 {
     const call c = link(f);
-    size_t before = p == FORWARD ? aligned(sizeof(product_pointers)) : layout_of<T>(f).cell;
-    return before + op_work(&c, p);
+    return workspace_of<T>(f, p).bytes + op_work(&c, p);
 }
 
 static const char *declines(const struct call *f)
@@ -186,20 +197,18 @@ static const char *declines(const struct call *f)
         link,                                                                                      \
         &e74_##cell##bits}
 
-LAYER(16, __nv_bfloat16, split);
-LAYER(16, __nv_bfloat16, chunked);
-LAYER(32, float, narrow);
-LAYER(16, __nv_bfloat16, narrow);
-LAYER(32, float, norms);
-LAYER(16, __nv_bfloat16, norms);
-LAYER(32, float, rows);
-LAYER(16, __nv_bfloat16, rows);
-LAYER(32, float, diagonal);
-LAYER(16, __nv_bfloat16, diagonal);
-LAYER(32, float, plain);
-LAYER(16, __nv_bfloat16, plain);
+#define LAYERS(bits, T)                                                                            \
+    LAYER(bits, T, narrow);                                                                        \
+    LAYER(bits, T, norms);                                                                         \
+    LAYER(bits, T, rows);                                                                          \
+    LAYER(bits, T, diagonal);                                                                      \
+    LAYER(bits, T, plain)
+#define LAYERS_FOR_ALL(bits)                                                                       \
+    &narrow_layer##bits, &norms_layer##bits, &rows_layer##bits, &diagonal_layer##bits,             \
+        &plain_layer##bits
 
-GPU_KERNEL_LIST(e74, 32, &narrow_layer32, &norms_layer32, &rows_layer32, &diagonal_layer32,
-                &plain_layer32);
-GPU_KERNEL_LIST(e74, 16, &split_layer16, &chunked_layer16, &narrow_layer16, &norms_layer16,
-                &rows_layer16, &diagonal_layer16, &plain_layer16);
+GPU_TYPES(LAYERS);
+LAYER(_bf16, __nv_bfloat16, split);
+LAYER(_bf16, __nv_bfloat16, chunked);
+GPU_KERNEL_LIST(e74, 32, LAYERS_FOR_ALL(32));
+GPU_KERNEL_LIST(e74, _bf16, &split_layer_bf16, &chunked_layer_bf16, LAYERS_FOR_ALL(_bf16));

@@ -15,7 +15,6 @@ static const struct impl chain = {"chain",
                                   NULL,
                                   0,
                                   CHUNK,
-                                  e74_block_link,
-                                  NULL};
-GPU_KERNEL_LIST(e74_block, 32, &chain);
-GPU_KERNEL_LIST(e74_block, 16, &chain);
+                                  e74_block_link};
+#define KERNELS(bits, T) GPU_KERNEL_LIST(e74_block, bits, &chain)
+GPU_TYPES(KERNELS);

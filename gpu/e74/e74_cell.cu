@@ -415,16 +415,21 @@ static int64_t block_work(struct context *on, const cell_call &c, enum pass p)
     return (c.K + 2) * c.M + c.K * c.N + c.K;
 }
 
-static int64_t parts(const cell_call &c)
+/* Sets the pointers into the workspace; returns its bytes. */
+static size_t divide_workspace(cell_call *c, const struct call *f, enum pass p)
 {
-    return c.lowrank ? c.BH * c.M : 0;
+    work_arena a = {(char *)f->work, 0};
+
+    c->W_r_parts = take<float>(&a, p == BACKWARD && c->lowrank ? c->BH * c->M : 0);
+    c->work_each = block_work(f->context, *c, p);
+    c->work = take<float>(&a, blocks(*c) * c->work_each);
+    return a.bytes;
 }
 
 static size_t work(const struct call *f, enum pass p)
 {
     cell_call c = cell_call_of(f);
-    return sizeof(float) *
-           ((p == BACKWARD ? parts(c) : 0) + blocks(c) * block_work(f->context, c, p));
+    return divide_workspace(&c, f, p);
 }
 
 template <typename T>
@@ -433,8 +438,7 @@ static int forward(const struct call *f)
     cell_call c = cell_call_of(f);
 
     c.state_shared = state_fits(f->context, c);
-    c.work = (float *)f->work;
-    c.work_each = block_work(f->context, c, FORWARD);
+    divide_workspace(&c, f, FORWARD);
     const size_t shared = c.state_shared ? state_bytes(c) : arena_bytes<alloc_vectors>(c, false);
     CUDA(allow_smem(forward_kernel<T>, shared));
     forward_kernel<T><<<blocks(c), THREADS, shared, gpu_stream(f)>>>(c);
@@ -447,9 +451,7 @@ static int backward(const struct call *f)
     cell_call c = cell_call_of(f);
     const size_t shared = arena_bytes<alloc_vectors>(c, true);
 
-    c.W_r_parts = (float *)f->work;
-    c.work = c.W_r_parts + parts(c);
-    c.work_each = block_work(f->context, c, BACKWARD);
+    divide_workspace(&c, f, BACKWARD);
     CUDA(allow_smem(backward_kernel<T>, shared));
     backward_kernel<T><<<blocks(c), THREADS, shared, gpu_stream(f)>>>(c);
     CUDA(cudaGetLastError());
@@ -473,10 +475,10 @@ static const char *declines(const struct call *f)
 static const char name[] = "plain";
 static const char idea[] = "one block per sequence and head, three barriers per step";
 
-GPU_IMPL(extern "C", 32, float, e74_plain, name, idea, work, declines, NULL, 0);
-GPU_IMPL(extern "C", 16, __nv_bfloat16, e74_plain, name, idea, work, declines, NULL, 0);
+#define KERNEL(bits, T) GPU_IMPL(extern "C", bits, T, e74_plain, name, idea, work, declines)
+GPU_TYPES(KERNEL);
 
 GPU_KERNEL_LIST(e74_cell, 32, &e74_narrow32, &e74_norms32, &e74_rows32, &e74_diagonal32,
                 &e74_plain32);
-GPU_KERNEL_LIST(e74_cell, 16, &e74_split16, &e74_chunked16, &e74_narrow16, &e74_norms16,
-                &e74_rows16, &e74_diagonal16, &e74_plain16);
+GPU_KERNEL_LIST(e74_cell, _bf16, &e74_split_bf16, &e74_chunked_bf16, &e74_narrow_bf16,
+                &e74_norms_bf16, &e74_rows_bf16, &e74_diagonal_bf16, &e74_plain_bf16);

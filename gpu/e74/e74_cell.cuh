@@ -7,12 +7,12 @@
 #include "gpu/gpu.cuh"
 
 extern "C" {
-extern const struct impl e74_split16, e74_chunked16;
-extern const struct impl e74_narrow32, e74_narrow16;
-extern const struct impl e74_norms32, e74_norms16;
-extern const struct impl e74_rows32, e74_rows16;
-extern const struct impl e74_diagonal32, e74_diagonal16;
-extern const struct impl e74_plain32, e74_plain16;
+extern const struct impl e74_split_bf16, e74_chunked_bf16;
+extern const struct impl e74_narrow32, e74_narrow_bf16;
+extern const struct impl e74_norms32, e74_norms_bf16;
+extern const struct impl e74_rows32, e74_rows_bf16;
+extern const struct impl e74_diagonal32, e74_diagonal_bf16;
+extern const struct impl e74_plain32, e74_plain_bf16;
 }
 
 /* A state is N rows of `columns` elements, as in ref/e74_cell.c, M elements in all; `rows`

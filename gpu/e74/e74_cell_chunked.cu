@@ -473,28 +473,24 @@ __global__ void __launch_bounds__((2 * shape<N, SLICE>::GROUP_THREADS), min_bloc
 
 /* ---- launches ---- */
 
-/* Sets the pointers into the workspace; returns its size in bytes. */
-static size_t divide(plan *p, enum pass pass, bool tied_v, char *work)
+/* Sets the pointers into the workspace. */
+static void divide(plan *p, enum pass pass, bool tied_v, work_arena *a)
 {
     const cell_call &c = p->c;
     const size_t items = p->chunks * c.BH, all = c.T * c.BH * c.N;
-    size_t n = 0;
 
-    p->factors = (bf16 *)(work + n), n += items * 2 * CHUNK * CHUNK * sizeof(bf16);
-    p->scales = (float2 *)(work + n), n += items * CHUNK * sizeof(float2);
-    p->x = (bf16 *)(c.z_inside ? work + n : NULL), n += c.z_inside ? all * sizeof(bf16) : 0;
+    p->factors = take<bf16>(a, items * 2 * CHUNK * CHUNK);
+    p->scales = take<float2>(a, items * CHUNK);
+    p->x = take<bf16>(a, c.z_inside ? all : 0);
     if (pass == FORWARD)
-        return n;
-    p->dstates = (bf16 *)(work + n), n += items * c.M * sizeof(bf16);
-    p->dy = (bf16 *)(work + n), n += all * sizeof(bf16);
-    if (tied_v)
-        p->dv = (float *)(work + n), n += all * sizeof(float);
-    if (CHUNK % c.K && p->chunks > 1)
-        p->states = (bf16 *)(work + n), n += items * c.M * sizeof(bf16);
-    return n;
+        return;
+    p->dstates = take<bf16>(a, items * c.M);
+    p->dy = take<bf16>(a, all);
+    p->dv = take<float>(a, tied_v ? all : 0);
+    p->states = take<bf16>(a, CHUNK % c.K && p->chunks > 1 ? items * c.M : 0);
 }
 
-plan e74_chunked::chunked_plan(const struct call *f, enum pass pass, size_t *bytes)
+plan e74_chunked::chunked_plan(const struct call *f, enum pass pass, work_arena *a)
 {
     plan p = {};
     p.c = cell_call_of(f);
@@ -502,7 +498,8 @@ plan e74_chunked::chunked_plan(const struct call *f, enum pass pass, size_t *byt
     p.splits = 1;
     p.target_blocks = gpu_limits(f)->scan_blocks;
     p.checkpoints_per_chunk = (int)(CHUNK / p.c.K);
-    *bytes = divide(&p, pass, f->choice[E74_PROJ] == E74_TIED_KVQ, (char *)f->work);
+    *a = {(char *)f->work, 0};
+    divide(&p, pass, f->choice[E74_PROJ] == E74_TIED_KVQ, a);
     return p;
 }
 
@@ -536,8 +533,8 @@ cudaError_t e74_chunked::chunked_scan_forward(struct context *on, const plan &p)
 
 static int forward(const struct call *f)
 {
-    size_t bytes;
-    plan p = chunked_plan(f, FORWARD, &bytes);
+    work_arena a;
+    plan p = chunked_plan(f, FORWARD, &a);
     p.starts = p.c.first;
     p.end = p.c.last;
     CUDA(chunked_factor(f->context, p));
@@ -546,8 +543,8 @@ static int forward(const struct call *f)
 
 static int backward(const struct call *f)
 {
-    size_t bytes;
-    plan p = chunked_plan(f, BACKWARD, &bytes);
+    work_arena a;
+    plan p = chunked_plan(f, BACKWARD, &a);
     CUDA(chunked_factor(f->context, p));
     p.starts = p.c.first;
     if (p.states)
@@ -560,15 +557,15 @@ static int backward(const struct call *f)
 
 static size_t work(const struct call *f, enum pass pass)
 {
-    size_t bytes;
-    chunked_plan(f, pass, &bytes);
-    return bytes;
+    work_arena a;
+    chunked_plan(f, pass, &a);
+    return a.bytes;
 }
 
 const char *e74_chunked::chunked_declines(const struct call *f)
 {
     const cell_call c = cell_call_of(f);
-    const char *no = e74_plain16.declines(f);
+    const char *no = e74_plain_bf16.declines(f);
     if (no)
         return no;
     if (f->choice[E74_STATE] != E74_FULL)
@@ -583,12 +580,11 @@ const char *e74_chunked::chunked_declines(const struct call *f)
     return NULL;
 }
 
-extern "C" const struct impl e74_chunked16 = {"chunked",
-                                              "64 steps at once, products on tensor cores",
-                                              {forward, backward},
-                                              work,
-                                              chunked_declines,
-                                              "bf16 factors",
-                                              0x1p-8,
-                                              CHUNK,
-                                              NULL};
+extern "C" const struct impl e74_chunked_bf16 = {"chunked",
+                                                 "64 steps at once, products on tensor cores",
+                                                 {forward, backward},
+                                                 work,
+                                                 chunked_declines,
+                                                 "bf16 factors",
+                                                 0x1p-8,
+                                                 CHUNK};

@@ -684,7 +684,7 @@ static cudaError_t scan(struct context *on, const plan &p)
 
 /* In e74_cell_chunked.cu: the plan of a call as one split, initial states not set, and
  * the bytes of its workspace; why it declines, or NULL; and the kernels. */
-plan chunked_plan(const struct call *f, enum pass pass, size_t *bytes);
+plan chunked_plan(const struct call *f, enum pass pass, work_arena *a);
 const char *chunked_declines(const struct call *f);
 cudaError_t chunked_factor(struct context *on, const plan &p);
 cudaError_t chunked_scan_forward(struct context *on, const plan &p);

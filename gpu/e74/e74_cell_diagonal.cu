@@ -195,27 +195,19 @@ static layout initial_layout_of(struct context *on, const layout &l)
     return initial;
 }
 
-/* Divides backward's workspace; returns its size in floats. */
-static int64_t divide_workspace(layout *l, const struct call *f, float *work)
+/* Divides backward's workspace; returns its bytes. */
+static size_t divide_workspace(layout *l, const struct call *f)
 {
     const cell_call &c = l->c;
     const int64_t all = c.T * c.BH * c.N;
     const int proj = f->choice[E74_PROJ];
-    int64_t n = 0;
+    const bool tied = proj == E74_TIED_KQ || proj == E74_TIED_KVQ;
+    work_arena a = {(char *)f->work, 0};
 
-    if (l->parts > 1) {
-        l->dkhat = work + n;
-        n += all;
-        if (proj == E74_TIED_KQ || proj == E74_TIED_KVQ) {
-            l->dk_tied = work + n;
-            n += all;
-        }
-    }
-    if (STEPS % c.K && l->chunks > 1) {
-        l->initial_states = work + n;
-        n += l->chunks * c.BH * c.N;
-    }
-    return n;
+    l->dkhat = take<float>(&a, l->parts > 1 ? all : 0);
+    l->dk_tied = take<float>(&a, l->parts > 1 && tied ? all : 0);
+    l->initial_states = take<float>(&a, STEPS % c.K && l->chunks > 1 ? l->chunks * c.BH * c.N : 0);
+    return a.bytes;
 }
 
 template <typename T>
@@ -239,7 +231,7 @@ static int backward(const struct call *f)
     layout l = layout_of(f);
     const cell_call &c = l.c;
 
-    divide_workspace(&l, f, (float *)f->work);
+    divide_workspace(&l, f);
     if (l.initial_states)
         CUDA(launch_forward<T>(f->context, initial_layout_of(f->context, l), ceil_div(c.T, c.K)));
     return launch_backward<T>(f->context, l);
@@ -248,7 +240,7 @@ static int backward(const struct call *f)
 static size_t work(const struct call *f, enum pass p)
 {
     layout l = layout_of(f);
-    return p == FORWARD ? 0 : sizeof(float) * divide_workspace(&l, f, NULL);
+    return p == FORWARD ? 0 : divide_workspace(&l, f);
 }
 
 static const char *declines(const struct call *f)
@@ -268,5 +260,5 @@ static const char name[] = "diagonal",
 
 GPU_IMPL(extern "C", 32, float, e74_diagonal, name, idea, work, declines, "ex2.approx, rcp.approx",
          3e-7);
-GPU_IMPL(extern "C", 16, __nv_bfloat16, e74_diagonal, name, idea, work, declines, "tanh.approx",
+GPU_IMPL(extern "C", _bf16, __nv_bfloat16, e74_diagonal, name, idea, work, declines, "tanh.approx",
          5e-4);

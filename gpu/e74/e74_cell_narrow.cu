@@ -112,33 +112,28 @@ static int64_t handover_floats(const layout &l)
     return l.chunks * l.c.BH * l.sets * l.scan_threads * OCTET;
 }
 
-enum { TICKET_FLOATS = 32 }; /* so that the hand-over is aligned */
-
-/* The first *unsent floats of the workspace are to be initialised to UNSENT; a ticket counter
- * begins at -1, which has the same bits.  Returns the size in floats. */
-static int64_t divide_workspace(layout *l, layout *initial, enum pass p, float *work,
-                                int64_t *unsent)
+/* The first *unsent bytes of the workspace are to be initialised to UNSENT; a ticket counter
+ * begins at -1, which has the same bits.  Returns all its bytes. */
+static size_t divide_workspace(layout *l, layout *initial, enum pass p, void *work, size_t *unsent)
 {
     const cell_call &c = l->c;
-    int64_t n = TICKET_FLOATS;
+    work_arena a = {(char *)work, 0};
 
-    l->ticket = (unsigned *)work;
-    l->handover = work + n;
-    n += handover_floats(*l);
+    l->ticket = take<unsigned>(&a, 1);
+    l->handover = take<float>(&a, handover_floats(*l));
     if (p == BACKWARD && needs_initial_states(*l)) {
         *initial = *l;
         initial->only_initial = true;
-        initial->ticket = (unsigned *)(work + n);
-        l->initial_states = initial->handover = work + n + TICKET_FLOATS;
-        n += TICKET_FLOATS + handover_floats(*l);
+        initial->ticket = take<unsigned>(&a, 1);
+        l->initial_states = initial->handover = take<float>(&a, handover_floats(*l));
     }
-    *unsent = n;
-    if (p == FORWARD || !c.lowrank)
-        return n;
-    l->dV = work + n;
-    l->dW_r = l->dV + c.BH * l->chunks * c.M;
-    l->sequence_dW_r = l->dW_r + c.BH * l->chunks * c.M;
-    return n + (2 * l->chunks + 1) * c.BH * c.M;
+    *unsent = a.bytes;
+    if (p == BACKWARD && c.lowrank) {
+        l->dV = take<float>(&a, l->chunks * c.BH * c.M);
+        l->dW_r = take<float>(&a, l->chunks * c.BH * c.M);
+        l->sequence_dW_r = take<float>(&a, c.BH * c.M);
+    }
+    return a.bytes;
 }
 
 template <typename T>
@@ -156,10 +151,10 @@ template <typename T>
 static int forward(const struct call *f)
 {
     layout l = layout_of(f, false), none;
-    int64_t unsent;
+    size_t unsent;
 
-    divide_workspace(&l, &none, FORWARD, (float *)f->work, &unsent);
-    CUDA(cudaMemsetAsync(f->work, 0xff, unsent * sizeof(float), gpu_stream(f)));
+    divide_workspace(&l, &none, FORWARD, f->work, &unsent);
+    CUDA(cudaMemsetAsync(f->work, 0xff, unsent, gpu_stream(f)));
     return launch<T>(f->context, l, false);
 }
 
@@ -168,10 +163,10 @@ static int backward(const struct call *f)
 {
     layout l = layout_of(f, true), initial = {};
     const cell_call &c = l.c;
-    int64_t unsent;
+    size_t unsent;
 
-    divide_workspace(&l, &initial, BACKWARD, (float *)f->work, &unsent);
-    CUDA(cudaMemsetAsync(f->work, 0xff, unsent * sizeof(float), gpu_stream(f)));
+    divide_workspace(&l, &initial, BACKWARD, f->work, &unsent);
+    CUDA(cudaMemsetAsync(f->work, 0xff, unsent, gpu_stream(f)));
     int e = initial.only_initial ? launch<T>(f->context, initial, false) : 0;
     if (!e)
         e = launch<T>(f->context, l, true);
@@ -186,8 +181,8 @@ static int backward(const struct call *f)
 static size_t work(const struct call *f, enum pass p)
 {
     layout l = layout_of(f, p == BACKWARD), initial;
-    int64_t unsent;
-    return sizeof(float) * divide_workspace(&l, &initial, p, NULL, &unsent);
+    size_t unsent;
+    return divide_workspace(&l, &initial, p, NULL, &unsent);
 }
 
 static const char *declines(const struct call *f)
@@ -218,7 +213,7 @@ static const char idea[] = "one thread per short row; blocks hand the state from
 
 GPU_IMPL(extern "C", 32, float, e74_narrow, name, idea, work, declines, "ex2.approx, rcp.approx",
          3e-7);
-GPU_IMPL(extern "C", 16, __nv_bfloat16, e74_narrow, name, idea, work, declines, "tanh.approx",
+GPU_IMPL(extern "C", _bf16, __nv_bfloat16, e74_narrow, name, idea, work, declines, "tanh.approx",
          5e-4);
 
 }    // namespace e74_narrow

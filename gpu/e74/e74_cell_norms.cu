@@ -149,29 +149,18 @@ static layout layout_of(const struct call *f, enum pass pass)
     return l;
 }
 
-/* Divides the workspace; returns its size in floats. */
-static int64_t divide_workspace(layout *l, float *work)
+/* Divides the workspace; returns its bytes. */
+static size_t divide_workspace(layout *l, void *work)
 {
     const int64_t steps = l->count * l->span, states = l->round_segments * l->count * l->tile;
-    float *progress;
-    const struct {
-        float **at;
-        int64_t floats;
-    } parts[] = {
-        {&l->inputs, steps * l->input_floats},
-        {&l->results, steps * l->result_floats},
-        {&l->states, states * (l->runs + 1)},
-        {&l->gradients, states * l->runs},
-        {&progress, l->count},
-    };
-    int64_t used = 0;
-    for (size_t i = 0; i < COUNT(parts); i++) {
-        if (work)
-            *parts[i].at = work + used;
-        used += parts[i].floats;
-    }
-    l->progress = work ? (int *)progress : NULL;
-    return used;
+    work_arena a = {(char *)work, 0};
+
+    l->inputs = take<float>(&a, steps * l->input_floats);
+    l->results = take<float>(&a, steps * l->result_floats);
+    l->states = take<float>(&a, states * (l->runs + 1));
+    l->gradients = take<float>(&a, states * l->runs);
+    l->progress = take<int>(&a, l->count);
+    return a.bytes;
 }
 
 /* Programmatic dependent launch, for all but the first kernel of a sequence of launches. */
@@ -214,7 +203,7 @@ static int forward(const struct call *f)
     layout l = layout_of(f, FORWARD);
     const int64_t count_max = l.count;
 
-    divide_workspace(&l, (float *)f->work);
+    divide_workspace(&l, f->work);
     for (l.first = 0; l.first < l.c.BH; l.first += count_max) {
         l.count = clamp_to(l.c.BH - l.first, 1, count_max);
         for (l.begin = 0; l.begin < l.c.T; l.begin = l.end) {
@@ -258,7 +247,7 @@ static int backward(const struct call *f)
     layout l = layout_of(f, BACKWARD);
     const int64_t count_max = l.count, steps = l.span;
 
-    divide_workspace(&l, (float *)f->work);
+    divide_workspace(&l, f->work);
     for (l.first = 0; l.first < l.c.BH; l.first += count_max) {
         l.count = clamp_to(l.c.BH - l.first, 1, count_max);
         for (l.end = l.c.T; l.end > 0; l.end = l.begin) {
@@ -273,7 +262,7 @@ static int backward(const struct call *f)
 static size_t work(const struct call *f, enum pass p)
 {
     layout l = layout_of(f, p);
-    return sizeof(float) * divide_workspace(&l, NULL);
+    return divide_workspace(&l, NULL);
 }
 
 static const char *declines(const struct call *f)
@@ -303,9 +292,9 @@ static const char name[] = "norms",
                   idea[] = "one block per state, held in registers; its norm a scalar";
 
 extern "C" const struct impl e74_norms32 = {
-    name, idea, {forward<float>, backward<float>}, work, declines, NULL, 0, RUN_MAX, NULL};
-extern "C" const struct impl e74_norms16 = {
-    name,    idea, {forward<__nv_bfloat16>, backward<__nv_bfloat16>}, work, declines, NULL, 0,
-    RUN_MAX, NULL};
+    name, idea, {forward<float>, backward<float>}, work, declines, NULL, 0, RUN_MAX};
+extern "C" const struct impl e74_norms_bf16 = {
+    name, idea,   {forward<__nv_bfloat16>, backward<__nv_bfloat16>}, work, declines, NULL,
+    0,    RUN_MAX};
 
 }    // namespace e74_norms

@@ -286,4 +286,5 @@ static const char name[] = "rows",
 
 GPU_IMPL(extern "C", 32, float, e74_rows, name, idea, work, declines, "ex2.approx, rcp.approx",
          3e-7);
-GPU_IMPL(extern "C", 16, __nv_bfloat16, e74_rows, name, idea, work, declines, "tanh.approx", 5e-4);
+GPU_IMPL(extern "C", _bf16, __nv_bfloat16, e74_rows, name, idea, work, declines, "tanh.approx",
+         5e-4);

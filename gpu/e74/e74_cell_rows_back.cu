@@ -603,24 +603,18 @@ static layout back_layout(const struct call *f)
     return l;
 }
 
-/* Sets the pointers into the workspace; returns its size in floats. */
-static int64_t divide(layout *l, float *work)
+/* Sets the pointers into the workspace; returns its bytes. */
+static size_t divide(layout *l, void *work)
 {
     const cell_call &c = l->c;
-    int64_t all = c.T * c.BH * c.N, n = 0;
+    const int64_t all = c.T * c.BH * c.N;
+    work_arena a = {(char *)work, 0};
 
-    l->sums = work;
-    n += l->vectors * l->parts * all;
-    if (l->tied_v) {
-        l->dv = work + n;
-        n += all;
-    }
-    if (c.z_inside && c.z_outside) {
-        l->dz = work + n;
-        n += all;
-    }
-    l->sub_states = work + n;
-    return n + l->segments * (l->subs - 1) * c.BH * c.M;
+    l->sums = take<float>(&a, l->vectors * l->parts * all);
+    l->dv = take<float>(&a, l->tied_v ? all : 0);
+    l->dz = take<float>(&a, c.z_inside && c.z_outside ? all : 0);
+    l->sub_states = take<float>(&a, l->segments * (l->subs - 1) * c.BH * c.M);
+    return a.bytes;
 }
 
 template <typename T, int LANES, int ROWS, bool ALIGNED>
@@ -655,7 +649,7 @@ int e74_rows::backward_pass(const struct call *f)
     layout l = back_layout(f);
     int e = 0;
 
-    divide(&l, (float *)f->work);
+    divide(&l, f->work);
     if (l.subs > 1)
         e = store_sub_states<T>(f, l);
     if (!e)
@@ -669,7 +663,7 @@ template int e74_rows::backward_pass<__nv_bfloat16>(const struct call *f);
 size_t e74_rows::backward_work(const struct call *f)
 {
     layout l = back_layout(f);
-    return sizeof(float) * divide(&l, NULL);
+    return divide(&l, NULL);
 }
 
 bool e74_rows::backward_fits(const struct call *f)

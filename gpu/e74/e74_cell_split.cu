@@ -252,15 +252,15 @@ __global__ void __launch_bounds__(2 * N) combine(plan p)
 
 /* ---- launches ---- */
 
-static plan plan_of(const struct call *f, enum pass pass, size_t *bytes)
+static plan plan_of(const struct call *f, enum pass pass, work_arena *a)
 {
-    plan p = chunked_plan(f, pass, bytes);
+    plan p = chunked_plan(f, pass, a);
     p.chunks_per_split = STEPS_PER_SPLIT / CHUNK;
     p.splits = (int)ceil_div(p.chunks, p.chunks_per_split);
 
     const size_t items = p.splits * p.c.BH;
-    p.split_states = (float *)((char *)f->work + *bytes), *bytes += items * p.c.M * sizeof(float);
-    p.A = (bf16 *)((char *)f->work + *bytes), *bytes += items * 2 * p.c.M * sizeof(bf16);
+    p.split_states = take<float>(a, items * p.c.M);
+    p.A = take<bf16>(a, items * 2 * p.c.M);
     return p;
 }
 
@@ -287,16 +287,16 @@ static cudaError_t scan_splits(struct context *on, plan p, float *end)
 
 static int forward(const struct call *f)
 {
-    size_t bytes;
-    const plan p = plan_of(f, FORWARD, &bytes);
+    work_arena a;
+    const plan p = plan_of(f, FORWARD, &a);
     CUDA(chunked_factor(f->context, p));
     return scan_splits<FORWARD>(f->context, p, p.c.last);
 }
 
 static int backward(const struct call *f)
 {
-    size_t bytes;
-    const plan p = plan_of(f, BACKWARD, &bytes);
+    work_arena a;
+    const plan p = plan_of(f, BACKWARD, &a);
     CUDA(chunked_factor(f->context, p));
     if (p.states)
         CUDA(scan_splits<FORWARD>(f->context, p, NULL));
@@ -306,9 +306,9 @@ static int backward(const struct call *f)
 
 static size_t work(const struct call *f, enum pass pass)
 {
-    size_t bytes;
-    plan_of(f, pass, &bytes);
-    return bytes;
+    work_arena a;
+    plan_of(f, pass, &a);
+    return a.bytes;
 }
 
 static const char *declines(const struct call *f)
@@ -328,7 +328,7 @@ static const char *declines(const struct call *f)
     return NULL;
 }
 
-extern "C" const struct impl e74_split16 = {
+extern "C" const struct impl e74_split_bf16 = {
     "split",
     "as chunked, splits of T in parallel: over " NUMBER(SPLIT_STEPS) " steps of up to " NUMBER(
         MAX_ROWS) " rows",
@@ -337,5 +337,4 @@ extern "C" const struct impl e74_split16 = {
     declines,
     "bf16 factors",
     0x1p-8,
-    STEPS_PER_SPLIT,
-    NULL};
+    STEPS_PER_SPLIT};

@@ -273,13 +273,11 @@ static const char *multi_declines(const struct call *f)
 }
 
 #define KERNEL(kernel, bits, T, idea, declines)                                                    \
-    static const struct impl kernel##bits = {                                                      \
-        #kernel, idea, {kernel<T>, NULL}, NULL, declines, NULL, 0, 0, NULL}
+    static const struct impl kernel##bits = {#kernel, idea, {kernel<T>, NULL}, NULL, declines}
 #define KERNELS(bits, T)                                                                           \
     KERNEL(plain, bits, T, "one thread per parameter, one launch per tensor", NULL);               \
     KERNEL(vector, bits, T, "16 bytes per load, several in flight", NULL);                         \
     KERNEL(multi, bits, T, "and one launch for all tensors", multi_declines);                      \
     GPU_KERNEL_LIST(adamw, bits, &multi##bits, &vector##bits, &plain##bits)
 
-KERNELS(32, float);
-KERNELS(16, __nv_bfloat16);
+GPU_TYPES(KERNELS);

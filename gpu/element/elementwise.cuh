@@ -115,23 +115,16 @@ static inline const char *too_many_elements(const struct call *f)
 
 /* The kernels of an operation whose file defines forward<T, VECTOR> and backward<T, VECTOR>. */
 #define ELEMENTWISE(kernel, bits, T, idea, approximates, unit)                                     \
-    static const struct impl kernel##bits = {#kernel,                                              \
-                                             idea,                                                 \
-                                             {forward<T, kernel>, backward<T, kernel>},            \
-                                             NULL,                                                 \
-                                             too_many_elements,                                    \
-                                             approximates,                                         \
-                                             unit,                                                 \
-                                             0,                                                    \
-                                             NULL}
+    static const struct impl kernel##bits = {                                                      \
+        #kernel,      idea, {forward<T, kernel>, backward<T, kernel>}, NULL, too_many_elements,    \
+        approximates, unit}
+#define ELEMENTWISE_KERNELS_OF(op, bits, T, approximates, unit)                                    \
+    ELEMENTWISE(plain, bits, T, "one thread per element", approximates, unit);                     \
+    ELEMENTWISE(vector, bits, T, "16 bytes per load, several in flight", approximates, unit);      \
+    GPU_KERNEL_LIST(op, bits, &vector##bits, &plain##bits)
 #define ELEMENTWISE_KERNELS(op, approximates, unit)                                                \
     enum { plain, vector };                                                                        \
-    ELEMENTWISE(plain, 32, float, "one thread per element", approximates, unit);                   \
-    ELEMENTWISE(plain, 16, __nv_bfloat16, "one thread per element", approximates, unit);           \
-    ELEMENTWISE(vector, 32, float, "16 bytes per load, several in flight", approximates, unit);    \
-    ELEMENTWISE(vector, 16, __nv_bfloat16, "16 bytes per load, several in flight", approximates,   \
-                unit);                                                                             \
-    GPU_KERNEL_LIST(op, 32, &vector32, &plain32);                                                  \
-    GPU_KERNEL_LIST(op, 16, &vector16, &plain16)
+    ELEMENTWISE_KERNELS_OF(op, 32, float, approximates, unit);                                     \
+    ELEMENTWISE_KERNELS_OF(op, _bf16, __nv_bfloat16, approximates, unit)
 
 #endif

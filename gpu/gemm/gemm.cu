@@ -309,15 +309,15 @@ GEMM_IMPLS(static, cublas, "NVIDIA's library, to compare with");
 
 /* Best first; cublas is last, because it is there only to compare with.  gpu/gemm/gemm.cuh declares
  * the kernels of other files.  Kernels that use tensor cores exist only for bf16 and come first in
- * the lists of 16. */
+ * its lists. */
 GPU_KERNEL_LIST(gemm, 32, &gemm_blocked32, &gemm_registers32, &gemm_tiled32,
                 &gemm_naive32 AND_CUBLAS(32));
-GPU_KERNEL_LIST(gemm, 16, &gemm_wgmma16, &gemm_mma16, &gemm_blocked16, &gemm_registers16,
-                &gemm_tiled16, &gemm_naive16 AND_CUBLAS(16));
+GPU_KERNEL_LIST(gemm, _bf16, &gemm_wgmma_bf16, &gemm_mma_bf16, &gemm_blocked_bf16,
+                &gemm_registers_bf16, &gemm_tiled_bf16, &gemm_naive_bf16 AND_CUBLAS(_bf16));
 GPU_KERNEL_LIST(gemm_batched, 32, &gemm_blocked32, &gemm_registers32, &gemm_tiled32,
                 &gemm_naive32 AND_CUBLAS(32));
-GPU_KERNEL_LIST(gemm_batched, 16, &gemm_wgmma16, &gemm_mma16, &gemm_blocked16, &gemm_registers16,
-                &gemm_tiled16, &gemm_naive16 AND_CUBLAS(16));
+GPU_KERNEL_LIST(gemm_batched, _bf16, &gemm_wgmma_bf16, &gemm_mma_bf16, &gemm_blocked_bf16,
+                &gemm_registers_bf16, &gemm_tiled_bf16, &gemm_naive_bf16 AND_CUBLAS(_bf16));
 GPU_KERNEL_LIST(gemm_splitk, 32, &gemm_splitk32, &gemm_naive32 AND_CUBLAS(32));
-GPU_KERNEL_LIST(gemm_splitk, 16, &gemm_wgmma16, &gemm_mma16, &gemm_splitk16,
-                &gemm_naive16 AND_CUBLAS(16));
+GPU_KERNEL_LIST(gemm_splitk, _bf16, &gemm_wgmma_bf16, &gemm_mma_bf16, &gemm_splitk_bf16,
+                &gemm_naive_bf16 AND_CUBLAS(_bf16));

@@ -184,27 +184,23 @@ static const char *gemm_declines(const struct call *f)
     return why ? why : ENGINE::declines(f->context, gemm_to_b<T, T, T>(p, NULL, NULL));
 }
 
-/* Defines gemm_NAME32 or gemm_NAME16, the struct impl of the engine gemm_NAME. */
+/* Defines gemm_NAME32 or gemm_NAME_bf16, the struct impl of the engine gemm_NAME. */
 #define GEMM_IMPL(linkage, bits, T, kernel, idea)                                                  \
     linkage const struct impl gemm_##kernel##bits = {                                              \
         #kernel,                                                                                   \
         idea,                                                                                      \
         {gemm_forward<T, gemm_##kernel>, gemm_backward<T, gemm_##kernel>},                         \
         gemm_work<T, gemm_##kernel>,                                                               \
-        gemm_declines<T, gemm_##kernel>,                                                           \
-        NULL,                                                                                      \
-        0,                                                                                         \
-        0,                                                                                         \
-        NULL}
+        gemm_declines<T, gemm_##kernel>}
 #define GEMM_IMPLS(linkage, kernel, idea)                                                          \
     GEMM_IMPL(linkage, 32, float, kernel, idea);                                                   \
-    GEMM_IMPL(linkage, 16, __nv_bfloat16, kernel, idea)
+    GEMM_IMPL(linkage, _bf16, __nv_bfloat16, kernel, idea)
 
 /* Kernels that other files define. */
 extern "C" {
-extern const struct impl gemm_blocked32, gemm_blocked16;
-extern const struct impl gemm_splitk32, gemm_splitk16;
-extern const struct impl gemm_mma16, gemm_wgmma16;
+extern const struct impl gemm_blocked32, gemm_blocked_bf16;
+extern const struct impl gemm_splitk32, gemm_splitk_bf16;
+extern const struct impl gemm_mma_bf16, gemm_wgmma_bf16;
 }
 
 #endif

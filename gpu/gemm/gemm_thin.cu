@@ -46,9 +46,9 @@ struct leading_dims {
         PAD = 16 / sizeof(T),
         Y = SHORT + PAD,
         X = (X_ALONG_K ? +SHORT : +TALL) + PAD,
-        Z = Z_ALONG_L                                 ? TALL + PAD
-            : X_ALONG_K && sizeof(T) == sizeof(float) ? SHORT + 2 * PAD
-                                                      : SHORT + PAD
+        Z = Z_ALONG_L                    ? TALL + PAD
+            : X_ALONG_K && !is_bf16<T>() ? SHORT + 2 * PAD
+                                         : SHORT + PAD
     };
 };
 
@@ -56,7 +56,7 @@ struct leading_dims {
 template <typename T>
 struct smem_bytes {
     enum {
-        SINGLE = sizeof(T) == sizeof(float),
+        SINGLE = !is_bf16<T>(),
         STAGES = SINGLE ? 1 : 2,
         Y = SHORT * (SHORT * sizeof(T) + 16),
         X = TALL * (SHORT * sizeof(T) + 32),

@@ -426,14 +426,10 @@ static const char *wide_declines(const struct call *f)
         idea,                                                                                      \
         {gemv_forward<T, gemv_##kernel>, gemv_backward<T, gemv_##kernel>},                         \
         gemv_work<T, gemv_##kernel>,                                                               \
-        declines,                                                                                  \
-        NULL,                                                                                      \
-        0,                                                                                         \
-        0,                                                                                         \
-        NULL}
+        declines}
 #define GEMV_IMPLS(kernel, idea, declines)                                                         \
     GEMV_IMPL(32, float, kernel, idea, declines);                                                  \
-    GEMV_IMPL(16, __nv_bfloat16, kernel, idea, declines)
+    GEMV_IMPL(_bf16, __nv_bfloat16, kernel, idea, declines)
 
 GEMV_IMPLS(wide, "16 bytes a load, parts of rows or columns added up in order", wide_declines);
 GEMV_IMPLS(naive, "one thread per sum", naive_declines);
@@ -473,5 +469,6 @@ GEMV_IMPLS(cublas, "NVIDIA's library as a product of one column, to compare with
 #define AND_CUBLAS(bits) , &gemv_cublas##bits
 #endif
 
-GPU_KERNEL_LIST(gemv, 32, &gemv_wide32, &gemv_naive32 AND_CUBLAS(32));
-GPU_KERNEL_LIST(gemv, 16, &gemv_wide16, &gemv_naive16 AND_CUBLAS(16));
+#define KERNELS(bits, T)                                                                           \
+    GPU_KERNEL_LIST(gemv, bits, &gemv_wide##bits, &gemv_naive##bits AND_CUBLAS(bits))
+GPU_TYPES(KERNELS);

@@ -1,15 +1,9 @@
 /* layer.cuh - the parts of a layer other than its products: concatenation of matrices, sums of
- * columns, a workspace in parts. */
+ * columns. */
 #ifndef LAYER_CUH
 #define LAYER_CUH
 
 #include "gpu/gpu.cuh"
-
-/* Parts of a workspace begin on 256 bytes. */
-static inline size_t aligned(size_t bytes)
-{
-    return (bytes + 255) / 256 * 256;
-}
 
 enum { BLOCK = 256, MAX_MATRICES = 4 };
 

@@ -149,8 +149,8 @@ static const char *declines(const struct call *f)
 }
 
 static const char idea[] = "one thread per element of each result";
-GPU_IMPL(static, 32, float, naive, "naive", idea, work<float>, declines, SIGMOID, SIGMOID_UNIT);
-GPU_IMPL(static, 16, __nv_bfloat16, naive, "naive", idea, work<__nv_bfloat16>, declines, SIGMOID,
-         SIGMOID_UNIT);
+#define KERNEL(bits, T)                                                                            \
+    GPU_IMPL(static, bits, T, naive, "naive", idea, work<T>, declines, SIGMOID, SIGMOID_UNIT)
+GPU_TYPES(KERNEL);
 GPU_KERNEL_LIST(linear, 32, &linear_by_product32, &naive32);
-GPU_KERNEL_LIST(linear, 16, &linear_fused16, &linear_by_product16, &naive16);
+GPU_KERNEL_LIST(linear, _bf16, &linear_fused_bf16, &linear_by_product_bf16, &naive_bf16);

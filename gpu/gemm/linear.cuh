@@ -7,7 +7,7 @@
 
 /* linear_product.cu, linear_fused.cu */
 extern "C" {
-extern const struct impl linear_by_product32, linear_by_product16, linear_fused16;
+extern const struct impl linear_by_product32, linear_by_product_bf16, linear_fused_bf16;
 }
 
 /* The workspace of the backward pass, and its size: dz, unless dz is dy; the sums of dz's columns
@@ -16,6 +16,8 @@ template <typename T>
 struct linear_workspace {
     T *dz;
     float *sums, *sums_of_sums;
+    float *db;  /* before it is added to the gradient of b; or NULL */
+    void *rest; /* behind all these */
     size_t bytes;
 };
 template <typename T>

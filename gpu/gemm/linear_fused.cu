@@ -52,7 +52,7 @@ static int backward(const struct call *f)
     const bf16 *dz = f->choice[LINEAR_ACT] == ACT_NONE ? (const bf16 *)GRADS(f, linear)->y : w.dz;
     gemm_problem<bf16> p = product_of(f);
 
-    p.workspace = (float *)((char *)f->work + aligned(w.bytes));
+    p.workspace = (float *)w.rest;
     CUDA((cudaError_t)linear_through(f, w));
     return gemm_wgmma_layer_back(f->context, to_x(p, f, dz), to_W(p, f, dz));
 }
@@ -62,7 +62,7 @@ static size_t work(const struct call *f, enum pass p)
 {
     const gemm_problem<bf16> of = product_of(f);
     return p == FORWARD ? 0
-                        : aligned(linear_workspace_of<bf16>(f).bytes) +
+                        : linear_workspace_of<bf16>(f).bytes +
                               max(gemm_wgmma_workspace(f->context, to_x(of, f, NULL)),
                                   gemm_wgmma_workspace(f->context, to_W(of, f, NULL)));
 }
@@ -76,4 +76,5 @@ static const char *declines(const struct call *f)
 }
 
 static const char idea[] = "warpgroup products, bias and act before the sums are stored";
-GPU_IMPL(extern "C", 16, bf16, linear_fused, "fused", idea, work, declines, SIGMOID, SIGMOID_UNIT);
+GPU_IMPL(extern "C", _bf16, bf16, linear_fused, "fused", idea, work, declines, SIGMOID,
+         SIGMOID_UNIT);

@@ -164,11 +164,13 @@ template <typename T>
 linear_workspace<T> linear_workspace_of(const struct call *f)
 {
     const int64_t M = DIM(f, 'M'), D = DIM(f, 'D');
-    const size_t dz = f->choice[LINEAR_ACT] == ACT_NONE ? 0 : aligned(M * D * sizeof(T));
-    const size_t sums = f->choice[LINEAR_BIAS] ? aligned(parts_of(M) * D * sizeof(float)) : 0;
-    const size_t more = sums ? aligned(parts_of(parts_of(M)) * D * sizeof(float)) : 0;
-    char *work = (char *)f->work;
-    return {(T *)work, (float *)(work + dz), (float *)(work + dz + sums), dz + sums + more};
+    const bool bias = f->choice[LINEAR_BIAS];
+    work_arena a = {(char *)f->work, 0};
+    T *dz = take<T>(&a, f->choice[LINEAR_ACT] == ACT_NONE ? 0 : M * D);
+    float *sums = take<float>(&a, bias ? parts_of(M) * D : 0);
+    float *sums_of_sums = take<float>(&a, bias ? parts_of(parts_of(M)) * D : 0);
+    float *db = take<float>(&a, call_accumulates(f, PLACE(linear, b)) ? D : 0);
+    return {dz, sums, sums_of_sums, db, work_rest(&a), a.bytes};
 }
 
 template <typename T, int N, int ACT>
@@ -196,16 +198,18 @@ int linear_through(const struct call *f, const linear_workspace<T> &w)
     const struct linear *a = ARGS(f, linear), *g = GRADS(f, linear);
     const int64_t M = DIM(f, 'M'), D = DIM(f, 'D');
     const int act = f->choice[LINEAR_ACT];
+    float *db = w.db ? w.db : (float *)g->b;
 
-    if (act == ACT_NONE)
-        return a->b ? column_sums(f->context, (float *)g->b, w.sums, (const T *)g->y,
-                                  (const T *)NULL, M, D)
-                    : 0;
-    int e = act == ACT_SILU ? through<T, ACT_SILU>(f, w) : through<T, ACT_RELU>(f, w);
+    int e = act == ACT_NONE   ? 0
+            : act == ACT_SILU ? through<T, ACT_SILU>(f, w)
+                              : through<T, ACT_RELU>(f, w);
     if (e || !a->b)
         return e;
-    return column_sums(f->context, (float *)g->b, w.sums_of_sums, (const float *)w.sums,
-                       (const float *)NULL, parts_of(M), D);
+    e = act == ACT_NONE
+            ? column_sums(f->context, db, w.sums, (const T *)g->y, (const T *)NULL, M, D)
+            : column_sums(f->context, db, w.sums_of_sums, (const float *)w.sums,
+                          (const float *)NULL, parts_of(M), D);
+    return e || !w.db ? e : f->backend->add(f, F32, g->b, g->b, db, D);
 }
 
 template <typename T>
@@ -219,8 +223,10 @@ static int backward(const struct call *f)
     const matrix<T> x = {(const T *)a->x, M, C, false}, W = {(const T *)a->W, D, C, false};
 
     int e = linear_through(f, w);
-    e = e ? e : product(f->context, of_rows, W, 0, (T *)g->x);
-    return e ? e : product(f->context, of_columns, x, 0, (float *)g->W);
+    e = e ? e : product(f->context, of_rows, W, call_accumulates(f, PLACE(linear, x)), (T *)g->x);
+    return e ? e
+             : product(f->context, of_columns, x, call_accumulates(f, PLACE(linear, W)),
+                       (float *)g->W);
 }
 
 template <typename T>
@@ -232,8 +238,9 @@ static size_t work(const struct call *f, enum pass p)
 template linear_workspace<__nv_bfloat16> linear_workspace_of(const struct call *);
 template int linear_through(const struct call *, const linear_workspace<__nv_bfloat16> &);
 
+enum { ACCUMULATES = 1 }; /* by beta, and db by an addition */
 static const char name[] = "product", idea[] = "cuBLAS, then bias and act, 16 bytes a load";
-GPU_IMPL(extern "C", 32, float, linear_by_product, name, idea, work<float>, NULL, SIGMOID,
-         SIGMOID_UNIT);
-GPU_IMPL(extern "C", 16, __nv_bfloat16, linear_by_product, name, idea, work<__nv_bfloat16>, NULL,
-         SIGMOID, SIGMOID_UNIT);
+#define KERNEL(bits, T)                                                                            \
+    GPU_IMPL(extern "C", bits, T, linear_by_product, name, idea, work<T>, NULL, SIGMOID,           \
+             SIGMOID_UNIT, 0, NULL, NULL, ACCUMULATES)
+GPU_TYPES(KERNEL);

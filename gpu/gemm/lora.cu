@@ -11,9 +11,9 @@ static float scale_of(const struct call *f)
     return (float)(f->real[LORA_ALPHA] / (double)DIM(f, 'R'));
 }
 
-static size_t aligned_elements(const struct call *f, size_t size)
+static int64_t narrow_elements(const struct call *f)
 {
-    return aligned(DIM(f, 'M') * DIM(f, 'R') * size);
+    return DIM(f, 'M') * DIM(f, 'R');
 }
 
 /* ---- naive ---- */
@@ -95,7 +95,7 @@ static int naive_backward(const struct call *f)
 template <typename T>
 static size_t naive_work(const struct call *f, enum pass p)
 {
-    return p == BACKWARD ? aligned_elements(f, sizeof(T)) : 0;
+    return p == BACKWARD ? narrow_elements(f) * sizeof(T) : 0;
 }
 
 /* gridDim.y is at most 65535. */
@@ -150,8 +150,9 @@ static int backward(const struct call *f)
 {
     const struct lora *a = ARGS(f, lora), *g = GRADS(f, lora);
     const int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D'), R = DIM(f, 'R');
-    float *wide = (float *)f->work;
-    T *dh = (T *)((char *)f->work + aligned_elements(f, sizeof(float)));
+    work_arena arena = {(char *)f->work, 0};
+    float *wide = take<float>(&arena, narrow_elements(f));
+    T *dh = take<T>(&arena, narrow_elements(f));
     const matrix<T> x = {(const T *)a->x, M, C, false}, W = {(const T *)a->W, D, C, false};
     const matrix<T> A = {(const T *)a->A, R, C, false}, B = {(const T *)a->B, D, R, false};
     const matrix<T> h = {(const T *)a->h, M, R, false}, dh_of_rows = {dh, M, R, false};
@@ -169,8 +170,10 @@ static int backward(const struct call *f)
 template <typename T>
 static size_t work(const struct call *f, enum pass p)
 {
-    return aligned_elements(f, sizeof(float)) +
-           (p == BACKWARD ? aligned_elements(f, sizeof(T)) : 0);
+    work_arena arena = {NULL, 0};
+    take<float>(&arena, narrow_elements(f));
+    take<T>(&arena, p == BACKWARD ? narrow_elements(f) : 0);
+    return arena.bytes;
 }
 
 #define KERNELS(bits, T)                                                                           \
@@ -178,14 +181,9 @@ static size_t work(const struct call *f, enum pass p)
                                             "one thread per element of each result",               \
                                             {naive_forward<T>, naive_backward<T>},                 \
                                             naive_work<T>,                                         \
-                                            naive_declines,                                        \
-                                            NULL,                                                  \
-                                            0,                                                     \
-                                            0,                                                     \
-                                            NULL};                                                 \
+                                            naive_declines};                                       \
     GPU_IMPL(static, bits, T, by_product, "product", "cuBLAS, added up in place", work<T>, NULL,   \
-             NULL, 0);                                                                             \
+             NULL);                                                                                \
     GPU_KERNEL_LIST(lora, bits, &by_product##bits, &naive##bits)
 
-KERNELS(32, float);
-KERNELS(16, __nv_bfloat16);
+GPU_TYPES(KERNELS);

@@ -237,8 +237,7 @@ static int privately(const struct call *f)
 }
 
 #define KERNEL(bits, T, name, count, idea, declines)                                               \
-    static const struct impl name##bits = {#name, idea, {count<T>, NULL}, NULL, declines, NULL, 0, \
-                                           0,     NULL}
+    static const struct impl name##bits = {#name, idea, {count<T>, NULL}, NULL, declines}
 #define KERNELS(bits, T)                                                                           \
     KERNEL(bits, T, global, global, "one thread per element, atomics in global memory", NULL);     \
     KERNEL(bits, T, shared, shared,                                                                \
@@ -247,5 +246,4 @@ static int privately(const struct call *f)
            "up to 32 copies of the counts, by lane; vectors of x, prefetched", too_many_bins);     \
     GPU_KERNEL_LIST(histogram, bits, &private##bits, &shared##bits, &global##bits)
 
-KERNELS(32, float);
-KERNELS(16, __nv_bfloat16);
+GPU_TYPES(KERNELS);

@@ -356,15 +356,8 @@ static job job_of(const struct call *f, const partition &by)
 {
     const struct reduce *a = ARGS(f, reduce);
     const bool norm = f->choice[REDUCE_KIND] == REDUCE_NORM2;
-    return {by,
-            a->x,
-            NULL,
-            a->y,
-            (int64_t *)a->at,
-            sizeof(T) == sizeof(float) ? KEPT_F32 : KEPT_BF16,
-            norm,
-            norm,
-            divisor_of(f)};
+    return {by,   a->x, NULL,         a->y, (int64_t *)a->at, is_bf16<T>() ? KEPT_BF16 : KEPT_F32,
+            norm, norm, divisor_of(f)};
 }
 
 template <typename F, typename T>
@@ -489,9 +482,11 @@ static const char *declines(const struct call *f)
 
 #define RUNG(bits, T, rung, idea, back, work, declines)                                            \
     static const struct impl rung##bits = {                                                        \
-        #rung, idea,     {forward<rung##_fold<total, T>, rung##_fold<argmax, T>>, back<T>},        \
-        work,  declines, NULL,                                                                     \
-        0,     0,        NULL}
+        #rung,                                                                                     \
+        idea,                                                                                      \
+        {forward<rung##_fold<total, T>, rung##_fold<argmax, T>>, back<T>},                         \
+        work,                                                                                      \
+        declines}
 
 #define LADDER(bits, T)                                                                            \
     RUNG(bits, T, tree, "a block per row, a tree in shared memory; backward a thread per element", \
@@ -502,5 +497,4 @@ static const char *declines(const struct call *f)
          spread_back, two_level_work<T>, declines<T>);                                             \
     GPU_KERNEL_LIST(reduce, bits, &two_level##bits, &shuffle##bits, &tree##bits)
 
-LADDER(32, float);
-LADDER(16, __nv_bfloat16);
+GPU_TYPES(LADDER);

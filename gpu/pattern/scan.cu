@@ -491,9 +491,11 @@ static const char *declines(const struct call *f)
 
 #define RUNG(bits, T, rung, idea, work, declines)                                                  \
     static const struct impl rung##bits = {                                                        \
-        #rung, idea,     {forward<T, rung##_scan<T, false>>, backward<T, rung##_scan<T, true>>},   \
-        work,  declines, NULL,                                                                     \
-        0,     0,        NULL}
+        #rung,                                                                                     \
+        idea,                                                                                      \
+        {forward<T, rung##_scan<T, false>>, backward<T, rung##_scan<T, true>>},                    \
+        work,                                                                                      \
+        declines}
 
 #define LADDER(bits, T)                                                                            \
     RUNG(bits, T, sweep, "a block per row, up-sweep and down-sweep of a tree in shared memory",    \
@@ -505,5 +507,4 @@ static const char *declines(const struct call *f)
          lookback_work<T>, declines<T>);                                                           \
     GPU_KERNEL_LIST(scan, bits, &lookback##bits, &three_pass##bits, &shuffle##bits, &sweep##bits)
 
-LADDER(32, float);
-LADDER(16, __nv_bfloat16);
+GPU_TYPES(LADDER);

@@ -206,14 +206,12 @@ static int backward(const struct call *f)
 }
 
 #define KERNEL(bits, T, name, idea)                                                                \
-    static const struct impl name##bits =                                                          \
-        {#name, idea, {forward<name<T>>, backward<name<T>>}, NULL, name##_declines, NULL, 0,       \
-         0,     NULL}
+    static const struct impl name##bits = {                                                        \
+        #name, idea, {forward<name<T>>, backward<name<T>>}, NULL, name##_declines}
 #define KERNELS(bits, T)                                                                           \
     KERNEL(bits, T, naive, "one thread per output, its window from global memory");                \
     KERNEL(bits, T, halo, "a tile and its halo in shared memory");                                 \
     KERNEL(bits, T, sliding, "neighbouring outputs share their windows' sums of chunks");          \
     GPU_KERNEL_LIST(stencil1d, bits, &sliding##bits, &halo##bits, &naive##bits)
 
-KERNELS(32, float);
-KERNELS(16, __nv_bfloat16);
+GPU_TYPES(KERNELS);

@@ -551,15 +551,8 @@ static const char *declines(const struct call *f)
 }
 
 #define KERNEL(bits, T, name, idea)                                                                \
-    static const struct impl name##bits = {#name,                                                  \
-                                           idea,                                                   \
-                                           {forward<name<T>>, backward<name<T>>},                  \
-                                           NULL,                                                   \
-                                           declines<name##_declines>,                              \
-                                           NULL,                                                   \
-                                           0,                                                      \
-                                           0,                                                      \
-                                           NULL}
+    static const struct impl name##bits = {                                                        \
+        #name, idea, {forward<name<T>>, backward<name<T>>}, NULL, declines<name##_declines>}
 #define KERNELS(bits, T)                                                                           \
     KERNEL(bits, T, naive, "one thread per output, its window from global memory");                \
     KERNEL(bits, T, halo, "a square tile and its halo in shared memory");                          \
@@ -568,5 +561,4 @@ static const char *declines(const struct call *f)
            "R a template parameter: a warp's rows prefetched, sums in registers");                 \
     GPU_KERNEL_LIST(stencil2d, bits, &registers##bits, &separable##bits, &halo##bits, &naive##bits)
 
-KERNELS(32, float);
-KERNELS(16, __nv_bfloat16);
+GPU_TYPES(KERNELS);

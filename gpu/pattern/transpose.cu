@@ -228,8 +228,7 @@ static const char *declines(const struct call *f)
 /* __VA_ARGS__ is the kernel's `transposition`. */
 #define RUNG(bits, rung, tile, idea, ...)                                                          \
     static const struct impl rung##bits = {                                                        \
-        #rung, idea, {forward<__VA_ARGS__>, backward<__VA_ARGS__>}, NULL, declines<tile>, NULL, 0, \
-        0,     NULL}
+        #rung, idea, {forward<__VA_ARGS__>, backward<__VA_ARGS__>}, NULL, declines<tile>}
 
 #define LADDER(bits, T)                                                                            \
     RUNG(bits, naive, SIDE, "one thread per element, writes with the stride of a row",             \
@@ -241,5 +240,4 @@ static const char *declines(const struct call *f)
          "16 bytes on both sides, squares of them transposed in registers", vector_transpose<T>);  \
     GPU_KERNEL_LIST(transpose, bits, &vector##bits, &padded##bits, &tiled##bits, &naive##bits)
 
-LADDER(32, float);
-LADDER(16, __nv_bfloat16);
+GPU_TYPES(LADDER);

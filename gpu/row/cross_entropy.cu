@@ -358,5 +358,4 @@ static int two_pass_backward(const struct call *f)
     RUNG(bits, T, two_pass, "a block per row, which is read for each step", NULL, "ex2.approx");   \
     GPU_KERNEL_LIST(cross_entropy, bits, &online##bits, &two_pass##bits)
 
-EACH(32, float);
-EACH(16, __nv_bfloat16);
+GPU_TYPES(EACH);

@@ -327,5 +327,4 @@ static int sort_backward(const struct call *f)
     RUNG(bits, T, sort, "a thread sorts a row", NULL, APPROXIMATES);                               \
     GPU_KERNEL_LIST(entmax15, bits, &newton##bits, &warp##bits, &sort##bits)
 
-EACH(32, float);
-EACH(16, __nv_bfloat16);
+GPU_TYPES(EACH);

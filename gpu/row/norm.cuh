@@ -113,15 +113,8 @@ size_t fused_norm_work(struct context *on, const norm_call &p, size_t size, bool
         return rung##_norm_declines(f->context, call_of(f), sizeof(T));                            \
     }
 #define NORM_IMPL(bits, T, rung, forward, idea)                                                    \
-    static const struct impl rung##bits = {#rung,                                                  \
-                                           idea,                                                   \
-                                           {forward<T>, rung##_backward<T>},                       \
-                                           rung##_work<T>,                                         \
-                                           rung##_declines<T>,                                     \
-                                           NULL,                                                   \
-                                           0,                                                      \
-                                           0,                                                      \
-                                           NULL}
+    static const struct impl rung##bits = {                                                        \
+        #rung, idea, {forward<T>, rung##_backward<T>}, rung##_work<T>, rung##_declines<T>}
 #define NORM_LADDER(op, bits, T)                                                                   \
     NORM_IMPL(bits, T, plain, plain_forward,                                                       \
               "a block per row, read again for each sum and for the result");                      \
@@ -137,7 +130,7 @@ size_t fused_norm_work(struct context *on, const norm_call &p, size_t size, bool
     NORM_BACKWARD(row, norm_columns_work)                                                          \
     NORM_BACKWARD(fused, fused_norm_work)                                                          \
     NORM_LADDER(op, 32, float);                                                                    \
-    NORM_LADDER(op, 16, __nv_bfloat16)
+    NORM_LADDER(op, _bf16, __nv_bfloat16)
 
 /* ---- 16-byte vectors of a row ---- */
 

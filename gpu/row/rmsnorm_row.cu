@@ -60,7 +60,7 @@ static __device__ __forceinline__ vec<T> normalised(const vec<T> &x, const vec<T
     return make_vec<T>([&](int j) {
         const unsigned pair = x.word[j / 2];
         const float xj =
-            sizeof(T) == 4 ? x[j] : __uint_as_float(j % 2 ? pair & ~0u << half : pair << half);
+            is_bf16<T>() ? __uint_as_float(j % 2 ? pair & ~0u << half : pair << half) : x[j];
         const float xhat = row.rstd * deviation<CENTRED>(xj, row);
         return CENTRED ? fmaf(w[j], xhat, b[j]) : w[j] * xhat;
     });

@@ -304,13 +304,11 @@ static int backward(const struct call *f)
 }
 
 #define KERNEL(bits, T, name, idea)                                                                \
-    static const struct impl name##bits =                                                          \
-        {#name, idea, {forward<name<T>>, backward<name<T>>}, NULL, name##_declines, NULL, 0,       \
-         0,     NULL}
+    static const struct impl name##bits = {                                                        \
+        #name, idea, {forward<name<T>>, backward<name<T>>}, NULL, name##_declines}
 #define KERNELS(bits, T)                                                                           \
     KERNEL(bits, T, naive, "one thread per pair and its angle");                                   \
     KERNEL(bits, T, table, "angles once per block, for all its heads; vectors of both halves");    \
     GPU_KERNEL_LIST(rope, bits, &table##bits, &naive##bits)
 
-KERNELS(32, float);
-KERNELS(16, __nv_bfloat16);
+GPU_TYPES(KERNELS);

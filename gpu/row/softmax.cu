@@ -527,5 +527,4 @@ static int two_pass_backward(const struct call *f)
     GPU_KERNEL_LIST(softmax, bits, &warp##bits, &block##bits, &cluster##bits, &online##bits,       \
                     &two_pass##bits)
 
-EACH(32, float);
-EACH(16, __nv_bfloat16);
+GPU_TYPES(EACH);

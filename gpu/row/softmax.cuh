@@ -17,7 +17,7 @@ template <typename T>
 static __device__ __forceinline__ vec<T> vector_full(float fill)
 {
     const unsigned bits = __float_as_uint(fill);
-    const unsigned all = sizeof(T) == 4 ? bits : bits | bits >> 16;
+    const unsigned all = is_bf16<T>() ? bits | bits >> 16 : bits;
     return {{all, all, all, all}};
 }
 
@@ -183,8 +183,7 @@ static inline unsigned threads_for(int64_t vectors, int K)
  * two units in the last place. */
 #define RUNG(bits, T, rung, idea, declines, approximates)                                          \
     static const struct impl rung##bits =                                                          \
-        {#rung,   idea,     {rung##_forward<T>, rung##_backward<T>},                               \
-         NULL,    declines, approximates,                                                          \
-         0x1p-22, 0,        NULL}
+        {#rung,        idea,   {rung##_forward<T>, rung##_backward<T>}, NULL, declines,            \
+         approximates, 0x1p-22}
 
 #endif

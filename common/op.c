@@ -284,6 +284,14 @@ const char *op_shape(const struct call *f, int arg)
     return o->arg[arg].shape_of ? o->arg[arg].shape_of(f) : o->arg[arg].shape;
 }
 
+double op_product(const struct call *f, const char *letters)
+{
+    double product = 1;
+    for (; *letters; letters++)
+        product *= DIM(f, *letters);
+    return product;
+}
+
 int64_t op_count(const struct call *f, int arg)
 {
     int64_t n = 1;

@@ -201,6 +201,22 @@ static inline void *work_rest(const struct work_arena *a)
     .n_params = AT_MOST(COUNT(params_), MAX_PARAMS, "more than MAX_PARAMS parameters"),            \
     .arg = args_, .n_args = AT_MOST(N_ARGS(op), MAX_ARGS, "more than MAX_ARGS tensors")
 
+/* Defines the function `name`, what an expression says of the call f. */
+#define OF_CALL(type, name, expression)                                                            \
+    static type name(const struct call *f)                                                         \
+    {                                                                                              \
+        return expression;                                                                         \
+    }
+
+/* Defines the function `name`, a cost: the product of these sizes, times a factor for each pass,
+ * which may depend on the call f. */
+#define COST(name, letters, forward, backward)                                                     \
+    static double name(const struct call *f, enum pass p)                                          \
+    {                                                                                              \
+        return op_product(f, letters) * (p == FORWARD ? (forward) : (backward));                   \
+    }
+double op_product(const struct call *f, const char *letters);
+
 /* Two settings of an operation that must agree: a test that does not rely on
  * the formulas of one reference.  The inputs of the left case are drawn, and
  * `left_given` changes some.  The right case has the inputs of the same names,

@@ -34,9 +34,4 @@ static int forward(const struct call *f)
     return 0;
 }
 
-static const struct impl plain = {
-    .name = "plain",
-    .idea = "the formula, tensor by tensor",
-    .pass = {forward, NULL},
-};
-const struct impl *const REF(adamw)[] = {&plain, NULL};
+REF_KERNEL(adamw, "plain", "the formula, tensor by tensor", forward, NULL);

@@ -71,9 +71,4 @@ static int backward(const struct call *f)
     return 0;
 }
 
-static const struct impl plain = {
-    .name = "plain",
-    .idea = "one row after the other",
-    .pass = {forward, backward},
-};
-const struct impl *const REF(cross_entropy)[] = {&plain, NULL};
+REF_KERNEL(cross_entropy, "plain", "one row after the other", forward, backward);

@@ -58,9 +58,4 @@ static int backward(const struct call *f)
     return 0;
 }
 
-static const struct impl plain = {
-    .name = "plain",
-    .idea = "one cell after the other",
-    .pass = {forward, backward},
-};
-const struct impl *const REF(diag_delta)[] = {&plain, NULL};
+REF_KERNEL(diag_delta, "plain", "one cell after the other", forward, backward);

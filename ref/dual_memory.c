@@ -574,11 +574,5 @@ static const char *declines(const struct call *f)
     return why ? why : too_long_for_blas(DIM(f, 'I'), DIM(f, 'D'));
 }
 
-static const struct impl blas = {
-    .name = "blas",
-    .idea = "CBLAS products step by step, checkpoint and replay",
-    .pass = {forward, backward},
-    .work = work,
-    .declines = declines,
-};
-const struct impl *const REF(dual_memory)[] = {&blas, NULL};
+REF_KERNEL(dual_memory, "blas", "CBLAS products step by step, checkpoint and replay", forward,
+           backward, .work = work, .declines = declines);

@@ -130,11 +130,5 @@ static const char *declines(const struct call *f)
     return too_long_for_blas(rows(f), DIM(f, 'P'));
 }
 
-static const struct impl blas = {
-    .name = "blas",
-    .idea = "CBLAS products, then e74_cell plainly",
-    .pass = {forward, backward},
-    .work = work,
-    .declines = declines,
-};
-const struct impl *const REF(e74)[] = {&blas, NULL};
+REF_KERNEL(e74, "blas", "CBLAS products, then e74_cell plainly", forward, backward, .work = work,
+           .declines = declines);

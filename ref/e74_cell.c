@@ -429,10 +429,4 @@ static int backward(const struct call *f)
     return 0;
 }
 
-static const struct impl plain = {
-    .name = "plain",
-    .idea = "row by row, checkpoint and replay",
-    .pass = {forward, backward},
-    .work = work,
-};
-const struct impl *const REF(e74_cell)[] = {&plain, NULL};
+REF_KERNEL(e74_cell, "plain", "row by row, checkpoint and replay", forward, backward, .work = work);

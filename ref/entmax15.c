@@ -88,9 +88,4 @@ static int backward(const struct call *f)
     return 0;
 }
 
-static const struct impl sort = {
-    .name = "sort",
-    .idea = "each row sorted, one after the other",
-    .pass = {forward, backward},
-};
-const struct impl *const REF(entmax15)[] = {&sort, NULL};
+REF_KERNEL(entmax15, "sort", "each row sorted, one after the other", forward, backward);

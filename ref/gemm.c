@@ -109,13 +109,9 @@ static const char *declines(const struct call *f)
     return why ? why : too_long_for_blas(DIM(f, 'K'), 1);
 }
 
-static const struct impl blas = {
-    .name = "blas",
-    .idea = "CBLAS products; plain loops where they are tiny",
-    .pass = {forward, backward},
-    .work = work,
-    .declines = declines,
-};
-const struct impl *const REF(gemm)[] = {&blas, NULL};
-const struct impl *const REF(gemm_splitk)[] = {&blas, NULL};
-const struct impl *const REF(gemm_batched)[] = {&blas, NULL};
+REF_KERNEL(gemm, "blas", "CBLAS products; plain loops where they are tiny", forward, backward,
+           .work = work, .declines = declines);
+REF_KERNEL(gemm_splitk, "blas", "CBLAS products; plain loops where they are tiny", forward,
+           backward, .work = work, .declines = declines);
+REF_KERNEL(gemm_batched, "blas", "CBLAS products; plain loops where they are tiny", forward,
+           backward, .work = work, .declines = declines);

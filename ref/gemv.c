@@ -78,10 +78,5 @@ static size_t work(const struct call *f, enum pass p)
     return sizeof(real) * (p == FORWARD ? DIM(f, 'M') : DIM(f, 'K'));
 }
 
-static const struct impl plain = {
-    .name = "plain",
-    .idea = "one row, or a strip of columns, after the other",
-    .pass = {forward, backward},
-    .work = work,
-};
-const struct impl *const REF(gemv)[] = {&plain, NULL};
+REF_KERNEL(gemv, "plain", "one row, or a strip of columns, after the other", forward, backward,
+           .work = work);

@@ -55,10 +55,5 @@ static size_t work(const struct call *f, enum pass p)
     return sizeof(int64_t) * parts(f) * (DIM(f, 'M') + HISTOGRAM_KINDS);
 }
 
-static const struct impl plain = {
-    .name = "plain",
-    .idea = "one element after the other, parts of x in parallel",
-    .pass = {forward, NULL},
-    .work = work,
-};
-const struct impl *const REF(histogram)[] = {&plain, NULL};
+REF_KERNEL(histogram, "plain", "one element after the other, parts of x in parallel", forward, NULL,
+           .work = work);

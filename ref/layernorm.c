@@ -86,9 +86,4 @@ static int backward(const struct call *f)
     return 0;
 }
 
-static const struct impl plain = {
-    .name = "plain",
-    .idea = "row by row, dw and db column by column",
-    .pass = {forward, backward},
-};
-const struct impl *const REF(layernorm)[] = {&plain, NULL};
+REF_KERNEL(layernorm, "plain", "row by row, dw and db column by column", forward, backward);

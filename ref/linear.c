@@ -76,10 +76,4 @@ static size_t work(const struct call *f, enum pass p)
                                         : COPIES * (M * C + D * C + M * C) + M * D);
 }
 
-static const struct impl blas = {
-    .name = "blas",
-    .idea = "CBLAS products",
-    .pass = {forward, backward},
-    .work = work,
-};
-const struct impl *const REF(linear)[] = {&blas, NULL};
+REF_KERNEL(linear, "blas", "CBLAS products", forward, backward, .work = work);

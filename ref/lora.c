@@ -54,10 +54,4 @@ static size_t work(const struct call *f, enum pass p)
     return sizeof(real) * (copies + (p == BACKWARD ? M * R + COPIES * M * C : 0));
 }
 
-static const struct impl blas = {
-    .name = "blas",
-    .idea = "CBLAS products",
-    .pass = {forward, backward},
-    .work = work,
-};
-const struct impl *const REF(lora)[] = {&blas, NULL};
+REF_KERNEL(lora, "blas", "CBLAS products", forward, backward, .work = work);

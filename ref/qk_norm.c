@@ -45,9 +45,4 @@ static int backward(const struct call *f)
     return 0;
 }
 
-static const struct impl plain = {
-    .name = "plain",
-    .idea = "rmsnorm of q's heads, then of k's",
-    .pass = {forward, backward},
-};
-const struct impl *const REF(qk_norm)[] = {&plain, NULL};
+REF_KERNEL(qk_norm, "plain", "rmsnorm of q's heads, then of k's", forward, backward);

@@ -80,9 +80,4 @@ static int backward(const struct call *f)
     return 0;
 }
 
-static const struct impl pairwise = {
-    .name = "pairwise",
-    .idea = "row by row, sums by halves",
-    .pass = {forward, backward},
-};
-const struct impl *const REF(reduce)[] = {&pairwise, NULL};
+REF_KERNEL(reduce, "pairwise", "row by row, sums by halves", forward, backward);

@@ -264,4 +264,14 @@ static inline const char *too_long_for_blas(int64_t rows, int64_t columns)
                : NULL;
 }
 
+/* Defines an operation's one kernel and the list of it.  Its backward pass, or NULL, comes last,
+ * before other members of struct impl: REF_KERNEL(gemv, "plain", "...", forward, backward, .work =
+ * work). */
+#define REF_KERNEL(op, name_, idea_, forward_, ...)                                                \
+    const struct impl *const REF(op)[] = {&(const struct impl){.name = name_,                      \
+                                                               .idea = idea_,                      \
+                                                               .pass[FORWARD] = forward_,          \
+                                                               .pass[BACKWARD] = __VA_ARGS__},     \
+                                          NULL}
+
 #endif

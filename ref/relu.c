@@ -31,9 +31,4 @@ static int backward(const struct call *f)
     return 0;
 }
 
-static const struct impl plain = {
-    .name = "plain",
-    .idea = "the formula, element by element",
-    .pass = {forward, backward},
-};
-const struct impl *const REF(relu)[] = {&plain, NULL};
+REF_KERNEL(relu, "plain", "the formula, element by element", forward, backward);

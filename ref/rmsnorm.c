@@ -80,9 +80,4 @@ static int backward(const struct call *f)
     return 0;
 }
 
-static const struct impl plain = {
-    .name = "plain",
-    .idea = "row by row, dw column by column",
-    .pass = {forward, backward},
-};
-const struct impl *const REF(rmsnorm)[] = {&plain, NULL};
+REF_KERNEL(rmsnorm, "plain", "row by row, dw column by column", forward, backward);

@@ -43,9 +43,5 @@ static int backward(const struct call *f)
     return 0;
 }
 
-static const struct impl plain = {
-    .name = "plain",
-    .idea = "one angle after the other, for all sequences and heads",
-    .pass = {forward, backward},
-};
-const struct impl *const REF(rope)[] = {&plain, NULL};
+REF_KERNEL(rope, "plain", "one angle after the other, for all sequences and heads", forward,
+           backward);

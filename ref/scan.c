@@ -49,9 +49,4 @@ static int backward(const struct call *f)
     return 0;
 }
 
-static const struct impl plain = {
-    .name = "plain",
-    .idea = "one element after the other",
-    .pass = {forward, backward},
-};
-const struct impl *const REF(scan)[] = {&plain, NULL};
+REF_KERNEL(scan, "plain", "one element after the other", forward, backward);

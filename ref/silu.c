@@ -32,9 +32,4 @@ static int backward(const struct call *f)
     return 0;
 }
 
-static const struct impl plain = {
-    .name = "plain",
-    .idea = "the formula, element by element",
-    .pass = {forward, backward},
-};
-const struct impl *const REF(silu)[] = {&plain, NULL};
+REF_KERNEL(silu, "plain", "the formula, element by element", forward, backward);

@@ -42,9 +42,4 @@ static int backward(const struct call *f)
     return 0;
 }
 
-static const struct impl plain = {
-    .name = "plain",
-    .idea = "one row after the other",
-    .pass = {forward, backward},
-};
-const struct impl *const REF(softmax)[] = {&plain, NULL};
+REF_KERNEL(softmax, "plain", "one row after the other", forward, backward);

@@ -32,9 +32,4 @@ static int backward(const struct call *f)
     return 0;
 }
 
-static const struct impl plain = {
-    .name = "plain",
-    .idea = "the sum, element by element",
-    .pass = {forward, backward},
-};
-const struct impl *const REF(stencil1d)[] = {&plain, NULL};
+REF_KERNEL(stencil1d, "plain", "the sum, element by element", forward, backward);

@@ -53,10 +53,5 @@ static size_t work(const struct call *f, enum pass p)
     return sizeof(real) * DIM(f, 'B') * DIM(f, 'H') * DIM(f, 'W');
 }
 
-static const struct impl plain = {
-    .name = "plain",
-    .idea = "sums down the columns, then along the rows",
-    .pass = {forward, backward},
-    .work = work,
-};
-const struct impl *const REF(stencil2d)[] = {&plain, NULL};
+REF_KERNEL(stencil2d, "plain", "sums down the columns, then along the rows", forward, backward,
+           .work = work);

@@ -340,13 +340,33 @@ EOF
     does "times that are taken now" 0 ": faster" "$run" --baseline long.h5 -o now.h5 times.ini
     does "a trial that has no counterpart" 0 "trial 2, .* no such trial then" \
         "$run" --force --baseline long.h5 -o now.h5 other_times.ini
+    sed -e '/^dtype/d' -e '$adtype = bf16' times.ini >bf16.ini
+    does "times in bf16" 0 "^0 checks" "$run" bf16.ini
+    "$PYTHON" - >out 2>err <<EOF
+import h5py, shutil
+shutil.copy("bf16.h5", "former.h5")
+with h5py.File("former.h5", "r+") as f:
+    for trial in f["trial"].values():
+        rows = trial["time"][...]
+        for row in rows:
+            row["backend"] = row["backend"].replace(b"_bf16", b"16")
+        assert b"ref16" in rows["backend"]
+        trial["time"][...] = rows
+    f.attrs["device"] = f.attrs["device"].replace("_bf16:", "16:")
+EOF
+    ok $? "backends can have their former names"
+    does "a baseline with the former names of backends" 0 "^baseline .* 0 not compared" \
+        "$run" --resume --baseline former.h5 bf16.ini
+    sed 's/^\[experiment\]/&\nbackends = ref16/' bf16.ini >former.ini
+    does "the former name of a backend" 0 " ref_bf16 " "$run" -o one.h5 --force former.ini
     does "another device" 2 "device.h5: .*another device's: 'an abacus'" against device.h5
     does "another schema" 2 "schema.h5: has the schema 'ablate-0'" against schema.h5
     "$PYTHON" -c 'import h5py
 h5py.File("foreign.h5", "w")["k"] = 1' 2>err
     does "an HDF5 file that is no dump" 2 "foreign.h5: was not written by" against foreign.h5
 else
-    for name in doctored slower again threshold faster now counterpart device schema foreign; do
+    for name in doctored slower again threshold faster now counterpart bf16 former baseline name \
+        device schema foreign; do
         skip "times beside others: $name" "no Python with numpy and h5py"
     done
 fi

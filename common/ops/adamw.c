@@ -20,15 +20,8 @@ static const struct param params[] = {
     [ADAMW_WEIGHT_DECAY] = REAL_PARAM("weight_decay", 0.01, 0, 1e3, "decay of p, times lr"),
 };
 
-static int has_master(const struct call *f)
-{
-    return f->choice[ADAMW_MASTER];
-}
-
-static int no_master(const struct call *f)
-{
-    return !has_master(f);
-}
+OF_CALL(int, has_master, f->choice[ADAMW_MASTER])
+OF_CALL(int, no_master, !has_master(f))
 
 /* A mean of squares is not negative. */
 static void draw_v(const struct call *f, int arg, uint64_t key, double *v)
@@ -52,16 +45,10 @@ static const struct arg args[] = {
     ARG(adamw, master_next, "N", OUT | WIDE, .when = has_master),
 };
 
-static double flops(const struct call *f, enum pass p)
-{
-    return p == FORWARD ? 14.0 * DIM(f, 'N') : 0;
-}
+COST(flops, "N", 14, 0)
 
 /* A root and a reciprocal. */
-static double specials(const struct call *f, enum pass p)
-{
-    return p == FORWARD ? 2.0 * DIM(f, 'N') : 0;
-}
+COST(specials, "N", 2, 0)
 
 /* All of the parameters show in the results. */
 #define STRONG "lr=0.3 beta1=0.8 beta2=0.7 eps=0.2 weight_decay=0.5 "

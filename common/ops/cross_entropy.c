@@ -32,22 +32,10 @@ static int derive(struct call *f)
     return 0;
 }
 
-static int64_t index_range(const struct call *f)
-{
-    return DIM(f, 'V');
-}
+OF_CALL(int64_t, index_range, DIM(f, 'V'))
 
-static double flops(const struct call *f, enum pass p)
-{
-    double logits = (double)DIM(f, 'R') * DIM(f, 'V');
-    return (p == FORWARD ? 4 + (f->real[CROSS_SMOOTHING] > 0) : 4) * logits;
-}
-
-static double specials(const struct call *f, enum pass p)
-{
-    (void)p;
-    return (double)DIM(f, 'R') * DIM(f, 'V');
-}
+COST(flops, "RV", 4 + (f->real[CROSS_SMOOTHING] > 0), 4)
+COST(specials, "RV", 1, 1)
 
 #define LOG_2 0.69314718055994530942
 

@@ -17,17 +17,10 @@ static const struct arg args[] = {
     ARG(diag_delta, s, "BTN", SAVED | WIDE),
 };
 
-static double flops(const struct call *f, enum pass p)
-{
-    double cells = (double)DIM(f, 'B') * DIM(f, 'T') * DIM(f, 'N');
-    return cells * (p == FORWARD ? 6 : 15);
-}
+COST(flops, "BTN", 6, 15)
 
 /* Backward finds the states kept. */
-static double specials(const struct call *f, enum pass p)
-{
-    return p == FORWARD ? (double)DIM(f, 'B') * DIM(f, 'T') * DIM(f, 'N') : 0;
-}
+COST(specials, "BTN", 1, 0)
 
 /* s = tanh(fma(1 - k^2, s, k v)); ds = fma((1 - s^2)(1 - k^2), ds, ...): all but ds is known. */
 static struct chain chain(const struct call *f, enum pass p)

@@ -10,35 +10,13 @@ static const char *const gates[] = {"none", "sum", "matrix", "scaled", NULL};
 static const char *const tapes[] = {"shared", "each", NULL};
 static const char *const tape_inits[] = {"normal", "zero", NULL};
 
-static const char *preset_says(const struct call *f)
-{
-    return f->choice[DUAL_PRESET] == DUAL_PARTS ? NULL : "only preset = parts leaves it open";
-}
-
-static int gated(const struct call *f)
-{
-    return dual_parts(f).gate != DUAL_NO_GATE;
-}
-
-static int ungated(const struct call *f)
-{
-    return !gated(f);
-}
-
-static int by_matrix(const struct call *f)
-{
-    return dual_parts(f).gate == DUAL_MATRIX;
-}
-
-static int scaled(const struct call *f)
-{
-    return dual_parts(f).gate == DUAL_SCALED;
-}
-
-static const char *not_scaled(const struct call *f)
-{
-    return scaled(f) ? NULL : "only a scaled gate (e29c) is clamped";
-}
+OF_CALL(const char *, preset_says,
+        f->choice[DUAL_PRESET] == DUAL_PARTS ? NULL : "only preset = parts leaves it open")
+OF_CALL(int, gated, dual_parts(f).gate != DUAL_NO_GATE)
+OF_CALL(int, ungated, !gated(f))
+OF_CALL(int, by_matrix, dual_parts(f).gate == DUAL_MATRIX)
+OF_CALL(int, scaled, dual_parts(f).gate == DUAL_SCALED)
+OF_CALL(const char *, not_scaled, scaled(f) ? NULL : "only a scaled gate (e29c) is clamped")
 
 enum { MAX_SIZE = 1 << 30 };
 
@@ -86,25 +64,16 @@ static int derive(struct call *f)
     return 0;
 }
 
-static const char *warning(const struct call *f)
-{
-    return f->choice[DUAL_TAPE_INIT] == DUAL_ZERO && DIM(f, 'N') > 1
-               ? "tape_init = zero: all slots stay equal for ever, attention is 1/slots, and "
-                 "training cannot leave that"
-               : NULL;
-}
+OF_CALL(const char *, warning,
+        f->choice[DUAL_TAPE_INIT] == DUAL_ZERO && DIM(f, 'N') > 1
+            ? "tape_init = zero: all slots stay equal for ever, attention is 1/slots, and training "
+              "cannot leave that"
+            : NULL)
 
 /* ---- tensors ---- */
 
-static const char *tape_shape(const struct call *f)
-{
-    return f->choice[DUAL_TAPE] == DUAL_EACH ? "BND" : "ND";
-}
-
-static enum fill tape_fill(const struct call *f)
-{
-    return f->choice[DUAL_TAPE_INIT] == DUAL_ZERO ? ZERO : FAN;
-}
+OF_CALL(const char *, tape_shape, f->choice[DUAL_TAPE] == DUAL_EACH ? "BND" : "ND")
+OF_CALL(enum fill, tape_fill, f->choice[DUAL_TAPE_INIT] == DUAL_ZERO ? ZERO : FAN)
 
 // clang-format off
 static const struct arg args[] = {
@@ -139,10 +108,7 @@ static const struct arg args[] = {
 /* ---- cost ---- */
 
 /* Elements of one [T,B,D]. */
-static double elements(const struct call *f)
-{
-    return (double)DIM(f, 'T') * DIM(f, 'B') * DIM(f, 'D');
-}
+OF_CALL(double, elements, (double)DIM(f, 'T') * DIM(f, 'B') * DIM(f, 'D'))
 
 /* W_h h and W_write h, W_x x, W_z x and the gate's; backward each twice, by the
  * matrix and by what it multiplied. */

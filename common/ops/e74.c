@@ -17,35 +17,15 @@ static int state_is(const struct call *f, int state)
     return f->choice[E74_STATE] == state;
 }
 
-static int has_z(const struct call *f)
-{
-    return f->choice[E74_PROJ] == E74_WITH_Z;
-}
-
-static const char *without_z(const struct call *f)
-{
-    return has_z(f) ? NULL : "only proj = full has a z";
-}
-
-static int stored(const struct call *f)
-{
-    return f->choice[E74_TRAJECTORY] == E74_STORE;
-}
-
-static const char *without_interval(const struct call *f)
-{
-    return stored(f) ? "trajectory = store keeps the state before every step" : NULL;
-}
-
-static const char *not_lowrank(const struct call *f)
-{
-    return state_is(f, E74_LOWRANK) ? NULL : "only state = lowrank has a rank";
-}
-
-static const char *not_blockdiag(const struct call *f)
-{
-    return state_is(f, E74_BLOCKDIAG) ? NULL : "only state = blockdiag has blocks";
-}
+OF_CALL(int, has_z, f->choice[E74_PROJ] == E74_WITH_Z)
+OF_CALL(const char *, without_z, has_z(f) ? NULL : "only proj = full has a z")
+OF_CALL(int, stored, f->choice[E74_TRAJECTORY] == E74_STORE)
+OF_CALL(const char *, without_interval,
+        stored(f) ? "trajectory = store keeps the state before every step" : NULL)
+OF_CALL(const char *, not_lowrank,
+        state_is(f, E74_LOWRANK) ? NULL : "only state = lowrank has a rank")
+OF_CALL(const char *, not_blockdiag,
+        state_is(f, E74_BLOCKDIAG) ? NULL : "only state = blockdiag has blocks")
 
 enum { MAX_SIZE = 1 << 30 };
 
@@ -103,35 +83,14 @@ static int derive(struct call *f)
 
 /* ---- tensors ---- */
 
-static int has_v(const struct call *f)
-{
-    return f->choice[E74_PROJ] != E74_TIED_KVQ;
-}
-
-static int has_q(const struct call *f)
-{
-    return f->choice[E74_PROJ] <= E74_NO_Z;
-}
-
-static int lowrank(const struct call *f)
-{
-    return state_is(f, E74_LOWRANK);
-}
-
-static int not_factored(const struct call *f)
-{
-    return !lowrank(f);
-}
-
-static const char *state_shape(const struct call *f)
-{
-    return ((const char *[]){"BHNN", "BHN", "BHNR", "BHMLL"})[f->choice[E74_STATE]];
-}
-
-static const char *checkpoint_shape(const struct call *f)
-{
-    return ((const char *[]){"CBHNN", "CBHN", "CBHNR", "CBHMLL"})[f->choice[E74_STATE]];
-}
+OF_CALL(int, has_v, f->choice[E74_PROJ] != E74_TIED_KVQ)
+OF_CALL(int, has_q, f->choice[E74_PROJ] <= E74_NO_Z)
+OF_CALL(int, lowrank, state_is(f, E74_LOWRANK))
+OF_CALL(int, not_factored, !lowrank(f))
+OF_CALL(const char *, state_shape,
+        ((const char *[]){"BHNN", "BHN", "BHNR", "BHMLL"})[f->choice[E74_STATE]])
+OF_CALL(const char *, checkpoint_shape,
+        ((const char *[]){"CBHNN", "CBHN", "CBHNR", "CBHMLL"})[f->choice[E74_STATE]])
 
 // clang-format off
 #define STATE_ARGS(op, out_shape)                                                                \
@@ -189,22 +148,14 @@ static const struct arg block_args[] = {
 /* ---- cost ---- */
 
 /* Of a state's row. */
-static int64_t columns(const struct call *f)
-{
-    return ((int64_t[]){DIM(f, 'N'), 1, DIM(f, 'R'), DIM(f, 'L')})[f->choice[E74_STATE]];
-}
+OF_CALL(int64_t, columns,
+        ((int64_t[]){DIM(f, 'N'), 1, DIM(f, 'R'), DIM(f, 'L')})[f->choice[E74_STATE]])
 
 /* Rows of a state, over all steps, sequences and heads. */
-static double all_rows(const struct call *f)
-{
-    return (double)DIM(f, 'T') * DIM(f, 'B') * DIM(f, 'P');
-}
+OF_CALL(double, all_rows, (double)DIM(f, 'T') * DIM(f, 'B') * DIM(f, 'P'))
 
 /* Of low rank: V^T u, V^T q and W_r k^. */
-static double keys_flops(const struct call *f)
-{
-    return lowrank(f) ? 2 * 3 * all_rows(f) * DIM(f, 'R') : 0;
-}
+OF_CALL(double, keys_flops, lowrank(f) ? 2 * 3 * all_rows(f) * DIM(f, 'R') : 0)
 
 /* Multiplications and additions, f's own evaluations left out.  A state is
  * read twice and updated once per step; backward replays one of these reads
@@ -229,10 +180,7 @@ static double cell_products(const struct call *f, enum pass p)
     return p == FORWARD ? 2 * state + keys : 5 * state + 4 * keys;
 }
 
-static int has_norm(const struct call *f)
-{
-    return f->choice[E74_NONLIN] >= E74_RMSNORM;
-}
+OF_CALL(int, has_norm, f->choice[E74_NONLIN] >= E74_RMSNORM)
 
 /* A step's norms, of k (of each block of it) and of the state, are a square
  * root and a reciprocal each; out's sigmoid an exponential and a reciprocal.

@@ -103,10 +103,7 @@ static void links_of(const struct call *f, const struct workspace *w, struct cal
 /* ---- the chain ---- */
 
 /* Elements of x. */
-static int64_t count(const struct call *f)
-{
-    return DIM(f, 'T') * DIM(f, 'B') * DIM(f, 'D');
-}
+OF_CALL(int64_t, count, DIM(f, 'T') * DIM(f, 'B') * DIM(f, 'D'))
 
 int e74_block_forward(const struct call *f)
 {

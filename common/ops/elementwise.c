@@ -18,33 +18,12 @@ static const struct arg swiglu_args[] = {
     ARG(swiglu, y, "MD", OUT | DIFF),
 };
 
-static double elements(const struct call *f)
-{
-    return (double)DIM(f, 'M') * DIM(f, 'D');
-}
-
-static double silu_flops(const struct call *f, enum pass p)
-{
-    return (p == FORWARD ? 4 : 8) * elements(f);
-}
-
-static double relu_flops(const struct call *f, enum pass p)
-{
-    (void)p;
-    return elements(f);
-}
-
-static double swiglu_flops(const struct call *f, enum pass p)
-{
-    return (p == FORWARD ? 5 : 10) * elements(f);
-}
+COST(silu_flops, "MD", 4, 8)
+COST(relu_flops, "MD", 1, 1)
+COST(swiglu_flops, "MD", 5, 10)
 
 /* A sigmoid is an exponential and a reciprocal. */
-static double sigmoids(const struct call *f, enum pass p)
-{
-    (void)p;
-    return 2 * elements(f);
-}
+COST(sigmoids, "MD", 2, 2)
 
 /* SHAPES: rows of eight elements, which are sixteen bytes in bf16, and of fewer; the last two take
  * several blocks, and end within one. */

@@ -25,17 +25,10 @@ static int derive(struct call *f)
 }
 
 /* Without the sort. */
-static double flops(const struct call *f, enum pass p)
-{
-    return (p == FORWARD ? 8.0 : 5.0) * DIM(f, 'R') * DIM(f, 'N');
-}
+COST(flops, "RN", 8, 5)
 
 /* The root of each tau, or of each p. */
-static double specials(const struct call *f, enum pass p)
-{
-    (void)p;
-    return (double)DIM(f, 'R') * DIM(f, 'N');
-}
+COST(specials, "RN", 1, 1)
 
 #define HALF_ROOT 0.70710678118654752440
 

@@ -15,30 +15,11 @@ static const struct param splitk_params[] = {PARAMS(64, 64, 131072)};
 static const struct param batched_params[] = {PARAMS(128, 128, 128),
                                               SIZE_PARAM("batch", 'G', 16, "products")};
 
-static int adds(const struct call *f)
-{
-    return f->real[GEMM_BETA] != 0;
-}
-
-static const char *a_shape(const struct call *f)
-{
-    return f->choice[GEMM_TRANSPOSE_A] ? "KM" : "MK";
-}
-
-static const char *b_shape(const struct call *f)
-{
-    return f->choice[GEMM_TRANSPOSE_B] ? "NK" : "KN";
-}
-
-static const char *batched_a_shape(const struct call *f)
-{
-    return f->choice[GEMM_TRANSPOSE_A] ? "GKM" : "GMK";
-}
-
-static const char *batched_b_shape(const struct call *f)
-{
-    return f->choice[GEMM_TRANSPOSE_B] ? "GNK" : "GKN";
-}
+OF_CALL(int, adds, f->real[GEMM_BETA] != 0)
+OF_CALL(const char *, a_shape, f->choice[GEMM_TRANSPOSE_A] ? "KM" : "MK")
+OF_CALL(const char *, b_shape, f->choice[GEMM_TRANSPOSE_B] ? "NK" : "KN")
+OF_CALL(const char *, batched_a_shape, f->choice[GEMM_TRANSPOSE_A] ? "GKM" : "GMK")
+OF_CALL(const char *, batched_b_shape, f->choice[GEMM_TRANSPOSE_B] ? "GNK" : "GKN")
 
 static const struct arg args[] = {
     ARG(gemm, A, "MK", IN | DIFF, NORMAL, .shape_of = a_shape),
@@ -60,10 +41,7 @@ static int alone(struct call *f)
     return 0;
 }
 
-static double flops(const struct call *f, enum pass p)
-{
-    return 2.0 * DIM(f, 'G') * DIM(f, 'M') * DIM(f, 'N') * DIM(f, 'K') * (p == FORWARD ? 1 : 2);
-}
+COST(flops, "GMNK", 2, 4)
 
 #define SCALED "alpha=0.5 beta=-1.5 "
 #define EACH_LAYOUT "transpose_a=no,yes transpose_b=no,yes; "

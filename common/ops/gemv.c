@@ -10,15 +10,8 @@ static const struct param params[] = {
     REAL_PARAM("beta", 0, -1e6, 1e6, "factor of y0, which is added"),
 };
 
-static int adds(const struct call *f)
-{
-    return f->real[GEMV_BETA] != 0;
-}
-
-static const char *a_shape(const struct call *f)
-{
-    return f->choice[GEMV_TRANSPOSE_A] ? "KM" : "MK";
-}
+OF_CALL(int, adds, f->real[GEMV_BETA] != 0)
+OF_CALL(const char *, a_shape, f->choice[GEMV_TRANSPOSE_A] ? "KM" : "MK")
 
 static const struct arg args[] = {
     ARG(gemv, A, "MK", IN | DIFF, NORMAL, .shape_of = a_shape),
@@ -28,10 +21,7 @@ static const struct arg args[] = {
 };
 
 /* dx is a product like y; dA takes a multiplication for each of its elements. */
-static double flops(const struct call *f, enum pass p)
-{
-    return (double)DIM(f, 'M') * DIM(f, 'K') * (p == FORWARD ? 2 : 3);
-}
+COST(flops, "MK", 2, 3)
 
 #define SCALED "alpha=0.5 beta=-1.5 "
 #define EITHER "transpose_a=no,yes; "

@@ -51,10 +51,7 @@ static int derive(struct call *f)
     return 0;
 }
 
-static double flops(const struct call *f, enum pass p)
-{
-    return p == FORWARD ? 2.0 * DIM(f, 'N') : 0;
-}
+COST(flops, "N", 2, 0)
 
 #define EACH_DATA " data=uniform,level,wild; "
 

@@ -12,15 +12,8 @@ static const struct param params[] = {
     [LINEAR_ACT] = CHOICE_PARAM("act", acts, ACT_NONE, "the activation of y"),
 };
 
-static int has_bias(const struct call *f)
-{
-    return f->choice[LINEAR_BIAS];
-}
-
-static int keeps_z(const struct call *f)
-{
-    return f->choice[LINEAR_ACT] == ACT_SILU;
-}
+OF_CALL(int, has_bias, f->choice[LINEAR_BIAS])
+OF_CALL(int, keeps_z, f->choice[LINEAR_ACT] == ACT_SILU)
 
 static const struct arg args[] = {
     ARG(linear, x, "MC", IN | DIFF, NORMAL),
@@ -30,11 +23,7 @@ static const struct arg args[] = {
     ARG(linear, z, "MD", SAVED, .when = keeps_z),
 };
 
-static double products(const struct call *f, enum pass p)
-{
-    return 2.0 * DIM(f, 'M') * DIM(f, 'C') * DIM(f, 'D') * (p == FORWARD ? 1 : 2);
-}
-
+COST(products, "MCD", 2, 4)
 static double flops(const struct call *f, enum pass p)
 {
     int act = f->choice[LINEAR_ACT];
@@ -43,11 +32,8 @@ static double flops(const struct call *f, enum pass p)
 }
 
 /* A sigmoid is an exponential and a reciprocal. */
-static double specials(const struct call *f, enum pass p)
-{
-    (void)p;
-    return f->choice[LINEAR_ACT] == ACT_SILU ? 2.0 * DIM(f, 'M') * DIM(f, 'D') : 0;
-}
+COST(specials, "MD", 2 * (f->choice[LINEAR_ACT] == ACT_SILU),
+     2 * (f->choice[LINEAR_ACT] == ACT_SILU))
 
 #define EACH "bias=no,yes act=none,silu,relu; "
 

@@ -46,36 +46,13 @@ static const struct arg qk_args[] = {
     ARG(qk_norm, rstd_k, "BTG", SAVED | WIDE),
 };
 
-static double rms_flops(const struct call *f, enum pass p)
-{
-    return (double)DIM(f, 'R') * DIM(f, 'N') * (p == FORWARD ? 4 : 9);
-}
-
-static double layer_flops(const struct call *f, enum pass p)
-{
-    return (double)DIM(f, 'R') * DIM(f, 'N') * (p == FORWARD ? 8 : 14);
-}
-
-static double qk_rows(const struct call *f)
-{
-    return (double)DIM(f, 'B') * DIM(f, 'T') * (DIM(f, 'H') + DIM(f, 'G'));
-}
-
-static double qk_flops(const struct call *f, enum pass p)
-{
-    return qk_rows(f) * DIM(f, 'D') * (p == FORWARD ? 4 : 9);
-}
+COST(rms_flops, "RN", 4, 9)
+COST(layer_flops, "RN", 8, 14)
+COST(qk_flops, "BTD", 4.0 * (DIM(f, 'H') + DIM(f, 'G')), 9.0 * (DIM(f, 'H') + DIM(f, 'G')))
 
 /* A root and its reciprocal, which backward finds kept. */
-static double specials(const struct call *f, enum pass p)
-{
-    return p == FORWARD ? 2.0 * DIM(f, 'R') : 0;
-}
-
-static double qk_specials(const struct call *f, enum pass p)
-{
-    return p == FORWARD ? 2 * qk_rows(f) : 0;
-}
+COST(specials, "R", 2, 0)
+COST(qk_specials, "BT", 2.0 * (DIM(f, 'H') + DIM(f, 'G')), 0)
 
 /* With few elements per row and a small eps, dx is little more than rounding; with one element per
  * row, layernorm's dx is 0. */

@@ -18,20 +18,9 @@ static const struct param params[] = {
 
 static const struct axis axes[] = {{'U', "one"}, {0, NULL}};
 
-static int is_max(const struct call *f)
-{
-    return f->choice[REDUCE_KIND] == REDUCE_MAX;
-}
-
-static int is_norm2(const struct call *f)
-{
-    return f->choice[REDUCE_KIND] == REDUCE_NORM2;
-}
-
-static const char *result_shape(const struct call *f)
-{
-    return f->choice[REDUCE_OVER] == REDUCE_ALL ? "U" : "R";
-}
+OF_CALL(int, is_max, f->choice[REDUCE_KIND] == REDUCE_MAX)
+OF_CALL(int, is_norm2, f->choice[REDUCE_KIND] == REDUCE_NORM2)
+OF_CALL(const char *, result_shape, f->choice[REDUCE_OVER] == REDUCE_ALL ? "U" : "R")
 
 static const struct arg args[] = {
     ARG(reduce, x, "RN", IN | DIFF, NORMAL, .back = is_norm2, .fill_choice = "fill"),

@@ -32,18 +32,10 @@ static int derive(struct call *f)
 }
 
 /* A pair: four products, a sum and a difference. */
-static double flops(const struct call *f, enum pass p)
-{
-    (void)p;
-    return 3.0 * DIM(f, 'B') * DIM(f, 'T') * DIM(f, 'H') * DIM(f, 'D');
-}
+COST(flops, "BTHD", 3, 3)
 
 /* The sine and the cosine of each angle, which all sequences and heads share. */
-static double specials(const struct call *f, enum pass p)
-{
-    (void)p;
-    return (double)DIM(f, 'T') * DIM(f, 'D');
-}
+COST(specials, "TD", 1, 1)
 
 #define EACH_FORM " form=half,interleaved; "
 

@@ -19,11 +19,7 @@ static const struct arg args[] = {
     ARG(scan, y, "RN", OUT | DIFF),
 };
 
-static double flops(const struct call *f, enum pass p)
-{
-    (void)p;
-    return (double)DIM(f, 'R') * DIM(f, 'N');
-}
+COST(flops, "RN", 1, 1)
 
 #define EACH_KIND "kind=inclusive,exclusive "
 

@@ -16,16 +16,10 @@ static const struct arg args[] = {
     ARG(softmax, y, "RN", OUT | SAVED | DIFF),
 };
 
-static double flops(const struct call *f, enum pass p)
-{
-    return (p == FORWARD ? 5.0 : 4.0) * DIM(f, 'R') * DIM(f, 'N');
-}
+COST(flops, "RN", 5, 4)
 
 /* Backward finds the exponentials in y. */
-static double specials(const struct call *f, enum pass p)
-{
-    return p == FORWARD ? (double)DIM(f, 'R') * DIM(f, 'N') : 0;
-}
+COST(specials, "RN", 1, 0)
 
 static const struct known known[] = {
     {"columns=4", {0, -INFINITY, 0, -INFINITY}, 0, "y", {0.5, 0, 0.5, 0}},

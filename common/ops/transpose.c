@@ -20,12 +20,7 @@ static const struct identity identities[] = {
 };
 
 /* Nothing is computed. */
-static double flops(const struct call *f, enum pass p)
-{
-    (void)f;
-    (void)p;
-    return 0;
-}
+COST(flops, "", 0, 0)
 
 static const struct large large[] = {
     {"rows=46349 columns=46351", 'M'},

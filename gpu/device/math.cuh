@@ -7,58 +7,33 @@
 
 #define LOG2E 1.4426950408889634f /* e^x = 2^(LOG2E x) */
 
+/* A function of x by one instruction; and in the emulation. */
 #ifdef __CUDACC__
-static __device__ __forceinline__ float tanh_approx(float x)
-{
-    float y;
-    asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-/* 2^x, with an error of at most two units in the last place. */
-static __device__ __forceinline__ float exp2_approx(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-/* 1/x, with an error of at most one unit in the last place. */
-static __device__ __forceinline__ float rcp_approx(float x)
-{
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-/* The square root of x, with an error of at most one unit in the last place. */
-static __device__ __forceinline__ float sqrt_approx(float x)
-{
-    float y;
-    asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
+#define APPROXIMATE(name, instruction, emulated)                                                   \
+    static __device__ __forceinline__ float name(float x)                                          \
+    {                                                                                              \
+        float y;                                                                                   \
+        asm(instruction " %0, %1;" : "=f"(y) : "f"(x));                                            \
+        return y;                                                                                  \
+    }
 #else
+#define APPROXIMATE(name, instruction, emulated)                                                   \
+    static inline float name(float x)                                                              \
+    {                                                                                              \
+        return emulated;                                                                           \
+    }
 /* Rounded to the 11 bits that the instruction guarantees. */
-static inline float tanh_approx(float x)
+static inline float emu_tanh(float x)
 {
     unsigned u = emu_bits<unsigned>(tanhf(x));
     return x != x ? x : emu_bits<float>((u + 0xfff + (u >> 13 & 1)) & ~0x1fffu);
 }
-
-static inline float exp2_approx(float x)
-{
-    return exp2f(x);
-}
-static inline float rcp_approx(float x)
-{
-    return 1 / x;
-}
-static inline float sqrt_approx(float x)
-{
-    return sqrtf(x);
-}
 #endif
+/* The errors: of 2^x at most two units in the last place, of 1/x and the root at most one. */
+APPROXIMATE(tanh_approx, "tanh.approx.f32", emu_tanh(x))
+APPROXIMATE(exp2_approx, "ex2.approx.ftz.f32", exp2f(x))
+APPROXIMATE(rcp_approx, "rcp.approx.ftz.f32", 1 / x)
+APPROXIMATE(sqrt_approx, "sqrt.approx.ftz.f32", sqrtf(x))
 
 /* The maximum; NaN if one of them is NaN.  (fmaxf() would return the other one.) */
 static __device__ __forceinline__ float max_nan(float x, float y)

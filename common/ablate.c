@@ -590,10 +590,8 @@ abl_verdicts *abl_judge_result(const abl_case *c, const abl_result *r)
     struct tensors *inputs;
     int e;
 
-    if (strcmp(c->trial.text, r->trial.text) != 0) {
-        err_set("a result of another case: %.400s", r->trial.text);
-        return NULL;
-    }
+    if (strcmp(c->trial.text, r->trial.text) != 0)
+        return err_null("a result of another case: %.400s", r->trial.text);
     abl_verdicts *v = verdicts_new();
     if (!v)
         return NULL;

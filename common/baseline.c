@@ -167,10 +167,8 @@ struct baseline *baseline_open(const char *file, double threshold, const char *d
 {
     struct baseline *b = calloc(1, sizeof *b);
 
-    if (!b) {
-        err_set("no memory for a baseline");
-        return NULL;
-    }
+    if (!b)
+        return err_null("no memory for a baseline");
     *b = (struct baseline){.file = file, .threshold = threshold, .then = dump_times_read(file)};
     if (b->then && !has_times(b) && !settle(b, device))
         return b;

@@ -124,10 +124,8 @@ static const char *read_section(const char *text, struct lists *l)
             text++;
             continue;
         }
-        if (n >= sizeof word || !(equals = memchr(text, '=', n))) {
-            err_set("expected key=value at: %.60s", text);
-            return NULL;
-        }
+        if (n >= sizeof word || !(equals = memchr(text, '=', n)))
+            return err_null("expected key=value at: %.60s", text);
         memcpy(word, text, n);
         word[n] = 0;
         word[equals - text] = 0;

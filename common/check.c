@@ -44,10 +44,8 @@ struct verdict *verdict_add(struct verdicts *list, const char *check, const char
                             const struct backend *b, const struct impl *k)
 {
     struct verdict *v = grow(list->v, list->n, sizeof *v);
-    if (!v) {
-        err_set("no memory for %d verdicts", list->n + 1);
-        return NULL;
-    }
+    if (!v)
+        return err_null("no memory for %d verdicts", list->n + 1);
     list->v = v;
     v += list->n++;
     *v = (struct verdict){.check = check, .backend = b->name, .kernel = k->name, .first_bad = -1};

@@ -174,10 +174,8 @@ struct dump_times *dump_times_read(const char *file)
     struct dump_times *d = calloc(1, sizeof *d);
     int e;
 
-    if (!d) {
-        err_set("no memory for the times of %s", file);
-        return NULL;
-    }
+    if (!d)
+        return err_null("no memory for the times of %s", file);
     H5E_BEGIN_TRY
     {
         e = read_dump(file, d);

@@ -10,6 +10,8 @@ extern "C" {
 /* Leave a message (one sentence, no newline); returns -1 so that a function
  * can end with it. */
 __attribute__((format(printf, 1, 2))) int err_set(const char *fmt, ...);
+/* The same in a function of C that returns a pointer. */
+#define err_null(...) (err_set(__VA_ARGS__), NULL)
 /* Put "where: " before the message that is there; returns -1. */
 __attribute__((format(printf, 1, 2))) int err_at(const char *fmt, ...);
 /* Put something behind it; returns -1. */

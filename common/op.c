@@ -84,7 +84,6 @@ const struct impl *impl_declares(const struct call *f)
 {
     static const struct impl none = {.name = "none"};
     struct call c = *f;
-
     while (c.kernel && c.kernel->link)
         c = c.kernel->link(&c);
     return c.kernel ? c.kernel : &none;
@@ -183,25 +182,25 @@ void op_defaults(const struct op *o, struct call *f)
     }
 }
 
-/* Bytes of op_text(). */
-static size_t text_bytes(const struct call *f)
+static void put_text(const struct call *f, char *text, size_t size)
 {
-    size_t bytes = 0;
+    *text = 0;
     for (int i = 0; i < f->op->n_params; i++) {
         char buffer[32];
         const char *value = op_value(f, i, buffer);
         if (*value)
-            bytes += strlen(f->op->param[i].name) + strlen(value) + 2;
+            append(text, size, "%s%s=%s", *text ? " " : "", f->op->param[i].name, value);
     }
-    return bytes;
 }
 
 int op_complete(struct call *f)
 {
     const struct op *o = f->op;
     int64_t bytes = 0;
+    char text[MAX_TEXT + 1];
 
-    if (text_bytes(f) > MAX_TEXT)
+    put_text(f, text, sizeof text);
+    if (strlen(text) >= MAX_TEXT)
         return err_set("the parameters are longer than %d characters", MAX_TEXT - 1);
     if (o->derive && o->derive(f))
         return -1;
@@ -239,13 +238,7 @@ const char *op_value(const struct call *f, int i, char buffer[32])
 
 void op_text(const struct call *f, char *text)
 {
-    *text = 0;
-    for (int i = 0; i < f->op->n_params; i++) {
-        char buffer[32];
-        const char *value = op_value(f, i, buffer);
-        if (*value)
-            append(text, MAX_TEXT, "%s%s=%s", *text ? " " : "", f->op->param[i].name, value);
-    }
+    put_text(f, text, MAX_TEXT);
 }
 
 /* ---- tensors ---- */
@@ -367,11 +360,8 @@ void call_place(struct call *f, const struct op *o, const void *args, const void
 
 /* ---- passes ---- */
 
-/* Is it written into the workspace, and added to the gradient after the pass? */
-static int added_later(const struct call *f, int arg)
-{
-    return call_accumulates(f, arg) && !(f->kernel && f->kernel->accumulates);
-}
+/* Are gradients written into the workspace, and added to what is there after the pass? */
+OF_CALL(int, adds_later, f->accumulate && !(f->kernel && f->kernel->accumulates))
 
 static size_t kernel_work(const struct call *f, enum pass p)
 {
@@ -386,21 +376,13 @@ static size_t place_written(const struct call *f, struct call *to)
 
     work_take(&a, kernel_work(f, BACKWARD));
     for (int i = 0; i < f->op->n_args; i++) {
-        if (!added_later(f, i))
+        if (!call_accumulates(f, i))
             continue;
         void *written = work_take(&a, op_count(f, i) * types[f->grad_type[i]].bytes);
         if (to)
             to->grad[i] = written;
     }
     return a.bytes;
-}
-
-static int adds_later(const struct call *f)
-{
-    int any = 0;
-    for (int i = 0; i < f->op->n_args; i++)
-        any |= added_later(f, i);
-    return any;
 }
 
 size_t op_work(const struct call *f, enum pass p)
@@ -418,7 +400,7 @@ static int pass_and_add(const struct call *f)
     place_written(f, &c);
     e = f->kernel->pass[BACKWARD](&c);
     for (int i = 0; !e && i < f->op->n_args; i++)
-        if (added_later(f, i))
+        if (call_accumulates(f, i))
             e = f->backend->add(f, (enum dtype)f->grad_type[i], f->grad[i], f->grad[i], c.grad[i],
                                 op_count(f, i));
     return e;

@@ -55,10 +55,8 @@ struct report *report_new(const struct experiment *x, FILE *to, int how)
     struct report *p = calloc(1, sizeof *p);
     char name[MAX_SETTINGS][MAX_SETTING];
 
-    if (!p) {
-        err_set("no memory for a report");
-        return NULL;
-    }
+    if (!p)
+        return err_null("no memory for a report");
     p->x = x;
     p->to = to;
     p->tsv = how & REPORT_TSV;

@@ -564,10 +564,8 @@ struct store *store_open(const struct experiment *x, int how)
 {
     struct store *s = calloc(1, sizeof *s);
 
-    if (!s) {
-        err_set("no memory for a store");
-        return NULL;
-    }
+    if (!s)
+        return err_null("no memory for a store");
     *s = (struct store){
         .x = x, .file = -1, .fd = -1, .whole = how & STORE_WHOLE, .name = s->out.part};
     if (!output_find(x, &s->out) && !open_file(s, how))

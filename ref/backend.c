@@ -22,10 +22,8 @@ static struct context *open_context(int device)
     struct context *x = calloc(1, sizeof *x);
 
     (void)device;
-    if (!x) {
-        err_set("no memory for a context");
-        return NULL;
-    }
+    if (!x)
+        return err_null("no memory for a context");
 #ifdef HAVE_OPENBLAS_SET_NUM_THREADS
     x->blas_threads = openblas_get_num_threads();
     openblas_set_num_threads(1);

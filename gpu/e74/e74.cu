@@ -18,10 +18,7 @@ static call link(const struct call *f)
     return cell_within(f, NULL, NULL);
 }
 
-static int64_t rows(const struct call *f)
-{
-    return DIM(f, 'T') * DIM(f, 'B');
-}
+OF_CALL(int64_t, rows, DIM(f, 'T') * DIM(f, 'B'))
 
 /* The projections of x: the first n of k, v, q, z. */
 struct projections {

@@ -472,10 +472,9 @@ static const char *declines(const struct call *f)
     return NULL;
 }
 
-static const char name[] = "plain";
-static const char idea[] = "one block per sequence and head, three barriers per step";
-
-#define KERNEL(bits, T) GPU_IMPL(extern "C", bits, T, e74_plain, name, idea, work, declines)
+#define KERNEL(bits, T)                                                                            \
+    GPU_IMPL(extern "C", bits, T, e74_plain, "plain",                                              \
+             "one block per sequence and head, three barriers per step", work, declines)
 GPU_TYPES(KERNEL);
 
 GPU_KERNEL_LIST(e74_cell, 32, &e74_narrow32, &e74_norms32, &e74_rows32, &e74_diagonal32,

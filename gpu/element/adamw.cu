@@ -265,12 +265,10 @@ static int multi(const struct call *f)
     return cudaGetLastError();
 }
 
-static const char *multi_declines(const struct call *f)
-{
-    return DIM(f, 'K') > MAX_TENSORS
-               ? "more than 320 tensors: their table does not fit a kernel's parameters"
-               : NULL;
-}
+OF_CALL(const char *, multi_declines,
+        DIM(f, 'K') > MAX_TENSORS
+            ? "more than 320 tensors: their table does not fit a kernel's parameters"
+            : NULL)
 
 #define KERNEL(kernel, bits, T, idea, declines)                                                    \
     static const struct impl kernel##bits = {#kernel, idea, {kernel<T>, NULL}, NULL, declines}

@@ -310,14 +310,14 @@ GEMM_IMPLS(static, cublas, "NVIDIA's library, to compare with");
 /* Best first; cublas is last, because it is there only to compare with.  gpu/gemm/gemm.cuh declares
  * the kernels of other files.  Kernels that use tensor cores exist only for bf16 and come first in
  * its lists. */
-GPU_KERNEL_LIST(gemm, 32, &gemm_blocked32, &gemm_registers32, &gemm_tiled32,
-                &gemm_naive32 AND_CUBLAS(32));
-GPU_KERNEL_LIST(gemm, _bf16, &gemm_wgmma_bf16, &gemm_mma_bf16, &gemm_blocked_bf16,
-                &gemm_registers_bf16, &gemm_tiled_bf16, &gemm_naive_bf16 AND_CUBLAS(_bf16));
-GPU_KERNEL_LIST(gemm_batched, 32, &gemm_blocked32, &gemm_registers32, &gemm_tiled32,
-                &gemm_naive32 AND_CUBLAS(32));
-GPU_KERNEL_LIST(gemm_batched, _bf16, &gemm_wgmma_bf16, &gemm_mma_bf16, &gemm_blocked_bf16,
-                &gemm_registers_bf16, &gemm_tiled_bf16, &gemm_naive_bf16 AND_CUBLAS(_bf16));
+#define FOR_ALL(bits)                                                                              \
+    &gemm_blocked##bits, &gemm_registers##bits, &gemm_tiled##bits,                                 \
+        &gemm_naive##bits AND_CUBLAS(bits)
+#define ON_TENSOR_CORES &gemm_wgmma_bf16, &gemm_mma_bf16
+GPU_KERNEL_LIST(gemm, 32, FOR_ALL(32));
+GPU_KERNEL_LIST(gemm, _bf16, ON_TENSOR_CORES, FOR_ALL(_bf16));
+GPU_KERNEL_LIST(gemm_batched, 32, FOR_ALL(32));
+GPU_KERNEL_LIST(gemm_batched, _bf16, ON_TENSOR_CORES, FOR_ALL(_bf16));
 GPU_KERNEL_LIST(gemm_splitk, 32, &gemm_splitk32, &gemm_naive32 AND_CUBLAS(32));
-GPU_KERNEL_LIST(gemm_splitk, _bf16, &gemm_wgmma_bf16, &gemm_mma_bf16, &gemm_splitk_bf16,
+GPU_KERNEL_LIST(gemm_splitk, _bf16, ON_TENSOR_CORES, &gemm_splitk_bf16,
                 &gemm_naive_bf16 AND_CUBLAS(_bf16));

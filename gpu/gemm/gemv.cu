@@ -156,12 +156,10 @@ struct gemv_naive {
 };
 
 /* A grid has 2147483647 blocks. */
-static const char *naive_declines(const struct call *f)
-{
-    return ceil_div(DIM(f, 'M') * DIM(f, 'K'), THREADS) > 0x7fffffff
-               ? "more elements of A than a grid has threads (549755813632)"
-               : NULL;
-}
+OF_CALL(const char *, naive_declines,
+        ceil_div(DIM(f, 'M') * DIM(f, 'K'), THREADS) > 0x7fffffff
+            ? "more elements of A than a grid has threads (549755813632)"
+            : NULL)
 
 /* ---- wide ---- */
 

@@ -141,16 +141,14 @@ static size_t work(const struct call *f, enum pass p)
 }
 
 /* gridDim.y is at most 65535. */
-static const char *declines(const struct call *f)
-{
-    return ceil_div(DIM(f, 'M'), TILE) > 65535 || ceil_div(DIM(f, 'D'), TILE) > 65535
-               ? "more than 1048560 rows of a matrix"
-               : NULL;
-}
+OF_CALL(const char *, declines,
+        ceil_div(DIM(f, 'M'), TILE) > 65535 || ceil_div(DIM(f, 'D'), TILE) > 65535
+            ? "more than 1048560 rows of a matrix"
+            : NULL)
 
-static const char idea[] = "one thread per element of each result";
 #define KERNEL(bits, T)                                                                            \
-    GPU_IMPL(static, bits, T, naive, "naive", idea, work<T>, declines, SIGMOID, SIGMOID_UNIT)
+    GPU_IMPL(static, bits, T, naive, "naive", "one thread per element of each result", work<T>,    \
+             declines, SIGMOID, SIGMOID_UNIT)
 GPU_TYPES(KERNEL);
 GPU_KERNEL_LIST(linear, 32, &linear_by_product32, &naive32);
 GPU_KERNEL_LIST(linear, _bf16, &linear_fused_bf16, &linear_by_product_bf16, &naive_bf16);

@@ -75,6 +75,6 @@ static const char *declines(const struct call *f)
     return why ? why : gemm_wgmma_declines(f->context, to_W(p, f, NULL));
 }
 
-static const char idea[] = "warpgroup products, bias and act before the sums are stored";
-GPU_IMPL(extern "C", _bf16, bf16, linear_fused, "fused", idea, work, declines, SIGMOID,
+GPU_IMPL(extern "C", _bf16, bf16, linear_fused, "fused",
+         "warpgroup products, bias and act before the sums are stored", work, declines, SIGMOID,
          SIGMOID_UNIT);

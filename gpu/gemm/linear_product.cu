@@ -239,8 +239,8 @@ template linear_workspace<__nv_bfloat16> linear_workspace_of(const struct call *
 template int linear_through(const struct call *, const linear_workspace<__nv_bfloat16> &);
 
 enum { ACCUMULATES = 1 }; /* by beta, and db by an addition */
-static const char name[] = "product", idea[] = "cuBLAS, then bias and act, 16 bytes a load";
 #define KERNEL(bits, T)                                                                            \
-    GPU_IMPL(extern "C", bits, T, linear_by_product, name, idea, work<T>, NULL, SIGMOID,           \
-             SIGMOID_UNIT, 0, NULL, NULL, ACCUMULATES)
+    GPU_IMPL(extern "C", bits, T, linear_by_product, "product",                                    \
+             "cuBLAS, then bias and act, 16 bytes a load", work<T>, NULL, SIGMOID, SIGMOID_UNIT,   \
+             0, NULL, NULL, ACCUMULATES)
 GPU_TYPES(KERNEL);

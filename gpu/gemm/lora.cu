@@ -6,15 +6,8 @@
 
 enum { TILE = 16 };
 
-static float scale_of(const struct call *f)
-{
-    return (float)(f->real[LORA_ALPHA] / (double)DIM(f, 'R'));
-}
-
-static int64_t narrow_elements(const struct call *f)
-{
-    return DIM(f, 'M') * DIM(f, 'R');
-}
+OF_CALL(float, scale_of, (float)(f->real[LORA_ALPHA] / (double)DIM(f, 'R')))
+OF_CALL(int64_t, narrow_elements, DIM(f, 'M') * DIM(f, 'R'))
 
 /* ---- naive ---- */
 
@@ -99,12 +92,10 @@ static size_t naive_work(const struct call *f, enum pass p)
 }
 
 /* gridDim.y is at most 65535. */
-static const char *naive_declines(const struct call *f)
-{
-    return ceil_div(max(DIM(f, 'M'), max(DIM(f, 'D'), DIM(f, 'R'))), TILE) > 65535
-               ? "more than 1048560 rows of a matrix"
-               : NULL;
-}
+OF_CALL(const char *, naive_declines,
+        ceil_div(max(DIM(f, 'M'), max(DIM(f, 'D'), DIM(f, 'R'))), TILE) > 65535
+            ? "more than 1048560 rows of a matrix"
+            : NULL)
 
 /* ---- product ---- */
 

@@ -78,12 +78,10 @@ static size_t bytes_of(const struct call *f, int copies)
     return sizeof(unsigned) * (DIM(f, 'M') + HISTOGRAM_KINDS) * copies;
 }
 
-static const char *too_many_bins(const struct call *f)
-{
-    return bytes_of(f, 1) > gpu_limits(f)->smem
-               ? "more bins than fit into the shared memory of a block"
-               : NULL;
-}
+OF_CALL(const char *, too_many_bins,
+        bytes_of(f, 1) > gpu_limits(f)->smem
+            ? "more bins than fit into the shared memory of a block"
+            : NULL)
 
 /* 32 bits are enough for a block's counts: there are 2^30 elements at most. */
 template <typename T>

@@ -324,15 +324,9 @@ __global__ void __launch_bounds__(MAX_THREADS) spread_kernel(job_back j)
 template <typename T>
 constexpr int64_t CHUNK = MAX_THREADS *AHEAD * 16 / sizeof(T);
 
-static int64_t rows_of(const struct call *f)
-{
-    return f->choice[REDUCE_OVER] == REDUCE_ALL ? 1 : DIM(f, 'R');
-}
-
-static int64_t elements_of(const struct call *f)
-{
-    return DIM(f, 'N') * (f->choice[REDUCE_OVER] == REDUCE_ALL ? DIM(f, 'R') : 1);
-}
+OF_CALL(int64_t, rows_of, f->choice[REDUCE_OVER] == REDUCE_ALL ? 1 : DIM(f, 'R'))
+OF_CALL(int64_t, elements_of,
+        DIM(f, 'N') * (f->choice[REDUCE_OVER] == REDUCE_ALL ? DIM(f, 'R') : 1))
 
 template <typename T>
 static partition rows_whole(const struct call *f)
@@ -346,10 +340,7 @@ static partition rows_in_chunks(const struct call *f, int ahead)
     return partition_of<T>(rows_of(f), elements_of(f), CHUNK<T>, ahead);
 }
 
-static float divisor_of(const struct call *f)
-{
-    return f->choice[REDUCE_KIND] == REDUCE_MEAN ? (float)elements_of(f) : 1;
-}
+OF_CALL(float, divisor_of, f->choice[REDUCE_KIND] == REDUCE_MEAN ? (float)elements_of(f) : 1)
 
 template <typename T>
 static job job_of(const struct call *f, const partition &by)
@@ -469,10 +460,7 @@ static const char *too_many(int64_t blocks)
     return blocks > MAX_BLOCKS ? "more blocks of threads than a grid has (2147483647)" : NULL;
 }
 
-static const char *tree_declines(const struct call *f)
-{
-    return too_many(ceil_div(rows_of(f) * elements_of(f), BLOCK));
-}
+OF_CALL(const char *, tree_declines, too_many(ceil_div(rows_of(f) * elements_of(f), BLOCK)))
 
 template <typename T>
 static const char *declines(const struct call *f)

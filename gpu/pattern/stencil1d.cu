@@ -39,12 +39,9 @@ static int naive(struct context *on, const means &m)
     return cudaGetLastError();
 }
 
-static const char *naive_declines(const struct call *f)
-{
-    return DIM(f, 'B') * DIM(f, 'N') / THREADS >= INT32_MAX
-               ? "more elements than a grid has threads"
-               : NULL;
-}
+OF_CALL(const char *, naive_declines,
+        DIM(f, 'B') * DIM(f, 'N') / THREADS >= INT32_MAX ? "more elements than a grid has threads"
+                                                         : NULL)
 
 /* ---- halo: a tile of a row and a halo of R on each side in shared memory, read once ---- */
 
@@ -93,10 +90,8 @@ static const char *does_not_fit(const struct call *f, int64_t tile, size_t bytes
                : NULL;
 }
 
-static const char *halo_declines(const struct call *f)
-{
-    return does_not_fit(f, HALO_TILE, halo_bytes(reach(DIM(f, 'R'), DIM(f, 'N'))));
-}
+OF_CALL(const char *, halo_declines,
+        does_not_fit(f, HALO_TILE, halo_bytes(reach(DIM(f, 'R'), DIM(f, 'N')))))
 
 /* ---- sliding: K neighbouring outputs use the same sum of the common part of their windows ---- */
 

@@ -107,10 +107,7 @@ __global__ void __launch_bounds__(BLOCK)
     store_own<T, WHOLE_ROWS>(dx + r * N, d, n, lane, lanes);
 }
 
-static int lanes_of(const struct call *f)
-{
-    return DIM(f, 'N') > 2 * OWN ? 4 : DIM(f, 'N') > OWN ? 2 : 1;
-}
+OF_CALL(int, lanes_of, DIM(f, 'N') > 2 * OWN ? 4 : DIM(f, 'N') > OWN ? 2 : 1)
 
 template <typename T>
 static int newton_forward(const struct call *f)

@@ -78,12 +78,10 @@ static int naive(struct context *on, const rotation &r)
     return cudaGetLastError();
 }
 
-static const char *naive_declines(const struct call *f)
-{
-    return DIM(f, 'B') * DIM(f, 'T') * DIM(f, 'H') * (DIM(f, 'D') / 2) / THREADS >= INT32_MAX
-               ? "more pairs than a grid has threads for"
-               : NULL;
-}
+OF_CALL(const char *, naive_declines,
+        DIM(f, 'B') * DIM(f, 'T') * DIM(f, 'H') * (DIM(f, 'D') / 2) / THREADS >= INT32_MAX
+            ? "more pairs than a grid has threads for"
+            : NULL)
 
 /* ---- table: a block computes the angles of its steps once, for all its heads ---- */
 

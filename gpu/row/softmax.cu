@@ -30,10 +30,7 @@ enum {
 #define FEW_REGISTERS(threads) __launch_bounds__(threads, WHOLE_ROWS ? 3 : 2)
 #define FEW_REGISTERS_BACK __launch_bounds__(WHOLE_ROWS ? 768 : MAX_THREADS_BACK)
 
-static float scale_of(const struct call *f)
-{
-    return (float)f->real[SOFTMAX_SCALE];
-}
+OF_CALL(float, scale_of, (float)f->real[SOFTMAX_SCALE])
 
 /* ---- warp ---- */
 

@@ -13,7 +13,7 @@ void min_times(const struct ceilings *c, const struct call *f, enum pass p,
                double min_time[N_CEILINGS])
 {
     const struct op *o = f->op;
-    double products = o->products && types[f->backend->type].bytes == 2 ? o->products(f, p) : 0;
+    double products = o->products && f->backend->type == BF16 ? o->products(f, p) : 0;
     double specials = o->specials ? o->specials(f, p) : 0;
     struct chain chain = o->chain ? o->chain(f, p) : (struct chain){0, 0, 0};
     double step = chain.flops * c->flop_time + chain.specials * c->special_time;

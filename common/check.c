@@ -287,10 +287,11 @@ static void see(const struct truth *t, struct reach *reach, const struct tensors
 {
     FOR_RESULTS (&t->call, i, grad) {
         double *seen = &X_OR_G(*reach, i, grad);
+        if (t->call.op->arg[i].flags & WHOLE)
+            continue;
         struct distance d = distance(tensors_result(got, i, grad), tensors_result(want, i, grad),
                                      op_count(&t->call, i));
-        if (!(t->call.op->arg[i].flags & WHOLE))
-            *seen = fmax(*seen, factor * d.max);
+        *seen = fmax(*seen, factor * d.max);
     }
 }
 

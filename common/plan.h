@@ -3,7 +3,7 @@
  *     [experiment]                    ; once, and optional
  *     name = e74_diag                 ; default: the file's name less .ini
  *     seed = 1
- *     backends = gpu32, gpu_bf16         ; default: all that are there; named ones are required
+ *     backends = gpu32, gpu_bf16      ; default: all that are there; named ones are required
  *                                     ; (the oracle and the yardstick run in any case)
  *     device = 1                      ; the GPU, from 0 among those visible; named, it is required
  *     checks = differences, parity, properties    ; or none; default: all three

@@ -48,9 +48,9 @@ function table(trial, n, i, kernel, below, both) {
 # ---- run-ablation --list: the kernels' ideas ----
 
 FNR == NR && /^[a-z]/ { op = $1; next }
-FNR == NR && /^    gpu(32|16) / {
+FNR == NR && /^    gpu(32|_bf16) / {
     kernel = $2
-    if ($1 == "gpu_bf16" && !listed16[op]++) # it has them all
+    if ($1 == "gpu_bf16" && !listed_bf16[op]++) # it has them all
         n_ideas[op] = 0
     ideas[op, ++n_ideas[op]] = kernel
     sub(/^ *[^ ]+ +[^ ]+ +/, "")

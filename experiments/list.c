@@ -103,9 +103,9 @@ static void list_kernels(FILE *to, const struct op *o)
         const struct impl *const *k = op_kernels(o, *b);
         const char *why = backend_unavailable(*b);
         if (!*k)
-            fprintf(to, "    %-6s none (%s)\n", (*b)->name, why ? why : "not written yet");
+            fprintf(to, "    %-8s none (%s)\n", (*b)->name, why ? why : "not written yet");
         for (; *k; k++)
-            fprintf(to, "    %-6s %-10s %s\n", (*b)->name, (*k)->name, (*k)->idea);
+            fprintf(to, "    %-8s %-10s %s\n", (*b)->name, (*k)->name, (*k)->idea);
     }
 }
 
@@ -189,6 +189,6 @@ void list_version(FILE *to)
     fprintf(to, "%s\n", PACKAGE_STRING);
     for (const struct backend *const *b = backends(); *b; b++) {
         const char *why = backend_unavailable(*b);
-        fprintf(to, "  %-6s %s\n", (*b)->name, why ? why : backend_device(*b));
+        fprintf(to, "  %-8s %s\n", (*b)->name, why ? why : backend_device(*b));
     }
 }

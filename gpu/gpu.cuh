@@ -96,11 +96,11 @@ static constexpr __host__ __device__ bool is_bf16(void)
     return std::is_same<T, __nv_bfloat16>::value;
 }
 
-/* DO(32, float), DO(_bf16, __nv_bfloat16): the suffix of a backend's name, and the type in which it
- * stores tensors. */
-#define GPU_TYPES(DO)                                                                              \
-    DO(32, float);                                                                                 \
-    DO(_bf16, __nv_bfloat16)
+/* DO(32, float, ...), DO(_bf16, __nv_bfloat16, ...): the suffix of a backend's name, and the type in
+ * which it stores tensors. */
+#define GPU_TYPES(DO, ...)                                                                         \
+    DO(32, float, ##__VA_ARGS__);                                                                  \
+    DO(_bf16, __nv_bfloat16, ##__VA_ARGS__)
 
 /* Defines the struct impl for one storage type, kernel32 or kernel_bf16, whose passes are forward<T>
  * and backward<T>; `linkage` is static or extern "C", and the members from `work` on follow. */

@@ -24,6 +24,7 @@ static const struct arg args[] = {
 };
 
 COST(products, "MCD", 2, 4)
+
 static double flops(const struct call *f, enum pass p)
 {
     int act = f->choice[LINEAR_ACT];
@@ -32,8 +33,7 @@ static double flops(const struct call *f, enum pass p)
 }
 
 /* A sigmoid is an exponential and a reciprocal. */
-COST(specials, "MD", 2 * (f->choice[LINEAR_ACT] == ACT_SILU),
-     2 * (f->choice[LINEAR_ACT] == ACT_SILU))
+COST(specials, "MD", 2 * keeps_z(f), 2 * keeps_z(f))
 
 #define EACH "bias=no,yes act=none,silu,relu; "
 

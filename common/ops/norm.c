@@ -48,11 +48,12 @@ static const struct arg qk_args[] = {
 
 COST(rms_flops, "RN", 4, 9)
 COST(layer_flops, "RN", 8, 14)
-COST(qk_flops, "BTD", 4.0 * (DIM(f, 'H') + DIM(f, 'G')), 9.0 * (DIM(f, 'H') + DIM(f, 'G')))
+OF_CALL(double, all_heads, (double)DIM(f, 'H') + DIM(f, 'G'))
+COST(qk_flops, "BTD", 4 * all_heads(f), 9 * all_heads(f))
 
 /* A root and its reciprocal, which backward finds kept. */
 COST(specials, "R", 2, 0)
-COST(qk_specials, "BT", 2.0 * (DIM(f, 'H') + DIM(f, 'G')), 0)
+COST(qk_specials, "BT", 2 * all_heads(f), 0)
 
 /* With few elements per row and a small eps, dx is little more than rounding; with one element per
  * row, layernorm's dx is 0. */

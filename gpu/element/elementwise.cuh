@@ -118,13 +118,12 @@ static inline const char *too_many_elements(const struct call *f)
     static const struct impl kernel##bits = {                                                      \
         #kernel,      idea, {forward<T, kernel>, backward<T, kernel>}, NULL, too_many_elements,    \
         approximates, unit}
-#define ELEMENTWISE_KERNELS_OF(op, bits, T, approximates, unit)                                    \
+#define ELEMENTWISE_KERNELS_OF(bits, T, op, approximates, unit)                                    \
     ELEMENTWISE(plain, bits, T, "one thread per element", approximates, unit);                     \
     ELEMENTWISE(vector, bits, T, "16 bytes per load, several in flight", approximates, unit);      \
     GPU_KERNEL_LIST(op, bits, &vector##bits, &plain##bits)
 #define ELEMENTWISE_KERNELS(op, approximates, unit)                                                \
     enum { plain, vector };                                                                        \
-    ELEMENTWISE_KERNELS_OF(op, 32, float, approximates, unit);                                     \
-    ELEMENTWISE_KERNELS_OF(op, _bf16, __nv_bfloat16, approximates, unit)
+    GPU_TYPES(ELEMENTWISE_KERNELS_OF, op, approximates, unit)
 
 #endif

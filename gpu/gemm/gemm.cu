@@ -280,9 +280,9 @@ struct gemm_registers : gemm_engine<gemm_registers> {
     }
 };
 
-GEMM_IMPLS(static, naive, "one thread per element of the result");
-GEMM_IMPLS(static, tiled, "tiles of 32 x 32 in shared memory, padded");
-GEMM_IMPLS(static, registers, "4 x 4 elements per thread in registers");
+GPU_TYPES(GEMM_IMPL, static, naive, "one thread per element of the result");
+GPU_TYPES(GEMM_IMPL, static, tiled, "tiles of 32 x 32 in shared memory, padded");
+GPU_TYPES(GEMM_IMPL, static, registers, "4 x 4 elements per thread in registers");
 
 /* ---- cuBLAS, to compare with ---- */
 
@@ -303,7 +303,7 @@ struct gemm_cublas : gemm_engine<gemm_cublas> {
     }
 };
 
-GEMM_IMPLS(static, cublas, "NVIDIA's library, to compare with");
+GPU_TYPES(GEMM_IMPL, static, cublas, "NVIDIA's library, to compare with");
 #define AND_CUBLAS(bits) , &gemm_cublas##bits
 #endif
 

@@ -185,16 +185,13 @@ static const char *gemm_declines(const struct call *f)
 }
 
 /* Defines gemm_NAME32 or gemm_NAME_bf16, the struct impl of the engine gemm_NAME. */
-#define GEMM_IMPL(linkage, bits, T, kernel, idea)                                                  \
+#define GEMM_IMPL(bits, T, linkage, kernel, idea)                                                  \
     linkage const struct impl gemm_##kernel##bits = {                                              \
         #kernel,                                                                                   \
         idea,                                                                                      \
         {gemm_forward<T, gemm_##kernel>, gemm_backward<T, gemm_##kernel>},                         \
         gemm_work<T, gemm_##kernel>,                                                               \
         gemm_declines<T, gemm_##kernel>}
-#define GEMM_IMPLS(linkage, kernel, idea)                                                          \
-    GEMM_IMPL(linkage, 32, float, kernel, idea);                                                   \
-    GEMM_IMPL(linkage, _bf16, __nv_bfloat16, kernel, idea)
 
 /* Kernels that other files define. */
 extern "C" {

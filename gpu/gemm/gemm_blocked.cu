@@ -385,6 +385,7 @@ struct gemm_blocked : blocked_engine<false, gemm_engine<gemm_blocked>> {
 struct gemm_splitk : blocked_engine<true, gemm_thin_engine<gemm_splitk>> {
 };
 
-GEMM_IMPLS(extern "C", blocked,
-           "8 x 8 per thread, 128 x 128 per block, two stages of shared memory");
-GEMM_IMPLS(extern "C", splitk, "the same on slices of K that fill the chip, summed in order");
+GPU_TYPES(GEMM_IMPL, extern "C", blocked,
+          "8 x 8 per thread, 128 x 128 per block, two stages of shared memory");
+GPU_TYPES(GEMM_IMPL, extern "C", splitk,
+          "the same on slices of K that fill the chip, summed in order");

@@ -228,5 +228,5 @@ struct gemm_mma : gemm_thin_engine<gemm_mma> {
     }
 };
 
-GEMM_IMPL(extern "C", _bf16, __nv_bfloat16, mma,
+GEMM_IMPL(_bf16, __nv_bfloat16, extern "C", mma,
           "tensor cores, 64 x 32 per warp, a ring of four stages of shared memory");

@@ -653,7 +653,7 @@ struct gemm_wgmma : gemm_thin_engine<gemm_wgmma> {
     }
 };
 
-GEMM_IMPL(extern "C", _bf16, __nv_bfloat16, wgmma,
+GEMM_IMPL(_bf16, __nv_bfloat16, extern "C", wgmma,
           "warp specialized: TMA loads swizzled boxes, two warpgroups multiply them by wgmma");
 
 /* ---- layers ---- */

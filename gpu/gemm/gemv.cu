@@ -425,12 +425,10 @@ static const char *wide_declines(const struct call *f)
         {gemv_forward<T, gemv_##kernel>, gemv_backward<T, gemv_##kernel>},                         \
         gemv_work<T, gemv_##kernel>,                                                               \
         declines}
-#define GEMV_IMPLS(kernel, idea, declines)                                                         \
-    GEMV_IMPL(32, float, kernel, idea, declines);                                                  \
-    GEMV_IMPL(_bf16, __nv_bfloat16, kernel, idea, declines)
 
-GEMV_IMPLS(wide, "16 bytes a load, parts of rows or columns added up in order", wide_declines);
-GEMV_IMPLS(naive, "one thread per sum", naive_declines);
+GPU_TYPES(GEMV_IMPL, wide, "16 bytes a load, parts of rows or columns added up in order",
+          wide_declines);
+GPU_TYPES(GEMV_IMPL, naive, "one thread per sum", naive_declines);
 
 /* ---- cuBLAS, to compare with ---- */
 
@@ -463,7 +461,7 @@ struct gemv_cublas {
     }
 };
 
-GEMV_IMPLS(cublas, "NVIDIA's library as a product of one column, to compare with", NULL);
+GPU_TYPES(GEMV_IMPL, cublas, "NVIDIA's library as a product of one column, to compare with", NULL);
 #define AND_CUBLAS(bits) , &gemv_cublas##bits
 #endif
 

@@ -99,6 +99,23 @@ OF_CALL(const char *, naive_declines,
 
 /* ---- product ---- */
 
+/* h or dh before rounding, and dh. */
+template <typename T>
+struct workspace {
+    float *wide;
+    T *dh;
+    size_t bytes;
+};
+
+template <typename T>
+static workspace<T> workspace_of(const struct call *f, enum pass p)
+{
+    work_arena a = {(char *)f->work, 0};
+    float *wide = take<float>(&a, narrow_elements(f));
+    T *dh = take<T>(&a, p == BACKWARD ? narrow_elements(f) : 0);
+    return {wide, dh, a.bytes};
+}
+
 template <typename T>
 __global__ void lora_scale(const float *from, float scale, T *to, int64_t n)
 {
@@ -131,7 +148,7 @@ static int forward(const struct call *f)
     const matrix<T> At = {(const T *)a->A, C, R, true}, Bt = {(const T *)a->B, R, D, true};
     const matrix<T> h = {(const T *)a->h, M, R, false};
 
-    int e = narrow_product(f, x, At, (float *)f->work, (T *)a->h);
+    int e = narrow_product(f, x, At, workspace_of<T>(f, FORWARD).wide, (T *)a->h);
     e = e ? e : product(f->context, h, Bt, 0, (T *)a->y);
     return e ? e : product(f->context, x, Wt, 1, (T *)a->y);
 }
@@ -141,30 +158,25 @@ static int backward(const struct call *f)
 {
     const struct lora *a = ARGS(f, lora), *g = GRADS(f, lora);
     const int64_t M = DIM(f, 'M'), C = DIM(f, 'C'), D = DIM(f, 'D'), R = DIM(f, 'R');
-    work_arena arena = {(char *)f->work, 0};
-    float *wide = take<float>(&arena, narrow_elements(f));
-    T *dh = take<T>(&arena, narrow_elements(f));
+    const workspace<T> w = workspace_of<T>(f, BACKWARD);
+    T *dh = w.dh;
     const matrix<T> x = {(const T *)a->x, M, C, false}, W = {(const T *)a->W, D, C, false};
     const matrix<T> A = {(const T *)a->A, R, C, false}, B = {(const T *)a->B, D, R, false};
     const matrix<T> h = {(const T *)a->h, M, R, false}, dh_of_rows = {dh, M, R, false};
     const matrix<T> dy = {(const T *)g->y, M, D, false}, dyt = {dy.at, D, M, true};
     const matrix<T> dht = {dh, R, M, true};
 
-    int e = narrow_product(f, dy, B, wide, dh);
+    int e = narrow_product(f, dy, B, w.wide, dh);
     e = e ? e : product(f->context, dh_of_rows, A, 0, (T *)g->x);
     e = e ? e : product(f->context, dy, W, 1, (T *)g->x);
     e = e ? e : product(f->context, dht, x, 0, (float *)g->A);
     return e ? e : product(f->context, dyt, h, 0, (float *)g->B);
 }
 
-/* The size of h or dh before rounding, and of dh. */
 template <typename T>
 static size_t work(const struct call *f, enum pass p)
 {
-    work_arena arena = {NULL, 0};
-    take<float>(&arena, narrow_elements(f));
-    take<T>(&arena, p == BACKWARD ? narrow_elements(f) : 0);
-    return arena.bytes;
+    return workspace_of<T>(f, p).bytes;
 }
 
 #define KERNELS(bits, T)                                                                           \

@@ -115,7 +115,7 @@ size_t fused_norm_work(struct context *on, const norm_call &p, size_t size, bool
 #define NORM_IMPL(bits, T, rung, forward, idea)                                                    \
     static const struct impl rung##bits = {                                                        \
         #rung, idea, {forward<T>, rung##_backward<T>}, rung##_work<T>, rung##_declines<T>}
-#define NORM_LADDER(op, bits, T)                                                                   \
+#define NORM_LADDER(bits, T, op)                                                                   \
     NORM_IMPL(bits, T, plain, plain_forward,                                                       \
               "a block per row, read again for each sum and for the result");                      \
     NORM_IMPL(bits, T, row, row_forward, "a team of threads keeps a row in registers");            \
@@ -129,8 +129,7 @@ size_t fused_norm_work(struct context *on, const norm_call &p, size_t size, bool
     NORM_BACKWARD(plain, norm_columns_work)                                                        \
     NORM_BACKWARD(row, norm_columns_work)                                                          \
     NORM_BACKWARD(fused, fused_norm_work)                                                          \
-    NORM_LADDER(op, 32, float);                                                                    \
-    NORM_LADDER(op, _bf16, __nv_bfloat16)
+    GPU_TYPES(NORM_LADDER, op)
 
 /* ---- 16-byte vectors of a row ---- */
 

@@ -231,15 +231,14 @@ static inline int judge_case(const struct run *c, struct question *q, void *data
 
 /* ---- backward adds to gradients ---- */
 
-enum { ACCUMULATED = 1 }; /* cases for each kernel */
-
-/* How many cases the i-th kernel of the operation has been judged in. */
+/* The gradients that are there in this case, and those that each kernel of the operation has been
+ * judged in: a bit each, as in call.accumulate. */
 struct accumulated {
     const struct impl *const *kernels;
-    int *judged;
+    uint64_t there, *judged;
 };
 
-static inline int *judged_of(const struct accumulated *a, const struct impl *k)
+static inline uint64_t *judged_of(const struct accumulated *a, const struct impl *k)
 {
     int i = 0;
     while (a->kernels[i] != k)
@@ -249,28 +248,35 @@ static inline int *judged_of(const struct accumulated *a, const struct impl *k)
 
 static inline int has_accumulated(const struct impl *k, void *data)
 {
-    return *judged_of(data, k) == ACCUMULATED;
+    const struct accumulated *a = data;
+    return !(a->there & ~*judged_of(a, k));
 }
 
 static inline int judge_accumulate(const struct run *c, struct question *q, void *data,
                                    struct verdicts *list)
 {
-    ++*judged_of(data, c->call.kernel);
+    const struct accumulated *a = data;
+    *judged_of(a, c->call.kernel) |= a->there;
     return judge_case(c, q, NULL, list);
 }
 
 static inline int accumulate_case(const struct call *f, void *data)
 {
+    struct accumulated *a = ((struct kernel_test *)data)->data;
     struct call c = *f;
     c.accumulate = op_gradients(f->op);
+    a->there = 0;
+    for (int i = 0; i < f->op->n_args; i++)
+        a->there |= (uint64_t)call_accumulates(&c, i) << i;
     return test_kernels(&c, data);
 }
 
-/* Every kernel in the first of the contract's cases that it takes, with initial gradients. */
+/* Every kernel with initial gradients: in the first of the contract's cases that it takes, and in
+ * each one that has a gradient which was in none before. */
 static inline void accumulate(const struct op *o, const struct backend *b, int n)
 {
-    int judged[n + 1];
-    struct accumulated a = {op_kernels(o, b), judged};
+    uint64_t judged[n + 1];
+    struct accumulated a = {op_kernels(o, b), 0, judged};
     struct kernel_test each = {.backend = b,
                                .judge = judge_accumulate,
                                .left_out = has_accumulated,

@@ -81,8 +81,8 @@ int gpu_probe(struct context *x, struct ceilings *to);
 /* Returns from the enclosing function with the code of a call that fails. */
 #define CUDA(call)                                                                                 \
     do {                                                                                           \
-        cudaError_t cuda_code = (call);                                                            \
-        if (cuda_code != cudaSuccess)                                                              \
+        const auto cuda_code = (call); /* cudaError_t, or an int that gpu/backend.cu knows */      \
+        if (cuda_code)                                                                             \
             return cuda_code;                                                                      \
     } while (0)
 
@@ -106,6 +106,11 @@ static constexpr __host__ __device__ bool is_bf16(void)
  * and backward<T>; `linkage` is static or extern "C", and the members from `work` on follow. */
 #define GPU_IMPL(linkage, bits, T, kernel, name, idea, ...)                                        \
     linkage const struct impl kernel##bits = {name, idea, {forward<T>, backward<T>}, __VA_ARGS__}
+
+/* Defines the struct impl for one storage type of a kernel in an operation's file: the members from
+ * the passes on, {forward, backward}, follow. */
+#define GPU_RUNG(bits, kernel, idea, ...)                                                          \
+    static const struct impl kernel##bits = {#kernel, idea, __VA_ARGS__}
 
 /* Exports the list of an operation's kernels, best first, for table.c. */
 #define GPU_KERNEL_LIST(op, type, ...)                                                             \

@@ -104,4 +104,8 @@ static __device__ __forceinline__ float sigmoid(float x)
 #define SIGMOID "ex2.approx, rcp.approx"
 #define SIGMOID_UNIT 3e-7
 
+/* What kernels that compute tanh_for<T> approximate, and its relative error: members of an impl. */
+#define TANH_FOR(T)                                                                                \
+    is_bf16<T>() ? "tanh.approx" : "ex2.approx, rcp.approx", is_bf16<T>() ? 5e-4 : 3e-7
+
 #endif

@@ -251,14 +251,10 @@ static int matrix_back(struct context *on, const dual_call &c, const T *dg, T *w
 
     gather<T><<<blocks, block, 0, on->stream>>>(c, wide);
     CUDA(cudaGetLastError());
-    int e = weight_gradient(on, dg, c.D, (const T *)wide, 3 * c.D, c.rows, c.g.W_gate);
-    if (!e) {
-        const matrix<T> slope = {dg, c.rows, c.D, false};
-        const matrix<T> W = {(const T *)c.a.W_gate, c.D, 3 * c.D, false};
-        e = product(on, slope, W, 0, wide);
-    }
-    if (e)
-        return e;
+    CUDA(weight_gradient(on, dg, c.D, (const T *)wide, 3 * c.D, c.rows, c.g.W_gate));
+    const matrix<T> slope = {dg, c.rows, c.D, false};
+    const matrix<T> W = {(const T *)c.a.W_gate, c.D, 3 * c.D, false};
+    CUDA(product(on, slope, W, 0, wide));
     scatter<T><<<blocks, block, 0, on->stream>>>(c, wide, dh, dz, dread);
     return cudaGetLastError();
 }
@@ -267,12 +263,10 @@ static int matrix_back(struct context *on, const dual_call &c, const T *dg, T *w
 template <typename T>
 static int scales_back(struct context *on, const dual_call &c, const T *dg, float *sums)
 {
-    int e = column_sums(on, (float *)c.g.g_z, sums, dg, (const T *)c.a.z, c.rows, c.D);
-    if (!e)
-        e = column_sums(on, (float *)c.g.g_r, sums, dg, (const T *)c.a.read, c.rows, c.D);
-    if (!e)
-        e = column_sums(on, (float *)c.g.g_h, sums, dg, (const float *)c.a.h, c.rows, c.D);
-    return e ? e : column_sums(on, (float *)c.g.b_g, sums, dg, (const T *)NULL, c.rows, c.D);
+    CUDA(column_sums(on, (float *)c.g.g_z, sums, dg, (const T *)c.a.z, c.rows, c.D));
+    CUDA(column_sums(on, (float *)c.g.g_r, sums, dg, (const T *)c.a.read, c.rows, c.D));
+    CUDA(column_sums(on, (float *)c.g.g_h, sums, dg, (const float *)c.a.h, c.rows, c.D));
+    return column_sums(on, (float *)c.g.b_g, sums, dg, (const T *)NULL, c.rows, c.D);
 }
 
 template <typename T>
@@ -309,12 +303,11 @@ static int forward(const struct call *f)
     const matrix<T> Wt = {W, c.in, c.D, true}, W_zt = {W + c.D * c.in, c.in, c.D, true};
     const call within = inner(f);
 
-    int e = product(f->context, x, Wt, 0, (T *)l.xp);
-    if (!e && gated)
-        e = product(f->context, x, W_zt, 0, (T *)c.a.z);
-    if (!e)
-        e = call_pass(&within, FORWARD);
-    return e ? e : gate_forward(f->context, c, (T *)l.wide);
+    CUDA(product(f->context, x, Wt, 0, (T *)l.xp));
+    if (gated)
+        CUDA(product(f->context, x, W_zt, 0, (T *)c.a.z));
+    CUDA(call_pass(&within, FORWARD));
+    return gate_forward(f->context, c, (T *)l.wide);
 }
 
 /* ---- backward ---- */
@@ -337,28 +330,20 @@ static int products_back(const struct call *f, const T *dp, const T *dv, const T
     const int64_t BD = DIM(f, 'B') * c.D, n = c.rows * c.D + BD;
     const bool gated = c.gate != DUAL_NO_GATE;
     const int64_t columns = (1 + gated) * c.D;
-    int e = 0;
 
     stack_h<T><<<ceil_div(n, BLOCK), BLOCK, 0, gpu_stream(f)>>>(hs, (const float *)c.a.h0,
                                                                 (const float *)c.a.h, BD, n);
     CUDA(cudaGetLastError());
     if (gated)
-        e = concatenate(f->context, wide, {2, {dp, dz}}, c.rows, c.D);
-    const T *all = gated ? wide : dp;
-    if (!e)
-        e = weight_gradient(f->context, dv, c.D, (const T *)hs + BD, c.D, c.rows, c.g.W_write);
-    if (!e)
-        e = weight_gradient(f->context, dp, c.D, (const T *)hs, c.D, c.rows, c.g.W_h);
-    if (!e)
-        e = weight_gradient(f->context, all, columns, (const T *)c.a.x, c.in, c.rows,
-                            gated ? c.g.W_xz : c.g.W_x);
-    if (!e) {
-        const matrix<T> of_all = {all, c.rows, columns, false};
-        const matrix<T> W = {(const T *)(gated ? c.a.W_xz : c.a.W_x), columns, c.in, false};
-        e = product(f->context, of_all, W, 0, (T *)c.g.x);
-    }
-    return e ? e
-             : column_sums(f->context, (float *)c.g.b_h, sums, dp, (const T *)NULL, c.rows, c.D);
+        CUDA((concatenate(f->context, wide, {2, {dp, dz}}, c.rows, c.D)));
+    const matrix<T> all = {gated ? wide : dp, c.rows, columns, false};
+    const matrix<T> W = {(const T *)(gated ? c.a.W_xz : c.a.W_x), columns, c.in, false};
+    CUDA(weight_gradient(f->context, dv, c.D, (const T *)hs + BD, c.D, c.rows, c.g.W_write));
+    CUDA(weight_gradient(f->context, dp, c.D, (const T *)hs, c.D, c.rows, c.g.W_h));
+    CUDA(weight_gradient(f->context, all.at, columns, (const T *)c.a.x, c.in, c.rows,
+                         gated ? c.g.W_xz : c.g.W_x));
+    CUDA(product(f->context, all, W, 0, (T *)c.g.x));
+    return column_sums(f->context, (float *)c.g.b_h, sums, dp, (const T *)NULL, c.rows, c.D);
 }
 
 template <typename T>
@@ -369,19 +354,16 @@ static int backward(const struct call *f)
     const recurrence r = recurrence_in<T>(f, BACKWARD);
     const call within = inner(f);
     T *wide = (T *)l.wide;
-    int e = 0;
 
     if (c.gate != DUAL_NO_GATE)
-        e = gate_backward(f->context, c, (T *)l.dg, (T *)l.dh, (T *)l.dz, (T *)l.dread, wide,
-                          l.sums);
-    if (!e)
-        e = call_pass(&within, BACKWARD);
-    if (!e && !c.each)
-        e = column_sums(f->context, (float *)c.g.M0, l.sums, (const float *)r.dM,
-                        (const float *)NULL, r.batch, r.M);
-    return e ? e
-             : products_back(f, (const T *)r.dp, (const T *)r.dv, (const T *)l.dz, (T *)l.hs, wide,
-                             l.sums);
+        CUDA(gate_backward(f->context, c, (T *)l.dg, (T *)l.dh, (T *)l.dz, (T *)l.dread, wide,
+                           l.sums));
+    CUDA(call_pass(&within, BACKWARD));
+    if (!c.each)
+        CUDA(column_sums(f->context, (float *)c.g.M0, l.sums, (const float *)r.dM,
+                         (const float *)NULL, r.batch, r.M));
+    return products_back(f, (const T *)r.dp, (const T *)r.dv, (const T *)l.dz, (T *)l.hs, wide,
+                         l.sums);
 }
 
 /* ---- the kernels ---- */

@@ -101,9 +101,8 @@ template <typename T>
 static int project_z(const struct call *f, const matrix<T> &x, const matrix<T> &Wt)
 {
     const struct e74 *a = ARGS(f, e74);
-
-    int e = spread_bias(f->context, (T *)a->z, (const T *)a->b_z, x.rows, Wt.columns);
-    return e ? e : product(f->context, x, Wt, 1, (T *)a->z);
+    CUDA(spread_bias(f->context, (T *)a->z, (const T *)a->b_z, x.rows, Wt.columns));
+    return product(f->context, x, Wt, 1, (T *)a->z);
 }
 
 template <typename T>
@@ -121,11 +120,9 @@ static int forward(const struct call *f)
     }
     int z = a->z != NULL;
     const workspace<T> w = workspace_of<T>(f, FORWARD);
-    int e = products(f->context, all.n - z, x, Wt, 0, to, w.pointers);
-    if (!e && z)
-        e = project_z(f, x, Wt[all.n - 1]);
-    if (e)
-        return e;
+    CUDA(products(f->context, all.n - z, x, Wt, 0, to, w.pointers));
+    if (z)
+        CUDA(project_z(f, x, Wt[all.n - 1]));
     const call c = cell_within(f, NULL, w.cell);
     return call_pass(&c, FORWARD);
 }
@@ -143,21 +140,15 @@ static int backward(const struct call *f)
     for (int i = 0; i < 4; i++)
         all.p[i] = w.each[i];
     const call c = cell_within(f, all.p, w.cell);
-    int e = call_pass(&c, BACKWARD);
-    if (!e)
-        e = concatenate(f->context, w.dp, {all.n, {all.p[0], all.p[1], all.p[2], all.p[3]}}, M, P);
-    if (e)
-        return e;
+    CUDA(call_pass(&c, BACKWARD));
+    CUDA((concatenate(f->context, w.dp, {all.n, {all.p[0], all.p[1], all.p[2], all.p[3]}}, M, P)));
     stack_weights<T><<<grid_of(P * D, all.n), BLOCK, 0, gpu_stream(f)>>>(w.W, all, P * D);
     CUDA(cudaGetLastError());
     int64_t nP = all.n * P;
     matrix<T> dp_all = {w.dp, M, nP, false}, dpt = {w.dp, nP, M, true}, W_all = {w.W, nP, D, false};
     matrix<T> x = {(const T *)a->x, M, D, false};
-    e = product(f->context, dp_all, W_all, 0, (T *)g->x);
-    if (!e)
-        e = product(f->context, dpt, x, 0, w.dW);
-    if (e)
-        return e;
+    CUDA(product(f->context, dp_all, W_all, 0, (T *)g->x));
+    CUDA(product(f->context, dpt, x, 0, w.dW));
     unstack_gradients<<<grid_of(P * D, all.n), BLOCK, 0, gpu_stream(f)>>>(all, w.dW, P * D);
     CUDA(cudaGetLastError());
     return g->b_z ? column_sums(f->context, (float *)g->b_z, w.sums, (const T *)w.each[3],
@@ -182,17 +173,9 @@ static const char *declines(const struct call *f)
 
 /* Defines the layer's kernel around a kernel of the cell, with the same name. */
 #define LAYER(bits, T, cell)                                                                       \
-    static const struct impl cell##_layer##bits = {                                                \
-        #cell,                                                                                     \
-        "cuBLAS products around e74_cell's kernel of this name",                                   \
-        {forward<T>, backward<T>},                                                                 \
-        work<T>,                                                                                   \
-        declines,                                                                                  \
-        NULL,                                                                                      \
-        0,                                                                                         \
-        0,                                                                                         \
-        link,                                                                                      \
-        &e74_##cell##bits}
+    GPU_IMPL(static, bits, T, cell##_layer, #cell,                                                 \
+             "cuBLAS products around e74_cell's kernel of this name", work<T>, declines, NULL, 0,  \
+             0, link, &e74_##cell##bits)
 
 #define LAYERS(bits, T)                                                                            \
     LAYER(bits, T, narrow);                                                                        \

@@ -472,10 +472,7 @@ static const char *declines(const struct call *f)
     return NULL;
 }
 
-#define KERNEL(bits, T)                                                                            \
-    GPU_IMPL(extern "C", bits, T, e74_plain, "plain",                                              \
-             "one block per sequence and head, three barriers per step", work, declines)
-GPU_TYPES(KERNEL);
+GPU_TYPES(E74_KERNEL, plain, "one block per sequence and head, three barriers per step");
 
 GPU_KERNEL_LIST(e74_cell, 32, &e74_narrow32, &e74_norms32, &e74_rows32, &e74_diagonal32,
                 &e74_plain32);

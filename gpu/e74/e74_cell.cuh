@@ -15,6 +15,10 @@ extern const struct impl e74_diagonal32, e74_diagonal_bf16;
 extern const struct impl e74_plain32, e74_plain_bf16;
 }
 
+/* Defines e74_KERNEL32 or e74_KERNEL_bf16, whose other members a file calls work and declines. */
+#define E74_KERNEL(bits, T, kernel, idea, ...)                                                     \
+    GPU_IMPL(extern "C", bits, T, e74_##kernel, #kernel, idea, work, declines, ##__VA_ARGS__)
+
 /* A state is N rows of `columns` elements, as in ref/e74_cell.c, M elements in all; `rows`
  * neighbouring rows use the same columns of the keys. */
 struct cell_call {

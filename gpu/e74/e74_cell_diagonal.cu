@@ -255,10 +255,7 @@ static const char *declines(const struct call *f)
     return NULL;
 }
 
-static const char name[] = "diagonal",
-                  idea[] = "one thread per column of the state; chunks of time in parallel";
-
-GPU_IMPL(extern "C", 32, float, e74_diagonal, name, idea, work, declines, "ex2.approx, rcp.approx",
-         3e-7);
-GPU_IMPL(extern "C", _bf16, __nv_bfloat16, e74_diagonal, name, idea, work, declines, "tanh.approx",
-         5e-4);
+#define KERNEL(bits, T)                                                                            \
+    E74_KERNEL(bits, T, diagonal,                                                                  \
+               "one thread per column of the state; chunks of time in parallel", TANH_FOR(T))
+GPU_TYPES(KERNEL);

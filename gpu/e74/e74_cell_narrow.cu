@@ -167,11 +167,11 @@ static int backward(const struct call *f)
 
     divide_workspace(&l, &initial, BACKWARD, f->work, &unsent);
     CUDA(cudaMemsetAsync(f->work, 0xff, unsent, gpu_stream(f)));
-    int e = initial.only_initial ? launch<T>(f->context, initial, false) : 0;
-    if (!e)
-        e = launch<T>(f->context, l, true);
-    if (e || !c.lowrank)
-        return e;
+    if (initial.only_initial)
+        CUDA(launch<T>(f->context, initial, false));
+    CUDA(launch<T>(f->context, l, true));
+    if (!c.lowrank)
+        return 0;
     sum_chunks<<<ceil_div(2 * c.BH * c.M, THREADS), THREADS, 0, gpu_stream(f)>>>(l, c.dV0);
     CUDA(cudaGetLastError());
     sum_sequences<<<ceil_div(c.H * c.M, 32), 32 * SUM_WARPS, 0, gpu_stream(f)>>>(l, c.dW_r);
@@ -208,12 +208,9 @@ static const char *declines(const struct call *f)
     return NULL;
 }
 
-static const char name[] = "narrow";
-static const char idea[] = "one thread per short row; blocks hand the state from chunk to chunk";
-
-GPU_IMPL(extern "C", 32, float, e74_narrow, name, idea, work, declines, "ex2.approx, rcp.approx",
-         3e-7);
-GPU_IMPL(extern "C", _bf16, __nv_bfloat16, e74_narrow, name, idea, work, declines, "tanh.approx",
-         5e-4);
+#define KERNEL(bits, T)                                                                            \
+    E74_KERNEL(bits, T, narrow,                                                                    \
+               "one thread per short row; blocks hand the state from chunk to chunk", TANH_FOR(T))
+GPU_TYPES(KERNEL);
 
 }    // namespace e74_narrow

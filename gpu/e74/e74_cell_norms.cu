@@ -288,13 +288,7 @@ static const char *declines(const struct call *f)
     return NULL;
 }
 
-static const char name[] = "norms",
-                  idea[] = "one block per state, held in registers; its norm a scalar";
-
-extern "C" const struct impl e74_norms32 = {
-    name, idea, {forward<float>, backward<float>}, work, declines, NULL, 0, RUN_MAX};
-extern "C" const struct impl e74_norms_bf16 = {
-    name, idea,   {forward<__nv_bfloat16>, backward<__nv_bfloat16>}, work, declines, NULL,
-    0,    RUN_MAX};
+GPU_TYPES(E74_KERNEL, norms, "one block per state, held in registers; its norm a scalar", NULL, 0,
+          RUN_MAX);
 
 }    // namespace e74_norms

@@ -281,10 +281,8 @@ static const char *declines(const struct call *f)
     return NULL;
 }
 
-static const char name[] = "rows",
-                  idea[] = "a row in registers, 8 columns per thread; bf16: 16 where rows are many";
-
-GPU_IMPL(extern "C", 32, float, e74_rows, name, idea, work, declines, "ex2.approx, rcp.approx",
-         3e-7);
-GPU_IMPL(extern "C", _bf16, __nv_bfloat16, e74_rows, name, idea, work, declines, "tanh.approx",
-         5e-4);
+#define KERNEL(bits, T)                                                                            \
+    E74_KERNEL(bits, T, rows,                                                                      \
+               "a row in registers, 8 columns per thread; bf16: 16 where rows are many",           \
+               TANH_FOR(T))
+GPU_TYPES(KERNEL);

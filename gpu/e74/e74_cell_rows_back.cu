@@ -647,15 +647,13 @@ template <typename T>
 int e74_rows::backward_pass(const struct call *f)
 {
     layout l = back_layout(f);
-    int e = 0;
 
     divide(&l, f->work);
     if (l.subs > 1)
-        e = store_sub_states<T>(f, l);
-    if (!e)
-        e = l.c.columns % 4 ? launch_for_lanes<T, false>(f->context, l)
-                            : launch_for_lanes<T, true>(f->context, l);
-    return e ? e : finish_keys<T>(f->context, l);
+        CUDA(store_sub_states<T>(f, l));
+    CUDA((l.c.columns % 4 ? launch_for_lanes<T, false>(f->context, l)
+                          : launch_for_lanes<T, true>(f->context, l)));
+    return finish_keys<T>(f->context, l);
 }
 template int e74_rows::backward_pass<float>(const struct call *f);
 template int e74_rows::backward_pass<__nv_bfloat16>(const struct call *f);

@@ -271,7 +271,7 @@ OF_CALL(const char *, multi_declines,
             : NULL)
 
 #define KERNEL(kernel, bits, T, idea, declines)                                                    \
-    static const struct impl kernel##bits = {#kernel, idea, {kernel<T>, NULL}, NULL, declines}
+    GPU_RUNG(bits, kernel, idea, {kernel<T>, NULL}, NULL, declines)
 #define KERNELS(bits, T)                                                                           \
     KERNEL(plain, bits, T, "one thread per parameter, one launch per tensor", NULL);               \
     KERNEL(vector, bits, T, "16 bytes per load, several in flight", NULL);                         \

@@ -11,6 +11,7 @@
 #ifndef ELEMENTWISE_CUH
 #define ELEMENTWISE_CUH
 
+#include "common/ops/elementwise.h"
 #include "gpu/device/vector.cuh"
 
 template <typename F>
@@ -113,14 +114,29 @@ static inline const char *too_many_elements(const struct call *f)
                : NULL;
 }
 
+/* The passes of a unary operation: y = VALUE(x), dx = SLOPE(x, dy). */
+template <typename T, bool VECTOR, typename VALUE>
+static int unary_forward(const struct call *f)
+{
+    const struct unary *a = ARGS(f, unary);
+    return each_element<T, VECTOR, VALUE>(f->context, {{a->x}, {a->y}}, DIM(f, 'M') * DIM(f, 'D'));
+}
+
+template <typename T, bool VECTOR, typename SLOPE>
+static int unary_backward(const struct call *f)
+{
+    const struct unary *a = ARGS(f, unary), *g = GRADS(f, unary);
+    return each_element<T, VECTOR, SLOPE>(f->context, {{a->x, g->y}, {g->x}},
+                                          DIM(f, 'M') * DIM(f, 'D'));
+}
+
 /* The kernels of an operation whose file defines forward<T, VECTOR> and backward<T, VECTOR>. */
-#define ELEMENTWISE(kernel, bits, T, idea, approximates, unit)                                     \
-    static const struct impl kernel##bits = {                                                      \
-        #kernel,      idea, {forward<T, kernel>, backward<T, kernel>}, NULL, too_many_elements,    \
-        approximates, unit}
-#define ELEMENTWISE_KERNELS_OF(bits, T, op, approximates, unit)                                    \
-    ELEMENTWISE(plain, bits, T, "one thread per element", approximates, unit);                     \
-    ELEMENTWISE(vector, bits, T, "16 bytes per load, several in flight", approximates, unit);      \
+#define ELEMENTWISE(kernel, bits, T, idea, ...)                                                    \
+    GPU_RUNG(bits, kernel, idea, {forward<T, kernel>, backward<T, kernel>}, NULL,                  \
+             too_many_elements, __VA_ARGS__)
+#define ELEMENTWISE_KERNELS_OF(bits, T, op, ...)                                                   \
+    ELEMENTWISE(plain, bits, T, "one thread per element", __VA_ARGS__);                            \
+    ELEMENTWISE(vector, bits, T, "16 bytes per load, several in flight", __VA_ARGS__);             \
     GPU_KERNEL_LIST(op, bits, &vector##bits, &plain##bits)
 #define ELEMENTWISE_KERNELS(op, approximates, unit)                                                \
     enum { plain, vector };                                                                        \

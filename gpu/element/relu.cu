@@ -1,5 +1,4 @@
 /* relu: y = max(x, 0), NaN kept.  Mapping of elements to threads: elementwise.cuh. */
-#include "common/ops/elementwise.h"
 #include "gpu/element/elementwise.cuh"
 
 struct relu_value { /* y of x */
@@ -13,19 +12,7 @@ struct relu_slope { /* dx of x, dy */
 };
 
 template <typename T, bool VECTOR>
-static int forward(const struct call *f)
-{
-    const struct unary *a = ARGS(f, unary);
-    return each_element<T, VECTOR, relu_value>(f->context, {{a->x}, {a->y}},
-                                               DIM(f, 'M') * DIM(f, 'D'));
-}
-
+static constexpr auto forward = unary_forward<T, VECTOR, relu_value>;
 template <typename T, bool VECTOR>
-static int backward(const struct call *f)
-{
-    const struct unary *a = ARGS(f, unary), *g = GRADS(f, unary);
-    return each_element<T, VECTOR, relu_slope>(f->context, {{a->x, g->y}, {g->x}},
-                                               DIM(f, 'M') * DIM(f, 'D'));
-}
-
+static constexpr auto backward = unary_backward<T, VECTOR, relu_slope>;
 ELEMENTWISE_KERNELS(relu, NULL, 0);

@@ -1,5 +1,4 @@
 /* silu: y = x sigmoid(x).  Mapping of elements to threads: elementwise.cuh. */
-#include "common/ops/elementwise.h"
 #include "gpu/device/math.cuh"
 #include "gpu/element/elementwise.cuh"
 
@@ -18,19 +17,7 @@ struct silu_slope { /* dx of x, dy */
 };
 
 template <typename T, bool VECTOR>
-static int forward(const struct call *f)
-{
-    const struct unary *a = ARGS(f, unary);
-    return each_element<T, VECTOR, silu_value>(f->context, {{a->x}, {a->y}},
-                                               DIM(f, 'M') * DIM(f, 'D'));
-}
-
+static constexpr auto forward = unary_forward<T, VECTOR, silu_value>;
 template <typename T, bool VECTOR>
-static int backward(const struct call *f)
-{
-    const struct unary *a = ARGS(f, unary), *g = GRADS(f, unary);
-    return each_element<T, VECTOR, silu_slope>(f->context, {{a->x, g->y}, {g->x}},
-                                               DIM(f, 'M') * DIM(f, 'D'));
-}
-
+static constexpr auto backward = unary_backward<T, VECTOR, silu_slope>;
 ELEMENTWISE_KERNELS(silu, SIGMOID, SIGMOID_UNIT);

@@ -1,5 +1,4 @@
 /* swiglu: y = a sigmoid(a) b.  Mapping of elements to threads: elementwise.cuh. */
-#include "common/ops/elementwise.h"
 #include "gpu/device/math.cuh"
 #include "gpu/element/elementwise.cuh"
 

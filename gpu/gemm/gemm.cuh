@@ -157,10 +157,8 @@ static int gemm_backward(const struct call *f)
     const gemm_problem<T> p = gemm_of<T>(f);
     const T *dc = (const T *)d->C;
 
-    int e = ENGINE::multiply_back(f->context, p, dc, (T *)d->A, (T *)d->B);
-    if (!e && d->C0)
-        e = gemm_scale(f->context, (T *)d->C0, dc, p.beta, p.batch * p.M * p.N);
-    return e;
+    CUDA(ENGINE::multiply_back(f->context, p, dc, (T *)d->A, (T *)d->B));
+    return d->C0 ? gemm_scale(f->context, (T *)d->C0, dc, p.beta, p.batch * p.M * p.N) : 0;
 }
 
 template <typename T, typename ENGINE>

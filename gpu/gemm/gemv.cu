@@ -80,11 +80,10 @@ template <typename T, typename ENGINE>
 static int gemv_backward(const struct call *f)
 {
     const struct gemv *g = GRADS(f, gemv);
-    int e = ENGINE::multiply_and_outer(f->context, backward_sweep<T>(f));
-    if (!e && g->y0)
-        e = gemm_scale(f->context, (T *)g->y0, (const T *)g->y, (float)f->real[GEMV_BETA],
-                       DIM(f, 'M'));
-    return e;
+    CUDA(ENGINE::multiply_and_outer(f->context, backward_sweep<T>(f)));
+    return g->y0 ? gemm_scale(f->context, (T *)g->y0, (const T *)g->y, (float)f->real[GEMV_BETA],
+                              DIM(f, 'M'))
+                 : 0;
 }
 
 template <typename T, typename ENGINE>

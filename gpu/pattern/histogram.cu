@@ -235,7 +235,7 @@ static int privately(const struct call *f)
 }
 
 #define KERNEL(bits, T, name, count, idea, declines)                                               \
-    static const struct impl name##bits = {#name, idea, {count<T>, NULL}, NULL, declines}
+    GPU_RUNG(bits, name, idea, {count<T>, NULL}, NULL, declines)
 #define KERNELS(bits, T)                                                                           \
     KERNEL(bits, T, global, global, "one thread per element, atomics in global memory", NULL);     \
     KERNEL(bits, T, shared, shared,                                                                \

@@ -469,12 +469,8 @@ static const char *declines(const struct call *f)
 }
 
 #define RUNG(bits, T, rung, idea, back, work, declines)                                            \
-    static const struct impl rung##bits = {                                                        \
-        #rung,                                                                                     \
-        idea,                                                                                      \
-        {forward<rung##_fold<total, T>, rung##_fold<argmax, T>>, back<T>},                         \
-        work,                                                                                      \
-        declines}
+    GPU_RUNG(bits, rung, idea, {forward<rung##_fold<total, T>, rung##_fold<argmax, T>>, back<T>},  \
+             work, declines)
 
 #define LADDER(bits, T)                                                                            \
     RUNG(bits, T, tree, "a block per row, a tree in shared memory; backward a thread per element", \

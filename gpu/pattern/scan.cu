@@ -490,12 +490,9 @@ static const char *declines(const struct call *f)
 }
 
 #define RUNG(bits, T, rung, idea, work, declines)                                                  \
-    static const struct impl rung##bits = {                                                        \
-        #rung,                                                                                     \
-        idea,                                                                                      \
-        {forward<T, rung##_scan<T, false>>, backward<T, rung##_scan<T, true>>},                    \
-        work,                                                                                      \
-        declines}
+    GPU_RUNG(bits, rung, idea,                                                                     \
+             {forward<T, rung##_scan<T, false>>, backward<T, rung##_scan<T, true>>}, work,         \
+             declines)
 
 #define LADDER(bits, T)                                                                            \
     RUNG(bits, T, sweep, "a block per row, up-sweep and down-sweep of a tree in shared memory",    \

@@ -551,8 +551,8 @@ static const char *declines(const struct call *f)
 }
 
 #define KERNEL(bits, T, name, idea)                                                                \
-    static const struct impl name##bits = {                                                        \
-        #name, idea, {forward<name<T>>, backward<name<T>>}, NULL, declines<name##_declines>}
+    GPU_RUNG(bits, name, idea, {forward<name<T>>, backward<name<T>>}, NULL,                        \
+             declines<name##_declines>)
 #define KERNELS(bits, T)                                                                           \
     KERNEL(bits, T, naive, "one thread per output, its window from global memory");                \
     KERNEL(bits, T, halo, "a square tile and its halo in shared memory");                          \

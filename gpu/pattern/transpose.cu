@@ -227,8 +227,7 @@ static const char *declines(const struct call *f)
 
 /* __VA_ARGS__ is the kernel's `transposition`. */
 #define RUNG(bits, rung, tile, idea, ...)                                                          \
-    static const struct impl rung##bits = {                                                        \
-        #rung, idea, {forward<__VA_ARGS__>, backward<__VA_ARGS__>}, NULL, declines<tile>}
+    GPU_RUNG(bits, rung, idea, {forward<__VA_ARGS__>, backward<__VA_ARGS__>}, NULL, declines<tile>)
 
 #define LADDER(bits, T)                                                                            \
     RUNG(bits, naive, SIDE, "one thread per element, writes with the stride of a row",             \

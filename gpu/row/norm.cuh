@@ -92,6 +92,13 @@ int fused_norm_back(struct context *on, const norm_call &p);
 const char *fused_norm_declines(struct context *on, const norm_call &p, size_t size);
 size_t fused_norm_work(struct context *on, const norm_call &p, size_t size, bool centred);
 
+/* DO(T, CENTRED) for all instances of these. */
+#define NORM_INSTANCES(DO)                                                                         \
+    DO(float, false);                                                                              \
+    DO(float, true);                                                                               \
+    DO(__nv_bfloat16, false);                                                                      \
+    DO(__nv_bfloat16, true)
+
 /* The kernels of an operation.  Its file defines CENTRED, and call_of(), which returns the
  * norm_call of a frame. */
 #define NORM_PASS(rung, pass, function)                                                            \
@@ -113,8 +120,7 @@ size_t fused_norm_work(struct context *on, const norm_call &p, size_t size, bool
         return rung##_norm_declines(f->context, call_of(f), sizeof(T));                            \
     }
 #define NORM_IMPL(bits, T, rung, forward, idea)                                                    \
-    static const struct impl rung##bits = {                                                        \
-        #rung, idea, {forward<T>, rung##_backward<T>}, rung##_work<T>, rung##_declines<T>}
+    GPU_RUNG(bits, rung, idea, {forward<T>, rung##_backward<T>}, rung##_work<T>, rung##_declines<T>)
 #define NORM_LADDER(bits, T, op)                                                                   \
     NORM_IMPL(bits, T, plain, plain_forward,                                                       \
               "a block per row, read again for each sum and for the result");                      \

@@ -206,10 +206,7 @@ const char *plain_norm_declines(struct context *, const norm_call &p, size_t)
     template int plain_norm_back<T, CENTRED>(struct context *, const norm_call &);                 \
     template int norm_columns<T, CENTRED>(struct context *, const norm_call &)
 
-EACH(float, false);
-EACH(float, true);
-EACH(__nv_bfloat16, false);
-EACH(__nv_bfloat16, true);
+NORM_INSTANCES(EACH);
 
 /* ---- rmsnorm ---- */
 

@@ -316,7 +316,4 @@ size_t fused_norm_work(struct context *on, const norm_call &p, size_t size, bool
     template int fused_norm<T, CENTRED>(struct context *, const norm_call &);                      \
     template int fused_norm_back<T, CENTRED>(struct context *, const norm_call &)
 
-EACH(float, false);
-EACH(float, true);
-EACH(__nv_bfloat16, false);
-EACH(__nv_bfloat16, true);
+NORM_INSTANCES(EACH);

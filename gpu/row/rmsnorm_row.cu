@@ -240,7 +240,4 @@ const char *row_norm_declines(struct context *on, const norm_call &p, size_t siz
     template int row_norm<T, CENTRED>(struct context *, const norm_call &);                        \
     template int row_norm_back<T, CENTRED>(struct context *, const norm_call &)
 
-EACH(float, false);
-EACH(float, true);
-EACH(__nv_bfloat16, false);
-EACH(__nv_bfloat16, true);
+NORM_INSTANCES(EACH);

@@ -302,8 +302,7 @@ static int backward(const struct call *f)
 }
 
 #define KERNEL(bits, T, name, idea)                                                                \
-    static const struct impl name##bits = {                                                        \
-        #name, idea, {forward<name<T>>, backward<name<T>>}, NULL, name##_declines}
+    GPU_RUNG(bits, name, idea, {forward<name<T>>, backward<name<T>>}, NULL, name##_declines)
 #define KERNELS(bits, T)                                                                           \
     KERNEL(bits, T, naive, "one thread per pair and its angle");                                   \
     KERNEL(bits, T, table, "angles once per block, for all its heads; vectors of both halves");    \

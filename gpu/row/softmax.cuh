@@ -182,8 +182,7 @@ static inline unsigned threads_for(int64_t vectors, int K)
 /* A kernel for one storage type, and its approximate instructions, each with an error of at most
  * two units in the last place. */
 #define RUNG(bits, T, rung, idea, declines, approximates)                                          \
-    static const struct impl rung##bits =                                                          \
-        {#rung,        idea,   {rung##_forward<T>, rung##_backward<T>}, NULL, declines,            \
-         approximates, 0x1p-22}
+    GPU_RUNG(bits, rung, idea, {rung##_forward<T>, rung##_backward<T>}, NULL, declines,            \
+             approximates, 0x1p-22)
 
 #endif

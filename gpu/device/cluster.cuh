@@ -182,7 +182,8 @@ struct cluster_launch {
     cudaLaunchAttribute size;
 };
 
-/* Launches `clusters` clusters. */
+/* Prepares a launch of `clusters` clusters of `cluster` blocks, with `shared` bytes of dynamic shared
+ * memory; blocks of a cluster of 1 are launched as blocks. */
 static inline void cluster_launch_init(struct context *on, cluster_launch *to, int64_t clusters,
                                        int cluster, int threads, size_t shared)
 {

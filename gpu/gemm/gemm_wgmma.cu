@@ -392,23 +392,12 @@ struct tile_shape {
     enum { CLUSTER = BN == 256 ? 2 : 1 };
 };
 
-struct launch_config {
-    cudaLaunchConfig_t config;
-    cudaLaunchAttribute cluster;
-};
-
+/* A cluster of one block has the attribute too, for cudaOccupancyMaxActiveClusters(). */
 template <int BN, typename K>
-static cudaError_t configure(struct context *on, launch_config *l, K kernel, int blocks)
+static cudaError_t configure(struct context *on, cluster_launch *l, K kernel, int clusters)
 {
-    *l = {};
-    l->cluster.id = cudaLaunchAttributeClusterDimension;
-    l->cluster.val.clusterDim.x = tile_shape<BN>::CLUSTER;
-    l->cluster.val.clusterDim.y = l->cluster.val.clusterDim.z = 1;
-    l->config.gridDim = dim3(blocks);
-    l->config.blockDim = dim3((CONSUMERS + 1) * WARPGROUP);
-    l->config.dynamicSmemBytes = smem_layout<BN>::BYTES;
-    l->config.stream = on->stream;
-    l->config.attrs = &l->cluster;
+    cluster_launch_init(on, l, clusters, tile_shape<BN>::CLUSTER, (CONSUMERS + 1) * WARPGROUP,
+                        smem_layout<BN>::BYTES);
     l->config.numAttrs = 1;
     return allow_smem(kernel, smem_layout<BN>::BYTES);
 }
@@ -433,9 +422,8 @@ static int max_active_clusters(struct context *on)
     const auto kernel =
         multiply_wgmma<BN, tile_shape<BN>::CLUSTER,
                        gemm_traits<false, false, linear_combination<bf16>>, no_gemm>;
-    launch_config l;
-    if (!n && (!is_compiled(kernel) ||
-               configure<BN>(on, &l, kernel, tile_shape<BN>::CLUSTER) != cudaSuccess ||
+    cluster_launch l;
+    if (!n && (!is_compiled(kernel) || configure<BN>(on, &l, kernel, 1) != cudaSuccess ||
                cudaOccupancyMaxActiveClusters(&n, kernel, &l.config) != cudaSuccess)) {
         cudaGetLastError();
         n = 0;
@@ -512,10 +500,8 @@ static int launch(struct context *on, const gemm_params<FIRST> &first,
 {
     const auto kernel = multiply_wgmma<BN, tile_shape<BN>::CLUSTER, FIRST, SECOND>;
     const int64_t tiles = (int64_t)first.schedule.tiles + second.schedule.tiles;
-    launch_config l;
-    CUDA(configure<BN>(on, &l, kernel,
-                       (int)min(tiles, (int64_t)max_active_clusters<BN>(on)) *
-                           tile_shape<BN>::CLUSTER));
+    cluster_launch l;
+    CUDA(configure<BN>(on, &l, kernel, (int)min(tiles, (int64_t)max_active_clusters<BN>(on))));
     return cudaLaunchKernelEx(&l.config, kernel, first, second);
 }
 

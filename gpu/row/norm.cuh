@@ -638,24 +638,10 @@ int norm_add_parts(struct context *on, const norm_call &p, const norm_grid &grid
          ? ((layout).rows > 1 ? kernel<T, CENTRED, false, 1> : kernel<T, CENTRED, false, held>)    \
          : ((layout).rows > 1 ? kernel<T, CENTRED, true, 1> : kernel<T, CENTRED, true, held>))
 
-struct teams_launch {
-    cudaLaunchConfig_t config;
-    cudaLaunchAttribute size;
-};
-
-static inline void prepare_teams(struct context *on, teams_launch *to, int64_t clusters,
+static inline void prepare_teams(struct context *on, cluster_launch *to, int64_t clusters,
                                  const norm_layout &l, size_t shared)
 {
-    *to = {};
-    to->size.id = cudaLaunchAttributeClusterDimension;
-    to->size.val.clusterDim.x = l.cluster;
-    to->size.val.clusterDim.y = to->size.val.clusterDim.z = 1;
-    to->config.gridDim = dim3((unsigned)(clusters * l.cluster));
-    to->config.blockDim = dim3(l.threads);
-    to->config.dynamicSmemBytes = shared;
-    to->config.stream = on->stream;
-    to->config.attrs = &to->size;
-    to->config.numAttrs = l.cluster > 1;
+    cluster_launch_init(on, to, clusters, l.cluster, l.threads, shared);
 }
 
 /* Launches a kernel with the teams of `grid` and `shared` bytes of dynamic shared memory. */
@@ -664,7 +650,7 @@ static inline cudaError_t launch_teams(struct context *on,
                                        const norm_layout &l, size_t shared, const norm_call &p,
                                        const norm_grid &grid)
 {
-    teams_launch launch;
+    cluster_launch launch;
     prepare_teams(on, &launch, all_clusters(grid), l, shared);
     return cudaLaunchKernelEx(&launch.config, kernel, p, l, grid);
 }

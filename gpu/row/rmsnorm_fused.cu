@@ -278,7 +278,7 @@ static cudaError_t prepare(struct context *on, K *kernel, const norm_layout &l, 
     *clusters = max_clusters(on, l);
     CUDA(allow_smem(kernel, RING_BYTES));
     if (l.cluster > 1) {
-        teams_launch launch;
+        cluster_launch launch;
         int resident = 0;
         prepare_teams(on, &launch, *clusters, l, RING_BYTES);
         CUDA(cudaOccupancyMaxActiveClusters(&resident, kernel, &launch.config));

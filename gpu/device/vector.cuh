@@ -1,8 +1,11 @@
-/* vector.cuh - vectors of N neighbouring elements of a tensor, in the type of the tensor.  A load
- * or store has 16 bytes if the length of rows is a multiple of 16 bytes, else one element.
+/* vector.cuh - N neighbouring elements of a tensor, in the type of the tensor.
  *
- * A kernel is a template on WIDE and is written once for both, with vectors of WIDTH<T, WIDE>
- * elements.  (Tensors are aligned to 16 bytes.) */
+ * A vec has them as loaded, in words that are unpacked only where they are used, so that the load
+ * stays in flight until then.  A load or store has 16 bytes if the length of rows is a multiple of
+ * 16 bytes, else one element: a kernel is a template on WIDE and is written once for both, with
+ * vectors of WIDTH<T, WIDE> elements.  (Tensors are aligned to 16 bytes.)
+ *
+ * An array has them one by one, to compute with. */
 #ifndef VECTOR_CUH
 #define VECTOR_CUH
 
@@ -31,8 +34,15 @@ static __device__ __forceinline__ unsigned pack_bf16x2(float first, float second
 template <typename T, bool WIDE = true>
 static constexpr int WIDTH = WIDE ? 16 / sizeof(T) : 1;
 
+/* The alignment of an access to so many bytes: the largest power of two, up to 16, that divides
+ * them. */
+static constexpr size_t access_alignment(size_t bytes)
+{
+    return (bytes | 16) & -(bytes | 16);
+}
+
 template <typename T, int N = WIDTH<T>>
-struct alignas(N * sizeof(T)) vec {
+struct alignas(access_alignment(N * sizeof(T))) vec {
     unsigned word[N * sizeof(T) / 4];
 
     /* Element i. */
@@ -151,11 +161,28 @@ static inline int64_t accesses(int64_t n)
     return in_vectors<T>(n) ? n / WIDTH<T> : n;
 }
 
-/* Four neighbouring elements. */
-template <typename T>
-struct alignas(4 * sizeof(T)) four {
-    T x[4];
+/* ---- elements one by one ---- */
+
+/* (An array that no single access loads or stores can have a smaller ALIGNMENT.) */
+template <typename T, int N, size_t ALIGNMENT = access_alignment(N * sizeof(T))>
+struct alignas(ALIGNMENT) array {
+    T x[N];
 };
+
+template <typename T>
+using four = array<T, 4>;
+
+template <int N, typename T>
+static __device__ __forceinline__ array<T, N> load_array(const T *from)
+{
+    return *(const array<T, N> *)from;
+}
+
+template <typename T, int N>
+static __device__ __forceinline__ void store_array(T *to, const array<T, N> &a)
+{
+    *(array<T, N> *)to = a;
+}
 
 /* Stores to a row from `column` on, as many elements as the row has there. */
 template <typename T>

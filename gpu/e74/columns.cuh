@@ -9,9 +9,8 @@
 
 enum { OCTET = 8 };
 
-struct float8 {
-    float x[OCTET];
-};
+/* Each quad is loaded and stored by itself. */
+typedef array<float, OCTET, sizeof(float)> float8;
 
 /* The column at which the thread's i-th quad begins. */
 template <int LANES>
@@ -58,26 +57,21 @@ static __device__ void store_columns(T *row, int columns, int lane, const float8
     }
 }
 
-/* Columns in their storage type, in words that are unpacked only when they are used, so that the
- * loads stay in flight until then. */
-template <typename T>
-struct alignas(4 * sizeof(T)) words {
-    unsigned w[sizeof(T)];
-};
+/* A thread's columns as loaded. */
 template <typename T>
 struct raw {
-    words<T> quad[2];
+    vec<T, 4> quad[2];
 };
 
 /* Loads min(4, left) elements; the others are zero.  ALIGNED: the number of columns and the offsets
  * of rows are multiples of four. */
 template <typename T, bool ALIGNED>
-static __device__ __forceinline__ words<T> load_quad(const T *from, int left)
+static __device__ __forceinline__ vec<T, 4> load_quad(const T *from, int left)
 {
-    words<T> got = {};
+    vec<T, 4> got = {};
     if (ALIGNED) {
         if (left > 0)
-            got = *(const words<T> *)from;
+            got = *(const vec<T, 4> *)from;
     } else {
         T x[4];
         for (int j = 0; j < 4; j++) {
@@ -101,22 +95,12 @@ static __device__ __forceinline__ raw<T> load_columns(const T *row, int columns,
     return got;
 }
 
-static __device__ __forceinline__ float8 widened(const raw<float> &r)
+template <typename T>
+static __device__ __forceinline__ float8 widened(const raw<T> &r)
 {
     float8 e;
     for (int j = 0; j < OCTET; j++)
-        e.x[j] = __uint_as_float(r.quad[j / 4].w[j % 4]);
-    return e;
-}
-
-static __device__ __forceinline__ float8 widened(const raw<__nv_bfloat16> &r)
-{
-    float8 e;
-    for (int j = 0; j < OCTET; j += 2) {
-        const unsigned pair = r.quad[j / 4].w[j % 4 / 2];
-        e.x[j] = low_of_pair(pair);
-        e.x[j + 1] = high_of_pair(pair);
-    }
+        e.x[j] = r.quad[j / 4][j % 4];
     return e;
 }
 

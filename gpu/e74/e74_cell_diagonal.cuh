@@ -77,12 +77,8 @@ static __device__ column column_of(const layout &l, int set, int part, int tid)
 
 /* ---- eight columns in memory ---- */
 
-/* In their storage type.  They are converted only where they are used, so that the loads stay in
- * flight until then. */
 template <typename T>
-struct alignas(16) octet {
-    unsigned w[2 * sizeof(T)];
-};
+using octet = vec<T, OCTET>;
 
 template <typename T>
 static __device__ __forceinline__ octet<T> load_octet(const T *from, int columns, bool aligned)
@@ -112,7 +108,7 @@ static __device__ __forceinline__ void store_octet(T *to, int columns, bool alig
         store(x + j, e.x[j]);
     if (aligned && columns) {
         memcpy(&o, x, sizeof o);
-        *(octet<T> *)to = o;
+        store_vec(to, o);
     } else {
         for (int j = 0; j < OCTET; j++)
             if (j < columns)
@@ -120,21 +116,11 @@ static __device__ __forceinline__ void store_octet(T *to, int columns, bool alig
     }
 }
 
-static __device__ __forceinline__ float8 widened(const octet<float> &o)
+template <typename T>
+static __device__ __forceinline__ float8 widened(const octet<T> &o)
 {
     float8 e;
-    for (int j = 0; j < OCTET; j++)
-        e.x[j] = __uint_as_float(o.w[j]);
-    return e;
-}
-
-static __device__ __forceinline__ float8 widened(const octet<__nv_bfloat16> &o)
-{
-    float8 e;
-    for (int j = 0; j < OCTET; j += 2) {
-        e.x[j] = low_of_pair(o.w[j / 2]);
-        e.x[j + 1] = high_of_pair(o.w[j / 2]);
-    }
+    unpack(o, e.x);
     return e;
 }
 

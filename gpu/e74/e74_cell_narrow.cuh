@@ -205,16 +205,11 @@ static inline __host__ __device__ chunk_smem chunk_smem_of(const layout &l, bool
     return s;
 }
 
-/* The elements of a step that a thread accesses at once: eight if these are contiguous and aligned
+/* A thread accesses ELEMENTS elements of a step at once: eight if these are contiguous and aligned
  * in global memory, and each half of them in shared memory; else one. */
 template <int ELEMENTS>
-struct alignas(ELEMENTS == 1 ? 4 : 16) vec {
-    float x[ELEMENTS];
-};
-
-template <int ELEMENTS>
 static __device__ __forceinline__ void store_smem(const layout &l, float *step, int i,
-                                                  const vec<ELEMENTS> &e)
+                                                  const array<float, ELEMENTS> &e)
 {
     if (ELEMENTS == 1)
         step[smem_index(l, i)] = e.x[0];
@@ -224,9 +219,10 @@ static __device__ __forceinline__ void store_smem(const layout &l, float *step, 
 }
 
 template <int ELEMENTS>
-static __device__ __forceinline__ vec<ELEMENTS> load_smem(const layout &l, const float *step, int i)
+static __device__ __forceinline__ array<float, ELEMENTS> load_smem(const layout &l,
+                                                                   const float *step, int i)
 {
-    vec<ELEMENTS> e;
+    array<float, ELEMENTS> e;
     if (ELEMENTS == 1)
         e.x[0] = step[smem_index(l, i)];
     else
@@ -237,9 +233,9 @@ static __device__ __forceinline__ vec<ELEMENTS> load_smem(const layout &l, const
 
 /* Loads from and stores to global memory. */
 template <typename T, int ELEMENTS>
-static __device__ __forceinline__ vec<ELEMENTS> load_global(const void *from, int64_t at)
+static __device__ __forceinline__ array<float, ELEMENTS> load_global(const void *from, int64_t at)
 {
-    vec<ELEMENTS> e;
+    array<float, ELEMENTS> e;
     if (ELEMENTS == 1) {
         e.x[0] = load((const T *)from + at);
     } else {
@@ -251,7 +247,8 @@ static __device__ __forceinline__ vec<ELEMENTS> load_global(const void *from, in
 }
 
 template <typename T, int ELEMENTS>
-static __device__ __forceinline__ void store_global(void *to, int64_t at, const vec<ELEMENTS> &e)
+static __device__ __forceinline__ void store_global(void *to, int64_t at,
+                                                    const array<float, ELEMENTS> &e)
 {
     if (ELEMENTS == 1) {
         store((T *)to + at, e.x[0]);
@@ -295,10 +292,10 @@ static __device__ __forceinline__ void load_keys(const layout &l, const coord &p
     for (int i = threadIdx.x; i < items<ELEMENTS>(p); i += blockDim.x) {
         const item it = item_of<ELEMENTS>(l, p, i);
         const int step = it.step * l.stride;
-        const vec<ELEMENTS> k = load_global<T, ELEMENTS>(c.k, it.at),
-                            q = load_global<T, ELEMENTS>(c.q, it.at);
-        const vec<ELEMENTS> v = load_global<T, ELEMENTS>(c.v, it.at);
-        vec<ELEMENTS> z = {}, y = {}, dy = {};
+        const array<float, ELEMENTS> k = load_global<T, ELEMENTS>(c.k, it.at),
+                                     q = load_global<T, ELEMENTS>(c.q, it.at);
+        const array<float, ELEMENTS> v = load_global<T, ELEMENTS>(c.v, it.at);
+        array<float, ELEMENTS> z = {}, y = {}, dy = {};
         if (c.z)
             z = load_global<T, ELEMENTS>(c.z, it.at);
         if (BACK) {

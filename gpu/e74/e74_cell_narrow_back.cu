@@ -288,9 +288,9 @@ static __device__ __forceinline__ void store_gradients(const layout &l, const co
     for (int i = threadIdx.x; i < items<ELEMENTS>(p); i += blockDim.x) {
         const item it = item_of<ELEMENTS>(l, p, i);
         const int step = it.step * l.stride;
-        const vec<ELEMENTS> dq = load_smem<ELEMENTS>(l, g.dq + step, it.element);
-        const vec<ELEMENTS> dv = load_smem<ELEMENTS>(l, s.v + step, it.element);
-        vec<ELEMENTS> dk = load_smem<ELEMENTS>(l, g.dkhat + step, it.element), dz = {};
+        const array<float, ELEMENTS> dq = load_smem<ELEMENTS>(l, g.dq + step, it.element);
+        const array<float, ELEMENTS> dv = load_smem<ELEMENTS>(l, s.v + step, it.element);
+        array<float, ELEMENTS> dk = load_smem<ELEMENTS>(l, g.dkhat + step, it.element), dz = {};
         for (int j = 0; j < ELEMENTS; j++)
             dk.x[j] += (c.dq ? 0 : dq.x[j]) + (l.tied_v ? dv.x[j] : 0);
         store_global<T, ELEMENTS>(c.dk, it.at, dk);
@@ -303,7 +303,7 @@ static __device__ __forceinline__ void store_gradients(const layout &l, const co
         if (c.z_inside)
             dz = load_smem<ELEMENTS>(l, g.dz + step, it.element);
         if (c.z_outside) {
-            const vec<ELEMENTS> reads = load_smem<ELEMENTS>(l, s.reads + step, it.element);
+            const array<float, ELEMENTS> reads = load_smem<ELEMENTS>(l, s.reads + step, it.element);
             for (int j = 0; j < ELEMENTS; j++)
                 dz.x[j] = fmaf(-dv.x[j], reads.x[j], dz.x[j]);
         }

@@ -70,8 +70,9 @@ static __device__ __forceinline__ void store_outputs(const layout &l, const coor
     #pragma unroll 1
     for (int i = threadIdx.x; i < items<ELEMENTS>(p); i += blockDim.x) {
         const item it = item_of<ELEMENTS>(l, p, i);
-        const vec<ELEMENTS> y = load_smem<ELEMENTS>(l, s.v + it.step * l.stride, it.element);
-        vec<ELEMENTS> out;
+        const array<float, ELEMENTS> y =
+            load_smem<ELEMENTS>(l, s.v + it.step * l.stride, it.element);
+        array<float, ELEMENTS> out;
         for (int j = 0; j < ELEMENTS; j++)
             out.x[j] = y.x[j] * y.x[j] / (1 + expf(-y.x[j]));
         store_global<T, ELEMENTS>(l.c.y, it.at, y);

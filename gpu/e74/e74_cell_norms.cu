@@ -13,7 +13,7 @@ namespace e74_norms
 
 template <int PADDED, int ELEMENTS>
 static __device__ __forceinline__ void store_padded(const item &m, float (&to)[PADDED],
-                                                    const lane_part<ELEMENTS> &s)
+                                                    const array<float, ELEMENTS> &s)
 {
     for (int i = 0; i < ELEMENTS; i++)
         if (m.lane + 32 * i < PADDED)
@@ -34,15 +34,17 @@ __global__ void __launch_bounds__(THREADS) prepare(layout l)
         return;
     const int group = (int)(i % l.groups);
     const item m = item_of(l, t, b, group);
-    const lane_part<ELEMENTS> k = load_part<T, ELEMENTS>(l, m, c.k),
-                              q = load_part<T, ELEMENTS>(l, m, c.q);
-    const lane_part<ELEMENTS> v = load_part<T, ELEMENTS>(l, m, c.v);
-    const lane_part<ELEMENTS> z = c.z ? load_part<T, ELEMENTS>(l, m, c.z) : lane_part<ELEMENTS>{};
-    const lane_part<ELEMENTS> y = BACK ? load_part<T, ELEMENTS>(l, m, c.y) : lane_part<ELEMENTS>{};
-    const lane_part<ELEMENTS> dout =
-        BACK ? load_part<T, ELEMENTS>(l, m, c.dout) : lane_part<ELEMENTS>{};
+    const array<float, ELEMENTS> k = load_part<T, ELEMENTS>(l, m, c.k),
+                                 q = load_part<T, ELEMENTS>(l, m, c.q);
+    const array<float, ELEMENTS> v = load_part<T, ELEMENTS>(l, m, c.v);
+    const array<float, ELEMENTS> z =
+        c.z ? load_part<T, ELEMENTS>(l, m, c.z) : array<float, ELEMENTS>{};
+    const array<float, ELEMENTS> y =
+        BACK ? load_part<T, ELEMENTS>(l, m, c.y) : array<float, ELEMENTS>{};
+    const array<float, ELEMENTS> dout =
+        BACK ? load_part<T, ELEMENTS>(l, m, c.dout) : array<float, ELEMENTS>{};
     const float scale = sqrtf(dot_parts(k, k)) + (float)E74_EPSILON;
-    lane_part<ELEMENTS> khat, u, dy;
+    array<float, ELEMENTS> khat, u, dy;
     for (int j = 0; j < ELEMENTS; j++) {
         const float gate = 1 / (1 + expf(-y.x[j]));
         khat.x[j] = k.x[j] / scale;

@@ -471,34 +471,29 @@ static inline __device__ item item_of(const layout &l, int64_t t, int64_t b, int
 }
 
 /* A lane's elements of a group's vector; all loads are in flight at once. */
-template <int ELEMENTS>
-struct lane_part {
-    float x[ELEMENTS];
-};
-
 template <typename T, int ELEMENTS>
-static __device__ __forceinline__ lane_part<ELEMENTS> load_part(const layout &l, const item &m,
-                                                                const void *from)
+static __device__ __forceinline__ array<float, ELEMENTS> load_part(const layout &l, const item &m,
+                                                                   const void *from)
 {
-    lane_part<ELEMENTS> s;
+    array<float, ELEMENTS> s;
     for (int i = 0; i < ELEMENTS; i++)
         s.x[i] = m.lane + 32 * i < l.c.columns ? load((const T *)from + m.at + m.lane + 32 * i) : 0;
     return s;
 }
 
 template <int ELEMENTS>
-static __device__ __forceinline__ lane_part<ELEMENTS>
+static __device__ __forceinline__ array<float, ELEMENTS>
 load_float_part(const layout &l, const item &m, const float *from)
 {
-    lane_part<ELEMENTS> s;
+    array<float, ELEMENTS> s;
     for (int i = 0; i < ELEMENTS; i++)
         s.x[i] = m.lane + 32 * i < l.c.columns ? from[m.lane + 32 * i] : 0;
     return s;
 }
 
 template <int ELEMENTS>
-static __device__ __forceinline__ float dot_parts(const lane_part<ELEMENTS> &a,
-                                                  const lane_part<ELEMENTS> &b)
+static __device__ __forceinline__ float dot_parts(const array<float, ELEMENTS> &a,
+                                                  const array<float, ELEMENTS> &b)
 {
     float sum = 0;
     for (int i = 0; i < ELEMENTS; i++)

@@ -234,7 +234,7 @@ static __device__ __forceinline__ void sum_states(const layout &l, const sum_run
 
 template <typename T, int ELEMENTS>
 static __device__ __forceinline__ void store_part(const layout &l, const item &m, void *to,
-                                                  const lane_part<ELEMENTS> &s)
+                                                  const array<float, ELEMENTS> &s)
 {
     for (int i = 0; i < ELEMENTS; i++)
         if (m.lane + 32 * i < l.c.columns)
@@ -248,14 +248,14 @@ static __device__ __forceinline__ void store_gradients(const layout &l, const it
 {
     constexpr int ELEMENTS = elements_per_lane(LANES);
     const cell_call &c = l.c;
-    const lane_part<ELEMENTS> none = {}, k = load_part<T, ELEMENTS>(l, m, c.k);
-    const lane_part<ELEMENTS> z = c.z ? load_part<T, ELEMENTS>(l, m, c.z) : none;
-    const lane_part<ELEMENTS> dv = load_float_part<ELEMENTS>(l, m, at.result->y);
-    const lane_part<ELEMENTS> reads =
+    const array<float, ELEMENTS> none = {}, k = load_part<T, ELEMENTS>(l, m, c.k);
+    const array<float, ELEMENTS> z = c.z ? load_part<T, ELEMENTS>(l, m, c.z) : none;
+    const array<float, ELEMENTS> dv = load_float_part<ELEMENTS>(l, m, at.result->y);
+    const array<float, ELEMENTS> reads =
         c.z_outside ? load_float_part<ELEMENTS>(l, m, at.result->reads) : none;
-    const lane_part<ELEMENTS> dq = load_float_part<ELEMENTS>(l, m, at.input->q);
-    const lane_part<ELEMENTS> du = INSIDE ? load_float_part<ELEMENTS>(l, m, at.input->u) : none;
-    lane_part<ELEMENTS> dkhat = load_float_part<ELEMENTS>(l, m, at.input->v), dk, dz;
+    const array<float, ELEMENTS> dq = load_float_part<ELEMENTS>(l, m, at.input->q);
+    const array<float, ELEMENTS> du = INSIDE ? load_float_part<ELEMENTS>(l, m, at.input->u) : none;
+    array<float, ELEMENTS> dkhat = load_float_part<ELEMENTS>(l, m, at.input->v), dk, dz;
 
     for (int i = 0; i < ELEMENTS; i++)
         if (INSIDE)

@@ -165,7 +165,7 @@ static __device__ void store_key(const stage_ptrs &to, int octet, int at, bool a
 template <typename T>
 struct incoming {
     raw<T> k, q, z;
-    words<T> v, gate, y, dout;
+    vec<T, 4> v, gate, y, dout;
 };
 
 /* Loads up to l.batch steps, from step t on. */
@@ -194,11 +194,11 @@ static __device__ __forceinline__ incoming<T> load_batch(const layout &l, const 
 }
 
 template <typename T>
-static __device__ __forceinline__ four<float> widened(const words<T> &w)
+static __device__ __forceinline__ four<float> widened(const vec<T, 4> &v)
 {
     T x[4];
     four<float> f;
-    memcpy(x, &w, sizeof x);
+    memcpy(x, &v, sizeof x);
     for (int j = 0; j < 4; j++)
         f.x[j] = load(x + j);
     return f;

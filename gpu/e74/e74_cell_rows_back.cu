@@ -51,7 +51,7 @@ static __device__ strip<1> first_state(const layout &l, const work_coord &p, con
 template <int ROWS>
 struct replay_operands {
     float8 write, read;
-    few<ROWS> v, z;
+    array<float, ROWS> v, z;
 };
 
 template <int LANES, int ROWS, bool INSIDE>
@@ -61,9 +61,9 @@ load_replay_operands(operand_ptrs *at, const layout &l, const work_coord &p)
     replay_operands<ROWS> m;
     m.write = load_columns<LANES>(at->write, p.lane);
     m.read = INSIDE ? load_columns<LANES>(at->read, p.lane) : m.write;
-    m.v = load_few<ROWS>(at->v);
+    m.v = load_array<ROWS>(at->v);
     if (l.c.z_outside)
-        m.z = load_few<ROWS>(at->z);
+        m.z = load_array<ROWS>(at->z);
     else
         for (int r = 0; r < ROWS; r++)
             m.z.x[r] = 1;
@@ -80,14 +80,14 @@ struct replay_state {
     strip<1> S[ROWS];
     operand_ptrs at;
     replay_operands<ROWS> now;
-    few<ROWS> reads;
+    array<float, ROWS> reads;
 };
 
 template <int LANES, int ROWS>
-static __device__ __forceinline__ few<ROWS> read_with(const replay_state<ROWS> &w,
-                                                      const float8 &key)
+static __device__ __forceinline__ array<float, ROWS> read_with(const replay_state<ROWS> &w,
+                                                               const float8 &key)
 {
-    few<ROWS> reads;
+    array<float, ROWS> reads;
     for (int r = 0; r < ROWS; r++)
         reads.x[r] = dot(w.S[r].of[0], key);
     warp_sums<LANES>(reads.x);
@@ -96,11 +96,11 @@ static __device__ __forceinline__ few<ROWS> read_with(const replay_state<ROWS> &
 
 /* Returns delta.  (The element after a subsegment's last is loaded and not used.) */
 template <typename T, int LANES, int ROWS, bool INSIDE>
-static __device__ __forceinline__ few<ROWS> replay_step(replay_state<ROWS> *w, const layout &l,
-                                                        const work_coord &p)
+static __device__ __forceinline__ array<float, ROWS>
+replay_step(replay_state<ROWS> *w, const layout &l, const work_coord &p)
 {
     const replay_operands<ROWS> then = load_replay_operands<LANES, ROWS, INSIDE>(&w->at, l, p);
-    few<ROWS> delta;
+    array<float, ROWS> delta;
     for (int r = 0; r < ROWS; r++) {
         const operands<1> m = {{{w->now.write}}, {{w->now.read}}, w->now.v.x[r], w->now.z.x[r]};
         delta.x[r] = advance<T>(w->S[r], m, w->reads.x[r], l.c.nonlin == E74_TANH);
@@ -156,15 +156,15 @@ static __device__ __forceinline__ void replay(const layout &l, unsigned char *bu
             float *dq_at = sums_of<LANES>(l, p, d, DQ, half, 0);
             #pragma unroll 2
             for (const int to = min(i + l.interval, steps); i < to; i++) {
-                const few<ROWS> reads = w.reads, dy = load_few<ROWS>(dy_at);
-                const few<ROWS> delta = replay_step<T, LANES, ROWS, INSIDE>(&w, l, p);
+                const array<float, ROWS> reads = w.reads, dy = load_array<ROWS>(dy_at);
+                const array<float, ROWS> delta = replay_step<T, LANES, ROWS, INSIDE>(&w, l, p);
                 float8 dq[ROWS];
                 slot += states.next;
                 store_states<LANES>(slot, l, p, w);
                 if (p.lane == 0) {
-                    store_few(delta_at, delta);
+                    store_array(delta_at, delta);
                     if (l.c.z_outside)
-                        store_few(reads_at, reads);
+                        store_array(reads_at, reads);
                 }
                 for (int r = 0; r < ROWS; r++)
                     for (int j = 0; j < OCTET; j++)
@@ -187,7 +187,7 @@ static __device__ __forceinline__ void replay(const layout &l, unsigned char *bu
 template <int ROWS>
 struct back_operands {
     float8 write, read, query;
-    few<ROWS> dy, z, delta, reads;
+    array<float, ROWS> dy, z, delta, reads;
 };
 
 struct back_ptrs {
@@ -211,15 +211,15 @@ load_back_operands(back_ptrs *at, const layout &l, const work_coord &p, bool mor
     m.query = load_columns<LANES>(at->query, p.lane);
     m.write = load_columns<LANES>(at->write, p.lane);
     m.read = INSIDE ? load_columns<LANES>(at->read, p.lane) : m.write;
-    m.dy = load_few<ROWS>(at->dy);
-    m.delta = load_few<ROWS>(at->delta);
+    m.dy = load_array<ROWS>(at->dy);
+    m.delta = load_array<ROWS>(at->delta);
     for (int r = 0; r < ROWS; r++) {
         m.z.x[r] = 1;
         m.reads.x[r] = 0;
     }
     if (l.c.z_outside) {
-        m.z = load_few<ROWS>(at->z);
-        m.reads = load_few<ROWS>(at->reads);
+        m.z = load_array<ROWS>(at->z);
+        m.reads = load_array<ROWS>(at->reads);
     }
     at->query -= key;
     at->write -= key;
@@ -277,9 +277,9 @@ static __device__ __forceinline__ void begin_back(back_state<ROWS> *w, const lay
 
 /* G <- (G + dy q^T) f'; returns dv = G k^. */
 template <int LANES, int ROWS>
-static __device__ __forceinline__ few<ROWS> begin_step_back(back_state<ROWS> *w, bool tanh)
+static __device__ __forceinline__ array<float, ROWS> begin_step_back(back_state<ROWS> *w, bool tanh)
 {
-    few<ROWS> dv;
+    array<float, ROWS> dv;
     for (int r = 0; r < ROWS; r++) {
         for (int j = 0; j < OCTET; j++)
             w->G.of[r].x[j] = fmaf(w->now.dy.x[r], w->now.query.x[j], w->G.of[r].x[j]);
@@ -303,7 +303,7 @@ static __device__ __forceinline__ void step_back(back_state<ROWS> *w, const layo
 
     if (!AHEAD)
         w->now = load_back_operands<LANES, ROWS, INSIDE>(&w->from_here, l, p, true);
-    const few<ROWS> dv = begin_step_back<LANES>(w, l.c.nonlin == E74_TANH);
+    const array<float, ROWS> dv = begin_step_back<LANES>(w, l.c.nonlin == E74_TANH);
     back_operands<ROWS> then;
     states<ROWS> next;
     if (AHEAD) {
@@ -312,7 +312,7 @@ static __device__ __forceinline__ void step_back(back_state<ROWS> *w, const layo
     } else
         w->before = load_states<LANES, ROWS>(l, p, w->slot - next_slot);
     float8 share[ROWS], read = w->now.read;
-    few<ROWS> dz, dreads;
+    array<float, ROWS> dz, dreads;
     for (int r = 0; r < ROWS; r++) {
         dreads.x[r] = -dv.x[r] * w->now.z.x[r];
         dz.x[r] = -dv.x[r] * w->now.reads.x[r];
@@ -334,8 +334,8 @@ static __device__ __forceinline__ void step_back(back_state<ROWS> *w, const layo
     }
     store_warp_sums<LANES>(w->dkey_at, together<ROWS>(share), p.tid);
     if (p.lane == 0) {
-        store_few(w->dv_at, dv);
-        store_few(w->dv_at + to_dz, dz);
+        store_array(w->dv_at, dv);
+        store_array(w->dv_at + to_dz, dz);
     }
     w->after = w->before;
     if (AHEAD) {

@@ -69,26 +69,6 @@ static __device__ pipeline pipeline_next(const layout &l, const pipeline &at)
     return pipeline_at(l, at.now, at.next, next_stage(at.stage), 1 - at.half);
 }
 
-/* ---- several rows per consumer ---- */
-
-/* Elements of ROWS neighbouring rows. */
-template <int ROWS>
-struct alignas(4 * ROWS) few {
-    float x[ROWS];
-};
-
-template <int ROWS>
-static __device__ __forceinline__ few<ROWS> load_few(const float *from)
-{
-    return *(const few<ROWS> *)from;
-}
-
-template <int ROWS>
-static __device__ __forceinline__ void store_few(float *to, const few<ROWS> &f)
-{
-    *(few<ROWS> *)to = f;
-}
-
 /* ---- a block's shared memory in the backward pass ---- */
 
 /* The operands and results that the warp roles exchange.  Subsegments alternate in the first
@@ -152,10 +132,10 @@ static __device__ __forceinline__ void store_warp_sums(float *to, float8 e, int 
     if (tid & 3 & -LANES)
         return; /* another thread stores this column */
     for (int i = 0; i < columns; i += once) {
-        few<once> f;
+        array<float, once> f;
         for (int j = 0; j < once; j++)
             f.x[j] = e.x[i + j];
-        store_few(to + i * LANES, f);
+        store_array(to + i * LANES, f);
     }
 }
 

@@ -59,6 +59,14 @@ static __device__ __forceinline__ unsigned max_nan_bf16x2(unsigned x, unsigned y
 #endif
 }
 
+/* ---- softmax ---- */
+
+/* e^(factor (x - top)), where scale = factor / ln 2; exactly 1 if x = top, the maximum. */
+static __device__ __forceinline__ float power(float x, float top, float scale)
+{
+    return exp2_approx(scale * (x - top));
+}
+
 /* ---- tanh ---- */
 
 /* tanh with an error of about four units in the last place: a polynomial where |x| is small,

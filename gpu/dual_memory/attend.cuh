@@ -46,7 +46,7 @@ struct attention {
     {
         #pragma unroll OWN
         for (int i = 0; i < OWN; i++)
-            p[i] = exp2_approx(LOG2E * (a[i] - top));
+            p[i] = power(a[i], top, LOG2E);
         return sum(p);
     }
 

@@ -104,12 +104,6 @@ static __device__ __forceinline__ float max_element(const vec<T> (&v)[K])
     return all;
 }
 
-/* e^(factor (x - top)), where scale = factor / ln 2; exactly 1 if x = top, the maximum. */
-static __device__ __forceinline__ float power(float x, float top, float scale)
-{
-    return exp2_approx(scale * (x - top));
-}
-
 /* so_far + the sum of the powers of the elements of v. */
 template <typename T, int K>
 static __device__ __forceinline__ float sum_powers(const vec<T> (&v)[K], float top, float scale,

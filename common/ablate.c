@@ -10,10 +10,10 @@
 #include <sys/stat.h>
 
 #include "common/ablate_types.h"
-#include "common/err.h"
-#include "common/grow.h"
-#include "common/values.h"
-#include "data/input.h"
+#include "common/base/err.h"
+#include "common/base/grow.h"
+#include "common/call/values.h"
+#include "common/run/input.h"
 
 /* ---- errors and names ---- */
 

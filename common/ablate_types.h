@@ -3,9 +3,9 @@
 #define ABLATE_TYPES_H
 
 #include "common/ablate.h"
-#include "common/check.h"
-#include "common/err.h"
-#include "common/plan.h"
+#include "common/judge/check.h"
+#include "common/base/err.h"
+#include "common/plan/plan.h"
 
 /* Whether p is NULL, which the public function that is running does not accept; err_set() has
  * then said so: "abl_run: the case is NULL". */

@@ -14,8 +14,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "common/err.h"
-#include "common/limits.h"
+#include "common/base/err.h"
+#include "common/base/limits.h"
 #include "experiments/begin.h"
 
 /* ---- before the libraries begin ---- */

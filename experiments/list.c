@@ -4,8 +4,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "common/err.h"
-#include "common/keys.h"
+#include "common/base/err.h"
+#include "common/plan/keys.h"
 #include "experiments/list.h"
 
 static void list_param(FILE *to, const struct param *p)

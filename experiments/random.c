@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/err.h"
-#include "common/keys.h"
-#include "common/number.h"
-#include "common/random.h"
+#include "common/base/err.h"
+#include "common/plan/keys.h"
+#include "common/base/number.h"
+#include "common/run/random_cases.h"
 #include "experiments/random.h"
 
 enum { GOOD = 0, CHECK_FAILED = 1, BAD_INPUT = 2, BACKEND_LOST = 3, INTERRUPTED = 130 };

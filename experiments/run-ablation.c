@@ -9,14 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/baseline.h"
-#include "common/err.h"
-#include "common/header.h"
-#include "common/number.h"
-#include "common/progress.h"
-#include "common/report.h"
-#include "common/section.h"
-#include "common/trial.h"
+#include "common/report/baseline.h"
+#include "common/base/err.h"
+#include "common/store/header.h"
+#include "common/base/number.h"
+#include "common/base/progress.h"
+#include "common/report/report.h"
+#include "common/plan/section.h"
+#include "common/run/trial.h"
 #include "experiments/begin.h"
 #include "experiments/list.h"
 #include "experiments/random.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/err.h"
+#include "common/base/err.h"
 #include "gpu/device/clock.cuh"
 #include "gpu/gemm/product.cuh"
 

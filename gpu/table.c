@@ -1,22 +1,22 @@
 /* The CUDA backends' lists of kernels, by operation. */
-#include "common/op.h"
+#include "common/call/op.h"
 
 #define OP(name) extern const struct impl *const gpu32_##name[], *const gpu_bf16_##name[];
-#include "common/ops.def"
+#include "common/call/ops.def"
 #undef OP
 
 extern const struct kernels gpu32_kernels[], gpu_bf16_kernels[];
 
 const struct kernels gpu32_kernels[] = {
 #define OP(name) {&op_##name, gpu32_##name},
-#include "common/ops.def"
+#include "common/call/ops.def"
 #undef OP
     {NULL, NULL},
 };
 
 const struct kernels gpu_bf16_kernels[] = {
 #define OP(name) {&op_##name, gpu_bf16_##name},
-#include "common/ops.def"
+#include "common/call/ops.def"
 #undef OP
     {NULL, NULL},
 };

@@ -1,7 +1,7 @@
 /* The backends ref64, ref32 and ref_bf16: memory of the host, times by the wall clock. */
 #include "ref/ref.h"
-#include "common/err.h"
-#include "common/limits.h"
+#include "common/base/err.h"
+#include "common/base/limits.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -136,12 +136,12 @@ static const char *error(int code)
 }
 
 #define OP(name) extern const struct impl *const REF(name)[];
-#include "common/ops.def"
+#include "common/call/ops.def"
 #undef OP
 
 static const struct kernels kernels[] = {
 #define OP(name) {&op_##name, REF(name)},
-#include "common/ops.def"
+#include "common/call/ops.def"
 #undef OP
     {NULL, NULL},
 };

@@ -19,8 +19,8 @@
 
 #include <cblas.h>
 
-#include "common/half.h"
-#include "common/op.h"
+#include "common/base/half.h"
+#include "common/call/op.h"
 
 #if defined REF64
 typedef double real, num;
@@ -59,7 +59,7 @@ static inline num store(real x)
 #endif
 
 #ifdef REF64
-/* The noise of the passes that this thread computes (common/op.h). */
+/* The noise of the passes that this thread computes (common/call/op.h). */
 extern _Thread_local struct noise ref64_noise;
 
 /* x, off by `unit` of itself, up or down; 0: x itself. */

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/bench.h"
+#include "common/run/ceilings.h"
 #include "tests/suite.h"
 
 /* ---- costs ---- */

@@ -69,9 +69,9 @@ chosen() {
 operation() {
     op=$(basename "${1%.*}")
     case $1 in
-    */backend.* | common/op.c | common/run.c) op=e74_block ;;
+    */backend.* | common/call/op.c | common/call/run.c) op=e74_block ;;
     esac
-    until grep -x "OP($op)" "$srcdir/common/ops.def"; do
+    until grep -x "OP($op)" "$srcdir/common/call/ops.def"; do
         case $op in
         *_*) op=${op%_*} ;;
         *) return ;;

@@ -10,7 +10,7 @@
 #include <omp.h>
 #endif
 
-#include "common/run.h"
+#include "common/call/run.h"
 #include "tests/suite.h"
 #include "common/ops/elementwise.h"
 

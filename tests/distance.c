@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "common/err.h"
+#include "common/base/err.h"
 #include "tests/suite.h"
 #include "common/ops/softmax.h"
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """dump.py FILE [TRIAL...] - read a dump with other tools than ours, as TAP.
 
-Of each trial (default: all that are complete): that its layout is what common/store.h
+Of each trial (default: all that are complete): that its layout is what common/store/store.h
 promises, that xarray opens each group and names its axes (the first ten), and that the oracle's
 outputs are those of tests/definitions.py for its inputs.
 """

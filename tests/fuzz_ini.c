@@ -14,9 +14,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/err.h"
-#include "common/number.h"
-#include "common/plan.h"
+#include "common/base/err.h"
+#include "common/base/number.h"
+#include "common/plan/plan.h"
 #include "tests/tap.h"
 
 enum { MAX_SEEDS = 64, HANG = 60 /* seconds */, SHOWN = 50 /* of one file's faults */ };

@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/cases.h"
-#include "common/check.h"
-#include "common/err.h"
-#include "common/random.h"
-#include "common/trial.h"
-#include "data/input.h"
+#include "common/call/cases.h"
+#include "common/judge/check.h"
+#include "common/base/err.h"
+#include "common/run/random_cases.h"
+#include "common/run/trial.h"
+#include "common/run/input.h"
 #include "tests/tap.h"
 
 static const volatile int go_on = 0;

@@ -9,10 +9,10 @@
 #include <string.h>
 
 extern "C" {
-#include "common/cases.h"
-#include "common/check.h"
-#include "common/err.h"
-#include "common/run.h"
+#include "common/call/cases.h"
+#include "common/judge/check.h"
+#include "common/base/err.h"
+#include "common/call/run.h"
 #include "tests/tap.h"
 }
 

@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/cases.h"
-#include "common/plan.h"
+#include "common/call/cases.h"
+#include "common/plan/plan.h"
 #include "tests/tap.h"
 
 /* ---- a folder to work in, removed at the end ---- */

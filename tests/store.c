@@ -20,10 +20,10 @@
 #include <hdf5_hl.h>
 
 #include "common/ablate.h"
-#include "common/cases.h"
-#include "common/err.h"
-#include "common/h5.h"
-#include "common/store.h"
+#include "common/call/cases.h"
+#include "common/base/err.h"
+#include "common/base/h5.h"
+#include "common/store/store.h"
 #include "tests/tap.h"
 
 /* ---- a count of every write of this process to a file ---- */

@@ -23,7 +23,7 @@
 #ifndef DUAL_MEMORY_H
 #define DUAL_MEMORY_H
 
-#include "common/op.h"
+#include "common/call/op.h"
 
 enum {
     DUAL_PRESET,

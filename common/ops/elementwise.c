@@ -1,5 +1,5 @@
 /* The contracts of silu, relu and swiglu: sizes, tensors, costs, cases with known results. */
-#include "common/op.h"
+#include "common/call/op.h"
 #include "common/ops/elementwise.h"
 
 static const struct param params[] = {

@@ -1,8 +1,8 @@
 /* The contract of entmax15: sizes, tensors, costs, cases with known results. */
 #include <math.h>
 
-#include "common/err.h"
-#include "common/op.h"
+#include "common/base/err.h"
+#include "common/call/op.h"
 #include "common/ops/entmax15.h"
 
 static const struct param params[] = {

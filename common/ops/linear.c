@@ -1,5 +1,5 @@
 /* The contract of linear: sizes, tensors, costs, cases with known results. */
-#include "common/op.h"
+#include "common/call/op.h"
 #include "common/ops/linear.h"
 
 static const char *const acts[] = {"none", "silu", "relu", NULL};

@@ -1,0 +1,75 @@
+/* h5.h - HDF5's attributes, groups, datasets and tables, made and read.
+ *
+ * A file that is read may come from anybody: extent, class and size are checked first, so that no
+ * file decides how much memory is written or allocated.  These functions leave HDF5's own printing
+ * to the caller (H5E_BEGIN_TRY). */
+#ifndef H5_H
+#define H5_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <hdf5.h>
+
+#include "common/base/column.h"
+#include "common/base/types.h"
+
+/* Why the last HDF5 call failed, in HDF5's or the system's words; to be asked
+ * before the next one. */
+const char *h5_reason(void);
+/* err_set("cannot ...: " and the reason). */
+int h5_cannot(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Close what cannot fail by being closed; nothing where id is negative. */
+void h5_drop(hid_t id);
+
+/* ---- attributes of one value ---- */
+
+int h5_put_int(hid_t at, const char *name, int64_t value);
+int h5_put_double(hid_t at, const char *name, double value);
+int h5_put_seed(hid_t at, uint64_t seed);
+/* A type for strings of variable length in UTF-8, which h5py gives as str; -1:
+ * none. */
+hid_t h5_text_type(void);
+int h5_put_text(hid_t at, const char *name, const char *value);
+
+/* Nonzero after err_set(): there is none, or it is not one whole number. */
+int h5_get_int(hid_t at, const char *name, int64_t *value);
+/* A text of fixed or variable length, a copy to be freed; NULL after
+ * err_set(): there is none, it is not one text, or no memory. */
+char *h5_get_text(hid_t at, const char *name);
+/* Is the attribute of that text?  Else what it is goes to `there`, cut to fit;
+ * "" where there is none. */
+int h5_same_text(hid_t at, const char *name, const char *value, char *there, size_t size);
+
+/* ---- groups, datasets and tables, made; -1 after err_set() ---- */
+
+/* The type of a dataset whose elements are stored so; -1: a dump has none of that type. */
+hid_t h5_type(enum dtype t);
+
+/* A group; linked nowhere where `name` is NULL.  With `whole`, its header gets nearly 4096
+ * bytes, so that all of a trial's links and attributes are in one page of the file: HDF5 writes
+ * it at once. */
+hid_t h5_group_new(hid_t at, const char *name, int whole);
+/* A dataset to be made: types on disk and in memory, extent, level of compression where it is
+ * large, and the data; NULL: there is nothing to write. */
+struct h5_data {
+    hid_t stored, given;
+    int rank;
+    const hsize_t *dim;
+    int compress;
+    const void *data;
+};
+/* Linked nowhere where `name` is NULL. */
+hid_t h5_dataset_new(hid_t at, const char *name, const struct h5_data *from);
+/* The type of a row of `size` bytes in memory: of those columns that are in the dump. */
+hid_t h5_row_type(const struct column *column, size_t size);
+
+/* ---- datasets, read ---- */
+
+/* Dataset `name`, which must have that shape and be of floating point or of
+ * whole numbers, into x.  Nonzero after err_set(). */
+int h5_read_tensor(hid_t group, const char *name, int rank, const int64_t *size, double *x);
+/* How many rows the table has, `max` at most; -1 after err_set(). */
+int h5_table_rows(hid_t table, const char *name, int max);
+
+#endif

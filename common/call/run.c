@@ -1,0 +1,490 @@
+/* Runs one operation on one backend: memory, copies, passes, times (run.h). */
+#include "config.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/err.h"
+#include "common/base/number.h"
+#include "common/call/run.h"
+
+/* ---- tensors on the host ---- */
+
+/* Memory for all of them, not initialised. */
+static struct tensors *tensors_alloc(const struct op *o, const struct call *f)
+{
+    struct tensors *t = calloc(1, sizeof *t);
+    for (int i = 0; t && i < o->n_args; i++) {
+        int64_t n = op_count(f, i);
+        if (!n)
+            continue;
+        t->x[i] = malloc(n * sizeof(double));
+        if (o->arg[i].flags & DIFF)
+            t->g[i] = malloc(n * sizeof(double));
+        if (call_accumulates(f, i))
+            t->g0[i] = malloc(n * sizeof(double));
+        if (!t->x[i] || (o->arg[i].flags & DIFF && !t->g[i]) ||
+            (call_accumulates(f, i) && !t->g0[i])) {
+            tensors_free(t);
+            t = NULL;
+        }
+    }
+    if (!t)
+        err_set("%s: no memory for its tensors", o->name);
+    return t;
+}
+
+/* On all cores, since memory that is touched for the first time takes a while. */
+static void clear(double *x, int64_t n)
+{
+    #pragma omp parallel for
+    for (int64_t i = 0; i < n; i++)
+        x[i] = 0;
+}
+
+struct tensors *tensors_new(const struct call *f)
+{
+    const struct op *o = f->op;
+    struct tensors *t = tensors_alloc(o, f);
+    for (int i = 0; t && i < o->n_args; i++) {
+        int64_t n = op_count(f, i);
+        if (t->x[i])
+            clear(t->x[i], n);
+        if (t->g[i])
+            clear(t->g[i], n);
+        if (t->g0[i])
+            clear(t->g0[i], n);
+    }
+    return t;
+}
+
+void tensors_free(struct tensors *t)
+{
+    for (int i = 0; t && i < MAX_ARGS; i++) {
+        free(t->x[i]);
+        free(t->g[i]);
+        free(t->g0[i]);
+    }
+    free(t);
+}
+
+struct tensors *tensors_copy(const struct call *f, const struct tensors *t)
+{
+    const struct op *o = f->op;
+    struct tensors *copy = tensors_alloc(o, f);
+    for (int i = 0; copy && i < o->n_args; i++) {
+        int64_t n = op_count(f, i);
+        if (t->x[i])
+            widen(F64, copy->x[i], t->x[i], n);
+        if (t->g[i])
+            widen(F64, copy->g[i], t->g[i], n);
+        if (copy->g0[i])
+            widen(F64, copy->g0[i], t->g0[i], n);
+    }
+    return copy;
+}
+
+int64_t tensors_bytes(const struct call *f)
+{
+    const struct op *o = f->op;
+    int64_t sum = 0;
+    for (int i = 0; i < o->n_args; i++)
+        sum += op_count(f, i) * 8 * (1 + ((o->arg[i].flags & DIFF) != 0) + call_accumulates(f, i));
+    return sum;
+}
+
+void tensors_draw(struct tensors *t, const struct call *f, uint64_t seed, int nonzero_state)
+{
+    const struct op *o = f->op;
+    for (int i = 0; i < o->n_args; i++) {
+        const struct arg *a = &o->arg[i];
+        int state = !a->fill_of && a->fill == ZERO;
+        enum fill fill = nonzero_state && state ? UNIT : op_fill(f, i);
+        if (a->flags & IN && t->x[i] && a->draw)
+            a->draw(f, i, draw_key(seed, a->name), t->x[i]);
+        else if (a->flags & IN && t->x[i])
+            op_draw(f, i, fill, seed, t->x[i]);
+        if (a->flags & OUT && t->g[i])
+            op_draw(f, i, NORMAL, seed + 1, t->g[i]);
+        if (t->g0[i])
+            op_draw(f, i, NORMAL, seed + 2, t->g0[i]);
+    }
+}
+
+static int round_to(enum dtype type, double *x, int64_t n)
+{
+    void *bits = malloc(n * types[type].bytes);
+    if (!bits)
+        return err_set("no memory to round a tensor");
+    narrow(type, bits, x, n);
+    widen(type, x, bits, n);
+    free(bits);
+    return 0;
+}
+
+void tensors_round(struct tensors *t, const struct call *f)
+{
+    const struct op *o = f->op;
+    for (int i = 0; i < o->n_args; i++) {
+        int64_t n = op_count(f, i);
+        if (o->arg[i].flags & IN && t->x[i])
+            round_to((enum dtype)f->type[i], t->x[i], n);
+        if (o->arg[i].flags & OUT && t->g[i])
+            round_to((enum dtype)f->grad_type[i], t->g[i], n);
+        if (t->g0[i])
+            round_to((enum dtype)f->grad_type[i], t->g0[i], n);
+    }
+}
+
+/* ---- tensors on a backend ---- */
+
+enum { BAND = 256 }; /* bytes of a guard band */
+/* 0xffff... is a NaN in every type, 0x7f7f... finite. */
+static const unsigned char GUARD = 0xa5, POISON = 0xff, OTHER_POISON = 0x7f;
+
+/* A tensor there: where its memory begins, and where it begins itself. */
+struct place {
+    void *memory, *at;
+    size_t bytes;
+    enum dtype type;
+};
+
+/* Its memory filled with poison, and the bands around it with GUARD. */
+static int place_poison(const struct run *c, const struct place *p, size_t band)
+{
+    const struct backend *b = c->call.backend;
+    struct context *x = c->call.context;
+    int e = b->fill(x, p->memory, GUARD, band);
+    e = e ? e : b->fill(x, p->at, c->other_poison ? OTHER_POISON : POISON, p->bytes);
+    e = e ? e : b->fill(x, (char *)p->at + p->bytes, GUARD, band);
+    return e ? err_set("%s: %s", b->name, b->strerror(e)) : 0;
+}
+
+/* Allocate it, poisoned, between its guards. */
+static int place_new(const struct run *c, struct place *p, size_t bytes, int64_t *used)
+{
+    size_t band = c->guards ? BAND : 0, all = bytes + 2 * band;
+
+    p->bytes = bytes;
+    p->memory = c->call.backend->alloc(c->call.context, all ? all : 1);
+    if (!p->memory)
+        return err_set("%s: cannot allocate %zu bytes", c->call.backend->name, all);
+    p->at = (char *)p->memory + band;
+    *used += bytes;
+    return c->unpoisoned ? 0 : place_poison(c, p, band);
+}
+
+static int place_put(const struct run *c, struct place *p, const double *x, int64_t n)
+{
+    void *bits = malloc(p->bytes);
+    if (!bits)
+        return err_set("no memory for a tensor of %zu bytes", p->bytes);
+    narrow(p->type, bits, x, n);
+    int e = c->call.backend->put(c->call.context, p->at, bits, p->bytes);
+    free(bits);
+    return e ? err_set("%s: %s", c->call.backend->name, c->call.backend->strerror(e)) : 0;
+}
+
+/* Read it back, and look at its guards. */
+static int place_get(const struct run *c, const struct place *p, double *x, int64_t n, int *intact)
+{
+    size_t band = c->guards ? BAND : 0, all = p->bytes + 2 * band;
+    unsigned char *bits = malloc(all ? all : 1);
+    if (!bits)
+        return err_set("no memory for a tensor of %zu bytes", p->bytes);
+    int e = c->call.backend->get(c->call.context, bits, p->memory, all);
+    for (size_t i = 0; !e && i < band; i++)
+        *intact &= bits[i] == GUARD && bits[all - 1 - i] == GUARD;
+    if (!e && x)
+        widen(p->type, x, bits + band, n);
+    free(bits);
+    return e ? err_set("%s: %s", c->call.backend->name, c->call.backend->strerror(e)) : 0;
+}
+
+int run_reserve(const struct run *c)
+{
+    const struct backend *b = c->call.backend;
+    int64_t needs = op_memory(&c->call), has = b->memory(c->call.context);
+    int64_t tensors = 2 * c->call.op->n_args + 1; /* each with its guards, and rounded up */
+    char text[NUMBER_TEXT], available[NUMBER_TEXT];
+    int e = 0;
+
+    number_bytes((double)needs, text);
+    if (needs > has)
+        return err_set("%s on %s needs %s, %s are free", c->call.op->name, b->name, text,
+                       number_bytes((double)has, available));
+    if (b->reserve)
+        e = b->reserve(c->call.context, needs + tensors * 4 * BAND);
+    return e ? err_set("%s: cannot reserve %s: %s", b->name, text, b->strerror(e)) : 0;
+}
+
+/* ---- a run ---- */
+
+struct places {
+    struct place x[MAX_ARGS], g[MAX_ARGS], work;
+};
+
+/* The initial gradients to which backward adds. */
+static int put_gradients(const struct run *c, const struct tensors *t, const struct call *f)
+{
+    int e = 0;
+    for (int i = 0; !e && i < f->op->n_args; i++) {
+        int64_t n = call_accumulates(f, i) ? op_count(f, i) : 0;
+        enum dtype type = (enum dtype)f->grad_type[i];
+        struct place p = {.at = f->grad[i], .bytes = n * types[type].bytes, .type = type};
+        if (n && place_put(c, &p, t->g0[i], n))
+            e = err_at("%s d_%s", f->op->name, f->op->arg[i].name);
+    }
+    return e;
+}
+
+static int put_all(const struct run *c, const struct tensors *t, struct places *p, struct call *f,
+                   int64_t *used)
+{
+    const struct op *o = c->call.op;
+    size_t forward = op_work(f, FORWARD), backward = op_work(f, BACKWARD);
+
+    for (int i = 0; i < o->n_args; i++) {
+        int64_t n = op_count(f, i);
+        if (!n)
+            continue;
+        p->x[i].type = (enum dtype)f->type[i];
+        if (place_new(c, &p->x[i], n * types[p->x[i].type].bytes, used) ||
+            (o->arg[i].flags & IN && place_put(c, &p->x[i], t->x[i], n)))
+            return err_at("%s %s", o->name, o->arg[i].name);
+        f->arg[i] = p->x[i].at;
+        if (!(o->arg[i].flags & DIFF) || c->forward_only)
+            continue;
+        p->g[i].type = (enum dtype)f->grad_type[i];
+        if (place_new(c, &p->g[i], n * types[p->g[i].type].bytes, used) ||
+            (o->arg[i].flags & OUT && place_put(c, &p->g[i], t->g[i], n)))
+            return err_at("%s d_%s", o->name, o->arg[i].name);
+        f->grad[i] = p->g[i].at;
+    }
+    if (c->forward_only)
+        backward = 0;
+    else if (put_gradients(c, t, f))
+        return -1;
+    if (forward || backward) {
+        if (place_new(c, &p->work, forward > backward ? forward : backward, used))
+            return err_at("%s workspace", o->name);
+        f->work = p->work.at;
+    }
+    return 0;
+}
+
+static int get_all(const struct run *c, struct tensors *t, const struct places *p,
+                   struct outcome *out)
+{
+    const struct op *o = c->call.op;
+    for (int i = 0; i < o->n_args; i++) {
+        int64_t n = op_count(&c->call, i);
+        int input = o->arg[i].flags & IN, intact = 1;
+        if (!n || (input && c->forward_only && !c->guards))
+            continue;
+        if (place_get(c, &p->x[i], input ? NULL : t->x[i], n, &intact))
+            return -1;
+        if (p->g[i].at && place_get(c, &p->g[i], input ? t->g[i] : NULL, n, &intact))
+            return -1;
+        if (!intact && !out->overrun[0])
+            snprintf(out->overrun, sizeof out->overrun, "%s", o->arg[i].name);
+    }
+    if (p->work.at) {
+        int intact = 1;
+        if (c->guards && place_get(c, &p->work, NULL, 0, &intact))
+            return -1;
+        if (!intact && !out->overrun[0])
+            snprintf(out->overrun, sizeof out->overrun, "workspace");
+    }
+    return 0;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Half of the values are below it.  They are put in order. */
+static double median_of(double *x, int n)
+{
+    qsort(x, n, sizeof *x, by_size);
+    return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
+}
+
+static int run_failed(const struct run *c, enum pass p, const char *what, int e)
+{
+    return err_set("%s on %s, kernel %s, %s%s: %s", c->call.op->name, c->call.backend->name,
+                   c->call.kernel->name, pass_names[p], what, c->call.backend->strerror(e));
+}
+
+/* The pass itself, or where it was recorded, the record of it. */
+static int run_once(const struct run *c, const struct call *f, enum pass p, void *recorded,
+                    double *seconds)
+{
+    const struct backend *b = f->backend;
+    const double began = seconds_now();
+    int e = b->start ? b->start(f->context) : 0;
+
+    if (!e)
+        e = recorded ? b->replay(f->context, recorded) : call_pass(f, p);
+    if (!e && b->stop)
+        e = b->stop(f->context, seconds);
+    else
+        *seconds = seconds_now() - began;
+    return e ? run_failed(c, p, recorded ? ", replayed" : "", e) : 0;
+}
+
+/* The times of several runs; of slow ones, as many as fit into a second. */
+static int run_timed(const struct run *c, const struct call *f, enum pass p, void *recorded,
+                     double *seconds, int *runs)
+{
+    static const double ENOUGH = 1;
+    double began = seconds_now();
+    int n = 0, e = 0;
+
+    for (; !e && n < c->repeats && (n == 0 || seconds_now() - began < ENOUGH); n++)
+        e = run_once(c, f, p, recorded, seconds + n);
+    *runs = n;
+    return e;
+}
+
+static void note_times(struct outcome *out, enum pass p, double *seconds, int n)
+{
+    out->median[p] = median_of(seconds, n);
+    out->min[p] = seconds[0];
+    out->max[p] = seconds[n - 1];
+    out->runs[p] = n;
+    for (int i = 0; i < n; i++)
+        seconds[i] = fabs(seconds[i] - out->median[p]);
+    out->spread[p] = median_of(seconds, n);
+}
+
+/* Times of a pass that has run.  Where it can be recorded, those of replays come last, so that the
+ * results which are judged are those that were timed.  Where every run has added to the gradients,
+ * one more begins with the initial ones. */
+static int run_times(const struct run *c, const struct call *f, enum pass p,
+                     const struct tensors *t, double *seconds, struct outcome *out)
+{
+    void *recorded = NULL;
+    double untimed;
+    int n, e = 0;
+
+    if (c->call.backend->record) {
+        e = run_timed(c, f, p, NULL, seconds, &n);
+        if (e)
+            return e;
+        out->no_graph[p] = median_of(seconds, n);
+        e = c->call.backend->record(f, p, &recorded);
+        if (e)
+            return run_failed(c, p, ", cannot be recorded as a graph", e);
+    }
+    e = run_timed(c, f, p, recorded, seconds, &n);
+    if (!e)
+        note_times(out, p, seconds, n);
+    if (!e && p == BACKWARD && f->accumulate)
+        e = put_gradients(c, t, f) || run_once(c, f, p, recorded, &untimed);
+    if (recorded)
+        c->call.backend->forget(recorded);
+    else
+        out->no_graph[p] = out->median[p];
+    return e;
+}
+
+/* Once, and until the clock is up if it is to be timed; then timed. */
+static int run_pass(const struct run *c, const struct call *f, enum pass p, const struct tensors *t,
+                    struct outcome *out)
+{
+    double *seconds = calloc(c->repeats ? c->repeats : 1, sizeof *seconds), began = seconds_now();
+    int e;
+
+    if (!seconds)
+        return err_set("no memory for %d times", c->repeats);
+    do
+        e = run_once(c, f, p, NULL, seconds);
+    while (!e && c->repeats && seconds_now() - began < c->call.backend->warm_up);
+    if (!e && c->repeats)
+        e = run_times(c, f, p, t, seconds, out);
+    free(seconds);
+    return e;
+}
+
+/* Perturb the tensors that forward left, outputs and saved ones, by c->between of themselves, up or
+ * down. */
+static int perturb_between(const struct run *c, struct places *p)
+{
+    const struct op *o = c->call.op;
+    int e = 0;
+
+    for (int i = 0; !e && i < o->n_args; i++) {
+        int64_t n = o->arg[i].flags & (IN | WHOLE) ? 0 : op_count(&c->call, i);
+        uint64_t key = draw_key(1, o->arg[i].name);
+        int intact = 1;
+        double *x = n ? malloc(n * sizeof *x) : NULL;
+        if (n && !x)
+            return err_set("no memory for a copy of %s", o->arg[i].name);
+        e = n ? place_get(c, &p->x[i], x, n, &intact) : 0;
+        for (int64_t j = 0; j < n; j++)
+            x[j] *= draw_uniform(key, j) < 0.5 ? 1 + c->between : 1 - c->between;
+        if (!e && n)
+            e = place_put(c, &p->x[i], x, n);
+        free(x);
+    }
+    return e;
+}
+
+int run_op(const struct run *c, struct tensors *t, struct outcome *out)
+{
+    struct places p = {0};
+    struct outcome local;
+    struct call f = c->call;
+
+    out = out ? out : &local;
+    memset(out, 0, sizeof *out);
+    if (!c->call.kernel)
+        return err_set("%s has no kernel on %s", c->call.op->name, c->call.backend->name);
+    const char *no = impl_declines(&c->call);
+    if (no)
+        return err_set("%s on %s: kernel %s declines: %s", c->call.op->name, c->call.backend->name,
+                       c->call.kernel->name, no);
+    const struct noise *n = &c->noise;
+    int noisy = c->call.backend->disturb && (n->stored > 0 || n->loaded > 0 || n->special > 0);
+    const int64_t before = c->watch ? c->call.backend->memory(c->call.context) : 0;
+    int e = put_all(c, t, &p, &f, &out->peak);
+    if (noisy)
+        c->call.backend->disturb(c->noise);
+    if (!e)
+        e = run_pass(c, &f, FORWARD, t, out);
+    if (!e && c->between > 0)
+        e = perturb_between(c, &p);
+    if (!e && !c->forward_only && op_passes(c->call.op) == N_PASSES)
+        e = run_pass(c, &f, BACKWARD, t, out);
+    if (noisy)
+        c->call.backend->disturb((struct noise){0});
+    if (c->watch) /* what a pass allocates, it keeps */
+        out->used = before - c->call.backend->memory(c->call.context);
+    if (!e)
+        e = get_all(c, t, &p, out);
+    for (int i = 0; i < MAX_ARGS; i++) {
+        if (p.x[i].memory)
+            c->call.backend->free(c->call.context, p.x[i].memory);
+        if (p.g[i].memory)
+            c->call.backend->free(c->call.context, p.g[i].memory);
+    }
+    if (p.work.memory)
+        c->call.backend->free(c->call.context, p.work.memory);
+    return e;
+}
+
+struct tensors *run_copy(const struct run *c, const struct tensors *inputs, struct outcome *out)
+{
+    struct tensors *t = tensors_copy(&c->call, inputs);
+    if (t && run_op(c, t, out)) {
+        tensors_free(t);
+        t = NULL;
+    }
+    return t;
+}

@@ -1,0 +1,69 @@
+/* run.h - runs one operation on one backend, from host doubles to host
+ * doubles. */
+#ifndef RUN_H
+#define RUN_H
+
+#include "common/call/op.h"
+
+/* The tensors of one case as doubles on the host; x[i] the values and g[i]
+ * the gradients of argument i; g0[i] the initial gradient, if the call adds to it; NULL where there
+ * is none. */
+struct tensors {
+    double *x[MAX_ARGS];
+    double *g[MAX_ARGS];
+    double *g0[MAX_ARGS];
+};
+
+/* NULL after err_set() if there is not enough memory. */
+struct tensors *tensors_new(const struct call *f);
+void tensors_free(struct tensors *t);
+struct tensors *tensors_copy(const struct call *f, const struct tensors *t);
+/* Bytes of a struct tensors. */
+int64_t tensors_bytes(const struct call *f);
+
+/* Draws the inputs, the gradients of the outputs and the initial gradients.  Initial states are 0,
+ * unless `nonzero_state`. */
+void tensors_draw(struct tensors *t, const struct call *f, uint64_t seed, int nonzero_state);
+/* Rounds them to the types in which the call stores them, so that the oracle gets the same values. */
+void tensors_round(struct tensors *t, const struct call *f);
+
+/* A call, and how it is run.  Its tensors are not placed. */
+struct run {
+    struct call call;
+    int forward_only;
+    /* The maximum number of timed runs, after a warm-up; 0: one run, without times.  Where the
+     * backend replays passes, the same number of runs without replay comes before. */
+    int repeats;
+    int guards; /* put guard bands around every tensor and check them afterwards */
+    /* Do not initialise memory, for tools that find reads of uninitialised memory;
+     * not together with guards. */
+    int unpoisoned;
+    double between; /* relative perturbation of each element that forward saved, before backward */
+    struct noise noise; /* of both passes, where the backend can have it */
+    int other_poison;   /* fill memory with large values in place of NaN */
+    int watch;          /* measure outcome.used */
+};
+
+struct outcome {
+    double median[N_PASSES], min[N_PASSES], max[N_PASSES]; /* seconds */
+    double spread[N_PASSES];   /* the median of the times' distances from the median */
+    double no_graph[N_PASSES]; /* the median without a graph; where there is none, `median` */
+    int runs[N_PASSES];        /* that were timed */
+    int64_t peak;              /* the maximum bytes in use on the backend */
+    int64_t used;              /* the same by the backend's own count, if `watch` is set; else 0 */
+    char overrun[48];          /* a tensor with a damaged guard band, or "" */
+};
+
+/* Predicts the bytes that the call needs, refuses it if they are not free, and lets the
+ * backend allocate them at once.  Nonzero after err_set(). */
+int run_reserve(const struct run *c);
+
+/* Runs forward, then backward.  Reads the inputs, output gradients and initial gradients of t and
+ * writes the other tensors.  A gradient to which backward adds is the initial one and one backward
+ * pass, however often that was timed.  Elements that a kernel does not write are NaN, or, with
+ * other_poison, large.  Nonzero after err_set(). */
+int run_op(const struct run *c, struct tensors *t, struct outcome *out);
+/* The same on a copy of the inputs; NULL after err_set(). */
+struct tensors *run_copy(const struct run *c, const struct tensors *inputs, struct outcome *out);
+
+#endif

@@ -1,0 +1,117 @@
+/* Which values are refused: whole numbers, indices, and what a type cannot hold (values.h). */
+#include "config.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/err.h"
+#include "common/call/values.h"
+
+/* The values that a tensor may have. */
+struct allowed {
+    enum dtype type; /* that stores it */
+    int whole;
+    int64_t range;            /* of indices: from 0 to below it; 0: no indices */
+    const struct param *none; /* the parameter whose value stands for no index, or NULL */
+    int64_t no_index;         /* that value */
+};
+
+static struct allowed allowed_in(const struct call *f, int arg, int grad)
+{
+    const struct op *o = f->op;
+    const struct arg *a = &o->arg[arg];
+    struct allowed may = {.type = call_type(f, arg, grad),
+                          .whole = !grad && a->flags & WHOLE && a->flags & IN};
+
+    if (may.whole && a->fill == INDEX) {
+        may.range = o->index_range(f);
+        may.none = o->no_index ? op_param(o, o->no_index, NULL) : NULL;
+        may.no_index = may.none ? DIM(f, may.none->letter) : 0;
+    }
+    return may;
+}
+
+/* A value slightly above the largest is rounded down to it. */
+static int fits(enum dtype type, double x)
+{
+    char bits[sizeof(double)];
+    double rounded;
+
+    if (!isfinite(x) || fabs(x) <= types[type].largest)
+        return 1;
+    narrow(type, bits, &x, 1);
+    widen(type, &rounded, bits, 1);
+    return isfinite(rounded);
+}
+
+static int is_whole(double x)
+{
+    return fabs(x) <= types[I64].largest && floor(x) == x;
+}
+
+static int is_allowed(const struct allowed *may, double x)
+{
+    if (may->whole ? !is_whole(x) : !fits(may->type, x))
+        return 0;
+    return !may->range || (x >= 0 && x < may->range) || (may->none && x == may->no_index);
+}
+
+/* All digits of a whole number; of others the fewest, from 15 on, that give x again. */
+static void number_text(double x, char text[32])
+{
+    int digits = 15;
+
+    if (is_whole(x)) {
+        snprintf(text, 32, "%.0f", x);
+        return;
+    }
+    do
+        snprintf(text, 32, "%.*g", digits, x);
+    while (++digits <= 17 && strtod(text, NULL) != x);
+}
+
+void values_index(const struct call *f, int arg, int64_t i, char *text, size_t size)
+{
+    const char *shape = op_shape(f, arg);
+    int rank = (int)strlen(shape);
+    int64_t at[MAX_RANK];
+    size_t used = 1;
+
+    for (int k = rank - 1; k >= 0; k--) {
+        at[k] = i % DIM(f, shape[k]);
+        i /= DIM(f, shape[k]);
+    }
+    snprintf(text, size, "[");
+    for (int k = 0; k < rank && used < size; k++)
+        used += snprintf(text + used, size - used, "%s%" PRId64, k ? "," : "", at[k]);
+    if (used < size)
+        snprintf(text + used, size - used, "]");
+}
+
+int values_check(const struct call *f, int arg, int grad, const char *place, const double *x)
+{
+    const struct op *o = f->op;
+    struct allowed may = allowed_in(f, arg, grad);
+    int64_t n = op_count(f, arg), i = 0;
+    char where[128], number[32];
+
+    while (i < n && is_allowed(&may, x[i]))
+        i++;
+    if (i == n)
+        return 0;
+    values_index(f, arg, i, where, sizeof where);
+    number_text(x[i], number);
+    if (!may.whole)
+        return err_set("%s has %s at %s: the largest %s is %.6g", place, number, where,
+                       types[may.type].name, types[may.type].largest);
+    if (!is_whole(x[i]))
+        return err_set("%s has %s at %s, %s's %s takes whole numbers up to 2^53", place, number,
+                       where, o->name, o->arg[arg].name);
+    err_set("%s has %s at %s: 0 to %" PRId64, place, number, where, may.range - 1);
+    if (may.none)
+        err_more(", or %s (%" PRId64 ")", may.none->name, may.no_index);
+    return -1;
+}

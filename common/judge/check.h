@@ -1,0 +1,161 @@
+/* check.h - the checks of an operation, and their verdicts.
+ *
+ * Every check adds verdicts to a list; nothing here prints or exits.  A
+ * function returns nonzero, after err_set(), only if a run was not
+ * possible. */
+#ifndef CHECK_H
+#define CHECK_H
+
+#include "common/call/run.h"
+
+struct verdict {
+    const char *check; /* "parity", "differences", "repeat", "batch", ... */
+    const char *backend, *kernel;
+    char tensor[32];   /* "out", "d_x" */
+    double error;      /* max |a - b| / max |b|: see distance() */
+    double norm;       /* |a - b|_2 / |b|_2 */
+    double bound;      /* passes if error <= bound and is finite */
+    char worst[64];    /* index of the worst element, "[3,0,17]" */
+    int64_t first_bad; /* first time step where an element is over the bound, or -1 */
+    int pass;
+    int unjudged; /* it did not fail, but the bound is too coarse to judge it */
+};
+
+struct verdicts {
+    struct verdict *v;
+    int n;
+};
+
+/* Appends a verdict, which the caller completes; NULL after err_set(). */
+struct verdict *verdict_add(struct verdicts *list, const char *check, const char *tensor,
+                            const struct backend *b, const struct impl *k);
+void verdicts_free(struct verdicts *list);
+/* The number of failed verdicts from index `from` on; the number that cannot be judged. */
+int verdicts_failed(const struct verdicts *list, int from);
+int verdicts_unjudged(const struct verdicts *list, int from);
+/* "pass", "fail", or "cannot be judged". */
+const char *verdict_word(const struct verdict *v);
+
+/* ---- distances (check.c) ---- */
+
+/* The distance of a from b, the correct values.  Where b is finite, a must be finite, and the
+ * distance is max |a - b| / max |b| over these elements.  Where b is NaN or infinite, a must be NaN
+ * or the same infinity.  Otherwise the distance is infinite. */
+/* max |a - b| / max |b| and |a - b| / |b|; without the divisor if all of b is 0. */
+struct distance {
+    double max, norm;
+    int64_t worst; /* flat index */
+};
+struct distance distance(const double *a, const double *b, int64_t n);
+/* Are all bits equal, NaNs included? */
+int same_bits(const double *a, const double *b, int64_t n);
+
+/* A result is an output, a saved tensor, or the gradient of an input. */
+int op_results(const struct call *f, int arg, int grad);
+double *tensors_result(const struct tensors *t, int arg, int grad);
+/* Do all results have the same bits? */
+int tensors_same(const struct call *f, const struct tensors *a, const struct tensors *b);
+/* For each result: argument i, or with `grad` its gradient. */
+#define FOR_RESULTS(f, i, grad)                                                                    \
+    for (int i = 0; i < (f)->op->n_args; i++)                                                      \
+        for (int grad = 0; grad < 2; grad++)                                                       \
+            if (op_results(f, i, grad))
+/* What a struct has for argument i, in the arrays x and g, or with `grad` for its gradient. */
+#define X_OR_G(s, i, grad) (*((grad) ? &(s).g[i] : &(s).x[i]))
+
+/* Every input, gradient of an output and initial gradient off by `unit` of itself, up or
+ * down at random, one that is BELOW off by `unit` of how far below its row's
+ * largest it is, and of 2: a kernel rounds that difference, its power, and the
+ * quotient of that and the sum; `which` counts the ways to do so, from 0. */
+void tensors_perturb(struct tensors *t, const struct call *f, double unit, int which);
+/* The roundings of the coarsest type in which the call stores one of the tensors. */
+double coarsest_unit(const struct call *f);
+
+/* The reference with b's storage type; the oracle's own is scaled from ref32. */
+const struct backend *yardstick(const struct backend *b);
+
+/* For every result, output or gradient, the largest distance seen. */
+struct reach {
+    double x[MAX_ARGS], g[MAX_ARGS];
+};
+
+/* The reference values that kernels of b are judged by in one case: the results of oracle and
+ * yardstick, and for every result the largest distance seen of
+ *
+ *     the yardstick from the oracle, and
+ *     the oracle from itself where all inputs, all tensors that forward leaves to backward, or all
+ *     intermediate values are off by a rounding, since a yardstick can be right by chance. */
+struct truth {
+    struct tensors *oracle, *yard;
+    struct call call;             /* of the case on b; of no kernel */
+    const struct tensors *inputs; /* of the case; the caller owns them */
+    struct reach reach;
+    int samples; /* taken so far */
+};
+/* Nonzero after err_set(); to be freed in any case. */
+int truth_find(struct truth *t, const struct call *f, const struct tensors *inputs);
+/* The same if oracle, yard, call and inputs are set already. */
+int truth_begin(struct truth *t);
+void truth_free(struct truth *t);
+
+/* The bound of kernel k for every result: SLACK times the largest distance in the truth, and at
+ * least 4 units of the type in which the result is stored.  One sample can be small by chance,
+ * and can miss a place where a slope jumps: before a result is judged too far, more samples are
+ * taken; and of a kernel with approximate instructions, the oracle's distance from itself where its
+ * special functions are off by as much as the kernel declares. */
+struct bounds {
+    double x[MAX_ARGS], g[MAX_ARGS];
+    struct reach approximate;
+    int samples; /* that it takes account of */
+    struct truth *truth;
+    struct call call; /* of the kernel */
+};
+enum { SLACK = 8 };
+void bounds_from(struct bounds *to, const struct call *f, struct truth *t);
+
+/* Every result of `got` against the oracle's. */
+int check_parity(const struct tensors *got, struct bounds *bounds, struct verdicts *list);
+/* A result of a call, the values it has and the values it should have. */
+struct tensor_pair {
+    const struct call *call;
+    int arg, grad;
+    const double *got, *want;
+};
+struct tensor_pair tensor_pair(const struct call *c, int arg, int grad, const struct tensors *got,
+                               const struct tensors *want);
+/* Bound 0 requires equal bits. */
+int check_tensor(const char *check, const struct tensor_pair *pair, double bound,
+                 struct verdicts *list);
+/* The same with the bound of that result. */
+int check_within(const char *check, const struct tensor_pair *pair, struct bounds *bounds,
+                 struct verdicts *list);
+
+/* ---- differences (differences.c) ---- */
+
+/* The oracle's gradients in t (after a run) against central differences of
+ * its forward pass: tensors of up to `exhaustive` elements element by
+ * element, larger ones in `directions` random directions.  Where the call
+ * adds to gradients, those of another run, which overwrites them.  `stop`,
+ * where given, ends it early when it becomes nonzero. */
+int check_differences(const struct call *f, const struct tensors *t, int64_t exhaustive,
+                      int directions, const volatile int *stop, struct verdicts *list);
+
+/* ---- properties (properties.c) and identities (identities.c), on any kernel ---- */
+
+/* All elements are written, and guard bands are intact.  Two runs have equal bits, whatever was
+ * in memory before.  A reversed batch gives the reversed result.  The last row of the batch
+ * gives the same bits without the others.  Later inputs do not change earlier outputs.  Two
+ * runs, the second from the final state of the first, equal one run (bit by bit, except if they
+ * split a chunk that the kernel computes together). */
+int check_properties(const struct run *c, const struct tensors *inputs, struct bounds *bounds,
+                     struct verdicts *list);
+/* The reason why k declines one of an identity's two sides, or NULL. */
+const char *identity_declined(const struct op *o, const struct identity *id,
+                              const struct backend *b, const struct impl *k);
+/* The two sides of an identity of o's contract. */
+int check_identity(const struct op *o, const struct identity *id, const struct backend *b,
+                   const struct impl *k, uint64_t seed, struct verdicts *list);
+/* The parameter in the contract's `neutral` changes no bit of a result. */
+int check_neutral(const struct call *f, uint64_t seed, struct verdicts *list);
+
+#endif

@@ -1,0 +1,464 @@
+/* A section [trial]: from its entries to the product of its lists, each a trial of its own. */
+#include "config.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/call/cases.h"
+#include "common/base/err.h"
+#include "common/base/file.h"
+#include "common/base/grow.h"
+#include "common/plan/keys.h"
+#include "common/base/number.h"
+#include "common/base/quote.h"
+#include "common/call/run.h"
+#include "common/plan/section.h"
+
+enum { MAX_REFUSED = 3 }; /* reported of the combinations of one section */
+
+/* A section on its way to its trials. */
+struct work {
+    const struct ini_section *s;
+    struct trial t;       /* the trial at hand */
+    struct lists l;       /* the lists whose product is made */
+    struct call base;     /* the sizes that are not listed */
+    int every_op;         /* op = all */
+    char said[MAX_LISTS]; /* lists that were reported not to apply */
+    unsigned wrong;       /* a bit for each of trial_keys whose value is */
+    int refused;          /* combinations */
+};
+
+static int set_listed(struct trial *t, const char *key, const char *value)
+{
+    int k = key_find(trial_keys, key);
+    return k < 0 ? op_set(&t->call, key, value) : trial_keys[k].set(&trial_keys[k], t, value);
+}
+
+static void set_entry(struct plan *p, struct work *w, const struct ini_entry *e, int k,
+                      const char *value)
+{
+    int before = w->l.n, many = k < 0 || trial_keys[k].many;
+
+    if (many ? lists_add(&w->l, e->key, value, e->line) : set_listed(&w->t, e->key, value))
+        plan_fault(p, e->line, "%s", err_text());
+    for (int i = before; i < w->l.n; i++)
+        for (int v = 0; v < w->l.list[i].n_values; v++)
+            if ((k >= 0 || w->t.call.op) && set_listed(&w->t, e->key, w->l.list[i].value[v]))
+                plan_fault(p, e->line, "%s", err_text());
+}
+
+static void read_entry(struct plan *p, struct work *w, const struct ini_entry *e)
+{
+    const struct op *o = w->t.call.op;
+    int k = key_find(trial_keys, e->key), faults = p->n_faults;
+
+    if (k < 0 && !(o ? op_param(o, e->key, NULL) != NULL : section_parameter(e->key))) {
+        section_unknown(p, w->s, e, o);
+        return;
+    }
+    char *value = section_value(p, w->s, e, k < 0 || trial_keys[k].many);
+    if (value)
+        set_entry(p, w, e, k, value);
+    if (k >= 0 && p->n_faults > faults)
+        w->wrong |= 1u << k;
+    free(value);
+}
+
+static int takes_text(const struct op *o)
+{
+    int takes = 0;
+    for (int i = 0; i < o->n_args; i++)
+        takes |= o->arg[i].flags & TEXT;
+    return takes;
+}
+
+/* Make the file's name relative to the working directory, and see whether it can be read. */
+static void find_file(struct plan *p, struct trial *t, int line)
+{
+    const char *slash = p->file ? strrchr(p->file, '/') : NULL;
+    char from_here[sizeof t->file];
+
+    if (slash && t->file[0] != '/') {
+        int folder = (int)(slash + 1 - p->file);
+        int n = snprintf(from_here, sizeof from_here, "%.*s%s", folder, p->file, t->file);
+        if (n >= (int)sizeof from_here) {
+            plan_fault(p, line, "file: with the folder of the ini file, longer than %zu characters",
+                       sizeof from_here - 1);
+            return;
+        }
+        strcpy(t->file, from_here);
+    }
+    const char *why = file_unreadable(t->file);
+    if (why)
+        plan_fault(p, line, "file = %s: %s", t->file, why);
+}
+
+static void read_input(struct plan *p, struct work *w)
+{
+    const struct ini_entry *input = section_entry(w->s, "input"),
+                           *file = section_entry(w->s, "file"),
+                           *group = section_entry(w->s, "group");
+    struct trial *t = &w->t;
+
+    if (w->wrong & 1u << key_find(trial_keys, "input"))
+        return;
+    if (t->input != INPUT_HDF5 && group)
+        plan_fault(p, group->line, "group: only input = hdf5 has one");
+    if (t->input != INPUT_HDF5)
+        t->group[0] = 0;
+    int drawn = t->input == INPUT_NORMAL || t->input == INPUT_NONZERO;
+    if (drawn && file)
+        plan_fault(p, file->line, "file: only input = text and input = hdf5 have one");
+    if (drawn)
+        return;
+    if (!file)
+        plan_fault(p, input->line, "input = %s needs a file", input_names[t->input]);
+    if (w->every_op)
+        plan_fault(p, input->line,
+                   "input = %s: op = all takes normal or nonzero; name one operation",
+                   input_names[t->input]);
+    if (t->input == INPUT_TEXT && t->call.op && !takes_text(t->call.op))
+        plan_fault(p, input->line, "input = text: %s has no tensor that can hold a text",
+                   t->call.op->name);
+    if (t->file[0] && !(w->wrong & 1u << key_find(trial_keys, "file")))
+        find_file(p, t, file->line);
+    t->input_line = group ? group->line : file ? file->line : 0;
+}
+
+/* A choice of other parameters that, were it another, would make this one
+ * apply; -1: none by itself. */
+static int blame(const struct op *o, const struct call *f, const struct param *param)
+{
+    for (int i = 0; i < o->n_params; i++)
+        for (int c = 0; o->param[i].choices && o->param[i].choices[c]; c++) {
+            struct call other = *f;
+            other.choice[i] = c;
+            if (!param->unless(&other))
+                return i;
+        }
+    return -1;
+}
+
+static void does_not_apply(struct plan *p, const struct work *w, const struct list *l,
+                           const struct param *param)
+{
+    const struct op *o = w->t.call.op;
+    const struct call *f = &w->t.call;
+    const char *section = p->file ? "this section" : "this line";
+    int i = blame(o, f, param);
+    char but[128] = "";
+
+    if (i >= 0) {
+        const char *name = o->param[i].name, *value = o->param[i].choices[f->choice[i]];
+        int listed = 0;
+        for (int j = 0; j < w->l.n; j++)
+            if (strcmp(w->l.list[j].key, name) == 0)
+                listed = w->l.list[j].n_values;
+        if (listed)
+            snprintf(but, sizeof but, ", but %s %s %s = %s", section,
+                     listed > 1 ? "also has" : "has", name, value);
+        else
+            snprintf(but, sizeof but, ", but %s is %s unless set", name, value);
+    }
+    plan_fault(p, l->line, "%s: %s%s", l->key, param->unless(f), but);
+}
+
+/* Does all that is listed apply to this trial? */
+static int all_apply(struct plan *p, struct work *w)
+{
+    int good = 1;
+    for (int i = 0; i < w->l.n; i++) {
+        const struct list *l = &w->l.list[i];
+        const struct param *param = op_param(w->t.call.op, l->key, NULL);
+        if (!param || !param->unless || !param->unless(&w->t.call))
+            continue;
+        good = 0;
+        if (!w->said[i])
+            does_not_apply(p, w, l, param);
+        w->said[i] = 1;
+    }
+    return good;
+}
+
+/* Bytes that the trial takes on this machine: on the host one set of tensors
+ * for each of oracle, yardstick and judged backend, four more that differences
+ * perturb, one more where backward adds to gradients, which differences do not see, or two that
+ * bounds need; then the tensors of the references.  Workspace is computed only when the rest fits,
+ * for its own sizes are not bounded. */
+static double memory_needed(const struct plan *p, const struct trial *t)
+{
+    const struct backend *yardstick = reference_of(t->type);
+    struct call oracle = call_on(&t->call, &ref64, NULL), yard = call_on(&t->call, yardstick, NULL);
+    int timed = p->x->measure != MEASURE_CHECK;
+    int sets = p->x->checks & CHECK_DIFFERENCES ? 7 + t->accumulate : timed ? 5 : 3;
+    const double host = sets * (double)tensors_bytes(&t->call);
+    const double least = host + (double)op_memory(&oracle) + (double)op_memory(&yard);
+    if (least > p->available)
+        return least;
+    oracle.kernel = op_kernels(t->call.op, &ref64)[0];
+    yard.kernel = op_kernels(t->call.op, yardstick)[0];
+    return host + (double)op_memory(&oracle) + (double)op_memory(&yard);
+}
+
+/* The value in quotes where it needs them among words. */
+static void quoted(const char *value, char *to, size_t size)
+{
+    size_t n = 0;
+    if (!strpbrk(value, " ,\"")) {
+        snprintf(to, size, "%s", value);
+        return;
+    }
+    to[n++] = '"';
+    for (; *value && n + 4 < size; value++) {
+        if (*value == '"')
+            to[n++] = '"';
+        to[n++] = *value;
+    }
+    to[n++] = '"';
+    to[n] = 0;
+}
+
+int plan_text(struct trial *t)
+{
+    char sizes[MAX_TEXT], more[2 * sizeof t->file + 8];
+    char *at = t->text, *end = at + sizeof t->text;
+
+    op_text(&t->call, sizes);
+    at += snprintf(at, end - at, "%s%s%s dtype=%s seed=%" PRIu64 "%s input=%s", t->call.op->name,
+                   *sizes ? " " : "", sizes, types[t->type].name, t->seed,
+                   t->accumulate ? " accumulate=yes" : "", input_names[t->input]);
+    const char *const keys[] = {" file", " group", " kernel"};
+    const char *const values[] = {t->file, t->group, t->kernel};
+    for (int i = 0; i < 3 && at < end; i++) {
+        quoted(values[i], more, sizeof more);
+        if (*values[i])
+            at += snprintf(at, end - at, "%s=%s", keys[i], more);
+    }
+    if (at >= end)
+        return err_set("as a line of words it is longer than %d characters", MAX_LINE - 1);
+    return 0;
+}
+
+static int add_trial(struct experiment *x, const struct trial *t)
+{
+    struct trial *more = grow(x->trial, x->n, sizeof *more);
+    if (!more)
+        return err_set("no memory for %d trials", x->n + 1);
+    x->trial = more;
+    x->trial[x->n++] = *t;
+    return 0;
+}
+
+/* Is this list at its first value?  Faults that hold for all its values are reported then, once. */
+static int at_first(const struct lists *l, const char *key)
+{
+    for (int i = 0; i < l->n; i++)
+        if (strcmp(l->list[i].key, key) == 0)
+            return l->list[i].at == 0;
+    return 1;
+}
+
+static void refuse(struct plan *p, struct work *w)
+{
+    if (w->refused++ < MAX_REFUSED)
+        plan_fault(p, w->s->line, "%s", err_text());
+}
+
+static void make_trial(struct plan *p, struct work *w)
+{
+    struct trial *t = &w->t;
+    char need[NUMBER_TEXT], have[NUMBER_TEXT], text[MAX_TEXT];
+
+    t->call = w->base;
+    for (int i = 0; i < w->l.n; i++)
+        set_listed(t, w->l.list[i].key, w->l.list[i].value[w->l.list[i].at]);
+    if (!all_apply(p, w))
+        return;
+    op_text(&t->call, text);
+    if (op_complete(&t->call)) {
+        char why[1024];
+        snprintf(why, sizeof why, "%s", err_text());
+        err_set("%s: %s (%s)", t->call.op->name, why, text);
+        if (at_first(&w->l, "dtype") && at_first(&w->l, "seed"))
+            refuse(p, w);
+        return;
+    }
+    t->call.accumulate = t->accumulate ? op_gradients(t->call.op) : 0;
+    double bytes = memory_needed(p, t);
+    if (bytes > p->available) {
+        err_set("%s needs %s of memory, %s are available (%s dtype=%s)", t->call.op->name,
+                number_bytes(bytes, need), number_bytes(p->available, have), text,
+                types[t->type].name);
+        if (at_first(&w->l, "seed"))
+            refuse(p, w);
+    } else if (plan_text(t) || add_trial(p->x, t)) {
+        refuse(p, w);
+    }
+}
+
+static int count_case(const struct call *f, void *data)
+{
+    (void)f;
+    ++*(double *)data;
+    return 0;
+}
+
+/* Where a case is being made. */
+struct making {
+    struct plan *p;
+    struct work *w;
+};
+
+/* The product of the lists, with these sizes; those that do not apply keep their default, as where
+ * a trial's words are read. */
+static int make_case(const struct call *f, void *data)
+{
+    const struct making *m = data;
+    const struct op *o = f->op;
+
+    op_defaults(o, &m->w->base);
+    for (int i = 0; i < o->n_params; i++) {
+        const struct param *param = &o->param[i];
+        if (param->unless && param->unless(f))
+            continue;
+        if (param->letter)
+            DIM(&m->w->base, param->letter) = DIM(f, param->letter);
+        m->w->base.choice[i] = f->choice[i];
+        m->w->base.real[i] = f->real[i];
+    }
+    do
+        make_trial(m->p, m->w);
+    while (lists_next(&m->w->l));
+    return 0;
+}
+
+static void make_product(struct plan *p, struct work *w)
+{
+    const struct op *o = w->t.call.op;
+    struct making m = {p, w};
+    struct call plain;
+    const char *cases = w->t.cases == CASES_SHAPES ? o->shapes : o->cases;
+    double n = 1;
+
+    if (w->t.cases != CASES_NONE) {
+        n = 0;
+        if (cases && cases_each(o, cases, count_case, &n))
+            plan_fault(p, w->s->line, "cases of %s: %s", o->name, err_text());
+    }
+    for (int i = 0; i < w->l.n; i++)
+        n *= w->l.list[i].n_values;
+    if (p->x->n + n > MAX_TRIALS) {
+        plan_fault(p, w->s->line, "this makes %.0f trials%s; an experiment has at most %d", n,
+                   p->x->n ? " more" : "", MAX_TRIALS);
+        return;
+    }
+    op_defaults(o, &plain);
+    if (w->t.cases == CASES_NONE)
+        make_case(&plain, &m);
+    else if (n > 0)
+        cases_each(o, cases, make_case, &m);
+    if (w->refused > MAX_REFUSED)
+        plan_fault(p, w->s->line, "and %d more", w->refused - MAX_REFUSED);
+}
+
+static int is_accumulate(const char *key)
+{
+    return strcmp(key, "accumulate") == 0;
+}
+
+/* Is this list of op = all one of the operation's? */
+static int is_own(const struct op *o, const struct list *l)
+{
+    if (is_accumulate(l->key))
+        return op_gradients(o) != 0;
+    return key_find(trial_keys, l->key) >= 0 || op_param(o, l->key, NULL);
+}
+
+/* The trials of one operation of op = all, by those of the section's lists that are its own. */
+static void make_product_of(struct plan *p, const struct work *every, const struct op *o)
+{
+    struct work *w = malloc(sizeof *w);
+    int faults = p->n_faults;
+
+    if (!w) {
+        plan_fault(p, every->s->line, "no memory");
+        return;
+    }
+    *w = *every;
+    w->t.call.op = o;
+    w->l.n = 0;
+    w->t.accumulate = 0;
+    for (int i = 0; i < every->l.n; i++) {
+        const struct list *l = &every->l.list[i];
+        if (!is_own(o, l))
+            continue;
+        w->l.list[w->l.n++] = *l;
+        for (int v = 0; v < l->n_values; v++)
+            if (set_listed(&w->t, l->key, l->value[v]))
+                plan_fault(p, l->line, "%s: %s", o->name, err_text());
+    }
+    if (p->n_faults == faults)
+        make_product(p, w);
+    free(w); /* its lists are the section's */
+}
+
+/* Refuse keys that the operation, `op = all` or `cases` excludes. */
+static void refuse_beside(struct plan *p, const struct work *w)
+{
+    const struct ini_entry *kernel = section_entry(w->s, "kernel");
+    const struct op *o = w->t.call.op;
+
+    for (int i = 0; o && !op_gradients(o) && i < w->l.n; i++)
+        if (is_accumulate(w->l.list[i].key))
+            plan_fault(p, w->l.list[i].line, "accumulate: %s has no gradients", o->name);
+    if (w->every_op && kernel)
+        plan_fault(p, kernel->line, "kernel: op = all takes none; name one operation");
+    for (int i = 0; w->t.cases != CASES_NONE && i < w->l.n; i++)
+        if (key_find(trial_keys, w->l.list[i].key) < 0)
+            plan_fault(p, w->l.list[i].line, "%s: cases = %s sets every parameter",
+                       w->l.list[i].key, case_names[w->t.cases]);
+    if (w->t.cases == CASES_SHAPES && w->t.call.op && !w->t.call.op->shapes)
+        plan_fault(p, section_entry(w->s, "cases")->line, "cases = %s: %s has none",
+                   case_names[w->t.cases], w->t.call.op->name);
+}
+
+void section_trials(struct plan *p, const struct ini_section *s)
+{
+    const struct ini_entry *op = section_entry(s, "op");
+    const char *name = s->name + strlen("trial");
+    struct work *w = calloc(1, sizeof *w);
+    int faults = p->n_faults;
+
+    if (!w) {
+        plan_fault(p, s->line, "no memory");
+        return;
+    }
+    w->s = s;
+    w->t.line = p->file ? s->line : 0;
+    w->t.seed = p->x->seed;
+    for (int k = 0; trial_keys[k].name; k++)
+        if (trial_keys[k].initial)
+            set_listed(&w->t, trial_keys[k].name, trial_keys[k].initial);
+    char *section = quote_controls(name + strspn(name, " \t"));
+    snprintf(w->t.section, sizeof w->t.section, "%.63s", section ? section : "");
+    free(section);
+    if (op)
+        read_entry(p, w, op); /* the meaning of the others hangs on it */
+    else if (p->file)
+        plan_fault(p, s->line, "[%s] has no op", s->name);
+    else
+        plan_fault(p, s->line, "no operation is named");
+    w->every_op = p->n_faults == faults && !w->t.call.op;
+    for (int i = 0; i < s->n; i++)
+        if (&s->entry[i] != op)
+            read_entry(p, w, &s->entry[i]);
+    read_input(p, w);
+    refuse_beside(p, w);
+    for (int i = 0; p->n_faults == faults && w->every_op && i < N_OPS; i++)
+        make_product_of(p, w, ops[i]);
+    if (p->n_faults == faults && !w->every_op)
+        make_product(p, w);
+    lists_free(&w->l);
+    free(w);
+}

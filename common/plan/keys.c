@@ -1,0 +1,285 @@
+/* The keys of [experiment], and those of [trial] that are no parameter of its
+ * operation.  Two tables at the end say the values that each takes, the member
+ * that it sets and its meaning; the functions before them read the values. */
+#include "config.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/call/cases.h"
+#include "common/base/err.h"
+#include "common/base/grow.h"
+#include "common/plan/keys.h"
+#include "common/base/number.h"
+
+/* ---- values ---- */
+
+static void *member(const struct plan_key *k, void *to)
+{
+    return (char *)to + k->offset;
+}
+
+static int set_seed(const struct plan_key *k, void *to, const char *value)
+{
+    return number_seed(value, UINT64_MAX, member(k, to)) ? err_at("seed = %s", value) : 0;
+}
+
+static int set_whole(const struct plan_key *k, void *to, const char *value)
+{
+    int64_t x;
+    if (number_whole(value, k->min, k->max, &x))
+        return err_at("%s = %s", k->name, value);
+    *(int *)member(k, to) = (int)x;
+    return 0;
+}
+
+static int set_choice(const struct plan_key *k, void *to, const char *value)
+{
+    return choice_set(k->name, value, k->names, member(k, to));
+}
+
+/* Any text without control characters, of k->size - 1 bytes at most. */
+static int set_text(const struct plan_key *k, void *to, const char *value)
+{
+    for (const char *c = value; *c; c++)
+        if (iscntrl((unsigned char)*c))
+            return err_set("%s: a control character (%d) stands in it", k->name, *c);
+    if (strlen(value) >= k->size)
+        return err_set("%s: longer than %zu characters", k->name, k->size - 1);
+    strcpy(member(k, to), value);
+    return 0;
+}
+
+/* May it stand in the name of an experiment? */
+int key_is_name(char c)
+{
+    return strchr("_-.", c) || (isascii((unsigned char)c) && isalnum((unsigned char)c));
+}
+
+/* ---- the keys of [experiment] ---- */
+
+const char *const measure_names[] = {"check", "time", "regime", NULL};
+
+static int set_name(const struct plan_key *k, void *to, const char *value)
+{
+    for (const char *c = value; *c; c++)
+        if (!key_is_name(*c))
+            return err_set("name = %s: may have letters, digits, '_', '-' and '.' only", value);
+    return set_text(k, to, value);
+}
+
+static int add_backend(const struct plan_key *k, void *to, const char *value)
+{
+    (void)k;
+    struct experiment *x = to;
+    const struct backend *b = backend_find(value);
+    char known[200] = "";
+
+    for (const struct backend *const *all = backends(); !b && *all; all++)
+        append(known, sizeof known, " %s", (*all)->name);
+    if (!b)
+        return err_set("backends = %s: not one of those in this build:%s", value, known);
+    if (x->n_backends == (int)COUNT(x->backend))
+        return err_set("backends: more than %zu", COUNT(x->backend));
+    x->backend[x->n_backends++] = b;
+    return 0;
+}
+
+const char *const check_names[] = {"differences", "parity", "properties", "none", NULL};
+const int check_flags[] = {CHECK_DIFFERENCES, CHECK_PARITY, CHECK_PROPERTIES, CHECK_NONE};
+
+static int add_check(const struct plan_key *k, void *to, const char *value)
+{
+    struct experiment *x = to;
+    int i;
+
+    if (choice_set(k->name, value, check_names, &i))
+        return -1;
+    if (x->checks & CHECK_NONE || (check_flags[i] == CHECK_NONE && x->checks))
+        return err_set("checks: nothing can stand beside none");
+    x->checks |= check_flags[i];
+    return 0;
+}
+
+const char *const save_names[] = {
+    [SAVE_ALL] = "all", [SAVE_OUTPUTS] = "outputs", [SAVE_NONE] = "none", NULL};
+
+/* ---- the keys of [trial] that are no parameter of its operation ---- */
+
+const char *const input_names[] = {"normal", "nonzero", "text", "hdf5", NULL};
+
+/* Levenshtein's: how many letters to put in, take out or change. */
+static int distance(const char *a, const char *b)
+{
+    int n = (int)strlen(b), row[64];
+
+    if (n >= (int)COUNT(row) || strlen(a) >= COUNT(row))
+        return (int)COUNT(row);
+    for (int j = 0; j <= n; j++)
+        row[j] = j;
+    for (int i = 1; a[i - 1]; i++) {
+        int corner = row[0];
+        row[0] = i;
+        for (int j = 1; j <= n; j++) {
+            int change = corner + (a[i - 1] != b[j - 1]);
+            corner = row[j];
+            row[j] = row[j] + 1 < change ? row[j] + 1 : change;
+            row[j] = row[j - 1] + 1 < row[j] ? row[j - 1] + 1 : row[j];
+        }
+    }
+    return row[n];
+}
+
+void guess_among(struct guess *g, const char *candidate)
+{
+    size_t n = strlen(g->word);
+    int d = distance(g->word, candidate), limit = n < 2 ? 0 : n < 4 ? 1 : 2;
+    if (d <= limit && (!g->best || d < g->distance)) {
+        g->best = candidate;
+        g->distance = d;
+    }
+}
+
+/* In place of a name: a set of trials for each operation, and none is set. */
+static const char EVERY_OP[] = "all";
+
+static int set_op(const struct plan_key *k, void *to, const char *value)
+{
+    (void)k;
+    struct trial *t = to;
+    struct guess g = {value, NULL, 0};
+    char known[1024] = "";
+
+    t->call.op = op_find(value);
+    if (t->call.op || strcmp(value, EVERY_OP) == 0)
+        return 0;
+    for (int i = 0; i < N_OPS; i++) {
+        guess_among(&g, ops[i]->name);
+        append(known, sizeof known, " %s", ops[i]->name);
+    }
+    guess_among(&g, EVERY_OP);
+    return g.best ? err_set("op = %s: no such operation; did you mean '%s'?", value, g.best)
+                  : err_set("op = %.100s: not one of %s%s", value, EVERY_OP, known);
+}
+
+static int set_dtype(const struct plan_key *k, void *to, const char *value)
+{
+    const char *names[N_DTYPES + 1] = {NULL};
+    enum dtype stored[N_DTYPES];
+    int n = 0, i;
+
+    for (enum dtype t = F64 + 1; t < N_DTYPES; t++)
+        if (reference_of(t)) {
+            names[n] = types[t].name;
+            stored[n++] = t;
+        }
+    if (choice_set(k->name, value, names, &i))
+        return -1;
+    ((struct trial *)to)->type = stored[i];
+    return 0;
+}
+
+const char *const case_names[] = {
+    [CASES_NONE] = "none", [CASES_CONTRACT] = "contract", [CASES_SHAPES] = "shapes", NULL};
+
+/* It must be one that some backend has for the operation. */
+static int set_kernel(const struct plan_key *key, void *to, const char *value)
+{
+    const struct trial *t = to;
+    char known[512] = " ";
+
+    if (!t->call.op)
+        return 0;
+    for (const struct backend *const *b = backends(); *b; b++)
+        for (const struct impl *const *k = op_kernels(t->call.op, *b); *k; k++) {
+            char name[64];
+            if (strcmp((*k)->name, value) == 0)
+                return set_text(key, to, value);
+            snprintf(name, sizeof name, " %s ", (*k)->name);
+            if (!strstr(known, name))
+                append(known, sizeof known, "%s ", (*k)->name);
+        }
+    known[strlen(known) - 1] = 0;
+    return err_set("kernel = %.100s: not one of those of %s in this build:%s", value,
+                   t->call.op->name, known);
+}
+
+/* ---- the tables ---- */
+
+#define INTO(section, member, how)                                                                 \
+    .set = how, .offset = offsetof(struct section, member),                                        \
+    .size = sizeof((struct section *)NULL)->member
+
+const struct plan_key experiment_keys[] = {
+    {"name", ONE, NULL, "its name; default: the file's, less .ini",
+     INTO(experiment, name, set_name)},
+    {"seed", ONE, "1", "seed of the trials that set none", INTO(experiment, seed, set_seed)},
+    {"backends", LIST, NULL, "what to judge; default: all that are there, named ones are required",
+     .set = add_backend},
+    {"device", ONE, NULL,
+     "number of the GPU, from 0 among CUDA_VISIBLE_DEVICES; named, it is required; default: 0",
+     INTO(experiment, device, set_whole), .min = 0, .max = 1023},
+    {"checks", LIST, "differences, parity, properties", "what to check; or none", .set = add_check},
+    {"measure", ONE, "check",
+     "check; time: each kernel, against ceilings; regime: as the batch grows",
+     INTO(experiment, measure, set_choice), .names = measure_names},
+    {"directions", ONE, "2", "of the central differences, for each tensor: 1 to 64",
+     INTO(experiment, directions, set_whole), .min = 1, .max = 64},
+    {"repeats", ONE, "5", "timed runs at most, 0 to 1000; 0: no times",
+     INTO(experiment, repeats, set_whole), .min = 0, .max = 1000},
+    {"output", ONE, NULL, "HDF5 file to write, from the working directory; default: NAME.h5",
+     INTO(experiment, output, set_text)},
+    {"save", ONE, "all", "tensors to keep in it: all, outputs or none",
+     INTO(experiment, save, set_choice), .names = save_names},
+    {"compress", ONE, "1", "gzip level of its tensors, 0 to 9",
+     INTO(experiment, compress, set_whole), .min = 0, .max = 9},
+    {.name = NULL},
+};
+
+const struct plan_key trial_keys[] = {
+    {"op", ONE, NULL, "the operation, or all; its parameters are keys, too, and may be lists",
+     .set = set_op},
+    {"cases", ONE, "none",
+     "in place of parameters: the operation's cases that are tested (contract, shapes)",
+     INTO(trial, cases, set_choice), .names = case_names},
+    {"dtype", LIST, "fp32", "storage: fp32, bf16", .set = set_dtype},
+    {"seed", LIST, NULL, "of the inputs; default: the experiment's", INTO(trial, seed, set_seed)},
+    {"input", ONE, "normal",
+     "what the inputs are made of: normal (drawn), nonzero (drawn, initial states too), text "
+     "or hdf5",
+     INTO(trial, input, set_choice), .names = input_names},
+    {"file", ONE, NULL, "of input = text or hdf5, from the folder of the ini file",
+     INTO(trial, file, set_text)},
+    {"group", ONE, "/", "of input = hdf5: the group that has the inputs",
+     INTO(trial, group, set_text)},
+    {"kernel", ONE, NULL, "name of a kernel; default: the first that accepts the case",
+     INTO(trial, kernel, set_kernel)},
+    {"accumulate", LIST, "no",
+     "yes: backward adds to gradients, which are drawn; no: it overwrites them",
+     INTO(trial, accumulate, set_choice), .names = no_yes},
+    {.name = NULL},
+};
+
+int key_list(const char *key, const char *values, struct experiment *x)
+{
+    const struct plan_key *k = &experiment_keys[key_find(experiment_keys, key)];
+    struct lists *l = calloc(1, sizeof *l);
+    int e = l ? lists_add(l, key, values, 0) : err_set("no memory for a list");
+
+    for (int i = 0; !e && i < l->list[0].n_values; i++)
+        e = k->set(k, x, l->list[0].value[i]);
+    if (l)
+        lists_free(l);
+    free(l);
+    x->checks &= ~CHECK_NONE;
+    return e;
+}
+
+int key_find(const struct plan_key *keys, const char *name)
+{
+    for (int i = 0; keys[i].name; i++)
+        if (strcmp(keys[i].name, name) == 0)
+            return i;
+    return -1;
+}

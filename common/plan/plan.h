@@ -1,0 +1,135 @@
+/* plan.h - from an ini file, or a line of words, to a list of trials.
+ *
+ *     [experiment]                    ; once, and optional
+ *     name = e74_diag                 ; default: the file's name less .ini
+ *     seed = 1
+ *     backends = gpu32, gpu_bf16      ; default: all that are there; named ones are required
+ *                                     ; (the oracle and the yardstick run in any case)
+ *     device = 1                      ; the GPU, from 0 among those visible; named, it is required
+ *     checks = differences, parity, properties    ; or none; default: all three
+ *     measure = check                 ; or time, regime: parity, and then times of every kernel
+ *     directions = 2                  ; of the differences, for each tensor
+ *     repeats = 5                     ; timed runs; 0: no times
+ *     output = e74_diag.h5            ; default: NAME.h5, NAME being the file's, uncut, where
+ *                                     ; none is set; where: the working directory
+ *     save = all                      ; or outputs, none
+ *     compress = 1                    ; gzip level 0 to 9
+ *
+ *     [trial]                         ; or [trial NAME]; any number of them
+ *     op = e74                        ; or all: a set of trials for each operation
+ *     cases = contract                ; in place of parameters: the tested cases, or shapes
+ *     state = diagonal                ; every parameter of the operation
+ *     nonlin = tanh, linear           ; lists: the section is their product, last key fastest
+ *     dtype = fp32, bf16              ; storage
+ *     input = text                    ; or normal, nonzero (initial states are drawn, too), hdf5,
+ *                                     ; which takes a group, too
+ *     file = ../data/sample.txt       ; from the folder that the ini file is in
+ *     kernel = plain                  ; default: the first that accepts the case
+ *     accumulate = yes                ; backward adds to gradients; default: no, it overwrites them
+ *
+ * Each key once in a section, each value once in a list, each NAME of [trial NAME] once; lists
+ * where they make sense: op, input, file, group, kernel and all of [experiment] but backends and
+ * checks take one value.  A parameter that is set must apply to every trial of its section, and a
+ * trial must fit into memory.
+ *
+ * The same words, "e74 state=diagonal nonlin=tanh seed=3 repeats=0", are a
+ * plan of one section: keys of [experiment] differ from those of a trial
+ * by their names; seed is the trial's; a file is seen from the working
+ * directory.  In both, a value can be put in double quotes ("" is one
+ * quote), for blanks or commas in the name of a file. */
+#ifndef PLAN_H
+#define PLAN_H
+
+#include <stdio.h>
+#include <sys/types.h>
+
+#include "common/call/op.h"
+
+enum { CHECK_DIFFERENCES = 1, CHECK_PARITY = 2, CHECK_PROPERTIES = 4 };
+/* Where the sizes of trials come from: keys; the contract's cases or shapes. */
+enum case_kind { CASES_NONE, CASES_CONTRACT, CASES_SHAPES };
+/* The times that are taken: one as a by-product of checks; times of every kernel;
+ * those as the batch grows. */
+enum measure { MEASURE_CHECK, MEASURE_TIME, MEASURE_REGIME };
+enum save { SAVE_ALL, SAVE_OUTPUTS, SAVE_NONE };
+enum input_kind { INPUT_NORMAL, INPUT_NONZERO, INPUT_TEXT, INPUT_HDF5 };
+
+enum { MAX_LINE = 4096, MAX_TRIALS = 9999 }; /* trials have four digits in the HDF5 file */
+
+struct trial {
+    struct call call; /* complete: op_complete() has passed; on no backend */
+    int accumulate;   /* backward adds to the gradients of all inputs, as the call says */
+    enum dtype type;  /* F32 or BF16 */
+    uint64_t seed;
+    enum input_kind input;
+    enum case_kind cases;       /* of its section; the sizes are a case's */
+    char file[512], group[128]; /* of the input; the file as seen from the working directory */
+    char kernel[32];            /* of the GPU backends; "": the first that accepts the case */
+    char section[64];           /* NAME of [trial NAME], control characters as \xHH; or "" */
+    int line;                   /* of the section in the ini file */
+    int input_line;             /* of `group` there or, if there is none, of `file` */
+    char text[MAX_LINE];        /* the words that make this trial again, with -t */
+};
+
+/* A file, whichever of its names leads to it. */
+struct file_id {
+    dev_t dev;
+    ino_t ino;
+};
+
+struct experiment {
+    char name[64];
+    uint64_t seed;
+    const struct backend *backend[16]; /* those requested by name; none: all that are there */
+    int n_backends;
+    int device; /* the GPU's number; -1: none named, the first if there is one */
+    int checks; /* CHECK_ flags; CHECK_PARITY where times are measured */
+    enum measure measure;
+    /* Not of the plan: what the GPU can do, where times are compared with that,
+     * or NULL and why it is not known. */
+    const struct ceilings *ceilings;
+    const char *no_ceilings;
+    int directions, repeats;
+    int every_kernel; /* of a GPU backend that accepts the case is judged, not the first alone */
+    char output[512];
+    const char *file; /* the ini, as plan_read() was given it; NULL: from words */
+    /* Files that it was read from besides `file` and those of its trials; they are not freed. */
+    const struct file_id *source;
+    int n_sources;
+    int scratch; /* the output is the default of words, which the next words may replace */
+    enum save save;
+    int compress;
+    char *text; /* the ini file, or the words */
+    int n;
+    struct trial *trial;
+};
+
+/* Read a plan.  All errors are found before it gives up: each goes to
+ * `errors` as a line "file:line: message" (or "-t: message"), and the
+ * function then returns how many there were; 0: x is complete and
+ * plan_free() frees it. */
+int plan_read(const char *file, struct experiment *x, FILE *errors);
+int plan_words(const char *words, struct experiment *x, FILE *errors);
+void plan_free(struct experiment *x);
+/* Which backends a trial of x is meant to run on: the oracle, the yardstick of
+ * its storage type, and the GPU backends of that type which were requested by
+ * name, or all of them; returns how many. */
+int plan_backends(const struct experiment *x, const struct trial *t,
+                  const struct backend *list[16]);
+/* Write t->text from the rest of t; nonzero after err_set() where it is too long. */
+int plan_text(struct trial *t);
+
+/* A key of a section; set() gives the struct experiment or struct trial a value, or one more of a
+ * list, and returns nonzero after err_set(). */
+struct plan_key {
+    const char *name;
+    enum { ONE, LIST } many;
+    const char *initial, *help; /* initial: NULL where the help says what holds without it */
+    int (*set)(const struct plan_key *k, void *to, const char *value);
+    size_t offset, size;      /* of the member that is set */
+    int min, max;             /* of a whole number */
+    const char *const *names; /* of a choice, NULL at the end */
+};
+extern const struct plan_key experiment_keys[], trial_keys[]; /* end with a NULL name */
+
+#endif

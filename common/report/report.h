@@ -1,0 +1,39 @@
+/* report.h - the report that is printed while an experiment runs, and its summary. */
+#ifndef REPORT_H
+#define REPORT_H
+
+#include <stdio.h>
+
+#include "common/report/baseline.h"
+#include "common/run/result.h"
+#include "common/store/store.h"
+
+struct report;
+
+enum {
+    REPORT_TSV = 1,    /* one tab-separated record per line, instead of the table */
+    REPORT_VERBOSE = 2 /* in the table, how many checks of which name each kernel had */
+};
+/* `how` has these flags.  NULL after err_set(). */
+struct report *report_new(const struct experiment *x, FILE *to, int how);
+/* The head: the plan and the devices.  The store says which existing file of
+ * that name it replaces; `resumed` trials are complete already; times are
+ * compared with the baseline b, if it is not NULL. */
+void report_head(struct report *p, const char *file, const struct store *store, int resumed,
+                 const struct baseline *b);
+/* A trial that has run; a trial that could not run (err_text() says why). */
+void report_trial(struct report *p, int i, const struct result *r);
+void report_error(struct report *p, int i, const char *reason);
+/* A trial that an earlier run completed. */
+void report_resumed(struct report *p, const struct store_counts *c);
+/* The times of trial i beside those of an earlier run. */
+void report_baseline(struct report *p, int i, const struct baseline *b,
+                     const struct comparison *list, int n);
+/* Summary and closing line "N checks, F failed, S skipped"; returns F. */
+int report_end(struct report *p, const char *file, int interrupted);
+void report_free(struct report *p);
+
+/* The plan alone, one line per trial. */
+void report_plan(const struct experiment *x, FILE *to);
+
+#endif

@@ -1,0 +1,54 @@
+/* ceilings.h - the fraction of the machine's ceilings that a measured time reaches,
+ * and the crossover from which on a kernel is bound by throughput. */
+#ifndef CEILINGS_H
+#define CEILINGS_H
+
+#include "common/call/run.h"
+
+/* The ceilings that can bind a pass.  The fraction of a ceiling that a pass reaches is the minimum
+ * time under this ceiling, divided by the measured time.  FLOPs of matrix products count for the
+ * tensor cores where storage is bf16; all others count for FP32. */
+#define CEILINGS(CEILING, with)                                                                    \
+    CEILING(with, MEMORY, memory)                                                                  \
+    CEILING(with, TENSOR, tensor)                                                                  \
+    CEILING(with, FP32, fp32)                                                                      \
+    CEILING(with, SPECIAL, special)                                                                \
+    CEILING(with, LATENCY, latency)
+#define CEILING_ID(with, ID, name) AT_##ID,
+enum ceiling { CEILINGS(CEILING_ID, ) N_CEILINGS };
+extern const char *const ceiling_names[N_CEILINGS];
+
+/* The minimum time, in seconds, of a pass of o on b under each ceiling. */
+void min_times(const struct ceilings *c, const struct call *f, enum pass p,
+               double min_time[N_CEILINGS]);
+/* The ceiling with the longest minimum time. */
+enum ceiling binding(const double min_time[N_CEILINGS]);
+
+/* Steps times sequences, or the one of them that a case has: rows of a batch. */
+double case_tokens(const struct call *f);
+/* Independent recurrences: sequences times heads. */
+double case_rows(const struct call *f);
+
+/* One kernel at batches of 1, 2, 4 ...; only those that were judged. */
+enum { MAX_POINTS = 32 };
+struct growth {
+    const struct backend *backend;
+    const struct impl *kernel;
+    int n;
+    int64_t batch[MAX_POINTS];
+    double rows[MAX_POINTS];
+    struct outcome outcome[MAX_POINTS];
+    char stopped[200]; /* why larger batches were not run, or "" */
+};
+
+/* The number of rows from which on p is bound by throughput and no longer by latency: the time of
+ * the smallest batch over the time per row of the last rows added.  0 where that time per row is
+ * not yet half the average before: bound by latency up to there. */
+double crossover(const struct growth *g, enum pass p);
+
+/* c, where it says what b can do; else NULL. */
+const struct ceilings *ceilings_of(const struct ceilings *c, const struct backend *b);
+/* Measure the ceilings of the first backend of the list that can; NULL, or why none. */
+const char *ceilings_measure(const struct backend *const *list, struct ceilings *to);
+
+#endif

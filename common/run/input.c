@@ -1,0 +1,365 @@
+/* input.c - a trial's inputs: drawn, from the bytes of a text, or from an
+ * HDF5 file.  Inputs that a text or a file does not hold are drawn, so that a
+ * tensor's values never depend on the source of the others. */
+#include "config.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <hdf5.h>
+
+#include "common/base/err.h"
+#include "common/base/file.h"
+#include "common/base/h5.h"
+#include "common/call/values.h"
+#include "common/run/input.h"
+
+_Static_assert(MAX_ARGS <= 64, "an argument of a call has a bit in a uint64_t");
+
+/* ---- text ---- */
+
+/* The whole file, to be freed; its length in `n`. */
+static unsigned char *read_file(const char *name, size_t *n)
+{
+    size_t capacity = 1 << 16;
+    unsigned char *text = malloc(capacity), *more = text;
+    const char *why = file_unreadable(name);
+    FILE *in = why ? NULL : fopen(name, "rb");
+    int e = !text || !in;
+
+    for (*n = 0; !e;) {
+        size_t got = fread(text + *n, 1, capacity - *n, in);
+        *n += got;
+        if (!got)
+            break;
+        if (*n == capacity) {
+            more = realloc(text, capacity *= 2);
+            e = !more;
+            text = more ? more : text;
+        }
+    }
+    if (!in || (!e && ferror(in)))
+        e = err_set("%s: %s", name, why ? why : strerror(errno));
+    else if (e)
+        err_set("%s: no memory to read it", name);
+    if (in)
+        fclose(in);
+    if (e) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+enum { BYTES = 256 };
+
+/* x[t,b] = E[text[start_b + t]] */
+static int embed(const struct trial *trial, int arg, const unsigned char *text, size_t n, double *x)
+{
+    const char *shape = op_shape(&trial->call, arg);
+    int64_t T = DIM(&trial->call, shape[0]), B = DIM(&trial->call, shape[1]);
+    int64_t D = DIM(&trial->call, shape[2]);
+    uint64_t embedding = draw_key(trial->seed, "embedding");
+    uint64_t window = draw_key(trial->seed, "window");
+    double *E = malloc(BYTES * D * sizeof *E);
+
+    if (!E)
+        return err_set("no memory for an embedding of width %lld", (long long)D);
+    for (int64_t i = 0; i < BYTES * D; i++)
+        E[i] = draw_normal(embedding, i);
+    #pragma omp parallel for
+    for (int64_t b = 0; b < B; b++) {
+        int64_t start = (int64_t)(draw_uniform(window, b) * (double)(n - T + 1));
+        for (int64_t t = 0; t < T; t++)
+            memcpy(x + (t * B + b) * D, E + text[start + t] * D, D * sizeof *x);
+    }
+    free(E);
+    return 0;
+}
+
+static int fill_text(const struct trial *trial, struct tensors *t, struct origin *from)
+{
+    const struct op *o = trial->call.op;
+    int arg = 0;
+    size_t n;
+
+    while (arg < o->n_args && !(o->arg[arg].flags & TEXT && t->x[arg]))
+        arg++;
+    if (arg == o->n_args)
+        return err_set("%s has no input that a text could be", o->name);
+    int64_t T = DIM(&trial->call, op_shape(&trial->call, arg)[0]);
+    unsigned char *text = read_file(trial->file, &n);
+    if (!text)
+        return -1;
+    int e = n < (size_t)T ? err_set("%s has %zu bytes, fewer than the %lld steps of %s",
+                                    trial->file, n, (long long)T, o->name)
+                          : embed(trial, arg, text, n, t->x[arg]);
+    from->given |= UINT64_C(1) << arg;
+    free(text);
+    return e;
+}
+
+/* ---- hdf5 ---- */
+
+enum { MAX_PLACE = 768 };
+static const char LETTERS[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+
+/* "[64,128]" */
+static void shape_text(char *text, size_t size, int rank, const hsize_t *dim)
+{
+    size_t at = snprintf(text, size, "[");
+    for (int i = 0; i < rank && at < size; i++)
+        at += snprintf(text + at, size - at, "%s%llu", i ? "," : "", (unsigned long long)dim[i]);
+    if (at < size)
+        snprintf(text + at, size - at, "]");
+}
+
+/* "int32": the name of a type that is not floating point. */
+static const char *type_text(hid_t type, char text[32])
+{
+    static const char *const class[] = {
+        [H5T_TIME] = "a time",         [H5T_STRING] = "strings",   [H5T_BITFIELD] = "bits",
+        [H5T_OPAQUE] = "opaque",       [H5T_COMPOUND] = "a table", [H5T_REFERENCE] = "references",
+        [H5T_ENUM] = "an enumeration", [H5T_VLEN] = "sequences",   [H5T_ARRAY] = "arrays"};
+    H5T_class_t c = H5Tget_class(type);
+
+    if (c == H5T_INTEGER)
+        snprintf(text, 32, "%sint%zu", H5Tget_sign(type) == H5T_SGN_NONE ? "u" : "",
+                 8 * H5Tget_size(type));
+    else
+        snprintf(text, 32, "%s",
+                 c >= 0 && c < (int)COUNT(class) && class[c] ? class[c] : "of an unknown type");
+    return text;
+}
+
+static void warn(struct origin *from, const char *line)
+{
+    size_t used = strlen(from->warnings);
+    snprintf(from->warnings + used, sizeof from->warnings - used, "%s\n", line);
+}
+
+/* Values that the input cannot take are an error; NaN and infinity in other inputs are a warning. */
+static int check_values(const struct trial *trial, int arg, const char *place, const double *x,
+                        struct origin *from)
+{
+    const struct call f = call_on(&trial->call, reference_of(trial->type), NULL);
+    int64_t n = op_count(&f, arg), first = -1, others = 0;
+    char where[128], line[MAX_PLACE + 256];
+
+    if (values_check(&f, arg, 0, place, x))
+        return -1;
+    for (int64_t i = 0; i < n; i++) {
+        int odd = !isfinite(x[i]);
+        others += odd && first >= 0;
+        if (odd && first < 0)
+            first = i;
+    }
+    if (first < 0)
+        return 0;
+    values_index(&trial->call, arg, first, where, sizeof where);
+    int used = snprintf(line, sizeof line, "%s has %s at %s", place,
+                        isnan(x[first]) ? "a NaN" : "an infinity", where);
+    if (others && used < (int)sizeof line)
+        snprintf(line + used, sizeof line - used, ", and %lld more such values", (long long)others);
+    warn(from, line);
+    return 0;
+}
+
+/* Dataset d, at `place` in words, is to become input `arg`. */
+static int read_dataset(const struct trial *trial, int arg, hid_t d, const char *place, double *x)
+{
+    const struct op *o = trial->call.op;
+    const char *shape = op_shape(&trial->call, arg), *name = o->arg[arg].name;
+    hid_t type = H5Dget_type(d), space = H5Dget_space(d);
+    int rank = space < 0 ? -1 : H5Sget_simple_extent_ndims(space), want = (int)strlen(shape), e = 0;
+    int whole = o->arg[arg].flags & WHOLE;
+    hsize_t dim[H5S_MAX_RANK], wanted[MAX_RANK];
+    char is[128], has[128];
+
+    int same = rank == want && H5Sget_simple_extent_dims(space, dim, NULL) == rank;
+    for (int i = 0; i < want; i++) {
+        wanted[i] = DIM(&trial->call, shape[i]);
+        same = same && dim[i] == wanted[i];
+    }
+    if (type < 0 || rank < 0) {
+        e = err_set("%s: %s", place, h5_reason());
+    } else if (H5Tget_class(type) != H5T_FLOAT && !(whole && H5Tget_class(type) == H5T_INTEGER)) {
+        e = err_set("%s is %s, %s's %s takes %s numbers", place, type_text(type, is), o->name, name,
+                    whole ? "whole" : "floating point");
+    } else if (!same) {
+        if (rank != want)
+            H5Sget_simple_extent_dims(space, dim, NULL);
+        shape_text(is, sizeof is, rank, dim);
+        shape_text(has, sizeof has, want, wanted);
+        e = err_set("%s is %s, %s's %s is %s", place, is, o->name, name, has);
+    } else if (H5Dread(d, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, x) < 0) {
+        e = err_set("%s: %s", place, h5_reason());
+    }
+    if (type >= 0)
+        H5Tclose(type);
+    if (space >= 0)
+        H5Sclose(space);
+    return e;
+}
+
+/* "model.h5:/layer3/W_k" */
+static void place_of(const char *where, const char *name, char *place, size_t size)
+{
+    snprintf(place, size, "%s%s%s", where, where[strlen(where) - 1] == '/' ? "" : "/", name);
+}
+
+/* Is it the same name but for case and for what stands between its parts? */
+static int nearly(const char *a, const char *b)
+{
+    for (;; a++, b++) {
+        a += strcspn(a, LETTERS);
+        b += strcspn(b, LETTERS);
+        if (!*a || tolower((unsigned char)*a) != tolower((unsigned char)*b))
+            return *a == *b;
+    }
+}
+
+/* An input without a dataset must not have one with nearly its name. */
+static int refuse_nearly(const struct trial *trial, hid_t group, const char *where,
+                         const struct tensors *t, const struct origin *from)
+{
+    const struct op *o = trial->call.op;
+    H5G_info_t info;
+    char name[128], place[MAX_PLACE + sizeof name];
+
+    if (H5Gget_info(group, &info) < 0)
+        return err_set("%s: %s", where, h5_reason());
+    for (hsize_t k = 0; k < info.nlinks; k++) {
+        ssize_t n = H5Lget_name_by_idx(group, ".", H5_INDEX_NAME, H5_ITER_NATIVE, k, name,
+                                       sizeof name, H5P_DEFAULT);
+        if (n <= 0 || n >= (ssize_t)sizeof name || op_arg(o, name) >= 0)
+            continue;
+        for (int i = 0; i < o->n_args; i++)
+            if (o->arg[i].flags & IN && t->x[i] && !(from->given >> i & 1) &&
+                nearly(name, o->arg[i].name)) {
+                place_of(where, name, place, sizeof place);
+                return err_set("%s is no input of %s, but nearly its %s: rename one of them, or "
+                               "take it out of the group",
+                               place, o->name, o->arg[i].name);
+            }
+    }
+    return 0;
+}
+
+static int read_group(const struct trial *trial, hid_t group, const char *where, struct tensors *t,
+                      struct origin *from)
+{
+    const struct op *o = trial->call.op;
+    char inputs[256] = "";
+    int e = 0;
+
+    for (int i = 0; !e && i < o->n_args; i++) {
+        const char *name = o->arg[i].name;
+        char place[MAX_PLACE + 40];
+        if (!(o->arg[i].flags & IN) || !t->x[i])
+            continue;
+        size_t at = strlen(inputs);
+        snprintf(inputs + at, sizeof inputs - at, " %s", name);
+        if (H5Lexists(group, name, H5P_DEFAULT) <= 0)
+            continue;
+        from->given |= UINT64_C(1) << i;
+        place_of(where, name, place, sizeof place);
+        hid_t d = H5Dopen2(group, name, H5P_DEFAULT);
+        if (d < 0) {
+            e = err_set("%s is no dataset", place);
+        } else {
+            e = read_dataset(trial, i, d, place, t->x[i]) ||
+                check_values(trial, i, place, t->x[i], from);
+            H5Dclose(d);
+        }
+    }
+    if (!e)
+        e = refuse_nearly(trial, group, where, t, from);
+    if (!e && !from->given)
+        e = err_set("%s has none of the inputs of %s:%s", where, o->name, inputs);
+    return e;
+}
+
+/* "model.h5:/layer3" */
+static void group_text(const struct trial *trial, char *where, size_t size)
+{
+    const char *path = trial->group[0] ? trial->group : "/";
+    snprintf(where, size, "%s:%s%s", trial->file, *path == '/' ? "" : "/", path);
+}
+
+static int fill_hdf5(const struct trial *trial, struct tensors *t, struct origin *from)
+{
+    const char *why = file_unreadable(trial->file); /* plainer than HDF5's words */
+    char where[MAX_PLACE];
+
+    if (why)
+        return err_set("%s: %s", trial->file, why);
+    hid_t file = H5Fopen(trial->file, H5F_ACC_RDONLY, H5P_DEFAULT);
+    if (file < 0)
+        return err_set("%s cannot be read as HDF5: %s", trial->file, h5_reason());
+    group_text(trial, where, sizeof where);
+    hid_t group = H5Gopen2(file, trial->group[0] ? trial->group : "/", H5P_DEFAULT);
+    int e = group < 0 ? err_set("%s has no group %s", trial->file, where + strlen(trial->file) + 1)
+                      : read_group(trial, group, where, t, from);
+    if (group >= 0)
+        H5Gclose(group);
+    H5Fclose(file);
+    return e;
+}
+
+/* fill_hdf5(), with HDF5 printing nothing. */
+static int fill_hdf5_quietly(const struct trial *trial, struct tensors *t, struct origin *from)
+{
+    int e;
+
+    H5E_BEGIN_TRY
+    {
+        e = fill_hdf5(trial, t, from);
+    }
+    H5E_END_TRY
+    return e;
+}
+
+int input_check(const struct trial *trial)
+{
+    struct origin from = {.given = 0};
+    struct tensors *t = trial->input == INPUT_HDF5 ? tensors_new(&trial->call) : NULL;
+    int e = t ? fill_hdf5_quietly(trial, t, &from) : 0;
+
+    tensors_free(t);
+    return e;
+}
+
+int input_fill(const struct trial *trial, struct tensors *t, struct origin *from)
+{
+    struct origin unasked;
+    int e = 0;
+
+    from = from ? from : &unasked;
+    *from = (struct origin){.given = 0};
+    tensors_draw(t, &trial->call, trial->seed, trial->input == INPUT_NONZERO);
+    if (trial->input == INPUT_TEXT)
+        e = fill_text(trial, t, from);
+    if (trial->input == INPUT_HDF5)
+        e = fill_hdf5_quietly(trial, t, from);
+    return e;
+}
+
+void input_origin(const struct trial *trial, const struct origin *from, int arg, char *text,
+                  size_t size)
+{
+    char where[MAX_PLACE];
+
+    if (!(from->given >> arg & 1)) {
+        snprintf(text, size, "drawn");
+    } else if (trial->input == INPUT_TEXT) {
+        snprintf(text, size, "text");
+    } else {
+        group_text(trial, where, sizeof where);
+        place_of(where, trial->call.op->arg[arg].name, text, size);
+    }
+}

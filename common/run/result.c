@@ -1,0 +1,71 @@
+/* Collects what a trial produced: runs, verdicts, declined and skipped kernels (result.h). */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/grow.h"
+#include "common/run/result.h"
+
+struct truth result_truth(const struct result *r)
+{
+    return (struct truth){.oracle = r->ran[ORACLE].t,
+                          .yard = r->ran[YARDSTICK].t,
+                          .call = r->ran[YARDSTICK].call,
+                          .inputs = r->inputs};
+}
+
+struct run trial_run_of(const struct trial *t, const struct backend *b, const struct impl *k,
+                        int repeats)
+{
+    return (struct run){.call = call_on(&t->call, b, k), .repeats = repeats};
+}
+
+const char *ran_name(const struct ran *ran)
+{
+    return ran->name ? ran->name : ran->call.backend->name;
+}
+
+int ran_new(struct ran *ran, const struct run *c, const struct tensors *inputs)
+{
+    *ran = (struct ran){.call = c->call, .predicted = op_memory(&c->call)};
+    ran->t = tensors_copy(&c->call, inputs);
+    return ran->t ? 0 : -1;
+}
+
+int ran_run(struct ran *ran, const struct run *c, const struct tensors *inputs)
+{
+    if (run_reserve(c) || ran_new(ran, c, inputs))
+        return -1;
+    return run_op(c, ran->t, &ran->outcome);
+}
+
+void result_skip(struct result *r, const char *what, const char *why)
+{
+    append(r->skips, sizeof r->skips, "%s: %s\n", what, why);
+    r->skipped++;
+}
+
+void result_decline(struct result *r, const struct backend *b, const struct impl *k,
+                    const char *why)
+{
+    for (int i = 0; i < r->n_declined; i++)
+        if (r->declined[i].backend == b && r->declined[i].kernel == k &&
+            strncmp(r->declined[i].why, why, sizeof r->declined[i].why - 1) == 0)
+            return;
+    if (r->n_declined == MAX_RAN)
+        return;
+    struct declined *d = &r->declined[r->n_declined++];
+    *d = (struct declined){.backend = b, .kernel = k};
+    snprintf(d->why, sizeof d->why, "%s", why);
+}
+
+void result_free(struct result *r)
+{
+    tensors_free(r->inputs);
+    free(r->growth);
+    for (int i = 0; i < r->n_ran; i++)
+        tensors_free(r->ran[i].t);
+    verdicts_free(&r->verdicts);
+}

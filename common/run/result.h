@@ -1,0 +1,83 @@
+/* result.h - the result of a trial: the kernels that ran, the verdicts on
+ * them, and the kernels and checks that were skipped, with the reason.  trial.c
+ * makes it, report.c prints it, store.c saves it. */
+#ifndef RESULT_H
+#define RESULT_H
+
+#include "common/run/ceilings.h"
+#include "common/judge/check.h"
+#include "common/plan/plan.h"
+#include "common/run/input.h"
+
+enum { MAX_RAN = 32 };
+
+/* The run of one kernel of a backend in a trial. */
+struct ran {
+    struct call call;
+    const char *name;  /* of the other program that it is from; NULL: the backend's */
+    struct tensors *t; /* its outputs and gradients; NULL where they are not kept */
+    struct outcome outcome;
+    int64_t predicted; /* bytes on the device */
+};
+
+const char *ran_name(const struct ran *ran);
+
+/* A kernel that does not take the case. */
+struct declined {
+    const struct backend *backend;
+    const struct impl *kernel;
+    char why[300];
+};
+
+struct result {
+    const struct trial *trial;
+    struct tensors *inputs; /* inputs, and gradients of outputs */
+    struct origin from;     /* where the inputs came from */
+    struct ran ran[MAX_RAN];
+    int n_ran;
+    struct growth *growth; /* of measure = regime */
+    int n_growths;
+    struct verdicts verdicts;
+    int skipped;      /* checks that could not be made */
+    int failed;       /* verdicts that failed */
+    char skips[1024]; /* what was skipped and why, one line each */
+    struct declined declined[MAX_RAN];
+    int n_declined;
+};
+
+/* The places of the references in a result, and what is known of a trial once both have run. */
+enum { ORACLE, YARDSTICK };
+struct truth result_truth(const struct result *r);
+
+/* A kernel's run for a trial. */
+struct run trial_run_of(const struct trial *t, const struct backend *b, const struct impl *k,
+                        int repeats);
+/* Copy the inputs for a run; or reserve memory, copy and run.  Nonzero after err_set(); free
+ * ran->t in any case. */
+int ran_new(struct ran *ran, const struct run *c, const struct tensors *inputs);
+int ran_run(struct ran *ran, const struct run *c, const struct tensors *inputs);
+
+/* Records a check that cannot be made, and why. */
+void result_skip(struct result *r, const char *what, const char *why);
+/* Records a kernel that declines the case, and why: once for all batches. */
+void result_decline(struct result *r, const struct backend *b, const struct impl *k,
+                    const char *why);
+void result_free(struct result *r);
+
+/* Called before each step of a trial: "ref64", "differences", ... */
+typedef void trial_step(const char *what, void *data);
+
+/* The result of a trial whose file does not hold what it should. */
+enum { TRIAL_BAD_INPUT = 2 };
+
+/* A trial while it is carried out. */
+struct task {
+    const struct experiment *x;
+    const struct trial *t;
+    const volatile int *stop; /* nonzero: it is to end early */
+    trial_step *step;
+    void *data; /* step()'s */
+    struct result *r;
+};
+
+#endif

@@ -1,0 +1,152 @@
+/* Runs one trial of a plan and judges it (trial.h). */
+#include "config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/err.h"
+#include "common/run/time_trial.h"
+#include "common/run/trial.h"
+
+/* The kernel that the trial names, or the first that accepts the case; NULL
+ * and the reason where there is none. */
+static const struct impl *choose(const struct trial *t, const struct backend *b, char *why,
+                                 size_t size)
+{
+    const char *name = is_gpu(b) && *t->kernel ? t->kernel : NULL;
+    const struct call on = call_on(&t->call, b, NULL);
+    const struct chosen c = impl_choose(&on, name);
+
+    if (!c.kernel && !c.last)
+        snprintf(why, size, "%s has no kernel%s%s", t->call.op->name, name ? " " : "",
+                 name ? name : "");
+    else if (!c.kernel)
+        snprintf(why, size, "kernel %s declines: %s", c.last->name, c.why);
+    return c.kernel;
+}
+
+static int run_on(const struct task *task, const struct backend *b, const struct impl *k)
+{
+    struct result *r = task->r;
+    const struct run c = trial_run_of(task->t, b, k, task->x->repeats);
+
+    return ran_run(&r->ran[r->n_ran++], &c, r->inputs);
+}
+
+/* Parity, for a backend that is judged; properties for it and the yardstick. */
+static int judge(const struct task *task, const struct ran *ran, struct truth *truth)
+{
+    struct result *r = task->r;
+    int checks = task->x->checks;
+    struct bounds bounds;
+    const struct run c = trial_run_of(task->t, ran->call.backend, ran->call.kernel, 0);
+
+    bounds_from(&bounds, &ran->call, truth);
+    if (checks & CHECK_PARITY && ran != &r->ran[YARDSTICK] &&
+        check_parity(ran->t, &bounds, &r->verdicts))
+        return -1;
+    if (!(checks & CHECK_PROPERTIES))
+        return 0;
+    task->step("properties", task->data);
+    return check_properties(&c, r->inputs, &bounds, &r->verdicts);
+}
+
+static int judge_all(const struct task *task)
+{
+    const struct result *r = task->r;
+    struct truth truth = result_truth(r);
+
+    if (!(task->x->checks & (CHECK_PARITY | CHECK_PROPERTIES)))
+        return 0;
+    int e = truth_begin(&truth);
+    for (int i = YARDSTICK; !e && i < r->n_ran && !*task->stop; i++)
+        e = judge(task, &r->ran[i], &truth);
+    return e;
+}
+
+/* Every kernel of b that accepts the case; *n becomes how many do. */
+static int run_each(const struct task *task, const struct backend *b, int *n)
+{
+    const struct trial *t = task->t;
+
+    for (const struct impl *const *k = op_kernels(t->call.op, b); *k && !*task->stop; k++) {
+        const struct call f = call_on(&t->call, b, *k);
+        if (impl_declines(&f))
+            continue;
+        if (task->r->n_ran == MAX_RAN)
+            return err_set("more than %d kernels", MAX_RAN);
+        if (run_on(task, b, *k))
+            return -1;
+        ++*n;
+    }
+    return 0;
+}
+
+/* On one backend: with the first kernel that accepts the case, or with every
+ * one; *judged becomes how many do that are to be judged. */
+static int run_backend(const struct task *task, const struct backend *b, int *judged)
+{
+    const struct trial *t = task->t;
+    char why[200];
+    const char *no = backend_unavailable(b);
+    const struct impl *k = no ? NULL : choose(t, b, why, sizeof why);
+
+    if (!k && !is_gpu(b))
+        return err_set("%s: %s", b->name, no ? no : why);
+    if (!k) {
+        result_skip(task->r, b->name, no ? no : why);
+        return 0;
+    }
+    task->step(b->name, task->data);
+    if (task->x->every_kernel && is_gpu(b) && !*t->kernel)
+        return run_each(task, b, judged);
+    *judged += is_gpu(b);
+    return run_on(task, b, k);
+}
+
+static int run_all(const struct task *task)
+{
+    const struct experiment *x = task->x;
+    struct result *r = task->r;
+    const struct backend *list[16];
+    int n = plan_backends(x, task->t, list), judged = 0;
+
+    for (int i = 0; i < n; i++) {
+        if (*task->stop)
+            return err_set("interrupted");
+        if (run_backend(task, list[i], &judged))
+            return -1;
+    }
+    if (x->checks & CHECK_PARITY && !judged && !r->skipped)
+        result_skip(r, "parity", "no GPU backend was asked for");
+    if (x->checks & CHECK_DIFFERENCES) {
+        task->step("differences", task->data);
+        if (check_differences(&task->t->call, r->ran[ORACLE].t, 0, x->directions, task->stop,
+                              &r->verdicts))
+            return -1;
+    }
+    if (judge_all(task))
+        return -1;
+    return *task->stop ? err_set("interrupted") : 0;
+}
+
+int trial_run(const struct experiment *x, const struct trial *t, const volatile int *stop,
+              trial_step *step, void *data, struct result *r)
+{
+    const struct task task = {x, t, stop, step, data, r};
+
+    *r = (struct result){.trial = t};
+    if (x->measure == MEASURE_REGIME)
+        return regime_run(&task);
+    struct tensors *inputs = r->inputs = tensors_new(&t->call);
+    if (!inputs)
+        return -1;
+    step("inputs", data);
+    if (input_fill(t, inputs, &r->from))
+        return TRIAL_BAD_INPUT;
+    const struct call rounded = call_on(&t->call, reference_of(t->type), NULL);
+    tensors_round(inputs, &rounded);
+    int e = x->measure == MEASURE_TIME ? timing_run(&task) : run_all(&task);
+    r->failed = verdicts_failed(&r->verdicts, 0);
+    return e;
+}

@@ -1,0 +1,298 @@
+/* The attributes of a dump's root: the experiment, and the comparison with it (header.h). */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/err.h"
+#include "common/base/grow.h"
+#include "common/base/h5.h"
+#include "common/store/header.h"
+#include "common/plan/keys.h"
+
+/* By version, from 1; the last is written, and all are read.  In ablate-1 the columns `runs` and
+ * `method` of the table `time` are called `repeats` and `caches`. */
+static const char *const schemas[] = {"ablate-1", "ablate-2"};
+#define SCHEMA schemas[HEADER_SCHEMA - 1]
+
+/* ---- the keys that decide what is in the file ---- */
+
+enum { N_KEYS = 7 };
+struct key_text {
+    const char *key;
+    char text[256];
+};
+
+/* Names beside each other, of those whose bit is set. */
+static void join_flags(int flags, char *text, size_t size)
+{
+    *text = 0;
+    for (int i = 0; check_names[i]; i++)
+        if (flags & check_flags[i] && check_flags[i] != CHECK_NONE)
+            append(text, size, "%s%s", *text ? ", " : "", check_names[i]);
+    if (!*text)
+        append(text, size, "none");
+}
+
+static void join_backends(const struct experiment *x, char *text, size_t size)
+{
+    snprintf(text, size, "%s", x->n_backends ? "" : "all");
+    for (int i = 0; i < x->n_backends; i++)
+        append(text, size, "%s%s", i ? ", " : "", x->backend[i]->name);
+}
+
+static void keys_of(const struct experiment *x, struct key_text k[N_KEYS])
+{
+    static const char *const keys[N_KEYS] = {"measure", "checks",   "directions", "repeats",
+                                             "save",    "compress", "backends"};
+    for (int i = 0; i < N_KEYS; i++)
+        k[i].key = keys[i];
+    snprintf(k[0].text, sizeof k[0].text, "%s", measure_names[x->measure]);
+    join_flags(x->checks, k[1].text, sizeof k[1].text);
+    snprintf(k[2].text, sizeof k[2].text, "%d", x->directions);
+    snprintf(k[3].text, sizeof k[3].text, "%d", x->repeats);
+    snprintf(k[4].text, sizeof k[4].text, "%s", save_names[x->save]);
+    snprintf(k[5].text, sizeof k[5].text, "%d", x->compress);
+    join_backends(x, k[6].text, sizeof k[6].text);
+}
+
+/* ---- written ---- */
+
+/* May it run?  The references in any case. */
+static int takes_part(const struct experiment *x, const struct backend *b)
+{
+    int named = !x->n_backends || !is_gpu(b);
+    for (int i = 0; i < x->n_backends; i++)
+        named |= x->backend[i] == b;
+    return named && !backend_unavailable(b);
+}
+
+void header_device(const struct experiment *x, char *text, size_t size)
+{
+    *text = 0;
+    for (const struct backend *const *b = backends(); *b; b++)
+        if (takes_part(x, *b))
+            append(text, size, "%s%s: %s", *text ? "\n" : "", (*b)->name, backend_device(*b));
+}
+
+int header_write(hid_t root, const struct experiment *x)
+{
+#if defined __GNUC__ && !defined __clang__
+    static const char compiler[] = "GCC " __VERSION__;
+#else
+    static const char compiler[] = __VERSION__;
+#endif
+    char host[256] = "", date[32], device[2048];
+    struct key_text k[N_KEYS];
+    time_t now = time(NULL);
+    struct tm utc;
+
+    gethostname(host, sizeof host - 1);
+    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    header_device(x, device, sizeof device);
+    keys_of(x, k);
+    int e = h5_put_text(root, "schema", SCHEMA) || h5_put_text(root, "version", PACKAGE_VERSION);
+    for (int i = 0; !e && i < N_KEYS; i++)
+        e = h5_put_text(root, k[i].key, k[i].text);
+    return e || h5_put_text(root, "name", x->name) ||
+           h5_put_text(root, "ini", x->text ? x->text : "") ||
+           h5_put_text(root, "source", x->file ? x->file : "-t") || h5_put_seed(root, x->seed) ||
+           h5_put_text(root, "host", host) || h5_put_text(root, "device", device) ||
+           h5_put_text(root, "compiler", compiler) || h5_put_text(root, "date", date) ||
+           h5_put_int(root, "n_trials", x->n);
+}
+
+/* ---- the contents of an input ---- */
+
+/* Fowler, Noll and Vo's hash 1a of 64 bits: of the whole file, byte by byte. */
+static int hash_file(int fd, uint64_t *hash, uint64_t *bytes)
+{
+    enum { BUFFER = 1 << 16 };
+    unsigned char *some = malloc(BUFFER);
+    ssize_t n = 0;
+
+    if (!some)
+        return err_set("no memory to read it");
+    *hash = 0xcbf29ce484222325u;
+    *bytes = 0;
+    while ((n = read(fd, some, BUFFER)) > 0) {
+        *bytes += n;
+        for (ssize_t i = 0; i < n; i++)
+            *hash = (*hash ^ some[i]) * 0x100000001b3u;
+    }
+    free(some);
+    return n < 0 ? err_set("%s", strerror(errno)) : 0;
+}
+
+int header_contents(const struct trial *t, char contents[MAX_CONTENTS])
+{
+    struct stat st;
+    uint64_t hash = 0, bytes = 0;
+    int fd = open(t->file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int e = fd < 0 || fstat(fd, &st) ? err_set("%s", strerror(errno)) : 0;
+
+    if (!e && !S_ISREG(st.st_mode))
+        e = err_set("is no regular file");
+    e = e || hash_file(fd, &hash, &bytes);
+    if (fd >= 0)
+        close(fd);
+    if (e)
+        return err_at("%s", t->file);
+    snprintf(contents, MAX_CONTENTS, "fnv1a64 %016" PRIx64 ", %" PRIu64 " bytes", hash, bytes);
+    return 0;
+}
+
+/* ---- trials ---- */
+
+hid_t header_trial(hid_t file, int i)
+{
+    char path[32];
+    snprintf(path, sizeof path, "/trial/%04d", i + 1);
+    hid_t g = H5Gopen2(file, path, H5P_DEFAULT);
+    return g < 0 ? h5_cannot("open %s", path) : g;
+}
+
+int header_complete(hid_t trial)
+{
+    int64_t complete = 0;
+    if (h5_get_int(trial, "complete", &complete))
+        return -1;
+    return complete != 0;
+}
+
+int header_trials(hid_t file)
+{
+    hid_t root = H5Gopen2(file, "/", H5P_DEFAULT);
+    int64_t n = 0;
+    int e = h5_get_int(root, "n_trials", &n);
+
+    if (!e && (n < 0 || n > MAX_TRIALS))
+        e = err_set("attribute n_trials is %" PRId64 ", not 0 to %d", n, MAX_TRIALS);
+    h5_drop(root);
+    return e ? -1 : (int)n;
+}
+
+int header_finished(hid_t file)
+{
+    int n = header_trials(file), finished = n < 0 ? -1 : 0;
+    for (int i = 0; finished >= 0 && i < n; i++) {
+        hid_t g = header_trial(file, i);
+        int complete = g < 0 ? -1 : header_complete(g);
+        finished = complete < 0 ? err_set("trial %d is damaged", i + 1) : finished + complete;
+        h5_drop(g);
+    }
+    return finished;
+}
+
+/* ---- compared ---- */
+
+/* Of the keys that differ, the first is reported. */
+static int same_key(hid_t root, const struct key_text *k)
+{
+    if (H5Aexists(root, k->key) <= 0)
+        return err_set("holds another plan: an earlier version, which wrote it, does not say its "
+                       "%s",
+                       k->key);
+    char *there = h5_get_text(root, k->key);
+    int e = !there ? -1
+            : strcmp(there, k->text) != 0
+                ? err_set("holds another plan: %s = %s, not %s", k->key, there, k->text)
+                : 0;
+    free(there);
+    return e;
+}
+
+static int same_keys(hid_t root, const struct experiment *x)
+{
+    struct key_text k[N_KEYS];
+    char there[256];
+    int e = 0;
+
+    if (!h5_same_text(root, "name", x->name, there, sizeof there))
+        return err_set("holds another plan: '%s', not '%s'", there, x->name);
+    keys_of(x, k);
+    for (int i = 0; !e && i < N_KEYS; i++)
+        e = same_key(root, &k[i]);
+    return e;
+}
+
+static int same_line(hid_t trial, const struct trial *t, int i)
+{
+    char *there = h5_get_text(trial, "line");
+    int e = !there ? err_at("trial %d", i + 1)
+            : strcmp(there, t->text) != 0
+                ? err_set("holds another plan: trial %d is '%s' there", i + 1, there)
+                : 0;
+    free(there);
+    return e;
+}
+
+static int same_trials(hid_t file, const struct experiment *x)
+{
+    int n = header_trials(file), e = 0;
+
+    if (n < 0)
+        return -1;
+    if (n != x->n)
+        return err_set("holds another plan: of %d trials, not %d", n, x->n);
+    for (int i = 0; !e && i < n; i++) {
+        hid_t g = header_trial(file, i);
+        e = g < 0 ? err_set("trial %d is damaged; it can only be begun again", i + 1)
+                  : same_line(g, &x->trial[i], i);
+        h5_drop(g);
+    }
+    return e;
+}
+
+int header_schema(hid_t at)
+{
+    hid_t root = H5Gopen2(at, "/", H5P_DEFAULT);
+    char there[256] = "";
+    int schema = 0;
+
+    for (int i = 0; !schema && i < (int)COUNT(schemas); i++)
+        if (h5_same_text(root, "schema", schemas[i], there, sizeof there))
+            schema = i + 1;
+    h5_drop(root);
+    if (!schema && *there)
+        err_set("has the schema '%s', not '%s'", there, SCHEMA);
+    else if (!schema)
+        err_set("was not written by this program");
+    return schema;
+}
+
+enum same header_same(hid_t file, const struct experiment *x)
+{
+    if (!header_schema(file))
+        return NOT_OURS;
+    hid_t root = H5Gopen2(file, "/", H5P_DEFAULT);
+    int other = x && (same_keys(root, x) || same_trials(file, x));
+    h5_drop(root);
+    return other ? OTHER_PLAN : SAME_PLAN;
+}
+
+int header_same_inputs(hid_t file, const struct experiment *x)
+{
+    char now[MAX_CONTENTS], there[MAX_CONTENTS];
+    int e = 0;
+
+    for (int i = 0; !e && i < x->n; i++) {
+        const struct trial *t = &x->trial[i];
+        if (!*t->file)
+            continue;
+        hid_t g = header_trial(file, i);
+        e = g < 0 || ((!i || strcmp(t->file, t[-1].file) != 0) && header_contents(t, now));
+        if (!e && !h5_same_text(g, "contents", now, there, sizeof there))
+            e = err_set("trial %d read another %s then: %s, now %s", i + 1, t->file,
+                        *there ? there : "unknown", now);
+        h5_drop(g);
+    }
+    return e;
+}

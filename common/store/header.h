@@ -1,0 +1,47 @@
+/* header.h - what a file of ours says of the experiment that it holds, and
+ * whether that is the one to be run.
+ *
+ *     /             schema, version, name, seed, ini, source, host, device, compiler, date,
+ *                   n_trials; measure, checks, directions, repeats, save, compress, backends
+ *     /trial/0003   line: the trial in words; contents: of the file that it reads
+ *
+ * Two runs have the same plan if the keys of [experiment] that decide what is
+ * in the file, and all trials in words, are the same; comments do not count. */
+#ifndef HEADER_H
+#define HEADER_H
+
+#include <hdf5.h>
+
+#include "common/plan/plan.h"
+
+/* The device that each backend of x would run on now, one line per backend. */
+void header_device(const struct experiment *x, char *text, size_t size);
+/* The attributes of the root; nonzero after err_set(). */
+int header_write(hid_t root, const struct experiment *x);
+
+/* The contents of a trial's input file, as "fnv1a64 85944171f73967e8, 6 bytes". */
+enum { MAX_CONTENTS = 64 };
+int header_contents(const struct trial *t, char contents[MAX_CONTENTS]);
+
+enum { HEADER_SCHEMA = 2 }; /* of what is written */
+/* The version of the schema of the file that `at` is in, from 1; 0 after
+ * err_set(): it is none of ours. */
+int header_schema(hid_t at);
+
+enum same { SAME_PLAN, OTHER_PLAN, NOT_OURS };
+/* How the plan of an open file compares with that of x; err_set() says how
+ * they differ, or why it is none of ours. */
+enum same header_same(hid_t file, const struct experiment *x);
+/* Do the files that trials read hold what they held then?  Nonzero after err_set(). */
+int header_same_inputs(hid_t file, const struct experiment *x);
+
+/* How many trials there are, from 0 to MAX_TRIALS, and how many of them are
+ * finished; -1 after err_set(): it is damaged, so that they cannot be counted. */
+int header_trials(hid_t file);
+int header_finished(hid_t file);
+/* The group of trial i, from 0; -1 after err_set(). */
+hid_t header_trial(hid_t file, int i);
+/* Is it complete?  -1 after err_set(). */
+int header_complete(hid_t trial);
+
+#endif

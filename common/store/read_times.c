@@ -1,0 +1,200 @@
+/* Reads the times in a dump, of the schemas ablate-2 and ablate-1 (read_times.h). */
+#include "config.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/store/read_times.h"
+#include "common/base/err.h"
+#include "common/base/h5.h"
+#include "common/store/header.h"
+#include "common/call/op.h"
+#include "common/run/result.h"
+
+/* The columns of a time that are read; text is HDF5's to free. */
+#define READ_COLUMNS(COLUMN)                                                                       \
+    COLUMN(s, backend, NO_UNIT, IN_DUMP, NULL, 0)                                                  \
+    COLUMN(s, kernel, NO_UNIT, IN_DUMP, NULL, 0)                                                   \
+    COLUMN(s, pass, NO_UNIT, IN_DUMP, NULL, 0)                                                     \
+    COLUMN(d, median, IN_SECONDS, IN_DUMP, NULL, 0)                                                \
+    COLUMN(d, spread, IN_SECONDS, IN_DUMP, NULL, 0)                                                \
+    COLUMN(i, runs, NO_UNIT, IN_DUMP, NULL, 0)                                                     \
+    COLUMN(s, method, NO_UNIT, IN_DUMP, NULL, 0)
+#define READ_COLUMN(...) COLUMN_OF(read_row, __VA_ARGS__)
+
+struct read_row {
+    READ_COLUMNS(COLUMN_MEMBER)
+};
+static const struct column read_columns[] = {READ_COLUMNS(READ_COLUMN){NULL}};
+
+/* As they are called in a file of that schema. */
+static void columns_of(int schema, struct column to[COUNT(read_columns)])
+{
+    static const char *const then[][2] = {{"runs", "repeats"}, {"method", "caches"}};
+
+    memcpy(to, read_columns, sizeof read_columns);
+    for (; schema == 1 && to->name; to++)
+        for (size_t i = 0; i < COUNT(then); i++)
+            if (strcmp(to->name, then[i][0]) == 0)
+                to->name = then[i][1];
+}
+
+/* HDF5 would leave out what is not there, and say nothing. */
+static int is_column(hid_t type, const struct column *c)
+{
+    static const H5T_class_t class[] = {['s'] = H5T_STRING, ['d'] = H5T_FLOAT, ['i'] = H5T_INTEGER};
+    int i = H5Tget_member_index(type, c->name);
+
+    if (i < 0)
+        return err_set("the table time has no column %s", c->name);
+    hid_t member = H5Tget_member_type(type, i);
+    int same = member >= 0 && H5Tget_class(member) == class[(int)c->kind] &&
+               (c->kind != 's' || H5Tis_variable_str(member) > 0);
+    h5_drop(member);
+    return same ? 0 : err_set("column %s of the table time is of another type", c->name);
+}
+
+static int has_columns(hid_t table, const struct column *column)
+{
+    hid_t type = H5Dget_type(table);
+    int e = type < 0 || H5Tget_class(type) != H5T_COMPOUND ? err_set("the table time is none") : 0;
+
+    for (; !e && column->name; column++)
+        e = is_column(type, column);
+    h5_drop(type);
+    return e;
+}
+
+static void keep_timings(struct timing *to, const struct read_row *from, int n, int schema)
+{
+    for (int i = 0; i < n; i++) {
+        const struct read_row *r = &from[i];
+        to[i] = (struct timing){.median = r->median, .spread = r->spread, .runs = r->runs};
+        const struct backend *b = r->backend ? backend_find(r->backend) : NULL;
+        snprintf(to[i].backend, sizeof to[i].backend, "%s",
+                 b            ? b->name
+                 : r->backend ? r->backend
+                              : "");
+        snprintf(to[i].kernel, sizeof to[i].kernel, "%s", r->kernel ? r->kernel : "");
+        snprintf(to[i].pass, sizeof to[i].pass, "%s", r->pass ? r->pass : "");
+        const char *method = r->method ? r->method : "";
+        snprintf(to[i].method, sizeof to[i].method, "%s%s",
+                 schema == 1 && strcmp(method, "warm") == 0 ? "caches " : "", method);
+    }
+}
+
+static int read_table(hid_t table, struct timings *to)
+{
+    struct read_row rows[MAX_RAN * N_PASSES] = {{.backend = NULL}};
+    int schema = header_schema(table);
+    struct column column[COUNT(read_columns)];
+    columns_of(schema, column);
+    int n = !schema || has_columns(table, column) ? -1 : h5_table_rows(table, "time", COUNT(rows));
+    hid_t row, space;
+
+    if (n < 0)
+        return -1;
+    to->timing = calloc(n + 1, sizeof *to->timing);
+    if (!to->timing)
+        return err_set("no memory for %d times", n);
+    row = h5_row_type(column, sizeof(struct read_row));
+    space = H5Dget_space(table);
+    int e = 0;
+    if (H5Dread(table, row, H5S_ALL, H5S_ALL, H5P_DEFAULT, rows) < 0) {
+        e = h5_cannot("read the table time");
+    } else {
+        to->n = n;
+        keep_timings(to->timing, rows, n, schema);
+    }
+    H5Dvlen_reclaim(row, space, H5P_DEFAULT, rows);
+    h5_drop(space);
+    h5_drop(row);
+    return e;
+}
+
+int dump_timings(hid_t trial, struct timings *to)
+{
+    char *line = h5_get_text(trial, "line");
+    hid_t table = -1;
+    int e = !line;
+
+    *to = (struct timings){.n = 0};
+    if (line)
+        snprintf(to->line, sizeof to->line, "%s", line);
+    free(line);
+    if (e || H5Lexists(trial, "time", H5P_DEFAULT) <= 0)
+        return e ? -1 : 0;
+    table = H5Dopen2(trial, "time", H5P_DEFAULT);
+    e = table < 0 ? h5_cannot("open the table time") : read_table(table, to);
+    h5_drop(table);
+    return e;
+}
+
+/* Of the complete trials, which are counted in d->n. */
+static int read_trials(hid_t file, struct dump_times *d)
+{
+    int n = header_trials(file), e = 0;
+    if (n < 0)
+        return -1;
+    d->trial = calloc(n + 1, sizeof *d->trial);
+    if (!d->trial)
+        return err_set("no memory for the times of %d trials", n);
+    for (int i = 0; !e && i < n; i++) {
+        hid_t g = header_trial(file, i);
+        int complete = g < 0 ? -1 : header_complete(g);
+        e = complete < 0;
+        if (complete > 0)
+            e = dump_timings(g, &d->trial[d->n++]) ? err_at("trial %d", i + 1) : 0;
+        h5_drop(g);
+    }
+    return e;
+}
+
+static int read_dump(const char *name, struct dump_times *d)
+{
+    if (access(name, R_OK))
+        return err_set("%s", strerror(errno));
+    if (H5Fis_hdf5(name) == 0)
+        return err_set("is no HDF5 file");
+    hid_t file = H5Fopen(name, H5F_ACC_RDONLY, H5P_DEFAULT), root = -1;
+    if (file < 0)
+        return err_set("cannot be read: %s", h5_reason());
+    int e = header_same(file, NULL) == NOT_OURS || (root = H5Gopen2(file, "/", H5P_DEFAULT)) < 0 ||
+            !(d->device = h5_get_text(root, "device")) || read_trials(file, d);
+    h5_drop(root);
+    H5Fclose(file);
+    return e ? -1 : 0;
+}
+
+struct dump_times *dump_times_read(const char *file)
+{
+    struct dump_times *d = calloc(1, sizeof *d);
+    int e;
+
+    if (!d)
+        return err_null("no memory for the times of %s", file);
+    H5E_BEGIN_TRY
+    {
+        e = read_dump(file, d);
+    }
+    H5E_END_TRY
+    if (!e)
+        return d;
+    err_at("%s", file);
+    dump_times_free(d);
+    return NULL;
+}
+
+void dump_times_free(struct dump_times *d)
+{
+    for (int i = 0; d && i < d->n; i++)
+        free(d->trial[i].timing);
+    if (d) {
+        free(d->trial);
+        free(d->device);
+    }
+    free(d);
+}

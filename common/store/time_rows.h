@@ -1,0 +1,90 @@
+/* time_rows.h - the tables of measured times: their columns, and what a row of each holds. */
+#ifndef TIME_ROWS_H
+#define TIME_ROWS_H
+
+#include "common/base/column.h"
+#include "common/run/result.h"
+
+/* Times in seconds.  memory to latency are the fractions of the ceilings that were reached, and
+ * bound_by names the largest. */
+#define TIME_COLUMNS(COLUMN)                                                                       \
+    COLUMN(i, trial, NO_UNIT, IN_TSV, NULL, 0)                                                     \
+    COLUMN(s, backend, NO_UNIT, IN_BOTH, "backend", 7)                                             \
+    COLUMN(s, kernel, NO_UNIT, IN_BOTH, "kernel", 12)                                              \
+    COLUMN(s, pass, NO_UNIT, IN_BOTH, "pass", 8)                                                   \
+    COLUMN(d, median, IN_SECONDS, IN_BOTH, "median", 8)                                            \
+    COLUMN(d, min, IN_SECONDS, IN_BOTH, "min", 8)                                                  \
+    COLUMN(d, max, IN_SECONDS, IN_BOTH, "max", 8)                                                  \
+    COLUMN(d, spread, IN_SECONDS, IN_DUMP, NULL, 0)                                                \
+    COLUMN(d, median_no_graph, IN_SECONDS, IN_DUMP, NULL, 0)                                       \
+    COLUMN(i, runs, NO_UNIT, IN_BOTH, "runs", 4)                                                   \
+    COLUMN(s, method, NO_UNIT, IN_DUMP, NULL, 0)                                                   \
+    COLUMN(d, tokens, NO_UNIT, IN_DUMP, NULL, 0)                                                   \
+    COLUMN(d, flops, NO_UNIT, IN_DUMP, NULL, 0)                                                    \
+    COLUMN(d, bytes, IN_BYTES, IN_DUMP, NULL, 0)                                                   \
+    COLUMN(d, specials, NO_UNIT, IN_DUMP, NULL, 0)                                                 \
+    COLUMN(d, tokens_per_s, PER_SECOND, IN_TSV, "tokens/s", 8)                                     \
+    COLUMN(d, flops_per_s, GIGA_PER_SECOND, IN_TSV, "GFLOP/s", 8)                                  \
+    COLUMN(d, bytes_per_s, GIGA_PER_SECOND, IN_TSV, "GB/s", 8)                                     \
+    CEILINGS(FRACTION_COLUMN, COLUMN)                                                              \
+    COLUMN(s, bound_by, NO_UNIT, IN_BOTH, "bound by", 8)                                           \
+    COLUMN(s, worst, NO_UNIT, IN_TSV, NULL, 0)                                                     \
+    COLUMN(d, error, FRACTION, IN_TSV, NULL, 0)                                                    \
+    COLUMN(i, peak_bytes, IN_BYTES, IN_DUMP, NULL, 0)                                              \
+    COLUMN(i, saved_bytes, IN_BYTES, IN_BOTH, NULL, 0)                                             \
+    COLUMN(i, predicted_bytes, IN_BYTES, IN_BOTH, NULL, 0)                                         \
+    COLUMN(i, used_bytes, IN_BYTES, IN_BOTH, NULL, 0)                                              \
+    COLUMN(s, verdict, NO_UNIT, IN_TSV, NULL, 0)                                                   \
+    COLUMN(s, line, NO_UNIT, IN_TSV, NULL, 0)
+#define FRACTION_COLUMN(COLUMN, ID, name) COLUMN(d, name, FRACTION, IN_BOTH, #name, 7)
+
+/* One kernel and pass at one batch; in --tsv also its crossover, as `what` says. */
+#define SWEEP_COLUMNS(COLUMN)                                                                      \
+    COLUMN(i, trial, NO_UNIT, IN_TSV, NULL, 0)                                                     \
+    COLUMN(s, backend, NO_UNIT, IN_BOTH, NULL, 0)                                                  \
+    COLUMN(s, kernel, NO_UNIT, IN_BOTH, NULL, 0)                                                   \
+    COLUMN(s, pass, NO_UNIT, IN_BOTH, NULL, 0)                                                     \
+    COLUMN(s, what, NO_UNIT, IN_TSV, NULL, 0)                                                      \
+    COLUMN(i, batch, NO_UNIT, IN_BOTH, NULL, 0)                                                    \
+    COLUMN(d, rows, IN_ROWS, IN_BOTH, NULL, 0)                                                     \
+    COLUMN(d, median, IN_SECONDS, IN_BOTH, NULL, 0)                                                \
+    COLUMN(d, min, IN_SECONDS, IN_BOTH, NULL, 0)                                                   \
+    COLUMN(d, max, IN_SECONDS, IN_BOTH, NULL, 0)                                                   \
+    COLUMN(i, runs, NO_UNIT, IN_BOTH, NULL, 0)                                                     \
+    COLUMN(s, line, NO_UNIT, IN_TSV, NULL, 0)
+
+/* The rows from which on they are bound by throughput; 0: none of these.  And why the sweep
+ * ended before the trial's batch, or "". */
+#define CROSSOVER_COLUMNS(COLUMN)                                                                  \
+    COLUMN(s, backend, NO_UNIT, IN_DUMP, NULL, 0)                                                  \
+    COLUMN(s, kernel, NO_UNIT, IN_DUMP, NULL, 0)                                                   \
+    COLUMN(s, pass, NO_UNIT, IN_DUMP, NULL, 0)                                                     \
+    COLUMN(d, rows, IN_ROWS, IN_DUMP, NULL, 0)                                                     \
+    COLUMN(s, stopped, NO_UNIT, IN_DUMP, NULL, 0)
+
+struct time_row {
+    TIME_COLUMNS(COLUMN_MEMBER)
+};
+struct sweep_row {
+    SWEEP_COLUMNS(COLUMN_MEMBER)
+};
+struct crossover_row {
+    CROSSOVER_COLUMNS(COLUMN_MEMBER)
+};
+/* They end with a NULL name. */
+extern const struct column time_columns[], sweep_columns[], crossover_columns[];
+
+/* Did it get a time?  References may be there without one. */
+int times_has(const struct ran *ran);
+/* A pass of a kernel that ran; its values are not known where it got no time. */
+struct time_row time_row(const struct ceilings *c, const struct result *r, const struct ran *ran,
+                         enum pass p);
+/* A kernel that declined; `verdict` says why, and must outlive the row. */
+struct time_row declined_row(const struct result *r, const struct declined *d, const char *verdict);
+/* Batch i of a kernel's sweep. */
+struct sweep_row sweep_row(const struct result *r, const struct growth *g, int i, enum pass p);
+/* A kernel's crossover, in its own table and among the rows of the sweep. */
+struct crossover_row crossover_row(const struct growth *g, enum pass p);
+struct sweep_row crossover_sweep_row(const struct result *r, const struct growth *g, enum pass p);
+
+#endif

@@ -1,0 +1,472 @@
+/* Writes the tensors, verdicts and times of a trial into its group (write_trial.h). */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <hdf5_hl.h>
+
+#include "common/store/write_trial.h"
+#include "common/base/err.h"
+#include "common/base/h5.h"
+#include "common/plan/keys.h"
+#include "common/store/time_rows.h"
+
+/* ---- before it has run ---- */
+
+/* The group of trial i, with all that is known before it has run. */
+int dump_trial_new(hid_t trials, const struct trial *t, const char *contents, int i)
+{
+    char name[16];
+    snprintf(name, sizeof name, "%04d", i + 1);
+    hid_t g = h5_group_new(trials, name, 1);
+    int e = g < 0 || h5_put_text(g, "op", t->call.op->name);
+
+    for (int p = 0; !e && p < t->call.op->n_params; p++) {
+        char buffer[32];
+        const char *value = op_value(&t->call, p, buffer), *key = t->call.op->param[p].name;
+        if (*value)
+            e = t->call.op->param[p].choices ? h5_put_text(g, key, value)
+                : t->call.op->param[p].real
+                    ? h5_put_double(g, key, t->call.real[p])
+                    : h5_put_int(g, key, DIM(&t->call, t->call.op->param[p].letter));
+    }
+    e = e || h5_put_text(g, "dtype", types[t->type].name) || h5_put_seed(g, t->seed) ||
+        h5_put_text(g, "input", input_names[t->input]);
+    const char *const optional[][2] = {{"accumulate", t->accumulate ? no_yes[1] : ""},
+                                       {"file", t->file},
+                                       {"contents", contents},
+                                       {"group", t->group},
+                                       {"kernel", t->kernel},
+                                       {"section", t->section}};
+    for (size_t k = 0; !e && k < COUNT(optional); k++)
+        if (*optional[k][1])
+            e = h5_put_text(g, optional[k][0], optional[k][1]);
+    e = e || h5_put_text(g, "line", t->text) || h5_put_int(g, "n_checks", 0) ||
+        h5_put_int(g, "failed", 0) || h5_put_int(g, "unjudged", 0) || h5_put_int(g, "skipped", 0) ||
+        h5_put_text(g, "skips", "") || h5_put_int(g, "complete", 0);
+    h5_drop(g);
+    return e ? err_at("trial %d", i + 1) : 0;
+}
+
+/* Remove the objects that an interrupted run left in an unfinished trial. */
+int dump_trial_empty(hid_t g)
+{
+    H5G_info_t info;
+    if (H5Gget_info(g, &info) < 0)
+        return -1;
+    for (hsize_t n = info.nlinks; n > 0; n--)
+        if (H5Ldelete_by_idx(g, ".", H5_INDEX_NAME, H5_ITER_INC, 0, H5P_DEFAULT) < 0)
+            return -1;
+    return 0;
+}
+
+/* ---- one trial being written ---- */
+
+/* A member of the trial's group, linked nowhere as yet. */
+struct part {
+    char name[64];
+    hid_t id;
+};
+
+/* What every backend is given: inputs, gradients of outputs, initial gradients. */
+enum { GIVEN_IN = -3, GIVEN_DOUT, GIVEN_DINIT };
+
+/* A tensor to be stored. */
+struct item {
+    int ran; /* its backend's place in the result; or one of these */
+    int arg, grad;
+    enum dtype type; /* what it was stored as where it was made */
+    const double *x;
+};
+
+struct writing {
+    hid_t trial; /* its group */
+    const struct experiment *x;
+    const struct result *r;
+    const struct op *op;
+    const struct call *f;
+    struct item *item;
+    int n_items;
+    struct part scale[64], group[MAX_RAN + 3], table[4];
+    int n_scales, n_groups, n_tables;
+};
+
+static void add_item(struct writing *w, int ran, int arg, int grad, enum dtype type,
+                     const double *x)
+{
+    if (x)
+        w->item[w->n_items++] = (struct item){ran, arg, grad, type, x};
+}
+
+/* All that is stored of a trial's tensors, in the file's order. */
+static void list_items(struct writing *w)
+{
+    const struct result *r = w->r;
+    const struct arg *arg = w->op->arg;
+    const struct call in = call_on(&r->trial->call, reference_of(r->trial->type), NULL);
+    enum save save = w->x->save;
+
+    if (!r->inputs)
+        return;
+    for (int i = 0; save == SAVE_ALL && i < w->op->n_args; i++)
+        if (arg[i].flags & IN)
+            add_item(w, GIVEN_IN, i, 0, (enum dtype)in.type[i], r->inputs->x[i]);
+    for (int i = 0; save == SAVE_ALL && i < w->op->n_args; i++)
+        if (arg[i].flags & OUT && arg[i].flags & DIFF)
+            add_item(w, GIVEN_DOUT, i, 1, (enum dtype)in.grad_type[i], r->inputs->g[i]);
+    for (int i = 0; save == SAVE_ALL && i < w->op->n_args; i++)
+        add_item(w, GIVEN_DINIT, i, 1, (enum dtype)in.grad_type[i], r->inputs->g0[i]);
+    for (int k = 0; save != SAVE_NONE && k < r->n_ran; k++) {
+        const struct call *f = &r->ran[k].call;
+        for (int i = 0; r->ran[k].t && i < w->op->n_args; i++)
+            if (arg[i].flags & OUT)
+                add_item(w, k, i, 0, (enum dtype)f->type[i], r->ran[k].t->x[i]);
+        for (int i = 0; r->ran[k].t && save == SAVE_ALL && i < w->op->n_args; i++)
+            if (arg[i].flags & IN && arg[i].flags & DIFF)
+                add_item(w, k, i, 1, (enum dtype)f->grad_type[i], r->ran[k].t->g[i]);
+    }
+}
+
+static int64_t bytes_needed(const struct writing *w)
+{
+    int64_t bytes = (1 << 20) + (int64_t)w->r->verdicts.n * 512;
+    for (int i = 0; i < w->n_items; i++)
+        bytes += op_count(w->f, w->item[i].arg) * types[types[w->item[i].type].dumped].bytes;
+    return bytes;
+}
+
+/* A dimension scale without values: what netCDF makes for a dimension that
+ * has no coordinates, and xarray shows as a name. */
+static hid_t scale(struct writing *w, const char *name, hsize_t n)
+{
+    char note[80];
+
+    for (int i = 0; i < w->n_scales; i++)
+        if (strcmp(w->scale[i].name, name) == 0)
+            return w->scale[i].id;
+    if (w->n_scales == (int)COUNT(w->scale))
+        return err_set("a trial has more than %zu axes", COUNT(w->scale));
+    struct part *p = &w->scale[w->n_scales];
+    snprintf(p->name, sizeof p->name, "%s", name);
+    snprintf(note, sizeof note, "This is a netCDF dimension but not a netCDF variable.%10llu",
+             (unsigned long long)n);
+    p->id = h5_dataset_new(w->trial, NULL,
+                           &(struct h5_data){.stored = H5T_IEEE_F32BE, .rank = 1, .dim = &n});
+    if (p->id < 0)
+        return err_at("axis %s", name);
+    w->n_scales++;
+    return H5DSset_scale(p->id, note) < 0 ? h5_cannot("make axis %s", name) : p->id;
+}
+
+static int name_axis(struct writing *w, hid_t dataset, int i, const char *name, hsize_t n)
+{
+    hid_t axis = scale(w, name, n);
+    if (axis < 0)
+        return -1;
+    if (H5DSattach_scale(dataset, axis, i) < 0 || H5DSset_label(dataset, i, name) < 0)
+        return h5_cannot("name axis %s", name);
+    return 0;
+}
+
+/* The axes of a tensor have different names, as xarray wants: the second
+ * n_state is n_state_2. */
+static int name_axes(struct writing *w, hid_t dataset, const char *shape)
+{
+    for (int i = 0; shape[i]; i++) {
+        char name[64];
+        int before = 1;
+        for (int j = 0; j < i; j++)
+            before += shape[j] == shape[i];
+        snprintf(name, sizeof name, before > 1 ? "%s_%d" : "%s", op_axis(w->op, shape[i]), before);
+        if (name_axis(w, dataset, i, name, DIM(w->f, shape[i])))
+            return -1;
+    }
+    return 0;
+}
+
+/* The group that an item belongs into, made when the first one comes. */
+static hid_t item_group(struct writing *w, const struct item *it)
+{
+    const struct ran *ran = it->ran < 0 ? NULL : &w->r->ran[it->ran];
+    static const char *const given[] = {"in", "dout", "dinit"};
+    const char *name = ran ? ran_name(ran) : given[it->ran - GIVEN_IN];
+
+    for (int i = 0; i < w->n_groups; i++)
+        if (strcmp(w->group[i].name, name) == 0)
+            return w->group[i].id;
+    struct part *p = &w->group[w->n_groups];
+    snprintf(p->name, sizeof p->name, "%s", name);
+    p->id = h5_group_new(w->trial, NULL, 0);
+    if (p->id < 0)
+        return err_at("%s", name);
+    w->n_groups++;
+    if (ran &&
+        (h5_put_text(p->id, "kernel", ran->call.kernel->name) ||
+         h5_put_text(p->id, "device",
+                     ran->name ? "another program" : ran->call.backend->device(ran->call.context))))
+        return err_at("%s", name);
+    return p->id;
+}
+
+static int put_origin(struct writing *w, hid_t dataset, int arg)
+{
+    char text[MAX_LINE];
+    input_origin(w->r->trial, &w->r->from, arg, text, sizeof text);
+    return h5_put_text(dataset, "origin", text);
+}
+
+static int write_item(struct writing *w, const struct item *it)
+{
+    const struct arg *a = &w->op->arg[it->arg];
+    const char *shape = op_shape(w->f, it->arg);
+    enum dtype dumped = types[it->type].dumped;
+    hid_t group = item_group(w, it), sub = -1, d = -1;
+    hsize_t dim[MAX_RANK];
+    int rank = (int)strlen(shape), e = group < 0;
+
+    for (int i = 0; i < rank; i++)
+        dim[i] = DIM(w->f, shape[i]);
+    if (!e && it->ran >= 0 && it->grad) {
+        sub = H5Lexists(group, "d", H5P_DEFAULT) > 0 ? H5Gopen2(group, "d", H5P_DEFAULT)
+                                                     : h5_group_new(group, "d", 0);
+        e = sub < 0;
+    }
+    if (!e)
+        e = (d = h5_dataset_new(sub < 0 ? group : sub, a->name,
+                                &(struct h5_data){h5_type(dumped), H5T_NATIVE_DOUBLE, rank, dim,
+                                                  w->x->compress, it->x})) < 0;
+    if (!e)
+        e = name_axes(w, d, shape);
+    if (!e && it->type != dumped)
+        e = h5_put_text(d, "storage", types[it->type].name);
+    if (!e && it->ran < 0 && !it->grad)
+        e = put_origin(w, d, it->arg);
+    if (d >= 0 && H5Dclose(d) < 0 && !e) /* it may write the last chunks */
+        e = h5_cannot("write");
+    h5_drop(sub);
+    return e ? err_at("%s%s", it->grad ? "d_" : "", a->name) : 0;
+}
+
+/* ---- tables ---- */
+
+/* Verdicts.  Strings are of variable length: netCDF's library corrupts memory over fixed ones in a
+ * table. */
+#define CHECK_COLUMNS(COLUMN)                                                                      \
+    COLUMN(s, tensor, NO_UNIT, IN_DUMP, NULL, 0)                                                   \
+    COLUMN(s, check, NO_UNIT, IN_DUMP, NULL, 0)                                                    \
+    COLUMN(s, backend, NO_UNIT, IN_DUMP, NULL, 0)                                                  \
+    COLUMN(s, kernel, NO_UNIT, IN_DUMP, NULL, 0)                                                   \
+    COLUMN(d, error, FRACTION, IN_DUMP, NULL, 0)                                                   \
+    COLUMN(d, norm, FRACTION, IN_DUMP, NULL, 0)                                                    \
+    COLUMN(d, bound, FRACTION, IN_DUMP, NULL, 0)                                                   \
+    COLUMN(d, margin, FRACTION, IN_DUMP, NULL, 0)                                                  \
+    COLUMN(s, worst, NO_UNIT, IN_DUMP, NULL, 0)                                                    \
+    COLUMN(i, first_bad, NO_UNIT, IN_DUMP, NULL, 0)                                                \
+    COLUMN(s, verdict, NO_UNIT, IN_DUMP, NULL, 0)
+#define CHECK_COLUMN(...) COLUMN_OF(check_row, __VA_ARGS__)
+
+struct check_row {
+    CHECK_COLUMNS(COLUMN_MEMBER)
+};
+static const struct column check_columns[] = {CHECK_COLUMNS(CHECK_COLUMN){NULL}};
+
+/* A table as it becomes a dataset. */
+struct table {
+    const char *name, *axis;
+    const struct column *column;
+    size_t row_size;
+};
+static const struct table checks = {"check", "verdict", check_columns, sizeof(struct check_row)},
+                          times = {"time", "timing", time_columns, sizeof(struct time_row)},
+                          sweeps = {"batch_sweep", "measurement", sweep_columns,
+                                    sizeof(struct sweep_row)},
+                          crossovers = {"crossover", "kernel_and_pass", crossover_columns,
+                                        sizeof(struct crossover_row)};
+
+/* Nothing where there are no rows. */
+static int put_table(struct writing *w, const struct table *t, const void *rows, hsize_t n)
+{
+    struct part *p = &w->table[w->n_tables];
+    if (!n)
+        return 0;
+    hid_t row = h5_row_type(t->column, t->row_size), packed = row < 0 ? -1 : H5Tcopy(row);
+
+    snprintf(p->name, sizeof p->name, "%s", t->name);
+    p->id = -1;
+    if (packed < 0 || H5Tpack(packed) < 0) /* on disk, no padding between members */
+        h5_cannot("make the type of table %s", t->name);
+    else
+        p->id = h5_dataset_new(w->trial, NULL, &(struct h5_data){packed, row, 1, &n, 0, rows});
+    h5_drop(row);
+    h5_drop(packed);
+    if (p->id < 0)
+        return err_at("table %s", t->name);
+    w->n_tables++;
+    return name_axis(w, p->id, 0, t->axis, n);
+}
+
+static int write_checks(struct writing *w)
+{
+    const struct verdicts *list = &w->r->verdicts;
+    struct check_row *rows = calloc(list->n + 1, sizeof *rows);
+
+    if (!rows)
+        return err_set("no memory for %d verdicts", list->n);
+    for (int i = 0; i < list->n; i++) {
+        const struct verdict *v = &list->v[i];
+        rows[i] = (struct check_row){.tensor = v->tensor,
+                                     .check = v->check,
+                                     .backend = v->backend,
+                                     .kernel = v->kernel,
+                                     .error = v->error,
+                                     .norm = v->norm,
+                                     .bound = v->bound,
+                                     .margin = v->bound > 0 ? v->error / v->bound : 0,
+                                     .worst = v->worst,
+                                     .first_bad = v->first_bad,
+                                     .verdict = verdict_word(v)};
+    }
+    int e = put_table(w, &checks, rows, list->n);
+    free(rows);
+    return e;
+}
+
+static int write_times(struct writing *w)
+{
+    struct time_row *rows = calloc(MAX_RAN * N_PASSES, sizeof *rows);
+    int n = 0;
+
+    if (!rows)
+        return err_set("no memory for a table");
+    for (int k = 0; w->x->repeats > 0 && k < w->r->n_ran; k++)
+        for (enum pass p = FORWARD; p < N_PASSES; p++)
+            if (w->r->ran[k].outcome.runs[p])
+                rows[n++] = time_row(w->x->ceilings, w->r, &w->r->ran[k], p);
+    int e = put_table(w, &times, rows, n);
+    free(rows);
+    return e;
+}
+
+static int write_sweeps(struct writing *w)
+{
+    struct sweep_row *rows = calloc(MAX_RAN * N_PASSES * MAX_POINTS, sizeof *rows);
+    struct crossover_row ends[MAX_RAN * N_PASSES];
+    int n = 0, m = 0;
+
+    if (!rows)
+        return err_set("no memory for a table");
+    for (int k = 0; k < w->r->n_growths; k++)
+        for (enum pass p = FORWARD; p < op_passes(w->op); p++) {
+            const struct growth *g = &w->r->growth[k];
+            for (int i = 0; i < g->n; i++)
+                rows[n++] = sweep_row(w->r, g, i, p);
+            ends[m++] = crossover_row(g, p);
+        }
+    int e = put_table(w, &sweeps, rows, n) || put_table(w, &crossovers, ends, m);
+    free(rows);
+    return e;
+}
+
+/* ---- a trial ---- */
+
+static int link_parts(hid_t trial, const struct part *p, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (H5Olink(p[i].id, trial, p[i].name, H5P_DEFAULT, H5P_DEFAULT) < 0)
+            return h5_cannot("link %s", p[i].name);
+    return 0;
+}
+
+static void close_parts(const struct part *p, int n)
+{
+    for (int i = 0; i < n; i++)
+        h5_drop(p[i].id);
+}
+
+/* A line each, "gpu_bf16 plain: why". */
+static int put_declined(hid_t trial, const struct result *r)
+{
+    char text[MAX_RAN * (sizeof r->declined[0].why + 64)];
+    size_t n = 0;
+
+    for (int i = 0; i < r->n_declined; i++) {
+        const struct declined *d = &r->declined[i];
+        n += snprintf(text + n, sizeof text - n, "%s %s: %s\n", d->backend->name, d->kernel->name,
+                      d->why);
+    }
+    return n ? h5_put_text(trial, "declined", text) : 0;
+}
+
+static int flush(hid_t trial)
+{
+    return H5Fflush(trial, H5F_SCOPE_LOCAL) < 0 ? h5_cannot("write") : 0;
+}
+
+/* The order of these steps is what the head of store.c is about. */
+static int write_trial(struct writing *w)
+{
+    const hid_t trial = w->trial;
+    const struct result *r = w->r;
+    const char *warning = w->op->warning ? w->op->warning(w->f) : NULL;
+    int e = h5_put_text(trial, "skips", r->skips) || put_declined(trial, r) ||
+            (warning && h5_put_text(trial, "warning", warning));
+
+    for (int i = 0; !e && i < w->n_items; i++)
+        e = write_item(w, &w->item[i]);
+    e = e || write_checks(w) || write_times(w) || write_sweeps(w) || flush(trial);
+    e = e || link_parts(trial, w->scale, w->n_scales) || link_parts(trial, w->group, w->n_groups) ||
+        link_parts(trial, w->table, w->n_tables) || h5_put_int(trial, "n_checks", r->verdicts.n) ||
+        h5_put_int(trial, "failed", r->failed) ||
+        h5_put_int(trial, "unjudged", verdicts_unjudged(&r->verdicts, 0)) ||
+        h5_put_int(trial, "skipped", r->skipped) || flush(trial);
+    return e || h5_put_int(trial, "complete", 1) || flush(trial) ? -1 : 0;
+}
+
+static void writing_free(struct writing *w)
+{
+    if (w)
+        free(w->item);
+    free(w);
+}
+
+/* A result to be written, in memory; NULL after err_set(). */
+static struct writing *writing_new(hid_t trial, const struct experiment *x, const struct result *r)
+{
+    const struct op *o = r->trial->call.op;
+    struct writing *w = calloc(1, sizeof *w);
+    /* values and gradients of the inputs and of each run; one more, as none at all is NULL */
+    struct item *item = calloc(2 * o->n_args * (r->n_ran + 1) + 1, sizeof *item);
+    if (!w || !item) {
+        free(w);
+        free(item);
+        err_set("no memory to store a trial");
+        return NULL;
+    }
+    *w = (struct writing){
+        .trial = trial, .x = x, .r = r, .op = o, .f = &r->trial->call, .item = item};
+    list_items(w);
+    return w;
+}
+
+int64_t dump_bytes(const struct experiment *x, const struct result *r)
+{
+    struct writing *w = writing_new(-1, x, r);
+    int64_t bytes = w ? bytes_needed(w) : -1;
+    writing_free(w);
+    return bytes;
+}
+
+int dump_write(hid_t trial, const struct experiment *x, const struct result *r)
+{
+    struct writing *w = writing_new(trial, x, r);
+    if (!w)
+        return -1;
+    int e = write_trial(w);
+    close_parts(w->table, w->n_tables);
+    close_parts(w->group, w->n_groups);
+    close_parts(w->scale, w->n_scales);
+    writing_free(w);
+    return e;
+}

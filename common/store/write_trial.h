@@ -1,0 +1,20 @@
+/* write_trial.h - a trial in the HDF5 file (store.h): its group before it has run, and all that it holds
+ * afterwards.  store.c decides where the file is, and reserves its space. */
+#ifndef WRITE_TRIAL_H
+#define WRITE_TRIAL_H
+
+#include <hdf5.h>
+
+#include "common/run/result.h"
+
+/* The group of trial i, with all that is known before it has run; `contents` are those of its
+ * file, "" where it reads none.  Nonzero after err_set(). */
+int dump_trial_new(hid_t trials, const struct trial *t, const char *contents, int i);
+/* Remove what an interrupted run left in an unfinished one. */
+int dump_trial_empty(hid_t trial);
+/* Bytes of the file that a result takes, at most; -1 after err_set(). */
+int64_t dump_bytes(const struct experiment *x, const struct result *r);
+/* Write it into the trial's group, so that it is there whole or not at all. */
+int dump_write(hid_t trial, const struct experiment *x, const struct result *r);
+
+#endif

@@ -63,11 +63,19 @@ chosen() {
         }' "$srcdir"/tests/faults/*.list
 }
 
-# The operation that file $1 belongs to: OP.c, OP.cu, OP_KERNEL.cu, or
-# OP_KERNEL_PART.cu; of what passes and backends share, a chain of operations, with
+# The words of file $1: OP of OP.c and OP.cu, OP_KERNEL of OP_KERNEL.cu and OP_KERNEL_PART of
+# OP_KERNEL_PART.cu; of gpu/e74/cell/KERNEL/PART.cu e74_cell_KERNEL_PART.
+words() {
+    case $1 in
+    gpu/*/*/*/*) echo "${1%.*}" | sed 's,^gpu/,,; s,/,_,g' ;;
+    *) basename "${1%.*}" ;;
+    esac
+}
+
+# The operation that file $1 belongs to; of what passes and backends share, a chain of operations, with
 # sums and workspace; nothing if it is shared by more.
 operation() {
-    op=$(basename "${1%.*}")
+    op=$(words "$1")
     case $1 in
     */backend.* | common/call/op.c | common/call/run.c) op=e74_block ;;
     esac
@@ -81,11 +89,13 @@ operation() {
 
 # The kernel that file $1 of operation $2 has in its name, if one has that name; else nothing.
 kernel() {
-    word=$(basename "${1%.*}")
+    word=$(words "$1")
     word=${word#"${2:-$word}"}
     word=${word#_}
     for word in "$word" "${word%_*}"; do
-        if [ -n "$word" ] && cat "$srcdir"/gpu/*/"$2"*.cu | grep -q "\"$word\""; then
+        if [ -n "$word" ] && find "$srcdir/gpu" \( -name "$2*.cu" -o -path "*/$(echo "$2" | tr _ /)/*.cu" \) \
+            -exec cat {} + |
+            grep -Eq "\"$word\"|(KERNEL|RUNG|IMPL)[(,].*[ (]$word[,)]"; then
             echo "$word"
             return
         fi

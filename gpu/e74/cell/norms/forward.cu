@@ -1,4 +1,4 @@
-/* e74_cell_norms_forward.cu - `carry`: the scan forward, and its replay for backward;
+/* forward.cu - `carry`: the scan forward, and its replay for backward;
  * `put_outputs`.
  *
  * The division by the norm is deferred: S = Shat / C, and it updates only the scalar C.  With r =
@@ -12,7 +12,7 @@
  * the next step's C v waits for the root, in parallel with the dot products.  Where the sum loses
  * digits, because P is much smaller than S has been, or comes near overflow or underflow, the
  * squares of P are summed directly. */
-#include "gpu/e74/e74_cell_norms.cuh"
+#include "gpu/e74/cell/norms/norms.cuh"
 
 namespace e74_norms
 {

@@ -5,7 +5,7 @@
  *
  * A segment (the steps between two checkpoints) is cut into subsegments, whose states fit into
  * shared memory.  Where there are several, a first launch stores the states between them
- * (e74_cell_rows_states.cu), one block per segment and part of a state.  Then a block has three
+ * (states.cu), one block per segment and part of a state.  Then a block has three
  * warp roles, pipelined: REPLAY recomputes a subsegment from its first state and stores the states
  * in shared memory; SCAN_BACK scans backward over the subsegment that was replayed before; the
  * producers load the keys of the one that is replayed next, and store the gradients one interval
@@ -21,7 +21,7 @@
 #include "gpu/device/cluster.cuh"
 #include "gpu/device/launch.cuh"
 #include "gpu/device/named_barrier.cuh"
-#include "gpu/e74/e74_cell_rows_back.cuh"
+#include "gpu/e74/cell/rows/back.cuh"
 
 using namespace e74_rows;
 

@@ -13,7 +13,7 @@
  * the producers, load and normalise the keys into shared memory one chunk of steps ahead, and store
  * the outputs one chunk behind.
  *
- * The backward pass is in e74_cell_rows_back.cu.
+ * The backward pass is in back.cu.
  *
  * A step uses fmaf and never a * b + c, so that the compiler cannot contract forward and replay
  * differently. */
@@ -21,7 +21,7 @@
 #include "gpu/device/launch.cuh"
 #include "gpu/device/math.cuh"
 #include "gpu/device/named_barrier.cuh"
-#include "gpu/e74/e74_cell_rows.cuh"
+#include "gpu/e74/cell/rows/rows.cuh"
 
 using namespace e74_rows;
 

@@ -1,6 +1,6 @@
-/* e74_cell_narrow_forward.cu - `forward_narrow`: one block per chunk, which receives the state from
+/* forward.cu - `forward_narrow`: one block per chunk, which receives the state from
  * the block of the previous chunk, scans, and sends the state on. */
-#include "gpu/e74/e74_cell_narrow.cuh"
+#include "gpu/e74/cell/narrow/narrow.cuh"
 
 namespace e74_narrow
 {

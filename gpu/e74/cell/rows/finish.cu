@@ -1,7 +1,7 @@
 /* e74_cell, kernel `rows`, after its backward pass: adds the sums of several blocks of one
  * (sequence, head), in a fixed order, and computes the gradients of keys from those of normalised
  * keys. */
-#include "gpu/e74/e74_cell_rows.cuh"
+#include "gpu/e74/cell/rows/rows.cuh"
 
 using namespace e74_rows;
 

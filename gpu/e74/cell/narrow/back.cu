@@ -1,8 +1,8 @@
-/* e74_cell_narrow_back.cu - `backward_narrow`: last chunk first, a chunk is replayed from its
+/* back.cu - `backward_narrow`: last chunk first, a chunk is replayed from its
  * checkpoint, which depends on no other block, and its states stay in shared memory.  The gradient
  * G of the state is sent on.  As the scan goes back, the contribution of a state element to a key's
  * gradient overwrites the element; sums over rows follow, then the gradients of k, q and z. */
-#include "gpu/e74/e74_cell_narrow.cuh"
+#include "gpu/e74/cell/narrow/narrow.cuh"
 
 namespace e74_narrow
 {

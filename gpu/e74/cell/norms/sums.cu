@@ -1,11 +1,11 @@
-/* e74_cell_norms_sums.cu - `sum_rows`: the sums over rows that remain after chain_back, for all
+/* sums.cu - `sum_rows`: the sums over rows that remain after chain_back, for all
  * runs in parallel, four columns per thread:
  *
  *     dk^ = dP^T delta + S_{t-1}^T dreads,   dq = S^T dy
  *     dP^T delta = c Gamma^T delta + beta (S_{t-1} + delta k^T)^T delta
  *
  * and from these the gradients of k, q, v and z. */
-#include "gpu/e74/e74_cell_norms.cuh"
+#include "gpu/e74/cell/norms/norms.cuh"
 
 namespace e74_norms
 {

@@ -25,7 +25,7 @@
 #include "gpu/device/cluster.cuh"
 #include "gpu/device/mma.cuh"
 #include "gpu/device/pdl.cuh"
-#include "gpu/e74/e74_cell_chunked.cuh"
+#include "gpu/e74/cell/chunked/chunked.cuh"
 
 using namespace e74_chunked;
 

@@ -43,7 +43,7 @@
 #include "gpu/device/mma.cuh"
 #include "gpu/device/named_barrier.cuh"
 #include "gpu/device/pdl.cuh"
-#include "gpu/e74/e74_cell_chunked.cuh"
+#include "gpu/e74/cell/chunked/chunked.cuh"
 
 /* ---- M, P and r of a chunk ---- */
 

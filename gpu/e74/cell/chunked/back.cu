@@ -1,6 +1,6 @@
 /* e74_cell, kernel `chunked`, the backward pass: scan_backward() computes E = dV and G
  * chunk by chunk from the last, one block per SLICE rows of a state; finish() computes dk,
- * dq and dz, one block per chunk.  The formulas are in e74_cell_chunked.cu. */
+ * dq and dz, one block per chunk.  The formulas are in chunked.cu. */
 #include "gpu/device/async.cuh"
 #include "gpu/device/cluster.cuh"
 #include "gpu/device/math.cuh"
@@ -8,7 +8,7 @@
 #include "gpu/device/opaque.cuh"
 #include "gpu/device/pdl.cuh"
 #include "gpu/device/vector.cuh"
-#include "gpu/e74/e74_cell_chunked.cuh"
+#include "gpu/e74/cell/chunked/chunked.cuh"
 
 using namespace e74_chunked;
 

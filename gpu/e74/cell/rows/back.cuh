@@ -1,10 +1,10 @@
-/* e74_cell_rows_back.cuh - the backward pass of e74_cell's kernel `rows`: its pipeline of
+/* back.cuh - the backward pass of e74_cell's kernel `rows`: its pipeline of
  * subsegments, the rows of a consumer, and what warp roles exchange in shared memory.  The
- * formulas and the warp roles are in e74_cell_rows_back.cu. */
+ * formulas and the warp roles are in back.cu. */
 #ifndef E74_CELL_ROWS_BACK_CUH
 #define E74_CELL_ROWS_BACK_CUH
 
-#include "gpu/e74/e74_cell_rows.cuh"
+#include "gpu/e74/cell/rows/rows.cuh"
 
 namespace e74_rows
 {

@@ -2,7 +2,7 @@
  * each segment.  All segments run in parallel, which gives enough rows for sixteen columns per
  * thread. */
 #include "gpu/device/launch.cuh"
-#include "gpu/e74/e74_cell_rows.cuh"
+#include "gpu/e74/cell/rows/rows.cuh"
 
 using namespace e74_rows;
 

@@ -1,6 +1,6 @@
 /* e74_cell, kernel `diagonal`, the backward pass: the gradients of k, v, q, z and of the first
- * state.  The formulas and the mapping to threads are in e74_cell_diagonal.cu. */
-#include "gpu/e74/e74_cell_diagonal.cuh"
+ * state.  The formulas and the mapping to threads are in diagonal.cu. */
+#include "gpu/e74/cell/diagonal/diagonal.cuh"
 
 using namespace e74_diagonal;
 

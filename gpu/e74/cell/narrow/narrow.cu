@@ -1,5 +1,5 @@
 /* e74_cell, kernel `narrow`: states with short rows, blocks and factors of at most 16 columns
- * (e74_cell_narrow.cuh).
+ * (narrow.cuh).
  *
  * Time is cut into chunks.  A block processes one chunk of one (sequence, head), or of some of its
  * state blocks where these are many.  It loads the chunk's keys into shared memory, normalises them
@@ -11,7 +11,7 @@
  * checkpoints need their initial state: before backward, a launch of the forward kernel over all
  * segments stores it. */
 #include "gpu/device/launch.cuh"
-#include "gpu/e74/e74_cell_narrow.cuh"
+#include "gpu/e74/cell/narrow/narrow.cuh"
 
 namespace e74_narrow
 {

@@ -30,7 +30,7 @@
  * needs its initial state, which the forward kernel stores in a scan over all segments in
  * parallel.  After: where the columns of a key are in several blocks, finish_keys() computes the
  * gradient of its norm. */
-#include "gpu/e74/e74_cell_diagonal.cuh"
+#include "gpu/e74/cell/diagonal/diagonal.cuh"
 
 using namespace e74_diagonal;
 

@@ -1,4 +1,4 @@
-/* e74_cell_norms_back.cu - `chain_back`: one block per sequence and head scans backward, without
+/* back.cu - `chain_back`: one block per sequence and head scans backward, without
  * states.  With c = 1 / (R + epsilon), g = <G, S>, a = g / (m R), w = S k^, G = Gamma + beta S,
  *
  *     dv = c Gamma k^ + (c beta - a) w,   dreads = -z dv,   beta <- c (c beta - a)
@@ -10,7 +10,7 @@
  * because the state there is stored.  (Where E grows before that, beta grows with its square and
  * digits would be lost: there the state is recomputed from the run's first state, and beta is
  * folded in at once.) */
-#include "gpu/e74/e74_cell_norms.cuh"
+#include "gpu/e74/cell/norms/norms.cuh"
 
 namespace e74_norms
 {

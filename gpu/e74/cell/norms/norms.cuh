@@ -1,4 +1,4 @@
-/* e74_cell_norms.cuh - the common parts of e74_cell's kernels `norms`.
+/* norms.cuh - the common parts of e74_cell's kernels `norms`.
  *
  * rmsnorm and frobnorm couple all elements of a state, so that one block holds a whole state in
  * registers: eight columns of `rows_per_thread` rows per thread, LANES threads per row.

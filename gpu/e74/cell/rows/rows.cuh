@@ -1,6 +1,6 @@
-/* e74_cell_rows.cuh - both passes of e74_cell's kernel `rows`: the mapping of rows to
+/* rows.cuh - both passes of e74_cell's kernel `rows`: the mapping of rows to
  * threads, the stages in shared memory, one step S <- f(S + delta k^T).  The formulas and
- * the warp roles are in e74_cell_rows.cu. */
+ * the warp roles are in rows.cu. */
 #ifndef E74_CELL_ROWS_CUH
 #define E74_CELL_ROWS_CUH
 
@@ -450,17 +450,17 @@ static inline int64_t blocks_of(const layout &l)
 /* The vectors of sums. */
 enum { DKEY, DQ, DU };
 
-/* Computes the gradients of the keys from their sums; in e74_cell_rows_finish.cu. */
+/* Computes the gradients of the keys from their sums; in finish.cu. */
 template <typename T>
 int finish_keys(struct context *on, const layout &l);
 
 /* Stores the states between the subsegments of each segment; `back` is the layout of the backward
- * pass.  In e74_cell_rows_states.cu. */
+ * pass.  In states.cu. */
 template <typename T>
 int store_sub_states(const struct call *f, const layout &back);
 
 /* The backward pass, its workspace, and does it fit into shared memory?  In
- * e74_cell_rows_back.cu. */
+ * back.cu. */
 template <typename T>
 int backward_pass(const struct call *f);
 size_t backward_work(const struct call *f);

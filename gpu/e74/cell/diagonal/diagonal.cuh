@@ -1,6 +1,6 @@
-/* e74_cell_diagonal.cuh - both passes of e74_cell's kernel `diagonal`: the mapping of columns to
+/* diagonal.cuh - both passes of e74_cell's kernel `diagonal`: the mapping of columns to
  * threads, the pairs of a step, the scan over them, and the hand-over between blocks.  The formulas
- * are in e74_cell_diagonal.cu. */
+ * are in diagonal.cu. */
 #ifndef E74_CELL_DIAGONAL_CUH
 #define E74_CELL_DIAGONAL_CUH
 
@@ -334,7 +334,7 @@ static inline cudaError_t launch(struct context *on, void (*kernel)(layout), con
     return cudaLaunchKernelEx(&x.config, kernel, l);
 }
 
-/* The backward pass from its first states; in e74_cell_diagonal_back.cu. */
+/* The backward pass from its first states; in back.cu. */
 template <typename T>
 cudaError_t launch_backward(struct context *on, const layout &l);
 

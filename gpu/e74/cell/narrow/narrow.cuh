@@ -1,4 +1,4 @@
-/* e74_cell_narrow.cuh - the common parts of e74_cell's kernels `narrow`: tickets, hand-over, the
+/* narrow.cuh - the common parts of e74_cell's kernels `narrow`: tickets, hand-over, the
  * operands of a chunk, one step, checkpoints.
  *
  * A row belongs to one thread, which has eight of its columns in registers, or to two threads where

@@ -1,6 +1,6 @@
-/* e74_cell_chunked.cuh - the plan of a call, the tiles of a state in registers, and the
+/* chunked.cuh - the plan of a call, the tiles of a state in registers, and the
  * shared-memory stages of e74_cell's kernels `chunked` and `split`.  The formulas and the
- * mapping to threads are in e74_cell_chunked.cu, those of `split` in e74_cell_split.cu. */
+ * mapping to threads are in chunked.cu, those of `split` in split/split.cu. */
 #ifndef E74_CELL_CHUNKED_CUH
 #define E74_CELL_CHUNKED_CUH
 
@@ -682,14 +682,14 @@ static cudaError_t scan(struct context *on, const plan &p)
     return p.c.N <= 64 ? scan<SCAN, 64>(on, p) : scan<SCAN, 128>(on, p);
 }
 
-/* In e74_cell_chunked.cu: the plan of a call as one split, initial states not set, and
+/* In chunked.cu: the plan of a call as one split, initial states not set, and
  * the bytes of its workspace; why it declines, or NULL; and the kernels. */
 plan chunked_plan(const struct call *f, enum pass pass, work_arena *a);
 const char *chunked_declines(const struct call *f);
 cudaError_t chunked_factor(struct context *on, const plan &p);
 cudaError_t chunked_scan_forward(struct context *on, const plan &p);
 
-/* In e74_cell_chunked_back.cu. */
+/* In back.cu. */
 cudaError_t chunked_scan_backward(struct context *on, const plan &p);
 cudaError_t chunked_finish(struct context *on, const plan &p);
 

@@ -1,4 +1,4 @@
-/* e74_cell, kernel `norms`: rmsnorm and frobnorm, one block per state (e74_cell_norms.cuh).
+/* e74_cell, kernel `norms`: rmsnorm and frobnorm, one block per state (norms.cuh).
  *
  * Forward, `prepare` normalises the keys, `carry` scans and `put_outputs` follows it.  Backward,
  * after prepare, carry first replays all segments in parallel, and stores the vectors of each step
@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "gpu/device/launch.cuh"
-#include "gpu/e74/e74_cell_norms.cuh"
+#include "gpu/e74/cell/norms/norms.cuh"
 
 namespace e74_norms
 {

@@ -77,7 +77,7 @@ words() {
 operation() {
     op=$(words "$1")
     case $1 in
-    */backend.* | common/call/op.c | common/call/run.c) op=e74_block ;;
+    */backend.* | common/call/*.c) op=e74_block ;;
     esac
     until grep -x "OP($op)" "$srcdir/common/call/ops.def"; do
         case $op in

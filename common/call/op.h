@@ -445,14 +445,18 @@ extern const struct op *const ops[N_OPS];
 extern const struct backend ref64, ref32, ref_bf16, gpu32, gpu_bf16;
 extern const struct backend *const gpu_backends[]; /* those two; ends with NULL */
 
-/* ---- op.c: sizes, texts and costs from a contract ---- */
-
-/* The depth of a tree of additions over n values: ceil(log2 n). */
-int additions(int64_t n);
+/* ---- op.c: the operations, and what a contract says of all its calls ---- */
 
 const struct op *op_find(const char *name);
 const struct param *op_param(const struct op *o, const char *name, int *place);
-int op_arg(const struct op *o, const char *name); /* its place, or -1 */
+int op_arg(const struct op *o, const char *name);     /* its place, or -1 */
+const char *op_axis(const struct op *o, char letter); /* its name */
+/* The number of passes: forward, and backward if one of the tensors is differentiable. */
+enum pass op_passes(const struct op *o);
+/* A bit for the gradient of each input, as in call.accumulate. */
+uint64_t op_gradients(const struct op *o);
+
+/* ---- backend.c, context.c: the backends, and the kernels of an operation ---- */
 
 /* Every backend, oracle first; ends with NULL. */
 const struct backend *const *backends(void);
@@ -475,58 +479,6 @@ int is_gpu(const struct backend *b);
 /* The reference that stores tensors of type t in that type, or NULL. */
 const struct backend *reference_of(enum dtype t);
 
-/* Sets *choice to the index of value in names, which end with NULL; nonzero after err_set(). */
-int choice_set(const char *key, const char *value, const char *const *names, int *choice);
-/* Sets a parameter from text; nonzero after err_set() if the text is no value of it. */
-int op_set(struct call *f, const char *key, const char *value);
-void op_defaults(const struct op *o, struct call *f);
-/* Called after all parameters are set: derives sizes, and refuses impossible ones. */
-int op_complete(struct call *f);
-/* "state=diagonal steps=512 ...": every parameter that applies, in MAX_TEXT bytes; all of them
- * if op_complete() has passed. */
-void op_text(const struct call *f, char *text);
-/* The value of parameter i as text, "" where it does not apply. */
-const char *op_value(const struct call *f, int i, char buffer[32]);
-
-int op_has(const struct call *f, int arg);
-/* The number of passes: forward, and backward if one of the tensors is differentiable. */
-enum pass op_passes(const struct op *o);
-/* A bit for the gradient of each input, as in call.accumulate. */
-uint64_t op_gradients(const struct op *o);
-/* Does backward add to the gradient of this input, which is there? */
-int call_accumulates(const struct call *f, int arg);
-int64_t op_count(const struct call *f, int arg);
-const char *op_shape(const struct call *f, int arg);
-const char *op_axis(const struct op *o, char letter); /* its name */
-/* The type of a tensor, or of its gradient. */
-static inline enum dtype call_type(const struct call *f, int arg, int grad)
-{
-    return (enum dtype)(grad ? f->grad_type : f->type)[arg];
-}
-/* "x", or "d_x" for its gradient. */
-void tensor_name(const struct op *o, int arg, int grad, char name[32]);
-/* Set the types of all tensors, as the call's backend and choices say. */
-void call_types(struct call *f);
-/* The same call on a backend, with its types, in the process's own context unless it is in another
- * of that backend's; the kernel may be NULL.  Nothing is placed. */
-struct call call_on(const struct call *f, const struct backend *b, const struct impl *k);
-/* Make it a call of another operation with the same sizes and choices, on the same backend, of no
- * kernel as yet; its tensors and gradients are those of o's argument structs, and it adds to
- * none. */
-void call_place(struct call *f, const struct op *o, const void *args, const void *grads,
-                void *work);
-/* Run a pass of the call's kernel.  Where call.accumulate names gradients and the kernel does not
- * add to them itself, it writes them into the workspace, and they are added when it has ended. */
-int call_pass(const struct call *f, enum pass p);
-/* The minimum memory traffic of the pass: each tensor that it accesses, once; but a gradient to
- * which it adds is read and written. */
-double op_bytes(const struct call *f, enum pass p);
-/* Bytes that forward saves for backward. */
-int64_t op_saved(const struct call *f);
-/* Bytes of workspace of a pass: the kernel's own, and for the gradients that are added later. */
-size_t op_work(const struct call *f, enum pass p);
-/* All tensors, gradients and workspace of a call, in bytes on the backend. */
-int64_t op_memory(const struct call *f);
 /* The kernel that declares the approximations and the unit of the call's. */
 const struct impl *impl_declares(const struct call *f);
 /* The chunk of the call's kernel, or of one that it runs, if that is longer. */
@@ -544,6 +496,68 @@ struct chosen impl_choose(const struct call *f, const char *name);
 /* The kernels of o on b; the list may be empty. */
 const struct impl *const *op_kernels(const struct op *o, const struct backend *b);
 
+/* ---- params.c: the parameters of a call ---- */
+
+/* Sets *choice to the index of value in names, which end with NULL; nonzero after err_set(). */
+int choice_set(const char *key, const char *value, const char *const *names, int *choice);
+/* Sets a parameter from text; nonzero after err_set() if the text is no value of it. */
+int op_set(struct call *f, const char *key, const char *value);
+void op_defaults(const struct op *o, struct call *f);
+/* Called after all parameters are set: derives sizes, and refuses impossible ones. */
+int op_complete(struct call *f);
+/* "state=diagonal steps=512 ...": every parameter that applies, in MAX_TEXT bytes; all of them
+ * if op_complete() has passed. */
+void op_text(const struct call *f, char *text);
+/* The value of parameter i as text, "" where it does not apply. */
+const char *op_value(const struct call *f, int i, char buffer[32]);
+
+/* ---- tensors.c: the tensors of a call ---- */
+
+int op_has(const struct call *f, int arg);
+/* Does backward add to the gradient of this input, which is there? */
+int call_accumulates(const struct call *f, int arg);
+int64_t op_count(const struct call *f, int arg);
+const char *op_shape(const struct call *f, int arg);
+/* The type of a tensor, or of its gradient. */
+static inline enum dtype call_type(const struct call *f, int arg, int grad)
+{
+    return (enum dtype)(grad ? f->grad_type : f->type)[arg];
+}
+/* "x", or "d_x" for its gradient. */
+void tensor_name(const struct op *o, int arg, int grad, char name[32]);
+/* Set the types of all tensors, as the call's backend and choices say. */
+void call_types(struct call *f);
+/* The same call on a backend, with its types, in the process's own context unless it is in another
+ * of that backend's; the kernel may be NULL.  Nothing is placed. */
+struct call call_on(const struct call *f, const struct backend *b, const struct impl *k);
+/* Make it a call of another operation with the same sizes and choices, on the same backend, of no
+ * kernel as yet; its tensors and gradients are those of o's argument structs, and it adds to
+ * none. */
+void call_place(struct call *f, const struct op *o, const void *args, const void *grads,
+                void *work);
+
+/* ---- pass.c ---- */
+
+/* Bytes of workspace of a pass: the kernel's own, and for the gradients that are added later. */
+size_t op_work(const struct call *f, enum pass p);
+/* Run a pass of the call's kernel.  Where call.accumulate names gradients and the kernel does not
+ * add to them itself, it writes them into the workspace, and they are added when it has ended. */
+int call_pass(const struct call *f, enum pass p);
+
+/* ---- cost.c: costs from a contract ---- */
+
+/* The depth of a tree of additions over n values: ceil(log2 n). */
+int additions(int64_t n);
+/* The minimum memory traffic of the pass: each tensor that it accesses, once; but a gradient to
+ * which it adds is read and written. */
+double op_bytes(const struct call *f, enum pass p);
+/* Bytes that forward saves for backward. */
+int64_t op_saved(const struct call *f);
+/* All tensors, gradients and workspace of a call, in bytes on the backend. */
+int64_t op_memory(const struct call *f);
+
+/* ---- draw.c: inputs ---- */
+
 /* The choices of a FILL_PARAM, and those of a parameter that is no or yes. */
 extern const char *const fill_names[], *const no_yes[];
 /* The fill of an input in this case; it means nothing where the contract draws the input. */
@@ -555,9 +569,6 @@ void op_draw(const struct call *f, int arg, enum fill fill, uint64_t seed, doubl
 double draw_normal(uint64_t seed, uint64_t i);
 double draw_uniform(uint64_t seed, uint64_t i);
 uint64_t draw_key(uint64_t seed, const char *name);
-
-/* The time of a monotonic clock. */
-double seconds_now(void);
 
 #ifdef __cplusplus
 }

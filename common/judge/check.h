@@ -36,7 +36,7 @@ int verdicts_unjudged(const struct verdicts *list, int from);
 /* "pass", "fail", or "cannot be judged". */
 const char *verdict_word(const struct verdict *v);
 
-/* ---- distances (check.c) ---- */
+/* ---- distances (compare.c) ---- */
 
 /* The distance of a from b, the correct values.  Where b is finite, a must be finite, and the
  * distance is max |a - b| / max |b| over these elements.  Where b is NaN or infinite, a must be NaN
@@ -112,6 +112,9 @@ struct bounds {
 };
 enum { SLACK = 8 };
 void bounds_from(struct bounds *to, const struct call *f, struct truth *t);
+/* Take samples until there are four times as many, and update the bounds; 0: there are enough,
+ * which for a case of much work is sooner. */
+int bounds_sample_more(struct bounds *b);
 
 /* Every result of `got` against the oracle's. */
 int check_parity(const struct tensors *got, struct bounds *bounds, struct verdicts *list);

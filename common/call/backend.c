@@ -1,0 +1,86 @@
+/* The backends, and the kernels of an operation on one (op.h). */
+#include "config.h"
+
+#include <string.h>
+
+#include "common/call/op.h"
+
+const struct backend *const *backends(void)
+{
+    static const struct backend *const all[] = {&ref64, &ref32, &ref_bf16, &gpu32, &gpu_bf16, NULL};
+    return all;
+}
+
+int is_gpu(const struct backend *b)
+{
+    for (int i = 0; b && gpu_backends[i]; i++)
+        if (gpu_backends[i] == b)
+            return 1;
+    return 0;
+}
+
+const struct backend *reference_of(enum dtype t)
+{
+    for (const struct backend *const *b = backends(); *b; b++)
+        if ((*b)->type == t && !is_gpu(*b))
+            return *b;
+    return NULL;
+}
+
+const struct backend *backend_find(const char *name)
+{
+    for (const struct backend *const *b = backends(); *b; b++)
+        if (strcmp((*b)->name, name) == 0 || ((*b)->was && strcmp((*b)->was, name) == 0))
+            return *b;
+    return NULL;
+}
+
+const struct impl *const *op_kernels(const struct op *o, const struct backend *b)
+{
+    static const struct impl *const none[] = {NULL};
+    for (const struct kernels *k = b->kernels; k->op; k++)
+        if (k->op == o)
+            return k->impl;
+    return none;
+}
+
+const struct impl *impl_declares(const struct call *f)
+{
+    static const struct impl none = {.name = "none"};
+    struct call c = *f;
+    while (c.kernel && c.kernel->link)
+        c = c.kernel->link(&c);
+    return c.kernel ? c.kernel : &none;
+}
+
+int64_t impl_chunk(const struct call *f)
+{
+    struct call c = *f;
+    int64_t chunk = c.kernel->chunk;
+
+    while (c.kernel && c.kernel->link) {
+        c = c.kernel->link(&c);
+        chunk = c.kernel && c.kernel->chunk > chunk ? c.kernel->chunk : chunk;
+    }
+    return chunk;
+}
+
+const char *impl_declines(const struct call *f)
+{
+    return f->kernel->declines ? f->kernel->declines(f) : NULL;
+}
+
+struct chosen impl_choose(const struct call *f, const char *name)
+{
+    struct chosen c = {NULL, NULL, NULL};
+    struct call each = *f;
+
+    for (const struct impl *const *k = op_kernels(f->op, f->backend); *k && !c.kernel; k++) {
+        if (name && strcmp((*k)->name, name) != 0)
+            continue;
+        each.kernel = *k;
+        c.why = impl_declines(&each);
+        *(c.why ? &c.last : &c.kernel) = *k;
+    }
+    return c;
+}

@@ -1,0 +1,63 @@
+/* Costs from a contract: what a pass moves, saves and allocates (op.h). */
+#include "config.h"
+
+#include "common/call/op.h"
+
+int additions(int64_t n)
+{
+    int depth = 0;
+    while ((int64_t)1 << depth < n)
+        depth++;
+    return depth;
+}
+
+double op_product(const struct call *f, const char *letters)
+{
+    double product = 1;
+    for (; *letters; letters++)
+        product *= DIM(f, *letters);
+    return product;
+}
+
+/* Does backward read it? */
+static int read_back(const struct arg *a, const struct call *f)
+{
+    return a->flags & (IN | SAVED) && !(a->flags & NOT_BACK) && (!a->back || a->back(f));
+}
+
+double op_bytes(const struct call *f, enum pass p)
+{
+    double sum = 0;
+    for (int i = 0; i < f->op->n_args; i++) {
+        const struct arg *a = &f->op->arg[i];
+        double n = (double)op_count(f, i);
+        if (p == FORWARD || read_back(a, f))
+            sum += n * types[f->type[i]].bytes;
+        if (p == BACKWARD && a->flags & DIFF)
+            sum += (call_accumulates(f, i) ? 2 : 1) * n * types[f->grad_type[i]].bytes;
+    }
+    return sum;
+}
+
+int64_t op_saved(const struct call *f)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < f->op->n_args; i++)
+        if (f->op->arg[i].flags & SAVED && read_back(&f->op->arg[i], f))
+            sum += op_count(f, i) * types[f->type[i]].bytes;
+    return sum;
+}
+
+int64_t op_memory(const struct call *f)
+{
+    size_t forward = op_work(f, FORWARD), backward = op_work(f, BACKWARD);
+    int64_t sum = forward > backward ? forward : backward;
+
+    for (int i = 0; i < f->op->n_args; i++) {
+        int64_t n = op_count(f, i);
+        sum += n * types[f->type[i]].bytes;
+        if (f->op->arg[i].flags & DIFF)
+            sum += n * types[f->grad_type[i]].bytes;
+    }
+    return sum;
+}

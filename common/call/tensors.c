@@ -1,0 +1,86 @@
+/* The tensors of a call: which it has, their shapes and types, their places (op.h). */
+#include "config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/call/op.h"
+
+int op_has(const struct call *f, int arg)
+{
+    const struct op *o = f->op;
+    return !o->arg[arg].when || o->arg[arg].when(f);
+}
+
+int call_accumulates(const struct call *f, int arg)
+{
+    return (f->accumulate >> arg & 1) && op_has(f, arg);
+}
+
+const char *op_shape(const struct call *f, int arg)
+{
+    const struct op *o = f->op;
+    return o->arg[arg].shape_of ? o->arg[arg].shape_of(f) : o->arg[arg].shape;
+}
+
+int64_t op_count(const struct call *f, int arg)
+{
+    int64_t n = 1;
+    if (!op_has(f, arg))
+        return 0;
+    for (const char *c = op_shape(f, arg); *c; c++)
+        n *= DIM(f, *c);
+    return n;
+}
+
+void tensor_name(const struct op *o, int arg, int grad, char name[32])
+{
+    snprintf(name, 32, "%s%s", grad ? "d_" : "", o->arg[arg].name);
+}
+
+/* A whole number is one on every backend, and the oracle stores all others as double. */
+static enum dtype tensor_type(const struct call *f, int arg)
+{
+    const struct arg *a = &f->op->arg[arg];
+    int place;
+    if (a->flags & WHOLE)
+        return I64;
+    if (f->backend->wide == F64)
+        return F64;
+    if (a->type_choice && op_param(f->op, a->type_choice, &place))
+        return (enum dtype)(F32 + f->choice[place]);
+    return a->flags & WIDE ? f->backend->wide : f->backend->type;
+}
+
+void call_types(struct call *f)
+{
+    for (int i = 0; i < f->op->n_args; i++) {
+        int wide = f->op->arg[i].flags & (WIDE | WIDE_GRAD);
+        f->type[i] = tensor_type(f, i);
+        f->grad_type[i] = wide ? f->backend->wide : f->backend->type;
+    }
+}
+
+struct call call_on(const struct call *f, const struct backend *b, const struct impl *k)
+{
+    struct call c = *f;
+    if (!f->backend || f->backend->open != b->open)
+        c.context = context_of(b);
+    c.backend = b;
+    c.kernel = k;
+    call_types(&c);
+    return c;
+}
+
+void call_place(struct call *f, const struct op *o, const void *args, const void *grads, void *work)
+{
+    memset(f->arg, 0, sizeof f->arg);
+    memset(f->grad, 0, sizeof f->grad);
+    memcpy(f->arg, args, o->n_args * sizeof *f->arg);
+    memcpy(f->grad, grads, o->n_args * sizeof *f->grad);
+    f->op = o;
+    f->work = work;
+    f->accumulate = 0;
+    f->kernel = NULL;
+    call_types(f);
+}

@@ -10,8 +10,8 @@
 #include "common/ablate_types.h"
 #include "common/base/err.h"
 #include "common/base/h5.h"
-#include "common/store/store.h"
 #include "common/call/values.h"
+#include "common/store/store.h"
 
 /* A result as the store takes it: without what was not set. */
 static void set_only(const abl_result *r, struct tensors *t, struct ran *to)

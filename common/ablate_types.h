@@ -3,8 +3,8 @@
 #define ABLATE_TYPES_H
 
 #include "common/ablate.h"
-#include "common/judge/check.h"
 #include "common/base/err.h"
+#include "common/judge/check.h"
 #include "common/plan/plan.h"
 
 /* Whether p is NULL, which the public function that is running does not accept; err_set() has

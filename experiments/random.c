@@ -7,8 +7,8 @@
 
 #include "common/base/clock.h"
 #include "common/base/err.h"
-#include "common/plan/keys.h"
 #include "common/base/number.h"
+#include "common/plan/keys.h"
 #include "common/run/random_cases.h"
 #include "experiments/random.h"
 

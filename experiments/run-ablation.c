@@ -9,14 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/report/baseline.h"
 #include "common/base/err.h"
-#include "common/store/header.h"
 #include "common/base/number.h"
 #include "common/base/progress.h"
-#include "common/report/report.h"
 #include "common/plan/section.h"
+#include "common/report/baseline.h"
+#include "common/report/report.h"
 #include "common/run/trial.h"
+#include "common/store/header.h"
 #include "experiments/begin.h"
 #include "experiments/list.h"
 #include "experiments/random.h"
@@ -136,7 +136,7 @@ static int missing_backend(const struct experiment *x)
     return 0;
 }
 
-/* Reads the trial's inputs from an HDF5 file, for all batches of a regime: a dataset that has the
+/* Reads the trial's inputs from an HDF5 file, for all batches of a crossover: a dataset that has the
  * right shape for the first and the last of them has it for all.  Nonzero after err_set(). */
 static int wrong_input(const struct experiment *x, const struct trial *t)
 {
@@ -144,11 +144,11 @@ static int wrong_input(const struct experiment *x, const struct trial *t)
 
     if (input_check(t))
         return -1;
-    if (x->measure != MEASURE_REGIME || !t->call.op->batch)
+    if (x->measure != MEASURE_CROSSOVER || !t->call.op->batch)
         return 0;
     DIM(&first.call, t->call.op->batch) = 1;
     return !op_complete(&first.call) && input_check(&first)
-               ? err_more(" at a batch of 1, with which measure = regime begins")
+               ? err_more(" at a batch of 1, with which measure = crossover begins")
                : 0;
 }
 

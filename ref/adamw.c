@@ -1,6 +1,6 @@
 /* adamw: one step of Adam with decoupled weight decay; formulas in common/ops/adamw.h. */
-#include "ref/ref.h"
 #include "common/ops/adamw.h"
+#include "ref/ref.h"
 
 /* 1 - beta, and corrections of the bias, are made in double: beta2 is so near to 1 that float
  * would have few digits of them. */

@@ -1,7 +1,7 @@
 /* The backends ref64, ref32 and ref_bf16: memory of the host, times by the wall clock. */
-#include "ref/ref.h"
 #include "common/base/err.h"
 #include "common/base/limits.h"
+#include "ref/ref.h"
 
 #include <stdio.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 /* cross_entropy: loss = mean over rows of lse(logits) - logits[target], with label smoothing. */
-#include "ref/ref.h"
 #include "common/ops/cross_entropy.h"
+#include "ref/ref.h"
 
 /* The loss of a row x of V logits, from their maximum `top` and log_sum = log of the sum of
  * e^(x - top); t is not ignored. */

@@ -1,6 +1,6 @@
 /* diag_delta: s[t] = tanh((1 - k^2) s[t-1] + k v), y = q s; backward from the last step on. */
-#include "ref/ref.h"
 #include "common/ops/diag_delta.h"
+#include "ref/ref.h"
 
 static int forward(const struct call *f)
 {

@@ -1,6 +1,6 @@
 /* entmax15: p_j = [x_j/2 - tau]_+^2; tau from the sorted row. */
-#include "ref/entmax15.h"
 #include "common/ops/entmax15.h"
+#include "ref/entmax15.h"
 
 static int descending(const void *a, const void *b)
 {

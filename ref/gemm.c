@@ -1,6 +1,6 @@
 /* gemm, gemm_batched, gemm_splitk: C = alpha op(A) op(B) + beta C0. */
-#include "ref/ref.h"
 #include "common/ops/gemm.h"
+#include "ref/ref.h"
 
 /* A product of at most so many rows, columns and terms takes less time than a call of BLAS and
  * waking its threads: the products of such a batch are divided among threads. */

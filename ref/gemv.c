@@ -1,6 +1,6 @@
 /* gemv: y = alpha op(A) x + beta y0. */
-#include "ref/ref.h"
 #include "common/ops/gemv.h"
+#include "ref/ref.h"
 
 /* sums [rows] = A x for A [rows,columns] */
 static void multiply(const num *A, const num *x, real *sums, int64_t rows, int64_t columns)

@@ -1,6 +1,6 @@
 /* histogram: counts[k] = the number of x with floor(x M) = k, 0 <= x < 1. */
-#include "ref/ref.h"
 #include "common/ops/histogram.h"
+#include "ref/ref.h"
 
 /* Parts of x that are counted in parallel; all their counts are no more than x has elements. */
 static int64_t parts(const struct call *f)

@@ -1,6 +1,6 @@
 /* layernorm: y = w (x - mean) / sqrt(var + eps) + b, for each row. */
-#include "ref/ref.h"
 #include "common/ops/norm.h"
+#include "ref/ref.h"
 
 enum { PANEL = 64 }; /* columns that a thread sums at once */
 

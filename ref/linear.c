@@ -1,6 +1,6 @@
 /* linear: y = act(x W^T + b). */
-#include "ref/ref.h"
 #include "common/ops/linear.h"
+#include "ref/ref.h"
 
 static int forward(const struct call *f)
 {

@@ -1,6 +1,6 @@
 /* lora: y = x W^T + (alpha / R) (x A^T) B^T. */
-#include "ref/ref.h"
 #include "common/ops/lora.h"
+#include "ref/ref.h"
 
 static void times(real *x, real by, int64_t n)
 {

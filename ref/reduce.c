@@ -1,6 +1,6 @@
 /* reduce: the sum, maximum, mean or norm of each row, or of all of x. */
-#include "ref/ref.h"
 #include "common/ops/reduce.h"
+#include "ref/ref.h"
 
 /* y has R elements, each computed from N of x. */
 static void shape(const struct call *f, int64_t *R, int64_t *N)

@@ -1,6 +1,6 @@
 /* relu: y = max(x, 0). */
-#include "ref/ref.h"
 #include "common/ops/elementwise.h"
+#include "ref/ref.h"
 
 /* y is x where x is above 0 or NaN. */
 static int forward(const struct call *f)

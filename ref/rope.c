@@ -1,6 +1,6 @@
 /* rope: each pair of a head's elements is rotated by the angle of its step. */
-#include "ref/ref.h"
 #include "common/ops/rope.h"
+#include "ref/ref.h"
 
 /* y is x rotated, or where direction is -1 rotated back. */
 static void rotate(const struct call *f, const num *x, num *y, int direction)

@@ -1,6 +1,6 @@
 /* scan: prefix sums of each row, with or without the element itself. */
-#include "ref/ref.h"
 #include "common/ops/scan.h"
+#include "ref/ref.h"
 
 /* The sums of n elements, each `step` after the one before.  Each chunk is summed by itself, so
  * that few additions have a large sum as an operand. */

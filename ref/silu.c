@@ -1,6 +1,6 @@
 /* silu: y = x / (1 + exp(-x)). */
-#include "ref/ref.h"
 #include "common/ops/elementwise.h"
+#include "ref/ref.h"
 
 static int forward(const struct call *f)
 {

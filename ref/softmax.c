@@ -1,6 +1,6 @@
 /* softmax: y = exp(scale (x - max)) / sum, for each row. */
-#include "ref/ref.h"
 #include "common/ops/softmax.h"
+#include "ref/ref.h"
 
 static int forward(const struct call *f)
 {

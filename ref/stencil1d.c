@@ -1,6 +1,6 @@
 /* stencil1d: the mean of 2R+1 neighbours in a row, with zeros outside. */
-#include "ref/ref.h"
 #include "common/ops/stencil1d.h"
+#include "ref/ref.h"
 
 static void means(const struct call *f, const num *x, num *y)
 {

@@ -1,6 +1,6 @@
 /* stencil2d: the mean of (2R+1) x (2R+1) neighbours in an image, with zeros outside. */
-#include "ref/ref.h"
 #include "common/ops/stencil2d.h"
+#include "ref/ref.h"
 
 /* Row i of the image x [H,W]: sum over rows i-R ... i+R into `down` [W], and of that over columns
  * j-R ... j+R into y [W]. */

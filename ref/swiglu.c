@@ -1,6 +1,6 @@
 /* swiglu: y = silu(a) b. */
-#include "ref/ref.h"
 #include "common/ops/elementwise.h"
+#include "ref/ref.h"
 
 static int forward(const struct call *f)
 {

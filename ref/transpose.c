@@ -1,6 +1,6 @@
 /* transpose: out[b,j,i] = x[b,i,j]. */
-#include "ref/ref.h"
 #include "common/ops/transpose.h"
+#include "ref/ref.h"
 
 /* to [B,N,M] from [B,M,N] */
 static void transpose(num *to, const num *from, int64_t B, int64_t M, int64_t N)

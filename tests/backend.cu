@@ -9,10 +9,10 @@
 #include <string.h>
 
 extern "C" {
-#include "common/call/cases.h"
-#include "common/judge/check.h"
 #include "common/base/err.h"
+#include "common/call/cases.h"
 #include "common/call/run.h"
+#include "common/judge/check.h"
 #include "common/run/trial.h"
 #include "tests/tap.h"
 }

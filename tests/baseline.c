@@ -7,11 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/report/baseline.h"
-#include "common/call/cases.h"
 #include "common/base/err.h"
-#include "common/store/store.h"
+#include "common/call/cases.h"
+#include "common/report/baseline.h"
 #include "common/run/trial.h"
+#include "common/store/store.h"
 #include "tests/tap.h"
 
 /* ---- a backend whose clock is the test's, and which replays passes ---- */

@@ -78,9 +78,9 @@ static void ceilings(void)
     ok(!ceilings_of(&h200, &ref64), "a GPU's ceilings say nothing of the CPU");
 }
 
-static struct growth growing(int n, const double *seconds)
+static struct crossover growing(int n, const double *seconds)
 {
-    struct growth g = {.n = n};
+    struct crossover g = {.n = n};
     for (int i = 0; i < n; i++) {
         g.batch[i] = (int64_t)1 << i;
         g.rows[i] = (double)g.batch[i];
@@ -91,12 +91,12 @@ static struct growth growing(int n, const double *seconds)
 
 static void crossing(void)
 {
-    struct growth rising = growing(6, (const double[]){10, 10, 10, 16, 32, 64});
-    struct growth flat = growing(4, (const double[]){10, 10, 11, 13});
-    struct growth single = growing(1, (const double[]){10});
-    ok(near(crossover(&rising, FORWARD), 5), "2 per row and 10 for few cross over at 5 rows");
-    ok(crossover(&flat, FORWARD) == 0, "a time that hardly grows has not crossed over");
-    ok(crossover(&single, FORWARD) == 0, "nor has one point");
+    struct crossover rising = growing(6, (const double[]){10, 10, 10, 16, 32, 64});
+    struct crossover flat = growing(4, (const double[]){10, 10, 11, 13});
+    struct crossover single = growing(1, (const double[]){10});
+    ok(near(crossover_rows(&rising, FORWARD), 5), "2 per row and 10 for few cross over at 5 rows");
+    ok(crossover_rows(&flat, FORWARD) == 0, "a time that hardly grows has not crossed over");
+    ok(crossover_rows(&single, FORWARD) == 0, "nor has one point");
 }
 
 /* ---- probes ---- */

@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "common/call/cases.h"
 #include "common/judge/check.h"
-#include "common/base/err.h"
 #include "tests/suite.h"
 
 enum { HOSTS = 2 };

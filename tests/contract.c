@@ -11,8 +11,8 @@
 #endif
 
 #include "common/call/run.h"
-#include "tests/suite.h"
 #include "common/ops/elementwise.h"
+#include "tests/suite.h"
 
 /* ---- inputs ---- */
 

@@ -6,8 +6,8 @@
 #include <stdio.h>
 
 #include "common/base/err.h"
-#include "tests/suite.h"
 #include "common/ops/softmax.h"
+#include "tests/suite.h"
 
 enum { N = 4 };
 

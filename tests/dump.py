@@ -34,13 +34,13 @@ CHECK = ["tensor", "check", "backend", "kernel", "error", "norm", "bound", "marg
 TIME = ["backend", "kernel", "pass", "median", "min", "max", "spread", "median_no_graph", "runs",
         "method", "tokens", "flops", "bytes", "specials", "memory", "tensor", "fp32", "special",
         "latency", "bound_by", "peak_bytes", "saved_bytes", "predicted_bytes", "used_bytes"]
-SWEEP = ["backend", "kernel", "pass", "batch", "rows", "median", "min", "max", "runs"]
+CROSSOVER_TIME = ["backend", "kernel", "pass", "batch", "rows", "median", "min", "max", "runs"]
 CROSSOVER = ["backend", "kernel", "pass", "rows", "stopped"]
-TABLES = {"check": CHECK, "time": TIME, "batch_sweep": SWEEP, "crossover": CROSSOVER}
+TABLES = {"check": CHECK, "time": TIME, "crossover_time": CROSSOVER_TIME, "crossover": CROSSOVER}
 SCHEMAS = ["ablate-1", "ablate-2"]
 # Their names in ablate-1.
 OLD = {"median_no_graph": "plain", "runs": "repeats", "method": "caches",
-       "batch_sweep": "regime", "crossover": "turn"}
+       "crossover_time": "regime", "crossover": "turn"}
 # Tensors that have another name in older dumps, by operation.
 RENAMED = {"histogram": {"apart": "outside"}}
 

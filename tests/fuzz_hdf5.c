@@ -30,13 +30,13 @@
 #include <hdf5.h>
 
 #include "common/ablate.h"
-#include "common/report/baseline.h"
 #include "common/base/err.h"
+#include "common/report/baseline.h"
+#include "common/report/unused.h"
+#include "common/run/input.h"
+#include "common/run/trial.h"
 #include "common/store/header.h"
 #include "common/store/store.h"
-#include "common/run/trial.h"
-#include "common/run/input.h"
-#include "common/report/unused.h"
 #include "tests/tap.h"
 
 enum { DEFAULT_COUNT = 200, SECONDS = 10, PATIENCE = 120 };

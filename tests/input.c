@@ -11,10 +11,10 @@
 #include <hdf5.h>
 #include <hdf5_hl.h>
 
-#include "common/call/cases.h"
 #include "common/base/err.h"
-#include "common/store/store.h"
+#include "common/call/cases.h"
 #include "common/report/unused.h"
+#include "common/store/store.h"
 #include "tests/tap.h"
 
 static const char *sizes = "steps=6 batch=3 dim=5 n_state=4 state=full proj=no_z";

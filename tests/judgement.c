@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "common/call/cases.h"
 #include "common/judge/check.h"
-#include "common/base/err.h"
+#include "common/run/input.h"
 #include "common/run/random_cases.h"
 #include "common/run/trial.h"
-#include "common/run/input.h"
 #include "tests/tap.h"
 
 static const volatile int go_on = 0;

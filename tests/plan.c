@@ -249,9 +249,14 @@ static void defaults(void)
            "means parity and no other check");
         plan_free(&x);
     }
-    if (good_ini("a map of regimes",
-                 "[experiment]\nmeasure = regime\nchecks = parity\n[trial]\nop = linear\n", &x)) {
-        ok(x.measure == MEASURE_REGIME && x.checks == CHECK_PARITY, "may name parity");
+    if (good_ini("a crossover",
+                 "[experiment]\nmeasure = crossover\nchecks = parity\n[trial]\nop = linear\n",
+                 &x)) {
+        ok(x.measure == MEASURE_CROSSOVER && x.checks == CHECK_PARITY, "may name parity");
+        plan_free(&x);
+    }
+    if (good("its name in earlier versions", NULL, "linear measure=regime", &x)) {
+        ok(x.measure == MEASURE_CROSSOVER, "means the same");
         plan_free(&x);
     }
 }
@@ -628,7 +633,7 @@ static void values(void)
             "t.ini:3: checks: measure = time makes none but parity\n"
             "t.ini:4: repeats = 0: measure = time needs timed runs\n");
     refused("measure", "[experiment]\nmeasure = speed\n" LINEAR,
-            "t.ini:2: measure = speed: not one of check time regime\n");
+            "t.ini:2: measure = speed: not one of check time crossover\n");
     refused("seed", LINEAR "seed = 18446744073709551616, 0x1\n",
             "t.ini:3: seed = 18446744073709551616: must be 0 to 18446744073709551615\n"
             "t.ini:3: seed = 0x1: not a whole number in decimal digits\n");

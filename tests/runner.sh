@@ -760,7 +760,7 @@ refused() {
     ok $? "$name, in words: measure = $measure $*"
 }
 long=`printf '%0127d' 0`
-for measure in check regime; do
+for measure in check crossover; do
     for option in '' --resume; do
         none="has none of the inputs of swiglu: a b"
         refused "no dataset of that name" "in.h5:/trial $none" 'file = in.h5\ngroup = /trial' $option
@@ -779,11 +779,11 @@ for measure in check regime; do
             'file = own.ini' $option
     done
 done
-growing='swiglu rows=2 dim=3 input=hdf5 file=in.h5 group=/trial/0001/in measure=regime'
+growing='swiglu rows=2 dim=3 input=hdf5 file=in.h5 group=/trial/0001/in measure=crossover'
 does "a dataset of one batch alone" 2 "^-t: in.h5:/trial/0001/in/a is \[2,3\], swiglu's a is \[1,3\] at a batch of 1," \
     "$run" -o no.h5 -t "$growing"
 does "which is right where there is no other" 0 "0 failed\|nothing was checked" \
-    "$run" -o one.h5 -t "`echo "$growing" | sed s/measure=regime//` repeats=0"
+    "$run" -o one.h5 -t "`echo "$growing" | sed s/measure=crossover//` repeats=0"
 [ ! -e no.h5.part ]
 ok $? "leaves no part"
 
@@ -914,18 +914,18 @@ else
         env LD_PRELOAD="$dir/tanhs.so" ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0" "$run" \
         -o bad.h5 -t 'e74_cell steps=4 batch=2 n_state=3 nonlin=tanh measure=time'
 fi
-does "measure = regime" 0 "is bound by throughput" "$run" -o regime.h5 \
-    -t "e74_cell steps=9 batch=5 n_state=8 dtype=bf16 measure=regime"
+does "measure = crossover" 0 "is bound by throughput" "$run" -o crossover.h5 \
+    -t "e74_cell steps=9 batch=5 n_state=8 dtype=bf16 measure=crossover"
 [ `awk -v b=$timed '($1 == b || $2 == b) && $3 ~ /^[0-9]*$/ { print $3 }
     $2 == b && $4 ~ /^[0-9]*$/ { print $4 }' out | sort -nu | tr '\n' ' ' | grep -c '^1 2 4 5 $'` = 1 ]
 ok $? "at batches of 1, 2, 4 and the trial's"
 if [ -n "$PYTHON" ]; then
-    "$PYTHON" "$srcdir/tests/dump.py" regime.h5 >out 2>err && ! grep -q '^not ok' out
+    "$PYTHON" "$srcdir/tests/dump.py" crossover.h5 >out 2>err && ! grep -q '^not ok' out
     ok $? "h5py and xarray open its file, too"
 else
     skip "h5py and xarray open its file, too" "no Python with numpy and h5py"
 fi
-"$run" --tsv --force -o regime.h5 -t "e74_cell steps=9 batch=5 n_state=8 measure=regime" >out 2>err
+"$run" --tsv --force -o crossover.h5 -t "e74_cell steps=9 batch=5 n_state=8 measure=crossover" >out 2>err
 [ "`grep -v '^#' out | awk -F'\t' '{print NF}' | sort -u`" = 12 ]
 ok $? "its records have 12 fields each"
 

@@ -20,9 +20,9 @@
 #include <hdf5_hl.h>
 
 #include "common/ablate.h"
-#include "common/call/cases.h"
 #include "common/base/err.h"
 #include "common/base/h5.h"
+#include "common/call/cases.h"
 #include "common/store/store.h"
 #include "tests/tap.h"
 

@@ -6,9 +6,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "common/call/cases.h"
 #include "common/judge/check.h"
-#include "common/base/err.h"
 #include "tests/tap.h"
 
 static inline void print_verdict(const struct verdict *v)

@@ -37,8 +37,8 @@ int h5_get_int(hid_t at, const char *name, int64_t *value);
 /* A text of fixed or variable length, a copy to be freed; NULL after
  * err_set(): there is none, it is not one text, or no memory. */
 char *h5_get_text(hid_t at, const char *name);
-/* Is the attribute of that text?  Else what it is goes to `there`, cut to fit;
- * "" where there is none. */
+/* Does the attribute have that text?  If not, its own text is copied to `there`, as much of it as
+ * fits; "" where there is no such attribute. */
 int h5_same_text(hid_t at, const char *name, const char *value, char *there, size_t size);
 
 /* ---- groups, datasets and tables, made; -1 after err_set() ---- */

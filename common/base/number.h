@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 /* Nonzero after err_set("not a whole number in decimal digits"), or "not a decimal number", or
- * "must be MIN to MAX"; the caller puts before it what was to be that number (err_at). */
+ * "must be MIN to MAX".  The caller adds what the number is of, in front (err_at): "repeats: ...". */
 int number_whole(const char *text, int64_t min, int64_t max, int64_t *x);
 int number_seed(const char *text, uint64_t max, uint64_t *x); /* from 0 */
 int number_real(const char *text, double min, double max, double *x);

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/call/cases.h"
 #include "common/base/err.h"
 #include "common/base/grow.h"
 #include "common/base/number.h"
+#include "common/call/cases.h"
 
 /* One more value, of n characters. */
 static int add_value(struct list *l, const char *value, size_t n)

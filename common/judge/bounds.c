@@ -2,14 +2,10 @@
 #include "config.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/judge/check.h"
-#include "common/base/err.h"
-#include "common/base/grow.h"
-#include "common/call/values.h"
 
 const struct backend *yardstick(const struct backend *b)
 {

@@ -63,10 +63,10 @@ int tensors_same(const struct call *f, const struct tensors *a, const struct ten
 /* What a struct has for argument i, in the arrays x and g, or with `grad` for its gradient. */
 #define X_OR_G(s, i, grad) (*((grad) ? &(s).g[i] : &(s).x[i]))
 
-/* Every input, gradient of an output and initial gradient off by `unit` of itself, up or
- * down at random, one that is BELOW off by `unit` of how far below its row's
- * largest it is, and of 2: a kernel rounds that difference, its power, and the
- * quotient of that and the sum; `which` counts the ways to do so, from 0. */
+/* Moves every input, gradient of an output and initial gradient by `unit` times its value, up or
+ * down at random.  An input with the flag BELOW (a logit) is moved by `unit` times 2 more than its
+ * distance from the largest of its row: a kernel rounds that distance, its exponential, and the
+ * quotient of that and the sum.  `which`, from 0, is the number of the sample. */
 void tensors_perturb(struct tensors *t, const struct call *f, double unit, int which);
 /* The roundings of the coarsest type in which the call stores one of the tensors. */
 double coarsest_unit(const struct call *f);

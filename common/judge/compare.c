@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/judge/check.h"
 #include "common/base/err.h"
 #include "common/base/grow.h"
 #include "common/call/values.h"
+#include "common/judge/check.h"
 
 /* ---- lists of verdicts ---- */
 

@@ -27,8 +27,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/judge/check.h"
 #include "common/base/err.h"
+#include "common/judge/check.h"
 
 enum { LEVELS = 3, SHORTER = 6, LONGER = 2, PERTURBATIONS = 3, POINTS = 3 };
 /* The first steps: of one element, and of all at once, where a step goes much further. */

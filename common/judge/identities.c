@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "common/call/cases.h"
 #include "common/judge/check.h"
-#include "common/base/err.h"
 
 /* The next word of a list, or 0 at its end. */
 static int next_word(const char **at, char word[64])

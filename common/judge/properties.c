@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "common/call/cases.h"
 #include "common/judge/check.h"
-#include "common/base/err.h"
 
 /* ---- loops over all tensors ---- */
 

@@ -10,7 +10,8 @@ static const struct param params[] = {
     [ADAMW_N] = SIZE_PARAM("parameters", 'N', 1 << 20, "parameters in all"),
     [ADAMW_TENSORS] =
         WHOLE_PARAM("tensors", 'K', 1, 1, ADAMW_MAX_TENSORS, "tensors that they form"),
-    [ADAMW_STEP] = SIZE_PARAM("step", 'S', 1, "the step that it is, from 1"),
+    [ADAMW_STEP] =
+        SIZE_PARAM("step", 'S', 1, "number of this step, from 1: for the bias correction"),
     [ADAMW_DECAY] = CHOICE_PARAM("decay", decays, DECAY_ALL, "which tensors decay"),
     [ADAMW_MASTER] = CHOICE_PARAM("master", no_yes, 0, "a copy of the parameters in full"),
     [ADAMW_LR] = REAL_PARAM("lr", 1e-3, 0, 1e3, "learning rate"),

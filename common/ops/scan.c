@@ -10,7 +10,8 @@ static const char *const fills[] = {"normal", "masked", NULL};
 static const struct param params[] = {
     SIZE_PARAM("rows", 'R', 4096, "rows of x"),
     SIZE_PARAM("length", 'N', 4096, "elements of a row"),
-    CHOICE_PARAM("kind", kinds, SCAN_INCLUSIVE, "with what is there, or only what is before it"),
+    CHOICE_PARAM("kind", kinds, SCAN_INCLUSIVE,
+                 "a sum includes its own element, or only those before it"),
     FILL_PARAM(fills, "x"),
 };
 

@@ -5,14 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/call/cases.h"
 #include "common/base/err.h"
 #include "common/base/file.h"
 #include "common/base/grow.h"
-#include "common/plan/keys.h"
 #include "common/base/number.h"
 #include "common/base/quote.h"
+#include "common/call/cases.h"
 #include "common/call/run.h"
+#include "common/plan/keys.h"
 #include "common/plan/section.h"
 
 enum { MAX_REFUSED = 3 }; /* reported of the combinations of one section */

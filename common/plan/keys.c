@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/call/cases.h"
 #include "common/base/err.h"
 #include "common/base/grow.h"
-#include "common/plan/keys.h"
 #include "common/base/number.h"
+#include "common/call/cases.h"
+#include "common/plan/keys.h"
 
 /* ---- values ---- */
 
@@ -59,7 +59,13 @@ int key_is_name(char c)
 
 /* ---- the keys of [experiment] ---- */
 
-const char *const measure_names[] = {"check", "time", "regime", NULL};
+const char *const measure_names[] = {"check", "time", "crossover", NULL};
+
+/* "regime" is what crossover was called. */
+static int set_measure(const struct plan_key *k, void *to, const char *value)
+{
+    return set_choice(k, to, strcmp(value, "regime") == 0 ? "crossover" : value);
+}
 
 static int set_name(const struct plan_key *k, void *to, const char *value)
 {
@@ -222,8 +228,8 @@ const struct plan_key experiment_keys[] = {
      INTO(experiment, device, set_whole), .min = 0, .max = 1023},
     {"checks", LIST, "differences, parity, properties", "what to check; or none", .set = add_check},
     {"measure", ONE, "check",
-     "check; time: each kernel, against ceilings; regime: as the batch grows",
-     INTO(experiment, measure, set_choice), .names = measure_names},
+     "check; time: each kernel, against ceilings; crossover: as the batch grows",
+     INTO(experiment, measure, set_measure), .names = measure_names},
     {"directions", ONE, "2", "of the central differences, for each tensor: 1 to 64",
      INTO(experiment, directions, set_whole), .min = 1, .max = 64},
     {"repeats", ONE, "5", "timed runs at most, 0 to 1000; 0: no times",

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/call/cases.h"
 #include "common/base/err.h"
-#include "common/plan/keys.h"
 #include "common/base/limits.h"
+#include "common/call/cases.h"
+#include "common/plan/keys.h"
 #include "common/plan/section.h"
 
 enum { MAX_KEYS = 200 }; /* of a section */

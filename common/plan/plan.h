@@ -7,11 +7,11 @@
  *                                     ; (the oracle and the yardstick run in any case)
  *     device = 1                      ; the GPU, from 0 among those visible; named, it is required
  *     checks = differences, parity, properties    ; or none; default: all three
- *     measure = check                 ; or time, regime: parity, and then times of every kernel
+ *     measure = check                 ; or time, crossover: parity, and then times of every kernel
  *     directions = 2                  ; of the differences, for each tensor
  *     repeats = 5                     ; timed runs; 0: no times
- *     output = e74_diag.h5            ; default: NAME.h5, NAME being the file's, uncut, where
- *                                     ; none is set; where: the working directory
+ *     output = e74_diag.h5            ; in the working directory; default: the name that is set,
+ *                                     ; or else the ini file's however long, and .h5
  *     save = all                      ; or outputs, none
  *     compress = 1                    ; gzip level 0 to 9
  *
@@ -50,7 +50,7 @@ enum { CHECK_DIFFERENCES = 1, CHECK_PARITY = 2, CHECK_PROPERTIES = 4 };
 enum case_kind { CASES_NONE, CASES_CONTRACT, CASES_SHAPES };
 /* The times that are taken: one as a by-product of checks; times of every kernel;
  * those as the batch grows. */
-enum measure { MEASURE_CHECK, MEASURE_TIME, MEASURE_REGIME };
+enum measure { MEASURE_CHECK, MEASURE_TIME, MEASURE_CROSSOVER };
 enum save { SAVE_ALL, SAVE_OUTPUTS, SAVE_NONE };
 enum input_kind { INPUT_NORMAL, INPUT_NONZERO, INPUT_TEXT, INPUT_HDF5 };
 

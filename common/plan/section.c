@@ -7,8 +7,8 @@
 
 #include "common/base/err.h"
 #include "common/base/grow.h"
-#include "common/plan/keys.h"
 #include "common/base/quote.h"
+#include "common/plan/keys.h"
 #include "common/plan/section.h"
 
 enum { MAX_FAULTS = 50 }; /* reported of one file */

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/report/baseline.h"
 #include "common/base/err.h"
+#include "common/report/baseline.h"
 
 struct baseline {
     const char *file;
@@ -55,7 +55,7 @@ struct comparison compare_times(const struct timing *was, const struct timing *i
 
 static const char DRIVER[] = ", driver ";
 
-/* Where what is the device's ends, and what is its driver's begins. */
+/* The place in a device's text at which its driver is named; the end where none is. */
 static const char *device_end(const char *device)
 {
     const char *driver = strstr(device, DRIVER);

@@ -9,17 +9,17 @@
 #include <time.h>
 
 #include "common/base/colour.h"
-#include "common/report/counts.h"
 #include "common/base/err.h"
-#include "common/run/duration.h"
 #include "common/base/grow.h"
 #include "common/base/number.h"
-#include "common/base/quote.h"
 #include "common/base/progress.h"
-#include "common/report/report.h"
+#include "common/base/quote.h"
 #include "common/plan/settings.h"
+#include "common/report/counts.h"
+#include "common/report/report.h"
 #include "common/report/time_text.h"
 #include "common/report/unused.h"
+#include "common/run/duration.h"
 
 /* A setting that differs between the trials: a column of the table. */
 struct varying {
@@ -116,8 +116,8 @@ static void tsv_head(const struct report *p)
 {
     if (p->x->measure == MEASURE_TIME)
         times_tsv_head(p->to);
-    else if (p->x->measure == MEASURE_REGIME)
-        regime_tsv_head(p->to);
+    else if (p->x->measure == MEASURE_CROSSOVER)
+        crossover_tsv_head(p->to);
     else
         fprintf(p->to, "trial\tbackend\tkernel\tcheck\ttensor\tvalue\tbound\tverdict\tline\n");
 }
@@ -130,8 +130,8 @@ static void table_head(const struct report *p)
         fprintf(p->to, "  %-*s", p->varying[i].width, p->varying[i].name);
     if (p->x->measure == MEASURE_TIME)
         times_head(p->to);
-    else if (p->x->measure == MEASURE_REGIME)
-        regime_head(p->to);
+    else if (p->x->measure == MEASURE_CROSSOVER)
+        crossover_head(p->to);
     else
         fprintf(p->to, "  %-8s  %8s  %8s  %9s  %-22s  %s\n", "backend", "forward", "backward",
                 "MiB saved", "worst error", "checks");
@@ -362,16 +362,16 @@ static void time_rows(struct report *p, int i, const struct result *r)
     }
 }
 
-static void regime_rows(struct report *p, int i, const struct result *r)
+static void crossover_batches(struct report *p, int i, const struct result *r)
 {
-    for (int k = 0; k < r->n_growths; k++) {
-        for (int j = 0; j < r->growth[k].n; j++) {
+    for (int k = 0; k < r->n_crossovers; k++) {
+        for (int j = 0; j < r->crossover[k].n; j++) {
             trial_columns(p, i, k == 0 && j == 0);
-            regime_row(p->to, &r->growth[k], j);
+            crossover_batch(p->to, &r->crossover[k], j);
         }
-        regime_crossover(p->to, &r->growth[k]);
+        crossover_line(p->to, &r->crossover[k]);
     }
-    if (!r->n_growths) {
+    if (!r->n_crossovers) {
         trial_columns(p, i, 1);
         fprintf(p->to, "  nothing was timed\n");
     }
@@ -414,8 +414,8 @@ static void input_lines(struct report *p, const struct result *r)
     const struct trial *t = r->trial;
     const char *head = p->tsv ? "# " : "      ";
 
-    if (t->input != INPUT_NORMAL && t->input != INPUT_NONZERO && p->x->measure != MEASURE_REGIME &&
-        (!p->any_inputs || p->inputs_of != t->line)) {
+    if (t->input != INPUT_NORMAL && t->input != INPUT_NONZERO &&
+        p->x->measure != MEASURE_CROSSOVER && (!p->any_inputs || p->inputs_of != t->line)) {
         fprintf(p->to, "%sinputs    ", head);
         name_inputs(p->to, "read", r, 1);
         fprintf(p->to, " from %s%s%s", t->file, *t->group ? ":" : "", t->group);
@@ -432,8 +432,8 @@ static void trial_rows(struct report *p, int i, const struct result *r)
 {
     if (p->x->measure == MEASURE_TIME)
         time_rows(p, i, r);
-    else if (p->x->measure == MEASURE_REGIME)
-        regime_rows(p, i, r);
+    else if (p->x->measure == MEASURE_CROSSOVER)
+        crossover_batches(p, i, r);
     else
         for (int j = 0; j < r->n_ran; j++)
             ran_row(p, i, r, &r->ran[j]);
@@ -479,8 +479,8 @@ void report_trial(struct report *p, int i, const struct result *r)
         trial_rows(p, i, r);
     else if (p->x->measure == MEASURE_TIME)
         times_tsv(p->to, i + 1, p->x->ceilings, r);
-    else if (p->x->measure == MEASURE_REGIME)
-        regime_tsv(p->to, i + 1, r);
+    else if (p->x->measure == MEASURE_CROSSOVER)
+        crossover_tsv(p->to, i + 1, r);
     else
         trial_records(p, i, r);
     fflush(p->to);

@@ -5,8 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/store/time_rows.h"
 #include "common/report/time_text.h"
+#include "common/store/time_rows.h"
 
 const char *seconds_text(double s, char text[16])
 {
@@ -203,15 +203,15 @@ void times_tsv(FILE *to, int trial, const struct ceilings *c, const struct resul
     }
 }
 
-/* ---- measure = regime ---- */
+/* ---- measure = crossover ---- */
 
-void regime_head(FILE *to)
+void crossover_head(FILE *to)
 {
     fprintf(to, "  %-8s  %-12s  %8s  %10s  %10s  %12s  %12s\n", "backend", "kernel", "B*H",
             "forward", "backward", "per row", "per row");
 }
 
-void regime_row(FILE *to, const struct growth *g, int i)
+void crossover_batch(FILE *to, const struct crossover *g, int i)
 {
     const double *median = g->outcome[i].median;
     char a[16], b[16], d[16], e[16];
@@ -222,11 +222,11 @@ void regime_row(FILE *to, const struct growth *g, int i)
             seconds_text(median[BACKWARD] / g->rows[i], e));
 }
 
-void regime_crossover(FILE *to, const struct growth *g)
+void crossover_line(FILE *to, const struct crossover *g)
 {
     fprintf(to, "      %s %s is bound by throughput:", g->backend->name, g->kernel->name);
     for (enum pass p = FORWARD; p < N_PASSES; p++) {
-        double rows = crossover(g, p);
+        double rows = crossover_rows(g, p);
         if (g->n && !g->outcome[0].runs[p])
             continue;
         if (rows > 0)
@@ -238,26 +238,26 @@ void regime_crossover(FILE *to, const struct growth *g)
     fprintf(to, "%s%s\n", *g->stopped ? "; " : "", g->stopped);
 }
 
-void regime_tsv_head(FILE *to)
+void crossover_tsv_head(FILE *to)
 {
-    tsv_head(to, sweep_columns);
+    tsv_head(to, crossover_time_columns);
 }
 
-void regime_tsv(FILE *to, int trial, const struct result *r)
+void crossover_tsv(FILE *to, int trial, const struct result *r)
 {
-    for (int k = 0; k < r->n_growths; k++)
+    for (int k = 0; k < r->n_crossovers; k++)
         for (enum pass p = FORWARD; p < N_PASSES; p++) {
-            const struct growth *g = &r->growth[k];
-            struct sweep_row row;
+            const struct crossover *g = &r->crossover[k];
+            struct crossover_time row;
             if (g->n && !g->outcome[0].runs[p])
                 continue;
             for (int i = 0; i < g->n; i++) {
-                row = sweep_row(r, g, i, p);
+                row = crossover_time(r, g, i, p);
                 row.trial = trial;
-                tsv_row(to, sweep_columns, &row);
+                tsv_row(to, crossover_time_columns, &row);
             }
-            row = crossover_sweep_row(r, g, p);
+            row = crossover_as_time(r, g, p);
             row.trial = trial;
-            tsv_row(to, sweep_columns, &row);
+            tsv_row(to, crossover_time_columns, &row);
         }
 }

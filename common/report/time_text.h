@@ -22,15 +22,15 @@ void times_row(FILE *to, const struct ceilings *c, const struct result *r, const
 /* Is it here to be timed? */
 int times_wanted(const struct ran *ran);
 
-/* The same for measure = regime: a row for each batch, a line for the crossover. */
-void regime_head(FILE *to);
-void regime_row(FILE *to, const struct growth *g, int i);
-void regime_crossover(FILE *to, const struct growth *g);
+/* The same for measure = crossover: a row for each batch, a line for the crossover. */
+void crossover_head(FILE *to);
+void crossover_batch(FILE *to, const struct crossover *g, int i);
+void crossover_line(FILE *to, const struct crossover *g);
 
 /* As records, with the fields of the head. */
 void times_tsv_head(FILE *to);
 void times_tsv(FILE *to, int trial, const struct ceilings *c, const struct result *r);
-void regime_tsv_head(FILE *to);
-void regime_tsv(FILE *to, int trial, const struct result *r);
+void crossover_tsv_head(FILE *to);
+void crossover_tsv(FILE *to, int trial, const struct result *r);
 
 #endif

@@ -11,8 +11,8 @@
 #include "common/base/err.h"
 #include "common/base/grow.h"
 #include "common/base/h5.h"
-#include "common/store/header.h"
 #include "common/report/unused.h"
+#include "common/store/header.h"
 
 /* ---- trials that read the same group ---- */
 

@@ -50,7 +50,7 @@ double case_rows(const struct call *f)
     return rows;
 }
 
-double crossover(const struct growth *g, enum pass p)
+double crossover_rows(const struct crossover *g, enum pass p)
 {
     if (g->n < 2)
         return 0;

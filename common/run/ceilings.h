@@ -31,7 +31,7 @@ double case_rows(const struct call *f);
 
 /* One kernel at batches of 1, 2, 4 ...; only those that were judged. */
 enum { MAX_POINTS = 32 };
-struct growth {
+struct crossover {
     const struct backend *backend;
     const struct impl *kernel;
     int n;
@@ -41,10 +41,11 @@ struct growth {
     char stopped[200]; /* why larger batches were not run, or "" */
 };
 
-/* The number of rows from which on p is bound by throughput and no longer by latency: the time of
- * the smallest batch over the time per row of the last rows added.  0 where that time per row is
- * not yet half the average before: bound by latency up to there. */
-double crossover(const struct growth *g, enum pass p);
+/* The number of rows at which p's time begins to grow with them: below it a pass takes as long as
+ * one row does (its latency), above it each further row adds its time (throughput).  It is the time
+ * of the smallest batch over the time that each of the last rows added; 0 where that is still less
+ * than half the average time per row: the time does not grow with the rows yet. */
+double crossover_rows(const struct crossover *g, enum pass p);
 
 /* c, where it says what b can do; else NULL. */
 const struct ceilings *ceilings_of(const struct ceilings *c, const struct backend *b);

@@ -3,8 +3,8 @@
 
 #include <math.h>
 
-#include "common/run/duration.h"
 #include "common/call/run.h"
+#include "common/run/duration.h"
 
 /* Work of the small case; and work per second below that of any reference. */
 static const double SMALL = 3e7, SLOWEST = 1e8;
@@ -114,7 +114,7 @@ double estimate_seconds(const struct experiment *x)
 {
     double all = 0, sum = 0, seconds[N_PASSES];
 
-    if (x->measure == MEASURE_REGIME)
+    if (x->measure == MEASURE_CROSSOVER)
         return 0; /* it grows until a batch takes a second */
     for (int i = 0; i < x->n; i++)
         all += trial_work(x, &x->trial[i], FORWARD) + trial_work(x, &x->trial[i], BACKWARD);

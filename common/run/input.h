@@ -2,8 +2,8 @@
 #ifndef INPUT_H
 #define INPUT_H
 
-#include "common/plan/plan.h"
 #include "common/call/run.h"
+#include "common/plan/plan.h"
 
 /* Fill the inputs of t, and the gradients of its outputs, in double:
  *

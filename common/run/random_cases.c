@@ -10,8 +10,8 @@
 
 #include "common/base/err.h"
 #include "common/base/grow.h"
-#include "common/run/random_cases.h"
 #include "common/base/progress.h"
+#include "common/run/random_cases.h"
 #include "common/run/trial.h"
 
 /* ---- a stream of random numbers from a key ---- */

@@ -64,7 +64,7 @@ void result_decline(struct result *r, const struct backend *b, const struct impl
 void result_free(struct result *r)
 {
     tensors_free(r->inputs);
-    free(r->growth);
+    free(r->crossover);
     for (int i = 0; i < r->n_ran; i++)
         tensors_free(r->ran[i].t);
     verdicts_free(&r->verdicts);

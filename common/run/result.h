@@ -4,9 +4,9 @@
 #ifndef RESULT_H
 #define RESULT_H
 
-#include "common/run/ceilings.h"
 #include "common/judge/check.h"
 #include "common/plan/plan.h"
+#include "common/run/ceilings.h"
 #include "common/run/input.h"
 
 enum { MAX_RAN = 32 };
@@ -35,8 +35,8 @@ struct result {
     struct origin from;     /* where the inputs came from */
     struct ran ran[MAX_RAN];
     int n_ran;
-    struct growth *growth; /* of measure = regime */
-    int n_growths;
+    struct crossover *crossover; /* of measure = crossover */
+    int n_crossovers;
     struct verdicts verdicts;
     int skipped;      /* checks that could not be made */
     int failed;       /* verdicts that failed */

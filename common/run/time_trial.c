@@ -1,4 +1,4 @@
-/* measure = time and measure = regime (time_trial.h). */
+/* measure = time and measure = crossover (time_trial.h). */
 #include "config.h"
 
 #include <inttypes.h>
@@ -139,7 +139,7 @@ int timing_run(const struct task *task)
     return !e && *task->stop ? err_set("interrupted") : e;
 }
 
-/* ---- measure = regime ---- */
+/* ---- measure = crossover ---- */
 
 /* One batch of a trial, and its reference values. */
 struct point {
@@ -172,20 +172,21 @@ static void point_free(struct point *p)
     truth_free(&p->truth);
 }
 
-/* The growth of k so far; NULL where there are MAX_RAN already. */
-static struct growth *growth_of(struct result *r, const struct backend *b, const struct impl *k)
+/* The crossover of k, with the batches so far; NULL where there are MAX_RAN already. */
+static struct crossover *crossover_of(struct result *r, const struct backend *b,
+                                      const struct impl *k)
 {
-    for (int i = 0; i < r->n_growths; i++)
-        if (r->growth[i].backend == b && r->growth[i].kernel == k)
-            return &r->growth[i];
-    if (r->n_growths == MAX_RAN)
+    for (int i = 0; i < r->n_crossovers; i++)
+        if (r->crossover[i].backend == b && r->crossover[i].kernel == k)
+            return &r->crossover[i];
+    if (r->n_crossovers == MAX_RAN)
         return NULL;
-    struct growth *g = &r->growth[r->n_growths++];
-    *g = (struct growth){.backend = b, .kernel = k};
+    struct crossover *g = &r->crossover[r->n_crossovers++];
+    *g = (struct crossover){.backend = b, .kernel = k};
     return g;
 }
 
-static void add_point(struct growth *g, const struct point *p, const struct outcome *out)
+static void add_point(struct crossover *g, const struct point *p, const struct outcome *out)
 {
     g->batch[g->n] = DIM(&p->t.call, p->t.call.op->batch);
     g->rows[g->n] = case_rows(&p->t.call);
@@ -199,7 +200,7 @@ static int grow_kernel(const struct run *c, struct point *p, struct result *r)
 
     if (!takes_part(&p->t, c, r))
         return 0;
-    struct growth *g = growth_of(r, c->call.backend, c->call.kernel);
+    struct crossover *g = crossover_of(r, c->call.backend, c->call.kernel);
     if (!g)
         return err_set("more than %d kernels", MAX_RAN);
     if (*g->stopped || g->n == MAX_POINTS)
@@ -231,7 +232,7 @@ static int grow_all(const struct task *task, struct point *p, const struct backe
 static int grow_yardstick(const struct task *task, const struct point *p)
 {
     const struct backend *b = reference_of(p->t.type);
-    struct growth *g = growth_of(task->r, b, op_kernels(p->t.call.op, b)[0]);
+    struct crossover *g = crossover_of(task->r, b, op_kernels(p->t.call.op, b)[0]);
     struct ran ran = {0};
 
     int e = run_reference(&p->t, b, task->x->repeats, p->inputs, &ran);
@@ -246,9 +247,9 @@ static const double AFFORDED = 1;
 
 static void stop_all(struct result *r, int64_t batch)
 {
-    for (int i = 0; i < r->n_growths; i++)
-        if (!*r->growth[i].stopped)
-            snprintf(r->growth[i].stopped, sizeof r->growth[i].stopped,
+    for (int i = 0; i < r->n_crossovers; i++)
+        if (!*r->crossover[i].stopped)
+            snprintf(r->crossover[i].stopped, sizeof r->crossover[i].stopped,
                      "not judged from batch %" PRId64
                      " on: the reference would take more than %g s",
                      batch, AFFORDED);
@@ -278,7 +279,7 @@ static int grow(const struct task *task, int64_t batch, const struct backend *co
     return e;
 }
 
-int regime_run(const struct task *task)
+int crossover_run(const struct task *task)
 {
     const struct trial *t = task->t;
     struct result *r = task->r;
@@ -288,8 +289,8 @@ int regime_run(const struct task *task)
 
     if (!t->call.op->batch)
         return err_set("%s has no batch that could grow", t->call.op->name);
-    r->growth = calloc(MAX_RAN, sizeof *r->growth);
-    if (!r->growth)
+    r->crossover = calloc(MAX_RAN, sizeof *r->crossover);
+    if (!r->crossover)
         return err_set("no memory for the times of growing batches");
     const int64_t last = DIM(&t->call, t->call.op->batch);
     int n = present(task, list);

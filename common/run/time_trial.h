@@ -10,8 +10,8 @@
  * place.  Each backend's first kernel that is right keeps its tensors in the result.  Nonzero
  * after err_set(). */
 int timing_run(const struct task *task);
-/* For measure = regime: batches of 1, 2, 4 ... up to the trial's, as long as
+/* For measure = crossover: batches of 1, 2, 4 ... up to the trial's, as long as
  * the oracle takes at most a second. */
-int regime_run(const struct task *task);
+int crossover_run(const struct task *task);
 
 #endif

@@ -136,8 +136,8 @@ int trial_run(const struct experiment *x, const struct trial *t, const volatile 
     const struct task task = {x, t, stop, step, data, r};
 
     *r = (struct result){.trial = t};
-    if (x->measure == MEASURE_REGIME)
-        return regime_run(&task);
+    if (x->measure == MEASURE_CROSSOVER)
+        return crossover_run(&task);
     struct tensors *inputs = r->inputs = tensors_new(&t->call);
     if (!inputs)
         return -1;

@@ -14,8 +14,8 @@
 #include "common/base/err.h"
 #include "common/base/grow.h"
 #include "common/base/h5.h"
-#include "common/store/header.h"
 #include "common/plan/keys.h"
+#include "common/store/header.h"
 
 /* By version, from 1; the last is written, and all are read.  In ablate-1 the columns `runs` and
  * `method` of the table `time` are called `repeats` and `caches`. */

@@ -1,5 +1,5 @@
-/* header.h - what a file of ours says of the experiment that it holds, and
- * whether that is the one to be run.
+/* header.h - the description of an experiment in its dump: written, and compared with the experiment
+ * that is to be run.
  *
  *     /             schema, version, name, seed, ini, source, host, device, compiler, date,
  *                   n_trials; measure, checks, directions, repeats, save, compress, backends

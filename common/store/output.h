@@ -17,7 +17,7 @@
 enum { MAX_OUTPUT = 600 };
 struct output {
     char file[MAX_OUTPUT], part[MAX_OUTPUT + 8]; /* no symbolic links */
-    int there;                                   /* something was, which is */
+    int there;                                   /* the file existed, with this device and inode */
     dev_t dev;
     ino_t ino;
     char date[16];                /* of the dump that is replaced; "": none is */

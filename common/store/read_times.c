@@ -7,12 +7,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/store/read_times.h"
 #include "common/base/err.h"
 #include "common/base/h5.h"
-#include "common/store/header.h"
 #include "common/call/op.h"
 #include "common/run/result.h"
+#include "common/store/header.h"
+#include "common/store/read_times.h"
 
 /* The columns of a time that are read; text is HDF5's to free. */
 #define READ_COLUMNS(COLUMN)                                                                       \

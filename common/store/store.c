@@ -26,13 +26,13 @@
 
 #include <hdf5.h>
 
-#include "common/store/write_trial.h"
 #include "common/base/err.h"
 #include "common/base/h5.h"
-#include "common/store/header.h"
 #include "common/base/number.h"
+#include "common/store/header.h"
 #include "common/store/output.h"
 #include "common/store/store.h"
+#include "common/store/write_trial.h"
 
 enum { MIB = 1 << 20, MAX_FRESH = MAX_OUTPUT + 16, FRESH_NAMES = 99 };
 

@@ -10,7 +10,7 @@
  *     /trial/0003/ref64/d/x      gradients, per backend
  *     /trial/0003/check          table of verdicts
  *     /trial/0003/time           table of times, and their fractions of the ceilings
- *     /trial/0003/batch_sweep    table of times as the batch grows, and
+ *     /trial/0003/crossover_time    table of times as the batch grows, and
  *     /trial/0003/crossover      where each kernel and pass becomes bound by throughput
  *
  * Trials count from 1 in the file and in messages, from 0 in these functions.
@@ -36,8 +36,8 @@
 #ifndef STORE_H
 #define STORE_H
 
-#include "common/store/read_times.h"
 #include "common/run/result.h"
+#include "common/store/read_times.h"
 
 struct store;
 

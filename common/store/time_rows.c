@@ -7,15 +7,16 @@
 #include "common/store/time_rows.h"
 
 #define TIME_COLUMN(...) COLUMN_OF(time_row, __VA_ARGS__)
-#define SWEEP_COLUMN(...) COLUMN_OF(sweep_row, __VA_ARGS__)
+#define CROSSOVER_TIME_COLUMN(...) COLUMN_OF(crossover_time, __VA_ARGS__)
 #define CROSSOVER_COLUMN(...) COLUMN_OF(crossover_row, __VA_ARGS__)
 
 const struct column time_columns[] = {TIME_COLUMNS(TIME_COLUMN){NULL}};
-const struct column sweep_columns[] = {SWEEP_COLUMNS(SWEEP_COLUMN){NULL}};
+const struct column crossover_time_columns[] = {
+    CROSSOVER_TIME_COLUMNS(CROSSOVER_TIME_COLUMN){NULL}};
 const struct column crossover_columns[] = {CROSSOVER_COLUMNS(CROSSOVER_COLUMN){NULL}};
 
 static const struct time_row no_time = {TIME_COLUMNS(COLUMN_NONE)};
-static const struct sweep_row no_sweep = {SWEEP_COLUMNS(COLUMN_NONE)};
+static const struct crossover_time no_crossover_time = {CROSSOVER_TIME_COLUMNS(COLUMN_NONE)};
 
 int times_has(const struct ran *ran)
 {
@@ -108,40 +109,42 @@ struct time_row declined_row(const struct result *r, const struct declined *d, c
     return row;
 }
 
-struct sweep_row sweep_row(const struct result *r, const struct growth *g, int i, enum pass p)
+struct crossover_time crossover_time(const struct result *r, const struct crossover *g, int i,
+                                     enum pass p)
 {
     const struct outcome *out = &g->outcome[i];
-    return (struct sweep_row){.trial = -1,
-                              .backend = g->backend->name,
-                              .kernel = g->kernel->name,
-                              .pass = pass_names[p],
-                              .what = "time",
-                              .batch = g->batch[i],
-                              .rows = g->rows[i],
-                              .median = out->median[p],
-                              .min = out->min[p],
-                              .max = out->max[p],
-                              .runs = out->runs[p],
-                              .line = r->trial->text};
+    return (struct crossover_time){.trial = -1,
+                                   .backend = g->backend->name,
+                                   .kernel = g->kernel->name,
+                                   .pass = pass_names[p],
+                                   .what = "time",
+                                   .batch = g->batch[i],
+                                   .rows = g->rows[i],
+                                   .median = out->median[p],
+                                   .min = out->min[p],
+                                   .max = out->max[p],
+                                   .runs = out->runs[p],
+                                   .line = r->trial->text};
 }
 
-struct crossover_row crossover_row(const struct growth *g, enum pass p)
+struct crossover_row crossover_row(const struct crossover *g, enum pass p)
 {
     return (struct crossover_row){.backend = g->backend->name,
                                   .kernel = g->kernel->name,
                                   .pass = pass_names[p],
-                                  .rows = crossover(g, p),
+                                  .rows = crossover_rows(g, p),
                                   .stopped = g->stopped};
 }
 
-struct sweep_row crossover_sweep_row(const struct result *r, const struct growth *g, enum pass p)
+struct crossover_time crossover_as_time(const struct result *r, const struct crossover *g,
+                                        enum pass p)
 {
-    struct sweep_row row = no_sweep;
+    struct crossover_time row = no_crossover_time;
     row.backend = g->backend->name;
     row.kernel = g->kernel->name;
     row.pass = pass_names[p];
     row.what = "crossover";
-    row.rows = crossover(g, p);
+    row.rows = crossover_rows(g, p);
     row.line = r->trial->text;
     return row;
 }

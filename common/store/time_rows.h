@@ -38,8 +38,9 @@
     COLUMN(s, line, NO_UNIT, IN_TSV, NULL, 0)
 #define FRACTION_COLUMN(COLUMN, ID, name) COLUMN(d, name, FRACTION, IN_BOTH, #name, 7)
 
-/* One kernel and pass at one batch; in --tsv also its crossover, as `what` says. */
-#define SWEEP_COLUMNS(COLUMN)                                                                      \
+/* A time of one kernel and pass at one batch, on the way to their crossover; in --tsv also the
+ * crossover itself, as `what` says. */
+#define CROSSOVER_TIME_COLUMNS(COLUMN)                                                             \
     COLUMN(i, trial, NO_UNIT, IN_TSV, NULL, 0)                                                     \
     COLUMN(s, backend, NO_UNIT, IN_BOTH, NULL, 0)                                                  \
     COLUMN(s, kernel, NO_UNIT, IN_BOTH, NULL, 0)                                                   \
@@ -53,8 +54,8 @@
     COLUMN(i, runs, NO_UNIT, IN_BOTH, NULL, 0)                                                     \
     COLUMN(s, line, NO_UNIT, IN_TSV, NULL, 0)
 
-/* The rows from which on they are bound by throughput; 0: none of these.  And why the sweep
- * ended before the trial's batch, or "". */
+/* The rows from which on they are bound by throughput; 0: none of these.  And why no larger batch was
+ * timed, up to the trial's, or "". */
 #define CROSSOVER_COLUMNS(COLUMN)                                                                  \
     COLUMN(s, backend, NO_UNIT, IN_DUMP, NULL, 0)                                                  \
     COLUMN(s, kernel, NO_UNIT, IN_DUMP, NULL, 0)                                                   \
@@ -65,14 +66,14 @@
 struct time_row {
     TIME_COLUMNS(COLUMN_MEMBER)
 };
-struct sweep_row {
-    SWEEP_COLUMNS(COLUMN_MEMBER)
+struct crossover_time {
+    CROSSOVER_TIME_COLUMNS(COLUMN_MEMBER)
 };
 struct crossover_row {
     CROSSOVER_COLUMNS(COLUMN_MEMBER)
 };
 /* They end with a NULL name. */
-extern const struct column time_columns[], sweep_columns[], crossover_columns[];
+extern const struct column time_columns[], crossover_time_columns[], crossover_columns[];
 
 /* Did it get a time?  References may be there without one. */
 int times_has(const struct ran *ran);
@@ -81,10 +82,12 @@ struct time_row time_row(const struct ceilings *c, const struct result *r, const
                          enum pass p);
 /* A kernel that declined; `verdict` says why, and must outlive the row. */
 struct time_row declined_row(const struct result *r, const struct declined *d, const char *verdict);
-/* Batch i of a kernel's sweep. */
-struct sweep_row sweep_row(const struct result *r, const struct growth *g, int i, enum pass p);
-/* A kernel's crossover, in its own table and among the rows of the sweep. */
-struct crossover_row crossover_row(const struct growth *g, enum pass p);
-struct sweep_row crossover_sweep_row(const struct result *r, const struct growth *g, enum pass p);
+/* Batch i of a kernel. */
+struct crossover_time crossover_time(const struct result *r, const struct crossover *g, int i,
+                                     enum pass p);
+/* A kernel's crossover, in its own table and among the rows of its times. */
+struct crossover_row crossover_row(const struct crossover *g, enum pass p);
+struct crossover_time crossover_as_time(const struct result *r, const struct crossover *g,
+                                        enum pass p);
 
 #endif

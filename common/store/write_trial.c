@@ -7,11 +7,11 @@
 
 #include <hdf5_hl.h>
 
-#include "common/store/write_trial.h"
 #include "common/base/err.h"
 #include "common/base/h5.h"
 #include "common/plan/keys.h"
 #include "common/store/time_rows.h"
+#include "common/store/write_trial.h"
 
 /* ---- before it has run ---- */
 
@@ -280,8 +280,8 @@ struct table {
 };
 static const struct table checks = {"check", "verdict", check_columns, sizeof(struct check_row)},
                           times = {"time", "timing", time_columns, sizeof(struct time_row)},
-                          sweeps = {"batch_sweep", "measurement", sweep_columns,
-                                    sizeof(struct sweep_row)},
+                          crossover_times = {"crossover_time", "measurement",
+                                             crossover_time_columns, sizeof(struct crossover_time)},
                           crossovers = {"crossover", "kernel_and_pass", crossover_columns,
                                         sizeof(struct crossover_row)};
 
@@ -349,22 +349,22 @@ static int write_times(struct writing *w)
     return e;
 }
 
-static int write_sweeps(struct writing *w)
+static int write_crossovers(struct writing *w)
 {
-    struct sweep_row *rows = calloc(MAX_RAN * N_PASSES * MAX_POINTS, sizeof *rows);
+    struct crossover_time *rows = calloc(MAX_RAN * N_PASSES * MAX_POINTS, sizeof *rows);
     struct crossover_row ends[MAX_RAN * N_PASSES];
     int n = 0, m = 0;
 
     if (!rows)
         return err_set("no memory for a table");
-    for (int k = 0; k < w->r->n_growths; k++)
+    for (int k = 0; k < w->r->n_crossovers; k++)
         for (enum pass p = FORWARD; p < op_passes(w->op); p++) {
-            const struct growth *g = &w->r->growth[k];
+            const struct crossover *g = &w->r->crossover[k];
             for (int i = 0; i < g->n; i++)
-                rows[n++] = sweep_row(w->r, g, i, p);
+                rows[n++] = crossover_time(w->r, g, i, p);
             ends[m++] = crossover_row(g, p);
         }
-    int e = put_table(w, &sweeps, rows, n) || put_table(w, &crossovers, ends, m);
+    int e = put_table(w, &crossover_times, rows, n) || put_table(w, &crossovers, ends, m);
     free(rows);
     return e;
 }
@@ -415,7 +415,7 @@ static int write_trial(struct writing *w)
 
     for (int i = 0; !e && i < w->n_items; i++)
         e = write_item(w, &w->item[i]);
-    e = e || write_checks(w) || write_times(w) || write_sweeps(w) || flush(trial);
+    e = e || write_checks(w) || write_times(w) || write_crossovers(w) || flush(trial);
     e = e || link_parts(trial, w->scale, w->n_scales) || link_parts(trial, w->group, w->n_groups) ||
         link_parts(trial, w->table, w->n_tables) || h5_put_int(trial, "n_checks", r->verdicts.n) ||
         h5_put_int(trial, "failed", r->failed) ||

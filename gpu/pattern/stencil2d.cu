@@ -5,8 +5,8 @@
  * of columns, registers one warp per strip. */
 #include "common/ops/stencil2d.h"
 #include "gpu/device/async.cuh"
-#include "gpu/device/vector.cuh"
 #include "gpu/device/launch.cuh"
+#include "gpu/device/vector.cuh"
 #include "gpu/pattern/stencil.cuh"
 
 /* The arguments of a pass: x [B,H,W], and its means y [B,H,W]. */

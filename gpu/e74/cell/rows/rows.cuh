@@ -5,11 +5,11 @@
 #define E74_CELL_ROWS_CUH
 
 #include "gpu/device/cluster.cuh"
-#include "gpu/e74/columns.cuh"
 #include "gpu/device/math.cuh"
 #include "gpu/device/opaque.cuh"
 #include "gpu/device/smem.cuh"
 #include "gpu/e74/cell_math.cuh"
+#include "gpu/e74/columns.cuh"
 #include "gpu/e74/e74_cell.cuh"
 
 namespace e74_rows

@@ -125,6 +125,10 @@ struct arg {
      * on the key, which is the seed's and the tensor's name's, and on the sizes and choices, not on
      * the number of threads (draw_uniform(), draw_normal()). */
     void (*draw)(const struct call *f, int arg, uint64_t key, double *x);
+    /* The axes along which its result, the gradient of an input or else itself, may be sampled: an
+     * element depends only on the same rows of the inputs, and of what the cut forward pass saves
+     * (sample.h).  NULL: along the batch.  Letters that its shape has not are left out. */
+    const char *(*sample)(const struct call *f);
 };
 
 struct op;
@@ -248,6 +252,21 @@ struct chain {
     double steps, flops, specials;
 };
 
+/* A result that is a product of matrices, for a check that reads each of its elements (products.c):
+ * over the axis that both factors have and the result has not, the sum of left * right, times a
+ * scale; and a tensor that is added to it.  Gradients are "d_C".  An axis of all three counts
+ * products. */
+struct product {
+    const char *result, *left, *right;
+    double (*scale)(const struct call *f); /* NULL: 1 */
+    const char *added;                     /* of the result's shape, or its last axis; or NULL */
+    double (*added_scale)(const struct call *f); /* NULL: 1 */
+    int (*when)(const struct call *f);           /* NULL: always */
+    /* NULL, or what element i of the left factor is multiplied by, from the values of all tensors
+     * as they were judged. */
+    double (*slope)(const struct call *f, double *const *x, int64_t i);
+};
+
 /* A case whose tensors have more than 2^31 elements, and the letter of an axis along which a row of
  * the results depends only on the same row of the inputs: the oracle computes some rows
  * (tests/large). */
@@ -309,6 +328,7 @@ struct op {
     const struct identity *identity;
     int n_identities;
     const struct neutral *neutral; /* or NULL */
+    const struct product *product; /* ends with a NULL result; or NULL */
     /* Sets the derived sizes; nonzero after err_set() if the sizes contradict each other. */
     int (*derive)(struct call *f);
     /* For the fill INDEX: the number of indices; or NULL. */

@@ -18,7 +18,9 @@ struct verdict {
     char worst[64];    /* index of the worst element, "[3,0,17]" */
     int64_t first_bad; /* first time step where an element is over the bound, or -1 */
     int pass;
-    int unjudged; /* it did not fail, but the bound is too coarse to judge it */
+    int unjudged;             /* it did not fail, but the bound is too coarse to judge it */
+    const char *why;          /* or it was not looked at, for this reason; else NULL */
+    int64_t judged, elements; /* how many of its elements were looked at, and how many it has */
 };
 
 struct verdicts {

@@ -37,7 +37,7 @@ int verdicts_unjudged(const struct verdicts *list, int from)
 
 const char *verdict_word(const struct verdict *v)
 {
-    return v->unjudged ? "cannot be judged" : v->pass ? "pass" : "fail";
+    return v->why ? "not judged" : v->unjudged ? "cannot be judged" : v->pass ? "pass" : "fail";
 }
 
 struct verdict *verdict_add(struct verdicts *list, const char *check, const char *tensor,
@@ -202,6 +202,7 @@ int check_tensor(const char *check, const struct tensor_pair *pair, double bound
     v->error = d.max;
     v->norm = d.norm;
     v->bound = bound;
+    v->judged = v->elements = n;
     v->pass = bound > 0 ? isfinite(d.max) && d.max <= bound : same_bits(pair->got, pair->want, n);
     values_index(c, pair->arg, d.worst, v->worst, sizeof v->worst);
     if (!v->pass)

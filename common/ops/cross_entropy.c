@@ -15,14 +15,17 @@ static const struct param params[] = {
 
 static const struct axis axes[] = {{'O', "one"}, {0}};
 
+/* But the gradient knows how many rows count. */
+OF_CALL(const char *, each, ((void)f, "R"))
+
 static const struct arg args[] = {
     ARG(cross_entropy, logits, "RV", IN | DIFF | BELOW, NORMAL, .fill_choice = "fill"),
     ARG(cross_entropy, target, "R", IN | WHOLE, INDEX),
     ARG(cross_entropy, loss, "O", OUT | DIFF | WIDE),
-    ARG(cross_entropy, row_loss, "R", OUT | DIFF | WIDE),
-    ARG(cross_entropy, lse, "R", OUT | DIFF | WIDE),
-    ARG(cross_entropy, top, "R", SAVED | WIDE),
-    ARG(cross_entropy, sum, "R", SAVED | WIDE),
+    ARG(cross_entropy, row_loss, "R", OUT | DIFF | WIDE, .sample = each),
+    ARG(cross_entropy, lse, "R", OUT | DIFF | WIDE, .sample = each),
+    ARG(cross_entropy, top, "R", SAVED | WIDE, .sample = each),
+    ARG(cross_entropy, sum, "R", SAVED | WIDE, .sample = each),
     ARG(cross_entropy, count, "O", SAVED | WHOLE),
 };
 

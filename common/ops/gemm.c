@@ -21,18 +21,21 @@ OF_CALL(const char *, b_shape, f->choice[GEMM_TRANSPOSE_B] ? "NK" : "KN")
 OF_CALL(const char *, batched_a_shape, f->choice[GEMM_TRANSPOSE_A] ? "GKM" : "GMK")
 OF_CALL(const char *, batched_b_shape, f->choice[GEMM_TRANSPOSE_B] ? "GNK" : "GKN")
 
+/* Any element of a product can be computed by itself. */
+OF_CALL(const char *, each, ((void)f, "GMNK"))
+
 static const struct arg args[] = {
-    ARG(gemm, A, "MK", IN | DIFF, NORMAL, .shape_of = a_shape),
-    ARG(gemm, B, "KN", IN | DIFF, NORMAL, .shape_of = b_shape),
-    ARG(gemm, C0, "MN", IN | DIFF | NOT_BACK, NORMAL, .when = adds),
-    ARG(gemm, C, "MN", OUT | DIFF),
+    ARG(gemm, A, "MK", IN | DIFF, NORMAL, .shape_of = a_shape, .sample = each),
+    ARG(gemm, B, "KN", IN | DIFF, NORMAL, .shape_of = b_shape, .sample = each),
+    ARG(gemm, C0, "MN", IN | DIFF | NOT_BACK, NORMAL, .when = adds, .sample = each),
+    ARG(gemm, C, "MN", OUT | DIFF, .sample = each),
 };
 
 static const struct arg batched_args[] = {
-    ARG(gemm, A, "GMK", IN | DIFF, NORMAL, .shape_of = batched_a_shape),
-    ARG(gemm, B, "GKN", IN | DIFF, NORMAL, .shape_of = batched_b_shape),
-    ARG(gemm, C0, "GMN", IN | DIFF | NOT_BACK, NORMAL, .when = adds),
-    ARG(gemm, C, "GMN", OUT | DIFF),
+    ARG(gemm, A, "GMK", IN | DIFF, NORMAL, .shape_of = batched_a_shape, .sample = each),
+    ARG(gemm, B, "GKN", IN | DIFF, NORMAL, .shape_of = batched_b_shape, .sample = each),
+    ARG(gemm, C0, "GMN", IN | DIFF | NOT_BACK, NORMAL, .when = adds, .sample = each),
+    ARG(gemm, C, "GMN", OUT | DIFF, .sample = each),
 };
 
 static int alone(struct call *f)
@@ -42,6 +45,16 @@ static int alone(struct call *f)
 }
 
 COST(flops, "GMNK", 2, 4)
+
+OF_CALL(double, alpha, f->real[GEMM_ALPHA])
+OF_CALL(double, beta, f->real[GEMM_BETA])
+
+static const struct product products[] = {
+    {"C", "A", "B", .scale = alpha, .added = "C0", .added_scale = beta},
+    {"d_A", "d_C", "B", .scale = alpha},
+    {"d_B", "A", "d_C", .scale = alpha},
+    {.result = NULL},
+};
 
 #define SCALED "alpha=0.5 beta=-1.5 "
 #define EACH_LAYOUT "transpose_a=no,yes transpose_b=no,yes; "
@@ -54,7 +67,7 @@ static const struct large large[] = {
 };
 
 /* The members that all three share. */
-#define GEMM .flops = flops, .products = flops, .blas = 1
+#define GEMM .flops = flops, .products = flops, .product = products, .blas = 1
 
 const struct op op_gemm = {
     .name = "gemm",

@@ -13,11 +13,13 @@ static const struct param params[] = {
 OF_CALL(int, adds, f->real[GEMV_BETA] != 0)
 OF_CALL(const char *, a_shape, f->choice[GEMV_TRANSPOSE_A] ? "KM" : "MK")
 
+OF_CALL(const char *, each, ((void)f, "MK"))
+
 static const struct arg args[] = {
-    ARG(gemv, A, "MK", IN | DIFF, NORMAL, .shape_of = a_shape),
-    ARG(gemv, x, "K", IN | DIFF, NORMAL),
-    ARG(gemv, y0, "M", IN | DIFF | NOT_BACK, NORMAL, .when = adds),
-    ARG(gemv, y, "M", OUT | DIFF),
+    ARG(gemv, A, "MK", IN | DIFF, NORMAL, .shape_of = a_shape, .sample = each),
+    ARG(gemv, x, "K", IN | DIFF, NORMAL, .sample = each),
+    ARG(gemv, y0, "M", IN | DIFF | NOT_BACK, NORMAL, .when = adds, .sample = each),
+    ARG(gemv, y, "M", OUT | DIFF, .sample = each),
 };
 
 /* dx is a product like y; dA takes a multiplication for each of its elements. */

@@ -1,4 +1,6 @@
 /* The contract of linear: sizes, tensors, costs, cases with known results. */
+#include <math.h>
+
 #include "common/call/op.h"
 #include "common/ops/linear.h"
 
@@ -15,12 +17,39 @@ static const struct param params[] = {
 OF_CALL(int, has_bias, f->choice[LINEAR_BIAS])
 OF_CALL(int, keeps_z, f->choice[LINEAR_ACT] == ACT_SILU)
 
+/* Backward needs z, whole sums over C. */
+OF_CALL(const char *, each, ((void)f, "MD"))
+
 static const struct arg args[] = {
-    ARG(linear, x, "MC", IN | DIFF, NORMAL),
-    ARG(linear, W, "DC", IN | DIFF | WIDE_GRAD, FAN),
-    ARG(linear, b, "D", IN | DIFF | WIDE_GRAD, UNIT, .when = has_bias),
-    ARG(linear, y, "MD", OUT | DIFF),
-    ARG(linear, z, "MD", SAVED, .when = keeps_z),
+    ARG(linear, x, "MC", IN | DIFF, NORMAL, .sample = each),
+    ARG(linear, W, "DC", IN | DIFF | WIDE_GRAD, FAN, .sample = each),
+    ARG(linear, b, "D", IN | DIFF | WIDE_GRAD, UNIT, .when = has_bias, .sample = each),
+    ARG(linear, y, "MD", OUT | DIFF, .sample = each),
+    ARG(linear, z, "MD", SAVED, .when = keeps_z, .sample = each),
+};
+
+/* dz of dy: the derivative of act at z + b. */
+static double slope(const struct call *f, double *const *x, int64_t i)
+{
+    const double *b = x[PLACE(linear, b)];
+
+    if (f->choice[LINEAR_ACT] == ACT_NONE)
+        return 1;
+    if (f->choice[LINEAR_ACT] == ACT_RELU)
+        return x[PLACE(linear, y)][i] <= 0 ? 0 : 1;
+    const double at = x[PLACE(linear, z)][i] + (b ? b[i % DIM(f, 'D')] : 0);
+    const double gate = 1 / (1 + exp(-at));
+    return gate * (1 + at * (1 - gate));
+}
+
+OF_CALL(int, is_product, f->choice[LINEAR_ACT] == ACT_NONE)
+
+static const struct product of_products[] = {
+    {"y", "x", "W", .added = "b", .when = is_product},
+    {"z", "x", "W", .when = keeps_z},
+    {"d_x", "d_y", "W", .slope = slope},
+    {"d_W", "d_y", "x", .slope = slope},
+    {.result = NULL},
 };
 
 COST(products, "MCD", 2, 4)
@@ -65,6 +94,7 @@ const struct op op_linear = {
     .n_identities = COUNT(identities),
     .flops = flops,
     .products = products,
+    .product = of_products,
     .specials = specials,
     .batch = 'M',
     .blas = 1,

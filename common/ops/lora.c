@@ -10,13 +10,27 @@ static const struct param params[] = {
     [LORA_ALPHA] = REAL_PARAM("alpha", 16, -1e6, 1e6, "their scale, times rank"),
 };
 
+OF_CALL(const char *, of_x, ((void)f, "M"))
+OF_CALL(const char *, of_A, ((void)f, "C"))
+OF_CALL(const char *, of_B, ((void)f, "D"))
+OF_CALL(const char *, of_y, ((void)f, "MD"))
+
 static const struct arg args[] = {
-    ARG(lora, x, "MC", IN | DIFF, NORMAL),
+    ARG(lora, x, "MC", IN | DIFF, NORMAL, .sample = of_x),
     ARG(lora, W, "DC", IN, FAN),
-    ARG(lora, A, "RC", IN | DIFF | WIDE_GRAD, FAN),
-    ARG(lora, B, "DR", IN | DIFF | WIDE_GRAD, FAN),
-    ARG(lora, y, "MD", OUT | DIFF),
-    ARG(lora, h, "MR", SAVED),
+    ARG(lora, A, "RC", IN | DIFF | WIDE_GRAD, FAN, .sample = of_A),
+    ARG(lora, B, "DR", IN | DIFF | WIDE_GRAD, FAN, .sample = of_B),
+    ARG(lora, y, "MD", OUT | DIFF, .sample = of_y),
+    ARG(lora, h, "MR", SAVED, .sample = of_x),
+};
+
+OF_CALL(double, scale, f->real[LORA_ALPHA] / DIM(f, 'R'))
+
+/* The others are sums of two. */
+static const struct product of_products[] = {
+    {"h", "x", "A", .scale = scale},
+    {"d_B", "d_y", "h", .scale = NULL},
+    {.result = NULL},
 };
 
 /* Backward has one product for dx, and of those with A and B two each. */
@@ -58,6 +72,7 @@ const struct op op_lora = {
     .n_identities = COUNT(identities),
     .flops = flops,
     .products = products,
+    .product = of_products,
     .batch = 'M',
     .blas = 1,
 };

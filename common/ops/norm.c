@@ -35,15 +35,17 @@ static const struct arg layer_args[] = {
     ARG(layernorm, rstd, "R", SAVED | WIDE),
 };
 
+OF_CALL(const char *, each, ((void)f, "BT"))
+
 static const struct arg qk_args[] = {
-    ARG(qk_norm, q, "BTHD", IN | DIFF, NORMAL),
-    ARG(qk_norm, k, "BTGD", IN | DIFF, NORMAL),
+    ARG(qk_norm, q, "BTHD", IN | DIFF, NORMAL, .sample = each),
+    ARG(qk_norm, k, "BTGD", IN | DIFF, NORMAL, .sample = each),
     ARG(qk_norm, w_q, "D", IN | DIFF | WIDE_GRAD, NORMAL),
     ARG(qk_norm, w_k, "D", IN | DIFF | WIDE_GRAD, NORMAL),
-    ARG(qk_norm, y_q, "BTHD", OUT | DIFF),
-    ARG(qk_norm, y_k, "BTGD", OUT | DIFF),
-    ARG(qk_norm, rstd_q, "BTH", SAVED | WIDE),
-    ARG(qk_norm, rstd_k, "BTG", SAVED | WIDE),
+    ARG(qk_norm, y_q, "BTHD", OUT | DIFF, .sample = each),
+    ARG(qk_norm, y_k, "BTGD", OUT | DIFF, .sample = each),
+    ARG(qk_norm, rstd_q, "BTH", SAVED | WIDE, .sample = each),
+    ARG(qk_norm, rstd_k, "BTG", SAVED | WIDE, .sample = each),
 };
 
 COST(rms_flops, "RN", 4, 9)

@@ -22,10 +22,14 @@ OF_CALL(int, is_max, f->choice[REDUCE_KIND] == REDUCE_MAX)
 OF_CALL(int, is_norm2, f->choice[REDUCE_KIND] == REDUCE_NORM2)
 OF_CALL(const char *, result_shape, f->choice[REDUCE_OVER] == REDUCE_ALL ? "U" : "R")
 
+OF_CALL(const char *, each, f->choice[REDUCE_OVER] == REDUCE_ALL ? "" : "R")
+
 static const struct arg args[] = {
-    ARG(reduce, x, "RN", IN | DIFF, NORMAL, .back = is_norm2, .fill_choice = "fill"),
-    ARG(reduce, y, "R", OUT | SAVED | DIFF, .shape_of = result_shape, .back = is_norm2),
-    ARG(reduce, at, "R", SAVED | WHOLE, .when = is_max, .shape_of = result_shape),
+    ARG(reduce, x, "RN", IN | DIFF, NORMAL, .back = is_norm2, .fill_choice = "fill",
+        .sample = each),
+    ARG(reduce, y, "R", OUT | SAVED | DIFF, .shape_of = result_shape, .back = is_norm2,
+        .sample = each),
+    ARG(reduce, at, "R", SAVED | WHOLE, .when = is_max, .shape_of = result_shape, .sample = each),
 };
 
 #define EACH_KIND "kind=sum,max,mean,norm2 "

@@ -19,9 +19,11 @@ static const struct param params[] = {
     [ROPE_THETA] = REAL_PARAM("theta", 10000, 1, 1e12, "base of the frequencies"),
 };
 
+OF_CALL(const char *, each, ((void)f, "BH"))
+
 static const struct arg args[] = {
-    ARG(rope, x, "BTHD", IN | DIFF | NOT_BACK, NORMAL),
-    ARG(rope, y, "BTHD", OUT | DIFF),
+    ARG(rope, x, "BTHD", IN | DIFF | NOT_BACK, NORMAL, .sample = each),
+    ARG(rope, y, "BTHD", OUT | DIFF, .sample = each),
 };
 
 static int derive(struct call *f)

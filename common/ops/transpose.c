@@ -8,9 +8,11 @@ static const struct param params[] = {
     SIZE_PARAM("columns", 'N', 1024, "columns of x"),
 };
 
+OF_CALL(const char *, each, ((void)f, "BMN"))
+
 static const struct arg args[] = {
-    ARG(transpose, x, "BMN", IN | DIFF | NOT_BACK, NORMAL),
-    ARG(transpose, out, "BNM", OUT | DIFF),
+    ARG(transpose, x, "BMN", IN | DIFF | NOT_BACK, NORMAL, .sample = each),
+    ARG(transpose, out, "BNM", OUT | DIFF, .sample = each),
 };
 
 /* A vector is its own transpose. */

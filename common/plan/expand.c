@@ -12,6 +12,7 @@
 #include "common/base/quote.h"
 #include "common/call/cases.h"
 #include "common/call/run.h"
+#include "common/call/sample.h"
 #include "common/plan/keys.h"
 #include "common/plan/section.h"
 
@@ -185,12 +186,15 @@ static int all_apply(struct plan *p, struct work *w)
  * for each of oracle, yardstick and judged backend, four more that differences
  * perturb, one more where backward adds to gradients, which differences do not see, or two that
  * bounds need; then the tensors of the references.  Workspace is computed only when the rest fits,
- * for its own sizes are not bounded. */
+ * for its own sizes are not bounded.  By sample: the inputs, a judged backend's results, and as much
+ * again for what is stored on the way to it; what is cut is small beside them. */
 static double memory_needed(const struct plan *p, const struct trial *t)
 {
     const struct backend *yardstick = reference_of(t->type);
     struct call oracle = call_on(&t->call, &ref64, NULL), yard = call_on(&t->call, yardstick, NULL);
     int timed = p->x->measure != MEASURE_CHECK;
+    if (t->sampled)
+        return 3 * (double)tensors_bytes(&t->call);
     int sets = p->x->checks & CHECK_DIFFERENCES ? 7 + t->accumulate : timed ? 5 : 3;
     const double host = sets * (double)tensors_bytes(&t->call);
     const double least = host + (double)op_memory(&oracle) + (double)op_memory(&yard);
@@ -240,6 +244,20 @@ int plan_text(struct trial *t)
     return 0;
 }
 
+/* Is it judged by a sample?  Nonzero after err_set() where it should be and cannot. */
+static int choose_judged(const struct experiment *x, struct trial *t)
+{
+    const int parity = !(x->checks & ~CHECK_PARITY);
+
+    t->sampled = x->judge == JUDGE_SAMPLED ||
+                 (x->judge == JUDGE_AUTO && parity && sample_worthwhile(&t->call));
+    return t->sampled && !sample_some(&t->call)
+               ? err_set("judge = sampled: %s cannot be sampled: no result of it has a row that "
+                         "depends on the same row of the inputs alone",
+                         t->call.op->name)
+               : 0;
+}
+
 static int add_trial(struct experiment *x, const struct trial *t)
 {
     struct trial *more = grow(x->trial, x->n, sizeof *more);
@@ -285,6 +303,10 @@ static void make_trial(struct plan *p, struct work *w)
         return;
     }
     t->call.accumulate = t->accumulate ? op_gradients(t->call.op) : 0;
+    if (choose_judged(p->x, t)) {
+        refuse(p, w);
+        return;
+    }
     double bytes = memory_needed(p, t);
     if (bytes > p->available) {
         err_set("%s needs %s of memory, %s are available (%s dtype=%s)", t->call.op->name,

@@ -61,6 +61,8 @@ int key_is_name(char c)
 
 const char *const measure_names[] = {"check", "time", "crossover", NULL};
 
+const char *const judge_names[] = {"auto", "full", "sampled", NULL};
+
 /* "regime" is what crossover was called. */
 static int set_measure(const struct plan_key *k, void *to, const char *value)
 {
@@ -230,6 +232,10 @@ const struct plan_key experiment_keys[] = {
     {"measure", ONE, "check",
      "check; time: each kernel, against ceilings; crossover: as the batch grows",
      INTO(experiment, measure, set_measure), .names = measure_names},
+    {"judge", ONE, "auto",
+     "what parity looks at: full, all elements; sampled, some rows and random sums; auto: a sample "
+     "of large cases where parity is all that is checked",
+     INTO(experiment, judge, set_choice), .names = judge_names},
     {"directions", ONE, "2", "of the central differences, for each tensor: 1 to 64",
      INTO(experiment, directions, set_whole), .min = 1, .max = 64},
     {"repeats", ONE, "5", "timed runs at most, 0 to 1000; 0: no times",

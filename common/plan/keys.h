@@ -14,8 +14,8 @@ int key_find(const struct plan_key *keys, const char *name);
 /* May it stand in the name of an experiment? */
 int key_is_name(char c);
 
-extern const char *const case_names[], *const input_names[], *const measure_names[],
-                                                                 *const save_names[];
+extern const char *const case_names[],
+    *const input_names[], *const measure_names[], *const judge_names[], *const save_names[];
 /* Those of checks, each with its flag. */
 extern const char *const check_names[];
 extern const int check_flags[];

@@ -96,6 +96,18 @@ static void only_times(struct plan *p, const struct ini_section *s)
     p->x->checks = CHECK_PARITY;
 }
 
+/* A sample has nothing that differences and properties could be checked on. */
+static void only_parity(struct plan *p, const struct ini_section *s)
+{
+    const struct ini_entry *checks = section_entry(s, "checks");
+
+    if (checks && p->x->checks & ~CHECK_PARITY)
+        plan_fault(p, checks->line,
+                   "checks: differences and properties need all elements; judge = sampled takes "
+                   "parity or none");
+    p->x->checks = checks ? p->x->checks & CHECK_PARITY : CHECK_PARITY;
+}
+
 /* s may be NULL: there is none. */
 static void read_experiment(struct plan *p, const struct ini_section *s)
 {
@@ -117,6 +129,8 @@ static void read_experiment(struct plan *p, const struct ini_section *s)
     p->x->checks &= ~CHECK_NONE;
     if (p->x->measure != MEASURE_CHECK)
         only_times(p, s);
+    if (p->x->judge == JUDGE_SAMPLED)
+        only_parity(p, s);
     if (!p->x->output[0])
         output_after(p, s && section_entry(s, "name") != NULL);
 }

@@ -8,6 +8,7 @@
  *     device = 1                      ; the GPU, from 0 among those visible; named, it is required
  *     checks = differences, parity, properties    ; or none; default: all three
  *     measure = check                 ; or time, crossover: parity, and then times of every kernel
+ *     judge = auto                    ; or full, sampled: parity of all elements, or of a sample
  *     directions = 2                  ; of the differences, for each tensor
  *     repeats = 5                     ; timed runs; 0: no times
  *     output = e74_diag.h5            ; in the working directory; default: the name that is set,
@@ -51,6 +52,9 @@ enum case_kind { CASES_NONE, CASES_CONTRACT, CASES_SHAPES };
 /* The times that are taken: one as a by-product of checks; times of every kernel;
  * those as the batch grows. */
 enum measure { MEASURE_CHECK, MEASURE_TIME, MEASURE_CROSSOVER };
+/* Which elements parity looks at: all; a sample; or a sample where there is nothing but parity to
+ * check, and the oracle's work is much, and every result can be sampled (call/sample.h). */
+enum judged { JUDGE_AUTO, JUDGE_FULL, JUDGE_SAMPLED };
 enum save { SAVE_ALL, SAVE_OUTPUTS, SAVE_NONE };
 enum input_kind { INPUT_NORMAL, INPUT_NONZERO, INPUT_TEXT, INPUT_HDF5 };
 
@@ -58,6 +62,7 @@ enum { MAX_LINE = 4096, MAX_TRIALS = 9999 }; /* trials have four digits in the H
 
 struct trial {
     struct call call; /* complete: op_complete() has passed; on no backend */
+    int sampled;      /* it is judged by a sample */
     int accumulate;   /* backward adds to the gradients of all inputs, as the call says */
     enum dtype type;  /* F32 or BF16 */
     uint64_t seed;
@@ -85,6 +90,7 @@ struct experiment {
     int device; /* the GPU's number; -1: none named, the first if there is one */
     int checks; /* CHECK_ flags; CHECK_PARITY where times are measured */
     enum measure measure;
+    enum judged judge;
     /* Not of the plan: what the GPU can do, where times are compared with that,
      * or NULL and why it is not known. */
     const struct ceilings *ceilings;

@@ -119,7 +119,8 @@ static void tsv_head(const struct report *p)
     else if (p->x->measure == MEASURE_CROSSOVER)
         crossover_tsv_head(p->to);
     else
-        fprintf(p->to, "trial\tbackend\tkernel\tcheck\ttensor\tvalue\tbound\tverdict\tline\n");
+        fprintf(p->to, "trial\tbackend\tkernel\tcheck\ttensor\tvalue\tbound\tverdict\tjudged\teleme"
+                       "nts\tline\n");
 }
 
 /* Of the columns that differ between trials, and of what follows them. */
@@ -143,6 +144,21 @@ static void head_baseline(const struct report *p, const struct baseline *b)
             baseline_file(b), 100 * baseline_threshold(b));
     if (*baseline_driver(b))
         fprintf(p->to, "  the driver was another: %s\n", baseline_driver(b));
+}
+
+/* How many trials are judged by a sample. */
+static void head_sampled(const struct report *p)
+{
+    int n = 0;
+
+    for (int i = 0; i < p->x->n; i++)
+        n += p->x->trial[i].sampled;
+    if (n)
+        fprintf(
+            p->to,
+            "  %d of %d trials judged by sample: %d rows of each long axis, and random sums of all "
+            "elements of products\n",
+            n, p->x->n, SAMPLE_ROWS);
 }
 
 /* Whoever has to wait should know. */
@@ -217,6 +233,7 @@ void report_head(struct report *p, const char *file, const struct store *store, 
     if (resumed)
         fprintf(p->to, "  %d trials are there already\n", resumed);
     head_unused(p);
+    head_sampled(p);
     head_estimate(p, resumed);
     table_head(p);
 }
@@ -233,6 +250,20 @@ static void trial_columns(const struct report *p, int i, int first)
     for (int c = 0; c < p->n_varying; c++) {
         setting_value(&p->x->trial[i], p->varying[c].name, value);
         fprintf(p->to, "  %-*s", p->varying[c].width, first ? (*value ? value : "-") : "");
+    }
+}
+
+/* The largest error that parity saw on a sample. */
+static void worst_judged(const struct result *r, const struct ran *ran, double *error,
+                         char tensor[32])
+{
+    for (int i = 0; i < r->verdicts.n; i++) {
+        const struct verdict *v = &r->verdicts.v[i];
+        if (!v->why && strcmp(v->backend, ran->call.backend->name) == 0 &&
+            strcmp(v->kernel, ran->call.kernel->name) == 0 && !(v->error <= *error)) {
+            *error = v->error;
+            snprintf(tensor, 32, "%s", v->tensor);
+        }
     }
 }
 
@@ -254,6 +285,10 @@ static void worst_of(const struct result *r, const struct ran *ran, double *erro
     }
     if (ran->call.backend == &ref64)
         return;
+    if (r->sampled) {
+        worst_judged(r, ran, error, tensor);
+        return;
+    }
     FOR_RESULTS (&t->call, a, grad) {
         if (t->call.op->arg[a].flags & SAVED)
             continue;
@@ -267,7 +302,8 @@ static void worst_of(const struct result *r, const struct ran *ran, double *erro
     }
 }
 
-static void ran_row(struct report *p, int i, const struct result *r, const struct ran *ran)
+static void ran_row(struct report *p, int i, const struct result *r, const struct ran *ran,
+                    int first)
 {
     char tensor[32] = "", error_text[40] = "", forward[16] = "-", backward[16] = "-";
     char saved[16];
@@ -281,7 +317,7 @@ static void ran_row(struct report *p, int i, const struct result *r, const struc
         if (op_passes(r->trial->call.op) == N_PASSES)
             seconds_text(ran->outcome.median[BACKWARD], backward);
     }
-    trial_columns(p, i, ran == r->ran);
+    trial_columns(p, i, first);
     mebibytes_text(op_saved(&ran->call), saved);
     fprintf(p->to, "  %-8s  %8s  %8s  %9s  %-22s  ", ran->call.backend->name, forward, backward,
             saved, error_text);
@@ -297,7 +333,9 @@ static void ran_row(struct report *p, int i, const struct result *r, const struc
  * what its times are compared with. */
 static void again_line(const struct report *p, const struct baseline *b, const struct trial *t)
 {
-    char *words = quote_shell(t->text, 1), *file = b ? quote_shell(baseline_file(b), 0) : NULL;
+    char text[MAX_LINE + 16];
+    snprintf(text, sizeof text, "%s%s", t->text, t->sampled ? " judge=sampled" : "");
+    char *words = quote_shell(text, 1), *file = b ? quote_shell(baseline_file(b), 0) : NULL;
 
     fputs("      again: run-ablation", p->to);
     if (file)
@@ -307,15 +345,23 @@ static void again_line(const struct report *p, const struct baseline *b, const s
     free(file);
 }
 
+static void unjudged_line(const struct report *p, const struct verdict *v)
+{
+    fprintf(p->to, "      %s %s, %s: %s%s%s: ", v->backend, v->check, v->tensor,
+            colour_begin(p->colour, YELLOW), verdict_word(v), colour_end(p->colour));
+    if (v->why)
+        fprintf(p->to, "%s\n", v->why);
+    else
+        fprintf(p->to, "sure only to %.2g\n", v->bound);
+}
+
 /* The checks that failed, and those that cannot be judged. */
 static void failure_lines(struct report *p, const struct result *r)
 {
     for (int i = 0; i < r->verdicts.n; i++) {
         const struct verdict *v = &r->verdicts.v[i];
         if (v->unjudged)
-            fprintf(p->to, "      %s %s, %s: %scannot be judged%s: sure only to %.2g\n", v->backend,
-                    v->check, v->tensor, colour_begin(p->colour, YELLOW), colour_end(p->colour),
-                    v->bound);
+            unjudged_line(p, v);
         if (v->pass)
             continue;
         fprintf(p->to, "      %s %s, %s: off by %.3g at %s, bound %.3g", v->backend, v->check,
@@ -331,15 +377,16 @@ static void failure_lines(struct report *p, const struct result *r)
 static void trial_records(struct report *p, int i, const struct result *r)
 {
     const char *line = r->trial->text;
-    for (int j = 0; j < r->n_ran && p->x->repeats; j++)
+    for (int j = r->sampled ? YARDSTICK + 1 : 0; j < r->n_ran && p->x->repeats; j++)
         for (enum pass q = FORWARD; q < op_passes(r->trial->call.op); q++)
-            fprintf(p->to, "%d\t%s\t%s\ttime\t%s\t%.6g\t\t\t%s\n", i + 1,
+            fprintf(p->to, "%d\t%s\t%s\ttime\t%s\t%.6g\t\t\t\t\t%s\n", i + 1,
                     r->ran[j].call.backend->name, r->ran[j].call.kernel->name, pass_names[q],
                     r->ran[j].outcome.median[q], line);
     for (int j = 0; j < r->verdicts.n; j++) {
         const struct verdict *v = &r->verdicts.v[j];
-        fprintf(p->to, "%d\t%s\t%s\t%s\t%s\t%.6g\t%.6g\t%s\t%s\n", i + 1, v->backend, v->kernel,
-                v->check, v->tensor, v->error, v->bound, verdict_word(v), line);
+        fprintf(p->to, "%d\t%s\t%s\t%s\t%s\t%.6g\t%.6g\t%s\t%" PRId64 "\t%" PRId64 "\t%s\n", i + 1,
+                v->backend, v->kernel, v->check, v->tensor, v->error, v->bound, verdict_word(v),
+                v->judged, v->elements, line);
     }
 }
 
@@ -428,6 +475,59 @@ static void input_lines(struct report *p, const struct result *r)
         fprintf(p->to, "%swarning   %.*s\n", head, (int)strcspn(at, "\n"), at);
 }
 
+/* All that ran; by a sample, the references did not. */
+static void ran_rows(struct report *p, int i, const struct result *r)
+{
+    int first = 1;
+
+    for (int j = 0; j < r->n_ran; j++) {
+        if (!r->ran[j].t)
+            continue;
+        ran_row(p, i, r, &r->ran[j], first);
+        first = 0;
+    }
+    if (first) {
+        trial_columns(p, i, 1);
+        fprintf(p->to, "  nothing was judged\n");
+    }
+}
+
+/* Has parity looked at all elements of the result of a verdict by random sums? */
+static int by_sums(const struct result *r, const struct verdict *v)
+{
+    int before = 0;
+    for (const struct verdict *w = r->verdicts.v; w < v; w++)
+        before |= strcmp(w->check, v->check) == 0 && strcmp(w->tensor, v->tensor) == 0;
+    return strcmp(v->check, "products") == 0 && !before;
+}
+
+/* Which elements a sample was. */
+static void sample_line(struct report *p, const struct result *r)
+{
+    const struct call *f = &r->trial->call;
+    char cut[SAMPLE_AXES], axes[27] = "", text[400];
+    const char *head = "; all elements of";
+
+    FOR_RESULTS (f, i, grad) {
+        sample_cut_axes(f, &r->sample, i, cut);
+        for (const char *c = cut; *c; c++)
+            if (!strchr(axes, *c))
+                append(axes, sizeof axes, "%c", *c);
+    }
+    fprintf(p->to, "%sjudged    ", p->tsv ? "# " : "      ");
+    if (*axes)
+        fprintf(p->to, "by sample of %s (seed %" PRIu64 ")",
+                sample_text(f, &r->sample, axes, text, sizeof text), r->trial->seed);
+    else
+        fprintf(p->to, "by sample: all rows, no axis has more than %d", SAMPLE_ROWS);
+    for (int i = 0; i < r->verdicts.n; i++)
+        if (by_sums(r, &r->verdicts.v[i])) {
+            fprintf(p->to, "%s %s", head, r->verdicts.v[i].tensor);
+            head = ",";
+        }
+    fprintf(p->to, "%s\n", *head == ',' ? " by Freivalds' check" : "");
+}
+
 static void trial_rows(struct report *p, int i, const struct result *r)
 {
     if (p->x->measure == MEASURE_TIME)
@@ -435,11 +535,12 @@ static void trial_rows(struct report *p, int i, const struct result *r)
     else if (p->x->measure == MEASURE_CROSSOVER)
         crossover_batches(p, i, r);
     else
-        for (int j = 0; j < r->n_ran; j++)
-            ran_row(p, i, r, &r->ran[j]);
+        ran_rows(p, i, r);
     if (p->verbose)
         counts_by_name(p->to, &r->verdicts);
     declined_lines(p, r);
+    if (r->sampled)
+        sample_line(p, r);
     input_lines(p, r);
     warning_line(p, i);
     failure_lines(p, r);
@@ -475,6 +576,8 @@ void report_trial(struct report *p, int i, const struct result *r)
     }
     if (p->tsv)
         input_lines(p, r);
+    if (p->tsv && r->sampled)
+        sample_line(p, r);
     if (!p->tsv)
         trial_rows(p, i, r);
     else if (p->x->measure == MEASURE_TIME)
@@ -496,7 +599,7 @@ void report_error(struct report *p, int i, const char *reason)
     if (p->tsv && p->x->measure != MEASURE_CHECK) {
         fprintf(p->to, "# %d: error: %s: %s\n", i + 1, why, p->x->trial[i].text);
     } else if (p->tsv) {
-        fprintf(p->to, "%d\t\t\terror\t%s\t\t\tfail\t%s\n", i + 1, why, p->x->trial[i].text);
+        fprintf(p->to, "%d\t\t\terror\t%s\t\t\tfail\t\t\t%s\n", i + 1, why, p->x->trial[i].text);
     } else {
         trial_columns(p, i, 1);
         fprintf(p->to, "  %sFAILED%s: %s\n", colour_begin(p->colour, RED), colour_end(p->colour),
@@ -550,10 +653,10 @@ static void comparison_record(const struct report *p, int i, const struct compar
 
     fprintf(p->to, "%d\t%s\t%s\tbaseline\t%s\t", i + 1, t->backend, t->kernel, t->pass);
     if (c->pace == NOT_COMPARED)
-        fprintf(p->to, "\t\tskip");
+        fprintf(p->to, "\t\tskip\t\t");
     else
-        fprintf(p->to, "%.6g\t%.6g\t%s", c->is.median / c->was.median, 1 + c->limit / c->was.median,
-                c->pace == SLOWER ? "fail" : "pass");
+        fprintf(p->to, "%.6g\t%.6g\t%s\t\t", c->is.median / c->was.median,
+                1 + c->limit / c->was.median, c->pace == SLOWER ? "fail" : "pass");
     fprintf(p->to, "\t%s\n", p->x->trial[i].text);
 }
 

@@ -4,7 +4,7 @@
 #ifndef RESULT_H
 #define RESULT_H
 
-#include "common/judge/check.h"
+#include "common/judge/sampled.h"
 #include "common/plan/plan.h"
 #include "common/run/ceilings.h"
 #include "common/run/input.h"
@@ -35,6 +35,8 @@ struct result {
     struct origin from;     /* where the inputs came from */
     struct ran ran[MAX_RAN];
     int n_ran;
+    int sampled; /* the references have no tensors, and only these rows were judged: */
+    struct sample sample;
     struct crossover *crossover; /* of measure = crossover */
     int n_crossovers;
     struct verdicts verdicts;
@@ -48,6 +50,13 @@ struct result {
 /* The places of the references in a result, and what is known of a trial once both have run. */
 enum { ORACLE, YARDSTICK };
 struct truth result_truth(const struct result *r);
+
+/* In place of the references' runs, where a sample is judged: they have no tensors and no times. */
+void result_no_references(struct result *r);
+
+/* Draw the sample of a trial whose inputs are there, and find what it is judged by; nonzero after
+ * err_set().  To be freed in any case. */
+int result_sample(struct result *r, struct sampled *s);
 
 /* A kernel's run for a trial. */
 struct run trial_run_of(const struct trial *t, const struct backend *b, const struct impl *k,

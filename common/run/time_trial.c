@@ -33,16 +33,12 @@ static int run_watched(const struct run *c, struct ran *ran)
 
 /* Run it, timed, and judge what the last run left; if that is wrong, the
  * times are forgotten. */
-static int time_kernel(const struct run *c, const struct tensors *inputs, struct truth *truth,
+static int time_kernel(const struct run *c, const struct tensors *inputs, const struct judge *judge,
                        struct ran *ran, struct verdicts *list)
 {
     int judged = list->n;
-    struct bounds bounds;
 
-    if (ran_new(ran, c, inputs) || run_watched(c, ran))
-        return -1;
-    bounds_from(&bounds, &c->call, truth);
-    if (check_parity(ran->t, &bounds, list))
+    if (ran_new(ran, c, inputs) || run_watched(c, ran) || check_case(judge, &c->call, ran->t, list))
         return -1;
     if (verdicts_failed(list, judged))
         ran->outcome = (struct outcome){.peak = ran->outcome.peak, .used = ran->outcome.used};
@@ -90,7 +86,7 @@ static int present(const struct task *task, const struct backend *list[16])
     return m;
 }
 
-static int time_backend(const struct task *task, const struct backend *b, struct truth *truth)
+static int time_backend(const struct task *task, const struct backend *b, const struct judge *judge)
 {
     const struct trial *t = task->t;
     struct result *r = task->r;
@@ -104,7 +100,7 @@ static int time_backend(const struct task *task, const struct backend *b, struct
             return err_set("more than %d kernels", MAX_RAN);
         task->step((*k)->name, task->data);
         struct ran *ran = &r->ran[r->n_ran++];
-        if (time_kernel(&c, r->inputs, truth, ran, &r->verdicts))
+        if (time_kernel(&c, r->inputs, judge, ran, &r->verdicts))
             return -1;
         if (kept || !ran->outcome.runs[FORWARD]) {
             tensors_free(ran->t);
@@ -116,26 +112,55 @@ static int time_backend(const struct task *task, const struct backend *b, struct
     return 0;
 }
 
-int timing_run(const struct task *task)
+static int time_all(const struct task *task, const struct backend *const *list, int n,
+                    const struct judge *judge)
+{
+    int e = 0;
+
+    for (int i = 0; !e && i < n && !*task->stop; i++)
+        e = time_backend(task, list[i], judge);
+    return e;
+}
+
+/* Judged by a sample: the references have nothing else to compute. */
+static int time_sampled(const struct task *task, const struct backend *const *list, int n)
+{
+    struct result *r = task->r;
+    struct sampled sampled;
+
+    task->step("references, on a sample", task->data);
+    int e = result_sample(r, &sampled);
+    if (!e)
+        e = time_all(task, list, n, &(const struct judge){.sampled = &sampled});
+    sampled_free(&sampled);
+    return e;
+}
+
+static int time_full(const struct task *task, const struct backend *const *list, int n)
 {
     const struct trial *t = task->t;
+    const struct backend *yard = reference_of(t->type);
     struct result *r = task->r;
-    const struct backend *list[16], *yard = reference_of(t->type);
-    int n = present(task, list);
 
-    r->n_ran = 2;
     task->step(ref64.name, task->data);
     if (run_reference(t, &ref64, 0, r->inputs, &r->ran[ORACLE]))
         return -1;
     task->step(yard->name, task->data);
     if (run_reference(t, yard, n ? 0 : task->x->repeats, r->inputs, &r->ran[YARDSTICK]))
         return -1;
-    if (!n)
-        return *task->stop ? err_set("interrupted") : 0;
+    if (!n || *task->stop)
+        return 0;
     struct truth truth = result_truth(r);
-    int e = *task->stop ? 0 : truth_begin(&truth);
-    for (int i = 0; !e && i < n && !*task->stop; i++)
-        e = time_backend(task, list[i], &truth);
+    return truth_begin(&truth) ? -1 : time_all(task, list, n, &(const struct judge){&truth, NULL});
+}
+
+int timing_run(const struct task *task)
+{
+    const struct backend *list[16];
+    int n = present(task, list);
+
+    result_no_references(task->r);
+    int e = task->t->sampled && n ? time_sampled(task, list, n) : time_full(task, list, n);
     return !e && *task->stop ? err_set("interrupted") : e;
 }
 
@@ -145,17 +170,19 @@ int timing_run(const struct task *task)
 struct point {
     struct trial t;
     struct tensors *inputs;
-    struct truth truth;
+    struct truth truth;     /* of all elements, */
+    struct sampled sampled; /* or a sample */
 };
 
 /* The trial with another batch; nonzero after err_set(), or TRIAL_BAD_INPUT;
  * to be freed in any case. */
-static int point_new(struct point *p, const struct trial *t, int64_t batch)
+static int point_new(struct point *p, const struct trial *t, int64_t batch, enum judged judge)
 {
     *p = (struct point){.t = *t};
     DIM(&p->t.call, t->call.op->batch) = batch;
     if (op_complete(&p->t.call))
         return -1;
+    p->t.sampled = judge == JUDGE_SAMPLED || (judge == JUDGE_AUTO && sample_worthwhile(&p->t.call));
     p->inputs = tensors_new(&p->t.call);
     if (!p->inputs)
         return -1;
@@ -170,6 +197,7 @@ static void point_free(struct point *p)
 {
     tensors_free(p->inputs);
     truth_free(&p->truth);
+    sampled_free(&p->sampled);
 }
 
 /* The crossover of k, with the batches so far; NULL where there are MAX_RAN already. */
@@ -205,7 +233,8 @@ static int grow_kernel(const struct run *c, struct point *p, struct result *r)
         return err_set("more than %d kernels", MAX_RAN);
     if (*g->stopped || g->n == MAX_POINTS)
         return 0;
-    int e = time_kernel(c, p->inputs, &p->truth, &ran, &r->verdicts);
+    const struct judge judge = {&p->truth, p->t.sampled ? &p->sampled : NULL};
+    int e = time_kernel(c, p->inputs, &judge, &ran, &r->verdicts);
     tensors_free(ran.t);
     if (!e && ran.outcome.runs[FORWARD])
         add_point(g, p, &ran.outcome);
@@ -261,7 +290,7 @@ static int grow(const struct task *task, int64_t batch, const struct backend *co
 {
     struct point p;
     char what[64];
-    int e = point_new(&p, task->t, batch);
+    int e = point_new(&p, task->t, batch, task->x->judge);
     double began = seconds_now();
 
     snprintf(what, sizeof what, "batch %" PRId64, batch);
@@ -271,7 +300,8 @@ static int grow(const struct task *task, int64_t batch, const struct backend *co
         *seconds = (seconds_now() - began) / (1 + task->x->repeats);
     } else if (!e) {
         const struct call on = call_on(&p.t.call, list[0], NULL);
-        e = truth_find(&p.truth, &on, p.inputs);
+        e = p.t.sampled ? sampled_find(&p.sampled, &on, p.inputs, p.t.seed)
+                        : truth_find(&p.truth, &on, p.inputs);
         *seconds = (seconds_now() - began) / 3;
         e = e ? e : grow_all(task, &p, list, n);
     }

@@ -130,6 +130,29 @@ static int run_all(const struct task *task)
     return *task->stop ? err_set("interrupted") : 0;
 }
 
+/* Parity on a sample, of what runs on a GPU. */
+static int run_sampled(const struct task *task)
+{
+    struct result *r = task->r;
+    const struct backend *list[16];
+    int n = plan_backends(task->x, task->t, list), judged = 0, e = 0;
+
+    result_no_references(r);
+    for (int i = YARDSTICK + 1; !e && i < n && !*task->stop; i++)
+        e = run_backend(task, list[i], &judged);
+    if (!e && !judged && !r->skipped)
+        result_skip(r, "parity", "no GPU backend was asked for");
+    if (!e && judged && !*task->stop && task->x->checks & CHECK_PARITY) {
+        struct sampled sampled;
+        task->step("references, on a sample", task->data);
+        e = result_sample(r, &sampled);
+        for (int i = YARDSTICK + 1; !e && i < r->n_ran; i++)
+            e = check_sampled(r->ran[i].t, &r->ran[i].call, &sampled, &r->verdicts);
+        sampled_free(&sampled);
+    }
+    return !e && *task->stop ? err_set("interrupted") : e;
+}
+
 int trial_run(const struct experiment *x, const struct trial *t, const volatile int *stop,
               trial_step *step, void *data, struct result *r)
 {
@@ -146,7 +169,9 @@ int trial_run(const struct experiment *x, const struct trial *t, const volatile 
         return TRIAL_BAD_INPUT;
     const struct call rounded = call_on(&t->call, reference_of(t->type), NULL);
     tensors_round(inputs, &rounded);
-    int e = x->measure == MEASURE_TIME ? timing_run(&task) : run_all(&task);
+    int e = x->measure == MEASURE_TIME ? timing_run(&task)
+            : t->sampled               ? run_sampled(&task)
+                                       : run_all(&task);
     r->failed = verdicts_failed(&r->verdicts, 0);
     return e;
 }

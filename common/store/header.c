@@ -223,12 +223,22 @@ static int same_keys(hid_t root, const struct experiment *x)
     return e;
 }
 
+/* Trials of earlier versions were all judged in full. */
+static int is_sampled(hid_t trial)
+{
+    char there[32];
+    return h5_same_text(trial, "judged", JUDGED_BY_SAMPLE, there, sizeof there);
+}
+
 static int same_line(hid_t trial, const struct trial *t, int i)
 {
     char *there = h5_get_text(trial, "line");
     int e = !there ? err_at("trial %d", i + 1)
             : strcmp(there, t->text) != 0
                 ? err_set("holds another plan: trial %d is '%s' there", i + 1, there)
+            : is_sampled(trial) != t->sampled
+                ? err_set("holds another plan: trial %d is judged %s there", i + 1,
+                          t->sampled ? "in full" : "by a sample")
                 : 0;
     free(there);
     return e;

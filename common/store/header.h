@@ -41,6 +41,8 @@ int header_trials(hid_t file);
 int header_finished(hid_t file);
 /* The group of trial i, from 0; -1 after err_set(). */
 hid_t header_trial(hid_t file, int i);
+/* The attribute `judged` of a trial that is judged by a sample; others have none. */
+#define JUDGED_BY_SAMPLE "sampled"
 /* Is it complete?  -1 after err_set(). */
 int header_complete(hid_t trial);
 

@@ -71,6 +71,7 @@ struct time_row time_row(const struct ceilings *c, const struct result *r, const
     row.kernel = f->kernel->name;
     row.pass = pass_names[p];
     row.line = r->trial->text;
+    row.judged = r->sampled ? "sampled" : "full";
     row.verdict = "fail";
     if (!times_has(ran))
         return row;

@@ -34,6 +34,7 @@
     COLUMN(i, saved_bytes, IN_BYTES, IN_BOTH, NULL, 0)                                             \
     COLUMN(i, predicted_bytes, IN_BYTES, IN_BOTH, NULL, 0)                                         \
     COLUMN(i, used_bytes, IN_BYTES, IN_BOTH, NULL, 0)                                              \
+    COLUMN(s, judged, NO_UNIT, IN_TSV, NULL, 0)                                                    \
     COLUMN(s, verdict, NO_UNIT, IN_TSV, NULL, 0)                                                   \
     COLUMN(s, line, NO_UNIT, IN_TSV, NULL, 0)
 #define FRACTION_COLUMN(COLUMN, ID, name) COLUMN(d, name, FRACTION, IN_BOTH, #name, 7)

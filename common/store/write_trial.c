@@ -8,8 +8,10 @@
 #include <hdf5_hl.h>
 
 #include "common/base/err.h"
+#include "common/base/grow.h"
 #include "common/base/h5.h"
 #include "common/plan/keys.h"
+#include "common/store/header.h"
 #include "common/store/time_rows.h"
 #include "common/store/write_trial.h"
 
@@ -34,7 +36,8 @@ int dump_trial_new(hid_t trials, const struct trial *t, const char *contents, in
     }
     e = e || h5_put_text(g, "dtype", types[t->type].name) || h5_put_seed(g, t->seed) ||
         h5_put_text(g, "input", input_names[t->input]);
-    const char *const optional[][2] = {{"accumulate", t->accumulate ? no_yes[1] : ""},
+    const char *const optional[][2] = {{"judged", t->sampled ? JUDGED_BY_SAMPLE : ""},
+                                       {"accumulate", t->accumulate ? no_yes[1] : ""},
                                        {"file", t->file},
                                        {"contents", contents},
                                        {"group", t->group},
@@ -89,7 +92,7 @@ struct writing {
     const struct call *f;
     struct item *item;
     int n_items;
-    struct part scale[64], group[MAX_RAN + 3], table[4];
+    struct part scale[64], group[MAX_RAN + 3], table[5];
     int n_scales, n_groups, n_tables;
 };
 
@@ -264,13 +267,26 @@ static int write_item(struct writing *w, const struct item *it)
     COLUMN(d, margin, FRACTION, IN_DUMP, NULL, 0)                                                  \
     COLUMN(s, worst, NO_UNIT, IN_DUMP, NULL, 0)                                                    \
     COLUMN(i, first_bad, NO_UNIT, IN_DUMP, NULL, 0)                                                \
-    COLUMN(s, verdict, NO_UNIT, IN_DUMP, NULL, 0)
+    COLUMN(s, verdict, NO_UNIT, IN_DUMP, NULL, 0)                                                  \
+    COLUMN(i, judged, NO_UNIT, IN_DUMP, NULL, 0)                                                   \
+    COLUMN(i, elements, NO_UNIT, IN_DUMP, NULL, 0)
 #define CHECK_COLUMN(...) COLUMN_OF(check_row, __VA_ARGS__)
 
 struct check_row {
     CHECK_COLUMNS(COLUMN_MEMBER)
 };
 static const struct column check_columns[] = {CHECK_COLUMNS(CHECK_COLUMN){NULL}};
+
+/* The rows that were judged, of each axis that was sampled. */
+#define SAMPLE_COLUMNS(COLUMN)                                                                     \
+    COLUMN(s, axis, NO_UNIT, IN_DUMP, NULL, 0)                                                     \
+    COLUMN(i, row, NO_UNIT, IN_DUMP, NULL, 0)
+#define SAMPLE_COLUMN(...) COLUMN_OF(sample_row, __VA_ARGS__)
+
+struct sample_row {
+    SAMPLE_COLUMNS(COLUMN_MEMBER)
+};
+static const struct column sample_columns[] = {SAMPLE_COLUMNS(SAMPLE_COLUMN){NULL}};
 
 /* A table as it becomes a dataset. */
 struct table {
@@ -279,6 +295,8 @@ struct table {
     size_t row_size;
 };
 static const struct table checks = {"check", "verdict", check_columns, sizeof(struct check_row)},
+                          samples = {"sample", "sampled", sample_columns,
+                                     sizeof(struct sample_row)},
                           times = {"time", "timing", time_columns, sizeof(struct time_row)},
                           crossover_times = {"crossover_time", "measurement",
                                              crossover_time_columns, sizeof(struct crossover_time)},
@@ -326,11 +344,35 @@ static int write_checks(struct writing *w)
                                      .margin = v->bound > 0 ? v->error / v->bound : 0,
                                      .worst = v->worst,
                                      .first_bad = v->first_bad,
-                                     .verdict = verdict_word(v)};
+                                     .verdict = verdict_word(v),
+                                     .judged = v->judged,
+                                     .elements = v->elements};
     }
     int e = put_table(w, &checks, rows, list->n);
     free(rows);
     return e;
+}
+
+static int write_sample(struct writing *w)
+{
+    const struct sample *s = &w->r->sample;
+    struct sample_row rows[MAX_RANK * 4 * SAMPLE_ROWS];
+    char axes[SAMPLE_AXES], seen[27] = "";
+    int n = 0;
+
+    if (!w->r->sampled)
+        return 0;
+    FOR_RESULTS (w->f, i, grad) {
+        sample_cut_axes(w->f, s, i, axes);
+        for (const char *c = axes; *c; c++) {
+            if (strchr(seen, *c) || strlen(seen) == MAX_RANK * 4)
+                continue;
+            append(seen, sizeof seen, "%c", *c);
+            for (int k = 0; k < s->n[*c - 'A']; k++)
+                rows[n++] = (struct sample_row){op_axis(w->op, *c), s->row[*c - 'A'][k]};
+        }
+    }
+    return put_table(w, &samples, rows, n);
 }
 
 static int write_times(struct writing *w)
@@ -415,7 +457,8 @@ static int write_trial(struct writing *w)
 
     for (int i = 0; !e && i < w->n_items; i++)
         e = write_item(w, &w->item[i]);
-    e = e || write_checks(w) || write_times(w) || write_crossovers(w) || flush(trial);
+    e = e || write_checks(w) || write_sample(w) || write_times(w) || write_crossovers(w) ||
+        flush(trial);
     e = e || link_parts(trial, w->scale, w->n_scales) || link_parts(trial, w->group, w->n_groups) ||
         link_parts(trial, w->table, w->n_tables) || h5_put_int(trial, "n_checks", r->verdicts.n) ||
         h5_put_int(trial, "failed", r->failed) ||

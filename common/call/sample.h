@@ -1,0 +1,54 @@
+/* sample.h - some rows of a case's axes, and the case cut to them.
+ *
+ * The contract says along which axes a result may be sampled: an element of it then depends only on
+ * the rows of the inputs that have the same places on these axes.  So a case whose axes are cut to
+ * the sampled rows, all others whole, has the same elements. */
+#ifndef SAMPLE_H
+#define SAMPLE_H
+
+#include "common/call/run.h"
+
+enum { SAMPLE_ROWS = 64, SAMPLE_AXES = MAX_RANK + 1 };
+
+/* The rows of each axis of a case that are judged, in ascending order; n is 0 where the axis has no
+ * more rows than that and is not cut. */
+struct sample {
+    int n[26];
+    int64_t row[26][SAMPLE_ROWS];
+};
+
+/* `most` rows of each axis that has more, 2 to SAMPLE_ROWS: the first and the last, and one from each
+ * of equal parts of those between, by the seed and the axis. */
+void sample_draw(struct sample *s, const struct call *f, int most, uint64_t seed);
+
+/* The axes along which the result of an argument, its gradient or itself, may be sampled: letters in
+ * alphabetical order, "" for none. */
+void sample_axes(const struct call *f, int arg, char axes[SAMPLE_AXES]);
+/* Those of them that are cut. */
+void sample_cut_axes(const struct call *f, const struct sample *s, int arg, char axes[SAMPLE_AXES]);
+
+/* Can a result of the call be sampled?  Can all of them? */
+int sample_some(const struct call *f);
+int sample_all(const struct call *f);
+/* Is the oracle's work on the whole case so much that it is sampled unless asked otherwise, and can
+ * all of its results be?  Counted from the contract, so the same on every machine. */
+int sample_worthwhile(const struct call *f);
+
+/* The call with these axes cut; nonzero after err_set(). */
+int sample_cut(struct call *few, const struct call *whole, const struct sample *s,
+               const char *axes);
+/* Where element i of a tensor of the cut call is in the whole. */
+int64_t sample_place(const struct call *whole, const struct sample *s, const char *axes, int arg,
+                     int64_t i);
+/* The elements of the whole tensor that the cut one has. */
+void sample_gather(const struct call *whole, const struct sample *s, const char *axes, int arg,
+                   const double *x, double *few);
+/* All inputs, gradients of outputs and initial gradients so; NULL after err_set(). */
+struct tensors *sample_inputs(const struct call *few, const struct call *whole,
+                              const struct sample *s, const char *axes, const struct tensors *x);
+
+/* "64 of 3000 M, 64 of 5000 N", by the names of the axes; returns text. */
+const char *sample_text(const struct call *f, const struct sample *s, const char *axes, char *text,
+                        size_t size);
+
+#endif

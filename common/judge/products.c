@@ -1,0 +1,401 @@
+/* Freivalds' check: all elements of a product of matrices, by random sums (sampled.h). */
+#include "config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cblas.h>
+
+#include "common/base/err.h"
+#include "common/call/values.h"
+#include "common/judge/sampled.h"
+
+/* ---- a product, as its contract describes it ---- */
+
+/* The argument of that name, and whether it is its gradient. */
+static int named(const struct op *o, const char *name, int *grad)
+{
+    *grad = strncmp(name, "d_", 2) == 0;
+    return op_arg(o, name + (*grad ? 2 : 0));
+}
+
+const struct product *product_of(const struct call *f, int arg, int grad)
+{
+    int of_grad;
+
+    for (const struct product *p = f->op->product; p && p->result; p++)
+        if (named(f->op, p->result, &of_grad) == arg && of_grad == grad && (!p->when || p->when(f)))
+            return p;
+    return NULL;
+}
+
+/* A matrix of each product: element (i, j) of product g is at[g * each + i * row + j * column]. */
+struct view {
+    const double *at;
+    int64_t each, row, column;
+};
+
+/* The products: result [M,N], left [M,K], right [K,N], G of them. */
+struct shape {
+    char letter[4]; /* of i, j, k and g; 0 for no g */
+    int64_t M, N, K, G;
+};
+
+/* The first letter that a has, and b or not, and c or not. */
+static char letter_in(const char *a, const char *b, int in_b, const char *c, int in_c)
+{
+    for (; *a; a++)
+        if ((strchr(b, *a) != NULL) == in_b && (strchr(c, *a) != NULL) == in_c)
+            return *a;
+    return 0;
+}
+
+static struct shape shape_of(const struct call *f, const char *result, const char *left,
+                             const char *right)
+{
+    const char i = letter_in(result, left, 1, right, 0), j = letter_in(result, left, 0, right, 1);
+    const char k = letter_in(left, right, 1, result, 0), g = letter_in(result, left, 1, right, 1);
+    return (struct shape){{i, j, k, g}, DIM(f, i), DIM(f, j), DIM(f, k), g ? DIM(f, g) : 1};
+}
+
+static int64_t stride_of(const struct call *f, const char *shape, char letter)
+{
+    const char *at = letter ? strchr(shape, letter) : NULL;
+    int64_t stride = 1;
+
+    if (!at)
+        return 0;
+    for (at++; *at; at++)
+        stride *= DIM(f, *at);
+    return stride;
+}
+
+/* The product while it is checked. */
+struct checked {
+    const struct call *f;
+    const struct product *p;
+    const struct expected *e;
+    struct shape n;
+    struct view C, A, B, added, before; /* `before` is what backward adds to */
+    double scale, added_scale;
+    int arg, grad;
+    double *slopes;  /* a copy of the left factor; NULL: none is needed */
+    double largest;  /* type of the result */
+    uint64_t key;    /* of the signs */
+    int64_t n_parts; /* segments of a row */
+};
+
+/* The values of a tensor: inputs, gradients of outputs, or results. */
+static const double *values_of(const struct tensors *got, const struct sampled *s, int arg,
+                               int grad)
+{
+    const int given = s->call.op->arg[arg].flags & (grad ? OUT : IN);
+    return tensors_result(given ? s->inputs : got, arg, grad);
+}
+
+static struct view view_of(const struct checked *c, const struct tensors *got,
+                           const struct sampled *s, const char *name, const char rows,
+                           const char columns)
+{
+    int grad;
+    const int arg = named(c->f->op, name, &grad);
+    const char *shape = op_shape(c->f, arg);
+
+    return (struct view){values_of(got, s, arg, grad), stride_of(c->f, shape, c->n.letter[3]),
+                         stride_of(c->f, shape, rows), stride_of(c->f, shape, columns)};
+}
+
+/* The left factor, each element times its slope. */
+static int multiply_slopes(struct checked *c, const struct tensors *got, const struct sampled *s)
+{
+    const int64_t n = c->n.G * c->n.M * c->n.K;
+    const struct op *o = c->f->op;
+    double *x[MAX_ARGS];
+
+    c->slopes = malloc(n * sizeof *c->slopes);
+    if (!c->slopes)
+        return err_set("no memory for a factor of %s", c->p->result);
+    for (int i = 0; i < o->n_args; i++)
+        x[i] = (double *)values_of(got, s, i, 0);
+    #pragma omp parallel for
+    for (int64_t i = 0; i < n; i++)
+        c->slopes[i] = c->A.at[i] * c->p->slope(c->f, x, i);
+    c->A.at = c->slopes;
+    return 0;
+}
+
+static const char *shape_named(const struct call *f, const char *name)
+{
+    int grad;
+    return op_shape(f, named(f->op, name, &grad));
+}
+
+static int begin(struct checked *c, const struct tensors *got, const struct sampled *s)
+{
+    const struct product *p = c->p;
+    const struct call *f = c->f;
+
+    c->arg = named(f->op, p->result, &c->grad);
+    c->n = shape_of(f, op_shape(f, c->arg), shape_named(f, p->left), shape_named(f, p->right));
+    const char i = c->n.letter[0], j = c->n.letter[1], k = c->n.letter[2];
+    c->C = view_of(c, got, s, p->result, i, j);
+    c->A = view_of(c, got, s, p->left, i, k);
+    c->B = view_of(c, got, s, p->right, k, j);
+    if (p->added && op_has(f, op_arg(f->op, p->added)))
+        c->added = view_of(c, got, s, p->added, i, j);
+    if (c->grad && call_accumulates(f, c->arg)) {
+        c->before = c->C;
+        c->before.at = s->inputs->g0[c->arg];
+    }
+    c->scale = p->scale ? p->scale(f) : 1;
+    c->added_scale = p->added_scale ? p->added_scale(f) : 1;
+    c->largest = types[call_type(f, c->arg, c->grad)].largest;
+    c->key = draw_key(draw_key(s->seed, "signs"), p->result);
+    c->n_parts = (c->n.N + SEGMENT - 1) / SEGMENT;
+    return p->slope ? multiply_slopes(c, got, s) : 0;
+}
+
+/* ---- the random sums ---- */
+
+static double element(const struct view *v, int64_t g, int64_t i, int64_t j)
+{
+    return v->at[g * v->each + i * v->row + j * v->column];
+}
+
+/* What is added to the sum of products. */
+static double addend(const struct checked *c, int64_t g, int64_t i, int64_t j)
+{
+    double x = c->added.at ? c->added_scale * element(&c->added, g, i, j) : 0;
+    return c->before.at ? x + element(&c->before, g, i, j) : x;
+}
+
+static double sign(const struct checked *c, int64_t j)
+{
+    return draw_uniform(c->key, (uint64_t)j) < 0.5 ? -1 : 1;
+}
+
+static int64_t end_of(const struct checked *c, int64_t part)
+{
+    return part + 1 < c->n_parts ? (part + 1) * SEGMENT : c->n.N;
+}
+
+/* V [n_parts,K] = (B r)^T, part by part. */
+static void sum_right(const struct checked *c, int64_t g, const double *r, double *V)
+{
+    #pragma omp parallel for
+    for (int64_t p = 0; p < c->n_parts; p++) {
+        double *v = V + p * c->n.K;
+        memset(v, 0, c->n.K * sizeof *v);
+        for (int64_t j = p * SEGMENT; j < end_of(c, p); j++)
+            for (int64_t k = 0; k < c->n.K; k++)
+                v[k] += r[j] * element(&c->B, g, k, j);
+    }
+}
+
+/* U [M,n_parts] = scale A V^T */
+static void multiply(const struct checked *c, int64_t g, const double *V, double *U)
+{
+    enum { PANEL = 128 };
+    const int flip = c->A.row == 1 && c->A.column != 1;
+    const int64_t distance = flip ? c->A.column : c->A.row, least = flip ? 1 : c->n.K;
+    const int ld = (int)(distance > least ? distance : least);
+    const int K = (int)c->n.K, P = (int)c->n_parts;
+    const double *A = c->A.at + g * c->A.each;
+
+    #pragma omp parallel for
+    for (int64_t i = 0; i < c->n.M; i += PANEL)
+        cblas_dgemm(CblasRowMajor, flip ? CblasTrans : CblasNoTrans, CblasTrans,
+                    (int)(c->n.M - i < PANEL ? c->n.M - i : PANEL), P, K, c->scale,
+                    A + i * c->A.row, ld, V, K, 0, U + i * P, P);
+}
+
+/* ---- segments ---- */
+
+/* The sums of a part of the checked product. */
+struct totals {
+    double size;         /* the largest element of segments that are not far off */
+    double off, squares; /* the squares of what sums are off by; of all elements */
+    int64_t judged;
+};
+
+/* How far a segment's sum is off, as a multiple of what is expected; below 0: the sum is not finite,
+ * or beyond what the type can hold, and says nothing.  *t gains its sums. */
+static double off_by(const struct checked *c, int64_t g, int64_t i, int64_t part, double want,
+                     const double *r, struct totals *t)
+{
+    double sum = 0, most = 0, squares = 0;
+
+    if (!isfinite(want) || fabs(want) > c->largest)
+        return -1;
+    t->judged += end_of(c, part) - part * SEGMENT;
+    for (int64_t j = part * SEGMENT; j < end_of(c, part); j++) {
+        const double x = element(&c->C, g, i, j);
+        if (!isfinite(x))
+            return INFINITY;
+        sum += r[j] * (x - addend(c, g, i, j));
+        most = fmax(most, fabs(x));
+        squares += x * x;
+    }
+    const double expected = sqrt(SEGMENT) * c->e->error * fmax(c->e->size, fabs(want));
+    const double off = sum == want ? 0 : fabs(sum - want) / expected;
+    t->squares += squares;
+    t->off += (sum - want) * (sum - want);
+    if (off <= 1)
+        t->size = fmax(t->size, most);
+    return off;
+}
+
+/* U becomes how far each segment of product g is off. */
+static void compare(const struct checked *c, int64_t g, const double *r, double *U,
+                    struct totals *t)
+{
+    struct totals *row = calloc(c->n.M, sizeof *row);
+
+    #pragma omp parallel for if (row != NULL)
+    for (int64_t i = 0; i < c->n.M; i++)
+        for (int64_t p = 0; p < c->n_parts; p++) {
+            double *u = &U[i * c->n_parts + p];
+            *u = off_by(c, g, i, p, *u, r, row ? &row[i] : t);
+        }
+    for (int64_t i = 0; row && i < c->n.M; i++) {
+        t->size = fmax(t->size, row[i].size);
+        t->off += row[i].off;
+        t->squares += row[i].squares;
+        t->judged += row[i].judged;
+    }
+    free(row);
+}
+
+/* ---- those that are off, element by element ---- */
+
+struct suspect {
+    int64_t g, i, part;
+    double off;
+};
+
+static int by_off(const void *a, const void *b)
+{
+    const struct suspect *x = a, *y = b;
+    return (x->off < y->off) - (x->off > y->off);
+}
+
+enum { SUSPECTS = 1024 };
+
+/* Add those of product g to the list of n, which becomes that of the furthest SUSPECTS; the first of
+ * all is there in any case. */
+static int suspects_add(const struct checked *c, int64_t g, const double *U, struct suspect *list,
+                        int n)
+{
+    for (int64_t i = 0; i < c->n.M; i++)
+        for (int64_t p = 0; p < c->n_parts; p++) {
+            const double off = U[i * c->n_parts + p];
+            if (!n || off > list[0].off)
+                list[0] = (struct suspect){g, i, p, off};
+            n = n ? n : 1;
+            if (!(off > 1))
+                continue;
+            if (n == 2 * SUSPECTS) {
+                qsort(list + 1, n - 1, sizeof *list, by_off);
+                n = SUSPECTS;
+            }
+            list[n++] = (struct suspect){g, i, p, off};
+        }
+    qsort(list + 1, n - 1, sizeof *list, by_off);
+    return n < SUSPECTS ? n : SUSPECTS;
+}
+
+/* The element computed in double. */
+static double exact(const struct checked *c, int64_t g, int64_t i, int64_t j)
+{
+    double sum = 0;
+    for (int64_t k = 0; k < c->n.K; k++)
+        sum += element(&c->A, g, i, k) * element(&c->B, g, k, j);
+    return c->scale * sum + addend(c, g, i, j);
+}
+
+/* The verdict gains the worst of a suspect's elements, how far it is off. */
+static void look_at(const struct checked *c, const struct suspect *u, double *size,
+                    struct verdict *v)
+{
+    for (int64_t j = u->part * SEGMENT; j < end_of(c, u->part); j++) {
+        const double x = element(&c->C, u->g, u->i, j), want = exact(c, u->g, u->i, j);
+        if (!isfinite(want) || fabs(want) > c->largest)
+            continue;
+        const double off = isfinite(x) ? fabs(x - want) : INFINITY;
+        *size = fmax(*size, fabs(want));
+        if (off <= v->error)
+            continue;
+        v->error = off;
+        values_index(c->f, c->arg, u->g * c->C.each + u->i * c->C.row + j * c->C.column, v->worst,
+                     sizeof v->worst);
+    }
+}
+
+/* ---- all of it ---- */
+
+struct buffers {
+    double *r, *V, *U;
+    struct suspect *suspect;
+};
+
+static int buffers_new(struct buffers *b, const struct checked *c)
+{
+    b->r = malloc(c->n.N * sizeof *b->r);
+    b->V = malloc(c->n_parts * c->n.K * sizeof *b->V);
+    b->U = malloc(c->n_parts * c->n.M * sizeof *b->U);
+    b->suspect = malloc(2 * SUSPECTS * sizeof *b->suspect);
+    if (!b->r || !b->V || !b->U || !b->suspect)
+        return err_set("no memory to check %s", c->p->result);
+    for (int64_t j = 0; j < c->n.N; j++)
+        b->r[j] = sign(c, j);
+    return 0;
+}
+
+static void buffers_free(struct buffers *b)
+{
+    free(b->r);
+    free(b->V);
+    free(b->U);
+    free(b->suspect);
+}
+
+/* The verdict on the product, by all that is in the buffers. */
+static void decide(const struct checked *c, const struct buffers *b, int n, const struct totals *t,
+                   struct verdict *v)
+{
+    v->bound = c->e->bound;
+    v->judged = t->judged;
+    v->elements = c->n.G * c->n.M * c->n.N;
+    v->norm = t->squares > 0 ? sqrt(t->off / t->squares) : sqrt(t->off);
+    double size = fmax(t->size, c->e->size);
+    for (int i = 0; i < n; i++)
+        if (b->suspect[i].off >= 0)
+            look_at(c, &b->suspect[i], &size, v);
+    v->error /= size > 0 ? size : 1;
+    v->pass = v->error <= v->bound;
+    v->unjudged = v->pass && v->bound >= 1;
+}
+
+int check_product(const struct tensors *got, const struct call *f, const struct sampled *s,
+                  const struct product *p, const struct expected *e, struct verdicts *list)
+{
+    struct checked c = {.f = f, .p = p, .e = e};
+    struct buffers b = {NULL, NULL, NULL, NULL};
+    struct totals t = {0, 0, 0, 0};
+    int n = 0, failed = begin(&c, got, s) || buffers_new(&b, &c);
+
+    for (int64_t g = 0; !failed && g < c.n.G; g++) {
+        sum_right(&c, g, b.r, b.V);
+        multiply(&c, g, b.V, b.U);
+        compare(&c, g, b.r, b.U, &t);
+        n = suspects_add(&c, g, b.U, b.suspect, n);
+    }
+    struct verdict *v =
+        failed ? NULL : verdict_add(list, "products", p->result, f->backend, f->kernel);
+    if (v)
+        decide(&c, &b, n, &t, v);
+    buffers_free(&b);
+    free(c.slopes);
+    return v ? 0 : -1;
+}

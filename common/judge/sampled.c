@@ -1,0 +1,199 @@
+/* Judges the results of a case by a sample (sampled.h). */
+#include "config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/err.h"
+#include "common/base/grow.h"
+#include "common/call/values.h"
+#include "common/judge/sampled.h"
+
+/* ---- what it is judged by ---- */
+
+static struct cut *find_cut(const struct sampled *s, const char *axes)
+{
+    for (int i = 0; i < s->n_cuts; i++)
+        if (strcmp(s->cut[i].axes, axes) == 0)
+            return &s->cut[i];
+    return NULL;
+}
+
+/* The cut that a result is judged on, or NULL where none covers it. */
+static struct cut *cut_of(const struct sampled *s, int arg)
+{
+    char axes[SAMPLE_AXES];
+
+    sample_axes(&s->call, arg, axes);
+    if (!*axes)
+        return NULL;
+    sample_cut_axes(&s->call, &s->sample, arg, axes);
+    return find_cut(s, axes);
+}
+
+static int add_cut(struct sampled *s, const char *axes)
+{
+    struct cut *more = grow(s->cut, s->n_cuts, sizeof *more);
+    if (!more)
+        return err_set("no memory for a sample");
+    s->cut = more;
+    struct cut *c = &more[s->n_cuts++];
+    *c = (struct cut){.inputs = NULL};
+    strcpy(c->axes, axes);
+    if (sample_cut(&c->call, &s->call, &s->sample, axes))
+        return -1;
+    c->inputs = sample_inputs(&c->call, &s->call, &s->sample, axes, s->inputs);
+    return c->inputs ? truth_find(&c->truth, &c->call, c->inputs) : -1;
+}
+
+int sampled_find(struct sampled *s, const struct call *f, const struct tensors *inputs,
+                 uint64_t seed)
+{
+    return sampled_find_rows(s, f, inputs, SAMPLE_ROWS, seed);
+}
+
+int sampled_find_rows(struct sampled *s, const struct call *f, const struct tensors *inputs,
+                      int most, uint64_t seed)
+{
+    char axes[SAMPLE_AXES];
+
+    *s = (struct sampled){.call = *f, .inputs = inputs, .seed = seed};
+    sample_draw(&s->sample, f, most, seed);
+    FOR_RESULTS (f, i, grad) {
+        sample_axes(f, i, axes);
+        if (!*axes)
+            continue;
+        sample_cut_axes(f, &s->sample, i, axes);
+        if (!find_cut(s, axes) && add_cut(s, axes))
+            return -1;
+    }
+    return 0;
+}
+
+void sampled_free(struct sampled *s)
+{
+    for (int i = 0; i < s->n_cuts; i++) {
+        tensors_free(s->cut[i].inputs);
+        truth_free(&s->cut[i].truth);
+    }
+    free(s->cut);
+    *s = (struct sampled){.n_cuts = 0};
+}
+
+/* ---- judged ---- */
+
+/* A result of the cut: a copy of these elements of the whole. */
+static double *gathered(const struct tensors *got, const struct sampled *s, const struct cut *c,
+                        int arg, int grad)
+{
+    double *few = malloc(op_count(&c->call, arg) * sizeof *few);
+
+    if (!few)
+        return err_null("no memory for a sample of %s", s->call.op->arg[arg].name);
+    sample_gather(&s->call, &s->sample, c->axes, arg, tensors_result(got, arg, grad), few);
+    return few;
+}
+
+static double largest(const double *x, int64_t n)
+{
+    double most = 0;
+    for (int64_t i = 0; i < n; i++)
+        most = isfinite(x[i]) ? fmax(most, fabs(x[i])) : most;
+    return most;
+}
+
+/* The place in the whole of the worst element, which the verdict has as one of the cut. */
+static void place_worst(const struct sampled *s, const struct cut *c,
+                        const struct tensor_pair *pair, struct verdict *v)
+{
+    const int64_t n = op_count(&c->call, pair->arg);
+    const struct distance d = distance(pair->got, pair->want, n);
+
+    values_index(&s->call, pair->arg,
+                 sample_place(&s->call, &s->sample, c->axes, pair->arg, d.worst), v->worst,
+                 sizeof v->worst);
+    v->judged = n;
+    v->elements = op_count(&s->call, pair->arg);
+    if (s->call.op->time && strchr(c->axes, s->call.op->time))
+        v->first_bad = -1; /* it counts sampled steps */
+}
+
+/* A result on its cut, by bounds that are the kernel's there. */
+static int check_on_cut(const struct tensors *got, struct bounds *bounds, struct sampled *s,
+                        struct cut *c, int arg, int grad, struct verdicts *list)
+{
+    struct call few = call_on(&c->call, bounds->call.backend, bounds->call.kernel);
+    double *x = gathered(got, s, c, arg, grad);
+
+    if (!x)
+        return -1;
+    const struct tensor_pair pair = {&few, arg, grad, x,
+                                     tensors_result(c->truth.oracle, arg, grad)};
+    int failed = check_within("parity", &pair, bounds, list);
+    if (!failed)
+        place_worst(s, c, &pair, &list->v[list->n - 1]);
+    free(x);
+    return failed;
+}
+
+/* What the verdict of a result's sample says of all its elements. */
+static struct expected expected_of(const struct cut *c, int arg, int grad, const struct verdict *v)
+{
+    const double *want = tensors_result(c->truth.oracle, arg, grad);
+    return (struct expected){fmax(v->bound / SLACK, v->error), v->bound, largest(want, v->judged)};
+}
+
+static int not_judged(const struct call *f, int arg, int grad, struct verdicts *list)
+{
+    char name[32];
+
+    tensor_name(f->op, arg, grad, name);
+    struct verdict *v = verdict_add(list, "parity", name, f->backend, f->kernel);
+    if (!v)
+        return -1;
+    v->pass = v->unjudged = 1;
+    v->why = "its elements are sums over all rows";
+    v->elements = op_count(f, arg);
+    return 0;
+}
+
+/* One result: its sample, then all its elements where they are those of a product. */
+static int check_result(const struct tensors *got, const struct call *f, struct sampled *s, int arg,
+                        int grad, struct verdicts *list)
+{
+    struct cut *c = cut_of(s, arg);
+    const struct product *p = product_of(f, arg, grad);
+    struct bounds bounds;
+
+    if (!c)
+        return not_judged(f, arg, grad, list);
+    bounds_from(&bounds, f, &c->truth);
+    if (check_on_cut(got, &bounds, s, c, arg, grad, list))
+        return -1;
+    const struct verdict *v = &list->v[list->n - 1];
+    if (!p || !*c->axes || !v->pass || !isfinite(v->bound))
+        return 0;
+    const struct expected e = expected_of(c, arg, grad, v);
+    return check_product(got, f, s, p, &e, list);
+}
+
+int check_sampled(const struct tensors *got, const struct call *f, struct sampled *s,
+                  struct verdicts *list)
+{
+    FOR_RESULTS (&s->call, i, grad)
+        if (check_result(got, f, s, i, grad, list))
+            return -1;
+    return 0;
+}
+
+int check_case(const struct judge *j, const struct call *f, const struct tensors *got,
+               struct verdicts *list)
+{
+    struct bounds bounds;
+
+    if (j->sampled)
+        return check_sampled(got, f, j->sampled, list);
+    bounds_from(&bounds, f, j->truth);
+    return check_parity(got, &bounds, list);
+}

@@ -1,0 +1,70 @@
+/* sampled.h - results judged by a sample of their rows, and by random sums of all elements of those
+ * that are products of matrices. */
+#ifndef SAMPLED_H
+#define SAMPLED_H
+
+#include "common/call/sample.h"
+#include "common/judge/check.h"
+
+/* The results that are sampled along the same axes: the case cut there, and its reference values. */
+struct cut {
+    char axes[SAMPLE_AXES];
+    struct call call; /* on the backend; of no kernel */
+    struct tensors *inputs;
+    struct truth truth;
+};
+
+/* What the kernels of a backend are judged by in one case. */
+struct sampled {
+    struct call call;             /* of the whole case on the backend; of no kernel */
+    const struct tensors *inputs; /* of the whole; the caller owns them */
+    uint64_t seed;
+    struct sample sample;
+    struct cut *cut;
+    int n_cuts;
+};
+
+/* Nonzero after err_set(); to be freed in any case. */
+int sampled_find(struct sampled *s, const struct call *f, const struct tensors *inputs,
+                 uint64_t seed);
+/* The same by at most so many rows of an axis. */
+int sampled_find_rows(struct sampled *s, const struct call *f, const struct tensors *inputs,
+                      int most, uint64_t seed);
+void sampled_free(struct sampled *s);
+
+/* Every result of `got`, which is whole, of the call f of a kernel.  What can be sampled is held
+ * against the oracle as in full judgement, "parity"; then all elements of what is a product,
+ * "products".  A result that no sample covers is not judged, and its verdict says so. */
+int check_sampled(const struct tensors *got, const struct call *f, struct sampled *s,
+                  struct verdicts *list);
+
+/* What the kernels of a backend are judged by in one case: the truth of all elements, or, unless it
+ * is NULL, a sample. */
+struct judge {
+    struct truth *truth;
+    struct sampled *sampled;
+};
+/* Every result of `got` of the call f of a kernel. */
+int check_case(const struct judge *j, const struct call *f, const struct tensors *got,
+               struct verdicts *list);
+
+/* A result that is a product in this call, or NULL. */
+const struct product *product_of(const struct call *f, int arg, int grad);
+
+/* What the sample says of all elements of a result: how far off one of them is at most expected to
+ * be, and the bound, both divided by the largest; and how large that is in the sample. */
+struct expected {
+    double error, bound, size;
+};
+
+/* Freivalds' check of a product, on all of its elements.  Rows of C = A B are cut into segments of
+ * SEGMENT columns; with signs r drawn from the seed, C r is compared with A (B r), all in double:
+ * one SEGMENT-th of the product's work.  The errors of a segment, each with a sign of its own, add up
+ * to about sqrt(SEGMENT) times one of them.  Where a sum is off by more, the segment's elements are
+ * computed one by one and held against the bound: a result is refused for an element that is too far
+ * off, never for a sum.  Where there are very many such segments, those furthest off are. */
+enum { SEGMENT = 16 };
+int check_product(const struct tensors *got, const struct call *f, const struct sampled *s,
+                  const struct product *p, const struct expected *e, struct verdicts *list);
+
+#endif

@@ -181,6 +181,9 @@ int list(FILE *to, const char *name)
     fputs("run-ablation --list NAME shows one: parameters, tensors, cost, kernels\n\n", to);
     list_keys(to, "[experiment]", experiment_keys);
     list_keys(to, "[trial]: op, the operation's parameters, and", trial_keys);
+    fputs("An item of a list in [trial] may be a range: 11 .. 26, 64:4096 x2,\n"
+          "1000:60000 random 20\n",
+          to);
     return 0;
 }
 

@@ -14,6 +14,7 @@
 #include "common/call/run.h"
 #include "common/call/sample.h"
 #include "common/plan/keys.h"
+#include "common/plan/ranges.h"
 #include "common/plan/section.h"
 
 enum { MAX_REFUSED = 3 }; /* reported of the combinations of one section */
@@ -36,12 +37,23 @@ static int set_listed(struct trial *t, const char *key, const char *value)
     return k < 0 ? op_set(&t->call, key, value) : trial_keys[k].set(&trial_keys[k], t, value);
 }
 
+/* A list, in which ranges may stand. */
+static int add_list(const struct plan *p, struct work *w, const struct ini_entry *e,
+                    const char *values)
+{
+    char *numbers = ranges_expand(e->key, values, p->x->seed);
+    int failed = !numbers || lists_add(&w->l, e->key, numbers, e->line);
+
+    free(numbers);
+    return failed;
+}
+
 static void set_entry(struct plan *p, struct work *w, const struct ini_entry *e, int k,
                       const char *value)
 {
     int before = w->l.n, many = k < 0 || trial_keys[k].many;
 
-    if (many ? lists_add(&w->l, e->key, value, e->line) : set_listed(&w->t, e->key, value))
+    if (many ? add_list(p, w, e, value) : set_listed(&w->t, e->key, value))
         plan_fault(p, e->line, "%s", err_text());
     for (int i = before; i < w->l.n; i++)
         for (int v = 0; v < w->l.list[i].n_values; v++)

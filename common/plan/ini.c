@@ -185,7 +185,7 @@ static int read_header(struct reading *r, const char *line, size_t n)
     return 1;
 }
 
-/* Does it read "key = ..."? */
+/* Does it read "key = ..." or "key: ..."?  "64:256 x2" goes on with a list. */
 static int is_entry(const char *line)
 {
     const char *c = line;
@@ -194,7 +194,7 @@ static int is_entry(const char *line)
     if (c == line)
         return 0;
     c += strspn(c, " \t");
-    return *c == '=' || *c == ':';
+    return *c == '=' || (*c == ':' && !isdigit((unsigned char)*line));
 }
 
 /* Did inih do something with the line that it was given last? */

@@ -21,6 +21,9 @@
  *     cases = contract                ; in place of parameters: the tested cases, or shapes
  *     state = diagonal                ; every parameter of the operation
  *     nonlin = tanh, linear           ; lists: the section is their product, last key fastest
+ *     steps = 7, 64:4096 x2           ; with ranges: 64, 128, 256, ... 4096
+ *     batch = 11 .. 26                ; every whole number
+ *     dim = 1000:60000 random 20      ; 20 different numbers, uniform in the logarithm (ranges.h)
  *     dtype = fp32, bf16              ; storage
  *     input = text                    ; or normal, nonzero (initial states are drawn, too), hdf5,
  *                                     ; which takes a group, too
@@ -30,14 +33,16 @@
  *
  * Each key once in a section, each value once in a list, each NAME of [trial NAME] once; lists
  * where they make sense: op, input, file, group, kernel and all of [experiment] but backends and
- * checks take one value.  A parameter that is set must apply to every trial of its section, and a
- * trial must fit into memory.
+ * checks take one value.  A range in a list of a [trial] is replaced by its numbers before the plan
+ * is made; random ones depend on the experiment's seed, the key and the range alone.  A parameter
+ * that is set must apply to every trial of its section, and a trial must fit into memory.
  *
  * The same words, "e74 state=diagonal nonlin=tanh seed=3 repeats=0", are a
  * plan of one section: keys of [experiment] differ from those of a trial
- * by their names; seed is the trial's; a file is seen from the working
- * directory.  In both, a value can be put in double quotes ("" is one
- * quote), for blanks or commas in the name of a file. */
+ * by their names; seed is the trial's, and the experiment's is 1; a file is
+ * seen from the working directory.  In both, a value can be put in double
+ * quotes ("" is one quote), for blanks or commas in the name of a file and
+ * for the blanks of a range: rows="7, 64:4096 x2". */
 #ifndef PLAN_H
 #define PLAN_H
 

@@ -22,6 +22,23 @@ static int read_number(const char *option, const char *text, int64_t min, int64_
     return text && number_whole(text, min, max, x) ? err_at("%s %s", option, text) : 0;
 }
 
+/* --judge sampled: large cases, of which nothing but parity is checked. */
+static int read_judge(const struct random_words *w, struct random *r)
+{
+    int judge = JUDGE_FULL;
+
+    if (w->judge && choice_set("--judge", w->judge, judge_names, &judge))
+        return -1;
+    if (judge == JUDGE_AUTO)
+        return err_set("--judge auto: cases are drawn to be judged in full, or to be sampled");
+    r->sampled = judge == JUDGE_SAMPLED;
+    if (r->sampled && w->checks && r->checks != CHECK_PARITY)
+        return err_set("--checks %s: --judge sampled takes parity alone", w->checks);
+    if (r->sampled)
+        r->checks = CHECK_PARITY;
+    return 0;
+}
+
 static int read_words(const struct random_words *w, struct random *r)
 {
     struct experiment x = {.checks = 0};
@@ -39,14 +56,14 @@ static int read_words(const struct random_words *w, struct random *r)
     if (w->checks)
         r->checks = x.checks;
     r->seed = (uint64_t)seed;
-    return 0;
+    return read_judge(w, r);
 }
 
 static void print_head(const struct random *r)
 {
-    printf("%s %s: random cases %" PRId64 " to %" PRId64 " of seed %" PRIu64 ", %s\n", PACKAGE_NAME,
-           PACKAGE_VERSION, r->from, r->below - 1, r->seed,
-           r->only ? r->only->name : "all operations");
+    printf("%s %s: random cases %" PRId64 " to %" PRId64 " of seed %" PRIu64 ", %s%s\n",
+           PACKAGE_NAME, PACKAGE_VERSION, r->from, r->below - 1, r->seed,
+           r->only ? r->only->name : "all operations", r->sampled ? ", large, by sample" : "");
     printf("  CPU  %s\n", backend_device(&ref64));
     const char *why = backend_unavailable(gpu_backends[0]);
     if (why)

@@ -4,7 +4,7 @@
 
 /* The arguments of the options; NULL where one is not given. */
 struct random_words {
-    const char *n, *from, *seed, *op, *checks;
+    const char *n, *from, *seed, *op, *checks, *judge;
 };
 
 /* Returns the status to exit with; 2 and 3 with a message left: a word is wrong or a contract

@@ -34,6 +34,7 @@ static const char usage[] =
     "usage: run-ablation [OPTION]... FILE.ini\n"
     "       run-ablation [OPTION]... -t 'OP KEY=VALUE...'\n"
     "       run-ablation --random N [--from K] [--seed S] [--op OP] [--checks LIST]\n"
+    "                    [--judge sampled]\n"
     "\n"
     "Run every trial that FILE.ini describes on every backend that is there,\n"
     "judge the gradients by differences and the GPU by the CPU oracle, and save\n"
@@ -57,6 +58,7 @@ static const char usage[] =
     "      --seed S     ... other ones [1]\n"
     "      --op OP      ... of this operation alone\n"
     "      --checks LIST    ... of differences,parity,properties these alone\n"
+    "      --judge HOW      ... sampled: large ones, parity of a sample alone [full]\n"
     "      --list       the operations, one per line, and the keys of an ini file\n"
     "      --list OP    the operation's parameters, tensors, cost and kernels\n"
     "  -h, --help       this text\n"
@@ -369,13 +371,13 @@ static int check_random(const struct options *o)
 {
     const struct random_words *r = &o->random;
 
-    if (!r->n && (r->from || r->seed || r->op || r->checks))
-        return err_set("--from, --seed, --op and --checks need --random");
+    if (!r->n && (r->from || r->seed || r->op || r->checks || r->judge))
+        return err_set("--from, --seed, --op, --checks and --judge need --random");
     if (r->n && (o->words || o->file))
         return err_set("--random draws its own cases; it takes no file and no -t WORDS");
     if (r->n && (o->plan || o->resume || o->force || o->tsv || o->verbose || o->output ||
                  o->baseline || o->threshold))
-        return err_set("--random takes only --from, --seed, --op and --checks beside it");
+        return err_set("--random takes only --from, --seed, --op, --checks and --judge beside it");
     return 0;
 }
 
@@ -425,6 +427,7 @@ enum {
     OPT_SEED,
     OPT_OP,
     OPT_CHECKS,
+    OPT_JUDGE,
     OPT_LIST,
     OPT_VERSION
 };
@@ -442,6 +445,7 @@ static const struct option known[] = {
     {"seed", required_argument, NULL, OPT_SEED},
     {"op", required_argument, NULL, OPT_OP},
     {"checks", required_argument, NULL, OPT_CHECKS},
+    {"judge", required_argument, NULL, OPT_JUDGE},
     {"list", no_argument, NULL, OPT_LIST},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, OPT_VERSION},
@@ -469,6 +473,7 @@ static int parse_options(int argc, char **argv, struct options *o)
         case OPT_SEED: o->random.seed = optarg; break;
         case OPT_OP: o->random.op = optarg; break;
         case OPT_CHECKS: o->random.checks = optarg; break;
+        case OPT_JUDGE: o->random.judge = optarg; break;
         case OPT_LIST: o->list = 1; break;
         case 'h': o->help = 1; break;
         case OPT_VERSION: o->version = 1; break;

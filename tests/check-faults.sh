@@ -22,6 +22,8 @@
 #                     are tried
 #     KERNEL_SUITES   those for kernels; none: built without CUDA
 #     OWN_SUITES      those of one operation, whose name they have: tried last
+#     BY_SAMPLE       the object of tests/by_sample: in place of the suites, say whether full
+#                     judgement of large cases sees the fault, and whether a sample does
 #     PYTHON          for tests/definitions; empty: a fault that only it would see is not judged
 #     srcdir, JOBS
 #
@@ -150,6 +152,22 @@ run() {
     test "$(cat "$run_program.status" 2>/dev/null)" != 124
 }
 
+# One line: how many checks of large cases fail in full judgement, and how many by sample.
+# Returns 0 if a sample sees the fault.
+judge_by_sample() {
+    $CC $FLAGS -o "$2/by_sample" "$BY_SAMPLE" "$2"/fault*."$OBJEXT" $LIBS || return $NOT_MADE
+    shift 2
+    enough=1000000
+    run "$dir/by_sample" '' "$@" || { echo "by_sample hangs"; return $NOT_MADE; }
+    full=$(grep -c '^not ok.*, in full$' "$dir/by_sample.tap") || :
+    sample=$(grep -c '^not ok.*, by sample$' "$dir/by_sample.tap") || :
+    left=$(grep -c '^# .* not judged$' "$dir/by_sample.tap") || :
+    grep -q '^1\.\.[0-9]' "$dir/by_sample.tap" || full="$full, died"
+    rm -f "$dir/by_sample"
+    printf '%-36s in full %s, by sample %d, with results that are not judged %d\n' "$name" "$full" "$sample" "$left"
+    test "$sample" != 0 || return $NOT_NOTICED
+}
+
 # One line: fault, the program that caught it, checks failed of all that ran, the
 # first.
 # Returns 0 if it was caught, with the first failed check that the list names.
@@ -178,6 +196,10 @@ judge() {
     *) cmp -s "$srcdir/$file" "$copy" && { echo "its sed expression changes nothing"; return $NOT_MADE; } ;;
     esac
     compile "$file" "$dir" || return $NOT_MADE
+    if [ -n "${BY_SAMPLE-}" ]; then
+        judge_by_sample "$name" "$dir" $ops
+        return
+    fi
     for suite in $suites $(own "$op"); do
         program=$(basename "${suite%.*}")
         $CC $FLAGS -o "$dir/$program" "$suite" "$dir"/fault*."$OBJEXT" $LIBS || return $NOT_MADE
@@ -232,6 +254,26 @@ unchanged='unchanged unchanged_kernel'
 printf '%s\n' $unchanged $names |
     OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 xargs -n 1 -P "${JOBS:-2}" "$SHELL" "$0" --judge
 
+if [ -n "${BY_SAMPLE-}" ]; then
+    for name in $unchanged $names; do
+        cat $tmp/$name.line
+        case $(status "$name") in
+        0 | $NOT_NOTICED) ;;
+        *) cat $tmp/$name.err ;;
+        esac
+    done | tee $tmp/lines
+    grep -v '^unchanged' $tmp/lines | awk '
+        / in full 0, by sample 0,/ { none++; next }
+        / in full 0,/ { alone++; next }
+        / by sample 0,/ { missed++; next }
+        / in full / { both++ }
+        END {
+            print both + missed " faults seen by full judgement, of which a sample sees " both + 0 \
+                "; " alone + 0 " by a sample alone, " none + 0 " by neither"
+            exit missed != 0
+        }' && ! grep -q '^unchanged.* [1-9][0-9]*, with' $tmp/lines
+    exit
+fi
 n=0 caught=0 left=0
 printf '%-30s %-11s %-13s %s\n' fault 'caught by' 'failed checks' first
 for name in $names; do

@@ -388,7 +388,7 @@ ok $? "and the head says which"
 does "drawn cases, and nothing to check" 0 '^3 cases, 0 checks, [0-9]* skipped: nothing was checked' \
     "$run" --random 3 --checks none
 does "drawn cases and a file" 2 "it takes no file" "$run" --random 3 all.ini
-does "drawn cases and an output" 2 "takes only --from, --seed, --op and --checks" \
+does "drawn cases and an output" 2 "takes only --from, --seed, --op, --checks and --judge" \
     "$run" --random 3 -o drawn.h5
 does "cases from one on that is not drawn" 2 "--from 3: " "$run" --random 3 --from 3
 does "drawn cases of no operation" 2 "--op nosuch: there is no such operation" \
@@ -606,7 +606,7 @@ done
 ok $? "without --verbose there are no such lines"
 usage "--verbose and --tsv" "--tsv has a record for each check already; leave out --verbose" \
     --verbose --tsv -t relu
-usage "--random and --verbose" "--random takes only --from, --seed, --op and --checks beside it" \
+usage "--random and --verbose" "--random takes only --from, --seed, --op, --checks and --judge beside it" \
     --random 3 --verbose
 
 # ---- colour ----

@@ -2,8 +2,10 @@
 #include "config.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "common/call/run.h"
+#include "common/judge/sampled.h"
 #include "common/run/duration.h"
 
 /* Work of the small case; and work per second below that of any reference. */
@@ -104,9 +106,37 @@ static void pace(const struct trial *t, double seconds[N_PASSES])
             p < op_passes(o) && work(&c.call, p) > 0 ? out.median[p] / work(&c.call, p) : 0;
 }
 
+/* By a sample: each of its cuts runs on the references as a trial that is timed does, and of products
+ * each segment is one more sum. */
+static double sampled_work(const struct experiment *x, const struct trial *t, enum pass p)
+{
+    const struct call f = call_on(&t->call, &ref64, NULL);
+    struct sample s;
+    double sum = f.op->product ? f.op->flops(&f, p) / SEGMENT : 0;
+    char seen[MAX_ARGS][SAMPLE_AXES];
+    int n = 0;
+
+    sample_draw(&s, &f, SAMPLE_ROWS, t->seed);
+    FOR_RESULTS (&f, i, grad) {
+        struct call few;
+        int before = 0;
+        sample_axes(&f, i, seen[n]);
+        if (!*seen[n])
+            continue;
+        sample_cut_axes(&f, &s, i, seen[n]);
+        for (int k = 0; k < n; k++)
+            before |= strcmp(seen[k], seen[n]) == 0;
+        if (!before && !sample_cut(&few, &f, &s, seen[n++]))
+            sum += runs(x, t, p) * work(&few, p);
+    }
+    return sum;
+}
+
 static double trial_work(const struct experiment *x, const struct trial *t, enum pass p)
 {
     const struct call f = call_on(&t->call, &ref64, NULL);
+    if (t->sampled && p < op_passes(f.op))
+        return sampled_work(x, t, p);
     return p < op_passes(f.op) ? runs(x, t, p) * work(&f, p) : 0;
 }
 

@@ -11,6 +11,8 @@
 #include "common/base/err.h"
 #include "common/base/grow.h"
 #include "common/base/progress.h"
+#include "common/call/sample.h"
+#include "common/judge/check.h"
 #include "common/run/random_cases.h"
 #include "common/run/trial.h"
 
@@ -53,6 +55,19 @@ static int64_t draw_whole(struct source *s)
     return (int64_t)exp(uniform(s) * log(400));
 }
 
+/* Half of them longer than a sample: any number, or around a power of two. */
+static int64_t draw_long(struct source *s)
+{
+    enum { SHORT = 8, LONG = 20000 };
+    double kind = uniform(s);
+
+    if (kind < 0.5)
+        return draw_whole(s);
+    if (kind < 0.8)
+        return (int64_t)exp(log(SAMPLE_ROWS) + uniform(s) * (log(LONG) - log(SAMPLE_ROWS)));
+    return ((int64_t)SHORT << (3 + one_of(s, 9))) + one_of(s, 3) - 1;
+}
+
 static double draw_real(struct source *s, const struct real_range *range)
 {
     double kind = uniform(s), x = range->initial;
@@ -72,9 +87,9 @@ static double draw_real(struct source *s, const struct real_range *range)
     return fmin(fmax(x, range->min), range->max);
 }
 
-static void draw_param(struct source *s, const struct op *o, struct call *f, int i)
+static void draw_param(struct source *s, const struct random *r, struct call *f, int i)
 {
-    const struct param *p = &o->param[i];
+    const struct param *p = &f->op->param[i];
     int n = 0;
 
     while (p->choices && p->choices[n])
@@ -84,7 +99,7 @@ static void draw_param(struct source *s, const struct op *o, struct call *f, int
     else if (p->real)
         f->real[i] = draw_real(s, p->real);
     else
-        DIM(f, p->letter) = within(draw_whole(s), p->min, p->max);
+        DIM(f, p->letter) = within(r->sampled ? draw_long(s) : draw_whole(s), p->min, p->max);
 }
 
 /* Set parameters that do not apply to their defaults, as reading the case's words does. */
@@ -136,26 +151,54 @@ static void set_accumulate(struct trial *t, int yes)
     t->call.accumulate = t->accumulate ? gradients : 0;
 }
 
+/* Is there a result that a sample cuts? */
+static int is_cut(const struct call *f)
+{
+    struct sample s;
+    char axes[SAMPLE_AXES];
+    int cut = 0;
+
+    sample_draw(&s, f, SAMPLE_ROWS, 0);
+    FOR_RESULTS (f, i, grad) {
+        sample_cut_axes(f, &s, i, axes);
+        cut |= *axes != 0;
+    }
+    return cut;
+}
+
+/* A case of at most `max` of work; nonzero where it must be drawn again. */
+static int draw_case(struct source *s, const struct random *r, struct trial *t, double max)
+{
+    const struct op *o = t->call.op;
+
+    op_defaults(o, &t->call);
+    for (int p = 0; p < o->n_params; p++)
+        draw_param(s, r, &t->call, p);
+    return make_small(s, o, &t->call, max) || (r->sampled && !is_cut(&t->call));
+}
+
 int random_trial(const struct random *r, int64_t i, struct trial *t)
 {
-    enum { TRIES = 1000 };
+    enum { TRIES = 1000, OF_OP = 20 };
     struct source s = {draw_key(r->seed, "random") + (uint64_t)i * 0x9e3779b97f4a7c15, 0};
-    double max_work = exp(log(3e3) + uniform(&s) * (log(1e6) - log(3e3)));
+    const double least = r->sampled ? 1e7 : 3e3, most = r->sampled ? 1e9 : 1e6;
+    double max_work = exp(log(least) + uniform(&s) * (log(most) - log(least)));
 
     *t = (struct trial){.call.op = r->only ? r->only : ops[one_of(&s, N_OPS)]};
+    t->sampled = r->sampled;
     t->type = uniform(&s) < 0.5 ? F32 : BF16;
     t->input = uniform(&s) < 0.5 ? INPUT_NORMAL : INPUT_NONZERO;
     t->seed = (uint64_t)one_of(&s, 1 << 20);
     for (int n = 0; n < TRIES; n++) {
-        op_defaults(t->call.op, &t->call);
-        for (int p = 0; p < t->call.op->n_params; p++)
-            draw_param(&s, t->call.op, &t->call, p);
-        if (make_small(&s, t->call.op, &t->call, max_work))
+        if (r->sampled && !r->only && n % OF_OP == OF_OP - 1) /* it has nothing to sample */
+            t->call.op = ops[one_of(&s, N_OPS)];
+        if (draw_case(&s, r, t, max_work))
             continue;
         set_accumulate(t, uniform(&s) < 0.25);
         return plan_text(t);
     }
-    return err_set("%s refuses every case that was drawn", t->call.op->name);
+    return err_set("%s refuses every case that was drawn%s", t->call.op->name,
+                   r->sampled ? ", or has none that can be sampled" : "");
 }
 
 /* ---- is it right? ---- */
@@ -297,18 +340,19 @@ static int fails_alike(const struct trial *t, void *data)
 static void report_failure(const struct experiment *x, int64_t i, struct trial *t,
                            const struct failure *f, const volatile int *stop, FILE *to)
 {
+    const char *sampled = t->sampled ? " judge=sampled" : "";
     if (is_gpu(f->backend))
         snprintf(t->kernel, sizeof t->kernel, "%s", f->kernel);
     if (plan_text(t))
         return;
     progress_clear();
-    fprintf(to, "case %" PRId64 " failed:\n%s      again: run-ablation -t '%s repeats=0'\n", i,
-            f->text, t->text);
+    fprintf(to, "case %" PRId64 " failed:\n%s      again: run-ablation -t '%s repeats=0%s'\n", i,
+            f->text, t->text, sampled);
     fflush(to);
     progress("case %" PRId64 ": looking for a smaller one", i);
     random_shrink(t, fails_alike, &(struct same_failure){x, f, stop});
     progress_clear();
-    fprintf(to, "      smallest: run-ablation -t '%s repeats=0'\n", t->text);
+    fprintf(to, "      smallest: run-ablation -t '%s repeats=0%s'\n", t->text, sampled);
     fflush(to);
 }
 

@@ -12,13 +12,15 @@ struct random {
     int64_t from, below;   /* the cases: from 0 */
     const struct op *only; /* NULL: of all operations */
     int checks;            /* CHECK_ flags */
+    int sampled;           /* large cases, judged by a sample */
 };
 
 /* Case i depends only on the seed, i and `only`.  It has an operation; sizes around 1, primes,
  * powers of two and their neighbours; any choice; real numbers in their range and sometimes at its
  * ends; one of the storage types; initial states that are 0 or not; and gradients that backward
- * overwrites or, in a quarter of the cases, adds to.  Nonzero after err_set() if the contract refuses
- * all cases that are drawn. */
+ * overwrites or, in a quarter of the cases, adds to.  With `sampled` some sizes are up to 20 000, and
+ * an axis of a result is longer than a sample.  Nonzero after err_set() if the contract refuses all
+ * cases that are drawn. */
 int random_trial(const struct random *r, int64_t i, struct trial *t);
 
 /* Makes t smaller: it overwrites gradients, and one parameter after the other comes nearer to its

@@ -835,6 +835,11 @@ void *malloc(size_t n)
 {
     return n > 100 << 20 ? NULL : __libc_malloc(n);
 }
+void *__libc_calloc(size_t m, size_t n);
+void *calloc(size_t m, size_t n)
+{
+    return m * n > 100 << 20 ? NULL : __libc_calloc(m, n);
+}
 EOF
 $CC -shared -fPIC -o nomem.so nomem.c || exit 1
 limited() {

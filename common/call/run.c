@@ -14,21 +14,21 @@
 
 /* ---- tensors on the host ---- */
 
-/* Memory for all of them, not initialised. */
-static struct tensors *tensors_alloc(const struct op *o, const struct call *f)
+/* Zeros, in memory that is not touched before it is used: then by all cores. */
+struct tensors *tensors_new(const struct call *f)
 {
+    const struct op *o = f->op;
     struct tensors *t = calloc(1, sizeof *t);
+
     for (int i = 0; t && i < o->n_args; i++) {
-        int64_t n = op_count(f, i);
+        const int64_t n = op_count(f, i);
+        const int gradient = (o->arg[i].flags & DIFF) != 0, initial = call_accumulates(f, i);
         if (!n)
             continue;
-        t->x[i] = malloc(n * sizeof(double));
-        if (o->arg[i].flags & DIFF)
-            t->g[i] = malloc(n * sizeof(double));
-        if (call_accumulates(f, i))
-            t->g0[i] = malloc(n * sizeof(double));
-        if (!t->x[i] || (o->arg[i].flags & DIFF && !t->g[i]) ||
-            (call_accumulates(f, i) && !t->g0[i])) {
+        t->x[i] = calloc(n, sizeof(double));
+        t->g[i] = gradient ? calloc(n, sizeof(double)) : NULL;
+        t->g0[i] = initial ? calloc(n, sizeof(double)) : NULL;
+        if (!t->x[i] || (gradient && !t->g[i]) || (initial && !t->g0[i])) {
             tensors_free(t);
             t = NULL;
         }
@@ -38,26 +38,27 @@ static struct tensors *tensors_alloc(const struct op *o, const struct call *f)
     return t;
 }
 
-/* On all cores, since memory that is touched for the first time takes a while. */
-static void clear(double *x, int64_t n)
-{
-    #pragma omp parallel for
-    for (int64_t i = 0; i < n; i++)
-        x[i] = 0;
-}
-
-struct tensors *tensors_new(const struct call *f)
+struct tensors *tensors_results(const struct call *f, const struct tensors *given)
 {
     const struct op *o = f->op;
-    struct tensors *t = tensors_alloc(o, f);
-    for (int i = 0; t && i < o->n_args; i++) {
-        int64_t n = op_count(f, i);
-        if (t->x[i])
-            clear(t->x[i], n);
-        if (t->g[i])
-            clear(t->g[i], n);
-        if (t->g0[i])
-            clear(t->g0[i], n);
+    struct tensors *t = calloc(1, sizeof *t);
+    int full = t != NULL;
+
+    for (int i = 0; full && i < o->n_args; i++) {
+        const int64_t n = op_count(f, i);
+        const int input = (o->arg[i].flags & IN) != 0, gradient = (o->arg[i].flags & DIFF) != 0;
+        t->given |= (uint64_t)input << i;
+        if (!n)
+            continue;
+        t->x[i] = input ? given->x[i] : calloc(n, sizeof(double));
+        if (gradient)
+            t->g[i] = input ? calloc(n, sizeof(double)) : given->g[i];
+        t->g0[i] = given->g0[i];
+        full = t->x[i] && (!gradient || t->g[i]);
+    }
+    if (!full) {
+        tensors_free(t);
+        return err_null("%s: no memory for its results", o->name);
     }
     return t;
 }
@@ -65,9 +66,13 @@ struct tensors *tensors_new(const struct call *f)
 void tensors_free(struct tensors *t)
 {
     for (int i = 0; t && i < MAX_ARGS; i++) {
-        free(t->x[i]);
-        free(t->g[i]);
-        free(t->g0[i]);
+        const int input = t->given >> i & 1;
+        if (!t->given || !input)
+            free(t->x[i]);
+        if (!t->given || input)
+            free(t->g[i]);
+        if (!t->given)
+            free(t->g0[i]);
     }
     free(t);
 }
@@ -75,7 +80,7 @@ void tensors_free(struct tensors *t)
 struct tensors *tensors_copy(const struct call *f, const struct tensors *t)
 {
     const struct op *o = f->op;
-    struct tensors *copy = tensors_alloc(o, f);
+    struct tensors *copy = tensors_new(f);
     for (int i = 0; copy && i < o->n_args; i++) {
         int64_t n = op_count(f, i);
         if (t->x[i])
@@ -115,15 +120,17 @@ void tensors_draw(struct tensors *t, const struct call *f, uint64_t seed, int no
     }
 }
 
-static int round_to(enum dtype type, double *x, int64_t n)
+static void round_to(enum dtype type, double *x, int64_t n)
 {
-    void *bits = malloc(n * types[type].bytes);
-    if (!bits)
-        return err_set("no memory to round a tensor");
-    narrow(type, bits, x, n);
-    widen(type, x, bits, n);
-    free(bits);
-    return 0;
+    enum { CHUNK = 1 << 12 };
+
+    #pragma omp parallel for if (n > CHUNK)
+    for (int64_t i = 0; i < n; i += CHUNK) {
+        double bits[CHUNK]; /* no type is larger */
+        const int64_t some = n - i < CHUNK ? n - i : CHUNK;
+        narrow(type, bits, x + i, some);
+        widen(type, x + i, bits, some);
+    }
 }
 
 void tensors_round(struct tensors *t, const struct call *f)
@@ -180,6 +187,8 @@ static int place_new(const struct run *c, struct place *p, size_t bytes, int64_t
 
 static int place_put(const struct run *c, struct place *p, const double *x, int64_t n)
 {
+    if (p->type == F64) /* as it is */
+        return c->call.backend->put(c->call.context, p->at, x, p->bytes);
     void *bits = malloc(p->bytes);
     if (!bits)
         return err_set("no memory for a tensor of %zu bytes", p->bytes);
@@ -193,6 +202,8 @@ static int place_put(const struct run *c, struct place *p, const double *x, int6
 static int place_get(const struct run *c, const struct place *p, double *x, int64_t n, int *intact)
 {
     size_t band = c->guards ? BAND : 0, all = p->bytes + 2 * band;
+    if (p->type == F64 && !band)
+        return x ? c->call.backend->get(c->call.context, x, p->at, p->bytes) : 0;
     unsigned char *bits = malloc(all ? all : 1);
     if (!bits)
         return err_set("no memory for a tensor of %zu bytes", p->bytes);
@@ -482,7 +493,7 @@ int run_op(const struct run *c, struct tensors *t, struct outcome *out)
 
 struct tensors *run_copy(const struct run *c, const struct tensors *inputs, struct outcome *out)
 {
-    struct tensors *t = tensors_copy(&c->call, inputs);
+    struct tensors *t = tensors_results(&c->call, inputs);
     if (t && run_op(c, t, out)) {
         tensors_free(t);
         t = NULL;

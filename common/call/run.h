@@ -12,12 +12,17 @@ struct tensors {
     double *x[MAX_ARGS];
     double *g[MAX_ARGS];
     double *g0[MAX_ARGS];
+    /* 0, or of a run's results: a bit for each input.  All that the run was given, inputs, gradients
+     * of outputs and initial gradients, is then another's, which must outlive them. */
+    uint64_t given;
 };
 
 /* NULL after err_set() if there is not enough memory. */
 struct tensors *tensors_new(const struct call *f);
 void tensors_free(struct tensors *t);
 struct tensors *tensors_copy(const struct call *f, const struct tensors *t);
+/* Room for the results of a run that is given these; NULL after err_set(). */
+struct tensors *tensors_results(const struct call *f, const struct tensors *given);
 /* Bytes of a struct tensors. */
 int64_t tensors_bytes(const struct call *f);
 
@@ -63,7 +68,7 @@ int run_reserve(const struct run *c);
  * pass, however often that was timed.  Elements that a kernel does not write are NaN, or, with
  * other_poison, large.  Nonzero after err_set(). */
 int run_op(const struct run *c, struct tensors *t, struct outcome *out);
-/* The same on a copy of the inputs; NULL after err_set(). */
+/* The same into tensors_results(); NULL after err_set(). */
 struct tensors *run_copy(const struct run *c, const struct tensors *inputs, struct outcome *out);
 
 #endif

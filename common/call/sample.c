@@ -73,12 +73,14 @@ int sample_all(const struct call *f)
 
 int sample_worthwhile(const struct call *f)
 {
-    static const double MUCH = 2e10; /* FLOPs: about a second on a core */
-    double flops = 0;
+    static const double MUCH = 2e10, OF_BYTE = 8, OF_SPECIAL = 20; /* FLOPs */
+    const struct call oracle = call_on(f, &ref64, NULL);
+    double work = 0;
 
     for (enum pass p = FORWARD; p < op_passes(f->op); p++)
-        flops += f->op->flops(f, p);
-    return flops > MUCH && sample_all(f);
+        work += f->op->flops(f, p) + OF_BYTE * op_bytes(&oracle, p) +
+                (f->op->specials ? OF_SPECIAL * f->op->specials(f, p) : 0);
+    return work > MUCH && sample_all(f);
 }
 
 /* ---- which rows ---- */

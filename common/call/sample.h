@@ -30,8 +30,9 @@ void sample_cut_axes(const struct call *f, const struct sample *s, int arg, char
 /* Can a result of the call be sampled?  Can all of them? */
 int sample_some(const struct call *f);
 int sample_all(const struct call *f);
-/* Is the oracle's work on the whole case so much that it is sampled unless asked otherwise, and can
- * all of its results be?  Counted from the contract, so the same on every machine. */
+/* Is the oracle's work on the whole case so much that it is sampled unless asked otherwise: FLOPs,
+ * bytes moved and special functions, beyond some seconds of a core; and can all of its results be?
+ * Counted from the contract, so the same on every machine. */
 int sample_worthwhile(const struct call *f);
 
 /* The call with these axes cut; nonzero after err_set(). */

@@ -8,6 +8,7 @@
 #include <cblas.h>
 
 #include "common/base/err.h"
+#include "common/base/grow.h"
 #include "common/call/values.h"
 #include "common/judge/sampled.h"
 
@@ -80,6 +81,7 @@ struct checked {
     struct view C, A, B, added, before; /* `before` is what backward adds to */
     double scale, added_scale;
     int arg, grad;
+    int kept;        /* are its sums those of all kernels? */
     double *slopes;  /* a copy of the left factor; NULL: none is needed */
     double largest;  /* type of the result */
     uint64_t key;    /* of the signs */
@@ -131,6 +133,14 @@ static const char *shape_named(const struct call *f, const char *name)
     return op_shape(f, named(f->op, name, &grad));
 }
 
+/* Is the tensor of that name the case's own, and no kernel's result? */
+static int is_given(const struct op *o, const char *name)
+{
+    int grad;
+    const int arg = named(o, name, &grad);
+    return (o->arg[arg].flags & (grad ? OUT : IN)) != 0;
+}
+
 static int begin(struct checked *c, const struct tensors *got, const struct sampled *s)
 {
     const struct product *p = c->p;
@@ -148,6 +158,7 @@ static int begin(struct checked *c, const struct tensors *got, const struct samp
         c->before = c->C;
         c->before.at = s->inputs->g0[c->arg];
     }
+    c->kept = !p->slope && is_given(f->op, p->left) && is_given(f->op, p->right);
     c->scale = p->scale ? p->scale(f) : 1;
     c->added_scale = p->added_scale ? p->added_scale(f) : 1;
     c->largest = types[call_type(f, c->arg, c->grad)].largest;
@@ -180,17 +191,31 @@ static int64_t end_of(const struct checked *c, int64_t part)
     return part + 1 < c->n_parts ? (part + 1) * SEGMENT : c->n.N;
 }
 
-/* V [n_parts,K] = (B r)^T, part by part. */
+/* Part p of row k of B r. */
+static double sum_part(const struct checked *c, int64_t g, const double *r, int64_t k, int64_t p)
+{
+    double sum = 0;
+    for (int64_t j = p * SEGMENT; j < end_of(c, p); j++)
+        sum += r[j] * element(&c->B, g, k, j);
+    return sum;
+}
+
+/* V [n_parts,K] = (B r)^T, in the order in which B is stored. */
 static void sum_right(const struct checked *c, int64_t g, const double *r, double *V)
 {
-    #pragma omp parallel for
-    for (int64_t p = 0; p < c->n_parts; p++) {
-        double *v = V + p * c->n.K;
-        memset(v, 0, c->n.K * sizeof *v);
-        for (int64_t j = p * SEGMENT; j < end_of(c, p); j++)
-            for (int64_t k = 0; k < c->n.K; k++)
-                v[k] += r[j] * element(&c->B, g, k, j);
+    const int64_t K = c->n.K, P = c->n_parts;
+
+    if (c->B.column == 1) {
+        #pragma omp parallel for
+        for (int64_t k = 0; k < K; k++)
+            for (int64_t p = 0; p < P; p++)
+                V[p * K + k] = sum_part(c, g, r, k, p);
+        return;
     }
+    #pragma omp parallel for
+    for (int64_t p = 0; p < P; p++)
+        for (int64_t k = 0; k < K; k++)
+            V[p * K + k] = sum_part(c, g, r, k, p);
 }
 
 /* U [M,n_parts] = scale A V^T */
@@ -246,17 +271,17 @@ static double off_by(const struct checked *c, int64_t g, int64_t i, int64_t part
     return off;
 }
 
-/* U becomes how far each segment of product g is off. */
-static void compare(const struct checked *c, int64_t g, const double *r, double *U,
-                    struct totals *t)
+/* How far each segment of product g is off, whose sums should be U. */
+static void compare(const struct checked *c, int64_t g, const double *r, const double *U,
+                    double *off, struct totals *t)
 {
     struct totals *row = calloc(c->n.M, sizeof *row);
 
     #pragma omp parallel for if (row != NULL)
     for (int64_t i = 0; i < c->n.M; i++)
         for (int64_t p = 0; p < c->n_parts; p++) {
-            double *u = &U[i * c->n_parts + p];
-            *u = off_by(c, g, i, p, *u, r, row ? &row[i] : t);
+            const int64_t at = i * c->n_parts + p;
+            off[at] = off_by(c, g, i, p, U[at], r, row ? &row[i] : t);
         }
     for (int64_t i = 0; row && i < c->n.M; i++) {
         t->size = fmax(t->size, row[i].size);
@@ -284,12 +309,12 @@ enum { SUSPECTS = 1024 };
 
 /* Add those of product g to the list of n, which becomes that of the furthest SUSPECTS; the first of
  * all is there in any case. */
-static int suspects_add(const struct checked *c, int64_t g, const double *U, struct suspect *list,
+static int suspects_add(const struct checked *c, int64_t g, const double *far, struct suspect *list,
                         int n)
 {
     for (int64_t i = 0; i < c->n.M; i++)
         for (int64_t p = 0; p < c->n_parts; p++) {
-            const double off = U[i * c->n_parts + p];
+            const double off = far[i * c->n_parts + p];
             if (!n || off > list[0].off)
                 list[0] = (struct suspect){g, i, p, off};
             n = n ? n : 1;
@@ -335,28 +360,71 @@ static void look_at(const struct checked *c, const struct suspect *u, double *si
 /* ---- all of it ---- */
 
 struct buffers {
-    double *r, *V, *U;
+    double *r, *U, *off;
     struct suspect *suspect;
 };
 
-static int buffers_new(struct buffers *b, const struct checked *c)
+static struct sums *find_sums(const struct sampled *s, const struct product *p)
+{
+    for (int i = 0; i < s->n_sums; i++)
+        if (s->sums[i].of == p)
+            return &s->sums[i];
+    return NULL;
+}
+
+/* What the sums of all segments should be; NULL after err_set(). */
+static double *sums_new(const struct checked *c, const double *r)
+{
+    double *V = malloc(c->n_parts * c->n.K * sizeof *V);
+    double *U = malloc(c->n.G * c->n_parts * c->n.M * sizeof *U);
+
+    if (!V || !U) {
+        free(V);
+        free(U);
+        return err_null("no memory to check %s", c->p->result);
+    }
+    for (int64_t g = 0; g < c->n.G; g++) {
+        sum_right(c, g, r, V);
+        multiply(c, g, V, U + g * c->n_parts * c->n.M);
+    }
+    free(V);
+    return U;
+}
+
+/* Those that are kept for the next kernel, or new ones. */
+static double *sums_of(const struct checked *c, struct sampled *s, const double *r)
+{
+    struct sums *found = c->kept ? find_sums(s, c->p) : NULL, *more;
+
+    if (found)
+        return found->U;
+    double *U = sums_new(c, r);
+    if (!U || !c->kept || !(more = grow(s->sums, s->n_sums, sizeof *more)))
+        return U;
+    s->sums = more;
+    more[s->n_sums++] = (struct sums){c->p, U};
+    return U;
+}
+
+static int buffers_new(struct buffers *b, const struct checked *c, struct sampled *s)
 {
     b->r = malloc(c->n.N * sizeof *b->r);
-    b->V = malloc(c->n_parts * c->n.K * sizeof *b->V);
-    b->U = malloc(c->n_parts * c->n.M * sizeof *b->U);
+    b->off = malloc(c->n_parts * c->n.M * sizeof *b->off);
     b->suspect = malloc(2 * SUSPECTS * sizeof *b->suspect);
-    if (!b->r || !b->V || !b->U || !b->suspect)
+    if (!b->r || !b->off || !b->suspect)
         return err_set("no memory to check %s", c->p->result);
     for (int64_t j = 0; j < c->n.N; j++)
         b->r[j] = sign(c, j);
-    return 0;
+    b->U = sums_of(c, s, b->r);
+    return b->U ? 0 : -1;
 }
 
-static void buffers_free(struct buffers *b)
+static void buffers_free(struct buffers *b, const struct checked *c, const struct sampled *s)
 {
+    if (!find_sums(s, c->p))
+        free(b->U);
     free(b->r);
-    free(b->V);
-    free(b->U);
+    free(b->off);
     free(b->suspect);
 }
 
@@ -377,25 +445,23 @@ static void decide(const struct checked *c, const struct buffers *b, int n, cons
     v->unjudged = v->pass && v->bound >= 1;
 }
 
-int check_product(const struct tensors *got, const struct call *f, const struct sampled *s,
+int check_product(const struct tensors *got, const struct call *f, struct sampled *s,
                   const struct product *p, const struct expected *e, struct verdicts *list)
 {
     struct checked c = {.f = f, .p = p, .e = e};
     struct buffers b = {NULL, NULL, NULL, NULL};
     struct totals t = {0, 0, 0, 0};
-    int n = 0, failed = begin(&c, got, s) || buffers_new(&b, &c);
+    int n = 0, failed = begin(&c, got, s) || buffers_new(&b, &c, s);
 
     for (int64_t g = 0; !failed && g < c.n.G; g++) {
-        sum_right(&c, g, b.r, b.V);
-        multiply(&c, g, b.V, b.U);
-        compare(&c, g, b.r, b.U, &t);
-        n = suspects_add(&c, g, b.U, b.suspect, n);
+        compare(&c, g, b.r, b.U + g * c.n_parts * c.n.M, b.off, &t);
+        n = suspects_add(&c, g, b.off, b.suspect, n);
     }
     struct verdict *v =
         failed ? NULL : verdict_add(list, "products", p->result, f->backend, f->kernel);
     if (v)
         decide(&c, &b, n, &t, v);
-    buffers_free(&b);
+    buffers_free(&b, &c, s);
     free(c.slopes);
     return v ? 0 : -1;
 }

@@ -77,7 +77,10 @@ void sampled_free(struct sampled *s)
         tensors_free(s->cut[i].inputs);
         truth_free(&s->cut[i].truth);
     }
+    for (int i = 0; i < s->n_sums; i++)
+        free(s->sums[i].U);
     free(s->cut);
+    free(s->sums);
     *s = (struct sampled){.n_cuts = 0};
 }
 

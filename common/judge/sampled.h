@@ -14,6 +14,12 @@ struct cut {
     struct truth truth;
 };
 
+/* The random sums of a product whose factors are the case's own inputs: the same for all kernels. */
+struct sums {
+    const struct product *of;
+    double *U; /* [products][rows][segments of a row] */
+};
+
 /* What the kernels of a backend are judged by in one case. */
 struct sampled {
     struct call call;             /* of the whole case on the backend; of no kernel */
@@ -22,6 +28,8 @@ struct sampled {
     struct sample sample;
     struct cut *cut;
     int n_cuts;
+    struct sums *sums;
+    int n_sums;
 };
 
 /* Nonzero after err_set(); to be freed in any case. */
@@ -64,7 +72,7 @@ struct expected {
  * computed one by one and held against the bound: a result is refused for an element that is too far
  * off, never for a sum.  Where there are very many such segments, those furthest off are. */
 enum { SEGMENT = 16 };
-int check_product(const struct tensors *got, const struct call *f, const struct sampled *s,
+int check_product(const struct tensors *got, const struct call *f, struct sampled *s,
                   const struct product *p, const struct expected *e, struct verdicts *list);
 
 #endif

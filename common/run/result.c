@@ -50,7 +50,7 @@ const char *ran_name(const struct ran *ran)
 int ran_new(struct ran *ran, const struct run *c, const struct tensors *inputs)
 {
     *ran = (struct ran){.call = c->call, .predicted = op_memory(&c->call)};
-    ran->t = tensors_copy(&c->call, inputs);
+    ran->t = tensors_results(&c->call, inputs);
     return ran->t ? 0 : -1;
 }
 

@@ -61,7 +61,7 @@ int result_sample(struct result *r, struct sampled *s);
 /* A kernel's run for a trial. */
 struct run trial_run_of(const struct trial *t, const struct backend *b, const struct impl *k,
                         int repeats);
-/* Copy the inputs for a run; or reserve memory, copy and run.  Nonzero after err_set(); free
+/* Room for the results of a run on the inputs; or reserve memory, make room and run.  Nonzero after err_set(); free
  * ran->t in any case. */
 int ran_new(struct ran *ran, const struct run *c, const struct tensors *inputs);
 int ran_run(struct ran *ran, const struct run *c, const struct tensors *inputs);

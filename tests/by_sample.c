@@ -14,41 +14,64 @@
 #include "common/judge/sampled.h"
 #include "tests/suite.h"
 
+#define EACH_LAYOUT "transpose_a=no,yes transpose_b=no,yes; "
+
 static const struct {
     const char *op, *emulated, *real;
 } large[] = {
-    {"gemm", "M=201 N=219 K=187; M=130 N=197 K=71 transpose_a=yes alpha=0.5 beta=-1.5",
-     "M=2001 N=1999 K=1003; M=1003 N=2001 K=501 transpose_a=yes alpha=0.5 beta=-1.5; "
-     "M=1024 N=2048 K=1024 transpose_b=yes"},
-    {"gemm_splitk", "M=67 N=71 K=2051", "M=129 N=131 K=50001; M=128 N=128 K=65536"},
-    {"gemm_batched", "M=33 N=70 K=41 batch=75", "M=129 N=131 K=133 batch=99"},
-    {"gemv", "M=301 K=403; M=301 K=403 transpose_a=yes",
-     "M=5003 K=4099; M=5003 K=4099 transpose_a=yes"},
+    {"gemm",
+     "M=201 N=219 K=187; M=130 N=197 K=71 transpose_a=yes alpha=0.5 beta=-1.5; "
+     "M=136 N=264 K=200 " EACH_LAYOUT "M=192 N=256 K=328 alpha=2 beta=1; M=67 N=71 K=1100",
+     "M=1001 N=1503 K=503 " EACH_LAYOUT "M=1003 N=501 K=2001 alpha=0.5 beta=-1.5; "
+     "M=1024 N=768 K=512 " EACH_LAYOUT "M=2048 N=1024 K=1032 alpha=2 beta=1"},
+    {"gemm_splitk", "M=67 N=71 K=2051; M=72 N=136 K=2056 " EACH_LAYOUT "M=3 N=5 K=9000",
+     "M=129 N=131 K=50001; M=128 N=128 K=65536 " EACH_LAYOUT},
+    {"gemm_batched", "M=33 N=70 K=41 batch=75; M=72 N=24 K=72 batch=67",
+     "M=129 N=131 K=133 batch=99; M=128 N=128 K=128 batch=96"},
+    {"gemv", "M=301 K=403 alpha=-2 beta=1; M=304 K=408 transpose_a=yes alpha=0.5; M=67 K=20000",
+     "M=5003 K=4099 alpha=-2 beta=1; M=4096 K=4096 transpose_a=yes alpha=0.5"},
     {"linear",
-     "rows=150 dim_in=70 dim_out=131 bias=yes act=none,silu,relu; rows=131 dim_in=67 dim_out=93",
-     "rows=2049 dim_in=1003 dim_out=1501 bias=yes act=none,silu,relu; rows=2048 dim_in=1024 "
-     "dim_out=2048"},
-    {"lora", "rows=131 dim_in=75 dim_out=93 rank=5", "rows=2049 dim_in=1003 dim_out=1501 rank=13"},
-    {"softmax", "rows=301 columns=75; rows=71 columns=1031; rows=67 columns=9001",
+     "rows=150 dim_in=70 dim_out=131 bias=yes act=none,silu,relu; "
+     "rows=136 dim_in=72 dim_out=264 bias=no,yes act=none,silu,relu",
+     "rows=2049 dim_in=503 dim_out=1001 bias=yes act=none,silu,relu; "
+     "rows=2048 dim_in=512 dim_out=1024 bias=no,yes act=none,silu,relu"},
+    {"lora", "rows=131 dim_in=75 dim_out=93 rank=5; rows=136 dim_in=72 dim_out=96 rank=8",
+     "rows=2049 dim_in=503 dim_out=1001 rank=13; rows=2048 dim_in=512 dim_out=1024 rank=16"},
+    {"softmax",
+     "rows=301 columns=75; rows=71 columns=1031; rows=67 columns=9001; rows=80 columns=136 "
+     "scale=2; "
+     "rows=80 columns=2500,20008; fill=masked,shifted,outliers rows=80 columns=33,2504",
      "rows=5003 columns=1001; rows=1021 columns=4096; rows=129 columns=50257"},
-    {"entmax15", "rows=515 columns=61", "rows=50021 columns=61"},
-    {"rmsnorm", "rows=301 columns=75; rows=71 columns=1111; rows=67 columns=10001",
+    {"entmax15", "rows=515 columns=61; fill=masked,shifted,outliers rows=301 columns=16,33",
+     "rows=50021 columns=61"},
+    {"rmsnorm",
+     "rows=301 columns=75; rows=71 columns=1111; rows=67 columns=10001; rows=1200 columns=520",
      "rows=5003 columns=1001; rows=1021 columns=4096; rows=129 columns=50257"},
-    {"layernorm", "rows=301 columns=75; rows=71 columns=1111; rows=67 columns=10001",
+    {"layernorm",
+     "rows=301 columns=75; rows=71 columns=1111; rows=67 columns=10001; rows=1200 columns=520",
      "rows=5003 columns=1001; rows=1021 columns=4096; rows=129 columns=50257"},
-    {"qk_norm", "batch=3 steps=71 heads=4 kv_heads=2 head_dim=33",
-     "batch=3 steps=1021 heads=16 kv_heads=4 head_dim=128"},
-    {"cross_entropy", "rows=131 vocabulary=1031; rows=129 vocabulary=67",
-     "rows=1021 vocabulary=50257; rows=5003 vocabulary=1001"},
-    {"reduce", "rows=201 length=201 kind=sum,max,norm2",
-     "rows=5003 length=5003 kind=sum,max,norm2"},
-    {"transpose", "batch=2 rows=133 columns=201", "batch=2 rows=2001 columns=3003"},
-    {"scan", "rows=131 length=2049; rows=67 length=70 kind=exclusive",
-     "rows=509 length=20011; rows=5003 length=1001 kind=exclusive"},
-    {"stencil1d", "rows=71 length=301 radius=3", "rows=509 length=20011 radius=3"},
-    {"stencil2d", "batch=67 height=21 width=33 radius=2",
-     "batch=129 height=201 width=303 radius=2"},
-    {"rope", "batch=67 steps=5 heads=3 dim=6", "batch=67 steps=131 heads=66 dim=64"},
+    {"qk_norm", "batch=3 steps=71 heads=4 kv_heads=2 head_dim=33,128",
+     "batch=3 steps=521 heads=16 kv_heads=4 head_dim=128"},
+    {"cross_entropy",
+     "rows=131 vocabulary=1031 label_smoothing=0,0.1; rows=129 vocabulary=67 ignore_index=3; "
+     "fill=masked,shifted,outliers rows=80 vocabulary=67,2504",
+     "rows=521 vocabulary=50257 label_smoothing=0.1; rows=5003 vocabulary=1001 ignore_index=3"},
+    {"reduce",
+     "rows=201 length=33,201 kind=sum,max,mean,norm2; rows=67 length=4099 kind=sum,max,mean,norm2; "
+     "rows=67 length=40004 kind=max; fill=masked rows=80 length=33,4104 kind=max",
+     "rows=5003 length=5003 kind=sum,max,mean,norm2; rows=67 length=400001 kind=sum,max"},
+    {"transpose", "batch=2 rows=133 columns=201; batch=1 rows=136 columns=264",
+     "batch=2 rows=2001 columns=3003; batch=1 rows=2048 columns=4096"},
+    {"scan",
+     "rows=131 length=2049; rows=67 length=70,1096 kind=exclusive; rows=67 length=20008; "
+     "rows=67 length=33 kind=inclusive",
+     "rows=509 length=20011; rows=5003 length=1001 kind=exclusive; rows=67 length=400000"},
+    {"stencil1d", "rows=71 length=301 radius=3; rows=67 length=4100 radius=40",
+     "rows=509 length=20011 radius=3,64"},
+    {"stencil2d", "batch=67 height=21 width=33 radius=2; batch=66 height=40 width=72 radius=1",
+     "batch=129 height=201 width=303 radius=2; batch=66 height=128 width=256 radius=1"},
+    {"rope", "batch=67 steps=5 heads=3 dim=6 form=half,interleaved",
+     "batch=67 steps=131 heads=66 dim=64 form=half,interleaved"},
 };
 
 static void print_failed(const struct verdicts *list)
@@ -64,6 +87,7 @@ struct both {
     const struct backend *backend;
     struct question q;
     struct sampled sampled;
+    int n; /* cases so far */
 };
 
 static void judge(const struct run *c, struct both *b, const struct tensors *got, int by_sample)
@@ -74,8 +98,9 @@ static void judge(const struct run *c, struct both *b, const struct tensors *got
     const int e = check_case(&j, &c->call, got, &list), n = verdicts_unjudged(&list, 0);
 
     op_text(&c->call, text);
-    ok(!e && !verdicts_failed(&list, 0), "%s %s: %s %s, %s", b->backend->name, c->call.kernel->name,
-       c->call.op->name, text, by_sample ? "by sample" : "in full");
+    ok(!e && !verdicts_failed(&list, 0), "%s %s: %s %s%s, %s", b->backend->name,
+       c->call.kernel->name, c->call.op->name, text, c->call.accumulate ? " accumulate" : "",
+       by_sample ? "by sample" : "in full");
     print_failed(&list);
     if (n && by_sample)
         printf("# %d results are not judged\n", n);
@@ -89,10 +114,12 @@ static int both_new(struct both *b, const struct call *f)
     return question_new(&b->q, &on) || sampled_find(&b->sampled, &on, b->q.inputs, 1);
 }
 
-static int each_kernel(const struct call *f, void *data)
+static int each_kernel(const struct call *given, void *data)
 {
     struct both *b = data;
+    struct call adds = *given, *f = &adds;
 
+    f->accumulate = b->n++ == 0 ? op_gradients(f->op) : 0; /* the first case: backward adds */
     if (both_new(b, f))
         ok(0, "%s: %s", f->op->name, err_text());
     else

@@ -48,6 +48,11 @@ static void test_rows(void)
     DIM(&f, 'R') = SAMPLE_ROWS;
     sample_draw(&s, &f, SAMPLE_ROWS, 1);
     ok(!s.n['R' - 'A'], "an axis of no more rows is not cut");
+    op_defaults(op_find("gemm"), &f);
+    sample_draw(&s, &f, SAMPLE_ROWS, 1);
+    ok(s.n['K' - 'A'] == SAMPLE_ROWS && s.n['M' - 'A'] == SAMPLE_ROWS - 1 &&
+           s.n['N' - 'A'] == SAMPLE_ROWS - 2,
+       "no two axes have as many rows");
 }
 
 /* ---- the case that is cut has the elements of the whole ---- */

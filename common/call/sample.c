@@ -97,15 +97,31 @@ static void draw_rows(int64_t *row, int most, int64_t n, uint64_t key)
     row[most - 1] = n - 1;
 }
 
+/* Is it an axis along which a result of the call may be sampled? */
+static int is_axis(const struct call *f, char letter)
+{
+    char axes[SAMPLE_AXES];
+    int found = 0;
+
+    for (int i = 0; i < f->op->n_args; i++) {
+        sample_axes(f, i, axes);
+        found |= has_result(f, i) && strchr(axes, letter);
+    }
+    return found;
+}
+
 void sample_draw(struct sample *s, const struct call *f, int most, uint64_t seed)
 {
+    int n = most;
+
     memset(s, 0, sizeof *s);
     for (char c = 'A'; c <= 'Z'; c++) {
         const char name[] = {c, 0};
-        if (DIM(f, c) <= most)
+        if (!is_axis(f, c) || DIM(f, c) <= most)
             continue;
-        s->n[c - 'A'] = most;
-        draw_rows(s->row[c - 'A'], most, DIM(f, c), draw_key(draw_key(seed, "sample"), name));
+        s->n[c - 'A'] = n;
+        draw_rows(s->row[c - 'A'], n, DIM(f, c), draw_key(draw_key(seed, "sample"), name));
+        n -= n > 2;
     }
 }
 

@@ -17,8 +17,9 @@ struct sample {
     int64_t row[26][SAMPLE_ROWS];
 };
 
-/* `most` rows of each axis that has more, 2 to SAMPLE_ROWS: the first and the last, and one from each
- * of equal parts of those between, by the seed and the axis. */
+/* `most` rows of the first axis that has more, 2 to SAMPLE_ROWS, and one less of each next, since in
+ * a square case two axes can be taken for each other unnoticed: the first and the last row, and one
+ * from each of equal parts of those between, by the seed and the axis. */
 void sample_draw(struct sample *s, const struct call *f, int most, uint64_t seed);
 
 /* The axes along which the result of an argument, its gradient or itself, may be sampled: letters in

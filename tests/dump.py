@@ -91,7 +91,7 @@ def sampled_rows(trial, x):
     rows = trial["sample_rows"][:] if x.attrs["axes"] else None
     cut = x.attrs["axes"].split(", ")
     for axis, length in zip(x.dims, x.shape):
-        name = axis.label.removeprefix("sampled_")
+        name = axis.label.removesuffix("_sampled")
         yield rows["row"][rows["axis"] == name.encode()] if name in cut else np.arange(length)
 
 
@@ -99,7 +99,7 @@ def check_sample(trial, folder, faults):
     """The rows of the cut axes are in the table, ascending."""
     for name, x in tensors(trial[folder]).items():
         cut = [name for name in x.attrs["axes"].split(", ") if name]
-        if cut != [a.label[len("sampled_"):] for a in x.dims if a.label.startswith("sampled_")]:
+        if cut != [a.label[:-len("_sampled")] for a in x.dims if a.label.endswith("_sampled")]:
             faults.append(f"{x.name} has axes {cut}")
         for rows, length in zip(sampled_rows(trial, x), x.shape):
             if len(rows) != length or np.any(np.diff(rows) <= 0):

@@ -210,7 +210,7 @@ static int is_cut(const struct item *it, char axis)
 }
 
 /* The axes of a tensor have different names, as xarray wants: the second n_state is n_state_2, and
- * the sampled rows of batch are sampled_batch. */
+ * the sampled rows of batch are batch_sampled. */
 static int name_axes(struct writing *w, hid_t dataset, const struct item *it)
 {
     const struct call *f = call_of(w, it);
@@ -221,8 +221,8 @@ static int name_axes(struct writing *w, hid_t dataset, const struct item *it)
         int before = 1;
         for (int j = 0; j < i; j++)
             before += shape[j] == shape[i];
-        snprintf(name, sizeof name, before > 1 ? "%s%s_%d" : "%s%s",
-                 is_cut(it, shape[i]) ? "sampled_" : "", op_axis(w->op, shape[i]), before);
+        snprintf(name, sizeof name, before > 1 ? "%s%s_%d" : "%s%s", op_axis(w->op, shape[i]),
+                 is_cut(it, shape[i]) ? "_sampled" : "", before);
         if (name_axis(w, dataset, i, name, DIM(f, shape[i])))
             return -1;
     }
@@ -271,13 +271,14 @@ static int put_origin(struct writing *w, hid_t dataset, int arg)
     return h5_put_text(dataset, "origin", text);
 }
 
-/* The axes of which only the rows in the table of samples are there, "batch, dim". */
+/* The axes of which only the rows in the table of samples are there, "batch, dim", as they stand. */
 static int put_cut(const struct writing *w, hid_t dataset, const struct item *it)
 {
+    const char *shape = op_shape(w->f, it->arg);
     char text[256] = "";
 
-    for (const char *shape = op_shape(w->f, it->arg), *c = it->cut->axes; *c; c++)
-        if (strchr(shape, *c))
+    for (const char *c = shape; *c; c++)
+        if (is_cut(it, *c) && strchr(shape, *c) == c)
             append(text, sizeof text, "%s%s", *text ? ", " : "", op_axis(w->op, *c));
     return h5_put_text(dataset, "axes", text);
 }

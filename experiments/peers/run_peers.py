@@ -268,7 +268,7 @@ class Trial:
         data, rows = self.group[f"{self.oracle()}/{path}"], self.table("sample_rows")
         cut = data.attrs["axes"].split(", ")
         for i, axis in enumerate(data.dims):
-            name = axis.label.removeprefix("sampled_")
+            name = axis.label.removesuffix("_sampled")
             if name in cut:
                 which = rows["row"][rows["axis"] == name.encode()]
                 whole = whole.index_select(i, torch.from_numpy(which).to(whole.device))

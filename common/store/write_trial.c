@@ -271,7 +271,7 @@ static int put_origin(struct writing *w, hid_t dataset, int arg)
     return h5_put_text(dataset, "origin", text);
 }
 
-/* The axes of which only the rows in the table of samples are there, "batch, dim", as they stand. */
+/* The cut axes of a result in order, "batch, dim": of these only the sampled rows are there. */
 static int put_cut(const struct writing *w, hid_t dataset, const struct item *it)
 {
     const char *shape = op_shape(w->f, it->arg);

@@ -38,7 +38,7 @@ TIME = ["backend", "kernel", "pass", "median", "min", "max", "spread", "median_n
 CROSSOVER_TIME = ["backend", "kernel", "pass", "batch", "rows", "median", "min", "max", "runs"]
 CROSSOVER = ["backend", "kernel", "pass", "rows", "stopped"]
 TABLES = {"check": CHECK, "time": TIME, "crossover_time": CROSSOVER_TIME, "crossover": CROSSOVER,
-          "sample": ["axis", "row"]}
+          "sample_rows": ["axis", "row"]}
 SCHEMAS = ["ablate-1", "ablate-2"]
 # Their names in ablate-1.
 OLD = {"median_no_graph": "plain", "runs": "repeats", "method": "caches",
@@ -49,13 +49,18 @@ RENAMED = {"histogram": {"apart": "outside"}}
 
 def backends(trial):
     return [name for name in trial if isinstance(trial[name], h5py.Group)
-            and name not in ("in", "dout", "dinit")]
+            and name not in ("in", "dout", "dinit", "sample")]
+
+
+def references(trial):
+    """Of a trial that was judged by a sample: those that have results for it."""
+    return [f"sample/{name}" for name in trial.get("sample", ())]
 
 
 def folders(trial):
     """All groups that hold tensors."""
     found = [name for name in ("in", "dout", "dinit") if name in trial]
-    for name in backends(trial):
+    for name in backends(trial) + references(trial):
         found += [name] + ([f"{name}/d"] if "d" in trial[name] else [])
     return found
 
@@ -81,21 +86,44 @@ def check_tensor(trial, x, wide, faults):
         faults.append(f"{x.name}: axes {names}")
 
 
+def sampled_rows(trial, x):
+    """Of each axis of a reference's dataset in the group sample: its rows in the whole tensor."""
+    rows = trial["sample_rows"][:] if x.attrs["axes"] else None
+    cut = x.attrs["axes"].split(", ")
+    for axis, length in zip(x.dims, x.shape):
+        name = axis.label.removesuffix("_sampled")
+        yield rows["row"][rows["axis"] == name.encode()] if name in cut else np.arange(length)
+
+
+def check_sample(trial, folder, faults):
+    """The rows of the cut axes are in the table, ascending."""
+    for name, x in tensors(trial[folder]).items():
+        cut = [name for name in x.attrs["axes"].split(", ") if name]
+        if cut != [a.label[:-len("_sampled")] for a in x.dims if a.label.endswith("_sampled")]:
+            faults.append(f"{x.name} has axes {cut}")
+        for rows, length in zip(sampled_rows(trial, x), x.shape):
+            if len(rows) != length or np.any(np.diff(rows) <= 0):
+                faults.append(f"{x.name}: an axis of {length} has rows {rows}")
+
+
 def check_layout(trial):
     faults = [f"no attribute {name}" for name in TRIAL if name not in trial.attrs]
     bf16 = trial.attrs["dtype"] == "bf16"
     for folder in folders(trial):
         for name, x in tensors(trial[folder]).items():
-            check_tensor(trial, x, folder.startswith("ref64"), faults)
+            check_tensor(trial, x, "ref64" in folder, faults)
             stored = x.attrs.get("storage")
             if stored not in (None, "bf16") or (stored and not bf16):
                 faults.append(f"{x.name} has storage {stored}")
             if stored and np.any(x[...].view(np.uint32) & 0xffff):
                 faults.append(f"{x.name} has more bits than bf16")
-    for name in backends(trial):
+    for folder in folders(trial):
+        if folder.startswith("sample/"):
+            check_sample(trial, folder, faults)
+    for name in backends(trial) + references(trial):
         faults += [f"{name} has no attribute {a}" for a in ("kernel", "device")
                    if a not in trial[name].attrs]
-        if "in" in trial and "d" in trial[name]:
+        if "in" in trial and "d" in trial[name] and name not in references(trial):
             faults += [f"{name}/d/{x} is no input's" for x in trial[name]["d"]
                        if x not in trial["in"] or trial["in"][x].shape != trial[name]["d"][x].shape]
     old = OLD if trial.file.attrs["schema"] == SCHEMAS[0] else {}
@@ -140,15 +168,18 @@ def check_forward(trial, definition):
         want = definition.results(a, given)
         bound = definition.bound(a, given, want)
     faults = []
-    for name, got in tensors(trial["ref64"]).items():
+    sampled = "ref64" not in trial
+    folder = "sample/ref64" if sampled else "ref64"
+    for name, got in tensors(trial[folder]).items():
         now = RENAMED.get(a["op"], {}).get(name, name)
         if now not in want:
-            faults.append(f"ref64/{name} has no definition")
+            faults.append(f"{folder}/{name} has no definition")
             continue
-        error, where = distance(got[...], want[now])
+        correct = want[now][np.ix_(*sampled_rows(trial, got))] if sampled else want[now]
+        error, where = distance(got[...], correct)
         print(f"# {trial.name} {name} off by {error:.2g}")
         if not error <= bound:
-            faults.append(f"ref64/{name} is off by {error:.3g} at {where}, bound {bound:.3g}")
+            faults.append(f"{folder}/{name} is off by {error:.3g} at {where}, bound {bound:.3g}")
         for other in backends(trial):
             if np.any(np.isfinite(want[now]) & ~np.isfinite(trial[other][name][...])):
                 faults.append(f"{other}/{name} is not finite")
@@ -164,7 +195,7 @@ def check_trial(path, name, trial, with_xarray):
     elif with_xarray:
         faults = check_xarray(path, trial)
         ok(not faults, f"trial {name}: xarray", faults)
-    if "in" not in trial or "ref64" not in trial:
+    if "in" not in trial or ("ref64" not in trial and not references(trial)):
         skip(f"trial {name}: {a['line']}", "its tensors were not saved")
     else:
         faults = check_forward(trial, DEFINITIONS[a["op"]])

@@ -114,6 +114,27 @@ ok $? "bench_peers.ini is a plan of 11 trials"
 "$run" -n "$srcdir/experiments/peers/bench_rows.ini" >out 2>err && [ `wc -l <out` = 9 ]
 ok $? "bench_rows.ini is a plan of 9 trials"
 
+cat >few.ini <<END
+[experiment]
+judge = sampled
+repeats = 0
+[trial]
+op = layernorm
+rows = 200
+columns = 70
+dtype = fp32, bf16
+[trial]
+op = e74_cell
+state = diagonal
+nonlin = tanh
+steps = 3
+batch = 100
+heads = 2
+n_state = 5
+END
+(unset CUDA_VISIBLE_DEVICES && "$run" few.ini) >out 2>err
+ok $? "a dump of 3 trials judged by a sample"
+
 # ---- refusals, and missing peers ----
 
 does "an unknown peer is refused" 2 "there is no peer nobody; there are triton" cells.h5 --peers nobody
@@ -156,9 +177,29 @@ END
     ok $? "and leave its outputs right"
     does "other inputs make its outputs WRONG" 1 "eager  *forward .*WRONG by" cells.h5 \
         --trial 4 --peers eager
+    if "$PYTHON" -c 'import h5py; h5py.File("few.h5")["trial/0001/sample/ref64"]' >out 2>err; then
+        peers few.h5 --no-times --tsv --peers eager
+        [ $? = 0 ] && all_right eager 6
+        ok $? "PyTorch is right on the samples, both passes"
+        grep -q "^trial 0001: .* (judged by a sample, which does not cover d_b, d_w)" err &&
+            grep -q "^trial 0003: .* (judged by a sample)" err
+        ok $? "the titles say that these are samples, and what they do not cover"
+        "$PYTHON" - <<END
+import h5py
+with h5py.File("few.h5", "r+") as f:
+    f["trial/0001/in/x"][1:-1, 0] += 0.1
+    f["trial/0003/sample/ref64/d/q"][-1] *= 1.01
+END
+        does "other inputs in sampled rows make its outputs WRONG" 1 \
+            "eager  *forward .*WRONG by" few.h5 --trial 1 --peers eager
+        does "another gradient in one of them makes its gradients WRONG" 1 \
+            "eager  *backward .* d_q .*WRONG by" few.h5 --trial 3 --peers eager
+    else
+        skip "PyTorch is right on the samples" "no GPU backend is here to be judged by one"
+    fi
 else
     for name in "PyTorch's eager loop is right" "the Triton kernels are right" \
-        "a result that is off is WRONG"; do
+        "PyTorch is right on the samples" "a result that is off is WRONG"; do
         skip "$name" "no PyTorch"
     done
 fi

@@ -125,6 +125,72 @@ static void defaults(void)
     }
 }
 
+/* Which trials of a plan are judged by a sample, "101" for the first and the third. */
+static void sampled(const char *what, const char *words, const char *want)
+{
+    struct experiment x;
+    char got[8] = "";
+
+    if (!good(what, NULL, words, &x))
+        return;
+    for (int i = 0; i < x.n && i < (int)sizeof got - 1; i++)
+        got[i] = x.trial[i].sampled ? '1' : '0';
+    if (!ok(strcmp(got, want) == 0, "%s: by a sample are %s", what, want))
+        printf("# not %s\n", got);
+    plan_free(&x);
+}
+
+/* 7.7 GFLOP forward, 15.3 GFLOP backward; and a small product. */
+#define PRODUCTS "gemm M=1500 N=1500 K=1700,17 "
+/* 13.7 GFLOP forward and 28.2 backward, and gradients of weights that are sums over all steps and
+ * sequences. */
+#define WEIGHTS "e74 steps=64 batch=64 heads=8 n_state=64 dim=1024 "
+
+static void judging(void)
+{
+    struct experiment x;
+
+    sampled("judge = auto with times", PRODUCTS "measure=time", "10");
+    sampled("with parity alone", PRODUCTS "checks=parity", "10");
+    sampled("with the default checks", PRODUCTS, "00");
+    sampled("with parity and properties", PRODUCTS "checks=parity,properties", "00");
+    sampled("judge = full", PRODUCTS "measure=time judge=full", "00");
+    sampled("judge = sampled", PRODUCTS "judge=sampled", "11");
+    sampled("judge = auto where a result cannot be sampled", WEIGHTS "measure=time", "0");
+    sampled("judge = sampled there", WEIGHTS "judge=sampled", "1");
+    if (good_ini("the default of judge", LINEAR, &x)) {
+        ok(x.judge == JUDGE_AUTO, "is auto");
+        plan_free(&x);
+    }
+    if (good_ini("judge = sampled without checks", "[experiment]\njudge = sampled\n" LINEAR, &x)) {
+        ok(x.judge == JUDGE_SAMPLED && x.checks == CHECK_PARITY, "checks parity");
+        plan_free(&x);
+    }
+    if (good("judge = sampled with checks = none", NULL, "linear judge=sampled checks=none", &x)) {
+        ok(x.checks == 0, "checks nothing");
+        plan_free(&x);
+    }
+}
+
+static void judging_faults(void)
+{
+    refused("judge", "[experiment]\njudge = some\n" LINEAR,
+            "t.ini:2: judge = some: not one of auto full sampled\n");
+    refused("two ways to judge", "[experiment]\njudge = auto, full\n" LINEAR,
+            "t.ini:2: judge*takes one value*\n");
+    refused("what a sample cannot check",
+            "[experiment]\njudge = sampled\nchecks = parity, differences\n" LINEAR,
+            "t.ini:3: checks: differences and properties need all elements; judge = sampled takes "
+            "parity or none\n");
+    refused("properties of a sample", "[experiment]\nchecks = properties\njudge = sampled\n" LINEAR,
+            "t.ini:2: checks: differences and properties need all elements; judge = sampled takes "
+            "parity or none\n");
+    refused("what cannot be sampled",
+            "[experiment]\njudge = sampled\n" LINEAR "[trial]\nop = histogram\n",
+            "t.ini:5: judge = sampled: histogram cannot be sampled: no result of it has a row that "
+            "depends on the same row of the inputs alone\n");
+}
+
 static void order(void)
 {
     static const int64_t rows[] = {1, 1, 1, 1, 2, 2, 2, 2};
@@ -675,6 +741,7 @@ int main(void)
     everything();
     outputs();
     defaults();
+    judging();
     order();
     layout();
     long_lines();
@@ -686,6 +753,7 @@ int main(void)
     tables();
     sections();
     keys();
+    judging_faults();
     values();
     numbers();
     doubled();

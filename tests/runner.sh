@@ -234,6 +234,8 @@ does "-h" 0 "^usage" "$run" -h
 does "--list" 0 "^rmsnorm  *y = w x" "$run" --list
 [ `wc -l <out` -lt 80 ]
 ok $? "is short"
+grep -q "^ *judge  *\[auto\]  *.*full, all elements; sampled, some rows" out
+ok $? "and has the key judge"
 does "--list e74_cell" 0 "tied_kvq" "$run" --list e74_cell
 does "--list prints the cost of a pass" 0 "chain of 512 steps, 8 FLOP + 1 special each" "$run" --list e74_cell
 does "--list of nothing" 2 "no operation nothing" "$run" --list nothing
@@ -933,6 +935,42 @@ fi
 "$run" --tsv --force -o crossover.h5 -t "e74_cell steps=9 batch=5 n_state=8 measure=crossover" >out 2>err
 [ "`grep -v '^#' out | awk -F'\t' '{print NF}' | sort -u`" = 12 ]
 ok $? "its records have 12 fields each"
+
+# ---- judged by a sample ----
+
+product='gemm M=200 N=130 K=9 judge=sampled repeats=0'
+does "judge = sampled" 0 "1 of 1 trials judged by sample: 64 rows of each long axis" "$run" -o few.h5 -t "$product"
+does "--tsv with it" 0 "^trial	.*	verdict	judged	elements	line$" "$run" --tsv --force -o few.h5 -t "$product"
+if [ $timed = ref_bf16 ]; then
+    for name in "the rows that were sampled are printed" "and how many elements were judged" \
+        "a result that no sample covers is not judged" "h5py and xarray open a file with a sample" \
+        "again: has judge = sampled" "measure = time of a sample"; do
+        skip "$name" "no GPU"
+    done
+else
+    grep -q "^# judged  *by sample of 64 of 200 M, 64 of 130 N (seed 1); all elements of .* by Freivalds' check" out
+    ok $? "the rows that were sampled are printed"
+    grep -q "	parity	C	.*	pass	4096	26000	gemm " out && grep -q "	products	C	.*	pass	26000	26000	gemm " out
+    ok $? "and how many elements were judged"
+    if [ -n "$PYTHON" ]; then
+        "$PYTHON" "$srcdir/tests/dump.py" few.h5 >out 2>err && ! grep -q '^not ok' out && grep -q "NumPy agrees: gemm" out
+        ok $? "h5py and xarray open a file with a sample"
+    else
+        skip "h5py and xarray open a file with a sample" "no Python with numpy and h5py"
+    fi
+    does "a result that no sample covers is not judged" 0 "^  *judged  *by sample of 64 of 200 rows" \
+        "$run" --force -o few.h5 -t 'layernorm rows=200 columns=70 dtype=fp32 judge=sampled repeats=0'
+    grep -q "^[0-9]* checks, 0 failed, 0 skipped, [24] cannot be judged" out
+    ok $? "and the closing line counts it"
+    does "again: has judge = sampled" 1 "again: run-ablation -t 'e74_cell .* judge=sampled'" \
+        env LD_PRELOAD="$dir/tanhs.so" ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0" "$run" \
+        --force -o few.h5 -t 'e74_cell steps=3 batch=70 heads=1 n_state=3 judge=sampled repeats=0'
+    does "measure = time of a sample" 0 "^  *judged  *by sample of 64 of 200 M, 64 of 130 N" \
+        "$run" --force -o few.h5 -t 'gemm M=200 N=130 K=9 judge=sampled measure=time'
+fi
+"$run" --force -o few.h5 -t "$product" >out 2>err && mv few.h5 few.h5.part
+does "--resume with another judgement" 2 "another plan: trial 1 is judged by a sample there" \
+    "$run" --resume -o few.h5 -t 'gemm M=200 N=130 K=9 judge=full checks=parity repeats=0'
 
 # ---- interruption ----
 

@@ -472,6 +472,148 @@ static void less(void)
 }
 
 /* Two runs differ in the date, at max. */
+/* ---- a trial judged by a sample ---- */
+
+/* C = A B of 100 x 9 and 9 x 70: rows of A and columns of B are sampled. */
+static int sampled_result(struct trial *t, struct result *r)
+{
+    static const char *const words = "gemm M=100 N=70 K=9 seed=5";
+
+    *t = (struct trial){.call.op = op_find("gemm"), .type = F32, .seed = 5, .sampled = 1};
+    *r = (struct result){.trial = t};
+    if (cases_one(t->call.op, "M=100 N=70 K=9", &t->call))
+        return -1;
+    snprintf(t->text, sizeof t->text, "%s", words);
+    r->inputs = tensors_new(&t->call);
+    tensors_draw(r->inputs, &t->call, t->seed, 1);
+    result_no_references(r);
+    const struct backend *b = r->ran[YARDSTICK].call.backend;
+    struct verdict *v = verdict_add(&r->verdicts, "parity", "C", b, r->ran[YARDSTICK].call.kernel);
+    v->judged = 4096;
+    v->elements = 7000;
+    v->pass = 1;
+    return result_sample(r);
+}
+
+/* Are the values of a reference on the sample there, with these axes cut? */
+static int is_sampled(hid_t trial, const struct result *r, int ran, const char *name, int grad,
+                      const char *axes)
+{
+    const int arg = op_arg(r->trial->call.op, name);
+    const struct cut *c = sampled_cut(r->sampled, arg);
+    const double *want = tensors_result(ran == ORACLE ? c->truth.oracle : c->truth.yard, arg, grad);
+    const int64_t n = op_count(&c->call, arg);
+    double *got = calloc(n, sizeof *got);
+    char path[64];
+
+    snprintf(path, sizeof path, "sample/%s/%s%s", r->ran[ran].call.backend->name, grad ? "d/" : "",
+             name);
+    hid_t d = H5Dopen2(trial, path, H5P_DEFAULT), space = d < 0 ? -1 : H5Dget_space(d);
+    int good = d >= 0 && H5Sget_simple_extent_npoints(space) == n &&
+               H5Dread(d, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, got) >= 0 &&
+               memcmp(got, want, n * sizeof *got) == 0 && is_text(d, "axes", axes);
+    for (const char *shape = op_shape(&c->call, arg); good && *shape; shape++) {
+        char label[64] = "";
+        good =
+            H5DSget_label(d, (unsigned)(shape - op_shape(&c->call, arg)), label, sizeof label) >= 0;
+        good = good && *label == *shape &&
+               strcmp(label + 1, strchr(axes, *shape) ? "_sampled" : "") == 0;
+    }
+    if (d >= 0) {
+        H5Sclose(space);
+        H5Dclose(d);
+    }
+    free(got);
+    return good;
+}
+
+/* The rows of both axes, in order. */
+static int has_rows(hid_t trial, const struct sample *s)
+{
+    struct row {
+        char *axis;
+        int64_t row;
+    } rows[2 * SAMPLE_ROWS + 1] = {{NULL, 0}};
+    hid_t row = H5Tcreate(H5T_COMPOUND, sizeof *rows), text = h5_text_type();
+    H5Tinsert(row, "axis", HOFFSET(struct row, axis), text);
+    H5Tinsert(row, "row", HOFFSET(struct row, row), H5T_NATIVE_INT64);
+    hid_t table = H5Dopen2(trial, "sample_rows", H5P_DEFAULT);
+    int good = h5_table_rows(table, "sample_rows", 1000) == 2 * SAMPLE_ROWS &&
+               H5Dread(table, row, H5S_ALL, H5S_ALL, H5P_DEFAULT, rows) >= 0;
+    for (int i = 0; i < 2 * SAMPLE_ROWS; i++) {
+        const char *axis = i < SAMPLE_ROWS ? "M" : "N";
+        good = good && strcmp(rows[i].axis, axis) == 0 &&
+               rows[i].row == s->row[*axis - 'A'][i % SAMPLE_ROWS];
+        H5free_memory(rows[i].axis);
+    }
+    H5Dclose(table);
+    H5Tclose(row);
+    H5Tclose(text);
+    return good;
+}
+
+/* Of the first verdict. */
+static int has_counts(hid_t trial)
+{
+    int64_t counts[2] = {0, 0};
+    hid_t row = H5Tcreate(H5T_COMPOUND, sizeof counts);
+    H5Tinsert(row, "judged", 0, H5T_NATIVE_INT64);
+    H5Tinsert(row, "elements", sizeof *counts, H5T_NATIVE_INT64);
+    hid_t table = H5Dopen2(trial, "check", H5P_DEFAULT);
+    int good = H5Dread(table, row, H5S_ALL, H5S_ALL, H5P_DEFAULT, counts) >= 0 &&
+               counts[0] == 4096 && counts[1] == 7000;
+    H5Dclose(table);
+    H5Tclose(row);
+    return good;
+}
+
+/* It is written, and read back. */
+static void sampled_trial(struct trial *t, const struct result *r, enum save save)
+{
+    struct experiment x = experiment(1, save, 1, 0);
+    const int outputs = save != SAVE_NONE, all = save == SAVE_ALL;
+
+    x.trial = t;
+    struct store *s = store_open(&x, STORE_REPLACE);
+    int e = !s || store_write(s, 0, r);
+    e = (s && store_close(s, !e)) || e;
+    hid_t f = e ? -1 : H5Fopen(output, H5F_ACC_RDONLY, H5P_DEFAULT);
+    hid_t g = f < 0 ? -1 : H5Gopen2(f, "/trial/0001", H5P_DEFAULT);
+    ok(g >= 0 && is_text(g, "judged", "sampled") && has_counts(g) &&
+           has_rows(g, &r->sampled->sample) && H5Lexists(g, "ref64", H5P_DEFAULT) == 0 &&
+           H5Lexists(g, "sample", H5P_DEFAULT) == outputs,
+       "a sampled trial, save = %s: its rows, and how many elements were judged",
+       all       ? "all"
+       : outputs ? "outputs"
+                 : "none");
+    for (int k = ORACLE; k <= YARDSTICK; k++) {
+        const char *name = r->ran[k].call.backend->name;
+        char d[32];
+        snprintf(d, sizeof d, "sample/%s/d", name);
+        if (outputs)
+            ok(is_sampled(g, r, k, "C", 0, "M, N") && H5Lexists(g, d, H5P_DEFAULT) == all,
+               "%s has C on the sample", name);
+        if (all)
+            ok(is_sampled(g, r, k, "A", 1, "M") && is_sampled(g, r, k, "B", 1, "N"),
+               "and d_A and d_B");
+    }
+    H5Gclose(g);
+    H5Fclose(f);
+    clean();
+}
+
+static void by_sample(void)
+{
+    static struct trial t;
+    static struct result r;
+
+    ok(!sampled_result(&t, &r), "a product judged by a sample");
+    sampled_trial(&t, &r, SAVE_ALL);
+    sampled_trial(&t, &r, SAVE_OUTPUTS);
+    sampled_trial(&t, &r, SAVE_NONE);
+    result_free(&r);
+}
+
 static void equal_runs(void)
 {
     struct experiment x = experiment(6, SAVE_ALL, 1, 2);
@@ -1326,6 +1468,7 @@ int main(void)
         result(&results[i], &trials[i], 2);
     whole();
     less();
+    by_sample();
     equal_runs();
     resuming();
     discarding();

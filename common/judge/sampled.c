@@ -20,8 +20,7 @@ static struct cut *find_cut(const struct sampled *s, const char *axes)
     return NULL;
 }
 
-/* The cut that a result is judged on, or NULL where none covers it. */
-static struct cut *cut_of(const struct sampled *s, int arg)
+struct cut *sampled_cut(const struct sampled *s, int arg)
 {
     char axes[SAMPLE_AXES];
 
@@ -165,7 +164,7 @@ static int not_judged(const struct call *f, int arg, int grad, struct verdicts *
 static int check_result(const struct tensors *got, const struct call *f, struct sampled *s, int arg,
                         int grad, struct verdicts *list)
 {
-    struct cut *c = cut_of(s, arg);
+    struct cut *c = sampled_cut(s, arg);
     const struct product *p = product_of(f, arg, grad);
     struct bounds bounds;
 

@@ -39,6 +39,8 @@ int sampled_find(struct sampled *s, const struct call *f, const struct tensors *
 int sampled_find_rows(struct sampled *s, const struct call *f, const struct tensors *inputs,
                       int most, uint64_t seed);
 void sampled_free(struct sampled *s);
+/* The cut that a result is judged on, or NULL where none covers it. */
+struct cut *sampled_cut(const struct sampled *s, int arg);
 
 /* Every result of `got`, which is whole, of the call f of a kernel.  What can be sampled is held
  * against the oracle as in full judgement, "parity"; then all elements of what is a product,

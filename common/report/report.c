@@ -509,7 +509,7 @@ static void sample_line(struct report *p, const struct result *r)
     const char *head = "; all elements of";
 
     FOR_RESULTS (f, i, grad) {
-        sample_cut_axes(f, &r->sample, i, cut);
+        sample_cut_axes(f, &r->sampled->sample, i, cut);
         for (const char *c = cut; *c; c++)
             if (!strchr(axes, *c))
                 append(axes, sizeof axes, "%c", *c);
@@ -517,7 +517,7 @@ static void sample_line(struct report *p, const struct result *r)
     fprintf(p->to, "%sjudged    ", p->tsv ? "# " : "      ");
     if (*axes)
         fprintf(p->to, "by sample of %s (seed %" PRIu64 ")",
-                sample_text(f, &r->sample, axes, text, sizeof text), r->trial->seed);
+                sample_text(f, &r->sampled->sample, axes, text, sizeof text), r->trial->seed);
     else
         fprintf(p->to, "by sample: all rows, no axis has more than %d", SAMPLE_ROWS);
     for (int i = 0; i < r->verdicts.n; i++)

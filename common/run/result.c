@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/err.h"
 #include "common/base/grow.h"
 #include "common/run/result.h"
 
@@ -28,12 +29,11 @@ void result_no_references(struct result *r)
     r->n_ran = YARDSTICK + 1;
 }
 
-int result_sample(struct result *r, struct sampled *s)
+int result_sample(struct result *r)
 {
-    r->sampled = 1;
-    int e = sampled_find(s, &r->ran[YARDSTICK].call, r->inputs, r->trial->seed);
-    r->sample = s->sample;
-    return e;
+    r->sampled = calloc(1, sizeof *r->sampled);
+    return r->sampled ? sampled_find(r->sampled, &r->ran[YARDSTICK].call, r->inputs, r->trial->seed)
+                      : err_set("no memory for a sample");
 }
 
 struct run trial_run_of(const struct trial *t, const struct backend *b, const struct impl *k,
@@ -88,4 +88,7 @@ void result_free(struct result *r)
     for (int i = 0; i < r->n_ran; i++)
         tensors_free(r->ran[i].t);
     verdicts_free(&r->verdicts);
+    if (r->sampled)
+        sampled_free(r->sampled);
+    free(r->sampled);
 }

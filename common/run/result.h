@@ -35,8 +35,8 @@ struct result {
     struct origin from;     /* where the inputs came from */
     struct ran ran[MAX_RAN];
     int n_ran;
-    int sampled; /* the references have no tensors, and only these rows were judged: */
-    struct sample sample;
+    struct sampled *sampled; /* what it was judged by; the references have no tensors then.  NULL:
+                              * all elements, or nothing, was judged */
     struct crossover *crossover; /* of measure = crossover */
     int n_crossovers;
     struct verdicts verdicts;
@@ -54,9 +54,9 @@ struct truth result_truth(const struct result *r);
 /* In place of the references' runs, where a sample is judged: they have no tensors and no times. */
 void result_no_references(struct result *r);
 
-/* Draw the sample of a trial whose inputs are there, and find what it is judged by; nonzero after
- * err_set().  To be freed in any case. */
-int result_sample(struct result *r, struct sampled *s);
+/* Draw the sample of a trial whose inputs are there, and find what it is judged by, r->sampled;
+ * nonzero after err_set(). */
+int result_sample(struct result *r);
 
 /* A kernel's run for a trial. */
 struct run trial_run_of(const struct trial *t, const struct backend *b, const struct impl *k,

@@ -126,14 +126,10 @@ static int time_all(const struct task *task, const struct backend *const *list, 
 static int time_sampled(const struct task *task, const struct backend *const *list, int n)
 {
     struct result *r = task->r;
-    struct sampled sampled;
 
     task->step("references, on a sample", task->data);
-    int e = result_sample(r, &sampled);
-    if (!e)
-        e = time_all(task, list, n, &(const struct judge){.sampled = &sampled});
-    sampled_free(&sampled);
-    return e;
+    int e = result_sample(r);
+    return e ? e : time_all(task, list, n, &(const struct judge){.sampled = r->sampled});
 }
 
 static int time_full(const struct task *task, const struct backend *const *list, int n)

@@ -143,12 +143,10 @@ static int run_sampled(const struct task *task)
     if (!e && !judged && !r->skipped)
         result_skip(r, "parity", "no GPU backend was asked for");
     if (!e && judged && !*task->stop && task->x->checks & CHECK_PARITY) {
-        struct sampled sampled;
         task->step("references, on a sample", task->data);
-        e = result_sample(r, &sampled);
+        e = result_sample(r);
         for (int i = YARDSTICK + 1; !e && i < r->n_ran; i++)
-            e = check_sampled(r->ran[i].t, &r->ran[i].call, &sampled, &r->verdicts);
-        sampled_free(&sampled);
+            e = check_sampled(r->ran[i].t, &r->ran[i].call, r->sampled, &r->verdicts);
     }
     return !e && *task->stop ? err_set("interrupted") : e;
 }

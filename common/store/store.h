@@ -8,6 +8,10 @@
  *     /trial/0003/dinit/x        gradients of inputs before backward, to which it adds
  *     /trial/0003/ref64/out      outputs, per backend
  *     /trial/0003/ref64/d/x      gradients, per backend
+ *     /trial/0003/sample/ref64/out    where a sample was judged, in place of those of references:
+ *                                their outputs, and gradients in d, of the sampled rows of the
+ *                                axes that the attribute `axes` names
+ *     /trial/0003/sample_rows    table of these rows
  *     /trial/0003/check          table of verdicts
  *     /trial/0003/time           table of times, and their fractions of the ceilings
  *     /trial/0003/crossover_time    table of times as the batch grows, and

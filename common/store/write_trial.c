@@ -82,6 +82,7 @@ struct item {
     int arg, grad;
     enum dtype type; /* what it was stored as where it was made */
     const double *x;
+    const struct cut *cut; /* a reference's result on a sample; NULL: on all elements */
 };
 
 struct writing {
@@ -92,15 +93,35 @@ struct writing {
     const struct call *f;
     struct item *item;
     int n_items;
-    struct part scale[64], group[MAX_RAN + 3], table[5];
+    struct part scale[64], group[MAX_RAN + 4], table[5];
     int n_scales, n_groups, n_tables;
+    struct part sampled[YARDSTICK + 1]; /* groups of the references, in the group `sample` */
+    int n_sampled;
 };
 
 static void add_item(struct writing *w, int ran, int arg, int grad, enum dtype type,
                      const double *x)
 {
     if (x)
-        w->item[w->n_items++] = (struct item){ran, arg, grad, type, x};
+        w->item[w->n_items++] = (struct item){ran, arg, grad, type, x, NULL};
+}
+
+/* What the references have for the elements that were judged: the results that are stored of any
+ * other backend, but for those that no sample covers. */
+static void list_sampled(struct writing *w, int ran)
+{
+    const struct call *f = &w->r->ran[ran].call;
+    const unsigned stored[] = {OUT, w->x->save == SAVE_ALL ? IN : 0};
+
+    FOR_RESULTS (f, i, grad) {
+        const struct cut *c = sampled_cut(w->r->sampled, i);
+        if (!c || !(w->op->arg[i].flags & stored[grad]))
+            continue;
+        const struct tensors *t = ran == ORACLE ? c->truth.oracle : c->truth.yard;
+        add_item(w, ran, i, grad, (enum dtype)(grad ? f->grad_type[i] : f->type[i]),
+                 tensors_result(t, i, grad));
+        w->item[w->n_items - 1].cut = c;
+    }
 }
 
 /* All that is stored of a trial's tensors, in the file's order. */
@@ -130,13 +151,22 @@ static void list_items(struct writing *w)
             if (arg[i].flags & IN && arg[i].flags & DIFF)
                 add_item(w, k, i, 1, (enum dtype)f->grad_type[i], r->ran[k].t->g[i]);
     }
+    for (int k = ORACLE; r->sampled && save != SAVE_NONE && k <= YARDSTICK; k++)
+        list_sampled(w, k);
+}
+
+/* The call whose tensor an item is. */
+static const struct call *call_of(const struct writing *w, const struct item *it)
+{
+    return it->cut ? &it->cut->call : w->f;
 }
 
 static int64_t bytes_needed(const struct writing *w)
 {
     int64_t bytes = (1 << 20) + (int64_t)w->r->verdicts.n * 512;
     for (int i = 0; i < w->n_items; i++)
-        bytes += op_count(w->f, w->item[i].arg) * types[types[w->item[i].type].dumped].bytes;
+        bytes += op_count(call_of(w, &w->item[i]), w->item[i].arg) *
+                 types[types[w->item[i].type].dumped].bytes;
     return bytes;
 }
 
@@ -173,20 +203,52 @@ static int name_axis(struct writing *w, hid_t dataset, int i, const char *name, 
     return 0;
 }
 
-/* The axes of a tensor have different names, as xarray wants: the second
- * n_state is n_state_2. */
-static int name_axes(struct writing *w, hid_t dataset, const char *shape)
+/* Is that axis of an item only some rows of the tensor's? */
+static int is_cut(const struct item *it, char axis)
 {
+    return it->cut && strchr(it->cut->axes, axis);
+}
+
+/* The axes of a tensor have different names, as xarray wants: the second n_state is n_state_2, and
+ * the sampled rows of batch are batch_sampled. */
+static int name_axes(struct writing *w, hid_t dataset, const struct item *it)
+{
+    const struct call *f = call_of(w, it);
+    const char *shape = op_shape(f, it->arg);
+
     for (int i = 0; shape[i]; i++) {
         char name[64];
         int before = 1;
         for (int j = 0; j < i; j++)
             before += shape[j] == shape[i];
-        snprintf(name, sizeof name, before > 1 ? "%s_%d" : "%s", op_axis(w->op, shape[i]), before);
-        if (name_axis(w, dataset, i, name, DIM(w->f, shape[i])))
+        snprintf(name, sizeof name, before > 1 ? "%s%s_%d" : "%s%s", op_axis(w->op, shape[i]),
+                 is_cut(it, shape[i]) ? "_sampled" : "", before);
+        if (name_axis(w, dataset, i, name, DIM(f, shape[i])))
             return -1;
     }
     return 0;
+}
+
+/* The group of that name, found in a list or made there, in `parent` or linked nowhere as yet; with
+ * the kernel and the device, where it is a backend's. */
+static hid_t group_of(const struct writing *w, struct part *list, int *n, const char *name,
+                      hid_t parent, const struct ran *ran)
+{
+    for (int i = 0; i < *n; i++)
+        if (strcmp(list[i].name, name) == 0)
+            return list[i].id;
+    struct part *p = &list[*n];
+    snprintf(p->name, sizeof p->name, "%s", name);
+    p->id = parent < 0 ? h5_group_new(w->trial, NULL, 0) : h5_group_new(parent, name, 0);
+    if (p->id < 0)
+        return err_at("%s", name);
+    ++*n;
+    if (ran &&
+        (h5_put_text(p->id, "kernel", ran->call.kernel->name) ||
+         h5_put_text(p->id, "device",
+                     ran->name ? "another program" : ran->call.backend->device(ran->call.context))))
+        return err_at("%s", name);
+    return p->id;
 }
 
 /* The group that an item belongs into, made when the first one comes. */
@@ -196,21 +258,10 @@ static hid_t item_group(struct writing *w, const struct item *it)
     static const char *const given[] = {"in", "dout", "dinit"};
     const char *name = ran ? ran_name(ran) : given[it->ran - GIVEN_IN];
 
-    for (int i = 0; i < w->n_groups; i++)
-        if (strcmp(w->group[i].name, name) == 0)
-            return w->group[i].id;
-    struct part *p = &w->group[w->n_groups];
-    snprintf(p->name, sizeof p->name, "%s", name);
-    p->id = h5_group_new(w->trial, NULL, 0);
-    if (p->id < 0)
-        return err_at("%s", name);
-    w->n_groups++;
-    if (ran &&
-        (h5_put_text(p->id, "kernel", ran->call.kernel->name) ||
-         h5_put_text(p->id, "device",
-                     ran->name ? "another program" : ran->call.backend->device(ran->call.context))))
-        return err_at("%s", name);
-    return p->id;
+    if (!it->cut)
+        return group_of(w, w->group, &w->n_groups, name, -1, ran);
+    const hid_t sample = group_of(w, w->group, &w->n_groups, "sample", -1, NULL);
+    return sample < 0 ? -1 : group_of(w, w->sampled, &w->n_sampled, name, sample, ran);
 }
 
 static int put_origin(struct writing *w, hid_t dataset, int arg)
@@ -220,17 +271,30 @@ static int put_origin(struct writing *w, hid_t dataset, int arg)
     return h5_put_text(dataset, "origin", text);
 }
 
+/* The cut axes of a result in order, "batch, dim": of these only the sampled rows are there. */
+static int put_cut(const struct writing *w, hid_t dataset, const struct item *it)
+{
+    const char *shape = op_shape(w->f, it->arg);
+    char text[256] = "";
+
+    for (const char *c = shape; *c; c++)
+        if (is_cut(it, *c) && strchr(shape, *c) == c)
+            append(text, sizeof text, "%s%s", *text ? ", " : "", op_axis(w->op, *c));
+    return h5_put_text(dataset, "axes", text);
+}
+
 static int write_item(struct writing *w, const struct item *it)
 {
     const struct arg *a = &w->op->arg[it->arg];
-    const char *shape = op_shape(w->f, it->arg);
+    const struct call *f = call_of(w, it);
+    const char *shape = op_shape(f, it->arg);
     enum dtype dumped = types[it->type].dumped;
     hid_t group = item_group(w, it), sub = -1, d = -1;
     hsize_t dim[MAX_RANK];
     int rank = (int)strlen(shape), e = group < 0;
 
     for (int i = 0; i < rank; i++)
-        dim[i] = DIM(w->f, shape[i]);
+        dim[i] = DIM(f, shape[i]);
     if (!e && it->ran >= 0 && it->grad) {
         sub = H5Lexists(group, "d", H5P_DEFAULT) > 0 ? H5Gopen2(group, "d", H5P_DEFAULT)
                                                      : h5_group_new(group, "d", 0);
@@ -241,7 +305,7 @@ static int write_item(struct writing *w, const struct item *it)
                                 &(struct h5_data){h5_type(dumped), H5T_NATIVE_DOUBLE, rank, dim,
                                                   w->x->compress, it->x})) < 0;
     if (!e)
-        e = name_axes(w, d, shape);
+        e = name_axes(w, d, it) || (it->cut && put_cut(w, d, it));
     if (!e && it->type != dumped)
         e = h5_put_text(d, "storage", types[it->type].name);
     if (!e && it->ran < 0 && !it->grad)
@@ -295,7 +359,7 @@ struct table {
     size_t row_size;
 };
 static const struct table checks = {"check", "verdict", check_columns, sizeof(struct check_row)},
-                          samples = {"sample", "sampled", sample_columns,
+                          samples = {"sample_rows", "sampled", sample_columns,
                                      sizeof(struct sample_row)},
                           times = {"time", "timing", time_columns, sizeof(struct time_row)},
                           crossover_times = {"crossover_time", "measurement",
@@ -355,13 +419,13 @@ static int write_checks(struct writing *w)
 
 static int write_sample(struct writing *w)
 {
-    const struct sample *s = &w->r->sample;
     struct sample_row rows[MAX_RANK * 4 * SAMPLE_ROWS];
     char axes[SAMPLE_AXES], seen[27] = "";
     int n = 0;
 
     if (!w->r->sampled)
         return 0;
+    const struct sample *s = &w->r->sampled->sample;
     FOR_RESULTS (w->f, i, grad) {
         sample_cut_axes(w->f, s, i, axes);
         for (const char *c = axes; *c; c++) {
@@ -508,6 +572,7 @@ int dump_write(hid_t trial, const struct experiment *x, const struct result *r)
         return -1;
     int e = write_trial(w);
     close_parts(w->table, w->n_tables);
+    close_parts(w->sampled, w->n_sampled);
     close_parts(w->group, w->n_groups);
     close_parts(w->scale, w->n_scales);
     writing_free(w);

@@ -5,6 +5,8 @@ a dump of run-ablation.
 Each peer gets the inputs and upstream gradients that the dump holds, in its storage type.
 Its outputs and gradients are compared with the oracle's (ref64 in the dump), by
 max|a-b| / max|b|; a peer that is further off than the bound is WRONG and gets no time.
+Where the dump has the oracle's results for a sample of rows only (judge = sampled), they are
+compared there, and a result that no sample covers is not: the title of the trial says so.
 
 Time is GPU time: CUDA graph replay, L2 flushed before each, median.
 What launching adds, from a stream and with the host waiting, stands in a column of its own.
@@ -232,13 +234,45 @@ class Trial:
             return f"no peer has its operation, {self.case['op']}"
         if self.case["complete"] != 1:
             return "it is not complete"
-        if any(x not in self.group for x in ("in", "ref64", self.yardstick())):
+        if any(x not in self.group for x in ("in", self.oracle(), self.yardstick())):
             return "its tensors were not saved (save = all)"
         return None
 
+    def sampled(self):
+        """Have the references results for a sample of rows only?"""
+        return "ref64" not in self.group and "sample/ref64" in self.group
+
+    def oracle(self):
+        return "sample/ref64" if self.sampled() else "ref64"
+
     def yardstick(self):
+        if self.sampled():
+            return "sample/ref_bf16" if self.case["dtype"] == "bf16" else "sample/ref32"
         names = ("ref_bf16", "ref16") if self.case["dtype"] == "bf16" else ("ref32",)
         return next((x for x in names if x in self.group), names[0])    # the second is an older name
+
+    def correct(self, path):
+        """The oracle's result; None where no sample covers it."""
+        path = f"{self.oracle()}/{path}"
+        return self.tensor(path, torch.float64) if path in self.group else None
+
+    def not_covered(self):
+        """The results of our kernels that no sample covers."""
+        return sorted({row["tensor"].decode() for row in self.table("check")
+                       if row["verdict"] == b"not judged"})
+
+    def judged(self, path, whole):
+        """The elements of a whole result that correct() has."""
+        if not self.sampled():
+            return whole
+        data, rows = self.group[f"{self.oracle()}/{path}"], self.table("sample_rows")
+        cut = data.attrs["axes"].split(", ")
+        for i, axis in enumerate(data.dims):
+            name = axis.label.removesuffix("_sampled")
+            if name in cut:
+                which = rows["row"][rows["axis"] == name.encode()]
+                whole = whole.index_select(i, torch.from_numpy(which).to(whole.device))
+        return whole
 
     def tensor(self, path, dtype):
         return torch.from_numpy(self.group[path][...]).to(DEVICE, dtype)
@@ -253,8 +287,11 @@ class Trial:
 
     def inputs(self, names):
         """Those that have a gradient are to be differentiated."""
-        return [self.stored(f"in/{x}").requires_grad_(x in self.group.get("ref64/d", ()))
-                for x in names]
+        return [self.stored(f"in/{x}").requires_grad_(self.has_gradient(x)) for x in names]
+
+    def has_gradient(self, name):
+        return (name in self.group.get(f"{self.oracle()}/d", ())
+                or (self.sampled() and f"d_{name}" in self.not_covered()))
 
     def upstream(self, names):
         """The gradients of those outputs that have one, and their places."""
@@ -270,7 +307,7 @@ class Trial:
         if ours:
             return max(ours)
         off = distance(self.tensor(f"{self.yardstick()}/{path}", torch.float64),
-                       self.tensor(f"ref64/{path}", torch.float64))
+                       self.correct(path))
         return max(SLACK * off, LEAST * UNITS[self.case["dtype"]])
 
     def table(self, name):
@@ -286,7 +323,7 @@ class Trial:
         """For each pass the kernel of ours that is fastest, none of whose checks failed, and
         its seconds."""
         wrong = {(row["backend"], row["kernel"]) for row in self.table("check")
-                 if row["verdict"] != b"pass"}
+                 if row["verdict"] not in (b"pass", b"not judged")}
         best = {}
         times = self.table("time")
         method = "method" if len(times) and "method" in times.dtype.names else "caches"  # ablate-1
@@ -298,12 +335,20 @@ class Trial:
                 best[p] = row["kernel"].decode(), float(row["median"]), row[method].decode()
         return best
 
+    def how_judged(self):
+        """What its title says of it, where that is not in full."""
+        if not self.sampled():
+            return ""
+        without = ", ".join(self.not_covered())
+        return " (judged by a sample" + (f", which does not cover {without})" if without else ")")
+
     def title(self):
         if self.case["op"] != "e74_cell":
-            return f"trial {self.name}: {self.case['line']}"
+            return f"trial {self.name}: {self.case['line']}{self.how_judged()}"
         keys = ("state", "nonlin", "steps", "batch", "heads", "n_state", "checkpoint_interval",
                 "dtype")
-        return f"trial {self.name}: " + " ".join(f"{key}={self.case[key]}" for key in keys)
+        return (f"trial {self.name}: " + " ".join(f"{key}={self.case[key]}" for key in keys)
+                + self.how_judged())
 
 
 def trials_of(file, only):
@@ -343,11 +388,16 @@ class Worst:
         self.error, self.bound, self.tensor = 0.0, 1.0, "-"
         margin = -1
         for path, got in results.items():
+            correct = trial.correct(path)
+            if correct is None:
+                continue
             bound = trial.bound(path)
-            error = distance(got.detach(), trial.tensor(f"ref64/{path}", torch.float64))
+            error = distance(trial.judged(path, got.detach()), correct)
             if error / bound > margin:
                 margin = error / bound
                 self.error, self.bound, self.tensor = error, bound, path.replace("d/", "d_")
+        if margin < 0 and trial.sampled():
+            raise ValueError("no sample covers a result of this pass")
         self.wrong = not margin <= 1
 
 
@@ -502,7 +552,7 @@ def put_row(trial, peer, p, how, seconds=None, launch=None, worst=None):
 
 
 def put_ours(trial):
-    for p in PASSES if "d" in trial.group["ref64"] else PASSES[:1]:
+    for p in PASSES if "d" in trial.group[trial.oracle()] else PASSES[:1]:
         if p in trial.ours():
             kernel, seconds, method = trial.ours()[p]
             put_row(trial, f"ours: {kernel}", p, f"in the dump, {method}", seconds)

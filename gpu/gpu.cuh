@@ -74,6 +74,12 @@ static inline T *take(work_arena *a, int64_t n)
 /* Measures the ceilings of the device (probe.cu). */
 int gpu_probe(struct context *x, struct ceilings *to);
 
+/* Copies to the host, as doubles, the elements of a tensor that the call cut along these axes has
+ * (gather.cu). */
+struct sample;
+int gpu_gather(const struct call *whole, const struct sample *s, const char *axes, int arg,
+               int grad, double *few);
+
 /* The value of a macro, as text. */
 #define TEXT(number) #number
 #define NUMBER(macro) TEXT(macro)

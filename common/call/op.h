@@ -267,14 +267,6 @@ struct product {
     double (*slope)(const struct call *f, double *const *x, int64_t i);
 };
 
-/* A case whose tensors have more than 2^31 elements, and the letter of an axis along which a row of
- * the results depends only on the same row of the inputs: the oracle computes some rows
- * (tests/large). */
-struct large {
-    const char *settings;
-    char axis;
-};
-
 /* Settings that must be refused, or declined, and a word that the message must contain. */
 struct refusal {
     const char *settings, *names;
@@ -319,8 +311,9 @@ struct op {
     /* More of them, in the same grammar, or NULL. */
     const char *shapes; /* sizes at the limits of kernels (tests/shapes) */
     const char *memory; /* large cases: the size of a GPU's pages has no effect (tests/memory) */
+    /* Cases whose tensors have more than 2^31 elements (tests/large), ends with NULL; or NULL. */
+    const char *const *large;
     /* Lists that end with NULL settings; or NULL. */
-    const struct large *large;
     const struct refusal *refused;  /* beside values that are out of a parameter's range */
     const struct refusal *declined; /* by every kernel for a GPU */
     const struct known *known;      /* answers for rows that are hard (tests/hard) */

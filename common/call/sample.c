@@ -145,19 +145,11 @@ int sample_cut(struct call *few, const struct call *whole, const struct sample *
     return op_complete(few) ? err_at("a sample of %s", whole->op->name) : 0;
 }
 
-/* A tensor's axes: of the cut one the length, of the whole one the distance of two rows; which of
- * these are taken, or NULL for all. */
-struct strides {
-    int rank;
-    int64_t length[MAX_RANK], stride[MAX_RANK];
-    const int64_t *row[MAX_RANK];
-};
-
-static struct strides strides_of(const struct call *whole, const struct sample *s, const char *axes,
-                                 int arg)
+struct places sample_places(const struct call *whole, const struct sample *s, const char *axes,
+                            int arg)
 {
     const char *shape = op_shape(whole, arg);
-    struct strides at = {.rank = (int)strlen(shape)};
+    struct places at = {.rank = (int)strlen(shape)};
     int64_t stride = 1;
 
     for (int k = at.rank - 1; k >= 0; k--) {
@@ -171,36 +163,17 @@ static struct strides strides_of(const struct call *whole, const struct sample *
     return at;
 }
 
-static int64_t place(const struct strides *at, int64_t i)
-{
-    int64_t sum = 0;
-
-    for (int k = at->rank - 1; k >= 0; k--) {
-        const int64_t j = i % at->length[k];
-        sum += (at->row[k] ? at->row[k][j] : j) * at->stride[k];
-        i /= at->length[k];
-    }
-    return sum;
-}
-
-int64_t sample_place(const struct call *whole, const struct sample *s, const char *axes, int arg,
-                     int64_t i)
-{
-    const struct strides at = strides_of(whole, s, axes, arg);
-    return place(&at, i);
-}
-
 void sample_gather(const struct call *whole, const struct sample *s, const char *axes, int arg,
                    const double *x, double *few)
 {
-    const struct strides at = strides_of(whole, s, axes, arg);
+    const struct places at = sample_places(whole, s, axes, arg);
     int64_t n = 1, last = at.rank ? at.length[at.rank - 1] : 1;
 
     for (int k = 0; k < at.rank; k++)
         n *= at.length[k];
     #pragma omp parallel for
     for (int64_t i = 0; i < n; i += last) {
-        const int64_t from = place(&at, i);
+        const int64_t from = place_of(&at, i);
         const int64_t *row = at.rank ? at.row[at.rank - 1] : NULL;
         for (int64_t j = 0; j < last; j++)
             few[i + j] = x[row ? from - row[0] + row[j] : from + j];

@@ -39,9 +39,36 @@ int sample_worthwhile(const struct call *f);
 /* The call with these axes cut; nonzero after err_set(). */
 int sample_cut(struct call *few, const struct call *whole, const struct sample *s,
                const char *axes);
-/* Where element i of a tensor of the cut call is in the whole. */
-int64_t sample_place(const struct call *whole, const struct sample *s, const char *axes, int arg,
-                     int64_t i);
+
+/* Where the elements of a tensor of the cut call are in the whole: of each axis the length in the
+ * cut tensor, the distance of two rows in the whole one, and the rows that are taken, NULL for all
+ * of them. */
+struct places {
+    int rank;
+    int64_t length[MAX_RANK], stride[MAX_RANK];
+    const int64_t *row[MAX_RANK];
+};
+struct places sample_places(const struct call *whole, const struct sample *s, const char *axes,
+                            int arg);
+
+#ifdef __CUDACC__
+#define ON_HOST_AND_DEVICE __host__ __device__
+#else
+#define ON_HOST_AND_DEVICE
+#endif
+/* The place of element i of the cut tensor. */
+static inline ON_HOST_AND_DEVICE int64_t place_of(const struct places *at, int64_t i)
+{
+    int64_t sum = 0;
+
+    for (int k = at->rank - 1; k >= 0; k--) {
+        const int64_t j = i % at->length[k];
+        sum += (at->row[k] ? at->row[k][j] : j) * at->stride[k];
+        i /= at->length[k];
+    }
+    return sum;
+}
+
 /* The elements of the whole tensor that the cut one has. */
 void sample_gather(const struct call *whole, const struct sample *s, const char *axes, int arg,
                    const double *x, double *few);

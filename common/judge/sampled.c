@@ -40,10 +40,30 @@ static int add_cut(struct sampled *s, const char *axes)
     struct cut *c = &more[s->n_cuts++];
     *c = (struct cut){.inputs = NULL};
     strcpy(c->axes, axes);
-    if (sample_cut(&c->call, &s->call, &s->sample, axes))
-        return -1;
-    c->inputs = sample_inputs(&c->call, &s->call, &s->sample, axes, s->inputs);
-    return c->inputs ? truth_find(&c->truth, &c->call, c->inputs) : -1;
+    return sample_cut(&c->call, &s->call, &s->sample, axes);
+}
+
+int sampled_cuts(struct sampled *s, const struct call *f, int most, uint64_t seed)
+{
+    char axes[SAMPLE_AXES];
+
+    *s = (struct sampled){.call = *f, .seed = seed};
+    sample_draw(&s->sample, f, most, seed);
+    FOR_RESULTS (f, i, grad) {
+        sample_axes(f, i, axes);
+        if (!*axes)
+            continue;
+        sample_cut_axes(f, &s->sample, i, axes);
+        if (!find_cut(s, axes) && add_cut(s, axes))
+            return -1;
+    }
+    return 0;
+}
+
+int cut_find(struct cut *c, struct tensors *inputs)
+{
+    c->inputs = inputs;
+    return inputs ? truth_find(&c->truth, &c->call, inputs) : -1;
 }
 
 int sampled_find(struct sampled *s, const struct call *f, const struct tensors *inputs,
@@ -55,19 +75,14 @@ int sampled_find(struct sampled *s, const struct call *f, const struct tensors *
 int sampled_find_rows(struct sampled *s, const struct call *f, const struct tensors *inputs,
                       int most, uint64_t seed)
 {
-    char axes[SAMPLE_AXES];
+    int e = sampled_cuts(s, f, most, seed);
 
-    *s = (struct sampled){.call = *f, .inputs = inputs, .seed = seed};
-    sample_draw(&s->sample, f, most, seed);
-    FOR_RESULTS (f, i, grad) {
-        sample_axes(f, i, axes);
-        if (!*axes)
-            continue;
-        sample_cut_axes(f, &s->sample, i, axes);
-        if (!find_cut(s, axes) && add_cut(s, axes))
-            return -1;
+    s->inputs = inputs;
+    for (int i = 0; !e && i < s->n_cuts; i++) {
+        struct cut *c = &s->cut[i];
+        e = cut_find(c, sample_inputs(&c->call, &s->call, &s->sample, c->axes, inputs));
     }
-    return 0;
+    return e;
 }
 
 void sampled_free(struct sampled *s)
@@ -112,31 +127,13 @@ static void place_worst(const struct sampled *s, const struct cut *c,
     const int64_t n = op_count(&c->call, pair->arg);
     const struct distance d = distance(pair->got, pair->want, n);
 
-    values_index(&s->call, pair->arg,
-                 sample_place(&s->call, &s->sample, c->axes, pair->arg, d.worst), v->worst,
-                 sizeof v->worst);
+    const struct places at = sample_places(&s->call, &s->sample, c->axes, pair->arg);
+
+    values_index(&s->call, pair->arg, place_of(&at, d.worst), v->worst, sizeof v->worst);
     v->judged = n;
     v->elements = op_count(&s->call, pair->arg);
     if (s->call.op->time && strchr(c->axes, s->call.op->time))
         v->first_bad = -1; /* it counts sampled steps */
-}
-
-/* A result on its cut, by bounds that are the kernel's there. */
-static int check_on_cut(const struct tensors *got, struct bounds *bounds, struct sampled *s,
-                        struct cut *c, int arg, int grad, struct verdicts *list)
-{
-    struct call few = call_on(&c->call, bounds->call.backend, bounds->call.kernel);
-    double *x = gathered(got, s, c, arg, grad);
-
-    if (!x)
-        return -1;
-    const struct tensor_pair pair = {&few, arg, grad, x,
-                                     tensors_result(c->truth.oracle, arg, grad)};
-    int failed = check_within("parity", &pair, bounds, list);
-    if (!failed)
-        place_worst(s, c, &pair, &list->v[list->n - 1]);
-    free(x);
-    return failed;
 }
 
 /* What the verdict of a result's sample says of all its elements. */
@@ -160,21 +157,38 @@ static int not_judged(const struct call *f, int arg, int grad, struct verdicts *
     return 0;
 }
 
-/* One result: its sample, then all its elements where they are those of a product. */
-static int check_result(const struct tensors *got, const struct call *f, struct sampled *s, int arg,
-                        int grad, struct verdicts *list)
+int check_cut(const double *x, const struct call *f, const struct sampled *s, int arg, int grad,
+              struct verdicts *list)
 {
     struct cut *c = sampled_cut(s, arg);
-    const struct product *p = product_of(f, arg, grad);
     struct bounds bounds;
 
     if (!c)
         return not_judged(f, arg, grad, list);
+    const struct call few = call_on(&c->call, f->backend, f->kernel);
+    const struct tensor_pair pair = {&few, arg, grad, x,
+                                     tensors_result(c->truth.oracle, arg, grad)};
     bounds_from(&bounds, f, &c->truth);
-    if (check_on_cut(got, &bounds, s, c, arg, grad, list))
+    if (check_within("parity", &pair, &bounds, list))
+        return -1;
+    place_worst(s, c, &pair, &list->v[list->n - 1]);
+    return 0;
+}
+
+/* One result: its sample, then all its elements where they are those of a product. */
+static int check_result(const struct tensors *got, const struct call *f, struct sampled *s, int arg,
+                        int grad, struct verdicts *list)
+{
+    const struct cut *c = sampled_cut(s, arg);
+    const struct product *p = product_of(f, arg, grad);
+    double *x = c ? gathered(got, s, c, arg, grad) : NULL;
+    int failed = (c && !x) || check_cut(x, f, s, arg, grad, list);
+
+    free(x);
+    if (failed)
         return -1;
     const struct verdict *v = &list->v[list->n - 1];
-    if (!p || !*c->axes || !v->pass || !isfinite(v->bound))
+    if (!c || !p || !*c->axes || !v->pass || !isfinite(v->bound))
         return 0;
     const struct expected e = expected_of(c, arg, grad, v);
     return check_product(got, f, s, p, &e, list);

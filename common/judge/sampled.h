@@ -23,7 +23,7 @@ struct sums {
 /* What the kernels of a backend are judged by in one case. */
 struct sampled {
     struct call call;             /* of the whole case on the backend; of no kernel */
-    const struct tensors *inputs; /* of the whole; the caller owns them */
+    const struct tensors *inputs; /* of the whole, or NULL; the caller owns them */
     uint64_t seed;
     struct sample sample;
     struct cut *cut;
@@ -42,11 +42,22 @@ void sampled_free(struct sampled *s);
 /* The cut that a result is judged on, or NULL where none covers it. */
 struct cut *sampled_cut(const struct sampled *s, int arg);
 
+/* The same in two steps, for a case whose tensors are not all on the host: the cuts alone; and for
+ * each one its inputs, which are its own from then on, and its reference values. */
+int sampled_cuts(struct sampled *s, const struct call *f, int most, uint64_t seed);
+int cut_find(struct cut *c, struct tensors *inputs);
+
 /* Every result of `got`, which is whole, of the call f of a kernel.  What can be sampled is held
  * against the oracle as in full judgement, "parity"; then all elements of what is a product,
  * "products".  A result that no sample covers is not judged, and its verdict says so. */
 int check_sampled(const struct tensors *got, const struct call *f, struct sampled *s,
                   struct verdicts *list);
+
+/* The cut that a result is judged on, or NULL where no sample covers it. */
+struct cut *sampled_cut(const struct sampled *s, int arg);
+/* One result of the call f of a kernel, by the elements of it that its cut has. */
+int check_cut(const double *x, const struct call *f, const struct sampled *s, int arg, int grad,
+              struct verdicts *list);
 
 /* What the kernels of a backend are judged by in one case: the truth of all elements, or, unless it
  * is NULL, a sample. */

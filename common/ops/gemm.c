@@ -59,12 +59,8 @@ static const struct product products[] = {
 #define SCALED "alpha=0.5 beta=-1.5 "
 #define EACH_LAYOUT "transpose_a=no,yes transpose_b=no,yes; "
 
-static const struct large large[] = {
-    {"M=46500 N=46500 K=16", 'M'},
-    {"M=4300000 N=24 K=512", 'M'},
-    {"M=40 N=4300000 K=512 transpose_b=yes", 'N'},
-    {.settings = NULL},
-};
+static const char *const large[] = {"M=46500 N=46500 K=16", "M=4300000 N=24 K=512",
+                                    "M=40 N=4300000 K=512 transpose_b=yes", NULL};
 
 /* The members that all three share. */
 #define GEMM .flops = flops, .products = flops, .product = products, .blas = 1

@@ -79,10 +79,8 @@ static const struct known known[] = {
     {.settings = NULL},
 };
 
-static const struct large large[] = {
-    {"rows=65600 length=32749", 'R'},
-    {.settings = NULL},
-};
+static const char *const large[] = {"rows=65600 length=32749", "rows=65600 length=32749 kind=max",
+                                    NULL};
 
 const struct op op_reduce = {
     .name = "reduce",

@@ -34,10 +34,7 @@ static const struct known known[] = {
     {.settings = NULL},
 };
 
-static const struct large large[] = {
-    {"rows=65600 columns=32749", 'R'},
-    {.settings = NULL},
-};
+static const char *const large[] = {"rows=65600 columns=32749", NULL};
 
 const struct op op_softmax = {
     .name = "softmax",

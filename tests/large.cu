@@ -45,7 +45,7 @@ static uint64_t key_of(const struct op *o, int arg, int grad)
 /* The elements of a tensor that a cut of the case has. */
 static void fill_cut(const struct sampled *s, const struct cut *c, int arg, int grad, double *x)
 {
-    const struct places at = sample_places(&s->call, &s->sample, c->axes, arg);
+    const struct cut_places at = sample_places(&s->call, &s->sample, c->axes, arg);
     const uint64_t key = key_of(s->call.op, arg, grad);
 
     for (int64_t i = 0; i < op_count(&c->call, arg); i++)

@@ -38,6 +38,38 @@ struct tensors *tensors_new(const struct call *f)
     return t;
 }
 
+/* NULL where x is, or where there is no memory: then *full becomes 0. */
+static double *copied(const double *x, int64_t n, int *full)
+{
+    double *copy = x ? malloc(n * sizeof *copy) : NULL;
+
+    if (copy)
+        widen(F64, copy, x, n);
+    *full &= !x || copy;
+    return copy;
+}
+
+struct tensors *tensors_given(const struct call *f, const struct tensors *t)
+{
+    const struct op *o = f->op;
+    struct tensors *copy = calloc(1, sizeof *copy);
+    int full = copy != NULL;
+
+    for (int i = 0; full && i < o->n_args; i++) {
+        const int64_t n = op_count(f, i);
+        if (o->arg[i].flags & IN)
+            copy->x[i] = copied(t->x[i], n, &full);
+        if (o->arg[i].flags & OUT)
+            copy->g[i] = copied(t->g[i], n, &full);
+        copy->g0[i] = copied(t->g0[i], n, &full);
+    }
+    if (!full) {
+        tensors_free(copy);
+        return err_null("no memory for another input of %s", o->name);
+    }
+    return copy;
+}
+
 struct tensors *tensors_results(const struct call *f, const struct tensors *given)
 {
     const struct op *o = f->op;
@@ -160,14 +192,19 @@ struct place {
     enum dtype type;
 };
 
+static struct place place_of_type(int type, int64_t n)
+{
+    return (struct place){.type = (enum dtype)type, .bytes = n * types[type].bytes};
+}
+
 /* Its memory filled with poison, and the bands around it with GUARD. */
 static int place_poison(const struct run *c, const struct place *p, size_t band)
 {
     const struct backend *b = c->call.backend;
     struct context *x = c->call.context;
-    int e = b->fill(x, p->memory, GUARD, band);
+    int e = band ? b->fill(x, p->memory, GUARD, band) : 0;
     e = e ? e : b->fill(x, p->at, c->other_poison ? OTHER_POISON : POISON, p->bytes);
-    e = e ? e : b->fill(x, (char *)p->at + p->bytes, GUARD, band);
+    e = e || !band ? e : b->fill(x, (char *)p->at + p->bytes, GUARD, band);
     return e ? err_set("%s: %s", b->name, b->strerror(e)) : 0;
 }
 
@@ -185,35 +222,85 @@ static int place_new(const struct run *c, struct place *p, size_t bytes, int64_t
     return c->unpoisoned ? 0 : place_poison(c, p, band);
 }
 
-static int place_put(const struct run *c, struct place *p, const double *x, int64_t n)
+/* Elements that are converted at a time. */
+enum { CHUNK = 1 << 20 };
+
+static int64_t chunk_at(int64_t from, int64_t n)
 {
-    if (p->type == F64) /* as it is */
-        return c->call.backend->put(c->call.context, p->at, x, p->bytes);
-    void *bits = malloc(p->bytes);
-    if (!bits)
-        return err_set("no memory for a tensor of %zu bytes", p->bytes);
-    narrow(p->type, bits, x, n);
-    int e = c->call.backend->put(c->call.context, p->at, bits, p->bytes);
-    free(bits);
+    return n - from < CHUNK ? n - from : CHUNK;
+}
+
+static int place_failed(const struct run *c, int e)
+{
     return e ? err_set("%s: %s", c->call.backend->name, c->call.backend->strerror(e)) : 0;
 }
 
-/* Read it back, and look at its guards. */
-static int place_get(const struct run *c, const struct place *p, double *x, int64_t n, int *intact)
+static int place_put(const struct run *c, struct place *p, const double *x, int64_t n)
 {
-    size_t band = c->guards ? BAND : 0, all = p->bytes + 2 * band;
-    if (p->type == F64 && !band)
-        return x ? c->call.backend->get(c->call.context, x, p->at, p->bytes) : 0;
-    unsigned char *bits = malloc(all ? all : 1);
+    const size_t each = types[p->type].bytes;
+    void *bits = malloc(chunk_at(0, n) * each);
+    int e = 0;
+
     if (!bits)
         return err_set("no memory for a tensor of %zu bytes", p->bytes);
-    int e = c->call.backend->get(c->call.context, bits, p->memory, all);
-    for (size_t i = 0; !e && i < band; i++)
-        *intact &= bits[i] == GUARD && bits[all - 1 - i] == GUARD;
-    if (!e && x)
-        widen(p->type, x, bits + band, n);
+    for (int64_t from = 0; !e && from < n; from += CHUNK) {
+        const int64_t some = chunk_at(from, n);
+        narrow(p->type, bits, x + from, some);
+        e = c->call.backend->put(c->call.context, (char *)p->at + from * each, bits, some * each);
+    }
     free(bits);
-    return e ? err_set("%s: %s", c->call.backend->name, c->call.backend->strerror(e)) : 0;
+    return place_failed(c, e);
+}
+
+/* Look at the guards before and behind it. */
+static int look_at_guards(const struct run *c, const struct place *p, int *intact)
+{
+    unsigned char bits[BAND];
+    int e = 0;
+
+    for (int side = 0; !e && side < 2; side++) {
+        const char *at = side ? (char *)p->at + p->bytes : p->memory;
+        e = c->call.backend->get(c->call.context, bits, at, BAND);
+        for (size_t i = 0; !e && i < BAND; i++)
+            *intact &= bits[i] == GUARD;
+    }
+    return place_failed(c, e);
+}
+
+/* Read it back, unless x is NULL, and look at its guards. */
+static int place_get(const struct run *c, const struct place *p, double *x, int64_t n, int *intact)
+{
+    const size_t each = types[p->type].bytes;
+    void *bits = x && x != p->at ? malloc(chunk_at(0, n) * each) : NULL;
+    int e = 0;
+
+    if (c->guards && look_at_guards(c, p, intact))
+        e = -1;
+    if (!bits) {
+        return e || !x || x == p->at ? e : err_set("no memory for a tensor of %zu bytes", p->bytes);
+    }
+    for (int64_t from = 0; !e && from < n; from += CHUNK) {
+        const int64_t some = chunk_at(from, n);
+        e = place_failed(c, c->call.backend->get(c->call.context, bits, (char *)p->at + from * each,
+                                                 some * each));
+        if (!e)
+            widen(p->type, x + from, bits, some);
+    }
+    free(bits);
+    return e;
+}
+
+/* A tensor of the run: what is given is put there.  Doubles of the host are where they are, so that
+ * the oracle copies none, unless guards are to stand around them. */
+static int place_tensor(const struct run *c, struct place *p, double *x, int given, int64_t *used)
+{
+    const int64_t n = (int64_t)(p->bytes / types[p->type].bytes);
+
+    if (p->type != F64 || c->guards)
+        return place_new(c, p, p->bytes, used) || (given && place_put(c, p, x, n));
+    p->at = x;
+    *used += p->bytes;
+    return given || c->unpoisoned ? 0 : place_poison(c, p, 0);
 }
 
 int run_reserve(const struct run *c)
@@ -246,7 +333,8 @@ static int put_gradients(const struct run *c, const struct tensors *t, const str
     for (int i = 0; !e && i < f->op->n_args; i++) {
         int64_t n = call_accumulates(f, i) ? op_count(f, i) : 0;
         enum dtype type = (enum dtype)f->grad_type[i];
-        struct place p = {.at = f->grad[i], .bytes = n * types[type].bytes, .type = type};
+        struct place p = place_of_type(type, n);
+        p.at = f->grad[i];
         if (n && place_put(c, &p, t->g0[i], n))
             e = err_at("%s d_%s", f->op->name, f->op->arg[i].name);
     }
@@ -263,16 +351,14 @@ static int put_all(const struct run *c, const struct tensors *t, struct places *
         int64_t n = op_count(f, i);
         if (!n)
             continue;
-        p->x[i].type = (enum dtype)f->type[i];
-        if (place_new(c, &p->x[i], n * types[p->x[i].type].bytes, used) ||
-            (o->arg[i].flags & IN && place_put(c, &p->x[i], t->x[i], n)))
+        p->x[i] = place_of_type(f->type[i], n);
+        if (place_tensor(c, &p->x[i], t->x[i], o->arg[i].flags & IN, used))
             return err_at("%s %s", o->name, o->arg[i].name);
         f->arg[i] = p->x[i].at;
         if (!(o->arg[i].flags & DIFF) || c->forward_only)
             continue;
-        p->g[i].type = (enum dtype)f->grad_type[i];
-        if (place_new(c, &p->g[i], n * types[p->g[i].type].bytes, used) ||
-            (o->arg[i].flags & OUT && place_put(c, &p->g[i], t->g[i], n)))
+        p->g[i] = place_of_type(f->grad_type[i], n);
+        if (place_tensor(c, &p->g[i], t->g[i], o->arg[i].flags & OUT, used))
             return err_at("%s d_%s", o->name, o->arg[i].name);
         f->grad[i] = p->g[i].at;
     }
@@ -439,6 +525,7 @@ static int perturb_between(const struct run *c, struct places *p)
         if (n && !x)
             return err_set("no memory for a copy of %s", o->arg[i].name);
         e = n ? place_get(c, &p->x[i], x, n, &intact) : 0;
+        #pragma omp parallel for
         for (int64_t j = 0; j < n; j++)
             x[j] *= draw_uniform(key, j) < 0.5 ? 1 + c->between : 1 - c->between;
         if (!e && n)

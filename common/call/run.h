@@ -21,7 +21,10 @@ struct tensors {
 struct tensors *tensors_new(const struct call *f);
 void tensors_free(struct tensors *t);
 struct tensors *tensors_copy(const struct call *f, const struct tensors *t);
-/* Room for the results of a run that is given these; NULL after err_set(). */
+/* A copy of what a run is given, inputs, gradients of outputs and initial gradients, alone; NULL
+ * after err_set(). */
+struct tensors *tensors_given(const struct call *f, const struct tensors *t);
+/* Memory for the results of a run that is given these; NULL after err_set(). */
 struct tensors *tensors_results(const struct call *f, const struct tensors *given);
 /* Bytes of a struct tensors. */
 int64_t tensors_bytes(const struct call *f);

@@ -145,11 +145,11 @@ int sample_cut(struct call *few, const struct call *whole, const struct sample *
     return op_complete(few) ? err_at("a sample of %s", whole->op->name) : 0;
 }
 
-struct places sample_places(const struct call *whole, const struct sample *s, const char *axes,
-                            int arg)
+struct cut_places sample_places(const struct call *whole, const struct sample *s, const char *axes,
+                                int arg)
 {
     const char *shape = op_shape(whole, arg);
-    struct places at = {.rank = (int)strlen(shape)};
+    struct cut_places at = {.rank = (int)strlen(shape)};
     int64_t stride = 1;
 
     for (int k = at.rank - 1; k >= 0; k--) {
@@ -166,7 +166,7 @@ struct places sample_places(const struct call *whole, const struct sample *s, co
 void sample_gather(const struct call *whole, const struct sample *s, const char *axes, int arg,
                    const double *x, double *few)
 {
-    const struct places at = sample_places(whole, s, axes, arg);
+    const struct cut_places at = sample_places(whole, s, axes, arg);
     int64_t n = 1, last = at.rank ? at.length[at.rank - 1] : 1;
 
     for (int k = 0; k < at.rank; k++)

@@ -43,13 +43,13 @@ int sample_cut(struct call *few, const struct call *whole, const struct sample *
 /* Where the elements of a tensor of the cut call are in the whole: of each axis the length in the
  * cut tensor, the distance of two rows in the whole one, and the rows that are taken, NULL for all
  * of them. */
-struct places {
+struct cut_places {
     int rank;
     int64_t length[MAX_RANK], stride[MAX_RANK];
     const int64_t *row[MAX_RANK];
 };
-struct places sample_places(const struct call *whole, const struct sample *s, const char *axes,
-                            int arg);
+struct cut_places sample_places(const struct call *whole, const struct sample *s, const char *axes,
+                                int arg);
 
 #ifdef __CUDACC__
 #define ON_HOST_AND_DEVICE __host__ __device__
@@ -57,7 +57,7 @@ struct places sample_places(const struct call *whole, const struct sample *s, co
 #define ON_HOST_AND_DEVICE
 #endif
 /* The place of element i of the cut tensor. */
-static inline ON_HOST_AND_DEVICE int64_t place_of(const struct places *at, int64_t i)
+static inline ON_HOST_AND_DEVICE int64_t place_of(const struct cut_places *at, int64_t i)
 {
     int64_t sum = 0;
 

@@ -145,8 +145,8 @@ static int sample(struct truth *t, int which)
     static const double BESIDE[] = {0x1p-10, 0x1p-7, 0x1p-4};
     const double unit = coarsest_unit(&t->call);
     const int both = which && yardstick(t->call.backend)->type == t->call.backend->type;
-    struct tensors *moved = tensors_copy(&t->call, t->inputs);
-    struct tensors *beside = moved && both ? tensors_copy(&t->call, t->inputs) : NULL;
+    struct tensors *moved = tensors_given(&t->call, t->inputs);
+    struct tensors *beside = moved && both ? tensors_given(&t->call, t->inputs) : NULL;
     int e = !moved || (both && !beside);
 
     if (!e) {

@@ -127,7 +127,7 @@ static void place_worst(const struct sampled *s, const struct cut *c,
     const int64_t n = op_count(&c->call, pair->arg);
     const struct distance d = distance(pair->got, pair->want, n);
 
-    const struct places at = sample_places(&s->call, &s->sample, c->axes, pair->arg);
+    const struct cut_places at = sample_places(&s->call, &s->sample, c->axes, pair->arg);
 
     values_index(&s->call, pair->arg, place_of(&at, d.worst), v->worst, sizeof v->worst);
     v->judged = n;

@@ -47,16 +47,17 @@ const char *ran_name(const struct ran *ran)
     return ran->name ? ran->name : ran->call.backend->name;
 }
 
-int ran_new(struct ran *ran, const struct run *c, const struct tensors *inputs)
+int ran_new(struct ran *ran, const struct run *c, const struct tensors *inputs,
+            struct tensors *reused)
 {
     *ran = (struct ran){.call = c->call, .predicted = op_memory(&c->call)};
-    ran->t = tensors_results(&c->call, inputs);
+    ran->t = reused ? reused : tensors_results(&c->call, inputs);
     return ran->t ? 0 : -1;
 }
 
 int ran_run(struct ran *ran, const struct run *c, const struct tensors *inputs)
 {
-    if (run_reserve(c) || ran_new(ran, c, inputs))
+    if (run_reserve(c) || ran_new(ran, c, inputs, NULL))
         return -1;
     return run_op(c, ran->t, &ran->outcome);
 }

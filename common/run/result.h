@@ -61,9 +61,11 @@ int result_sample(struct result *r);
 /* A kernel's run for a trial. */
 struct run trial_run_of(const struct trial *t, const struct backend *b, const struct impl *k,
                         int repeats);
-/* Room for the results of a run on the inputs; or reserve memory, make room and run.  Nonzero after err_set(); free
- * ran->t in any case. */
-int ran_new(struct ran *ran, const struct run *c, const struct tensors *inputs);
+/* Memory for the results of a run on the inputs, that of another run unless `reused` is NULL; or
+ * reserve memory, take some for the results and run.  Nonzero after err_set(); free ran->t in any
+ * case. */
+int ran_new(struct ran *ran, const struct run *c, const struct tensors *inputs,
+            struct tensors *reused);
 int ran_run(struct ran *ran, const struct run *c, const struct tensors *inputs);
 
 /* Records a check that cannot be made, and why. */

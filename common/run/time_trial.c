@@ -34,11 +34,12 @@ static int run_watched(const struct run *c, struct ran *ran)
 /* Run it, timed, and judge what the last run left; if that is wrong, the
  * times are forgotten. */
 static int time_kernel(const struct run *c, const struct tensors *inputs, const struct judge *judge,
-                       struct ran *ran, struct verdicts *list)
+                       struct tensors *reused, struct ran *ran, struct verdicts *list)
 {
     int judged = list->n;
 
-    if (ran_new(ran, c, inputs) || run_watched(c, ran) || check_case(judge, &c->call, ran->t, list))
+    if (ran_new(ran, c, inputs, reused) || run_watched(c, ran) ||
+        check_case(judge, &c->call, ran->t, list))
         return -1;
     if (verdicts_failed(list, judged))
         ran->outcome = (struct outcome){.peak = ran->outcome.peak, .used = ran->outcome.used};
@@ -86,30 +87,35 @@ static int present(const struct task *task, const struct backend *list[16])
     return m;
 }
 
+/* The first kernel that is right keeps its results; the others' are reused for the next one's. */
 static int time_backend(const struct task *task, const struct backend *b, const struct judge *judge)
 {
     const struct trial *t = task->t;
     struct result *r = task->r;
-    int kept = 0;
+    struct tensors *reused = NULL;
+    int kept = 0, e = 0;
 
-    for (const struct impl *const *k = op_kernels(t->call.op, b); *k && !*task->stop; k++) {
+    for (const struct impl *const *k = op_kernels(t->call.op, b); !e && *k && !*task->stop; k++) {
         const struct run c = trial_run_of(t, b, *k, task->x->repeats);
         if (!takes_part(t, &c, r))
             continue;
-        if (r->n_ran == MAX_RAN)
-            return err_set("more than %d kernels", MAX_RAN);
+        if (r->n_ran == MAX_RAN) {
+            e = err_set("more than %d kernels", MAX_RAN);
+            break;
+        }
         task->step((*k)->name, task->data);
         struct ran *ran = &r->ran[r->n_ran++];
-        if (time_kernel(&c, r->inputs, judge, ran, &r->verdicts))
-            return -1;
-        if (kept || !ran->outcome.runs[FORWARD]) {
-            tensors_free(ran->t);
-            ran->t = NULL;
-        } else {
+        e = time_kernel(&c, r->inputs, judge, reused, ran, &r->verdicts);
+        reused = NULL;
+        if (!e && !kept && ran->outcome.runs[FORWARD]) {
             kept = 1;
+        } else {
+            reused = ran->t;
+            ran->t = NULL;
         }
     }
-    return 0;
+    tensors_free(reused);
+    return e;
 }
 
 static int time_all(const struct task *task, const struct backend *const *list, int n,
@@ -230,7 +236,7 @@ static int grow_kernel(const struct run *c, struct point *p, struct result *r)
     if (*g->stopped || g->n == MAX_POINTS)
         return 0;
     const struct judge judge = {&p->truth, p->t.sampled ? &p->sampled : NULL};
-    int e = time_kernel(c, p->inputs, &judge, &ran, &r->verdicts);
+    int e = time_kernel(c, p->inputs, &judge, NULL, &ran, &r->verdicts);
     tensors_free(ran.t);
     if (!e && ran.outcome.runs[FORWARD])
         add_point(g, p, &ran.outcome);

@@ -13,7 +13,7 @@ extern "C" {
 enum { THREADS = 256 };
 
 /* Elements of the cut tensor. */
-static int64_t count(const places &at)
+static int64_t count(const cut_places &at)
 {
     int64_t n = 1;
     for (int k = 0; k < at.rank; k++)
@@ -34,7 +34,7 @@ static __device__ double value(const T *x)
 
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    gather_kernel(double *few, const T *x, places at, int64_t n)
+    gather_kernel(double *few, const T *x, cut_places at, int64_t n)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i < n)
@@ -42,7 +42,7 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 template <typename T>
-static int gather_all(const struct call *f, double *few, const void *x, const places &at)
+static int gather_all(const struct call *f, double *few, const void *x, const cut_places &at)
 {
     const int64_t n = count(at);
     const unsigned blocks = ceil_div(n, THREADS);
@@ -51,7 +51,7 @@ static int gather_all(const struct call *f, double *few, const void *x, const pl
 }
 
 static int gather(const struct call *f, enum dtype type, double *few, const void *x,
-                  const places &at)
+                  const cut_places &at)
 {
     switch (type) {
     case F32: return gather_all<float>(f, few, x, at);
@@ -68,7 +68,7 @@ struct gathered {
 };
 
 /* The places, by rows that are on the device. */
-static places on_device(places at, const struct sample *s, const struct gathered *there)
+static cut_places on_device(cut_places at, const struct sample *s, const struct gathered *there)
 {
     for (int k = 0; k < at.rank; k++)
         if (at.row[k])
@@ -79,7 +79,7 @@ static places on_device(places at, const struct sample *s, const struct gathered
 int gpu_gather(const struct call *whole, const struct sample *s, const char *axes, int arg,
                int grad, double *few)
 {
-    const places at = sample_places(whole, s, axes, arg);
+    const cut_places at = sample_places(whole, s, axes, arg);
     const size_t bytes = count(at) * sizeof *few;
     const void *x = (grad ? whole->grad : whole->arg)[arg];
     const cudaStream_t stream = gpu_stream(whole);

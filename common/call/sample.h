@@ -76,7 +76,7 @@ void sample_gather(const struct call *whole, const struct sample *s, const char 
 struct tensors *sample_inputs(const struct call *few, const struct call *whole,
                               const struct sample *s, const char *axes, const struct tensors *x);
 
-/* "64 of 3000 M, 64 of 5000 N", by the names of the axes; returns text. */
+/* "64 of 3000 M, 63 of 5000 N", by the names of the axes; returns text. */
 const char *sample_text(const struct call *f, const struct sample *s, const char *axes, char *text,
                         size_t size);
 

@@ -22,6 +22,7 @@
 #                     are tried
 #     KERNEL_SUITES   those for kernels; none: built without CUDA
 #     OWN_SUITES      those of one operation, whose name they have: tried last
+#     SAMPLE_SUITES   those for judgement by sample
 #     BY_SAMPLE       the object of tests/by_sample: in place of the suites, say whether full
 #                     judgement of large cases sees the fault, and whether a sample does
 #     PYTHON          for tests/definitions; empty: a fault that only it would see is not judged
@@ -180,6 +181,7 @@ judge() {
     esac
     case $file in
     *.cu) suites=$KERNEL_SUITES ;;
+    common/call/sample.c | common/judge/*) suites=$SAMPLE_SUITES ;;
     *) suites=$SUITES ;;
     esac
     op=$(operation "$file")

@@ -255,6 +255,28 @@ static void test_products(const char *op, const char *settings, const struct bac
     bench_free(&b);
 }
 
+/* Neighbours that have changed places: with weights of one the sums stay as they are. */
+static void test_swapped(void)
+{
+    struct bench b;
+    int e = bench_new(&b, "gemm", "M=70 N=90 K=50", &ref32, NULL);
+    const int C = op_arg(op_find("gemm"), "C");
+
+    for (int64_t i = 1; !e && i < 69; i++) { /* no sampled row: most of them */
+        double *row = b.got->x[C] + 90 * i, was = row[4];
+        row[4] = row[5];
+        row[5] = was;
+    }
+    const struct worst w = e ? (struct worst){0, 1, 0} : worst_of(&b, 1);
+    ok(w.failed, "neighbours that have changed places are seen");
+    struct verdicts list = {NULL, 0};
+    e = e || check_product(b.got, &b.call, &b.sampled, product_of(&b.call, C, 0),
+                           &(const struct expected){1e-7, 1e-6, 30}, &list);
+    ok(!e && list.n == 1 && !list.v[0].pass && list.v[0].judged == 6300, "by the sums alone, too");
+    verdicts_free(&list);
+    bench_free(&b);
+}
+
 /* Every product of every contract is one of matrices, and its names are there. */
 static void test_contracts(void)
 {
@@ -422,6 +444,7 @@ int main(void)
     for (int i = 0; i < N_OPS; i++)
         test_cut(ops[i]);
     test_contracts();
+    test_swapped();
     for (size_t i = 0; i < COUNT(products); i++) {
         test_products(products[i][0], products[i][1], &ref32);
         test_products(products[i][0], products[i][1], &ref_bf16);

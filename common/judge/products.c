@@ -84,7 +84,8 @@ struct checked {
     int kept;        /* are its sums those of all kernels? */
     double *slopes;  /* a copy of the left factor; NULL: none is needed */
     double largest;  /* type of the result */
-    uint64_t key;    /* of the signs */
+    uint64_t key;    /* of the weights */
+    double weights;  /* the size of those of a segment */
     int64_t n_parts; /* segments of a row */
 };
 
@@ -133,6 +134,15 @@ static const char *shape_named(const struct call *f, const char *name)
     return op_shape(f, named(f->op, name, &grad));
 }
 
+/* The root of the sum of the squares of a segment's weights: its sum is so many errors off. */
+static double size_of_weights(void)
+{
+    double sum = 0;
+    for (int k = 0; k < SEGMENT; k++)
+        sum += (1 + (double)k / SEGMENT) * (1 + (double)k / SEGMENT);
+    return sqrt(sum);
+}
+
 /* Is the tensor of that name the case's own, and no kernel's result? */
 static int is_given(const struct op *o, const char *name)
 {
@@ -162,7 +172,8 @@ static int begin(struct checked *c, const struct tensors *got, const struct samp
     c->scale = p->scale ? p->scale(f) : 1;
     c->added_scale = p->added_scale ? p->added_scale(f) : 1;
     c->largest = types[call_type(f, c->arg, c->grad)].largest;
-    c->key = draw_key(draw_key(s->seed, "signs"), p->result);
+    c->key = draw_key(draw_key(s->seed, "weights"), p->result);
+    c->weights = size_of_weights();
     c->n_parts = (c->n.N + SEGMENT - 1) / SEGMENT;
     return p->slope ? multiply_slopes(c, got, s) : 0;
 }
@@ -181,14 +192,28 @@ static double addend(const struct checked *c, int64_t g, int64_t i, int64_t j)
     return c->before.at ? x + element(&c->before, g, i, j) : x;
 }
 
-static double sign(const struct checked *c, int64_t j)
-{
-    return draw_uniform(c->key, (uint64_t)j) < 0.5 ? -1 : 1;
-}
-
 static int64_t end_of(const struct checked *c, int64_t part)
 {
     return part + 1 < c->n_parts ? (part + 1) * SEGMENT : c->n.N;
+}
+
+/* Of each segment the weights 1, 1 + 1/16 ... in random order, with random signs: no two are alike,
+ * so that elements which have changed places show. */
+static void draw_weights(const struct checked *c, double *r)
+{
+    for (int64_t from = 0; from < c->n.N; from += SEGMENT) {
+        double w[SEGMENT];
+        for (int k = 0; k < SEGMENT; k++)
+            w[k] = 1 + (double)k / SEGMENT;
+        for (int k = SEGMENT - 1; k > 0; k--) {
+            const int other = (int)(draw_uniform(c->key, 2 * (from + k)) * (k + 1));
+            const double was = w[k];
+            w[k] = w[other];
+            w[other] = was;
+        }
+        for (int k = 0; k < SEGMENT && from + k < c->n.N; k++)
+            r[from + k] = draw_uniform(c->key, 2 * (from + k) + 1) < 0.5 ? -w[k] : w[k];
+    }
 }
 
 /* Part p of row k of B r. */
@@ -262,7 +287,7 @@ static double off_by(const struct checked *c, int64_t g, int64_t i, int64_t part
         most = fmax(most, fabs(x));
         squares += x * x;
     }
-    const double expected = sqrt(SEGMENT) * c->e->error * fmax(c->e->size, fabs(want));
+    const double expected = c->weights * c->e->error * fmax(c->e->size, fabs(want));
     const double off = sum == want ? 0 : fabs(sum - want) / expected;
     t->squares += squares;
     t->off += (sum - want) * (sum - want);
@@ -413,8 +438,7 @@ static int buffers_new(struct buffers *b, const struct checked *c, struct sample
     b->suspect = malloc(2 * SUSPECTS * sizeof *b->suspect);
     if (!b->r || !b->off || !b->suspect)
         return err_set("no memory to check %s", c->p->result);
-    for (int64_t j = 0; j < c->n.N; j++)
-        b->r[j] = sign(c, j);
+    draw_weights(c, b->r);
     b->U = sums_of(c, s, b->r);
     return b->U ? 0 : -1;
 }
@@ -435,7 +459,8 @@ static void decide(const struct checked *c, const struct buffers *b, int n, cons
     v->bound = c->e->bound;
     v->judged = t->judged;
     v->elements = c->n.G * c->n.M * c->n.N;
-    v->norm = t->squares > 0 ? sqrt(t->off / t->squares) : sqrt(t->off);
+    const double off = sqrt(t->off * SEGMENT) / c->weights;
+    v->norm = t->squares > 0 ? off / sqrt(t->squares) : off;
     double size = fmax(t->size, c->e->size);
     for (int i = 0; i < n; i++)
         if (b->suspect[i].off >= 0)

@@ -79,9 +79,9 @@ struct expected {
 };
 
 /* Freivalds' check of a product, on all of its elements.  Rows of C = A B are cut into segments of
- * SEGMENT columns; with signs r drawn from the seed, C r is compared with A (B r), all in double:
+ * SEGMENT columns; with weights r drawn from the seed, C r is compared with A (B r), all in double:
  * one SEGMENT-th of the product's work.  The errors of a segment, each with a sign of its own, add up
- * to about sqrt(SEGMENT) times one of them.  Where a sum is off by more, the segment's elements are
+ * to about the root of the sum of the squares of their weights, times one of them.  Where a sum is off by more, the segment's elements are
  * computed one by one and held against the bound: a result is refused for an element that is too far
  * off, never for a sum.  Where there are very many such segments, those furthest off are. */
 enum { SEGMENT = 16 };

@@ -141,14 +141,10 @@ static int each_kernel(const struct call *given, void *data)
 
 int main(int argc, char **argv)
 {
-    const char *why = NULL;
-
     if (!all_known(argc, argv))
         return 2;
-    if (!any_gpu(&why)) {
-        printf("1..0 # SKIP 0 GPU checks ran: %s\n", why);
+    if (!any_gpu_or_skip_all())
         return 0;
-    }
     for (int g = 0; gpu_backends[g]; g++)
         for (size_t i = 0; i < COUNT(large) && !backend_unavailable(gpu_backends[g]); i++) {
             struct both b = {.backend = gpu_backends[g]};

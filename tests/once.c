@@ -90,7 +90,6 @@ static int usage(void)
 int main(int argc, char **argv)
 {
     struct session s = {.small = 0};
-    const char *why = NULL;
     int first = 1;
 
     for (; first < argc && argv[first][0] == '-' && strcmp(argv[first], "--part"); first++) {
@@ -108,10 +107,8 @@ int main(int argc, char **argv)
     }
     if (part_read(argc - first + 1, argv + first - 1, &s.part))
         return usage();
-    if (!any_gpu(&why)) {
-        printf("1..0 # SKIP 0 GPU checks ran: %s\n", why);
+    if (!any_gpu_or_skip_all())
         return 0;
-    }
     for (int i = 0; gpu_backends[i]; i++)
         if (!backend_unavailable(gpu_backends[i]) &&
             (!s.backend || strcmp(s.backend, gpu_backends[i]->name) == 0))

@@ -11,14 +11,10 @@ int main(int argc, char **argv)
 {
     int part_of[N_OPS];
     struct part p;
-    const char *why = NULL;
-
     if (part_read(argc, argv, &p))
         return 2;
-    if (!any_gpu(&why)) {
-        printf("1..0 # SKIP 0 GPU checks ran: %s\n", why);
+    if (!any_gpu_or_skip_all())
         return 0;
-    }
     assign_parts(p.parts, part_of);
     for (int i = 0; gpu_backends[i]; i++)
         if (!backend_unavailable(gpu_backends[i]))

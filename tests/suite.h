@@ -325,6 +325,17 @@ static inline int any_gpu(const char **why)
     return usable > 0;
 }
 
+/* The same for a program of which nothing runs without one: it prints the plan that says so. */
+static inline int any_gpu_or_skip_all(void)
+{
+    const char *why = NULL;
+    const int usable = any_gpu(&why);
+
+    if (!usable)
+        printf("1..0 # SKIP 0 GPU checks ran: %s\n", why);
+    return usable;
+}
+
 /* Is it the emulator, which uses the CPU? */
 static inline int emulated(const struct backend *b)
 {

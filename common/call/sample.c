@@ -42,6 +42,19 @@ static int has_result(const struct call *f, int arg)
     return op_has(f, arg) && (!(flags & IN) || flags & DIFF);
 }
 
+void sample_all_axes(const struct call *f, const struct sample *s, char axes[ALL_AXES])
+{
+    char cut[SAMPLE_AXES];
+
+    *axes = 0;
+    for (int i = 0; i < f->op->n_args; i++) {
+        sample_cut_axes(f, s, i, cut);
+        for (const char *c = cut; has_result(f, i) && *c; c++)
+            if (!strchr(axes, *c))
+                append(axes, ALL_AXES, "%c", *c);
+    }
+}
+
 /* How many results there are, and how many can be sampled. */
 static void count(const struct call *f, int *all, int *sampled)
 {

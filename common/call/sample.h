@@ -28,6 +28,10 @@ void sample_axes(const struct call *f, int arg, char axes[SAMPLE_AXES]);
 /* Those of them that are cut. */
 void sample_cut_axes(const struct call *f, const struct sample *s, int arg, char axes[SAMPLE_AXES]);
 
+/* Those that are cut of any result, in the results' order. */
+enum { ALL_AXES = 27 };
+void sample_all_axes(const struct call *f, const struct sample *s, char axes[ALL_AXES]);
+
 /* Can a result of the call be sampled?  Can all of them? */
 int sample_some(const struct call *f);
 int sample_all(const struct call *f);

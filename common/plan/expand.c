@@ -259,10 +259,7 @@ int plan_text(struct trial *t)
 /* Is it judged by a sample?  Nonzero after err_set() where it should be and cannot. */
 static int choose_judged(const struct experiment *x, struct trial *t)
 {
-    const int parity = x->checks == CHECK_PARITY;
-
-    t->sampled = x->judge == JUDGE_SAMPLED ||
-                 (x->judge == JUDGE_AUTO && parity && sample_worthwhile(&t->call));
+    t->sampled = plan_sampled(x, &t->call);
     return t->sampled && !sample_some(&t->call)
                ? err_set("judge = sampled: %s cannot be sampled: no result of it has a row that "
                          "depends on the same row of the inputs alone",

@@ -11,6 +11,7 @@
 #include "common/base/err.h"
 #include "common/base/limits.h"
 #include "common/call/cases.h"
+#include "common/call/sample.h"
 #include "common/plan/keys.h"
 #include "common/plan/section.h"
 
@@ -321,6 +322,12 @@ void plan_free(struct experiment *x)
     free(x->text);
     free(x->trial);
     *x = (struct experiment){.device = -1};
+}
+
+int plan_sampled(const struct experiment *x, const struct call *f)
+{
+    return x->judge == JUDGE_SAMPLED ||
+           (x->judge == JUDGE_AUTO && x->checks == CHECK_PARITY && sample_worthwhile(f));
 }
 
 int plan_backends(const struct experiment *x, const struct trial *t, const struct backend *list[16])

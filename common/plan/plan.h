@@ -127,6 +127,8 @@ void plan_free(struct experiment *x);
  * name, or all of them; returns how many. */
 int plan_backends(const struct experiment *x, const struct trial *t,
                   const struct backend *list[16]);
+/* Is a case judged by a sample in this experiment? */
+int plan_sampled(const struct experiment *x, const struct call *f);
 /* Write t->text from the rest of t; nonzero after err_set() where it is too long. */
 int plan_text(struct trial *t);
 

@@ -253,42 +253,25 @@ static void trial_columns(const struct report *p, int i, int first)
     }
 }
 
-/* The largest error that parity saw on a sample. */
-static void worst_judged(const struct result *r, const struct ran *ran, double *error,
-                         char tensor[32])
-{
-    for (int i = 0; i < r->verdicts.n; i++) {
-        const struct verdict *v = &r->verdicts.v[i];
-        if (!v->why && strcmp(v->backend, ran->call.backend->name) == 0 &&
-            strcmp(v->kernel, ran->call.kernel->name) == 0 && !(v->error <= *error)) {
-            *error = v->error;
-            snprintf(tensor, 32, "%s", v->tensor);
-        }
-    }
-}
-
-/* The error to show for a backend: the oracle's against differences, any
- * other's against the oracle. */
+/* The error to show for a backend: the oracle's against differences, any other's against the oracle;
+ * by a sample, the largest that parity saw. */
 static void worst_of(const struct result *r, const struct ran *ran, double *error, char tensor[32])
 {
     const struct trial *t = r->trial;
     *error = -1;
     for (int i = 0; i < r->verdicts.n; i++) {
         const struct verdict *v = &r->verdicts.v[i];
-        if (strcmp(v->backend, ran->call.backend->name) != 0 ||
-            strcmp(v->check, "differences") != 0)
+        const int shown = r->sampled ? !v->why : strcmp(v->check, "differences") == 0;
+        if (!shown || strcmp(v->backend, ran->call.backend->name) != 0 ||
+            strcmp(v->kernel, ran->call.kernel->name) != 0)
             continue;
         if (!(v->error <= *error)) {
             *error = v->error;
             snprintf(tensor, 32, "%s", v->tensor);
         }
     }
-    if (ran->call.backend == &ref64)
+    if (ran->call.backend == &ref64 || r->sampled)
         return;
-    if (r->sampled) {
-        worst_judged(r, ran, error, tensor);
-        return;
-    }
     FOR_RESULTS (&t->call, a, grad) {
         if (t->call.op->arg[a].flags & SAVED)
             continue;
@@ -505,15 +488,10 @@ static int by_sums(const struct result *r, const struct verdict *v)
 static void sample_line(struct report *p, const struct result *r)
 {
     const struct call *f = &r->trial->call;
-    char cut[SAMPLE_AXES], axes[27] = "", text[400];
+    char axes[ALL_AXES], text[400];
     const char *head = "; all elements of";
 
-    FOR_RESULTS (f, i, grad) {
-        sample_cut_axes(f, &r->sampled->sample, i, cut);
-        for (const char *c = cut; *c; c++)
-            if (!strchr(axes, *c))
-                append(axes, sizeof axes, "%c", *c);
-    }
+    sample_all_axes(f, &r->sampled->sample, axes);
     fprintf(p->to, "%sjudged    ", p->tsv ? "# " : "      ");
     if (*axes)
         fprintf(p->to, "by sample of %s (seed %" PRIu64 ")",

@@ -2,7 +2,6 @@
 #include "config.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "common/call/run.h"
 #include "common/judge/sampled.h"
@@ -111,24 +110,13 @@ static void pace(const struct trial *t, double seconds[N_PASSES])
 static double sampled_work(const struct experiment *x, const struct trial *t, enum pass p)
 {
     const struct call f = call_on(&t->call, &ref64, NULL);
-    struct sample s;
+    struct sampled s;
     double sum = f.op->product ? f.op->flops(&f, p) / SEGMENT : 0;
-    char seen[MAX_ARGS][SAMPLE_AXES];
-    int n = 0;
 
-    sample_draw(&s, &f, SAMPLE_ROWS, t->seed);
-    FOR_RESULTS (&f, i, grad) {
-        struct call few;
-        int before = 0;
-        sample_axes(&f, i, seen[n]);
-        if (!*seen[n])
-            continue;
-        sample_cut_axes(&f, &s, i, seen[n]);
-        for (int k = 0; k < n; k++)
-            before |= strcmp(seen[k], seen[n]) == 0;
-        if (!before && !sample_cut(&few, &f, &s, seen[n++]))
-            sum += runs(x, t, p) * work(&few, p);
-    }
+    if (!sampled_cuts(&s, &f, SAMPLE_ROWS, t->seed))
+        for (int i = 0; i < s.n_cuts; i++)
+            sum += runs(x, t, p) * work(&s.cut[i].call, p);
+    sampled_free(&s);
     return sum;
 }
 

@@ -12,7 +12,6 @@
 #include "common/base/grow.h"
 #include "common/base/progress.h"
 #include "common/call/sample.h"
-#include "common/judge/check.h"
 #include "common/run/random_cases.h"
 #include "common/run/trial.h"
 
@@ -155,15 +154,11 @@ static void set_accumulate(struct trial *t, int yes)
 static int is_cut(const struct call *f)
 {
     struct sample s;
-    char axes[SAMPLE_AXES];
-    int cut = 0;
+    char axes[ALL_AXES];
 
     sample_draw(&s, f, SAMPLE_ROWS, 0);
-    FOR_RESULTS (f, i, grad) {
-        sample_cut_axes(f, &s, i, axes);
-        cut |= *axes != 0;
-    }
-    return cut;
+    sample_all_axes(f, &s, axes);
+    return *axes != 0;
 }
 
 /* A case of at most `max` of work; nonzero where it must be drawn again. */

@@ -133,6 +133,7 @@ static int time_sampled(const struct task *task, const struct backend *const *li
 {
     struct result *r = task->r;
 
+    result_no_references(r);
     task->step("references, on a sample", task->data);
     int e = result_sample(r);
     return e ? e : time_all(task, list, n, &(const struct judge){.sampled = r->sampled});
@@ -144,6 +145,7 @@ static int time_full(const struct task *task, const struct backend *const *list,
     const struct backend *yard = reference_of(t->type);
     struct result *r = task->r;
 
+    r->n_ran = YARDSTICK + 1;
     task->step(ref64.name, task->data);
     if (run_reference(t, &ref64, 0, r->inputs, &r->ran[ORACLE]))
         return -1;
@@ -161,7 +163,6 @@ int timing_run(const struct task *task)
     const struct backend *list[16];
     int n = present(task, list);
 
-    result_no_references(task->r);
     int e = task->t->sampled && n ? time_sampled(task, list, n) : time_full(task, list, n);
     return !e && *task->stop ? err_set("interrupted") : e;
 }
@@ -178,13 +179,15 @@ struct point {
 
 /* The trial with another batch; nonzero after err_set(), or TRIAL_BAD_INPUT;
  * to be freed in any case. */
-static int point_new(struct point *p, const struct trial *t, int64_t batch, enum judged judge)
+static int point_new(struct point *p, const struct task *task, int64_t batch)
 {
+    const struct trial *t = task->t;
+
     *p = (struct point){.t = *t};
     DIM(&p->t.call, t->call.op->batch) = batch;
     if (op_complete(&p->t.call))
         return -1;
-    p->t.sampled = judge == JUDGE_SAMPLED || (judge == JUDGE_AUTO && sample_worthwhile(&p->t.call));
+    p->t.sampled = plan_sampled(task->x, &p->t.call);
     p->inputs = tensors_new(&p->t.call);
     if (!p->inputs)
         return -1;
@@ -292,7 +295,7 @@ static int grow(const struct task *task, int64_t batch, const struct backend *co
 {
     struct point p;
     char what[64];
-    int e = point_new(&p, task->t, batch, task->x->judge);
+    int e = point_new(&p, task, batch);
     double began = seconds_now();
 
     snprintf(what, sizeof what, "batch %" PRId64, batch);

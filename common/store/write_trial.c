@@ -419,23 +419,17 @@ static int write_checks(struct writing *w)
 
 static int write_sample(struct writing *w)
 {
-    struct sample_row rows[MAX_RANK * 4 * SAMPLE_ROWS];
-    char axes[SAMPLE_AXES], seen[27] = "";
+    struct sample_row rows[ALL_AXES * SAMPLE_ROWS];
+    char axes[ALL_AXES];
     int n = 0;
 
     if (!w->r->sampled)
         return 0;
     const struct sample *s = &w->r->sampled->sample;
-    FOR_RESULTS (w->f, i, grad) {
-        sample_cut_axes(w->f, s, i, axes);
-        for (const char *c = axes; *c; c++) {
-            if (strchr(seen, *c) || strlen(seen) == MAX_RANK * 4)
-                continue;
-            append(seen, sizeof seen, "%c", *c);
-            for (int k = 0; k < s->n[*c - 'A']; k++)
-                rows[n++] = (struct sample_row){op_axis(w->op, *c), s->row[*c - 'A'][k]};
-        }
-    }
+    sample_all_axes(w->f, s, axes);
+    for (const char *c = axes; *c; c++)
+        for (int k = 0; k < s->n[*c - 'A']; k++)
+            rows[n++] = (struct sample_row){op_axis(w->op, *c), s->row[*c - 'A'][k]};
     return put_table(w, &samples, rows, n);
 }
 

@@ -232,11 +232,60 @@ static inline struct matrix transposed(struct matrix X)
     return (struct matrix){X.at, X.columns, X.rows, X.ld, op};
 }
 
-/* C = A B + beta C, C's rows ldc elements apart, on one thread. */
+#ifdef REF64
+/* The float of element (i, k) of X. */
+static inline float element_of(const struct matrix *X, int64_t i, int64_t k)
+{
+    return (float)X->at[X->op == CblasTrans ? k * X->ld + i : i * X->ld + k];
+}
+
+enum { TILE_ROWS = 8, TILE_COLUMNS = 16 };
+
+/* Up to TILE_ROWS x TILE_COLUMNS elements, from (i, j) on, of C = alpha A B + beta C. */
+static inline void tile_in_order(real alpha, const struct matrix *A, const struct matrix *B,
+                                 real beta, real *C, int64_t ldc, int64_t i, int64_t j)
+{
+    const int tall = A->rows - i < TILE_ROWS ? (int)(A->rows - i) : TILE_ROWS;
+    const int wide = B->columns - j < TILE_COLUMNS ? (int)(B->columns - j) : TILE_COLUMNS;
+    float sum[TILE_ROWS][TILE_COLUMNS] = {{0}}, b[TILE_COLUMNS] = {0};
+
+    for (int64_t k = 0; k < A->columns; k++) {
+        for (int x = 0; x < wide; x++)
+            b[x] = element_of(B, k, j + x);
+        for (int y = 0; y < tall; y++) {
+            const float a = element_of(A, i + y, k);
+            for (int x = 0; x < TILE_COLUMNS; x++)
+                sum[y][x] += a * b[x];
+        }
+    }
+    for (int y = 0; y < tall; y++)
+        for (int x = 0; x < wide; x++) {
+            real *c = &C[(i + y) * ldc + j + x];
+            *c = (alpha == 0 ? 0 : alpha * sum[y][x]) + (beta == 0 ? 0 : beta * *c);
+        }
+}
+#endif
+
+/* C = alpha A B + beta C, C's rows ldc elements apart, on one thread.  With noise on sums of products
+ * the oracle adds one product after the other to a float, as a thread of a plain kernel does: over
+ * long sums that is off by much more than BLAS. */
+static inline void scaled_product(real alpha, struct matrix A, struct matrix B, real beta, real *C,
+                                  int64_t ldc)
+{
+#ifdef REF64
+    for (int64_t i = 0; ref64_noise.loaded > 0 && i < A.rows; i += TILE_ROWS)
+        for (int64_t j = 0; j < B.columns; j += TILE_COLUMNS)
+            tile_in_order(alpha, &A, &B, beta, C, ldc, i, j);
+    if (ref64_noise.loaded > 0)
+        return;
+#endif
+    blas_gemm(CblasRowMajor, A.op, B.op, A.rows, B.columns, A.columns, alpha, A.at, A.ld, B.at,
+              B.ld, beta, C, ldc);
+}
+
 static inline void product(struct matrix A, struct matrix B, real beta, real *C, int64_t ldc)
 {
-    blas_gemm(CblasRowMajor, A.op, B.op, A.rows, B.columns, A.columns, 1, A.at, A.ld, B.at, B.ld,
-              beta, C, ldc);
+    scaled_product(1, A, B, beta, C, ldc);
 }
 
 /* C = alpha A B + beta C, C dense, for large ones: a panel of C's rows per thread, of the same
@@ -245,13 +294,15 @@ static inline void product_in_panels(real alpha, struct matrix A, struct matrix 
                                      real *C)
 {
     enum { PANEL = 128 };
-    int64_t M = A.rows, N = B.columns, K = A.columns;
+    const int64_t M = A.rows;
 
     #pragma omp parallel for
-    for (int64_t i = 0; i < M; i += PANEL)
-        blas_gemm(CblasRowMajor, A.op, B.op, M - i < PANEL ? M - i : PANEL, N, K, alpha,
-                  A.op == CblasTrans ? A.at + i : A.at + i * A.ld, A.ld, B.at, B.ld, beta,
-                  C + i * N, N);
+    for (int64_t i = 0; i < M; i += PANEL) {
+        struct matrix panel = A;
+        panel.at += A.op == CblasTrans ? i : i * A.ld;
+        panel.rows = M - i < PANEL ? M - i : PANEL;
+        scaled_product(alpha, panel, B, beta, C + i * B.columns, B.columns);
+    }
 }
 
 enum { COPIES = sizeof(num) < sizeof(real) }; /* does a product need them? */

@@ -153,13 +153,15 @@ run() {
     test "$(cat "$run_program.status" 2>/dev/null)" != 124
 }
 
-# One line: how many checks of large cases fail in full judgement, and how many by sample.
-# Returns 0 if a sample sees the fault.
+# One line: how many checks of large cases of operations $1... fail in full judgement, and how many
+# by sample.  Returns 0 if a sample sees the fault.
 judge_by_sample() {
-    $CC $FLAGS -o "$2/by_sample" "$BY_SAMPLE" "$2"/fault*."$OBJEXT" $LIBS || return $NOT_MADE
-    shift 2
-    enough=1000000
-    run "$dir/by_sample" '' "$@" || { echo "by_sample hangs"; return $NOT_MADE; }
+    $CC $FLAGS -o "$dir/by_sample" "$BY_SAMPLE" "$dir"/fault*."$OBJEXT" $LIBS || return $NOT_MADE
+    enough=1000000 only=$(kernel "$file" "$op")
+    test -z "$only" || ! run "$dir/by_sample" "$only" "$@" ||
+        grep -q '^not ok' "$dir/by_sample.tap" || only=
+    test -n "$only" || run "$dir/by_sample" '' "$@" ||
+        { echo "by_sample hangs"; return $NOT_MADE; }
     full=$(grep -c '^not ok.*, in full$' "$dir/by_sample.tap") || :
     sample=$(grep -c '^not ok.*, by sample$' "$dir/by_sample.tap") || :
     left=$(grep -c '^# .* not judged$' "$dir/by_sample.tap") || :
@@ -199,7 +201,7 @@ judge() {
     esac
     compile "$file" "$dir" || return $NOT_MADE
     if [ -n "${BY_SAMPLE-}" ]; then
-        judge_by_sample "$name" "$dir" $ops
+        judge_by_sample $ops
         return
     fi
     for suite in $suites $(own "$op"); do

@@ -124,13 +124,17 @@ static void release(struct call *f)
 static int judge(const struct sampled *s, const struct call *f, struct verdicts *list)
 {
     FOR_RESULTS (&s->call, i, grad) {
-        const struct cut *c = sampled_cut(s, i);
+        struct cut *c = sampled_cut(s, i);
+        struct bounds bounds = {};
         double *x = c ? (double *)malloc(op_count(&c->call, i) * sizeof *x) : NULL;
         int e = c && !x ? err_set("no memory for a sample") : 0;
         if (c && !e)
             e = gpu_gather(f, &s->sample, c->axes, i, grad, x);
+        bounds.call = *f;
+        if (c && !e)
+            bounds_from(&bounds, f, &c->truth);
         if (!e)
-            e = check_cut(x, f, s, i, grad, list);
+            e = check_cut(x, s, i, grad, &bounds, list);
         free(x);
         if (e)
             return e;

@@ -345,7 +345,8 @@ struct op {
 /* Errors that a pass adds to its intermediate values, which show how far such errors reach: to each
  * element that it stores, `stored` of itself, up or down; to each that it loads, and to each sum of
  * products, `loaded` of itself; and to each result of sqrt, exp, tanh and log, `special` of itself.
- * The signs follow from the values, the place in the source and the key. */
+ * The signs follow from the values, the place in the source and the key.  With `loaded`, products of
+ * matrices are summed in float, one product after the other: no other order is further off. */
 struct noise {
     float stored, loaded, special;
     unsigned key;

@@ -452,11 +452,13 @@ static void buffers_free(struct buffers *b, const struct checked *c, const struc
     free(b->suspect);
 }
 
-/* The verdict on the product, by all that is in the buffers. */
+/* The verdict on the product, by all that is in the buffers.  Of many elements one can be further
+ * off than the sample's: before that fails, more samples of the truth are taken. */
 static void decide(const struct checked *c, const struct buffers *b, int n, const struct totals *t,
                    struct verdict *v)
 {
-    v->bound = c->e->bound;
+    struct bounds *bounds = c->e->bounds;
+
     v->judged = t->judged;
     v->elements = c->n.G * c->n.M * c->n.N;
     const double off = sqrt(t->off * SEGMENT) / c->weights;
@@ -466,7 +468,10 @@ static void decide(const struct checked *c, const struct buffers *b, int n, cons
         if (b->suspect[i].off >= 0)
             look_at(c, &b->suspect[i], &size, v);
     v->error /= size > 0 ? size : 1;
-    v->pass = v->error <= v->bound;
+    do {
+        v->bound = X_OR_G(*bounds, c->arg, c->grad);
+        v->pass = v->error <= v->bound;
+    } while (!v->pass && bounds_sample_more(bounds));
     v->unjudged = v->pass && v->bound >= 1;
 }
 

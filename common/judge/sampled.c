@@ -137,10 +137,11 @@ static void place_worst(const struct sampled *s, const struct cut *c,
 }
 
 /* What the verdict of a result's sample says of all its elements. */
-static struct expected expected_of(const struct cut *c, int arg, int grad, const struct verdict *v)
+static struct expected expected_of(const struct cut *c, int arg, int grad, const struct verdict *v,
+                                   struct bounds *bounds)
 {
     const double *want = tensors_result(c->truth.oracle, arg, grad);
-    return (struct expected){fmax(v->bound / SLACK, v->error), v->bound, largest(want, v->judged)};
+    return (struct expected){fmax(v->bound / SLACK, v->error), largest(want, v->judged), bounds};
 }
 
 static int not_judged(const struct call *f, int arg, int grad, struct verdicts *list)
@@ -157,19 +158,17 @@ static int not_judged(const struct call *f, int arg, int grad, struct verdicts *
     return 0;
 }
 
-int check_cut(const double *x, const struct call *f, const struct sampled *s, int arg, int grad,
+int check_cut(const double *x, const struct sampled *s, int arg, int grad, struct bounds *bounds,
               struct verdicts *list)
 {
     struct cut *c = sampled_cut(s, arg);
-    struct bounds bounds;
 
     if (!c)
-        return not_judged(f, arg, grad, list);
-    const struct call few = call_on(&c->call, f->backend, f->kernel);
+        return not_judged(&bounds->call, arg, grad, list);
+    const struct call few = call_on(&c->call, bounds->call.backend, bounds->call.kernel);
     const struct tensor_pair pair = {&few, arg, grad, x,
                                      tensors_result(c->truth.oracle, arg, grad)};
-    bounds_from(&bounds, f, &c->truth);
-    if (check_within("parity", &pair, &bounds, list))
+    if (check_within("parity", &pair, bounds, list))
         return -1;
     place_worst(s, c, &pair, &list->v[list->n - 1]);
     return 0;
@@ -179,18 +178,21 @@ int check_cut(const double *x, const struct call *f, const struct sampled *s, in
 static int check_result(const struct tensors *got, const struct call *f, struct sampled *s, int arg,
                         int grad, struct verdicts *list)
 {
-    const struct cut *c = sampled_cut(s, arg);
+    struct cut *c = sampled_cut(s, arg);
     const struct product *p = product_of(f, arg, grad);
     double *x = c ? gathered(got, s, c, arg, grad) : NULL;
-    int failed = (c && !x) || check_cut(x, f, s, arg, grad, list);
+    struct bounds bounds = {.call = *f};
 
+    if (c)
+        bounds_from(&bounds, f, &c->truth);
+    int failed = (c && !x) || check_cut(x, s, arg, grad, &bounds, list);
     free(x);
     if (failed)
         return -1;
     const struct verdict *v = &list->v[list->n - 1];
     if (!c || !p || !*c->axes || !v->pass || !isfinite(v->bound))
         return 0;
-    const struct expected e = expected_of(c, arg, grad, v);
+    const struct expected e = expected_of(c, arg, grad, v, &bounds);
     return check_product(got, f, s, p, &e, list);
 }
 

@@ -55,8 +55,9 @@ int check_sampled(const struct tensors *got, const struct call *f, struct sample
 
 /* The cut that a result is judged on, or NULL where no sample covers it. */
 struct cut *sampled_cut(const struct sampled *s, int arg);
-/* One result of the call f of a kernel, by the elements of it that its cut has. */
-int check_cut(const double *x, const struct call *f, const struct sampled *s, int arg, int grad,
+/* One result, by the elements x of it that its cut has, or not judged where there is no cut; the
+ * bounds are from the cut's truth, of the whole call of a kernel. */
+int check_cut(const double *x, const struct sampled *s, int arg, int grad, struct bounds *bounds,
               struct verdicts *list);
 
 /* What the kernels of a backend are judged by in one case: the truth of all elements, or, unless it
@@ -73,17 +74,19 @@ int check_case(const struct judge *j, const struct call *f, const struct tensors
 const struct product *product_of(const struct call *f, int arg, int grad);
 
 /* What the sample says of all elements of a result: how far off one of them is at most expected to
- * be, and the bound, both divided by the largest; and how large that is in the sample. */
+ * be, divided by the largest; how large that is in the sample; and the bounds. */
 struct expected {
-    double error, bound, size;
+    double error, size;
+    struct bounds *bounds;
 };
 
 /* Freivalds' check of a product, on all of its elements.  Rows of C = A B are cut into segments of
  * SEGMENT columns; with weights r drawn from the seed, C r is compared with A (B r), all in double:
  * one SEGMENT-th of the product's work.  The errors of a segment, each with a sign of its own, add up
- * to about the root of the sum of the squares of their weights, times one of them.  Where a sum is off by more, the segment's elements are
- * computed one by one and held against the bound: a result is refused for an element that is too far
- * off, never for a sum.  Where there are very many such segments, those furthest off are. */
+ * to about the root of the sum of the squares of their weights, times one of them.  Where a sum is
+ * off by more, the segment's elements are computed one by one and held against the bound: a result
+ * is refused for an element that is too far off, never for a sum.  Where there are very many such
+ * segments, those furthest off are. */
 enum { SEGMENT = 16 };
 int check_product(const struct tensors *got, const struct call *f, struct sampled *s,
                   const struct product *p, const struct expected *e, struct verdicts *list);

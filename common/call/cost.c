@@ -19,6 +19,12 @@ double op_product(const struct call *f, const char *letters)
     return product;
 }
 
+double op_reference_work(const struct call *f)
+{
+    static const double LOOPS = 10;
+    return (f->op->flops(f, FORWARD) + f->op->flops(f, BACKWARD)) * (f->op->time ? LOOPS : 1);
+}
+
 /* Does backward read it? */
 static int read_back(const struct arg *a, const struct call *f)
 {

@@ -220,10 +220,10 @@ static int sample_approximate(struct bounds *b, int which)
 int bounds_sample_more(struct bounds *b)
 {
     enum { MAX_SAMPLES = 64, MAX_OF_MUCH = 16 };
-    static const double MUCH = 1e9; /* operations */
+    static const double MUCH = 1e9;
     struct truth *t = b->truth;
-    double work = t->call.op->flops(&t->call, FORWARD) + t->call.op->flops(&t->call, BACKWARD);
-    int most = work > MUCH ? MAX_OF_MUCH : MAX_SAMPLES, more = 4 * b->samples;
+    int most = op_reference_work(&t->call) > MUCH ? MAX_OF_MUCH : MAX_SAMPLES,
+        more = 4 * b->samples;
 
     if (more > most)
         return 0;

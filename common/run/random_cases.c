@@ -169,6 +169,8 @@ static int draw_case(struct source *s, const struct random *r, struct trial *t, 
     op_defaults(o, &t->call);
     for (int p = 0; p < o->n_params; p++)
         draw_param(s, r, &t->call, p);
+    if (r->sampled && o->time) /* its references are loops, and a result may take many samples */
+        max /= 10;
     return make_small(s, o, &t->call, max) || (r->sampled && !is_cut(&t->call));
 }
 

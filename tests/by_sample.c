@@ -21,15 +21,16 @@ static const struct {
 } large[] = {
     {"gemm",
      "M=201 N=219 K=187; M=130 N=197 K=71 transpose_a=yes alpha=0.5 beta=-1.5; "
-     "M=136 N=264 K=200 " EACH_LAYOUT "M=192 N=256 K=328 alpha=2 beta=1; M=67 N=71 K=1100",
+     "M=136 N=264 K=200 " EACH_LAYOUT "M=192 N=256 K=328 alpha=2 beta=1; M=67 N=71 K=1100; "
+     "M=64 N=56 K=4104 alpha=2 beta=1",
      "M=1001 N=1503 K=503 " EACH_LAYOUT "M=1003 N=501 K=2001 alpha=0.5 beta=-1.5; "
      "M=1024 N=768 K=512 " EACH_LAYOUT "M=2048 N=1024 K=1032 alpha=2 beta=1"},
     {"gemm_splitk", "M=67 N=71 K=2051; M=72 N=136 K=2056 " EACH_LAYOUT "M=3 N=5 K=9000",
      "M=129 N=131 K=50001; M=128 N=128 K=65536 " EACH_LAYOUT},
     {"gemm_batched", "M=33 N=70 K=41 batch=75; M=72 N=24 K=72 batch=67",
      "M=129 N=131 K=133 batch=99; M=128 N=128 K=128 batch=96"},
-    {"gemv", "M=301 K=403 alpha=-2 beta=1; M=304 K=408 transpose_a=yes alpha=0.5; M=67 K=20000",
-     "M=5003 K=4099 alpha=-2 beta=1; M=4096 K=4096 transpose_a=yes alpha=0.5"},
+    {"gemv", "M=301 K=403 alpha=-2 beta=0.75; M=304 K=408 transpose_a=yes alpha=0.5; M=67 K=20000",
+     "M=5003 K=4099 alpha=-2 beta=0.75; M=4096 K=4096 transpose_a=yes alpha=0.5"},
     {"linear",
      "rows=150 dim_in=70 dim_out=131 bias=yes act=none,silu,relu; "
      "rows=136 dim_in=72 dim_out=264 bias=no,yes act=none,silu,relu",

@@ -21,7 +21,7 @@ double op_product(const struct call *f, const char *letters)
 
 double op_reference_work(const struct call *f)
 {
-    static const double LOOPS = 10;
+    static const double LOOPS = 30;
     return (f->op->flops(f, FORWARD) + f->op->flops(f, BACKWARD)) * (f->op->time ? LOOPS : 1);
 }
 

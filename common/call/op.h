@@ -562,7 +562,7 @@ int call_pass(const struct call *f, enum pass p);
 
 /* The depth of a tree of additions over n values: ceil(log2 n). */
 int additions(int64_t n);
-/* Both passes on a reference, in FLOPs of products: one whose steps are loops takes ten times as long. */
+/* Both passes on a reference, in FLOPs of products: one whose steps are loops takes 30 times as long. */
 double op_reference_work(const struct call *f);
 /* The minimum memory traffic of the pass: each tensor that it accesses, once; but a gradient to
  * which it adds is read and written. */

@@ -163,11 +163,13 @@ judge_by_sample() {
     test -n "$only" || run "$dir/by_sample" '' "$@" ||
         { echo "by_sample hangs"; return $NOT_MADE; }
     full=$(grep -c '^not ok.*, in full$' "$dir/by_sample.tap") || :
+    alone=$(grep -c '^not ok.*, of what a sample does not judge$' "$dir/by_sample.tap") || :
     sample=$(grep -c '^not ok.*, by sample$' "$dir/by_sample.tap") || :
     left=$(grep -c '^# .* not judged$' "$dir/by_sample.tap") || :
     grep -q '^1\.\.[0-9]' "$dir/by_sample.tap" || full="$full, died"
     rm -f "$dir/by_sample"
-    printf '%-36s in full %s, by sample %d, with results that are not judged %d\n' "$name" "$full" "$sample" "$left"
+    printf '%-36s in full %s, by sample %d, with results that are not judged %d, failed in these alone %d\n' \
+        "$name" "$full" "$sample" "$left" "$alone"
     test "$sample" != 0 || return $NOT_NOTICED
 }
 
@@ -267,13 +269,15 @@ if [ -n "${BY_SAMPLE-}" ]; then
         esac
     done | tee $tmp/lines
     grep -v '^unchanged' $tmp/lines | awk '
+        / in full 0, by sample 0,/ && ! / alone 0$/ { others++; next }
         / in full 0, by sample 0,/ { none++; next }
         / in full 0,/ { alone++; next }
         / by sample 0,/ { missed++; next }
         / in full / { both++ }
         END {
             print both + missed " faults seen by full judgement, of which a sample sees " both + 0 \
-                "; " alone + 0 " by a sample alone, " none + 0 " by neither"
+                "; " alone + 0 " by a sample alone, " others + 0 \
+                " only in results that a sample says it does not judge, " none + 0 " by neither"
             exit missed != 0
         }' && ! grep -q '^unchanged.* [1-9][0-9]*, with' $tmp/lines
     exit

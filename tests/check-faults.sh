@@ -269,6 +269,7 @@ if [ -n "${BY_SAMPLE-}" ]; then
         esac
     done | tee $tmp/lines
     grep -v '^unchanged' $tmp/lines | awk '
+        / in full [0-9]*, died,/ { died++; next }
         / in full 0, by sample 0,/ && ! / alone 0$/ { others++; next }
         / in full 0, by sample 0,/ { none++; next }
         / in full 0,/ { alone++; next }
@@ -277,7 +278,8 @@ if [ -n "${BY_SAMPLE-}" ]; then
         END {
             print both + missed " faults seen by full judgement, of which a sample sees " both + 0 \
                 "; " alone + 0 " by a sample alone, " others + 0 \
-                " only in results that a sample says it does not judge, " none + 0 " by neither"
+                " only in results that a sample says it does not judge, " none + 0 " by neither; " \
+                died + 0 " end the program"
             exit missed != 0
         }' && ! grep -q '^unchanged.* [1-9][0-9]*, with' $tmp/lines
     exit

@@ -71,14 +71,18 @@ static int compare_yardstick(const struct call *f, const struct tensors *yard,
     return 0;
 }
 
-/* Results of inputs that are perturbed in the way `which`. */
+/* Results of inputs that are perturbed in the way `which`; in every second way what forward leaves to
+ * backward is, too. */
 static struct tensors *run_perturbed(const struct run *c, const struct tensors *inputs, double unit,
                                      int which)
 {
     struct tensors *moved = tensors_copy(&c->call, inputs);
+    struct run run = *c;
+
+    run.between = which % 2 ? unit : 0;
     if (moved)
         tensors_perturb(moved, &c->call, unit, which);
-    struct tensors *t = moved ? run_copy(c, moved, NULL) : NULL;
+    struct tensors *t = moved ? run_copy(&run, moved, NULL) : NULL;
     tensors_free(moved);
     return t;
 }

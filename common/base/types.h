@@ -8,6 +8,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __CUDACC__
+#define ON_HOST_AND_DEVICE __host__ __device__
+#else
+#define ON_HOST_AND_DEVICE
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -48,6 +48,16 @@ enum pass op_passes(const struct op *o)
     return BACKWARD;
 }
 
+char op_batch(const struct call *f)
+{
+    return !f->op->batch_when || f->op->batch_when(f) ? f->op->batch : 0;
+}
+
+char op_time(const struct call *f)
+{
+    return !f->op->time_when || f->op->time_when(f) ? f->op->time : 0;
+}
+
 uint64_t op_gradients(const struct op *o)
 {
     uint64_t bits = 0;

@@ -226,7 +226,7 @@ double op_product(const struct call *f, const char *letters);
  * `left_given` changes some.  The right case has the inputs of the same names,
  * and `right_given` sets the others.  In both, words like "V0=eye b_z=ones W_q=W_k"
  * mean a tensor that is 1 on its last two axes' diagonal, all ones, all
- * zeros, or a copy (from the left, on the right).  `same` lists what must
+ * zeros, all another number, or a copy (from the left, on the right).  `same` lists what must
  * agree, each word TENSOR, or LEFT:RIGHT, or LEFT:RIGHT+RIGHT for a sum.
  * With `shrink`, these inputs of both go to 0 and the difference must vanish
  * with their square. */
@@ -339,7 +339,9 @@ struct op {
     const char *rows; /* axes whose recurrences are independent, "BH"; NULL: only batch */
     char batch;       /* axis whose rows are independent, or 0 */
     char time;        /* axis along which the operation is causal, or 0 */
-    int blas;         /* the bits of a row of a matrix product may depend on its index */
+    /* Are they so in this call?  NULL: always.  (op_batch(), op_time()) */
+    int (*batch_when)(const struct call *f), (*time_when)(const struct call *f);
+    int blas; /* the bits of a row of a matrix product may depend on its index */
 };
 
 /* Errors that a pass adds to its intermediate values, which show how far such errors reach: to each
@@ -467,6 +469,9 @@ int op_arg(const struct op *o, const char *name);     /* its place, or -1 */
 const char *op_axis(const struct op *o, char letter); /* its name */
 /* The number of passes: forward, and backward if one of the tensors is differentiable. */
 enum pass op_passes(const struct op *o);
+/* The axis whose rows are independent in this call, and that along which it is causal; or 0. */
+char op_batch(const struct call *f);
+char op_time(const struct call *f);
 /* A bit for the gradient of each input, as in call.accumulate. */
 uint64_t op_gradients(const struct op *o);
 

@@ -15,7 +15,7 @@
 void sample_axes(const struct call *f, int arg, char axes[SAMPLE_AXES])
 {
     const struct arg *a = &f->op->arg[arg];
-    const char batch[] = {f->op->batch, 0};
+    const char batch[] = {op_batch(f), 0};
     const char *may = a->sample ? a->sample(f) : batch;
     int n = 0;
 

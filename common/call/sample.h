@@ -55,11 +55,6 @@ struct cut_places {
 struct cut_places sample_places(const struct call *whole, const struct sample *s, const char *axes,
                                 int arg);
 
-#ifdef __CUDACC__
-#define ON_HOST_AND_DEVICE __host__ __device__
-#else
-#define ON_HOST_AND_DEVICE
-#endif
 /* The place of element i of the cut tensor. */
 static inline ON_HOST_AND_DEVICE int64_t place_of(const struct cut_places *at, int64_t i)
 {

@@ -149,9 +149,9 @@ int tensors_same(const struct call *f, const struct tensors *a, const struct ten
 }
 
 /* The place of an element along the time axis, or -1. */
-static int64_t time_of(const struct op *o, const struct call *f, int arg, int64_t flat)
+static int64_t time_of(const struct call *f, int arg, int64_t flat)
 {
-    const char *axis = o->time ? strchr(op_shape(f, arg), o->time) : NULL;
+    const char *axis = op_time(f) ? strchr(op_shape(f, arg), op_time(f)) : NULL;
 
     if (!axis)
         return -1;
@@ -162,7 +162,6 @@ static int64_t time_of(const struct op *o, const struct call *f, int arg, int64_
 
 static int64_t first_bad_step(const struct tensor_pair *pair, double bound)
 {
-    const struct op *o = pair->call->op;
     const struct call *f = pair->call;
     const double *got = pair->got, *want = pair->want;
     int64_t n = op_count(f, pair->arg), first = -1;
@@ -173,7 +172,7 @@ static int64_t first_bad_step(const struct tensor_pair *pair, double bound)
     for (int64_t i = 0; i < n; i++) {
         if (alike(got[i], want[i]) || fabs(got[i] - want[i]) <= bound * size)
             continue;
-        int64_t t = time_of(o, f, pair->arg, i);
+        int64_t t = time_of(f, pair->arg, i);
         if (first < 0 || t < first)
             first = t;
     }

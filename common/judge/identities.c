@@ -30,12 +30,12 @@ static void fill_eye(const struct call *f, int arg, double *x)
         x[i] = i % columns == i / columns % rows;
 }
 
-/* Do as "V0=eye b_z=ones W_q=W_k" says, copies taken from `from`. */
+/* Do as "V0=eye b_z=ones sinks=-1e30 W_q=W_k" says, copies taken from `from`; NULL: nothing. */
 static int give(const struct op *o, const struct call *f, struct tensors *t, const char *words,
                 const struct tensors *from)
 {
     char word[64];
-    while (next_word(&words, word)) {
+    while (words && next_word(&words, word)) {
         char *what = strchr(word, '=');
         *what++ = 0;
         int arg = op_arg(o, word), source = op_arg(o, what);
@@ -51,7 +51,7 @@ static int give(const struct op *o, const struct call *f, struct tensors *t, con
             return err_set("identity of %s: no tensor %s", o->name, what);
         else
             for (int64_t i = 0; i < n; i++)
-                x[i] = strcmp(what, "ones") == 0;
+                x[i] = strcmp(what, "ones") == 0 ? 1 : strtod(what, NULL); /* zeros: 0 */
     }
     return 0;
 }

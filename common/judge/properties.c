@@ -112,7 +112,7 @@ static int check_batch(const struct run *c, const struct tensors *inputs,
     int loose[MAX_ARGS], e = t ? 0 : -1;
 
     for (int i = 0; !e && i < o->n_args; i++) {
-        struct extent a = extent(&c->call, i, o->batch);
+        struct extent a = extent(&c->call, i, op_batch(&c->call));
         reverse(t->x[i], a);
         reverse(t->g[i], a);
         reverse(t->g0[i], a);
@@ -121,7 +121,7 @@ static int check_batch(const struct run *c, const struct tensors *inputs,
     if (!e)
         e = run_op(c, t, NULL);
     for (int i = 0; !e && i < o->n_args; i++) {
-        struct extent a = extent(&c->call, i, o->batch);
+        struct extent a = extent(&c->call, i, op_batch(&c->call));
         reverse(t->x[i], a);
         reverse(t->g[i], a);
     }
@@ -148,14 +148,14 @@ static int check_causal(const struct run *c, const struct tensors *inputs,
                         const struct tensors *want, struct bounds *bounds, struct verdicts *list)
 {
     const struct op *o = c->call.op;
-    int64_t T = DIM(&c->call, o->time), middle = T / 2;
+    int64_t T = DIM(&c->call, op_time(&c->call)), middle = T / 2;
     int e = 0;
 
     for (int grad = 0; !e && grad < 2; grad++) {
         struct tensors *t = tensors_copy(&c->call, inputs);
         e = t ? 0 : -1;
         for (int i = 0; !e && i < o->n_args; i++) {
-            struct extent a = extent(&c->call, i, o->time);
+            struct extent a = extent(&c->call, i, op_time(&c->call));
             double *x = grad ? (o->arg[i].flags & OUT ? t->g[i] : NULL)
                              : (o->arg[i].flags & IN ? t->x[i] : NULL);
             if (!a.length || !x)
@@ -169,7 +169,7 @@ static int check_causal(const struct run *c, const struct tensors *inputs,
         if (!e)
             e = run_op(c, t, NULL);
         for (int i = 0; !e && i < o->n_args; i++) {
-            struct extent a = extent(&c->call, i, o->time);
+            struct extent a = extent(&c->call, i, op_time(&c->call));
             if (!a.length || !op_results(&c->call, i, grad) || o->arg[i].flags & SAVED)
                 continue;
             /* Where it may differ, take over what was there. */
@@ -262,11 +262,12 @@ static int check_alone(const struct run *c, const struct tensors *inputs,
     const struct op *o = c->call.op;
     struct share last = {.t = NULL};
     struct tensor_pair pair;
-    int e = share_new(c, inputs, o->batch, DIM(&c->call, o->batch) - 1, 1, &last) ||
-            share_run(c, &last);
+    int e =
+        share_new(c, inputs, op_batch(&c->call), DIM(&c->call, op_batch(&c->call)) - 1, 1, &last) ||
+        share_run(c, &last);
 
     FOR_RESULTS (&c->call, i, grad) {
-        struct extent a = extent(&c->call, i, o->batch);
+        struct extent a = extent(&c->call, i, op_batch(&c->call));
         if (e || !a.length)
             continue;
         double *of_all = malloc(op_count(&last.call, i) * sizeof *of_all);
@@ -315,7 +316,7 @@ static void join(const struct run *c, struct share *one, struct share *two, stru
     const struct op *o = c->call.op;
 
     for (int i = 0; i < o->n_args; i++) {
-        struct extent a = extent(&c->call, i, o->time);
+        struct extent a = extent(&c->call, i, op_time(&c->call));
         int64_t n = op_count(&c->call, i);
         loose[i] = o->blas;
         if (o->arg[i].flags & SAVED || !n)
@@ -346,7 +347,7 @@ static void add_once(const struct run *c, struct share *two)
 {
     for (int i = 0; i < c->call.op->n_args; i++)
         for (int64_t j = 0; two->t->g0[i] && j < op_count(&two->call, i); j++)
-            if (!extent(&c->call, i, c->call.op->time).length)
+            if (!extent(&c->call, i, op_time(&c->call)).length)
                 two->t->g0[i][j] = -0.0;
 }
 
@@ -354,13 +355,13 @@ static int check_handover(const struct run *c, const struct tensors *inputs,
                           const struct tensors *want, struct bounds *bounds, struct verdicts *list)
 {
     const struct op *o = c->call.op;
-    int64_t T = DIM(&c->call, o->time);
+    int64_t T = DIM(&c->call, op_time(&c->call));
     struct share one = {.t = NULL}, two = {.t = NULL};
     struct tensors *got = tensors_copy(&c->call, want);
     int64_t chunk = impl_chunk(&c->call);
     int loose[MAX_ARGS], final, initial, n;
-    int e = !got || share_new(c, inputs, o->time, 0, T / 2, &one) ||
-            share_new(c, inputs, o->time, T / 2, T - T / 2, &two) || share_run(c, &one);
+    int e = !got || share_new(c, inputs, op_time(&c->call), 0, T / 2, &one) ||
+            share_new(c, inputs, op_time(&c->call), T / 2, T - T / 2, &two) || share_run(c, &one);
     if (!e)
         add_once(c, &two);
 
@@ -404,6 +405,7 @@ int check_properties(const struct run *call, const struct tensors *inputs, struc
                      struct verdicts *list)
 {
     const struct op *o = call->call.op;
+    const char batch = op_batch(&call->call), time = op_time(&call->call);
     struct run c = *call;
     struct tensors *want = tensors_copy(&c.call, inputs);
     struct tensors *again = tensors_copy(&c.call, inputs);
@@ -419,15 +421,15 @@ int check_properties(const struct run *call, const struct tensors *inputs, struc
     e = e || run_op(&c, again, NULL) || check_written(&c, want, again, list) ||
         compare("repeat", &c, again, want, NULL, NULL, list);
     c.other_poison = 0;
-    if (o->batch && DIM(&c.call, o->batch) > 1)
+    if (batch && DIM(&c.call, batch) > 1)
         e = e || check_batch(&c, inputs, want, bounds, list);
-    if (o->batch && !o->blas && DIM(&c.call, o->batch) > 1 && takes(&c, o->batch, 1))
+    if (batch && !o->blas && DIM(&c.call, batch) > 1 && takes(&c, batch, 1))
         e = e || check_alone(&c, inputs, want, list);
-    if (o->time && DIM(&c.call, o->time) > 1) {
-        int64_t T = DIM(&c.call, o->time);
+    if (time && DIM(&c.call, time) > 1) {
+        int64_t T = DIM(&c.call, time);
         e = e || check_causal(&c, inputs, want, bounds, list);
-        if (continues(&c) && saved_in_full(&c) && takes(&c, o->time, T / 2) &&
-            takes(&c, o->time, T - T / 2))
+        if (continues(&c) && saved_in_full(&c) && takes(&c, time, T / 2) &&
+            takes(&c, time, T - T / 2))
             e = e || check_handover(&c, inputs, want, bounds, list);
     }
     tensors_free(want);

@@ -132,7 +132,7 @@ static void place_worst(const struct sampled *s, const struct cut *c,
     values_index(&s->call, pair->arg, place_of(&at, d.worst), v->worst, sizeof v->worst);
     v->judged = n;
     v->elements = op_count(&s->call, pair->arg);
-    if (s->call.op->time && strchr(c->axes, s->call.op->time))
+    if (op_time(&s->call) && strchr(c->axes, op_time(&s->call)))
         v->first_bad = -1; /* it counts sampled steps */
 }
 

@@ -147,7 +147,8 @@ struct rows {
     real *delta;
 };
 
-/* ds_ij, and du_ij; *p is P_ij Z_ij / (1 - p).  Nonzero where the key is not seen: s is -inf. */
+/* ds_ij, and du_ij; *p is P_ij Z_ij / (1 - p).  Nonzero where the key is not seen: s is -inf.  Where du
+ * is 0, what it multiplies is left out: with softcap a key may be infinite, and its score -c. */
 static int slopes_of(const struct attention_call *c, const struct rows *r, int64_t b, int64_t h,
                      int64_t i, int64_t j, real *p, real *ds, real *du)
 {
@@ -193,7 +194,7 @@ static void find_dq(const struct attention_call *c, const struct rows *r, real *
 
     memset(to, 0, c->D * sizeof *to);
     for (int64_t j = attention_first(&c->window, i); j < last; j++)
-        if (!slopes_of(c, r, b, h, i, j, &p, &ds, &du))
+        if (!slopes_of(c, r, b, h, i, j, &p, &ds, &du) && du != 0)
             add(to, c->scale * du, c->k + key(c, b, j, h) * c->D, c->D);
 }
 
@@ -211,7 +212,8 @@ static void find_dk_dv(const struct attention_call *c, const struct rows *r, rea
         for (int64_t i = 0; i < c->T; i++) {
             if (!visible(c, i, j) || slopes_of(c, r, b, h, i, j, &p, &ds, &du))
                 continue;
-            add(to_k, c->scale * du, c->q + query(c, b, i, h) * c->D, c->D);
+            if (du != 0)
+                add(to_k, c->scale * du, c->q + query(c, b, i, h) * c->D, c->D);
             add(to_v, p, r->d_o + query(c, b, i, h) * c->E, c->E);
         }
 }

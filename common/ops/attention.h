@@ -24,7 +24,8 @@
  *     dbias[h,i,j] = sum_b ds_ij,  dsinks[h] = -sum_{b,i} exp(sinks[h] - lse_i) delta_i
  *
  * A row that sees nothing (no key is visible, or all s are -inf) has o = 0, lse = -inf, or lse =
- * sinks[h] with a sink; it has no gradient.  s = -inf counts as not visible.  A NaN among the s of a
+ * sinks[h] with a sink; it has no gradient.  s = -inf counts as not visible, and a du of 0 leaves out
+ * what it multiplies (with softcap a key may be infinite and its score -c).  A NaN among the s of a
  * row, or s = inf, makes its o, lse and gradients NaN; other rows are not affected. */
 #ifndef COMMON_OPS_ATTENTION_H
 #define COMMON_OPS_ATTENTION_H

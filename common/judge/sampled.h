@@ -53,8 +53,6 @@ int cut_find(struct cut *c, struct tensors *inputs);
 int check_sampled(const struct tensors *got, const struct call *f, struct sampled *s,
                   struct verdicts *list);
 
-/* The cut that a result is judged on, or NULL where no sample covers it. */
-struct cut *sampled_cut(const struct sampled *s, int arg);
 /* One result, by the elements x of it that its cut has, or not judged where there is no cut; the
  * bounds are from the cut's truth, of the whole call of a kernel. */
 int check_cut(const double *x, const struct sampled *s, int arg, int grad, struct bounds *bounds,

@@ -103,24 +103,26 @@ __global__ void softmax_kernel(attention_shape n, float *s, float *lse)
         lse[at] = top == -INFINITY ? top : top + logf(sum);
 }
 
-/* o_i = sum_j P_ij v_j; o32 may be NULL. */
+/* to_i = scale sum_j M_ij from_j, and to32 likewise unless it is NULL; rows of `width`: o of P and v, dq
+ * of du and k. */
 template <typename T>
-__global__ void weighted_kernel(attention_shape n, const float *P, const T *v, T *o, float *o32)
+__global__ void of_queries_kernel(attention_shape n, const float *M, const T *from, T *to,
+                                  float *to32, int width, float scale)
 {
     const int64_t at = thread_index();
-    if (at >= n.B * n.T * n.H * n.E)
+    if (at >= n.B * n.T * n.H * width)
         return;
-    const int64_t e = at % n.E, h = at / n.E % n.H, i = at / (n.E * n.H) % n.T;
-    const int64_t b = at / (n.E * n.H * n.T);
-    const float *row = P + n.row(b, h, i) * n.S;
+    const int64_t d = at % width, h = at / width % n.H, i = at / (width * n.H) % n.T;
+    const int64_t b = at / (width * n.H * n.T);
+    const float *row = M + n.row(b, h, i) * n.S;
     float sum = 0;
 
     for (int64_t j = 0; j < n.S; j++)
         if (row[j] != 0)
-            sum += row[j] * load(v + n.key(b, j, h) * n.E + e);
-    store(o + at, sum);
-    if (o32)
-        o32[at] = sum;
+            sum += row[j] * load(from + n.key(b, j, h) * width + d);
+    store(to + at, scale * sum);
+    if (to32)
+        to32[at] = scale * sum;
 }
 
 template <typename T>
@@ -131,6 +133,7 @@ static int forward(const struct call *f)
     const int64_t rows = n.B * n.H * n.T;
     work_arena arena = {(char *)f->work, 0};
     const matrices m = matrices_of(f, FORWARD, &arena);
+    const auto of_queries = of_queries_kernel<T>;
     cudaStream_t s = gpu_stream(f);
 
     scores_kernel<T><<<ceil_div(rows * n.S, THREADS), THREADS, 0, s>>>(
@@ -138,8 +141,8 @@ static int forward(const struct call *f)
     CUDA(cudaGetLastError());
     softmax_kernel<<<ceil_div(rows, WARPS), THREADS, 0, s>>>(n, m.P, (float *)a->lse);
     CUDA(cudaGetLastError());
-    weighted_kernel<T><<<ceil_div(rows * n.E, THREADS), THREADS, 0, s>>>(
-        n, m.P, (const T *)a->v, (T *)a->o, (float *)a->o32);
+    of_queries<<<ceil_div(rows * n.E, THREADS), THREADS, 0, s>>>(n, m.P, (const T *)a->v, (T *)a->o,
+                                                                 (float *)a->o32, n.E, 1);
     return cudaGetLastError();
 }
 
@@ -197,24 +200,6 @@ __global__ void slopes_kernel(attention_shape n, given<T> x, matrices m)
     m.du[at] = du;
     if (m.ds)
         m.ds[at] = ds;
-}
-
-/* dq_i = scale sum_j du_ij k_j */
-template <typename T>
-__global__ void dq_kernel(attention_shape n, const float *du, const T *k, T *dq)
-{
-    const int64_t at = thread_index();
-    if (at >= n.B * n.T * n.H * n.D)
-        return;
-    const int64_t d = at % n.D, h = at / n.D % n.H, i = at / (n.D * n.H) % n.T;
-    const int64_t b = at / (n.D * n.H * n.T);
-    const float *row = du + n.row(b, h, i) * n.S;
-    float sum = 0;
-
-    for (int64_t j = 0; j < n.S; j++)
-        if (row[j] != 0)
-            sum += row[j] * load(k + n.key(b, j, h) * n.D + d);
-    store(dq + at, n.scale * sum);
 }
 
 /* to_j = scale sum_{i,h} M_ij from_i, over the query heads of the group; rows of `width`: dk of du and
@@ -278,6 +263,7 @@ static int backward(const struct call *f)
                         (const T *)a->bias, (const T *)g->o, (const float *)a->lse};
     work_arena arena = {(char *)f->work, 0};
     const matrices m = matrices_of(f, BACKWARD, &arena);
+    const auto of_queries = of_queries_kernel<T>;
     const auto of_keys = of_keys_kernel<T>;
     cudaStream_t s = gpu_stream(f);
 
@@ -286,7 +272,8 @@ static int backward(const struct call *f)
     CUDA(cudaGetLastError());
     slopes_kernel<T><<<ceil_div(rows * n.S, THREADS), THREADS, 0, s>>>(n, x, m);
     CUDA(cudaGetLastError());
-    dq_kernel<T><<<ceil_div(rows * n.D, THREADS), THREADS, 0, s>>>(n, m.du, x.k, (T *)g->q);
+    of_queries<<<ceil_div(rows * n.D, THREADS), THREADS, 0, s>>>(n, m.du, x.k, (T *)g->q,
+                                                                 (float *)NULL, n.D, n.scale);
     CUDA(cudaGetLastError());
     of_keys<<<ceil_div(keys * n.D, THREADS), THREADS, 0, s>>>(n, m.du, x.q, (T *)g->k, n.D,
                                                               n.scale);

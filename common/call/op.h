@@ -118,9 +118,10 @@ struct arg {
     const char *type_choice; /* the choice, one of storage_types, that is its storage type */
     const char *fill_choice; /* the parameter, a FILL_PARAM, that chooses its fill */
     const char *continues;   /* of a final state: the initial state it hands over to */
-    enum fill (*fill_of)(const struct call *f); /* NULL: fill, or as fill_choice says */
-    int (*back)(const struct call *f);          /* does backward read it? NULL: as the flags say */
-    const char *was;                            /* its name in older dumps, if another; or NULL */
+    /* NULL: fill, or as fill_choice says.  Of an output: how its gradient is drawn; NULL: NORMAL. */
+    enum fill (*fill_of)(const struct call *f);
+    int (*back)(const struct call *f); /* does backward read it? NULL: as the flags say */
+    const char *was;                   /* its name in older dumps, if another; or NULL */
     /* NULL: as the fill says.  Or draws all elements into x, one after the other: each depends only
      * on the key, which is the seed's and the tensor's name's, and on the sizes and choices, not on
      * the number of threads (draw_uniform(), draw_normal()). */

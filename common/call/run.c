@@ -146,7 +146,7 @@ void tensors_draw(struct tensors *t, const struct call *f, uint64_t seed, int no
         else if (a->flags & IN && t->x[i])
             op_draw(f, i, fill, seed, t->x[i]);
         if (a->flags & OUT && t->g[i])
-            op_draw(f, i, NORMAL, seed + 1, t->g[i]);
+            op_draw(f, i, a->fill_of ? a->fill_of(f) : NORMAL, seed + 1, t->g[i]);
         if (t->g0[i])
             op_draw(f, i, NORMAL, seed + 2, t->g0[i]);
     }

@@ -20,6 +20,7 @@ enum {
     TIES,
     COMMON
 };
+static const char *const d_lses[] = {"drawn", "zero", NULL};
 static const char *const fills[] = {"normal",  "masked",  "shifted", "outliers", "equal",
                                     "growing", "falling", "ties",    "common",   NULL};
 
@@ -70,6 +71,8 @@ static const struct param params[] = {
                         .unless = no_dropout},
     [ATTENTION_KEEP_O] = CHOICE_PARAM("keep_o", kept, 0, "the type of the o that backward reads"),
     [ATTENTION_FILL] = CHOICE_PARAM("fill", fills, 0, "how q, k, v or bias are drawn: hard"),
+    [ATTENTION_D_LSE] =
+        CHOICE_PARAM("d_lse", d_lses, 0, "gradient of lse; zero: as where only o is used"),
 };
 
 double attention_scale(const struct call *f)
@@ -177,6 +180,8 @@ static void draw_sinks(const struct call *f, int arg, uint64_t key, double *x)
     op_draw(f, arg, has_bias(f) && hard_of(f, 1) == FILL_SHIFTED ? SHIFTED : NORMAL, key, x);
 }
 
+OF_CALL(enum fill, fill_d_lse, f->choice[ATTENTION_D_LSE] ? ZERO : NORMAL)
+
 static const struct arg args[] = {
     ARG(attention, q, "BTHD", IN | DIFF, .draw = draw_q),
     ARG(attention, k, "BTGD", IN | DIFF, .shape_of = shape_k, .draw = draw_k),
@@ -185,7 +190,7 @@ static const struct arg args[] = {
     ARG(attention, bias, "HTS", IN | DIFF | WIDE_GRAD, .when = has_bias, .draw = draw_bias),
     ARG(attention, sinks, "H", IN | DIFF | WIDE, .when = has_sinks, .draw = draw_sinks),
     ARG(attention, o, "BTHE", OUT | SAVED | DIFF),
-    ARG(attention, lse, "BHT", OUT | SAVED | DIFF | WIDE),
+    ARG(attention, lse, "BHT", OUT | SAVED | DIFF | WIDE, .fill_of = fill_d_lse),
     ARG(attention, o32, "BTHE", SAVED | WIDE, .when = keeps_o),
 };
 
@@ -296,6 +301,7 @@ const struct op op_attention = {
         "batch=2 steps=8 heads=2 dim=4 dropout=0.3 dropout_seed=1,7 sink=yes bias=full; "
         "batch=2 steps=10 heads=4 kv_heads=2 dim=4 mask=full dropout=0.9 softcap=1; "
         "batch=1 steps=33 heads=2 dim=16 scale=0.01,2 keep_o=fp32,as_stored; "
+        "batch=2 steps=11 heads=2 dim=6 d_lse=zero sink=yes bias=full; "
         "batch=1 steps=40 heads=2 kv_heads=1 dim=6 fill=equal,growing,falling,ties,common; "
         "batch=2 steps=14 heads=3 dim=5 mask=full,causal "
         "fill=masked,shifted,outliers bias=none,full; "

@@ -11,8 +11,8 @@ names of choices.
 import numpy as np
 
 DEFINITIONS = {}
-# Parameters that say how inputs are drawn or tensors stored, and show in no result in double.
-UNSEEN = {"checkpoint_dtype", "data", "fill", "tape_init"}
+# Parameters that say how tensors are drawn or stored, and show in no result in double.
+UNSEEN = {"checkpoint_dtype", "d_lse", "data", "fill", "tape_init"}
 UNIT = np.finfo(np.float64).eps
 
 

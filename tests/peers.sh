@@ -109,8 +109,54 @@ END
 } >rows.ini
 "$run" rows.ini >out 2>err
 ok $? "a dump of 22 trials of the catalogue's rows"
+cat >attention.ini <<END
+[experiment]
+checks = none
+repeats = 0
+[trial masks]
+op = attention
+steps = 9
+keys = 0, 5, 13
+heads = 6
+kv_heads = 2, 6
+dim = 8
+mask = full, causal
+d_lse = zero
+dtype = fp32, bf16
+[trial windows]
+op = attention
+steps = 9
+keys = 13
+dim = 8
+dim_v = 5
+mask = window
+left = -1, 2
+right = -1, 1
+scale = 0.5
+d_lse = zero
+dtype = fp32, bf16
+[trial biases]
+op = attention
+steps = 7
+dim = 5
+mask = full, causal
+bias = full, alibi
+d_lse = zero
+dtype = fp32, bf16
+[trial others]
+op = attention
+steps = 7
+dim = 5
+softcap = 0, 2
+sink = no, yes
+d_lse = zero, drawn
+END
+"$run" attention.ini >out 2>err
+ok $? "a dump of 48 trials of attention"
 "$run" -n "$srcdir/experiments/peers/bench_peers.ini" >out 2>err && [ `wc -l <out` = 11 ]
 ok $? "bench_peers.ini is a plan of 11 trials"
+"$run" -n "$srcdir/experiments/bench_attention.ini" >out 2>err && [ `wc -l <out` = 14 ]
+ok $? "bench_attention.ini is a plan of 14 trials"
 "$run" -n "$srcdir/experiments/peers/bench_rows.ini" >out 2>err && [ `wc -l <out` = 9 ]
 ok $? "bench_rows.ini is a plan of 9 trials"
 
@@ -158,6 +204,26 @@ if has torch; then
     peers rows.h5 --no-times --tsv --peers eager
     [ $? = 0 ] && all_right eager 42
     ok $? "and PyTorch's rows and adamw"
+    if has torch.nn.attention; then
+        peers attention.h5 --no-times --tsv --peers sdpa-math
+        [ $? = 0 ] && all_right sdpa-math 78 && [ `grep -c "declines: " out` = 9 ]
+        ok $? "and PyTorch's attention, which declines what it has not"
+        peers attention.h5 --no-times --tsv --peers sdpa-flash,sdpa-cudnn
+        [ $? = 0 ] && grep -q "declines: .*same last dimension" out
+        ok $? "what a backend of it refuses is declined, with PyTorch's reason"
+        "$PYTHON" - <<END
+import h5py
+with h5py.File("attention.h5", "r+") as f:
+    f["trial/0001/dout/o"][...] *= 1.01
+    f["trial/0002/in/v"][...] *= 1.1
+END
+        does "another gradient of o makes its gradients WRONG" 1 \
+            "sdpa-math  *backward .* d_.*WRONG by" attention.h5 --trial 1 --peers sdpa-math
+        does "another v makes its o WRONG" 1 \
+            "sdpa-math  *forward .*WRONG by" attention.h5 --trial 2 --peers sdpa-math
+    else
+        skip "PyTorch's attention is right" "no torch.nn.attention"
+    fi
     if has triton; then
         TRITON_INTERPRET=1 peers cells.h5 --no-times --tsv --peers triton
         [ $? = 0 ] && all_right triton 16

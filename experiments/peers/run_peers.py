@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Time other implementations of E74's cell, and of the kernel catalogue's rows, on the tensors of
-a dump of run-ablation.
+"""Time other implementations of E74's cell, of the kernel catalogue's rows and of attention, on the
+tensors of a dump of run-ablation.
 
 Each peer gets the inputs and upstream gradients that the dump holds, in its storage type.
 Its outputs and gradients are compared with the oracle's (ref64 in the dump), by
@@ -52,6 +52,10 @@ class Peer:
 
     def begin(self, trial):
         """Make what is made once for a trial."""
+
+    def refused(self, error):
+        """Does it say by this error that it cannot do a case?"""
+        return False
 
     def inputs(self, case):
         """The names of what prepared() takes."""
@@ -191,7 +195,42 @@ class FlaRecurrent(Fla):
     function = "fused_recurrent_delta_rule"
 
 
-PEERS = (Triton(), FlaChunk(), FlaRecurrent(), Compiled(), Eager())
+class Sdpa(Peer):
+    """PyTorch's attention by one of its backends.  A mask that is no flag is made before."""
+
+    operations = ("attention",)
+
+    def __init__(self, backend, note):
+        self.name, self.note = backend, f"PyTorch's scaled_dot_product_attention, {note}"
+
+    def missing(self):
+        return None if installed("torch.nn.attention") else "this PyTorch has no torch.nn.attention"
+
+    def declines(self, case):
+        return torch_attention().declines(case)
+
+    def begin(self, trial):
+        torch_attention().ask(trial.case, self.name, *trial.inputs(self.inputs(trial.case)))
+
+    def refused(self, error):
+        return isinstance(error, torch_attention().Refused)
+
+    def inputs(self, case):
+        return torch_attention().inputs(case)
+
+    def outputs(self, case):
+        return torch_attention().outputs(case)
+
+    def prepared(self, case, *inputs):
+        return torch_attention().prepared(case, *inputs)
+
+    def core(self, case, *prepared):
+        return torch_attention().attention(case, self.name, *prepared)
+
+
+PEERS = (Triton(), FlaChunk(), FlaRecurrent(), Compiled(), Eager(),
+         Sdpa("sdpa-math", "operations one by one"), Sdpa("sdpa-flash", "FlashAttention"),
+         Sdpa("sdpa-efficient", "xFormers' memory-efficient kernels"), Sdpa("sdpa-cudnn", "cuDNN"))
 
 
 def torch_cell():
@@ -202,6 +241,11 @@ def torch_cell():
 def torch_rows():
     import rows_torch
     return rows_torch
+
+
+def torch_attention():
+    import attention_torch
+    return attention_torch
 
 
 def triton_cell():
@@ -587,13 +631,17 @@ def compare(peer, trial, repeats):
 
 
 def compare_safely(peer, trial, repeats):
-    """A peer that runs out of memory has no time; one that breaks is a failure; both go on."""
+    """A peer that runs out of memory or refuses the case has no time; one that breaks is a failure;
+    all go on."""
     try:
         return compare(peer, trial, repeats)
     except torch.OutOfMemoryError:
         put_row(trial, peer.name, UNKNOWN, "out of memory")
         return True
     except Exception as error:
+        if peer.refused(error):
+            put_row(trial, peer.name, UNKNOWN, f"declines: {error}")
+            return True
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         put_row(trial, peer.name, UNKNOWN, f"FAILED: {type(error).__name__}: {reason}")
         return False

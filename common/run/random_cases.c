@@ -86,6 +86,14 @@ static double draw_real(struct source *s, const struct real_range *range)
     return fmin(fmax(x, range->min), range->max);
 }
 
+/* A whole number of p's range; often 0 and the least, which mean "as another" or "without end". */
+static int64_t draw_number(struct source *s, const struct random *r, const struct param *p)
+{
+    if (p->min <= 0 && uniform(s) < 0.3)
+        return uniform(s) < 0.5 ? 0 : p->min;
+    return within(r->sampled ? draw_long(s) : draw_whole(s), p->min, p->max);
+}
+
 static void draw_param(struct source *s, const struct random *r, struct call *f, int i)
 {
     const struct param *p = &f->op->param[i];
@@ -98,7 +106,7 @@ static void draw_param(struct source *s, const struct random *r, struct call *f,
     else if (p->real)
         f->real[i] = draw_real(s, p->real);
     else
-        DIM(f, p->letter) = within(r->sampled ? draw_long(s) : draw_whole(s), p->min, p->max);
+        DIM(f, p->letter) = draw_number(s, r, p);
 }
 
 /* Set parameters that do not apply to their defaults, as reading the case's words does. */

@@ -168,10 +168,15 @@ static void draw_slopes(const struct call *f, int arg, uint64_t key, double *x)
                           : -8 * (double)(2 * (h - n) + 1) / (double)(2 * n));
 }
 
+/* Outliers: up to 1e4.  Two equal scores of 1e30 would have a P of 1/2 each forward, and of 1 each
+ * backward, since lse = 1e30 has no room for log 2. */
 static void draw_bias(const struct call *f, int arg, uint64_t key, double *x)
 {
     const int fill = hard_of(f, 1);
+
     op_draw(f, arg, fill <= FILL_OUTLIERS ? common_fills[fill] : NORMAL, key, x);
+    for (int64_t i = 0; fill == FILL_OUTLIERS && i < op_count(f, arg); i++)
+        x[i] = fmin(fmax(x[i], -1e4), 1e4);
 }
 
 /* Near the scores that a bias shifts. */

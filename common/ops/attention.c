@@ -108,7 +108,16 @@ static int hard_of(const struct call *f, int of_bias)
     return fill <= FILL_OUTLIERS && has_bias(f) != of_bias ? FILL_NORMAL : fill;
 }
 
-static const enum fill common_fills[] = {NORMAL, MASKED, SHIFTED, OUTLIERS};
+/* One of the fills that operations share.  Outliers are at most 1e4: two equal scores of 1e30 would have
+ * a P of 1/2 each forward, and of 1 each backward, since lse = 1e30 has no room for log 2. */
+static void draw_shared(const struct call *f, int arg, int fill, uint64_t key, double *x)
+{
+    static const enum fill shared[] = {NORMAL, MASKED, SHIFTED, OUTLIERS};
+
+    op_draw(f, arg, shared[fill], key, x);
+    for (int64_t i = 0; fill == FILL_OUTLIERS && i < op_count(f, arg); i++)
+        x[i] = fmin(fmax(x[i], -1e4), 1e4);
+}
 
 /* masked, growing, falling: q is positive, so that scores follow k. */
 static void draw_q(const struct call *f, int arg, uint64_t key, double *x)
@@ -121,20 +130,18 @@ static void draw_q(const struct call *f, int arg, uint64_t key, double *x)
         x[i] = fabs(x[i]);
 }
 
-/* masked: every third key is -inf, and so are its scores; outliers: up to 1e4; equal: one key for all; ties: three different ones; growing: from 0 to 16 along the keys. */
+/* masked: every third key is -inf, and so are its scores; equal: one key for all; ties: three different
+ * ones; growing: from 0 to 16 along the keys. */
 static void draw_k(const struct call *f, int arg, uint64_t key, double *x)
 {
     const int64_t S = DIM(f, 'S'), row = DIM(f, 'G') * DIM(f, 'D'), n = op_count(f, arg);
     const int fill = hard_of(f, 0);
 
-    op_draw(f, arg, fill == FILL_SHIFTED || fill == FILL_OUTLIERS ? common_fills[fill] : NORMAL,
-            key, x);
+    draw_shared(f, arg, fill == FILL_SHIFTED || fill == FILL_OUTLIERS ? fill : FILL_NORMAL, key, x);
     for (int64_t i = 0; i < n; i++) {
         const int64_t j = i / row % S, first = i - j * row;
         if (fill == FILL_MASKED && j % 3 == 1)
             x[i] = -INFINITY;
-        else if (fill == FILL_OUTLIERS)
-            x[i] = fmin(fmax(x[i], -1e4), 1e4);
         else if (fill == EQUAL)
             x[i] = x[first];
         else if (fill == TIES && j >= 3)
@@ -168,15 +175,10 @@ static void draw_slopes(const struct call *f, int arg, uint64_t key, double *x)
                           : -8 * (double)(2 * (h - n) + 1) / (double)(2 * n));
 }
 
-/* Outliers: up to 1e4.  Two equal scores of 1e30 would have a P of 1/2 each forward, and of 1 each
- * backward, since lse = 1e30 has no room for log 2. */
 static void draw_bias(const struct call *f, int arg, uint64_t key, double *x)
 {
     const int fill = hard_of(f, 1);
-
-    op_draw(f, arg, fill <= FILL_OUTLIERS ? common_fills[fill] : NORMAL, key, x);
-    for (int64_t i = 0; fill == FILL_OUTLIERS && i < op_count(f, arg); i++)
-        x[i] = fmin(fmax(x[i], -1e4), 1e4);
+    draw_shared(f, arg, fill <= FILL_OUTLIERS ? fill : FILL_NORMAL, key, x);
 }
 
 /* Near the scores that a bias shifts. */

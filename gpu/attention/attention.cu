@@ -2,7 +2,9 @@
  *
  * naive writes all scores to memory: P_ij of each head is a matrix [T,S] in the workspace, and each
  * formula is a kernel of its own, with a thread for each element of its result.  A factor that is 0
- * is skipped: what a query does not see reaches no result, whatever it holds. */
+ * is skipped: what a query does not see reaches no result, whatever it holds.
+ *
+ * tiled is in tiled_forward.cu and tiled_backward.cu. */
 #include "gpu/attention/attention.cuh"
 #include "gpu/device/reduce.cuh"
 
@@ -167,13 +169,6 @@ __global__ void delta_kernel(attention_shape n, const T *d_o, const T *o, const 
         delta[at] = sum - dlse[at];
 }
 
-/* The inputs of the backward pass. */
-template <typename T>
-struct given {
-    const T *q, *k, *v, *bias, *d_o;
-    const float *lse;
-};
-
 /* P_ij Z_ij / (1 - p), du_ij and ds_ij, 0 where i does not see j */
 template <typename T>
 __global__ void slopes_kernel(attention_shape n, given<T> x, matrices m)
@@ -182,24 +177,19 @@ __global__ void slopes_kernel(attention_shape n, given<T> x, matrices m)
     if (at >= n.B * n.H * n.T * n.S)
         return;
     const place p(n, at);
-    float P = 0, du = 0, ds = 0;
+    weights w = {0, 0, 0};
 
     if (n.visible(p.i, p.j)) {
         const int64_t q = n.query(p.b, p.i, p.h), k = n.key(p.b, p.j, p.h), row = at / n.S;
         const score s =
             score_of(n, n.scale * dot(x.q + q * n.D, x.k + k * n.D, n.D), x.bias, p.h, p.i, p.j);
-        if (s.s != -INFINITY) {
-            const float z = kept_share(n, row / n.T, p.i, p.j);
-            P = expf(s.s - x.lse[row]);
-            ds = P * (z * dot(x.d_o + q * n.E, x.v + k * n.E, n.E) - m.delta[row]);
-            du = ds * s.slope;
-            P *= z;
-        }
+        w = weights_of(s, expf(s.s - x.lse[row]), kept_share(n, row / n.T, p.i, p.j),
+                       dot(x.d_o + q * n.E, x.v + k * n.E, n.E), m.delta[row]);
     }
-    m.P[at] = P;
-    m.du[at] = du;
+    m.P[at] = w.P;
+    m.du[at] = w.du;
     if (m.ds)
-        m.ds[at] = ds;
+        m.ds[at] = w.ds;
 }
 
 /* to_j = scale sum_{i,h} M_ij from_i, over the query heads of the group; rows of `width`: dk of du and
@@ -254,22 +244,40 @@ __global__ void dsinks_kernel(attention_shape n, const float *lse, const float *
 }
 
 template <typename T>
-static int backward(const struct call *f)
+int attention_delta(const struct call *f, float *delta)
 {
     const struct attention *a = ARGS(f, attention), *g = GRADS(f, attention);
     const attention_shape n = attention_shape_of(f);
+    const auto kernel = delta_kernel<T>;
+
+    kernel<<<ceil_div(n.B * n.H * n.T, WARPS), THREADS, 0, gpu_stream(f)>>>(
+        n, (const T *)g->o, (const T *)a->o, (const float *)a->o32, (const float *)g->lse, delta);
+    return cudaGetLastError();
+}
+
+int attention_dsinks(const struct call *f, const float *delta)
+{
+    const attention_shape n = attention_shape_of(f);
+
+    dsinks_kernel<<<n.H, THREADS, 0, gpu_stream(f)>>>(n, (const float *)ARGS(f, attention)->lse,
+                                                      delta, (float *)GRADS(f, attention)->sinks);
+    return cudaGetLastError();
+}
+
+template <typename T>
+static int backward(const struct call *f)
+{
+    const struct attention *g = GRADS(f, attention);
+    const attention_shape n = attention_shape_of(f);
     const int64_t rows = n.B * n.H * n.T, keys = n.B * n.S * n.G;
-    const given<T> x = {(const T *)a->q,    (const T *)a->k, (const T *)a->v,
-                        (const T *)a->bias, (const T *)g->o, (const float *)a->lse};
+    const given<T> x = given_of<T>(f, BACKWARD);
     work_arena arena = {(char *)f->work, 0};
     const matrices m = matrices_of(f, BACKWARD, &arena);
     const auto of_queries = of_queries_kernel<T>;
     const auto of_keys = of_keys_kernel<T>;
     cudaStream_t s = gpu_stream(f);
 
-    delta_kernel<T><<<ceil_div(rows, WARPS), THREADS, 0, s>>>(
-        n, x.d_o, (const T *)a->o, (const float *)a->o32, (const float *)g->lse, m.delta);
-    CUDA(cudaGetLastError());
+    CUDA(attention_delta<T>(f, m.delta));
     slopes_kernel<T><<<ceil_div(rows * n.S, THREADS), THREADS, 0, s>>>(n, x, m);
     CUDA(cudaGetLastError());
     of_queries<<<ceil_div(rows * n.D, THREADS), THREADS, 0, s>>>(n, m.du, x.k, (T *)g->q,
@@ -283,14 +291,16 @@ static int backward(const struct call *f)
     if (m.ds)
         dbias_kernel<<<ceil_div(rows / n.B * n.S, THREADS), THREADS, 0, s>>>(n, m.ds,
                                                                              (float *)g->bias);
-    if (n.sinks)
-        dsinks_kernel<<<n.H, THREADS, 0, s>>>(n, x.lse, m.delta, (float *)g->sinks);
-    return cudaGetLastError();
+    CUDA(cudaGetLastError());
+    return n.sinks ? attention_dsinks(f, m.delta) : 0;
 }
 
 #define KERNELS(bits, T)                                                                           \
     GPU_RUNG(bits, naive, "all scores in memory, a kernel for each formula",                       \
              {forward<T>, backward<T>}, work);                                                     \
-    GPU_KERNEL_LIST(attention, bits, &naive##bits)
+    GPU_RUNG(bits, tiled, "tiles of scores in registers, online softmax, float FMA",               \
+             {tiled_forward<T>, tiled_backward<T>}, tiled_work, tiled_declines, "ex2.approx",      \
+             0x1p-22);                                                                             \
+    GPU_KERNEL_LIST(attention, bits, &tiled##bits, &naive##bits)
 
 GPU_TYPES(KERNELS);

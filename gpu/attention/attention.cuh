@@ -13,6 +13,7 @@ struct attention_shape {
     struct attention_dropout dropout;
     float scale, softcap, keep;  /* keep: 1 / (1 - p) */
     const float *slopes, *sinks; /* or NULL */
+    bool plain;                  /* s_ij = u_ij where i sees j, and nothing is dropped */
 
     /* The places of a row of q or o, of k or v by the query head, and of lse. */
     __device__ __forceinline__ int64_t query(int64_t b, int64_t i, int64_t h) const
@@ -49,7 +50,28 @@ static inline attention_shape attention_shape_of(const struct call *f)
             (float)f->real[ATTENTION_SOFTCAP],
             (float)(1 / (1 - f->real[ATTENTION_DROPOUT])),
             (const float *)a->slopes,
-            (const float *)a->sinks};
+            (const float *)a->sinks,
+            !a->bias && !a->slopes && !(f->real[ATTENTION_SOFTCAP] > 0) &&
+                !(f->real[ATTENTION_DROPOUT] > 0)};
+}
+
+/* The inputs; the last two of the backward pass alone. */
+template <typename T>
+struct given {
+    const T *q, *k, *v, *bias, *d_o;
+    const float *lse;
+};
+
+template <typename T>
+static inline given<T> given_of(const struct call *f, enum pass p)
+{
+    const struct attention *a = ARGS(f, attention), *g = GRADS(f, attention);
+    return {(const T *)a->q,
+            (const T *)a->k,
+            (const T *)a->v,
+            (const T *)a->bias,
+            p == BACKWARD ? (const T *)g->o : NULL,
+            p == BACKWARD ? (const float *)a->lse : NULL};
 }
 
 /* s_ij and its derivative by u_ij = scale q_i . k_j. */
@@ -81,5 +103,35 @@ static __device__ __forceinline__ float kept_share(const attention_shape &n, int
 {
     return attention_kept(&n.dropout, row, i, j) ? n.keep : 0;
 }
+
+/* P_ij Z_ij / (1 - p), du_ij and ds_ij. */
+struct weights {
+    float P, du, ds;
+};
+
+/* All are 0 where i does not see j, whatever the other arguments hold; z = Z_ij / (1 - p), dp = do_i . v_j */
+static __device__ __forceinline__ weights weights_of(const score &x, float P, float z, float dp,
+                                                     float delta)
+{
+    if (x.s == -INFINITY)
+        return {0, 0, 0};
+    const float ds = P * (z * dp - delta);
+    return {P * z, ds * x.slope, ds};
+}
+
+/* delta_i = do_i . o_i - dlse_i for all rows (attention.cu). */
+template <typename T>
+int attention_delta(const struct call *f, float *delta);
+/* dsinks[h] = -sum_{b,i} exp(sinks[h] - lse_i) delta_i */
+int attention_dsinks(const struct call *f, const float *delta);
+
+/* The kernel `tiled`: its passes, the bytes of its workspace, and why it declines a case. */
+template <typename T>
+int tiled_forward(const struct call *f);
+template <typename T>
+int tiled_backward(const struct call *f);
+bool tiled_forward_fits(const struct call *f);
+size_t tiled_work(const struct call *f, enum pass p);
+const char *tiled_declines(const struct call *f);
 
 #endif

@@ -1,13 +1,12 @@
 /* softmax.cuh - rows in registers as 16-byte vectors, and their reductions over lanes or over a
- * block: maximum, sum, dot product, and the online sum of exp(x - max).
+ * block: maximum, sum, dot product, and the online sum of exp(x - max) (gpu/device/softmax.cuh).
  *
  * The thread of an element depends on the element's column alone, not on the address of the row, so
  * that a row gives the same bits at any address. */
-#ifndef SOFTMAX_CUH
-#define SOFTMAX_CUH
+#ifndef ROW_SOFTMAX_CUH
+#define ROW_SOFTMAX_CUH
 
-#include "gpu/device/math.cuh"
-#include "gpu/device/reduce.cuh"
+#include "gpu/device/softmax.cuh"
 #include "gpu/device/vector.cuh"
 
 /* ---- vectors ---- */
@@ -133,22 +132,6 @@ static __device__ __forceinline__ float dot_product(const vec<T> (&v)[K], const 
 }
 
 /* ---- the online sum ---- */
-
-/* The lowest finite float: with it as maximum, the power of -inf is 0, and its own power is 1. */
-#define LOWEST (-3.402823466e38f)
-
-/* The running maximum, and the running sum of the powers relative to it.  The sum is 0 if all
- * elements so far are -inf. */
-struct running {
-    float top = LOWEST, sum = 0;
-};
-
-/* Rescales the sum to the new maximum `top`. */
-static __device__ __forceinline__ void rescale(running &so_far, float top, float scale)
-{
-    so_far.sum *= power(so_far.top, top, scale);
-    so_far.top = top;
-}
 
 template <typename T, int K>
 static __device__ __forceinline__ void accumulate(running &so_far, const vec<T> (&v)[K],

@@ -1,7 +1,7 @@
 /* The oracle's results against the definition of each operation in NumPy
  * (tests/definitions.py): all outputs, final states and saved tensors of all
  * cases of the contracts, and of all shapes but a recurrence's, whose roundings
- * may grow with each step.  Differences of a forward pass agree with the
+ * may grow with each step; and the gradients, where a definition has them.  Differences of a forward pass agree with the
  * backward pass even if both are consistently wrong; this does not.
  *
  * definitions [OPERATION...]: of these; default: of all.
@@ -59,23 +59,38 @@ static void print_parameters(FILE *to, const struct op *o, const struct call *f)
     fputs("}", to);
 }
 
-/* The tensors of this case: name, whether it is an input, and the names and lengths of its
+/* What a tensor is to the judge. */
+static const char *kind_of(const struct arg *a, int grad)
+{
+    if (grad)
+        return a->flags & OUT ? "upstream" : "gradient";
+    return a->flags & IN ? "input" : "result";
+}
+
+static int has(const struct call *f, int arg, int grad)
+{
+    const struct op *o = f->op;
+    return op_has(f, arg) && (!grad || (op_passes(o) == N_PASSES && o->arg[arg].flags & DIFF));
+}
+
+/* The tensors of this case and their gradients: name, what it is, and the names and lengths of its
  * axes. */
 static void print_tensors(FILE *to, const struct op *o, const struct call *f)
 {
     int n = 0;
 
     fputs("\"tensors\": [", to);
-    for (int i = 0; i < o->n_args; i++) {
-        int axes = 0;
-        if (!op_has(f, i))
-            continue;
-        fprintf(to, "%s[\"%s\", %s, [", comma(&n), o->arg[i].name,
-                o->arg[i].flags & IN ? "true" : "false");
-        for (const char *c = op_shape(f, i); *c; c++)
-            fprintf(to, "%s[\"%s\", %" PRId64 "]", comma(&axes), op_axis(o, *c), DIM(f, *c));
-        fputs("]]", to);
-    }
+    for (int i = 0; i < o->n_args; i++)
+        for (int grad = 0; grad < 2; grad++) {
+            int axes = 0;
+            if (!has(f, i, grad))
+                continue;
+            fprintf(to, "%s[\"%s\", \"%s\", [", comma(&n), o->arg[i].name,
+                    kind_of(&o->arg[i], grad));
+            for (const char *c = op_shape(f, i); *c; c++)
+                fprintf(to, "%s[\"%s\", %" PRId64 "]", comma(&axes), op_axis(o, *c), DIM(f, *c));
+            fputs("]]", to);
+        }
     fputs("]", to);
 }
 
@@ -90,15 +105,16 @@ static void print_case(FILE *to, const struct op *o, const struct call *f, const
     print_tensors(to, o, f);
     fputs("}\n", to);
     for (int i = 0; i < o->n_args; i++)
-        if (op_has(f, i))
-            fwrite(t->x[i], sizeof *t->x[i], op_count(f, i), to);
+        for (int grad = 0; grad < 2; grad++)
+            if (has(f, i, grad))
+                fwrite((grad ? t->g : t->x)[i], sizeof(double), op_count(f, i), to);
 }
 
 static int run_case(const struct call *f, void *data)
 {
     const struct op *o = f->op;
     struct tensors *t = tensors_new(f);
-    struct run c = {.call = call_on(f, &ref64, op_kernels(o, &ref64)[0]), .forward_only = 1};
+    struct run c = {.call = call_on(f, &ref64, op_kernels(o, &ref64)[0])};
     int e = !t;
 
     if (!e) {

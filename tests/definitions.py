@@ -6,9 +6,13 @@ finite differences agree with a forward pass that is consistently wrong, this do
 DEFINITIONS[operation] is a Definition.  Its `results` takes the operation's parameters and its
 inputs, each a dictionary by the contract's names, and returns all that the forward pass writes,
 outputs and the tensors that it saves for the backward pass, in double.  Parameters are numbers, or the
-names of choices.
+names of choices.  Where it has `gradients`, they take besides the gradients of the outputs, and return
+those of the inputs.
 """
 import numpy as np
+
+import definitions_attention
+import definitions_torch
 
 DEFINITIONS = {}
 # Parameters that say how tensors are drawn or stored, and show in no result in double.
@@ -20,10 +24,15 @@ class Definition:
     """How far the oracle may be off, relative to the largest element of a result, follows from
     `roundings`: how many lead to an element, or a function of parameters, inputs and results that
     returns it; 0: nothing is rounded, and results are equal.  They add up like a random walk:
-    by their root."""
+    by their root.
 
-    def __init__(self, results, roundings):
-        self.results, self.roundings = results, roundings
+    `gradients(parameters, inputs, upstream)` returns (gradient, size) by the inputs' names: the size
+    is the largest element of the same sums without signs, to which what is rounded is relative, for a
+    gradient may cancel to nothing.  `torch` is the module that has the same from PyTorch."""
+
+    def __init__(self, results, roundings, gradients=None, torch=None):
+        self.results, self.roundings, self.gradients = results, roundings, gradients
+        self.torch = torch
 
     def bound(self, a, given, results):
         n = self.roundings(a, given, results) if callable(self.roundings) else self.roundings
@@ -42,8 +51,8 @@ def largest(x):
     return np.max(np.abs(x), where=np.isfinite(x), initial=0)
 
 
-def distance(got, want):
-    """The largest difference, relative to the largest element of `want`, and where it is.  NaN
+def distance(got, want, size=None):
+    """The largest difference, relative to `size` or the largest element of `want`, and where it is.  NaN
     and infinities must be the same, and are not counted otherwise."""
     if got.shape != want.shape:
         return np.inf, f"shape {list(got.shape)} for {list(want.shape)}"
@@ -53,7 +62,7 @@ def distance(got, want):
         difference = np.where(same, 0.0, np.abs(got - want))
     difference[~same & ~(finite & np.isfinite(got))] = np.inf
     worst = np.unravel_index(np.argmax(difference), difference.shape)
-    size = largest(want)
+    size = largest(want) if size is None else size
     error = difference[worst] / size if size else difference[worst]
     return error, "[" + ",".join(str(i) for i in worst) + "]"
 
@@ -349,93 +358,12 @@ def rope(a, given):
     return {"y": y}
 
 
+DEFINITIONS["attention"] = Definition(definitions_attention.results,
+                                      definitions_attention.roundings,
+                                      definitions_attention.gradients, definitions_torch)
+
+
 # ---- recurrences: diag_delta and E74 ----
-
-# ---- attention ----
-
-def philox(counter, key):
-    """Philox-4x32-10 of counters [...,4] by a key of two words."""
-    a, b, c, d = (counter[..., k].astype(np.uint64) for k in range(4))
-    low, high, word = np.uint64(key[0]), np.uint64(key[1]), np.uint64(0xffffffff)
-    for _ in range(10):
-        x, y = np.uint64(0xd2511f53) * a, np.uint64(0xcd9e8d57) * c
-        a, b = (y >> np.uint64(32)) ^ b ^ low, y & word
-        c, d = (x >> np.uint64(32)) ^ d ^ high, x & word
-        low, high = (low + np.uint64(0x9e3779b9)) & word, (high + np.uint64(0xbb67ae85)) & word
-    return np.stack([a, b, c, d], axis=-1)
-
-
-def kept(a, row, T, S):
-    """Z / (1 - p) of all pairs of row b H + h."""
-    if a["dropout"] == 0:
-        return np.ones((T, S))
-    i, j = np.meshgrid(np.arange(T), np.arange(S), indexing="ij")
-    counter = np.stack([j // 4, i, np.full_like(i, row), np.zeros_like(i)], axis=-1)
-    words = philox(counter, (a["dropout_seed"], 0))
-    word = np.take_along_axis(words, (j % 4)[..., None], axis=-1)[..., 0]
-    return np.where(word >= np.floor(a["dropout"] * 2**32), 1 / (1 - a["dropout"]), 0)
-
-
-def visible_pairs(a, T, S):
-    at = np.arange(T)[:, None] + S - T
-    j = np.arange(S)[None, :]
-    seen = np.ones((T, S), bool)
-    if a["mask"] == "causal":
-        seen &= j <= at
-    if a["mask"] == "window":
-        seen &= (a["left"] < 0) | (j >= at - a["left"])
-        seen &= (a["right"] < 0) | (j <= at + a["right"])
-    return seen, np.abs(at - j)
-
-
-def attend(a, given, b, h):
-    """o [T,E] and lse [T] of a head."""
-    T, H = a["steps"], a["heads"]
-    S, G = a["keys"] or T, a["kv_heads"] or H
-    g = h // (H // G)
-    q, k, v = given["q"][b, :, h], given["k"][b, :, g], given["v"][b, :, g]
-    s = (a["scale"] or 1 / np.sqrt(a["dim"])) * np.einsum("id,jd->ij", q, k)
-    if a["softcap"]:
-        s = a["softcap"] * np.tanh(s / a["softcap"])
-    seen, distance_of = visible_pairs(a, T, S)
-    if a["bias"] == "full":
-        s = s + given["bias"][h]
-    if a["bias"] == "alibi":
-        s = s - given["slopes"][h] * distance_of
-    s = np.where(seen, s, -np.inf)
-    if a["sink"] == "yes":
-        s = np.concatenate([s, np.full((T, 1), given["sinks"][h])], axis=1)
-    top = np.max(s, axis=1, keepdims=True)
-    empty = top == -np.inf
-    e = np.where(s == -np.inf, 0, np.exp(s - np.where(empty, 0, top)))
-    total = np.sum(e, axis=1, keepdims=True)
-    lse = np.where(empty, -np.inf, top + np.log(np.where(empty, 1, total)))
-    P = e / np.where(empty, 1, total)
-    return (P[:, :S] * kept(a, b * H + h, T, S)) @ v, lse[:, 0]
-
-
-def attention_roundings(a, given, results):
-    """A score is off by its size, which shows in the weights."""
-    D = given["q"].shape[-1]
-    size = largest(given["q"]) * largest(given["k"]) * (a["scale"] or 1 / np.sqrt(D)) * np.sqrt(D)
-    if a["bias"] == "full":
-        size += largest(given["bias"])
-    return D + given["k"].shape[1] + (1 + size)**2 * 4
-
-
-@define("attention", attention_roundings)
-def attention(a, given):
-    B, T, H = a["batch"], a["steps"], a["heads"]
-    o = np.empty((B, T, H, a["dim_v"] or a["dim"]))
-    lse = np.empty((B, H, T))
-    for b in range(B):
-        for h in range(H):
-            o[b, :, h], lse[b, h] = attend(a, given, b, h)
-    results = {"o": o, "lse": lse}
-    if a["keep_o"] == "fp32":
-        results["o32"] = o
-    return results
-
 
 @define("diag_delta", lambda a, given, results: 4 * given["k"].shape[1])
 def diag_delta(a, given):

@@ -2,7 +2,9 @@
 """definitions_judge.py - the oracle's results, read from stdin as tests/definitions.c writes
 it, against tests/definitions.py; TAP on stdout.
 
-Of each case: all results are there, and within the bound of the definition's.  Of each operation:
+Where the definition names PyTorch's, too, the results are also compared with those; where PyTorch is
+not there, that is skipped.  Of each case: all results, and all gradients if the definition has them, are there, and within the
+bound of the definition's.  Of each operation:
 it has a definition, which reads every parameter that is neither the length of an axis nor says
 only how a tensor is stored; and the cases try every choice, and two values of every other number.
 """
@@ -12,7 +14,7 @@ import sys
 import numpy as np
 
 from definitions import DEFINITIONS, UNSEEN, distance
-from tap import done, ok
+from tap import done, ok, skip
 
 
 class Recorder(dict):
@@ -37,32 +39,61 @@ class Operation:
         self.used, self.axes = set(), set()
         self.cases, self.worst, self.worst_of, self.margin = 0, 0.0, "-", 0.0
 
-    def judge(self, case, given, got):
-        """Faults of one case, as notes."""
-        a = Recorder(case["parameters"], self.used)
-        with np.errstate(all="ignore"):
-            want = self.definition.results(a, given)
-            bound = self.definition.bound(dict(a), given, want)
-        faults = [f"ref64 {name}: the definition has no such result" for name in got.keys() - want]
+    def compare(self, want, got, bound, whose="definition"):
+        """Faults of the tensors got[name], as notes; want[name] is (tensor, size)."""
+        faults = [f"ref64 {name}: the {whose} has no such result" for name in got.keys() - want]
         faults += [f"ref64 {name}: the contract has no such result" for name in want.keys() - got]
         for name in got.keys() & want.keys():
-            error, where = distance(got[name], want[name])
+            error, where = distance(got[name], *want[name])
             if error > self.worst:
                 self.worst, self.worst_of = error, name
             if error:
                 self.margin = max(self.margin, error / bound if bound else np.inf)
             if not error <= bound:
-                faults.append(f"ref64 definition: {name} off by {error:.3g} at {where}, "
+                faults.append(f"ref64 {whose}: {name} off by {error:.3g} at {where}, "
                               f"bound {bound:.3g}")
         return sorted(faults)
 
-    def take(self, case, given, got):
+    def judge(self, case, tensors):
+        """Faults of one case, as notes."""
+        a = Recorder(case["parameters"], self.used)
+        given, got = tensors["input"], tensors["result"]
+        with np.errstate(all="ignore"):
+            results = self.definition.results(a, given)
+            bound = self.definition.bound(dict(a), given, results)
+            want = {name: (x, None) for name, x in results.items()}
+            if self.definition.gradients:
+                of = self.definition.gradients(a, given, tensors["upstream"])
+                want |= {"d_" + name: x for name, x in of.items()}
+                got = got | {"d_" + name: x for name, x in tensors["gradient"].items()}
+        faults = self.compare(want, got, bound)
+        if self.definition.torch:
+            self.judge_torch(case, tensors, want, got, bound)
+        return faults
+
+    def judge_torch(self, case, tensors, want, got, bound):
+        """The same results against PyTorch's; the sizes are those of the definition."""
+        torch, what = self.definition.torch, f"PyTorch: {self.name} {case['case']}"
+        if torch.MISSING:
+            return
+        why = torch.declines(tensors["input"], tensors["result"])
+        if why:
+            skip(what, why)
+            return
+        by = torch.run(case["parameters"], tensors["input"], tensors["upstream"])
+        named = {name: (x, want.get(name, (None, None))[1]) for name, x in by.items()}
+        mine = got | ({"sdpa": got["o"]} if "sdpa" in by else {})
+        mine.pop("o32", None)
+        faults = self.compare(named, mine, bound, "PyTorch")
+        ok(not faults, what, faults)
+
+    def take(self, case, tensors):
         self.cases += 1
         self.axes.update(axis for _, _, axes in case["tensors"] for axis, _ in axes)
         for parameter, value in case["parameters"].items():
             self.seen[parameter].add(value)
         if self.definition:
-            faults = self.judge(case, given, got)
+            faults = self.judge(case, tensors)
             ok(not faults, f"definition: {self.name} {case['case']}", faults)
 
     def done(self):
@@ -70,6 +101,8 @@ class Operation:
         if not self.definition:
             ok(False, f"{self.name} has a definition", ["tests/definitions.py has none"])
             return
+        if self.definition.torch and self.definition.torch.MISSING:
+            skip(f"PyTorch: {self.name}, all cases", self.definition.torch.MISSING)
         lengths = self.axes
         faults = [f"the definition does not read {p}" for p in self.parameters
                   if p not in self.used | lengths | UNSEEN]
@@ -85,12 +118,13 @@ class Operation:
 
 
 def read_tensors(stream, case):
-    given, got = {}, {}
-    for name, is_input, axes in case["tensors"]:
+    """By what they are, and by name."""
+    tensors = {kind: {} for kind in ("input", "result", "upstream", "gradient")}
+    for name, kind, axes in case["tensors"]:
         shape = [length for _, length in axes]
         data = stream.read(8 * int(np.prod(shape)))
-        (given if is_input else got)[name] = np.frombuffer(data).reshape(shape)
-    return given, got
+        tensors[kind][name] = np.frombuffer(data).reshape(shape)
+    return tensors
 
 
 def main(stream):
@@ -103,7 +137,7 @@ def main(stream):
                "every operation has a definition, and every definition an operation",
                sorted(set(record["operations"]) ^ set(DEFINITIONS)))
         elif "case" in record:
-            operation.take(record, *read_tensors(stream, record))
+            operation.take(record, read_tensors(stream, record))
         else:
             if operation:
                 operation.done()

@@ -4,7 +4,7 @@
  * formula is a kernel of its own, with a thread for each element of its result.  A factor that is 0
  * is skipped: what a query does not see reaches no result, whatever it holds.
  *
- * tiled is in tiled_forward.cu and tiled_backward.cu. */
+ * tiled is in attention_tiled.cu and attention_tiled_back.cu. */
 #include "gpu/attention/attention.cuh"
 #include "gpu/device/reduce.cuh"
 

@@ -59,7 +59,7 @@ static __device__ __forceinline__ void find_scores(float (&s)[TILE::ROWS][TILE::
             const bool seen = i < n.T && n.visible(i, j);
             s[0][c] = seen ? score_of(n, n.scale * s[0][c], bias, t.h, i, j).s : -INFINITY;
         }
-        turn_rows(s);
+        rotate_rows(s);
     }
 }
 

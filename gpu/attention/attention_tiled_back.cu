@@ -101,8 +101,8 @@ weigh(float (&u)[TILE::ROWS][TILE::COLS], float (&dp)[TILE::ROWS][TILE::COLS],
     #pragma unroll 1
     for (int r = 0; r < TILE::ROWS; r++) {
         weigh_row<ROLE, false>(u[0], dp[0], n, bias, t, lane_row() + 4 * r);
-        turn_rows(u);
-        turn_rows(dp);
+        rotate_rows(u);
+        rotate_rows(dp);
     }
 }
 

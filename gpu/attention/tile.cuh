@@ -59,7 +59,7 @@ static __device__ __forceinline__ enum cover cover_of(const attention_shape &n, 
 
 /* ---- operands ---- */
 
-/* Rows of `width` elements in a tensor, `stride` apart; those from `rows` on do not exist. */
+/* Rows of `width` elements in a tensor, with a stride of `stride`; those from `rows` on do not exist. */
 template <typename T>
 struct row_range {
     const T *first;
@@ -239,10 +239,10 @@ static __device__ __forceinline__ void store_rows(const row_results<TILE> &sums,
 
 /* ---- a lane's rows one after the other ---- */
 
-/* Row 1 becomes row 0, row 0 the last: a loop over the rows uses row 0 and turns, so that its body
+/* Row 1 becomes row 0, row 0 the last: a loop over the rows uses row 0 and rotates, so that its body
  * is there once and the registers have constant indices. */
 template <int ROWS, int COLS>
-static __device__ __forceinline__ void turn_rows(float (&x)[ROWS][COLS])
+static __device__ __forceinline__ void rotate_rows(float (&x)[ROWS][COLS])
 {
     #pragma unroll COLS
     for (int c = 0; c < COLS; c++) {
@@ -275,14 +275,14 @@ static inline int warps_per_block(const struct limits *limits, const F &bytes, i
                                   int64_t rows, int warp_rows)
 {
     const auto blocks = [&](int warps) { return heads * ceil_div(rows, warps * warp_rows); };
-    int best = 0, most = 0, resident = 1;
+    int best = 0, best_all = 0, resident = 1;
 
     for (int warps = 1; warps <= MAX_WARPS; warps *= 2) {
         const size_t need = bytes(warps);
         const int fit = need <= limits->smem_two ? 2 : need <= limits->smem ? 1 : 0;
         const int all = min(fit * warps, (int)MAX_WARPS);
-        if (all > most) {
-            most = all;
+        if (all > best_all) {
+            best_all = all;
             best = warps;
             resident = fit;
         }

@@ -80,6 +80,7 @@ static struct tensors *run_perturbed(const struct run *c, const struct tensors *
     struct run run = *c;
 
     run.between = which % 2 ? unit : 0;
+    run.between_key = which;
     if (moved)
         tensors_perturb(moved, &c->call, unit, which);
     struct tensors *t = moved ? run_copy(&run, moved, NULL) : NULL;

@@ -511,7 +511,7 @@ static int run_pass(const struct run *c, const struct call *f, enum pass p, cons
 }
 
 /* Perturb the tensors that forward left, outputs and saved ones, by c->between of themselves, up or
- * down. */
+ * down, as c->between_key draws. */
 static int perturb_between(const struct run *c, struct places *p)
 {
     const struct op *o = c->call.op;
@@ -519,7 +519,7 @@ static int perturb_between(const struct run *c, struct places *p)
 
     for (int i = 0; !e && i < o->n_args; i++) {
         int64_t n = o->arg[i].flags & (IN | WHOLE) ? 0 : op_count(&c->call, i);
-        uint64_t key = draw_key(1, o->arg[i].name);
+        uint64_t key = draw_key(1 + c->between_key, o->arg[i].name);
         int intact = 1;
         double *x = n ? malloc(n * sizeof *x) : NULL;
         if (n && !x)

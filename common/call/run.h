@@ -46,7 +46,8 @@ struct run {
     /* Do not initialise memory, for tools that find reads of uninitialised memory;
      * not together with guards. */
     int unpoisoned;
-    double between; /* relative perturbation of each element that forward saved, before backward */
+    double between;  /* relative perturbation of each element that forward saved, before backward */
+    int between_key; /* perturb them in another way */
     struct noise noise; /* of both passes, where the backend can have it */
     int other_poison;   /* fill memory with large values in place of NaN */
     int watch;          /* measure outcome.used */

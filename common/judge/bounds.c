@@ -112,6 +112,7 @@ static int sample_oracle(struct truth *t, const struct tensors *moved, double un
     struct run between = exact, noisy = exact;
 
     between.between = unit;
+    between.between_key = which;
     noisy.noise = (struct noise){(float)types[t->call.backend->type].unit, (float)types[F32].unit,
                                  (float)types[F32].unit, (unsigned)which};
     return see_oracle(t, &t->reach, &exact, moved) ||

@@ -292,6 +292,10 @@ static const struct identity identities[] = {
     {"keep_o", SIZES "keep_o=fp32", SIZES "keep_o=as_stored", .same = "o lse k v"},
 };
 
+/* q, k, v and o; then the scores of kernel naive. */
+static const char *const large[] = {"batch=560000 steps=4 heads=16 dim=64",
+                                    "batch=70000 steps=64 heads=8 dim=4", NULL};
+
 const struct op op_attention = {
     .name = "attention",
     .formula = "o = softmax(scale q k^T + bias) v over the keys that a query sees",
@@ -314,7 +318,7 @@ const struct op op_attention = {
         "fill=masked,shifted,outliers bias=none,full; "
         "batch=2 steps=14 heads=3 dim=5 mask=full,causal "
         "fill=masked,shifted,outliers bias=full sink=yes; "
-        "batch=1 steps=130 heads=1 dim=64",
+        "batch=1 steps=130 heads=1 dim=64; batch=9 steps=5 heads=2 kv_heads=1 dim=3",
     .shapes =
         "batch=1 steps=31,127,128,129,130 heads=2 kv_heads=1 dim=64; "
         "batch=1 steps=1,257 keys=131 heads=3 dim=40 dim_v=72 mask=full,causal; "
@@ -327,6 +331,8 @@ const struct op op_attention = {
         "batch=2 steps=131 keys=67 heads=2 dim=48 dropout=0.1 bias=full; "
         "batch=1 steps=300 heads=2 dim=64 fill=equal,growing,falling,ties,common; "
         "batch=1 steps=140 heads=2 dim=24 fill=masked,shifted,outliers bias=none,full sink=no,yes",
+    .memory = "batch=2 steps=700 heads=4 kv_heads=2 dim=64 bias=none,full keep_o=as_stored,fp32",
+    .large = large,
     .refused = refused,
     .cost = costs,
     .identity = identities,

@@ -80,13 +80,14 @@ static double close_to(const struct asked *a, double size)
     return size * (types[a->f.backend->type].unit + 32 * types[a->f.backend->wide].unit);
 }
 
-/* The largest distance of n elements from x; equal ones, infinities too, have none. */
+/* The largest distance of n elements from x, infinite if one of the two is NaN; equal ones, infinities
+ * too, have none. */
 static double farthest(const double *got, int64_t n, double x)
 {
     double far = 0;
     for (int64_t i = 0; i < n; i++)
         if (got[i] != x)
-            far = fmax(far, isnan(got[i]) ? INFINITY : fabs(got[i] - x));
+            far = fmax(far, isnan(got[i] - x) ? INFINITY : fabs(got[i] - x));
     return far;
 }
 

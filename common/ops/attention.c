@@ -331,7 +331,8 @@ const struct op op_attention = {
         "batch=2 steps=131 keys=67 heads=2 dim=48 dropout=0.1 bias=full; "
         "batch=1 steps=300 heads=2 dim=64 fill=equal,growing,falling,ties,common; "
         "batch=1 steps=140 heads=2 dim=24 fill=masked,shifted,outliers bias=none,full sink=no,yes",
-    .memory = "batch=2 steps=700 heads=4 kv_heads=2 dim=64 bias=none,full keep_o=as_stored,fp32",
+    .memory = "batch=256 steps=128 heads=16 dim=64; "
+              "batch=256 steps=128 heads=16 dim=64 bias=full keep_o=fp32",
     .large = large,
     .refused = refused,
     .cost = costs,

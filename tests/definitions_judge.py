@@ -2,9 +2,9 @@
 """definitions_judge.py - the oracle's results, read from stdin as tests/definitions.c writes
 it, against tests/definitions.py; TAP on stdout.
 
-Where the definition names PyTorch's, too, the results are also compared with those; where PyTorch is
-not there, that is skipped.  Of each case: all results, and all gradients if the definition has them, are there, and within the
-bound of the definition's.  Of each operation:
+Of each case: all results, and all gradients if the definition has them, are there, and within the
+bound of the definition's; and of PyTorch's, if the definition names that, and PyTorch is there, else
+one skip.  Of each operation:
 it has a definition, which reads every parameter that is neither the length of an axis nor says
 only how a tensor is stored; and the cases try every choice, and two values of every other number.
 """

@@ -398,10 +398,13 @@ static void settle(struct verdict *v, double size, double natural)
 
 /* A bound that the error exceeds, with the roundings of what forward leaves to backward.  Where the inputs
  * move that on a coarse grid, as they do a large log-sum of exponentials, its rounding is the same in all
- * runs and shows in no other measure; elsewhere this one is much too large. */
+ * runs and shows in no other measure.  Elsewhere that measure may be much too large: where it says nothing,
+ * the bound stays, so that a wrong gradient fails. */
 static double with_between(const struct probe *p, double error, double bound, double size)
 {
-    return error > bound ? bound + SLACK * p->at->between[p->arg] / size : bound;
+    const double wider = bound + SLACK * p->at->between[p->arg] / size;
+
+    return error > bound && wider <= VACUOUS ? wider : bound;
 }
 
 static int check_elements(struct probe *p, struct verdicts *list)

@@ -27,7 +27,7 @@ const char *abl_version(void)
     return PACKAGE_VERSION;
 }
 
-static const struct op *find_op(const char *name)
+const struct op *find_op(const char *name)
 {
     const struct op *o = op_find(name);
     if (!o)
@@ -35,7 +35,7 @@ static const struct op *find_op(const char *name)
     return o;
 }
 
-static const struct backend *find_backend(const char *name)
+const struct backend *find_backend(const char *name)
 {
     const struct backend *b = backend_find(name);
     if (!b)
@@ -56,6 +56,14 @@ const char *abl_formula(const char *op)
         return NULL;
     const struct op *o = find_op(op);
     return o ? o->formula : NULL;
+}
+
+const char *abl_source(const char *op)
+{
+    if (IS_NULL(op, "operation"))
+        return NULL;
+    const struct op *o = find_op(op);
+    return o ? o->source : NULL;
 }
 
 int abl_param(const char *op, int i, struct abl_param *to)
@@ -83,7 +91,7 @@ int abl_param(const char *op, int i, struct abl_param *to)
     return 0;
 }
 
-static void describe(const struct op *o, const struct call *f, int arg, struct abl_tensor *to)
+void describe_tensor(const struct op *o, const struct call *f, int arg, struct abl_tensor *to)
 {
     const struct arg *a = &o->arg[arg];
     const char *shape = op_shape(f, arg);
@@ -114,7 +122,7 @@ int abl_op_tensor(const char *op, int i, struct abl_tensor *to)
     if (i < 0 || i >= o->n_args)
         return 1;
     op_defaults(o, &f);
-    describe(o, &f, i, to);
+    describe_tensor(o, &f, i, to);
     to->count = 0;
     memset(to->size, 0, sizeof to->size);
     return 0;
@@ -153,16 +161,30 @@ const char *abl_device(const char *backend)
     return b ? backend_device(b) : NULL;
 }
 
-const char *abl_kernel(const char *op, const char *backend, int i)
+static const struct impl *find_kernel(const char *op, const char *backend, int i)
 {
-    if (IS_NULL(op, "operation") || IS_NULL(backend, "backend"))
-        return NULL;
     const struct op *o = find_op(op);
     const struct backend *b = find_backend(backend);
     const struct impl *const *k = o && b && i >= 0 ? op_kernels(o, b) : NULL;
     while (k && *k && i-- > 0)
         k++;
-    return k && *k ? (*k)->name : NULL;
+    return k ? *k : NULL;
+}
+
+const char *abl_kernel(const char *op, const char *backend, int i)
+{
+    if (IS_NULL(op, "operation") || IS_NULL(backend, "backend"))
+        return NULL;
+    const struct impl *k = find_kernel(op, backend, i);
+    return k ? k->name : NULL;
+}
+
+const char *abl_kernel_idea(const char *op, const char *backend, int i)
+{
+    if (IS_NULL(op, "operation") || IS_NULL(backend, "backend"))
+        return NULL;
+    const struct impl *k = find_kernel(op, backend, i);
+    return k ? k->idea : NULL;
 }
 
 /* ---- a forked process ---- */
@@ -199,32 +221,6 @@ static int prepare_fork(void)
 
 /* ---- a case ---- */
 
-/* The plan of the words must be one trial; its first fault is the message. */
-static int parse(const char *words, struct trial *trial)
-{
-    char *text = NULL;
-    size_t n;
-    struct experiment x;
-    FILE *errors = open_memstream(&text, &n);
-
-    if (!errors)
-        return err_set("no memory");
-    int faults = plan_words(words, &x, errors);
-    fclose(errors);
-    if (faults) {
-        text[strcspn(text, "\n")] = 0;
-        err_set("%s", strncmp(text, "-t: ", 4) == 0 ? text + 4 : text);
-    } else {
-        if (x.n == 1)
-            *trial = x.trial[0];
-        else
-            faults = err_set("these words make %d cases", x.n);
-        plan_free(&x);
-    }
-    free(text);
-    return faults ? -1 : 0;
-}
-
 int case_add_source(abl_case *c, const char *file)
 {
     struct stat st;
@@ -242,6 +238,16 @@ int case_add_source(abl_case *c, const char *file)
     return 0;
 }
 
+void case_changed(abl_case *c)
+{
+    if (c->answer) {
+        truth_free(&c->answer->truth);
+        tensors_free(c->answer->inputs);
+        free(c->answer);
+        c->answer = NULL;
+    }
+}
+
 abl_case *abl_case_new(const char *words)
 {
     if (IS_NULL(words, "string of words"))
@@ -250,8 +256,8 @@ abl_case *abl_case_new(const char *words)
 
     if (!c)
         err_set("no memory for a case");
-    else if (prepare_fork() || parse(words, &c->trial) || !(c->t = tensors_new(&c->trial.call)) ||
-             input_fill(&c->trial, c->t, NULL) ||
+    else if (prepare_fork() || words_parse(words, &c->trial) ||
+             !(c->t = tensors_new(&c->trial.call)) || input_fill(&c->trial, c->t, NULL) ||
              (*c->trial.file && case_add_source(c, c->trial.file))) {
         abl_case_free(c);
         c = NULL;
@@ -262,6 +268,7 @@ abl_case *abl_case_new(const char *words)
 void abl_case_free(abl_case *c)
 {
     if (c) {
+        case_changed(c);
         tensors_free(c->t);
         free(c->source);
     }
@@ -275,23 +282,28 @@ const char *abl_text(const abl_case *c)
     return c->trial.text;
 }
 
+int call_tensor(const struct call *f, int i, struct abl_tensor *to)
+{
+    for (int arg = 0; arg < f->op->n_args; arg++)
+        if (op_has(f, arg) && i-- == 0) {
+            describe_tensor(f->op, f, arg, to);
+            return 0;
+        }
+    return 1;
+}
+
 int abl_tensor(const abl_case *c, int i, struct abl_tensor *to)
 {
     if (IS_NULL(c, "case") || IS_NULL(to, "destination"))
         return -1;
-    const struct op *o = c->trial.call.op;
-    for (int arg = 0; arg < o->n_args; arg++)
-        if (op_has(&c->trial.call, arg) && i-- == 0) {
-            describe(o, &c->trial.call, arg, to);
-            return 0;
-        }
-    return 1;
+    return call_tensor(&c->trial.call, i, to);
 }
 
 void abl_draw(abl_case *c, uint64_t seed, int nonzero_state)
 {
     if (IS_NULL(c, "case"))
         return;
+    case_changed(c);
     tensors_draw(c->t, &c->trial.call, seed, nonzero_state);
 }
 
@@ -326,6 +338,7 @@ int abl_set(abl_case *c, const char *name, const double *values, int64_t n)
     const struct call on = call_on(&c->trial.call, reference_of(c->trial.type), NULL);
     if (arg < 0 || values_check(&on, arg, grad, name, values))
         return -1;
+    case_changed(c);
     memcpy(tensors_result(c->t, arg, grad), values, n * sizeof *values);
     return 0;
 }
@@ -425,25 +438,42 @@ abl_result *abl_result_new(const abl_case *c, const char *name)
     return r;
 }
 
-abl_result *abl_run(const abl_case *c, const char *backend, const char *kernel, int repeats)
+/* As `with` says, but for the call. */
+static abl_result *run_case(const abl_case *c, const char *backend, const char *kernel,
+                            const struct run *with)
 {
-    if (IS_NULL(c, "case") || IS_NULL(backend, "backend"))
-        return NULL;
     struct run run;
     abl_result *r = place(&c->trial, backend, kernel, &run) ? NULL : result_new(c);
 
     if (!r)
         return NULL;
     r->call = run.call;
-    r->repeats = run.repeats = repeats > 0 ? repeats : 0;
+    run.forward_only = r->forward_only = with->forward_only;
+    run.repeats = r->repeats = with->repeats > 0 ? with->repeats : 0;
     r->t = case_rounded(c);
     if (!r->t || run_op(&run, r->t, &r->outcome)) {
         abl_result_free(r);
         return NULL;
     }
-    for (int i = 0; i < MAX_ARGS; i++)
-        r->has.x[i] = r->has.g[i] = 1;
+    for (int i = 0; i < MAX_ARGS; i++) {
+        r->has.x[i] = 1;
+        r->has.g[i] = !with->forward_only;
+    }
     return r;
+}
+
+abl_result *abl_run(const abl_case *c, const char *backend, const char *kernel, int repeats)
+{
+    if (IS_NULL(c, "case") || IS_NULL(backend, "backend"))
+        return NULL;
+    return run_case(c, backend, kernel, &(struct run){.repeats = repeats});
+}
+
+abl_result *abl_forward(const abl_case *c, const char *backend, const char *kernel, int repeats)
+{
+    if (IS_NULL(c, "case") || IS_NULL(backend, "backend"))
+        return NULL;
+    return run_case(c, backend, kernel, &(struct run){.repeats = repeats, .forward_only = 1});
 }
 
 static const char *result_name(const abl_result *r)
@@ -490,8 +520,9 @@ int abl_time(const abl_result *r, enum abl_pass pass, struct abl_time *to)
     enum pass p = pass == ABL_FORWARD ? FORWARD : BACKWARD;
     const struct call *f = &r->call;
 
-    if (!r->repeats)
-        return err_set("the run on %s was not timed", result_name(r));
+    if (!r->repeats || (p == BACKWARD && r->forward_only))
+        return err_set("the %s on %s was not timed", r->repeats ? "backward pass" : "run",
+                       result_name(r));
     *to = (struct abl_time){
         r->outcome.median[p], r->outcome.min[p],
         r->outcome.max[p],    f->op->flops ? f->op->flops(f, p) : 0,
@@ -581,14 +612,46 @@ static int judge_given(const abl_result *r, struct bounds *bounds, const char *n
     return list->n ? 0 : err_set("of this result, nothing was set");
 }
 
-abl_verdicts *abl_judge_result(const abl_case *c, const abl_result *r)
+/* What the references say of the case, found once; NULL after err_set(). */
+static struct answer *answer_of(abl_case *c)
+{
+    if (c->answer)
+        return c->answer;
+    const struct call given_call = call_on(&c->trial.call, reference_of(c->trial.type), &given);
+    if (!(c->answer = calloc(1, sizeof *c->answer)))
+        return err_null("no memory for what the oracle says");
+    c->answer->inputs = case_rounded(c);
+    if (!c->answer->inputs || truth_find(&c->answer->truth, &given_call, c->answer->inputs))
+        case_changed(c);
+    return c->answer;
+}
+
+int abl_expected(abl_case *c, const char *name, double *values, int64_t n)
+{
+    if (IS_NULL(c, "case") || IS_NULL(name, "name") || IS_NULL(values, "array"))
+        return -1;
+    int grad, arg = find(&c->trial, name, 1, n, &grad);
+    if (arg < 0 || !answer_of(c))
+        return -1;
+    memcpy(values, tensors_result(c->answer->truth.oracle, arg, grad), n * sizeof *values);
+    return 0;
+}
+
+/* The truth of a result: the case's own where that is of the same storage type, or *own. */
+static struct truth *truth_for(abl_case *c, const abl_result *r, struct answer *own)
+{
+    if (r->call.backend->type == c->trial.type)
+        return answer_of(c) ? &c->answer->truth : NULL;
+    own->inputs = case_rounded(c);
+    return own->inputs && !truth_find(&own->truth, &r->call, own->inputs) ? &own->truth : NULL;
+}
+
+abl_verdicts *abl_judge_result(abl_case *c, const abl_result *r)
 {
     if (IS_NULL(c, "case") || IS_NULL(r, "result"))
         return NULL;
+    struct answer own = {.inputs = NULL};
     struct bounds bounds;
-    struct truth truth = {.oracle = NULL};
-    struct tensors *inputs;
-    int e;
 
     if (strcmp(c->trial.text, r->trial.text) != 0)
         return err_null("a result of another case: %.400s", r->trial.text);
@@ -596,11 +659,12 @@ abl_verdicts *abl_judge_result(const abl_case *c, const abl_result *r)
     if (!v)
         return NULL;
     snprintf(v->name, sizeof v->name, "%s", result_name(r));
-    inputs = case_rounded(c);
-    e = !inputs || truth_of(&r->call, inputs, &truth, &bounds) ||
-        judge_given(r, &bounds, v->name, &v->list);
-    tensors_free(inputs);
-    truth_free(&truth);
+    struct truth *truth = truth_for(c, r, &own);
+    if (truth)
+        bounds_from(&bounds, &r->call, truth);
+    const int e = !truth || judge_given(r, &bounds, v->name, &v->list);
+    truth_free(&own.truth);
+    tensors_free(own.inputs);
     if (e) {
         abl_verdicts_free(v);
         v = NULL;

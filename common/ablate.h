@@ -53,6 +53,9 @@ const char *abl_op(int i);
 /* The formula of an operation, in one line; NULL: no such operation. */
 const char *abl_formula(const char *op);
 
+/* Where its mathematics is written down; NULL: no such operation. */
+const char *abl_source(const char *op);
+
 /* A parameter: a whole number from min to max, one of the choices, or a real
  * number.  `initial` is its default; for a choice it is the index. */
 struct abl_param {
@@ -103,6 +106,8 @@ const char *abl_device(const char *backend);
 /* The name of the operation's kernel i on a backend, the preferred one first;
  * NULL after the last, or if there is no such operation or backend. */
 const char *abl_kernel(const char *op, const char *backend, int i);
+/* The idea of that kernel, in one line; NULL as abl_kernel(). */
+const char *abl_kernel_idea(const char *op, const char *backend, int i);
 
 /* ---- a case: an operation, its sizes, its inputs ---- */
 
@@ -111,8 +116,18 @@ typedef struct abl_case abl_case;
 /* A case from the words of `run-ablation -t`: the operation, then key=value:
  * parameters, dtype=fp32 or bf16 (storage), seed, input, file, group.  Keys
  * that are not given have their defaults.  Inputs and the gradients of outputs
- * are drawn from the seed.  NULL: a word is wrong, or there is no memory. */
+ * are drawn from the seed.  NULL: a word is wrong, or there is no memory.
+ * dtype=fp64, which run-ablation does not know, rounds nothing; such a case runs
+ * on ref64 alone. */
 abl_case *abl_case_new(const char *words);
+/* Tensor i of the case that these words would make, which takes no memory for
+ * tensors; returns 1 after the last, -1 if a word is wrong. */
+int abl_words_tensor(const char *words, int i, struct abl_tensor *to);
+/* The words of the i-th case, from 0, that a seed draws from an operation's contract (NULL: from
+ * those of all): sizes around 1, primes, powers of two and their neighbours, any choice, any
+ * storage type.  They are small enough to be run by the thousand.  Returns -1 if the operation is
+ * not there, or `size` bytes are too few. */
+int abl_random(const char *op, uint64_t seed, int64_t i, char *words, int64_t size);
 /* A case from a trial in a dump, e.g. "e74.h5", "/trial/0003": its words, its
  * inputs and its output gradients. */
 abl_case *abl_case_read(const char *file, const char *group);
@@ -149,6 +164,8 @@ typedef struct abl_result abl_result;
  * NULL if the backend cannot run here or does not store the case's dtype, if
  * the kernel declines the case or fails, or if there is not enough memory. */
 abl_result *abl_run(const abl_case *c, const char *backend, const char *kernel, int repeats);
+/* The same without backward: the result has outputs and saved tensors alone. */
+abl_result *abl_forward(const abl_case *c, const char *backend, const char *kernel, int repeats);
 /* An empty result for tensors that another program computed; `name` is that
  * program's, for example "torch". */
 abl_result *abl_result_new(const abl_case *c, const char *name);
@@ -200,8 +217,13 @@ struct abl_verdict {
  * ABL_PARITY, ABL_PROPERTIES and ABL_DIFFERENCES, which checks each gradient in
  * 2 random directions. */
 abl_verdicts *abl_judge(const abl_case *c, const char *backend, const char *kernel, int checks);
-/* Judges the tensors that were set in a result: parity with the oracle. */
-abl_verdicts *abl_judge_result(const abl_case *c, const abl_result *r);
+/* Judges the tensors that were set in a result: parity with the oracle.  The case keeps what the
+ * oracle and the plain C computed, until its inputs change, so that further results of it cost
+ * little more than their comparison. */
+abl_verdicts *abl_judge_result(abl_case *c, const abl_result *r);
+/* Gets the n elements of the result that the oracle has for the case: "out", "d_x".  It, too, is
+ * computed once.  Returns -1 as abl_result_get() does. */
+int abl_expected(abl_case *c, const char *name, double *values, int64_t n);
 void abl_verdicts_free(abl_verdicts *v);
 /* The number of verdicts, and of those that failed. */
 int abl_count(const abl_verdicts *v);
@@ -230,6 +252,56 @@ int abl_read(abl_case *c, const char *file, const char *group);
 /* Reads the results of one backend or program: "/trial/0003/torch".  Returns -1
  * as abl_read() does; a value that abl_result_set() refuses is an error. */
 int abl_result_read(abl_result *r, const char *file, const char *group);
+
+/* ---- what is in a dump: groups, attributes, tensors, tables ---- */
+
+typedef struct abl_dump abl_dump;
+
+/* Opens a dump for reading; NULL if the file cannot be read or is no dump.  Paths in it are those
+ * of doc/dump.md: "/trial/0003/in/x". */
+abl_dump *abl_dump_open(const char *file);
+void abl_dump_free(abl_dump *d);
+
+enum abl_kind { ABL_GROUP, ABL_DATASET, ABL_TABLE };
+struct abl_member {
+    char name[128];
+    enum abl_kind kind;
+    int rank; /* of a dataset */
+    int64_t size[ABL_MAX_RANK];
+    char axis[ABL_MAX_RANK][64]; /* "" for one without a name */
+    int64_t count;               /* a dataset's elements, a table's rows */
+    int columns;                 /* a table's */
+};
+/* Member i of a group, counted from 0, in the file's order; axes that other datasets have as their
+ * dimensions are not among them.  Returns 1 after the last, -1 if there is no such group. */
+int abl_dump_member(const abl_dump *d, const char *group, int i, struct abl_member *to);
+
+/* What an attribute or a cell of a table holds: a text, a whole number or a real number. */
+enum abl_type { ABL_TEXT, ABL_WHOLE, ABL_REAL };
+/* Attribute i of a group or dataset, by the names' order.  A whole number is in `whole`, and it or
+ * a real number in `real`; a text, which is longer or not, is as much of it as `size` bytes take.
+ * Returns the length of the text (0 for a number), -2 after the last, -1 after an error. */
+struct abl_attribute {
+    char name[128];
+    enum abl_type type;
+    int64_t whole;
+    double real;
+};
+int64_t abl_dump_attribute(const abl_dump *d, const char *path, int i, struct abl_attribute *to,
+                           char *text, int64_t size);
+/* Reads the n elements of a dataset.  Returns -1 if it is not there, is not of numbers, or n is not
+ * its size. */
+int abl_dump_read(const abl_dump *d, const char *dataset, double *values, int64_t n);
+/* The name and the type of column i of a table; 1 after the last, -1 after an error. */
+int abl_dump_column(const abl_dump *d, const char *table, int i, char name[128],
+                    enum abl_type *type);
+/* Reads n numbers of a column, all rows of the table; whole ones are exact up to 2^53. */
+int abl_dump_numbers(const abl_dump *d, const char *table, const char *column, double *values,
+                     int64_t n);
+/* Reads the texts of a column, all rows, each with a zero byte at its end, one after the other, as
+ * many bytes as `size` takes.  Returns the bytes that all of them take, or -1. */
+int64_t abl_dump_texts(const abl_dump *d, const char *table, const char *column, char *text,
+                       int64_t size);
 
 #ifdef __cplusplus
 }

@@ -207,6 +207,7 @@ int abl_read(abl_case *c, const char *file, const char *group)
 {
     if (IS_NULL(c, "case") || IS_NULL(file, "name of the file") || IS_NULL(group, "group"))
         return -1;
+    case_changed(c);
     return with_group(file, group, read_case, c) || case_add_source(c, file) ? -1 : 0;
 }
 

@@ -11,9 +11,16 @@
  * then said so: "abl_run: the case is NULL". */
 #define IS_NULL(p, what) (!(p) && err_set("%s: the %s is NULL", __func__, what))
 
+/* What the references computed for a case, and the rounded inputs of that. */
+struct answer {
+    struct tensors *inputs;
+    struct truth truth;
+};
+
 struct abl_case {
     struct trial trial;
     struct tensors *t;
+    struct answer *answer;  /* or NULL: not yet, or the inputs have changed */
     struct file_id *source; /* the files that it was read from */
     int n_sources;
 };
@@ -24,7 +31,7 @@ struct abl_result {
     struct tensors *t;
     struct call call;
     struct outcome outcome;
-    int repeats;
+    int repeats, forward_only;
     struct {
         int x[MAX_ARGS], g[MAX_ARGS];
     } has;
@@ -36,6 +43,19 @@ struct abl_verdicts {
     char name[16];
 };
 
+/* By its name; NULL after err_set(). */
+const struct op *find_op(const char *name);
+const struct backend *find_backend(const char *name);
+/* The trial that the words make, which must be one; its first fault is the message.  Nonzero after
+ * err_set(). */
+int words_parse(const char *words, struct trial *trial);
+/* Tensor `arg` of the operation in a call of these sizes; or tensor i of those that the call has: 1
+ * after the last. */
+void describe_tensor(const struct op *o, const struct call *f, int arg, struct abl_tensor *to);
+int call_tensor(const struct call *f, int i, struct abl_tensor *to);
+
+/* Its inputs change: what is known of it is forgotten. */
+void case_changed(abl_case *c);
 /* Keep in mind that the case was read from that file.  Nonzero after err_set(): no memory. */
 int case_add_source(abl_case *c, const char *file);
 /* The case's inputs, rounded to its storage type for the backends; NULL after err_set(). */

@@ -1,0 +1,431 @@
+/* ablate.h's functions for what is in a dump: its groups, attributes, tensors and tables, by h5.h.
+ * A file may come from anybody: no number in it decides how much memory is allocated. */
+#include "config.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <hdf5.h>
+#include <hdf5_hl.h>
+
+#include "common/ablate_types.h"
+#include "common/base/err.h"
+#include "common/base/file.h"
+#include "common/base/h5.h"
+#include "common/store/header.h"
+
+struct abl_dump {
+    hid_t file;
+    char name[512];
+};
+
+abl_dump *abl_dump_open(const char *file)
+{
+    if (IS_NULL(file, "name of the file"))
+        return NULL;
+    const char *why = file_unreadable(file);
+    abl_dump *d = why ? NULL : calloc(1, sizeof *d);
+
+    if (!d)
+        return err_null("%s: %s", file, why ? why : "no memory to read it");
+    snprintf(d->name, sizeof d->name, "%s", file);
+    H5E_BEGIN_TRY
+    {
+        d->file = H5Fopen(file, H5F_ACC_RDONLY, H5P_DEFAULT);
+        if (d->file < 0)
+            err_set("%s cannot be read as HDF5: %s", file, h5_reason());
+        else if (!header_schema(d->file)) {
+            err_at("%s", file);
+            H5Fclose(d->file);
+            d->file = -1;
+        }
+    }
+    H5E_END_TRY
+    if (d->file >= 0)
+        return d;
+    free(d);
+    return NULL;
+}
+
+void abl_dump_free(abl_dump *d)
+{
+    if (d)
+        H5Fclose(d->file);
+    free(d);
+}
+
+/* Do `read` with an object of the file, open; HDF5 itself prints nothing. */
+static int64_t with_object(const abl_dump *d, const char *path,
+                           int64_t (*read)(hid_t object, void *data), void *data)
+{
+    int64_t e = -1;
+
+    H5E_BEGIN_TRY
+    {
+        hid_t object = H5Oopen(d->file, path, H5P_DEFAULT);
+        if (object < 0)
+            err_set("%s has no %s", d->name, path);
+        else if ((e = read(object, data)) == -1)
+            err_at("%s:%s", d->name, path);
+        if (object >= 0)
+            H5Oclose(object);
+    }
+    H5E_END_TRY
+    return e;
+}
+
+/* ---- members of a group ---- */
+
+struct member_of {
+    int i;
+    struct abl_member *to;
+};
+
+/* Its shape, which axes have names, and whether it is a table. */
+static int describe_dataset(hid_t dataset, struct abl_member *to)
+{
+    hid_t type = H5Dget_type(dataset), space = H5Dget_space(dataset);
+    hsize_t size[H5S_MAX_RANK];
+    const int rank = type < 0 || space < 0 ? -1 : H5Sget_simple_extent_dims(space, size, NULL);
+    int e = rank < 0 ? h5_cannot("see its shape") : 0;
+
+    if (!e && rank > ABL_MAX_RANK)
+        e = err_set("has %d axes, at most %d can be read", rank, ABL_MAX_RANK);
+    if (!e) {
+        const int table = H5Tget_class(type) == H5T_COMPOUND && rank == 1;
+        to->kind = table ? ABL_TABLE : ABL_DATASET;
+        to->rank = table ? 0 : rank;
+        to->columns = table ? H5Tget_nmembers(type) : 0;
+        to->count = H5Sget_simple_extent_npoints(space);
+    }
+    for (int i = 0; !e && i < to->rank; i++) {
+        to->size[i] = (int64_t)size[i];
+        if (H5DSget_label(dataset, i, to->axis[i], sizeof to->axis[i]) < 0)
+            to->axis[i][0] = 0;
+    }
+    h5_drop(space);
+    h5_drop(type);
+    return e ? -1 : 0;
+}
+
+/* The name of link k, in the order in which the links were made where the group knows it. */
+static ssize_t link_name(hid_t group, int k, char *name, size_t size)
+{
+    ssize_t n =
+        H5Lget_name_by_idx(group, ".", H5_INDEX_CRT_ORDER, H5_ITER_INC, k, name, size, H5P_DEFAULT);
+    return n >= 0 ? n
+                  : H5Lget_name_by_idx(group, ".", H5_INDEX_NAME, H5_ITER_INC, k, name, size,
+                                       H5P_DEFAULT);
+}
+
+/* Returns 1 if it is none to be shown: a scale, a type, or a link that leads nowhere. */
+static int describe_link(hid_t group, const char *name, struct abl_member *to)
+{
+    hid_t object = H5Oopen(group, name, H5P_DEFAULT);
+    const H5I_type_t type = object < 0 ? H5I_BADID : H5Iget_type(object);
+    int e = 1;
+
+    to->kind = ABL_GROUP;
+    if (type == H5I_GROUP)
+        e = 0;
+    else if (type == H5I_DATASET && H5DSis_scale(object) <= 0)
+        e = describe_dataset(object, to) ? err_at("%s", name) : 0;
+    if (object >= 0)
+        H5Oclose(object);
+    return e;
+}
+
+static int64_t find_member(hid_t group, void *data)
+{
+    struct member_of *m = data;
+    H5G_info_t info;
+
+    if (H5Iget_type(group) != H5I_GROUP)
+        return err_set("is no group");
+    if (H5Gget_info(group, &info) < 0)
+        return h5_cannot("see its members");
+    for (int k = 0, found = 0; k < (int)info.nlinks; k++) {
+        *m->to = (struct abl_member){.rank = 0};
+        const ssize_t n = link_name(group, k, m->to->name, sizeof m->to->name);
+        if (n < 0 || n >= (ssize_t)sizeof m->to->name)
+            continue;
+        const int e = describe_link(group, m->to->name, m->to);
+        if (e < 0)
+            return -1;
+        if (!e && found++ == m->i)
+            return 0;
+    }
+    return 1;
+}
+
+int abl_dump_member(const abl_dump *d, const char *group, int i, struct abl_member *to)
+{
+    if (IS_NULL(d, "dump") || IS_NULL(group, "group") || IS_NULL(to, "destination"))
+        return -1;
+    return i < 0 ? 1 : (int)with_object(d, group, find_member, &(struct member_of){i, to});
+}
+
+/* ---- attributes ---- */
+
+struct attribute_of {
+    int i;
+    struct abl_attribute *to;
+    char *text;
+    int64_t size;
+};
+
+static int64_t put_text(const char *from, char *to, int64_t size)
+{
+    if (size > 0)
+        snprintf(to, (size_t)size, "%s", from);
+    return (int64_t)strlen(from);
+}
+
+/* An attribute of one number; nonzero where it is none. */
+static int read_number(hid_t attribute, hid_t type, struct abl_attribute *to)
+{
+    const H5T_class_t class = H5Tget_class(type);
+
+    to->type = class == H5T_FLOAT ? ABL_REAL : ABL_WHOLE;
+    if ((class != H5T_INTEGER && class != H5T_FLOAT) ||
+        H5Aread(attribute, H5T_NATIVE_DOUBLE, &to->real) < 0)
+        return -1;
+    return class == H5T_INTEGER && H5Aread(attribute, H5T_NATIVE_INT64, &to->whole) < 0;
+}
+
+static int64_t read_attribute(hid_t object, void *data)
+{
+    struct attribute_of *a = data;
+    H5O_info_t info;
+
+    if (H5Oget_info(object, &info) < 0)
+        return h5_cannot("see its attributes");
+    if (a->i >= (int)info.num_attrs)
+        return -2;
+    hid_t at =
+        H5Aopen_by_idx(object, ".", H5_INDEX_NAME, H5_ITER_INC, a->i, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t type = at < 0 ? -1 : H5Aget_type(at), space = at < 0 ? -1 : H5Aget_space(at);
+    int64_t n = 0;
+
+    *a->to = (struct abl_attribute){.type = ABL_TEXT};
+    if (a->size > 0)
+        *a->text = 0;
+    if (type < 0 || space < 0 || H5Aget_name(at, sizeof a->to->name, a->to->name) < 0) {
+        n = h5_cannot("read attribute %d", a->i);
+    } else if (H5Tget_class(type) == H5T_STRING) {
+        char *text = h5_get_text(object, a->to->name);
+        n = text ? put_text(text, a->text, a->size) : 0;
+        free(text);
+    } else if (H5Sget_simple_extent_npoints(space) == 1) {
+        (void)read_number(at, type, a->to);
+    }
+    h5_drop(space);
+    h5_drop(type);
+    if (at >= 0)
+        H5Aclose(at);
+    return n;
+}
+
+int64_t abl_dump_attribute(const abl_dump *d, const char *path, int i, struct abl_attribute *to,
+                           char *text, int64_t size)
+{
+    if (IS_NULL(d, "dump") || IS_NULL(path, "path") || IS_NULL(to, "destination"))
+        return -1;
+    if (size > 0 && IS_NULL(text, "text"))
+        return -1;
+    struct attribute_of a = {i, to, text, size};
+    return i < 0 ? -2 : with_object(d, path, read_attribute, &a);
+}
+
+/* ---- datasets and tables ---- */
+
+struct values_of {
+    const char *column; /* NULL: of a dataset */
+    double *to;
+    char *text;
+    int64_t n; /* numbers, or bytes of text */
+};
+
+/* How many elements or rows; -1 after err_set(). */
+static int64_t count_of(hid_t dataset)
+{
+    hid_t space = H5Iget_type(dataset) == H5I_DATASET ? H5Dget_space(dataset) : -1;
+    const int64_t n = space < 0 ? err_set("is no dataset") : H5Sget_simple_extent_npoints(space);
+
+    h5_drop(space);
+    return n;
+}
+
+static int64_t read_values(hid_t dataset, void *data)
+{
+    const struct values_of *v = data;
+    const int64_t n = count_of(dataset);
+
+    if (n < 0)
+        return -1;
+    hid_t type = H5Dget_type(dataset);
+    const H5T_class_t class = type < 0 ? H5T_NO_CLASS : H5Tget_class(type);
+    h5_drop(type);
+    if (class != H5T_FLOAT && class != H5T_INTEGER)
+        return err_set("is neither floating point nor whole numbers");
+    if (n != v->n)
+        return err_set("has %lld elements, not %lld", (long long)n, (long long)v->n);
+    return H5Dread(dataset, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, v->to) < 0
+               ? err_set("cannot be read: %s", h5_reason())
+               : 0;
+}
+
+int abl_dump_read(const abl_dump *d, const char *dataset, double *values, int64_t n)
+{
+    if (IS_NULL(d, "dump") || IS_NULL(dataset, "dataset") || IS_NULL(values, "array"))
+        return -1;
+    struct values_of v = {NULL, values, NULL, n};
+    return (int)with_object(d, dataset, read_values, &v);
+}
+
+struct column_of {
+    int i;
+    char *name;
+    enum abl_type *type;
+};
+
+/* The table's type; -1 after err_set(): it is no table. */
+static hid_t table_type(hid_t table)
+{
+    hid_t type = H5Iget_type(table) == H5I_DATASET ? H5Dget_type(table) : -1;
+
+    if (type >= 0 && H5Tget_class(type) == H5T_COMPOUND)
+        return type;
+    h5_drop(type);
+    return err_set("is no table");
+}
+
+static int64_t read_column(hid_t table, void *data)
+{
+    const struct column_of *c = data;
+    hid_t type = table_type(table);
+    int64_t e = type < 0 ? -1 : c->i >= H5Tget_nmembers(type);
+
+    if (!e) {
+        char *name = H5Tget_member_name(type, (unsigned)c->i);
+        const H5T_class_t class = H5Tget_member_class(type, (unsigned)c->i);
+        if (!name || strlen(name) >= sizeof(struct abl_member){.rank = 0}.name)
+            e = err_set("column %d has no name that can be read", c->i);
+        else
+            strcpy(c->name, name);
+        *c->type = class == H5T_STRING ? ABL_TEXT : class == H5T_FLOAT ? ABL_REAL : ABL_WHOLE;
+        H5free_memory(name);
+    }
+    h5_drop(type);
+    return e;
+}
+
+int abl_dump_column(const abl_dump *d, const char *table, int i, char name[128],
+                    enum abl_type *type)
+{
+    if (IS_NULL(d, "dump") || IS_NULL(table, "table") || IS_NULL(name, "name") ||
+        IS_NULL(type, "type"))
+        return -1;
+    struct column_of c = {i, name, type};
+    return i < 0 ? 1 : (int)with_object(d, table, read_column, &c);
+}
+
+/* A row in memory that has this column alone, of that type; -1 after err_set(): the table has no
+ * such column of that class. */
+static hid_t row_of(hid_t table, const char *column, H5T_class_t class, hid_t type)
+{
+    hid_t there = table_type(table), row = -1;
+    const int i = there < 0 ? -1 : H5Tget_member_index(there, column);
+
+    if (there < 0)
+        return -1;
+    const H5T_class_t is = i < 0 ? H5T_NO_CLASS : H5Tget_member_class(there, (unsigned)i);
+    const int number = is == H5T_FLOAT || is == H5T_INTEGER;
+    if (i < 0)
+        err_set("has no column %s", column);
+    else if (class == H5T_STRING ? is != H5T_STRING : !number)
+        err_set("column %s has no %s", column, class == H5T_STRING ? "texts" : "numbers");
+    else if ((row = H5Tcreate(H5T_COMPOUND, H5Tget_size(type))) < 0 ||
+             H5Tinsert(row, column, 0, type) < 0)
+        h5_cannot("read column %s", column);
+    h5_drop(there);
+    return row;
+}
+
+static int64_t read_numbers(hid_t table, void *data)
+{
+    const struct values_of *v = data;
+    const int64_t n = count_of(table);
+    hid_t row = n < 0 ? -1 : row_of(table, v->column, H5T_FLOAT, H5T_NATIVE_DOUBLE);
+    int64_t e = row < 0 ? -1 : 0;
+
+    if (!e && n != v->n)
+        e = err_set("has %lld rows, not %lld", (long long)n, (long long)v->n);
+    if (!e && H5Dread(table, row, H5S_ALL, H5S_ALL, H5P_DEFAULT, v->to) < 0)
+        e = err_set("cannot be read: %s", h5_reason());
+    h5_drop(row);
+    return e;
+}
+
+int abl_dump_numbers(const abl_dump *d, const char *table, const char *column, double *values,
+                     int64_t n)
+{
+    if (IS_NULL(d, "dump") || IS_NULL(table, "table") || IS_NULL(column, "column") ||
+        IS_NULL(values, "array"))
+        return -1;
+    struct values_of v = {column, values, NULL, n};
+    return (int)with_object(d, table, read_numbers, &v);
+}
+
+/* The texts after each other, as many bytes as there is room for; the bytes of all of them. */
+static int64_t join(char *const *cell, int64_t n, char *to, int64_t size)
+{
+    int64_t bytes = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        const char *text = cell[i] ? cell[i] : "";
+        const int64_t length = (int64_t)strlen(text) + 1;
+        if (bytes + length <= size)
+            memcpy(to + bytes, text, (size_t)length);
+        bytes += length;
+    }
+    return bytes;
+}
+
+static int64_t read_texts(hid_t table, void *data)
+{
+    enum { MAX_ROWS = 1 << 24 };
+    const struct values_of *v = data;
+    hid_t text = h5_text_type(), row = text < 0 ? -1 : row_of(table, v->column, H5T_STRING, text);
+    const int n = row < 0 ? -1 : h5_table_rows(table, v->column, MAX_ROWS);
+    char **cell = n < 0 ? NULL : calloc((size_t)n + 1, sizeof *cell);
+    hid_t space = cell ? H5Dget_space(table) : -1;
+    int64_t bytes = -1;
+
+    if (n >= 0 && !cell)
+        err_set("no memory for %d texts", n);
+    else if (cell && H5Dread(table, row, H5S_ALL, H5S_ALL, H5P_DEFAULT, cell) < 0)
+        err_set("column %s cannot be read: %s", v->column, h5_reason());
+    else if (cell) {
+        bytes = join(cell, n, v->text, v->n);
+        H5Dvlen_reclaim(row, space, H5P_DEFAULT, cell);
+    }
+    free(cell);
+    h5_drop(space);
+    h5_drop(row);
+    h5_drop(text);
+    return bytes;
+}
+
+int64_t abl_dump_texts(const abl_dump *d, const char *table, const char *column, char *text,
+                       int64_t size)
+{
+    if (IS_NULL(d, "dump") || IS_NULL(table, "table") || IS_NULL(column, "column"))
+        return -1;
+    if (size > 0 && IS_NULL(text, "text"))
+        return -1;
+    struct values_of v = {column, NULL, text, size};
+    return with_object(d, table, read_texts, &v);
+}

@@ -1,9 +1,6 @@
 /* The functions of ablate.h, by op.h, plan.h, run.h and check.h. */
 #include "config.h"
 
-#include <cblas.h>
-#include <omp.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,7 +130,11 @@ const char *abl_unavailable(const char *backend)
     if (IS_NULL(backend, "backend"))
         return err_text();
     const struct backend *b = find_backend(backend);
-    return b ? backend_unavailable(b) : err_text();
+    if (!b || call_begin())
+        return err_text();
+    const char *why = backend_unavailable(b);
+    call_end();
+    return why;
 }
 
 int abl_use(const char *backend, int number)
@@ -141,8 +142,11 @@ int abl_use(const char *backend, int number)
     if (IS_NULL(backend, "backend"))
         return -1;
     const struct backend *b = find_backend(backend);
-    const char *why = !b ? err_text() : backend_use(b, number);
-    return b && why ? err_set("%s: device %d: %s", backend, number, why) : why ? -1 : 0;
+    if (!b || call_begin())
+        return -1;
+    const char *why = backend_use(b, number);
+    call_end();
+    return why ? err_set("%s: device %d: %s", backend, number, why) : 0;
 }
 
 const char *abl_device(const char *backend)
@@ -150,7 +154,11 @@ const char *abl_device(const char *backend)
     if (IS_NULL(backend, "backend"))
         return NULL;
     const struct backend *b = find_backend(backend);
-    return b ? backend_device(b) : NULL;
+    if (!b || call_begin())
+        return NULL;
+    const char *device = backend_device(b);
+    call_end();
+    return device;
 }
 
 const char *abl_kernel(const char *op, const char *backend, int i)
@@ -163,38 +171,6 @@ const char *abl_kernel(const char *op, const char *backend, int i)
     while (k && *k && i-- > 0)
         k++;
     return k && *k ? (*k)->name : NULL;
-}
-
-/* ---- a forked process ---- */
-
-/* A child has only the thread that forked, but OpenMP's pool of that thread as its parent left it:
- * the next parallel region would wait for ever for the others.  A region of one thread does not
- * use the pool, and results do not depend on the number of threads.  An OpenBLAS that is built
- * with OpenMP sets OpenMP's number to its own, which is therefore one as well; that with pthreads
- * starts its threads again. */
-static void use_one_thread(void)
-{
-    omp_set_num_threads(1);
-#if defined HAVE_OPENBLAS_GET_PARALLEL && defined HAVE_OPENBLAS_SET_NUM_THREADS
-    if (openblas_get_parallel() == OPENBLAS_OPENMP)
-        openblas_set_num_threads(1);
-#endif
-}
-
-static int unprepared;
-
-static void prepare_once(void)
-{
-    unprepared = pthread_atfork(NULL, NULL, use_one_thread);
-}
-
-/* Before the first parallel region, which needs a case.  Nonzero after err_set(). */
-static int prepare_fork(void)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    if (pthread_once(&once, prepare_once) || unprepared)
-        return err_set("no memory to prepare for a fork of this process");
-    return 0;
 }
 
 /* ---- a case ---- */
@@ -242,20 +218,27 @@ int case_add_source(abl_case *c, const char *file)
     return 0;
 }
 
-abl_case *abl_case_new(const char *words)
+static abl_case *case_new(const char *words)
 {
-    if (IS_NULL(words, "string of words"))
-        return NULL;
     abl_case *c = calloc(1, sizeof *c);
 
     if (!c)
         err_set("no memory for a case");
-    else if (prepare_fork() || parse(words, &c->trial) || !(c->t = tensors_new(&c->trial.call)) ||
+    else if (parse(words, &c->trial) || !(c->t = tensors_new(&c->trial.call)) ||
              input_fill(&c->trial, c->t, NULL) ||
              (*c->trial.file && case_add_source(c, c->trial.file))) {
         abl_case_free(c);
         c = NULL;
     }
+    return c;
+}
+
+abl_case *abl_case_new(const char *words)
+{
+    if (IS_NULL(words, "string of words") || call_begin())
+        return NULL;
+    abl_case *c = case_new(words);
+    call_end();
     return c;
 }
 
@@ -290,9 +273,10 @@ int abl_tensor(const abl_case *c, int i, struct abl_tensor *to)
 
 void abl_draw(abl_case *c, uint64_t seed, int nonzero_state)
 {
-    if (IS_NULL(c, "case"))
+    if (IS_NULL(c, "case") || call_begin())
         return;
     tensors_draw(c->t, &c->trial.call, seed, nonzero_state);
+    call_end();
 }
 
 /* The tensor called "out" or "d_out": a result if `results`, else an input or the gradient of an
@@ -425,10 +409,8 @@ abl_result *abl_result_new(const abl_case *c, const char *name)
     return r;
 }
 
-abl_result *abl_run(const abl_case *c, const char *backend, const char *kernel, int repeats)
+static abl_result *run_case(const abl_case *c, const char *backend, const char *kernel, int repeats)
 {
-    if (IS_NULL(c, "case") || IS_NULL(backend, "backend"))
-        return NULL;
     struct run run;
     abl_result *r = place(&c->trial, backend, kernel, &run) ? NULL : result_new(c);
 
@@ -443,6 +425,15 @@ abl_result *abl_run(const abl_case *c, const char *backend, const char *kernel, 
     }
     for (int i = 0; i < MAX_ARGS; i++)
         r->has.x[i] = r->has.g[i] = 1;
+    return r;
+}
+
+abl_result *abl_run(const abl_case *c, const char *backend, const char *kernel, int repeats)
+{
+    if (IS_NULL(c, "case") || IS_NULL(backend, "backend") || call_begin())
+        return NULL;
+    abl_result *r = run_case(c, backend, kernel, repeats);
+    call_end();
     return r;
 }
 
@@ -548,10 +539,9 @@ static abl_verdicts *verdicts_new(void)
     return v;
 }
 
-abl_verdicts *abl_judge(const abl_case *c, const char *backend, const char *kernel, int checks)
+static abl_verdicts *judge_case(const abl_case *c, const char *backend, const char *kernel,
+                                int checks)
 {
-    if (IS_NULL(c, "case") || IS_NULL(backend, "backend"))
-        return NULL;
     struct run run;
     abl_verdicts *v = place(&c->trial, backend, kernel, &run) ? NULL : verdicts_new();
     struct tensors *inputs = v ? case_rounded(c) : NULL;
@@ -561,6 +551,15 @@ abl_verdicts *abl_judge(const abl_case *c, const char *backend, const char *kern
         v = NULL;
     }
     tensors_free(inputs);
+    return v;
+}
+
+abl_verdicts *abl_judge(const abl_case *c, const char *backend, const char *kernel, int checks)
+{
+    if (IS_NULL(c, "case") || IS_NULL(backend, "backend") || call_begin())
+        return NULL;
+    abl_verdicts *v = judge_case(c, backend, kernel, checks);
+    call_end();
     return v;
 }
 
@@ -581,10 +580,8 @@ static int judge_given(const abl_result *r, struct bounds *bounds, const char *n
     return list->n ? 0 : err_set("of this result, nothing was set");
 }
 
-abl_verdicts *abl_judge_result(const abl_case *c, const abl_result *r)
+static abl_verdicts *judge_result(const abl_case *c, const abl_result *r)
 {
-    if (IS_NULL(c, "case") || IS_NULL(r, "result"))
-        return NULL;
     struct bounds bounds;
     struct truth truth = {.oracle = NULL};
     struct tensors *inputs;
@@ -605,6 +602,15 @@ abl_verdicts *abl_judge_result(const abl_case *c, const abl_result *r)
         abl_verdicts_free(v);
         v = NULL;
     }
+    return v;
+}
+
+abl_verdicts *abl_judge_result(const abl_case *c, const abl_result *r)
+{
+    if (IS_NULL(c, "case") || IS_NULL(r, "result") || call_begin())
+        return NULL;
+    abl_verdicts *v = judge_result(c, r);
+    call_end();
     return v;
 }
 

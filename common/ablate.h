@@ -26,8 +26,9 @@
  * not depend on each other, so a case may be freed before its results.
  * Strings belong to the library and stay valid, except those of abl_error()
  * and of a case.
- * Threads: one call at a time.
- * fork(): a child of a process that has made a case may use the library, and has
+ * Threads: any number.  Calls that draw, run, judge, or read or write files wait for each other; an
+ * object is used by one thread at a time.
+ * fork(): it waits for such a call of another thread.  A child of a process that has made a case may use the library, and has
  * the same results.  It uses one thread, since it lacks the other threads of
  * OpenMP: do not raise their number there.  A GPU that its parent has used is
  * unavailable to it, as abl_unavailable() says; a program started by exec has

@@ -1,4 +1,4 @@
-/* ablate_types.h - what ablate.h's types are, for ablate.c and ablate_dump.c. */
+/* ablate_types.h - what ablate.h's types are, for the files ablate*.c. */
 #ifndef ABLATE_TYPES_H
 #define ABLATE_TYPES_H
 
@@ -35,6 +35,11 @@ struct abl_verdicts {
     struct verdicts list;
     char name[16];
 };
+
+/* Around what runs, reads files, or uses what the process shares: one call at a time.  call_begin()
+ * waits for another thread's call; nonzero after err_set(), and then call_end() must not follow. */
+int call_begin(void);
+void call_end(void);
 
 /* Keep in mind that the case was read from that file.  Nonzero after err_set(): no memory. */
 int case_add_source(abl_case *c, const char *file);

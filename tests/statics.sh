@@ -14,6 +14,7 @@ reason() {
     shown) echo "the progress bar on the program's terminal" ;;
     *encoder) echo "a function of the driver, which is looked for once" ;;
     *_key) echo "the name of shared memory in the emulator; its address alone counts" ;;
+    calls) echo "the lock by which calls of several threads wait for each other" ;;
     lock) echo "of these contexts" ;;
     *) case $2 in
        libgpu_a-*) echo "the emulator's" ;;

@@ -28,11 +28,10 @@
  * and of a case.
  * Threads: any number.  Calls that draw, run, judge, or read or write files wait for each other; an
  * object is used by one thread at a time.
- * fork(): it waits for such a call of another thread.  A child of a process that has made a case may use the library, and has
- * the same results.  It uses one thread, since it lacks the other threads of
- * OpenMP: do not raise their number there.  A GPU that its parent has used is
- * unavailable to it, as abl_unavailable() says; a program started by exec has
- * neither limit. */
+ * fork(): it waits for such a call of another thread.  A child of a process that has made a case
+ * may use the library, and has the same results.  It uses one thread, since it lacks the other
+ * threads of OpenMP: do not raise their number there.  A GPU that its parent has used is
+ * unavailable to it, as abl_unavailable() says; a program started by exec has neither limit. */
 #ifndef ABLATE_H
 #define ABLATE_H
 
@@ -40,6 +39,9 @@
 
 #ifdef __cplusplus
 extern "C" {
+#endif
+#ifdef __GNUC__
+#pragma GCC visibility push(default)
 #endif
 
 /* The reason why the last call in this thread failed: one sentence, valid
@@ -232,6 +234,9 @@ int abl_read(abl_case *c, const char *file, const char *group);
  * as abl_read() does; a value that abl_result_set() refuses is an error. */
 int abl_result_read(abl_result *r, const char *file, const char *group);
 
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif

@@ -1,9 +1,6 @@
 /* The functions of ablate.h, by op.h, plan.h, run.h and check.h. */
 #include "config.h"
 
-#include <cblas.h>
-#include <omp.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,7 +138,11 @@ const char *abl_unavailable(const char *backend)
     if (IS_NULL(backend, "backend"))
         return err_text();
     const struct backend *b = find_backend(backend);
-    return b ? backend_unavailable(b) : err_text();
+    if (!b || call_begin())
+        return err_text();
+    const char *why = backend_unavailable(b);
+    call_end();
+    return why;
 }
 
 int abl_use(const char *backend, int number)
@@ -149,8 +150,11 @@ int abl_use(const char *backend, int number)
     if (IS_NULL(backend, "backend"))
         return -1;
     const struct backend *b = find_backend(backend);
-    const char *why = !b ? err_text() : backend_use(b, number);
-    return b && why ? err_set("%s: device %d: %s", backend, number, why) : why ? -1 : 0;
+    if (!b || call_begin())
+        return -1;
+    const char *why = backend_use(b, number);
+    call_end();
+    return why ? err_set("%s: device %d: %s", backend, number, why) : 0;
 }
 
 const char *abl_device(const char *backend)
@@ -158,7 +162,11 @@ const char *abl_device(const char *backend)
     if (IS_NULL(backend, "backend"))
         return NULL;
     const struct backend *b = find_backend(backend);
-    return b ? backend_device(b) : NULL;
+    if (!b || call_begin())
+        return NULL;
+    const char *device = backend_device(b);
+    call_end();
+    return device;
 }
 
 static const struct impl *find_kernel(const char *op, const char *backend, int i)
@@ -185,38 +193,6 @@ const char *abl_kernel_idea(const char *op, const char *backend, int i)
         return NULL;
     const struct impl *k = find_kernel(op, backend, i);
     return k ? k->idea : NULL;
-}
-
-/* ---- a forked process ---- */
-
-/* A child has only the thread that forked, but OpenMP's pool of that thread as its parent left it:
- * the next parallel region would wait for ever for the others.  A region of one thread does not
- * use the pool, and results do not depend on the number of threads.  An OpenBLAS that is built
- * with OpenMP sets OpenMP's number to its own, which is therefore one as well; that with pthreads
- * starts its threads again. */
-static void use_one_thread(void)
-{
-    omp_set_num_threads(1);
-#if defined HAVE_OPENBLAS_GET_PARALLEL && defined HAVE_OPENBLAS_SET_NUM_THREADS
-    if (openblas_get_parallel() == OPENBLAS_OPENMP)
-        openblas_set_num_threads(1);
-#endif
-}
-
-static int unprepared;
-
-static void prepare_once(void)
-{
-    unprepared = pthread_atfork(NULL, NULL, use_one_thread);
-}
-
-/* Before the first parallel region, which needs a case.  Nonzero after err_set(). */
-static int prepare_fork(void)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    if (pthread_once(&once, prepare_once) || unprepared)
-        return err_set("no memory to prepare for a fork of this process");
-    return 0;
 }
 
 /* ---- a case ---- */
@@ -248,20 +224,27 @@ void case_changed(abl_case *c)
     }
 }
 
-abl_case *abl_case_new(const char *words)
+static abl_case *case_new(const char *words)
 {
-    if (IS_NULL(words, "string of words"))
-        return NULL;
     abl_case *c = calloc(1, sizeof *c);
 
     if (!c)
         err_set("no memory for a case");
-    else if (prepare_fork() || words_parse(words, &c->trial) ||
-             !(c->t = tensors_new(&c->trial.call)) || input_fill(&c->trial, c->t, NULL) ||
+    else if (words_parse(words, &c->trial) || !(c->t = tensors_new(&c->trial.call)) ||
+             input_fill(&c->trial, c->t, NULL) ||
              (*c->trial.file && case_add_source(c, c->trial.file))) {
         abl_case_free(c);
         c = NULL;
     }
+    return c;
+}
+
+abl_case *abl_case_new(const char *words)
+{
+    if (IS_NULL(words, "string of words") || call_begin())
+        return NULL;
+    abl_case *c = case_new(words);
+    call_end();
     return c;
 }
 
@@ -301,10 +284,11 @@ int abl_tensor(const abl_case *c, int i, struct abl_tensor *to)
 
 void abl_draw(abl_case *c, uint64_t seed, int nonzero_state)
 {
-    if (IS_NULL(c, "case"))
+    if (IS_NULL(c, "case") || call_begin())
         return;
     case_changed(c);
     tensors_draw(c->t, &c->trial.call, seed, nonzero_state);
+    call_end();
 }
 
 /* The tensor called "out" or "d_out": a result if `results`, else an input or the gradient of an
@@ -464,16 +448,21 @@ static abl_result *run_case(const abl_case *c, const char *backend, const char *
 
 abl_result *abl_run(const abl_case *c, const char *backend, const char *kernel, int repeats)
 {
-    if (IS_NULL(c, "case") || IS_NULL(backend, "backend"))
+    if (IS_NULL(c, "case") || IS_NULL(backend, "backend") || call_begin())
         return NULL;
-    return run_case(c, backend, kernel, &(struct run){.repeats = repeats});
+    abl_result *r = run_case(c, backend, kernel, &(struct run){.repeats = repeats});
+    call_end();
+    return r;
 }
 
 abl_result *abl_forward(const abl_case *c, const char *backend, const char *kernel, int repeats)
 {
-    if (IS_NULL(c, "case") || IS_NULL(backend, "backend"))
+    if (IS_NULL(c, "case") || IS_NULL(backend, "backend") || call_begin())
         return NULL;
-    return run_case(c, backend, kernel, &(struct run){.repeats = repeats, .forward_only = 1});
+    abl_result *r =
+        run_case(c, backend, kernel, &(struct run){.repeats = repeats, .forward_only = 1});
+    call_end();
+    return r;
 }
 
 static const char *result_name(const abl_result *r)
@@ -579,10 +568,9 @@ static abl_verdicts *verdicts_new(void)
     return v;
 }
 
-abl_verdicts *abl_judge(const abl_case *c, const char *backend, const char *kernel, int checks)
+static abl_verdicts *judge_case(const abl_case *c, const char *backend, const char *kernel,
+                                int checks)
 {
-    if (IS_NULL(c, "case") || IS_NULL(backend, "backend"))
-        return NULL;
     struct run run;
     abl_verdicts *v = place(&c->trial, backend, kernel, &run) ? NULL : verdicts_new();
     struct tensors *inputs = v ? case_rounded(c) : NULL;
@@ -592,6 +580,15 @@ abl_verdicts *abl_judge(const abl_case *c, const char *backend, const char *kern
         v = NULL;
     }
     tensors_free(inputs);
+    return v;
+}
+
+abl_verdicts *abl_judge(const abl_case *c, const char *backend, const char *kernel, int checks)
+{
+    if (IS_NULL(c, "case") || IS_NULL(backend, "backend") || call_begin())
+        return NULL;
+    abl_verdicts *v = judge_case(c, backend, kernel, checks);
+    call_end();
     return v;
 }
 
@@ -631,10 +628,13 @@ int abl_expected(abl_case *c, const char *name, double *values, int64_t n)
     if (IS_NULL(c, "case") || IS_NULL(name, "name") || IS_NULL(values, "array"))
         return -1;
     int grad, arg = find(&c->trial, name, 1, n, &grad);
-    if (arg < 0 || !answer_of(c))
+    if (arg < 0 || call_begin())
         return -1;
-    memcpy(values, tensors_result(c->answer->truth.oracle, arg, grad), n * sizeof *values);
-    return 0;
+    const int e = !answer_of(c);
+    if (!e)
+        memcpy(values, tensors_result(c->answer->truth.oracle, arg, grad), n * sizeof *values);
+    call_end();
+    return e ? -1 : 0;
 }
 
 /* The truth of a result: the case's own where that is of the same storage type, or *own. */
@@ -646,10 +646,8 @@ static struct truth *truth_for(abl_case *c, const abl_result *r, struct answer *
     return own->inputs && !truth_find(&own->truth, &r->call, own->inputs) ? &own->truth : NULL;
 }
 
-abl_verdicts *abl_judge_result(abl_case *c, const abl_result *r)
+static abl_verdicts *judge_result(abl_case *c, const abl_result *r)
 {
-    if (IS_NULL(c, "case") || IS_NULL(r, "result"))
-        return NULL;
     struct answer own = {.inputs = NULL};
     struct bounds bounds;
 
@@ -669,6 +667,15 @@ abl_verdicts *abl_judge_result(abl_case *c, const abl_result *r)
         abl_verdicts_free(v);
         v = NULL;
     }
+    return v;
+}
+
+abl_verdicts *abl_judge_result(abl_case *c, const abl_result *r)
+{
+    if (IS_NULL(c, "case") || IS_NULL(r, "result") || call_begin())
+        return NULL;
+    abl_verdicts *v = judge_result(c, r);
+    call_end();
     return v;
 }
 

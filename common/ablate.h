@@ -26,12 +26,12 @@
  * not depend on each other, so a case may be freed before its results.
  * Strings belong to the library and stay valid, except those of abl_error()
  * and of a case.
- * Threads: one call at a time.
- * fork(): a child of a process that has made a case may use the library, and has
- * the same results.  It uses one thread, since it lacks the other threads of
- * OpenMP: do not raise their number there.  A GPU that its parent has used is
- * unavailable to it, as abl_unavailable() says; a program started by exec has
- * neither limit. */
+ * Threads: any number.  Calls that draw, run, judge, or read or write files wait for each other; an
+ * object is used by one thread at a time.
+ * fork(): it waits for such a call of another thread.  A child of a process that has made a case
+ * may use the library, and has the same results.  It uses one thread, since it lacks the other
+ * threads of OpenMP: do not raise their number there.  A GPU that its parent has used is
+ * unavailable to it, as abl_unavailable() says; a program started by exec has neither limit. */
 #ifndef ABLATE_H
 #define ABLATE_H
 
@@ -39,6 +39,9 @@
 
 #ifdef __cplusplus
 extern "C" {
+#endif
+#ifdef __GNUC__
+#pragma GCC visibility push(default)
 #endif
 
 /* The reason why the last call in this thread failed: one sentence, valid
@@ -303,6 +306,9 @@ int abl_dump_numbers(const abl_dump *d, const char *table, const char *column, d
 int64_t abl_dump_texts(const abl_dump *d, const char *table, const char *column, char *text,
                        int64_t size);
 
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif

@@ -46,11 +46,9 @@ struct taken {
     struct tensors some[MAX_RAN];
 };
 
-int abl_write(const char *file, const abl_case *c, const abl_result *const *results, int n,
-              const abl_verdicts *v)
+static int write_dump(const char *file, const abl_case *c, const abl_result *const *results, int n,
+                      const abl_verdicts *v)
 {
-    if (IS_NULL(file, "name of the file") || IS_NULL(c, "case"))
-        return -1;
     struct trial trial = c->trial;
     struct experiment x = {.name = "case",
                            .seed = trial.seed,
@@ -95,6 +93,16 @@ int abl_write(const char *file, const abl_case *c, const abl_result *const *resu
     tensors_free(r->inputs);
     free(taken);
     return e ? -1 : 0;
+}
+
+int abl_write(const char *file, const abl_case *c, const abl_result *const *results, int n,
+              const abl_verdicts *v)
+{
+    if (IS_NULL(file, "name of the file") || IS_NULL(c, "case") || call_begin())
+        return -1;
+    int e = write_dump(file, c, results, n, v);
+    call_end();
+    return e;
 }
 
 /* Where tensors are read from: a group of a dump with the values of tensors or with gradients, as
@@ -167,11 +175,13 @@ static int read_all(const struct source *from, const char *within, unsigned flag
     return e < 0 ? -1 : 0;
 }
 
-/* With the group open, do what `read` does; HDF5 itself prints nothing. */
+/* With the group open, do what `read` does, as one call; HDF5 itself prints nothing. */
 static int with_group(const char *file, const char *group, int (*read)(hid_t group, void *data),
                       void *data)
 {
     int e;
+    if (call_begin())
+        return -1;
     H5E_BEGIN_TRY
     {
         hid_t f = H5Fopen(file, H5F_ACC_RDONLY, H5P_DEFAULT), g = -1;
@@ -187,6 +197,7 @@ static int with_group(const char *file, const char *group, int (*read)(hid_t gro
             H5Fclose(f);
     }
     H5E_END_TRY
+    call_end();
     return e;
 }
 
@@ -240,17 +251,21 @@ static int read_line(hid_t g, void *data)
     char *from = strstr(line, " input=");
     if (from)
         *from = 0;
-    *(abl_case **)data = abl_case_new(line);
-    free(line);
-    return *(abl_case **)data ? 0 : -1;
+    *(char **)data = line;
+    return 0;
 }
 
 abl_case *abl_case_read(const char *file, const char *group)
 {
     if (IS_NULL(file, "name of the file") || IS_NULL(group, "group"))
         return NULL;
-    abl_case *c = NULL;
-    if (!with_group(file, group, read_line, &c) && abl_read(c, file, group)) {
+    char *line = NULL;
+    abl_case *c = with_group(file, group, read_line, &line) ? NULL : abl_case_new(line);
+
+    if (line && !c)
+        err_at("%s:%s", file, group);
+    free(line);
+    if (c && abl_read(c, file, group)) {
         abl_case_free(c);
         c = NULL;
     }

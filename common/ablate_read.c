@@ -31,6 +31,11 @@ abl_dump *abl_dump_open(const char *file)
     if (!d)
         return err_null("%s: %s", file, why ? why : "no memory to read it");
     snprintf(d->name, sizeof d->name, "%s", file);
+    d->file = -1;
+    if (call_begin()) {
+        free(d);
+        return NULL;
+    }
     H5E_BEGIN_TRY
     {
         d->file = H5Fopen(file, H5F_ACC_RDONLY, H5P_DEFAULT);
@@ -43,6 +48,7 @@ abl_dump *abl_dump_open(const char *file)
         }
     }
     H5E_END_TRY
+    call_end();
     if (d->file >= 0)
         return d;
     free(d);
@@ -51,8 +57,10 @@ abl_dump *abl_dump_open(const char *file)
 
 void abl_dump_free(abl_dump *d)
 {
-    if (d)
+    if (d && !call_begin()) {
         H5Fclose(d->file);
+        call_end();
+    }
     free(d);
 }
 
@@ -62,6 +70,8 @@ static int64_t with_object(const abl_dump *d, const char *path,
 {
     int64_t e = -1;
 
+    if (call_begin())
+        return -1;
     H5E_BEGIN_TRY
     {
         hid_t object = H5Oopen(d->file, path, H5P_DEFAULT);
@@ -73,6 +83,7 @@ static int64_t with_object(const abl_dump *d, const char *path,
             H5Oclose(object);
     }
     H5E_END_TRY
+    call_end();
     return e;
 }
 

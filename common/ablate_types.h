@@ -1,4 +1,4 @@
-/* ablate_types.h - what ablate.h's types are, for ablate.c and ablate_dump.c. */
+/* ablate_types.h - what ablate.h's types are, for the files ablate*.c. */
 #ifndef ABLATE_TYPES_H
 #define ABLATE_TYPES_H
 
@@ -42,6 +42,11 @@ struct abl_verdicts {
     struct verdicts list;
     char name[16];
 };
+
+/* Around what runs, reads files, or uses what the process shares: one call at a time.  call_begin()
+ * waits for another thread's call; nonzero after err_set(), and then call_end() must not follow. */
+int call_begin(void);
+void call_end(void);
 
 /* By its name; NULL after err_set(). */
 const struct op *find_op(const char *name);

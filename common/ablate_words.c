@@ -71,9 +71,11 @@ int abl_words_tensor(const char *words, int i, struct abl_tensor *to)
     if (IS_NULL(words, "string of words") || IS_NULL(to, "destination"))
         return -1;
     struct trial trial;
-    if (words_parse(words, &trial))
+    if (call_begin())
         return -1;
-    return i < 0 ? 1 : call_tensor(&trial.call, i, to);
+    const int e = words_parse(words, &trial);
+    call_end();
+    return e ? -1 : i < 0 ? 1 : call_tensor(&trial.call, i, to);
 }
 
 int abl_random(const char *op, uint64_t seed, int64_t i, char *words, int64_t size)

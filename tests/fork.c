@@ -13,7 +13,7 @@
 #include "common/ablate.h"
 #include "tests/tap.h"
 
-enum { MAX = 1 << 18, THREADS = 3, SECONDS = 120 };
+enum { MAX = 1 << 18, THREADS = 3, SECONDS = 120, CHILDREN = 20 };
 
 /* All results of a run, one after the other. */
 struct values {
@@ -178,6 +178,35 @@ static void *from_thread(void *good)
     return NULL;
 }
 
+/* A thread whose calls hold the library's lock nearly all the time, until it is told to end. */
+static void *busy(void *end)
+{
+    abl_case *c = abl_case_new(words);
+    while (!__atomic_load_n((int *)end, __ATOMIC_RELAXED))
+        abl_result_free(abl_run(c, "ref32", NULL, 0));
+    abl_case_free(c);
+    return NULL;
+}
+
+/* Children made while another thread is in a call, which they lack. */
+static void beside_calls(void)
+{
+    static struct values parents;
+    abl_case *c = abl_case_new(words);
+    const struct task t = {words, "ref32", c, &parents};
+    pthread_t thread;
+    int end = 0, good = 0;
+
+    ok(!values_of(c, "ref32", &parents) && !pthread_create(&thread, NULL, busy, &end),
+       "a thread that runs cases");
+    for (int i = 0; i < CHILDREN; i++)
+        good += child(i % 2 ? judged : same, &t);
+    __atomic_store_n(&end, 1, __ATOMIC_RELAXED);
+    pthread_join(thread, NULL);
+    ok(good == CHILDREN, "%d of %d children, made during its calls", good, CHILDREN);
+    abl_case_free(c);
+}
+
 int main(void)
 {
     pthread_t thread;
@@ -191,6 +220,7 @@ int main(void)
     everywhere("gemm_batched batch=9 M=4 N=5 K=6 dtype=bf16");
     everywhere(words);
     further();
+    beside_calls();
     ok(!pthread_create(&thread, NULL, from_thread, &good) && !pthread_join(thread, NULL) && good,
        "a child of another thread");
     return done();

@@ -3,7 +3,7 @@
 
 #ifndef CUDA_EMULATE
 
-#include <cublas_v2.h>
+#include "gpu/gemm/cublas.cuh"
 
 template <typename T>
 struct type_of;
@@ -19,19 +19,19 @@ struct type_of<__nv_bfloat16> {
 /* The handle of a context uses its stream and a workspace of its own, because a pass that is
  * captured as a graph must not allocate.  (32 MiB is cuBLAS's default on Hopper.)
  * cublasSetStream() resets the workspace, so it is called first. */
-static int begin(struct context *on)
+static int begin(const struct cublas *cublas, struct context *on)
 {
     static const size_t WORKSPACE = 32 << 20;
     cublasHandle_t made;
     void *workspace = NULL;
 
-    if (cublasCreate(&made) != CUBLAS_STATUS_SUCCESS)
+    if (cublas->create(&made) != CUBLAS_STATUS_SUCCESS)
         return PRODUCT_FAILED + CUBLAS_STATUS_NOT_INITIALIZED;
-    cublasStatus_t e = cublasSetStream(made, on->stream);
+    cublasStatus_t e = cublas->set_stream(made, on->stream);
     if (e == CUBLAS_STATUS_SUCCESS && cudaMalloc(&workspace, WORKSPACE) != cudaSuccess)
         e = CUBLAS_STATUS_ALLOC_FAILED;
     if (e == CUBLAS_STATUS_SUCCESS)
-        e = cublasSetWorkspace(made, workspace, WORKSPACE);
+        e = cublas->set_workspace(made, workspace, WORKSPACE);
     if (e == CUBLAS_STATUS_SUCCESS) {
         on->products = made;
         on->products_workspace = workspace;
@@ -39,14 +39,23 @@ static int begin(struct context *on)
     }
     cudaFree(workspace);
     cudaGetLastError();
-    cublasDestroy(made);
+    cublas->destroy(made);
     return PRODUCT_FAILED + e;
+}
+
+/* The library, and the context's handle. */
+static int use(struct context *on, const struct cublas **cublas)
+{
+    const char *why;
+    *cublas = cublas_open(&why);
+    return !*cublas ? +PRODUCT_WITHOUT_CUBLAS : on->products ? 0 : begin(*cublas, on);
 }
 
 void product_end(struct context *on)
 {
+    const char *why;
     if (on->products)
-        cublasDestroy((cublasHandle_t)on->products);
+        cublas_open(&why)->destroy((cublasHandle_t)on->products);
     cudaFree(on->products_workspace);
 }
 
@@ -71,20 +80,18 @@ int product_batch(struct context *on, int64_t batch, float alpha, const matrix<T
 {
     const int M = (int)a.rows, N = (int)b.columns, K = (int)a.columns;
     const cudaDataType_t in = type_of<T>::code, out = type_of<C>::code;
+    const struct cublas *cublas;
 
-    const int begun = on->products ? 0 : begin(on);
-    if (begun)
-        return begun;
+    CUDA(use(on, &cublas));
     cublasHandle_t handle = (cublasHandle_t)on->products;
     cublasStatus_t e =
-        batch == 1
-            ? cublasGemmEx(handle, operation(b), operation(a), N, M, K, &alpha, b.at, in, ld(b),
-                           a.at, in, ld(a), &beta, c, out, N, CUBLAS_COMPUTE_32F,
-                           CUBLAS_GEMM_DEFAULT)
-            : cublasGemmStridedBatchedEx(handle, operation(b), operation(a), N, M, K, &alpha, b.at,
-                                         in, ld(b), b.rows * b.columns, a.at, in, ld(a),
-                                         a.rows * a.columns, &beta, c, out, N, a.rows * b.columns,
-                                         (int)batch, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+        batch == 1 ? cublas->gemm(handle, operation(b), operation(a), N, M, K, &alpha, b.at, in,
+                                  ld(b), a.at, in, ld(a), &beta, c, out, N, CUBLAS_COMPUTE_32F,
+                                  CUBLAS_GEMM_DEFAULT)
+                   : cublas->gemm_strided(handle, operation(b), operation(a), N, M, K, &alpha, b.at,
+                                          in, ld(b), b.rows * b.columns, a.at, in, ld(a),
+                                          a.rows * a.columns, &beta, c, out, N, a.rows * b.columns,
+                                          (int)batch, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
     return e == CUBLAS_STATUS_SUCCESS ? 0 : PRODUCT_FAILED + e;
 }
 
@@ -110,10 +117,9 @@ int products(struct context *on, int n, const matrix<T> &a, const matrix<T> *b, 
 {
     const float alpha = 1;
     product_pointers pointers = {};
+    const struct cublas *cublas;
 
-    const int begun = on->products ? 0 : begin(on);
-    if (begun)
-        return begun;
+    CUDA(use(on, &cublas));
     cublasHandle_t handle = (cublasHandle_t)on->products;
     for (int i = 0; i < n; i++) {
         pointers.a[i] = a.at;
@@ -122,7 +128,7 @@ int products(struct context *on, int n, const matrix<T> &a, const matrix<T> *b, 
     }
     put<<<1, 1, 0, on->stream>>>(workspace, pointers);
     CUDA(cudaGetLastError());
-    cublasStatus_t e = cublasGemmBatchedEx(
+    cublasStatus_t e = cublas->gemm_batched(
         handle, operation(*b), operation(a), (int)b->columns, (int)a.rows, (int)a.columns, &alpha,
         workspace->b, type_of<T>::code, ld(*b), workspace->a, type_of<T>::code, ld(a), &beta,
         workspace->c, type_of<T>::code, (int)b->columns, n, CUBLAS_COMPUTE_32F,
@@ -132,7 +138,9 @@ int products(struct context *on, int n, const matrix<T> &a, const matrix<T> *b, 
 
 const char *product_error(int code)
 {
-    return cublasGetStatusString((cublasStatus_t)(code - PRODUCT_FAILED));
+    const char *why;
+    const struct cublas *cublas = cublas_open(&why);
+    return cublas ? cublas->get_status_string((cublasStatus_t)(code - PRODUCT_FAILED)) : why;
 }
 
 #else

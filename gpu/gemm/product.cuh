@@ -40,7 +40,8 @@ int products(struct context *on, int n, const matrix<T> &a, const matrix<T> *b, 
 /* Frees what products keep in a context. */
 void product_end(struct context *x);
 
-enum { PRODUCT_FAILED = 100000 };
+/* PRODUCT_FAILED + a status of cuBLAS, of which 0 would be success. */
+enum { PRODUCT_FAILED = 100000, PRODUCT_WITHOUT_CUBLAS = PRODUCT_FAILED };
 const char *product_error(int code);
 
 #endif

@@ -295,9 +295,9 @@ int64_t abl_dump_attribute(const abl_dump *d, const char *path, int i, struct ab
 /* Reads the n elements of a dataset.  Returns -1 if it is not there, is not of numbers, or n is not
  * its size. */
 int abl_dump_read(const abl_dump *d, const char *dataset, double *values, int64_t n);
-/* The name and the type of column i of a table; 1 after the last, -1 after an error. */
-int abl_dump_column(const abl_dump *d, const char *table, int i, char name[128],
-                    enum abl_type *type);
+/* The type of column i of a table, and its name, of less than 128 bytes; 1 after the last, -1 after
+ * an error. */
+int abl_dump_column(const abl_dump *d, const char *table, int i, char *name, enum abl_type *type);
 /* Reads n numbers of a column, all rows of the table; whole ones are exact up to 2^53. */
 int abl_dump_numbers(const abl_dump *d, const char *table, const char *column, double *values,
                      int64_t n);

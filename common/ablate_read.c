@@ -333,8 +333,7 @@ static int64_t read_column(hid_t table, void *data)
     return e;
 }
 
-int abl_dump_column(const abl_dump *d, const char *table, int i, char name[128],
-                    enum abl_type *type)
+int abl_dump_column(const abl_dump *d, const char *table, int i, char *name, enum abl_type *type)
 {
     if (IS_NULL(d, "dump") || IS_NULL(table, "table") || IS_NULL(name, "name") ||
         IS_NULL(type, "type"))

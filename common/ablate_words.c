@@ -80,7 +80,7 @@ int abl_words_tensor(const char *words, int i, struct abl_tensor *to)
 
 int abl_random(const char *op, uint64_t seed, int64_t i, char *words, int64_t size)
 {
-    if (IS_NULL(words, "destination"))
+    if (IS_NULL(words, "string of words"))
         return -1;
     const struct op *only = op ? find_op(op) : NULL;
     const struct random r = {.seed = seed, .only = only};

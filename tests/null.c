@@ -56,6 +56,7 @@ static const char *noun(const char *parameter)
         {"file", "name of the file"},
         {"group", "group"},
         {"results", "list of results"},
+        {"d", "dump"},
     };
     for (size_t i = 0; i < sizeof nouns / sizeof *nouns; i++)
         if (strcmp(nouns[i][0], parameter) == 0)
@@ -145,6 +146,20 @@ static void names(void)
     REFUSES(abl_device, backend, !abl_device(NULL));
     REFUSES(abl_kernel, op, !abl_kernel(NULL, "ref64", 0));
     REFUSES(abl_kernel, backend, !abl_kernel("relu", NULL, 0));
+    REFUSES(abl_source, op, !abl_source(NULL));
+    REFUSES(abl_kernel_idea, op, !abl_kernel_idea(NULL, "ref64", 0));
+    REFUSES(abl_kernel_idea, backend, !abl_kernel_idea("relu", NULL, 0));
+}
+
+static void drawn_words(void)
+{
+    struct abl_tensor t;
+    char text[1000];
+
+    REFUSES(abl_words_tensor, words, abl_words_tensor(NULL, 0, &t) == -1);
+    REFUSES(abl_words_tensor, to, abl_words_tensor(words, 0, NULL) == -1);
+    ACCEPTS(abl_random, op, abl_random(NULL, 1, 0, text, sizeof text) == 0);
+    REFUSES(abl_random, words, abl_random("relu", 1, 0, NULL, 100) == -1);
 }
 
 static int draw_null(void)
@@ -158,6 +173,7 @@ static int free_null(void)
     abl_case_free(NULL);
     abl_result_free(NULL);
     abl_verdicts_free(NULL);
+    abl_dump_free(NULL);
     return 1;
 }
 
@@ -188,6 +204,9 @@ static void results(void)
     REFUSES(abl_run, c, !abl_run(NULL, "ref64", NULL, 0));
     REFUSES(abl_run, backend, !abl_run(c, NULL, NULL, 0));
     ACCEPTS(abl_run, kernel, abl_run(c, "ref64", NULL, 0) != NULL);
+    REFUSES(abl_forward, c, !abl_forward(NULL, "ref64", NULL, 0));
+    REFUSES(abl_forward, backend, !abl_forward(c, NULL, NULL, 0));
+    ACCEPTS(abl_forward, kernel, abl_forward(c, "ref64", NULL, 0) != NULL);
     REFUSES(abl_result_new, c, !abl_result_new(NULL, "yours"));
     REFUSES(abl_result_new, name, !abl_result_new(c, NULL));
     ACCEPTS(abl_result_free, r, free_null());
@@ -211,6 +230,9 @@ static void verdicts(void)
     ACCEPTS(abl_judge, kernel, abl_judge(c, "ref32", NULL, ABL_PARITY) != NULL);
     REFUSES(abl_judge_result, c, !abl_judge_result(NULL, r));
     REFUSES(abl_judge_result, r, !abl_judge_result(c, NULL));
+    REFUSES(abl_expected, c, abl_expected(NULL, "y", array, N) == -1);
+    REFUSES(abl_expected, name, abl_expected(c, NULL, array, N) == -1);
+    REFUSES(abl_expected, values, abl_expected(c, "y", NULL, N) == -1);
     ACCEPTS(abl_verdicts_free, v, free_null());
     REFUSES(abl_count, v, abl_count(NULL) == -1);
     REFUSES(abl_failed, v, abl_failed(NULL) == -1);
@@ -238,6 +260,46 @@ static void dumps(void)
     REFUSES(abl_result_read, r, abl_result_read(NULL, file, "/trial/0001/ref64") == -1);
     REFUSES(abl_result_read, file, abl_result_read(r, NULL, "/trial/0001/ref64") == -1);
     REFUSES(abl_result_read, group, abl_result_read(r, file, NULL) == -1);
+}
+
+/* A dump of the case, to be read. */
+static const abl_dump *dump(void)
+{
+    return abl_write(file, c, list, 1, v) ? NULL : abl_dump_open(file);
+}
+
+static void contents(void)
+{
+    static const char *const checks = "/trial/0001/check", *const input = "/trial/0001/in/x";
+    struct abl_member m;
+    struct abl_attribute a;
+    enum abl_type type;
+    char text[200];
+
+    REFUSES(abl_dump_open, file, !abl_dump_open(NULL));
+    ACCEPTS(abl_dump_free, d, free_null());
+    REFUSES(abl_dump_member, d, abl_dump_member(NULL, "/", 0, &m) == -1);
+    REFUSES(abl_dump_member, group, abl_dump_member(dump(), NULL, 0, &m) == -1);
+    REFUSES(abl_dump_member, to, abl_dump_member(dump(), "/", 0, NULL) == -1);
+    REFUSES(abl_dump_attribute, d, abl_dump_attribute(NULL, "/", 0, &a, text, 9) == -1);
+    REFUSES(abl_dump_attribute, path, abl_dump_attribute(dump(), NULL, 0, &a, text, 9) == -1);
+    REFUSES(abl_dump_attribute, to, abl_dump_attribute(dump(), "/", 0, NULL, text, 9) == -1);
+    REFUSES(abl_dump_attribute, text, abl_dump_attribute(dump(), "/", 0, &a, NULL, 9) == -1);
+    REFUSES(abl_dump_read, d, abl_dump_read(NULL, input, array, N) == -1);
+    REFUSES(abl_dump_read, dataset, abl_dump_read(dump(), NULL, array, N) == -1);
+    REFUSES(abl_dump_read, values, abl_dump_read(dump(), input, NULL, N) == -1);
+    REFUSES(abl_dump_column, d, abl_dump_column(NULL, checks, 0, text, &type) == -1);
+    REFUSES(abl_dump_column, table, abl_dump_column(dump(), NULL, 0, text, &type) == -1);
+    REFUSES(abl_dump_column, name, abl_dump_column(dump(), checks, 0, NULL, &type) == -1);
+    REFUSES(abl_dump_column, type, abl_dump_column(dump(), checks, 0, text, NULL) == -1);
+    REFUSES(abl_dump_numbers, d, abl_dump_numbers(NULL, checks, "bound", array, N) == -1);
+    REFUSES(abl_dump_numbers, table, abl_dump_numbers(dump(), NULL, "bound", array, N) == -1);
+    REFUSES(abl_dump_numbers, column, abl_dump_numbers(dump(), checks, NULL, array, N) == -1);
+    REFUSES(abl_dump_numbers, values, abl_dump_numbers(dump(), checks, "bound", NULL, N) == -1);
+    REFUSES(abl_dump_texts, d, abl_dump_texts(NULL, checks, "tensor", text, 9) == -1);
+    REFUSES(abl_dump_texts, table, abl_dump_texts(dump(), NULL, "tensor", text, 9) == -1);
+    REFUSES(abl_dump_texts, column, abl_dump_texts(dump(), checks, NULL, text, 9) == -1);
+    REFUSES(abl_dump_texts, text, abl_dump_texts(dump(), checks, "tensor", NULL, 9) == -1);
 }
 
 /* ---- the places that ablate.h declares ---- */
@@ -315,6 +377,8 @@ int main(void)
     results();
     verdicts();
     dumps();
+    contents();
+    drawn_words();
     complete();
     unlink(file);
     return done();

@@ -392,14 +392,21 @@ static abl_result *result_new(const abl_case *c)
     return r;
 }
 
+int name_is_taken(const char *name)
+{
+    static const char *const taken[] = {"in",        "dout",           "dinit",
+                                        "check",     "time",           "sample_rows",
+                                        "crossover", "crossover_time", "sample"};
+    for (size_t i = 0; i < COUNT(taken); i++)
+        if (strcmp(name, taken[i]) == 0)
+            return 1;
+    return backend_find(name) != NULL;
+}
+
 /* It becomes the name of a group beside those of a dump. */
 static int good_name(const char *name)
 {
-    static const char *const taken[] = {"in", "dout", "dinit", "check", "time"};
-    for (size_t i = 0; i < COUNT(taken); i++)
-        if (strcmp(name, taken[i]) == 0)
-            return 0;
-    return *name && *name != '.' && !strchr(name, '/') && !backend_find(name) &&
+    return *name && !name_is_taken(name) && *name != '.' && !strchr(name, '/') &&
            strlen(name) < sizeof((abl_result *)NULL)->name;
 }
 

@@ -35,12 +35,12 @@ struct abl_result {
     struct {
         int x[MAX_ARGS], g[MAX_ARGS];
     } has;
-    char name[16]; /* of another program's */
+    char name[48]; /* of another program's */
 };
 
 struct abl_verdicts {
     struct verdicts list;
-    char name[16];
+    char name[48];
 };
 
 /* Around what runs, reads files, or uses what the process shares: one call at a time.  call_begin()
@@ -59,6 +59,8 @@ int words_parse(const char *words, struct trial *trial);
 void describe_tensor(const struct op *o, const struct call *f, int arg, struct abl_tensor *to);
 int call_tensor(const struct call *f, int i, struct abl_tensor *to);
 
+/* Is it the name of something that a trial in a dump has of its own, a backend's group or another? */
+int name_is_taken(const char *name);
 /* Its inputs change: what is known of it is forgotten. */
 void case_changed(abl_case *c);
 /* Keep in mind that the case was read from that file.  Nonzero after err_set(): no memory. */

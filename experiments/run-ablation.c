@@ -18,6 +18,7 @@
 #include "common/run/trial.h"
 #include "common/store/header.h"
 #include "experiments/begin.h"
+#include "experiments/judge.h"
 #include "experiments/list.h"
 #include "experiments/random.h"
 
@@ -35,6 +36,8 @@ static const char usage[] =
     "       run-ablation [OPTION]... -t 'OP KEY=VALUE...'\n"
     "       run-ablation --random N [--from K] [--seed S] [--op OP] [--checks LIST]\n"
     "                    [--judge sampled]\n"
+    "       run-ablation --inputs 'OP KEY=VALUE...' -o FILE.h5\n"
+    "       run-ablation judge FILE.h5 [--as NAME] [--tsv] [--verbose]\n"
     "\n"
     "Run every trial that FILE.ini describes on every backend that is there,\n"
     "judge the gradients by differences and the GPU by the CPU oracle, and save\n"
@@ -59,6 +62,11 @@ static const char usage[] =
     "      --op OP      ... of this operation alone\n"
     "      --checks LIST    ... of differences,parity,properties these alone\n"
     "      --judge HOW      ... sampled: large ones, parity of a sample alone [full]\n"
+    "      --inputs WHAT    write the inputs, and the gradients of the outputs, of these words or\n"
+    "                       of FILE.ini, for another program; nothing runs\n"
+    "      judge FILE.h5    judge what other programs wrote beside these inputs, each into its\n"
+    "                       groups /trial/NNNN/NAME; the verdicts go into the file\n"
+    "      --as NAME    ... of this program alone\n"
     "      --list       the operations, one per line, and the keys of an ini file\n"
     "      --list OP    the operation's parameters, tensors, cost and kernels\n"
     "  -h, --help       this text\n"
@@ -73,6 +81,8 @@ static const char usage[] =
 struct options {
     const char *words, *file, *output, *baseline, *threshold;
     struct random_words random;
+    const char *inputs;
+    struct judge_words judge;
     int plan, resume, force, tsv, verbose, list, help, version;
     int given; /* how many options there are */
 };
@@ -394,11 +404,49 @@ static int check_alone(const struct options *o)
     return 0;
 }
 
+/* run-ablation judge FILE.h5, whose first word has been read. */
+static int parse_judge(int argc, char **argv, struct options *o)
+{
+    if (optind == argc)
+        return err_set("judge needs a file: run-ablation judge FILE.h5");
+    o->judge.file = argv[optind++];
+    if (optind < argc)
+        return err_set("judge takes one file; %s is another", argv[optind]);
+    o->judge.tsv = o->tsv;
+    o->judge.verbose = o->verbose;
+    if (o->given != (o->judge.as != NULL) + o->tsv + o->verbose)
+        return err_set("judge takes only --as, --tsv and --verbose beside it");
+    return o->tsv && o->verbose
+               ? err_set("--tsv has a record for each check already; leave out --verbose")
+               : 0;
+}
+
+/* --inputs: words begin with an operation, or have a key; anything else is a file. */
+static int parse_inputs(struct options *o)
+{
+    char first[64];
+
+    if (o->words || o->file)
+        return err_set("--inputs %s: leave out %s", o->inputs, o->words ? "-t" : o->file);
+    if (o->verbose || o->baseline || o->threshold)
+        return err_set("--inputs runs nothing: leave out --verbose and --baseline");
+    snprintf(first, sizeof first, "%.*s", (int)strcspn(o->inputs, " "), o->inputs);
+    if (op_find(first) || strchr(o->inputs, '='))
+        o->words = o->inputs;
+    else
+        o->file = o->inputs;
+    return 0;
+}
+
 /* The words behind the options, and which options go with them. */
 static int parse_operands(int argc, char **argv, struct options *o)
 {
     if (optind < argc)
         o->file = argv[optind++];
+    if (o->file && strcmp(o->file, "judge") == 0 && !o->list)
+        return parse_judge(argc, argv, o);
+    if (o->judge.as)
+        return err_set("--as belongs to run-ablation judge");
     if (check_alone(o))
         return -1;
     if (optind < argc)
@@ -408,6 +456,8 @@ static int parse_operands(int argc, char **argv, struct options *o)
         return 0;
     if (check_random(o))
         return -1;
+    if (o->inputs && (o->random.n || parse_inputs(o)))
+        return o->random.n ? err_set("--random draws its own cases; leave out --inputs") : -1;
     if (o->verbose && o->tsv)
         return err_set("--tsv has a record for each check already; leave out --verbose");
     if (o->words && o->file)
@@ -428,6 +478,8 @@ enum {
     OPT_OP,
     OPT_CHECKS,
     OPT_JUDGE,
+    OPT_INPUTS,
+    OPT_AS,
     OPT_LIST,
     OPT_VERSION
 };
@@ -446,6 +498,8 @@ static const struct option known[] = {
     {"op", required_argument, NULL, OPT_OP},
     {"checks", required_argument, NULL, OPT_CHECKS},
     {"judge", required_argument, NULL, OPT_JUDGE},
+    {"inputs", required_argument, NULL, OPT_INPUTS},
+    {"as", required_argument, NULL, OPT_AS},
     {"list", no_argument, NULL, OPT_LIST},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, OPT_VERSION},
@@ -474,6 +528,8 @@ static int parse_options(int argc, char **argv, struct options *o)
         case OPT_OP: o->random.op = optarg; break;
         case OPT_CHECKS: o->random.checks = optarg; break;
         case OPT_JUDGE: o->random.judge = optarg; break;
+        case OPT_INPUTS: o->inputs = optarg; break;
+        case OPT_AS: o->judge.as = optarg; break;
         case OPT_LIST: o->list = 1; break;
         case 'h': o->help = 1; break;
         case OPT_VERSION: o->version = 1; break;
@@ -535,6 +591,10 @@ int main(int argc, char **argv)
         int status = random_command(&options.random, &stop);
         return finish(status == BAD_INPUT || status == BACKEND_MISSING ? complain(status) : status);
     }
+    if (options.judge.file) {
+        int status = judge_command(&options.judge);
+        return finish(status == BAD_INPUT && *err_text() ? complain(status) : status);
+    }
     int errors =
         options.words ? plan_words(options.words, &x, stderr) : plan_read(options.file, &x, stderr);
     if (errors)
@@ -546,6 +606,12 @@ int main(int argc, char **argv)
     if (options.output) {
         strcpy(x.output, options.output);
         x.scratch = 0;
+    }
+    if (options.inputs) {
+        x.inputs_only = 1;
+        x.checks = x.repeats = 0;
+        x.measure = MEASURE_CHECK;
+        x.save = SAVE_ALL;
     }
     int status = GOOD;
     if (options.plan)

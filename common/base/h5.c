@@ -227,6 +227,29 @@ static int has_shape(hid_t space, int rank, const int64_t *size)
     return same;
 }
 
+void h5_shape_text(char *text, size_t size, int rank, const hsize_t *dim)
+{
+    size_t at = (size_t)snprintf(text, size, "[");
+    for (int i = 0; i < rank && at < size; i++)
+        at += (size_t)snprintf(text + at, size - at, "%s%llu", i ? "," : "",
+                               (unsigned long long)dim[i]);
+    if (at < size)
+        snprintf(text + at, size - at, "]");
+}
+
+static int wrong_shape(hid_t space, const char *name, int rank, const int64_t *size)
+{
+    hsize_t there[H5S_MAX_RANK], wanted[H5S_MAX_RANK];
+    const int n = H5Sget_simple_extent_dims(space, there, NULL);
+    char is[160], want[160];
+
+    for (int i = 0; i < rank; i++)
+        wanted[i] = (hsize_t)size[i];
+    h5_shape_text(is, sizeof is, n > 0 ? n : 0, there);
+    h5_shape_text(want, sizeof want, rank, wanted);
+    return err_set("%s has another shape: it is %s, not %s", name, is, want);
+}
+
 int h5_read_tensor(hid_t group, const char *name, int rank, const int64_t *size, double *x)
 {
     hid_t d = H5Dopen2(group, name, H5P_DEFAULT), type = -1, space = -1;
@@ -237,7 +260,7 @@ int h5_read_tensor(hid_t group, const char *name, int rank, const int64_t *size,
     else if (H5Tget_class(type) != H5T_FLOAT && H5Tget_class(type) != H5T_INTEGER)
         e = err_set("%s is neither floating point nor whole numbers", name);
     else if (!has_shape(space, rank, size))
-        e = err_set("%s has another shape", name);
+        e = wrong_shape(space, name, rank, size);
     else if (H5Dread(d, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, x) < 0)
         e = err_set("%s cannot be read: %s", name, h5_reason());
     h5_drop(space);

@@ -66,6 +66,9 @@ hid_t h5_row_type(const struct column *column, size_t size);
 
 /* ---- datasets, read ---- */
 
+/* "[64,128]" */
+void h5_shape_text(char *text, size_t size, int rank, const hsize_t *dim);
+
 /* Dataset `name`, which must have that shape and be of floating point or of
  * whole numbers, into x.  Nonzero after err_set(). */
 int h5_read_tensor(hid_t group, const char *name, int rank, const int64_t *size, double *x);

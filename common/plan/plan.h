@@ -101,6 +101,7 @@ struct experiment {
     const struct ceilings *ceilings;
     const char *no_ceilings;
     int directions, repeats;
+    int inputs_only;  /* nothing runs: the inputs and the gradients of the outputs are all */
     int every_kernel; /* of a GPU backend that accepts the case is judged, not the first alone */
     char output[512];
     const char *file; /* the ini, as plan_read() was given it; NULL: from words */

@@ -6,11 +6,11 @@
 #include "common/base/colour.h"
 #include "common/report/counts.h"
 
-struct counts counts_of(const struct verdicts *list, const struct backend *b)
+struct counts counts_of(const struct verdicts *list, const char *backend)
 {
     struct counts c = {0};
     for (int i = 0; i < list->n; i++)
-        if (strcmp(list->v[i].backend, b->name) == 0) {
+        if (strcmp(list->v[i].backend, backend) == 0) {
             c.n++;
             c.failed += !list->v[i].pass;
             c.unjudged += list->v[i].unjudged;

@@ -10,7 +10,7 @@
 struct counts {
     int n, failed, unjudged;
 };
-struct counts counts_of(const struct verdicts *list, const struct backend *b);
+struct counts counts_of(const struct verdicts *list, const char *backend);
 /* Print them, in `colour` if that is not 0, and end the line. */
 void counts_print(FILE *to, struct counts c, int colour);
 /* Print a line for each kernel, with the names of its checks and how many there were of each. */

@@ -44,6 +44,7 @@ struct report {
     int checks, failed, skipped, unjudged, errors, done;
     int pace[NOT_COMPARED + 1]; /* how many times were what beside the baseline's */
     const char *baseline;       /* its file, once a trial was compared; else NULL */
+    const char *judged, *as;    /* the dump whose results are judged, and of whom; or NULL */
     struct worst difference, yard, margin;
     char why_skipped[1024];
     int any_inputs, inputs_of; /* was a section's line `inputs` printed, and which one's last */
@@ -238,6 +239,24 @@ void report_head(struct report *p, const char *file, const struct store *store, 
     table_head(p);
 }
 
+void report_head_judged(struct report *p, const char *file, const char *as)
+{
+    const struct experiment *x = p->x;
+
+    p->judged = file;
+    p->as = as;
+    if (p->tsv) {
+        tsv_head(p);
+        return;
+    }
+    fprintf(p->to, "%s %s: %s, %d trial%s, the results of %s\n", PACKAGE_NAME, PACKAGE_VERSION,
+            file, x->n, x->n == 1 ? "" : "s", as ? as : "other programs");
+    head_constant(p);
+    fprintf(p->to, "  CPU  %s\n", backend_device(&ref64));
+    head_estimate(p, 0);
+    table_head(p);
+}
+
 /* ---- a trial ---- */
 
 static void trial_columns(const struct report *p, int i, int first)
@@ -262,7 +281,7 @@ static void worst_of(const struct result *r, const struct ran *ran, double *erro
     for (int i = 0; i < r->verdicts.n; i++) {
         const struct verdict *v = &r->verdicts.v[i];
         const int shown = r->sampled ? !v->why : strcmp(v->check, "differences") == 0;
-        if (!shown || strcmp(v->backend, ran->call.backend->name) != 0 ||
+        if (!shown || strcmp(v->backend, ran_name(ran)) != 0 ||
             strcmp(v->kernel, ran->call.kernel->name) != 0)
             continue;
         if (!(v->error <= *error)) {
@@ -273,7 +292,7 @@ static void worst_of(const struct result *r, const struct ran *ran, double *erro
     if (ran->call.backend == &ref64 || r->sampled)
         return;
     FOR_RESULTS (&t->call, a, grad) {
-        if (t->call.op->arg[a].flags & SAVED)
+        if (t->call.op->arg[a].flags & SAVED || !tensors_result(ran->t, a, grad))
             continue;
         double d = distance(tensors_result(ran->t, a, grad), tensors_result(r->ran[0].t, a, grad),
                             op_count(&t->call, a))
@@ -302,10 +321,10 @@ static void ran_row(struct report *p, int i, const struct result *r, const struc
     }
     trial_columns(p, i, first);
     mebibytes_text(op_saved(&ran->call), saved);
-    fprintf(p->to, "  %-8s  %8s  %8s  %9s  %-22s  ", ran->call.backend->name, forward, backward,
-            saved, error_text);
-    counts_print(p->to, counts_of(&r->verdicts, ran->call.backend), p->colour);
-    if (ran->call.backend != &ref64 && ran->call.backend == yardstick(ran->call.backend)) {
+    fprintf(p->to, "  %-8s  %8s  %8s  %9s  %-22s  ", ran_name(ran), forward, backward,
+            ran->name ? "-" : saved, error_text);
+    counts_print(p->to, counts_of(&r->verdicts, ran_name(ran)), p->colour);
+    if (ran == &r->ran[YARDSTICK]) {
         struct verdict v = {.check = ""};
         snprintf(v.tensor, sizeof v.tensor, "%s", tensor);
         note_worst(&p->yard, &v, error, i + 1);
@@ -316,6 +335,14 @@ static void ran_row(struct report *p, int i, const struct result *r, const struc
  * what its times are compared with. */
 static void again_line(const struct report *p, const struct baseline *b, const struct trial *t)
 {
+    if (p->judged) {
+        char *dump = quote_shell(p->judged, 0), *as = p->as ? quote_shell(p->as, 0) : NULL;
+        fprintf(p->to, "      again: run-ablation judge %s%s%s\n", dump ? dump : "FILE",
+                as ? " --as " : "", as ? as : "");
+        free(dump);
+        free(as);
+        return;
+    }
     char text[MAX_LINE + 16];
     snprintf(text, sizeof text, "%s%s", t->text, t->sampled ? " judge=sampled" : "");
     char *words = quote_shell(text, 1), *file = b ? quote_shell(baseline_file(b), 0) : NULL;
@@ -357,9 +384,20 @@ static void failure_lines(struct report *p, const struct result *r)
         again_line(p, NULL, r->trial);
 }
 
+/* What was skipped in a trial whose results are another program's, by what is not there. */
+static void missing_lines(struct report *p, int i, const struct result *r)
+{
+    for (const char *at = r->skips; *at; at += strcspn(at, "\n"), at += *at == '\n') {
+        fprintf(p->to, p->tsv ? "# %d: " : "      ", i + 1);
+        fprintf(p->to, "%.*s\n", (int)strcspn(at, "\n"), at);
+    }
+}
+
 static void trial_records(struct report *p, int i, const struct result *r)
 {
     const char *line = r->trial->text;
+    if (p->judged)
+        missing_lines(p, i, r);
     for (int j = r->sampled ? YARDSTICK + 1 : 0; j < r->n_ran && p->x->repeats; j++)
         for (enum pass q = FORWARD; q < op_passes(r->trial->call.op); q++)
             fprintf(p->to, "%d\t%s\t%s\ttime\t%s\t%.6g\t\t\t\t\t%s\n", i + 1,
@@ -521,6 +559,8 @@ static void trial_rows(struct report *p, int i, const struct result *r)
         sample_line(p, r);
     input_lines(p, r);
     warning_line(p, i);
+    if (p->judged)
+        missing_lines(p, i, r);
     failure_lines(p, r);
 }
 

@@ -21,6 +21,9 @@ struct report *report_new(const struct experiment *x, FILE *to, int how);
  * compared with the baseline b, if it is not NULL. */
 void report_head(struct report *p, const char *file, const struct store *store, int resumed,
                  const struct baseline *b);
+/* The head of the report on results that another program left in a dump: of that program, or of all
+ * that did (`as` is NULL).  What it did not leave has a line below the rows of its trial. */
+void report_head_judged(struct report *p, const char *file, const char *as);
 /* A trial that has run; a trial that could not run (err_text() says why). */
 void report_trial(struct report *p, int i, const struct result *r);
 void report_error(struct report *p, int i, const char *reason);

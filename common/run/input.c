@@ -108,16 +108,6 @@ static int fill_text(const struct trial *trial, struct tensors *t, struct origin
 enum { MAX_PLACE = 768 };
 static const char LETTERS[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 
-/* "[64,128]" */
-static void shape_text(char *text, size_t size, int rank, const hsize_t *dim)
-{
-    size_t at = snprintf(text, size, "[");
-    for (int i = 0; i < rank && at < size; i++)
-        at += snprintf(text + at, size - at, "%s%llu", i ? "," : "", (unsigned long long)dim[i]);
-    if (at < size)
-        snprintf(text + at, size - at, "]");
-}
-
 /* "int32": the name of a type that is not floating point. */
 static const char *type_text(hid_t type, char text[32])
 {
@@ -193,8 +183,8 @@ static int read_dataset(const struct trial *trial, int arg, hid_t d, const char 
     } else if (!same) {
         if (rank != want)
             H5Sget_simple_extent_dims(space, dim, NULL);
-        shape_text(is, sizeof is, rank, dim);
-        shape_text(has, sizeof has, want, wanted);
+        h5_shape_text(is, sizeof is, rank, dim);
+        h5_shape_text(has, sizeof has, want, wanted);
         e = err_set("%s is %s, %s's %s is %s", place, is, o->name, name, has);
     } else if (H5Dread(d, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, x) < 0) {
         e = err_set("%s: %s", place, h5_reason());

@@ -167,6 +167,8 @@ int trial_run(const struct experiment *x, const struct trial *t, const volatile 
         return TRIAL_BAD_INPUT;
     const struct call rounded = call_on(&t->call, reference_of(t->type), NULL);
     tensors_round(inputs, &rounded);
+    if (x->inputs_only)
+        return 0;
     int e = x->measure == MEASURE_TIME ? timing_run(&task)
             : t->sampled               ? run_sampled(&task)
                                        : run_all(&task);

@@ -11,6 +11,7 @@
 #include "common/base/grow.h"
 #include "common/base/h5.h"
 #include "common/plan/keys.h"
+#include "common/store/check_rows.h"
 #include "common/store/header.h"
 #include "common/store/time_rows.h"
 #include "common/store/write_trial.h"
@@ -318,29 +319,6 @@ static int write_item(struct writing *w, const struct item *it)
 
 /* ---- tables ---- */
 
-/* Verdicts.  Strings are of variable length: netCDF's library corrupts memory over fixed ones in a
- * table. */
-#define CHECK_COLUMNS(COLUMN)                                                                      \
-    COLUMN(s, tensor, NO_UNIT, IN_DUMP, NULL, 0)                                                   \
-    COLUMN(s, check, NO_UNIT, IN_DUMP, NULL, 0)                                                    \
-    COLUMN(s, backend, NO_UNIT, IN_DUMP, NULL, 0)                                                  \
-    COLUMN(s, kernel, NO_UNIT, IN_DUMP, NULL, 0)                                                   \
-    COLUMN(d, error, FRACTION, IN_DUMP, NULL, 0)                                                   \
-    COLUMN(d, norm, FRACTION, IN_DUMP, NULL, 0)                                                    \
-    COLUMN(d, bound, FRACTION, IN_DUMP, NULL, 0)                                                   \
-    COLUMN(d, margin, FRACTION, IN_DUMP, NULL, 0)                                                  \
-    COLUMN(s, worst, NO_UNIT, IN_DUMP, NULL, 0)                                                    \
-    COLUMN(i, first_bad, NO_UNIT, IN_DUMP, NULL, 0)                                                \
-    COLUMN(s, verdict, NO_UNIT, IN_DUMP, NULL, 0)                                                  \
-    COLUMN(i, judged, NO_UNIT, IN_DUMP, NULL, 0)                                                   \
-    COLUMN(i, elements, NO_UNIT, IN_DUMP, NULL, 0)
-#define CHECK_COLUMN(...) COLUMN_OF(check_row, __VA_ARGS__)
-
-struct check_row {
-    CHECK_COLUMNS(COLUMN_MEMBER)
-};
-static const struct column check_columns[] = {CHECK_COLUMNS(CHECK_COLUMN){NULL}};
-
 /* The rows that were judged, of each axis that was sampled. */
 #define SAMPLE_COLUMNS(COLUMN)                                                                     \
     COLUMN(s, axis, NO_UNIT, IN_DUMP, NULL, 0)                                                     \
@@ -396,22 +374,8 @@ static int write_checks(struct writing *w)
 
     if (!rows)
         return err_set("no memory for %d verdicts", list->n);
-    for (int i = 0; i < list->n; i++) {
-        const struct verdict *v = &list->v[i];
-        rows[i] = (struct check_row){.tensor = v->tensor,
-                                     .check = v->check,
-                                     .backend = v->backend,
-                                     .kernel = v->kernel,
-                                     .error = v->error,
-                                     .norm = v->norm,
-                                     .bound = v->bound,
-                                     .margin = v->bound > 0 ? v->error / v->bound : 0,
-                                     .worst = v->worst,
-                                     .first_bad = v->first_bad,
-                                     .verdict = verdict_word(v),
-                                     .judged = v->judged,
-                                     .elements = v->elements};
-    }
+    for (int i = 0; i < list->n; i++)
+        rows[i] = check_row(&list->v[i]);
     int e = put_table(w, &checks, rows, list->n);
     free(rows);
     return e;

@@ -1,0 +1,180 @@
+/* The verdicts of a trial as rows of its table, and more of them in a dump that is there
+ * (check_rows.h). */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <hdf5_hl.h>
+
+#include "common/base/err.h"
+#include "common/base/h5.h"
+#include "common/store/check_rows.h"
+#include "common/store/header.h"
+
+#define CHECK_COLUMN(...) COLUMN_OF(check_row, __VA_ARGS__)
+const struct column check_columns[] = {CHECK_COLUMNS(CHECK_COLUMN){NULL}};
+
+struct check_row check_row(const struct verdict *v)
+{
+    return (struct check_row){.tensor = v->tensor,
+                              .check = v->check,
+                              .backend = v->backend,
+                              .kernel = v->kernel,
+                              .error = v->error,
+                              .norm = v->norm,
+                              .bound = v->bound,
+                              .margin = v->bound > 0 ? v->error / v->bound : 0,
+                              .worst = v->worst,
+                              .first_bad = v->first_bad,
+                              .verdict = verdict_word(v),
+                              .judged = v->judged,
+                              .elements = v->elements};
+}
+
+/* A table in memory: the rows that were there, whose strings are HDF5's, and new ones. */
+struct rows {
+    hid_t type;
+    struct check_row *row;
+    int there, n;
+};
+
+/* The rows that are there; nonzero after err_set(). */
+static int read_there(hid_t trial, struct rows *t, int more)
+{
+    enum { MAX_ROWS = 1000000 };
+    const int any = H5Lexists(trial, "check", H5P_DEFAULT) > 0;
+    hid_t table = any ? H5Dopen2(trial, "check", H5P_DEFAULT) : -1;
+    int e = any && table < 0 ? h5_cannot("open the table check") : 0;
+
+    if (!e && any)
+        e = (t->there = h5_table_rows(table, "check", MAX_ROWS)) < 0;
+    if (e)
+        t->there = 0;
+    if (!e && !(t->row = calloc((size_t)t->there + (size_t)more + 1, sizeof *t->row)))
+        e = err_set("no memory for %d verdicts", more);
+    if (!e && t->there && H5Dread(table, t->type, H5S_ALL, H5S_ALL, H5P_DEFAULT, t->row) < 0) {
+        t->there = 0;
+        e = h5_cannot("read the table check");
+    }
+    t->n = t->there;
+    h5_drop(table);
+    return e ? -1 : 0;
+}
+
+/* Is the row on the same program's results as one of the verdicts? */
+static int is_again(const struct check_row *row, const struct verdicts *list)
+{
+    for (int i = 0; i < list->n; i++)
+        if (row->backend && strcmp(row->backend, list->v[i].backend) == 0)
+            return 1;
+    return 0;
+}
+
+/* The rows that stay and the new ones, as `to`, which has room for all. */
+static int joined(const struct rows *t, const struct verdicts *list, struct check_row *to)
+{
+    int n = 0;
+
+    for (int i = 0; i < t->there; i++)
+        if (!is_again(&t->row[i], list))
+            to[n++] = t->row[i];
+    for (int i = 0; i < list->n; i++)
+        to[n++] = check_row(&list->v[i]);
+    return n;
+}
+
+/* The table and its axis, linked nowhere as yet; nonzero after err_set(). */
+static int make(hid_t trial, hid_t type, const struct check_row *row, int rows, hid_t made[2])
+{
+    const hsize_t n = (hsize_t)rows;
+    char note[80];
+    hid_t packed = H5Tcopy(type);
+
+    snprintf(note, sizeof note, "This is a netCDF dimension but not a netCDF variable.%10d", rows);
+    made[0] = packed < 0 || H5Tpack(packed) < 0
+                  ? -1
+                  : h5_dataset_new(trial, NULL, &(struct h5_data){packed, type, 1, &n, 0, row});
+    made[1] = h5_dataset_new(trial, NULL,
+                             &(struct h5_data){.stored = H5T_IEEE_F32BE, .rank = 1, .dim = &n});
+    h5_drop(packed);
+    if (made[0] < 0 || made[1] < 0)
+        return err_at("table check");
+    return H5DSset_scale(made[1], note) < 0 || H5DSattach_scale(made[0], made[1], 0) < 0 ||
+                   H5DSset_label(made[0], 0, "verdict") < 0
+               ? h5_cannot("name the axis of table check")
+               : 0;
+}
+
+static int put_counts(hid_t trial, const struct check_row *row, int n)
+{
+    int failed = 0, unjudged = 0;
+
+    for (int i = 0; i < n; i++) {
+        failed += strcmp(row[i].verdict ? row[i].verdict : "", "fail") == 0;
+        unjudged += strcmp(row[i].verdict ? row[i].verdict : "", "cannot be judged") == 0;
+    }
+    return h5_put_int(trial, "n_checks", n) || h5_put_int(trial, "failed", failed) ||
+           h5_put_int(trial, "unjudged", unjudged);
+}
+
+/* The new table takes the old one's place once it is on disk. */
+static int replace(hid_t trial, const hid_t made[2])
+{
+    static const char *const name[2] = {"check", "verdict"};
+
+    if (H5Fflush(trial, H5F_SCOPE_LOCAL) < 0)
+        return h5_cannot("write");
+    for (int i = 0; i < 2; i++)
+        if ((H5Lexists(trial, name[i], H5P_DEFAULT) > 0 &&
+             H5Ldelete(trial, name[i], H5P_DEFAULT) < 0) ||
+            H5Olink(made[i], trial, name[i], H5P_DEFAULT, H5P_DEFAULT) < 0)
+            return h5_cannot("link %s", name[i]);
+    return 0;
+}
+
+static int add(hid_t trial, const struct verdicts *list)
+{
+    struct rows t = {.type = h5_row_type(check_columns, sizeof(struct check_row))};
+    struct check_row *all = NULL;
+    hid_t made[2] = {-1, -1};
+    int n = 0, e = t.type < 0 || read_there(trial, &t, list->n);
+
+    if (!e && !(all = calloc((size_t)t.there + (size_t)list->n + 1, sizeof *all)))
+        e = err_set("no memory for %d verdicts", list->n);
+    if (!e)
+        n = joined(&t, list, all);
+    e = e || make(trial, t.type, all, n, made) || replace(trial, made) || put_counts(trial, all, n);
+    if (!e && H5Fflush(trial, H5F_SCOPE_LOCAL) < 0)
+        e = h5_cannot("write");
+    if (t.there) {
+        const hsize_t there = (hsize_t)t.there;
+        hid_t space = H5Screate_simple(1, &there, NULL);
+        H5Dvlen_reclaim(t.type, space, H5P_DEFAULT, t.row);
+        h5_drop(space);
+    }
+    h5_drop(made[0]);
+    h5_drop(made[1]);
+    h5_drop(t.type);
+    free(t.row);
+    free(all);
+    return e ? -1 : 0;
+}
+
+int checks_add(const char *file, int i, const struct verdicts *list)
+{
+    int e;
+
+    H5E_BEGIN_TRY
+    {
+        hid_t f = H5Fopen(file, H5F_ACC_RDWR, H5P_DEFAULT), trial = -1;
+        e = f < 0 ? err_set("cannot be written: %s", h5_reason())
+                  : !header_schema(f) || (trial = header_trial(f, i)) < 0 || add(trial, list);
+        h5_drop(trial);
+        if (f >= 0 && H5Fclose(f) < 0 && !e)
+            e = h5_cannot("close");
+    }
+    H5E_END_TRY
+    return e ? err_at("%s: trial %d", file, i + 1) : 0;
+}

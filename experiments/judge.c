@@ -1,0 +1,287 @@
+/* run-ablation judge (judge.h): each trial of a dump, by the library's own functions. */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/ablate_types.h"
+#include "common/base/err.h"
+#include "common/report/report.h"
+#include "common/store/check_rows.h"
+#include "experiments/judge.h"
+
+enum { GOOD = 0, CHECK_FAILED = 1, BAD_INPUT = 2 };
+enum { MAX_GIVEN = MAX_RAN - YARDSTICK - 1, MAX_NAME = 48, MAX_PATH = 200 };
+
+/* The programs whose results a trial has. */
+struct names {
+    char name[MAX_GIVEN][MAX_NAME];
+    int n;
+};
+
+/* A trial that is being judged. */
+struct judging {
+    const struct judge_words *w;
+    struct report *report;
+    struct result r;
+    abl_case *c;
+    abl_result *given[MAX_GIVEN];
+    abl_verdicts *verdicts[MAX_GIVEN];
+};
+
+/* ---- what is in the dump ---- */
+
+static void path_of(int i, const char *name, char path[MAX_PATH])
+{
+    snprintf(path, MAX_PATH, "/trial/%04d%s%s", i + 1, *name ? "/" : "", name);
+}
+
+/* The groups of a trial that are another program's; or that of `as`, if it is there.  Nonzero after
+ * err_set(). */
+static int find_names(const abl_dump *d, int i, const char *as, struct names *to)
+{
+    struct abl_member m;
+    char path[MAX_PATH];
+    int e;
+
+    to->n = 0;
+    path_of(i, "", path);
+    for (int k = 0; (e = abl_dump_member(d, path, k, &m)) == 0; k++) {
+        if (m.kind != ABL_GROUP || (as ? strcmp(m.name, as) != 0 : name_is_taken(m.name)))
+            continue;
+        if (to->n == MAX_GIVEN || strlen(m.name) >= MAX_NAME)
+            return err_set("%s: %s: more than %d programs, or a name of more than %d characters",
+                           path, m.name, MAX_GIVEN, MAX_NAME - 1);
+        strcpy(to->name[to->n++], m.name);
+    }
+    return e < 0 ? -1 : 0;
+}
+
+/* Datasets of a program's group that are no results of the operation. */
+static int note_strangers(struct judging *j, const abl_dump *d, int i, const char *name, int grad)
+{
+    const struct call *f = &j->c->trial.call;
+    struct abl_member m;
+    char path[MAX_PATH], why[MAX_PATH + 80];
+    int e;
+
+    path_of(i, name, path);
+    if (grad)
+        snprintf(path + strlen(path), sizeof path - strlen(path), "/d");
+    for (int k = 0; (e = abl_dump_member(d, path, k, &m)) == 0; k++) {
+        const int arg = op_arg(f->op, m.name);
+        if (m.kind != ABL_DATASET || (arg >= 0 && op_results(f, arg, grad)))
+            continue;
+        snprintf(why, sizeof why, "%s%s is no %s of %s", grad ? "d/" : "", m.name,
+                 grad ? "gradient" : "result", f->op->name);
+        result_skip(&j->r, name, why);
+    }
+    return e < 0 ? -1 : 0;
+}
+
+static int has_gradients(const abl_dump *d, int i, const char *name)
+{
+    struct abl_member m;
+    char path[MAX_PATH];
+
+    path_of(i, name, path);
+    for (int k = 0; abl_dump_member(d, path, k, &m) == 0; k++)
+        if (m.kind == ABL_GROUP && strcmp(m.name, "d") == 0)
+            return 1;
+    return 0;
+}
+
+/* Results that it did not give: saved tensors are its own affair. */
+static void note_missing(struct judging *j, const abl_result *g, const char *name)
+{
+    char tensor[32], why[80];
+
+    FOR_RESULTS (&g->call, a, grad) {
+        if (g->call.op->arg[a].flags & SAVED || X_OR_G(g->has, a, grad))
+            continue;
+        tensor_name(g->call.op, a, grad, tensor);
+        snprintf(why, sizeof why, "%s is not given", tensor);
+        result_skip(&j->r, name, why);
+    }
+}
+
+/* ---- a trial ---- */
+
+/* The results of one program; nonzero after err_set(). */
+static int judge_one(struct judging *j, const abl_dump *d, int i, const char *name)
+{
+    const int k = j->r.n_ran - YARDSTICK - 1;
+    char path[MAX_PATH];
+
+    path_of(i, name, path);
+    abl_result *g = j->given[k] = abl_result_new(j->c, name);
+    j->r.n_ran++;
+    if (!g || abl_result_read(g, j->w->file, path) || !(j->verdicts[k] = abl_judge_result(j->c, g)))
+        return -1;
+    for (int a = 0; a < MAX_ARGS; a++) {
+        g->t->x[a] = g->has.x[a] || g->call.op->arg[a].flags & IN ? g->t->x[a] : NULL;
+        g->t->g[a] = g->has.g[a] ? g->t->g[a] : NULL;
+    }
+    j->r.ran[j->r.n_ran - 1] = (struct ran){.call = g->call, .name = g->name, .t = g->t};
+    note_missing(j, g, name);
+    return note_strangers(j, d, i, name, 0) ||
+                   (has_gradients(d, i, name) && note_strangers(j, d, i, name, 1))
+               ? -1
+               : 0;
+}
+
+/* All verdicts as one list, which is to be freed. */
+static int join(struct judging *j, int n)
+{
+    struct verdicts *all = &j->r.verdicts;
+
+    for (int k = 0; k < n; k++)
+        all->n += abl_count(j->verdicts[k]);
+    if (!(all->v = calloc((size_t)all->n + 1, sizeof *all->v)))
+        return err_set("no memory for verdicts");
+    for (int k = 0, at = 0; k < n; at += abl_count(j->verdicts[k++]))
+        memcpy(all->v + at, j->verdicts[k]->list.v,
+               (size_t)abl_count(j->verdicts[k]) * sizeof *all->v);
+    j->r.failed = verdicts_failed(all, 0);
+    return 0;
+}
+
+static void end_trial(struct judging *j)
+{
+    for (int k = 0; k < MAX_GIVEN; k++) {
+        abl_result_free(j->given[k]);
+        abl_verdicts_free(j->verdicts[k]);
+        j->given[k] = NULL;
+        j->verdicts[k] = NULL;
+    }
+    free(j->r.verdicts.v);
+    abl_case_free(j->c);
+}
+
+/* Nonzero after err_set(): it could not be judged. */
+static int judge_named(struct judging *j, const struct trial *t, int i, const struct names *names)
+{
+    char path[MAX_PATH];
+    abl_dump *d = abl_dump_open(j->w->file);
+    int e = !d;
+
+    j->r = (struct result){.trial = t};
+    result_no_references(&j->r);
+    path_of(i, "", path);
+    if (!e && names->n)
+        e = !(j->c = abl_case_read(j->w->file, path));
+    for (int k = 0; !e && k < names->n; k++)
+        e = judge_one(j, d, i, names->name[k]);
+    abl_dump_free(d);
+    if (!names->n)
+        result_skip(&j->r, j->w->as ? j->w->as : "results", "the trial has none");
+    if (!e && names->n) {
+        j->r.ran[ORACLE].t = j->c->answer->truth.oracle;
+        j->r.ran[YARDSTICK].t = j->c->answer->truth.yard;
+        e = join(j, names->n) || checks_add(j->w->file, i, &j->r.verdicts);
+    }
+    return e ? -1 : 0;
+}
+
+/* ---- all of them ---- */
+
+/* A trial of the dump in words, as judge_named() reads it, or nonzero after err_set(). */
+static int read_trial(const abl_dump *d, int i, struct trial *t)
+{
+    struct abl_attribute a;
+    char path[MAX_PATH], line[MAX_LINE];
+    int64_t n;
+
+    path_of(i, "", path);
+    for (int k = 0; (n = abl_dump_attribute(d, path, k, &a, line, sizeof line)) >= 0; k++)
+        if (a.type == ABL_TEXT && strcmp(a.name, "line") == 0) {
+            char *from = strstr(line, " input=");
+            if (from)
+                *from = 0;
+            return n >= (int64_t)sizeof line ? err_set("%s: its line is too long", path)
+                                             : words_parse(line, t);
+        }
+    return n == -1 ? -1 : err_set("%s has no attribute line", path);
+}
+
+/* All trials of the dump, and who gave results of each. */
+static int read_trials(const struct judge_words *w, struct experiment *x, struct names **names)
+{
+    abl_dump *d = abl_dump_open(w->file);
+    struct abl_member m;
+    int e = !d, any = 0;
+
+    while (!e && abl_dump_member(d, "/trial", x->n, &m) == 0)
+        x->n++;
+    if (!e && (!(x->trial = calloc((size_t)x->n + 1, sizeof *x->trial)) ||
+               !(*names = calloc((size_t)x->n + 1, sizeof **names))))
+        e = err_set("no memory for %d trials", x->n);
+    for (int i = 0; !e && i < x->n; i++) {
+        e = read_trial(d, i, &x->trial[i]) || find_names(d, i, w->as, &(*names)[i]);
+        any += !e && (*names)[i].n;
+    }
+    abl_dump_free(d);
+    if (!e && !any)
+        e = w->as ? err_set("%s: no trial has results of %s, a group /trial/NNNN/%s", w->file,
+                            w->as, w->as)
+                  : err_set("%s: no trial has results of another program, a group "
+                            "/trial/NNNN/NAME",
+                            w->file);
+    return e ? -1 : 0;
+}
+
+static int judge_trials(struct judging *j, const struct experiment *x, const struct names *names)
+{
+    int errors = 0;
+
+    report_head_judged(j->report, j->w->file, j->w->as);
+    for (int i = 0; i < x->n; i++) {
+        if (judge_named(j, &x->trial[i], i, &names[i])) {
+            report_error(j->report, i, err_text());
+            errors++;
+        } else {
+            report_trial(j->report, i, &j->r);
+        }
+        end_trial(j);
+        j->c = NULL;
+    }
+    const int failed = report_end(j->report, j->w->file, 0);
+    return errors ? BAD_INPUT : failed ? CHECK_FAILED : GOOD;
+}
+
+/* A name that `--as` cannot have. */
+static int check_words(const struct judge_words *w)
+{
+    if (w->as && name_is_taken(w->as))
+        return err_set("--as %s: that group is ablate's own", w->as);
+    if (access(w->file, F_OK) == 0 && access(w->file, W_OK))
+        return err_set("%s cannot be written, and the verdicts belong into it", w->file);
+    return 0;
+}
+
+int judge_command(const struct judge_words *w)
+{
+    struct experiment x = {.name = "judge", .device = -1, .checks = CHECK_PARITY};
+    struct names *names = NULL;
+    struct judging *j = calloc(1, sizeof *j); /* large for the stack */
+    int status = BAD_INPUT;
+
+    if (!j)
+        err_set("no memory for a result");
+    else if (!check_words(w) && !read_trials(w, &x, &names)) {
+        j->w = w;
+        j->report =
+            report_new(&x, stdout, (w->tsv ? REPORT_TSV : 0) | (w->verbose ? REPORT_VERBOSE : 0));
+        if (j->report) {
+            status = judge_trials(j, &x, names);
+            err_set("%s", ""); /* each error is in the report */
+        }
+        report_free(j->report);
+    }
+    free(names);
+    free(x.trial);
+    free(j);
+    return status;
+}

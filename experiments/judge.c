@@ -99,7 +99,7 @@ static void note_missing(struct judging *j, const abl_result *g, const char *nam
     char tensor[32], why[80];
 
     FOR_RESULTS (&g->call, a, grad) {
-        if (g->call.op->arg[a].flags & SAVED || X_OR_G(g->has, a, grad))
+        if (!(g->call.op->arg[a].flags & (IN | OUT)) || X_OR_G(g->has, a, grad))
             continue;
         tensor_name(g->call.op, a, grad, tensor);
         snprintf(why, sizeof why, "%s is not given", tensor);

@@ -292,7 +292,8 @@ static void worst_of(const struct result *r, const struct ran *ran, double *erro
     if (ran->call.backend == &ref64 || r->sampled)
         return;
     FOR_RESULTS (&t->call, a, grad) {
-        if (t->call.op->arg[a].flags & SAVED || !tensors_result(ran->t, a, grad))
+        const unsigned flags = t->call.op->arg[a].flags;
+        if ((flags & SAVED && !(ran->name && flags & OUT)) || !tensors_result(ran->t, a, grad))
             continue;
         double d = distance(tensors_result(ran->t, a, grad), tensors_result(r->ran[0].t, a, grad),
                             op_count(&t->call, a))

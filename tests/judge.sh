@@ -1,0 +1,134 @@
+#!/bin/sh
+# run-ablation --inputs and run-ablation judge: results of another program, right ones and wrong
+# ones, in a dump.  TAP on stdout; PYTHON has h5py and numpy.
+if [ -z "$PYTHON" ]; then
+    echo "1..0 # SKIP no Python with h5py"
+    exit 0
+fi
+program=$PWD/run-ablation
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/ablate.XXXXXX") || exit 1
+trap 'chmod -R u+w "$tmp"; rm -rf "$tmp"' EXIT
+trap 'exit 1' HUP INT TERM
+srcdir=$(cd "${srcdir:-.}" && pwd)
+cd "$tmp" || exit 1
+n=0
+
+# ok WHAT COMMAND...: the last run's output is shown if it fails.
+ok() {
+    n=$((n + 1)) what=$1
+    shift
+    if "$@"; then
+        echo "ok $n - $what"
+    else
+        echo "not ok $n - $what"
+        sed 's/^/# /' out
+    fi
+}
+# exits STATUS ARGUMENTS...: the program's exit status; its output is in the file out.
+exits() {
+    want=$1
+    shift
+    "$program" "$@" >out 2>&1
+    test $? = "$want"
+}
+says() {
+    grep -qF -- "$1" out
+}
+# wrote PYTHON: with trial 1 as t, its softmax as right and its gradient as d_right.
+wrote() {
+    "$PYTHON" -c "
+import h5py, numpy
+with h5py.File('s.h5', 'r+') as f:
+    t = f['trial/0001']
+    x, dy = t['in/x'][...].astype(float), t['dout/y'][...].astype(float)
+    e = numpy.exp(x - x.max(-1, keepdims=True))
+    right = e / e.sum(-1, keepdims=True)
+    d_right = right * (dy - (dy * right).sum(-1, keepdims=True))
+    for name in ('mine', 'theirs'):
+        if name in t:
+            del t[name]
+    $1" >out 2>&1
+}
+# holds EXPRESSION: of the dump's first trial t.
+holds() {
+    "$PYTHON" -c "
+import h5py
+with h5py.File('s.h5') as f:
+    t = f['trial/0001']
+    rows = [(r['backend'].decode(), r['tensor'].decode(), r['verdict'].decode()) for r in t['check'][...]]
+    assert $1, rows" >out 2>&1
+}
+
+ok 'inputs of words' exits 0 --inputs 'softmax rows=5 columns=7' -o s.h5
+ok 'hold inputs and upstream gradients, and no results' wrote 'assert set(t["in"]) == {"x"} and set(t["dout"]) == {"y"} and "ref64" not in t'
+ok 'nobody gave results' exits 2 judge s.h5
+ok 'which is said' says 's.h5: no trial has results of another program, a group /trial/NNNN/NAME'
+wrote 't["mine/y"] = right; t["mine/d/x"] = d_right'
+ok 'right results pass' exits 0 judge s.h5
+ok 'by two checks' says '2 checks, 0 failed, 0 skipped'
+ok 'which are in the dump' holds 'sorted(rows) == [("mine", "d_x", "pass"), ("mine", "y", "pass")] and t.attrs["n_checks"] == 2'
+wrote 't["mine/y"] = right; t["mine/d/x"] = -d_right'
+ok 'a gradient of the wrong sign fails' exits 1 judge s.h5
+ok 'with its place and bound' says 'mine parity, d_x: off by 2 at ['
+ok 'and the command that judges again' says 'again: run-ablation judge s.h5'
+ok 'its rows take the place of the earlier ones' holds 'sorted(rows) == [("mine", "d_x", "fail"), ("mine", "y", "pass")] and t.attrs["failed"] == 1'
+wrote 't["mine/y"] = right; t["theirs/y"] = 0 * right'
+ok 'one program of two' exits 0 judge s.h5 --as mine
+ok 'a result that is not there is no pass' says 'mine: d_x is not given'
+ok 'it is counted as skipped' says '1 checks, 0 failed, 1 skipped'
+ok 'both' exits 1 judge s.h5 --tsv
+ok 'as records' says 'theirs	given	parity	y	1	'
+ok 'with what is not given' says '# 1: theirs: d_x is not given'
+ok 'rows of both' holds '{r[0] for r in rows} == {"mine", "theirs"}'
+wrote 't["mine/y"] = right[:, 1:]; t["mine/d/x"] = d_right'
+ok 'another shape is bad input' exits 2 judge s.h5 --as mine
+ok 'named' says 'y has another shape: it is [5,6], not [5,7]'
+wrote 't["mine/y"] = right; t["mine/Y"] = right; t["mine/d/z"] = right'
+ok 'a dataset that is no result' exits 0 judge s.h5 --as mine
+ok 'is named' says 'mine: Y is no result of softmax'
+ok 'and so is a gradient' says 'mine: d/z is no gradient of softmax'
+wrote 't["mine/y"] = right * numpy.nan'
+ok 'NaN fails' exits 1 judge s.h5
+wrote 't.require_group("mine")'
+ok 'an empty group is bad input' exits 2 judge s.h5
+ok 'and no pass' says 'none of the results of softmax is there'
+ok 'a program that is not there' exits 2 judge s.h5 --as nobody
+ok 'a backend of ours' exits 2 judge s.h5 --as ref64
+ok 'is no other program' says 'that group is ablate'"'"'s own'
+printf '[experiment]\nname = two\n[trial]\nop = silu\nrows = 2\ndim = 3\ndtype = fp32, bf16\n' >two.ini
+ok 'inputs of a file' exits 0 --inputs two.ini
+ok 'of all its trials' says '2 of 2 trials'
+ok 'wrong words' exits 2 --inputs 'softmax rows=0' -o x.h5
+ok 'make no file' test ! -e x.h5
+ok 'no dump' exits 2 judge two.ini
+ok 'no file' exits 2 judge nothing.h5
+ok 'no name of a file' exits 2 judge
+ok 'an option of another command' exits 2 judge s.h5 --force
+ok '--as alone' exits 2 --as mine -t relu
+if [ "$(id -u)" = 0 ]; then
+    n=$((n + 1))
+    echo "ok $n - a file that cannot be written # SKIP root can write every file"
+else
+    chmod a-w s.h5
+    ok 'a file that cannot be written' exits 2 judge s.h5
+fi
+
+# README's section: its commands run, and each line of its report is one of theirs.
+section() {
+    sed -n '/^## Have your kernel judged/,/^## /p' "$srcdir/README.md" |
+        awk -v of="$1" '/^```/ { p = !p && $0 == "```" of; next } p'
+}
+readme() {
+    PATH=$(dirname "$program"):$PATH
+    section sh >commands && section python >script && section "" >console &&
+        test -s commands && test -s script && test -s console &&
+        sh -e commands >out 2>&1 && "$PYTHON" script >>out 2>&1 || return 1
+    command=$(sed -n 's/^\$ //p' console)
+    sh -c "$command" >out 2>&1
+    test $? = 1 || return 1
+    grep -v '^\$' console | while read -r line; do
+        grep -qF -- "$line" out || exit 1
+    done
+}
+ok "README: Have your kernel judged" readme
+echo "1..$n"

@@ -116,7 +116,7 @@ fi
 # README's section: its commands run, and each line of its report is one of theirs.
 section() {
     sed -n '/^## Have your kernel judged/,/^## /p' "$srcdir/README.md" |
-        awk -v of="$1" '/^```/ { p = !p && $0 == "```" of; next } p'
+        awk -v of="$1" '/^```/ { within = !within; p = within && $0 == "```" of; next } p'
 }
 readme() {
     PATH=$(dirname "$program"):$PATH

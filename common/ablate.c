@@ -101,6 +101,7 @@ void describe_tensor(const struct op *o, const struct call *f, int arg, struct a
                 : a->flags & OUT ? ABL_OUTPUT
                                  : ABL_SAVED,
         .count = op_count(f, arg),
+        .whole = !!(a->flags & WHOLE),
     };
     for (int i = 0; i < to->rank; i++) {
         to->axis[i] = op_axis(o, shape[i]);

@@ -87,6 +87,7 @@ struct abl_tensor {
     const char *axis[ABL_MAX_RANK]; /* their names, slowest first */
     int64_t size[ABL_MAX_RANK];
     int64_t count; /* their product */
+    int whole;     /* of whole numbers, such as indices */
 };
 /* Tensor i, counted from 0, of all that the operation may have.  Sizes and
  * count are 0; axes are those of the default parameters.  Returns 1 after the

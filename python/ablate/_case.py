@@ -1,0 +1,136 @@
+"""A case of the library and its results, with NumPy arrays."""
+
+import ctypes
+import re
+from typing import Any
+
+import numpy as np
+
+from ._library import DOUBLES, CVerdict, Handle, call
+from ._table import INPUT, Tensor, case_tensors
+
+
+def _doubles(array: np.ndarray) -> Any:
+    return array.ctypes.data_as(DOUBLES)
+
+
+def to_bf16(array: np.ndarray) -> np.ndarray:
+    """float32 values, rounded to the nearest bf16, ties to even."""
+    x = np.ascontiguousarray(array, np.float32)
+    bits = x.view(np.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
+    return np.where(np.isnan(x), x, rounded.view(np.float32))
+
+
+class Case(Handle):
+    """An operation, its sizes and its inputs."""
+
+    def __init__(self, words: str):
+        super().__init__(call("abl_case_new", words), "abl_case_free")
+        self.tensors: dict[str, Tensor] = {t.name: t for t in case_tensors(self)}
+
+    @property
+    def words(self) -> str:
+        """The words that make this case again."""
+        return call("abl_text", self)
+
+    @property
+    def dtype(self) -> str:
+        """The type in which it stores tensors: "fp32", "bf16", "fp64"."""
+        return re.search(r" dtype=(\w+)", self.words)[1]  # type: ignore[index]
+
+    @property
+    def has_drawn_states(self) -> bool:
+        """Are initial states drawn, and not 0?"""
+        return " input=nonzero" in self.words
+
+    def tensor(self, name: str) -> Tensor:
+        """The tensor of that name, or whose gradient that is."""
+        return self.tensors[name] if name in self.tensors else self.tensors[name[2:]]
+
+    def set(self, name: str, values: np.ndarray) -> None:
+        """An input, or the gradient of an output."""
+        array = np.ascontiguousarray(values, np.float64)
+        call("abl_set", self, name, _doubles(array), array.size)
+
+    def get(self, name: str) -> np.ndarray:
+        """An input, or the gradient of an output, in float64."""
+        array = np.empty(self.tensor(name).shape)
+        call("abl_get", self, name, _doubles(array), array.size)
+        return array
+
+    def expected(self, name: str) -> np.ndarray:
+        """The oracle's result, in float64."""
+        array = np.empty(self.tensor(name).shape)
+        call("abl_expected", self, name, _doubles(array), array.size)
+        return array
+
+    def stored(self, name: str) -> np.ndarray:
+        """A given value as the case stores it, which from then on is the case's value: float32 for
+        fp32 and bf16, int64 for whole numbers, else float64."""
+        values = self.get(name)
+        if self.tensor(name).whole:
+            return values.astype(np.int64)
+        if self.dtype == "fp64":
+            return values
+        with np.errstate(over="ignore", invalid="ignore"):
+            narrow = values.astype(np.float32)
+            narrow = to_bf16(narrow) if self.dtype == "bf16" else narrow
+        self.set(name, narrow)
+        return narrow
+
+    def names(self, role: int) -> list[str]:
+        """The tensors of a role."""
+        return [t.name for t in self.tensors.values() if t.role == role]
+
+    def gradients(self, role: int) -> list[str]:
+        """The gradients of the tensors of a role, which have one: "d_x"."""
+        return ["d_" + t.name for t in self.tensors.values() if t.role == role and t.has_gradient]
+
+
+class Run(Handle):
+    """What a backend computed for a case, or what another program did."""
+
+    def __init__(self, case: Case, pointer: int):
+        super().__init__(pointer, "abl_result_free")
+        self.case = case
+
+    @classmethod
+    def of(cls, case: Case, backend: str, kernel: str | None, backward: bool) -> "Run":
+        """A run of a backend's kernel; None: the first that accepts the case."""
+        return cls(case, call("abl_run" if backward else "abl_forward", case, backend, kernel, 0))
+
+    @classmethod
+    def given(cls, case: Case, name: str) -> "Run":
+        """An empty one, of the program of that name."""
+        return cls(case, call("abl_result_new", case, name))
+
+    def set(self, name: str, values: np.ndarray) -> None:
+        """A result: "out", "d_x"."""
+        array = np.ascontiguousarray(values, np.float64)
+        call("abl_result_set", self, name, _doubles(array), array.size)
+
+    def get(self, name: str) -> np.ndarray:
+        """A result, in float64."""
+        array = np.empty(self.case.tensor(name).shape)
+        call("abl_result_get", self, name, _doubles(array), array.size)
+        return array
+
+
+class Rows(Handle):
+    """Verdicts of the library."""
+
+    def __init__(self, pointer: int):
+        super().__init__(pointer, "abl_verdicts_free")
+
+    def rows(self) -> list[CVerdict]:
+        """A copy of each; they are valid as long as this object."""
+        found: list[CVerdict] = []
+        row = CVerdict()
+        while call("abl_verdict", self, len(found), ctypes.byref(row)) == 0:
+            found.append(row)
+            row = CVerdict()
+        return found
+
+
+__all__ = ["Case", "Run", "Rows", "to_bf16", "INPUT"]

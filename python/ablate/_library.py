@@ -1,0 +1,168 @@
+"""The shared library, by ctypes: its functions with their types, and its errors as exceptions."""
+
+import ctypes
+import os
+import pathlib
+from ctypes import POINTER, c_char, c_char_p, c_double, c_int, c_int64, c_uint64, c_void_p
+from typing import Any
+
+from ._version import __version__
+
+MAX_RANK = 6
+
+
+class Error(Exception):
+    """What the library refuses or cannot do: its own sentence."""
+
+
+class CParam(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("help", c_char_p), ("choices", POINTER(c_char_p)),
+                ("initial", c_int64), ("min", c_int64), ("max", c_int64), ("real", c_int),
+                ("real_initial", c_double), ("real_min", c_double), ("real_max", c_double)]
+
+
+class CTensor(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("role", c_int), ("has_gradient", c_int), ("rank", c_int),
+                ("axis", c_char_p * MAX_RANK), ("size", c_int64 * MAX_RANK), ("count", c_int64),
+                ("whole", c_int)]
+
+
+class CVerdict(ctypes.Structure):
+    _fields_ = [("check", c_char_p), ("backend", c_char_p), ("kernel", c_char_p),
+                ("tensor", c_char * 32), ("error", c_double), ("norm", c_double),
+                ("bound", c_double), ("worst", c_char * 64), ("first_bad", c_int64),
+                ("passed", c_int), ("unjudged", c_int)]
+
+
+class CMember(ctypes.Structure):
+    _fields_ = [("name", c_char * 128), ("kind", c_int), ("rank", c_int),
+                ("size", c_int64 * MAX_RANK), ("axis", (c_char * 64) * MAX_RANK),
+                ("count", c_int64), ("columns", c_int)]
+
+
+class CAttribute(ctypes.Structure):
+    _fields_ = [("name", c_char * 128), ("type", c_int), ("whole", c_int64), ("real", c_double)]
+
+
+DOUBLES = POINTER(c_double)
+HANDLE, TEXT = c_void_p, c_char_p
+
+# Name: what it returns and takes.  A returned c_int or c_int64 of -1 is an error, and so is a NULL
+# handle; a NULL text may mean the end of a list.
+_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
+    "abl_version": (TEXT, []),
+    "abl_error": (TEXT, []),
+    "abl_op": (TEXT, [c_int]),
+    "abl_formula": (TEXT, [TEXT]),
+    "abl_source": (TEXT, [TEXT]),
+    "abl_param": (c_int, [TEXT, c_int, POINTER(CParam)]),
+    "abl_op_tensor": (c_int, [TEXT, c_int, POINTER(CTensor)]),
+    "abl_backend": (TEXT, [c_int]),
+    "abl_unavailable": (TEXT, [TEXT]),
+    "abl_device": (TEXT, [TEXT]),
+    "abl_kernel": (TEXT, [TEXT, TEXT, c_int]),
+    "abl_kernel_idea": (TEXT, [TEXT, TEXT, c_int]),
+    "abl_case_new": (HANDLE, [TEXT]),
+    "abl_case_read": (HANDLE, [TEXT, TEXT]),
+    "abl_case_free": (None, [HANDLE]),
+    "abl_words_tensor": (c_int, [TEXT, c_int, POINTER(CTensor)]),
+    "abl_random": (c_int, [TEXT, c_uint64, c_int64, c_char_p, c_int64]),
+    "abl_text": (TEXT, [HANDLE]),
+    "abl_tensor": (c_int, [HANDLE, c_int, POINTER(CTensor)]),
+    "abl_draw": (None, [HANDLE, c_uint64, c_int]),
+    "abl_set": (c_int, [HANDLE, TEXT, DOUBLES, c_int64]),
+    "abl_get": (c_int, [HANDLE, TEXT, DOUBLES, c_int64]),
+    "abl_run": (HANDLE, [HANDLE, TEXT, TEXT, c_int]),
+    "abl_forward": (HANDLE, [HANDLE, TEXT, TEXT, c_int]),
+    "abl_result_new": (HANDLE, [HANDLE, TEXT]),
+    "abl_result_free": (None, [HANDLE]),
+    "abl_result_set": (c_int, [HANDLE, TEXT, DOUBLES, c_int64]),
+    "abl_result_get": (c_int, [HANDLE, TEXT, DOUBLES, c_int64]),
+    "abl_judge": (HANDLE, [HANDLE, TEXT, TEXT, c_int]),
+    "abl_judge_result": (HANDLE, [HANDLE, HANDLE]),
+    "abl_expected": (c_int, [HANDLE, TEXT, DOUBLES, c_int64]),
+    "abl_verdicts_free": (None, [HANDLE]),
+    "abl_verdict": (c_int, [HANDLE, c_int, POINTER(CVerdict)]),
+    "abl_write": (c_int, [TEXT, HANDLE, POINTER(c_void_p), c_int, HANDLE]),
+    "abl_dump_open": (HANDLE, [TEXT]),
+    "abl_dump_free": (None, [HANDLE]),
+    "abl_dump_member": (c_int, [HANDLE, TEXT, c_int, POINTER(CMember)]),
+    "abl_dump_attribute": (c_int64, [HANDLE, TEXT, c_int, POINTER(CAttribute), c_char_p, c_int64]),
+    "abl_dump_read": (c_int, [HANDLE, TEXT, DOUBLES, c_int64]),
+    "abl_dump_column": (c_int, [HANDLE, TEXT, c_int, c_char_p, POINTER(c_int)]),
+    "abl_dump_numbers": (c_int, [HANDLE, TEXT, TEXT, DOUBLES, c_int64]),
+    "abl_dump_texts": (c_int64, [HANDLE, TEXT, TEXT, c_char_p, c_int64]),
+}
+
+
+def _find() -> tuple[ctypes.CDLL, str]:
+    """The library that ABLATE_LIBRARY names, the package's own, or the system's."""
+    named = os.environ.get("ABLATE_LIBRARY")
+    own = sorted((pathlib.Path(__file__).parent / "_lib").glob("libablate.so*"))
+    for path in [named] if named else [*map(str, own), "libablate.so.0"]:
+        try:
+            return ctypes.CDLL(path), path
+        except OSError as error:
+            reason = error
+    raise Error(f"the library cannot be loaded: {reason}; ABLATE_LIBRARY can name it")
+
+
+def _load() -> tuple[ctypes.CDLL, str]:
+    # Both are read when their libraries are loaded: threads that spin while they wait take the
+    # processor from each other, and each product is computed by one thread.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    loaded, path = _find()
+    for name, (returns, takes) in _FUNCTIONS.items():
+        try:
+            function = getattr(loaded, name)
+        except AttributeError:
+            raise Error(f"{path} has no {name}: it is another version's") from None
+        function.restype, function.argtypes = returns, takes
+    version = loaded.abl_version().decode()
+    if version != __version__:
+        raise Error(f"{path} is version {version}, the package is {__version__}")
+    return loaded, path
+
+
+lib, library_path = _load()
+
+
+def fail() -> Error:
+    """The library's last error in this thread."""
+    return Error(lib.abl_error().decode())
+
+
+def call(name: str, *arguments: Any) -> Any:
+    """Call a function of the library; an error is raised.  Texts go in and come out as str."""
+    function = getattr(lib, name)
+    result = function(*[a.encode() if isinstance(a, str) else a for a in arguments])
+    if function.restype is HANDLE and not result:
+        raise fail()
+    if function.restype in (c_int, c_int64) and result == -1:
+        raise fail()
+    return result.decode() if isinstance(result, bytes) else result
+
+
+def texts(name: str, *arguments: Any) -> list[str]:
+    """A list that a function has text by text, up to NULL."""
+    found: list[str] = []
+    while (text := call(name, *arguments, len(found))) is not None:
+        found.append(text)
+    return found
+
+
+class Handle:
+    """An object of the library, freed with this one."""
+
+    def __init__(self, pointer: int, free: str):
+        self.pointer, self._free = pointer, getattr(lib, free)
+
+    @property
+    def _as_parameter_(self) -> c_void_p:
+        return c_void_p(self.pointer)
+
+    def __del__(self) -> None:
+        if getattr(self, "pointer", None):
+            self._free(self.pointer)
+            self.pointer = 0

@@ -1,0 +1,135 @@
+"""What the library's table says: operations, their parameters, tensors, kernels."""
+
+import ctypes
+from typing import Any, NamedTuple
+
+from ._library import CParam, CTensor, Error, call, texts
+
+INPUT, OUTPUT, SAVED = range(3)
+ROLES = "in", "out", "saved"
+
+
+class Parameter(NamedTuple):
+    """A parameter: one of `choices`, a whole number or a real one, from `min` to `max`."""
+
+    name: str
+    help: str
+    kind: str  # "choice", "whole", "real"
+    default: Any
+    choices: tuple[str, ...] = ()
+    min: float = 0
+    max: float = 0
+
+    def __str__(self) -> str:
+        if self.choices:
+            values = " ".join(self.choices)
+        else:
+            values = f"{self.min:g} to {self.max:g}" + (", real" if self.kind == "real" else "")
+        return f"{self.name:<20} {values:<34} [{self.default}]  {self.help}"
+
+
+class Tensor(NamedTuple):
+    """A tensor: its axes' names and, in a case, their sizes, slowest first."""
+
+    name: str
+    role: int
+    has_gradient: bool
+    axes: tuple[str, ...]
+    shape: tuple[int, ...]
+    whole: bool
+
+    @property
+    def count(self) -> int:
+        n = 1
+        for size in self.shape:
+            n *= size
+        return n
+
+    def __str__(self) -> str:
+        return f"{self.name:<12} {ROLES[self.role]:<6} [{','.join(self.axes)}]"
+
+
+def _parameter(p: CParam) -> Parameter:
+    name, text = p.name.decode(), p.help.decode()
+    if p.choices:
+        choices: list[str] = []
+        while p.choices[len(choices)]:
+            choices.append(p.choices[len(choices)].decode())
+        return Parameter(name, text, "choice", choices[p.initial], tuple(choices))
+    if p.real:
+        return Parameter(name, text, "real", p.real_initial, (), p.real_min, p.real_max)
+    return Parameter(name, text, "whole", p.initial, (), p.min, p.max)
+
+
+def _list(structure: Any, make: Any, name: str, *arguments: Any) -> list[Any]:
+    """A list that a function gives item by item, up to 1."""
+    found: list[Any] = []
+    item = structure()
+    while call(name, *arguments, len(found), ctypes.byref(item)) == 0:
+        found.append(make(item))
+    return found
+
+
+def _tensor(t: CTensor) -> Tensor:
+    return Tensor(t.name.decode(), t.role, bool(t.has_gradient),
+                  tuple(t.axis[i].decode() for i in range(t.rank)),
+                  tuple(t.size[i] for i in range(t.rank)), bool(t.whole))
+
+
+def ops() -> list[str]:
+    """The names of all operations."""
+    return texts("abl_op")
+
+
+def backends() -> dict[str, str | None]:
+    """Each backend, and why it cannot run here; None: it can."""
+    return {name: call("abl_unavailable", name) for name in texts("abl_backend")}
+
+
+def formula(op: str) -> str:
+    """The formula of an operation, in one line."""
+    if (text := call("abl_formula", op)) is None:
+        raise Error(f"there is no operation {op}; ablate.ops() lists all")
+    return text
+
+
+def source(op: str) -> str:
+    """Where its mathematics is written down."""
+    return call("abl_source", op)
+
+
+def parameters(op: str) -> list[Parameter]:
+    """The parameters of an operation: sizes, choices and numbers."""
+    return _list(CParam, _parameter, "abl_param", op)
+
+
+def op_tensors(op: str) -> list[Tensor]:
+    """All tensors that it may have, with the axes of its default parameters, without sizes."""
+    return _list(CTensor, _tensor, "abl_op_tensor", op)
+
+
+def words_tensors(words: str) -> list[Tensor]:
+    """The tensors of the case of these words, with sizes."""
+    return _list(CTensor, _tensor, "abl_words_tensor", words)
+
+
+def case_tensors(case: Any) -> list[Tensor]:
+    """The tensors of a case, with sizes."""
+    return _list(CTensor, _tensor, "abl_tensor", case)
+
+
+def kernels(op: str) -> dict[str, list[tuple[str, str]]]:
+    """On each backend its kernels, the preferred one first, each with its idea."""
+    return {b: list(zip(texts("abl_kernel", op, b), texts("abl_kernel_idea", op, b)))
+            for b in texts("abl_backend")}
+
+
+def description(op: str) -> str:
+    """All that the table says of an operation, as text."""
+    lines = [f"{op}: {formula(op)}", "", f"source: {source(op)}", "", "parameters [default]"]
+    lines += [f"    {p}" for p in parameters(op)]
+    lines += ["", "tensors, with the defaults; the gradient of x is d_x"]
+    lines += [f"    {t}" for t in op_tensors(op)]
+    lines += ["", "kernels"]
+    lines += [f"    {b:<9} {name:<10} {idea}" for b, all_ in kernels(op).items() for name, idea in all_]
+    return "\n".join(lines)

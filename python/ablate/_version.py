@@ -1,0 +1,3 @@
+"""The version of the package, which is the library's."""
+
+__version__ = "0.1"

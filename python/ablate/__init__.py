@@ -1,0 +1,19 @@
+"""ablate: every operation as plain C, the oracle, and as CUDA; judge a kernel by the oracle.
+
+    ablate.ops()                                    the operations
+    help(ablate.op("softmax"))                      formula, parameters, tensors, kernels
+    ablate.op("softmax")(x=x).y                     run one on NumPy arrays
+    ablate.judge(function, "softmax columns=100")   judge a function
+    ablate.open("e74_diag.h5")                      read a dump
+
+All of it follows from the library's table, so that an operation that is added there is here."""
+
+from ._call import Op, Result, op
+from ._dump import Dump, Trial, open
+from ._judge import Verdict, Verdicts, judge
+from ._library import Error, library_path
+from ._table import backends, ops
+from ._version import __version__
+
+__all__ = ["Dump", "Error", "Op", "Result", "Trial", "Verdict", "Verdicts", "__version__",
+           "backends", "judge", "library_path", "op", "open", "ops"]

@@ -1,0 +1,156 @@
+"""Operations as functions of NumPy arrays."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from . import _table
+from ._case import Case, Run
+from ._library import Error
+from ._table import INPUT, OUTPUT, Tensor
+
+_WORDS = ("dtype", "seed")
+
+
+class Result(Mapping[str, np.ndarray]):
+    """Outputs, and gradients where they were asked for: `r.out`, `r["d_x"]`."""
+
+    def __init__(self, values: dict[str, np.ndarray], backend: str, words: str):
+        self._values, self.backend, self.words = values, backend, words
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._values[name]
+
+    def __getattr__(self, name: str) -> np.ndarray:
+        try:
+            return self.__dict__["_values"][name]
+        except KeyError:
+            raise AttributeError(f"there is no result {name}; there are "
+                                 f"{', '.join(self.__dict__.get('_values', {}))}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._values]
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{n} {list(v.shape)}" for n, v in self.items())
+        return f"<{self.words}, on {self.backend}: {shapes}>"
+
+
+def _words(op: str, settings: Mapping[str, Any]) -> str:
+    return " ".join([op, *(f"{k}={v}" for k, v in settings.items())])
+
+
+def _shape_error(name: str, array: np.ndarray, t: Tensor) -> Error:
+    shape = ", ".join(f"{a} {n}" for a, n in zip(t.axes, t.shape))
+    return Error(f"{name} is {list(array.shape)}, it should be {list(t.shape)} ({shape})")
+
+
+class Op:
+    """An operation with some of its parameters set; called on arrays, it takes the others that are
+    lengths of axes from their shapes.
+
+        ablate.op("softmax", scale=2)(x=x).y
+        ablate.op("softmax")(x=x, d_y=d_y).d_x
+
+    Arguments are the inputs by name, and, for gradients, those of the outputs ("d_y"; those that
+    are left out are 0).  Initial states can be left out: they are 0.  Arrays in float64 are run by
+    the oracle, ref64, and not rounded; in float32 by ref32.  `backend` names another, `kernel` one
+    of its kernels.  Results are float64 from ref64, else float32, and int64 for whole numbers.
+    Error: a name, a shape or a value is wrong, or the backend cannot run it here."""
+
+    def __init__(self, name: str, **settings: Any):
+        self.__doc__ = _table.description(name)
+        self.name, self.settings = name, settings
+        self.parameters = {p.name: p for p in _table.parameters(name)}
+        self.inputs = [t.name for t in _table.op_tensors(name) if t.role == INPUT]
+        for key in settings:
+            if key not in self.parameters and key not in _WORDS:
+                raise Error(f"{name} has no parameter {key}; it has {', '.join(self.parameters)}")
+
+    def __repr__(self) -> str:
+        return f"ablate.op({_words(self.name, self.settings)!r})"
+
+    def _sizes(self, arrays: Mapping[str, np.ndarray], tensors: list[Tensor]) -> dict[str, int]:
+        """The sizes that the arrays' axes show, by the names of parameters."""
+        sizes: dict[str, int] = {}
+        shown: dict[str, str] = {k: f"{k} = {v}" for k, v in self.settings.items()}
+        known = {t.name: t for t in tensors}
+        for name, array in arrays.items():
+            t = known.get(name) or known.get(name.removeprefix("d_"))
+            if t is None or len(t.axes) != array.ndim:
+                continue
+            for axis, n in zip(t.axes, array.shape):
+                p = self.parameters.get(axis)
+                if p is None or p.kind != "whole":
+                    continue
+                earlier = sizes.get(axis, self.settings.get(axis, n))
+                if int(earlier) != n:
+                    where = shown[axis]
+                    raise Error(f"{name} has {n} along {axis}, "
+                                + (where if " = " in where else f"{where} has {earlier}"))
+                sizes.setdefault(axis, n)
+                shown.setdefault(axis, name)
+        return {k: n for k, n in sizes.items() if k not in self.settings}
+
+    def _place(self, arrays: Mapping[str, np.ndarray], more: Mapping[str, Any]) -> str:
+        """The words of the case that has these arrays."""
+        settings = {**more, **self.settings}
+        try:
+            tensors = _table.words_tensors(_words(self.name, settings))
+        except Error:  # the default sizes do not go with these settings
+            tensors = _table.op_tensors(self.name)
+        words = _words(self.name, {**settings, **self._sizes(arrays, tensors)})
+        there = {t.name: t for t in _table.words_tensors(words)}
+        for name, array in arrays.items():
+            t = there.get(name) or there.get(name.removeprefix("d_"))
+            of = name in there and there[name].role == INPUT
+            upstream = not of and t is not None and t.role == OUTPUT and name == "d_" + t.name
+            if t is None or not (of or (upstream and t.has_gradient)):
+                inputs = [n for n, u in there.items() if u.role == INPUT]
+                raise Error(f"{self.name} has no input {name} here; it has {', '.join(inputs)}")
+            if array.shape != t.shape:
+                raise _shape_error(name, array, t)
+        return words
+
+    def __call__(self, *, backend: str | None = None, kernel: str | None = None,
+                 **arrays: Any) -> Result:
+        given = {name: np.asarray(array) for name, array in arrays.items()}
+        double = any(a.dtype == np.float64 for a in given.values())
+        backend = backend or ("ref64" if double else "ref32")
+        dtype = "bf16" if backend.endswith("bf16") else "fp64" if backend == "ref64" else "fp32"
+        case = Case(self._place(given, {"dtype": dtype}))
+        backward = any(name in case.gradients(OUTPUT) for name in given)
+        for name in case.names(INPUT) + case.gradients(OUTPUT):
+            if name in given:
+                case.set(name, given[name])
+            elif name in case.gradients(OUTPUT):
+                case.set(name, np.zeros(case.tensor(name).shape))
+            elif np.any(case.get(name)):  # only an initial state is drawn as 0
+                raise Error(f"{name} is missing: {_shape(case.tensor(name))}")
+        run = Run.of(case, backend, kernel, backward)
+        names = case.names(OUTPUT) + (case.gradients(INPUT) if backward else [])
+        return Result({n: self._typed(case, n, run.get(n), backend) for n in names}, backend,
+                      case.words)
+
+    @staticmethod
+    def _typed(case: Case, name: str, values: np.ndarray, backend: str) -> np.ndarray:
+        if name in case.tensors and case.tensors[name].whole:
+            return values.astype(np.int64)
+        return values if backend == "ref64" else values.astype(np.float32)
+
+
+def _shape(t: Tensor) -> str:
+    return f"[{','.join(t.axes)}], here {list(t.shape)}"
+
+
+def op(name: str, **settings: Any) -> Op:
+    """The operation of that name, with parameters (`ablate.op("e74_cell", state="full")`); help()
+    of it shows formula, parameters, tensors with their axes, and kernels."""
+    return Op(name, **settings)

@@ -1,0 +1,162 @@
+"""What is in a dump of run-ablation, read by the library."""
+
+import ctypes
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ._library import CAttribute, CMember, DOUBLES, Error, Handle, call
+
+_GROUP, _DATASET, _TABLE = range(3)
+_TEXT, _WHOLE, _REAL = range(3)
+
+
+class Array(np.ndarray):
+    """A tensor of a dump: an array in float64 with the names of its axes, `axes`."""
+
+    axes: tuple[str, ...] = ()
+
+
+def _members(file: Handle, path: str) -> Iterator[CMember]:
+    member, i = CMember(), 0
+    while call("abl_dump_member", file, path, i, ctypes.byref(member)) == 0:
+        yield member
+        member, i = CMember(), i + 1
+
+
+def _attributes(file: Handle, path: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    one, text, i = CAttribute(), ctypes.create_string_buffer(1 << 16), 0
+    while (n := call("abl_dump_attribute", file, path, i, ctypes.byref(one), text, len(text))) >= 0:
+        if n >= len(text):
+            text = ctypes.create_string_buffer(n + 1)
+            continue
+        name = one.name.decode()
+        found[name] = (text.value.decode(errors="replace") if one.type == _TEXT
+                       else one.whole if one.type == _WHOLE else one.real)
+        i += 1
+    return found
+
+
+def _column(file: Handle, table: str, name: str, kind: int, rows: int) -> list[Any]:
+    if kind == _TEXT:
+        n = call("abl_dump_texts", file, table, name, None, 0)
+        text = ctypes.create_string_buffer(n)
+        call("abl_dump_texts", file, table, name, text, n)
+        return text.raw[:n].decode(errors="replace").split("\0")[:rows]
+    values = np.empty(rows)
+    call("abl_dump_numbers", file, table, name, values.ctypes.data_as(DOUBLES), rows)
+    return [int(v) for v in values] if kind == _WHOLE else values.tolist()
+
+
+def _table(file: Handle, path: str, rows: int) -> list[dict[str, Any]]:
+    columns: dict[str, list[Any]] = {}
+    name, kind, i = ctypes.create_string_buffer(128), ctypes.c_int(), 0
+    while call("abl_dump_column", file, path, i, name, ctypes.byref(kind)) == 0:
+        column = name.value.decode()
+        columns[column] = _column(file, path, column, kind.value, rows)
+        i += 1
+    return [dict(zip(columns, row)) for row in zip(*columns.values())]
+
+
+class Trial:
+    """A trial of a dump.  `trial["ref64/out"]` is a tensor."""
+
+    def __init__(self, dump: "Dump", name: str):
+        self._dump, self.name, self.path = dump, name, f"/trial/{name}"
+        self.attributes = _attributes(dump._file, self.path)
+        self._members = {m.name.decode(): m for m in _members(dump._file, self.path)}
+
+    @property
+    def words(self) -> str:
+        """The line that run-ablation -t takes."""
+        return self.attributes["line"]
+
+    @property
+    def op(self) -> str:
+        """The operation."""
+        return self.attributes["op"]
+
+    @property
+    def groups(self) -> list[str]:
+        """in, dout, and the backends and programs that have results."""
+        return [n for n, m in self._members.items() if m.kind == _GROUP]
+
+    def _rows(self, table: str) -> list[dict[str, Any]]:
+        there = self._members.get(table)
+        if there is None or there.kind != _TABLE:
+            return []
+        return _table(self._dump._file, f"{self.path}/{table}", there.count)
+
+    @property
+    def verdicts(self) -> list[dict[str, Any]]:
+        """The rows of its table of checks: tensor, backend, error, bound, verdict ..."""
+        return self._rows("check")
+
+    @property
+    def times(self) -> list[dict[str, Any]]:
+        """The rows of its table of times, in seconds."""
+        return self._rows("time")
+
+    def tensors(self, group: str) -> dict[str, Array]:
+        """All tensors of a group, "in", "ref64", "ref64/d", by name."""
+        path = f"{self.path}/{group}"
+        return {m.name.decode(): _array(self._dump._file, path, m)
+                for m in list(_members(self._dump._file, path)) if m.kind == _DATASET}
+
+    def __getitem__(self, path: str) -> Array:
+        group, _, name = path.rpartition("/")
+        for m in _members(self._dump._file, f"{self.path}/{group}" if group else self.path):
+            if m.name.decode() == name and m.kind == _DATASET:
+                return _array(self._dump._file, f"{self.path}/{group}" if group else self.path, m)
+        raise KeyError(f"trial {self.name} has no tensor {path}")
+
+    def xarray(self, group: str) -> Any:
+        """The tensors of a group as an xarray.Dataset."""
+        try:
+            import xarray
+        except ImportError:
+            raise Error("Trial.xarray() needs the package xarray") from None
+        return xarray.Dataset({n: (a.axes, np.asarray(a)) for n, a in self.tensors(group).items()},
+                              attrs=self.attributes)
+
+    def __repr__(self) -> str:
+        return f"<trial {self.name}: {self.words}>"
+
+
+def _array(file: Handle, path: str, m: CMember) -> Array:
+    values = np.empty(tuple(m.size[i] for i in range(m.rank)))
+    call("abl_dump_read", file, f"{path}/{m.name.decode()}", values.ctypes.data_as(DOUBLES),
+         values.size)
+    array = values.view(Array)
+    array.axes = tuple(m.axis[i].value.decode() or f"axis_{i}" for i in range(m.rank))
+    return array
+
+
+class Dump:
+    """A dump of run-ablation: `trials`, and `attributes` of the whole, such as its ini."""
+
+    def __init__(self, file: str):
+        self.file = str(file)
+        self._file = Handle(call("abl_dump_open", self.file), "abl_dump_free")
+        self.attributes = _attributes(self._file, "/")
+        self.trials = [Trial(self, m.name.decode()) for m in list(_members(self._file, "/trial"))]
+
+    def table(self) -> Any:
+        """A row for each trial with its settings and counts: a pandas.DataFrame, or a list of dicts
+        where pandas is not there."""
+        rows = [{"trial": t.name, **t.attributes} for t in self.trials]
+        try:
+            import pandas
+        except ImportError:
+            return rows
+        return pandas.DataFrame(rows).set_index("trial")
+
+    def __repr__(self) -> str:
+        return f"<{self.file}: {len(self.trials)} trials>"
+
+
+def open(file: Any) -> Dump:
+    """A dump, to be read.  Error: there is none, or it is no dump."""
+    return Dump(file)

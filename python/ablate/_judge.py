@@ -1,0 +1,272 @@
+"""Somebody's function judged by the oracle."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ._case import Case, Rows, Run
+from ._library import Error, call
+from ._table import INPUT, OUTPUT
+
+# Cases are drawn again with another seed so many times where a null answer would pass.
+_REDRAWN = 4
+
+
+class Verdict(NamedTuple):
+    """One check of one tensor: `verdict` is "pass", "fail", "cannot be judged" (the bound is too
+    coarse) or "powerless" (a null answer, such as zeros, would have passed)."""
+
+    check: str
+    tensor: str
+    error: float  # max |a - b| / max |b|; infinite where a NaN is on one side alone
+    bound: float
+    worst: str = ""  # index of the worst element
+    first_bad_step: int | None = None
+    verdict: str = "pass"
+    note: str = ""
+
+
+class Verdicts(Sequence[Verdict]):
+    """All verdicts on a function; str() is a table."""
+
+    def __init__(self, words: str, rows: list[Verdict]):
+        if not rows:
+            raise Error(f"nothing was checked: {words}")
+        self.words, self._rows = words, rows
+
+    def __getitem__(self, i: Any) -> Any:
+        return self._rows[i]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[Verdict]:
+        return iter(self._rows)
+
+    def _of(self, verdict: str) -> list[Verdict]:
+        return [row for row in self._rows if row.verdict == verdict]
+
+    @property
+    def failed(self) -> list[Verdict]:
+        """Those that failed."""
+        return self._of("fail")
+
+    @property
+    def powerless(self) -> list[Verdict]:
+        """Those by which a wrong answer would have passed."""
+        return self._of("powerless")
+
+    @property
+    def unjudged(self) -> list[Verdict]:
+        """Those whose bound is too coarse."""
+        return self._of("cannot be judged")
+
+    @property
+    def ok(self) -> bool:
+        """At least one check passed, none failed, and none was powerless."""
+        return not self.failed and not self.powerless and bool(self._of("pass"))
+
+    def __str__(self) -> str:
+        lines = [self.words,
+                 f"{'check':<16} {'tensor':<12} {'error':>8} {'bound':>8}  verdict"]
+        for r in self._rows:
+            where = f"  at {r.worst}" if r.verdict == "fail" and r.worst else ""
+            step = f", first at step {r.first_bad_step}" if r.first_bad_step is not None else ""
+            note = f": {r.note}" if r.note else ""
+            lines.append(f"{r.check:<16} {r.tensor:<12} {r.error:8.1e} {r.bound:8.1e}  "
+                         f"{r.verdict}{where}{step}{note}")
+        lines.append(f"{len(self)} checks, {len(self.failed)} failed"
+                     + (f", {len(self.powerless)} powerless" if self.powerless else "")
+                     + (f", {len(self.unjudged)} cannot be judged" if self.unjudged else ""))
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def distance(a: np.ndarray, b: np.ndarray) -> float:
+    """max |a - b| / max |b| over what is finite in b; infinite where a is not as b is elsewhere."""
+    finite = np.isfinite(b)
+    other = ~finite
+    if np.any(~np.isfinite(a[finite])) or np.any(
+            ~((a[other] == b[other]) | (np.isnan(a[other]) & np.isnan(b[other])))):
+        return math.inf
+    if not np.any(finite):
+        return 0.0
+    off, scale = np.max(np.abs(a[finite] - b[finite])), np.max(np.abs(b[finite]))
+    return float(off / scale if scale else off)
+
+
+def _named(values: Any, names: list[str], what: str) -> dict[str, np.ndarray]:
+    """What a function returned, by name: a mapping, a sequence in the table's order, or one array."""
+    if isinstance(values, Mapping):
+        given = {n if n in names else "d_" + n: v for n, v in values.items()}
+        unknown = [n for n in values if n not in names and "d_" + n not in names]
+        if unknown:
+            raise Error(f"the {what} have no {unknown[0]}; they are {', '.join(names)}")
+        return {n: np.asarray(v) for n, v in given.items() if v is not None}
+    if isinstance(values, np.ndarray) or np.isscalar(values):
+        values = (values,)
+    if len(values) > len(names):
+        raise Error(f"there are {len(values)} {what}, more than {', '.join(names)}")
+    return {n: np.asarray(v) for n, v in zip(names, values) if v is not None}
+
+
+class _Judge:
+    """A function while it is judged."""
+
+    def __init__(self, function: Callable[..., Any], words: str,
+                 backward: Callable[..., Any] | None):
+        self.function, self.backward = function, backward
+        self.case = Case(words)
+        self.rows: list[Verdict] = []
+
+    def draw(self, seed: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Inputs and upstream gradients of a seed, which the case has from now on."""
+        call("abl_draw", self.case, seed, int(self.case.has_drawn_states))
+        return ({n: self.case.stored(n) for n in self.case.names(INPUT)},
+                {n: self.case.stored(n) for n in self.case.gradients(OUTPUT)})
+
+    def restore(self, values: Mapping[str, np.ndarray]) -> None:
+        """Make these the case's inputs and upstream gradients."""
+        for name, array in values.items():
+            self.case.set(name, array)
+
+    def run(self, inputs: dict[str, np.ndarray], upstream: dict[str, np.ndarray],
+            check: str) -> dict[str, np.ndarray]:
+        """Call the function; its results are copies.  Its inputs must be as they were."""
+        before = {n: a.copy() for n, a in {**inputs, **upstream}.items()}
+        found = _named(self.function(**inputs), self.case.names(OUTPUT), "outputs")
+        found = {n: a.astype(np.float64) for n, a in found.items()}
+        if self.backward is not None:
+            gradients = _named(self.backward(inputs, upstream), self.case.gradients(INPUT),
+                               "gradients")
+            found |= {n: a.astype(np.float64) for n, a in gradients.items()}
+        for name, array in found.items():
+            shape = self.case.tensor(name).shape
+            if array.shape != shape:
+                raise Error(f"{name} has the shape {list(array.shape)}, it should have "
+                            f"{list(shape)}")
+        for name, array in {**inputs, **upstream}.items():
+            if array.tobytes() != before[name].tobytes():
+                self.rows.append(Verdict("inputs unchanged", name,
+                                         distance(array.astype(float), before[name].astype(float)),
+                                         0, verdict="fail", note=f"changed by {check}"))
+                array[...] = before[name]
+        return found
+
+    def parity(self, found: Mapping[str, np.ndarray], check: str) -> list[Verdict]:
+        """The library's verdicts on results for the case's inputs."""
+        run = Run.given(self.case, "function")
+        for name, array in found.items():
+            run.set(name, array)
+        rows = Rows(call("abl_judge_result", self.case, run))
+        made = []
+        for r in rows.rows():
+            verdict = ("cannot be judged" if r.unjudged else "pass") if r.passed else "fail"
+            made.append(Verdict(check, r.tensor.decode(), r.error, r.bound, r.worst.decode(),
+                                None if r.first_bad < 0 else r.first_bad, verdict))
+        self.rows += made
+        return made
+
+    def answers(self, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """What the oracle has of the results that were given."""
+        return {n: self.case.expected(n) for n in found}
+
+
+def _null_answers(want: np.ndarray, other: np.ndarray,
+                  inputs: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+    """Answers that know little: a judge that lets one of them pass shows nothing."""
+    yield "zeros", np.zeros_like(want)
+    yield "the wrong sign", -want
+    yield "the result of other inputs", other
+    with np.errstate(invalid="ignore"):
+        for axis in range(want.ndim):
+            mean = np.mean(want, axis=axis, keepdims=True)
+            yield f"the mean over axis {axis}", np.broadcast_to(mean, want.shape)
+            part = want.copy()
+            part[(slice(None),) * axis + (slice((want.shape[axis] + 1) // 2, None),)] = 0
+            yield f"the first half of axis {axis} alone", part
+    for name, array in inputs.items():
+        if array.shape == want.shape:
+            yield f"a copy of {name}", array.astype(np.float64)
+
+
+def _powerless(judge: _Judge, rows: list[Verdict], want: Mapping[str, np.ndarray],
+               other: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray]) -> dict[str, str]:
+    """The results for which a null answer, that is not right by itself, would pass; which one."""
+    found: dict[str, str] = {}
+    for row in rows:
+        right = want[row.tensor]
+        if row.verdict != "pass" or not right.size:
+            continue
+        for what, answer in _null_answers(right, other[row.tensor], inputs):
+            if row.bound >= distance(answer, right) > 0:
+                found[row.tensor] = what
+                break
+    return found
+
+
+def _mark(rows: list[Verdict], weak: Mapping[str, str]) -> list[Verdict]:
+    return [r._replace(verdict="powerless", note=f"{weak[r.tensor]} would pass")
+            if r.verdict == "pass" and r.tensor in weak else r for r in rows]
+
+
+def _judge_seed(judge: _Judge, seed: int) -> dict[str, str]:
+    """All checks of a function by inputs of two seeds; the results that they have no power over."""
+    other_inputs, other_upstream = judge.draw(seed + 1)
+    first_inputs, first_upstream = judge.draw(seed)
+    inputs = {n: a.copy() for n, a in first_inputs.items()}
+    upstream = {n: a.copy() for n, a in first_upstream.items()}
+
+    first = judge.run(inputs, upstream, "the first call")
+    if not first:
+        raise Error(f"the function gave no result of {judge.case.words}")
+    rows = judge.parity(first, "parity")
+    want = judge.answers(first)
+
+    # The same arrays with other values: what was kept of the first call is wrong now.
+    judge.restore({**other_inputs, **other_upstream})
+    for name, array in {**inputs, **upstream}.items():
+        array[...] = {**other_inputs, **other_upstream}[name]
+    fresh = judge.run(inputs, upstream, "the second call")
+    judge.parity(fresh, "fresh values")
+    other = judge.answers(first)
+
+    # The first values once more, at other addresses.
+    again = judge.run({n: a.copy() for n, a in first_inputs.items()},
+                      {n: a.copy() for n, a in first_upstream.items()}, "the third call")
+    for name, array in first.items():
+        there = name in again
+        same = there and array.tobytes() == again[name].tobytes()
+        error = distance(again[name], array) if there else math.inf
+        judge.rows.append(Verdict("repeat", name, error, 0, verdict="pass" if same else "fail",
+                                  note="" if same else "not the bits of the first call"))
+    return _powerless(judge, rows, want, other, first_inputs)
+
+
+def judge(function: Callable[..., Any], words: str,
+          backward: Callable[..., Any] | None = None) -> Verdicts:
+    """Judge a function by the oracle, in a case of `run-ablation -t`'s words.
+
+    `function(**inputs)` is called with NumPy arrays by the table's names (float32, whole numbers as
+    int64; bf16 values in float32) and returns the outputs: a dict, a tuple in the table's order, or
+    one array.  `backward(inputs, upstream)` gets these and the gradients of the outputs ("d_out"),
+    and returns those of the inputs in the same way ("d_x", or "x").  What is None, or not there, is
+    not judged.
+
+    The checks: `parity` with the oracle, within the bound that follows from the error of plain C
+    with the same storage; `fresh values`, the same by other values in the same arrays; `repeat`,
+    the bits of the first call again; `inputs unchanged`.  Where zeros, a mean, a copy of an input,
+    half of the answer or the answer to other inputs would pass as well, the case is drawn again,
+    and at last called powerless.
+
+    Error: the words are wrong, a shape is wrong, or nothing was given to be judged."""
+    case_seed = int(Case(words).words.split(" seed=")[1].split()[0])
+    for n in range(1 + _REDRAWN):
+        one = _Judge(function, words, backward)
+        weak = _judge_seed(one, case_seed + 2 * n)
+        if not weak or any(r.verdict == "fail" for r in one.rows):
+            break
+    return Verdicts(one.case.words, _mark(one.rows, weak))

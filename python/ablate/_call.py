@@ -48,6 +48,8 @@ def _words(op: str, settings: Mapping[str, Any]) -> str:
 
 
 def _shape_error(name: str, array: np.ndarray, t: Tensor) -> Error:
+    if array.ndim != len(t.axes):
+        return Error(f"{name} is {list(array.shape)}, it has the axes {', '.join(t.axes)}")
     shape = ", ".join(f"{a} {n}" for a, n in zip(t.axes, t.shape))
     return Error(f"{name} is {list(array.shape)}, it should be {list(t.shape)} ({shape})")
 
@@ -80,7 +82,7 @@ class Op:
     def _sizes(self, arrays: Mapping[str, np.ndarray], tensors: list[Tensor]) -> dict[str, int]:
         """The sizes that the arrays' axes show, by the names of parameters."""
         sizes: dict[str, int] = {}
-        shown: dict[str, str] = {k: f"{k} = {v}" for k, v in self.settings.items()}
+        shown: dict[str, str] = {k: f"{k} = {v} is asked for" for k, v in self.settings.items()}
         known = {t.name: t for t in tensors}
         for name, array in arrays.items():
             t = known.get(name) or known.get(name.removeprefix("d_"))

@@ -120,6 +120,8 @@ class _Judge:
                  backward: Callable[..., Any] | None):
         self.function, self.backward = function, backward
         self.case = Case(words)
+        if backward is not None and " accumulate=yes" in self.case.words:
+            raise Error("accumulate=yes: a function cannot add to gradients that it is not given")
         self.rows: list[Verdict] = []
 
     def draw(self, seed: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:

@@ -24,7 +24,8 @@ class Parameter(NamedTuple):
         if self.choices:
             values = " ".join(self.choices)
         else:
-            values = f"{self.min:g} to {self.max:g}" + (", real" if self.kind == "real" else "")
+            form = "g" if self.kind == "real" else "d"
+            values = f"{self.min:{form}} to {self.max:{form}}" + (", real" if form == "g" else "")
         return f"{self.name:<20} {values:<34} [{self.default}]  {self.help}"
 
 

@@ -1,0 +1,94 @@
+"""ablate.judge: right functions pass, wrong ones are caught."""
+
+import os
+
+import numpy as np
+import pytest
+
+import ablate
+from functions import FUNCTIONS, WRONG, drawn, functions
+
+CASES = int(os.environ.get("ABLATE_JUDGE_CASES", "200"))
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize("op", FUNCTIONS)
+def test_right_ones_pass(op, dtype):
+    words = f"{FUNCTIONS[op][0]} dtype={dtype}"
+    forward, backward = functions(words)
+    verdicts = ablate.judge(forward, words, backward)
+    assert verdicts.ok
+    assert len(verdicts) >= 6
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("op", FUNCTIONS)
+def test_wrong_ones_are_caught(op, wrong):
+    words = FUNCTIONS[op][0]
+    verdicts = ablate.judge(*_swap(WRONG[wrong](*functions(words)), words))
+    assert verdicts.failed and not verdicts.ok
+
+
+def _swap(pair, words):
+    return pair[0], words, pair[1]
+
+
+@pytest.mark.parametrize("op", FUNCTIONS)
+def test_no_false_alarm_in_drawn_cases(op):
+    share = -(-CASES // len(FUNCTIONS))
+    powerless = 0
+    for i in range(share):
+        words = drawn(op, 1, i)
+        forward, backward = functions(words)
+        with np.errstate(all="ignore"):
+            verdicts = ablate.judge(forward, words, backward)
+        assert not verdicts.failed, verdicts
+        powerless += bool(verdicts.powerless)
+    print(f"{op}: {share} cases, {powerless} of them powerless in part")
+
+
+def test_inputs_that_are_changed_are_named():
+    def forward(x):
+        y = np.maximum(x, 0)
+        x *= 2
+        return y
+    verdicts = ablate.judge(forward, "relu rows=4 dim=5")
+    assert {"inputs unchanged"} == {r.check for r in verdicts.failed}
+
+
+def test_a_function_that_differs_from_call_to_call():
+    n = iter(range(9))
+    verdicts = ablate.judge(lambda x: np.maximum(x, 0) * (1 + 1e-7 * next(n)), "relu rows=4 dim=5")
+    assert "repeat" in {r.check for r in verdicts.failed}
+
+
+def test_no_check_is_an_error():
+    with pytest.raises(ablate.Error, match="gave no result"):
+        ablate.judge(lambda x: {}, "relu rows=4 dim=5")
+
+
+def test_a_case_in_which_a_null_answer_is_right_enough():
+    verdicts = ablate.judge(lambda x: np.full_like(x, 0.25) + 1e-9 * x,
+                            "softmax rows=6 columns=4 scale=1e-9")
+    assert verdicts.powerless and not verdicts.ok and not verdicts.failed
+
+
+@pytest.mark.parametrize("returned, message", [
+    (lambda x: x[0], r"y has the shape \[5\], it should have \[4, 5\]"),
+    (lambda x: {"z": x}, "the outputs have no z; they are y"),
+    (lambda x: (x, x), "there are 2 outputs, more than y"),
+])
+def test_what_cannot_be_judged(returned, message):
+    with pytest.raises(ablate.Error, match=message):
+        ablate.judge(returned, "relu rows=4 dim=5")
+
+
+def test_wrong_words():
+    with pytest.raises(ablate.Error, match="no such operation"):
+        ablate.judge(lambda x: x, "rellu rows=4")
+
+
+def test_a_table_is_printed():
+    forward, backward = functions("relu rows=4 dim=5")
+    text = str(ablate.judge(forward, "relu rows=4 dim=5", backward))
+    assert "parity" in text and "0 failed" in text

@@ -1,0 +1,143 @@
+"""Operations called on arrays: the dump's bits, the table, the sentences of errors."""
+
+import os
+import shutil
+import subprocess
+import threading
+
+import numpy as np
+import pytest
+
+import ablate
+from ablate import _table
+from functions import drawn
+
+PROGRAM = os.environ.get("ABLATE_PROGRAM") or shutil.which("run-ablation")
+USABLE = [b for b, why in ablate.backends().items() if why is None]
+
+
+@pytest.fixture(scope="module")
+def dump(tmp_path_factory):
+    """A dump of one trial by run-ablation."""
+    assert PROGRAM, "ABLATE_PROGRAM is to name run-ablation"
+    folder = tmp_path_factory.mktemp("dumps")
+
+    def run(words):
+        file = folder / "trial.h5"
+        subprocess.run([PROGRAM, "-t", f"{words} repeats=0 checks=none", "-o", file, "--force"],
+                       check=True, capture_output=True)
+        return ablate.open(file)
+    return run
+
+
+def same(a, b):
+    return a.shape == b.shape and np.array_equal(a, b, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize("name", ablate.ops())
+def test_the_bits_of_the_dump(name, dtype, dump):
+    judged = 0
+    for i in range(2):
+        words = drawn(name, 7, i).replace(" dtype=fp32", f" dtype={dtype}")
+        trial = dump(words.replace(" dtype=bf16", f" dtype={dtype}")).trials[0]
+        choices = {p.name: trial.attributes[p.name] for p in _table.parameters(name)
+                   if p.name in trial.attributes}
+        op = ablate.op(name, **choices, seed=trial.attributes["seed"])
+        given = trial.tensors("in") | ({"d_" + n: a for n, a in trial.tensors("dout").items()}
+                                       if "dout" in trial.groups else {})
+        for backend in set(USABLE) & set(trial.groups):
+            result = op(**{n: np.asarray(a) for n, a in given.items()}, backend=backend)
+            for n, want in trial.tensors(backend).items():
+                assert same(result[n], np.asarray(want)), (backend, n, words)
+                judged += 1
+            gradients = {"d_" + n: a for n, a in trial.tensors(f"{backend}/d").items()} \
+                if any("d_" + n in result for n in trial.tensors("in")) else {}
+            for n, want in gradients.items():
+                assert same(result[n], np.asarray(want)), (backend, n, words)
+                judged += 1
+    assert judged
+
+
+@pytest.mark.parametrize("name", ablate.ops())
+def test_help_follows_from_the_table(name):
+    text = ablate.op(name).__doc__
+    for p in _table.parameters(name):
+        assert p.name in text and p.help in text
+    for t in _table.op_tensors(name):
+        assert t.name in text
+    assert _table.formula(name) in text
+
+
+X = np.ones((4, 5))
+
+
+@pytest.mark.parametrize("call, sentence", [
+    (lambda: ablate.op("softmx"), "there is no operation softmx"),
+    (lambda: ablate.op("softmax", dim=3), "softmax has no parameter dim"),
+    (lambda: ablate.op("softmax")(), "x is missing"),
+    (lambda: ablate.op("softmax")(x=X, z=X), "softmax has no input z here; it has x"),
+    (lambda: ablate.op("softmax")(x=X, y=X), "softmax has no input y here"),
+    (lambda: ablate.op("softmax")(x=X[0]), r"x is \[5\], it has the axes rows, columns"),
+    (lambda: ablate.op("softmax")(x=X, d_y=X[:3]), "d_y has 3 along rows, x has 4"),
+    (lambda: ablate.op("softmax", rows=3)(x=X), "x has 4 along rows, rows = 3 is asked for"),
+    (lambda: ablate.op("softmax", scale="much")(x=X), "scale = much: not a decimal number"),
+    (lambda: ablate.op("softmax", fill="soft")(x=X), "fill = soft: not one of"),
+    (lambda: ablate.op("softmax")(x=X, backend="gpu99"), "there is no backend gpu99"),
+    (lambda: ablate.op("softmax")(x=X, kernel="fastest"), "softmax has no kernel fastest"),
+    (lambda: ablate.op("softmax")(x=np.full((2, 2), 1e39), backend="ref32"),
+     r"x has 1e\+39 at \[0,0\]"),
+    (lambda: ablate.op("swiglu")(a=X, b=X[:, :4]), "b has 4 along dim, a has 5"),
+    (lambda: ablate.op("e74_cell")(k=np.ones((3, 2, 1, 64)), v=np.ones((3, 2, 1, 63)),
+                                   q=np.ones((3, 2, 1, 64))),
+     "v has 63 along n_state, k has 64"),
+])
+def test_wrong_calls_have_a_sentence(call, sentence):
+    with pytest.raises(ablate.Error, match=sentence):
+        call()
+
+
+def test_states_that_are_left_out_are_zero():
+    k, v, q = (np.random.default_rng(i).normal(size=(3, 2, 1, 4)) for i in range(3))
+    cell = ablate.op("e74_cell")
+    assert same(cell(k=k, v=v, q=q).out, cell(k=k, v=v, q=q, S0=np.zeros((2, 1, 4, 4))).out)
+
+
+def test_double_is_not_rounded():
+    x = np.array([[1.0, 1.0 + 1e-12]])
+    y = ablate.op("softmax")(x=x).y
+    assert y.dtype == np.float64 and y[0, 0] != y[0, 1]
+    assert ablate.op("softmax")(x=x.astype(np.float32)).y.dtype == np.float32
+
+
+def test_threads():
+    x = np.random.default_rng(0).normal(size=(30, 40))
+    want, found = ablate.op("softmax")(x=x).y, []
+    threads = [threading.Thread(target=lambda: found.append(ablate.op("softmax")(x=x).y))
+               for _ in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(found) == 8 and all(same(y, want) for y in found)
+
+
+def test_a_dump(dump):
+    d = dump("e74_cell steps=5 batch=2 n_state=3")
+    trial = d.trials[0]
+    assert trial.op == "e74_cell" and trial.attributes["steps"] == 5
+    assert trial["in/k"].axes == ("steps", "batch", "heads", "n_state")
+    assert trial["ref64/d/k"].shape == (5, 2, 1, 3)
+    assert len(d.table()) == 1 and trial.verdicts == [] and trial.times == []
+    with pytest.raises(KeyError, match="no tensor in/z"):
+        trial["in/z"]
+    with pytest.raises(ablate.Error, match="has no /trial/0001/nobody"):
+        trial.tensors("nobody")
+
+
+def test_what_is_no_dump(tmp_path):
+    (tmp_path / "text.h5").write_text("text")
+    with pytest.raises(ablate.Error, match="cannot be read as HDF5"):
+        ablate.open(tmp_path / "text.h5")
+    with pytest.raises(ablate.Error, match="No such file"):
+        ablate.open(tmp_path / "nothing.h5")

@@ -8,7 +8,7 @@ from ._case import Case, Rows
 from ._library import Error, call, texts
 
 _PARITY = 1
-_TRIES = 24  # drawn cases until one has the kernel's type, and the kernel takes it
+_TRIES = 400  # drawn cases until the kernel takes one
 
 
 def _drawn(op: str, i: int, dtype: str) -> Case:

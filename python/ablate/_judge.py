@@ -258,6 +258,8 @@ def judge(function: Callable[..., Any], words: str,
     and returns those of the inputs in the same way ("d_x", or "x").  What is None, or not there, is
     not judged.
 
+    Initial states are drawn, too, unless the words say `input=normal`: then they are 0.
+
     The checks: `parity` with the oracle, within the bound that follows from the error of plain C
     with the same storage; `fresh values`, the same by other values in the same arrays; `repeat`,
     the bits of the first call again; `inputs unchanged`.  Where zeros, a mean, a copy of an input,
@@ -265,6 +267,8 @@ def judge(function: Callable[..., Any], words: str,
     and at last called powerless.
 
     Error: the words are wrong, a shape is wrong, or nothing was given to be judged."""
+    if " input=" not in words:
+        words += " input=nonzero"
     case_seed = int(Case(words).words.split(" seed=")[1].split()[0])
     for n in range(1 + _REDRAWN):
         one = _Judge(function, words, backward)

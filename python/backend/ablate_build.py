@@ -14,7 +14,7 @@ import tempfile
 from setuptools import build_meta
 from setuptools.build_meta import (get_requires_for_build_wheel, prepare_metadata_for_build_wheel)
 
-PYTHON = pathlib.Path.cwd()
+PYTHON = pathlib.Path(__file__).resolve().parent.parent
 TOP = PYTHON.parent
 
 __all__ = ["build_editable", "build_sdist", "build_wheel", "get_requires_for_build_editable",

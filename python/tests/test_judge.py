@@ -83,6 +83,15 @@ def test_what_cannot_be_judged(returned, message):
         ablate.judge(returned, "relu rows=4 dim=5")
 
 
+def test_an_initial_state_that_is_ignored():
+    def forward(k, v, q, S0):
+        r = ablate.op("e74_cell")(k=k, v=v, q=q)
+        return {"out": r.out, "S_T": r.S_T}
+    words = "e74_cell steps=4 batch=2 n_state=5"
+    assert ablate.judge(forward, words).failed
+    assert not ablate.judge(forward, words + " input=normal").failed
+
+
 def test_wrong_words():
     with pytest.raises(ablate.Error, match="no such operation"):
         ablate.judge(lambda x: x, "rellu rows=4")

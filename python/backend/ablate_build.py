@@ -16,6 +16,7 @@ from setuptools.build_meta import (get_requires_for_build_wheel, prepare_metadat
 
 PYTHON = pathlib.Path(__file__).resolve().parent.parent
 TOP = PYTHON.parent
+os.chdir(PYTHON)  # of the tarball of `make dist`, pip calls the backend in the folder above
 
 __all__ = ["build_editable", "build_sdist", "build_wheel", "get_requires_for_build_editable",
            "get_requires_for_build_wheel", "prepare_metadata_for_build_editable",

@@ -29,6 +29,7 @@ struct judging {
     abl_case *c;
     abl_result *given[MAX_GIVEN];
     abl_verdicts *verdicts[MAX_GIVEN];
+    struct tensors set[MAX_GIVEN]; /* of each, what it gave; the result owns it */
 };
 
 /* ---- what is in the dump ---- */
@@ -121,10 +122,10 @@ static int judge_one(struct judging *j, const abl_dump *d, int i, const char *na
     if (!g || abl_result_read(g, j->w->file, path) || !(j->verdicts[k] = abl_judge_result(j->c, g)))
         return -1;
     for (int a = 0; a < MAX_ARGS; a++) {
-        g->t->x[a] = g->has.x[a] || g->call.op->arg[a].flags & IN ? g->t->x[a] : NULL;
-        g->t->g[a] = g->has.g[a] ? g->t->g[a] : NULL;
+        j->set[k].x[a] = g->has.x[a] ? g->t->x[a] : NULL;
+        j->set[k].g[a] = g->has.g[a] ? g->t->g[a] : NULL;
     }
-    j->r.ran[j->r.n_ran - 1] = (struct ran){.call = g->call, .name = g->name, .t = g->t};
+    j->r.ran[j->r.n_ran - 1] = (struct ran){.call = g->call, .name = g->name, .t = &j->set[k]};
     note_missing(j, g, name);
     return note_strangers(j, d, i, name, 0) ||
                    (has_gradients(d, i, name) && note_strangers(j, d, i, name, 1))

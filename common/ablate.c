@@ -350,8 +350,7 @@ struct tensors *case_rounded(const abl_case *c)
     return t;
 }
 
-/* Give the call the kernel of that name, or the first that accepts it.  Nonzero after err_set(). */
-static int choose(struct call *f, const char *name)
+int choose_kernel(struct call *f, const char *name)
 {
     const struct chosen c = impl_choose(f, name);
     const char *on = f->backend->name;
@@ -378,7 +377,7 @@ static int place(const struct trial *t, const char *backend, const char *kernel,
         return err_set("%s stores %s, the case is dtype=%s", b->name, types[b->type].name,
                        types[t->type].name);
     *to = (struct run){.call = call_on(&t->call, b, NULL)};
-    return choose(&to->call, kernel) || run_reserve(to) ? -1 : 0;
+    return choose_kernel(&to->call, kernel) || run_reserve(to) ? -1 : 0;
 }
 
 static const struct impl given = {.name = "given"};

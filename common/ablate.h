@@ -79,6 +79,9 @@ enum abl_role {
 };
 enum { ABL_MAX_RANK = 6 };
 
+/* In which a call's tensors are stored. */
+enum abl_dtype { ABL_NO_DTYPE, ABL_FP64, ABL_FP32, ABL_BF16, ABL_FP16, ABL_INT64 };
+
 struct abl_tensor {
     const char *name;
     enum abl_role role;
@@ -88,6 +91,9 @@ struct abl_tensor {
     int64_t size[ABL_MAX_RANK];
     int64_t count; /* their product */
     int whole;     /* of whole numbers, such as indices */
+    /* From abl_call_tensor() alone; elsewhere 0. */
+    enum abl_dtype dtype, grad_dtype;
+    int in_backward; /* backward reads it */
 };
 /* Tensor i, counted from 0, of all that the operation may have.  Sizes and
  * count are 0; axes are those of the default parameters.  Returns 1 after the
@@ -237,6 +243,55 @@ int abl_failed(const abl_verdicts *v);
 int abl_unjudged(const abl_verdicts *v);
 /* Verdict i, counted from 0; returns 1 after the last.  Its `backend` is valid as long as v. */
 int abl_verdict(const abl_verdicts *v, int i, struct abl_verdict *to);
+
+/* ---- calls on the caller's own tensors ---- */
+
+typedef struct abl_call abl_call;
+
+/* A call of an operation on tensors that the caller has on device `device` of a backend: the words
+ * as for abl_case_new(), of which the sizes, the choices and accumulate count, and dtype, if it is
+ * there, must be the backend's; kernel as for abl_run().  On ref64, ref32 and ref_bf16 the tensors
+ * are any memory of the process, the device is 0, and a pass is done when it returns.  What is slow
+ * happens here: no pass allocates, compiles or tunes.  Other than the library's other objects, one
+ * call may be used by any number of threads at the same time, and those on a GPU do not wait for
+ * each other.  NULL as abl_run(), or if there is no such device. */
+abl_call *abl_call_new(const char *words, const char *backend, int device, const char *kernel);
+/* Of a GPU call: not before the passes that it began are done. */
+void abl_call_free(abl_call *c);
+/* Its words, all of them; and the name of its kernel.  They are freed with it. */
+const char *abl_call_text(const abl_call *c);
+const char *abl_call_kernel(const abl_call *c);
+/* Tensor i of those that it has, with the types in which it and its gradient are stored; returns 1
+ * after the last. */
+int abl_call_tensor(const abl_call *c, int i, struct abl_tensor *to);
+/* The bytes of workspace that a pass needs; 0: none. */
+int64_t abl_call_workspace(const abl_call *c, enum abl_pass pass);
+/* Runs a pass.  tensors[i] and gradients[i] belong to tensor i of abl_call_tensor(): dense, slowest
+ * axis first, in its types, at multiples of 16 bytes.  Forward reads the inputs and writes the
+ * outputs and saved tensors; `gradients` may be NULL.  Backward reads the gradients of the outputs
+ * and the tensors that are in_backward, and writes the gradients of the inputs, or with
+ * accumulate=yes adds to them; what it does not read may be NULL.  The workspace, of `bytes` bytes
+ * at a multiple of 256, holds nothing from one pass to the next; what it contains does not matter.
+ *
+ * On a GPU the pass is put on `stream`, a cudaStream_t (NULL: the default stream), and the function
+ * returns; a stream that captures a graph records it.  It allocates nothing and waits for nothing.
+ * The thread's device stays as it is.
+ *
+ * Returns -1, and nothing has run, if a tensor is missing or misaligned, is memory of the host or of
+ * another device, or is written and overlaps another one; if the workspace is missing, too small or
+ * misaligned; if the stream is another device's; or if the operation has no backward pass.  -1 as
+ * well if the kernel cannot be started. */
+int abl_call_run(const abl_call *c, enum abl_pass pass, void *const *tensors,
+                 void *const *gradients, void *workspace, int64_t bytes, void *stream);
+/* The same for a binding, with one argument that it packs: this, then the pointers of the tensors,
+ * then those of the gradients, as above.  What a binding knows is not checked again: that nothing
+ * overlaps, and that all is on the call's device. */
+struct abl_block {
+    int64_t pass;
+    void *stream, *workspace;
+    int64_t bytes;
+};
+int abl_call_run_trusted(const abl_call *c, const struct abl_block *b);
 
 /* ---- dumps, in run-ablation's HDF5 layout ---- */
 

@@ -51,6 +51,9 @@ void call_end(void);
 /* By its name; NULL after err_set(). */
 const struct op *find_op(const char *name);
 const struct backend *find_backend(const char *name);
+/* Gives the call the kernel of that name, or the first that accepts it, if it is NULL.  Nonzero after
+ * err_set(). */
+int choose_kernel(struct call *f, const char *name);
 /* The trial that the words make, which must be one; its first fault is the message.  Nonzero after
  * err_set(). */
 int words_parse(const char *words, struct trial *trial);

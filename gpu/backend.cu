@@ -9,6 +9,7 @@
 #include "common/base/err.h"
 #include "gpu/device/clock.cuh"
 #include "gpu/gemm/product.cuh"
+#include "gpu/lend.cuh"
 
 static void enter(struct context *x)
 {
@@ -88,6 +89,10 @@ static int prepare(struct context *x)
 
 static void close_context(struct context *x)
 {
+    if (x->lent) {
+        free(x);
+        return;
+    }
     cudaSetDevice(x->device);
     product_end(x);
     cudaFree(x->arena.base);
@@ -104,9 +109,9 @@ static void close_context(struct context *x)
 
 static struct context *open_context(int number)
 {
-    int count = 0;
+    int count = 0, current = 0;
 
-    if (cudaGetDeviceCount(&count) != cudaSuccess || number >= count) {
+    if (cudaGetDeviceCount(&count) != cudaSuccess || number < 0 || number >= count) {
         err_set("there are %d, the first is 0", count);
         return NULL;
     }
@@ -115,14 +120,15 @@ static struct context *open_context(int number)
         err_set("no memory for a context");
         return NULL;
     }
+    cudaGetDevice(&current);
     x->device = number;
     const int e = prepare(x);
+    cudaSetDevice(current); /* it stays the caller's */
     if (e) {
         close_context(x);
         err_set("%s", cudaGetErrorString((cudaError_t)e));
         return NULL;
     }
-    enter(x);
     return x;
 }
 
@@ -459,12 +465,23 @@ static const char *error(int code)
 extern "C" const struct kernels gpu32_kernels[], gpu_bf16_kernels[];
 
 #define GPU_BACKEND(name, type, was)                                                               \
-    extern "C" const struct backend name = {                                                       \
-        #name,  type,   F32,     unavailable, open_context,   close_context, enter,                \
-        lost,   device, memory,  reserve,     alloc,          release,       put,                  \
-        get,    fill,   add,     start,       stop,           record,        replay,               \
-        forget, METHOD, WARM_UP, error,       name##_kernels, gpu_probe,     NULL,                 \
-        was}
+    extern "C" const struct backend name = {#name,        type,                                    \
+                                            F32,          unavailable,                             \
+                                            open_context, close_context,                           \
+                                            enter,        lost,                                    \
+                                            device,       memory,                                  \
+                                            reserve,      alloc,                                   \
+                                            release,      put,                                     \
+                                            get,          fill,                                    \
+                                            add,          start,                                   \
+                                            stop,         record,                                  \
+                                            replay,       forget,                                  \
+                                            METHOD,       WARM_UP,                                 \
+                                            error,        name##_kernels,                          \
+                                            gpu_probe,    NULL,                                    \
+                                            was,          lend,                                    \
+                                            foreign,      foreign_stream,                          \
+                                            pass_on,      PRODUCTS_WORKSPACE}
 
 GPU_BACKEND(gpu32, F32, NULL);
 GPU_BACKEND(gpu_bf16, BF16, "gpu16");

@@ -34,6 +34,7 @@ struct context {
     cudaStream_t stream; /* of all kernels, copies and events */
     cudaDeviceProp properties;
     struct limits limits;
+    int lent;       /* 1: for calls on the caller's memory, with no memory of its own (lend.cuh) */
     void *products; /* cuBLAS's handle, created at the first product (gemm/product.cu) */
     void *products_workspace;
     int wgmma_clusters[2]; /* that fit at once, by tile (gemm/gemm_wgmma.cu); 0 until asked */

@@ -118,6 +118,11 @@ static constexpr __host__ __device__ bool is_bf16(void)
 #define GPU_RUNG(bits, kernel, idea, ...)                                                          \
     static const struct impl kernel##bits = {#kernel, idea, __VA_ARGS__}
 
+/* The last members of the struct impl of a kernel that uses products (gpu/gemm/product.cuh), and of
+ * one whose backward adds to gradients as well. */
+#define WITH_PRODUCTS 0, 1
+#define ADDS_WITH_PRODUCTS 1, 1
+
 /* Exports the list of an operation's kernels, best first, for table.c. */
 #define GPU_KERNEL_LIST(op, type, ...)                                                             \
     extern "C" const struct impl *const gpu##type##_##op[];                                        \

@@ -1,4 +1,5 @@
-/* The contexts that the process itself opened: one for all backends that share them (op.h). */
+/* The contexts that the process itself opened, one on a device for all backends that share them
+ * (op.h); of each kind, the one that was chosen first serves those that name no device. */
 #include "config.h"
 
 #include <pthread.h>
@@ -6,38 +7,59 @@
 #include "common/base/err.h"
 #include "common/call/op.h"
 
-enum { KINDS = 4 };
+enum { MAX_OWN = 256, CHOSEN = -1 };
 struct own {
     struct context *(*open)(int device);
     struct context *x;
     int device;
+    int chosen;
 };
 
-/* b's, opened on that device unless there is one already; device -1: on any. */
-static struct own own_of(const struct backend *b, int device)
+/* The place of b's on that device, or of the chosen one; or the place behind the last. */
+static int place_of(const struct own *all, int n, const struct backend *b, int device)
 {
-    static struct own all[KINDS];
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    struct own found = {NULL, NULL, 0};
     int i = 0;
+    while (i < n && !(all[i].open == b->open &&
+                      (device == CHOSEN ? all[i].chosen : all[i].device == device)))
+        i++;
+    return i;
+}
+
+/* b's on that device, or the chosen one, opened if there is none; `choose`: it is that from now on,
+ * unless there is one. */
+static struct own own_of(const struct backend *b, int device, int choose)
+{
+    static struct own all[MAX_OWN];
+    static int n;
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    struct own found = {NULL, NULL, 0, 0};
 
     if (!b->open)
         return found;
     pthread_mutex_lock(&lock);
-    while (i < KINDS - 1 && all[i].open && all[i].open != b->open)
-        i++;
-    if (!all[i].x) {
-        all[i] = (struct own){b->open, NULL, device > 0 ? device : 0};
-        all[i].x = b->open(all[i].device);
+    const int chosen = place_of(all, n, b, CHOSEN);
+    int i = choose && chosen < n ? chosen : place_of(all, n, b, device < 0 ? 0 : device);
+    if (i == n && n < MAX_OWN) {
+        all[n] =
+            (struct own){b->open, b->open(device < 0 ? 0 : device), device < 0 ? 0 : device, 0};
+        n += all[n].x != NULL;
     }
-    found = all[i];
+    if (i < n) {
+        all[i].chosen |= choose;
+        found = all[i];
+    }
     pthread_mutex_unlock(&lock);
     return found;
 }
 
 struct context *context_of(const struct backend *b)
 {
-    return own_of(b, -1).x;
+    return own_of(b, CHOSEN, 1).x;
+}
+
+struct context *context_on(const struct backend *b, int device)
+{
+    return own_of(b, device, 0).x;
 }
 
 const char *backend_unavailable(const struct backend *b)
@@ -56,7 +78,7 @@ const char *backend_use(const struct backend *b, int device)
 
     if (no || !b->open)
         return no ? no : "it has no devices to choose";
-    const struct own own = own_of(b, device);
+    const struct own own = own_of(b, device, 1);
     return !own.x ? err_text() : own.device != device ? "another one is in use already" : NULL;
 }
 

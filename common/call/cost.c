@@ -25,9 +25,9 @@ double op_reference_work(const struct call *f)
     return (f->op->flops(f, FORWARD) + f->op->flops(f, BACKWARD)) * (f->op->time ? LOOPS : 1);
 }
 
-/* Does backward read it? */
-static int read_back(const struct arg *a, const struct call *f)
+int op_read_back(const struct call *f, int arg)
 {
+    const struct arg *a = &f->op->arg[arg];
     return a->flags & (IN | SAVED) && !(a->flags & NOT_BACK) && (!a->back || a->back(f));
 }
 
@@ -37,7 +37,7 @@ double op_bytes(const struct call *f, enum pass p)
     for (int i = 0; i < f->op->n_args; i++) {
         const struct arg *a = &f->op->arg[i];
         double n = (double)op_count(f, i);
-        if (p == FORWARD || read_back(a, f))
+        if (p == FORWARD || op_read_back(f, i))
             sum += n * types[f->type[i]].bytes;
         if (p == BACKWARD && a->flags & DIFF)
             sum += (call_accumulates(f, i) ? 2 : 1) * n * types[f->grad_type[i]].bytes;
@@ -49,7 +49,7 @@ int64_t op_saved(const struct call *f)
 {
     int64_t sum = 0;
     for (int i = 0; i < f->op->n_args; i++)
-        if (f->op->arg[i].flags & SAVED && read_back(&f->op->arg[i], f))
+        if (f->op->arg[i].flags & SAVED && op_read_back(f, i))
             sum += op_count(f, i) * types[f->type[i]].bytes;
     return sum;
 }

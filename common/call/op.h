@@ -382,6 +382,8 @@ struct impl {
     const void *data OR_NONE; /* the kernel's own */
     /* Backward itself adds to the gradients that call.accumulate names; else call_pass() does. */
     int accumulates OR_NONE;
+    /* Its passes use cuBLAS, or may: a call on the caller's memory has a workspace for that. */
+    int products OR_NONE;
 };
 
 /* The kernels of an operation on a backend: they end with NULL, the preferred one is first. */
@@ -445,6 +447,18 @@ struct backend {
      * cannot have any. */
     void (*disturb)(struct noise noise);
     const char *was; /* its name in older files, which are still read; or NULL */
+    /* Calls on memory of the caller (ablate_call.c).  NULL, all four: that is any memory of the
+     * process, there are no streams, and a pass is done when it returns.  lend(): a context for
+     * such calls on x's device, of kernels with impl.products or without, which any number of
+     * threads may use at once; NULL after err_set().  It is closed like others.  foreign(): NULL, or why it is no memory of that device;
+     * foreign_stream() likewise. */
+    struct context *(*lend)(struct context *x, int products);
+    const char *(*foreign)(const struct context *lent, const void *p);
+    const char *(*foreign_stream)(const struct context *lent, void *stream);
+    /* A pass of the call, whose context is lent, on that stream of the caller's; `products` is the
+     * workspace of impl.products, backend.products bytes. */
+    int (*pass_on)(const struct call *f, enum pass p, void *stream, void *products);
+    size_t products;
 };
 
 /* The list of operations, in ops.def's order.  A program may make more: where the functions below
@@ -486,7 +500,9 @@ const struct backend *backend_find(const char *name);
 /* The context of b that the process itself opened, on device 0 unless backend_use() came first;
  * NULL after err_set(), or where a backend has none. */
 struct context *context_of(const struct backend *b);
-/* Open it on that device.  NULL, or why not. */
+/* One on that device, the process's own as well; NULL after err_set(). */
+struct context *context_on(const struct backend *b, int device);
+/* Open the first on that device.  NULL, or why not. */
 const char *backend_use(const struct backend *b, int device);
 /* NULL, or why b cannot run in this process, or no longer. */
 const char *backend_unavailable(const struct backend *b);
@@ -570,6 +586,8 @@ int call_pass(const struct call *f, enum pass p);
 int additions(int64_t n);
 /* Both passes on a reference, in FLOPs of products: one whose steps are loops takes 30 times as long. */
 double op_reference_work(const struct call *f);
+/* Does backward read the tensor, an input or one that forward saved? */
+int op_read_back(const struct call *f, int arg);
 /* The minimum memory traffic of the pass: each tensor that it accesses, once; but a gradient to
  * which it adds is read and written. */
 double op_bytes(const struct call *f, enum pass p);

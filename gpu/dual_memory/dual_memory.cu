@@ -387,9 +387,16 @@ static const char *declines(const struct call *f)
 
 /* Each kernel of the recurrence makes a kernel of dual_memory with the same name. */
 #define LAYER(bits, T, kernel, name_and_idea)                                                      \
-    static const struct impl kernel##_layer##bits = {                                              \
-        name_and_idea, {forward<T>, backward<T>}, work<T>, declines, NULL, 0, 0, inner,            \
-        &kernel##bits}
+    static const struct impl kernel##_layer##bits = {name_and_idea,                                \
+                                                     {forward<T>, backward<T>},                    \
+                                                     work<T>,                                      \
+                                                     declines,                                     \
+                                                     NULL,                                         \
+                                                     0,                                            \
+                                                     0,                                            \
+                                                     inner,                                        \
+                                                     &kernel##bits,                                \
+                                                     WITH_PRODUCTS}
 
 #define LAYERS(bits, T)                                                                            \
     LAYER(bits, T, dual_persistent, PERSISTENT);                                                   \

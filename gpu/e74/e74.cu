@@ -175,7 +175,7 @@ static const char *declines(const struct call *f)
 #define LAYER(bits, T, cell)                                                                       \
     GPU_IMPL(static, bits, T, cell##_layer, #cell,                                                 \
              "cuBLAS products around e74_cell's kernel of this name", work<T>, declines, NULL, 0,  \
-             0, link, &e74_##cell##bits)
+             0, link, &e74_##cell##bits, WITH_PRODUCTS)
 
 #define LAYERS(bits, T)                                                                            \
     LAYER(bits, T, narrow);                                                                        \

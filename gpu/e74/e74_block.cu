@@ -15,6 +15,8 @@ static const struct impl chain = {"chain",
                                   NULL,
                                   0,
                                   CHUNK,
-                                  e74_block_link};
+                                  e74_block_link,
+                                  NULL,
+                                  WITH_PRODUCTS};
 #define KERNELS(bits, T) GPU_KERNEL_LIST(e74_block, bits, &chain)
 GPU_TYPES(KERNELS);

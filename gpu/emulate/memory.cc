@@ -157,6 +157,13 @@ cudaError_t cudaFree(void *p)
     return cudaSuccess;
 }
 
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *of, const void *p)
+{
+    of->type = ours(p, 1) ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
+    of->device = 0;
+    return cudaSuccess;
+}
+
 cudaError_t cudaFreeHost(void *p)
 {
     free(p);

@@ -303,7 +303,8 @@ struct gemm_cublas : gemm_engine<gemm_cublas> {
     }
 };
 
-GPU_TYPES(GEMM_IMPL, static, cublas, "NVIDIA's library, to compare with");
+GPU_TYPES(GEMM_IMPL, static, cublas, "NVIDIA's library, to compare with", NULL, 0, 0, NULL, NULL,
+          WITH_PRODUCTS);
 #define AND_CUBLAS(bits) , &gemm_cublas##bits
 #endif
 

@@ -183,13 +183,14 @@ static const char *gemm_declines(const struct call *f)
 }
 
 /* Defines gemm_NAME32 or gemm_NAME_bf16, the struct impl of the engine gemm_NAME. */
-#define GEMM_IMPL(bits, T, linkage, kernel, idea)                                                  \
+#define GEMM_IMPL(bits, T, linkage, kernel, idea, ...)                                             \
     linkage const struct impl gemm_##kernel##bits = {                                              \
         #kernel,                                                                                   \
         idea,                                                                                      \
         {gemm_forward<T, gemm_##kernel>, gemm_backward<T, gemm_##kernel>},                         \
         gemm_work<T, gemm_##kernel>,                                                               \
-        gemm_declines<T, gemm_##kernel>}
+        gemm_declines<T, gemm_##kernel>,                                                           \
+        ##__VA_ARGS__}
 
 /* Kernels that other files define. */
 extern "C" {

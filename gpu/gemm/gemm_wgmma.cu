@@ -431,6 +431,12 @@ static int max_active_clusters(struct context *on)
     return n;
 }
 
+void wgmma_prepare(struct context *on)
+{
+    max_active_clusters<256>(on);
+    max_active_clusters<128>(on);
+}
+
 template <int BN, typename C>
 static tile_schedule schedule_of(const gemm_problem<bf16, C> &p)
 {

@@ -4,6 +4,9 @@
 
 #include "gpu/gemm/gemm.cuh"
 
+/* Asks what a context keeps of its device, which is the thread's, before a pass does. */
+void wgmma_prepare(struct context *on);
+
 /* One product's bytes of workspace; and NULL, or the reason why the kernel declines it. */
 template <typename C>
 size_t gemm_wgmma_workspace(struct context *on, const gemm_problem<__nv_bfloat16, C> &p);

@@ -417,13 +417,14 @@ static const char *wide_declines(const struct call *f)
                : NULL;
 }
 
-#define GEMV_IMPL(bits, T, kernel, idea, declines)                                                 \
+#define GEMV_IMPL(bits, T, kernel, idea, declines, ...)                                            \
     static const struct impl gemv_##kernel##bits = {                                               \
         #kernel,                                                                                   \
         idea,                                                                                      \
         {gemv_forward<T, gemv_##kernel>, gemv_backward<T, gemv_##kernel>},                         \
         gemv_work<T, gemv_##kernel>,                                                               \
-        declines}
+        declines,                                                                                  \
+        ##__VA_ARGS__}
 
 GPU_TYPES(GEMV_IMPL, wide, "16 bytes a load, parts of rows or columns added up in order",
           wide_declines);
@@ -460,7 +461,8 @@ struct gemv_cublas {
     }
 };
 
-GPU_TYPES(GEMV_IMPL, cublas, "NVIDIA's library as a product of one column, to compare with", NULL);
+GPU_TYPES(GEMV_IMPL, cublas, "NVIDIA's library as a product of one column, to compare with", NULL,
+          NULL, 0, 0, NULL, NULL, WITH_PRODUCTS);
 #define AND_CUBLAS(bits) , &gemv_cublas##bits
 #endif
 

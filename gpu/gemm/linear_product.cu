@@ -238,9 +238,9 @@ static size_t work(const struct call *f, enum pass p)
 template linear_workspace<__nv_bfloat16> linear_workspace_of(const struct call *);
 template int linear_through(const struct call *, const linear_workspace<__nv_bfloat16> &);
 
-enum { ACCUMULATES = 1 }; /* by beta, and db by an addition */
+/* It adds by beta, and db by an addition. */
 #define KERNEL(bits, T)                                                                            \
     GPU_IMPL(extern "C", bits, T, linear_by_product, "product",                                    \
              "cuBLAS, then bias and act, 16 bytes a load", work<T>, NULL, SIGMOID, SIGMOID_UNIT,   \
-             0, NULL, NULL, ACCUMULATES)
+             0, NULL, NULL, ADDS_WITH_PRODUCTS)
 GPU_TYPES(KERNEL);

@@ -186,7 +186,7 @@ static size_t work(const struct call *f, enum pass p)
                                             naive_work<T>,                                         \
                                             naive_declines};                                       \
     GPU_IMPL(static, bits, T, by_product, "product", "cuBLAS, added up in place", work<T>, NULL,   \
-             NULL);                                                                                \
+             NULL, 0, 0, NULL, NULL, WITH_PRODUCTS);                                               \
     GPU_KERNEL_LIST(lora, bits, &by_product##bits, &naive##bits)
 
 GPU_TYPES(KERNELS);

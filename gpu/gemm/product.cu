@@ -3,6 +3,9 @@
 
 #ifndef CUDA_EMULATE
 
+#include <mutex>
+#include <vector>
+
 #include "gpu/gemm/cublas.cuh"
 
 template <typename T>
@@ -16,23 +19,29 @@ struct type_of<__nv_bfloat16> {
     static const cudaDataType_t code = CUDA_R_16BF;
 };
 
-/* The handle of a context uses its stream and a workspace of its own, because a pass that is
- * captured as a graph must not allocate.  (32 MiB is cuBLAS's default on Hopper.)
- * cublasSetStream() resets the workspace, so it is called first. */
+/* A handle that takes the context's stream and this workspace: a pass that is captured as a graph
+ * must not allocate.  cublasSetStream() resets the workspace, so it is called first. */
+static int set(const struct cublas *cublas, cublasHandle_t handle, cudaStream_t stream,
+               void *workspace)
+{
+    cublasStatus_t e = cublas->set_stream(handle, stream);
+    if (e == CUBLAS_STATUS_SUCCESS)
+        e = cublas->set_workspace(handle, workspace, PRODUCTS_WORKSPACE);
+    return e == CUBLAS_STATUS_SUCCESS ? 0 : PRODUCT_FAILED + e;
+}
+
+/* The context's own handle and workspace. */
 static int begin(const struct cublas *cublas, struct context *on)
 {
-    static const size_t WORKSPACE = 32 << 20;
     cublasHandle_t made;
     void *workspace = NULL;
 
     if (cublas->create(&made) != CUBLAS_STATUS_SUCCESS)
         return PRODUCT_FAILED + CUBLAS_STATUS_NOT_INITIALIZED;
-    cublasStatus_t e = cublas->set_stream(made, on->stream);
-    if (e == CUBLAS_STATUS_SUCCESS && cudaMalloc(&workspace, WORKSPACE) != cudaSuccess)
-        e = CUBLAS_STATUS_ALLOC_FAILED;
-    if (e == CUBLAS_STATUS_SUCCESS)
-        e = cublas->set_workspace(made, workspace, WORKSPACE);
-    if (e == CUBLAS_STATUS_SUCCESS) {
+    int e = cudaMalloc(&workspace, PRODUCTS_WORKSPACE) == cudaSuccess
+                ? set(cublas, made, on->stream, workspace)
+                : PRODUCT_FAILED + CUBLAS_STATUS_ALLOC_FAILED;
+    if (!e) {
         on->products = made;
         on->products_workspace = workspace;
         return 0;
@@ -40,7 +49,62 @@ static int begin(const struct cublas *cublas, struct context *on)
     cudaFree(workspace);
     cudaGetLastError();
     cublas->destroy(made);
-    return PRODUCT_FAILED + e;
+    return e;
+}
+
+/* Handles for passes on the caller's memory: one of a device for each pass that begins at the same
+ * time.  They stay until the process ends. */
+struct idle_handle {
+    int device;
+    cublasHandle_t handle;
+};
+static std::mutex idle_lock;
+static std::vector<idle_handle> idle;
+
+static void give_back(int device, cublasHandle_t handle)
+{
+    const std::lock_guard<std::mutex> hold(idle_lock);
+    idle.push_back({device, handle});
+}
+
+/* NULL: there is none. */
+static cublasHandle_t take_idle(int device)
+{
+    const std::lock_guard<std::mutex> hold(idle_lock);
+    for (size_t i = 0; i < idle.size(); i++)
+        if (idle[i].device == device) {
+            cublasHandle_t handle = idle[i].handle;
+            idle[i] = idle.back();
+            idle.pop_back();
+            return handle;
+        }
+    return NULL;
+}
+
+/* A new handle allocates, which the thread may not do while it captures a graph, unless it says that
+ * this is no part of the graph. */
+static cublasHandle_t make_handle(const struct cublas *cublas)
+{
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    cublasHandle_t made = NULL;
+
+    cudaThreadExchangeStreamCaptureMode(&mode);
+    if (cublas->create(&made) != CUBLAS_STATUS_SUCCESS)
+        made = NULL;
+    cudaThreadExchangeStreamCaptureMode(&mode);
+    return made;
+}
+
+/* A handle for the copy of a lent context, with the caller's workspace. */
+static int take(const struct cublas *cublas, struct context *on)
+{
+    if (!on->products_workspace)
+        return PRODUCT_UNDECLARED;
+    cublasHandle_t handle = take_idle(on->device);
+    if (!handle && !(handle = make_handle(cublas)))
+        return PRODUCT_FAILED + CUBLAS_STATUS_NOT_INITIALIZED;
+    on->products = handle;
+    return set(cublas, handle, on->stream, on->products_workspace);
 }
 
 /* The library, and the context's handle. */
@@ -48,15 +112,36 @@ static int use(struct context *on, const struct cublas **cublas)
 {
     const char *why;
     *cublas = cublas_open(&why);
-    return !*cublas ? +PRODUCT_WITHOUT_CUBLAS : on->products ? 0 : begin(*cublas, on);
+    return !*cublas       ? +PRODUCT_WITHOUT_CUBLAS
+           : on->products ? 0
+           : on->lent     ? take(*cublas, on)
+                          : begin(*cublas, on);
 }
 
 void product_end(struct context *on)
 {
     const char *why;
+    if (on->lent) {
+        if (on->products)
+            give_back(on->device, (cublasHandle_t)on->products);
+        return;
+    }
     if (on->products)
         cublas_open(&why)->destroy((cublasHandle_t)on->products);
     cudaFree(on->products_workspace);
+}
+
+int product_prepare(struct context *on)
+{
+    const char *why;
+    const struct cublas *cublas = cublas_open(&why);
+    if (!cublas)
+        return PRODUCT_WITHOUT_CUBLAS;
+    cublasHandle_t handle = take_idle(on->device);
+    if (!handle && !(handle = make_handle(cublas)))
+        return PRODUCT_FAILED + CUBLAS_STATUS_NOT_INITIALIZED;
+    give_back(on->device, handle);
+    return 0;
 }
 
 template <typename T>
@@ -140,6 +225,8 @@ const char *product_error(int code)
 {
     const char *why;
     const struct cublas *cublas = cublas_open(&why);
+    if (code == PRODUCT_UNDECLARED)
+        return "the kernel does not say that it uses products";
     return cublas ? cublas->get_status_string((cublasStatus_t)(code - PRODUCT_FAILED)) : why;
 }
 
@@ -166,6 +253,8 @@ template <typename T, typename C>
 int product(struct context *on, const matrix<T> &a, const matrix<T> &b, float beta, C *c)
 {
     dim3 grid(ceil_div(b.columns, TILE), ceil_div(a.rows, TILE)), block(TILE, TILE);
+    if (on->lent && !on->products_workspace)
+        return PRODUCT_UNDECLARED;
     plain_product<<<grid, block, 0, on->stream>>>(a, b, beta, c);
     return cudaGetLastError();
 }
@@ -182,9 +271,15 @@ int products(struct context *on, int n, const matrix<T> &a, const matrix<T> *b, 
 
 void product_end(struct context *) {}
 
-const char *product_error(int)
+int product_prepare(struct context *)
 {
-    return "a product failed";
+    return 0;
+}
+
+const char *product_error(int code)
+{
+    return code == PRODUCT_UNDECLARED ? "the kernel does not say that it uses products"
+                                      : "a product failed";
 }
 
 #endif

@@ -37,11 +37,21 @@ template <typename T>
 int products(struct context *on, int n, const matrix<T> &a, const matrix<T> *b, float beta,
              T *const *c, product_pointers *workspace);
 
-/* Frees what products keep in a context. */
+/* Frees what products keep in a context; of a lent one's copy, gives back the handle. */
 void product_end(struct context *x);
+/* Opens cuBLAS on the thread's device before a first product does; returns as product(). */
+int product_prepare(struct context *x);
 
-/* PRODUCT_FAILED + a status of cuBLAS, of which 0 would be success. */
-enum { PRODUCT_FAILED = 100000, PRODUCT_WITHOUT_CUBLAS = PRODUCT_FAILED };
+/* Bytes of cuBLAS's workspace: its default on Hopper. */
+static const size_t PRODUCTS_WORKSPACE = 32 << 20;
+
+/* PRODUCT_FAILED + a status of cuBLAS, of which 0 would be success; or a kernel that does not say
+ * that it uses products (impl.products) did, in a lent context. */
+enum {
+    PRODUCT_FAILED = 100000,
+    PRODUCT_WITHOUT_CUBLAS = PRODUCT_FAILED,
+    PRODUCT_UNDECLARED = 2 * PRODUCT_FAILED
+};
 const char *product_error(int code);
 
 #endif

@@ -257,15 +257,15 @@ typedef struct abl_call abl_call;
  * each other.  NULL as abl_run(), or if there is no such device. */
 abl_call *abl_call_new(const char *words, const char *backend, int device, const char *kernel);
 /* Of a GPU call: not before the passes that it began are done. */
-void abl_call_free(abl_call *c);
+void abl_call_free(abl_call *call);
 /* Its words, all of them; and the name of its kernel.  They are freed with it. */
-const char *abl_call_text(const abl_call *c);
-const char *abl_call_kernel(const abl_call *c);
+const char *abl_call_text(const abl_call *call);
+const char *abl_call_kernel(const abl_call *call);
 /* Tensor i of those that it has, with the types in which it and its gradient are stored; returns 1
  * after the last. */
-int abl_call_tensor(const abl_call *c, int i, struct abl_tensor *to);
+int abl_call_tensor(const abl_call *call, int i, struct abl_tensor *to);
 /* The bytes of workspace that a pass needs; 0: none. */
-int64_t abl_call_workspace(const abl_call *c, enum abl_pass pass);
+int64_t abl_call_workspace(const abl_call *call, enum abl_pass pass);
 /* Runs a pass.  tensors[i] and gradients[i] belong to tensor i of abl_call_tensor(): dense, slowest
  * axis first, in its types, at multiples of 16 bytes.  Forward reads the inputs and writes the
  * outputs and saved tensors; `gradients` may be NULL.  Backward reads the gradients of the outputs
@@ -281,7 +281,7 @@ int64_t abl_call_workspace(const abl_call *c, enum abl_pass pass);
  * another device, or is written and overlaps another one; if the workspace is missing, too small or
  * misaligned; if the stream is another device's; or if the operation has no backward pass.  -1 as
  * well if the kernel cannot be started. */
-int abl_call_run(const abl_call *c, enum abl_pass pass, void *const *tensors,
+int abl_call_run(const abl_call *call, enum abl_pass pass, void *const *tensors,
                  void *const *gradients, void *workspace, int64_t bytes, void *stream);
 /* The same for a binding, with one argument that it packs: this, then the pointers of the tensors,
  * then those of the gradients, as above.  What a binding knows is not checked again: that nothing
@@ -291,7 +291,7 @@ struct abl_block {
     void *stream, *workspace;
     int64_t bytes;
 };
-int abl_call_run_trusted(const abl_call *c, const struct abl_block *b);
+int abl_call_run_trusted(const abl_call *call, const struct abl_block *b);
 
 /* ---- dumps, in run-ablation's HDF5 layout ---- */
 

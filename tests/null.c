@@ -24,6 +24,9 @@ static const char *const words = "relu rows=1 dim=2";
 static abl_case *c;
 static abl_result *r, *mine;
 static abl_verdicts *v;
+static abl_call *call;
+static float numbers[2][4] __attribute__((aligned(16)));
+static void *tensors[] = {numbers[0], numbers[1]};
 static const abl_result *list[2];
 
 static int make(void)
@@ -32,8 +35,9 @@ static int make(void)
     r = abl_run(c, "ref64", NULL, 1);
     mine = abl_result_new(c, "mine");
     v = abl_judge(c, "ref32", NULL, ABL_PARITY);
+    call = abl_call_new(words, "ref32", 0, NULL);
     list[0] = r;
-    return c && r && mine && v;
+    return c && r && mine && v && call;
 }
 
 /* The status of a child: its call did what it should, made no error of NULL, or made another one;
@@ -45,6 +49,9 @@ static const char *noun(const char *parameter)
 {
     static const char *const nouns[][2] = {
         {"c", "case"},
+        {"call", "call"},
+        {"tensors", "list of tensors"},
+        {"gradients", "list of gradients"},
         {"r", "result"},
         {"v", "list of verdicts"},
         {"op", "operation"},
@@ -262,6 +269,40 @@ static void dumps(void)
     REFUSES(abl_result_read, group, abl_result_read(r, file, NULL) == -1);
 }
 
+static int call_free_null(void)
+{
+    abl_call_free(NULL);
+    return 1;
+}
+
+static int run_with(abl_call *with, enum abl_pass pass, void *const *x, void *const *g)
+{
+    return abl_call_run(with, pass, x, g, NULL, 0, NULL);
+}
+
+static void calls(void)
+{
+    struct abl_tensor t;
+    const struct abl_block block = {0};
+
+    REFUSES(abl_call_new, words, !abl_call_new(NULL, "ref32", 0, NULL));
+    REFUSES(abl_call_new, backend, !abl_call_new(words, NULL, 0, NULL));
+    ACCEPTS(abl_call_new, kernel, abl_call_new(words, "ref32", 0, NULL) != NULL);
+    ACCEPTS(abl_call_free, call, call_free_null());
+    REFUSES(abl_call_text, call, !abl_call_text(NULL));
+    REFUSES(abl_call_kernel, call, !abl_call_kernel(NULL));
+    REFUSES(abl_call_tensor, call, abl_call_tensor(NULL, 0, &t) == -1);
+    REFUSES(abl_call_tensor, to, abl_call_tensor(call, 0, NULL) == -1);
+    REFUSES(abl_call_workspace, call, abl_call_workspace(NULL, ABL_FORWARD) == -1);
+    REFUSES(abl_call_run, call, run_with(NULL, ABL_FORWARD, tensors, NULL) == -1);
+    REFUSES(abl_call_run, tensors, run_with(call, ABL_FORWARD, NULL, NULL) == -1);
+    REFUSES(abl_call_run, gradients, run_with(call, ABL_BACKWARD, tensors, NULL) == -1);
+    ACCEPTS(abl_call_run, workspace, run_with(call, ABL_FORWARD, tensors, NULL) == 0);
+    ACCEPTS(abl_call_run, stream, run_with(call, ABL_FORWARD, tensors, NULL) == 0);
+    REFUSES(abl_call_run_trusted, call, abl_call_run_trusted(NULL, &block) == -1);
+    REFUSES(abl_call_run_trusted, block, abl_call_run_trusted(call, NULL) == -1);
+}
+
 /* A dump of the case, to be read. */
 static const abl_dump *dump(void)
 {
@@ -377,6 +418,7 @@ int main(void)
     results();
     verdicts();
     dumps();
+    calls();
     contents();
     drawn_words();
     complete();

@@ -291,7 +291,7 @@ struct abl_block {
     void *stream, *workspace;
     int64_t bytes;
 };
-int abl_call_run_trusted(const abl_call *call, const struct abl_block *b);
+int abl_call_run_trusted(const abl_call *call, const struct abl_block *block);
 
 /* ---- dumps, in run-ablation's HDF5 layout ---- */
 

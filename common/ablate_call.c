@@ -305,17 +305,17 @@ int abl_call_run(const abl_call *c, enum abl_pass pass, void *const *tensors,
     return run(c, &f, p, stream);
 }
 
-int abl_call_run_trusted(const abl_call *c, const struct abl_block *b)
+int abl_call_run_trusted(const abl_call *c, const struct abl_block *block)
 {
-    const enum pass p = b && b->pass == ABL_FORWARD ? FORWARD : BACKWARD;
+    const enum pass p = block && block->pass == ABL_FORWARD ? FORWARD : BACKWARD;
     struct range list[2 * MAX_ARGS + 1];
 
-    if (IS_NULL(c, "call") || IS_NULL(b, "block") || !has_pass(c, p))
+    if (IS_NULL(c, "call") || IS_NULL(block, "block") || !has_pass(c, p))
         return -1;
     struct call f = c->call;
-    void *const *tensors = (void *const *)(b + 1);
+    void *const *tensors = (void *const *)(block + 1);
     if (place(c, p, tensors, tensors + c->n, &f, list) < 0 ||
-        place_work(c, p, b->workspace, b->bytes, &f))
+        place_work(c, p, block->workspace, block->bytes, &f))
         return -1;
-    return run(c, &f, p, b->stream);
+    return run(c, &f, p, block->stream);
 }

@@ -205,12 +205,12 @@ static void every_kernel(const struct backend *b)
 /* A call with products, a recurrence and a workspace. */
 static const char *const WORDS = "e74 steps=20 batch=2 dim=16 heads=2 n_state=8";
 
-struct known {
+struct example {
     struct own o;
     struct tensors *inputs, *want;
 };
 
-static int known_new(struct known *k, const char *words, const struct backend *b)
+static int example_new(struct example *k, const char *words, const struct backend *b)
 {
     struct run run = {};
     const char *blank = strchr(words, ' ');
@@ -232,7 +232,7 @@ static int known_new(struct known *k, const char *words, const struct backend *b
     return 0;
 }
 
-static void known_free(struct known *k)
+static void example_free(struct example *k)
 {
     own_free(&k->o);
     tensors_free(k->inputs);
@@ -243,7 +243,7 @@ enum { HOSTS = 4, TIMES = 10 };
 
 struct host {
     pthread_t thread;
-    struct known k;
+    struct example k;
     int e;
     char why[200];
 };
@@ -270,7 +270,7 @@ static void threads(const struct backend *b)
     int e = 0, right = 1;
 
     for (int i = 0; i < HOSTS; i++)
-        e |= known_new(&h[i].k, WORDS, b);
+        e |= example_new(&h[i].k, WORDS, b);
     abl_call *own[HOSTS];
     for (int i = 0; i < HOSTS; i++) {
         own[i] = h[i].k.o.c;
@@ -289,7 +289,7 @@ static void threads(const struct backend *b)
             HOSTS))
         printf("# %s %s\n", h[0].why, abl_error());
     for (int i = 0; i < HOSTS; i++)
-        known_free(&h[i].k);
+        example_free(&h[i].k);
 }
 
 #ifndef CUDA_EMULATE
@@ -307,11 +307,11 @@ static int capture(const struct own *o, cudaStream_t stream, cudaGraphExec_t *re
 
 static void graph(const struct backend *b)
 {
-    struct known k;
+    struct example k;
     cudaStream_t stream;
     cudaGraphExec_t ready;
 
-    int e = known_new(&k, WORDS, b);
+    int e = example_new(&k, WORDS, b);
     cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
     cudaDeviceSynchronize();
     e = e || capture(&k.o, stream, &ready);
@@ -323,7 +323,7 @@ static void graph(const struct backend *b)
     if (!ok(!e && same(&k.o, k.inputs, k.want), "%s: captured into a graph and replayed", b->name))
         printf("# %s, %s\n", abl_error(), cudaGetErrorString(cudaGetLastError()));
     cudaStreamDestroy(stream);
-    known_free(&k);
+    example_free(&k);
 }
 
 #else
@@ -332,9 +332,9 @@ static void graph(const struct backend *) {}
 
 static void memory(const struct backend *b)
 {
-    struct known k;
+    struct example k;
     size_t before, after, total;
-    int e = known_new(&k, WORDS, b) || pass_both(&k.o, NULL);
+    int e = example_new(&k, WORDS, b) || pass_both(&k.o, NULL);
 
     cudaDeviceSynchronize();
     cudaMemGetInfo(&before, &total);
@@ -346,7 +346,7 @@ static void memory(const struct backend *b)
         skip("another program may allocate meanwhile", "%s: 1000 calls", b->name);
     else
         ok(!e && before == after, "%s: 1000 calls leave device memory as it was", b->name);
-    known_free(&k);
+    example_free(&k);
 }
 
 /* ---- wrong calls ---- */
@@ -399,10 +399,10 @@ static void made(const char *words, const char *backend, int device, const char 
 
 static void wrong_calls(const struct backend *b)
 {
-    struct known k;
+    struct example k;
     static char host[1 << 16] __attribute__((aligned(256)));
 
-    if (known_new(&k, WORDS, b)) {
+    if (example_new(&k, WORDS, b)) {
         ok(0, "%s", abl_error());
         return;
     }
@@ -434,7 +434,7 @@ static void wrong_calls(const struct backend *b)
     ok(pass_both(o, NULL) == 0 && cudaDeviceSynchronize() == cudaSuccess &&
            same(o, k.inputs, k.want),
        "after all these the call is right");
-    known_free(&k);
+    example_free(&k);
     made("e74 steps=2", "gpu99", 0, NULL, "there is no backend gpu99");
     made("e74 steps=2 dtype=bf16", "gpu32", 0, NULL, "gpu32 stores fp32");
     made("e74 step=2", "gpu32", 0, NULL, "step");

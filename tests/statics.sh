@@ -10,6 +10,7 @@ reason() {
     case $1 in
     first) echo "the process that used CUDA first; a fork compares with it" ;;
     all) echo "the process's own contexts, under a lock" ;;
+    *idle | *idle_lock) echo "handles of cuBLAS that no pass has, under a lock" ;;
     cublas) echo "the functions of cuBLAS, which is opened once" ;;
     once | unprepared) echo "pthread_once: the library prepares for a fork" ;;
     shown) echo "the progress bar on the program's terminal" ;;

@@ -29,24 +29,26 @@ static int place_of(const struct own *all, int n, const struct backend *b, int d
  * unless there is one. */
 static struct own own_of(const struct backend *b, int device, int choose)
 {
-    static struct own all[MAX_OWN];
-    static int n;
+    static struct {
+        struct own of[MAX_OWN];
+        int n;
+    } all;
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     struct own found = {NULL, NULL, 0, 0};
 
     if (!b->open)
         return found;
     pthread_mutex_lock(&lock);
-    const int chosen = place_of(all, n, b, CHOSEN);
-    int i = choose && chosen < n ? chosen : place_of(all, n, b, device < 0 ? 0 : device);
-    if (i == n && n < MAX_OWN) {
+    const int chosen = place_of(all.of, all.n, b, CHOSEN);
+    int i = choose && chosen < all.n ? chosen : place_of(all.of, all.n, b, device < 0 ? 0 : device);
+    if (i == all.n && i < MAX_OWN) {
         all[n] =
             (struct own){b->open, b->open(device < 0 ? 0 : device), device < 0 ? 0 : device, 0};
-        n += all[n].x != NULL;
+        all.n += all.of[i].x != NULL;
     }
-    if (i < n) {
-        all[i].chosen |= choose;
-        found = all[i];
+    if (i < all.n) {
+        all.of[i].chosen |= choose;
+        found = all.of[i];
     }
     pthread_mutex_unlock(&lock);
     return found;
@@ -59,7 +61,7 @@ struct context *context_of(const struct backend *b)
 
 struct context *context_on(const struct backend *b, int device)
 {
-    return own_of(b, device, 0).x;
+    return device < 0 ? err_null("the first is 0") : own_of(b, device, 0).x;
 }
 
 const char *backend_unavailable(const struct backend *b)

@@ -39,11 +39,12 @@ static struct own own_of(const struct backend *b, int device, int choose)
     if (!b->open)
         return found;
     pthread_mutex_lock(&lock);
-    const int chosen = place_of(all.of, all.n, b, CHOSEN);
-    int i = choose && chosen < all.n ? chosen : place_of(all.of, all.n, b, device < 0 ? 0 : device);
-    if (i == all.n && i < MAX_OWN) {
-        all[n] =
-            (struct own){b->open, b->open(device < 0 ? 0 : device), device < 0 ? 0 : device, 0};
+    const int chosen = place_of(all.of, all.n, b, CHOSEN), on = device < 0 ? 0 : device;
+    const int i = choose && chosen < all.n ? chosen : place_of(all.of, all.n, b, on);
+    if (i == MAX_OWN) {
+        err_set("more than %d devices", MAX_OWN);
+    } else if (i == all.n) {
+        all.of[i] = (struct own){b->open, b->open(on), on, 0};
         all.n += all.of[i].x != NULL;
     }
     if (i < all.n) {

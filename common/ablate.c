@@ -102,6 +102,7 @@ void describe_tensor(const struct op *o, const struct call *f, int arg, struct a
                                  : ABL_SAVED,
         .count = op_count(f, arg),
         .whole = !!(a->flags & WHOLE),
+        .state = a->flags & IN && a->fill == ZERO && !a->fill_of && !a->draw,
     };
     for (int i = 0; i < to->rank; i++) {
         to->axis[i] = op_axis(o, shape[i]);

@@ -91,6 +91,7 @@ struct abl_tensor {
     int64_t size[ABL_MAX_RANK];
     int64_t count; /* their product */
     int whole;     /* of whole numbers, such as indices */
+    int state;     /* an initial state, which is 0 unless it is said to be another */
     /* From abl_call_tensor() alone; elsewhere 0. */
     enum abl_dtype dtype, grad_dtype;
     int in_backward; /* backward reads it */

@@ -134,7 +134,7 @@ class Op:
                 case.set(name, given[name])
             elif name in case.gradients(OUTPUT):
                 case.set(name, np.zeros(case.tensor(name).shape))
-            elif np.any(case.get(name)):  # only an initial state is drawn as 0
+            elif not case.tensor(name).state:
                 raise Error(f"{name} is missing: {_shape(case.tensor(name))}")
         run = Run.of(case, backend, kernel, backward)
         names = case.names(OUTPUT) + (case.gradients(INPUT) if backward else [])

@@ -24,7 +24,8 @@ class CParam(ctypes.Structure):
 class CTensor(ctypes.Structure):
     _fields_ = [("name", c_char_p), ("role", c_int), ("has_gradient", c_int), ("rank", c_int),
                 ("axis", c_char_p * MAX_RANK), ("size", c_int64 * MAX_RANK), ("count", c_int64),
-                ("whole", c_int)]
+                ("whole", c_int), ("state", c_int), ("dtype", c_int), ("grad_dtype", c_int),
+                ("in_backward", c_int)]
 
 
 class CVerdict(ctypes.Structure):
@@ -83,6 +84,13 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "abl_expected": (c_int, [HANDLE, TEXT, DOUBLES, c_int64]),
     "abl_verdicts_free": (None, [HANDLE]),
     "abl_verdict": (c_int, [HANDLE, c_int, POINTER(CVerdict)]),
+    "abl_call_new": (HANDLE, [TEXT, TEXT, c_int, TEXT]),
+    "abl_call_free": (None, [HANDLE]),
+    "abl_call_text": (TEXT, [HANDLE]),
+    "abl_call_kernel": (TEXT, [HANDLE]),
+    "abl_call_tensor": (c_int, [HANDLE, c_int, POINTER(CTensor)]),
+    "abl_call_workspace": (c_int64, [HANDLE, c_int]),
+    "abl_call_run_trusted": (c_int, [HANDLE, c_char_p]),
     "abl_write": (c_int, [TEXT, HANDLE, POINTER(c_void_p), c_int, HANDLE]),
     "abl_dump_open": (HANDLE, [TEXT]),
     "abl_dump_free": (None, [HANDLE]),

@@ -7,6 +7,7 @@ from ._library import CParam, CTensor, Error, call, texts
 
 INPUT, OUTPUT, SAVED = range(3)
 ROLES = "in", "out", "saved"
+DTYPES = "", "fp64", "fp32", "bf16", "fp16", "int64"
 
 
 class Parameter(NamedTuple):
@@ -38,6 +39,10 @@ class Tensor(NamedTuple):
     axes: tuple[str, ...]
     shape: tuple[int, ...]
     whole: bool
+    state: bool  # an initial state: 0 where it is left out
+    dtype: str = ""  # of a call's: "fp64", "fp32", "bf16", "fp16", "int64"
+    grad_dtype: str = ""
+    in_backward: bool = False  # backward reads it
 
     @property
     def count(self) -> int:
@@ -74,7 +79,8 @@ def _list(structure: Any, make: Any, name: str, *arguments: Any) -> list[Any]:
 def _tensor(t: CTensor) -> Tensor:
     return Tensor(t.name.decode(), t.role, bool(t.has_gradient),
                   tuple(t.axis[i].decode() for i in range(t.rank)),
-                  tuple(t.size[i] for i in range(t.rank)), bool(t.whole))
+                  tuple(t.size[i] for i in range(t.rank)), bool(t.whole), bool(t.state),
+                  DTYPES[t.dtype], DTYPES[t.grad_dtype], bool(t.in_backward))
 
 
 def ops() -> list[str]:
@@ -117,6 +123,11 @@ def words_tensors(words: str) -> list[Tensor]:
 def case_tensors(case: Any) -> list[Tensor]:
     """The tensors of a case, with sizes."""
     return _list(CTensor, _tensor, "abl_tensor", case)
+
+
+def call_tensors(pointer: Any) -> list[Tensor]:
+    """The tensors of a call on the caller's own, with sizes and types."""
+    return _list(CTensor, _tensor, "abl_call_tensor", pointer)
 
 
 def kernels(op: str) -> dict[str, list[tuple[str, str]]]:

@@ -1,0 +1,59 @@
+"""Every operation as a function of PyTorch tensors, on the CPU by the references, on a GPU by the
+CUDA kernels, on the current stream.
+
+    import ablate.torch as at
+    out, S_T = at.e74_cell(k=k, v=v, q=q, state="full", nonlin="tanh")
+
+Inputs are given by name; a final state that is not needed is left alone, an initial state that is
+not given is 0, and an output that the operation has not with these parameters is None.  The
+other arguments are the parameters that the shapes do not show.  Tensors are
+float32 or bfloat16, on the CPU also float64; those that the contract keeps in float32 (states,
+checkpoints) are that with bfloat16, too.  The functions work with autograd, torch.compile, CUDA
+graphs, torch.utils.checkpoint and torch.autocast.  ablate.torch.nn has modules.  Nothing is
+compiled or tuned when a function is called.
+
+An Error says which tensor is missing, misshapen, of another type or on another device."""
+
+from collections import namedtuple
+from typing import Any, Callable
+
+import torch as _torch
+
+from .. import _table
+from .._library import Error
+from .._table import OUTPUT
+from ._ops import OPERATORS
+
+__all__ = ["Error", "nn", *OPERATORS]
+
+
+def _function(name: str) -> Callable[..., Any]:
+    operator = OPERATORS[name]
+    inputs = tuple(operator.inputs)
+    parameters = frozenset(p.name for p in _table.parameters(name))
+    outputs = [t.name for t in _table.op_tensors(name) if t.role == OUTPUT]
+    n = len(outputs)
+    result = namedtuple(f"{name}_outputs", outputs)  # type: ignore[misc]
+    call = operator.forward
+
+    def function(**arguments: Any) -> Any:
+        given = [arguments.pop(n, None) for n in inputs]
+        for key in arguments:
+            if key not in parameters:
+                raise Error(f"{name} has no input or parameter {key}; it has {', '.join(inputs)}, "
+                            f"{', '.join(sorted(parameters))}")
+        settings = " ".join([f"{k}={arguments[k]}" for k in sorted(arguments)])
+        results = call(*given, settings)
+        if n == 1:
+            return results[0]
+        return result(*[t if t.numel() else None for t in results[:n]])
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = _table.description(name)
+    return function
+
+
+for _name in OPERATORS:
+    globals()[_name] = _function(_name)
+
+from . import nn  # noqa: E402

@@ -284,7 +284,10 @@ int64_t abl_call_workspace(const abl_call *call, enum abl_pass pass);
  * well if the kernel cannot be started. */
 int abl_call_run(const abl_call *call, enum abl_pass pass, void *const *tensors,
                  void *const *gradients, void *workspace, int64_t bytes, void *stream);
-/* The same for a binding, with one argument that it packs: this, then the pointers of the tensors,
+/* Waits until all that was put on the stream is done, if the call is on a GPU.  Returns -1 if something on
+ * it failed. */
+int abl_call_wait(const abl_call *call, void *stream);
+/* The same as abl_call_run() for a binding, with one argument that it packs: this, then the pointers of the tensors,
  * then those of the gradients, as above.  What a binding knows is not checked again: that nothing
  * overlaps, and that all is on the call's device. */
 struct abl_block {

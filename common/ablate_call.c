@@ -305,6 +305,15 @@ int abl_call_run(const abl_call *c, enum abl_pass pass, void *const *tensors,
     return run(c, &f, p, stream);
 }
 
+int abl_call_wait(const abl_call *call, void *stream)
+{
+    if (IS_NULL(call, "call"))
+        return -1;
+    const struct backend *b = call->call.backend;
+    const int e = b->wait_on ? b->wait_on(call->call.context, stream) : 0;
+    return e ? err_set("%s: %s", b->name, b->strerror(e)) : 0;
+}
+
 int abl_call_run_trusted(const abl_call *c, const struct abl_block *block)
 {
     const enum pass p = block && block->pass == ABL_FORWARD ? FORWARD : BACKWARD;

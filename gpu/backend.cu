@@ -481,7 +481,8 @@ extern "C" const struct kernels gpu32_kernels[], gpu_bf16_kernels[];
                                             gpu_probe,    NULL,                                    \
                                             was,          lend,                                    \
                                             foreign,      foreign_stream,                          \
-                                            pass_on,      PRODUCTS_WORKSPACE}
+                                            pass_on,      PRODUCTS_WORKSPACE,                      \
+                                            wait_on}
 
 GPU_BACKEND(gpu32, F32, NULL);
 GPU_BACKEND(gpu_bf16, BF16, "gpu16");

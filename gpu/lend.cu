@@ -105,3 +105,9 @@ int pass_on(const struct call *f, enum pass p, void *stream, void *products)
     product_end(&own);
     return e;
 }
+
+int wait_on(const struct context *lent, void *stream)
+{
+    const device_of_thread here(lent->device);
+    return cudaStreamSynchronize((cudaStream_t)stream);
+}

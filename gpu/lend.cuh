@@ -12,5 +12,6 @@ struct context *lend(struct context *x, int products);
 const char *foreign(const struct context *lent, const void *p);
 const char *foreign_stream(const struct context *lent, void *stream);
 int pass_on(const struct call *f, enum pass p, void *stream, void *products);
+int wait_on(const struct context *lent, void *stream);
 
 #endif

@@ -299,6 +299,8 @@ static void calls(void)
     REFUSES(abl_call_run, gradients, run_with(call, ABL_BACKWARD, tensors, NULL) == -1);
     ACCEPTS(abl_call_run, workspace, run_with(call, ABL_FORWARD, tensors, NULL) == 0);
     ACCEPTS(abl_call_run, stream, run_with(call, ABL_FORWARD, tensors, NULL) == 0);
+    REFUSES(abl_call_wait, call, abl_call_wait(NULL, NULL) == -1);
+    ACCEPTS(abl_call_wait, stream, abl_call_wait(call, NULL) == 0);
     REFUSES(abl_call_run_trusted, call, abl_call_run_trusted(NULL, &block) == -1);
     REFUSES(abl_call_run_trusted, block, abl_call_run_trusted(call, NULL) == -1);
 }

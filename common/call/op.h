@@ -447,7 +447,7 @@ struct backend {
      * cannot have any. */
     void (*disturb)(struct noise noise);
     const char *was; /* its name in older files, which are still read; or NULL */
-    /* Calls on memory of the caller (ablate_call.c).  NULL, all four: that is any memory of the
+    /* Calls on memory of the caller (ablate_call.c).  NULL, all: that is any memory of the
      * process, there are no streams, and a pass is done when it returns.  lend(): a context for
      * such calls on x's device, of kernels with impl.products or without, which any number of
      * threads may use at once; NULL after err_set().  It is closed like others.  foreign(): NULL, or why it is no memory of that device;
@@ -459,6 +459,8 @@ struct backend {
      * workspace of impl.products, backend.products bytes. */
     int (*pass_on)(const struct call *f, enum pass p, void *stream, void *products);
     size_t products;
+    /* Waits until that stream has done all; an error code. */
+    int (*wait_on)(const struct context *lent, void *stream);
 };
 
 /* The list of operations, in ops.def's order.  A program may make more: where the functions below

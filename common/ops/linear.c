@@ -16,6 +16,7 @@ static const struct param params[] = {
 
 OF_CALL(int, has_bias, f->choice[LINEAR_BIAS])
 OF_CALL(int, keeps_z, f->choice[LINEAR_ACT] == ACT_SILU)
+OF_CALL(int, is_relu, f->choice[LINEAR_ACT] == ACT_RELU)
 
 /* Backward needs z, whole sums over C. */
 OF_CALL(const char *, each, ((void)f, "MD"))
@@ -24,7 +25,7 @@ static const struct arg args[] = {
     ARG(linear, x, "MC", IN | DIFF, NORMAL, .sample = each),
     ARG(linear, W, "DC", IN | DIFF | WIDE_GRAD, FAN, .sample = each),
     ARG(linear, b, "D", IN | DIFF | WIDE_GRAD, UNIT, .when = has_bias, .sample = each),
-    ARG(linear, y, "MD", OUT | DIFF, .sample = each),
+    ARG(linear, y, "MD", OUT | SAVED | DIFF, .back = is_relu, .sample = each),
     ARG(linear, z, "MD", SAVED, .when = keeps_z, .sample = each),
 };
 

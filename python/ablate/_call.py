@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _table
+from . import _device, _table
 from ._case import Case, Run
 from ._library import Error
 from ._table import INPUT, OUTPUT, Tensor
@@ -65,6 +65,10 @@ class Op:
     are left out are 0).  Initial states can be left out: they are 0.  Arrays in float64 are run by
     the oracle, ref64, and not rounded; in float32 by ref32.  `backend` names another, `kernel` one
     of its kernels.  Results are float64 from ref64, else float32, and int64 for whole numbers.
+
+    Arrays of PyTorch, CuPy or JAX that are on a GPU stay there: gpu32 or gpu_bf16 runs on their
+    memory, on the current stream of their library, and the results are arrays of it, in the types
+    that the backend stores.
     Error: a name, a shape or a value is wrong, or the backend cannot run it here."""
 
     def __init__(self, name: str, **settings: Any):
@@ -123,6 +127,11 @@ class Op:
 
     def __call__(self, *, backend: str | None = None, kernel: str | None = None,
                  **arrays: Any) -> Result:
+        if any(_device.on_gpu(array) for array in arrays.values()):
+            found, plan = _device.run(self, arrays, kernel)
+            if backend not in (None, plan.backend):
+                raise Error(f"these arrays are {plan.backend}'s, not {backend}'s")
+            return Result(found, plan.backend, plan.words)
         given = {name: np.asarray(array) for name, array in arrays.items()}
         double = any(a.dtype == np.float64 for a in given.values())
         backend = backend or ("ref64" if double else "ref32")

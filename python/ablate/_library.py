@@ -90,6 +90,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "abl_call_kernel": (TEXT, [HANDLE]),
     "abl_call_tensor": (c_int, [HANDLE, c_int, POINTER(CTensor)]),
     "abl_call_workspace": (c_int64, [HANDLE, c_int]),
+    "abl_call_wait": (c_int, [HANDLE, c_void_p]),
     "abl_call_run_trusted": (c_int, [HANDLE, c_char_p]),
     "abl_write": (c_int, [TEXT, HANDLE, POINTER(c_void_p), c_int, HANDLE]),
     "abl_dump_open": (HANDLE, [TEXT]),

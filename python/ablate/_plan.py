@@ -51,6 +51,10 @@ class Plan(Handle):
                                           *pointers, *gradients)):
             raise Error(lib.abl_error().decode())
 
+    def wait(self, stream: int) -> None:
+        """Until the stream has done all."""
+        call("abl_call_wait", self, stream)
+
 
 def words_for(op: Any, shapes: Any, dtype: str) -> str:
     """The words of the call with tensors of these shapes, by name; an Error where they contradict

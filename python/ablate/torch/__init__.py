@@ -35,9 +35,17 @@ def _function(name: str) -> Callable[..., Any]:
     n = len(outputs)
     result = namedtuple(f"{name}_outputs", outputs)  # type: ignore[misc]
     call = operator.forward
+    # attention's bias is a choice and a tensor: a tensor means that it is given in full
+    both = {p.name: p.choices[-1] for p in _table.parameters(name) if p.name in inputs}
 
     def function(**arguments: Any) -> Any:
-        given = [arguments.pop(n, None) for n in inputs]
+        given = [None if isinstance(arguments.get(n), str) else arguments.pop(n, None)
+                 for n in inputs]
+        if all(t is None for t in given):
+            raise Error(f"{name} has no input; it has {', '.join(inputs)}")
+        for key, choice in both.items():
+            if given[inputs.index(key)] is not None:
+                arguments[key] = choice
         for key in arguments:
             if key not in parameters:
                 raise Error(f"{name} has no input or parameter {key}; it has {', '.join(inputs)}, "

@@ -103,6 +103,7 @@ class Operator:
         self.name = name
         spec = _table.op_tensors(name)
         self.inputs = [t.name for t in spec if t.role == INPUT]
+        self.with_gradient = {t.name for t in spec if t.role == INPUT and t.has_gradient}
         self.differentiable = any(t.has_gradient for t in spec)
         self._plans: dict[Any, TensorPlan] = {}
         self._define()
@@ -127,8 +128,6 @@ class Operator:
     def make_plan(self, inputs: list[torch.Tensor | None], settings: str,
                   dtype: str = "") -> TensorPlan:
         there = {n: t for n, t in zip(self.inputs, inputs) if t is not None}
-        if not there:
-            raise Error(f"{self.name} has no input; it has {', '.join(self.inputs)}")
         first = next(iter(there))
         for n, t in there.items():
             if t.device != there[first].device:
@@ -256,6 +255,9 @@ class Operator:
             p = operator.plan(given, arguments[-1])
             plan = p.plan
             by_name = dict(zip(operator.inputs, given))
+            for n, asked in zip(operator.inputs, ctx.needs_input_grad):
+                if asked and n not in operator.with_gradient:
+                    raise Error(f"{n} of {operator.name} has no gradient: give it detached")
             by_name.update((plan.names[i], t) for t, (_, _, i) in zip(results, p.results)
                            if i is not None)
             ctx.save_for_backward(*[by_name[plan.names[i]] for i in plan.read_back])

@@ -27,7 +27,6 @@ class Layer(torch.nn.Module):
                  **settings: Any):
         super().__init__()
         self.batch_first, self.settings = batch_first, settings
-        self._operator = OPERATORS[self.operation]
         spec = _table.op_tensors(self.operation)
         self._outputs = [t.name for t in spec if t.role == _table.OUTPUT]
         words = " ".join([self.operation, "steps=1", "batch=1",
@@ -69,8 +68,8 @@ class Layer(torch.nn.Module):
         for n in self._parameters:
             p = self._parameters[n]
             given[n] = p.expand(x.shape[1], *p.shape) if n in self._batched else p
-        results = self._operator.forward(*[given.get(n) for n in self._operator.inputs],
-                                         self._settings)
+        operator = OPERATORS[self.operation]
+        results = operator.forward(*[given.get(n) for n in operator.inputs], self._settings)
         out = results[0].transpose(0, 1) if self.batch_first else results[0]
         if state is None and not return_state:
             return out
@@ -118,7 +117,6 @@ class Attention(torch.nn.Module):
         self.k = torch.nn.Linear(dim, self.kv_heads * self.width, **options)
         self.v = torch.nn.Linear(dim, self.kv_heads * self.width, **options)
         self.o = torch.nn.Linear(heads * self.width, dim, **options)
-        self._operator = OPERATORS["attention"]
         settings = {"kv_heads": self.kv_heads, **settings}
         self._settings = " ".join(f"{k}={settings[k]}" for k in sorted(settings))
 
@@ -130,5 +128,6 @@ class Attention(torch.nn.Module):
         q, k, v = (layer(x).unflatten(-1, (heads, self.width)) for layer, heads in
                    ((self.q, self.heads), (self.k, self.kv_heads), (self.v, self.kv_heads)))
         given = {"q": q, "k": k, "v": v}
-        o = self._operator.forward(*[given.get(n) for n in self._operator.inputs], self._settings)[0]
+        operator = OPERATORS["attention"]
+        o = operator.forward(*[given.get(n) for n in operator.inputs], self._settings)[0]
         return self.o(o.flatten(-2))

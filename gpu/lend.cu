@@ -74,8 +74,14 @@ const char *foreign_stream(const struct context *lent, void *stream)
 #if !defined CUDA_EMULATE && CUDART_VERSION >= 12080
     static thread_local char why[64];
     const device_of_thread here(lent->device);
+    cudaStreamCaptureStatus capturing;
     int device = lent->device;
 
+    /* a stream that captures, or waits for one that does, may not be asked: a launch on it fails */
+    if (cudaStreamIsCapturing((cudaStream_t)stream, &capturing) != cudaSuccess || capturing) {
+        cudaGetLastError();
+        return NULL;
+    }
     if (cudaStreamGetDevice((cudaStream_t)stream, &device) != cudaSuccess) {
         cudaGetLastError();
         return "no stream";

@@ -31,7 +31,6 @@ static void *zeros(int64_t bytes, bool on_gpu)
 {
     const size_t size = (bytes + 255) / 256 * 256;
     void *p = on_gpu ? NULL : aligned_alloc(256, size);
-
     if (on_gpu)
         check(cudaMalloc(&p, size));
     else if (!p)
@@ -80,7 +79,6 @@ struct passes {
 static void fill(void *host, void *device, int64_t n, int seed)
 {
     float *x = (float *)host;
-
     for (int64_t i = 0; i < n; i++)
         x[i] = (float)((37 * i + 13 * seed) % 101 - 50) / 100;
     check(cudaMemcpy(device, host, n * sizeof *x, cudaMemcpyHostToDevice));
@@ -91,7 +89,6 @@ static double difference(const void *host, const void *device, int64_t n)
 {
     std::vector<float> got(n);
     double top = 1e-30, worst = 0;
-
     check(cudaMemcpy(got.data(), device, n * sizeof(float), cudaMemcpyDeviceToHost));
     for (int64_t i = 0; i < n; i++) {
         const double want = ((const float *)host)[i], off = std::abs(got[i] - want);
@@ -137,5 +134,6 @@ int main(int argc, char **argv)
             worst = std::max(worst, difference(cpu.gradients[i], gpu.gradients[i], t.count));
     printf("kernel %s on %s: the largest difference from ref32 is %.1e of the largest number\n",
            abl_call_kernel(gpu.call), abl_device("gpu32"), worst);
+    /* A program that goes on frees the graph, then the calls and their memory. */
     return worst <= 1e-4 ? 0 : 1;
 }

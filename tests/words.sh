@@ -68,7 +68,7 @@ END
 
 # The files that are written by hand, in a checkout, a tarball, or the folder of planted words.
 sources() {
-    find common data doc experiments gpu man ref tests -name '.*' -prune -o -type f \
+    find common data doc examples experiments gpu man ref tests -name '.*' -prune -o -type f \
         \( -name '*.[ch1]' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' -o -name '*.def' \
         -o -name '*.ini' -o -name '*.list' -o -name '*.md' -o -name '*.py' -o -name '*.sed' \
         -o -name '*.awk' -o -name '*.sh' \) ! -path tests/words.sh ! -path doc/glossary.md -print
@@ -163,7 +163,7 @@ seek() (
 
 # Each word in the first folder of its row: on a line of code, where it is to be found, and on three
 # lines as a comment or a string, where only "text" finds it.
-for folder in common/ops data doc experiments gpu man ref tests; do
+for folder in common/ops data doc examples experiments gpu man ref tests; do
     mkdir -p "$tmp/bad/$folder" || exit 1
 done
 awk -F' *[|] *' -v to="$tmp/bad" '{

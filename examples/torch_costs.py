@@ -69,7 +69,7 @@ def host_costs():
              ("e74_cell", {"k": k, "v": k.clone(), "q": k.clone()}, "")]
     for name, given, settings in cases:
         inputs = [given.get(n) for n in at._ops.OPERATORS[name].inputs]
-        ours, empty = at._ops.OPERATORS[name].forward, empty_of(name, inputs, settings)
+        ours, empty = at._ops.OPERATORS[name], empty_of(name, inputs, settings)
         with torch.no_grad():
             a, b = (host_time(lambda f=f: f(*inputs, settings)) for f in (ours, empty))
         print(f"  {name:10} forward            {a:6.2f} {b:6.2f} {a - b:+6.2f}")

@@ -34,7 +34,6 @@ def _function(name: str) -> Callable[..., Any]:
     outputs = [t.name for t in _table.op_tensors(name) if t.role == OUTPUT]
     n = len(outputs)
     result = namedtuple(f"{name}_outputs", outputs)  # type: ignore[misc]
-    call = operator.forward
     # attention's bias is a choice and a tensor: a tensor means that it is given in full
     both = {p.name: p.choices[-1] for p in _table.parameters(name) if p.name in inputs}
 
@@ -51,7 +50,7 @@ def _function(name: str) -> Callable[..., Any]:
                 raise Error(f"{name} has no input or parameter {key}; it has {', '.join(inputs)}, "
                             f"{', '.join(sorted(parameters))}")
         settings = " ".join([f"{k}={arguments[k]}" for k in sorted(arguments)])
-        results = call(*given, settings)
+        results = operator(*given, settings)
         if n == 1:
             return results[0]
         return result(*[t if t.numel() else None for t in results[:n]])

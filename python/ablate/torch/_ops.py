@@ -28,6 +28,18 @@ NAMES = {dtype: name for name, dtype in DTYPES.items()}
 LIBRARY = torch.library.Library("ablate", "DEF")
 _stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", lambda _: 0)
 _below_autograd = torch._C._AutoDispatchBelowAutograd
+_PLAIN = {torch.Tensor, torch.nn.Parameter, type(None)}
+_no_modes: Callable[[], int] = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 1)
+_no_transforms: Callable[[], Any] = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: 1)
+
+
+def _is_plain(tensors: Any) -> bool:
+    """Would PyTorch's dispatcher, which takes longer than all that is done here, find these kernels
+    for the tensors, and nothing else: no subclass, mode, transform or trace?"""
+    for t in tensors:
+        if type(t) not in _PLAIN:
+            return False
+    return not _no_modes() and _no_transforms() is None
 
 
 class TensorPlan:
@@ -42,9 +54,21 @@ class TensorPlan:
         outputs = [here.get(t.name) for t in _table.op_tensors(name) if t.role == OUTPUT]
         self.results = [((0,), torch.float32, None) if i is None else
                         (spec[i].shape, DTYPES[spec[i].dtype], i) for i in outputs + plan.saved]
+        self.upstream_dtypes = [DTYPES[spec[i].grad_dtype] for i in plan.upstream]
         self.upstream = [[i for _, _, i in self.results].index(i) for i in plan.upstream]
         self.gradients = [(t.shape, DTYPES[t.grad_dtype])
                           for t in map(spec.__getitem__, plan.gradients)]
+        # Each input: its place in the call, and in the operator's arguments.
+        places = [t.name for t in _table.op_tensors(name) if t.role == INPUT]
+        self.given = [(i, places.index(plan.names[i])) for i in plan.inputs]
+        # What backward reads: inputs by their place in the arguments, results by that in the results.
+        made = {i: j for j, (_, _, i) in enumerate(self.results)}
+        asked = dict(self.given)
+        self.read_back = [(i in asked, asked[i] if i in asked else made[i]) for i in plan.read_back]
+        self.not_differentiable = [j for j in range(len(self.results)) if j not in self.upstream]
+        # The gradient of each argument: its place among the gradients, or None.
+        back = {places.index(plan.names[i]): j for j, i in enumerate(plan.gradients)}
+        self.back = [back.get(j) for j in range(len(places))]
         self._zeros: dict[tuple[int, int], torch.Tensor] = {}
 
     def zeros(self, i: int, grad: int) -> torch.Tensor:
@@ -74,7 +98,8 @@ class TensorPlan:
 
 def _dense(t: torch.Tensor) -> torch.Tensor:
     """The tensor, or a dense copy of it at an address that a call accepts."""
-    t = t.contiguous()
+    if not t.is_contiguous():
+        t = t.contiguous()
     return t.clone() if t.data_ptr() & 15 else t
 
 
@@ -144,14 +169,37 @@ class Operator:
 
     # ---- the operators ----
 
+    def __call__(self, *arguments: Any) -> Any:
+        """What `forward` returns, without the dispatcher where it is not needed."""
+        if torch.compiler.is_compiling():
+            return self.forward(*arguments)
+        given = arguments[:-1]
+        for t in given:
+            if t is not None:
+                kind = t.device.type
+                break
+        if not _is_plain(given) or torch.is_autocast_enabled(kind):
+            return self.forward(*arguments)
+        if self._asks(given):
+            return self._function.apply(*arguments)
+        return self._run(self.plan(given, arguments[-1]), given)
+
+    def _asks(self, given: Any) -> bool:
+        """Does an input ask for its gradient?"""
+        if self._function is not None and torch.is_grad_enabled():
+            for t in given:
+                if t is not None and t.requires_grad:
+                    return True
+        return False
+
     def _forward(self, *arguments: Any) -> list[torch.Tensor]:
-        given, settings = arguments[:-1], arguments[-1]
-        p = self.plan(given, settings)
+        return self._run(self.plan(arguments[:-1], arguments[-1]), arguments[:-1])
+
+    def _run(self, p: TensorPlan, given: Any) -> list[torch.Tensor]:
         plan = p.plan
-        by_name = dict(zip(self.inputs, given))
         pointers, keep = plan.nothing.copy(), []
-        for i in plan.inputs:
-            t = by_name[plan.names[i]]
+        for i, place in p.given:
+            t = given[place]
             t = p.zeros(i, 0) if t is None else t
             address = t.data_ptr()
             if address & 15 or not t.is_contiguous():
@@ -172,19 +220,23 @@ class Operator:
                   words: str) -> list[torch.Tensor]:
         device = next(t.device for t in (*read, *upstream) if t is not None)
         p = _plan(words, device.type, device.index if device.index is not None else -1)
+        return self._run_back(p, read, upstream)
+
+    def _run_back(self, p: TensorPlan, read: Any, upstream: Any) -> list[torch.Tensor]:
         plan = p.plan
-        pointers, gradients = plan.nothing.copy(), plan.nothing.copy()
-        read = [p.zeros(i, 0) if t is None else _dense(t) for i, t in zip(plan.read_back, read)]
+        pointers, gradients, keep = plan.nothing.copy(), plan.nothing.copy(), []
         for i, t in zip(plan.read_back, read):
+            t = p.zeros(i, 0) if t is None else _dense(t)
+            keep.append(t)
             pointers[i] = t.data_ptr()
-        above = []
-        for i, t in zip(plan.upstream, upstream):
-            want = DTYPES[plan.tensors[i].grad_dtype]
-            t = p.zeros(i, 1) if t is None else _dense(t if t.dtype == want else t.to(want))
-            above.append(t)
+        for i, dtype, t in zip(plan.upstream, p.upstream_dtypes, upstream):
+            t = p.zeros(i, 1) if t is None else _dense(t if t.dtype == dtype else t.to(dtype))
+            keep.append(t)
             gradients[i] = t.data_ptr()
-        results = [torch.empty(shape, dtype=dtype, device=p.device) for shape, dtype in p.gradients]
-        for i, t in zip(plan.gradients, results):
+        results = []
+        for i, (shape, dtype) in zip(plan.gradients, p.gradients):
+            t = torch.empty(shape, dtype=dtype, device=p.device)
+            results.append(t)
             gradients[i] = t.data_ptr()
         p.run(BACKWARD, pointers, gradients)
         return results
@@ -202,8 +254,7 @@ class Operator:
         return [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in p.gradients]
 
     def _autograd(self, *arguments: Any) -> list[torch.Tensor]:
-        if (self._function is not None and torch.is_grad_enabled()
-                and any(t is not None and t.requires_grad for t in arguments[:-1])):
+        if self._asks(arguments[:-1]):
             return list(self._function.apply(*arguments))
         with _below_autograd():
             return self.forward(*arguments)
@@ -250,36 +301,43 @@ class Operator:
 
         def forward(ctx: Any, *arguments: Any) -> tuple[torch.Tensor, ...]:
             given = arguments[:-1]
-            with _below_autograd():
-                results = operator.forward(*arguments)
             p = operator.plan(given, arguments[-1])
-            plan = p.plan
-            by_name = dict(zip(operator.inputs, given))
-            for n, asked in zip(operator.inputs, ctx.needs_input_grad):
-                if asked and n not in operator.with_gradient:
-                    raise Error(f"{n} of {operator.name} has no gradient: give it detached")
-            by_name.update((plan.names[i], t) for t, (_, _, i) in zip(results, p.results)
-                           if i is not None)
-            ctx.save_for_backward(*[by_name[plan.names[i]] for i in plan.read_back])
+            for j, asked in enumerate(ctx.needs_input_grad[:-1]):
+                if asked and p.back[j] is None and given[j] is not None:
+                    raise Error(f"{operator.inputs[j]} of {operator.name} has no gradient: give it "
+                                f"detached")
+            if _is_plain(given):
+                results = operator._run(p, given)
+            else:
+                with _below_autograd():
+                    results = operator.forward(*arguments)
+            ctx.save_for_backward(*[(given if input_ else results)[j] for input_, j in p.read_back])
             ctx.plan = p
             ctx.dtypes = [None if t is None else t.dtype for t in given]
-            ctx.mark_non_differentiable(*[t for j, t in enumerate(results) if j not in p.upstream])
+            if p.not_differentiable:
+                ctx.mark_non_differentiable(*[results[j] for j in p.not_differentiable])
             ctx.set_materialize_grads(False)
             return tuple(results)
 
-        @once_differentiable
         def backward(ctx: Any, *upstream: Any) -> tuple[Any, ...]:
-            plan = ctx.plan.plan
-            above = [upstream[j] for j in ctx.plan.upstream]
-            found: dict[str, torch.Tensor] = {}
-            if any(t is not None for t in above):
-                results = operator.backward(list(ctx.saved_tensors), above, plan.words)
-                found = dict(zip((plan.names[i] for i in plan.gradients), results))
-            return (*[_cast(found.get(n), dtype) if asked else None for n, dtype, asked
-                      in zip(operator.inputs, ctx.dtypes, ctx.needs_input_grad)], None)
+            p = ctx.plan
+            read, above = ctx.saved_tensors, [upstream[j] for j in p.upstream]
+            if all(t is None for t in above):
+                return (None,) * (len(ctx.dtypes) + 1)
+            if _is_plain(read) and _is_plain(above):
+                found = operator._run_back(p, read, above)
+            else:
+                found = operator.backward(list(read), above, p.plan.words)
+            return (*[None if j is None or not asked else _cast(found[j], dtype) for j, dtype, asked
+                      in zip(p.back, ctx.dtypes, ctx.needs_input_grad)], None)
+
+        once = once_differentiable(backward)
+
+        def backward_once(ctx: Any, *upstream: Any) -> tuple[Any, ...]:
+            return once(ctx, *upstream) if torch.is_grad_enabled() else backward(ctx, *upstream)
 
         return type(operator.name, (torch.autograd.Function,),
-                    {"forward": staticmethod(forward), "backward": staticmethod(backward)})
+                    {"forward": staticmethod(forward), "backward": staticmethod(backward_once)})
 
 
 class _Shape:

@@ -69,7 +69,7 @@ class Layer(torch.nn.Module):
             p = self._parameters[n]
             given[n] = p.expand(x.shape[1], *p.shape) if n in self._batched else p
         operator = OPERATORS[self.operation]
-        results = operator.forward(*[given.get(n) for n in operator.inputs], self._settings)
+        results = operator(*[given.get(n) for n in operator.inputs], self._settings)
         out = results[0].transpose(0, 1) if self.batch_first else results[0]
         if state is None and not return_state:
             return out
@@ -129,5 +129,5 @@ class Attention(torch.nn.Module):
                    ((self.q, self.heads), (self.k, self.kv_heads), (self.v, self.kv_heads)))
         given = {"q": q, "k": k, "v": v}
         operator = OPERATORS["attention"]
-        o = operator.forward(*[given.get(n) for n in operator.inputs], self._settings)[0]
+        o = operator(*[given.get(n) for n in operator.inputs], self._settings)[0]
         return self.o(o.flatten(-2))

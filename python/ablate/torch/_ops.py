@@ -66,9 +66,13 @@ class TensorPlan:
         asked = dict(self.given)
         self.read_back = [(i in asked, asked[i] if i in asked else made[i]) for i in plan.read_back]
         self.not_differentiable = [j for j in range(len(self.results)) if j not in self.upstream]
-        # The gradient of each argument: its place among the gradients, or None.
+        # The gradient of each argument: its place among the gradients, or None; and those that are
+        # stored in another type than the argument.
         back = {places.index(plan.names[i]): j for j, i in enumerate(plan.gradients)}
         self.back = [back.get(j) for j in range(len(places))]
+        self.casts = [(j, self.dtypes[i]) for j, i in enumerate(plan.gradients)
+                      if self.gradients[j][1] != self.dtypes[i]]
+        self.no_gradient = [j for i, j in self.given if j not in back and not spec[i].whole]
         self._zeros: dict[tuple[int, int], torch.Tensor] = {}
 
     def zeros(self, i: int, grad: int) -> torch.Tensor:
@@ -302,8 +306,8 @@ class Operator:
         def forward(ctx: Any, *arguments: Any) -> tuple[torch.Tensor, ...]:
             given = arguments[:-1]
             p = operator.plan(given, arguments[-1])
-            for j, asked in enumerate(ctx.needs_input_grad[:-1]):
-                if asked and p.back[j] is None and given[j] is not None:
+            for j in p.no_gradient:
+                if ctx.needs_input_grad[j]:
                     raise Error(f"{operator.inputs[j]} of {operator.name} has no gradient: give it "
                                 f"detached")
             if _is_plain(given):
@@ -313,7 +317,6 @@ class Operator:
                     results = operator.forward(*arguments)
             ctx.save_for_backward(*[(given if input_ else results)[j] for input_, j in p.read_back])
             ctx.plan = p
-            ctx.dtypes = [None if t is None else t.dtype for t in given]
             if p.not_differentiable:
                 ctx.mark_non_differentiable(*[results[j] for j in p.not_differentiable])
             ctx.set_materialize_grads(False)
@@ -322,14 +325,19 @@ class Operator:
         def backward(ctx: Any, *upstream: Any) -> tuple[Any, ...]:
             p = ctx.plan
             read, above = ctx.saved_tensors, [upstream[j] for j in p.upstream]
-            if all(t is None for t in above):
-                return (None,) * (len(ctx.dtypes) + 1)
-            if _is_plain(read) and _is_plain(above):
+            for t in above:
+                if t is not None:
+                    break
+            else:
+                return (None,) * (len(p.back) + 1)
+            if _is_plain((*read, *above)):
                 found = operator._run_back(p, read, above)
             else:
                 found = operator.backward(list(read), above, p.plan.words)
-            return (*[None if j is None or not asked else _cast(found[j], dtype) for j, dtype, asked
-                      in zip(p.back, ctx.dtypes, ctx.needs_input_grad)], None)
+            for j, dtype in p.casts:
+                found[j] = found[j].to(dtype)
+            return (*[found[j] if asked else None
+                      for j, asked in zip(p.back, ctx.needs_input_grad)], None)
 
         once = once_differentiable(backward)
 
@@ -346,10 +354,6 @@ class _Shape:
     def __init__(self, shape: Any):
         self.shape = tuple(int(n) for n in shape)
         self.ndim = len(self.shape)
-
-
-def _cast(t: torch.Tensor | None, dtype: torch.dtype | None) -> torch.Tensor | None:
-    return t if t is None or dtype is None or t.dtype == dtype else t.to(dtype)
 
 
 OPERATORS = {name: Operator(name) for name in _table.ops()}

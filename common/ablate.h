@@ -275,7 +275,8 @@ int64_t abl_call_workspace(const abl_call *call, enum abl_pass pass);
  * at a multiple of 256, holds nothing from one pass to the next; what it contains does not matter.
  *
  * On a GPU the pass is put on `stream`, a cudaStream_t (NULL: the default stream), and the function
- * returns; a stream that captures a graph records it.  It allocates nothing and waits for nothing.
+ * returns; a stream that captures a graph records it.  What the caller put on another stream, such as
+ * a cudaMemcpy(), the caller waits for.  It allocates nothing and waits for nothing.
  * The thread's device stays as it is.
  *
  * Returns -1, and nothing has run, if a tensor is missing or misaligned, is memory of the host or of
@@ -284,12 +285,12 @@ int64_t abl_call_workspace(const abl_call *call, enum abl_pass pass);
  * well if the kernel cannot be started. */
 int abl_call_run(const abl_call *call, enum abl_pass pass, void *const *tensors,
                  void *const *gradients, void *workspace, int64_t bytes, void *stream);
-/* Waits until all that was put on the stream is done, if the call is on a GPU.  Returns -1 if something on
- * it failed. */
+/* Waits until all that was put on the stream is done, if the call is on a GPU.  Returns -1 if
+ * something on it failed. */
 int abl_call_wait(const abl_call *call, void *stream);
-/* The same as abl_call_run() for a binding, with one argument that it packs: this, then the pointers of the tensors,
- * then those of the gradients, as above.  What a binding knows is not checked again: that nothing
- * overlaps, and that all is on the call's device. */
+/* The same as abl_call_run() for a binding, with one argument that it packs: this, then the pointers
+ * of the tensors, then those of the gradients, as above.  What a binding knows is not checked again:
+ * that nothing overlaps, and that all is on the call's device. */
 struct abl_block {
     int64_t pass;
     void *stream, *workspace;

@@ -25,7 +25,8 @@ struct abl_call {
 /* Its storage type is the backend's, unless the words name another. */
 static int parse(const char *words, const struct backend *b, struct trial *t)
 {
-    const int named = strstr(words, " dtype=") != NULL;
+    const char *key = strstr(words, "dtype=");
+    const int named = key && key > words && strchr(" \t\n", key[-1]);
     const size_t size = strlen(words) + 20;
     char *text = malloc(size);
 

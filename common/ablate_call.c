@@ -22,11 +22,19 @@ struct abl_call {
 
 /* ---- a call ---- */
 
+/* Does a word begin with that key? */
+static int has_key(const char *words, const char *key)
+{
+    for (const char *at = words; (at = strstr(at, key)); at++)
+        if (at > words && strchr(" \t\n", at[-1]))
+            return 1;
+    return 0;
+}
+
 /* Its storage type is the backend's, unless the words name another. */
 static int parse(const char *words, const struct backend *b, struct trial *t)
 {
-    const char *key = strstr(words, "dtype=");
-    const int named = key && key > words && strchr(" \t\n", key[-1]);
+    const int named = has_key(words, "dtype=");
     const size_t size = strlen(words) + 20;
     char *text = malloc(size);
 
@@ -73,15 +81,12 @@ static void measure(struct abl_call *c)
 static abl_call *call_new(const char *words, const struct backend *b, int device,
                           const char *kernel)
 {
-    static const struct trial none;
-    struct trial *t = malloc(sizeof *t);
+    struct trial *t = calloc(1, sizeof *t);
     abl_call *c = calloc(1, sizeof *c);
     int e = !t || !c;
 
     if (e)
         err_set("no memory for a call");
-    if (!e)
-        *t = none;
     e = e || parse(words, b, t);
     if (!e) {
         c->call = t->call;

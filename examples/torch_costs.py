@@ -7,12 +7,13 @@ import argparse
 import time
 
 import torch
+from torch import library
 from torch.nn import functional as F
 
 import ablate.torch as at
 import language_model as lm
 
-EMPTY = torch.library.Library("empty_operator", "DEF")
+EMPTY = library.Library("empty_operator", "DEF")
 
 
 def host_time(function, calls=3000):

@@ -51,9 +51,10 @@ class _Torch:
     def __init__(self, module: Any):
         self.module = module
 
-    def zeros(self, shape: tuple[int, ...], dtype: str, device: int) -> Any:
-        return self.module.zeros(shape, dtype=getattr(self.module, _FULL[dtype]),
-                                 device=f"cuda:{device}")
+    def new(self, shape: tuple[int, ...], dtype: str, device: int, fill: str) -> Any:
+        """`fill`: "zeros" or "empty"."""
+        return getattr(self.module, fill)(shape, dtype=getattr(self.module, _FULL[dtype]),
+                                          device=f"cuda:{device}")
 
     def stream(self, device: int) -> int:
         return self.module.cuda.current_stream(device).cuda_stream
@@ -63,11 +64,11 @@ class _Torch:
 
 
 class _CuPy(_Torch):
-    def zeros(self, shape: tuple[int, ...], dtype: str, device: int) -> Any:
+    def new(self, shape: tuple[int, ...], dtype: str, device: int, fill: str) -> Any:
         if dtype == "bf16":
             raise Error("CuPy has no bfloat16")
         with self.module.cuda.Device(device):
-            return self.module.zeros(shape, dtype=_FULL[dtype])
+            return getattr(self.module, fill)(shape, dtype=_FULL[dtype])
 
     def stream(self, device: int) -> int:
         with self.module.cuda.Device(device):
@@ -77,7 +78,8 @@ class _CuPy(_Torch):
 class _Jax(_Torch):
     """JAX shows no stream: the default one is used, and waited for."""
 
-    def zeros(self, shape: tuple[int, ...], dtype: str, device: int) -> Any:
+    def new(self, shape: tuple[int, ...], dtype: str, device: int, fill: str) -> Any:
+        # always zeros: JAX has no array without a value
         where = [d for d in self.module.devices() if d.local_hardware_id == device]
         with self.module.default_device(where[0]):
             return self.module.numpy.zeros(shape, dtype=_FULL[dtype]).block_until_ready()
@@ -141,8 +143,8 @@ def _passes(plan: Plan, space: _Torch, views: dict[str, View], stream: int) -> d
     pointers, gradients = plan.nothing.copy(), plan.nothing.copy()
     found: dict[str, Any] = {}
 
-    def new(shape: tuple[int, ...], dtype: str) -> tuple[Any, int]:
-        array = space.zeros(shape, dtype, plan.device)
+    def new(shape: tuple[int, ...], dtype: str, fill: str = "empty") -> tuple[Any, int]:
+        array = space.new(shape, dtype, plan.device, fill)
         view = View("a result", array, stream)
         keep.extend((array, view))
         return array, view.address
@@ -154,7 +156,7 @@ def _passes(plan: Plan, space: _Torch, views: dict[str, View], stream: int) -> d
         if t.name in views:
             pointers[i] = _check(t.name, views[t.name], t.dtype)
         else:
-            array, pointers[i] = new(t.shape, t.dtype)
+            array, pointers[i] = new(t.shape, t.dtype, "zeros" if t.state else "empty")
             if i in plan.outputs:
                 found[t.name] = array
     plan.run(FORWARD, pointers, plan.nothing, workspace, stream)
@@ -164,7 +166,8 @@ def _passes(plan: Plan, space: _Torch, views: dict[str, View], stream: int) -> d
             if name in views:
                 gradients[i] = _check(name, views[name], t.grad_dtype)
             else:
-                array, gradients[i] = new(t.shape, t.grad_dtype)
+                array, gradients[i] = new(t.shape, t.grad_dtype,
+                                          "zeros" if i in plan.upstream else "empty")
                 if i in plan.gradients:
                     found[name] = array
         plan.run(BACKWARD, pointers, gradients, workspace, stream)

@@ -56,8 +56,9 @@ def outputs(name, settings, inputs):
 
 
 def ask(name, inputs):
-    for n in OPERATORS[name].with_gradient & set(inputs):
-        inputs[n].requires_grad_()
+    for t in _table.op_tensors(name):
+        if t.role == INPUT and t.has_gradient and t.name in inputs:
+            inputs[t.name].requires_grad_()
     return inputs
 
 

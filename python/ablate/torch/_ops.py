@@ -6,14 +6,16 @@ For an operation `name` with inputs and outputs there are
     ablate::name_backward(Tensor?[] read, Tensor?[] upstream, str words) -> Tensor[]
 
 The results of the first are all outputs that the operation may have, those that it has not here
-without elements, and then what is saved for backward; `settings` are the parameters that the shapes do not show.  `read` are the tensors that backward reads, `upstream` the
-gradients of the outputs that have one (None: zeros), `words` the call with all its sizes; the results
-are the gradients of the inputs that have one, in their stored types."""
+without elements, and then what is saved for backward; `settings` are the parameters that the shapes
+do not show.  `read` are the tensors that backward reads, `upstream` the gradients of the outputs that
+have one (None: zeros), `words` the call with all its sizes; the results are the gradients of the
+inputs that have one, in their stored types."""
 
 import functools
 from typing import Any, Callable
 
 import torch
+from torch import library
 from torch.autograd.function import once_differentiable
 
 from .. import _table
@@ -25,7 +27,7 @@ from .._table import INPUT, OUTPUT
 DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16,
           "fp16": torch.float16, "int64": torch.int64}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
-LIBRARY = torch.library.Library("ablate", "DEF")
+LIBRARY = library.Library("ablate", "DEF")
 _stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", lambda _: 0)
 _below_autograd = torch._C._AutoDispatchBelowAutograd
 _PLAIN = {torch.Tensor, torch.nn.Parameter, type(None)}
@@ -56,8 +58,7 @@ class TensorPlan:
                         (spec[i].shape, DTYPES[spec[i].dtype], i) for i in outputs + plan.saved]
         self.upstream_dtypes = [DTYPES[spec[i].grad_dtype] for i in plan.upstream]
         self.upstream = [[i for _, _, i in self.results].index(i) for i in plan.upstream]
-        self.gradients = [(t.shape, DTYPES[t.grad_dtype])
-                          for t in map(spec.__getitem__, plan.gradients)]
+        self.gradients = [(spec[i].shape, DTYPES[spec[i].grad_dtype], i) for i in plan.gradients]
         # Each input: its place in the call, and in the operator's arguments.
         places = [t.name for t in _table.op_tensors(name) if t.role == INPUT]
         self.given = [(i, places.index(plan.names[i])) for i in plan.inputs]
@@ -73,17 +74,33 @@ class TensorPlan:
         self.casts = [(j, self.dtypes[i]) for j, i in enumerate(plan.gradients)
                       if self.gradients[j][1] != self.dtypes[i]]
         self.no_gradient = [j for i, j in self.given if j not in back and not spec[i].whole]
-        self._zeros: dict[tuple[int, int], torch.Tensor] = {}
+        self._zeros: dict[tuple[int, int, int], torch.Tensor] = {}
+
+    def new(self, wanted: list[tuple[tuple[int, ...], torch.dtype, int | None]],
+            device: torch.device, at: list[int] | None = None) -> list[torch.Tensor]:
+        """New results or gradients, and their addresses at their places."""
+        made = []
+        for shape, dtype, i in wanted:
+            t = torch.empty(shape, dtype=dtype, device=device)
+            made.append(t)
+            if at is not None and i is not None:
+                at[i] = t.data_ptr()
+        return made
+
+    def stream(self) -> int:
+        """The current one of the device."""
+        return _stream(self.device.index) if self.device.type == "cuda" else 0
 
     def zeros(self, i: int, grad: int) -> torch.Tensor:
-        """Zeros of tensor i or its gradient, which nothing writes; they are kept, unless a graph's
-        memory would be."""
-        if (found := self._zeros.get((i, grad))) is None:
+        """Zeros of tensor i or its gradient, which nothing writes; they are kept for the stream that
+        fills them, unless a graph's memory would be."""
+        key = i, grad, self.stream()
+        if (found := self._zeros.get(key)) is None:
             t = self.plan.tensors[i]
             found = torch.zeros(t.shape, dtype=DTYPES[t.grad_dtype if grad else t.dtype],
                                 device=self.device)
             if not (found.is_cuda and torch.cuda.is_current_stream_capturing()):
-                self._zeros[i, grad] = found
+                self._zeros[key] = found
         return found
 
     def run(self, which: int, pointers: list[int], gradients: list[int]) -> None:
@@ -96,8 +113,7 @@ class TensorPlan:
             if address & 255:  # a CPU's allocator aligns by less
                 workspace = torch.empty(bytes_ + 256, dtype=torch.uint8, device=self.device)
                 address = (workspace.data_ptr() + 255) & ~255
-        stream = _stream(self.device.index) if self.device.type == "cuda" else 0
-        self.plan.run(which, pointers, gradients, address, stream)
+        self.plan.run(which, pointers, gradients, address, self.stream())
 
 
 def _dense(t: torch.Tensor) -> torch.Tensor:
@@ -113,10 +129,14 @@ def _op(name: str, settings: str) -> Op:
 
 
 @functools.lru_cache(maxsize=4096)
-def _plan(words: str, kind: str, index: int) -> TensorPlan:
+def _plan(words: str, device: torch.device) -> TensorPlan:
     dtype = words.partition(" dtype=")[2].split(" ")[0]
-    device = torch.device(kind, index) if kind == "cuda" else torch.device(kind)
-    return TensorPlan(words.split(" ")[0], Plan(words, backend_for(kind, dtype), max(index, 0)), device)
+    backend = backend_for(device.type, dtype)
+    return TensorPlan(words.split(" ")[0], Plan(words, backend, device.index or 0), device)
+
+
+def _device_of(tensors: Any) -> torch.device:
+    return next(t.device for t in tensors if t is not None)
 
 
 def _storage(inputs: list[torch.Tensor | None]) -> str:
@@ -132,7 +152,6 @@ class Operator:
         self.name = name
         spec = _table.op_tensors(name)
         self.inputs = [t.name for t in spec if t.role == INPUT]
-        self.with_gradient = {t.name for t in spec if t.role == INPUT and t.has_gradient}
         self.differentiable = any(t.has_gradient for t in spec)
         self._plans: dict[Any, TensorPlan] = {}
         self._define()
@@ -163,8 +182,7 @@ class Operator:
                 raise Error(f"{n} is on {t.device}, {first} on {there[first].device}")
         shapes = {n: _Shape(t.shape) for n, t in there.items()}
         words = words_for(_op(self.name, settings), shapes, dtype or _storage(inputs))
-        device = there[first].device
-        found = _plan(words, device.type, device.index if device.index is not None else -1)
+        found = _plan(words, there[first].device)
         if not dtype:
             for t, want in zip(found.plan.tensors, found.dtypes):
                 if t.name in there and there[t.name].dtype != want:
@@ -178,11 +196,7 @@ class Operator:
         if torch.compiler.is_compiling():
             return self.forward(*arguments)
         given = arguments[:-1]
-        for t in given:
-            if t is not None:
-                kind = t.device.type
-                break
-        if not _is_plain(given) or torch.is_autocast_enabled(kind):
+        if not _is_plain(given) or torch.is_autocast_enabled(_device_of(given).type):
             return self.forward(*arguments)
         if self._asks(given):
             return self._function.apply(*arguments)
@@ -211,20 +225,13 @@ class Operator:
                 keep.append(t)
                 address = t.data_ptr()
             pointers[i] = address
-        results = []
-        for shape, dtype, i in p.results:
-            t = torch.empty(shape, dtype=dtype, device=p.device)
-            results.append(t)
-            if i is not None:
-                pointers[i] = t.data_ptr()
+        results = p.new(p.results, p.device, pointers)
         p.run(FORWARD, pointers, plan.nothing)
         return results
 
     def _backward(self, read: list[torch.Tensor | None], upstream: list[torch.Tensor | None],
                   words: str) -> list[torch.Tensor]:
-        device = next(t.device for t in (*read, *upstream) if t is not None)
-        p = _plan(words, device.type, device.index if device.index is not None else -1)
-        return self._run_back(p, read, upstream)
+        return self._run_back(_plan(words, _device_of((*read, *upstream))), read, upstream)
 
     def _run_back(self, p: TensorPlan, read: Any, upstream: Any) -> list[torch.Tensor]:
         plan = p.plan
@@ -237,25 +244,19 @@ class Operator:
             t = p.zeros(i, 1) if t is None else _dense(t if t.dtype == dtype else t.to(dtype))
             keep.append(t)
             gradients[i] = t.data_ptr()
-        results = []
-        for i, (shape, dtype) in zip(plan.gradients, p.gradients):
-            t = torch.empty(shape, dtype=dtype, device=p.device)
-            results.append(t)
-            gradients[i] = t.data_ptr()
+        results = p.new(p.gradients, p.device, gradients)
         p.run(BACKWARD, pointers, gradients)
         return results
 
     def _fake(self, *arguments: Any) -> list[torch.Tensor]:
-        given = arguments[:-1]
-        p = self.plan(given, arguments[-1])
-        device = next(t.device for t in given if t is not None)
-        return [torch.empty(shape, dtype=dtype, device=device) for shape, dtype, _ in p.results]
+        p = self.plan(arguments[:-1], arguments[-1])
+        return p.new(p.results, _device_of(arguments[:-1]))
 
     def _fake_backward(self, read: list[torch.Tensor | None], upstream: list[torch.Tensor | None],
                        words: str) -> list[torch.Tensor]:
-        device = next(t.device for t in (*read, *upstream) if t is not None)
-        p = _plan(words, device.type, device.index if device.index is not None else -1)
-        return [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in p.gradients]
+        device = _device_of((*read, *upstream))
+        p = _plan(words, device)
+        return p.new(p.gradients, device)
 
     def _autograd(self, *arguments: Any) -> list[torch.Tensor]:
         if self._asks(arguments[:-1]):
@@ -288,14 +289,14 @@ class Operator:
         LIBRARY.impl(self.name, self._autograd, "Autograd")
         for kind, key in ("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA"):
             LIBRARY.impl(self.name, functools.partial(self._autocast, kind), key)
-        torch.library.register_fake(f"ablate::{self.name}", self._fake, lib=LIBRARY)
+        library.register_fake(f"ablate::{self.name}", self._fake, lib=LIBRARY)
         if not self.differentiable:
             return
         back = self.name + "_backward"
         LIBRARY.define(f"{back}(Tensor?[] read, Tensor?[] upstream, str words) -> Tensor[]")
         for key in "CPU", "CUDA":
             LIBRARY.impl(back, self._backward, key)
-        torch.library.register_fake(f"ablate::{back}", self._fake_backward, lib=LIBRARY)
+        library.register_fake(f"ablate::{back}", self._fake_backward, lib=LIBRARY)
 
     def _make_function(self) -> Any:
         """The outer autograd.Function."""

@@ -22,12 +22,12 @@
 
 struct opened {
     struct cublas functions;
-    void *library;
+    void *handle;
     char why[1000]; /* it cannot be used */
 };
 
 /* NULL with the reason in *to. */
-static void *find(struct opened *to)
+static void *find_library(struct opened *to)
 {
     const int mode = RTLD_NOW | RTLD_LOCAL;
     const char *named = getenv("ABLATE_CUBLAS");
@@ -56,7 +56,7 @@ static void *find(struct opened *to)
 template <typename F>
 static int find_function(struct opened *to, const char *name, F *function)
 {
-    *function = (F)dlsym(to->library, name);
+    *function = (F)dlsym(to->handle, name);
     if (!*function)
         snprintf(to->why, sizeof to->why, "cuBLAS lacks %s; " SONAME " is needed", name);
     return !*function;
@@ -82,8 +82,8 @@ static struct opened opened_once(void)
     struct opened to = {};
     int major = 0;
 
-    to.library = find(&to);
-    if (!to.library || find_functions(&to))
+    to.handle = find_library(&to);
+    if (!to.handle || find_functions(&to))
         return to;
     to.functions.get_property(MAJOR_VERSION, &major);
     if (major != CUBLAS_VER_MAJOR)

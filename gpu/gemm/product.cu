@@ -95,13 +95,20 @@ static cublasHandle_t make_handle(const struct cublas *cublas)
     return made;
 }
 
+/* NULL: none can be made. */
+static cublasHandle_t take_any(const struct cublas *cublas, int device)
+{
+    cublasHandle_t handle = take_idle(device);
+    return handle ? handle : make_handle(cublas);
+}
+
 /* A handle for the copy of a lent context, with the caller's workspace. */
 static int take(const struct cublas *cublas, struct context *on)
 {
     if (!on->products_workspace)
         return PRODUCT_UNDECLARED;
-    cublasHandle_t handle = take_idle(on->device);
-    if (!handle && !(handle = make_handle(cublas)))
+    cublasHandle_t handle = take_any(cublas, on->device);
+    if (!handle)
         return PRODUCT_FAILED + CUBLAS_STATUS_NOT_INITIALIZED;
     on->products = handle;
     return set(cublas, handle, on->stream, on->products_workspace);
@@ -137,8 +144,8 @@ int product_prepare(struct context *on)
     const struct cublas *cublas = cublas_open(&why);
     if (!cublas)
         return PRODUCT_WITHOUT_CUBLAS;
-    cublasHandle_t handle = take_idle(on->device);
-    if (!handle && !(handle = make_handle(cublas)))
+    cublasHandle_t handle = take_any(cublas, on->device);
+    if (!handle)
         return PRODUCT_FAILED + CUBLAS_STATUS_NOT_INITIALIZED;
     give_back(on->device, handle);
     return 0;

@@ -218,13 +218,9 @@ class Operator:
         pointers, keep = plan.nothing.copy(), []
         for i, place in p.given:
             t = given[place]
-            t = p.zeros(i, 0) if t is None else t
-            address = t.data_ptr()
-            if address & 15 or not t.is_contiguous():
-                t = _dense(t)
-                keep.append(t)
-                address = t.data_ptr()
-            pointers[i] = address
+            t = p.zeros(i, 0) if t is None else _dense(t)
+            keep.append(t)
+            pointers[i] = t.data_ptr()
         results = p.new(p.results, p.device, pointers)
         p.run(FORWARD, pointers, plan.nothing)
         return results

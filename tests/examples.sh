@@ -3,45 +3,19 @@
 # MAKE, CC, NVCC, CFLAGS, LDFLAGS, PKG_CONFIG and srcdir come from the Makefile.  With CHECK_GPU=yes
 # the one for GPUs runs under compute-sanitizer as well.
 PATH=$PATH:/usr/local/cuda/bin
-tmp=$(mktemp -d "${TMPDIR:-/tmp}/ablate.XXXXXX") || exit 1
-trap 'rm -rf "$tmp"' EXIT
-trap 'exit 1' HUP INT TERM
-n=0
+. "$srcdir/tests/installed.sh"
 
-# ok WHAT COMMAND...: its output is shown if it fails; 77 is a skip, and why.
-ok() {
-    n=$((n + 1)) what=$1
-    shift
-    "$@" >"$tmp/log" 2>&1
-    case $? in
-    0) echo "ok $n - $what" ;;
-    77) echo "ok $n - $what # SKIP `cat "$tmp/log"`" ;;
-    *)
-        echo "not ok $n - $what"
-        sed 's/^/# /' "$tmp/log"
-        ;;
-    esac
-}
 skip() {
     echo "$1"
     return 77
 }
 
-installs() (
-    unset MAKEFLAGS MFLAGS MAKELEVEL
-    $MAKE install DESTDIR="$tmp/there"
-)
-# What pkg-config says of the library for a program that was installed for good.
-pc() {
-    PKG_CONFIG_PATH=$there/pkgconfig $PKG_CONFIG "--define-variable=libdir=$there" \
-        "--define-variable=includedir=$tmp/there$includedir" --cflags --libs ablate
-}
 compiles() {
-    $CC -std=c11 $CFLAGS "$srcdir/examples/call.c" -o "$tmp/call" $(pc) $LDFLAGS
+    $CC -std=c11 $CFLAGS "$srcdir/examples/call.c" -o "$tmp/call" $(pc --cflags --libs ablate) $LDFLAGS
 }
 # It has no kernel of its own, so that any architecture will do.
 compiles_cuda() {
-    $NVCC -std=c++17 "$srcdir/examples/call.cu" -o "$tmp/call_cuda" $(pc)
+    $NVCC -std=c++17 "$srcdir/examples/call.cu" -o "$tmp/call_cuda" $(pc --cflags --libs ablate)
 }
 # Its lines on out and d_k have numbers, and neither nan nor inf.
 prints() {

@@ -2,35 +2,8 @@
 # The files of `make install` can be used, and the library exports only the
 # symbols that it should.  MAKE, CC, CXX, CFLAGS, LDFLAGS, PKG_CONFIG and srcdir come from the
 # Makefile.
-tmp=$(mktemp -d "${TMPDIR:-/tmp}/ablate.XXXXXX") || exit 1
-trap 'rm -rf "$tmp"' EXIT
-trap 'exit 1' HUP INT TERM
-n=0
+. "$srcdir/tests/installed.sh"
 
-# ok WHAT COMMAND...: its output is shown if it fails; 77 is a skip, and why.
-ok() {
-    n=$((n + 1)) what=$1
-    shift
-    "$@" >"$tmp/log" 2>&1
-    case $? in
-    0) echo "ok $n - $what" ;;
-    77) echo "ok $n - $what # SKIP `cat "$tmp/log"`" ;;
-    *)
-        echo "not ok $n - $what"
-        sed 's/^/# /' "$tmp/log"
-        ;;
-    esac
-}
-
-installs() (
-    unset MAKEFLAGS MFLAGS MAKELEVEL
-    $MAKE install DESTDIR="$tmp/there"
-)
-# What pkg-config says of a package for a program that was installed for good.
-pc() {
-    PKG_CONFIG_PATH=$there/pkgconfig $PKG_CONFIG "--define-variable=libdir=$there" \
-        "--define-variable=includedir=$tmp/there$includedir" "$@"
-}
 # compiles PACKAGE PROGRAM
 compiles() {
     $CC $CFLAGS "$srcdir/tests/installed.c" -o "$2" $(pc --cflags --libs "$1") $LDFLAGS

@@ -174,7 +174,9 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t n, cudaMemcpyKind kind
 {
     bool to_us = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
     bool from_us = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
-    if (n && ((to_us && !ours(to, n)) || (from_us && !ours(from, n))))
+    if (n == 0)
+        return cudaPeekAtLastError();
+    if ((to_us && !ours(to, n)) || (from_us && !ours(from, n)))
         return fail(cudaErrorInvalidValue);
     if (kind == cudaMemcpyDeviceToHost && cudaPeekAtLastError() == cudaSuccess &&
         reads_unwritten(from, n)) {
@@ -196,7 +198,9 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind
 
 cudaError_t cudaMemset(void *p, int v, size_t n)
 {
-    if (n && !ours(p, n))
+    if (n == 0)
+        return cudaSuccess;
+    if (!ours(p, n))
         return fail(cudaErrorInvalidValue);
     memset(p, v, n);
     host_write(p, n, NULL);

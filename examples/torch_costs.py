@@ -29,6 +29,28 @@ def host_time(function, calls=3000):
     return best
 
 
+def library_time(function, calls=500):
+    """The microseconds that a call of `function` is in the library's passes, their launches included."""
+    run, spent = at._ops.Plan.run, []
+
+    def timed(*arguments):
+        began = time.perf_counter()
+        run(*arguments)
+        spent.append(time.perf_counter() - began)
+
+    at._ops.Plan.run = timed
+    try:
+        for i in range(calls):
+            function()
+            if i % 50 == 0:
+                torch.cuda.synchronize()
+    finally:
+        at._ops.Plan.run = run
+    passes = len(spent) // calls
+    return sum(sorted(sum(spent[i:i + passes]) for i in range(0, len(spent), passes))[:calls // 2]) / (
+        calls // 2) * 1e6
+
+
 def empty_of(name, inputs, settings):
     """An operator with the schema of ablate's, that allocates the same results and does nothing."""
     operator = at._ops.OPERATORS[name]
@@ -63,7 +85,10 @@ def _below(forward, arguments):
 
 
 def host_costs():
-    print("host time per call in us: the operator, an empty one with the same results, the difference")
+    print("host time per call in us: the operator, an empty one with the same results, the difference; "
+          "of it, the library with its launches")
+    one = torch.zeros(1, device="cuda")
+    print(f"  one.add_(1), for comparison: {host_time(lambda: one.add_(1)):.2f}")
     k = torch.randn(4, 1, 1, 8, device="cuda")
     x = torch.randn(4, 64, device="cuda")
     cases = [("softmax", {"x": x}, ""), ("rmsnorm", {"x": x, "w": x[0].clone()}, ""),
@@ -73,7 +98,8 @@ def host_costs():
         ours, empty = at._ops.OPERATORS[name], empty_of(name, inputs, settings)
         with torch.no_grad():
             a, b = (host_time(lambda f=f: f(*inputs, settings)) for f in (ours, empty))
-        print(f"  {name:10} forward            {a:6.2f} {b:6.2f} {a - b:+6.2f}")
+            within = library_time(lambda: ours(*inputs, settings))
+        print(f"  {name:10} forward            {a:6.2f} {b:6.2f} {a - b:+6.2f}  {within:6.2f}")
         for t in given.values():
             t.requires_grad_()
         seed = torch.ones_like(ours(*inputs, settings)[0])
@@ -81,7 +107,8 @@ def host_costs():
         def both(f):
             torch.autograd.grad(f(*inputs, settings)[0], list(given.values()), seed)
         a, b = (host_time(lambda f=f: both(f), 1500) for f in (ours, empty))
-        print(f"  {name:10} forward + backward {a:6.2f} {b:6.2f} {a - b:+6.2f}")
+        within = library_time(lambda: both(ours))
+        print(f"  {name:10} forward + backward {a:6.2f} {b:6.2f} {a - b:+6.2f}  {within:6.2f}")
     graph = torch.cuda.CUDAGraph()
     with torch.no_grad():
         at.softmax(x=x)

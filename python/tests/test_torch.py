@@ -317,6 +317,17 @@ def test_wrong_calls_on_a_gpu(call, sentence):
         call()
 
 
+def test_plans_are_not_kept_for_ever(monkeypatch):
+    monkeypatch.setattr("ablate.torch._ops.MOST_PLANS", 3)
+    for n in range(2, 12):
+        x = torch.randn(2, n, requires_grad=True)
+        y = at.softmax(x=x)
+        at.softmax(x=torch.randn(3, n))  # another plan takes the place of y's
+        y.backward(torch.ones_like(y))
+        assert torch.allclose(y, x.softmax(-1), atol=1e-6) and x.grad.abs().max() < 1e-6
+        assert len(OPERATORS["softmax"]._plans) <= 3
+
+
 @gpu
 def test_a_new_shape_compiles_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_CACHE_PATH", str(tmp_path))

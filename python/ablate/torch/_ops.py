@@ -27,6 +27,7 @@ from .._table import INPUT, OUTPUT
 DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16,
           "fp16": torch.float16, "int64": torch.int64}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
+MOST_PLANS = 4096  # kept of an operation; then they are made anew
 LIBRARY = library.Library("ablate", "DEF")
 _stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", lambda _: 0)
 _below_autograd = torch._C._AutoDispatchBelowAutograd
@@ -67,6 +68,12 @@ class TensorPlan:
         asked = dict(self.given)
         self.read_back = [(i in asked, asked[i] if i in asked else made[i]) for i in plan.read_back]
         self.not_differentiable = [j for j in range(len(self.results)) if j not in self.upstream]
+        # The outputs that are present; an absent one is this tensor where nobody minds that it is.
+        self.present = [j for j in range(len(outputs)) if outputs[j] is not None]
+        self.constant = [j for j in self.present if j not in self.upstream]
+        self.upstream_present = [self.present.index(j) for j in self.upstream]
+        self.absent = torch.empty(0, device=device)
+        self.n_outputs = len(outputs)
         # The gradient of each argument: its place among the gradients, or None; and those that are
         # stored in another type than the argument.
         back = {places.index(plan.names[i]): j for j, i in enumerate(plan.gradients)}
@@ -77,15 +84,29 @@ class TensorPlan:
         self._zeros: dict[tuple[int, int, int], torch.Tensor] = {}
 
     def new(self, wanted: list[tuple[tuple[int, ...], torch.dtype, int | None]],
-            device: torch.device, at: list[int] | None = None) -> list[torch.Tensor]:
-        """New results or gradients, and their addresses at their places."""
+            device: torch.device, at: list[int] | None = None,
+            absent: torch.Tensor | None = None) -> list[torch.Tensor]:
+        """New results or gradients, and their addresses at their places.  Those that have no place
+        are new as well, or `absent`."""
         made = []
         for shape, dtype, i in wanted:
+            if i is None and absent is not None:
+                made.append(absent)
+                continue
             t = torch.empty(shape, dtype=dtype, device=device)
             made.append(t)
             if at is not None and i is not None:
                 at[i] = t.data_ptr()
         return made
+
+    def outputs(self, present: Any) -> list[torch.Tensor]:
+        """All outputs, of those that are present."""
+        if len(present) == self.n_outputs:
+            return list(present)
+        found = [self.absent] * self.n_outputs
+        for j, t in zip(self.present, present):
+            found[j] = t
+        return found
 
     def stream(self) -> int:
         """The current one of the device."""
@@ -93,13 +114,15 @@ class TensorPlan:
 
     def zeros(self, i: int, grad: int) -> torch.Tensor:
         """Zeros of tensor i or its gradient, which nothing writes; they are kept for the stream that
-        fills them, unless a graph's memory would be."""
+        fills them.  Those of a graph are its own: it may outlive the plan."""
+        t = self.plan.tensors[i]
+        capturing = self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
         key = i, grad, self.stream()
-        if (found := self._zeros.get(key)) is None:
-            t = self.plan.tensors[i]
+        found = None if capturing else self._zeros.get(key)
+        if found is None:
             found = torch.zeros(t.shape, dtype=DTYPES[t.grad_dtype if grad else t.dtype],
                                 device=self.device)
-            if not (found.is_cuda and torch.cuda.is_current_stream_capturing()):
+            if not capturing:
                 self._zeros[key] = found
         return found
 
@@ -128,7 +151,7 @@ def _op(name: str, settings: str) -> Op:
     return Op(name, **dict(word.split("=", 1) for word in settings.split()))
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=MOST_PLANS)
 def _plan(words: str, device: torch.device) -> TensorPlan:
     dtype = words.partition(" dtype=")[2].split(" ")[0]
     backend = backend_for(device.type, dtype)
@@ -158,7 +181,7 @@ class Operator:
         self.forward = getattr(torch.ops.ablate, name).default
         if self.differentiable:
             self.backward = getattr(torch.ops.ablate, name + "_backward").default
-        self._function = self._make_function()
+        self._function, self._direct = self._make_functions() if self.differentiable else (None, None)
 
     # ---- plans ----
 
@@ -170,6 +193,8 @@ class Operator:
         except TypeError:  # a symbolic size, while a graph is traced
             return self.make_plan(list(inputs), settings)
         if found is None:
+            if len(self._plans) >= MOST_PLANS:
+                self._plans.clear()
             found = self._plans[key] = self.make_plan(list(inputs), settings)
         return found
 
@@ -192,15 +217,17 @@ class Operator:
     # ---- the operators ----
 
     def __call__(self, *arguments: Any) -> Any:
-        """What `forward` returns, without the dispatcher where it is not needed."""
+        """The outputs that `forward` returns, perhaps with what is saved behind them: without the
+        dispatcher where it is not needed."""
         if torch.compiler.is_compiling():
             return self.forward(*arguments)
         given = arguments[:-1]
         if not _is_plain(given) or torch.is_autocast_enabled(_device_of(given).type):
             return self.forward(*arguments)
+        p = self.plan(given, arguments[-1])
         if self._asks(given):
-            return self._function.apply(*arguments)
-        return self._run(self.plan(given, arguments[-1]), given)
+            return p.outputs(self._direct.apply(p, *given))
+        return self._run(p, given, p.absent)
 
     def _asks(self, given: Any) -> bool:
         """Does an input ask for its gradient?"""
@@ -213,7 +240,8 @@ class Operator:
     def _forward(self, *arguments: Any) -> list[torch.Tensor]:
         return self._run(self.plan(arguments[:-1], arguments[-1]), arguments[:-1])
 
-    def _run(self, p: TensorPlan, given: Any) -> list[torch.Tensor]:
+    def _run(self, p: TensorPlan, given: Any,
+             absent: torch.Tensor | None = None) -> list[torch.Tensor]:
         plan = p.plan
         pointers, keep = plan.nothing.copy(), []
         for i, place in p.given:
@@ -221,7 +249,7 @@ class Operator:
             t = p.zeros(i, 0) if t is None else _dense(t)
             keep.append(t)
             pointers[i] = t.data_ptr()
-        results = p.new(p.results, p.device, pointers)
+        results = p.new(p.results, p.device, pointers, absent)
         p.run(FORWARD, pointers, plan.nothing)
         return results
 
@@ -294,54 +322,77 @@ class Operator:
             LIBRARY.impl(back, self._backward, key)
         library.register_fake(f"ablate::{back}", self._fake_backward, lib=LIBRARY)
 
-    def _make_function(self) -> Any:
-        """The outer autograd.Function."""
-        if not self.differentiable:
-            return None
+    def _make_functions(self) -> tuple[Any, Any]:
+        """The outer autograd.Functions: for the dispatcher, from the operator's arguments to all its
+        results; and for plain tensors, from the plan and them to the outputs that are present."""
         operator = self
 
-        def forward(ctx: Any, *arguments: Any) -> tuple[torch.Tensor, ...]:
-            given = arguments[:-1]
-            p = operator.plan(given, arguments[-1])
-            for j in p.no_gradient:
-                if ctx.needs_input_grad[j]:
-                    raise Error(f"{operator.inputs[j]} of {operator.name} has no gradient: give it "
-                                f"detached")
-            if _is_plain(given):
-                results = operator._run(p, given)
-            else:
-                with _below_autograd():
-                    results = operator.forward(*arguments)
+        def keep(ctx: Any, p: TensorPlan, given: Any, results: list[torch.Tensor]) -> None:
             ctx.save_for_backward(*[(given if input_ else results)[j] for input_, j in p.read_back])
             ctx.plan = p
+            ctx.set_materialize_grads(False)
+
+        def dispatched(ctx: Any, *arguments: Any) -> tuple[torch.Tensor, ...]:
+            given = arguments[:-1]
+            p = operator.plan(given, arguments[-1])
+            operator._refuse(p, ctx.needs_input_grad)
+            with _below_autograd():
+                results = operator.forward(*arguments)
+            keep(ctx, p, given, results)
             if p.not_differentiable:
                 ctx.mark_non_differentiable(*[results[j] for j in p.not_differentiable])
-            ctx.set_materialize_grads(False)
             return tuple(results)
 
-        def backward(ctx: Any, *upstream: Any) -> tuple[Any, ...]:
-            p = ctx.plan
-            read, above = ctx.saved_tensors, [upstream[j] for j in p.upstream]
-            for t in above:
-                if t is not None:
-                    break
-            else:
-                return (None,) * (len(p.back) + 1)
-            if _is_plain((*read, *above)):
-                found = operator._run_back(p, read, above)
-            else:
-                found = operator.backward(list(read), above, p.plan.words)
-            for j, dtype in p.casts:
-                found[j] = found[j].to(dtype)
-            return (*[found[j] if asked else None
-                      for j, asked in zip(p.back, ctx.needs_input_grad)], None)
+        def direct(ctx: Any, p: TensorPlan, *given: Any) -> tuple[torch.Tensor, ...]:
+            if p.no_gradient:
+                operator._refuse(p, ctx.needs_input_grad[1:])
+            results = operator._run(p, given, p.absent)
+            keep(ctx, p, given, results)
+            if p.constant:
+                ctx.mark_non_differentiable(*[results[j] for j in p.constant])
+            return tuple([results[j] for j in p.present])
 
+        def dispatched_back(ctx: Any, *upstream: Any) -> tuple[Any, ...]:
+            return (*operator._gradients(ctx, [upstream[j] for j in ctx.plan.upstream],
+                                         ctx.needs_input_grad), None)
+
+        def direct_back(ctx: Any, *upstream: Any) -> tuple[Any, ...]:
+            return (None, *operator._gradients(ctx, [upstream[j] for j in ctx.plan.upstream_present],
+                                               ctx.needs_input_grad[1:]))
+
+        return self._function_of(dispatched, dispatched_back), self._function_of(direct, direct_back)
+
+    def _refuse(self, p: TensorPlan, needed: Any) -> None:
+        """An Error, if an input that has no gradient asks for one."""
+        for j in p.no_gradient:
+            if needed[j]:
+                raise Error(f"{self.inputs[j]} of {self.name} has no gradient: give it detached")
+
+    def _gradients(self, ctx: Any, upstream: list[Any], needed: Any) -> list[torch.Tensor | None]:
+        """The gradients of the inputs that need one."""
+        p = ctx.plan
+        for t in upstream:
+            if t is not None:
+                break
+        else:
+            return [None] * len(p.back)
+        read = ctx.saved_tensors
+        if _is_plain((*read, *upstream)):
+            found = self._run_back(p, read, upstream)
+        else:
+            found = self.backward(list(read), upstream, p.plan.words)
+        for j, dtype in p.casts:
+            found[j] = found[j].to(dtype)
+        return [found[j] if asked else None for j, asked in zip(p.back, needed)]
+
+    def _function_of(self, forward: Any, backward: Any) -> Any:
+        """An autograd.Function; its backward, where it is differentiated itself, is an error."""
         once = once_differentiable(backward)
 
         def backward_once(ctx: Any, *upstream: Any) -> tuple[Any, ...]:
             return once(ctx, *upstream) if torch.is_grad_enabled() else backward(ctx, *upstream)
 
-        return type(operator.name, (torch.autograd.Function,),
+        return type(self.name, (torch.autograd.Function,),
                     {"forward": staticmethod(forward), "backward": staticmethod(backward_once)})
 
 

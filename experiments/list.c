@@ -2,9 +2,14 @@
 #include "config.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/err.h"
+#include "common/base/gguf.h"
+#include "common/base/guess.h"
+#include "common/base/number.h"
+#include "common/base/quote.h"
 #include "common/plan/keys.h"
 #include "experiments/list.h"
 
@@ -167,10 +172,45 @@ static int no_operation(const char *name)
                   : err_set("no operation %s; run-ablation --list shows all", name);
 }
 
+/* The tensors of a GGUF file, a line for each. */
+static int list_file(FILE *to, const char *file)
+{
+    struct gguf *g = gguf_open(file);
+    int width = 6, e = 0;
+    int64_t bytes = 0;
+    char text[128];
+
+    if (!g)
+        return -1;
+    for (int64_t i = 0; i < g->n_tensors; i++) {
+        const int n = (int)strlen(g->tensor[i].name);
+        width = n > width ? n : width;
+        bytes += g->tensor[i].bytes;
+    }
+    fprintf(to, "%-*s %-8s %-24s %s\n", width, "tensor", "type", "shape", "bytes");
+    for (int64_t i = 0; !e && i < g->n_tensors; i++) {
+        const struct gguf_tensor *t = &g->tensor[i];
+        char *name = quote_controls(t->name);
+        gguf_shape_text(t, text, sizeof text);
+        e = name ? 0 : err_set("no memory");
+        if (name)
+            fprintf(to, "%-*s %-8s %-24s %" PRId64 "\n", width, name, t->type->name, text,
+                    t->bytes);
+        free(name);
+    }
+    if (!e)
+        fprintf(to, "GGUF version %d: %" PRId64 " tensors, %s; the slowest axis is first\n",
+                g->version, g->n_tensors, number_bytes((double)bytes, text));
+    gguf_close(g);
+    return e;
+}
+
 int list(FILE *to, const char *name)
 {
     if (name) {
         const struct op *o = op_find(name);
+        if (!o && strpbrk(name, "./"))
+            return list_file(to, name);
         if (!o)
             return no_operation(name);
         list_op(to, o);

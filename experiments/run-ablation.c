@@ -69,6 +69,8 @@ static const char usage[] =
     "      --as NAME    ... of this program alone\n"
     "      --list       the operations, one per line, and the keys of an ini file\n"
     "      --list OP    the operation's parameters, tensors, cost and kernels\n"
+    "      --list FILE.gguf\n"
+    "                   the tensors of a model file: type, shape, bytes\n"
     "  -h, --help       this text\n"
     "      --version    version and what it was built with\n"
     "\n"
@@ -392,7 +394,7 @@ static int check_random(const struct options *o)
 }
 
 /* The options that run nothing are alone, so that no word is ignored.  Only --list takes one, an
- * operation. */
+ * operation or a file. */
 static int check_alone(const struct options *o)
 {
     const char *name = o->help ? "--help" : o->version ? "--version" : o->list ? "--list" : NULL;

@@ -241,6 +241,11 @@ does "--list prints the cost of a pass" 0 "chain of 512 steps, 8 FLOP + 1 specia
 does "--list of nothing" 2 "no operation nothing" "$run" --list nothing
 does "--list says which setting gives another shape" 0 \
     "S0 .*\[batch,heads,n_state,n_state\]; state=diagonal: \[batch,heads,n_state\]" "$run" --list e74
+small=$srcdir/tests/small.gguf
+does "--list FILE.gguf" 0 "^blk\.0\.q6_k  *q6_k  *\[3,512\]  *1260$" "$run" --list "$small"
+head -c 700 "$small" >cut.gguf
+does "--list of one that is cut off" 2 "run-ablation: cut\.gguf: ends within tensor" "$run" --list cut.gguf
+does "--list of one that is not there" 2 "no\.gguf: No such file or directory" "$run" --list no.gguf
 does "--list of a name nearly right" 2 "no operation linaer; did you mean 'linear'?" "$run" --list linaer
 # usage NAME SENTENCE ARGUMENT...: refused, in one line.
 usage() {

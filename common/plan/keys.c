@@ -9,6 +9,7 @@
 
 #include "common/base/err.h"
 #include "common/base/grow.h"
+#include "common/base/guess.h"
 #include "common/base/number.h"
 #include "common/call/cases.h"
 #include "common/plan/keys.h"
@@ -116,38 +117,6 @@ const char *const save_names[] = {
 /* ---- the keys of [trial] that are no parameter of its operation ---- */
 
 const char *const input_names[] = {"normal", "nonzero", "text", "hdf5", NULL};
-
-/* Levenshtein's: how many letters to put in, take out or change. */
-static int distance(const char *a, const char *b)
-{
-    int n = (int)strlen(b), row[64];
-
-    if (n >= (int)COUNT(row) || strlen(a) >= COUNT(row))
-        return (int)COUNT(row);
-    for (int j = 0; j <= n; j++)
-        row[j] = j;
-    for (int i = 1; a[i - 1]; i++) {
-        int corner = row[0];
-        row[0] = i;
-        for (int j = 1; j <= n; j++) {
-            int change = corner + (a[i - 1] != b[j - 1]);
-            corner = row[j];
-            row[j] = row[j] + 1 < change ? row[j] + 1 : change;
-            row[j] = row[j - 1] + 1 < row[j] ? row[j - 1] + 1 : row[j];
-        }
-    }
-    return row[n];
-}
-
-void guess_among(struct guess *g, const char *candidate)
-{
-    size_t n = strlen(g->word);
-    int d = distance(g->word, candidate), limit = n < 2 ? 0 : n < 4 ? 1 : 2;
-    if (d <= limit && (!g->best || d < g->distance)) {
-        g->best = candidate;
-        g->distance = d;
-    }
-}
 
 /* In place of a name: a set of trials for each operation, and none is set. */
 static const char EVERY_OP[] = "all";

@@ -20,11 +20,4 @@ extern const char *const case_names[],
 extern const char *const check_names[];
 extern const int check_flags[];
 
-/* The suggestion for an unknown word: the nearest known one, if one is near. */
-struct guess {
-    const char *word, *best;
-    int distance;
-};
-void guess_among(struct guess *g, const char *candidate);
-
 #endif

@@ -7,6 +7,7 @@
 
 #include "common/base/err.h"
 #include "common/base/grow.h"
+#include "common/base/guess.h"
 #include "common/base/quote.h"
 #include "common/plan/keys.h"
 #include "common/plan/section.h"

@@ -102,7 +102,8 @@ void describe_tensor(const struct op *o, const struct call *f, int arg, struct a
                                  : ABL_SAVED,
         .count = op_count(f, arg),
         .whole = !!(a->flags & WHOLE),
-        .state = a->flags & IN && a->fill == ZERO && !a->fill_of && !a->draw,
+        .state = a->flags & IN && a->fill == ZERO && !a->fill_of && !a->draw && !(a->flags & BYTES),
+        .bytes = !!(a->flags & BYTES),
     };
     for (int i = 0; i < to->rank; i++) {
         to->axis[i] = op_axis(o, shape[i]);
@@ -293,9 +294,16 @@ void abl_draw(abl_case *c, uint64_t seed, int nonzero_state)
     call_end();
 }
 
+/* What a function of the library is given, or gives: n doubles, or n bytes. */
+struct array {
+    int bytes;
+    int64_t n;
+};
+
 /* The tensor called "out" or "d_out": a result if `results`, else an input or the gradient of an
- * output.  -1 after err_set() where there is none, or where it does not have n elements. */
-static int find(const struct trial *t, const char *name, int results, int64_t n, int *grad)
+ * output.  -1 after err_set() where there is none, or where the array is not one of its type and
+ * size. */
+static int find(const struct trial *t, const char *name, int results, struct array a, int *grad)
 {
     const struct op *o = t->call.op;
     int arg = op_arg(o, name);
@@ -310,22 +318,52 @@ static int find(const struct trial *t, const char *name, int results, int64_t n,
         return err_set("%s of %s has no gradient", name + 2, o->name);
     if (results != (*grad ? !!(flags & IN) : !(flags & IN)))
         return err_set("%s of %s is %s", name, o->name, results ? "no result" : "a result");
-    if (n != op_count(&t->call, arg))
+    if (op_is_bytes(&t->call, arg) != a.bytes)
+        return err_set("%s of %s is %s", name, o->name,
+                       a.bytes ? "not of bytes" : "of bytes, not of doubles");
+    if (a.n != op_count(&t->call, arg))
         return err_set("%s of %s has %lld elements, not %lld", name, o->name,
-                       (long long)op_count(&t->call, arg), (long long)n);
+                       (long long)op_count(&t->call, arg), (long long)a.n);
     return arg;
+}
+
+static size_t array_bytes(struct array a)
+{
+    return a.n * (a.bytes ? 1 : sizeof(double));
+}
+
+static int set(abl_case *c, const char *name, const void *values, struct array a)
+{
+    int grad, arg = find(&c->trial, name, 0, a, &grad);
+    const struct call on = call_on(&c->trial.call, reference_of(c->trial.type), NULL);
+    if (arg < 0 || (a.bytes ? values_check_bytes(&on, arg, name, values)
+                            : values_check(&on, arg, grad, name, values)))
+        return -1;
+    case_changed(c);
+    memcpy(tensors_values(c->t, arg, grad), values, array_bytes(a));
+    return 0;
 }
 
 int abl_set(abl_case *c, const char *name, const double *values, int64_t n)
 {
     if (IS_NULL(c, "case") || IS_NULL(name, "name") || IS_NULL(values, "array"))
         return -1;
-    int grad, arg = find(&c->trial, name, 0, n, &grad);
-    const struct call on = call_on(&c->trial.call, reference_of(c->trial.type), NULL);
-    if (arg < 0 || values_check(&on, arg, grad, name, values))
+    return set(c, name, values, (struct array){0, n});
+}
+
+int abl_set_bytes(abl_case *c, const char *name, const unsigned char *values, int64_t n)
+{
+    if (IS_NULL(c, "case") || IS_NULL(name, "name") || IS_NULL(values, "array"))
         return -1;
-    case_changed(c);
-    memcpy(tensors_result(c->t, arg, grad), values, n * sizeof *values);
+    return set(c, name, values, (struct array){1, n});
+}
+
+static int get(const abl_case *c, const char *name, void *values, struct array a)
+{
+    int grad, arg = find(&c->trial, name, 0, a, &grad);
+    if (arg < 0)
+        return -1;
+    memcpy(values, tensors_values(c->t, arg, grad), array_bytes(a));
     return 0;
 }
 
@@ -333,11 +371,14 @@ int abl_get(const abl_case *c, const char *name, double *values, int64_t n)
 {
     if (IS_NULL(c, "case") || IS_NULL(name, "name") || IS_NULL(values, "array"))
         return -1;
-    int grad, arg = find(&c->trial, name, 0, n, &grad);
-    if (arg < 0)
+    return get(c, name, values, (struct array){0, n});
+}
+
+int abl_get_bytes(const abl_case *c, const char *name, unsigned char *values, int64_t n)
+{
+    if (IS_NULL(c, "case") || IS_NULL(name, "name") || IS_NULL(values, "array"))
         return -1;
-    memcpy(values, tensors_result(c->t, arg, grad), n * sizeof *values);
-    return 0;
+    return get(c, name, values, (struct array){1, n});
 }
 
 /* ---- runs ---- */
@@ -485,15 +526,38 @@ void abl_result_free(abl_result *r)
     free(r);
 }
 
+static int result_set(abl_result *r, const char *name, const void *values, struct array a)
+{
+    int grad, arg = find(&r->trial, name, 1, a, &grad);
+    if (arg < 0 || (!a.bytes && values_check(&r->call, arg, grad, name, values)))
+        return -1;
+    memcpy(tensors_values(r->t, arg, grad), values, array_bytes(a));
+    X_OR_G(r->has, arg, grad) = 1;
+    return 0;
+}
+
 int abl_result_set(abl_result *r, const char *name, const double *values, int64_t n)
 {
     if (IS_NULL(r, "result") || IS_NULL(name, "name") || IS_NULL(values, "array"))
         return -1;
-    int grad, arg = find(&r->trial, name, 1, n, &grad);
-    if (arg < 0 || values_check(&r->call, arg, grad, name, values))
+    return result_set(r, name, values, (struct array){0, n});
+}
+
+int abl_result_set_bytes(abl_result *r, const char *name, const unsigned char *values, int64_t n)
+{
+    if (IS_NULL(r, "result") || IS_NULL(name, "name") || IS_NULL(values, "array"))
         return -1;
-    memcpy(tensors_result(r->t, arg, grad), values, n * sizeof *values);
-    X_OR_G(r->has, arg, grad) = 1;
+    return result_set(r, name, values, (struct array){1, n});
+}
+
+static int result_get(const abl_result *r, const char *name, void *values, struct array a)
+{
+    int grad, arg = find(&r->trial, name, 1, a, &grad);
+    if (arg < 0)
+        return -1;
+    if (!X_OR_G(r->has, arg, grad))
+        return err_set("%s was not set", name);
+    memcpy(values, tensors_values(r->t, arg, grad), array_bytes(a));
     return 0;
 }
 
@@ -501,13 +565,14 @@ int abl_result_get(const abl_result *r, const char *name, double *values, int64_
 {
     if (IS_NULL(r, "result") || IS_NULL(name, "name") || IS_NULL(values, "array"))
         return -1;
-    int grad, arg = find(&r->trial, name, 1, n, &grad);
-    if (arg < 0)
+    return result_get(r, name, values, (struct array){0, n});
+}
+
+int abl_result_get_bytes(const abl_result *r, const char *name, unsigned char *values, int64_t n)
+{
+    if (IS_NULL(r, "result") || IS_NULL(name, "name") || IS_NULL(values, "array"))
         return -1;
-    if (!X_OR_G(r->has, arg, grad))
-        return err_set("%s was not set", name);
-    memcpy(values, tensors_result(r->t, arg, grad), n * sizeof *values);
-    return 0;
+    return result_get(r, name, values, (struct array){1, n});
 }
 
 int abl_time(const abl_result *r, enum abl_pass pass, struct abl_time *to)
@@ -631,18 +696,30 @@ static struct answer *answer_of(abl_case *c)
     return c->answer;
 }
 
-int abl_expected(abl_case *c, const char *name, double *values, int64_t n)
+static int expected(abl_case *c, const char *name, void *values, struct array a)
 {
-    if (IS_NULL(c, "case") || IS_NULL(name, "name") || IS_NULL(values, "array"))
-        return -1;
-    int grad, arg = find(&c->trial, name, 1, n, &grad);
+    int grad, arg = find(&c->trial, name, 1, a, &grad);
     if (arg < 0 || call_begin())
         return -1;
     const int e = !answer_of(c);
     if (!e)
-        memcpy(values, tensors_result(c->answer->truth.oracle, arg, grad), n * sizeof *values);
+        memcpy(values, tensors_values(c->answer->truth.oracle, arg, grad), array_bytes(a));
     call_end();
     return e ? -1 : 0;
+}
+
+int abl_expected(abl_case *c, const char *name, double *values, int64_t n)
+{
+    if (IS_NULL(c, "case") || IS_NULL(name, "name") || IS_NULL(values, "array"))
+        return -1;
+    return expected(c, name, values, (struct array){0, n});
+}
+
+int abl_expected_bytes(abl_case *c, const char *name, unsigned char *values, int64_t n)
+{
+    if (IS_NULL(c, "case") || IS_NULL(name, "name") || IS_NULL(values, "array"))
+        return -1;
+    return expected(c, name, values, (struct array){1, n});
 }
 
 /* The truth of a result: the case's own where that is of the same storage type, or *own. */

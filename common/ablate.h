@@ -10,8 +10,8 @@
  *     abl_verdicts_free(v);
  *     abl_case_free(c);
  *
- * Arrays are dense doubles on the host, slowest axis first, as abl_tensor()
- * says; times are in seconds, sizes in elements where nothing else is said.
+ * Arrays are dense doubles on the host, and of a tensor of bytes (packed weights) bytes, slowest
+ * axis first, as abl_tensor() says; times are in seconds, sizes in elements where nothing else is said.
  * A tensor's gradient has its name with "d_" before it: "x" and "d_x".
  *
  * Errors: a function that returns a pointer returns NULL, one that returns
@@ -80,7 +80,7 @@ enum abl_role {
 enum { ABL_MAX_RANK = 6 };
 
 /* In which a call's tensors are stored. */
-enum abl_dtype { ABL_NO_DTYPE, ABL_FP64, ABL_FP32, ABL_BF16, ABL_FP16, ABL_INT64 };
+enum abl_dtype { ABL_NO_DTYPE, ABL_FP64, ABL_FP32, ABL_BF16, ABL_FP16, ABL_INT64, ABL_UINT8 };
 
 struct abl_tensor {
     const char *name;
@@ -92,6 +92,7 @@ struct abl_tensor {
     int64_t count; /* their product */
     int whole;     /* of whole numbers, such as indices */
     int state;     /* an initial state, which is 0 unless it is said to be another */
+    int bytes;     /* of bytes, which the functions abl_..._bytes() set and get */
     /* From abl_call_tensor() alone; elsewhere 0. */
     enum abl_dtype dtype, grad_dtype;
     int in_backward; /* backward reads it */
@@ -164,6 +165,10 @@ void abl_draw(abl_case *c, uint64_t seed, int nonzero_state);
  * allowed. */
 int abl_set(abl_case *c, const char *name, const double *values, int64_t n);
 int abl_get(const abl_case *c, const char *name, double *values, int64_t n);
+/* The same of an input of bytes, which are never rounded.  A value that is not allowed there is one
+ * that the operation refuses. */
+int abl_set_bytes(abl_case *c, const char *name, const unsigned char *values, int64_t n);
+int abl_get_bytes(const abl_case *c, const char *name, unsigned char *values, int64_t n);
 
 /* ---- a result: outputs, saved tensors and gradients of inputs ---- */
 
@@ -186,6 +191,9 @@ void abl_result_free(abl_result *r);
  * for set, if a finite value is infinite in the type that stores the result. */
 int abl_result_set(abl_result *r, const char *name, const double *values, int64_t n);
 int abl_result_get(const abl_result *r, const char *name, double *values, int64_t n);
+/* The same of a result of bytes, which may be any. */
+int abl_result_set_bytes(abl_result *r, const char *name, const unsigned char *values, int64_t n);
+int abl_result_get_bytes(const abl_result *r, const char *name, unsigned char *values, int64_t n);
 
 enum abl_pass { ABL_FORWARD, ABL_BACKWARD };
 struct abl_time {
@@ -214,10 +222,11 @@ enum {
 struct abl_verdict {
     const char *check, *backend, *kernel;
     char tensor[32];
-    double error;      /* max |a - b| / max |b|; infinite where anything is NaN */
-    double norm;       /* |a - b| / |b|, Euclidean */
+    double error;      /* max |a - b| / max |b|; infinite where anything is NaN; of bytes the share
+                        * of those that differ */
+    double norm;       /* |a - b| / |b|, Euclidean; of bytes the same as error */
     double bound;      /* passes if error <= bound */
-    char worst[64];    /* index of the worst element, "[3,0,17]" */
+    char worst[64];    /* index of the worst element, "[3,0,17]"; of bytes the first that differs */
     int64_t first_bad; /* first time step over the bound; -1: none, or no time axis */
     int pass;          /* 0: it failed */
     int unjudged;      /* it did not fail, but its bound is too coarse to judge it */
@@ -235,6 +244,7 @@ abl_verdicts *abl_judge_result(abl_case *c, const abl_result *r);
 /* Gets the n elements of the result that the oracle has for the case: "out", "d_x".  It, too, is
  * computed once.  Returns -1 as abl_result_get() does. */
 int abl_expected(abl_case *c, const char *name, double *values, int64_t n);
+int abl_expected_bytes(abl_case *c, const char *name, unsigned char *values, int64_t n);
 void abl_verdicts_free(abl_verdicts *v);
 /* The number of verdicts, and of those that failed. */
 int abl_count(const abl_verdicts *v);

@@ -138,7 +138,8 @@ const char *abl_call_kernel(const abl_call *c)
 static enum abl_dtype dtype_of(enum dtype t)
 {
     static const enum abl_dtype of[N_DTYPES] = {
-        [F64] = ABL_FP64, [F32] = ABL_FP32, [BF16] = ABL_BF16, [F16] = ABL_FP16, [I64] = ABL_INT64,
+        [F64] = ABL_FP64, [F32] = ABL_FP32,  [BF16] = ABL_BF16,
+        [F16] = ABL_FP16, [I64] = ABL_INT64, [U8] = ABL_UINT8,
     };
     return of[t];
 }

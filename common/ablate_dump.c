@@ -18,6 +18,7 @@ static void set_only(const abl_result *r, struct tensors *t, struct ran *to)
 {
     for (int i = 0; i < MAX_ARGS; i++) {
         t->x[i] = r->has.x[i] ? r->t->x[i] : NULL;
+        t->b[i] = r->has.x[i] ? r->t->b[i] : NULL;
         t->g[i] = r->has.g[i] ? r->t->g[i] : NULL;
     }
     *to = (struct ran){
@@ -114,46 +115,64 @@ struct source {
     const char *line; /* of the trial */
 };
 
-/* Dataset `name` becomes x, which stays as it was if the dataset cannot be read or has values that
+/* The dataset into memory for it; nonzero after err_set() if it cannot be read, or has values that
  * are not allowed. */
-static int read_values(const struct source *from, const char *name, int arg, double *x)
+static int read_into(const struct source *from, const char *name, int arg, const int64_t *size,
+                     void *there)
+{
+    const struct call *f = &from->call;
+    const int rank = (int)strlen(op_shape(f, arg));
+
+    if (op_is_bytes(f, arg))
+        return h5_read_bytes(from->group, name, rank, size, there) ||
+               values_check_bytes(f, arg, name, there);
+    return h5_read_tensor(from->group, name, rank, size, there) ||
+           values_check(f, arg, from->grad, name, there);
+}
+
+/* Dataset `name` becomes the tensor, doubles or bytes, which stays as it was if the dataset cannot
+ * be read or has values that are not allowed. */
+static int read_values(const struct source *from, const char *name, int arg, void *values)
 {
     const struct call *f = &from->call;
     const char *shape = op_shape(f, arg);
-    int64_t size[MAX_RANK], n = op_count(f, arg);
-    int rank = (int)strlen(shape);
-    double *there = malloc(n * sizeof *there);
+    int64_t size[MAX_RANK];
+    const size_t bytes = op_count(f, arg) * tensors_each(f, arg);
+    void *there = malloc(bytes);
 
-    for (int i = 0; i < rank; i++)
+    for (int i = 0; shape[i]; i++)
         size[i] = DIM(f, shape[i]);
-    int e = !there ? err_set("no memory to read %s", name)
-                   : h5_read_tensor(from->group, name, rank, size, there) ||
-                         values_check(f, arg, from->grad, name, there);
+    int e =
+        !there ? err_set("no memory to read %s", name) : read_into(from, name, arg, size, there);
     if (!e)
-        memcpy(x, there, n * sizeof *x);
+        memcpy(values, there, bytes);
     free(there);
     return e;
 }
 
-/* The dataset of tensor number `arg` in a group, if it is there, into x; *found counts them. */
-static int read_one(const struct source *from, int arg, double *x, int *found)
+/* The dataset of tensor number `arg` in a group, if it is there, into its values, if there are any;
+ * *found counts them. */
+static int read_one(const struct source *from, int arg, void *values, int *found)
 {
     const struct arg *a = &from->call.op->arg[arg];
     const char *name = a->name, *was = a->was;
 
     if (was && H5Lexists(from->group, name, H5P_DEFAULT) <= 0)
         name = was;
-    if (!x || H5Lexists(from->group, name, H5P_DEFAULT) <= 0)
+    if (!values || H5Lexists(from->group, name, H5P_DEFAULT) <= 0)
         return 0;
-    if (read_values(from, name, arg, x))
+    if (read_values(from, name, arg, values))
         return err_more(" (%.300s)", from->line);
     ++*found;
     return 1;
 }
 
-/* All tensors whose flags have one of `flags`, from a group within from->group. */
-static int read_all(const struct source *from, const char *within, unsigned flags, double *const *x,
-                    int *has, int *found)
+/* Where the values of a tensor, its gradient or its initial gradient are. */
+enum where { VALUES, GRADIENT, INITIAL };
+
+/* All tensors of t whose flags have one of `flags`, from a group within from->group. */
+static int read_all(const struct source *from, const char *within, unsigned flags,
+                    const struct tensors *t, enum where where, int *has, int *found)
 {
     const struct op *o = from->call.op;
     struct source inner = *from;
@@ -167,7 +186,7 @@ static int read_all(const struct source *from, const char *within, unsigned flag
     for (int i = 0; e >= 0 && i < o->n_args; i++) {
         if (!(o->arg[i].flags & flags))
             continue;
-        e = read_one(&inner, i, x[i], found);
+        e = read_one(&inner, i, where == INITIAL ? t->g0[i] : tensors_values(t, i, where), found);
         if (e > 0 && has)
             has[i] = 1;
     }
@@ -207,9 +226,9 @@ static int read_case(hid_t g, void *data)
     const struct call on = call_on(&c->trial.call, reference_of(c->trial.type), NULL);
     const struct source in = {g, 0, on, c->trial.text}, dout = {g, 1, on, c->trial.text};
     int found = 0;
-    if (read_all(&in, "in", IN, c->t->x, NULL, &found) ||
-        read_all(&dout, "dout", OUT, c->t->g, NULL, &found) ||
-        read_all(&dout, "dinit", IN, c->t->g0, NULL, &found))
+    if (read_all(&in, "in", IN, c->t, VALUES, NULL, &found) ||
+        read_all(&dout, "dout", OUT, c->t, GRADIENT, NULL, &found) ||
+        read_all(&dout, "dinit", IN, c->t, INITIAL, NULL, &found))
         return -1;
     return found ? 0 : err_set("none of the inputs of %s is there", c->trial.call.op->name);
 }
@@ -227,8 +246,8 @@ static int read_result(hid_t g, void *data)
     abl_result *r = data;
     const struct source out = {g, 0, r->call, r->trial.text}, d = {g, 1, r->call, r->trial.text};
     int found = 0;
-    if (read_all(&out, "", OUT | SAVED, r->t->x, r->has.x, &found) ||
-        read_all(&d, "d", IN, r->t->g, r->has.g, &found))
+    if (read_all(&out, "", OUT | SAVED, r->t, VALUES, r->has.x, &found) ||
+        read_all(&d, "d", IN, r->t, GRADIENT, r->has.g, &found))
         return -1;
     return found ? 0 : err_set("none of the results of %s is there", r->trial.call.op->name);
 }

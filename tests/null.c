@@ -16,6 +16,7 @@
 
 enum { N = 2, SECONDS = 60 };
 static double array[N];
+static unsigned char bytes[N];
 static char file[] = "null.XXXXXX";
 static const char *const words = "relu rows=1 dim=2";
 
@@ -202,6 +203,12 @@ static void cases(void)
     REFUSES(abl_get, c, abl_get(NULL, "x", array, N) == -1);
     REFUSES(abl_get, name, abl_get(c, NULL, array, N) == -1);
     REFUSES(abl_get, values, abl_get(c, "x", NULL, N) == -1);
+    REFUSES(abl_set_bytes, c, abl_set_bytes(NULL, "x", bytes, N) == -1);
+    REFUSES(abl_set_bytes, name, abl_set_bytes(c, NULL, bytes, N) == -1);
+    REFUSES(abl_set_bytes, values, abl_set_bytes(c, "x", NULL, N) == -1);
+    REFUSES(abl_get_bytes, c, abl_get_bytes(NULL, "x", bytes, N) == -1);
+    REFUSES(abl_get_bytes, name, abl_get_bytes(c, NULL, bytes, N) == -1);
+    REFUSES(abl_get_bytes, values, abl_get_bytes(c, "x", NULL, N) == -1);
 }
 
 static void results(void)
@@ -223,6 +230,12 @@ static void results(void)
     REFUSES(abl_result_get, r, abl_result_get(NULL, "y", array, N) == -1);
     REFUSES(abl_result_get, name, abl_result_get(r, NULL, array, N) == -1);
     REFUSES(abl_result_get, values, abl_result_get(r, "y", NULL, N) == -1);
+    REFUSES(abl_result_set_bytes, r, abl_result_set_bytes(NULL, "y", bytes, N) == -1);
+    REFUSES(abl_result_set_bytes, name, abl_result_set_bytes(mine, NULL, bytes, N) == -1);
+    REFUSES(abl_result_set_bytes, values, abl_result_set_bytes(mine, "y", NULL, N) == -1);
+    REFUSES(abl_result_get_bytes, r, abl_result_get_bytes(NULL, "y", bytes, N) == -1);
+    REFUSES(abl_result_get_bytes, name, abl_result_get_bytes(r, NULL, bytes, N) == -1);
+    REFUSES(abl_result_get_bytes, values, abl_result_get_bytes(r, "y", NULL, N) == -1);
     REFUSES(abl_time, r, abl_time(NULL, ABL_FORWARD, &time) == -1);
     REFUSES(abl_time, to, abl_time(r, ABL_FORWARD, NULL) == -1);
     REFUSES(abl_peak, r, abl_peak(NULL) == -1);
@@ -240,6 +253,9 @@ static void verdicts(void)
     REFUSES(abl_expected, c, abl_expected(NULL, "y", array, N) == -1);
     REFUSES(abl_expected, name, abl_expected(c, NULL, array, N) == -1);
     REFUSES(abl_expected, values, abl_expected(c, "y", NULL, N) == -1);
+    REFUSES(abl_expected_bytes, c, abl_expected_bytes(NULL, "y", bytes, N) == -1);
+    REFUSES(abl_expected_bytes, name, abl_expected_bytes(c, NULL, bytes, N) == -1);
+    REFUSES(abl_expected_bytes, values, abl_expected_bytes(c, "y", NULL, N) == -1);
     ACCEPTS(abl_verdicts_free, v, free_null());
     REFUSES(abl_count, v, abl_count(NULL) == -1);
     REFUSES(abl_failed, v, abl_failed(NULL) == -1);

@@ -250,23 +250,44 @@ static int wrong_shape(hid_t space, const char *name, int rank, const int64_t *s
     return err_set("%s has another shape: it is %s, not %s", name, is, want);
 }
 
-int h5_read_tensor(hid_t group, const char *name, int rank, const int64_t *size, double *x)
+int h5_is_bytes(hid_t type)
+{
+    return H5Tget_class(type) == H5T_INTEGER && H5Tget_size(type) == 1 &&
+           H5Tget_sign(type) == H5T_SGN_NONE;
+}
+
+/* As doubles, or bytes where there are no doubles. */
+static int read_tensor(hid_t group, const char *name, int rank, const int64_t *size, double *x,
+                       unsigned char *b)
 {
     hid_t d = H5Dopen2(group, name, H5P_DEFAULT), type = -1, space = -1;
     int e = 0;
 
     if (d < 0 || (type = H5Dget_type(d)) < 0 || (space = H5Dget_space(d)) < 0)
         e = err_set("%s cannot be read: %s", name, h5_reason());
+    else if (!x && !h5_is_bytes(type))
+        e = err_set("%s is not of bytes: uint8", name);
     else if (H5Tget_class(type) != H5T_FLOAT && H5Tget_class(type) != H5T_INTEGER)
         e = err_set("%s is neither floating point nor whole numbers", name);
     else if (!has_shape(space, rank, size))
         e = wrong_shape(space, name, rank, size);
-    else if (H5Dread(d, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, x) < 0)
+    else if (H5Dread(d, x ? H5T_NATIVE_DOUBLE : H5T_NATIVE_UCHAR, H5S_ALL, H5S_ALL, H5P_DEFAULT,
+                     x ? (void *)x : b) < 0)
         e = err_set("%s cannot be read: %s", name, h5_reason());
     h5_drop(space);
     h5_drop(type);
     h5_drop(d);
     return e;
+}
+
+int h5_read_tensor(hid_t group, const char *name, int rank, const int64_t *size, double *x)
+{
+    return read_tensor(group, name, rank, size, x, NULL);
+}
+
+int h5_read_bytes(hid_t group, const char *name, int rank, const int64_t *size, unsigned char *b)
+{
+    return read_tensor(group, name, rank, size, NULL, b);
 }
 
 int h5_table_rows(hid_t table, const char *name, int max)

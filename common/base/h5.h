@@ -72,6 +72,10 @@ void h5_shape_text(char *text, size_t size, int rank, const hsize_t *dim);
 /* Dataset `name`, which must have that shape and be of floating point or of
  * whole numbers, into x.  Nonzero after err_set(). */
 int h5_read_tensor(hid_t group, const char *name, int rank, const int64_t *size, double *x);
+/* The same of bytes: a dataset of uint8 alone. */
+int h5_read_bytes(hid_t group, const char *name, int rank, const int64_t *size, unsigned char *b);
+/* Is it uint8? */
+int h5_is_bytes(hid_t type);
 /* How many rows the table has, `max` at most; -1 after err_set(). */
 int h5_table_rows(hid_t table, const char *name, int max);
 

@@ -121,3 +121,13 @@ void op_draw(const struct call *f, int arg, enum fill fill, uint64_t seed, doubl
         }
     }
 }
+
+void op_draw_bytes(const struct call *f, int arg, uint64_t seed, unsigned char *b)
+{
+    const uint64_t key = draw_key(seed, f->op->arg[arg].name);
+    const int64_t n = op_count(f, arg);
+
+    #pragma omp parallel for
+    for (int64_t i = 0; i < n; i++)
+        b[i] = (unsigned char)(256 * draw_uniform(key, i));
+}

@@ -92,7 +92,10 @@ enum {
     TEXT = 64,      /* can be the embedding of a text: axes time, batch, width */
     WHOLE = 128,    /* whole numbers, int64_t in every backend, and judged by equality */
     NOT_BACK = 256, /* an input that backward does not read */
-    BELOW = 512     /* only the differences of elements from the maximum of their row matter */
+    BELOW = 512,    /* only the differences of elements from the maximum of their row matter */
+    /* Bytes, uint8 in every backend, and unsigned char on the host: never rounded, and judged by
+     * equality.  They have no gradient: not together with DIFF. */
+    BYTES = 1024
 };
 
 /* How an input is drawn.  FAN is N(0, 1 / length of the last axis), UNIT within -1 ... 1, GATE
@@ -126,6 +129,11 @@ struct arg {
      * on the key, which is the seed's and the tensor's name's, and on the sizes and choices, not on
      * the number of threads (draw_uniform(), draw_normal()). */
     void (*draw)(const struct call *f, int arg, uint64_t key, double *x);
+    /* The same of an input of bytes; NULL: any byte, all alike. */
+    void (*draw_bytes)(const struct call *f, int arg, uint64_t key, unsigned char *b);
+    /* NULL: an input of bytes may have any.  Or refuses some: nonzero after err_set() with `place`,
+     * which says in words where b comes from ("W: block 812 has an infinite scale"). */
+    int (*bytes_check)(const struct call *f, int arg, const char *place, const unsigned char *b);
     /* The axes along which its result, the gradient of an input or else itself, may be sampled: an
      * element depends only on the same rows of the inputs, and of what the cut forward pass saves
      * (sample.h).  NULL: along the batch.  Letters that its shape has not are left out. */
@@ -264,7 +272,7 @@ struct product {
     double (*added_scale)(const struct call *f); /* NULL: 1 */
     int (*when)(const struct call *f);           /* NULL: always */
     /* NULL, or what element i of the left factor is multiplied by, from the values of all tensors
-     * as they were judged. */
+     * as they were judged, NULL for those of bytes. */
     double (*slope)(const struct call *f, double *const *x, int64_t i);
 };
 
@@ -555,6 +563,11 @@ int op_has(const struct call *f, int arg);
 /* Does backward add to the gradient of this input, which is there? */
 int call_accumulates(const struct call *f, int arg);
 int64_t op_count(const struct call *f, int arg);
+/* Is it a tensor of bytes? */
+static inline int op_is_bytes(const struct call *f, int arg)
+{
+    return (f->op->arg[arg].flags & BYTES) != 0;
+}
 const char *op_shape(const struct call *f, int arg);
 /* The type of a tensor, or of its gradient. */
 static inline enum dtype call_type(const struct call *f, int arg, int grad)
@@ -606,8 +619,9 @@ extern const char *const fill_names[], *const no_yes[];
 enum fill op_fill(const struct call *f, int arg);
 
 /* Inputs: an element depends only on (seed, name, index).  tensors_draw() draws those that have a
- * draw of their own by that. */
+ * draw or draw_bytes of their own by that. */
 void op_draw(const struct call *f, int arg, enum fill fill, uint64_t seed, double *x);
+void op_draw_bytes(const struct call *f, int arg, uint64_t seed, unsigned char *b);
 double draw_normal(uint64_t seed, uint64_t i);
 double draw_uniform(uint64_t seed, uint64_t i);
 uint64_t draw_key(uint64_t seed, const char *name);

@@ -14,7 +14,16 @@
 
 /* ---- tensors on the host ---- */
 
-/* Zeros, in memory that is not touched before it is used: then by all cores. */
+/* The values of argument i, which are there: zeros, in memory that is not touched before it is used,
+ * then by all cores.  Nothing where there is no memory. */
+static void values_new(struct tensors *t, const struct call *f, int i)
+{
+    if (op_is_bytes(f, i))
+        t->b[i] = calloc(op_count(f, i), 1);
+    else
+        t->x[i] = calloc(op_count(f, i), sizeof(double));
+}
+
 struct tensors *tensors_new(const struct call *f)
 {
     const struct op *o = f->op;
@@ -25,10 +34,10 @@ struct tensors *tensors_new(const struct call *f)
         const int gradient = (o->arg[i].flags & DIFF) != 0, initial = call_accumulates(f, i);
         if (!n)
             continue;
-        t->x[i] = calloc(n, sizeof(double));
+        values_new(t, f, i);
         t->g[i] = gradient ? calloc(n, sizeof(double)) : NULL;
         t->g0[i] = initial ? calloc(n, sizeof(double)) : NULL;
-        if (!t->x[i] || (gradient && !t->g[i]) || (initial && !t->g0[i])) {
+        if (!tensors_values(t, i, 0) || (gradient && !t->g[i]) || (initial && !t->g0[i])) {
             tensors_free(t);
             t = NULL;
         }
@@ -49,6 +58,17 @@ static double *copied(const double *x, int64_t n, int *full)
     return copy;
 }
 
+/* The same of bytes. */
+static unsigned char *copied_bytes(const unsigned char *b, int64_t n, int *full)
+{
+    unsigned char *copy = b ? malloc(n) : NULL;
+
+    if (copy)
+        memcpy(copy, b, n);
+    *full &= !b || copy;
+    return copy;
+}
+
 struct tensors *tensors_given(const struct call *f, const struct tensors *t)
 {
     const struct op *o = f->op;
@@ -57,8 +77,10 @@ struct tensors *tensors_given(const struct call *f, const struct tensors *t)
 
     for (int i = 0; full && i < o->n_args; i++) {
         const int64_t n = op_count(f, i);
-        if (o->arg[i].flags & IN)
+        if (o->arg[i].flags & IN) {
             copy->x[i] = copied(t->x[i], n, &full);
+            copy->b[i] = copied_bytes(t->b[i], n, &full);
+        }
         if (o->arg[i].flags & OUT)
             copy->g[i] = copied(t->g[i], n, &full);
         copy->g0[i] = copied(t->g0[i], n, &full);
@@ -82,11 +104,16 @@ struct tensors *tensors_results(const struct call *f, const struct tensors *give
         t->given |= (uint64_t)input << i;
         if (!n)
             continue;
-        t->x[i] = input ? given->x[i] : calloc(n, sizeof(double));
+        if (input) {
+            t->x[i] = given->x[i];
+            t->b[i] = given->b[i];
+        } else {
+            values_new(t, f, i);
+        }
         if (gradient)
             t->g[i] = input ? calloc(n, sizeof(double)) : given->g[i];
         t->g0[i] = given->g0[i];
-        full = t->x[i] && (!gradient || t->g[i]);
+        full = tensors_values(t, i, 0) && (!gradient || t->g[i]);
     }
     if (!full) {
         tensors_free(t);
@@ -100,7 +127,7 @@ void tensors_free(struct tensors *t)
     for (int i = 0; t && i < MAX_ARGS; i++) {
         const int input = t->given >> i & 1;
         if (!t->given || !input)
-            free(t->x[i]);
+            free(tensors_values(t, i, 0));
         if (!t->given || input)
             free(t->g[i]);
         if (!t->given)
@@ -117,6 +144,8 @@ struct tensors *tensors_copy(const struct call *f, const struct tensors *t)
         int64_t n = op_count(f, i);
         if (t->x[i])
             widen(F64, copy->x[i], t->x[i], n);
+        if (t->b[i])
+            memcpy(copy->b[i], t->b[i], n);
         if (t->g[i])
             widen(F64, copy->g[i], t->g[i], n);
         if (copy->g0[i])
@@ -130,7 +159,8 @@ int64_t tensors_bytes(const struct call *f)
     const struct op *o = f->op;
     int64_t sum = 0;
     for (int i = 0; i < o->n_args; i++)
-        sum += op_count(f, i) * 8 * (1 + ((o->arg[i].flags & DIFF) != 0) + call_accumulates(f, i));
+        sum += op_count(f, i) * (tensors_each(f, i) + 8 * ((o->arg[i].flags & DIFF) != 0) +
+                                 8 * call_accumulates(f, i));
     return sum;
 }
 
@@ -141,7 +171,11 @@ void tensors_draw(struct tensors *t, const struct call *f, uint64_t seed, int no
         const struct arg *a = &o->arg[i];
         int state = !a->fill_of && a->fill == ZERO;
         enum fill fill = nonzero_state && state ? UNIT : op_fill(f, i);
-        if (a->flags & IN && t->x[i] && a->draw)
+        if (a->flags & IN && t->b[i] && a->draw_bytes)
+            a->draw_bytes(f, i, draw_key(seed, a->name), t->b[i]);
+        else if (a->flags & IN && t->b[i])
+            op_draw_bytes(f, i, seed, t->b[i]);
+        else if (a->flags & IN && t->x[i] && a->draw)
             a->draw(f, i, draw_key(seed, a->name), t->x[i]);
         else if (a->flags & IN && t->x[i])
             op_draw(f, i, fill, seed, t->x[i]);
@@ -181,9 +215,7 @@ void tensors_round(struct tensors *t, const struct call *f)
 
 /* ---- tensors on a backend ---- */
 
-enum { BAND = 256 }; /* bytes of a guard band */
-/* 0xffff... is a NaN in every type, 0x7f7f... finite. */
-static const unsigned char GUARD = 0xa5, POISON = 0xff, OTHER_POISON = 0x7f;
+enum { BAND = 256, GUARD = 0xa5 }; /* bytes of a guard band, and each of them */
 
 /* A tensor there: where its memory begins, and where it begins itself. */
 struct place {
@@ -235,9 +267,14 @@ static int place_failed(const struct run *c, int e)
     return e ? err_set("%s: %s", c->call.backend->name, c->call.backend->strerror(e)) : 0;
 }
 
-static int place_put(const struct run *c, struct place *p, const double *x, int64_t n)
+/* Write doubles there, or bytes as they are. */
+static int place_put(const struct run *c, struct place *p, const void *values, int64_t n)
 {
     const size_t each = types[p->type].bytes;
+    const double *x = values;
+
+    if (p->type == U8)
+        return place_failed(c, c->call.backend->put(c->call.context, p->at, values, n));
     void *bits = malloc(chunk_at(0, n) * each);
     int e = 0;
 
@@ -267,18 +304,18 @@ static int look_at_guards(const struct run *c, const struct place *p, int *intac
     return place_failed(c, e);
 }
 
-/* Read it back, unless x is NULL, and look at its guards. */
-static int place_get(const struct run *c, const struct place *p, double *x, int64_t n, int *intact)
+/* Read it back, as doubles or, bytes, as they are. */
+static int place_read(const struct run *c, const struct place *p, void *values, int64_t n)
 {
     const size_t each = types[p->type].bytes;
-    void *bits = x && x != p->at ? malloc(chunk_at(0, n) * each) : NULL;
+    double *x = values;
     int e = 0;
 
-    if (c->guards && look_at_guards(c, p, intact))
-        e = -1;
-    if (!bits) {
-        return e || !x || x == p->at ? e : err_set("no memory for a tensor of %zu bytes", p->bytes);
-    }
+    if (p->type == U8)
+        return place_failed(c, c->call.backend->get(c->call.context, values, p->at, n));
+    void *bits = malloc(chunk_at(0, n) * each);
+    if (!bits)
+        return err_set("no memory for a tensor of %zu bytes", p->bytes);
     for (int64_t from = 0; !e && from < n; from += CHUNK) {
         const int64_t some = chunk_at(from, n);
         e = place_failed(c, c->call.backend->get(c->call.context, bits, (char *)p->at + from * each,
@@ -290,15 +327,32 @@ static int place_get(const struct run *c, const struct place *p, double *x, int6
     return e;
 }
 
-/* A tensor of the run: what is given is put there.  Doubles of the host are where they are, so that
- * the oracle copies none, unless guards are to stand around them. */
-static int place_tensor(const struct run *c, struct place *p, double *x, int given, int64_t *used)
+/* Look at its guards, and read it back, unless values is NULL, or where it is already. */
+static int place_get(const struct run *c, const struct place *p, void *values, int64_t n,
+                     int *intact)
+{
+    if (c->guards && look_at_guards(c, p, intact))
+        return -1;
+    return values && values != p->at ? place_read(c, p, values, n) : 0;
+}
+
+/* Are the host's tensors of that type what a kernel takes: the oracle's doubles, and the bytes of a
+ * backend that runs on any memory of the process? */
+static int is_in_place(const struct run *c, enum dtype type)
+{
+    return !c->guards && (type == F64 || (type == U8 && !c->call.backend->lend));
+}
+
+/* A tensor of the run: what is given is put there.  Such values are where they are and are not
+ * copied, unless guards are to stand around them. */
+static int place_tensor(const struct run *c, struct place *p, void *values, int given,
+                        int64_t *used)
 {
     const int64_t n = (int64_t)(p->bytes / types[p->type].bytes);
 
-    if (p->type != F64 || c->guards)
-        return place_new(c, p, p->bytes, used) || (given && place_put(c, p, x, n));
-    p->at = x;
+    if (!is_in_place(c, p->type))
+        return place_new(c, p, p->bytes, used) || (given && place_put(c, p, values, n));
+    p->at = values;
     *used += p->bytes;
     return given || c->unpoisoned ? 0 : place_poison(c, p, 0);
 }
@@ -352,7 +406,7 @@ static int put_all(const struct run *c, const struct tensors *t, struct places *
         if (!n)
             continue;
         p->x[i] = place_of_type(f->type[i], n);
-        if (place_tensor(c, &p->x[i], t->x[i], o->arg[i].flags & IN, used))
+        if (place_tensor(c, &p->x[i], tensors_values(t, i, 0), o->arg[i].flags & IN, used))
             return err_at("%s %s", o->name, o->arg[i].name);
         f->arg[i] = p->x[i].at;
         if (!(o->arg[i].flags & DIFF) || c->forward_only)
@@ -383,7 +437,7 @@ static int get_all(const struct run *c, struct tensors *t, const struct places *
         int input = o->arg[i].flags & IN, intact = 1;
         if (!n || (input && c->forward_only && !c->guards))
             continue;
-        if (place_get(c, &p->x[i], input ? NULL : t->x[i], n, &intact))
+        if (place_get(c, &p->x[i], input ? NULL : tensors_values(t, i, 0), n, &intact))
             return -1;
         if (p->g[i].at && place_get(c, &p->g[i], input ? t->g[i] : NULL, n, &intact))
             return -1;
@@ -511,14 +565,14 @@ static int run_pass(const struct run *c, const struct call *f, enum pass p, cons
 }
 
 /* Perturb the tensors that forward left, outputs and saved ones, by c->between of themselves, up or
- * down, as c->between_key draws. */
+ * down, as c->between_key draws.  Whole numbers and bytes stay. */
 static int perturb_between(const struct run *c, struct places *p)
 {
     const struct op *o = c->call.op;
     int e = 0;
 
     for (int i = 0; !e && i < o->n_args; i++) {
-        int64_t n = o->arg[i].flags & (IN | WHOLE) ? 0 : op_count(&c->call, i);
+        int64_t n = o->arg[i].flags & (IN | WHOLE | BYTES) ? 0 : op_count(&c->call, i);
         uint64_t key = draw_key(1 + c->between_key, o->arg[i].name);
         int intact = 1;
         double *x = n ? malloc(n * sizeof *x) : NULL;

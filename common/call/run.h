@@ -1,21 +1,34 @@
-/* run.h - runs one operation on one backend, from host doubles to host
- * doubles. */
+/* run.h - runs one operation on one backend, from the host's tensors to the
+ * host's: doubles, or bytes. */
 #ifndef RUN_H
 #define RUN_H
 
 #include "common/call/op.h"
 
-/* The tensors of one case as doubles on the host; x[i] the values and g[i]
- * the gradients of argument i; g0[i] the initial gradient, if the call adds to it; NULL where there
- * is none. */
+/* The tensors of one case on the host; x[i] the values and g[i] the gradients of argument i; g0[i]
+ * the initial gradient, if the call adds to it; NULL where there is none.  Of a tensor of bytes b[i]
+ * has the values, and the others are NULL. */
 struct tensors {
     double *x[MAX_ARGS];
     double *g[MAX_ARGS];
     double *g0[MAX_ARGS];
+    unsigned char *b[MAX_ARGS];
     /* 0, or of a run's results: a bit for each input.  All that the run was given, inputs, gradients
      * of outputs and initial gradients, is then another's, which must outlive them. */
     uint64_t given;
 };
+
+/* The values of argument i, doubles or bytes, or with `grad` its gradient; NULL where there are
+ * none. */
+static inline void *tensors_values(const struct tensors *t, int i, int grad)
+{
+    return grad ? t->g[i] : t->b[i] ? (void *)t->b[i] : t->x[i];
+}
+/* The bytes of one of its elements on the host. */
+static inline size_t tensors_each(const struct call *f, int i)
+{
+    return op_is_bytes(f, i) ? 1 : sizeof(double);
+}
 
 /* NULL after err_set() if there is not enough memory. */
 struct tensors *tensors_new(const struct call *f);
@@ -49,9 +62,13 @@ struct run {
     double between;  /* relative perturbation of each element that forward saved, before backward */
     int between_key; /* perturb them in another way */
     struct noise noise; /* of both passes, where the backend can have it */
-    int other_poison;   /* fill memory with large values in place of NaN */
+    int other_poison;   /* fill memory with OTHER_POISON in place of POISON */
     int watch;          /* measure outcome.used */
 };
+
+/* The byte that a tensor's memory is filled with before a run: 0xffff... is a NaN in every type,
+ * 0x7f7f... finite. */
+enum { POISON = 0xff, OTHER_POISON = 0x7f };
 
 struct outcome {
     double median[N_PASSES], min[N_PASSES], max[N_PASSES]; /* seconds */
@@ -70,7 +87,7 @@ int run_reserve(const struct run *c);
 /* Runs forward, then backward.  Reads the inputs, output gradients and initial gradients of t and
  * writes the other tensors.  A gradient to which backward adds is the initial one and one backward
  * pass, however often that was timed.  Elements that a kernel does not write are NaN, or, with
- * other_poison, large.  Nonzero after err_set(). */
+ * other_poison, large; of bytes they are the poison itself.  Nonzero after err_set(). */
 int run_op(const struct run *c, struct tensors *t, struct outcome *out);
 /* The same into tensors_results(); NULL after err_set(). */
 struct tensors *run_copy(const struct run *c, const struct tensors *inputs, struct outcome *out);

@@ -176,9 +176,23 @@ struct cut_places sample_places(const struct call *whole, const struct sample *s
     return at;
 }
 
-void sample_gather(const struct call *whole, const struct sample *s, const char *axes, int arg,
-                   const double *x, double *few)
+/* n elements of the last axis, at `row` of these, or, NULL, one after the other. */
+static void gather_row(const double *x, double *few, const int64_t *row, int64_t n)
 {
+    for (int64_t j = 0; j < n; j++)
+        few[j] = x[row ? row[j] - row[0] : j];
+}
+
+static void gather_bytes(const unsigned char *b, unsigned char *few, const int64_t *row, int64_t n)
+{
+    for (int64_t j = 0; j < n; j++)
+        few[j] = b[row ? row[j] - row[0] : j];
+}
+
+void sample_gather(const struct call *whole, const struct sample *s, const char *axes, int arg,
+                   const void *all, void *few)
+{
+    const int bytes = op_is_bytes(whole, arg);
     const struct cut_places at = sample_places(whole, s, axes, arg);
     int64_t n = 1, last = at.rank ? at.length[at.rank - 1] : 1;
 
@@ -188,8 +202,10 @@ void sample_gather(const struct call *whole, const struct sample *s, const char 
     for (int64_t i = 0; i < n; i += last) {
         const int64_t from = place_of(&at, i);
         const int64_t *row = at.rank ? at.row[at.rank - 1] : NULL;
-        for (int64_t j = 0; j < last; j++)
-            few[i + j] = x[row ? from - row[0] + row[j] : from + j];
+        if (bytes)
+            gather_bytes((const unsigned char *)all + from, (unsigned char *)few + i, row, last);
+        else
+            gather_row((const double *)all + from, (double *)few + i, row, last);
     }
 }
 
@@ -200,8 +216,8 @@ struct tensors *sample_inputs(const struct call *few, const struct call *whole,
 
     for (int i = 0; t && i < whole->op->n_args; i++) {
         const unsigned flags = whole->op->arg[i].flags;
-        if (flags & IN && t->x[i])
-            sample_gather(whole, s, axes, i, x->x[i], t->x[i]);
+        if (flags & IN && tensors_values(t, i, 0))
+            sample_gather(whole, s, axes, i, tensors_values(x, i, 0), tensors_values(t, i, 0));
         if (flags & OUT && t->g[i])
             sample_gather(whole, s, axes, i, x->g[i], t->g[i]);
         if (t->g0[i])

@@ -68,9 +68,10 @@ static inline ON_HOST_AND_DEVICE int64_t place_of(const struct cut_places *at, i
     return sum;
 }
 
-/* The elements of the whole tensor that the cut one has. */
+/* The elements of the whole tensor that the cut one has: doubles, or bytes where the argument is of
+ * bytes. */
 void sample_gather(const struct call *whole, const struct sample *s, const char *axes, int arg,
-                   const double *x, double *few);
+                   const void *all, void *few);
 /* All inputs, gradients of outputs and initial gradients so; NULL after err_set(). */
 struct tensors *sample_inputs(const struct call *few, const struct call *whole,
                               const struct sample *s, const char *axes, const struct tensors *x);

@@ -38,13 +38,15 @@ void tensor_name(const struct op *o, int arg, int grad, char name[32])
     snprintf(name, 32, "%s%s", grad ? "d_" : "", o->arg[arg].name);
 }
 
-/* A whole number is one on every backend, and the oracle stores all others as double. */
+/* Whole numbers and bytes are those on every backend; the oracle stores all others as double. */
 static enum dtype tensor_type(const struct call *f, int arg)
 {
     const struct arg *a = &f->op->arg[arg];
     int place;
     if (a->flags & WHOLE)
         return I64;
+    if (a->flags & BYTES)
+        return U8;
     if (f->backend->wide == F64)
         return F64;
     if (a->type_choice && op_param(f->op, a->type_choice, &place))

@@ -1,4 +1,5 @@
-/* Which values are refused: whole numbers, indices, and what a type cannot hold (values.h). */
+/* Which values are refused: whole numbers, indices, what a type cannot hold, and bytes that a contract
+ * refuses (values.h). */
 #include "config.h"
 
 #include <inttypes.h>
@@ -114,4 +115,10 @@ int values_check(const struct call *f, int arg, int grad, const char *place, con
     if (may.none)
         err_more(", or %s (%" PRId64 ")", may.none->name, may.no_index);
     return -1;
+}
+
+int values_check_bytes(const struct call *f, int arg, const char *place, const unsigned char *b)
+{
+    const struct arg *a = &f->op->arg[arg];
+    return a->bytes_check ? a->bytes_check(f, arg, place, b) : 0;
 }

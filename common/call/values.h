@@ -15,6 +15,9 @@
  * the largest fp32 is 3.40282e+38". */
 int values_check(const struct call *f, int arg, int grad, const char *place, const double *x);
 
+/* The same of a tensor of bytes, of which the contract alone refuses any (struct arg, bytes_check). */
+int values_check_bytes(const struct call *f, int arg, const char *place, const unsigned char *b);
+
 /* The text "[2,3]" for element i of tensor `arg`. */
 void values_index(const struct call *f, int arg, int64_t i, char *text, size_t size);
 

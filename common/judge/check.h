@@ -49,11 +49,14 @@ struct distance {
     int64_t worst; /* flat index */
 };
 struct distance distance(const double *a, const double *b, int64_t n);
+/* Of bytes: max and norm are the share of them that differ, worst is the first that does. */
+struct distance bytes_distance(const unsigned char *a, const unsigned char *b, int64_t n);
 /* Are all bits equal, NaNs included? */
 int same_bits(const double *a, const double *b, int64_t n);
 
 /* A result is an output, a saved tensor, or the gradient of an input. */
 int op_results(const struct call *f, int arg, int grad);
+/* Its doubles; NULL of a result of bytes, which tensors_values() has. */
 double *tensors_result(const struct tensors *t, int arg, int grad);
 /* Do all results have the same bits? */
 int tensors_same(const struct call *f, const struct tensors *a, const struct tensors *b);
@@ -68,7 +71,7 @@ int tensors_same(const struct call *f, const struct tensors *a, const struct ten
 /* Moves every input, gradient of an output and initial gradient by `unit` times its value, up or
  * down at random.  An input with the flag BELOW (a logit) is moved by `unit` times 2 more than its
  * distance from the largest of its row: a kernel rounds that distance, its exponential, and the
- * quotient of that and the sum.  `which`, from 0, is the number of the sample. */
+ * quotient of that and the sum.  Whole numbers and bytes stay.  `which`, from 0, is the number of the sample. */
 void tensors_perturb(struct tensors *t, const struct call *f, double unit, int which);
 /* The roundings of the coarsest type in which the call stores one of the tensors. */
 double coarsest_unit(const struct call *f);
@@ -101,7 +104,7 @@ int truth_begin(struct truth *t);
 void truth_free(struct truth *t);
 
 /* The bound of kernel k for every result: SLACK times the largest distance in the truth, and at
- * least 4 units of the type in which the result is stored.  One sample can be small by chance,
+ * least 4 units of the type in which the result is stored; of whole numbers and bytes 0.  One sample can be small by chance,
  * and can miss a place where a slope jumps: before a result is judged too far, more samples are
  * taken; and of a kernel with approximate instructions, the oracle's distance from itself where its
  * special functions are off by as much as the kernel declares. */
@@ -120,15 +123,16 @@ int bounds_sample_more(struct bounds *b);
 
 /* Every result of `got` against the oracle's. */
 int check_parity(const struct tensors *got, struct bounds *bounds, struct verdicts *list);
-/* A result of a call, the values it has and the values it should have. */
+/* A result of a call, the values it has and the values it should have: doubles, or bytes. */
 struct tensor_pair {
     const struct call *call;
     int arg, grad;
-    const double *got, *want;
+    const void *got, *want;
 };
+struct distance pair_distance(const struct tensor_pair *pair);
 struct tensor_pair tensor_pair(const struct call *c, int arg, int grad, const struct tensors *got,
                                const struct tensors *want);
-/* Bound 0 requires equal bits. */
+/* Bound 0 requires equal bits.  The bound of bytes is 0, whatever is given. */
 int check_tensor(const char *check, const struct tensor_pair *pair, double bound,
                  struct verdicts *list);
 /* The same with the bound of that result. */
@@ -147,9 +151,11 @@ int check_differences(const struct call *f, const struct tensors *t, int64_t exh
 
 /* ---- properties (properties.c) and identities (identities.c), on any kernel ---- */
 
-/* All elements are written, and guard bands are intact.  Two runs have equal bits, whatever was
+/* All elements are written, and guard bands are intact.  (A byte is not written if it is the poison
+ * of both of two runs: any may be right, so that NaN does not say it.)  Two runs have equal bits, whatever was
  * in memory before.  A reversed batch gives the reversed result.  The last row of the batch
- * gives the same bits without the others.  Later inputs do not change earlier outputs.  Two
+ * gives the same bits without the others.  Later inputs, but for bytes, which stay, do not change
+ * earlier outputs.  Two
  * runs, the second from the final state of the first, equal one run (bit by bit, except if they
  * split a chunk that the kernel computes together). */
 int check_properties(const struct run *c, const struct tensors *inputs, struct bounds *bounds,

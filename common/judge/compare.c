@@ -119,6 +119,27 @@ struct distance distance(const double *a, const double *b, int64_t n)
                              whole.sum == 0 ? 0 : sqrt(whole.sum / all), whole.at};
 }
 
+struct distance bytes_distance(const unsigned char *a, const unsigned char *b, int64_t n)
+{
+    int64_t differ = 0, first = n;
+
+    #pragma omp parallel for reduction(+ : differ) reduction(min : first)
+    for (int64_t i = 0; i < n; i++)
+        if (a[i] != b[i]) {
+            differ++;
+            first = i < first ? i : first;
+        }
+    const double share = differ ? (double)differ / (double)n : 0;
+    return (struct distance){share, share, differ ? first : 0};
+}
+
+struct distance pair_distance(const struct tensor_pair *pair)
+{
+    const int64_t n = op_count(pair->call, pair->arg);
+    return op_is_bytes(pair->call, pair->arg) ? bytes_distance(pair->got, pair->want, n)
+                                              : distance(pair->got, pair->want, n);
+}
+
 int same_bits(const double *a, const double *b, int64_t n)
 {
     return memcmp(a, b, n * sizeof *a) == 0;
@@ -144,7 +165,8 @@ int tensors_same(const struct call *f, const struct tensors *a, const struct ten
 {
     int same = 1;
     FOR_RESULTS (f, i, grad)
-        same &= same_bits(tensors_result(a, i, grad), tensors_result(b, i, grad), op_count(f, i));
+        same &= memcmp(tensors_values(a, i, grad), tensors_values(b, i, grad),
+                       op_count(f, i) * tensors_each(f, i)) == 0;
     return same;
 }
 
@@ -160,17 +182,35 @@ static int64_t time_of(const struct call *f, int arg, int64_t flat)
     return flat % DIM(f, *axis);
 }
 
-static int64_t first_bad_step(const struct tensor_pair *pair, double bound)
+/* The size of the correct values, to which the bound of a distance is relative; 0 of bytes. */
+static double size_of(const struct tensor_pair *pair)
 {
-    const struct call *f = pair->call;
-    const double *got = pair->got, *want = pair->want;
-    int64_t n = op_count(f, pair->arg), first = -1;
+    const double *want = pair->want;
+    int64_t n = op_is_bytes(pair->call, pair->arg) ? 0 : op_count(pair->call, pair->arg);
     double size = 0;
 
     for (int64_t i = 0; i < n; i++)
         size = isfinite(want[i]) ? fmax(size, fabs(want[i])) : size;
+    return size;
+}
+
+static int is_good(const struct tensor_pair *pair, int64_t i, double most)
+{
+    const double *got = pair->got, *want = pair->want;
+
+    if (op_is_bytes(pair->call, pair->arg))
+        return ((const unsigned char *)got)[i] == ((const unsigned char *)want)[i];
+    return alike(got[i], want[i]) || fabs(got[i] - want[i]) <= most;
+}
+
+static int64_t first_bad_step(const struct tensor_pair *pair, double bound)
+{
+    const struct call *f = pair->call;
+    const double most = bound * size_of(pair);
+    int64_t n = op_count(f, pair->arg), first = -1;
+
     for (int64_t i = 0; i < n; i++) {
-        if (alike(got[i], want[i]) || fabs(got[i] - want[i]) <= bound * size)
+        if (is_good(pair, i, most))
             continue;
         int64_t t = time_of(f, pair->arg, i);
         if (first < 0 || t < first)
@@ -182,18 +222,19 @@ static int64_t first_bad_step(const struct tensor_pair *pair, double bound)
 struct tensor_pair tensor_pair(const struct call *c, int arg, int grad, const struct tensors *got,
                                const struct tensors *want)
 {
-    return (struct tensor_pair){c, arg, grad, tensors_result(got, arg, grad),
-                                tensors_result(want, arg, grad)};
+    return (struct tensor_pair){c, arg, grad, tensors_values(got, arg, grad),
+                                tensors_values(want, arg, grad)};
 }
 
 int check_tensor(const char *check, const struct tensor_pair *pair, double bound,
                  struct verdicts *list)
 {
     const struct call *c = pair->call;
-    int64_t n = op_count(c, pair->arg);
-    struct distance d = distance(pair->got, pair->want, n);
+    const int64_t n = op_count(c, pair->arg);
+    const struct distance d = pair_distance(pair);
     char name[32];
 
+    bound = op_is_bytes(c, pair->arg) ? 0 : bound;
     tensor_name(c->op, pair->arg, pair->grad, name);
     struct verdict *v = verdict_add(list, check, name, c->backend, c->kernel);
     if (!v)
@@ -202,7 +243,8 @@ int check_tensor(const char *check, const struct tensor_pair *pair, double bound
     v->norm = d.norm;
     v->bound = bound;
     v->judged = v->elements = n;
-    v->pass = bound > 0 ? isfinite(d.max) && d.max <= bound : same_bits(pair->got, pair->want, n);
+    v->pass = bound > 0 ? isfinite(d.max) && d.max <= bound
+                        : memcmp(pair->got, pair->want, n * tensors_each(c, pair->arg)) == 0;
     values_index(c, pair->arg, d.worst, v->worst, sizeof v->worst);
     if (!v->pass)
         v->first_bad = first_bad_step(pair, bound);
@@ -235,14 +277,16 @@ static int finite_inputs(const struct truth *t)
  * order of operations says whether one is infinite or NaN.  Is the result right but for that? */
 static int right_but_overflow(const struct tensor_pair *pair, const struct truth *t, double bound)
 {
+    const double *got = pair->got, *want = pair->want;
     int64_t n = op_count(pair->call, pair->arg);
-    double *got = finite_inputs(t) && !all_finite(pair->want, n) ? malloc(n * sizeof *got) : NULL;
-    int right = got != NULL;
 
-    for (int64_t i = 0; got && i < n; i++)
-        got[i] = isfinite(pair->want[i]) || isfinite(pair->got[i]) ? pair->got[i] : pair->want[i];
-    right = right && distance(got, pair->want, n).max <= bound;
-    free(got);
+    if (op_is_bytes(pair->call, pair->arg) || !finite_inputs(t) || all_finite(want, n))
+        return 0;
+    double *but = malloc(n * sizeof *but);
+    for (int64_t i = 0; but && i < n; i++)
+        but[i] = isfinite(want[i]) || isfinite(got[i]) ? got[i] : want[i];
+    const int right = but && distance(but, want, n).max <= bound;
+    free(but);
     return right;
 }
 

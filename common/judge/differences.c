@@ -75,7 +75,13 @@ struct slope {
 
 static int is_moved(const struct arg *a)
 {
-    return a->flags & IN && !(a->flags & WHOLE);
+    return a->flags & IN && !(a->flags & (WHOLE | BYTES));
+}
+
+/* Is it a part of L?  Bytes are not: they have no gradient. */
+static int is_summed(const struct arg *a)
+{
+    return a->flags & OUT && !(a->flags & BYTES);
 }
 
 /* Move t to a point near it.  An element that is exactly 0 stays 0, since 0 may be its minimum,
@@ -100,7 +106,7 @@ static int64_t outputs(const struct op *o, const struct call *f)
 {
     int64_t m = 0;
     for (int i = 0; i < o->n_args; i++)
-        if (o->arg[i].flags & OUT)
+        if (is_summed(&o->arg[i]))
             m += op_count(f, i);
     return m;
 }
@@ -121,7 +127,7 @@ static void see_roundings(const struct op *o, const struct call *f, const struct
     for (int i = 0; i < o->n_args; i++) {
         int64_t n = op_count(f, i);
         double sum = 0;
-        for (int64_t j = 0; outputs_moved && o->arg[i].flags & OUT && j < n; j++, m++)
+        for (int64_t j = 0; outputs_moved && is_summed(&o->arg[i]) && j < n; j++, m++)
             outputs_moved[m] = fmax(outputs_moved[m], fabs(moved->x[i][j] - at->t->x[i][j]));
         for (int64_t j = 0; op_results(f, i, 1) && j < n; j++) {
             double off = moved->g[i][j] - other->g[i][j];
@@ -172,7 +178,7 @@ static int measure(const struct probe *p, struct point *at)
             tensors_free(t);
     }
     for (int64_t i = 0, m = 0; !e && i < o->n_args; i++)
-        for (int64_t j = 0; o->arg[i].flags & OUT && j < op_count(f, i); j++, m++) {
+        for (int64_t j = 0; is_summed(&o->arg[i]) && j < op_count(f, i); j++, m++) {
             double x = at->t->x[i][j], g = at->t->g[i] ? at->t->g[i][j] : 0;
             if (!usable(x))
                 continue;
@@ -237,11 +243,11 @@ static int go_to(struct probe *p, int which, const struct tensors *t)
         return -1;
     p->at = to;
     for (int i = 0; i < p->op->n_args; i++) {
-        size_t bytes = op_count(f, i) * sizeof(double);
+        size_t bytes = op_count(f, i) * tensors_each(f, i);
         if (!(p->op->arg[i].flags & IN) || !bytes)
             continue;
-        memcpy(p->up->x[i], to->t->x[i], bytes);
-        memcpy(p->down->x[i], to->t->x[i], bytes);
+        memcpy(tensors_values(p->up, i, 0), tensors_values(to->t, i, 0), bytes);
+        memcpy(tensors_values(p->down, i, 0), tensors_values(to->t, i, 0), bytes);
     }
     return 0;
 }
@@ -284,7 +290,7 @@ static int central(const struct probe *p, double h, int level, double *slope)
     if (run_op(&p->run, p->up, NULL) || run_op(&p->run, p->down, NULL))
         return -1;
     for (int i = 0; i < o->n_args; i++) {
-        int64_t n = o->arg[i].flags & OUT ? op_count(&p->run.call, i) : 0;
+        int64_t n = is_summed(&o->arg[i]) ? op_count(&p->run.call, i) : 0;
         for (int64_t j = 0; j < n; j++, m++) {
             double up = p->up->x[i][j], down = p->down->x[i][j], x = t->x[i][j];
             double g = t->g[i] ? t->g[i][j] : 0;

@@ -30,7 +30,8 @@ static void fill_eye(const struct call *f, int arg, double *x)
         x[i] = i % columns == i / columns % rows;
 }
 
-/* Do as "V0=eye b_z=ones sinks=-1e30 W_q=W_k" says, copies taken from `from`; NULL: nothing. */
+/* Do as "V0=eye b_z=ones sinks=-1e30 W_q=W_k" says, copies taken from `from`; NULL: nothing.  Bytes
+ * can only be copied, from bytes. */
 static int give(const struct op *o, const struct call *f, struct tensors *t, const char *words,
                 const struct tensors *from)
 {
@@ -39,16 +40,20 @@ static int give(const struct op *o, const struct call *f, struct tensors *t, con
         char *what = strchr(word, '=');
         *what++ = 0;
         int arg = op_arg(o, word), source = op_arg(o, what);
+        const void *copied = source < 0 ? NULL : tensors_values(from, source, 0);
         double *x = arg < 0 ? NULL : t->x[arg];
-        int64_t n = x ? op_count(f, arg) : 0;
-        if (!x)
+        if (arg < 0 || !tensors_values(t, arg, 0))
             return err_set("identity of %s: no tensor %s", o->name, word);
-        if (strcmp(what, "eye") == 0)
+        const int64_t n = op_count(f, arg);
+        if (source >= 0 && (!copied || op_is_bytes(f, source) != op_is_bytes(f, arg)))
+            return err_set("identity of %s: no tensor %s%s", o->name, what,
+                           copied ? " of the same type" : "");
+        if (!x && !copied)
+            return err_set("identity of %s: %s is of bytes, and can only be copied", o->name, word);
+        if (copied)
+            memcpy(tensors_values(t, arg, 0), copied, n * tensors_each(f, arg));
+        else if (strcmp(what, "eye") == 0)
             fill_eye(f, arg, x);
-        else if (source >= 0 && from->x[source])
-            memcpy(x, from->x[source], n * sizeof *x);
-        else if (source >= 0)
-            return err_set("identity of %s: no tensor %s", o->name, what);
         else
             for (int64_t i = 0; i < n; i++)
                 x[i] = strcmp(what, "ones") == 0 ? 1 : strtod(what, NULL); /* zeros: 0 */
@@ -101,16 +106,16 @@ static int prepare(const struct instance *inst, double shrink, struct side *l, s
         return -1;
     for (const char *at = id->shrink ? id->shrink : ""; next_word(&at, word);) {
         int arg = op_arg(o, word);
-        for (int64_t i = 0; i < op_count(&l->f, arg); i++)
+        for (int64_t i = 0; l->t->x[arg] && i < op_count(&l->f, arg); i++) /* not bytes */
             l->t->x[arg][i] *= shrink;
     }
     /* The same tensors, under the same names, and output gradients likewise. */
     for (int i = 0; i < o->n_args; i++) {
-        size_t bytes = op_count(&r->f, i) * sizeof(double);
+        size_t bytes = op_count(&r->f, i) * tensors_each(&r->f, i);
         if (!bytes || !op_has(&l->f, i))
             continue;
         if (o->arg[i].flags & IN)
-            memcpy(r->t->x[i], l->t->x[i], bytes);
+            memcpy(tensors_values(r->t, i, 0), tensors_values(l->t, i, 0), bytes);
         if (o->arg[i].flags & OUT && r->t->g[i])
             memcpy(r->t->g[i], l->t->g[i], bytes);
     }
@@ -140,8 +145,8 @@ static int right_sum(const struct op *o, const struct side *r, char *names, int6
     memset(want, 0, n * sizeof *want);
     for (char *name = strtok(names, "+"); name; name = strtok(NULL, "+")) {
         int arg = op_arg(o, name), grad = arg >= 0 && o->arg[arg].flags & IN;
-        if (arg < 0 || op_count(&r->f, arg) != n)
-            return err_set("identity of %s: %s has another size", o->name, name);
+        if (arg < 0 || op_count(&r->f, arg) != n || op_is_bytes(&r->f, arg))
+            return err_set("identity of %s: %s has another size or type", o->name, name);
         for (int64_t i = 0; i < n; i++)
             want[i] += tensors_result(r->t, arg, grad)[i];
         *bound = fmax(*bound, X_OR_G(r->bounds, arg, grad));
@@ -149,8 +154,21 @@ static int right_sum(const struct op *o, const struct side *r, char *names, int6
     return 0;
 }
 
+/* One word of `same` of a result of bytes: that of the same size on the right, of which there is no
+ * sum. */
+static int compare_bytes(const struct instance *inst, const struct side *l, const struct side *r,
+                         int arg, const char *name, struct verdicts *list)
+{
+    const int other = op_arg(inst->op, name);
+
+    if (other < 0 || !r->t->b[other] || op_count(&r->f, other) != op_count(&l->f, arg))
+        return err_set("identity of %s: %s is not as many bytes", inst->op->name, name);
+    const struct tensor_pair pair = {&l->f, arg, 0, l->t->b[arg], r->t->b[other]};
+    return list ? check_tensor(inst->identity->name, &pair, 0, list) : 0;
+}
+
 /* The largest distance over the words of `same`, each against `bounds`, or
- * alone (list NULL) into *worst. */
+ * alone (list NULL), and then but for bytes, into *worst. */
 static int compare_sides(const struct instance *inst, struct side *l, struct side *r, double *worst,
                          struct verdicts *list)
 {
@@ -167,6 +185,10 @@ static int compare_sides(const struct instance *inst, struct side *l, struct sid
         int64_t n = arg < 0 ? 0 : op_count(&l->f, arg);
         if (!n)
             return err_set("identity of %s: no tensor %s", o->name, word);
+        if (op_is_bytes(&l->f, arg)) {
+            e = compare_bytes(inst, l, r, arg, names, list);
+            continue;
+        }
         double *want = malloc(n * sizeof *want), bound = X_OR_G(l->bounds, arg, grad);
         const struct tensor_pair pair = {&l->f, arg, grad, tensors_result(l->t, arg, grad), want};
         if (!want)

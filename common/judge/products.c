@@ -21,12 +21,26 @@ static int named(const struct op *o, const char *name, int *grad)
     return op_arg(o, name + (*grad ? 2 : 0));
 }
 
+/* Are the tensors that it names numbers?  Those that are not there do not matter. */
+static int of_numbers(const struct call *f, const struct product *p)
+{
+    const char *const names[] = {p->result, p->left, p->right, p->added};
+    int grad, numbers = 1;
+
+    for (size_t i = 0; i < COUNT(names); i++) {
+        const int arg = names[i] ? named(f->op, names[i], &grad) : -1;
+        numbers &= arg < 0 || !op_is_bytes(f, arg);
+    }
+    return numbers;
+}
+
 const struct product *product_of(const struct call *f, int arg, int grad)
 {
     int of_grad;
 
     for (const struct product *p = f->op->product; p && p->result; p++)
-        if (named(f->op, p->result, &of_grad) == arg && of_grad == grad && (!p->when || p->when(f)))
+        if (named(f->op, p->result, &of_grad) == arg && of_grad == grad && of_numbers(f, p) &&
+            (!p->when || p->when(f)))
             return p;
     return NULL;
 }

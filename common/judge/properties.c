@@ -33,18 +33,27 @@ static struct extent extent(const struct call *f, int arg, char letter)
     return a;
 }
 
-/* Reverse the order of an axis of x, in place. */
-static void reverse(double *x, struct extent a)
+/* The bytes of a row, which all elements of one place on the axis within an outer one are. */
+static size_t row_bytes(const struct call *f, int arg, struct extent a)
 {
+    return a.inner * tensors_each(f, arg);
+}
+
+/* Reverse the order of an axis of rows of so many bytes, in place. */
+static void reverse(void *values, struct extent a, size_t row)
+{
+    unsigned char *x = values;
+
     for (int64_t o = 0; x && o < a.outer; o++)
-        for (int64_t l = 0; l < a.length / 2; l++)
-            for (int64_t i = 0; i < a.inner; i++) {
-                double *one = x + (o * a.length + l) * a.inner + i;
-                double *other = x + (o * a.length + a.length - 1 - l) * a.inner + i;
-                double t = *one;
-                *one = *other;
-                *other = t;
+        for (int64_t l = 0; l < a.length / 2; l++) {
+            unsigned char *one = x + (o * a.length + l) * row;
+            unsigned char *other = x + (o * a.length + a.length - 1 - l) * row;
+            for (size_t i = 0; i < row; i++) {
+                const unsigned char was = one[i];
+                one[i] = other[i];
+                other[i] = was;
             }
+        }
 }
 
 /* Bit by bit, or within the bounds where it may be `loose`. */
@@ -83,18 +92,33 @@ static int note(const char *check, const struct run *c, const char *tensor, int 
     return 0;
 }
 
-/* No result still holds what its memory was filled with: it was NaN before one run, and before the
- * other was not. */
+/* Elements that still hold what their memory was filled with: it was NaN before one run, and before
+ * the other was not. */
+static int64_t unwritten(const double *x, const double *y, int64_t n)
+{
+    int64_t left = 0;
+    for (int64_t j = 0; j < n; j++)
+        left += isnan(x[j]) && !isnan(y[j]);
+    return left;
+}
+
+/* The same of bytes, which are not two values in two runs. */
+static int64_t unwritten_bytes(const unsigned char *x, const unsigned char *y, int64_t n)
+{
+    int64_t left = 0;
+    for (int64_t j = 0; j < n; j++)
+        left += x[j] == POISON && y[j] == OTHER_POISON;
+    return left;
+}
+
 static int check_written(const struct run *c, const struct tensors *t, const struct tensors *other,
                          struct verdicts *list)
 {
     FOR_RESULTS (&c->call, i, grad) {
         char name[32];
-        const double *x = tensors_result(t, i, grad), *y = tensors_result(other, i, grad);
-        int64_t n = op_count(&c->call, i), left = 0;
-        for (int64_t j = 0; j < n; j++)
-            left += isnan(x[j]) && !isnan(y[j]);
-        if (!left)
+        const void *x = tensors_values(t, i, grad), *y = tensors_values(other, i, grad);
+        const int64_t n = op_count(&c->call, i);
+        if (!(op_is_bytes(&c->call, i) ? unwritten_bytes(x, y, n) : unwritten(x, y, n)))
             continue;
         tensor_name(c->call.op, i, grad, name);
         return note("written", c, name, 0, list);
@@ -103,6 +127,13 @@ static int check_written(const struct run *c, const struct tensors *t, const str
 }
 
 /* ---- batch, causality ---- */
+
+/* The values of a tensor, and its gradient. */
+static void reverse_all(const struct run *c, struct tensors *t, int i, struct extent a)
+{
+    reverse(tensors_values(t, i, 0), a, row_bytes(&c->call, i, a));
+    reverse(t->g[i], a, row_bytes(&c->call, i, a));
+}
 
 static int check_batch(const struct run *c, const struct tensors *inputs,
                        const struct tensors *want, struct bounds *bounds, struct verdicts *list)
@@ -113,17 +144,14 @@ static int check_batch(const struct run *c, const struct tensors *inputs,
 
     for (int i = 0; !e && i < o->n_args; i++) {
         struct extent a = extent(&c->call, i, op_batch(&c->call));
-        reverse(t->x[i], a);
-        reverse(t->g[i], a);
-        reverse(t->g0[i], a);
+        reverse_all(c, t, i, a);
+        reverse(t->g0[i], a, row_bytes(&c->call, i, a));
         loose[i] = o->blas || !a.length; /* a sum over the batch has another order now */
     }
     if (!e)
         e = run_op(c, t, NULL);
     for (int i = 0; !e && i < o->n_args; i++) {
-        struct extent a = extent(&c->call, i, op_batch(&c->call));
-        reverse(t->x[i], a);
-        reverse(t->g[i], a);
+        reverse_all(c, t, i, extent(&c->call, i, op_batch(&c->call)));
     }
     if (!e)
         e = compare("batch", c, t, want, bounds, loose, list);
@@ -131,19 +159,21 @@ static int check_batch(const struct run *c, const struct tensors *inputs,
     return e;
 }
 
-/* Copy x to `to` for time steps from <= t < below; all others stay. */
-static void splice(double *to, const double *x, struct extent a, int64_t from, int64_t below)
+/* Copy x to `to` for time steps from <= t < below, of rows of so many bytes; all others stay. */
+static void splice(void *to, const void *x, struct extent a, size_t row, int64_t from,
+                   int64_t below)
 {
     for (int64_t o = 0; o < a.outer; o++)
         for (int64_t t = from; t < below; t++)
-            memcpy(to + (o * a.length + t) * a.inner, x + (o * a.length + t) * a.inner,
-                   a.inner * sizeof *x);
+            memcpy((char *)to + (o * a.length + t) * row,
+                   (const char *)x + (o * a.length + t) * row, row);
 }
 
 /* Inputs from the middle step on are other ones, and so are the gradients of
  * outputs before it: then outputs before it and gradients of inputs from it
  * on are the same.  (The gradients see the state's values, so for them only
- * the outputs' gradients change.) */
+ * the outputs' gradients change.)  Inputs of bytes stay: there is no other one
+ * that any contract allows. */
 static int check_causal(const struct run *c, const struct tensors *inputs,
                         const struct tensors *want, struct bounds *bounds, struct verdicts *list)
 {
@@ -173,9 +203,8 @@ static int check_causal(const struct run *c, const struct tensors *inputs,
             if (!a.length || !op_results(&c->call, i, grad) || o->arg[i].flags & SAVED)
                 continue;
             /* Where it may differ, take over what was there. */
-            double *got = tensors_result(t, i, grad);
-            const double *was = tensors_result(want, i, grad);
-            splice(got, was, a, grad ? 0 : middle, grad ? middle : T);
+            splice(tensors_values(t, i, grad), tensors_values(want, i, grad), a,
+                   row_bytes(&c->call, i, a), grad ? 0 : middle, grad ? middle : T);
             e = compare_one("causal", tensor_pair(&c->call, i, grad, t, want),
                             o->blas ? bounds : NULL, list);
         }
@@ -201,14 +230,27 @@ static int takes(const struct run *c, char axis, int64_t length)
     return !cut(c, axis, length, &f) && !impl_declines(&f);
 }
 
-/* Copy `length` places of an axis, from `from` on, out of a whole tensor into a smaller one, or
- * back (put). */
-static void part(double *some, double *whole, struct extent a, int64_t from, int64_t length,
-                 int put)
+/* Places of an axis with rows of so many bytes. */
+struct places {
+    struct extent axis;
+    size_t row;
+    int64_t from, length;
+};
+
+static struct places places(const struct call *whole, int arg, char axis, int64_t from,
+                            int64_t length)
 {
-    for (int64_t o = 0; some && whole && o < a.outer; o++) {
-        double *w = whole + (o * a.length + from) * a.inner, *s = some + o * length * a.inner;
-        memcpy(put ? w : s, put ? s : w, length * a.inner * sizeof *w);
+    const struct extent a = extent(whole, arg, axis);
+    return (struct places){a, row_bytes(whole, arg, a), from, length};
+}
+
+/* Copy these places out of a whole tensor into a smaller one, or back (put). */
+static void part(void *some, void *whole, const struct places *p, int put)
+{
+    for (int64_t o = 0; some && whole && o < p->axis.outer; o++) {
+        char *w = (char *)whole + (o * p->axis.length + p->from) * p->row;
+        char *s = (char *)some + o * p->length * p->row;
+        memcpy(put ? w : s, put ? s : w, p->length * p->row);
     }
 }
 
@@ -228,17 +270,17 @@ static int share_new(const struct run *c, const struct tensors *inputs, char axi
     if (cut(c, axis, length, &h->call) || !(h->t = tensors_new(&h->call)))
         return -1;
     for (int i = 0; i < o->n_args; i++) {
-        struct extent a = extent(&c->call, i, axis);
+        const struct places p = places(&c->call, i, axis, from, length);
         if (!(o->arg[i].flags & (IN | OUT)))
             continue;
-        if (a.length) {
-            part(h->t->x[i], inputs->x[i], a, from, length, 0);
-            part(h->t->g[i], inputs->g[i], a, from, length, 0);
-            part(h->t->g0[i], inputs->g0[i], a, from, length, 0);
+        if (p.axis.length) {
+            part(tensors_values(h->t, i, 0), tensors_values(inputs, i, 0), &p, 0);
+            part(h->t->g[i], inputs->g[i], &p, 0);
+            part(h->t->g0[i], inputs->g0[i], &p, 0);
         } else {
-            size_t bytes = op_count(&c->call, i) * sizeof(double);
-            if (h->t->x[i])
-                memcpy(h->t->x[i], inputs->x[i], bytes);
+            size_t bytes = op_count(&c->call, i) * tensors_each(&c->call, i);
+            if (tensors_values(h->t, i, 0))
+                memcpy(tensors_values(h->t, i, 0), tensors_values(inputs, i, 0), bytes);
             if (h->t->g[i])
                 memcpy(h->t->g[i], inputs->g[i], bytes);
             if (h->t->g0[i])
@@ -267,16 +309,16 @@ static int check_alone(const struct run *c, const struct tensors *inputs,
         share_run(c, &last);
 
     FOR_RESULTS (&c->call, i, grad) {
-        struct extent a = extent(&c->call, i, op_batch(&c->call));
-        if (e || !a.length)
+        const struct places p = places(&c->call, i, op_batch(&c->call), last.from, 1);
+        if (e || !p.axis.length)
             continue;
-        double *of_all = malloc(op_count(&last.call, i) * sizeof *of_all);
+        void *of_all = malloc(op_count(&last.call, i) * tensors_each(&c->call, i));
         if (!of_all) {
             e = err_set("no memory for a copy of %s", o->arg[i].name);
             break;
         }
-        part(of_all, tensors_result(want, i, grad), a, last.from, 1, 0);
-        pair = (struct tensor_pair){&last.call, i, grad, tensors_result(last.t, i, grad), of_all};
+        part(of_all, tensors_values(want, i, grad), &p, 0);
+        pair = (struct tensor_pair){&last.call, i, grad, tensors_values(last.t, i, grad), of_all};
         e = compare_one("alone", pair, NULL, list);
         free(of_all);
     }
@@ -316,28 +358,29 @@ static void join(const struct run *c, struct share *one, struct share *two, stru
     const struct op *o = c->call.op;
 
     for (int i = 0; i < o->n_args; i++) {
-        struct extent a = extent(&c->call, i, op_time(&c->call));
+        const char axis = op_time(&c->call);
+        const struct places first = places(&c->call, i, axis, one->from, one->length);
+        const struct places second = places(&c->call, i, axis, two->from, two->length);
         int64_t n = op_count(&c->call, i);
         loose[i] = o->blas;
         if (o->arg[i].flags & SAVED || !n)
             continue;
-        if (a.length) {
-            part(one->t->x[i], got->x[i], a, one->from, one->length, 1);
-            part(two->t->x[i], got->x[i], a, two->from, two->length, 1);
-            part(one->t->g[i], got->g[i], a, one->from, one->length, 1);
-            part(two->t->g[i], got->g[i], a, two->from, two->length, 1);
+        if (first.axis.length) {
+            part(tensors_values(one->t, i, 0), tensors_values(got, i, 0), &first, 1);
+            part(tensors_values(two->t, i, 0), tensors_values(got, i, 0), &second, 1);
+            part(one->t->g[i], got->g[i], &first, 1);
+            part(two->t->g[i], got->g[i], &second, 1);
             continue;
         }
         int carried = 0, final = 0, initial;
         for (; handover(c, &final, &initial); final++)
             carried |= i == final || i == initial;
         loose[i] |= !carried;
-        for (int64_t j = 0; j < n; j++) {
-            if (!(o->arg[i].flags & IN))
-                got->x[i][j] = two->t->x[i][j];
-            if (got->g[i])
-                got->g[i][j] = one->t->g[i][j] + (carried ? 0 : two->t->g[i][j]);
-        }
+        if (!(o->arg[i].flags & IN))
+            memcpy(tensors_values(got, i, 0), tensors_values(two->t, i, 0),
+                   n * tensors_each(&c->call, i));
+        for (int64_t j = 0; got->g[i] && j < n; j++)
+            got->g[i][j] = one->t->g[i][j] + (carried ? 0 : two->t->g[i][j]);
     }
 }
 
@@ -368,12 +411,14 @@ static int check_handover(const struct run *c, const struct tensors *inputs,
     /* The first half's forward, the second whole, the first again for its backward. */
     for (final = 0; !e && handover(c, &final, &initial); final++) {
         n = op_count(&c->call, final);
-        memcpy(two.t->x[initial], one.t->x[final], n * sizeof(double));
+        memcpy(tensors_values(two.t, initial, 0), tensors_values(one.t, final, 0),
+               n * tensors_each(&c->call, final));
     }
     e = e || share_run(c, &two);
     for (final = 0; !e && handover(c, &final, &initial); final++) {
         n = op_count(&c->call, final);
-        memcpy(one.t->g[final], two.t->g[initial], n * sizeof(double));
+        if (one.t->g[final])
+            memcpy(one.t->g[final], two.t->g[initial], n * sizeof(double));
     }
     e = e || share_run(c, &one);
     if (!e) {

@@ -101,14 +101,14 @@ void sampled_free(struct sampled *s)
 /* ---- judged ---- */
 
 /* A result of the cut: a copy of these elements of the whole. */
-static double *gathered(const struct tensors *got, const struct sampled *s, const struct cut *c,
-                        int arg, int grad)
+static void *gathered(const struct tensors *got, const struct sampled *s, const struct cut *c,
+                      int arg, int grad)
 {
-    double *few = malloc(op_count(&c->call, arg) * sizeof *few);
+    void *few = malloc(op_count(&c->call, arg) * tensors_each(&c->call, arg));
 
     if (!few)
         return err_null("no memory for a sample of %s", s->call.op->arg[arg].name);
-    sample_gather(&s->call, &s->sample, c->axes, arg, tensors_result(got, arg, grad), few);
+    sample_gather(&s->call, &s->sample, c->axes, arg, tensors_values(got, arg, grad), few);
     return few;
 }
 
@@ -125,7 +125,7 @@ static void place_worst(const struct sampled *s, const struct cut *c,
                         const struct tensor_pair *pair, struct verdict *v)
 {
     const int64_t n = op_count(&c->call, pair->arg);
-    const struct distance d = distance(pair->got, pair->want, n);
+    const struct distance d = pair_distance(pair);
 
     const struct cut_places at = sample_places(&s->call, &s->sample, c->axes, pair->arg);
 
@@ -158,7 +158,7 @@ static int not_judged(const struct call *f, int arg, int grad, struct verdicts *
     return 0;
 }
 
-int check_cut(const double *x, const struct sampled *s, int arg, int grad, struct bounds *bounds,
+int check_cut(const void *x, const struct sampled *s, int arg, int grad, struct bounds *bounds,
               struct verdicts *list)
 {
     struct cut *c = sampled_cut(s, arg);
@@ -167,7 +167,7 @@ int check_cut(const double *x, const struct sampled *s, int arg, int grad, struc
         return not_judged(&bounds->call, arg, grad, list);
     const struct call few = call_on(&c->call, bounds->call.backend, bounds->call.kernel);
     const struct tensor_pair pair = {&few, arg, grad, x,
-                                     tensors_result(c->truth.oracle, arg, grad)};
+                                     tensors_values(c->truth.oracle, arg, grad)};
     if (check_within("parity", &pair, bounds, list))
         return -1;
     place_worst(s, c, &pair, &list->v[list->n - 1]);
@@ -180,7 +180,7 @@ static int check_result(const struct tensors *got, const struct call *f, struct 
 {
     struct cut *c = sampled_cut(s, arg);
     const struct product *p = product_of(f, arg, grad);
-    double *x = c ? gathered(got, s, c, arg, grad) : NULL;
+    void *x = c ? gathered(got, s, c, arg, grad) : NULL;
     struct bounds bounds = {.call = *f};
 
     if (c)

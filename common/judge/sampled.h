@@ -53,9 +53,9 @@ int cut_find(struct cut *c, struct tensors *inputs);
 int check_sampled(const struct tensors *got, const struct call *f, struct sampled *s,
                   struct verdicts *list);
 
-/* One result, by the elements x of it that its cut has, or not judged where there is no cut; the
+/* One result, by the elements x of it, doubles or bytes, that its cut has, or not judged where there is no cut; the
  * bounds are from the cut's truth, of the whole call of a kernel. */
-int check_cut(const double *x, const struct sampled *s, int arg, int grad, struct bounds *bounds,
+int check_cut(const void *x, const struct sampled *s, int arg, int grad, struct bounds *bounds,
               struct verdicts *list);
 
 /* What the kernels of a backend are judged by in one case: the truth of all elements, or, unless it
@@ -68,7 +68,8 @@ struct judge {
 int check_case(const struct judge *j, const struct call *f, const struct tensors *got,
                struct verdicts *list);
 
-/* A result that is a product in this call, or NULL. */
+/* A result that is a product in this call, or NULL; also where a factor or what is added is of
+ * bytes, which are no numbers. */
 const struct product *product_of(const struct call *f, int arg, int grad);
 
 /* What the sample says of all elements of a result: how far off one of them is at most expected to

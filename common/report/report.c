@@ -293,11 +293,10 @@ static void worst_of(const struct result *r, const struct ran *ran, double *erro
         return;
     FOR_RESULTS (&t->call, a, grad) {
         const unsigned flags = t->call.op->arg[a].flags;
-        if ((flags & SAVED && !(ran->name && flags & OUT)) || !tensors_result(ran->t, a, grad))
+        if ((flags & SAVED && !(ran->name && flags & OUT)) || !tensors_values(ran->t, a, grad))
             continue;
-        double d = distance(tensors_result(ran->t, a, grad), tensors_result(r->ran[0].t, a, grad),
-                            op_count(&t->call, a))
-                       .max;
+        const struct tensor_pair pair = tensor_pair(&t->call, a, grad, ran->t, r->ran[0].t);
+        const double d = pair_distance(&pair).max;
         if (!(d <= *error)) {
             *error = d;
             tensor_name(t->call.op, a, grad, tensor);

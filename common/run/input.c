@@ -55,7 +55,7 @@ static unsigned char *read_file(const char *name, size_t *n)
     return text;
 }
 
-enum { BYTES = 256 };
+enum { ALPHABET = 256 };
 
 /* x[t,b] = E[text[start_b + t]] */
 static int embed(const struct trial *trial, int arg, const unsigned char *text, size_t n, double *x)
@@ -65,11 +65,11 @@ static int embed(const struct trial *trial, int arg, const unsigned char *text, 
     int64_t D = DIM(&trial->call, shape[2]);
     uint64_t embedding = draw_key(trial->seed, "embedding");
     uint64_t window = draw_key(trial->seed, "window");
-    double *E = malloc(BYTES * D * sizeof *E);
+    double *E = malloc(ALPHABET * D * sizeof *E);
 
     if (!E)
         return err_set("no memory for an embedding of width %lld", (long long)D);
-    for (int64_t i = 0; i < BYTES * D; i++)
+    for (int64_t i = 0; i < ALPHABET * D; i++)
         E[i] = draw_normal(embedding, i);
     #pragma omp parallel for
     for (int64_t b = 0; b < B; b++) {
@@ -108,7 +108,7 @@ static int fill_text(const struct trial *trial, struct tensors *t, struct origin
 enum { MAX_PLACE = 768 };
 static const char LETTERS[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 
-/* "int32": the name of a type that is not floating point. */
+/* "int32", "float64": the name of a type. */
 static const char *type_text(hid_t type, char text[32])
 {
     static const char *const class[] = {
@@ -120,6 +120,8 @@ static const char *type_text(hid_t type, char text[32])
     if (c == H5T_INTEGER)
         snprintf(text, 32, "%sint%zu", H5Tget_sign(type) == H5T_SGN_NONE ? "u" : "",
                  8 * H5Tget_size(type));
+    else if (c == H5T_FLOAT)
+        snprintf(text, 32, "float%zu", 8 * H5Tget_size(type));
     else
         snprintf(text, 32, "%s",
                  c >= 0 && c < (int)COUNT(class) && class[c] ? class[c] : "of an unknown type");
@@ -133,13 +135,16 @@ static void warn(struct origin *from, const char *line)
 }
 
 /* Values that the input cannot take are an error; NaN and infinity in other inputs are a warning. */
-static int check_values(const struct trial *trial, int arg, const char *place, const double *x,
-                        struct origin *from)
+static int check_values(const struct trial *trial, int arg, const char *place,
+                        const struct tensors *t, struct origin *from)
 {
     const struct call f = call_on(&trial->call, reference_of(trial->type), NULL);
+    const double *x = t->x[arg];
     int64_t n = op_count(&f, arg), first = -1, others = 0;
     char where[128], line[MAX_PLACE + 256];
 
+    if (t->b[arg])
+        return values_check_bytes(&f, arg, place, t->b[arg]);
     if (values_check(&f, arg, 0, place, x))
         return -1;
     for (int64_t i = 0; i < n; i++) {
@@ -159,14 +164,23 @@ static int check_values(const struct trial *trial, int arg, const char *place, c
     return 0;
 }
 
-/* Dataset d, at `place` in words, is to become input `arg`. */
-static int read_dataset(const struct trial *trial, int arg, hid_t d, const char *place, double *x)
+/* Can an input with these flags be read from a dataset of that type? */
+static int takes_type(unsigned flags, hid_t type)
+{
+    const H5T_class_t c = H5Tget_class(type);
+    return flags & BYTES ? h5_is_bytes(type)
+                         : c == H5T_FLOAT || (flags & WHOLE && c == H5T_INTEGER);
+}
+
+/* Dataset d, at `place` in words, is to become input `arg`: doubles, or bytes. */
+static int read_dataset(const struct trial *trial, int arg, hid_t d, const char *place,
+                        void *values)
 {
     const struct op *o = trial->call.op;
     const char *shape = op_shape(&trial->call, arg), *name = o->arg[arg].name;
     hid_t type = H5Dget_type(d), space = H5Dget_space(d);
     int rank = space < 0 ? -1 : H5Sget_simple_extent_ndims(space), want = (int)strlen(shape), e = 0;
-    int whole = o->arg[arg].flags & WHOLE;
+    const unsigned flags = o->arg[arg].flags;
     hsize_t dim[H5S_MAX_RANK], wanted[MAX_RANK];
     char is[128], has[128];
 
@@ -177,16 +191,19 @@ static int read_dataset(const struct trial *trial, int arg, hid_t d, const char 
     }
     if (type < 0 || rank < 0) {
         e = err_set("%s: %s", place, h5_reason());
-    } else if (H5Tget_class(type) != H5T_FLOAT && !(whole && H5Tget_class(type) == H5T_INTEGER)) {
-        e = err_set("%s is %s, %s's %s takes %s numbers", place, type_text(type, is), o->name, name,
-                    whole ? "whole" : "floating point");
+    } else if (!takes_type(flags, type)) {
+        e = err_set("%s is %s, %s's %s takes %s", place, type_text(type, is), o->name, name,
+                    flags & BYTES   ? "bytes: uint8"
+                    : flags & WHOLE ? "whole numbers"
+                                    : "floating point numbers");
     } else if (!same) {
         if (rank != want)
             H5Sget_simple_extent_dims(space, dim, NULL);
         h5_shape_text(is, sizeof is, rank, dim);
         h5_shape_text(has, sizeof has, want, wanted);
         e = err_set("%s is %s, %s's %s is %s", place, is, o->name, name, has);
-    } else if (H5Dread(d, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, x) < 0) {
+    } else if (H5Dread(d, flags & BYTES ? H5T_NATIVE_UCHAR : H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL,
+                       H5P_DEFAULT, values) < 0) {
         e = err_set("%s: %s", place, h5_reason());
     }
     if (type >= 0)
@@ -229,7 +246,7 @@ static int refuse_nearly(const struct trial *trial, hid_t group, const char *whe
         if (n <= 0 || n >= (ssize_t)sizeof name || op_arg(o, name) >= 0)
             continue;
         for (int i = 0; i < o->n_args; i++)
-            if (o->arg[i].flags & IN && t->x[i] && !(from->given >> i & 1) &&
+            if (o->arg[i].flags & IN && tensors_values(t, i, 0) && !(from->given >> i & 1) &&
                 nearly(name, o->arg[i].name)) {
                 place_of(where, name, place, sizeof place);
                 return err_set("%s is no input of %s, but nearly its %s: rename one of them, or "
@@ -250,7 +267,7 @@ static int read_group(const struct trial *trial, hid_t group, const char *where,
     for (int i = 0; !e && i < o->n_args; i++) {
         const char *name = o->arg[i].name;
         char place[MAX_PLACE + 40];
-        if (!(o->arg[i].flags & IN) || !t->x[i])
+        if (!(o->arg[i].flags & IN) || !tensors_values(t, i, 0))
             continue;
         size_t at = strlen(inputs);
         snprintf(inputs + at, sizeof inputs - at, " %s", name);
@@ -262,8 +279,8 @@ static int read_group(const struct trial *trial, hid_t group, const char *where,
         if (d < 0) {
             e = err_set("%s is no dataset", place);
         } else {
-            e = read_dataset(trial, i, d, place, t->x[i]) ||
-                check_values(trial, i, place, t->x[i], from);
+            e = read_dataset(trial, i, d, place, tensors_values(t, i, 0)) ||
+                check_values(trial, i, place, t, from);
             H5Dclose(d);
         }
     }

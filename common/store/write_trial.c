@@ -81,8 +81,8 @@ enum { GIVEN_IN = -3, GIVEN_DOUT, GIVEN_DINIT };
 struct item {
     int ran; /* its backend's place in the result; or one of these */
     int arg, grad;
-    enum dtype type; /* what it was stored as where it was made */
-    const double *x;
+    enum dtype type;       /* what it was stored as where it was made */
+    const void *values;    /* doubles, or of a tensor of bytes bytes */
     const struct cut *cut; /* a reference's result on a sample; NULL: on all elements */
 };
 
@@ -101,10 +101,10 @@ struct writing {
 };
 
 static void add_item(struct writing *w, int ran, int arg, int grad, enum dtype type,
-                     const double *x)
+                     const void *values)
 {
-    if (x)
-        w->item[w->n_items++] = (struct item){ran, arg, grad, type, x, NULL};
+    if (values)
+        w->item[w->n_items++] = (struct item){ran, arg, grad, type, values, NULL};
 }
 
 /* What the references have for the elements that were judged: the results that are stored of any
@@ -120,7 +120,7 @@ static void list_sampled(struct writing *w, int ran)
             continue;
         const struct tensors *t = ran == ORACLE ? c->truth.oracle : c->truth.yard;
         add_item(w, ran, i, grad, (enum dtype)(grad ? f->grad_type[i] : f->type[i]),
-                 tensors_result(t, i, grad));
+                 tensors_values(t, i, grad));
         w->item[w->n_items - 1].cut = c;
     }
 }
@@ -137,7 +137,7 @@ static void list_items(struct writing *w)
         return;
     for (int i = 0; save == SAVE_ALL && i < w->op->n_args; i++)
         if (arg[i].flags & IN)
-            add_item(w, GIVEN_IN, i, 0, (enum dtype)in.type[i], r->inputs->x[i]);
+            add_item(w, GIVEN_IN, i, 0, (enum dtype)in.type[i], tensors_values(r->inputs, i, 0));
     for (int i = 0; save == SAVE_ALL && i < w->op->n_args; i++)
         if (arg[i].flags & OUT && arg[i].flags & DIFF)
             add_item(w, GIVEN_DOUT, i, 1, (enum dtype)in.grad_type[i], r->inputs->g[i]);
@@ -147,7 +147,7 @@ static void list_items(struct writing *w)
         const struct call *f = &r->ran[k].call;
         for (int i = 0; r->ran[k].t && i < w->op->n_args; i++)
             if (arg[i].flags & OUT)
-                add_item(w, k, i, 0, (enum dtype)f->type[i], r->ran[k].t->x[i]);
+                add_item(w, k, i, 0, (enum dtype)f->type[i], tensors_values(r->ran[k].t, i, 0));
         for (int i = 0; r->ran[k].t && save == SAVE_ALL && i < w->op->n_args; i++)
             if (arg[i].flags & IN && arg[i].flags & DIFF)
                 add_item(w, k, i, 1, (enum dtype)f->grad_type[i], r->ran[k].t->g[i]);
@@ -301,10 +301,11 @@ static int write_item(struct writing *w, const struct item *it)
                                                      : h5_group_new(group, "d", 0);
         e = sub < 0;
     }
+    const hid_t given = op_is_bytes(f, it->arg) ? H5T_NATIVE_UCHAR : H5T_NATIVE_DOUBLE;
     if (!e)
         e = (d = h5_dataset_new(sub < 0 ? group : sub, a->name,
-                                &(struct h5_data){h5_type(dumped), H5T_NATIVE_DOUBLE, rank, dim,
-                                                  w->x->compress, it->x})) < 0;
+                                &(struct h5_data){h5_type(dumped), given, rank, dim, w->x->compress,
+                                                  it->values})) < 0;
     if (!e)
         e = name_axes(w, d, it) || (it->cut && put_cut(w, d, it));
     if (!e && it->type != dumped)

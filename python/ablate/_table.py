@@ -7,7 +7,7 @@ from ._library import CParam, CTensor, Error, call, texts
 
 INPUT, OUTPUT, SAVED = range(3)
 ROLES = "in", "out", "saved"
-DTYPES = "", "fp64", "fp32", "bf16", "fp16", "int64"
+DTYPES = "", "fp64", "fp32", "bf16", "fp16", "int64", "uint8"
 
 
 class Parameter(NamedTuple):

@@ -94,6 +94,17 @@ static void print_tensors(FILE *to, const struct op *o, const struct call *f)
     fputs("]", to);
 }
 
+/* All as doubles. */
+static void print_values(FILE *to, const void *values, int bytes, int64_t n)
+{
+    for (int64_t i = 0; bytes && i < n; i++) {
+        const double x = ((const unsigned char *)values)[i];
+        fwrite(&x, sizeof x, 1, to);
+    }
+    if (!bytes)
+        fwrite(values, sizeof(double), n, to);
+}
+
 static void print_case(FILE *to, const struct op *o, const struct call *f, const struct tensors *t)
 {
     char text[MAX_TEXT];
@@ -107,7 +118,7 @@ static void print_case(FILE *to, const struct op *o, const struct call *f, const
     for (int i = 0; i < o->n_args; i++)
         for (int grad = 0; grad < 2; grad++)
             if (has(f, i, grad))
-                fwrite((grad ? t->g : t->x)[i], sizeof(double), op_count(f, i), to);
+                print_values(to, tensors_values(t, i, grad), op_is_bytes(f, i), op_count(f, i));
 }
 
 static int run_case(const struct call *f, void *data)

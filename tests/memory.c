@@ -37,13 +37,13 @@ static int close_to(int64_t got, int64_t predicted, int n_tensors)
 /* Memory does not depend on the time of a case: only cases of little work. */
 static const double SMALL_WORK = 1e5;
 
-/* The oracle's doubles are the run's own tensors. */
+/* The oracle's doubles, and the bytes of any reference, are the run's own tensors. */
 static int64_t allocated(const struct call *f, int64_t predicted)
 {
     for (int i = 0; i < f->op->n_args; i++) {
         const int64_t each =
             (f->type[i] == F64) + (f->op->arg[i].flags & DIFF && f->grad_type[i] == F64);
-        predicted -= op_count(f, i) * each * types[F64].bytes;
+        predicted -= op_count(f, i) * (each * types[F64].bytes + op_is_bytes(f, i));
     }
     return predicted;
 }

@@ -254,20 +254,22 @@ static int is_text(hid_t at, const char *name, const char *want)
     return same;
 }
 
-/* Has that dataset these values, the type `bits`, and the names of its axes? */
+/* Has that dataset these values, the type `bits`, and the names of its axes?  Bytes have 8. */
 static int is_dataset(hid_t trial, const struct trial *t, const char *folder, int arg,
-                      const double *want, int bits)
+                      const void *want, int bits)
 {
+    const int bytes = op_is_bytes(&t->call, arg);
     char path[64];
     const char *shape = op_shape(&t->call, arg);
     int64_t n = op_count(&t->call, arg);
-    double *got = malloc(n * sizeof *got);
+    void *got = malloc(n * tensors_each(&t->call, arg));
 
     snprintf(path, sizeof path, "%s/%s", folder, t->call.op->arg[arg].name);
     hid_t d = H5Dopen2(trial, path, H5P_DEFAULT), type = d < 0 ? -1 : H5Dget_type(d);
-    int good = d >= 0 && H5Tget_size(type) == (size_t)bits / 8 &&
-               H5Dread(d, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, got) >= 0 &&
-               memcmp(got, want, n * sizeof *got) == 0;
+    int good = d >= 0 && H5Tget_size(type) == (bytes ? 1 : (size_t)bits / 8) &&
+               H5Dread(d, bytes ? H5T_NATIVE_UCHAR : H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL,
+                       H5P_DEFAULT, got) >= 0 &&
+               memcmp(got, want, n * tensors_each(&t->call, arg)) == 0;
     for (int i = 0; good && shape[i]; i++) {
         char label[64] = "", name[64];
         hsize_t length = 0;
@@ -307,7 +309,7 @@ static int is_trial(hid_t trial, const struct result *r, enum save save)
         if (!op_has(&t->call, i))
             continue;
         if (save == SAVE_ALL && flags & IN)
-            good = good && is_dataset(trial, t, "in", i, r->inputs->x[i], 32);
+            good = good && is_dataset(trial, t, "in", i, tensors_values(r->inputs, i, 0), 32);
         if (save == SAVE_ALL && flags & OUT && flags & DIFF)
             good = good && is_dataset(trial, t, "dout", i, r->inputs->g[i], 32);
         if (save == SAVE_ALL && t->accumulate && flags & IN && flags & DIFF)
@@ -318,7 +320,7 @@ static int is_trial(hid_t trial, const struct result *r, enum save save)
             snprintf(d, sizeof d, "%s/d", r->ran[k].call.backend->name);
             if (flags & OUT)
                 good = good && is_dataset(trial, t, r->ran[k].call.backend->name, i,
-                                          r->ran[k].t->x[i], bits);
+                                          tensors_values(r->ran[k].t, i, 0), bits);
             if (save == SAVE_ALL && flags & IN && flags & DIFF)
                 good = good && is_dataset(trial, t, d, i, r->ran[k].t->g[i], bits);
         }

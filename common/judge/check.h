@@ -130,6 +130,8 @@ struct tensor_pair {
     const void *got, *want;
 };
 struct distance pair_distance(const struct tensor_pair *pair);
+/* Are all bits equal, NaNs included? */
+int pair_same(const struct tensor_pair *pair);
 struct tensor_pair tensor_pair(const struct call *c, int arg, int grad, const struct tensors *got,
                                const struct tensors *want);
 /* Bound 0 requires equal bits.  The bound of bytes is 0, whatever is given. */

@@ -140,6 +140,12 @@ struct distance pair_distance(const struct tensor_pair *pair)
                                               : distance(pair->got, pair->want, n);
 }
 
+int pair_same(const struct tensor_pair *pair)
+{
+    const struct call *f = pair->call;
+    return memcmp(pair->got, pair->want, op_count(f, pair->arg) * tensors_each(f, pair->arg)) == 0;
+}
+
 int same_bits(const double *a, const double *b, int64_t n)
 {
     return memcmp(a, b, n * sizeof *a) == 0;
@@ -165,8 +171,8 @@ int tensors_same(const struct call *f, const struct tensors *a, const struct ten
 {
     int same = 1;
     FOR_RESULTS (f, i, grad)
-        same &= memcmp(tensors_values(a, i, grad), tensors_values(b, i, grad),
-                       op_count(f, i) * tensors_each(f, i)) == 0;
+        same &= pair_same(&(const struct tensor_pair){f, i, grad, tensors_values(a, i, grad),
+                                                      tensors_values(b, i, grad)});
     return same;
 }
 
@@ -243,8 +249,7 @@ int check_tensor(const char *check, const struct tensor_pair *pair, double bound
     v->norm = d.norm;
     v->bound = bound;
     v->judged = v->elements = n;
-    v->pass = bound > 0 ? isfinite(d.max) && d.max <= bound
-                        : memcmp(pair->got, pair->want, n * tensors_each(c, pair->arg)) == 0;
+    v->pass = bound > 0 ? isfinite(d.max) && d.max <= bound : pair_same(pair);
     values_index(c, pair->arg, d.worst, v->worst, sizeof v->worst);
     if (!v->pass)
         v->first_bad = first_bad_step(pair, bound);

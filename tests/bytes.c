@@ -59,11 +59,13 @@ static const struct arg args[] = {
     ARG(bytes, saved, "NT", SAVED | BYTES),
 };
 
-/* Two states that differ change V, but not y. */
 static const struct identity list_of_identities[] = {
     {"copied", "rows=3 steps=4", "rows=3 steps=4", NULL, "W=W c0=c0", "y V c", NULL},
     {"real input", "rows=3 steps=4", "rows=3 steps=4", NULL, "x=ones", "V c", NULL},
 };
+
+/* A factor of bytes is no number: nothing may take it for one. */
+static const struct product products[] = {{.result = "y", .left = "x", .right = "W"}, {NULL}};
 
 COST(flops, "NT", 2, 1)
 
@@ -74,6 +76,7 @@ const struct op op_histogram = {
     SIGNATURE(bytes, params, args),
     .identity = list_of_identities,
     .n_identities = COUNT(list_of_identities),
+    .product = products,
     .cases = "rows=3 steps=5",
     .flops = flops,
     .batch = 'N',
@@ -95,8 +98,11 @@ static void store(enum dtype t, void *at, int64_t i, double x)
 enum { HIDDEN = 0x55 };
 
 /* How wrong a kernel is; its impl.data. */
-enum fault { RIGHT, WRONG, SHORT, OVERRUN, VARYING };
-static const enum fault faults[] = {RIGHT, WRONG, SHORT, OVERRUN, VARYING};
+enum fault { RIGHT, WRONG, SHORT, OVERRUN, VARYING, FORGETFUL, N_FAULTS };
+static const enum fault faults[] = {RIGHT, WRONG, SHORT, OVERRUN, VARYING, FORGETFUL};
+
+/* Where the last run had W. */
+static const void *seen;
 
 static int forward(const struct call *f)
 {
@@ -107,6 +113,7 @@ static int forward(const struct call *f)
     unsigned char *V = a->V, *c = a->c, *saved = a->saved;
     const enum fault fault = *(const enum fault *)f->kernel->data;
 
+    seen = W;
     for (int64_t n = 0; n < N; n++) {
         unsigned char sum = c0[n];
         for (int64_t t = 0; t < T; t++) {
@@ -118,7 +125,7 @@ static int forward(const struct call *f)
             if (fault != SHORT || i < N * T - 1)
                 V[i] = sum;
         }
-        c[n] = sum;
+        c[n] = (unsigned char)(fault == FORGETFUL ? sum - c0[n] : sum);
     }
     if (fault == WRONG)
         V[(N - 1) * T + 2] ^= 1;
@@ -148,9 +155,10 @@ KERNEL(wrong, WRONG);
 KERNEL(part, SHORT);
 KERNEL(overrun, OVERRUN);
 KERNEL(varying, VARYING);
+KERNEL(forgetful, FORGETFUL);
 #define KERNELS                                                                                    \
     {                                                                                              \
-        &right, &wrong, &part, &overrun, &varying, NULL                                            \
+        &right, &wrong, &part, &overrun, &varying, &forgetful, NULL                                \
     }
 extern const struct impl *const ref64_histogram[], *const ref32_histogram[],
                                                        *const ref_bf16_histogram[];
@@ -268,8 +276,11 @@ static void runs(void)
     for (int k = 0; in && k < 3; k++) {
         struct run c = run_of(&f, references[k], &right);
         tensors_round(in, &c.call);
-        for (c.guards = 0; c.guards < 2; c.guards++)
+        for (c.guards = 0; c.guards < 2; c.guards++) {
             of[k][c.guards] = run_copy(&c, in, NULL);
+            ok((seen == in->b[W]) == !c.guards, "%s %s", references[k]->name,
+               c.guards ? "has a copy of bytes between guards" : "has bytes where they are");
+        }
         ok(of[k][0] && of[k][1] && is_right(of[k][0], 30, 50) && is_right(of[k][1], 30, 50),
            "%s has the right bytes, with guards and without", references[k]->name);
         ok(of[k][0]->b[W] == in->b[W], "its results share the inputs' bytes");
@@ -285,6 +296,66 @@ static void runs(void)
     for (int k = 0; k < 6; k++)
         tensors_free(of[k / 2][k % 2]);
     tensors_free(in);
+}
+
+/* A backend whose memory is not the process's, as far as a run knows. */
+static struct context *lend(struct context *x, int products)
+{
+    (void)products;
+    return x;
+}
+
+static void elsewhere(void)
+{
+    struct call f;
+    struct tensors *in = new_case("rows=30 steps=50", 1, &f);
+    struct backend b = ref32;
+
+    b.lend = lend;
+    const struct run c = run_of(&f, &b, &right);
+    struct tensors *t = in ? run_copy(&c, in, NULL) : NULL;
+    ok(t && seen != in->b[W] && is_right(t, 30, 50), "bytes go to a device, and back");
+    tensors_free(t);
+    tensors_free(in);
+}
+
+/* What forward leaves to backward is off, but not bytes. */
+static void between(void)
+{
+    struct call f;
+    struct tensors *in = new_case("rows=30 steps=50", 1, &f);
+    struct run c = run_of(&f, &ref64, &right);
+    struct tensors *t = in ? run_copy(&c, in, NULL) : NULL;
+
+    c.between = 0.5;
+    struct tensors *off = t ? run_copy(&c, in, NULL) : NULL;
+    ok(off && !equal(&f, t, off, Y, 1500), "outputs are perturbed between the passes");
+    ok(off && equal(&f, t, off, V, 1500) && equal(&f, t, off, HIDDEN_W, 1500) &&
+           same_bits(t->g[X], off->g[X], 1500),
+       "bytes are not");
+    tensors_free(off);
+    tensors_free(t);
+    tensors_free(in);
+}
+
+static void distances(void)
+{
+    enum { MANY = 100000 };
+    static unsigned char a[MANY], b[MANY];
+    struct verdicts list = {0};
+    struct call f;
+
+    b[700] = b[701] = b[77777] = b[99999] = 1;
+    const struct distance d = bytes_distance(a, b, MANY), none = bytes_distance(a, a, MANY);
+    ok(d.max == 4. / MANY && d.norm == d.max && d.worst == 700 && none.max == 0,
+       "the distance of bytes is their share, and has the first");
+    const struct tensor_pair pair = {&f, V, 0, a, b + 700};
+    const int e = cases_one(&op_histogram, "rows=5 steps=10", &f);
+    f = call_on(&f, &ref32, &right);
+    ok(!e && !check_tensor("parity", &pair, 4, &list) && list.n == 1 && !list.v[0].pass &&
+           list.v[0].bound == 0,
+       "no bound is wide enough for a wrong byte");
+    verdicts_free(&list);
 }
 
 /* The first verdict of a check on a tensor, or NULL. */
@@ -346,12 +417,17 @@ static void judge_right(const struct backend *b)
                list.n >= 2 && !verdicts_failed(&list, 0),
            "%s: identity %s: %d verdicts", b->name, op_histogram.identity[i].name, list.n);
     verdicts_free(&list);
+    static const struct identity no = {
+        .name = "no", .left = "rows=3 steps=4", .right = "rows=3 steps=4", .same = "V:saved"};
+    ok(!check_identity(&op_histogram, &no, b, &right, 1, &list) && fails(&list, "no", "V"),
+       "%s: an identity of bytes that differ fails", b->name);
+    verdicts_free(&list);
     question_free(&q);
 }
 
 static void judge_wrong(const struct backend *b)
 {
-    struct verdicts list[5] = {{0}};
+    struct verdicts list[N_FAULTS] = {{0}};
     struct question q;
     struct call f;
 
@@ -359,8 +435,8 @@ static void judge_wrong(const struct backend *b)
         return;
     const struct call on = call_on(&f, b, NULL);
     int e = question_new(&q, &on);
-    for (int i = 0; !e && i < 5; i++)
-        e = judged(&f, b, b->kernels ? op_kernels(&op_histogram, b)[i] : NULL, &q, &list[i]);
+    for (int i = 0; !e && i < N_FAULTS; i++)
+        e = judged(&f, b, op_kernels(&op_histogram, b)[i], &q, &list[i]);
     const struct verdict *v = find(&list[WRONG], "parity", "V");
     ok(!e && v && !v->pass && strcmp(v->worst, "[2,2]") == 0 && v->error == 1 / 15. &&
            v->bound == 0 && v->first_bad == 2 && v->judged == 15,
@@ -372,7 +448,9 @@ static void judge_wrong(const struct backend *b)
     ok(fails(&list[OVERRUN], "guards", "V"), "%s: one beyond the end, too", b->name);
     ok(fails(&list[VARYING], "repeat", "V") && !find(&list[VARYING], "written", "V"),
        "%s: and one that varies", b->name);
-    for (int i = 0; i < 5; i++)
+    ok(fails(&list[FORGETFUL], "handover", "c") && !fails(&list[FORGETFUL], "batch", "c"),
+       "%s: and one that forgets its state", b->name);
+    for (int i = 0; i < N_FAULTS; i++)
         verdicts_free(&list[i]);
     question_free(&q);
 }
@@ -516,17 +594,24 @@ static void read_back(void)
     abl_case_free(c);
 }
 
-/* The file has dataset `name` of that type alone, with these values. */
-static void put(const char *name, hid_t type, hid_t given, const void *values, int rank)
+/* A dataset of that type, with the values of these bytes. */
+static void put_in(hid_t h, const char *name, hid_t type, const unsigned char *values, int rank)
 {
     const hsize_t dim[] = {STATES, ALL / STATES};
-    hid_t h = H5Fcreate(file, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
     hid_t space = H5Screate_simple(rank, dim, NULL);
     hid_t d = H5Dcreate2(h, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
 
-    H5Dwrite(d, given, H5S_ALL, H5S_ALL, H5P_DEFAULT, values);
+    H5Dwrite(d, H5T_NATIVE_UCHAR, H5S_ALL, H5S_ALL, H5P_DEFAULT, values);
     h5_drop(d);
     h5_drop(space);
+}
+
+/* The file has it alone. */
+static void put(const char *name, hid_t type, const unsigned char *values, int rank)
+{
+    hid_t h = H5Fcreate(file, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+
+    put_in(h, name, type, values, rank);
     H5Fclose(h);
 }
 
@@ -545,23 +630,47 @@ static void as_input(void)
     for (int i = 0; i < ALL; i++)
         w[i] = (unsigned char)(i * 17);
     snprintf(words, sizeof words, "bytes input=hdf5 file=%s", file);
-    put("W", H5T_STD_U8LE, H5T_NATIVE_UCHAR, w, 2);
+    put("W", H5T_STD_U8LE, w, 2);
     abl_case *c = abl_case_new(words);
     ok(c && abl_get_bytes(c, "W", got, ALL) == 0 && memcmp(w, got, ALL) == 0,
        "a dataset of uint8 is an input: %s", c ? "" : abl_error());
     abl_case_free(c);
     for (size_t i = 0; i < COUNT(others); i++) {
-        put("W", others[i].type, H5T_NATIVE_UCHAR, w, 2);
+        put("W", others[i].type, w, 2);
         snprintf(text, sizeof text, "/W is %s, bytes's W takes bytes: uint8", others[i].says);
         ok(!abl_case_new(words) && said(text), "%s is refused", others[i].says);
     }
-    put("W", H5T_STD_U8LE, H5T_NATIVE_UCHAR, w, 1);
+    put("W", H5T_STD_U8LE, w, 1);
     ok(!abl_case_new(words) && said("is [3], bytes's W is [3,5]"), "another shape is refused");
-    put("c0", H5T_STD_U8LE, H5T_NATIVE_UCHAR, states, 1);
+    put("c0", H5T_STD_U8LE, states, 1);
     ok(!abl_case_new(words) && said("/c0 has 255 at 2"), "so are values that the contract refuses");
-    put("x", H5T_STD_U8LE, H5T_NATIVE_UCHAR, w, 2);
+    put("x", H5T_STD_U8LE, w, 2);
     ok(!abl_case_new(words) && said("/x is uint8, bytes's x takes floating point numbers"),
        "and bytes for a real input");
+}
+
+/* A group of inputs, as a dump has it. */
+static void as_group(void)
+{
+    const unsigned char w[ALL] = {0}, states[STATES] = {1, 2, 255};
+    unsigned char was[ALL], is[ALL];
+    abl_case *c = abl_case_new("bytes");
+    int same = abl_get_bytes(c, "W", was, ALL) == 0;
+
+    hid_t h = H5Fcreate(file, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    h5_drop(H5Gcreate2(h, "wrong", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    h5_drop(H5Gcreate2(h, "refused", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    h5_drop(H5Gcreate2(h, "wrong/in", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    h5_drop(H5Gcreate2(h, "refused/in", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    put_in(h, "wrong/in/W", H5T_STD_I16LE, w, 2);
+    put_in(h, "refused/in/c0", H5T_STD_U8LE, states, 1);
+    H5Fclose(h);
+    ok(abl_read(c, file, "wrong") == -1 && said("W is not of bytes: uint8"),
+       "abl_read refuses other types");
+    ok(abl_read(c, file, "refused") == -1 && said("c0 has 255 at 2"), "and values");
+    same = same && abl_get_bytes(c, "W", is, ALL) == 0 && memcmp(was, is, ALL) == 0;
+    ok(same, "then an input stays as it was");
+    abl_case_free(c);
 }
 
 /* ---- contracts ---- */
@@ -589,6 +698,9 @@ int main(void)
     draws();
     memory();
     runs();
+    elsewhere();
+    between();
+    distances();
     for (size_t k = 0; k < COUNT(references); k++) {
         judge_right(references[k]);
         judge_wrong(references[k]);
@@ -599,6 +711,7 @@ int main(void)
     in_library();
     read_back();
     as_input();
+    as_group();
     unlink(file);
     return done();
 }

@@ -128,7 +128,7 @@ static int forward(const struct call *f)
         c[n] = (unsigned char)(fault == FORGETFUL ? sum - c0[n] : sum);
     }
     if (fault == WRONG)
-        V[(N - 1) * T + 2] ^= 1;
+        V[N * T - 1] ^= 1;
     if (fault == OVERRUN)
         V[N * T] = 1;
     if (fault == VARYING)
@@ -436,16 +436,21 @@ static void judge_wrong(const struct backend *b)
     const struct call on = call_on(&f, b, NULL);
     int e = question_new(&q, &on);
     for (int i = 0; !e && i < N_FAULTS; i++)
-        e = judged(&f, b, op_kernels(&op_histogram, b)[i], &q, &list[i]);
+        e = i != OVERRUN && judged(&f, b, op_kernels(&op_histogram, b)[i], &q, &list[i]);
     const struct verdict *v = find(&list[WRONG], "parity", "V");
-    ok(!e && v && !v->pass && strcmp(v->worst, "[2,2]") == 0 && v->error == 1 / 15. &&
-           v->bound == 0 && v->first_bad == 2 && v->judged == 15,
+    ok(!e && v && !v->pass && strcmp(v->worst, "[2,4]") == 0 && v->error == 1 / 15. &&
+           v->bound == 0 && v->first_bad == 4 && v->judged == 15,
        "%s: a wrong byte fails parity with its index", b->name);
     ok(!fails(&list[WRONG], "parity", "c") && !fails(&list[WRONG], "parity", "y"),
        "nothing else does");
     ok(fails(&list[SHORT], "written", "V") && fails(&list[SHORT], "repeat", "V"),
        "%s: a byte that is not written is seen", b->name);
-    ok(fails(&list[OVERRUN], "guards", "V"), "%s: one beyond the end, too", b->name);
+    struct run beyond = run_of(&f, b, &overrun); /* without guards it would damage the heap */
+    struct outcome out;
+    beyond.guards = 1;
+    struct tensors *got = e ? NULL : run_copy(&beyond, q.inputs, &out);
+    ok(got && strcmp(out.overrun, "V") == 0, "%s: one beyond the end, too", b->name);
+    tensors_free(got);
     ok(fails(&list[VARYING], "repeat", "V") && !find(&list[VARYING], "written", "V"),
        "%s: and one that varies", b->name);
     ok(fails(&list[FORGETFUL], "handover", "c") && !fails(&list[FORGETFUL], "batch", "c"),
@@ -478,7 +483,7 @@ static void judge_sampled(const struct backend *b)
     const struct verdict *good = find(&list[0], "parity", "V"),
                          *bad = find(&list[1], "parity", "V");
     ok(!e && good && good->judged == SAMPLE_ROWS * 6 && good->elements == 3000 && bad &&
-           !bad->pass && strcmp(bad->worst, "[499,2]") == 0,
+           !bad->pass && strcmp(bad->worst, "[499,5]") == 0,
        "%s: a wrong byte in the sample fails with its index in the whole", b->name);
     verdicts_free(&list[0]);
     verdicts_free(&list[1]);

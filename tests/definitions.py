@@ -12,6 +12,7 @@ those of the inputs.
 import numpy as np
 
 import definitions_attention
+import definitions_quantised
 import definitions_torch
 
 DEFINITIONS = {}
@@ -197,6 +198,11 @@ def histogram(a, given):
         counts[over * bins // under] += 1
     return {"counts": counts,
             "outside": np.array([np.sum(np.isnan(x)), np.sum(x < 0), np.sum(x >= 1)])}
+
+
+# ---- quantised weights ----
+
+DEFINITIONS["dequantise"] = Definition(definitions_quantised.dequantise, 0)
 
 
 # ---- matrix products ----

@@ -15,7 +15,7 @@ common/report
 common/store
 common/run
 common/judge common/plan ref gpu
-gpu/attention gpu/e74 gpu/element gpu/pattern gpu/row
+gpu/attention gpu/e74 gpu/element gpu/pattern gpu/quantised gpu/row
 gpu/dual_memory
 gpu/gemm
 gpu/device

@@ -95,7 +95,10 @@ enum {
     BELOW = 512,    /* only the differences of elements from the maximum of their row matter */
     /* Bytes, uint8 in every backend, and unsigned char on the host: never rounded, and judged by
      * equality.  They have no gradient: not together with DIFF. */
-    BYTES = 1024
+    BYTES = 1024,
+    /* A real output that has one right value in each storage type: judged by equality with the
+     * yardstick, in which 0 is -0. */
+    BIT_EXACT = 2048
 };
 
 /* How an input is drawn.  FAN is N(0, 1 / length of the last axis), UNIT within -1 ... 1, GATE

@@ -83,7 +83,7 @@ static void see(const struct truth *t, struct reach *reach, const struct tensors
 {
     FOR_RESULTS (&t->call, i, grad) {
         double *seen = &X_OR_G(*reach, i, grad);
-        if (t->call.op->arg[i].flags & (WHOLE | BYTES))
+        if (t->call.op->arg[i].flags & (WHOLE | BYTES | BIT_EXACT))
             continue;
         struct distance d = distance(tensors_result(got, i, grad), tensors_result(want, i, grad),
                                      op_count(&t->call, i));
@@ -196,7 +196,7 @@ static void bounds_set(struct bounds *b)
         const enum dtype type = call_type(&b->call, i, grad);
         double unit = fmax(types[type].unit, impl_declares(&b->call)->unit);
         double seen = fmax(X_OR_G(t->reach, i, grad), X_OR_G(b->approximate, i, grad));
-        if (!(t->call.op->arg[i].flags & (WHOLE | BYTES)))
+        if (!(t->call.op->arg[i].flags & (WHOLE | BYTES | BIT_EXACT)))
             X_OR_G(*b, i, grad) = fmax(SLACK * seen, 4 * unit);
     }
 }

@@ -1,0 +1,292 @@
+/* The contracts of quantised weights: formats, sizes, tensors, how valid blocks are drawn. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "common/base/err.h"
+#include "common/base/half.h"
+#include "common/call/op.h"
+#include "common/ops/quantised.h"
+
+/* ---- parameters and sizes ---- */
+
+static const char *const formats[] = {"q4_k", "q5_k", "q6_k", "q8_0", "nf4", NULL};
+
+enum { WEIGHTS, RANDOM, HARD };
+static const char *const data[] = {"weights", "random", "hard", NULL};
+
+static int is_nf4(const struct call *f)
+{
+    return f->choice[QUANTISED_FORMAT] == NF4;
+}
+
+OF_CALL(int, is_single, is_nf4(f) && !f->choice[QUANTISED_DOUBLE])
+OF_CALL(int, is_double, is_nf4(f) && f->choice[QUANTISED_DOUBLE])
+OF_CALL(int, has_rows, !is_nf4(f))
+OF_CALL(const char *, only_nf4, is_nf4(f) ? NULL : "only nf4 has it")
+OF_CALL(const char *, shape_of_W, is_nf4(f) ? "P" : "NR")
+
+static const struct param params[] = {
+    [QUANTISED_N] = SIZE_PARAM("dim_out", 'N', 4096, "rows of W"),
+    [QUANTISED_K] = SIZE_PARAM("dim_in", 'K', 4096, "weights of a row"),
+    [QUANTISED_FORMAT] = CHOICE_PARAM("format", formats, Q4_K, "how W is stored"),
+    [QUANTISED_DOUBLE] = {.name = "double_quant",
+                          .choices = no_yes,
+                          .initial = 1,
+                          .help = "are the scales of blocks quantised, too?",
+                          .unless = only_nf4},
+    [QUANTISED_BLOCK] = {.name = "block",
+                         .letter = 'G',
+                         .initial = 64,
+                         .min = 32,
+                         .max = 256,
+                         .help = "weights that share a scale: 32, 64, 128, 256",
+                         .unless = only_nf4},
+    CHOICE_PARAM("data", data, WEIGHTS, "N(0, 1 / dim_in) about, random bytes, or hard blocks"),
+};
+enum { DATA = QUANTISED_BLOCK + 1 };
+
+static const struct axis axes[] = {{'R', "row_bytes"}, {'P', "bytes"}, {'B', "blocks"},
+                                   {'C', "groups"},    {'A', "one"},   {0, NULL}};
+
+static int64_t round_up(int64_t n, int64_t by)
+{
+    return (n + by - 1) / by;
+}
+
+static int no_whole_blocks(const struct call *f, int block)
+{
+    const int64_t K = DIM(f, 'K');
+    return err_set("dim_in = %" PRId64 ": rows of %s are blocks of %d, %d are left over; %s", K,
+                   formats[f->choice[QUANTISED_FORMAT]], block, (int)(K % block),
+                   K % 32 ? "nf4 takes it" : "q8_0 and nf4 take it");
+}
+
+static int derive(struct call *f)
+{
+    const struct quantised_block b = quantised_block((enum quantised)f->choice[QUANTISED_FORMAT]);
+    const int64_t K = DIM(f, 'K'), n = DIM(f, 'N') * K, block = DIM(f, 'G');
+
+    DIM(f, 'A') = 1;
+    DIM(f, 'R') = DIM(f, 'P') = DIM(f, 'B') = DIM(f, 'C') = 1;
+    if (is_nf4(f) && block & (block - 1))
+        return err_set("block = %" PRId64 ": 32, 64, 128 or 256", block);
+    if (!is_nf4(f)) {
+        DIM(f, 'R') = K / b.weights * b.bytes;
+        return K % b.weights ? no_whole_blocks(f, b.weights) : 0;
+    }
+    DIM(f, 'P') = round_up(n, 2);
+    DIM(f, 'B') = round_up(n, block);
+    DIM(f, 'C') = round_up(DIM(f, 'B'), NF4_GROUP);
+    return 0;
+}
+
+/* ---- blocks ---- */
+
+/* Where a block has its fp16 scales: d, and dmin, or -1. */
+struct scales {
+    int d, dmin;
+};
+
+static struct scales scales_of(enum quantised format)
+{
+    switch (format) {
+    case Q4_K:
+    case Q5_K: return (struct scales){0, 2};
+    case Q6_K: return (struct scales){208, -1};
+    case Q8_0: return (struct scales){0, -1};
+    default: return (struct scales){-1, -1};
+    }
+}
+
+static void put_f16(unsigned char *to, unsigned bits)
+{
+    to[0] = (unsigned char)bits;
+    to[1] = (unsigned char)(bits >> 8);
+}
+
+static unsigned get_f16(const unsigned char *at)
+{
+    return at[0] | (unsigned)at[1] << 8;
+}
+
+/* The 6 bits each of 8 scales and 8 minima in a q4_k's or q5_k's a[12]. */
+static void put_a(unsigned char *a, const unsigned char *s, const unsigned char *m)
+{
+    for (int j = 0; j < 4; j++) {
+        a[j] = (unsigned char)(s[j] | (s[4 + j] >> 4) << 6);
+        a[4 + j] = (unsigned char)(m[j] | (m[4 + j] >> 4) << 6);
+        a[8 + j] = (unsigned char)((s[4 + j] & 15) | (m[4 + j] & 15) << 4);
+    }
+}
+
+/* Scales for a block of random bytes, so that its weights have mean 0, about, and this deviation. */
+static void scale_weights(enum quantised format, unsigned char *block, double deviation)
+{
+    /* The mean of a scale, and the deviation of a random q, whose mean is off from dmin's. */
+    static const double scale[] = {47.5, 47.5, 95.5, 1}, q[] = {4.61, 9.23, 18.5, 74};
+    const struct scales at = scales_of(format);
+    const double d = deviation / scale[format] / q[format];
+    unsigned char s[8];
+
+    put_f16(block + at.d, to_f16((float)d).bits);
+    if (format == Q6_K)
+        for (int j = 0; j < 16; j++) /* from 64 on, of both signs */
+            block[192 + j] =
+                block[192 + j] & 1 ? 64 + block[192 + j] % 64 : 192 - block[192 + j] % 64;
+    if (at.dmin < 0)
+        return;
+    put_f16(block + at.dmin, to_f16((float)(d * (format == Q4_K ? 7.5 : 15.5))).bits);
+    for (int j = 0; j < 8; j++)
+        s[j] = 32 + block[4 + j] % 32;
+    put_a(block + 4, s, s);
+}
+
+/* A finite fp16: of the others the highest bit of the exponent is taken away. */
+static void make_finite(unsigned char *at)
+{
+    const unsigned bits = get_f16(at);
+    put_f16(at, (bits & 0x7c00) == 0x7c00 ? bits & ~0x4000u : bits);
+}
+
+/* Kinds of blocks that are hard, one after the other. */
+enum { ZEROS, SUBNORMAL, LARGEST, ONES, NEGATIVE, NO_SCALE, ONE_HOT, MINUS_ZERO, N_KINDS };
+
+static void make_hard(enum quantised format, unsigned char *block, int kind)
+{
+    const int bytes = quantised_block(format).bytes;
+    const struct scales at = scales_of(format);
+    const unsigned random = get_f16(block + at.d) & 1023;
+    static const unsigned d[N_KINDS] = {0, 0, 0x7bff, 0x3c00, 0xbc00, 0x0000, 0x3c00, 0x8000};
+    unsigned char last = block[bytes - 3];
+
+    if (kind == ZEROS || kind == ONES || kind == ONE_HOT)
+        memset(block, kind == ONES ? 0xff : 0, (size_t)bytes);
+    if (kind == ONE_HOT)
+        block[bytes - 3] = last;
+    put_f16(block + at.d, kind == SUBNORMAL ? 1 + random / 2 : d[kind]);
+    if (at.dmin >= 0)
+        put_f16(block + at.dmin, kind == NO_SCALE    ? 0x3c00
+                                 : kind == SUBNORMAL ? 1023 - random / 2
+                                                     : d[kind]);
+}
+
+/* ---- how tensors are drawn ---- */
+
+/* Blocks of random bytes, and the scales that `data` says. */
+static void draw_W(const struct call *f, int arg, uint64_t key, unsigned char *b)
+{
+    const enum quantised format = (enum quantised)f->choice[QUANTISED_FORMAT];
+    const int bytes = quantised_block(format).bytes;
+    const int64_t n = op_count(f, arg) / bytes;
+    const double deviation = 1 / sqrt((double)DIM(f, 'K'));
+    const int first = (int)(N_KINDS * draw_uniform(key, UINT64_MAX));
+
+    #pragma omp parallel for
+    for (int64_t i = 0; i < n; i++) {
+        unsigned char *block = b + i * bytes;
+        const struct scales at = scales_of(format);
+        for (int k = 0; k < bytes; k++)
+            block[k] = (unsigned char)(256 * draw_uniform(key, i * bytes + k));
+        if (format == NF4)
+            continue;
+        if (f->choice[DATA] == WEIGHTS)
+            scale_weights(format, block, deviation);
+        else if (f->choice[DATA] == HARD)
+            make_hard(format, block, (int)((i + first) % N_KINDS));
+        make_finite(block + at.d);
+        if (at.dmin >= 0)
+            make_finite(block + at.dmin);
+    }
+}
+
+/* The scales of nf4: of weights their largest, or of either sign and any exponent.  Hard ones are 0,
+ * -0, subnormal, or the largest with which no weight is infinite. */
+static double any_scale(const struct call *f, uint64_t key, uint64_t i)
+{
+    const double hard[] = {1, 0x1p-149, 0, -0.0, 0x1p-127, 0x1p120, -1};
+    const double u = draw_uniform(key, 2 * i), v = draw_uniform(key, 2 * i + 1);
+
+    switch (f->choice[DATA]) {
+    case WEIGHTS: return (2 + u) / sqrt((double)DIM(f, 'K'));
+    case RANDOM: return (u < 0.5 ? -1 : 1) * (1 + v) * exp2(floor(500 * u) - 125);
+    default: return hard[i % COUNT(hard)];
+    }
+}
+
+static void draw_absmax(const struct call *f, int arg, uint64_t key, double *x)
+{
+    const int64_t n = op_count(f, arg);
+
+    #pragma omp parallel for
+    for (int64_t i = 0; i < n; i++)
+        x[i] = any_scale(f, key, (uint64_t)i);
+}
+
+/* ---- what is refused ---- */
+
+static int check_W(const struct call *f, int arg, const char *place, const unsigned char *b)
+{
+    const enum quantised format = (enum quantised)f->choice[QUANTISED_FORMAT];
+    const int bytes = quantised_block(format).bytes;
+    const struct scales at = scales_of(format);
+    const int64_t n = op_count(f, arg) / bytes;
+
+    for (int64_t i = 0; format != NF4 && i < n; i++)
+        for (int k = 0; k < 2; k++) {
+            const int from = k ? at.dmin : at.d;
+            const unsigned bits = from < 0 ? 0 : get_f16(b + i * bytes + from);
+            if ((bits & 0x7c00) == 0x7c00)
+                return err_set("%s: block %" PRId64 " has scale %s", place, i,
+                               bits & 1023     ? "nan"
+                               : bits & 0x8000 ? "-inf"
+                                               : "inf");
+        }
+    return 0;
+}
+
+/* ---- dequantise ---- */
+
+static const struct arg args[] = {
+    ARG(dequantise, W, "P", IN | BYTES, .shape_of = shape_of_W, .draw_bytes = draw_W,
+        .bytes_check = check_W),
+    ARG(dequantise, absmax, "B", IN | WIDE, .when = is_single, .draw = draw_absmax),
+    ARG(dequantise, absmax8, "B", IN | BYTES, .when = is_double),
+    ARG(dequantise, absmax2, "C", IN | WIDE, .when = is_double, .draw = draw_absmax),
+    ARG(dequantise, offset, "A", IN | WIDE, .when = is_double, .draw = draw_absmax),
+    ARG(dequantise, w, "NK", OUT | BIT_EXACT),
+};
+
+/* A product and a sum. */
+COST(flops, "NK", 2, 0)
+
+static const struct refusal refused[] = {
+    {"format=q4_k dim_in=4544", "rows of q4_k are blocks of 256, 192 are left over; q8_0 and nf4"},
+    {"format=q6_k dim_in=300", "44 are left over; nf4 takes it"},
+    {"format=q8_0 dim_in=33", "rows of q8_0 are blocks of 32, 1 are left over; nf4 takes it"},
+    {"format=nf4 block=96", "block = 96: 32, 64, 128 or 256"},
+    {NULL, NULL}};
+
+#define EACH_DATA " data=weights,random,hard; "
+#define K_QUANTS "format=q4_k,q5_k,q6_k"
+
+const struct op op_dequantise = {
+    .name = "dequantise",
+    .formula = "w = the weights that the bytes W stand for, exactly",
+    .source = "common/ops/quantised.h",
+    SIGNATURE(dequantise, params, args),
+    .axis = axes,
+    .cases = K_QUANTS
+    " dim_out=1,3 dim_in=256,768" EACH_DATA "format=q8_0 dim_out=1,5 dim_in=32,96" EACH_DATA
+    "format=nf4 double_quant=yes,no dim_out=1,3 dim_in=1,63,65,100" EACH_DATA
+    "format=nf4 double_quant=yes,no dim_out=33 dim_in=700 block=32,128,256" EACH_DATA,
+    .shapes = K_QUANTS ",q8_0 dim_out=33 dim_in=11008 data=weights; " K_QUANTS
+                       ",q8_0 dim_out=257 dim_in=512 data=random; "
+                       "format=nf4 double_quant=yes,no dim_out=4097 dim_in=31 data=weights; "
+                       "format=nf4 dim_out=31 dim_in=14336 block=32,64 data=random",
+    .refused = refused,
+    .derive = derive,
+    .flops = flops,
+    .batch = 'N',
+    .batch_when = has_rows,
+};

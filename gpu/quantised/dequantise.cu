@@ -1,0 +1,133 @@
+/* w = the weights that W stands for, w [N,K]: bytes to floats (common/ops/quantised.h).
+ *
+ * All of W is a sequence of blocks, since rows are whole blocks or, in nf4, nothing at all. */
+#include "gpu/quantised/decode.cuh"
+
+enum { THREADS = 256, MAX_BLOCKS = 0x7fffffff /* of a grid */ };
+
+/* ---- one thread per weight ---- */
+
+template <typename T, typename F>
+__global__ void each_weight(T *w, const uint8_t *W, int64_t n)
+{
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i < n)
+        store(w + i, F::weight(W + i / F::WEIGHTS * F::BYTES, (int)(i % F::WEIGHTS)));
+}
+
+template <typename T>
+__global__ void each_nf4(T *w, const uint8_t *W, nf4_scales s, int block, int64_t n)
+{
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i < n)
+        store(w + i, nf4_table[W[i / 2] >> (i % 2 ? 0 : 4) & 15] * s.at(i / block));
+}
+
+/* ---- one thread per eight weights, from four bytes or eight ---- */
+
+template <typename T>
+static __device__ __forceinline__ void store_four(T *at, const float *w)
+{
+    *(vec<T, 4> *)at = pack<T, 4>(w);
+}
+
+template <typename T, typename F>
+__global__ void __launch_bounds__(THREADS) each_eight(T *w, const uint8_t *W, int64_t n)
+{
+    const int64_t t = (int64_t)blockIdx.x * THREADS + threadIdx.x, block = t / F::LANES;
+    if (8 * t >= n)
+        return;
+    const eight e = F::eights(W + block * F::BYTES, (int)(t % F::LANES));
+    store_four(w + block * F::WEIGHTS + e.first, e.w);
+    store_four(w + block * F::WEIGHTS + e.second, e.w + 4);
+}
+
+/* The table is in shared memory: the codes of a warp are in up to 16 banks, each code in its own.
+ * The last thread of all has fewer than eight weights, or none. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    each_eight_nf4(T *w, const uint8_t *W, nf4_scales s, int block, int64_t n)
+{
+    __shared__ float table[16];
+    const int64_t t = (int64_t)blockIdx.x * THREADS + threadIdx.x, i = 8 * t;
+    float x[8];
+
+    if (threadIdx.x < 16)
+        table[threadIdx.x] = nf4_table[threadIdx.x];
+    __syncthreads();
+    if (i >= n)
+        return;
+    const float absmax = s.at(i / block);
+    if (i + 8 > n) {
+        for (int64_t k = i; k < n; k++)
+            store(w + k, table[W[k / 2] >> (k % 2 ? 0 : 4) & 15] * absmax);
+        return;
+    }
+    const unsigned codes = word_at(W + 4 * t);
+    #pragma unroll 8
+    for (int k = 0; k < 8; k++)
+        x[k] = table[codes >> (8 * (k / 2) + (k % 2 ? 0 : 4)) & 15] * absmax;
+    store_four(w + i, x);
+    store_four(w + i + 4, x + 4);
+}
+
+/* ---- launches ---- */
+
+enum { simple, vector };
+
+static unsigned blocks_for(int64_t n, int kernel)
+{
+    return (unsigned)ceil_div(n, kernel == vector ? 8 * THREADS : THREADS);
+}
+
+template <typename T, typename F, int KERNEL>
+static int launch(struct context *on, const struct dequantise *a, int64_t n)
+{
+    const auto kernel = KERNEL == vector ? each_eight<T, F> : each_weight<T, F>;
+    kernel<<<blocks_for(n, KERNEL), THREADS, 0, on->stream>>>((T *)a->w, (const uint8_t *)a->W, n);
+    return cudaGetLastError();
+}
+
+template <typename T, int KERNEL>
+static int launch_nf4(const struct call *f, const struct dequantise *a, int64_t n)
+{
+    const auto kernel = KERNEL == vector ? each_eight_nf4<T> : each_nf4<T>;
+    const nf4_scales s = {(const float *)a->absmax, (const uint8_t *)a->absmax8,
+                          (const float *)a->absmax2, (const float *)a->offset};
+    kernel<<<blocks_for(n, KERNEL), THREADS, 0, gpu_stream(f)>>>((T *)a->w, (const uint8_t *)a->W,
+                                                                 s, (int)DIM(f, 'G'), n);
+    return cudaGetLastError();
+}
+
+template <typename T, int KERNEL>
+static int forward(const struct call *f)
+{
+    const struct dequantise *a = ARGS(f, dequantise);
+    const int64_t n = DIM(f, 'N') * DIM(f, 'K');
+
+    switch (f->choice[QUANTISED_FORMAT]) {
+    case Q4_K: return launch<T, q4_k, KERNEL>(f->context, a, n);
+    case Q5_K: return launch<T, q5_k, KERNEL>(f->context, a, n);
+    case Q6_K: return launch<T, q6_k, KERNEL>(f->context, a, n);
+    case Q8_0: return launch<T, q8_0, KERNEL>(f->context, a, n);
+    default: return launch_nf4<T, KERNEL>(f, a, n);
+    }
+}
+
+template <int KERNEL>
+static const char *declines(const struct call *f)
+{
+    const int64_t n = DIM(f, 'N') * DIM(f, 'K');
+    return ceil_div(n, KERNEL == vector ? 8 * THREADS : THREADS) > MAX_BLOCKS
+               ? "more weights than a grid of blocks has threads for"
+               : NULL;
+}
+
+#define RUNG(kernel, bits, T, idea)                                                                \
+    GPU_RUNG(bits, kernel, idea, {forward<T, kernel>, NULL}, NULL, declines<kernel>)
+#define LADDER(bits, T)                                                                            \
+    RUNG(simple, bits, T, "one thread per weight");                                                \
+    RUNG(vector, bits, T, "eight weights per thread, from words of codes");                        \
+    GPU_KERNEL_LIST(dequantise, bits, &vector##bits, &simple##bits)
+
+GPU_TYPES(LADDER);

@@ -162,7 +162,7 @@ struct q8_0 {
 
 /* ---- nf4 ---- */
 
-static __constant__ float nf4_table[16] = {NF4_TABLE};
+static __device__ const float nf4_table[16] = {NF4_TABLE};
 static __device__ const float nf4_map[256] = {NF4_MAP};
 
 /* The scales of nf4's blocks: absmax, or else what it is quantised as. */

@@ -64,7 +64,8 @@ class Op:
     Arguments are the inputs by name, and, for gradients, those of the outputs ("d_y"; those that
     are left out are 0).  Initial states can be left out: they are 0.  Arrays in float64 are run by
     the oracle, ref64, and not rounded; in float32 by ref32.  `backend` names another, `kernel` one
-    of its kernels.  Results are float64 from ref64, else float32, and int64 for whole numbers.
+    of its kernels.  Results are float64 from ref64, else float32, int64 for whole numbers, and
+    uint8 for bytes.
 
     Arrays of PyTorch, CuPy or JAX that are on a GPU stay there: gpu32 or gpu_bf16 runs on their
     memory, on the current stream of their library, and the results are arrays of it, in the types
@@ -152,6 +153,8 @@ class Op:
 
     @staticmethod
     def _typed(case: Case, name: str, values: np.ndarray, backend: str) -> np.ndarray:
+        if name in case.tensors and case.tensors[name].bytes:
+            return values
         if name in case.tensors and case.tensors[name].whole:
             return values.astype(np.int64)
         return values if backend == "ref64" else values.astype(np.float32)

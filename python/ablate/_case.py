@@ -6,12 +6,25 @@ from typing import Any
 
 import numpy as np
 
-from ._library import DOUBLES, CVerdict, Handle, call
+from ._library import BYTES, DOUBLES, CVerdict, Error, Handle, call
 from ._table import INPUT, Tensor, case_tensors
 
 
-def _doubles(array: np.ndarray) -> Any:
-    return array.ctypes.data_as(DOUBLES)
+def _put(function: str, handle: Any, t: Tensor, name: str, values: np.ndarray) -> None:
+    """Give a tensor's values to a function of the library, or its twin for bytes."""
+    if t.bytes and np.asarray(values).dtype != np.uint8:
+        raise Error(f"{name} is {np.asarray(values).dtype}, it has bytes: uint8")
+    array = np.ascontiguousarray(values, np.uint8 if t.bytes else np.float64)
+    call(function + "_bytes" * t.bytes, handle, name,
+         array.ctypes.data_as(BYTES if t.bytes else DOUBLES), array.size)
+
+
+def _take(function: str, handle: Any, t: Tensor, name: str) -> np.ndarray:
+    """A tensor's values from a function of the library, or its twin for bytes."""
+    array = np.empty(t.shape, np.uint8 if t.bytes else np.float64)
+    call(function + "_bytes" * t.bytes, handle, name,
+         array.ctypes.data_as(BYTES if t.bytes else DOUBLES), array.size)
+    return array
 
 
 def to_bf16(array: np.ndarray) -> np.ndarray:
@@ -50,25 +63,22 @@ class Case(Handle):
 
     def set(self, name: str, values: np.ndarray) -> None:
         """An input, or the gradient of an output."""
-        array = np.ascontiguousarray(values, np.float64)
-        call("abl_set", self, name, _doubles(array), array.size)
+        _put("abl_set", self, self.tensor(name), name, values)
 
     def get(self, name: str) -> np.ndarray:
-        """An input, or the gradient of an output, in float64."""
-        array = np.empty(self.tensor(name).shape)
-        call("abl_get", self, name, _doubles(array), array.size)
-        return array
+        """An input, or the gradient of an output, in float64, bytes in uint8."""
+        return _take("abl_get", self, self.tensor(name), name)
 
     def expected(self, name: str) -> np.ndarray:
-        """The oracle's result, in float64."""
-        array = np.empty(self.tensor(name).shape)
-        call("abl_expected", self, name, _doubles(array), array.size)
-        return array
+        """The oracle's result, in float64, bytes in uint8."""
+        return _take("abl_expected", self, self.tensor(name), name)
 
     def stored(self, name: str) -> np.ndarray:
         """A given value as the case stores it, which from then on is the case's value: float32 for
-        fp32 and bf16, int64 for whole numbers, else float64."""
+        fp32 and bf16, int64 for whole numbers, uint8 for bytes, else float64."""
         values = self.get(name)
+        if self.tensor(name).bytes:
+            return values
         if self.tensor(name).whole:
             return values.astype(np.int64)
         if self.dtype == "fp64":
@@ -107,14 +117,11 @@ class Run(Handle):
 
     def set(self, name: str, values: np.ndarray) -> None:
         """A result: "out", "d_x"."""
-        array = np.ascontiguousarray(values, np.float64)
-        call("abl_result_set", self, name, _doubles(array), array.size)
+        _put("abl_result_set", self, self.case.tensor(name), name, values)
 
     def get(self, name: str) -> np.ndarray:
-        """A result, in float64."""
-        array = np.empty(self.case.tensor(name).shape)
-        call("abl_result_get", self, name, _doubles(array), array.size)
-        return array
+        """A result, in float64, bytes in uint8."""
+        return _take("abl_result_get", self, self.case.tensor(name), name)
 
 
 class Rows(Handle):

@@ -10,8 +10,10 @@ from ._library import Error
 from ._plan import BACKWARD, FORWARD, Plan, backend_for, words_for
 
 _CUDA, _MANAGED = 2, 13
-_TYPES = {(2, 32): "fp32", (2, 64): "fp64", (2, 16): "fp16", (4, 16): "bf16", (0, 64): "int64"}
-_FULL = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int64": "int64"}
+_TYPES = {(2, 32): "fp32", (2, 64): "fp64", (2, 16): "fp16", (4, 16): "bf16", (0, 64): "int64",
+          (1, 8): "uint8"}
+_FULL = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int64": "int64",
+         "uint8": "uint8"}
 
 
 class _DLTensor(ctypes.Structure):

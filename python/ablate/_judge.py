@@ -140,7 +140,8 @@ class _Judge:
         """Call the function; its results are copies.  Its inputs must be as they were."""
         before = {n: a.copy() for n, a in {**inputs, **upstream}.items()}
         found = _named(self.function(**inputs), self.case.names(OUTPUT), "outputs")
-        found = {n: a.astype(np.float64) for n, a in found.items()}
+        found = {n: a if self.case.tensor(n).bytes else a.astype(np.float64)
+                 for n, a in found.items()}
         if self.backward is not None:
             gradients = _named(self.backward(inputs, upstream), self.case.gradients(INPUT),
                                "gradients")
@@ -191,7 +192,7 @@ def _null_answers(want: np.ndarray, other: np.ndarray,
             part[(slice(None),) * axis + (slice((want.shape[axis] + 1) // 2, None),)] = 0
             yield f"the first half of axis {axis} alone", part
     for name, array in inputs.items():
-        if array.shape == want.shape:
+        if array.shape == want.shape and array.dtype != np.uint8:
             yield f"a copy of {name}", array.astype(np.float64)
 
 

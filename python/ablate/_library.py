@@ -3,7 +3,7 @@
 import ctypes
 import os
 import pathlib
-from ctypes import POINTER, c_char, c_char_p, c_double, c_int, c_int64, c_uint64, c_void_p
+from ctypes import POINTER, c_char, c_char_p, c_double, c_int, c_int64, c_ubyte, c_uint64, c_void_p
 from typing import Any
 
 from ._version import __version__
@@ -46,6 +46,7 @@ class CAttribute(ctypes.Structure):
 
 
 DOUBLES = POINTER(c_double)
+BYTES = POINTER(c_ubyte)
 HANDLE, TEXT = c_void_p, c_char_p
 
 # Name: what it returns and takes.  A returned c_int or c_int64 of -1 is an error, and so is a NULL
@@ -73,6 +74,11 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "abl_draw": (None, [HANDLE, c_uint64, c_int]),
     "abl_set": (c_int, [HANDLE, TEXT, DOUBLES, c_int64]),
     "abl_get": (c_int, [HANDLE, TEXT, DOUBLES, c_int64]),
+    "abl_set_bytes": (c_int, [HANDLE, TEXT, BYTES, c_int64]),
+    "abl_get_bytes": (c_int, [HANDLE, TEXT, BYTES, c_int64]),
+    "abl_result_set_bytes": (c_int, [HANDLE, TEXT, BYTES, c_int64]),
+    "abl_result_get_bytes": (c_int, [HANDLE, TEXT, BYTES, c_int64]),
+    "abl_expected_bytes": (c_int, [HANDLE, TEXT, BYTES, c_int64]),
     "abl_run": (HANDLE, [HANDLE, TEXT, TEXT, c_int]),
     "abl_forward": (HANDLE, [HANDLE, TEXT, TEXT, c_int]),
     "abl_result_new": (HANDLE, [HANDLE, TEXT]),

@@ -40,7 +40,8 @@ class Tensor(NamedTuple):
     shape: tuple[int, ...]
     whole: bool
     state: bool  # an initial state: 0 where it is left out
-    dtype: str = ""  # of a call's: "fp64", "fp32", "bf16", "fp16", "int64"
+    bytes: bool = False  # uint8
+    dtype: str = ""  # of a call's: "fp64", "fp32", "bf16", "fp16", "int64", "uint8"
     grad_dtype: str = ""
     in_backward: bool = False  # backward reads it
 
@@ -80,7 +81,7 @@ def _tensor(t: CTensor) -> Tensor:
     return Tensor(t.name.decode(), t.role, bool(t.has_gradient),
                   tuple(t.axis[i].decode() for i in range(t.rank)),
                   tuple(t.size[i] for i in range(t.rank)), bool(t.whole), bool(t.state),
-                  DTYPES[t.dtype], DTYPES[t.grad_dtype], bool(t.in_backward))
+                  bool(t.bytes), DTYPES[t.dtype], DTYPES[t.grad_dtype], bool(t.in_backward))
 
 
 def ops() -> list[str]:

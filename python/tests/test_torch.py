@@ -41,6 +41,8 @@ def example(name, dtype, device, most=10 ** 9, seed=3, n=400):
     plan = Plan(case.words.split(" seed=")[0], kinds[dtype])
     inputs = {t.name: torch.tensor(case.get(t.name)).to(DTYPES[t.dtype]).to(device)
               for t in plan.tensors if t.role == INPUT}
+    if dtype not in {t.dtype for t in plan.tensors if t.role == INPUT}:
+        settings += f" dtype={dtype}"
     return settings, inputs, case
 
 

@@ -8,7 +8,8 @@ Inputs are given by name; a final state that is not needed is left alone, an ini
 not given is 0, and an output that the operation has not with these parameters is None.  The
 other arguments are the parameters that the shapes do not show.  Tensors are
 float32 or bfloat16, on the CPU also float64; those that the contract keeps in float32 (states,
-checkpoints) are that with bfloat16, too.  The functions work with autograd, torch.compile, CUDA
+checkpoints) are that with bfloat16, too; those of bytes are uint8.  dtype="bf16" asks for the type
+of results where no input shows it.  The functions work with autograd, torch.compile, CUDA
 graphs, torch.utils.checkpoint and torch.autocast.  ablate.torch.nn has modules.  Nothing is
 compiled or tuned when a function is called.
 
@@ -30,7 +31,7 @@ __all__ = ["Error", "nn", *OPERATORS]
 def _function(name: str) -> Callable[..., Any]:
     operator = OPERATORS[name]
     inputs = tuple(operator.inputs)
-    parameters = frozenset(p.name for p in _table.parameters(name))
+    parameters = frozenset(p.name for p in _table.parameters(name)) | {"dtype"}
     outputs = [t.name for t in _table.op_tensors(name) if t.role == OUTPUT]
     n = len(outputs)
     result = namedtuple(f"{name}_outputs", outputs)  # type: ignore[misc]

@@ -25,7 +25,7 @@ from .._plan import BACKWARD, FORWARD, Plan, backend_for, words_for
 from .._table import INPUT, OUTPUT
 
 DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16,
-          "fp16": torch.float16, "int64": torch.int64}
+          "fp16": torch.float16, "int64": torch.int64, "uint8": torch.uint8}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 MOST_PLANS = 4096  # kept of an operation; then they are made anew
 LIBRARY = library.Library("ablate", "DEF")
@@ -80,7 +80,7 @@ class TensorPlan:
         self.back = [back.get(j) for j in range(len(places))]
         self.casts = [(j, self.dtypes[i]) for j, i in enumerate(plan.gradients)
                       if self.gradients[j][1] != self.dtypes[i]]
-        self.no_gradient = [j for i, j in self.given if j not in back and not spec[i].whole]
+        self.no_gradient = [j for i, j in self.given if j not in back and not (spec[i].whole or spec[i].bytes)]
         self._zeros: dict[tuple[int, int, int], torch.Tensor] = {}
 
     def new(self, wanted: list[tuple[tuple[int, ...], torch.dtype, int | None]],
@@ -298,7 +298,7 @@ class Operator:
                 raise Error(f"under autocast to {want}: no backend stores it; bfloat16 is there")
             p = self.make_plan(given, settings, want)
             for t, dtype in zip(p.plan.tensors, p.dtypes):
-                if t.role == INPUT and not t.whole:
+                if t.role == INPUT and not (t.whole or t.bytes):
                     i = self.inputs.index(t.name)
                     given[i] = given[i] if given[i] is None else given[i].to(dtype)
             return self.forward(*given, settings)

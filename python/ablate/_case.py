@@ -12,8 +12,8 @@ from ._table import INPUT, Tensor, case_tensors
 
 def _put(function: str, handle: Any, t: Tensor, name: str, values: np.ndarray) -> None:
     """Give a tensor's values to a function of the library, or its twin for bytes."""
-    if t.bytes and np.asarray(values).dtype != np.uint8:
-        raise Error(f"{name} is {np.asarray(values).dtype}, it has bytes: uint8")
+    if t.bytes and not np.array_equal(np.asarray(values).astype(np.uint8), values):
+        raise Error(f"{name} has values that are no bytes: 0 to 255")
     array = np.ascontiguousarray(values, np.uint8 if t.bytes else np.float64)
     call(function + "_bytes" * t.bytes, handle, name,
          array.ctypes.data_as(BYTES if t.bytes else DOUBLES), array.size)

@@ -91,6 +91,10 @@ X = np.ones((4, 5))
     (lambda: ablate.op("e74_cell")(k=np.ones((3, 2, 1, 64)), v=np.ones((3, 2, 1, 63)),
                                    q=np.ones((3, 2, 1, 64))),
      "v has 63 along n_state, k has 64"),
+    (lambda: ablate.op("dequantise", format="q8_0", dim_out=1, dim_in=32)(W=np.full((1, 34), 256)),
+     "W has values that are no bytes: 0 to 255"),
+    (lambda: ablate.op("dequantise", format="q8_0", dim_out=1, dim_in=32)(
+        W=np.array([[0, 0x7C] + [1] * 32], np.uint8)), "W: block 0 has scale inf"),
 ])
 def test_wrong_calls_have_a_sentence(call, sentence):
     with pytest.raises(ablate.Error, match=sentence):
@@ -101,6 +105,12 @@ def test_states_that_are_left_out_are_zero():
     k, v, q = (np.random.default_rng(i).normal(size=(3, 2, 1, 4)) for i in range(3))
     cell = ablate.op("e74_cell")
     assert same(cell(k=k, v=v, q=q).out, cell(k=k, v=v, q=q, S0=np.zeros((2, 1, 4, 4))).out)
+
+
+def test_bytes_are_uint8():
+    W = np.array([[0, 0x38] + [256 - 3, 7] * 16], np.uint8)  # d = 0.5
+    w = ablate.op("dequantise", format="q8_0", dim_out=1, dim_in=32)(W=W).w
+    assert w.dtype == np.float32 and np.array_equal(w, [[-1.5, 3.5] * 16])
 
 
 def test_double_is_not_rounded():

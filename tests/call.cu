@@ -70,19 +70,23 @@ static int own_new(struct own *o, const struct call *f, const char *words)
     return 0;
 }
 
-static void copy_in(const struct own *o, int i, int grad, const double *x)
+/* Doubles, or bytes as they are. */
+static void copy_in(const struct own *o, int i, int grad, const void *values)
 {
     const enum dtype type = call_type(&o->f, o->arg[i], grad);
     const int64_t n = op_count(&o->f, o->arg[i]);
     void *bits = malloc(n * types[type].bytes);
 
-    narrow(type, bits, x, n);
+    if (type == U8)
+        memcpy(bits, values, n);
+    else
+        narrow(type, bits, (const double *)values, n);
     cudaMemcpy((grad ? o->gradients : o->tensors)[i], bits, n * types[type].bytes,
                cudaMemcpyHostToDevice);
     free(bits);
 }
 
-static void copy_out(const struct own *o, int i, int grad, double *x)
+static void copy_out(const struct own *o, int i, int grad, void *values)
 {
     const enum dtype type = call_type(&o->f, o->arg[i], grad);
     const int64_t n = op_count(&o->f, o->arg[i]);
@@ -90,7 +94,10 @@ static void copy_out(const struct own *o, int i, int grad, double *x)
 
     cudaMemcpy(bits, (grad ? o->gradients : o->tensors)[i], n * types[type].bytes,
                cudaMemcpyDeviceToHost);
-    widen(type, x, bits, n);
+    if (type == U8)
+        memcpy(values, bits, n);
+    else
+        widen(type, (double *)values, bits, n);
     free(bits);
 }
 
@@ -99,7 +106,7 @@ static void give(const struct own *o, const struct tensors *inputs)
     for (int i = 0; i < o->n; i++) {
         const unsigned flags = o->f.op->arg[o->arg[i]].flags;
         if (flags & IN)
-            copy_in(o, i, 0, inputs->x[o->arg[i]]);
+            copy_in(o, i, 0, tensors_values(inputs, o->arg[i], 0));
         if (flags & OUT && flags & DIFF)
             copy_in(o, i, 1, inputs->g[o->arg[i]]);
     }
@@ -127,7 +134,7 @@ static int same(const struct own *o, const struct tensors *inputs, const struct 
     for (int i = 0; got && i < o->n; i++) {
         const unsigned flags = o->f.op->arg[o->arg[i]].flags;
         if (!(flags & IN))
-            copy_out(o, i, 0, got->x[o->arg[i]]);
+            copy_out(o, i, 0, tensors_values(got, o->arg[i], 0));
         else if (flags & DIFF)
             copy_out(o, i, 1, got->g[o->arg[i]]);
     }

@@ -641,8 +641,14 @@ static void input_faults(void)
     refused("input without its file", E74 "input = text\n" E74 "input = hdf5\n",
             "t.ini:3: input = text needs a file\nt.ini:6: input = hdf5 needs a file\n");
     refused("file without its input", E74 "file = a.txt\n" E74 "input = normal\ngroup = /\n",
-            "t.ini:3: file: only input = text and input = hdf5 have one\n"
+            "t.ini:3: file: only input = text, hdf5 and gguf have one\n"
             "t.ini:7: group: only input = hdf5 has one\n");
+    refused("gguf without a tensor, a tensor without gguf",
+            E74 "input = gguf\nfile = t.ini\n" E74 "tensor = a\n",
+            "t.ini:3: input = gguf needs a tensor; run-ablation --list FILE names them\n"
+            "t.ini:7: tensor: only input = gguf has one\n");
+    refused("no GGUF", "[trial]\nop = softmax\ninput = gguf\nfile = t.ini\ntensor = a\n",
+            "t.ini:5: t.ini: begins with \"[tri\": not GGUF\n");
     refused("files that cannot be read",
             E74 "input = text\nfile = none.txt\n" E74 "input = \"text\"\nfile = sub\n",
             "t.ini:4: file = none.txt: No such file or directory\n"

@@ -246,6 +246,39 @@ does "--list FILE.gguf" 0 "^blk\.0\.q6_k  *q6_k  *\[3,512\]  *1260$" "$run" --li
 head -c 700 "$small" >cut.gguf
 does "--list of one that is cut off" 2 "run-ablation: cut\.gguf: ends within tensor" "$run" --list cut.gguf
 does "--list of one that is not there" 2 "no\.gguf: No such file or directory" "$run" --list no.gguf
+
+# ---- input = gguf ----
+
+# gguf NAME STATUS PATTERN WORDS: with tensors of that file.
+gguf() {
+    does "input=gguf: $1" "$2" "$3" "$run" -t "$4 input=gguf file=$small" -o gguf.h5
+    rm -f gguf.h5
+}
+gguf "sizes and format are the tensor's" 0 "dim_out=2 dim_in=256 format=q5_k" \
+    "dequantise tensor=blk.0.q5_k"
+gguf "the report names it" 0 "inputs    read W from .*small.gguf:blk.0.q6_k" "dequantise tensor=blk.0.q6_k"
+gguf "several tensors" 0 "2 of 2 trials" "dequantise tensor=blk.0.q4_k,blk.0.q8_0"
+gguf "f16 for a real input" 0 "rows=3 columns=40" "softmax tensor=plain.f16"
+gguf "bf16" 0 "rows=3 columns=40" "softmax tensor=plain.bf16"
+gguf "an input by name" 0 "read w from .*; drawn x" "rmsnorm rows=4 tensor=w:norm.weight"
+gguf "no input by name" 2 "which input of rmsnorm is it to be? Write INPUT:norm.weight" \
+    "rmsnorm tensor=norm.weight"
+gguf "another format" 2 "small.gguf: blk.0.q6_k is q6_k, format = q4_k" \
+    "dequantise tensor=blk.0.q6_k format=q4_k"
+gguf "another size" 2 "small.gguf: blk.0.q4_k is \[3,512\], dim_out = 1024" \
+    "dequantise tensor=blk.0.q4_k dim_out=1024"
+gguf "no such tensor" 2 "no tensor blk.9.q4_k; like it: blk.0.q4_k" "dequantise tensor=blk.9.q4_k"
+gguf "a type that is not supported" 2 "blk.0.q4_0: q4_0 is not supported: dequantise's W takes q4_k q5_k" \
+    "dequantise tensor=blk.0.q4_0"
+gguf "bytes for a real input" 2 "blk.0.q4_k: q4_k is not supported: softmax's x takes f32 f16 bf16" \
+    "softmax tensor=blk.0.q4_k"
+gguf "other axes" 2 "experts is \[2,3,4\], softmax's x has 2 axes" "softmax tensor=experts"
+gguf "two sizes of one axis" 2 "norm.weight is \[5\], rmsnorm's w is \[40\]" \
+    'rmsnorm tensor="w:norm.weight x:plain.f32"'
+gguf "one input twice" 2 "plain.f32 and plain.f16 are both to be x" 'softmax tensor="plain.f32 plain.f16"'
+does "input=gguf: no GGUF" 2 "sample.txt: begins with" \
+    "$run" -t "softmax tensor=a input=gguf file=$srcdir/data/sample.txt"
+
 does "--list of a name nearly right" 2 "no operation linaer; did you mean 'linear'?" "$run" --list linaer
 # usage NAME SENTENCE ARGUMENT...: refused, in one line.
 usage() {

@@ -248,8 +248,8 @@ static int check_W(const struct call *f, int arg, const char *place, const unsig
 /* ---- dequantise ---- */
 
 static const struct arg args[] = {
-    ARG(dequantise, W, "P", IN | BYTES, .shape_of = shape_of_W, .draw_bytes = draw_W,
-        .bytes_check = check_W),
+    ARG(dequantise, W, "P", IN | BYTES, .shape_of = shape_of_W, .stands_for = "NK",
+        .draw_bytes = draw_W, .bytes_check = check_W),
     ARG(dequantise, absmax, "B", IN | WIDE, .when = is_single, .draw = draw_absmax),
     ARG(dequantise, absmax8, "B", IN | BYTES, .when = is_double),
     ARG(dequantise, absmax2, "C", IN | WIDE, .when = is_double, .draw = draw_absmax),

@@ -14,6 +14,7 @@
 #include "common/call/run.h"
 #include "common/call/sample.h"
 #include "common/plan/keys.h"
+#include "common/plan/model.h"
 #include "common/plan/ranges.h"
 #include "common/plan/section.h"
 
@@ -111,7 +112,8 @@ static void read_input(struct plan *p, struct work *w)
 {
     const struct ini_entry *input = section_entry(w->s, "input"),
                            *file = section_entry(w->s, "file"),
-                           *group = section_entry(w->s, "group");
+                           *group = section_entry(w->s, "group"),
+                           *tensor = section_entry(w->s, "tensor");
     struct trial *t = &w->t;
 
     if (w->wrong & 1u << key_find(trial_keys, "input"))
@@ -120,13 +122,18 @@ static void read_input(struct plan *p, struct work *w)
         plan_fault(p, group->line, "group: only input = hdf5 has one");
     if (t->input != INPUT_HDF5)
         t->group[0] = 0;
+    if (t->input != INPUT_GGUF && tensor)
+        plan_fault(p, tensor->line, "tensor: only input = gguf has one");
     int drawn = t->input == INPUT_NORMAL || t->input == INPUT_NONZERO;
     if (drawn && file)
-        plan_fault(p, file->line, "file: only input = text and input = hdf5 have one");
+        plan_fault(p, file->line, "file: only input = text, hdf5 and gguf have one");
     if (drawn)
         return;
     if (!file)
         plan_fault(p, input->line, "input = %s needs a file", input_names[t->input]);
+    if (t->input == INPUT_GGUF && !tensor)
+        plan_fault(p, input->line,
+                   "input = gguf needs a tensor; run-ablation --list FILE names them");
     if (w->every_op)
         plan_fault(p, input->line,
                    "input = %s: op = all takes normal or nonzero; name one operation",
@@ -136,7 +143,7 @@ static void read_input(struct plan *p, struct work *w)
                    t->call.op->name);
     if (t->file[0] && !(w->wrong & 1u << key_find(trial_keys, "file")))
         find_file(p, t, file->line);
-    t->input_line = group ? group->line : file ? file->line : 0;
+    t->input_line = tensor ? tensor->line : group ? group->line : file ? file->line : 0;
 }
 
 /* A choice of other parameters that, were it another, would make this one
@@ -244,9 +251,9 @@ int plan_text(struct trial *t)
     at += snprintf(at, end - at, "%s%s%s dtype=%s seed=%" PRIu64 "%s input=%s", t->call.op->name,
                    *sizes ? " " : "", sizes, types[t->type].name, t->seed,
                    t->accumulate ? " accumulate=yes" : "", input_names[t->input]);
-    const char *const keys[] = {" file", " group", " kernel"};
-    const char *const values[] = {t->file, t->group, t->kernel};
-    for (int i = 0; i < 3 && at < end; i++) {
+    const char *const keys[] = {" file", " group", " tensor", " kernel"};
+    const char *const values[] = {t->file, t->group, t->tensor, t->kernel};
+    for (int i = 0; i < (int)COUNT(keys) && at < end; i++) {
         quoted(values[i], more, sizeof more);
         if (*values[i])
             at += snprintf(at, end - at, "%s=%s", keys[i], more);
@@ -292,6 +299,28 @@ static void refuse(struct plan *p, struct work *w)
         plan_fault(p, w->s->line, "%s", err_text());
 }
 
+/* Is the parameter set in this section? */
+static int is_listed(const char *parameter, const void *data)
+{
+    const struct work *w = data;
+    for (int i = 0; i < w->l.n; i++)
+        if (strcmp(w->l.list[i].key, parameter) == 0)
+            return 1;
+    return w->t.cases != CASES_NONE;
+}
+
+/* The sizes that the tensors of a file have. */
+static int take_sizes(struct plan *p, struct work *w)
+{
+    struct model m;
+    const int e = model_open(&m, &w->t) || model_sizes(&m, &w->t.call, is_listed, w);
+
+    model_close(&m);
+    if (e && at_first(&w->l, "dtype") && at_first(&w->l, "seed"))
+        plan_fault(p, w->t.input_line, "%s", err_text());
+    return e;
+}
+
 static void make_trial(struct plan *p, struct work *w)
 {
     struct trial *t = &w->t;
@@ -300,6 +329,8 @@ static void make_trial(struct plan *p, struct work *w)
     t->call = w->base;
     for (int i = 0; i < w->l.n; i++)
         set_listed(t, w->l.list[i].key, w->l.list[i].value[w->l.list[i].at]);
+    if (t->input == INPUT_GGUF && take_sizes(p, w))
+        return;
     if (!all_apply(p, w))
         return;
     op_text(&t->call, text);

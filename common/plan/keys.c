@@ -116,7 +116,7 @@ const char *const save_names[] = {
 
 /* ---- the keys of [trial] that are no parameter of its operation ---- */
 
-const char *const input_names[] = {"normal", "nonzero", "text", "hdf5", NULL};
+const char *const input_names[] = {"normal", "nonzero", "text", "hdf5", "gguf", NULL};
 
 /* In place of a name: a set of trials for each operation, and none is set. */
 static const char EVERY_OP[] = "all";
@@ -227,13 +227,15 @@ const struct plan_key trial_keys[] = {
     {"dtype", LIST, "fp32", "storage: fp32, bf16", .set = set_dtype},
     {"seed", LIST, NULL, "of the inputs; default: the experiment's", INTO(trial, seed, set_seed)},
     {"input", ONE, "normal",
-     "what the inputs are made of: normal (drawn), nonzero (drawn, initial states too), text "
-     "or hdf5",
+     "what the inputs are made of: normal (drawn), nonzero (drawn, initial states too), text, "
+     "hdf5 or gguf",
      INTO(trial, input, set_choice), .names = input_names},
-    {"file", ONE, NULL, "of input = text or hdf5, from the folder of the ini file",
+    {"file", ONE, NULL, "of input = text, hdf5 or gguf, from the folder of the ini file",
      INTO(trial, file, set_text)},
     {"group", ONE, "/", "of input = hdf5: the group that has the inputs",
      INTO(trial, group, set_text)},
+    {"tensor", LIST, NULL, "of input = gguf: the name of a tensor of the file, or INPUT:NAME",
+     INTO(trial, tensor, set_text)},
     {"kernel", ONE, NULL, "name of a kernel; default: the first that accepts the case",
      INTO(trial, kernel, set_kernel)},
     {"accumulate", LIST, "no",

@@ -61,7 +61,7 @@ enum measure { MEASURE_CHECK, MEASURE_TIME, MEASURE_CROSSOVER };
  * check, and the oracle's work is much, and every result can be sampled (call/sample.h). */
 enum judged { JUDGE_AUTO, JUDGE_FULL, JUDGE_SAMPLED };
 enum save { SAVE_ALL, SAVE_OUTPUTS, SAVE_NONE };
-enum input_kind { INPUT_NORMAL, INPUT_NONZERO, INPUT_TEXT, INPUT_HDF5 };
+enum input_kind { INPUT_NORMAL, INPUT_NONZERO, INPUT_TEXT, INPUT_HDF5, INPUT_GGUF };
 
 enum { MAX_LINE = 4096, MAX_TRIALS = 9999 }; /* trials have four digits in the HDF5 file */
 
@@ -74,10 +74,11 @@ struct trial {
     enum input_kind input;
     enum case_kind cases;       /* of its section; the sizes are a case's */
     char file[512], group[128]; /* of the input; the file as seen from the working directory */
+    char tensor[512];           /* of input = gguf: names, see model.h */
     char kernel[32];            /* of the GPU backends; "": the first that accepts the case */
     char section[64];           /* NAME of [trial NAME], control characters as \xHH; or "" */
     int line;                   /* of the section in the ini file */
-    int input_line;             /* of `group` there or, if there is none, of `file` */
+    int input_line;             /* of `group` or `tensor` there or, if there is none, of `file` */
     char text[MAX_LINE];        /* the words that make this trial again, with -t */
 };
 

@@ -486,7 +486,8 @@ static void input_lines(struct report *p, const struct result *r)
         p->x->measure != MEASURE_CROSSOVER && (!p->any_inputs || p->inputs_of != t->line)) {
         fprintf(p->to, "%sinputs    ", head);
         name_inputs(p->to, "read", r, 1);
-        fprintf(p->to, " from %s%s%s", t->file, *t->group ? ":" : "", t->group);
+        fprintf(p->to, " from %s%s%s%s", t->file, *t->group || *t->tensor ? ":" : "", t->group,
+                t->tensor);
         name_inputs(p->to, "; drawn", r, 0);
         fputc('\n', p->to);
         p->any_inputs = 1;

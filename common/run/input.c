@@ -15,7 +15,9 @@
 #include "common/base/err.h"
 #include "common/base/file.h"
 #include "common/base/h5.h"
+#include "common/base/half.h"
 #include "common/call/values.h"
+#include "common/plan/model.h"
 #include "common/run/input.h"
 
 _Static_assert(MAX_ARGS <= 64, "an argument of a call has a bit in a uint64_t");
@@ -331,11 +333,89 @@ static int fill_hdf5_quietly(const struct trial *trial, struct tensors *t, struc
     return e;
 }
 
+/* ---- gguf ---- */
+
+/* The tensor has the shape that the input has. */
+static int check_shape(const struct trial *trial, const struct taken *taken, const char *place)
+{
+    const struct call *f = &trial->call;
+    const char *shape = op_shape(f, taken->arg), *name = f->op->arg[taken->arg].name;
+    const struct gguf_tensor *g = taken->tensor;
+    hsize_t wanted[MAX_RANK];
+    char is[128], has[128];
+    int same = g->rank == (int)strlen(shape);
+
+    for (int i = 0; shape[i]; i++) {
+        wanted[i] = DIM(f, shape[i]);
+        same = same && (hsize_t)g->dim[i] == wanted[i];
+    }
+    if (op_is_bytes(f, taken->arg) ? g->bytes == op_count(f, taken->arg) : same)
+        return 0;
+    gguf_shape_text(g, is, sizeof is);
+    h5_shape_text(has, sizeof has, (int)strlen(shape), wanted);
+    return err_set("%s is %s, %s's %s is %s", place, is, f->op->name, name, has);
+}
+
+/* n elements of a 16-bit or 32-bit type; the file's are little-endian. */
+static void widen_tensor(const struct gguf_tensor *g, double *x, int64_t n)
+{
+    const int single = strcmp(g->type->name, "f32") == 0;
+    const int half = strcmp(g->type->name, "f16") == 0;
+
+    #pragma omp parallel for
+    for (int64_t i = 0; i < n; i++) {
+        const unsigned char *at = g->data + i * g->type->bytes;
+        const uint16_t low = (uint16_t)(at[0] | at[1] << 8);
+        x[i] = single ? float_of(low | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24)
+               : half ? from_f16((f16){low})
+                      : from_bf16((bf16){low});
+    }
+}
+
+static int read_taken(const struct trial *trial, const struct taken *taken, struct tensors *t,
+                      struct origin *from)
+{
+    const int64_t n = op_count(&trial->call, taken->arg);
+    const int i = taken->arg;
+    char place[MAX_PLACE];
+
+    snprintf(place, sizeof place, "%s:%s", trial->file, taken->tensor->name);
+    if (!op_has(&trial->call, i))
+        return err_set("%s: %s has no %s here", place, trial->call.op->name,
+                       trial->call.op->arg[i].name);
+    if (check_shape(trial, taken, place))
+        return -1;
+    from->given |= UINT64_C(1) << i;
+    if (op_is_bytes(&trial->call, i))
+        memcpy(t->b[i], taken->tensor->data, n);
+    else
+        widen_tensor(taken->tensor, t->x[i], n);
+    return check_values(trial, i, place, t, from);
+}
+
+static int fill_gguf(const struct trial *trial, struct tensors *t, struct origin *from)
+{
+    struct model m;
+    int e = model_open(&m, trial);
+
+    for (int i = 0; !e && i < m.n; i++)
+        e = read_taken(trial, &m.taken[i], t, from);
+    model_close(&m);
+    return e;
+}
+
+static int fill_from_file(const struct trial *trial, struct tensors *t, struct origin *from)
+{
+    return trial->input == INPUT_GGUF ? fill_gguf(trial, t, from)
+                                      : fill_hdf5_quietly(trial, t, from);
+}
+
 int input_check(const struct trial *trial)
 {
     struct origin from = {.given = 0};
-    struct tensors *t = trial->input == INPUT_HDF5 ? tensors_new(&trial->call) : NULL;
-    int e = t ? fill_hdf5_quietly(trial, t, &from) : 0;
+    const int read = trial->input == INPUT_HDF5 || trial->input == INPUT_GGUF;
+    struct tensors *t = read ? tensors_new(&trial->call) : NULL;
+    int e = t ? fill_from_file(trial, t, &from) : 0;
 
     tensors_free(t);
     return e;
@@ -351,8 +431,8 @@ int input_fill(const struct trial *trial, struct tensors *t, struct origin *from
     tensors_draw(t, &trial->call, trial->seed, trial->input == INPUT_NONZERO);
     if (trial->input == INPUT_TEXT)
         e = fill_text(trial, t, from);
-    if (trial->input == INPUT_HDF5)
-        e = fill_hdf5_quietly(trial, t, from);
+    if (trial->input == INPUT_HDF5 || trial->input == INPUT_GGUF)
+        e = fill_from_file(trial, t, from);
     return e;
 }
 
@@ -365,6 +445,10 @@ void input_origin(const struct trial *trial, const struct origin *from, int arg,
         snprintf(text, size, "drawn");
     } else if (trial->input == INPUT_TEXT) {
         snprintf(text, size, "text");
+    } else if (trial->input == INPUT_GGUF) {
+        char name[GGUF_NAME];
+        model_name(trial, arg, name);
+        snprintf(text, size, "%s:%s", trial->file, name);
     } else {
         group_text(trial, where, sizeof where);
         place_of(where, trial->call.op->arg[arg].name, text, size);

@@ -16,6 +16,8 @@
  *          for, by name, is read from there; the others are drawn.  Whole
  *          numbers may be of any integer type, or of a floating-point one.
  *
+ * gguf     each tensor that the trial names is an input (plan/model.h), the others are drawn.
+ *
  * `from`, unless it is NULL, becomes the list of inputs from the file.
  *
  * Nonzero after err_set(): the file cannot be read; a text is shorter than T;
@@ -29,7 +31,7 @@ struct origin {
 };
 int input_fill(const struct trial *trial, struct tensors *t, struct origin *from);
 
-/* Reads the inputs that come from an HDF5 file and keeps nothing: nonzero after err_set() where
+/* Reads the inputs that come from an HDF5 or a GGUF file and keeps nothing: nonzero after err_set() where
  * input_fill() would fail because of that file.  Zero if there is not enough memory to read it. */
 int input_check(const struct trial *trial);
 

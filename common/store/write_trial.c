@@ -42,6 +42,7 @@ int dump_trial_new(hid_t trials, const struct trial *t, const char *contents, in
                                        {"file", t->file},
                                        {"contents", contents},
                                        {"group", t->group},
+                                       {"tensor", t->tensor},
                                        {"kernel", t->kernel},
                                        {"section", t->section}};
     for (size_t k = 0; !e && k < COUNT(optional); k++)

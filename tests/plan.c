@@ -458,7 +458,7 @@ static void keys(void)
 {
     refused("unknown key", E74 "nonlim = tanh\nfoo = 1\n",
             "t.ini:3: unknown key 'nonlim' in [trial]; did you mean 'nonlin'? (keys of e74: state "
-            "proj nonlin * dim; of every trial: op cases dtype seed input file group kernel "
+            "proj nonlin * dim; of every trial: op cases dtype seed input file group tensor kernel "
             "accumulate)\n"
             "t.ini:4: unknown key 'foo' in [trial] (keys of e74: *)\n");
     refused("unknown key of an experiment", "[experiment]\nsede = 1\n" LINEAR,
@@ -662,7 +662,7 @@ static void input_faults(void)
     refused("text for an operation that takes none", LINEAR "input = text\nfile = a.txt\n",
             "t.ini:3: input = text: linear has no tensor that can hold a text\n");
     refused("input that is none, whose file is not looked for", E74 "input = tekst\nfile = b\n",
-            "t.ini:3: input = tekst: not one of normal nonzero text hdf5\n");
+            "t.ini:3: input = tekst: not one of normal nonzero text hdf5 gguf\n");
 }
 
 static void unreadable(void)

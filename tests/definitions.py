@@ -203,6 +203,7 @@ def histogram(a, given):
 # ---- quantised weights ----
 
 DEFINITIONS["dequantise"] = Definition(definitions_quantised.dequantise, 0)
+DEFINITIONS["quantise"] = Definition(definitions_quantised.quantise, 0)
 
 
 # ---- matrix products ----

@@ -99,3 +99,65 @@ def dequantise(a, given):
         size, decode = BLOCKS[a["format"]]
         w = decode(given["W"].astype(np.uint8).reshape(-1, size))
     return {"w": w.reshape(N, K).astype(float)}
+
+
+def q8_0_bytes(w):
+    """Rows of blocks, as ggml's quantize_row_q8_0_ref()."""
+    x = w.reshape(-1, 32)
+    d = np.abs(x).max(1) / F32(127)
+    inverse = np.divide(F32(1), d, out=np.zeros_like(d), where=d != 0)
+    scaled = x * inverse[:, None]
+    whole = np.trunc(scaled)
+    q = (whole + np.where(np.abs(scaled - whole) >= 0.5, np.sign(scaled), 0)).astype(np.int8)
+    with np.errstate(over="ignore"):
+        return np.concatenate([d.astype(np.float16)[:, None].view(np.uint8), q.view(np.uint8)], 1)
+
+
+def codes(table, x):
+    """The number of midpoints of neighbours that x exceeds; NaN exceeds none."""
+    middle = (table[:-1] + table[1:]) * F32(0.5)
+    return np.where(np.isnan(x), 0, np.searchsorted(middle, x, "left"))
+
+
+def scaled_codes(table, blocks, absmax, zero):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        scaled = blocks * (F32(1) / absmax)[:, None]
+    return np.where(absmax[:, None] == 0, zero, codes(table, scaled))
+
+
+def in_groups(x, n):
+    """As rows of n, zeros behind the last."""
+    return np.concatenate([x, np.zeros(-len(x) % n, x.dtype)]).reshape(-1, n)
+
+
+def pairwise_mean(x):
+    s = x.astype(float)
+    while len(s) > 1:
+        s = in_groups(s, 256)
+        while s.shape[1] > 1:
+            half = s.shape[1] // 2
+            s = s[:, :half] + s[:, half:]
+        s = s[:, 0]
+    return F32(s[0] / len(x))
+
+
+def quantise(a, given):
+    w = given["w"].astype(F32)
+    if a["format"] == "q8_0":
+        return {"W": q8_0_bytes(w).reshape(len(w), -1).astype(float)}
+    w, block = w.ravel(), int(a["block"])
+    blocks = in_groups(w, block)
+    absmax = np.abs(blocks).max(1)
+    code = scaled_codes(NF4, blocks, absmax, 7).ravel()[:len(w)]
+    code = np.append(code, np.full(len(w) % 2, 7))
+    found = {"W": (code[0::2] << 4 | code[1::2]).astype(float)}
+    if a["double_quant"] == "no":
+        return {**found, "absmax": absmax.astype(float)}
+    offset = pairwise_mean(absmax)
+    groups = in_groups(absmax, 256)
+    rest = groups - offset
+    rest[np.arange(groups.size).reshape(groups.shape) >= len(absmax)] = 0
+    absmax2 = np.abs(rest).max(1)
+    absmax8 = scaled_codes(dynamic_map(), rest, absmax2, 127).ravel()[:len(absmax)]
+    return {**found, "absmax8": absmax8.astype(float), "absmax2": absmax2.astype(float),
+            "offset": np.array([offset], float)}

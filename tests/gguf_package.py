@@ -59,6 +59,18 @@ def compare_blocks(n):
             ok(good[b], f"{kind.name.lower()}: {b} unpacks {n} random blocks as the package does")
 
 
+def compare_packed(n):
+    """The bytes of q8_0 are the package's, which has no other quantiser of these formats."""
+    random = np.random.default_rng(8)
+    w = (random.standard_t(4, (n, 32)) * 10.0**random.integers(-6, 5, (n, 1))).astype(np.float32)
+    w[:2] = [[0] * 32, [127, *np.arange(31) - 15.5]]
+    want = gguf.quants.quantize(w, TYPES.Q8_0)
+    for b, why in ablate.backends().items():
+        if b in ("ref64", "ref32", "gpu32") and not why:
+            ok(same(ablate.op("quantise", format="q8_0")(w=w, backend=b).W, want),
+               f"q8_0: {b} packs {n} blocks as the package does")
+
+
 def run(words):
     subprocess.run([os.environ["ABLATE_PROGRAM"], "-t", words, "-o", "w.h5"], check=True,
                    stdout=subprocess.DEVNULL)
@@ -95,5 +107,6 @@ def compare_written(small):
 
 if __name__ == "__main__":
     compare_blocks(int(sys.argv[2]))
+    compare_packed(int(sys.argv[2]))
     compare_written(sys.argv[1])
     print(f"1..{tests}")

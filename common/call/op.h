@@ -134,8 +134,10 @@ struct arg {
     void (*draw)(const struct call *f, int arg, uint64_t key, double *x);
     /* The same of an input of bytes; NULL: any byte, all alike. */
     void (*draw_bytes)(const struct call *f, int arg, uint64_t key, unsigned char *b);
-    const char
-        *stands_for; /* of bytes in a format of files: the shape of the weights that they are */
+    const char *stands_for; /* of bytes in a file's format: the shape of the weights */
+    /* NULL, or refuses some values of an input of numbers, in words that begin with `place`: nonzero
+     * after err_set(). */
+    int (*values_check)(const struct call *f, int arg, const char *place, const double *x);
     /* NULL: an input of bytes may have any.  Or refuses some: nonzero after err_set() with `place`,
      * which says in words where b comes from ("W: block 812 has an infinite scale"). */
     int (*bytes_check)(const struct call *f, int arg, const char *place, const unsigned char *b);

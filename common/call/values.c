@@ -102,7 +102,7 @@ int values_check(const struct call *f, int arg, int grad, const char *place, con
     while (i < n && is_allowed(&may, x[i]))
         i++;
     if (i == n)
-        return 0;
+        return !grad && o->arg[arg].values_check ? o->arg[arg].values_check(f, arg, place, x) : 0;
     values_index(f, arg, i, where, sizeof where);
     number_text(x[i], number);
     if (!may.whole)

@@ -15,9 +15,18 @@ static const char *const formats[] = {"q4_k", "q5_k", "q6_k", "q8_0", "nf4", NUL
 enum { WEIGHTS, RANDOM, HARD };
 static const char *const data[] = {"weights", "random", "hard", NULL};
 
+static const char *const written[] = {"q8_0", "nf4", NULL}; /* by quantise */
+
+extern const struct op op_quantise;
+
+static enum quantised format_of(const struct call *f)
+{
+    return f->op == &op_quantise ? QUANTISE_FORMAT(f) : (enum quantised)f->choice[QUANTISED_FORMAT];
+}
+
 static int is_nf4(const struct call *f)
 {
-    return f->choice[QUANTISED_FORMAT] == NF4;
+    return format_of(f) == NF4;
 }
 
 OF_CALL(int, is_single, is_nf4(f) && !f->choice[QUANTISED_DOUBLE])
@@ -26,22 +35,26 @@ OF_CALL(int, has_rows, !is_nf4(f))
 OF_CALL(const char *, only_nf4, is_nf4(f) ? NULL : "only nf4 has it")
 OF_CALL(const char *, shape_of_W, is_nf4(f) ? "P" : "NR")
 
+/* The parameters of both; `formats_` are those that the operation knows. */
+#define QUANTISED_PARAMS(formats_)                                                                 \
+    [QUANTISED_N] = SIZE_PARAM("dim_out", 'N', 4096, "rows of W"),                                 \
+    [QUANTISED_K] = SIZE_PARAM("dim_in", 'K', 4096, "weights of a row"),                           \
+    [QUANTISED_FORMAT] = CHOICE_PARAM("format", formats_, 0, "how W is stored"),                   \
+    [QUANTISED_DOUBLE] = {.name = "double_quant",                                                  \
+                          .choices = no_yes,                                                       \
+                          .initial = 1,                                                            \
+                          .help = "are the scales of blocks quantised, too?",                      \
+                          .unless = only_nf4},                                                     \
+    [QUANTISED_BLOCK] = {.name = "block",                                                          \
+                         .letter = 'G',                                                            \
+                         .initial = 64,                                                            \
+                         .min = 32,                                                                \
+                         .max = 256,                                                               \
+                         .help = "weights that share a scale: 32, 64, 128, 256",                   \
+                         .unless = only_nf4}
+
 static const struct param params[] = {
-    [QUANTISED_N] = SIZE_PARAM("dim_out", 'N', 4096, "rows of W"),
-    [QUANTISED_K] = SIZE_PARAM("dim_in", 'K', 4096, "weights of a row"),
-    [QUANTISED_FORMAT] = CHOICE_PARAM("format", formats, Q4_K, "how W is stored"),
-    [QUANTISED_DOUBLE] = {.name = "double_quant",
-                          .choices = no_yes,
-                          .initial = 1,
-                          .help = "are the scales of blocks quantised, too?",
-                          .unless = only_nf4},
-    [QUANTISED_BLOCK] = {.name = "block",
-                         .letter = 'G',
-                         .initial = 64,
-                         .min = 32,
-                         .max = 256,
-                         .help = "weights that share a scale: 32, 64, 128, 256",
-                         .unless = only_nf4},
+    QUANTISED_PARAMS(formats),
     CHOICE_PARAM("data", data, WEIGHTS, "N(0, 1 / dim_in) about, random bytes, or hard blocks"),
 };
 enum { DATA = QUANTISED_BLOCK + 1 };
@@ -58,13 +71,13 @@ static int no_whole_blocks(const struct call *f, int block)
 {
     const int64_t K = DIM(f, 'K');
     return err_set("dim_in = %" PRId64 ": rows of %s are blocks of %d, %d are left over; %s", K,
-                   formats[f->choice[QUANTISED_FORMAT]], block, (int)(K % block),
+                   formats[format_of(f)], block, (int)(K % block),
                    K % 32 ? "nf4 takes it" : "q8_0 and nf4 take it");
 }
 
 static int derive(struct call *f)
 {
-    const struct quantised_block b = quantised_block((enum quantised)f->choice[QUANTISED_FORMAT]);
+    const struct quantised_block b = quantised_block(format_of(f));
     const int64_t K = DIM(f, 'K'), n = DIM(f, 'N') * K, block = DIM(f, 'G');
 
     DIM(f, 'A') = 1;
@@ -176,7 +189,7 @@ static void make_hard(enum quantised format, unsigned char *block, int kind)
 /* Blocks of random bytes, and the scales that `data` says. */
 static void draw_W(const struct call *f, int arg, uint64_t key, unsigned char *b)
 {
-    const enum quantised format = (enum quantised)f->choice[QUANTISED_FORMAT];
+    const enum quantised format = format_of(f);
     const int bytes = quantised_block(format).bytes;
     const int64_t n = op_count(f, arg) / bytes;
     const double deviation = 1 / sqrt((double)DIM(f, 'K'));
@@ -227,7 +240,7 @@ static void draw_absmax(const struct call *f, int arg, uint64_t key, double *x)
 
 static int check_W(const struct call *f, int arg, const char *place, const unsigned char *b)
 {
-    const enum quantised format = (enum quantised)f->choice[QUANTISED_FORMAT];
+    const enum quantised format = format_of(f);
     const int bytes = quantised_block(format).bytes;
     const struct scales at = scales_of(format);
     const int64_t n = op_count(f, arg) / bytes;
@@ -285,6 +298,106 @@ const struct op op_dequantise = {
                        "format=nf4 double_quant=yes,no dim_out=4097 dim_in=31 data=weights; "
                        "format=nf4 dim_out=31 dim_in=14336 block=32,64 data=random",
     .refused = refused,
+    .derive = derive,
+    .flops = flops,
+    .batch = 'N',
+    .batch_when = has_rows,
+};
+
+/* ---- quantise ---- */
+
+static const char *const drawn[] = {"weights", "heavy", "hard", NULL};
+static const struct param quantise_params[] = {
+    QUANTISED_PARAMS(written),
+    CHOICE_PARAM("data", drawn, WEIGHTS, "N(0, 1 / dim_in), heavy tails, or hard blocks"),
+};
+
+/* Student's t of 4 degrees, about: normal by the root of a sum of squares. */
+static double heavy(uint64_t key, uint64_t i)
+{
+    double squares = 0;
+    for (int k = 0; k < 4; k++)
+        squares += pow(draw_normal(key ^ 1, 4 * i + k), 2);
+    return draw_normal(key, i) / sqrt(squares / 4);
+}
+
+/* Blocks of 32: zeros; one weight alone; all equal; all negative; halves between codes of q8_0;
+ * subnormal; large; of both zeros. */
+static double hard_weight(uint64_t key, uint64_t i)
+{
+    const uint64_t block = i / 32, k = i % 32;
+    const double x = draw_normal(key, i);
+
+    switch ((block + (uint64_t)(8 * draw_uniform(key, UINT64_MAX))) % 8) {
+    case 0: return 0;
+    case 1: return k == (uint64_t)(32 * draw_uniform(key ^ 1, block)) ? x : 0;
+    case 2: return draw_normal(key, block);
+    case 3: return -fabs(x);
+    case 4: return k ? (double)k - 15.5 : 127;
+    case 5: return x * 0x1p-130;
+    case 6: return x * 1e6;
+    default: return k % 2 ? 0.0 : -0.0;
+    }
+}
+
+static void draw_w(const struct call *f, int arg, uint64_t key, double *x)
+{
+    const int64_t n = op_count(f, arg);
+    const double fan = 1 / sqrt((double)DIM(f, 'K'));
+
+    #pragma omp parallel for
+    for (int64_t i = 0; i < n; i++)
+        x[i] = f->choice[DATA] == WEIGHTS  ? fan * draw_normal(key, (uint64_t)i)
+               : f->choice[DATA] == RANDOM ? fan * heavy(key, (uint64_t)i)
+                                           : hard_weight(key, (uint64_t)i);
+}
+
+/* A scale must be finite, in q8_0 as fp16. */
+static int check_w(const struct call *f, int arg, const char *place, const double *x)
+{
+    const int64_t n = op_count(f, arg), K = DIM(f, 'K');
+    const double most = format_of(f) == Q8_0 ? 127 * 65519.0 : INFINITY;
+
+    for (int64_t i = 0; i < n; i++) {
+        if (isfinite(x[i]) && fabs(x[i]) < most)
+            continue;
+        err_set("%s has %g at [%" PRId64 ",%" PRId64 "]", place, x[i], i / K, i % K);
+        return isfinite(x[i]) ? err_more(": q8_0's fp16 scale ends at 65504")
+                              : err_more(": only finite weights are quantised");
+    }
+    return 0;
+}
+
+static const struct arg quantise_args[] = {
+    ARG(quantise, w, "NK", IN, .draw = draw_w, .values_check = check_w),
+    ARG(quantise, W, "P", OUT | BYTES, .shape_of = shape_of_W, .stands_for = "NK"),
+    ARG(quantise, absmax, "B", OUT | WIDE | BIT_EXACT, .when = is_single),
+    ARG(quantise, absmax8, "B", OUT | BYTES, .when = is_double),
+    ARG(quantise, absmax2, "C", OUT | WIDE | BIT_EXACT, .when = is_double),
+    ARG(quantise, offset, "A", OUT | WIDE | BIT_EXACT, .when = is_double),
+};
+
+static const struct refusal quantise_refused[] = {
+    {"format=q8_0 dim_in=33", "rows of q8_0 are blocks of 32, 1 are left over; nf4 takes it"},
+    {"format=nf4 block=48", "block = 48: 32, 64, 128 or 256"},
+    {NULL, NULL}};
+
+#define EACH_DRAWN " data=weights,heavy,hard; "
+
+const struct op op_quantise = {
+    .name = "quantise",
+    .formula = "W = w in 8 or 4 bits a weight, with a scale for each block",
+    .source = "common/ops/quantised.h",
+    SIGNATURE(quantise, quantise_params, quantise_args),
+    .axis = axes,
+    .cases = "format=q8_0 dim_out=1,5 dim_in=32,96,512" EACH_DRAWN
+             "format=nf4 double_quant=yes,no dim_out=1,3 dim_in=1,63,65,100" EACH_DRAWN
+             "format=nf4 double_quant=yes,no dim_out=33 dim_in=700 block=32,128,256" EACH_DRAWN,
+    .shapes = "format=q8_0 dim_out=33 dim_in=11008 data=weights; "
+              "format=q8_0 dim_out=257 dim_in=512 data=heavy; "
+              "format=nf4 double_quant=yes,no dim_out=4097 dim_in=31 data=weights; "
+              "format=nf4 dim_out=31 dim_in=14336 block=32,64 data=heavy",
+    .refused = quantise_refused,
     .derive = derive,
     .flops = flops,
     .batch = 'N',

@@ -1,6 +1,7 @@
 /* Quantised weights: their formats, byte for byte those of GGUF files and of bitsandbytes, and
  *
  *     dequantise:    W, bytes -> w [N,K], which is exact
+ *     quantise:      w [N,K] -> W, for q8_0 and nf4
  *
  * Rows of q4_k, q5_k and q6_k are super-blocks of 256 weights, those of q8_0 blocks of 32; nf4 knows
  * no rows, places count through all of W.  Little-endian, bit 0 the lowest, i the place in the block:
@@ -21,9 +22,22 @@
  *         w = nf4_table[code] absmax[place / block]
  *     nf4, double_quant absmax = nf4_map[absmax8[b]] absmax2[b / 256] + offset
  *
- * All in fp32, which rounds q4_k and q5_k once, at the subtraction, q6_k and q8_0 never; nf4 at its
+ * Dequantise is all in fp32, which rounds q4_k and q5_k once, at the subtraction, q6_k and q8_0 never; nf4 at its
  * product, and with double_quant at the product and the sum of absmax as well.  So there is one right
- * answer.  Sources: ggml-quants.c of github.com/ggml-org/ggml; Dettmers et al., QLoRA (2023),
+ * answer.
+ *
+ * Quantise is all in fp32 as well, but for the mean, and has one right answer, too:
+ *
+ *     q8_0   d = max |x| / 127,  q = round(x (1 / d)), halves away from 0;  then d to fp16
+ *     nf4    absmax = max |x| of the block,  code = how many midpoints of neighbours in the table
+ *            x (1 / absmax) exceeds;  7 where absmax = 0
+ *     nf4, double_quant: offset = the mean of all absmax, summed in double, pairwise: each 256 of them to
+ *            one by halves, zeros behind the last, then each 256 of the sums, until one is left;
+ *            absmax2 = max |absmax - offset| of 256 blocks,  absmax8 = how many midpoints of the map
+ *            (absmax - offset) (1 / absmax2) exceeds;  127 where absmax2 = 0
+ *
+ * These are ggml's and bitsandbytes' bytes (of zeros some backends of the latter have code 0; its mean
+ * depends on the order of the sum).  Sources: ggml-quants.c of github.com/ggml-org/ggml; Dettmers et al., QLoRA (2023),
  * arXiv:2305.14314. */
 #ifndef QUANTISED_H
 #define QUANTISED_H
@@ -39,10 +53,21 @@ struct dequantise {
     void *w;       /* [N,K] */
 };
 
+struct quantise {
+    void *w;                                       /* [N,K] */
+    void *W, *absmax, *absmax8, *absmax2, *offset; /* as dequantise has them */
+};
+
 /* The parameters of an operation on quantised weights. */
 enum { QUANTISED_N, QUANTISED_K, QUANTISED_FORMAT, QUANTISED_DOUBLE, QUANTISED_BLOCK };
 
 enum quantised { Q4_K, Q5_K, Q6_K, Q8_0, NF4 };
+/* The formats that quantise writes, in the order of its choices, and the one of a call. */
+static inline enum quantised quantise_format(int choice)
+{
+    return choice == 0 ? Q8_0 : NF4;
+}
+#define QUANTISE_FORMAT(f) quantise_format((f)->choice[QUANTISED_FORMAT])
 enum { NF4_GROUP = 256 }; /* blocks that share an absmax2 */
 
 /* The weights and the bytes of a block; of nf4 two weights, one byte. */

@@ -93,6 +93,10 @@ X = np.ones((4, 5))
      "v has 63 along n_state, k has 64"),
     (lambda: ablate.op("dequantise", format="q8_0", dim_out=1, dim_in=32)(W=np.full((1, 34), 256)),
      "W has values that are no bytes: 0 to 255"),
+    (lambda: ablate.op("quantise", format="q8_0")(w=np.full((2, 32), 3.1e9)),
+     r"w has 3.1e\+09 at \[0,0\]: q8_0's fp16 scale ends at 65504"),
+    (lambda: ablate.op("quantise", format="nf4")(w=np.full((2, 3), np.nan)),
+     r"w has nan at \[0,0\]: only finite weights are quantised"),
     (lambda: ablate.op("dequantise", format="q8_0", dim_out=1, dim_in=32)(
         W=np.array([[0, 0x7C] + [1] * 32], np.uint8)), "W: block 0 has scale inf"),
 ])

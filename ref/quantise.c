@@ -4,10 +4,10 @@
 
 static float largest(const float *x, int64_t n)
 {
-    float most = 0;
+    float maximum = 0;
     for (int64_t i = 0; i < n; i++)
-        most = fmaxf(most, fabsf(x[i]));
-    return most;
+        maximum = fmaxf(maximum, fabsf(x[i]));
+    return maximum;
 }
 
 /* Up to 256 weights, from `first` on. */
@@ -101,11 +101,11 @@ static void quantise_scales(const struct quantise *a, const float *absmax, doubl
         float x[NF4_GROUP];
         for (int64_t i = 0; i < some; i++)
             x[i] = absmax[first + i] - offset;
-        const float most = largest(x, some), inverse = 1 / most;
-        ((real *)a->absmax2)[g] = most;
+        const float maximum = largest(x, some), inverse = 1 / maximum;
+        ((real *)a->absmax2)[g] = maximum;
         for (int64_t i = 0; i < some; i++)
             ((uint8_t *)a->absmax8)[first + i] =
-                (uint8_t)(most == 0 ? 127 : code_of(map, 256, x[i] * inverse));
+                (uint8_t)(maximum == 0 ? 127 : code_of(map, 256, x[i] * inverse));
     }
 }
 

@@ -34,7 +34,8 @@ static __device__ __forceinline__ unsigned q8_code(float x, float inverse)
 struct q8_scale {
     float d, inverse;
 
-    __device__ __forceinline__ explicit q8_scale(float most) : d(most / 127), inverse(d ? 1 / d : 0)
+    __device__ __forceinline__ explicit q8_scale(float maximum)
+        : d(maximum / 127), inverse(d ? 1 / d : 0)
     {
     }
     __device__ __forceinline__ void put(uint8_t *block) const
@@ -49,10 +50,10 @@ struct q8_scale {
 template <typename T>
 static __device__ __forceinline__ float largest(const T *w, int n)
 {
-    float most = 0;
+    float maximum = 0;
     for (int i = 0; i < n; i++)
-        most = fmaxf(most, fabsf(load(w + i)));
-    return most;
+        maximum = fmaxf(maximum, fabsf(load(w + i)));
+    return maximum;
 }
 
 template <typename T>
@@ -76,11 +77,11 @@ __global__ void block_nf4(uint8_t *W, float *absmax, const T *w, int block, int6
     if (first >= n)
         return;
     const int some = n - first < block ? (int)(n - first) : block;
-    const float most = absmax[b] = largest(w + first, some);
+    const float maximum = absmax[b] = largest(w + first, some);
     for (int i = 0; i < some; i += 2) {
-        const int high = nf4_code(nf4_table, load(w + first + i), most);
+        const int high = nf4_code(nf4_table, load(w + first + i), maximum);
         const int low =
-            i + 1 < some ? nf4_code(nf4_table, load(w + first + i + 1), most) : ZERO_CODE;
+            i + 1 < some ? nf4_code(nf4_table, load(w + first + i + 1), maximum) : ZERO_CODE;
         W[(first + i) / 2] = (uint8_t)(high << 4 | low);
     }
 }
@@ -96,8 +97,8 @@ __global__ void __launch_bounds__(THREADS) fours_q8_0(uint8_t *W, const T *w, in
 
     if (4 * t < n)
         unpack(load_vec<4>(w + 4 * t), x);
-    const float most = fmaxf(fmaxf(fabsf(x[0]), fabsf(x[1])), fmaxf(fabsf(x[2]), fabsf(x[3])));
-    const q8_scale s(warp_max<8>(most));
+    const float maximum = fmaxf(fmaxf(fabsf(x[0]), fabsf(x[1])), fmaxf(fabsf(x[2]), fabsf(x[3])));
+    const q8_scale s(warp_max<8>(maximum));
     if (4 * t >= n)
         return;
     uint8_t *block = W + t / 8 * 34;
@@ -129,7 +130,7 @@ __global__ void __launch_bounds__(THREADS)
 {
     __shared__ float table[16];
     const int64_t i = 8 * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
-    float x[8], most = 0;
+    float x[8], maximum = 0;
     unsigned codes = 0;
 
     if (threadIdx.x < 16)
@@ -138,15 +139,15 @@ __global__ void __launch_bounds__(THREADS)
     load_eight(w, i, n, x);
     #pragma unroll 8
     for (int k = 0; k < 8; k++)
-        most = fmaxf(most, fabsf(x[k]));
-    most = warp_max(most, block / 8);
+        maximum = fmaxf(maximum, fabsf(x[k]));
+    maximum = warp_max(maximum, block / 8);
     if (i >= n)
         return;
     if (i % block == 0)
-        absmax[i / block] = most;
+        absmax[i / block] = maximum;
     #pragma unroll 8
     for (int k = 0; k < 8; k++) {
-        const int code = i + k < n ? nf4_code(table, x[k], most) : ZERO_CODE;
+        const int code = i + k < n ? nf4_code(table, x[k], maximum) : ZERO_CODE;
         codes |= (unsigned)code << (8 * (k / 2) + (k % 2 ? 0 : 4));
     }
     if (i + 8 <= n)
@@ -192,14 +193,14 @@ __global__ void __launch_bounds__(NF4_GROUP)
             s[threadIdx.x] = fmaxf(s[threadIdx.x], s[threadIdx.x + half]);
     }
     __syncthreads();
-    const float most = s[0];
+    const float maximum = s[0];
     if (threadIdx.x == 0)
-        absmax2[blockIdx.x] = most;
+        absmax2[blockIdx.x] = maximum;
     if (b == 0)
         *offset = mean;
     if (b < n)
         absmax8[b] =
-            (uint8_t)(most == 0 ? ZERO_SCALE : code_of<8>(nf4_map, __fmul_rn(x, 1 / most)));
+            (uint8_t)(maximum == 0 ? ZERO_SCALE : code_of<8>(nf4_map, __fmul_rn(x, 1 / maximum)));
 }
 
 /* ---- launches ---- */

@@ -300,6 +300,10 @@ struct array {
     int64_t n;
 };
 
+/* Is an argument of a function that gives or gets an array NULL? */
+#define NO_ARRAY(owner, what)                                                                      \
+    (IS_NULL(owner, what) || IS_NULL(name, "name") || IS_NULL(values, "array"))
+
 /* The tensor called "out" or "d_out": a result if `results`, else an input or the gradient of an
  * output.  -1 after err_set() where there is none, or where the array is not one of its type and
  * size. */
@@ -346,16 +350,12 @@ static int set(abl_case *c, const char *name, const void *values, struct array a
 
 int abl_set(abl_case *c, const char *name, const double *values, int64_t n)
 {
-    if (IS_NULL(c, "case") || IS_NULL(name, "name") || IS_NULL(values, "array"))
-        return -1;
-    return set(c, name, values, (struct array){0, n});
+    return NO_ARRAY(c, "case") ? -1 : set(c, name, values, (struct array){0, n});
 }
 
 int abl_set_bytes(abl_case *c, const char *name, const unsigned char *values, int64_t n)
 {
-    if (IS_NULL(c, "case") || IS_NULL(name, "name") || IS_NULL(values, "array"))
-        return -1;
-    return set(c, name, values, (struct array){1, n});
+    return NO_ARRAY(c, "case") ? -1 : set(c, name, values, (struct array){1, n});
 }
 
 static int get(const abl_case *c, const char *name, void *values, struct array a)
@@ -369,16 +369,12 @@ static int get(const abl_case *c, const char *name, void *values, struct array a
 
 int abl_get(const abl_case *c, const char *name, double *values, int64_t n)
 {
-    if (IS_NULL(c, "case") || IS_NULL(name, "name") || IS_NULL(values, "array"))
-        return -1;
-    return get(c, name, values, (struct array){0, n});
+    return NO_ARRAY(c, "case") ? -1 : get(c, name, values, (struct array){0, n});
 }
 
 int abl_get_bytes(const abl_case *c, const char *name, unsigned char *values, int64_t n)
 {
-    if (IS_NULL(c, "case") || IS_NULL(name, "name") || IS_NULL(values, "array"))
-        return -1;
-    return get(c, name, values, (struct array){1, n});
+    return NO_ARRAY(c, "case") ? -1 : get(c, name, values, (struct array){1, n});
 }
 
 /* ---- runs ---- */
@@ -538,16 +534,12 @@ static int result_set(abl_result *r, const char *name, const void *values, struc
 
 int abl_result_set(abl_result *r, const char *name, const double *values, int64_t n)
 {
-    if (IS_NULL(r, "result") || IS_NULL(name, "name") || IS_NULL(values, "array"))
-        return -1;
-    return result_set(r, name, values, (struct array){0, n});
+    return NO_ARRAY(r, "result") ? -1 : result_set(r, name, values, (struct array){0, n});
 }
 
 int abl_result_set_bytes(abl_result *r, const char *name, const unsigned char *values, int64_t n)
 {
-    if (IS_NULL(r, "result") || IS_NULL(name, "name") || IS_NULL(values, "array"))
-        return -1;
-    return result_set(r, name, values, (struct array){1, n});
+    return NO_ARRAY(r, "result") ? -1 : result_set(r, name, values, (struct array){1, n});
 }
 
 static int result_get(const abl_result *r, const char *name, void *values, struct array a)
@@ -563,16 +555,12 @@ static int result_get(const abl_result *r, const char *name, void *values, struc
 
 int abl_result_get(const abl_result *r, const char *name, double *values, int64_t n)
 {
-    if (IS_NULL(r, "result") || IS_NULL(name, "name") || IS_NULL(values, "array"))
-        return -1;
-    return result_get(r, name, values, (struct array){0, n});
+    return NO_ARRAY(r, "result") ? -1 : result_get(r, name, values, (struct array){0, n});
 }
 
 int abl_result_get_bytes(const abl_result *r, const char *name, unsigned char *values, int64_t n)
 {
-    if (IS_NULL(r, "result") || IS_NULL(name, "name") || IS_NULL(values, "array"))
-        return -1;
-    return result_get(r, name, values, (struct array){1, n});
+    return NO_ARRAY(r, "result") ? -1 : result_get(r, name, values, (struct array){1, n});
 }
 
 int abl_time(const abl_result *r, enum abl_pass pass, struct abl_time *to)
@@ -665,16 +653,15 @@ abl_verdicts *abl_judge(const abl_case *c, const char *backend, const char *kern
     return v;
 }
 
-/* Every result that was set, against `want`. */
+/* Every result that was set, against what it should be. */
 static int judge_given(const abl_result *r, struct bounds *bounds, const char *name,
                        struct verdicts *list)
 {
-    const struct tensors *want = bounds->truth->oracle;
-
     FOR_RESULTS (&r->call, i, grad) {
         if (!X_OR_G(r->has, i, grad))
             continue;
-        const struct tensor_pair pair = tensor_pair(&r->call, i, grad, r->t, want);
+        const struct tensor_pair pair = {&r->call, i, grad, tensors_values(r->t, i, grad),
+                                         truth_wants(bounds->truth, i, grad)};
         if (check_within("parity", &pair, bounds, list))
             return -1;
         list->v[list->n - 1].backend = name;
@@ -710,16 +697,12 @@ static int expected(abl_case *c, const char *name, void *values, struct array a)
 
 int abl_expected(abl_case *c, const char *name, double *values, int64_t n)
 {
-    if (IS_NULL(c, "case") || IS_NULL(name, "name") || IS_NULL(values, "array"))
-        return -1;
-    return expected(c, name, values, (struct array){0, n});
+    return NO_ARRAY(c, "case") ? -1 : expected(c, name, values, (struct array){0, n});
 }
 
 int abl_expected_bytes(abl_case *c, const char *name, unsigned char *values, int64_t n)
 {
-    if (IS_NULL(c, "case") || IS_NULL(name, "name") || IS_NULL(values, "array"))
-        return -1;
-    return expected(c, name, values, (struct array){1, n});
+    return NO_ARRAY(c, "case") ? -1 : expected(c, name, values, (struct array){1, n});
 }
 
 /* The truth of a result: the case's own where that is of the same storage type, or *own. */

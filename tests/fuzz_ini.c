@@ -17,6 +17,7 @@
 #include "common/base/err.h"
 #include "common/base/number.h"
 #include "common/plan/plan.h"
+#include "tests/chance.h"
 #include "tests/tap.h"
 
 enum { MAX_SEEDS = 64, HANG = 60 /* seconds */, SHOWN = 50 /* of one file's faults */ };
@@ -57,18 +58,6 @@ static struct text text_of(const char *c, size_t n)
     struct text t = {NULL, 0};
     insert(&t, 0, c, n);
     return t;
-}
-
-/* ---- chance ---- */
-
-struct chance {
-    uint64_t key, i;
-};
-
-/* From 0 to below n. */
-static size_t any(struct chance *r, size_t n)
-{
-    return n ? (size_t)(draw_uniform(r->key, r->i++) * (double)n) : 0;
 }
 
 /* ---- mutations ---- */

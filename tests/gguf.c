@@ -12,7 +12,7 @@
 
 #include "common/base/err.h"
 #include "common/base/gguf.h"
-#include "common/call/op.h"
+#include "tests/chance.h"
 #include "tests/tap.h"
 
 /* ---- files as text ---- */
@@ -244,15 +244,6 @@ static void written_elsewhere(void)
 }
 
 /* ---- mutated files ---- */
-
-struct chance {
-    uint64_t key, i;
-};
-
-static size_t any(struct chance *r, size_t n)
-{
-    return n ? (size_t)(draw_uniform(r->key, r->i++) * (double)n) : 0;
-}
 
 /* Where something is changed: mostly in the head, which is a small part of the file. */
 static size_t place(const struct bytes *b, struct chance *r)

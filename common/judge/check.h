@@ -71,7 +71,8 @@ int tensors_same(const struct call *f, const struct tensors *a, const struct ten
 /* Moves every input, gradient of an output and initial gradient by `unit` times its value, up or
  * down at random.  An input with the flag BELOW (a logit) is moved by `unit` times 2 more than its
  * distance from the largest of its row: a kernel rounds that distance, its exponential, and the
- * quotient of that and the sum.  Whole numbers and bytes stay.  `which`, from 0, is the number of the sample. */
+ * quotient of that and the sum.  Whole numbers and bytes stay.  `which`, from 0, is the number of the
+ * sample. */
 void tensors_perturb(struct tensors *t, const struct call *f, double unit, int which);
 /* The roundings of the coarsest type in which the call stores one of the tensors. */
 double coarsest_unit(const struct call *f);
@@ -104,8 +105,8 @@ int truth_begin(struct truth *t);
 void truth_free(struct truth *t);
 
 /* The bound of kernel k for every result: SLACK times the largest distance in the truth, and at
- * least 4 units of the type in which the result is stored; of whole numbers and bytes 0.  One sample can be small by chance,
- * and can miss a place where a slope jumps: before a result is judged too far, more samples are
+ * least 4 units of the type in which the result is stored; 0 of whole numbers, of bytes and of what is BIT_EXACT.  One
+ * sample can be small by chance, and can miss a place where a slope jumps: before a result is judged too far, more samples are
  * taken; and of a kernel with approximate instructions, the oracle's distance from itself where its
  * special functions are off by as much as the kernel declares. */
 struct bounds {
@@ -121,7 +122,11 @@ void bounds_from(struct bounds *to, const struct call *f, struct truth *t);
  * which for a case of much work is sooner. */
 int bounds_sample_more(struct bounds *b);
 
-/* Every result of `got` against the oracle's. */
+/* What a result should be: the oracle's, or, where the contract has one right value in each type
+ * (BIT_EXACT), the yardstick's. */
+const void *truth_wants(const struct truth *t, int arg, int grad);
+
+/* Every result of `got` against what it should be. */
 int check_parity(const struct tensors *got, struct bounds *bounds, struct verdicts *list);
 /* A result of a call, the values it has and the values it should have: doubles, or bytes. */
 struct tensor_pair {
@@ -154,11 +159,10 @@ int check_differences(const struct call *f, const struct tensors *t, int64_t exh
 /* ---- properties (properties.c) and identities (identities.c), on any kernel ---- */
 
 /* All elements are written, and guard bands are intact.  (A byte is not written if it is the poison
- * of both of two runs: any may be right, so that NaN does not say it.)  Two runs have equal bits, whatever was
- * in memory before.  A reversed batch gives the reversed result.  The last row of the batch
- * gives the same bits without the others.  Later inputs, but for bytes, which stay, do not change
- * earlier outputs.  Two
- * runs, the second from the final state of the first, equal one run (bit by bit, except if they
+ * of both of two runs: any may be right, so that NaN does not say it.)  Two runs have equal bits,
+ * whatever was in memory before.  A reversed batch gives the reversed result.  The last row of the
+ * batch gives the same bits without the others.  Later inputs, but for bytes, which stay, do not
+ * change earlier outputs.  Two runs, the second from the final state of the first, equal one run (bit by bit, except if they
  * split a chunk that the kernel computes together). */
 int check_properties(const struct run *c, const struct tensors *inputs, struct bounds *bounds,
                      struct verdicts *list);

@@ -306,6 +306,7 @@ const struct op op_dequantise = {
 
 /* ---- quantise ---- */
 
+enum { HEAVY = WEIGHTS + 1 };
 static const char *const drawn[] = {"weights", "heavy", "hard", NULL};
 static const struct param quantise_params[] = {
     QUANTISED_PARAMS(written),
@@ -347,9 +348,9 @@ static void draw_w(const struct call *f, int arg, uint64_t key, double *x)
 
     #pragma omp parallel for
     for (int64_t i = 0; i < n; i++)
-        x[i] = f->choice[DATA] == WEIGHTS  ? fan * draw_normal(key, (uint64_t)i)
-               : f->choice[DATA] == RANDOM ? fan * heavy(key, (uint64_t)i)
-                                           : hard_weight(key, (uint64_t)i);
+        x[i] = f->choice[DATA] == WEIGHTS ? fan * draw_normal(key, (uint64_t)i)
+               : f->choice[DATA] == HEAVY ? fan * heavy(key, (uint64_t)i)
+                                          : hard_weight(key, (uint64_t)i);
 }
 
 /* A scale must be finite, in q8_0 as fp16. */

@@ -32,6 +32,15 @@ struct work {
     int refused;          /* combinations */
 };
 
+/* The list of that key, or NULL. */
+static const struct list *list_of(const struct lists *l, const char *key)
+{
+    for (int i = 0; i < l->n; i++)
+        if (strcmp(l->list[i].key, key) == 0)
+            return &l->list[i];
+    return NULL;
+}
+
 static int set_listed(struct trial *t, const char *key, const char *value)
 {
     int k = key_find(trial_keys, key);
@@ -171,13 +180,10 @@ static void does_not_apply(struct plan *p, const struct work *w, const struct li
 
     if (i >= 0) {
         const char *name = o->param[i].name, *value = o->param[i].choices[f->choice[i]];
-        int listed = 0;
-        for (int j = 0; j < w->l.n; j++)
-            if (strcmp(w->l.list[j].key, name) == 0)
-                listed = w->l.list[j].n_values;
+        const struct list *listed = list_of(&w->l, name);
         if (listed)
             snprintf(but, sizeof but, ", but %s %s %s = %s", section,
-                     listed > 1 ? "also has" : "has", name, value);
+                     listed->n_values > 1 ? "also has" : "has", name, value);
         else
             snprintf(but, sizeof but, ", but %s is %s unless set", name, value);
     }
@@ -287,10 +293,8 @@ static int add_trial(struct experiment *x, const struct trial *t)
 /* Is this list at its first value?  Faults that hold for all its values are reported then, once. */
 static int at_first(const struct lists *l, const char *key)
 {
-    for (int i = 0; i < l->n; i++)
-        if (strcmp(l->list[i].key, key) == 0)
-            return l->list[i].at == 0;
-    return 1;
+    const struct list *listed = list_of(l, key);
+    return !listed || listed->at == 0;
 }
 
 static void refuse(struct plan *p, struct work *w)
@@ -303,10 +307,7 @@ static void refuse(struct plan *p, struct work *w)
 static int is_listed(const char *parameter, const void *data)
 {
     const struct work *w = data;
-    for (int i = 0; i < w->l.n; i++)
-        if (strcmp(w->l.list[i].key, parameter) == 0)
-            return 1;
-    return w->t.cases != CASES_NONE;
+    return w->t.cases != CASES_NONE || list_of(&w->l, parameter);
 }
 
 /* The sizes that the tensors of a file have. */

@@ -45,35 +45,41 @@ static int no_input(const struct op *o, const char *word)
                    word, o->name, word, known);
 }
 
+/* The input that a word names before a colon, and the rest of it, or else the operation's quantised
+ * input or its only one, and all of the word; -1: none. */
+static int input_of(const struct op *o, const char *word, const char **rest)
+{
+    const char *colon = strchr(word, ':');
+    char name[GGUF_NAME];
+
+    snprintf(name, sizeof name, "%.*s", colon ? (int)(colon - word) : 0, word);
+    int arg = op_arg(o, name);
+    *rest = arg < 0 ? word : colon + 1;
+    if (arg < 0)
+        arg = only(o, is_quantised);
+    if (arg < 0)
+        arg = only(o, is_real);
+    return arg < 0 || is_real(&o->arg[arg]) || is_quantised(&o->arg[arg]) ? arg : -1;
+}
+
 /* The next word of `at`: the input and the name of the tensor; moves on.  1: there is none; -1 after
  * err_set(). */
 static int next_word(const struct op *o, const char **at, int *arg, char name[GGUF_NAME])
 {
     char word[2 * GGUF_NAME];
+    const char *rest;
 
     *at += strspn(*at, " \t");
     const size_t n = strcspn(*at, " \t");
     if (!n)
         return 1;
     snprintf(word, sizeof word, "%.*s", (int)n, *at);
-    if (n >= sizeof word)
-        return err_set("tensor = %s...: longer than a name may be", word);
     *at += n;
-    char *colon = strchr(word, ':');
-    if (colon)
-        *colon = 0;
-    *arg = colon ? op_arg(o, word) : -1;
-    const char *rest = *arg < 0 ? word : colon + 1;
-    if (colon && *arg < 0)
-        *colon = ':';
-    if (*arg < 0)
-        *arg = only(o, is_quantised);
-    if (*arg < 0)
-        *arg = only(o, is_real);
-    if (*arg < 0 || !(is_real(&o->arg[*arg]) || is_quantised(&o->arg[*arg])))
-        return no_input(o, rest);
-    if (strlen(rest) >= GGUF_NAME)
+    *arg = input_of(o, word, &rest);
+    if (n >= sizeof word || strlen(rest) >= GGUF_NAME)
         return err_set("tensor = %s: longer than a name may be", rest);
+    if (*arg < 0)
+        return no_input(o, rest);
     snprintf(name, GGUF_NAME, "%s", rest);
     return 0;
 }

@@ -174,6 +174,17 @@ static int takes_type(unsigned flags, hid_t type)
                          : c == H5T_FLOAT || (flags & WHOLE && c == H5T_INTEGER);
 }
 
+/* An input at `place` is of another shape than `wanted`. */
+static int other_shape(const struct trial *trial, int arg, const char *place, const char *is,
+                       const hsize_t *wanted)
+{
+    const struct op *o = trial->call.op;
+    char has[128];
+
+    h5_shape_text(has, sizeof has, (int)strlen(op_shape(&trial->call, arg)), wanted);
+    return err_set("%s is %s, %s's %s is %s", place, is, o->name, o->arg[arg].name, has);
+}
+
 /* Dataset d, at `place` in words, is to become input `arg`: doubles, or bytes. */
 static int read_dataset(const struct trial *trial, int arg, hid_t d, const char *place,
                         void *values)
@@ -184,7 +195,7 @@ static int read_dataset(const struct trial *trial, int arg, hid_t d, const char 
     int rank = space < 0 ? -1 : H5Sget_simple_extent_ndims(space), want = (int)strlen(shape), e = 0;
     const unsigned flags = o->arg[arg].flags;
     hsize_t dim[H5S_MAX_RANK], wanted[MAX_RANK];
-    char is[128], has[128];
+    char is[128];
 
     int same = rank == want && H5Sget_simple_extent_dims(space, dim, NULL) == rank;
     for (int i = 0; i < want; i++) {
@@ -202,8 +213,7 @@ static int read_dataset(const struct trial *trial, int arg, hid_t d, const char 
         if (rank != want)
             H5Sget_simple_extent_dims(space, dim, NULL);
         h5_shape_text(is, sizeof is, rank, dim);
-        h5_shape_text(has, sizeof has, want, wanted);
-        e = err_set("%s is %s, %s's %s is %s", place, is, o->name, name, has);
+        e = other_shape(trial, arg, place, is, wanted);
     } else if (H5Dread(d, flags & BYTES ? H5T_NATIVE_UCHAR : H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL,
                        H5P_DEFAULT, values) < 0) {
         e = err_set("%s: %s", place, h5_reason());
@@ -339,10 +349,10 @@ static int fill_hdf5_quietly(const struct trial *trial, struct tensors *t, struc
 static int check_shape(const struct trial *trial, const struct taken *taken, const char *place)
 {
     const struct call *f = &trial->call;
-    const char *shape = op_shape(f, taken->arg), *name = f->op->arg[taken->arg].name;
+    const char *shape = op_shape(f, taken->arg);
     const struct gguf_tensor *g = taken->tensor;
     hsize_t wanted[MAX_RANK];
-    char is[128], has[128];
+    char is[128];
     int same = g->rank == (int)strlen(shape);
 
     for (int i = 0; shape[i]; i++) {
@@ -352,8 +362,7 @@ static int check_shape(const struct trial *trial, const struct taken *taken, con
     if (op_is_bytes(f, taken->arg) ? g->bytes == op_count(f, taken->arg) : same)
         return 0;
     gguf_shape_text(g, is, sizeof is);
-    h5_shape_text(has, sizeof has, (int)strlen(shape), wanted);
-    return err_set("%s is %s, %s's %s is %s", place, is, f->op->name, name, has);
+    return other_shape(trial, taken->arg, place, is, wanted);
 }
 
 /* n elements of a 16-bit or 32-bit type; the file's are little-endian. */
@@ -404,7 +413,13 @@ static int fill_gguf(const struct trial *trial, struct tensors *t, struct origin
     return e;
 }
 
-static int fill_from_file(const struct trial *trial, struct tensors *t, struct origin *from)
+/* Tensors that are in a file as such. */
+static int is_of_tensors(const struct trial *trial)
+{
+    return trial->input == INPUT_HDF5 || trial->input == INPUT_GGUF;
+}
+
+static int fill_tensors(const struct trial *trial, struct tensors *t, struct origin *from)
 {
     return trial->input == INPUT_GGUF ? fill_gguf(trial, t, from)
                                       : fill_hdf5_quietly(trial, t, from);
@@ -413,9 +428,8 @@ static int fill_from_file(const struct trial *trial, struct tensors *t, struct o
 int input_check(const struct trial *trial)
 {
     struct origin from = {.given = 0};
-    const int read = trial->input == INPUT_HDF5 || trial->input == INPUT_GGUF;
-    struct tensors *t = read ? tensors_new(&trial->call) : NULL;
-    int e = t ? fill_from_file(trial, t, &from) : 0;
+    struct tensors *t = is_of_tensors(trial) ? tensors_new(&trial->call) : NULL;
+    int e = t ? fill_tensors(trial, t, &from) : 0;
 
     tensors_free(t);
     return e;
@@ -431,8 +445,8 @@ int input_fill(const struct trial *trial, struct tensors *t, struct origin *from
     tensors_draw(t, &trial->call, trial->seed, trial->input == INPUT_NONZERO);
     if (trial->input == INPUT_TEXT)
         e = fill_text(trial, t, from);
-    if (trial->input == INPUT_HDF5 || trial->input == INPUT_GGUF)
-        e = fill_from_file(trial, t, from);
+    if (is_of_tensors(trial))
+        e = fill_tensors(trial, t, from);
     return e;
 }
 

@@ -165,6 +165,27 @@ struct q8_0 {
 static __device__ const float nf4_table[16] = {NF4_TABLE};
 static __device__ const float nf4_map[256] = {NF4_MAP};
 
+/* The code of weight i. */
+static __device__ __forceinline__ int nf4_code_at(const uint8_t *W, int64_t i)
+{
+    return W[i / 2] >> (i % 2 ? 0 : 4) & 15;
+}
+
+/* Where code k of four bytes of codes is in their word. */
+static __device__ __forceinline__ int nf4_shift(int k)
+{
+    return 8 * (k / 2) + (k % 2 ? 0 : 4);
+}
+
+/* The table in shared memory, by a whole block of threads: the codes of a warp are in up to 16 banks,
+ * each code in its own. */
+static __device__ __forceinline__ void load_nf4_table(float *table)
+{
+    if (threadIdx.x < 16)
+        table[threadIdx.x] = nf4_table[threadIdx.x];
+    __syncthreads();
+}
+
 /* The scales of nf4's blocks: absmax, or else what it is quantised as. */
 struct nf4_scales {
     const float *absmax;

@@ -20,7 +20,7 @@ __global__ void each_nf4(T *w, const uint8_t *W, nf4_scales s, int block, int64_
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i < n)
-        store(w + i, nf4_table[W[i / 2] >> (i % 2 ? 0 : 4) & 15] * s.at(i / block));
+        store(w + i, nf4_table[nf4_code_at(W, i)] * s.at(i / block));
 }
 
 /* ---- one thread per eight weights, from four bytes or eight ---- */
@@ -42,8 +42,7 @@ __global__ void __launch_bounds__(THREADS) each_eight(T *w, const uint8_t *W, in
     store_four(w + block * F::WEIGHTS + e.second, e.w + 4);
 }
 
-/* The table is in shared memory: the codes of a warp are in up to 16 banks, each code in its own.
- * The last thread of all has fewer than eight weights, or none. */
+/* The last thread of all has fewer than eight weights, or none. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     each_eight_nf4(T *w, const uint8_t *W, nf4_scales s, int block, int64_t n)
@@ -52,21 +51,19 @@ __global__ void __launch_bounds__(THREADS)
     const int64_t t = (int64_t)blockIdx.x * THREADS + threadIdx.x, i = 8 * t;
     float x[8];
 
-    if (threadIdx.x < 16)
-        table[threadIdx.x] = nf4_table[threadIdx.x];
-    __syncthreads();
+    load_nf4_table(table);
     if (i >= n)
         return;
     const float absmax = s.at(i / block);
     if (i + 8 > n) {
         for (int64_t k = i; k < n; k++)
-            store(w + k, table[W[k / 2] >> (k % 2 ? 0 : 4) & 15] * absmax);
+            store(w + k, table[nf4_code_at(W, k)] * absmax);
         return;
     }
     const unsigned codes = word_at(W + 4 * t);
     #pragma unroll 8
     for (int k = 0; k < 8; k++)
-        x[k] = table[codes >> (8 * (k / 2) + (k % 2 ? 0 : 4)) & 15] * absmax;
+        x[k] = table[codes >> nf4_shift(k) & 15] * absmax;
     store_four(w + i, x);
     store_four(w + i + 4, x + 4);
 }

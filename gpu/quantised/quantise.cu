@@ -133,9 +133,7 @@ __global__ void __launch_bounds__(THREADS)
     float x[8], maximum = 0;
     unsigned codes = 0;
 
-    if (threadIdx.x < 16)
-        table[threadIdx.x] = nf4_table[threadIdx.x];
-    __syncthreads();
+    load_nf4_table(table);
     load_eight(w, i, n, x);
     #pragma unroll 8
     for (int k = 0; k < 8; k++)
@@ -148,7 +146,7 @@ __global__ void __launch_bounds__(THREADS)
     #pragma unroll 8
     for (int k = 0; k < 8; k++) {
         const int code = i + k < n ? nf4_code(table, x[k], maximum) : ZERO_CODE;
-        codes |= (unsigned)code << (8 * (k / 2) + (k % 2 ? 0 : 4));
+        codes |= (unsigned)code << nf4_shift(k);
     }
     if (i + 8 <= n)
         *(unsigned *)(W + i / 2) = codes;

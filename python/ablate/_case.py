@@ -12,9 +12,10 @@ from ._table import INPUT, Tensor, case_tensors
 
 def _put(function: str, handle: Any, t: Tensor, name: str, values: np.ndarray) -> None:
     """Give a tensor's values to a function of the library, or its twin for bytes."""
-    if t.bytes and not np.array_equal(np.asarray(values).astype(np.uint8), values):
+    given = np.asarray(values)
+    if t.bytes and given.dtype != np.uint8 and not np.array_equal(given.astype(np.uint8), given):
         raise Error(f"{name} has values that are no bytes: 0 to 255")
-    array = np.ascontiguousarray(values, np.uint8 if t.bytes else np.float64)
+    array = np.ascontiguousarray(given, np.uint8 if t.bytes else np.float64)
     call(function + "_bytes" * t.bytes, handle, name,
          array.ctypes.data_as(BYTES if t.bytes else DOUBLES), array.size)
 

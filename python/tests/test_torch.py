@@ -9,6 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch", minversion="2.6")
 
+from torch import library as torch_library
+
 import ablate
 import ablate.torch as at
 from ablate import _table
@@ -115,7 +117,7 @@ def test_opcheck(name, device):
     settings, inputs, _ = example(name, "fp32", device, most=2000)
     if OPERATORS[name].differentiable:
         ask(name, inputs)
-    torch.library.opcheck(OPERATORS[name].forward, arguments(name, settings, inputs))
+    torch_library.opcheck(OPERATORS[name].forward, arguments(name, settings, inputs))
 
 
 @pytest.mark.parametrize("device", DEVICES)

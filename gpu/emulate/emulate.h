@@ -408,6 +408,7 @@ EMU_16(__half, __half2, half, half2, half2)
 static __forceinline__ __nv_bfloat162 __halves2bfloat162(__nv_bfloat16 x, __nv_bfloat16 y) { return {x, y}; }
 static __forceinline__ __half2 __halves2half2(__half x, __half y) { return {x, y}; }
 static inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 h) { return h.x; }
+static inline unsigned short __half_as_ushort(__half h) { return h.x; }
 static __forceinline__ __nv_bfloat16 __ushort_as_bfloat16(unsigned short u) { return {u}; }
 
 /* ---- the runtime ---- */

@@ -1,4 +1,6 @@
 /* quantise: weights to the bytes of q8_0 and nf4, in float (common/ops/quantised.h). */
+#include <float.h>
+
 #include "common/ops/quantised.h"
 #include "ref/ref.h"
 
@@ -25,9 +27,10 @@ static int64_t load_block(const num *w, int64_t first, int64_t block, int64_t n,
 
 /* ---- q8_0 ---- */
 
+/* Codes are 0 where 1/d is no finite float, far below fp16. */
 static void q8_0(const float *x, uint8_t *block)
 {
-    const float d = largest(x, 32) / 127, inverse = d != 0 ? 1 / d : 0;
+    const float d = largest(x, 32) / 127, inverse = 1 / d <= FLT_MAX ? 1 / d : 0;
     const f16 half = to_f16(d);
 
     block[0] = (uint8_t)half.bits;

@@ -105,7 +105,9 @@ def q8_0_bytes(w):
     """Rows of blocks, as ggml's quantize_row_q8_0_ref()."""
     x = w.reshape(-1, 32)
     d = np.abs(x).max(1) / F32(127)
-    inverse = np.divide(F32(1), d, out=np.zeros_like(d), where=d != 0)
+    with np.errstate(divide="ignore", over="ignore"):
+        inverse = F32(1) / d
+    inverse = np.where(np.isfinite(inverse), inverse, F32(0))
     scaled = x * inverse[:, None]
     whole = np.trunc(scaled)
     q = (whole + np.where(np.abs(scaled - whole) >= 0.5, np.sign(scaled), 0)).astype(np.int8)

@@ -1,4 +1,6 @@
 /* W = the bytes of w [N,K] in q8_0 or nf4, which have one right value (common/ops/quantised.h). */
+#include <float.h>
+
 #include "gpu/device/reduce.cuh"
 #include "gpu/quantised/decode.cuh"
 
@@ -30,12 +32,12 @@ static __device__ __forceinline__ unsigned q8_code(float x, float inverse)
     return (unsigned)(int)roundf(__fmul_rn(x, inverse)) & 255;
 }
 
-/* What a block of q8_0 is scaled by. */
+/* What a block of q8_0 is scaled by; 0 where 1/d is no finite float, far below fp16. */
 struct q8_scale {
     float d, inverse;
 
     __device__ __forceinline__ explicit q8_scale(float maximum)
-        : d(maximum / 127), inverse(d ? 1 / d : 0)
+        : d(maximum / 127), inverse(1 / d <= FLT_MAX ? 1 / d : 0)
     {
     }
     /* ptxas 13.0 makes a conversion of the store of a half's low byte, so it is one store. */

@@ -143,8 +143,188 @@ def pairwise_mean(x):
     return F32(s[0] / len(x))
 
 
+# ---- q4_k, q5_k, q6_k: arrays of [super-block, scale, weight], float32 throughout ----
+
+
+def total(x):
+    """Over the last axis, a power of two long: neighbours, then pairs of neighbours."""
+    while x.shape[-1] > 1:
+        x = x[..., 0::2] + x[..., 1::2]
+    return x[..., 0]
+
+
+def clamp(x, low, high):
+    return np.fmin(np.fmax(x, F32(low)), F32(high))
+
+
+def stored(x):
+    """The fp16 numbers of scales, as float32."""
+    return clamp(x, -65504, 65504).astype(np.float16).astype(F32)
+
+
+def search_of(a):
+    """The values of r."""
+    if a["search"] == "wide":
+        thousandths = range(-1500, 1501, 75)
+    elif a["format"] == "q6_k":
+        thousandths = range(-900, 901, 100)
+    elif a["search"] == "published" and a["importance"] == "yes":
+        thousandths = range(-900, 901, 50)
+    else:
+        thousandths = range(-1000 if a["format"] == "q4_k" else -500, 1001, 100)
+    return [F32(r) / F32(1000) for r in thousandths]
+
+
+def error_weights(a, x, importance):
+    ones = np.ones_like(x)
+    known = ones
+    if importance is not None:
+        known = np.where((importance == 0).all(-1, keepdims=True), ones, importance)
+    if a["search"] != "published":
+        return known
+    squares = x * x
+    if a["format"] == "q6_k":
+        return squares if importance is None else known
+    if importance is None:
+        return np.sqrt(total(squares) / F32(x.shape[-1]))[..., None] + np.abs(x)
+    mean = total(squares.reshape(len(x), -1)) / F32(256)
+    return known * np.sqrt(F32(2) * mean[:, None, None] + squares)
+
+
+def line_fit(a, x, v, n):
+    """s and m of x = s q - m."""
+    lo, hi = np.fmin(x.min(-1), F32(0)), x.max(-1)
+    s, m = (hi - lo) / n, F32(0) - lo
+    s[~(hi > lo)] = 0
+    V, Sw = total(v), total(v * x)
+
+    def codes(steps):
+        return clamp(np.rint((steps / (hi - lo))[..., None] * (x - lo[..., None])), 0, n)
+
+    def error(q, s, m):
+        e = s[..., None] * q - m[..., None] - x
+        return total(v * e * e)
+
+    best = error(codes(n), s, m)
+    for r in search_of(a):
+        q = codes(n + r)
+        vq = v * q
+        Sq, Sqq, Swq = total(vq), total(vq * q), total(vq * x)
+        D = V * Sqq - Sq * Sq
+        s_now, m_now = (V * Swq - Sw * Sq) / D, (Sq * Swq - Sqq * Sw) / D
+        s_now = np.where(m_now < 0, Swq / Sqq, s_now)
+        m_now = np.where(m_now < 0, F32(0), m_now)
+        e = error(q, s_now, m_now)
+        keep = (hi > lo) & (D > 0) & (e < best)
+        s, m, best = np.where(keep, s_now, s), np.where(keep, m_now, m), np.where(keep, e, best)
+        lo = np.where(keep, F32(0) - m_now, lo)
+    return s, m
+
+
+def first_largest(x):
+    """Of each row, the first of the elements whose magnitude is largest."""
+    return np.take_along_axis(x, np.abs(x).argmax(-1)[..., None], -1)[..., 0]
+
+
+def scale_fit(a, x, v):
+    star = first_largest(x)
+    s, best = np.zeros_like(star), np.zeros_like(star)
+    for r in search_of(a):
+        q = clamp(np.rint((-(F32(32) + r) / star)[..., None] * x), -32, 31)
+        vq = v * q
+        Sqq, Swq = total(vq * q), total(vq * x)
+        s_now = Swq / Sqq
+        keep = (star != 0) & (Sqq > 0) & (s_now * Swq > best)
+        s, best = np.where(keep, s_now, s), np.where(keep, s_now * Swq, best)
+    return s
+
+
+def scale_of_scales(a, s, V):
+    top = np.fmax(s.max(-1), F32(0))
+    d, best = top / F32(63), np.full_like(top, np.inf)
+    for r in search_of(a) if a["search"] == "published" and a["importance"] == "yes" else []:
+        L = clamp(np.rint(((F32(63) + r) / top)[:, None] * s), 0, 63)
+        now = total(V * L * s) / total(V * L * L)
+        e = now[:, None] * L - s
+        e = total(V * e * e)
+        keep = (top > 0) & (e < best)
+        d, best = np.where(keep, now, d), np.where(keep, e, best)
+    return d
+
+
+def encoded(a, x, v, s, m, scales):
+    """Codes of scales and weights for d and dmin, and their error."""
+    d, dmin = (stored(z)[:, None] for z in scales)
+    q6 = a["format"] == "q6_k"
+    top = {"q4_k": 15, "q5_k": 31, "q6_k": 31}[a["format"]]
+    s_code = np.where(d != 0, clamp(np.rint(s / d), *((-128, 127) if q6 else (0, 63))), F32(0))
+    m_code = np.where(dmin != 0, clamp(np.rint(m / dmin), 0, 63), F32(0))
+    S, M = (d * s_code)[..., None], (dmin * m_code)[..., None]
+    q = np.where(S != 0, clamp(np.rint((x + M) * (F32(1) / S)), -32 if q6 else 0, top), F32(0))
+    e = S * q - M - x
+    return [total((v * e * e).reshape(len(x), -1)), d[:, 0], dmin[:, 0], s_code, m_code, q]
+
+
+def chosen(a, x, v, s, m, d, dmin):
+    if a["search"] != "wide":
+        return encoded(a, x, v, s, m, (d, dmin))
+    factors = [F32(k) / F32(100) for k in range(97, 104)]
+    best = None
+    for by in factors:
+        for by_min in factors if a["format"] != "q6_k" else factors[:1]:
+            now = encoded(a, x, v, s, m, (d * by, dmin * by_min))
+            best = best or now
+            keep = now[0] < best[0]
+            best = [np.where(keep.reshape(-1, *[1] * (b.ndim - 1)), c, b) for b, c in zip(best, now)]
+    return best
+
+
+def k_bytes(a, d, dmin, s_code, m_code, q):
+    n = len(d)
+    d, dmin = (z.astype(np.float16)[:, None].view(np.uint8) for z in (d, dmin))
+    q = q.reshape(n, 256).astype(int)
+    if a["format"] == "q6_k":
+        q = (q + 32).reshape(n, 2, 4, 32)
+        low = (q & 15).reshape(n, 2, 2, 64)
+        high = q >> 4 << np.array([0, 2, 4, 6])[:, None]
+        return np.concatenate([(low[:, :, 0] | low[:, :, 1] << 4).reshape(n, -1),
+                               high.sum(2).reshape(n, -1), s_code.astype(int) & 255, d], 1)
+    s, m = s_code.astype(int), m_code.astype(int)
+    header = [d, dmin, s[:, :4] | s[:, 4:] >> 4 << 6, m[:, :4] | m[:, 4:] >> 4 << 6,
+              s[:, 4:] & 15 | (m[:, 4:] & 15) << 4]
+    q = q.reshape(n, 4, 2, 32)
+    low = q & 15
+    if a["format"] == "q5_k":
+        header.append((q.reshape(n, 8, 32) >> 4 << np.arange(8)[:, None]).sum(1))
+    return np.concatenate([*header, (low[:, :, 0] | low[:, :, 1] << 4).reshape(n, -1)], 1)
+
+
+def k_quant(a, given):
+    w = given["w"].astype(F32)
+    per = 16 if a["format"] == "q6_k" else 32
+    x = w.reshape(-1, 256 // per, per)
+    importance = None
+    if a["importance"] == "yes":
+        importance = np.broadcast_to(given["importance"].astype(F32), w.shape).reshape(x.shape)
+    with np.errstate(all="ignore"):
+        v = error_weights(a, x, importance)
+        if a["format"] == "q6_k":
+            s = scale_fit(a, x, v)
+            m, d, dmin = np.zeros_like(s), -first_largest(s) / F32(128), np.zeros(len(s), F32)
+        else:
+            s, m = line_fit(a, x, v, F32(15 if a["format"] == "q4_k" else 31))
+            d, dmin = (scale_of_scales(a, z, total(v)) for z in (s, m))
+        error, d, dmin, s_code, m_code, q = chosen(a, x, v, s, m, d, dmin)
+        if a["format"] != "q6_k":
+            zeros = (d == 0) & ~(error < total((v * x * x).reshape(len(x), -1)))
+            d[zeros], dmin[zeros], m_code[zeros] = 0, 0, 0
+    return {"W": k_bytes(a, d, dmin, s_code, m_code, q).reshape(len(w), -1).astype(float)}
+
+
 def quantise(a, given):
     w = given["w"].astype(F32)
+    if a["format"] in BLOCKS and a["format"] != "q8_0":
+        return k_quant(a, given)
     if a["format"] == "q8_0":
         return {"W": q8_0_bytes(w).reshape(len(w), -1).astype(float)}
     w, block = w.ravel(), int(a["block"])

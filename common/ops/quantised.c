@@ -1,4 +1,5 @@
 /* The contracts of quantised weights: formats, sizes, tensors, how valid blocks are drawn. */
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -15,18 +16,19 @@ static const char *const formats[] = {"q4_k", "q5_k", "q6_k", "q8_0", "nf4", NUL
 enum { WEIGHTS, RANDOM, HARD };
 static const char *const data[] = {"weights", "random", "hard", NULL};
 
-static const char *const written[] = {"q8_0", "nf4", NULL}; /* by quantise */
-
-extern const struct op op_quantise;
-
 static enum quantised format_of(const struct call *f)
 {
-    return f->op == &op_quantise ? QUANTISE_FORMAT(f) : (enum quantised)f->choice[QUANTISED_FORMAT];
+    return (enum quantised)f->choice[QUANTISED_FORMAT];
 }
 
 static int is_nf4(const struct call *f)
 {
     return format_of(f) == NF4;
+}
+
+static int is_k_quant(const struct call *f)
+{
+    return format_of(f) <= Q6_K;
 }
 
 OF_CALL(int, is_single, is_nf4(f) && !f->choice[QUANTISED_DOUBLE])
@@ -35,11 +37,11 @@ OF_CALL(int, has_rows, !is_nf4(f))
 OF_CALL(const char *, only_nf4, is_nf4(f) ? NULL : "only nf4 has it")
 OF_CALL(const char *, shape_of_W, is_nf4(f) ? "P" : "NR")
 
-/* The parameters of both; `formats_` are those that the operation knows. */
-#define QUANTISED_PARAMS(formats_)                                                                 \
+/* The parameters of both; of `data`, its choices and what they are. */
+#define QUANTISED_PARAMS(data_, help_)                                                             \
     [QUANTISED_N] = SIZE_PARAM("dim_out", 'N', 4096, "rows of W"),                                 \
     [QUANTISED_K] = SIZE_PARAM("dim_in", 'K', 4096, "weights of a row"),                           \
-    [QUANTISED_FORMAT] = CHOICE_PARAM("format", formats_, 0, "how W is stored"),                   \
+    [QUANTISED_FORMAT] = CHOICE_PARAM("format", formats, 0, "how W is stored"),                    \
     [QUANTISED_DOUBLE] = {.name = "double_quant",                                                  \
                           .choices = no_yes,                                                       \
                           .initial = 1,                                                            \
@@ -51,13 +53,11 @@ OF_CALL(const char *, shape_of_W, is_nf4(f) ? "P" : "NR")
                          .min = 32,                                                                \
                          .max = 256,                                                               \
                          .help = "weights that share a scale: 32, 64, 128, 256",                   \
-                         .unless = only_nf4}
+                         .unless = only_nf4},                                                      \
+    [QUANTISED_DATA] = CHOICE_PARAM("data", data_, WEIGHTS, help_)
 
 static const struct param params[] = {
-    QUANTISED_PARAMS(formats),
-    CHOICE_PARAM("data", data, WEIGHTS, "N(0, 1 / dim_in) about, random bytes, or hard blocks"),
-};
-enum { DATA = QUANTISED_BLOCK + 1 };
+    QUANTISED_PARAMS(data, "N(0, 1 / dim_in) about, random bytes, or hard blocks")};
 
 static const struct axis axes[] = {{'R', "row_bytes"}, {'P', "bytes"}, {'B', "blocks"},
                                    {'C', "groups"},    {'A', "one"},   {0, NULL}};
@@ -203,9 +203,9 @@ static void draw_W(const struct call *f, int arg, uint64_t key, unsigned char *b
             block[k] = (unsigned char)(256 * draw_uniform(key, i * bytes + k));
         if (format == NF4)
             continue;
-        if (f->choice[DATA] == WEIGHTS)
+        if (f->choice[QUANTISED_DATA] == WEIGHTS)
             scale_weights(format, block, deviation);
-        else if (f->choice[DATA] == HARD)
+        else if (f->choice[QUANTISED_DATA] == HARD)
             make_hard(format, block, (int)((i + first) % N_KINDS));
         make_finite(block + at.d);
         if (at.dmin >= 0)
@@ -220,7 +220,7 @@ static double any_scale(const struct call *f, uint64_t key, uint64_t i)
     const double hard[] = {1, 0x1p-149, 0, -0.0, 0x1p-127, 0x1p120, -1};
     const double u = draw_uniform(key, 2 * i), v = draw_uniform(key, 2 * i + 1);
 
-    switch (f->choice[DATA]) {
+    switch (f->choice[QUANTISED_DATA]) {
     case WEIGHTS: return (2 + u) / sqrt((double)DIM(f, 'K'));
     case RANDOM: return (u < 0.5 ? -1 : 1) * (1 + v) * exp2(floor(500 * u) - 125);
     default: return hard[i % COUNT(hard)];
@@ -308,10 +308,23 @@ const struct op op_dequantise = {
 
 enum { HEAVY = WEIGHTS + 1 };
 static const char *const drawn[] = {"weights", "heavy", "hard", NULL};
+static const char *const searches[] = {"plain", "published", "wide", NULL};
+
+OF_CALL(const char *, only_k_quants,
+        is_k_quant(f) ? NULL : "only q4_k, q5_k and q6_k have scales to search for")
+OF_CALL(int, has_importance, is_k_quant(f) && f->choice[QUANTISE_IMPORTANCE])
+
 static const struct param quantise_params[] = {
-    QUANTISED_PARAMS(written),
-    CHOICE_PARAM("data", drawn, WEIGHTS, "N(0, 1 / dim_in), heavy tails, or hard blocks"),
-};
+    QUANTISED_PARAMS(drawn, "N(0, 1 / dim_in), heavy tails, or hard blocks"),
+    [QUANTISE_SEARCH] = {.name = "search",
+                         .choices = searches,
+                         .initial = WIDE_SEARCH,
+                         .help = "how the scales are found",
+                         .unless = only_k_quants},
+    [QUANTISE_IMPORTANCE] = {.name = "importance",
+                             .choices = no_yes,
+                             .help = "is an error weighted, by its place in the row?",
+                             .unless = only_k_quants}};
 
 /* Student's t of 4 degrees, about: normal by the root of a sum of squares. */
 static double heavy(uint64_t key, uint64_t i)
@@ -323,21 +336,22 @@ static double heavy(uint64_t key, uint64_t i)
 }
 
 /* Blocks of 32: zeros; one weight alone; all equal; all negative; halves between codes of q8_0;
- * subnormal; large; of both zeros. */
+ * subnormal; large; of both zeros; with scales below fp16. */
 static double hard_weight(uint64_t key, uint64_t i)
 {
     const uint64_t block = i / 32, k = i % 32;
     const double x = draw_normal(key, i);
 
-    switch ((block + (uint64_t)(8 * draw_uniform(key, UINT64_MAX))) % 8) {
+    switch ((block + (uint64_t)(9 * draw_uniform(key, UINT64_MAX))) % 9) {
     case 0: return 0;
     case 1: return k == (uint64_t)(32 * draw_uniform(key ^ 1, block)) ? x : 0;
     case 2: return draw_normal(key, block);
     case 3: return -fabs(x);
     case 4: return k ? (double)k - 15.5 : 127;
     case 5: return x * 0x1p-130;
-    case 6: return x * 1e6;
-    default: return k % 2 ? 0.0 : -0.0;
+    case 6: return x * 4e5;
+    case 7: return k % 2 ? 0.0 : -0.0;
+    default: return x * 0x1p-20;
     }
 }
 
@@ -348,29 +362,68 @@ static void draw_w(const struct call *f, int arg, uint64_t key, double *x)
 
     #pragma omp parallel for
     for (int64_t i = 0; i < n; i++)
-        x[i] = f->choice[DATA] == WEIGHTS ? fan * draw_normal(key, (uint64_t)i)
-               : f->choice[DATA] == HEAVY ? fan * heavy(key, (uint64_t)i)
-                                          : hard_weight(key, (uint64_t)i);
+        x[i] = f->choice[QUANTISED_DATA] == WEIGHTS ? fan * draw_normal(key, (uint64_t)i)
+               : f->choice[QUANTISED_DATA] == HEAVY ? fan * heavy(key, (uint64_t)i)
+                                                    : hard_weight(key, (uint64_t)i);
 }
 
-/* A scale must be finite, in q8_0 as fp16. */
-static int check_w(const struct call *f, int arg, const char *place, const double *x)
+/* Hard: zeros throughout a block, and any exponent. */
+static void draw_importance(const struct call *f, int arg, uint64_t key, double *x)
 {
-    const int64_t n = op_count(f, arg), K = DIM(f, 'K');
-    const double most = format_of(f) == Q8_0 ? 127 * 65519.0 : INFINITY;
+    const int64_t n = op_count(f, arg);
+    const int hard = f->choice[QUANTISED_DATA] == HARD;
 
     for (int64_t i = 0; i < n; i++) {
-        if (isfinite(x[i]) && fabs(x[i]) < most)
+        const double z = draw_normal(key, (uint64_t)i);
+        x[i] = !hard ? z * z : i / 32 % 3 ? exp2(floor(20 * z)) : 0;
+    }
+}
+
+static int check_importance(const struct call *f, int arg, const char *place, const double *x)
+{
+    const int64_t n = op_count(f, arg);
+
+    for (int64_t i = 0; i < n; i++)
+        if (!(x[i] >= 0 && x[i] <= FLT_MAX))
+            return err_set("%s has %g at [%" PRId64 "]: 0 or more", place, x[i], i);
+    return 0;
+}
+
+/* A scale must be finite, in fp16 but for nf4's. */
+static int check_w(const struct call *f, int arg, const char *place, const double *x)
+{
+    static const double largest[] = {63 * 65504.0, 63 * 65504.0, 32 * 128 * 65504.0, 127 * 65519.0,
+                                     INFINITY};
+    const int64_t n = op_count(f, arg), K = DIM(f, 'K');
+    const double bound = largest[format_of(f)];
+
+    for (int64_t i = 0; i < n; i++) {
+        if (isfinite(x[i]) && fabs(x[i]) < bound)
             continue;
         err_set("%s has %g at [%" PRId64 ",%" PRId64 "]", place, x[i], i / K, i % K);
-        return isfinite(x[i]) ? err_more(": q8_0's fp16 scale ends at 65504")
+        return isfinite(x[i]) ? err_more(": %s's fp16 scale ends at 65504", formats[format_of(f)])
                               : err_more(": only finite weights are quantised");
     }
     return 0;
 }
 
+/* A candidate of a search is some 20 a weight. */
+static double quantise_flops(const struct call *f, enum pass p)
+{
+    const enum quantise_search search = f->choice[QUANTISE_SEARCH];
+    const int importance = f->choice[QUANTISE_IMPORTANCE];
+    const int last = search != WIDE_SEARCH ? 1 : format_of(f) == Q6_K ? 7 : 49;
+    double each = 2;
+
+    if (is_k_quant(f))
+        each = 20 * quantise_steps(format_of(f), search, importance).count + 10 * last;
+    return p == FORWARD ? op_product(f, "NK") * each : 0;
+}
+
 static const struct arg quantise_args[] = {
     ARG(quantise, w, "NK", IN, .draw = draw_w, .values_check = check_w),
+    ARG(quantise, importance, "K", IN, .when = has_importance, .draw = draw_importance,
+        .values_check = check_importance),
     ARG(quantise, W, "P", OUT | BYTES, .shape_of = shape_of_W, .stands_for = "NK"),
     ARG(quantise, absmax, "B", OUT | WIDE | BIT_EXACT, .when = is_single),
     ARG(quantise, absmax8, "B", OUT | BYTES, .when = is_double),
@@ -381,6 +434,8 @@ static const struct arg quantise_args[] = {
 static const struct refusal quantise_refused[] = {
     {"format=q8_0 dim_in=33", "rows of q8_0 are blocks of 32, 1 are left over; nf4 takes it"},
     {"format=nf4 block=48", "block = 48: 32, 64, 128 or 256"},
+    {"format=q4_k dim_in=4544", "rows of q4_k are blocks of 256, 192 are left over"},
+    {"format=q8_0 search=plain", "only q4_k, q5_k and q6_k have scales to search for"},
     {NULL, NULL}};
 
 #define EACH_DRAWN " data=weights,heavy,hard; "
@@ -391,16 +446,21 @@ const struct op op_quantise = {
     .source = "common/ops/quantised.h",
     SIGNATURE(quantise, quantise_params, quantise_args),
     .axis = axes,
-    .cases = "format=q8_0 dim_out=1,5 dim_in=32,96,512" EACH_DRAWN
-             "format=nf4 double_quant=yes,no dim_out=1,3 dim_in=1,63,65,100" EACH_DRAWN
-             "format=nf4 double_quant=yes,no dim_out=33 dim_in=700 block=32,128,256" EACH_DRAWN,
-    .shapes = "format=q8_0 dim_out=33 dim_in=11008 data=weights; "
-              "format=q8_0 dim_out=257 dim_in=512 data=heavy; "
-              "format=nf4 double_quant=yes,no dim_out=4097 dim_in=31 data=weights; "
-              "format=nf4 dim_out=31 dim_in=14336 block=32,64 data=heavy",
+    .cases =
+        K_QUANTS " dim_out=1,3 dim_in=256 search=plain,published,wide" EACH_DRAWN K_QUANTS
+                 " dim_out=3 dim_in=512 importance=yes search=plain,published,wide" EACH_DRAWN
+                 "format=q8_0 dim_out=1,5 dim_in=32,96,512" EACH_DRAWN
+                 "format=nf4 double_quant=yes,no dim_out=1,3 dim_in=1,63,65,100" EACH_DRAWN
+                 "format=nf4 double_quant=yes,no dim_out=33 dim_in=700 block=32,128,256" EACH_DRAWN,
+    .shapes = K_QUANTS " dim_out=33 dim_in=768 search=published; "
+                       "format=q4_k dim_out=5 dim_in=11008 search=plain; "
+                       "format=q8_0 dim_out=33 dim_in=11008 data=weights; "
+                       "format=q8_0 dim_out=257 dim_in=512 data=heavy; "
+                       "format=nf4 double_quant=yes,no dim_out=4097 dim_in=31 data=weights; "
+                       "format=nf4 dim_out=31 dim_in=14336 block=32,64 data=heavy",
     .refused = quantise_refused,
     .derive = derive,
-    .flops = flops,
+    .flops = quantise_flops,
     .batch = 'N',
     .batch_when = has_rows,
 };

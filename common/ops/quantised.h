@@ -1,7 +1,7 @@
 /* Quantised weights: their formats, byte for byte those of GGUF files and of bitsandbytes, and
  *
  *     dequantise:    W, bytes -> w [N,K], which is exact
- *     quantise:      w [N,K] -> W, for q8_0 and nf4
+ *     quantise:      w [N,K] -> W
  *
  * Rows of q4_k, q5_k and q6_k are super-blocks of 256 weights, those of q8_0 blocks of 32; nf4 knows
  * no rows, places count through all of W.  Little-endian, bit 0 the lowest, i the place in the block:
@@ -37,7 +37,44 @@
  *            (absmax - offset) (1 / absmax2) exceeds;  127 where absmax2 = 0
  *
  * These are ggml's and bitsandbytes' bytes (of zeros some backends of the latter have code 0; its mean
- * depends on the order of the sum).  Sources: ggml-quants.c of github.com/ggml-org/ggml; Dettmers et al., QLoRA (2023),
+ * depends on the order of the sum).  Where 1/d is no finite float, far below fp16, codes of q8_0 are 0.
+ *
+ * The scales of q4_k, q5_k and q6_k are searched for, which has one right answer as well: in fp32, each
+ * operation rounded, a (b c) as it is written here, sums pairwise (neighbours, then pairs of
+ * neighbours, ...), clamp(x) = min(max(x, low), high), NaN the low end, round() halves to even, least
+ * and largest the first of equals.  v is the weight of a w in the error:
+ *
+ *     plain, wide     1, or I with importance
+ *     published       q4_k, q5_k: r + |w|, r = sqrt(sum of w w / 32) of the block of 32;
+ *                     with importance I sqrt(z + w w), z = 2 (sum of w w / 256) of the super-block;
+ *                     q6_k: w w, with importance I;       where all I of a block are 0 they count as 1
+ *
+ *     q4_k (n = 15), q5_k (n = 31), per 32:    lo = min(0, min w),  hi = max w;  hi <= lo: s = 0, m = -lo
+ *         first s = (hi - lo) / n, m = -lo, and its error, with r = 0
+ *         while hi > lo, for each r:   q = clamp(round(((n + r) / (hi - lo)) (w - lo)), 0 ... n)
+ *             D = V Sqq - Sq Sq > 0:   s = (V Swq - Sw Sq) / D,  m = (Sq Swq - Sqq Sw) / D;
+ *             m < 0: m = 0, s = Swq / Sqq;    error = sum of v e e,  e = s q - m - w
+ *             less than before: keep s and m, go on from lo = -m
+ *         where V = sum of v, Sq of v q, Sqq of (v q) q, Swq of (v q) w, Sw of v w
+ *       of a super-block:  d = S/63, S = max s;  dmin = M/63, M = max m;  published with importance:
+ *         of r = -0.9, -0.85 ... 0.9:  L = clamp(round(((63 + r)/S) s), 0 ... 63),  d = sum of (V L) s / sum
+ *         of (V L) L,  the least sum of V e e, e = d L - s;  dmin likewise by m;  first S/63, M/63
+ *       then d and dmin to fp16, 65504 at most;  s, m = clamp(round(s/d), 0 ... 63), clamp(round(m/dmin)),
+ *         0 where d or dmin is 0;  q = clamp(round((w + dmin m) (1 / (d s))), 0 ... n), 0 where d s = 0
+ *         wide: of d and dmin times 0.97, 0.98 ... 1.03, dmin innermost, the pair of least error
+ *         d = 0: everything is 0, unless the error is less than that of zeros
+ *     q6_k, per 16:  w0 the w of largest |w|;  0: s = 0;  for each r:
+ *         q = clamp(round((-(32 + r) / w0) w), -32 ... 31),  Sqq > 0:  s = Swq / Sqq, the largest s Swq > 0;  else s = 0
+ *       of a super-block:  s0 the s of largest |s|,  d = -s0 / 128 to fp16, +-65504 at most;
+ *         sc = clamp(round(s/d), -128 ... 127), 0 where d = 0;  q = clamp(round(w (1 / (d sc))), -32 ... 31),
+ *         0 where d sc = 0;  wide: of d times 0.97 ... 1.03 that of least error
+ *
+ *     r      plain, published                wide                    published with importance
+ *     q4_k   -1, -0.9 ... 1                  -1.5, -1.425 ... 1.5    -0.9, -0.85 ... 0.9
+ *     q5_k   -0.5, -0.4 ... 1                likewise                likewise
+ *     q6_k   -0.9, -0.8 ... 0.9              likewise                -0.9, -0.8 ... 0.9
+ *
+ * `published` is ggml's method, `plain` the same without its weights, `wide` a longer search.  Sources: ggml-quants.c of github.com/ggml-org/ggml; Dettmers et al., QLoRA (2023),
  * arXiv:2305.14314. */
 #ifndef QUANTISED_H
 #define QUANTISED_H
@@ -55,20 +92,42 @@ struct dequantise {
 
 struct quantise {
     void *w;                                       /* [N,K] */
+    void *importance;                              /* [K], 0 or more; or NULL */
     void *W, *absmax, *absmax8, *absmax2, *offset; /* as dequantise has them */
 };
 
-/* The parameters of an operation on quantised weights. */
-enum { QUANTISED_N, QUANTISED_K, QUANTISED_FORMAT, QUANTISED_DOUBLE, QUANTISED_BLOCK };
+/* The parameters of an operation on quantised weights; the last two are quantise's. */
+enum {
+    QUANTISED_N,
+    QUANTISED_K,
+    QUANTISED_FORMAT,
+    QUANTISED_DOUBLE,
+    QUANTISED_BLOCK,
+    QUANTISED_DATA,
+    QUANTISE_SEARCH,
+    QUANTISE_IMPORTANCE
+};
 
 enum quantised { Q4_K, Q5_K, Q6_K, Q8_0, NF4 };
-/* The formats that quantise writes, in the order of its choices, and the one of a call. */
-static inline enum quantised quantise_format(int choice)
+enum quantise_search { PLAIN, PUBLISHED, WIDE_SEARCH };
+enum { SUPER_BLOCK = 256, NF4_GROUP = 256 /* blocks that share an absmax2 */ };
+
+/* The values of r, in thousandths. */
+struct quantise_steps {
+    int first, step, count;
+};
+static inline struct quantise_steps quantise_steps(enum quantised format,
+                                                   enum quantise_search search, int importance)
 {
-    return choice == 0 ? Q8_0 : NF4;
+    if (search == WIDE_SEARCH)
+        return (struct quantise_steps){-1500, 75, 41};
+    if (format == Q6_K)
+        return (struct quantise_steps){-900, 100, 19};
+    if (search == PUBLISHED && importance)
+        return (struct quantise_steps){-900, 50, 37};
+    return format == Q4_K ? (struct quantise_steps){-1000, 100, 21}
+                          : (struct quantise_steps){-500, 100, 16};
 }
-#define QUANTISE_FORMAT(f) quantise_format((f)->choice[QUANTISED_FORMAT])
-enum { NF4_GROUP = 256 }; /* blocks that share an absmax2 */
 
 /* The weights and the bytes of a block; of nf4 two weights, one byte. */
 struct quantised_block {

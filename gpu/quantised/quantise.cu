@@ -218,7 +218,7 @@ static workspace lay_out(const struct call *f, void *at)
     work_arena arena = {(char *)at, 0};
     workspace w = {};
 
-    if (QUANTISE_FORMAT(f) == NF4 && f->choice[QUANTISED_DOUBLE]) {
+    if (f->choice[QUANTISED_FORMAT] == NF4 && f->choice[QUANTISED_DOUBLE]) {
         w.absmax = take<float>(&arena, DIM(f, 'B'));
         w.sums[0] = take<double>(&arena, DIM(f, 'C'));
         w.sums[1] = take<double>(&arena, ceil_div(DIM(f, 'C'), (int64_t)NF4_GROUP));
@@ -263,9 +263,9 @@ static int forward(const struct call *f)
     uint8_t *W = (uint8_t *)a->W;
     const T *w = (const T *)a->w;
 
-    if (QUANTISE_FORMAT(f) == Q8_0 && KERNEL == vector)
+    if (f->choice[QUANTISED_FORMAT] == Q8_0 && KERNEL == vector)
         fours_q8_0<<<(unsigned)ceil_div(n, 4 * THREADS), THREADS, 0, stream>>>(W, w, n);
-    else if (QUANTISE_FORMAT(f) == Q8_0)
+    else if (f->choice[QUANTISED_FORMAT] == Q8_0)
         block_q8_0<<<(unsigned)ceil_div(n / 32, THREADS), THREADS, 0, stream>>>(W, w, n / 32);
     else if (KERNEL == vector)
         eights_nf4<<<(unsigned)ceil_div(n, 8 * THREADS), THREADS, 0, stream>>>(W, absmax, w,

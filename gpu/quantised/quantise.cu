@@ -1,10 +1,17 @@
-/* W = the bytes of w [N,K] in q8_0 or nf4, which have one right value (common/ops/quantised.h). */
+/* W = the bytes of w [N,K], which have one right value (common/ops/quantised.h). */
 #include <float.h>
 
 #include "gpu/device/reduce.cuh"
 #include "gpu/quantised/decode.cuh"
+#include "gpu/quantised/super_block.cuh"
 
-enum { THREADS = 256, MAX_BLOCKS = 0x7fffffff /* of a grid */, ZERO_CODE = 7, ZERO_SCALE = 127 };
+enum {
+    THREADS = 256,
+    WARPS = THREADS / 32,
+    MAX_BLOCKS = 0x7fffffff /* of a grid */,
+    ZERO_CODE = 7,
+    ZERO_SCALE = 127
+};
 
 /* ---- codes ---- */
 
@@ -157,6 +164,29 @@ __global__ void __launch_bounds__(THREADS)
             W[i / 2 + k] = (uint8_t)(codes >> 8 * k);
 }
 
+/* ---- super-blocks ---- */
+
+/* E weights per thread: 8, or those of a scale. */
+template <typename T, int FORMAT, int E>
+__global__ void __launch_bounds__(THREADS)
+    super_blocks(uint8_t *W, const T *w, const T *importance, fit f, int64_t n, int64_t K)
+{
+    typedef super_block<FORMAT, E> block;
+    __shared__ super_codes codes[THREADS / block::ALL];
+    const int64_t t = (int64_t)blockIdx.x * THREADS + threadIdx.x, mine = t / block::ALL;
+    /* Behind the last one, lanes go with their warp and write nothing. */
+    const int64_t at = mine < n ? mine : n - 1;
+    super_codes *to = codes + threadIdx.x / block::ALL;
+    block b = {f, (int)(t % block::ALL)};
+
+    b.read(w + at * SUPER_BLOCK, importance ? importance + at * SUPER_BLOCK % K : NULL);
+    b.search();
+    b.put_codes(to);
+    __syncwarp();
+    if (mine < n)
+        b.put(to, W + at * block::BYTES);
+}
+
 /* ---- scales that are quantised themselves ---- */
 
 /* The sums of each NF4_GROUP values, by halves. */
@@ -252,6 +282,22 @@ static int quantise_scales(const struct call *f, const struct quantise *a, const
     return cudaGetLastError();
 }
 
+template <typename T, int FORMAT, int KERNEL>
+static int quantise_super_blocks(const struct call *f, const struct quantise *a)
+{
+    constexpr int E = KERNEL == vector ? 8 : FORMAT == Q6_K ? 16 : 32;
+    const auto kernel = super_blocks<T, FORMAT, E>;
+    const quantise_search search = (quantise_search)f->choice[QUANTISE_SEARCH];
+    const fit how = {search, quantise_steps((quantised)FORMAT, search, a->importance != NULL),
+                     a->importance != NULL};
+    const int64_t K = DIM(f, 'K'), n = DIM(f, 'N') * (K / SUPER_BLOCK);
+    const int64_t threads = n * (SUPER_BLOCK / E);
+
+    kernel<<<(unsigned)ceil_div(threads, THREADS), THREADS, 0, gpu_stream(f)>>>(
+        (uint8_t *)a->W, (const T *)a->w, (const T *)a->importance, how, n, K);
+    return cudaGetLastError();
+}
+
 template <typename T, int KERNEL>
 static int forward(const struct call *f)
 {
@@ -263,6 +309,11 @@ static int forward(const struct call *f)
     uint8_t *W = (uint8_t *)a->W;
     const T *w = (const T *)a->w;
 
+    switch (f->choice[QUANTISED_FORMAT]) {
+    case Q4_K: return quantise_super_blocks<T, Q4_K, KERNEL>(f, a);
+    case Q5_K: return quantise_super_blocks<T, Q5_K, KERNEL>(f, a);
+    case Q6_K: return quantise_super_blocks<T, Q6_K, KERNEL>(f, a);
+    }
     if (f->choice[QUANTISED_FORMAT] == Q8_0 && KERNEL == vector)
         fours_q8_0<<<(unsigned)ceil_div(n, 4 * THREADS), THREADS, 0, stream>>>(W, w, n);
     else if (f->choice[QUANTISED_FORMAT] == Q8_0)
@@ -288,7 +339,7 @@ static const char *declines(const struct call *f)
     GPU_RUNG(bits, kernel, idea, {forward<T, kernel>, NULL}, work, declines)
 #define LADDER(bits, T)                                                                            \
     RUNG(simple, bits, T, "one thread per block of weights");                                      \
-    RUNG(vector, bits, T, "four or eight weights per thread, a block's largest by shuffles");      \
+    RUNG(vector, bits, T, "four or eight weights per thread, sums and maxima by shuffles");        \
     GPU_KERNEL_LIST(quantise, bits, &vector##bits, &simple##bits)
 
 GPU_TYPES(LADDER);

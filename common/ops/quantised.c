@@ -336,13 +336,14 @@ static double heavy(uint64_t key, uint64_t i)
 }
 
 /* Blocks of 32: zeros; one weight alone; all equal; all negative; halves between codes of q8_0;
- * subnormal; large; of both zeros; with scales below fp16. */
+ * subnormal; large; of both zeros; with scales below fp16; all
+ * positive. */
 static double hard_weight(uint64_t key, uint64_t i)
 {
     const uint64_t block = i / 32, k = i % 32;
     const double x = draw_normal(key, i);
 
-    switch ((block + (uint64_t)(9 * draw_uniform(key, UINT64_MAX))) % 9) {
+    switch ((block + (uint64_t)(10 * draw_uniform(key, UINT64_MAX))) % 10) {
     case 0: return 0;
     case 1: return k == (uint64_t)(32 * draw_uniform(key ^ 1, block)) ? x : 0;
     case 2: return draw_normal(key, block);
@@ -351,7 +352,8 @@ static double hard_weight(uint64_t key, uint64_t i)
     case 5: return x * 0x1p-130;
     case 6: return x * 4e5;
     case 7: return k % 2 ? 0.0 : -0.0;
-    default: return x * 0x1p-20;
+    case 8: return x * 0x1p-20;
+    default: return 3 + fabs(x);
     }
 }
 

@@ -177,8 +177,10 @@ __global__ void __launch_bounds__(THREADS)
     /* Behind the last one, lanes go with their warp and write nothing. */
     const int64_t at = mine < n ? mine : n - 1;
     super_codes *to = codes + threadIdx.x / block::ALL;
-    block b = {f, (int)(t % block::ALL)};
+    block b = {};
 
+    b.f = f;
+    b.lane = (int)(t % block::ALL);
     b.read(w + at * SUPER_BLOCK, importance ? importance + at * SUPER_BLOCK % K : NULL);
     b.search();
     b.put_codes(to);

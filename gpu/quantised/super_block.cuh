@@ -176,14 +176,14 @@ struct super_block {
         m = 0 - lo;
         s = hi > low ? ((hi - lo) / TOP).x : 0;
         line_codes(TOP / (hi - lo), lo, q);
-        float least = error(q, s, m).x;
+        float smallest = error(q, s, m).x;
         #pragma unroll 1
         for (int k = 0; k < f.r.count; k++) {
             line_codes((TOP + f.step(k)) / (hi - lo), lo, q);
             const bool found = least_squares(q, V, Sw, &s_, &m_);
             const float now = error(q, s_, m_).x;
-            if (found && hi > lo.x && now < least) {
-                least = now;
+            if (found && hi > lo.x && now < smallest) {
+                smallest = now;
                 s = s_;
                 m = m_;
                 lo = 0 - m_;
@@ -221,7 +221,7 @@ struct super_block {
     /* d of the scales t: the largest by 63, or the best of a search. */
     __device__ __forceinline__ rounded scale_of_scales(rounded t) const
     {
-        float largest = fmaxf(t.x, 0), least = INFINITY;
+        float largest = fmaxf(t.x, 0), smallest = INFINITY;
 
         #pragma unroll
         for (int at = LANES; at < ALL; at *= 2)
@@ -235,8 +235,8 @@ struct super_block {
             const rounded L = round_to((63 + f.step(k)) / largest * t, 0, 63);
             const rounded d_ = super_sum(V * L * t) / super_sum(V * L * L), off = d_ * L - t;
             const float now = super_sum(V * off * off).x;
-            if (largest > 0 && now < least) {
-                least = now;
+            if (largest > 0 && now < smallest) {
+                smallest = now;
                 best = d_;
             }
         }
@@ -270,7 +270,7 @@ struct super_block {
     __device__ __forceinline__ void search_scales(rounded *d_, rounded *dmin_)
     {
         const rounded d0 = *d_, dmin0 = *dmin_;
-        float least = INFINITY;
+        float smallest = INFINITY;
 
         *d_ = d0 * f.factor(0);
         *dmin_ = dmin0 * f.factor(0);
@@ -278,8 +278,8 @@ struct super_block {
         for (int k = 0; k < 49; k += LINE ? 1 : 7) {
             const rounded d1 = d0 * f.factor(k / 7), dmin1 = dmin0 * f.factor(k % 7);
             const float now = take_scales(d1, dmin1);
-            if (now < least) {
-                least = now;
+            if (now < smallest) {
+                smallest = now;
                 *d_ = d1;
                 *dmin_ = dmin1;
             }

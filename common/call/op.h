@@ -44,6 +44,7 @@ struct param {
     int64_t min, max;           /* of a whole number */
     const char *help;
     const char *(*unless)(const struct call *f); /* NULL, or the reason it does not apply */
+    int (*multiple)(const struct call *f);       /* NULL, or what a size is a multiple of */
     const struct real_range *real;               /* of a real number */
 };
 

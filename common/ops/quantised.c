@@ -37,10 +37,18 @@ OF_CALL(int, has_rows, !is_nf4(f))
 OF_CALL(const char *, only_nf4, is_nf4(f) ? NULL : "only nf4 has it")
 OF_CALL(const char *, shape_of_W, is_nf4(f) ? "P" : "NR")
 
+OF_CALL(int, whole_blocks, is_nf4(f) ? 1 : quantised_block(format_of(f)).weights)
+
 /* The parameters of both; of `data`, its choices and what they are. */
 #define QUANTISED_PARAMS(data_, help_)                                                             \
     [QUANTISED_N] = SIZE_PARAM("dim_out", 'N', 4096, "rows of W"),                                 \
-    [QUANTISED_K] = SIZE_PARAM("dim_in", 'K', 4096, "weights of a row"),                           \
+    [QUANTISED_K] = {.name = "dim_in",                                                             \
+                     .letter = 'K',                                                                \
+                     .initial = 4096,                                                              \
+                     .min = 1,                                                                     \
+                     .max = 1 << 30,                                                               \
+                     .help = "weights of a row",                                                   \
+                     .multiple = whole_blocks},                                                    \
     [QUANTISED_FORMAT] = CHOICE_PARAM("format", formats, 0, "how W is stored"),                    \
     [QUANTISED_DOUBLE] = {.name = "double_quant",                                                  \
                           .choices = no_yes,                                                       \
@@ -437,7 +445,6 @@ static const struct refusal quantise_refused[] = {
     {"format=q8_0 dim_in=33", "rows of q8_0 are blocks of 32, 1 are left over; nf4 takes it"},
     {"format=nf4 block=48", "block = 48: 32, 64, 128 or 256"},
     {"format=q4_k dim_in=4544", "rows of q4_k are blocks of 256, 192 are left over"},
-    {"format=q8_0 search=plain", "only q4_k, q5_k and q6_k have scales to search for"},
     {NULL, NULL}};
 
 #define EACH_DRAWN " data=weights,heavy,hard; "

@@ -126,6 +126,17 @@ static void reset_inapplicable(const struct op *o, struct call *f)
     }
 }
 
+/* Sizes that must be multiples, down to one, or else up. */
+static void make_multiples(const struct op *o, struct call *f)
+{
+    for (int i = 0; i < o->n_params; i++) {
+        const struct param *p = &o->param[i];
+        const int64_t m = p->multiple ? p->multiple(f) : 1;
+        if (p->letter)
+            DIM(f, p->letter) = DIM(f, p->letter) < m ? m : DIM(f, p->letter) / m * m;
+    }
+}
+
 static double work_of(const struct op *o, const struct call *f)
 {
     return o->flops(f, FORWARD) + o->flops(f, BACKWARD) + (double)tensors_bytes(f);
@@ -140,6 +151,7 @@ static int make_small(struct source *s, const struct op *o, struct call *f, doub
         struct call whole = *f;
         const struct param *p = &o->param[one_of(s, o->n_params)];
         reset_inapplicable(o, &whole);
+        make_multiples(o, &whole);
         if (!op_complete(&whole) && work_of(o, &whole) <= max) {
             *f = whole;
             return 0;

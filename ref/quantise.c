@@ -25,16 +25,22 @@ static int64_t load_block(const num *w, int64_t first, int64_t block, int64_t n,
     return some;
 }
 
+/* A scale, in fp16. */
+static void put_half(uint8_t *at, float d)
+{
+    const f16 half = to_f16(d);
+    at[0] = (uint8_t)half.bits;
+    at[1] = (uint8_t)(half.bits >> 8);
+}
+
 /* ---- q8_0 ---- */
 
 /* Codes are 0 where 1/d is no finite float, far below fp16. */
 static void q8_0(const float *x, uint8_t *block)
 {
     const float d = largest(x, 32) / 127, inverse = 1 / d <= FLT_MAX ? 1 / d : 0;
-    const f16 half = to_f16(d);
 
-    block[0] = (uint8_t)half.bits;
-    block[1] = (uint8_t)(half.bits >> 8);
+    put_half(block, d);
     for (int i = 0; i < 32; i++)
         block[2 + i] = (uint8_t)(int8_t)roundf(x[i] * inverse);
 }
@@ -150,6 +156,15 @@ static float pairwise_product(const float *x, const float *y, int n)
     return pairwise(xy, n);
 }
 
+/* Of elements that are largest in size, the first. */
+static float first_largest(const float *x, int n)
+{
+    float first = 0;
+    for (int i = 0; i < n; i++)
+        first = fabsf(x[i]) > fabsf(first) ? x[i] : first;
+    return first;
+}
+
 static float clamp(float x, float low, float high)
 {
     return fminf(fmaxf(x, low), high);
@@ -171,10 +186,11 @@ static float stored(float d)
     return from_f16(to_f16(clamp(d, -65504, 65504)));
 }
 
-/* v of the block from i on. */
-static void weigh_block(const struct fit *f, struct super *b, const float *importance, int i)
+/* v of the block from i on; `square` is the mean of the super-block's. */
+static void weigh_block(const struct fit *f, struct super *b, const float *importance, int i,
+                        float square)
 {
-    const float *x = b->x + i, square = pairwise_product(b->x, b->x, SUPER_BLOCK) / SUPER_BLOCK;
+    const float *x = b->x + i;
     const float rms = sqrtf(pairwise_product(x, x, f->per) / (float)f->per);
     int ones = 1;
 
@@ -264,10 +280,9 @@ static void fit_line(const struct fit *f, struct super *b, int j)
 static void fit_scale(const struct fit *f, struct super *b, int j)
 {
     const float *x = b->x + 16 * j, *v = b->v + 16 * j;
-    float star = 0, best = 0, q[16], vq[16];
+    const float star = first_largest(x, 16);
+    float best = 0, q[16], vq[16];
 
-    for (int i = 0; i < 16; i++)
-        star = fabsf(x[i]) > fabsf(star) ? x[i] : star;
     b->s[j] = 0;
     for (int k = 0; k < f->r.count && star != 0; k++) {
         for (int i = 0; i < 16; i++) {
@@ -353,12 +368,11 @@ static void zeros_if_nearer(struct super *b)
 static void choose_scales(const struct fit *f, struct super *b, int importance)
 {
     const int searched = importance && f->search == PUBLISHED, wide = f->search == WIDE_SEARCH;
-    float d, dmin = 0, star = 0, smallest, best_d, best_dmin;
+    float d, dmin = 0, smallest, best_d, best_dmin;
 
-    for (int j = 0; j < 16 && f->format == Q6_K; j++)
-        star = fabsf(b->s[j]) > fabsf(star) ? b->s[j] : star;
-    d = -star / 128;
-    if (f->format != Q6_K) {
+    if (f->format == Q6_K) {
+        d = -first_largest(b->s, 16) / 128;
+    } else {
         d = scale_of_scales(f, b, b->s, searched);
         dmin = scale_of_scales(f, b, b->m, searched);
     }
@@ -378,18 +392,10 @@ static void choose_scales(const struct fit *f, struct super *b, int importance)
         zeros_if_nearer(b);
 }
 
-static void put_half(uint8_t *at, float d)
-{
-    const f16 half = to_f16(d);
-    at[0] = (uint8_t)half.bits;
-    at[1] = (uint8_t)(half.bits >> 8);
-}
-
 static void put_lines(const struct super *b, int fifth_bit, uint8_t *block)
 {
     uint8_t *a = block + 4, *qh = block + 16, *qs = fifth_bit ? block + 48 : block + 16;
 
-    memset(block, 0, fifth_bit ? 176 : 144);
     put_half(block, b->d);
     put_half(block + 2, b->dmin);
     for (int j = 0; j < 4; j++) {
@@ -406,7 +412,6 @@ static void put_lines(const struct super *b, int fifth_bit, uint8_t *block)
 
 static void put_q6_k(const struct super *b, uint8_t *block)
 {
-    memset(block, 0, 210);
     put_half(block + 208, b->d);
     for (int j = 0; j < 16; j++)
         block[192 + j] = (uint8_t)b->s_code[j];
@@ -420,17 +425,19 @@ static void put_q6_k(const struct super *b, uint8_t *block)
 static void super_block(const struct fit *f, const float *x, const float *importance,
                         uint8_t *block)
 {
+    const float square = pairwise_product(x, x, SUPER_BLOCK) / SUPER_BLOCK;
     struct super b = {.error = 0};
 
     memcpy(b.x, x, sizeof b.x);
     for (int i = 0; i < SUPER_BLOCK; i += f->per)
-        weigh_block(f, &b, importance, i);
+        weigh_block(f, &b, importance, i, square);
     for (int j = 0; j < SUPER_BLOCK / f->per; j++)
         if (f->format == Q6_K)
             fit_scale(f, &b, j);
         else
             fit_line(f, &b, j);
     choose_scales(f, &b, importance != NULL);
+    memset(block, 0, quantised_block(f->format).bytes);
     if (f->format == Q6_K)
         put_q6_k(&b, block);
     else

@@ -74,7 +74,8 @@
  *     q5_k   -0.5, -0.4 ... 1                likewise                likewise
  *     q6_k   -0.9, -0.8 ... 0.9              likewise                -0.9, -0.8 ... 0.9
  *
- * `published` is ggml's method, `plain` the same without its weights, `wide` a longer search.  Sources: ggml-quants.c of github.com/ggml-org/ggml; Dettmers et al., QLoRA (2023),
+ * `published` is ggml's method, `plain` the same without its weights, `wide` a longer search.
+ * Sources: ggml-quants.c of github.com/ggml-org/ggml; Dettmers et al., QLoRA (2023),
  * arXiv:2305.14314. */
 #ifndef QUANTISED_H
 #define QUANTISED_H

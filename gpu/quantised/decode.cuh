@@ -26,6 +26,12 @@ static __device__ __forceinline__ float f16_at(const uint8_t *at)
     return __half2float(x);
 }
 
+/* One store: ptxas 13.0 makes a conversion of the store of a half's low byte. */
+static __device__ __forceinline__ void put_f16(uint8_t *at, float x)
+{
+    *(uint16_t *)at = __half_as_ushort(__float2half(x));
+}
+
 /* Four bytes, from an even address; from a multiple of four. */
 static __device__ __forceinline__ unsigned even_word(const uint8_t *at)
 {

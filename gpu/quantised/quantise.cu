@@ -47,11 +47,6 @@ struct q8_scale {
         : d(maximum / 127), inverse(1 / d <= FLT_MAX ? 1 / d : 0)
     {
     }
-    /* ptxas 13.0 makes a conversion of the store of a half's low byte, so it is one store. */
-    __device__ __forceinline__ void put(uint8_t *block) const
-    {
-        *(uint16_t *)block = __half_as_ushort(__float2half(d));
-    }
 };
 
 /* ---- one thread per block ---- */
@@ -73,7 +68,7 @@ __global__ void block_q8_0(uint8_t *W, const T *w, int64_t blocks)
         return;
     const q8_scale s(largest(w + 32 * b, 32));
     uint8_t *block = W + 34 * b;
-    s.put(block);
+    put_f16(block, s.d);
     for (int i = 0; i < 32; i++)
         block[2 + i] = (uint8_t)q8_code(load(w + 32 * b + i), s.inverse);
 }
@@ -113,7 +108,7 @@ __global__ void __launch_bounds__(THREADS) fours_q8_0(uint8_t *W, const T *w, in
     uint8_t *block = W + t / 8 * 34;
     uint16_t *to = (uint16_t *)(block + 2 + 4 * (t % 8));
     if (t % 8 == 0)
-        s.put(block);
+        put_f16(block, s.d);
     to[0] = (uint16_t)(q8_code(x[0], s.inverse) | q8_code(x[1], s.inverse) << 8);
     to[1] = (uint16_t)(q8_code(x[2], s.inverse) | q8_code(x[3], s.inverse) << 8);
 }

@@ -8,6 +8,7 @@
 
 #include "common/ops/quantised.h"
 #include "gpu/device/rounded.cuh"
+#include "gpu/quantised/decode.cuh"
 
 /* What a search knows of its call. */
 struct fit {
@@ -332,11 +333,6 @@ struct super_block {
             put_q6_k(c, to);
     }
 
-    static __device__ __forceinline__ void put_half(uint8_t *at, float d_)
-    {
-        *(uint16_t *)at = __half_as_ushort(__float2half(d_));
-    }
-
     __device__ __forceinline__ void put_lines(const super_codes *c, uint8_t *to) const
     {
         uint8_t *qs = to + (FORMAT == Q5_K ? 48 : 16);
@@ -357,8 +353,8 @@ struct super_block {
             to[16 + k] = (uint8_t)fifth;
         }
         if (lane == 0) {
-            put_half(to, d);
-            put_half(to + 2, dmin);
+            put_f16(to, d);
+            put_f16(to + 2, dmin);
         }
     }
 
@@ -377,7 +373,7 @@ struct super_block {
         for (int k = lane; k < 16; k += ALL)
             to[192 + k] = (uint8_t)c->s[k];
         if (lane == 0)
-            put_half(to + 208, d);
+            put_f16(to + 208, d);
     }
 };
 

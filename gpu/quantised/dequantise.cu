@@ -3,7 +3,7 @@
  * All of W is a sequence of blocks, since rows are whole blocks or, in nf4, nothing at all. */
 #include "gpu/quantised/decode.cuh"
 
-enum { THREADS = 256, MAX_BLOCKS = 0x7fffffff /* of a grid */ };
+enum { THREADS = 256, PER_THREAD_NF4 = 16, MAX_BLOCKS = 0x7fffffff /* of a grid */ };
 
 /* ---- one thread per weight ---- */
 
@@ -16,11 +16,11 @@ __global__ void each_weight(T *w, const uint8_t *W, int64_t n)
 }
 
 template <typename T>
-__global__ void each_nf4(T *w, const uint8_t *W, nf4_scales s, int block, int64_t n)
+__global__ void each_nf4(T *w, const uint8_t *W, nf4_scales s, int log2_block, int64_t n)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i < n)
-        store(w + i, nf4_table[nf4_code_at(W, i)] * s.at(i / block));
+        store(w + i, nf4_table[nf4_code_at(W, i)] * s.at(i >> log2_block));
 }
 
 /* ---- one thread per eight weights, from four bytes or eight ---- */
@@ -42,30 +42,43 @@ __global__ void __launch_bounds__(THREADS) each_eight(T *w, const uint8_t *W, in
     store_four(w + block * F::WEIGHTS + e.second, e.w + 4);
 }
 
-/* The last thread of all has fewer than eight weights, or none. */
+/* The codes of eight weights, or four, from i on. */
+template <int V>
+static __device__ __forceinline__ unsigned nf4_codes(const uint8_t *W, int64_t i)
+{
+    return V == 8 ? word_at(W + i / 2) : half_word(W + i / 2);
+}
+
+/* ROUNDS stores of 16 bytes per thread; those of a warp are neighbours. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
-    each_eight_nf4(T *w, const uint8_t *W, nf4_scales s, int block, int64_t n)
+    each_store_nf4(T *w, const uint8_t *W, nf4_scales s, int log2_block, int64_t n)
 {
+    constexpr int V = 16 / sizeof(T), ROUNDS = PER_THREAD_NF4 / V;
     __shared__ float table[16];
-    const int64_t t = (int64_t)blockIdx.x * THREADS + threadIdx.x, i = 8 * t;
-    float x[8];
+    const int64_t first = (int64_t)blockIdx.x * (THREADS * PER_THREAD_NF4) + threadIdx.x * V;
+    unsigned codes[ROUNDS];
+    float absmax[ROUNDS], x[V];
 
-    load_nf4_table(table);
-    if (i >= n)
-        return;
-    const float absmax = s.at(i / block);
-    if (i + 8 > n) {
-        for (int64_t k = i; k < n; k++)
-            store(w + k, table[nf4_code_at(W, k)] * absmax);
-        return;
+    #pragma unroll
+    for (int r = 0; r < ROUNDS; r++) {
+        const int64_t i = first + r * THREADS * V;
+        codes[r] = i + V <= n ? nf4_codes<V>(W, i) : 0;
+        absmax[r] = i < n ? s.at(i >> log2_block) : 0;
     }
-    const unsigned codes = word_at(W + 4 * t);
-    #pragma unroll 8
-    for (int k = 0; k < 8; k++)
-        x[k] = table[codes >> nf4_shift(k) & 15] * absmax;
-    store_four(w + i, x);
-    store_four(w + i + 4, x + 4);
+    load_nf4_table(table);
+    #pragma unroll
+    for (int r = 0; r < ROUNDS; r++) {
+        const int64_t i = first + r * THREADS * V;
+        #pragma unroll
+        for (int k = 0; k < V; k++)
+            x[k] = table[codes[r] >> nf4_shift(k) & 15] * absmax[r];
+        if (i + V <= n)
+            *(vec<T, V> *)(w + i) = pack<T, V>(x);
+        else
+            for (int64_t k = i; k < n; k++)
+                store(w + k, table[nf4_code_at(W, k)] * absmax[r]);
+    }
 }
 
 /* ---- launches ---- */
@@ -88,11 +101,14 @@ static int launch(struct context *on, const struct dequantise *a, int64_t n)
 template <typename T, int KERNEL>
 static int launch_nf4(const struct call *f, const struct dequantise *a, int64_t n)
 {
-    const auto kernel = KERNEL == vector ? each_eight_nf4<T> : each_nf4<T>;
     const nf4_scales s = {(const float *)a->absmax, (const uint8_t *)a->absmax8,
                           (const float *)a->absmax2, (const float *)a->offset};
-    kernel<<<blocks_for(n, KERNEL), THREADS, 0, gpu_stream(f)>>>((T *)a->w, (const uint8_t *)a->W,
-                                                                 s, (int)DIM(f, 'G'), n);
+    const uint8_t *W = (const uint8_t *)a->W;
+    const int block = (int)DIM(f, 'G'), each = KERNEL == vector ? PER_THREAD_NF4 : 1;
+    const auto kernel = KERNEL == vector ? each_store_nf4<T> : each_nf4<T>;
+
+    kernel<<<(unsigned)ceil_div(n, each * THREADS), THREADS, 0, gpu_stream(f)>>>(
+        (T *)a->w, W, s, __builtin_ctz((unsigned)block), n);
     return cudaGetLastError();
 }
 

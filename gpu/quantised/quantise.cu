@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(THREADS)
 
 /* ---- super-blocks ---- */
 
-/* E weights per thread: 8, or those of a scale. */
+/* E weights per thread: 16, or all that share a scale. */
 template <typename T, int FORMAT, int E>
 __global__ void __launch_bounds__(THREADS)
     super_blocks(uint8_t *W, const T *w, const T *importance, fit f, int64_t n, int64_t K)
@@ -282,7 +282,7 @@ static int quantise_scales(const struct call *f, const struct quantise *a, const
 template <typename T, int FORMAT, int KERNEL>
 static int quantise_super_blocks(const struct call *f, const struct quantise *a)
 {
-    constexpr int E = KERNEL == vector ? 8 : FORMAT == Q6_K ? 16 : 32;
+    constexpr int E = KERNEL == vector || FORMAT == Q6_K ? 16 : 32;
     const auto kernel = super_blocks<T, FORMAT, E>;
     const quantise_search search = (quantise_search)f->choice[QUANTISE_SEARCH];
     const fit how = {search, quantise_steps((quantised)FORMAT, search, a->importance != NULL),
@@ -336,7 +336,7 @@ static const char *declines(const struct call *f)
     GPU_RUNG(bits, kernel, idea, {forward<T, kernel>, NULL}, work, declines)
 #define LADDER(bits, T)                                                                            \
     RUNG(simple, bits, T, "one thread per block of weights");                                      \
-    RUNG(vector, bits, T, "four or eight weights per thread, sums and maxima by shuffles");        \
+    RUNG(vector, bits, T, "four to 16 weights per thread, sums and maxima by shuffles");           \
     GPU_KERNEL_LIST(quantise, bits, &vector##bits, &simple##bits)
 
 GPU_TYPES(LADDER);

@@ -432,9 +432,9 @@ static abl_result *result_new(const abl_case *c)
 
 int name_is_taken(const char *name)
 {
-    static const char *const taken[] = {"in",        "dout",           "dinit",
-                                        "check",     "time",           "sample_rows",
-                                        "crossover", "crossover_time", "sample"};
+    static const char *const taken[] = {"in",     "dout",        "dinit",     "check",
+                                        "time",   "sample_rows", "crossover", "crossover_time",
+                                        "sample", "round_trip"};
     for (size_t i = 0; i < COUNT(taken); i++)
         if (strcmp(name, taken[i]) == 0)
             return 1;

@@ -124,6 +124,7 @@ static int judge_one(struct judging *j, const abl_dump *d, int i, const char *na
     for (int a = 0; a < MAX_ARGS; a++) {
         j->set[k].x[a] = g->has.x[a] ? g->t->x[a] : NULL;
         j->set[k].g[a] = g->has.g[a] ? g->t->g[a] : NULL;
+        j->set[k].b[a] = g->has.x[a] ? g->t->b[a] : NULL;
     }
     j->r.ran[j->r.n_ran - 1] = (struct ran){.call = g->call, .name = g->name, .t = &j->set[k]};
     note_missing(j, g, name);
@@ -161,6 +162,18 @@ static void end_trial(struct judging *j)
     abl_case_free(j->c);
 }
 
+/* What the references and the programs lose where they pack. */
+static int way_back(struct judging *j)
+{
+    int e = 0;
+
+    if (j->c->trial.call.op->inverse)
+        for (int k = 0; !e && k < j->r.n_ran; k++)
+            e = round_trip(&j->r.ran[k].call, j->c->answer->inputs, j->r.ran[k].t,
+                           &j->r.ran[k].trip);
+    return e;
+}
+
 /* Nonzero after err_set(): it could not be judged. */
 static int judge_named(struct judging *j, const struct trial *t, int i, const struct names *names)
 {
@@ -181,7 +194,7 @@ static int judge_named(struct judging *j, const struct trial *t, int i, const st
     if (!e && names->n) {
         j->r.ran[ORACLE].t = j->c->answer->truth.oracle;
         j->r.ran[YARDSTICK].t = j->c->answer->truth.yard;
-        e = join(j, names->n) || checks_add(j->w->file, i, &j->r.verdicts);
+        e = way_back(j) || join(j, names->n) || checks_add(j->w->file, i, &j->r.verdicts);
     }
     return e ? -1 : 0;
 }

@@ -38,7 +38,8 @@ TIME = ["backend", "kernel", "pass", "median", "min", "max", "spread", "median_n
 CROSSOVER_TIME = ["backend", "kernel", "pass", "batch", "rows", "median", "min", "max", "runs"]
 CROSSOVER = ["backend", "kernel", "pass", "rows", "stopped"]
 TABLES = {"check": CHECK, "time": TIME, "crossover_time": CROSSOVER_TIME, "crossover": CROSSOVER,
-          "sample_rows": ["axis", "row"]}
+          "sample_rows": ["axis", "row"],
+          "round_trip": ["backend", "kernel", "bits", "bytes", "rmse", "worst"]}
 SCHEMAS = ["ablate-1", "ablate-2"]
 # Their names in ablate-1.
 OLD = {"median_no_graph": "plain", "runs": "repeats", "method": "caches",
@@ -71,7 +72,8 @@ def tensors(group):
 
 def check_tensor(trial, x, wide, faults):
     """Type and axes of one dataset: each has a label, and the scale of that name."""
-    if x.dtype not in (np.float64 if wide else np.float32, np.int64):    # integers are int64
+    # integers are int64
+    if x.dtype not in (np.float64 if wide else np.float32, np.int64, np.uint8):
         faults.append(f"{x.name} is {x.dtype}")
     names = []
     for axis, length in zip(x.dims, x.shape):
@@ -186,6 +188,22 @@ def check_forward(trial, definition):
     return faults
 
 
+def check_round_trip(trial):
+    """Bytes, bits, RMSE and the worst error of each backend's, by the definition of dequantise."""
+    faults, w = [], trial["in/w"][...].astype(np.float64)
+    for row in trial["round_trip"][:]:
+        packed = {name: x[...] for name, x in tensors(trial[row["backend"].decode()]).items()}
+        size = sum(x.size * (1 if x.dtype == np.uint8 else 4) for x in packed.values())
+        off = DEFINITIONS["dequantise"].results(dict(trial.attrs), packed)["w"] - w
+        with np.errstate(all="ignore"):
+            want = [size, 8 * size / w.size, np.linalg.norm(off) / np.linalg.norm(w),
+                    np.max(np.abs(off)) / np.max(np.abs(w))]
+        got = [row[name] for name in ("bytes", "bits", "rmse", "worst")]
+        if not np.allclose(got, want, rtol=1e-10, atol=0, equal_nan=True):
+            faults.append(f"{row['backend']}: {got}, by NumPy {want}")
+    return faults
+
+
 def check_trial(path, name, trial, with_xarray):
     a = dict(trial.attrs)
     faults = check_layout(trial)
@@ -200,6 +218,9 @@ def check_trial(path, name, trial, with_xarray):
     else:
         faults = check_forward(trial, DEFINITIONS[a["op"]])
         ok(not faults, f"trial {name}: NumPy agrees: {a['line']}", faults)
+        if "round_trip" in trial:
+            faults = check_round_trip(trial)
+            ok(not faults, f"trial {name}: the round trip", faults)
 
 
 def main(path, *names):

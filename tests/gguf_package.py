@@ -94,7 +94,7 @@ def compare_file(file):
 
 def compare_written(small):
     """A file that the package writes now, and the one that it wrote for tests/."""
-    write_gguf.main("now.gguf")
+    write_gguf.small("now.gguf")
     listed = subprocess.run([os.environ["ABLATE_PROGRAM"], "--list", "now.gguf"], check=True, text=True,
                             stdout=subprocess.PIPE).stdout.splitlines()[1:-1]
     there = gguf.GGUFReader("now.gguf").tensors

@@ -276,6 +276,36 @@ gguf "other axes" 2 "experts is \[2,3,4\], softmax's x has 2 axes" "softmax tens
 gguf "two sizes of one axis" 2 "norm.weight is \[5\], rmsnorm's w is \[40\]" \
     'rmsnorm tensor="w:norm.weight x:plain.f32"'
 gguf "one input twice" 2 "plain.f32 and plain.f16 are both to be x" 'softmax tensor="plain.f32 plain.f16"'
+does "quantised_model.ini: what q4_k costs" 0 \
+    "^ *3 .*wide .*ref64 .* 4\.5 *36864 *0\.08217 *0\.03336 " "$run" "$srcdir/experiments/quantised_model.ini" -o model.h5
+does "quantised_model.ini: records" 0 "ref32.plain.round_trip.rmse.0\.0821" \
+    "$run" --tsv "$srcdir/experiments/quantised_model.ini" -o model.h5
+cat >lost.ini <<'EOF'
+[experiment]
+name = lost
+checks = none
+repeats = 0
+[trial]
+op = quantise
+format = q4_k, q5_k, q6_k, q8_0
+dim_out = 3
+dim_in = 512
+data = weights, hard
+dtype = fp32, bf16
+[trial]
+op = quantise
+format = nf4
+double_quant = yes, no
+dim_out = 3
+dim_in = 65
+EOF
+does "quantise, all tensors saved" 0 "18 of 18 trials" "$run" lost.ini
+if [ -n "$PYTHON" ]; then
+    "$PYTHON" "$srcdir/tests/dump.py" lost.h5 >out 2>err && ! grep -q '^not ok' out && grep -q "the round trip" out
+    ok $? "NumPy computes the same bits, bytes, RMSE and worst error"
+else
+    skip "NumPy computes the same bits, bytes, RMSE and worst error" "no Python with numpy and h5py"
+fi
 does "input=gguf: no GGUF" 2 "sample.txt: begins with" \
     "$run" -t "softmax tensor=a input=gguf file=$srcdir/data/sample.txt"
 

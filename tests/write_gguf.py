@@ -1,7 +1,7 @@
-"""Writes tests/small.gguf by PyPI's package gguf: keys of every type, and tensors of the types that
-ablate takes and of one that it does not.
+"""Writes by PyPI's package gguf: tests/small.gguf, with keys of every type, and tensors of the types that
+ablate takes and of one that it does not; and data/weights.gguf, a tensor for experiments/quantised_model.ini.
 
-    python write_gguf.py FILE.gguf"""
+    python write_gguf.py SMALL.gguf WEIGHTS.gguf"""
 
 import sys
 
@@ -24,7 +24,25 @@ def random_blocks(random, kind, rows, columns):
     return blocks.reshape(rows, -1)
 
 
-def main(file):
+def weights(file):
+    """Heavy tails, and a column of outliers, as weights of models have them."""
+    random = np.random.default_rng(7)
+    w = 0.02 * random.standard_t(5, (64, 1024)).astype(np.float32)
+    w[:, 300] *= 8
+    to = gguf.GGUFWriter(file, "llama")
+    to.add_name("weights")
+    to.add_tensor("blk.0.ffn_down.weight", gguf.quants.quantize(w, TYPES.BF16), raw_dtype=TYPES.BF16)
+    close(to)
+
+
+def close(to):
+    to.write_header_to_file()
+    to.write_kv_data_to_file()
+    to.write_tensors_to_file()
+    to.close()
+
+
+def small(file):
     random = np.random.default_rng(42)
     to = gguf.GGUFWriter(file, "llama")
     to.add_name("small")
@@ -49,11 +67,9 @@ def main(file):
         to.add_tensor(f"blk.0.{kind.name.lower()}", random_blocks(random, kind, rows, columns),
                       raw_dtype=kind)
     to.add_tensor("blk.0.q4_0", gguf.quants.quantize(plain[:, :32], TYPES.Q4_0), raw_dtype=TYPES.Q4_0)
-    to.write_header_to_file()
-    to.write_kv_data_to_file()
-    to.write_tensors_to_file()
-    to.close()
+    close(to)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    small(sys.argv[1])
+    weights(sys.argv[2])

@@ -358,6 +358,9 @@ struct op {
     char time;        /* axis along which the operation is causal, or 0 */
     /* Are they so in this call?  NULL: always.  (op_batch(), op_time()) */
     int (*batch_when)(const struct call *f), (*time_when)(const struct call *f);
+    /* NULL, or the operation, of the same sizes and choices, that makes this one's first input of its
+     * results, about: what is lost on the way is reported (round_trip.h). */
+    const struct op *inverse;
     int blas; /* the bits of a row of a matrix product may depend on its index */
 };
 

@@ -468,6 +468,7 @@ const struct op op_quantise = {
                        "format=nf4 double_quant=yes,no dim_out=4097 dim_in=31 data=weights; "
                        "format=nf4 dim_out=31 dim_in=14336 block=32,64 data=heavy",
     .refused = quantise_refused,
+    .inverse = &op_dequantise,
     .derive = derive,
     .flops = quantise_flops,
     .batch = 'N',

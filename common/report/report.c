@@ -18,6 +18,7 @@
 #include "common/report/counts.h"
 #include "common/report/report.h"
 #include "common/report/time_text.h"
+#include "common/report/trip_text.h"
 #include "common/report/unused.h"
 #include "common/run/duration.h"
 
@@ -39,6 +40,7 @@ struct report {
     FILE *to;
     int tsv, verbose;
     int colour; /* are verdicts in colour? */
+    int trips;  /* has it columns of round trips? */
     struct varying varying[MAX_SETTINGS];
     int n_varying;
     int checks, failed, skipped, unjudged, errors, done;
@@ -63,6 +65,7 @@ struct report *report_new(const struct experiment *x, FILE *to, int how)
     p->tsv = how & REPORT_TSV;
     p->verbose = how & REPORT_VERBOSE;
     p->colour = !p->tsv && colour_wanted(to);
+    p->trips = trips_shown(x);
     p->begun = time(NULL);
     for (int i = 0, n = settings_of(x, name), width; i < n; i++)
         if (setting_varies(x, name[i], &width)) {
@@ -124,6 +127,15 @@ static void tsv_head(const struct report *p)
                        "nts\tline\n");
 }
 
+static void check_head(const struct report *p)
+{
+    fprintf(p->to, "  %-8s  %8s  %8s  %9s  %-22s  ", "backend", "forward", "backward", "MiB saved",
+            "worst error");
+    if (p->trips)
+        trips_head(p->to);
+    fprintf(p->to, "checks\n");
+}
+
 /* Of the columns that differ between trials, and of what follows them. */
 static void table_head(const struct report *p)
 {
@@ -135,8 +147,7 @@ static void table_head(const struct report *p)
     else if (p->x->measure == MEASURE_CROSSOVER)
         crossover_head(p->to);
     else
-        fprintf(p->to, "  %-8s  %8s  %8s  %9s  %-22s  %s\n", "backend", "forward", "backward",
-                "MiB saved", "worst error", "checks");
+        check_head(p);
 }
 
 static void head_baseline(const struct report *p, const struct baseline *b)
@@ -323,6 +334,8 @@ static void ran_row(struct report *p, int i, const struct result *r, const struc
     mebibytes_text(op_saved(&ran->call), saved);
     fprintf(p->to, "  %-8s  %8s  %8s  %9s  %-22s  ", ran_name(ran), forward, backward,
             ran->name ? "-" : saved, error_text);
+    if (p->trips)
+        trips_row(p->to, ran);
     counts_print(p->to, counts_of(&r->verdicts, ran_name(ran)), p->colour);
     if (ran == &r->ran[YARDSTICK]) {
         struct verdict v = {.check = ""};
@@ -403,6 +416,7 @@ static void trial_records(struct report *p, int i, const struct result *r)
             fprintf(p->to, "%d\t%s\t%s\ttime\t%s\t%.6g\t\t\t\t\t%s\n", i + 1,
                     r->ran[j].call.backend->name, r->ran[j].call.kernel->name, pass_names[q],
                     r->ran[j].outcome.median[q], line);
+    trips_tsv(p->to, i + 1, r);
     for (int j = 0; j < r->verdicts.n; j++) {
         const struct verdict *v = &r->verdicts.v[j];
         fprintf(p->to, "%d\t%s\t%s\t%s\t%s\t%.6g\t%.6g\t%s\t%" PRId64 "\t%" PRId64 "\t%s\n", i + 1,

@@ -8,6 +8,7 @@
 #include "common/plan/plan.h"
 #include "common/run/ceilings.h"
 #include "common/run/input.h"
+#include "common/run/round_trip.h"
 
 enum { MAX_RAN = 32 };
 
@@ -17,7 +18,8 @@ struct ran {
     const char *name;  /* of the other program that it is from; NULL: the backend's */
     struct tensors *t; /* its outputs and gradients; NULL where they are not kept */
     struct outcome outcome;
-    int64_t predicted; /* bytes on the device */
+    int64_t predicted;      /* bytes on the device */
+    struct round_trip trip; /* where the operation has an inverse, of measure = check */
 };
 
 const char *ran_name(const struct ran *ran);

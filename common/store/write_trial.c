@@ -14,6 +14,7 @@
 #include "common/store/check_rows.h"
 #include "common/store/header.h"
 #include "common/store/time_rows.h"
+#include "common/store/trip_rows.h"
 #include "common/store/write_trial.h"
 
 /* ---- before it has run ---- */
@@ -95,7 +96,7 @@ struct writing {
     const struct call *f;
     struct item *item;
     int n_items;
-    struct part scale[64], group[MAX_RAN + 4], table[5];
+    struct part scale[64], group[MAX_RAN + 4], table[6];
     int n_scales, n_groups, n_tables;
     struct part sampled[YARDSTICK + 1]; /* groups of the references, in the group `sample` */
     int n_sampled;
@@ -345,7 +346,8 @@ static const struct table checks = {"check", "verdict", check_columns, sizeof(st
                           crossover_times = {"crossover_time", "measurement",
                                              crossover_time_columns, sizeof(struct crossover_time)},
                           crossovers = {"crossover", "kernel_and_pass", crossover_columns,
-                                        sizeof(struct crossover_row)};
+                                        sizeof(struct crossover_row)},
+                          trips = {"round_trip", "packed", trip_columns, sizeof(struct trip_row)};
 
 /* Nothing where there are no rows. */
 static int put_table(struct writing *w, const struct table *t, const void *rows, hsize_t n)
@@ -415,6 +417,17 @@ static int write_times(struct writing *w)
     return e;
 }
 
+static int write_trips(struct writing *w)
+{
+    struct trip_row rows[MAX_RAN];
+    int n = 0;
+
+    for (int k = 0; k < w->r->n_ran; k++)
+        if (trip_has(&w->r->ran[k]))
+            rows[n++] = trip_row(&w->r->ran[k]);
+    return put_table(w, &trips, rows, n);
+}
+
 static int write_crossovers(struct writing *w)
 {
     struct crossover_time *rows = calloc(MAX_RAN * N_PASSES * MAX_POINTS, sizeof *rows);
@@ -482,7 +495,7 @@ static int write_trial(struct writing *w)
     for (int i = 0; !e && i < w->n_items; i++)
         e = write_item(w, &w->item[i]);
     e = e || write_checks(w) || write_sample(w) || write_times(w) || write_crossovers(w) ||
-        flush(trial);
+        write_trips(w) || flush(trial);
     e = e || link_parts(trial, w->scale, w->n_scales) || link_parts(trial, w->group, w->n_groups) ||
         link_parts(trial, w->table, w->n_tables) || h5_put_int(trial, "n_checks", r->verdicts.n) ||
         h5_put_int(trial, "failed", r->failed) ||

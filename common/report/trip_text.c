@@ -1,0 +1,56 @@
+/* Prints round trips (trip_text.h). */
+#include "config.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#include "common/report/trip_text.h"
+#include "common/store/trip_rows.h"
+
+int trips_shown(const struct experiment *x)
+{
+    for (int i = 0; i < x->n && x->measure == MEASURE_CHECK; i++)
+        if (x->trial[i].call.op->inverse)
+            return 1;
+    return 0;
+}
+
+void trips_head(FILE *to)
+{
+    for (const struct column *c = trip_columns; c->name; c++)
+        if (c->head)
+            fprintf(to, "%*s  ", c->width, c->head);
+}
+
+/* A number of a row. */
+static double value_of(const struct column *c, const struct trip_row *row)
+{
+    const void *at = (const char *)row + c->offset;
+    return c->kind == 'i' ? (double)*(const int64_t *)at : *(const double *)at;
+}
+
+void trips_row(FILE *to, const struct ran *ran)
+{
+    const struct trip_row row = trip_row(ran);
+
+    for (const struct column *c = trip_columns; c->name; c++) {
+        if (!c->head)
+            continue;
+        const double x = value_of(c, &row);
+        if (!trip_has(ran) || isnan(x))
+            fprintf(to, "%*s  ", c->width, "-");
+        else
+            fprintf(to, c->kind == 'i' ? "%*.0f  " : "%*.4g  ", c->width, x);
+    }
+}
+
+void trips_tsv(FILE *to, int trial, const struct result *r)
+{
+    for (int i = 0; i < r->n_ran; i++) {
+        const struct trip_row row = trip_row(&r->ran[i]);
+        for (const struct column *c = trip_columns; c->name && trip_has(&r->ran[i]); c++)
+            if (c->shown & IN_TSV)
+                fprintf(to, "%d\t%s\t%s\tround_trip\t%s\t%.9g\t\t\t\t\t%s\n", trial, row.backend,
+                        row.kernel, c->name, value_of(c, &row), r->trial->text);
+    }
+}
